@@ -1,0 +1,37 @@
+/* json.h - reading JSON objects from outside strictly, over jansson
+ *
+ * A spec table names each key with its type; unknown keys, wrong types and missing required keys are
+ * ERR_INVALID with the key in the message. */
+#pragma once
+#include "base/err.h"
+#include <jansson.h>
+#include <stdbool.h>
+#include <stddef.h>
+
+enum json_want {
+	JSON_WANT_STRING,  /* const char *, borrowed from the object */
+	JSON_WANT_INT,	   /* json_int_t, not negative */
+	JSON_WANT_BOOL,	   /* bool */
+	JSON_WANT_STRINGS, /* json_t *: array of strings, borrowed */
+	JSON_WANT_MAP,	   /* json_t *: object whose values are strings, borrowed */
+	JSON_WANT_OBJECT,  /* json_t *, borrowed */
+};
+
+struct json_key {
+	const char    *name;
+	enum json_want want;
+	void	      *ret; /* points at the type named by want; untouched when the key is absent or null */
+	bool	       required;
+};
+
+/* Parses text strictly: duplicate keys and trailing bytes refused, nesting bounded. New reference. */
+json_t *json_parse(const char *text, size_t len, struct err *err);
+int	json_read(json_t *object, const struct json_key *keys, size_t count, struct err *err);
+/* One line, no spaces; yours to free. */
+char   *json_text(const json_t *value);
+
+static inline void json_unrefp(json_t **value)
+{
+	json_decref(*value);
+}
+#define _cleanup_json_ __attribute__((cleanup(json_unrefp)))
