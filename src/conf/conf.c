@@ -1,0 +1,232 @@
+/* conf.c - see conf.h: defaults, then the file, then the environment */
+#include "conf/conf.h"
+#include "base/alloc.h"
+#include "base/file.h"
+#include "base/log.h"
+#include "base/text.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+
+#define DEFAULT_HOME   "/var/lib/boxyard"
+#define DEFAULT_RUN    "/run/boxyard"
+#define DEFAULT_LISTEN "127.0.0.1:30001"
+#define DEFAULT_FILE   "/etc/boxyard.conf"
+
+static void replace(char **slot, const char *text)
+{
+	free(*slot);
+	*slot = xstrdup(text);
+}
+
+static int set_path(char **slot, const char *what, const char *value, struct err *err)
+{
+	size_t len = strlen(value);
+
+	if (value[0] != '/' || len > 80)
+		return err_set(err, ERR_INVALID, "%s '%.100s' must be an absolute path of at most 80 bytes", what, value);
+	while (len > 1 && value[len - 1] == '/')
+		len--;
+	free(*slot);
+	*slot = xstrndup(value, len);
+	return 0;
+}
+
+static int set_home(struct conf *conf, const char *value, struct err *err)
+{
+	return set_path(&conf->home, "home", value, err);
+}
+
+static int set_run(struct conf *conf, const char *value, struct err *err)
+{
+	return set_path(&conf->run, "run", value, err);
+}
+
+static int set_group(struct conf *conf, const char *value, struct err *err)
+{
+	if (name_check("group", value, err) < 0)
+		return -1;
+	replace(&conf->group, value);
+	return 0;
+}
+
+static int set_listen(struct conf *conf, const char *value, struct err *err)
+{
+	const char	    *colon = strrchr(value, ':');
+	_cleanup_free_ char *address = NULL;
+	uint64_t	     port;
+
+	if (!strcmp(value, "off")) {
+		conf->listen_tcp = false;
+		return 0;
+	}
+	if (!colon || colon == value)
+		return err_set(err, ERR_INVALID, "listen '%.80s' must be ADDRESS:PORT or off", value);
+	if (parse_u64("port", colon + 1, 0, 65535, &port, err) < 0)
+		return err_wrap(err, "listen");
+	address = value[0] == '[' && colon[-1] == ']' ? xstrndup(value + 1, (size_t)(colon - value - 2))
+						       : xstrndup(value, (size_t)(colon - value));
+	/* Tokens travel in the clear here, so only this machine may listen. */
+	if (!text_has_prefix(address, "127.") && strcmp(address, "::1"))
+		return err_set(err, ERR_INVALID, "listen '%.80s' must be a loopback address (127.x.x.x or [::1])", value);
+	conf->listen_tcp = true;
+	conf->port = (uint16_t)port;
+	replace(&conf->address, address);
+	return 0;
+}
+
+static int set_log_level(struct conf *conf, const char *value, struct err *err)
+{
+	int level = log_level_from_name(value);
+
+	if (level < 0)
+		return err_set(err, ERR_INVALID, "log_level '%.40s' must be debug, info, warn or error", value);
+	conf->log_level = level;
+	return 0;
+}
+
+static int set_max_boxes(struct conf *conf, const char *value, struct err *err)
+{
+	return parse_u64("max_boxes", value, 1, 16384, &conf->max_boxes, err);
+}
+
+static int set_default_memory(struct conf *conf, const char *value, struct err *err)
+{
+	return parse_size("default_memory", value, 0, UINT64_MAX >> 2, &conf->default_memory, err);
+}
+
+static int set_default_pids(struct conf *conf, const char *value, struct err *err)
+{
+	return parse_u64("default_pids", value, 0, 4194304, &conf->default_pids, err);
+}
+
+static int set_default_cpu(struct conf *conf, const char *value, struct err *err)
+{
+	if (!strcmp(value, "0")) {
+		conf->default_cpu_milli = 0;
+		return 0;
+	}
+	return parse_cpus("default_cpu", value, &conf->default_cpu_milli, err);
+}
+
+static const struct {
+	const char *name;
+	const char *variable;
+	int (*set)(struct conf *conf, const char *value, struct err *err);
+} keys[] = {
+	{ "home", "BOX_HOME", set_home },
+	{ "run", "BOX_RUN", set_run },
+	{ "listen", "BOX_LISTEN", set_listen },
+	{ "log_level", "BOX_LOG_LEVEL", set_log_level },
+	{ "group", NULL, set_group },
+	{ "max_boxes", NULL, set_max_boxes },
+	{ "default_memory", NULL, set_default_memory },
+	{ "default_pids", NULL, set_default_pids },
+	{ "default_cpu", NULL, set_default_cpu },
+};
+
+static char *trim(char *text)
+{
+	char *end;
+
+	text += strspn(text, " \t\r");
+	end = text + strlen(text);
+	while (end > text && strchr(" \t\r", end[-1]))
+		*--end = '\0';
+	return text;
+}
+
+static int set_key(struct conf *conf, const char *name, const char *value, struct err *err)
+{
+	for (size_t i = 0; i < ARRAY_LEN(keys); i++)
+		if (!strcmp(keys[i].name, name))
+			return keys[i].set(conf, value, err);
+	return err_set(err, ERR_INVALID, "unknown key '%.60s'", name);
+}
+
+static int read_text(struct conf *conf, char *text, struct err *err)
+{
+	char	*rest = text, *line;
+	unsigned number = 0;
+
+	while ((line = strsep(&rest, "\n"))) {
+		char *equals;
+
+		number++;
+		line = trim(line);
+		if (!*line || *line == '#')
+			continue;
+		equals = strchr(line, '=');
+		if (!equals)
+			return err_set(err, ERR_INVALID, "line %u: expected key = value", number);
+		*equals = '\0';
+		if (set_key(conf, trim(line), trim(equals + 1), err) < 0)
+			return err_wrap(err, "line %u", number);
+	}
+	return 0;
+}
+
+static int read_file(struct conf *conf, struct err *err)
+{
+	const char	    *path = getenv("BOX_CONF");
+	_cleanup_free_ char *text = NULL;
+
+	if (file_read(AT_FDCWD, path ? path : DEFAULT_FILE, 65536, &text, NULL, err) < 0)
+		return !path && err->errno_value == ENOENT ? 0 : -1;
+	if (read_text(conf, text, err) < 0)
+		return err_wrap(err, "%s", path ? path : DEFAULT_FILE);
+	return 0;
+}
+
+static int read_environment(struct conf *conf, struct err *err)
+{
+	for (size_t i = 0; i < ARRAY_LEN(keys); i++) {
+		const char *value = keys[i].variable ? getenv(keys[i].variable) : NULL;
+
+		if (value && *value && keys[i].set(conf, value, err) < 0)
+			return err_wrap(err, "%s", keys[i].variable);
+	}
+	return 0;
+}
+
+/* Two daemons with different homes must not share cgroups: all but the default home get a name of theirs. */
+static char *instance_name(const char *home)
+{
+	uint32_t hash = 2166136261u;
+
+	if (!strcmp(home, DEFAULT_HOME))
+		return xstrdup("boxyard");
+	for (const char *p = home; *p; p++)
+		hash = (hash ^ (unsigned char)*p) * 16777619u;
+	return xasprintf("boxyard-%08x", hash);
+}
+
+int conf_load(struct conf *ret, struct err *err)
+{
+	struct conf conf = { .log_level = LOG_LEVEL_INFO, .max_boxes = 4096, .default_pids = 4096 };
+
+	conf.home = xstrdup(DEFAULT_HOME);
+	conf.run = xstrdup(DEFAULT_RUN);
+	conf.group = xstrdup("boxyard");
+	if (set_listen(&conf, DEFAULT_LISTEN, err) < 0 || read_file(&conf, err) < 0 || read_environment(&conf, err) < 0) {
+		conf_done(&conf);
+		return -1;
+	}
+	err_clear(err);
+	conf.name = instance_name(conf.home);
+	conf.socket = xasprintf("%s/box.sock", conf.run);
+	*ret = conf;
+	return 0;
+}
+
+void conf_done(struct conf *conf)
+{
+	free(conf->home);
+	free(conf->run);
+	free(conf->name);
+	free(conf->socket);
+	free(conf->group);
+	free(conf->address);
+	*conf = (struct conf){ 0 };
+}

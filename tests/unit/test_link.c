@@ -1,0 +1,381 @@
+/* test_link.c - the daemon's end of the protocol against a box-init that keeps to it, and one that does not */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <cmocka.h>
+#include "link/link.h"
+#include "base/file.h"
+#include "loop/loop.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/socket.h>
+
+/* A pair of sockets: the link on one end, the test playing box-init on the other. */
+struct rig {
+	struct loop *loop;
+	struct link *link;
+	int	     guest;
+	struct buf   heard;
+	unsigned     ready, lost, replies, data, closed, errors, gaps, exits, writable, events;
+	size_t	     bytes;
+	struct err   err;
+	bool	     close_on_data, free_on_data;
+};
+
+static void on_ready(struct link *link, void *arg)
+{
+	(void)link;
+	((struct rig *)arg)->ready++;
+}
+
+static void on_event(struct link *link, enum wire_event event, const struct wire_exec_info *info, void *arg)
+{
+	(void)link;
+	assert_int_equal(event, WIRE_EVENT_EXEC_STARTED);
+	assert_string_equal(info->id, "abc");
+	((struct rig *)arg)->events++;
+}
+
+static void on_lost(struct link *link, const struct err *err, void *arg)
+{
+	struct rig *rig = arg;
+
+	rig->lost++;
+	rig->err = *err;
+	rig->link = NULL;
+	link_free(link);
+}
+
+static const struct link_ops link_ops = { on_ready, on_event, on_lost };
+
+static void on_reply(struct chan *chan, struct wire_reader *reply, void *arg)
+{
+	(void)chan;
+	assert_int_equal(wire_get_u32(reply), 7);
+	((struct rig *)arg)->replies++;
+}
+
+static void on_data(struct chan *chan, enum wire_stream stream, uint64_t offset, const void *data, size_t len, void *arg)
+{
+	struct rig *rig = arg;
+
+	(void)stream;
+	(void)offset;
+	(void)data;
+	rig->data++;
+	rig->bytes += len;
+	if (rig->close_on_data)
+		chan_close(chan);
+	if (rig->free_on_data) {
+		link_free(rig->link);
+		rig->link = NULL;
+	}
+}
+
+static void on_gap(struct chan *chan, uint64_t offset, uint64_t lost, void *arg)
+{
+	(void)chan;
+	assert_int_equal(offset, 5);
+	assert_int_equal(lost, 6);
+	((struct rig *)arg)->gaps++;
+}
+
+static void on_exit_frame(struct chan *chan, const struct wire_exit *exit, void *arg)
+{
+	(void)chan;
+	assert_int_equal(exit->code, 3);
+	((struct rig *)arg)->exits++;
+}
+
+static void on_writable(struct chan *chan, void *arg)
+{
+	(void)chan;
+	((struct rig *)arg)->writable++;
+}
+
+static void on_chan_error(struct chan *chan, const struct err *err, void *arg)
+{
+	(void)chan;
+	((struct rig *)arg)->errors++;
+	((struct rig *)arg)->err = *err;
+}
+
+static void on_closed(struct chan *chan, void *arg)
+{
+	(void)chan;
+	((struct rig *)arg)->closed++;
+}
+
+static const struct chan_ops chan_ops = { .on_reply = on_reply, .on_data = on_data, .on_gap = on_gap,
+	.on_exit = on_exit_frame, .on_writable = on_writable, .on_error = on_chan_error, .on_closed = on_closed };
+
+static void stop_loop(void *arg)
+{
+	loop_stop(arg);
+}
+
+static void spin(struct rig *rig)
+{
+	struct loop_timer *timer = loop_timer_new(rig->loop, stop_loop, rig->loop);
+
+	loop_timer_start(timer, 5);
+	loop_run(rig->loop);
+	loop_timer_free(timer);
+}
+
+static void say(struct rig *rig, struct buf *frames)
+{
+	assert_int_equal(fd_write_all(rig->guest, buf_head(frames), frames->len, NULL), 0);
+	buf_done(frames);
+	spin(rig);
+}
+
+static void say_hello(struct rig *rig, uint16_t version)
+{
+	struct wire_hello hello = { .magic = WIRE_MAGIC, .version = version, .version_min = version };
+	struct buf	  out = BUF_INIT;
+	size_t		  mark = wire_begin(&out, WIRE_HELLO, 0);
+
+	wire_put_hello(&out, &hello);
+	wire_end(&out, mark);
+	say(rig, &out);
+}
+
+static void say_empty(struct rig *rig, enum wire_type type, uint32_t channel)
+{
+	struct buf out = BUF_INIT;
+
+	wire_end(&out, wire_begin(&out, type, channel));
+	say(rig, &out);
+}
+
+static int setup(void **state)
+{
+	struct rig *rig = xnew(struct rig);
+	int	    pair[2];
+
+	assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair), 0);
+	assert_int_equal(fd_set_nonblocking(pair[0], NULL), 0);
+	rig->loop = loop_new();
+	rig->guest = pair[1];
+	rig->link = link_new(rig->loop, pair[0], &link_ops, rig);
+	*state = rig;
+	return 0;
+}
+
+static int teardown(void **state)
+{
+	struct rig *rig = *state;
+
+	link_free(rig->link);
+	loop_free(rig->loop);
+	close(rig->guest);
+	free(rig);
+	return 0;
+}
+
+static struct chan *open_one(struct rig *rig)
+{
+	struct chan *chan;
+	struct err   err = ERR_INIT;
+
+	say_hello(rig, WIRE_VERSION);
+	assert_int_equal(rig->ready, 1);
+	chan = chan_open(rig->link, WIRE_OP_STATS, NULL, &chan_ops, rig, &err);
+	assert_non_null(chan);
+	return chan;
+}
+
+static void test_link_carries_a_whole_exchange(void **state)
+{
+	struct rig	*rig = *state;
+	struct buf	 out = BUF_INIT;
+	struct wire_exit exit = { .reason = WIRE_EXIT_EXITED, .code = 3 };
+	size_t		 mark;
+
+	open_one(rig);
+	mark = wire_begin(&out, WIRE_REPLY, 1);
+	wire_put_u32(&out, 7);
+	wire_end(&out, mark);
+	wire_add_data(&out, 1, WIRE_STREAM_STDOUT, 0, "hello", 5);
+	mark = wire_begin(&out, WIRE_GAP, 1);
+	wire_put_u64(&out, 5);
+	wire_put_u64(&out, 6);
+	wire_end(&out, mark);
+	mark = wire_begin(&out, WIRE_EXIT, 1);
+	wire_put_exit(&out, &exit);
+	wire_end(&out, mark);
+	wire_end(&out, wire_begin(&out, WIRE_CLOSE, 1));
+	say(rig, &out);
+	assert_int_equal(rig->replies, 1);
+	assert_int_equal(rig->bytes, 5);
+	assert_int_equal(rig->gaps, 1);
+	assert_int_equal(rig->exits, 1);
+	assert_int_equal(rig->closed, 1);
+	assert_int_equal(rig->lost, 0);
+}
+
+static void test_link_refuses_another_version(void **state)
+{
+	struct rig *rig = *state;
+
+	say_hello(rig, WIRE_VERSION + 1);
+	assert_int_equal(rig->lost, 1);
+	assert_int_equal(rig->err.kind, ERR_PROTOCOL);
+}
+
+static void test_link_refuses_frames_before_hello(void **state)
+{
+	struct rig *rig = *state;
+
+	say_empty(rig, WIRE_CLOSE, 1);
+	assert_int_equal(rig->lost, 1);
+}
+
+static void test_link_refuses_channel_never_opened(void **state)
+{
+	struct rig *rig = *state;
+
+	open_one(rig);
+	say_empty(rig, WIRE_END, 99);
+	assert_int_equal(rig->lost, 1);
+	assert_int_equal(rig->errors, 1); /* the open channel hears of it first */
+}
+
+static void test_link_refuses_second_reply(void **state)
+{
+	struct rig *rig = *state;
+	struct buf  out = BUF_INIT;
+
+	open_one(rig);
+	for (int i = 0; i < 2; i++) {
+		size_t mark = wire_begin(&out, WIRE_REPLY, 1);
+
+		wire_put_u32(&out, 7);
+		wire_end(&out, mark);
+	}
+	say(rig, &out);
+	assert_int_equal(rig->replies, 1);
+	assert_int_equal(rig->lost, 1);
+}
+
+static void test_link_refuses_data_beyond_the_window(void **state)
+{
+	struct rig		*rig = *state;
+	_cleanup_free_ uint8_t *block = xcalloc(1, WIRE_DATA_MAX);
+
+	open_one(rig);
+	/* The reader consumes nothing, so the eighth block does not fit. */
+	for (int i = 0; i < WIRE_WINDOW / WIRE_DATA_MAX && !rig->lost; i++) {
+		struct buf out = BUF_INIT;
+
+		wire_add_data(&out, 1, WIRE_STREAM_MAIN, 0, block, WIRE_DATA_MAX);
+		say(rig, &out);
+	}
+	assert_int_equal(rig->lost, 1);
+	assert_int_equal(rig->data, WIRE_WINDOW / WIRE_DATA_MAX - 1);
+}
+
+static void test_link_refuses_window_beyond_its_size(void **state)
+{
+	struct rig *rig = *state;
+	struct buf  out = BUF_INIT;
+	size_t	    mark;
+
+	open_one(rig);
+	mark = wire_begin(&out, WIRE_WINDOW_ADD, 1);
+	wire_put_u32(&out, 1);
+	wire_end(&out, mark);
+	say(rig, &out);
+	assert_int_equal(rig->lost, 1);
+}
+
+static void test_link_refuses_oversized_frame(void **state)
+{
+	struct rig *rig = *state;
+	uint32_t    head[3] = { WIRE_PAYLOAD_MAX + 1, WIRE_DATA, 1 };
+	struct buf  out = BUF_INIT;
+
+	open_one(rig);
+	buf_add(&out, head, sizeof head);
+	say(rig, &out);
+	assert_int_equal(rig->lost, 1);
+}
+
+static void test_link_survives_close_inside_callback(void **state)
+{
+	struct rig *rig = *state;
+	struct buf  out = BUF_INIT;
+
+	open_one(rig);
+	rig->close_on_data = true;
+	wire_add_data(&out, 1, WIRE_STREAM_MAIN, 0, "a", 1);
+	wire_add_data(&out, 1, WIRE_STREAM_MAIN, 0, "b", 1);
+	wire_end(&out, wire_begin(&out, WIRE_CLOSE, 1));
+	say(rig, &out);
+	assert_int_equal(rig->data, 1);
+	assert_int_equal(rig->closed, 0); /* no callback after chan_close */
+	assert_int_equal(rig->lost, 0);
+}
+
+static void test_link_survives_free_inside_callback(void **state)
+{
+	struct rig *rig = *state;
+	struct buf  out = BUF_INIT;
+
+	open_one(rig);
+	rig->free_on_data = true;
+	wire_add_data(&out, 1, WIRE_STREAM_MAIN, 0, "a", 1);
+	wire_add_data(&out, 1, WIRE_STREAM_MAIN, 0, "b", 1);
+	say(rig, &out);
+	assert_int_equal(rig->data, 1);
+	assert_int_equal(rig->errors, 1);
+}
+
+static void test_chan_sends_no_more_than_its_window(void **state)
+{
+	struct rig	       *rig = *state;
+	struct chan	       *chan = open_one(rig);
+	_cleanup_free_ uint8_t *block = xcalloc(1, WIRE_WINDOW * 2);
+	size_t			sent = chan_send(chan, block, WIRE_WINDOW * 2);
+	struct buf		out = BUF_INIT;
+	size_t			mark;
+
+	assert_true(sent > 0 && sent < WIRE_WINDOW);
+	assert_int_equal(chan_send(chan, block, 1), 0);
+	mark = wire_begin(&out, WIRE_WINDOW_ADD, 1);
+	wire_put_u32(&out, 1000);
+	wire_end(&out, mark);
+	/* The test reads what was sent, else the socket's own buffer stops it. */
+	for (size_t got = 0; got < sent;) {
+		ssize_t n;
+
+		spin(rig);
+		n = recv(rig->guest, block, WIRE_WINDOW * 2, MSG_DONTWAIT);
+		assert_true(n > 0);
+		got += (size_t)n;
+	}
+	say(rig, &out);
+	assert_int_equal(rig->writable, 1);
+	assert_true(chan_send_room(chan) >= 900);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test_setup_teardown(test_link_carries_a_whole_exchange, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_link_refuses_another_version, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_link_refuses_frames_before_hello, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_link_refuses_channel_never_opened, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_link_refuses_second_reply, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_link_refuses_data_beyond_the_window, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_link_refuses_window_beyond_its_size, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_link_refuses_oversized_frame, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_link_survives_close_inside_callback, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_link_survives_free_inside_callback, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_chan_sends_no_more_than_its_window, setup, teardown),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
