@@ -1,0 +1,20 @@
+/* api.h - the REST front door: authenticates, translates, calls core; holds no box state */
+#pragma once
+#include "base/err.h"
+#include "base/json.h"
+#include <stdbool.h>
+#include <stdint.h>
+
+struct api;
+struct yard;
+
+/* What a front door needs to be told to end the daemon: purge true removes everything first. */
+typedef void (*api_shutdown_fn)(bool purge, void *arg);
+
+/* Listens on conf's unix socket and TCP address. */
+int  api_open(struct yard *yard, api_shutdown_fn shutdown, void *arg, struct api **ret, struct err *err);
+/* Stops accepting, lets exchanges end for at most grace_ms, then calls done. */
+void api_stop(struct api *api, uint64_t grace_ms, void (*done)(void *arg), void *arg);
+void api_close(struct api *api); /* accepts NULL */
+/* The OpenAPI 3.1 document, from the route table. New reference. */
+json_t *api_openapi(void);

@@ -1,0 +1,252 @@
+/* api_internal.h - what the files of the front door share
+ *
+ *   api.c        opening and closing; a request becomes a call: door, route, scope, query, body
+ *   routes.c     the table of all calls; openapi.c and schemas.c print it
+ *   auth.c       who may come in
+ *   input.c      what clients send: paths, modes, signals, queries
+ *   exec_body.c  the description of a program
+ *   ndjson.c     lines of streamed answers
+ *   exchange.c   a client on one side, a channel into a box on the other
+ *   ask.c        one question to box-init, one JSON answer
+ *   boxes.c exec.c exec_ws.c execs.c logs.c files.c transfer.c images.c tokens.c events.c system.c   the calls
+ *
+ * Neither http nor link calls back from inside a call made to it; each callback here may therefore use its
+ * exchange to its end, and lets go of it there. */
+#pragma once
+#include "api/api.h"
+#include "base/alloc.h"
+#include "base/buf.h"
+#include "core/box.h"
+#include "core/yard.h"
+#include "http/server.h"
+#include "http/websocket.h"
+#include "store/store.h"
+
+enum {
+	API_BODY_MAX = 1024 * 1024,
+	API_PENDING_MAX = 256 * 1024, /* bytes a client has not taken yet, over which the box has to wait */
+	API_PARAM_MAX = 128,	      /* a name in a path */
+	API_PARAMS = 2,
+};
+
+/* ---- calls ----------------------------------------------------------------------------------- */
+
+enum route_flag {
+	ROUTE_BODY = 1,	     /* the body is a JSON object (nothing counts as {}), read before the handler runs */
+	ROUTE_UPLOAD = 2,    /* the handler streams the body */
+	ROUTE_STREAM = 4,    /* the answer is streamed; no HEAD */
+	ROUTE_WEBSOCKET = 8, /* the answer is an upgrade */
+};
+
+struct query_key {
+	const char *name; /* NULL ends the list */
+	const char *type; /* of JSON schema: "string" "integer" "boolean" */
+	const char *about;
+	bool	    required;
+};
+
+struct call;
+struct route {
+	const char *method;
+	const char *pattern;
+	unsigned    scope; /* enum scope; 0: no token needed */
+	void (*handler)(struct call *call);
+	const char *summary;
+	const char *request; /* schema of the body, or NULL */
+	const char *answer;  /* schema of the answer, or NULL: none */
+	int	    status;
+	unsigned    flags;
+	const struct query_key *query; /* or NULL; other keys are refused */
+};
+
+/* One request on its way to its handler; lives on the stack. */
+struct call {
+	struct api	    *api;
+	struct yard	    *yard;
+	struct http_request *request;
+	const struct route  *route;
+	char		     params[API_PARAMS][API_PARAM_MAX]; /* what the pattern's {…} stand for */
+	json_t		    *body;				/* ROUTE_BODY: an object, borrowed */
+};
+
+/* Something to be told when the daemon stops. */
+struct live {
+	struct live *prev, *next;
+	void (*stop)(struct live *live);
+};
+
+struct api {
+	struct yard	   *yard;
+	struct http_server *server;
+	uint16_t	    port; /* of the TCP door, 0: closed */
+	api_shutdown_fn	    shutdown;
+	void		   *shutdown_arg;
+	bool		    purge;
+	bool		    stopping;
+	struct live	    lives; /* head of a ring */
+	struct buf	    scratch; /* one line of output being made */
+	double		    strikes; /* wrong tokens of late; see auth.c */
+	int64_t		    strikes_us;
+};
+
+void live_add(struct api *api, struct live *live, void (*stop)(struct live *live));
+void live_remove(struct live *live); /* accepts one that was not added */
+
+void call_error(struct call *call, const struct err *err);
+void call_json(struct call *call, int status, json_t *value); /* takes the reference */
+void call_none(struct call *call);			      /* 204 */
+const char *call_query(struct call *call, const char *key);
+/* The box the path names; NULL after answering 404. */
+struct box *call_box(struct call *call);
+
+/* ---- routes.c, openapi.c ---------------------------------------------------------------------- */
+
+const struct route *route_table(size_t *ret_count);
+/* NULL when there is none; *ret_allow then says which methods the path has ("" if it is unknown; 64 bytes). */
+const struct route *route_match(const char *method, const char *path, char params[API_PARAMS][API_PARAM_MAX],
+	char *ret_allow);
+json_t *schemas_json(void); /* new reference: name -> JSON schema */
+
+/* ---- auth.c ------------------------------------------------------------------------------------ */
+
+/* Host and Origin of the TCP door. host and origin may be NULL; address is the one we listen on. */
+int auth_check_host(const char *host, const char *address, uint16_t port, struct err *err);
+int auth_check_origin(const char *origin, const char *host, struct err *err);
+/* All of it: the door, then the token where the route has a scope. */
+int auth_check(struct api *api, struct http_request *request, const struct route *route, struct err *err);
+
+/* ---- input.c ----------------------------------------------------------------------------------- */
+
+int input_path(const char *what, const char *path, struct err *err); /* NULL is refused */
+int input_mode(const char *what, const char *text, uint32_t *ret, struct err *err);
+int input_signal(const char *text, uint32_t *ret, struct err *err); /* "TERM" "SIGTERM" "15" */
+/* Absent keys leave *ret alone; a bare key means true. */
+int input_query_bool(struct call *call, const char *key, bool *ret, struct err *err);
+int input_query_u64(struct call *call, const char *key, uint64_t lowest, uint64_t highest, uint64_t *ret,
+	struct err *err);
+int input_query_offset(struct call *call, uint64_t *ret, struct err *err); /* offset=N or offset=end */
+/* A size as integer or text; 0 or at least lowest. NULL and null leave *ret alone. */
+int input_size(const char *what, json_t *value, uint64_t lowest, uint64_t *ret, struct err *err);
+int input_cpu(json_t *value, uint64_t *ret_milli, struct err *err); /* likewise */
+/* At least one word, at most WIRE_ARGV_MAX and 128 KiB in all. */
+int input_argv(const char *what, json_t *argv, struct err *err);
+int input_env(json_t *env, struct err *err);
+int input_labels(json_t *labels, struct err *err);
+/* Text from inside a box as JSON: bytes that are not UTF-8 become '?'. */
+json_t *json_from_box(const char *text);
+json_t *json_time_us(uint64_t us);	/* RFC 3339, or null for 0 */
+json_t *json_from_u64(uint64_t value); /* cut to what JSON integers hold */
+
+/* ---- exec_body.c -------------------------------------------------------------------------------- */
+
+struct exec_body {
+	struct wire_exec_spec spec; /* strings borrowed from the JSON */
+	const char	    **argv;
+	char		    **env;
+	uint8_t		     *input; /* stdin or stdin_b64; owned */
+	size_t		      input_len;
+	bool		      has_input;
+	bool		      detach;
+};
+
+int  exec_body_read(json_t *body, struct exec_body *ret, struct err *err);
+void exec_body_done(struct exec_body *body);
+
+json_t *exec_json(const struct wire_exec_info *info); /* new reference */
+
+/* ---- ndjson.c ----------------------------------------------------------------------------------- */
+
+/* Appends one line each. */
+void ndjson_output(struct buf *out, enum wire_stream stream, uint64_t offset, const void *data, size_t len);
+void ndjson_gap(struct buf *out, uint64_t offset, uint64_t lost);
+void ndjson_exit(struct buf *out, const struct wire_exit *exit);
+void ndjson_start(struct buf *out, const struct wire_exec_info *info);
+void ndjson_error(struct buf *out, const struct err *err);
+void ndjson_add(struct buf *out, const json_t *value); /* any value and a newline */
+
+/* ---- exchange.c ---------------------------------------------------------------------------------- */
+
+/* A client (an HTTP request or a WebSocket) and a channel into a box; either may end first. It is freed when
+ * both are over: every callback ends with exchange_settle(). Others embed it as their first member. */
+struct exchange {
+	struct api	    *api;
+	struct http_request *request; /* NULL: answered, or the client went away */
+	struct websocket    *ws;      /* NULL: likewise */
+	struct chan	    *chan;    /* NULL: over */
+	bool		     reading; /* the client can be told to pause */
+	size_t		     owed;    /* bytes given to the client, not yet to the box's window */
+	struct buf	     left;    /* for the box, not yet taken by the channel */
+	bool		     hold;    /* keep all in left: the box is not ready for it */
+	bool		     eof, eof_sent;
+	void (*done)(struct exchange *x); /* frees; the exchange's own parts are released already */
+};
+
+/* Takes the request; a client that goes away closes the channel. */
+void exchange_init(struct exchange *x, struct call *call, void (*done)(struct exchange *x));
+void exchange_settle(struct exchange *x);
+void exchange_close_chan(struct exchange *x);
+/* Client's side. Each of these three ends the request. */
+void exchange_json(struct exchange *x, int status, json_t *value);
+void exchange_error(struct exchange *x, const struct err *err);
+void exchange_end(struct exchange *x);
+void exchange_write(struct exchange *x, const void *data, size_t len);
+/* len bytes from the box went to the client: the box gets its window back once the client has room. */
+void exchange_passed(struct exchange *x, size_t len);
+void exchange_drained(struct exchange *x);
+/* Box's side: what the channel does not take stays in left, and the client is paused. */
+void exchange_send(struct exchange *x, const void *data, size_t len);
+void exchange_send_eof(struct exchange *x);
+void exchange_flush(struct exchange *x); /* the channel takes more */
+
+/* ---- ask.c ---------------------------------------------------------------------------------------- */
+
+/* Turns box-init's reply into the answer; NULL with err. extra is what ask() was given. */
+typedef json_t *(*ask_fn)(struct wire_reader *reply, json_t *extra, struct err *err);
+/* Sends op to the box the path names and answers the call with what render makes of the reply; render NULL:
+ * 204. Takes extra and the request's bytes. */
+void ask(struct call *call, enum wire_op op, struct buf *request, ask_fn render, json_t *extra);
+
+json_t *stat_json(const struct wire_stat *stat); /* files.c; new reference */
+
+/* ---- the calls -------------------------------------------------------------------------------------- */
+
+void api_boxes_create(struct call *call);
+void api_boxes_list(struct call *call);
+void api_box_show(struct call *call);
+void api_box_change(struct call *call);
+void api_box_remove(struct call *call);
+void api_box_start(struct call *call);
+void api_box_stop(struct call *call);
+void api_box_stats(struct call *call);
+void api_box_processes(struct call *call);
+void api_exec(struct call *call);
+void api_exec_ws(struct call *call);
+void api_execs_list(struct call *call);
+void api_exec_show(struct call *call);
+void api_exec_signal(struct call *call);
+void api_exec_logs(struct call *call);
+void api_exec_attach(struct call *call);
+void api_file_read(struct call *call);
+void api_file_write(struct call *call);
+void api_file_remove(struct call *call);
+void api_file_stat(struct call *call);
+void api_file_list(struct call *call);
+void api_file_mkdir(struct call *call);
+void api_file_rename(struct call *call);
+void api_file_chmod(struct call *call);
+void api_archive_read(struct call *call);
+void api_archive_write(struct call *call);
+void api_images_list(struct call *call);
+void api_image_build(struct call *call);
+void api_image_show(struct call *call);
+void api_image_remove(struct call *call);
+void api_tokens_list(struct call *call);
+void api_token_create(struct call *call);
+void api_token_revoke(struct call *call);
+void api_events(struct call *call);
+void api_stats(struct call *call);
+void api_info(struct call *call);
+void api_doctor(struct call *call);
+void api_health(struct call *call);
+void api_openapi_json(struct call *call);
+void api_shutdown(struct call *call);

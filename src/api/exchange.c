@@ -1,0 +1,166 @@
+/* exchange.c - a client on one side, a channel into a box on the other; see api_internal.h
+ *
+ * From the box to the client: bytes are written to the client at once, and the channel's window is given
+ * back when few enough of them wait there; a client that does not read so makes the box wait, and the daemon
+ * holds at most the window and API_PENDING_MAX. From the client to the box: what the channel does not take
+ * stays in `left` (one read's worth) and the client is paused until the channel takes it. */
+#include "api/api_internal.h"
+
+void exchange_settle(struct exchange *x)
+{
+	if (x->request || x->ws || x->chan)
+		return;
+	buf_done(&x->left);
+	x->done(x);
+}
+
+void exchange_close_chan(struct exchange *x)
+{
+	struct chan *chan = steal_ptr(&x->chan);
+
+	if (chan)
+		chan_close(chan);
+}
+
+static void on_gone(struct http_request *request, void *arg)
+{
+	struct exchange *x = arg;
+
+	(void)request;
+	x->request = NULL;
+	exchange_close_chan(x);
+	exchange_settle(x);
+}
+
+static void on_drain(struct http_request *request, void *arg)
+{
+	(void)request;
+	exchange_drained(arg);
+}
+
+void exchange_init(struct exchange *x, struct call *call, void (*done)(struct exchange *x))
+{
+	x->api = call->api;
+	x->request = call->request;
+	x->done = done;
+	http_request_on_gone(call->request, on_gone, x);
+	http_reply_on_drain(call->request, API_PENDING_MAX, on_drain, x);
+}
+
+/* ---- to the client --------------------------------------------------------------------------- */
+
+void exchange_json(struct exchange *x, int status, json_t *value)
+{
+	struct http_request *request = steal_ptr(&x->request);
+
+	if (request)
+		http_reply_json(request, status, value);
+	else
+		json_decref(value);
+}
+
+void exchange_error(struct exchange *x, const struct err *err)
+{
+	struct http_request *request = steal_ptr(&x->request);
+
+	if (request)
+		http_reply_error(request, err);
+}
+
+void exchange_end(struct exchange *x)
+{
+	struct http_request *request = steal_ptr(&x->request);
+
+	if (request)
+		http_reply_end(request);
+}
+
+void exchange_write(struct exchange *x, const void *data, size_t len)
+{
+	if (x->request)
+		http_reply_write(x->request, data, len);
+}
+
+void exchange_passed(struct exchange *x, size_t len)
+{
+	x->owed += len;
+	exchange_drained(x);
+}
+
+void exchange_drained(struct exchange *x)
+{
+	size_t pending = x->request ? http_reply_pending(x->request)
+			 : x->ws    ? ws_pending(x->ws)
+				    : 0;
+	size_t owed = x->owed;
+
+	if (!x->chan || !owed || pending > API_PENDING_MAX)
+		return;
+	x->owed = 0;
+	chan_consumed(x->chan, owed);
+}
+
+/* ---- to the box ------------------------------------------------------------------------------ */
+
+static void pause_client(struct exchange *x)
+{
+	if (!x->reading)
+		return;
+	if (x->ws)
+		ws_pause(x->ws);
+	else if (x->request)
+		http_request_body_pause(x->request);
+}
+
+static void resume_client(struct exchange *x)
+{
+	if (!x->reading)
+		return;
+	if (x->ws)
+		ws_resume(x->ws);
+	else if (x->request)
+		http_request_body_resume(x->request);
+}
+
+void exchange_send(struct exchange *x, const void *data, size_t len)
+{
+	size_t sent = 0;
+
+	if (x->eof)
+		return;
+	if (x->chan && !x->hold && !x->left.len)
+		sent = chan_send(x->chan, data, len);
+	if (sent == len)
+		return;
+	buf_add(&x->left, (const uint8_t *)data + sent, len - sent);
+	pause_client(x);
+}
+
+static void send_eof_when_due(struct exchange *x)
+{
+	if (!x->eof || x->eof_sent || x->hold || x->left.len || !x->chan)
+		return;
+	x->eof_sent = true;
+	chan_send_end(x->chan);
+}
+
+void exchange_send_eof(struct exchange *x)
+{
+	x->eof = true;
+	send_eof_when_due(x);
+}
+
+void exchange_flush(struct exchange *x)
+{
+	size_t sent;
+
+	if (!x->chan || x->hold)
+		return;
+	while (x->left.len && (sent = chan_send(x->chan, buf_head(&x->left), x->left.len)))
+		buf_eat(&x->left, sent);
+	if (x->left.len)
+		return;
+	buf_done(&x->left);
+	send_eof_when_due(x);
+	resume_client(x);
+}

@@ -1,0 +1,216 @@
+/* box.c - a box as the daemon holds it: its row, its place in the list, its JSON */
+#include "core/core_internal.h"
+#include "base/clock.h"
+#include "base/log.h"
+#include "conf/conf.h"
+#include "loop/loop.h"
+#include <assert.h>
+
+static const char *const state_names[] = {
+	[BOX_CREATING] = "creating",
+	[BOX_STARTING] = "starting",
+	[BOX_RUNNING] = "running",
+	[BOX_STOPPING] = "stopping",
+	[BOX_STOPPED] = "stopped",
+	[BOX_REMOVING] = "removing",
+};
+static_assert(ARRAY_LEN(state_names) == BOX_STATE_COUNT, "every state has a name");
+
+const char *box_state_name(enum box_state state)
+{
+	return state_names[state];
+}
+
+static enum box_state state_from_name(const char *name)
+{
+	for (unsigned i = 0; i < BOX_STATE_COUNT; i++)
+		if (!strcmp(state_names[i], name))
+			return i;
+	return BOX_STOPPED;
+}
+
+struct box *box_new(struct yard *yard, const struct box_row *row)
+{
+	struct box *box = xnew(struct box);
+
+	box->yard = yard;
+	box->row = *row;
+	box->state = state_from_name(row->state);
+	xgrow(yard->boxes, yard->box_count + 1);
+	yard->boxes[yard->box_count++] = box;
+	return box;
+}
+
+void box_free(struct box *box)
+{
+	struct yard *yard = box->yard;
+
+	for (size_t i = 0; i < yard->box_count; i++)
+		if (yard->boxes[i] == box) {
+			memmove(&yard->boxes[i], &yard->boxes[i + 1],
+				(yard->box_count - i - 1) * sizeof yard->boxes[0]);
+			yard->box_count--;
+			break;
+		}
+	box_disconnect(box);
+	instance_free(box->instance);
+	loop_timer_free(box->timer);
+	box_row_done(&box->row);
+	free(box);
+}
+
+void box_set_state(struct box *box, enum box_state state, const char *intent)
+{
+	box->state = state;
+	free(box->row.state);
+	free(box->row.intent);
+	box->row.state = xstrdup(state_names[state]);
+	box->row.intent = xstrdup(intent);
+}
+
+void box_save(struct box *box, enum store_grade grade)
+{
+	struct err err = ERR_INIT;
+
+	if (store_box_update(box->yard->store, &box->row, grade, &err) < 0)
+		log_error("cannot record the state of a box", kv_str("box", box->row.id), kv_err(&err));
+}
+
+bool box_is_busy(const struct box *box)
+{
+	return box->state != BOX_RUNNING && box->state != BOX_STOPPED;
+}
+
+char *box_disk_path(const struct box *box)
+{
+	return xasprintf("%s/boxes/%s", box->yard->conf->home, box->row.id);
+}
+
+struct box *box_find(struct yard *yard, const char *id_or_name, struct err *err)
+{
+	for (size_t i = 0; i < yard->box_count; i++)
+		if (!strcmp(yard->boxes[i]->row.name, id_or_name) || !strcmp(yard->boxes[i]->row.id, id_or_name))
+			return yard->boxes[i];
+	err_set(err, ERR_NOT_FOUND, "no box '%.80s'", id_or_name);
+	err_hint(err, "box ls lists them");
+	return NULL;
+}
+
+void box_each(struct yard *yard, bool (*fn)(struct box *box, void *arg), void *arg)
+{
+	for (size_t i = 0; i < yard->box_count; i++)
+		if (!fn(yard->boxes[i], arg))
+			return;
+}
+
+const char *box_get_id(const struct box *box)
+{
+	return box->row.id;
+}
+
+const char *box_get_name(const struct box *box)
+{
+	return box->row.name;
+}
+
+enum box_state box_get_state(const struct box *box)
+{
+	return box->state;
+}
+
+struct yard *box_get_yard(const struct box *box)
+{
+	return box->yard;
+}
+
+static json_t *stored_json(const char *text, json_t *otherwise)
+{
+	json_t *value = *text ? json_loads(text, 0, NULL) : NULL;
+
+	if (!value)
+		return otherwise;
+	json_decref(otherwise);
+	return value;
+}
+
+bool box_has_label(const struct box *box, const char *key_value)
+{
+	_cleanup_json_ json_t *labels = stored_json(box->row.labels, json_object());
+	const char	      *equals = strchr(key_value, '=');
+	_cleanup_free_ char   *key = equals ? xstrndup(key_value, (size_t)(equals - key_value)) : xstrdup(key_value);
+	const char	      *value = json_string_value(json_object_get(labels, key));
+
+	return value && (!equals || !strcmp(value, equals + 1));
+}
+
+static json_t *time_json(int64_t wall_us)
+{
+	char text[CLOCK_RFC3339_MAX];
+
+	return wall_us ? json_string(clock_rfc3339(wall_us, text)) : json_null();
+}
+
+static json_t *limits_json(const struct box_row *row)
+{
+	json_t *cpu = row->cpu_milli % 1000 ? json_real((double)row->cpu_milli / 1000.0)
+					     : json_integer((json_int_t)(row->cpu_milli / 1000));
+
+	return json_pack("{s:o,s:I,s:I,s:I}", "cpu", cpu, "memory", (json_int_t)row->memory_bytes, "disk",
+		(json_int_t)row->disk_bytes, "pids", (json_int_t)row->pids);
+}
+
+/* What the box was promised and does not get; never silent. */
+static json_t *warnings_json(const struct box_row *row)
+{
+	json_t *warnings = json_array();
+
+	if (row->disk_bytes)
+		json_array_append_new(warnings,
+			json_string("the disk limit is recorded but not enforced: box disks are plain folders here"));
+	return warnings;
+}
+
+json_t *box_json(const struct box *box)
+{
+	const struct box_row *row = &box->row;
+	json_t		     *json = json_object();
+
+	json_object_set_new(json, "id", json_string(row->id));
+	json_object_set_new(json, "name", json_string(row->name));
+	json_object_set_new(json, "state", json_string(state_names[box->state]));
+	json_object_set_new(json, "image", json_string(row->image_name));
+	json_object_set_new(json, "image_id", json_string(row->image));
+	json_object_set_new(json, "driver", json_string(row->driver));
+	json_object_set_new(json, "profile", json_string(row->profile));
+	json_object_set_new(json, "limits", limits_json(row));
+	json_object_set_new(json, "env", stored_json(row->env, json_object()));
+	json_object_set_new(json, "labels", stored_json(row->labels, json_object()));
+	json_object_set_new(json, "command", stored_json(row->command, json_null()));
+	json_object_set_new(json, "remove_on_exit", json_boolean(row->remove_on_exit));
+	json_object_set_new(json, "created_at", time_json(row->created_us));
+	json_object_set_new(json, "started_at", time_json(row->started_us));
+	json_object_set_new(json, "ended_at", time_json(row->ended_us));
+	json_object_set_new(json, "end", json_pack("{s:s,s:s}", "reason", row->end_reason, "detail", row->end_detail));
+	json_object_set_new(json, "reachable", json_boolean(box->state == BOX_RUNNING && box->link_ready));
+	json_object_set_new(json, "warnings", warnings_json(row));
+	return json;
+}
+
+json_t *box_stats_json(struct box *box, struct err *err)
+{
+	struct instance_stats stats = { 0 };
+
+	if (box->state != BOX_RUNNING || !box->instance) {
+		err_set(err, ERR_STATE, "box '%s' is %s", box->row.name, state_names[box->state]);
+		err_hint(err, "box start %s", box->row.name);
+		return NULL;
+	}
+	if (instance_stats(box->instance, &stats, err) < 0)
+		return NULL;
+	return json_pack("{s:s,s:s,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I}", "box", box->row.id, "name", box->row.name,
+		"cpu_us", (json_int_t)stats.cpu_us, "throttled_us", (json_int_t)stats.throttled_us, "memory_bytes",
+		(json_int_t)stats.memory_bytes, "memory_peak_bytes", (json_int_t)stats.memory_peak_bytes,
+		"memory_limit_bytes", (json_int_t)box->row.memory_bytes, "processes", (json_int_t)stats.processes,
+		"processes_limit", (json_int_t)box->row.pids, "oom_kills", (json_int_t)box->oom_kills, "uptime_us",
+		(json_int_t)(clock_wall_us() - box->row.started_us));
+}

@@ -1,0 +1,89 @@
+/* events.c - what happened, in order, with offsets; kept in the store and handed to those who follow */
+#include "core/core_internal.h"
+#include "base/clock.h"
+#include "base/log.h"
+
+void yard_event(struct yard *yard, const char *type, struct box *box, json_t *data)
+{
+	_cleanup_json_ json_t *owned = data;
+	_cleanup_json_ json_t *event = NULL;
+	int64_t		       now = clock_wall_us();
+	uint64_t	       offset = 0;
+	char		       when[CLOCK_RFC3339_MAX];
+	struct err	       err = ERR_INIT;
+
+	if (store_event_add(yard->store, type, box ? box->row.id : NULL, box ? box->row.name : NULL, data, now, &offset,
+		    &err) < 0) {
+		log_error("cannot record an event", kv_str("type", type), kv_err(&err));
+		return;
+	}
+	log_debug("event", kv_str("type", type), kv_str("box", box ? box->row.id : ""));
+	if (!yard->feeds)
+		return;
+	event = json_pack("{s:I,s:s,s:s,s:s?,s:s?,s:O?}", "offset", (json_int_t)offset, "at", clock_rfc3339(now, when),
+		"type", type, "box", box ? box->row.id : NULL, "box_name", box ? box->row.name : NULL, "data", owned);
+	yard->feeding++;
+	for (struct event_feed *feed = yard->feeds; feed; feed = feed->next)
+		if (!feed->dead)
+			feed->fn(event, feed->arg);
+	if (--yard->feeding)
+		return;
+	for (struct event_feed **at = &yard->feeds; *at;) {
+		struct event_feed *feed = *at;
+
+		if (feed->dead) {
+			*at = feed->next;
+			free(feed);
+		} else {
+			at = &feed->next;
+		}
+	}
+}
+
+json_t *yard_events_json(struct yard *yard, uint64_t since, const char *box_id, unsigned limit, struct err *err)
+{
+	json_t	*events = store_event_list(yard->store, since, box_id, limit, err);
+	uint64_t oldest = 0, next = 0;
+
+	if (!events)
+		return NULL;
+	if (store_event_range(yard->store, &oldest, &next, err) < 0) {
+		json_decref(events);
+		return NULL;
+	}
+	/* A full page: go on behind its last event, not at the end. */
+	if (json_array_size(events) == limit) {
+		json_t *last = json_array_get(events, limit - 1);
+
+		next = (uint64_t)json_integer_value(json_object_get(last, "offset")) + 1;
+	}
+	return json_pack("{s:o,s:I,s:I}", "events", events, "next", (json_int_t)next, "oldest", (json_int_t)oldest);
+}
+
+struct event_feed *event_feed_new(struct yard *yard, event_fn fn, void *arg)
+{
+	struct event_feed *feed = xnew(struct event_feed);
+
+	feed->yard = yard;
+	feed->fn = fn;
+	feed->arg = arg;
+	feed->next = yard->feeds;
+	yard->feeds = feed;
+	return feed;
+}
+
+void event_feed_free(struct event_feed *feed)
+{
+	if (!feed)
+		return;
+	if (feed->yard->feeding) {
+		feed->dead = true;
+		return;
+	}
+	for (struct event_feed **at = &feed->yard->feeds; *at; at = &(*at)->next)
+		if (*at == feed) {
+			*at = feed->next;
+			break;
+		}
+	free(feed);
+}

@@ -1,0 +1,533 @@
+/* life.c - create, start, stop, remove: one path in, one path out
+ *
+ * Each change is written as an intent before its side effects and as a fact after them:
+ *
+ *   create   row with intent "create" (kept) -> folder, instance -> mark in the row (safe; the fsync runs
+ *            while the child sets itself up) -> box-init answers -> running (kept)
+ *   start    the same from the instance on, with intent "start"
+ *   stop     intent "stop" -> box-init asked, or killed -> everything gone -> stopped
+ *   remove   intent "remove" -> killed if it runs -> folder renamed into the trash -> row deleted (safe)
+ *
+ * An intent is kept, not safe: a dead daemon finds it, and what it guards (processes, mounts, cgroups) does
+ * not outlive a dead machine. recover.c reads the same words. */
+#include "core/core_internal.h"
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/text.h"
+#include "conf/conf.h"
+#include "image/image.h"
+#include "loop/loop.h"
+#include <errno.h>
+#include <sys/stat.h>
+
+enum {
+	MEMORY_LEAST = 16 * 1024 * 1024, /* box-init, a shell and their page tables fit in this */
+	PIDS_LEAST = 8,
+};
+
+static void replace(char **slot, const char *text)
+{
+	free(*slot);
+	*slot = xstrdup(text);
+}
+
+/* ---- those who wait ------------------------------------------------------------------------- */
+
+void box_wait(struct box *box, box_done done, void *arg)
+{
+	struct waiter **end = &box->waiters;
+
+	if (!done)
+		return;
+	while (*end)
+		end = &(*end)->next;
+	*end = xnew(struct waiter);
+	(*end)->done = done;
+	(*end)->arg = arg;
+}
+
+static void tell_all(struct waiter *waiters, struct box *box, const struct err *err)
+{
+	while (waiters) {
+		struct waiter *next = waiters->next;
+
+		waiters->done(box, err, waiters->arg);
+		free(waiters);
+		waiters = next;
+	}
+}
+
+void box_tell(struct box *box, const struct err *err)
+{
+	tell_all(steal_ptr(&box->waiters), box, err);
+}
+
+static void on_timer(void *arg)
+{
+	struct box *box = arg;
+
+	if (box->state == BOX_RUNNING)
+		box_reconnect(box);
+	else if (box->instance)
+		instance_kill(box->instance, NULL);
+}
+
+void box_timer_start(struct box *box, uint64_t ms)
+{
+	if (!box->timer)
+		box->timer = loop_timer_new(box->yard->loop, on_timer, box);
+	loop_timer_start(box->timer, ms);
+}
+
+/* ---- the end of an instance ------------------------------------------------------------------ */
+
+void box_finish_removal(struct box *box)
+{
+	_cleanup_free_ char *disk = box_disk_path(box);
+	struct yard	    *yard = box->yard;
+	struct waiter	    *waiters = steal_ptr(&box->waiters);
+	struct err	     err = ERR_INIT;
+
+	if (trash_take(yard->trash, disk, &err) < 0 || store_box_delete(yard->store, box->row.id, STORE_SAFE, &err) < 0) {
+		/* The row still says "remove": the next start of the daemon tries again. */
+		log_error("cannot remove a box", kv_str("box", box->row.id), kv_err(&err));
+		box_set_state(box, BOX_STOPPED, "remove");
+		tell_all(waiters, box, &err);
+		return;
+	}
+	yard_event(yard, "box.removed", box, NULL);
+	box_free(box);
+	tell_all(waiters, NULL, NULL);
+	yard_purge_step(yard);
+}
+
+void box_ended(struct box *box, const char *reason, const char *detail)
+{
+	box_disconnect(box);
+	instance_free(steal_ptr(&box->instance));
+	if (box->timer)
+		loop_timer_stop(box->timer);
+	box->row.pid = 0;
+	box->row.ended_us = clock_wall_us();
+	replace(&box->row.end_reason, reason);
+	replace(&box->row.end_detail, detail);
+	if (box->remove_wanted || box->row.remove_on_exit) {
+		if (box->state != BOX_REMOVING) {
+			box_set_state(box, BOX_REMOVING, "remove");
+			box_save(box, STORE_KEPT);
+		}
+		box_finish_removal(box);
+		return;
+	}
+	box_set_state(box, BOX_STOPPED, "");
+	box_save(box, STORE_KEPT);
+	yard_event(box->yard, "box.stopped", box, json_pack("{s:s,s:s}", "reason", reason, "detail", detail));
+	box_tell(box, NULL);
+}
+
+static void on_ended(struct instance *instance, enum instance_end end, const char *detail, void *arg)
+{
+	static const char *const reasons[] = {
+		[INSTANCE_END_EXITED] = "exited",
+		[INSTANCE_END_KILLED] = "killed",
+		[INSTANCE_END_MEMORY] = "memory",
+		[INSTANCE_END_UNKNOWN] = "lost",
+	};
+	struct box *box = arg;
+
+	(void)instance;
+	if (box->state == BOX_CREATING || box->state == BOX_STARTING) {
+		struct err err = ERR_INIT;
+
+		err_set(&err, ERR_SYSTEM, "box '%s' ended while it was starting: %s", box->row.name, detail);
+		box_instance_ops.on_failed(instance, &err, box);
+	} else if (box->state == BOX_STOPPING) {
+		box_ended(box, "stopped", "stopped on request");
+	} else {
+		box_ended(box, reasons[end], detail);
+	}
+}
+
+static void on_oom(struct instance *instance, uint64_t kills, void *arg)
+{
+	struct box *box = arg;
+
+	(void)instance;
+	box->oom_kills += kills;
+	yard_event(box->yard, "limit.memory", box,
+		json_pack("{s:I,s:I,s:s}", "kills", (json_int_t)kills, "limit_bytes", (json_int_t)box->row.memory_bytes,
+			"detail", "the kernel killed a process because the box reached its memory limit"));
+}
+
+/* ---- the start of one ------------------------------------------------------------------------ */
+
+/* A box that never ran leaves nothing; one that ran before is stopped again, with the reason. */
+static void launch_failed(struct box *box, const struct err *why)
+{
+	struct err     err = *why;
+	struct waiter *waiters = steal_ptr(&box->waiters);
+	struct yard   *yard = box->yard;
+
+	box_disconnect(box);
+	instance_free(steal_ptr(&box->instance));
+	box->row.pid = 0;
+	yard_event(yard, "box.failed", box, json_pack("{s:s}", "message", err.message));
+	if (box->state == BOX_CREATING || box->remove_wanted) {
+		tell_all(waiters, NULL, &err);
+		box_finish_removal(box);
+		return;
+	}
+	box_set_state(box, BOX_STOPPED, "");
+	replace(&box->row.end_reason, "failed");
+	replace(&box->row.end_detail, err.message);
+	box_save(box, STORE_KEPT);
+	tell_all(waiters, box, &err);
+}
+
+static void on_failed(struct instance *instance, const struct err *err, void *arg)
+{
+	(void)instance;
+	launch_failed(arg, err);
+}
+
+static void on_ready(struct instance *instance, void *arg)
+{
+	struct box *box = arg;
+	struct err  err = ERR_INIT;
+
+	(void)instance;
+	if (box->remove_wanted) {
+		instance_kill(box->instance, NULL);
+		return;
+	}
+	if (box_connect(box, &err) < 0) {
+		log_warn("a new box-init does not answer", kv_str("box", box->row.id), kv_err(&err));
+		instance_kill(box->instance, NULL);
+	}
+}
+
+const struct instance_ops box_instance_ops = {
+	.on_ready = on_ready,
+	.on_failed = on_failed,
+	.on_ended = on_ended,
+	.on_oom = on_oom,
+};
+
+void box_instance_spec(const struct box *box, const struct image *image, char *disk, struct instance_spec *ret)
+{
+	*ret = (struct instance_spec){
+		.id = box->row.id,
+		.hostname = box->row.name,
+		.rootfs = image ? image->rootfs : NULL,
+		.disk = disk,
+		.uid_base = UID_FIRST + box->row.uid_slot * (uint32_t)UID_RANGE,
+		.limits = { box->row.cpu_milli, box->row.memory_bytes, box->row.disk_bytes, box->row.pids },
+	};
+	profile_from_name(box->row.profile, &ret->profile, NULL);
+}
+
+static int launch(struct box *box, struct err *err)
+{
+	_cleanup_free_ char	   *disk = box_disk_path(box);
+	const struct image	   *image = images_find(box->yard->images, box->row.image, err);
+	const struct instance_mark *mark;
+	struct instance_spec	    spec;
+
+	if (!image)
+		return err_wrap(err, "start box '%s'", box->row.name);
+	if (mkdir(disk, 0700) < 0 && errno != EEXIST)
+		return err_sys(err, errno, "make the folder of box '%s'", box->row.name);
+	box_instance_spec(box, image, disk, &spec);
+	if (engine_start(box->yard->engine, &spec, &box_instance_ops, box, &box->instance, err) < 0)
+		return err_wrap(err, "start box '%s'", box->row.name);
+	mark = instance_get_mark(box->instance);
+	box->row.pid = mark->pid;
+	box->row.start_time = mark->start_time;
+	replace(&box->row.boot, mark->boot);
+	/* The child sets itself up on another core during this fsync. */
+	box_save(box, STORE_SAFE);
+	return 0;
+}
+
+/* ---- create ----------------------------------------------------------------------------------- */
+
+static int pick_slot(struct yard *yard, uint32_t *ret, struct err *err)
+{
+	_cleanup_free_ uint8_t *taken = xcalloc(UID_SLOTS / 8, 1);
+
+	for (size_t i = 0; i < yard->box_count; i++)
+		taken[yard->boxes[i]->row.uid_slot / 8] |= (uint8_t)(1 << yard->boxes[i]->row.uid_slot % 8);
+	for (uint32_t slot = 0; slot < UID_SLOTS; slot++)
+		if (!(taken[slot / 8] & 1 << slot % 8)) {
+			*ret = slot;
+			return 0;
+		}
+	return err_set(err, ERR_LIMIT, "all %d uid ranges are in use", UID_SLOTS);
+}
+
+static int check_limit(const char *what, uint64_t value, uint64_t least, struct err *err)
+{
+	if (value && value < least)
+		return err_set(err, ERR_INVALID, "%s must be 0 (no limit) or at least %llu", what,
+			(unsigned long long)least);
+	return 0;
+}
+
+static int check_pairs(json_t *pairs, const char *what, int (*check)(const char *, const char *, struct err *),
+	struct err *err)
+{
+	const char *key;
+	json_t	   *value;
+
+	if (json_object_size(pairs) > 256)
+		return err_set(err, ERR_INVALID, "more than 256 entries in %s", what);
+	json_object_foreach (pairs, key, value) {
+		_cleanup_free_ char *pair = xasprintf("%s=%s", key, json_string_value(value));
+
+		if (check(what, pair, err) < 0)
+			return -1;
+	}
+	return 0;
+}
+
+static int pick_name(struct yard *yard, const char *wanted, char **ret, struct err *err)
+{
+	if (wanted) {
+		if (name_check("box name", wanted, err) < 0)
+			return -1;
+		if (box_find(yard, wanted, NULL)) {
+			err_set(err, ERR_EXISTS, "there is a box '%s' already", wanted);
+			return err_hint(err, "choose another name, or box rm -f %s", wanted);
+		}
+		*ret = xstrdup(wanted);
+		return 0;
+	}
+	do {
+		free(*ret);
+		*ret = name_make_up();
+	} while (box_find(yard, *ret, NULL));
+	return 0;
+}
+
+static uint64_t limit_or(uint64_t given, uint64_t otherwise)
+{
+	return given == BOX_LIMIT_DEFAULT ? otherwise : given;
+}
+
+static int fill_row(struct yard *yard, const struct box_spec *spec, struct box_row *row, struct err *err)
+{
+	const struct image *image = images_find(yard->images, spec->image ? spec->image : "debian", err);
+	enum profile	    profile;
+	char		    id[BOX_ID_LEN + 1];
+
+	if (!image)
+		return -1;
+	row->cpu_milli = limit_or(spec->limits.cpu_milli, yard->conf->default_cpu_milli);
+	row->memory_bytes = limit_or(spec->limits.memory_bytes, yard->conf->default_memory);
+	row->disk_bytes = limit_or(spec->limits.disk_bytes, 0);
+	row->pids = limit_or(spec->limits.pids, yard->conf->default_pids);
+	if (!engine_by_name(spec->driver ? spec->driver : "ns")) {
+		err_set(err, ERR_UNSUPPORTED, "no driver '%.40s' in this build", spec->driver);
+		return err_hint(err, "drivers: ns");
+	}
+	if (profile_from_name(spec->profile ? spec->profile : "standard", &profile, err) < 0 ||
+		check_limit("cpu (thousandths)", row->cpu_milli, 10, err) < 0 ||
+		check_limit("memory", row->memory_bytes, MEMORY_LEAST, err) < 0 ||
+		check_limit("pids", row->pids, PIDS_LEAST, err) < 0 ||
+		check_pairs(spec->env, "env", env_check, err) < 0 ||
+		check_pairs(spec->labels, "label", label_check, err) < 0)
+		return -1;
+	if (yard->box_count >= yard->conf->max_boxes) {
+		err_set(err, ERR_LIMIT, "there are %zu boxes already, the most allowed", yard->box_count);
+		return err_hint(err, "remove some, or raise max_boxes in boxyard.conf");
+	}
+	if (pick_slot(yard, &row->uid_slot, err) < 0 || pick_name(yard, spec->name, &row->name, err) < 0)
+		return -1;
+	do
+		random_id(id, BOX_ID_LEN);
+	while (box_find(yard, id, NULL));
+	row->id = xstrdup(id);
+	row->state = xstrdup("creating");
+	row->intent = xstrdup("create");
+	row->image = xstrdup(image->id);
+	row->image_name = xstrdup(image->name);
+	row->driver = xstrdup(spec->driver ? spec->driver : "ns");
+	row->profile = xstrdup(profile_name(profile));
+	row->env = spec->env ? json_text(spec->env) : xstrdup("{}");
+	row->labels = spec->labels ? json_text(spec->labels) : xstrdup("{}");
+	row->command = json_array_size(spec->command) ? json_text(spec->command) : xstrdup("");
+	row->remove_on_exit = spec->remove_on_exit;
+	row->created_us = clock_wall_us();
+	row->end_reason = xstrdup("");
+	row->end_detail = xstrdup("");
+	row->boot = xstrdup(yard->boot);
+	row->idempotency = xstrdup(spec->idempotency ? spec->idempotency : "");
+	return 0;
+}
+
+static struct box *find_by_key(struct yard *yard, const char *key)
+{
+	for (size_t i = 0; key && *key && i < yard->box_count; i++)
+		if (!strcmp(yard->boxes[i]->row.idempotency, key))
+			return yard->boxes[i];
+	return NULL;
+}
+
+void box_create(struct yard *yard, const struct box_spec *spec, box_done done, void *arg)
+{
+	struct box    *box = find_by_key(yard, spec->idempotency);
+	struct box_row row = { 0 };
+	struct err     err = ERR_INIT;
+
+	if (box) {
+		if (box_is_busy(box))
+			box_wait(box, done, arg);
+		else
+			done(box, NULL, arg);
+		return;
+	}
+	if (yard->closing)
+		err_set(&err, ERR_UNAVAILABLE, "the daemon is going down");
+	if (err.kind || fill_row(yard, spec, &row, &err) < 0 || store_box_insert(yard->store, &row, STORE_KEPT, &err) < 0) {
+		box_row_done(&row);
+		done(NULL, &err, arg);
+		return;
+	}
+	box = box_new(yard, &row);
+	box_wait(box, done, arg);
+	if (launch(box, &err) < 0)
+		launch_failed(box, &err);
+}
+
+/* ---- start, stop, remove, rename ---------------------------------------------------------------- */
+
+static int refuse_busy(struct box *box, struct err *err)
+{
+	err_set(err, ERR_STATE, "box '%s' is %s", box->row.name, box_state_name(box->state));
+	return err_hint(err, "wait for it, then try again");
+}
+
+void box_start(struct box *box, box_done done, void *arg)
+{
+	struct err err = ERR_INIT;
+
+	if (box->state == BOX_RUNNING) {
+		done(box, NULL, arg);
+		return;
+	}
+	if (box->state == BOX_STARTING || box->state == BOX_CREATING) {
+		box_wait(box, done, arg);
+		return;
+	}
+	if (box->state != BOX_STOPPED) {
+		refuse_busy(box, &err);
+		done(box, &err, arg);
+		return;
+	}
+	box_wait(box, done, arg);
+	box_set_state(box, BOX_STARTING, "start");
+	replace(&box->row.boot, box->yard->boot);
+	box_save(box, STORE_KEPT);
+	if (launch(box, &err) < 0)
+		launch_failed(box, &err);
+}
+
+static void ask_shutdown(struct box *box, uint64_t grace_ms)
+{
+	static const struct chan_ops ops = { 0 };
+	struct buf		     request = BUF_INIT;
+	struct chan		    *chan;
+
+	wire_put_u32(&request, (uint32_t)grace_ms);
+	/* The box may be beyond asking; then the timer's kill ends it. */
+	if (!grace_ms || !box->link || !(chan = chan_open(box->link, WIRE_OP_SHUTDOWN, &request, &ops, NULL, NULL)))
+		instance_kill(box->instance, NULL);
+	else
+		box_timer_start(box, grace_ms + 1500);
+	buf_done(&request);
+}
+
+void box_stop(struct box *box, uint64_t grace_ms, box_done done, void *arg)
+{
+	struct err err = ERR_INIT;
+
+	if (box->state == BOX_STOPPED) {
+		done(box, NULL, arg);
+		return;
+	}
+	if (box->state == BOX_STOPPING) {
+		box_wait(box, done, arg);
+		if (!grace_ms)
+			instance_kill(box->instance, NULL);
+		return;
+	}
+	if (box->state != BOX_RUNNING) {
+		refuse_busy(box, &err);
+		done(box, &err, arg);
+		return;
+	}
+	box_wait(box, done, arg);
+	box_set_state(box, BOX_STOPPING, "stop");
+	box_save(box, STORE_KEPT);
+	ask_shutdown(box, grace_ms);
+}
+
+void box_remove(struct box *box, bool force, box_done done, void *arg)
+{
+	struct err err = ERR_INIT;
+
+	if (box->state != BOX_STOPPED && box->state != BOX_REMOVING && !force) {
+		err_set(&err, ERR_STATE, "box '%s' is %s", box->row.name, box_state_name(box->state));
+		err_hint(&err, "box stop it first, or box rm -f");
+		done(box, &err, arg);
+		return;
+	}
+	box_wait(box, done, arg);
+	if (box->state == BOX_REMOVING)
+		return;
+	if (box->state == BOX_CREATING || box->state == BOX_STARTING) {
+		/* The start's own end carries on with the removal. */
+		box->remove_wanted = true;
+		if (box->instance)
+			instance_kill(box->instance, NULL);
+		return;
+	}
+	box->remove_wanted = true;
+	box_set_state(box, BOX_REMOVING, "remove");
+	box_save(box, STORE_KEPT);
+	if (box->instance) {
+		instance_kill(box->instance, NULL);
+		box_timer_start(box, 5000);
+	} else {
+		box_finish_removal(box);
+	}
+}
+
+int box_rename(struct box *box, const char *name, struct err *err)
+{
+	_cleanup_free_ char *old = xstrdup(box->row.name);
+	struct box	    *other;
+
+	if (name_check("box name", name, err) < 0)
+		return -1;
+	other = box_find(box->yard, name, NULL);
+	if (other == box)
+		return 0;
+	if (other)
+		return err_set(err, ERR_EXISTS, "there is a box '%s' already", name);
+	if (box_is_busy(box))
+		return refuse_busy(box, err);
+	replace(&box->row.name, name);
+	if (store_box_update(box->yard->store, &box->row, STORE_SAFE, err) < 0) {
+		replace(&box->row.name, old);
+		return err_wrap(err, "rename '%s'", old);
+	}
+	if (box->instance) {
+		struct err why = ERR_INIT;
+
+		if (instance_set_hostname(box->instance, name, &why) < 0)
+			log_warn("the hostname stays as it was", kv_str("box", box->row.id), kv_err(&why));
+	}
+	yard_event(box->yard, "box.renamed", box, json_pack("{s:s,s:s}", "from", old, "to", name));
+	return 0;
+}

@@ -1,0 +1,161 @@
+/* recover.c - the daemon starts: what runs is adopted, what was half done is finished or undone
+ *
+ *   found in the row              still runs                  gone, same boot        gone, machine restarted
+ *   intent create                 adopted, running            undone without trace   kept, stopped (it may have
+ *                                                                                    been answered for)
+ *   running, or intent start      adopted, running            stopped, "lost"        stopped, "lost"
+ *   intent stop                   killed, stopped             stopped                stopped
+ *   intent remove                 killed, removed             removed                removed
+ *
+ * Then orphans: cgroups and folders of boxes no row knows. */
+#include "core/core_internal.h"
+#include "base/file.h"
+#include "base/log.h"
+#include "conf/conf.h"
+#include <dirent.h>
+#include <errno.h>
+#include <sys/stat.h>
+
+static int load_row(const struct box_row *row, void *arg, struct err *err)
+{
+	struct box_row copy = *row;
+
+	(void)err;
+	copy.id = xstrdup(row->id);
+	copy.name = xstrdup(row->name);
+	copy.state = xstrdup(row->state);
+	copy.intent = xstrdup(row->intent);
+	copy.image = xstrdup(row->image);
+	copy.image_name = xstrdup(row->image_name);
+	copy.driver = xstrdup(row->driver);
+	copy.profile = xstrdup(row->profile);
+	copy.env = xstrdup(row->env);
+	copy.labels = xstrdup(row->labels);
+	copy.command = xstrdup(row->command);
+	copy.end_reason = xstrdup(row->end_reason);
+	copy.end_detail = xstrdup(row->end_detail);
+	copy.boot = xstrdup(row->boot);
+	copy.idempotency = xstrdup(row->idempotency);
+	box_new(arg, &copy);
+	return 0;
+}
+
+static bool adopt(struct box *box)
+{
+	_cleanup_free_ char *disk = box_disk_path(box);
+	struct instance_mark mark = { .pid = (pid_t)box->row.pid, .start_time = box->row.start_time };
+	struct instance_spec spec;
+	struct err	     err = ERR_INIT;
+
+	if (!box->row.pid || strcmp(box->row.boot, box->yard->boot))
+		return false;
+	memcpy(mark.boot, box->row.boot, strnlen(box->row.boot, sizeof mark.boot - 1));
+	box_instance_spec(box, NULL, disk, &spec);
+	if (engine_adopt(box->yard->engine, &spec, &mark, &box_instance_ops, box, &box->instance, &err) == 0)
+		return true;
+	if (err.kind != ERR_NOT_FOUND)
+		log_warn("a box cannot be taken over and is ended", kv_str("box", box->row.id), kv_err(&err));
+	return false;
+}
+
+static bool has_disk(struct box *box)
+{
+	_cleanup_free_ char *disk = box_disk_path(box);
+	struct stat	     st;
+
+	return stat(disk, &st) == 0;
+}
+
+static void go_on(struct box *box)
+{
+	bool	   half = *box->row.intent != '\0';
+	struct err err = ERR_INIT;
+
+	box->catch_up = true;
+	if (!strcmp(box->row.intent, "stop") || !strcmp(box->row.intent, "remove")) {
+		box->remove_wanted = !strcmp(box->row.intent, "remove");
+		box->state = box->remove_wanted ? BOX_REMOVING : BOX_STOPPING;
+		instance_kill(box->instance, NULL);
+		box_timer_start(box, 5000);
+		return;
+	}
+	if (half) {
+		/* The daemon may have died half-way through its set-up; only box-init's answer tells. */
+		box->state = !strcmp(box->row.intent, "create") ? BOX_CREATING : BOX_STARTING;
+		if (box_connect(box, &err) < 0)
+			instance_kill(box->instance, NULL);
+		return;
+	}
+	box_set_state(box, BOX_RUNNING, "");
+	if (box_connect(box, &err) < 0)
+		box_timer_start(box, 20);
+}
+
+/* The instance is gone; sweep what it left. */
+static void clean_up(struct box *box)
+{
+	bool	   same_boot = !strcmp(box->row.boot, box->yard->boot);
+	bool	   was_up = !strcmp(box->row.state, "running") || !strcmp(box->row.intent, "start");
+	struct err err = ERR_INIT;
+
+	if (engine_sweep(box->yard->engine, box->row.id, &err) < 0)
+		log_warn("something of a box is left behind", kv_str("box", box->row.id), kv_err(&err));
+	box->row.pid = 0;
+	if (!strcmp(box->row.intent, "remove") || (!strcmp(box->row.intent, "create") && (same_boot || !has_disk(box))) ||
+		(was_up && box->row.remove_on_exit)) {
+		box_set_state(box, BOX_REMOVING, "remove");
+		box_finish_removal(box);
+		return;
+	}
+	if (was_up || *box->row.intent) {
+		const char *detail = !same_boot ? "the machine restarted" : "it ended while no daemon was watching";
+
+		box->row.remove_on_exit = false;
+		box_ended(box, !strcmp(box->row.intent, "stop") ? "stopped" : "lost", detail);
+	}
+}
+
+static int sweep_orphans(struct yard *yard)
+{
+	_cleanup_json_ json_t *left = engine_leftovers(yard->engine);
+	_cleanup_free_ char   *boxes = xasprintf("%s/boxes", yard->conf->home);
+	struct err	       err = ERR_INIT;
+	struct dirent	      *entry;
+	DIR		      *dir;
+	size_t		       i;
+	json_t		      *id;
+
+	json_array_foreach (left, i, id)
+		if (!box_find(yard, json_string_value(id), NULL) &&
+			engine_sweep(yard->engine, json_string_value(id), &err) < 0)
+			log_warn("an orphan is left behind", kv_str("box", json_string_value(id)), kv_err(&err));
+	dir = opendir(boxes);
+	while (dir && (entry = readdir(dir))) {
+		_cleanup_free_ char *path = xasprintf("%s/%s", boxes, entry->d_name);
+
+		if (entry->d_name[0] != '.' && !box_find(yard, entry->d_name, NULL))
+			trash_take(yard->trash, path, &err);
+	}
+	if (dir)
+		closedir(dir);
+	return 0;
+}
+
+int yard_recover(struct yard *yard, struct err *err)
+{
+	size_t count;
+	struct box **boxes;
+
+	if (store_box_each(yard->store, load_row, yard, err) < 0)
+		return err_wrap(err, "read the boxes");
+	count = yard->box_count;
+	boxes = xmemdup(yard->boxes, count * sizeof *boxes);
+	for (size_t i = 0; i < count; i++) {
+		if (adopt(boxes[i]))
+			go_on(boxes[i]);
+		else
+			clean_up(boxes[i]);
+	}
+	free(boxes);
+	return sweep_orphans(yard);
+}

@@ -1,0 +1,301 @@
+/* work.c - work inside a box goes through its box-init, over one link that is made again when it breaks
+ *
+ * The link is cheap (a unix connection) and holds no state the box needs: execs and their journals live in
+ * box-init. It breaks when box-init drops us or speaks nonsense; then it is made again, slower each time. */
+#include "core/core_internal.h"
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/strv.h"
+#include "base/text.h"
+#include "loop/loop.h"
+
+enum {
+	RECONNECT_MS = 20,
+	RECONNECT_MAX_MS = 2000,
+	EVENT_BURST = 2000, /* exec events a box may cause at once, and a second */
+	EVENT_RATE = 200,
+};
+
+/* ---- the link ------------------------------------------------------------------------------- */
+
+void box_reconnect(struct box *box)
+{
+	struct err err = ERR_INIT;
+
+	if (box->link || !box->instance)
+		return;
+	if (box_connect(box, &err) < 0) {
+		if (box->reconnects == 6)
+			log_warn("box-init cannot be reached, still trying", kv_str("box", box->row.id), kv_err(&err));
+		box->reconnects++;
+		box_timer_start(box, MIN((uint64_t)RECONNECT_MS << MIN(box->reconnects, 8u), RECONNECT_MAX_MS));
+	}
+}
+
+static void on_link_lost(struct link *link, const struct err *err, void *arg)
+{
+	struct box *box = arg;
+
+	if (box->link == link)
+		box->link = NULL;
+	box->link_ready = false;
+	link_free(link);
+	if (box->state == BOX_CREATING || box->state == BOX_STARTING) {
+		/* It came up and hung up at once: the instance's end or the start's failure tells why. */
+		instance_kill(box->instance, NULL);
+		return;
+	}
+	if (box->state != BOX_RUNNING)
+		return;
+	if (err->kind == ERR_PROTOCOL)
+		log_warn("box-init broke the protocol", kv_str("box", box->row.id), kv_err(err));
+	box_timer_start(box, RECONNECT_MS);
+}
+
+static const char *const reasons[] = {
+	[WIRE_EXIT_RUNNING] = "running",
+	[WIRE_EXIT_EXITED] = "exited",
+	[WIRE_EXIT_SIGNALED] = "signaled",
+	[WIRE_EXIT_TIMEOUT] = "timeout",
+};
+
+/* A box may start programs as fast as it likes; the event log may not grow as fast. */
+static bool event_allowed(struct box *box)
+{
+	int64_t now = clock_mono_us();
+
+	box->event_tokens += (now - box->event_refill_us) * EVENT_RATE / 1000000;
+	if (box->event_tokens > EVENT_BURST || !box->event_refill_us)
+		box->event_tokens = EVENT_BURST;
+	box->event_refill_us = now;
+	if (box->event_tokens <= 0) {
+		box->events_dropped++;
+		return false;
+	}
+	box->event_tokens--;
+	return true;
+}
+
+static json_t *text_json(const char *text)
+{
+	return text_is_utf8(text, strlen(text)) ? json_string(text) : json_string("(not text)");
+}
+
+static json_t *event_json(struct box *box, enum wire_event event, const struct wire_exec_info *info)
+{
+	json_t *data = json_pack("{s:o,s:I}", "exec", text_json(info->id), "pid", (json_int_t)info->pid);
+
+	if (event == WIRE_EVENT_EXEC_STARTED) {
+		json_t *argv = json_array();
+
+		for (size_t i = 0; info->argv[i] && i < 64; i++)
+			json_array_append_new(argv, text_json(info->argv[i]));
+		json_object_set_new(data, "argv", argv);
+	} else {
+		json_object_set_new(data, "reason", json_string(reasons[info->reason]));
+		json_object_set_new(data, "exit_code",
+			json_integer(info->signal ? 128 + (json_int_t)(info->signal & 127) : (json_int_t)(info->code & 255)));
+		json_object_set_new(data, "cpu_us", json_integer((json_int_t)(info->cpu_us & INT64_MAX)));
+		json_object_set_new(data, "oom_kills", json_integer((json_int_t)box->oom_kills));
+	}
+	if (box->events_dropped) {
+		json_object_set_new(data, "events_dropped", json_integer((json_int_t)box->events_dropped));
+		box->events_dropped = 0;
+	}
+	return data;
+}
+
+static void exec_event(struct box *box, enum wire_event event, const struct wire_exec_info *info)
+{
+	if (event_allowed(box))
+		yard_event(box->yard, event == WIRE_EVENT_EXEC_STARTED ? "exec.started" : "exec.exited", box,
+			event_json(box, event, info));
+	if (event == WIRE_EVENT_EXEC_EXITED && !strcmp(info->id, "main") && box->row.remove_on_exit &&
+		box->state == BOX_RUNNING)
+		box_remove(box, true, NULL, NULL);
+}
+
+static void on_link_event(struct link *link, enum wire_event event, const struct wire_exec_info *info, void *arg)
+{
+	(void)link;
+	exec_event(arg, event, info);
+}
+
+/* Programs that ended while no daemon watched. Had one ended before the last event that is on record, its
+ * own event would be on record too: an event is written after what it tells of. */
+static void on_missed(struct chan *chan, struct wire_reader *reply, void *arg)
+{
+	struct box *box = arg;
+	uint32_t    count = wire_get_u32(reply);
+
+	(void)chan;
+	for (uint32_t i = 0; i < count && !reply->bad && box->state == BOX_RUNNING; i++) {
+		struct wire_exec_info info;
+		char		      ended[CLOCK_RFC3339_MAX];
+
+		wire_get_exec_info(reply, &info);
+		clock_rfc3339((int64_t)(info.ended_us & INT64_MAX), ended);
+		if (!reply->bad && info.reason != WIRE_EXIT_RUNNING && strcmp(ended, box->yard->last_event_at) > 0)
+			exec_event(box, WIRE_EVENT_EXEC_EXITED, &info);
+		free((void *)info.argv);
+	}
+}
+
+static void catch_up(struct box *box)
+{
+	static const struct chan_ops ops = { .on_reply = on_missed };
+
+	box->catch_up = false;
+	chan_open(box->link, WIRE_OP_EXEC_LIST, NULL, &ops, box, NULL);
+}
+
+static void on_link_ready(struct link *link, void *arg)
+{
+	struct box *box = arg;
+	bool	    first = box->state == BOX_CREATING || box->state == BOX_STARTING;
+	bool	    created = box->state == BOX_CREATING;
+
+	(void)link;
+	box->link_ready = true;
+	box->reconnects = 0;
+	if (box->catch_up)
+		catch_up(box);
+	if (!first)
+		return;
+	box_set_state(box, BOX_RUNNING, "");
+	box->row.started_us = clock_wall_us();
+	box->row.ended_us = 0;
+	box->oom_kills = 0;
+	box_save(box, STORE_KEPT);
+	box_run_command(box);
+	box_tell(box, NULL);
+	/* After the answer: nobody waits for the log. */
+	if (created)
+		yard_event(box->yard, "box.created", box, NULL);
+	yard_event(box->yard, "box.started", box, NULL);
+}
+
+static const struct link_ops link_ops = {
+	.on_ready = on_link_ready,
+	.on_event = on_link_event,
+	.on_lost = on_link_lost,
+};
+
+int box_connect(struct box *box, struct err *err)
+{
+	int fd;
+
+	if (instance_connect(box->instance, &fd, err) < 0)
+		return -1;
+	box->link = link_new(box->yard->loop, fd, &link_ops, box);
+	return 0;
+}
+
+void box_disconnect(struct box *box)
+{
+	struct link *link = steal_ptr(&box->link);
+
+	box->link_ready = false;
+	link_free(link);
+}
+
+/* ---- channels ------------------------------------------------------------------------------- */
+
+int box_chan_open(struct box *box, enum wire_op op, const struct buf *request, const struct chan_ops *ops, void *arg,
+	struct chan **ret, struct err *err)
+{
+	struct chan *chan;
+
+	if (box->state != BOX_RUNNING) {
+		err_set(err, ERR_STATE, "box '%s' is %s, not running", box->row.name, box_state_name(box->state));
+		if (box->state == BOX_STOPPED)
+			err_hint(err, "box start %s", box->row.name);
+		return -1;
+	}
+	if (!box->link) {
+		err_set(err, ERR_UNAVAILABLE, "box-init of '%s' does not answer", box->row.name);
+		return err_hint(err, "try again, or box stop and box start");
+	}
+	chan = chan_open(box->link, op, request, ops, arg, err);
+	if (!chan)
+		return err_wrap(err, "box '%s'", box->row.name);
+	*ret = chan;
+	return 0;
+}
+
+static char **whole_env(const struct box *box, const char *const *more)
+{
+	_cleanup_json_ json_t *own = *box->row.env ? json_loads(box->row.env, 0, NULL) : NULL;
+	char		     **env = strv_copy(NULL);
+	const char	      *key;
+	json_t		      *value;
+
+	json_object_foreach (own, key, value) {
+		_cleanup_free_ char *pair = xasprintf("%s=%s", key, json_string_value(value));
+		bool		     replaced = false;
+
+		for (size_t i = 0; more && more[i] && !replaced; i++)
+			replaced = !strncmp(more[i], pair, strlen(key) + 1);
+		if (!replaced)
+			strv_add(&env, pair);
+	}
+	for (size_t i = 0; more && more[i]; i++)
+		strv_add(&env, more[i]);
+	return env;
+}
+
+int box_exec_start(struct box *box, const struct wire_exec_spec *spec, char ret_id[33], const struct chan_ops *ops,
+	void *arg, struct chan **ret, struct err *err)
+{
+	_cleanup_strv_ char **env = whole_env(box, spec->env);
+	struct wire_exec_spec whole = *spec;
+	struct buf	      request = BUF_INIT;
+	int		      done;
+
+	if (spec->id && *spec->id)
+		memcpy(ret_id, spec->id, strnlen(spec->id, 32) + 1);
+	else
+		random_id(ret_id, 8);
+	whole.id = ret_id;
+	whole.env = (const char *const *)env;
+	wire_put_exec_spec(&request, &whole);
+	done = box_chan_open(box, WIRE_OP_EXEC_START, &request, ops, arg, ret, err);
+	buf_done(&request);
+	return done;
+}
+
+/* ---- the command given with `new` -------------------------------------------------------------- */
+
+/* The channel belongs to the box's link, which ends before the box does. */
+static void on_command_error(struct chan *chan, const struct err *err, void *arg)
+{
+	struct box *box = arg;
+
+	(void)chan;
+	if (err->kind == ERR_UNAVAILABLE)
+		return;
+	yard_event(box->yard, "exec.failed", box, json_pack("{s:s,s:o}", "exec", "main", "message", text_json(err->message)));
+	if (box->row.remove_on_exit && box->state == BOX_RUNNING)
+		box_remove(box, true, NULL, NULL);
+}
+
+void box_run_command(struct box *box)
+{
+	static const struct chan_ops ops = { .on_error = on_command_error };
+	_cleanup_json_ json_t	    *command = *box->row.command ? json_loads(box->row.command, 0, NULL) : NULL;
+	_cleanup_strv_ char	   **argv = NULL;
+	struct wire_exec_spec	     spec = { .id = "main" };
+	struct chan		    *chan;
+	struct err		     err = ERR_INIT;
+	char			     id[33];
+	size_t			     i;
+	json_t			    *item;
+
+	json_array_foreach (command, i, item)
+		strv_add(&argv, json_string_value(item));
+	if (!argv)
+		return;
+	spec.argv = (const char *const *)argv;
+	if (box_exec_start(box, &spec, id, &ops, box, &chan, &err) < 0)
+		log_warn("the command of a box did not start", kv_str("box", box->row.id), kv_err(&err));
+}

@@ -1,0 +1,230 @@
+/* yard.c - opening and closing the whole, and what can be said about it */
+#include "core/core_internal.h"
+#include "base/clock.h"
+#include "base/file.h"
+#include "base/log.h"
+#include "conf/conf.h"
+#include "image/image.h"
+#include "loop/loop.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <sys/stat.h>
+
+enum { IDLE_MS = 2000 };
+
+static void on_idle(void *arg)
+{
+	struct yard *yard = arg;
+	struct err   err = ERR_INIT;
+
+	store_idle(yard->store);
+	if (store_event_trim(yard->store, EVENTS_KEPT, &err) < 0)
+		log_warn("cannot trim the event log", kv_err(&err));
+	loop_timer_start(yard->idle, IDLE_MS);
+}
+
+static int read_boot_id(char *ret, size_t size, struct err *err)
+{
+	_cleanup_free_ char *text = NULL;
+
+	if (file_read(AT_FDCWD, "/proc/sys/kernel/random/boot_id", 64, &text, NULL, err) < 0)
+		return -1;
+	snprintf(ret, size, "%.*s", (int)strcspn(text, "\n"), text);
+	return 0;
+}
+
+/* The home holds other people's setuid files under their own ids: nobody but root looks inside. */
+static int make_home(const char *home, struct err *err)
+{
+	_cleanup_free_ char *boxes = xasprintf("%s/boxes", home);
+
+	if (dir_make_all(home, 0700, err) < 0 || dir_make_all(boxes, 0700, err) < 0)
+		return -1;
+	if (chmod(home, 0700) < 0)
+		return err_sys(err, errno, "chmod '%s'", home);
+	return 0;
+}
+
+static void read_last_event(struct yard *yard)
+{
+	uint64_t	       oldest = 0, next = 0;
+	_cleanup_json_ json_t *events = NULL;
+
+	if (store_event_range(yard->store, &oldest, &next, NULL) < 0 || !next)
+		return;
+	events = store_event_list(yard->store, next - 1, NULL, 1, NULL);
+	if (json_array_size(events))
+		snprintf(yard->last_event_at, sizeof yard->last_event_at, "%s",
+			json_string_value(json_object_get(json_array_get(events, 0), "at")));
+}
+
+static int open_parts(struct yard *yard, struct err *err)
+{
+	const struct conf   *conf = yard->conf;
+	struct engine_config engine = { .loop = yard->loop, .home = conf->home, .run = conf->run, .name = conf->name };
+
+	if (make_home(conf->home, err) < 0 || read_boot_id(yard->boot, sizeof yard->boot, err) < 0)
+		return -1;
+	if (store_open(conf->home, &yard->store, err) < 0)
+		return -1;
+	read_last_event(yard);
+	yard->trash = trash_open(yard->loop, conf->home, err);
+	if (!yard->trash || images_open(yard->loop, conf->home, &yard->images, err) < 0)
+		return -1;
+	if (engine_open(&engine_ns, &engine, &yard->engine, err) < 0)
+		return err_wrap(err, "driver ns");
+	return yard_recover(yard, err);
+}
+
+int yard_open(struct loop *loop, const struct conf *conf, struct yard **ret, struct err *err)
+{
+	struct yard *yard = xnew(struct yard);
+
+	yard->loop = loop;
+	yard->conf = conf;
+	yard->started_us = clock_wall_us();
+	if (open_parts(yard, err) < 0) {
+		yard_close(yard);
+		return -1;
+	}
+	yard->idle = loop_timer_new(loop, on_idle, yard);
+	loop_timer_start(yard->idle, IDLE_MS);
+	yard_event(yard, "daemon.started", NULL, json_pack("{s:I}", "boxes", (json_int_t)yard->box_count));
+	*ret = yard;
+	return 0;
+}
+
+void yard_close(struct yard *yard)
+{
+	if (!yard)
+		return;
+	yard->closing = true;
+	if (yard->idle)
+		yard_event(yard, "daemon.stopped", NULL, NULL);
+	while (yard->box_count) {
+		struct err err = ERR_INIT;
+
+		err_set(&err, ERR_UNAVAILABLE, "the daemon is going down");
+		box_tell(yard->boxes[yard->box_count - 1], &err);
+		box_free(yard->boxes[yard->box_count - 1]);
+	}
+	free(yard->boxes);
+	loop_timer_free(yard->idle);
+	if (yard->engine)
+		engine_close(yard->engine);
+	images_close(yard->images);
+	trash_close(yard->trash);
+	store_close(yard->store);
+	free(yard);
+}
+
+/* ---- purge ----------------------------------------------------------------------------------- */
+
+void yard_purge_step(struct yard *yard)
+{
+	void (*done)(const struct err *, void *) = yard->purge_done;
+
+	if (!done || yard->box_count)
+		return;
+	yard->purge_done = NULL;
+	done(NULL, yard->purge_arg);
+}
+
+static void on_purged(struct box *box, const struct err *err, void *arg)
+{
+	struct yard *yard = arg;
+
+	(void)box;
+	if (err && yard->purge_done) {
+		void (*done)(const struct err *, void *) = yard->purge_done;
+
+		yard->purge_done = NULL;
+		done(err, yard->purge_arg);
+	}
+}
+
+void yard_purge(struct yard *yard, void (*done)(const struct err *err, void *arg), void *arg)
+{
+	size_t	     count = yard->box_count;
+	struct box **boxes = xmemdup(yard->boxes, count * sizeof *boxes);
+
+	yard->closing = true;
+	yard->purge_done = done;
+	yard->purge_arg = arg;
+	for (size_t i = 0; i < count; i++)
+		box_remove(boxes[i], true, on_purged, yard);
+	free(boxes);
+	yard_purge_step(yard);
+}
+
+/* ---- words about it --------------------------------------------------------------------------- */
+
+struct images *yard_get_images(struct yard *yard)
+{
+	return yard->images;
+}
+
+struct store *yard_get_store(struct yard *yard)
+{
+	return yard->store;
+}
+
+struct loop *yard_get_loop(struct yard *yard)
+{
+	return yard->loop;
+}
+
+const struct conf *yard_get_conf(struct yard *yard)
+{
+	return yard->conf;
+}
+
+json_t *yard_info_json(struct yard *yard)
+{
+	const struct conf *conf = yard->conf;
+	json_t		  *states = json_object();
+	char		   when[CLOCK_RFC3339_MAX];
+
+	for (unsigned state = 0; state < BOX_STATE_COUNT; state++) {
+		size_t count = 0;
+
+		for (size_t i = 0; i < yard->box_count; i++)
+			count += yard->boxes[i]->state == state;
+		json_object_set_new(states, box_state_name(state), json_integer((json_int_t)count));
+	}
+	return json_pack("{s:s,s:s,s:s,s:s,s:s,s:s,s:I,s:I,s:o,s:{s:o}}", "version", BOX_VERSION, "home", conf->home, "run",
+		conf->run, "name", conf->name, "socket", conf->socket, "started_at",
+		clock_rfc3339(yard->started_us, when), "pid", (json_int_t)getpid(), "boxes", (json_int_t)yard->box_count,
+		"states", states, "drivers", "ns", engine_describe(yard->engine));
+}
+
+json_t *yard_doctor_json(struct yard *yard)
+{
+	json_t	  *checks = json_array();
+	struct err err = ERR_INIT;
+	bool	   ok = engine_probe(yard->engine, checks, &err) == 0;
+	bool	   image = images_find(yard->images, "debian", NULL) != NULL;
+
+	json_array_append_new(checks,
+		json_pack("{s:s,s:b,s:s,s:s,s:b}", "name", "base image", "ok", image, "detail",
+			image ? "image 'debian' is there" : "no image 'debian'", "hint", image ? "" : "box image build",
+			"required", 1));
+	json_array_append_new(checks,
+		json_pack("{s:s,s:b,s:s,s:s,s:b}", "name", "disk quota", "ok", 0, "detail",
+			"box disks are plain folders: --disk is recorded, not enforced", "hint", "", "required", 0));
+	return json_pack("{s:b,s:o}", "ok", ok && image, "checks", checks);
+}
+
+json_t *yard_stats_json(struct yard *yard)
+{
+	json_t *list = json_array();
+
+	for (size_t i = 0; i < yard->box_count; i++) {
+		json_t *stats = yard->boxes[i]->state == BOX_RUNNING ? box_stats_json(yard->boxes[i], NULL) : NULL;
+
+		if (stats)
+			json_array_append_new(list, stats);
+	}
+	return json_pack("{s:o}", "boxes", list);
+}

@@ -1,0 +1,123 @@
+/* serve.c - subsystems start in the order of this file and stop in reverse
+ *
+ *   run folder -> loop -> yard (store, images, driver, recovery) -> front doors -> signals
+ */
+#include "daemon/serve.h"
+#include "api/api.h"
+#include "base/alloc.h"
+#include "base/file.h"
+#include "base/log.h"
+#include "conf/conf.h"
+#include "core/yard.h"
+#include "loop/loop.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/stat.h>
+
+enum { STOP_GRACE_MS = 3000 };
+
+struct daemon {
+	const struct conf *conf;
+	struct loop	  *loop;
+	struct yard	  *yard;
+	struct api	  *api;
+	bool		   stopping;
+	bool		   purged;
+};
+
+static void on_api_stopped(void *arg)
+{
+	struct daemon *daemon = arg;
+
+	loop_stop(daemon->loop);
+}
+
+static void stop(struct daemon *daemon)
+{
+	if (daemon->stopping)
+		return;
+	daemon->stopping = true;
+	log_info("daemon is stopping");
+	api_stop(daemon->api, STOP_GRACE_MS, on_api_stopped, daemon);
+}
+
+static void on_signal(void *arg)
+{
+	stop(arg);
+}
+
+static void on_purged(const struct err *err, void *arg)
+{
+	struct daemon *daemon = arg;
+
+	if (err)
+		log_error("not everything could be removed", kv_err(err));
+	daemon->purged = !err;
+	stop(daemon);
+}
+
+static void on_shutdown(bool purge, void *arg)
+{
+	struct daemon *daemon = arg;
+
+	if (purge)
+		yard_purge(daemon->yard, on_purged, daemon);
+	else
+		stop(daemon);
+}
+
+static int make_run_dir(const struct conf *conf, struct err *err)
+{
+	if (dir_make_all(conf->run, 0755, err) < 0)
+		return -1;
+	if (chmod(conf->run, 0755) < 0)
+		return err_sys(err, errno, "chmod '%s'", conf->run);
+	return 0;
+}
+
+/* Everything the daemon ever made, itself last. The boxes are gone already. */
+static void remove_home(const struct conf *conf)
+{
+	struct err err = ERR_INIT;
+
+	if (tree_remove(AT_FDCWD, conf->home, &err) < 0 || tree_remove(AT_FDCWD, conf->run, &err) < 0)
+		log_error("not everything could be removed", kv_err(&err));
+}
+
+static int run(struct daemon *daemon, struct err *err)
+{
+	struct loop_signal *term, *interrupt;
+
+	daemon->loop = loop_new();
+	if (yard_open(daemon->loop, daemon->conf, &daemon->yard, err) < 0 ||
+		api_open(daemon->yard, on_shutdown, daemon, &daemon->api, err) < 0)
+		return -1;
+	term = loop_signal_new(daemon->loop, SIGTERM, on_signal, daemon);
+	interrupt = loop_signal_new(daemon->loop, SIGINT, on_signal, daemon);
+	log_info("daemon is up", kv_str("home", daemon->conf->home), kv_str("socket", daemon->conf->socket));
+	loop_run(daemon->loop);
+	loop_signal_free(interrupt);
+	loop_signal_free(term);
+	return 0;
+}
+
+int serve_run(const struct conf *conf, struct err *err)
+{
+	struct daemon daemon = { .conf = conf };
+	int	      ret;
+
+	umask(022);
+	signal(SIGPIPE, SIG_IGN);
+	log_open(2, conf->log_level);
+	if (make_run_dir(conf, err) < 0)
+		return -1;
+	ret = run(&daemon, err);
+	api_close(daemon.api);
+	yard_close(daemon.yard);
+	if (daemon.loop)
+		loop_free(daemon.loop);
+	if (daemon.purged)
+		remove_home(conf);
+	return ret;
+}

@@ -1,0 +1,9 @@
+/* serve.h - the daemon from start to end */
+#pragma once
+#include "base/err.h"
+
+struct conf;
+
+/* Runs the daemon in the foreground until SIGTERM, SIGINT or a shutdown request. Boxes run on, unless the
+ * request was to purge. */
+int serve_run(const struct conf *conf, struct err *err);

@@ -1,0 +1,172 @@
+/* boxes.c - the table of boxes; see store.h */
+#include "store/store_internal.h"
+#include "base/alloc.h"
+
+/* The columns in the table's order: one list serves insert, update and read, so that they agree. */
+enum column_kind { COLUMN_TEXT, COLUMN_U64, COLUMN_I64, COLUMN_U32, COLUMN_BOOL };
+
+static const struct {
+	enum column_kind kind;
+	size_t at;
+} columns[] = {
+	{ COLUMN_TEXT, offsetof(struct box_row, id) },
+	{ COLUMN_TEXT, offsetof(struct box_row, name) },
+	{ COLUMN_TEXT, offsetof(struct box_row, state) },
+	{ COLUMN_TEXT, offsetof(struct box_row, intent) },
+	{ COLUMN_TEXT, offsetof(struct box_row, image) },
+	{ COLUMN_TEXT, offsetof(struct box_row, image_name) },
+	{ COLUMN_TEXT, offsetof(struct box_row, driver) },
+	{ COLUMN_TEXT, offsetof(struct box_row, profile) },
+	{ COLUMN_U64, offsetof(struct box_row, cpu_milli) },
+	{ COLUMN_U64, offsetof(struct box_row, memory_bytes) },
+	{ COLUMN_U64, offsetof(struct box_row, disk_bytes) },
+	{ COLUMN_U64, offsetof(struct box_row, pids) },
+	{ COLUMN_TEXT, offsetof(struct box_row, env) },
+	{ COLUMN_TEXT, offsetof(struct box_row, labels) },
+	{ COLUMN_BOOL, offsetof(struct box_row, remove_on_exit) },
+	{ COLUMN_TEXT, offsetof(struct box_row, command) },
+	{ COLUMN_U32, offsetof(struct box_row, uid_slot) },
+	{ COLUMN_I64, offsetof(struct box_row, created_us) },
+	{ COLUMN_I64, offsetof(struct box_row, started_us) },
+	{ COLUMN_I64, offsetof(struct box_row, ended_us) },
+	{ COLUMN_TEXT, offsetof(struct box_row, end_reason) },
+	{ COLUMN_TEXT, offsetof(struct box_row, end_detail) },
+	{ COLUMN_I64, offsetof(struct box_row, pid) },
+	{ COLUMN_U64, offsetof(struct box_row, start_time) },
+	{ COLUMN_TEXT, offsetof(struct box_row, boot) },
+	{ COLUMN_TEXT, offsetof(struct box_row, idempotency) },
+};
+
+static const void *field_of(const struct box_row *row, size_t column)
+{
+	return (const char *)row + columns[column].at;
+}
+
+static void bind_row(sqlite3_stmt *stmt, const struct box_row *row)
+{
+	for (size_t i = 0; i < ARRAY_LEN(columns); i++) {
+		const void *field = field_of(row, i);
+		int at = (int)i + 1;
+
+		switch (columns[i].kind) {
+		case COLUMN_TEXT:
+			store_bind_text(stmt, at, *(char *const *)field);
+			break;
+		case COLUMN_U64:
+			sqlite3_bind_int64(stmt, at, (sqlite3_int64) * (const uint64_t *)field);
+			break;
+		case COLUMN_I64:
+			sqlite3_bind_int64(stmt, at, *(const int64_t *)field);
+			break;
+		case COLUMN_U32:
+			sqlite3_bind_int64(stmt, at, *(const uint32_t *)field);
+			break;
+		case COLUMN_BOOL:
+			sqlite3_bind_int(stmt, at, *(const bool *)field);
+			break;
+		}
+	}
+}
+
+static void read_row(sqlite3_stmt *stmt, struct box_row *row)
+{
+	for (size_t i = 0; i < ARRAY_LEN(columns); i++) {
+		void *field = (char *)row + columns[i].at;
+		int at = (int)i;
+
+		switch (columns[i].kind) {
+		case COLUMN_TEXT:
+			*(char **)field = xstrdup((const char *)sqlite3_column_text(stmt, at));
+			break;
+		case COLUMN_U64:
+			*(uint64_t *)field = (uint64_t)sqlite3_column_int64(stmt, at);
+			break;
+		case COLUMN_I64:
+			*(int64_t *)field = sqlite3_column_int64(stmt, at);
+			break;
+		case COLUMN_U32:
+			*(uint32_t *)field = (uint32_t)sqlite3_column_int64(stmt, at);
+			break;
+		case COLUMN_BOOL:
+			*(bool *)field = sqlite3_column_int(stmt, at) != 0;
+			break;
+		}
+	}
+}
+
+void box_row_done(struct box_row *row)
+{
+	for (size_t i = 0; i < ARRAY_LEN(columns); i++)
+		if (columns[i].kind == COLUMN_TEXT)
+			free(*(char **)((char *)row + columns[i].at));
+	*row = (struct box_row){ 0 };
+}
+
+int store_box_insert(
+	struct store *store, const struct box_row *row, enum store_grade grade, struct err *err)
+{
+	sqlite3_stmt *stmt = store_stmt(store, SQL_BOX_INSERT, err);
+
+	if (!stmt)
+		return -1;
+	bind_row(stmt, row);
+	if (store_run(store, stmt, grade, err) < 0)
+		return err_wrap(err, "add box '%s'", row->name);
+	return 0;
+}
+
+int store_box_update(
+	struct store *store, const struct box_row *row, enum store_grade grade, struct err *err)
+{
+	sqlite3_stmt *stmt = store_stmt(store, SQL_BOX_UPDATE, err);
+
+	if (!stmt)
+		return -1;
+	bind_row(stmt, row);
+	if (store_run(store, stmt, grade, err) < 0)
+		return err_wrap(err, "change box '%s'", row->name);
+	if (sqlite3_changes(store->db) == 0)
+		return err_set(err, ERR_NOT_FOUND, "no row for box '%s'", row->id);
+	return 0;
+}
+
+int store_box_delete(struct store *store, const char *id, enum store_grade grade, struct err *err)
+{
+	sqlite3_stmt *stmt = store_stmt(store, SQL_BOX_DELETE, err);
+
+	if (!stmt)
+		return -1;
+	store_bind_text(stmt, 1, id);
+	if (store_run(store, stmt, grade, err) < 0)
+		return err_wrap(err, "delete box '%s'", id);
+	return 0;
+}
+
+/* The rows are read before the first call: fn may write to the table it is being told about. */
+int store_box_each(struct store *store,
+	int (*fn)(const struct box_row *row, void *arg, struct err *err), void *arg,
+	struct err *err)
+{
+	sqlite3_stmt *stmt = store_stmt(store, SQL_BOX_EACH, err);
+	struct box_row *rows = NULL;
+	size_t count = 0;
+	int rc, ret = 0;
+
+	if (!stmt)
+		return -1;
+	while ((rc = sqlite3_step(stmt)) == SQLITE_ROW) {
+		xgrow(rows, count + 1);
+		rows[count] = (struct box_row){ 0 };
+		read_row(stmt, &rows[count++]);
+	}
+	if (rc != SQLITE_DONE)
+		ret = store_fail(store, err, "read boxes");
+	sqlite3_reset(stmt);
+	for (size_t i = 0; i < count; i++) {
+		if (ret == 0)
+			ret = fn(&rows[i], arg, err);
+		box_row_done(&rows[i]);
+	}
+	free(rows);
+	return ret;
+}

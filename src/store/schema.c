@@ -1,0 +1,105 @@
+/* schema.c - the tables, as steps from one version of the schema to the next
+ *
+ * PRAGMA user_version says how many steps a database has seen. A step is never changed once it has been
+ * released; what is wrong with it is put right by the next one. */
+#include "store/schema.h"
+#include "base/alloc.h"
+
+static const char *const steps[] = {
+	/* 1: boxes, events, tokens */
+	"CREATE TABLE boxes ("
+	" id TEXT PRIMARY KEY,"
+	" name TEXT NOT NULL UNIQUE,"
+	" state TEXT NOT NULL,"
+	" intent TEXT NOT NULL,"
+	" image TEXT NOT NULL,"
+	" image_name TEXT NOT NULL,"
+	" driver TEXT NOT NULL,"
+	" profile TEXT NOT NULL,"
+	" cpu_milli INTEGER NOT NULL,"
+	" memory_bytes INTEGER NOT NULL,"
+	" disk_bytes INTEGER NOT NULL,"
+	" pids INTEGER NOT NULL,"
+	" env TEXT NOT NULL,"
+	" labels TEXT NOT NULL,"
+	" remove_on_exit INTEGER NOT NULL,"
+	" command TEXT NOT NULL,"
+	" uid_slot INTEGER NOT NULL UNIQUE,"
+	" created_us INTEGER NOT NULL,"
+	" started_us INTEGER NOT NULL,"
+	" ended_us INTEGER NOT NULL,"
+	" end_reason TEXT NOT NULL,"
+	" end_detail TEXT NOT NULL,"
+	" pid INTEGER NOT NULL,"
+	" start_time INTEGER NOT NULL,"
+	" boot TEXT NOT NULL,"
+	" idempotency TEXT NOT NULL"
+	") STRICT;"
+	"CREATE UNIQUE INDEX boxes_idempotency ON boxes (idempotency) WHERE idempotency <> '';"
+	"CREATE TABLE events ("
+	" position INTEGER PRIMARY KEY,"
+	" at_us INTEGER NOT NULL,"
+	" type TEXT NOT NULL,"
+	" box_id TEXT NOT NULL,"
+	" box_name TEXT NOT NULL,"
+	" data TEXT NOT NULL"
+	") STRICT;"
+	"CREATE INDEX events_box ON events (box_id, position);"
+	"CREATE TABLE tokens ("
+	" id TEXT PRIMARY KEY,"
+	" name TEXT NOT NULL UNIQUE,"
+	" hash BLOB NOT NULL UNIQUE,"
+	" scopes INTEGER NOT NULL,"
+	" created_us INTEGER NOT NULL,"
+	" expires_us INTEGER NOT NULL,"
+	" last_used_us INTEGER NOT NULL"
+	") STRICT;",
+};
+
+int schema_version(void)
+{
+	return (int)ARRAY_LEN(steps);
+}
+
+static int read_version(sqlite3 *db, int *ret)
+{
+	sqlite3_stmt *stmt = NULL;
+	int rc = sqlite3_prepare_v2(db, "PRAGMA user_version", -1, &stmt, NULL);
+
+	if (rc == SQLITE_OK && (rc = sqlite3_step(stmt)) == SQLITE_ROW) {
+		*ret = sqlite3_column_int(stmt, 0);
+		rc = SQLITE_OK;
+	}
+	sqlite3_finalize(stmt);
+	return rc;
+}
+
+static int apply(sqlite3 *db, int step)
+{
+	char *sql = sqlite3_mprintf(
+		"BEGIN IMMEDIATE;%s;PRAGMA user_version = %d;COMMIT", steps[step], step + 1);
+	int rc = sql ? sqlite3_exec(db, sql, NULL, NULL, NULL) : SQLITE_NOMEM;
+
+	sqlite3_free(sql);
+	if (rc != SQLITE_OK && !sqlite3_get_autocommit(db)) {
+		/* The rollback must not hide why the step failed. */
+		int failed = rc;
+
+		sqlite3_exec(db, "ROLLBACK", NULL, NULL, NULL);
+		rc = failed;
+	}
+	return rc;
+}
+
+int schema_migrate(sqlite3 *db, int *ret_found)
+{
+	int version = 0;
+	int rc = read_version(db, &version);
+
+	if (rc != SQLITE_OK)
+		return rc;
+	*ret_found = version;
+	for (int step = version; step >= 0 && step < schema_version() && rc == SQLITE_OK; step++)
+		rc = apply(db, step);
+	return rc;
+}

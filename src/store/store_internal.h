@@ -1,0 +1,62 @@
+/* store_internal.h - what the files of the store share: one connection, its statements, its lock */
+#pragma once
+#include "store/hash.h"
+#include "store/store.h"
+#include <sqlite3.h>
+
+enum store_sql {
+	SQL_BEGIN,
+	SQL_COMMIT,
+	SQL_ROLLBACK,
+	SQL_BOX_INSERT,
+	SQL_BOX_UPDATE,
+	SQL_BOX_DELETE,
+	SQL_BOX_EACH,
+	SQL_EVENT_ADD,
+	SQL_EVENT_LIST,
+	SQL_EVENT_LIST_BOX,
+	SQL_EVENT_RANGE,
+	SQL_EVENT_TRIM,
+	SQL_TOKEN_ADD,
+	SQL_TOKEN_LIST,
+	SQL_TOKEN_DELETE,
+	SQL_TOKEN_USED,
+	SQL_COUNT
+};
+
+enum { TOKENS_MAX = 1000 };
+
+/* Tokens are few and asked for at every request of the TCP door, so they are kept here as well. */
+struct token {
+	char *id;
+	char *name;
+	uint8_t hash[HASH_LEN];
+	unsigned scopes;
+	int64_t created_us, expires_us, last_used_us;
+};
+
+struct store {
+	sqlite3 *db;
+	char *path;
+	int lock_fd;
+	sqlite3_stmt *stmts[SQL_COUNT]; /* prepared when first used */
+	bool in_transaction;
+	int wal_pages; /* in the write-ahead log, not yet copied into the database */
+	struct token *tokens;
+	size_t token_count;
+};
+
+/* The statement, prepared and reset; NULL with err. */
+sqlite3_stmt *store_stmt(struct store *store, enum store_sql which, struct err *err);
+/* Steps a statement that gives no rows, resets it and, outside a transaction, makes its commit as durable
+ * as grade asks. */
+int store_run(struct store *store, sqlite3_stmt *stmt, enum store_grade grade, struct err *err);
+/* err from the connection's last error: what was tried, then SQLite's words. A damaged file gets a hint. */
+int store_fail(struct store *store, struct err *err, const char *what);
+
+/* tokens.c: reads the table into store->tokens. */
+int store_tokens_load(struct store *store, struct err *err);
+void store_tokens_done(struct store *store);
+
+/* "" for NULL, so that NOT NULL columns take what callers leave unset. */
+void store_bind_text(sqlite3_stmt *stmt, int at, const char *text);

@@ -1,0 +1,296 @@
+/* tokens.c - bearer tokens of the TCP door; see store.h
+ *
+ * A token is "box_" and 32 characters of base62 (190 bits); the database holds its SHA-256 alone. No slow
+ * hash is needed: nobody guesses 190 bits, with or without the database. A check hashes what was given and
+ * compares it with every stored hash in constant time, so that how long it takes tells nothing. */
+#include "store/store_internal.h"
+#include "base/alloc.h"
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/text.h"
+#include "store/hash.h"
+
+#define SECRET_PREFIX "box_"
+enum {
+	SECRET_RANDOM = 32,
+	SECRET_MAX = 128, /* longer than any token: not worth hashing */
+	ID_LEN = 10,
+	USED_STEP_US = 60 * 1000 * 1000, /* last_used_at is as precise as this */
+};
+
+static const struct {
+	const char *name;
+	enum scope scope;
+} scope_names[] = {
+	{ "read", SCOPE_READ },
+	{ "exec", SCOPE_EXEC },
+	{ "create", SCOPE_CREATE },
+	{ "admin", SCOPE_ADMIN },
+};
+
+int scopes_from_names(json_t *names, unsigned *ret, struct err *err)
+{
+	unsigned scopes = 0;
+	json_t *item;
+	size_t i;
+
+	json_array_foreach (names, i, item) {
+		const char *name = json_string_value(item);
+		unsigned found = 0;
+
+		for (size_t k = 0; name && k < ARRAY_LEN(scope_names); k++)
+			if (!strcmp(scope_names[k].name, name))
+				found = scope_names[k].scope;
+		if (!found)
+			return err_set(err, ERR_INVALID,
+				"unknown scope '%.40s': use read, exec, create or admin",
+				name ? name : "?");
+		scopes |= found;
+	}
+	if (!scopes)
+		return err_set(
+			err, ERR_INVALID, "a token needs a scope: read, exec, create or admin");
+	*ret = scopes;
+	return 0;
+}
+
+static json_t *scopes_json(unsigned scopes)
+{
+	json_t *names = json_array();
+
+	for (size_t i = 0; i < ARRAY_LEN(scope_names); i++)
+		if (scopes & scope_names[i].scope)
+			json_array_append_new(names, json_string(scope_names[i].name));
+	return names;
+}
+
+static json_t *time_json(int64_t us)
+{
+	char text[CLOCK_RFC3339_MAX];
+
+	return us ? json_string(clock_rfc3339(us, text)) : json_null();
+}
+
+static json_t *token_json(const struct token *token)
+{
+	json_t *row = json_object();
+
+	json_object_set_new(row, "id", json_string(token->id));
+	json_object_set_new(row, "name", json_string(token->name));
+	json_object_set_new(row, "scopes", scopes_json(token->scopes));
+	json_object_set_new(row, "created_at", time_json(token->created_us));
+	json_object_set_new(row, "expires_at", time_json(token->expires_us));
+	json_object_set_new(row, "last_used_at", time_json(token->last_used_us));
+	return row;
+}
+
+static void token_done(struct token *token)
+{
+	free(token->id);
+	free(token->name);
+}
+
+void store_tokens_done(struct store *store)
+{
+	for (size_t i = 0; i < store->token_count; i++)
+		token_done(&store->tokens[i]);
+	free(store->tokens);
+	store->tokens = NULL;
+	store->token_count = 0;
+}
+
+static struct token *token_push(struct store *store)
+{
+	xgrow(store->tokens, store->token_count + 1);
+	store->tokens[store->token_count] = (struct token){ 0 };
+	return &store->tokens[store->token_count++];
+}
+
+int store_tokens_load(struct store *store, struct err *err)
+{
+	sqlite3_stmt *stmt = store_stmt(store, SQL_TOKEN_LIST, err);
+	int rc;
+
+	if (!stmt)
+		return -1;
+	while ((rc = sqlite3_step(stmt)) == SQLITE_ROW) {
+		struct token *token = token_push(store);
+
+		token->id = xstrdup((const char *)sqlite3_column_text(stmt, 0));
+		token->name = xstrdup((const char *)sqlite3_column_text(stmt, 1));
+		if (sqlite3_column_bytes(stmt, 2) == HASH_LEN)
+			memcpy(token->hash, sqlite3_column_blob(stmt, 2), HASH_LEN);
+		else
+			token->expires_us = 1; /* damaged: expired long ago */
+		token->scopes = (unsigned)sqlite3_column_int(stmt, 3) & SCOPE_ALL;
+		token->created_us = sqlite3_column_int64(stmt, 4);
+		if (!token->expires_us)
+			token->expires_us = sqlite3_column_int64(stmt, 5);
+		token->last_used_us = sqlite3_column_int64(stmt, 6);
+	}
+	sqlite3_reset(stmt);
+	return rc == SQLITE_DONE ? 0 : store_fail(store, err, "read tokens");
+}
+
+/* ---- making and revoking --------------------------------------------------------------------- */
+
+static int hash_secret(const char *secret, uint8_t *ret, struct err *err)
+{
+	if (!hash_sha256(secret, strlen(secret), ret))
+		return err_set(err, ERR_SYSTEM, "SHA-256 failed");
+	return 0;
+}
+
+static char *secret_new(void)
+{
+	static const char alphabet[] =
+		"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
+	char *secret = xcalloc(1, sizeof SECRET_PREFIX + SECRET_RANDOM);
+	size_t at = strlen(SECRET_PREFIX);
+
+	memcpy(secret, SECRET_PREFIX, at);
+	for (size_t end = at + SECRET_RANDOM; at < end;) {
+		uint8_t byte;
+
+		random_bytes(&byte, 1);
+		if (byte < 4 * 62) /* all characters equally likely */
+			secret[at++] = alphabet[byte % 62];
+	}
+	return secret;
+}
+
+static int token_insert(struct store *store, const struct token *token, struct err *err)
+{
+	sqlite3_stmt *stmt = store_stmt(store, SQL_TOKEN_ADD, err);
+
+	if (!stmt)
+		return -1;
+	store_bind_text(stmt, 1, token->id);
+	store_bind_text(stmt, 2, token->name);
+	sqlite3_bind_blob(stmt, 3, token->hash, sizeof token->hash, SQLITE_STATIC);
+	sqlite3_bind_int64(stmt, 4, token->scopes);
+	sqlite3_bind_int64(stmt, 5, token->created_us);
+	sqlite3_bind_int64(stmt, 6, token->expires_us);
+	return store_run(store, stmt, STORE_SAFE, err);
+}
+
+int store_token_create(struct store *store, const char *name, unsigned scopes, int64_t expires_us,
+	char **ret_secret, json_t **ret_row, struct err *err)
+{
+	_cleanup_free_ char *secret = NULL;
+	char id[ID_LEN + 1];
+	struct token token = { .scopes = scopes & SCOPE_ALL, .expires_us = expires_us };
+
+	if (name_check("token name", name, err) < 0)
+		return -1;
+	for (size_t i = 0; i < store->token_count; i++)
+		if (!strcmp(store->tokens[i].name, name))
+			return err_set(
+				err, ERR_EXISTS, "there is a token named '%s' already", name);
+	if (store->token_count >= TOKENS_MAX)
+		return err_set(
+			err, ERR_LIMIT, "there are %d tokens already; revoke some", TOKENS_MAX);
+	random_id(id, ID_LEN);
+	secret = secret_new();
+	if (hash_secret(secret, token.hash, err) < 0)
+		return -1;
+	token.id = id;
+	token.name = (char *)name;
+	token.created_us = clock_wall_us();
+	if (token_insert(store, &token, err) < 0)
+		return err_wrap(err, "create token '%s'", name);
+	token.id = xstrdup(id);
+	token.name = xstrdup(name);
+	*token_push(store) = token;
+	*ret_row = token_json(&token);
+	*ret_secret = steal_ptr(&secret);
+	return 0;
+}
+
+json_t *store_token_list(struct store *store, struct err *err)
+{
+	json_t *list = json_array();
+
+	(void)err;
+	for (size_t i = 0; i < store->token_count; i++)
+		json_array_append_new(list, token_json(&store->tokens[i]));
+	return list;
+}
+
+/* An id wins over a name: names are chosen by people, ids are not. */
+static struct token *token_find(struct store *store, const char *id_or_name)
+{
+	for (size_t i = 0; i < store->token_count; i++)
+		if (!strcmp(store->tokens[i].id, id_or_name))
+			return &store->tokens[i];
+	for (size_t i = 0; i < store->token_count; i++)
+		if (!strcmp(store->tokens[i].name, id_or_name))
+			return &store->tokens[i];
+	return NULL;
+}
+
+int store_token_revoke(struct store *store, const char *id_or_name, struct err *err)
+{
+	struct token *token = token_find(store, id_or_name);
+	sqlite3_stmt *stmt;
+
+	if (!token) {
+		err_set(err, ERR_NOT_FOUND, "no token '%.80s'", id_or_name);
+		return err_hint(err, "box token ls lists them");
+	}
+	stmt = store_stmt(store, SQL_TOKEN_DELETE, err);
+	if (!stmt)
+		return -1;
+	store_bind_text(stmt, 1, token->id);
+	if (store_run(store, stmt, STORE_SAFE, err) < 0)
+		return err_wrap(err, "revoke token '%s'", token->name);
+	token_done(token);
+	store->token_count--;
+	memmove(token, token + 1,
+		sizeof *token * (store->token_count - (size_t)(token - store->tokens)));
+	return 0;
+}
+
+/* ---- checking -------------------------------------------------------------------------------- */
+
+static void note_use(struct store *store, struct token *token, int64_t now)
+{
+	struct err err = ERR_INIT;
+	sqlite3_stmt *stmt;
+
+	if (now - token->last_used_us < USED_STEP_US && now >= token->last_used_us)
+		return;
+	token->last_used_us = now;
+	stmt = store_stmt(store, SQL_TOKEN_USED, &err);
+	if (stmt) {
+		store_bind_text(stmt, 1, token->id);
+		sqlite3_bind_int64(stmt, 2, now);
+		store_run(store, stmt, STORE_KEPT, &err);
+	}
+	if (err.kind)
+		log_warn("cannot note the use of a token, continuing", kv_str("token", token->id),
+			kv_err(&err));
+}
+
+int store_token_check(
+	struct store *store, const char *secret, unsigned *ret_scopes, struct err *err)
+{
+	uint8_t hash[HASH_LEN];
+	struct token *found = NULL;
+	int64_t now = clock_wall_us();
+
+	if (strnlen(secret, SECRET_MAX + 1) > SECRET_MAX)
+		return err_set(err, ERR_UNAUTHORIZED, "unknown token");
+	if (hash_secret(secret, hash, err) < 0)
+		return -1;
+	for (size_t i = 0; i < store->token_count; i++)
+		if (hash_equal(hash, store->tokens[i].hash))
+			found = &store->tokens[i];
+	if (!found)
+		return err_set(err, ERR_UNAUTHORIZED, "unknown token");
+	if (found->expires_us && found->expires_us <= now)
+		return err_set(err, ERR_UNAUTHORIZED, "the token has expired");
+	note_use(store, found, now);
+	*ret_scopes = found->scopes;
+	return 0;
+}
