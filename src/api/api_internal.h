@@ -82,7 +82,7 @@ struct api {
 	api_shutdown_fn	    shutdown;
 	void		   *shutdown_arg;
 	bool		    purge;
-	bool		    stopping;
+	bool		    ending; /* a shutdown was asked for */
 	struct live	    lives; /* head of a ring */
 	struct buf	    scratch; /* one line of output being made */
 	double		    strikes; /* wrong tokens of late; see auth.c */
@@ -98,6 +98,8 @@ void call_none(struct call *call);			      /* 204 */
 const char *call_query(struct call *call, const char *key);
 /* The box the path names; NULL after answering 404. */
 struct box *call_box(struct call *call);
+/* execs.c: whether the path's {exec} can be the id of one ([a-z0-9]+); false after answering 404. */
+bool call_exec_id(struct call *call);
 
 /* ---- routes.c, openapi.c ---------------------------------------------------------------------- */
 

@@ -105,10 +105,16 @@ static char *encode_base64(char *to, const uint8_t *p, size_t len)
 	return to;
 }
 
+/* Figures come from inside the box; JSON readers take no integers past 63 bits. */
+static uint64_t cut(uint64_t value)
+{
+	return MIN(value, (uint64_t)INT64_MAX);
+}
+
 static void output_head(struct buf *out, enum wire_stream stream, uint64_t offset, const char *key)
 {
 	buf_addf(out, "{\"type\":\"output\",\"stream\":\"%s\",\"offset\":%" PRIu64 ",\"%s\":\"",
-		stream == WIRE_STREAM_STDERR ? "stderr" : "stdout", offset, key);
+		stream == WIRE_STREAM_STDERR ? "stderr" : "stdout", cut(offset), key);
 }
 
 static void output_base64(
@@ -224,9 +230,11 @@ void ndjson_exit(struct buf *out, const struct wire_exit *exit)
 
 void ndjson_add(struct buf *out, const json_t *value)
 {
-	size_t len = json_dumpb(value, (char *)buf_room(out, 512), 512, JSON_COMPACT);
+	/* Most values fit at once; a larger one is written again, into the room it asked for. */
+	const size_t guess = 4096;
+	size_t	     len = json_dumpb(value, (char *)buf_room(out, guess), guess, JSON_COMPACT);
 
-	if (len > 512)
+	if (len > guess)
 		json_dumpb(value, (char *)buf_room(out, len), len, JSON_COMPACT);
 	buf_grew(out, len);
 	buf_add(out, "\n", 1);

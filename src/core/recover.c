@@ -115,6 +115,15 @@ static void clean_up(struct box *box)
 	}
 }
 
+/* By id alone: a name may look like some other box's id. */
+static bool id_is_known(const struct yard *yard, const char *id)
+{
+	for (size_t i = 0; i < yard->box_count; i++)
+		if (!strcmp(yard->boxes[i]->row.id, id))
+			return true;
+	return false;
+}
+
 static int sweep_orphans(struct yard *yard)
 {
 	_cleanup_json_ json_t *left = engine_leftovers(yard->engine);
@@ -126,14 +135,14 @@ static int sweep_orphans(struct yard *yard)
 	json_t		      *id;
 
 	json_array_foreach (left, i, id)
-		if (!box_find(yard, json_string_value(id), NULL) &&
+		if (!id_is_known(yard, json_string_value(id)) &&
 			engine_sweep(yard->engine, json_string_value(id), &err) < 0)
 			log_warn("an orphan is left behind", kv_str("box", json_string_value(id)), kv_err(&err));
 	dir = opendir(boxes);
 	while (dir && (entry = readdir(dir))) {
 		_cleanup_free_ char *path = xasprintf("%s/%s", boxes, entry->d_name);
 
-		if (entry->d_name[0] != '.' && !box_find(yard, entry->d_name, NULL))
+		if (entry->d_name[0] != '.' && !id_is_known(yard, entry->d_name))
 			trash_take(yard->trash, path, &err);
 	}
 	if (dir)

@@ -1,7 +1,8 @@
 /* http_internal.h - what the files of src/http share
  *
  *   server.c     listeners, the list of connections, the clock of their limits
- *   conn.c       one connection: reads, writes, its stages, when it ends
+ *   conn.c       one connection: its stages, what it reads, when it ends
+ *   conn_out.c   its sending side
  *   request.c    one request: what the handler may ask of it, its body
  *   reply.c      its answer
  *   websocket.c  a connection taken over by ws_accept
@@ -24,14 +25,15 @@ struct websocket;
 struct http_listener;
 
 enum {
-	HTTP_READ_SIZE = 256 * 1024,	  /* one read() */
-	HTTP_SEND_AT_ONCE = 16 * 1024,	  /* smaller writes wait for the end of the round and go together */
-	HTTP_OUT_MAX = 64 * 1024,	  /* bytes of answers waiting over which no further request is read */
-	HTTP_PIPELINE_MAX = HTTP_HEAD_MAX, /* bytes read ahead while an answer is being made */
-	HTTP_UNWANTED_MAX = 1024 * 1024,  /* of a body nobody asked for */
-	HTTP_LINGER_MAX = 64 * 1024 * 1024, /* thrown away after the last answer, so that it arrives */
-	HTTP_SOCKET_OUT_MAX = 4 * 1024 * 1024, /* waiting on a WebSocket over which it is not read */
-	HTTP_CONNECTIONS_MAX = 4096,	  /* through each door */
+	HTTP_READ_SIZE = 256 * 1024,	       /* one read() */
+	HTTP_SEND_AT_ONCE = 16 * 1024,	       /* fewer bytes wait for the round's end */
+	HTTP_BUFFER_KEPT = 16 * 1024,	       /* memory an idle connection keeps */
+	HTTP_OUT_MAX = 64 * 1024,	       /* waiting, over which no request is read */
+	HTTP_PIPELINE_MAX = HTTP_HEAD_MAX,     /* read ahead while an answer is made */
+	HTTP_UNWANTED_MAX = 1024 * 1024,       /* of a body nobody asked for */
+	HTTP_LINGER_MAX = 64 * 1024 * 1024,    /* thrown away after the last answer */
+	HTTP_SOCKET_OUT_MAX = 4 * 1024 * 1024, /* waiting, over which a WebSocket is not read */
+	HTTP_CONNECTIONS_MAX = 4096,	       /* through each door */
 };
 
 /* All in milliseconds; tests make them short. */
@@ -47,94 +49,94 @@ struct http_limits {
 };
 
 struct http_server {
-	struct loop	     *loop;
-	http_handler	      handler;
-	void		     *arg;
-	struct http_limits    limits;
+	struct loop *loop;
+	http_handler handler;
+	void *arg;
+	struct http_limits limits;
 	struct http_listener *listeners;
-	struct http_conn     *conns;
-	unsigned	      count[2]; /* by door */
-	uint64_t	      last_request;
-	struct http_conn     *work; /* scheduled connections */
-	bool		      work_pending;
-	struct loop_timer    *tick;
-	bool		      ticking;
-	bool		      stopping;
-	struct loop_timer    *grace;
+	struct http_conn *conns;
+	unsigned count[2]; /* by door */
+	uint64_t last_request;
+	struct http_conn *work; /* scheduled connections */
+	bool work_pending;
+	struct loop_timer *tick;
+	bool ticking;
+	bool stopping;
+	struct loop_timer *grace;
 	void (*stopped)(void *arg);
-	void	*stopped_arg;
+	void *stopped_arg;
 	unsigned depth; /* callbacks running */
-	bool	 freed; /* as soon as none is */
-	char	*scratch; /* HTTP_READ_SIZE bytes that every read goes through */
-	time_t	 date_at;
-	char	 date[40]; /* of the Date header */
+	bool freed;	/* as soon as none is */
+	char *scratch;	/* HTTP_READ_SIZE bytes that every read goes through */
+	time_t date_at;
+	char date[40]; /* of the Date header */
 };
 
 enum conn_stage {
-	CONN_HEAD,   /* no request */
-	CONN_BODY,   /* its body is not complete; request is NULL once it was answered nevertheless */
-	CONN_WAIT,   /* the request is complete, its answer is not */
+	CONN_HEAD, /* no request */
+	CONN_BODY, /* its body is not complete; request is NULL once it was answered nevertheless */
+	CONN_WAIT, /* the request is complete, its answer is not */
 	CONN_SOCKET, /* a WebSocket */
 	CONN_FLUSH,  /* the last answer is on its way */
 	CONN_LINGER, /* it is out; the client is given time to read it before the connection goes */
 };
 
 struct http_conn {
-	struct http_server  *server;
-	struct http_conn    *prev, *next;
-	struct http_conn    *work_next;
-	bool		     scheduled;
-	int		     fd;
-	struct loop_fd	    *watch;
-	unsigned	     watched;
-	enum http_door	     door;
-	uid_t		     uid;
-	enum conn_stage	     stage;
-	struct http_parse    parse;
+	struct http_server *server;
+	struct http_conn *prev, *next;
+	struct http_conn *work_next;
+	bool scheduled;
+	int fd;
+	struct loop_fd *watch;
+	unsigned watched;
+	enum http_door door;
+	uid_t uid;
+	enum conn_stage stage;
+	struct http_parse parse;
 	struct http_request *request;
-	struct websocket    *ws;
-	struct buf	     in;  /* read but not parsed yet */
-	struct buf	     out; /* written but not sent yet */
-	unsigned	     depth;
-	bool		     dead;	/* ended; memory goes when depth is 0 */
-	bool		     broken;	/* the socket failed, or the exchange cannot go on */
-	bool		     eof;	/* the client sends no more */
-	bool		     blocked;	/* the socket takes no more for now */
-	bool		     keep;	/* after this answer another request may come */
-	bool		     fresh;	/* no request came yet */
-	bool		     cut;	/* end without lingering: the answer is not whole */
-	size_t		     thrown;	/* bytes thrown away */
-	int64_t		     head_since; /* first byte of the present head, or when the wait for it began */
-	int64_t		     in_since;	/* last byte in */
-	int64_t		     out_since; /* last byte out, or the first one to wait */
+	struct websocket *ws;
+	struct buf in;	/* read but not parsed yet */
+	struct buf out; /* written but not sent yet */
+	unsigned depth;
+	bool dead;	    /* ended; memory goes when depth is 0 */
+	bool broken;	    /* the socket failed, or the exchange cannot go on */
+	bool eof;	    /* the client sends no more */
+	bool blocked;	    /* the socket takes no more for now */
+	bool keep;	    /* after this answer another request may come */
+	bool fresh;	    /* no request came yet */
+	bool cut;	    /* end without lingering: the answer is not whole */
+	size_t thrown;	    /* bytes thrown away */
+	int64_t head_since; /* first byte of the present head, or when the wait for it began */
+	int64_t in_since;   /* last byte in */
+	int64_t out_since;  /* last byte out, or the first one to wait */
 };
 
 enum body_mode { BODY_UNWANTED, BODY_WHOLE, BODY_STREAM };
 
 struct http_request {
 	struct http_conn *conn;
-	uint64_t	  id;
-	struct url	  url;
-	void		 *data;
+	uint64_t id;
+	struct url url;
+	void *data;
 	void (*gone)(struct http_request *request, void *arg);
-	void	      *gone_arg;
-	bool	       finished; /* calls are ignored from now on */
+	void *gone_arg;
+	bool finished; /* calls are ignored from now on */
 	enum body_mode body_mode;
-	bool	       body_ended; /* all of it was read */
-	bool	       body_told;  /* and the reader knows */
-	bool	       paused;
-	bool	       continued; /* 100 Continue was sent */
-	size_t	       body_max;
-	struct buf     body;
+	bool body_ended; /* all of it was read */
+	bool body_told;	 /* and the reader knows */
+	bool paused;
+	bool continued; /* 100 Continue was sent */
+	size_t body_max;
+	struct buf body;
 	void (*on_whole)(struct http_request *request, const char *body, size_t len, void *arg);
 	void (*on_data)(struct http_request *request, const void *data, size_t len, void *arg);
 	void (*on_end)(struct http_request *request, void *arg);
-	void	  *body_arg;
+	void *body_arg;
 	struct buf headers; /* of the answer */
-	bool	   begun;
-	bool	   chunked;
-	size_t	   low;
-	bool	   above;
+	bool begun;
+	bool chunked;
+	size_t low;
+	bool above;
 	void (*on_drain)(struct http_request *request, void *arg);
 	void *drain_arg;
 };
@@ -142,33 +144,39 @@ struct http_request {
 int64_t http_now_ms(void);
 
 /* server.c */
-void http_server_set_limits(struct http_server *server, const struct http_limits *limits); /* for tests */
+/* For tests. */
+void http_server_set_limits(struct http_server *server, const struct http_limits *limits);
 void server_add_conn(struct http_server *server, struct http_conn *conn);
 void server_remove_conn(struct http_server *server, struct http_conn *conn);
 void server_enter(struct http_server *server);
-void server_leave(struct http_server *server); /* the server may be gone afterwards */
+void server_leave(struct http_server *server);	  /* the server may be gone afterwards */
 void server_schedule(struct http_server *server); /* runs the scheduled connections soon */
 
 /* conn.c */
 void conn_new(struct http_server *server, int fd, enum http_door door);
 void conn_schedule(struct http_conn *conn); /* conn_advance soon */
-void conn_advance(struct http_conn *conn);  /* goes on as far as possible; conn may be gone afterwards */
+/* Goes on as far as possible; conn may be gone afterwards. */
+void conn_advance(struct http_conn *conn);
 void conn_run_scheduled(struct http_conn *conn);
 void conn_tick(struct http_conn *conn, int64_t now);
-void conn_end(struct http_conn *conn); /* at once; request and WebSocket are told */
-/* Queues bytes. They are sent at once if they are many, or urgent and this is not inside a callback (after
- * which all is sent anyway), else at the end of the loop's round. Calls nobody back. */
-void conn_write(struct http_conn *conn, const struct iovec *parts, unsigned count, bool urgent);
-void conn_answered(struct http_conn *conn); /* the request is gone and its answer is in out */
+void conn_end(struct http_conn *conn);		/* at once; request and WebSocket are told */
+void conn_update_watch(struct http_conn *conn); /* waits for what the stage asks for */
+void conn_answered(struct http_conn *conn);	/* the request is gone and its answer is in out */
 /* Answers in the request's place and ends the connection after it. */
 void conn_refuse(struct http_conn *conn, int status, const struct err *why);
 
+/* conn_out.c */
+void conn_flush(struct http_conn *conn);
+/* Queues bytes. They are sent at once if they are many, or urgent and this is not inside a callback (after
+ * which all is sent anyway), else at the end of the loop's round. Calls nobody back. */
+void conn_write(struct http_conn *conn, const struct iovec *parts, unsigned count, bool urgent);
+
 /* request.c */
 struct http_request *request_new(struct http_conn *conn);
-void		     request_free(struct http_request *request);
-void		     request_gone(struct http_request *request); /* tells its owner and frees it */
-bool		     request_wants_body(const struct http_request *request);
-void		     request_take_body(struct http_request *request, const char *data, size_t len);
+void request_free(struct http_request *request);
+void request_gone(struct http_request *request); /* tells its owner and frees it */
+bool request_wants_body(const struct http_request *request);
+void request_take_body(struct http_request *request, const char *data, size_t len);
 /* Refuses a body known to be too large, tells the reader of the end of one that is complete. */
 void request_check_body(struct http_request *request);
 
@@ -176,13 +184,15 @@ void request_check_body(struct http_request *request);
 bool reply_keeps(const struct http_conn *conn);
 void reply_put_error(struct http_conn *conn, int status, const struct err *why);
 void reply_error_as(struct http_request *request, int status, const struct err *err);
-void reply_note_drain(struct http_request *request); /* bytes were queued: notice crossing the mark */
-bool reply_tell_drain(struct http_request *request); /* bytes were sent: true if the owner was told */
+/* Bytes were queued: notices crossing the mark. */
+void reply_note_drain(struct http_request *request);
+/* Bytes were sent: true if the owner was told. */
+bool reply_tell_drain(struct http_request *request);
 
 /* websocket.c */
 size_t ws_take(struct websocket *ws, const char *data, size_t len);
-bool   ws_wants_read(const struct websocket *ws);
-bool   ws_tell_drain(struct websocket *ws);
-bool   ws_is_over(const struct websocket *ws); /* nothing more is to be read or written */
-void   ws_tick(struct websocket *ws, int64_t now);
-void   ws_gone(struct websocket *ws); /* tells its owner and frees it */
+bool ws_wants_read(const struct websocket *ws);
+bool ws_tell_drain(struct websocket *ws);
+bool ws_is_over(const struct websocket *ws); /* nothing more is to be read or written */
+void ws_tick(struct websocket *ws, int64_t now);
+void ws_gone(struct websocket *ws); /* tells its owner and frees it */

@@ -23,10 +23,10 @@ enum http_piece_kind {
 
 struct http_piece {
 	enum http_piece_kind kind;
-	const char	    *data; /* BODY */
-	size_t		     len;
-	int		     status; /* BAD: the status to answer */
-	struct err	     why;
+	const char *data; /* BODY */
+	size_t len;
+	int status; /* BAD: the status to answer */
+	struct err why;
 };
 
 struct http_header {
@@ -35,14 +35,14 @@ struct http_header {
 };
 
 struct http_head {
-	const char	  *method;
-	char		  *target;
-	unsigned	   minor; /* HTTP/1.minor */
-	bool		   keep_alive;
-	bool		   expects_continue;
-	bool		   chunked;
-	uint64_t	   length; /* of a body that is not chunked */
-	unsigned	   count;
+	const char *method;
+	char *target;
+	unsigned minor; /* HTTP/1.minor */
+	bool keep_alive;
+	bool expects_continue;
+	bool chunked;
+	uint64_t length; /* of a body that is not chunked */
+	unsigned count;
 	struct http_header headers[HTTP_HEADERS_MAX];
 };
 
@@ -50,23 +50,28 @@ enum http_parse_state { HTTP_PARSE_HEAD, HTTP_PARSE_BODY, HTTP_PARSE_BAD };
 
 struct http_parse {
 	enum http_parse_state state;
-	struct buf	      text;    /* the head's bytes; http_head points into it */
-	size_t		      scanned; /* of text: complete lines */
-	size_t		      skipped; /* empty lines before the request line, in bytes */
-	struct http_head      head;
-	uint64_t	      left; /* of a body that is not chunked */
-	struct chunked	      chunked;
+	struct buf text; /* the head's bytes; http_head points into it */
+	size_t scanned;	 /* of text: complete lines */
+	size_t skipped;	 /* empty lines before the request line, in bytes */
+	struct http_head head;
+	uint64_t left; /* of a body that is not chunked */
+	struct chunked chunked;
 };
 
-#define HTTP_PARSE_INIT { 0 }
+#define HTTP_PARSE_INIT \
+	{               \
+		0       \
+	}
 
 void http_parse_done(struct http_parse *parse);
 /* Takes bytes up to the end of the next piece and tells how many. len may be 0 after HEAD and BODY. */
-size_t http_parse_next(struct http_parse *parse, const char *data, size_t len, struct http_piece *ret);
+size_t http_parse_next(
+	struct http_parse *parse, const char *data, size_t len, struct http_piece *ret);
 /* Some bytes of a head are here, but not all. */
 bool http_parse_in_head(const struct http_parse *parse);
 
-const char *http_head_get(const struct http_head *head, const char *name); /* first value, NULL if absent */
+const char *http_head_get(
+	const struct http_head *head, const char *name); /* first value, NULL if absent */
 /* Is token an element of the comma-separated lists under name? */
 bool http_head_has_token(const struct http_head *head, const char *name, const char *token);
 bool http_head_has_body(const struct http_head *head);

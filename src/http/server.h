@@ -29,40 +29,48 @@ typedef void (*http_handler)(struct http_request *request, void *arg);
 
 struct http_server *http_server_new(struct loop *loop, http_handler handler, void *arg);
 /* Replaces a stale socket file; owner stays, group and mode are set. */
-int http_server_listen_unix(struct http_server *server, const char *path, gid_t group, mode_t mode, struct err *err);
+int http_server_listen_unix(
+	struct http_server *server, const char *path, gid_t group, mode_t mode, struct err *err);
 /* port 0 picks one; *ret_port tells which. address is a numeric IPv4 or IPv6 address. */
-int http_server_listen_tcp(struct http_server *server, const char *address, uint16_t port, uint16_t *ret_port,
-	struct err *err);
+int http_server_listen_tcp(struct http_server *server, const char *address, uint16_t port,
+	uint16_t *ret_port, struct err *err);
 /* Stops listening, ends idle connections, lets running exchanges finish for at most grace_ms, then calls done. */
-void http_server_stop(struct http_server *server, uint64_t grace_ms, void (*done)(void *arg), void *arg);
-void http_server_free(struct http_server *server); /* cuts what is left; on_gone is called for each */
+void http_server_stop(
+	struct http_server *server, uint64_t grace_ms, void (*done)(void *arg), void *arg);
+void http_server_free(
+	struct http_server *server); /* cuts what is left; on_gone is called for each */
 unsigned http_server_get_connections(const struct http_server *server);
 
 /* ---- the request ---------------------------------------------------------------------------- */
 
-const char    *http_request_method(const struct http_request *request); /* "GET" */
-const char    *http_request_path(const struct http_request *request);	/* percent-decoded, no query, no NUL */
-const char    *http_request_header(const struct http_request *request, const char *name); /* NULL if absent */
+const char *http_request_method(const struct http_request *request); /* "GET" */
+const char *http_request_path(
+	const struct http_request *request); /* percent-decoded, no query, no NUL */
+const char *http_request_header(
+	const struct http_request *request, const char *name); /* NULL if absent */
 /* Percent-decoded query value, NULL if absent; "" for a bare key. Borrowed. */
-const char    *http_request_query(const struct http_request *request, const char *key);
+const char *http_request_query(const struct http_request *request, const char *key);
 /* Calls fn for each query pair in order; stops when fn returns false. */
-void	       http_request_each_query(const struct http_request *request,
-		      bool (*fn)(const char *key, const char *value, void *arg), void *arg);
+void http_request_each_query(const struct http_request *request,
+	bool (*fn)(const char *key, const char *value, void *arg), void *arg);
 enum http_door http_request_door(const struct http_request *request);
-uid_t	       http_request_peer_uid(const struct http_request *request); /* unix door: who connected */
-uint64_t       http_request_id(const struct http_request *request);	  /* for logs */
-bool	       http_request_wants_websocket(const struct http_request *request);
-void	       http_request_set_data(struct http_request *request, void *data); /* one slot for the handler */
-void	      *http_request_get_data(const struct http_request *request);
+uid_t http_request_peer_uid(const struct http_request *request); /* unix door: who connected */
+uint64_t http_request_id(const struct http_request *request);	 /* for logs */
+bool http_request_wants_websocket(const struct http_request *request);
+void http_request_set_data(struct http_request *request, void *data); /* one slot for the handler */
+void *http_request_get_data(const struct http_request *request);
 
-/* Called once if the client goes away (or the server is freed) before the answer is complete. */
-void http_request_on_gone(struct http_request *request, void (*fn)(struct http_request *request, void *arg),
-	void *arg);
+/* Called once if the client goes away (or the server is freed) before the answer is complete, or if this
+ * layer had to answer itself: body over its bound, malformed or late. No callback is ever made from inside a
+ * call to this layer. */
+void http_request_on_gone(struct http_request *request,
+	void (*fn)(struct http_request *request, void *arg), void *arg);
 
 /* Whole body, at most max bytes; over it the request is answered 413 and fn is never called.
  * body is NUL-terminated, borrowed for the call. */
 void http_request_read_body(struct http_request *request, size_t max,
-	void (*fn)(struct http_request *request, const char *body, size_t len, void *arg), void *arg);
+	void (*fn)(struct http_request *request, const char *body, size_t len, void *arg),
+	void *arg);
 /* The body as it comes; on_end is called after the last byte. The reader says with
  * http_request_body_pause() that it has enough for now and with ..._resume() that it wants more. */
 void http_request_stream_body(struct http_request *request,
@@ -75,17 +83,20 @@ void http_request_body_resume(struct http_request *request);
 
 /* Adds a header to the answer to come; value must not hold CR or LF. */
 void http_reply_header(struct http_request *request, const char *name, const char *value);
-void http_reply(struct http_request *request, int status, const char *content_type, const void *body, size_t len);
-void http_reply_json(struct http_request *request, int status, json_t *value); /* takes the reference */
+void http_reply(struct http_request *request, int status, const char *content_type,
+	const void *body, size_t len);
+void http_reply_json(
+	struct http_request *request, int status, json_t *value); /* takes the reference */
 /* {"error":{"code","message","hint"}} with the status of the error's kind. After http_reply_begin it
  * cuts the connection instead, so that nobody takes the answer for whole. */
 void http_reply_error(struct http_request *request, const struct err *err);
 
 /* Streamed: chunked for 1.1, until close for 1.0. HEAD gets the head alone. */
-void   http_reply_begin(struct http_request *request, int status, const char *content_type);
-void   http_reply_write(struct http_request *request, const void *data, size_t len);
-size_t http_reply_pending(const struct http_request *request); /* bytes the client has not taken yet */
+void http_reply_begin(struct http_request *request, int status, const char *content_type);
+void http_reply_write(struct http_request *request, const void *data, size_t len);
+size_t http_reply_pending(
+	const struct http_request *request); /* bytes the client has not taken yet */
 /* fn is called each time the bytes waiting have fallen to below low after being above it. */
-void   http_reply_on_drain(struct http_request *request, size_t low,
-	  void (*fn)(struct http_request *request, void *arg), void *arg);
-void   http_reply_end(struct http_request *request);
+void http_reply_on_drain(struct http_request *request, size_t low,
+	void (*fn)(struct http_request *request, void *arg), void *arg);
+void http_reply_end(struct http_request *request);

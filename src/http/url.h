@@ -14,15 +14,18 @@ struct url_pair {
 };
 
 struct url {
-	const char	*path;
+	const char *path;
 	struct url_pair *pairs; /* owned */
-	size_t		 count;
+	size_t count;
 };
 
-#define URL_INIT { 0 }
+#define URL_INIT  \
+	{         \
+		0 \
+	}
 
 /* Decodes target in place; path and pairs point into it. ERR_INVALID for anything but printable ASCII, a bad
  * percent sign or an encoded NUL. */
-int	    url_split(char *target, struct url *ret, struct err *err);
-void	    url_done(struct url *url);
+int url_split(char *target, struct url *ret, struct err *err);
+void url_done(struct url *url);
 const char *url_query(const struct url *url, const char *key); /* first value, NULL if absent */

@@ -11,7 +11,8 @@ struct http_request;
 struct websocket;
 
 struct websocket_ops {
-	void (*on_message)(struct websocket *ws, bool binary, const void *data, size_t len, void *arg);
+	void (*on_message)(
+		struct websocket *ws, bool binary, const void *data, size_t len, void *arg);
 	/* Bytes waiting have fallen below the low mark of 64 KiB after being above it. May be NULL. */
 	void (*on_drain)(struct websocket *ws, void *arg);
 	/* The connection is over, by either side; the websocket is gone after this returns. Called once. */
@@ -20,11 +21,13 @@ struct websocket_ops {
 
 /* Answers the request with 101 and takes its connection; the request is gone after this. NULL when the
  * request is not a proper WebSocket handshake; then it has been answered with 400 or 426. */
-struct websocket *ws_accept(struct http_request *request, size_t max_message, const struct websocket_ops *ops, void *arg);
-void   ws_send(struct websocket *ws, bool binary, const void *data, size_t len);
+struct websocket *ws_accept(struct http_request *request, size_t max_message,
+	const struct websocket_ops *ops, void *arg);
+void ws_send(struct websocket *ws, bool binary, const void *data, size_t len);
 /* A binary message made of a one-byte tag and data, without copying them together first. */
-void   ws_send_tagged(struct websocket *ws, uint8_t tag, const void *data, size_t len);
+void ws_send_tagged(struct websocket *ws, uint8_t tag, const void *data, size_t len);
 size_t ws_pending(const struct websocket *ws);
-void   ws_pause(struct websocket *ws);  /* stop reading from the client */
-void   ws_resume(struct websocket *ws);
-void   ws_close(struct websocket *ws, uint16_t code, const char *reason); /* on_close follows */
+/* Stop reading from the client; messages that came in the same 4 KiB are still delivered. */
+void ws_pause(struct websocket *ws);
+void ws_resume(struct websocket *ws);
+void ws_close(struct websocket *ws, uint16_t code, const char *reason); /* on_close follows */

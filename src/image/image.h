@@ -39,16 +39,16 @@ json_t *image_json(const struct image *image);
 int images_remove(struct images *images, const char *id, struct err *err);
 
 struct image_build_spec {
-	const char *name;		/* NULL: "debian" */
+	const char *name;	     /* NULL: "debian" */
 	const char *const *packages; /* in addition to the standard set; may be NULL */
-	bool minimal;			/* without the standard set: a small base for tests */
+	bool minimal;		     /* without the standard set: a small base for tests */
 };
 
 struct image_build_ops {
 	/* 0 <= done <= total; a total of 0 means nobody knows yet. stage is one of "download" "unpack"
 	 * "configure" "clean" "measure". */
-	void (*on_progress)(const char *stage, unsigned done, unsigned total, const char *detail,
-		void *arg);
+	void (*on_progress)(
+		const char *stage, unsigned done, unsigned total, const char *detail, void *arg);
 	/* Called once; the build is gone afterwards. image is NULL on failure, err on success. */
 	void (*on_done)(const struct image *image, const struct err *err, void *arg);
 };

@@ -4,6 +4,7 @@
 #include "base/err.h"
 #include "base/strv.h"
 #include "image/image.h"
+#include <assert.h>
 
 struct loop;
 
@@ -86,7 +87,8 @@ struct build_message {
 };
 static_assert(sizeof(struct build_message) <= HELPER_MESSAGE_MAX, "a message fits");
 
-int recipe_run(int sock, void *recipe); /* a helper_ops run function */
+/* Runs in the helper; build_messages go to sock, the last one FINISHED or FAILED. Returns an exit code. */
+int recipe_run(int sock, const struct recipe *recipe);
 /* Looks a program up in PATH; NULL when it is not there. Yours. */
 char *program_find(const char *name);
 

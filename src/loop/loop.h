@@ -11,14 +11,15 @@ struct loop_timer;
 struct loop_signal;
 
 struct loop *loop_new(void);
-void	     loop_free(struct loop *loop);
-void	     loop_run(struct loop *loop);  /* until loop_stop */
-void	     loop_stop(struct loop *loop);
+void loop_free(struct loop *loop);
+void loop_run(struct loop *loop); /* until loop_stop */
+void loop_stop(struct loop *loop);
 
 enum loop_ready {
 	LOOP_READ = 1,
 	LOOP_WRITE = 2,
-	LOOP_HANGUP = 4, /* the peer closed both ways or the socket broke; watched alone, never with others */
+	LOOP_HANGUP =
+		4, /* the peer closed both ways or the socket broke; watched alone, never with others */
 };
 
 /* Calls fn as long as fd is ready (level-triggered; LOOP_HANGUP once). Ready for both, fn is called once for
@@ -26,17 +27,19 @@ enum loop_ready {
  * process ended). A hang-up makes LOOP_READ and LOOP_WRITE ready. */
 typedef void (*loop_fd_fn)(void *arg, unsigned ready);
 struct loop_fd *loop_fd_new(struct loop *loop, int fd, unsigned ready, loop_fd_fn fn, void *arg);
-void		loop_fd_set(struct loop_fd *watch, unsigned ready); /* 0 pauses */
-void		loop_fd_free(struct loop_fd *watch);		    /* accepts NULL */
+void loop_fd_set(struct loop_fd *watch, unsigned ready); /* 0 pauses */
+void loop_fd_free(struct loop_fd *watch);		 /* accepts NULL */
 
 typedef void (*loop_fn)(void *arg);
 struct loop_timer *loop_timer_new(struct loop *loop, loop_fn fn, void *arg);
-void		   loop_timer_start(struct loop_timer *timer, uint64_t ms); /* once, from now; replaces */
-void		   loop_timer_stop(struct loop_timer *timer);
-void		   loop_timer_free(struct loop_timer *timer); /* accepts NULL */
+void loop_timer_start(struct loop_timer *timer, uint64_t ms); /* once, from now; replaces */
+void loop_timer_stop(struct loop_timer *timer);
+void loop_timer_free(struct loop_timer *timer); /* accepts NULL */
 
 struct loop_signal *loop_signal_new(struct loop *loop, int signal, loop_fn fn, void *arg);
-void		    loop_signal_free(struct loop_signal *watch);
+void loop_signal_free(struct loop_signal *watch);
 
-/* Runs fn once, soon, outside the present call stack. Cannot be taken back. */
+/* Runs fn once, soon, outside the present call stack. */
 void loop_defer(struct loop *loop, loop_fn fn, void *arg);
+/* Takes back what loop_defer was given with the same fn and arg and has not run yet. */
+void loop_undefer(struct loop *loop, loop_fn fn, void *arg);

@@ -1,0 +1,98 @@
+# The targets people use; Meson and Ninja do the work behind them.
+#
+#   make            build/box                       make run     the first box, in one command
+#   make test       everything CI runs              make check   warnings fatal, units, includes, format
+#   make e2e        end-to-end tests                make asan    the same with the sanitizers
+#   make lint       clang-tidy and cppcheck         make fuzz    fuzzers, FUZZ_SECONDS each
+#   make soak       thousands of cycles             make bench   measure this machine
+#   make install    to PREFIX (/usr/local)          make clean   remove what was built
+#
+# BOX_HOME, BOX_RUN and BOX_LISTEN are passed on to whatever runs.
+
+SHELL  := /bin/sh
+PREFIX ?= /usr/local
+FUZZ_SECONDS ?= 60
+JOBS   ?= $(shell nproc)
+
+BINDIR  := $(PREFIX)/bin
+UNITDIR := $(PREFIX)/lib/systemd/system
+COMPDIR := $(PREFIX)/share/bash-completion/completions
+DOCDIR  := $(PREFIX)/share/doc/boxyard
+
+.PHONY: all deps run test check asan lint fuzz bench e2e soak format install uninstall clean
+.DEFAULT_GOAL := all
+
+all: deps build/build.ninja
+	@ninja -C build -j $(JOBS) box $(NINJA_QUIET)
+
+deps:
+	@scripts/deps build
+
+build/build.ninja: | deps
+	@meson setup build >build-setup.log 2>&1 || { cat build-setup.log; exit 1; }
+	@mv build-setup.log build/meson-setup.log
+
+run:
+	@scripts/deps build image
+	@$(MAKE) --no-print-directory all
+	@scripts/run build/box
+
+# Prints as its last line how many passed and failed. One part: scripts/test e2e
+test:
+	@scripts/deps build image test
+	@scripts/test
+
+check:
+	@scripts/deps build test
+	@scripts/test --werror build format includes unit
+
+asan:
+	@scripts/deps build image test
+	@scripts/test asan
+
+e2e:
+	@scripts/deps build image test
+	@scripts/test build e2e
+
+soak:
+	@scripts/deps build image test
+	@BOX_TEST_CYCLES=$${BOX_TEST_CYCLES:-3000} BOX_TEST_KILLS=$${BOX_TEST_KILLS:-300} scripts/test build crash leaks
+
+fuzz:
+	@scripts/deps build test
+	@FUZZ_SECONDS=$(FUZZ_SECONDS) scripts/test fuzz
+
+lint:
+	@scripts/deps build lint
+	@scripts/lint
+
+# PEERS=1 installs the other sandboxes to compare with first.
+bench:
+	@scripts/deps build image $(if $(PEERS),peers)
+	@$(MAKE) --no-print-directory all
+	@scripts/bench build/box
+
+format:
+	@scripts/deps lint
+	@scripts/format --write
+
+install: all
+	install -D -m 0755 build/box $(DESTDIR)$(BINDIR)/box
+	mkdir -p $(DESTDIR)$(UNITDIR) $(DESTDIR)$(COMPDIR) $(DESTDIR)$(DOCDIR)
+	sed 's|@BINDIR@|$(BINDIR)|g' dist/boxyard.service >$(DESTDIR)$(UNITDIR)/boxyard.service
+	build/box completion bash >$(DESTDIR)$(COMPDIR)/box
+	install -m 0644 README.md ARCHITECTURE.md CHANGELOG.md LICENSE docs/*.md $(DESTDIR)$(DOCDIR)
+	@if [ -z "$(DESTDIR)" ]; then groupadd --system --force boxyard; \
+	  if [ -d /run/systemd/system ]; then systemctl daemon-reload; fi; \
+	  echo "installed; start it with 'systemctl enable --now boxyard' or 'box up'"; fi
+
+uninstall:
+	rm -f $(DESTDIR)$(BINDIR)/box $(DESTDIR)$(UNITDIR)/boxyard.service $(DESTDIR)$(COMPDIR)/box
+	rm -rf $(DESTDIR)$(DOCDIR)
+	@echo "boxes, images and the group boxyard are left; 'box down --purge' before uninstalling removes them"
+
+# The image the tests use is kept: it takes a minute to make. 'rm -r build' removes it too.
+clean:
+	rm -rf build-asan build-check build-fuzz build-lint
+	@if [ -d build ]; then find build -mindepth 1 -maxdepth 1 ! -name 'test-images*' -exec rm -rf {} +; fi
+	@rmdir build 2>/dev/null || :

@@ -1,0 +1,60 @@
+/* conn.h - connections of the daemon and the channels on them
+ *
+ * A channel belongs to whoever serves it (an exec's reader, a file worker, a dialled port: its owner) from
+ * ops_open() until channel_close(), channel_error() or the cancel callback, whichever comes first; after
+ * that it is gone. Connections that break die between two turns of the loop, never below a caller. */
+#pragma once
+#include "base/buf.h"
+#include "base/err.h"
+#include "wire/wire.h"
+#include <sys/uio.h>
+
+struct conn;
+struct channel;
+
+/* Any may be NULL. */
+struct channel_ops {
+	/* frame is the whole DATA frame with its header; data lies in it. Give the window back with
+	 * channel_consumed() when the bytes have gone on. */
+	void (*data)(struct channel *channel, const struct wire_frame *frame, const uint8_t *data,
+		size_t len);
+	void (*end)(struct channel *channel);
+	void (*signal)(struct channel *channel, uint32_t signal);
+	void (*resize)(struct channel *channel, uint16_t rows, uint16_t cols);
+	void (*room)(struct channel *channel);	 /* channel_room() may be positive again */
+	void (*cancel)(struct channel *channel); /* the channel goes; forget it */
+};
+
+struct channel {
+	struct conn *conn;
+	uint32_t id;
+	size_t send_room; /* DATA payload the daemon still lets us send */
+	size_t recv_room; /* DATA payload we still let the daemon send */
+	size_t owed;	  /* consumed, but not yet given back */
+	bool end_seen;
+	const struct channel_ops *ops;
+	void *owner;
+};
+
+/* Serves the listening socket fd, which it takes. */
+int conn_listen(int fd, struct err *err);
+/* Sends what waits and buries the dead; after each turn of the loop. */
+void conn_settle(void);
+void conn_event(enum wire_event event, const struct wire_exec_info *info);
+
+/* One frame: wire_put_* into the returned buffer, then channel_end. */
+struct buf *channel_begin(struct channel *channel, enum wire_type type);
+void channel_end(struct channel *channel);
+/* CLOSE; and ERROR, CLOSE. Both free the channel. */
+void channel_close(struct channel *channel);
+void channel_error(struct channel *channel, const struct err *err);
+
+/* Bytes that channel_send may be given now; 0: wait for the room callback. */
+size_t channel_room(struct channel *channel);
+/* A DATA frame of the two pieces, sent from where they lie. False: nothing was taken, wait for room. */
+bool channel_send(struct channel *channel, enum wire_stream stream, uint64_t offset,
+	const struct iovec data[2]);
+/* A frame made elsewhere, byte by byte; false as above. DATA must fit channel->send_room. */
+bool channel_forward(struct channel *channel, const struct wire_frame *frame);
+/* len bytes of DATA payload have gone on (headers are accounted for by conn.c). */
+void channel_consumed(struct channel *channel, size_t len);

@@ -1,0 +1,25 @@
+/* conn_internal.h - a connection, shared by conn.c (its life and bytes) and channel.c (its channels) */
+#pragma once
+#include "guest/conn.h"
+#include "guest/watch.h"
+
+struct conn {
+	struct watch watch;
+	struct timer hello_timer;
+	bool hello, blocked, dead, hurry; /* hurry: the last read filled its buffer */
+	struct buf in, out;
+	size_t mark; /* of the frame being written */
+	uint32_t last_id;
+	unsigned next_first; /* who gets room first the next time */
+	struct channel *channels[WIRE_CHANNELS_MAX];
+	struct conn *next;
+};
+
+/* conn.c */
+/* Whole, or not at all: then wait for room. */
+bool conn_send(struct conn *conn, struct iovec *iov, size_t count);
+
+/* channel.c */
+/* Any frame after the hello. -1: it breaks the protocol. */
+int channel_take(struct conn *conn, const struct wire_frame *frame, struct err *err);
+void channel_free(struct channel *channel); /* without a word */

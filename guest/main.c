@@ -1,0 +1,149 @@
+/* main.c - box-init: PID 1 of every box
+ *
+ * The driver hands over the listening socket as descriptor 3 and /dev/null as 0, 1 and 2. From then on
+ * nothing that a client or the box does may end this process, because the box ends with it: all signals are
+ * blocked, children are reaped as SIGCHLD tells, work that may block is done by forked workers, and every
+ * table and queue has a bound.
+ *
+ * `box-init --listen PATH` makes the socket itself and runs as an ordinary process, for tests. */
+#include "guest/conn.h"
+#include "guest/exec.h"
+#include "guest/hosts.h"
+#include "guest/shutdown.h"
+#include "guest/watch.h"
+#include "guest/worker.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <sys/prctl.h>
+#include <sys/signalfd.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <sys/wait.h>
+
+enum {
+	LISTEN_FD = 3,
+	REAP_MAX = 256, /* in one turn; a fork bomb must not keep us from the daemon */
+};
+
+static struct watch signals = WATCH_INIT;
+static struct timer reap_timer;
+
+static void reap(struct timer *timer)
+{
+	struct rusage usage;
+	int status;
+	pid_t pid = 0;
+
+	(void)timer;
+	for (int i = 0; i < REAP_MAX; i++) {
+		pid = wait4(-1, &status, WNOHANG, &usage);
+		if (pid <= 0)
+			break;
+		/* Neither: an orphan of the box that became our child. */
+		if (!exec_reaped(pid, status, &usage))
+			worker_reaped(pid);
+	}
+	if (pid > 0)
+		timer_arm(&reap_timer, 0, reap);
+	shutdown_children(pid >= 0 || errno != ECHILD);
+}
+
+static void on_signals(struct watch *watch, uint32_t ready)
+{
+	struct signalfd_siginfo info[8];
+
+	(void)ready;
+	while (read(watch->fd, info, sizeof info) > 0)
+		continue;
+	reap(NULL);
+}
+
+/* Everything is blocked, and nothing but SIGCHLD is looked at. Dispositions are made default once, so that
+ * programs do not inherit what the daemon ignores. */
+static int take_signals(struct err *err)
+{
+	sigset_t all, children;
+	int fd;
+
+	for (int number = 1; number < 65; number++)
+		signal(number, SIG_DFL);
+	signal(SIGPIPE, SIG_IGN);
+	sigfillset(&all);
+	sigprocmask(SIG_SETMASK, &all, NULL);
+	sigemptyset(&children);
+	sigaddset(&children, SIGCHLD);
+	fd = signalfd(-1, &children, SFD_CLOEXEC | SFD_NONBLOCK);
+	if (fd < 0)
+		return err_sys(err, errno, "make a signalfd");
+	watch_open(&signals, fd, on_signals);
+	watch_set(&signals, EPOLLIN);
+	return 0;
+}
+
+static void raise_files_limit(void)
+{
+	struct rlimit files;
+
+	if (getrlimit(RLIMIT_NOFILE, &files) < 0)
+		return;
+	files.rlim_cur = files.rlim_max;
+	setrlimit(RLIMIT_NOFILE, &files);
+}
+
+/* For tests: a socket of our own, and /dev/null as stdin of the programs. */
+static int listen_at(const char *path, struct err *err)
+{
+	struct sockaddr_un address = { .sun_family = AF_UNIX };
+	int null = open("/dev/null", O_RDWR | O_CLOEXEC);
+	int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+	if (null >= 0)
+		dup2(null, 0);
+	if (strlen(path) >= sizeof address.sun_path)
+		return err_set(err, ERR_INVALID, "the path of a socket is at most %zu bytes",
+			sizeof address.sun_path - 1);
+	strcpy(address.sun_path, path);
+	unlink(path);
+	if (fd < 0 || bind(fd, (struct sockaddr *)&address, sizeof address) < 0 ||
+		listen(fd, 64) < 0)
+		return err_sys(err, errno, "listen at '%s'", path);
+	prctl(PR_SET_CHILD_SUBREAPER, 1);
+	return fd;
+}
+
+static int setup(int argc, char **argv, struct err *err)
+{
+	int fd = LISTEN_FD;
+
+	if (argc == 3 && !strcmp(argv[1], "--listen"))
+		fd = listen_at(argv[2], err);
+	else if (argc != 1)
+		return err_set(err, ERR_INVALID, "usage: box-init [--listen PATH]");
+	if (fd < 0)
+		return -1;
+	fcntl(fd, F_SETFD, FD_CLOEXEC);
+	fcntl(fd, F_SETFL, O_NONBLOCK);
+	raise_files_limit();
+	if (watch_loop_open(err) < 0 || take_signals(err) < 0)
+		return -1;
+	return conn_listen(fd, err);
+}
+
+int main(int argc, char **argv)
+{
+	struct err err = ERR_INIT;
+
+	if (setup(argc, argv, &err) < 0) {
+		fprintf(stderr, "box-init: %s\n", err.message);
+		return 1;
+	}
+	if (getpid() == 1)
+		hosts_write_name();
+	while (!shutdown_is_done()) {
+		watch_loop_turn();
+		conn_settle();
+	}
+	return 0;
+}

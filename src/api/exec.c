@@ -1,0 +1,183 @@
+/* exec.c - POST exec: a program's output as lines of JSON, until it ends
+ *
+ * Nothing is answered before box-init has started the program, so that one that cannot start is a plain
+ * error. A client that goes away only stops listening. Where the request carried input for the program, the
+ * channel stays open without the client until the program ends: the rest of the input goes in through it. */
+#include "api/api_internal.h"
+
+struct exec_run {
+	struct exchange x;
+	bool detach;
+	bool has_input;
+	bool over; /* its exit was told */
+};
+
+static void run_done(struct exchange *x)
+{
+	free((struct exec_run *)x);
+}
+
+static struct buf *scratch(struct exec_run *run)
+{
+	run->x.api->scratch.len = run->x.api->scratch.head = 0;
+	return &run->x.api->scratch;
+}
+
+static void send_line(struct exec_run *run, const struct buf *line)
+{
+	exchange_write(&run->x, buf_head(line), line->len);
+}
+
+/* ---- from the box ---------------------------------------------------------------------------------- */
+
+static void on_reply(struct chan *chan, struct wire_reader *reply, void *arg)
+{
+	struct exec_run *run = arg;
+	struct wire_exec_info info;
+	struct err err = ERR_INIT;
+
+	(void)chan;
+	wire_get_exec_info(reply, &info);
+	if (wire_get_done(reply, &err) < 0) {
+		exchange_error(&run->x, &err);
+	} else if (run->detach) {
+		exchange_json(&run->x, 201, exec_json(&info));
+	} else if (run->x.request) {
+		struct buf *line = scratch(run);
+
+		http_reply_header(run->x.request, "Box-Exec", info.id);
+		http_reply_begin(run->x.request, 200, "application/x-ndjson");
+		ndjson_start(line, &info);
+		send_line(run, line);
+	}
+	free((void *)info.argv);
+	run->x.hold = false;
+	exchange_flush(&run->x);
+}
+
+static void on_data(struct chan *chan, enum wire_stream stream, uint64_t offset, const void *data,
+	size_t len, void *arg)
+{
+	struct exec_run *run = arg;
+
+	(void)chan;
+	if (run->x.request) {
+		struct buf *line = scratch(run);
+
+		ndjson_output(line, stream, offset, data, len);
+		send_line(run, line);
+	}
+	exchange_passed(&run->x, len);
+}
+
+static void on_gap(struct chan *chan, uint64_t offset, uint64_t lost, void *arg)
+{
+	struct exec_run *run = arg;
+	struct buf *line = scratch(run);
+
+	(void)chan;
+	ndjson_gap(line, offset, lost);
+	send_line(run, line);
+}
+
+static void on_exited(struct chan *chan, const struct wire_exit *exit, void *arg)
+{
+	struct exec_run *run = arg;
+	struct buf *line = scratch(run);
+
+	(void)chan;
+	ndjson_exit(line, exit);
+	send_line(run, line);
+	run->over = true;
+	exchange_end(&run->x); /* CLOSE follows and settles */
+}
+
+static void on_writable(struct chan *chan, void *arg)
+{
+	(void)chan;
+	exchange_flush(arg);
+}
+
+static void on_error(struct chan *chan, const struct err *err, void *arg)
+{
+	struct exec_run *run = arg;
+	bool begun = !run->x.hold && !run->detach;
+
+	(void)chan;
+	run->x.chan = NULL;
+	if (begun && run->x.request) {
+		struct buf *line = scratch(run);
+
+		ndjson_error(line, err);
+		send_line(run, line);
+		exchange_end(&run->x);
+	} else {
+		exchange_error(&run->x, err);
+	}
+	exchange_settle(&run->x);
+}
+
+static void on_closed(struct chan *chan, void *arg)
+{
+	struct err err = ERR_INIT;
+
+	err_set(&err, ERR_PROTOCOL, "box-init ended the program's channel without its exit");
+	on_error(chan, &err, arg);
+}
+
+static const struct chan_ops run_ops = {
+	.on_reply = on_reply,
+	.on_data = on_data,
+	.on_gap = on_gap,
+	.on_exit = on_exited,
+	.on_writable = on_writable,
+	.on_error = on_error,
+	.on_closed = on_closed,
+};
+
+/* ---- from the client ------------------------------------------------------------------------------- */
+
+static void on_gone(struct http_request *request, void *arg)
+{
+	struct exec_run *run = arg;
+
+	(void)request;
+	run->x.request = NULL;
+	if (!run->has_input || run->over)
+		exchange_close_chan(&run->x);
+	else
+		exchange_drained(&run->x); /* its output goes nowhere from now on */
+	exchange_settle(&run->x);
+}
+
+void api_exec(struct call *call)
+{
+	struct exec_body body;
+	struct err err = ERR_INIT;
+	struct exec_run *run;
+	struct box *box = call_box(call);
+	char id[33];
+
+	if (!box)
+		return;
+	if (exec_body_read(call->body, &body, &err) < 0) {
+		exec_body_done(&body);
+		return call_error(call, &err);
+	}
+	run = xnew(struct exec_run);
+	exchange_init(&run->x, call, run_done);
+	http_request_on_gone(call->request, on_gone, run);
+	run->detach = body.detach;
+	run->has_input = body.has_input;
+	run->x.hold = true; /* until the program is there */
+	if (body.has_input) {
+		exchange_send(&run->x, body.input, body.input_len);
+		exchange_send_eof(&run->x);
+	}
+	body.spec.stdin_open = body.has_input;
+	body.spec.attach = !body.detach || body.has_input;
+	if (box_exec_start(box, &body.spec, id, &run_ops, run, &run->x.chan, &err) < 0)
+		exchange_error(&run->x, &err);
+	exec_body_done(&body);
+	exchange_settle(&run->x);
+}

@@ -1,0 +1,282 @@
+/* input.c - what clients send, checked; each refusal says what is allowed */
+#include "api/api_internal.h"
+#include "base/clock.h"
+#include "base/text.h"
+#include <signal.h>
+#include <strings.h>
+
+enum {
+	ARGV_BYTES_MAX = 128 * 1024,
+	ENV_BYTES_MAX = 64 * 1024, /* argv, env and the box's own env fit one wire payload */
+	ENV_COUNT_MAX = 1024,
+	LABELS_MAX = 64,
+};
+
+/* ---- paths, modes, signals --------------------------------------------------------------------- */
+
+static bool has_dotdot(const char *path)
+{
+	for (const char *p = path; *p; p++)
+		if (p[0] == '/' && p[1] == '.' && p[2] == '.' && (p[3] == '/' || p[3] == '\0'))
+			return true;
+	return false;
+}
+
+int input_path(const char *what, const char *path, struct err *err)
+{
+	if (!path || !*path)
+		return err_set(err, ERR_INVALID, "'%s' is missing", what);
+	if (strlen(path) > WIRE_PATH_MAX)
+		return err_set(
+			err, ERR_INVALID, "'%s' is longer than %d bytes", what, WIRE_PATH_MAX);
+	if (*path != '/')
+		return err_set(err, ERR_INVALID, "%s '%.80s' must be absolute: begin with '/'",
+			what, path);
+	if (has_dotdot(path))
+		return err_set(err, ERR_INVALID, "%s '%.80s' must not hold '..'", what, path);
+	return 0;
+}
+
+int input_mode(const char *what, const char *text, uint32_t *ret, struct err *err)
+{
+	uint32_t mode = 0;
+	const char *p = text;
+
+	for (; *p >= '0' && *p <= '7' && p - text < 5; p++)
+		mode = mode * 8 + (uint32_t)(*p - '0');
+	if (p == text || *p || mode > 07777)
+		return err_set(err, ERR_INVALID, "%s '%.20s' must be octal permissions like 0644",
+			what, text);
+	*ret = mode;
+	return 0;
+}
+
+static const struct {
+	const char *name;
+	int number;
+} signals[] = {
+	{ "HUP", SIGHUP },
+	{ "INT", SIGINT },
+	{ "QUIT", SIGQUIT },
+	{ "ILL", SIGILL },
+	{ "TRAP", SIGTRAP },
+	{ "ABRT", SIGABRT },
+	{ "BUS", SIGBUS },
+	{ "FPE", SIGFPE },
+	{ "KILL", SIGKILL },
+	{ "USR1", SIGUSR1 },
+	{ "SEGV", SIGSEGV },
+	{ "USR2", SIGUSR2 },
+	{ "PIPE", SIGPIPE },
+	{ "ALRM", SIGALRM },
+	{ "TERM", SIGTERM },
+	{ "STKFLT", SIGSTKFLT },
+	{ "CHLD", SIGCHLD },
+	{ "CONT", SIGCONT },
+	{ "STOP", SIGSTOP },
+	{ "TSTP", SIGTSTP },
+	{ "TTIN", SIGTTIN },
+	{ "TTOU", SIGTTOU },
+	{ "URG", SIGURG },
+	{ "XCPU", SIGXCPU },
+	{ "XFSZ", SIGXFSZ },
+	{ "VTALRM", SIGVTALRM },
+	{ "PROF", SIGPROF },
+	{ "WINCH", SIGWINCH },
+	{ "IO", SIGIO },
+	{ "PWR", SIGPWR },
+	{ "SYS", SIGSYS },
+};
+
+int input_signal(const char *text, uint32_t *ret, struct err *err)
+{
+	const char *name = strncasecmp(text, "SIG", 3) ? text : text + 3;
+	uint64_t number;
+
+	for (size_t i = 0; i < ARRAY_LEN(signals); i++)
+		if (!strcasecmp(signals[i].name, name)) {
+			*ret = (uint32_t)signals[i].number;
+			return 0;
+		}
+	if (parse_u64("signal", text, 1, 64, &number, NULL) < 0)
+		return err_set(err, ERR_INVALID,
+			"signal '%.20s' must be a name like TERM or a number from 1 to 64", text);
+	*ret = (uint32_t)number;
+	return 0;
+}
+
+/* ---- queries ---------------------------------------------------------------------------------- */
+
+int input_query_bool(struct call *call, const char *key, bool *ret, struct err *err)
+{
+	const char *text = call_query(call, key);
+
+	if (!text)
+		return 0;
+	if (!*text || !strcmp(text, "true") || !strcmp(text, "1"))
+		*ret = true;
+	else if (!strcmp(text, "false") || !strcmp(text, "0"))
+		*ret = false;
+	else
+		return err_set(err, ERR_INVALID, "%s '%.20s' must be true or false", key, text);
+	return 0;
+}
+
+int input_query_u64(struct call *call, const char *key, uint64_t lowest, uint64_t highest,
+	uint64_t *ret, struct err *err)
+{
+	const char *text = call_query(call, key);
+
+	return text ? parse_u64(key, text, lowest, highest, ret, err) : 0;
+}
+
+int input_query_offset(struct call *call, uint64_t *ret, struct err *err)
+{
+	const char *text = call_query(call, "offset");
+
+	if (text && !strcmp(text, "end")) {
+		*ret = WIRE_OFFSET_END;
+		return 0;
+	}
+	return text ? parse_u64("offset", text, 0, INT64_MAX, ret, err) : 0;
+}
+
+/* ---- figures of a box --------------------------------------------------------------------------- */
+
+int input_size(const char *what, json_t *value, uint64_t lowest, uint64_t *ret, struct err *err)
+{
+	char text[32], low[16];
+	uint64_t size;
+
+	if (!value || json_is_null(value))
+		return 0;
+	if (json_is_integer(value))
+		snprintf(text, sizeof text, "%lld", (long long)json_integer_value(value));
+	else if (!json_is_string(value))
+		return err_set(err, ERR_INVALID,
+			"'%s' must be a size: bytes, or text like \"512M\"", what);
+	if (parse_size(what, json_is_string(value) ? json_string_value(value) : text, 0,
+		    (uint64_t)1 << 50, &size, err) < 0)
+		return -1;
+	if (size && size < lowest)
+		return err_set(err, ERR_INVALID, "'%s' must be at least %s, or 0 for none", what,
+			format_size(lowest, low));
+	*ret = size;
+	return 0;
+}
+
+int input_cpu(json_t *value, uint64_t *ret_milli, struct err *err)
+{
+	char text[64];
+
+	if (!value || json_is_null(value))
+		return 0;
+	if (json_is_number(value)) {
+		double cpus = json_number_value(value);
+
+		if (cpus < 0 || cpus > 1e6)
+			return err_set(err, ERR_INVALID,
+				"'cpu' must be a number of CPUs from 0.01 to 1024, or 0 for none");
+		snprintf(text, sizeof text, "%.3f", cpus);
+	} else if (!json_is_string(value)) {
+		return err_set(
+			err, ERR_INVALID, "'cpu' must be a number of CPUs, like 2 or \"1.5\"");
+	} else {
+		snprintf(text, sizeof text, "%s", json_string_value(value));
+	}
+	if (!strcmp(text, "0") || !strcmp(text, "0.000")) {
+		*ret_milli = 0;
+		return 0;
+	}
+	return parse_cpus("cpu", text, ret_milli, err);
+}
+
+int input_argv(const char *what, json_t *argv, struct err *err)
+{
+	size_t bytes = 0, i;
+	json_t *word;
+
+	if (json_array_size(argv) == 0 || !*json_string_value(json_array_get(argv, 0)))
+		return err_set(err, ERR_INVALID, "'%s' must name a program", what);
+	if (json_array_size(argv) > WIRE_ARGV_MAX)
+		return err_set(
+			err, ERR_INVALID, "'%s' has more than %d words", what, WIRE_ARGV_MAX);
+	json_array_foreach (argv, i, word)
+		bytes += json_string_length(word) + 1;
+	if (bytes > ARGV_BYTES_MAX)
+		return err_set(err, ERR_INVALID, "'%s' is larger than %d bytes in all", what,
+			ARGV_BYTES_MAX);
+	return 0;
+}
+
+int input_env(json_t *env, struct err *err)
+{
+	size_t bytes = 0;
+	const char *key;
+	json_t *value;
+
+	if (json_object_size(env) > ENV_COUNT_MAX)
+		return err_set(err, ERR_INVALID, "'env' has more than %d variables", ENV_COUNT_MAX);
+	json_object_foreach (env, key, value) {
+		_cleanup_free_ char *pair = xasprintf("%s=%s", key, json_string_value(value));
+
+		bytes += strlen(pair) + 1;
+		/* A key that holds '=' would become another variable. */
+		if (strchr(key, '='))
+			return err_set(err, ERR_INVALID, "env '%.80s' must not hold '='", key);
+		if (env_check("env", pair, err) < 0)
+			return -1;
+	}
+	if (bytes > ENV_BYTES_MAX)
+		return err_set(
+			err, ERR_INVALID, "'env' is larger than %d bytes in all", ENV_BYTES_MAX);
+	return 0;
+}
+
+int input_labels(json_t *labels, struct err *err)
+{
+	const char *key;
+	json_t *value;
+
+	if (json_object_size(labels) > LABELS_MAX)
+		return err_set(err, ERR_INVALID, "a box has at most %d labels", LABELS_MAX);
+	json_object_foreach (labels, key, value) {
+		_cleanup_free_ char *pair = xasprintf("%s=%s", key, json_string_value(value));
+
+		if (strchr(key, '='))
+			return err_set(err, ERR_INVALID,
+				"label '%.80s' must not hold '=' in its key", key);
+		if (label_check("label", pair, err) < 0)
+			return -1;
+	}
+	return 0;
+}
+
+/* ---- from inside a box --------------------------------------------------------------------------- */
+
+json_t *json_from_box(const char *text)
+{
+	_cleanup_free_ char *clean = NULL;
+
+	if (text_is_utf8(text, strlen(text)))
+		return json_string_nocheck(text);
+	clean = xstrdup(text);
+	for (char *p = clean; *p; p++)
+		if ((unsigned char)*p >= 0x80)
+			*p = '?';
+	return json_string_nocheck(clean);
+}
+
+json_t *json_time_us(uint64_t us)
+{
+	char text[CLOCK_RFC3339_MAX];
+
+	/* The year 9999 is where four digits end; a clock inside a box may claim anything. */
+	return us && us < 253402300800000000 ? json_string_nocheck(clock_rfc3339((int64_t)us, text))
+					     : json_null();
+}
+
+json_t *json_from_u64(uint64_t value)
+{
+	return json_integer((json_int_t)MIN(value, (uint64_t)INT64_MAX));
+}

@@ -1,0 +1,180 @@
+/* logs.c - output of a program from an offset on, as lines or as plain bytes
+ *
+ * A reader of logs never makes the program wait: box-init keeps its journal going and tells a slow reader
+ * what it missed. */
+#include "api/api_internal.h"
+
+struct log_stream {
+	struct exchange x;
+	struct live live;
+	bool raw;
+	bool begun;
+};
+
+static void stream_done(struct exchange *x)
+{
+	struct log_stream *stream = (struct log_stream *)x;
+
+	live_remove(&stream->live);
+	free(stream);
+}
+
+static struct buf *scratch(struct log_stream *stream)
+{
+	stream->x.api->scratch.len = stream->x.api->scratch.head = 0;
+	return &stream->x.api->scratch;
+}
+
+static void send_line(struct log_stream *stream, const struct buf *line)
+{
+	if (!stream->raw)
+		exchange_write(&stream->x, buf_head(line), line->len);
+}
+
+/* Plain bytes have no place for an error: the connection is cut, so that nobody takes them for whole. */
+static void fail(struct log_stream *stream, const struct err *err)
+{
+	if (stream->begun && !stream->raw && stream->x.request) {
+		struct buf *line = scratch(stream);
+
+		ndjson_error(line, err);
+		send_line(stream, line);
+		exchange_end(&stream->x);
+	} else {
+		exchange_error(&stream->x, err);
+	}
+}
+
+static void on_stop(struct live *live)
+{
+	struct log_stream *stream =
+		(struct log_stream *)((char *)live - offsetof(struct log_stream, live));
+	struct err err = ERR_INIT;
+
+	err_set(&err, ERR_UNAVAILABLE, "the daemon stops");
+	fail(stream, &err);
+	exchange_close_chan(&stream->x);
+	exchange_settle(&stream->x);
+}
+
+static void on_reply(struct chan *chan, struct wire_reader *reply, void *arg)
+{
+	struct log_stream *stream = arg;
+	struct wire_exec_info info;
+	struct err err = ERR_INIT;
+
+	(void)chan;
+	wire_get_exec_info(reply, &info);
+	if (wire_get_done(reply, &err) < 0) {
+		fail(stream, &err);
+	} else if (stream->x.request) {
+		struct buf *line = scratch(stream);
+
+		http_reply_header(stream->x.request, "Box-Exec", info.id);
+		http_reply_begin(stream->x.request, 200,
+			stream->raw ? "application/octet-stream" : "application/x-ndjson");
+		stream->begun = true;
+		ndjson_start(line, &info);
+		send_line(stream, line);
+	}
+	free((void *)info.argv);
+}
+
+static void on_data(struct chan *chan, enum wire_stream which, uint64_t offset, const void *data,
+	size_t len, void *arg)
+{
+	struct log_stream *stream = arg;
+
+	(void)chan;
+	if (stream->raw) {
+		exchange_write(&stream->x, data, len);
+	} else {
+		struct buf *line = scratch(stream);
+
+		ndjson_output(line, which, offset, data, len);
+		send_line(stream, line);
+	}
+	exchange_passed(&stream->x, len);
+}
+
+static void on_gap(struct chan *chan, uint64_t offset, uint64_t lost, void *arg)
+{
+	struct log_stream *stream = arg;
+	struct buf *line = scratch(stream);
+
+	(void)chan;
+	ndjson_gap(line, offset, lost);
+	send_line(stream, line);
+}
+
+static void on_exited(struct chan *chan, const struct wire_exit *exit, void *arg)
+{
+	struct log_stream *stream = arg;
+	struct buf *line = scratch(stream);
+
+	(void)chan;
+	ndjson_exit(line, exit);
+	send_line(stream, line);
+	exchange_end(&stream->x); /* CLOSE follows and settles */
+}
+
+static void on_error(struct chan *chan, const struct err *err, void *arg)
+{
+	struct log_stream *stream = arg;
+
+	(void)chan;
+	stream->x.chan = NULL;
+	fail(stream, err);
+	exchange_settle(&stream->x);
+}
+
+/* Without following, this is how the journal's end is told. */
+static void on_closed(struct chan *chan, void *arg)
+{
+	struct log_stream *stream = arg;
+	struct err err = ERR_INIT;
+
+	if (!stream->begun) {
+		err_set(&err, ERR_PROTOCOL, "box-init gave no answer");
+		return on_error(chan, &err, arg);
+	}
+	stream->x.chan = NULL;
+	exchange_end(&stream->x);
+	exchange_settle(&stream->x);
+}
+
+void api_exec_logs(struct call *call)
+{
+	static const struct chan_ops ops = {
+		.on_reply = on_reply,
+		.on_data = on_data,
+		.on_gap = on_gap,
+		.on_exit = on_exited,
+		.on_error = on_error,
+		.on_closed = on_closed,
+	};
+	struct wire_attach_spec spec = { .id = call->params[1] };
+	struct box *box = call_box(call);
+	struct log_stream *stream;
+	struct buf request = BUF_INIT;
+	struct err err = ERR_INIT;
+	bool raw = false;
+
+	if (!box || !call_exec_id(call))
+		return;
+	if (input_query_offset(call, &spec.offset, &err) < 0 ||
+		input_query_bool(call, "follow", &spec.follow, &err) < 0 ||
+		input_query_bool(call, "raw", &raw, &err) < 0)
+		return call_error(call, &err);
+	stream = xnew(struct log_stream);
+	stream->raw = raw;
+	exchange_init(&stream->x, call, stream_done);
+	if (spec.follow)
+		live_add(call->api, &stream->live, on_stop);
+	wire_put_attach_spec(&request, &spec);
+	if (box_chan_open(box, WIRE_OP_EXEC_ATTACH, &request, &ops, stream, &stream->x.chan, &err) <
+		0)
+		exchange_error(&stream->x, &err);
+	buf_done(&request);
+	exchange_settle(&stream->x);
+}

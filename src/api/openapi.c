@@ -1,0 +1,143 @@
+/* openapi.c - the OpenAPI 3.1 document, printed from the route table and the shapes in schemas.c */
+#include "api/api_internal.h"
+#include <ctype.h>
+#include <stdio.h>
+
+/* A shape by name, bytes, or (the answer of a stream) lines of a shape. */
+static json_t *content_json(const char *name, bool lines)
+{
+	json_t *schema;
+
+	if (!strcmp(name, "bytes") || strchr(name, '/'))
+		return json_pack("{s:{s:{s:s,s:s}}}",
+			strchr(name, '/') ? name : "application/octet-stream", "schema", "type",
+			"string", "format", "binary");
+	schema = json_pack("{s:o}", "$ref", json_sprintf("#/components/schemas/%s", name));
+	return json_pack(
+		"{s:{s:o}}", lines ? "application/x-ndjson" : "application/json", "schema", schema);
+}
+
+static json_t *parameter_json(const char *name, size_t len, const char *in, const char *type,
+	const char *about, bool required)
+{
+	return json_pack("{s:s%,s:s,s:b,s:s,s:{s:s}}", "name", name, len, "in", in, "required",
+		required, "description", about, "schema", "type", type);
+}
+
+static json_t *parameters_json(const struct route *route)
+{
+	json_t *list = json_array();
+
+	for (const char *p = route->pattern; (p = strchr(p, '{')); p++) {
+		size_t len = strcspn(p + 1, "}");
+
+		json_array_append_new(
+			list, parameter_json(p + 1, len, "path", "string", "id or name", true));
+	}
+	for (const struct query_key *key = route->query; key && key->name; key++)
+		json_array_append_new(list, parameter_json(key->name, strlen(key->name), "query",
+						    key->type, key->about, key->required));
+	if (route->handler == api_boxes_create)
+		json_array_append_new(
+			list, parameter_json("Idempotency-Key", 15, "header", "string",
+				      "the same key again gives the same box, with 200", false));
+	return list;
+}
+
+static json_t *answers_json(const struct route *route)
+{
+	bool lines =
+		(route->flags & ROUTE_STREAM) && route->answer && strstr(route->answer, "Line");
+	json_t *good = json_pack("{s:s}", "description", route->summary);
+	json_t *bad = json_pack(
+		"{s:s,s:o}", "description", "an error", "content", content_json("Error", false));
+	char status[16];
+
+	if (route->answer)
+		json_object_set_new(good, "content", content_json(route->answer, lines));
+	snprintf(status, sizeof status, "%d", route->status);
+	return json_pack("{s:o,s:o}", status, good, "default", bad);
+}
+
+static const char *scope_name(unsigned scope)
+{
+	return scope == SCOPE_READ     ? "read"
+	       : scope == SCOPE_EXEC   ? "exec"
+	       : scope == SCOPE_CREATE ? "create"
+	       : scope == SCOPE_ADMIN  ? "admin"
+				       : "none";
+}
+
+/* "GET /v1/boxes/{box}/files/stat" becomes getBoxFilesStat: readable and without a second list of names. */
+static json_t *operation_id(const struct route *route)
+{
+	char id[96];
+	size_t len = 0;
+	bool upper = true;
+
+	for (const char *p = route->method; *p; p++)
+		id[len++] = (char)tolower((unsigned char)*p);
+	for (const char *p = route->pattern + 3; *p && len < sizeof id - 1; p++) {
+		if (!isalnum((unsigned char)*p)) {
+			upper = true;
+			continue;
+		}
+		id[len++] = upper ? (char)toupper((unsigned char)*p) : *p;
+		upper = false;
+	}
+	return json_stringn(id, len);
+}
+
+static json_t *operation_json(const struct route *route)
+{
+	json_t *operation = json_object();
+
+	json_object_set_new(operation, "operationId", operation_id(route));
+	json_object_set_new(operation, "summary", json_string(route->summary));
+	json_object_set_new(operation, "x-scope", json_string(scope_name(route->scope)));
+	if (route->flags & ROUTE_WEBSOCKET)
+		json_object_set_new(operation, "x-websocket", json_true());
+	json_object_set_new(operation, "parameters", parameters_json(route));
+	if (route->request)
+		json_object_set_new(operation, "requestBody",
+			json_pack("{s:o}", "content", content_json(route->request, false)));
+	json_object_set_new(operation, "responses", answers_json(route));
+	if (!route->scope)
+		json_object_set_new(operation, "security", json_array());
+	return operation;
+}
+
+static json_t *paths_json(void)
+{
+	size_t count;
+	const struct route *routes = route_table(&count);
+	json_t *paths = json_object();
+
+	for (size_t i = 0; i < count; i++) {
+		json_t *path = json_object_get(paths, routes[i].pattern);
+		char method[16];
+		size_t k = 0;
+
+		if (!path) {
+			path = json_object();
+			json_object_set_new(paths, routes[i].pattern, path);
+		}
+		for (; routes[i].method[k]; k++)
+			method[k] = (char)tolower((unsigned char)routes[i].method[k]);
+		method[k] = '\0';
+		json_object_set_new(path, method, operation_json(&routes[i]));
+	}
+	return paths;
+}
+
+json_t *api_openapi(void)
+{
+	json_t *token = json_pack("{s:s,s:s,s:s}", "type", "http", "scheme", "bearer",
+		"description", "the TCP door; none is needed on the unix socket");
+
+	return json_pack("{s:s,s:{s:s,s:s,s:s},s:[{s:[]}],s:o,s:{s:o,s:{s:o}}}", "openapi", "3.1.0",
+		"info", "title", "Boxyard", "version", "1", "description",
+		"Boxes: isolated Linux machines that start in milliseconds", "security", "token",
+		"paths", paths_json(), "components", "schemas", schemas_json(), "securitySchemes",
+		"token", token);
+}

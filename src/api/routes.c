@@ -1,0 +1,211 @@
+/* routes.c - every call of the API, once: dispatch, scopes, allowed queries and the OpenAPI file come from here */
+#include "api/api_internal.h"
+#include <stdio.h>
+
+#define END       \
+	{         \
+		0 \
+	}
+#define TAR "application/x-tar"
+
+static const struct query_key query_boxes[] = {
+	{ "label", "string", "key=value or key; may be repeated", false },
+	{ "state", "string", "only boxes in this state", false },
+	{ "limit", "integer", "at most this many, 1 to 1000", false },
+	{ "after", "string", "id of the last box of the page before", false },
+	END,
+};
+static const struct query_key query_remove[] = {
+	{ "force", "boolean", "also when it runs", false },
+	END,
+};
+static const struct query_key query_logs[] = {
+	{ "offset", "string", "first byte wanted, or end", false },
+	{ "follow", "boolean", "go on with what comes", false },
+	{ "raw", "boolean", "plain bytes instead of lines", false },
+	END,
+};
+static const struct query_key query_attach[] = {
+	{ "offset", "string", "first byte wanted, or end", false },
+	{ "stdin", "boolean", "false: only watch", false },
+	END,
+};
+#define PATH_KEY                                               \
+	{                                                      \
+		"path", "string", "absolute, without ..", true \
+	}
+static const struct query_key query_path[] = { PATH_KEY, END };
+static const struct query_key query_read[] = {
+	PATH_KEY,
+	{ "offset", "integer", "first byte wanted", false },
+	{ "length", "integer", "bytes wanted; 0: to the end", false },
+	END,
+};
+static const struct query_key query_write[] = {
+	PATH_KEY,
+	{ "mode", "string", "octal permissions", false },
+	{ "parents", "boolean", "make missing folders", false },
+	END,
+};
+static const struct query_key query_recursive[] = {
+	PATH_KEY,
+	{ "recursive", "boolean", "folders with all they hold", false },
+	END,
+};
+static const struct query_key query_stat[] = {
+	PATH_KEY,
+	{ "follow", "boolean", "true: what a symbolic link points at", false },
+	END,
+};
+static const struct query_key query_events[] = {
+	{ "since", "integer", "offset of the first event wanted", false },
+	{ "limit", "integer", "at most this many, 1 to 10000", false },
+	{ "box", "string", "id or name", false },
+	{ "follow", "boolean", "stream, and go on with what comes", false },
+	END,
+};
+
+#define B "/v1/boxes/{box}"
+
+static const struct route routes[] = {
+	{ "POST", "/v1/boxes", SCOPE_CREATE, api_boxes_create, "make a box and wait until it runs",
+		"BoxSpec", "Box", 201, ROUTE_BODY, NULL },
+	{ "GET", "/v1/boxes", SCOPE_READ, api_boxes_list, "list boxes, oldest first", NULL,
+		"BoxList", 200, 0, query_boxes },
+	{ "GET", B, SCOPE_READ, api_box_show, "one box", NULL, "Box", 200, 0, NULL },
+	{ "PATCH", B, SCOPE_CREATE, api_box_change, "rename a box", "BoxChange", "Box", 200,
+		ROUTE_BODY, NULL },
+	{ "DELETE", B, SCOPE_CREATE, api_box_remove, "remove a box", NULL, NULL, 204, 0,
+		query_remove },
+	{ "POST", B "/start", SCOPE_CREATE, api_box_start, "run a stopped box again from its disk",
+		"Empty", "Box", 200, ROUTE_BODY, NULL },
+	{ "POST", B "/stop", SCOPE_CREATE, api_box_stop, "TERM to all programs, then KILL",
+		"BoxStop", "Box", 200, ROUTE_BODY, NULL },
+	{ "GET", B "/stats", SCOPE_READ, api_box_stats, "figures of a box now", NULL, "BoxStats",
+		200, 0, NULL },
+	{ "GET", B "/processes", SCOPE_READ, api_box_processes, "processes in a box", NULL,
+		"ProcessList", 200, 0, NULL },
+	{ "POST", B "/exec", SCOPE_EXEC, api_exec, "run a program; the answer streams its output",
+		"ExecSpec", "ExecLine", 200, ROUTE_BODY | ROUTE_STREAM, NULL },
+	{ "GET", B "/exec", SCOPE_EXEC, api_exec_ws, "run a program, interactive, over WebSocket",
+		NULL, NULL, 101, ROUTE_WEBSOCKET, NULL },
+	{ "GET", B "/execs", SCOPE_READ, api_execs_list, "programs started in a box", NULL,
+		"ExecList", 200, 0, NULL },
+	{ "GET", B "/execs/{exec}", SCOPE_READ, api_exec_show, "one program", NULL, "Exec", 200, 0,
+		NULL },
+	{ "POST", B "/execs/{exec}/signal", SCOPE_EXEC, api_exec_signal, "send a signal",
+		"ExecSignal", NULL, 204, ROUTE_BODY, NULL },
+	{ "GET", B "/execs/{exec}/logs", SCOPE_READ, api_exec_logs,
+		"output of a program from an offset on", NULL, "ExecLine", 200, ROUTE_STREAM,
+		query_logs },
+	{ "GET", B "/execs/{exec}/attach", SCOPE_EXEC, api_exec_attach,
+		"take part in a program over WebSocket", NULL, NULL, 101, ROUTE_WEBSOCKET,
+		query_attach },
+	{ "GET", B "/files", SCOPE_READ, api_file_read, "bytes of a file", NULL, "bytes", 200,
+		ROUTE_STREAM, query_read },
+	{ "PUT", B "/files", SCOPE_EXEC, api_file_write, "the body becomes the file, atomically",
+		"bytes", "Stat", 200, ROUTE_UPLOAD, query_write },
+	{ "DELETE", B "/files", SCOPE_EXEC, api_file_remove, "remove a file or folder", NULL, NULL,
+		204, 0, query_recursive },
+	{ "GET", B "/files/stat", SCOPE_READ, api_file_stat, "what a path is", NULL, "Stat", 200, 0,
+		query_stat },
+	{ "GET", B "/files/list", SCOPE_READ, api_file_list, "what a folder holds", NULL,
+		"StatList", 200, ROUTE_STREAM, query_path },
+	{ "POST", B "/files/mkdir", SCOPE_EXEC, api_file_mkdir, "make a folder", "FileMkdir", NULL,
+		204, ROUTE_BODY, NULL },
+	{ "POST", B "/files/rename", SCOPE_EXEC, api_file_rename, "rename or move", "FileRename",
+		NULL, 204, ROUTE_BODY, NULL },
+	{ "POST", B "/files/chmod", SCOPE_EXEC, api_file_chmod, "change permissions", "FileChmod",
+		NULL, 204, ROUTE_BODY, NULL },
+	{ "GET", B "/archive", SCOPE_READ, api_archive_read, "a tar of a path", NULL, TAR, 200,
+		ROUTE_STREAM, query_path },
+	{ "PUT", B "/archive", SCOPE_EXEC, api_archive_write, "unpack a tar into a folder", TAR,
+		"ArchiveResult", 200, ROUTE_UPLOAD, query_path },
+	{ "GET", "/v1/stats", SCOPE_READ, api_stats, "figures of all running boxes", NULL,
+		"StatsList", 200, 0, NULL },
+	{ "GET", "/v1/events", SCOPE_READ, api_events, "what happened, from an offset on", NULL,
+		"EventList", 200, 0, query_events },
+	{ "GET", "/v1/images", SCOPE_READ, api_images_list, "images boxes can start from", NULL,
+		"ImageList", 200, 0, NULL },
+	{ "POST", "/v1/images", SCOPE_CREATE, api_image_build,
+		"build an image; the answer streams progress", "ImageSpec", "ImageLine", 200,
+		ROUTE_BODY | ROUTE_STREAM, NULL },
+	{ "GET", "/v1/images/{image}", SCOPE_READ, api_image_show, "one image", NULL, "Image", 200,
+		0, NULL },
+	{ "DELETE", "/v1/images/{image}", SCOPE_CREATE, api_image_remove,
+		"remove an image no box uses", NULL, NULL, 204, 0, NULL },
+	{ "GET", "/v1/tokens", SCOPE_ADMIN, api_tokens_list, "tokens, without their secrets", NULL,
+		"TokenList", 200, 0, NULL },
+	{ "POST", "/v1/tokens", SCOPE_ADMIN, api_token_create,
+		"make a token; its secret is shown once", "TokenSpec", "NewToken", 201, ROUTE_BODY,
+		NULL },
+	{ "DELETE", "/v1/tokens/{token}", SCOPE_ADMIN, api_token_revoke,
+		"revoke a token by id or name", NULL, NULL, 204, 0, NULL },
+	{ "GET", "/v1/info", SCOPE_READ, api_info, "version, home, doors, counts, drivers", NULL,
+		"Info", 200, 0, NULL },
+	{ "GET", "/v1/doctor", SCOPE_READ, api_doctor, "what this machine can and cannot do", NULL,
+		"Doctor", 200, 0, NULL },
+	{ "GET", "/v1/openapi.json", 0, api_openapi_json, "this description", NULL, "OpenApi", 200,
+		0, NULL },
+	{ "GET", "/v1/health", 0, api_health, "whether the daemon answers", NULL, "Health", 200, 0,
+		NULL },
+	{ "POST", "/v1/shutdown", SCOPE_ADMIN, api_shutdown,
+		"end the daemon; boxes run on, or all is removed", "Shutdown", "Health", 202,
+		ROUTE_BODY, NULL },
+};
+
+const struct route *route_table(size_t *ret_count)
+{
+	*ret_count = ARRAY_LEN(routes);
+	return routes;
+}
+
+/* Compares part by part; a {…} takes one part that is not empty. */
+static bool path_matches(
+	const char *pattern, const char *path, char params[API_PARAMS][API_PARAM_MAX])
+{
+	size_t param = 0;
+
+	while (*pattern && *path) {
+		size_t len;
+
+		if (*pattern != '{') {
+			if (*pattern++ != *path++)
+				return false;
+			continue;
+		}
+		len = strcspn(path, "/");
+		if (!len || len >= API_PARAM_MAX || param == API_PARAMS)
+			return false;
+		memcpy(params[param], path, len);
+		params[param++][len] = '\0';
+		path += len;
+		pattern = strchr(pattern, '}') + 1;
+	}
+	return !*pattern && !*path;
+}
+
+static bool method_matches(const struct route *route, const char *method)
+{
+	if (!strcmp(route->method, method))
+		return true;
+	return !strcmp(method, "HEAD") && !strcmp(route->method, "GET") &&
+	       !(route->flags & (ROUTE_STREAM | ROUTE_WEBSOCKET));
+}
+
+const struct route *route_match(const char *method, const char *path,
+	char params[API_PARAMS][API_PARAM_MAX], char *ret_allow)
+{
+	size_t allowed = 0;
+
+	ret_allow[0] = '\0';
+	for (size_t i = 0; i < ARRAY_LEN(routes); i++) {
+		if (!path_matches(routes[i].pattern, path, params))
+			continue;
+		if (method_matches(&routes[i], method))
+			return &routes[i];
+		allowed += (size_t)snprintf(ret_allow + allowed, 64 - allowed, "%s%s",
+			allowed ? ", " : "", routes[i].method);
+	}
+	return NULL;
+}

@@ -1,0 +1,67 @@
+/* system.c - the daemon itself */
+#include "api/api_internal.h"
+#include "conf/conf.h"
+#include "loop/loop.h"
+#include <stdio.h>
+
+void api_stats(struct call *call)
+{
+	call_json(call, 200, yard_stats_json(call->yard));
+}
+
+/* Core knows nothing of doors; the address is added here. */
+void api_info(struct call *call)
+{
+	const struct conf *conf = yard_get_conf(call->yard);
+	json_t *info = yard_info_json(call->yard);
+	char listen[128];
+
+	snprintf(listen, sizeof listen,
+		strchr(conf->address ? conf->address : "", ':') ? "[%s]:%u" : "%s:%u",
+		conf->address ? conf->address : "", call->api->port);
+	json_object_set_new(info, "listen", call->api->port ? json_string(listen) : json_null());
+	json_object_set_new(
+		info, "connections", json_integer(http_server_get_connections(call->api->server)));
+	call_json(call, 200, info);
+}
+
+void api_doctor(struct call *call)
+{
+	call_json(call, 200, yard_doctor_json(call->yard));
+}
+
+void api_health(struct call *call)
+{
+	static const char ok[] = "{\"ok\":true}";
+
+	http_reply(call->request, 200, "application/json", ok, sizeof ok - 1);
+}
+
+void api_openapi_json(struct call *call)
+{
+	call_json(call, 200, api_openapi());
+}
+
+static void shut_down(void *arg)
+{
+	struct api *api = arg;
+
+	api->shutdown(api->purge, api->shutdown_arg);
+}
+
+/* The end begins after the answer, outside this call. */
+void api_shutdown(struct call *call)
+{
+	bool purge = false;
+	const struct json_key keys[] = { { "purge", JSON_WANT_BOOL, &purge, false } };
+	struct err err = ERR_INIT;
+
+	if (json_read(call->body, keys, ARRAY_LEN(keys), &err) < 0)
+		return call_error(call, &err);
+	call->api->purge = call->api->purge || purge;
+	call_json(call, 202, json_pack("{s:b}", "ok", 1));
+	if (call->api->ending)
+		return;
+	call->api->ending = true;
+	loop_defer(yard_get_loop(call->yard), shut_down, call->api);
+}

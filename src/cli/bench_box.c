@@ -1,0 +1,358 @@
+/* bench_box.c - our boxes: the rows that go through the API
+ *
+ * API rows go over one kept connection with bodies made beforehand, so that the clock sees the daemon and
+ * not our JSON. Names are ours too: the exec after a create needs nothing out of the create's answer.
+ *
+ * Each box carries the label `bench=RUN`. A row removes its boxes outside the clock; whatever is left when
+ * the run ends, for whatever reason, is found by that label. */
+#include "cli/bench_internal.h"
+#include "base/clock.h"
+#include "base/json.h"
+#include "base/text.h"
+#include "cli/client.h"
+#include <errno.h>
+#include <stdio.h>
+#include <sys/socket.h>
+
+enum {
+	RUN_ID_LEN = 8,
+	ANSWER_MAX = 64 * 1024, /* of a body that is searched */
+};
+
+/* The line that carries the first byte of a program, see docs/api.md. */
+#define OUTPUT_MARK "\"type\":\"output\""
+#define ECHO_BODY   "{\"argv\":[\"echo\",\"hi\"]}"
+
+struct bench_boxes {
+	struct client *client; /* borrowed */
+	pid_t daemon;
+	char run[RUN_ID_LEN + 1];
+	unsigned made;	/* names given out */
+	char *resident; /* name of the box that exec rows use; NULL until needed */
+	char *rootfs;
+	char **filling; /* names made by bench_boxes_fill() */
+	size_t filling_count;
+};
+
+static double since(int64_t start_us)
+{
+	return (double)(clock_mono_us() - start_us) / 1000.0;
+}
+
+/* --- requests --- */
+
+/* Looks for a mark in a body as it comes and notes when it was there. */
+struct watch {
+	const char *mark;
+	int64_t seen_us;
+	struct buf body;
+};
+
+static int watch_data(const void *data, size_t len, void *arg, struct err *err)
+{
+	struct watch *watch = arg;
+
+	if (watch->seen_us)
+		return 0;
+	buf_add(&watch->body, data, len);
+	if (memmem(buf_head(&watch->body), watch->body.len, watch->mark, strlen(watch->mark)))
+		watch->seen_us = clock_mono_us();
+	else if (watch->body.len > ANSWER_MAX)
+		return err_set(err, ERR_PROTOCOL, "the answer does not hold %s", watch->mark);
+	return 0;
+}
+
+static int drop_data(const void *data, size_t len, void *arg, struct err *err)
+{
+	(void)data, (void)len, (void)arg, (void)err;
+	return 0;
+}
+
+static int request(struct bench_boxes *boxes, const char *method, const char *path,
+	const char *body, struct err *err)
+{
+	struct client_request spec = {
+		.method = method,
+		.path = path,
+		.body = body,
+		.body_len = body ? strlen(body) : 0,
+		.data = drop_data,
+	};
+
+	return client_do(boxes->client, &spec, NULL, err);
+}
+
+/* Runs echo in the box; *ret_us is when its first byte was here. */
+static int request_echo(
+	struct bench_boxes *boxes, const char *path, int64_t *ret_us, struct err *err)
+{
+	struct watch watch = { .mark = OUTPUT_MARK };
+	struct client_request spec = {
+		.method = "POST",
+		.path = path,
+		.body = ECHO_BODY,
+		.body_len = strlen(ECHO_BODY),
+		.data = watch_data,
+		.arg = &watch,
+	};
+	int ret = client_do(boxes->client, &spec, NULL, err);
+
+	if (ret == 0 && !watch.seen_us)
+		ret = err_set(err, ERR_PROTOCOL, "echo in a box gave no output: %s",
+			watch.body.len ? buf_str(&watch.body) : "empty answer");
+	buf_done(&watch.body);
+	*ret_us = watch.seen_us;
+	return ret;
+}
+
+static char *next_name(struct bench_boxes *boxes)
+{
+	return xasprintf("bench-%s-%u", boxes->run, boxes->made++);
+}
+
+static char *create_body(const struct bench_boxes *boxes, const char *name)
+{
+	return xasprintf("{\"name\":\"%s\",\"labels\":{\"bench\":\"%s\"}}", name, boxes->run);
+}
+
+static int create_box(struct bench_boxes *boxes, const char *name, struct err *err)
+{
+	_cleanup_free_ char *body = create_body(boxes, name);
+
+	return request(boxes, "POST", "/v1/boxes", body, err);
+}
+
+static int remove_box(struct bench_boxes *boxes, const char *name, struct err *err)
+{
+	_cleanup_free_ char *path = client_path("/v1/boxes/%s?force=true", name);
+
+	return request(boxes, "DELETE", path, NULL, err);
+}
+
+int bench_boxes_resident(struct bench_boxes *boxes, const char **ret, struct err *err)
+{
+	_cleanup_free_ char *name = NULL;
+
+	if (!boxes->resident) {
+		name = next_name(boxes);
+		if (create_box(boxes, name, err) < 0)
+			return err_wrap(err, "make the box that programs run in");
+		boxes->resident = steal_ptr(&name);
+	}
+	*ret = boxes->resident;
+	return 0;
+}
+
+/* --- rows over the API --- */
+
+int bench_create_first_byte(struct bench_boxes *boxes, double *ret, struct err *err)
+{
+	_cleanup_free_ char *name = next_name(boxes);
+	_cleanup_free_ char *body = create_body(boxes, name);
+	_cleanup_free_ char *path = client_path("/v1/boxes/%s/exec", name);
+	int64_t start_us = clock_mono_us(), seen_us;
+	int done;
+
+	if (request(boxes, "POST", "/v1/boxes", body, err) < 0)
+		return -1;
+	done = request_echo(boxes, path, &seen_us, err);
+	if (remove_box(boxes, name, done < 0 ? NULL : err) < 0 || done < 0)
+		return -1;
+	*ret = (double)(seen_us - start_us) / 1000.0;
+	return 0;
+}
+
+int bench_create(struct bench_boxes *boxes, double *ret, struct err *err)
+{
+	_cleanup_free_ char *name = next_name(boxes);
+	_cleanup_free_ char *body = create_body(boxes, name);
+	int64_t start_us = clock_mono_us();
+	double took;
+
+	if (request(boxes, "POST", "/v1/boxes", body, err) < 0)
+		return -1;
+	took = since(start_us);
+	if (remove_box(boxes, name, err) < 0)
+		return -1;
+	*ret = took;
+	return 0;
+}
+
+int bench_remove(struct bench_boxes *boxes, double *ret, struct err *err)
+{
+	_cleanup_free_ char *name = next_name(boxes);
+	_cleanup_free_ char *path = client_path("/v1/boxes/%s?force=true", name);
+	int64_t start_us;
+
+	if (create_box(boxes, name, err) < 0)
+		return -1;
+	start_us = clock_mono_us();
+	if (request(boxes, "DELETE", path, NULL, err) < 0)
+		return -1;
+	*ret = since(start_us);
+	return 0;
+}
+
+int bench_exec_first_byte(struct bench_boxes *boxes, double *ret, struct err *err)
+{
+	_cleanup_free_ char *path = NULL;
+	const char *box;
+	int64_t start_us, seen_us;
+
+	if (bench_boxes_resident(boxes, &box, err) < 0)
+		return -1;
+	path = client_path("/v1/boxes/%s/exec", box);
+	start_us = clock_mono_us();
+	if (request_echo(boxes, path, &seen_us, err) < 0)
+		return -1;
+	*ret = (double)(seen_us - start_us) / 1000.0;
+	return 0;
+}
+
+int bench_round_trip(struct bench_boxes *boxes, double *ret, struct err *err)
+{
+	int64_t start_us = clock_mono_us();
+
+	if (request(boxes, "GET", "/v1/health", NULL, err) < 0)
+		return -1;
+	*ret = since(start_us);
+	return 0;
+}
+
+int bench_list(struct bench_boxes *boxes, double *ret, struct err *err)
+{
+	int64_t start_us = clock_mono_us();
+
+	if (request(boxes, "GET", "/v1/boxes?limit=1000", NULL, err) < 0)
+		return -1;
+	*ret = since(start_us);
+	return 0;
+}
+
+/* --- many boxes --- */
+
+int bench_boxes_daemon_rss(struct bench_boxes *boxes, double *ret, struct err *err)
+{
+	return bench_memory_of(boxes->daemon, ret, err);
+}
+
+int bench_boxes_fill(struct bench_boxes *boxes, size_t count,
+	bool (*on_made)(size_t made, void *arg), void *arg, double *ret_per_box, struct err *err)
+{
+	size_t others = boxes->resident ? 1 : 0; /* idle as well */
+	double before, after;
+
+	if (bench_memory_available(&before, err) < 0)
+		return -1;
+	boxes->filling = xnewn(char *, count);
+	while (boxes->filling_count + others < count) {
+		char *name = boxes->filling[boxes->filling_count++] = next_name(boxes);
+
+		if (create_box(boxes, name, err) < 0)
+			return err_wrap(
+				err, "box %zu of %zu", boxes->filling_count + others, count);
+		if (!on_made(boxes->filling_count, arg))
+			return err_set(err, ERR_CANCELLED, "stopped");
+	}
+	if (bench_memory_available(&after, err) < 0)
+		return -1;
+	*ret_per_box = (before - after) / (double)boxes->filling_count;
+	return 0;
+}
+
+static json_t *list_boxes(struct bench_boxes *boxes, const char *path)
+{
+	json_t *answer = NULL;
+
+	if (client_get(boxes->client, path, &answer, NULL) < 0)
+		return NULL;
+	return answer;
+}
+
+size_t bench_boxes_count(struct bench_boxes *boxes)
+{
+	_cleanup_json_ json_t *answer = list_boxes(boxes, "/v1/boxes?limit=1000");
+
+	return json_array_size(json_object_get(answer, "boxes"));
+}
+
+void bench_boxes_drain(struct bench_boxes *boxes)
+{
+	for (size_t i = 0; i < boxes->filling_count; i++) {
+		remove_box(boxes, boxes->filling[i], NULL);
+		free(boxes->filling[i]);
+	}
+	free(boxes->filling);
+	boxes->filling = NULL;
+	boxes->filling_count = 0;
+}
+
+/* --- begin and end --- */
+
+int bench_boxes_rootfs(struct bench_boxes *boxes, const char **ret, struct err *err)
+{
+	_cleanup_json_ json_t *box = NULL, *image = NULL;
+	_cleanup_free_ char *box_path = NULL, *image_path = NULL;
+	const char *name, *id, *rootfs;
+
+	if (!boxes->rootfs) {
+		if (bench_boxes_resident(boxes, &name, err) < 0)
+			return -1;
+		box_path = client_path("/v1/boxes/%s", name);
+		if (client_get(boxes->client, box_path, &box, err) < 0)
+			return -1;
+		id = json_string_value(json_object_get(box, "image_id"));
+		image_path = client_path("/v1/images/%s", id ? id : "debian");
+		if (client_get(boxes->client, image_path, &image, err) < 0)
+			return -1;
+		rootfs = json_string_value(json_object_get(image, "rootfs"));
+		if (!rootfs || rootfs[0] != '/')
+			return err_set(err, ERR_PROTOCOL, "the image does not tell its rootfs");
+		boxes->rootfs = xstrdup(rootfs);
+	}
+	*ret = boxes->rootfs;
+	return 0;
+}
+
+int bench_boxes_open(
+	struct client *client, const char *socket, struct bench_boxes **ret, struct err *err)
+{
+	_cleanup_close_ int fd = -1;
+	struct ucred peer = { 0 };
+	socklen_t len = sizeof peer;
+	struct bench_boxes *boxes;
+
+	if (client_dial(socket, &fd, err) < 0)
+		return -1;
+	if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &len) < 0)
+		return err_sys(err, errno, "ask who serves '%s'", socket);
+	boxes = xnew(struct bench_boxes);
+	boxes->client = client;
+	boxes->daemon = peer.pid;
+	random_id(boxes->run, RUN_ID_LEN);
+	*ret = boxes;
+	return 0;
+}
+
+void bench_boxes_close(struct bench_boxes *boxes)
+{
+	_cleanup_free_ char *path = NULL;
+	_cleanup_json_ json_t *left = NULL;
+	json_t *box;
+	size_t i;
+
+	if (!boxes)
+		return;
+	bench_boxes_drain(boxes);
+	path = client_path("/v1/boxes?limit=1000&label=bench=%s", boxes->run);
+	left = list_boxes(boxes, path);
+	json_array_foreach (json_object_get(left, "boxes"), i, box) {
+		const char *id = json_string_value(json_object_get(box, "id"));
+
+		if (id)
+			remove_box(boxes, id, NULL);
+	}
+	free(boxes->resident);
+	free(boxes->rootfs);
+	free(boxes);
+}

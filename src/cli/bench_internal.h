@@ -1,0 +1,151 @@
+/* bench_internal.h - what the files of `box bench` share
+ *
+ * bench.c         the command: which rows, in what order, what is left behind (nothing)
+ * bench_box.c     our boxes: the rows that go through the API
+ * bench_cli.c     the rows that start a program: the command line, and the floor
+ * bench_peers.c   the other sandboxes of this machine, each with options under which it works here
+ * bench_spawn.c   programs started and timed, the same way for everybody
+ * bench_memory.c  memory of the daemon and of the host
+ * bench_report.c  percentiles, the table and the JSON
+ *
+ * All times are milliseconds. */
+#pragma once
+#include "base/buf.h"
+#include "base/err.h"
+#include <stdbool.h>
+#include <stddef.h>
+#include <sys/types.h>
+
+struct client;
+
+/* --- figures (bench_report.c) --- */
+
+struct bench_samples {
+	double *values; /* owned */
+	size_t count;
+};
+
+enum bench_row_kind {
+	ROW_TIME, /* small is good */
+	ROW_RATE, /* large is good: p95 and p99 are the slow tail all the same */
+	ROW_SIZE,
+	ROW_RATIO,
+};
+
+struct bench_row {
+	const char *name;
+	const char *unit;
+	enum bench_row_kind kind;
+	bool peer;
+	struct bench_samples samples;
+	char note[320]; /* why there are fewer runs or none; how a peer was run */
+	bool failed;
+	size_t runs; /* this and the next: after bench_row_finish() */
+	double p50, p95, p99;
+	double ratio; /* a peer's p50 over ours; 0 when unknown */
+};
+
+void bench_row_add(struct bench_row *row, double value);
+/* Appends to the note, after "; " when there is one already. */
+void bench_row_note(struct bench_row *row, const char *fmt, ...)
+	__attribute__((format(printf, 2, 3)));
+void bench_row_finish(struct bench_row *row);
+void bench_row_done(struct bench_row *row);
+void bench_report_json(const struct bench_row *const *rows, size_t count);
+void bench_report_table(const struct bench_row *const *rows, size_t count);
+
+/* --- programs (bench_spawn.c) --- */
+
+struct bench_program {
+	const char *const *argv; /* argv[0] is a path */
+	int mount_ns;		 /* entered before exec; -1: ours */
+	/* Called every few milliseconds while the program runs; may be NULL. */
+	void (*on_tick)(void *arg);
+	void *arg;
+};
+
+struct bench_times {
+	double first_byte;  /* start to the first byte of stdout */
+	double end_of_file; /* start to the end of stdout */
+	double exit;	    /* start to the program reaped */
+	size_t bytes;	    /* of stdout */
+	char head[16];	    /* its beginning, NUL-terminated */
+};
+
+/* Runs the program to its end with stdout on a pipe to us, and waits for whatever it left behind, so
+ * that the next measurement starts on a quiet machine. Fails with the last line of stderr when the
+ * program does not exit with 0, and with ERR_TIMEOUT after limit_ms. */
+int bench_program_run(const struct bench_program *program, unsigned limit_ms,
+	struct bench_times *ret, struct err *err);
+/* Path of an installed program, yours to free; NULL when PATH does not have it. */
+char *bench_program_find(const char *name);
+
+/* --- memory in MiB (bench_memory.c) --- */
+
+int bench_memory_of(pid_t pid, double *ret, struct err *err); /* resident */
+/* What the host could still give. Others use the machine too: the middle one of a few looks, spread over
+ * a second. */
+int bench_memory_available(double *ret, struct err *err);
+
+/* --- our boxes (bench_box.c) --- */
+
+struct bench_boxes;
+
+/* Finds the daemon behind client (borrowed, like socket). Every box made here carries one label, by which
+ * the last of them goes. */
+int bench_boxes_open(
+	struct client *client, const char *socket, struct bench_boxes **ret, struct err *err);
+/* Removes every box of this run. accepts NULL. */
+void bench_boxes_close(struct bench_boxes *boxes);
+/* Name of a running box to start programs in, made on first use; borrowed. */
+int bench_boxes_resident(struct bench_boxes *boxes, const char **ret, struct err *err);
+/* Path of the root file system that new boxes start from; borrowed. */
+int bench_boxes_rootfs(struct bench_boxes *boxes, const char **ret, struct err *err);
+/* MiB the daemon holds now. */
+int bench_boxes_daemon_rss(struct bench_boxes *boxes, double *ret, struct err *err);
+
+int bench_create_first_byte(struct bench_boxes *boxes, double *ret, struct err *err);
+int bench_create(struct bench_boxes *boxes, double *ret, struct err *err);
+int bench_remove(struct bench_boxes *boxes, double *ret, struct err *err);
+int bench_exec_first_byte(struct bench_boxes *boxes, double *ret, struct err *err);
+int bench_round_trip(struct bench_boxes *boxes, double *ret, struct err *err);
+int bench_list(struct bench_boxes *boxes, double *ret, struct err *err);
+
+/* Makes boxes until count of ours idle at once, calling on_made after each (a return of false stops
+ * with ERR_CANCELLED). *ret_per_box is the host's memory for each, in MiB. */
+int bench_boxes_fill(struct bench_boxes *boxes, size_t count,
+	bool (*on_made)(size_t made, void *arg), void *arg, double *ret_per_box, struct err *err);
+/* How many boxes the daemon lists. */
+size_t bench_boxes_count(struct bench_boxes *boxes);
+/* Removes the boxes bench_boxes_fill() made. */
+void bench_boxes_drain(struct bench_boxes *boxes);
+
+/* --- the command line (bench_cli.c) --- */
+
+int bench_floor_exec(struct bench_boxes *boxes, double *ret, struct err *err);
+int bench_exec_cli(struct bench_boxes *boxes, double *ret, struct err *err);
+/* The streams feed rss, when given, with the daemon's memory while they run. */
+int bench_stdout_stream(
+	struct bench_boxes *boxes, struct bench_row *rss, double *ret, struct err *err);
+int bench_cp_in(struct bench_boxes *boxes, struct bench_row *rss, double *ret, struct err *err);
+int bench_cp_out(struct bench_boxes *boxes, struct bench_row *rss, double *ret, struct err *err);
+void bench_cli_done(void); /* removes the files */
+
+/* --- the others (bench_peers.c) --- */
+
+enum bench_peer { PEER_BWRAP, PEER_CRUN, PEER_RUNC, PEER_PODMAN, PEER_RUNSC, PEER_COUNT };
+
+struct bench_peers;
+
+/* A private mount namespace over rootfs (which stays untouched) for all peers; needs root. */
+int bench_peers_open(const char *rootfs, struct bench_peers **ret, struct err *err);
+void bench_peers_close(struct bench_peers *peers); /* accepts NULL */
+const char *bench_peer_name(enum bench_peer peer);
+/* Finds the options under which the peer works here; how is borrowed and says which. */
+int bench_peer_probe(
+	struct bench_peers *peers, enum bench_peer peer, const char **ret_how, struct err *err);
+/* A probed peer runs `echo hi` once: time to the first byte. */
+int bench_peer_run(struct bench_peers *peers, enum bench_peer peer, double *ret, struct err *err);
+
+/* True once the person pressed ^C (or the terminal went away): finish what is under way, clean up. */
+bool bench_is_stopping(void);

@@ -1,0 +1,315 @@
+/* bench_peers.c - the other sandboxes of this machine, each with options under which it works here
+ *
+ * All of them run in one mount namespace of their own, entered right before exec:
+ *
+ *	DIR           tmpfs: bundle, states, upper layer; the host sees an empty folder
+ *	DIR/rootfs    the image our boxes start from, bound read-only, so nobody can touch it
+ *	DIR/writable  an overlay of it for podman, which writes mount points into a given root
+ *	/run, /dev/shm   fresh tmpfs: what they leave there is gone with the namespace
+ *	/sys/fs/cgroup/unified   unmounted: crun refuses to work beside controllers on both versions
+ *
+ * Nothing but a descriptor of ours holds that namespace, so it goes with us even when we are killed.
+ *
+ * A peer may have several ways to be run, best first; the first that prints `hi` is measured. The
+ * choices lean to the peer's favour: state in memory, no network to set up, no log, cgroups off where
+ * that is possible. Our own boxes get no such discount. */
+#include "cli/bench_internal.h"
+#include "base/file.h"
+#include "base/strv.h"
+#include "base/text.h"
+#include <assert.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <sched.h>
+#include <stdio.h>
+#include <sys/mount.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+
+enum { RUN_LIMIT_MS = 30000, WAY_WORDS = 32 };
+
+struct way {
+	enum bench_peer peer;
+	const char *how;
+	/* First the program; %D is the folder, %I a fresh container id. */
+	const char *words[WAY_WORDS];
+};
+
+static const char *const peer_names[] = {
+	[PEER_BWRAP] = "bwrap",
+	[PEER_CRUN] = "crun",
+	[PEER_RUNC] = "runc",
+	[PEER_PODMAN] = "podman",
+	[PEER_RUNSC] = "runsc",
+};
+static_assert(ARRAY_LEN(peer_names) == PEER_COUNT, "every peer has a name");
+
+#define PODMAN                                                                     \
+	"podman", "--root", "%D/podman", "--runroot", "%D/podman-run", "--tmpdir", \
+		"%D/podman-tmp", "--events-backend", "none", "--cgroup-manager", "cgroupfs"
+/* Without them podman asks for more files and processes than a machine may allow itself. */
+#define PODMAN_RUN                                                              \
+	"run", "--rm", "--network", "none", "--log-driver", "none", "--ulimit", \
+		"nofile=1024:1024", "--ulimit", "nproc=1024:1024"
+#define RUNSC "runsc", "--root", "%D/runsc", "--network", "none", "--ignore-cgroups"
+
+static const struct way ways[] = {
+	{ PEER_BWRAP, "--unshare-all",
+		{ "bwrap", "--unshare-all", "--bind", "%D/rootfs", "/", "--proc", "/proc", "--dev",
+			"/dev", "echo", "hi" } },
+	{ PEER_CRUN, "run, cgroups off",
+		{ "crun", "--root", "%D/crun", "--cgroup-manager", "disabled", "run", "--bundle",
+			"%D", "%I" } },
+	{ PEER_CRUN, "run", { "crun", "--root", "%D/crun", "run", "--bundle", "%D", "%I" } },
+	{ PEER_RUNC, "run", { "runc", "--root", "%D/runc", "run", "--bundle", "%D", "%I" } },
+	{ PEER_PODMAN, "run --rm --rootfs, no network, cgroups off",
+		{ PODMAN, PODMAN_RUN, "--cgroups", "disabled", "--rootfs", "%D/writable", "echo",
+			"hi" } },
+	{ PEER_PODMAN, "run --rm --rootfs on runc, no network",
+		{ PODMAN, "--runtime", "runc", PODMAN_RUN, "--rootfs", "%D/writable", "echo",
+			"hi" } },
+	{ PEER_RUNSC, "run, systrap, no network, cgroups off",
+		{ RUNSC, "--platform", "systrap", "run", "--bundle", "%D", "%I" } },
+	{ PEER_RUNSC, "run, ptrace (it has no systrap), no network, cgroups off",
+		{ RUNSC, "--platform", "ptrace", "run", "--bundle", "%D", "%I" } },
+};
+
+/* What the OCI runtimes run: as much isolation as `runc spec` gives, with fewer mounts. */
+#define CAPABILITIES                                                                            \
+	"[\"CAP_CHOWN\",\"CAP_DAC_OVERRIDE\",\"CAP_FOWNER\",\"CAP_FSETID\",\"CAP_KILL\",\"CAP_" \
+	"SETGID\","                                                                             \
+	"\"CAP_SETUID\",\"CAP_SETPCAP\",\"CAP_NET_BIND_SERVICE\",\"CAP_NET_RAW\",\"CAP_SYS_"    \
+	"CHROOT\","                                                                             \
+	"\"CAP_MKNOD\",\"CAP_AUDIT_WRITE\",\"CAP_SETFCAP\"]"
+
+static const char bundle_config[] =
+	"{\"ociVersion\":\"1.0.2\",\"hostname\":\"bench\","
+	"\"root\":{\"path\":\"rootfs\",\"readonly\":true},"
+	"\"process\":{\"terminal\":false,\"user\":{\"uid\":0,\"gid\":0},\"args\":[\"echo\",\"hi\"],"
+	"\"env\":[\"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin\"],"
+	"\"cwd\":\"/\",\"noNewPrivileges\":true,\"capabilities\":{\"bounding\":" CAPABILITIES
+	",\"effective\":" CAPABILITIES ",\"permitted\":" CAPABILITIES "}},"
+	"\"mounts\":[{\"destination\":\"/proc\",\"type\":\"proc\",\"source\":\"proc\"},"
+	"{\"destination\":\"/dev\",\"type\":\"tmpfs\",\"source\":\"tmpfs\","
+	"\"options\":[\"nosuid\",\"strictatime\",\"mode=755\",\"size=65536k\"]},"
+	"{\"destination\":\"/dev/pts\",\"type\":\"devpts\",\"source\":\"devpts\","
+	"\"options\":[\"nosuid\",\"noexec\",\"newinstance\",\"ptmxmode=0666\",\"mode=0620\"]},"
+	"{\"destination\":\"/dev/shm\",\"type\":\"tmpfs\",\"source\":\"shm\","
+	"\"options\":[\"nosuid\",\"noexec\",\"nodev\",\"mode=1777\",\"size=65536k\"]},"
+	"{\"destination\":\"/sys\",\"type\":\"sysfs\",\"source\":\"sysfs\","
+	"\"options\":[\"nosuid\",\"noexec\",\"nodev\",\"ro\"]}],"
+	"\"linux\":{\"namespaces\":[{\"type\":\"pid\"},{\"type\":\"network\"},{\"type\":\"ipc\"},"
+	"{\"type\":\"uts\"},{\"type\":\"mount\"}],"
+	"\"maskedPaths\":[\"/proc/kcore\",\"/proc/keys\"],\"readonlyPaths\":[\"/proc/sys\"]}}";
+
+struct bench_peers {
+	char dir[48];
+	int mount_ns;
+	unsigned next_id;
+	const struct way *chosen[PEER_COUNT];
+	char *program[PEER_COUNT];
+};
+
+/* --- the namespace --- */
+
+static int mount_one(const char *from, const char *to, const char *type, unsigned long flags,
+	const char *options, struct err *err)
+{
+	if (mount(from, to, type, flags, options) < 0)
+		return err_sys(err, errno, "mount '%s'", to);
+	return 0;
+}
+
+static int make_dirs(const char *dir, struct err *err)
+{
+	static const char *const names[] = { "rootfs", "upper", "work", "writable" };
+
+	for (size_t i = 0; i < ARRAY_LEN(names); i++) {
+		char path[128];
+
+		snprintf(path, sizeof path, "%s/%s", dir, names[i]);
+		if (mkdir(path, 0755) < 0)
+			return err_sys(err, errno, "make '%s'", path);
+	}
+	return 0;
+}
+
+static int furnish(const char *dir, const char *rootfs, struct err *err)
+{
+	char target[128], writable[128], layers[512], config[128];
+
+	snprintf(target, sizeof target, "%s/rootfs", dir);
+	snprintf(writable, sizeof writable, "%s/writable", dir);
+	snprintf(config, sizeof config, "%s/config.json", dir);
+	snprintf(layers, sizeof layers, "lowerdir=%s,upperdir=%s/upper,workdir=%s/work", target,
+		dir, dir);
+	if (unshare(CLONE_NEWNS) < 0)
+		return err_sys(err, errno, "make a mount namespace");
+	if (mount_one(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL, err) < 0 ||
+		mount_one("tmpfs", dir, "tmpfs", MS_NOSUID | MS_NODEV, "mode=755", err) < 0 ||
+		make_dirs(dir, err) < 0 ||
+		mount_one(rootfs, target, NULL, MS_BIND, NULL, err) < 0 ||
+		mount_one(NULL, target, NULL, MS_BIND | MS_REMOUNT | MS_RDONLY, NULL, err) < 0 ||
+		mount_one("overlay", writable, "overlay", 0, layers, err) < 0 ||
+		mount_one("tmpfs", "/run", "tmpfs", MS_NOSUID | MS_NODEV, "mode=755", err) < 0 ||
+		mount_one("tmpfs", "/dev/shm", "tmpfs", MS_NOSUID | MS_NODEV, "mode=1777", err) < 0)
+		return -1;
+	/* Not there on machines with one cgroup version, which is just as good. */
+	umount2("/sys/fs/cgroup/unified", MNT_DETACH);
+	return file_write_atomic(AT_FDCWD, config, bundle_config, strlen(bundle_config), 0644, err);
+}
+
+/* The child furnishes the namespace, says how it went and stays until we hold the namespace. */
+static int open_namespace(const char *dir, const char *rootfs, int *ret_fd, struct err *err)
+{
+	_cleanup_close_ int ready = -1, stay = -1, fd = -1;
+	int ready_fds[2], stay_fds[2];
+	struct err said = ERR_INIT;
+	char path[64];
+	pid_t pid;
+
+	if (pipe2(ready_fds, O_CLOEXEC) < 0)
+		return err_sys(err, errno, "make a pipe");
+	ready = ready_fds[0];
+	if (pipe2(stay_fds, O_CLOEXEC) < 0) {
+		close(ready_fds[1]);
+		return err_sys(err, errno, "make a pipe");
+	}
+	stay = stay_fds[1];
+	pid = fork();
+	if (pid == 0) {
+		char end;
+
+		close(stay_fds[1]);
+		furnish(dir, rootfs, &said);
+		if (write(ready_fds[1], &said, sizeof said) == (ssize_t)sizeof said)
+			while (read(stay_fds[0], &end, 1) < 0 && errno == EINTR)
+				;
+		_exit(0);
+	}
+	close(ready_fds[1]);
+	close(stay_fds[0]);
+	if (pid < 0)
+		return err_sys(err, errno, "fork");
+	if (read(ready, &said, sizeof said) != (ssize_t)sizeof said)
+		err_set(&said, ERR_SYSTEM, "the helper died");
+	snprintf(path, sizeof path, "/proc/%d/ns/mnt", (int)pid);
+	if (said.kind == ERR_NONE && (fd = open(path, O_RDONLY | O_CLOEXEC)) < 0)
+		err_sys(&said, errno, "hold the mount namespace");
+	close(steal_fd(&stay));
+	while (waitpid(pid, NULL, 0) < 0 && errno == EINTR)
+		;
+	if (said.kind != ERR_NONE) {
+		if (err)
+			*err = said;
+		return err_wrap(err, "prepare a place for the peers");
+	}
+	*ret_fd = steal_fd(&fd);
+	return 0;
+}
+
+int bench_peers_open(const char *rootfs, struct bench_peers **ret, struct err *err)
+{
+	struct bench_peers *peers;
+
+	if (geteuid() != 0)
+		return err_set(err, ERR_FORBIDDEN, "the peers need root");
+	peers = xnew(struct bench_peers);
+	peers->mount_ns = -1;
+	snprintf(peers->dir, sizeof peers->dir, "/tmp/box-bench-XXXXXX");
+	if (!mkdtemp(peers->dir)) {
+		free(peers);
+		return err_sys(err, errno, "make a folder in /tmp");
+	}
+	if (open_namespace(peers->dir, rootfs, &peers->mount_ns, err) < 0) {
+		bench_peers_close(peers);
+		return -1;
+	}
+	*ret = peers;
+	return 0;
+}
+
+void bench_peers_close(struct bench_peers *peers)
+{
+	if (!peers)
+		return;
+	cleanup_closep(&peers->mount_ns);
+	rmdir(peers->dir);
+	for (size_t i = 0; i < PEER_COUNT; i++)
+		free(peers->program[i]);
+	free(peers);
+}
+
+/* --- running --- */
+
+const char *bench_peer_name(enum bench_peer peer)
+{
+	return peer_names[peer];
+}
+
+/* A word of the table with %D and %I filled in; each stands at most once, at either end. */
+static void add_word(char ***argv, const struct bench_peers *peers, const char *word)
+{
+	_cleanup_free_ char *text = NULL;
+
+	if (text_has_prefix(word, "%D"))
+		text = xasprintf("%s%s", peers->dir, word + 2);
+	else if (strcmp(word, "%I") == 0)
+		text = xasprintf("%s-%u", strrchr(peers->dir, '/') + 1, peers->next_id);
+	else
+		text = xstrdup(word);
+	strv_add(argv, text);
+}
+
+static int run_way(struct bench_peers *peers, const struct way *way, double *ret, struct err *err)
+{
+	_cleanup_strv_ char **argv = NULL;
+	struct bench_program program = { .mount_ns = peers->mount_ns };
+	struct bench_times times;
+
+	peers->next_id++;
+	strv_add(&argv, peers->program[way->peer]);
+	for (const char *const *word = way->words + 1; *word; word++)
+		add_word(&argv, peers, *word);
+	program.argv = (const char *const *)argv;
+	if (bench_program_run(&program, RUN_LIMIT_MS, &times, err) < 0)
+		return -1;
+	if (strcmp(times.head, "hi\n") != 0)
+		return err_set(err, ERR_PROTOCOL, "%s printed '%s' instead of 'hi'", way->words[0],
+			times.head);
+	*ret = times.first_byte;
+	return 0;
+}
+
+int bench_peer_probe(
+	struct bench_peers *peers, enum bench_peer peer, const char **ret_how, struct err *err)
+{
+	struct err first = ERR_INIT, again;
+
+	peers->program[peer] = bench_program_find(peer_names[peer]);
+	if (!peers->program[peer])
+		return err_set(err, ERR_NOT_FOUND, "not installed");
+	for (size_t i = 0; i < ARRAY_LEN(ways); i++) {
+		double ms;
+
+		if (ways[i].peer != peer)
+			continue;
+		err_clear(&again);
+		if (run_way(peers, &ways[i], &ms, &again) == 0) {
+			peers->chosen[peer] = &ways[i];
+			*ret_how = ways[i].how;
+			return 0;
+		}
+		/* The preferred way's reason tells more than that of the last resort. */
+		if (first.kind == ERR_NONE)
+			first = again;
+	}
+	if (err)
+		*err = first;
+	return -1;
+}
+
+int bench_peer_run(struct bench_peers *peers, enum bench_peer peer, double *ret, struct err *err)
+{
+	return run_way(peers, peers->chosen[peer], ret, err);
+}

@@ -1,0 +1,317 @@
+/* boxes.c - ls, show, stop, start, rename, rm */
+#include "base/alloc.h"
+#include "base/text.h"
+#include "cli/cli.h"
+#include "cli/table.h"
+
+enum { STOP_TIMEOUT_MS = 10000, HOUR_MS = 3600000 };
+
+/* "memory 512M, pids 100", or "-". */
+static void format_limits(json_t *limits, char *out, size_t size)
+{
+	double cpu = json_number_value(json_object_get(limits, "cpu"));
+	char   memory[16] = "", disk[16] = "", cpus[16] = "";
+
+	if (cpu > 0)
+		snprintf(cpus, sizeof cpus, "%g", cpu);
+	if (json_num(limits, "memory"))
+		format_size((uint64_t)json_num(limits, "memory"), memory);
+	if (json_num(limits, "disk"))
+		format_size((uint64_t)json_num(limits, "disk"), disk);
+	snprintf(out, size, "%s/%s/%s", *cpus ? cpus : "-", *memory ? memory : "-", *disk ? disk : "-");
+}
+
+static enum paint state_paint(const char *state)
+{
+	return !strcmp(state, "running") ? PAINT_GOOD : !strcmp(state, "stopped") ? PAINT_DIM : PAINT_WARN;
+}
+
+static void add_map(struct buf *out, json_t *map)
+{
+	const char *key;
+	json_t	   *value;
+
+	json_object_foreach (map, key, value)
+		buf_addf(out, "%s%s=%s", out->len ? " " : "", key, json_string_value(value));
+}
+
+static void add_box_row(struct table *table, json_t *box)
+{
+	struct buf labels = BUF_INIT;
+	char	   limits[64], age[16];
+
+	add_map(&labels, json_object_get(box, "labels"));
+	format_limits(json_object_get(box, "limits"), limits, sizeof limits);
+	table_add(table, json_str(box, "name"));
+	table_add(table, json_str(box, "state"));
+	table_paint(table, state_paint(json_str(box, "state")));
+	table_add(table, json_str(box, "image"));
+	table_add(table, json_str(box, "driver"));
+	table_add(table, limits);
+	table_add(table, age_since(json_str(box, "created_at"), age));
+	table_add(table, json_str(box, "id"));
+	table_add(table, buf_str(&labels));
+	buf_done(&labels);
+}
+
+/* All pages of GET /v1/boxes with the filters of the command line: an array. */
+static int list_boxes(struct cli *cli, json_t **ret, struct err *err)
+{
+	_cleanup_json_ json_t *all = json_array();
+	_cleanup_free_ char   *after = NULL;
+
+	for (;;) {
+		_cleanup_free_ char   *filter = NULL;
+		_cleanup_json_ json_t *page = NULL;
+		struct buf	       path = BUF_INIT;
+		int		       result;
+
+		buf_add_str(&path, "/v1/boxes?limit=1000");
+		for (size_t i = 0; cli_nth(cli, "label", i); i++) {
+			_cleanup_free_ char *part = client_path("&label=%s", cli_nth(cli, "label", i));
+
+			buf_add_str(&path, part);
+		}
+		if (cli_get(cli, "state")) {
+			_cleanup_free_ char *part = client_path("&state=%s", cli_get(cli, "state"));
+
+			buf_add_str(&path, part);
+		}
+		if (after) {
+			filter = client_path("&after=%s", after);
+			buf_add_str(&path, filter);
+		}
+		result = client_get(cli->client, buf_str(&path), &page, err);
+		buf_done(&path);
+		if (result < 0)
+			return -1;
+		json_array_extend(all, json_object_get(page, "boxes"));
+		free(after);
+		after = xstrdup(json_string_value(json_object_get(page, "next")));
+		if (!after)
+			break;
+	}
+	*ret = steal_ptr(&all);
+	return 0;
+}
+
+int cmd_ls(struct cli *cli, int argc, char **argv)
+{
+	static const char *const heads[] = { "NAME", "STATE", "IMAGE", "DRIVER", "CPU/MEM/DISK", ">AGE", "ID",
+		"LABELS", NULL };
+	_cleanup_json_ json_t	*boxes = NULL;
+	struct table		*table;
+	struct err		 err = ERR_INIT;
+	json_t			*box;
+	size_t			 i;
+
+	(void)argc;
+	(void)argv;
+	if (list_boxes(cli, &boxes, &err) < 0)
+		return cli_fail(cli, &err);
+	if (cli->json)
+		return cli_print_json(steal_ptr(&boxes));
+	if (cli_has(cli, "names") || cli->quiet) {
+		json_array_foreach (boxes, i, box)
+			puts(json_str(box, "name"));
+		return 0;
+	}
+	if (!json_array_size(boxes)) {
+		cli_note(cli, "no boxes%s", cli->flags.count ? " like that" : " yet; 'box new' makes one");
+		return 0;
+	}
+	table = table_new(heads);
+	json_array_foreach (boxes, i, box)
+		add_box_row(table, box);
+	return table_print(table);
+}
+
+/* ---- show ------------------------------------------------------------------------------------ */
+
+static void show_line(const char *key, const char *value)
+{
+	_cleanup_free_ char *safe = text_printable(value);
+
+	if (*safe)
+		printf("%-12s %s\n", key, safe);
+}
+
+static void show_map(const char *key, json_t *map)
+{
+	struct buf text = BUF_INIT;
+
+	add_map(&text, map);
+	show_line(key, buf_str(&text));
+	buf_done(&text);
+}
+
+static void show_limit(const char *key, uint64_t value, bool is_size)
+{
+	char text[32];
+
+	if (!value)
+		strcpy(text, "none");
+	else if (is_size)
+		format_size(value, text);
+	else
+		snprintf(text, sizeof text, "%llu", (unsigned long long)value);
+	printf("%-12s %s\n", key, text);
+}
+
+static void show_box(json_t *box)
+{
+	static const char *const keys[] = { "name", "id", "state", "image", "image_id", "driver", "profile",
+		"created_at", "started_at", "ended_at" };
+	json_t			*limits = json_object_get(box, "limits"), *item;
+	double			 cpu = json_number_value(json_object_get(limits, "cpu"));
+	_cleanup_free_ char	*command = NULL;
+	size_t			 i;
+
+	for (i = 0; i < ARRAY_LEN(keys); i++)
+		show_line(keys[i], json_str(box, keys[i]));
+	show_line("ended by", json_str(json_object_get(box, "end"), "reason"));
+	show_line("", json_str(json_object_get(box, "end"), "detail"));
+	if (cpu > 0)
+		printf("%-12s %g\n", "cpu", cpu);
+	else
+		show_limit("cpu", 0, false);
+	show_limit("memory", (uint64_t)json_num(limits, "memory"), true);
+	show_limit("disk", (uint64_t)json_num(limits, "disk"), true);
+	show_limit("pids", (uint64_t)json_num(limits, "pids"), false);
+	show_map("env", json_object_get(box, "env"));
+	show_map("labels", json_object_get(box, "labels"));
+	if (json_is_array(json_object_get(box, "command"))) {
+		command = json_text(json_object_get(box, "command"));
+		show_line("command", command);
+	}
+	if (json_is_true(json_object_get(box, "remove_on_exit")))
+		show_line("removed", "when it stops or its command ends");
+	json_array_foreach (json_object_get(box, "warnings"), i, item)
+		show_line("warning", json_string_value(item) ? json_string_value(item) : "");
+}
+
+int cmd_show(struct cli *cli, int argc, char **argv)
+{
+	int code = 0;
+
+	for (int i = 0; i < argc; i++) {
+		_cleanup_free_ char   *path = client_path("/v1/boxes/%s", argv[i]);
+		_cleanup_json_ json_t *box = NULL;
+		struct err	       err = ERR_INIT;
+
+		if (client_get(cli->client, path, &box, &err) < 0) {
+			code = cli_fail(cli, &err);
+			continue;
+		}
+		if (cli->json) {
+			cli_print_json(steal_ptr(&box));
+			continue;
+		}
+		if (i)
+			putchar('\n');
+		show_box(box);
+	}
+	return code;
+}
+
+/* ---- verbs over several boxes ----------------------------------------------------------------- */
+
+/* POSTs body to each box's verb; goes on after a failure and returns the last failure's code. */
+static int post_each(struct cli *cli, int argc, char **argv, const char *verb, json_t *body)
+{
+	int code = 0;
+
+	for (int i = 0; i < argc; i++) {
+		_cleanup_free_ char   *path = client_path("/v1/boxes/%s/%s", argv[i], verb);
+		_cleanup_json_ json_t *box = NULL;
+		struct err	       err = ERR_INIT;
+
+		if (client_call(cli->client, "POST", path, json_incref(body), &box, &err) < 0)
+			code = cli_fail(cli, &err);
+		else if (cli->json)
+			cli_print_json(steal_ptr(&box));
+		else if (!cli->quiet)
+			puts(argv[i]);
+	}
+	json_decref(body);
+	return code;
+}
+
+int cmd_stop(struct cli *cli, int argc, char **argv)
+{
+	uint64_t   timeout_ms = STOP_TIMEOUT_MS;
+	struct err err = ERR_INIT;
+
+	if (cli_get(cli, "timeout") &&
+		parse_duration("--timeout", cli_get(cli, "timeout"), 0, HOUR_MS, &timeout_ms, &err) < 0)
+		return cli_fail(cli, &err);
+	return post_each(cli, argc, argv, "stop", json_pack("{s:I}", "timeout_ms", (json_int_t)timeout_ms));
+}
+
+int cmd_start(struct cli *cli, int argc, char **argv)
+{
+	return post_each(cli, argc, argv, "start", NULL);
+}
+
+int cmd_rename(struct cli *cli, int argc, char **argv)
+{
+	_cleanup_free_ char   *path = client_path("/v1/boxes/%s", argv[0]);
+	_cleanup_json_ json_t *box = NULL;
+	struct err	       err = ERR_INIT;
+
+	(void)argc;
+	if (client_call(cli->client, "PATCH", path, json_pack("{s:s}", "name", argv[1]), &box, &err) < 0)
+		return cli_fail(cli, &err);
+	if (cli->json)
+		return cli_print_json(steal_ptr(&box));
+	if (!cli->quiet)
+		puts(argv[1]);
+	return 0;
+}
+
+static int remove_one(struct cli *cli, const char *name, bool force, json_t *removed)
+{
+	_cleanup_free_ char *path = client_path(force ? "/v1/boxes/%s?force=true" : "/v1/boxes/%s", name);
+	struct err	     err = ERR_INIT;
+
+	if (client_call(cli->client, "DELETE", path, NULL, NULL, &err) < 0) {
+		if (force && err.kind == ERR_NOT_FOUND)
+			return 0;
+		if (err.kind == ERR_STATE && !err.hint[0])
+			err_hint(&err, "'box rm -f' removes it all the same");
+		return cli_fail(cli, &err);
+	}
+	if (!cli->json && !cli->quiet)
+		puts(name);
+	json_array_append_new(removed, json_string(name));
+	return 0;
+}
+
+int cmd_rm(struct cli *cli, int argc, char **argv)
+{
+	_cleanup_json_ json_t *boxes = NULL;
+	json_t		      *removed = json_array(), *box;
+	bool		       force = cli_has(cli, "force"), all = cli_has(cli, "all");
+	struct err	       err = ERR_INIT;
+	int		       code = 0, one;
+	size_t		       at;
+
+	if (all == (argc > 0)) {
+		json_decref(removed);
+		return cli_usage(cli, all ? "either names or --all" : "which box? give names or --all");
+	}
+	if (all && list_boxes(cli, &boxes, &err) < 0) {
+		json_decref(removed);
+		return cli_fail(cli, &err);
+	}
+	for (int i = 0; i < argc; i++)
+		if ((one = remove_one(cli, argv[i], force, removed)))
+			code = one;
+	json_array_foreach (boxes, at, box)
+		if ((one = remove_one(cli, json_str(box, "name"), force, removed)))
+			code = one;
+	if (cli->json)
+		cli_print_json(json_pack("{s:O}", "removed", removed));
+	json_decref(removed);
+	return code;
+}

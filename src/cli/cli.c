@@ -1,0 +1,100 @@
+/* cli.c - what every command uses: options by name, errors in one line, JSON on stdout */
+#include "cli/cli.h"
+#include "base/alloc.h"
+#include "cli/table.h"
+#include "cli/terminal.h"
+#include <stdarg.h>
+
+enum { EXIT_USAGE = 64 };
+
+bool cli_has(const struct cli *cli, const char *flag)
+{
+	return flags_has(&cli->flags, flag);
+}
+
+const char *cli_get(const struct cli *cli, const char *flag)
+{
+	return flags_get(&cli->flags, flag);
+}
+
+const char *cli_nth(const struct cli *cli, const char *flag, size_t index)
+{
+	return flags_nth(&cli->flags, flag, index);
+}
+
+/* What was printed before must not come after the line that says why there is no more. */
+static void say(const char *message, const char *hint)
+{
+	_cleanup_free_ char *safe = text_printable(message), *safe_hint = text_printable(hint);
+	bool		     colour = terminal_has_colour(STDERR_FILENO);
+
+	fflush(stdout);
+	if (*safe_hint)
+		fprintf(stderr, "%sbox:%s %s (%s)\n", colour ? "\033[1m" : "", colour ? "\033[0m" : "", safe,
+			safe_hint);
+	else
+		fprintf(stderr, "%sbox:%s %s\n", colour ? "\033[1m" : "", colour ? "\033[0m" : "", safe);
+}
+
+int cli_fail(const struct cli *cli, const struct err *err)
+{
+	(void)cli;
+	say(err->message[0] ? err->message : "it failed without saying why", err->hint);
+	return err_kind_exit_code(err->kind == ERR_NONE ? ERR_SYSTEM : err->kind);
+}
+
+void cli_note(const struct cli *cli, const char *fmt, ...)
+{
+	char	text[1024];
+	va_list ap;
+
+	if (cli->quiet)
+		return;
+	va_start(ap, fmt);
+	vsnprintf(text, sizeof text, fmt, ap);
+	va_end(ap);
+	say(text, "");
+}
+
+int cli_usage(const struct cli *cli, const char *fmt, ...)
+{
+	char	text[1024], hint[128];
+	va_list ap;
+
+	va_start(ap, fmt);
+	vsnprintf(text, sizeof text, fmt, ap);
+	va_end(ap);
+	snprintf(hint, sizeof hint, "see 'box help %s'", cli->command ? cli->command->name : "");
+	say(text, cli->command ? hint : "see 'box help'");
+	return EXIT_USAGE;
+}
+
+const char *json_str(json_t *object, const char *key)
+{
+	const char *text = json_string_value(json_object_get(object, key));
+
+	return text ? text : "";
+}
+
+int64_t json_num(json_t *object, const char *key)
+{
+	return (int64_t)json_integer_value(json_object_get(object, key));
+}
+
+int cli_print_json(json_t *value)
+{
+	_cleanup_free_ char *text = json_text(value);
+
+	json_decref(value);
+	puts(text);
+	return 0;
+}
+
+int cli_print_json_list(json_t *answer, const char *key)
+{
+	json_t *list = json_object_get(answer, key);
+
+	json_incref(list);
+	json_decref(answer);
+	return cli_print_json(list ? list : json_array());
+}

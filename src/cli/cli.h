@@ -1,0 +1,111 @@
+/* cli.h - the command line: one table of commands, what each is handed, and how it answers
+ *
+ * A command gets the words that are left when the options are taken out (argv[0] is the first one, argv[argc]
+ * is NULL) and returns the exit code of the program. Options are asked for by name:
+ *
+ *	if (cli_has(cli, "all")) ...
+ *	const char *runs = cli_get(cli, "runs");
+ *
+ * A failing command ends with `return cli_fail(cli, &err);`: one line on stderr and the exit code of the kind. */
+#pragma once
+#include "base/err.h"
+#include "base/json.h"
+#include "cli/client.h"
+#include "cli/flags.h"
+#include "conf/conf.h"
+#include <stdbool.h>
+#include <stdio.h>
+
+struct cli;
+
+enum command_flag {
+	CMD_STOP_AT_PROGRAM = 1, /* options end where the program to run begins */
+	CMD_GROUP = 2,		 /* only a heading for "image build" and the like */
+	CMD_HIDDEN = 4,
+	CMD_NO_CONF = 8, /* works without configuration and daemon */
+};
+
+struct command {
+	const char	  *name;    /* "exec", or two words: "image build" */
+	const char	  *usage;   /* what follows the name: "BOX [--] PROGRAM [ARG...]" */
+	const char	  *summary; /* one line for the list */
+	const char	  *text;    /* the rest of the help; may be NULL */
+	const char	  *examples; /* lines of "command\tcomment"; may be NULL */
+	const struct flag *flags;   /* may be NULL; --json, --quiet and --help are added */
+	int (*run)(struct cli *cli, int argc, char **argv);
+	unsigned    options;	 /* enum command_flag */
+	int	    least, most; /* words; most -1: any number */
+	int	    stop_after;	 /* with CMD_STOP_AT_PROGRAM: words before the program */
+	const char *words;	 /* what completion offers for words: "box", "image", "token", "command", "file" */
+};
+
+struct cli {
+	const struct command *command;
+	struct flags	      flags;
+	struct conf	      conf;
+	bool		      json;  /* --json */
+	bool		      quiet; /* --quiet */
+	struct client	     *client; /* to conf.socket; connects on first use */
+};
+
+bool	    cli_has(const struct cli *cli, const char *flag);
+const char *cli_get(const struct cli *cli, const char *flag); /* last one given; NULL: none */
+const char *cli_nth(const struct cli *cli, const char *flag, size_t index);
+
+/* `box: message (hint)` on stderr; returns the exit code of the error's kind. */
+int cli_fail(const struct cli *cli, const struct err *err);
+/* Same line without ending anything; nothing with --quiet. */
+void cli_note(const struct cli *cli, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+/* A wrong command line: message and `box help VERB`; returns 64. */
+int cli_usage(const struct cli *cli, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+
+/* json_str(box, "name"): the string under key, "" when there is none. Borrowed. */
+const char *json_str(json_t *object, const char *key);
+int64_t	    json_num(json_t *object, const char *key); /* 0 when there is none */
+
+/* Prints value as one line of JSON and takes the reference; returns 0. */
+int cli_print_json(json_t *value);
+/* The array under key ("boxes") alone, as --json prints lists; takes the reference of answer; returns 0. */
+int cli_print_json_list(json_t *answer, const char *key);
+
+/* ---- the table, in commands.c ---------------------------------------------------------------- */
+
+extern const struct command commands[]; /* ends with a row whose name is NULL */
+extern const struct flag    common_flags[];
+/* The command named by the first one or two words; *ret_words tells how many they are. NULL: none. */
+const struct command *command_find(int argc, char **argv, int *ret_words);
+
+int cmd_attach(struct cli *cli, int argc, char **argv);
+int cmd_bench(struct cli *cli, int argc, char **argv);
+int cmd_completion(struct cli *cli, int argc, char **argv);
+int cmd_cp(struct cli *cli, int argc, char **argv);
+int cmd_doctor(struct cli *cli, int argc, char **argv);
+int cmd_down(struct cli *cli, int argc, char **argv);
+int cmd_events(struct cli *cli, int argc, char **argv);
+int cmd_exec(struct cli *cli, int argc, char **argv);
+int cmd_help(struct cli *cli, int argc, char **argv);
+int cmd_image_build(struct cli *cli, int argc, char **argv);
+int cmd_image_ls(struct cli *cli, int argc, char **argv);
+int cmd_image_rm(struct cli *cli, int argc, char **argv);
+int cmd_image_show(struct cli *cli, int argc, char **argv);
+int cmd_info(struct cli *cli, int argc, char **argv);
+int cmd_logs(struct cli *cli, int argc, char **argv);
+int cmd_ls(struct cli *cli, int argc, char **argv);
+int cmd_new(struct cli *cli, int argc, char **argv);
+int cmd_ps(struct cli *cli, int argc, char **argv);
+int cmd_rename(struct cli *cli, int argc, char **argv);
+int cmd_rm(struct cli *cli, int argc, char **argv);
+int cmd_serve(struct cli *cli, int argc, char **argv);
+int cmd_shell(struct cli *cli, int argc, char **argv);
+int cmd_show(struct cli *cli, int argc, char **argv);
+int cmd_start(struct cli *cli, int argc, char **argv);
+int cmd_stats(struct cli *cli, int argc, char **argv);
+int cmd_stop(struct cli *cli, int argc, char **argv);
+int cmd_token_create(struct cli *cli, int argc, char **argv);
+int cmd_token_ls(struct cli *cli, int argc, char **argv);
+int cmd_token_revoke(struct cli *cli, int argc, char **argv);
+int cmd_up(struct cli *cli, int argc, char **argv);
+int cmd_version(struct cli *cli, int argc, char **argv);
+
+/* help.c: the manual of one command (or heading) on out; of the program when command is NULL. */
+void help_print(const struct command *command, FILE *out);

@@ -1,0 +1,99 @@
+/* completion.c - bash completion, printed from the table of commands
+ *
+ * The script knows commands and options; names of boxes, images and tokens are asked of the daemon when
+ * they are needed. */
+#include "base/alloc.h"
+#include "cli/cli.h"
+
+static const char script_head[] =
+	"# bash completion for box: source <(box completion bash)\n"
+	"_box_names() {\n"
+	"\tcase $1 in\n"
+	"\tbox) box ls --names 2>/dev/null ;;\n"
+	"\timage) box image ls --names 2>/dev/null ;;\n"
+	"\ttoken) box token ls --names 2>/dev/null ;;\n"
+	"\tesac\n"
+	"}\n"
+	"_box() {\n"
+	"\tlocal cur=${COMP_WORDS[COMP_CWORD]} command=${COMP_WORDS[1]} words= options= names= i\n"
+	"\tCOMPREPLY=()\n"
+	"\tif ((COMP_CWORD > 2)); then\n"
+	"\t\tcase \"$command ${COMP_WORDS[2]}\" in\n";
+
+static const char script_tail[] =
+	"\tfor ((i = 2; i < COMP_CWORD; i++)); do\n"
+	"\t\tif [[ ${COMP_WORDS[i]} == -- ]]; then\n"
+	"\t\t\tCOMPREPLY=($(compgen -c -- \"$cur\"))\n"
+	"\t\t\treturn\n"
+	"\t\tfi\n"
+	"\tdone\n"
+	"\tif [[ $cur == -* ]]; then\n"
+	"\t\twords=\"$options --json --quiet --help\"\n"
+	"\telif [[ $names == file ]]; then\n"
+	"\t\tcompopt -o nospace 2>/dev/null\n"
+	"\t\tCOMPREPLY=($(compgen -f -- \"$cur\") $(compgen -S : -W \"$(_box_names box)\" -- \"$cur\"))\n"
+	"\t\treturn\n"
+	"\telif [[ -n $names ]]; then\n"
+	"\t\twords+=\" $(_box_names \"$names\")\"\n"
+	"\tfi\n"
+	"\tCOMPREPLY=($(compgen -W \"$words\" -- \"$cur\"))\n"
+	"}\n"
+	"complete -F _box box\n";
+
+static void print_names(void)
+{
+	for (const struct command *command = commands; command->name; command++)
+		if (!strchr(command->name, ' '))
+			printf(" %s", command->name);
+}
+
+/* The second words of a heading such as image. */
+static void print_below(const struct command *group)
+{
+	size_t len = strlen(group->name);
+
+	for (const struct command *command = commands; command->name; command++)
+		if (!strncmp(command->name, group->name, len) && command->name[len] == ' ')
+			printf(" %s", command->name + len + 1);
+}
+
+static void print_case(const struct command *command)
+{
+	printf("\t\"%s\")", command->name);
+	if (command->options & CMD_GROUP) {
+		printf(" words='");
+		print_below(command);
+		printf("'");
+	}
+	if (command->words && !strcmp(command->words, "command")) {
+		printf(" words='");
+		print_names();
+		printf("'");
+	} else if (command->words) {
+		printf(" names=%s", command->words);
+	}
+	printf(" options='");
+	for (const struct flag *flag = command->flags; flag && flag->name; flag++)
+		printf(" --%s", flag->name);
+	printf("' ;;\n");
+}
+
+int cmd_completion(struct cli *cli, int argc, char **argv)
+{
+	(void)argc;
+	if (strcmp(argv[0], "bash"))
+		return cli_usage(cli, "no completion for '%.40s', only for bash", argv[0]);
+	fputs(script_head, stdout);
+	for (const struct command *command = commands; command->name; command++)
+		if (strchr(command->name, ' '))
+			print_case(command);
+	printf("\t\tesac\n\tfi\n\tif ((COMP_CWORD == 1)); then\n\t\twords='");
+	print_names();
+	printf("'\n\telif [[ -z $options$names ]]; then\n\t\tcase $command in\n");
+	for (const struct command *command = commands; command->name; command++)
+		if (!strchr(command->name, ' '))
+			print_case(command);
+	printf("\t\tesac\n\tfi\n");
+	fputs(script_tail, stdout);
+	return 0;
+}

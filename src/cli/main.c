@@ -1,0 +1,113 @@
+/* main.c - finds the command, parses its options, runs it */
+#include "base/alloc.h"
+#include "cli/cli.h"
+#include <errno.h>
+#include <signal.h>
+
+enum { EXIT_OUTPUT = 71 };
+
+static const char *nearest_command(const char *word)
+{
+	const char *best = NULL;
+
+	for (const struct command *command = commands; command->name; command++)
+		if (!strchr(command->name, ' ') && text_is_near(word, command->name) &&
+			(!best || text_distance(word, command->name) < text_distance(word, best)))
+			best = command->name;
+	return best;
+}
+
+static int unknown_command(const struct cli *cli, const char *word)
+{
+	const char *near = nearest_command(word);
+
+	if (word[0] == '-')
+		return cli_usage(cli, "unknown option '%.60s'; options come after the command", word);
+	if (near)
+		return cli_usage(cli, "unknown command '%.60s', did you mean '%s'?", word, near);
+	return cli_usage(cli, "unknown command '%.60s'", word);
+}
+
+static int check_words(const struct cli *cli)
+{
+	const struct command *command = cli->command;
+	int		      count = cli->flags.word_count;
+
+	if ((command->options & CMD_GROUP) && count)
+		return cli_usage(cli, "'box %s' has no '%.60s', only %s", command->name, cli->flags.words[0],
+			command->usage);
+	if (command->options & CMD_GROUP)
+		return cli_usage(cli, "'box %s' needs one more word: %s", command->name, command->usage);
+	if (count < command->least)
+		return cli_usage(cli, "too few words: box %s %s", command->name, command->usage);
+	if (command->most >= 0 && count > command->most)
+		return cli_usage(cli, "'%.60s' is one word too many: box %s %s", cli->flags.words[command->most],
+			command->name, command->usage);
+	return 0;
+}
+
+/* Runs the command that argv[0] (and perhaps argv[1]) name. */
+static int run(struct cli *cli, int argc, char **argv)
+{
+	struct err err = ERR_INIT;
+	int	   words = 0, wrong;
+
+	cli->command = command_find(argc, argv, &words);
+	if (!cli->command)
+		return unknown_command(cli, argv[0]);
+	if (flags_parse(cli->command->flags, common_flags,
+		    cli->command->options & CMD_STOP_AT_PROGRAM ? FLAGS_STOP : FLAGS_ANYWHERE,
+		    cli->command->stop_after, argc - words, argv + words, &cli->flags, &err) < 0)
+		return cli_usage(cli, "%s%s%s", err.message, err.hint[0] ? ", " : "", err.hint);
+	cli->json = cli_has(cli, "json");
+	cli->quiet = cli_has(cli, "quiet");
+	if (cli_has(cli, "help")) {
+		help_print(cli->command, stdout);
+		return 0;
+	}
+	wrong = check_words(cli);
+	if (wrong)
+		return wrong;
+	if (!(cli->command->options & CMD_NO_CONF)) {
+		if (conf_load(&cli->conf, &err) < 0)
+			return cli_fail(cli, &err);
+		cli->client = client_new(cli->conf.socket);
+	}
+	return cli->command->run(cli, cli->flags.word_count, cli->flags.words);
+}
+
+/* A full disk or a reader that has gone shows only when the last bytes are written. */
+static int flush_output(const struct cli *cli, int code)
+{
+	struct err err = ERR_INIT;
+
+	if (fflush(stdout) == 0 && !ferror(stdout))
+		return code;
+	if (errno == EPIPE)
+		return 128 + SIGPIPE;
+	err_sys(&err, errno, "write output");
+	cli_fail(cli, &err);
+	return code ? code : EXIT_OUTPUT;
+}
+
+int main(int argc, char **argv)
+{
+	static char *const help[] = { "help", NULL }, *const version[] = { "version", NULL };
+	struct cli	   cli = { .flags = { .dash_at = -1 } };
+	int		   code;
+
+	argc--;
+	argv++;
+	if (argc <= 0 || !strcmp(argv[0], "--help") || !strcmp(argv[0], "-h")) {
+		argc = 1;
+		argv = (char **)help;
+	} else if (!strcmp(argv[0], "--version") || !strcmp(argv[0], "-V")) {
+		argc = 1;
+		argv = (char **)version;
+	}
+	code = flush_output(&cli, run(&cli, argc, argv));
+	client_free(cli.client);
+	conf_done(&cli.conf);
+	flags_done(&cli.flags);
+	return code;
+}

@@ -1,0 +1,519 @@
+/* session.c - see session.h
+ *
+ * One poll loop over stdin, the WebSocket and signals. Signals are blocked except while we wait (in ppoll)
+ * and while we write output, so none is lost between a look and a sleep, and a reader of our output that
+ * hangs does not make us deaf.
+ *
+ *   raw terminal   every byte goes to the box, ^C and ^Z too; SIGWINCH becomes a resize; ctrl-p ctrl-q lets go
+ *   otherwise	    INT TERM HUP QUIT become signal messages; a second INT within a second ends the client;
+ *		    ^Z stops the client as any program, and the box waits for us to read on
+ *
+ * A connection that breaks (the daemon is being restarted; box and program run on) is made anew for up to
+ * ten seconds by attaching at the offset we have reached: the count of all bytes of both streams, and of
+ * those we were told are lost. Input that was on its way in that moment may be lost; output is not. */
+#include "cli/session.h"
+#include "base/alloc.h"
+#include "base/clock.h"
+#include "base/file.h"
+#include "base/text.h"
+#include "cli/cli.h"
+#include "cli/terminal.h"
+#include "cli/wsclient.h"
+#include <errno.h>
+#include <poll.h>
+#include <signal.h>
+
+enum {
+	INPUT_SIZE = 64 * 1024,
+	RECONNECT_US = 10 * 1000000,
+	RECONNECT_PAUSE_MS = 100,
+	KEY_CTRL_P = 0x10,
+	KEY_CTRL_Q = 0x11,
+	EXIT_TIMEOUT = 124,
+};
+
+enum session_end {
+	END_NOT_YET,
+	END_EXIT,     /* the program ended: exit_code */
+	END_ERROR,    /* err says why */
+	END_DETACHED, /* by the detach keys */
+	END_PIPE,     /* nobody reads our output any more */
+	END_SIGNAL,   /* we were told to go: exit_code */
+	END_LOST,     /* the connection broke; try again */
+};
+
+struct session {
+	struct cli		  *cli;
+	const struct session_spec *spec;
+	struct wsclient		  *ws;
+	char			   exec[64]; /* id; "" until we know it */
+	uint64_t		   offset;   /* of the next byte of output */
+	enum session_end	   end;
+	int			   exit_code;
+	struct err		   err;
+	bool			   raw;
+	bool			   input;    /* stdin is still to be forwarded */
+	bool			   sent_eof;
+	bool			   held_ctrl_p;
+	int64_t			   interrupted_at; /* when INT was forwarded last */
+	sigset_t		   outside; /* signal mask while waiting */
+	uint8_t			   in[INPUT_SIZE];
+};
+
+/* ---- signals --------------------------------------------------------------------------------- */
+
+static const struct {
+	int	    number;
+	const char *name; /* as the API calls it; NULL: not forwarded */
+} caught[] = {
+	{ SIGINT, "INT" }, { SIGTERM, "TERM" }, { SIGHUP, "HUP" }, { SIGQUIT, "QUIT" }, { SIGWINCH, NULL },
+	{ SIGCONT, NULL }, { SIGTSTP, NULL },
+};
+static volatile sig_atomic_t arrived[ARRAY_LEN(caught)];
+
+static void on_signal(int number)
+{
+	for (size_t i = 0; i < ARRAY_LEN(caught); i++)
+		if (caught[i].number == number)
+			arrived[i] = 1;
+}
+
+static void catch_signals(struct session *session)
+{
+	struct sigaction action = { .sa_handler = on_signal };
+	sigset_t	 ours;
+
+	sigemptyset(&ours);
+	for (size_t i = 0; i < ARRAY_LEN(caught); i++) {
+		struct sigaction old;
+
+		/* ^Z stops us as it stops any program, unless the terminal must be put right first. What
+		 * nohup and shells have set to be ignored stays ignored. */
+		if (caught[i].number == SIGTSTP && !session->raw)
+			continue;
+		sigaction(caught[i].number, NULL, &old);
+		if (old.sa_handler == SIG_IGN)
+			continue;
+		sigaction(caught[i].number, &action, NULL);
+		sigaddset(&ours, caught[i].number);
+	}
+	signal(SIGPIPE, SIG_IGN);
+	sigprocmask(SIG_BLOCK, &ours, &session->outside);
+}
+
+static void send_resize(struct session *session)
+{
+	uint16_t rows, cols;
+	char	 text[64];
+
+	if (!session->spec->tty || !terminal_size(session->raw ? STDIN_FILENO : STDOUT_FILENO, &rows, &cols))
+		return;
+	snprintf(text, sizeof text, "{\"type\":\"resize\",\"rows\":%u,\"cols\":%u}", rows, cols);
+	wsclient_send_text(session->ws, text);
+}
+
+static void send_signal(struct session *session, const char *name)
+{
+	char text[64];
+
+	snprintf(text, sizeof text, "{\"type\":\"signal\",\"signal\":\"%s\"}", name);
+	wsclient_send_text(session->ws, text);
+	if (wsclient_flush(session->ws) < 0 && !session->end)
+		session->end = END_LOST;
+}
+
+static void stop_ourselves(struct session *session)
+{
+	terminal_restore();
+	raise(SIGSTOP);
+	terminal_raw(NULL);
+	send_resize(session);
+}
+
+/* INT, TERM, HUP, QUIT. In a raw terminal they do not come from keys: someone wants this client gone. */
+static void take_ending_signal(struct session *session, int number, const char *name)
+{
+	bool	watching = !session->spec->body && (number == SIGHUP || !session->spec->input);
+	int64_t now = clock_mono_us();
+
+	if (session->raw || watching || !session->ws ||
+		(number == SIGINT && session->interrupted_at && now - session->interrupted_at < 1000000)) {
+		if (session->raw && session->spec->body && session->ws)
+			send_signal(session, "HUP");
+		session->end = END_SIGNAL;
+		session->exit_code = 128 + number;
+		return;
+	}
+	if (number == SIGINT)
+		session->interrupted_at = now;
+	send_signal(session, name);
+}
+
+static void take_signals(struct session *session)
+{
+	for (size_t i = 0; i < ARRAY_LEN(caught); i++) {
+		if (!arrived[i])
+			continue;
+		arrived[i] = 0;
+		if (caught[i].name)
+			take_ending_signal(session, caught[i].number, caught[i].name);
+		else if (caught[i].number == SIGTSTP)
+			stop_ourselves(session);
+		else if (session->ws) {
+			if (caught[i].number == SIGCONT && session->raw)
+				terminal_raw(NULL);
+			send_resize(session);
+		}
+	}
+}
+
+/* ---- output ---------------------------------------------------------------------------------- */
+
+static void write_out(struct session *session, int fd, const void *data, size_t len)
+{
+	const char *p = data;
+
+	while (len && !session->end) {
+		sigset_t before;
+		ssize_t	 put;
+		int	 why;
+
+		sigprocmask(SIG_SETMASK, &session->outside, &before);
+		put = write(fd, p, len);
+		why = errno;
+		sigprocmask(SIG_SETMASK, &before, NULL);
+		if (put >= 0) {
+			p += put;
+			len -= (size_t)put;
+		} else if (why == EINTR) {
+			take_signals(session);
+		} else if (why == EAGAIN) {
+			ppoll(&(struct pollfd){ .fd = fd, .events = POLLOUT }, 1, NULL, &session->outside);
+			take_signals(session);
+		} else if (why == EPIPE) {
+			session->end = END_PIPE;
+		} else {
+			err_sys(&session->err, why, "write output");
+			session->end = END_ERROR;
+		}
+	}
+}
+
+static void write_json(struct session *session, json_t *line)
+{
+	_cleanup_free_ char *text = json_text(line), *whole = xasprintf("%s\n", text);
+
+	json_decref(line);
+	write_out(session, STDOUT_FILENO, whole, strlen(whole));
+}
+
+static void write_json_output(struct session *session, uint8_t tag, const void *data, size_t len)
+{
+	bool		     plain = text_is_utf8(data, len);
+	_cleanup_free_ char *encoded = plain ? NULL : base64_encode(data, len);
+
+	write_json(session,
+		json_pack("{s:s, s:s, s:I, s:o}", "type", "output", "stream", tag == 2 ? "stderr" : "stdout",
+			"offset", (json_int_t)session->offset, plain ? "data" : "data_b64",
+			plain ? json_stringn(data, len) : json_string(encoded)));
+}
+
+static void on_data(uint8_t tag, const void *data, size_t len, void *arg)
+{
+	struct session *session = arg;
+
+	if (session->cli->json)
+		write_json_output(session, tag, data, len);
+	else
+		write_out(session, tag == 2 ? STDERR_FILENO : STDOUT_FILENO, data, len);
+	session->offset += len;
+}
+
+/* ---- what the daemon says --------------------------------------------------------------------- */
+
+static const char *text_of(json_t *object, const char *key)
+{
+	const char *text = json_string_value(json_object_get(object, key));
+
+	return text ? text : "";
+}
+
+static void take_start(struct session *session, json_t *message)
+{
+	const char *id = text_of(json_object_get(message, "exec"), "id");
+
+	if (strlen(id) < sizeof session->exec)
+		strcpy(session->exec, id);
+	if (session->spec->from_end && !session->offset)
+		session->offset = (uint64_t)json_integer_value(
+			json_object_get(json_object_get(message, "exec"), "newest_offset"));
+}
+
+static void take_gap(struct session *session, json_t *message)
+{
+	json_int_t lost = json_integer_value(json_object_get(message, "lost"));
+	json_int_t offset = json_integer_value(json_object_get(message, "offset"));
+
+	/* The gap names where it begins; an attach from an offset that is gone begins with one. */
+	session->offset = (uint64_t)offset + (uint64_t)lost;
+	if (!session->cli->json)
+		cli_note(session->cli, "%lld bytes of output were lost", (long long)lost);
+}
+
+static void take_exit(struct session *session, json_t *message)
+{
+	bool timeout = !strcmp(text_of(message, "reason"), "timeout");
+
+	session->exit_code = (int)json_integer_value(json_object_get(message, "exit_code")) & 0xff;
+	if (timeout) {
+		session->exit_code = EXIT_TIMEOUT;
+		cli_note(session->cli, "the program reached its time limit");
+	}
+	session->end = END_EXIT;
+}
+
+static void take_error(struct session *session, const char *text, size_t len)
+{
+	client_api_error(500, text, len, &session->err);
+	/* A daemon that is being stopped says so; its successor takes over. */
+	session->end = session->err.kind == ERR_UNAVAILABLE && session->exec[0] ? END_LOST : END_ERROR;
+}
+
+static void on_text(const char *text, size_t len, void *arg)
+{
+	struct session	      *session = arg;
+	_cleanup_json_ json_t *message = json_loadb(text, len, 0, NULL);
+	const char	      *type = text_of(message, "type");
+	bool		       again = !strcmp(type, "start") && session->exec[0];
+
+	if (session->end)
+		return;
+	if (session->cli->json && message && !again)
+		write_json(session, json_incref(message));
+	if (!strcmp(type, "start"))
+		take_start(session, message);
+	else if (!strcmp(type, "gap"))
+		take_gap(session, message);
+	else if (!strcmp(type, "exit"))
+		take_exit(session, message);
+	else if (!strcmp(type, "error"))
+		take_error(session, text, len);
+}
+
+static const struct wsclient_ops socket_ops = { .on_text = on_text, .on_data = on_data };
+
+/* ---- input ----------------------------------------------------------------------------------- */
+
+static void send_eof(struct session *session)
+{
+	wsclient_send_text(session->ws, "{\"type\":\"eof\"}");
+	session->sent_eof = true;
+}
+
+/* Finds ctrl-p ctrl-q, also across reads: a ctrl-p is held back until the next byte. */
+static void send_keys(struct session *session, const uint8_t *data, size_t len)
+{
+	uint8_t out[INPUT_SIZE + 1];
+	size_t	count = 0;
+
+	for (size_t i = 0; i < len; i++) {
+		if (session->held_ctrl_p && data[i] == KEY_CTRL_Q) {
+			session->end = END_DETACHED;
+			break;
+		}
+		if (session->held_ctrl_p)
+			out[count++] = KEY_CTRL_P;
+		session->held_ctrl_p = data[i] == KEY_CTRL_P;
+		if (!session->held_ctrl_p)
+			out[count++] = data[i];
+	}
+	if (count)
+		wsclient_send_data(session->ws, out, count);
+}
+
+static void read_input(struct session *session)
+{
+	ssize_t got = read(STDIN_FILENO, session->in, sizeof session->in);
+
+	if (got < 0 && (errno == EAGAIN || errno == EINTR))
+		return;
+	if (got > 0 && session->raw) {
+		send_keys(session, session->in, (size_t)got);
+	} else if (got > 0) {
+		wsclient_send_data(session->ws, session->in, (size_t)got);
+	} else {
+		session->input = false;
+		if (session->raw) {
+			/* The terminal is gone (closed window): as a lost line is for ssh. */
+			session->end = END_SIGNAL;
+			session->exit_code = 128 + SIGHUP;
+			if (session->spec->body)
+				send_signal(session, "HUP");
+		} else {
+			send_eof(session);
+		}
+	}
+}
+
+/* ---- the connection --------------------------------------------------------------------------- */
+
+static char *attach_path(const struct session *session, bool from_end)
+{
+	const char *box = session->spec->box, *input = session->spec->input ? "true" : "false";
+
+	/* What was started here keeps its signals even without input. */
+	if (session->spec->body)
+		input = "true";
+	if (from_end)
+		return client_path("/v1/boxes/%s/execs/%s/attach?offset=end&stdin=%s", box, session->exec, input);
+	return client_path("/v1/boxes/%s/execs/%s/attach?offset=%llu&stdin=%s", box, session->exec,
+		(unsigned long long)session->offset, input);
+}
+
+static int begin(struct session *session, struct err *err)
+{
+	const struct session_spec *spec = session->spec;
+	_cleanup_free_ char	  *path = NULL;
+
+	if (spec->body)
+		path = client_path("/v1/boxes/%s/exec", spec->box);
+	else
+		path = attach_path(session, spec->from_end);
+	if (wsclient_open(session->cli->conf.socket, path, &socket_ops, session, &session->ws, err) < 0)
+		return -1;
+	if (spec->body) {
+		_cleanup_free_ char *body = json_text(spec->body);
+
+		wsclient_send_text(session->ws, body);
+	} else {
+		send_resize(session);
+	}
+	if (spec->body && !spec->input && !spec->tty)
+		send_eof(session);
+	return 0;
+}
+
+/* The program runs on without us; find our way back to where we were. */
+static void reconnect(struct session *session)
+{
+	_cleanup_free_ char *path = attach_path(session, false);
+	int64_t		     give_up = clock_mono_us() + RECONNECT_US;
+	bool		     again_eof = session->sent_eof;
+	struct err	     err = ERR_INIT;
+
+	wsclient_free(steal_ptr(&session->ws));
+	cli_note(session->cli, "connection to the daemon lost, trying again");
+	session->end = END_NOT_YET;
+	while (!session->end) {
+		struct timespec pause = { .tv_nsec = RECONNECT_PAUSE_MS * 1000000 };
+
+		ppoll(NULL, 0, &pause, &session->outside);
+		take_signals(session);
+		if (session->end)
+			return;
+		if (wsclient_open(session->cli->conf.socket, path, &socket_ops, session, &session->ws, &err) == 0) {
+			cli_note(session->cli, "connected again");
+			send_resize(session);
+			if (again_eof)
+				send_eof(session);
+			return;
+		}
+		if (err.kind != ERR_UNAVAILABLE || clock_mono_us() > give_up) {
+			session->err = err;
+			session->end = END_ERROR;
+		}
+	}
+}
+
+static void receive(struct session *session)
+{
+	int got = wsclient_receive(session->ws, &session->err);
+
+	if (session->end || got > 0)
+		return;
+	session->end = got < 0 ? END_ERROR : END_LOST;
+}
+
+static void pump(struct session *session)
+{
+	receive(session);
+	while (!session->end) {
+		struct pollfd watch[2] = { { .fd = wsclient_get_fd(session->ws), .events = POLLIN },
+			{ .fd = -1, .events = POLLIN } };
+
+		if (wsclient_flush(session->ws) < 0)
+			watch[0].events = POLLIN; /* what it still said is read first */
+		else if (wsclient_pending(session->ws))
+			watch[0].events = POLLIN | POLLOUT;
+		else if (session->input)
+			watch[1].fd = STDIN_FILENO;
+		if (ppoll(watch, 2, NULL, &session->outside) < 0) {
+			take_signals(session);
+			continue;
+		}
+		if (watch[0].revents & (POLLIN | POLLHUP | POLLERR))
+			receive(session);
+		if (!session->end && watch[1].revents)
+			read_input(session);
+	}
+	if (session->end == END_DETACHED)
+		wsclient_flush(session->ws);
+}
+
+static int finish(struct session *session)
+{
+	const char *box = session->spec->box;
+
+	if (session->end == END_PIPE && session->spec->body)
+		send_signal(session, "HUP");
+	wsclient_free(steal_ptr(&session->ws));
+	terminal_restore();
+	switch (session->end) {
+	case END_PIPE:
+		return 128 + SIGPIPE;
+	case END_DETACHED:
+		if (session->spec->ret_detached)
+			*session->spec->ret_detached = true;
+		cli_note(session->cli, "detached; 'box attach %s %s' comes back", box, session->exec);
+		return 0;
+	case END_SIGNAL:
+		if (session->exec[0] && !session->raw)
+			cli_note(session->cli, "left it running; 'box attach %s %s' comes back", box, session->exec);
+		return session->exit_code;
+	case END_EXIT:
+		return session->exit_code;
+	default:
+		return cli_fail(session->cli, &session->err);
+	}
+}
+
+int session_run(struct cli *cli, const struct session_spec *spec)
+{
+	struct session *session = xnew(struct session);
+	struct err	err = ERR_INIT;
+	int		ret;
+
+	*session = (struct session){ .cli = cli, .spec = spec, .input = spec->input, .offset = spec->offset };
+	if (spec->exec && strlen(spec->exec) < sizeof session->exec)
+		strcpy(session->exec, spec->exec);
+	if (begin(session, &err) < 0) {
+		free(session);
+		return cli_fail(cli, &err);
+	}
+	session->raw = spec->tty && spec->input && isatty(STDIN_FILENO);
+	catch_signals(session);
+	if (session->raw && terminal_raw(&session->err) < 0)
+		session->end = END_ERROR;
+	while (!session->end) {
+		pump(session);
+		if (session->end == END_LOST && session->exec[0]) {
+			reconnect(session);
+		} else if (session->end == END_LOST) {
+			err_set(&session->err, ERR_UNAVAILABLE, "the daemon closed the connection");
+			session->end = END_ERROR;
+		}
+	}
+	ret = finish(session);
+	free(session);
+	return ret;
+}

@@ -1,0 +1,577 @@
+/* untar.c - see untar.h
+ *
+ * Bytes come in pieces of any size: the parser collects a header block, then (for pax and GNU headers) the
+ * extension's text, or passes a file's bytes on as they come, then drops what fills the last block. Folders
+ * get their final mode and time at the end, since what comes into them would change the one and may be kept
+ * out by the other. */
+#include "cli/untar.h"
+#include "base/alloc.h"
+#include "base/buf.h"
+#include "base/file.h"
+#include <assert.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <linux/openat2.h>
+#include <stdio.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+
+enum { BLOCK = 512, EXTENSION_MAX = 64 * 1024, FOLDERS_MAX = 1 << 20 };
+
+struct header {
+	char name[100], mode[8], uid[8], gid[8], size[12], mtime[12], checksum[8], type, link[100];
+	char magic[6], version[2], uname[32], gname[32], major[8], minor[8], prefix[155], rest[12];
+};
+static_assert(sizeof(struct header) == BLOCK, "a header is one block");
+
+enum state { AT_HEADER, AT_EXTENSION, AT_CONTENT, AT_FILL, AT_END };
+
+struct entry {
+	char	 type;
+	char	 name[PATH_MAX], link[PATH_MAX];
+	uint64_t size;
+	mode_t	 mode;
+	uint32_t uid, gid;
+	int64_t	 mtime;
+};
+
+struct folder {
+	char	*name;
+	mode_t	 mode;
+	uint32_t uid, gid;
+	int64_t	 mtime;
+};
+
+struct untar {
+	struct untar_spec spec;
+	enum state	  state;
+	struct buf	  block; /* of the header or extension being collected */
+	uint64_t	  left, fill;
+	unsigned	  zero_blocks;
+	char		  extension; /* 'x', 'L', 'K', 'g' */
+	struct entry	  entry;
+	char		  said_name[PATH_MAX], said_link[PATH_MAX]; /* by an extension, for the next entry */
+	int64_t		  said_size;
+	int		  fd; /* the file being written; -1: its bytes are dropped */
+	struct folder	 *folders;
+	size_t		  folder_count;
+	uint64_t	  files, skipped;
+	mode_t		  umask;
+};
+
+struct untar *untar_new(const struct untar_spec *spec)
+{
+	struct untar *untar = xnew(struct untar);
+
+	untar->spec = *spec;
+	untar->fd = -1;
+	untar->said_size = -1;
+	untar->umask = umask(0);
+	umask(untar->umask);
+	return untar;
+}
+
+void untar_free(struct untar *untar)
+{
+	if (!untar)
+		return;
+	if (untar->fd >= 0)
+		close(untar->fd);
+	for (size_t i = 0; i < untar->folder_count; i++)
+		free(untar->folders[i].name);
+	free(untar->folders);
+	buf_done(&untar->block);
+	free(untar);
+}
+
+uint64_t untar_files(const struct untar *untar)
+{
+	return untar->files;
+}
+
+uint64_t untar_skipped(const struct untar *untar)
+{
+	return untar->skipped;
+}
+
+/* ---- places ---------------------------------------------------------------------------------- */
+
+static int open_beneath(int dir, const char *path, int flags)
+{
+	struct open_how how = {
+		.flags = (uint64_t)(flags | O_CLOEXEC),
+		.resolve = RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS | RESOLVE_NO_MAGICLINKS,
+	};
+
+	return (int)syscall(SYS_openat2, dir, *path ? path : ".", &how, sizeof how);
+}
+
+static int refuse(struct err *err, int why, const char *name)
+{
+	if (why == ELOOP || why == EXDEV)
+		return err_set(err, ERR_FORBIDDEN, "'%.200s' leads through a symlink; not followed", name);
+	return err_sys(err, why, "'%.200s'", name);
+}
+
+/* The archive's name as a path below the target: without empty and "." components, its first one replaced as
+ * the spec says. "" is the target itself. */
+static int map_name(const struct untar *untar, const char *name, char *ret, struct err *err)
+{
+	const char *top = untar->spec.top;
+	size_t	    at = 0;
+	bool	    first = true;
+
+	if (*name == '/')
+		return err_set(err, ERR_INVALID, "the archive holds the absolute name '%.200s'", name);
+	ret[0] = '\0';
+	for (const char *p = name; *p; p += strspn(p, "/")) {
+		size_t	    len = strcspn(p, "/");
+		const char *part = p;
+
+		p += len;
+		if (len == 0 || (len == 1 && part[0] == '.' && !first))
+			continue;
+		if (len == 2 && part[0] == '.' && part[1] == '.')
+			return err_set(err, ERR_INVALID, "the archive holds the name '%.200s'", name);
+		if (first && top) {
+			part = top;
+			len = strlen(top);
+		} else if (len == 1 && part[0] == '.') {
+			len = 0;
+		}
+		first = false;
+		if (!len)
+			continue;
+		if (at + len + 2 > PATH_MAX)
+			return err_set(err, ERR_TOO_LARGE, "the archive holds a name over %d bytes", PATH_MAX);
+		if (at)
+			ret[at++] = '/';
+		memcpy(ret + at, part, len);
+		at += len;
+		ret[at] = '\0';
+	}
+	return 0;
+}
+
+/* An O_PATH fd of the folder that path lies in, made if missing; *ret_last is path's last component. */
+static int open_parent(const struct untar *untar, char *path, const char **ret_last, int *ret, struct err *err)
+{
+	char *slash = strrchr(path, '/');
+	int   fd;
+
+	*ret_last = slash ? slash + 1 : path;
+	if (!slash) {
+		fd = open_beneath(untar->spec.dir_fd, ".", O_PATH | O_DIRECTORY);
+	} else {
+		*slash = '\0';
+		fd = open_beneath(untar->spec.dir_fd, path, O_PATH | O_DIRECTORY);
+		if (fd < 0 && errno == ENOENT) {
+			_cleanup_close_ int above = -1;
+			const char	   *last;
+
+			if (open_parent(untar, path, &last, &above, err) < 0) {
+				*slash = '/';
+				return -1;
+			}
+			if (mkdirat(above, last, 0755) < 0 && errno != EEXIST) {
+				refuse(err, errno, path);
+				*slash = '/';
+				return -1;
+			}
+			fd = open_beneath(untar->spec.dir_fd, path, O_PATH | O_DIRECTORY);
+		}
+		*slash = '/';
+	}
+	if (fd < 0)
+		return refuse(err, errno, path);
+	*ret = fd;
+	return 0;
+}
+
+/* ---- making things --------------------------------------------------------------------------- */
+
+static mode_t final_mode(const struct untar *untar, mode_t mode)
+{
+	return untar->spec.preserve ? mode & 07777 : mode & 0777 & ~untar->umask;
+}
+
+static void remember_folder(struct untar *untar, const char *path)
+{
+	const struct entry *entry = &untar->entry;
+
+	if (untar->folder_count >= FOLDERS_MAX)
+		return;
+	if ((untar->folder_count & (untar->folder_count + 1)) == 0)
+		xgrow(untar->folders, 2 * (untar->folder_count + 1));
+	untar->folders[untar->folder_count++] =
+		(struct folder){ xstrdup(path), final_mode(untar, entry->mode), entry->uid, entry->gid, entry->mtime };
+}
+
+static int make_folder(struct untar *untar, char *path, struct err *err)
+{
+	_cleanup_close_ int parent = -1, fd = -1;
+	const char	   *last;
+
+	if (!*path)
+		return 0; /* the target itself, which is there */
+	if (open_parent(untar, path, &last, &parent, err) < 0)
+		return -1;
+	if (mkdirat(parent, last, 0700) == 0) {
+		remember_folder(untar, path);
+		return 0;
+	}
+	if (errno != EEXIST)
+		return refuse(err, errno, path);
+	fd = open_beneath(parent, last, O_PATH | O_DIRECTORY);
+	if (fd < 0 && errno == ENOTDIR)
+		return err_set(err, ERR_EXISTS, "'%.200s' is there and is no folder", path);
+	return fd < 0 ? refuse(err, errno, path) : 0;
+}
+
+static int clear_way(int parent, const char *last, const char *path, struct err *err)
+{
+	if (unlinkat(parent, last, 0) == 0 || errno == ENOENT)
+		return 0;
+	if (errno == EISDIR || errno == EPERM)
+		return err_set(err, ERR_EXISTS, "'%.200s' is there and is a folder", path);
+	return refuse(err, errno, path);
+}
+
+static int make_file(struct untar *untar, int parent, const char *last, const char *path, struct err *err)
+{
+	untar->fd = openat(parent, last, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+	return untar->fd < 0 ? refuse(err, errno, path) : 0;
+}
+
+static int make_link(struct untar *untar, int parent, const char *last, const char *path, struct err *err)
+{
+	char		    target[PATH_MAX];
+	_cleanup_close_ int from = -1;
+	const char	   *target_last;
+
+	if (map_name(untar, untar->entry.link, target, err) < 0 ||
+		open_parent(untar, target, &target_last, &from, err) < 0)
+		return -1;
+	return linkat(from, target_last, parent, last, 0) < 0 ? refuse(err, errno, path) : 0;
+}
+
+static int make_entry(struct untar *untar, struct err *err)
+{
+	const struct entry *entry = &untar->entry;
+	_cleanup_close_ int parent = -1;
+	const char	   *last;
+	char		    path[PATH_MAX];
+
+	if (map_name(untar, entry->name, path, err) < 0)
+		return -1;
+	if (entry->type == '5')
+		return make_folder(untar, path, err);
+	if (!strchr("012", entry->type) || !*path) {
+		untar->skipped++;
+		return 0;
+	}
+	untar->files++;
+	if (open_parent(untar, path, &last, &parent, err) < 0 || clear_way(parent, last, path, err) < 0)
+		return -1;
+	if (entry->type == '1')
+		return make_link(untar, parent, last, path, err);
+	if (entry->type == '2')
+		return symlinkat(entry->link, parent, last) < 0 ? refuse(err, errno, path) : 0;
+	return make_file(untar, parent, last, path, err);
+}
+
+static int end_file(struct untar *untar, struct err *err)
+{
+	const struct entry *entry = &untar->entry;
+	_cleanup_close_ int fd = steal_fd(&untar->fd);
+	struct timespec	    times[2] = { { .tv_nsec = UTIME_OMIT }, { .tv_sec = entry->mtime } };
+
+	if (fd < 0)
+		return 0;
+	/* The owner first: changing it takes set-user-id bits away. */
+	if (untar->spec.preserve && geteuid() == 0 && fchown(fd, entry->uid, entry->gid) < 0)
+		return refuse(err, errno, entry->name);
+	if (fchmod(fd, final_mode(untar, entry->mode)) < 0)
+		return refuse(err, errno, entry->name);
+	if (untar->spec.preserve)
+		futimens(fd, times);
+	return 0;
+}
+
+static void end_folders(struct untar *untar)
+{
+	/* Backwards: what lies deeper comes later, and must still be reachable. */
+	for (size_t i = untar->folder_count; i-- > 0;) {
+		const struct folder *folder = &untar->folders[i];
+		struct timespec	     times[2] = { { .tv_nsec = UTIME_OMIT }, { .tv_sec = folder->mtime } };
+		_cleanup_close_ int  fd = open_beneath(untar->spec.dir_fd, folder->name, O_RDONLY | O_DIRECTORY);
+
+		if (fd < 0)
+			continue;
+		if (untar->spec.preserve && geteuid() == 0 && fchown(fd, folder->uid, folder->gid) < 0)
+			continue;
+		fchmod(fd, folder->mode);
+		if (untar->spec.preserve)
+			futimens(fd, times);
+	}
+}
+
+/* ---- parsing --------------------------------------------------------------------------------- */
+
+/* Octal with blanks around it, or base 256 when the first bit is set. -1: malformed or out of range. */
+static int64_t get_number(const char *field, size_t size)
+{
+	const uint8_t *p = (const uint8_t *)field;
+	uint64_t       value = 0;
+	size_t	       i = 0;
+
+	if (p[0] & 0x80) {
+		value = p[0] & 0x7f;
+		for (i = 1; i < size; i++) {
+			if (value >> 55)
+				return -1;
+			value = value << 8 | p[i];
+		}
+		return (int64_t)value;
+	}
+	while (i < size && p[i] == ' ')
+		i++;
+	for (; i < size && p[i] >= '0' && p[i] <= '7'; i++)
+		value = value << 3 | (uint64_t)(p[i] - '0');
+	for (; i < size; i++)
+		if (p[i] != ' ' && p[i] != '\0')
+			return -1;
+	return (int64_t)value;
+}
+
+static int damaged(struct err *err)
+{
+	return err_set(err, ERR_PROTOCOL, "the archive from the box is damaged");
+}
+
+static int check_header(const struct header *header, struct err *err)
+{
+	const uint8_t *bytes = (const uint8_t *)header;
+	int64_t	       sum = 0;
+
+	for (size_t i = 0; i < BLOCK; i++)
+		sum += i >= offsetof(struct header, checksum) && i < offsetof(struct header, type) ? ' ' : bytes[i];
+	if (sum != get_number(header->checksum, sizeof header->checksum) || memcmp(header->magic, "ustar", 5) != 0)
+		return damaged(err);
+	return 0;
+}
+
+static void copy_field(char *out, const char *field, size_t size)
+{
+	size_t len = strnlen(field, size);
+
+	memcpy(out, field, len);
+	out[len] = '\0';
+}
+
+static int read_entry(struct untar *untar, const struct header *header, int64_t size, struct err *err)
+{
+	struct entry *entry = &untar->entry;
+	char	      name[101], prefix[156] = "";
+	int64_t	      mode = get_number(header->mode, sizeof header->mode);
+	int64_t	      uid = get_number(header->uid, sizeof header->uid), gid = get_number(header->gid, sizeof header->gid);
+	size_t	      len;
+
+	if (mode < 0 || uid < 0 || uid > UINT32_MAX || gid < 0 || gid > UINT32_MAX)
+		return damaged(err);
+	entry->type = header->type ? header->type : '0';
+	copy_field(name, header->name, sizeof header->name);
+	if (header->magic[5] == '\0') /* GNU has other things where ustar has the prefix */
+		copy_field(prefix, header->prefix, sizeof header->prefix);
+	snprintf(entry->name, sizeof entry->name, "%s%s%s", prefix, *prefix ? "/" : "", name);
+	copy_field(entry->link, header->link, sizeof header->link);
+	if (*untar->said_name)
+		strcpy(entry->name, untar->said_name);
+	if (*untar->said_link)
+		strcpy(entry->link, untar->said_link);
+	len = strlen(entry->name);
+	if (entry->type == '0' && len && entry->name[len - 1] == '/')
+		entry->type = '5';
+	if (entry->type == '7')
+		entry->type = '0';
+	entry->size = (uint64_t)(untar->said_size >= 0 ? untar->said_size : size);
+	entry->mode = (mode_t)mode & 07777;
+	entry->uid = (uint32_t)uid;
+	entry->gid = (uint32_t)gid;
+	entry->mtime = get_number(header->mtime, sizeof header->mtime);
+	untar->said_name[0] = untar->said_link[0] = '\0';
+	untar->said_size = -1;
+	return 0;
+}
+
+static void expect(struct untar *untar, enum state state, uint64_t size)
+{
+	untar->state = state;
+	untar->left = size;
+	untar->fill = (BLOCK - size % BLOCK) % BLOCK;
+	untar->block.len = untar->block.head = 0;
+}
+
+static int take_header(struct untar *untar, struct err *err)
+{
+	static const char zeros[BLOCK];
+	struct header	  header;
+	int64_t		  size;
+
+	memcpy(&header, buf_head(&untar->block), BLOCK);
+	if (!memcmp(&header, zeros, BLOCK)) {
+		expect(untar, ++untar->zero_blocks == 2 ? AT_END : AT_HEADER, 0);
+		return 0;
+	}
+	size = get_number(header.size, sizeof header.size);
+	if (untar->zero_blocks || size < 0 || check_header(&header, err) < 0)
+		return damaged(err);
+	if (header.type && strchr("xgLK", header.type)) {
+		if (size > EXTENSION_MAX)
+			return damaged(err);
+		untar->extension = header.type;
+		expect(untar, AT_EXTENSION, (uint64_t)size);
+		return 0;
+	}
+	if (read_entry(untar, &header, size, err) < 0 || make_entry(untar, err) < 0)
+		return -1;
+	/* Links and folders have no content, whatever their size says; what we skip has some to pass over. */
+	expect(untar, AT_CONTENT, strchr("12345", untar->entry.type) ? 0 : untar->entry.size);
+	return 0;
+}
+
+static int say(char *out, const char *text, size_t len, struct err *err)
+{
+	if (len >= PATH_MAX || memchr(text, '\0', len))
+		return damaged(err);
+	memcpy(out, text, len);
+	out[len] = '\0';
+	return 0;
+}
+
+static int take_record(struct untar *untar, const char *key, size_t key_len, const char *value, size_t len,
+	struct err *err)
+{
+	uint64_t size = 0;
+
+	if (key_len == 4 && !memcmp(key, "path", 4))
+		return say(untar->said_name, value, len, err);
+	if (key_len == 8 && !memcmp(key, "linkpath", 8))
+		return say(untar->said_link, value, len, err);
+	if (key_len == 4 && !memcmp(key, "size", 4)) {
+		for (size_t i = 0; i < len; i++) {
+			if (value[i] < '0' || value[i] > '9' || size > INT64_MAX / 20)
+				return damaged(err);
+			size = size * 10 + (uint64_t)(value[i] - '0');
+		}
+		untar->said_size = (int64_t)size;
+	}
+	return 0;
+}
+
+/* pax: "LEN key=value\n" again and again, LEN counting all of the record. */
+static int take_pax(struct untar *untar, const char *text, size_t size, struct err *err)
+{
+	while (size) {
+		size_t	    len = 0, digits = 0;
+		const char *key, *equals;
+
+		while (digits < size && digits < 6 && text[digits] >= '0' && text[digits] <= '9')
+			len = len * 10 + (size_t)(text[digits++] - '0');
+		if (!digits || len > size || len < digits + 4 || text[digits] != ' ' || text[len - 1] != '\n')
+			return damaged(err);
+		key = text + digits + 1;
+		equals = memchr(key, '=', len - digits - 2);
+		if (!equals || take_record(untar, key, (size_t)(equals - key), equals + 1,
+				       (size_t)(text + len - 1 - (equals + 1)), err) < 0)
+			return damaged(err);
+		text += len;
+		size -= len;
+	}
+	return 0;
+}
+
+static int take_extension(struct untar *untar, struct err *err)
+{
+	const char *text = (char *)buf_head(&untar->block);
+	size_t	    len = untar->block.len;
+	int	    result = 0;
+
+	if (untar->extension == 'x')
+		result = take_pax(untar, text, len, err);
+	else if (untar->extension == 'L' || untar->extension == 'K')
+		result = say(untar->extension == 'L' ? untar->said_name : untar->said_link, text, strnlen(text, len), err);
+	untar->block.len = untar->block.head = 0;
+	untar->state = AT_FILL;
+	return result;
+}
+
+static int take_content(struct untar *untar, const void *data, size_t len, struct err *err)
+{
+	if (untar->fd >= 0 && fd_write_all(untar->fd, data, len, err) < 0)
+		return err_wrap(err, "'%.200s'", untar->entry.name);
+	return 0;
+}
+
+int untar_feed(struct untar *untar, const void *data, size_t len, struct err *err)
+{
+	const uint8_t *p = data, *end = p + len;
+
+	/* An empty file or extension ends without a byte, so look once more after the last one. */
+	for (;;) {
+		size_t have = (size_t)(end - p), take;
+
+		switch (untar->state) {
+		case AT_HEADER:
+			take = MIN(have, BLOCK - untar->block.len);
+			buf_add(&untar->block, p, take);
+			p += take;
+			if (untar->block.len < BLOCK)
+				return 0;
+			if (take_header(untar, err) < 0)
+				return -1;
+			break;
+		case AT_EXTENSION:
+			take = (size_t)MIN((uint64_t)have, untar->left);
+			buf_add(&untar->block, p, take);
+			p += take;
+			untar->left -= take;
+			if (untar->left)
+				return 0;
+			if (take_extension(untar, err) < 0)
+				return -1;
+			break;
+		case AT_CONTENT:
+			take = (size_t)MIN((uint64_t)have, untar->left);
+			if (take && take_content(untar, p, take, err) < 0)
+				return -1;
+			p += take;
+			untar->left -= take;
+			if (untar->left)
+				return 0;
+			if (end_file(untar, err) < 0)
+				return -1;
+			untar->state = AT_FILL;
+			break;
+		case AT_FILL:
+			take = (size_t)MIN((uint64_t)have, untar->fill);
+			p += take;
+			untar->fill -= take;
+			if (untar->fill)
+				return 0;
+			untar->state = AT_HEADER;
+			break;
+		case AT_END:
+			return 0; /* tar pads its archives; what follows the end says nothing */
+		}
+	}
+}
+
+int untar_finish(struct untar *untar, struct err *err)
+{
+	end_folders(untar);
+	if (untar->state != AT_END)
+		return err_set(err, ERR_PROTOCOL, "the archive from the box ends too early");
+	return 0;
+}

@@ -1,0 +1,293 @@
+/* updown.c - up, down, serve: the daemon's life as seen from the command line
+ *
+ * `up` runs this same program as `box serve` in a session of its own, its output appended to the log, and
+ * waits until it answers. A daemon that dies meanwhile has left its reason as the last line of the log. */
+#include "base/alloc.h"
+#include "base/clock.h"
+#include "base/file.h"
+#include "cli/cli.h"
+#include "cli/progress.h"
+#include "daemon/serve.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/pidfd.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <time.h>
+
+enum {
+	UP_WAIT_US = 120 * 1000000,
+	DIED_WAIT_US = 2 * 1000000, /* another one may be starting: the loser of two `box up` waits for it */
+	POLL_MS = 10,
+	DOWN_WAIT_MS = 30 * 1000,
+	PURGE_WAIT_MS = 10 * 60 * 1000,
+};
+
+int cmd_serve(struct cli *cli, int argc, char **argv)
+{
+	struct err err = ERR_INIT;
+
+	(void)argc;
+	(void)argv;
+	if (geteuid() != 0) {
+		err_set(&err, ERR_FORBIDDEN, "the daemon must be started by root");
+		return cli_fail(cli, &err);
+	}
+	return serve_run(&cli->conf, &err) < 0 ? cli_fail(cli, &err) : 0;
+}
+
+static bool is_up(struct cli *cli)
+{
+	struct err err = ERR_INIT;
+
+	return client_get(cli->client, "/v1/health", NULL, &err) == 0;
+}
+
+/* ---- up -------------------------------------------------------------------------------------- */
+
+static int open_log(const struct conf *conf, int *ret_fd, off_t *ret_end, struct err *err)
+{
+	_cleanup_free_ char *dir = xasprintf("%s/log", conf->home), *path = xasprintf("%s/daemon.log", dir);
+	struct stat	     status;
+	int		     fd;
+
+	if (dir_make_all(dir, 0755, err) < 0)
+		return -1;
+	fd = open(path, O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC | O_NOCTTY, 0640);
+	if (fd < 0 || fstat(fd, &status) < 0) {
+		cleanup_closep(&fd);
+		return err_sys(err, errno, "open '%s'", path);
+	}
+	*ret_fd = fd;
+	*ret_end = status.st_size;
+	return 0;
+}
+
+static void become_daemon(int log_fd)
+{
+	static char *const argv[] = { "box", "serve", NULL };
+	char		   path[PATH_MAX];
+	ssize_t		   len = readlink("/proc/self/exe", path, sizeof path - 1);
+	int		   nothing = open("/dev/null", O_RDWR | O_CLOEXEC);
+
+	setsid();
+	dup2(nothing, STDIN_FILENO);
+	dup2(log_fd, STDOUT_FILENO);
+	dup2(log_fd, STDERR_FILENO);
+	/* What the caller has open (pipes of make, of tests) is not the daemon's to keep open. */
+	close_range(3, ~0U, 0);
+	if (chdir("/") == 0 && len > 0) {
+		path[len] = '\0';
+		execv(path, argv);
+	}
+	execv("/proc/self/exe", argv);
+	_exit(127);
+}
+
+/* The last line the daemon wrote, as the reason for its end. */
+static int died(int log_fd, off_t from, struct err *err)
+{
+	char	text[4096], *line = text;
+	ssize_t got;
+	off_t	end = lseek(log_fd, 0, SEEK_END);
+
+	got = pread(log_fd, text, sizeof text - 1, MAX(from, end - (off_t)sizeof text + 1));
+	while (got > 0 && text[got - 1] == '\n')
+		got--;
+	text[MAX(got, 0)] = '\0';
+	if (strrchr(text, '\n'))
+		line = strrchr(text, '\n') + 1;
+	if (!strncmp(line, "box: ", 5))
+		line += 5;
+	return err_set(err, ERR_UNAVAILABLE, "the daemon did not start: %.400s", *line ? line : "no reason given");
+}
+
+static int wait_until_up(struct cli *cli, pid_t pid, int log_fd, off_t from, struct err *err)
+{
+	int64_t		give_up = clock_mono_us() + UP_WAIT_US;
+	bool		alive = true;
+	struct progress bar;
+
+	progress_init(&bar, "starting the daemon", !cli->quiet, 500);
+	while (!is_up(cli)) {
+		if (alive && waitpid(pid, NULL, WNOHANG) == pid) {
+			alive = false;
+			give_up = clock_mono_us() + DIED_WAIT_US;
+		}
+		if (clock_mono_us() > give_up) {
+			progress_done(&bar);
+			return alive ? err_set(err, ERR_TIMEOUT, "the daemon does not answer after two minutes")
+				     : died(log_fd, from, err);
+		}
+		progress_steps(&bar, 0, 0, "...");
+		nanosleep(&(struct timespec){ .tv_nsec = POLL_MS * 1000000 }, NULL);
+	}
+	progress_done(&bar);
+	return 0;
+}
+
+static int start_daemon(struct cli *cli, struct err *err)
+{
+	_cleanup_close_ int log_fd = -1;
+	off_t		    from = 0;
+	pid_t		    pid;
+
+	if (geteuid() != 0) {
+		err_set(err, ERR_FORBIDDEN, "the daemon must be started by root");
+		return err_hint(err, "sudo box up");
+	}
+	if (open_log(&cli->conf, &log_fd, &from, err) < 0)
+		return -1;
+	fflush(NULL);
+	pid = fork();
+	if (pid < 0)
+		return err_sys(err, errno, "fork");
+	if (pid == 0)
+		become_daemon(log_fd);
+	return wait_until_up(cli, pid, log_fd, from, err);
+}
+
+static int print_up(struct cli *cli, bool already)
+{
+	_cleanup_json_ json_t *info = NULL;
+	struct err	       err = ERR_INIT;
+	json_t		      *doors;
+
+	if (client_get(cli->client, "/v1/info", &info, &err) < 0)
+		return cli_fail(cli, &err);
+	if (cli->json) {
+		json_object_set_new(info, "already_up", json_boolean(already));
+		return cli_print_json(steal_ptr(&info));
+	}
+	doors = json_object_get(info, "doors");
+	printf("the daemon is %sup\n  socket  %s\n", already ? "already " : "", cli->conf.socket);
+	if (*json_str(doors, "tcp"))
+		printf("  REST    http://%s\n", json_str(doors, "tcp"));
+	else if (cli->conf.listen_tcp && cli->conf.port)
+		printf(strchr(cli->conf.address, ':') ? "  REST    http://[%s]:%u\n" : "  REST    http://%s:%u\n",
+			cli->conf.address, cli->conf.port);
+	printf("  log     %s/log/daemon.log\n", cli->conf.home);
+	return 0;
+}
+
+int cmd_up(struct cli *cli, int argc, char **argv)
+{
+	struct err err = ERR_INIT;
+	bool	   already = client_get(cli->client, "/v1/health", NULL, &err) == 0;
+
+	(void)argc;
+	(void)argv;
+	if (!already && err.kind != ERR_UNAVAILABLE)
+		return cli_fail(cli, &err);
+	if (!already && start_daemon(cli, &err) < 0)
+		return cli_fail(cli, &err);
+	return print_up(cli, already);
+}
+
+/* ---- down ------------------------------------------------------------------------------------ */
+
+static bool exists(const char *path)
+{
+	return access(path, F_OK) == 0;
+}
+
+static bool confirm(struct cli *cli, json_t *info)
+{
+	char answer[16] = "";
+
+	if (cli_has(cli, "yes") || !isatty(STDIN_FILENO) || !isatty(STDERR_FILENO))
+		return true;
+	fprintf(stderr, "This removes %lld boxes, all images, tokens and logs in %s. Go on? [y/N] ",
+		(long long)json_num(info, "boxes"), cli->conf.home);
+	return fgets(answer, sizeof answer, stdin) && (answer[0] == 'y' || answer[0] == 'Y');
+}
+
+/* The daemon as a process, so that we can see it end; -1 where it cannot be had (another user's). */
+static int daemon_pidfd(json_t *info)
+{
+	pid_t pid = (pid_t)json_num(info, "pid");
+
+	return pid > 1 ? pidfd_open(pid, 0) : -1;
+}
+
+static int wait_until_down(struct cli *cli, int pidfd, bool purge, struct err *err)
+{
+	int64_t		give_up = clock_mono_us() + (int64_t)(purge ? PURGE_WAIT_MS : DOWN_WAIT_MS) * 1000;
+	struct pollfd	watch = { .fd = pidfd, .events = POLLIN };
+	struct progress bar;
+
+	progress_init(&bar, purge ? "removing everything" : "stopping the daemon", !cli->quiet, 500);
+	while (pidfd >= 0 ? poll(&watch, 1, 100) <= 0 : is_up(cli)) {
+		if (clock_mono_us() > give_up) {
+			progress_done(&bar);
+			return err_set(err, ERR_TIMEOUT, "the daemon still runs");
+		}
+		progress_steps(&bar, 0, 0, "...");
+		if (pidfd < 0)
+			nanosleep(&(struct timespec){ .tv_nsec = 100000000 }, NULL);
+	}
+	progress_done(&bar);
+	return 0;
+}
+
+static int print_down(struct cli *cli, json_t *info, bool purge)
+{
+	long long boxes = (long long)json_num(info, "boxes");
+
+	if (cli->json)
+		return cli_print_json(json_pack("{s:b, s:b, s:I}", "down", 1, "purged", purge, "boxes", (json_int_t)boxes));
+	if (purge)
+		printf("the daemon is down; %lld boxes, images, tokens and %s are removed\n", boxes, cli->conf.home);
+	else if (boxes)
+		printf("the daemon is down; its boxes run on\n");
+	else
+		printf("the daemon is down\n");
+	return 0;
+}
+
+static int shut_down(struct cli *cli, bool purge, struct err *err)
+{
+	_cleanup_json_ json_t *info = NULL;
+	_cleanup_close_ int    pidfd = -1;
+
+	if (client_get(cli->client, "/v1/info", &info, err) < 0)
+		return -1;
+	if (purge && !confirm(cli, info))
+		return err_set(err, ERR_CANCELLED, "nothing was removed");
+	pidfd = daemon_pidfd(info);
+	if (client_call(cli->client, "POST", "/v1/shutdown", json_pack("{s:b}", "purge", purge), NULL, err) < 0)
+		return -1;
+	if (wait_until_down(cli, pidfd, purge, err) < 0)
+		return -1;
+	if (purge && exists(cli->conf.home)) {
+		err_set(err, ERR_SYSTEM, "not everything could be removed");
+		return err_hint(err, "see %s/log/daemon.log", cli->conf.home);
+	}
+	return print_down(cli, info, purge);
+}
+
+int cmd_down(struct cli *cli, int argc, char **argv)
+{
+	bool	   purge = cli_has(cli, "purge");
+	struct err err = ERR_INIT;
+
+	(void)argc;
+	(void)argv;
+	if (client_get(cli->client, "/v1/health", NULL, &err) < 0) {
+		if (err.kind != ERR_UNAVAILABLE)
+			return cli_fail(cli, &err);
+		if (!purge || !exists(cli->conf.home)) {
+			if (cli->json)
+				return cli_print_json(json_pack("{s:b, s:b}", "down", 1, "purged", purge));
+			printf("the daemon is not running%s\n", purge ? "; there is nothing to remove" : "");
+			return 0;
+		}
+		/* Only a daemon knows its boxes, mounts and cgroups; let it have a last turn. */
+		if (start_daemon(cli, &err) < 0)
+			return cli_fail(cli, &err);
+	}
+	return shut_down(cli, purge, &err) < 0 ? cli_fail(cli, &err) : 0;
+}

@@ -1,0 +1,134 @@
+/* engine.c - the table of drivers and the one place where a missing function is answered */
+#include "engine/engine_internal.h"
+#include "base/alloc.h"
+#include <stdio.h>
+
+static const struct engine_ops *const engines[] = { &engine_ns };
+
+static const char *const profile_names[] = {
+	[PROFILE_STANDARD] = "standard",
+	[PROFILE_NESTED] = "nested",
+};
+_Static_assert(ARRAY_LEN(profile_names) == PROFILE_COUNT, "every profile has a name");
+
+const char *profile_name(enum profile profile)
+{
+	return profile_names[profile];
+}
+
+int profile_from_name(const char *name, enum profile *ret, struct err *err)
+{
+	for (unsigned i = 0; i < PROFILE_COUNT; i++)
+		if (!strcmp(profile_names[i], name)) {
+			*ret = i;
+			return 0;
+		}
+	return err_set(err, ERR_INVALID, "unknown profile '%.40s': standard or nested", name);
+}
+
+static int unsupported(const struct engine *engine, const char *what, struct err *err)
+{
+	return err_set(err, ERR_UNSUPPORTED, "driver '%s' cannot %s", engine->ops->name, what);
+}
+
+const struct engine_ops *engine_by_name(const char *name)
+{
+	for (size_t i = 0; i < ARRAY_LEN(engines); i++)
+		if (!strcmp(engines[i]->name, name))
+			return engines[i];
+	return NULL;
+}
+
+int engine_open(const struct engine_ops *ops, const struct engine_config *config,
+	struct engine **ret, struct err *err)
+{
+	if (ops->open(config, ret, err) < 0)
+		return err_wrap(err, "driver '%s'", ops->name);
+	return 0;
+}
+
+void engine_close(struct engine *engine)
+{
+	if (engine)
+		engine->ops->close(engine);
+}
+
+int engine_probe(struct engine *engine, json_t *checks, struct err *err)
+{
+	if (!engine->ops->probe)
+		return unsupported(engine, "probe the machine", err);
+	return engine->ops->probe(engine, checks, err);
+}
+
+json_t *engine_describe(struct engine *engine)
+{
+	return engine->ops->describe ? engine->ops->describe(engine) : json_object();
+}
+
+int engine_start(struct engine *engine, const struct instance_spec *spec,
+	const struct instance_ops *ops, void *arg, struct instance **ret, struct err *err)
+{
+	if (!engine->ops->start)
+		return unsupported(engine, "start boxes", err);
+	return engine->ops->start(engine, spec, ops, arg, ret, err);
+}
+
+int engine_adopt(struct engine *engine, const struct instance_spec *spec,
+	const struct instance_mark *mark, const struct instance_ops *ops, void *arg,
+	struct instance **ret, struct err *err)
+{
+	if (!engine->ops->adopt)
+		return unsupported(engine, "adopt running boxes", err);
+	return engine->ops->adopt(engine, spec, mark, ops, arg, ret, err);
+}
+
+int engine_sweep(struct engine *engine, const char *id, struct err *err)
+{
+	if (!engine->ops->sweep)
+		return unsupported(engine, "clean up", err);
+	return engine->ops->sweep(engine, id, err);
+}
+
+json_t *engine_leftovers(struct engine *engine)
+{
+	return engine->ops->leftovers ? engine->ops->leftovers(engine) : json_array();
+}
+
+const struct instance_mark *instance_get_mark(const struct instance *instance)
+{
+	return &instance->mark;
+}
+
+int instance_connect(struct instance *instance, int *ret_fd, struct err *err)
+{
+	if (!instance->engine->ops->connect)
+		return unsupported(instance->engine, "connect to box-init", err);
+	return instance->engine->ops->connect(instance, ret_fd, err);
+}
+
+int instance_kill(struct instance *instance, struct err *err)
+{
+	if (!instance->engine->ops->kill)
+		return unsupported(instance->engine, "kill a box", err);
+	return instance->engine->ops->kill(instance, err);
+}
+
+int instance_stats(struct instance *instance, struct instance_stats *ret, struct err *err)
+{
+	if (!instance->engine->ops->stats)
+		return unsupported(instance->engine, "tell figures", err);
+	return instance->engine->ops->stats(instance, ret, err);
+}
+
+int instance_set_hostname(struct instance *instance, const char *hostname, struct err *err)
+{
+	if (!instance->engine->ops->set_hostname)
+		return unsupported(instance->engine, "rename a running box", err);
+	return instance->engine->ops->set_hostname(instance, hostname, err);
+}
+
+void instance_free(struct instance *instance)
+{
+	if (instance)
+		instance->engine->ops->free(instance);
+}

@@ -1,0 +1,422 @@
+/* child.c - the box's half of a start: from clone to box-init
+ *
+ * One list of steps. Until the daemon's second message the child makes what needs no root file system
+ * (network, detached mounts, the socket), while the daemon stacks the overlay; then it puts everything
+ * together, changes its root and gives up what the profile does not grant.
+ *
+ * The child is a copy of the spawner: it allocates nothing, logs nothing, makes system calls and reports a
+ * struct err. The root it mounts on may have been prepared by the box in an earlier life: targets are
+ * opened without following links, missing directories are made, anything else is refused. */
+#include "engine/ns/ns_internal.h"
+#include "sys/beneath.h"
+#include "sys/caps.h"
+#include "sys/clone.h"
+#include "sys/mountfd.h"
+#include "sys/seccomp.h"
+#include "wire/wire.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <grp.h>
+#include <net/if.h>
+#include <linux/close_range.h>
+#include <sched.h>
+#include <stdio.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/sysmacros.h>
+#include <sys/un.h>
+
+enum {
+	FD_LISTEN = 3, /* what box-init finds its socket at */
+	FD_CONTROL = 4,
+	BACKLOG = 64,
+};
+
+enum {
+	SAFE = MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | MOUNT_ATTR_NOEXEC,
+};
+
+/* File systems a box has besides its root, in the order they are attached. */
+enum fs { FS_PROC, FS_SYS, FS_CGROUP, FS_PTS, FS_SHM, FS_MQUEUE, FS_RUN, FS_SOCKET, FS_COUNT };
+
+static const struct {
+	const char *type;
+	const char *target;
+	unsigned attr;
+	bool optional;
+	const struct mount_option *options;
+} file_systems[] = {
+	[FS_PROC] = { "proc", "proc", SAFE, false, NULL },
+	[FS_SYS] = { "sysfs", "sys", SAFE | MOUNT_ATTR_RDONLY, false, NULL },
+	[FS_CGROUP] = { "cgroup2", "sys/fs/cgroup", SAFE, true, NULL },
+	[FS_PTS] = { "devpts", "dev/pts", MOUNT_ATTR_NOSUID | MOUNT_ATTR_NOEXEC, false,
+		(const struct mount_option[]){ { "newinstance", NULL }, { "ptmxmode", "0666" },
+			{ "mode", "0620" }, { "gid", "5" }, { NULL, NULL } } },
+	[FS_SHM] = { "tmpfs", "dev/shm", MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV, false,
+		(const struct mount_option[]){
+			{ "mode", "1777" }, { "size", "50%" }, { NULL, NULL } } },
+	[FS_MQUEUE] = { "mqueue", "dev/mqueue", SAFE, true, NULL },
+	[FS_RUN] = { "tmpfs", "run", MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV, false,
+		(const struct mount_option[]){
+			{ "mode", "0755" }, { "size", "20%" }, { NULL, NULL } } },
+	[FS_SOCKET] = { "tmpfs", "run/boxyard", SAFE, false,
+		(const struct mount_option[]){ { "mode", "0755" }, { "size", "64k" },
+			{ "nr_inodes", "8" }, { NULL, NULL } } },
+};
+_Static_assert(ARRAY_LEN(file_systems) == FS_COUNT, "every file system has a row");
+_Static_assert(sizeof WIRE_SOCKET_DIR == sizeof "/run/boxyard", "FS_SOCKET is WIRE_SOCKET_DIR");
+
+struct child {
+	const struct ns_engine *engine;
+	struct ns_plan *plan;
+	int mounts[FS_COUNT]; /* detached at first; -1: none */
+	int listener;
+	int gifts[NS_FD_COUNT]; /* from the daemon; -1: none */
+	int root;
+};
+
+/* ---- before the root is there ---------------------------------------------------------------------- */
+
+static int enter_cgroups(struct child *child, struct err *err)
+{
+	return cgroup_join_enter(&child->plan->join, err);
+}
+
+static int make_namespaces(struct child *child, struct err *err)
+{
+	(void)child;
+	if (unshare(NS_UNSHARE_FLAGS) < 0)
+		return err_sys(err, errno, "unshare");
+	return 0;
+}
+
+static int receive(struct child *child, enum ns_word want, struct err *err)
+{
+	char word = 0;
+	struct iovec part = { &word, 1 };
+	union {
+		char bytes[CMSG_SPACE(sizeof(int) * NS_FD_COUNT)];
+		struct cmsghdr align;
+	} space;
+	struct msghdr message = { .msg_iov = &part,
+		.msg_iovlen = 1,
+		.msg_control = &space,
+		.msg_controllen = sizeof space };
+	struct cmsghdr *header;
+	ssize_t got;
+
+	do
+		got = recvmsg(child->plan->control, &message, MSG_CMSG_CLOEXEC);
+	while (got < 0 && errno == EINTR);
+	if (got < 0)
+		return err_sys(err, errno, "hear from the daemon");
+	if (got != 1 || word != (char)want)
+		return err_set(err, ERR_CANCELLED, "the daemon gave up");
+	header = CMSG_FIRSTHDR(&message);
+	if (header && header->cmsg_type == SCM_RIGHTS)
+		memcpy(child->gifts, CMSG_DATA(header),
+			MIN(header->cmsg_len - CMSG_LEN(0), sizeof child->gifts));
+	return 0;
+}
+
+static int become_root(struct child *child, struct err *err)
+{
+	const char *hostname = child->plan->hostname;
+
+	if (receive(child, NS_WORD_MAPPED, err) < 0)
+		return -1;
+	if (setresgid(0, 0, 0) < 0 || setresuid(0, 0, 0) < 0 || setgroups(0, NULL) < 0)
+		return err_sys(err, errno, "become root of the box");
+	umask(022);
+	setsid();
+	if (sethostname(hostname, strlen(hostname)) < 0)
+		return err_sys(err, errno, "sethostname");
+	/* Only now: the group the child stands in becomes the root of what the box sees. */
+	if (unshare(CLONE_NEWCGROUP) < 0)
+		return err_sys(err, errno, "unshare the cgroup namespace");
+	return 0;
+}
+
+static bool wanted(const struct child *child, enum fs fs)
+{
+	return fs != FS_CGROUP || child->plan->cgroup_view != CGROUP_VIEW_NONE;
+}
+
+static int make_mounts(struct child *child, struct err *err)
+{
+	for (unsigned i = 0; i < FS_COUNT; i++) {
+		unsigned attr = file_systems[i].attr;
+
+		if (!wanted(child, i))
+			continue;
+		if (i == FS_CGROUP && child->plan->cgroup_view == CGROUP_VIEW_READ_ONLY)
+			attr |= MOUNT_ATTR_RDONLY;
+		if (mount_new(file_systems[i].type, file_systems[i].options, attr,
+			    &child->mounts[i], err) < 0 &&
+			!file_systems[i].optional)
+			return -1;
+	}
+	if (mkdirat(child->mounts[FS_RUN], "boxyard", 0755) < 0)
+		return err_sys(err, errno, "make '" WIRE_SOCKET_DIR "'");
+	return 0;
+}
+
+/* On a read-only mount of its own, so that the box cannot remove what the daemon connects to. */
+static int make_socket(struct child *child, struct err *err)
+{
+	struct sockaddr_un address = { .sun_family = AF_UNIX };
+	const char *name = WIRE_SOCKET_PATH + sizeof WIRE_SOCKET_DIR;
+	int mount = child->mounts[FS_SOCKET];
+
+	child->listener = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	if (child->listener < 0)
+		return err_sys(err, errno, "socket");
+	snprintf(address.sun_path, sizeof address.sun_path, "%s", name);
+	if (fchdir(mount) < 0)
+		return err_sys(err, errno, "enter '" WIRE_SOCKET_DIR "'");
+	if (bind(child->listener, (struct sockaddr *)&address, sizeof address) < 0)
+		return err_sys(err, errno, "bind '" WIRE_SOCKET_PATH "'");
+	if (fchmodat(mount, name, 0600, 0) < 0)
+		return err_sys(err, errno, "chmod '" WIRE_SOCKET_PATH "'");
+	if (listen(child->listener, BACKLOG) < 0)
+		return err_sys(err, errno, "listen on '" WIRE_SOCKET_PATH "'");
+	return mount_set(mount, MOUNT_ATTR_RDONLY, err);
+}
+
+/* The kernel gives a loopback that comes up 127.0.0.1 and ::1 by itself. */
+static int bring_loopback_up(struct child *child, struct err *err)
+{
+	struct ifreq request = { .ifr_name = "lo",
+		.ifr_flags = IFF_UP | IFF_RUNNING | IFF_LOOPBACK };
+	int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+
+	(void)child;
+	if (fd < 0 || ioctl(fd, SIOCSIFFLAGS, &request) < 0)
+		return err_sys(err, errno, "bring lo up");
+	close(fd);
+	return 0;
+}
+
+/* A user namespace needs no capability: the filter refuses the calls, this refuses what the filter
+ * would miss. It counts for the box's own user namespace alone. */
+static int forbid_user_namespaces(struct child *child, struct err *err)
+{
+	int fd;
+
+	if (child->plan->profile != PROFILE_STANDARD)
+		return 0;
+	fd = openat(child->mounts[FS_PROC], "sys/user/max_user_namespaces", O_WRONLY | O_CLOEXEC);
+	if (fd < 0 || write(fd, "0", 1) < 0)
+		return err_sys(err, errno, "set user.max_user_namespaces");
+	close(fd);
+	return 0;
+}
+
+/* ---- putting it together ------------------------------------------------------------------------------ */
+
+static int attach_at(struct child *child, int mount, const char *path, struct err *err)
+{
+	int target = -1;
+
+	if (beneath_make_dir(child->root, path, 0755, &target, err) < 0)
+		return -1;
+	if (mount_attach(mount, target, err) < 0) {
+		close(target);
+		return err_wrap(err, "mount on '/%s'", path);
+	}
+	close(target);
+	return 0;
+}
+
+/* On top of the daemon's root: a place that is always there. */
+static int attach_root(struct child *child, struct err *err)
+{
+	int top;
+
+	if (receive(child, NS_WORD_ROOT, err) < 0)
+		return -1;
+	if (mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) < 0)
+		return err_sys(err, errno, "make mounts private");
+	child->root = child->gifts[NS_FD_ROOT];
+	top = open("/", O_PATH | O_DIRECTORY | O_CLOEXEC);
+	if (top < 0)
+		return err_sys(err, errno, "open '/'");
+	return mount_attach(child->root, top, err);
+}
+
+static int attach_mounts(struct child *child, struct err *err)
+{
+	for (unsigned i = 0; i < FS_COUNT; i++) {
+		if (child->mounts[i] < 0)
+			continue;
+		if (attach_at(child, child->mounts[i], file_systems[i].target, err) < 0 &&
+			!file_systems[i].optional)
+			return -1;
+	}
+	if (attach_at(child, child->gifts[NS_FD_BIN], GUEST_MOUNT, err) < 0)
+		return -1;
+	/* Containers in the box cannot stack their overlay on ours; these are plain directories. */
+	if (child->gifts[NS_FD_CONTAINERS] >= 0)
+		attach_at(child, child->gifts[NS_FD_CONTAINERS], "var/lib/containers", NULL);
+	if (child->gifts[NS_FD_DOCKER] >= 0)
+		attach_at(child, child->gifts[NS_FD_DOCKER], "var/lib/docker", NULL);
+	return 0;
+}
+
+static int open_null(struct child *child, int *ret, struct err *err)
+{
+	struct stat st;
+
+	if (beneath_open(child->root, "dev/null", O_PATH, ret, err) < 0)
+		return -1;
+	if (fstat(*ret, &st) < 0 || !S_ISCHR(st.st_mode) || st.st_rdev != makedev(1, 3)) {
+		close(*ret);
+		return err_set(err, ERR_INVALID, "'/dev/null' in the box is not the null device");
+	}
+	return 0;
+}
+
+static int cover(struct child *child, int source, const char *path, struct err *err)
+{
+	int target = -1, copy = -1, status = -1;
+
+	if (beneath_open(child->root, path, O_PATH, &target, err) < 0)
+		return -1;
+	if (mount_clone(source, "", &copy, err) == 0)
+		status = mount_attach(copy, target, err);
+	close(copy);
+	close(target);
+	return status < 0 ? err_wrap(err, "hide '/%s'", path) : 0;
+}
+
+static int make_sysctls_read_only(struct child *child, struct err *err)
+{
+	int copy = -1, target = -1;
+
+	if (mount_clone(child->root, "proc/sys", &copy, err) < 0 ||
+		mount_set(copy, MOUNT_ATTR_RDONLY, err) < 0)
+		return err_wrap(err, "'/proc/sys'");
+	if (beneath_open(child->root, "proc/sys", O_PATH | O_DIRECTORY, &target, err) < 0)
+		return -1;
+	return mount_attach(copy, target, err);
+}
+
+/* Not in nested: where /proc is covered in places, the kernel refuses a fresh one further inside. */
+static int hide_paths(struct child *child, struct err *err)
+{
+	int null = -1, empty = -1;
+
+	if (child->plan->profile != PROFILE_STANDARD)
+		return 0;
+	if (open_null(child, &null, err) < 0)
+		return -1;
+	if (beneath_open(child->root, GUEST_EMPTY, O_PATH | O_DIRECTORY, &empty, err) < 0)
+		return -1;
+	for (unsigned i = 0; hidden_paths[i].path; i++) {
+		if (!(child->engine->hidden >> i & 1))
+			continue;
+		if (cover(child, hidden_paths[i].is_dir ? empty : null, hidden_paths[i].path, err) <
+			0)
+			return -1;
+	}
+	return make_sysctls_read_only(child, err);
+}
+
+/* pivot_root puts the old root on top of the new one, where it is taken off. */
+static int change_root(struct child *child, struct err *err)
+{
+	if (fchdir(child->root) < 0)
+		return err_sys(err, errno, "enter the new root");
+	if (syscall(SYS_pivot_root, ".", ".") < 0)
+		return err_sys(err, errno, "pivot_root");
+	if (umount2(".", MNT_DETACH) < 0)
+		return err_sys(err, errno, "let go of the old root");
+	if (chdir("/") < 0)
+		return err_sys(err, errno, "enter '/'");
+	return 0;
+}
+
+/* ---- giving things up ------------------------------------------------------------------------------------ */
+
+static int arrange_fds(struct child *child, struct err *err)
+{
+	int null = -1, fd;
+
+	if (open_null(child, &null, err) < 0)
+		return -1;
+	fd = open("/dev/null", O_RDWR | O_NOCTTY | O_CLOEXEC);
+	if (fd < 0)
+		return err_sys(err, errno, "open '/dev/null'");
+	for (int i = 0; i < 3; i++)
+		if (dup2(fd, i) < 0)
+			return err_sys(err, errno, "dup2");
+	/* Out of the way first: any of these may sit at 3 or 4 itself. */
+	fd = fcntl(child->listener, F_DUPFD_CLOEXEC, 16);
+	null = fcntl(child->plan->control, F_DUPFD_CLOEXEC, 16);
+	if (fd < 0 || null < 0 || dup2(fd, FD_LISTEN) < 0 || dup3(null, FD_CONTROL, O_CLOEXEC) < 0)
+		return err_sys(err, errno, "arrange file descriptors");
+	child->plan->control = FD_CONTROL;
+	if (close_range(FD_CONTROL + 1, ~0u, 0) < 0)
+		return err_sys(err, errno, "close_range");
+	return 0;
+}
+
+static int drop_privileges(struct child *child, struct err *err)
+{
+	enum profile profile = child->plan->profile;
+	uint64_t keep = profile_capabilities(profile);
+
+	if (setrlimit(RLIMIT_NOFILE, &child->engine->nofile) < 0)
+		return err_sys(err, errno, "set RLIMIT_NOFILE");
+	if (caps_bound(keep, err) < 0)
+		return -1;
+	/* Without no_new_privs, which would break sudo, a filter needs CAP_SYS_ADMIN: before it goes. */
+	if (seccomp_program_install(child->engine->filters[profile], err) < 0)
+		return -1;
+	return caps_keep(keep, err);
+}
+
+static int run_init(struct child *child, struct err *err)
+{
+	char *const argv[] = { "box-init", NULL };
+	char *const envp[] = { "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+		NULL };
+
+	(void)child;
+	clone_reset_signals();
+	execve(GUEST_INIT, argv, envp);
+	return err_sys(err, errno, "execute '" GUEST_INIT "'");
+}
+
+static int (*const steps[])(struct child *child, struct err *err) = {
+	enter_cgroups,
+	make_namespaces,
+	become_root,
+	make_mounts,
+	make_socket,
+	bring_loopback_up,
+	forbid_user_namespaces,
+	attach_root,
+	attach_mounts,
+	hide_paths,
+	change_root,
+	arrange_fds,
+	drop_privileges,
+	run_init,
+};
+
+_Noreturn void ns_child(const struct ns_engine *engine, struct ns_plan *plan)
+{
+	struct child child = { .engine = engine, .plan = plan, .listener = -1, .root = -1 };
+	struct err err = ERR_INIT;
+
+	memset(child.mounts, 0xff, sizeof child.mounts);
+	memset(child.gifts, 0xff, sizeof child.gifts);
+	for (size_t i = 0; i < ARRAY_LEN(steps); i++)
+		if (steps[i](&child, &err) < 0)
+			break;
+	send(plan->control, &err, sizeof err, MSG_NOSIGNAL);
+	_exit(1);
+}

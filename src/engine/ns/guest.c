@@ -1,0 +1,258 @@
+/* guest.c - the files every box gets from us
+ *
+ * BOX_HOME/guest/HASH/layer is a read-only layer above every image: device nodes (nobody in a box can
+ * make them) and mount points. BOX_HOME/guest/HASH/bin holds box-init and becomes /.boxyard in the box, a
+ * mount of its own that `rm -rf /` inside cannot empty. HASH covers the bytes of box-init: a new version
+ * gets a new directory, and boxes that run keep theirs. Made under a temporary name and renamed. */
+#include "engine/ns/ns_internal.h"
+#include "base/file.h"
+#include "base/text.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <sys/stat.h>
+#include <sys/sysmacros.h>
+#include <sys/xattr.h>
+
+/* Part of the hash: to be raised when the tables below change. */
+#define GUEST_VERSION "1"
+
+enum { INIT_MAX = 64 * 1024 * 1024 };
+
+/* box-init as the build embeds it; absent in a program that was linked without it. */
+extern const unsigned char guest_init_start[] __attribute__((weak));
+extern const unsigned char guest_init_end[] __attribute__((weak));
+
+static const struct {
+	const char *path;
+	mode_t mode;
+} dirs[] = {
+	{ "proc", 0755 },
+	{ "sys", 0755 },
+	{ "dev", 0755 },
+	{ "dev/pts", 0755 },
+	{ "dev/shm", 01777 },
+	{ "dev/mqueue", 01777 },
+	{ "run", 0755 },
+	{ "tmp", 01777 },
+	{ "root", 0700 },
+	{ "workspace", 0755 },
+	{ GUEST_MOUNT, 0755 },
+};
+
+static const struct {
+	const char *name; /* in dev/ */
+	unsigned minor_number;
+	unsigned major_number;
+} nodes[] = {
+	{ "null", 3, 1 },
+	{ "zero", 5, 1 },
+	{ "full", 7, 1 },
+	{ "random", 8, 1 },
+	{ "urandom", 9, 1 },
+	{ "tty", 0, 5 },
+};
+
+static const struct {
+	const char *name; /* in dev/ */
+	const char *target;
+} links[] = {
+	{ "ptmx", "pts/ptmx" },
+	{ "fd", "/proc/self/fd" },
+	{ "stdin", "/proc/self/fd/0" },
+	{ "stdout", "/proc/self/fd/1" },
+	{ "stderr", "/proc/self/fd/2" },
+};
+
+struct init_bytes {
+	const void *data;
+	size_t len;
+	char *owned;
+};
+
+static int find_init(struct init_bytes *ret, struct err *err)
+{
+	const char *path = getenv("BOX_INIT");
+
+	*ret = (struct init_bytes){ 0 };
+	if (path) {
+		if (file_read(AT_FDCWD, path, INIT_MAX, &ret->owned, &ret->len, err) < 0)
+			return err_wrap(err, "BOX_INIT");
+		ret->data = ret->owned;
+		return 0;
+	}
+	if (!guest_init_start) {
+		err_set(err, ERR_UNSUPPORTED, "this program was built without box-init");
+		return err_hint(err, "set BOX_INIT to a box-init program");
+	}
+	ret->data = guest_init_start;
+	ret->len = (size_t)(guest_init_end - guest_init_start);
+	return 0;
+}
+
+/* FNV-1a: told apart are versions of our own file, not an attacker's. */
+static uint64_t hash_more(uint64_t hash, const void *data, size_t len)
+{
+	const uint8_t *bytes = data;
+
+	for (size_t i = 0; i < len; i++)
+		hash = (hash ^ bytes[i]) * UINT64_C(0x100000001b3);
+	return hash;
+}
+
+static int make_dir(int parent, const char *path, mode_t mode, struct err *err)
+{
+	if (mkdirat(parent, path, 0700) < 0 || fchmodat(parent, path, mode, 0) < 0)
+		return err_sys(err, errno, "make '%s'", path);
+	return 0;
+}
+
+static int make_layer(int layer, struct err *err)
+{
+	char path[64];
+
+	for (size_t i = 0; i < ARRAY_LEN(dirs); i++)
+		if (make_dir(layer, dirs[i].path, dirs[i].mode, err) < 0)
+			return -1;
+	for (size_t i = 0; i < ARRAY_LEN(nodes); i++) {
+		snprintf(path, sizeof path, "dev/%s", nodes[i].name);
+		if (mknodat(layer, path, S_IFCHR | 0600,
+			    makedev(nodes[i].major_number, nodes[i].minor_number)) < 0 ||
+			fchmodat(layer, path, 0666, 0) < 0)
+			return err_sys(err, errno, "make '%s'", path);
+	}
+	for (size_t i = 0; i < ARRAY_LEN(links); i++) {
+		snprintf(path, sizeof path, "dev/%s", links[i].name);
+		if (symlinkat(links[i].target, layer, path) < 0)
+			return err_sys(err, errno, "make '%s'", path);
+	}
+	return 0;
+}
+
+static int make_guest(int dir, const struct init_bytes *init, struct err *err)
+{
+	_cleanup_close_ int layer = -1, bin = -1;
+
+	if (make_dir(dir, "layer", 0755, err) < 0 || make_dir(dir, "bin", 0755, err) < 0)
+		return -1;
+	layer = openat(dir, "layer", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	bin = openat(dir, "bin", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	if (layer < 0 || bin < 0)
+		return err_sys(err, errno, "open the guest layer");
+	if (make_dir(bin, "empty", 0555, err) < 0)
+		return -1;
+	if (file_write_atomic(bin, "box-init", init->data, init->len, 0755, err) < 0)
+		return -1;
+	if (fchmodat(bin, "box-init", 0755, 0) < 0)
+		return err_sys(err, errno, "chmod box-init");
+	return make_layer(layer, err);
+}
+
+static int make_named(int parent, const char *name, const struct init_bytes *init, struct err *err)
+{
+	char tmp[32] = ".tmp-";
+	_cleanup_close_ int dir = -1;
+	int status;
+
+	random_id(tmp + 5, 12);
+	if (make_dir(parent, tmp, 0755, err) < 0)
+		return -1;
+	dir = openat(parent, tmp, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	if (dir < 0)
+		return err_sys(err, errno, "open '%s'", tmp);
+	status = make_guest(dir, init, err);
+	/* Somebody else may have been faster: theirs is the same. */
+	if (status == 0 && renameat(parent, tmp, parent, name) < 0 && errno != EEXIST &&
+		errno != ENOTEMPTY)
+		status = err_sys(err, errno, "rename '%s' to '%s'", tmp, name);
+	tree_remove(parent, tmp, NULL);
+	return status;
+}
+
+static int open_part(int parent, const char *name, const char *part, int *ret, struct err *err)
+{
+	char path[64];
+
+	snprintf(path, sizeof path, "%s/%s", name, part);
+	*ret = openat(parent, path, O_PATH | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
+	if (*ret < 0)
+		return err_sys(err, errno, "open '%s'", path);
+	return 0;
+}
+
+static int open_or_make(
+	int parent, const struct init_bytes *init, struct guest *ret, struct err *err)
+{
+	uint64_t hash =
+		hash_more(UINT64_C(0xcbf29ce484222325), GUEST_VERSION, strlen(GUEST_VERSION));
+	char name[32];
+
+	hash = hash_more(hash, init->data, init->len);
+	snprintf(name, sizeof name, "%016llx", (unsigned long long)hash);
+	if (faccessat(parent, name, F_OK, 0) < 0 && make_named(parent, name, init, err) < 0)
+		return err_wrap(err, "make the guest layer");
+	if (open_part(parent, name, "layer", &ret->layer, err) < 0)
+		return -1;
+	if (open_part(parent, name, "bin", &ret->bin, err) < 0) {
+		guest_close(ret);
+		return -1;
+	}
+	return 0;
+}
+
+int guest_open(const char *home, struct guest *ret, struct err *err)
+{
+	_cleanup_free_ char *path = xasprintf("%s/guest", home);
+	_cleanup_close_ int parent = -1;
+	struct init_bytes init;
+	int status;
+
+	if (dir_make_all(path, 0700, err) < 0)
+		return -1;
+	parent = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	if (parent < 0)
+		return err_sys(err, errno, "open '%s'", path);
+	if (find_init(&init, err) < 0)
+		return -1;
+	status = open_or_make(parent, &init, ret, err);
+	free(init.owned);
+	return status;
+}
+
+void guest_close(struct guest *guest)
+{
+	if (guest->layer >= 0)
+		close(guest->layer);
+	if (guest->bin >= 0)
+		close(guest->bin);
+	guest->layer = guest->bin = -1;
+}
+
+/* In the box's layer a removed file is a device 0:0 and a replaced directory is marked opaque. What
+ * stands there under one of our names is taken away, so that ours shows again. */
+int guest_heal(int upper, struct err *err)
+{
+	_cleanup_close_ int dev = -1;
+	struct stat st;
+
+	if (fstatat(upper, "dev", &st, AT_SYMLINK_NOFOLLOW) < 0)
+		return errno == ENOENT ? 0 : err_sys(err, errno, "look at /dev of the box");
+	if (!S_ISDIR(st.st_mode)) {
+		if (unlinkat(upper, "dev", 0) < 0)
+			return err_sys(err, errno, "restore /dev of the box");
+		return 0;
+	}
+	dev = openat(upper, "dev", O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	if (dev < 0)
+		return err_sys(err, errno, "open /dev of the box");
+	if (fremovexattr(dev, "trusted.overlay.opaque") < 0 && errno != ENODATA)
+		return err_sys(err, errno, "restore /dev of the box");
+	for (size_t i = 0; i < ARRAY_LEN(nodes) + ARRAY_LEN(links); i++) {
+		bool is_node = i < ARRAY_LEN(nodes);
+		const char *name = is_node ? nodes[i].name : links[i - ARRAY_LEN(nodes)].name;
+
+		if (unlinkat(dev, name, 0) < 0 && errno != ENOENT && errno != EISDIR)
+			return err_sys(err, errno, "restore /dev/%s of the box", name);
+	}
+	return 0;
+}

@@ -1,0 +1,155 @@
+/* ns.c - the namespaces driver: open, close, leftovers, and its table */
+#include "engine/ns/ns_internal.h"
+#include "base/clock.h"
+#include "base/log.h"
+#include "loop/loop.h"
+#include "sys/procstat.h"
+#include "sys/seccomp.h"
+#include <errno.h>
+#include <stdio.h>
+#include <sys/inotify.h>
+
+/* Each running box takes a few file descriptors of the daemon's. */
+static void raise_nofile(struct ns_engine *engine)
+{
+	struct rlimit more;
+
+	if (getrlimit(RLIMIT_NOFILE, &engine->nofile) < 0)
+		return;
+	more = engine->nofile;
+	more.rlim_cur = more.rlim_max;
+	if (setrlimit(RLIMIT_NOFILE, &more) < 0)
+		log_warn("cannot raise RLIMIT_NOFILE", kv_int("limit", engine->nofile.rlim_cur));
+}
+
+static void find_hidden(struct ns_engine *engine)
+{
+	for (unsigned i = 0; hidden_paths[i].path; i++) {
+		_cleanup_free_ char *path = xasprintf("/%s", hidden_paths[i].path);
+
+		if (access(path, F_OK) == 0)
+			engine->hidden |= UINT64_C(1) << i;
+	}
+}
+
+static void ns_close(struct engine *base)
+{
+	struct ns_engine *engine = ns_engine_of(base);
+
+	while (engine->first)
+		ns_free(&engine->first->base);
+	spawner_close(&engine->spawner);
+	loop_fd_free(engine->inotify_watch);
+	if (engine->inotify >= 0)
+		close(engine->inotify);
+	for (unsigned i = 0; i < PROFILE_COUNT; i++)
+		seccomp_program_free(engine->filters[i]);
+	guest_close(&engine->guest);
+	cgroup_tree_close(engine->cgroups);
+	free(engine->home);
+	free(engine);
+}
+DEFINE_CLEANUP(ns_close, struct engine)
+
+static int open_events(struct ns_engine *engine, struct err *err)
+{
+	engine->inotify = inotify_init1(IN_CLOEXEC | IN_NONBLOCK);
+	if (engine->inotify < 0)
+		return err_sys(err, errno, "inotify");
+	engine->inotify_watch =
+		loop_fd_new(engine->loop, engine->inotify, LOOP_READ, ns_inotify_ready, engine);
+	return 0;
+}
+
+static int ns_open(const struct engine_config *config, struct engine **ret, struct err *err)
+{
+	struct ns_engine *engine = xnew(struct ns_engine);
+	_cleanup_(ns_closep) struct engine *base = &engine->base;
+
+	engine->base.ops = &engine_ns;
+	engine->loop = config->loop;
+	engine->home = xstrdup(config->home);
+	engine->inotify = engine->guest.layer = engine->guest.bin = -1;
+	engine->spawner.socket = engine->spawner.pidfd = -1;
+	if (procstat_boot_id(engine->boot, err) < 0 || open_events(engine, err) < 0)
+		return -1;
+	if (cgroup_tree_open(config->name, &engine->cgroups, err) < 0)
+		return -1;
+	if (guest_open(config->home, &engine->guest, err) < 0)
+		return -1;
+	for (unsigned i = 0; i < PROFILE_COUNT; i++)
+		if (profile_filter_new(i, &engine->filters[i], err) < 0)
+			return -1;
+	find_hidden(engine);
+	raise_nofile(engine);
+	if (spawner_open(engine, err) < 0)
+		return -1;
+	*ret = steal_ptr(&base);
+	return 0;
+}
+
+static json_t *ns_describe(struct engine *base)
+{
+	static const char *const kinds[] = { "user", "pid", "mount", "net", "ipc", "uts", "cgroup",
+		"time" };
+	static const enum cgroup_controller limits[] = { CGROUP_CPU, CGROUP_MEMORY, CGROUP_PIDS };
+	struct ns_engine *engine = ns_engine_of(base);
+	json_t *limited = json_array(), *namespaces = json_array(), *profiles = json_array();
+
+	for (size_t i = 0; i < ARRAY_LEN(limits); i++)
+		if (cgroup_tree_has(engine->cgroups, limits[i]))
+			json_array_append_new(
+				limited, json_string(cgroup_controller_name(limits[i])));
+	for (size_t i = 0; i < ARRAY_LEN(kinds); i++)
+		json_array_append_new(namespaces, json_string(kinds[i]));
+	for (unsigned i = 0; i < PROFILE_COUNT; i++)
+		json_array_append_new(profiles, json_string(profile_name(i)));
+	return json_pack("{s:s, s:o, s:o, s:o}", "cgroup", cgroup_tree_layout(engine->cgroups),
+		"cgroup_limits", limited, "namespaces", namespaces, "profiles", profiles);
+}
+
+static int ns_sweep(struct engine *base, const char *id, struct err *err)
+{
+	struct cgroup_tree *tree = ns_engine_of(base)->cgroups;
+	int64_t deadline = clock_mono_us() + NS_SWEEP_MS * 1000;
+
+	if (cgroup_kill(tree, id, err) < 0)
+		return -1;
+	while (cgroup_remove(tree, id, err) < 0) {
+		if (clock_mono_us() > deadline)
+			return err_wrap(err, "sweep box '%s'", id);
+		usleep(2000);
+		cgroup_kill(tree, id, NULL);
+	}
+	return 0;
+}
+
+static void add_leftover(const char *id, void *arg)
+{
+	json_array_append_new(arg, json_string(id));
+}
+
+static json_t *ns_leftovers(struct engine *base)
+{
+	json_t *ids = json_array();
+
+	cgroup_tree_each(ns_engine_of(base)->cgroups, add_leftover, ids);
+	return ids;
+}
+
+const struct engine_ops engine_ns = {
+	.name = "ns",
+	.open = ns_open,
+	.close = ns_close,
+	.probe = ns_probe,
+	.describe = ns_describe,
+	.start = ns_start,
+	.adopt = ns_adopt,
+	.sweep = ns_sweep,
+	.leftovers = ns_leftovers,
+	.connect = ns_connect,
+	.kill = ns_kill,
+	.stats = ns_stats,
+	.set_hostname = ns_set_hostname,
+	.free = ns_free,
+};

@@ -1,0 +1,185 @@
+/* ns_internal.h - the namespaces driver: what its files share
+ *
+ *   ns.c       opens the driver, finds and sweeps leftovers
+ *   start.c    the daemon's half of a start: cgroups, clone, id maps, overlay
+ *   spawner.c  the small process that clones for the daemon
+ *   child.c    the box's half: mounts, root, privileges, exec of box-init
+ *   life.c     what happens to an instance: ready, failed, ended, short of memory; adopting, letting go
+ *   reach.c    calls into a running instance: connect, figures, host name
+ *   profile.c  what a profile may do: capabilities, system calls, hidden paths
+ *   guest.c    the files every box gets from us: device nodes, mount points, box-init
+ *   probe.c    what this machine can do, by trying it */
+#pragma once
+#include "base/alloc.h"
+#include "engine/engine_internal.h"
+#include "sys/cgroup.h"
+#include <sys/resource.h>
+
+struct loop_fd;
+struct loop_timer;
+struct seccomp_program;
+
+enum {
+	NS_IDS = 131072, /* user ids of a box: its own 65536 and as many for users nested in it */
+	NS_START_MS = 10000, /* a start that takes longer has failed */
+	NS_SWEEP_MS = 2000,
+};
+
+/* ---- guest.c ------------------------------------------------------------------------------------- */
+
+struct guest {
+	int layer; /* directory: the lower layer above every image */
+	int bin;   /* directory: becomes GUEST_MOUNT in the box */
+};
+#define GUEST_MOUNT ".boxyard"
+#define GUEST_INIT  "/" GUEST_MOUNT "/box-init"
+#define GUEST_EMPTY GUEST_MOUNT "/empty" /* an empty directory, to hide others with */
+
+int guest_open(const char *home, struct guest *ret, struct err *err);
+void guest_close(struct guest *guest);
+/* Undoes what a box did to /dev in its own layer before it stopped: nodes cannot be made inside. */
+int guest_heal(int upper, struct err *err);
+
+/* ---- profile.c ----------------------------------------------------------------------------------- */
+
+struct hidden_path {
+	const char *path;
+	bool is_dir;
+};
+extern const struct hidden_path hidden_paths[]; /* ends with a NULL path */
+
+uint64_t profile_capabilities(enum profile profile);
+int profile_filter_new(enum profile profile, struct seccomp_program **ret, struct err *err);
+
+/* ---- the driver and its instances ------------------------------------------------------------------ */
+
+struct ns_instance;
+
+struct spawner {
+	int pidfd;
+	int socket;
+	pid_t pid;
+};
+
+struct ns_engine {
+	struct engine base;
+	struct loop *loop;
+	char *home;
+	struct cgroup_tree *cgroups;
+	struct guest guest;
+	struct seccomp_program *filters[PROFILE_COUNT];
+	uint64_t hidden; /* bits: which of hidden_paths exist on this machine */
+	char boot[40];
+	struct rlimit nofile; /* as the daemon was started with; boxes get this */
+	int inotify;	      /* memory events of v2 groups */
+	struct loop_fd *inotify_watch;
+	struct ns_instance *first;
+	struct spawner spawner;
+};
+
+enum ns_state {
+	NS_STARTING, /* until box-init has been executed */
+	NS_RUNNING,
+	NS_ENDING, /* PID 1 is gone; cgroups are being removed */
+};
+
+struct ns_instance {
+	struct instance base;
+	struct ns_instance *prev, *next;
+	char *id;
+	uint32_t uid_base;
+	uint64_t memory_limit;
+	enum ns_state state;
+
+	int pidfd;
+	struct loop_fd *pidfd_watch;
+	int control; /* the child reports a failed start here; closed by a successful exec */
+	struct loop_fd *control_watch;
+	int socket;		  /* box-init's, O_PATH; opened by the first connect */
+	struct loop_timer *timer; /* limits the start, later paces the clean-up */
+
+	int oom_fd; /* v1 */
+	int oom_wd; /* v2 */
+	struct loop_fd *oom_watch;
+	struct loop_timer *oom_timer;
+	uint64_t oom_seen; /* kills told so far */
+	int64_t oom_at;	   /* when the last one was noticed; 0: never */
+
+	bool kill_asked;
+	struct err failure; /* why the start failed, when known */
+	enum instance_end end;
+	char detail[256];
+	int64_t ended_at;
+};
+
+static inline struct ns_engine *ns_engine_of(struct engine *engine)
+{
+	return (struct ns_engine *)engine;
+}
+
+static inline struct ns_instance *ns_instance_of(struct instance *instance)
+{
+	return (struct ns_instance *)instance;
+}
+
+/* life.c */
+struct ns_instance *ns_instance_new(struct ns_engine *engine, const struct instance_spec *spec,
+	const struct instance_ops *ops, void *arg);
+/* Starts watching a process that exists; pidfd, mark and (when starting) control are set. */
+void ns_instance_watch(struct ns_instance *instance);
+int ns_adopt(struct engine *engine, const struct instance_spec *spec,
+	const struct instance_mark *mark, const struct instance_ops *ops, void *arg,
+	struct instance **ret, struct err *err);
+int ns_kill(struct instance *instance, struct err *err);
+void ns_free(struct instance *instance);
+void ns_inotify_ready(void *engine, unsigned ready);
+
+/* start.c */
+int ns_start(struct engine *engine, const struct instance_spec *spec,
+	const struct instance_ops *ops, void *arg, struct instance **ret, struct err *err);
+
+/* reach.c */
+int ns_connect(struct instance *instance, int *ret_fd, struct err *err);
+int ns_stats(struct instance *instance, struct instance_stats *ret, struct err *err);
+int ns_set_hostname(struct instance *instance, const char *hostname, struct err *err);
+
+/* probe.c */
+int ns_probe(struct engine *engine, json_t *checks, struct err *err);
+
+/* ---- child.c: between clone and exec ---------------------------------------------------------------- */
+
+/* Namespaces the child is born in. The others it makes itself, beside the daemon's work: a network
+ * namespace alone takes half a millisecond. */
+#define NS_CLONE_FLAGS	 (CLONE_NEWUSER | CLONE_NEWPID | CLONE_NEWNS | CLONE_NEWUTS | CLONE_NEWTIME)
+#define NS_UNSHARE_FLAGS (CLONE_NEWNET | CLONE_NEWIPC)
+
+enum cgroup_view { CGROUP_VIEW_NONE, CGROUP_VIEW_READ_ONLY, CGROUP_VIEW_OWN };
+
+/* What a child is told at its birth; the rest it sees in the driver it was copied from. */
+struct ns_plan {
+	char hostname[65];
+	enum profile profile;
+	enum cgroup_view cgroup_view;
+	int control; /* the child's end */
+	int cgroup;  /* v2 group it is born in; -1: none */
+	struct cgroup_join join;
+};
+
+/* What the daemon sends over the control socket: first MAPPED, alone; then ROOT with the fds, in this
+ * order. Those from NS_FD_CONTAINERS on may be missing. */
+enum ns_word { NS_WORD_MAPPED = 1, NS_WORD_ROOT };
+enum ns_fd { NS_FD_ROOT, NS_FD_BIN, NS_FD_CONTAINERS, NS_FD_DOCKER, NS_FD_COUNT };
+
+/* Never returns: becomes box-init, or reports a struct err over the control socket and exits. */
+_Noreturn void ns_child(const struct ns_engine *engine, struct ns_plan *plan);
+
+/* ---- spawner.c: the process that clones ---------------------------------------------------------------- */
+
+/* Everything in engine that a child needs must be there by now. */
+int spawner_open(struct ns_engine *engine, struct err *err);
+void spawner_close(struct spawner *spawner); /* accepts one that is not open */
+/* Asks for a child as planned; spawner_answer waits for it. Work of the caller's fits between them. */
+int spawner_ask(struct ns_engine *engine, const struct ns_plan *plan, struct err *err);
+int spawner_answer(struct ns_engine *engine, pid_t *ret_pid, struct err *err);
+/* Closes fds in the spawner: letting go of a detached mount waits for the kernel. They are yours no more. */
+void spawner_dispose(struct ns_engine *engine, const int *fds, size_t count);

@@ -1,0 +1,200 @@
+/* profile.c - what a profile may do
+ *
+ * standard: the capabilities usual for containers, no new namespaces, no mounts; what a box keeps is
+ * enough for apt, sudo, useradd, tmux, debuggers. nested: every capability within the box's own user
+ * namespace, so that containers run inside.
+ *
+ * The user namespace is the wall; the filter makes the kernel behind it smaller. io_uring is answered
+ * "no such call" in both: processes that use it cannot be checkpointed, and libuv falls back to epoll. */
+#include "engine/ns/ns_internal.h"
+#include "sys/caps.h"
+#include "sys/seccomp.h"
+#include <asm/ioctls.h>
+#include <errno.h>
+#include <linux/capability.h>
+#include <linux/sched.h>
+#include <seccomp.h>
+
+#ifndef __NR_open_tree_attr
+#define __NR_open_tree_attr 467
+#endif
+
+const struct hidden_path hidden_paths[] = {
+	{ "proc/kallsyms", false },
+	{ "proc/kcore", false },
+	{ "proc/keys", false },
+	{ "proc/timer_list", false },
+	{ "proc/sched_debug", false },
+	{ "proc/interrupts", false },
+	{ "proc/acpi", true },
+	{ "proc/scsi", true },
+	{ "sys/firmware", true },
+	{ NULL, false },
+};
+
+static const int standard_capabilities[] = {
+	CAP_CHOWN,
+	CAP_DAC_OVERRIDE,
+	CAP_FOWNER,
+	CAP_FSETID,
+	CAP_KILL,
+	CAP_SETGID,
+	CAP_SETUID,
+	CAP_SETPCAP,
+	CAP_NET_BIND_SERVICE,
+	CAP_NET_RAW,
+	CAP_SYS_CHROOT,
+	CAP_MKNOD,
+	CAP_AUDIT_WRITE,
+	CAP_SETFCAP,
+};
+
+/* Refused in every profile. */
+static const struct {
+	int call;
+	int answer;
+} denied[] = {
+	{ SCMP_SYS(io_uring_setup), ENOSYS },
+	{ SCMP_SYS(io_uring_enter), ENOSYS },
+	{ SCMP_SYS(io_uring_register), ENOSYS },
+	{ SCMP_SYS(userfaultfd), EPERM },
+	{ SCMP_SYS(bpf), EPERM },
+	{ SCMP_SYS(perf_event_open), EPERM },
+	{ SCMP_SYS(kexec_load), EPERM },
+	{ SCMP_SYS(kexec_file_load), EPERM },
+	{ SCMP_SYS(init_module), EPERM },
+	{ SCMP_SYS(finit_module), EPERM },
+	{ SCMP_SYS(delete_module), EPERM },
+	{ SCMP_SYS(open_by_handle_at), EPERM },
+	/* Keyrings are shared with the host; container runtimes go on without them on ENOSYS only. */
+	{ SCMP_SYS(add_key), ENOSYS },
+	{ SCMP_SYS(request_key), ENOSYS },
+	{ SCMP_SYS(keyctl), ENOSYS },
+	{ SCMP_SYS(swapon), EPERM },
+	{ SCMP_SYS(swapoff), EPERM },
+	{ SCMP_SYS(reboot), EPERM },
+	{ SCMP_SYS(acct), EPERM },
+	{ SCMP_SYS(settimeofday), EPERM },
+	{ SCMP_SYS(clock_settime), EPERM },
+	{ SCMP_SYS(quotactl), EPERM },
+	{ SCMP_SYS(quotactl_fd), EPERM },
+	{ SCMP_SYS(iopl), EPERM },
+	{ SCMP_SYS(ioperm), EPERM },
+	{ SCMP_SYS(migrate_pages), EPERM },
+	{ SCMP_SYS(move_pages), EPERM },
+	{ SCMP_SYS(vmsplice), EPERM },
+	{ SCMP_SYS(syslog), EPERM },
+	{ SCMP_SYS(fanotify_init), EPERM },
+	{ SCMP_SYS(lookup_dcookie), EPERM },
+	{ SCMP_SYS(uselib), EPERM },
+	{ SCMP_SYS(vhangup), EPERM },
+};
+
+/* adjtimex only reads when its modes are 0, but those lie in memory; ntp tools live with EPERM. */
+static const int denied_time[] = { SCMP_SYS(adjtimex), SCMP_SYS(clock_adjtime) };
+
+/* Refused in standard: the mount API and everything that enters or makes a namespace. */
+static const int denied_standard[] = {
+	SCMP_SYS(mount),
+	SCMP_SYS(umount2),
+	SCMP_SYS(pivot_root),
+	SCMP_SYS(fsopen),
+	SCMP_SYS(fsconfig),
+	SCMP_SYS(fsmount),
+	SCMP_SYS(fspick),
+	SCMP_SYS(move_mount),
+	SCMP_SYS(open_tree),
+	__NR_open_tree_attr,
+	SCMP_SYS(setns),
+	SCMP_SYS(mount_setattr),
+};
+
+static const uint64_t namespace_flags[] = {
+	CLONE_NEWNS,
+	CLONE_NEWCGROUP,
+	CLONE_NEWUTS,
+	CLONE_NEWIPC,
+	CLONE_NEWUSER,
+	CLONE_NEWPID,
+	CLONE_NEWNET,
+};
+
+/* Both push characters into a terminal as if they were typed. */
+static const uint64_t denied_ioctls[] = { TIOCSTI, TIOCLINUX };
+
+enum { RULES_MAX = 128 };
+
+struct rules {
+	struct seccomp_rule list[RULES_MAX];
+	size_t count;
+};
+
+static void add(struct rules *rules, struct seccomp_rule rule)
+{
+	if (rules->count == RULES_MAX)
+		abort();
+	rules->list[rules->count++] = rule;
+}
+
+static void add_common(struct rules *rules)
+{
+	for (size_t i = 0; i < ARRAY_LEN(denied); i++)
+		add(rules, (struct seccomp_rule){
+				   .call = denied[i].call, .answer = denied[i].answer });
+	for (size_t i = 0; i < ARRAY_LEN(denied_time); i++)
+		add(rules, (struct seccomp_rule){ .call = denied_time[i], .answer = EPERM });
+	for (size_t i = 0; i < ARRAY_LEN(denied_ioctls); i++)
+		add(rules, (struct seccomp_rule){ .call = SCMP_SYS(ioctl),
+				   .answer = EPERM,
+				   .masked = true,
+				   .arg = 1,
+				   .mask = 0xffffffff,
+				   .value = denied_ioctls[i] });
+}
+
+static void add_standard(struct rules *rules)
+{
+	for (size_t i = 0; i < ARRAY_LEN(denied_standard); i++)
+		add(rules, (struct seccomp_rule){ .call = denied_standard[i], .answer = EPERM });
+	for (size_t i = 0; i < ARRAY_LEN(namespace_flags); i++) {
+		struct seccomp_rule rule = {
+			.call = SCMP_SYS(clone),
+			.answer = EPERM,
+			.masked = true,
+			.mask = namespace_flags[i],
+			.value = namespace_flags[i],
+		};
+
+		add(rules, rule);
+		rule.call = SCMP_SYS(unshare);
+		add(rules, rule);
+	}
+	add(rules, (struct seccomp_rule){ .call = SCMP_SYS(unshare),
+			   .answer = EPERM,
+			   .masked = true,
+			   .mask = CLONE_NEWTIME,
+			   .value = CLONE_NEWTIME });
+	/* The flags of clone3 lie in memory, out of the filter's sight: libc falls back to clone. */
+	add(rules, (struct seccomp_rule){ .call = SCMP_SYS(clone3), .answer = ENOSYS });
+}
+
+uint64_t profile_capabilities(enum profile profile)
+{
+	uint64_t bits = 0;
+
+	if (profile == PROFILE_NESTED)
+		return CAPS_ALL;
+	for (size_t i = 0; i < ARRAY_LEN(standard_capabilities); i++)
+		bits |= CAPS_BIT(standard_capabilities[i]);
+	return bits;
+}
+
+int profile_filter_new(enum profile profile, struct seccomp_program **ret, struct err *err)
+{
+	struct rules rules = { .count = 0 };
+
+	add_common(&rules);
+	if (profile == PROFILE_STANDARD)
+		add_standard(&rules);
+	return seccomp_program_new(rules.list, rules.count, ret, err);
+}

@@ -1,0 +1,106 @@
+/* reach.c - calls into a running instance
+ *
+ * Everything inside is the box's to rearrange. Its socket is opened without following links, checked to
+ * be a socket, and its other end must belong to the box's root: a socket the box got from elsewhere, or a
+ * link to one of the host's, is refused. */
+#include "engine/ns/ns_internal.h"
+#include "sys/beneath.h"
+#include "sys/procfd.h"
+#include "wire/wire.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <sched.h>
+#include <stdio.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <sys/wait.h>
+
+/* Kept open: it stays the same socket whatever the box mounts over it, and whatever becomes of the pid. */
+static int open_socket(struct ns_instance *instance, struct err *err)
+{
+	_cleanup_close_ int root = -1, fd = -1;
+	char path[32];
+	struct stat st;
+
+	snprintf(path, sizeof path, "/proc/%d/root", (int)instance->base.mark.pid);
+	root = open(path, O_PATH | O_DIRECTORY | O_CLOEXEC);
+	/* Alive after the open: then the pid was ours at the open as well. */
+	if (root < 0 || !procfd_is_alive(instance->pidfd))
+		return err_set(err, ERR_UNAVAILABLE, "the box has ended");
+	if (beneath_open(root, WIRE_SOCKET_PATH + 1, O_PATH, &fd, err) < 0)
+		return err_wrap(err, "socket of box-init");
+	if (fstat(fd, &st) < 0 || !S_ISSOCK(st.st_mode))
+		return err_set(
+			err, ERR_PROTOCOL, "'" WIRE_SOCKET_PATH "' in the box is not a socket");
+	instance->socket = steal_fd(&fd);
+	return 0;
+}
+
+int ns_connect(struct instance *base, int *ret_fd, struct err *err)
+{
+	struct ns_instance *instance = ns_instance_of(base);
+	struct sockaddr_un address = { .sun_family = AF_UNIX };
+	_cleanup_close_ int fd = -1;
+	struct ucred peer;
+	socklen_t len = sizeof peer;
+
+	if (instance->state != NS_RUNNING)
+		return err_set(err, ERR_STATE, "the box is not running");
+	if (instance->socket < 0 && open_socket(instance, err) < 0)
+		return -1;
+	fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	if (fd < 0)
+		return err_sys(err, errno, "socket");
+	snprintf(address.sun_path, sizeof address.sun_path, "/proc/self/fd/%d", instance->socket);
+	if (connect(fd, (struct sockaddr *)&address, sizeof address) < 0)
+		return err_sys(err, errno, "connect to box-init");
+	if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &len) < 0)
+		return err_sys(err, errno, "ask who box-init is");
+	if (peer.uid != instance->uid_base)
+		return err_set(err, ERR_PROTOCOL,
+			"box-init's socket is held by user %u, not by the box", peer.uid);
+	*ret_fd = steal_fd(&fd);
+	return 0;
+}
+
+int ns_stats(struct instance *base, struct instance_stats *ret, struct err *err)
+{
+	struct ns_instance *instance = ns_instance_of(base);
+	struct cgroup_stats stats;
+
+	if (cgroup_stats(ns_engine_of(base->engine)->cgroups, instance->id, &stats, err) < 0)
+		return -1;
+	*ret = (struct instance_stats){
+		.cpu_us = stats.cpu_us,
+		.memory_bytes = stats.memory_bytes,
+		.memory_peak_bytes = stats.memory_peak_bytes,
+		.processes = stats.processes,
+		.oom_kills = stats.oom_kills,
+		.throttled_us = stats.throttled_us,
+	};
+	return 0;
+}
+
+/* In a short-lived process of its own: the daemon itself never enters a box's namespace. vfork, since
+ * copying the daemon's memory would take longer than the work; the child only makes system calls. */
+int ns_set_hostname(struct instance *base, const char *hostname, struct err *err)
+{
+	struct ns_instance *instance = ns_instance_of(base);
+	volatile int failed = 0;
+	pid_t pid = vfork();
+
+	if (pid == 0) {
+		if (setns(instance->pidfd, CLONE_NEWUTS) < 0 ||
+			sethostname(hostname, strlen(hostname)) < 0)
+			failed = errno;
+		_exit(0);
+	}
+	if (pid < 0)
+		return err_sys(err, errno, "vfork");
+	while (waitpid(pid, NULL, 0) < 0 && errno == EINTR)
+		continue;
+	if (failed)
+		return err_sys(err, failed, "set the host name of the box");
+	return 0;
+}

@@ -1,0 +1,305 @@
+/* start.c - the daemon's half of a start
+ *
+ * Everything that needs the host's privileges happens inside ns_start, which takes about a millisecond:
+ * cgroups, the clone (by the spawner), id maps, the layers seen through the child's own user namespace,
+ * the overlay. The child works beside it and waits twice: for its id maps, and for its root. Once
+ * ns_start has returned the daemon is no longer needed: a start goes on to its end even if it dies. */
+#include "engine/ns/ns_internal.h"
+#include "loop/loop.h"
+#include "sys/idmap.h"
+#include "sys/mountfd.h"
+#include "sys/procfd.h"
+#include "sys/procstat.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+
+enum layer { LAYER_GUEST, LAYER_IMAGE, LAYER_DISK, LAYER_COUNT };
+
+struct start {
+	struct ns_engine *engine;
+	const struct instance_spec *spec;
+	int disk;
+	int control; /* the daemon's end */
+	int pidfd;
+	pid_t pid;
+	struct ns_plan plan;
+	int gifts[NS_FD_COUNT];
+	int layers[LAYER_COUNT]; /* mounts the overlay was made from */
+};
+
+static int make_dirs(int parent, const char *const *names, struct err *err)
+{
+	for (; *names; names++)
+		if (mkdirat(parent, *names, 0755) < 0 && errno != EEXIST)
+			return err_sys(err, errno, "make '%s' on the box's disk", *names);
+	return 0;
+}
+
+static int open_disk(struct start *start, struct err *err)
+{
+	static const char *const always[] = { "upper", "work", NULL };
+	static const char *const nested[] = { "containers", "containers/containers",
+		"containers/docker", NULL };
+	_cleanup_close_ int upper = -1;
+
+	start->disk = open(start->spec->disk, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	if (start->disk < 0)
+		return err_sys(err, errno, "open the box's disk '%s'", start->spec->disk);
+	if (make_dirs(start->disk, always, err) < 0)
+		return -1;
+	if (start->spec->profile == PROFILE_NESTED && make_dirs(start->disk, nested, err) < 0)
+		return -1;
+	upper = openat(start->disk, "upper", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	if (upper < 0)
+		return err_sys(err, errno, "open the box's layer");
+	return guest_heal(upper, err);
+}
+
+static int make_cgroups(struct start *start, struct err *err)
+{
+	const struct instance_spec *spec = start->spec;
+	struct cgroup_tree *tree = start->engine->cgroups;
+	struct cgroup_limits limits = {
+		.cpu_milli = spec->limits.cpu_milli,
+		.memory_bytes = spec->limits.memory_bytes,
+		.pids = spec->limits.pids,
+	};
+
+	start->plan.cgroup_view = CGROUP_VIEW_NONE;
+	if (cgroup_create(tree, spec->id, &limits, err) < 0)
+		return -1;
+	if (spec->profile == PROFILE_NESTED && cgroup_tree_has_v2(tree)) {
+		start->plan.cgroup_view = CGROUP_VIEW_OWN;
+		if (cgroup_delegate(tree, spec->id, spec->uid_base, err) < 0)
+			return -1;
+	} else if (!strcmp(cgroup_tree_layout(tree), "v2")) {
+		start->plan.cgroup_view =
+			CGROUP_VIEW_READ_ONLY; /* programs size themselves by it */
+	}
+	return cgroup_join_open(tree, spec->id, &start->plan.join, err);
+}
+
+static int ask_for_child(struct start *start, struct err *err)
+{
+	struct ns_plan *plan = &start->plan;
+	int pair[2], status;
+
+	if (cgroup_open_v2(start->engine->cgroups, start->spec->id, &plan->cgroup, err) < 0)
+		return -1;
+	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) < 0)
+		return err_sys(err, errno, "socketpair");
+	start->control = pair[0];
+	plan->control = pair[1];
+	status = spawner_ask(start->engine, plan, err);
+	close(pair[1]); /* the child's copy must be the only one: its end tells of the exec */
+	return status;
+}
+
+/* A child that has died already has left its reason in the socket: that is not an error of sending. */
+static int tell(
+	struct start *start, enum ns_word word, const int *fds, size_t count, struct err *err)
+{
+	char byte = (char)word;
+	struct iovec part = { &byte, 1 };
+	union {
+		char bytes[CMSG_SPACE(sizeof(int) * NS_FD_COUNT)];
+		struct cmsghdr align;
+	} space;
+	struct msghdr message = { .msg_iov = &part, .msg_iovlen = 1 };
+
+	if (count) {
+		struct cmsghdr *header;
+
+		memset(&space, 0, sizeof space);
+		message.msg_control = &space;
+		message.msg_controllen = CMSG_SPACE(sizeof(int) * count);
+		header = CMSG_FIRSTHDR(&message);
+		header->cmsg_level = SOL_SOCKET;
+		header->cmsg_type = SCM_RIGHTS;
+		header->cmsg_len = CMSG_LEN(sizeof(int) * count);
+		memcpy(CMSG_DATA(header), fds, sizeof(int) * count);
+	}
+	if (sendmsg(start->control, &message, MSG_NOSIGNAL) < 0 && errno != EPIPE &&
+		errno != ECONNRESET)
+		return err_sys(err, errno, "speak to the new box");
+	return 0;
+}
+
+static int stack_root(struct start *start, int userns, struct err *err)
+{
+	const struct ns_engine *engine = start->engine;
+	int *layers = start->layers;
+	struct overlay_spec overlay = {
+		.lowers = layers,
+		.lower_count = LAYER_DISK,
+		.uid = start->spec->uid_base,
+	};
+
+	if (idmap_clone_tree(engine->guest.layer, "", userns, 0, &layers[LAYER_GUEST], err) < 0)
+		return err_wrap(err, "guest layer");
+	if (idmap_clone_tree(AT_FDCWD, start->spec->rootfs, userns, 0, &layers[LAYER_IMAGE], err) <
+		0)
+		return err_wrap(err, "image");
+	if (idmap_clone_tree(start->disk, "", userns, 0, &layers[LAYER_DISK], err) < 0)
+		return err_wrap(err, "disk of the box");
+	overlay.disk = layers[LAYER_DISK];
+	return overlay_new(&overlay, &start->gifts[NS_FD_ROOT], err);
+}
+
+static int make_gifts(struct start *start, struct err *err)
+{
+	const uint64_t bin_attr = MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV;
+	_cleanup_close_ int userns = -1;
+
+	if (idmap_open(start->pid, &userns, err) < 0)
+		return -1;
+	if (stack_root(start, userns, err) < 0)
+		return err_wrap(err, "root file system");
+	if (idmap_clone_tree(start->engine->guest.bin, "", userns, bin_attr,
+		    &start->gifts[NS_FD_BIN], err) < 0)
+		return err_wrap(err, "box-init");
+	if (start->spec->profile != PROFILE_NESTED)
+		return 0;
+	if (idmap_clone_tree(start->disk, "containers/containers", userns, 0,
+		    &start->gifts[NS_FD_CONTAINERS], err) < 0)
+		return -1;
+	return idmap_clone_tree(
+		start->disk, "containers/docker", userns, 0, &start->gifts[NS_FD_DOCKER], err);
+}
+
+static int send_gifts(struct start *start, struct err *err)
+{
+	size_t count = 0;
+
+	while (count < NS_FD_COUNT && start->gifts[count] >= 0)
+		count++;
+	return tell(start, NS_WORD_ROOT, start->gifts, count, err);
+}
+
+static int guide_child(struct start *start, struct err *err)
+{
+	if (idmap_write(start->pid, start->spec->uid_base, NS_IDS, err) < 0)
+		return -1;
+	if (tell(start, NS_WORD_MAPPED, NULL, 0, err) < 0)
+		return -1;
+	if (make_gifts(start, err) < 0)
+		return -1;
+	return send_gifts(start, err);
+}
+
+/* What failed on our side may only be the echo of what failed on the child's. */
+static void prefer_childs_story(struct start *start, struct err *err)
+{
+	struct err story;
+
+	if (start->control < 0)
+		return;
+	if (recv(start->control, &story, sizeof story, MSG_DONTWAIT) == (ssize_t)sizeof story &&
+		err)
+		*err = story;
+}
+
+static void end_child(struct start *start)
+{
+	struct pollfd poller = { .fd = start->pidfd, .events = POLLIN };
+	int ignored;
+
+	if (start->pidfd >= 0) {
+		procfd_kill(start->pidfd, SIGKILL, NULL);
+		poll(&poller, 1, NS_SWEEP_MS);
+		procfd_reap(start->pidfd, &ignored);
+	}
+	cgroup_kill(start->engine->cgroups, start->spec->id, NULL);
+	for (int tries = 0;
+		tries < 20 && cgroup_remove(start->engine->cgroups, start->spec->id, NULL) < 0;
+		tries++)
+		usleep(1000);
+}
+
+static int hand_over(struct start *start, const struct instance_ops *ops, void *arg,
+	struct instance **ret, struct err *err)
+{
+	struct ns_instance *instance;
+	uint64_t start_time;
+
+	if (procstat_start_time(start->pid, &start_time, err) < 0)
+		return -1;
+	instance = ns_instance_new(start->engine, start->spec, ops, arg);
+	instance->base.mark.pid = start->pid;
+	memcpy(instance->base.mark.boot, start->engine->boot, sizeof instance->base.mark.boot);
+	instance->pidfd = start->pidfd;
+	instance->control = start->control;
+	instance->base.mark.start_time = start_time;
+	ns_instance_watch(instance);
+	start->pidfd = start->control = -1;
+	*ret = &instance->base;
+	return 0;
+}
+
+static void close_set(int fd)
+{
+	if (fd >= 0)
+		close(fd);
+}
+
+static void let_go(struct start *start)
+{
+	cgroup_join_done(&start->plan.join);
+	close_set(start->plan.cgroup);
+	for (unsigned i = 0; i < NS_FD_COUNT; i++)
+		close_set(start->gifts[i]);
+	spawner_dispose(start->engine, start->layers, LAYER_COUNT);
+	close_set(start->control);
+	close_set(start->pidfd);
+	close_set(start->disk);
+}
+
+/* Between asking and the answer the disk is made ready. */
+static int run(struct start *start, struct err *err)
+{
+	int disk;
+
+	if (make_cgroups(start, err) < 0 || ask_for_child(start, err) < 0)
+		return -1;
+	disk = open_disk(start, err);
+	if (spawner_answer(start->engine, &start->pid, disk < 0 ? NULL : err) < 0)
+		return -1;
+	if (procfd_open(start->pid, &start->pidfd, disk < 0 ? NULL : err) < 0 || disk < 0)
+		return -1;
+	return guide_child(start, err);
+}
+
+int ns_start(struct engine *engine, const struct instance_spec *spec,
+	const struct instance_ops *ops, void *arg, struct instance **ret, struct err *err)
+{
+	struct start start = {
+		.engine = ns_engine_of(engine),
+		.spec = spec,
+		.disk = -1,
+		.control = -1,
+		.pidfd = -1,
+		.plan = { .profile = spec->profile, .control = -1, .cgroup = -1 },
+	};
+	int status;
+
+	if (strlen(spec->hostname) >= sizeof start.plan.hostname)
+		return err_set(err, ERR_INVALID, "host name '%.80s' is too long", spec->hostname);
+	strcpy(start.plan.hostname, spec->hostname);
+	memset(start.gifts, 0xff, sizeof start.gifts);
+	memset(start.layers, 0xff, sizeof start.layers);
+	status = run(&start, err);
+	if (status == 0)
+		status = hand_over(&start, ops, arg, ret, err);
+	if (status < 0) {
+		prefer_childs_story(&start, err);
+		end_child(&start);
+		err_wrap(err, "start box '%s'", spec->id);
+	}
+	let_go(&start);
+	return status;
+}

@@ -1,0 +1,84 @@
+/* beneath.c - see beneath.h */
+#include "sys/beneath.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/openat2.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+static int open_once(int root, const char *path, int flags)
+{
+	struct open_how how = {
+		.flags = (unsigned)(flags | O_CLOEXEC),
+		.resolve = RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS | RESOLVE_NO_MAGICLINKS,
+	};
+
+	return (int)syscall(SYS_openat2, root, path, &how, sizeof how);
+}
+
+int beneath_open(int root, const char *path, int flags, int *ret, struct err *err)
+{
+	int fd = -1;
+
+	/* EAGAIN: something was renamed while the kernel walked; a box may do that on purpose. */
+	for (int tries = 0; tries < 16; tries++) {
+		fd = open_once(root, path, flags);
+		if (fd >= 0 || errno != EAGAIN)
+			break;
+	}
+	if (fd < 0 && errno == ELOOP)
+		return err_sys(err, ELOOP, "'/%s' goes through a symbolic link", path);
+	if (fd < 0)
+		return err_sys(err, errno, "open '/%s'", path);
+	*ret = fd;
+	return 0;
+}
+
+static int make_missing(int root, const char *path, mode_t mode, struct err *err)
+{
+	char part[256];
+	size_t len = strlen(path);
+
+	if (len >= sizeof part)
+		return err_sys(err, ENAMETOOLONG, "make '/%s'", path);
+	for (size_t end = 1; end <= len; end++) {
+		int fd;
+
+		if (path[end] != '/' && path[end] != '\0')
+			continue;
+		memcpy(part, path, end);
+		part[end] = '\0';
+		fd = open_once(root, part, O_PATH | O_DIRECTORY);
+		if (fd >= 0) {
+			close(fd);
+			continue;
+		}
+		/* The parent was opened one round ago without any link on the way, and whoever could swap
+		 * it is the one who would be cheated: mkdirat makes no more than an empty directory. */
+		if (errno != ENOENT || mkdirat(root, part, mode) < 0)
+			return err_sys(err, errno, "make '/%s'", part);
+	}
+	return 0;
+}
+
+int beneath_make_dir(int root, const char *path, mode_t mode, int *ret, struct err *err)
+{
+	int fd = open_once(root, path, O_PATH | O_DIRECTORY);
+
+	if (fd < 0 && errno == ENOENT) {
+		if (make_missing(root, path, mode, err) < 0)
+			return -1;
+		fd = open_once(root, path, O_PATH | O_DIRECTORY);
+	}
+	if (fd < 0 && (errno == ELOOP || errno == ENOTDIR)) {
+		err_set(err, ERR_INVALID, "'/%s' is a symbolic link or no directory", path);
+		return err_hint(err, "a directory is needed there; the box replaced it");
+	}
+	if (fd < 0)
+		return err_sys(err, errno, "open '/%s'", path);
+	*ret = fd;
+	return 0;
+}

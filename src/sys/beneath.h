@@ -1,0 +1,12 @@
+/* beneath.h - opening paths inside a directory tree that somebody else controls
+ *
+ * None of these follows a symbolic link or a magic link of /proc, nor leaves the tree. */
+#pragma once
+#include "base/err.h"
+#include <sys/types.h>
+
+/* flags as for open; O_CLOEXEC is added. path is relative to root. Keeps the errno: ELOOP is a link. */
+int beneath_open(int root, const char *path, int flags, int *ret, struct err *err);
+/* A directory as O_PATH; missing components are made with mode. ERR_INVALID when one of them is a
+ * symbolic link or no directory. */
+int beneath_make_dir(int root, const char *path, mode_t mode, int *ret, struct err *err);

@@ -1,0 +1,513 @@
+/* cgroup.c - trees and groups
+ *
+ * Where a v2 tree exists it is used for birth (CLONE_INTO_CGROUP), for killing (cgroup.kill) and for
+ * knowing whether anybody is left (cgroup.events), with or without controllers. Limits go to wherever the
+ * controller is: one table says file and format for each version. On v1 alone, the freezer holds a group
+ * still while its processes are killed one by one. */
+#include "sys/cgroup_internal.h"
+#include "base/alloc.h"
+#include "base/file.h"
+#include "base/log.h"
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <sys/stat.h>
+
+enum {
+	PROCS_MAX = 4 * 1024 * 1024,
+	DEPTH_MAX = 16,	       /* groups in groups that a delegated owner may make */
+	DESCENDANTS_MAX = 512, /* and how many */
+};
+
+struct limit_file {
+	bool v2;
+	enum cgroup_controller controller;
+	size_t field; /* in struct cgroup_limits */
+	const char *file;
+	const char *format;
+	uint64_t scale;
+	uint64_t lowest;
+	bool optional; /* the file is not there on every kernel */
+};
+
+/* CPU quotas are microseconds of a 100 ms period, which is what a new group has. New groups have
+ * memory.oom.group = 0: the kernel kills one process, not the box. */
+#define FIELD(name) offsetof(struct cgroup_limits, name)
+static const struct limit_file limit_files[] = {
+	{ false, CGROUP_CPU, FIELD(cpu_milli), "cpu.cfs_quota_us", "%llu", 100, 1000, false },
+	{ false, CGROUP_MEMORY, FIELD(memory_bytes), "memory.limit_in_bytes", "%llu", 1, 0, false },
+	{ false, CGROUP_MEMORY, FIELD(memory_bytes), "memory.memsw.limit_in_bytes", "%llu", 1, 0,
+		true },
+	{ false, CGROUP_PIDS, FIELD(pids), "pids.max", "%llu", 1, 0, false },
+	{ true, CGROUP_CPU, FIELD(cpu_milli), "cpu.max", "%llu 100000", 100, 1000, false },
+	{ true, CGROUP_MEMORY, FIELD(memory_bytes), "memory.max", "%llu", 1, 0, false },
+	{ true, CGROUP_MEMORY, FIELD(memory_bytes), "memory.swap.max", "0", 1, 0, true },
+	{ true, CGROUP_PIDS, FIELD(pids), "pids.max", "%llu", 1, 0, false },
+};
+
+static const struct {
+	enum cgroup_controller controller;
+	size_t field;
+} limit_needs[] = {
+	{ CGROUP_CPU, FIELD(cpu_milli) },
+	{ CGROUP_MEMORY, FIELD(memory_bytes) },
+	{ CGROUP_PIDS, FIELD(pids) },
+};
+
+static uint64_t limit_value(const struct cgroup_limits *limits, size_t field)
+{
+	return *(const uint64_t *)((const char *)limits + field);
+}
+
+/* ---- the tree ---------------------------------------------------------------------------------- */
+
+const struct cgroup_hierarchy *cgroup_find(
+	const struct cgroup_tree *tree, enum cgroup_controller controller)
+{
+	for (size_t i = 0; i < tree->count; i++)
+		if (tree->list[i].controllers >> controller & 1)
+			return &tree->list[i];
+	return NULL;
+}
+
+const struct cgroup_hierarchy *cgroup_find_v2(const struct cgroup_tree *tree)
+{
+	for (size_t i = 0; i < tree->count; i++)
+		if (tree->list[i].v2)
+			return &tree->list[i];
+	return NULL;
+}
+
+bool cgroup_tree_has(const struct cgroup_tree *tree, enum cgroup_controller controller)
+{
+	return cgroup_find(tree, controller) != NULL;
+}
+
+bool cgroup_tree_has_v2(const struct cgroup_tree *tree)
+{
+	return cgroup_find_v2(tree) != NULL;
+}
+
+const char *cgroup_tree_layout(const struct cgroup_tree *tree)
+{
+	return tree->layout;
+}
+
+/* Makes NAME below mount and opens it. */
+static int open_top(struct cgroup_tree *tree, const char *mount, bool v2, struct err *err)
+{
+	struct cgroup_hierarchy *hierarchy = &tree->list[tree->count];
+	_cleanup_free_ char *path = xasprintf("%s/%s", mount, tree->name);
+
+	if (mkdir(path, 0755) < 0 && errno != EEXIST)
+		return err_sys(err, errno, "make cgroup '%s'", path);
+	hierarchy->dir = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	if (hierarchy->dir < 0)
+		return err_sys(err, errno, "open cgroup '%s'", path);
+	hierarchy->mount = xstrdup(mount);
+	hierarchy->v2 = v2;
+	hierarchy->controllers = 0;
+	tree->count++;
+	return 0;
+}
+
+/* Controllers are handed down level by level. One that cannot be (processes sit in the parent, or it is
+ * not delegated to us) is simply not ours. */
+static bool hand_down(struct cgroup_hierarchy *hierarchy, enum cgroup_controller controller)
+{
+	_cleanup_free_ char *top = xasprintf("%s/cgroup.subtree_control", hierarchy->mount);
+	_cleanup_free_ char *word = xasprintf("+%s", cgroup_controller_name(controller));
+	struct err err = ERR_INIT;
+
+	if (file_poke(AT_FDCWD, top, word, &err) == 0 &&
+		file_poke(hierarchy->dir, "cgroup.subtree_control", word, &err) == 0)
+		return true;
+	log_warn("cgroup controller cannot be used",
+		kv_str("controller", cgroup_controller_name(controller)), kv_err(&err));
+	return false;
+}
+
+static int open_v2(struct cgroup_tree *tree, const struct cgroup_layout *layout, struct err *err)
+{
+	struct cgroup_hierarchy *hierarchy;
+
+	if (!layout->v2)
+		return 0;
+	if (open_top(tree, layout->v2, true, err) < 0)
+		return -1;
+	hierarchy = &tree->list[tree->count - 1];
+	for (unsigned i = 0; i < CGROUP_CPUACCT; i++)
+		if ((layout->v2_controllers >> i & 1) && hand_down(hierarchy, i))
+			hierarchy->controllers |= 1u << i;
+	return 0;
+}
+
+static int open_v1(struct cgroup_tree *tree, const struct cgroup_layout *layout, struct err *err)
+{
+	/* A v2 tree counts CPU time, kills and tells who is left by itself. */
+	unsigned wanted = layout->v2 ? CGROUP_CPUACCT : CGROUP_CONTROLLER_COUNT;
+
+	for (unsigned i = 0; i < wanted; i++) {
+		struct cgroup_hierarchy *shared = NULL;
+
+		if (!layout->v1[i] || cgroup_find(tree, i))
+			continue;
+		/* cpu,cpuacct are often one mount. */
+		for (size_t k = 0; k < tree->count; k++)
+			if (!strcmp(tree->list[k].mount, layout->v1[i]))
+				shared = &tree->list[k];
+		if (!shared) {
+			if (open_top(tree, layout->v1[i], false, err) < 0)
+				return -1;
+			shared = &tree->list[tree->count - 1];
+		}
+		shared->controllers |= 1u << i;
+	}
+	return 0;
+}
+
+int cgroup_tree_open(const char *name, struct cgroup_tree **ret, struct err *err)
+{
+	struct cgroup_tree *tree = xnew(struct cgroup_tree);
+	struct cgroup_layout layout;
+	int status = -1;
+
+	tree->name = xstrdup(name);
+	if (cgroup_layout_read(&layout, err) < 0)
+		goto out;
+	tree->layout = cgroup_layout_name(&layout);
+	if (open_v2(tree, &layout, err) < 0 || open_v1(tree, &layout, err) < 0)
+		goto out_layout;
+	if (!tree->count) {
+		err_set(err, ERR_UNSUPPORTED, "no cgroup file system is mounted");
+		err_hint(err, "mount -t cgroup2 none /sys/fs/cgroup");
+		goto out_layout;
+	}
+	*ret = steal_ptr(&tree);
+	status = 0;
+out_layout:
+	cgroup_layout_done(&layout);
+out:
+	cgroup_tree_close(tree);
+	return status;
+}
+
+void cgroup_tree_close(struct cgroup_tree *tree)
+{
+	if (!tree)
+		return;
+	for (size_t i = 0; i < tree->count; i++) {
+		_cleanup_free_ char *path = xasprintf("%s/%s", tree->list[i].mount, tree->name);
+
+		rmdir(path); /* stays while it holds groups */
+		close(tree->list[i].dir);
+		free(tree->list[i].mount);
+	}
+	free(tree->name);
+	free(tree);
+}
+
+void cgroup_tree_each(struct cgroup_tree *tree, void (*fn)(const char *id, void *arg), void *arg)
+{
+	for (size_t i = 0; i < tree->count; i++) {
+		int fd = openat(tree->list[i].dir, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+		DIR *dir = fd < 0 ? NULL : fdopendir(fd);
+		struct dirent *entry;
+
+		while (dir && (entry = readdir(dir))) {
+			bool seen = entry->d_type != DT_DIR || entry->d_name[0] == '.';
+
+			for (size_t k = 0; k < i && !seen; k++)
+				seen = faccessat(tree->list[k].dir, entry->d_name, F_OK, 0) == 0;
+			if (!seen)
+				fn(entry->d_name, arg);
+		}
+		if (dir)
+			closedir(dir);
+	}
+}
+
+/* ---- one group ----------------------------------------------------------------------------------- */
+
+static int poke(const struct cgroup_hierarchy *hierarchy, const char *id, const char *file,
+	const char *text, struct err *err)
+{
+	char path[256];
+
+	snprintf(path, sizeof path, "%s/%s", id, file);
+	return file_poke(hierarchy->dir, path, text, err);
+}
+
+static int write_limits(struct cgroup_tree *tree, const char *id,
+	const struct cgroup_limits *limits, struct err *err)
+{
+	for (size_t i = 0; i < ARRAY_LEN(limit_files); i++) {
+		const struct limit_file *row = &limit_files[i];
+		const struct cgroup_hierarchy *hierarchy = cgroup_find(tree, row->controller);
+		uint64_t value = limit_value(limits, row->field);
+		char text[64];
+		struct err why = ERR_INIT;
+
+		if (!value || !hierarchy || hierarchy->v2 != row->v2)
+			continue;
+		value = MIN(value, UINT64_MAX / row->scale) * row->scale;
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wformat-nonliteral"
+#pragma GCC diagnostic ignored "-Wformat-extra-args"
+		snprintf(text, sizeof text, row->format,
+			(unsigned long long)MAX(value, row->lowest));
+#pragma GCC diagnostic pop
+		if (poke(hierarchy, id, row->file, text, &why) == 0)
+			continue;
+		if (row->optional && why.errno_value == ENOENT)
+			continue;
+		if (err)
+			*err = why;
+		return err_wrap(err, "set the %s limit", cgroup_controller_name(row->controller));
+	}
+	return 0;
+}
+
+int cgroup_create(struct cgroup_tree *tree, const char *id, const struct cgroup_limits *limits,
+	struct err *err)
+{
+	for (size_t i = 0; i < ARRAY_LEN(limit_needs); i++)
+		if (limit_value(limits, limit_needs[i].field) &&
+			!cgroup_find(tree, limit_needs[i].controller)) {
+			const char *name = cgroup_controller_name(limit_needs[i].controller);
+
+			err_set(err, ERR_UNSUPPORTED,
+				"this machine cannot limit %s: no cgroup controller", name);
+			return err_hint(err,
+				"leave the limit out (0), or enable the '%s' controller", name);
+		}
+	for (size_t i = 0; i < tree->count; i++)
+		if (mkdirat(tree->list[i].dir, id, 0755) < 0 && errno != EEXIST) {
+			err_sys(err, errno, "make cgroup '%s/%s/%s'", tree->list[i].mount,
+				tree->name, id);
+			cgroup_remove(tree, id, NULL);
+			return -1;
+		}
+	if (write_limits(tree, id, limits, err) < 0) {
+		cgroup_remove(tree, id, NULL);
+		return -1;
+	}
+	return 0;
+}
+
+int cgroup_delegate(struct cgroup_tree *tree, const char *id, uid_t uid, struct err *err)
+{
+	static const char *const files[] = { ".", "cgroup.procs", "cgroup.subtree_control",
+		"cgroup.threads" };
+	const struct cgroup_hierarchy *v2 = cgroup_find_v2(tree);
+	char text[16], path[256];
+
+	if (!v2)
+		return err_set(err, ERR_UNSUPPORTED, "no cgroup v2 tree to delegate from");
+	snprintf(text, sizeof text, "%d", DEPTH_MAX);
+	if (poke(v2, id, "cgroup.max.depth", text, err) < 0)
+		return -1;
+	snprintf(text, sizeof text, "%d", DESCENDANTS_MAX);
+	if (poke(v2, id, "cgroup.max.descendants", text, err) < 0)
+		return -1;
+	for (size_t i = 0; i < ARRAY_LEN(files); i++) {
+		snprintf(path, sizeof path, "%s/%s", id, files[i]);
+		if (fchownat(v2->dir, path, uid, uid, AT_SYMLINK_NOFOLLOW) < 0)
+			return err_sys(err, errno, "delegate cgroup '%s'", path);
+	}
+	return 0;
+}
+
+int cgroup_open_v2(struct cgroup_tree *tree, const char *id, int *ret, struct err *err)
+{
+	const struct cgroup_hierarchy *v2 = cgroup_find_v2(tree);
+
+	*ret = -1;
+	if (!v2)
+		return 0;
+	*ret = openat(v2->dir, id, O_PATH | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
+	if (*ret < 0)
+		return err_sys(err, errno, "open cgroup '%s'", id);
+	return 0;
+}
+
+int cgroup_join_open(
+	struct cgroup_tree *tree, const char *id, struct cgroup_join *ret, struct err *err)
+{
+	char path[256];
+
+	ret->count = 0;
+	snprintf(path, sizeof path, "%s/tasks", id);
+	for (size_t i = 0; i < tree->count; i++) {
+		int fd;
+
+		if (tree->list[i].v2)
+			continue;
+		fd = openat(tree->list[i].dir, path, O_WRONLY | O_CLOEXEC);
+		if (fd < 0) {
+			err_sys(err, errno, "open '%s' in '%s'", path, tree->list[i].mount);
+			cgroup_join_done(ret);
+			return -1;
+		}
+		ret->fds[ret->count++] = fd;
+	}
+	return 0;
+}
+
+int cgroup_join_enter(const struct cgroup_join *join, struct err *err)
+{
+	for (size_t i = 0; i < join->count; i++)
+		if (write(join->fds[i], "0", 1) < 0)
+			return err_sys(err, errno, "enter the cgroup");
+	return 0;
+}
+
+void cgroup_join_done(struct cgroup_join *join)
+{
+	for (size_t i = 0; i < join->count; i++)
+		close(join->fds[i]);
+	join->count = 0;
+}
+
+/* ---- its end --------------------------------------------------------------------------------------- */
+
+static int kill_listed(
+	const struct cgroup_hierarchy *hierarchy, const char *id, bool *ret_any, struct err *err)
+{
+	_cleanup_free_ char *text = NULL;
+	char path[256];
+	struct err why = ERR_INIT;
+
+	*ret_any = false;
+	snprintf(path, sizeof path, "%s/cgroup.procs", id);
+	if (file_read(hierarchy->dir, path, PROCS_MAX, &text, NULL, &why) < 0) {
+		if (why.kind == ERR_NOT_FOUND)
+			return 0;
+		*err = why;
+		return -1;
+	}
+	for (char *at = text; *at; at += strcspn(at, "\n"), at += *at == '\n') {
+		long pid = strtol(at, NULL, 10);
+
+		if (pid > 1 && kill((pid_t)pid, SIGKILL) == 0)
+			*ret_any = true;
+	}
+	return 0;
+}
+
+/* Frozen processes cannot end, so the pids that were read stay theirs until the thaw. */
+static int kill_v1(struct cgroup_tree *tree, const char *id, struct err *err)
+{
+	const struct cgroup_hierarchy *freezer = cgroup_find(tree, CGROUP_FREEZER);
+	const struct cgroup_hierarchy *from = freezer ? freezer : &tree->list[0];
+	struct err why = ERR_INIT;
+	bool any = true;
+	int status = 0;
+
+	if (freezer)
+		poke(freezer, id, "freezer.state", "FROZEN", NULL);
+	for (int round = 0; any && status == 0 && round < (freezer ? 1 : 8); round++)
+		status = kill_listed(from, id, &any, &why);
+	if (freezer)
+		poke(freezer, id, "freezer.state", "THAWED", NULL);
+	if (status < 0 && err)
+		*err = why;
+	return status;
+}
+
+int cgroup_kill(struct cgroup_tree *tree, const char *id, struct err *err)
+{
+	const struct cgroup_hierarchy *v2 = cgroup_find_v2(tree);
+	struct err why = ERR_INIT;
+	bool any;
+
+	if (!v2)
+		return kill_v1(tree, id, err);
+	if (poke(v2, id, "cgroup.kill", "1", &why) == 0)
+		return 0;
+	if (faccessat(v2->dir, id, F_OK, 0) < 0)
+		return 0;
+	if (why.errno_value == ENOENT) /* before Linux 5.14; children groups are not reached */
+		return kill_listed(v2, id, &any, err);
+	if (err)
+		*err = why;
+	return -1;
+}
+
+bool cgroup_is_populated(struct cgroup_tree *tree, const char *id)
+{
+	for (size_t i = 0; i < tree->count; i++) {
+		_cleanup_free_ char *text = NULL;
+		char path[256];
+		bool v2 = tree->list[i].v2;
+
+		snprintf(path, sizeof path, "%s/%s", id, v2 ? "cgroup.events" : "cgroup.procs");
+		if (file_read(tree->list[i].dir, path, PROCS_MAX, &text, NULL, NULL) < 0)
+			continue;
+		if (v2 ? strstr(text, "populated 1") != NULL : *text != '\0')
+			return true;
+	}
+	return false;
+}
+
+/* Depth first. The owner of a delegated group may have made some below it; their number and depth are
+ * bounded by cgroup_delegate. */
+static int remove_groups(int parent, const char *name, int depth)
+{
+	int fd;
+	DIR *dir;
+	struct dirent *entry;
+
+	if (unlinkat(parent, name, AT_REMOVEDIR) == 0 || errno == ENOENT)
+		return 0;
+	if (errno != EBUSY || depth > DEPTH_MAX + 1)
+		return -errno;
+	fd = openat(parent, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
+	dir = fd < 0 ? NULL : fdopendir(fd);
+	while (dir && (entry = readdir(dir)))
+		if (entry->d_type == DT_DIR && entry->d_name[0] != '.')
+			remove_groups(fd, entry->d_name, depth + 1);
+	if (dir)
+		closedir(dir);
+	return unlinkat(parent, name, AT_REMOVEDIR) == 0 || errno == ENOENT ? 0 : -errno;
+}
+
+int cgroup_remove(struct cgroup_tree *tree, const char *id, struct err *err)
+{
+	int worst = 0;
+
+	for (size_t i = 0; i < tree->count; i++) {
+		int status = remove_groups(tree->list[i].dir, id, 0);
+
+		if (status < 0)
+			worst = -status;
+	}
+	if (worst == EBUSY)
+		return err_set(err, ERR_STATE, "cgroup '%s' still holds processes", id);
+	if (worst)
+		return err_sys(err, worst, "remove cgroup '%s'", id);
+	return 0;
+}
+
+bool cgroup_holds(struct cgroup_tree *tree, const char *id, pid_t pid)
+{
+	_cleanup_free_ char *text = NULL;
+	_cleanup_free_ char *tail = xasprintf("/%s/%s", tree->name, id);
+	char path[32];
+	size_t tail_len = strlen(tail);
+
+	snprintf(path, sizeof path, "/proc/%d/cgroup", (int)pid);
+	if (file_read(AT_FDCWD, path, 65536, &text, NULL, NULL) < 0)
+		return false;
+	for (char *line = text; *line; line += strcspn(line, "\n"), line += *line == '\n') {
+		size_t len = strcspn(line, "\n");
+		char *at = memmem(line, len, tail, tail_len);
+
+		/* The group itself or one below it. */
+		if (at && (at + tail_len == line + len || at[tail_len] == '/'))
+			return true;
+	}
+	return false;
+}

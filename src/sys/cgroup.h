@@ -1,0 +1,109 @@
+/* cgroup.h - control groups on any layout: v2 alone, v1 alone, or v1 controllers beside a v2 tree
+ *
+ * A tree is the directory NAME at the top of every hierarchy in use; a group is a directory ID in each of
+ * them. A group has no object of its own: its id is enough, so nothing is held open for it and an earlier
+ * process's groups need no adopting. */
+#pragma once
+#include "base/err.h"
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+enum cgroup_controller {
+	CGROUP_CPU,
+	CGROUP_MEMORY,
+	CGROUP_PIDS,
+	CGROUP_CPUACCT, /* v1 only; v2 counts CPU time in every group */
+	CGROUP_FREEZER, /* v1 only; v2 can freeze every group */
+	CGROUP_CONTROLLER_COUNT
+};
+const char *cgroup_controller_name(enum cgroup_controller controller);
+
+/* ---- layout: what is mounted where (cgroup_layout.c) ---------------------------------------- */
+
+struct cgroup_layout {
+	char *v2;			   /* where cgroup2 is mounted; NULL: nowhere */
+	unsigned v2_controllers;	   /* bits of enum cgroup_controller */
+	char *v1[CGROUP_CONTROLLER_COUNT]; /* where each v1 controller is mounted; NULL: nowhere */
+};
+
+/* Pure: from the text of /proc/self/mountinfo. v2_controllers stays 0. */
+void cgroup_layout_parse(const char *mountinfo, struct cgroup_layout *ret);
+/* Pure: bits of the names in a cgroup.controllers file. */
+unsigned cgroup_controllers_parse(const char *text);
+int cgroup_layout_read(struct cgroup_layout *ret, struct err *err);
+void cgroup_layout_done(struct cgroup_layout *layout);
+/* "v2", "v1+v2", "v1" or "none". */
+const char *cgroup_layout_name(const struct cgroup_layout *layout);
+bool cgroup_layout_has(const struct cgroup_layout *layout, enum cgroup_controller controller);
+
+/* ---- a tree and its groups (cgroup.c) -------------------------------------------------------- */
+
+struct cgroup_tree;
+
+/* Makes the directory name in every hierarchy and hands the controllers down to it. A controller that
+ * cannot be had is left out; see cgroup_tree_has. */
+int cgroup_tree_open(const char *name, struct cgroup_tree **ret, struct err *err);
+void cgroup_tree_close(
+	struct cgroup_tree *tree); /* removes its directories where empty; accepts NULL */
+const char *cgroup_tree_layout(const struct cgroup_tree *tree);
+bool cgroup_tree_has(const struct cgroup_tree *tree, enum cgroup_controller controller);
+/* True when processes can be born into groups: otherwise they place themselves, see cgroup_join. */
+bool cgroup_tree_has_v2(const struct cgroup_tree *tree);
+/* Calls fn with every group's id. */
+void cgroup_tree_each(struct cgroup_tree *tree, void (*fn)(const char *id, void *arg), void *arg);
+
+struct cgroup_limits { /* 0: unlimited */
+	uint64_t cpu_milli;
+	uint64_t memory_bytes;
+	uint64_t pids;
+};
+
+/* Nothing is left when it fails. ERR_UNSUPPORTED when a limit has no controller. */
+int cgroup_create(struct cgroup_tree *tree, const char *id, const struct cgroup_limits *limits,
+	struct err *err);
+/* The v2 group is given to uid, who may then make groups of his own in it (bounded in number). */
+int cgroup_delegate(struct cgroup_tree *tree, const char *id, uid_t uid, struct err *err);
+/* The v2 directory, for clone_process; -1 in *ret where there is no v2 tree. */
+int cgroup_open_v2(struct cgroup_tree *tree, const char *id, int *ret, struct err *err);
+
+/* v1 groups are entered by the process itself, through fds its parent opened: moving oneself needs none
+ * of the locks that moving another process waits for (it can take milliseconds). */
+enum { CGROUP_JOIN_MAX = 6 };
+struct cgroup_join {
+	int fds[CGROUP_JOIN_MAX];
+	size_t count;
+};
+int cgroup_join_open(
+	struct cgroup_tree *tree, const char *id, struct cgroup_join *ret, struct err *err);
+int cgroup_join_enter(
+	const struct cgroup_join *join, struct err *err); /* in the child; allocates nothing */
+void cgroup_join_done(struct cgroup_join *join);
+
+/* Everything in the group, groups below it included. A group that is not there is no error. */
+int cgroup_kill(struct cgroup_tree *tree, const char *id, struct err *err);
+bool cgroup_is_populated(struct cgroup_tree *tree, const char *id);
+/* ERR_STATE while a process is in it. A group that is not there is no error. */
+int cgroup_remove(struct cgroup_tree *tree, const char *id, struct err *err);
+bool cgroup_holds(struct cgroup_tree *tree, const char *id, pid_t pid);
+
+/* ---- figures (cgroup_stats.c) ------------------------------------------------------------------ */
+
+struct cgroup_stats { /* 0 where the machine cannot tell */
+	uint64_t cpu_us;
+	uint64_t throttled_us;
+	uint64_t memory_bytes;
+	uint64_t memory_peak_bytes;
+	uint64_t processes;
+	uint64_t oom_kills;
+};
+int cgroup_stats(
+	struct cgroup_tree *tree, const char *id, struct cgroup_stats *ret, struct err *err);
+/* Processes of the group the kernel killed for memory, ever. */
+uint64_t cgroup_oom_kills(struct cgroup_tree *tree, const char *id);
+
+/* To be told of such kills: v1 gives an eventfd of its own a group (*ret_fd, yours), v2 a watch on the
+ * shared inotify fd (*ret_wd). The other one is set to -1; both are without a memory controller. */
+int cgroup_oom_watch(struct cgroup_tree *tree, const char *id, int inotify_fd, int *ret_fd,
+	int *ret_wd, struct err *err);

@@ -1,0 +1,157 @@
+/* cgroup_stats.c - what a group uses, and when the kernel kills in it
+ *
+ * v1 tells memory kills through an eventfd registered in cgroup.event_control; v2 by a change of
+ * memory.events, which inotify sees. One inotify fd serves all groups, since users may have few. */
+#include "sys/cgroup_internal.h"
+#include "base/alloc.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <sys/eventfd.h>
+#include <sys/inotify.h>
+
+/* Small files, read without allocating: stats of hundreds of groups are asked for every second. */
+static bool read_text(const struct cgroup_hierarchy *hierarchy, const char *id, const char *file,
+	char *out, size_t size)
+{
+	char path[256];
+	ssize_t got;
+	int fd;
+
+	if (!hierarchy)
+		return false;
+	snprintf(path, sizeof path, "%s/%s", id, file);
+	fd = openat(hierarchy->dir, path, O_RDONLY | O_CLOEXEC);
+	if (fd < 0)
+		return false;
+	got = read(fd, out, size - 1);
+	close(fd);
+	if (got < 0)
+		return false;
+	out[got] = '\0';
+	return true;
+}
+
+static uint64_t read_number(
+	const struct cgroup_hierarchy *hierarchy, const char *id, const char *file)
+{
+	char text[64];
+
+	return read_text(hierarchy, id, file, text, sizeof text) ? strtoull(text, NULL, 10) : 0;
+}
+
+/* The number after "key " at the start of a line. */
+static uint64_t number_of_key(const char *text, const char *key)
+{
+	size_t len = strlen(key);
+
+	while (*text) {
+		if (!strncmp(text, key, len) && text[len] == ' ')
+			return strtoull(text + len + 1, NULL, 10);
+		text += strcspn(text, "\n");
+		text += *text == '\n';
+	}
+	return 0;
+}
+
+static uint64_t count_lines(const char *text)
+{
+	uint64_t lines = 0;
+
+	for (; *text; text++)
+		lines += *text == '\n';
+	return lines;
+}
+
+static void read_cpu(struct cgroup_tree *tree, const char *id, struct cgroup_stats *ret)
+{
+	const struct cgroup_hierarchy *cpu = cgroup_find(tree, CGROUP_CPU);
+	const struct cgroup_hierarchy *v2 = cgroup_find_v2(tree);
+	char text[1024];
+
+	if (read_text(v2, id, "cpu.stat", text, sizeof text)) {
+		ret->cpu_us = number_of_key(text, "usage_usec");
+		ret->throttled_us = number_of_key(text, "throttled_usec");
+	} else {
+		ret->cpu_us =
+			read_number(cgroup_find(tree, CGROUP_CPUACCT), id, "cpuacct.usage") / 1000;
+	}
+	if (cpu && !cpu->v2 && read_text(cpu, id, "cpu.stat", text, sizeof text))
+		ret->throttled_us = number_of_key(text, "throttled_time") / 1000;
+}
+
+uint64_t cgroup_oom_kills(struct cgroup_tree *tree, const char *id)
+{
+	const struct cgroup_hierarchy *memory = cgroup_find(tree, CGROUP_MEMORY);
+	char text[1024];
+
+	if (!memory || !read_text(memory, id, memory->v2 ? "memory.events" : "memory.oom_control",
+			       text, sizeof text))
+		return 0;
+	return number_of_key(text, "oom_kill");
+}
+
+int cgroup_stats(
+	struct cgroup_tree *tree, const char *id, struct cgroup_stats *ret, struct err *err)
+{
+	const struct cgroup_hierarchy *memory = cgroup_find(tree, CGROUP_MEMORY);
+	const struct cgroup_hierarchy *pids = cgroup_find(tree, CGROUP_PIDS);
+	char text[16384];
+
+	if (faccessat(tree->list[0].dir, id, F_OK, 0) < 0)
+		return err_sys(err, errno, "cgroup '%s'", id);
+	*ret = (struct cgroup_stats){ 0 };
+	read_cpu(tree, id, ret);
+	if (memory) {
+		ret->memory_bytes = read_number(
+			memory, id, memory->v2 ? "memory.current" : "memory.usage_in_bytes");
+		ret->memory_peak_bytes = read_number(
+			memory, id, memory->v2 ? "memory.peak" : "memory.max_usage_in_bytes");
+	}
+	if (pids)
+		ret->processes = read_number(pids, id, "pids.current");
+	else if (read_text(&tree->list[0], id, "cgroup.procs", text, sizeof text))
+		ret->processes = count_lines(text);
+	ret->oom_kills = cgroup_oom_kills(tree, id);
+	return 0;
+}
+
+static int watch_v1(
+	const struct cgroup_hierarchy *memory, const char *id, int *ret_fd, struct err *err)
+{
+	_cleanup_close_ int event = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	_cleanup_close_ int control = -1, oom = -1;
+	char path[256], text[32];
+
+	if (event < 0)
+		return err_sys(err, errno, "eventfd");
+	snprintf(path, sizeof path, "%s/memory.oom_control", id);
+	oom = openat(memory->dir, path, O_RDONLY | O_CLOEXEC);
+	snprintf(path, sizeof path, "%s/cgroup.event_control", id);
+	control = openat(memory->dir, path, O_WRONLY | O_CLOEXEC);
+	if (oom < 0 || control < 0)
+		return err_sys(err, errno, "open the memory events of '%s'", id);
+	snprintf(text, sizeof text, "%d %d", event, oom);
+	if (write(control, text, strlen(text)) < 0)
+		return err_sys(err, errno, "watch the memory events of '%s'", id);
+	*ret_fd = steal_fd(&event);
+	return 0;
+}
+
+int cgroup_oom_watch(struct cgroup_tree *tree, const char *id, int inotify_fd, int *ret_fd,
+	int *ret_wd, struct err *err)
+{
+	const struct cgroup_hierarchy *memory = cgroup_find(tree, CGROUP_MEMORY);
+	char path[320];
+
+	*ret_fd = *ret_wd = -1;
+	if (!memory)
+		return 0;
+	if (!memory->v2)
+		return watch_v1(memory, id, ret_fd, err);
+	snprintf(path, sizeof path, "/proc/self/fd/%d/%s/memory.events", memory->dir, id);
+	*ret_wd = inotify_add_watch(inotify_fd, path, IN_MODIFY);
+	if (*ret_wd < 0)
+		return err_sys(err, errno, "watch the memory events of '%s'", id);
+	return 0;
+}

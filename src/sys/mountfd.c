@@ -1,0 +1,130 @@
+/* mountfd.c - see mountfd.h
+ *
+ * Overlay keeps the credentials of whoever makes it and uses them for every access to its layers. Host
+ * uid 0 has no place in an id-mapped upper: made by plain root, the mount comes up read-only without a
+ * word. So the file system user is set to the box's root for the moment of creation, and since that
+ * drops capabilities from the effective set, they are raised again. */
+#include "sys/mountfd.h"
+#include "base/alloc.h"
+#include "sys/caps.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <sys/fsuid.h>
+
+/* The kernel explains a refusal as "e overlay: text" lines on the fd of fsopen. */
+static int fail(struct err *err, int fs, int errno_value, const char *type, const char *what)
+{
+	char why[200];
+	ssize_t got = read(fs, why, sizeof why - 1);
+
+	if (got <= 2)
+		return err_sys(err, errno_value, "mount %s: %s", type, what);
+	why[got] = '\0';
+	why[strcspn(why, "\n")] = '\0';
+	return err_sys(err, errno_value, "mount %s: %s: %s", type, what, why + 2);
+}
+
+int mount_new(const char *type, const struct mount_option *options, unsigned attr, int *ret,
+	struct err *err)
+{
+	_cleanup_close_ int fs = fsopen(type, FSOPEN_CLOEXEC);
+	int mount;
+
+	if (fs < 0)
+		return err_sys(err, errno, "fsopen %s", type);
+	for (const struct mount_option *o = options; o && o->key; o++)
+		if (fsconfig(fs, o->value ? FSCONFIG_SET_STRING : FSCONFIG_SET_FLAG, o->key,
+			    o->value, 0) < 0)
+			return fail(err, fs, errno, type, o->key);
+	if (fsconfig(fs, FSCONFIG_CMD_CREATE, NULL, NULL, 0) < 0)
+		return fail(err, fs, errno, type, "create");
+	mount = fsmount(fs, FSMOUNT_CLOEXEC, attr);
+	if (mount < 0)
+		return fail(err, fs, errno, type, "fsmount");
+	*ret = mount;
+	return 0;
+}
+
+int mount_clone(int dirfd, const char *path, int *ret, struct err *err)
+{
+	int tree = open_tree(
+		dirfd, path, OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC | (*path ? 0 : AT_EMPTY_PATH));
+
+	if (tree < 0)
+		return err_sys(err, errno, "open_tree '%s'", path);
+	*ret = tree;
+	return 0;
+}
+
+int mount_set(int mount, uint64_t attr, struct err *err)
+{
+	struct mount_attr change = { .attr_set = attr };
+
+	if (mount_setattr(mount, "", AT_EMPTY_PATH, &change, sizeof change) < 0)
+		return err_sys(err, errno, "mount_setattr");
+	return 0;
+}
+
+int mount_attach(int mount, int target, struct err *err)
+{
+	if (move_mount(mount, "", target, "", MOVE_MOUNT_F_EMPTY_PATH | MOVE_MOUNT_T_EMPTY_PATH) <
+		0)
+		return err_sys(err, errno, "move_mount");
+	return 0;
+}
+
+static int set_layer(int fs, const char *key, int fd, const char *below, struct err *err)
+{
+	char path[64];
+
+	snprintf(path, sizeof path, "/proc/self/fd/%d%s", fd, below);
+	if (fsconfig(fs, FSCONFIG_SET_STRING, key, path, 0) == 0)
+		return 0;
+	if (errno == EINVAL && !strcmp(key, "lowerdir+")) {
+		fail(err, fs, EINVAL, "overlay", key);
+		if (err)
+			err->kind = ERR_UNSUPPORTED;
+		return err_hint(err,
+			"layers are added one by one (lowerdir+), which Linux 6.5 and later can");
+	}
+	return fail(err, fs, errno, "overlay", key);
+}
+
+int overlay_new(const struct overlay_spec *spec, int *ret, struct err *err)
+{
+	_cleanup_close_ int fs = fsopen("overlay", FSOPEN_CLOEXEC);
+	int mount, status, saved = 0;
+
+	if (fs < 0 && errno == ENODEV) {
+		err_set(err, ERR_UNSUPPORTED, "the kernel has no overlay file system");
+		return err_hint(err, "modprobe overlay");
+	}
+	if (fs < 0)
+		return err_sys(err, errno, "fsopen overlay");
+	for (size_t i = 0; i < spec->lower_count; i++)
+		if (set_layer(fs, "lowerdir+", spec->lowers[i], "", err) < 0)
+			return -1;
+	if (set_layer(fs, "upperdir", spec->disk, "/upper", err) < 0 ||
+		set_layer(fs, "workdir", spec->disk, "/work", err) < 0)
+		return -1;
+
+	setfsgid(spec->uid);
+	setfsuid(spec->uid);
+	status = caps_raise_effective(err);
+	if (status == 0) {
+		status = fsconfig(fs, FSCONFIG_CMD_CREATE, NULL, NULL, 0);
+		saved = errno;
+	}
+	setfsuid(0);
+	setfsgid(0);
+	if (caps_raise_effective(err) < 0 || (status < 0 && !saved))
+		return -1;
+	if (status < 0)
+		return fail(err, fs, saved, "overlay", "create");
+	mount = fsmount(fs, FSMOUNT_CLOEXEC, 0);
+	if (mount < 0)
+		return fail(err, fs, errno, "overlay", "fsmount");
+	*ret = mount;
+	return 0;
+}

@@ -1,0 +1,34 @@
+/* mountfd.h - the mount API by file descriptors: made detached, attached when all is ready
+ *
+ * A detached mount belongs to nobody's tree and vanishes with its last fd, so a failure in the middle
+ * leaves nothing behind. Nothing here allocates: a cloned child may call it. */
+#pragma once
+#include "base/err.h"
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/mount.h>
+
+struct mount_option {
+	const char *key;   /* NULL ends a list */
+	const char *value; /* NULL: a flag */
+};
+
+/* A new file system of a type, detached. attr: MOUNT_ATTR_*. options may be NULL. */
+int mount_new(const char *type, const struct mount_option *options, unsigned attr, int *ret,
+	struct err *err);
+/* A detached copy of the tree at path below dirfd; "" means dirfd itself. */
+int mount_clone(int dirfd, const char *path, int *ret, struct err *err);
+/* MOUNT_ATTR_* set on a detached or attached mount (no others of its tree). */
+int mount_set(int mount, uint64_t attr, struct err *err);
+/* Attaches a detached mount on the directory or file that target refers to. */
+int mount_attach(int mount, int target, struct err *err);
+
+struct overlay_spec {
+	const int *lowers; /* top first; each the fd of a (detached, id-mapped) mount */
+	size_t lower_count;
+	int disk;     /* one mount that holds the directories `upper` and `work` */
+	uint32_t uid; /* the outside id of the user that owns the disk: overlay works in its name */
+};
+
+/* An overlay, detached and writable. ERR_UNSUPPORTED when the kernel lacks a piece of it. */
+int overlay_new(const struct overlay_spec *spec, int *ret, struct err *err);

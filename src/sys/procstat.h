@@ -1,0 +1,16 @@
+/* procstat.h - the few facts of /proc that identify a process for good */
+#pragma once
+#include "base/err.h"
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+enum { BOOT_ID_SIZE = 40 };
+
+/* Field 22 of /proc/PID/stat: a pid together with this and the boot id never comes again. */
+int procstat_start_time(pid_t pid, uint64_t *ret, struct err *err);
+/* Whether it has executed a program since it was forked; ended processes that nobody reaped count too. */
+int procstat_has_execed(pid_t pid, bool *ret, struct err *err);
+int procstat_boot_id(char ret[BOOT_ID_SIZE], struct err *err);
+/* Where id 0 of the process's user namespace lies outside, and how many ids follow it. */
+int procstat_uid_map(pid_t pid, uint32_t *ret_base, uint32_t *ret_count, struct err *err);

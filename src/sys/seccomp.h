@@ -1,0 +1,23 @@
+/* seccomp.h - system call filters: built once by libseccomp, installed in children as ready-made BPF */
+#pragma once
+#include "base/err.h"
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct seccomp_rule {
+	int call;    /* number of the system call that is refused */
+	int answer;  /* errno it gets */
+	bool masked; /* only when (argument arg & mask) == value */
+	unsigned arg;
+	uint64_t mask, value;
+};
+
+struct seccomp_program; /* opaque */
+
+/* Everything is allowed but the rules. Calls of foreign architectures (32 bit, x32) end the process. */
+int seccomp_program_new(const struct seccomp_rule *rules, size_t count,
+	struct seccomp_program **ret, struct err *err);
+void seccomp_program_free(struct seccomp_program *program); /* accepts NULL */
+/* For the calling process and what it starts. Needs CAP_SYS_ADMIN in its user namespace. */
+int seccomp_program_install(const struct seccomp_program *program, struct err *err);

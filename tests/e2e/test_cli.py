@@ -1,0 +1,202 @@
+"""The command line itself: help, usage, exit codes, JSON, completion, refusals of bad input."""
+import json
+import subprocess
+
+import pytest
+
+from boxtest import BOX_BIN, EXIT_EXISTS, EXIT_NOT_FOUND, EXIT_STATE, EXIT_UNAVAILABLE, EXIT_USAGE, random_name
+
+VERBS = """new ls show exec shell ps attach logs cp stop start rename rm stats events image token doctor bench
+           up down serve version help completion""".split()
+
+
+def refused(done, code):
+    """A refusal is one line on stderr that starts with the program's name, and nothing on stdout."""
+    assert done.returncode == code, (done.returncode, done.stdout, done.stderr)
+    assert done.stdout == ""
+    assert done.stderr.startswith("box: "), done.stderr
+    assert done.stderr.count("\n") == 1, done.stderr
+    return done.stderr
+
+
+# ---- help ------------------------------------------------------------------------------------------
+
+
+def test_help_lists_every_verb(yard):
+    text = yard.box("help").stdout
+    for verb in VERBS:
+        assert f" {verb}" in text, verb
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_each_verb_explains_itself(yard, verb):
+    text = yard.box("help", verb).stdout
+    assert f"box {verb}" in text
+    assert yard.box(verb, "--help").stdout == text
+
+
+def test_help_tells_exit_codes(yard):
+    text = yard.box("help", "exit-codes").stdout
+    for code in (64, 65, 66, 69, 73, 124):
+        assert str(code) in text
+
+
+def test_help_of_an_unknown_verb_is_a_usage_error(yard):
+    refused(yard.box("help", "dance", check=False), EXIT_USAGE)
+
+
+def test_no_arguments_shows_help_or_usage(yard):
+    done = yard.box(check=False)
+    assert done.returncode in (0, EXIT_USAGE)
+    assert "box" in done.stdout + done.stderr
+
+
+def test_version_names_the_program(yard):
+    assert any(c.isdigit() for c in yard.box("version").stdout)
+    assert "version" in yard.json("version")
+
+
+def test_unknown_verb_suggests_the_nearest(yard):
+    assert "exec" in refused(yard.box("exce", check=False), EXIT_USAGE)
+
+
+def test_unknown_flag_suggests_the_nearest(yard):
+    assert "--memory" in refused(yard.box("new", "--memroy", "1G", check=False), EXIT_USAGE)
+
+
+@pytest.mark.parametrize("args", [["new", "--memory"], ["show"], ["exec"], ["exec", "x"], ["cp", "x"],
+                                  ["rename", "x"], ["rm"], ["image", "dance"], ["token"], ["ls", "surplus"]])
+def test_missing_or_surplus_arguments_are_usage_errors(yard, args):
+    refused(yard.box(*args, check=False), EXIT_USAGE)
+
+
+def test_flag_values_come_with_or_without_equals_sign(yard):
+    for args in (["--label=a=b"], ["--label", "a=b"], ["-l", "a=b"]):
+        name = random_name()
+        yard.box("new", name, *args)
+        assert yard.json("show", name)["labels"] == {"a": "b"}
+        yard.box("rm", "-f", name)
+
+
+# ---- completion ------------------------------------------------------------------------------------
+
+
+def complete(yard, *words):
+    script = """
+        source <("$BOX" completion bash)
+        spec=$(complete -p box); fn=${spec##*-F }; fn=${fn%% *}
+        COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); COMP_LINE="$*"; COMP_POINT=${#COMP_LINE}
+        $fn box "${COMP_WORDS[COMP_CWORD]}" "${COMP_WORDS[COMP_CWORD-1]}"
+        printf '%s\\n' "${COMPREPLY[@]}"
+    """
+    env = {**yard.env, "BOX": str(BOX_BIN), "PATH": f"{BOX_BIN.parent}:{yard.env['PATH']}"}
+    done = subprocess.run(["bash", "-c", script, "complete", *words], env=env, capture_output=True, text=True,
+                          check=True, timeout=20)
+    return [word.strip() for word in done.stdout.split()]
+
+
+def test_completion_offers_verbs_flags_and_boxes(yard, box):
+    assert set(VERBS) <= set(complete(yard, "box", ""))
+    assert complete(yard, "box", "renam") == ["rename"]
+    assert "--memory" in complete(yard, "box", "new", "--mem")
+    assert box.name in complete(yard, "box", "show", box.name[:4])
+
+
+# ---- JSON ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("args", [["ls"], ["image", "ls"], ["token", "ls"], ["doctor"], ["events"], ["version"],
+                                  ["stats"]])
+def test_json_is_one_value_and_nothing_else(yard, args):
+    text = yard.box(*args, "--json").stdout
+    if args == ["events"]:
+        assert all(json.loads(line) for line in text.splitlines())
+    else:
+        json.loads(text)
+
+
+def test_json_about_a_box(yard, box):
+    assert yard.json("show", box.name)["id"] == box.id
+    assert box.name in [b["name"] for b in listed(yard.json("ls"), "boxes")]
+    assert yard.json("image", "show", "debian")["name"] == "debian"
+    listed(yard.json("ps", box.name), "processes")
+
+
+def listed(value, key):
+    """Lists may come bare or under their key."""
+    return value[key] if isinstance(value, dict) else value
+
+
+def test_tables_have_no_colours_when_piped(yard, box):
+    for args in (["ls"], ["show", box.name], ["ps", box.name], ["stats"], ["image", "ls"]):
+        assert "\x1b" not in yard.box(*args, env={"NO_COLOR": ""}).stdout
+
+
+# ---- bad input -------------------------------------------------------------------------------------
+
+BAD = {
+    "name": ["", "A", "a-", "1a", "a_b", "a.b", "a" * 64, "ü", "../x", "a b", "a\nb"],
+    "--memory": ["", "x", "-1", "1e3", "12Q", "0x10", "99999999T", "1..5G", "5 G"],
+    "--cpu": ["", "x", "-1", "1.5.2", "100000", "1,5", "nan", "inf"],
+    "--pids": ["", "x", "-1", "1.5", "99999999999999999999"],
+    "--disk": ["", "x", "-5G", "1X"],
+    "--label": ["", "x", "=v", "a b=c", "k=" + "v" * 256],
+    "--env": ["", "=v", "1A=b", "A-B=c"],
+    "--profile": ["", "root", "STANDARD"],
+    "--driver": ["", "docker"],
+}
+
+
+@pytest.mark.parametrize("what,value", [(what, value) for what, values in BAD.items() for value in values])
+def test_bad_input_is_refused_before_anything_happens(yard, what, value):
+    before = [b["id"] for b in yard.boxes()]
+    args = [value] if what == "name" else [f"{what}={value}", random_name()]
+    message = refused(yard.box("new", *args, check=False), EXIT_USAGE)
+    assert len(message) < 900
+    assert [b["id"] for b in yard.boxes()] == before
+
+
+@pytest.mark.parametrize("value", ["", "x", "-1", "5y", "1e3s"])
+def test_bad_timeout_is_refused(yard, box, value):
+    refused(yard.box("exec", f"--timeout={value}", box.name, "--", "true", check=False), EXIT_USAGE)
+
+
+def test_good_sizes_are_read_as_powers_of_1024(yard, make_box):
+    for text, value in (("512M", 512 << 20), ("1.5G", 3 << 29), ("64MiB", 64 << 20), ("134217728", 1 << 27)):
+        assert make_box(memory=text).show()["limits"]["memory"] == value
+
+
+def test_unknown_image_says_how_to_get_one(yard):
+    assert "box image" in refused(yard.box("new", "--image", "nosuch", check=False), EXIT_NOT_FOUND)
+
+
+def test_duplicate_name_is_refused(yard, box):
+    assert box.name in refused(yard.box("new", box.name, check=False), EXIT_EXISTS)
+
+
+@pytest.mark.parametrize("args", [["show"], ["stop"], ["start"], ["rm"], ["ps"], ["logs"], ["attach"], ["shell"]])
+def test_unknown_box_is_not_found(yard, args):
+    assert "nosuchbox" in refused(yard.box(*args, "nosuchbox", check=False), EXIT_NOT_FOUND)
+
+
+def test_unknown_box_is_not_found_by_exec_and_cp(yard, tmp_path):
+    refused(yard.box("exec", "nosuchbox", "--", "true", check=False), EXIT_NOT_FOUND)
+    refused(yard.box("cp", "nosuchbox:/etc/passwd", tmp_path / "x", check=False), EXIT_NOT_FOUND)
+
+
+def test_program_not_found_is_told(yard, box):
+    done = box.exec("nosuchprogram", check=False)
+    assert done.returncode in (EXIT_NOT_FOUND, 127)
+    assert "nosuchprogram" in done.stderr
+
+
+def test_stopped_box_refuses_work(yard, box):
+    yard.box("stop", box.name)
+    for args in (["exec", box.name, "--", "true"], ["shell", box.name], ["ps", box.name],
+                 ["cp", "-", f"{box.name}:/tmp/x"]):
+        assert "start" in refused(yard.box(*args, check=False, input=""), EXIT_STATE)
+
+
+def test_without_a_daemon_it_says_how_to_start_one(yard, tmp_path):
+    done = yard.box("ls", check=False, env={"BOX_HOME": str(tmp_path / "h"), "BOX_RUN": str(tmp_path / "r")})
+    assert "box up" in refused(done, EXIT_UNAVAILABLE)

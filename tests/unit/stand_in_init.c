@@ -1,0 +1,206 @@
+/* stand_in_init.c - a box-init that does what a test asks for, one line at a time
+ *
+ * Accepts on fd 3; each line is a verb and at most one argument, each answer one line. Verbs that try
+ * something answer "ok" or the name of the errno. Static, since the test's box has an empty root. */
+#include <arpa/inet.h>
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/mount.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+static char answer[8192];
+
+static void result(int status)
+{
+	snprintf(answer, sizeof answer, "%s", status >= 0 ? "ok" : strerrorname_np(errno));
+}
+
+static void do_read(const char *path)
+{
+	int fd = open(path, O_RDONLY);
+	ssize_t got;
+
+	if (fd < 0) {
+		result(-1);
+		return;
+	}
+	got = read(fd, answer, sizeof answer - 1);
+	answer[got < 0 ? 0 : got] = '\0';
+	for (char *p = answer; *p; p++)
+		if (*p == '\n')
+			*p = ';';
+	close(fd);
+}
+
+static void do_write(const char *path)
+{
+	int fd = open(path, O_WRONLY | O_CREAT, 0644);
+
+	result(fd < 0 ? -1 : (int)write(fd, "x", 1));
+	if (fd >= 0)
+		close(fd);
+}
+
+static void do_link(const char *path)
+{
+	ssize_t got = readlink(path, answer, sizeof answer - 1);
+
+	answer[got < 0 ? 0 : got] = '\0';
+	if (got < 0)
+		result(-1);
+}
+
+static void do_count(const char *path)
+{
+	DIR *dir = opendir(path);
+	int count = 0;
+
+	while (dir && readdir(dir))
+		count++;
+	snprintf(answer, sizeof answer, "%d", dir ? count - 2 : -1);
+	if (dir)
+		closedir(dir);
+}
+
+/* How a child that does this ends: "exit N" or "signal N". */
+static void do_child(void (*fn)(const char *), const char *arg)
+{
+	pid_t pid = fork();
+	int status = 0;
+
+	if (pid < 0) {
+		result(-1);
+		return;
+	}
+	if (pid == 0) {
+		fn(arg);
+		_exit(0);
+	}
+	waitpid(pid, &status, 0);
+	snprintf(answer, sizeof answer, "%s %d", WIFSIGNALED(status) ? "signal" : "exit",
+		WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status));
+}
+
+static void eat(const char *arg)
+{
+	size_t bytes = strtoull(arg, NULL, 10) << 20;
+	char *p = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+	memset(p, 1, bytes);
+}
+
+static void forks(const char *arg)
+{
+	int left = atoi(arg);
+
+	while (left--)
+		if (fork() == 0)
+			for (;;)
+				pause();
+		else if (errno == EAGAIN)
+			_exit(11);
+}
+
+static void do_loopback(const char *arg)
+{
+	struct sockaddr_in address = { .sin_family = AF_INET, .sin_port = htons(8080) };
+	int server = socket(AF_INET, SOCK_STREAM, 0), client = socket(AF_INET, SOCK_STREAM, 0);
+
+	inet_pton(AF_INET, arg, &address.sin_addr);
+	bind(server, (struct sockaddr *)&address, sizeof address);
+	listen(server, 1);
+	result(connect(client, (struct sockaddr *)&address, sizeof address));
+	close(server);
+	close(client);
+}
+
+static void spin(const char *arg)
+{
+	for (volatile long i = atol(arg) * 1000000; i; i--)
+		continue;
+}
+
+static void obey(const char *verb, const char *arg)
+{
+	errno = 0;
+	if (!strcmp(verb, "read"))
+		do_read(arg);
+	else if (!strcmp(verb, "write"))
+		do_write(arg);
+	else if (!strcmp(verb, "link"))
+		do_link(arg);
+	else if (!strcmp(verb, "count"))
+		do_count(arg);
+	else if (!strcmp(verb, "unlink"))
+		result(unlink(arg));
+	else if (!strcmp(verb, "rmdir"))
+		result(rmdir(arg));
+	else if (!strcmp(verb, "mkdir"))
+		result(mkdir(arg, 0755));
+	else if (!strcmp(verb, "symlink"))
+		result(symlink("/tmp", arg));
+	else if (!strcmp(verb, "mknod"))
+		result(mknod(arg, S_IFCHR | 0666, 0x103));
+	else if (!strcmp(verb, "unshare"))
+		result(unshare((int)strtol(arg, NULL, 16)));
+	else if (!strcmp(verb, "clone"))
+		result((int)syscall(SYS_clone, strtol(arg, NULL, 16) | SIGCHLD, 0, 0, 0, 0));
+	else if (!strcmp(verb, "syscall"))
+		result((int)syscall(strtol(arg, NULL, 10), -1, -1, -1, -1, -1, -1));
+	else if (!strcmp(verb, "mount"))
+		result(mount("t", arg, "tmpfs", 0, NULL));
+	else if (!strcmp(verb, "umount"))
+		result(umount2(arg, MNT_DETACH));
+	else if (!strcmp(verb, "eat"))
+		do_child(eat, arg);
+	else if (!strcmp(verb, "forks"))
+		do_child(forks, arg);
+	else if (!strcmp(verb, "spin"))
+		do_child(spin, arg);
+	else if (!strcmp(verb, "loopback"))
+		do_loopback(arg);
+	else if (!strcmp(verb, "hostname"))
+		gethostname(answer, sizeof answer);
+	else if (!strcmp(verb, "exit"))
+		_exit(atoi(arg));
+	else if (!strcmp(verb, "eat-self"))
+		eat(arg);
+	else
+		snprintf(answer, sizeof answer, "what?");
+}
+
+int main(void)
+{
+	int flags = fcntl(3, F_GETFL);
+
+	fcntl(3, F_SETFL, flags & ~O_NONBLOCK);
+	for (;;) {
+		int fd = accept(3, NULL, NULL);
+		FILE *stream = fd < 0 ? NULL : fdopen(fd, "r+");
+		char line[512];
+
+		if (fd < 0)
+			continue;
+		while (fgets(line, sizeof line, stream)) {
+			char *arg = strchr(line, ' ');
+
+			line[strcspn(line, "\n")] = '\0';
+			if (arg)
+				*arg++ = '\0';
+			obey(line, arg ? arg : "");
+			dprintf(fd, "%s\n", answer);
+		}
+		fclose(stream);
+	}
+}
