@@ -292,6 +292,9 @@ static bool make_place(void)
 	unsigned count = 0;
 
 	for (struct conn *conn = conns; conn; conn = conn->next) {
+		/* Its hello may lie there unread. */
+		if (!conn->hello && !conn->dead)
+			conn_read(conn);
 		if (conn->dead)
 			continue;
 		count++;

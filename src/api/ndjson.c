@@ -197,8 +197,8 @@ void ndjson_output(
 
 void ndjson_gap(struct buf *out, uint64_t offset, uint64_t lost)
 {
-	buf_addf(out, "{\"type\":\"gap\",\"offset\":%" PRIu64 ",\"lost\":%" PRIu64 "}\n", offset,
-		lost);
+	buf_addf(out, "{\"type\":\"gap\",\"offset\":%" PRIu64 ",\"lost\":%" PRIu64 "}\n",
+		cut(offset), cut(lost));
 }
 
 static const char *const reason_names[] = {
@@ -220,19 +220,20 @@ void ndjson_exit(struct buf *out, const struct wire_exit *exit)
 
 	if (exit->signal)
 		snprintf(signal, sizeof signal, "%u", exit->signal & 127);
+	buf_addf(out, "{\"type\":\"exit\",\"exit_code\":%u,\"signal\":%s,\"reason\":\"%s\",",
+		exit_code(exit->code, exit->signal), signal, reason_names[exit->reason]);
 	buf_addf(out,
-		"{\"type\":\"exit\",\"exit_code\":%u,\"signal\":%s,\"reason\":\"%s\",\"duration_"
-		"ms\":%" PRIu64 ".%03u,\"cpu_us\":%" PRIu64 ",\"newest_offset\":%" PRIu64 "}\n",
-		exit_code(exit->code, exit->signal), signal, reason_names[exit->reason],
-		exit->duration_us / 1000, (unsigned)(exit->duration_us % 1000), exit->cpu_us,
-		exit->newest);
+		"\"duration_ms\":%" PRIu64 ".%03u,\"cpu_us\":%" PRIu64 ",\"newest_offset\":%" PRIu64
+		"}\n",
+		exit->duration_us / 1000, (unsigned)(exit->duration_us % 1000), cut(exit->cpu_us),
+		cut(exit->newest));
 }
 
 void ndjson_add(struct buf *out, const json_t *value)
 {
 	/* Most values fit at once; a larger one is written again, into the room it asked for. */
 	const size_t guess = 4096;
-	size_t	     len = json_dumpb(value, (char *)buf_room(out, guess), guess, JSON_COMPACT);
+	size_t len = json_dumpb(value, (char *)buf_room(out, guess), guess, JSON_COMPACT);
 
 	if (len > guess)
 		json_dumpb(value, (char *)buf_room(out, len), len, JSON_COMPACT);

@@ -47,6 +47,7 @@ static const struct field fields[] = {
 	{ "Box", "started_at", "time?", "its last start" },
 	{ "Box", "ended_at", "time?", "its last end" },
 	{ "Box", "end", "BoxEnd", "why it ended" },
+	{ "Box", "reachable", "boolean", "box-init answers" },
 	{ "Box", "warnings", "[string]", "what is not as asked" },
 	{ "BoxEnd", "reason", "string", "one word, empty while it never ended" },
 	{ "BoxEnd", "detail", "string", "one line for people" },

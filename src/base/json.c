@@ -67,6 +67,11 @@ static int read_one(const struct json_key *key, json_t *value, struct err *err)
 	return err_set(err, ERR_SYSTEM, "unknown JSON type for '%s'", key->name);
 }
 
+static bool is_absent(json_t *value)
+{
+	return !value || json_is_null(value);
+}
+
 int json_read(json_t *object, const struct json_key *keys, size_t count, struct err *err)
 {
 	const char *name;
@@ -86,7 +91,7 @@ int json_read(json_t *object, const struct json_key *keys, size_t count, struct 
 			return -1;
 	}
 	for (size_t i = 0; i < count; i++)
-		if (keys[i].required && !json_object_get(object, keys[i].name))
+		if (keys[i].required && is_absent(json_object_get(object, keys[i].name)))
 			return err_set(err, ERR_INVALID, "'%s' is missing", keys[i].name);
 	return 0;
 }

@@ -51,26 +51,29 @@ int parse_u64(const char *what, const char *text, uint64_t lowest, uint64_t high
 	return 0;
 }
 
-/* Decimal with up to nine fraction digits, as billionths; stops at the first other character. */
+/* Decimal numbers are held as 1/SCALE parts: 64 bits before the point, twelve digits behind it. */
+static const unsigned __int128 SCALE = 1000000000000;
+
+/* Stops at the first character that does not belong; NULL when there is no number. */
 static const char *parse_decimal(const char *text, unsigned __int128 *ret)
 {
-	unsigned __int128 value = 0, scale = 1000000000;
+	unsigned __int128 value = 0, part = SCALE;
 	const char	 *p = text;
 
 	if (!is_digit(*p))
 		return NULL;
 	for (; is_digit(*p); p++) {
 		value = value * 10 + (unsigned)(*p - '0');
-		if (value > ((unsigned __int128)1 << 64))
+		if (value >> 64)
 			return NULL;
 	}
-	value *= scale;
+	value *= SCALE;
 	if (*p == '.') {
 		if (!is_digit(*++p))
 			return NULL;
 		for (; is_digit(*p); p++) {
-			scale /= 10;
-			value += scale * (unsigned)(*p - '0');
+			part /= 10;
+			value += part * (unsigned)(*p - '0');
 		}
 	}
 	*ret = value;
@@ -91,16 +94,19 @@ int parse_size(const char *what, const char *text, uint64_t lowest, uint64_t hig
 		const char *letter = strchr(letters, upper);
 
 		if (letter && *letter) {
-			value <<= 10 * (letter - letters + 1);
+			int shift = 10 * (int)(letter - letters + 1);
+
+			ok = value <= ~(unsigned __int128)0 >> shift;
+			value <<= shift;
 			p++;
 			if (*p == 'i' && p[1] == 'B')
 				p++;
 		}
 		if (*p == 'B')
 			p++;
-		ok = *p == '\0';
+		ok = ok && *p == '\0';
 	}
-	value /= 1000000000;
+	value /= SCALE;
 	if (!ok || value < lowest || value > highest)
 		return err_set(err, ERR_INVALID, "%s '%.40s' must be a size from %s to %s, like 512M or 2G", what,
 			text, format_size(lowest, low), format_size(highest, high));
@@ -122,7 +128,7 @@ int parse_duration(const char *what, const char *text, uint64_t lowest_ms, uint6
 
 	for (size_t i = 0; p && i < ARRAY_LEN(units); i++)
 		if (!strcmp(p, units[i].suffix)) {
-			value = value * units[i].ms / 1000000000;
+			value = value * units[i].ms / SCALE;
 			ok = true;
 			break;
 		}
@@ -139,7 +145,7 @@ int parse_cpus(const char *what, const char *text, uint64_t *ret_milli, struct e
 	unsigned __int128 value = 0;
 	const char	 *p = parse_decimal(text, &value);
 
-	value /= 1000000;
+	value /= SCALE / 1000;
 	if (!p || *p || value < 10 || value > 1024000)
 		return err_set(err, ERR_INVALID, "%s '%.40s' must be a number of CPUs from 0.01 to 1024", what,
 			text);

@@ -22,6 +22,7 @@
 #include <errno.h>
 #include <poll.h>
 #include <signal.h>
+#include <sys/socket.h>
 
 enum {
 	INPUT_SIZE = 64 * 1024,
@@ -441,16 +442,18 @@ static void pump(struct session *session)
 		struct pollfd watch[2] = { { .fd = wsclient_get_fd(session->ws), .events = POLLIN },
 			{ .fd = -1, .events = POLLIN } };
 
+		/* One may have come while output was written; ppoll would not be woken by it again. */
+		take_signals(session);
+		if (session->end)
+			break;
 		if (wsclient_flush(session->ws) < 0)
 			watch[0].events = POLLIN; /* what it still said is read first */
 		else if (wsclient_pending(session->ws))
 			watch[0].events = POLLIN | POLLOUT;
 		else if (session->input)
 			watch[1].fd = STDIN_FILENO;
-		if (ppoll(watch, 2, NULL, &session->outside) < 0) {
-			take_signals(session);
+		if (ppoll(watch, 2, NULL, &session->outside) < 0)
 			continue;
-		}
 		if (watch[0].revents & (POLLIN | POLLHUP | POLLERR))
 			receive(session);
 		if (!session->end && watch[1].revents)
@@ -460,12 +463,26 @@ static void pump(struct session *session)
 		wsclient_flush(session->ws);
 }
 
+/* Our reader is gone, so the program is told as over a lost line. Hanging up at once could overtake the
+ * word: the daemon would fail to write to us before it reads. So what still comes is thrown away until the
+ * daemon hangs up; a program that does not care about HUP is left behind after a second. */
+static void hang_up(struct session *session)
+{
+	struct pollfd watch = { .fd = wsclient_get_fd(session->ws), .events = POLLIN };
+	int64_t	      give_up = clock_mono_us() + 1000000;
+
+	send_signal(session, "HUP");
+	while (clock_mono_us() < give_up && poll(&watch, 1, 100) >= 0)
+		if (watch.revents && recv(watch.fd, session->in, sizeof session->in, MSG_DONTWAIT) == 0)
+			break;
+}
+
 static int finish(struct session *session)
 {
 	const char *box = session->spec->box;
 
-	if (session->end == END_PIPE && session->spec->body)
-		send_signal(session, "HUP");
+	if (session->end == END_PIPE && session->spec->body && session->ws)
+		hang_up(session);
 	wsclient_free(steal_ptr(&session->ws));
 	terminal_restore();
 	switch (session->end) {

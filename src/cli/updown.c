@@ -154,7 +154,6 @@ static int print_up(struct cli *cli, bool already)
 {
 	_cleanup_json_ json_t *info = NULL;
 	struct err	       err = ERR_INIT;
-	json_t		      *doors;
 
 	if (client_get(cli->client, "/v1/info", &info, &err) < 0)
 		return cli_fail(cli, &err);
@@ -162,13 +161,9 @@ static int print_up(struct cli *cli, bool already)
 		json_object_set_new(info, "already_up", json_boolean(already));
 		return cli_print_json(steal_ptr(&info));
 	}
-	doors = json_object_get(info, "doors");
 	printf("the daemon is %sup\n  socket  %s\n", already ? "already " : "", cli->conf.socket);
-	if (*json_str(doors, "tcp"))
-		printf("  REST    http://%s\n", json_str(doors, "tcp"));
-	else if (cli->conf.listen_tcp && cli->conf.port)
-		printf(strchr(cli->conf.address, ':') ? "  REST    http://[%s]:%u\n" : "  REST    http://%s:%u\n",
-			cli->conf.address, cli->conf.port);
+	if (*json_str(info, "listen"))
+		printf("  REST    http://%s\n", json_str(info, "listen"));
 	printf("  log     %s/log/daemon.log\n", cli->conf.home);
 	return 0;
 }

@@ -327,7 +327,7 @@ static int fill_row(struct yard *yard, const struct box_spec *spec, struct box_r
 	row->disk_bytes = limit_or(spec->limits.disk_bytes, 0);
 	row->pids = limit_or(spec->limits.pids, yard->conf->default_pids);
 	if (!engine_by_name(spec->driver ? spec->driver : "ns")) {
-		err_set(err, ERR_UNSUPPORTED, "no driver '%.40s' in this build", spec->driver);
+		err_set(err, ERR_INVALID, "there is no driver '%.40s'", spec->driver);
 		return err_hint(err, "drivers: ns");
 	}
 	if (profile_from_name(spec->profile ? spec->profile : "standard", &profile, err) < 0 ||

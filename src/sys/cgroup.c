@@ -327,6 +327,8 @@ int cgroup_open_v2(struct cgroup_tree *tree, const char *id, int *ret, struct er
 	*ret = -1;
 	if (!v2)
 		return 0;
+	if (mkdirat(v2->dir, id, 0755) < 0 && errno != EEXIST)
+		return err_sys(err, errno, "make cgroup '%s'", id);
 	*ret = openat(v2->dir, id, O_PATH | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
 	if (*ret < 0)
 		return err_sys(err, errno, "open cgroup '%s'", id);

@@ -65,7 +65,8 @@ int cgroup_create(struct cgroup_tree *tree, const char *id, const struct cgroup_
 	struct err *err);
 /* The v2 group is given to uid, who may then make groups of his own in it (bounded in number). */
 int cgroup_delegate(struct cgroup_tree *tree, const char *id, uid_t uid, struct err *err);
-/* The v2 directory, for clone_process; -1 in *ret where there is no v2 tree. */
+/* The v2 directory, made if it is not there yet, for clone_process; -1 in *ret where there is no v2 tree.
+ * May come before cgroup_create: a process that waits can be born while its limits are being set. */
 int cgroup_open_v2(struct cgroup_tree *tree, const char *id, int *ret, struct err *err);
 
 /* v1 groups are entered by the process itself, through fds its parent opened: moving oneself needs none

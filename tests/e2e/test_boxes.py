@@ -258,7 +258,7 @@ try:
             import time; time.sleep(20); os._exit(0)
         made += 1
 except OSError as error:
-    print(made, error.errno)
+    print(made, error.errno, flush=True)
 import signal; os.kill(0, signal.SIGTERM)
 """, check=False)
     made_children, error = map(int, done.stdout.split())

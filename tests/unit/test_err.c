@@ -81,7 +81,8 @@ static void test_err_kind_follows_the_errno(void **state)
 		{ EACCES, ERR_FORBIDDEN }, { EPERM, ERR_FORBIDDEN }, { EROFS, ERR_FORBIDDEN },
 		{ ENOSPC, ERR_LIMIT }, { EMFILE, ERR_LIMIT }, { ENOMEM, ERR_LIMIT },
 		{ ETIMEDOUT, ERR_TIMEOUT }, { ENOSYS, ERR_UNSUPPORTED },
-		{ ECONNREFUSED, ERR_UNAVAILABLE }, { EPIPE, ERR_UNAVAILABLE }, { EIO, ERR_SYSTEM } };
+		{ ECONNREFUSED, ERR_UNAVAILABLE }, { EPIPE, ERR_UNAVAILABLE },
+		{ EIO, ERR_SYSTEM } };
 
 	(void)state;
 	for (size_t i = 0; i < ARRAY_LEN(rows); i++) {

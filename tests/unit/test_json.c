@@ -14,12 +14,13 @@ static json_t *parse(const char *text)
 
 static void test_json_refuses_what_is_not_json(void **state)
 {
-	static const char *const bad[] = { "", " ", "{", "}", "{]", "{\"a\":}", "{\"a\":1,}", "[1,]",
-		"{'a':1}", "{a:1}", "{\"a\":1}x", "{\"a\":1}{}", "nul", "{\"a\":01}", "{\"a\":+1}",
-		"{\"a\":NaN}", "{\"a\":Infinity}", "{\"a\":1,\"a\":2}", "{\"a\":\"\\x41\"}",
-		"{\"a\":\"\n\"}", "{\"a\":\"\\ud800\"}", "{\"a\":\"\\u0000\"}", "{\"\\u0000\":1}",
-		"{\"a\":\"\xff\"}", "{\"a\":\"\xed\xa0\x80\"}", "{\"a\":99999999999999999999}",
-		"{\"a\":1e999}", "\xef\xbb\xbf{}", "/* */ {}", "1", "\"x\"", "null" };
+	static const char *const bad[] = { "", " ", "{", "}", "{]", "{\"a\":}", "{\"a\":1,}",
+		"[1,]", "{'a':1}", "{a:1}", "{\"a\":1}x", "{\"a\":1}{}", "nul", "{\"a\":01}",
+		"{\"a\":+1}", "{\"a\":NaN}", "{\"a\":Infinity}", "{\"a\":1,\"a\":2}",
+		"{\"a\":\"\\x41\"}", "{\"a\":\"\n\"}", "{\"a\":\"\\ud800\"}", "{\"a\":\"\\u0000\"}",
+		"{\"\\u0000\":1}", "{\"a\":\"\xff\"}", "{\"a\":\"\xed\xa0\x80\"}",
+		"{\"a\":99999999999999999999}", "{\"a\":1e999}", "\xef\xbb\xbf{}", "/* */ {}", "1",
+		"\"x\"", "null" };
 
 	(void)state;
 	for (size_t i = 0; i < ARRAY_LEN(bad); i++) {
@@ -44,8 +45,9 @@ static void test_json_bounds_nesting(void **state)
 
 static void test_json_read_fills_what_is_there(void **state)
 {
-	_cleanup_json_ json_t *value = parse("{\"name\":\"ada\",\"n\":7,\"on\":true,\"argv\":[\"a\",\"b\"],"
-					     "\"env\":{\"K\":\"V\"},\"more\":{\"x\":1},\"absent\":null}");
+	_cleanup_json_ json_t *value =
+		parse("{\"name\":\"ada\",\"n\":7,\"on\":true,\"argv\":[\"a\",\"b\"],"
+		      "\"env\":{\"K\":\"V\"},\"more\":{\"x\":1},\"absent\":null}");
 	const char *name = NULL, *absent = "default", *other = "default";
 	json_int_t n = 0;
 	bool on = false;

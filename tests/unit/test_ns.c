@@ -492,6 +492,45 @@ static void test_ns_sweep_ends_what_nobody_owns(void **state)
 		continue;
 }
 
+/* The pid of the child of ours that carries this name. */
+static pid_t child_named(const char *name)
+{
+	_cleanup_free_ char *list = NULL;
+	char path[64];
+
+	snprintf(path, sizeof path, "/proc/self/task/%d/children", (int)getpid());
+	if (file_read(AT_FDCWD, path, 65536, &list, NULL, NULL) < 0)
+		return 0;
+	for (char *at = list; *at;) {
+		_cleanup_free_ char *comm = NULL;
+		long pid = strtol(at, &at, 10);
+
+		at += *at == ' ';
+		snprintf(path, sizeof path, "/proc/%ld/comm", pid);
+		if (file_read(AT_FDCWD, path, 64, &comm, NULL, NULL) == 0 &&
+			!strncmp(comm, name, strlen(name)))
+			return (pid_t)pid;
+	}
+	return 0;
+}
+
+static void test_ns_goes_on_when_the_spawner_is_lost(void **state)
+{
+	struct seen seen;
+	pid_t spawner = child_named("box-spawner");
+
+	(void)state;
+	if (!spawner) {
+		print_message("the kernel does not list children: skipped\n");
+		skip();
+	}
+	kill(spawner, SIGKILL);
+	usleep(50000);
+	start(PROFILE_STANDARD, &seen);
+	assert_int_not_equal(child_named("box-spawner"), spawner);
+	stop(&seen);
+}
+
 static void test_ns_hostname_can_change(void **state)
 {
 	struct seen seen;
@@ -725,6 +764,7 @@ int main(void)
 		NS_TEST(test_ns_missing_image_leaves_nothing),
 		NS_TEST(test_ns_adopts_what_runs_and_nothing_else),
 		NS_TEST(test_ns_sweep_ends_what_nobody_owns),
+		NS_TEST(test_ns_goes_on_when_the_spawner_is_lost),
 		NS_TEST(test_ns_hostname_can_change),
 		NS_TEST(test_ns_memory_kill_is_told),
 		NS_TEST(test_ns_pids_are_limited),

@@ -15,8 +15,8 @@ static void test_names_are_dns_labels(void **state)
 {
 	static const char *const good[] = { "a", "ada", "a1", "a-b", "a--b", "z9",
 		"abcdefghijklmnopqrstuvwxyzabcdefghijklmnopqrstuvwxyzabcdefghijk" };
-	static const char *const bad[] = { "", "1a", "-a", "a-", "A", "aB", "a_b", "a.b", "a b", "a/b",
-		"..", "a\n", "\xc3\xa4", "a\x80",
+	static const char *const bad[] = { "", "1a", "-a", "a-", "A", "aB", "a_b", "a.b", "a b",
+		"a/b", "..", "a\n", "\xc3\xa4", "a\x80",
 		"abcdefghijklmnopqrstuvwxyzabcdefghijklmnopqrstuvwxyzabcdefghijkl" };
 
 	(void)state;
@@ -59,11 +59,12 @@ static void test_sizes_are_powers_of_1024(void **state)
 	static const struct {
 		const char *text;
 		uint64_t value;
-	} good[] = { { "0", 0 }, { "4096", 4096 }, { "1K", 1024 }, { "1k", 1024 }, { "64KiB", 65536 },
-		{ "64KB", 65536 }, { "100B", 100 }, { "512M", 512 << 20 }, { "1.5G", GB + GB / 2 },
-		{ "0.5K", 512 }, { "2T", 2 * TB }, { "0.0009765625K", 1 } };
-	static const char *const bad[] = { "", "K", "1X", "1KK", "1Ki", "-1", " 1", "1 K", "1.", ".5",
-		"1.5.5", "1e3", "0x10", "1iB", "M1", "1P", "1KB ", "nan", "inf" };
+	} good[] = { { "0", 0 }, { "4096", 4096 }, { "1K", 1024 }, { "1k", 1024 },
+		{ "64KiB", 65536 }, { "64KB", 65536 }, { "100B", 100 }, { "512M", 512 << 20 },
+		{ "1.5G", GB + GB / 2 }, { "0.5K", 512 }, { "2T", 2 * TB },
+		{ "0.0009765625K", 1 } };
+	static const char *const bad[] = { "", "K", "1X", "1KK", "1Ki", "-1", " 1", "1 K", "1.",
+		".5", "1.5.5", "1e3", "0x10", "1iB", "M1", "1P", "1KB ", "nan", "inf" };
 	uint64_t value;
 
 	(void)state;
@@ -97,9 +98,9 @@ static void test_durations(void **state)
 	static const struct {
 		const char *text;
 		uint64_t ms;
-	} good[] = { { "0", 0 }, { "30", 30000 }, { "1500ms", 1500 }, { "30s", 30000 }, { "5m", 300000 },
-		{ "2h", 7200000 }, { "1d", 86400000 }, { "0.5s", 500 }, { "1.5m", 90000 },
-		{ "0.001s", 1 } };
+	} good[] = { { "0", 0 }, { "30", 30000 }, { "1500ms", 1500 }, { "30s", 30000 },
+		{ "5m", 300000 }, { "2h", 7200000 }, { "1d", 86400000 }, { "0.5s", 500 },
+		{ "1.5m", 90000 }, { "0.001s", 1 } };
 	static const char *const bad[] = { "", "s", "ms", "5y", "5 s", "-5s", "1h30m", "5S", "1.s",
 		"5sec", "99999999999999999999d" };
 	uint64_t value;
@@ -112,12 +113,14 @@ static void test_durations(void **state)
 	for (size_t i = 0; i < ARRAY_LEN(bad); i++)
 		assert_int_equal(parse_duration("t", bad[i], 0, UINT64_MAX, &value, NULL), -1);
 	assert_int_equal(parse_duration("t", "2s", 0, 1999, &value, NULL), -1);
-	assert_int_equal(parse_duration("t", "18446744073709551615d", 0, UINT64_MAX, &value, NULL), -1);
+	assert_int_equal(
+		parse_duration("t", "18446744073709551615d", 0, UINT64_MAX, &value, NULL), -1);
 }
 
 static void test_cpus_are_thousandths(void **state)
 {
-	static const char *const bad[] = { "", "0", "0.001", "1025", "-1", "1.5x", "two", "1,5", "." };
+	static const char *const bad[] = { "", "0", "0.001", "1025", "-1", "1.5x", "two", "1,5",
+		"." };
 	uint64_t milli;
 
 	(void)state;
@@ -135,8 +138,10 @@ static void test_cpus_are_thousandths(void **state)
 
 static void test_environment_entries(void **state)
 {
-	static const char *const good[] = { "A=", "A=b", "_a1=x=y", "PATH=/bin:/usr/bin", "A= \n\t" };
-	static const char *const bad[] = { "", "=", "=x", "A", "1A=x", "A-B=x", "A B=x", "\xc3\xa4=x" };
+	static const char *const good[] = { "A=", "A=b", "_a1=x=y", "PATH=/bin:/usr/bin",
+		"A= \n\t" };
+	static const char *const bad[] = { "", "=", "=x", "A", "1A=x", "A-B=x", "A B=x",
+		"\xc3\xa4=x" };
 	char *huge = xcalloc(1, 40000);
 
 	(void)state;
@@ -156,15 +161,13 @@ static void test_labels(void **state)
 {
 	static const char *const good[] = { "a=", "team=core", "a.b/c-d_e=x", "a=b=c",
 		"a=\xc3\xa4 \xe2\x82\xac" };
-	static const char *const bad[] = { "", "a", "=b", "a b=c", "a=\n", "a=\x7f", "a=\xff", "a=\x01",
-		"aaaaaaaaaabbbbbbbbbbccccccccccddddddddddeeeeeeeeeeffffffffffgggg=x" };
+	static const char *const bad[] = { "", "a", "=b", "a b=c", "a=\n", "a=\x7f", "a=\xff",
+		"a=\x01", "aaaaaaaaaabbbbbbbbbbccccccccccddddddddddeeeeeeeeeeffffffffffgggg=x" };
 	char value[300] = "a=";
 
 	(void)state;
-	assert_int_equal(label_check("label", "a.b/c-d=x", NULL), 0);
 	for (size_t i = 0; i < ARRAY_LEN(good); i++)
-		if (!strchr(good[i], '_'))
-			assert_int_equal(label_check("label", good[i], NULL), 0);
+		assert_int_equal(label_check("label", good[i], NULL), 0);
 	for (size_t i = 0; i < ARRAY_LEN(bad); i++)
 		assert_int_equal(label_check("label", bad[i], NULL), -1);
 	memset(value + 2, 'v', 255);
@@ -240,8 +243,8 @@ static void test_base64_goes_both_ways(void **state)
 
 static void test_base64_refuses_what_is_not(void **state)
 {
-	static const char *const bad[] = { "A", "AA", "AAA", "AAAAA", "A===", "====", "=AAA", "A=AA",
-		"AA=A", "Zm9v\n", "Zm 9", "Zm9-", "Zm9_", "\xff\xff\xff\xff", "AAAA====" };
+	static const char *const bad[] = { "A", "AA", "AAA", "AAAAA", "A===", "====", "=AAA",
+		"A=AA", "AA=A", "Zm9v\n", "Zm 9", "Zm9-", "Zm9_", "\xff\xff\xff\xff", "AAAA====" };
 	uint8_t *data = NULL;
 	size_t len;
 

@@ -60,7 +60,7 @@ static const struct {
 	[FS_MQUEUE] = { "mqueue", "dev/mqueue", SAFE, true, NULL },
 	[FS_RUN] = { "tmpfs", "run", MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV, false,
 		(const struct mount_option[]){
-			{ "mode", "0755" }, { "size", "20%" }, { NULL, NULL } } },
+			{ "mode", "0755" }, { "size", "64m" }, { NULL, NULL } } },
 	[FS_SOCKET] = { "tmpfs", "run/boxyard", SAFE, false,
 		(const struct mount_option[]){ { "mode", "0755" }, { "size", "64k" },
 			{ "nr_inodes", "8" }, { NULL, NULL } } },
@@ -73,31 +73,28 @@ struct child {
 	struct ns_plan *plan;
 	int mounts[FS_COUNT]; /* detached at first; -1: none */
 	int listener;
-	int gifts[NS_FD_COUNT]; /* from the daemon; -1: none */
+	int gifts[NS_FDS_MAX]; /* from the daemon; -1: none */
 	int root;
 };
 
 /* ---- before the root is there ---------------------------------------------------------------------- */
 
-static int enter_cgroups(struct child *child, struct err *err)
-{
-	return cgroup_join_enter(&child->plan->join, err);
-}
-
-static int make_namespaces(struct child *child, struct err *err)
+static int make_network(struct child *child, struct err *err)
 {
 	(void)child;
-	if (unshare(NS_UNSHARE_FLAGS) < 0)
-		return err_sys(err, errno, "unshare");
+	if (unshare(CLONE_NEWNET) < 0)
+		return err_sys(err, errno, "unshare the network");
 	return 0;
 }
 
-static int receive(struct child *child, enum ns_word want, struct err *err)
+/* One word and the fds that come with it; those that do not come are -1. */
+static int receive(
+	struct child *child, enum ns_word want, int *fds, size_t *ret_count, struct err *err)
 {
 	char word = 0;
 	struct iovec part = { &word, 1 };
 	union {
-		char bytes[CMSG_SPACE(sizeof(int) * NS_FD_COUNT)];
+		char bytes[CMSG_SPACE(sizeof(int) * NS_FDS_MAX)];
 		struct cmsghdr align;
 	} space;
 	struct msghdr message = { .msg_iov = &part,
@@ -105,6 +102,7 @@ static int receive(struct child *child, enum ns_word want, struct err *err)
 		.msg_control = &space,
 		.msg_controllen = sizeof space };
 	struct cmsghdr *header;
+	size_t len = 0;
 	ssize_t got;
 
 	do
@@ -116,26 +114,37 @@ static int receive(struct child *child, enum ns_word want, struct err *err)
 		return err_set(err, ERR_CANCELLED, "the daemon gave up");
 	header = CMSG_FIRSTHDR(&message);
 	if (header && header->cmsg_type == SCM_RIGHTS)
-		memcpy(child->gifts, CMSG_DATA(header),
-			MIN(header->cmsg_len - CMSG_LEN(0), sizeof child->gifts));
+		len = MIN(header->cmsg_len - CMSG_LEN(0), sizeof(int) * NS_FDS_MAX);
+	memset(fds, 0xff, sizeof(int) * NS_FDS_MAX);
+	if (len)
+		memcpy(fds, CMSG_DATA(header), len);
+	*ret_count = len / sizeof(int);
 	return 0;
+}
+
+static int enter_cgroups(struct child *child, struct err *err)
+{
+	struct cgroup_join join;
+
+	if (receive(child, NS_WORD_MAPPED, join.fds, &join.count, err) < 0)
+		return -1;
+	return cgroup_join_enter(&join, err);
 }
 
 static int become_root(struct child *child, struct err *err)
 {
 	const char *hostname = child->plan->hostname;
 
-	if (receive(child, NS_WORD_MAPPED, err) < 0)
-		return -1;
 	if (setresgid(0, 0, 0) < 0 || setresuid(0, 0, 0) < 0 || setgroups(0, NULL) < 0)
 		return err_sys(err, errno, "become root of the box");
 	umask(022);
 	setsid();
 	if (sethostname(hostname, strlen(hostname)) < 0)
 		return err_sys(err, errno, "sethostname");
-	/* Only now: the group the child stands in becomes the root of what the box sees. */
-	if (unshare(CLONE_NEWCGROUP) < 0)
-		return err_sys(err, errno, "unshare the cgroup namespace");
+	/* Only now: the group the child stands in becomes the root of what the box sees, and message queues
+	 * belong to who makes their namespace. */
+	if (unshare(CLONE_NEWCGROUP | CLONE_NEWIPC) < 0)
+		return err_sys(err, errno, "unshare");
 	return 0;
 }
 
@@ -167,7 +176,7 @@ static int make_mounts(struct child *child, struct err *err)
 static int make_socket(struct child *child, struct err *err)
 {
 	struct sockaddr_un address = { .sun_family = AF_UNIX };
-	const char *name = WIRE_SOCKET_PATH + sizeof WIRE_SOCKET_DIR;
+	const char *name = &WIRE_SOCKET_PATH[sizeof WIRE_SOCKET_DIR];
 	int mount = child->mounts[FS_SOCKET];
 
 	child->listener = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
@@ -233,9 +242,10 @@ static int attach_at(struct child *child, int mount, const char *path, struct er
 /* On top of the daemon's root: a place that is always there. */
 static int attach_root(struct child *child, struct err *err)
 {
+	size_t count;
 	int top;
 
-	if (receive(child, NS_WORD_ROOT, err) < 0)
+	if (receive(child, NS_WORD_ROOT, child->gifts, &count, err) < 0)
 		return -1;
 	if (mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) < 0)
 		return err_sys(err, errno, "make mounts private");
@@ -391,8 +401,8 @@ static int run_init(struct child *child, struct err *err)
 }
 
 static int (*const steps[])(struct child *child, struct err *err) = {
+	make_network,
 	enter_cgroups,
-	make_namespaces,
 	become_root,
 	make_mounts,
 	make_socket,

@@ -150,8 +150,7 @@ int ns_probe(struct engine *engine, json_t *checks, struct err *err);
 
 /* Namespaces the child is born in. The others it makes itself, beside the daemon's work: a network
  * namespace alone takes half a millisecond. */
-#define NS_CLONE_FLAGS	 (CLONE_NEWUSER | CLONE_NEWPID | CLONE_NEWNS | CLONE_NEWUTS | CLONE_NEWTIME)
-#define NS_UNSHARE_FLAGS (CLONE_NEWNET | CLONE_NEWIPC)
+#define NS_CLONE_FLAGS (CLONE_NEWUSER | CLONE_NEWPID | CLONE_NEWNS | CLONE_NEWUTS | CLONE_NEWTIME)
 
 enum cgroup_view { CGROUP_VIEW_NONE, CGROUP_VIEW_READ_ONLY, CGROUP_VIEW_OWN };
 
@@ -161,14 +160,15 @@ struct ns_plan {
 	enum profile profile;
 	enum cgroup_view cgroup_view;
 	int control; /* the child's end */
-	int cgroup;  /* v2 group it is born in; -1: none */
-	struct cgroup_join join;
+	int cgroup;  /* the v2 group; -1: none */
 };
 
-/* What the daemon sends over the control socket: first MAPPED, alone; then ROOT with the fds, in this
- * order. Those from NS_FD_CONTAINERS on may be missing. */
+/* What the daemon sends over the control socket: first MAPPED with the cgroups to join; then ROOT with
+ * the fds, in this order. Those from NS_FD_CONTAINERS on may be missing. */
 enum ns_word { NS_WORD_MAPPED = 1, NS_WORD_ROOT };
 enum ns_fd { NS_FD_ROOT, NS_FD_BIN, NS_FD_CONTAINERS, NS_FD_DOCKER, NS_FD_COUNT };
+enum { NS_FDS_MAX = CGROUP_JOIN_MAX }; /* beside one word */
+_Static_assert((int)NS_FDS_MAX >= (int)NS_FD_COUNT, "one size fits both");
 
 /* Never returns: becomes box-init, or reports a struct err over the control socket and exits. */
 _Noreturn void ns_child(const struct ns_engine *engine, struct ns_plan *plan);

@@ -28,7 +28,7 @@ static int open_socket(struct ns_instance *instance, struct err *err)
 	/* Alive after the open: then the pid was ours at the open as well. */
 	if (root < 0 || !procfd_is_alive(instance->pidfd))
 		return err_set(err, ERR_UNAVAILABLE, "the box has ended");
-	if (beneath_open(root, WIRE_SOCKET_PATH + 1, O_PATH, &fd, err) < 0)
+	if (beneath_open(root, &WIRE_SOCKET_PATH[1], O_PATH, &fd, err) < 0)
 		return err_wrap(err, "socket of box-init");
 	if (fstat(fd, &st) < 0 || !S_ISSOCK(st.st_mode))
 		return err_set(

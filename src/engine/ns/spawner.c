@@ -6,8 +6,8 @@
  * fixed parts (filters, hidden paths), has no descriptor but its socket, and clones with CLONE_PARENT: the
  * new PID 1 is the daemon's child, as if the daemon had cloned it.
  *
- * One request, one packet. SPAWN carries a struct ns_plan and its descriptors (control, cgroup, joins) and
- * is answered; CLOSE carries descriptors only and is not. The spawner ends when the daemon does. If it is
+ * One request, one packet. SPAWN carries a struct ns_plan and its descriptors (control, cgroup) and is
+ * answered; CLOSE carries descriptors only and is not. The spawner ends when the daemon does. If it is
  * lost, the next request starts another. */
 #include "engine/ns/ns_internal.h"
 #include "base/log.h"
@@ -22,7 +22,7 @@
 #include <sys/prctl.h>
 #include <sys/socket.h>
 
-enum { FDS_MAX = 2 + CGROUP_JOIN_MAX, ANSWER_MS = 5000 };
+enum { FDS_MAX = 4, ANSWER_MS = 5000 };
 
 enum request_kind { REQUEST_SPAWN = 1, REQUEST_CLOSE };
 
@@ -76,14 +76,11 @@ static void spawn(
 	struct ns_plan *plan = &request->plan;
 	struct answer answer = { .pid = -1, .err = ERR_INIT };
 	struct clone_spec how = { .namespaces = NS_CLONE_FLAGS, .sibling = true, .cgroup = -1 };
-	size_t next = 0;
 	int pidfd = -1;
 
-	plan->control = fds[next++];
+	plan->control = fds[0];
 	if (request->has_cgroup)
-		how.cgroup = fds[next++];
-	for (size_t i = 0; i < plan->join.count; i++)
-		plan->join.fds[i] = fds[next++];
+		how.cgroup = fds[1];
 	answer.pid = clone_process(&how, &pidfd, &answer.err);
 	if (answer.pid == 0)
 		ns_child(engine, plan);
@@ -91,8 +88,8 @@ static void spawn(
 		close(pidfd);
 	close(plan->control); /* before the daemon waits for the end of the child's copy */
 	send(socket, &answer, sizeof answer, MSG_NOSIGNAL);
-	for (size_t i = 1; i < next; i++)
-		close(fds[i]);
+	if (request->has_cgroup)
+		close(how.cgroup);
 }
 
 static _Noreturn void serve(const struct ns_engine *engine, int socket)
@@ -194,8 +191,6 @@ int spawner_ask(struct ns_engine *engine, const struct ns_plan *plan, struct err
 	fds[count++] = plan->control;
 	if (plan->cgroup >= 0)
 		fds[count++] = plan->cgroup;
-	for (size_t i = 0; i < plan->join.count; i++)
-		fds[count++] = plan->join.fds[i];
 	if (engine->spawner.socket >= 0 && send_request(engine, &request, fds, count) >= 0)
 		return 0;
 	if (restart(engine, err) < 0)

@@ -28,6 +28,7 @@ struct start {
 	int pidfd;
 	pid_t pid;
 	struct ns_plan plan;
+	struct cgroup_join join;
 	int gifts[NS_FD_COUNT];
 	int layers[LAYER_COUNT]; /* mounts the overlay was made from */
 };
@@ -70,18 +71,22 @@ static int make_cgroups(struct start *start, struct err *err)
 		.pids = spec->limits.pids,
 	};
 
-	start->plan.cgroup_view = CGROUP_VIEW_NONE;
 	if (cgroup_create(tree, spec->id, &limits, err) < 0)
 		return -1;
-	if (spec->profile == PROFILE_NESTED && cgroup_tree_has_v2(tree)) {
-		start->plan.cgroup_view = CGROUP_VIEW_OWN;
-		if (cgroup_delegate(tree, spec->id, spec->uid_base, err) < 0)
-			return -1;
-	} else if (!strcmp(cgroup_tree_layout(tree), "v2")) {
-		start->plan.cgroup_view =
-			CGROUP_VIEW_READ_ONLY; /* programs size themselves by it */
-	}
-	return cgroup_join_open(tree, spec->id, &start->plan.join, err);
+	if (start->plan.cgroup_view == CGROUP_VIEW_OWN &&
+		cgroup_delegate(tree, spec->id, spec->uid_base, err) < 0)
+		return -1;
+	return cgroup_join_open(tree, spec->id, &start->join, err);
+}
+
+static enum cgroup_view choose_view(const struct start *start)
+{
+	const struct cgroup_tree *tree = start->engine->cgroups;
+
+	if (start->spec->profile == PROFILE_NESTED && cgroup_tree_has_v2(tree))
+		return CGROUP_VIEW_OWN;
+	/* Programs size themselves by the limits they find there. */
+	return strcmp(cgroup_tree_layout(tree), "v2") ? CGROUP_VIEW_NONE : CGROUP_VIEW_READ_ONLY;
 }
 
 static int ask_for_child(struct start *start, struct err *err)
@@ -89,6 +94,7 @@ static int ask_for_child(struct start *start, struct err *err)
 	struct ns_plan *plan = &start->plan;
 	int pair[2], status;
 
+	plan->cgroup_view = choose_view(start);
 	if (cgroup_open_v2(start->engine->cgroups, start->spec->id, &plan->cgroup, err) < 0)
 		return -1;
 	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) < 0)
@@ -107,7 +113,7 @@ static int tell(
 	char byte = (char)word;
 	struct iovec part = { &byte, 1 };
 	union {
-		char bytes[CMSG_SPACE(sizeof(int) * NS_FD_COUNT)];
+		char bytes[CMSG_SPACE(sizeof(int) * NS_FDS_MAX)];
 		struct cmsghdr align;
 	} space;
 	struct msghdr message = { .msg_iov = &part, .msg_iovlen = 1 };
@@ -185,7 +191,7 @@ static int guide_child(struct start *start, struct err *err)
 {
 	if (idmap_write(start->pid, start->spec->uid_base, NS_IDS, err) < 0)
 		return -1;
-	if (tell(start, NS_WORD_MAPPED, NULL, 0, err) < 0)
+	if (tell(start, NS_WORD_MAPPED, start->join.fds, start->join.count, err) < 0)
 		return -1;
 	if (make_gifts(start, err) < 0)
 		return -1;
@@ -249,7 +255,7 @@ static void close_set(int fd)
 
 static void let_go(struct start *start)
 {
-	cgroup_join_done(&start->plan.join);
+	cgroup_join_done(&start->join);
 	close_set(start->plan.cgroup);
 	for (unsigned i = 0; i < NS_FD_COUNT; i++)
 		close_set(start->gifts[i]);
@@ -259,19 +265,28 @@ static void let_go(struct start *start)
 	close_set(start->disk);
 }
 
-/* Between asking and the answer the disk is made ready. */
+/* Between the question and the answer the cgroups and the disk are made ready: the child, who is born in
+ * the v2 group at once, is busy with its network for longer than that. */
+static int prepare(struct start *start, struct err *err)
+{
+	if (make_cgroups(start, err) < 0)
+		return -1;
+	return open_disk(start, err);
+}
+
 static int run(struct start *start, struct err *err)
 {
-	int disk;
+	int prepared;
 
-	if (make_cgroups(start, err) < 0 || ask_for_child(start, err) < 0)
+	if (ask_for_child(start, err) < 0)
 		return -1;
-	disk = open_disk(start, err);
-	if (spawner_answer(start->engine, &start->pid, disk < 0 ? NULL : err) < 0)
+	prepared = prepare(start, err);
+	if (prepared < 0)
+		err = NULL; /* the child is fetched only to be ended; the first story counts */
+	if (spawner_answer(start->engine, &start->pid, err) < 0 ||
+		procfd_open(start->pid, &start->pidfd, err) < 0)
 		return -1;
-	if (procfd_open(start->pid, &start->pidfd, disk < 0 ? NULL : err) < 0 || disk < 0)
-		return -1;
-	return guide_child(start, err);
+	return prepared < 0 ? -1 : guide_child(start, err);
 }
 
 int ns_start(struct engine *engine, const struct instance_spec *spec,

@@ -1,0 +1,178 @@
+/* test_api_routes.c - the route table, the door's checks and the OpenAPI document printed from the table */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+#include "api/api_internal.h"
+#include <ctype.h>
+
+static char params[API_PARAMS][API_PARAM_MAX];
+static char allow[64];
+
+static void test_routes_find_their_handlers(void **state)
+{
+	const struct route *route;
+
+	(void)state;
+	route = route_match("GET", "/v1/boxes/ada/execs/x1/logs", params, allow);
+	assert_non_null(route);
+	assert_ptr_equal(route->handler, api_exec_logs);
+	assert_string_equal(params[0], "ada");
+	assert_string_equal(params[1], "x1");
+	assert_ptr_equal(
+		route_match("POST", "/v1/boxes", params, allow)->handler, api_boxes_create);
+	assert_ptr_equal(route_match("HEAD", "/v1/health", params, allow)->handler, api_health);
+	/* A fixed part is not taken for a name. */
+	assert_ptr_equal(route_match("GET", "/v1/boxes/ada/files/stat", params, allow)->handler,
+		api_file_stat);
+}
+
+static void test_routes_refuse_what_is_not_there(void **state)
+{
+	static const char *const paths[] = { "", "/", "/v1", "/v1/", "/v1/boxes/",
+		"/v1/boxes//exec", "/v1/boxes/a/b/c", "/v2/boxes", "/v1/boxes/a/", "/v1/health/",
+		"/v1/boxesx" };
+	char path[API_PARAM_MAX + 32] = "/v1/boxes/";
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_LEN(paths); i++) {
+		if (route_match("GET", paths[i], params, allow))
+			fail_msg("found: %s", paths[i]);
+		assert_string_equal(allow, "");
+	}
+	memset(path + 10, 'a', API_PARAM_MAX);
+	assert_null(route_match("GET", path, params, allow));
+	path[10 + API_PARAM_MAX - 1] = '\0';
+	assert_non_null(route_match("GET", path, params, allow));
+}
+
+static void test_routes_tell_which_methods_a_path_has(void **state)
+{
+	(void)state;
+	assert_null(route_match("PUT", "/v1/boxes", params, allow));
+	assert_string_equal(allow, "POST, GET");
+	/* A stream has no head alone. */
+	assert_null(route_match("HEAD", "/v1/boxes/a/execs/b/logs", params, allow));
+	assert_string_equal(allow, "GET");
+	assert_null(route_match("get", "/v1/boxes", params, allow));
+}
+
+static void test_routes_only_two_need_no_token(void **state)
+{
+	size_t count, open = 0;
+	const struct route *routes = route_table(&count);
+
+	(void)state;
+	for (size_t i = 0; i < count; i++)
+		open += routes[i].scope == 0;
+	assert_int_equal(open, 2);
+	assert_int_equal(route_match("GET", "/v1/health", params, allow)->scope, 0);
+	assert_int_equal(route_match("GET", "/v1/openapi.json", params, allow)->scope, 0);
+	assert_int_equal(route_match("POST", "/v1/tokens", params, allow)->scope, SCOPE_ADMIN);
+}
+
+static void test_door_knows_its_own_names_only(void **state)
+{
+	static const char *const good[] = { "127.0.0.1:30001", "localhost:30001", "LOCALHOST:30001",
+		"[::1]:30001", "10.0.0.5:30001" };
+	static const char *const bad[] = { "", "127.0.0.1", "localhost", "127.0.0.1:30002",
+		"evil.example:30001", "localhost.evil.example:30001", "127.0.0.1:300011",
+		"::1:30001", "localhost:30001@evil", "0.0.0.0:30001" };
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_LEN(good); i++)
+		assert_int_equal(auth_check_host(good[i], "10.0.0.5", 30001, NULL), 0);
+	for (size_t i = 0; i < ARRAY_LEN(bad); i++)
+		if (auth_check_host(bad[i], "10.0.0.5", 30001, NULL) == 0)
+			fail_msg("let in: %s", bad[i]);
+	assert_int_equal(auth_check_host(NULL, NULL, 30001, NULL), -1);
+	assert_int_equal(auth_check_host("localhost", NULL, 80, NULL), 0);
+	assert_int_equal(auth_check_host("localhos", NULL, 80, NULL), -1);
+}
+
+static void test_door_takes_pages_of_its_own_only(void **state)
+{
+	const char *host = "127.0.0.1:30001";
+
+	(void)state;
+	assert_int_equal(auth_check_origin(NULL, host, NULL), 0);
+	assert_int_equal(auth_check_origin("http://127.0.0.1:30001", host, NULL), 0);
+	assert_int_equal(auth_check_origin("https://127.0.0.1:30001", host, NULL), 0);
+	assert_int_equal(auth_check_origin("http://127.0.0.1", host, NULL), -1);
+	assert_int_equal(auth_check_origin("http://localhost:30001", host, NULL), -1);
+	assert_int_equal(auth_check_origin("http://evil.example", host, NULL), -1);
+	assert_int_equal(auth_check_origin("null", host, NULL), -1);
+	assert_int_equal(auth_check_origin("", host, NULL), -1);
+	assert_int_equal(auth_check_origin("file://127.0.0.1:30001", host, NULL), -1);
+}
+
+static void test_openapi_has_every_route(void **state)
+{
+	_cleanup_json_ json_t *doc = api_openapi();
+	_cleanup_json_ json_t *ids = json_object();
+	json_t *paths = json_object_get(doc, "paths");
+	size_t count;
+	const struct route *routes = route_table(&count);
+
+	(void)state;
+	assert_string_equal(json_string_value(json_object_get(doc, "openapi")), "3.1.0");
+	for (size_t i = 0; i < count; i++) {
+		char method[16] = "";
+		json_t *operation;
+
+		for (size_t k = 0; routes[i].method[k]; k++)
+			method[k] = (char)tolower((unsigned char)routes[i].method[k]);
+		operation = json_object_get(json_object_get(paths, routes[i].pattern), method);
+		if (!operation)
+			fail_msg("missing: %s %s", routes[i].method, routes[i].pattern);
+		/* Ids are unique, or generated clients lose a call. */
+		assert_int_equal(
+			json_object_set_new(ids,
+				json_string_value(json_object_get(operation, "operationId")),
+				json_true()),
+			0);
+		assert_int_equal(json_object_size(ids), i + 1);
+	}
+}
+
+static void check_refs(json_t *value, json_t *schemas)
+{
+	const char *key;
+	json_t *item;
+	size_t i;
+
+	json_array_foreach (value, i, item)
+		check_refs(item, schemas);
+	json_object_foreach (value, key, item) {
+		if (!strcmp(key, "$ref") &&
+			!json_object_get(
+				schemas, json_string_value(item) + strlen("#/components/schemas/")))
+			fail_msg("no schema for %s", json_string_value(item));
+		check_refs(item, schemas);
+	}
+}
+
+static void test_openapi_has_every_schema_it_names(void **state)
+{
+	_cleanup_json_ json_t *doc = api_openapi();
+
+	(void)state;
+	check_refs(doc, json_object_get(json_object_get(doc, "components"), "schemas"));
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_routes_find_their_handlers),
+		cmocka_unit_test(test_routes_refuse_what_is_not_there),
+		cmocka_unit_test(test_routes_tell_which_methods_a_path_has),
+		cmocka_unit_test(test_routes_only_two_need_no_token),
+		cmocka_unit_test(test_door_knows_its_own_names_only),
+		cmocka_unit_test(test_door_takes_pages_of_its_own_only),
+		cmocka_unit_test(test_openapi_has_every_route),
+		cmocka_unit_test(test_openapi_has_every_schema_it_names),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

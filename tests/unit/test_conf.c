@@ -1,0 +1,183 @@
+/* test_conf.c - defaults, then the file, then the environment */
+#include "conf/conf.h"
+#include "base/alloc.h"
+#include "base/file.h"
+#include "base/log.h"
+#include <fcntl.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+static char path[] = "/tmp/test-conf-XXXXXX";
+
+static int set_up(void **state)
+{
+	int fd = mkstemp(path);
+
+	(void)state;
+	if (fd < 0)
+		return -1;
+	close(fd);
+	return setenv("BOX_CONF", path, 1);
+}
+
+static int tear_down(void **state)
+{
+	(void)state;
+	return unlink(path);
+}
+
+static int clean_environment(void **state)
+{
+	(void)state;
+	unsetenv("BOX_HOME");
+	unsetenv("BOX_RUN");
+	unsetenv("BOX_LISTEN");
+	unsetenv("BOX_LOG_LEVEL");
+	return 0;
+}
+
+static int load(const char *text, struct conf *conf, struct err *err)
+{
+	assert_int_equal(file_write_atomic(AT_FDCWD, path, text, strlen(text), 0600, NULL), 0);
+	return conf_load(conf, err);
+}
+
+static void test_conf_has_defaults(void **state)
+{
+	struct conf conf;
+	struct err err = ERR_INIT;
+
+	(void)state;
+	assert_int_equal(load("", &conf, &err), 0);
+	assert_int_equal(err.kind, ERR_NONE);
+	assert_string_equal(conf.home, "/var/lib/boxyard");
+	assert_string_equal(conf.run, "/run/boxyard");
+	assert_string_equal(conf.name, "boxyard");
+	assert_string_equal(conf.socket, "/run/boxyard/box.sock");
+	assert_string_equal(conf.group, "boxyard");
+	assert_true(conf.listen_tcp);
+	assert_string_equal(conf.address, "127.0.0.1");
+	assert_int_equal(conf.port, 30001);
+	conf_done(&conf);
+	conf_done(&conf);
+}
+
+static void test_conf_file_is_read(void **state)
+{
+	struct conf conf;
+	struct err err = ERR_INIT;
+
+	(void)state;
+	assert_int_equal(
+		load("# comment\n\n  home = /srv/yard/  \r\nrun=/run/y\nlisten = [::1]:8080\n"
+		     "log_level = debug\nmax_boxes = 10\ndefault_memory = 1.5G\n"
+		     "default_pids = 100\ndefault_cpu = 0.5\ngroup = agents",
+			&conf, &err),
+		0);
+	assert_string_equal(conf.home, "/srv/yard");
+	assert_string_equal(conf.socket, "/run/y/box.sock");
+	assert_string_equal(conf.address, "::1");
+	assert_int_equal(conf.port, 8080);
+	assert_int_equal(conf.log_level, LOG_LEVEL_DEBUG);
+	assert_int_equal(conf.max_boxes, 10);
+	assert_int_equal(conf.default_memory, 1536 << 20);
+	assert_int_equal(conf.default_pids, 100);
+	assert_int_equal(conf.default_cpu_milli, 500);
+	assert_string_equal(conf.group, "agents");
+	conf_done(&conf);
+}
+
+static void test_conf_environment_wins(void **state)
+{
+	struct conf conf;
+	struct err err = ERR_INIT;
+
+	(void)state;
+	setenv("BOX_HOME", "/tmp/h", 1);
+	setenv("BOX_RUN", "/tmp/r", 1);
+	setenv("BOX_LISTEN", "off", 1);
+	assert_int_equal(load("home = /a\nrun = /b\n", &conf, &err), 0);
+	assert_string_equal(conf.home, "/tmp/h");
+	assert_string_equal(conf.run, "/tmp/r");
+	assert_false(conf.listen_tcp);
+	conf_done(&conf);
+	setenv("BOX_HOME", "", 1); /* set but empty is not set */
+	assert_int_equal(load("home = /a\n", &conf, &err), 0);
+	assert_string_equal(conf.home, "/a");
+	conf_done(&conf);
+	setenv("BOX_HOME", "relative", 1);
+	assert_int_equal(load("", &conf, &err), -1);
+	assert_non_null(strstr(err.message, "BOX_HOME"));
+}
+
+static void test_conf_homes_have_names_of_their_own(void **state)
+{
+	struct conf a, b, again;
+	struct err err = ERR_INIT;
+
+	(void)state;
+	assert_int_equal(load("home = /srv/a", &a, &err), 0);
+	assert_int_equal(load("home = /srv/b", &b, &err), 0);
+	assert_int_equal(load("home = /srv/a/", &again, &err), 0);
+	assert_string_not_equal(a.name, b.name);
+	assert_string_equal(a.name, again.name);
+	assert_int_equal(strncmp(a.name, "boxyard-", 8), 0);
+	conf_done(&a);
+	conf_done(&b);
+	conf_done(&again);
+}
+
+static void test_conf_says_which_line_is_wrong(void **state)
+{
+	static const char *const bad[] = { "nonsense", "colour = red", "= x", "home",
+		"home =", "home = relative", "listen = 8080", "listen = 0.0.0.0:80",
+		"listen = 10.0.0.1:80", "listen = [::]:80", "listen = 127.0.0.1:65536",
+		"listen = 127.0.0.1:", "listen = :80", "listen = localhost:80",
+		"listen =", "log_level = loud", "max_boxes = 0", "max_boxes = many",
+		"default_memory = -1", "default_pids = 99999999", "default_cpu = fast",
+		"group = Box Yard",
+		"home = "
+		"/aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"
+		"aaaaaaaa" };
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_LEN(bad); i++) {
+		_cleanup_free_ char *text = xasprintf("# one\n%s\n", bad[i]);
+		struct conf conf;
+		struct err err = ERR_INIT;
+
+		assert_int_equal(load(text, &conf, &err), -1);
+		assert_int_equal(err.kind, ERR_INVALID);
+		assert_non_null(strstr(err.message, "line 2"));
+		assert_non_null(strstr(err.message, path));
+	}
+}
+
+static void test_conf_named_file_must_exist(void **state)
+{
+	struct conf conf;
+	struct err err = ERR_INIT;
+
+	(void)state;
+	setenv("BOX_CONF", "/nonexistent/boxyard.conf", 1);
+	assert_int_equal(conf_load(&conf, &err), -1);
+	assert_int_equal(err.kind, ERR_NOT_FOUND);
+	setenv("BOX_CONF", path, 1);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test_setup(test_conf_has_defaults, clean_environment),
+		cmocka_unit_test_setup(test_conf_file_is_read, clean_environment),
+		cmocka_unit_test_setup(test_conf_environment_wins, clean_environment),
+		cmocka_unit_test_setup(test_conf_homes_have_names_of_their_own, clean_environment),
+		cmocka_unit_test_setup(test_conf_says_which_line_is_wrong, clean_environment),
+		cmocka_unit_test_setup(test_conf_named_file_must_exist, clean_environment),
+	};
+
+	return cmocka_run_group_tests(tests, set_up, tear_down);
+}
