@@ -132,6 +132,8 @@ int files_read(struct job *job, struct err *err)
 		return -1;
 	/* Opening a fifo or a device must neither wait nor become our terminal. */
 	fd = path_open(AT_FDCWD, job->path, O_RDONLY | O_NONBLOCK | O_NOCTTY, 0, err);
+	if (fd < 0 && (err->errno_value == ENXIO || err->errno_value == ENODEV))
+		return err_set(err, ERR_INVALID, "'%.300s' is not a regular file", job->path);
 	if (fd < 0)
 		return -1;
 	if (fstat(fd, &st) < 0)

@@ -229,17 +229,112 @@ void ndjson_exit(struct buf *out, const struct wire_exit *exit)
 		cut(exit->newest));
 }
 
+/* ---- any value ------------------------------------------------------------------------------------ */
+
+/* jansson's own writer looks for loops and formats each number with printf: 500 boxes take it 5 ms. Values
+ * made here have no loops. */
+
+static void add_text(struct buf *out, const char *text, size_t len)
+{
+	char *start = (char *)buf_room(out, len * ESCAPE_MAX + 2);
+	char *end;
+
+	*start = '"';
+	end = escape(start + 1, (const uint8_t *)text, (const uint8_t *)text + len);
+	/* jansson holds nothing but UTF-8; only a NUL inside could stop it. */
+	if (!end)
+		end = start + 1;
+	*end++ = '"';
+	buf_grew(out, (size_t)(end - start));
+}
+
+static void add_integer(struct buf *out, json_int_t value)
+{
+	char digits[24];
+	char *at = digits + sizeof digits;
+	uint64_t rest = value < 0 ? -(uint64_t)value : (uint64_t)value;
+
+	do
+		*--at = (char)('0' + rest % 10);
+	while (rest /= 10);
+	if (value < 0)
+		*--at = '-';
+	buf_add(out, at, (size_t)(digits + sizeof digits - at));
+}
+
+/* With a point, so that it stays a real number for its reader. */
+static void add_real(struct buf *out, double value)
+{
+	char text[40];
+
+	snprintf(text, sizeof text, "%.15g", value);
+	if (strtod(text, NULL) != value)
+		snprintf(text, sizeof text, "%.17g", value);
+	buf_add_str(out, text);
+	if (!strpbrk(text, ".e"))
+		buf_add(out, ".0", 2);
+}
+
+static void add_value(struct buf *out, const json_t *value);
+
+static void add_object(struct buf *out, json_t *object)
+{
+	const char *key, *comma = "{";
+	json_t *item;
+
+	json_object_foreach (object, key, item) {
+		buf_add(out, comma, 1);
+		add_text(out, key, strlen(key));
+		buf_add(out, ":", 1);
+		add_value(out, item);
+		comma = ",";
+	}
+	buf_add_str(out, *comma == '{' ? "{}" : "}");
+}
+
+static void add_array(struct buf *out, const json_t *array)
+{
+	json_t *item;
+	size_t i;
+
+	buf_add(out, "[", 1);
+	json_array_foreach (array, i, item) {
+		if (i)
+			buf_add(out, ",", 1);
+		add_value(out, item);
+	}
+	buf_add(out, "]", 1);
+}
+
+static void add_value(struct buf *out, const json_t *value)
+{
+	switch (json_typeof(value)) {
+	case JSON_OBJECT:
+		return add_object(out, (json_t *)value);
+	case JSON_ARRAY:
+		return add_array(out, value);
+	case JSON_STRING:
+		return add_text(out, json_string_value(value), json_string_length(value));
+	case JSON_INTEGER:
+		return add_integer(out, json_integer_value(value));
+	case JSON_REAL:
+		return add_real(out, json_real_value(value));
+	case JSON_TRUE:
+		return buf_add(out, "true", 4);
+	case JSON_FALSE:
+		return buf_add(out, "false", 5);
+	case JSON_NULL:
+		return buf_add(out, "null", 4);
+	}
+}
+
 void ndjson_add(struct buf *out, const json_t *value)
 {
-	/* Most values fit at once; a larger one is written again, into the room it asked for. */
-	const size_t guess = 4096;
-	size_t len = json_dumpb(value, (char *)buf_room(out, guess), guess, JSON_COMPACT);
-
-	if (len > guess)
-		json_dumpb(value, (char *)buf_room(out, len), len, JSON_COMPACT);
-	buf_grew(out, len);
+	add_value(out, value);
 	buf_add(out, "\n", 1);
 }
+
+/* ---- programs -------------------------------------------------------------------------------------- */
 
 json_t *exec_json(const struct wire_exec_info *info)
 {

@@ -264,7 +264,7 @@ void api_file_write(struct call *call)
 	struct err err = ERR_INIT;
 
 	if (input_path("path", path, &err) < 0 ||
-		input_mode("mode", mode_text ? mode_text : "0644", &mode, &err) < 0 ||
+		(mode_text && input_mode("mode", mode_text, &mode, &err) < 0) ||
 		input_query_bool(call, "parents", &parents, &err) < 0)
 		return call_error(call, &err);
 	wire_put_str(&request, path);

@@ -464,8 +464,9 @@ static void pump(struct session *session)
 }
 
 /* Our reader is gone, so the program is told as over a lost line. Hanging up at once could overtake the
- * word: the daemon would fail to write to us before it reads. So what still comes is thrown away until the
- * daemon hangs up; a program that does not care about HUP is left behind after a second. */
+ * word: the daemon would fail to write to us before it reads. So what still comes is thrown away (the session
+ * has its end, nothing is written) until the daemon says goodbye; a program that does not care about HUP is
+ * left behind after a second. */
 static void hang_up(struct session *session)
 {
 	struct pollfd watch = { .fd = wsclient_get_fd(session->ws), .events = POLLIN };
@@ -473,7 +474,7 @@ static void hang_up(struct session *session)
 
 	send_signal(session, "HUP");
 	while (clock_mono_us() < give_up && poll(&watch, 1, 100) >= 0)
-		if (watch.revents && recv(watch.fd, session->in, sizeof session->in, MSG_DONTWAIT) == 0)
+		if (watch.revents && wsclient_receive(session->ws, NULL) <= 0)
 			break;
 }
 

@@ -58,6 +58,7 @@ enum instance_end {
 	INSTANCE_END_UNKNOWN,	/* it ended while nobody could look */
 };
 
+/* Called from the loop, never from inside start, adopt or kill. Each may free the instance. */
 struct instance_ops {
 	/* box-init is up and listening. Exactly one of on_ready and on_failed follows instance start. */
 	void (*on_ready)(struct instance *instance, void *arg);

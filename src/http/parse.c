@@ -261,7 +261,9 @@ static bool scan_lines(struct http_parse *parse, struct http_piece *piece)
 	}
 }
 
-/* Some clients send an empty line after a body; it is passed over, within the head's limit. */
+enum { EMPTY_LINES_MAX = 4 }; /* bytes of CR and LF */
+
+/* Some clients send an empty line after a body; one or two are passed over. */
 static size_t skip_empty_lines(struct http_parse *parse, const char *data, size_t len)
 {
 	size_t used = 0;
@@ -278,8 +280,14 @@ static size_t take_head(
 	size_t used = 0;
 	size_t before, take;
 
-	if (!parse->text.len)
+	if (!parse->text.len) {
 		used = skip_empty_lines(parse, data, len);
+		/* Not waited for: a TLS hello or a stream of nothing has no line that ends. */
+		if (parse->skipped > EMPTY_LINES_MAX || (used < len && (data[used] < 'A' || data[used] > 'Z'))) {
+			refuse(piece, 400, ERR_INVALID, "this is not an HTTP request");
+			return used;
+		}
+	}
 	before = parse->text.len;
 	take = MIN(len - used, HTTP_HEAD_MAX + 1 - MIN(before + parse->skipped, HTTP_HEAD_MAX));
 	buf_add(&parse->text, data + used, take);

@@ -28,7 +28,7 @@ def test_up_and_down(image):
         yard.box("up")
         assert yard.daemon_pid() == pid, "a second up starts nothing"
         yard.box("down")
-        assert not os.path.exists(f"/proc/{pid}")
+        eventually(lambda: not os.path.exists(f"/proc/{pid}"), 5, "the daemon is gone")
         assert yard.box("ls", check=False).returncode == 69
         yard.box("down", check=False)
         yard.box("up")

@@ -127,7 +127,7 @@ def test_expect_100_continue(yard, box):
     b"GET /v1/%zz HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n",
     b"GET /v1/boxes/%00 HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n",
     b"NONSENSE\r\n\r\n", b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + b"\x00" * 50, b"\r\n" * 5000 + b"x",
-])
+], ids=lambda data: repr(data[:40]))
 def test_wrong_requests_are_refused_and_the_connection_ends(yard, data):
     before = len(yard.boxes())
     began = time.monotonic()

@@ -111,8 +111,8 @@ def test_journal_tells_what_was_lost(yard, box):
     started = box.start("sh", "-c", f"head -c {size} /dev/zero | tr '\\0' a")
     over = box.wait_exec(started["id"])
     assert over["newest_offset"] == size and over["oldest_offset"] > 0
-    first, *rest = box.logs(started["id"])
-    assert first["type"] == "gap" and first["offset"] == 0 and first["lost"] == over["oldest_offset"]
+    start, first, *rest = box.logs(started["id"])
+    assert start["type"] == "start" and first["type"] == "gap" and first["offset"] == 0 and first["lost"] == over["oldest_offset"]
     kept = sum(len(line["data"]) for line in rest if line["type"] == "output")
     assert first["lost"] + kept == size
     assert kept >= 900_000, "about a mebibyte is kept"

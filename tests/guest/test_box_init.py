@@ -169,7 +169,7 @@ def test_time_limit_ends_the_whole_session(conn):
 
 
 def test_time_limit_kills_what_ignores_it(conn):
-    done = conn.start("a", "sh", "-c", "trap '' TERM; while :; do sleep 0.1; done", timeout_ms=100)
+    done = conn.start("a", "sh", "-c", "trap '' TERM; while :; do sleep 0.1; done", timeout_ms=700)
     assert done.wait_closed(10).exit == dict(done.exit, reason="timeout", signal=9)
 
 
@@ -574,8 +574,8 @@ def test_processes_and_stats(conn):
 
 def test_shutdown_ends_programs_and_init(init):
     conn = init.conn()
-    run = conn.start("a", "sh", "-c", "trap '' TERM; while :; do sleep 0.1; done")
-    run.wait_reply()
+    run = conn.start("a", "sh", "-c", "trap '' TERM; echo go; while :; do sleep 0.1; done")
+    run.wait(lambda c: b"go" in c.out)
     start = time.monotonic()
     conn.call(ic.SHUTDOWN, struct.pack("<I", 300))
     fails("state", "shutting down", conn.run, "b", "true")

@@ -177,6 +177,33 @@ static void test_ndjson_hostile_exec_is_still_json(void **state)
 	buf_done(&lines);
 }
 
+static void test_ndjson_writes_what_jansson_reads_back(void **state)
+{
+	static const char *const texts[] = {
+		"{}",
+		"[]",
+		"[[],{},[{}],\"\",null,true,false]",
+		"{\"a\":{\"b\":[1,-1,0,9223372036854775807,-9223372036854775808]},"
+		"\"\\u0001\\n\\\"ü😀\":\"\\u007f\"}",
+		"[0.0,1.5,-0.1,1e300,1e-300,123456789.125,0.30000000000000004,3.0]",
+	};
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_LEN(texts); i++) {
+		_cleanup_json_ json_t *value = json_loads(texts[i], JSON_DECODE_ANY, NULL);
+		_cleanup_json_ json_t *again = NULL;
+		struct buf line = BUF_INIT;
+
+		assert_non_null(value);
+		ndjson_add(&line, value);
+		assert_ptr_equal(strchr(buf_str(&line), '\n'), buf_str(&line) + line.len - 1);
+		again = json_loads(buf_str(&line), JSON_DECODE_ANY, NULL);
+		assert_non_null(again);
+		assert_true(json_equal(value, again));
+		buf_done(&line);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -187,6 +214,7 @@ int main(void)
 		cmocka_unit_test(test_ndjson_random_bytes_survive),
 		cmocka_unit_test(test_ndjson_exit_counts_signals_as_shells_do),
 		cmocka_unit_test(test_ndjson_hostile_exec_is_still_json),
+		cmocka_unit_test(test_ndjson_writes_what_jansson_reads_back),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

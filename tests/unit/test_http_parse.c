@@ -206,7 +206,7 @@ static void test_parse_bounds_the_head(void **state)
 	buf_eat(&text, text.len);
 	for (int i = 0; i < HTTP_HEAD_MAX; i++)
 		buf_add_str(&text, "\r\n");
-	expect(buf_str(&text), "!431");
+	expect(buf_str(&text), "!400");
 	buf_done(&text);
 }
 

@@ -517,9 +517,13 @@ static pid_t child_named(const char *name)
 static void test_ns_goes_on_when_the_spawner_is_lost(void **state)
 {
 	struct seen seen;
-	pid_t spawner = child_named("box-spawner");
+	pid_t spawner = 0;
 
 	(void)state;
+	for (int tries = 0; !spawner && tries < 200; tries++) {
+		spawner = child_named("box-spawner"); /* it names itself after its birth */
+		usleep(5000);
+	}
 	if (!spawner) {
 		print_message("the kernel does not list children: skipped\n");
 		skip();

@@ -20,12 +20,15 @@
 #include <stdio.h>
 #include <sys/inotify.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 enum {
 	REMOVE_RETRY_MS = 5,
 	REMOVE_GIVE_UP_US = 5 * 1000 * 1000,
 	STATUS_WAIT_US = 50 * 1000, /* for a parent that is not us to reap */
-	OOM_RECHECK_MS = 50,	    /* the event comes before the kill is counted */
+	ADOPT_TRIES = 250,
+	ADOPT_PAUSE_US = 2000,
+	OOM_RECHECK_MS = 50, /* the event comes before the kill is counted */
 	OOM_RECENT_US = 2 * 1000 * 1000,
 };
 
@@ -398,6 +401,19 @@ int ns_kill(struct instance *base, struct err *err)
 	return procfd_kill(instance->pidfd, SIGKILL, err);
 }
 
+/* A daemon may have died while a start went on without it; what is not box-init yet soon is, or ends. */
+static bool becomes_init(pid_t pid, int pidfd)
+{
+	bool executed = false;
+
+	for (int tries = 0; tries < ADOPT_TRIES && procfd_is_alive(pidfd); tries++) {
+		if (procstat_has_execed(pid, &executed, NULL) < 0 || executed)
+			break;
+		usleep(ADOPT_PAUSE_US);
+	}
+	return executed && procfd_is_alive(pidfd);
+}
+
 /* That the process at this pid is the box that was started: same boot, same start time, checked while a
  * pidfd holds it; in this box's group, with this box's ids. */
 static int check_mark(struct ns_engine *engine, const struct instance_spec *spec,
@@ -422,6 +438,8 @@ static int check_mark(struct ns_engine *engine, const struct instance_spec *spec
 	if (base != spec->uid_base || count != NS_IDS)
 		return err_set(err, ERR_NOT_FOUND, "process %d has not the user ids of box '%s'",
 			(int)mark->pid, spec->id);
+	if (!becomes_init(mark->pid, pidfd))
+		return err_set(err, ERR_NOT_FOUND, "box '%s' never came up", spec->id);
 	*ret_pidfd = steal_fd(&pidfd);
 	return 0;
 }
