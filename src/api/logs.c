@@ -68,10 +68,14 @@ static void on_reply(struct chan *chan, struct wire_reader *reply, void *arg)
 	if (wire_get_done(reply, &err) < 0) {
 		fail(stream, &err);
 	} else if (stream->x.request) {
+		struct buf *line = scratch(stream);
+
 		http_reply_header(stream->x.request, "Box-Exec", info.id);
 		http_reply_begin(stream->x.request, 200,
 			stream->raw ? "application/octet-stream" : "application/x-ndjson");
 		stream->begun = true;
+		ndjson_start(line, &info);
+		send_line(stream, line);
 	}
 	free((void *)info.argv);
 }

@@ -10,7 +10,7 @@ enum { STOP_TIMEOUT_MS = 10000, HOUR_MS = 3600000 };
 static void format_limits(json_t *limits, char *out, size_t size)
 {
 	double cpu = json_number_value(json_object_get(limits, "cpu"));
-	char   memory[16] = "", disk[16] = "", cpus[16] = "";
+	char memory[16] = "", disk[16] = "", cpus[16] = "";
 
 	if (cpu > 0)
 		snprintf(cpus, sizeof cpus, "%g", cpu);
@@ -18,18 +18,21 @@ static void format_limits(json_t *limits, char *out, size_t size)
 		format_size((uint64_t)json_num(limits, "memory"), memory);
 	if (json_num(limits, "disk"))
 		format_size((uint64_t)json_num(limits, "disk"), disk);
-	snprintf(out, size, "%s/%s/%s", *cpus ? cpus : "-", *memory ? memory : "-", *disk ? disk : "-");
+	snprintf(out, size, "%s/%s/%s", *cpus ? cpus : "-", *memory ? memory : "-",
+		*disk ? disk : "-");
 }
 
 static enum paint state_paint(const char *state)
 {
-	return !strcmp(state, "running") ? PAINT_GOOD : !strcmp(state, "stopped") ? PAINT_DIM : PAINT_WARN;
+	return !strcmp(state, "running")   ? PAINT_GOOD
+	       : !strcmp(state, "stopped") ? PAINT_DIM
+					   : PAINT_WARN;
 }
 
 static void add_map(struct buf *out, json_t *map)
 {
 	const char *key;
-	json_t	   *value;
+	json_t *value;
 
 	json_object_foreach (map, key, value)
 		buf_addf(out, "%s%s=%s", out->len ? " " : "", key, json_string_value(value));
@@ -38,7 +41,7 @@ static void add_map(struct buf *out, json_t *map)
 static void add_box_row(struct table *table, json_t *box)
 {
 	struct buf labels = BUF_INIT;
-	char	   limits[64], age[16];
+	char limits[64], age[16];
 
 	add_map(&labels, json_object_get(box, "labels"));
 	format_limits(json_object_get(box, "limits"), limits, sizeof limits);
@@ -58,17 +61,18 @@ static void add_box_row(struct table *table, json_t *box)
 static int list_boxes(struct cli *cli, json_t **ret, struct err *err)
 {
 	_cleanup_json_ json_t *all = json_array();
-	_cleanup_free_ char   *after = NULL;
+	_cleanup_free_ char *after = NULL;
 
 	for (;;) {
-		_cleanup_free_ char   *filter = NULL;
+		_cleanup_free_ char *filter = NULL;
 		_cleanup_json_ json_t *page = NULL;
-		struct buf	       path = BUF_INIT;
-		int		       result;
+		struct buf path = BUF_INIT;
+		int result;
 
 		buf_add_str(&path, "/v1/boxes?limit=1000");
 		for (size_t i = 0; cli_nth(cli, "label", i); i++) {
-			_cleanup_free_ char *part = client_path("&label=%s", cli_nth(cli, "label", i));
+			_cleanup_free_ char *part =
+				client_path("&label=%s", cli_nth(cli, "label", i));
 
 			buf_add_str(&path, part);
 		}
@@ -97,13 +101,13 @@ static int list_boxes(struct cli *cli, json_t **ret, struct err *err)
 
 int cmd_ls(struct cli *cli, int argc, char **argv)
 {
-	static const char *const heads[] = { "NAME", "STATE", "IMAGE", "DRIVER", "CPU/MEM/DISK", ">AGE", "ID",
-		"LABELS", NULL };
-	_cleanup_json_ json_t	*boxes = NULL;
-	struct table		*table;
-	struct err		 err = ERR_INIT;
-	json_t			*box;
-	size_t			 i;
+	static const char *const heads[] = { "NAME", "STATE", "IMAGE", "DRIVER", "CPU/MEM/DISK",
+		">AGE", "ID", "LABELS", NULL };
+	_cleanup_json_ json_t *boxes = NULL;
+	struct table *table;
+	struct err err = ERR_INIT;
+	json_t *box;
+	size_t i;
 
 	(void)argc;
 	(void)argv;
@@ -117,7 +121,8 @@ int cmd_ls(struct cli *cli, int argc, char **argv)
 		return 0;
 	}
 	if (!json_array_size(boxes)) {
-		cli_note(cli, "no boxes%s", cli->flags.count ? " like that" : " yet; 'box new' makes one");
+		cli_note(cli, "no boxes%s",
+			cli->flags.count ? " like that" : " yet; 'box new' makes one");
 		return 0;
 	}
 	table = table_new(heads);
@@ -160,12 +165,12 @@ static void show_limit(const char *key, uint64_t value, bool is_size)
 
 static void show_box(json_t *box)
 {
-	static const char *const keys[] = { "name", "id", "state", "image", "image_id", "driver", "profile",
-		"created_at", "started_at", "ended_at" };
-	json_t			*limits = json_object_get(box, "limits"), *item;
-	double			 cpu = json_number_value(json_object_get(limits, "cpu"));
-	_cleanup_free_ char	*command = NULL;
-	size_t			 i;
+	static const char *const keys[] = { "name", "id", "state", "image", "image_id", "driver",
+		"profile", "created_at", "started_at", "ended_at" };
+	json_t *limits = json_object_get(box, "limits"), *item;
+	double cpu = json_number_value(json_object_get(limits, "cpu"));
+	_cleanup_free_ char *command = NULL;
+	size_t i;
 
 	for (i = 0; i < ARRAY_LEN(keys); i++)
 		show_line(keys[i], json_str(box, keys[i]));
@@ -195,9 +200,9 @@ int cmd_show(struct cli *cli, int argc, char **argv)
 	int code = 0;
 
 	for (int i = 0; i < argc; i++) {
-		_cleanup_free_ char   *path = client_path("/v1/boxes/%s", argv[i]);
+		_cleanup_free_ char *path = client_path("/v1/boxes/%s", argv[i]);
 		_cleanup_json_ json_t *box = NULL;
-		struct err	       err = ERR_INIT;
+		struct err err = ERR_INIT;
 
 		if (client_get(cli->client, path, &box, &err) < 0) {
 			code = cli_fail(cli, &err);
@@ -222,9 +227,9 @@ static int post_each(struct cli *cli, int argc, char **argv, const char *verb, j
 	int code = 0;
 
 	for (int i = 0; i < argc; i++) {
-		_cleanup_free_ char   *path = client_path("/v1/boxes/%s/%s", argv[i], verb);
+		_cleanup_free_ char *path = client_path("/v1/boxes/%s/%s", argv[i], verb);
 		_cleanup_json_ json_t *box = NULL;
-		struct err	       err = ERR_INIT;
+		struct err err = ERR_INIT;
 
 		if (client_call(cli->client, "POST", path, json_incref(body), &box, &err) < 0)
 			code = cli_fail(cli, &err);
@@ -239,13 +244,14 @@ static int post_each(struct cli *cli, int argc, char **argv, const char *verb, j
 
 int cmd_stop(struct cli *cli, int argc, char **argv)
 {
-	uint64_t   timeout_ms = STOP_TIMEOUT_MS;
+	uint64_t timeout_ms = STOP_TIMEOUT_MS;
 	struct err err = ERR_INIT;
 
-	if (cli_get(cli, "timeout") &&
-		parse_duration("--timeout", cli_get(cli, "timeout"), 0, HOUR_MS, &timeout_ms, &err) < 0)
+	if (cli_get(cli, "timeout") && parse_duration("--timeout", cli_get(cli, "timeout"), 0,
+					       HOUR_MS, &timeout_ms, &err) < 0)
 		return cli_fail(cli, &err);
-	return post_each(cli, argc, argv, "stop", json_pack("{s:I}", "timeout_ms", (json_int_t)timeout_ms));
+	return post_each(
+		cli, argc, argv, "stop", json_pack("{s:I}", "timeout_ms", (json_int_t)timeout_ms));
 }
 
 int cmd_start(struct cli *cli, int argc, char **argv)
@@ -255,12 +261,13 @@ int cmd_start(struct cli *cli, int argc, char **argv)
 
 int cmd_rename(struct cli *cli, int argc, char **argv)
 {
-	_cleanup_free_ char   *path = client_path("/v1/boxes/%s", argv[0]);
+	_cleanup_free_ char *path = client_path("/v1/boxes/%s", argv[0]);
 	_cleanup_json_ json_t *box = NULL;
-	struct err	       err = ERR_INIT;
+	struct err err = ERR_INIT;
 
 	(void)argc;
-	if (client_call(cli->client, "PATCH", path, json_pack("{s:s}", "name", argv[1]), &box, &err) < 0)
+	if (client_call(cli->client, "PATCH", path, json_pack("{s:s}", "name", argv[1]), &box,
+		    &err) < 0)
 		return cli_fail(cli, &err);
 	if (cli->json)
 		return cli_print_json(steal_ptr(&box));
@@ -271,8 +278,9 @@ int cmd_rename(struct cli *cli, int argc, char **argv)
 
 static int remove_one(struct cli *cli, const char *name, bool force, json_t *removed)
 {
-	_cleanup_free_ char *path = client_path(force ? "/v1/boxes/%s?force=true" : "/v1/boxes/%s", name);
-	struct err	     err = ERR_INIT;
+	_cleanup_free_ char *path =
+		client_path(force ? "/v1/boxes/%s?force=true" : "/v1/boxes/%s", name);
+	struct err err = ERR_INIT;
 
 	if (client_call(cli->client, "DELETE", path, NULL, NULL, &err) < 0) {
 		if (force && err.kind == ERR_NOT_FOUND)
@@ -290,15 +298,16 @@ static int remove_one(struct cli *cli, const char *name, bool force, json_t *rem
 int cmd_rm(struct cli *cli, int argc, char **argv)
 {
 	_cleanup_json_ json_t *boxes = NULL;
-	json_t		      *removed = json_array(), *box;
-	bool		       force = cli_has(cli, "force"), all = cli_has(cli, "all");
-	struct err	       err = ERR_INIT;
-	int		       code = 0, one;
-	size_t		       at;
+	json_t *removed = json_array(), *box;
+	bool force = cli_has(cli, "force"), all = cli_has(cli, "all");
+	struct err err = ERR_INIT;
+	int code = 0, one;
+	size_t at;
 
 	if (all == (argc > 0)) {
 		json_decref(removed);
-		return cli_usage(cli, all ? "either names or --all" : "which box? give names or --all");
+		return cli_usage(
+			cli, all ? "either names or --all" : "which box? give names or --all");
 	}
 	if (all && list_boxes(cli, &boxes, &err) < 0) {
 		json_decref(removed);

@@ -26,14 +26,15 @@ const char *cli_nth(const struct cli *cli, const char *flag, size_t index)
 static void say(const char *message, const char *hint)
 {
 	_cleanup_free_ char *safe = text_printable(message), *safe_hint = text_printable(hint);
-	bool		     colour = terminal_has_colour(STDERR_FILENO);
+	bool colour = terminal_has_colour(STDERR_FILENO);
 
 	fflush(stdout);
 	if (*safe_hint)
-		fprintf(stderr, "%sbox:%s %s (%s)\n", colour ? "\033[1m" : "", colour ? "\033[0m" : "", safe,
-			safe_hint);
+		fprintf(stderr, "%sbox:%s %s (%s)\n", colour ? "\033[1m" : "",
+			colour ? "\033[0m" : "", safe, safe_hint);
 	else
-		fprintf(stderr, "%sbox:%s %s\n", colour ? "\033[1m" : "", colour ? "\033[0m" : "", safe);
+		fprintf(stderr, "%sbox:%s %s\n", colour ? "\033[1m" : "", colour ? "\033[0m" : "",
+			safe);
 }
 
 int cli_fail(const struct cli *cli, const struct err *err)
@@ -45,7 +46,7 @@ int cli_fail(const struct cli *cli, const struct err *err)
 
 void cli_note(const struct cli *cli, const char *fmt, ...)
 {
-	char	text[1024];
+	char text[1024];
 	va_list ap;
 
 	if (cli->quiet)
@@ -58,7 +59,7 @@ void cli_note(const struct cli *cli, const char *fmt, ...)
 
 int cli_usage(const struct cli *cli, const char *fmt, ...)
 {
-	char	text[1024], hint[128];
+	char text[1024], hint[128];
 	va_list ap;
 
 	va_start(ap, fmt);

@@ -26,29 +26,30 @@ enum command_flag {
 };
 
 struct command {
-	const char	  *name;    /* "exec", or two words: "image build" */
-	const char	  *usage;   /* what follows the name: "BOX [--] PROGRAM [ARG...]" */
-	const char	  *summary; /* one line for the list */
-	const char	  *text;    /* the rest of the help; may be NULL */
-	const char	  *examples; /* lines of "command\tcomment"; may be NULL */
-	const struct flag *flags;   /* may be NULL; --json, --quiet and --help are added */
+	const char *name;	  /* "exec", or two words: "image build" */
+	const char *usage;	  /* what follows the name: "BOX [--] PROGRAM [ARG...]" */
+	const char *summary;	  /* one line for the list */
+	const char *text;	  /* the rest of the help; may be NULL */
+	const char *examples;	  /* lines of "command\tcomment"; may be NULL */
+	const struct flag *flags; /* may be NULL; --json, --quiet and --help are added */
 	int (*run)(struct cli *cli, int argc, char **argv);
-	unsigned    options;	 /* enum command_flag */
-	int	    least, most; /* words; most -1: any number */
-	int	    stop_after;	 /* with CMD_STOP_AT_PROGRAM: words before the program */
-	const char *words;	 /* what completion offers for words: "box", "image", "token", "command", "file" */
+	unsigned options; /* enum command_flag */
+	int least, most;  /* words; most -1: any number */
+	int stop_after;	  /* with CMD_STOP_AT_PROGRAM: words before the program */
+	const char *
+		words; /* what completion offers for words: "box", "image", "token", "command", "file" */
 };
 
 struct cli {
 	const struct command *command;
-	struct flags	      flags;
-	struct conf	      conf;
-	bool		      json;  /* --json */
-	bool		      quiet; /* --quiet */
-	struct client	     *client; /* to conf.socket; connects on first use */
+	struct flags flags;
+	struct conf conf;
+	bool json;	       /* --json */
+	bool quiet;	       /* --quiet */
+	struct client *client; /* to conf.socket; connects on first use */
 };
 
-bool	    cli_has(const struct cli *cli, const char *flag);
+bool cli_has(const struct cli *cli, const char *flag);
 const char *cli_get(const struct cli *cli, const char *flag); /* last one given; NULL: none */
 const char *cli_nth(const struct cli *cli, const char *flag, size_t index);
 
@@ -61,7 +62,7 @@ int cli_usage(const struct cli *cli, const char *fmt, ...) __attribute__((format
 
 /* json_str(box, "name"): the string under key, "" when there is none. Borrowed. */
 const char *json_str(json_t *object, const char *key);
-int64_t	    json_num(json_t *object, const char *key); /* 0 when there is none */
+int64_t json_num(json_t *object, const char *key); /* 0 when there is none */
 
 /* Prints value as one line of JSON and takes the reference; returns 0. */
 int cli_print_json(json_t *value);
@@ -71,7 +72,7 @@ int cli_print_json_list(json_t *answer, const char *key);
 /* ---- the table, in commands.c ---------------------------------------------------------------- */
 
 extern const struct command commands[]; /* ends with a row whose name is NULL */
-extern const struct flag    common_flags[];
+extern const struct flag common_flags[];
 /* The command named by the first one or two words; *ret_words tells how many they are. NULL: none. */
 const struct command *command_find(int argc, char **argv, int *ret_words);
 

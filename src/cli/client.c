@@ -28,17 +28,17 @@ volatile bool client_interrupted;
 
 struct client {
 	const char *socket_path;
-	int	    fd;
-	uint8_t	   *in;		/* RECEIVE_SIZE */
-	bool	    reused; /* the connection has carried an exchange before */
+	int fd;
+	uint8_t *in; /* RECEIVE_SIZE */
+	bool reused; /* the connection has carried an exchange before */
 };
 
 struct exchange {
 	const struct client_request *request;
-	struct err		    *err;
-	bool			     begun, complete, failed, keep_alive;
-	int			     status;
-	struct buf		     error_body;
+	struct err *err;
+	bool begun, complete, failed, keep_alive;
+	int status;
+	struct buf error_body;
 };
 
 struct client *client_new(const char *socket_path)
@@ -71,7 +71,8 @@ void client_free(struct client *client)
 
 static void add_escaped(struct buf *out, const char *text)
 {
-	static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-._~";
+	static const char plain[] =
+		"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-._~";
 
 	for (const char *p = text; *p; p++)
 		if (strchr(plain, *p))
@@ -83,7 +84,7 @@ static void add_escaped(struct buf *out, const char *text)
 char *client_path(const char *fmt, ...)
 {
 	struct buf out = BUF_INIT;
-	va_list	   ap;
+	va_list ap;
 
 	va_start(ap, fmt);
 	for (const char *p = fmt; *p; p++) {
@@ -109,7 +110,7 @@ char *client_path(const char *fmt, ...)
 
 int client_dial(const char *socket_path, int *ret_fd, struct err *err)
 {
-	struct sockaddr_un  address = { .sun_family = AF_UNIX };
+	struct sockaddr_un address = { .sun_family = AF_UNIX };
 	_cleanup_close_ int fd = -1;
 
 	if (strlen(socket_path) >= sizeof address.sun_path)
@@ -153,10 +154,10 @@ static int ensure_connected(struct client *client, struct err *err)
 int client_api_error(int status, const char *body, size_t len, struct err *err)
 {
 	_cleanup_json_ json_t *root = json_loadb(body, len, 0, NULL);
-	json_t		      *error = json_object_get(root, "error");
-	const char	      *code = json_string_value(json_object_get(error, "code"));
-	const char	      *message = json_string_value(json_object_get(error, "message"));
-	const char	      *hint = json_string_value(json_object_get(error, "hint"));
+	json_t *error = json_object_get(root, "error");
+	const char *code = json_string_value(json_object_get(error, "code"));
+	const char *message = json_string_value(json_object_get(error, "message"));
+	const char *hint = json_string_value(json_object_get(error, "hint"));
 
 	if (!code || !message)
 		return err_set(err, ERR_PROTOCOL, "the daemon answered with status %d", status);
@@ -169,7 +170,8 @@ int client_api_error(int status, const char *body, size_t len, struct err *err)
 static int on_headers_complete(http_parser *parser)
 {
 	struct exchange *exchange = parser->data;
-	int64_t		 length = parser->content_length == UINT64_MAX ? -1 : (int64_t)parser->content_length;
+	int64_t length =
+		parser->content_length == UINT64_MAX ? -1 : (int64_t)parser->content_length;
 
 	exchange->status = parser->status_code;
 	if (exchange->status >= 200 && exchange->status < 400 && exchange->request->head &&
@@ -238,7 +240,8 @@ static int receive_answer(struct client *client, struct exchange *exchange)
 			return err_sys(exchange->err, errno, "read from the daemon");
 		if (got <= 0) {
 			/* An answer without a length ends with the connection. */
-			if (exchange->begun && !http_parser_execute(&parser, &parser_settings, NULL, 0) &&
+			if (exchange->begun &&
+				!http_parser_execute(&parser, &parser_settings, NULL, 0) &&
 				exchange->complete)
 				return 0;
 			return cut_off(exchange);
@@ -248,7 +251,8 @@ static int receive_answer(struct client *client, struct exchange *exchange)
 		if (exchange->failed)
 			return -1;
 		if (!exchange->complete && HTTP_PARSER_ERRNO(&parser) != HPE_OK)
-			return err_set(exchange->err, ERR_PROTOCOL, "the daemon's answer is not HTTP: %s",
+			return err_set(exchange->err, ERR_PROTOCOL,
+				"the daemon's answer is not HTTP: %s",
 				http_errno_description(HTTP_PARSER_ERRNO(&parser)));
 	}
 	return 0;
@@ -262,7 +266,7 @@ static int send_bytes(struct client *client, const void *data, size_t len, struc
 	const uint8_t *p = data;
 
 	while (len) {
-		ssize_t	      put = send(client->fd, p, len, MSG_NOSIGNAL | MSG_DONTWAIT);
+		ssize_t put = send(client->fd, p, len, MSG_NOSIGNAL | MSG_DONTWAIT);
 		struct pollfd watch = { .fd = client->fd, .events = POLLIN | POLLOUT };
 
 		if (put >= 0) {
@@ -285,7 +289,7 @@ static int send_bytes(struct client *client, const void *data, size_t len, struc
 static int send_head(struct client *client, const struct client_request *request, struct err *err)
 {
 	struct buf head = BUF_INIT;
-	int	   ret;
+	int ret;
 
 	buf_addf(&head, "%s %s HTTP/1.1\r\nHost: localhost\r\n%s", request->method, request->path,
 		request->header ? request->header : "");
@@ -297,7 +301,8 @@ static int send_head(struct client *client, const struct client_request *request
 	else if (request->read)
 		buf_addf(&head, "Content-Length: %lld\r\n\r\n", (long long)request->read_size);
 	else if (request->body || strcmp(request->method, "GET"))
-		buf_addf(&head, "Content-Length: %zu\r\n\r\n", request->body ? request->body_len : 0);
+		buf_addf(&head, "Content-Length: %zu\r\n\r\n",
+			request->body ? request->body_len : 0);
 	else
 		buf_add_str(&head, "\r\n");
 	if (request->body)
@@ -312,19 +317,20 @@ static int send_upload(struct client *client, const struct client_request *reque
 {
 	enum { CHUNK_HEAD = 10 };
 	_cleanup_free_ char *buffer = xrealloc(NULL, CHUNK_HEAD + SEND_SIZE + 8);
-	bool		     chunked = request->read_size < 0;
-	int64_t		     left = request->read_size;
-	char		     size[CHUNK_HEAD + 1];
-	int		     ret = 0;
+	bool chunked = request->read_size < 0;
+	int64_t left = request->read_size;
+	char size[CHUNK_HEAD + 1];
+	int ret = 0;
 
 	while (ret == 0 && left) {
-		size_t	want = chunked ? SEND_SIZE : (size_t)MIN(left, SEND_SIZE);
+		size_t want = chunked ? SEND_SIZE : (size_t)MIN(left, SEND_SIZE);
 		int64_t got = request->read(buffer + CHUNK_HEAD, want, request->arg, err);
 
 		if (got < 0)
 			return -1;
 		if (!chunked && got == 0)
-			return err_set(err, ERR_SYSTEM, "the file became shorter while it was sent");
+			return err_set(
+				err, ERR_SYSTEM, "the file became shorter while it was sent");
 		if (!chunked) {
 			left -= got;
 			ret = send_bytes(client, buffer + CHUNK_HEAD, (size_t)got, err);
@@ -343,7 +349,7 @@ static int send_upload(struct client *client, const struct client_request *reque
 static int exchange_once(struct client *client, struct exchange *exchange)
 {
 	const struct client_request *request = exchange->request;
-	int			     sent;
+	int sent;
 
 	if (ensure_connected(client, exchange->err) < 0)
 		return -1;
@@ -362,12 +368,13 @@ static int exchange_once(struct client *client, struct exchange *exchange)
 	return 0;
 }
 
-int client_do(struct client *client, const struct client_request *request, int *ret_status, struct err *err)
+int client_do(struct client *client, const struct client_request *request, int *ret_status,
+	struct err *err)
 {
-	struct err	unwanted = ERR_INIT;
+	struct err unwanted = ERR_INIT;
 	struct exchange exchange = { .request = request, .err = err ? err : &unwanted };
-	bool		reused = client->fd >= 0 && client->reused;
-	int		ret = exchange_once(client, &exchange);
+	bool reused = client->fd >= 0 && client->reused;
+	int ret = exchange_once(client, &exchange);
 
 	/* The daemon may close a kept connection just as we write to it; reading again does no harm. */
 	if (ret < 0 && reused && !exchange.begun && !strcmp(request->method, "GET") &&
@@ -376,8 +383,8 @@ int client_do(struct client *client, const struct client_request *request, int *
 		ret = exchange_once(client, &exchange);
 	}
 	if (ret == 0 && exchange.status >= 400)
-		ret = client_api_error(exchange.status, buf_str(&exchange.error_body), exchange.error_body.len,
-			err);
+		ret = client_api_error(exchange.status, buf_str(&exchange.error_body),
+			exchange.error_body.len, err);
 	buf_done(&exchange.error_body);
 	if (ret == 0 && ret_status)
 		*ret_status = exchange.status;
@@ -396,11 +403,11 @@ static int collect(const void *data, size_t len, void *arg, struct err *err)
 	return 0;
 }
 
-int client_call(struct client *client, const char *method, const char *path, json_t *body, json_t **ret,
-	struct err *err)
+int client_call(struct client *client, const char *method, const char *path, json_t *body,
+	json_t **ret, struct err *err)
 {
-	_cleanup_free_ char  *text = body ? json_text(body) : NULL;
-	struct buf	      answer = BUF_INIT;
+	_cleanup_free_ char *text = body ? json_text(body) : NULL;
+	struct buf answer = BUF_INIT;
 	struct client_request request = {
 		.method = method,
 		.path = path,
@@ -434,8 +441,8 @@ int client_get(struct client *client, const char *path, json_t **ret, struct err
 
 struct line_reader {
 	client_line_fn line;
-	void	      *arg;
-	struct buf     rest; /* the beginning of a line whose end has not come yet */
+	void *arg;
+	struct buf rest; /* the beginning of a line whose end has not come yet */
 };
 
 static int give_line(struct line_reader *reader, const char *text, size_t len, struct err *err)
@@ -446,21 +453,23 @@ static int give_line(struct line_reader *reader, const char *text, size_t len, s
 		return 0;
 	object = json_loadb(text, len, 0, NULL);
 	if (!json_is_object(object))
-		return err_set(err, ERR_PROTOCOL, "the daemon sent a line that is not a JSON object");
+		return err_set(
+			err, ERR_PROTOCOL, "the daemon sent a line that is not a JSON object");
 	return reader->line(object, text, len, reader->arg, err);
 }
 
 static int split_lines(const void *data, size_t len, void *arg, struct err *err)
 {
 	struct line_reader *reader = arg;
-	const char	   *p = data, *end = p + len, *newline;
+	const char *p = data, *end = p + len, *newline;
 
 	while ((newline = memchr(p, '\n', (size_t)(end - p)))) {
 		if (reader->rest.len) {
 			int result;
 
 			buf_add(&reader->rest, p, (size_t)(newline - p));
-			result = give_line(reader, (char *)buf_head(&reader->rest), reader->rest.len, err);
+			result = give_line(
+				reader, (char *)buf_head(&reader->rest), reader->rest.len, err);
 			reader->rest.len = reader->rest.head = 0;
 			if (result < 0)
 				return -1;
@@ -478,8 +487,8 @@ static int split_lines(const void *data, size_t len, void *arg, struct err *err)
 int client_lines(struct client *client, const char *method, const char *path, json_t *body,
 	client_line_fn line, void *arg, struct err *err)
 {
-	_cleanup_free_ char  *text = body ? json_text(body) : NULL;
-	struct line_reader    reader = { .line = line, .arg = arg };
+	_cleanup_free_ char *text = body ? json_text(body) : NULL;
+	struct line_reader reader = { .line = line, .arg = arg };
 	struct client_request request = {
 		.method = method,
 		.path = path,

@@ -13,15 +13,15 @@ struct client;
 
 /* Connects on first use. socket_path is borrowed for the client's life. */
 struct client *client_new(const char *socket_path);
-void	       client_free(struct client *client); /* accepts NULL */
+void client_free(struct client *client); /* accepts NULL */
 
 /* "/v1/boxes/%s/files?path=%s": each %s is percent-encoded, each %lld and %% as printf has them. Yours to free. */
 char *client_path(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 
 /* One small request and its whole answer. body is consumed and may be NULL. *ret (a new reference, json null
  * for an empty answer) may be unwanted: pass NULL. */
-int client_call(struct client *client, const char *method, const char *path, json_t *body, json_t **ret,
-	struct err *err);
+int client_call(struct client *client, const char *method, const char *path, json_t *body,
+	json_t **ret, struct err *err);
 int client_get(struct client *client, const char *path, json_t **ret, struct err *err);
 
 struct client_request {
@@ -29,12 +29,12 @@ struct client_request {
 	const char *path;
 	const char *header; /* whole extra lines, "Name: value\r\n"; NULL: none */
 	const void *body;   /* sent as is; NULL: none */
-	size_t	    body_len;
+	size_t body_len;
 	const char *body_type; /* NULL: application/json */
 
 	/* An uploaded body instead: returns how many bytes it put into buf, 0 at the end, -1 with err. */
 	int64_t (*read)(void *buf, size_t len, void *arg, struct err *err);
-	int64_t	read_size; /* known length, or -1: chunked */
+	int64_t read_size; /* known length, or -1: chunked */
 
 	/* The body of a good answer as it comes, straight from the receive buffer. A return of -1 with err
 	 * set ends the exchange with that error. NULL: dropped. */
@@ -46,12 +46,14 @@ struct client_request {
 
 /* Any request. An answer of 400 and above fails with the API's error. *ret_status may be NULL. A signal
  * that interrupts it while *client_interrupted is true ends it with ERR_CANCELLED. */
-int client_do(struct client *client, const struct client_request *request, int *ret_status, struct err *err);
+int client_do(struct client *client, const struct client_request *request, int *ret_status,
+	struct err *err);
 
 /* NDJSON: calls line for each object (borrowed). -1 with err from line ends it. */
-typedef int (*client_line_fn)(json_t *object, const char *text, size_t len, void *arg, struct err *err);
-int client_lines(struct client *client, const char *method, const char *path, json_t *body, client_line_fn line,
-	void *arg, struct err *err);
+typedef int (*client_line_fn)(
+	json_t *object, const char *text, size_t len, void *arg, struct err *err);
+int client_lines(struct client *client, const char *method, const char *path, json_t *body,
+	client_line_fn line, void *arg, struct err *err);
 
 /* A fresh connected blocking socket; the caller closes it. */
 int client_dial(const char *socket_path, int *ret_fd, struct err *err);

@@ -4,12 +4,30 @@
 #include "cli/cli.h"
 #include "base/alloc.h"
 
-#define FLAG_ENV	 { "env", 'e', "KEY=VALUE", "set a variable; KEY alone passes yours on" }
-#define FLAG_INTERACTIVE { "interactive", 'i', NULL, "forward stdin (not done otherwise)" }
-#define FLAG_TTY	 { "tty", 't', NULL, "give the program a terminal" }
-#define FLAG_USER	 { "user", 'u', "USER", "run as this user (name or uid, with :group if wanted)" }
-#define FLAG_WORKDIR	 { "workdir", 'w', "DIR", "start in this folder" }
-#define FLAG_END	 { NULL, 0, NULL, NULL }
+#define FLAG_ENV                                                                     \
+	{                                                                            \
+		"env", 'e', "KEY=VALUE", "set a variable; KEY alone passes yours on" \
+	}
+#define FLAG_INTERACTIVE                                                       \
+	{                                                                      \
+		"interactive", 'i', NULL, "forward stdin (not done otherwise)" \
+	}
+#define FLAG_TTY                                                \
+	{                                                       \
+		"tty", 't', NULL, "give the program a terminal" \
+	}
+#define FLAG_USER                                                                            \
+	{                                                                                    \
+		"user", 'u', "USER", "run as this user (name or uid, with :group if wanted)" \
+	}
+#define FLAG_WORKDIR                                          \
+	{                                                     \
+		"workdir", 'w', "DIR", "start in this folder" \
+	}
+#define FLAG_END                    \
+	{                           \
+		NULL, 0, NULL, NULL \
+	}
 
 const struct flag common_flags[] = {
 	{ "json", 0, NULL, "print JSON: one value, or one object a line for what goes on" },
@@ -146,12 +164,16 @@ const struct command commands[] = {
 	{ .name = "new",
 		.usage = "[NAME] [-- PROGRAM [ARG...]]",
 		.summary = "make a box",
-		.text = "Makes a box, waits until it runs and prints its name; one is made up when none is given.\n"
-			"With a program after -- that is run in the new box at once, with its output here and its\n"
+		.text = "Makes a box, waits until it runs and prints its name; one is made up when "
+			"none is given.\n"
+			"With a program after -- that is run in the new box at once, with its "
+			"output here and its\n"
 			"exit code as ours; with -d it is started and left to itself.",
-		.examples = "box new ada\ta box called ada\n"
-			    "box new --memory 512M --cpu 2 --label team=core\twith limits and a label\n"
-			    "box new --rm -- python3 -c 'print(6*7)'\trun something and leave nothing\n",
+		.examples =
+			"box new ada\ta box called ada\n"
+			"box new --memory 512M --cpu 2 --label team=core\twith limits and a label\n"
+			"box new --rm -- python3 -c 'print(6*7)'\trun something and leave "
+			"nothing\n",
 		.flags = new_flags,
 		.run = cmd_new,
 		.most = -1 },
@@ -173,10 +195,14 @@ const struct command commands[] = {
 	{ .name = "exec",
 		.usage = "BOX [--] PROGRAM [ARG...]",
 		.summary = "run a program in a box",
-		.text = "The exit code is the program's, or 128 + the signal that ended it. stdin is forwarded only\n"
-			"with -i. Without -t, INT, TERM, HUP and QUIT are passed to the program; a second Ctrl-C\n"
-			"within a second ends only this command. With -it every key goes to the program; Ctrl-P\n"
-			"Ctrl-Q lets go of it and leaves it running. When the daemon is restarted meanwhile, the\n"
+		.text = "The exit code is the program's, or 128 + the signal that ended it. stdin "
+			"is forwarded only\n"
+			"with -i. Without -t, INT, TERM, HUP and QUIT are passed to the program; a "
+			"second Ctrl-C\n"
+			"within a second ends only this command. With -it every key goes to the "
+			"program; Ctrl-P\n"
+			"Ctrl-Q lets go of it and leaves it running. When the daemon is restarted "
+			"meanwhile, the\n"
 			"output goes on where it was.",
 		.examples = "box exec ada -- make -j4\trun and wait\n"
 			    "box exec -it ada -- vim notes\twith a terminal\n"
@@ -193,7 +219,8 @@ const struct command commands[] = {
 	{ .name = "shell",
 		.usage = "BOX",
 		.summary = "open a shell in a box",
-		.text = "A login shell with a terminal: exec -it with the user's shell. Ctrl-P Ctrl-Q leaves it running.",
+		.text = "A login shell with a terminal: exec -it with the user's shell. Ctrl-P "
+			"Ctrl-Q leaves it running.",
 		.examples = "box shell ada\tas root\nbox shell -u nobody ada\tas somebody else\n",
 		.flags = shell_flags,
 		.run = cmd_shell,
@@ -203,7 +230,8 @@ const struct command commands[] = {
 	{ .name = "ps",
 		.usage = "BOX",
 		.summary = "list what runs in a box",
-		.examples = "box ps ada\tprocesses\nbox ps ada --execs\tprograms started by exec, also ended ones\n",
+		.examples = "box ps ada\tprocesses\nbox ps ada --execs\tprograms started by exec, "
+			    "also ended ones\n",
 		.flags = ps_flags,
 		.run = cmd_ps,
 		.least = 1,
@@ -212,10 +240,13 @@ const struct command commands[] = {
 	{ .name = "attach",
 		.usage = "BOX [EXEC]",
 		.summary = "join a running program",
-		.text = "Output from its beginning (as far as it is kept, 1 MiB) and from now on; keys go to it when\n"
-			"stdin is a terminal. Without EXEC: the one that was started last and still runs. The exit code is\n"
+		.text = "Output from its beginning (as far as it is kept, 1 MiB) and from now on; "
+			"keys go to it when\n"
+			"stdin is a terminal. Without EXEC: the one that was started last and "
+			"still runs. The exit code is\n"
 			"the program's. Leaving (Ctrl-P Ctrl-Q with a terminal) does not end it.",
-		.examples = "box attach ada\tthe last one\nbox attach ada x7k2m --new\tskip what it said before\n",
+		.examples = "box attach ada\tthe last one\nbox attach ada x7k2m --new\tskip what "
+			    "it said before\n",
 		.flags = attach_flags,
 		.run = cmd_attach,
 		.least = 1,
@@ -224,9 +255,11 @@ const struct command commands[] = {
 	{ .name = "logs",
 		.usage = "BOX [EXEC]",
 		.summary = "print what a program has said",
-		.text = "Of the program that was started last unless EXEC names one. At most 1 MiB is kept; what had to\n"
+		.text = "Of the program that was started last unless EXEC names one. At most 1 MiB "
+			"is kept; what had to\n"
 			"be dropped is told on stderr.",
-		.examples = "box logs -f ada\tgo on with it\nbox logs ada main --since-offset 4096\tonly the rest\n",
+		.examples = "box logs -f ada\tgo on with it\nbox logs ada main --since-offset "
+			    "4096\tonly the rest\n",
 		.flags = logs_flags,
 		.run = cmd_logs,
 		.least = 1,
@@ -235,8 +268,10 @@ const struct command commands[] = {
 	{ .name = "cp",
 		.usage = "SOURCE... TARGET",
 		.summary = "copy files into and out of a box",
-		.text = "Names in a box are BOX:/path; - is stdin or stdout (one file). Folders are copied with all\n"
-			"they hold. A target that is a folder, or ends in /, is copied into; else it is the new name.",
+		.text = "Names in a box are BOX:/path; - is stdin or stdout (one file). Folders "
+			"are copied with all\n"
+			"they hold. A target that is a folder, or ends in /, is copied into; else "
+			"it is the new name.",
 		.examples = "box cp report.pdf ada:/root/\tinto a box\n"
 			    "box cp ada:/var/log ./logs\ta folder out of it\n"
 			    "box cp ada:/etc/hosts -\tto stdout\n"
@@ -249,7 +284,8 @@ const struct command commands[] = {
 	{ .name = "stop",
 		.usage = "BOX...",
 		.summary = "stop boxes; their disks stay",
-		.examples = "box stop ada\tTERM to all, KILL after 10 s\nbox stop -t 0 ada bob\tat once\n",
+		.examples = "box stop ada\tTERM to all, KILL after 10 s\nbox stop -t 0 ada bob\tat "
+			    "once\n",
 		.flags = stop_flags,
 		.run = cmd_stop,
 		.least = 1,
@@ -274,7 +310,8 @@ const struct command commands[] = {
 	{ .name = "rm",
 		.usage = "[BOX...]",
 		.summary = "remove boxes and their disks",
-		.examples = "box rm ada bob\tstopped ones\nbox rm -f ada\ta running one\nbox rm -f --all\tevery one\n",
+		.examples = "box rm ada bob\tstopped ones\nbox rm -f ada\ta running one\nbox rm -f "
+			    "--all\tevery one\n",
 		.flags = rm_flags,
 		.run = cmd_rm,
 		.most = -1,
@@ -291,15 +328,21 @@ const struct command commands[] = {
 	{ .name = "events",
 		.usage = "",
 		.summary = "show what happened",
-		.text = "Each event has an offset; --since goes on from one, also after the daemon was restarted.",
-		.examples = "box events -f\tas it happens\nbox events --since 120 --box ada\tpart of it\n",
+		.text = "Each event has an offset; --since goes on from one, also after the daemon "
+			"was restarted.",
+		.examples = "box events -f\tas it happens\nbox events --since 120 --box ada\tpart "
+			    "of it\n",
 		.flags = events_flags,
 		.run = cmd_events },
-	{ .name = "image", .usage = "build|ls|show|rm", .summary = "what boxes start from", .options = CMD_GROUP },
+	{ .name = "image",
+		.usage = "build|ls|show|rm",
+		.summary = "what boxes start from",
+		.options = CMD_GROUP },
 	{ .name = "image build",
 		.usage = "[NAME]",
 		.summary = "build an image from Debian packages",
-		.text = "Without NAME it is the default image, debian: a Debian with git, python3, nodejs, compilers\n"
+		.text = "Without NAME it is the default image, debian: a Debian with git, python3, "
+			"nodejs, compilers\n"
 			"and other tools. Boxes that exist keep the image they were made from.",
 		.examples = "box image build\tthe default image\n"
 			    "box image build golang --package golang\twith more\n"
@@ -307,7 +350,11 @@ const struct command commands[] = {
 		.flags = image_build_flags,
 		.run = cmd_image_build,
 		.most = 1 },
-	{ .name = "image ls", .usage = "", .summary = "list images", .flags = names_flags, .run = cmd_image_ls },
+	{ .name = "image ls",
+		.usage = "",
+		.summary = "list images",
+		.flags = names_flags,
+		.run = cmd_image_ls },
 	{ .name = "image show",
 		.usage = "IMAGE",
 		.summary = "show one image",
@@ -322,16 +369,24 @@ const struct command commands[] = {
 		.least = 1,
 		.most = -1,
 		.words = "image" },
-	{ .name = "token", .usage = "create|ls|revoke", .summary = "who may use the API over TCP", .options = CMD_GROUP },
+	{ .name = "token",
+		.usage = "create|ls|revoke",
+		.summary = "who may use the API over TCP",
+		.options = CMD_GROUP },
 	{ .name = "token create",
 		.usage = "NAME",
 		.summary = "make a token and print it, once",
-		.examples = "box token create ci --scope read --scope exec --expires 30d\ta narrow one\n",
+		.examples = "box token create ci --scope read --scope exec --expires 30d\ta narrow "
+			    "one\n",
 		.flags = token_create_flags,
 		.run = cmd_token_create,
 		.least = 1,
 		.most = 1 },
-	{ .name = "token ls", .usage = "", .summary = "list tokens", .flags = names_flags, .run = cmd_token_ls },
+	{ .name = "token ls",
+		.usage = "",
+		.summary = "list tokens",
+		.flags = names_flags,
+		.run = cmd_token_ls },
 	{ .name = "token revoke",
 		.usage = "TOKEN...",
 		.summary = "make tokens useless at once",
@@ -348,7 +403,8 @@ const struct command commands[] = {
 	{ .name = "bench",
 		.usage = "[NAME...]",
 		.summary = "measure this machine and the sandboxes on it",
-		.examples = "box bench --list\twhat can be measured\nbox bench create_first_byte exec_cli\tsome of it\n",
+		.examples = "box bench --list\twhat can be measured\nbox bench create_first_byte "
+			    "exec_cli\tsome of it\n",
 		.flags = bench_flags,
 		.run = cmd_bench,
 		.most = -1 },
@@ -400,7 +456,7 @@ const struct command *command_find(int argc, char **argv, int *ret_words)
 	const struct command *found = NULL;
 
 	for (const struct command *command = commands; command->name && argc > 0; command++) {
-		size_t	    first = strcspn(command->name, " ");
+		size_t first = strcspn(command->name, " ");
 		const char *second = command->name[first] ? command->name + first + 1 : NULL;
 
 		if (strlen(argv[0]) != first || strncmp(argv[0], command->name, first))

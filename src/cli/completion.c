@@ -20,25 +20,25 @@ static const char script_head[] =
 	"\tif ((COMP_CWORD > 2)); then\n"
 	"\t\tcase \"$command ${COMP_WORDS[2]}\" in\n";
 
-static const char script_tail[] =
-	"\tfor ((i = 2; i < COMP_CWORD; i++)); do\n"
-	"\t\tif [[ ${COMP_WORDS[i]} == -- ]]; then\n"
-	"\t\t\tCOMPREPLY=($(compgen -c -- \"$cur\"))\n"
-	"\t\t\treturn\n"
-	"\t\tfi\n"
-	"\tdone\n"
-	"\tif [[ $cur == -* ]]; then\n"
-	"\t\twords=\"$options --json --quiet --help\"\n"
-	"\telif [[ $names == file ]]; then\n"
-	"\t\tcompopt -o nospace 2>/dev/null\n"
-	"\t\tCOMPREPLY=($(compgen -f -- \"$cur\") $(compgen -S : -W \"$(_box_names box)\" -- \"$cur\"))\n"
-	"\t\treturn\n"
-	"\telif [[ -n $names ]]; then\n"
-	"\t\twords+=\" $(_box_names \"$names\")\"\n"
-	"\tfi\n"
-	"\tCOMPREPLY=($(compgen -W \"$words\" -- \"$cur\"))\n"
-	"}\n"
-	"complete -F _box box\n";
+static const char script_tail[] = "\tfor ((i = 2; i < COMP_CWORD; i++)); do\n"
+				  "\t\tif [[ ${COMP_WORDS[i]} == -- ]]; then\n"
+				  "\t\t\tCOMPREPLY=($(compgen -c -- \"$cur\"))\n"
+				  "\t\t\treturn\n"
+				  "\t\tfi\n"
+				  "\tdone\n"
+				  "\tif [[ $cur == -* ]]; then\n"
+				  "\t\twords=\"$options --json --quiet --help\"\n"
+				  "\telif [[ $names == file ]]; then\n"
+				  "\t\tcompopt -o nospace 2>/dev/null\n"
+				  "\t\tCOMPREPLY=($(compgen -f -- \"$cur\") $(compgen -S : -W "
+				  "\"$(_box_names box)\" -- \"$cur\"))\n"
+				  "\t\treturn\n"
+				  "\telif [[ -n $names ]]; then\n"
+				  "\t\twords+=\" $(_box_names \"$names\")\"\n"
+				  "\tfi\n"
+				  "\tCOMPREPLY=($(compgen -W \"$words\" -- \"$cur\"))\n"
+				  "}\n"
+				  "complete -F _box box\n";
 
 static void print_names(void)
 {

@@ -21,22 +21,22 @@ enum { BAR_DELAY_MS = 500 };
 
 /* One side of a copy. */
 struct place {
-	char *box;	/* NULL: on this machine */
-	char *path;	/* "-": stdin or stdout; no slash at its end */
-	bool  contents; /* it ended in /. */
-	bool  slash;	/* it ended in / */
+	char *box;     /* NULL: on this machine */
+	char *path;    /* "-": stdin or stdout; no slash at its end */
+	bool contents; /* it ended in /. */
+	bool slash;    /* it ended in / */
 };
 
 struct copy {
-	struct cli     *cli;
+	struct cli *cli;
 	struct progress bar;
-	uint64_t	done, total; /* bytes; total 0: not known */
-	uint64_t	all;	     /* bytes of all sources so far */
-	int		fd;	     /* the local file */
-	const char     *path;	     /* its name */
-	mode_t		mode;	     /* for a new local file */
-	struct mktar   *mktar;
-	struct untar   *untar;
+	uint64_t done, total; /* bytes; total 0: not known */
+	uint64_t all;	      /* bytes of all sources so far */
+	int fd;		      /* the local file */
+	const char *path;     /* its name */
+	mode_t mode;	      /* for a new local file */
+	struct mktar *mktar;
+	struct untar *untar;
 };
 
 /* ---- places ---------------------------------------------------------------------------------- */
@@ -82,7 +82,8 @@ static int parse_place(const char *word, struct place *ret, struct err *err)
 	}
 	if (colon[1] != '/') {
 		err_set(err, ERR_INVALID, "'%.200s': the path in a box must be absolute", word);
-		return err_hint(err, "%.*s:/%.100s; a local file with a colon in its name is ./%.60s",
+		return err_hint(err,
+			"%.*s:/%.100s; a local file with a colon in its name is ./%.60s",
 			(int)MIN(colon - word, 60), word, colon + 1, word);
 	}
 	ret->box = xstrndup(word, (size_t)(colon - word));
@@ -107,7 +108,9 @@ static char *folder_of(const char *path)
 {
 	const char *slash = strrchr(path, '/');
 
-	return !slash ? xstrdup(".") : slash == path ? xstrdup("/") : xstrndup(path, (size_t)(slash - path));
+	return !slash	       ? xstrdup(".")
+	       : slash == path ? xstrdup("/")
+			       : xstrndup(path, (size_t)(slash - path));
 }
 
 static char *join(const char *folder, const char *name)
@@ -116,17 +119,21 @@ static char *join(const char *folder, const char *name)
 }
 
 /* "file", "dir" ... of a path in a box, symlinks followed; "" when there is none. */
-static int box_type(struct copy *copy, const struct place *place, char *ret, size_t size, struct err *err)
+static int box_type(
+	struct copy *copy, const struct place *place, char *ret, size_t size, struct err *err)
 {
-	_cleanup_free_ char   *path = client_path("/v1/boxes/%s/files/stat?path=%s&follow=true", place->box, place->path);
-	_cleanup_free_ char   *box_path = client_path("/v1/boxes/%s", place->box);
+	_cleanup_free_ char *path =
+		client_path("/v1/boxes/%s/files/stat?path=%s&follow=true", place->box, place->path);
+	_cleanup_free_ char *box_path = client_path("/v1/boxes/%s", place->box);
 	_cleanup_json_ json_t *answer = NULL;
-	uint64_t	       mode = 0644;
+	uint64_t mode = 0644;
 
 	ret[0] = '\0';
 	if (client_get(copy->cli->client, path, &answer, err) < 0) {
 		/* Not found may be the path, or the box, which is an error. */
-		return err->kind == ERR_NOT_FOUND ? client_get(copy->cli->client, box_path, NULL, err) : -1;
+		return err->kind == ERR_NOT_FOUND
+			       ? client_get(copy->cli->client, box_path, NULL, err)
+			       : -1;
 	}
 	snprintf(ret, size, "%s", json_str(answer, "type"));
 	copy->total = (uint64_t)json_num(answer, "size");
@@ -147,7 +154,7 @@ static void count(struct copy *copy, size_t len)
 static int64_t read_file(void *buf, size_t len, void *arg, struct err *err)
 {
 	struct copy *copy = arg;
-	ssize_t	     got;
+	ssize_t got;
 
 	do
 		got = read(copy->fd, buf, len);
@@ -161,7 +168,7 @@ static int64_t read_file(void *buf, size_t len, void *arg, struct err *err)
 static int64_t read_tar(void *buf, size_t len, void *arg, struct err *err)
 {
 	struct copy *copy = arg;
-	int64_t	     got = mktar_read(copy->mktar, buf, len, err);
+	int64_t got = mktar_read(copy->mktar, buf, len, err);
 
 	if (got > 0)
 		count(copy, (size_t)got);
@@ -198,23 +205,26 @@ static int make_file(int64_t length, void *arg, struct err *err)
 		copy->total = (uint64_t)length;
 	if (copy->fd >= 0)
 		return 0;
-	copy->fd = open(copy->path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOCTTY, copy->mode & 0777);
+	copy->fd = open(
+		copy->path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOCTTY, copy->mode & 0777);
 	return copy->fd < 0 ? err_sys(err, errno, "create '%s'", copy->path) : 0;
 }
 
 /* ---- into a box ------------------------------------------------------------------------------- */
 
-static int send_file(struct copy *copy, const struct place *to, const char *path, const struct stat *status,
-	struct err *err)
+static int send_file(struct copy *copy, const struct place *to, const char *path,
+	const struct stat *status, struct err *err)
 {
-	mode_t		      mode = status->st_mode & (cli_has(copy->cli, "preserve") ? 07777 : 0777);
-	char		      mode_text[8];
-	_cleanup_free_ char  *target = NULL;
+	mode_t mode = status->st_mode & (cli_has(copy->cli, "preserve") ? 07777 : 0777);
+	char mode_text[8];
+	_cleanup_free_ char *target = NULL;
 	struct client_request request = {
 		.method = "PUT",
 		.body_type = "application/octet-stream",
 		.read = read_file,
-		.read_size = S_ISREG(status->st_mode) ? status->st_size - lseek(copy->fd, 0, SEEK_CUR) : -1,
+		.read_size = S_ISREG(status->st_mode)
+				     ? status->st_size - lseek(copy->fd, 0, SEEK_CUR)
+				     : -1,
 		.arg = copy,
 	};
 
@@ -225,10 +235,10 @@ static int send_file(struct copy *copy, const struct place *to, const char *path
 	return client_do(copy->cli->client, &request, NULL, err);
 }
 
-static int send_folder(struct copy *copy, const struct place *to, const char *folder, const struct mktar_spec *spec,
-	struct err *err)
+static int send_folder(struct copy *copy, const struct place *to, const char *folder,
+	const struct mktar_spec *spec, struct err *err)
 {
-	_cleanup_free_ char  *target = client_path("/v1/boxes/%s/archive?path=%s", to->box, folder);
+	_cleanup_free_ char *target = client_path("/v1/boxes/%s/archive?path=%s", to->box, folder);
 	struct client_request request = {
 		.method = "PUT",
 		.path = target,
@@ -250,46 +260,54 @@ static int send_folder(struct copy *copy, const struct place *to, const char *fo
 	return result;
 }
 
-static int send_contents_or_folder(struct copy *copy, const struct place *from, const struct place *to,
-	const char *type, struct err *err)
+static int send_contents_or_folder(struct copy *copy, const struct place *from,
+	const struct place *to, const char *type, struct err *err)
 {
 	_cleanup_free_ char *parent = folder_of(to->path);
-	struct mktar_spec    spec = { .path = from->path, .preserve = cli_has(copy->cli, "preserve") };
+	struct mktar_spec spec = { .path = from->path, .preserve = cli_has(copy->cli, "preserve") };
 
 	if (!strcmp(type, "dir")) {
 		/* ".." and "." have no name of their own to appear under. */
-		spec.top = from->contents || !strcmp(base_name(from->path), ".") || !strcmp(base_name(from->path), "..")
-			? ""
-			: base_name(from->path);
+		spec.top = from->contents || !strcmp(base_name(from->path), ".") ||
+					   !strcmp(base_name(from->path), "..")
+				   ? ""
+				   : base_name(from->path);
 		return send_folder(copy, to, to->path, &spec, err);
 	}
 	if (*type)
-		return err_set(err, ERR_INVALID, "'%s' is a folder, '%s:%s' is none", from->path, to->box, to->path);
+		return err_set(err, ERR_INVALID, "'%s' is a folder, '%s:%s' is none", from->path,
+			to->box, to->path);
 	spec.top = base_name(to->path);
 	return send_folder(copy, to, parent, &spec, err);
 }
 
-static int copy_in(struct copy *copy, const struct place *from, const struct place *to, bool several, struct err *err)
+static int copy_in(struct copy *copy, const struct place *from, const struct place *to,
+	bool several, struct err *err)
 {
 	_cleanup_free_ char *into = NULL;
-	struct stat	     status;
-	char		     type[16];
+	struct stat status;
+	char type[16];
 
 	copy->path = is_stream(from) ? "stdin" : from->path;
-	copy->fd = is_stream(from) ? dup(STDIN_FILENO) : open(from->path, O_RDONLY | O_CLOEXEC | O_NOCTTY);
+	copy->fd = is_stream(from) ? dup(STDIN_FILENO)
+				   : open(from->path, O_RDONLY | O_CLOEXEC | O_NOCTTY);
 	if (copy->fd < 0 || fstat(copy->fd, &status) < 0)
 		return err_sys(err, errno, "open '%s'", copy->path);
 	if (box_type(copy, to, type, sizeof type, err) < 0)
 		return -1;
-	if ((several || to->slash) && strcmp(type, "dir") && !(S_ISDIR(status.st_mode) && !several && !*type)) {
-		err_set(err, *type ? ERR_INVALID : ERR_NOT_FOUND, "'%s:%s' is no folder", to->box, to->path);
-		return err_hint(err, "make it with 'box exec %s -- mkdir -p %s'", to->box, to->path);
+	if ((several || to->slash) && strcmp(type, "dir") &&
+		!(S_ISDIR(status.st_mode) && !several && !*type)) {
+		err_set(err, *type ? ERR_INVALID : ERR_NOT_FOUND, "'%s:%s' is no folder", to->box,
+			to->path);
+		return err_hint(
+			err, "make it with 'box exec %s -- mkdir -p %s'", to->box, to->path);
 	}
 	if (S_ISDIR(status.st_mode))
 		return is_stream(from) ? err_set(err, ERR_INVALID, "stdin is a folder")
 				       : send_contents_or_folder(copy, from, to, type, err);
 	if (!strcmp(type, "dir") && is_stream(from))
-		return err_set(err, ERR_INVALID, "'%s:%s' is a folder; give the new file a name", to->box, to->path);
+		return err_set(err, ERR_INVALID, "'%s:%s' is a folder; give the new file a name",
+			to->box, to->path);
 	if (!strcmp(type, "dir"))
 		into = join(to->path, base_name(from->path));
 	return send_file(copy, to, into ? into : to->path, &status, err);
@@ -297,9 +315,11 @@ static int copy_in(struct copy *copy, const struct place *from, const struct pla
 
 /* ---- out of a box ----------------------------------------------------------------------------- */
 
-static int fetch_file(struct copy *copy, const struct place *from, const char *path, struct err *err)
+static int fetch_file(
+	struct copy *copy, const struct place *from, const char *path, struct err *err)
 {
-	_cleanup_free_ char  *source = client_path("/v1/boxes/%s/files?path=%s", from->box, from->path);
+	_cleanup_free_ char *source =
+		client_path("/v1/boxes/%s/files?path=%s", from->box, from->path);
 	struct client_request request = {
 		.method = "GET",
 		.path = source,
@@ -311,15 +331,20 @@ static int fetch_file(struct copy *copy, const struct place *from, const char *p
 	copy->path = path;
 	if (client_do(copy->cli->client, &request, NULL, err) < 0)
 		return -1;
-	if (cli_has(copy->cli, "preserve") && copy->fd != STDOUT_FILENO && fchmod(copy->fd, copy->mode) < 0)
+	if (cli_has(copy->cli, "preserve") && copy->fd != STDOUT_FILENO &&
+		fchmod(copy->fd, copy->mode) < 0)
 		return err_sys(err, errno, "chmod '%s'", path);
 	return 0;
 }
 
-static int fetch_folder(struct copy *copy, const struct place *from, int dir_fd, const char *top, struct err *err)
+static int fetch_folder(
+	struct copy *copy, const struct place *from, int dir_fd, const char *top, struct err *err)
 {
-	_cleanup_free_ char  *source = client_path("/v1/boxes/%s/archive?path=%s", from->box, from->path);
-	struct untar_spec     spec = { .dir_fd = dir_fd, .top = top, .preserve = cli_has(copy->cli, "preserve") };
+	_cleanup_free_ char *source =
+		client_path("/v1/boxes/%s/archive?path=%s", from->box, from->path);
+	struct untar_spec spec = {
+		.dir_fd = dir_fd, .top = top, .preserve = cli_has(copy->cli, "preserve")
+	};
 	struct client_request request = {
 		.method = "GET",
 		.path = source,
@@ -342,12 +367,12 @@ static int fetch_folder(struct copy *copy, const struct place *from, int dir_fd,
 	return result;
 }
 
-static int fetch_folder_to(struct copy *copy, const struct place *from, const struct place *to, bool is_dir,
-	struct err *err)
+static int fetch_folder_to(struct copy *copy, const struct place *from, const struct place *to,
+	bool is_dir, struct err *err)
 {
 	_cleanup_free_ char *parent = folder_of(to->path);
-	const char	    *where = is_dir ? to->path : parent;
-	_cleanup_close_ int  fd = -1;
+	const char *where = is_dir ? to->path : parent;
+	_cleanup_close_ int fd = -1;
 
 	/* The contents of a folder need one to go into. */
 	if (!is_dir && from->contents) {
@@ -359,35 +384,44 @@ static int fetch_folder_to(struct copy *copy, const struct place *from, const st
 	fd = open(where, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	if (fd < 0)
 		return err_sys(err, errno, "open '%s'", where);
-	return fetch_folder(copy, from, fd, !is_dir ? base_name(to->path) : from->contents ? "" : NULL, err);
+	return fetch_folder(copy, from, fd,
+		!is_dir		 ? base_name(to->path)
+		: from->contents ? ""
+				 : NULL,
+		err);
 }
 
-static int copy_out(struct copy *copy, const struct place *from, const struct place *to, bool several, struct err *err)
+static int copy_out(struct copy *copy, const struct place *from, const struct place *to,
+	bool several, struct err *err)
 {
 	_cleanup_free_ char *into = NULL;
-	struct stat	     status = { 0 };
-	bool		     exists, is_dir;
-	char		     type[16];
+	struct stat status = { 0 };
+	bool exists, is_dir;
+	char type[16];
 
 	if (box_type(copy, from, type, sizeof type, err) < 0)
 		return -1;
 	if (!*type)
 		return err_set(err, ERR_NOT_FOUND, "no '%s' in box '%s'", from->path, from->box);
 	if (strcmp(type, "file") && strcmp(type, "dir"))
-		return err_set(err, ERR_INVALID, "'%s:%s' is a %s, neither file nor folder", from->box, from->path, type);
+		return err_set(err, ERR_INVALID, "'%s:%s' is a %s, neither file nor folder",
+			from->box, from->path, type);
 	if (is_stream(to)) {
 		copy->fd = STDOUT_FILENO;
 		copy->path = "stdout";
-		return strcmp(type, "dir") ? fetch_file(copy, from, "stdout", err) : fetch_folder(copy, from, -1, NULL, err);
+		return strcmp(type, "dir") ? fetch_file(copy, from, "stdout", err)
+					   : fetch_folder(copy, from, -1, NULL, err);
 	}
 	exists = stat(to->path, &status) == 0;
 	is_dir = exists && S_ISDIR(status.st_mode);
 	if ((several || (to->slash && strcmp(type, "dir"))) && !is_dir)
-		return err_set(err, exists ? ERR_INVALID : ERR_NOT_FOUND, "'%s' is no folder", to->path);
+		return err_set(
+			err, exists ? ERR_INVALID : ERR_NOT_FOUND, "'%s' is no folder", to->path);
 	if (!strcmp(type, "dir"))
 		return exists && !is_dir
-			? err_set(err, ERR_INVALID, "'%s:%s' is a folder, '%s' is none", from->box, from->path, to->path)
-			: fetch_folder_to(copy, from, to, is_dir, err);
+			       ? err_set(err, ERR_INVALID, "'%s:%s' is a folder, '%s' is none",
+					 from->box, from->path, to->path)
+			       : fetch_folder_to(copy, from, to, is_dir, err);
 	if (is_dir)
 		into = join(to->path, base_name(from->path));
 	return fetch_file(copy, from, into ? into : to->path, err);
@@ -395,10 +429,11 @@ static int copy_out(struct copy *copy, const struct place *from, const struct pl
 
 /* ---- the command ------------------------------------------------------------------------------ */
 
-static int copy_one(struct copy *copy, const char *word, const struct place *to, bool several, struct err *err)
+static int copy_one(
+	struct copy *copy, const char *word, const struct place *to, bool several, struct err *err)
 {
 	struct place from;
-	int	     result;
+	int result;
 
 	if (parse_place(word, &from, err) < 0)
 		return -1;
@@ -406,10 +441,12 @@ static int copy_one(struct copy *copy, const char *word, const struct place *to,
 	copy->done = copy->total = 0;
 	progress_init(&copy->bar, word, !copy->cli->quiet && !is_stream(to), BAR_DELAY_MS);
 	if (!from.box == !to->box)
-		result = err_set(err, ERR_INVALID, from.box ? "one side must be on this machine, not both in boxes"
-							    : "one side must be in a box, like ada:/path");
+		result = err_set(err, ERR_INVALID,
+			from.box ? "one side must be on this machine, not both in boxes"
+				 : "one side must be in a box, like ada:/path");
 	else
-		result = to->box ? copy_in(copy, &from, to, several, err) : copy_out(copy, &from, to, several, err);
+		result = to->box ? copy_in(copy, &from, to, several, err)
+				 : copy_out(copy, &from, to, several, err);
 	progress_done(&copy->bar);
 	if (copy->fd > STDERR_FILENO && close(copy->fd) < 0 && result == 0)
 		result = err_sys(err, errno, "write '%s'", copy->path);
@@ -419,10 +456,10 @@ static int copy_one(struct copy *copy, const char *word, const struct place *to,
 
 int cmd_cp(struct cli *cli, int argc, char **argv)
 {
-	struct copy  copy = { .cli = cli };
-	struct err   err = ERR_INIT;
+	struct copy copy = { .cli = cli };
+	struct err err = ERR_INIT;
 	struct place to;
-	int	     code = 0;
+	int code = 0;
 
 	if (parse_place(argv[argc - 1], &to, &err) < 0)
 		return cli_fail(cli, &err);

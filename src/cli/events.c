@@ -9,22 +9,27 @@ enum { PAGE = 1000, RETRIES = 100, RETRY_MS = 100 };
 
 struct feed {
 	struct cli *cli;
-	uint64_t    next; /* offset of the first event we have not seen */
+	uint64_t next; /* offset of the first event we have not seen */
 };
 
 /* "2026-01-02T03:04:05.678Z  box.created  ada  reason=..." */
 static void print_event(json_t *event)
 {
-	json_t		    *data = json_object_get(event, "data"), *value;
-	const char	    *key, *box = json_str(event, "box_name");
-	struct buf	     text = BUF_INIT;
+	json_t *data = json_object_get(event, "data"), *value;
+	const char *key, *box = json_str(event, "box_name");
+	struct buf text = BUF_INIT;
 	_cleanup_free_ char *safe = NULL;
 
-	buf_addf(&text, "%6lld  %s  %-14s", (long long)json_num(event, "offset"), json_str(event, "at"),
-		json_str(event, "type"));
-	buf_addf(&text, "  %s", *box ? box : *json_str(event, "box") ? json_str(event, "box") : "-");
+	buf_addf(&text, "%6lld  %s  %-14s", (long long)json_num(event, "offset"),
+		json_str(event, "at"), json_str(event, "type"));
+	buf_addf(&text, "  %s",
+		*box			  ? box
+		: *json_str(event, "box") ? json_str(event, "box")
+					  : "-");
 	json_object_foreach (data, key, value) {
-		_cleanup_free_ char *plain = json_is_string(value) ? xstrdup(json_string_value(value)) : json_text(value);
+		_cleanup_free_ char *plain = json_is_string(value)
+						     ? xstrdup(json_string_value(value))
+						     : json_text(value);
 
 		buf_addf(&text, "  %s=%s", key, plain);
 	}
@@ -54,8 +59,9 @@ static char *events_path(const struct cli *cli, uint64_t since, bool follow)
 	const char *box = cli_get(cli, "box");
 
 	if (box)
-		return client_path("/v1/events?since=%llu&limit=%llu&follow=%s&box=%s", (unsigned long long)since,
-			(unsigned long long)PAGE, follow ? "true" : "false", box);
+		return client_path("/v1/events?since=%llu&limit=%llu&follow=%s&box=%s",
+			(unsigned long long)since, (unsigned long long)PAGE,
+			follow ? "true" : "false", box);
 	return client_path("/v1/events?since=%llu&limit=%llu&follow=%s", (unsigned long long)since,
 		(unsigned long long)PAGE, follow ? "true" : "false");
 }
@@ -69,7 +75,7 @@ static int follow_events(struct cli *cli, struct feed *feed)
 		return cli_fail(cli, &err);
 	for (int tries = 0; tries < RETRIES; tries++) {
 		_cleanup_free_ char *path = events_path(cli, feed->next, true);
-		uint64_t	     seen = feed->next;
+		uint64_t seen = feed->next;
 
 		if (client_lines(cli->client, "GET", path, NULL, on_event_line, feed, &err) < 0 &&
 			err.kind != ERR_UNAVAILABLE)
@@ -84,21 +90,22 @@ static int follow_events(struct cli *cli, struct feed *feed)
 int cmd_events(struct cli *cli, int argc, char **argv)
 {
 	_cleanup_json_ json_t *all = json_array();
-	struct feed	       feed = { .cli = cli };
-	struct err	       err = ERR_INIT;
-	json_t		      *event;
-	size_t		       i;
+	struct feed feed = { .cli = cli };
+	struct err err = ERR_INIT;
+	json_t *event;
+	size_t i;
 
 	(void)argc;
 	(void)argv;
-	if (cli_get(cli, "since") && parse_u64("--since", cli_get(cli, "since"), 0, INT64_MAX, &feed.next, &err) < 0)
+	if (cli_get(cli, "since") &&
+		parse_u64("--since", cli_get(cli, "since"), 0, INT64_MAX, &feed.next, &err) < 0)
 		return cli_fail(cli, &err);
 	if (cli_has(cli, "follow"))
 		return follow_events(cli, &feed);
 	for (;;) {
-		_cleanup_free_ char   *path = events_path(cli, feed.next, false);
+		_cleanup_free_ char *path = events_path(cli, feed.next, false);
 		_cleanup_json_ json_t *page = NULL;
-		json_t		      *events;
+		json_t *events;
 
 		if (client_get(cli->client, path, &page, &err) < 0)
 			return cli_fail(cli, &err);

@@ -5,7 +5,7 @@
 #include "cli/session.h"
 #include "cli/terminal.h"
 
-#define DAYS_MS(n) ((uint64_t)(n) * 86400000)
+#define DAYS_MS(n) ((uint64_t)(n)*86400000)
 
 /* "KEY=VALUE", or "KEY" that takes ours. A KEY that is not set here is left out, as with env and docker. */
 static int read_env(struct cli *cli, json_t *env, struct err *err)
@@ -13,10 +13,11 @@ static int read_env(struct cli *cli, json_t *env, struct err *err)
 	const char *given;
 
 	for (size_t i = 0; (given = cli_nth(cli, "env", i)); i++) {
-		const char	    *equals = strchr(given, '=');
-		_cleanup_free_ char *key = equals ? xstrndup(given, (size_t)(equals - given)) : xstrdup(given);
+		const char *equals = strchr(given, '=');
+		_cleanup_free_ char *key =
+			equals ? xstrndup(given, (size_t)(equals - given)) : xstrdup(given);
 		_cleanup_free_ char *pair = equals ? NULL : xasprintf("%s=", given);
-		const char	    *value = equals ? equals + 1 : getenv(given);
+		const char *value = equals ? equals + 1 : getenv(given);
 
 		if (env_check("--env", equals ? given : pair, err) < 0)
 			return -1;
@@ -47,10 +48,11 @@ static json_t *strings_json(int count, char **words, struct err *err)
 static void add_terminal(json_t *body, json_t *env)
 {
 	const char *term = getenv("TERM");
-	uint16_t    rows, cols;
+	uint16_t rows, cols;
 
 	json_object_set_new(body, "tty", json_true());
-	if (terminal_size(STDOUT_FILENO, &rows, &cols) || terminal_size(STDIN_FILENO, &rows, &cols)) {
+	if (terminal_size(STDOUT_FILENO, &rows, &cols) ||
+		terminal_size(STDIN_FILENO, &rows, &cols)) {
 		json_object_set_new(body, "rows", json_integer(rows));
 		json_object_set_new(body, "cols", json_integer(cols));
 	}
@@ -59,11 +61,12 @@ static void add_terminal(json_t *body, json_t *env)
 }
 
 /* The body of an exec, from the options and the words of the program. */
-static int exec_body(struct cli *cli, int argc, char **argv, bool tty, json_t **ret, struct err *err)
+static int exec_body(
+	struct cli *cli, int argc, char **argv, bool tty, json_t **ret, struct err *err)
 {
 	_cleanup_json_ json_t *body = json_object(), *env = json_object();
-	json_t		      *words = strings_json(argc, argv, err);
-	uint64_t	       timeout_ms;
+	json_t *words = strings_json(argc, argv, err);
+	uint64_t timeout_ms;
 
 	if (!words)
 		return -1;
@@ -79,7 +82,8 @@ static int exec_body(struct cli *cli, int argc, char **argv, bool tty, json_t **
 	if (cli_get(cli, "user"))
 		json_object_set_new(body, "user", json_string(cli_get(cli, "user")));
 	if (cli_get(cli, "timeout")) {
-		if (parse_duration("--timeout", cli_get(cli, "timeout"), 1, DAYS_MS(365), &timeout_ms, err) < 0)
+		if (parse_duration("--timeout", cli_get(cli, "timeout"), 1, DAYS_MS(365),
+			    &timeout_ms, err) < 0)
 			return -1;
 		json_object_set_new(body, "timeout_ms", json_integer((json_int_t)timeout_ms));
 	}
@@ -89,9 +93,9 @@ static int exec_body(struct cli *cli, int argc, char **argv, bool tty, json_t **
 
 static int start_detached(struct cli *cli, const char *box, json_t *body)
 {
-	_cleanup_free_ char   *path = client_path("/v1/boxes/%s/exec", box);
+	_cleanup_free_ char *path = client_path("/v1/boxes/%s/exec", box);
 	_cleanup_json_ json_t *exec = NULL;
-	struct err	       err = ERR_INIT;
+	struct err err = ERR_INIT;
 
 	json_object_set_new(body, "detach", json_true());
 	if (client_call(cli->client, "POST", path, json_incref(body), &exec, &err) < 0)
@@ -105,10 +109,10 @@ static int start_detached(struct cli *cli, const char *box, json_t *body)
 int cmd_exec(struct cli *cli, int argc, char **argv)
 {
 	_cleanup_json_ json_t *body = NULL;
-	struct session_spec    spec = {
-		   .box = argv[0],
-		   .input = cli_has(cli, "interactive"),
-		   .tty = cli_has(cli, "tty"),
+	struct session_spec spec = {
+		.box = argv[0],
+		.input = cli_has(cli, "interactive"),
+		.tty = cli_has(cli, "tty"),
 	};
 	struct err err = ERR_INIT;
 
@@ -124,11 +128,12 @@ int cmd_exec(struct cli *cli, int argc, char **argv)
 int cmd_shell(struct cli *cli, int argc, char **argv)
 {
 	/* SHELL comes from the box's passwd; an image may name one it does not have. */
-	static char *const     program[] = { "/bin/sh", "-c",
-		    "[ -x \"$SHELL\" ] || SHELL=$(command -v bash || echo /bin/sh); exec \"$SHELL\" -l", NULL };
+	static char *const program[] = { "/bin/sh", "-c",
+		"[ -x \"$SHELL\" ] || SHELL=$(command -v bash || echo /bin/sh); exec \"$SHELL\" -l",
+		NULL };
 	_cleanup_json_ json_t *body = NULL;
-	struct session_spec    spec = { .box = argv[0], .input = true, .tty = isatty(STDIN_FILENO) };
-	struct err	       err = ERR_INIT;
+	struct session_spec spec = { .box = argv[0], .input = true, .tty = isatty(STDIN_FILENO) };
+	struct err err = ERR_INIT;
 
 	(void)argc;
 	if (exec_body(cli, 3, (char **)program, spec.tty, &body, &err) < 0)
@@ -185,7 +190,7 @@ static int read_limits(struct cli *cli, json_t *body, struct err *err)
 static int new_body(struct cli *cli, const char *name, json_t **ret, struct err *err)
 {
 	static const char *const texts[] = { "image", "profile", "driver" };
-	_cleanup_json_ json_t	*body = json_object(), *env = json_object(), *labels = json_object();
+	_cleanup_json_ json_t *body = json_object(), *env = json_object(), *labels = json_object();
 
 	if (name && name_check("name", name, err) < 0)
 		return -1;
@@ -194,7 +199,8 @@ static int new_body(struct cli *cli, const char *name, json_t **ret, struct err 
 	for (size_t i = 0; i < ARRAY_LEN(texts); i++)
 		if (cli_get(cli, texts[i]))
 			json_object_set_new(body, texts[i], json_string(cli_get(cli, texts[i])));
-	if (read_limits(cli, body, err) < 0 || read_env(cli, env, err) < 0 || read_labels(cli, labels, err) < 0)
+	if (read_limits(cli, body, err) < 0 || read_env(cli, env, err) < 0 ||
+		read_labels(cli, labels, err) < 0)
 		return -1;
 	if (json_object_size(env))
 		json_object_set(body, "env", env);
@@ -209,28 +215,30 @@ static int new_body(struct cli *cli, const char *name, json_t **ret, struct err 
 /* The program runs attached to us in the box just made; with --rm nothing is left of either. */
 static int run_in_new(struct cli *cli, const char *name, int argc, char **argv)
 {
-	_cleanup_free_ char   *path = client_path("/v1/boxes/%s?force=true", name);
+	_cleanup_free_ char *path = client_path("/v1/boxes/%s?force=true", name);
 	_cleanup_json_ json_t *body = NULL;
-	bool		       detached = false;
-	struct session_spec    spec = {
-		   .box = name,
-		   .input = cli_has(cli, "interactive"),
-		   .tty = cli_has(cli, "tty"),
-		   .ret_detached = &detached,
+	bool detached = false;
+	struct session_spec spec = {
+		.box = name,
+		.input = cli_has(cli, "interactive"),
+		.tty = cli_has(cli, "tty"),
+		.ret_detached = &detached,
 	};
 	struct err err = ERR_INIT;
-	int	   code;
+	int code;
 
 	if (exec_body(cli, argc, argv, spec.tty, &body, &err) < 0) {
 		code = cli_fail(cli, &err);
 	} else {
 		json_object_del(body, "env"); /* it is the box's already */
 		if (spec.tty && getenv("TERM"))
-			json_object_set_new(body, "env", json_pack("{s:s}", "TERM", getenv("TERM")));
+			json_object_set_new(
+				body, "env", json_pack("{s:s}", "TERM", getenv("TERM")));
 		spec.body = body;
 		code = session_run(cli, &spec);
 	}
-	if (cli_has(cli, "rm") && !detached && client_call(cli->client, "DELETE", path, NULL, NULL, &err) < 0 &&
+	if (cli_has(cli, "rm") && !detached &&
+		client_call(cli->client, "DELETE", path, NULL, NULL, &err) < 0 &&
 		err.kind != ERR_NOT_FOUND)
 		cli_fail(cli, &err);
 	return code;
@@ -238,16 +246,17 @@ static int run_in_new(struct cli *cli, const char *name, int argc, char **argv)
 
 int cmd_new(struct cli *cli, int argc, char **argv)
 {
-	int		       before = cli->flags.dash_at < 0 ? argc : cli->flags.dash_at;
-	bool		       detach = cli_has(cli, "detach");
+	int before = cli->flags.dash_at < 0 ? argc : cli->flags.dash_at;
+	bool detach = cli_has(cli, "detach");
 	_cleanup_json_ json_t *body = NULL, *box = NULL;
-	const char	      *name;
-	json_t		      *words, *warning;
-	struct err	       err = ERR_INIT;
-	size_t		       i;
+	const char *name;
+	json_t *words, *warning;
+	struct err err = ERR_INIT;
+	size_t i;
 
 	if (before > 1)
-		return cli_usage(cli, "'%.60s' is one word too many; a program to run comes after --", argv[1]);
+		return cli_usage(cli,
+			"'%.60s' is one word too many; a program to run comes after --", argv[1]);
 	if (before == argc && (detach || cli_has(cli, "interactive") || cli_has(cli, "tty")))
 		return cli_usage(cli, "-d, -i and -t need a program after --");
 	if (detach && (cli_has(cli, "interactive") || cli_has(cli, "tty")))
@@ -263,7 +272,8 @@ int cmd_new(struct cli *cli, int argc, char **argv)
 	if (client_call(cli->client, "POST", "/v1/boxes", json_incref(body), &box, &err) < 0)
 		return cli_fail(cli, &err);
 	json_array_foreach (json_object_get(box, "warnings"), i, warning)
-		cli_note(cli, "warning: %s", json_string_value(warning) ? json_string_value(warning) : "");
+		cli_note(cli, "warning: %s",
+			json_string_value(warning) ? json_string_value(warning) : "");
 	name = json_str(box, "name");
 	if (before < argc && !detach) {
 		if (!before && !cli_has(cli, "rm"))

@@ -6,7 +6,7 @@
 struct parser {
 	const struct flag *table;
 	const struct flag *common;
-	struct flags	  *flags;
+	struct flags *flags;
 };
 
 static const struct flag *find_name(const struct flag *table, const char *name, size_t len)
@@ -29,14 +29,15 @@ unsigned text_distance(const char *a, const char *b)
 {
 	enum { LONGEST = 40 };
 	unsigned rows[3][LONGEST + 1];
-	size_t	 a_len = strlen(a), b_len = strlen(b);
+	size_t a_len = strlen(a), b_len = strlen(b);
 
 	if (a_len > LONGEST || b_len > LONGEST)
 		return LONGEST;
 	for (unsigned j = 0; j <= b_len; j++)
 		rows[0][j] = j;
 	for (unsigned i = 1; i <= a_len; i++) {
-		unsigned *row = rows[i % 3], *above = rows[(i + 2) % 3], *above2 = rows[(i + 1) % 3];
+		unsigned *row = rows[i % 3], *above = rows[(i + 2) % 3],
+			 *above2 = rows[(i + 1) % 3];
 
 		row[0] = i;
 		for (unsigned j = 1; j <= b_len; j++) {
@@ -52,7 +53,7 @@ unsigned text_distance(const char *a, const char *b)
 
 bool text_is_near(const char *a, const char *b)
 {
-	size_t	 longer = MAX(strlen(a), strlen(b));
+	size_t longer = MAX(strlen(a), strlen(b));
 	unsigned allowed = longer <= 3 ? 1 : longer <= 6 ? 2 : 3;
 
 	return text_distance(a, b) <= allowed;
@@ -61,12 +62,13 @@ bool text_is_near(const char *a, const char *b)
 static const char *nearest(const struct parser *parser, const char *name)
 {
 	const struct flag *tables[] = { parser->table, parser->common };
-	const char	  *best = NULL;
+	const char *best = NULL;
 
 	for (size_t t = 0; t < ARRAY_LEN(tables); t++)
 		for (const struct flag *flag = tables[t]; flag && flag->name; flag++)
 			if (text_is_near(name, flag->name) &&
-				(!best || text_distance(name, flag->name) < text_distance(name, best)))
+				(!best || text_distance(name, flag->name) <
+						  text_distance(name, best)))
 				best = flag->name;
 	return best;
 }
@@ -86,22 +88,23 @@ static void add_word(struct flags *flags, char *word)
 /* One `--name` argument. *next is the argument after it, which is used up (returns 1) when it is the value. */
 static int parse_long(struct parser *parser, const char *arg, const char *next, struct err *err)
 {
-	const char	  *name = arg + 2, *equals = strchr(name, '=');
-	size_t		   len = equals ? (size_t)(equals - name) : strlen(name);
+	const char *name = arg + 2, *equals = strchr(name, '=');
+	size_t len = equals ? (size_t)(equals - name) : strlen(name);
 	const struct flag *flag = find_name(parser->table, name, len);
 
 	if (!flag)
 		flag = find_name(parser->common, name, len);
 	if (!flag) {
 		_cleanup_free_ char *given = xstrndup(name, MIN(len, 64));
-		const char	    *near = nearest(parser, given);
+		const char *near = nearest(parser, given);
 
 		err_set(err, ERR_INVALID, "unknown option '--%s'", given);
 		return near ? err_hint(err, "did you mean '--%s'?", near) : -1;
 	}
 	if (!flag->value) {
 		if (equals)
-			return err_set(err, ERR_INVALID, "option '--%s' takes no value", flag->name);
+			return err_set(
+				err, ERR_INVALID, "option '--%s' takes no value", flag->name);
 		add_use(parser->flags, flag, "");
 		return 0;
 	}
@@ -131,24 +134,25 @@ static int parse_short(struct parser *parser, const char *arg, const char *next,
 			return 0;
 		}
 		if (!next)
-			return err_set(err, ERR_INVALID, "option '-%c' needs a value: -%c %s", *p, *p,
-				flag->value);
+			return err_set(err, ERR_INVALID, "option '-%c' needs a value: -%c %s", *p,
+				*p, flag->value);
 		add_use(parser->flags, flag, next);
 		return 1;
 	}
 	return 0;
 }
 
-int flags_parse(const struct flag *table, const struct flag *common, enum flags_mode mode, int stop_after,
-	int argc, char **argv, struct flags *ret, struct err *err)
+int flags_parse(const struct flag *table, const struct flag *common, enum flags_mode mode,
+	int stop_after, int argc, char **argv, struct flags *ret, struct err *err)
 {
-	struct flags  flags = { .words = xnewn(char *, (size_t)argc + 1), .dash_at = -1 };
+	struct flags flags = { .words = xnewn(char *, (size_t)argc + 1), .dash_at = -1 };
 	struct parser parser = { table, common, &flags };
 
 	for (int i = 0; i < argc; i++) {
 		char *arg = argv[i];
-		bool  over = flags.dash_at >= 0 || (mode == FLAGS_STOP && flags.word_count > stop_after);
-		int   used;
+		bool over =
+			flags.dash_at >= 0 || (mode == FLAGS_STOP && flags.word_count > stop_after);
+		int used;
 
 		if (!over && !strcmp(arg, "--")) {
 			flags.dash_at = flags.word_count;

@@ -18,7 +18,8 @@ static const char exit_codes[] =
 	"64         wrong command line or value (invalid, too_large)\n"
 	"65         not possible now, such as exec in a stopped box (state)\n"
 	"66         no such box, image, exec, file or program (not_found)\n"
-	"69         the daemon does not run or answer (unavailable), or this machine cannot do it (unsupported)\n"
+	"69         the daemon does not run or answer (unavailable), or this machine cannot do it "
+	"(unsupported)\n"
 	"70         interrupted (cancelled)\n"
 	"71         a system call failed (system)\n"
 	"73         the name is taken (exists)\n"
@@ -49,8 +50,8 @@ static void print_flag(const struct flag *flag, FILE *out)
 	char text[80];
 
 	if (flag->letter)
-		snprintf(text, sizeof text, "  -%c, --%s%s%s", flag->letter, flag->name, flag->value ? " " : "",
-			flag->value ? flag->value : "");
+		snprintf(text, sizeof text, "  -%c, --%s%s%s", flag->letter, flag->name,
+			flag->value ? " " : "", flag->value ? flag->value : "");
 	else
 		snprintf(text, sizeof text, "      --%s%s%s", flag->name, flag->value ? " " : "",
 			flag->value ? flag->value : "");
@@ -66,7 +67,8 @@ static void print_examples(const char *examples, const char *indent, FILE *out)
 	for (const char *p = examples; *p; p = strchr(p, '\n') + 1) {
 		int command = (int)strcspn(p, "\t"), comment = (int)strcspn(p + command + 1, "\n");
 
-		fprintf(out, "%s%-*.*s   # %.*s\n", indent, (int)widest, command, p, comment, p + command + 1);
+		fprintf(out, "%s%-*.*s   # %.*s\n", indent, (int)widest, command, p, comment,
+			p + command + 1);
 	}
 }
 
@@ -79,12 +81,15 @@ static bool is_below(const struct command *command, const struct command *group)
 
 static void print_overview(FILE *out)
 {
-	fprintf(out, "box %s - a computer of its own for every agent\n\nusage: box COMMAND [OPTION...] [WORD...]\n\n",
+	fprintf(out,
+		"box %s - a computer of its own for every agent\n\nusage: box COMMAND [OPTION...] "
+		"[WORD...]\n\n",
 		BOX_VERSION);
 	for (const struct command *command = commands; command->name; command++)
 		if (!strchr(command->name, ' ') && !(command->options & CMD_HIDDEN))
 			fprintf(out, "  %-*s%s\n", NAME_COLUMN, command->name, command->summary);
-	fprintf(out, "\n'box help COMMAND' explains one; 'box help exit-codes' and 'box help environment' the rest.\n");
+	fprintf(out, "\n'box help COMMAND' explains one; 'box help exit-codes' and 'box help "
+		     "environment' the rest.\n");
 }
 
 void help_print(const struct command *command, FILE *out)
@@ -93,13 +98,14 @@ void help_print(const struct command *command, FILE *out)
 		print_overview(out);
 		return;
 	}
-	fprintf(out, "usage: box %s%s%s\n\n%c%s.\n", command->name, *command->usage ? " " : "", command->usage,
-		command->summary[0] & ~0x20, command->summary + 1);
+	fprintf(out, "usage: box %s%s%s\n\n%c%s.\n", command->name, *command->usage ? " " : "",
+		command->usage, command->summary[0] & ~0x20, command->summary + 1);
 	if (command->options & CMD_GROUP) {
 		fputc('\n', out);
 		for (const struct command *below = commands; below->name; below++)
 			if (is_below(below, command))
-				fprintf(out, "  %-*s%s\n", NAME_COLUMN, below->name, below->summary);
+				fprintf(out, "  %-*s%s\n", NAME_COLUMN, below->name,
+					below->summary);
 		return;
 	}
 	if (command->text)
@@ -118,7 +124,8 @@ void help_print(const struct command *command, FILE *out)
 static void print_markdown_command(const struct command *command, FILE *out)
 {
 	fprintf(out, "\n## box %s\n\n    box %s%s%s\n\n%c%s.", command->name, command->name,
-		*command->usage ? " " : "", command->usage, command->summary[0] & ~0x20, command->summary + 1);
+		*command->usage ? " " : "", command->usage, command->summary[0] & ~0x20,
+		command->summary + 1);
 	if (command->text)
 		fprintf(out, " %s", command->text);
 	fputc('\n', out);
@@ -140,7 +147,8 @@ static void print_markdown_command(const struct command *command, FILE *out)
 
 static void print_markdown(FILE *out)
 {
-	fprintf(out, "# The command line\n\nPrinted by `box help --markdown` from the table of commands; do not edit.\n\n"
+	fprintf(out, "# The command line\n\nPrinted by `box help --markdown` from the table of "
+		     "commands; do not edit.\n\n"
 		     "    box COMMAND [OPTION...] [WORD...]\n\n"
 		     "Every command takes these:\n\n| option | |\n| --- | --- |\n");
 	for (const struct flag *flag = common_flags; flag->name; flag++)
@@ -158,7 +166,7 @@ static void print_markdown(FILE *out)
 int cmd_help(struct cli *cli, int argc, char **argv)
 {
 	const struct command *command;
-	int		      words = 0;
+	int words = 0;
 
 	if (cli_has(cli, "markdown")) {
 		print_markdown(stdout);
@@ -175,7 +183,8 @@ int cmd_help(struct cli *cli, int argc, char **argv)
 		}
 	command = command_find(argc, argv, &words);
 	if (!command || words < argc)
-		return cli_usage(cli, "no command '%.60s%s%.60s'", argv[0], argc > 1 ? " " : "", argc > 1 ? argv[1] : "");
+		return cli_usage(cli, "no command '%.60s%s%.60s'", argv[0], argc > 1 ? " " : "",
+			argc > 1 ? argv[1] : "");
 	help_print(command, stdout);
 	return 0;
 }

@@ -6,22 +6,23 @@
 #include "cli/table.h"
 
 struct build {
-	struct cli     *cli;
+	struct cli *cli;
 	struct progress bar;
-	bool		on_terminal;
-	char		stage[32];
-	json_t	       *image; /* set at the end */
+	bool on_terminal;
+	char stage[32];
+	json_t *image; /* set at the end */
 };
 
 /* On a terminal a bar; else a line for each stage, so that logs stay short. */
 static void show_progress(struct build *build, json_t *line)
 {
 	const char *stage = json_str(line, "stage"), *detail = json_str(line, "detail");
-	char	    text[256];
+	char text[256];
 
 	if (build->on_terminal) {
 		snprintf(text, sizeof text, "%s%s%s", stage, *detail ? ": " : "", detail);
-		progress_steps(&build->bar, (uint64_t)json_num(line, "done"), (uint64_t)json_num(line, "total"), text);
+		progress_steps(&build->bar, (uint64_t)json_num(line, "done"),
+			(uint64_t)json_num(line, "total"), text);
 	} else if (strcmp(stage, build->stage)) {
 		snprintf(build->stage, sizeof build->stage, "%s", stage);
 		cli_note(build->cli, "image: %s", stage);
@@ -31,7 +32,7 @@ static void show_progress(struct build *build, json_t *line)
 static int on_build_line(json_t *line, const char *text, size_t len, void *arg, struct err *err)
 {
 	struct build *build = arg;
-	const char   *type = json_str(line, "type");
+	const char *type = json_str(line, "type");
 
 	if (build->cli->json)
 		printf("%.*s\n", (int)len, text);
@@ -49,10 +50,10 @@ static int on_build_line(json_t *line, const char *text, size_t len, void *arg, 
 int cmd_image_build(struct cli *cli, int argc, char **argv)
 {
 	struct build build = { .cli = cli, .on_terminal = isatty(STDERR_FILENO) };
-	json_t	    *body = json_object(), *packages = json_array();
-	struct err   err = ERR_INIT;
-	char	     size[16];
-	int	     result;
+	json_t *body = json_object(), *packages = json_array();
+	struct err err = ERR_INIT;
+	char size[16];
+	int result;
 
 	if (argc)
 		json_object_set_new(body, "name", json_string(argv[0]));
@@ -77,12 +78,13 @@ int cmd_image_build(struct cli *cli, int argc, char **argv)
 
 int cmd_image_ls(struct cli *cli, int argc, char **argv)
 {
-	static const char *const heads[] = { "NAME", "ID", ">SIZE", ">FILES", ">AGE", "ORIGIN", NULL };
-	_cleanup_json_ json_t	*answer = NULL;
-	json_t			*image;
-	struct table		*table;
-	struct err		 err = ERR_INIT;
-	size_t			 i;
+	static const char *const heads[] = { "NAME", "ID", ">SIZE", ">FILES", ">AGE", "ORIGIN",
+		NULL };
+	_cleanup_json_ json_t *answer = NULL;
+	json_t *image;
+	struct table *table;
+	struct err err = ERR_INIT;
+	size_t i;
 
 	(void)argc;
 	(void)argv;
@@ -115,19 +117,21 @@ int cmd_image_ls(struct cli *cli, int argc, char **argv)
 
 int cmd_image_show(struct cli *cli, int argc, char **argv)
 {
-	_cleanup_free_ char   *path = client_path("/v1/images/%s", argv[0]);
+	_cleanup_free_ char *path = client_path("/v1/images/%s", argv[0]);
 	_cleanup_json_ json_t *image = NULL;
-	struct err	       err = ERR_INIT;
-	char		       size[16];
+	struct err err = ERR_INIT;
+	char size[16];
 
 	(void)argc;
 	if (client_get(cli->client, path, &image, &err) < 0)
 		return cli_fail(cli, &err);
 	if (cli->json)
 		return cli_print_json(steal_ptr(&image));
-	printf("name     %s\nid       %s\norigin   %s\ncreated  %s\nsize     %s\nfiles    %lld\nrootfs   %s\n",
+	printf("name     %s\nid       %s\norigin   %s\ncreated  %s\nsize     %s\nfiles    "
+	       "%lld\nrootfs   %s\n",
 		json_str(image, "name"), json_str(image, "id"), json_str(image, "origin"),
-		json_str(image, "created_at"), format_size((uint64_t)json_num(image, "size_bytes"), size),
+		json_str(image, "created_at"),
+		format_size((uint64_t)json_num(image, "size_bytes"), size),
 		(long long)json_num(image, "files"), json_str(image, "rootfs"));
 	return 0;
 }
@@ -135,11 +139,11 @@ int cmd_image_show(struct cli *cli, int argc, char **argv)
 int cmd_image_rm(struct cli *cli, int argc, char **argv)
 {
 	json_t *removed = json_array();
-	int	code = 0;
+	int code = 0;
 
 	for (int i = 0; i < argc; i++) {
 		_cleanup_free_ char *path = client_path("/v1/images/%s", argv[i]);
-		struct err	     err = ERR_INIT;
+		struct err err = ERR_INIT;
 
 		if (client_call(cli->client, "DELETE", path, NULL, NULL, &err) < 0) {
 			code = cli_fail(cli, &err);

@@ -22,7 +22,8 @@ static int unknown_command(const struct cli *cli, const char *word)
 	const char *near = nearest_command(word);
 
 	if (word[0] == '-')
-		return cli_usage(cli, "unknown option '%.60s'; options come after the command", word);
+		return cli_usage(
+			cli, "unknown option '%.60s'; options come after the command", word);
 	if (near)
 		return cli_usage(cli, "unknown command '%.60s', did you mean '%s'?", word, near);
 	return cli_usage(cli, "unknown command '%.60s'", word);
@@ -31,18 +32,19 @@ static int unknown_command(const struct cli *cli, const char *word)
 static int check_words(const struct cli *cli)
 {
 	const struct command *command = cli->command;
-	int		      count = cli->flags.word_count;
+	int count = cli->flags.word_count;
 
 	if ((command->options & CMD_GROUP) && count)
-		return cli_usage(cli, "'box %s' has no '%.60s', only %s", command->name, cli->flags.words[0],
-			command->usage);
+		return cli_usage(cli, "'box %s' has no '%.60s', only %s", command->name,
+			cli->flags.words[0], command->usage);
 	if (command->options & CMD_GROUP)
-		return cli_usage(cli, "'box %s' needs one more word: %s", command->name, command->usage);
+		return cli_usage(
+			cli, "'box %s' needs one more word: %s", command->name, command->usage);
 	if (count < command->least)
 		return cli_usage(cli, "too few words: box %s %s", command->name, command->usage);
 	if (command->most >= 0 && count > command->most)
-		return cli_usage(cli, "'%.60s' is one word too many: box %s %s", cli->flags.words[command->most],
-			command->name, command->usage);
+		return cli_usage(cli, "'%.60s' is one word too many: box %s %s",
+			cli->flags.words[command->most], command->name, command->usage);
 	return 0;
 }
 
@@ -50,7 +52,7 @@ static int check_words(const struct cli *cli)
 static int run(struct cli *cli, int argc, char **argv)
 {
 	struct err err = ERR_INIT;
-	int	   words = 0, wrong;
+	int words = 0, wrong;
 
 	cli->command = command_find(argc, argv, &words);
 	if (!cli->command)
@@ -93,8 +95,8 @@ static int flush_output(const struct cli *cli, int code)
 int main(int argc, char **argv)
 {
 	static char *const help[] = { "help", NULL }, *const version[] = { "version", NULL };
-	struct cli	   cli = { .flags = { .dash_at = -1 } };
-	int		   code;
+	struct cli cli = { .flags = { .dash_at = -1 } };
+	int code;
 
 	argc--;
 	argv++;

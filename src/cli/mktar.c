@@ -24,19 +24,19 @@ struct header {
 
 struct mktar {
 	const struct mktar_spec *spec;
-	FTS			*walk;
-	size_t			 root_len; /* of the part of fts_path that top stands for */
-	struct buf		 out;
-	int			 fd; /* the file being read */
-	uint64_t		 left;
-	uint64_t		 fill; /* zeros after it */
-	bool			 ended;
-	uint64_t		 skipped;
+	FTS *walk;
+	size_t root_len; /* of the part of fts_path that top stands for */
+	struct buf out;
+	int fd; /* the file being read */
+	uint64_t left;
+	uint64_t fill; /* zeros after it */
+	bool ended;
+	uint64_t skipped;
 };
 
 int mktar_open(const struct mktar_spec *spec, struct mktar **ret, struct err *err)
 {
-	char *const   paths[] = { (char *)spec->path, NULL };
+	char *const paths[] = { (char *)spec->path, NULL };
 	struct mktar *tar = xnew(struct mktar);
 
 	tar->spec = spec;
@@ -83,7 +83,7 @@ static void put_octal(char *field, size_t size, uint64_t value)
 static void put_header(struct mktar *tar, struct header *header)
 {
 	const uint8_t *bytes = (const uint8_t *)header;
-	unsigned       sum = 0;
+	unsigned sum = 0;
 
 	memcpy(header->magic, "ustar", 6);
 	memcpy(header->version, "00", 2);
@@ -109,7 +109,7 @@ static uint64_t fill_of(uint64_t size)
 static void put_record(struct buf *pax, const char *key, const char *value)
 {
 	size_t body = strlen(key) + strlen(value) + 3, len = body + 1;
-	char   text[24];
+	char text[24];
 
 	while (len != body + (size_t)snprintf(text, sizeof text, "%zu", len))
 		len = body + strlen(text);
@@ -119,8 +119,8 @@ static void put_record(struct buf *pax, const char *key, const char *value)
 static void put_pax(struct mktar *tar, const char *name, const char *link, uint64_t size)
 {
 	struct header header = { .type = 'x' };
-	struct buf    pax = BUF_INIT;
-	char	      text[24];
+	struct buf pax = BUF_INIT;
+	char text[24];
 
 	if (strlen(name) > sizeof header.name)
 		put_record(&pax, "path", name);
@@ -148,14 +148,16 @@ static void put_entry(struct mktar *tar, char type, const char *name, const char
 	const struct stat *status, uint64_t size)
 {
 	struct header header = { .type = type };
-	bool	      keep = tar->spec->preserve;
+	bool keep = tar->spec->preserve;
 
 	put_pax(tar, name, link, size);
 	memcpy(header.name, name, MIN(strlen(name), sizeof header.name));
 	memcpy(header.link, link, MIN(strlen(link), sizeof header.link));
 	put_octal(header.mode, sizeof header.mode, status->st_mode & (keep ? 07777 : 0777));
-	put_octal(header.uid, sizeof header.uid, keep && status->st_uid <= 07777777 ? status->st_uid : 0);
-	put_octal(header.gid, sizeof header.gid, keep && status->st_gid <= 07777777 ? status->st_gid : 0);
+	put_octal(header.uid, sizeof header.uid,
+		keep && status->st_uid <= 07777777 ? status->st_uid : 0);
+	put_octal(header.gid, sizeof header.gid,
+		keep && status->st_gid <= 07777777 ? status->st_gid : 0);
 	put_octal(header.size, sizeof header.size, size > OCTAL_MAX ? 0 : size);
 	put_octal(header.mtime, sizeof header.mtime,
 		status->st_mtime < 0 ? 0 : MIN((uint64_t)status->st_mtime, OCTAL_MAX));
@@ -177,7 +179,7 @@ static char *entry_name(const struct mktar *tar, const FTSENT *at)
 
 static int begin_file(struct mktar *tar, const FTSENT *at, const char *name, struct err *err)
 {
-	int	    follow = at->fts_level == 0 ? 0 : O_NOFOLLOW;
+	int follow = at->fts_level == 0 ? 0 : O_NOFOLLOW;
 	struct stat status;
 
 	tar->fd = open(at->fts_accpath, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK | follow);
@@ -191,7 +193,7 @@ static int begin_file(struct mktar *tar, const FTSENT *at, const char *name, str
 
 static int put_symlink(struct mktar *tar, const FTSENT *at, const char *name, struct err *err)
 {
-	char	target[PATH_MAX];
+	char target[PATH_MAX];
 	ssize_t len = readlink(at->fts_accpath, target, sizeof target - 1);
 
 	if (len < 0)
@@ -203,7 +205,7 @@ static int put_symlink(struct mktar *tar, const FTSENT *at, const char *name, st
 
 static int step(struct mktar *tar, struct err *err)
 {
-	FTSENT		    *at;
+	FTSENT *at;
 	_cleanup_free_ char *name = NULL;
 
 	errno = 0;
@@ -240,7 +242,7 @@ static int step(struct mktar *tar, struct err *err)
 
 static int64_t read_content(struct mktar *tar, void *buf, size_t len, struct err *err)
 {
-	size_t	want = (size_t)MIN((uint64_t)len, tar->left);
+	size_t want = (size_t)MIN((uint64_t)len, tar->left);
 	ssize_t got = read(tar->fd, buf, want);
 
 	if (got < 0)

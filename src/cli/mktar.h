@@ -8,13 +8,14 @@
 struct mktar;
 
 struct mktar_spec {
-	const char *path; /* what to pack; a symlink named here is followed, those below are kept as they are */
-	const char *top;  /* its name in the archive; "": only what it holds */
-	bool	    preserve; /* owners and set-user-id bits go along; else all belongs to root */
+	const char *
+		path; /* what to pack; a symlink named here is followed, those below are kept as they are */
+	const char *top; /* its name in the archive; "": only what it holds */
+	bool preserve;	 /* owners and set-user-id bits go along; else all belongs to root */
 };
 
-int  mktar_open(const struct mktar_spec *spec, struct mktar **ret, struct err *err);
+int mktar_open(const struct mktar_spec *spec, struct mktar **ret, struct err *err);
 void mktar_close(struct mktar *tar); /* accepts NULL */
 /* Up to len bytes; 0 at the end of the archive; -1 with err. */
-int64_t	 mktar_read(struct mktar *tar, void *buf, size_t len, struct err *err);
+int64_t mktar_read(struct mktar *tar, void *buf, size_t len, struct err *err);
 uint64_t mktar_skipped(const struct mktar *tar); /* sockets, pipes and devices left out so far */

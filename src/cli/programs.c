@@ -24,10 +24,11 @@ static void format_cpu(uint64_t us, char *out, size_t size)
 
 static int print_processes(json_t *answer)
 {
-	static const char *const heads[] = { ">PID", ">PPID", ">UID", "S", ">RSS", ">CPU", "EXEC", "COMMAND", NULL };
-	struct table		*table = table_new(heads);
-	json_t			*process;
-	size_t			 i;
+	static const char *const heads[] = { ">PID", ">PPID", ">UID", "S", ">RSS", ">CPU", "EXEC",
+		"COMMAND", NULL };
+	struct table *table = table_new(heads);
+	json_t *process;
+	size_t i;
 
 	json_array_foreach (json_object_get(answer, "processes"), i, process) {
 		char rss[16], cpu[32];
@@ -49,28 +50,29 @@ static int print_processes(json_t *answer)
 static void add_command(struct table *table, json_t *argv)
 {
 	struct buf text = BUF_INIT;
-	json_t	  *word;
-	size_t	   i;
+	json_t *word;
+	size_t i;
 
 	json_array_foreach (argv, i, word)
-		buf_addf(&text, "%s%s", i ? " " : "", json_string_value(word) ? json_string_value(word) : "");
+		buf_addf(&text, "%s%s", i ? " " : "",
+			json_string_value(word) ? json_string_value(word) : "");
 	table_add(table, buf_str(&text));
 	buf_done(&text);
 }
 
 static int print_execs(json_t *answer)
 {
-	static const char *const heads[] = { "EXEC", ">PID", "STATE", ">EXIT", "TTY", ">AGE", ">OUTPUT", "PROGRAM",
-		NULL };
-	struct table		*table = table_new(heads);
-	json_t			*exec;
-	size_t			 i;
+	static const char *const heads[] = { "EXEC", ">PID", "STATE", ">EXIT", "TTY", ">AGE",
+		">OUTPUT", "PROGRAM", NULL };
+	struct table *table = table_new(heads);
+	json_t *exec;
+	size_t i;
 
 	json_array_foreach (json_object_get(answer, "execs"), i, exec) {
-		json_t	   *code = json_object_get(exec, "exit_code");
+		json_t *code = json_object_get(exec, "exit_code");
 		const char *reason = json_str(exec, "reason");
-		bool	    running = !strcmp(json_str(exec, "state"), "running");
-		char	    age[16], size[16];
+		bool running = !strcmp(json_str(exec, "state"), "running");
+		char age[16], size[16];
 
 		table_add(table, json_str(exec, "id"));
 		table_addf(table, "%lld", (long long)json_num(exec, "pid"));
@@ -90,10 +92,11 @@ static int print_execs(json_t *answer)
 
 int cmd_ps(struct cli *cli, int argc, char **argv)
 {
-	bool		       execs = cli_has(cli, "execs");
-	_cleanup_free_ char   *path = client_path("/v1/boxes/%s/%s", argv[0], execs ? "execs" : "processes");
+	bool execs = cli_has(cli, "execs");
+	_cleanup_free_ char *path =
+		client_path("/v1/boxes/%s/%s", argv[0], execs ? "execs" : "processes");
 	_cleanup_json_ json_t *answer = NULL;
-	struct err	       err = ERR_INIT;
+	struct err err = ERR_INIT;
 
 	(void)argc;
 	if (client_get(cli->client, path, &answer, &err) < 0)
@@ -107,20 +110,22 @@ int cmd_ps(struct cli *cli, int argc, char **argv)
 
 static int find_last(struct cli *cli, const char *box, bool running, json_t **ret, struct err *err)
 {
-	_cleanup_free_ char   *path = client_path("/v1/boxes/%s/execs", box);
+	_cleanup_free_ char *path = client_path("/v1/boxes/%s/execs", box);
 	_cleanup_json_ json_t *answer = NULL;
-	json_t		      *exec, *last = NULL;
-	size_t		       i;
+	json_t *exec, *last = NULL;
+	size_t i;
 
 	if (client_get(cli->client, path, &answer, err) < 0)
 		return -1;
 	json_array_foreach (json_object_get(answer, "execs"), i, exec)
 		if ((!running || !strcmp(json_str(exec, "state"), "running")) &&
-			(!last || strcmp(json_str(exec, "started_at"), json_str(last, "started_at")) >= 0))
+			(!last || strcmp(json_str(exec, "started_at"),
+					  json_str(last, "started_at")) >= 0))
 			last = exec;
 	if (!last && running) {
 		err_set(err, ERR_NOT_FOUND, "no program runs in box '%s'", box);
-		return err_hint(err, "'box ps %s --execs' lists what ran, 'box logs' prints it", box);
+		return err_hint(
+			err, "'box ps %s --execs' lists what ran, 'box logs' prints it", box);
 	}
 	if (!last) {
 		err_set(err, ERR_NOT_FOUND, "no program was started in box '%s'", box);
@@ -130,7 +135,8 @@ static int find_last(struct cli *cli, const char *box, bool running, json_t **re
 	return 0;
 }
 
-static int find_exec(struct cli *cli, int argc, char **argv, bool running, json_t **ret, struct err *err)
+static int find_exec(
+	struct cli *cli, int argc, char **argv, bool running, json_t **ret, struct err *err)
 {
 	_cleanup_free_ char *path = NULL;
 
@@ -143,17 +149,19 @@ static int find_exec(struct cli *cli, int argc, char **argv, bool running, json_
 int cmd_attach(struct cli *cli, int argc, char **argv)
 {
 	_cleanup_json_ json_t *exec = NULL;
-	struct session_spec    spec = { .box = argv[0], .from_end = cli_has(cli, "new") };
-	struct err	       err = ERR_INIT;
+	struct session_spec spec = { .box = argv[0], .from_end = cli_has(cli, "new") };
+	struct err err = ERR_INIT;
 
 	if (cli_get(cli, "since-offset") &&
-		parse_u64("--since-offset", cli_get(cli, "since-offset"), 0, INT64_MAX, &spec.offset, &err) < 0)
+		parse_u64("--since-offset", cli_get(cli, "since-offset"), 0, INT64_MAX,
+			&spec.offset, &err) < 0)
 		return cli_fail(cli, &err);
 	if (find_exec(cli, argc, argv, true, &exec, &err) < 0)
 		return cli_fail(cli, &err);
 	spec.exec = json_str(exec, "id");
 	spec.tty = json_is_true(json_object_get(exec, "tty"));
-	spec.input = !cli_has(cli, "no-stdin") && (cli_has(cli, "interactive") || isatty(STDIN_FILENO));
+	spec.input =
+		!cli_has(cli, "no-stdin") && (cli_has(cli, "interactive") || isatty(STDIN_FILENO));
 	return session_run(cli, &spec);
 }
 
@@ -161,8 +169,8 @@ int cmd_attach(struct cli *cli, int argc, char **argv)
 
 struct logs {
 	struct cli *cli;
-	uint64_t    offset; /* of the next byte, for going on after a lost connection */
-	bool	    ended;
+	uint64_t offset; /* of the next byte, for going on after a lost connection */
+	bool ended;
 };
 
 static int write_stream(int fd, const void *data, size_t len, struct err *err)
@@ -176,9 +184,9 @@ static int write_stream(int fd, const void *data, size_t len, struct err *err)
 
 static size_t output_len(json_t *line)
 {
-	json_t	   *text = json_object_get(line, "data");
+	json_t *text = json_object_get(line, "data");
 	const char *encoded = json_str(line, "data_b64");
-	size_t	    len = strlen(encoded), padding = 0;
+	size_t len = strlen(encoded), padding = 0;
 
 	while (padding < 2 && padding < len && encoded[len - 1 - padding] == '=')
 		padding++;
@@ -187,11 +195,11 @@ static size_t output_len(json_t *line)
 
 static int print_output(struct logs *logs, json_t *line, struct err *err)
 {
-	json_t		       *text = json_object_get(line, "data");
-	const char	       *encoded = json_str(line, "data_b64");
-	int			fd = strcmp(json_str(line, "stream"), "stderr") ? STDOUT_FILENO : STDERR_FILENO;
+	json_t *text = json_object_get(line, "data");
+	const char *encoded = json_str(line, "data_b64");
+	int fd = strcmp(json_str(line, "stream"), "stderr") ? STDOUT_FILENO : STDERR_FILENO;
 	_cleanup_free_ uint8_t *bytes = NULL;
-	size_t			len = json_string_length(text);
+	size_t len = json_string_length(text);
 
 	if (!text && base64_decode(encoded, strlen(encoded), &bytes, &len, err) < 0)
 		return -1;
@@ -202,14 +210,15 @@ static int print_output(struct logs *logs, json_t *line, struct err *err)
 static int on_logs_line(json_t *line, const char *text, size_t len, void *arg, struct err *err)
 {
 	struct logs *logs = arg;
-	const char  *type = json_str(line, "type");
+	const char *type = json_str(line, "type");
 
 	if (!strcmp(type, "exit"))
 		logs->ended = true;
 	if (!strcmp(type, "error"))
 		return client_api_error(500, text, len, err);
 	if (!strcmp(type, "gap"))
-		logs->offset = (uint64_t)json_num(line, "offset") + (uint64_t)json_num(line, "lost");
+		logs->offset =
+			(uint64_t)json_num(line, "offset") + (uint64_t)json_num(line, "lost");
 	if (logs->cli->json) {
 		if (!strcmp(type, "output"))
 			logs->offset = (uint64_t)json_num(line, "offset") + output_len(line);
@@ -220,31 +229,36 @@ static int on_logs_line(json_t *line, const char *text, size_t len, void *arg, s
 	if (!strcmp(type, "output"))
 		return print_output(logs, line, err);
 	if (!strcmp(type, "gap"))
-		cli_note(logs->cli, "%lld bytes of output were lost", (long long)json_num(line, "lost"));
+		cli_note(logs->cli, "%lld bytes of output were lost",
+			(long long)json_num(line, "lost"));
 	return 0;
 }
 
 int cmd_logs(struct cli *cli, int argc, char **argv)
 {
 	_cleanup_json_ json_t *exec = NULL;
-	struct logs	       logs = { .cli = cli };
-	bool		       follow = cli_has(cli, "follow");
-	struct err	       err = ERR_INIT;
-	int		       result, tries = 0;
+	struct logs logs = { .cli = cli };
+	bool follow = cli_has(cli, "follow");
+	struct err err = ERR_INIT;
+	int result, tries = 0;
 
 	if (cli_get(cli, "since-offset") &&
-		parse_u64("--since-offset", cli_get(cli, "since-offset"), 0, INT64_MAX, &logs.offset, &err) < 0)
+		parse_u64("--since-offset", cli_get(cli, "since-offset"), 0, INT64_MAX,
+			&logs.offset, &err) < 0)
 		return cli_fail(cli, &err);
 	if (find_exec(cli, argc, argv, false, &exec, &err) < 0)
 		return cli_fail(cli, &err);
 	do {
-		_cleanup_free_ char *path = client_path("/v1/boxes/%s/execs/%s/logs?offset=%llu&follow=%s", argv[0],
-			json_str(exec, "id"), (unsigned long long)logs.offset, follow ? "true" : "false");
+		_cleanup_free_ char *path =
+			client_path("/v1/boxes/%s/execs/%s/logs?offset=%llu&follow=%s", argv[0],
+				json_str(exec, "id"), (unsigned long long)logs.offset,
+				follow ? "true" : "false");
 
 		if (tries)
 			nanosleep(&(struct timespec){ .tv_nsec = LOGS_PAUSE_MS * 1000000 }, NULL);
 		result = client_lines(cli->client, "GET", path, NULL, on_logs_line, &logs, &err);
 		/* A daemon that is restarted cuts us off; the log goes on where it was. */
-	} while (follow && result < 0 && !logs.ended && err.kind == ERR_UNAVAILABLE && tries++ < LOGS_RETRIES);
+	} while (follow && result < 0 && !logs.ended && err.kind == ERR_UNAVAILABLE &&
+		 tries++ < LOGS_RETRIES);
 	return result < 0 ? cli_fail(cli, &err) : 0;
 }

@@ -31,9 +31,10 @@ static bool is_due(struct progress *progress)
 
 static void draw(struct progress *progress, uint64_t done, uint64_t total, const char *text)
 {
-	unsigned filled = total ? (unsigned)((double)MIN(done, total) * BAR_WIDTH / (double)total) : 0;
+	unsigned filled =
+		total ? (unsigned)((double)MIN(done, total) * BAR_WIDTH / (double)total) : 0;
 	uint16_t rows, cols = 80;
-	char	 bar[BAR_WIDTH + 1];
+	char bar[BAR_WIDTH + 1];
 	struct buf line = BUF_INIT;
 
 	terminal_size(STDERR_FILENO, &rows, &cols);
@@ -52,7 +53,7 @@ static void draw(struct progress *progress, uint64_t done, uint64_t total, const
 
 void progress_bytes(struct progress *progress, uint64_t done, uint64_t total)
 {
-	char   have[16], all[16], speed[16], text[80];
+	char have[16], all[16], speed[16], text[80];
 	double seconds = (double)(clock_mono_us() - progress->started_us) / 1e6;
 
 	if (!is_due(progress))

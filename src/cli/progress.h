@@ -5,11 +5,11 @@
 
 struct progress {
 	const char *what;
-	bool	    enabled;
-	bool	    drawn;
-	int64_t	    started_us;
-	int64_t	    drawn_us;
-	int64_t	    delay_us; /* nothing is drawn before this time has passed */
+	bool enabled;
+	bool drawn;
+	int64_t started_us;
+	int64_t drawn_us;
+	int64_t delay_us; /* nothing is drawn before this time has passed */
 };
 
 void progress_init(struct progress *progress, const char *what, bool enabled, unsigned delay_ms);

@@ -44,31 +44,36 @@ enum session_end {
 };
 
 struct session {
-	struct cli		  *cli;
+	struct cli *cli;
 	const struct session_spec *spec;
-	struct wsclient		  *ws;
-	char			   exec[64]; /* id; "" until we know it */
-	uint64_t		   offset;   /* of the next byte of output */
-	enum session_end	   end;
-	int			   exit_code;
-	struct err		   err;
-	bool			   raw;
-	bool			   input;    /* stdin is still to be forwarded */
-	bool			   sent_eof;
-	bool			   held_ctrl_p;
-	int64_t			   interrupted_at; /* when INT was forwarded last */
-	sigset_t		   outside; /* signal mask while waiting */
-	uint8_t			   in[INPUT_SIZE];
+	struct wsclient *ws;
+	char exec[64];	 /* id; "" until we know it */
+	uint64_t offset; /* of the next byte of output */
+	enum session_end end;
+	int exit_code;
+	struct err err;
+	bool raw;
+	bool input; /* stdin is still to be forwarded */
+	bool sent_eof;
+	bool held_ctrl_p;
+	int64_t interrupted_at; /* when INT was forwarded last */
+	sigset_t outside;	/* signal mask while waiting */
+	uint8_t in[INPUT_SIZE];
 };
 
 /* ---- signals --------------------------------------------------------------------------------- */
 
 static const struct {
-	int	    number;
+	int number;
 	const char *name; /* as the API calls it; NULL: not forwarded */
 } caught[] = {
-	{ SIGINT, "INT" }, { SIGTERM, "TERM" }, { SIGHUP, "HUP" }, { SIGQUIT, "QUIT" }, { SIGWINCH, NULL },
-	{ SIGCONT, NULL }, { SIGTSTP, NULL },
+	{ SIGINT, "INT" },
+	{ SIGTERM, "TERM" },
+	{ SIGHUP, "HUP" },
+	{ SIGQUIT, "QUIT" },
+	{ SIGWINCH, NULL },
+	{ SIGCONT, NULL },
+	{ SIGTSTP, NULL },
 };
 static volatile sig_atomic_t arrived[ARRAY_LEN(caught)];
 
@@ -82,7 +87,7 @@ static void on_signal(int number)
 static void catch_signals(struct session *session)
 {
 	struct sigaction action = { .sa_handler = on_signal };
-	sigset_t	 ours;
+	sigset_t ours;
 
 	sigemptyset(&ours);
 	for (size_t i = 0; i < ARRAY_LEN(caught); i++) {
@@ -105,9 +110,10 @@ static void catch_signals(struct session *session)
 static void send_resize(struct session *session)
 {
 	uint16_t rows, cols;
-	char	 text[64];
+	char text[64];
 
-	if (!session->spec->tty || !terminal_size(session->raw ? STDIN_FILENO : STDOUT_FILENO, &rows, &cols))
+	if (!session->spec->tty ||
+		!terminal_size(session->raw ? STDIN_FILENO : STDOUT_FILENO, &rows, &cols))
 		return;
 	snprintf(text, sizeof text, "{\"type\":\"resize\",\"rows\":%u,\"cols\":%u}", rows, cols);
 	wsclient_send_text(session->ws, text);
@@ -134,11 +140,12 @@ static void stop_ourselves(struct session *session)
 /* INT, TERM, HUP, QUIT. In a raw terminal they do not come from keys: someone wants this client gone. */
 static void take_ending_signal(struct session *session, int number, const char *name)
 {
-	bool	watching = !session->spec->body && (number == SIGHUP || !session->spec->input);
+	bool watching = !session->spec->body && (number == SIGHUP || !session->spec->input);
 	int64_t now = clock_mono_us();
 
 	if (session->raw || watching || !session->ws ||
-		(number == SIGINT && session->interrupted_at && now - session->interrupted_at < 1000000)) {
+		(number == SIGINT && session->interrupted_at &&
+			now - session->interrupted_at < 1000000)) {
 		if (session->raw && session->spec->body && session->ws)
 			send_signal(session, "HUP");
 		session->end = END_SIGNAL;
@@ -176,8 +183,8 @@ static void write_out(struct session *session, int fd, const void *data, size_t 
 
 	while (len && !session->end) {
 		sigset_t before;
-		ssize_t	 put;
-		int	 why;
+		ssize_t put;
+		int why;
 
 		sigprocmask(SIG_SETMASK, &session->outside, &before);
 		put = write(fd, p, len);
@@ -189,7 +196,8 @@ static void write_out(struct session *session, int fd, const void *data, size_t 
 		} else if (why == EINTR) {
 			take_signals(session);
 		} else if (why == EAGAIN) {
-			ppoll(&(struct pollfd){ .fd = fd, .events = POLLOUT }, 1, NULL, &session->outside);
+			ppoll(&(struct pollfd){ .fd = fd, .events = POLLOUT }, 1, NULL,
+				&session->outside);
 			take_signals(session);
 		} else if (why == EPIPE) {
 			session->end = END_PIPE;
@@ -210,13 +218,13 @@ static void write_json(struct session *session, json_t *line)
 
 static void write_json_output(struct session *session, uint8_t tag, const void *data, size_t len)
 {
-	bool		     plain = text_is_utf8(data, len);
+	bool plain = text_is_utf8(data, len);
 	_cleanup_free_ char *encoded = plain ? NULL : base64_encode(data, len);
 
-	write_json(session,
-		json_pack("{s:s, s:s, s:I, s:o}", "type", "output", "stream", tag == 2 ? "stderr" : "stdout",
-			"offset", (json_int_t)session->offset, plain ? "data" : "data_b64",
-			plain ? json_stringn(data, len) : json_string(encoded)));
+	write_json(session, json_pack("{s:s, s:s, s:I, s:o}", "type", "output", "stream",
+				    tag == 2 ? "stderr" : "stdout", "offset",
+				    (json_int_t)session->offset, plain ? "data" : "data_b64",
+				    plain ? json_stringn(data, len) : json_string(encoded)));
 }
 
 static void on_data(uint8_t tag, const void *data, size_t len, void *arg)
@@ -277,15 +285,16 @@ static void take_error(struct session *session, const char *text, size_t len)
 {
 	client_api_error(500, text, len, &session->err);
 	/* A daemon that is being stopped says so; its successor takes over. */
-	session->end = session->err.kind == ERR_UNAVAILABLE && session->exec[0] ? END_LOST : END_ERROR;
+	session->end =
+		session->err.kind == ERR_UNAVAILABLE && session->exec[0] ? END_LOST : END_ERROR;
 }
 
 static void on_text(const char *text, size_t len, void *arg)
 {
-	struct session	      *session = arg;
+	struct session *session = arg;
 	_cleanup_json_ json_t *message = json_loadb(text, len, 0, NULL);
-	const char	      *type = text_of(message, "type");
-	bool		       again = !strcmp(type, "start") && session->exec[0];
+	const char *type = text_of(message, "type");
+	bool again = !strcmp(type, "start") && session->exec[0];
 
 	if (session->end)
 		return;
@@ -315,7 +324,7 @@ static void send_eof(struct session *session)
 static void send_keys(struct session *session, const uint8_t *data, size_t len)
 {
 	uint8_t out[INPUT_SIZE + 1];
-	size_t	count = 0;
+	size_t count = 0;
 
 	for (size_t i = 0; i < len; i++) {
 		if (session->held_ctrl_p && data[i] == KEY_CTRL_Q) {
@@ -366,7 +375,8 @@ static char *attach_path(const struct session *session, bool from_end)
 	if (session->spec->body)
 		input = "true";
 	if (from_end)
-		return client_path("/v1/boxes/%s/execs/%s/attach?offset=end&stdin=%s", box, session->exec, input);
+		return client_path("/v1/boxes/%s/execs/%s/attach?offset=end&stdin=%s", box,
+			session->exec, input);
 	return client_path("/v1/boxes/%s/execs/%s/attach?offset=%llu&stdin=%s", box, session->exec,
 		(unsigned long long)session->offset, input);
 }
@@ -374,13 +384,14 @@ static char *attach_path(const struct session *session, bool from_end)
 static int begin(struct session *session, struct err *err)
 {
 	const struct session_spec *spec = session->spec;
-	_cleanup_free_ char	  *path = NULL;
+	_cleanup_free_ char *path = NULL;
 
 	if (spec->body)
 		path = client_path("/v1/boxes/%s/exec", spec->box);
 	else
 		path = attach_path(session, spec->from_end);
-	if (wsclient_open(session->cli->conf.socket, path, &socket_ops, session, &session->ws, err) < 0)
+	if (wsclient_open(
+		    session->cli->conf.socket, path, &socket_ops, session, &session->ws, err) < 0)
 		return -1;
 	if (spec->body) {
 		_cleanup_free_ char *body = json_text(spec->body);
@@ -398,9 +409,9 @@ static int begin(struct session *session, struct err *err)
 static void reconnect(struct session *session)
 {
 	_cleanup_free_ char *path = attach_path(session, false);
-	int64_t		     give_up = clock_mono_us() + RECONNECT_US;
-	bool		     again_eof = session->sent_eof;
-	struct err	     err = ERR_INIT;
+	int64_t give_up = clock_mono_us() + RECONNECT_US;
+	bool again_eof = session->sent_eof;
+	struct err err = ERR_INIT;
 
 	wsclient_free(steal_ptr(&session->ws));
 	cli_note(session->cli, "connection to the daemon lost, trying again");
@@ -412,7 +423,8 @@ static void reconnect(struct session *session)
 		take_signals(session);
 		if (session->end)
 			return;
-		if (wsclient_open(session->cli->conf.socket, path, &socket_ops, session, &session->ws, &err) == 0) {
+		if (wsclient_open(session->cli->conf.socket, path, &socket_ops, session,
+			    &session->ws, &err) == 0) {
 			cli_note(session->cli, "connected again");
 			send_resize(session);
 			if (again_eof)
@@ -470,7 +482,7 @@ static void pump(struct session *session)
 static void hang_up(struct session *session)
 {
 	struct pollfd watch = { .fd = wsclient_get_fd(session->ws), .events = POLLIN };
-	int64_t	      give_up = clock_mono_us() + 1000000;
+	int64_t give_up = clock_mono_us() + 1000000;
 
 	send_signal(session, "HUP");
 	while (clock_mono_us() < give_up && poll(&watch, 1, 100) >= 0)
@@ -492,11 +504,13 @@ static int finish(struct session *session)
 	case END_DETACHED:
 		if (session->spec->ret_detached)
 			*session->spec->ret_detached = true;
-		cli_note(session->cli, "detached; 'box attach %s %s' comes back", box, session->exec);
+		cli_note(session->cli, "detached; 'box attach %s %s' comes back", box,
+			session->exec);
 		return 0;
 	case END_SIGNAL:
 		if (session->exec[0] && !session->raw)
-			cli_note(session->cli, "left it running; 'box attach %s %s' comes back", box, session->exec);
+			cli_note(session->cli, "left it running; 'box attach %s %s' comes back",
+				box, session->exec);
 		return session->exit_code;
 	case END_EXIT:
 		return session->exit_code;
@@ -508,10 +522,12 @@ static int finish(struct session *session)
 int session_run(struct cli *cli, const struct session_spec *spec)
 {
 	struct session *session = xnew(struct session);
-	struct err	err = ERR_INIT;
-	int		ret;
+	struct err err = ERR_INIT;
+	int ret;
 
-	*session = (struct session){ .cli = cli, .spec = spec, .input = spec->input, .offset = spec->offset };
+	*session = (struct session){
+		.cli = cli, .spec = spec, .input = spec->input, .offset = spec->offset
+	};
 	if (spec->exec && strlen(spec->exec) < sizeof session->exec)
 		strcpy(session->exec, spec->exec);
 	if (begin(session, &err) < 0) {

@@ -8,13 +8,13 @@ struct cli;
 
 struct session_spec {
 	const char *box;
-	json_t	   *body;   /* exec body, borrowed: start this; or NULL: */
-	const char *exec;   /* attach to this exec */
-	uint64_t    offset; /* attach: from here */
-	bool	    from_end; /* attach: only what comes from now on */
-	bool	    input;  /* forward stdin; attach without it only watches and forwards no signal */
-	bool	    tty;    /* the program has a terminal; ours becomes raw when input is one */
-	bool	   *ret_detached; /* set when the detach keys were pressed; may be NULL */
+	json_t *body;	  /* exec body, borrowed: start this; or NULL: */
+	const char *exec; /* attach to this exec */
+	uint64_t offset;  /* attach: from here */
+	bool from_end;	  /* attach: only what comes from now on */
+	bool input;	  /* forward stdin; attach without it only watches and forwards no signal */
+	bool tty;	  /* the program has a terminal; ours becomes raw when input is one */
+	bool *ret_detached; /* set when the detach keys were pressed; may be NULL */
 };
 
 /* Returns the exit code for the client: the program's own, 124 for its time limit, 0 after the detach keys,

@@ -18,8 +18,8 @@ struct sample {
 static int take_sample(struct cli *cli, int argc, char **argv, struct sample *ret, struct err *err)
 {
 	_cleanup_json_ json_t *answer = NULL;
-	json_t		      *all, *box, *wanted = json_array();
-	size_t		       i;
+	json_t *all, *box, *wanted = json_array();
+	size_t i;
 
 	if (client_get(cli->client, "/v1/stats", &answer, err) < 0) {
 		json_decref(wanted);
@@ -50,7 +50,7 @@ static int check_names(struct cli *cli, int argc, char **argv, struct err *err)
 static json_t *find_box(json_t *boxes, const char *id)
 {
 	json_t *box;
-	size_t	i;
+	size_t i;
 
 	json_array_foreach (boxes, i, box)
 		if (!strcmp(json_str(box, "box"), id))
@@ -62,7 +62,7 @@ static void add_row(struct table *table, json_t *box, json_t *before, int64_t el
 {
 	int64_t used = json_num(box, "cpu_us") - json_num(before, "cpu_us");
 	int64_t memory = json_num(box, "memory_bytes"), limit = json_num(box, "memory_limit_bytes");
-	char	have[16], peak[16], most[16], age[16];
+	char have[16], peak[16], most[16], age[16];
 
 	table_add(table, json_str(box, "name"));
 	if (before && elapsed_us > 0)
@@ -83,14 +83,15 @@ static void add_row(struct table *table, json_t *box, json_t *before, int64_t el
 
 static struct table *make_table(const struct sample *now, const struct sample *before)
 {
-	static const char *const heads[] = { "NAME", ">CPU", ">MEMORY", ">LIMIT", ">PEAK", ">PROCS", ">OOM",
-		">CPU TIME", ">UP", NULL };
-	struct table		*table = table_new(heads);
-	json_t			*box;
-	size_t			 i;
+	static const char *const heads[] = { "NAME", ">CPU", ">MEMORY", ">LIMIT", ">PEAK", ">PROCS",
+		">OOM", ">CPU TIME", ">UP", NULL };
+	struct table *table = table_new(heads);
+	json_t *box;
+	size_t i;
 
 	json_array_foreach (now->boxes, i, box)
-		add_row(table, box, find_box(before->boxes, json_str(box, "box")), now->at_us - before->at_us);
+		add_row(table, box, find_box(before->boxes, json_str(box, "box")),
+			now->at_us - before->at_us);
 	return table;
 }
 
@@ -103,7 +104,7 @@ static void pause_ms(unsigned ms)
 static void redraw(struct table *table)
 {
 	struct buf text = BUF_INIT;
-	uint16_t   rows = 24, cols = 80;
+	uint16_t rows = 24, cols = 80;
 
 	terminal_size(STDOUT_FILENO, &rows, &cols);
 	table_render(table, cols, terminal_has_colour(STDOUT_FILENO), &text);
@@ -122,9 +123,9 @@ static void redraw(struct table *table)
 
 int cmd_stats(struct cli *cli, int argc, char **argv)
 {
-	bool	      live = isatty(STDOUT_FILENO) && !cli_has(cli, "once") && !cli->json;
+	bool live = isatty(STDOUT_FILENO) && !cli_has(cli, "once") && !cli->json;
 	struct sample now = { 0 }, before = { 0 };
-	struct err    err = ERR_INIT;
+	struct err err = ERR_INIT;
 
 	if (check_names(cli, argc, argv, &err) < 0 || take_sample(cli, argc, argv, &now, &err) < 0)
 		return cli_fail(cli, &err);

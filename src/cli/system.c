@@ -5,8 +5,8 @@
 
 static void print_value(const char *key, json_t *value, int depth)
 {
-	const char	    *inner_key;
-	json_t		    *inner;
+	const char *inner_key;
+	json_t *inner;
 	_cleanup_free_ char *text = NULL, *safe = NULL;
 
 	if (json_is_object(value)) {
@@ -23,9 +23,9 @@ static void print_value(const char *key, json_t *value, int depth)
 int cmd_info(struct cli *cli, int argc, char **argv)
 {
 	_cleanup_json_ json_t *info = NULL;
-	struct err	       err = ERR_INIT;
-	const char	      *key;
-	json_t		      *value;
+	struct err err = ERR_INIT;
+	const char *key;
+	json_t *value;
 
 	(void)argc;
 	(void)argv;
@@ -41,12 +41,12 @@ int cmd_info(struct cli *cli, int argc, char **argv)
 int cmd_doctor(struct cli *cli, int argc, char **argv)
 {
 	static const char *const heads[] = { "", "CHECK", "DETAIL", "WHAT TO DO", NULL };
-	_cleanup_json_ json_t	*answer = NULL;
-	struct table		*table;
-	struct err		 err = ERR_INIT;
-	json_t			*check;
-	bool			 good;
-	size_t			 i;
+	_cleanup_json_ json_t *answer = NULL;
+	struct table *table;
+	struct err err = ERR_INIT;
+	json_t *check;
+	bool good;
+	size_t i;
 
 	(void)argc;
 	(void)argv;

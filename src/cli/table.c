@@ -9,20 +9,23 @@
 enum { GUTTER = 2, NARROWEST = 6 };
 
 struct cell {
-	char	  *text;
+	char *text;
 	enum paint paint;
 };
 
 struct table {
 	const char *const *heads;
-	size_t		   columns;
-	struct cell	  *cells;
-	size_t		   count;
+	size_t columns;
+	struct cell *cells;
+	size_t count;
 };
 
 static const char *const paints[] = {
-	[PAINT_NONE] = "",	   [PAINT_GOOD] = "\033[32m", [PAINT_WARN] = "\033[33m",
-	[PAINT_BAD] = "\033[31m", [PAINT_DIM] = "\033[2m",
+	[PAINT_NONE] = "",
+	[PAINT_GOOD] = "\033[32m",
+	[PAINT_WARN] = "\033[33m",
+	[PAINT_BAD] = "\033[31m",
+	[PAINT_DIM] = "\033[2m",
 };
 
 struct table *table_new(const char *const *heads)
@@ -54,7 +57,7 @@ void table_add(struct table *table, const char *text)
 
 void table_addf(struct table *table, const char *fmt, ...)
 {
-	char	text[1024];
+	char text[1024];
 	va_list ap;
 
 	va_start(ap, fmt);
@@ -82,11 +85,12 @@ char *text_printable(const char *text)
 	char *out = xstrdup(text), *to = out;
 
 	while (*text) {
-		size_t	      len = strnlen(text, rune_len(text));
+		size_t len = strnlen(text, rune_len(text));
 		unsigned char first = (unsigned char)text[0], second = (unsigned char)text[len > 1];
 
 		/* C1 controls (U+0080 to U+009F) are escape sequences for some terminals. */
-		if (first < ' ' || first == 0x7f || (first == 0xc2 && second < 0xa0) || !text_is_utf8(text, len)) {
+		if (first < ' ' || first == 0x7f || (first == 0xc2 && second < 0xa0) ||
+			!text_is_utf8(text, len)) {
 			*to++ = '?';
 			text++;
 			continue;
@@ -111,7 +115,7 @@ size_t text_columns(const char *text)
 char *age_since(const char *rfc3339, char *out)
 {
 	struct tm parts = { 0 };
-	int64_t	  ms;
+	int64_t ms;
 
 	if (!rfc3339 || !strptime(rfc3339, "%Y-%m-%dT%H:%M:%S", &parts))
 		return strcpy(out, "-");
@@ -169,7 +173,8 @@ static void add_cut(struct buf *out, const char *text, size_t columns, size_t wi
 		buf_add_str(out, "…");
 }
 
-static void add_cell(struct buf *out, const char *text, size_t width, bool right, bool last, const char *paint)
+static void add_cell(
+	struct buf *out, const char *text, size_t width, bool right, bool last, const char *paint)
 {
 	size_t columns = text_columns(text), pad = columns < width ? width - columns : 0;
 
@@ -197,8 +202,8 @@ void table_render(const struct table *table, unsigned width, bool colour, struct
 	for (size_t i = 0; i < table->count; i++) {
 		size_t c = i % table->columns;
 
-		add_cell(out, table->cells[i].text, widths[c], is_right(table, c), c + 1 == table->columns,
-			colour ? paints[table->cells[i].paint] : "");
+		add_cell(out, table->cells[i].text, widths[c], is_right(table, c),
+			c + 1 == table->columns, colour ? paints[table->cells[i].paint] : "");
 	}
 }
 

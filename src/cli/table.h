@@ -13,10 +13,10 @@ enum paint { PAINT_NONE, PAINT_GOOD, PAINT_WARN, PAINT_BAD, PAINT_DIM };
 
 /* heads: NULL-terminated; one that begins with '>' heads a column of numbers, aligned to the right. */
 struct table *table_new(const char *const *heads);
-void	      table_free(struct table *table); /* accepts NULL */
-void	      table_add(struct table *table, const char *text);
-void	      table_addf(struct table *table, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
-void	      table_paint(struct table *table, enum paint paint); /* the cell added last */
+void table_free(struct table *table); /* accepts NULL */
+void table_add(struct table *table, const char *text);
+void table_addf(struct table *table, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+void table_paint(struct table *table, enum paint paint); /* the cell added last */
 /* width 0: nothing is cut. */
 void table_render(const struct table *table, unsigned width, bool colour, struct buf *out);
 /* On stdout, as its terminal allows. Frees the table; returns 0. */

@@ -7,8 +7,8 @@
 #include <termios.h>
 
 static struct termios cooked; /* as it was before terminal_raw() */
-static volatile bool  is_raw;
-static bool	      restored_at_exit;
+static volatile bool is_raw;
+static bool restored_at_exit;
 
 bool terminal_size(int fd, uint16_t *ret_rows, uint16_t *ret_cols)
 {
@@ -24,8 +24,8 @@ bool terminal_size(int fd, uint16_t *ret_rows, uint16_t *ret_cols)
 unsigned terminal_width(void)
 {
 	const char *columns = getenv("COLUMNS");
-	uint64_t    width;
-	uint16_t    rows, cols;
+	uint64_t width;
+	uint16_t rows, cols;
 
 	if (!terminal_size(STDOUT_FILENO, &rows, &cols))
 		return 0;

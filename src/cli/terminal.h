@@ -12,5 +12,5 @@ bool terminal_has_colour(int fd);
 
 /* stdin becomes raw: every byte goes to the box. Undone by terminal_restore(), which is also called at exit
  * and may be called from a signal handler. */
-int  terminal_raw(struct err *err);
+int terminal_raw(struct err *err);
 void terminal_restore(void);

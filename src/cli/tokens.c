@@ -7,7 +7,7 @@
 static json_t *scopes_json(const struct cli *cli)
 {
 	static const char *const usual[] = { "read", "exec", "create" };
-	json_t			*scopes = json_array();
+	json_t *scopes = json_array();
 
 	for (size_t i = 0; cli_nth(cli, "scope", i); i++)
 		json_array_append_new(scopes, json_string(cli_nth(cli, "scope", i)));
@@ -19,9 +19,9 @@ static json_t *scopes_json(const struct cli *cli)
 
 int cmd_token_create(struct cli *cli, int argc, char **argv)
 {
-	json_t		      *body = json_pack("{s:s, s:o}", "name", argv[0], "scopes", scopes_json(cli));
+	json_t *body = json_pack("{s:s, s:o}", "name", argv[0], "scopes", scopes_json(cli));
 	_cleanup_json_ json_t *token = NULL;
-	struct err	       err = ERR_INIT;
+	struct err err = ERR_INIT;
 
 	(void)argc;
 	if (cli_get(cli, "expires"))
@@ -38,23 +38,25 @@ int cmd_token_create(struct cli *cli, int argc, char **argv)
 static void add_scopes(struct table *table, json_t *scopes)
 {
 	struct buf text = BUF_INIT;
-	json_t	  *scope;
-	size_t	   i;
+	json_t *scope;
+	size_t i;
 
 	json_array_foreach (scopes, i, scope)
-		buf_addf(&text, "%s%s", i ? "," : "", json_string_value(scope) ? json_string_value(scope) : "?");
+		buf_addf(&text, "%s%s", i ? "," : "",
+			json_string_value(scope) ? json_string_value(scope) : "?");
 	table_add(table, buf_str(&text));
 	buf_done(&text);
 }
 
 int cmd_token_ls(struct cli *cli, int argc, char **argv)
 {
-	static const char *const heads[] = { "NAME", "ID", "SCOPES", ">AGE", ">USED", "EXPIRES", NULL };
-	_cleanup_json_ json_t	*answer = NULL;
-	json_t			*token;
-	struct table		*table;
-	struct err		 err = ERR_INIT;
-	size_t			 i;
+	static const char *const heads[] = { "NAME", "ID", "SCOPES", ">AGE", ">USED", "EXPIRES",
+		NULL };
+	_cleanup_json_ json_t *answer = NULL;
+	json_t *token;
+	struct table *table;
+	struct err err = ERR_INIT;
+	size_t i;
 
 	(void)argc;
 	(void)argv;
@@ -76,7 +78,8 @@ int cmd_token_ls(struct cli *cli, int argc, char **argv)
 		add_scopes(table, json_object_get(token, "scopes"));
 		table_add(table, age_since(json_str(token, "created_at"), age));
 		table_add(table, age_since(json_str(token, "last_used_at"), used));
-		table_add(table, *json_str(token, "expires_at") ? json_str(token, "expires_at") : "never");
+		table_add(table,
+			*json_str(token, "expires_at") ? json_str(token, "expires_at") : "never");
 	}
 	return table_print(table);
 }
@@ -84,11 +87,11 @@ int cmd_token_ls(struct cli *cli, int argc, char **argv)
 int cmd_token_revoke(struct cli *cli, int argc, char **argv)
 {
 	json_t *revoked = json_array();
-	int	code = 0;
+	int code = 0;
 
 	for (int i = 0; i < argc; i++) {
 		_cleanup_free_ char *path = client_path("/v1/tokens/%s", argv[i]);
-		struct err	     err = ERR_INIT;
+		struct err err = ERR_INIT;
 
 		if (client_call(cli->client, "DELETE", path, NULL, NULL, &err) < 0) {
 			code = cli_fail(cli, &err);

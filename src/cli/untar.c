@@ -28,36 +28,36 @@ static_assert(sizeof(struct header) == BLOCK, "a header is one block");
 enum state { AT_HEADER, AT_EXTENSION, AT_CONTENT, AT_FILL, AT_END };
 
 struct entry {
-	char	 type;
-	char	 name[PATH_MAX], link[PATH_MAX];
+	char type;
+	char name[PATH_MAX], link[PATH_MAX];
 	uint64_t size;
-	mode_t	 mode;
+	mode_t mode;
 	uint32_t uid, gid;
-	int64_t	 mtime;
+	int64_t mtime;
 };
 
 struct folder {
-	char	*name;
-	mode_t	 mode;
+	char *name;
+	mode_t mode;
 	uint32_t uid, gid;
-	int64_t	 mtime;
+	int64_t mtime;
 };
 
 struct untar {
 	struct untar_spec spec;
-	enum state	  state;
-	struct buf	  block; /* of the header or extension being collected */
-	uint64_t	  left, fill;
-	unsigned	  zero_blocks;
-	char		  extension; /* 'x', 'L', 'K', 'g' */
-	struct entry	  entry;
-	char		  said_name[PATH_MAX], said_link[PATH_MAX]; /* by an extension, for the next entry */
-	int64_t		  said_size;
-	int		  fd; /* the file being written; -1: its bytes are dropped */
-	struct folder	 *folders;
-	size_t		  folder_count;
-	uint64_t	  files, skipped;
-	mode_t		  umask;
+	enum state state;
+	struct buf block; /* of the header or extension being collected */
+	uint64_t left, fill;
+	unsigned zero_blocks;
+	char extension; /* 'x', 'L', 'K', 'g' */
+	struct entry entry;
+	char said_name[PATH_MAX], said_link[PATH_MAX]; /* by an extension, for the next entry */
+	int64_t said_size;
+	int fd; /* the file being written; -1: its bytes are dropped */
+	struct folder *folders;
+	size_t folder_count;
+	uint64_t files, skipped;
+	mode_t umask;
 };
 
 struct untar *untar_new(const struct untar_spec *spec)
@@ -110,7 +110,8 @@ static int open_beneath(int dir, const char *path, int flags)
 static int refuse(struct err *err, int why, const char *name)
 {
 	if (why == ELOOP || why == EXDEV)
-		return err_set(err, ERR_FORBIDDEN, "'%.200s' leads through a symlink; not followed", name);
+		return err_set(
+			err, ERR_FORBIDDEN, "'%.200s' leads through a symlink; not followed", name);
 	return err_sys(err, why, "'%.200s'", name);
 }
 
@@ -119,21 +120,23 @@ static int refuse(struct err *err, int why, const char *name)
 static int map_name(const struct untar *untar, const char *name, char *ret, struct err *err)
 {
 	const char *top = untar->spec.top;
-	size_t	    at = 0;
-	bool	    first = true;
+	size_t at = 0;
+	bool first = true;
 
 	if (*name == '/')
-		return err_set(err, ERR_INVALID, "the archive holds the absolute name '%.200s'", name);
+		return err_set(
+			err, ERR_INVALID, "the archive holds the absolute name '%.200s'", name);
 	ret[0] = '\0';
 	for (const char *p = name; *p; p += strspn(p, "/")) {
-		size_t	    len = strcspn(p, "/");
+		size_t len = strcspn(p, "/");
 		const char *part = p;
 
 		p += len;
 		if (len == 0 || (len == 1 && part[0] == '.' && !first))
 			continue;
 		if (len == 2 && part[0] == '.' && part[1] == '.')
-			return err_set(err, ERR_INVALID, "the archive holds the name '%.200s'", name);
+			return err_set(
+				err, ERR_INVALID, "the archive holds the name '%.200s'", name);
 		if (first && top) {
 			part = top;
 			len = strlen(top);
@@ -144,7 +147,8 @@ static int map_name(const struct untar *untar, const char *name, char *ret, stru
 		if (!len)
 			continue;
 		if (at + len + 2 > PATH_MAX)
-			return err_set(err, ERR_TOO_LARGE, "the archive holds a name over %d bytes", PATH_MAX);
+			return err_set(err, ERR_TOO_LARGE, "the archive holds a name over %d bytes",
+				PATH_MAX);
 		if (at)
 			ret[at++] = '/';
 		memcpy(ret + at, part, len);
@@ -155,10 +159,11 @@ static int map_name(const struct untar *untar, const char *name, char *ret, stru
 }
 
 /* An O_PATH fd of the folder that path lies in, made if missing; *ret_last is path's last component. */
-static int open_parent(const struct untar *untar, char *path, const char **ret_last, int *ret, struct err *err)
+static int open_parent(
+	const struct untar *untar, char *path, const char **ret_last, int *ret, struct err *err)
 {
 	char *slash = strrchr(path, '/');
-	int   fd;
+	int fd;
 
 	*ret_last = slash ? slash + 1 : path;
 	if (!slash) {
@@ -168,7 +173,7 @@ static int open_parent(const struct untar *untar, char *path, const char **ret_l
 		fd = open_beneath(untar->spec.dir_fd, path, O_PATH | O_DIRECTORY);
 		if (fd < 0 && errno == ENOENT) {
 			_cleanup_close_ int above = -1;
-			const char	   *last;
+			const char *last;
 
 			if (open_parent(untar, path, &last, &above, err) < 0) {
 				*slash = '/';
@@ -204,14 +209,14 @@ static void remember_folder(struct untar *untar, const char *path)
 		return;
 	if ((untar->folder_count & (untar->folder_count + 1)) == 0)
 		xgrow(untar->folders, 2 * (untar->folder_count + 1));
-	untar->folders[untar->folder_count++] =
-		(struct folder){ xstrdup(path), final_mode(untar, entry->mode), entry->uid, entry->gid, entry->mtime };
+	untar->folders[untar->folder_count++] = (struct folder){ xstrdup(path),
+		final_mode(untar, entry->mode), entry->uid, entry->gid, entry->mtime };
 }
 
 static int make_folder(struct untar *untar, char *path, struct err *err)
 {
 	_cleanup_close_ int parent = -1, fd = -1;
-	const char	   *last;
+	const char *last;
 
 	if (!*path)
 		return 0; /* the target itself, which is there */
@@ -238,17 +243,20 @@ static int clear_way(int parent, const char *last, const char *path, struct err 
 	return refuse(err, errno, path);
 }
 
-static int make_file(struct untar *untar, int parent, const char *last, const char *path, struct err *err)
+static int make_file(
+	struct untar *untar, int parent, const char *last, const char *path, struct err *err)
 {
-	untar->fd = openat(parent, last, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+	untar->fd =
+		openat(parent, last, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
 	return untar->fd < 0 ? refuse(err, errno, path) : 0;
 }
 
-static int make_link(struct untar *untar, int parent, const char *last, const char *path, struct err *err)
+static int make_link(
+	struct untar *untar, int parent, const char *last, const char *path, struct err *err)
 {
-	char		    target[PATH_MAX];
+	char target[PATH_MAX];
 	_cleanup_close_ int from = -1;
-	const char	   *target_last;
+	const char *target_last;
 
 	if (map_name(untar, untar->entry.link, target, err) < 0 ||
 		open_parent(untar, target, &target_last, &from, err) < 0)
@@ -260,8 +268,8 @@ static int make_entry(struct untar *untar, struct err *err)
 {
 	const struct entry *entry = &untar->entry;
 	_cleanup_close_ int parent = -1;
-	const char	   *last;
-	char		    path[PATH_MAX];
+	const char *last;
+	char path[PATH_MAX];
 
 	if (map_name(untar, entry->name, path, err) < 0)
 		return -1;
@@ -272,7 +280,8 @@ static int make_entry(struct untar *untar, struct err *err)
 		return 0;
 	}
 	untar->files++;
-	if (open_parent(untar, path, &last, &parent, err) < 0 || clear_way(parent, last, path, err) < 0)
+	if (open_parent(untar, path, &last, &parent, err) < 0 ||
+		clear_way(parent, last, path, err) < 0)
 		return -1;
 	if (entry->type == '1')
 		return make_link(untar, parent, last, path, err);
@@ -285,7 +294,7 @@ static int end_file(struct untar *untar, struct err *err)
 {
 	const struct entry *entry = &untar->entry;
 	_cleanup_close_ int fd = steal_fd(&untar->fd);
-	struct timespec	    times[2] = { { .tv_nsec = UTIME_OMIT }, { .tv_sec = entry->mtime } };
+	struct timespec times[2] = { { .tv_nsec = UTIME_OMIT }, { .tv_sec = entry->mtime } };
 
 	if (fd < 0)
 		return 0;
@@ -304,12 +313,15 @@ static void end_folders(struct untar *untar)
 	/* Backwards: what lies deeper comes later, and must still be reachable. */
 	for (size_t i = untar->folder_count; i-- > 0;) {
 		const struct folder *folder = &untar->folders[i];
-		struct timespec	     times[2] = { { .tv_nsec = UTIME_OMIT }, { .tv_sec = folder->mtime } };
-		_cleanup_close_ int  fd = open_beneath(untar->spec.dir_fd, folder->name, O_RDONLY | O_DIRECTORY);
+		struct timespec times[2] = { { .tv_nsec = UTIME_OMIT },
+			{ .tv_sec = folder->mtime } };
+		_cleanup_close_ int fd =
+			open_beneath(untar->spec.dir_fd, folder->name, O_RDONLY | O_DIRECTORY);
 
 		if (fd < 0)
 			continue;
-		if (untar->spec.preserve && geteuid() == 0 && fchown(fd, folder->uid, folder->gid) < 0)
+		if (untar->spec.preserve && geteuid() == 0 &&
+			fchown(fd, folder->uid, folder->gid) < 0)
 			continue;
 		fchmod(fd, folder->mode);
 		if (untar->spec.preserve)
@@ -323,8 +335,8 @@ static void end_folders(struct untar *untar)
 static int64_t get_number(const char *field, size_t size)
 {
 	const uint8_t *p = (const uint8_t *)field;
-	uint64_t       value = 0;
-	size_t	       i = 0;
+	uint64_t value = 0;
+	size_t i = 0;
 
 	if (p[0] & 0x80) {
 		value = p[0] & 0x7f;
@@ -353,11 +365,14 @@ static int damaged(struct err *err)
 static int check_header(const struct header *header, struct err *err)
 {
 	const uint8_t *bytes = (const uint8_t *)header;
-	int64_t	       sum = 0;
+	int64_t sum = 0;
 
 	for (size_t i = 0; i < BLOCK; i++)
-		sum += i >= offsetof(struct header, checksum) && i < offsetof(struct header, type) ? ' ' : bytes[i];
-	if (sum != get_number(header->checksum, sizeof header->checksum) || memcmp(header->magic, "ustar", 5) != 0)
+		sum += i >= offsetof(struct header, checksum) && i < offsetof(struct header, type)
+			       ? ' '
+			       : bytes[i];
+	if (sum != get_number(header->checksum, sizeof header->checksum) ||
+		memcmp(header->magic, "ustar", 5) != 0)
 		return damaged(err);
 	return 0;
 }
@@ -370,13 +385,15 @@ static void copy_field(char *out, const char *field, size_t size)
 	out[len] = '\0';
 }
 
-static int read_entry(struct untar *untar, const struct header *header, int64_t size, struct err *err)
+static int read_entry(
+	struct untar *untar, const struct header *header, int64_t size, struct err *err)
 {
 	struct entry *entry = &untar->entry;
-	char	      name[101], prefix[156] = "";
-	int64_t	      mode = get_number(header->mode, sizeof header->mode);
-	int64_t	      uid = get_number(header->uid, sizeof header->uid), gid = get_number(header->gid, sizeof header->gid);
-	size_t	      len;
+	char name[101], prefix[156] = "";
+	int64_t mode = get_number(header->mode, sizeof header->mode);
+	int64_t uid = get_number(header->uid, sizeof header->uid),
+		gid = get_number(header->gid, sizeof header->gid);
+	size_t len;
 
 	if (mode < 0 || uid < 0 || uid > UINT32_MAX || gid < 0 || gid > UINT32_MAX)
 		return damaged(err);
@@ -416,8 +433,8 @@ static void expect(struct untar *untar, enum state state, uint64_t size)
 static int take_header(struct untar *untar, struct err *err)
 {
 	static const char zeros[BLOCK];
-	struct header	  header;
-	int64_t		  size;
+	struct header header;
+	int64_t size;
 
 	memcpy(&header, buf_head(&untar->block), BLOCK);
 	if (!memcmp(&header, zeros, BLOCK)) {
@@ -450,8 +467,8 @@ static int say(char *out, const char *text, size_t len, struct err *err)
 	return 0;
 }
 
-static int take_record(struct untar *untar, const char *key, size_t key_len, const char *value, size_t len,
-	struct err *err)
+static int take_record(struct untar *untar, const char *key, size_t key_len, const char *value,
+	size_t len, struct err *err)
 {
 	uint64_t size = 0;
 
@@ -474,12 +491,13 @@ static int take_record(struct untar *untar, const char *key, size_t key_len, con
 static int take_pax(struct untar *untar, const char *text, size_t size, struct err *err)
 {
 	while (size) {
-		size_t	    len = 0, digits = 0;
+		size_t len = 0, digits = 0;
 		const char *key, *equals;
 
 		while (digits < size && digits < 6 && text[digits] >= '0' && text[digits] <= '9')
 			len = len * 10 + (size_t)(text[digits++] - '0');
-		if (!digits || len > size || len < digits + 4 || text[digits] != ' ' || text[len - 1] != '\n')
+		if (!digits || len > size || len < digits + 4 || text[digits] != ' ' ||
+			text[len - 1] != '\n')
 			return damaged(err);
 		key = text + digits + 1;
 		equals = memchr(key, '=', len - digits - 2);
@@ -495,13 +513,14 @@ static int take_pax(struct untar *untar, const char *text, size_t size, struct e
 static int take_extension(struct untar *untar, struct err *err)
 {
 	const char *text = (char *)buf_head(&untar->block);
-	size_t	    len = untar->block.len;
-	int	    result = 0;
+	size_t len = untar->block.len;
+	int result = 0;
 
 	if (untar->extension == 'x')
 		result = take_pax(untar, text, len, err);
 	else if (untar->extension == 'L' || untar->extension == 'K')
-		result = say(untar->extension == 'L' ? untar->said_name : untar->said_link, text, strnlen(text, len), err);
+		result = say(untar->extension == 'L' ? untar->said_name : untar->said_link, text,
+			strnlen(text, len), err);
 	untar->block.len = untar->block.head = 0;
 	untar->state = AT_FILL;
 	return result;

@@ -20,7 +20,9 @@
 
 enum {
 	UP_WAIT_US = 120 * 1000000,
-	DIED_WAIT_US = 2 * 1000000, /* another one may be starting: the loser of two `box up` waits for it */
+	DIED_WAIT_US =
+		2 *
+		1000000, /* another one may be starting: the loser of two `box up` waits for it */
 	POLL_MS = 10,
 	DOWN_WAIT_MS = 30 * 1000,
 	PURGE_WAIT_MS = 10 * 60 * 1000,
@@ -50,9 +52,10 @@ static bool is_up(struct cli *cli)
 
 static int open_log(const struct conf *conf, int *ret_fd, off_t *ret_end, struct err *err)
 {
-	_cleanup_free_ char *dir = xasprintf("%s/log", conf->home), *path = xasprintf("%s/daemon.log", dir);
-	struct stat	     status;
-	int		     fd;
+	_cleanup_free_ char *dir = xasprintf("%s/log", conf->home),
+			    *path = xasprintf("%s/daemon.log", dir);
+	struct stat status;
+	int fd;
 
 	if (dir_make_all(dir, 0755, err) < 0)
 		return -1;
@@ -69,9 +72,9 @@ static int open_log(const struct conf *conf, int *ret_fd, off_t *ret_end, struct
 static void become_daemon(int log_fd)
 {
 	static char *const argv[] = { "box", "serve", NULL };
-	char		   path[PATH_MAX];
-	ssize_t		   len = readlink("/proc/self/exe", path, sizeof path - 1);
-	int		   nothing = open("/dev/null", O_RDWR | O_CLOEXEC);
+	char path[PATH_MAX];
+	ssize_t len = readlink("/proc/self/exe", path, sizeof path - 1);
+	int nothing = open("/dev/null", O_RDWR | O_CLOEXEC);
 
 	setsid();
 	dup2(nothing, STDIN_FILENO);
@@ -90,9 +93,9 @@ static void become_daemon(int log_fd)
 /* The last line the daemon wrote, as the reason for its end. */
 static int died(int log_fd, off_t from, struct err *err)
 {
-	char	text[4096], *line = text;
+	char text[4096], *line = text;
 	ssize_t got;
-	off_t	end = lseek(log_fd, 0, SEEK_END);
+	off_t end = lseek(log_fd, 0, SEEK_END);
 
 	got = pread(log_fd, text, sizeof text - 1, MAX(from, end - (off_t)sizeof text + 1));
 	while (got > 0 && text[got - 1] == '\n')
@@ -102,13 +105,14 @@ static int died(int log_fd, off_t from, struct err *err)
 		line = strrchr(text, '\n') + 1;
 	if (!strncmp(line, "box: ", 5))
 		line += 5;
-	return err_set(err, ERR_UNAVAILABLE, "the daemon did not start: %.400s", *line ? line : "no reason given");
+	return err_set(err, ERR_UNAVAILABLE, "the daemon did not start: %.400s",
+		*line ? line : "no reason given");
 }
 
 static int wait_until_up(struct cli *cli, pid_t pid, int log_fd, off_t from, struct err *err)
 {
-	int64_t		give_up = clock_mono_us() + UP_WAIT_US;
-	bool		alive = true;
+	int64_t give_up = clock_mono_us() + UP_WAIT_US;
+	bool alive = true;
 	struct progress bar;
 
 	progress_init(&bar, "starting the daemon", !cli->quiet, 500);
@@ -119,7 +123,8 @@ static int wait_until_up(struct cli *cli, pid_t pid, int log_fd, off_t from, str
 		}
 		if (clock_mono_us() > give_up) {
 			progress_done(&bar);
-			return alive ? err_set(err, ERR_TIMEOUT, "the daemon does not answer after two minutes")
+			return alive ? err_set(err, ERR_TIMEOUT,
+					       "the daemon does not answer after two minutes")
 				     : died(log_fd, from, err);
 		}
 		progress_steps(&bar, 0, 0, "...");
@@ -132,8 +137,8 @@ static int wait_until_up(struct cli *cli, pid_t pid, int log_fd, off_t from, str
 static int start_daemon(struct cli *cli, struct err *err)
 {
 	_cleanup_close_ int log_fd = -1;
-	off_t		    from = 0;
-	pid_t		    pid;
+	off_t from = 0;
+	pid_t pid;
 
 	if (geteuid() != 0) {
 		err_set(err, ERR_FORBIDDEN, "the daemon must be started by root");
@@ -153,7 +158,7 @@ static int start_daemon(struct cli *cli, struct err *err)
 static int print_up(struct cli *cli, bool already)
 {
 	_cleanup_json_ json_t *info = NULL;
-	struct err	       err = ERR_INIT;
+	struct err err = ERR_INIT;
 
 	if (client_get(cli->client, "/v1/info", &info, &err) < 0)
 		return cli_fail(cli, &err);
@@ -171,7 +176,7 @@ static int print_up(struct cli *cli, bool already)
 int cmd_up(struct cli *cli, int argc, char **argv)
 {
 	struct err err = ERR_INIT;
-	bool	   already = client_get(cli->client, "/v1/health", NULL, &err) == 0;
+	bool already = client_get(cli->client, "/v1/health", NULL, &err) == 0;
 
 	(void)argc;
 	(void)argv;
@@ -210,11 +215,12 @@ static int daemon_pidfd(json_t *info)
 
 static int wait_until_down(struct cli *cli, int pidfd, bool purge, struct err *err)
 {
-	int64_t		give_up = clock_mono_us() + (int64_t)(purge ? PURGE_WAIT_MS : DOWN_WAIT_MS) * 1000;
-	struct pollfd	watch = { .fd = pidfd, .events = POLLIN };
+	int64_t give_up = clock_mono_us() + (int64_t)(purge ? PURGE_WAIT_MS : DOWN_WAIT_MS) * 1000;
+	struct pollfd watch = { .fd = pidfd, .events = POLLIN };
 	struct progress bar;
 
-	progress_init(&bar, purge ? "removing everything" : "stopping the daemon", !cli->quiet, 500);
+	progress_init(
+		&bar, purge ? "removing everything" : "stopping the daemon", !cli->quiet, 500);
 	while (pidfd >= 0 ? poll(&watch, 1, 100) <= 0 : is_up(cli)) {
 		if (clock_mono_us() > give_up) {
 			progress_done(&bar);
@@ -233,9 +239,11 @@ static int print_down(struct cli *cli, json_t *info, bool purge)
 	long long boxes = (long long)json_num(info, "boxes");
 
 	if (cli->json)
-		return cli_print_json(json_pack("{s:b, s:b, s:I}", "down", 1, "purged", purge, "boxes", (json_int_t)boxes));
+		return cli_print_json(json_pack(
+			"{s:b, s:b, s:I}", "down", 1, "purged", purge, "boxes", (json_int_t)boxes));
 	if (purge)
-		printf("the daemon is down; %lld boxes, images, tokens and %s are removed\n", boxes, cli->conf.home);
+		printf("the daemon is down; %lld boxes, images, tokens and %s are removed\n", boxes,
+			cli->conf.home);
 	else if (boxes)
 		printf("the daemon is down; its boxes run on\n");
 	else
@@ -246,14 +254,15 @@ static int print_down(struct cli *cli, json_t *info, bool purge)
 static int shut_down(struct cli *cli, bool purge, struct err *err)
 {
 	_cleanup_json_ json_t *info = NULL;
-	_cleanup_close_ int    pidfd = -1;
+	_cleanup_close_ int pidfd = -1;
 
 	if (client_get(cli->client, "/v1/info", &info, err) < 0)
 		return -1;
 	if (purge && !confirm(cli, info))
 		return err_set(err, ERR_CANCELLED, "nothing was removed");
 	pidfd = daemon_pidfd(info);
-	if (client_call(cli->client, "POST", "/v1/shutdown", json_pack("{s:b}", "purge", purge), NULL, err) < 0)
+	if (client_call(cli->client, "POST", "/v1/shutdown", json_pack("{s:b}", "purge", purge),
+		    NULL, err) < 0)
 		return -1;
 	if (wait_until_down(cli, pidfd, purge, err) < 0)
 		return -1;
@@ -266,7 +275,7 @@ static int shut_down(struct cli *cli, bool purge, struct err *err)
 
 int cmd_down(struct cli *cli, int argc, char **argv)
 {
-	bool	   purge = cli_has(cli, "purge");
+	bool purge = cli_has(cli, "purge");
 	struct err err = ERR_INIT;
 
 	(void)argc;
@@ -276,8 +285,10 @@ int cmd_down(struct cli *cli, int argc, char **argv)
 			return cli_fail(cli, &err);
 		if (!purge || !exists(cli->conf.home)) {
 			if (cli->json)
-				return cli_print_json(json_pack("{s:b, s:b}", "down", 1, "purged", purge));
-			printf("the daemon is not running%s\n", purge ? "; there is nothing to remove" : "");
+				return cli_print_json(
+					json_pack("{s:b, s:b}", "down", 1, "purged", purge));
+			printf("the daemon is not running%s\n",
+				purge ? "; there is nothing to remove" : "");
 			return 0;
 		}
 		/* Only a daemon knows its boxes, mounts and cgroups; let it have a last turn. */

@@ -21,27 +21,34 @@ enum {
 	CONTROL_MAX = 125,
 };
 
-enum opcode { OP_CONTINUE = 0, OP_TEXT = 1, OP_BINARY = 2, OP_CLOSE = 8, OP_PING = 9, OP_PONG = 10 };
+enum opcode {
+	OP_CONTINUE = 0,
+	OP_TEXT = 1,
+	OP_BINARY = 2,
+	OP_CLOSE = 8,
+	OP_PING = 9,
+	OP_PONG = 10
+};
 
 struct wsclient {
-	int			   fd;
+	int fd;
 	const struct wsclient_ops *ops;
-	void			  *arg;
-	uint8_t			  *in; /* RECEIVE_SIZE; in[start..end) is not looked at yet */
-	size_t			   start, end;
-	struct buf		   out;
+	void *arg;
+	uint8_t *in; /* RECEIVE_SIZE; in[start..end) is not looked at yet */
+	size_t start, end;
+	struct buf out;
 
 	enum opcode message; /* what the running message is, across its frames */
 	enum opcode frame;
-	bool	    fin;
-	bool	    in_frame;
-	bool	    want_tag; /* the next payload byte of a binary message is its tag */
-	bool	    over;     /* a close frame came */
-	uint8_t	    tag;
-	uint64_t    left; /* payload bytes of the frame that are still to come */
-	struct buf  text;
-	uint8_t	    control[CONTROL_MAX];
-	size_t	    control_len;
+	bool fin;
+	bool in_frame;
+	bool want_tag; /* the next payload byte of a binary message is its tag */
+	bool over;     /* a close frame came */
+	uint8_t tag;
+	uint64_t left; /* payload bytes of the frame that are still to come */
+	struct buf text;
+	uint8_t control[CONTROL_MAX];
+	size_t control_len;
 };
 
 void wsclient_free(struct wsclient *ws)
@@ -61,7 +68,7 @@ DEFINE_CLEANUP(wsclient_free, struct wsclient)
 
 struct handshake {
 	struct buf body;
-	bool	   complete;
+	bool complete;
 };
 
 static int on_handshake_body(http_parser *parser, const char *data, size_t len)
@@ -89,13 +96,14 @@ static const http_parser_settings handshake_settings = {
 
 static int send_handshake(struct wsclient *ws, const char *path)
 {
-	uint8_t		     nonce[16];
+	uint8_t nonce[16];
 	_cleanup_free_ char *key = NULL;
 
 	random_bytes(nonce, sizeof nonce);
 	key = base64_encode(nonce, sizeof nonce);
 	buf_addf(&ws->out,
-		"GET %s HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"
+		"GET %s HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\nUpgrade: "
+		"websocket\r\n"
 		"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: %s\r\n\r\n",
 		path, key);
 	return wsclient_flush(ws);
@@ -120,23 +128,25 @@ static int receive_handshake(struct wsclient *ws, struct handshake *handshake, s
 		if (got <= 0)
 			return lost(err);
 		ws->end = (size_t)got;
-		ws->start = http_parser_execute(&parser, &handshake_settings, (char *)ws->in, (size_t)got);
+		ws->start = http_parser_execute(
+			&parser, &handshake_settings, (char *)ws->in, (size_t)got);
 		if (!handshake->complete && HTTP_PARSER_ERRNO(&parser) != HPE_OK)
 			return err_set(err, ERR_PROTOCOL, "the daemon's answer is not HTTP");
 	}
 	if (parser.status_code != 101) {
-		client_api_error((int)parser.status_code, buf_str(&handshake->body), handshake->body.len, err);
+		client_api_error((int)parser.status_code, buf_str(&handshake->body),
+			handshake->body.len, err);
 		return -1;
 	}
 	return 0;
 }
 
-int wsclient_open(const char *socket_path, const char *path, const struct wsclient_ops *ops, void *arg,
-	struct wsclient **ret, struct err *err)
+int wsclient_open(const char *socket_path, const char *path, const struct wsclient_ops *ops,
+	void *arg, struct wsclient **ret, struct err *err)
 {
 	_cleanup_(wsclient_freep) struct wsclient *ws = NULL;
-	struct handshake			   handshake = { 0 };
-	int					   fd, result;
+	struct handshake handshake = { 0 };
+	int fd, result;
 
 	if (client_dial(socket_path, &fd, err) < 0)
 		return -1;
@@ -160,7 +170,7 @@ int wsclient_open(const char *socket_path, const char *path, const struct wsclie
 static void mask_copy(uint8_t *out, const uint8_t *in, size_t len, const uint8_t mask[4])
 {
 	uint64_t wide, word;
-	size_t	 i = 0;
+	size_t i = 0;
 
 	memcpy(&wide, mask, 4);
 	memcpy((uint8_t *)&wide + 4, mask, 4);
@@ -175,7 +185,7 @@ static void mask_copy(uint8_t *out, const uint8_t *in, size_t len, const uint8_t
 
 static void add_frame(struct wsclient *ws, enum opcode opcode, const void *data, size_t len)
 {
-	uint8_t	 mask[4];
+	uint8_t mask[4];
 	uint8_t *p = buf_room(&ws->out, len + 14), *begin = p;
 
 	random_bytes(mask, sizeof mask);
@@ -223,7 +233,8 @@ void wsclient_send_data(struct wsclient *ws, const void *data, size_t len)
 int wsclient_flush(struct wsclient *ws)
 {
 	while (ws->out.len) {
-		ssize_t put = send(ws->fd, buf_head(&ws->out), ws->out.len, MSG_NOSIGNAL | MSG_DONTWAIT);
+		ssize_t put =
+			send(ws->fd, buf_head(&ws->out), ws->out.len, MSG_NOSIGNAL | MSG_DONTWAIT);
 
 		if (put < 0 && errno == EINTR)
 			continue;
@@ -240,8 +251,8 @@ int wsclient_flush(struct wsclient *ws)
 static int begin_frame(struct wsclient *ws, struct err *err)
 {
 	const uint8_t *p = ws->in + ws->start;
-	size_t	       have = ws->end - ws->start, need = 2;
-	unsigned       size;
+	size_t have = ws->end - ws->start, need = 2;
+	unsigned size;
 
 	if (have < need)
 		return 0;
@@ -335,7 +346,7 @@ static int parse(struct wsclient *ws, struct err *err)
 
 int wsclient_receive(struct wsclient *ws, struct err *err)
 {
-	bool	ended = false;
+	bool ended = false;
 	ssize_t got;
 
 	/* Payload is passed on at once, so only the beginning of a frame's head can be left here, or what

@@ -10,7 +10,7 @@ import time
 
 import pytest
 
-from boxtest import eventually, instance_cgroups, instance_processes
+from boxtest import read_proc, eventually, instance_cgroups, instance_processes
 
 KILLS = int(os.environ.get("BOX_TEST_KILLS", "60"))
 SEED = int(os.environ.get("BOX_TEST_SEED", random.SystemRandom().randrange(1 << 32)))
@@ -124,7 +124,13 @@ def test_killed_at_any_moment_the_daemon_finds_its_way_back(fresh_yard):
     assert yard.boxes() == []
     eventually(lambda: not instance_left(yard), 10, "no cgroup is left")
     daemon = yard.daemon_pid()
-    eventually(lambda: set(instance_processes(yard.name, yard.base)) == {daemon}, 10, "no process is left")
+
+    def strangers():
+        """All but the daemon and its spawner."""
+        return [(pid, read_proc(pid, "cmdline"), read_proc(pid, "stat")) for pid in instance_processes(yard.name, yard.base)
+                if pid != daemon and f" {daemon} ".encode() not in read_proc(pid, "stat")]
+
+    eventually(lambda: not strangers(), 10, strangers)
     eventually(lambda: folders(yard) == clean, 15, f"no folder is left: {folders(yard) ^ clean}")
 
 

@@ -16,7 +16,8 @@ static const struct flag table[] = {
 };
 static const struct flag common[] = { { "json", 0, NULL, "" }, { NULL, 0, NULL, NULL } };
 
-static int parse(enum flags_mode mode, struct flags *flags, struct err *err, const char *const *words)
+static int parse(
+	enum flags_mode mode, struct flags *flags, struct err *err, const char *const *words)
 {
 	int count = 0;
 
@@ -25,12 +26,14 @@ static int parse(enum flags_mode mode, struct flags *flags, struct err *err, con
 	return flags_parse(table, common, mode, 1, count, (char **)words, flags, err);
 }
 
-#define PARSE(mode, flags, err, ...) parse((mode), (flags), (err), (const char *const[]){ __VA_ARGS__ __VA_OPT__(, ) NULL })
+#define PARSE(mode, flags, err, ...) \
+	parse((mode), (flags), (err), (const char *const[]){ __VA_ARGS__ __VA_OPT__(, ) NULL })
 
-static void assert_refused(const char *message, const char *hint, const char *first, const char *second)
+static void assert_refused(
+	const char *message, const char *hint, const char *first, const char *second)
 {
 	struct flags flags;
-	struct err   err = ERR_INIT;
+	struct err err = ERR_INIT;
 
 	assert_int_equal(PARSE(FLAGS_ANYWHERE, &flags, &err, first, second), -1);
 	assert_int_equal(err.kind, ERR_INVALID);
@@ -41,10 +44,12 @@ static void assert_refused(const char *message, const char *hint, const char *fi
 static void test_flags_take_values_in_every_spelling(void **state)
 {
 	struct flags flags;
-	struct err   err = ERR_INIT;
+	struct err err = ERR_INIT;
 
 	(void)state;
-	assert_int_equal(PARSE(FLAGS_ANYWHERE, &flags, &err, "--env", "A=1", "-e", "B=2", "-eC=3", "--env=D=4", "-e=E=5"), 0);
+	assert_int_equal(PARSE(FLAGS_ANYWHERE, &flags, &err, "--env", "A=1", "-e", "B=2", "-eC=3",
+				 "--env=D=4", "-e=E=5"),
+		0);
 	assert_string_equal(flags_nth(&flags, "env", 0), "A=1");
 	assert_string_equal(flags_nth(&flags, "env", 1), "B=2");
 	assert_string_equal(flags_nth(&flags, "env", 2), "C=3");
@@ -59,7 +64,7 @@ static void test_flags_take_values_in_every_spelling(void **state)
 static void test_flags_bundle_switches(void **state)
 {
 	struct flags flags;
-	struct err   err = ERR_INIT;
+	struct err err = ERR_INIT;
 
 	(void)state;
 	assert_int_equal(PARSE(FLAGS_ANYWHERE, &flags, &err, "-itm", "1G", "box", "--json"), 0);
@@ -76,10 +81,11 @@ static void test_flags_bundle_switches(void **state)
 static void test_flags_end_at_two_dashes(void **state)
 {
 	struct flags flags;
-	struct err   err = ERR_INIT;
+	struct err err = ERR_INIT;
 
 	(void)state;
-	assert_int_equal(PARSE(FLAGS_ANYWHERE, &flags, &err, "box", "--", "ls", "-t", "--", "--nope"), 0);
+	assert_int_equal(
+		PARSE(FLAGS_ANYWHERE, &flags, &err, "box", "--", "ls", "-t", "--", "--nope"), 0);
 	assert_int_equal(flags.dash_at, 1);
 	assert_int_equal(flags.word_count, 5);
 	assert_string_equal(flags.words[3], "--");
@@ -90,10 +96,11 @@ static void test_flags_end_at_two_dashes(void **state)
 static void test_flags_leave_the_program_its_own(void **state)
 {
 	struct flags flags;
-	struct err   err = ERR_INIT;
+	struct err err = ERR_INIT;
 
 	(void)state;
-	assert_int_equal(PARSE(FLAGS_STOP, &flags, &err, "-i", "box", "-t", "ls", "-m", "--json", "--"), 0);
+	assert_int_equal(
+		PARSE(FLAGS_STOP, &flags, &err, "-i", "box", "-t", "ls", "-m", "--json", "--"), 0);
 	assert_true(flags_has(&flags, "tty"));
 	assert_false(flags_has(&flags, "json"));
 	assert_int_equal(flags.word_count, 5);
@@ -105,7 +112,7 @@ static void test_flags_leave_the_program_its_own(void **state)
 static void test_flags_take_a_lone_dash_for_a_word(void **state)
 {
 	struct flags flags;
-	struct err   err = ERR_INIT;
+	struct err err = ERR_INIT;
 
 	(void)state;
 	assert_int_equal(PARSE(FLAGS_ANYWHERE, &flags, &err, "-", "ada:/x"), 0);

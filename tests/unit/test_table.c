@@ -44,9 +44,9 @@ static void test_table_cuts_the_widest_columns(void **state)
 {
 	(void)state;
 	assert_rendered(make_table(), 22, false,
-		"NAME      SIZE  COMMA…\n"
-		"ada          5  make …\n"
-		"bob-the…  1234  sh\n");
+		"NAME     SIZE  COMMAND\n"
+		"ada         5  make t…\n"
+		"bob-th…  1234  sh\n");
 }
 
 static void test_table_never_cuts_below_what_can_be_read(void **state)
@@ -61,7 +61,7 @@ static void test_table_never_cuts_below_what_can_be_read(void **state)
 static void test_table_paints_only_when_asked(void **state)
 {
 	static const char *const one[] = { "S", NULL };
-	struct table		*table = table_new(one);
+	struct table *table = table_new(one);
 
 	(void)state;
 	table_add(table, "ok");
@@ -72,7 +72,7 @@ static void test_table_paints_only_when_asked(void **state)
 static void test_table_counts_characters_not_bytes(void **state)
 {
 	static const char *const two[] = { "A", "B", NULL };
-	struct table		*table = table_new(two);
+	struct table *table = table_new(two);
 
 	(void)state;
 	table_add(table, "äöü");
@@ -94,7 +94,9 @@ static void test_text_from_outside_cannot_drive_the_terminal(void **state)
 	(void)state;
 	assert_printable("plain äöü €", "plain äöü €");
 	assert_printable("\033[31mred\a\n", "?[31mred??");
-	assert_printable("c1 \xc2\x9b" "31m", "c1 ??31m");
+	assert_printable("c1 \xc2\x9b"
+			 "31m",
+		"c1 ??31m");
 	assert_printable("bad \xff\xc3", "bad ??");
 	assert_printable("cut \xe2\x82", "cut ??");
 }

@@ -16,7 +16,7 @@
 
 struct place {
 	char dir[64];
-	int  target; /* dir/target */
+	int target; /* dir/target */
 };
 
 static int setup(void **state)
@@ -54,7 +54,7 @@ static void write_text(const char *path, const char *text, mode_t mode)
 static void assert_text(const char *path, const char *expected)
 {
 	_cleanup_free_ char *text = NULL;
-	struct err	     err = ERR_INIT;
+	struct err err = ERR_INIT;
 
 	if (file_read(AT_FDCWD, path, 1 << 20, &text, NULL, &err) < 0)
 		fail_msg("%s", err.message);
@@ -71,10 +71,11 @@ static void put_field(char *field, size_t size, unsigned long long value)
 	memcpy(field, text, size);
 }
 
-static void put_member(struct buf *out, char type, const char *name, const char *link, const char *content)
+static void put_member(
+	struct buf *out, char type, const char *name, const char *link, const char *content)
 {
-	char	 block[512] = { 0 };
-	size_t	 len = strlen(content);
+	char block[512] = { 0 };
+	size_t len = strlen(content);
 	unsigned sum = 0;
 
 	strncpy(block, name, 100);
@@ -86,7 +87,10 @@ static void put_member(struct buf *out, char type, const char *name, const char 
 	memset(block + 148, ' ', 8);
 	block[156] = type;
 	strncpy(block + 157, link, 100);
-	memcpy(block + 257, "ustar\0" "00", 8);
+	memcpy(block + 257,
+		"ustar\0"
+		"00",
+		8);
 	for (size_t i = 0; i < sizeof block; i++)
 		sum += (unsigned char)block[i];
 	put_field(block + 148, 7, sum);
@@ -104,11 +108,12 @@ static void put_end(struct buf *out)
 }
 
 /* Feeds in pieces of step bytes and forgets the archive. */
-static int unpack(struct place *place, const char *top, bool preserve, struct buf *archive, size_t step, struct err *err)
+static int unpack(struct place *place, const char *top, bool preserve, struct buf *archive,
+	size_t step, struct err *err)
 {
 	struct untar_spec spec = { .dir_fd = place->target, .top = top, .preserve = preserve };
-	struct untar	 *untar = untar_new(&spec);
-	int		  result = 0;
+	struct untar *untar = untar_new(&spec);
+	int result = 0;
 
 	while (result == 0 && archive->len) {
 		size_t take = MIN(step, archive->len);
@@ -138,8 +143,8 @@ static void assert_refused(struct place *place, struct buf *archive)
 static void pack(const char *path, const char *top, struct buf *out)
 {
 	struct mktar_spec spec = { .path = path, .top = top };
-	struct mktar	 *tar;
-	int64_t		  got;
+	struct mktar *tar;
+	int64_t got;
 
 	assert_int_equal(mktar_open(&spec, &tar, NULL), 0);
 	while ((got = mktar_read(tar, buf_room(out, 700), 700, NULL)) > 0)
@@ -150,13 +155,14 @@ static void pack(const char *path, const char *top, struct buf *out)
 
 static void test_untar_gives_back_what_mktar_packed(void **state)
 {
-	struct place	    *place = *state;
-	struct buf	     archive = BUF_INIT;
-	struct err	     err = ERR_INIT;
-	struct stat	     status;
-	char		     target[PATH_MAX];
-	_cleanup_free_ char *long_name = xasprintf("src/%0120d", 7), *copied = xasprintf("target/dst/%0120d", 7);
-	static const size_t  steps[] = { 1, 7, 512, 100000 };
+	struct place *place = *state;
+	struct buf archive = BUF_INIT;
+	struct err err = ERR_INIT;
+	struct stat status;
+	char target[PATH_MAX];
+	_cleanup_free_ char *long_name = xasprintf("src/%0120d", 7),
+			    *copied = xasprintf("target/dst/%0120d", 7);
+	static const size_t steps[] = { 1, 7, 512, 100000 };
 
 	for (size_t i = 0; i < ARRAY_LEN(steps); i++) {
 		dir_make_all("src/a/b", 0755, NULL);
@@ -180,8 +186,8 @@ static void test_untar_gives_back_what_mktar_packed(void **state)
 static void test_untar_renames_or_drops_the_top(void **state)
 {
 	struct place *place = *state;
-	struct buf    archive = BUF_INIT;
-	struct err    err = ERR_INIT;
+	struct buf archive = BUF_INIT;
+	struct err err = ERR_INIT;
 
 	mkdir("src", 0755);
 	write_text("src/file", "x", 0644);
@@ -227,8 +233,8 @@ static void test_untar_follows_no_symlink_of_the_archive(void **state)
 static void test_untar_replaces_a_symlink_instead_of_writing_through_it(void **state)
 {
 	struct place *place = *state;
-	struct buf    archive = BUF_INIT;
-	struct err    err = ERR_INIT;
+	struct buf archive = BUF_INIT;
+	struct err err = ERR_INIT;
 
 	write_text("precious", "old", 0644);
 	put_member(&archive, '2', "file", "../precious", "");
@@ -242,9 +248,9 @@ static void test_untar_replaces_a_symlink_instead_of_writing_through_it(void **s
 static void test_untar_takes_set_user_id_bits_away(void **state)
 {
 	struct place *place = *state;
-	struct buf    archive = BUF_INIT;
-	struct stat   status;
-	struct err    err = ERR_INIT;
+	struct buf archive = BUF_INIT;
+	struct stat status;
+	struct err err = ERR_INIT;
 
 	put_member(&archive, '0', "tool", "", "x");
 	put_member(&archive, '5', "dir", "", "");
@@ -265,8 +271,8 @@ static void test_untar_takes_set_user_id_bits_away(void **state)
 static void test_untar_leaves_devices_out(void **state)
 {
 	struct place *place = *state;
-	struct buf    archive = BUF_INIT;
-	struct err    err = ERR_INIT;
+	struct buf archive = BUF_INIT;
+	struct err err = ERR_INIT;
 
 	put_member(&archive, '3', "null", "", "");
 	put_member(&archive, '6', "pipe", "", "");
@@ -281,8 +287,8 @@ static void test_untar_leaves_devices_out(void **state)
 static void test_untar_refuses_damage(void **state)
 {
 	struct place *place = *state;
-	struct buf    archive = BUF_INIT;
-	struct err    err = ERR_INIT;
+	struct buf archive = BUF_INIT;
+	struct err err = ERR_INIT;
 
 	put_member(&archive, '0', "file", "", "x");
 	buf_head(&archive)[0] ^= 1; /* the checksum no longer fits */
@@ -300,13 +306,19 @@ static void test_untar_refuses_damage(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test_setup_teardown(test_untar_gives_back_what_mktar_packed, setup, teardown),
-		cmocka_unit_test_setup_teardown(test_untar_renames_or_drops_the_top, setup, teardown),
-		cmocka_unit_test_setup_teardown(test_untar_refuses_names_that_lead_out, setup, teardown),
-		cmocka_unit_test_setup_teardown(test_untar_follows_no_symlink_of_the_archive, setup, teardown),
 		cmocka_unit_test_setup_teardown(
-			test_untar_replaces_a_symlink_instead_of_writing_through_it, setup, teardown),
-		cmocka_unit_test_setup_teardown(test_untar_takes_set_user_id_bits_away, setup, teardown),
+			test_untar_gives_back_what_mktar_packed, setup, teardown),
+		cmocka_unit_test_setup_teardown(
+			test_untar_renames_or_drops_the_top, setup, teardown),
+		cmocka_unit_test_setup_teardown(
+			test_untar_refuses_names_that_lead_out, setup, teardown),
+		cmocka_unit_test_setup_teardown(
+			test_untar_follows_no_symlink_of_the_archive, setup, teardown),
+		cmocka_unit_test_setup_teardown(
+			test_untar_replaces_a_symlink_instead_of_writing_through_it, setup,
+			teardown),
+		cmocka_unit_test_setup_teardown(
+			test_untar_takes_set_user_id_bits_away, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_untar_leaves_devices_out, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_untar_refuses_damage, setup, teardown),
 	};
