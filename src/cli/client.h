@@ -15,7 +15,7 @@ struct client;
 struct client *client_new(const char *socket_path);
 void client_free(struct client *client); /* accepts NULL */
 
-/* "/v1/boxes/%s/files?path=%s": each %s is percent-encoded, each %lld and %% as printf has them. Yours to free. */
+/* "/v1/boxes/%s/files?path=%s": each %s is percent-encoded, %llu and %% are as printf has them. Yours to free. */
 char *client_path(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 
 /* One small request and its whole answer. body is consumed and may be NULL. *ret (a new reference, json null

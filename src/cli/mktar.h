@@ -14,6 +14,7 @@ struct mktar_spec {
 	bool preserve;	 /* owners and set-user-id bits go along; else all belongs to root */
 };
 
+/* spec and its strings are borrowed until mktar_close(). */
 int mktar_open(const struct mktar_spec *spec, struct mktar **ret, struct err *err);
 void mktar_close(struct mktar *tar); /* accepts NULL */
 /* Up to len bytes; 0 at the end of the archive; -1 with err. */

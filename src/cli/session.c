@@ -11,169 +11,21 @@
  * A connection that breaks (the daemon is being restarted; box and program run on) is made anew for up to
  * ten seconds by attaching at the offset we have reached: the count of all bytes of both streams, and of
  * those we were told are lost. Input that was on its way in that moment may be lost; output is not. */
-#include "cli/session.h"
+#include "cli/session_internal.h"
 #include "base/alloc.h"
 #include "base/clock.h"
-#include "base/file.h"
 #include "base/text.h"
-#include "cli/cli.h"
 #include "cli/terminal.h"
-#include "cli/wsclient.h"
 #include <errno.h>
 #include <poll.h>
-#include <signal.h>
-#include <sys/socket.h>
 
 enum {
-	INPUT_SIZE = 64 * 1024,
 	RECONNECT_US = 10 * 1000000,
 	RECONNECT_PAUSE_MS = 100,
 	KEY_CTRL_P = 0x10,
 	KEY_CTRL_Q = 0x11,
 	EXIT_TIMEOUT = 124,
 };
-
-enum session_end {
-	END_NOT_YET,
-	END_EXIT,     /* the program ended: exit_code */
-	END_ERROR,    /* err says why */
-	END_DETACHED, /* by the detach keys */
-	END_PIPE,     /* nobody reads our output any more */
-	END_SIGNAL,   /* we were told to go: exit_code */
-	END_LOST,     /* the connection broke; try again */
-};
-
-struct session {
-	struct cli *cli;
-	const struct session_spec *spec;
-	struct wsclient *ws;
-	char exec[64];	 /* id; "" until we know it */
-	uint64_t offset; /* of the next byte of output */
-	enum session_end end;
-	int exit_code;
-	struct err err;
-	bool raw;
-	bool input; /* stdin is still to be forwarded */
-	bool sent_eof;
-	bool held_ctrl_p;
-	int64_t interrupted_at; /* when INT was forwarded last */
-	sigset_t outside;	/* signal mask while waiting */
-	uint8_t in[INPUT_SIZE];
-};
-
-/* ---- signals --------------------------------------------------------------------------------- */
-
-static const struct {
-	int number;
-	const char *name; /* as the API calls it; NULL: not forwarded */
-} caught[] = {
-	{ SIGINT, "INT" },
-	{ SIGTERM, "TERM" },
-	{ SIGHUP, "HUP" },
-	{ SIGQUIT, "QUIT" },
-	{ SIGWINCH, NULL },
-	{ SIGCONT, NULL },
-	{ SIGTSTP, NULL },
-};
-static volatile sig_atomic_t arrived[ARRAY_LEN(caught)];
-
-static void on_signal(int number)
-{
-	for (size_t i = 0; i < ARRAY_LEN(caught); i++)
-		if (caught[i].number == number)
-			arrived[i] = 1;
-}
-
-static void catch_signals(struct session *session)
-{
-	struct sigaction action = { .sa_handler = on_signal };
-	sigset_t ours;
-
-	sigemptyset(&ours);
-	for (size_t i = 0; i < ARRAY_LEN(caught); i++) {
-		struct sigaction old;
-
-		/* ^Z stops us as it stops any program, unless the terminal must be put right first. What
-		 * nohup and shells have set to be ignored stays ignored. */
-		if (caught[i].number == SIGTSTP && !session->raw)
-			continue;
-		sigaction(caught[i].number, NULL, &old);
-		if (old.sa_handler == SIG_IGN)
-			continue;
-		sigaction(caught[i].number, &action, NULL);
-		sigaddset(&ours, caught[i].number);
-	}
-	signal(SIGPIPE, SIG_IGN);
-	sigprocmask(SIG_BLOCK, &ours, &session->outside);
-}
-
-static void send_resize(struct session *session)
-{
-	uint16_t rows, cols;
-	char text[64];
-
-	if (!session->spec->tty ||
-		!terminal_size(session->raw ? STDIN_FILENO : STDOUT_FILENO, &rows, &cols))
-		return;
-	snprintf(text, sizeof text, "{\"type\":\"resize\",\"rows\":%u,\"cols\":%u}", rows, cols);
-	wsclient_send_text(session->ws, text);
-}
-
-static void send_signal(struct session *session, const char *name)
-{
-	char text[64];
-
-	snprintf(text, sizeof text, "{\"type\":\"signal\",\"signal\":\"%s\"}", name);
-	wsclient_send_text(session->ws, text);
-	if (wsclient_flush(session->ws) < 0 && !session->end)
-		session->end = END_LOST;
-}
-
-static void stop_ourselves(struct session *session)
-{
-	terminal_restore();
-	raise(SIGSTOP);
-	terminal_raw(NULL);
-	send_resize(session);
-}
-
-/* INT, TERM, HUP, QUIT. In a raw terminal they do not come from keys: someone wants this client gone. */
-static void take_ending_signal(struct session *session, int number, const char *name)
-{
-	bool watching = !session->spec->body && (number == SIGHUP || !session->spec->input);
-	int64_t now = clock_mono_us();
-
-	if (session->raw || watching || !session->ws ||
-		(number == SIGINT && session->interrupted_at &&
-			now - session->interrupted_at < 1000000)) {
-		if (session->raw && session->spec->body && session->ws)
-			send_signal(session, "HUP");
-		session->end = END_SIGNAL;
-		session->exit_code = 128 + number;
-		return;
-	}
-	if (number == SIGINT)
-		session->interrupted_at = now;
-	send_signal(session, name);
-}
-
-static void take_signals(struct session *session)
-{
-	for (size_t i = 0; i < ARRAY_LEN(caught); i++) {
-		if (!arrived[i])
-			continue;
-		arrived[i] = 0;
-		if (caught[i].name)
-			take_ending_signal(session, caught[i].number, caught[i].name);
-		else if (caught[i].number == SIGTSTP)
-			stop_ourselves(session);
-		else if (session->ws) {
-			if (caught[i].number == SIGCONT && session->raw)
-				terminal_raw(NULL);
-			send_resize(session);
-		}
-	}
-}
 
 /* ---- output ---------------------------------------------------------------------------------- */
 
@@ -194,11 +46,11 @@ static void write_out(struct session *session, int fd, const void *data, size_t 
 			p += put;
 			len -= (size_t)put;
 		} else if (why == EINTR) {
-			take_signals(session);
+			session_take_signals(session);
 		} else if (why == EAGAIN) {
 			ppoll(&(struct pollfd){ .fd = fd, .events = POLLOUT }, 1, NULL,
 				&session->outside);
-			take_signals(session);
+			session_take_signals(session);
 		} else if (why == EPIPE) {
 			session->end = END_PIPE;
 		} else {
@@ -358,7 +210,7 @@ static void read_input(struct session *session)
 			session->end = END_SIGNAL;
 			session->exit_code = 128 + SIGHUP;
 			if (session->spec->body)
-				send_signal(session, "HUP");
+				session_send_signal(session, "HUP");
 		} else {
 			send_eof(session);
 		}
@@ -398,7 +250,7 @@ static int begin(struct session *session, struct err *err)
 
 		wsclient_send_text(session->ws, body);
 	} else {
-		send_resize(session);
+		session_send_resize(session);
 	}
 	if (spec->body && !spec->input && !spec->tty)
 		send_eof(session);
@@ -420,13 +272,13 @@ static void reconnect(struct session *session)
 		struct timespec pause = { .tv_nsec = RECONNECT_PAUSE_MS * 1000000 };
 
 		ppoll(NULL, 0, &pause, &session->outside);
-		take_signals(session);
+		session_take_signals(session);
 		if (session->end)
 			return;
 		if (wsclient_open(session->cli->conf.socket, path, &socket_ops, session,
 			    &session->ws, &err) == 0) {
 			cli_note(session->cli, "connected again");
-			send_resize(session);
+			session_send_resize(session);
 			if (again_eof)
 				send_eof(session);
 			return;
@@ -455,7 +307,7 @@ static void pump(struct session *session)
 			{ .fd = -1, .events = POLLIN } };
 
 		/* One may have come while output was written; ppoll would not be woken by it again. */
-		take_signals(session);
+		session_take_signals(session);
 		if (session->end)
 			break;
 		if (wsclient_flush(session->ws) < 0)
@@ -484,7 +336,7 @@ static void hang_up(struct session *session)
 	struct pollfd watch = { .fd = wsclient_get_fd(session->ws), .events = POLLIN };
 	int64_t give_up = clock_mono_us() + 1000000;
 
-	send_signal(session, "HUP");
+	session_send_signal(session, "HUP");
 	while (clock_mono_us() < give_up && poll(&watch, 1, 100) >= 0)
 		if (watch.revents && wsclient_receive(session->ws, NULL) <= 0)
 			break;
@@ -535,7 +387,7 @@ int session_run(struct cli *cli, const struct session_spec *spec)
 		return cli_fail(cli, &err);
 	}
 	session->raw = spec->tty && spec->input && isatty(STDIN_FILENO);
-	catch_signals(session);
+	session_catch_signals(session);
 	if (session->raw && terminal_raw(&session->err) < 0)
 		session->end = END_ERROR;
 	while (!session->end) {

@@ -200,8 +200,9 @@ static bool confirm(struct cli *cli, json_t *info)
 
 	if (cli_has(cli, "yes") || !isatty(STDIN_FILENO) || !isatty(STDERR_FILENO))
 		return true;
-	fprintf(stderr, "This removes %lld boxes, all images, tokens and logs in %s. Go on? [y/N] ",
-		(long long)json_num(info, "boxes"), cli->conf.home);
+	fprintf(stderr, "This removes %lld box%s, all images, tokens and logs in %s. Go on? [y/N] ",
+		(long long)json_num(info, "boxes"), json_num(info, "boxes") == 1 ? "" : "es",
+		cli->conf.home);
 	return fgets(answer, sizeof answer, stdin) && (answer[0] == 'y' || answer[0] == 'Y');
 }
 
@@ -242,8 +243,8 @@ static int print_down(struct cli *cli, json_t *info, bool purge)
 		return cli_print_json(json_pack(
 			"{s:b, s:b, s:I}", "down", 1, "purged", purge, "boxes", (json_int_t)boxes));
 	if (purge)
-		printf("the daemon is down; %lld boxes, images, tokens and %s are removed\n", boxes,
-			cli->conf.home);
+		printf("the daemon is down; %lld box%s, images, tokens and %s are removed\n", boxes,
+			boxes == 1 ? "" : "es", cli->conf.home);
 	else if (boxes)
 		printf("the daemon is down; its boxes run on\n");
 	else

@@ -1,0 +1,43 @@
+/* session_internal.h - the state of a session, shared by its loop and its signals */
+#pragma once
+#include "cli/cli.h"
+#include "cli/session.h"
+#include "cli/wsclient.h"
+#include <signal.h>
+
+enum { INPUT_SIZE = 64 * 1024 };
+
+enum session_end {
+	END_NOT_YET,
+	END_EXIT,     /* the program ended: exit_code */
+	END_ERROR,    /* err says why */
+	END_DETACHED, /* by the detach keys */
+	END_PIPE,     /* nobody reads our output any more */
+	END_SIGNAL,   /* we were told to go: exit_code */
+	END_LOST,     /* the connection broke; try again */
+};
+
+struct session {
+	struct cli *cli;
+	const struct session_spec *spec;
+	struct wsclient *ws;
+	char exec[64];	 /* id; "" until we know it */
+	uint64_t offset; /* of the next byte of output */
+	enum session_end end;
+	int exit_code;
+	struct err err;
+	bool raw;
+	bool input; /* stdin is still to be forwarded */
+	bool sent_eof;
+	bool held_ctrl_p;
+	int64_t interrupted_at; /* when INT was forwarded last */
+	sigset_t outside;	/* signal mask while waiting */
+	uint8_t in[INPUT_SIZE];
+};
+
+/* From here on signals are blocked, but for the time the session waits or writes. */
+void session_catch_signals(struct session *session);
+/* Acts on those that have arrived; may end the session. */
+void session_take_signals(struct session *session);
+void session_send_signal(struct session *session, const char *name); /* "HUP" */
+void session_send_resize(struct session *session);
