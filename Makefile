@@ -79,7 +79,7 @@ format:
 install: all
 	install -D -m 0755 build/box $(DESTDIR)$(BINDIR)/box
 	mkdir -p $(DESTDIR)$(UNITDIR) $(DESTDIR)$(COMPDIR) $(DESTDIR)$(DOCDIR)
-	sed 's|@BINDIR@|$(BINDIR)|g' dist/boxyard.service >$(DESTDIR)$(UNITDIR)/boxyard.service
+	sed -e 's|@BINDIR@|$(BINDIR)|g' -e 's|@DOCDIR@|$(DOCDIR)|g' dist/boxyard.service >$(DESTDIR)$(UNITDIR)/boxyard.service
 	build/box completion bash >$(DESTDIR)$(COMPDIR)/box
 	install -m 0644 README.md ARCHITECTURE.md CHANGELOG.md LICENSE docs/*.md $(DESTDIR)$(DOCDIR)
 	@if [ -z "$(DESTDIR)" ]; then groupadd --system --force boxyard; \

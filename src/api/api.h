@@ -12,7 +12,8 @@ struct yard;
 typedef void (*api_shutdown_fn)(bool purge, void *arg);
 
 /* Listens on conf's unix socket and TCP address. */
-int  api_open(struct yard *yard, api_shutdown_fn shutdown, void *arg, struct api **ret, struct err *err);
+int api_open(
+	struct yard *yard, api_shutdown_fn shutdown, void *arg, struct api **ret, struct err *err);
 /* Stops accepting, lets exchanges end for at most grace_ms, then calls done. */
 void api_stop(struct api *api, uint64_t grace_ms, void (*done)(void *arg), void *arg);
 void api_close(struct api *api); /* accepts NULL */

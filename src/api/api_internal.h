@@ -24,15 +24,17 @@
 
 enum {
 	API_BODY_MAX = 1024 * 1024,
-	API_PENDING_MAX = 256 * 1024, /* bytes a client has not taken yet, over which the box has to wait */
-	API_PARAM_MAX = 128,	      /* a name in a path */
+	API_PENDING_MAX =
+		256 * 1024,  /* bytes a client has not taken yet, over which the box has to wait */
+	API_PARAM_MAX = 128, /* a name in a path */
 	API_PARAMS = 2,
 };
 
 /* ---- calls ----------------------------------------------------------------------------------- */
 
 enum route_flag {
-	ROUTE_BODY = 1,	     /* the body is a JSON object (nothing counts as {}), read before the handler runs */
+	ROUTE_BODY =
+		1, /* the body is a JSON object (nothing counts as {}), read before the handler runs */
 	ROUTE_UPLOAD = 2,    /* the handler streams the body */
 	ROUTE_STREAM = 4,    /* the answer is streamed; no HEAD */
 	ROUTE_WEBSOCKET = 8, /* the answer is an upgrade */
@@ -42,31 +44,31 @@ struct query_key {
 	const char *name; /* NULL ends the list */
 	const char *type; /* of JSON schema: "string" "integer" "boolean" */
 	const char *about;
-	bool	    required;
+	bool required;
 };
 
 struct call;
 struct route {
 	const char *method;
 	const char *pattern;
-	unsigned    scope; /* enum scope; 0: no token needed */
+	unsigned scope; /* enum scope; 0: no token needed */
 	void (*handler)(struct call *call);
 	const char *summary;
 	const char *request; /* schema of the body, or NULL */
 	const char *answer;  /* schema of the answer, or NULL: none */
-	int	    status;
-	unsigned    flags;
+	int status;
+	unsigned flags;
 	const struct query_key *query; /* or NULL; other keys are refused */
 };
 
 /* One request on its way to its handler; lives on the stack. */
 struct call {
-	struct api	    *api;
-	struct yard	    *yard;
+	struct api *api;
+	struct yard *yard;
 	struct http_request *request;
-	const struct route  *route;
-	char		     params[API_PARAMS][API_PARAM_MAX]; /* what the pattern's {…} stand for */
-	json_t		    *body;				/* ROUTE_BODY: an object, borrowed */
+	const struct route *route;
+	char params[API_PARAMS][API_PARAM_MAX]; /* what the pattern's {…} stand for */
+	json_t *body;				/* ROUTE_BODY: an object, borrowed */
 };
 
 /* Something to be told when the daemon stops. */
@@ -76,17 +78,17 @@ struct live {
 };
 
 struct api {
-	struct yard	   *yard;
+	struct yard *yard;
 	struct http_server *server;
-	uint16_t	    port; /* of the TCP door, 0: closed */
-	api_shutdown_fn	    shutdown;
-	void		   *shutdown_arg;
-	bool		    purge;
-	bool		    ending; /* a shutdown was asked for */
-	struct live	    lives; /* head of a ring */
-	struct buf	    scratch; /* one line of output being made */
-	double		    strikes; /* wrong tokens of late; see auth.c */
-	int64_t		    strikes_us;
+	uint16_t port; /* of the TCP door, 0: closed */
+	api_shutdown_fn shutdown;
+	void *shutdown_arg;
+	bool purge;
+	bool ending;	    /* a shutdown was asked for */
+	struct live lives;  /* head of a ring */
+	struct buf scratch; /* one line of output being made */
+	double strikes;	    /* wrong tokens of late; see auth.c */
+	int64_t strikes_us;
 };
 
 void live_add(struct api *api, struct live *live, void (*stop)(struct live *live));
@@ -105,8 +107,8 @@ bool call_exec_id(struct call *call);
 
 const struct route *route_table(size_t *ret_count);
 /* NULL when there is none; *ret_allow then says which methods the path has ("" if it is unknown; 64 bytes). */
-const struct route *route_match(const char *method, const char *path, char params[API_PARAMS][API_PARAM_MAX],
-	char *ret_allow);
+const struct route *route_match(const char *method, const char *path,
+	char params[API_PARAMS][API_PARAM_MAX], char *ret_allow);
 json_t *schemas_json(void); /* new reference: name -> JSON schema */
 
 /* ---- auth.c ------------------------------------------------------------------------------------ */
@@ -115,7 +117,8 @@ json_t *schemas_json(void); /* new reference: name -> JSON schema */
 int auth_check_host(const char *host, const char *address, uint16_t port, struct err *err);
 int auth_check_origin(const char *origin, const char *host, struct err *err);
 /* All of it: the door, then the token where the route has a scope. */
-int auth_check(struct api *api, struct http_request *request, const struct route *route, struct err *err);
+int auth_check(
+	struct api *api, struct http_request *request, const struct route *route, struct err *err);
 
 /* ---- input.c ----------------------------------------------------------------------------------- */
 
@@ -124,9 +127,10 @@ int input_mode(const char *what, const char *text, uint32_t *ret, struct err *er
 int input_signal(const char *text, uint32_t *ret, struct err *err); /* "TERM" "SIGTERM" "15" */
 /* Absent keys leave *ret alone; a bare key means true. */
 int input_query_bool(struct call *call, const char *key, bool *ret, struct err *err);
-int input_query_u64(struct call *call, const char *key, uint64_t lowest, uint64_t highest, uint64_t *ret,
-	struct err *err);
-int input_query_offset(struct call *call, uint64_t *ret, struct err *err); /* offset=N or offset=end */
+int input_query_u64(struct call *call, const char *key, uint64_t lowest, uint64_t highest,
+	uint64_t *ret, struct err *err);
+int input_query_offset(
+	struct call *call, uint64_t *ret, struct err *err); /* offset=N or offset=end */
 /* A size as integer or text; 0 or at least lowest. NULL and null leave *ret alone. */
 int input_size(const char *what, json_t *value, uint64_t lowest, uint64_t *ret, struct err *err);
 int input_cpu(json_t *value, uint64_t *ret_milli, struct err *err); /* likewise */
@@ -136,22 +140,22 @@ int input_env(json_t *env, struct err *err);
 int input_labels(json_t *labels, struct err *err);
 /* Text from inside a box as JSON: bytes that are not UTF-8 become '?'. */
 json_t *json_from_box(const char *text);
-json_t *json_time_us(uint64_t us);	/* RFC 3339, or null for 0 */
+json_t *json_time_us(uint64_t us);     /* RFC 3339, or null for 0 */
 json_t *json_from_u64(uint64_t value); /* cut to what JSON integers hold */
 
 /* ---- exec_body.c -------------------------------------------------------------------------------- */
 
 struct exec_body {
 	struct wire_exec_spec spec; /* strings borrowed from the JSON */
-	const char	    **argv;
-	char		    **env;
-	uint8_t		     *input; /* stdin or stdin_b64; owned */
-	size_t		      input_len;
-	bool		      has_input;
-	bool		      detach;
+	const char **argv;
+	char **env;
+	uint8_t *input; /* stdin or stdin_b64; owned */
+	size_t input_len;
+	bool has_input;
+	bool detach;
 };
 
-int  exec_body_read(json_t *body, struct exec_body *ret, struct err *err);
+int exec_body_read(json_t *body, struct exec_body *ret, struct err *err);
 void exec_body_done(struct exec_body *body);
 
 json_t *exec_json(const struct wire_exec_info *info); /* new reference */
@@ -159,7 +163,8 @@ json_t *exec_json(const struct wire_exec_info *info); /* new reference */
 /* ---- ndjson.c ----------------------------------------------------------------------------------- */
 
 /* Appends one line each. */
-void ndjson_output(struct buf *out, enum wire_stream stream, uint64_t offset, const void *data, size_t len);
+void ndjson_output(
+	struct buf *out, enum wire_stream stream, uint64_t offset, const void *data, size_t len);
 void ndjson_gap(struct buf *out, uint64_t offset, uint64_t lost);
 void ndjson_exit(struct buf *out, const struct wire_exit *exit);
 void ndjson_start(struct buf *out, const struct wire_exec_info *info);
@@ -171,15 +176,15 @@ void ndjson_add(struct buf *out, const json_t *value); /* any value and a newlin
 /* A client (an HTTP request or a WebSocket) and a channel into a box; either may end first. It is freed when
  * both are over: every callback ends with exchange_settle(). Others embed it as their first member. */
 struct exchange {
-	struct api	    *api;
+	struct api *api;
 	struct http_request *request; /* NULL: answered, or the client went away */
-	struct websocket    *ws;      /* NULL: likewise */
-	struct chan	    *chan;    /* NULL: over */
-	bool		     reading; /* the client can be told to pause */
-	size_t		     owed;    /* bytes given to the client, not yet to the box's window */
-	struct buf	     left;    /* for the box, not yet taken by the channel */
-	bool		     hold;    /* keep all in left: the box is not ready for it */
-	bool		     eof, eof_sent;
+	struct websocket *ws;	      /* NULL: likewise */
+	struct chan *chan;	      /* NULL: over */
+	bool reading;		      /* the client can be told to pause */
+	size_t owed;		      /* bytes given to the client, not yet to the box's window */
+	struct buf left;	      /* for the box, not yet taken by the channel */
+	bool hold;		      /* keep all in left: the box is not ready for it */
+	bool eof, eof_sent;
 	void (*done)(struct exchange *x); /* frees; the exchange's own parts are released already */
 };
 

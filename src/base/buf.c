@@ -44,7 +44,7 @@ void buf_add_str(struct buf *buf, const char *text)
 void buf_addf(struct buf *buf, const char *fmt, ...)
 {
 	va_list ap, again;
-	int	len;
+	int len;
 
 	va_start(ap, fmt);
 	va_copy(again, ap);

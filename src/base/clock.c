@@ -23,12 +23,12 @@ int64_t clock_mono_us(void)
 
 char *clock_rfc3339(int64_t wall_us, char *buf)
 {
-	time_t	  seconds = (time_t)(wall_us / 1000000);
+	time_t seconds = (time_t)(wall_us / 1000000);
 	struct tm parts;
 
 	gmtime_r(&seconds, &parts);
-	snprintf(buf, CLOCK_RFC3339_MAX, "%04d-%02d-%02dT%02d:%02d:%02d.%03dZ", (parts.tm_year + 1900) % 10000,
-		parts.tm_mon + 1, parts.tm_mday, parts.tm_hour, parts.tm_min, parts.tm_sec,
-		(int)(wall_us / 1000 % 1000));
+	snprintf(buf, CLOCK_RFC3339_MAX, "%04d-%02d-%02dT%02d:%02d:%02d.%03dZ",
+		(parts.tm_year + 1900) % 10000, parts.tm_mon + 1, parts.tm_mday, parts.tm_hour,
+		parts.tm_min, parts.tm_sec, (int)(wall_us / 1000 % 1000));
 	return buf;
 }

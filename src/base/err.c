@@ -9,8 +9,8 @@
 /* Exit codes stay clear of programs' own small codes and of 126-255, which exec passes through. */
 static const struct {
 	const char *code;
-	int	    http_status;
-	int	    exit_code;
+	int http_status;
+	int exit_code;
 } kinds[] = {
 	[ERR_NONE] = { "ok", 200, 0 },
 	[ERR_SYSTEM] = { "system", 500, 71 },
@@ -89,7 +89,7 @@ int err_set(struct err *err, enum err_kind kind, const char *fmt, ...)
 int err_sys(struct err *err, int errno_value, const char *fmt, ...)
 {
 	va_list ap;
-	size_t	len;
+	size_t len;
 
 	if (!err)
 		return -1;
@@ -106,8 +106,8 @@ int err_sys(struct err *err, int errno_value, const char *fmt, ...)
 
 int err_wrap(struct err *err, const char *fmt, ...)
 {
-	char	text[sizeof err->message];
-	size_t	len;
+	char text[sizeof err->message];
+	size_t len;
 	va_list ap;
 
 	if (!err)

@@ -6,31 +6,34 @@
 
 enum err_kind {
 	ERR_NONE = 0,
-	ERR_SYSTEM,	    /* a system call failed; errno_value says how */
-	ERR_INVALID,	    /* the caller's input is wrong */
-	ERR_UNAUTHORIZED,   /* no or unknown credentials */
-	ERR_FORBIDDEN,	    /* known, but not allowed */
-	ERR_NOT_FOUND,	    /* box, exec, image, file, program ... does not exist */
-	ERR_EXISTS,	    /* name taken, file there already */
-	ERR_STATE,	    /* not possible in the present state (box not running ...) */
-	ERR_TOO_LARGE,	    /* body, frame, name over its limit */
-	ERR_LIMIT,	    /* out of a counted resource: boxes, ranges, channels, disk */
+	ERR_SYSTEM,	  /* a system call failed; errno_value says how */
+	ERR_INVALID,	  /* the caller's input is wrong */
+	ERR_UNAUTHORIZED, /* no or unknown credentials */
+	ERR_FORBIDDEN,	  /* known, but not allowed */
+	ERR_NOT_FOUND,	  /* box, exec, image, file, program ... does not exist */
+	ERR_EXISTS,	  /* name taken, file there already */
+	ERR_STATE,	  /* not possible in the present state (box not running ...) */
+	ERR_TOO_LARGE,	  /* body, frame, name over its limit */
+	ERR_LIMIT,	  /* out of a counted resource: boxes, ranges, channels, disk */
 	ERR_TIMEOUT,
-	ERR_UNSUPPORTED,    /* this machine, driver or image cannot do it */
-	ERR_UNAVAILABLE,    /* daemon or box-init does not answer */
-	ERR_PROTOCOL,	    /* the other side spoke nonsense */
+	ERR_UNSUPPORTED, /* this machine, driver or image cannot do it */
+	ERR_UNAVAILABLE, /* daemon or box-init does not answer */
+	ERR_PROTOCOL,	 /* the other side spoke nonsense */
 	ERR_CANCELLED,
 	ERR_KIND_COUNT
 };
 
 struct err {
 	enum err_kind kind;
-	int	      errno_value;
-	char	      message[512]; /* what failed, one line */
-	char	      hint[256];    /* what to do next; may be empty */
+	int errno_value;
+	char message[512]; /* what failed, one line */
+	char hint[256];	   /* what to do next; may be empty */
 };
 
-#define ERR_INIT { 0 }
+#define ERR_INIT  \
+	{         \
+		0 \
+	}
 
 /* All of these return -1, so that a failing function can end with `return err_set(...)`.
  * err may be NULL when the caller does not care. */
@@ -46,7 +49,7 @@ int err_hint(struct err *err, const char *fmt, ...) __attribute__((format(printf
 void err_clear(struct err *err);
 
 /* One table maps each kind to its API code, HTTP status and exit code. */
-const char *err_kind_code(enum err_kind kind);		/* "not_found" */
-int	    err_kind_http_status(enum err_kind kind);	/* 404 */
-int	    err_kind_exit_code(enum err_kind kind);	/* CLI exit code, 64 to 79 */
-enum err_kind err_kind_from_code(const char *code);	/* unknown gives ERR_SYSTEM */
+const char *err_kind_code(enum err_kind kind);	    /* "not_found" */
+int err_kind_http_status(enum err_kind kind);	    /* 404 */
+int err_kind_exit_code(enum err_kind kind);	    /* CLI exit code, 64 to 79 */
+enum err_kind err_kind_from_code(const char *code); /* unknown gives ERR_SYSTEM */

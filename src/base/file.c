@@ -9,12 +9,13 @@
 int file_read(int dirfd, const char *path, size_t max, char **ret, size_t *ret_len, struct err *err)
 {
 	_cleanup_close_ int fd = openat(dirfd, path, O_RDONLY | O_CLOEXEC | O_NOCTTY);
-	struct buf	    buf = BUF_INIT;
+	struct buf buf = BUF_INIT;
 
 	if (fd < 0)
 		return err_sys(err, errno, "open '%s'", path);
 	for (;;) {
-		ssize_t got = read(fd, buf_room(&buf, MIN(max + 1 - buf.len, 16384) + 1), MIN(max + 1 - buf.len, 16384));
+		ssize_t got = read(fd, buf_room(&buf, MIN(max + 1 - buf.len, 16384) + 1),
+			MIN(max + 1 - buf.len, 16384));
 
 		if (got < 0 && errno == EINTR)
 			continue;
@@ -29,7 +30,8 @@ int file_read(int dirfd, const char *path, size_t max, char **ret, size_t *ret_l
 		buf_grew(&buf, (size_t)got);
 		if (buf.len > max) {
 			buf_done(&buf);
-			return err_set(err, ERR_TOO_LARGE, "'%s' is larger than %zu bytes", path, max);
+			return err_set(
+				err, ERR_TOO_LARGE, "'%s' is larger than %zu bytes", path, max);
 		}
 	}
 	buf_str(&buf);
@@ -56,10 +58,12 @@ int fd_write_all(int fd, const void *data, size_t len, struct err *err)
 	return 0;
 }
 
-int file_write_atomic(int dirfd, const char *path, const void *data, size_t len, mode_t mode, struct err *err)
+int file_write_atomic(
+	int dirfd, const char *path, const void *data, size_t len, mode_t mode, struct err *err)
 {
 	_cleanup_free_ char *tmp = xasprintf("%s.tmp", path);
-	_cleanup_close_ int  fd = openat(dirfd, tmp, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, mode);
+	_cleanup_close_ int fd =
+		openat(dirfd, tmp, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, mode);
 
 	if (fd < 0)
 		return err_sys(err, errno, "create '%s'", tmp);
@@ -108,30 +112,85 @@ int dir_make_all(const char *path, mode_t mode, struct err *err)
 	return 0;
 }
 
-int tree_remove(int dirfd, const char *name, struct err *err)
-{
-	int	       fd;
-	DIR	      *dir;
-	struct dirent *entry;
-	int	       ret = 0;
+/* ---- removing trees ---------------------------------------------------------------------------
+ *
+ * A tree may be deeper than there are descriptors or stack. What lies below DEPTH_MAX is moved up to the
+ * top of the tree and removed from there in another round. */
 
-	if (unlinkat(dirfd, name, 0) == 0 || errno == ENOENT)
+enum { DEPTH_MAX = 64 };
+
+struct removal {
+	int top;	/* the tree's own folder */
+	unsigned moved; /* folders moved up, for their names */
+	bool again;	/* some were moved in this round */
+};
+
+static int remove_below(struct removal *removal, int fd, unsigned depth, struct err *err);
+
+static int move_up(struct removal *removal, int fd, const char *name, struct err *err)
+{
+	char to[32];
+
+	do
+		snprintf(to, sizeof to, ".deep-%u", removal->moved++);
+	while (renameat2(fd, name, removal->top, to, 1 /* RENAME_NOREPLACE */) < 0 &&
+		errno == EEXIST);
+	if (faccessat(removal->top, to, F_OK, AT_SYMLINK_NOFOLLOW) < 0)
+		return err_sys(err, errno, "move '%s' up", name);
+	removal->again = true;
+	return 0;
+}
+
+static int remove_entry(
+	struct removal *removal, int fd, const char *name, unsigned depth, struct err *err)
+{
+	_cleanup_close_ int child = -1;
+
+	if (unlinkat(fd, name, 0) == 0 || errno == ENOENT)
 		return 0;
 	if (errno != EISDIR && errno != EPERM)
 		return err_sys(err, errno, "remove '%s'", name);
-	fd = openat(dirfd, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-	if (fd < 0)
+	if (unlinkat(fd, name, AT_REMOVEDIR) == 0)
+		return 0;
+	if (depth >= DEPTH_MAX)
+		return move_up(removal, fd, name, err);
+	child = openat(fd, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	if (child < 0)
 		return err_sys(err, errno, "open '%s'", name);
-	dir = fdopendir(fd);
+	if (depth == 0)
+		removal->top = child;
+	do {
+		removal->again = depth ? removal->again : false;
+		if (remove_below(removal, child, depth + 1, err) < 0)
+			return -1;
+	} while (depth == 0 && removal->again);
+	if (unlinkat(fd, name, AT_REMOVEDIR) < 0)
+		return err_sys(err, errno, "remove '%s'", name);
+	return 0;
+}
+
+static int remove_below(struct removal *removal, int fd, unsigned depth, struct err *err)
+{
+	int copy = openat(fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	DIR *dir = copy < 0 ? NULL : fdopendir(copy);
+	struct dirent *entry;
+	int ret = 0;
+
 	if (!dir) {
-		close(fd);
-		return err_sys(err, errno, "read '%s'", name);
+		ret = err_sys(err, errno, "read a folder");
+		cleanup_closep(&copy);
+		return ret;
 	}
 	while (ret == 0 && (entry = readdir(dir)))
 		if (strcmp(entry->d_name, ".") && strcmp(entry->d_name, ".."))
-			ret = tree_remove(fd, entry->d_name, err);
+			ret = remove_entry(removal, fd, entry->d_name, depth, err);
 	closedir(dir);
-	if (ret == 0 && unlinkat(dirfd, name, AT_REMOVEDIR) < 0)
-		ret = err_sys(err, errno, "remove '%s'", name);
 	return ret;
+}
+
+int tree_remove(int dirfd, const char *name, struct err *err)
+{
+	struct removal removal = { .top = -1 };
+
+	return remove_entry(&removal, dirfd, name, 0, err);
 }

@@ -7,9 +7,11 @@
 
 /* Reads at most max bytes of path (relative to dirfd, or AT_FDCWD) into a NUL-terminated string that
  * is yours. ERR_TOO_LARGE over max. ret_len may be NULL. */
-int file_read(int dirfd, const char *path, size_t max, char **ret, size_t *ret_len, struct err *err);
+int file_read(
+	int dirfd, const char *path, size_t max, char **ret, size_t *ret_len, struct err *err);
 /* Creates or replaces path atomically: temporary name, fsync, rename. */
-int file_write_atomic(int dirfd, const char *path, const void *data, size_t len, mode_t mode, struct err *err);
+int file_write_atomic(
+	int dirfd, const char *path, const void *data, size_t len, mode_t mode, struct err *err);
 /* One write() to an existing file, as /proc and cgroup files want it. */
 int file_poke(int dirfd, const char *path, const char *text, struct err *err);
 

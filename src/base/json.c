@@ -5,18 +5,19 @@
 json_t *json_parse(const char *text, size_t len, struct err *err)
 {
 	json_error_t why;
-	json_t	    *value = json_loadb(text, len, JSON_REJECT_DUPLICATES, &why);
+	json_t *value = json_loadb(text, len, JSON_REJECT_DUPLICATES, &why);
 
 	if (!value)
-		err_set(err, ERR_INVALID, "bad JSON at line %d, column %d: %s", why.line, why.column, why.text);
+		err_set(err, ERR_INVALID, "bad JSON at line %d, column %d: %s", why.line,
+			why.column, why.text);
 	return value;
 }
 
 static bool values_are_strings(json_t *value)
 {
 	const char *key;
-	json_t	   *item;
-	size_t	    i;
+	json_t *item;
+	size_t i;
 
 	if (json_is_array(value)) {
 		json_array_foreach (value, i, item)
@@ -40,7 +41,8 @@ static int read_one(const struct json_key *key, json_t *value, struct err *err)
 		return 0;
 	case JSON_WANT_INT:
 		if (!json_is_integer(value) || json_integer_value(value) < 0)
-			return err_set(err, ERR_INVALID, "'%s' must be a whole number, zero or more", key->name);
+			return err_set(err, ERR_INVALID,
+				"'%s' must be a whole number, zero or more", key->name);
 		*(json_int_t *)key->ret = json_integer_value(value);
 		return 0;
 	case JSON_WANT_BOOL:
@@ -50,12 +52,14 @@ static int read_one(const struct json_key *key, json_t *value, struct err *err)
 		return 0;
 	case JSON_WANT_STRINGS:
 		if (!json_is_array(value) || !values_are_strings(value))
-			return err_set(err, ERR_INVALID, "'%s' must be a list of strings", key->name);
+			return err_set(
+				err, ERR_INVALID, "'%s' must be a list of strings", key->name);
 		*(json_t **)key->ret = value;
 		return 0;
 	case JSON_WANT_MAP:
 		if (!json_is_object(value) || !values_are_strings(value))
-			return err_set(err, ERR_INVALID, "'%s' must be an object of strings", key->name);
+			return err_set(
+				err, ERR_INVALID, "'%s' must be an object of strings", key->name);
 		*(json_t **)key->ret = value;
 		return 0;
 	case JSON_WANT_OBJECT:
@@ -75,7 +79,7 @@ static bool is_absent(json_t *value)
 int json_read(json_t *object, const struct json_key *keys, size_t count, struct err *err)
 {
 	const char *name;
-	json_t	   *value;
+	json_t *value;
 
 	if (!json_is_object(object))
 		return err_set(err, ERR_INVALID, "expected a JSON object");

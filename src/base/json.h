@@ -18,17 +18,17 @@ enum json_want {
 };
 
 struct json_key {
-	const char    *name;
+	const char *name;
 	enum json_want want;
-	void	      *ret; /* points at the type named by want; untouched when the key is absent or null */
-	bool	       required;
+	void *ret; /* points at the type named by want; untouched when the key is absent or null */
+	bool required;
 };
 
 /* Parses text strictly: duplicate keys and trailing bytes refused, nesting bounded. New reference. */
 json_t *json_parse(const char *text, size_t len, struct err *err);
-int	json_read(json_t *object, const struct json_key *keys, size_t count, struct err *err);
+int json_read(json_t *object, const struct json_key *keys, size_t count, struct err *err);
 /* One line, no spaces; yours to free. */
-char   *json_text(const json_t *value);
+char *json_text(const json_t *value);
 
 static inline void json_unrefp(json_t **value)
 {

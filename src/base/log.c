@@ -5,7 +5,7 @@
 #include "base/clock.h"
 #include <stdio.h>
 
-static int	      log_fd = 2;
+static int log_fd = 2;
 static enum log_level log_lowest = LOG_LEVEL_INFO;
 
 static const char *const level_names[] = {
@@ -57,11 +57,12 @@ static void add_value(struct buf *line, const char *text)
 void log_write(enum log_level level, const char *msg, const struct log_field *fields)
 {
 	struct buf line = BUF_INIT;
-	char	   when[CLOCK_RFC3339_MAX];
+	char when[CLOCK_RFC3339_MAX];
 
 	if (level < log_lowest)
 		return;
-	buf_addf(&line, "time=%s level=%s msg=", clock_rfc3339(clock_wall_us(), when), level_names[level]);
+	buf_addf(&line, "time=%s level=%s msg=", clock_rfc3339(clock_wall_us(), when),
+		level_names[level]);
 	add_value(&line, msg);
 	for (const struct log_field *f = fields; f->kind != LOG_FIELD_END; f++) {
 		buf_addf(&line, " %s=", f->key);

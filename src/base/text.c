@@ -24,29 +24,30 @@ static bool is_alpha(char c)
 int name_check(const char *what, const char *text, struct err *err)
 {
 	size_t len = strnlen(text, NAME_MAX_LEN + 1);
-	bool   ok = len >= 1 && len <= NAME_MAX_LEN && is_lower(text[0]) && text[len - 1] != '-';
+	bool ok = len >= 1 && len <= NAME_MAX_LEN && is_lower(text[0]) && text[len - 1] != '-';
 
 	for (size_t i = 0; ok && i < len; i++)
 		ok = is_lower(text[i]) || is_digit(text[i]) || text[i] == '-';
 	if (ok)
 		return 0;
 	err_set(err, ERR_INVALID, "%s '%.80s' is not a valid name", what, text);
-	return err_hint(err, "use 1 to 63 of a-z, 0-9 and '-', starting with a letter, not ending with '-'");
+	return err_hint(err,
+		"use 1 to 63 of a-z, 0-9 and '-', starting with a letter, not ending with '-'");
 }
 
 int parse_u64(const char *what, const char *text, uint64_t lowest, uint64_t highest, uint64_t *ret,
 	struct err *err)
 {
 	uint64_t value = 0;
-	bool	 ok = *text != '\0';
+	bool ok = *text != '\0';
 
 	for (const char *p = text; ok && *p; p++)
 		ok = is_digit(*p) && !__builtin_mul_overflow(value, 10, &value) &&
-			!__builtin_add_overflow(value, (uint64_t)(*p - '0'), &value);
+		     !__builtin_add_overflow(value, (uint64_t)(*p - '0'), &value);
 	if (!ok || value < lowest || value > highest)
 		return err_set(err, ERR_INVALID,
-			"%s '%.40s' must be a whole number from %" PRIu64 " to %" PRIu64, what, text, lowest,
-			highest);
+			"%s '%.40s' must be a whole number from %" PRIu64 " to %" PRIu64, what,
+			text, lowest, highest);
 	*ret = value;
 	return 0;
 }
@@ -58,7 +59,7 @@ static const unsigned __int128 SCALE = 1000000000000;
 static const char *parse_decimal(const char *text, unsigned __int128 *ret)
 {
 	unsigned __int128 value = 0, part = SCALE;
-	const char	 *p = text;
+	const char *p = text;
 
 	if (!is_digit(*p))
 		return NULL;
@@ -84,13 +85,13 @@ int parse_size(const char *what, const char *text, uint64_t lowest, uint64_t hig
 	struct err *err)
 {
 	static const char letters[] = "KMGT";
-	char		  low[16], high[16];
+	char low[16], high[16];
 	unsigned __int128 value = 0;
-	const char	 *p = parse_decimal(text, &value);
-	bool		  ok = p != NULL;
+	const char *p = parse_decimal(text, &value);
+	bool ok = p != NULL;
 
 	if (ok && *p) {
-		char	    upper = (char)(is_lower(*p) ? *p - 32 : *p);
+		char upper = (char)(is_lower(*p) ? *p - 32 : *p);
 		const char *letter = strchr(letters, upper);
 
 		if (letter && *letter) {
@@ -108,8 +109,9 @@ int parse_size(const char *what, const char *text, uint64_t lowest, uint64_t hig
 	}
 	value /= SCALE;
 	if (!ok || value < lowest || value > highest)
-		return err_set(err, ERR_INVALID, "%s '%.40s' must be a size from %s to %s, like 512M or 2G", what,
-			text, format_size(lowest, low), format_size(highest, high));
+		return err_set(err, ERR_INVALID,
+			"%s '%.40s' must be a size from %s to %s, like 512M or 2G", what, text,
+			format_size(lowest, low), format_size(highest, high));
 	*ret = (uint64_t)value;
 	return 0;
 }
@@ -119,12 +121,12 @@ int parse_duration(const char *what, const char *text, uint64_t lowest_ms, uint6
 {
 	static const struct {
 		const char *suffix;
-		uint64_t    ms;
+		uint64_t ms;
 	} units[] = { { "", 1000 }, { "ms", 1 }, { "s", 1000 }, { "m", 60000 }, { "h", 3600000 },
 		{ "d", 86400000 } };
 	unsigned __int128 value = 0;
-	const char	 *p = parse_decimal(text, &value);
-	bool		  ok = false;
+	const char *p = parse_decimal(text, &value);
+	bool ok = false;
 
 	for (size_t i = 0; p && i < ARRAY_LEN(units); i++)
 		if (!strcmp(p, units[i].suffix)) {
@@ -134,7 +136,8 @@ int parse_duration(const char *what, const char *text, uint64_t lowest_ms, uint6
 		}
 	if (!ok || value < lowest_ms || value > highest_ms)
 		return err_set(err, ERR_INVALID,
-			"%s '%.40s' must be a duration from %" PRIu64 "ms to %" PRIu64 "s, like 30s, 5m or 2h",
+			"%s '%.40s' must be a duration from %" PRIu64 "ms to %" PRIu64
+			"s, like 30s, 5m or 2h",
 			what, text, lowest_ms, highest_ms / 1000);
 	*ret_ms = (uint64_t)value;
 	return 0;
@@ -143,12 +146,12 @@ int parse_duration(const char *what, const char *text, uint64_t lowest_ms, uint6
 int parse_cpus(const char *what, const char *text, uint64_t *ret_milli, struct err *err)
 {
 	unsigned __int128 value = 0;
-	const char	 *p = parse_decimal(text, &value);
+	const char *p = parse_decimal(text, &value);
 
 	value /= SCALE / 1000;
 	if (!p || *p || value < 10 || value > 1024000)
-		return err_set(err, ERR_INVALID, "%s '%.40s' must be a number of CPUs from 0.01 to 1024", what,
-			text);
+		return err_set(err, ERR_INVALID,
+			"%s '%.40s' must be a number of CPUs from 0.01 to 1024", what, text);
 	*ret_milli = (uint64_t)value;
 	return 0;
 }
@@ -162,7 +165,8 @@ int env_check(const char *what, const char *text, struct err *err)
 			p++;
 	if (p == text || *p != '=')
 		return err_set(err, ERR_INVALID,
-			"%s '%.80s' must be KEY=VALUE, KEY of letters, digits and '_', not starting with a digit",
+			"%s '%.80s' must be KEY=VALUE, KEY of letters, digits and '_', not "
+			"starting with a digit",
 			what, text);
 	if (strlen(text) > 32768)
 		return err_set(err, ERR_INVALID, "%s '%.*s' is longer than 32768 bytes", what,
@@ -173,7 +177,7 @@ int env_check(const char *what, const char *text, struct err *err)
 int label_check(const char *what, const char *text, struct err *err)
 {
 	const char *p = text;
-	bool	    ok;
+	bool ok;
 
 	while (is_alpha(*p) || is_digit(*p) || (*p && strchr("._/-", *p)))
 		p++;
@@ -182,7 +186,8 @@ int label_check(const char *what, const char *text, struct err *err)
 		ok = ok && (unsigned char)*v >= ' ' && *v != 0x7f;
 	if (!ok || !text_is_utf8(text, strlen(text)))
 		return err_set(err, ERR_INVALID,
-			"%s '%.80s' must be key=value, key 1 to 63 of letters, digits and ._/-, value at most 255 "
+			"%s '%.80s' must be key=value, key 1 to 63 of letters, digits and ._/-, "
+			"value at most 255 "
 			"printable bytes",
 			what, text);
 	return 0;
@@ -191,8 +196,8 @@ int label_check(const char *what, const char *text, struct err *err)
 char *format_size(uint64_t bytes, char *out)
 {
 	static const char letters[] = "KMGTP";
-	double		  value = (double)bytes;
-	int		  unit = -1;
+	double value = (double)bytes;
+	int unit = -1;
 
 	while (value >= 1024 && unit < 4) {
 		value /= 1024;
@@ -228,8 +233,8 @@ bool text_is_utf8(const char *data, size_t len)
 
 	while (p < end) {
 		unsigned char c = *p++;
-		unsigned      more, lowest;
-		uint32_t      rune;
+		unsigned more, lowest;
+		uint32_t rune;
 
 		if (c == 0)
 			return false;
@@ -261,15 +266,16 @@ bool text_has_prefix(const char *text, const char *prefix)
 	return !strncmp(text, prefix, strlen(prefix));
 }
 
-static const char base64_alphabet[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+static const char base64_alphabet[] =
+	"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
 
 char *base64_encode(const void *data, size_t len)
 {
 	const uint8_t *in = data;
-	char	      *out = xcalloc(1, (len + 2) / 3 * 4 + 1), *p = out;
+	char *out = xcalloc(1, (len + 2) / 3 * 4 + 1), *p = out;
 
 	for (size_t i = 0; i < len; i += 3) {
-		size_t	 left = MIN(len - i, 3);
+		size_t left = MIN(len - i, 3);
 		uint32_t word = (uint32_t)in[i] << 16;
 
 		if (left > 1)
@@ -286,22 +292,25 @@ char *base64_encode(const void *data, size_t len)
 
 int base64_decode(const char *text, size_t len, uint8_t **ret, size_t *ret_len, struct err *err)
 {
-	size_t		       padding = 0, out_len;
+	size_t padding = 0, out_len;
 	_cleanup_free_ uint8_t *out = NULL;
-	uint32_t	       word = 0;
-	size_t		       at = 0;
+	uint32_t word = 0;
+	size_t at = 0;
 
 	while (padding < 2 && padding < len && text[len - 1 - padding] == '=')
 		padding++;
 	if (len % 4)
-		return err_set(err, ERR_INVALID, "base64 text has a length that is no multiple of four");
+		return err_set(
+			err, ERR_INVALID, "base64 text has a length that is no multiple of four");
 	out_len = len / 4 * 3 - padding;
 	out = xcalloc(1, out_len + 3);
 	for (size_t i = 0; i < len; i++) {
-		const char *found = text[i] && i < len - padding ? strchr(base64_alphabet, text[i]) : NULL;
+		const char *found =
+			text[i] && i < len - padding ? strchr(base64_alphabet, text[i]) : NULL;
 
 		if (!found && i < len - padding)
-			return err_set(err, ERR_INVALID, "base64 text has a wrong character at %zu", i);
+			return err_set(
+				err, ERR_INVALID, "base64 text has a wrong character at %zu", i);
 		word = word << 6 | (found ? (uint32_t)(found - base64_alphabet) : 0);
 		if (i % 4 == 3) {
 			out[at++] = (uint8_t)(word >> 16);
@@ -336,7 +345,7 @@ void random_id(char *out, size_t len)
 	static const char alphabet[] = "abcdefghijklmnopqrstuvwxyz0123456789";
 
 	for (size_t i = 0; i < len; i++) {
-		uint8_t	 byte;
+		uint8_t byte;
 		unsigned count = i ? 36 : 26;
 
 		do
@@ -350,7 +359,7 @@ void random_id(char *out, size_t len)
 void hex_encode(const void *data, size_t len, char *out)
 {
 	static const char digits[] = "0123456789abcdef";
-	const uint8_t	 *p = data;
+	const uint8_t *p = data;
 
 	for (size_t i = 0; i < len; i++) {
 		out[2 * i] = digits[p[i] >> 4];

@@ -33,12 +33,12 @@ char *format_size(uint64_t bytes, char *out);
 /* For people: "12s", "5m", "3h", "2d". out needs 16 bytes. Returns out. */
 char *format_age(uint64_t ms, char *out);
 
-bool text_is_utf8(const char *data, size_t len);	/* valid UTF-8, no NUL */
+bool text_is_utf8(const char *data, size_t len); /* valid UTF-8, no NUL */
 bool text_has_prefix(const char *text, const char *prefix);
 
 /* Base64 (RFC 4648, with padding). The result is yours to free; *ret_len may be NULL for encode. */
 char *base64_encode(const void *data, size_t len);
-int   base64_decode(const char *text, size_t len, uint8_t **ret, size_t *ret_len, struct err *err);
+int base64_decode(const char *text, size_t len, uint8_t **ret, size_t *ret_len, struct err *err);
 
 /* len random lower-case letters and digits, the first one a letter; out needs len + 1 bytes. */
 void random_id(char *out, size_t len);

@@ -25,7 +25,8 @@ static int set_path(char **slot, const char *what, const char *value, struct err
 	size_t len = strlen(value);
 
 	if (value[0] != '/' || len > 80)
-		return err_set(err, ERR_INVALID, "%s '%.100s' must be an absolute path of at most 80 bytes", what, value);
+		return err_set(err, ERR_INVALID,
+			"%s '%.100s' must be an absolute path of at most 80 bytes", what, value);
 	while (len > 1 && value[len - 1] == '/')
 		len--;
 	free(*slot);
@@ -53,23 +54,26 @@ static int set_group(struct conf *conf, const char *value, struct err *err)
 
 static int set_listen(struct conf *conf, const char *value, struct err *err)
 {
-	const char	    *colon = strrchr(value, ':');
+	const char *colon = strrchr(value, ':');
 	_cleanup_free_ char *address = NULL;
-	uint64_t	     port;
+	uint64_t port;
 
 	if (!strcmp(value, "off")) {
 		conf->listen_tcp = false;
 		return 0;
 	}
 	if (!colon || colon == value)
-		return err_set(err, ERR_INVALID, "listen '%.80s' must be ADDRESS:PORT or off", value);
+		return err_set(
+			err, ERR_INVALID, "listen '%.80s' must be ADDRESS:PORT or off", value);
 	if (parse_u64("port", colon + 1, 0, 65535, &port, err) < 0)
 		return err_wrap(err, "listen");
-	address = value[0] == '[' && colon[-1] == ']' ? xstrndup(value + 1, (size_t)(colon - value - 2))
-						       : xstrndup(value, (size_t)(colon - value));
+	address = value[0] == '[' && colon[-1] == ']'
+			  ? xstrndup(value + 1, (size_t)(colon - value - 2))
+			  : xstrndup(value, (size_t)(colon - value));
 	/* Tokens travel in the clear here, so only this machine may listen. */
 	if (!text_has_prefix(address, "127.") && strcmp(address, "::1"))
-		return err_set(err, ERR_INVALID, "listen '%.80s' must be a loopback address (127.x.x.x or [::1])", value);
+		return err_set(err, ERR_INVALID,
+			"listen '%.80s' must be a loopback address (127.x.x.x or [::1])", value);
 	conf->listen_tcp = true;
 	conf->port = (uint16_t)port;
 	replace(&conf->address, address);
@@ -81,7 +85,8 @@ static int set_log_level(struct conf *conf, const char *value, struct err *err)
 	int level = log_level_from_name(value);
 
 	if (level < 0)
-		return err_set(err, ERR_INVALID, "log_level '%.40s' must be debug, info, warn or error", value);
+		return err_set(err, ERR_INVALID,
+			"log_level '%.40s' must be debug, info, warn or error", value);
 	conf->log_level = level;
 	return 0;
 }
@@ -147,7 +152,7 @@ static int set_key(struct conf *conf, const char *name, const char *value, struc
 
 static int read_text(struct conf *conf, char *text, struct err *err)
 {
-	char	*rest = text, *line;
+	char *rest = text, *line;
 	unsigned number = 0;
 
 	while ((line = strsep(&rest, "\n"))) {
@@ -169,7 +174,7 @@ static int read_text(struct conf *conf, char *text, struct err *err)
 
 static int read_file(struct conf *conf, struct err *err)
 {
-	const char	    *path = getenv("BOX_CONF");
+	const char *path = getenv("BOX_CONF");
 	_cleanup_free_ char *text = NULL;
 
 	if (file_read(AT_FDCWD, path ? path : DEFAULT_FILE, 65536, &text, NULL, err) < 0)
@@ -209,7 +214,8 @@ int conf_load(struct conf *ret, struct err *err)
 	conf.home = xstrdup(DEFAULT_HOME);
 	conf.run = xstrdup(DEFAULT_RUN);
 	conf.group = xstrdup("boxyard");
-	if (set_listen(&conf, DEFAULT_LISTEN, err) < 0 || read_file(&conf, err) < 0 || read_environment(&conf, err) < 0) {
+	if (set_listen(&conf, DEFAULT_LISTEN, err) < 0 || read_file(&conf, err) < 0 ||
+		read_environment(&conf, err) < 0) {
 		conf_done(&conf);
 		return -1;
 	}

@@ -8,18 +8,19 @@
 #include <stdint.h>
 
 struct conf {
-	char	*home;	       /* home = /var/lib/boxyard */
-	char	*run;	       /* run = /run/boxyard */
-	char	*name;	       /* derived from home: "boxyard" or "boxyard-<8 hex>"; in cgroup names */
-	char	*socket;       /* run/box.sock */
-	char	*group;	       /* group = boxyard: may use the socket */
-	bool	 listen_tcp;   /* listen = 127.0.0.1:30001 | off */
-	char	*address;
-	uint16_t port;	       /* 0: any */
-	int	 log_level;    /* log_level = debug|info|warn|error */
-	uint64_t max_boxes;    /* max_boxes = 4096 */
-	uint64_t default_memory, default_pids, default_cpu_milli; /* default_memory = 4G, ... 0: none */
+	char *home;	 /* home = /var/lib/boxyard */
+	char *run;	 /* run = /run/boxyard */
+	char *name;	 /* derived from home: "boxyard" or "boxyard-<8 hex>"; in cgroup names */
+	char *socket;	 /* run/box.sock */
+	char *group;	 /* group = boxyard: may use the socket */
+	bool listen_tcp; /* listen = 127.0.0.1:30001 | off */
+	char *address;
+	uint16_t port;	    /* 0: any */
+	int log_level;	    /* log_level = debug|info|warn|error */
+	uint64_t max_boxes; /* max_boxes = 4096 */
+	uint64_t default_memory, default_pids,
+		default_cpu_milli; /* default_memory = 4G, ... 0: none */
 };
 
-int  conf_load(struct conf *ret, struct err *err);
+int conf_load(struct conf *ret, struct err *err);
 void conf_done(struct conf *conf);

@@ -73,7 +73,8 @@ void box_save(struct box *box, enum store_grade grade)
 	struct err err = ERR_INIT;
 
 	if (store_box_update(box->yard->store, &box->row, grade, &err) < 0)
-		log_error("cannot record the state of a box", kv_str("box", box->row.id), kv_err(&err));
+		log_error("cannot record the state of a box", kv_str("box", box->row.id),
+			kv_err(&err));
 }
 
 bool box_is_busy(const struct box *box)
@@ -89,7 +90,8 @@ char *box_disk_path(const struct box *box)
 struct box *box_find(struct yard *yard, const char *id_or_name, struct err *err)
 {
 	for (size_t i = 0; i < yard->box_count; i++)
-		if (!strcmp(yard->boxes[i]->row.name, id_or_name) || !strcmp(yard->boxes[i]->row.id, id_or_name))
+		if (!strcmp(yard->boxes[i]->row.name, id_or_name) ||
+			!strcmp(yard->boxes[i]->row.id, id_or_name))
 			return yard->boxes[i];
 	err_set(err, ERR_NOT_FOUND, "no box '%.80s'", id_or_name);
 	err_hint(err, "box ls lists them");
@@ -136,9 +138,10 @@ static json_t *stored_json(const char *text, json_t *otherwise)
 bool box_has_label(const struct box *box, const char *key_value)
 {
 	_cleanup_json_ json_t *labels = stored_json(box->row.labels, json_object());
-	const char	      *equals = strchr(key_value, '=');
-	_cleanup_free_ char   *key = equals ? xstrndup(key_value, (size_t)(equals - key_value)) : xstrdup(key_value);
-	const char	      *value = json_string_value(json_object_get(labels, key));
+	const char *equals = strchr(key_value, '=');
+	_cleanup_free_ char *key =
+		equals ? xstrndup(key_value, (size_t)(equals - key_value)) : xstrdup(key_value);
+	const char *value = json_string_value(json_object_get(labels, key));
 
 	return value && (!equals || !strcmp(value, equals + 1));
 }
@@ -153,10 +156,10 @@ static json_t *time_json(int64_t wall_us)
 static json_t *limits_json(const struct box_row *row)
 {
 	json_t *cpu = row->cpu_milli % 1000 ? json_real((double)row->cpu_milli / 1000.0)
-					     : json_integer((json_int_t)(row->cpu_milli / 1000));
+					    : json_integer((json_int_t)(row->cpu_milli / 1000));
 
-	return json_pack("{s:o,s:I,s:I,s:I}", "cpu", cpu, "memory", (json_int_t)row->memory_bytes, "disk",
-		(json_int_t)row->disk_bytes, "pids", (json_int_t)row->pids);
+	return json_pack("{s:o,s:I,s:I,s:I}", "cpu", cpu, "memory", (json_int_t)row->memory_bytes,
+		"disk", (json_int_t)row->disk_bytes, "pids", (json_int_t)row->pids);
 }
 
 /* What the box was promised and does not get; never silent. */
@@ -165,15 +168,16 @@ static json_t *warnings_json(const struct box_row *row)
 	json_t *warnings = json_array();
 
 	if (row->disk_bytes)
-		json_array_append_new(warnings,
-			json_string("the disk limit is recorded but not enforced: box disks are plain folders here"));
+		json_array_append_new(
+			warnings, json_string("the disk limit is recorded but not enforced: box "
+					      "disks are plain folders here"));
 	return warnings;
 }
 
 json_t *box_json(const struct box *box)
 {
 	const struct box_row *row = &box->row;
-	json_t		     *json = json_object();
+	json_t *json = json_object();
 
 	json_object_set_new(json, "id", json_string(row->id));
 	json_object_set_new(json, "name", json_string(row->name));
@@ -190,8 +194,10 @@ json_t *box_json(const struct box *box)
 	json_object_set_new(json, "created_at", time_json(row->created_us));
 	json_object_set_new(json, "started_at", time_json(row->started_us));
 	json_object_set_new(json, "ended_at", time_json(row->ended_us));
-	json_object_set_new(json, "end", json_pack("{s:s,s:s}", "reason", row->end_reason, "detail", row->end_detail));
-	json_object_set_new(json, "reachable", json_boolean(box->state == BOX_RUNNING && box->link_ready));
+	json_object_set_new(json, "end",
+		json_pack("{s:s,s:s}", "reason", row->end_reason, "detail", row->end_detail));
+	json_object_set_new(
+		json, "reachable", json_boolean(box->state == BOX_RUNNING && box->link_ready));
 	json_object_set_new(json, "warnings", warnings_json(row));
 	return json;
 }
@@ -207,10 +213,12 @@ json_t *box_stats_json(struct box *box, struct err *err)
 	}
 	if (instance_stats(box->instance, &stats, err) < 0)
 		return NULL;
-	return json_pack("{s:s,s:s,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I}", "box", box->row.id, "name", box->row.name,
-		"cpu_us", (json_int_t)stats.cpu_us, "throttled_us", (json_int_t)stats.throttled_us, "memory_bytes",
-		(json_int_t)stats.memory_bytes, "memory_peak_bytes", (json_int_t)stats.memory_peak_bytes,
-		"memory_limit_bytes", (json_int_t)box->row.memory_bytes, "processes", (json_int_t)stats.processes,
-		"processes_limit", (json_int_t)box->row.pids, "oom_kills", (json_int_t)box->oom_kills, "uptime_us",
+	return json_pack("{s:s,s:s,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I}", "box", box->row.id,
+		"name", box->row.name, "cpu_us", (json_int_t)stats.cpu_us, "throttled_us",
+		(json_int_t)stats.throttled_us, "memory_bytes", (json_int_t)stats.memory_bytes,
+		"memory_peak_bytes", (json_int_t)stats.memory_peak_bytes, "memory_limit_bytes",
+		(json_int_t)box->row.memory_bytes, "processes", (json_int_t)stats.processes,
+		"processes_limit", (json_int_t)box->row.pids, "oom_kills",
+		(json_int_t)box->oom_kills, "uptime_us",
 		(json_int_t)(clock_wall_us() - box->row.started_us));
 }

@@ -12,24 +12,34 @@
 struct box;
 struct yard;
 
-enum box_state { BOX_CREATING, BOX_STARTING, BOX_RUNNING, BOX_STOPPING, BOX_STOPPED, BOX_REMOVING, BOX_STATE_COUNT };
+enum box_state {
+	BOX_CREATING,
+	BOX_STARTING,
+	BOX_RUNNING,
+	BOX_STOPPING,
+	BOX_STOPPED,
+	BOX_REMOVING,
+	BOX_STATE_COUNT
+};
 const char *box_state_name(enum box_state state);
 
 struct box_spec {
-	const char   *name;   /* NULL: one is made up */
-	const char   *image;  /* NULL: "debian" */
-	const char   *driver; /* NULL: "ns" */
-	const char   *profile; /* NULL: "standard" */
+	const char *name;     /* NULL: one is made up */
+	const char *image;    /* NULL: "debian" */
+	const char *driver;   /* NULL: "ns" */
+	const char *profile;  /* NULL: "standard" */
 	struct limits limits; /* BOX_LIMIT_DEFAULT in a field: the configured default; 0: none */
-	json_t	     *env;    /* object of strings or NULL; given to every exec */
-	json_t	     *labels; /* object of strings or NULL */
-	json_t	     *command; /* array of strings or NULL: runs at once as exec "main" */
-	bool	      remove_on_exit; /* goes away when stopped, or when its command ends */
-	const char   *idempotency;    /* NULL or a key: the same key again gives the box made by the first */
+	json_t *env;	      /* object of strings or NULL; given to every exec */
+	json_t *labels;	      /* object of strings or NULL */
+	json_t *command;      /* array of strings or NULL: runs at once as exec "main" */
+	bool remove_on_exit;  /* goes away when stopped, or when its command ends */
+	const char *
+		idempotency; /* NULL or a key: the same key again gives the box made by the first */
 };
 #define BOX_LIMIT_DEFAULT UINT64_MAX
 
-typedef void (*box_done)(struct box *box, const struct err *err, void *arg); /* err NULL: it worked */
+typedef void (*box_done)(
+	struct box *box, const struct err *err, void *arg); /* err NULL: it worked */
 
 /* The box is running and answers when done is called. Bad specs are refused before anything happens. */
 void box_create(struct yard *yard, const struct box_spec *spec, box_done done, void *arg);
@@ -38,29 +48,29 @@ void box_start(struct box *box, box_done done, void *arg);
 void box_stop(struct box *box, uint64_t grace_ms, box_done done, void *arg);
 /* ERR_STATE for a running box without force. box is NULL in done: it is gone. */
 void box_remove(struct box *box, bool force, box_done done, void *arg);
-int  box_rename(struct box *box, const char *name, struct err *err);
+int box_rename(struct box *box, const char *name, struct err *err);
 
 /* By id or name; ERR_NOT_FOUND. */
 struct box *box_find(struct yard *yard, const char *id_or_name, struct err *err);
 /* Calls fn for each box, oldest first, until it returns false. fn must not create or remove boxes. */
-void	    box_each(struct yard *yard, bool (*fn)(struct box *box, void *arg), void *arg);
+void box_each(struct yard *yard, bool (*fn)(struct box *box, void *arg), void *arg);
 
-const char    *box_get_id(const struct box *box);
-const char    *box_get_name(const struct box *box);
+const char *box_get_id(const struct box *box);
+const char *box_get_name(const struct box *box);
 enum box_state box_get_state(const struct box *box);
-struct yard   *box_get_yard(const struct box *box);
-bool	       box_has_label(const struct box *box, const char *key_value); /* "key=value" or "key" */
-json_t	      *box_json(const struct box *box); /* as docs/api.md says; new reference */
+struct yard *box_get_yard(const struct box *box);
+bool box_has_label(const struct box *box, const char *key_value); /* "key=value" or "key" */
+json_t *box_json(const struct box *box); /* as docs/api.md says; new reference */
 /* cgroup figures now: {"box","name","cpu_us","memory_bytes",...}; new reference, NULL with err. */
-json_t	      *box_stats_json(struct box *box, struct err *err);
+json_t *box_stats_json(struct box *box, struct err *err);
 
 /* ---- work inside, through box-init ----------------------------------------------------------- */
 
 /* Starts a program. spec->id may be NULL: one is made up and, on return, stands in ret_id (33 bytes). The box's
  * env comes before spec->env. ERR_STATE when the box does not run; ERR_NOT_FOUND (argv[0], user, cwd)
  * comes through ops->on_error. */
-int box_exec_start(struct box *box, const struct wire_exec_spec *spec, char ret_id[33], const struct chan_ops *ops,
-	void *arg, struct chan **ret, struct err *err);
+int box_exec_start(struct box *box, const struct wire_exec_spec *spec, char ret_id[33],
+	const struct chan_ops *ops, void *arg, struct chan **ret, struct err *err);
 /* Any other op: request as wire.h says. */
-int box_chan_open(struct box *box, enum wire_op op, const struct buf *request, const struct chan_ops *ops, void *arg,
-	struct chan **ret, struct err *err);
+int box_chan_open(struct box *box, enum wire_op op, const struct buf *request,
+	const struct chan_ops *ops, void *arg, struct chan **ret, struct err *err);

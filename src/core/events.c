@@ -7,21 +7,22 @@ void yard_event(struct yard *yard, const char *type, struct box *box, json_t *da
 {
 	_cleanup_json_ json_t *owned = data;
 	_cleanup_json_ json_t *event = NULL;
-	int64_t		       now = clock_wall_us();
-	uint64_t	       offset = 0;
-	char		       when[CLOCK_RFC3339_MAX];
-	struct err	       err = ERR_INIT;
+	int64_t now = clock_wall_us();
+	uint64_t offset = 0;
+	char when[CLOCK_RFC3339_MAX];
+	struct err err = ERR_INIT;
 
-	if (store_event_add(yard->store, type, box ? box->row.id : NULL, box ? box->row.name : NULL, data, now, &offset,
-		    &err) < 0) {
+	if (store_event_add(yard->store, type, box ? box->row.id : NULL, box ? box->row.name : NULL,
+		    data, now, &offset, &err) < 0) {
 		log_error("cannot record an event", kv_str("type", type), kv_err(&err));
 		return;
 	}
 	log_debug("event", kv_str("type", type), kv_str("box", box ? box->row.id : ""));
 	if (!yard->feeds)
 		return;
-	event = json_pack("{s:I,s:s,s:s,s:s?,s:s?,s:O?}", "offset", (json_int_t)offset, "at", clock_rfc3339(now, when),
-		"type", type, "box", box ? box->row.id : NULL, "box_name", box ? box->row.name : NULL, "data", owned);
+	event = json_pack("{s:I,s:s,s:s,s:s?,s:s?,s:O?}", "offset", (json_int_t)offset, "at",
+		clock_rfc3339(now, when), "type", type, "box", box ? box->row.id : NULL, "box_name",
+		box ? box->row.name : NULL, "data", owned);
 	yard->feeding++;
 	for (struct event_feed *feed = yard->feeds; feed; feed = feed->next)
 		if (!feed->dead)
@@ -40,9 +41,10 @@ void yard_event(struct yard *yard, const char *type, struct box *box, json_t *da
 	}
 }
 
-json_t *yard_events_json(struct yard *yard, uint64_t since, const char *box_id, unsigned limit, struct err *err)
+json_t *yard_events_json(
+	struct yard *yard, uint64_t since, const char *box_id, unsigned limit, struct err *err)
 {
-	json_t	*events = store_event_list(yard->store, since, box_id, limit, err);
+	json_t *events = store_event_list(yard->store, since, box_id, limit, err);
 	uint64_t oldest = 0, next = 0;
 
 	if (!events)
@@ -57,7 +59,8 @@ json_t *yard_events_json(struct yard *yard, uint64_t since, const char *box_id, 
 
 		next = (uint64_t)json_integer_value(json_object_get(last, "offset")) + 1;
 	}
-	return json_pack("{s:o,s:I,s:I}", "events", events, "next", (json_int_t)next, "oldest", (json_int_t)oldest);
+	return json_pack("{s:o,s:I,s:I}", "events", events, "next", (json_int_t)next, "oldest",
+		(json_int_t)oldest);
 }
 
 struct event_feed *event_feed_new(struct yard *yard, event_fn fn, void *arg)

@@ -62,6 +62,11 @@ void box_tell(struct box *box, const struct err *err)
 	tell_all(steal_ptr(&box->waiters), box, err);
 }
 
+void box_tell_without(struct box *box, const struct err *err)
+{
+	tell_all(steal_ptr(&box->waiters), NULL, err);
+}
+
 static void on_timer(void *arg)
 {
 	struct box *box = arg;
@@ -84,11 +89,12 @@ void box_timer_start(struct box *box, uint64_t ms)
 void box_finish_removal(struct box *box)
 {
 	_cleanup_free_ char *disk = box_disk_path(box);
-	struct yard	    *yard = box->yard;
-	struct waiter	    *waiters = steal_ptr(&box->waiters);
-	struct err	     err = ERR_INIT;
+	struct yard *yard = box->yard;
+	struct waiter *waiters = steal_ptr(&box->waiters);
+	struct err err = ERR_INIT;
 
-	if (trash_take(yard->trash, disk, &err) < 0 || store_box_delete(yard->store, box->row.id, STORE_SAFE, &err) < 0) {
+	if (trash_take(yard->trash, disk, &err) < 0 ||
+		store_box_delete(yard->store, box->row.id, STORE_SAFE, &err) < 0) {
 		/* The row still says "remove": the next start of the daemon tries again. */
 		log_error("cannot remove a box", kv_str("box", box->row.id), kv_err(&err));
 		box_set_state(box, BOX_STOPPED, "remove");
@@ -103,14 +109,15 @@ void box_finish_removal(struct box *box)
 
 void box_ended(struct box *box, const char *reason, const char *detail)
 {
+	/* First of all: detail may belong to the instance. */
+	replace(&box->row.end_reason, reason);
+	replace(&box->row.end_detail, detail);
 	box_disconnect(box);
 	instance_free(steal_ptr(&box->instance));
 	if (box->timer)
 		loop_timer_stop(box->timer);
 	box->row.pid = 0;
 	box->row.ended_us = clock_wall_us();
-	replace(&box->row.end_reason, reason);
-	replace(&box->row.end_detail, detail);
 	if (box->remove_wanted || box->row.remove_on_exit) {
 		if (box->state != BOX_REMOVING) {
 			box_set_state(box, BOX_REMOVING, "remove");
@@ -121,11 +128,14 @@ void box_ended(struct box *box, const char *reason, const char *detail)
 	}
 	box_set_state(box, BOX_STOPPED, "");
 	box_save(box, STORE_KEPT);
-	yard_event(box->yard, "box.stopped", box, json_pack("{s:s,s:s}", "reason", reason, "detail", detail));
+	yard_event(box->yard, "box.stopped", box,
+		json_pack(
+			"{s:s,s:s}", "reason", box->row.end_reason, "detail", box->row.end_detail));
 	box_tell(box, NULL);
 }
 
-static void on_ended(struct instance *instance, enum instance_end end, const char *detail, void *arg)
+static void on_ended(
+	struct instance *instance, enum instance_end end, const char *detail, void *arg)
 {
 	static const char *const reasons[] = {
 		[INSTANCE_END_EXITED] = "exited",
@@ -139,7 +149,8 @@ static void on_ended(struct instance *instance, enum instance_end end, const cha
 	if (box->state == BOX_CREATING || box->state == BOX_STARTING) {
 		struct err err = ERR_INIT;
 
-		err_set(&err, ERR_SYSTEM, "box '%s' ended while it was starting: %s", box->row.name, detail);
+		err_set(&err, ERR_SYSTEM, "box '%s' ended while it was starting: %s", box->row.name,
+			detail);
 		box_instance_ops.on_failed(instance, &err, box);
 	} else if (box->state == BOX_STOPPING) {
 		box_ended(box, "stopped", "stopped on request");
@@ -155,8 +166,9 @@ static void on_oom(struct instance *instance, uint64_t kills, void *arg)
 	(void)instance;
 	box->oom_kills += kills;
 	yard_event(box->yard, "limit.memory", box,
-		json_pack("{s:I,s:I,s:s}", "kills", (json_int_t)kills, "limit_bytes", (json_int_t)box->row.memory_bytes,
-			"detail", "the kernel killed a process because the box reached its memory limit"));
+		json_pack("{s:I,s:I,s:s}", "kills", (json_int_t)kills, "limit_bytes",
+			(json_int_t)box->row.memory_bytes, "detail",
+			"the kernel killed a process because the box reached its memory limit"));
 }
 
 /* ---- the start of one ------------------------------------------------------------------------ */
@@ -164,9 +176,9 @@ static void on_oom(struct instance *instance, uint64_t kills, void *arg)
 /* A box that never ran leaves nothing; one that ran before is stopped again, with the reason. */
 static void launch_failed(struct box *box, const struct err *why)
 {
-	struct err     err = *why;
+	struct err err = *why;
 	struct waiter *waiters = steal_ptr(&box->waiters);
-	struct yard   *yard = box->yard;
+	struct yard *yard = box->yard;
 
 	box_disconnect(box);
 	instance_free(steal_ptr(&box->instance));
@@ -193,7 +205,7 @@ static void on_failed(struct instance *instance, const struct err *err, void *ar
 static void on_ready(struct instance *instance, void *arg)
 {
 	struct box *box = arg;
-	struct err  err = ERR_INIT;
+	struct err err = ERR_INIT;
 
 	(void)instance;
 	if (box->remove_wanted) {
@@ -201,7 +213,8 @@ static void on_ready(struct instance *instance, void *arg)
 		return;
 	}
 	if (box_connect(box, &err) < 0) {
-		log_warn("a new box-init does not answer", kv_str("box", box->row.id), kv_err(&err));
+		log_warn(
+			"a new box-init does not answer", kv_str("box", box->row.id), kv_err(&err));
 		instance_kill(box->instance, NULL);
 	}
 }
@@ -213,7 +226,8 @@ const struct instance_ops box_instance_ops = {
 	.on_oom = on_oom,
 };
 
-void box_instance_spec(const struct box *box, const struct image *image, char *disk, struct instance_spec *ret)
+void box_instance_spec(
+	const struct box *box, const struct image *image, char *disk, struct instance_spec *ret)
 {
 	*ret = (struct instance_spec){
 		.id = box->row.id,
@@ -221,17 +235,18 @@ void box_instance_spec(const struct box *box, const struct image *image, char *d
 		.rootfs = image ? image->rootfs : NULL,
 		.disk = disk,
 		.uid_base = UID_FIRST + box->row.uid_slot * (uint32_t)UID_RANGE,
-		.limits = { box->row.cpu_milli, box->row.memory_bytes, box->row.disk_bytes, box->row.pids },
+		.limits = { box->row.cpu_milli, box->row.memory_bytes, box->row.disk_bytes,
+			box->row.pids },
 	};
 	profile_from_name(box->row.profile, &ret->profile, NULL);
 }
 
 static int launch(struct box *box, struct err *err)
 {
-	_cleanup_free_ char	   *disk = box_disk_path(box);
-	const struct image	   *image = images_find(box->yard->images, box->row.image, err);
+	_cleanup_free_ char *disk = box_disk_path(box);
+	const struct image *image = images_find(box->yard->images, box->row.image, err);
 	const struct instance_mark *mark;
-	struct instance_spec	    spec;
+	struct instance_spec spec;
 
 	if (!image)
 		return err_wrap(err, "start box '%s'", box->row.name);
@@ -256,7 +271,8 @@ static int pick_slot(struct yard *yard, uint32_t *ret, struct err *err)
 	_cleanup_free_ uint8_t *taken = xcalloc(UID_SLOTS / 8, 1);
 
 	for (size_t i = 0; i < yard->box_count; i++)
-		taken[yard->boxes[i]->row.uid_slot / 8] |= (uint8_t)(1 << yard->boxes[i]->row.uid_slot % 8);
+		taken[yard->boxes[i]->row.uid_slot / 8] |=
+			(uint8_t)(1 << yard->boxes[i]->row.uid_slot % 8);
 	for (uint32_t slot = 0; slot < UID_SLOTS; slot++)
 		if (!(taken[slot / 8] & 1 << slot % 8)) {
 			*ret = slot;
@@ -273,11 +289,11 @@ static int check_limit(const char *what, uint64_t value, uint64_t least, struct 
 	return 0;
 }
 
-static int check_pairs(json_t *pairs, const char *what, int (*check)(const char *, const char *, struct err *),
-	struct err *err)
+static int check_pairs(json_t *pairs, const char *what,
+	int (*check)(const char *, const char *, struct err *), struct err *err)
 {
 	const char *key;
-	json_t	   *value;
+	json_t *value;
 
 	if (json_object_size(pairs) > 256)
 		return err_set(err, ERR_INVALID, "more than 256 entries in %s", what);
@@ -314,11 +330,13 @@ static uint64_t limit_or(uint64_t given, uint64_t otherwise)
 	return given == BOX_LIMIT_DEFAULT ? otherwise : given;
 }
 
-static int fill_row(struct yard *yard, const struct box_spec *spec, struct box_row *row, struct err *err)
+static int fill_row(
+	struct yard *yard, const struct box_spec *spec, struct box_row *row, struct err *err)
 {
-	const struct image *image = images_find(yard->images, spec->image ? spec->image : "debian", err);
-	enum profile	    profile;
-	char		    id[BOX_ID_LEN + 1];
+	const struct image *image =
+		images_find(yard->images, spec->image ? spec->image : "debian", err);
+	enum profile profile;
+	char id[BOX_ID_LEN + 1];
 
 	if (!image)
 		return -1;
@@ -338,10 +356,12 @@ static int fill_row(struct yard *yard, const struct box_spec *spec, struct box_r
 		check_pairs(spec->labels, "label", label_check, err) < 0)
 		return -1;
 	if (yard->box_count >= yard->conf->max_boxes) {
-		err_set(err, ERR_LIMIT, "there are %zu boxes already, the most allowed", yard->box_count);
+		err_set(err, ERR_LIMIT, "there are %zu boxes already, the most allowed",
+			yard->box_count);
 		return err_hint(err, "remove some, or raise max_boxes in boxyard.conf");
 	}
-	if (pick_slot(yard, &row->uid_slot, err) < 0 || pick_name(yard, spec->name, &row->name, err) < 0)
+	if (pick_slot(yard, &row->uid_slot, err) < 0 ||
+		pick_name(yard, spec->name, &row->name, err) < 0)
 		return -1;
 	do
 		random_id(id, BOX_ID_LEN);
@@ -375,9 +395,9 @@ static struct box *find_by_key(struct yard *yard, const char *key)
 
 void box_create(struct yard *yard, const struct box_spec *spec, box_done done, void *arg)
 {
-	struct box    *box = find_by_key(yard, spec->idempotency);
+	struct box *box = find_by_key(yard, spec->idempotency);
 	struct box_row row = { 0 };
-	struct err     err = ERR_INIT;
+	struct err err = ERR_INIT;
 
 	if (box) {
 		if (box_is_busy(box))
@@ -388,7 +408,8 @@ void box_create(struct yard *yard, const struct box_spec *spec, box_done done, v
 	}
 	if (yard->closing)
 		err_set(&err, ERR_UNAVAILABLE, "the daemon is going down");
-	if (err.kind || fill_row(yard, spec, &row, &err) < 0 || store_box_insert(yard->store, &row, STORE_KEPT, &err) < 0) {
+	if (err.kind || fill_row(yard, spec, &row, &err) < 0 ||
+		store_box_insert(yard->store, &row, STORE_KEPT, &err) < 0) {
 		box_row_done(&row);
 		done(NULL, &err, arg);
 		return;
@@ -435,12 +456,13 @@ void box_start(struct box *box, box_done done, void *arg)
 static void ask_shutdown(struct box *box, uint64_t grace_ms)
 {
 	static const struct chan_ops ops = { 0 };
-	struct buf		     request = BUF_INIT;
-	struct chan		    *chan;
+	struct buf request = BUF_INIT;
+	struct chan *chan;
 
 	wire_put_u32(&request, (uint32_t)grace_ms);
 	/* The box may be beyond asking; then the timer's kill ends it. */
-	if (!grace_ms || !box->link || !(chan = chan_open(box->link, WIRE_OP_SHUTDOWN, &request, &ops, NULL, NULL)))
+	if (!grace_ms || !box->link ||
+		!(chan = chan_open(box->link, WIRE_OP_SHUTDOWN, &request, &ops, NULL, NULL)))
 		instance_kill(box->instance, NULL);
 	else
 		box_timer_start(box, grace_ms + 1500);
@@ -477,7 +499,8 @@ void box_remove(struct box *box, bool force, box_done done, void *arg)
 	struct err err = ERR_INIT;
 
 	if (box->state != BOX_STOPPED && box->state != BOX_REMOVING && !force) {
-		err_set(&err, ERR_STATE, "box '%s' is %s", box->row.name, box_state_name(box->state));
+		err_set(&err, ERR_STATE, "box '%s' is %s", box->row.name,
+			box_state_name(box->state));
 		err_hint(&err, "box stop it first, or box rm -f");
 		done(box, &err, arg);
 		return;
@@ -506,7 +529,7 @@ void box_remove(struct box *box, bool force, box_done done, void *arg)
 int box_rename(struct box *box, const char *name, struct err *err)
 {
 	_cleanup_free_ char *old = xstrdup(box->row.name);
-	struct box	    *other;
+	struct box *other;
 
 	if (name_check("box name", name, err) < 0)
 		return -1;
@@ -526,7 +549,8 @@ int box_rename(struct box *box, const char *name, struct err *err)
 		struct err why = ERR_INIT;
 
 		if (instance_set_hostname(box->instance, name, &why) < 0)
-			log_warn("the hostname stays as it was", kv_str("box", box->row.id), kv_err(&why));
+			log_warn("the hostname stays as it was", kv_str("box", box->row.id),
+				kv_err(&why));
 	}
 	yard_event(box->yard, "box.renamed", box, json_pack("{s:s,s:s}", "from", old, "to", name));
 	return 0;

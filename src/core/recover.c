@@ -43,32 +43,35 @@ static int load_row(const struct box_row *row, void *arg, struct err *err)
 static bool adopt(struct box *box)
 {
 	_cleanup_free_ char *disk = box_disk_path(box);
-	struct instance_mark mark = { .pid = (pid_t)box->row.pid, .start_time = box->row.start_time };
+	struct instance_mark mark = { .pid = (pid_t)box->row.pid,
+		.start_time = box->row.start_time };
 	struct instance_spec spec;
-	struct err	     err = ERR_INIT;
+	struct err err = ERR_INIT;
 
 	if (!box->row.pid || strcmp(box->row.boot, box->yard->boot))
 		return false;
 	memcpy(mark.boot, box->row.boot, strnlen(box->row.boot, sizeof mark.boot - 1));
 	box_instance_spec(box, NULL, disk, &spec);
-	if (engine_adopt(box->yard->engine, &spec, &mark, &box_instance_ops, box, &box->instance, &err) == 0)
+	if (engine_adopt(box->yard->engine, &spec, &mark, &box_instance_ops, box, &box->instance,
+		    &err) == 0)
 		return true;
 	if (err.kind != ERR_NOT_FOUND)
-		log_warn("a box cannot be taken over and is ended", kv_str("box", box->row.id), kv_err(&err));
+		log_warn("a box cannot be taken over and is ended", kv_str("box", box->row.id),
+			kv_err(&err));
 	return false;
 }
 
 static bool has_disk(struct box *box)
 {
 	_cleanup_free_ char *disk = box_disk_path(box);
-	struct stat	     st;
+	struct stat st;
 
 	return stat(disk, &st) == 0;
 }
 
 static void go_on(struct box *box)
 {
-	bool	   half = *box->row.intent != '\0';
+	bool half = *box->row.intent != '\0';
 	struct err err = ERR_INIT;
 
 	box->catch_up = true;
@@ -94,21 +97,24 @@ static void go_on(struct box *box)
 /* The instance is gone; sweep what it left. */
 static void clean_up(struct box *box)
 {
-	bool	   same_boot = !strcmp(box->row.boot, box->yard->boot);
-	bool	   was_up = !strcmp(box->row.state, "running") || !strcmp(box->row.intent, "start");
+	bool same_boot = !strcmp(box->row.boot, box->yard->boot);
+	bool was_up = !strcmp(box->row.state, "running") || !strcmp(box->row.intent, "start");
 	struct err err = ERR_INIT;
 
 	if (engine_sweep(box->yard->engine, box->row.id, &err) < 0)
-		log_warn("something of a box is left behind", kv_str("box", box->row.id), kv_err(&err));
+		log_warn("something of a box is left behind", kv_str("box", box->row.id),
+			kv_err(&err));
 	box->row.pid = 0;
-	if (!strcmp(box->row.intent, "remove") || (!strcmp(box->row.intent, "create") && (same_boot || !has_disk(box))) ||
+	if (!strcmp(box->row.intent, "remove") ||
+		(!strcmp(box->row.intent, "create") && (same_boot || !has_disk(box))) ||
 		(was_up && box->row.remove_on_exit)) {
 		box_set_state(box, BOX_REMOVING, "remove");
 		box_finish_removal(box);
 		return;
 	}
 	if (was_up || *box->row.intent) {
-		const char *detail = !same_boot ? "the machine restarted" : "it ended while no daemon was watching";
+		const char *detail = !same_boot ? "the machine restarted"
+						: "it ended while no daemon was watching";
 
 		box->row.remove_on_exit = false;
 		box_ended(box, !strcmp(box->row.intent, "stop") ? "stopped" : "lost", detail);
@@ -127,17 +133,18 @@ static bool id_is_known(const struct yard *yard, const char *id)
 static int sweep_orphans(struct yard *yard)
 {
 	_cleanup_json_ json_t *left = engine_leftovers(yard->engine);
-	_cleanup_free_ char   *boxes = xasprintf("%s/boxes", yard->conf->home);
-	struct err	       err = ERR_INIT;
-	struct dirent	      *entry;
-	DIR		      *dir;
-	size_t		       i;
-	json_t		      *id;
+	_cleanup_free_ char *boxes = xasprintf("%s/boxes", yard->conf->home);
+	struct err err = ERR_INIT;
+	struct dirent *entry;
+	DIR *dir;
+	size_t i;
+	json_t *id;
 
 	json_array_foreach (left, i, id)
 		if (!id_is_known(yard, json_string_value(id)) &&
 			engine_sweep(yard->engine, json_string_value(id), &err) < 0)
-			log_warn("an orphan is left behind", kv_str("box", json_string_value(id)), kv_err(&err));
+			log_warn("an orphan is left behind", kv_str("box", json_string_value(id)),
+				kv_err(&err));
 	dir = opendir(boxes);
 	while (dir && (entry = readdir(dir))) {
 		_cleanup_free_ char *path = xasprintf("%s/%s", boxes, entry->d_name);

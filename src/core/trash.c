@@ -18,20 +18,20 @@
 enum { GATHER_MS = 200 }; /* one helper for many folders */
 
 struct trash {
-	struct loop	  *loop;
-	char		  *path;
-	int		   dirfd;
+	struct loop *loop;
+	char *path;
+	int dirfd;
 	struct loop_timer *timer;
-	pid_t		   helper; /* 0: none */
-	int		   pidfd;
-	struct loop_fd	  *watch;
-	bool		   more; /* something came while the helper ran */
+	pid_t helper; /* 0: none */
+	int pidfd;
+	struct loop_fd *watch;
+	bool more; /* something came while the helper ran */
 };
 
 static void on_helper_end(void *arg, unsigned ready)
 {
 	struct trash *trash = arg;
-	int	      status = 0;
+	int status = 0;
 
 	(void)ready;
 	if (waitpid(trash->helper, &status, WNOHANG) == 0)
@@ -40,16 +40,17 @@ static void on_helper_end(void *arg, unsigned ready)
 	close(steal_fd(&trash->pidfd));
 	trash->helper = 0;
 	if (!WIFEXITED(status) || WEXITSTATUS(status))
-		log_warn("some removed folders are still in the trash", kv_str("path", trash->path));
+		log_warn(
+			"some removed folders are still in the trash", kv_str("path", trash->path));
 	if (trash->more)
 		loop_timer_start(trash->timer, GATHER_MS);
 }
 
 static int empty_all(int dirfd)
 {
-	DIR	      *dir = fdopendir(dup(dirfd));
+	DIR *dir = fdopendir(dup(dirfd));
 	struct dirent *entry;
-	int	       ret = 0;
+	int ret = 0;
 
 	if (!dir)
 		return 1;
@@ -140,9 +141,9 @@ int trash_take(struct trash *trash, const char *path, struct err *err)
 
 bool trash_is_empty(struct trash *trash)
 {
-	DIR	      *dir = fdopendir(openat(trash->dirfd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+	DIR *dir = fdopendir(openat(trash->dirfd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
 	struct dirent *entry;
-	bool	       empty = true;
+	bool empty = true;
 
 	while (dir && empty && (entry = readdir(dir)))
 		empty = entry->d_name[0] == '.';

@@ -26,9 +26,11 @@ void box_reconnect(struct box *box)
 		return;
 	if (box_connect(box, &err) < 0) {
 		if (box->reconnects == 6)
-			log_warn("box-init cannot be reached, still trying", kv_str("box", box->row.id), kv_err(&err));
+			log_warn("box-init cannot be reached, still trying",
+				kv_str("box", box->row.id), kv_err(&err));
 		box->reconnects++;
-		box_timer_start(box, MIN((uint64_t)RECONNECT_MS << MIN(box->reconnects, 8u), RECONNECT_MAX_MS));
+		box_timer_start(box,
+			MIN((uint64_t)RECONNECT_MS << MIN(box->reconnects, 8u), RECONNECT_MAX_MS));
 	}
 }
 
@@ -83,7 +85,8 @@ static json_t *text_json(const char *text)
 
 static json_t *event_json(struct box *box, enum wire_event event, const struct wire_exec_info *info)
 {
-	json_t *data = json_pack("{s:o,s:I}", "exec", text_json(info->id), "pid", (json_int_t)info->pid);
+	json_t *data =
+		json_pack("{s:o,s:I}", "exec", text_json(info->id), "pid", (json_int_t)info->pid);
 
 	if (event == WIRE_EVENT_EXEC_STARTED) {
 		json_t *argv = json_array();
@@ -94,12 +97,15 @@ static json_t *event_json(struct box *box, enum wire_event event, const struct w
 	} else {
 		json_object_set_new(data, "reason", json_string(reasons[info->reason]));
 		json_object_set_new(data, "exit_code",
-			json_integer(info->signal ? 128 + (json_int_t)(info->signal & 127) : (json_int_t)(info->code & 255)));
-		json_object_set_new(data, "cpu_us", json_integer((json_int_t)(info->cpu_us & INT64_MAX)));
+			json_integer(info->signal ? 128 + (json_int_t)(info->signal & 127)
+						  : (json_int_t)(info->code & 255)));
+		json_object_set_new(
+			data, "cpu_us", json_integer((json_int_t)(info->cpu_us & INT64_MAX)));
 		json_object_set_new(data, "oom_kills", json_integer((json_int_t)box->oom_kills));
 	}
 	if (box->events_dropped) {
-		json_object_set_new(data, "events_dropped", json_integer((json_int_t)box->events_dropped));
+		json_object_set_new(
+			data, "events_dropped", json_integer((json_int_t)box->events_dropped));
 		box->events_dropped = 0;
 	}
 	return data;
@@ -108,14 +114,16 @@ static json_t *event_json(struct box *box, enum wire_event event, const struct w
 static void exec_event(struct box *box, enum wire_event event, const struct wire_exec_info *info)
 {
 	if (event_allowed(box))
-		yard_event(box->yard, event == WIRE_EVENT_EXEC_STARTED ? "exec.started" : "exec.exited", box,
+		yard_event(box->yard,
+			event == WIRE_EVENT_EXEC_STARTED ? "exec.started" : "exec.exited", box,
 			event_json(box, event, info));
-	if (event == WIRE_EVENT_EXEC_EXITED && !strcmp(info->id, "main") && box->row.remove_on_exit &&
-		box->state == BOX_RUNNING)
+	if (event == WIRE_EVENT_EXEC_EXITED && !strcmp(info->id, "main") &&
+		box->row.remove_on_exit && box->state == BOX_RUNNING)
 		box_remove(box, true, NULL, NULL);
 }
 
-static void on_link_event(struct link *link, enum wire_event event, const struct wire_exec_info *info, void *arg)
+static void on_link_event(
+	struct link *link, enum wire_event event, const struct wire_exec_info *info, void *arg)
 {
 	(void)link;
 	exec_event(arg, event, info);
@@ -126,16 +134,17 @@ static void on_link_event(struct link *link, enum wire_event event, const struct
 static void on_missed(struct chan *chan, struct wire_reader *reply, void *arg)
 {
 	struct box *box = arg;
-	uint32_t    count = wire_get_u32(reply);
+	uint32_t count = wire_get_u32(reply);
 
 	(void)chan;
 	for (uint32_t i = 0; i < count && !reply->bad && box->state == BOX_RUNNING; i++) {
 		struct wire_exec_info info;
-		char		      ended[CLOCK_RFC3339_MAX];
+		char ended[CLOCK_RFC3339_MAX];
 
 		wire_get_exec_info(reply, &info);
 		clock_rfc3339((int64_t)(info.ended_us & INT64_MAX), ended);
-		if (!reply->bad && info.reason != WIRE_EXIT_RUNNING && strcmp(ended, box->yard->last_event_at) > 0)
+		if (!reply->bad && info.reason != WIRE_EXIT_RUNNING &&
+			strcmp(ended, box->yard->last_event_at) > 0)
 			exec_event(box, WIRE_EVENT_EXEC_EXITED, &info);
 		free((void *)info.argv);
 	}
@@ -152,8 +161,8 @@ static void catch_up(struct box *box)
 static void on_link_ready(struct link *link, void *arg)
 {
 	struct box *box = arg;
-	bool	    first = box->state == BOX_CREATING || box->state == BOX_STARTING;
-	bool	    created = box->state == BOX_CREATING;
+	bool first = box->state == BOX_CREATING || box->state == BOX_STARTING;
+	bool created = box->state == BOX_CREATING;
 
 	(void)link;
 	box->link_ready = true;
@@ -167,8 +176,10 @@ static void on_link_ready(struct link *link, void *arg)
 	box->row.ended_us = 0;
 	box->oom_kills = 0;
 	box_save(box, STORE_KEPT);
-	box_run_command(box);
-	box_tell(box, NULL);
+	/* With a command, whoever waits hears when it is known to have started. */
+	box->command_is_new = created;
+	if (!box_run_command(box))
+		box_tell(box, NULL);
 	/* After the answer: nobody waits for the log. */
 	if (created)
 		yard_event(box->yard, "box.created", box, NULL);
@@ -201,13 +212,14 @@ void box_disconnect(struct box *box)
 
 /* ---- channels ------------------------------------------------------------------------------- */
 
-int box_chan_open(struct box *box, enum wire_op op, const struct buf *request, const struct chan_ops *ops, void *arg,
-	struct chan **ret, struct err *err)
+int box_chan_open(struct box *box, enum wire_op op, const struct buf *request,
+	const struct chan_ops *ops, void *arg, struct chan **ret, struct err *err)
 {
 	struct chan *chan;
 
 	if (box->state != BOX_RUNNING) {
-		err_set(err, ERR_STATE, "box '%s' is %s, not running", box->row.name, box_state_name(box->state));
+		err_set(err, ERR_STATE, "box '%s' is %s, not running", box->row.name,
+			box_state_name(box->state));
 		if (box->state == BOX_STOPPED)
 			err_hint(err, "box start %s", box->row.name);
 		return -1;
@@ -226,13 +238,13 @@ int box_chan_open(struct box *box, enum wire_op op, const struct buf *request, c
 static char **whole_env(const struct box *box, const char *const *more)
 {
 	_cleanup_json_ json_t *own = *box->row.env ? json_loads(box->row.env, 0, NULL) : NULL;
-	char		     **env = strv_copy(NULL);
-	const char	      *key;
-	json_t		      *value;
+	char **env = strv_copy(NULL);
+	const char *key;
+	json_t *value;
 
 	json_object_foreach (own, key, value) {
 		_cleanup_free_ char *pair = xasprintf("%s=%s", key, json_string_value(value));
-		bool		     replaced = false;
+		bool replaced = false;
 
 		for (size_t i = 0; more && more[i] && !replaced; i++)
 			replaced = !strncmp(more[i], pair, strlen(key) + 1);
@@ -244,13 +256,13 @@ static char **whole_env(const struct box *box, const char *const *more)
 	return env;
 }
 
-int box_exec_start(struct box *box, const struct wire_exec_spec *spec, char ret_id[33], const struct chan_ops *ops,
-	void *arg, struct chan **ret, struct err *err)
+int box_exec_start(struct box *box, const struct wire_exec_spec *spec, char ret_id[33],
+	const struct chan_ops *ops, void *arg, struct chan **ret, struct err *err)
 {
 	_cleanup_strv_ char **env = whole_env(box, spec->env);
 	struct wire_exec_spec whole = *spec;
-	struct buf	      request = BUF_INIT;
-	int		      done;
+	struct buf request = BUF_INIT;
+	int done;
 
 	if (spec->id && *spec->id)
 		memcpy(ret_id, spec->id, strnlen(spec->id, 32) + 1);
@@ -266,36 +278,52 @@ int box_exec_start(struct box *box, const struct wire_exec_spec *spec, char ret_
 
 /* ---- the command given with `new` -------------------------------------------------------------- */
 
-/* The channel belongs to the box's link, which ends before the box does. */
+static void on_command_reply(struct chan *chan, struct wire_reader *reply, void *arg)
+{
+	(void)chan;
+	(void)reply;
+	box_tell(arg, NULL);
+}
+
+/* A new box whose command cannot start was asked for in error: the caller hears why and nothing stays. The
+ * channel belongs to the box's link, which ends before the box does. */
 static void on_command_error(struct chan *chan, const struct err *err, void *arg)
 {
 	struct box *box = arg;
 
 	(void)chan;
-	if (err->kind == ERR_UNAVAILABLE)
-		return;
-	yard_event(box->yard, "exec.failed", box, json_pack("{s:s,s:o}", "exec", "main", "message", text_json(err->message)));
-	if (box->row.remove_on_exit && box->state == BOX_RUNNING)
+	if (err->kind != ERR_UNAVAILABLE)
+		yard_event(box->yard, "exec.failed", box,
+			json_pack("{s:s,s:o}", "exec", "main", "message", text_json(err->message)));
+	if (err->kind != ERR_UNAVAILABLE && box->command_is_new && box->waiters) {
+		box_tell_without(box, err);
 		box_remove(box, true, NULL, NULL);
+	} else {
+		box_tell(box, NULL);
+	}
 }
 
-void box_run_command(struct box *box)
+bool box_run_command(struct box *box)
 {
-	static const struct chan_ops ops = { .on_error = on_command_error };
-	_cleanup_json_ json_t	    *command = *box->row.command ? json_loads(box->row.command, 0, NULL) : NULL;
-	_cleanup_strv_ char	   **argv = NULL;
-	struct wire_exec_spec	     spec = { .id = "main" };
-	struct chan		    *chan;
-	struct err		     err = ERR_INIT;
-	char			     id[33];
-	size_t			     i;
-	json_t			    *item;
+	static const struct chan_ops ops = { .on_reply = on_command_reply,
+		.on_error = on_command_error };
+	_cleanup_json_ json_t *command =
+		*box->row.command ? json_loads(box->row.command, 0, NULL) : NULL;
+	_cleanup_strv_ char **argv = NULL;
+	struct wire_exec_spec spec = { .id = "main" };
+	struct chan *chan;
+	struct err err = ERR_INIT;
+	char id[33];
+	size_t i;
+	json_t *item;
 
 	json_array_foreach (command, i, item)
 		strv_add(&argv, json_string_value(item));
 	if (!argv)
-		return;
+		return false;
 	spec.argv = (const char *const *)argv;
-	if (box_exec_start(box, &spec, id, &ops, box, &chan, &err) < 0)
-		log_warn("the command of a box did not start", kv_str("box", box->row.id), kv_err(&err));
+	if (box_exec_start(box, &spec, id, &ops, box, &chan, &err) == 0)
+		return true;
+	log_warn("the command of a box did not start", kv_str("box", box->row.id), kv_err(&err));
+	return false;
 }

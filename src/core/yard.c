@@ -16,7 +16,7 @@ enum { IDLE_MS = 2000 };
 static void on_idle(void *arg)
 {
 	struct yard *yard = arg;
-	struct err   err = ERR_INIT;
+	struct err err = ERR_INIT;
 
 	store_idle(yard->store);
 	if (store_event_trim(yard->store, EVENTS_KEPT, &err) < 0)
@@ -48,7 +48,7 @@ static int make_home(const char *home, struct err *err)
 
 static void read_last_event(struct yard *yard)
 {
-	uint64_t	       oldest = 0, next = 0;
+	uint64_t oldest = 0, next = 0;
 	_cleanup_json_ json_t *events = NULL;
 
 	if (store_event_range(yard->store, &oldest, &next, NULL) < 0 || !next)
@@ -61,8 +61,10 @@ static void read_last_event(struct yard *yard)
 
 static int open_parts(struct yard *yard, struct err *err)
 {
-	const struct conf   *conf = yard->conf;
-	struct engine_config engine = { .loop = yard->loop, .home = conf->home, .run = conf->run, .name = conf->name };
+	const struct conf *conf = yard->conf;
+	struct engine_config engine = {
+		.loop = yard->loop, .home = conf->home, .run = conf->run, .name = conf->name
+	};
 
 	if (make_home(conf->home, err) < 0 || read_boot_id(yard->boot, sizeof yard->boot, err) < 0)
 		return -1;
@@ -90,7 +92,8 @@ int yard_open(struct loop *loop, const struct conf *conf, struct yard **ret, str
 	}
 	yard->idle = loop_timer_new(loop, on_idle, yard);
 	loop_timer_start(yard->idle, IDLE_MS);
-	yard_event(yard, "daemon.started", NULL, json_pack("{s:I}", "boxes", (json_int_t)yard->box_count));
+	yard_event(yard, "daemon.started", NULL,
+		json_pack("{s:I}", "boxes", (json_int_t)yard->box_count));
 	*ret = yard;
 	return 0;
 }
@@ -146,7 +149,7 @@ static void on_purged(struct box *box, const struct err *err, void *arg)
 
 void yard_purge(struct yard *yard, void (*done)(const struct err *err, void *arg), void *arg)
 {
-	size_t	     count = yard->box_count;
+	size_t count = yard->box_count;
 	struct box **boxes = xmemdup(yard->boxes, count * sizeof *boxes);
 
 	yard->closing = true;
@@ -183,8 +186,8 @@ const struct conf *yard_get_conf(struct yard *yard)
 json_t *yard_info_json(struct yard *yard)
 {
 	const struct conf *conf = yard->conf;
-	json_t		  *states = json_object();
-	char		   when[CLOCK_RFC3339_MAX];
+	json_t *states = json_object();
+	char when[CLOCK_RFC3339_MAX];
 
 	for (unsigned state = 0; state < BOX_STATE_COUNT; state++) {
 		size_t count = 0;
@@ -193,26 +196,28 @@ json_t *yard_info_json(struct yard *yard)
 			count += yard->boxes[i]->state == state;
 		json_object_set_new(states, box_state_name(state), json_integer((json_int_t)count));
 	}
-	return json_pack("{s:s,s:s,s:s,s:s,s:s,s:s,s:I,s:I,s:o,s:{s:o}}", "version", BOX_VERSION, "home", conf->home, "run",
-		conf->run, "name", conf->name, "socket", conf->socket, "started_at",
-		clock_rfc3339(yard->started_us, when), "pid", (json_int_t)getpid(), "boxes", (json_int_t)yard->box_count,
-		"states", states, "drivers", "ns", engine_describe(yard->engine));
+	return json_pack("{s:s,s:s,s:s,s:s,s:s,s:s,s:I,s:I,s:o,s:{s:o}}", "version", BOX_VERSION,
+		"home", conf->home, "run", conf->run, "name", conf->name, "socket", conf->socket,
+		"started_at", clock_rfc3339(yard->started_us, when), "pid", (json_int_t)getpid(),
+		"boxes", (json_int_t)yard->box_count, "states", states, "drivers", "ns",
+		engine_describe(yard->engine));
 }
 
 json_t *yard_doctor_json(struct yard *yard)
 {
-	json_t	  *checks = json_array();
+	json_t *checks = json_array();
 	struct err err = ERR_INIT;
-	bool	   ok = engine_probe(yard->engine, checks, &err) == 0;
-	bool	   image = images_find(yard->images, "debian", NULL) != NULL;
+	bool ok = engine_probe(yard->engine, checks, &err) == 0;
+	bool image = images_find(yard->images, "debian", NULL) != NULL;
 
-	json_array_append_new(checks,
-		json_pack("{s:s,s:b,s:s,s:s,s:b}", "name", "base image", "ok", image, "detail",
-			image ? "image 'debian' is there" : "no image 'debian'", "hint", image ? "" : "box image build",
-			"required", 1));
-	json_array_append_new(checks,
-		json_pack("{s:s,s:b,s:s,s:s,s:b}", "name", "disk quota", "ok", 0, "detail",
-			"box disks are plain folders: --disk is recorded, not enforced", "hint", "", "required", 0));
+	json_array_append_new(
+		checks, json_pack("{s:s,s:b,s:s,s:s,s:b}", "name", "base image", "ok", image,
+				"detail", image ? "image 'debian' is there" : "no image 'debian'",
+				"hint", image ? "" : "box image build", "required", 1));
+	json_array_append_new(
+		checks, json_pack("{s:s,s:b,s:s,s:s,s:b}", "name", "disk quota", "ok", 0, "detail",
+				"box disks are plain folders: --disk is recorded, not enforced",
+				"hint", "", "required", 0));
 	return json_pack("{s:b,s:o}", "ok", ok && image, "checks", checks);
 }
 
@@ -221,7 +226,9 @@ json_t *yard_stats_json(struct yard *yard)
 	json_t *list = json_array();
 
 	for (size_t i = 0; i < yard->box_count; i++) {
-		json_t *stats = yard->boxes[i]->state == BOX_RUNNING ? box_stats_json(yard->boxes[i], NULL) : NULL;
+		json_t *stats = yard->boxes[i]->state == BOX_RUNNING
+					? box_stats_json(yard->boxes[i], NULL)
+					: NULL;
 
 		if (stats)
 			json_array_append_new(list, stats);

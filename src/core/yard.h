@@ -12,21 +12,22 @@ struct yard;
 
 /* Opens the home and brings it in order: running boxes are adopted, half-done changes finished or undone,
  * orphans removed. conf is borrowed for the yard's life. */
-int  yard_open(struct loop *loop, const struct conf *conf, struct yard **ret, struct err *err);
+int yard_open(struct loop *loop, const struct conf *conf, struct yard **ret, struct err *err);
 /* Lets go of everything; boxes run on. Accepts NULL. */
 void yard_close(struct yard *yard);
 
 /* Stops and removes all boxes, then calls done with what could not be removed (NULL: nothing). */
 void yard_purge(struct yard *yard, void (*done)(const struct err *err, void *arg), void *arg);
 
-struct images	  *yard_get_images(struct yard *yard);
-struct store	  *yard_get_store(struct yard *yard);
-struct loop	  *yard_get_loop(struct yard *yard);
+struct images *yard_get_images(struct yard *yard);
+struct store *yard_get_store(struct yard *yard);
+struct loop *yard_get_loop(struct yard *yard);
 const struct conf *yard_get_conf(struct yard *yard);
 
-json_t *yard_info_json(struct yard *yard);   /* version, home, counts, drivers; new reference */
-json_t *yard_doctor_json(struct yard *yard); /* {"ok":bool,"checks":[{"name","ok","detail","hint","required"}]} */
-json_t *yard_stats_json(struct yard *yard);  /* {"boxes":[box_stats_json...]} of the running boxes */
+json_t *yard_info_json(struct yard *yard); /* version, home, counts, drivers; new reference */
+json_t *yard_doctor_json(
+	struct yard *yard); /* {"ok":bool,"checks":[{"name","ok","detail","hint","required"}]} */
+json_t *yard_stats_json(struct yard *yard); /* {"boxes":[box_stats_json...]} of the running boxes */
 
 /* ---- events: what happened, with offsets ----------------------------------------------------- */
 
@@ -36,8 +37,9 @@ struct event_feed;
 /* Records an event and hands it to the feeds. box may be NULL; data may be NULL and is consumed. */
 void yard_event(struct yard *yard, const char *type, struct box *box, json_t *data);
 /* {"events":[...],"next":N,"oldest":N}: at most limit events from since on; box_id may be NULL. */
-json_t *yard_events_json(struct yard *yard, uint64_t since, const char *box_id, unsigned limit, struct err *err);
+json_t *yard_events_json(
+	struct yard *yard, uint64_t since, const char *box_id, unsigned limit, struct err *err);
 /* Called for each event from now on; event is borrowed. */
 typedef void (*event_fn)(json_t *event, void *arg);
 struct event_feed *event_feed_new(struct yard *yard, event_fn fn, void *arg);
-void		   event_feed_free(struct event_feed *feed); /* accepts NULL */
+void event_feed_free(struct event_feed *feed); /* accepts NULL */

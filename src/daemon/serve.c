@@ -19,11 +19,11 @@ enum { STOP_GRACE_MS = 3000 };
 
 struct daemon {
 	const struct conf *conf;
-	struct loop	  *loop;
-	struct yard	  *yard;
-	struct api	  *api;
-	bool		   stopping;
-	bool		   purged;
+	struct loop *loop;
+	struct yard *yard;
+	struct api *api;
+	bool stopping;
+	bool purged;
 };
 
 static void on_api_stopped(void *arg)
@@ -81,7 +81,8 @@ static void remove_home(const struct conf *conf)
 {
 	struct err err = ERR_INIT;
 
-	if (tree_remove(AT_FDCWD, conf->home, &err) < 0 || tree_remove(AT_FDCWD, conf->run, &err) < 0)
+	if (tree_remove(AT_FDCWD, conf->home, &err) < 0 ||
+		tree_remove(AT_FDCWD, conf->run, &err) < 0)
 		log_error("not everything could be removed", kv_err(&err));
 }
 
@@ -95,7 +96,8 @@ static int run(struct daemon *daemon, struct err *err)
 		return -1;
 	term = loop_signal_new(daemon->loop, SIGTERM, on_signal, daemon);
 	interrupt = loop_signal_new(daemon->loop, SIGINT, on_signal, daemon);
-	log_info("daemon is up", kv_str("home", daemon->conf->home), kv_str("socket", daemon->conf->socket));
+	log_info("daemon is up", kv_str("home", daemon->conf->home),
+		kv_str("socket", daemon->conf->socket));
 	loop_run(daemon->loop);
 	loop_signal_free(interrupt);
 	loop_signal_free(term);
@@ -105,7 +107,7 @@ static int run(struct daemon *daemon, struct err *err)
 int serve_run(const struct conf *conf, struct err *err)
 {
 	struct daemon daemon = { .conf = conf };
-	int	      ret;
+	int ret;
 
 	umask(022);
 	signal(SIGPIPE, SIG_IGN);

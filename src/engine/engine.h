@@ -23,23 +23,23 @@ struct limits {
 
 enum profile { PROFILE_STANDARD, PROFILE_NESTED, PROFILE_COUNT };
 const char *profile_name(enum profile profile);
-int	    profile_from_name(const char *name, enum profile *ret, struct err *err);
+int profile_from_name(const char *name, enum profile *ret, struct err *err);
 
 struct instance_spec {
-	const char   *id;	/* box id: [a-z0-9]+, names cgroups and files */
-	const char   *hostname; /* the box's name */
-	const char   *rootfs;	/* read-only root file system of the image */
-	const char   *disk;	/* directory of the box's own; the driver keeps upper and work in it */
-	uint32_t      uid_base; /* 131072 ids from here belong to this box */
-	enum profile  profile;
+	const char *id;	      /* box id: [a-z0-9]+, names cgroups and files */
+	const char *hostname; /* the box's name */
+	const char *rootfs;   /* read-only root file system of the image */
+	const char *disk;  /* directory of the box's own; the driver keeps upper and work in it */
+	uint32_t uid_base; /* 131072 ids from here belong to this box */
+	enum profile profile;
 	struct limits limits;
 };
 
 /* What identifies a running instance across daemon restarts; stored with the box. */
 struct instance_mark {
-	pid_t	 pid;	    /* PID 1 of the box as the host sees it */
+	pid_t pid;	     /* PID 1 of the box as the host sees it */
 	uint64_t start_time; /* field 22 of /proc/PID/stat */
-	char	 boot[40];  /* /proc/sys/kernel/random/boot_id */
+	char boot[40];	     /* /proc/sys/kernel/random/boot_id */
 };
 
 struct instance_stats {
@@ -52,10 +52,10 @@ struct instance_stats {
 };
 
 enum instance_end {
-	INSTANCE_END_EXITED,	/* PID 1 exited by itself or after a shutdown request */
-	INSTANCE_END_KILLED,	/* by a signal */
-	INSTANCE_END_MEMORY,	/* PID 1 fell to its memory limit */
-	INSTANCE_END_UNKNOWN,	/* it ended while nobody could look */
+	INSTANCE_END_EXITED,  /* PID 1 exited by itself or after a shutdown request */
+	INSTANCE_END_KILLED,  /* by a signal */
+	INSTANCE_END_MEMORY,  /* PID 1 fell to its memory limit */
+	INSTANCE_END_UNKNOWN, /* it ended while nobody could look */
 };
 
 /* Called from the loop, never from inside start, adopt or kill. Each may free the instance. */
@@ -65,21 +65,22 @@ struct instance_ops {
 	/* It never came up; everything it had is removed already, free it. */
 	void (*on_failed)(struct instance *instance, const struct err *err, void *arg);
 	/* All its processes are gone; cgroup and mounts are removed. detail is a sentence for people. */
-	void (*on_ended)(struct instance *instance, enum instance_end end, const char *detail, void *arg);
+	void (*on_ended)(
+		struct instance *instance, enum instance_end end, const char *detail, void *arg);
 	/* The kernel killed something inside for memory (count since the last call). */
 	void (*on_oom)(struct instance *instance, uint64_t kills, void *arg);
 };
 
 struct engine_config {
 	struct loop *loop;
-	const char  *home;	/* BOX_HOME */
-	const char  *run;	/* BOX_RUN */
-	const char  *name;	/* instance name of this daemon, in cgroup names */
+	const char *home; /* BOX_HOME */
+	const char *run;  /* BOX_RUN */
+	const char *name; /* instance name of this daemon, in cgroup names */
 };
 
 struct engine_ops {
 	const char *name; /* "ns" */
-	int  (*open)(const struct engine_config *config, struct engine **ret, struct err *err);
+	int (*open)(const struct engine_config *config, struct engine **ret, struct err *err);
 	void (*close)(struct engine *engine);
 	/* Adds {"name","ok","detail","hint","required"} objects to checks. ERR_UNSUPPORTED when boxes cannot run. */
 	int (*probe)(struct engine *engine, json_t *checks, struct err *err);
@@ -87,11 +88,12 @@ struct engine_ops {
 	json_t *(*describe)(struct engine *engine);
 	/* Returns once the first process exists: *mark is known, nothing outlives a crash unrecorded for
 	 * longer than the call. The rest happens in the background, see instance_ops. */
-	int (*start)(struct engine *engine, const struct instance_spec *spec, const struct instance_ops *ops, void *arg,
-		struct instance **ret, struct err *err);
-	/* Take over an instance that an earlier daemon started. ERR_NOT_FOUND when it no longer runs. */
-	int (*adopt)(struct engine *engine, const struct instance_spec *spec, const struct instance_mark *mark,
+	int (*start)(struct engine *engine, const struct instance_spec *spec,
 		const struct instance_ops *ops, void *arg, struct instance **ret, struct err *err);
+	/* Take over an instance that an earlier daemon started. ERR_NOT_FOUND when it no longer runs. */
+	int (*adopt)(struct engine *engine, const struct instance_spec *spec,
+		const struct instance_mark *mark, const struct instance_ops *ops, void *arg,
+		struct instance **ret, struct err *err);
 	/* Remove whatever is left of an instance that does not run: processes, cgroups, mounts. Not its disk. */
 	int (*sweep)(struct engine *engine, const char *id, struct err *err);
 	/* Ids of all instances that have left something (cgroups), for finding orphans. New array of strings. */
@@ -99,30 +101,34 @@ struct engine_ops {
 
 	/* A fresh connection to box-init, non-blocking. */
 	int (*connect)(struct instance *instance, int *ret_fd, struct err *err);
-	int (*kill)(struct instance *instance, struct err *err); /* everything, now; on_ended follows */
+	int (*kill)(
+		struct instance *instance, struct err *err); /* everything, now; on_ended follows */
 	int (*stats)(struct instance *instance, struct instance_stats *ret, struct err *err);
 	int (*set_hostname)(struct instance *instance, const char *hostname, struct err *err);
-	void (*free)(struct instance *instance); /* lets go; the box runs on; no callback after this */
+	void (*free)(
+		struct instance *instance); /* lets go; the box runs on; no callback after this */
 };
 
 extern const struct engine_ops engine_ns;
 
 /* Called through the table; a function a driver lacks answers ERR_UNSUPPORTED here, in one place. */
 const struct engine_ops *engine_by_name(const char *name); /* NULL when unknown */
-int  engine_open(const struct engine_ops *ops, const struct engine_config *config, struct engine **ret, struct err *err);
+int engine_open(const struct engine_ops *ops, const struct engine_config *config,
+	struct engine **ret, struct err *err);
 void engine_close(struct engine *engine);
-int  engine_probe(struct engine *engine, json_t *checks, struct err *err);
+int engine_probe(struct engine *engine, json_t *checks, struct err *err);
 json_t *engine_describe(struct engine *engine);
-int  engine_start(struct engine *engine, const struct instance_spec *spec, const struct instance_ops *ops, void *arg,
-	 struct instance **ret, struct err *err);
-int  engine_adopt(struct engine *engine, const struct instance_spec *spec, const struct instance_mark *mark,
-	 const struct instance_ops *ops, void *arg, struct instance **ret, struct err *err);
-int  engine_sweep(struct engine *engine, const char *id, struct err *err);
+int engine_start(struct engine *engine, const struct instance_spec *spec,
+	const struct instance_ops *ops, void *arg, struct instance **ret, struct err *err);
+int engine_adopt(struct engine *engine, const struct instance_spec *spec,
+	const struct instance_mark *mark, const struct instance_ops *ops, void *arg,
+	struct instance **ret, struct err *err);
+int engine_sweep(struct engine *engine, const char *id, struct err *err);
 json_t *engine_leftovers(struct engine *engine);
 
 const struct instance_mark *instance_get_mark(const struct instance *instance);
-int  instance_connect(struct instance *instance, int *ret_fd, struct err *err);
-int  instance_kill(struct instance *instance, struct err *err);
-int  instance_stats(struct instance *instance, struct instance_stats *ret, struct err *err);
-int  instance_set_hostname(struct instance *instance, const char *hostname, struct err *err);
+int instance_connect(struct instance *instance, int *ret_fd, struct err *err);
+int instance_kill(struct instance *instance, struct err *err);
+int instance_stats(struct instance *instance, struct instance_stats *ret, struct err *err);
+int instance_set_hostname(struct instance *instance, const char *hostname, struct err *err);
 void instance_free(struct instance *instance); /* accepts NULL */

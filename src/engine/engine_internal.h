@@ -7,8 +7,8 @@ struct engine {
 };
 
 struct instance {
-	struct engine		  *engine;
+	struct engine *engine;
 	const struct instance_ops *events;
-	void			  *arg;
-	struct instance_mark	   mark;
+	void *arg;
+	struct instance_mark mark;
 };

@@ -283,7 +283,8 @@ static size_t take_head(
 	if (!parse->text.len) {
 		used = skip_empty_lines(parse, data, len);
 		/* Not waited for: a TLS hello or a stream of nothing has no line that ends. */
-		if (parse->skipped > EMPTY_LINES_MAX || (used < len && (data[used] < 'A' || data[used] > 'Z'))) {
+		if (parse->skipped > EMPTY_LINES_MAX ||
+			(used < len && (data[used] < 'A' || data[used] > 'Z'))) {
 			refuse(piece, 400, ERR_INVALID, "this is not an HTTP request");
 			return used;
 		}

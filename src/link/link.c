@@ -13,38 +13,39 @@
 
 enum {
 	READ_CHUNK = 128 * 1024,
-	READ_ROUNDS = 4,		/* chunks a wake-up, so that one busy box does not starve the others */
-	OUT_HIGH = 1024 * 1024,		/* a box that does not read: channels may not send more */
-	WINDOW_STEP = WIRE_WINDOW / 4,	/* credit is given back in lumps of this */
+	READ_ROUNDS = 4, /* chunks a wake-up, so that one busy box does not starve the others */
+	OUT_HIGH = 1024 * 1024,	       /* a box that does not read: channels may not send more */
+	WINDOW_STEP = WIRE_WINDOW / 4, /* credit is given back in lumps of this */
 };
 
 struct chan {
-	struct link	      *link;
-	uint32_t	       id;
-	const struct chan_ops *ops; /* NULL: our side stopped caring and waits for the box's CLOSE */
-	void		      *arg;
-	uint32_t	       send_window;
-	uint32_t	       recv_window;
-	uint32_t	       credit; /* consumed, not yet given back */
-	bool		       replied;
-	bool		       ended; /* the box has sent END */
-	bool		       starved; /* chan_send_room was 0: on_writable is owed */
+	struct link *link;
+	uint32_t id;
+	const struct chan_ops
+		*ops; /* NULL: our side stopped caring and waits for the box's CLOSE */
+	void *arg;
+	uint32_t send_window;
+	uint32_t recv_window;
+	uint32_t credit; /* consumed, not yet given back */
+	bool replied;
+	bool ended;   /* the box has sent END */
+	bool starved; /* chan_send_room was 0: on_writable is owed */
 };
 
 struct link {
-	struct loop	      *loop;
-	int		       fd;
-	struct loop_fd	      *watch;
+	struct loop *loop;
+	int fd;
+	struct loop_fd *watch;
 	const struct link_ops *ops;
-	void		      *arg;
-	struct buf	       in, out;
-	struct chan	      *chans[WIRE_CHANNELS_MAX];
-	unsigned	       chan_count;
-	uint32_t	       next_id;
-	unsigned	       dispatching;
-	bool		       greeted;
-	bool		       over;  /* no more frames in or out */
-	bool		       freed; /* link_free was called while dispatching */
+	void *arg;
+	struct buf in, out;
+	struct chan *chans[WIRE_CHANNELS_MAX];
+	unsigned chan_count;
+	uint32_t next_id;
+	unsigned dispatching;
+	bool greeted;
+	bool over;  /* no more frames in or out */
+	bool freed; /* link_free was called while dispatching */
 };
 
 static const struct chan_ops no_ops;
@@ -165,13 +166,15 @@ static struct chan *chan_find(struct link *link, uint32_t id, unsigned *ret_inde
 static int on_hello(struct link *link, const struct wire_frame *frame, struct err *err)
 {
 	struct wire_reader in = WIRE_READER(frame);
-	struct wire_hello  hello;
+	struct wire_hello hello;
 
 	wire_get_hello(&in, &hello);
 	if (wire_get_done(&in, err) < 0 || link->greeted)
 		return err_set(err, ERR_PROTOCOL, "malformed hello");
-	if (hello.magic != WIRE_MAGIC || hello.version_min > WIRE_VERSION || hello.version < WIRE_VERSION)
-		return err_set(err, ERR_PROTOCOL, "box-init speaks version %u, this daemon %d", hello.version, WIRE_VERSION);
+	if (hello.magic != WIRE_MAGIC || hello.version_min > WIRE_VERSION ||
+		hello.version < WIRE_VERSION)
+		return err_set(err, ERR_PROTOCOL, "box-init speaks version %u, this daemon %d",
+			hello.version, WIRE_VERSION);
 	link->greeted = true;
 	if (link->ops->on_ready)
 		link->ops->on_ready(link, link->arg);
@@ -180,10 +183,10 @@ static int on_hello(struct link *link, const struct wire_frame *frame, struct er
 
 static int on_event(struct link *link, const struct wire_frame *frame, struct err *err)
 {
-	struct wire_reader    in = WIRE_READER(frame);
-	uint8_t		      event = wire_get_u8(&in);
+	struct wire_reader in = WIRE_READER(frame);
+	uint8_t event = wire_get_u8(&in);
 	struct wire_exec_info info;
-	int		      ret;
+	int ret;
 
 	wire_get_exec_info(&in, &info);
 	ret = wire_get_done(&in, err);
@@ -198,11 +201,12 @@ static int on_event(struct link *link, const struct wire_frame *frame, struct er
 static int on_data(struct chan *chan, const struct wire_frame *frame, struct err *err)
 {
 	const struct chan_ops *ops = chan->ops ? chan->ops : &no_ops;
-	struct wire_reader     in = WIRE_READER(frame);
-	uint8_t		       stream = wire_get_u8(&in);
-	uint64_t	       offset = wire_get_u64(&in);
+	struct wire_reader in = WIRE_READER(frame);
+	uint8_t stream = wire_get_u8(&in);
+	uint64_t offset = wire_get_u64(&in);
 
-	if (in.bad || stream > WIRE_STREAM_STDERR || frame->len > WIRE_DATA_HEADER + WIRE_DATA_MAX || chan->ended)
+	if (in.bad || stream > WIRE_STREAM_STDERR ||
+		frame->len > WIRE_DATA_HEADER + WIRE_DATA_MAX || chan->ended)
 		return err_set(err, ERR_PROTOCOL, "malformed data frame");
 	if (frame->len > chan->recv_window)
 		return err_set(err, ERR_PROTOCOL, "more data than the window allows");
@@ -218,8 +222,8 @@ static int on_data(struct chan *chan, const struct wire_frame *frame, struct err
 static int on_gap(struct chan *chan, const struct wire_frame *frame, struct err *err)
 {
 	struct wire_reader in = WIRE_READER(frame);
-	uint64_t	   offset = wire_get_u64(&in);
-	uint64_t	   lost = wire_get_u64(&in);
+	uint64_t offset = wire_get_u64(&in);
+	uint64_t lost = wire_get_u64(&in);
 
 	if (wire_get_done(&in, err) < 0)
 		return -1;
@@ -231,7 +235,7 @@ static int on_gap(struct chan *chan, const struct wire_frame *frame, struct err 
 static int on_exit_frame(struct chan *chan, const struct wire_frame *frame, struct err *err)
 {
 	struct wire_reader in = WIRE_READER(frame);
-	struct wire_exit   exit;
+	struct wire_exit exit;
 
 	wire_get_exit(&in, &exit);
 	if (wire_get_done(&in, err) < 0)
@@ -256,8 +260,8 @@ static int on_reply(struct chan *chan, const struct wire_frame *frame, struct er
 static int on_error(struct chan *chan, const struct wire_frame *frame, struct err *err)
 {
 	const struct chan_ops *ops = chan->ops;
-	struct wire_reader     in = WIRE_READER(frame);
-	struct err	       told = ERR_INIT;
+	struct wire_reader in = WIRE_READER(frame);
+	struct err told = ERR_INIT;
 
 	wire_get_error(&in, &told);
 	if (wire_get_done(&in, err) < 0)
@@ -271,9 +275,10 @@ static int on_error(struct chan *chan, const struct wire_frame *frame, struct er
 static int on_window(struct chan *chan, const struct wire_frame *frame, struct err *err)
 {
 	struct wire_reader in = WIRE_READER(frame);
-	uint32_t	   add = wire_get_u32(&in);
+	uint32_t add = wire_get_u32(&in);
 
-	if (wire_get_done(&in, err) < 0 || add > WIRE_WINDOW || chan->send_window + add > WIRE_WINDOW)
+	if (wire_get_done(&in, err) < 0 || add > WIRE_WINDOW ||
+		chan->send_window + add > WIRE_WINDOW)
 		return err_set(err, ERR_PROTOCOL, "window larger than allowed");
 	chan->send_window += add;
 	if (chan->starved && chan_send_room(chan)) {
@@ -307,11 +312,12 @@ static void on_close(struct link *link, struct chan *chan, unsigned index)
 
 static int on_chan_frame(struct link *link, const struct wire_frame *frame, struct err *err)
 {
-	unsigned     index = 0;
+	unsigned index = 0;
 	struct chan *chan = chan_find(link, frame->channel, &index);
 
 	if (!chan)
-		return err_set(err, ERR_PROTOCOL, "frame for channel %u, which is not open", frame->channel);
+		return err_set(err, ERR_PROTOCOL, "frame for channel %u, which is not open",
+			frame->channel);
 	switch (frame->type) {
 	case WIRE_REPLY:
 		return on_reply(chan, frame, err);
@@ -338,8 +344,8 @@ static int on_chan_frame(struct link *link, const struct wire_frame *frame, stru
 static int on_frame(struct link *link, const struct wire_frame *frame, struct err *err)
 {
 	if (frame->channel)
-		return link->greeted ? on_chan_frame(link, frame, err) :
-				       err_set(err, ERR_PROTOCOL, "frame before hello");
+		return link->greeted ? on_chan_frame(link, frame, err)
+				     : err_set(err, ERR_PROTOCOL, "frame before hello");
 	if (frame->type == WIRE_HELLO)
 		return on_hello(link, frame, err);
 	if (frame->type == WIRE_EVENT && link->greeted)
@@ -350,9 +356,10 @@ static int on_frame(struct link *link, const struct wire_frame *frame, struct er
 static int eat_frames(struct link *link, struct err *err)
 {
 	struct wire_frame frame;
-	int		  got;
+	int got;
 
-	while (!link->over && !link->freed && (got = wire_frame_parse(&link->in, &frame, err)) != 0) {
+	while (!link->over && !link->freed &&
+		(got = wire_frame_parse(&link->in, &frame, err)) != 0) {
 		if (got < 0 || on_frame(link, &frame, err) < 0)
 			return -1;
 		buf_eat(&link->in, WIRE_HEADER + frame.len);
@@ -366,7 +373,7 @@ static int read_some(struct link *link, struct err *err)
 {
 	for (int round = 0; round < READ_ROUNDS && !link->over && !link->freed; round++) {
 		/* A quiet link needs little room; a busy one gets the whole chunk. */
-		size_t	want = link->in.cap >= READ_CHUNK || round ? READ_CHUNK : 4096;
+		size_t want = link->in.cap >= READ_CHUNK || round ? READ_CHUNK : 4096;
 		ssize_t got = read(link->fd, buf_room(&link->in, want), want);
 
 		if (got < 0 && (errno == EAGAIN || errno == EINTR))
@@ -387,7 +394,7 @@ static int read_some(struct link *link, struct err *err)
 static void on_fd(void *arg, unsigned ready)
 {
 	struct link *link = arg;
-	struct err   err = ERR_INIT;
+	struct err err = ERR_INIT;
 
 	dispatch_enter(link);
 	if ((ready & LOOP_READ) && read_some(link, &err) < 0)
@@ -405,9 +412,11 @@ static void on_fd(void *arg, unsigned ready)
 
 struct link *link_new(struct loop *loop, int fd, const struct link_ops *ops, void *arg)
 {
-	struct wire_hello hello = { .magic = WIRE_MAGIC, .version = WIRE_VERSION, .version_min = WIRE_VERSION };
-	struct link	 *link = xnew(struct link);
-	size_t		  mark;
+	struct wire_hello hello = {
+		.magic = WIRE_MAGIC, .version = WIRE_VERSION, .version_min = WIRE_VERSION
+	};
+	struct link *link = xnew(struct link);
+	size_t mark;
 
 	link->loop = loop;
 	link->fd = fd;
@@ -436,11 +445,11 @@ void link_free(struct link *link)
 	dispatch_leave(link);
 }
 
-struct chan *chan_open(struct link *link, enum wire_op op, const struct buf *request, const struct chan_ops *ops,
-	void *arg, struct err *err)
+struct chan *chan_open(struct link *link, enum wire_op op, const struct buf *request,
+	const struct chan_ops *ops, void *arg, struct err *err)
 {
 	struct chan *chan;
-	size_t	     mark;
+	size_t mark;
 
 	if (link->over || link->freed) {
 		err_set(err, ERR_UNAVAILABLE, "the box is not reachable");
@@ -451,7 +460,8 @@ struct chan *chan_open(struct link *link, enum wire_op op, const struct buf *req
 		return NULL;
 	}
 	if (request && request->len + 1 > WIRE_PAYLOAD_MAX) {
-		err_set(err, ERR_TOO_LARGE, "the request is larger than %d bytes", WIRE_PAYLOAD_MAX - 1);
+		err_set(err, ERR_TOO_LARGE, "the request is larger than %d bytes",
+			WIRE_PAYLOAD_MAX - 1);
 		return NULL;
 	}
 	chan = xnew(struct chan);
@@ -484,7 +494,8 @@ struct chan *chan_open(struct link *link, enum wire_op op, const struct buf *req
 
 size_t chan_send_room(const struct chan *chan)
 {
-	if (chan->link->over || chan->link->out.len >= OUT_HIGH || chan->send_window <= WIRE_DATA_HEADER)
+	if (chan->link->over || chan->link->out.len >= OUT_HIGH ||
+		chan->send_window <= WIRE_DATA_HEADER)
 		return 0;
 	/* Each frame of at most WIRE_DATA_MAX pays its header. */
 	return chan->send_window - WIRE_DATA_HEADER * (chan->send_window / WIRE_DATA_MAX + 1);
@@ -493,8 +504,8 @@ size_t chan_send_room(const struct chan *chan)
 size_t chan_send(struct chan *chan, const void *data, size_t len)
 {
 	struct link *link = chan->link;
-	size_t	     room = chan_send_room(chan);
-	size_t	     sent = 0;
+	size_t room = chan_send_room(chan);
+	size_t sent = 0;
 
 	if (len > room)
 		chan->starved = true;
@@ -502,7 +513,8 @@ size_t chan_send(struct chan *chan, const void *data, size_t len)
 	while (sent < len) {
 		size_t part = MIN(len - sent, (size_t)WIRE_DATA_MAX);
 
-		wire_add_data(&link->out, chan->id, WIRE_STREAM_MAIN, 0, (const char *)data + sent, part);
+		wire_add_data(
+			&link->out, chan->id, WIRE_STREAM_MAIN, 0, (const char *)data + sent, part);
 		chan->send_window -= (uint32_t)(part + WIRE_DATA_HEADER);
 		sent += part;
 	}
@@ -516,7 +528,7 @@ size_t chan_send(struct chan *chan, const void *data, size_t len)
 static void send_control(struct chan *chan, enum wire_type type, const struct buf *payload)
 {
 	struct link *link = chan->link;
-	size_t	     mark;
+	size_t mark;
 
 	if (link->over)
 		return;

@@ -15,39 +15,41 @@ struct chan;
 
 struct link_ops {
 	void (*on_ready)(struct link *link, void *arg); /* hello exchanged */
-	void (*on_event)(struct link *link, enum wire_event event, const struct wire_exec_info *info, void *arg);
+	void (*on_event)(struct link *link, enum wire_event event,
+		const struct wire_exec_info *info, void *arg);
 	/* The connection is over; all channels have got on_error before. Free the link. */
 	void (*on_lost)(struct link *link, const struct err *err, void *arg);
 };
 
 /* Takes fd (non-blocking). */
 struct link *link_new(struct loop *loop, int fd, const struct link_ops *ops, void *arg);
-void	     link_free(struct link *link); /* accepts NULL; channels get on_error(ERR_UNAVAILABLE) */
+void link_free(struct link *link); /* accepts NULL; channels get on_error(ERR_UNAVAILABLE) */
 
 /* All may be NULL. After on_closed or on_error the channel is gone; exactly one of the two ends it.
  * A callback may call chan_close() on its own channel. */
 struct chan_ops {
 	void (*on_reply)(struct chan *chan, struct wire_reader *reply, void *arg);
-	void (*on_data)(struct chan *chan, enum wire_stream stream, uint64_t offset, const void *data, size_t len,
-		void *arg);
+	void (*on_data)(struct chan *chan, enum wire_stream stream, uint64_t offset,
+		const void *data, size_t len, void *arg);
 	void (*on_end)(struct chan *chan, void *arg);
 	void (*on_gap)(struct chan *chan, uint64_t offset, uint64_t lost, void *arg);
 	void (*on_exit)(struct chan *chan, const struct wire_exit *exit, void *arg);
-	void (*on_writable)(struct chan *chan, void *arg); /* chan_send_room() has become positive again */
+	void (*on_writable)(
+		struct chan *chan, void *arg); /* chan_send_room() has become positive again */
 	void (*on_error)(struct chan *chan, const struct err *err, void *arg);
 	void (*on_closed)(struct chan *chan, void *arg);
 };
 
 /* request is the op's request (wire_put_*); it is copied. NULL with err: the link is lost or has
  * WIRE_CHANNELS_MAX channels open. */
-struct chan *chan_open(struct link *link, enum wire_op op, const struct buf *request, const struct chan_ops *ops,
-	void *arg, struct err *err);
-size_t	     chan_send_room(const struct chan *chan); /* bytes chan_send takes now */
+struct chan *chan_open(struct link *link, enum wire_op op, const struct buf *request,
+	const struct chan_ops *ops, void *arg, struct err *err);
+size_t chan_send_room(const struct chan *chan); /* bytes chan_send takes now */
 /* Sends at most chan_send_room() bytes; returns how many were taken. */
-size_t	     chan_send(struct chan *chan, const void *data, size_t len);
-void	     chan_send_end(struct chan *chan);
-void	     chan_signal(struct chan *chan, uint32_t signal);
-void	     chan_resize(struct chan *chan, uint16_t rows, uint16_t cols);
-void	     chan_consumed(struct chan *chan, size_t len); /* bytes of on_data passed on */
+size_t chan_send(struct chan *chan, const void *data, size_t len);
+void chan_send_end(struct chan *chan);
+void chan_signal(struct chan *chan, uint32_t signal);
+void chan_resize(struct chan *chan, uint16_t rows, uint16_t cols);
+void chan_consumed(struct chan *chan, size_t len); /* bytes of on_data passed on */
 /* Stop caring: no callback comes after this. The exec itself goes on. */
-void	     chan_close(struct chan *chan);
+void chan_close(struct chan *chan);

@@ -16,12 +16,12 @@ enum store_grade { STORE_KEPT, STORE_SAFE };
 
 /* Opens or makes the database, migrates it, takes the lock of the home. ERR_STATE when another daemon
  * has it (the message names its pid); ERR_UNSUPPORTED when the schema is newer than this program. */
-int  store_open(const char *home, struct store **ret, struct err *err);
+int store_open(const char *home, struct store **ret, struct err *err);
 void store_close(struct store *store); /* accepts NULL */
 DEFINE_CLEANUP(store_close, struct store)
 
-int  store_begin(struct store *store, struct err *err);
-int  store_commit(struct store *store, enum store_grade grade, struct err *err);
+int store_begin(struct store *store, struct err *err);
+int store_commit(struct store *store, enum store_grade grade, struct err *err);
 void store_rollback(struct store *store);
 /* To be called now and then when nothing else is to be done: moves what was written lately into the
  * database proper, which takes some milliseconds. Costs nothing when there is little to move. */
@@ -30,48 +30,53 @@ void store_idle(struct store *store);
 /* ---- boxes ---------------------------------------------------------------------------------- */
 
 struct box_row {
-	char	*id;
-	char	*name;
-	char	*state;	 /* what it is: "creating" "running" "stopped" "removing" ... see core/box.h */
-	char	*intent; /* what was being done to it: "" or "create" "start" "stop" "remove" */
-	char	*image;	 /* image id */
-	char	*image_name;
-	char	*driver;
-	char	*profile;
+	char *id;
+	char *name;
+	char *state;  /* what it is: "creating" "running" "stopped" "removing" ... see core/box.h */
+	char *intent; /* what was being done to it: "" or "create" "start" "stop" "remove" */
+	char *image;  /* image id */
+	char *image_name;
+	char *driver;
+	char *profile;
 	uint64_t cpu_milli, memory_bytes, disk_bytes, pids;
-	char	*env;	 /* JSON object */
-	char	*labels; /* JSON object */
-	bool	 remove_on_exit;
-	char	*command; /* JSON array or "" : what `new -- CMD` runs at each start */
+	char *env;    /* JSON object */
+	char *labels; /* JSON object */
+	bool remove_on_exit;
+	char *command; /* JSON array or "" : what `new -- CMD` runs at each start */
 	uint32_t uid_slot;
-	int64_t	 created_us, started_us, ended_us; /* wall clock; 0: never */
-	char	*end_reason; /* "" "stopped" "exited" "killed" "memory" "lost" "failed" */
-	char	*end_detail;
-	int64_t	 pid;	      /* mark of the running instance; 0: none */
+	int64_t created_us, started_us, ended_us; /* wall clock; 0: never */
+	char *end_reason; /* "" "stopped" "exited" "killed" "memory" "lost" "failed" */
+	char *end_detail;
+	int64_t pid; /* mark of the running instance; 0: none */
 	uint64_t start_time;
-	char	*boot;
-	char	*idempotency; /* key given at creation, or "" */
+	char *boot;
+	char *idempotency; /* key given at creation, or "" */
 };
 
 void box_row_done(struct box_row *row);
 /* ERR_EXISTS when id, name, slot or idempotency key is taken. */
-int store_box_insert(struct store *store, const struct box_row *row, enum store_grade grade, struct err *err);
-int store_box_update(struct store *store, const struct box_row *row, enum store_grade grade, struct err *err);
+int store_box_insert(
+	struct store *store, const struct box_row *row, enum store_grade grade, struct err *err);
+int store_box_update(
+	struct store *store, const struct box_row *row, enum store_grade grade, struct err *err);
 int store_box_delete(struct store *store, const char *id, enum store_grade grade, struct err *err);
 /* Calls fn for each row, oldest first; the row is borrowed. fn returning -1 stops with that error. */
-int store_box_each(struct store *store, int (*fn)(const struct box_row *row, void *arg, struct err *err), void *arg,
+int store_box_each(struct store *store,
+	int (*fn)(const struct box_row *row, void *arg, struct err *err), void *arg,
 	struct err *err);
 
 /* ---- events --------------------------------------------------------------------------------- */
 
 /* Appends; *ret_offset is its place (rising by one). Always STORE_KEPT. data may be NULL; not consumed. */
-int store_event_add(struct store *store, const char *type, const char *box_id, const char *box_name, json_t *data,
-	int64_t at_us, uint64_t *ret_offset, struct err *err);
+int store_event_add(struct store *store, const char *type, const char *box_id, const char *box_name,
+	json_t *data, int64_t at_us, uint64_t *ret_offset, struct err *err);
 /* At most limit events with offset >= since (of box_id, if not NULL) as
  * [{"offset","at","type","box","box_name","data"}]. New reference. */
-json_t *store_event_list(struct store *store, uint64_t since, const char *box_id, unsigned limit, struct err *err);
+json_t *store_event_list(
+	struct store *store, uint64_t since, const char *box_id, unsigned limit, struct err *err);
 /* oldest kept offset and the offset the next event will get. */
-int store_event_range(struct store *store, uint64_t *ret_oldest, uint64_t *ret_next, struct err *err);
+int store_event_range(
+	struct store *store, uint64_t *ret_oldest, uint64_t *ret_next, struct err *err);
 /* Keeps the newest keep events. */
 int store_event_trim(struct store *store, uint64_t keep, struct err *err);
 
@@ -81,10 +86,11 @@ enum scope { SCOPE_READ = 1, SCOPE_EXEC = 2, SCOPE_CREATE = 4, SCOPE_ADMIN = 8, 
 
 /* Makes a token "box_<32 random base62>"; only its SHA-256 is stored. *ret_secret is shown once; yours.
  * expires_us 0: never. *ret_row: {"id","name","scopes":[...],"created_at","expires_at","last_used_at"}. */
-int store_token_create(struct store *store, const char *name, unsigned scopes, int64_t expires_us, char **ret_secret,
-	json_t **ret_row, struct err *err);
+int store_token_create(struct store *store, const char *name, unsigned scopes, int64_t expires_us,
+	char **ret_secret, json_t **ret_row, struct err *err);
 json_t *store_token_list(struct store *store, struct err *err);
-int	store_token_revoke(struct store *store, const char *id_or_name, struct err *err);
+int store_token_revoke(struct store *store, const char *id_or_name, struct err *err);
 /* ERR_UNAUTHORIZED when unknown or expired. Compared in constant time. */
-int store_token_check(struct store *store, const char *secret, unsigned *ret_scopes, struct err *err);
+int store_token_check(
+	struct store *store, const char *secret, unsigned *ret_scopes, struct err *err);
 int scopes_from_names(json_t *names, unsigned *ret, struct err *err);

@@ -4,13 +4,14 @@
 
 int wire_frame_parse(const struct buf *in, struct wire_frame *ret, struct err *err)
 {
-	const uint8_t	  *p = buf_head(in);
-	struct wire_reader head = { p, p + WIRE_HEADER, false };
-	uint32_t	   len, zero;
-	uint8_t		   type;
+	const uint8_t *p = buf_head(in);
+	struct wire_reader head;
+	uint32_t len, zero;
+	uint8_t type;
 
 	if (in->len < WIRE_HEADER)
 		return 0;
+	head = (struct wire_reader){ p, p + WIRE_HEADER, false };
 	len = wire_get_u32(&head);
 	type = wire_get_u8(&head);
 	zero = wire_get_u8(&head);
@@ -49,8 +50,8 @@ void wire_end(struct buf *out, size_t mark)
 	memcpy(buf_head(out) + mark, &len, sizeof len);
 }
 
-void wire_add_data(struct buf *out, uint32_t channel, enum wire_stream stream, uint64_t offset, const void *data,
-	size_t len)
+void wire_add_data(struct buf *out, uint32_t channel, enum wire_stream stream, uint64_t offset,
+	const void *data, size_t len)
 {
 	size_t mark = wire_begin(out, WIRE_DATA, channel);
 
@@ -149,11 +150,11 @@ uint64_t wire_get_u64(struct wire_reader *in)
 
 const char *wire_get_str(struct wire_reader *in, size_t max)
 {
-	uint32_t    len = wire_get_u32(in);
+	uint32_t len = wire_get_u32(in);
 	const char *text = (const char *)in->at;
 
-	if (in->bad || len > max || (size_t)(in->end - in->at) < (size_t)len + 1 || text[len] != '\0' ||
-		memchr(text, '\0', len)) {
+	if (in->bad || len > max || (size_t)(in->end - in->at) < (size_t)len + 1 ||
+		text[len] != '\0' || memchr(text, '\0', len)) {
 		in->bad = true;
 		return "";
 	}
@@ -163,7 +164,7 @@ const char *wire_get_str(struct wire_reader *in, size_t max)
 
 const char **wire_get_strv(struct wire_reader *in, size_t max_count)
 {
-	uint32_t     count = wire_get_u32(in);
+	uint32_t count = wire_get_u32(in);
 	const char **strv;
 
 	/* Each string takes five bytes at least: a count the payload cannot hold allocates nothing. */

@@ -31,8 +31,8 @@ void wire_put_error(struct buf *out, const struct err *err)
 
 void wire_get_error(struct wire_reader *in, struct err *ret)
 {
-	uint8_t	    kind = wire_get_u8(in);
-	uint32_t    errno_value = wire_get_u32(in);
+	uint8_t kind = wire_get_u8(in);
+	uint32_t errno_value = wire_get_u32(in);
 	const char *message = wire_get_str(in, 400);
 
 	err_set(ret, kind > ERR_NONE && kind < ERR_KIND_COUNT ? kind : ERR_SYSTEM, "%s", message);

@@ -37,14 +37,14 @@ enum {
 	WIRE_MAGIC = 0x59584f42, /* "BOXY" */
 	WIRE_VERSION = 1,
 	WIRE_HEADER = 12,
-	WIRE_DATA_HEADER = 9,		     /* u8 stream, u64 offset */
-	WIRE_DATA_MAX = 64 * 1024,	     /* bytes in one DATA frame, without its header */
-	WIRE_PAYLOAD_MAX = 256 * 1024,	     /* any payload; argv and env of a start fit here */
+	WIRE_DATA_HEADER = 9,	       /* u8 stream, u64 offset */
+	WIRE_DATA_MAX = 64 * 1024,     /* bytes in one DATA frame, without its header */
+	WIRE_PAYLOAD_MAX = 256 * 1024, /* any payload; argv and env of a start fit here */
 	WIRE_WINDOW = 512 * 1024,
-	WIRE_CHANNELS_MAX = 256,	     /* open at once on one connection */
+	WIRE_CHANNELS_MAX = 256, /* open at once on one connection */
 	WIRE_PATH_MAX = 4095,
-	WIRE_ARGV_MAX = 4096,		     /* entries in argv or env */
-	WIRE_EXEC_ID_MAX = 32,		     /* [a-z0-9]+ */
+	WIRE_ARGV_MAX = 4096,  /* entries in argv or env */
+	WIRE_EXEC_ID_MAX = 32, /* [a-z0-9]+ */
 };
 
 enum wire_type {
@@ -65,32 +65,34 @@ enum wire_type {
 };
 
 enum wire_stream {
-	WIRE_STREAM_MAIN = 0, /* file bytes, tar bytes, dialled TCP, stdin; offset is 0 */
+	WIRE_STREAM_MAIN = 0,	/* file bytes, tar bytes, dialled TCP, stdin; offset is 0 */
 	WIRE_STREAM_STDOUT = 1, /* a tty's output is all stdout */
-	WIRE_STREAM_STDERR = 2, /* offset: position in the exec's journal, both streams counted together */
+	WIRE_STREAM_STDERR =
+		2, /* offset: position in the exec's journal, both streams counted together */
 };
 
 /* Requests and results of each op, in the order of their fields. "-" means empty. */
 enum wire_op {
-	WIRE_OP_EXEC_START = 1, /* wire_exec_spec -> wire_exec_info; then as EXEC_ATTACH if attach is set */
-	WIRE_OP_EXEC_ATTACH,	/* wire_attach_spec -> wire_exec_info; GAP and DATA, then EXIT if it is over */
-	WIRE_OP_EXEC_LIST,	/* - -> u32 count, wire_exec_info each */
-	WIRE_OP_EXEC_SIGNAL,	/* str id, u32 signal -> - */
-	WIRE_OP_PROCESSES,	/* - -> u32 total, u32 count, wire_process each (first 500) */
-	WIRE_OP_STAT,		/* str path, u8 follow -> wire_stat */
-	WIRE_OP_LIST,		/* str path -> -; DATA frames of whole wire_stat records; END */
-	WIRE_OP_READ,		/* str path, u64 offset, u64 length (0: to the end) -> wire_stat; DATA; END */
-	WIRE_OP_WRITE,		/* str path, u32 mode, u8 parents; then DATA, END from the daemon -> wire_stat.
+	WIRE_OP_EXEC_START =
+		1, /* wire_exec_spec -> wire_exec_info; then as EXEC_ATTACH if attach is set */
+	WIRE_OP_EXEC_ATTACH, /* wire_attach_spec -> wire_exec_info; GAP and DATA, then EXIT if it is over */
+	WIRE_OP_EXEC_LIST,   /* - -> u32 count, wire_exec_info each */
+	WIRE_OP_EXEC_SIGNAL, /* str id, u32 signal -> - */
+	WIRE_OP_PROCESSES,   /* - -> u32 total, u32 count, wire_process each (first 500) */
+	WIRE_OP_STAT,	     /* str path, u8 follow -> wire_stat */
+	WIRE_OP_LIST,	     /* str path -> -; DATA frames of whole wire_stat records; END */
+	WIRE_OP_READ, /* str path, u64 offset, u64 length (0: to the end) -> wire_stat; DATA; END */
+	WIRE_OP_WRITE, /* str path, u32 mode, u8 parents; then DATA, END from the daemon -> wire_stat.
 				 * Written beside and renamed over; an unfinished one leaves the old file */
-	WIRE_OP_MKDIR,		/* str path, u32 mode, u8 parents -> - */
-	WIRE_OP_REMOVE,		/* str path, u8 recursive -> - */
-	WIRE_OP_RENAME,		/* str from, str to -> - */
-	WIRE_OP_CHMOD,		/* str path, u32 mode -> - */
-	WIRE_OP_TAR_OUT,	/* str path -> -; DATA: a tar of path (its last component is the top name); END */
-	WIRE_OP_TAR_IN,		/* str dir; then DATA, END from the daemon -> u64 files, u64 bytes */
-	WIRE_OP_DIAL,		/* u16 port -> -; DATA both ways to 127.0.0.1:port (then ::1), END half-closes */
-	WIRE_OP_STATS,		/* - -> wire_stats */
-	WIRE_OP_SHUTDOWN,	/* u32 grace_ms -> - at once; TERM to all, KILL after grace, then PID 1 exits */
+	WIRE_OP_MKDIR,	/* str path, u32 mode, u8 parents -> - */
+	WIRE_OP_REMOVE, /* str path, u8 recursive -> - */
+	WIRE_OP_RENAME, /* str from, str to -> - */
+	WIRE_OP_CHMOD,	/* str path, u32 mode -> - */
+	WIRE_OP_TAR_OUT, /* str path -> -; DATA: a tar of path (its last component is the top name); END */
+	WIRE_OP_TAR_IN, /* str dir; then DATA, END from the daemon -> u64 files, u64 bytes */
+	WIRE_OP_DIAL, /* u16 port -> -; DATA both ways to 127.0.0.1:port (then ::1), END half-closes */
+	WIRE_OP_STATS, /* - -> wire_stats */
+	WIRE_OP_SHUTDOWN, /* u32 grace_ms -> - at once; TERM to all, KILL after grace, then PID 1 exits */
 	WIRE_OP_COUNT
 };
 
@@ -103,9 +105,9 @@ enum wire_event {
 
 struct wire_frame {
 	enum wire_type type;
-	uint32_t       channel;
+	uint32_t channel;
 	const uint8_t *payload; /* borrowed from the buffer it was parsed from */
-	uint32_t       len;
+	uint32_t len;
 };
 
 /* Looks at the head of in. 1: a frame is in *ret (drop it with buf_eat(in, WIRE_HEADER + ret->len) when
@@ -114,10 +116,10 @@ int wire_frame_parse(const struct buf *in, struct wire_frame *ret, struct err *e
 
 /* Starts a frame at the tail of out and ends it; write the payload with wire_put_* between them. */
 size_t wire_begin(struct buf *out, enum wire_type type, uint32_t channel);
-void   wire_end(struct buf *out, size_t mark);
+void wire_end(struct buf *out, size_t mark);
 /* A DATA frame whole. */
-void wire_add_data(struct buf *out, uint32_t channel, enum wire_stream stream, uint64_t offset, const void *data,
-	size_t len);
+void wire_add_data(struct buf *out, uint32_t channel, enum wire_stream stream, uint64_t offset,
+	const void *data, size_t len);
 
 /* ---- fields --------------------------------------------------------------------------------- */
 
@@ -132,16 +134,20 @@ void wire_put_strv(struct buf *out, const char *const *strv);
 struct wire_reader {
 	const uint8_t *at;
 	const uint8_t *end;
-	bool	       bad;
+	bool bad;
 };
 
-#define WIRE_READER(frame) { (frame)->payload, (frame)->payload + (frame)->len, false }
+#define WIRE_READER(frame)                                               \
+	{                                                                \
+		(frame)->payload, (frame)->payload + (frame)->len, false \
+	}
 
-uint8_t	    wire_get_u8(struct wire_reader *in);
-uint16_t    wire_get_u16(struct wire_reader *in);
-uint32_t    wire_get_u32(struct wire_reader *in);
-uint64_t    wire_get_u64(struct wire_reader *in);
-const char *wire_get_str(struct wire_reader *in, size_t max); /* borrowed, never NULL, at most max bytes */
+uint8_t wire_get_u8(struct wire_reader *in);
+uint16_t wire_get_u16(struct wire_reader *in);
+uint32_t wire_get_u32(struct wire_reader *in);
+uint64_t wire_get_u64(struct wire_reader *in);
+const char *wire_get_str(
+	struct wire_reader *in, size_t max); /* borrowed, never NULL, at most max bytes */
 /* NULL-terminated array you free with free(); the strings are borrowed. Never NULL. */
 const char **wire_get_strv(struct wire_reader *in, size_t max_count);
 /* 0 if everything was well-formed and consumed to the end, else -1 and ERR_PROTOCOL. */
@@ -158,22 +164,24 @@ struct wire_hello {
 
 struct wire_error {
 	enum err_kind kind;
-	uint32_t      errno_value;
-	const char   *message; /* at most 400 bytes */
+	uint32_t errno_value;
+	const char *message; /* at most 400 bytes */
 };
 
 struct wire_exec_spec {
-	const char	  *id;	 /* chosen by the daemon, [a-z0-9]{1,32} */
-	const char *const *argv; /* at least one; argv[0] looked up in PATH of env when it has no '/' */
-	const char *const *env;	 /* KEY=VALUE; init adds HOME USER LOGNAME SHELL PATH TERM where unset */
-	const char	  *cwd;	 /* "" means the user's home, or / */
-	const char	  *user; /* "" means root; name or uid, optionally :group */
-	bool		   tty;
-	bool		   stdin_open; /* false: stdin is /dev/null (never for tty) */
-	bool		   attach;     /* attach this channel from offset 0, lossless, with stdin */
-	uint16_t	   rows, cols; /* 0 means 24 x 80 */
-	uint64_t	   timeout_ms; /* 0: none. Then TERM, and KILL after 5 s; reason "timeout" */
-	uint32_t	   journal_max; /* bytes kept; 0 means WIRE_JOURNAL_DEFAULT */
+	const char *id; /* chosen by the daemon, [a-z0-9]{1,32} */
+	const char *const
+		*argv; /* at least one; argv[0] looked up in PATH of env when it has no '/' */
+	const char *const
+		*env;	  /* KEY=VALUE; init adds HOME USER LOGNAME SHELL PATH TERM where unset */
+	const char *cwd;  /* "" means the user's home, or / */
+	const char *user; /* "" means root; name or uid, optionally :group */
+	bool tty;
+	bool stdin_open;      /* false: stdin is /dev/null (never for tty) */
+	bool attach;	      /* attach this channel from offset 0, lossless, with stdin */
+	uint16_t rows, cols;  /* 0 means 24 x 80 */
+	uint64_t timeout_ms;  /* 0: none. Then TERM, and KILL after 5 s; reason "timeout" */
+	uint32_t journal_max; /* bytes kept; 0 means WIRE_JOURNAL_DEFAULT */
 };
 
 enum {
@@ -184,10 +192,10 @@ enum {
 
 struct wire_attach_spec {
 	const char *id;
-	uint64_t    offset;   /* WIRE_OFFSET_END: only what comes from now on */
-	bool	    follow;   /* false: what is there now, then CLOSE */
-	bool	    lossless; /* the program waits for this reader when the journal is full */
-	bool	    input;    /* DATA from the daemon goes to stdin / the tty */
+	uint64_t offset; /* WIRE_OFFSET_END: only what comes from now on */
+	bool follow;	 /* false: what is there now, then CLOSE */
+	bool lossless;	 /* the program waits for this reader when the journal is full */
+	bool input;	 /* DATA from the daemon goes to stdin / the tty */
 };
 #define WIRE_OFFSET_END UINT64_MAX
 
@@ -200,45 +208,46 @@ enum wire_exit_reason {
 };
 
 struct wire_exec_info {
-	const char	     *id;
-	uint32_t	      pid;	/* inside the box */
-	bool		      tty;
-	enum wire_exit_reason reason;	/* WIRE_EXIT_RUNNING while it runs */
-	uint32_t	      code;	/* 0-255 */
-	uint32_t	      signal;
-	uint64_t	      started_us; /* wall clock, microseconds */
-	uint64_t	      ended_us;	  /* 0 while it runs */
-	uint64_t	      cpu_us;	  /* user + system of the program and its waited-for children; 0 while it runs */
-	uint64_t	      oldest;	  /* first journal offset still there */
-	uint64_t	      newest;	  /* journal offset after the last byte */
-	const char *const    *argv;	  /* cut to 4096 bytes in all */
+	const char *id;
+	uint32_t pid; /* inside the box */
+	bool tty;
+	enum wire_exit_reason reason; /* WIRE_EXIT_RUNNING while it runs */
+	uint32_t code;		      /* 0-255 */
+	uint32_t signal;
+	uint64_t started_us; /* wall clock, microseconds */
+	uint64_t ended_us;   /* 0 while it runs */
+	uint64_t
+		cpu_us; /* user + system of the program and its waited-for children; 0 while it runs */
+	uint64_t oldest;	 /* first journal offset still there */
+	uint64_t newest;	 /* journal offset after the last byte */
+	const char *const *argv; /* cut to 4096 bytes in all */
 };
 
 struct wire_exit {
 	enum wire_exit_reason reason;
-	uint32_t	      code;
-	uint32_t	      signal;
-	uint64_t	      duration_us;
-	uint64_t	      cpu_us;
-	uint64_t	      newest;
+	uint32_t code;
+	uint32_t signal;
+	uint64_t duration_us;
+	uint64_t cpu_us;
+	uint64_t newest;
 };
 
 struct wire_process {
-	uint32_t    pid, ppid, uid;
-	char	    state; /* R S D Z T */
-	uint64_t    rss_bytes;
-	uint64_t    cpu_us;
-	uint64_t    started_us; /* since boot of the box's clock */
-	const char *exec;	/* id of the exec it descends from, or "" */
-	const char *command;	/* command line, spaces between; cut to 512 bytes; [comm] when empty */
+	uint32_t pid, ppid, uid;
+	char state; /* R S D Z T */
+	uint64_t rss_bytes;
+	uint64_t cpu_us;
+	uint64_t started_us; /* since boot of the box's clock */
+	const char *exec;    /* id of the exec it descends from, or "" */
+	const char *command; /* command line, spaces between; cut to 512 bytes; [comm] when empty */
 };
 
 struct wire_stat {
 	const char *name; /* last component (LIST) or the path asked for */
-	uint32_t    mode; /* type and permission bits as in st_mode */
-	uint32_t    uid, gid;
-	uint64_t    size;
-	uint64_t    mtime_us;
+	uint32_t mode;	  /* type and permission bits as in st_mode */
+	uint32_t uid, gid;
+	uint64_t size;
+	uint64_t mtime_us;
 	const char *target; /* of a symlink, else "" */
 };
 
@@ -246,7 +255,7 @@ struct wire_stats {
 	uint64_t uptime_us;
 	uint32_t processes;
 	uint32_t execs_running;
-	uint64_t disk_used;	/* statvfs of /: bytes used and in all */
+	uint64_t disk_used; /* statvfs of /: bytes used and in all */
 	uint64_t disk_total;
 	uint64_t journal_bytes; /* memory of all journals */
 };
@@ -254,14 +263,16 @@ struct wire_stats {
 void wire_put_hello(struct buf *out, const struct wire_hello *hello);
 void wire_get_hello(struct wire_reader *in, struct wire_hello *ret);
 void wire_put_error(struct buf *out, const struct err *err);
-void wire_get_error(struct wire_reader *in, struct err *ret); /* message made printable, kind checked */
+void wire_get_error(
+	struct wire_reader *in, struct err *ret); /* message made printable, kind checked */
 void wire_put_exec_spec(struct buf *out, const struct wire_exec_spec *spec);
 /* argv and env are arrays to free with free((void *)spec->argv); the strings are borrowed. */
 void wire_get_exec_spec(struct wire_reader *in, struct wire_exec_spec *ret);
 void wire_put_attach_spec(struct buf *out, const struct wire_attach_spec *spec);
 void wire_get_attach_spec(struct wire_reader *in, struct wire_attach_spec *ret);
 void wire_put_exec_info(struct buf *out, const struct wire_exec_info *info);
-void wire_get_exec_info(struct wire_reader *in, struct wire_exec_info *ret); /* free argv as above */
+void wire_get_exec_info(
+	struct wire_reader *in, struct wire_exec_info *ret); /* free argv as above */
 void wire_put_exit(struct buf *out, const struct wire_exit *exit);
 void wire_get_exit(struct wire_reader *in, struct wire_exit *ret);
 void wire_put_process(struct buf *out, const struct wire_process *process);

@@ -15,12 +15,12 @@
 struct rig {
 	struct loop *loop;
 	struct link *link;
-	int	     guest;
-	struct buf   heard;
-	unsigned     ready, lost, replies, data, closed, errors, gaps, exits, writable, events;
-	size_t	     bytes;
-	struct err   err;
-	bool	     close_on_data, free_on_data;
+	int guest;
+	struct buf heard;
+	unsigned ready, lost, replies, data, closed, errors, gaps, exits, writable, events;
+	size_t bytes;
+	struct err err;
+	bool close_on_data, free_on_data;
 };
 
 static void on_ready(struct link *link, void *arg)
@@ -29,7 +29,8 @@ static void on_ready(struct link *link, void *arg)
 	((struct rig *)arg)->ready++;
 }
 
-static void on_event(struct link *link, enum wire_event event, const struct wire_exec_info *info, void *arg)
+static void on_event(
+	struct link *link, enum wire_event event, const struct wire_exec_info *info, void *arg)
 {
 	(void)link;
 	assert_int_equal(event, WIRE_EVENT_EXEC_STARTED);
@@ -56,7 +57,8 @@ static void on_reply(struct chan *chan, struct wire_reader *reply, void *arg)
 	((struct rig *)arg)->replies++;
 }
 
-static void on_data(struct chan *chan, enum wire_stream stream, uint64_t offset, const void *data, size_t len, void *arg)
+static void on_data(struct chan *chan, enum wire_stream stream, uint64_t offset, const void *data,
+	size_t len, void *arg)
 {
 	struct rig *rig = arg;
 
@@ -107,8 +109,13 @@ static void on_closed(struct chan *chan, void *arg)
 	((struct rig *)arg)->closed++;
 }
 
-static const struct chan_ops chan_ops = { .on_reply = on_reply, .on_data = on_data, .on_gap = on_gap,
-	.on_exit = on_exit_frame, .on_writable = on_writable, .on_error = on_chan_error, .on_closed = on_closed };
+static const struct chan_ops chan_ops = { .on_reply = on_reply,
+	.on_data = on_data,
+	.on_gap = on_gap,
+	.on_exit = on_exit_frame,
+	.on_writable = on_writable,
+	.on_error = on_chan_error,
+	.on_closed = on_closed };
 
 static void stop_loop(void *arg)
 {
@@ -133,9 +140,11 @@ static void say(struct rig *rig, struct buf *frames)
 
 static void say_hello(struct rig *rig, uint16_t version)
 {
-	struct wire_hello hello = { .magic = WIRE_MAGIC, .version = version, .version_min = version };
-	struct buf	  out = BUF_INIT;
-	size_t		  mark = wire_begin(&out, WIRE_HELLO, 0);
+	struct wire_hello hello = {
+		.magic = WIRE_MAGIC, .version = version, .version_min = version
+	};
+	struct buf out = BUF_INIT;
+	size_t mark = wire_begin(&out, WIRE_HELLO, 0);
 
 	wire_put_hello(&out, &hello);
 	wire_end(&out, mark);
@@ -153,7 +162,7 @@ static void say_empty(struct rig *rig, enum wire_type type, uint32_t channel)
 static int setup(void **state)
 {
 	struct rig *rig = xnew(struct rig);
-	int	    pair[2];
+	int pair[2];
 
 	assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair), 0);
 	assert_int_equal(fd_set_nonblocking(pair[0], NULL), 0);
@@ -178,7 +187,7 @@ static int teardown(void **state)
 static struct chan *open_one(struct rig *rig)
 {
 	struct chan *chan;
-	struct err   err = ERR_INIT;
+	struct err err = ERR_INIT;
 
 	say_hello(rig, WIRE_VERSION);
 	assert_int_equal(rig->ready, 1);
@@ -189,10 +198,10 @@ static struct chan *open_one(struct rig *rig)
 
 static void test_link_carries_a_whole_exchange(void **state)
 {
-	struct rig	*rig = *state;
-	struct buf	 out = BUF_INIT;
+	struct rig *rig = *state;
+	struct buf out = BUF_INIT;
 	struct wire_exit exit = { .reason = WIRE_EXIT_EXITED, .code = 3 };
-	size_t		 mark;
+	size_t mark;
 
 	open_one(rig);
 	mark = wire_begin(&out, WIRE_REPLY, 1);
@@ -246,7 +255,7 @@ static void test_link_refuses_channel_never_opened(void **state)
 static void test_link_refuses_second_reply(void **state)
 {
 	struct rig *rig = *state;
-	struct buf  out = BUF_INIT;
+	struct buf out = BUF_INIT;
 
 	open_one(rig);
 	for (int i = 0; i < 2; i++) {
@@ -262,7 +271,7 @@ static void test_link_refuses_second_reply(void **state)
 
 static void test_link_refuses_data_beyond_the_window(void **state)
 {
-	struct rig		*rig = *state;
+	struct rig *rig = *state;
 	_cleanup_free_ uint8_t *block = xcalloc(1, WIRE_DATA_MAX);
 
 	open_one(rig);
@@ -280,8 +289,8 @@ static void test_link_refuses_data_beyond_the_window(void **state)
 static void test_link_refuses_window_beyond_its_size(void **state)
 {
 	struct rig *rig = *state;
-	struct buf  out = BUF_INIT;
-	size_t	    mark;
+	struct buf out = BUF_INIT;
+	size_t mark;
 
 	open_one(rig);
 	mark = wire_begin(&out, WIRE_WINDOW_ADD, 1);
@@ -294,8 +303,8 @@ static void test_link_refuses_window_beyond_its_size(void **state)
 static void test_link_refuses_oversized_frame(void **state)
 {
 	struct rig *rig = *state;
-	uint32_t    head[3] = { WIRE_PAYLOAD_MAX + 1, WIRE_DATA, 1 };
-	struct buf  out = BUF_INIT;
+	uint32_t head[3] = { WIRE_PAYLOAD_MAX + 1, WIRE_DATA, 1 };
+	struct buf out = BUF_INIT;
 
 	open_one(rig);
 	buf_add(&out, head, sizeof head);
@@ -306,7 +315,7 @@ static void test_link_refuses_oversized_frame(void **state)
 static void test_link_survives_close_inside_callback(void **state)
 {
 	struct rig *rig = *state;
-	struct buf  out = BUF_INIT;
+	struct buf out = BUF_INIT;
 
 	open_one(rig);
 	rig->close_on_data = true;
@@ -322,7 +331,7 @@ static void test_link_survives_close_inside_callback(void **state)
 static void test_link_survives_free_inside_callback(void **state)
 {
 	struct rig *rig = *state;
-	struct buf  out = BUF_INIT;
+	struct buf out = BUF_INIT;
 
 	open_one(rig);
 	rig->free_on_data = true;
@@ -335,12 +344,12 @@ static void test_link_survives_free_inside_callback(void **state)
 
 static void test_chan_sends_no_more_than_its_window(void **state)
 {
-	struct rig	       *rig = *state;
-	struct chan	       *chan = open_one(rig);
+	struct rig *rig = *state;
+	struct chan *chan = open_one(rig);
 	_cleanup_free_ uint8_t *block = xcalloc(1, WIRE_WINDOW * 2);
-	size_t			sent = chan_send(chan, block, WIRE_WINDOW * 2);
-	struct buf		out = BUF_INIT;
-	size_t			mark;
+	size_t sent = chan_send(chan, block, WIRE_WINDOW * 2);
+	struct buf out = BUF_INIT;
+	size_t mark;
 
 	assert_true(sent > 0 && sent < WIRE_WINDOW);
 	assert_int_equal(chan_send(chan, block, 1), 0);
@@ -364,17 +373,25 @@ static void test_chan_sends_no_more_than_its_window(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test_setup_teardown(test_link_carries_a_whole_exchange, setup, teardown),
+		cmocka_unit_test_setup_teardown(
+			test_link_carries_a_whole_exchange, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_link_refuses_another_version, setup, teardown),
-		cmocka_unit_test_setup_teardown(test_link_refuses_frames_before_hello, setup, teardown),
-		cmocka_unit_test_setup_teardown(test_link_refuses_channel_never_opened, setup, teardown),
+		cmocka_unit_test_setup_teardown(
+			test_link_refuses_frames_before_hello, setup, teardown),
+		cmocka_unit_test_setup_teardown(
+			test_link_refuses_channel_never_opened, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_link_refuses_second_reply, setup, teardown),
-		cmocka_unit_test_setup_teardown(test_link_refuses_data_beyond_the_window, setup, teardown),
-		cmocka_unit_test_setup_teardown(test_link_refuses_window_beyond_its_size, setup, teardown),
+		cmocka_unit_test_setup_teardown(
+			test_link_refuses_data_beyond_the_window, setup, teardown),
+		cmocka_unit_test_setup_teardown(
+			test_link_refuses_window_beyond_its_size, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_link_refuses_oversized_frame, setup, teardown),
-		cmocka_unit_test_setup_teardown(test_link_survives_close_inside_callback, setup, teardown),
-		cmocka_unit_test_setup_teardown(test_link_survives_free_inside_callback, setup, teardown),
-		cmocka_unit_test_setup_teardown(test_chan_sends_no_more_than_its_window, setup, teardown),
+		cmocka_unit_test_setup_teardown(
+			test_link_survives_close_inside_callback, setup, teardown),
+		cmocka_unit_test_setup_teardown(
+			test_link_survives_free_inside_callback, setup, teardown),
+		cmocka_unit_test_setup_teardown(
+			test_chan_sends_no_more_than_its_window, setup, teardown),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
