@@ -25,7 +25,7 @@
 enum {
 	REPORT_FD = 3,
 	FILES_SOFT = 1024, /* what programs expect; they may raise it themselves */
-	ENV_ADDED = 6,
+	ENV_ADDED = 7,
 };
 
 /* The descriptors of the child's side, and ours beside them. */
@@ -71,6 +71,7 @@ static char **make_env(const struct wire_exec_spec *spec, const struct user *use
 		{ "SHELL", user->shell },
 		{ "PATH", PATH_DEFAULT },
 		{ "TERM", spec->tty ? "xterm-256color" : NULL },
+		{ "LANG", "C.UTF-8" },
 	};
 	size_t count = 0;
 
