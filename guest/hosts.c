@@ -5,6 +5,7 @@
 #include "guest/hosts.h"
 #include "base/buf.h"
 #include "base/file.h"
+#include "guest/conn.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -90,4 +91,16 @@ void hosts_write_name(void)
 	umask(022);
 	write_name();
 	_exit(0);
+}
+
+int hosts_open(struct channel *channel, enum wire_op op, struct wire_reader *in, struct err *err)
+{
+	(void)op;
+	if (wire_get_done(in, err) < 0)
+		return -1;
+	hosts_write_name();
+	channel_begin(channel, WIRE_REPLY);
+	channel_end(channel);
+	channel_close(channel);
+	return 0;
 }

@@ -3,6 +3,7 @@
 #include "guest/conn.h"
 #include "guest/dial.h"
 #include "guest/exec.h"
+#include "guest/hosts.h"
 #include "guest/shutdown.h"
 #include "guest/worker.h"
 
@@ -28,6 +29,7 @@ static const open_fn openers[WIRE_OP_COUNT] = {
 	[WIRE_OP_DIAL] = dial_open,
 	[WIRE_OP_STATS] = worker_open,
 	[WIRE_OP_SHUTDOWN] = shutdown_open,
+	[WIRE_OP_NAME] = hosts_open,
 };
 
 int ops_open(struct channel *channel, const struct wire_frame *frame, struct err *err)

@@ -96,6 +96,11 @@ static int set_max_boxes(struct conf *conf, const char *value, struct err *err)
 	return parse_u64("max_boxes", value, 1, 16384, &conf->max_boxes, err);
 }
 
+static int set_spares(struct conf *conf, const char *value, struct err *err)
+{
+	return parse_u64("spares", value, 0, CONF_SPARES_MAX, &conf->spares, err);
+}
+
 static int set_default_memory(struct conf *conf, const char *value, struct err *err)
 {
 	return parse_size("default_memory", value, 0, UINT64_MAX >> 2, &conf->default_memory, err);
@@ -124,6 +129,7 @@ static const struct {
 	{ "run", "BOX_RUN", set_run },
 	{ "listen", "BOX_LISTEN", set_listen },
 	{ "log_level", "BOX_LOG_LEVEL", set_log_level },
+	{ "spares", "BOX_SPARES", set_spares },
 	{ "group", NULL, set_group },
 	{ "max_boxes", NULL, set_max_boxes },
 	{ "default_memory", NULL, set_default_memory },
@@ -209,7 +215,9 @@ static char *instance_name(const char *home)
 
 int conf_load(struct conf *ret, struct err *err)
 {
-	struct conf conf = { .log_level = LOG_LEVEL_INFO, .max_boxes = 4096, .default_pids = 4096 };
+	struct conf conf = {
+		.log_level = LOG_LEVEL_INFO, .max_boxes = 4096, .default_pids = 4096, .spares = 2
+	};
 
 	conf.home = xstrdup(DEFAULT_HOME);
 	conf.run = xstrdup(DEFAULT_RUN);

@@ -7,6 +7,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+enum { CONF_SPARES_MAX = 16 };
+
 struct conf {
 	char *home;	 /* home = /var/lib/boxyard */
 	char *run;	 /* run = /run/boxyard */
@@ -18,6 +20,8 @@ struct conf {
 	uint16_t port;	    /* 0: any */
 	int log_level;	    /* log_level = debug|info|warn|error */
 	uint64_t max_boxes; /* max_boxes = 4096 */
+	uint64_t
+		spares; /* spares = 2: boxes started ahead of need, for `box new` to take; 0: none */
 	uint64_t default_memory, default_pids,
 		default_cpu_milli; /* default_memory = 4G, ... 0: none */
 };

@@ -36,9 +36,16 @@ struct box *box_new(struct yard *yard, const struct box_row *row)
 	box->yard = yard;
 	box->row = *row;
 	box->state = state_from_name(row->state);
+	box_list(box);
+	return box;
+}
+
+void box_list(struct box *box)
+{
+	struct yard *yard = box->yard;
+
 	xgrow(yard->boxes, yard->box_count + 1);
 	yard->boxes[yard->box_count++] = box;
-	return box;
 }
 
 void box_free(struct box *box)

@@ -1,6 +1,7 @@
 /* core_internal.h - what the files of core share: a box and a yard with their fields */
 #pragma once
 #include "base/alloc.h"
+#include "conf/conf.h"
 #include "core/box.h"
 #include "core/yard.h"
 #include "store/store.h"
@@ -30,6 +31,7 @@ struct box {
 	struct loop_timer *timer;  /* see box_timer_start */
 	unsigned reconnects;
 	bool link_ready;
+	bool spare;	     /* started ahead, nobody's yet; see spare.c */
 	bool command_is_new; /* its command runs for the first time */
 	bool catch_up;	     /* adopted: programs may have ended while nobody watched */
 	bool remove_wanted;  /* removal goes on once it has stopped */
@@ -60,6 +62,14 @@ struct yard {
 	struct trash *trash;
 	struct box **boxes; /* oldest first */
 	size_t box_count;
+	struct box *spares[CONF_SPARES_MAX];
+	size_t spare_count;
+	struct loop_timer *spare_timer;
+	struct spare_kind {
+		char *image; /* id */
+		char *profile;
+		unsigned times;	  /* asked for in a row */
+	} spare_kind, other_kind; /* what is kept, and what was asked for instead lately */
 	struct event_feed *feeds;
 	unsigned feeding;
 	struct loop_timer *idle;
@@ -74,6 +84,7 @@ struct yard {
 
 /* box.c */
 struct box *box_new(struct yard *yard, const struct box_row *row); /* takes the row's strings */
+void box_list(struct box *box);					   /* into the list of boxes */
 void box_free(struct box *box); /* out of the list, handles let go */
 void box_set_state(struct box *box, enum box_state state, const char *intent);
 void box_save(struct box *box, enum store_grade grade); /* logs a failure: the daemon goes on */
@@ -95,7 +106,27 @@ void box_timer_start(struct box *box, uint64_t ms);
 /* Goes on with a purge when a box has gone. */
 void yard_purge_step(struct yard *yard);
 
+/* A box that never ran leaves nothing; one that ran before is stopped again, with the reason. */
+void box_launch_failed(struct box *box, const struct err *why);
+/* Makes the instance of a box. A spare is not recorded. */
+int box_launch(struct box *box, struct err *err);
+/* create.c: a uid range nobody has */
+int box_pick_slot(struct yard *yard, uint32_t *ret, struct err *err);
+
+/* spare.c */
+void spares_open(struct yard *yard);
+void spares_close(struct yard *yard);
+/* A spare of that image and profile, out of the pool and running; NULL when there is none. */
+struct box *spare_take(struct yard *yard, const char *image, const char *profile);
+void spare_discard(struct box *box);			  /* taken, but of no use */
+void spare_ended(struct box *box, const struct err *why); /* why NULL: on request */
+void spares_drop(struct yard *yard);			  /* all; for a purge */
+void spares_check(struct yard *yard); /* now and then: is their image still there? */
+size_t spares_ready(const struct yard *yard);
+
 /* work.c */
+void box_is_up(struct box *box, bool created); /* it runs: its command, those who wait, events */
+void box_tell_name(struct box *box);	       /* files inside follow the host name */
 int box_connect(struct box *box, struct err *err); /* starts a link to box-init */
 void box_disconnect(struct box *box);
 void box_reconnect(struct box *box);

@@ -1,4 +1,4 @@
-/* life.c - create, start, stop, remove: one path in, one path out
+/* life.c - start, stop, remove: one path in, one path out; create.c comes before it
  *
  * Each change is written as an intent before its side effects and as a fact after them:
  *
@@ -19,11 +19,6 @@
 #include "loop/loop.h"
 #include <errno.h>
 #include <sys/stat.h>
-
-enum {
-	MEMORY_LEAST = 16 * 1024 * 1024, /* box-init, a shell and their page tables fit in this */
-	PIDS_LEAST = 8,
-};
 
 static void replace(char **slot, const char *text)
 {
@@ -174,12 +169,16 @@ static void on_oom(struct instance *instance, uint64_t kills, void *arg)
 /* ---- the start of one ------------------------------------------------------------------------ */
 
 /* A box that never ran leaves nothing; one that ran before is stopped again, with the reason. */
-static void launch_failed(struct box *box, const struct err *why)
+void box_launch_failed(struct box *box, const struct err *why)
 {
 	struct err err = *why;
 	struct waiter *waiters = steal_ptr(&box->waiters);
 	struct yard *yard = box->yard;
 
+	if (box->spare) {
+		spare_ended(box, &err);
+		return;
+	}
 	box_disconnect(box);
 	instance_free(steal_ptr(&box->instance));
 	box->row.pid = 0;
@@ -199,7 +198,7 @@ static void launch_failed(struct box *box, const struct err *why)
 static void on_failed(struct instance *instance, const struct err *err, void *arg)
 {
 	(void)instance;
-	launch_failed(arg, err);
+	box_launch_failed(arg, err);
 }
 
 static void on_ready(struct instance *instance, void *arg)
@@ -241,7 +240,7 @@ void box_instance_spec(
 	profile_from_name(box->row.profile, &ret->profile, NULL);
 }
 
-static int launch(struct box *box, struct err *err)
+int box_launch(struct box *box, struct err *err)
 {
 	_cleanup_free_ char *disk = box_disk_path(box);
 	const struct image *image = images_find(box->yard->images, box->row.image, err);
@@ -260,164 +259,9 @@ static int launch(struct box *box, struct err *err)
 	box->row.start_time = mark->start_time;
 	replace(&box->row.boot, mark->boot);
 	/* The child sets itself up on another core during this fsync. */
-	box_save(box, STORE_SAFE);
+	if (!box->spare)
+		box_save(box, STORE_SAFE);
 	return 0;
-}
-
-/* ---- create ----------------------------------------------------------------------------------- */
-
-static int pick_slot(struct yard *yard, uint32_t *ret, struct err *err)
-{
-	_cleanup_free_ uint8_t *taken = xcalloc(UID_SLOTS / 8, 1);
-
-	for (size_t i = 0; i < yard->box_count; i++)
-		taken[yard->boxes[i]->row.uid_slot / 8] |=
-			(uint8_t)(1 << yard->boxes[i]->row.uid_slot % 8);
-	for (uint32_t slot = 0; slot < UID_SLOTS; slot++)
-		if (!(taken[slot / 8] & 1 << slot % 8)) {
-			*ret = slot;
-			return 0;
-		}
-	return err_set(err, ERR_LIMIT, "all %d uid ranges are in use", UID_SLOTS);
-}
-
-static int check_limit(const char *what, uint64_t value, uint64_t least, struct err *err)
-{
-	if (value && value < least)
-		return err_set(err, ERR_INVALID, "%s must be 0 (no limit) or at least %llu", what,
-			(unsigned long long)least);
-	return 0;
-}
-
-static int check_pairs(json_t *pairs, const char *what,
-	int (*check)(const char *, const char *, struct err *), struct err *err)
-{
-	const char *key;
-	json_t *value;
-
-	if (json_object_size(pairs) > 256)
-		return err_set(err, ERR_INVALID, "more than 256 entries in %s", what);
-	json_object_foreach (pairs, key, value) {
-		_cleanup_free_ char *pair = xasprintf("%s=%s", key, json_string_value(value));
-
-		if (check(what, pair, err) < 0)
-			return -1;
-	}
-	return 0;
-}
-
-static int pick_name(struct yard *yard, const char *wanted, char **ret, struct err *err)
-{
-	if (wanted) {
-		if (name_check("box name", wanted, err) < 0)
-			return -1;
-		if (box_find(yard, wanted, NULL)) {
-			err_set(err, ERR_EXISTS, "there is a box '%s' already", wanted);
-			return err_hint(err, "choose another name, or box rm -f %s", wanted);
-		}
-		*ret = xstrdup(wanted);
-		return 0;
-	}
-	do {
-		free(*ret);
-		*ret = name_make_up();
-	} while (box_find(yard, *ret, NULL));
-	return 0;
-}
-
-static uint64_t limit_or(uint64_t given, uint64_t otherwise)
-{
-	return given == BOX_LIMIT_DEFAULT ? otherwise : given;
-}
-
-static int fill_row(
-	struct yard *yard, const struct box_spec *spec, struct box_row *row, struct err *err)
-{
-	const struct image *image =
-		images_find(yard->images, spec->image ? spec->image : "debian", err);
-	enum profile profile;
-	char id[BOX_ID_LEN + 1];
-
-	if (!image)
-		return -1;
-	row->cpu_milli = limit_or(spec->limits.cpu_milli, yard->conf->default_cpu_milli);
-	row->memory_bytes = limit_or(spec->limits.memory_bytes, yard->conf->default_memory);
-	row->disk_bytes = limit_or(spec->limits.disk_bytes, 0);
-	row->pids = limit_or(spec->limits.pids, yard->conf->default_pids);
-	if (!engine_by_name(spec->driver ? spec->driver : "ns")) {
-		err_set(err, ERR_INVALID, "there is no driver '%.40s'", spec->driver);
-		return err_hint(err, "drivers: ns");
-	}
-	if (profile_from_name(spec->profile ? spec->profile : "standard", &profile, err) < 0 ||
-		check_limit("cpu (thousandths)", row->cpu_milli, 10, err) < 0 ||
-		check_limit("memory", row->memory_bytes, MEMORY_LEAST, err) < 0 ||
-		check_limit("pids", row->pids, PIDS_LEAST, err) < 0 ||
-		check_pairs(spec->env, "env", env_check, err) < 0 ||
-		check_pairs(spec->labels, "label", label_check, err) < 0)
-		return -1;
-	if (yard->box_count >= yard->conf->max_boxes) {
-		err_set(err, ERR_LIMIT, "there are %zu boxes already, the most allowed",
-			yard->box_count);
-		return err_hint(err, "remove some, or raise max_boxes in boxyard.conf");
-	}
-	if (pick_slot(yard, &row->uid_slot, err) < 0 ||
-		pick_name(yard, spec->name, &row->name, err) < 0)
-		return -1;
-	do
-		random_id(id, BOX_ID_LEN);
-	while (box_find(yard, id, NULL));
-	row->id = xstrdup(id);
-	row->state = xstrdup("creating");
-	row->intent = xstrdup("create");
-	row->image = xstrdup(image->id);
-	row->image_name = xstrdup(image->name);
-	row->driver = xstrdup(spec->driver ? spec->driver : "ns");
-	row->profile = xstrdup(profile_name(profile));
-	row->env = spec->env ? json_text(spec->env) : xstrdup("{}");
-	row->labels = spec->labels ? json_text(spec->labels) : xstrdup("{}");
-	row->command = json_array_size(spec->command) ? json_text(spec->command) : xstrdup("");
-	row->remove_on_exit = spec->remove_on_exit;
-	row->created_us = clock_wall_us();
-	row->end_reason = xstrdup("");
-	row->end_detail = xstrdup("");
-	row->boot = xstrdup(yard->boot);
-	row->idempotency = xstrdup(spec->idempotency ? spec->idempotency : "");
-	return 0;
-}
-
-static struct box *find_by_key(struct yard *yard, const char *key)
-{
-	for (size_t i = 0; key && *key && i < yard->box_count; i++)
-		if (!strcmp(yard->boxes[i]->row.idempotency, key))
-			return yard->boxes[i];
-	return NULL;
-}
-
-void box_create(struct yard *yard, const struct box_spec *spec, box_done done, void *arg)
-{
-	struct box *box = find_by_key(yard, spec->idempotency);
-	struct box_row row = { 0 };
-	struct err err = ERR_INIT;
-
-	if (box) {
-		if (box_is_busy(box))
-			box_wait(box, done, arg);
-		else
-			done(box, NULL, arg);
-		return;
-	}
-	if (yard->closing)
-		err_set(&err, ERR_UNAVAILABLE, "the daemon is going down");
-	if (err.kind || fill_row(yard, spec, &row, &err) < 0 ||
-		store_box_insert(yard->store, &row, STORE_KEPT, &err) < 0) {
-		box_row_done(&row);
-		done(NULL, &err, arg);
-		return;
-	}
-	box = box_new(yard, &row);
-	box_wait(box, done, arg);
-	if (launch(box, &err) < 0)
-		launch_failed(box, &err);
 }
 
 /* ---- start, stop, remove, rename ---------------------------------------------------------------- */
@@ -449,8 +293,8 @@ void box_start(struct box *box, box_done done, void *arg)
 	box_set_state(box, BOX_STARTING, "start");
 	replace(&box->row.boot, box->yard->boot);
 	box_save(box, STORE_KEPT);
-	if (launch(box, &err) < 0)
-		launch_failed(box, &err);
+	if (box_launch(box, &err) < 0)
+		box_launch_failed(box, &err);
 }
 
 static void ask_shutdown(struct box *box, uint64_t grace_ms)
@@ -551,6 +395,7 @@ int box_rename(struct box *box, const char *name, struct err *err)
 		if (instance_set_hostname(box->instance, name, &why) < 0)
 			log_warn("the hostname stays as it was", kv_str("box", box->row.id),
 				kv_err(&why));
+		box_tell_name(box);
 	}
 	yard_event(box->yard, "box.renamed", box, json_pack("{s:s,s:s}", "from", old, "to", name));
 	return 0;

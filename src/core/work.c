@@ -158,6 +158,18 @@ static void catch_up(struct box *box)
 	chan_open(box->link, WIRE_OP_EXEC_LIST, NULL, &ops, box, NULL);
 }
 
+void box_is_up(struct box *box, bool created)
+{
+	/* With a command, whoever waits hears when it is known to have started. */
+	box->command_is_new = created;
+	if (!box_run_command(box))
+		box_tell(box, NULL);
+	/* After the answer: nobody waits for the log. */
+	if (created)
+		yard_event(box->yard, "box.created", box, NULL);
+	yard_event(box->yard, "box.started", box, NULL);
+}
+
 static void on_link_ready(struct link *link, void *arg)
 {
 	struct box *box = arg;
@@ -167,6 +179,8 @@ static void on_link_ready(struct link *link, void *arg)
 	(void)link;
 	box->link_ready = true;
 	box->reconnects = 0;
+	if (box->spare)
+		return;
 	if (box->catch_up)
 		catch_up(box);
 	if (!first)
@@ -176,14 +190,7 @@ static void on_link_ready(struct link *link, void *arg)
 	box->row.ended_us = 0;
 	box->oom_kills = 0;
 	box_save(box, STORE_KEPT);
-	/* With a command, whoever waits hears when it is known to have started. */
-	box->command_is_new = created;
-	if (!box_run_command(box))
-		box_tell(box, NULL);
-	/* After the answer: nobody waits for the log. */
-	if (created)
-		yard_event(box->yard, "box.created", box, NULL);
-	yard_event(box->yard, "box.started", box, NULL);
+	box_is_up(box, created);
 }
 
 static const struct link_ops link_ops = {
@@ -326,4 +333,12 @@ bool box_run_command(struct box *box)
 		return true;
 	log_warn("the command of a box did not start", kv_str("box", box->row.id), kv_err(&err));
 	return false;
+}
+
+void box_tell_name(struct box *box)
+{
+	static const struct chan_ops ops = { 0 };
+
+	if (box->link)
+		chan_open(box->link, WIRE_OP_NAME, NULL, &ops, NULL, NULL);
 }

@@ -19,6 +19,7 @@ static void on_idle(void *arg)
 	struct err err = ERR_INIT;
 
 	store_idle(yard->store);
+	spares_check(yard);
 	if (store_event_trim(yard->store, EVENTS_KEPT, &err) < 0)
 		log_warn("cannot trim the event log", kv_err(&err));
 	loop_timer_start(yard->idle, IDLE_MS);
@@ -92,6 +93,7 @@ int yard_open(struct loop *loop, const struct conf *conf, struct yard **ret, str
 	}
 	yard->idle = loop_timer_new(loop, on_idle, yard);
 	loop_timer_start(yard->idle, IDLE_MS);
+	spares_open(yard);
 	yard_event(yard, "daemon.started", NULL,
 		json_pack("{s:I}", "boxes", (json_int_t)yard->box_count));
 	*ret = yard;
@@ -113,6 +115,7 @@ void yard_close(struct yard *yard)
 		box_free(yard->boxes[yard->box_count - 1]);
 	}
 	free(yard->boxes);
+	spares_close(yard);
 	loop_timer_free(yard->idle);
 	if (yard->engine)
 		engine_close(yard->engine);
@@ -128,7 +131,7 @@ void yard_purge_step(struct yard *yard)
 {
 	void (*done)(const struct err *, void *) = yard->purge_done;
 
-	if (!done || yard->box_count)
+	if (!done || yard->box_count || yard->spare_count)
 		return;
 	yard->purge_done = NULL;
 	done(NULL, yard->purge_arg);
@@ -158,6 +161,7 @@ void yard_purge(struct yard *yard, void (*done)(const struct err *err, void *arg
 	for (size_t i = 0; i < count; i++)
 		box_remove(boxes[i], true, on_purged, yard);
 	free(boxes);
+	spares_drop(yard);
 	yard_purge_step(yard);
 }
 
@@ -196,10 +200,11 @@ json_t *yard_info_json(struct yard *yard)
 			count += yard->boxes[i]->state == state;
 		json_object_set_new(states, box_state_name(state), json_integer((json_int_t)count));
 	}
-	return json_pack("{s:s,s:s,s:s,s:s,s:s,s:s,s:I,s:I,s:o,s:{s:o}}", "version", BOX_VERSION,
-		"home", conf->home, "run", conf->run, "name", conf->name, "socket", conf->socket,
-		"started_at", clock_rfc3339(yard->started_us, when), "pid", (json_int_t)getpid(),
-		"boxes", (json_int_t)yard->box_count, "states", states, "drivers", "ns",
+	return json_pack("{s:s,s:s,s:s,s:s,s:s,s:s,s:I,s:I,s:I,s:o,s:{s:o}}", "version",
+		BOX_VERSION, "home", conf->home, "run", conf->run, "name", conf->name, "socket",
+		conf->socket, "started_at", clock_rfc3339(yard->started_us, when), "pid",
+		(json_int_t)getpid(), "boxes", (json_int_t)yard->box_count, "spares",
+		(json_int_t)spares_ready(yard), "states", states, "drivers", "ns",
 		engine_describe(yard->engine));
 }
 

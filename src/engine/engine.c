@@ -127,6 +127,13 @@ int instance_set_hostname(struct instance *instance, const char *hostname, struc
 	return instance->engine->ops->set_hostname(instance, hostname, err);
 }
 
+int instance_set_limits(struct instance *instance, const struct limits *limits, struct err *err)
+{
+	if (!instance->engine->ops->set_limits)
+		return unsupported(instance->engine, "limit a running box", err);
+	return instance->engine->ops->set_limits(instance, limits, err);
+}
+
 void instance_free(struct instance *instance)
 {
 	if (instance)

@@ -105,6 +105,8 @@ struct engine_ops {
 		struct instance *instance, struct err *err); /* everything, now; on_ended follows */
 	int (*stats)(struct instance *instance, struct instance_stats *ret, struct err *err);
 	int (*set_hostname)(struct instance *instance, const char *hostname, struct err *err);
+	/* Of a running instance; 0 leaves what there is. */
+	int (*set_limits)(struct instance *instance, const struct limits *limits, struct err *err);
 	void (*free)(
 		struct instance *instance); /* lets go; the box runs on; no callback after this */
 };
@@ -131,4 +133,5 @@ int instance_connect(struct instance *instance, int *ret_fd, struct err *err);
 int instance_kill(struct instance *instance, struct err *err);
 int instance_stats(struct instance *instance, struct instance_stats *ret, struct err *err);
 int instance_set_hostname(struct instance *instance, const char *hostname, struct err *err);
+int instance_set_limits(struct instance *instance, const struct limits *limits, struct err *err);
 void instance_free(struct instance *instance); /* accepts NULL */

@@ -270,8 +270,8 @@ static int write_limits(struct cgroup_tree *tree, const char *id,
 	return 0;
 }
 
-int cgroup_create(struct cgroup_tree *tree, const char *id, const struct cgroup_limits *limits,
-	struct err *err)
+static int check_controllers(
+	struct cgroup_tree *tree, const struct cgroup_limits *limits, struct err *err)
 {
 	for (size_t i = 0; i < ARRAY_LEN(limit_needs); i++)
 		if (limit_value(limits, limit_needs[i].field) &&
@@ -283,6 +283,22 @@ int cgroup_create(struct cgroup_tree *tree, const char *id, const struct cgroup_
 			return err_hint(err,
 				"leave the limit out (0), or enable the '%s' controller", name);
 		}
+	return 0;
+}
+
+int cgroup_limit(struct cgroup_tree *tree, const char *id, const struct cgroup_limits *limits,
+	struct err *err)
+{
+	if (check_controllers(tree, limits, err) < 0)
+		return -1;
+	return write_limits(tree, id, limits, err);
+}
+
+int cgroup_create(struct cgroup_tree *tree, const char *id, const struct cgroup_limits *limits,
+	struct err *err)
+{
+	if (check_controllers(tree, limits, err) < 0)
+		return -1;
 	for (size_t i = 0; i < tree->count; i++)
 		if (mkdirat(tree->list[i].dir, id, 0755) < 0 && errno != EEXIST) {
 			err_sys(err, errno, "make cgroup '%s/%s/%s'", tree->list[i].mount,

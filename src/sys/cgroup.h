@@ -63,6 +63,9 @@ struct cgroup_limits { /* 0: unlimited */
 /* Nothing is left when it fails. ERR_UNSUPPORTED when a limit has no controller. */
 int cgroup_create(struct cgroup_tree *tree, const char *id, const struct cgroup_limits *limits,
 	struct err *err);
+/* Limits of a group that is in use; 0 leaves what there is. ERR_UNSUPPORTED as above. */
+int cgroup_limit(struct cgroup_tree *tree, const char *id, const struct cgroup_limits *limits,
+	struct err *err);
 /* The v2 group is given to uid, who may then make groups of his own in it (bounded in number). */
 int cgroup_delegate(struct cgroup_tree *tree, const char *id, uid_t uid, struct err *err);
 /* The v2 directory, made if it is not there yet, for clone_process; -1 in *ret where there is no v2 tree.

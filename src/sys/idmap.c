@@ -50,7 +50,7 @@ int idmap_clone_tree(
 		if (err && (saved == EINVAL || saved == ENOSYS || saved == EOPNOTSUPP)) {
 			err->kind = ERR_UNSUPPORTED;
 			err_hint(err, "its file system cannot be id-mapped by this kernel; "
-				      "ext4, xfs, btrfs and tmpfs can on Linux 6.3 and later");
+				      "ext4, xfs and btrfs can, tmpfs on Linux 6.3 and later");
 		}
 		return -1;
 	}

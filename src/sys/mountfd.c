@@ -74,21 +74,49 @@ int mount_attach(int mount, int target, struct err *err)
 	return 0;
 }
 
+void mount_take_off(int mount)
+{
+	char path[32];
+
+	/* The link leads to the top of the mount itself, however it was attached. */
+	snprintf(path, sizeof path, "/proc/self/fd/%d", mount);
+	umount2(path, MNT_DETACH);
+}
+
+static int set_string(int fs, const char *key, const char *value, struct err *err)
+{
+	if (fsconfig(fs, FSCONFIG_SET_STRING, key, value, 0) < 0)
+		return fail(err, fs, errno, "overlay", key);
+	return 0;
+}
+
 static int set_layer(int fs, const char *key, int fd, const char *below, struct err *err)
 {
 	char path[64];
 
 	snprintf(path, sizeof path, "/proc/self/fd/%d%s", fd, below);
-	if (fsconfig(fs, FSCONFIG_SET_STRING, key, path, 0) == 0)
-		return 0;
-	if (errno == EINVAL && !strcmp(key, "lowerdir+")) {
-		fail(err, fs, EINVAL, "overlay", key);
-		if (err)
-			err->kind = ERR_UNSUPPORTED;
-		return err_hint(err,
-			"layers are added one by one (lowerdir+), which Linux 6.5 and later can");
+	return set_string(fs, key, path, err);
+}
+
+/* By fd the names are short and hold no character that would have to be escaped: the kernel takes no
+ * option of more than 255 bytes here. */
+static int set_lowers(int fs, const struct overlay_spec *spec, struct err *err)
+{
+	char list[256];
+	size_t len = 0;
+
+	for (size_t i = 0; i < spec->lower_count; i++) {
+		if (!spec->one_list) {
+			if (set_layer(fs, "lowerdir+", spec->lowers[i], "", err) < 0)
+				return -1;
+			continue;
+		}
+		len += (size_t)snprintf(list + len, sizeof list - len, "%s/proc/self/fd/%d",
+			i ? ":" : "", spec->lowers[i]);
+		if (len >= sizeof list)
+			return err_set(err, ERR_LIMIT, "too many layers: %zu", spec->lower_count);
 	}
-	return fail(err, fs, errno, "overlay", key);
+	return spec->one_list ? set_string(fs, "lowerdir", list, err) : 0;
 }
 
 int overlay_new(const struct overlay_spec *spec, int *ret, struct err *err)
@@ -102,10 +130,8 @@ int overlay_new(const struct overlay_spec *spec, int *ret, struct err *err)
 	}
 	if (fs < 0)
 		return err_sys(err, errno, "fsopen overlay");
-	for (size_t i = 0; i < spec->lower_count; i++)
-		if (set_layer(fs, "lowerdir+", spec->lowers[i], "", err) < 0)
-			return -1;
-	if (set_layer(fs, "upperdir", spec->disk, "/upper", err) < 0 ||
+	if (set_lowers(fs, spec, err) < 0 ||
+		set_layer(fs, "upperdir", spec->disk, "/upper", err) < 0 ||
 		set_layer(fs, "workdir", spec->disk, "/work", err) < 0)
 		return -1;
 

@@ -4,6 +4,7 @@
  * leaves nothing behind. Nothing here allocates: a cloned child may call it. */
 #pragma once
 #include "base/err.h"
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <sys/mount.h>
@@ -22,13 +23,18 @@ int mount_clone(int dirfd, const char *path, int *ret, struct err *err);
 int mount_set(int mount, uint64_t attr, struct err *err);
 /* Attaches a detached mount on the directory or file that target refers to. */
 int mount_attach(int mount, int target, struct err *err);
+/* Takes an attached mount out of the caller's mount namespace; its fd stays good, what is made from it
+ * too. One that is not attached there stays as it is. */
+void mount_take_off(int mount);
 
 struct overlay_spec {
-	const int *lowers; /* top first; each the fd of a (detached, id-mapped) mount */
+	const int *lowers; /* top first; each the fd of an id-mapped mount */
 	size_t lower_count;
+	bool one_list; /* all lowers in one option, as kernels before lowerdir+ (6.7) want it */
 	int disk;     /* one mount that holds the directories `upper` and `work` */
 	uint32_t uid; /* the outside id of the user that owns the disk: overlay works in its name */
 };
 
-/* An overlay, detached and writable. ERR_UNSUPPORTED when the kernel lacks a piece of it. */
+/* An overlay, detached and writable. Before Linux 6.15 the mounts it is made from must be attached in the
+ * caller's mount namespace while it is made. ERR_UNSUPPORTED when the kernel lacks a piece of it. */
 int overlay_new(const struct overlay_spec *spec, int *ret, struct err *err);

@@ -93,6 +93,7 @@ enum wire_op {
 	WIRE_OP_DIAL, /* u16 port -> -; DATA both ways to 127.0.0.1:port (then ::1), END half-closes */
 	WIRE_OP_STATS, /* - -> wire_stats */
 	WIRE_OP_SHUTDOWN, /* u32 grace_ms -> - at once; TERM to all, KILL after grace, then PID 1 exits */
+	WIRE_OP_NAME, /* - -> -; the host name has changed: /etc/hostname and /etc/hosts follow */
 	WIRE_OP_COUNT
 };
 

@@ -84,6 +84,7 @@ def test_killed_at_any_moment_the_daemon_finds_its_way_back(fresh_yard):
     witness = yard.new(name="witness")
     counter = witness.start("sh", "-c", "i=0; while :; do echo $i; i=$((i+1)); sleep 0.02; done")
 
+    yard.env["BOX_SPARES"] = "2"  # they must not survive the daemon they were made by
     workers = [Worker(yard, n) for n in range(WORKERS)]
     for worker in workers:
         worker.start()
@@ -98,6 +99,9 @@ def test_killed_at_any_moment_the_daemon_finds_its_way_back(fresh_yard):
         assert not worker.is_alive(), "a request never came back"
     assert [w.wrong for w in workers] == [[]] * WORKERS, f"seed {SEED}"
     assert sum(w.count for w in workers) > KILLS / 2, "work was done between the kills"
+    yard.env["BOX_SPARES"] = "0"
+    yard.kill_daemon()
+    yard.start_daemon()
 
     # Nothing is in between, what runs works, what is listed is all there is.
     settled = eventually(lambda: all(b["state"] in ("running", "stopped") for b in yard.boxes()), 10, "all settled")

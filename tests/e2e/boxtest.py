@@ -328,6 +328,7 @@ class Yard:
             "BOX_HOME": str(self.home),
             "BOX_RUN": str(self.run_dir),
             "BOX_LISTEN": "127.0.0.1:0",
+            "BOX_SPARES": "0",  # what is counted should be what was asked for; test_spares.py has them
             "BOX_CONF": str(self.base / "boxyard.conf"),
             "NO_COLOR": "1",
         }

@@ -151,5 +151,6 @@ const struct engine_ops engine_ns = {
 	.kill = ns_kill,
 	.stats = ns_stats,
 	.set_hostname = ns_set_hostname,
+	.set_limits = ns_set_limits,
 	.free = ns_free,
 };

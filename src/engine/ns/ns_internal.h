@@ -142,6 +142,7 @@ int ns_start(struct engine *engine, const struct instance_spec *spec,
 int ns_connect(struct instance *instance, int *ret_fd, struct err *err);
 int ns_stats(struct instance *instance, struct instance_stats *ret, struct err *err);
 int ns_set_hostname(struct instance *instance, const char *hostname, struct err *err);
+int ns_set_limits(struct instance *instance, const struct limits *limits, struct err *err);
 
 /* probe.c */
 int ns_probe(struct engine *engine, json_t *checks, struct err *err);

@@ -104,3 +104,19 @@ int ns_set_hostname(struct instance *base, const char *hostname, struct err *err
 		return err_sys(err, failed, "set the host name of the box");
 	return 0;
 }
+
+int ns_set_limits(struct instance *base, const struct limits *limits, struct err *err)
+{
+	struct ns_instance *instance = ns_instance_of(base);
+	struct cgroup_limits wanted = {
+		.cpu_milli = limits->cpu_milli,
+		.memory_bytes = limits->memory_bytes,
+		.pids = limits->pids,
+	};
+
+	if (cgroup_limit(ns_engine_of(base->engine)->cgroups, instance->id, &wanted, err) < 0)
+		return -1;
+	if (limits->memory_bytes)
+		instance->memory_limit = limits->memory_bytes;
+	return 0;
+}

@@ -1,0 +1,223 @@
+/* create.c - from what was asked for to a box
+ *
+ * The spec is checked whole before anything happens. Then a spare that fits is dressed up as the box, which
+ * takes about a millisecond; where there is none, a row with its intent is written and an instance made,
+ * as life.c tells. */
+#include "core/core_internal.h"
+#include "base/clock.h"
+#include "base/text.h"
+#include "image/image.h"
+
+enum {
+	MEMORY_LEAST = 16 * 1024 * 1024, /* box-init, a shell and their page tables fit in this */
+	PIDS_LEAST = 8,
+};
+
+int box_pick_slot(struct yard *yard, uint32_t *ret, struct err *err)
+{
+	_cleanup_free_ uint8_t *taken = xcalloc(UID_SLOTS / 8, 1);
+
+	for (size_t i = 0; i < yard->box_count; i++)
+		taken[yard->boxes[i]->row.uid_slot / 8] |=
+			(uint8_t)(1 << yard->boxes[i]->row.uid_slot % 8);
+	for (size_t i = 0; i < yard->spare_count; i++)
+		taken[yard->spares[i]->row.uid_slot / 8] |=
+			(uint8_t)(1 << yard->spares[i]->row.uid_slot % 8);
+	for (uint32_t slot = 0; slot < UID_SLOTS; slot++)
+		if (!(taken[slot / 8] & 1 << slot % 8)) {
+			*ret = slot;
+			return 0;
+		}
+	return err_set(err, ERR_LIMIT, "all %d uid ranges are in use", UID_SLOTS);
+}
+
+static int check_limit(const char *what, uint64_t value, uint64_t least, struct err *err)
+{
+	if (value && value < least)
+		return err_set(err, ERR_INVALID, "%s must be 0 (no limit) or at least %llu", what,
+			(unsigned long long)least);
+	return 0;
+}
+
+static int check_pairs(json_t *pairs, const char *what,
+	int (*check)(const char *, const char *, struct err *), struct err *err)
+{
+	const char *key;
+	json_t *value;
+
+	if (json_object_size(pairs) > 256)
+		return err_set(err, ERR_INVALID, "more than 256 entries in %s", what);
+	json_object_foreach (pairs, key, value) {
+		_cleanup_free_ char *pair = xasprintf("%s=%s", key, json_string_value(value));
+
+		if (check(what, pair, err) < 0)
+			return -1;
+	}
+	return 0;
+}
+
+static int pick_name(struct yard *yard, const char *wanted, char **ret, struct err *err)
+{
+	if (wanted) {
+		if (name_check("box name", wanted, err) < 0)
+			return -1;
+		if (box_find(yard, wanted, NULL)) {
+			err_set(err, ERR_EXISTS, "there is a box '%s' already", wanted);
+			return err_hint(err, "choose another name, or box rm -f %s", wanted);
+		}
+		*ret = xstrdup(wanted);
+		return 0;
+	}
+	do {
+		free(*ret);
+		*ret = name_make_up();
+	} while (box_find(yard, *ret, NULL));
+	return 0;
+}
+
+static uint64_t limit_or(uint64_t given, uint64_t otherwise)
+{
+	return given == BOX_LIMIT_DEFAULT ? otherwise : given;
+}
+
+static int fill_row(
+	struct yard *yard, const struct box_spec *spec, struct box_row *row, struct err *err)
+{
+	const struct image *image =
+		images_find(yard->images, spec->image ? spec->image : "debian", err);
+	enum profile profile;
+	char id[BOX_ID_LEN + 1];
+
+	if (!image)
+		return -1;
+	row->cpu_milli = limit_or(spec->limits.cpu_milli, yard->conf->default_cpu_milli);
+	row->memory_bytes = limit_or(spec->limits.memory_bytes, yard->conf->default_memory);
+	row->disk_bytes = limit_or(spec->limits.disk_bytes, 0);
+	row->pids = limit_or(spec->limits.pids, yard->conf->default_pids);
+	if (!engine_by_name(spec->driver ? spec->driver : "ns")) {
+		err_set(err, ERR_INVALID, "there is no driver '%.40s'", spec->driver);
+		return err_hint(err, "drivers: ns");
+	}
+	if (profile_from_name(spec->profile ? spec->profile : "standard", &profile, err) < 0 ||
+		check_limit("cpu (thousandths)", row->cpu_milli, 10, err) < 0 ||
+		check_limit("memory", row->memory_bytes, MEMORY_LEAST, err) < 0 ||
+		check_limit("pids", row->pids, PIDS_LEAST, err) < 0 ||
+		check_pairs(spec->env, "env", env_check, err) < 0 ||
+		check_pairs(spec->labels, "label", label_check, err) < 0)
+		return -1;
+	if (yard->box_count >= yard->conf->max_boxes) {
+		err_set(err, ERR_LIMIT, "there are %zu boxes already, the most allowed",
+			yard->box_count);
+		return err_hint(err, "remove some, or raise max_boxes in boxyard.conf");
+	}
+	if (box_pick_slot(yard, &row->uid_slot, err) < 0 ||
+		pick_name(yard, spec->name, &row->name, err) < 0)
+		return -1;
+	do
+		random_id(id, BOX_ID_LEN);
+	while (box_find(yard, id, NULL));
+	row->id = xstrdup(id);
+	row->state = xstrdup("creating");
+	row->intent = xstrdup("create");
+	row->image = xstrdup(image->id);
+	row->image_name = xstrdup(image->name);
+	row->driver = xstrdup(spec->driver ? spec->driver : "ns");
+	row->profile = xstrdup(profile_name(profile));
+	row->env = spec->env ? json_text(spec->env) : xstrdup("{}");
+	row->labels = spec->labels ? json_text(spec->labels) : xstrdup("{}");
+	row->command = json_array_size(spec->command) ? json_text(spec->command) : xstrdup("");
+	row->remove_on_exit = spec->remove_on_exit;
+	row->created_us = clock_wall_us();
+	row->end_reason = xstrdup("");
+	row->end_detail = xstrdup("");
+	row->boot = xstrdup(yard->boot);
+	row->idempotency = xstrdup(spec->idempotency ? spec->idempotency : "");
+	return 0;
+}
+
+static struct box *find_by_key(struct yard *yard, const char *key)
+{
+	for (size_t i = 0; key && *key && i < yard->box_count; i++)
+		if (!strcmp(yard->boxes[i]->row.idempotency, key))
+			return yard->boxes[i];
+	return NULL;
+}
+
+/* The spare becomes the box of the row: its id and uid range go into the row, the row's limits and name
+ * into the spare. */
+static int dress(struct box *spare, struct box_row *row, struct err *err)
+{
+	struct limits limits = { row->cpu_milli, row->memory_bytes, row->disk_bytes, row->pids };
+	const struct instance_mark *mark = instance_get_mark(spare->instance);
+
+	if (instance_set_limits(spare->instance, &limits, err) < 0 ||
+		instance_set_hostname(spare->instance, row->name, err) < 0)
+		return -1;
+	free(row->id);
+	free(row->state);
+	free(row->intent);
+	row->id = xstrdup(spare->row.id);
+	row->uid_slot = spare->row.uid_slot;
+	row->state = xstrdup(box_state_name(BOX_RUNNING));
+	row->intent = xstrdup("");
+	row->pid = mark->pid;
+	row->start_time = mark->start_time;
+	row->started_us = clock_wall_us();
+	return store_box_insert(spare->yard->store, row, STORE_SAFE, err);
+}
+
+/* The quick way: something that runs already. False: there is nothing that fits. */
+static bool create_from_spare(struct yard *yard, struct box_row *row, box_done done, void *arg)
+{
+	struct box *box = spare_take(yard, row->image, row->profile);
+	struct err err = ERR_INIT;
+
+	if (!box)
+		return false;
+	if (dress(box, row, &err) < 0) {
+		spare_discard(box);
+		box_row_done(row);
+		done(NULL, &err, arg);
+		return true;
+	}
+	box_row_done(&box->row);
+	box->row = *row;
+	box->state = BOX_RUNNING;
+	box->spare = false;
+	box_list(box);
+	box_wait(box, done, arg);
+	box_tell_name(box);
+	box_is_up(box, true);
+	return true;
+}
+
+void box_create(struct yard *yard, const struct box_spec *spec, box_done done, void *arg)
+{
+	struct box *box = find_by_key(yard, spec->idempotency);
+	struct box_row row = { 0 };
+	struct err err = ERR_INIT;
+
+	if (box) {
+		if (box_is_busy(box))
+			box_wait(box, done, arg);
+		else
+			done(box, NULL, arg);
+		return;
+	}
+	if (yard->closing)
+		err_set(&err, ERR_UNAVAILABLE, "the daemon is going down");
+	if (!err.kind && fill_row(yard, spec, &row, &err) == 0) {
+		if (create_from_spare(yard, &row, done, arg))
+			return;
+		store_box_insert(yard->store, &row, STORE_KEPT, &err);
+	}
+	if (err.kind) {
+		box_row_done(&row);
+		done(NULL, &err, arg);
+		return;
+	}
+	box = box_new(yard, &row);
+	box_wait(box, done, arg);
+	if (box_launch(box, &err) < 0)
+		box_launch_failed(box, &err);
+}

@@ -1,0 +1,223 @@
+/* spare.c - boxes started ahead of need
+ *
+ * Most of what a new box takes is the kernel making namespaces and mounts. A few boxes of the kind that was
+ * asked for lately (image and profile) are therefore started when the daemon has nothing better to do. They
+ * have an id, a uid range and a folder, but no name, no row and no owner; create.c takes one and gives it
+ * all three. The kind changes when another one was asked for twice in a row.
+ *
+ * Nobody misses a spare: what is left of the spares of a dead daemon is swept as an orphan (recover.c). */
+#include "core/core_internal.h"
+#include "base/log.h"
+#include "base/text.h"
+#include "image/image.h"
+#include "loop/loop.h"
+
+enum {
+	REFILL_MS = 10, /* whoever has just got a box will use it; not in his way */
+	RETRY_MS = 10000,
+};
+
+static bool kind_is(const struct spare_kind *kind, const char *image, const char *profile)
+{
+	return kind->image && !strcmp(kind->image, image) && !strcmp(kind->profile, profile);
+}
+
+static void kind_set(struct spare_kind *kind, const char *image, const char *profile)
+{
+	char *old_image = kind->image, *old_profile = kind->profile;
+
+	*kind = (struct spare_kind){ xstrdup(image), xstrdup(profile), 1 };
+	free(old_image);
+	free(old_profile);
+}
+
+static void kind_done(struct spare_kind *kind)
+{
+	free(kind->image);
+	free(kind->profile);
+	*kind = (struct spare_kind){ 0 };
+}
+
+static bool is_ready(const struct box *box)
+{
+	return box->link_ready && !box->remove_wanted;
+}
+
+static void unlist(struct box *box)
+{
+	struct yard *yard = box->yard;
+
+	for (size_t i = 0; i < yard->spare_count; i++)
+		if (yard->spares[i] == box) {
+			yard->spares[i] = yard->spares[--yard->spare_count];
+			return;
+		}
+}
+
+/* ---- making them ------------------------------------------------------------------------------ */
+
+static void refill_in(struct yard *yard, uint64_t ms)
+{
+	if (!yard->closing && yard->spare_timer && yard->spare_count < yard->conf->spares)
+		loop_timer_start(yard->spare_timer, ms);
+}
+
+static void make_one(struct yard *yard, const struct image *image, const char *profile)
+{
+	struct box *box = xnew(struct box);
+	char id[BOX_ID_LEN + 1];
+	struct err err = ERR_INIT;
+
+	random_id(id, BOX_ID_LEN);
+	box->yard = yard;
+	box->spare = true;
+	box->state = BOX_CREATING;
+	box->row.id = xstrdup(id);
+	box->row.name = xstrdup("");
+	box->row.image = xstrdup(image->id);
+	box->row.profile = xstrdup(profile);
+	if (box_pick_slot(yard, &box->row.uid_slot, &err) < 0) {
+		box_free(box);
+		return;
+	}
+	yard->spares[yard->spare_count++] = box;
+	if (box_launch(box, &err) < 0)
+		spare_ended(box, &err);
+	else
+		refill_in(yard, REFILL_MS);
+}
+
+static void refill(void *arg)
+{
+	struct yard *yard = arg;
+	const struct image *image;
+
+	if (yard->closing || yard->spare_count >= yard->conf->spares)
+		return;
+	if (!yard->spare_kind.image) {
+		image = images_find(yard->images, "debian", NULL);
+		if (image)
+			kind_set(&yard->spare_kind, image->id, profile_name(PROFILE_STANDARD));
+	} else {
+		image = images_find(yard->images, yard->spare_kind.image, NULL);
+	}
+	if (image)
+		make_one(yard, image, yard->spare_kind.profile);
+}
+
+void spares_open(struct yard *yard)
+{
+	yard->spare_timer = loop_timer_new(yard->loop, refill, yard);
+	refill_in(yard, REFILL_MS);
+}
+
+/* ---- using them ------------------------------------------------------------------------------- */
+
+static void note_kind(struct yard *yard, const char *image, const char *profile)
+{
+	if (kind_is(&yard->spare_kind, image, profile)) {
+		yard->other_kind.times = 0;
+		return;
+	}
+	if (!kind_is(&yard->other_kind, image, profile))
+		kind_set(&yard->other_kind, image, profile);
+	else
+		yard->other_kind.times++;
+	if (yard->spare_kind.image && yard->other_kind.times < 2)
+		return;
+	kind_set(&yard->spare_kind, image, profile);
+	spares_drop(yard);
+}
+
+struct box *spare_take(struct yard *yard, const char *image, const char *profile)
+{
+	note_kind(yard, image, profile);
+	for (size_t i = 0; i < yard->spare_count; i++) {
+		struct box *box = yard->spares[i];
+
+		if (is_ready(box) && !strcmp(box->row.image, image) &&
+			!strcmp(box->row.profile, profile)) {
+			unlist(box);
+			refill_in(yard, REFILL_MS);
+			return box;
+		}
+	}
+	refill_in(yard, REFILL_MS);
+	return NULL;
+}
+
+/* ---- ending them ------------------------------------------------------------------------------ */
+
+static void drop(struct box *box)
+{
+	if (box->remove_wanted)
+		return;
+	box->remove_wanted = true;
+	instance_kill(box->instance, NULL);
+}
+
+void spare_discard(struct box *box)
+{
+	box->yard->spares[box->yard->spare_count++] = box;
+	drop(box);
+}
+
+void spare_ended(struct box *box, const struct err *why)
+{
+	_cleanup_free_ char *disk = box_disk_path(box);
+	struct yard *yard = box->yard;
+	bool wanted = box->remove_wanted;
+	struct err err = ERR_INIT;
+
+	if (!wanted && why)
+		log_warn("a spare box ended", kv_str("box", box->row.id), kv_err(why));
+	unlist(box);
+	if (trash_take(yard->trash, disk, &err) < 0)
+		log_warn("the folder of a spare stays", kv_str("box", box->row.id), kv_err(&err));
+	box_free(box);
+	refill_in(yard, wanted ? REFILL_MS : RETRY_MS);
+	yard_purge_step(yard);
+}
+
+void spares_drop(struct yard *yard)
+{
+	for (size_t i = 0; i < yard->spare_count; i++)
+		drop(yard->spares[i]);
+}
+
+void spares_check(struct yard *yard)
+{
+	for (size_t i = 0; i < yard->spare_count; i++)
+		if (!images_find(yard->images, yard->spares[i]->row.image, NULL))
+			drop(yard->spares[i]);
+	refill_in(yard, REFILL_MS);
+}
+
+size_t spares_ready(const struct yard *yard)
+{
+	size_t ready = 0;
+
+	for (size_t i = 0; i < yard->spare_count; i++)
+		ready += is_ready(yard->spares[i]);
+	return ready;
+}
+
+/* The loop turns no more: kill and wait here, so that a daemon that went down orderly leaves nothing. */
+void spares_close(struct yard *yard)
+{
+	while (yard->spare_count) {
+		struct box *box = yard->spares[--yard->spare_count];
+		_cleanup_free_ char *disk = box_disk_path(box);
+		_cleanup_free_ char *id = xstrdup(box->row.id);
+		struct err err = ERR_INIT;
+
+		box_free(box);
+		if (engine_sweep(yard->engine, id, &err) < 0 ||
+			trash_take(yard->trash, disk, &err) < 0)
+			log_warn("something of a spare stays", kv_str("box", id), kv_err(&err));
+	}
+	loop_timer_free(yard->spare_timer);
+	yard->spare_timer = NULL;
+	kind_done(&yard->spare_kind);
+	kind_done(&yard->other_kind);
+}

@@ -1,0 +1,85 @@
+"""Boxes started ahead of need: nobody should be able to tell, but by the clock."""
+import pytest
+
+from boxtest import eventually, instance_cgroups, instance_processes
+
+
+@pytest.fixture
+def spare_yard(fresh_yard):
+    fresh_yard.kill_daemon()
+    fresh_yard.env["BOX_SPARES"] = "2"
+    fresh_yard.start_daemon()
+    filled(fresh_yard)
+    return fresh_yard
+
+
+def filled(yard):
+    eventually(lambda: yard.api("GET", "/v1/info").json["spares"] == 2, 10, "two spares are ready")
+
+
+def test_a_spare_becomes_the_box_that_was_asked_for(spare_yard):
+    box = spare_yard.new(name="ada", memory="128M", pids=40, env={"A": "b"}, labels={"x": "y"})
+    assert box.out("hostname; cat /etc/hostname; echo $A") == "ada\nada\nb"
+    assert eventually(lambda: "ada" in box.out("cat /etc/hosts"))
+    shown = spare_yard.api("GET", "/v1/boxes/ada").json
+    assert shown["state"] == "running" and shown["limits"]["memory"] == 128 << 20 and shown["labels"] == {"x": "y"}
+    done = box.python("b = bytearray(300 << 20)", check=False)
+    assert done.returncode != 0, "the memory limit holds"
+
+    def kinds():
+        return [e["type"] for e in spare_yard.events() if e.get("box_name") == "ada"]
+
+    assert kinds()[:2] == ["box.created", "box.started"]
+    eventually(lambda: "limit.memory" in kinds(), 5, "the kill is on record")
+    filled(spare_yard)
+
+
+def test_spares_are_nobodys_boxes(spare_yard):
+    assert spare_yard.boxes() == []
+    assert spare_yard.api("GET", "/v1/stats").json["boxes"] == []
+    assert [e for e in spare_yard.events() if e["type"].startswith("box.")] == []
+
+
+def test_more_boxes_than_spares_at_once(spare_yard):
+    boxes = [spare_yard.new() for _ in range(8)]
+    assert len({b.out("cat /proc/self/uid_map") for b in boxes}) == 8, "each has a uid range of its own"
+    assert len({b.id for b in boxes}) == 8
+
+
+def test_another_profile_is_never_served_by_a_spare(spare_yard):
+    for _ in range(3):
+        box = spare_yard.new(profile="nested")
+        assert box.out("unshare -Ur true && echo yes") == "yes"
+        filled(spare_yard)
+    assert "yes" not in spare_yard.new().out("unshare -Ur true 2>/dev/null && echo yes || echo no")
+
+
+def test_a_box_from_a_spare_survives_the_daemon_and_starts_again(spare_yard):
+    box = spare_yard.new(name="ada")
+    box.sh("echo kept > /root/f")
+    spare_yard.kill_daemon()
+    spare_yard.start_daemon()
+    assert box.out("cat /root/f; hostname") == "kept\nada"
+    spare_yard.box("stop", "ada")
+    spare_yard.box("start", "ada")
+    assert box.out("cat /root/f; hostname") == "kept\nada"
+
+
+def test_bad_input_costs_no_spare(spare_yard):
+    assert spare_yard.api("POST", "/v1/boxes", {"name": "Bad Name"}).code == "invalid"
+    assert spare_yard.api("GET", "/v1/info").json["spares"] == 2
+
+
+def test_spares_end_with_their_daemon(spare_yard):
+    spare_yard.env["BOX_SPARES"] = "0"
+    spare_yard.kill_daemon()
+    spare_yard.start_daemon()
+    daemon = spare_yard.daemon_pid()
+    eventually(lambda: len(instance_processes(spare_yard.name, spare_yard.base)) <= 2, 10, f"{daemon} and its spawner")
+
+
+def test_a_daemon_that_goes_down_takes_its_spares_along(spare_yard):
+    spare_yard.box("down")
+    eventually(lambda: not instance_processes(spare_yard.name, spare_yard.base), 5, "nothing runs")
+    assert not [c for c in instance_cgroups(spare_yard.name) if c.rstrip("/").rpartition("/")[2] != spare_yard.name]
+    spare_yard.start_daemon()
