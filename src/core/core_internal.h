@@ -37,6 +37,7 @@ struct box {
 	bool remove_wanted;  /* removal goes on once it has stopped */
 	uint64_t oom_kills;  /* since this start */
 	struct waiter *waiters;
+	struct waiter *removers; /* those who wait for it to be gone */
 	int64_t event_tokens; /* see box_on_event: a box cannot flood the event log */
 	int64_t event_refill_us;
 	uint64_t events_dropped;
@@ -96,6 +97,7 @@ void box_wait(struct box *box, box_done done, void *arg);
 void box_tell(struct box *box, const struct err *err); /* answers all waiters */
 void box_tell_without(
 	struct box *box, const struct err *err); /* the same, as if there were no box */
+void box_tell_everybody(struct box *box, const struct err *err); /* removers too */
 void box_finish_removal(struct box *box);
 void box_ended(struct box *box, const char *reason, const char *detail);
 extern const struct instance_ops box_instance_ops;

@@ -28,10 +28,8 @@ static void replace(char **slot, const char *text)
 
 /* ---- those who wait ------------------------------------------------------------------------- */
 
-void box_wait(struct box *box, box_done done, void *arg)
+static void wait_in(struct waiter **end, box_done done, void *arg)
 {
-	struct waiter **end = &box->waiters;
-
 	if (!done)
 		return;
 	while (*end)
@@ -39,6 +37,11 @@ void box_wait(struct box *box, box_done done, void *arg)
 	*end = xnew(struct waiter);
 	(*end)->done = done;
 	(*end)->arg = arg;
+}
+
+void box_wait(struct box *box, box_done done, void *arg)
+{
+	wait_in(&box->waiters, done, arg);
 }
 
 static void tell_all(struct waiter *waiters, struct box *box, const struct err *err)
@@ -60,6 +63,12 @@ void box_tell(struct box *box, const struct err *err)
 void box_tell_without(struct box *box, const struct err *err)
 {
 	tell_all(steal_ptr(&box->waiters), NULL, err);
+}
+
+void box_tell_everybody(struct box *box, const struct err *err)
+{
+	box_tell_without(box, err);
+	tell_all(steal_ptr(&box->removers), NULL, err);
 }
 
 static void on_timer(void *arg)
@@ -85,7 +94,7 @@ void box_finish_removal(struct box *box)
 {
 	_cleanup_free_ char *disk = box_disk_path(box);
 	struct yard *yard = box->yard;
-	struct waiter *waiters = steal_ptr(&box->waiters);
+	struct waiter *waiters = steal_ptr(&box->waiters), *removers = steal_ptr(&box->removers);
 	struct err err = ERR_INIT;
 
 	if (trash_take(yard->trash, disk, &err) < 0 ||
@@ -94,11 +103,14 @@ void box_finish_removal(struct box *box)
 		log_error("cannot remove a box", kv_str("box", box->row.id), kv_err(&err));
 		box_set_state(box, BOX_STOPPED, "remove");
 		tell_all(waiters, box, &err);
+		tell_all(removers, box, &err);
 		return;
 	}
 	yard_event(yard, "box.removed", box, NULL);
+	err_set(&err, ERR_STATE, "box '%s' was removed meanwhile", box->row.name);
 	box_free(box);
-	tell_all(waiters, NULL, NULL);
+	tell_all(waiters, NULL, &err);
+	tell_all(removers, NULL, NULL);
 	yard_purge_step(yard);
 }
 
@@ -114,6 +126,9 @@ void box_ended(struct box *box, const char *reason, const char *detail)
 	box->row.pid = 0;
 	box->row.ended_us = clock_wall_us();
 	if (box->remove_wanted || box->row.remove_on_exit) {
+		/* Whoever stopped it has what he wanted. */
+		if (box->state == BOX_STOPPING)
+			box_tell(box, NULL);
 		if (box->state != BOX_REMOVING) {
 			box_set_state(box, BOX_REMOVING, "remove");
 			box_save(box, STORE_KEPT);
@@ -349,7 +364,7 @@ void box_remove(struct box *box, bool force, box_done done, void *arg)
 		done(box, &err, arg);
 		return;
 	}
-	box_wait(box, done, arg);
+	wait_in(&box->removers, done, arg);
 	if (box->state == BOX_REMOVING)
 		return;
 	if (box->state == BOX_CREATING || box->state == BOX_STARTING) {

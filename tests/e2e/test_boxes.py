@@ -1,6 +1,7 @@
 """The life of a box: new, ls, show, stop, start, rename, rm, stats, ps, limits, labels."""
 import concurrent.futures
 import json
+import threading
 import time
 
 import pytest
@@ -222,6 +223,7 @@ def test_removing_twice_at_once_is_harmless(yard):
 # ---- limits ----------------------------------------------------------------------------------------
 
 BURN = """
+import threading
 import time
 start = time.monotonic()
 while time.monotonic() - start < 1.0:
@@ -291,3 +293,38 @@ def test_stats_tell_what_a_box_uses(yard, box):
     assert box.id in [b["box"] for b in all_boxes]
     assert box.name in yard.box("stats").stdout
     assert box.name in yard.box("stats", "--once").stdout
+
+
+def test_removal_during_other_verbs_leaves_no_one_waiting(yard):
+    """Whoever removes hears that it is gone; whoever stopped or created it hears that it was removed."""
+    for _ in range(12):
+        made = yard.new()
+        answers = {}
+
+        def call(name, method, path):
+            answers[name] = yard.api(method, path).status
+
+        threads = [threading.Thread(target=call, args=args) for args in (
+            ("stop", "POST", f"{made.path}/stop"), ("remove", "DELETE", made.path + "?force=true"),
+            ("again", "DELETE", made.path + "?force=true"))]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(20)
+        assert answers["remove"] in (204, 404) and answers["again"] in (204, 404)
+        assert 204 in (answers["remove"], answers["again"])
+        assert answers["stop"] in (200, 404, 409)
+        assert made.id not in [b["id"] for b in yard.boxes()]
+
+
+def test_removal_while_it_is_being_created(yard):
+    for n in range(12):
+        name = random_name()
+        creator = threading.Thread(target=lambda: yard.api("POST", "/v1/boxes", {"name": name}))
+        creator.start()
+        deadline = time.monotonic() + 10
+        while yard.api("DELETE", f"/v1/boxes/{name}", query={"force": "true"}).status != 204:
+            assert time.monotonic() < deadline
+        creator.join(20)
+        assert name not in [b["name"] for b in yard.boxes()]
+    assert yard.answers()
