@@ -42,7 +42,7 @@ pid_t clone_process(const struct clone_spec *spec, int *ret_pidfd, struct err *e
 	if (err && (saved == ENOSYS || saved == EINVAL || saved == E2BIG)) {
 		err->kind = ERR_UNSUPPORTED;
 		err_hint(err,
-			"the kernel lacks clone3 or a kind of namespace; `box doctor` names it");
+			"the kernel lacks clone3 or a kind of namespace; 'box doctor' names it");
 	} else if (err && (saved == ENOSPC || saved == EUSERS)) {
 		err->kind = ERR_UNSUPPORTED;
 		err_hint(err, "raise the sysctls user.max_*_namespaces");

@@ -146,8 +146,14 @@ int overlay_new(const struct overlay_spec *spec, int *ret, struct err *err)
 	setfsgid(0);
 	if (caps_raise_effective(err) < 0 || (status < 0 && !saved))
 		return -1;
-	if (status < 0)
-		return fail(err, fs, saved, "overlay", "create");
+	if (status < 0) {
+		fail(err, fs, saved, "overlay", "create");
+		if (saved == EINVAL)
+			err_hint(err,
+				"id-mapped layers need Linux 5.19, and the disk a file system "
+				"that is no overlay itself");
+		return -1;
+	}
 	mount = fsmount(fs, FSMOUNT_CLOEXEC, 0);
 	if (mount < 0)
 		return fail(err, fs, errno, "overlay", "fsmount");

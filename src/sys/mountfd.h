@@ -31,7 +31,7 @@ struct overlay_spec {
 	const int *lowers; /* top first; each the fd of an id-mapped mount */
 	size_t lower_count;
 	bool one_list; /* all lowers in one option, as kernels before lowerdir+ (6.7) want it */
-	int disk;     /* one mount that holds the directories `upper` and `work` */
+	int disk;      /* one mount that holds the directories `upper` and `work` */
 	uint32_t uid; /* the outside id of the user that owns the disk: overlay works in its name */
 };
 

@@ -358,6 +358,9 @@ static void control_event(void *arg, unsigned ready)
 		give_up_start(instance);
 		return;
 	}
+	/* Too late to be ready: whoever asked for the kill hears that the start failed, by process_event. */
+	if (instance->kill_asked)
+		return;
 	/* A process closes its files some time before its pidfd tells of its end. */
 	if (procstat_has_execed(instance->base.mark.pid, &executed, NULL) < 0 || !executed)
 		return; /* closed by its death, not by its exec; process_event tells the rest */

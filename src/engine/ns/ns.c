@@ -73,6 +73,8 @@ static int ns_open(const struct engine_config *config, struct engine **ret, stru
 	engine->spawner.socket = engine->spawner.pidfd = -1;
 	if (procstat_boot_id(engine->boot, err) < 0 || open_events(engine, err) < 0)
 		return -1;
+	if (layers_choose(&engine->layers, err) < 0)
+		return -1;
 	if (cgroup_tree_open(config->name, &engine->cgroups, err) < 0)
 		return -1;
 	if (guest_open(config->home, &engine->guest, err) < 0)
@@ -101,7 +103,8 @@ static json_t *ns_describe(struct engine *base)
 			json_array_append_new(
 				limited, json_string(cgroup_controller_name(limits[i])));
 	for (size_t i = 0; i < ARRAY_LEN(kinds); i++)
-		json_array_append_new(namespaces, json_string(kinds[i]));
+		if (strcmp(kinds[i], "time") != 0 || access("/proc/self/ns/time", F_OK) == 0)
+			json_array_append_new(namespaces, json_string(kinds[i]));
 	for (unsigned i = 0; i < PROFILE_COUNT; i++)
 		json_array_append_new(profiles, json_string(profile_name(i)));
 	return json_pack("{s:s, s:o, s:o, s:o}", "cgroup", cgroup_tree_layout(engine->cgroups),

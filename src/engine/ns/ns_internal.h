@@ -2,6 +2,7 @@
  *
  *   ns.c       opens the driver, finds and sweeps leftovers
  *   start.c    the daemon's half of a start: cgroups, clone, id maps, overlay
+ *   layers.c   how the overlay gets its layers, which differs between kernels
  *   spawner.c  the small process that clones for the daemon
  *   child.c    the box's half: mounts, root, privileges, exec of box-init
  *   life.c     what happens to an instance: ready, failed, ended, short of memory; adopting, letting go
@@ -17,6 +18,7 @@
 
 struct loop_fd;
 struct loop_timer;
+struct overlay_spec;
 struct seccomp_program;
 
 enum {
@@ -39,6 +41,23 @@ int guest_open(const char *home, struct guest *ret, struct err *err);
 void guest_close(struct guest *guest);
 /* Undoes what a box did to /dev in its own layer before it stopped: nodes cannot be made inside. */
 int guest_heal(int upper, struct err *err);
+
+/* ---- layers.c ------------------------------------------------------------------------------------ */
+
+enum layers_way { LAYERS_DETACHED, LAYERS_ATTACHED };
+
+struct ns_engine;
+/* Finds out what the kernel takes. */
+int layers_choose(enum layers_way *ret, struct err *err);
+/* An overlay of detached mounts, see overlay_new. They are good for nothing else after it. */
+int layers_stack(
+	struct ns_engine *engine, const struct overlay_spec *spec, int *ret, struct err *err);
+
+/* The spawner's part of the attached way. It enters a mount namespace of its own, once; then each overlay is
+ * made, and the layers are taken off, whether it came up or not. None of these allocates. */
+int layers_open_holder(const struct ns_engine *engine, int *ret, struct err *err);
+int layers_stack_on(int holder, const struct overlay_spec *spec, int *ret, struct err *err);
+void layers_take_off(const struct overlay_spec *spec);
 
 /* ---- profile.c ----------------------------------------------------------------------------------- */
 
@@ -66,6 +85,7 @@ struct ns_engine {
 	struct loop *loop;
 	char *home;
 	struct cgroup_tree *cgroups;
+	enum layers_way layers;
 	struct guest guest;
 	struct seccomp_program *filters[PROFILE_COUNT];
 	uint64_t hidden; /* bits: which of hidden_paths exist on this machine */
@@ -149,9 +169,9 @@ int ns_probe(struct engine *engine, json_t *checks, struct err *err);
 
 /* ---- child.c: between clone and exec ---------------------------------------------------------------- */
 
-/* Namespaces the child is born in. The others it makes itself, beside the daemon's work: a network
- * namespace alone takes half a millisecond. */
-#define NS_CLONE_FLAGS (CLONE_NEWUSER | CLONE_NEWPID | CLONE_NEWNS | CLONE_NEWUTS | CLONE_NEWTIME)
+/* Namespaces the child is born in, with CLONE_NEWTIME where clone3 takes it. The others it makes itself,
+ * beside the daemon's work: a network namespace alone takes half a millisecond. */
+#define NS_CLONE_FLAGS (CLONE_NEWUSER | CLONE_NEWPID | CLONE_NEWNS | CLONE_NEWUTS)
 
 enum cgroup_view { CGROUP_VIEW_NONE, CGROUP_VIEW_READ_ONLY, CGROUP_VIEW_OWN };
 
@@ -160,8 +180,9 @@ struct ns_plan {
 	char hostname[65];
 	enum profile profile;
 	enum cgroup_view cgroup_view;
-	int control; /* the child's end */
-	int cgroup;  /* the v2 group; -1: none */
+	bool time_apart; /* the clone could not make the time namespace: the child tries itself */
+	int control;	 /* the child's end */
+	int cgroup;	 /* the v2 group; -1: none */
 };
 
 /* What the daemon sends over the control socket: first MAPPED with the cgroups to join; then ROOT with
@@ -182,5 +203,8 @@ void spawner_close(struct spawner *spawner); /* accepts one that is not open */
 /* Asks for a child as planned; spawner_answer waits for it. Work of the caller's fits between them. */
 int spawner_ask(struct ns_engine *engine, const struct ns_plan *plan, struct err *err);
 int spawner_answer(struct ns_engine *engine, pid_t *ret_pid, struct err *err);
+/* Makes an overlay in the spawner's own mount namespace; for kernels that want their layers attached. */
+int spawner_stack(
+	struct ns_engine *engine, const struct overlay_spec *spec, int *ret, struct err *err);
 /* Closes fds in the spawner: letting go of a detached mount waits for the kernel. They are yours no more. */
 void spawner_dispose(struct ns_engine *engine, const int *fds, size_t count);

@@ -15,8 +15,8 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/capability.h>
-#include <linux/sched.h>
 #include <poll.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <sys/socket.h>
@@ -136,16 +136,25 @@ static int check_namespaces(struct ns_engine *engine, struct finding *ret, struc
 	return status;
 }
 
+static int try_time(struct ns_engine *engine, struct err *err)
+{
+	(void)engine;
+	if (unshare(CLONE_NEWTIME) < 0)
+		return err_sys(err, errno, "unshare the time");
+	return 0;
+}
+
 static int check_time(struct ns_engine *engine, struct finding *ret, struct err *err)
 {
 	struct dummy dummy;
 
-	(void)engine;
-	if (dummy_open(CLONE_NEWUSER | CLONE_NEWTIME, &dummy, err) < 0)
-		return -1;
-	dummy_close(&dummy);
-	snprintf(ret->detail, sizeof ret->detail, "together with a user namespace");
-	return 0;
+	if (dummy_open(CLONE_NEWUSER | CLONE_NEWTIME, &dummy, NULL) == 0) {
+		dummy_close(&dummy);
+		snprintf(ret->detail, sizeof ret->detail, "by clone3");
+		return 0;
+	}
+	snprintf(ret->detail, sizeof ret->detail, "by unshare, for all but box-init itself");
+	return in_child(engine, try_time, err);
 }
 
 static int check_mount_api(struct ns_engine *engine, struct finding *ret, struct err *err)
@@ -185,30 +194,36 @@ static int check_idmap(struct ns_engine *engine, struct finding *ret, struct err
 
 /* The overlay a box would get, with the guest layer in the image's place; written to, since one that
  * comes up read-only does so without an error. */
-static int try_overlay(
-	struct ns_engine *engine, const struct dummy *dummy, int disk, struct err *err)
+static int try_layers(struct ns_engine *engine, const struct dummy *dummy, int disk, int mounts[3],
+	struct err *err)
 {
-	_cleanup_close_ int userns = -1, lower = -1, top = -1, upper = -1, root = -1;
-	struct overlay_spec overlay = { .lower_count = 2, .uid = PROBE_UID };
-	int lowers[2];
+	_cleanup_close_ int userns = -1, root = -1;
+	struct overlay_spec overlay = { .lowers = mounts, .lower_count = 2, .uid = PROBE_UID };
 
 	if (idmap_write(dummy->pid, PROBE_UID, NS_IDS, err) < 0 ||
 		idmap_open(dummy->pid, &userns, err) < 0)
 		return -1;
-	if (idmap_clone_tree(engine->guest.layer, "", userns, 0, &top, err) < 0 ||
-		idmap_clone_tree(engine->guest.bin, "", userns, 0, &lower, err) < 0 ||
-		idmap_clone_tree(disk, "", userns, 0, &upper, err) < 0)
+	if (idmap_clone_tree(engine->guest.layer, "", userns, 0, &mounts[0], err) < 0 ||
+		idmap_clone_tree(engine->guest.bin, "", userns, 0, &mounts[1], err) < 0 ||
+		idmap_clone_tree(disk, "", userns, 0, &mounts[2], err) < 0)
 		return -1;
-	lowers[0] = top;
-	lowers[1] = lower;
-	overlay.lowers = lowers;
-	overlay.disk = upper;
-	if (overlay_new(&overlay, &root, err) < 0)
+	overlay.disk = mounts[2];
+	if (layers_stack(engine, &overlay, &root, err) < 0)
 		return -1;
 	if (faccessat(root, ".", W_OK, AT_EACCESS) < 0 && errno == EROFS)
 		return err_set(err, ERR_UNSUPPORTED,
 			"the overlay is read-only: id-mapped upper layers do not work");
 	return 0;
+}
+
+static int try_overlay(
+	struct ns_engine *engine, const struct dummy *dummy, int disk, struct err *err)
+{
+	int mounts[3] = { -1, -1, -1 };
+	int status = try_layers(engine, dummy, disk, mounts, err);
+
+	spawner_dispose(engine, mounts, ARRAY_LEN(mounts));
+	return status;
 }
 
 static int check_overlay(struct ns_engine *engine, struct finding *ret, struct err *err)
@@ -230,7 +245,10 @@ static int check_overlay(struct ns_engine *engine, struct finding *ret, struct e
 		dummy_close(&dummy);
 	}
 	tree_remove(home, name, NULL);
-	snprintf(ret->detail, sizeof ret->detail, "id-mapped layers added by lowerdir+, writable");
+	snprintf(ret->detail, sizeof ret->detail, "writable, of id-mapped layers that are %s",
+		engine->layers == LAYERS_DETACHED
+			? "detached (added by lowerdir+)"
+			: "attached in a mount namespace of their own (one lowerdir list)");
 	return status;
 }
 
@@ -309,10 +327,11 @@ static const struct {
 	{ "root", true, check_root, "run the daemon as root" },
 	{ "namespaces", true, check_namespaces,
 		"sysctl user.max_user_namespaces must not be 0, and clone3 needs Linux 5.7" },
-	{ "time namespaces", true, check_time, "the kernel needs CONFIG_TIME_NS" },
+	{ "time namespaces", false, check_time,
+		"boxes run without them; the kernel needs CONFIG_TIME_NS" },
 	{ "mount API", true, check_mount_api, "needs Linux 5.12" },
 	{ "id-mapped mounts", true, check_idmap, "put BOX_HOME on ext4, xfs or btrfs" },
-	{ "overlay", true, check_overlay, "needs the overlay module and Linux 6.5" },
+	{ "overlay", true, check_overlay, "needs the overlay module and Linux 5.19" },
 	{ "seccomp", true, check_seccomp, "the kernel needs CONFIG_SECCOMP_FILTER" },
 	{ "cpu limit", false, check_cpu, "boxes run without --cpu" },
 	{ "memory limit", false, check_memory,
@@ -346,7 +365,7 @@ int ns_probe(struct engine *base, json_t *checks, struct err *err)
 	}
 	if (missing) {
 		err_set(err, ERR_UNSUPPORTED, "boxes cannot run here: %s", missing);
-		return err_hint(err, "`box doctor` names the missing pieces");
+		return err_hint(err, "'box doctor' names the missing pieces");
 	}
 	return 0;
 }

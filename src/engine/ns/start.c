@@ -138,7 +138,7 @@ static int tell(
 
 static int stack_root(struct start *start, int userns, struct err *err)
 {
-	const struct ns_engine *engine = start->engine;
+	struct ns_engine *engine = start->engine;
 	int *layers = start->layers;
 	struct overlay_spec overlay = {
 		.lowers = layers,
@@ -154,7 +154,7 @@ static int stack_root(struct start *start, int userns, struct err *err)
 	if (idmap_clone_tree(start->disk, "", userns, 0, &layers[LAYER_DISK], err) < 0)
 		return err_wrap(err, "disk of the box");
 	overlay.disk = layers[LAYER_DISK];
-	return overlay_new(&overlay, &start->gifts[NS_FD_ROOT], err);
+	return layers_stack(engine, &overlay, &start->gifts[NS_FD_ROOT], err);
 }
 
 static int make_gifts(struct start *start, struct err *err)
