@@ -108,12 +108,30 @@ int parse_size(const char *what, const char *text, uint64_t lowest, uint64_t hig
 		ok = ok && *p == '\0';
 	}
 	value /= SCALE;
+	if (!ok && lowest == 0 && highest >= INT64_MAX)
+		return err_set(
+			err, ERR_INVALID, "%s '%.40s' must be a size, like 512M or 2G", what, text);
 	if (!ok || value < lowest || value > highest)
 		return err_set(err, ERR_INVALID,
 			"%s '%.40s' must be a size from %s to %s, like 512M or 2G", what, text,
 			format_size(lowest, low), format_size(highest, high));
 	*ret = (uint64_t)value;
 	return 0;
+}
+
+/* 3600000 -> "1h": in the largest unit that keeps it whole. */
+static void format_bound(uint64_t ms, char *out, size_t size)
+{
+	static const struct {
+		const char *suffix;
+		uint64_t ms;
+	} units[] = { { "d", 86400000 }, { "h", 3600000 }, { "m", 60000 }, { "s", 1000 },
+		{ "ms", 1 } };
+	size_t i = 0;
+
+	while (ms % units[i].ms)
+		i++;
+	snprintf(out, size, "%" PRIu64 "%s", ms / units[i].ms, ms ? units[i].suffix : "");
 }
 
 int parse_duration(const char *what, const char *text, uint64_t lowest_ms, uint64_t highest_ms,
@@ -126,6 +144,7 @@ int parse_duration(const char *what, const char *text, uint64_t lowest_ms, uint6
 		{ "d", 86400000 } };
 	unsigned __int128 value = 0;
 	const char *p = parse_decimal(text, &value);
+	char low[32], high[32];
 	bool ok = false;
 
 	for (size_t i = 0; p && i < ARRAY_LEN(units); i++)
@@ -134,11 +153,13 @@ int parse_duration(const char *what, const char *text, uint64_t lowest_ms, uint6
 			ok = true;
 			break;
 		}
-	if (!ok || value < lowest_ms || value > highest_ms)
+	if (!ok || value < lowest_ms || value > highest_ms) {
+		format_bound(lowest_ms, low, sizeof low);
+		format_bound(highest_ms, high, sizeof high);
 		return err_set(err, ERR_INVALID,
-			"%s '%.40s' must be a duration from %" PRIu64 "ms to %" PRIu64
-			"s, like 30s, 5m or 2h",
-			what, text, lowest_ms, highest_ms / 1000);
+			"%s '%.40s' must be a duration from %s to %s, like 30s, 5m or 2h", what,
+			text, low, high);
+	}
 	*ret_ms = (uint64_t)value;
 	return 0;
 }

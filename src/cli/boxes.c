@@ -167,15 +167,15 @@ static void show_box(json_t *box)
 {
 	static const char *const keys[] = { "name", "id", "state", "image", "image_id", "driver",
 		"profile", "created_at", "started_at", "ended_at" };
-	json_t *limits = json_object_get(box, "limits"), *item;
+	json_t *limits = json_object_get(box, "limits"), *end = json_object_get(box, "end"), *item;
 	double cpu = json_number_value(json_object_get(limits, "cpu"));
 	_cleanup_free_ char *command = NULL;
 	size_t i;
 
 	for (i = 0; i < ARRAY_LEN(keys); i++)
 		show_line(keys[i], json_str(box, keys[i]));
-	show_line("ended by", json_str(json_object_get(box, "end"), "reason"));
-	show_line("", json_str(json_object_get(box, "end"), "detail"));
+	show_line("end",
+		*json_str(end, "detail") ? json_str(end, "detail") : json_str(end, "reason"));
 	if (cpu > 0)
 		printf("%-12s %g\n", "cpu", cpu);
 	else

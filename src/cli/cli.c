@@ -26,15 +26,13 @@ const char *cli_nth(const struct cli *cli, const char *flag, size_t index)
 static void say(const char *message, const char *hint)
 {
 	_cleanup_free_ char *safe = text_printable(message), *safe_hint = text_printable(hint);
-	bool colour = terminal_has_colour(STDERR_FILENO);
+	bool colour = terminal_has_colour(STDERR_FILENO), raw = terminal_is_raw();
 
 	fflush(stdout);
-	if (*safe_hint)
-		fprintf(stderr, "%sbox:%s %s (%s)\n", colour ? "\033[1m" : "",
-			colour ? "\033[0m" : "", safe, safe_hint);
-	else
-		fprintf(stderr, "%sbox:%s %s\n", colour ? "\033[1m" : "", colour ? "\033[0m" : "",
-			safe);
+	/* In a raw terminal a line neither begins nor ends by itself where it should. */
+	fprintf(stderr, "%s%sbox:%s %s%s%s%s%s\n", raw ? "\r\n" : "", colour ? "\033[1m" : "",
+		colour ? "\033[0m" : "", safe, *safe_hint ? " (" : "", safe_hint,
+		*safe_hint ? ")" : "", raw ? "\r" : "");
 }
 
 int cli_fail(const struct cli *cli, const struct err *err)

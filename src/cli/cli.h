@@ -76,6 +76,9 @@ extern const struct flag common_flags[];
 /* The command named by the first one or two words; *ret_words tells how many they are. NULL: none. */
 const struct command *command_find(int argc, char **argv, int *ret_words);
 
+/* Says that there is no such command, and which one may be meant; returns 64. */
+int command_unknown(const char *word);
+
 int cmd_attach(struct cli *cli, int argc, char **argv);
 int cmd_bench(struct cli *cli, int argc, char **argv);
 int cmd_completion(struct cli *cli, int argc, char **argv);

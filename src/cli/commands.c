@@ -146,7 +146,7 @@ static const struct flag bench_flags[] = {
 
 static const struct flag down_flags[] = {
 	{ "purge", 0, NULL, "remove all boxes, images, tokens and logs too" },
-	{ "yes", 'y', NULL, "do not ask" },
+	{ "yes", 'y', NULL, "do not ask; needed where nobody can be asked" },
 	FLAG_END,
 };
 
@@ -200,12 +200,12 @@ const struct command commands[] = {
 			"with -i. Without -t, INT, TERM, HUP and QUIT are passed to the program; a "
 			"second Ctrl-C\n"
 			"within a second ends only this command. With -it every key goes to the "
-			"program; Ctrl-P\n"
-			"Ctrl-Q lets go of it and leaves it running. When the daemon is restarted "
-			"meanwhile, the\n"
-			"output goes on where it was.",
+			"program. With -i\n"
+			"at a terminal Ctrl-P Ctrl-Q lets go of it and leaves it running. When the "
+			"daemon is restarted\n"
+			"meanwhile, the output goes on where it was.",
 		.examples = "box exec ada -- make -j4\trun and wait\n"
-			    "box exec -it ada -- vim notes\twith a terminal\n"
+			    "box exec -it ada -- vi notes\twith a terminal\n"
 			    "tar c src | box exec -i ada -- tar x -C /srv\tinto its stdin\n"
 			    "box exec -d ada -- ./server\tin the background\n"
 			    "box exec --timeout 30s ada -- ./tests\twith a time limit\n",
@@ -241,10 +241,12 @@ const struct command commands[] = {
 		.usage = "BOX [EXEC]",
 		.summary = "join a running program",
 		.text = "Output from its beginning (as far as it is kept, 1 MiB) and from now on; "
-			"keys go to it when\n"
-			"stdin is a terminal. Without EXEC: the one that was started last and "
-			"still runs. The exit code is\n"
-			"the program's. Leaving (Ctrl-P Ctrl-Q with a terminal) does not end it.",
+			"keys and\n"
+			"signals go to it when stdin is a terminal: Ctrl-P Ctrl-Q leaves it "
+			"running, "
+			"Ctrl-C does not.\n"
+			"Without EXEC: the one that was started last and still runs. The exit code "
+			"is the program's.",
 		.examples = "box attach ada\tthe last one\nbox attach ada x7k2m --new\tskip what "
 			    "it said before\n",
 		.flags = attach_flags,
@@ -256,8 +258,8 @@ const struct command commands[] = {
 		.usage = "BOX [EXEC]",
 		.summary = "print what a program has said",
 		.text = "Of the program that was started last unless EXEC names one. At most 1 MiB "
-			"is kept; what had to\n"
-			"be dropped is told on stderr.",
+			"is kept, as long as the\n"
+			"box runs; what had to be dropped is told on stderr.",
 		.examples = "box logs -f ada\tgo on with it\nbox logs ada main --since-offset "
 			    "4096\tonly the rest\n",
 		.flags = logs_flags,
@@ -450,6 +452,31 @@ const struct command commands[] = {
 		.words = "command" },
 	{ .name = NULL },
 };
+
+static const char *nearest_command(const char *word)
+{
+	const char *best = NULL;
+
+	for (const struct command *command = commands; command->name; command++)
+		if (!strchr(command->name, ' ') && text_is_near(word, command->name) &&
+			(!best || text_distance(word, command->name) < text_distance(word, best)))
+			best = command->name;
+	return best;
+}
+
+int command_unknown(const char *word)
+{
+	const struct cli no_command = { 0 };
+	const char *near = nearest_command(word);
+
+	if (word[0] == '-')
+		return cli_usage(&no_command,
+			"unknown option '%.60s'; options come after the command", word);
+	if (near)
+		return cli_usage(
+			&no_command, "unknown command '%.60s', did you mean '%s'?", word, near);
+	return cli_usage(&no_command, "unknown command '%.60s'", word);
+}
 
 const struct command *command_find(int argc, char **argv, int *ret_words)
 {

@@ -1,44 +1,59 @@
 /* completion.c - bash completion, printed from the table of commands
  *
  * The script knows commands and options; names of boxes, images and tokens are asked of the daemon when
- * they are needed. */
+ * they are needed. In it, `options` are those of the command, `valued` the ones a value follows, `names` is what
+ * its words are and `most` how many of them are such names (-1: all). */
 #include "base/alloc.h"
 #include "cli/cli.h"
 
-static const char script_head[] =
-	"# bash completion for box: source <(box completion bash)\n"
-	"_box_names() {\n"
-	"\tcase $1 in\n"
-	"\tbox) box ls --names 2>/dev/null ;;\n"
-	"\timage) box image ls --names 2>/dev/null ;;\n"
-	"\ttoken) box token ls --names 2>/dev/null ;;\n"
-	"\tesac\n"
-	"}\n"
-	"_box() {\n"
-	"\tlocal cur=${COMP_WORDS[COMP_CWORD]} command=${COMP_WORDS[1]} words= options= names= i\n"
-	"\tCOMPREPLY=()\n"
-	"\tif ((COMP_CWORD > 2)); then\n"
-	"\t\tcase \"$command ${COMP_WORDS[2]}\" in\n";
-
-static const char script_tail[] = "\tfor ((i = 2; i < COMP_CWORD; i++)); do\n"
-				  "\t\tif [[ ${COMP_WORDS[i]} == -- ]]; then\n"
-				  "\t\t\tCOMPREPLY=($(compgen -c -- \"$cur\"))\n"
-				  "\t\t\treturn\n"
-				  "\t\tfi\n"
-				  "\tdone\n"
-				  "\tif [[ $cur == -* ]]; then\n"
-				  "\t\twords=\"$options --json --quiet --help\"\n"
-				  "\telif [[ $names == file ]]; then\n"
-				  "\t\tcompopt -o nospace 2>/dev/null\n"
-				  "\t\tCOMPREPLY=($(compgen -f -- \"$cur\") $(compgen -S : -W "
-				  "\"$(_box_names box)\" -- \"$cur\"))\n"
-				  "\t\treturn\n"
-				  "\telif [[ -n $names ]]; then\n"
-				  "\t\twords+=\" $(_box_names \"$names\")\"\n"
-				  "\tfi\n"
-				  "\tCOMPREPLY=($(compgen -W \"$words\" -- \"$cur\"))\n"
+static const char script_head[] = "# bash completion for box: source <(box completion bash)\n"
+				  "_box_names() {\n"
+				  "\tcase $1 in\n"
+				  "\tbox) box ls --names 2>/dev/null ;;\n"
+				  "\timage) box image ls --names 2>/dev/null ;;\n"
+				  "\ttoken) box token ls --names 2>/dev/null ;;\n"
+				  "\tesac\n"
 				  "}\n"
-				  "complete -F _box box\n";
+				  "_box() {\n"
+				  "\tlocal cur=${COMP_WORDS[COMP_CWORD]} command=${COMP_WORDS[1]} "
+				  "words= options= valued= names= most=-1 given=0 i\n"
+				  "\tCOMPREPLY=()\n"
+				  "\tif ((COMP_CWORD > 2)); then\n"
+				  "\t\tcase \"$command ${COMP_WORDS[2]}\" in\n";
+
+static const char script_tail[] =
+	"\tfor ((i = 2; i < COMP_CWORD; i++)); do\n"
+	"\t\tif [[ ${COMP_WORDS[i]} == -- ]]; then\n"
+	"\t\t\tCOMPREPLY=($(compgen -c -- \"$cur\"))\n"
+	"\t\t\treturn\n"
+	"\t\tfi\n"
+	"\t\t[[ ${COMP_WORDS[i]} == -* || \" $valued \" == *\" ${COMP_WORDS[i-1]} \"* ]] || "
+	"((given++))\n"
+	"\tdone\n"
+	"\tif [[ \" $valued \" == *\" ${COMP_WORDS[COMP_CWORD-1]} \"* ]]; then\n"
+	"\t\tcase ${COMP_WORDS[COMP_CWORD-1]} in\n"
+	"\t\t--image) words=$(_box_names image) ;;\n"
+	"\t\t--box|-b) words=$(_box_names box) ;;\n"
+	"\t\t--state) words='creating starting running stopping stopped removing' ;;\n"
+	"\t\t--profile) words='standard nested' ;;\n"
+	"\t\t--scope|-s) words='read exec create admin' ;;\n"
+	"\t\t*) words= ;;\n"
+	"\t\tesac\n"
+	"\telif [[ $cur == -* ]]; then\n"
+	"\t\twords=\"$options --json --quiet --help\"\n"
+	"\telif [[ $names == file ]]; then\n"
+	"\t\tcompopt -o nospace 2>/dev/null\n"
+	"\t\tCOMPREPLY=($(compgen -f -- \"$cur\") $(compgen -S : -W "
+	"\"$(_box_names box)\" -- \"$cur\"))\n"
+	"\t\treturn\n"
+	"\telif [[ -n $names ]] && ((most < 0 || given < most)); then\n"
+	"\t\twords+=\" $(_box_names \"$names\")\"\n"
+	"\telif ((most >= 0 && given >= most)); then\n"
+	"\t\twords=\n"
+	"\tfi\n"
+	"\tCOMPREPLY=($(compgen -W \"$words\" -- \"$cur\"))\n"
+	"}\n"
+	"complete -F _box box\n";
 
 static void print_names(void)
 {
@@ -59,7 +74,7 @@ static void print_below(const struct command *group)
 
 static void print_case(const struct command *command)
 {
-	printf("\t\"%s\")", command->name);
+	printf("\t\"%s\")%s", command->name, strchr(command->name, ' ') ? " given=-1" : "");
 	if (command->options & CMD_GROUP) {
 		printf(" words='");
 		print_below(command);
@@ -72,9 +87,19 @@ static void print_case(const struct command *command)
 	} else if (command->words) {
 		printf(" names=%s", command->words);
 	}
+	/* Of several different words (BOX EXEC, BOX NAME) only the first is a name. */
+	if (!(command->options & CMD_GROUP) && (command->most >= 0 || command->stop_after))
+		printf(" most=%d", MIN(command->most < 0 ? 1 : command->most, 1));
 	printf(" options='");
 	for (const struct flag *flag = command->flags; flag && flag->name; flag++)
 		printf(" --%s", flag->name);
+	printf("' valued='");
+	for (const struct flag *flag = command->flags; flag && flag->name; flag++)
+		if (flag->value)
+			printf(" --%s", flag->name);
+	for (const struct flag *flag = command->flags; flag && flag->name; flag++)
+		if (flag->value && flag->letter)
+			printf(" -%c", flag->letter);
 	printf("' ;;\n");
 }
 

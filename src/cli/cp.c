@@ -406,6 +406,11 @@ static int copy_out(struct copy *copy, const struct place *from, const struct pl
 	if (strcmp(type, "file") && strcmp(type, "dir"))
 		return err_set(err, ERR_INVALID, "'%s:%s' is a %s, neither file nor folder",
 			from->box, from->path, type);
+	if (is_stream(to) && !strcmp(type, "dir") && isatty(STDOUT_FILENO)) {
+		err_set(err, ERR_INVALID, "'%s:%s' is a folder and would come as a tar archive",
+			from->box, from->path);
+		return err_hint(err, "name a target, or send it into a pipe or file");
+	}
 	if (is_stream(to)) {
 		copy->fd = STDOUT_FILENO;
 		copy->path = "stdout";

@@ -106,6 +106,13 @@ static int start_detached(struct cli *cli, const char *box, json_t *body)
 	return 0;
 }
 
+/* A shell that shows its prompt and hears nothing looks as if it hung. */
+static void warn_without_input(struct cli *cli, const struct session_spec *spec)
+{
+	if (spec->tty && !spec->input && isatty(STDIN_FILENO))
+		cli_note(cli, "keys are not passed on without -i; Ctrl-C twice leaves");
+}
+
 int cmd_exec(struct cli *cli, int argc, char **argv)
 {
 	_cleanup_json_ json_t *body = NULL;
@@ -121,6 +128,7 @@ int cmd_exec(struct cli *cli, int argc, char **argv)
 	if (cli_has(cli, "detach"))
 		return spec.input ? cli_usage(cli, "--detach and --interactive exclude each other")
 				  : start_detached(cli, argv[0], body);
+	warn_without_input(cli, &spec);
 	spec.body = body;
 	return session_run(cli, &spec);
 }
@@ -234,6 +242,7 @@ static int run_in_new(struct cli *cli, const char *name, int argc, char **argv)
 		if (spec.tty && getenv("TERM"))
 			json_object_set_new(
 				body, "env", json_pack("{s:s}", "TERM", getenv("TERM")));
+		warn_without_input(cli, &spec);
 		spec.body = body;
 		code = session_run(cli, &spec);
 	}
@@ -257,6 +266,8 @@ int cmd_new(struct cli *cli, int argc, char **argv)
 	if (before > 1)
 		return cli_usage(cli,
 			"'%.60s' is one word too many; a program to run comes after --", argv[1]);
+	if (before == argc && cli->flags.dash_at >= 0)
+		return cli_usage(cli, "no program after --");
 	if (before == argc && (detach || cli_has(cli, "interactive") || cli_has(cli, "tty")))
 		return cli_usage(cli, "-d, -i and -t need a program after --");
 	if (detach && (cli_has(cli, "interactive") || cli_has(cli, "tty")))

@@ -182,7 +182,9 @@ int cmd_help(struct cli *cli, int argc, char **argv)
 			return 0;
 		}
 	command = command_find(argc, argv, &words);
-	if (!command || words < argc)
+	if (!command)
+		return command_unknown(argv[0]);
+	if (words < argc)
 		return cli_usage(cli, "no command '%.60s%s%.60s'", argv[0], argc > 1 ? " " : "",
 			argc > 1 ? argv[1] : "");
 	help_print(command, stdout);

@@ -4,31 +4,6 @@
 #include <errno.h>
 #include <signal.h>
 
-enum { EXIT_OUTPUT = 71 };
-
-static const char *nearest_command(const char *word)
-{
-	const char *best = NULL;
-
-	for (const struct command *command = commands; command->name; command++)
-		if (!strchr(command->name, ' ') && text_is_near(word, command->name) &&
-			(!best || text_distance(word, command->name) < text_distance(word, best)))
-			best = command->name;
-	return best;
-}
-
-static int unknown_command(const struct cli *cli, const char *word)
-{
-	const char *near = nearest_command(word);
-
-	if (word[0] == '-')
-		return cli_usage(
-			cli, "unknown option '%.60s'; options come after the command", word);
-	if (near)
-		return cli_usage(cli, "unknown command '%.60s', did you mean '%s'?", word, near);
-	return cli_usage(cli, "unknown command '%.60s'", word);
-}
-
 static int check_words(const struct cli *cli)
 {
 	const struct command *command = cli->command;
@@ -43,8 +18,9 @@ static int check_words(const struct cli *cli)
 	if (count < command->least)
 		return cli_usage(cli, "too few words: box %s %s", command->name, command->usage);
 	if (command->most >= 0 && count > command->most)
-		return cli_usage(cli, "'%.60s' is one word too many: box %s %s",
-			cli->flags.words[command->most], command->name, command->usage);
+		return cli_usage(cli, "'%.60s' is one word too many: box %s%s%s",
+			cli->flags.words[command->most], command->name, *command->usage ? " " : "",
+			command->usage);
 	return 0;
 }
 
@@ -56,7 +32,7 @@ static int run(struct cli *cli, int argc, char **argv)
 
 	cli->command = command_find(argc, argv, &words);
 	if (!cli->command)
-		return unknown_command(cli, argv[0]);
+		return command_unknown(argv[0]);
 	if (flags_parse(cli->command->flags, common_flags,
 		    cli->command->options & CMD_STOP_AT_PROGRAM ? FLAGS_STOP : FLAGS_ANYWHERE,
 		    cli->command->stop_after, argc - words, argv + words, &cli->flags, &err) < 0)
@@ -82,14 +58,15 @@ static int run(struct cli *cli, int argc, char **argv)
 static int flush_output(const struct cli *cli, int code)
 {
 	struct err err = ERR_INIT;
+	int failed;
 
 	if (fflush(stdout) == 0 && !ferror(stdout))
 		return code;
 	if (errno == EPIPE)
 		return 128 + SIGPIPE;
 	err_sys(&err, errno, "write output");
-	cli_fail(cli, &err);
-	return code ? code : EXIT_OUTPUT;
+	failed = cli_fail(cli, &err);
+	return code ? code : failed;
 }
 
 int main(int argc, char **argv)

@@ -4,9 +4,11 @@
  * and while we write output, so none is lost between a look and a sleep, and a reader of our output that
  * hangs does not make us deaf.
  *
- *   raw terminal   every byte goes to the box, ^C and ^Z too; SIGWINCH becomes a resize; ctrl-p ctrl-q lets go
+ *   raw terminal   every byte goes to the box, ^C and ^Z too; SIGWINCH becomes a resize
  *   otherwise	    INT TERM HUP QUIT become signal messages; a second INT within a second ends the client;
  *		    ^Z stops the client as any program, and the box waits for us to read on
+ *
+ * Ctrl-p ctrl-q lets go wherever input comes from a terminal, also where that sends whole lines.
  *
  * A connection that breaks (the daemon is being restarted; box and program run on) is made anew for up to
  * ten seconds by attaching at the offset we have reached: the count of all bytes of both streams, and of
@@ -22,8 +24,7 @@
 enum {
 	RECONNECT_US = 10 * 1000000,
 	RECONNECT_PAUSE_MS = 100,
-	KEY_CTRL_P = 0x10,
-	KEY_CTRL_Q = 0x11,
+	REPLY_US = 300000, /* a terminal answers within */
 	EXIT_TIMEOUT = 124,
 };
 
@@ -56,6 +57,7 @@ static void write_out(struct session *session, int fd, const void *data, size_t 
 		} else {
 			err_sys(&session->err, why, "write output");
 			session->end = END_ERROR;
+			session->is_mute = true;
 		}
 	}
 }
@@ -79,10 +81,52 @@ static void write_json_output(struct session *session, uint8_t tag, const void *
 				    plain ? json_stringn(data, len) : json_string(encoded)));
 }
 
+/* Whether text holds a question to the terminal: for its kind, its colours, where the cursor is. */
+static bool asks_terminal(const char *text, size_t len)
+{
+	for (size_t i = 0; i + 2 < len; i++) {
+		size_t end = i + 2;
+
+		if (text[i] != '\033')
+			continue;
+		if (text[i + 1] == ']' || text[i + 1] == 'P') {
+			while (end < len && text[end] != '\a' && text[end] != '\033' &&
+				text[end] != '?')
+				end++;
+			if (text[i + 1] == 'P' || (end < len && text[end] == '?'))
+				return true;
+		} else if (text[i + 1] == '[') {
+			while (end < len && text[end] < '@')
+				end++;
+			if (end < len && strchr("cnpqtu", text[end]))
+				return true;
+		}
+	}
+	return false;
+}
+
+/* Output of the past that asks something makes our terminal answer again, to a program that does not wait
+ * for it any more: a shell would take the answer for a command. So input is thrown away until such a replay
+ * has been shown and answered. */
+static void watch_replay(struct session *session, const void *data, size_t len)
+{
+	if (session->offset >= session->replay_end || !session->raw)
+		return;
+	session->replayed_at = clock_mono_us();
+	session->asked |= asks_terminal(data, len);
+}
+
+static bool is_deaf(const struct session *session)
+{
+	return session->asked && (session->offset < session->replay_end ||
+					 clock_mono_us() - session->replayed_at < REPLY_US);
+}
+
 static void on_data(uint8_t tag, const void *data, size_t len, void *arg)
 {
 	struct session *session = arg;
 
+	watch_replay(session, data, len);
 	if (session->cli->json)
 		write_json_output(session, tag, data, len);
 	else
@@ -105,9 +149,14 @@ static void take_start(struct session *session, json_t *message)
 
 	if (strlen(id) < sizeof session->exec)
 		strcpy(session->exec, id);
+	/* What comes after a lost connection is new: its questions want their answers. */
+	if (session->spec->body || session->started)
+		return;
+	session->started = true;
+	session->replay_end = (uint64_t)json_integer_value(
+		json_object_get(json_object_get(message, "exec"), "newest_offset"));
 	if (session->spec->from_end && !session->offset)
-		session->offset = (uint64_t)json_integer_value(
-			json_object_get(json_object_get(message, "exec"), "newest_offset"));
+		session->offset = session->replay_end;
 }
 
 static void take_gap(struct session *session, json_t *message)
@@ -130,6 +179,7 @@ static void take_exit(struct session *session, json_t *message)
 		session->exit_code = EXIT_TIMEOUT;
 		cli_note(session->cli, "the program reached its time limit");
 	}
+	session->killed = json_integer_value(json_object_get(message, "signal")) == SIGKILL;
 	session->end = END_EXIT;
 }
 
@@ -199,7 +249,9 @@ static void read_input(struct session *session)
 
 	if (got < 0 && (errno == EAGAIN || errno == EINTR))
 		return;
-	if (got > 0 && session->raw) {
+	if (got > 0 && is_deaf(session))
+		return;
+	if (got > 0 && session->keys) {
 		send_keys(session, session->in, (size_t)got);
 	} else if (got > 0) {
 		wsclient_send_data(session->ws, session->in, (size_t)got);
@@ -266,7 +318,8 @@ static void reconnect(struct session *session)
 	struct err err = ERR_INIT;
 
 	wsclient_free(steal_ptr(&session->ws));
-	cli_note(session->cli, "connection to the daemon lost, trying again");
+	cli_note(session->cli, "connection to the daemon lost, trying again for %d seconds",
+		RECONNECT_US / 1000000);
 	session->end = END_NOT_YET;
 	while (!session->end) {
 		struct timespec pause = { .tv_nsec = RECONNECT_PAUSE_MS * 1000000 };
@@ -327,7 +380,7 @@ static void pump(struct session *session)
 		wsclient_flush(session->ws);
 }
 
-/* Our reader is gone, so the program is told as over a lost line. Hanging up at once could overtake the
+/* Our reader is gone or its disk is full, so the program is told as over a lost line. Hanging up at once could overtake the
  * word: the daemon would fail to write to us before it reads. So what still comes is thrown away (the session
  * has its end, nothing is written) until the daemon says goodbye; a program that does not care about HUP is
  * left behind after a second. */
@@ -342,11 +395,26 @@ static void hang_up(struct session *session)
 			break;
 }
 
+/* A bare 137 leaves people guessing; the usual reason is memory. */
+static void explain_kill(struct session *session)
+{
+	_cleanup_free_ char *path = client_path("/v1/boxes/%s/stats", session->spec->box);
+	_cleanup_json_ json_t *stats = NULL;
+	char limit[16];
+
+	if (client_get(session->cli->client, path, &stats, NULL) < 0 ||
+		json_integer_value(json_object_get(stats, "oom_kills")) == 0)
+		return;
+	format_size(
+		(uint64_t)json_integer_value(json_object_get(stats, "memory_limit_bytes")), limit);
+	cli_note(session->cli, "killed; the box has reached its memory limit of %s", limit);
+}
+
 static int finish(struct session *session)
 {
 	const char *box = session->spec->box;
 
-	if (session->end == END_PIPE && session->spec->body && session->ws)
+	if ((session->end == END_PIPE || session->is_mute) && session->spec->body && session->ws)
 		hang_up(session);
 	wsclient_free(steal_ptr(&session->ws));
 	terminal_restore();
@@ -356,6 +424,8 @@ static int finish(struct session *session)
 	case END_DETACHED:
 		if (session->spec->ret_detached)
 			*session->spec->ret_detached = true;
+		if (!session->cli->quiet)
+			fputc('\n', stderr); /* the line we are in is the program's */
 		cli_note(session->cli, "detached; 'box attach %s %s' comes back", box,
 			session->exec);
 		return 0;
@@ -365,8 +435,13 @@ static int finish(struct session *session)
 				box, session->exec);
 		return session->exit_code;
 	case END_EXIT:
+		if (session->killed)
+			explain_kill(session);
 		return session->exit_code;
 	default:
+		if (session->err.kind == ERR_UNAVAILABLE && session->exec[0])
+			cli_note(session->cli, "the program runs on; 'box attach %s %s' comes back",
+				box, session->exec);
 		return cli_fail(session->cli, &session->err);
 	}
 }
@@ -386,10 +461,13 @@ int session_run(struct cli *cli, const struct session_spec *spec)
 		free(session);
 		return cli_fail(cli, &err);
 	}
-	session->raw = spec->tty && spec->input && isatty(STDIN_FILENO);
+	session->keys = spec->input && isatty(STDIN_FILENO);
+	session->raw = session->keys && spec->tty;
 	session_catch_signals(session);
 	if (session->raw && terminal_raw(&session->err) < 0)
 		session->end = END_ERROR;
+	else if (session->keys && !session->raw)
+		terminal_lines();
 	while (!session->end) {
 		pump(session);
 		if (session->end == END_LOST && session->exec[0]) {

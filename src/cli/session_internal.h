@@ -26,10 +26,17 @@ struct session {
 	enum session_end end;
 	int exit_code;
 	struct err err;
-	bool raw;
-	bool input; /* stdin is still to be forwarded */
+	bool keys;    /* stdin is a terminal */
+	bool raw;     /* and every byte of it goes to the program */
+	bool input;   /* stdin is still to be forwarded */
+	bool is_mute; /* output cannot be written */
+	bool killed;  /* by SIGKILL */
 	bool sent_eof;
 	bool held_ctrl_p;
+	uint64_t replay_end;	/* attach: output up to here is of the past */
+	int64_t replayed_at;	/* when the last of it was shown */
+	bool asked;		/* it asks the terminal something; see watch_replay() */
+	bool started;		/* attach: the first start message has come */
 	int64_t interrupted_at; /* when INT was forwarded last */
 	sigset_t outside;	/* signal mask while waiting */
 	uint8_t in[INPUT_SIZE];

@@ -111,6 +111,8 @@ void session_take_signals(struct session *session)
 		else if (session->ws) {
 			if (caught[i].number == SIGCONT && session->raw)
 				terminal_raw(NULL);
+			else if (caught[i].number == SIGCONT && session->keys)
+				terminal_lines();
 			session_send_resize(session);
 		}
 	}

@@ -108,14 +108,14 @@ static void redraw(struct table *table)
 
 	terminal_size(STDOUT_FILENO, &rows, &cols);
 	table_render(table, cols, terminal_has_colour(STDOUT_FILENO), &text);
-	fputs("\033[H", stdout);
+	fputs("\033[H\033[?7l", stdout); /* what is wider than the terminal is cut, not wrapped */
 	for (const char *p = buf_str(&text); *p && rows > 1; rows--) {
 		int len = (int)strcspn(p, "\n");
 
 		printf("%.*s\033[K\n", len, p);
 		p += len + 1;
 	}
-	fputs("\033[J", stdout);
+	fputs("\033[J\033[?7h", stdout);
 	fflush(stdout);
 	buf_done(&text);
 	table_free(table);
@@ -145,7 +145,10 @@ int cmd_stats(struct cli *cli, int argc, char **argv)
 			return cli_fail(cli, &err);
 		}
 	} while (live);
-	table_print(make_table(&now, &before));
+	if (!json_array_size(now.boxes))
+		cli_note(cli, "no box runs");
+	else
+		table_print(make_table(&now, &before));
 	json_decref(now.boxes);
 	json_decref(before.boxes);
 	return 0;

@@ -2,6 +2,25 @@
 #include "base/alloc.h"
 #include "cli/cli.h"
 #include "cli/table.h"
+#include "cli/terminal.h"
+
+enum { INFO_COLUMN = 17, CHECK_COLUMN = 16 };
+
+/* ["cpu", "memory"] -> "cpu memory". Yours. */
+static char *join_words(json_t *list)
+{
+	struct buf text = BUF_INIT;
+	char *words;
+	json_t *word;
+	size_t i;
+
+	json_array_foreach (list, i, word)
+		buf_addf(&text, "%s%s", i ? " " : "",
+			json_string_value(word) ? json_string_value(word) : "?");
+	words = xstrdup(buf_str(&text));
+	buf_done(&text);
+	return words;
+}
 
 static void print_value(const char *key, json_t *value, int depth)
 {
@@ -15,9 +34,12 @@ static void print_value(const char *key, json_t *value, int depth)
 			print_value(inner_key, inner, depth + 1);
 		return;
 	}
-	text = json_is_string(value) ? xstrdup(json_string_value(value)) : json_text(value);
+	text = json_is_array(value)    ? join_words(value)
+	       : json_is_string(value) ? xstrdup(json_string_value(value))
+	       : json_is_null(value)   ? xstrdup("-")
+				       : json_text(value);
 	safe = text_printable(text);
-	printf("%*s%-*s %s\n", depth * 2, "", 14 - depth * 2, key, safe);
+	printf("%*s%-*s %s\n", depth * 2, "", INFO_COLUMN - depth * 2, key, safe);
 }
 
 int cmd_info(struct cli *cli, int argc, char **argv)
@@ -38,11 +60,28 @@ int cmd_info(struct cli *cli, int argc, char **argv)
 	return 0;
 }
 
+/* Not a table: nothing of what is missing may be cut off by a narrow terminal. */
+static void print_check(json_t *check)
+{
+	static const char *const paints[] = { "\033[32m", "\033[31m", "\033[33m" };
+	static const char *const words[] = { "ok", "missing", "absent" };
+	bool ok = json_is_true(json_object_get(check, "ok")),
+	     required = json_is_true(json_object_get(check, "required")),
+	     colour = terminal_has_colour(STDOUT_FILENO);
+	_cleanup_free_ char *name = text_printable(json_str(check, "name")),
+			    *detail = text_printable(json_str(check, "detail")),
+			    *hint = text_printable(json_str(check, "hint"));
+	int which = ok ? 0 : required ? 1 : 2;
+
+	printf("%s%-7s%s  %-*s  %s\n", colour ? paints[which] : "", words[which],
+		colour ? "\033[0m" : "", CHECK_COLUMN, name, detail);
+	if (*hint)
+		printf("%*s-> %s\n", 7 + 2 + CHECK_COLUMN + 2, "", hint);
+}
+
 int cmd_doctor(struct cli *cli, int argc, char **argv)
 {
-	static const char *const heads[] = { "", "CHECK", "DETAIL", "WHAT TO DO", NULL };
 	_cleanup_json_ json_t *answer = NULL;
-	struct table *table;
 	struct err err = ERR_INIT;
 	json_t *check;
 	bool good;
@@ -57,18 +96,8 @@ int cmd_doctor(struct cli *cli, int argc, char **argv)
 		cli_print_json(steal_ptr(&answer));
 		return good ? 0 : err_kind_exit_code(ERR_UNSUPPORTED);
 	}
-	table = table_new(heads);
-	json_array_foreach (json_object_get(answer, "checks"), i, check) {
-		bool ok = json_is_true(json_object_get(check, "ok"));
-		bool required = json_is_true(json_object_get(check, "required"));
-
-		table_add(table, ok ? "ok" : required ? "missing" : "absent");
-		table_paint(table, ok ? PAINT_GOOD : required ? PAINT_BAD : PAINT_WARN);
-		table_add(table, json_str(check, "name"));
-		table_add(table, json_str(check, "detail"));
-		table_add(table, json_str(check, "hint"));
-	}
-	table_print(table);
+	json_array_foreach (json_object_get(answer, "checks"), i, check)
+		print_check(check);
 	puts(good ? "boxes can run on this machine" : "boxes cannot run yet: see what is missing");
 	return good ? 0 : err_kind_exit_code(ERR_UNSUPPORTED);
 }

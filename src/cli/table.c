@@ -185,6 +185,8 @@ static void add_cell(
 	if (*paint)
 		buf_add_str(out, "\033[0m");
 	if (last) {
+		while (out->len && buf_head(out)[out->len - 1] == ' ')
+			out->len--; /* of cells before an empty one */
 		buf_add(out, "\n", 1);
 		return;
 	}

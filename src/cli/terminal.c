@@ -7,7 +7,7 @@
 #include <termios.h>
 
 static struct termios cooked; /* as it was before terminal_raw() */
-static volatile bool is_raw;
+static volatile bool is_changed, is_raw;
 static bool restored_at_exit;
 
 bool terminal_size(int fd, uint16_t *ret_rows, uint16_t *ret_cols)
@@ -41,29 +41,55 @@ bool terminal_has_colour(int fd)
 	return !(no_colour && *no_colour) && term && strcmp(term, "dumb") && isatty(fd);
 }
 
-int terminal_raw(struct err *err)
+static int keep_settings(struct err *err)
 {
-	struct termios raw;
-
-	if (!is_raw && tcgetattr(STDIN_FILENO, &cooked) < 0)
+	if (!is_changed && tcgetattr(STDIN_FILENO, &cooked) < 0)
 		return err_sys(err, errno, "read the terminal's settings");
 	if (!restored_at_exit) {
 		atexit(terminal_restore);
 		restored_at_exit = true;
 	}
+	is_changed = true;
+	return 0;
+}
+
+int terminal_raw(struct err *err)
+{
+	struct termios raw;
+
+	if (keep_settings(err) < 0)
+		return -1;
 	raw = cooked;
 	cfmakeraw(&raw);
 	is_raw = true;
 	if (tcsetattr(STDIN_FILENO, TCSADRAIN, &raw) < 0) {
-		is_raw = false;
+		is_raw = is_changed = false;
 		return err_sys(err, errno, "make the terminal raw");
 	}
 	return 0;
 }
 
+void terminal_lines(void)
+{
+	struct termios lines;
+
+	/* Who is in the background would be stopped for touching the terminal. */
+	if (tcgetpgrp(STDIN_FILENO) != getpgrp() || keep_settings(NULL) < 0)
+		return;
+	lines = cooked;
+	lines.c_iflag &= ~(tcflag_t)IXON;
+	lines.c_cc[VEOL] = KEY_CTRL_Q;
+	tcsetattr(STDIN_FILENO, TCSADRAIN, &lines);
+}
+
+bool terminal_is_raw(void)
+{
+	return is_raw;
+}
+
 void terminal_restore(void)
 {
-	if (is_raw)
+	if (is_changed)
 		tcsetattr(STDIN_FILENO, TCSADRAIN, &cooked);
-	is_raw = false;
+	is_raw = is_changed = false;
 }

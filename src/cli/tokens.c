@@ -4,6 +4,8 @@
 #include "cli/cli.h"
 #include "cli/table.h"
 
+#define LONGEST_MS ((uint64_t)3650 * 86400000)
+
 static json_t *scopes_json(const struct cli *cli)
 {
 	static const char *const usual[] = { "read", "exec", "create" };
@@ -19,13 +21,20 @@ static json_t *scopes_json(const struct cli *cli)
 
 int cmd_token_create(struct cli *cli, int argc, char **argv)
 {
-	json_t *body = json_pack("{s:s, s:o}", "name", argv[0], "scopes", scopes_json(cli));
+	const char *expires = cli_get(cli, "expires");
 	_cleanup_json_ json_t *token = NULL;
 	struct err err = ERR_INIT;
+	uint64_t expires_ms;
+	json_t *body;
 
 	(void)argc;
-	if (cli_get(cli, "expires"))
-		json_object_set_new(body, "expires_in", json_string(cli_get(cli, "expires")));
+	/* Checked here, so that a wrong one is reported with the name of the option. */
+	if (expires &&
+		parse_duration("--expires", expires, 1000, LONGEST_MS, &expires_ms, &err) < 0)
+		return cli_fail(cli, &err);
+	body = json_pack("{s:s, s:o}", "name", argv[0], "scopes", scopes_json(cli));
+	if (expires)
+		json_object_set_new(body, "expires_in", json_string(expires));
 	if (client_call(cli->client, "POST", "/v1/tokens", body, &token, &err) < 0)
 		return cli_fail(cli, &err);
 	if (cli->json)
@@ -67,6 +76,10 @@ int cmd_token_ls(struct cli *cli, int argc, char **argv)
 	if (cli_has(cli, "names")) {
 		json_array_foreach (json_object_get(answer, "tokens"), i, token)
 			puts(json_str(token, "name"));
+		return 0;
+	}
+	if (!json_array_size(json_object_get(answer, "tokens"))) {
+		cli_note(cli, "no tokens yet; 'box token create' makes one");
 		return 0;
 	}
 	table = table_new(heads);

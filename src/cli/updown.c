@@ -8,6 +8,7 @@
 #include "cli/cli.h"
 #include "cli/progress.h"
 #include "daemon/serve.h"
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -194,16 +195,37 @@ static bool exists(const char *path)
 	return access(path, F_OK) == 0;
 }
 
-static bool confirm(struct cli *cli, json_t *info)
+/* A home that is a mount point stays, as an empty folder. */
+static bool is_gone(const char *home)
+{
+	DIR *dir = opendir(home);
+	int entries = 0;
+
+	if (!dir)
+		return errno == ENOENT;
+	while (readdir(dir))
+		entries++;
+	closedir(dir);
+	return entries <= 2; /* . and .. */
+}
+
+/* 0 when it may be done. */
+static int confirm(struct cli *cli, json_t *info, struct err *err)
 {
 	char answer[16] = "";
 
-	if (cli_has(cli, "yes") || !isatty(STDIN_FILENO) || !isatty(STDERR_FILENO))
-		return true;
+	if (cli_has(cli, "yes"))
+		return 0;
+	if (!isatty(STDIN_FILENO) || !isatty(STDERR_FILENO)) {
+		err_set(err, ERR_INVALID, "--purge removes everything, and there is nobody to ask");
+		return err_hint(err, "add --yes");
+	}
 	fprintf(stderr, "This removes %lld box%s, all images, tokens and logs in %s. Go on? [y/N] ",
 		(long long)json_num(info, "boxes"), json_num(info, "boxes") == 1 ? "" : "es",
 		cli->conf.home);
-	return fgets(answer, sizeof answer, stdin) && (answer[0] == 'y' || answer[0] == 'Y');
+	if (fgets(answer, sizeof answer, stdin) && (answer[0] == 'y' || answer[0] == 'Y'))
+		return 0;
+	return err_set(err, ERR_CANCELLED, "nothing was removed");
 }
 
 /* The daemon as a process, so that we can see it end; -1 where it cannot be had (another user's). */
@@ -259,18 +281,17 @@ static int shut_down(struct cli *cli, bool purge, struct err *err)
 
 	if (client_get(cli->client, "/v1/info", &info, err) < 0)
 		return -1;
-	if (purge && !confirm(cli, info))
-		return err_set(err, ERR_CANCELLED, "nothing was removed");
+	if (purge && confirm(cli, info, err) < 0)
+		return -1;
 	pidfd = daemon_pidfd(info);
 	if (client_call(cli->client, "POST", "/v1/shutdown", json_pack("{s:b}", "purge", purge),
 		    NULL, err) < 0)
 		return -1;
 	if (wait_until_down(cli, pidfd, purge, err) < 0)
 		return -1;
-	if (purge && exists(cli->conf.home)) {
-		err_set(err, ERR_SYSTEM, "not everything could be removed");
-		return err_hint(err, "see %s/log/daemon.log", cli->conf.home);
-	}
+	if (purge && !is_gone(cli->conf.home))
+		return err_set(
+			err, ERR_SYSTEM, "not everything in '%s' could be removed", cli->conf.home);
 	return print_down(cli, info, purge);
 }
 

@@ -404,9 +404,9 @@ const struct image *images_find(struct images *images, const char *name_or_id, s
 			return images->list[i];
 	err_set(err, ERR_NOT_FOUND, "no image '%.80s'", name_or_id);
 	if (images->count)
-		err_hint(err, "`box image ls` lists them, `box image build` makes one");
+		err_hint(err, "'box image ls' lists them, 'box image build' makes one");
 	else
-		err_hint(err, "there is none yet: `box image build` makes `debian`");
+		err_hint(err, "there is none yet: 'box image build' makes debian");
 	return NULL;
 }
 

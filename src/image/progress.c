@@ -40,9 +40,9 @@ static const struct {
 } causes[] = {
 	{ "No space left on device", ERR_LIMIT, "free some space, or move BOX_HOME" },
 	{ "You don't have enough free space", ERR_LIMIT, "free some space, or move BOX_HOME" },
-	{ "Unable to locate package", ERR_NOT_FOUND, "`apt-cache search` finds package names" },
+	{ "Unable to locate package", ERR_NOT_FOUND, "'apt-cache search' finds package names" },
 	{ "has no installation candidate", ERR_NOT_FOUND,
-		"`apt-cache search` finds package names" },
+		"'apt-cache search' finds package names" },
 	{ "Temporary failure resolving", ERR_UNAVAILABLE,
 		"check the network and the package sources in /etc/apt" },
 	{ "Could not resolve", ERR_UNAVAILABLE,

@@ -236,7 +236,7 @@ int store_token_revoke(struct store *store, const char *id_or_name, struct err *
 
 	if (!token) {
 		err_set(err, ERR_NOT_FOUND, "no token '%.80s'", id_or_name);
-		return err_hint(err, "box token ls lists them");
+		return err_hint(err, "'box token ls' lists them");
 	}
 	stmt = store_stmt(store, SQL_TOKEN_DELETE, err);
 	if (!stmt)

@@ -4,7 +4,8 @@ import subprocess
 
 import pytest
 
-from boxtest import BOX_BIN, EXIT_EXISTS, EXIT_NOT_FOUND, EXIT_STATE, EXIT_UNAVAILABLE, EXIT_USAGE, random_name
+from boxtest import (BOX_BIN, EXIT_EXISTS, EXIT_NOT_FOUND, EXIT_STATE, EXIT_UNAVAILABLE, EXIT_USAGE, eventually,
+                     random_name)
 
 VERBS = """new ls show exec shell ps attach logs cp stop start rename rm stats events image token doctor bench
            up down serve version help completion""".split()
@@ -43,6 +44,7 @@ def test_help_tells_exit_codes(yard):
 
 def test_help_of_an_unknown_verb_is_a_usage_error(yard):
     refused(yard.box("help", "dance", check=False), EXIT_USAGE)
+    assert "exec" in refused(yard.box("help", "exce", check=False), EXIT_USAGE)
 
 
 def test_no_arguments_shows_help_or_usage(yard):
@@ -100,6 +102,19 @@ def test_completion_offers_verbs_flags_and_boxes(yard, box):
     assert complete(yard, "box", "renam") == ["rename"]
     assert "--memory" in complete(yard, "box", "new", "--mem")
     assert box.name in complete(yard, "box", "show", box.name[:4])
+
+
+def test_completion_knows_what_a_word_is(yard, box):
+    assert complete(yard, "box", "exec", "--user", "") == []
+    assert complete(yard, "box", "exec", "--user", "root", box.name[:4]) == [box.name]
+    assert complete(yard, "box", "logs", box.name, "") == []
+    assert box.name in complete(yard, "box", "rm", box.name, "")
+    assert complete(yard, "box", "ls", "--state", "ru") == ["running"]
+    assert complete(yard, "box", "image", "bu") == ["build"]
+    assert complete(yard, "box", "image", "show", "deb") == ["debian"]
+    assert complete(yard, "box", "new", "--image", "deb") == ["debian"]
+    assert complete(yard, "box", "help", "im") == ["image"]
+    assert complete(yard, "box", "help", "image", "") == []
 
 
 # ---- JSON ------------------------------------------------------------------------------------------
@@ -200,3 +215,23 @@ def test_stopped_box_refuses_work(yard, box):
 def test_without_a_daemon_it_says_how_to_start_one(yard, tmp_path):
     done = yard.box("ls", check=False, env={"BOX_HOME": str(tmp_path / "h"), "BOX_RUN": str(tmp_path / "r")})
     assert "box up" in refused(done, EXIT_UNAVAILABLE)
+
+
+def test_no_program_after_the_dashes_is_refused(yard):
+    before = len(yard.boxes())
+    refused(yard.box("new", "--", check=False), EXIT_USAGE)
+    assert len(yard.boxes()) == before
+
+
+def test_output_that_cannot_be_written_is_told_and_ends_the_program(yard, box):
+    with open("/dev/full", "w") as full:
+        done = subprocess.run([str(BOX_BIN), "ls"], env=yard.env, stdout=full, stderr=subprocess.PIPE, timeout=20)
+        assert done.returncode == 75 and b"No space left" in done.stderr
+        done = subprocess.run([str(BOX_BIN), "exec", box.name, "--", "yes"], env=yard.env, stdout=full,
+                              stderr=subprocess.PIPE, timeout=20)
+        assert done.returncode == 75 and b"No space left" in done.stderr
+    eventually(lambda: not [e for e in box.execs() if e["state"] == "running"])
+
+
+def test_tables_have_no_spaces_at_their_ends(yard, box):
+    assert not [line for line in yard.box("ls").stdout.splitlines() if line != line.rstrip()]

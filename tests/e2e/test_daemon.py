@@ -8,7 +8,8 @@ import time
 
 import pytest
 
-from boxtest import BOX_BIN, Yard, eventually, instance_cgroups, instance_processes, leftovers, random_name
+from boxtest import (BOX_BIN, EXIT_USAGE, Yard, eventually, instance_cgroups, instance_processes, leftovers,
+                     random_name)
 
 COUNTER = "i=0; while [ $i -lt %d ]; do echo line $i; i=$((i+1)); sleep 0.01; done"
 
@@ -80,6 +81,9 @@ def test_purge_removes_everything_but_not_what_a_link_points_to(image, tmp_path)
         (yard.home / "images").unlink()
         (yard.home / "images").symlink_to(tmp_path / "precious")
         pid = yard.daemon_pid()
+        # Nobody is there to be asked: nothing happens without --yes.
+        assert yard.box("down", "--purge", check=False).returncode == EXIT_USAGE
+        assert made.out("echo hi") == "hi"
         yard.box("down", "--purge", "--yes")
         yard.reap(pid)
         assert (tmp_path / "precious" / "f").read_text() == "x"

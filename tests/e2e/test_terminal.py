@@ -98,6 +98,59 @@ def test_detach_keys_leave_the_program_running_and_attach_comes_back(yard, box):
         assert term.wait() == 4
 
 
+def test_detach_keys_work_without_a_terminal_in_the_box(yard, box):
+    script = "echo ready; while read x; do echo got $x; done"
+    with Terminal(yard, "exec", "-i", box.name, "--", "sh", "-c", script) as term:
+        term.expect("ready")
+        term.type("ping\n")
+        term.expect("got ping")
+        term.type(DETACH)
+        term.expect("box attach")
+        assert term.wait() == 0
+        assert term.is_restored()
+    assert [e["state"] for e in box.execs()] == ["running"]
+    with Terminal(yard, "attach", box.name) as term:
+        term.expect("got ping")
+        term.type("pong\n")
+        term.expect("got pong")
+        term.type(DETACH)
+        assert term.wait() == 0
+        assert term.is_restored()
+    assert [e["state"] for e in box.execs()] == ["running"]
+
+
+def test_answers_to_replayed_questions_do_not_reach_the_program(yard, box):
+    """A terminal answers what old output asks once more; the program must not take that for keys."""
+    script = r"stty -echo; printf '\033[cready'; while read x; do echo got $x; done"
+    started = box.start("sh", "-c", script, tty=True)
+    eventually(lambda: b"ready" in box.logs(started["id"], raw="true"))
+    with Terminal(yard, "attach", box.name, started["id"]) as term:
+        term.expect("ready")
+        term.type(b"\033[?1;2c\n")
+        time.sleep(0.5)
+        term.type("keys\n")
+        term.expect("got")
+        term.expect("^ keys")
+        term.type(DETACH)
+        assert term.wait() == 0
+
+
+def test_lines_of_our_own_begin_at_the_left_in_a_raw_terminal(fresh_yard):
+    box = fresh_yard.new()
+    with Terminal(fresh_yard, "exec", "-it", box.name, "--", "sh", "-c", "printf 'no newline'; sleep 600") as term:
+        term.expect("no newline")
+        fresh_yard.kill_daemon()
+        term.expect("\r\n.*box:.* connection to the daemon lost.*\r\n")
+        fresh_yard.start_daemon()
+        term.expect("\r\n.*box:.* connected again\r\n")
+
+
+def test_a_tar_is_not_written_to_a_terminal(yard, box):
+    with Terminal(yard, "cp", f"{box.name}:/etc", "-") as term:
+        term.expect("tar archive")
+        assert term.wait() == 64
+
+
 def test_a_single_ctrl_p_is_passed_on(yard, box):
     script = "stty raw -echo; echo ready; head -c 2 | od -An -tx1"
     with Terminal(yard, "exec", "-it", box.name, "--", "sh", "-c", script) as term:
