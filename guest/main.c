@@ -9,6 +9,7 @@
 #include "guest/conn.h"
 #include "guest/exec.h"
 #include "guest/hosts.h"
+#include "guest/proc.h"
 #include "guest/shutdown.h"
 #include "guest/watch.h"
 #include "guest/worker.h"
@@ -128,7 +129,7 @@ static int setup(int argc, char **argv, struct err *err)
 	fcntl(fd, F_SETFD, FD_CLOEXEC);
 	fcntl(fd, F_SETFL, O_NONBLOCK);
 	raise_files_limit();
-	if (watch_loop_open(err) < 0 || take_signals(err) < 0)
+	if (watch_loop_open(err) < 0 || take_signals(err) < 0 || proc_open(err) < 0)
 		return -1;
 	return conn_listen(fd, err);
 }
@@ -137,6 +138,9 @@ int main(int argc, char **argv)
 {
 	struct err err = ERR_INIT;
 
+	/* Root in the box has our user id, and by ptrace, /proc/1/mem or pidfd_getfd would speak to the daemon in
+	 * our name. What we fork inherits this until it executes a program. */
+	prctl(PR_SET_DUMPABLE, 0);
 	if (setup(argc, argv, &err) < 0) {
 		fprintf(stderr, "box-init: %s\n", err.message);
 		return 1;

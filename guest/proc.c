@@ -1,12 +1,17 @@
 /* proc.c - see proc.h
  *
  * /proc/PID/stat never waits for the process it tells about, so box-init itself may read it. cmdline does
- * (it reads the other's memory), hence listing is left to a worker. */
+ * (it reads the other's memory), hence listing is left to a worker.
+ *
+ * A nested box may mount over /proc, or over files in it, what nobody comes back from opening. box-init
+ * therefore opens it once, before any program runs, and crosses no mount below. */
 #include "guest/proc.h"
 #include "guest/exec.h"
+#include "guest/path.h"
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/openat2.h>
 #include <signal.h>
 #include <stdio.h>
 #include <sys/statvfs.h>
@@ -33,9 +38,18 @@ struct process_list {
 	size_t count;
 };
 
+static int own_proc = -1;
+
+int proc_open(struct err *err)
+{
+	own_proc = open("/proc", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	return own_proc < 0 ? err_sys(err, errno, "open /proc") : 0;
+}
+
 static ssize_t read_small(int dir, const char *path, char *out, size_t size)
 {
-	_cleanup_close_ int fd = openat(dir, path, O_RDONLY | O_CLOEXEC);
+	_cleanup_close_ int fd =
+		open_how(dir, path, O_RDONLY, 0, RESOLVE_NO_XDEV | RESOLVE_NO_SYMLINKS);
 	ssize_t got = fd < 0 ? -1 : read(fd, out, size - 1);
 
 	if (got >= 0)
@@ -71,13 +85,17 @@ static bool parse_stat(char *text, struct process *ret)
 
 static int list_processes(struct process_list *ret, struct err *err)
 {
-	DIR *dir = opendir("/proc");
+	int fd = openat(own_proc, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	DIR *dir = fd < 0 ? NULL : fdopendir(fd);
 	struct dirent *entry;
 	size_t room = 0;
 
 	*ret = (struct process_list){ 0 };
-	if (!dir)
-		return err_sys(err, errno, "read /proc of the box");
+	if (!dir) {
+		err_sys(err, errno, "read /proc of the box");
+		cleanup_closep(&fd);
+		return -1;
+	}
 	while ((entry = readdir(dir)) && ret->count < PROCESSES_MAX) {
 		char path[300], text[STAT_TEXT];
 
@@ -142,6 +160,9 @@ void proc_signal_session(pid_t session, bool leader_lives, int number)
 			kill(-session, number);
 		return;
 	}
+	/* Somebody has covered what tells about it; it is still ours to end. */
+	if (leader_lives && !find_process(&list, session))
+		kill(-session, number);
 	/* The leader was reaped and its number given to another process: the session is empty. */
 	if (!leader_lives && find_process(&list, session))
 		list.count = 0;
@@ -176,8 +197,8 @@ static uint32_t read_uid(pid_t pid)
 	char path[32], text[STAT_TEXT];
 	const char *line;
 
-	snprintf(path, sizeof path, "/proc/%d/status", pid);
-	if (read_small(AT_FDCWD, path, text, sizeof text) <= 0)
+	snprintf(path, sizeof path, "%d/status", pid);
+	if (read_small(own_proc, path, text, sizeof text) <= 0)
 		return 0;
 	line = strstr(text, "\nUid:");
 	return line ? (uint32_t)strtoul(line + 5, NULL, 10) : 0;
@@ -188,8 +209,8 @@ static void read_command(const struct process *process, char *out)
 	char path[32];
 	ssize_t len;
 
-	snprintf(path, sizeof path, "/proc/%d/cmdline", process->pid);
-	len = read_small(AT_FDCWD, path, out, COMMAND_MAX + 1);
+	snprintf(path, sizeof path, "%d/cmdline", process->pid);
+	len = read_small(own_proc, path, out, COMMAND_MAX + 1);
 	while (len > 0 && out[len - 1] == '\0')
 		len--;
 	for (ssize_t i = 0; i < len; i++)
@@ -237,7 +258,7 @@ int proc_put_processes(struct buf *out, struct err *err)
 	struct buf records = BUF_INIT;
 	uint32_t listed = 0, hidden = 0;
 
-	if (list_processes(&list, err) < 0)
+	if (proc_open(err) < 0 || list_processes(&list, err) < 0)
 		return -1;
 	for (size_t i = 0; i < list.count; i++) {
 		/* The worker that looks is not part of what it sees. */
@@ -265,7 +286,7 @@ int proc_put_stats(struct buf *out, struct err *err)
 	struct statvfs disk = { 0 };
 	struct wire_stats stats = { 0 };
 
-	if (list_processes(&list, err) < 0)
+	if (proc_open(err) < 0 || list_processes(&list, err) < 0)
 		return -1;
 	init = find_process(&list, getppid());
 	stats.processes = (uint32_t)list.count - 1;

@@ -79,7 +79,8 @@ static int refuse_token(struct api *api, struct http_request *request, struct er
 	http_reply_header(request, "WWW-Authenticate", "Bearer");
 	log_debug("request with a wrong token",
 		kv_int("request", (int64_t)http_request_id(request)), kv_err(err));
-	return err_hint(err, "box token create makes one; send it as Authorization: Bearer TOKEN");
+	return err_hint(
+		err, "'box token create' makes one; send it as Authorization: Bearer TOKEN");
 }
 
 static int check_token(
@@ -91,8 +92,8 @@ static int check_token(
 	if (!header) {
 		http_reply_header(request, "WWW-Authenticate", "Bearer");
 		err_set(err, ERR_UNAUTHORIZED, "this door needs a token");
-		return err_hint(
-			err, "box token create makes one; send it as Authorization: Bearer TOKEN");
+		return err_hint(err,
+			"'box token create' makes one; send it as Authorization: Bearer TOKEN");
 	}
 	if (strncasecmp(header, "Bearer ", 7)) {
 		err_set(err, ERR_UNAUTHORIZED, "Authorization must be a bearer token");

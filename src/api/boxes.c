@@ -5,6 +5,7 @@
 
 enum {
 	LIST_MAX = 1000,
+	LIST_BYTES = 4 << 20, /* a page ends here too: one box may take 300 KiB */
 	MEMORY_MIN = 4 * 1024 * 1024,
 	DISK_MIN = 1024 * 1024,
 	PIDS_MAX = 4 * 1024 * 1024,
@@ -187,7 +188,7 @@ static bool list_one(struct box *box, void *arg)
 	http_request_each_query(listing->call->request, check_label, listing);
 	if (!listing->wanted)
 		return true;
-	listing->more = listing->count == listing->limit;
+	listing->more = listing->count == listing->limit || listing->out.len > LIST_BYTES;
 	if (listing->more)
 		return false;
 	value = box_json(box);
@@ -204,7 +205,11 @@ static int check_state(const char *state, struct err *err)
 	for (unsigned i = 0; state && i < BOX_STATE_COUNT; i++)
 		if (!strcmp(state, box_state_name(i)))
 			return 0;
-	return state ? err_set(err, ERR_INVALID, "unknown state '%.40s'", state) : 0;
+	return state ? err_set(err, ERR_INVALID,
+			       "unknown state '%.40s': creating, starting, running, stopping, "
+			       "stopped or removing",
+			       state)
+		     : 0;
 }
 
 /* Written box by box: a tree of all of them first would double the time. */

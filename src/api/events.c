@@ -9,7 +9,7 @@
 enum {
 	PAGE = 500,
 	LIMIT_DEFAULT = 1000,
-	LIMIT_MAX = 10000,
+	LIMIT_MAX = 1000,	 /* made in one go; an event may have 24 KiB */
 	BEHIND_AT = 1024 * 1024, /* bytes waiting, from which on events are left to the store */
 };
 

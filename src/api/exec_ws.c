@@ -326,7 +326,7 @@ void api_exec_ws(struct call *call)
 		err_set(&err, ERR_STATE, "box '%s' is %s, not running", box_get_name(box),
 			box_state_name(box_get_state(box)));
 		if (box_get_state(box) == BOX_STOPPED)
-			err_hint(&err, "box start %s", box_get_name(box));
+			err_hint(&err, "'box start %s' starts it", box_get_name(box));
 		return call_error(call, &err);
 	}
 	session = session_accept(call);

@@ -101,7 +101,7 @@ struct box *box_find(struct yard *yard, const char *id_or_name, struct err *err)
 			!strcmp(yard->boxes[i]->row.id, id_or_name))
 			return yard->boxes[i];
 	err_set(err, ERR_NOT_FOUND, "no box '%.80s'", id_or_name);
-	err_hint(err, "box ls lists them");
+	err_hint(err, "'box ls' lists them");
 	return NULL;
 }
 
@@ -215,7 +215,7 @@ json_t *box_stats_json(struct box *box, struct err *err)
 
 	if (box->state != BOX_RUNNING || !box->instance) {
 		err_set(err, ERR_STATE, "box '%s' is %s", box->row.name, state_names[box->state]);
-		err_hint(err, "box start %s", box->row.name);
+		err_hint(err, "'box start %s' starts it", box->row.name);
 		return NULL;
 	}
 	if (instance_stats(box->instance, &stats, err) < 0)
@@ -226,6 +226,6 @@ json_t *box_stats_json(struct box *box, struct err *err)
 		"memory_peak_bytes", (json_int_t)stats.memory_peak_bytes, "memory_limit_bytes",
 		(json_int_t)box->row.memory_bytes, "processes", (json_int_t)stats.processes,
 		"processes_limit", (json_int_t)box->row.pids, "oom_kills",
-		(json_int_t)box->oom_kills, "uptime_us",
+		(json_int_t)MAX(stats.oom_kills, box->oom_kills), "uptime_us",
 		(json_int_t)(clock_wall_us() - box->row.started_us));
 }

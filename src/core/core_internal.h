@@ -35,10 +35,11 @@ struct box {
 	bool command_is_new; /* its command runs for the first time */
 	bool catch_up;	     /* adopted: programs may have ended while nobody watched */
 	bool remove_wanted;  /* removal goes on once it has stopped */
-	uint64_t oom_kills;  /* since this start */
+	unsigned removal_tries;
+	uint64_t oom_kills; /* since this start */
 	struct waiter *waiters;
 	struct waiter *removers; /* those who wait for it to be gone */
-	int64_t event_tokens; /* see box_on_event: a box cannot flood the event log */
+	int64_t event_tokens;	 /* see box_on_event: a box cannot flood the event log */
 	int64_t event_refill_us;
 	uint64_t events_dropped;
 };

@@ -63,7 +63,7 @@ static int pick_name(struct yard *yard, const char *wanted, char **ret, struct e
 			return -1;
 		if (box_find(yard, wanted, NULL)) {
 			err_set(err, ERR_EXISTS, "there is a box '%s' already", wanted);
-			return err_hint(err, "choose another name, or box rm -f %s", wanted);
+			return err_hint(err, "choose another name, or 'box rm -f %s'", wanted);
 		}
 		*ret = xstrdup(wanted);
 		return 0;

@@ -18,7 +18,15 @@
 #include "image/image.h"
 #include "loop/loop.h"
 #include <errno.h>
+#include <fcntl.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
+
+enum {
+	REMOVAL_TRIES = 10,
+	REMOVAL_PAUSE_MS = 500,
+	FDS_OF_START = 32, /* open at once while a box is started, and some more */
+};
 
 static void replace(char **slot, const char *text)
 {
@@ -79,6 +87,8 @@ static void on_timer(void *arg)
 		box_reconnect(box);
 	else if (box->instance)
 		instance_kill(box->instance, NULL);
+	else if (box->state == BOX_REMOVING)
+		box_finish_removal(box);
 }
 
 void box_timer_start(struct box *box, uint64_t ms)
@@ -94,13 +104,23 @@ void box_finish_removal(struct box *box)
 {
 	_cleanup_free_ char *disk = box_disk_path(box);
 	struct yard *yard = box->yard;
-	struct waiter *waiters = steal_ptr(&box->waiters), *removers = steal_ptr(&box->removers);
+	struct waiter *waiters, *removers;
 	struct err err = ERR_INIT;
+	bool gone = trash_take(yard->trash, disk, &err) == 0 &&
+		    store_box_delete(yard->store, box->row.id, STORE_SAFE, &err) == 0;
 
-	if (trash_take(yard->trash, disk, &err) < 0 ||
-		store_box_delete(yard->store, box->row.id, STORE_SAFE, &err) < 0) {
+	/* On a full disk the row cannot be deleted; the folder, now in the trash, soon makes room for that. */
+	if (!gone && ++box->removal_tries < REMOVAL_TRIES) {
+		box_set_state(box, BOX_REMOVING, "remove");
+		box_timer_start(box, REMOVAL_PAUSE_MS);
+		return;
+	}
+	waiters = steal_ptr(&box->waiters);
+	removers = steal_ptr(&box->removers);
+	if (!gone) {
 		/* The row still says "remove": the next start of the daemon tries again. */
 		log_error("cannot remove a box", kv_str("box", box->row.id), kv_err(&err));
+		box->removal_tries = 0;
 		box_set_state(box, BOX_STOPPED, "remove");
 		tell_all(waiters, box, &err);
 		tell_all(removers, box, &err);
@@ -255,6 +275,22 @@ void box_instance_spec(
 	profile_from_name(box->row.profile, &ret->profile, NULL);
 }
 
+/* A box needs some fds for as long as it runs. The last eighth is not for more of them: without it nobody could
+ * connect to remove one. A new fd has the lowest free number. */
+static int check_fds(struct err *err)
+{
+	_cleanup_close_ int lowest = open("/", O_PATH | O_CLOEXEC);
+	struct rlimit files;
+
+	if (getrlimit(RLIMIT_NOFILE, &files) < 0 ||
+		(lowest >= 0 && (rlim_t)lowest + MAX(files.rlim_cur / 8, (rlim_t)FDS_OF_START) <
+					files.rlim_cur))
+		return 0;
+	err_set(err, ERR_LIMIT, "the daemon may open %llu files, and nearly all are in use",
+		(unsigned long long)files.rlim_cur);
+	return err_hint(err, "raise its LimitNOFILE (ulimit -n) and restart it; boxes run on");
+}
+
 int box_launch(struct box *box, struct err *err)
 {
 	_cleanup_free_ char *disk = box_disk_path(box);
@@ -262,7 +298,7 @@ int box_launch(struct box *box, struct err *err)
 	const struct instance_mark *mark;
 	struct instance_spec spec;
 
-	if (!image)
+	if (!image || check_fds(err) < 0)
 		return err_wrap(err, "start box '%s'", box->row.name);
 	if (mkdir(disk, 0700) < 0 && errno != EEXIST)
 		return err_sys(err, errno, "make the folder of box '%s'", box->row.name);
@@ -360,7 +396,7 @@ void box_remove(struct box *box, bool force, box_done done, void *arg)
 	if (box->state != BOX_STOPPED && box->state != BOX_REMOVING && !force) {
 		err_set(&err, ERR_STATE, "box '%s' is %s", box->row.name,
 			box_state_name(box->state));
-		err_hint(&err, "box stop it first, or box rm -f");
+		err_hint(&err, "'box stop' first, or 'box rm -f'");
 		done(box, &err, arg);
 		return;
 	}

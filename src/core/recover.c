@@ -14,7 +14,11 @@
 #include "conf/conf.h"
 #include <dirent.h>
 #include <errno.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
+
+/* A box holds a pidfd, box-init's socket, the link and, in cgroup v1, a watch of its memory. */
+enum { FDS_PER_BOX = 4, FDS_OF_DAEMON = 64 };
 
 static int load_row(const struct box_row *row, void *arg, struct err *err)
 {
@@ -157,6 +161,22 @@ static int sweep_orphans(struct yard *yard)
 	return 0;
 }
 
+/* A box that cannot be adopted for want of fds would be taken for gone, and ended. */
+static int check_fds(const struct yard *yard, struct err *err)
+{
+	struct rlimit files;
+	size_t running = 0, need;
+
+	for (size_t i = 0; i < yard->box_count; i++)
+		running += yard->boxes[i]->row.pid && !strcmp(yard->boxes[i]->row.boot, yard->boot);
+	need = FDS_OF_DAEMON + running * FDS_PER_BOX;
+	if (!running || getrlimit(RLIMIT_NOFILE, &files) < 0 || need <= files.rlim_cur)
+		return 0;
+	err_set(err, ERR_LIMIT, "%zu boxes run; that takes %zu open files, and %llu are allowed",
+		running, need, (unsigned long long)files.rlim_cur);
+	return err_hint(err, "raise LimitNOFILE (ulimit -n); the boxes run on meanwhile");
+}
+
 int yard_recover(struct yard *yard, struct err *err)
 {
 	size_t count;
@@ -164,6 +184,8 @@ int yard_recover(struct yard *yard, struct err *err)
 
 	if (store_box_each(yard->store, load_row, yard, err) < 0)
 		return err_wrap(err, "read the boxes");
+	if (check_fds(yard, err) < 0)
+		return -1;
 	count = yard->box_count;
 	boxes = xmemdup(yard->boxes, count * sizeof *boxes);
 	for (size_t i = 0; i < count; i++) {

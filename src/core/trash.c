@@ -15,7 +15,10 @@
 #include <sys/wait.h>
 #include <dirent.h>
 
-enum { GATHER_MS = 200 }; /* one helper for many folders */
+enum {
+	GATHER_MS = 200, /* one helper for many folders */
+	ASK_MS = 1000,
+};
 
 struct trash {
 	struct loop *loop;
@@ -28,21 +31,29 @@ struct trash {
 	bool more; /* something came while the helper ran */
 };
 
-static void on_helper_end(void *arg, unsigned ready)
+/* False: the helper still works. */
+static bool reap_helper(struct trash *trash)
 {
-	struct trash *trash = arg;
 	int status = 0;
 
-	(void)ready;
 	if (waitpid(trash->helper, &status, WNOHANG) == 0)
-		return;
+		return false;
 	loop_fd_free(steal_ptr(&trash->watch));
-	close(steal_fd(&trash->pidfd));
+	cleanup_closep(&trash->pidfd);
+	trash->pidfd = -1;
 	trash->helper = 0;
 	if (!WIFEXITED(status) || WEXITSTATUS(status))
 		log_warn(
 			"some removed folders are still in the trash", kv_str("path", trash->path));
-	if (trash->more)
+	return true;
+}
+
+static void on_helper_end(void *arg, unsigned ready)
+{
+	struct trash *trash = arg;
+
+	(void)ready;
+	if (reap_helper(trash) && trash->more)
 		loop_timer_start(trash->timer, GATHER_MS);
 }
 
@@ -67,8 +78,10 @@ static void start_helper(void *arg)
 {
 	struct trash *trash = arg;
 
-	if (trash->helper) {
+	if (trash->helper && !reap_helper(trash)) {
 		trash->more = true;
+		if (trash->pidfd < 0)
+			loop_timer_start(trash->timer, ASK_MS);
 		return;
 	}
 	trash->more = false;
@@ -83,10 +96,15 @@ static void start_helper(void *arg)
 	if (trash->helper < 0) {
 		log_warn("cannot start the trash helper", kv_int("errno", errno));
 		trash->helper = 0;
-		loop_timer_start(trash->timer, 1000);
+		loop_timer_start(trash->timer, ASK_MS);
 		return;
 	}
 	trash->pidfd = (int)syscall(SYS_pidfd_open, trash->helper, 0);
+	if (trash->pidfd < 0) {
+		/* Out of descriptors: nothing tells of its end, so the timer asks. */
+		loop_timer_start(trash->timer, ASK_MS);
+		return;
+	}
 	trash->watch = loop_fd_new(trash->loop, trash->pidfd, LOOP_READ, on_helper_end, trash);
 }
 

@@ -51,7 +51,8 @@ static void on_link_lost(struct link *link, const struct err *err, void *arg)
 		return;
 	if (err->kind == ERR_PROTOCOL)
 		log_warn("box-init broke the protocol", kv_str("box", box->row.id), kv_err(err));
-	box_timer_start(box, RECONNECT_MS);
+	/* One that speaks nonsense will do so again, as often as it is asked. */
+	box_timer_start(box, err->kind == ERR_PROTOCOL ? RECONNECT_MAX_MS : RECONNECT_MS);
 }
 
 static const char *const reasons[] = {
@@ -228,12 +229,12 @@ int box_chan_open(struct box *box, enum wire_op op, const struct buf *request,
 		err_set(err, ERR_STATE, "box '%s' is %s, not running", box->row.name,
 			box_state_name(box->state));
 		if (box->state == BOX_STOPPED)
-			err_hint(err, "box start %s", box->row.name);
+			err_hint(err, "'box start %s' starts it", box->row.name);
 		return -1;
 	}
 	if (!box->link) {
 		err_set(err, ERR_UNAVAILABLE, "box-init of '%s' does not answer", box->row.name);
-		return err_hint(err, "try again, or box stop and box start");
+		return err_hint(err, "try again, or 'box stop' and 'box start'");
 	}
 	chan = chan_open(box->link, op, request, ops, arg, err);
 	if (!chan)

@@ -10,6 +10,7 @@
 #include <errno.h>
 #include <netinet/in.h>
 #include <stdio.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -23,6 +24,7 @@ struct http_listener {
 	enum http_door door;
 	struct loop_fd *watch;
 	struct loop_timer *again; /* runs while out of fds */
+	bool out_of_fds;	  /* and said so */
 	char *path;		  /* of a unix socket: removed at the end, if it still is ours */
 	dev_t dev;
 	ino_t ino;
@@ -249,6 +251,27 @@ static void on_accept_again(void *arg)
 	loop_fd_set(listener->watch, LOOP_READ);
 }
 
+/* Anybody on this machine may connect by TCP, before any token is looked at. The last eighth of our fds is
+ * not for them, so that the unix door and the boxes go on. A new fd has the lowest free number. */
+static bool is_refused(const struct http_listener *listener, int fd)
+{
+	struct rlimit files;
+
+	if (listener->server->count[listener->door] >= HTTP_CONNECTIONS_MAX)
+		return true;
+	return listener->door == HTTP_DOOR_TCP && getrlimit(RLIMIT_NOFILE, &files) == 0 &&
+	       (rlim_t)fd >= files.rlim_cur - files.rlim_cur / 8;
+}
+
+static void wait_for_fds(struct http_listener *listener)
+{
+	if (!listener->out_of_fds)
+		log_warn("cannot accept a connection, waiting", kv_str("error", strerror(errno)));
+	listener->out_of_fds = true;
+	loop_fd_set(listener->watch, 0); /* it stays readable: do not spin */
+	loop_timer_start(listener->again, ACCEPT_PAUSE_MS);
+}
+
 static void on_accept(void *arg, unsigned ready)
 {
 	struct http_listener *listener = arg;
@@ -258,19 +281,15 @@ static void on_accept(void *arg, unsigned ready)
 	for (int i = 0; i < ACCEPT_AT_ONCE; i++) {
 		int fd = accept4(listener->fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
 
-		if (fd < 0 && (errno == EMFILE || errno == ENFILE || errno == ENOBUFS ||
-				      errno == ENOMEM)) {
-			log_warn("cannot accept a connection, waiting",
-				kv_str("error", strerror(errno)));
-			loop_fd_set(listener->watch, 0); /* it stays readable: do not spin */
-			loop_timer_start(listener->again, ACCEPT_PAUSE_MS);
-			return;
-		}
+		if (fd < 0 &&
+			(errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM))
+			return wait_for_fds(listener);
 		if (fd < 0 && (errno == ECONNABORTED || errno == EINTR))
 			continue;
 		if (fd < 0)
 			return;
-		if (server->count[listener->door] >= HTTP_CONNECTIONS_MAX)
+		listener->out_of_fds = false;
+		if (is_refused(listener, fd))
 			close(fd);
 		else
 			conn_new(server, fd, listener->door);

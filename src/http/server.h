@@ -10,7 +10,8 @@
  * a byte of the answer while some wait. Refused always: both Content-Length and Transfer-Encoding, repeated
  * Content-Length or Host, transfer codings other than chunked, obs-fold, NUL or control bytes in headers,
  * missing Host on 1.1, HTTP/1.0 with keep-alive is answered and closed. `Expect: 100-continue` is honoured
- * when the body is first wanted. A body nobody asked for is drained up to 1 MiB, else the connection ends. */
+ * when the body is first wanted. A body nobody asked for is drained up to 1 MiB, else the connection ends. At
+ * most 4096 connections a door; by TCP fewer, if that would take the last eighth of the process's fds. */
 #pragma once
 #include "base/err.h"
 #include "base/json.h"

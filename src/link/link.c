@@ -310,6 +310,12 @@ static void on_close(struct link *link, struct chan *chan, unsigned index)
 	free(chan);
 }
 
+/* Readers begin their own answer at the reply and rely on its coming first. */
+static bool follows_reply(enum wire_type type)
+{
+	return type == WIRE_DATA || type == WIRE_END || type == WIRE_GAP || type == WIRE_EXIT;
+}
+
 static int on_chan_frame(struct link *link, const struct wire_frame *frame, struct err *err)
 {
 	unsigned index = 0;
@@ -318,6 +324,8 @@ static int on_chan_frame(struct link *link, const struct wire_frame *frame, stru
 	if (!chan)
 		return err_set(err, ERR_PROTOCOL, "frame for channel %u, which is not open",
 			frame->channel);
+	if (!chan->replied && follows_reply(frame->type))
+		return err_set(err, ERR_PROTOCOL, "frame of type %d before the reply", frame->type);
 	switch (frame->type) {
 	case WIRE_REPLY:
 		return on_reply(chan, frame, err);
@@ -548,6 +556,8 @@ void chan_signal(struct chan *chan, uint32_t signal)
 {
 	struct buf payload = BUF_INIT;
 
+	if (chan->link->out.len >= OUT_HIGH)
+		return;
 	wire_put_u32(&payload, signal);
 	send_control(chan, WIRE_SIGNAL, &payload);
 	buf_done(&payload);
@@ -557,6 +567,8 @@ void chan_resize(struct chan *chan, uint16_t rows, uint16_t cols)
 {
 	struct buf payload = BUF_INIT;
 
+	if (chan->link->out.len >= OUT_HIGH)
+		return;
 	wire_put_u16(&payload, rows);
 	wire_put_u16(&payload, cols);
 	send_control(chan, WIRE_RESIZE, &payload);

@@ -28,6 +28,7 @@ void link_free(struct link *link); /* accepts NULL; channels get on_error(ERR_UN
 /* All may be NULL. After on_closed or on_error the channel is gone; exactly one of the two ends it.
  * A callback may call chan_close() on its own channel. */
 struct chan_ops {
+	/* Comes before on_data, on_end, on_gap and on_exit. */
 	void (*on_reply)(struct chan *chan, struct wire_reader *reply, void *arg);
 	void (*on_data)(struct chan *chan, enum wire_stream stream, uint64_t offset,
 		const void *data, size_t len, void *arg);
@@ -48,6 +49,7 @@ size_t chan_send_room(const struct chan *chan); /* bytes chan_send takes now */
 /* Sends at most chan_send_room() bytes; returns how many were taken. */
 size_t chan_send(struct chan *chan, const void *data, size_t len);
 void chan_send_end(struct chan *chan);
+/* Both are dropped while the box leaves a MiB unread: clients may send any number of them. */
 void chan_signal(struct chan *chan, uint32_t signal);
 void chan_resize(struct chan *chan, uint16_t rows, uint16_t cols);
 void chan_consumed(struct chan *chan, size_t len); /* bytes of on_data passed on */

@@ -328,3 +328,9 @@ def test_removal_while_it_is_being_created(yard):
         creator.join(20)
         assert name not in [b["name"] for b in yard.boxes()]
     assert yard.answers()
+
+
+def test_a_kill_for_memory_is_explained(yard, make_box):
+    made = make_box(memory="64M")
+    done = yard.box("exec", made.name, "--", "python3", "-c", "b = bytearray(range(256)) * (1 << 20)", check=False)
+    assert done.returncode == 137 and "memory limit of 64M" in done.stderr

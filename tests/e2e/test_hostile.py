@@ -1,9 +1,14 @@
 """A box that misbehaves suffers alone: the host, the daemon and other boxes do not."""
+import json
+import os
+import resource
+import socket
+import subprocess
 import time
 
 import pytest
 
-from boxtest import eventually
+from boxtest import BOX_BIN, IMAGES, eventually
 
 
 @pytest.fixture
@@ -124,3 +129,146 @@ def test_cpu_hog_does_not_stop_the_others(yard, make_box, neighbour):
     for _ in range(5):
         assert neighbour.out("echo hi") == "hi"
     assert time.monotonic() - began < 5
+
+
+# ---- a box-init in the hands of the box ---------------------------------------------------------------
+
+# Stops box-init, takes its connection to the daemon and answers each request with one frame of its own. The
+# nested profile has the capability for that.
+EVIL_INIT = """
+import ctypes, os, socket, struct, sys
+libc = ctypes.CDLL(None)
+libc.ptrace(0x4206, 1, None, None)  # seize
+libc.ptrace(0x4207, 1, None, None)  # interrupt
+pid = os.pidfd_open(1)
+for fd in os.listdir('/proc/1/fd'):
+    mine = libc.syscall(438, pid, int(fd), 0)
+    try:
+        found = socket.socket(fileno=mine)
+        peer = struct.unpack('iII', found.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))[0]
+        if peer == 0 and not found.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):
+            line = found
+    except OSError:
+        pass
+line.setblocking(True)
+kind, payload = int(sys.argv[1]), bytes.fromhex(sys.argv[2])
+open('/tmp/ready', 'w').close()
+while True:
+    size, what, _, _, channel = struct.unpack('<IBBHI', line.recv(12, socket.MSG_WAITALL))
+    line.recv(size, socket.MSG_WAITALL)
+    if what == 2:
+        line.sendall(struct.pack('<IBBHI', len(payload), kind, 0, 0, channel) + payload)
+"""
+EARLY = {"data": (5, "01" + "00" * 8 + "6869"), "end": (6, ""), "gap": (8, "00" * 8 + "05" + "00" * 7),
+         "exit": (9, "01" + "00" * 32)}
+
+
+@pytest.mark.asan
+@pytest.mark.skipif(os.uname().machine != "x86_64", reason="numbers are those of x86-64")
+@pytest.mark.parametrize("frame", EARLY)
+@pytest.mark.parametrize("call", ["exec", "logs", "raw logs"])
+def test_box_init_that_answers_out_of_order_does_not_end_the_daemon(yard, make_box, neighbour, call, frame):
+    bad = make_box(profile="nested")
+    daemon = yard.daemon_pid()
+    bad.put("/evil.py", EVIL_INIT.encode())
+    kind, payload = EARLY[frame]
+    exec_id = bad.start("python3", "/evil.py", str(kind), payload)["id"]
+    # Nothing can be asked any more once it is at work; its file is looked at from outside.
+    eventually(lambda: list(yard.home.glob(f"boxes/{bad.id}/upper/tmp/ready")), what="it holds box-init")
+    if call == "exec":
+        reply = yard.api("POST", f"{bad.path}/exec", {"argv": ["true"]})
+    else:
+        reply = yard.api("GET", f"{bad.path}/execs/{exec_id}/logs", query={"raw": str(call == "raw logs").lower()})
+    assert (reply.status, reply.code) == (502, "protocol")
+    assert yard.daemon_pid() == daemon
+
+
+def test_covering_proc_neither_hangs_box_init_nor_stops_time(yard, make_box):
+    """Where mounting is allowed: over /proc lies a folder with a fifo that nobody writes."""
+    bad = make_box(profile="nested")
+    limited = bad.start("sleep", "1000", timeout_ms=700)["id"]
+    bad.sh("mount -t tmpfs none /mnt && mkdir /mnt/2 && mkfifo /mnt/2/stat && mount --move /mnt /proc")
+    assert bad.wait_exec(limited, 10)["reason"] == "timeout"
+    assert bad.out("echo hi") == "hi"
+
+
+# ---- the daemon at its limits ---------------------------------------------------------------------------
+
+
+def limit_files(yard, count):
+    resource.prlimit(yard.daemon_pid(), resource.RLIMIT_NOFILE, (count, count))
+
+
+def test_strangers_on_the_tcp_door_do_not_close_the_unix_door(fresh_yard):
+    """No token is needed to connect; all of the daemon's files must not be had that way."""
+    port = fresh_yard.port()
+    mine = fresh_yard.new()
+    limit_files(fresh_yard, 128)
+    held = [socket.create_connection(("127.0.0.1", port), 5) for _ in range(300)]
+    try:
+        time.sleep(0.5)
+        assert fresh_yard.api("GET", "/v1/health", timeout=5).status == 200
+        assert mine.run("echo", "hi").stdout == b"hi\n"
+    finally:
+        for one in held:
+            one.close()
+    eventually(lambda: fresh_yard.api("POST", "/v1/boxes", {}).status == 201, 10, "boxes can be made again")
+
+
+def test_box_that_would_take_the_last_files_is_refused_and_nothing_is_lost(fresh_yard):
+    limit_files(fresh_yard, 96)
+    made = []
+    for _ in range(40):
+        reply = fresh_yard.api("POST", "/v1/boxes", {})
+        if reply.status != 201:
+            break
+        made.append(reply.json["name"])
+    assert made and reply.status == 429, reply.body
+    assert reply.code == "limit" and "LimitNOFILE" in reply.json["error"]["hint"]
+    assert {one["name"] for one in fresh_yard.boxes()} == set(made)
+    assert all(fresh_yard.run(name, "echo", "hi").stdout == b"hi\n" for name in made)
+    for name in made[:2]:
+        fresh_yard.api("DELETE", f"/v1/boxes/{name}", query={"force": "true"}, expect=204)
+    eventually(lambda: not list((fresh_yard.home / "trash").iterdir()), 10, "the trash is emptied")
+
+
+def test_daemon_that_cannot_hold_its_boxes_refuses_to_start_and_ends_none(fresh_yard):
+    made = [fresh_yard.new() for _ in range(6)]
+    fresh_yard.kill_daemon()
+    done = subprocess.run(["prlimit", "--nofile=70:70", BOX_BIN, "serve"], env=fresh_yard.env, timeout=30, check=False,
+                          stdin=subprocess.DEVNULL, capture_output=True, text=True)
+    assert done.returncode and "6 boxes run" in done.stderr, done.stderr
+    fresh_yard.start_daemon()
+    assert all(one.out("echo hi") == "hi" for one in made)
+
+
+def test_box_that_filled_the_disk_can_be_removed(fresh_yard):
+    """Then the daemon cannot write either, before the box is gone."""
+    fresh_yard.stop_daemon()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=24m", "none", fresh_yard.home], check=True)
+    try:
+        (fresh_yard.home / "images").symlink_to(IMAGES)
+        fresh_yard.start_daemon()
+        bad = fresh_yard.new()
+        bad.sh("cat /dev/zero > /root/fill", check=False)
+        assert fresh_yard.api("POST", "/v1/boxes", {}).code == "limit"
+        assert bad.remove().status == 204
+        eventually(lambda: fresh_yard.api("POST", "/v1/boxes", {}).status == 201, 10, "there is room again")
+        for one in fresh_yard.boxes():
+            fresh_yard.api("DELETE", f"/v1/boxes/{one['id']}", query={"force": "true"}, expect=204)
+        fresh_yard.stop_daemon()
+    finally:
+        subprocess.run(["umount", "-l", fresh_yard.home], check=True)
+
+
+def test_list_of_large_boxes_comes_in_pages(yard, make_box):
+    env = {f"K{i}": "\x01" * 240 for i in range(250)}  # six bytes each in JSON
+    made = {make_box(env=env, labels={"large": "yes"}).id for _ in range(14)}
+    found, after, pages = set(), None, 0
+    while pages == 0 or after:
+        reply = yard.api("GET", "/v1/boxes", query={"label": "large=yes", **({"after": after} if after else {})})
+        assert len(reply.body) < 5 << 20
+        found |= {one["id"] for one in reply.json["boxes"]}
+        after, pages = reply.json["next"], pages + 1
+    assert found == made and pages == 2
+    assert len(json.loads(yard.box("ls", "-l", "large=yes", "--json").stdout)) == len(made)

@@ -196,6 +196,25 @@ static struct chan *open_one(struct rig *rig)
 	return chan;
 }
 
+static void put_reply(struct buf *out)
+{
+	size_t mark = wire_begin(out, WIRE_REPLY, 1);
+
+	wire_put_u32(out, 7);
+	wire_end(out, mark);
+}
+
+static struct chan *open_replied(struct rig *rig)
+{
+	struct chan *chan = open_one(rig);
+	struct buf out = BUF_INIT;
+
+	put_reply(&out);
+	say(rig, &out);
+	assert_int_equal(rig->replies, 1);
+	return chan;
+}
+
 static void test_link_carries_a_whole_exchange(void **state)
 {
 	struct rig *rig = *state;
@@ -204,9 +223,7 @@ static void test_link_carries_a_whole_exchange(void **state)
 	size_t mark;
 
 	open_one(rig);
-	mark = wire_begin(&out, WIRE_REPLY, 1);
-	wire_put_u32(&out, 7);
-	wire_end(&out, mark);
+	put_reply(&out);
 	wire_add_data(&out, 1, WIRE_STREAM_STDOUT, 0, "hello", 5);
 	mark = wire_begin(&out, WIRE_GAP, 1);
 	wire_put_u64(&out, 5);
@@ -258,15 +275,86 @@ static void test_link_refuses_second_reply(void **state)
 	struct buf out = BUF_INIT;
 
 	open_one(rig);
-	for (int i = 0; i < 2; i++) {
-		size_t mark = wire_begin(&out, WIRE_REPLY, 1);
-
-		wire_put_u32(&out, 7);
-		wire_end(&out, mark);
-	}
+	for (int i = 0; i < 2; i++)
+		put_reply(&out);
 	say(rig, &out);
 	assert_int_equal(rig->replies, 1);
 	assert_int_equal(rig->lost, 1);
+}
+
+static void put_early(struct buf *out, enum wire_type type)
+{
+	size_t mark;
+
+	if (type == WIRE_DATA) {
+		wire_add_data(out, 1, WIRE_STREAM_STDOUT, 0, "early", 5);
+		return;
+	}
+	mark = wire_begin(out, type, 1);
+	if (type == WIRE_GAP) {
+		wire_put_u64(out, 5);
+		wire_put_u64(out, 6);
+	} else if (type == WIRE_EXIT) {
+		wire_put_exit(out, &(struct wire_exit){ .reason = WIRE_EXIT_EXITED, .code = 3 });
+	}
+	wire_end(out, mark);
+}
+
+static void refuse_early(struct rig *rig, enum wire_type type)
+{
+	struct buf out = BUF_INIT;
+
+	open_one(rig);
+	put_early(&out, type);
+	say(rig, &out);
+	assert_int_equal(rig->lost, 1);
+	assert_int_equal(rig->err.kind, ERR_PROTOCOL);
+	assert_int_equal(rig->errors, 1);
+	assert_int_equal(rig->data + rig->gaps + rig->exits, 0);
+}
+
+static void test_link_refuses_data_before_the_reply(void **state)
+{
+	refuse_early(*state, WIRE_DATA);
+}
+
+static void test_link_refuses_end_before_the_reply(void **state)
+{
+	refuse_early(*state, WIRE_END);
+}
+
+static void test_link_refuses_gap_before_the_reply(void **state)
+{
+	refuse_early(*state, WIRE_GAP);
+}
+
+static void test_link_refuses_exit_before_the_reply(void **state)
+{
+	refuse_early(*state, WIRE_EXIT);
+}
+
+/* One frame of a resize is 16 bytes; the box reads none of them. */
+static void test_signals_and_sizes_do_not_pile_up(void **state)
+{
+	struct rig *rig = *state;
+	struct chan *chan = open_replied(rig);
+	size_t heard = 0, got;
+	uint8_t waste[65536];
+
+	for (int i = 0; i < 200000; i++) {
+		chan_resize(chan, 24, 80);
+		chan_signal(chan, 2);
+	}
+	do {
+		ssize_t n;
+
+		spin(rig);
+		n = recv(rig->guest, waste, sizeof waste, MSG_DONTWAIT);
+		got = n > 0 ? (size_t)n : 0;
+		heard += got;
+	} while (got);
+	assert_int_equal(rig->lost, 0);
+	assert_in_range(heard, 1024 * 1024, 1024 * 1024 + 4096);
 }
 
 static void test_link_refuses_data_beyond_the_window(void **state)
@@ -274,7 +362,7 @@ static void test_link_refuses_data_beyond_the_window(void **state)
 	struct rig *rig = *state;
 	_cleanup_free_ uint8_t *block = xcalloc(1, WIRE_DATA_MAX);
 
-	open_one(rig);
+	open_replied(rig);
 	/* The reader consumes nothing, so the eighth block does not fit. */
 	for (int i = 0; i < WIRE_WINDOW / WIRE_DATA_MAX && !rig->lost; i++) {
 		struct buf out = BUF_INIT;
@@ -317,7 +405,7 @@ static void test_link_survives_close_inside_callback(void **state)
 	struct rig *rig = *state;
 	struct buf out = BUF_INIT;
 
-	open_one(rig);
+	open_replied(rig);
 	rig->close_on_data = true;
 	wire_add_data(&out, 1, WIRE_STREAM_MAIN, 0, "a", 1);
 	wire_add_data(&out, 1, WIRE_STREAM_MAIN, 0, "b", 1);
@@ -333,7 +421,7 @@ static void test_link_survives_free_inside_callback(void **state)
 	struct rig *rig = *state;
 	struct buf out = BUF_INIT;
 
-	open_one(rig);
+	open_replied(rig);
 	rig->free_on_data = true;
 	wire_add_data(&out, 1, WIRE_STREAM_MAIN, 0, "a", 1);
 	wire_add_data(&out, 1, WIRE_STREAM_MAIN, 0, "b", 1);
@@ -381,6 +469,16 @@ int main(void)
 		cmocka_unit_test_setup_teardown(
 			test_link_refuses_channel_never_opened, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_link_refuses_second_reply, setup, teardown),
+		cmocka_unit_test_setup_teardown(
+			test_link_refuses_data_before_the_reply, setup, teardown),
+		cmocka_unit_test_setup_teardown(
+			test_link_refuses_end_before_the_reply, setup, teardown),
+		cmocka_unit_test_setup_teardown(
+			test_link_refuses_gap_before_the_reply, setup, teardown),
+		cmocka_unit_test_setup_teardown(
+			test_link_refuses_exit_before_the_reply, setup, teardown),
+		cmocka_unit_test_setup_teardown(
+			test_signals_and_sizes_do_not_pile_up, setup, teardown),
 		cmocka_unit_test_setup_teardown(
 			test_link_refuses_data_beyond_the_window, setup, teardown),
 		cmocka_unit_test_setup_teardown(
