@@ -35,7 +35,7 @@ struct untar {
 	int64_t said_size;
 	int fd; /* the file being written; -1: its bytes are dropped */
 	struct folder *folders;
-	size_t folder_count;
+	size_t folder_count, folder_bytes;
 	uint64_t files, skipped;
 	mode_t umask;
 };

@@ -11,7 +11,7 @@
 #include <sys/stat.h>
 #include <sys/syscall.h>
 
-enum { FOLDERS_MAX = 1 << 20 };
+enum { FOLDERS_MAX = 1 << 20, FOLDER_BYTES_MAX = 64 << 20 };
 
 /* ---- places ---------------------------------------------------------------------------------- */
 
@@ -119,16 +119,19 @@ static mode_t final_mode(const struct untar *untar, mode_t mode)
 	return untar->spec.preserve ? mode & 07777 : mode & 0777 & ~untar->umask;
 }
 
-static void remember_folder(struct untar *untar, const char *path)
+static int remember_folder(struct untar *untar, const char *path, struct err *err)
 {
 	const struct entry *entry = &untar->entry;
 
-	if (untar->folder_count >= FOLDERS_MAX)
-		return;
+	untar->folder_bytes += strlen(path);
+	if (untar->folder_count >= FOLDERS_MAX || untar->folder_bytes > FOLDER_BYTES_MAX)
+		return err_set(err, ERR_LIMIT, "the archive has more than %d folders, or %d MiB of their names",
+			FOLDERS_MAX, FOLDER_BYTES_MAX >> 20);
 	if ((untar->folder_count & (untar->folder_count + 1)) == 0)
 		xgrow(untar->folders, 2 * (untar->folder_count + 1));
 	untar->folders[untar->folder_count++] = (struct folder){ xstrdup(path),
 		final_mode(untar, entry->mode), entry->uid, entry->gid, entry->mtime };
+	return 0;
 }
 
 static int make_folder(struct untar *untar, char *path, struct err *err)
@@ -140,10 +143,8 @@ static int make_folder(struct untar *untar, char *path, struct err *err)
 		return 0; /* the target itself, which is there */
 	if (open_parent(untar, path, &last, &parent, err) < 0)
 		return -1;
-	if (mkdirat(parent, last, 0700) == 0) {
-		remember_folder(untar, path);
-		return 0;
-	}
+	if (mkdirat(parent, last, 0700) == 0)
+		return remember_folder(untar, path, err);
 	if (errno != EEXIST)
 		return refuse(err, errno, path);
 	fd = open_beneath(parent, last, O_PATH | O_DIRECTORY);

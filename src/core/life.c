@@ -352,12 +352,11 @@ static void ask_shutdown(struct box *box, uint64_t grace_ms)
 {
 	static const struct chan_ops ops = { 0 };
 	struct buf request = BUF_INIT;
-	struct chan *chan;
 
 	wire_put_u32(&request, (uint32_t)grace_ms);
 	/* The box may be beyond asking; then the timer's kill ends it. */
 	if (!grace_ms || !box->link ||
-		!(chan = chan_open(box->link, WIRE_OP_SHUTDOWN, &request, &ops, NULL, NULL)))
+		!chan_open(box->link, WIRE_OP_SHUTDOWN, &request, &ops, NULL, NULL))
 		instance_kill(box->instance, NULL);
 	else
 		box_timer_start(box, grace_ms + 1500);

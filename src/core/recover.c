@@ -44,25 +44,27 @@ static int load_row(const struct box_row *row, void *arg, struct err *err)
 	return 0;
 }
 
-static bool adopt(struct box *box)
+/* 1: it runs and is ours again; 0: it does not; -1: we cannot tell for want of something, so hands off. */
+static int adopt(struct box *box, struct err *err)
 {
 	_cleanup_free_ char *disk = box_disk_path(box);
 	struct instance_mark mark = { .pid = (pid_t)box->row.pid,
 		.start_time = box->row.start_time };
 	struct instance_spec spec;
-	struct err err = ERR_INIT;
 
 	if (!box->row.pid || strcmp(box->row.boot, box->yard->boot))
-		return false;
+		return 0;
 	memcpy(mark.boot, box->row.boot, strnlen(box->row.boot, sizeof mark.boot - 1));
 	box_instance_spec(box, NULL, disk, &spec);
 	if (engine_adopt(box->yard->engine, &spec, &mark, &box_instance_ops, box, &box->instance,
-		    &err) == 0)
-		return true;
-	if (err.kind != ERR_NOT_FOUND)
+		    err) == 0)
+		return 1;
+	if (err->kind == ERR_LIMIT)
+		return err_wrap(err, "take over box '%s'", box->row.name);
+	if (err->kind != ERR_NOT_FOUND)
 		log_warn("a box cannot be taken over and is ended", kv_str("box", box->row.id),
-			kv_err(&err));
-	return false;
+			kv_err(err));
+	return 0;
 }
 
 static bool has_disk(struct box *box)
@@ -181,6 +183,7 @@ int yard_recover(struct yard *yard, struct err *err)
 {
 	size_t count;
 	struct box **boxes;
+	int ret = 0;
 
 	if (store_box_each(yard->store, load_row, yard, err) < 0)
 		return err_wrap(err, "read the boxes");
@@ -188,12 +191,13 @@ int yard_recover(struct yard *yard, struct err *err)
 		return -1;
 	count = yard->box_count;
 	boxes = xmemdup(yard->boxes, count * sizeof *boxes);
-	for (size_t i = 0; i < count; i++) {
-		if (adopt(boxes[i]))
+	for (size_t i = 0; i < count && ret >= 0; i++) {
+		ret = adopt(boxes[i], err);
+		if (ret > 0)
 			go_on(boxes[i]);
-		else
+		else if (ret == 0)
 			clean_up(boxes[i]);
 	}
 	free(boxes);
-	return sweep_orphans(yard);
+	return ret < 0 ? -1 : sweep_orphans(yard);
 }

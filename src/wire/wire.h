@@ -10,7 +10,7 @@
  *
  *   HELLO   both, channel 0, first frame each way: wire_hello
  *   OPEN    daemon: u8 op, then the op's request
- *   REPLY   init: the op's result; at most one a channel
+ *   REPLY   init: the op's result; at most one a channel, before any DATA, END, GAP or EXIT
  *   ERROR   init: wire_error; instead of REPLY or after it; CLOSE follows
  *   DATA    both: u8 stream, u64 offset, bytes (see enum wire_stream)
  *   END     both: no more DATA from this side

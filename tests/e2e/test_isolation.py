@@ -290,3 +290,40 @@ def test_replacing_system_folders_by_links_does_not_hurt_the_host(yard, box):
     else:
         assert done.stderr.startswith("box: ")
     assert list(target.iterdir()) == []
+
+
+def test_only_families_that_a_network_namespace_holds(box):
+    """vsock, bluetooth, alg, xdp ... are the machine's, or load its modules."""
+    out = box.python("""
+import errno, socket
+allowed = {1, 2, 10, 16, 17}
+for family in range(46):
+    try:
+        socket.socket(family, socket.SOCK_DGRAM if family != 17 else socket.SOCK_RAW).close()
+        assert family in allowed, family
+    except OSError as why:
+        assert family in allowed or why.errno == errno.EAFNOSUPPORT, (family, why)
+print("fine")
+""").stdout
+    assert out.strip() in ("fine", b"fine")
+
+
+def test_the_machines_console_is_not_there(box):
+    assert box.out("ls /dev/console 2>/dev/null || echo none") == "none"
+    assert box.out("echo x > /dev/null && head -c 1 /dev/zero | wc -c") == "1"
+
+
+def test_one_box_cannot_take_all_terminals(yard, make_box):
+    greedy, other = make_box(), make_box()
+    out = greedy.python("""
+import os
+taken = []
+try:
+    while len(taken) < 2000:
+        taken.append(os.openpty())
+except OSError:
+    pass
+print(len(taken))
+""").stdout
+    assert int(out) <= 256
+    assert other.out("script -qc 'echo hi' /dev/null | tr -d '\\r'") == "hi"

@@ -53,7 +53,9 @@ static const struct {
 	[FS_CGROUP] = { "cgroup2", "sys/fs/cgroup", SAFE, true, NULL },
 	[FS_PTS] = { "devpts", "dev/pts", MOUNT_ATTR_NOSUID | MOUNT_ATTR_NOEXEC, false,
 		(const struct mount_option[]){ { "newinstance", NULL }, { "ptmxmode", "0666" },
-			{ "mode", "0620" }, { "gid", "5" }, { NULL, NULL } } },
+			{ "mode", "0620" }, { "gid", "5" },
+			{ "max", "256" }, /* the machine has some thousands for all */
+			{ NULL, NULL } } },
 	[FS_SHM] = { "tmpfs", "dev/shm", MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV, false,
 		(const struct mount_option[]){
 			{ "mode", "1777" }, { "size", "50%" }, { NULL, NULL } } },

@@ -429,7 +429,9 @@ static int check_mark(struct ns_engine *engine, const struct instance_spec *spec
 	if (strcmp(mark->boot, engine->boot) != 0)
 		return err_set(err, ERR_NOT_FOUND, "box '%s' ran before the machine was started",
 			spec->id);
-	if (mark->pid <= 1 || procfd_open(mark->pid, &pidfd, err) < 0 ||
+	if (mark->pid > 1 && procfd_open(mark->pid, &pidfd, err) < 0 && err->kind != ERR_NOT_FOUND)
+		return -1;
+	if (pidfd < 0 ||
 		procstat_start_time(mark->pid, &start_time, err) < 0 ||
 		start_time != mark->start_time || !procfd_is_alive(pidfd))
 		return err_set(err, ERR_NOT_FOUND, "box '%s' no longer runs", spec->id);

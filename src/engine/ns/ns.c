@@ -1,11 +1,13 @@
 /* ns.c - the namespaces driver: open, close, leftovers, and its table */
 #include "engine/ns/ns_internal.h"
 #include "base/clock.h"
+#include "base/file.h"
 #include "base/log.h"
 #include "loop/loop.h"
 #include "sys/procstat.h"
 #include "sys/seccomp.h"
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <sys/inotify.h>
 
@@ -20,6 +22,14 @@ static void raise_nofile(struct ns_engine *engine)
 	more.rlim_cur = more.rlim_max;
 	if (setrlimit(RLIMIT_NOFILE, &more) < 0)
 		log_warn("cannot raise RLIMIT_NOFILE", kv_int("limit", engine->nofile.rlim_cur));
+}
+
+static void read_oom_score(struct ns_engine *engine)
+{
+	_cleanup_free_ char *text = NULL;
+
+	if (file_read(AT_FDCWD, "/proc/self/oom_score_adj", 16, &text, NULL, NULL) == 0)
+		engine->oom_score_adj = atoi(text);
 }
 
 static void find_hidden(struct ns_engine *engine)
@@ -83,6 +93,7 @@ static int ns_open(const struct engine_config *config, struct engine **ret, stru
 		if (profile_filter_new(i, &engine->filters[i], err) < 0)
 			return -1;
 	find_hidden(engine);
+	read_oom_score(engine);
 	raise_nofile(engine);
 	if (spawner_open(engine, err) < 0)
 		return -1;

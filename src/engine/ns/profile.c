@@ -14,6 +14,7 @@
 #include <linux/capability.h>
 #include <linux/sched.h>
 #include <seccomp.h>
+#include <sys/socket.h>
 
 #ifndef __NR_open_tree_attr
 #define __NR_open_tree_attr 467
@@ -122,7 +123,11 @@ static const uint64_t namespace_flags[] = {
 /* Both push characters into a terminal as if they were typed. */
 static const uint64_t denied_ioctls[] = { TIOCSTI, TIOCLINUX };
 
-enum { RULES_MAX = 128 };
+/* A network namespace does not hold the other families (vsock reaches the machine's host), and asking for
+ * one may load a module of the machine's. */
+static const int allowed_families[] = { AF_UNIX, AF_INET, AF_INET6, AF_NETLINK, AF_PACKET };
+
+enum { RULES_MAX = 192 };
 
 struct rules {
 	struct seccomp_rule list[RULES_MAX];
@@ -136,8 +141,26 @@ static void add(struct rules *rules, struct seccomp_rule rule)
 	rules->list[rules->count++] = rule;
 }
 
+static void add_families(struct rules *rules)
+{
+	for (int family = 0; family < AF_MAX; family++) {
+		bool allowed = false;
+
+		for (size_t i = 0; i < ARRAY_LEN(allowed_families); i++)
+			allowed = allowed || allowed_families[i] == family;
+		if (!allowed)
+			add(rules, (struct seccomp_rule){ .call = SCMP_SYS(socket),
+					   .answer = EAFNOSUPPORT,
+					   .masked = true,
+					   .arg = 0,
+					   .mask = 0xffffffff,
+					   .value = (uint64_t)family });
+	}
+}
+
 static void add_common(struct rules *rules)
 {
+	add_families(rules);
 	for (size_t i = 0; i < ARRAY_LEN(denied); i++)
 		add(rules, (struct seccomp_rule){
 				   .call = denied[i].call, .answer = denied[i].answer });

@@ -117,23 +117,27 @@ static pid_t clone_child(struct clone_spec *how, struct ns_plan *plan, struct er
 	return pid;
 }
 
-static void spawn(
-	const struct ns_engine *engine, int socket, struct request *request, const int *fds)
+static void spawn(const struct ns_engine *engine, int socket, struct request *request,
+	const int *fds, int count)
 {
 	struct ns_plan *plan = &request->plan;
 	struct answer answer = { .pid = -1, .err = ERR_INIT };
 	struct clone_spec how = { .sibling = true, .cgroup = -1 };
 
-	plan->control = fds[0];
-	if (request->has_cgroup)
-		how.cgroup = fds[1];
-	answer.pid = clone_child(&how, plan, &answer.err);
-	if (answer.pid == 0)
-		ns_child(engine, plan);
-	close(plan->control); /* before the daemon waits for the end of the child's copy */
+	/* Fewer arrive than were sent when there is no room for them here. */
+	if (count < 1 + request->has_cgroup) {
+		err_set(&answer.err, ERR_LIMIT, "the spawner has no file descriptors left");
+	} else {
+		plan->control = fds[0];
+		if (request->has_cgroup)
+			how.cgroup = fds[1];
+		answer.pid = clone_child(&how, plan, &answer.err);
+		if (answer.pid == 0)
+			ns_child(engine, plan);
+	}
+	for (int i = 0; i < count; i++)
+		close(fds[i]); /* before the daemon waits for the end of the child's copy */
 	send(socket, &answer, sizeof answer, MSG_NOSIGNAL);
-	if (request->has_cgroup)
-		close(how.cgroup);
 }
 
 /* The layers are off again before the next request is looked at. */
@@ -175,7 +179,7 @@ static _Noreturn void serve(const struct ns_engine *engine, int socket)
 		layers_open_holder(engine, &holder, &trouble);
 	while ((count = receive_packet(3, &request, sizeof request, 0, fds)) >= 0) {
 		if (request.kind == REQUEST_SPAWN) {
-			spawn(engine, 3, &request, fds);
+			spawn(engine, 3, &request, fds, count);
 			continue;
 		}
 		if (request.kind == REQUEST_STACK)

@@ -5,6 +5,7 @@
  * the overlay. The child works beside it and waits twice: for its id maps, and for its root. Once
  * ns_start has returned the daemon is no longer needed: a start goes on to its end even if it dies. */
 #include "engine/ns/ns_internal.h"
+#include "base/file.h"
 #include "loop/loop.h"
 #include "sys/idmap.h"
 #include "sys/mountfd.h"
@@ -187,8 +188,20 @@ static int send_gifts(struct start *start, struct err *err)
 	return tell(start, NS_WORD_ROOT, start->gifts, count, err);
 }
 
+/* A daemon that is protected from the memory killer does not pass that on. Written by us, not by the child,
+ * so that the box cannot go back below it. Best effort: what fails leaves the box as protected as we are. */
+static void reset_oom_score(pid_t pid)
+{
+	char path[64];
+
+	snprintf(path, sizeof path, "/proc/%d/oom_score_adj", (int)pid);
+	file_poke(AT_FDCWD, path, "0", NULL);
+}
+
 static int guide_child(struct start *start, struct err *err)
 {
+	if (start->engine->oom_score_adj)
+		reset_oom_score(start->pid);
 	if (idmap_write(start->pid, start->spec->uid_base, NS_IDS, err) < 0)
 		return -1;
 	if (tell(start, NS_WORD_MAPPED, start->join.fds, start->join.count, err) < 0)
