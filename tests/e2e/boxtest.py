@@ -319,6 +319,9 @@ class Yard:
         self.sock = self.run_dir / "box.sock"
         self.log = self.base / "daemon.log"
         self.name = instance_name(self.home)
+        if os.environ.get("BOX_TEST_INSTANCES"):  # for the look at the end of everything
+            with open(os.environ["BOX_TEST_INSTANCES"], "a") as names:
+                names.write(f"{self.name}\n")
         self.daemon = None
         self.home.mkdir(mode=0o755)
         IMAGES.mkdir(parents=True, exist_ok=True)
