@@ -3,7 +3,7 @@
 #   make            build/box                       make run     the first box, in one command
 #   make test       everything CI runs              make check   warnings fatal, units, includes, format
 #   make e2e        end-to-end tests                make asan    the same with the sanitizers
-#   make lint       clang-tidy and cppcheck         make fuzz    fuzzers, FUZZ_SECONDS each
+#   make lint       clang-tidy, gcc's analyzer      make fuzz    fuzzers, FUZZ_SECONDS each
 #   make soak       thousands of cycles             make bench   measure this machine
 #   make install    to PREFIX (/usr/local)          make clean   remove what was built
 #
@@ -93,6 +93,6 @@ uninstall:
 
 # The image the tests use is kept: it takes a minute to make. 'rm -r build' removes it too.
 clean:
-	rm -rf build-asan build-check build-fuzz build-lint
+	rm -rf build-asan build-check build-fuzz
 	@if [ -d build ]; then find build -mindepth 1 -maxdepth 1 ! -name 'test-images*' -exec rm -rf {} +; fi
 	@rmdir build 2>/dev/null || :

@@ -4,14 +4,19 @@
 #include <stdarg.h>
 #include <stdio.h>
 
+static _Noreturn void out_of_memory(void)
+{
+	static const char words[] = "box: out of memory\n";
+
+	if (write(2, words, sizeof words - 1) < 0)
+		abort();
+	abort();
+}
+
 static void *checked(void *ptr)
 {
-	if (!ptr) {
-		static const char words[] = "box: out of memory\n";
-		if (write(2, words, sizeof words - 1) < 0)
-			abort();
-		abort();
-	}
+	if (!ptr)
+		out_of_memory();
 	return ptr;
 }
 

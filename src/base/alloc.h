@@ -14,8 +14,8 @@
 #define MIN(a, b)    ((a) < (b) ? (a) : (b))
 #define MAX(a, b)    ((a) > (b) ? (a) : (b))
 
-void *xcalloc(size_t count, size_t size);
-void *xrealloc(void *ptr, size_t size);
+__attribute__((returns_nonnull)) void *xcalloc(size_t count, size_t size);
+__attribute__((returns_nonnull)) void *xrealloc(void *ptr, size_t size);
 char *xstrdup(const char *text); /* NULL gives NULL */
 char *xstrndup(const char *text, size_t len);
 void *xmemdup(const void *data, size_t len);

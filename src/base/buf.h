@@ -1,6 +1,7 @@
 /* buf.h - a growable run of bytes with a read end: append at the tail, consume at the head */
 #pragma once
 #include "base/alloc.h"
+#include <assert.h>
 
 struct buf {
 	uint8_t *data; /* owned; valid bytes are data[head .. head + len) */
@@ -27,5 +28,6 @@ const char *buf_str(struct buf *buf);
 
 static inline uint8_t *buf_head(const struct buf *buf)
 {
+	assert(buf->data || !buf->len);
 	return buf->data ? buf->data + buf->head : NULL;
 }

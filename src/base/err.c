@@ -71,28 +71,27 @@ static enum err_kind kind_of_errno(int errno_value)
 	}
 }
 
-int err_set(struct err *err, enum err_kind kind, const char *fmt, ...)
+void err_set_to(struct err *err, enum err_kind kind, const char *fmt, ...)
 {
 	va_list ap;
 
 	if (!err)
-		return -1;
+		return;
 	err->kind = kind;
 	err->errno_value = 0;
 	err->hint[0] = '\0';
 	va_start(ap, fmt);
 	vsnprintf(err->message, sizeof err->message, fmt, ap);
 	va_end(ap);
-	return -1;
 }
 
-int err_sys(struct err *err, int errno_value, const char *fmt, ...)
+void err_sys_to(struct err *err, int errno_value, const char *fmt, ...)
 {
 	va_list ap;
 	size_t len;
 
 	if (!err)
-		return -1;
+		return;
 	err->kind = kind_of_errno(errno_value);
 	err->errno_value = errno_value;
 	err->hint[0] = '\0';
@@ -101,36 +100,33 @@ int err_sys(struct err *err, int errno_value, const char *fmt, ...)
 	va_end(ap);
 	len = strlen(err->message);
 	snprintf(err->message + len, sizeof err->message - len, ": %s", strerror(errno_value));
-	return -1;
 }
 
-int err_wrap(struct err *err, const char *fmt, ...)
+void err_wrap_to(struct err *err, const char *fmt, ...)
 {
 	char text[sizeof err->message];
 	size_t len;
 	va_list ap;
 
 	if (!err)
-		return -1;
+		return;
 	va_start(ap, fmt);
 	vsnprintf(text, sizeof text, fmt, ap);
 	va_end(ap);
 	len = strlen(text);
 	snprintf(text + len, sizeof text - len, ": %s", err->message);
 	memcpy(err->message, text, sizeof text);
-	return -1;
 }
 
-int err_hint(struct err *err, const char *fmt, ...)
+void err_hint_to(struct err *err, const char *fmt, ...)
 {
 	va_list ap;
 
 	if (!err)
-		return -1;
+		return;
 	va_start(ap, fmt);
 	vsnprintf(err->hint, sizeof err->hint, fmt, ap);
 	va_end(ap);
-	return -1;
 }
 
 void err_clear(struct err *err)

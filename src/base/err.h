@@ -35,17 +35,28 @@ struct err {
 		0 \
 	}
 
-/* All of these return -1, so that a failing function can end with `return err_set(...)`.
- * err may be NULL when the caller does not care. */
-int err_set(struct err *err, enum err_kind kind, const char *fmt, ...)
-	__attribute__((format(printf, 3, 4)));
+/* All of these give -1, so that a failing function can end with `return err_set(...)`; macros, so that
+ * compilers and analyzers see it too. err may be NULL when the caller does not care. */
+#define err_set(...) ERR_FAIL_(err_set_to(__VA_ARGS__))
 /* err_sys appends ": strerror(errno_value)"; the kind follows the errno (ENOENT is ERR_NOT_FOUND ...). */
-int err_sys(struct err *err, int errno_value, const char *fmt, ...)
-	__attribute__((format(printf, 3, 4)));
+#define err_sys(...) ERR_FAIL_(err_sys_to(__VA_ARGS__))
 /* err_wrap puts "text: " before the message already there. */
-int err_wrap(struct err *err, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+#define err_wrap(...) ERR_FAIL_(err_wrap_to(__VA_ARGS__))
 /* err_hint says what to do next and leaves the message alone. */
-int err_hint(struct err *err, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+#define err_hint(...) ERR_FAIL_(err_hint_to(__VA_ARGS__))
+
+#define ERR_FAIL_(call) \
+	({              \
+		call;   \
+		-1;     \
+	})
+
+void err_set_to(struct err *err, enum err_kind kind, const char *fmt, ...)
+	__attribute__((format(printf, 3, 4)));
+void err_sys_to(struct err *err, int errno_value, const char *fmt, ...)
+	__attribute__((format(printf, 3, 4)));
+void err_wrap_to(struct err *err, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+void err_hint_to(struct err *err, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 void err_clear(struct err *err);
 
 /* One table maps each kind to its API code, HTTP status and exit code. */

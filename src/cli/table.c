@@ -3,6 +3,7 @@
 #include "base/clock.h"
 #include "base/text.h"
 #include "cli/terminal.h"
+#include <assert.h>
 #include <stdarg.h>
 #include <time.h>
 
@@ -197,6 +198,7 @@ void table_render(const struct table *table, unsigned width, bool colour, struct
 {
 	_cleanup_free_ size_t *widths = xnewn(size_t, table->columns);
 
+	assert(table->columns > 0);
 	measure(table, width, widths);
 	for (size_t c = 0; c < table->columns; c++)
 		add_cell(out, table->heads[c] + is_right(table, c), widths[c], is_right(table, c),

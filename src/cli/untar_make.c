@@ -125,7 +125,8 @@ static int remember_folder(struct untar *untar, const char *path, struct err *er
 
 	untar->folder_bytes += strlen(path);
 	if (untar->folder_count >= FOLDERS_MAX || untar->folder_bytes > FOLDER_BYTES_MAX)
-		return err_set(err, ERR_LIMIT, "the archive has more than %d folders, or %d MiB of their names",
+		return err_set(err, ERR_LIMIT,
+			"the archive has more than %d folders, or %d MiB of their names",
 			FOLDERS_MAX, FOLDER_BYTES_MAX >> 20);
 	if ((untar->folder_count & (untar->folder_count + 1)) == 0)
 		xgrow(untar->folders, 2 * (untar->folder_count + 1));

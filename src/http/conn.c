@@ -297,11 +297,11 @@ static void settle(struct http_conn *conn)
 	conn_update_watch(conn);
 }
 
-void conn_advance(struct http_conn *conn)
+/* Between conn_enter and conn_leave. */
+static void advance(struct http_conn *conn)
 {
 	bool told = true;
 
-	conn_enter(conn);
 	for (int round = 0; told && round < ADVANCE_ROUNDS; round++) {
 		if (conn->request && !conn->broken)
 			request_check_body(conn->request);
@@ -315,6 +315,12 @@ void conn_advance(struct http_conn *conn)
 	if (told)
 		conn_schedule(conn); /* others first */
 	settle(conn);
+}
+
+void conn_advance(struct http_conn *conn)
+{
+	conn_enter(conn);
+	advance(conn);
 	conn_leave(conn);
 }
 
@@ -381,7 +387,7 @@ static void on_ready(void *arg, unsigned ready)
 		conn->blocked = false;
 	if (ready & LOOP_READ)
 		on_readable(conn);
-	conn_advance(conn);
+	advance(conn);
 	conn_leave(conn);
 }
 
@@ -392,7 +398,7 @@ static void refuse_late(struct http_conn *conn, const char *what)
 	err_set(&err, ERR_TIMEOUT, "%s", what);
 	conn_enter(conn);
 	conn_refuse(conn, 408, &err);
-	conn_advance(conn);
+	advance(conn);
 	conn_leave(conn);
 }
 

@@ -62,12 +62,11 @@ void server_leave(struct http_server *server)
 		server_destroy(server);
 }
 
-static void run_scheduled(void *arg)
+/* Between server_enter and server_leave, like end_all. */
+static void run_work(struct http_server *server)
 {
-	struct http_server *server = arg;
 	struct http_conn *conn = server->work;
 
-	server_enter(server);
 	server->work_pending = false;
 	server->work = NULL;
 	while (conn) {
@@ -76,6 +75,14 @@ static void run_scheduled(void *arg)
 		conn_run_scheduled(conn);
 		conn = next;
 	}
+}
+
+static void run_scheduled(void *arg)
+{
+	struct http_server *server = arg;
+
+	server_enter(server);
+	run_work(server);
 	server_leave(server);
 }
 
@@ -172,10 +179,8 @@ void server_remove_conn(struct http_server *server, struct http_conn *conn)
 
 static void end_all(struct http_server *server)
 {
-	server_enter(server);
 	while (server->conns)
 		conn_end(server->conns);
-	server_leave(server);
 }
 
 static void on_grace(void *arg)
@@ -234,7 +239,7 @@ void http_server_free(struct http_server *server)
 	end_all(server);
 	if (server->work_pending) {
 		loop_undefer(server->loop, run_scheduled, server);
-		run_scheduled(server); /* all of it is dead: only memory goes */
+		run_work(server); /* all of it is dead: only memory goes */
 	}
 	if (server->grace)
 		loop_timer_stop(server->grace);

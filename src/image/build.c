@@ -307,6 +307,8 @@ void image_build_cancel(struct image_build *build)
 
 void image_builds_end(struct images *images)
 {
-	while (images->builds)
-		build_free(images->builds);
+	for (struct image_build *build = images->builds, *next; build; build = next) {
+		next = build->next;
+		build_free(build);
+	}
 }

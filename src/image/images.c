@@ -228,7 +228,7 @@ static void unmount_below(const char *path)
 		free(at);
 		at = NULL;
 	}
-	for (size_t i = strv_len((const char *const *)found); i-- > 0;)
+	for (size_t i = found ? strv_len((const char *const *)found) : 0; i-- > 0;)
 		umount2(found[i], MNT_DETACH | UMOUNT_NOFOLLOW);
 	free(line);
 	if (file)
@@ -380,8 +380,10 @@ void images_close(struct images *images)
 	if (!images)
 		return;
 	image_builds_end(images);
-	while (images->removals)
-		removal_free(images->removals);
+	for (struct removal *removal = images->removals, *next; removal; removal = next) {
+		next = removal->next;
+		removal_free(removal);
+	}
 	for (size_t i = 0; i < images->count; i++)
 		image_free(images->list[i]);
 	for (size_t i = 0; i < images->gone_count; i++)

@@ -431,8 +431,7 @@ static int check_mark(struct ns_engine *engine, const struct instance_spec *spec
 			spec->id);
 	if (mark->pid > 1 && procfd_open(mark->pid, &pidfd, err) < 0 && err->kind != ERR_NOT_FOUND)
 		return -1;
-	if (pidfd < 0 ||
-		procstat_start_time(mark->pid, &start_time, err) < 0 ||
+	if (pidfd < 0 || procstat_start_time(mark->pid, &start_time, err) < 0 ||
 		start_time != mark->start_time || !procfd_is_alive(pidfd))
 		return err_set(err, ERR_NOT_FOUND, "box '%s' no longer runs", spec->id);
 	if (!cgroup_holds(engine->cgroups, spec->id, mark->pid))

@@ -90,7 +90,7 @@ struct ns_engine {
 	struct seccomp_program *filters[PROFILE_COUNT];
 	uint64_t hidden; /* bits: which of hidden_paths exist on this machine */
 	char boot[40];
-	int oom_score_adj; /* of the daemon */
+	int oom_score_adj;    /* of the daemon */
 	struct rlimit nofile; /* as the daemon was started with; boxes get this */
 	int inotify;	      /* memory events of v2 groups */
 	struct loop_fd *inotify_watch;
