@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 
 int file_read(int dirfd, const char *path, size_t max, char **ret, size_t *ret_len, struct err *err)
@@ -85,6 +86,14 @@ int file_poke(int dirfd, const char *path, const char *text, struct err *err)
 	if (write(fd, text, strlen(text)) < 0)
 		return err_sys(err, errno, "write '%s' to '%s'", text, path);
 	return 0;
+}
+
+bool fd_is_scarce(int fd)
+{
+	struct rlimit files;
+
+	return getrlimit(RLIMIT_NOFILE, &files) == 0 &&
+	       (rlim_t)fd + MAX(files.rlim_cur / 8, 32) >= files.rlim_cur;
 }
 
 int fd_set_nonblocking(int fd, struct err *err)

@@ -16,6 +16,9 @@ int file_write_atomic(
 int file_poke(int dirfd, const char *path, const char *text, struct err *err);
 
 int fd_write_all(int fd, const void *data, size_t len, struct err *err);
+/* True when fd is one of the last this process may have: an eighth, 32 at least. A new fd has the lowest free number, so it
+ * tells how many are left: enough should be, for what must always work. */
+bool fd_is_scarce(int fd);
 int fd_set_nonblocking(int fd, struct err *err);
 /* mkdir -p. */
 int dir_make_all(const char *path, mode_t mode, struct err *err);

@@ -12,6 +12,7 @@
  * not outlive a dead machine. recover.c reads the same words. */
 #include "core/core_internal.h"
 #include "base/clock.h"
+#include "base/file.h"
 #include "base/log.h"
 #include "base/text.h"
 #include "conf/conf.h"
@@ -19,7 +20,6 @@
 #include "loop/loop.h"
 #include <errno.h>
 #include <fcntl.h>
-#include <sys/resource.h>
 #include <sys/stat.h>
 
 enum {
@@ -276,18 +276,14 @@ void box_instance_spec(
 }
 
 /* A box needs some fds for as long as it runs. The last eighth is not for more of them: without it nobody could
- * connect to remove one. A new fd has the lowest free number. */
+ * connect to remove one. */
 static int check_fds(struct err *err)
 {
 	_cleanup_close_ int lowest = open("/", O_PATH | O_CLOEXEC);
-	struct rlimit files;
 
-	if (getrlimit(RLIMIT_NOFILE, &files) < 0 ||
-		(lowest >= 0 && (rlim_t)lowest + MAX(files.rlim_cur / 8, (rlim_t)FDS_OF_START) <
-					files.rlim_cur))
+	if (lowest >= 0 && !fd_is_scarce(lowest))
 		return 0;
-	err_set(err, ERR_LIMIT, "the daemon may open %llu files, and nearly all are in use",
-		(unsigned long long)files.rlim_cur);
+	err_set(err, ERR_LIMIT, "nearly all files that the daemon may have open are in use");
 	return err_hint(err, "raise its LimitNOFILE (ulimit -n) and restart it; boxes run on");
 }
 

@@ -10,7 +10,6 @@
 #include <errno.h>
 #include <netinet/in.h>
 #include <stdio.h>
-#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -257,15 +256,12 @@ static void on_accept_again(void *arg)
 }
 
 /* Anybody on this machine may connect by TCP, before any token is looked at. The last eighth of our fds is
- * not for them, so that the unix door and the boxes go on. A new fd has the lowest free number. */
+ * not for them, so that the unix door and the boxes go on. */
 static bool is_refused(const struct http_listener *listener, int fd)
 {
-	struct rlimit files;
-
 	if (listener->server->count[listener->door] >= HTTP_CONNECTIONS_MAX)
 		return true;
-	return listener->door == HTTP_DOOR_TCP && getrlimit(RLIMIT_NOFILE, &files) == 0 &&
-	       (rlim_t)fd >= files.rlim_cur - files.rlim_cur / 8;
+	return listener->door == HTTP_DOOR_TCP && fd_is_scarce(fd);
 }
 
 static void wait_for_fds(struct http_listener *listener)
