@@ -3,6 +3,8 @@ import pytest
 
 from boxtest import eventually, instance_cgroups, instance_processes
 
+pytestmark = pytest.mark.asan
+
 
 @pytest.fixture
 def spare_yard(fresh_yard):
