@@ -19,6 +19,7 @@
 #include <stdio.h>
 #include <sys/prctl.h>
 #include <sys/signalfd.h>
+#include <sys/syscall.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <sys/wait.h>
@@ -61,6 +62,14 @@ static void on_signals(struct watch *watch, uint32_t ready)
 	reap(NULL);
 }
 
+/* By the bare call: the library keeps two signals to itself and would leave them ignored, if they are. */
+static void make_default(int number)
+{
+	static const uint64_t zeros[8]; /* handler SIG_DFL, no flags, empty mask */
+
+	syscall(SYS_rt_sigaction, number, zeros, NULL, sizeof(uint64_t));
+}
+
 /* Everything is blocked, and nothing but SIGCHLD is looked at. Dispositions are made default once, so that
  * programs do not inherit what the daemon ignores. */
 static int take_signals(struct err *err)
@@ -69,7 +78,7 @@ static int take_signals(struct err *err)
 	int fd;
 
 	for (int number = 1; number < 65; number++)
-		signal(number, SIG_DFL);
+		make_default(number);
 	signal(SIGPIPE, SIG_IGN);
 	sigfillset(&all);
 	if (getpid() != 1)
