@@ -40,6 +40,7 @@ run:
 # Prints as its last line how many passed and failed. One part: scripts/test e2e
 test:
 	@scripts/deps build image test
+	@scripts/test-registry
 	@scripts/test
 
 check:
@@ -48,14 +49,17 @@ check:
 
 asan:
 	@scripts/deps build image test
+	@scripts/test-registry
 	@scripts/test asan
 
 e2e:
 	@scripts/deps build image test
+	@scripts/test-registry
 	@scripts/test build e2e
 
 soak:
 	@scripts/deps build image test
+	@scripts/test-registry
 	@BOX_TEST_CYCLES=$${BOX_TEST_CYCLES:-3000} BOX_TEST_KILLS=$${BOX_TEST_KILLS:-300} scripts/test build crash leaks
 
 fuzz:

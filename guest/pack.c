@@ -5,7 +5,7 @@
  * filled with zeros. Hard links are told by the inode; there are only so many that we remember. */
 #include "guest/archive.h"
 #include "guest/path.h"
-#include "guest/tar.h"
+#include "tar/tar.h"
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -32,6 +32,7 @@ struct pack {
 	struct buf out; /* never more than one DATA frame for long */
 	struct tar_entry entry;
 	char name[WIRE_PATH_MAX + 1]; /* of the member we are at */
+	char link[WIRE_PATH_MAX + 1]; /* what it points to */
 	size_t name_len;
 	dev_t dev;
 	unsigned depth;
@@ -127,8 +128,8 @@ static void describe(struct pack *pack, const struct stat *st)
 	struct tar_entry *entry = &pack->entry;
 
 	entry->type = type_of(st->st_mode);
-	memcpy(entry->name, pack->name, pack->name_len + 1);
-	*entry->link = '\0';
+	entry->name = pack->name;
+	entry->link = NULL;
 	entry->size = S_ISREG(st->st_mode) ? (uint64_t)st->st_size : 0;
 	entry->mode = st->st_mode & 07777;
 	entry->uid = st->st_uid;
@@ -213,7 +214,7 @@ static int pack_file(struct pack *pack, int dir, const char *name, struct err *e
 	if (first) {
 		pack->entry.type = TAR_LINK;
 		pack->entry.size = 0;
-		strcpy(pack->entry.link, first);
+		pack->entry.link = first;
 	}
 	tar_put_header(&pack->out, &pack->entry);
 	if (flush(pack, WIRE_DATA_MAX, err) < 0)
@@ -236,10 +237,11 @@ static int pack_tree(struct pack *pack, int dir, const char *name, struct err *e
 	if (S_ISDIR(st.st_mode))
 		return pack_dir(pack, dir, name, &st, err);
 	if (S_ISLNK(st.st_mode)) {
-		len = readlinkat(dir, name, pack->entry.link, sizeof pack->entry.link - 1);
+		len = readlinkat(dir, name, pack->link, sizeof pack->link - 1);
 		if (len < 0)
 			return errno == ENOENT ? 0 : err_sys(err, errno, "'%.300s'", pack->name);
-		pack->entry.link[len] = '\0';
+		pack->link[len] = '\0';
+		pack->entry.link = pack->link;
 	}
 	tar_put_header(&pack->out, &pack->entry);
 	return flush(pack, WIRE_DATA_MAX, err);

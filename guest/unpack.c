@@ -8,7 +8,7 @@
  * set at the end, because what comes into them would change the one and may be kept out by the other. */
 #include "guest/archive.h"
 #include "guest/path.h"
-#include "guest/tar.h"
+#include "tar/tar.h"
 #include "base/file.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -153,23 +153,40 @@ static void set_owner(int dir, const char *name, const struct tar_entry *entry)
 		errno = 0;
 }
 
-static int make_file(
-	struct unpack *unpack, const char *last, const struct tar_entry *entry, struct err *err)
+static int write_content(
+	struct unpack *unpack, int fd, const struct tar_entry *entry, struct err *err)
 {
 	static uint8_t chunk[WIRE_DATA_MAX];
-	_cleanup_close_ int fd = openat(
-		unpack->parent, last, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
-	struct timespec times[2] = { { .tv_nsec = UTIME_OMIT }, { entry->mtime, entry->mtime_ns } };
-	ssize_t got;
 
-	if (fd < 0)
-		return fail(err, errno, entry->name);
-	while ((got = tar_read(&unpack->reader, chunk, sizeof chunk, err)) > 0) {
+	for (;;) {
+		uint64_t at = tar_offset(&unpack->reader);
+		ssize_t got = tar_read(&unpack->reader, chunk, sizeof chunk, err);
+
+		if (got < 0)
+			return -1;
+		if (!got)
+			break;
+		if (entry->sparse && lseek(fd, (off_t)at, SEEK_SET) < 0)
+			return fail(err, errno, entry->name);
 		if (fd_write_all(fd, chunk, (size_t)got, err) < 0)
 			return err_wrap(err, "member '%.200s'", entry->name);
 		unpack->bytes += (uint64_t)got;
 	}
-	if (got < 0)
+	if (entry->sparse && ftruncate(fd, (off_t)entry->real_size) < 0)
+		return fail(err, errno, entry->name);
+	return 0;
+}
+
+static int make_file(
+	struct unpack *unpack, const char *last, const struct tar_entry *entry, struct err *err)
+{
+	_cleanup_close_ int fd = openat(
+		unpack->parent, last, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+	struct timespec times[2] = { { .tv_nsec = UTIME_OMIT }, { entry->mtime, entry->mtime_ns } };
+
+	if (fd < 0)
+		return fail(err, errno, entry->name);
+	if (write_content(unpack, fd, entry, err) < 0)
 		return -1;
 	/* The owner first: changing it takes setuid away. */
 	if (fchown(fd, entry->uid, entry->gid) < 0)

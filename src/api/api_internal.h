@@ -4,11 +4,14 @@
  *   routes.c     the table of all calls; openapi.c and schemas.c print it
  *   auth.c       who may come in
  *   input.c      what clients send: paths, modes, signals, queries
- *   exec_body.c  the description of a program
+ *   exec_body.c  the description of a program; box_body.c that of a box
  *   ndjson.c     lines of streamed answers
  *   exchange.c   a client on one side, a channel into a box on the other
  *   ask.c        one question to box-init, one JSON answer
- *   boxes.c exec.c exec_ws.c execs.c logs.c files.c transfer.c images.c tokens.c events.c system.c   the calls
+ *   pump.c       a client on one side, bytes a helper makes on the other
+ *   job.c        a client on one side, an image being made on the other
+ *   boxes.c box_disk.c exec.c exec_ws.c execs.c logs.c files.c transfer.c images.c image_jobs.c image_import.c
+ *   pool.c volumes.c workspaces.c tokens.c events.c system.c   the calls
  *
  * Neither http nor link calls back from inside a call made to it; each callback here may therefore use its
  * exchange to its end, and lets go of it there. */
@@ -17,6 +20,7 @@
 #include "base/alloc.h"
 #include "base/buf.h"
 #include "core/box.h"
+#include "core/disk.h"
 #include "core/yard.h"
 #include "http/server.h"
 #include "http/websocket.h"
@@ -25,8 +29,8 @@
 enum {
 	API_BODY_MAX = 1024 * 1024,
 	API_PENDING_MAX =
-		256 * 1024,  /* bytes a client has not taken yet, over which the box has to wait */
-	API_PARAM_MAX = 128, /* a name in a path */
+		256 * 1024, /* bytes a client has not taken yet, over which the box has to wait */
+	API_PARAM_MAX = IMAGE_NAME_MAX + 1, /* a name in a path, decoded */
 	API_PARAMS = 2,
 };
 
@@ -138,6 +142,12 @@ int input_cpu(json_t *value, uint64_t *ret_milli, struct err *err); /* likewise 
 int input_argv(const char *what, json_t *argv, struct err *err);
 int input_env(json_t *env, struct err *err);
 int input_labels(json_t *labels, struct err *err);
+/* What of the outside a box sees: types, names, paths and how many. NULL and null are fine. */
+int input_volumes(json_t *volumes, struct err *err);
+int input_mounts(json_t *mounts, struct err *err);
+int input_cache_key(const char *key, struct err *err); /* of a step of a build */
+/* Takes a key out of an object, for values json_read does not know; new reference or NULL. */
+json_t *input_take(json_t *object, const char *key);
 /* Text from inside a box as JSON: bytes that are not UTF-8 become '?'. */
 json_t *json_from_box(const char *text);
 json_t *json_time_us(uint64_t us);     /* RFC 3339, or null for 0 */
@@ -159,6 +169,25 @@ int exec_body_read(json_t *body, struct exec_body *ret, struct err *err);
 void exec_body_done(struct exec_body *body);
 
 json_t *exec_json(const struct wire_exec_info *info); /* new reference */
+
+/* ---- box_body.c ---------------------------------------------------------------------------------- */
+
+struct box_body {
+	struct box_spec spec;	  /* strings borrowed from the JSON */
+	json_t *volumes, *mounts; /* owned; spec borrows them */
+};
+int box_body_read(json_t *body, struct box_body *ret, struct err *err);
+void box_body_done(struct box_body *body);
+
+struct box_change {
+	const char *name;     /* NULL: stays; borrowed from the JSON */
+	struct limits limits; /* BOX_LIMIT_DEFAULT in a field: stays */
+	bool has_limits;
+	enum on_limit on_limit;
+	bool has_on_limit;
+};
+/* At least one key. */
+int box_change_read(json_t *body, struct box_change *ret, struct err *err);
 
 /* ---- ndjson.c ----------------------------------------------------------------------------------- */
 
@@ -215,6 +244,43 @@ void ask(struct call *call, enum wire_op op, struct buf *request, ask_fn render,
 
 json_t *stat_json(const struct wire_stat *stat); /* files.c; new reference */
 
+/* ---- pump.c ---------------------------------------------------------------------------------------- */
+
+/* Bytes a helper makes become the answer, as fast as the client takes them. An error before the first byte is a
+ * plain one, later it cuts the connection; a client that goes away ends the helper.
+ *
+ *   struct pump *pump = pump_new(call, "application/x-tar");
+ *   pump_started(pump, workspace_get_start(…, &pump_ops, pump, &pump->stream, &err), &err); */
+struct pump {
+	struct api *api;
+	struct http_request *request;
+	struct disk_stream *stream;
+	const char *content_type;
+	bool begun;
+};
+extern const struct disk_stream_ops pump_ops;
+struct pump *pump_new(struct call *call, const char *content_type);
+void pump_started(struct pump *pump, int started, const struct err *err);
+
+/* ---- job.c ----------------------------------------------------------------------------------------- */
+
+/* An image in the making and the client that asked for it; belongs to the client: when it goes away the work is
+ * cancelled and nothing of it stays. Others embed it as their first member. */
+struct job {
+	struct api *api;
+	struct http_request *request;
+	struct image_job *run;
+	const char *event; /* raised when it worked */
+	bool lines;	   /* progress is streamed; else one answer, 201 and the image */
+	char *box;	   /* id of the box it is made of, or NULL; owned */
+	void (*done)(struct job *job); /* frees what is around it; job_done() was called */
+};
+extern const struct image_job_ops job_ops;
+void job_init(struct job *job, struct call *call, const char *event, bool lines,
+	void (*done)(struct job *job));
+/* started: what the …_start call that filled job->run has returned; a failure is answered and false. */
+bool job_started(struct job *job, int started, const struct err *err);
+
 /* ---- the calls -------------------------------------------------------------------------------------- */
 
 void api_boxes_create(struct call *call);
@@ -224,6 +290,10 @@ void api_box_change(struct call *call);
 void api_box_remove(struct call *call);
 void api_box_start(struct call *call);
 void api_box_stop(struct call *call);
+void api_box_suspend(struct call *call);
+void api_box_resume(struct call *call);
+void api_box_save(struct call *call);
+void api_box_diff(struct call *call);
 void api_box_stats(struct call *call);
 void api_box_processes(struct call *call);
 void api_exec(struct call *call);
@@ -245,8 +315,25 @@ void api_archive_read(struct call *call);
 void api_archive_write(struct call *call);
 void api_images_list(struct call *call);
 void api_image_build(struct call *call);
+void api_image_pull(struct call *call);
+void api_image_import(struct call *call);
+void api_images_gc(struct call *call);
 void api_image_show(struct call *call);
+void api_image_export(struct call *call);
+void api_image_tag(struct call *call);
 void api_image_remove(struct call *call);
+void api_pool_show(struct call *call);
+void api_pool_grow(struct call *call);
+void api_pool_scrub(struct call *call);
+void api_volumes_list(struct call *call);
+void api_volume_create(struct call *call);
+void api_volume_show(struct call *call);
+void api_volume_change(struct call *call);
+void api_volume_remove(struct call *call);
+void api_workspaces_list(struct call *call);
+void api_workspace_list(struct call *call);
+void api_workspace_archive(struct call *call);
+void api_workspace_remove(struct call *call);
 void api_tokens_list(struct call *call);
 void api_token_create(struct call *call);
 void api_token_revoke(struct call *call);

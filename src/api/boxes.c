@@ -1,4 +1,4 @@
-/* boxes.c - making, listing, changing, stopping, removing boxes */
+/* boxes.c - making, listing, changing, suspending, stopping, removing boxes */
 #include "api/api_internal.h"
 #include "base/clock.h"
 #include "base/text.h"
@@ -6,9 +6,6 @@
 enum {
 	LIST_MAX = 1000,
 	LIST_BYTES = 4 << 20, /* a page ends here too: one box may take 300 KiB */
-	MEMORY_MIN = 4 * 1024 * 1024,
-	DISK_MIN = 1024 * 1024,
-	PIDS_MAX = 4 * 1024 * 1024,
 	STOP_MS = 10000,
 	STOP_MS_MAX = 3600000,
 	KEY_MAX = 128,
@@ -70,58 +67,6 @@ static void verb_done(struct box *box, const struct err *err, void *arg)
 
 /* ---- creating ------------------------------------------------------------------------------------ */
 
-static json_t *take_key(json_t *body, const char *key)
-{
-	json_t *value = json_incref(json_object_get(body, key));
-
-	json_object_del(body, key);
-	return value;
-}
-
-/* Figures come as numbers or as text, which json_read does not know; they are taken out before it looks. */
-static int read_limits(json_t *body, struct limits *ret, struct err *err)
-{
-	_cleanup_json_ json_t *cpu = take_key(body, "cpu");
-	_cleanup_json_ json_t *memory = take_key(body, "memory");
-	_cleanup_json_ json_t *disk = take_key(body, "disk");
-
-	if (input_cpu(cpu, &ret->cpu_milli, err) < 0 ||
-		input_size("memory", memory, MEMORY_MIN, &ret->memory_bytes, err) < 0)
-		return -1;
-	return input_size("disk", disk, DISK_MIN, &ret->disk_bytes, err);
-}
-
-static int read_spec(json_t *body, struct box_spec *ret, struct err *err)
-{
-	json_int_t pids = -1;
-	const struct json_key keys[] = {
-		{ "name", JSON_WANT_STRING, &ret->name, false },
-		{ "image", JSON_WANT_STRING, &ret->image, false },
-		{ "driver", JSON_WANT_STRING, &ret->driver, false },
-		{ "profile", JSON_WANT_STRING, &ret->profile, false },
-		{ "pids", JSON_WANT_INT, &pids, false },
-		{ "env", JSON_WANT_MAP, &ret->env, false },
-		{ "labels", JSON_WANT_MAP, &ret->labels, false },
-		{ "command", JSON_WANT_STRINGS, &ret->command, false },
-		{ "remove_on_exit", JSON_WANT_BOOL, &ret->remove_on_exit, false },
-	};
-
-	ret->limits = (struct limits){ BOX_LIMIT_DEFAULT, BOX_LIMIT_DEFAULT, BOX_LIMIT_DEFAULT,
-		BOX_LIMIT_DEFAULT };
-	if (read_limits(body, &ret->limits, err) < 0 ||
-		json_read(body, keys, ARRAY_LEN(keys), err) < 0)
-		return -1;
-	if (pids > PIDS_MAX)
-		return err_set(err, ERR_INVALID, "'pids' is at most %d, or 0 for none", PIDS_MAX);
-	if (pids >= 0)
-		ret->limits.pids = (uint64_t)pids;
-	if (ret->name && name_check("name", ret->name, err) < 0)
-		return -1;
-	if (input_env(ret->env, err) < 0 || input_labels(ret->labels, err) < 0)
-		return -1;
-	return ret->command ? input_argv("command", ret->command, err) : 0;
-}
-
 static int read_key(struct call *call, const char **ret, struct err *err)
 {
 	const char *key = http_request_header(call->request, "Idempotency-Key");
@@ -135,16 +80,20 @@ static int read_key(struct call *call, const char **ret, struct err *err)
 
 void api_boxes_create(struct call *call)
 {
-	struct box_spec spec = { 0 };
+	struct box_body body = { 0 };
 	struct err err = ERR_INIT;
 	struct verb *verb;
 
-	if (read_spec(call->body, &spec, &err) < 0 || read_key(call, &spec.idempotency, &err) < 0)
+	if (box_body_read(call->body, &body, &err) < 0 ||
+		read_key(call, &body.spec.idempotency, &err) < 0) {
+		box_body_done(&body);
 		return call_error(call, &err);
+	}
 	verb = verb_new(call, 201);
-	if (spec.idempotency)
+	if (body.spec.idempotency)
 		clock_rfc3339(clock_wall_us(), verb->asked_at);
-	box_create(call->yard, &spec, verb_done, verb);
+	box_create(call->yard, &body.spec, verb_done, verb);
+	box_body_done(&body);
 }
 
 /* ---- listing ------------------------------------------------------------------------------------- */
@@ -202,13 +151,16 @@ static bool list_one(struct box *box, void *arg)
 
 static int check_state(const char *state, struct err *err)
 {
-	for (unsigned i = 0; state && i < BOX_STATE_COUNT; i++)
+	char names[128];
+	size_t len = 0;
+
+	for (unsigned i = 0; state && i < BOX_STATE_COUNT; i++) {
 		if (!strcmp(state, box_state_name(i)))
 			return 0;
-	return state ? err_set(err, ERR_INVALID,
-			       "unknown state '%.40s': creating, starting, running, stopping, "
-			       "stopped or removing",
-			       state)
+		len += (size_t)snprintf(
+			names + len, sizeof names - len, "%s%s", i ? ", " : "", box_state_name(i));
+	}
+	return state ? err_set(err, ERR_INVALID, "unknown state '%.40s': one of %s", state, names)
 		     : 0;
 }
 
@@ -252,35 +204,56 @@ void api_box_show(struct call *call)
 		call_json(call, 200, box_json(box));
 }
 
+/* What can be told beforehand is looked at before anything is changed: half a change is worse than none. */
+static int check_name_is_free(
+	struct yard *yard, const struct box *box, const char *name, struct err *err)
+{
+	const struct box *other = box_find(yard, name, NULL);
+
+	if (other && other != box)
+		return err_set(err, ERR_EXISTS, "there is a box '%s' already", name);
+	return 0;
+}
+
+static int change(struct call *call, struct box *box, struct err *err)
+{
+	struct box_change change;
+
+	if (box_change_read(call->body, &change, err) < 0)
+		return -1;
+	if (change.name && check_name_is_free(call->yard, box, change.name, err) < 0)
+		return -1;
+	if ((change.has_limits || change.has_on_limit) &&
+		box_set(box, &change.limits, change.has_on_limit ? &change.on_limit : NULL, err) <
+			0)
+		return -1;
+	return change.name ? box_rename(box, change.name, err) : 0;
+}
+
 void api_box_change(struct call *call)
 {
-	const char *name = NULL;
-	const struct json_key keys[] = { { "name", JSON_WANT_STRING, &name, true } };
 	struct err err = ERR_INIT;
 	struct box *box = call_box(call);
 
 	if (!box)
 		return;
-	if (json_read(call->body, keys, ARRAY_LEN(keys), &err) < 0)
-		return call_error(call, &err);
-	if (!name)
-		err_set(&err, ERR_INVALID, "'name' must be a string");
-	if (err.kind || name_check("name", name, &err) < 0 || box_rename(box, name, &err) < 0)
+	if (change(call, box, &err) < 0)
 		return call_error(call, &err);
 	call_json(call, 200, box_json(box));
 }
 
 void api_box_remove(struct call *call)
 {
-	bool force = false;
+	bool force = false, keep = false;
 	struct err err = ERR_INIT;
 	struct box *box = call_box(call);
 
 	if (!box)
 		return;
-	if (input_query_bool(call, "force", &force, &err) < 0)
+	if (input_query_bool(call, "force", &force, &err) < 0 ||
+		input_query_bool(call, "keep_workspace", &keep, &err) < 0)
 		return call_error(call, &err);
-	box_remove(box, force, verb_done, verb_new(call, 204));
+	(keep ? box_remove_keeping : box_remove)(box, force, verb_done, verb_new(call, 204));
 }
 
 void api_box_start(struct call *call)
@@ -313,6 +286,30 @@ void api_box_stop(struct call *call)
 	box_stop(box, (uint64_t)timeout_ms, verb_done, verb_new(call, 200));
 }
 
+void api_box_suspend(struct call *call)
+{
+	struct err err = ERR_INIT;
+	struct box *box = call_box(call);
+
+	if (!box)
+		return;
+	if (json_read(call->body, NULL, 0, &err) < 0 || box_suspend(box, "asked", &err) < 0)
+		return call_error(call, &err);
+	call_json(call, 200, box_json(box));
+}
+
+void api_box_resume(struct call *call)
+{
+	struct err err = ERR_INIT;
+	struct box *box = call_box(call);
+
+	if (!box)
+		return;
+	if (json_read(call->body, NULL, 0, &err) < 0 || box_resume(box, &err) < 0)
+		return call_error(call, &err);
+	call_json(call, 200, box_json(box));
+}
+
 /* ---- figures ------------------------------------------------------------------------------------- */
 
 /* The host's figures and box-init's together. */
@@ -343,6 +340,9 @@ void api_box_stats(struct call *call)
 	stats = box_stats_json(box, &err);
 	if (!stats)
 		return call_error(call, &err);
+	/* Frozen, its box-init says nothing. */
+	if (box_get_state(box) == BOX_SUSPENDED)
+		return call_json(call, 200, stats);
 	ask(call, WIRE_OP_STATS, &request, render_stats, stats);
 }
 

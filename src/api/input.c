@@ -10,7 +10,17 @@ enum {
 	ENV_BYTES_MAX = 64 * 1024, /* argv, env and the box's own env fit one wire payload */
 	ENV_COUNT_MAX = 1024,
 	LABELS_MAX = 64,
+	ATTACHED_MAX = 32, /* volumes, and folders of the host, of a box */
+	CACHE_KEY_MAX = 128,
 };
+
+json_t *input_take(json_t *object, const char *key)
+{
+	json_t *value = json_incref(json_object_get(object, key));
+
+	json_object_del(object, key);
+	return value;
+}
 
 /* ---- paths, modes, signals --------------------------------------------------------------------- */
 
@@ -249,6 +259,102 @@ int input_labels(json_t *labels, struct err *err)
 		if (label_check("label", pair, err) < 0)
 			return -1;
 	}
+	return 0;
+}
+
+/* ---- what a box sees of the outside --------------------------------------------------------------- */
+
+static int check_list(const char *what, json_t *list, struct err *err)
+{
+	if (!json_is_array(list))
+		return err_set(err, ERR_INVALID, "'%s' must be a list of objects", what);
+	if (json_array_size(list) > ATTACHED_MAX)
+		return err_set(
+			err, ERR_INVALID, "'%s' has more than %d entries", what, ATTACHED_MAX);
+	return 0;
+}
+
+/* Where it appears in the box: anywhere but in place of all of it. */
+static int check_target(const char *path, struct err *err)
+{
+	if (input_path("path", path, err) < 0)
+		return -1;
+	if (strspn(path, "/.") == strlen(path))
+		return err_set(err, ERR_INVALID, "path '%.80s' is the box's root", path);
+	return 0;
+}
+
+static int check_volume(json_t *entry, struct err *err)
+{
+	const char *name = NULL, *path = NULL;
+	bool read_only;
+	const struct json_key keys[] = {
+		{ "volume", JSON_WANT_STRING, &name, true },
+		{ "path", JSON_WANT_STRING, &path, true },
+		{ "read_only", JSON_WANT_BOOL, &read_only, false },
+	};
+
+	if (json_read(entry, keys, ARRAY_LEN(keys), err) < 0 || name_check("volume", name, err) < 0)
+		return -1;
+	return check_target(path, err);
+}
+
+static int check_mount(json_t *entry, struct err *err)
+{
+	const char *source = NULL, *path = NULL;
+	json_int_t uid = 0, gid = 0;
+	bool read_only;
+	const struct json_key keys[] = {
+		{ "source", JSON_WANT_STRING, &source, true },
+		{ "path", JSON_WANT_STRING, &path, true },
+		{ "read_only", JSON_WANT_BOOL, &read_only, false },
+		{ "uid", JSON_WANT_INT, &uid, false },
+		{ "gid", JSON_WANT_INT, &gid, false },
+	};
+
+	if (json_read(entry, keys, ARRAY_LEN(keys), err) < 0 ||
+		input_path("source", source, err) < 0)
+		return -1;
+	if (uid >= UINT32_MAX || gid >= UINT32_MAX)
+		return err_set(err, ERR_INVALID, "'uid' and 'gid' are below %u", UINT32_MAX);
+	return check_target(path, err);
+}
+
+static int check_entries(const char *what, json_t *list,
+	int (*check)(json_t *entry, struct err *err), struct err *err)
+{
+	json_t *entry;
+	size_t i;
+
+	if (!list || json_is_null(list))
+		return 0;
+	if (check_list(what, list, err) < 0)
+		return -1;
+	json_array_foreach (list, i, entry)
+		if (check(entry, err) < 0)
+			return err_wrap(err, "'%s', entry %zu", what, i + 1);
+	return 0;
+}
+
+int input_volumes(json_t *volumes, struct err *err)
+{
+	return check_entries("volumes", volumes, check_volume, err);
+}
+
+int input_mounts(json_t *mounts, struct err *err)
+{
+	return check_entries("mounts", mounts, check_mount, err);
+}
+
+int input_cache_key(const char *key, struct err *err)
+{
+	size_t len = strlen(key);
+
+	if (!len || len > CACHE_KEY_MAX ||
+		strspn(key, "abcdefghijklmnopqrstuvwxyz0123456789:._-") != len)
+		return err_set(err, ERR_INVALID,
+			"'cache_key' has 1 to %d of a-z, 0-9, ':', '.', '_' and '-'",
+			CACHE_KEY_MAX);
 	return 0;
 }
 

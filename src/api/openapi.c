@@ -55,6 +55,9 @@ static json_t *answers_json(const struct route *route)
 
 	if (route->answer)
 		json_object_set_new(good, "content", content_json(route->answer, lines));
+	if (route->handler == api_box_diff) /* format=tar */
+		json_object_update_new(
+			json_object_get(good, "content"), content_json("application/x-tar", false));
 	snprintf(status, sizeof status, "%d", route->status);
 	return json_pack("{s:o,s:o}", status, good, "default", bad);
 }

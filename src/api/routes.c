@@ -1,5 +1,6 @@
 /* routes.c - every call of the API, once: dispatch, scopes, allowed queries and the OpenAPI file come from here */
 #include "api/api_internal.h"
+#include "base/text.h"
 #include <stdio.h>
 
 #define END       \
@@ -17,6 +18,27 @@ static const struct query_key query_boxes[] = {
 };
 static const struct query_key query_remove[] = {
 	{ "force", "boolean", "also when it runs", false },
+	{ "keep_workspace", "boolean", "what /workspace holds is kept under the box's id", false },
+	END,
+};
+static const struct query_key query_diff[] = {
+	{ "other", "string", "a box or an image to compare with; the box's image when absent",
+		false },
+	{ "format", "string", "list (default) or tar", false },
+	END,
+};
+static const struct query_key query_images[] = {
+	{ "all", "boolean", "those without a name too", false },
+	{ "cache_key", "string", "this step of a build alone", false },
+	END,
+};
+static const struct query_key query_import[] = {
+	{ "name", "string", "of the image; the one in the archive when absent", false },
+	{ "size", "integer", "bytes to come; Content-Length when absent", false },
+	END,
+};
+static const struct query_key query_export[] = {
+	{ "format", "string", "oci (default), docker or rootfs", false },
 	END,
 };
 static const struct query_key query_logs[] = {
@@ -73,7 +95,8 @@ static const struct route routes[] = {
 	{ "GET", "/v1/boxes", SCOPE_READ, api_boxes_list, "list boxes, oldest first", NULL,
 		"BoxList", 200, 0, query_boxes },
 	{ "GET", B, SCOPE_READ, api_box_show, "one box", NULL, "Box", 200, 0, NULL },
-	{ "PATCH", B, SCOPE_CREATE, api_box_change, "rename a box", "BoxChange", "Box", 200,
+	{ "PATCH", B, SCOPE_CREATE, api_box_change,
+		"change name, limits and what happens at a limit", "BoxChange", "Box", 200,
 		ROUTE_BODY, NULL },
 	{ "DELETE", B, SCOPE_CREATE, api_box_remove, "remove a box", NULL, NULL, 204, 0,
 		query_remove },
@@ -81,6 +104,14 @@ static const struct route routes[] = {
 		"Empty", "Box", 200, ROUTE_BODY, NULL },
 	{ "POST", B "/stop", SCOPE_CREATE, api_box_stop, "TERM to all programs, then KILL",
 		"BoxStop", "Box", 200, ROUTE_BODY, NULL },
+	{ "POST", B "/suspend", SCOPE_CREATE, api_box_suspend, "freeze a box in memory", "Empty",
+		"Box", 200, ROUTE_BODY, NULL },
+	{ "POST", B "/resume", SCOPE_CREATE, api_box_resume, "let a frozen box go on", "Empty",
+		"Box", 200, ROUTE_BODY, NULL },
+	{ "POST", B "/save", SCOPE_CREATE, api_box_save, "make an image of its disk as it is now",
+		"BoxSave", "Image", 201, ROUTE_BODY, NULL },
+	{ "GET", B "/diff", SCOPE_READ, api_box_diff, "what changed on its disk", NULL, "DiffLine",
+		200, ROUTE_STREAM, query_diff },
 	{ "GET", B "/stats", SCOPE_READ, api_box_stats, "figures of a box now", NULL, "BoxStats",
 		200, 0, NULL },
 	{ "GET", B "/processes", SCOPE_READ, api_box_processes, "processes in a box", NULL,
@@ -126,14 +157,53 @@ static const struct route routes[] = {
 	{ "GET", "/v1/events", SCOPE_READ, api_events, "what happened, from an offset on", NULL,
 		"EventList", 200, 0, query_events },
 	{ "GET", "/v1/images", SCOPE_READ, api_images_list, "images boxes can start from", NULL,
-		"ImageList", 200, 0, NULL },
+		"ImageList", 200, 0, query_images },
 	{ "POST", "/v1/images", SCOPE_CREATE, api_image_build,
 		"build an image; the answer streams progress", "ImageSpec", "ImageLine", 200,
 		ROUTE_BODY | ROUTE_STREAM, NULL },
+	{ "POST", "/v1/images/pull", SCOPE_CREATE, api_image_pull,
+		"pull an image from a registry; the answer streams progress", "ImagePull",
+		"ImageLine", 200, ROUTE_BODY | ROUTE_STREAM, NULL },
+	{ "POST", "/v1/images/import", SCOPE_CREATE, api_image_import,
+		"the body, an archive, becomes an image", "bytes", "Image", 201, ROUTE_UPLOAD,
+		query_import },
+	{ "POST", "/v1/images/gc", SCOPE_CREATE, api_images_gc,
+		"remove nameless images, layers and downloads nobody needs", "ImageGc",
+		"ImageGcResult", 200, ROUTE_BODY, NULL },
+	/* An {image} takes slashes too: these two before the ones it would end. */
+	{ "GET", "/v1/images/{image}/export", SCOPE_READ, api_image_export, "an archive of it",
+		NULL, TAR, 200, ROUTE_STREAM, query_export },
+	{ "POST", "/v1/images/{image}/tag", SCOPE_CREATE, api_image_tag, "give it another name",
+		"ImageTag", "Image", 200, ROUTE_BODY, NULL },
 	{ "GET", "/v1/images/{image}", SCOPE_READ, api_image_show, "one image", NULL, "Image", 200,
 		0, NULL },
 	{ "DELETE", "/v1/images/{image}", SCOPE_CREATE, api_image_remove,
-		"remove an image no box uses", NULL, NULL, 204, 0, NULL },
+		"remove an image nobody uses", NULL, NULL, 204, 0, NULL },
+	{ "GET", "/v1/pool", SCOPE_READ, api_pool_show, "where all disks are, and how full it is",
+		NULL, "Pool", 200, 0, NULL },
+	{ "POST", "/v1/pool/grow", SCOPE_ADMIN, api_pool_grow, "make it larger", "PoolGrow", "Pool",
+		200, ROUTE_BODY, NULL },
+	{ "POST", "/v1/pool/scrub", SCOPE_ADMIN, api_pool_scrub,
+		"verify all checksums; the answer streams progress", "Empty", "ScrubLine", 200,
+		ROUTE_BODY | ROUTE_STREAM, NULL },
+	{ "GET", "/v1/volumes", SCOPE_READ, api_volumes_list, "folders that outlive boxes", NULL,
+		"VolumeList", 200, 0, NULL },
+	{ "POST", "/v1/volumes", SCOPE_CREATE, api_volume_create, "make a volume", "VolumeSpec",
+		"Volume", 201, ROUTE_BODY, NULL },
+	{ "GET", "/v1/volumes/{volume}", SCOPE_READ, api_volume_show, "one volume", NULL, "Volume",
+		200, 0, NULL },
+	{ "PATCH", "/v1/volumes/{volume}", SCOPE_CREATE, api_volume_change, "change its limit",
+		"VolumeChange", "Volume", 200, ROUTE_BODY, NULL },
+	{ "DELETE", "/v1/volumes/{volume}", SCOPE_CREATE, api_volume_remove,
+		"remove a volume no box has", NULL, NULL, 204, 0, NULL },
+	{ "GET", "/v1/workspaces", SCOPE_READ, api_workspaces_list,
+		"what was kept of removed boxes", NULL, "WorkspaceList", 200, 0, NULL },
+	{ "GET", "/v1/workspaces/{workspace}", SCOPE_READ, api_workspace_list, "what one holds",
+		NULL, "WorkspaceLine", 200, ROUTE_STREAM, NULL },
+	{ "GET", "/v1/workspaces/{workspace}/archive", SCOPE_READ, api_workspace_archive,
+		"a tar of it", NULL, TAR, 200, ROUTE_STREAM, NULL },
+	{ "DELETE", "/v1/workspaces/{workspace}", SCOPE_CREATE, api_workspace_remove,
+		"remove a kept workspace", NULL, NULL, 204, 0, NULL },
 	{ "GET", "/v1/tokens", SCOPE_ADMIN, api_tokens_list, "tokens, without their secrets", NULL,
 		"TokenList", 200, 0, NULL },
 	{ "POST", "/v1/tokens", SCOPE_ADMIN, api_token_create,
@@ -160,7 +230,23 @@ const struct route *route_table(size_t *ret_count)
 	return routes;
 }
 
-/* Compares part by part; a {…} takes one part that is not empty. */
+/* How much of path the {…} at the start of pattern stands for; 0: it does not fit. One part; but the names of
+ * images hold slashes, so an {image} goes as far as what follows it in the pattern leaves. (The path is decoded
+ * as a whole before it comes here: a slash is a slash, however it was written.) */
+static size_t param_len(const char *pattern, const char *path)
+{
+	const char *rest = strchr(pattern, '}') + 1;
+	size_t len = strlen(path), tail = strlen(rest);
+
+	if (!text_has_prefix(pattern, "{image}"))
+		return strcspn(path, "/");
+	if (len <= tail || strcmp(path + len - tail, rest))
+		return 0;
+	len -= tail;
+	return path[0] == '/' || path[len - 1] == '/' ? 0 : len;
+}
+
+/* Compares part by part; a {…} takes what is not empty. */
 static bool path_matches(
 	const char *pattern, const char *path, char params[API_PARAMS][API_PARAM_MAX])
 {
@@ -174,7 +260,7 @@ static bool path_matches(
 				return false;
 			continue;
 		}
-		len = strcspn(path, "/");
+		len = param_len(pattern, path);
 		if (!len || len >= API_PARAM_MAX || param == API_PARAMS)
 			return false;
 		memcpy(params[param], path, len);

@@ -16,7 +16,18 @@
 #include <stdio.h>
 #include <sys/random.h>
 
-enum group { GROUP_COLD, GROUP_VERBS, GROUP_STREAMS, GROUP_MANY, GROUP_DERIVED, GROUP_COUNT };
+enum group {
+	GROUP_COLD,
+	GROUP_VERBS,
+	GROUP_STREAMS,
+	GROUP_DISK,
+	GROUP_FILES,
+	GROUP_CACHE,
+	GROUP_IMPORT,
+	GROUP_MANY,
+	GROUP_DERIVED,
+	GROUP_COUNT
+};
 
 enum {
 	RUNS_DEFAULT = 200,
@@ -25,6 +36,7 @@ enum {
 	FAILURES_MAX = 3,
 	BUDGET_OURS_S = 60,
 	BUDGET_PEER_S = 15,
+	CACHE_RUNS = 5,
 };
 
 struct item {
@@ -80,6 +92,32 @@ static const struct item items[] = {
 		.stream = bench_cp_out },
 	{ "daemon_rss", "MB", ROW_SIZE, GROUP_STREAMS, "memory of the daemon meanwhile",
 		.needs = STREAMS },
+	{ "image_save", "ms", ROW_TIME, GROUP_DISK, "image of a box with 512 MB on its disk",
+		.run = bench_image_save },
+	{ "remove_64m", "ms", ROW_TIME, GROUP_DISK,
+		"DELETE of a running box with 64 MB on its disk", .run = bench_remove_full },
+	{ "image_import", "MB/s", ROW_RATE, GROUP_IMPORT, "import of a root file system as tar",
+		.run = bench_image_import },
+	{ "untar_10k", "ms", ROW_TIME, GROUP_FILES, "tar x of 10,000 files in a box",
+		.run = bench_untar_box },
+	{ "untar_10k_host", "ms", ROW_TIME, GROUP_FILES, "the same on the host's file system",
+		.run = bench_untar_host },
+	{ "untar_10k_ratio", "ratio", ROW_RATIO, GROUP_DERIVED, "box over host",
+		.needs = "untar_10k untar_10k_host" },
+	{ "npm_install", "ms", ROW_TIME, GROUP_FILES, "npm ci in a box, from a local cache",
+		.run = bench_npm_box },
+	{ "npm_install_host", "ms", ROW_TIME, GROUP_FILES, "the same on the host's file system",
+		.run = bench_npm_host },
+	{ "npm_install_ratio", "ratio", ROW_RATIO, GROUP_DERIVED, "box over host",
+		.needs = "npm_install npm_install_host" },
+	{ "page_cache_first", "ms", ROW_TIME, GROUP_CACHE,
+		"200 MB of the image read in a box, nothing cached", .run = NULL },
+	{ "page_cache_second", "ms", ROW_TIME, GROUP_CACHE, "the same in a second box",
+		.run = NULL },
+	{ "page_cache_first_grown", "MB", ROW_SIZE, GROUP_CACHE,
+		"what the host's page cache grew by for the first", .run = NULL },
+	{ "page_cache_second_grown", "MB", ROW_SIZE, GROUP_CACHE, "and for the second",
+		.run = NULL },
 	{ "list_500", "ms", ROW_TIME, GROUP_MANY, "GET /v1/boxes with 500 idle boxes",
 		.run = bench_list },
 	{ "idle_500_daemon_rss", "MB", ROW_SIZE, GROUP_MANY,
@@ -92,6 +130,10 @@ static const char *const group_titles[GROUP_COUNT] = {
 	[GROUP_COLD] = "cold start",
 	[GROUP_VERBS] = "verbs",
 	[GROUP_STREAMS] = "streams",
+	[GROUP_DISK] = "disks",
+	[GROUP_FILES] = "files",
+	[GROUP_CACHE] = "page cache",
+	[GROUP_IMPORT] = "import", /* last of these: what it writes goes to the disk for a while */
 	[GROUP_MANY] = "many boxes",
 	[GROUP_DERIVED] = "",
 };
@@ -160,15 +202,19 @@ static void choose(struct bench *bench, size_t index, bool with_peers)
 	}
 }
 
-/* 0, or the exit code of a wrong command line. `idle_500` stands for both of its rows. */
+static bool is_family(const char *name, const char *row)
+{
+	return (!strcmp(name, "idle_500") || !strcmp(name, "page_cache")) &&
+	       text_has_prefix(row, name);
+}
+
+/* 0, or the exit code of a wrong command line. `idle_500` and `page_cache` stand for all of their rows. */
 static int choose_named(struct bench *bench, const char *name, bool with_peers)
 {
 	bool found = false;
 
 	for (size_t i = 0; i < ITEMS; i++)
-		if (strcmp(items[i].name, name) == 0 ||
-			(strcmp(name, "idle_500") == 0 &&
-				text_has_prefix(items[i].name, "idle_500_"))) {
+		if (strcmp(items[i].name, name) == 0 || is_family(name, items[i].name)) {
 			choose(bench, i, with_peers || items[i].is_peer);
 			found = true;
 		}
@@ -191,7 +237,7 @@ static int list_items(bool json)
 				list, json_pack("{s:s, s:s, s:s}", "name", items[i].name, "unit",
 					      items[i].unit, "summary", items[i].summary));
 		else
-			printf("%-20s %-6s %s\n", items[i].name, items[i].unit, items[i].summary);
+			printf("%-24s %-6s %s\n", items[i].name, items[i].unit, items[i].summary);
 	if (json)
 		return cli_print_json(list);
 	json_decref(list);
@@ -293,7 +339,7 @@ static void open_peers(struct bench *bench, struct err *err)
 {
 	const char *rootfs;
 
-	if (bench_boxes_rootfs(bench->boxes, &rootfs, err) == 0)
+	if (bench_disk_rootfs(bench->boxes, &rootfs, err) == 0)
 		bench_peers_open(rootfs, &bench->peers, err);
 }
 
@@ -315,8 +361,12 @@ static void prepare_ours(struct bench *bench, size_t index)
 	struct err err = ERR_INIT;
 	double value;
 
-	if (run_item(bench, index, &value, &err) < 0)
-		row_failed(bench, index, &err);
+	if (run_item(bench, index, &value, &err) == 0)
+		return;
+	if (err.kind != ERR_UNSUPPORTED)
+		return row_failed(bench, index, &err);
+	bench->over[index] = true;
+	bench_row_note(&bench->rows[index], "skipped: %s", err.message);
 }
 
 static bool box_made(size_t made, void *arg)
@@ -354,10 +404,32 @@ static void prepare_many(struct bench *bench)
 			&bench->rows[item_find("list_500")], "the daemon listed %zu boxes", count);
 }
 
+/* Each look gives all rows of the group. */
+static void prepare_cache(struct bench *bench)
+{
+	struct bench_page_cache seen;
+	struct err err = ERR_INIT;
+
+	for (size_t run = 0; run < MIN(bench->runs, CACHE_RUNS) && !stopping; run++) {
+		if (bench_page_cache(bench->boxes, &seen, &err) < 0) {
+			for (size_t i = 0; i < ITEMS; i++)
+				if (items[i].group == GROUP_CACHE && bench->chosen[i])
+					row_failed(bench, i, &err);
+			return;
+		}
+		fill_row(bench, "page_cache_first", seen.first_ms);
+		fill_row(bench, "page_cache_second", seen.second_ms);
+		fill_row(bench, "page_cache_first_grown", seen.first_grown);
+		fill_row(bench, "page_cache_second_grown", seen.second_grown);
+	}
+}
+
 static void prepare(struct bench *bench, enum group group)
 {
 	if (group == GROUP_MANY)
 		prepare_many(bench);
+	if (group == GROUP_CACHE)
+		prepare_cache(bench);
 	for (size_t i = 0; i < ITEMS && !stopping; i++) {
 		if (items[i].group != group || !bench->chosen[i] || bench->over[i])
 			continue;
@@ -417,6 +489,24 @@ static void derive_against_bwrap(struct bench *bench)
 	row->p99 = ours->p99 / (bwrap->p99 + trip->p99);
 }
 
+static void derive_against_host(struct bench *bench, const char *name)
+{
+	_cleanup_free_ char *ratio = xasprintf("%s_ratio", name),
+			    *there = xasprintf("%s_host", name);
+	struct bench_row *row = &bench->rows[item_find(ratio)];
+	const struct bench_row *box = &bench->rows[item_find(name)];
+	const struct bench_row *host = &bench->rows[item_find(there)];
+
+	row->runs = MIN(box->runs, host->runs);
+	if (!row->runs) {
+		bench_row_note(row, "needs figures of %s and %s", name, there);
+		return;
+	}
+	row->p50 = box->p50 / host->p50;
+	row->p95 = box->p95 / host->p95;
+	row->p99 = box->p99 / host->p99;
+}
+
 static void report(struct bench *bench)
 {
 	const struct bench_row *rows[ITEMS], *ours = &bench->rows[item_find("create_first_byte")];
@@ -425,6 +515,8 @@ static void report(struct bench *bench)
 	for (size_t i = 0; i < ITEMS; i++)
 		bench_row_finish(&bench->rows[i]);
 	derive_against_bwrap(bench);
+	derive_against_host(bench, "untar_10k");
+	derive_against_host(bench, "npm_install");
 	for (size_t i = 0; i < ITEMS; i++) {
 		if (!bench->chosen[i])
 			continue;
@@ -463,6 +555,7 @@ static int run_all(struct bench *bench)
 	bench_peers_close(bench->peers);
 	bench_boxes_close(bench->boxes);
 	bench_cli_done();
+	bench_disk_done();
 	report(bench);
 	for (size_t i = 0; i < ITEMS; i++)
 		bench_row_done(&bench->rows[i]);
@@ -479,6 +572,11 @@ int cmd_bench(struct cli *cli, int argc, char **argv)
 
 	if (cli_has(cli, "list"))
 		return list_items(cli->json);
+	bench_disk_configure(&(struct bench_disk_options){
+		.tar = cli_get(cli, "tar"),
+		.host_dir = cli_get(cli, "host-dir"),
+		.npm_project = cli_get(cli, "npm-project"),
+	});
 	if (runs) {
 		if (parse_u64("--runs", runs, 1, RUNS_MAX, &number, &err) < 0)
 			return cli_usage(cli, "%s", err.message);

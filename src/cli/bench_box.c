@@ -29,7 +29,7 @@ struct bench_boxes {
 	char run[RUN_ID_LEN + 1];
 	unsigned made;	/* names given out */
 	char *resident; /* name of the box that exec rows use; NULL until needed */
-	char *rootfs;
+	char *image;	/* id of the one they start from; NULL until needed */
 	char **filling; /* names made by bench_boxes_fill() */
 	size_t filling_count;
 };
@@ -140,6 +140,69 @@ int bench_boxes_resident(struct bench_boxes *boxes, const char **ret, struct err
 		boxes->resident = steal_ptr(&name);
 	}
 	*ret = boxes->resident;
+	return 0;
+}
+
+/* --- for the rows of other files --- */
+
+struct client *bench_boxes_get_client(struct bench_boxes *boxes)
+{
+	return boxes->client;
+}
+
+int bench_boxes_make(struct bench_boxes *boxes, char **ret, struct err *err)
+{
+	_cleanup_free_ char *name = next_name(boxes);
+
+	if (create_box(boxes, name, err) < 0)
+		return -1;
+	*ret = steal_ptr(&name);
+	return 0;
+}
+
+int bench_boxes_remove(struct bench_boxes *boxes, const char *name, struct err *err)
+{
+	return remove_box(boxes, name, err);
+}
+
+struct script {
+	bool ended;
+	int code;
+	char last[160]; /* of what it said */
+};
+
+static int on_script_line(json_t *line, const char *text, size_t len, void *arg, struct err *err)
+{
+	const char *type = json_string_value(json_object_get(line, "type"));
+	const char *data = json_string_value(json_object_get(line, "data"));
+	struct script *script = arg;
+
+	if (!type || !strcmp(type, "error"))
+		return client_api_error(500, text, len, err);
+	if (!strcmp(type, "output") && data)
+		snprintf(script->last, sizeof script->last, "%.*s", (int)strcspn(data, "\n"), data);
+	if (!strcmp(type, "exit")) {
+		script->ended = true;
+		script->code = (int)json_integer_value(json_object_get(line, "exit_code"));
+	}
+	return 0;
+}
+
+int bench_boxes_run(struct bench_boxes *boxes, const char *name, const char *script, double *ret,
+	struct err *err)
+{
+	_cleanup_free_ char *path = client_path("/v1/boxes/%s/exec", name);
+	json_t *body = json_pack("{s:[s,s,s]}", "argv", "/bin/sh", "-ec", script);
+	struct script state = { 0 };
+	int64_t start_us = clock_mono_us();
+
+	if (client_lines(boxes->client, "POST", path, body, on_script_line, &state, err) < 0)
+		return -1;
+	if (!state.ended || state.code)
+		return err_set(err, ERR_PROTOCOL, "a program in a box ended with %d: %s",
+			state.code, state.last);
+	if (ret)
+		*ret = since(start_us);
 	return 0;
 }
 
@@ -289,28 +352,24 @@ void bench_boxes_drain(struct bench_boxes *boxes)
 
 /* --- begin and end --- */
 
-int bench_boxes_rootfs(struct bench_boxes *boxes, const char **ret, struct err *err)
+int bench_boxes_image(struct bench_boxes *boxes, const char **ret, struct err *err)
 {
-	_cleanup_json_ json_t *box = NULL, *image = NULL;
-	_cleanup_free_ char *box_path = NULL, *image_path = NULL;
-	const char *name, *id, *rootfs;
+	_cleanup_json_ json_t *box = NULL;
+	_cleanup_free_ char *path = NULL;
+	const char *name, *id;
 
-	if (!boxes->rootfs) {
+	if (!boxes->image) {
 		if (bench_boxes_resident(boxes, &name, err) < 0)
 			return -1;
-		box_path = client_path("/v1/boxes/%s", name);
-		if (client_get(boxes->client, box_path, &box, err) < 0)
+		path = client_path("/v1/boxes/%s", name);
+		if (client_get(boxes->client, path, &box, err) < 0)
 			return -1;
 		id = json_string_value(json_object_get(box, "image_id"));
-		image_path = client_path("/v1/images/%s", id ? id : "debian");
-		if (client_get(boxes->client, image_path, &image, err) < 0)
-			return -1;
-		rootfs = json_string_value(json_object_get(image, "rootfs"));
-		if (!rootfs || rootfs[0] != '/')
-			return err_set(err, ERR_PROTOCOL, "the image does not tell its rootfs");
-		boxes->rootfs = xstrdup(rootfs);
+		if (!id)
+			return err_set(err, ERR_PROTOCOL, "the box does not tell its image");
+		boxes->image = xstrdup(id);
 	}
-	*ret = boxes->rootfs;
+	*ret = boxes->image;
 	return 0;
 }
 
@@ -353,6 +412,6 @@ void bench_boxes_close(struct bench_boxes *boxes)
 			remove_box(boxes, id, NULL);
 	}
 	free(boxes->resident);
-	free(boxes->rootfs);
+	free(boxes->image);
 	free(boxes);
 }

@@ -3,6 +3,7 @@
  * bench.c         the command: which rows, in what order, what is left behind (nothing)
  * bench_box.c     our boxes: the rows that go through the API
  * bench_cli.c     the rows that start a program: the command line, and the floor
+ * bench_disk.c    disks and images, side by side with the host's file system
  * bench_peers.c   the other sandboxes of this machine, each with options under which it works here
  * bench_spawn.c   programs started and timed, the same way for everybody
  * bench_memory.c  memory of the daemon and of the host
@@ -86,6 +87,7 @@ int bench_memory_of(pid_t pid, double *ret, struct err *err); /* resident */
 /* What the host could still give. Others use the machine too: the middle one of a few looks, spread over
  * a second. */
 int bench_memory_available(double *ret, struct err *err);
+int bench_memory_cached(double *ret, struct err *err); /* the page cache */
 
 /* --- our boxes (bench_box.c) --- */
 
@@ -99,8 +101,8 @@ int bench_boxes_open(
 void bench_boxes_close(struct bench_boxes *boxes);
 /* Name of a running box to start programs in, made on first use; borrowed. */
 int bench_boxes_resident(struct bench_boxes *boxes, const char **ret, struct err *err);
-/* Path of the root file system that new boxes start from; borrowed. */
-int bench_boxes_rootfs(struct bench_boxes *boxes, const char **ret, struct err *err);
+/* Id of the image that new boxes start from; borrowed. */
+int bench_boxes_image(struct bench_boxes *boxes, const char **ret, struct err *err);
 /* MiB the daemon holds now. */
 int bench_boxes_daemon_rss(struct bench_boxes *boxes, double *ret, struct err *err);
 
@@ -115,6 +117,13 @@ int bench_list(struct bench_boxes *boxes, double *ret, struct err *err);
  * with ERR_CANCELLED). *ret_per_box is the host's memory for each, in MiB. */
 int bench_boxes_fill(struct bench_boxes *boxes, size_t count,
 	bool (*on_made)(size_t made, void *arg), void *arg, double *ret_per_box, struct err *err);
+/* Another running box of this run; its name is yours. */
+int bench_boxes_make(struct bench_boxes *boxes, char **ret, struct err *err);
+int bench_boxes_remove(struct bench_boxes *boxes, const char *name, struct err *err);
+/* `sh -ec script` in the box, to its end; fails with its last words when it does not exit with 0. */
+int bench_boxes_run(struct bench_boxes *boxes, const char *name, const char *script, double *ret,
+	struct err *err);
+struct client *bench_boxes_get_client(struct bench_boxes *boxes);
 /* How many boxes the daemon lists. */
 size_t bench_boxes_count(struct bench_boxes *boxes);
 /* Removes the boxes bench_boxes_fill() made. */
@@ -130,6 +139,35 @@ int bench_stdout_stream(
 int bench_cp_in(struct bench_boxes *boxes, struct bench_row *rss, double *ret, struct err *err);
 int bench_cp_out(struct bench_boxes *boxes, struct bench_row *rss, double *ret, struct err *err);
 void bench_cli_done(void); /* removes the files */
+
+/* --- disks and images (bench_disk.c) --- */
+
+struct bench_disk_options {
+	const char *tar;	 /* root file system to import; NULL: the base image's own */
+	const char *host_dir;	 /* NULL: /var/tmp */
+	const char *npm_project; /* NULL: none, and no such rows */
+};
+void bench_disk_configure(const struct bench_disk_options *options); /* strings are borrowed */
+void bench_disk_done(void);					     /* removes the files */
+
+/* A folder with the files of the image that new boxes start from, for the peers; borrowed. */
+int bench_disk_rootfs(struct bench_boxes *boxes, const char **ret, struct err *err);
+
+/* ERR_UNSUPPORTED: there is nothing to measure with; the row is skipped. */
+int bench_image_save(struct bench_boxes *boxes, double *ret, struct err *err);
+int bench_remove_full(struct bench_boxes *boxes, double *ret, struct err *err);
+int bench_image_import(struct bench_boxes *boxes, double *ret, struct err *err);
+int bench_untar_box(struct bench_boxes *boxes, double *ret, struct err *err);
+int bench_untar_host(struct bench_boxes *boxes, double *ret, struct err *err);
+int bench_npm_box(struct bench_boxes *boxes, double *ret, struct err *err);
+int bench_npm_host(struct bench_boxes *boxes, double *ret, struct err *err);
+
+struct bench_page_cache {
+	double first_ms,
+		second_ms; /* reading the same files of the image in one box, then in another */
+	double first_grown, second_grown; /* what the host's page cache grew by meanwhile, in MiB */
+};
+int bench_page_cache(struct bench_boxes *boxes, struct bench_page_cache *ret, struct err *err);
 
 /* --- the others (bench_peers.c) --- */
 

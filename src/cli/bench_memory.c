@@ -1,10 +1,20 @@
 /* bench_memory.c - memory of the daemon and of the host, as the kernel tells it */
 #include "cli/bench_internal.h"
 #include "base/file.h"
+#include "base/text.h"
 #include <fcntl.h>
 #include <stdio.h>
 
 enum { LOOKS = 9, LOOKS_MS = 1000 };
+
+/* "Cached:" and not "SwapCached:". */
+static const char *find_line(const char *text, const char *key)
+{
+	_cleanup_free_ char *start = xasprintf("\n%s", key);
+	const char *found = strstr(text, start);
+
+	return found ? found + 1 : NULL;
+}
 
 /* The number after key in a /proc file of `Key:  N kB` lines, in MiB. */
 static int proc_mib(const char *path, const char *key, double *ret, struct err *err)
@@ -14,7 +24,7 @@ static int proc_mib(const char *path, const char *key, double *ret, struct err *
 
 	if (file_read(AT_FDCWD, path, 64 * 1024, &text, NULL, err) < 0)
 		return -1;
-	line = strstr(text, key);
+	line = text_has_prefix(text, key) ? text : find_line(text, key);
 	if (!line)
 		return err_set(err, ERR_PROTOCOL, "'%s' does not tell %s", path, key);
 	*ret = strtod(line + strlen(key), NULL) / 1024.0;
@@ -46,4 +56,9 @@ int bench_memory_available(double *ret, struct err *err)
 	}
 	*ret = looks[LOOKS / 2];
 	return 0;
+}
+
+int bench_memory_cached(double *ret, struct err *err)
+{
+	return proc_mib("/proc/meminfo", "Cached:", ret, err);
 }

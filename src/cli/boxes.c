@@ -1,4 +1,4 @@
-/* boxes.c - ls, show, stop, start, rename, rm */
+/* boxes.c - ls, show, stop, start, suspend, resume, rename, rm */
 #include "base/alloc.h"
 #include "base/text.h"
 #include "cli/cli.h"
@@ -57,8 +57,7 @@ static void add_box_row(struct table *table, json_t *box)
 	buf_done(&labels);
 }
 
-/* All pages of GET /v1/boxes with the filters of the command line: an array. */
-static int list_boxes(struct cli *cli, json_t **ret, struct err *err)
+int cli_list_boxes(struct cli *cli, json_t **ret, struct err *err)
 {
 	_cleanup_json_ json_t *all = json_array();
 	_cleanup_free_ char *after = NULL;
@@ -111,7 +110,7 @@ int cmd_ls(struct cli *cli, int argc, char **argv)
 
 	(void)argc;
 	(void)argv;
-	if (list_boxes(cli, &boxes, &err) < 0)
+	if (cli_list_boxes(cli, &boxes, &err) < 0)
 		return cli_fail(cli, &err);
 	if (cli->json)
 		return cli_print_json(steal_ptr(&boxes));
@@ -163,13 +162,48 @@ static void show_limit(const char *key, uint64_t value, bool is_size)
 	printf("%-12s %s\n", key, text);
 }
 
+/* "cache:/cache ro": volumes and folders of the host. */
+static void show_attached(const char *key, const char *from, json_t *list)
+{
+	json_t *item;
+	size_t i;
+
+	json_array_foreach (list, i, item) {
+		_cleanup_free_ char *text = xasprintf("%s:%s%s", json_str(item, from),
+			json_str(item, "path"),
+			json_is_true(json_object_get(item, "read_only")) ? " (read only)" : "");
+
+		show_line(key, text);
+	}
+}
+
+static void show_disk(json_t *box)
+{
+	json_t *disk = json_object_get(box, "disk"), *limits = json_object_get(box, "limits");
+	char used[16];
+
+	show_limit("disk", (uint64_t)json_num(limits, "disk"), true);
+	if (json_is_integer(json_object_get(disk, "used_bytes")))
+		show_line("disk used", format_size((uint64_t)json_num(disk, "used_bytes"), used));
+	show_line("on limit", json_str(box, "on_limit"));
+	show_attached("volume", "volume", json_object_get(box, "volumes"));
+	show_attached("mount", "source", json_object_get(box, "mounts"));
+}
+
+static void show_json(const char *key, json_t *list)
+{
+	_cleanup_free_ char *text = json_array_size(list) ? json_text(list) : NULL;
+
+	if (text)
+		show_line(key, text);
+}
+
 static void show_box(json_t *box)
 {
 	static const char *const keys[] = { "name", "id", "state", "image", "image_id", "driver",
 		"profile", "created_at", "started_at", "ended_at" };
 	json_t *limits = json_object_get(box, "limits"), *end = json_object_get(box, "end"), *item;
 	double cpu = json_number_value(json_object_get(limits, "cpu"));
-	_cleanup_free_ char *command = NULL;
 	size_t i;
 
 	for (i = 0; i < ARRAY_LEN(keys); i++)
@@ -181,14 +215,12 @@ static void show_box(json_t *box)
 	else
 		show_limit("cpu", 0, false);
 	show_limit("memory", (uint64_t)json_num(limits, "memory"), true);
-	show_limit("disk", (uint64_t)json_num(limits, "disk"), true);
 	show_limit("pids", (uint64_t)json_num(limits, "pids"), false);
+	show_disk(box);
 	show_map("env", json_object_get(box, "env"));
 	show_map("labels", json_object_get(box, "labels"));
-	if (json_is_array(json_object_get(box, "command"))) {
-		command = json_text(json_object_get(box, "command"));
-		show_line("command", command);
-	}
+	show_json("command", json_object_get(box, "command"));
+	show_json("ports", json_object_get(box, "ports"));
 	if (json_is_true(json_object_get(box, "remove_on_exit")))
 		show_line("removed", "when it stops or its command ends");
 	json_array_foreach (json_object_get(box, "warnings"), i, item)
@@ -259,6 +291,16 @@ int cmd_start(struct cli *cli, int argc, char **argv)
 	return post_each(cli, argc, argv, "start", NULL);
 }
 
+int cmd_suspend(struct cli *cli, int argc, char **argv)
+{
+	return post_each(cli, argc, argv, "suspend", NULL);
+}
+
+int cmd_resume(struct cli *cli, int argc, char **argv)
+{
+	return post_each(cli, argc, argv, "resume", NULL);
+}
+
 int cmd_rename(struct cli *cli, int argc, char **argv)
 {
 	_cleanup_free_ char *path = client_path("/v1/boxes/%s", argv[0]);
@@ -278,8 +320,8 @@ int cmd_rename(struct cli *cli, int argc, char **argv)
 
 static int remove_one(struct cli *cli, const char *name, bool force, json_t *removed)
 {
-	_cleanup_free_ char *path =
-		client_path(force ? "/v1/boxes/%s?force=true" : "/v1/boxes/%s", name);
+	_cleanup_free_ char *path = client_path("/v1/boxes/%s?force=%s&keep_workspace=%s", name,
+		force ? "true" : "false", cli_has(cli, "keep-workspace") ? "true" : "false");
 	struct err err = ERR_INIT;
 
 	if (client_call(cli->client, "DELETE", path, NULL, NULL, &err) < 0) {
@@ -309,7 +351,7 @@ int cmd_rm(struct cli *cli, int argc, char **argv)
 		return cli_usage(
 			cli, all ? "either names or --all" : "which box? give names or --all");
 	}
-	if (all && list_boxes(cli, &boxes, &err) < 0) {
+	if (all && cli_list_boxes(cli, &boxes, &err) < 0) {
 		json_decref(removed);
 		return cli_fail(cli, &err);
 	}

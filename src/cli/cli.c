@@ -97,3 +97,26 @@ int cli_print_json_list(json_t *answer, const char *key)
 	json_decref(answer);
 	return cli_print_json(list ? list : json_array());
 }
+
+int cli_delete_each(struct cli *cli, const char *what, int argc, char **argv)
+{
+	json_t *removed = json_array();
+	int code = 0;
+
+	for (int i = 0; i < argc; i++) {
+		_cleanup_free_ char *path = client_path("/v1/%s/%s", what, argv[i]);
+		struct err err = ERR_INIT;
+
+		if (client_call(cli->client, "DELETE", path, NULL, NULL, &err) < 0) {
+			code = cli_fail(cli, &err);
+			continue;
+		}
+		json_array_append_new(removed, json_string(argv[i]));
+		if (!cli->json && !cli->quiet)
+			puts(argv[i]);
+	}
+	if (cli->json)
+		cli_print_json(json_pack("{s:O}", "removed", removed));
+	json_decref(removed);
+	return code;
+}

@@ -37,7 +37,7 @@ struct command {
 	int least, most;  /* words; most -1: any number */
 	int stop_after;	  /* with CMD_STOP_AT_PROGRAM: words before the program */
 	const char *
-		words; /* what completion offers for words: "box", "image", "token", "command", "file" */
+		words; /* what completion offers for words: "box", "image", "volume", "workspace", "token", "command", "file" */
 };
 
 struct cli {
@@ -69,6 +69,12 @@ int cli_print_json(json_t *value);
 /* The array under key ("boxes") alone, as --json prints lists; takes the reference of answer; returns 0. */
 int cli_print_json_list(json_t *answer, const char *key);
 
+/* All pages of GET /v1/boxes with --label and --state of the command line: an array, a new reference. */
+int cli_list_boxes(struct cli *cli, json_t **ret, struct err *err);
+/* DELETE of /v1/WHAT/NAME for each name; prints those that went; goes on after a failure and returns the last
+ * one's code. */
+int cli_delete_each(struct cli *cli, const char *what, int argc, char **argv);
+
 /* ---- the table, in commands.c ---------------------------------------------------------------- */
 
 extern const struct command commands[]; /* ends with a row whose name is NULL */
@@ -83,33 +89,55 @@ int cmd_attach(struct cli *cli, int argc, char **argv);
 int cmd_bench(struct cli *cli, int argc, char **argv);
 int cmd_completion(struct cli *cli, int argc, char **argv);
 int cmd_cp(struct cli *cli, int argc, char **argv);
+int cmd_df(struct cli *cli, int argc, char **argv);
+int cmd_diff(struct cli *cli, int argc, char **argv);
 int cmd_doctor(struct cli *cli, int argc, char **argv);
 int cmd_down(struct cli *cli, int argc, char **argv);
 int cmd_events(struct cli *cli, int argc, char **argv);
 int cmd_exec(struct cli *cli, int argc, char **argv);
 int cmd_help(struct cli *cli, int argc, char **argv);
 int cmd_image_build(struct cli *cli, int argc, char **argv);
+int cmd_image_export(struct cli *cli, int argc, char **argv);
+int cmd_image_gc(struct cli *cli, int argc, char **argv);
+int cmd_image_import(struct cli *cli, int argc, char **argv);
 int cmd_image_ls(struct cli *cli, int argc, char **argv);
+int cmd_image_pull(struct cli *cli, int argc, char **argv);
 int cmd_image_rm(struct cli *cli, int argc, char **argv);
 int cmd_image_show(struct cli *cli, int argc, char **argv);
+int cmd_image_tag(struct cli *cli, int argc, char **argv);
 int cmd_info(struct cli *cli, int argc, char **argv);
 int cmd_logs(struct cli *cli, int argc, char **argv);
 int cmd_ls(struct cli *cli, int argc, char **argv);
 int cmd_new(struct cli *cli, int argc, char **argv);
+int cmd_pool_grow(struct cli *cli, int argc, char **argv);
+int cmd_pool_scrub(struct cli *cli, int argc, char **argv);
+int cmd_pool_show(struct cli *cli, int argc, char **argv);
 int cmd_ps(struct cli *cli, int argc, char **argv);
 int cmd_rename(struct cli *cli, int argc, char **argv);
+int cmd_resume(struct cli *cli, int argc, char **argv);
 int cmd_rm(struct cli *cli, int argc, char **argv);
+int cmd_save(struct cli *cli, int argc, char **argv);
 int cmd_serve(struct cli *cli, int argc, char **argv);
+int cmd_set(struct cli *cli, int argc, char **argv);
 int cmd_shell(struct cli *cli, int argc, char **argv);
 int cmd_show(struct cli *cli, int argc, char **argv);
 int cmd_start(struct cli *cli, int argc, char **argv);
 int cmd_stats(struct cli *cli, int argc, char **argv);
 int cmd_stop(struct cli *cli, int argc, char **argv);
+int cmd_suspend(struct cli *cli, int argc, char **argv);
 int cmd_token_create(struct cli *cli, int argc, char **argv);
 int cmd_token_ls(struct cli *cli, int argc, char **argv);
 int cmd_token_revoke(struct cli *cli, int argc, char **argv);
 int cmd_up(struct cli *cli, int argc, char **argv);
 int cmd_version(struct cli *cli, int argc, char **argv);
+int cmd_volume_create(struct cli *cli, int argc, char **argv);
+int cmd_volume_ls(struct cli *cli, int argc, char **argv);
+int cmd_volume_rm(struct cli *cli, int argc, char **argv);
+int cmd_volume_set(struct cli *cli, int argc, char **argv);
+int cmd_volume_show(struct cli *cli, int argc, char **argv);
+int cmd_workspace_get(struct cli *cli, int argc, char **argv);
+int cmd_workspace_ls(struct cli *cli, int argc, char **argv);
+int cmd_workspace_rm(struct cli *cli, int argc, char **argv);
 
 /* help.c: the manual of one command (or heading) on out; of the program when command is NULL. */
 void help_print(const struct command *command, FILE *out);

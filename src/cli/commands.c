@@ -1,162 +1,14 @@
-/* commands.c - every command with its options, help and examples; all there is to know about them
+/* commands.c - every command with its help and examples; all there is to know about them
  *
- * Help, completion and docs/cli.md are printed from this table. */
+ * Help, completion and docs/cli.md are printed from this table. The options of each command are in options.h. */
 #include "cli/cli.h"
 #include "base/alloc.h"
-
-#define FLAG_ENV                                                                     \
-	{                                                                            \
-		"env", 'e', "KEY=VALUE", "set a variable; KEY alone passes yours on" \
-	}
-#define FLAG_INTERACTIVE                                                       \
-	{                                                                      \
-		"interactive", 'i', NULL, "forward stdin (not done otherwise)" \
-	}
-#define FLAG_TTY                                                \
-	{                                                       \
-		"tty", 't', NULL, "give the program a terminal" \
-	}
-#define FLAG_USER                                                                            \
-	{                                                                                    \
-		"user", 'u', "USER", "run as this user (name or uid, with :group if wanted)" \
-	}
-#define FLAG_WORKDIR                                          \
-	{                                                     \
-		"workdir", 'w', "DIR", "start in this folder" \
-	}
-#define FLAG_END                    \
-	{                           \
-		NULL, 0, NULL, NULL \
-	}
+#include "cli/options.h"
 
 const struct flag common_flags[] = {
 	{ "json", 0, NULL, "print JSON: one value, or one object a line for what goes on" },
 	{ "quiet", 'q', NULL, "no remarks on stderr" },
 	{ "help", 'h', NULL, "show the help of this command" },
-	FLAG_END,
-};
-
-static const struct flag new_flags[] = {
-	{ "image", 0, "IMAGE", "what it starts from (debian)" },
-	{ "cpu", 0, "N", "at most so many CPUs, like 1.5" },
-	{ "memory", 'm', "SIZE", "at most so much memory, like 512M" },
-	{ "disk", 0, "SIZE", "at most so much disk, like 10G" },
-	{ "pids", 0, "N", "at most so many processes" },
-	FLAG_ENV,
-	{ "label", 'l', "KEY=VALUE", "a label to find it by" },
-	{ "profile", 0, "PROFILE", "standard, or nested for boxes that run containers" },
-	{ "driver", 0, "DRIVER", "how it is isolated (ns)" },
-	{ "rm", 0, NULL, "remove it when its command ends or it stops" },
-	{ "detach", 'd', NULL, "do not wait for the command" },
-	FLAG_INTERACTIVE,
-	FLAG_TTY,
-	FLAG_END,
-};
-
-static const struct flag exec_flags[] = {
-	FLAG_INTERACTIVE,
-	FLAG_TTY,
-	{ "detach", 'd', NULL, "start it and print its id; 'box attach' and 'box logs' find it" },
-	FLAG_ENV,
-	FLAG_WORKDIR,
-	FLAG_USER,
-	{ "timeout", 0, "TIME", "end it after this time, like 30s or 5m (exit code 124)" },
-	FLAG_END,
-};
-
-static const struct flag shell_flags[] = { FLAG_ENV, FLAG_WORKDIR, FLAG_USER, FLAG_END };
-
-static const struct flag ls_flags[] = {
-	{ "label", 'l', "KEY[=VALUE]", "only boxes with this label (repeatable)" },
-	{ "state", 0, "STATE", "only boxes in this state, like running" },
-	{ "names", 'q', NULL, "names only, one a line" },
-	FLAG_END,
-};
-
-static const struct flag ps_flags[] = {
-	{ "execs", 0, NULL, "the programs started by exec instead of all processes" },
-	FLAG_END,
-};
-
-static const struct flag attach_flags[] = {
-	{ "since-offset", 0, "N", "output from this offset on (0: all that is kept)" },
-	{ "new", 0, NULL, "only output that comes from now on" },
-	{ "no-stdin", 0, NULL, "only watch: neither input nor signals" },
-	{ "interactive", 'i', NULL, "forward stdin even if it is not a terminal" },
-	FLAG_END,
-};
-
-static const struct flag logs_flags[] = {
-	{ "follow", 'f', NULL, "go on until the program ends" },
-	{ "since-offset", 0, "N", "output from this offset on" },
-	FLAG_END,
-};
-
-static const struct flag cp_flags[] = {
-	{ "preserve", 'p', NULL, "keep set-user-id bits and, as root, owners" },
-	FLAG_END,
-};
-
-static const struct flag stop_flags[] = {
-	{ "timeout", 't', "TIME", "how long programs have to end before they are killed (10s)" },
-	FLAG_END,
-};
-
-static const struct flag rm_flags[] = {
-	{ "force", 'f', NULL, "also when it runs; no error when there is none" },
-	{ "all", 'a', NULL, "all boxes" },
-	FLAG_END,
-};
-
-static const struct flag stats_flags[] = {
-	{ "once", 0, NULL, "one table instead of a live one" },
-	FLAG_END,
-};
-
-static const struct flag events_flags[] = {
-	{ "follow", 'f', NULL, "go on with what happens" },
-	{ "since", 0, "N", "from this offset on" },
-	{ "box", 'b', "BOX", "only of this box" },
-	FLAG_END,
-};
-
-static const struct flag names_flags[] = {
-	{ "names", 'q', NULL, "names only, one a line" },
-	FLAG_END,
-};
-
-static const struct flag image_build_flags[] = {
-	{ "package", 'p', "NAME", "one more Debian package (repeatable)" },
-	{ "minimal", 0, NULL, "leave the standard tools out" },
-	FLAG_END,
-};
-
-static const struct flag token_create_flags[] = {
-	{ "scope", 's', "SCOPE", "read, exec, create or admin (repeatable; read exec create)" },
-	{ "expires", 0, "TIME", "valid for this time, like 30d (for ever)" },
-	FLAG_END,
-};
-
-static const struct flag bench_flags[] = {
-	{ "runs", 'n', "N", "runs of each measurement (200)" },
-	{ "list", 0, NULL, "name the measurements" },
-	{ "no-peers", 0, NULL, "do not measure other sandboxes" },
-	FLAG_END,
-};
-
-static const struct flag down_flags[] = {
-	{ "purge", 0, NULL, "remove all boxes, images, tokens and logs too" },
-	{ "yes", 'y', NULL, "do not ask; needed where nobody can be asked" },
-	FLAG_END,
-};
-
-static const struct flag serve_flags[] = {
-	{ "foreground", 0, NULL, "stay in the foreground (it always does)" },
-	FLAG_END,
-};
-
-static const struct flag help_flags[] = {
-	{ "markdown", 0, NULL, "the whole manual as Markdown" },
 	FLAG_END,
 };
 
@@ -168,9 +20,15 @@ const struct command commands[] = {
 			"none is given.\n"
 			"With a program after -- that is run in the new box at once, with its "
 			"output here and its\n"
-			"exit code as ours; with -d it is started and left to itself.",
+			"exit code as ours; with -d it is started and left to itself. Without one "
+			"the "
+			"image's own\n"
+			"command runs, if it has one. An image that is not here is pulled first.",
 		.examples =
 			"box new ada\ta box called ada\n"
+			"box new web --image nginx:1.27\tfrom a registry, with what it runs\n"
+			"box new -v cache:/root/.cache --mount ./src:/src:ro\twith a volume and a "
+			"folder\n"
 			"box new --memory 512M --cpu 2 --label team=core\twith limits and a label\n"
 			"box new --rm -- python3 -c 'print(6*7)'\trun something and leave "
 			"nothing\n",
@@ -301,6 +159,73 @@ const struct command commands[] = {
 		.least = 1,
 		.most = -1,
 		.words = "box" },
+	{ .name = "suspend",
+		.usage = "BOX...",
+		.summary = "freeze boxes where they are",
+		.text = "They keep their memory and use no CPU until 'box resume'.",
+		.examples = "box suspend ada\tat once\n",
+		.run = cmd_suspend,
+		.least = 1,
+		.most = -1,
+		.words = "box" },
+	{ .name = "resume",
+		.usage = "BOX...",
+		.summary = "let suspended boxes go on",
+		.examples = "box resume ada\twhere it was\n",
+		.run = cmd_resume,
+		.least = 1,
+		.most = -1,
+		.words = "box" },
+	{ .name = "set",
+		.usage = "BOX",
+		.summary = "change the limits of a box",
+		.text = "While it runs, too. Less disk than it uses is fine: it can write again "
+			"when it "
+			"is below.",
+		.examples = "box set ada --disk 20G\tmore room\n"
+			    "box set ada --memory 1G --on-limit pause\tand wait when it is full\n",
+		.flags = set_flags,
+		.run = cmd_set,
+		.least = 1,
+		.most = 1,
+		.words = "box" },
+	{ .name = "save",
+		.usage = "BOX IMAGE",
+		.summary = "make an image of a box's disk",
+		.text = "As it is now; the box goes on. The image can be used at once and shares "
+			"its data "
+			"with the box.",
+		.examples =
+			"box save ada golden\ta snapshot\nbox new bob --image golden\tand a box "
+			"from it\n",
+		.run = cmd_save,
+		.least = 2,
+		.most = 2,
+		.words = "box" },
+	{ .name = "diff",
+		.usage = "BOX [OTHER]",
+		.summary = "show what changed on a box's disk",
+		.text = "Against its image, or against OTHER, a box or an image: A is added, C "
+			"changed, D "
+			"removed.",
+		.examples = "box diff ada\tsince it was made\nbox diff ada golden\tagainst an "
+			    "image\n"
+			    "box diff ada --tar changes.tar\twith contents, .wh. files for what is "
+			    "gone\n",
+		.flags = diff_flags,
+		.run = cmd_diff,
+		.least = 1,
+		.most = 2,
+		.words = "box" },
+	{ .name = "df",
+		.usage = "[BOX...]",
+		.summary = "show how full disks are",
+		.text = "What each box has written and may write, and the pool all of them live "
+			"in.",
+		.examples = "box df\tall\nbox df ada --json\tone, for programs\n",
+		.run = cmd_df,
+		.most = -1,
+		.words = "box" },
 	{ .name = "rename",
 		.usage = "BOX NAME",
 		.summary = "give a box another name",
@@ -312,8 +237,9 @@ const struct command commands[] = {
 	{ .name = "rm",
 		.usage = "[BOX...]",
 		.summary = "remove boxes and their disks",
-		.examples = "box rm ada bob\tstopped ones\nbox rm -f ada\ta running one\nbox rm -f "
-			    "--all\tevery one\n",
+		.examples =
+			"box rm ada bob\tstopped ones\nbox rm -f ada\ta running one\nbox rm -f "
+			"--all\tevery one\nbox rm -f ada --keep-workspace\tits /workspace stays\n",
 		.flags = rm_flags,
 		.run = cmd_rm,
 		.most = -1,
@@ -336,26 +262,156 @@ const struct command commands[] = {
 			    "of it\n",
 		.flags = events_flags,
 		.run = cmd_events },
+	{ .name = "workspace",
+		.usage = "ls|get|rm",
+		.summary = "what was kept of removed boxes",
+		.options = CMD_GROUP },
+	{ .name = "workspace ls",
+		.usage = "[WORKSPACE]",
+		.summary = "list kept workspaces, or what one holds",
+		.text = "A workspace is named by its id or by the name of its box.",
+		.examples =
+			"box workspace ls\tall of them\nbox workspace ls ada\tfiles of the newest "
+			"one of ada\n",
+		.flags = names_flags,
+		.run = cmd_workspace_ls,
+		.most = 1,
+		.words = "workspace" },
+	{ .name = "workspace get",
+		.usage = "WORKSPACE [DIR]",
+		.summary = "fetch a kept workspace",
+		.text = "Into DIR, or ./workspace-WORKSPACE. Nothing is written outside of it.",
+		.examples = "box workspace get ada\tinto ./workspace-ada\n"
+			    "box workspace get ada -o - | tar t\tas an archive\n",
+		.flags = output_flags,
+		.run = cmd_workspace_get,
+		.least = 1,
+		.most = 2,
+		.words = "workspace" },
+	{ .name = "workspace rm",
+		.usage = "WORKSPACE...",
+		.summary = "remove kept workspaces",
+		.run = cmd_workspace_rm,
+		.least = 1,
+		.most = -1,
+		.words = "workspace" },
+	{ .name = "volume",
+		.usage = "create|ls|show|set|rm",
+		.summary = "folders that outlive boxes",
+		.options = CMD_GROUP },
+	{ .name = "volume create",
+		.usage = "NAME",
+		.summary = "make a volume",
+		.examples = "box volume create cache --size 10G\twith a limit\n"
+			    "box new ada -v cache:/root/.cache\tand a box that uses it\n",
+		.flags = volume_flags,
+		.run = cmd_volume_create,
+		.least = 1,
+		.most = 1 },
+	{ .name = "volume ls",
+		.usage = "",
+		.summary = "list volumes",
+		.flags = names_flags,
+		.run = cmd_volume_ls },
+	{ .name = "volume show",
+		.usage = "VOLUME",
+		.summary = "show one volume",
+		.run = cmd_volume_show,
+		.least = 1,
+		.most = 1,
+		.words = "volume" },
+	{ .name = "volume set",
+		.usage = "VOLUME",
+		.summary = "change the limit of a volume",
+		.examples = "box volume set cache --size 20G\tmore room\n",
+		.flags = volume_flags,
+		.run = cmd_volume_set,
+		.least = 1,
+		.most = 1,
+		.words = "volume" },
+	{ .name = "volume rm",
+		.usage = "VOLUME...",
+		.summary = "remove volumes no box has",
+		.run = cmd_volume_rm,
+		.least = 1,
+		.most = -1,
+		.words = "volume" },
 	{ .name = "image",
-		.usage = "build|ls|show|rm",
+		.usage = "build|pull|import|export|ls|show|tag|gc|rm",
 		.summary = "what boxes start from",
 		.options = CMD_GROUP },
 	{ .name = "image build",
-		.usage = "[NAME]",
-		.summary = "build an image from Debian packages",
-		.text = "Without NAME it is the default image, debian: a Debian with git, python3, "
-			"nodejs, compilers\n"
-			"and other tools. Boxes that exist keep the image they were made from.",
+		.usage = "[NAME] | -f BOXFILE [-t NAME] [DIR]",
+		.summary = "build an image from Debian packages or a Boxfile",
+		.text = "Without -f: a Debian with git, python3, nodejs, compilers and other "
+			"tools; without "
+			"NAME it is the\n"
+			"default image, debian. Boxes that exist keep the image they were made "
+			"from.\n"
+			"With -f: the steps of the Boxfile run in a box, with files from DIR (the "
+			"Boxfile's "
+			"folder).\n"
+			"Each step is kept, so that the next build begins where something changed. "
+			"A step "
+			"that fails\n"
+			"leaves the box to look into.",
 		.examples = "box image build\tthe default image\n"
 			    "box image build golang --package golang\twith more\n"
-			    "box image build tiny --minimal\tas small as it gets\n",
+			    "box image build tiny --minimal\tas small as it gets\n"
+			    "box image build -f Boxfile -t tool .\tby a recipe\n",
 		.flags = image_build_flags,
 		.run = cmd_image_build,
 		.most = 1 },
+	{ .name = "image pull",
+		.usage = "REFERENCE",
+		.summary = "fetch an image from a registry",
+		.text = "Layers that are here already are not fetched again; 'skopeo login' or "
+			"'podman "
+			"login' gives access\n"
+			"to private ones.",
+		.examples = "box image pull python:3.11\tas it is known everywhere\n"
+			    "box image pull registry.example.com/team/tool:v2 --name tool\tunder a "
+			    "short name\n",
+		.flags = image_pull_flags,
+		.run = cmd_image_pull,
+		.least = 1,
+		.most = 1 },
+	{ .name = "image import",
+		.usage = "FILE|DIR|- [NAME]",
+		.summary = "make an image of an archive or a folder",
+		.text = "A docker-archive, an OCI layout or a root file system; plain, gzip, zstd "
+			"or xz. The "
+			"name is made from\n"
+			"that of the file; what comes from a pipe must tell its own, or be given "
+			"one.",
+		.examples = "box image import rootfs.tar.zst alpine:3.20\ta root file system\n"
+			    "docker save tool | box image import -\twhat docker has\n"
+			    "box image import ./rootfs\ta folder, with its owners\n",
+		.run = cmd_image_import,
+		.least = 1,
+		.most = 2,
+		.words = "file" },
+	{ .name = "image export",
+		.usage = "IMAGE",
+		.summary = "write an image as an archive",
+		.text = "For skopeo, podman and docker (oci, docker), or its files alone (rootfs).",
+		.examples = "box image export golden -o golden.tar\tinto a file\n"
+			    "box image export golden --format docker | docker load\tto docker\n",
+		.flags = image_export_flags,
+		.run = cmd_image_export,
+		.least = 1,
+		.most = 1,
+		.words = "image" },
 	{ .name = "image ls",
 		.usage = "",
 		.summary = "list images",
-		.flags = names_flags,
+		.text = "SIZE is all an image holds, OWN what would come back if it went, SHARED "
+			"what others "
+			"hold as well.",
+		.examples =
+			"box image ls\tthose with a name\nbox image ls --tree\twho was made upon "
+			"whom\n",
+		.flags = image_ls_flags,
 		.run = cmd_image_ls },
 	{ .name = "image show",
 		.usage = "IMAGE",
@@ -364,13 +420,50 @@ const struct command commands[] = {
 		.least = 1,
 		.most = 1,
 		.words = "image" },
+	{ .name = "image tag",
+		.usage = "IMAGE NAME",
+		.summary = "give an image another name",
+		.examples = "box image tag golden golden:old\tone more\n",
+		.run = cmd_image_tag,
+		.least = 2,
+		.most = 2,
+		.words = "image" },
+	{ .name = "image gc",
+		.usage = "",
+		.summary = "remove what no box and no named image needs",
+		.text = "Steps of builds, images that lost their name, layers and downloads nobody "
+			"uses.",
+		.examples = "box image gc --dry-run\tonly look\nbox image gc\tdo it\n",
+		.flags = image_gc_flags,
+		.run = cmd_image_gc },
 	{ .name = "image rm",
 		.usage = "IMAGE...",
-		.summary = "remove images no box uses",
+		.summary = "remove images nobody uses",
 		.run = cmd_image_rm,
 		.least = 1,
 		.most = -1,
 		.words = "image" },
+	{ .name = "pool",
+		.usage = "show|grow|scrub",
+		.summary = "where disks and images live",
+		.options = CMD_GROUP },
+	{ .name = "pool show",
+		.usage = "",
+		.summary = "show the pool and how full it is",
+		.run = cmd_pool_show },
+	{ .name = "pool grow",
+		.usage = "[SIZE]",
+		.summary = "make the pool larger",
+		.text = "By SIZE, or by a step; it grows by itself, too, before it is full.",
+		.examples = "box pool grow 50G\twhile boxes run\n",
+		.run = cmd_pool_grow,
+		.most = 1 },
+	{ .name = "pool scrub",
+		.usage = "",
+		.summary = "verify all checksums of the pool",
+		.text = "Reads everything; boxes go on meanwhile. Exit code 71 when a checksum is "
+			"wrong.",
+		.run = cmd_pool_scrub },
 	{ .name = "token",
 		.usage = "create|ls|revoke",
 		.summary = "who may use the API over TCP",

@@ -1,6 +1,6 @@
 /* completion.c - bash completion, printed from the table of commands
  *
- * The script knows commands and options; names of boxes, images and tokens are asked of the daemon when
+ * The script knows commands and options; names of boxes, images, volumes and tokens are asked of the daemon when
  * they are needed. In it, `options` are those of the command, `valued` the ones a value follows, `names` is what
  * its words are and `most` how many of them are such names (-1: all). */
 #include "base/alloc.h"
@@ -11,6 +11,8 @@ static const char script_head[] = "# bash completion for box: source <(box compl
 				  "\tcase $1 in\n"
 				  "\tbox) box ls --names 2>/dev/null ;;\n"
 				  "\timage) box image ls --names 2>/dev/null ;;\n"
+				  "\tvolume) box volume ls --names 2>/dev/null ;;\n"
+				  "\tworkspace) box workspace ls --names 2>/dev/null ;;\n"
 				  "\ttoken) box token ls --names 2>/dev/null ;;\n"
 				  "\tesac\n"
 				  "}\n"
@@ -34,7 +36,13 @@ static const char script_tail[] =
 	"\t\tcase ${COMP_WORDS[COMP_CWORD-1]} in\n"
 	"\t\t--image) words=$(_box_names image) ;;\n"
 	"\t\t--box|-b) words=$(_box_names box) ;;\n"
-	"\t\t--state) words='creating starting running stopping stopped removing' ;;\n"
+	"\t\t--state) words='creating starting running suspended stopping stopped "
+	"removing' ;;\n"
+	"\t\t--on-limit) words='notify pause stop' ;;\n"
+	"\t\t--pull) words='missing never always' ;;\n"
+	"\t\t--format) words='oci docker rootfs' ;;\n"
+	"\t\t--file|-f|--output|-o|--tar|--mount) COMPREPLY=($(compgen -f -- \"$cur\")); return "
+	";;\n"
 	"\t\t--profile) words='standard nested' ;;\n"
 	"\t\t--scope|-s) words='read exec create admin' ;;\n"
 	"\t\t*) words= ;;\n"

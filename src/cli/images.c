@@ -1,160 +1,235 @@
-/* images.c - image build, ls, show, rm */
+/* images.c - image ls, show, tag, gc, rm: what there is; image_make.c has what brings more */
 #include "base/alloc.h"
 #include "base/text.h"
 #include "cli/cli.h"
-#include "cli/progress.h"
 #include "cli/table.h"
 
-struct build {
-	struct cli *cli;
-	struct progress bar;
-	bool on_terminal;
-	char stage[32];
-	json_t *image; /* set at the end */
-};
+enum { TREE_DEPTH_MAX = 128 };
 
-/* On a terminal a bar; else a line for each stage, so that logs stay short. */
-static void show_progress(struct build *build, json_t *line)
+static void add_size(struct table *table, json_t *image, const char *key)
 {
-	const char *stage = json_str(line, "stage"), *detail = json_str(line, "detail");
-	char text[256];
+	char size[16];
 
-	if (build->on_terminal) {
-		snprintf(text, sizeof text, "%s%s%s", stage, *detail ? ": " : "", detail);
-		progress_steps(&build->bar, (uint64_t)json_num(line, "done"),
-			(uint64_t)json_num(line, "total"), text);
-	} else if (strcmp(stage, build->stage)) {
-		snprintf(build->stage, sizeof build->stage, "%s", stage);
-		cli_note(build->cli, "image: %s", stage);
+	/* A shared image of another home tells no own bytes; one not measured yet has no size. */
+	if (json_is_integer(json_object_get(image, key)))
+		table_add(table, format_size((uint64_t)json_num(image, key), size));
+	else
+		table_add(table, "-");
+}
+
+static void add_row(struct table *table, json_t *image, unsigned depth)
+{
+	const char *name = json_str(image, "name");
+	struct buf shown = BUF_INIT;
+	char age[16];
+
+	for (unsigned i = 1; i < depth; i++)
+		buf_add_str(&shown, "   ");
+	buf_addf(&shown, "%s%s", depth ? "└─ " : "", *name ? name : "-");
+	table_add(table, buf_str(&shown));
+	if (!*name)
+		table_paint(table, PAINT_DIM);
+	buf_done(&shown);
+	table_add(table, json_str(image, "id"));
+	add_size(table, image, "size_bytes");
+	add_size(table, image, "own_bytes");
+	add_size(table, image, "shared_bytes");
+	table_addf(table, "%lld", (long long)json_num(image, "files"));
+	table_add(table, age_since(json_str(image, "created_at"), age));
+	table_add(table, json_str(image, "origin"));
+}
+
+static bool has_id(json_t *images, const char *id)
+{
+	json_t *image;
+	size_t i;
+
+	json_array_foreach (images, i, image)
+		if (!strcmp(json_str(image, "id"), id))
+			return true;
+	return false;
+}
+
+/* Those made upon parent, each followed by its own. */
+static void add_below(struct table *table, json_t *images, const char *parent, unsigned depth)
+{
+	json_t *image;
+	size_t i;
+
+	json_array_foreach (images, i, image) {
+		const char *of = json_str(image, "parent");
+		bool below = *parent ? !strcmp(of, parent) : !*of || !has_id(images, of);
+
+		if (!below)
+			continue;
+		add_row(table, image, depth);
+		if (depth < TREE_DEPTH_MAX && *json_str(image, "id"))
+			add_below(table, images, json_str(image, "id"), depth + 1);
 	}
 }
 
-static int on_build_line(json_t *line, const char *text, size_t len, void *arg, struct err *err)
+static void print_names(json_t *images)
 {
-	struct build *build = arg;
-	const char *type = json_str(line, "type");
+	json_t *image;
+	size_t i;
 
-	if (build->cli->json)
-		printf("%.*s\n", (int)len, text);
-	if (build->cli->json)
-		fflush(stdout);
-	if (!strcmp(type, "progress") && !build->cli->json && !build->cli->quiet)
-		show_progress(build, line);
-	if (!strcmp(type, "error"))
-		return client_api_error(500, text, len, err);
-	if (!strcmp(type, "done"))
-		build->image = json_incref(json_object_get(line, "image"));
-	return 0;
-}
-
-int cmd_image_build(struct cli *cli, int argc, char **argv)
-{
-	struct build build = { .cli = cli, .on_terminal = isatty(STDERR_FILENO) };
-	json_t *body = json_object(), *packages = json_array();
-	struct err err = ERR_INIT;
-	char size[16];
-	int result;
-
-	if (argc)
-		json_object_set_new(body, "name", json_string(argv[0]));
-	for (size_t i = 0; cli_nth(cli, "package", i); i++)
-		json_array_append_new(packages, json_string(cli_nth(cli, "package", i)));
-	json_object_set_new(body, "packages", packages);
-	if (cli_has(cli, "minimal"))
-		json_object_set_new(body, "minimal", json_true());
-	progress_init(&build.bar, "image", !cli->json && !cli->quiet, 0);
-	result = client_lines(cli->client, "POST", "/v1/images", body, on_build_line, &build, &err);
-	progress_done(&build.bar);
-	if (result == 0 && !build.image)
-		result = err_set(&err, ERR_PROTOCOL, "the build ended without an image");
-	if (result < 0)
-		return cli_fail(cli, &err);
-	if (!cli->json)
-		printf("%s  %s  %s\n", json_str(build.image, "name"), json_str(build.image, "id"),
-			format_size((uint64_t)json_num(build.image, "size_bytes"), size));
-	json_decref(build.image);
-	return 0;
+	json_array_foreach (images, i, image)
+		if (*json_str(image, "name"))
+			puts(json_str(image, "name"));
 }
 
 int cmd_image_ls(struct cli *cli, int argc, char **argv)
 {
-	static const char *const heads[] = { "NAME", "ID", ">SIZE", ">FILES", ">AGE", "ORIGIN",
-		NULL };
+	static const char *const heads[] = { "NAME", "ID", ">SIZE", ">OWN", ">SHARED", ">FILES",
+		">AGE", "ORIGIN", NULL };
+	bool tree = cli_has(cli, "tree"), all = tree || cli_has(cli, "all");
 	_cleanup_json_ json_t *answer = NULL;
-	json_t *image;
+	json_t *images, *image;
 	struct table *table;
 	struct err err = ERR_INIT;
 	size_t i;
 
 	(void)argc;
 	(void)argv;
-	if (client_get(cli->client, "/v1/images", &answer, &err) < 0)
+	if (client_get(cli->client, all ? "/v1/images?all=true" : "/v1/images", &answer, &err) < 0)
 		return cli_fail(cli, &err);
 	if (cli->json)
 		return cli_print_json_list(steal_ptr(&answer), "images");
+	images = json_object_get(answer, "images");
 	if (cli_has(cli, "names")) {
-		json_array_foreach (json_object_get(answer, "images"), i, image)
-			puts(json_str(image, "name"));
+		print_names(images);
 		return 0;
 	}
-	if (!json_array_size(json_object_get(answer, "images"))) {
-		cli_note(cli, "no images yet; 'box image build' makes one");
+	if (!json_array_size(images)) {
+		cli_note(cli, "no images yet; 'box image build' makes one, 'box image pull' "
+			      "fetches one");
 		return 0;
 	}
 	table = table_new(heads);
-	json_array_foreach (json_object_get(answer, "images"), i, image) {
-		char size[16], age[16];
-
-		table_add(table, json_str(image, "name"));
-		table_add(table, json_str(image, "id"));
-		table_add(table, format_size((uint64_t)json_num(image, "size_bytes"), size));
-		table_addf(table, "%lld", (long long)json_num(image, "files"));
-		table_add(table, age_since(json_str(image, "created_at"), age));
-		table_add(table, json_str(image, "origin"));
-	}
+	if (tree)
+		add_below(table, images, "", 0);
+	else
+		json_array_foreach (images, i, image)
+			add_row(table, image, 0);
 	return table_print(table);
+}
+
+/* ---- show ------------------------------------------------------------------------------------- */
+
+static void show_line(const char *key, const char *value)
+{
+	_cleanup_free_ char *safe = text_printable(value);
+
+	if (*safe)
+		printf("%-12s %s\n", key, safe);
+}
+
+static void show_size(json_t *image, const char *name, const char *key)
+{
+	char size[16];
+
+	if (json_is_integer(json_object_get(image, key)))
+		show_line(name, format_size((uint64_t)json_num(image, key), size));
+}
+
+static void show_config(json_t *config)
+{
+	static const char *const keys[] = { "entrypoint", "cmd", "env", "user", "workdir", "ports",
+		"labels" };
+
+	for (size_t i = 0; i < ARRAY_LEN(keys); i++) {
+		json_t *value = json_object_get(config, keys[i]);
+		_cleanup_free_ char *text = NULL;
+
+		if (json_is_string(value)) {
+			show_line(keys[i], json_string_value(value));
+		} else if (json_array_size(value) || json_object_size(value)) {
+			text = json_text(value);
+			show_line(keys[i], text);
+		}
+	}
 }
 
 int cmd_image_show(struct cli *cli, int argc, char **argv)
 {
+	static const char *const keys[] = { "name", "id", "origin", "created_at", "parent",
+		"digest", "cache_key" };
 	_cleanup_free_ char *path = client_path("/v1/images/%s", argv[0]);
 	_cleanup_json_ json_t *image = NULL;
 	struct err err = ERR_INIT;
-	char size[16];
+	json_t *layer;
+	size_t i;
 
 	(void)argc;
 	if (client_get(cli->client, path, &image, &err) < 0)
 		return cli_fail(cli, &err);
 	if (cli->json)
 		return cli_print_json(steal_ptr(&image));
-	printf("name     %s\nid       %s\norigin   %s\ncreated  %s\nsize     %s\nfiles    "
-	       "%lld\nrootfs   %s\n",
-		json_str(image, "name"), json_str(image, "id"), json_str(image, "origin"),
-		json_str(image, "created_at"),
-		format_size((uint64_t)json_num(image, "size_bytes"), size),
-		(long long)json_num(image, "files"), json_str(image, "rootfs"));
+	for (i = 0; i < ARRAY_LEN(keys); i++)
+		show_line(keys[i], json_str(image, keys[i]));
+	show_size(image, "size", "size_bytes");
+	show_size(image, "own", "own_bytes");
+	show_size(image, "shared", "shared_bytes");
+	printf("%-12s %lld\n", "files", (long long)json_num(image, "files"));
+	printf("%-12s %lld\n", "users", (long long)json_num(image, "users"));
+	show_config(json_object_get(image, "config"));
+	json_array_foreach (json_object_get(image, "layers"), i, layer) {
+		_cleanup_free_ char *id = text_printable(json_str(layer, "id"));
+		char size[16];
+
+		printf("%-12s %s  %s  shared by %lld\n", "layer", id,
+			format_size((uint64_t)json_num(layer, "size_bytes"), size),
+			(long long)json_num(layer, "shared_by"));
+	}
+	return 0;
+}
+
+/* ---- tag, gc, rm ------------------------------------------------------------------------------ */
+
+int cmd_image_tag(struct cli *cli, int argc, char **argv)
+{
+	_cleanup_free_ char *path = client_path("/v1/images/%s/tag", argv[0]);
+	_cleanup_json_ json_t *image = NULL;
+	struct err err = ERR_INIT;
+
+	(void)argc;
+	if (client_call(cli->client, "POST", path, json_pack("{s:s}", "name", argv[1]), &image,
+		    &err) < 0)
+		return cli_fail(cli, &err);
+	if (cli->json)
+		return cli_print_json(steal_ptr(&image));
+	if (!cli->quiet)
+		puts(json_str(image, "name"));
+	return 0;
+}
+
+int cmd_image_gc(struct cli *cli, int argc, char **argv)
+{
+	bool dry = cli_has(cli, "dry-run");
+	_cleanup_json_ json_t *answer = NULL;
+	struct err err = ERR_INIT;
+	json_t *id;
+	char size[16];
+	size_t i;
+
+	(void)argc;
+	(void)argv;
+	if (client_call(cli->client, "POST", "/v1/images/gc", json_pack("{s:b}", "dry", dry),
+		    &answer, &err) < 0)
+		return cli_fail(cli, &err);
+	if (cli->json)
+		return cli_print_json(steal_ptr(&answer));
+	json_array_foreach (json_object_get(answer, "images"), i, id)
+		puts(json_string_value(id) ? json_string_value(id) : "");
+	cli_note(cli, "%s %zu images, %lld layers and %lld downloads: %s",
+		dry ? "would remove" : "removed",
+		json_array_size(json_object_get(answer, "images")),
+		(long long)json_num(answer, "layers"), (long long)json_num(answer, "downloads"),
+		format_size((uint64_t)json_num(answer, "bytes"), size));
 	return 0;
 }
 
 int cmd_image_rm(struct cli *cli, int argc, char **argv)
 {
-	json_t *removed = json_array();
-	int code = 0;
-
-	for (int i = 0; i < argc; i++) {
-		_cleanup_free_ char *path = client_path("/v1/images/%s", argv[i]);
-		struct err err = ERR_INIT;
-
-		if (client_call(cli->client, "DELETE", path, NULL, NULL, &err) < 0) {
-			code = cli_fail(cli, &err);
-			continue;
-		}
-		json_array_append_new(removed, json_string(argv[i]));
-		if (!cli->json && !cli->quiet)
-			puts(argv[i]);
-	}
-	if (cli->json)
-		cli_print_json(json_pack("{s:O}", "removed", removed));
-	json_decref(removed);
-	return code;
+	return cli_delete_each(cli, "images", argc, argv);
 }

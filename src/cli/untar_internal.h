@@ -1,20 +1,8 @@
-/* untar_internal.h - what the parser (untar.c) and the maker of files (untar_make.c) share */
+/* untar_internal.h - what the stream (untar.c) and the maker of files (untar_make.c) share */
 #pragma once
-#include "base/buf.h"
 #include "cli/untar.h"
+#include "tar/tar.h"
 #include <limits.h>
-#include <sys/types.h>
-
-enum state { AT_HEADER, AT_EXTENSION, AT_CONTENT, AT_FILL, AT_END };
-
-struct entry {
-	char type;
-	char name[PATH_MAX], link[PATH_MAX];
-	uint64_t size;
-	mode_t mode;
-	uint32_t uid, gid;
-	int64_t mtime;
-};
 
 struct folder {
 	char *name;
@@ -25,14 +13,11 @@ struct folder {
 
 struct untar {
 	struct untar_spec spec;
-	enum state state;
-	struct buf block; /* of the header or extension being collected */
-	uint64_t left, fill;
-	unsigned zero_blocks;
-	char extension; /* 'x', 'L', 'K', 'g' */
-	struct entry entry;
-	char said_name[PATH_MAX], said_link[PATH_MAX]; /* by an extension, for the next entry */
-	int64_t said_size;
+	struct tar_reader reader;
+	const uint8_t *data; /* bytes that were fed and not yet read */
+	size_t len;
+	const struct tar_entry *entry; /* whose content comes; NULL: a header does */
+	bool ended;
 	int fd; /* the file being written; -1: its bytes are dropped */
 	struct folder *folders;
 	size_t folder_count, folder_bytes;

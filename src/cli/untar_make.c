@@ -121,7 +121,7 @@ static mode_t final_mode(const struct untar *untar, mode_t mode)
 
 static int remember_folder(struct untar *untar, const char *path, struct err *err)
 {
-	const struct entry *entry = &untar->entry;
+	const struct tar_entry *entry = untar->entry;
 
 	untar->folder_bytes += strlen(path);
 	if (untar->folder_count >= FOLDERS_MAX || untar->folder_bytes > FOLDER_BYTES_MAX)
@@ -178,7 +178,7 @@ static int make_link(
 	_cleanup_close_ int from = -1;
 	const char *target_last;
 
-	if (map_name(untar, untar->entry.link, target, err) < 0 ||
+	if (map_name(untar, untar->entry->link, target, err) < 0 ||
 		open_parent(untar, target, &target_last, &from, err) < 0)
 		return -1;
 	return linkat(from, target_last, parent, last, 0) < 0 ? refuse(err, errno, path) : 0;
@@ -186,16 +186,16 @@ static int make_link(
 
 int untar_make_entry(struct untar *untar, struct err *err)
 {
-	const struct entry *entry = &untar->entry;
+	const struct tar_entry *entry = untar->entry;
 	_cleanup_close_ int parent = -1;
 	const char *last;
 	char path[PATH_MAX];
 
 	if (map_name(untar, entry->name, path, err) < 0)
 		return -1;
-	if (entry->type == '5')
+	if (entry->type == TAR_DIR)
 		return make_folder(untar, path, err);
-	if (!strchr("012", entry->type) || !*path) {
+	if (entry->type > TAR_SYMLINK || !*path) {
 		untar->skipped++;
 		return 0;
 	}
@@ -203,21 +203,23 @@ int untar_make_entry(struct untar *untar, struct err *err)
 	if (open_parent(untar, path, &last, &parent, err) < 0 ||
 		clear_way(parent, last, path, err) < 0)
 		return -1;
-	if (entry->type == '1')
+	if (entry->type == TAR_LINK)
 		return make_link(untar, parent, last, path, err);
-	if (entry->type == '2')
+	if (entry->type == TAR_SYMLINK)
 		return symlinkat(entry->link, parent, last) < 0 ? refuse(err, errno, path) : 0;
 	return make_file(untar, parent, last, path, err);
 }
 
 int untar_end_file(struct untar *untar, struct err *err)
 {
-	const struct entry *entry = &untar->entry;
+	const struct tar_entry *entry = untar->entry;
 	_cleanup_close_ int fd = steal_fd(&untar->fd);
 	struct timespec times[2] = { { .tv_nsec = UTIME_OMIT }, { .tv_sec = entry->mtime } };
 
 	if (fd < 0)
 		return 0;
+	if (entry->sparse && ftruncate(fd, (off_t)entry->real_size) < 0)
+		return refuse(err, errno, entry->name);
 	/* The owner first: changing it takes set-user-id bits away. */
 	if (untar->spec.preserve && geteuid() == 0 && fchown(fd, entry->uid, entry->gid) < 0)
 		return refuse(err, errno, entry->name);

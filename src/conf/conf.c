@@ -3,6 +3,7 @@
 #include "base/alloc.h"
 #include "base/file.h"
 #include "base/log.h"
+#include "base/strv.h"
 #include "base/text.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -120,6 +121,94 @@ static int set_default_cpu(struct conf *conf, const char *value, struct err *err
 	return parse_cpus("default_cpu", value, &conf->default_cpu_milli, err);
 }
 
+static int set_default_disk(struct conf *conf, const char *value, struct err *err)
+{
+	return parse_size("default_disk", value, 0, UINT64_MAX >> 2, &conf->default_disk, err);
+}
+
+static int set_pool(struct conf *conf, const char *value, struct err *err)
+{
+	static const char *const modes[] = { "auto", "native", "loop", "folder" };
+
+	for (size_t i = 0; i < ARRAY_LEN(modes); i++)
+		if (!strcmp(modes[i], value)) {
+			replace(&conf->pool, value);
+			return 0;
+		}
+	return err_set(
+		err, ERR_INVALID, "pool '%.40s' must be auto, native, loop or folder", value);
+}
+
+static int set_pool_size(struct conf *conf, const char *value, struct err *err)
+{
+	return parse_size("pool_size", value, 0, UINT64_MAX >> 2, &conf->pool_size, err);
+}
+
+static int set_pool_max(struct conf *conf, const char *value, struct err *err)
+{
+	return parse_size("pool_max", value, 0, UINT64_MAX >> 2, &conf->pool_max, err);
+}
+
+static int set_spare_disks(struct conf *conf, const char *value, struct err *err)
+{
+	return parse_u64("spare_disks", value, 0, 64, &conf->spare_disks, err);
+}
+
+/* Parts of a list; empty ones are passed over. */
+static void split(const char *value, const char *separator, char ***list)
+{
+	_cleanup_free_ char *text = xstrdup(value);
+	char *rest = text, *part;
+
+	strv_free(*list);
+	*list = NULL;
+	while ((part = strsep(&rest, separator)))
+		if (*part)
+			strv_add(list, part);
+}
+
+static int set_mount_roots(struct conf *conf, const char *value, struct err *err)
+{
+	split(value, ":", &conf->mount_roots);
+	for (size_t i = 0; conf->mount_roots && conf->mount_roots[i]; i++)
+		if (conf->mount_roots[i][0] != '/')
+			return err_set(err, ERR_INVALID,
+				"mount_roots: '%.100s' is not an absolute path",
+				conf->mount_roots[i]);
+	return 0;
+}
+
+static int set_registry(struct conf *conf, const char *value, struct err *err)
+{
+	size_t len = strlen(value);
+
+	if (len > 255 ||
+		strspn(value,
+			"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.-:[]/_") !=
+			len ||
+		*value == '-' || *value == '/' || strstr(value, "//"))
+		return err_set(
+			err, ERR_INVALID, "registry '%.100s' must be HOST or HOST:PORT", value);
+	replace(&conf->registry, value);
+	return 0;
+}
+
+static int set_registry_auth(struct conf *conf, const char *value, struct err *err)
+{
+	if (*value && *value != '/')
+		return err_set(
+			err, ERR_INVALID, "registry_auth '%.100s' must be an absolute path", value);
+	replace(&conf->registry_auth, value);
+	return 0;
+}
+
+static int set_insecure(struct conf *conf, const char *value, struct err *err)
+{
+	(void)err;
+	split(value, ", ", &conf->registries_insecure);
+	return 0;
+}
+
 static const struct {
 	const char *name;
 	const char *variable;
@@ -135,6 +224,15 @@ static const struct {
 	{ "default_memory", NULL, set_default_memory },
 	{ "default_pids", NULL, set_default_pids },
 	{ "default_cpu", NULL, set_default_cpu },
+	{ "default_disk", NULL, set_default_disk },
+	{ "pool", "BOX_POOL", set_pool },
+	{ "pool_size", "BOX_POOL_SIZE", set_pool_size },
+	{ "pool_max", "BOX_POOL_MAX", set_pool_max },
+	{ "spare_disks", "BOX_SPARE_DISKS", set_spare_disks },
+	{ "mount_roots", "BOX_MOUNT_ROOTS", set_mount_roots },
+	{ "registry", "BOX_REGISTRY", set_registry },
+	{ "registry_auth", NULL, set_registry_auth },
+	{ "insecure_registries", "BOX_INSECURE_REGISTRIES", set_insecure },
 };
 
 static char *trim(char *text)
@@ -215,13 +313,18 @@ static char *instance_name(const char *home)
 
 int conf_load(struct conf *ret, struct err *err)
 {
-	struct conf conf = {
-		.log_level = LOG_LEVEL_INFO, .max_boxes = 4096, .default_pids = 4096, .spares = 2
-	};
+	struct conf conf = { .log_level = LOG_LEVEL_INFO,
+		.max_boxes = 4096,
+		.default_pids = 4096,
+		.spares = 2,
+		.spare_disks = 4 };
 
 	conf.home = xstrdup(DEFAULT_HOME);
 	conf.run = xstrdup(DEFAULT_RUN);
 	conf.group = xstrdup("boxyard");
+	conf.pool = xstrdup("auto");
+	conf.registry = xstrdup("");
+	conf.registry_auth = xstrdup("");
 	if (set_listen(&conf, DEFAULT_LISTEN, err) < 0 || read_file(&conf, err) < 0 ||
 		read_environment(&conf, err) < 0) {
 		conf_done(&conf);
@@ -242,5 +345,10 @@ void conf_done(struct conf *conf)
 	free(conf->socket);
 	free(conf->group);
 	free(conf->address);
+	free(conf->pool);
+	free(conf->registry);
+	free(conf->registry_auth);
+	strv_free(conf->mount_roots);
+	strv_free(conf->registries_insecure);
 	*conf = (struct conf){ 0 };
 }

@@ -24,6 +24,16 @@ struct conf {
 		spares; /* spares = 2: boxes started ahead of need, for `box new` to take; 0: none */
 	uint64_t default_memory, default_pids,
 		default_cpu_milli; /* default_memory = 4G, ... 0: none */
+	uint64_t default_disk;	   /* default_disk = 20G; 0: none */
+	char *pool;		   /* pool = auto|native|loop|folder */
+	uint64_t pool_size;	   /* pool_size = 64G: of a new loop file; 0: as fits */
+	uint64_t
+		pool_max; /* pool_max = 200G: it grows no further by itself; 0: as the host can back */
+	uint64_t spare_disks; /* spare_disks = 4: empty disks made ahead */
+	char **mount_roots; /* mount_roots = /srv/agents:/data: only what lies below can be given to a box; none by default */
+	char *registry;		    /* registry = HOST: asked for image names that name none; "" */
+	char *registry_auth;	    /* registry_auth = FILE: credentials; "" : the usual places */
+	char **registries_insecure; /* insecure_registries = HOST:PORT,…: plain HTTP is fine there */
 };
 
 int conf_load(struct conf *ret, struct err *err);

@@ -2,19 +2,43 @@
 #include "core/core_internal.h"
 #include "base/clock.h"
 #include "base/log.h"
-#include "conf/conf.h"
+#include "image/image.h"
 #include "loop/loop.h"
+#include "pool/pool.h"
 #include <assert.h>
 
 static const char *const state_names[] = {
 	[BOX_CREATING] = "creating",
 	[BOX_STARTING] = "starting",
 	[BOX_RUNNING] = "running",
+	[BOX_SUSPENDED] = "suspended",
 	[BOX_STOPPING] = "stopping",
 	[BOX_STOPPED] = "stopped",
 	[BOX_REMOVING] = "removing",
 };
 static_assert(ARRAY_LEN(state_names) == BOX_STATE_COUNT, "every state has a name");
+
+static const char *const on_limit_names[] = {
+	[ON_LIMIT_NOTIFY] = "notify",
+	[ON_LIMIT_PAUSE] = "pause",
+	[ON_LIMIT_STOP] = "stop",
+};
+static_assert(ARRAY_LEN(on_limit_names) == ON_LIMIT_COUNT, "every policy has a name");
+
+const char *on_limit_name(enum on_limit policy)
+{
+	return on_limit_names[policy];
+}
+
+int on_limit_from_name(const char *name, enum on_limit *ret, struct err *err)
+{
+	for (unsigned i = 0; i < ON_LIMIT_COUNT; i++)
+		if (!strcmp(on_limit_names[i], name)) {
+			*ret = i;
+			return 0;
+		}
+	return err_set(err, ERR_INVALID, "on_limit is notify, pause or stop, not '%.40s'", name);
+}
 
 const char *box_state_name(enum box_state state)
 {
@@ -86,12 +110,24 @@ void box_save(struct box *box, enum store_grade grade)
 
 bool box_is_busy(const struct box *box)
 {
-	return box->state != BOX_RUNNING && box->state != BOX_STOPPED;
+	return box->state != BOX_RUNNING && box->state != BOX_STOPPED &&
+	       box->state != BOX_SUSPENDED;
 }
 
-char *box_disk_path(const struct box *box)
+bool box_has_disk(const struct box *box)
 {
-	return xasprintf("%s/boxes/%s", box->yard->conf->home, box->row.id);
+	return pool_disk_exists(box->yard->pool, BOX_DISKS, box->row.id);
+}
+
+void text_replace(char **slot, const char *text)
+{
+	free(*slot);
+	*slot = xstrdup(text);
+}
+
+const struct image *box_image(const struct box *box)
+{
+	return images_find(box->yard->images, box->row.image, NULL);
 }
 
 struct box *box_find(struct yard *yard, const char *id_or_name, struct err *err)
@@ -170,15 +206,32 @@ static json_t *limits_json(const struct box_row *row)
 }
 
 /* What the box was promised and does not get; never silent. */
-static json_t *warnings_json(const struct box_row *row)
+static json_t *warnings_json(const struct box *box)
 {
 	json_t *warnings = json_array();
 
-	if (row->disk_bytes)
+	if (box->row.disk_bytes && !pool_has_quota(box->yard->pool))
 		json_array_append_new(
-			warnings, json_string("the disk limit is recorded but not enforced: box "
-					      "disks are plain folders here"));
+			warnings, json_string("the disk limit is recorded but not enforced: the "
+					      "pool has no quota here, see 'box doctor'"));
 	return warnings;
+}
+
+static json_t *ports_json(const struct box *box)
+{
+	const struct image *image = box_image(box);
+	json_t *ports = image ? json_object_get(image->config, "ports") : NULL;
+
+	return ports ? json_incref(ports) : json_array();
+}
+
+static json_t *disk_json(const struct box *box)
+{
+	json_t *used = pool_has_quota(box->yard->pool) ? json_integer((json_int_t)box->disk_used)
+						       : json_null();
+
+	return json_pack(
+		"{s:o,s:I}", "used_bytes", used, "limit_bytes", (json_int_t)box->row.disk_bytes);
 }
 
 json_t *box_json(const struct box *box)
@@ -198,6 +251,12 @@ json_t *box_json(const struct box *box)
 	json_object_set_new(json, "labels", stored_json(row->labels, json_object()));
 	json_object_set_new(json, "command", stored_json(row->command, json_null()));
 	json_object_set_new(json, "remove_on_exit", json_boolean(row->remove_on_exit));
+	json_object_set_new(json, "main", stored_json(row->main, json_null()));
+	json_object_set_new(json, "on_limit", json_string(row->on_limit));
+	json_object_set_new(json, "volumes", stored_json(row->volumes, json_array()));
+	json_object_set_new(json, "mounts", stored_json(row->mounts, json_array()));
+	json_object_set_new(json, "ports", ports_json(box));
+	json_object_set_new(json, "disk", disk_json(box));
 	json_object_set_new(json, "created_at", time_json(row->created_us));
 	json_object_set_new(json, "started_at", time_json(row->started_us));
 	json_object_set_new(json, "ended_at", time_json(row->ended_us));
@@ -205,7 +264,7 @@ json_t *box_json(const struct box *box)
 		json_pack("{s:s,s:s}", "reason", row->end_reason, "detail", row->end_detail));
 	json_object_set_new(
 		json, "reachable", json_boolean(box->state == BOX_RUNNING && box->link_ready));
-	json_object_set_new(json, "warnings", warnings_json(row));
+	json_object_set_new(json, "warnings", warnings_json(box));
 	return json;
 }
 
@@ -213,19 +272,22 @@ json_t *box_stats_json(struct box *box, struct err *err)
 {
 	struct instance_stats stats = { 0 };
 
-	if (box->state != BOX_RUNNING || !box->instance) {
+	if ((box->state != BOX_RUNNING && box->state != BOX_SUSPENDED) || !box->instance) {
 		err_set(err, ERR_STATE, "box '%s' is %s", box->row.name, state_names[box->state]);
 		err_hint(err, "'box start %s' starts it", box->row.name);
 		return NULL;
 	}
 	if (instance_stats(box->instance, &stats, err) < 0)
 		return NULL;
-	return json_pack("{s:s,s:s,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I}", "box", box->row.id,
-		"name", box->row.name, "cpu_us", (json_int_t)stats.cpu_us, "throttled_us",
-		(json_int_t)stats.throttled_us, "memory_bytes", (json_int_t)stats.memory_bytes,
-		"memory_peak_bytes", (json_int_t)stats.memory_peak_bytes, "memory_limit_bytes",
+	return json_pack("{s:s,s:s,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I}", "box",
+		box->row.id, "name", box->row.name, "cpu_us", (json_int_t)stats.cpu_us,
+		"throttled_us", (json_int_t)stats.throttled_us, "memory_bytes",
+		(json_int_t)stats.memory_bytes, "memory_peak_bytes",
+		(json_int_t)stats.memory_peak_bytes, "memory_limit_bytes",
 		(json_int_t)box->row.memory_bytes, "processes", (json_int_t)stats.processes,
 		"processes_limit", (json_int_t)box->row.pids, "oom_kills",
-		(json_int_t)MAX(stats.oom_kills, box->oom_kills), "uptime_us",
+		(json_int_t)MAX(stats.oom_kills, box->oom_kills), "pids_refused",
+		(json_int_t)stats.pids_refused, "disk_bytes", (json_int_t)box->disk_used,
+		"disk_limit_bytes", (json_int_t)box->row.disk_bytes, "uptime_us",
 		(json_int_t)(clock_wall_us() - box->row.started_us));
 }

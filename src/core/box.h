@@ -16,6 +16,7 @@ enum box_state {
 	BOX_CREATING,
 	BOX_STARTING,
 	BOX_RUNNING,
+	BOX_SUSPENDED, /* frozen in memory */
 	BOX_STOPPING,
 	BOX_STOPPED,
 	BOX_REMOVING,
@@ -23,16 +24,30 @@ enum box_state {
 };
 const char *box_state_name(enum box_state state);
 
+/* What is done when a box reaches a limit; the event comes in any case. */
+enum on_limit { ON_LIMIT_NOTIFY, ON_LIMIT_PAUSE, ON_LIMIT_STOP, ON_LIMIT_COUNT };
+const char *on_limit_name(enum on_limit policy); /* "notify" "pause" "stop" */
+int on_limit_from_name(const char *name, enum on_limit *ret, struct err *err);
+
 struct box_spec {
 	const char *name;     /* NULL: one is made up */
 	const char *image;    /* NULL: "debian" */
 	const char *driver;   /* NULL: "ns" */
 	const char *profile;  /* NULL: "standard" */
 	struct limits limits; /* BOX_LIMIT_DEFAULT in a field: the configured default; 0: none */
-	json_t *env;	      /* object of strings or NULL; given to every exec */
-	json_t *labels;	      /* object of strings or NULL */
-	json_t *command;      /* array of strings or NULL: runs at once as exec "main" */
-	bool remove_on_exit;  /* goes away when stopped, or when its command ends */
+	enum on_limit on_limit;
+	json_t *env; /* object of strings or NULL; given to every exec */
+	/* Arrays or NULL, borrowed. [{"volume":"cache","path":"/cache","read_only":false}]; a volume that is not there
+	 * is made. [{"source":"/srv/data","path":"/data","read_only":false,"uid":0,"gid":0}]: a folder of the host
+	 * below one of conf's mount_roots; its owner there is uid:gid in the box. */
+	json_t *volumes, *mounts;
+	json_t *labels; /* object of strings or NULL */
+	/* Array of strings or NULL: runs at once as exec "main", after the image's entrypoint. NULL: the image's
+	 * own command, if it has one. */
+	json_t *command;
+	json_t *entrypoint;  /* array of strings or NULL: instead of the image's; [] : none */
+	bool no_main;	     /* the image's own command does not run */
+	bool remove_on_exit; /* goes away when stopped, or when its command ends */
 	const char *
 		idempotency; /* NULL or a key: the same key again gives the box made by the first */
 };
@@ -49,6 +64,14 @@ void box_stop(struct box *box, uint64_t grace_ms, box_done done, void *arg);
 /* ERR_STATE for a running box without force. box is NULL in done: it is gone. */
 void box_remove(struct box *box, bool force, box_done done, void *arg);
 int box_rename(struct box *box, const char *name, struct err *err);
+/* The same; /workspace is kept first, see disk.h. */
+void box_remove_keeping(struct box *box, bool force, box_done done, void *arg);
+/* Limits of a box, running or not; BOX_LIMIT_DEFAULT in a field leaves it. on_limit NULL leaves it. */
+int box_set(struct box *box, const struct limits *limits, const enum on_limit *on_limit,
+	struct err *err);
+/* Frozen in memory, and on again. Already so is fine. */
+int box_suspend(struct box *box, const char *reason, struct err *err);
+int box_resume(struct box *box, struct err *err);
 
 /* By id or name; ERR_NOT_FOUND. */
 struct box *box_find(struct yard *yard, const char *id_or_name, struct err *err);

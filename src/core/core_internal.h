@@ -15,6 +15,11 @@ enum {
 	EVENTS_KEPT = 100000,
 };
 
+#define BOX_DISKS	   "boxes" /* where they are in the pool */
+#define VOLUME_DISKS	   "volumes"
+#define VOLUME_DATA	   "data"
+#define INTENT_REMOVE_KEEP "remove-keep"
+
 /* Somebody waiting for a box to reach the end of what is being done to it. */
 struct waiter {
 	box_done done;
@@ -35,8 +40,14 @@ struct box {
 	bool command_is_new; /* its command runs for the first time */
 	bool catch_up;	     /* adopted: programs may have ended while nobody watched */
 	bool remove_wanted;  /* removal goes on once it has stopped */
+	bool keep_wanted;    /* and its workspace is kept */
 	unsigned removal_tries;
-	uint64_t oom_kills; /* since this start */
+	uint64_t oom_kills;	 /* since this start */
+	uint64_t disk_used;	 /* as it was a second ago; see limit.c */
+	bool disk_full;		 /* its event was raised, and it has not made room since */
+	uint64_t pids_refused;	 /* as far as told */
+	const char *stopped_for; /* the limit whose policy stops it, or NULL; a literal */
+	struct keeping *keeping; /* its workspace is being kept; see workspace.c */
 	struct waiter *waiters;
 	struct waiter *removers; /* those who wait for it to be gone */
 	int64_t event_tokens;	 /* see box_on_event: a box cannot flood the event log */
@@ -53,7 +64,8 @@ struct event_feed {
 };
 
 struct image;
-struct trash;
+struct instance_mount;
+struct pool;
 
 struct yard {
 	struct loop *loop;
@@ -61,7 +73,7 @@ struct yard {
 	struct store *store;
 	struct images *images;
 	struct engine *engine; /* ns; a table of them when there is a second */
-	struct trash *trash;
+	struct pool *pool;
 	struct box **boxes; /* oldest first */
 	size_t box_count;
 	struct box *spares[CONF_SPARES_MAX];
@@ -75,14 +87,24 @@ struct yard {
 	struct event_feed *feeds;
 	unsigned feeding;
 	struct loop_timer *idle;
+	struct loop_timer *limit_timer;
+	struct keeping *keepings;
 	char boot[40];
 	int64_t started_us;
 	char last_event_at[32]; /* of the daemon before this one; see work.c */
 	bool closing;
+	bool purged; /* the pool goes too */
 	void (*purge_done)(const struct err *err, void *arg);
 	void *purge_arg;
 	struct err purge_err;
 };
+
+static inline const char *json_get_text(const json_t *object, const char *key)
+{
+	const char *text = json_string_value(json_object_get(object, key));
+
+	return text ? text : "";
+}
 
 /* box.c */
 struct box *box_new(struct yard *yard, const struct box_row *row); /* takes the row's strings */
@@ -91,19 +113,23 @@ void box_free(struct box *box); /* out of the list, handles let go */
 void box_set_state(struct box *box, enum box_state state, const char *intent);
 void box_save(struct box *box, enum store_grade grade); /* logs a failure: the daemon goes on */
 bool box_is_busy(const struct box *box);
-char *box_disk_path(const struct box *box); /* yours */
+bool box_has_disk(const struct box *box);
+void text_replace(char **slot, const char *text);
 
 /* life.c */
+int box_refuse_busy(struct box *box, struct err *err); /* -1 */
 void box_wait(struct box *box, box_done done, void *arg);
 void box_tell(struct box *box, const struct err *err); /* answers all waiters */
 void box_tell_without(
 	struct box *box, const struct err *err); /* the same, as if there were no box */
 void box_tell_everybody(struct box *box, const struct err *err); /* removers too */
 void box_finish_removal(struct box *box);
+void box_keeping_ended(
+	struct box *box, const struct err *why); /* why NULL: its workspace is safe */
 void box_ended(struct box *box, const char *reason, const char *detail);
 extern const struct instance_ops box_instance_ops;
-void box_instance_spec(
-	const struct box *box, const struct image *image, char *disk, struct instance_spec *ret);
+/* image NULL: for an instance that runs already. The spec's disk is yours to free; the rest is borrowed. */
+void box_instance_spec(const struct box *box, const struct image *image, struct instance_spec *ret);
 /* One timer a box: reconnects a running one, ends the patience with a stopping one. */
 void box_timer_start(struct box *box, uint64_t ms);
 /* Goes on with a purge when a box has gone. */
@@ -113,12 +139,14 @@ void yard_purge_step(struct yard *yard);
 void box_launch_failed(struct box *box, const struct err *why);
 /* Makes the instance of a box. A spare is not recorded. */
 int box_launch(struct box *box, struct err *err);
-/* create.c: a uid range nobody has */
+/* create.c */
+int limits_check(const struct limits *limits, struct err *err);
+/* A uid range nobody has. */
 int box_pick_slot(struct yard *yard, uint32_t *ret, struct err *err);
 
 /* spare.c */
-void spares_open(struct yard *yard);
-void spares_close(struct yard *yard);
+void spares_start(struct yard *yard);
+void spares_end(struct yard *yard);
 /* A spare of that image and profile, out of the pool and running; NULL when there is none. */
 struct box *spare_take(struct yard *yard, const char *image, const char *profile);
 void spare_discard(struct box *box);			  /* taken, but of no use */
@@ -133,16 +161,36 @@ void box_tell_name(struct box *box);	       /* files inside follow the host name
 int box_connect(struct box *box, struct err *err); /* starts a link to box-init */
 void box_disconnect(struct box *box);
 void box_reconnect(struct box *box);
+const struct image *box_image(const struct box *box); /* NULL when it is gone */
 bool box_run_command(struct box *box); /* false: there is none, or it is known not to start */
 
 /* recover.c */
 int yard_recover(struct yard *yard, struct err *err);
 
-/* trash.c - folders on their way out: renamed away at once, removed by a helper process */
-struct trash *trash_open(struct loop *loop, const char *home, struct err *err);
-void trash_close(struct trash *trash);
-int trash_take(struct trash *trash, const char *path, struct err *err); /* missing is fine */
-bool trash_is_empty(struct trash *trash);
+/* limit.c - what happens when a box reaches a limit */
+void limits_open(struct yard *yard);
+void limits_close(struct yard *yard);
+void box_limit_hit(
+	struct box *box, const char *type, json_t *data); /* type: a literal; takes data */
+
+/* mount.c - what a box sees besides its disk */
+/* Checks volumes and mounts as asked for, makes volumes that are missing, and tells how rows keep them; both
+ * texts are yours. */
+int box_mounts_check(struct yard *yard, const struct box_spec *spec, char **ret_volumes,
+	char **ret_mounts, struct err *err);
+/* What the driver is told at a start; another box may write to the volume meanwhile: ERR_STATE. At most
+ * INSTANCE_MOUNTS_MAX; box_mounts_done frees. */
+int box_mounts_resolve(
+	struct box *box, struct instance_mount **ret, size_t *ret_count, struct err *err);
+void box_mounts_done(struct instance_mount *mounts, size_t count);
+
+/* disk.c */
+void disk_sweep_views(struct yard *yard); /* snapshots that a dead daemon's streams held */
+
+/* workspace.c */
+/* Keeps /workspace of a box that is stopped, then goes on with its removal (box_finish_removal). */
+int workspace_keep(struct box *box, struct err *err);
+void workspaces_close(struct yard *yard);
 
 /* names.c - "quiet-otter": easy to say, easy to type */
 char *name_make_up(void);

@@ -7,10 +7,12 @@
 #include "base/clock.h"
 #include "base/text.h"
 #include "image/image.h"
+#include "pool/pool.h"
 
 enum {
 	MEMORY_LEAST = 16 * 1024 * 1024, /* box-init, a shell and their page tables fit in this */
 	PIDS_LEAST = 8,
+	DISK_LEAST = 1024 * 1024,
 };
 
 int box_pick_slot(struct yard *yard, uint32_t *ret, struct err *err)
@@ -37,6 +39,15 @@ static int check_limit(const char *what, uint64_t value, uint64_t least, struct 
 		return err_set(err, ERR_INVALID, "%s must be 0 (no limit) or at least %llu", what,
 			(unsigned long long)least);
 	return 0;
+}
+
+int limits_check(const struct limits *limits, struct err *err)
+{
+	if (check_limit("cpu (thousandths)", limits->cpu_milli, 10, err) < 0 ||
+		check_limit("memory", limits->memory_bytes, MEMORY_LEAST, err) < 0 ||
+		check_limit("disk", limits->disk_bytes, DISK_LEAST, err) < 0)
+		return -1;
+	return check_limit("pids", limits->pids, PIDS_LEAST, err);
 }
 
 static int check_pairs(json_t *pairs, const char *what,
@@ -80,28 +91,47 @@ static uint64_t limit_or(uint64_t given, uint64_t otherwise)
 	return given == BOX_LIMIT_DEFAULT ? otherwise : given;
 }
 
+/* As people know it from containers: the entrypoint, followed by what was asked for or else by the image's own
+ * command. An entrypoint given by hand drops the image's command. "" when there is nothing to run. */
+static char *main_of(const struct image *image, const struct box_spec *spec)
+{
+	json_t *entrypoint =
+		spec->entrypoint ? spec->entrypoint : json_object_get(image->config, "entrypoint");
+	json_t *command = spec->command;
+	_cleanup_json_ json_t *whole = json_array();
+
+	if (!command && spec->no_main)
+		return xstrdup("");
+	if (!command && !spec->entrypoint)
+		command = json_object_get(image->config, "cmd");
+	if (entrypoint)
+		json_array_extend(whole, entrypoint);
+	if (command)
+		json_array_extend(whole, command);
+	return json_array_size(whole) ? json_text(whole) : xstrdup("");
+}
+
 static int fill_row(
 	struct yard *yard, const struct box_spec *spec, struct box_row *row, struct err *err)
 {
 	const struct image *image =
 		images_find(yard->images, spec->image ? spec->image : "debian", err);
 	enum profile profile;
+	struct limits limits;
 	char id[BOX_ID_LEN + 1];
 
 	if (!image)
 		return -1;
-	row->cpu_milli = limit_or(spec->limits.cpu_milli, yard->conf->default_cpu_milli);
-	row->memory_bytes = limit_or(spec->limits.memory_bytes, yard->conf->default_memory);
-	row->disk_bytes = limit_or(spec->limits.disk_bytes, 0);
-	row->pids = limit_or(spec->limits.pids, yard->conf->default_pids);
+	limits.cpu_milli = limit_or(spec->limits.cpu_milli, yard->conf->default_cpu_milli);
+	limits.memory_bytes = limit_or(spec->limits.memory_bytes, yard->conf->default_memory);
+	limits.disk_bytes = limit_or(spec->limits.disk_bytes, yard->conf->default_disk);
+	limits.pids = limit_or(spec->limits.pids, yard->conf->default_pids);
 	if (!engine_by_name(spec->driver ? spec->driver : "ns")) {
 		err_set(err, ERR_INVALID, "there is no driver '%.40s'", spec->driver);
 		return err_hint(err, "drivers: ns");
 	}
 	if (profile_from_name(spec->profile ? spec->profile : "standard", &profile, err) < 0 ||
-		check_limit("cpu (thousandths)", row->cpu_milli, 10, err) < 0 ||
-		check_limit("memory", row->memory_bytes, MEMORY_LEAST, err) < 0 ||
-		check_limit("pids", row->pids, PIDS_LEAST, err) < 0 ||
+		limits_check(&limits, err) < 0 ||
 		check_pairs(spec->env, "env", env_check, err) < 0 ||
 		check_pairs(spec->labels, "label", label_check, err) < 0)
 		return -1;
@@ -111,8 +141,16 @@ static int fill_row(
 		return err_hint(err, "remove some, or raise max_boxes in boxyard.conf");
 	}
 	if (box_pick_slot(yard, &row->uid_slot, err) < 0 ||
-		pick_name(yard, spec->name, &row->name, err) < 0)
+		pick_name(yard, spec->name, &row->name, err) < 0 ||
+		pool_check_room(yard->pool, 0, err) < 0)
 		return -1;
+	/* Last: a volume that was not there is made. */
+	if (box_mounts_check(yard, spec, &row->volumes, &row->mounts, err) < 0)
+		return -1;
+	row->cpu_milli = limits.cpu_milli;
+	row->memory_bytes = limits.memory_bytes;
+	row->disk_bytes = limits.disk_bytes;
+	row->pids = limits.pids;
 	do
 		random_id(id, BOX_ID_LEN);
 	while (box_find(yard, id, NULL));
@@ -126,6 +164,8 @@ static int fill_row(
 	row->env = spec->env ? json_text(spec->env) : xstrdup("{}");
 	row->labels = spec->labels ? json_text(spec->labels) : xstrdup("{}");
 	row->command = json_array_size(spec->command) ? json_text(spec->command) : xstrdup("");
+	row->main = main_of(image, spec);
+	row->on_limit = xstrdup(on_limit_name(spec->on_limit));
 	row->remove_on_exit = spec->remove_on_exit;
 	row->created_us = clock_wall_us();
 	row->end_reason = xstrdup("");
@@ -149,7 +189,11 @@ static int dress(struct box *spare, struct box_row *row, struct err *err)
 {
 	struct limits limits = { row->cpu_milli, row->memory_bytes, row->disk_bytes, row->pids };
 	const struct instance_mark *mark = instance_get_mark(spare->instance);
+	struct pool *pool = spare->yard->pool;
 
+	if (row->disk_bytes && pool_has_quota(pool) &&
+		pool_disk_limit(pool, BOX_DISKS, spare->row.id, row->disk_bytes, err) < 0)
+		return -1;
 	if (instance_set_limits(spare->instance, &limits, err) < 0 ||
 		instance_set_hostname(spare->instance, row->name, err) < 0)
 		return -1;
@@ -169,7 +213,8 @@ static int dress(struct box *spare, struct box_row *row, struct err *err)
 /* The quick way: something that runs already. False: there is nothing that fits. */
 static bool create_from_spare(struct yard *yard, struct box_row *row, box_done done, void *arg)
 {
-	struct box *box = spare_take(yard, row->image, row->profile);
+	bool plain = !strcmp(row->volumes, "[]") && !strcmp(row->mounts, "[]");
+	struct box *box = plain ? spare_take(yard, row->image, row->profile) : NULL;
 	struct err err = ERR_INIT;
 
 	if (!box)

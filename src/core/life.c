@@ -6,7 +6,8 @@
  *            while the child sets itself up) -> box-init answers -> running (kept)
  *   start    the same from the instance on, with intent "start"
  *   stop     intent "stop" -> box-init asked, or killed -> everything gone -> stopped
- *   remove   intent "remove" -> killed if it runs -> folder renamed into the trash -> row deleted (safe)
+ *   remove   intent "remove" -> killed if it runs -> disk renamed into the trash -> row deleted (safe);
+ *            with "remove-keep" its workspace is packed away first (workspace.c)
  *
  * An intent is kept, not safe: a dead daemon finds it, and what it guards (processes, mounts, cgroups) does
  * not outlive a dead machine. recover.c reads the same words. */
@@ -14,25 +15,16 @@
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/log.h"
-#include "base/text.h"
-#include "conf/conf.h"
 #include "image/image.h"
 #include "loop/loop.h"
-#include <errno.h>
+#include "pool/pool.h"
 #include <fcntl.h>
-#include <sys/stat.h>
 
 enum {
 	REMOVAL_TRIES = 10,
 	REMOVAL_PAUSE_MS = 500,
 	FDS_OF_START = 32, /* open at once while a box is started, and some more */
 };
-
-static void replace(char **slot, const char *text)
-{
-	free(*slot);
-	*slot = xstrdup(text);
-}
 
 /* ---- those who wait ------------------------------------------------------------------------- */
 
@@ -100,32 +92,59 @@ void box_timer_start(struct box *box, uint64_t ms)
 
 /* ---- the end of an instance ------------------------------------------------------------------ */
 
+/* Nothing is thrown away that was to be kept: the box stays, stopped. */
+static void removal_failed(struct box *box, const char *intent, const struct err *why)
+{
+	struct waiter *waiters = steal_ptr(&box->waiters), *removers = steal_ptr(&box->removers);
+
+	log_error("cannot remove a box", kv_str("box", box->row.id), kv_err(why));
+	box->removal_tries = 0;
+	box->remove_wanted = false;
+	box_set_state(box, BOX_STOPPED, intent);
+	box_save(box, STORE_KEPT);
+	tell_all(waiters, box, why);
+	tell_all(removers, box, why);
+}
+
+void box_keeping_ended(struct box *box, const struct err *why)
+{
+	if (why) {
+		removal_failed(box, "", why);
+		return;
+	}
+	box_set_state(box, BOX_REMOVING, "remove");
+	box_save(box, STORE_SAFE);
+	box_finish_removal(box);
+}
+
 void box_finish_removal(struct box *box)
 {
-	_cleanup_free_ char *disk = box_disk_path(box);
 	struct yard *yard = box->yard;
 	struct waiter *waiters, *removers;
 	struct err err = ERR_INIT;
-	bool gone = trash_take(yard->trash, disk, &err) == 0 &&
-		    store_box_delete(yard->store, box->row.id, STORE_SAFE, &err) == 0;
+	bool gone;
 
-	/* On a full disk the row cannot be deleted; the folder, now in the trash, soon makes room for that. */
+	if (!strcmp(box->row.intent, INTENT_REMOVE_KEEP)) {
+		if (workspace_keep(box, &err) < 0)
+			removal_failed(box, "", &err);
+		return;
+	}
+	gone = pool_disk_discard(yard->pool, BOX_DISKS, box->row.id, &err) == 0 &&
+	       store_box_delete(yard->store, box->row.id, STORE_SAFE, &err) == 0;
+
+	/* On a full host the row cannot be deleted; the disk, now in the trash, soon makes room for that. */
 	if (!gone && ++box->removal_tries < REMOVAL_TRIES) {
 		box_set_state(box, BOX_REMOVING, "remove");
 		box_timer_start(box, REMOVAL_PAUSE_MS);
 		return;
 	}
-	waiters = steal_ptr(&box->waiters);
-	removers = steal_ptr(&box->removers);
 	if (!gone) {
 		/* The row still says "remove": the next start of the daemon tries again. */
-		log_error("cannot remove a box", kv_str("box", box->row.id), kv_err(&err));
-		box->removal_tries = 0;
-		box_set_state(box, BOX_STOPPED, "remove");
-		tell_all(waiters, box, &err);
-		tell_all(removers, box, &err);
+		removal_failed(box, "remove", &err);
 		return;
 	}
+	waiters = steal_ptr(&box->waiters);
+	removers = steal_ptr(&box->removers);
 	yard_event(yard, "box.removed", box, NULL);
 	err_set(&err, ERR_STATE, "box '%s' was removed meanwhile", box->row.name);
 	box_free(box);
@@ -137,12 +156,13 @@ void box_finish_removal(struct box *box)
 void box_ended(struct box *box, const char *reason, const char *detail)
 {
 	/* First of all: detail may belong to the instance. */
-	replace(&box->row.end_reason, reason);
-	replace(&box->row.end_detail, detail);
+	text_replace(&box->row.end_reason, reason);
+	text_replace(&box->row.end_detail, detail);
 	box_disconnect(box);
 	instance_free(steal_ptr(&box->instance));
 	if (box->timer)
 		loop_timer_stop(box->timer);
+	box->stopped_for = NULL;
 	box->row.pid = 0;
 	box->row.ended_us = clock_wall_us();
 	if (box->remove_wanted || box->row.remove_on_exit) {
@@ -150,7 +170,8 @@ void box_ended(struct box *box, const char *reason, const char *detail)
 		if (box->state == BOX_STOPPING)
 			box_tell(box, NULL);
 		if (box->state != BOX_REMOVING) {
-			box_set_state(box, BOX_REMOVING, "remove");
+			box_set_state(box, BOX_REMOVING,
+				box->keep_wanted ? INTENT_REMOVE_KEEP : "remove");
 			box_save(box, STORE_KEPT);
 		}
 		box_finish_removal(box);
@@ -182,6 +203,8 @@ static void on_ended(
 		err_set(&err, ERR_SYSTEM, "box '%s' ended while it was starting: %s", box->row.name,
 			detail);
 		box_instance_ops.on_failed(instance, &err, box);
+	} else if (box->state == BOX_STOPPING && box->stopped_for) {
+		box_ended(box, "limit", box->stopped_for);
 	} else if (box->state == BOX_STOPPING) {
 		box_ended(box, "stopped", "stopped on request");
 	} else {
@@ -195,7 +218,9 @@ static void on_oom(struct instance *instance, uint64_t kills, void *arg)
 
 	(void)instance;
 	box->oom_kills += kills;
-	yard_event(box->yard, "limit.memory", box,
+	if (box->spare)
+		return;
+	box_limit_hit(box, "limit.memory",
 		json_pack("{s:I,s:I,s:s}", "kills", (json_int_t)kills, "limit_bytes",
 			(json_int_t)box->row.memory_bytes, "detail",
 			"the kernel killed a process because the box reached its memory limit"));
@@ -224,8 +249,8 @@ void box_launch_failed(struct box *box, const struct err *why)
 		return;
 	}
 	box_set_state(box, BOX_STOPPED, "");
-	replace(&box->row.end_reason, "failed");
-	replace(&box->row.end_detail, err.message);
+	text_replace(&box->row.end_reason, "failed");
+	text_replace(&box->row.end_detail, err.message);
 	box_save(box, STORE_KEPT);
 	tell_all(waiters, box, &err);
 }
@@ -260,14 +285,12 @@ const struct instance_ops box_instance_ops = {
 	.on_oom = on_oom,
 };
 
-void box_instance_spec(
-	const struct box *box, const struct image *image, char *disk, struct instance_spec *ret)
+void box_instance_spec(const struct box *box, const struct image *image, struct instance_spec *ret)
 {
 	*ret = (struct instance_spec){
 		.id = box->row.id,
 		.hostname = box->row.name,
-		.rootfs = image ? image->rootfs : NULL,
-		.disk = disk,
+		.layers = image ? (const char *const *)image->layers : NULL,
 		.uid_base = UID_FIRST + box->row.uid_slot * (uint32_t)UID_RANGE,
 		.limits = { box->row.cpu_milli, box->row.memory_bytes, box->row.disk_bytes,
 			box->row.pids },
@@ -287,24 +310,53 @@ static int check_fds(struct err *err)
 	return err_hint(err, "raise its LimitNOFILE (ulimit -n) and restart it; boxes run on");
 }
 
+/* A disk that was there once is never replaced by an empty one without a word. */
+static int need_disk(struct box *box, struct err *err)
+{
+	struct pool *pool = box->yard->pool;
+
+	if (box_has_disk(box))
+		return 0;
+	if (box->row.started_us) {
+		err_set(err, ERR_NOT_FOUND, "the disk of box '%s' is gone", box->row.name);
+		return err_hint(err, "'box rm %s' removes what is left of it", box->row.name);
+	}
+	if (pool_check_room(pool, 0, err) < 0)
+		return -1;
+	return pool_disk_make(
+		pool, BOX_DISKS, box->row.id, pool_has_quota(pool) ? box->row.disk_bytes : 0, err);
+}
+
+static int start_instance(struct box *box, const struct image *image, struct err *err)
+{
+	_cleanup_free_ char *disk = pool_disk_path(box->yard->pool, BOX_DISKS, box->row.id);
+	struct instance_mount *mounts = NULL;
+	struct instance_spec spec;
+	int status;
+
+	box_instance_spec(box, image, &spec);
+	if (box_mounts_resolve(box, &mounts, &spec.mount_count, err) < 0)
+		return -1;
+	spec.disk = disk;
+	spec.mounts = mounts;
+	status =
+		engine_start(box->yard->engine, &spec, &box_instance_ops, box, &box->instance, err);
+	box_mounts_done(mounts, spec.mount_count);
+	return status;
+}
+
 int box_launch(struct box *box, struct err *err)
 {
-	_cleanup_free_ char *disk = box_disk_path(box);
 	const struct image *image = images_find(box->yard->images, box->row.image, err);
 	const struct instance_mark *mark;
-	struct instance_spec spec;
 
-	if (!image || check_fds(err) < 0)
-		return err_wrap(err, "start box '%s'", box->row.name);
-	if (mkdir(disk, 0700) < 0 && errno != EEXIST)
-		return err_sys(err, errno, "make the folder of box '%s'", box->row.name);
-	box_instance_spec(box, image, disk, &spec);
-	if (engine_start(box->yard->engine, &spec, &box_instance_ops, box, &box->instance, err) < 0)
+	if (!image || check_fds(err) < 0 || need_disk(box, err) < 0 ||
+		start_instance(box, image, err) < 0)
 		return err_wrap(err, "start box '%s'", box->row.name);
 	mark = instance_get_mark(box->instance);
 	box->row.pid = mark->pid;
 	box->row.start_time = mark->start_time;
-	replace(&box->row.boot, mark->boot);
+	text_replace(&box->row.boot, mark->boot);
 	/* The child sets itself up on another core during this fsync. */
 	if (!box->spare)
 		box_save(box, STORE_SAFE);
@@ -313,7 +365,7 @@ int box_launch(struct box *box, struct err *err)
 
 /* ---- start, stop, remove, rename ---------------------------------------------------------------- */
 
-static int refuse_busy(struct box *box, struct err *err)
+int box_refuse_busy(struct box *box, struct err *err)
 {
 	err_set(err, ERR_STATE, "box '%s' is %s", box->row.name, box_state_name(box->state));
 	return err_hint(err, "wait for it, then try again");
@@ -323,6 +375,10 @@ void box_start(struct box *box, box_done done, void *arg)
 {
 	struct err err = ERR_INIT;
 
+	if (box->state == BOX_SUSPENDED && box_resume(box, &err) < 0) {
+		done(box, &err, arg);
+		return;
+	}
 	if (box->state == BOX_RUNNING) {
 		done(box, NULL, arg);
 		return;
@@ -332,13 +388,13 @@ void box_start(struct box *box, box_done done, void *arg)
 		return;
 	}
 	if (box->state != BOX_STOPPED) {
-		refuse_busy(box, &err);
+		box_refuse_busy(box, &err);
 		done(box, &err, arg);
 		return;
 	}
 	box_wait(box, done, arg);
 	box_set_state(box, BOX_STARTING, "start");
-	replace(&box->row.boot, box->yard->boot);
+	text_replace(&box->row.boot, box->yard->boot);
 	box_save(box, STORE_KEPT);
 	if (box_launch(box, &err) < 0)
 		box_launch_failed(box, &err);
@@ -373,8 +429,13 @@ void box_stop(struct box *box, uint64_t grace_ms, box_done done, void *arg)
 			instance_kill(box->instance, NULL);
 		return;
 	}
-	if (box->state != BOX_RUNNING) {
-		refuse_busy(box, &err);
+	/* Its programs are asked to end, so they must run. */
+	if (box->state == BOX_SUSPENDED && grace_ms && box_resume(box, &err) < 0) {
+		done(box, &err, arg);
+		return;
+	}
+	if (box->state != BOX_RUNNING && box->state != BOX_SUSPENDED) {
+		box_refuse_busy(box, &err);
 		done(box, &err, arg);
 		return;
 	}
@@ -384,7 +445,7 @@ void box_stop(struct box *box, uint64_t grace_ms, box_done done, void *arg)
 	ask_shutdown(box, grace_ms);
 }
 
-void box_remove(struct box *box, bool force, box_done done, void *arg)
+static void remove_with(struct box *box, bool force, const char *intent, box_done done, void *arg)
 {
 	struct err err = ERR_INIT;
 
@@ -401,12 +462,13 @@ void box_remove(struct box *box, bool force, box_done done, void *arg)
 	if (box->state == BOX_CREATING || box->state == BOX_STARTING) {
 		/* The start's own end carries on with the removal. */
 		box->remove_wanted = true;
+		box->keep_wanted = !strcmp(intent, INTENT_REMOVE_KEEP);
 		if (box->instance)
 			instance_kill(box->instance, NULL);
 		return;
 	}
 	box->remove_wanted = true;
-	box_set_state(box, BOX_REMOVING, "remove");
+	box_set_state(box, BOX_REMOVING, intent);
 	box_save(box, STORE_KEPT);
 	if (box->instance) {
 		instance_kill(box->instance, NULL);
@@ -416,33 +478,12 @@ void box_remove(struct box *box, bool force, box_done done, void *arg)
 	}
 }
 
-int box_rename(struct box *box, const char *name, struct err *err)
+void box_remove(struct box *box, bool force, box_done done, void *arg)
 {
-	_cleanup_free_ char *old = xstrdup(box->row.name);
-	struct box *other;
+	remove_with(box, force, "remove", done, arg);
+}
 
-	if (name_check("box name", name, err) < 0)
-		return -1;
-	other = box_find(box->yard, name, NULL);
-	if (other == box)
-		return 0;
-	if (other)
-		return err_set(err, ERR_EXISTS, "there is a box '%s' already", name);
-	if (box_is_busy(box))
-		return refuse_busy(box, err);
-	replace(&box->row.name, name);
-	if (store_box_update(box->yard->store, &box->row, STORE_SAFE, err) < 0) {
-		replace(&box->row.name, old);
-		return err_wrap(err, "rename '%s'", old);
-	}
-	if (box->instance) {
-		struct err why = ERR_INIT;
-
-		if (instance_set_hostname(box->instance, name, &why) < 0)
-			log_warn("the hostname stays as it was", kv_str("box", box->row.id),
-				kv_err(&why));
-		box_tell_name(box);
-	}
-	yard_event(box->yard, "box.renamed", box, json_pack("{s:s,s:s}", "from", old, "to", name));
-	return 0;
+void box_remove_keeping(struct box *box, bool force, box_done done, void *arg)
+{
+	remove_with(box, force, INTENT_REMOVE_KEEP, done, arg);
 }

@@ -4,42 +4,25 @@
  *   intent create                 adopted, running            undone without trace   kept, stopped (it may have
  *                                                                                    been answered for)
  *   running, or intent start      adopted, running            stopped, "lost"        stopped, "lost"
+ *   suspended                     adopted, suspended          stopped, "lost"        stopped, "lost"
  *   intent stop                   killed, stopped             stopped                stopped
- *   intent remove                 killed, removed             removed                removed
+ *   intent remove, remove-keep    killed, removed             removed                removed
  *
  * Then orphans: cgroups and folders of boxes no row knows. */
 #include "core/core_internal.h"
-#include "base/file.h"
 #include "base/log.h"
-#include "conf/conf.h"
+#include "pool/pool.h"
 #include <dirent.h>
-#include <errno.h>
 #include <sys/resource.h>
-#include <sys/stat.h>
 
 /* A box holds a pidfd, box-init's socket, the link and, in cgroup v1, a watch of its memory. */
 enum { FDS_PER_BOX = 4, FDS_OF_DAEMON = 64 };
 
 static int load_row(const struct box_row *row, void *arg, struct err *err)
 {
-	struct box_row copy = *row;
+	struct box_row copy = box_row_copy(row);
 
 	(void)err;
-	copy.id = xstrdup(row->id);
-	copy.name = xstrdup(row->name);
-	copy.state = xstrdup(row->state);
-	copy.intent = xstrdup(row->intent);
-	copy.image = xstrdup(row->image);
-	copy.image_name = xstrdup(row->image_name);
-	copy.driver = xstrdup(row->driver);
-	copy.profile = xstrdup(row->profile);
-	copy.env = xstrdup(row->env);
-	copy.labels = xstrdup(row->labels);
-	copy.command = xstrdup(row->command);
-	copy.end_reason = xstrdup(row->end_reason);
-	copy.end_detail = xstrdup(row->end_detail);
-	copy.boot = xstrdup(row->boot);
-	copy.idempotency = xstrdup(row->idempotency);
 	box_new(arg, &copy);
 	return 0;
 }
@@ -47,7 +30,6 @@ static int load_row(const struct box_row *row, void *arg, struct err *err)
 /* 1: it runs and is ours again; 0: it does not; -1: we cannot tell for want of something, so hands off. */
 static int adopt(struct box *box, struct err *err)
 {
-	_cleanup_free_ char *disk = box_disk_path(box);
 	struct instance_mark mark = { .pid = (pid_t)box->row.pid,
 		.start_time = box->row.start_time };
 	struct instance_spec spec;
@@ -55,7 +37,7 @@ static int adopt(struct box *box, struct err *err)
 	if (!box->row.pid || strcmp(box->row.boot, box->yard->boot))
 		return 0;
 	memcpy(mark.boot, box->row.boot, strnlen(box->row.boot, sizeof mark.boot - 1));
-	box_instance_spec(box, NULL, disk, &spec);
+	box_instance_spec(box, NULL, &spec);
 	if (engine_adopt(box->yard->engine, &spec, &mark, &box_instance_ops, box, &box->instance,
 		    err) == 0)
 		return 1;
@@ -67,12 +49,9 @@ static int adopt(struct box *box, struct err *err)
 	return 0;
 }
 
-static bool has_disk(struct box *box)
+static bool is_removal(const struct box *box)
 {
-	_cleanup_free_ char *disk = box_disk_path(box);
-	struct stat st;
-
-	return stat(disk, &st) == 0;
+	return !strcmp(box->row.intent, "remove") || !strcmp(box->row.intent, INTENT_REMOVE_KEEP);
 }
 
 static void go_on(struct box *box)
@@ -81,8 +60,8 @@ static void go_on(struct box *box)
 	struct err err = ERR_INIT;
 
 	box->catch_up = true;
-	if (!strcmp(box->row.intent, "stop") || !strcmp(box->row.intent, "remove")) {
-		box->remove_wanted = !strcmp(box->row.intent, "remove");
+	if (!strcmp(box->row.intent, "stop") || is_removal(box)) {
+		box->remove_wanted = is_removal(box);
 		box->state = box->remove_wanted ? BOX_REMOVING : BOX_STOPPING;
 		instance_kill(box->instance, NULL);
 		box_timer_start(box, 5000);
@@ -95,6 +74,9 @@ static void go_on(struct box *box)
 			instance_kill(box->instance, NULL);
 		return;
 	}
+	/* Frozen, it answers nobody. */
+	if (box->state == BOX_SUSPENDED)
+		return;
 	box_set_state(box, BOX_RUNNING, "");
 	if (box_connect(box, &err) < 0)
 		box_timer_start(box, 20);
@@ -104,17 +86,18 @@ static void go_on(struct box *box)
 static void clean_up(struct box *box)
 {
 	bool same_boot = !strcmp(box->row.boot, box->yard->boot);
-	bool was_up = !strcmp(box->row.state, "running") || !strcmp(box->row.intent, "start");
+	bool was_up = !strcmp(box->row.state, "running") || !strcmp(box->row.state, "suspended") ||
+		      !strcmp(box->row.intent, "start");
 	struct err err = ERR_INIT;
 
 	if (engine_sweep(box->yard->engine, box->row.id, &err) < 0)
 		log_warn("something of a box is left behind", kv_str("box", box->row.id),
 			kv_err(&err));
 	box->row.pid = 0;
-	if (!strcmp(box->row.intent, "remove") ||
-		(!strcmp(box->row.intent, "create") && (same_boot || !has_disk(box))) ||
+	if (is_removal(box) ||
+		(!strcmp(box->row.intent, "create") && (same_boot || !box_has_disk(box))) ||
 		(was_up && box->row.remove_on_exit)) {
-		box_set_state(box, BOX_REMOVING, "remove");
+		box_set_state(box, BOX_REMOVING, is_removal(box) ? box->row.intent : "remove");
 		box_finish_removal(box);
 		return;
 	}
@@ -136,13 +119,26 @@ static bool id_is_known(const struct yard *yard, const char *id)
 	return false;
 }
 
-static int sweep_orphans(struct yard *yard)
+static void sweep_disks(struct yard *yard)
 {
-	_cleanup_json_ json_t *left = engine_leftovers(yard->engine);
-	_cleanup_free_ char *boxes = xasprintf("%s/boxes", yard->conf->home);
+	_cleanup_free_ char *boxes = xasprintf("%s/%s", pool_get_path(yard->pool), BOX_DISKS);
+	DIR *dir = opendir(boxes);
 	struct err err = ERR_INIT;
 	struct dirent *entry;
-	DIR *dir;
+
+	while (dir && (entry = readdir(dir)))
+		if (entry->d_name[0] != '.' && !id_is_known(yard, entry->d_name) &&
+			pool_disk_discard(yard->pool, BOX_DISKS, entry->d_name, &err) < 0)
+			log_warn("a disk nobody has stays", kv_str("box", entry->d_name),
+				kv_err(&err));
+	if (dir)
+		closedir(dir);
+}
+
+static void sweep_orphans(struct yard *yard)
+{
+	_cleanup_json_ json_t *left = engine_leftovers(yard->engine);
+	struct err err = ERR_INIT;
 	size_t i;
 	json_t *id;
 
@@ -151,16 +147,8 @@ static int sweep_orphans(struct yard *yard)
 			engine_sweep(yard->engine, json_string_value(id), &err) < 0)
 			log_warn("an orphan is left behind", kv_str("box", json_string_value(id)),
 				kv_err(&err));
-	dir = opendir(boxes);
-	while (dir && (entry = readdir(dir))) {
-		_cleanup_free_ char *path = xasprintf("%s/%s", boxes, entry->d_name);
-
-		if (entry->d_name[0] != '.' && !id_is_known(yard, entry->d_name))
-			trash_take(yard->trash, path, &err);
-	}
-	if (dir)
-		closedir(dir);
-	return 0;
+	sweep_disks(yard);
+	disk_sweep_views(yard);
 }
 
 /* A box that cannot be adopted for want of fds would be taken for gone, and ended. */
@@ -199,5 +187,8 @@ int yard_recover(struct yard *yard, struct err *err)
 			clean_up(boxes[i]);
 	}
 	free(boxes);
-	return ret < 0 ? -1 : sweep_orphans(yard);
+	if (ret < 0)
+		return -1;
+	sweep_orphans(yard);
+	return 0;
 }

@@ -11,6 +11,7 @@
 #include "base/text.h"
 #include "image/image.h"
 #include "loop/loop.h"
+#include "pool/pool.h"
 
 enum {
 	REFILL_MS = 10, /* whoever has just got a box will use it; not in his way */
@@ -76,6 +77,8 @@ static void make_one(struct yard *yard, const struct image *image, const char *p
 	box->row.name = xstrdup("");
 	box->row.image = xstrdup(image->id);
 	box->row.profile = xstrdup(profile);
+	box->row.volumes = xstrdup("[]");
+	box->row.mounts = xstrdup("[]");
 	if (box_pick_slot(yard, &box->row.uid_slot, &err) < 0) {
 		box_free(box);
 		return;
@@ -105,7 +108,7 @@ static void refill(void *arg)
 		make_one(yard, image, yard->spare_kind.profile);
 }
 
-void spares_open(struct yard *yard)
+void spares_start(struct yard *yard)
 {
 	yard->spare_timer = loop_timer_new(yard->loop, refill, yard);
 	refill_in(yard, REFILL_MS);
@@ -164,7 +167,6 @@ void spare_discard(struct box *box)
 
 void spare_ended(struct box *box, const struct err *why)
 {
-	_cleanup_free_ char *disk = box_disk_path(box);
 	struct yard *yard = box->yard;
 	bool wanted = box->remove_wanted;
 	struct err err = ERR_INIT;
@@ -172,8 +174,8 @@ void spare_ended(struct box *box, const struct err *why)
 	if (!wanted && why)
 		log_warn("a spare box ended", kv_str("box", box->row.id), kv_err(why));
 	unlist(box);
-	if (trash_take(yard->trash, disk, &err) < 0)
-		log_warn("the folder of a spare stays", kv_str("box", box->row.id), kv_err(&err));
+	if (pool_disk_discard(yard->pool, BOX_DISKS, box->row.id, &err) < 0)
+		log_warn("the disk of a spare stays", kv_str("box", box->row.id), kv_err(&err));
 	box_free(box);
 	refill_in(yard, wanted ? REFILL_MS : RETRY_MS);
 	yard_purge_step(yard);
@@ -203,17 +205,16 @@ size_t spares_ready(const struct yard *yard)
 }
 
 /* The loop turns no more: kill and wait here, so that a daemon that went down orderly leaves nothing. */
-void spares_close(struct yard *yard)
+void spares_end(struct yard *yard)
 {
 	while (yard->spare_count) {
 		struct box *box = yard->spares[--yard->spare_count];
-		_cleanup_free_ char *disk = box_disk_path(box);
 		_cleanup_free_ char *id = xstrdup(box->row.id);
 		struct err err = ERR_INIT;
 
 		box_free(box);
 		if (engine_sweep(yard->engine, id, &err) < 0 ||
-			trash_take(yard->trash, disk, &err) < 0)
+			pool_disk_discard(yard->pool, BOX_DISKS, id, &err) < 0)
 			log_warn("something of a spare stays", kv_str("box", id), kv_err(&err));
 	}
 	loop_timer_free(yard->spare_timer);

@@ -7,6 +7,7 @@
 #include "base/log.h"
 #include "base/strv.h"
 #include "base/text.h"
+#include "image/image.h"
 #include "loop/loop.h"
 
 enum {
@@ -118,7 +119,7 @@ static void exec_event(struct box *box, enum wire_event event, const struct wire
 		yard_event(box->yard,
 			event == WIRE_EVENT_EXEC_STARTED ? "exec.started" : "exec.exited", box,
 			event_json(box, event, info));
-	if (event == WIRE_EVENT_EXEC_EXITED && !strcmp(info->id, "main") &&
+	if (event == WIRE_EVENT_EXEC_EXITED && !strcmp(info->id, "main") && *box->row.command &&
 		box->row.remove_on_exit && box->state == BOX_RUNNING)
 		box_remove(box, true, NULL, NULL);
 }
@@ -230,6 +231,8 @@ int box_chan_open(struct box *box, enum wire_op op, const struct buf *request,
 			box_state_name(box->state));
 		if (box->state == BOX_STOPPED)
 			err_hint(err, "'box start %s' starts it", box->row.name);
+		if (box->state == BOX_SUSPENDED)
+			err_hint(err, "'box resume %s' lets it go on", box->row.name);
 		return -1;
 	}
 	if (!box->link) {
@@ -243,31 +246,53 @@ int box_chan_open(struct box *box, enum wire_op op, const struct buf *request,
 	return 0;
 }
 
-static char **whole_env(const struct box *box, const char *const *more)
+/* A later variable of the same name takes the place of an earlier one. */
+static void env_put(char ***env, const char *pair)
+{
+	size_t name = strcspn(pair, "=") + 1;
+
+	for (size_t i = 0; *env && (*env)[i]; i++)
+		if (!strncmp((*env)[i], pair, name)) {
+			text_replace(&(*env)[i], pair);
+			return;
+		}
+	strv_add(env, pair);
+}
+
+/* The image's, then the box's, then the program's own. */
+static char **whole_env(const struct box *box, json_t *config, const char *const *more)
 {
 	_cleanup_json_ json_t *own = *box->row.env ? json_loads(box->row.env, 0, NULL) : NULL;
 	char **env = strv_copy(NULL);
 	const char *key;
 	json_t *value;
+	size_t i;
 
+	json_array_foreach (json_object_get(config, "env"), i, value)
+		env_put(&env, json_string_value(value));
 	json_object_foreach (own, key, value) {
 		_cleanup_free_ char *pair = xasprintf("%s=%s", key, json_string_value(value));
-		bool replaced = false;
 
-		for (size_t i = 0; more && more[i] && !replaced; i++)
-			replaced = !strncmp(more[i], pair, strlen(key) + 1);
-		if (!replaced)
-			strv_add(&env, pair);
+		env_put(&env, pair);
 	}
-	for (size_t i = 0; more && more[i]; i++)
-		strv_add(&env, more[i]);
+	for (i = 0; more && more[i]; i++)
+		env_put(&env, more[i]);
 	return env;
+}
+
+static const char *config_or(json_t *config, const char *key, const char *given)
+{
+	const char *value = json_string_value(json_object_get(config, key));
+
+	return (given && *given) || !value ? given : value;
 }
 
 int box_exec_start(struct box *box, const struct wire_exec_spec *spec, char ret_id[33],
 	const struct chan_ops *ops, void *arg, struct chan **ret, struct err *err)
 {
-	_cleanup_strv_ char **env = whole_env(box, spec->env);
+	const struct image *image = box_image(box);
+	json_t *config = image ? image->config : NULL;
+	_cleanup_strv_ char **env = whole_env(box, config, spec->env);
 	struct wire_exec_spec whole = *spec;
 	struct buf request = BUF_INIT;
 	int done;
@@ -278,13 +303,15 @@ int box_exec_start(struct box *box, const struct wire_exec_spec *spec, char ret_
 		random_id(ret_id, 8);
 	whole.id = ret_id;
 	whole.env = (const char *const *)env;
+	whole.user = config_or(config, "user", spec->user);
+	whole.cwd = config_or(config, "workdir", spec->cwd);
 	wire_put_exec_spec(&request, &whole);
 	done = box_chan_open(box, WIRE_OP_EXEC_START, &request, ops, arg, ret, err);
 	buf_done(&request);
 	return done;
 }
 
-/* ---- the command given with `new` -------------------------------------------------------------- */
+/* ---- main: the command given with `new`, or the image's ------------------------------------------ */
 
 static void on_command_reply(struct chan *chan, struct wire_reader *reply, void *arg)
 {
@@ -303,7 +330,8 @@ static void on_command_error(struct chan *chan, const struct err *err, void *arg
 	if (err->kind != ERR_UNAVAILABLE)
 		yard_event(box->yard, "exec.failed", box,
 			json_pack("{s:s,s:o}", "exec", "main", "message", text_json(err->message)));
-	if (err->kind != ERR_UNAVAILABLE && box->command_is_new && box->waiters) {
+	if (err->kind != ERR_UNAVAILABLE && box->command_is_new && *box->row.command &&
+		box->waiters) {
 		box_tell_without(box, err);
 		box_remove(box, true, NULL, NULL);
 	} else {
@@ -315,8 +343,8 @@ bool box_run_command(struct box *box)
 {
 	static const struct chan_ops ops = { .on_reply = on_command_reply,
 		.on_error = on_command_error };
-	_cleanup_json_ json_t *command =
-		*box->row.command ? json_loads(box->row.command, 0, NULL) : NULL;
+	const char *text = *box->row.main ? box->row.main : box->row.command;
+	_cleanup_json_ json_t *command = *text ? json_loads(text, 0, NULL) : NULL;
 	_cleanup_strv_ char **argv = NULL;
 	struct wire_exec_spec spec = { .id = "main" };
 	struct chan *chan;

@@ -6,6 +6,7 @@
 #include "conf/conf.h"
 #include "image/image.h"
 #include "loop/loop.h"
+#include "pool/pool.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -38,9 +39,7 @@ static int read_boot_id(char *ret, size_t size, struct err *err)
 /* The home holds other people's setuid files under their own ids: nobody but root looks inside. */
 static int make_home(const char *home, struct err *err)
 {
-	_cleanup_free_ char *boxes = xasprintf("%s/boxes", home);
-
-	if (dir_make_all(home, 0700, err) < 0 || dir_make_all(boxes, 0700, err) < 0)
+	if (dir_make_all(home, 0700, err) < 0)
 		return -1;
 	if (chmod(home, 0700) < 0)
 		return err_sys(err, errno, "chmod '%s'", home);
@@ -60,6 +59,48 @@ static void read_last_event(struct yard *yard)
 			json_string_value(json_object_get(json_array_get(events, 0), "at")));
 }
 
+static void on_pool_full(const char *what, bool full, const char *detail, void *arg)
+{
+	yard_event(arg, full ? "pool.full" : "pool.room", NULL,
+		json_pack("{s:s,s:s}", "what", what, "detail", detail));
+}
+
+static int open_pool(struct yard *yard, struct err *err)
+{
+	const struct conf *conf = yard->conf;
+	struct pool_config config = {
+		.loop = yard->loop,
+		.home = conf->home,
+		.mode = conf->pool,
+		.size = conf->pool_size,
+		.size_max = conf->pool_max,
+		.spares = (unsigned)conf->spare_disks,
+		.on_full = on_pool_full,
+		.arg = yard,
+	};
+
+	if (pool_open(&config, &yard->pool, err) < 0)
+		return err_wrap(err, "pool");
+	return images_open(yard->loop, yard->pool, conf->home, &yard->images, err);
+}
+
+static unsigned name_image_users(const char *image, struct buf *names, void *arg)
+{
+	const struct yard *yard = arg;
+	unsigned count = 0;
+
+	for (size_t i = 0; i < yard->box_count; i++) {
+		if (strcmp(yard->boxes[i]->row.image, image))
+			continue;
+		if (count++ < 5)
+			buf_addf(names, "%sbox '%s'", count > 1 ? ", " : "",
+				yard->boxes[i]->row.name);
+	}
+	if (count > 5)
+		buf_addf(names, " and %u more", count - 5);
+	return count;
+}
+
 static int open_parts(struct yard *yard, struct err *err)
 {
 	const struct conf *conf = yard->conf;
@@ -72,9 +113,9 @@ static int open_parts(struct yard *yard, struct err *err)
 	if (store_open(conf->home, &yard->store, err) < 0)
 		return -1;
 	read_last_event(yard);
-	yard->trash = trash_open(yard->loop, conf->home, err);
-	if (!yard->trash || images_open(yard->loop, conf->home, &yard->images, err) < 0)
+	if (open_pool(yard, err) < 0)
 		return -1;
+	images_set_users(yard->images, name_image_users, yard);
 	if (engine_open(&engine_ns, &engine, &yard->engine, err) < 0)
 		return err_wrap(err, "driver ns");
 	return yard_recover(yard, err);
@@ -93,11 +134,22 @@ int yard_open(struct loop *loop, const struct conf *conf, struct yard **ret, str
 	}
 	yard->idle = loop_timer_new(loop, on_idle, yard);
 	loop_timer_start(yard->idle, IDLE_MS);
-	spares_open(yard);
+	limits_open(yard);
+	spares_start(yard);
 	yard_event(yard, "daemon.started", NULL,
 		json_pack("{s:I}", "boxes", (json_int_t)yard->box_count));
 	*ret = yard;
 	return 0;
+}
+
+static void close_pool(struct yard *yard)
+{
+	struct err err = ERR_INIT;
+
+	if (!yard->purged)
+		pool_close(yard->pool);
+	else if (pool_destroy(yard->pool, &err) < 0)
+		log_error("something of the pool stays", kv_err(&err));
 }
 
 void yard_close(struct yard *yard)
@@ -107,6 +159,8 @@ void yard_close(struct yard *yard)
 	yard->closing = true;
 	if (yard->idle)
 		yard_event(yard, "daemon.stopped", NULL, NULL);
+	limits_close(yard);
+	workspaces_close(yard);
 	while (yard->box_count) {
 		struct err err = ERR_INIT;
 
@@ -115,12 +169,12 @@ void yard_close(struct yard *yard)
 		box_free(yard->boxes[yard->box_count - 1]);
 	}
 	free(yard->boxes);
-	spares_close(yard);
+	spares_end(yard);
 	loop_timer_free(yard->idle);
 	if (yard->engine)
 		engine_close(yard->engine);
 	images_close(yard->images);
-	trash_close(yard->trash);
+	close_pool(yard);
 	store_close(yard->store);
 	free(yard);
 }
@@ -134,6 +188,7 @@ void yard_purge_step(struct yard *yard)
 	if (!done || yard->box_count || yard->spare_count)
 		return;
 	yard->purge_done = NULL;
+	yard->purged = true;
 	done(NULL, yard->purge_arg);
 }
 
@@ -172,6 +227,11 @@ struct images *yard_get_images(struct yard *yard)
 	return yard->images;
 }
 
+struct pool *yard_get_pool(struct yard *yard)
+{
+	return yard->pool;
+}
+
 struct store *yard_get_store(struct yard *yard)
 {
 	return yard->store;
@@ -200,11 +260,12 @@ json_t *yard_info_json(struct yard *yard)
 			count += yard->boxes[i]->state == state;
 		json_object_set_new(states, box_state_name(state), json_integer((json_int_t)count));
 	}
-	return json_pack("{s:s,s:s,s:s,s:s,s:s,s:s,s:I,s:I,s:I,s:o,s:{s:o}}", "version",
+	return json_pack("{s:s,s:s,s:s,s:s,s:s,s:s,s:I,s:I,s:I,s:o,s:s,s:{s:o}}", "version",
 		BOX_VERSION, "home", conf->home, "run", conf->run, "name", conf->name, "socket",
 		conf->socket, "started_at", clock_rfc3339(yard->started_us, when), "pid",
 		(json_int_t)getpid(), "boxes", (json_int_t)yard->box_count, "spares",
-		(json_int_t)spares_ready(yard), "states", states, "drivers", "ns",
+		(json_int_t)spares_ready(yard), "states", states, "pool",
+		pool_kind_name(pool_get_kind(yard->pool)), "drivers", "ns",
 		engine_describe(yard->engine));
 }
 
@@ -219,10 +280,7 @@ json_t *yard_doctor_json(struct yard *yard)
 		checks, json_pack("{s:s,s:b,s:s,s:s,s:b}", "name", "base image", "ok", image,
 				"detail", image ? "image 'debian' is there" : "no image 'debian'",
 				"hint", image ? "" : "box image build", "required", 1));
-	json_array_append_new(
-		checks, json_pack("{s:s,s:b,s:s,s:s,s:b}", "name", "disk quota", "ok", 0, "detail",
-				"box disks are plain folders: --disk is recorded, not enforced",
-				"hint", "", "required", 0));
+	pool_probe(yard->pool, checks);
 	return json_pack("{s:b,s:o}", "ok", ok && image, "checks", checks);
 }
 
@@ -231,9 +289,8 @@ json_t *yard_stats_json(struct yard *yard)
 	json_t *list = json_array();
 
 	for (size_t i = 0; i < yard->box_count; i++) {
-		json_t *stats = yard->boxes[i]->state == BOX_RUNNING
-					? box_stats_json(yard->boxes[i], NULL)
-					: NULL;
+		json_t *stats =
+			yard->boxes[i]->instance ? box_stats_json(yard->boxes[i], NULL) : NULL;
 
 		if (stats)
 			json_array_append_new(list, stats);

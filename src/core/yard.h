@@ -7,6 +7,7 @@
 struct conf;
 struct images;
 struct loop;
+struct pool;
 struct store;
 struct yard;
 
@@ -20,6 +21,7 @@ void yard_close(struct yard *yard);
 void yard_purge(struct yard *yard, void (*done)(const struct err *err, void *arg), void *arg);
 
 struct images *yard_get_images(struct yard *yard);
+struct pool *yard_get_pool(struct yard *yard);
 struct store *yard_get_store(struct yard *yard);
 struct loop *yard_get_loop(struct yard *yard);
 const struct conf *yard_get_conf(struct yard *yard);

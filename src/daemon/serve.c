@@ -1,6 +1,6 @@
 /* serve.c - subsystems start in the order of this file and stop in reverse
  *
- *   run folder -> loop -> yard (store, images, driver, recovery) -> front doors -> signals
+ *   mount namespace -> run folder -> loop -> yard (store, images, driver, recovery) -> front doors -> signals
  */
 #include "daemon/serve.h"
 #include "api/api.h"
@@ -12,7 +12,9 @@
 #include "loop/loop.h"
 #include <errno.h>
 #include <fcntl.h>
+#include <sched.h>
 #include <signal.h>
+#include <sys/mount.h>
 #include <sys/stat.h>
 
 enum { STOP_GRACE_MS = 3000 };
@@ -86,6 +88,19 @@ static void remove_home(const struct conf *conf)
 		log_error("not everything could be removed", kv_err(&err));
 }
 
+/* The pool is mounted where nobody else sees it; the host's mounts come and go here as they do there. First of
+ * all: files opened before would lie on other mounts. */
+static int leave_mounts(struct err *err)
+{
+	if (unshare(CLONE_NEWNS) < 0) {
+		err_sys(err, errno, "enter a mount namespace");
+		return err_hint(err, "the daemon runs as root");
+	}
+	if (mount(NULL, "/", NULL, MS_REC | MS_SLAVE, NULL) < 0)
+		return err_sys(err, errno, "make mounts slaves of the host's");
+	return 0;
+}
+
 static int run(struct daemon *daemon, struct err *err)
 {
 	struct loop_signal *term, *interrupt;
@@ -112,7 +127,7 @@ int serve_run(const struct conf *conf, struct err *err)
 	umask(022);
 	signal(SIGPIPE, SIG_IGN);
 	log_open(2, conf->log_level);
-	if (make_run_dir(conf, err) < 0)
+	if (leave_mounts(err) < 0 || make_run_dir(conf, err) < 0)
 		return -1;
 	ret = run(&daemon, err);
 	api_close(daemon.api);

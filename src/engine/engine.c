@@ -134,6 +134,20 @@ int instance_set_limits(struct instance *instance, const struct limits *limits, 
 	return instance->engine->ops->set_limits(instance, limits, err);
 }
 
+uint64_t instance_pids_refused(struct instance *instance)
+{
+	const struct engine_ops *ops = instance->engine->ops;
+
+	return ops->pids_refused ? ops->pids_refused(instance) : 0;
+}
+
+int instance_freeze(struct instance *instance, bool frozen, struct err *err)
+{
+	if (!instance->engine->ops->freeze)
+		return unsupported(instance->engine, "freeze a box", err);
+	return instance->engine->ops->freeze(instance, frozen, err);
+}
+
 void instance_free(struct instance *instance)
 {
 	if (instance)

@@ -7,6 +7,7 @@
 #include "base/err.h"
 #include "base/json.h"
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 #include <sys/types.h>
 
@@ -25,11 +26,33 @@ enum profile { PROFILE_STANDARD, PROFILE_NESTED, PROFILE_COUNT };
 const char *profile_name(enum profile profile);
 int profile_from_name(const char *name, enum profile *ret, struct err *err);
 
+/* A folder or a file of the host that a box sees; what is mounted below it is not seen. Neither device nodes nor
+ * set-user-id programs work there. ERR_INVALID for a target the box itself depends on ("/", "/run", and in /proc,
+ * /sys, /dev, /run/boxyard, /.boxyard) and for one that is not plain ("/a/", "/a/../b"); ERR_UNSUPPORTED when the
+ * source's file system cannot be id-mapped. */
+struct instance_mount {
+	const char
+		*source; /* absolute; resolved by the driver without following a link at its end */
+	const char *target; /* absolute path in the box; made if it is missing */
+	bool read_only;
+	/* False: ids on disk are the box's own, shifted as its layers are (a volume). True: the one host user
+	 * owner_uid:owner_gid is seen as box_uid:box_gid, everybody else as nobody (a folder of the host's). */
+	bool map_owner;
+	uid_t owner_uid;
+	gid_t owner_gid;
+	uid_t box_uid;
+	gid_t box_gid;
+};
+enum { INSTANCE_MOUNTS_MAX = 32, INSTANCE_LAYERS_MAX = 128 };
+
 struct instance_spec {
 	const char *id;	      /* box id: [a-z0-9]+, names cgroups and files */
 	const char *hostname; /* the box's name */
-	const char *rootfs;   /* read-only root file system of the image */
-	const char *disk;  /* directory of the box's own; the driver keeps upper and work in it */
+	const char *const
+		*layers;  /* read-only folders of the image, topmost first, NULL at the end */
+	const char *disk; /* directory of the box's own; the driver keeps upper and work in it */
+	const struct instance_mount *mounts;
+	size_t mount_count;
 	uint32_t uid_base; /* 131072 ids from here belong to this box */
 	enum profile profile;
 	struct limits limits;
@@ -49,6 +72,7 @@ struct instance_stats {
 	uint64_t processes;
 	uint64_t oom_kills;
 	uint64_t throttled_us;
+	uint64_t pids_refused; /* forks that failed for the limit of processes, ever */
 };
 
 enum instance_end {
@@ -105,7 +129,13 @@ struct engine_ops {
 		struct instance *instance, struct err *err); /* everything, now; on_ended follows */
 	int (*stats)(struct instance *instance, struct instance_stats *ret, struct err *err);
 	int (*set_hostname)(struct instance *instance, const char *hostname, struct err *err);
-	/* Of a running instance; 0 leaves what there is. */
+	/* Forks refused for the limit of processes, ever; cheap, for asking every second. 0 when nobody can tell. */
+	uint64_t (*pids_refused)(struct instance *instance);
+	/* All processes stop where they are, or go on. Returns when the kernel says so; ERR_TIMEOUT after a second.
+	 * A frozen instance can be killed. */
+	int (*freeze)(struct instance *instance, bool frozen, struct err *err);
+	/* Of a running instance; 0 lifts a limit. ERR_STATE, and nothing has changed, when more memory is in use
+	 * than it would be allowed. */
 	int (*set_limits)(struct instance *instance, const struct limits *limits, struct err *err);
 	void (*free)(
 		struct instance *instance); /* lets go; the box runs on; no callback after this */
@@ -134,4 +164,6 @@ int instance_kill(struct instance *instance, struct err *err);
 int instance_stats(struct instance *instance, struct instance_stats *ret, struct err *err);
 int instance_set_hostname(struct instance *instance, const char *hostname, struct err *err);
 int instance_set_limits(struct instance *instance, const struct limits *limits, struct err *err);
+uint64_t instance_pids_refused(struct instance *instance);
+int instance_freeze(struct instance *instance, bool frozen, struct err *err);
 void instance_free(struct instance *instance); /* accepts NULL */

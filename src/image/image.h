@@ -1,60 +1,148 @@
 /* image.h - the root file systems boxes start from
  *
- * An image is a directory BOX_HOME/images/ID with `rootfs/` and `image.json`; it appears whole (built under
- * a temporary name, renamed) and is never changed afterwards. Names point at the newest image that carries
- * them. The list is read from disk, so that an images folder can be shared by several homes. */
+ * A layer is a folder in the format of overlayfs, never changed once it is there; an image is a list of layers
+ * and what belongs to them: a name, its parent, the configuration of an OCI image. Both appear whole (made under
+ * a name that starts with a dot, renamed):
+ *
+ *   pool/layers/ID/upper     what `box save` or a step of a build has added to the layers below
+ *   pool/layers/ID/files     what was unpacked: a layer of an OCI image (ID is its diff id: shared by all images
+ *                            that have it), a root file system
+ *   pool/images/ID/image.json
+ *   BOX_HOME/images/ID       image.json and `rootfs`: an image that several homes share by links; read only
+ *
+ * Names are as people know them: "debian", "python:3.11", "host:5000/team/tool:v2". "python" and
+ * "python:latest" are one name. A name points at the newest image that carries it. */
 #pragma once
+#include "base/buf.h"
 #include "base/err.h"
 #include "base/json.h"
 #include <stdbool.h>
 #include <stdint.h>
 
-struct loop;
+struct image_job;
 struct images;
-struct image_build;
+struct loop;
+struct pool;
+
+enum { IMAGE_LAYERS_MAX = 100, IMAGE_NAME_MAX = 255 };
 
 struct image {
 	char *id;     /* 10 letters and digits */
-	char *name;   /* "debian" */
-	char *rootfs; /* absolute path */
-	char *origin; /* "mmdebstrap bookworm" */
+	char *name;   /* "" when it has none: a step of a build, or a newer image took its name */
+	char *origin; /* "mmdebstrap bookworm", "saved from ada", "pulled", "imported" */
+	char *parent; /* id of the image it was made upon; "" */
+	char *digest; /* "sha256:…" of its manifest, or "" */
+	char *cache_key; /* of a step of a build, or "" */
+	char **layers;	 /* absolute folders, topmost first; NULL at the end */
 	int64_t created_us;
-	uint64_t size_bytes; /* of all files, as they lie on disk */
+	uint64_t
+		size_bytes; /* of all files in all layers, as they lie on disk; 0: not measured yet */
 	uint64_t files;
 	json_t *packages; /* names asked for, an array of strings */
+	/* {"entrypoint":[],"cmd":[],"env":["K=V"],"user":"","workdir":"","ports":["80/tcp"],"labels":{}}; keys
+	 * may be missing. Checked when the image was made: right types, bounded. */
+	json_t *config;
 };
 
-/* Makes BOX_HOME/images if it is not there and sweeps what unfinished builds and removals have left; the
- * build of another daemon that shares the folder is left alone. */
-int images_open(struct loop *loop, const char *home, struct images **ret, struct err *err);
-/* Ends running builds without a callback. */
+/* Who uses an image: adds names for people to names ("box 'ada'", separated by ", "; some of many are enough)
+ * and returns how many. */
+typedef unsigned (*image_users_fn)(const char *image_id, struct buf *names, void *arg);
+
+/* Sweeps what unfinished work has left; that of another daemon in a shared BOX_HOME/images is left alone.
+ * pool is borrowed. */
+int images_open(struct loop *loop, struct pool *pool, const char *home, struct images **ret,
+	struct err *err);
+void images_set_users(struct images *images, image_users_fn fn, void *arg);
+/* Ends running jobs without a callback. */
 void images_close(struct images *images);
-/* By name or id. ERR_NOT_FOUND with a hint that names `box image build`. Borrowed, valid until images_close
- * even if the image is removed meanwhile. */
+
+/* "python", "python:3.11", "host:5000/a/b:tag", "name@sha256:…": lower case, bounded. */
+int image_name_check(const char *name, struct err *err);
+/* By name or id. ERR_NOT_FOUND with a hint that names `box image pull` and `build`. Borrowed, valid until
+ * images_close even if the image is removed meanwhile. */
 const struct image *images_find(struct images *images, const char *name_or_id, struct err *err);
-json_t *images_json(struct images *images); /* newest first; new reference */
-/* {"id","name","created_at","size","files","origin","packages","rootfs"}; new reference. */
-json_t *image_json(const struct image *image);
-/* Removal returns at once; files go in the background (renamed away first). */
+const struct image *images_find_cached(struct images *images, const char *cache_key); /* or NULL */
+/* Newest first; new reference. all: those without a name too. */
+json_t *images_json(struct images *images, bool all);
+/* {"id","name","names":[…],"created_at","size_bytes","files","origin","parent","digest","cache_key","packages","config",
+ * "layers":[{"id","size_bytes","shared_by":N}],"own_bytes","shared_bytes","users":N}; new reference. A layer is
+ * shared_by the other images that have it; own_bytes would come back if the image went. users are boxes and images
+ * made upon it. names begins with name; the others came by images_tag. */
+json_t *image_json(struct images *images, const struct image *image);
+/* ERR_STATE, naming them, while boxes or images made upon it use it. Removal returns at once; layers nobody else
+ * has go in the background. */
 int images_remove(struct images *images, const char *id, struct err *err);
+/* Another name for it; whoever had that name loses it. */
+int images_tag(struct images *images, const char *id, const char *name, struct err *err);
+/* Images without a name that nobody uses, layers and downloads nobody needs. dry: only tells. New reference:
+ * {"images":[id…],"layers":N,"downloads":N,"bytes":N}. */
+json_t *images_gc(struct images *images, bool dry, struct err *err);
+
+/* ---- making them: in helper processes ---------------------------------------------------------- */
+
+struct image_job_ops {
+	/* 0 <= done <= total; a total of 0 means nobody knows yet. stage is one word: "download" "unpack"
+	 * "configure" "clean" "measure" "copy". May be NULL. */
+	void (*on_progress)(
+		const char *stage, uint64_t done, uint64_t total, const char *detail, void *arg);
+	/* Called once, from the loop; the job is gone afterwards. image is NULL on failure, err on success. */
+	void (*on_done)(const struct image *image, const struct err *err, void *arg);
+};
+/* No callback afterwards; leaves nothing half-visible. Finished downloads stay for the next try. */
+void image_job_cancel(struct image_job *job);
+
+/* One job of a name at a time (ERR_STATE) for all of these. ERR_LIMIT when there is too little room. */
 
 struct image_build_spec {
 	const char *name;	     /* NULL: "debian" */
 	const char *const *packages; /* in addition to the standard set; may be NULL */
 	bool minimal;		     /* without the standard set: a small base for tests */
 };
-
-struct image_build_ops {
-	/* 0 <= done <= total; a total of 0 means nobody knows yet. stage is one of "download" "unpack"
-	 * "configure" "clean" "measure". */
-	void (*on_progress)(
-		const char *stage, unsigned done, unsigned total, const char *detail, void *arg);
-	/* Called once; the build is gone afterwards. image is NULL on failure, err on success. */
-	void (*on_done)(const struct image *image, const struct err *err, void *arg);
-};
-
-/* Runs mmdebstrap in a helper process. One build of a name at a time (ERR_STATE). ERR_UNSUPPORTED with a
- * hint when mmdebstrap is not installed; ERR_LIMIT when the disk has too little room. */
+/* Runs mmdebstrap. ERR_UNSUPPORTED with a hint when it is not installed. */
 int image_build_start(struct images *images, const struct image_build_spec *spec,
-	const struct image_build_ops *ops, void *arg, struct image_build **ret, struct err *err);
-void image_build_cancel(struct image_build *build); /* no callback afterwards; leaves nothing */
+	const struct image_job_ops *ops, void *arg, struct image_job **ret, struct err *err);
+
+struct image_pull_spec {
+	const char *reference; /* "python:3.11", also what it is named unless name is set */
+	const char *name;      /* NULL: the reference */
+	const char
+		*registry; /* asked when the reference names none; NULL or "": skopeo's own way */
+	const char *authfile; /* NULL: skopeo's own search */
+	bool insecure;	      /* plain HTTP or an unknown certificate is fine */
+};
+/* Through skopeo; layers that are here already are not fetched again. Verifies every digest itself. ERR_UNSUPPORTED
+ * without skopeo and for an image of another architecture. */
+int image_pull_start(struct images *images, const struct image_pull_spec *spec,
+	const struct image_job_ops *ops, void *arg, struct image_job **ret, struct err *err);
+
+struct image_import_spec {
+	const char *name; /* NULL: the first the archive tells; ERR_INVALID if it tells none */
+	/* Read to its end in the helper; taken (closed) by a successful call. A docker-archive, an OCI layout or a
+	 * root file system as tar; plain, gzip, zstd or xz. Told apart by what it begins with. */
+	int input;
+	uint64_t size; /* for the progress; 0: not known */
+};
+int image_import_start(struct images *images, const struct image_import_spec *spec,
+	const struct image_job_ops *ops, void *arg, struct image_job **ret, struct err *err);
+
+struct image_save_spec {
+	const char *name;	    /* NULL or "": none */
+	const struct image *parent; /* the image of the box */
+	const char *disk;      /* id of the box in the pool: `upper` in it becomes the top layer */
+	const char *origin;    /* "saved from ada" */
+	json_t *config;	       /* NULL: the parent's; borrowed */
+	const char *cache_key; /* NULL: none */
+};
+/* Returns before the copy is made: on btrfs a matter of milliseconds. */
+int image_save_start(struct images *images, const struct image_save_spec *spec,
+	const struct image_job_ops *ops, void *arg, struct image_job **ret, struct err *err);
+
+/* ---- for helper processes: blocks ---------------------------------------------------------------- */
+
+enum image_format { IMAGE_FORMAT_OCI, IMAGE_FORMAT_DOCKER, IMAGE_FORMAT_ROOTFS };
+int image_format_from_name(
+	const char *name, enum image_format *ret, struct err *err); /* "oci" "docker" "rootfs" */
+/* Writes an archive that image_import_start, skopeo and others read. Space for the layers is taken in the pool
+ * for the moment (not for a rootfs). */
+int image_export(struct images *images, const struct image *image, enum image_format format,
+	int out, struct err *err);

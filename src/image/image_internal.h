@@ -1,67 +1,230 @@
 /* image_internal.h - what the files of this folder share */
 #pragma once
 #include "base/alloc.h"
+#include "base/buf.h"
 #include "base/err.h"
+#include "base/json.h"
 #include "base/strv.h"
+#include "helper/helper.h"
 #include "image/image.h"
 #include <assert.h>
 
 struct loop;
 
-/* ---- helper.c: a process of our own for slow work ------------------------------------------- */
+/* ---- images.c: the list -------------------------------------------------------------------------- */
 
-struct helper;
-
-struct helper_ops {
-	/* Runs in the helper; what it returns is the exit code. Messages go to sock, one send() each. */
-	int (*run)(int sock, void *arg);
-	/* In the daemon: one message, at most HELPER_MESSAGE_MAX bytes. May be NULL. */
-	void (*on_message)(const void *message, size_t len, void *arg);
-	/* In the daemon: the helper and everything it started is gone, its messages are all delivered; it has
-	 * been freed. code is the exit code, -1 when it was killed. */
-	void (*on_exit)(int code, void *arg);
-};
-
-enum { HELPER_MESSAGE_MAX = 2048 };
-
-/* keep is an fd the helper keeps besides its socket, or -1; all others are closed in it. */
-int helper_start(struct loop *loop, const struct helper_ops *ops, void *arg, int keep,
-	struct helper **ret, struct err *err);
-void helper_kill(struct helper *helper); /* on_exit follows from the loop */
-void helper_free(struct helper *helper); /* kills, waits, calls nothing; accepts NULL */
-
-/* ---- images.c ------------------------------------------------------------------------------- */
+struct image_tag;
+struct layer;
+struct measuring;
+struct naming;
+struct removal;
 
 struct images {
 	struct loop *loop;
-	char *path; /* BOX_HOME/images */
-	int dir;
+	struct pool *pool;
+	char *path;	     /* pool/images: made here, removed here */
+	char *layers_path;   /* pool/layers */
+	char *shared;	     /* BOX_HOME/images, which need not be there: read only */
 	struct image **list; /* newest first */
 	size_t count;
-	struct image **gone; /* not listed any more, but somebody may still hold them */
+	struct image **by_id; /* the same, sorted */
+	struct image **gone;  /* not listed any more, but somebody may still hold them */
 	size_t gone_count;
-	int64_t scanned_us; /* wall clock; 0: never */
-	int64_t changed_ns; /* mtime of dir then */
-	struct image_build *builds;
+	int64_t scanned_us; /* the shared folder; wall clock; 0: never */
+	int64_t changed_ns; /* its mtime then */
+	char **complained;  /* ids of images left out, so that each is told once */
+	image_users_fn users;
+	void *users_arg;
+	struct image_job *jobs;
 	struct removal *removals;
+
+	struct image_tag **tags; /* names.c */
+	size_t tag_count;
+	struct naming *namings; /* which image a name belongs to; sorted by name */
+	size_t naming_count;
+
+	struct layer **layers; /* layers.c: all that listed images have; sorted by path */
+	size_t layer_count;
+	struct measuring *measuring; /* at most one at a time */
+	char **unused;		     /* ids of layers to go when no job runs any more */
+
+	char work_id[11]; /* in a helper: the id of its job, part of all temporary names */
 };
 
-#define IMAGE_BUILD_PREFIX ".build-"
+/* A draft is images/.new-ID with image.json, written by a helper; published by a rename in the daemon. */
+#define IMAGE_DRAFT_PREFIX ".new-"
 #define IMAGE_TRASH_PREFIX ".trash-"
+int images_publish(
+	struct images *images, const char *id, const struct image **ret, struct err *err);
+void images_read_place(struct images *images, const char *path, bool shared);
+void images_refresh(struct images *images);
+bool shared_is_ours(const struct images *images); /* no link to the folder of another home */
+/* Listed, with this id; or NULL. */
+struct image *images_by_id(const struct images *images, const char *id);
+/* Out of the list and off the disk, whoever uses it; not its layers. */
+int images_unlist(struct images *images, struct image *image, struct err *err);
+unsigned images_count_users(struct images *images, const struct image *image, struct buf *names);
 
-/* Files below images->dir/name go in the background; name is one of ours that nobody uses any more. */
-void images_discard(struct images *images, const char *name);
-void images_forget_scan(struct images *images); /* read the folder again next time */
-/* image.json of a finished build, as images.c reads it. */
-int image_write_json(int dir, const struct image *image, struct err *err);
-void image_builds_end(struct images *images); /* build.c; for images_close */
+/* ---- record.c: image.json ---------------------------------------------------------------------------- */
+
+/* What only this folder needs to know of an image. */
+struct image_entry {
+	struct image image;
+	char *given;	   /* the name it was made with; image.name is the one it has now */
+	bool shared;	   /* from BOX_HOME/images */
+	unsigned children; /* listed images made upon it */
+};
+static inline struct image_entry *entry_of(const struct image *image)
+{
+	return (struct image_entry *)image; /* image comes first */
+}
+bool image_id_is_valid(const char *id);
+/* dir/folder/image.json. ERR_INVALID for nonsense, ERR_NOT_FOUND when a layer is not there. */
+int record_read(const struct images *images, const char *dir, const char *folder, const char *id,
+	bool shared, struct image **ret, struct err *err);
+void image_free(struct image *image);
+
+/* ---- names.c ------------------------------------------------------------------------------------------- */
+
+/* Without ":latest": two names are one when these are equal. Yours. */
+char *image_name_normal(const char *name);
+void tags_load(struct images *images);
+void tags_free(struct images *images);
+/* After each change of the list: who has which name now. */
+void names_settle(struct images *images);
+const struct image *names_find(const struct images *images, const char *normal);
+json_t *names_of(const struct images *images, const struct image *image); /* array; new reference */
+
+/* ---- layers.c: what layers there are, who has them, how large they are --------------------------------- */
+
+struct layer {
+	char *path;	 /* absolute */
+	char *id;	 /* below pool/layers, or of the shared image; never NULL */
+	bool ours;	 /* in pool/layers */
+	unsigned images; /* that have it */
+	uint64_t size_bytes, files;
+	enum { LAYER_UNREAD, LAYER_WANTED, LAYER_MEASURED, LAYER_FAILED } state;
+};
+bool layer_id_is_valid(const char *id);
+/* "ID/files" of a path below pool/layers, else the path itself; borrowed from path. */
+const char *layer_short(const struct images *images, const char *path);
+void layers_add(struct images *images, const struct image *image);
+/* Those nobody has any more go from the disk. */
+void layers_drop(struct images *images, const struct image *image, bool discard);
+struct layer *layers_find(const struct images *images, const char *path);
+bool layers_have(const struct images *images,
+	const char *id); /* is it in pool/layers and of a listed image? */
+/* Reads layer.json when that was not done yet, and has the layer measured when it says nothing. */
+void layers_know(struct images *images, struct layer *layer);
+void layers_settle(struct images *images); /* no job runs: what had to wait goes now */
+/* Layers being filled that nobody fills any more: those of one job, or ("") of all. */
+void layers_sweep(struct images *images, const char *work_id);
+void layers_free(struct images *images);
+/* {"size_bytes","files"} of pool/layers/ID, true when it is known. */
+bool layer_read_size(const struct images *images, const char *id, uint64_t *bytes, uint64_t *files);
+int layer_write_size(const char *layer_dir, uint64_t bytes, uint64_t files, struct err *err);
+
+/* measure.c: bytes as they lie on disk and entries of any type below name; blocks. A file with many links counts
+ * once. */
+int tree_measure(
+	int dirfd, const char *name, uint64_t *ret_bytes, uint64_t *ret_files, struct err *err);
+
+/* ---- discard.c: files that go in the background -------------------------------------------------------- */
+
+/* dir/name, which nobody uses any more. */
+void images_discard(struct images *images, const char *dir, const char *name);
+void removals_end(struct images *images);
+/* Names in a folder, "." and ".." left out; NULL when there are none. Yours. */
+char **folder_list(const char *path);
+
+/* ---- draft.c: an image on its way, in the helper ---------------------------------------------------- */
+
+struct image_draft {
+	char id[11]; /* set by image_job_start */
+	char *name;  /* may be set by the work, if the job had none */
+	char *origin;
+	char *parent;	 /* or NULL */
+	char *digest;	 /* or NULL */
+	char *cache_key; /* or NULL */
+	char **layers; /* "ID/files" or "ID/upper" in pool/layers, topmost first; or, below those, absolute folders of
+			  * a shared image */
+	json_t *packages, *config; /* or NULL */
+	uint64_t size_bytes, files;
+	bool written; /* draft_write_early was called */
+};
+int draft_write(const struct images *images, const struct image_draft *draft, struct err *err);
+/* Before the last layer is there, and without waiting for the disk: the commit of a snapshot takes it along. */
+int draft_write_early(const struct images *images, struct image_draft *draft, struct err *err);
+/* Only known keys, right types, bounded: at most 1024 strings of 32 KiB, 256 KiB in all. */
+int image_config_check(json_t *config, struct err *err);
+
+/* A layer being filled: pool/layers/.new-ID with the folder `files`; *ret is that folder. Work for the same id by
+ * somebody else at the same time does not disturb it. */
+int layer_begin(
+	const struct images *images, const char *id, char **ret_tmp, int *ret, struct err *err);
+/* It is whole: renamed to ID. If ID has come meanwhile that one is as good, and this one goes. size is recorded
+ * beside it (layer.json: {"size_bytes","files"}). */
+int layer_publish(const struct images *images, const char *id, const char *tmp, uint64_t size_bytes,
+	uint64_t files, struct err *err);
+void layer_abandon(const struct images *images, const char *tmp);
+bool layer_exists(const struct images *images, const char *id);
+
+/* ---- job.c: a helper process that makes an image --------------------------------------------------- */
+
+struct job_sink; /* the helper's way to tell of its progress */
+/* Sent at most 20 times a second, and when the stage changes. */
+void job_progress(struct job_sink *sink, const char *stage, uint64_t done, uint64_t total,
+	const char *detail);
+
+struct job_work {
+	/* In the helper: makes layers, fills draft (draft_write is called after it). */
+	int (*run)(const struct images *images, struct job_sink *sink, struct image_draft *draft,
+		void *arg, struct err *err);
+	void (*free)(void *arg); /* in the daemon, when the job is over */
+	bool light;		 /* as in helper_ops */
+	const char *verb;	 /* for messages: "build", "pull"; NULL: "make" */
+};
+
+/* name: may be NULL (the work finds one, or there is none). keep: fds for the helper, -1: none. Takes arg (free is called
+ * also when this fails). ERR_STATE when a job of that name runs. */
+int image_job_start(struct images *images, const char *name, const struct job_work *work, void *arg,
+	int keep, const struct image_job_ops *ops, void *user, struct image_job **ret,
+	struct err *err);
+void image_jobs_end(struct images *images); /* for images_close */
+
+/* ---- unpack.c: a layer as tar becomes a folder; in the helper ------------------------------------------ */
+
+struct unpack_spec {
+	int dir; /* empty folder */
+	/* Folders of the layers below, absolute, topmost first; NULL: none. A name in the archive may lead through
+	 * folders and links of theirs. */
+	const char *const *lowers;
+	/* Up to len bytes of the (decompressed) tar; 0 at the end, -1 on error. Read to its end. */
+	ssize_t (*read)(void *arg, void *data, size_t len, struct err *err);
+	void *arg;
+	bool whiteouts;	    /* .wh. names become those of overlayfs; else they are ordinary names */
+	uint64_t bytes_max; /* of contents; and of files: a bomb ends here with ERR_LIMIT */
+	uint64_t files_max;
+};
+struct unpack_totals {
+	uint64_t bytes; /* as they lie on disk: whole blocks */
+	uint64_t files;
+	uint64_t devices,
+		xattrs; /* left out: boxes get their devices elsewhere, and few attributes are for images */
+};
+int unpack_layer(const struct unpack_spec *spec, struct unpack_totals *ret, struct err *err);
+
+/* ---- inflate.c: gzip, zstd, xz or plain, told by the first bytes ----------------------------------------- */
+
+struct inflate; /* reads an fd, or any source */
+typedef ssize_t (*read_fn)(void *arg, void *data, size_t len, struct err *err);
+struct inflate *inflate_new(read_fn read, void *arg);
+void inflate_free(struct inflate *inflate);
+ssize_t inflate_read(void *inflate, void *data, size_t len, struct err *err); /* a read_fn itself */
 
 /* ---- recipe.c: the build itself, in the helper ----------------------------------------------- */
 
 struct recipe {
-	char *dir; /* absolute; rootfs/ and image.json are made in it */
-	char *id;
-	char *name;
 	char *suite;	 /* "bookworm" */
 	char *program;	 /* mmdebstrap */
 	char **packages; /* all of them */
@@ -77,18 +240,13 @@ enum build_stage {
 	STAGE_COUNT
 };
 
-/* What the helper tells the daemon; a plain value. */
-struct build_message {
-	enum { BUILD_PROGRESS, BUILD_FINISHED, BUILD_FAILED } type;
-	enum build_stage stage;
-	unsigned done, total;
-	char detail[96];
-	struct err err; /* BUILD_FAILED */
-};
-static_assert(sizeof(struct build_message) <= HELPER_MESSAGE_MAX, "a message fits");
-
-/* Runs in the helper; build_messages go to sock, the last one FINISHED or FAILED. Returns an exit code. */
-int recipe_run(int sock, const struct recipe *recipe);
+/* A job_work's run; arg is a struct recipe. */
+int recipe_run(const struct images *images, struct job_sink *sink, struct image_draft *draft,
+	void *arg, struct err *err);
+/* Programs can run in the folder, whatever the flags of the mount it lies on: a mount of its own, in the
+ * helper's mount namespace. Give path back with folder_lock(). */
+int folder_unlock(const char *path, struct err *err);
+void folder_lock(const char *path);
 /* Looks a program up in PATH; NULL when it is not there. Yours. */
 char *program_find(const char *name);
 

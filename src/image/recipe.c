@@ -2,24 +2,41 @@
  *
  *   download, unpack, configure   mmdebstrap, its output read line by line
  *   clean                         what of the build machine got in goes out
- *   measure                       size and number of files, then image.json, then everything to disk
+ *   measure                       size and number of files, then everything to disk
+ *
+ * The tree grows in a layer of the pool. The pool is mounted so that no program in it can run and no device works,
+ * and an installation needs both: in the helper's own mount namespace the layer gets a mount of its own that allows
+ * it.
  *
  * Settings of the machine that only matter for downloading (proxies, credentials, certificates) are given to
  * apt by a file that the setup hook puts in and the customize hook takes out: none of it stays in the image. */
 #include "image/image_internal.h"
 #include "base/buf.h"
-#include "base/clock.h"
 #include "base/file.h"
 #include "base/text.h"
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
-#include <sys/socket.h>
+#include <sys/mount.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 
-enum { PROGRESS_EVERY_US = 100 * 1000 };
+static const char *const stage_names[] = {
+	[STAGE_DOWNLOAD] = "download",
+	[STAGE_UNPACK] = "unpack",
+	[STAGE_CONFIGURE] = "configure",
+	[STAGE_CLEAN] = "clean",
+	[STAGE_MEASURE] = "measure",
+};
+static_assert(ARRAY_LEN(stage_names) == STAGE_COUNT, "every stage has a name");
+
+/* Where it is cooked: the layer's own folder, with `files`, and `tmp` while it lasts. */
+struct kitchen {
+	const struct recipe *recipe;
+	struct job_sink *sink;
+	const char *path; /* absolute */
+	int dir;
+};
 
 /* mmdebstrap runs hooks as `sh -c HOOK exec ROOT` with the machine's own apt settings in force. */
 static const char setup_hook[] =
@@ -72,25 +89,26 @@ static const char *const options[] = {
 	NULL,
 };
 
-/* ---- telling the daemon --------------------------------------------------------------------- */
+/* ---- a place where programs run --------------------------------------------------------------- */
 
-static void tell_progress(
-	int sock, enum build_stage stage, unsigned done, unsigned total, const char *detail)
+int folder_unlock(const char *path, struct err *err)
 {
-	struct build_message message = {
-		.type = BUILD_PROGRESS, .stage = stage, .done = done, .total = total
-	};
+	struct mount_attr attr = { .attr_clr = MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV |
+					       MOUNT_ATTR_NOEXEC };
 
-	snprintf(message.detail, sizeof message.detail, "%s", detail);
-	send(sock, &message, sizeof message, MSG_NOSIGNAL);
+	if (mount(path, path, NULL, MS_BIND, NULL) < 0)
+		return err_sys(err, errno, "bind '%s'", path);
+	if (mount_setattr(AT_FDCWD, path, 0, &attr, sizeof attr) < 0) {
+		err_sys(err, errno, "let programs run in '%s'", path);
+		folder_lock(path);
+		return -1;
+	}
+	return 0;
 }
 
-static int tell_failure(int sock, const struct err *err)
+void folder_lock(const char *path)
 {
-	struct build_message message = { .type = BUILD_FAILED, .err = *err };
-
-	send(sock, &message, sizeof message, MSG_NOSIGNAL);
-	return 1;
+	umount2(path, MNT_DETACH | UMOUNT_NOFOLLOW);
 }
 
 /* ---- mmdebstrap ----------------------------------------------------------------------------- */
@@ -110,13 +128,14 @@ static char *join(const char *first, char **strv)
 	return text;
 }
 
-static int make_argv(const struct recipe *recipe, char ***ret, struct err *err)
+static int make_argv(const struct kitchen *kitchen, char ***ret, struct err *err)
 {
+	const struct recipe *recipe = kitchen->recipe;
 	_cleanup_free_ char *include = join("--include=", recipe->packages);
 	_cleanup_free_ char *setup = xasprintf("--setup-hook=%s", setup_hook);
 	_cleanup_free_ char *customize = xasprintf("--customize-hook=%s", customize_hook);
-	_cleanup_free_ char *rootfs = xasprintf("%s/rootfs", recipe->dir);
-	_cleanup_free_ char *tmp = xasprintf("%s/tmp", recipe->dir);
+	_cleanup_free_ char *files = xasprintf("%s/files", kitchen->path);
+	_cleanup_free_ char *tmp = xasprintf("%s/tmp", kitchen->path);
 	_cleanup_strv_ char **argv = NULL, **sources = NULL;
 
 	if (sources_collect("/etc/apt", tmp, &sources, err) < 0)
@@ -129,16 +148,17 @@ static int make_argv(const struct recipe *recipe, char ***ret, struct err *err)
 	strv_add(&argv, setup);
 	strv_add(&argv, customize);
 	strv_add(&argv, recipe->suite);
-	strv_add(&argv, rootfs);
+	strv_add(&argv, files);
 	for (size_t i = 0; sources[i]; i++)
 		strv_add(&argv, sources[i]);
 	*ret = steal_ptr(&argv);
 	return 0;
 }
 
-static _Noreturn void run_mmdebstrap(const struct recipe *recipe, char **argv, int out)
+static _Noreturn void run_mmdebstrap(const struct kitchen *kitchen, char **argv, int out)
 {
-	_cleanup_free_ char *tmp = xasprintf("%s/tmp", recipe->dir);
+	const char *program = kitchen->recipe->program;
+	_cleanup_free_ char *tmp = xasprintf("%s/tmp", kitchen->path);
 
 	dup2(out, STDOUT_FILENO);
 	dup2(out, STDERR_FILENO);
@@ -146,32 +166,22 @@ static _Noreturn void run_mmdebstrap(const struct recipe *recipe, char **argv, i
 	setenv("LC_ALL", "C.UTF-8", 1);
 	setenv("DEBIAN_FRONTEND", "noninteractive", 1);
 	unsetenv("APT_CONFIG");
-	execv(recipe->program, argv);
-	dprintf(STDERR_FILENO, "E: cannot run %s: %s\n", recipe->program, strerror(errno));
+	execv(program, argv);
+	dprintf(STDERR_FILENO, "E: cannot run %s: %s\n", program, strerror(errno));
 	_exit(127);
 }
 
-/* Reads until everybody has closed the pipe. The whole text is kept as build.log beside the image. */
-static void follow(int sock, FILE *in, FILE *log, struct progress *progress)
+/* Reads until everybody has closed the pipe. The whole text is kept as build.log beside the files. */
+static void follow(struct job_sink *sink, FILE *in, FILE *log, struct progress *progress)
 {
-	int64_t told_us = 0;
-	enum build_stage told = STAGE_COUNT;
 	char line[4096];
 
 	while (fgets(line, sizeof line, in)) {
-		int64_t now = clock_mono_us();
-
 		fputs(line, log);
 		line[strcspn(line, "\r\n")] = '\0';
-		if (!progress_feed(progress, line))
-			continue;
-		if (progress->stage == told && progress->done < progress->total &&
-			now - told_us < PROGRESS_EVERY_US)
-			continue;
-		told = progress->stage;
-		told_us = now;
-		tell_progress(
-			sock, progress->stage, progress->done, progress->total, progress->detail);
+		if (progress_feed(progress, line))
+			job_progress(sink, stage_names[progress->stage], progress->done,
+				progress->total, progress->detail);
 	}
 }
 
@@ -187,7 +197,7 @@ static int wait_for(pid_t pid)
 	return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
 }
 
-static int install(int sock, const struct recipe *recipe, int dir, struct err *err)
+static int install(const struct kitchen *kitchen, struct err *err)
 {
 	_cleanup_strv_ char **argv = NULL;
 	struct progress progress = { 0 };
@@ -195,14 +205,14 @@ static int install(int sock, const struct recipe *recipe, int dir, struct err *e
 	FILE *in, *log;
 	pid_t pid;
 
-	if (make_argv(recipe, &argv, err) < 0)
+	if (make_argv(kitchen, &argv, err) < 0)
 		return -1;
-	log_fd = openat(dir, "build.log", O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+	log_fd = openat(kitchen->dir, "build.log", O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
 	if (log_fd < 0 || pipe2(out, O_CLOEXEC) < 0)
-		return err_sys(err, errno, "prepare the build in '%s'", recipe->dir);
+		return err_sys(err, errno, "prepare the build in '%s'", kitchen->path);
 	pid = fork();
 	if (pid == 0)
-		run_mmdebstrap(recipe, argv, out[1]);
+		run_mmdebstrap(kitchen, argv, out[1]);
 	close(out[1]);
 	if (pid < 0)
 		return err_sys(err, errno, "fork");
@@ -210,7 +220,7 @@ static int install(int sock, const struct recipe *recipe, int dir, struct err *e
 	log = fdopen(log_fd, "w");
 	if (!in || !log)
 		return err_sys(err, errno, "read what mmdebstrap says");
-	follow(sock, in, log, &progress);
+	follow(kitchen->sink, in, log, &progress);
 	fclose(in);
 	fclose(log);
 	code = wait_for(pid);
@@ -223,7 +233,7 @@ static int install(int sock, const struct recipe *recipe, int dir, struct err *e
 /* ---- afterwards ----------------------------------------------------------------------------- */
 
 /* mmdebstrap copies the build machine's name and resolver in; logs and caches tell of the build. */
-static int clean(int rootfs, struct err *err)
+static int clean(int files, struct err *err)
 {
 	static const char *const unwanted[] = { "etc/resolv.conf", "etc/hostname", "etc/machine-id",
 		"var/lib/dbus/machine-id", "var/log/apt", "var/log/dpkg.log",
@@ -236,98 +246,84 @@ static int clean(int rootfs, struct err *err)
 	int fd;
 
 	for (size_t i = 0; i < ARRAY_LEN(unwanted); i++)
-		if (tree_remove(rootfs, unwanted[i], err) < 0)
+		if (tree_remove(files, unwanted[i], err) < 0)
 			return err_wrap(err, "clean");
 	for (size_t i = 0; i < ARRAY_LEN(folders); i++)
-		if (mkdirat(rootfs, folders[i], 0755) < 0)
+		if (mkdirat(files, folders[i], 0755) < 0)
 			return err_sys(err, errno, "mkdir '%s'", folders[i]);
 	/* Empty means "not set yet" to everyone who reads it; missing is an error to some. */
-	fd = openat(rootfs, "etc/machine-id", O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0444);
+	fd = openat(files, "etc/machine-id", O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0444);
 	if (fd < 0)
 		return err_sys(err, errno, "create 'etc/machine-id'");
 	close(fd);
 	return 0;
 }
 
-/* Sums up everything below name; a file with many links is counted once, in parts. */
-static int measure(int parent, const char *name, struct image *image, struct err *err)
+static int cook(const struct kitchen *kitchen, struct err *err)
 {
-	int fd = openat(parent, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-	DIR *dir = fd < 0 ? NULL : fdopendir(fd);
-	struct dirent *entry;
-	int ret = 0;
+	_cleanup_close_ int files = -1;
 
-	if (!dir)
-		return err_sys(err, errno, "read '%s'", name);
-	while (ret == 0 && (entry = readdir(dir))) {
-		struct stat st;
+	if (mkdirat(kitchen->dir, "tmp", 0700) < 0)
+		return err_sys(err, errno, "mkdir '%s/tmp'", kitchen->path);
+	job_progress(kitchen->sink, "download", 0, 0, "package lists");
+	if (install(kitchen, err) < 0)
+		return -1;
+	job_progress(kitchen->sink, "clean", 0, 1, "");
+	files = openat(kitchen->dir, "files", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	if (files < 0)
+		return err_sys(err, errno, "open 'files'");
+	if (clean(files, err) < 0)
+		return -1;
+	return tree_remove(kitchen->dir, "tmp", err);
+}
 
-		if (!strcmp(entry->d_name, ".") || !strcmp(entry->d_name, ".."))
-			continue;
-		if (fstatat(fd, entry->d_name, &st, AT_SYMLINK_NOFOLLOW) < 0) {
-			ret = err_sys(err, errno, "stat '%s'", entry->d_name);
-			break;
-		}
-		image->files++;
-		image->size_bytes += (uint64_t)st.st_blocks * 512 /
-				     (S_ISDIR(st.st_mode) ? 1 : (uint64_t)MAX(st.st_nlink, 1));
-		if (S_ISDIR(st.st_mode))
-			ret = measure(fd, entry->d_name, image, err);
-	}
-	closedir(dir);
+static int cook_unlocked(
+	const struct recipe *recipe, struct job_sink *sink, const char *path, struct err *err)
+{
+	struct kitchen kitchen = { .recipe = recipe, .sink = sink, .path = path };
+	int ret;
+
+	if (folder_unlock(path, err) < 0)
+		return -1;
+	kitchen.dir = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	ret = kitchen.dir < 0 ? err_sys(err, errno, "open '%s'", path) : cook(&kitchen, err);
+	if (kitchen.dir >= 0)
+		close(kitchen.dir);
+	folder_lock(path); /* a mount point could not be renamed */
 	return ret;
 }
 
-static int describe(const struct recipe *recipe, int dir, struct err *err)
+static void describe(const struct recipe *recipe, struct image_draft *draft)
 {
-	_cleanup_free_ char *origin =
+	_cleanup_free_ char *layer = xasprintf("%s/files", draft->id);
+
+	draft->origin =
 		xasprintf("mmdebstrap %s%s", recipe->suite, recipe->minimal ? " minimal" : "");
-	_cleanup_json_ json_t *packages = json_array();
-	struct image image = { .id = recipe->id,
-		.name = recipe->name,
-		.origin = origin,
-		.packages = packages,
-		.created_us = clock_wall_us() };
-
+	draft->packages = json_array();
+	draft->config = json_object();
+	strv_add(&draft->layers, layer);
 	for (size_t i = 0; recipe->packages[i]; i++)
-		json_array_append_new(packages, json_string(recipe->packages[i]));
-	if (measure(dir, "rootfs", &image, err) < 0)
-		return err_wrap(err, "measure");
-	return image_write_json(dir, &image, err);
+		json_array_append_new(draft->packages, json_string(recipe->packages[i]));
 }
 
-static int cook(int sock, const struct recipe *recipe, struct err *err)
+int recipe_run(const struct images *images, struct job_sink *sink, struct image_draft *draft,
+	void *arg, struct err *err)
 {
-	_cleanup_close_ int dir = open(recipe->dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	_cleanup_close_ int rootfs = -1;
+	const struct recipe *recipe = arg;
+	_cleanup_free_ char *tmp = NULL, *path = NULL;
+	_cleanup_close_ int files = -1;
 
-	if (dir < 0 || mkdirat(dir, "tmp", 0700) < 0)
-		return err_sys(err, errno, "open '%s'", recipe->dir);
-	tell_progress(sock, STAGE_DOWNLOAD, 0, 0, "package lists");
-	if (install(sock, recipe, dir, err) < 0)
+	if (layer_begin(images, draft->id, &tmp, &files, err) < 0)
 		return -1;
-	tell_progress(sock, STAGE_CLEAN, 0, 1, "");
-	rootfs = openat(dir, "rootfs", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	if (rootfs < 0)
-		return err_sys(err, errno, "open 'rootfs'");
-	if (clean(rootfs, err) < 0 || tree_remove(dir, "tmp", err) < 0)
+	path = xasprintf("%s/%s", images->layers_path, tmp);
+	if (cook_unlocked(recipe, sink, path, err) < 0)
 		return -1;
-	tell_progress(sock, STAGE_MEASURE, 0, 1, "");
-	if (describe(recipe, dir, err) < 0)
+	job_progress(sink, "measure", 0, 1, "");
+	if (tree_measure(files, ".", &draft->size_bytes, &draft->files, err) < 0)
 		return -1;
-	if (syncfs(dir) < 0)
-		return err_sys(err, errno, "write the image to disk");
-	tell_progress(sock, STAGE_MEASURE, 1, 1, "");
+	describe(recipe, draft);
+	if (layer_publish(images, draft->id, tmp, draft->size_bytes, draft->files, err) < 0)
+		return -1;
+	job_progress(sink, "measure", 1, 1, "");
 	return 0;
-}
-
-int recipe_run(int sock, const struct recipe *recipe)
-{
-	struct build_message done = { .type = BUILD_FINISHED };
-	struct err err = ERR_INIT;
-
-	umask(022);
-	if (cook(sock, recipe, &err) < 0)
-		return tell_failure(sock, &err);
-	return send(sock, &done, sizeof done, MSG_NOSIGNAL) < 0;
 }

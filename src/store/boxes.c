@@ -35,6 +35,10 @@ static const struct {
 	{ COLUMN_U64, offsetof(struct box_row, start_time) },
 	{ COLUMN_TEXT, offsetof(struct box_row, boot) },
 	{ COLUMN_TEXT, offsetof(struct box_row, idempotency) },
+	{ COLUMN_TEXT, offsetof(struct box_row, on_limit) },
+	{ COLUMN_TEXT, offsetof(struct box_row, volumes) },
+	{ COLUMN_TEXT, offsetof(struct box_row, mounts) },
+	{ COLUMN_TEXT, offsetof(struct box_row, main) },
 };
 
 static const void *field_of(const struct box_row *row, size_t column)
@@ -100,6 +104,19 @@ void box_row_done(struct box_row *row)
 		if (columns[i].kind == COLUMN_TEXT)
 			free(*(char **)((char *)row + columns[i].at));
 	*row = (struct box_row){ 0 };
+}
+
+struct box_row box_row_copy(const struct box_row *row)
+{
+	struct box_row copy = *row;
+
+	for (size_t i = 0; i < ARRAY_LEN(columns); i++)
+		if (columns[i].kind == COLUMN_TEXT) {
+			char **field = (char **)((char *)&copy + columns[i].at);
+
+			*field = xstrdup(*field);
+		}
+	return copy;
 }
 
 int store_box_insert(

@@ -54,6 +54,11 @@ static const char *const steps[] = {
 	" expires_us INTEGER NOT NULL,"
 	" last_used_us INTEGER NOT NULL"
 	") STRICT;",
+	/* 2: what a box does at its limits, what it has mounted, what it runs */
+	"ALTER TABLE boxes ADD COLUMN on_limit TEXT NOT NULL DEFAULT 'notify';"
+	"ALTER TABLE boxes ADD COLUMN volumes TEXT NOT NULL DEFAULT '[]';"
+	"ALTER TABLE boxes ADD COLUMN mounts TEXT NOT NULL DEFAULT '[]';"
+	"ALTER TABLE boxes ADD COLUMN main TEXT NOT NULL DEFAULT '';",
 };
 
 int schema_version(void)

@@ -33,14 +33,16 @@ static const char *const sql_texts[] = {
 	[SQL_ROLLBACK] = "ROLLBACK",
 	[SQL_BOX_INSERT] =
 		"INSERT INTO boxes VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, "
-		"?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?21, ?22, ?23, ?24, ?25, ?26)",
+		"?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?21, ?22, ?23, ?24, ?25, ?26, "
+		"?27, ?28, ?29, ?30)",
 	[SQL_BOX_UPDATE] =
 		"UPDATE boxes SET name = ?2, state = ?3, intent = ?4, image = ?5, image_name = ?6, "
 		"driver = ?7, profile = ?8, cpu_milli = ?9, memory_bytes = ?10, disk_bytes = ?11, "
 		"pids = ?12, env = ?13, labels = ?14, remove_on_exit = ?15, command = ?16, "
 		"uid_slot = ?17, created_us = ?18, started_us = ?19, ended_us = ?20, "
 		"end_reason = ?21, end_detail = ?22, pid = ?23, start_time = ?24, boot = ?25, "
-		"idempotency = ?26 WHERE id = ?1",
+		"idempotency = ?26, on_limit = ?27, volumes = ?28, mounts = ?29, main = ?30 "
+		"WHERE id = ?1",
 	[SQL_BOX_DELETE] = "DELETE FROM boxes WHERE id = ?1",
 	[SQL_BOX_EACH] = "SELECT * FROM boxes ORDER BY created_us, rowid",
 	[SQL_EVENT_ADD] = "INSERT INTO events (at_us, type, box_id, box_name, data) VALUES (?1, "

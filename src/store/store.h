@@ -32,9 +32,9 @@ void store_idle(struct store *store);
 struct box_row {
 	char *id;
 	char *name;
-	char *state;  /* what it is: "creating" "running" "stopped" "removing" ... see core/box.h */
-	char *intent; /* what was being done to it: "" or "create" "start" "stop" "remove" */
-	char *image;  /* image id */
+	char *state; /* what it is: "creating" "running" "stopped" "removing" ... see core/box.h */
+	char *intent; /* what was being done to it: "" or "create" "start" "stop" "remove" "remove-keep" */
+	char *image; /* image id */
 	char *image_name;
 	char *driver;
 	char *profile;
@@ -42,18 +42,23 @@ struct box_row {
 	char *env;    /* JSON object */
 	char *labels; /* JSON object */
 	bool remove_on_exit;
-	char *command; /* JSON array or "" : what `new -- CMD` runs at each start */
+	char *command; /* JSON array or "": what was given with `new -- CMD` */
 	uint32_t uid_slot;
 	int64_t created_us, started_us, ended_us; /* wall clock; 0: never */
-	char *end_reason; /* "" "stopped" "exited" "killed" "memory" "lost" "failed" */
+	char *end_reason; /* "" "stopped" "exited" "killed" "memory" "limit" "lost" "failed" */
 	char *end_detail;
 	int64_t pid; /* mark of the running instance; 0: none */
 	uint64_t start_time;
 	char *boot;
 	char *idempotency; /* key given at creation, or "" */
+	char *on_limit;	   /* "notify" "pause" "stop" */
+	char *volumes;	   /* JSON array, see box_spec */
+	char *mounts;	   /* JSON array, see box_spec */
+	char *main; /* JSON array or "": what really runs as main; the image's entrypoint is in it */
 };
 
 void box_row_done(struct box_row *row);
+struct box_row box_row_copy(const struct box_row *row); /* strings and all; yours */
 /* ERR_EXISTS when id, name, slot or idempotency key is taken. */
 int store_box_insert(
 	struct store *store, const struct box_row *row, enum store_grade grade, struct err *err);

@@ -1,5 +1,6 @@
 /* beneath.c - see beneath.h */
 #include "sys/beneath.h"
+#include "base/alloc.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/openat2.h>
@@ -80,5 +81,44 @@ int beneath_make_dir(int root, const char *path, mode_t mode, int *ret, struct e
 	if (fd < 0)
 		return err_sys(err, errno, "open '/%s'", path);
 	*ret = fd;
+	return 0;
+}
+
+static int create_file(int root, const char *path, mode_t mode, struct err *err)
+{
+	const char *slash = strrchr(path, '/');
+	const char *name = slash ? slash + 1 : path;
+	_cleanup_close_ int parent = -1, file = -1;
+	char folder[256] = ".";
+
+	if (slash && (size_t)(slash - path) >= sizeof folder)
+		return err_sys(err, ENAMETOOLONG, "make '/%s'", path);
+	if (slash)
+		snprintf(folder, sizeof folder, "%.*s", (int)(slash - path), path);
+	if (beneath_make_dir(root, folder, 0755, &parent, err) < 0)
+		return -1;
+	file = openat(parent, name, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, mode);
+	if (file < 0)
+		return err_sys(err, errno, "make '/%s'", path);
+	return 0;
+}
+
+int beneath_make_file(int root, const char *path, mode_t mode, int *ret, struct err *err)
+{
+	_cleanup_close_ int fd = open_once(root, path, O_PATH);
+	struct stat st;
+
+	if (fd < 0 && errno == ENOENT) {
+		if (create_file(root, path, mode, err) < 0)
+			return -1;
+		fd = open_once(root, path, O_PATH);
+	}
+	if (fd < 0 && errno != ELOOP && errno != ENOTDIR)
+		return err_sys(err, errno, "open '/%s'", path);
+	if (fd < 0 || fstat(fd, &st) < 0 || !S_ISREG(st.st_mode)) {
+		err_set(err, ERR_INVALID, "'/%s' is no regular file", path);
+		return err_hint(err, "a file is needed there; the box replaced it");
+	}
+	*ret = steal_fd(&fd);
 	return 0;
 }

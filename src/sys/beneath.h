@@ -10,3 +10,6 @@ int beneath_open(int root, const char *path, int flags, int *ret, struct err *er
 /* A directory as O_PATH; missing components are made with mode. ERR_INVALID when one of them is a
  * symbolic link or no directory. */
 int beneath_make_dir(int root, const char *path, mode_t mode, int *ret, struct err *err);
+/* A regular file as O_PATH; an empty one is made if it is missing, and directories on the way as above.
+ * ERR_INVALID when it is something else. */
+int beneath_make_file(int root, const char *path, mode_t mode, int *ret, struct err *err);

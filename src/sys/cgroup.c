@@ -1,9 +1,8 @@
 /* cgroup.c - trees and groups
  *
  * Where a v2 tree exists it is used for birth (CLONE_INTO_CGROUP), for killing (cgroup.kill) and for
- * knowing whether anybody is left (cgroup.events), with or without controllers. Limits go to wherever the
- * controller is: one table says file and format for each version. On v1 alone, the freezer holds a group
- * still while its processes are killed one by one. */
+ * knowing whether anybody is left (cgroup.events), with or without controllers. On v1 alone, the freezer
+ * holds a group still while its processes are killed one by one. Limits are in cgroup_limit.c. */
 #include "sys/cgroup_internal.h"
 #include "base/alloc.h"
 #include "base/file.h"
@@ -20,46 +19,6 @@ enum {
 	DEPTH_MAX = 16,	       /* groups in groups that a delegated owner may make */
 	DESCENDANTS_MAX = 512, /* and how many */
 };
-
-struct limit_file {
-	bool v2;
-	enum cgroup_controller controller;
-	size_t field; /* in struct cgroup_limits */
-	const char *file;
-	const char *format;
-	uint64_t scale;
-	uint64_t lowest;
-	bool optional; /* the file is not there on every kernel */
-};
-
-/* CPU quotas are microseconds of a 100 ms period, which is what a new group has. New groups have
- * memory.oom.group = 0: the kernel kills one process, not the box. */
-#define FIELD(name) offsetof(struct cgroup_limits, name)
-static const struct limit_file limit_files[] = {
-	{ false, CGROUP_CPU, FIELD(cpu_milli), "cpu.cfs_quota_us", "%llu", 100, 1000, false },
-	{ false, CGROUP_MEMORY, FIELD(memory_bytes), "memory.limit_in_bytes", "%llu", 1, 0, false },
-	{ false, CGROUP_MEMORY, FIELD(memory_bytes), "memory.memsw.limit_in_bytes", "%llu", 1, 0,
-		true },
-	{ false, CGROUP_PIDS, FIELD(pids), "pids.max", "%llu", 1, 0, false },
-	{ true, CGROUP_CPU, FIELD(cpu_milli), "cpu.max", "%llu 100000", 100, 1000, false },
-	{ true, CGROUP_MEMORY, FIELD(memory_bytes), "memory.max", "%llu", 1, 0, false },
-	{ true, CGROUP_MEMORY, FIELD(memory_bytes), "memory.swap.max", "0", 1, 0, true },
-	{ true, CGROUP_PIDS, FIELD(pids), "pids.max", "%llu", 1, 0, false },
-};
-
-static const struct {
-	enum cgroup_controller controller;
-	size_t field;
-} limit_needs[] = {
-	{ CGROUP_CPU, FIELD(cpu_milli) },
-	{ CGROUP_MEMORY, FIELD(memory_bytes) },
-	{ CGROUP_PIDS, FIELD(pids) },
-};
-
-static uint64_t limit_value(const struct cgroup_limits *limits, size_t field)
-{
-	return *(const uint64_t *)((const char *)limits + field);
-}
 
 /* ---- the tree ---------------------------------------------------------------------------------- */
 
@@ -231,7 +190,7 @@ void cgroup_tree_each(struct cgroup_tree *tree, void (*fn)(const char *id, void 
 
 /* ---- one group ----------------------------------------------------------------------------------- */
 
-static int poke(const struct cgroup_hierarchy *hierarchy, const char *id, const char *file,
+int cgroup_poke(const struct cgroup_hierarchy *hierarchy, const char *id, const char *file,
 	const char *text, struct err *err)
 {
 	char path[256];
@@ -240,64 +199,10 @@ static int poke(const struct cgroup_hierarchy *hierarchy, const char *id, const 
 	return file_poke(hierarchy->dir, path, text, err);
 }
 
-static int write_limits(struct cgroup_tree *tree, const char *id,
-	const struct cgroup_limits *limits, struct err *err)
-{
-	for (size_t i = 0; i < ARRAY_LEN(limit_files); i++) {
-		const struct limit_file *row = &limit_files[i];
-		const struct cgroup_hierarchy *hierarchy = cgroup_find(tree, row->controller);
-		uint64_t value = limit_value(limits, row->field);
-		char text[64];
-		struct err why = ERR_INIT;
-
-		if (!value || !hierarchy || hierarchy->v2 != row->v2)
-			continue;
-		value = MIN(value, UINT64_MAX / row->scale) * row->scale;
-#pragma GCC diagnostic push
-#pragma GCC diagnostic ignored "-Wformat-nonliteral"
-#pragma GCC diagnostic ignored "-Wformat-extra-args"
-		snprintf(text, sizeof text, row->format,
-			(unsigned long long)MAX(value, row->lowest));
-#pragma GCC diagnostic pop
-		if (poke(hierarchy, id, row->file, text, &why) == 0)
-			continue;
-		if (row->optional && why.errno_value == ENOENT)
-			continue;
-		if (err)
-			*err = why;
-		return err_wrap(err, "set the %s limit", cgroup_controller_name(row->controller));
-	}
-	return 0;
-}
-
-static int check_controllers(
-	struct cgroup_tree *tree, const struct cgroup_limits *limits, struct err *err)
-{
-	for (size_t i = 0; i < ARRAY_LEN(limit_needs); i++)
-		if (limit_value(limits, limit_needs[i].field) &&
-			!cgroup_find(tree, limit_needs[i].controller)) {
-			const char *name = cgroup_controller_name(limit_needs[i].controller);
-
-			err_set(err, ERR_UNSUPPORTED,
-				"this machine cannot limit %s: no cgroup controller", name);
-			return err_hint(err,
-				"leave the limit out (0), or enable the '%s' controller", name);
-		}
-	return 0;
-}
-
-int cgroup_limit(struct cgroup_tree *tree, const char *id, const struct cgroup_limits *limits,
-	struct err *err)
-{
-	if (check_controllers(tree, limits, err) < 0)
-		return -1;
-	return write_limits(tree, id, limits, err);
-}
-
 int cgroup_create(struct cgroup_tree *tree, const char *id, const struct cgroup_limits *limits,
 	struct err *err)
 {
-	if (check_controllers(tree, limits, err) < 0)
+	if (cgroup_limits_check(tree, limits, err) < 0)
 		return -1;
 	for (size_t i = 0; i < tree->count; i++)
 		if (mkdirat(tree->list[i].dir, id, 0755) < 0 && errno != EEXIST) {
@@ -306,7 +211,7 @@ int cgroup_create(struct cgroup_tree *tree, const char *id, const struct cgroup_
 			cgroup_remove(tree, id, NULL);
 			return -1;
 		}
-	if (write_limits(tree, id, limits, err) < 0) {
+	if (cgroup_limits_write(tree, id, limits, false, err) < 0) {
 		cgroup_remove(tree, id, NULL);
 		return -1;
 	}
@@ -323,10 +228,10 @@ int cgroup_delegate(struct cgroup_tree *tree, const char *id, uid_t uid, struct 
 	if (!v2)
 		return err_set(err, ERR_UNSUPPORTED, "no cgroup v2 tree to delegate from");
 	snprintf(text, sizeof text, "%d", DEPTH_MAX);
-	if (poke(v2, id, "cgroup.max.depth", text, err) < 0)
+	if (cgroup_poke(v2, id, "cgroup.max.depth", text, err) < 0)
 		return -1;
 	snprintf(text, sizeof text, "%d", DESCENDANTS_MAX);
-	if (poke(v2, id, "cgroup.max.descendants", text, err) < 0)
+	if (cgroup_poke(v2, id, "cgroup.max.descendants", text, err) < 0)
 		return -1;
 	for (size_t i = 0; i < ARRAY_LEN(files); i++) {
 		snprintf(path, sizeof path, "%s/%s", id, files[i]);
@@ -425,11 +330,11 @@ static int kill_v1(struct cgroup_tree *tree, const char *id, struct err *err)
 	int status = 0;
 
 	if (freezer)
-		poke(freezer, id, "freezer.state", "FROZEN", NULL);
+		cgroup_poke(freezer, id, "freezer.state", "FROZEN", NULL);
 	for (int round = 0; any && status == 0 && round < (freezer ? 1 : 8); round++)
 		status = kill_listed(from, id, &any, &why);
 	if (freezer)
-		poke(freezer, id, "freezer.state", "THAWED", NULL);
+		cgroup_poke(freezer, id, "freezer.state", "THAWED", NULL);
 	if (status < 0 && err)
 		*err = why;
 	return status;
@@ -443,7 +348,7 @@ int cgroup_kill(struct cgroup_tree *tree, const char *id, struct err *err)
 
 	if (!v2)
 		return kill_v1(tree, id, err);
-	if (poke(v2, id, "cgroup.kill", "1", &why) == 0)
+	if (cgroup_poke(v2, id, "cgroup.kill", "1", &why) == 0)
 		return 0;
 	if (faccessat(v2->dir, id, F_OK, 0) < 0)
 		return 0;

@@ -63,7 +63,8 @@ struct cgroup_limits { /* 0: unlimited */
 /* Nothing is left when it fails. ERR_UNSUPPORTED when a limit has no controller. */
 int cgroup_create(struct cgroup_tree *tree, const char *id, const struct cgroup_limits *limits,
 	struct err *err);
-/* Limits of a group that is in use; 0 leaves what there is. ERR_UNSUPPORTED as above. */
+/* Limits of a group that is in use; 0 lifts one. ERR_UNSUPPORTED as above; ERR_STATE, and everything stays as it was,
+ * when more memory is in use than the new limit allows and the kernel could not get enough of it back. */
 int cgroup_limit(struct cgroup_tree *tree, const char *id, const struct cgroup_limits *limits,
 	struct err *err);
 /* The v2 group is given to uid, who may then make groups of his own in it (bounded in number). */
@@ -87,6 +88,9 @@ void cgroup_join_done(struct cgroup_join *join);
 
 /* Everything in the group, groups below it included. A group that is not there is no error. */
 int cgroup_kill(struct cgroup_tree *tree, const char *id, struct err *err);
+/* All processes of the group stop where they are, or go on. Returns when they do; ERR_TIMEOUT after a second, and
+ * then they go on. A frozen group can be killed. */
+int cgroup_freeze(struct cgroup_tree *tree, const char *id, bool frozen, struct err *err);
 bool cgroup_is_populated(struct cgroup_tree *tree, const char *id);
 /* ERR_STATE while a process is in it. A group that is not there is no error. */
 int cgroup_remove(struct cgroup_tree *tree, const char *id, struct err *err);
@@ -101,13 +105,17 @@ struct cgroup_stats { /* 0 where the machine cannot tell */
 	uint64_t memory_peak_bytes;
 	uint64_t processes;
 	uint64_t oom_kills;
+	uint64_t pids_refused;
 };
 int cgroup_stats(
 	struct cgroup_tree *tree, const char *id, struct cgroup_stats *ret, struct err *err);
 /* Processes of the group the kernel killed for memory, ever. */
 uint64_t cgroup_oom_kills(struct cgroup_tree *tree, const char *id);
 
-/* To be told of such kills: v1 gives an eventfd of its own a group (*ret_fd, yours), v2 a watch on the
+/* Forks the kernel refused for the group's limit of processes, ever. */
+uint64_t cgroup_pids_refused(struct cgroup_tree *tree, const char *id);
+
+/* To be told of kills for memory: v1 gives an eventfd of its own a group (*ret_fd, yours), v2 a watch on the
  * shared inotify fd (*ret_wd). The other one is set to -1; both are without a memory controller. */
 int cgroup_oom_watch(struct cgroup_tree *tree, const char *id, int inotify_fd, int *ret_fd,
 	int *ret_wd, struct err *err);

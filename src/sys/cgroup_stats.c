@@ -11,7 +11,7 @@
 #include <sys/inotify.h>
 
 /* Small files, read without allocating: stats of hundreds of groups are asked for every second. */
-static bool read_text(const struct cgroup_hierarchy *hierarchy, const char *id, const char *file,
+bool cgroup_read(const struct cgroup_hierarchy *hierarchy, const char *id, const char *file,
 	char *out, size_t size)
 {
 	char path[256];
@@ -32,16 +32,15 @@ static bool read_text(const struct cgroup_hierarchy *hierarchy, const char *id, 
 	return true;
 }
 
-static uint64_t read_number(
+uint64_t cgroup_read_number(
 	const struct cgroup_hierarchy *hierarchy, const char *id, const char *file)
 {
 	char text[64];
 
-	return read_text(hierarchy, id, file, text, sizeof text) ? strtoull(text, NULL, 10) : 0;
+	return cgroup_read(hierarchy, id, file, text, sizeof text) ? strtoull(text, NULL, 10) : 0;
 }
 
-/* The number after "key " at the start of a line. */
-static uint64_t number_of_key(const char *text, const char *key)
+uint64_t cgroup_number_of_key(const char *text, const char *key)
 {
 	size_t len = strlen(key);
 
@@ -69,15 +68,16 @@ static void read_cpu(struct cgroup_tree *tree, const char *id, struct cgroup_sta
 	const struct cgroup_hierarchy *v2 = cgroup_find_v2(tree);
 	char text[1024];
 
-	if (read_text(v2, id, "cpu.stat", text, sizeof text)) {
-		ret->cpu_us = number_of_key(text, "usage_usec");
-		ret->throttled_us = number_of_key(text, "throttled_usec");
+	if (cgroup_read(v2, id, "cpu.stat", text, sizeof text)) {
+		ret->cpu_us = cgroup_number_of_key(text, "usage_usec");
+		ret->throttled_us = cgroup_number_of_key(text, "throttled_usec");
 	} else {
 		ret->cpu_us =
-			read_number(cgroup_find(tree, CGROUP_CPUACCT), id, "cpuacct.usage") / 1000;
+			cgroup_read_number(cgroup_find(tree, CGROUP_CPUACCT), id, "cpuacct.usage") /
+			1000;
 	}
-	if (cpu && !cpu->v2 && read_text(cpu, id, "cpu.stat", text, sizeof text))
-		ret->throttled_us = number_of_key(text, "throttled_time") / 1000;
+	if (cpu && !cpu->v2 && cgroup_read(cpu, id, "cpu.stat", text, sizeof text))
+		ret->throttled_us = cgroup_number_of_key(text, "throttled_time") / 1000;
 }
 
 uint64_t cgroup_oom_kills(struct cgroup_tree *tree, const char *id)
@@ -85,10 +85,23 @@ uint64_t cgroup_oom_kills(struct cgroup_tree *tree, const char *id)
 	const struct cgroup_hierarchy *memory = cgroup_find(tree, CGROUP_MEMORY);
 	char text[1024];
 
-	if (!memory || !read_text(memory, id, memory->v2 ? "memory.events" : "memory.oom_control",
+	if (!memory || !cgroup_read(memory, id, memory->v2 ? "memory.events" : "memory.oom_control",
 			       text, sizeof text))
 		return 0;
-	return number_of_key(text, "oom_kill");
+	return cgroup_number_of_key(text, "oom_kill");
+}
+
+/* v2 counts for this limit apart from those of groups below it since Linux 6.11. */
+uint64_t cgroup_pids_refused(struct cgroup_tree *tree, const char *id)
+{
+	const struct cgroup_hierarchy *pids = cgroup_find(tree, CGROUP_PIDS);
+	char text[128];
+
+	if (pids && pids->v2 && cgroup_read(pids, id, "pids.events.local", text, sizeof text))
+		return cgroup_number_of_key(text, "max");
+	if (cgroup_read(pids, id, "pids.events", text, sizeof text))
+		return cgroup_number_of_key(text, "max");
+	return 0;
 }
 
 int cgroup_stats(
@@ -103,16 +116,17 @@ int cgroup_stats(
 	*ret = (struct cgroup_stats){ 0 };
 	read_cpu(tree, id, ret);
 	if (memory) {
-		ret->memory_bytes = read_number(
+		ret->memory_bytes = cgroup_read_number(
 			memory, id, memory->v2 ? "memory.current" : "memory.usage_in_bytes");
-		ret->memory_peak_bytes = read_number(
+		ret->memory_peak_bytes = cgroup_read_number(
 			memory, id, memory->v2 ? "memory.peak" : "memory.max_usage_in_bytes");
 	}
 	if (pids)
-		ret->processes = read_number(pids, id, "pids.current");
-	else if (read_text(&tree->list[0], id, "cgroup.procs", text, sizeof text))
+		ret->processes = cgroup_read_number(pids, id, "pids.current");
+	else if (cgroup_read(&tree->list[0], id, "cgroup.procs", text, sizeof text))
 		ret->processes = count_lines(text);
 	ret->oom_kills = cgroup_oom_kills(tree, id);
+	ret->pids_refused = cgroup_pids_refused(tree, id);
 	return 0;
 }
 

@@ -2,10 +2,17 @@
 #include "sys/idmap.h"
 #include "base/alloc.h"
 #include "base/file.h"
+#include "sys/clone.h"
 #include "sys/mountfd.h"
+#include "sys/procfd.h"
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
+#include <sched.h>
+#include <signal.h>
 #include <stdio.h>
+
+enum { END_MS = 2000 };
 
 int idmap_write(pid_t pid, uint32_t base, uint32_t count, struct err *err)
 {
@@ -32,13 +39,58 @@ int idmap_open(pid_t pid, int *ret, struct err *err)
 	return 0;
 }
 
+static int write_pair(pid_t pid, const struct idmap_pair *pair, struct err *err)
+{
+	char path[32], map[48];
+
+	snprintf(map, sizeof map, "%u %u 1\n", pair->disk_uid, pair->uid);
+	snprintf(path, sizeof path, "/proc/%d/uid_map", (int)pid);
+	if (file_poke(AT_FDCWD, path, map, err) < 0)
+		return -1;
+	snprintf(map, sizeof map, "%u %u 1\n", pair->disk_gid, pair->gid);
+	snprintf(path, sizeof path, "/proc/%d/gid_map", (int)pid);
+	return file_poke(AT_FDCWD, path, map, err);
+}
+
+/* The pipe is the child's leash: it ends when we let go of it, and if we die. */
+int idmap_new(const struct idmap_pair *pair, int *ret, struct err *err)
+{
+	struct clone_spec how = { .namespaces = CLONE_NEWUSER, .cgroup = -1 };
+	struct pollfd poller = { .events = POLLIN };
+	int leash[2], status = -1, ignored;
+	pid_t pid;
+	char byte;
+
+	if (pipe2(leash, O_CLOEXEC) < 0)
+		return err_sys(err, errno, "pipe");
+	pid = clone_process(&how, &poller.fd, err);
+	if (pid == 0) {
+		close(leash[1]);
+		_exit(read(leash[0], &byte, 1) < 0);
+	}
+	close(leash[0]);
+	if (pid > 0 && write_pair(pid, pair, err) == 0)
+		status = idmap_open(pid, ret, err);
+	close(leash[1]);
+	if (pid < 0)
+		return -1;
+	if (poll(&poller, 1, END_MS) == 0) {
+		procfd_kill(poller.fd, SIGKILL, NULL);
+		poll(&poller, 1, END_MS);
+	}
+	procfd_reap(poller.fd, &ignored);
+	close(poller.fd);
+	return status;
+}
+
 int idmap_clone_tree(
-	int dirfd, const char *path, int userns, uint64_t attr, int *ret, struct err *err)
+	int dirfd, const char *path, const struct idmap_view *view, int *ret, struct err *err)
 {
 	_cleanup_close_ int tree = -1;
 	struct mount_attr change = {
-		.attr_set = MOUNT_ATTR_IDMAP | attr,
-		.userns_fd = (unsigned)userns,
+		.attr_set = MOUNT_ATTR_IDMAP | view->set,
+		.attr_clr = view->clear,
+		.userns_fd = (unsigned)view->userns,
 	};
 
 	if (mount_clone(dirfd, path, &tree, err) < 0)

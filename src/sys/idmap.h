@@ -8,7 +8,22 @@
 int idmap_write(pid_t pid, uint32_t base, uint32_t count, struct err *err);
 /* The user namespace of pid as an fd. */
 int idmap_open(pid_t pid, int *ret, struct err *err);
-/* A detached copy of the mount tree at path (relative to dirfd) in which ids on disk appear shifted as
- * userns maps them. attr: MOUNT_ATTR_* to set as well. ERR_UNSUPPORTED when the file system cannot. */
+
+/* One user and one group on disk, and who they are outside. */
+struct idmap_pair {
+	uid_t disk_uid, uid;
+	gid_t disk_gid, gid;
+};
+/* A user namespace that maps this pair and nobody else; made by a process that is gone afterwards. The caller
+ * should be small, since it is copied. */
+int idmap_new(const struct idmap_pair *pair, int *ret, struct err *err);
+
+struct idmap_view {
+	int userns;	/* ids on disk appear shifted as it maps them; others as nobody */
+	uint64_t set;	/* MOUNT_ATTR_* to set as well */
+	uint64_t clear; /* and to clear */
+};
+/* A detached copy of the mount at path (relative to dirfd; "" is dirfd itself), seen so. ERR_UNSUPPORTED when the
+ * file system cannot. */
 int idmap_clone_tree(
-	int dirfd, const char *path, int userns, uint64_t attr, int *ret, struct err *err);
+	int dirfd, const char *path, const struct idmap_view *view, int *ret, struct err *err);

@@ -98,65 +98,97 @@ static int set_layer(int fs, const char *key, int fd, const char *below, struct 
 	return set_string(fs, key, path, err);
 }
 
-/* By fd the names are short and hold no character that would have to be escaped: the kernel takes no
- * option of more than 255 bytes here. */
-static int set_lowers(int fs, const struct overlay_spec *spec, struct err *err)
+/* The file system user of the calling process; all capabilities stay. */
+static int act_as(uint32_t uid, struct err *err)
 {
-	char list[256];
-	size_t len = 0;
+	setfsgid(uid);
+	setfsuid(uid);
+	return caps_raise_effective(err);
+}
 
-	for (size_t i = 0; i < spec->lower_count; i++) {
-		if (!spec->one_list) {
-			if (set_layer(fs, "lowerdir+", spec->lowers[i], "", err) < 0)
-				return -1;
-			continue;
-		}
-		len += (size_t)snprintf(list + len, sizeof list - len, "%s/proc/self/fd/%d",
-			i ? ":" : "", spec->lowers[i]);
-		if (len >= sizeof list)
-			return err_set(err, ERR_LIMIT, "too many layers: %zu", spec->lower_count);
-	}
-	return spec->one_list ? set_string(fs, "lowerdir", list, err) : 0;
+static int add_hint(int errno_value, struct err *err)
+{
+	if (errno_value == EINVAL)
+		err_hint(err, "id-mapped layers need Linux 5.19, and the disk a file system that "
+			      "is no overlay itself");
+	return -1;
+}
+
+static int no_overlay(struct err *err)
+{
+	err_set(err, ERR_UNSUPPORTED, "the kernel has no overlay file system");
+	return err_hint(err, "modprobe overlay");
+}
+
+static int set_layers(int fs, const struct overlay_spec *spec, struct err *err)
+{
+	for (size_t i = 0; i < spec->lower_count; i++)
+		if (set_layer(fs, "lowerdir+", spec->lowers[i], "", err) < 0)
+			return -1;
+	if (set_layer(fs, "upperdir", spec->disk, "/upper", err) < 0)
+		return -1;
+	return set_layer(fs, "workdir", spec->disk, "/work", err);
 }
 
 int overlay_new(const struct overlay_spec *spec, int *ret, struct err *err)
 {
 	_cleanup_close_ int fs = fsopen("overlay", FSOPEN_CLOEXEC);
-	int mount, status, saved = 0;
+	int mount, status, failed = 0;
 
-	if (fs < 0 && errno == ENODEV) {
-		err_set(err, ERR_UNSUPPORTED, "the kernel has no overlay file system");
-		return err_hint(err, "modprobe overlay");
-	}
 	if (fs < 0)
-		return err_sys(err, errno, "fsopen overlay");
-	if (set_lowers(fs, spec, err) < 0 ||
-		set_layer(fs, "upperdir", spec->disk, "/upper", err) < 0 ||
-		set_layer(fs, "workdir", spec->disk, "/work", err) < 0)
+		return errno == ENODEV ? no_overlay(err) : err_sys(err, errno, "fsopen overlay");
+	if (set_layers(fs, spec, err) < 0)
 		return -1;
-
-	setfsgid(spec->uid);
-	setfsuid(spec->uid);
-	status = caps_raise_effective(err);
-	if (status == 0) {
-		status = fsconfig(fs, FSCONFIG_CMD_CREATE, NULL, NULL, 0);
-		saved = errno;
-	}
-	setfsuid(0);
-	setfsgid(0);
-	if (caps_raise_effective(err) < 0 || (status < 0 && !saved))
+	status = act_as(spec->uid, err);
+	if (status == 0 && fsconfig(fs, FSCONFIG_CMD_CREATE, NULL, NULL, 0) < 0)
+		failed = errno;
+	if (act_as(0, err) < 0 || status < 0)
 		return -1;
-	if (status < 0) {
-		fail(err, fs, saved, "overlay", "create");
-		if (saved == EINVAL)
-			err_hint(err,
-				"id-mapped layers need Linux 5.19, and the disk a file system "
-				"that is no overlay itself");
-		return -1;
+	if (failed) {
+		fail(err, fs, failed, "overlay", "create");
+		return add_hint(failed, err);
 	}
 	mount = fsmount(fs, FSMOUNT_CLOEXEC, 0);
 	if (mount < 0)
 		return fail(err, fs, errno, "overlay", "fsmount");
 	*ret = mount;
 	return 0;
+}
+
+/* By fd the names are short and hold no character that would have to be escaped. */
+static int format_options(const struct overlay_spec *spec, char *out, size_t size, struct err *err)
+{
+	size_t len = (size_t)snprintf(out, size,
+		"upperdir=/proc/self/fd/%d/upper,workdir=/proc/self/fd/%d/work,lowerdir=",
+		spec->disk, spec->disk);
+
+	for (size_t i = 0; i < spec->lower_count && len < size; i++)
+		len += (size_t)snprintf(
+			out + len, size - len, "%s/proc/self/fd/%d", i ? ":" : "", spec->lowers[i]);
+	if (len >= size)
+		return err_set(err, ERR_LIMIT, "too many layers: %zu", spec->lower_count);
+	return 0;
+}
+
+/* By mount(2), which takes a page of options: fsconfig takes 255 bytes each, and before lowerdir+ (6.7) all
+ * lowers had to be in one of them. */
+int overlay_new_at(const struct overlay_spec *spec, const char *place, int *ret, struct err *err)
+{
+	char options[4096];
+	int status, failed = 0;
+
+	if (format_options(spec, options, sizeof options, err) < 0)
+		return -1;
+	status = act_as(spec->uid, err);
+	if (status == 0 && mount("overlay", place, "overlay", 0, options) < 0)
+		failed = errno;
+	if (act_as(0, err) < 0 || status < 0)
+		return -1;
+	if (failed == ENODEV)
+		return no_overlay(err);
+	if (failed) {
+		err_sys(err, failed, "mount overlay of %zu layers", spec->lower_count);
+		return add_hint(failed, err);
+	}
+	return mount_clone(AT_FDCWD, place, ret, err);
 }

@@ -28,13 +28,15 @@ int mount_attach(int mount, int target, struct err *err);
 void mount_take_off(int mount);
 
 struct overlay_spec {
-	const int *lowers; /* top first; each the fd of an id-mapped mount */
+	const int *lowers; /* top first; each a directory on an id-mapped mount, by fd */
 	size_t lower_count;
-	bool one_list; /* all lowers in one option, as kernels before lowerdir+ (6.7) want it */
-	int disk;      /* one mount that holds the directories `upper` and `work` */
+	int disk;     /* one mount that holds the directories `upper` and `work` */
 	uint32_t uid; /* the outside id of the user that owns the disk: overlay works in its name */
 };
 
-/* An overlay, detached and writable. Before Linux 6.15 the mounts it is made from must be attached in the
- * caller's mount namespace while it is made. ERR_UNSUPPORTED when the kernel lacks a piece of it. */
+/* An overlay, detached and writable, of layers that need be attached nowhere: Linux 6.15 and later.
+ * ERR_UNSUPPORTED when the kernel lacks a piece of it. */
 int overlay_new(const struct overlay_spec *spec, int *ret, struct err *err);
+/* The same where layers must be attached in the caller's mount namespace. The overlay is attached on the directory
+ * `place` and *ret is a detached copy; taking it off there again is the caller's, also after a failure. */
+int overlay_new_at(const struct overlay_spec *spec, const char *place, int *ret, struct err *err);

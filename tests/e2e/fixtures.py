@@ -42,8 +42,9 @@ def image():
 
 
 @contextlib.contextmanager
-def running_yard():
+def running_yard_with(**env):
     yard = Yard()
+    yard.env.update(env)
     try:
         yard.start_daemon()
         yield yard
@@ -54,13 +55,13 @@ def running_yard():
 
 @pytest.fixture(scope="session")
 def yard(image):
-    with running_yard() as one:
+    with running_yard_with() as one:
         yield one
 
 
 @pytest.fixture
 def fresh_yard(image):
-    with running_yard() as one:
+    with running_yard_with() as one:
         yield one
 
 

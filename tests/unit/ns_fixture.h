@@ -40,6 +40,7 @@ static struct {
 	struct engine *engine;
 	struct engine_config config;
 	char home[96], rootfs[96], disk[96];
+	const char *layers[2]; /* the rootfs alone */
 	bool timed_out;
 } test;
 
@@ -102,7 +103,7 @@ static inline struct instance_spec spec_of(enum profile profile)
 	return (struct instance_spec){
 		.id = "t1",
 		.hostname = "first",
-		.rootfs = test.rootfs,
+		.layers = test.layers,
 		.disk = test.disk,
 		.uid_base = UID_BASE,
 		.profile = profile,
@@ -258,6 +259,7 @@ static inline int make_home(void **state)
 	snprintf(test.home, sizeof test.home, "%s/home", test.dir);
 	snprintf(test.rootfs, sizeof test.rootfs, "%s/rootfs", test.dir);
 	snprintf(test.disk, sizeof test.disk, "%s/disk", test.dir);
+	test.layers[0] = test.rootfs;
 	return setenv("BOX_INIT", getenv("BOX_TEST_INIT"), 1);
 }
 

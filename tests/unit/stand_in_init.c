@@ -1,7 +1,8 @@
 /* stand_in_init.c - a box-init that does what a test asks for, one line at a time
  *
  * Accepts on fd 3; each line is a verb and at most one argument, each answer one line. Verbs that try
- * something answer "ok" or the name of the errno. Static, since the test's box has an empty root. */
+ * something answer "ok" or the name of the errno. Static, since the test's box has an empty root. Run with an
+ * argument it only tells by its exit code whether it is root. */
 #include <arpa/inet.h>
 #include <dirent.h>
 #include <errno.h>
@@ -131,6 +132,53 @@ static void spin(const char *arg)
 		continue;
 }
 
+/* "dir 0:0 755", "file 65534:65534 600", "other ..." */
+static void do_stat(const char *path)
+{
+	struct stat st;
+
+	if (lstat(path, &st) < 0) {
+		result(-1);
+		return;
+	}
+	snprintf(answer, sizeof answer, "%s %u:%u %o",
+		S_ISDIR(st.st_mode)   ? "dir"
+		: S_ISREG(st.st_mode) ? "file"
+				      : "other",
+		st.st_uid, st.st_gid, st.st_mode & 07777);
+}
+
+/* A program that is executed by a plain user: "exit 10" when it is root nevertheless. */
+static void run(const char *path)
+{
+	char *argv[] = { (char *)path, "who", NULL };
+
+	if (setgid(1000) < 0 || setuid(1000) < 0)
+		_exit(1);
+	execv(path, argv);
+	_exit(errno);
+}
+
+/* Left running, to be seen at work. */
+static void do_busy(const char *arg)
+{
+	if (fork() == 0)
+		for (volatile unsigned i = 0;; i++)
+			continue;
+	result(0);
+}
+
+/* Memory that stays in use. */
+static void do_hold(const char *arg)
+{
+	if (fork() == 0) {
+		eat(arg);
+		for (;;)
+			pause();
+	}
+	result(0);
+}
+
 static void obey(const char *verb, const char *arg)
 {
 	errno = 0;
@@ -160,6 +208,16 @@ static void obey(const char *verb, const char *arg)
 		result((int)syscall(strtol(arg, NULL, 10), -1, -1, -1, -1, -1, -1));
 	else if (!strcmp(verb, "mount"))
 		result(mount("t", arg, "tmpfs", 0, NULL));
+	else if (!strcmp(verb, "remount"))
+		result(mount(NULL, arg, NULL, MS_REMOUNT | MS_BIND, NULL));
+	else if (!strcmp(verb, "stat"))
+		do_stat(arg);
+	else if (!strcmp(verb, "run"))
+		do_child(run, arg);
+	else if (!strcmp(verb, "busy"))
+		do_busy(arg);
+	else if (!strcmp(verb, "hold"))
+		do_hold(arg);
 	else if (!strcmp(verb, "umount"))
 		result(umount2(arg, MNT_DETACH));
 	else if (!strcmp(verb, "eat"))
@@ -180,10 +238,13 @@ static void obey(const char *verb, const char *arg)
 		snprintf(answer, sizeof answer, "what?");
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
 	int flags = fcntl(3, F_GETFL);
 
+	(void)argv;
+	if (argc > 1)
+		return geteuid() == 0 ? 10 : 20;
 	fcntl(3, F_SETFL, flags & ~O_NONBLOCK);
 	for (;;) {
 		int fd = accept(3, NULL, NULL);

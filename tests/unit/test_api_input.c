@@ -202,6 +202,174 @@ static void test_input_argv_is_bounded(void **state)
 	free(word);
 }
 
+/* ---- boxes ------------------------------------------------------------------------------------------ */
+
+static void test_input_box_body_is_read_whole(void **state)
+{
+	_cleanup_json_ json_t *value = json_loads(
+		"{\"name\":\"ada\",\"image\":\"host:5000/a/b:tag\",\"cpu\":1.5,\"memory\":\"512M\","
+		"\"pids\":0,\"on_limit\":\"pause\",\"no_main\":true,\"entrypoint\":[],"
+		"\"command\":[\"make\"],"
+		"\"volumes\":[{\"volume\":\"cache\",\"path\":\"/cache\",\"read_only\":true}],"
+		"\"mounts\":[{\"source\":\"/srv/data\",\"path\":\"/"
+		"data\",\"uid\":1000,\"gid\":1000}]}",
+		0, NULL);
+	struct err err = ERR_INIT;
+	struct box_body body;
+
+	(void)state;
+	if (box_body_read(value, &body, &err) < 0)
+		fail_msg("%s", err.message);
+	assert_string_equal(body.spec.name, "ada");
+	assert_string_equal(body.spec.image, "host:5000/a/b:tag");
+	assert_int_equal(body.spec.limits.cpu_milli, 1500);
+	assert_int_equal(body.spec.limits.memory_bytes, 512 << 20);
+	assert_int_equal(body.spec.limits.pids, 0);
+	assert_true(body.spec.limits.disk_bytes == BOX_LIMIT_DEFAULT);
+	assert_int_equal(body.spec.on_limit, ON_LIMIT_PAUSE);
+	assert_true(body.spec.no_main);
+	assert_int_equal(json_array_size(body.spec.entrypoint), 0);
+	assert_non_null(body.spec.entrypoint);
+	assert_int_equal(json_array_size(body.spec.volumes), 1);
+	assert_int_equal(json_array_size(body.spec.mounts), 1);
+	box_body_done(&body);
+}
+
+static void test_input_box_body_may_be_empty_or_null(void **state)
+{
+	_cleanup_json_ json_t *value = json_loads(
+		"{\"volumes\":null,\"mounts\":null,\"on_limit\":null,\"entrypoint\":null}", 0,
+		NULL);
+	struct box_body body;
+
+	(void)state;
+	assert_int_equal(box_body_read(value, &body, NULL), 0);
+	assert_null(body.spec.volumes);
+	assert_null(body.spec.mounts);
+	assert_null(body.spec.entrypoint);
+	assert_int_equal(body.spec.on_limit, ON_LIMIT_NOTIFY);
+	box_body_done(&body);
+}
+
+static void test_input_box_body_refuses_nonsense(void **state)
+{
+	static const char *const bad[] = {
+		"{\"what\":1}",
+		"{\"name\":\"A\"}",
+		"{\"pids\":99999999}",
+		"{\"disk\":\"1K\"}",
+		"{\"on_limit\":\"explode\"}",
+		"{\"on_limit\":1}",
+		"{\"no_main\":\"yes\"}",
+		"{\"command\":[]}",
+		"{\"entrypoint\":\"sh\"}",
+		"{\"entrypoint\":[\"\"]}",
+		"{\"entrypoint\":[1]}",
+		"{\"volumes\":{}}",
+		"{\"volumes\":[1]}",
+		"{\"volumes\":[{}]}",
+		"{\"volumes\":[{\"volume\":\"cache\"}]}",
+		"{\"volumes\":[{\"path\":\"/cache\"}]}",
+		"{\"volumes\":[{\"volume\":\"../x\",\"path\":\"/cache\"}]}",
+		"{\"volumes\":[{\"volume\":\"c\",\"path\":\"cache\"}]}",
+		"{\"volumes\":[{\"volume\":\"c\",\"path\":\"/\"}]}",
+		"{\"volumes\":[{\"volume\":\"c\",\"path\":\"//./\"}]}",
+		"{\"volumes\":[{\"volume\":\"c\",\"path\":\"/a/../b\"}]}",
+		"{\"volumes\":[{\"volume\":\"c\",\"path\":\"/a\",\"read_only\":1}]}",
+		"{\"volumes\":[{\"volume\":\"c\",\"path\":\"/a\",\"mode\":1}]}",
+		"{\"mounts\":[{\"source\":\"/a\"}]}",
+		"{\"mounts\":[{\"source\":\"a\",\"path\":\"/a\"}]}",
+		"{\"mounts\":[{\"source\":\"/a/../b\",\"path\":\"/a\"}]}",
+		"{\"mounts\":[{\"source\":\"/a\",\"path\":\"/\"}]}",
+		"{\"mounts\":[{\"source\":\"/a\",\"path\":\"/a\",\"uid\":-1}]}",
+		"{\"mounts\":[{\"source\":\"/a\",\"path\":\"/a\",\"uid\":4294967295}]}",
+		"{\"mounts\":[{\"source\":\"/a\",\"path\":\"/a\",\"gid\":\"0\"}]}",
+	};
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_LEN(bad); i++) {
+		_cleanup_json_ json_t *value = json_loads(bad[i], 0, NULL);
+		struct err err = ERR_INIT;
+		struct box_body body;
+
+		assert_non_null(value);
+		if (box_body_read(value, &body, &err) == 0)
+			fail_msg("accepted: %s", bad[i]);
+		box_body_done(&body);
+		assert_int_equal(err.kind, ERR_INVALID);
+		assert_true(*err.message != '\0');
+	}
+}
+
+static void test_input_volumes_are_bounded(void **state)
+{
+	_cleanup_json_ json_t *list = json_array();
+	struct err err = ERR_INIT;
+
+	(void)state;
+	for (unsigned i = 0; i < 32; i++)
+		json_array_append_new(
+			list, json_pack("{s:s,s:s}", "volume", "cache", "path", "/cache"));
+	assert_int_equal(input_volumes(list, NULL), 0);
+	json_array_append_new(list, json_pack("{s:s,s:s}", "volume", "cache", "path", "/cache"));
+	assert_int_equal(input_volumes(list, &err), -1);
+	assert_int_equal(input_volumes(NULL, NULL), 0);
+	/* Which one is wrong is told. */
+	json_array_remove(list, 0);
+	json_object_set_new(json_array_get(list, 6), "path", json_string("/"));
+	assert_int_equal(input_volumes(list, &err), -1);
+	assert_non_null(strstr(err.message, "entry 7"));
+}
+
+static int change_of(const char *text, struct box_change *ret, json_t **ret_value)
+{
+	json_decref(*ret_value);
+	*ret_value = json_loads(text, 0, NULL);
+	return box_change_read(*ret_value, ret, NULL);
+}
+
+static void test_input_box_change_leaves_what_is_not_named(void **state)
+{
+	_cleanup_json_ json_t *value = NULL;
+	struct box_change change;
+
+	(void)state;
+	assert_int_equal(change_of("{\"name\":\"bob\"}", &change, &value), 0);
+	assert_string_equal(change.name, "bob");
+	assert_false(change.has_limits);
+	assert_false(change.has_on_limit);
+	assert_int_equal(change_of("{\"disk\":\"1G\",\"pids\":0}", &change, &value), 0);
+	assert_null(change.name);
+	assert_true(change.has_limits);
+	assert_int_equal(change.limits.disk_bytes, 1 << 30);
+	assert_int_equal(change.limits.pids, 0);
+	assert_true(change.limits.memory_bytes == BOX_LIMIT_DEFAULT);
+	assert_int_equal(change_of("{\"on_limit\":\"stop\"}", &change, &value), 0);
+	assert_true(change.has_on_limit);
+	assert_int_equal(change.on_limit, ON_LIMIT_STOP);
+	assert_false(change.has_limits);
+	assert_int_equal(change_of("{}", &change, &value), -1);
+	assert_int_equal(change_of("{\"name\":null}", &change, &value), -1);
+	assert_int_equal(change_of("{\"name\":\"bob\",\"disk\":\"1K\"}", &change, &value), -1);
+	assert_int_equal(change_of("{\"name\":\"bob\",\"image\":\"x\"}", &change, &value), -1);
+	assert_int_equal(change_of("{\"name\":\"bob\",\"on_limit\":\"\"}", &change, &value), -1);
+}
+
+static void test_input_cache_keys_are_plain_words(void **state)
+{
+	static const char *const bad[] = { "", "A", "a b", "a/b", "a\"b" };
+	char longest[130] = "";
+
+	(void)state;
+	assert_int_equal(input_cache_key("sha256:00ff", NULL), 0);
+	for (size_t i = 0; i < ARRAY_LEN(bad); i++)
+		assert_int_equal(input_cache_key(bad[i], NULL), -1);
+	memset(longest, 'a', 129);
+	assert_int_equal(input_cache_key(longest, NULL), -1);
+	longest[128] = '\0';
+	assert_int_equal(input_cache_key(longest, NULL), 0);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -212,6 +380,12 @@ int main(void)
 		cmocka_unit_test(test_input_exec_body_is_read_whole),
 		cmocka_unit_test(test_input_exec_body_refuses_nonsense),
 		cmocka_unit_test(test_input_argv_is_bounded),
+		cmocka_unit_test(test_input_box_body_is_read_whole),
+		cmocka_unit_test(test_input_box_body_may_be_empty_or_null),
+		cmocka_unit_test(test_input_box_body_refuses_nonsense),
+		cmocka_unit_test(test_input_volumes_are_bounded),
+		cmocka_unit_test(test_input_box_change_leaves_what_is_not_named),
+		cmocka_unit_test(test_input_cache_keys_are_plain_words),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -47,6 +47,67 @@ static void test_routes_refuse_what_is_not_there(void **state)
 	assert_non_null(route_match("GET", path, params, allow));
 }
 
+static void expect_image(
+	const char *method, const char *path, void (*handler)(struct call *call), const char *name)
+{
+	const struct route *route = route_match(method, path, params, allow);
+
+	if (!route)
+		fail_msg("not found: %s %s", method, path);
+	assert_ptr_equal(route->handler, handler);
+	assert_string_equal(params[0], name);
+}
+
+static void test_routes_names_of_images_hold_slashes(void **state)
+{
+	char path[32 + IMAGE_NAME_MAX + 2] = "/v1/images/";
+
+	(void)state;
+	expect_image("GET", "/v1/images/python:3.11", api_image_show, "python:3.11");
+	expect_image("GET", "/v1/images/host:5000/a/b:tag", api_image_show, "host:5000/a/b:tag");
+	expect_image("DELETE", "/v1/images/a/b", api_image_remove, "a/b");
+	expect_image("GET", "/v1/images/a/b:1/export", api_image_export, "a/b:1");
+	expect_image("POST", "/v1/images/a/b/tag", api_image_tag, "a/b");
+	expect_image("GET", "/v1/images/a/export:latest", api_image_show, "a/export:latest");
+	/* Fixed parts come first, for the method they have. */
+	assert_ptr_equal(
+		route_match("POST", "/v1/images/pull", params, allow)->handler, api_image_pull);
+	expect_image("GET", "/v1/images/pull", api_image_show, "pull");
+	assert_null(route_match("POST", "/v1/images/a/b", params, allow));
+	assert_null(route_match("GET", "/v1/images/", params, allow));
+	assert_null(route_match("GET", "/v1/images//a", params, allow));
+	assert_null(route_match("GET", "/v1/images/a/", params, allow));
+	assert_null(route_match("POST", "/v1/images//tag", params, allow));
+	/* Nobody else's names do. */
+	assert_null(route_match("GET", "/v1/boxes/a/b", params, allow));
+	assert_null(route_match("GET", "/v1/volumes/a/b", params, allow));
+	assert_null(route_match("GET", "/v1/workspaces/a/b", params, allow));
+	memset(path + 11, 'a', IMAGE_NAME_MAX + 1);
+	assert_null(route_match("GET", path, params, allow));
+	path[11 + IMAGE_NAME_MAX] = '\0';
+	assert_non_null(route_match("GET", path, params, allow));
+}
+
+static void test_routes_that_change_the_pool_are_for_admins(void **state)
+{
+	(void)state;
+	assert_int_equal(route_match("GET", "/v1/pool", params, allow)->scope, SCOPE_READ);
+	assert_int_equal(route_match("POST", "/v1/pool/grow", params, allow)->scope, SCOPE_ADMIN);
+	assert_int_equal(route_match("POST", "/v1/pool/scrub", params, allow)->scope, SCOPE_ADMIN);
+}
+
+/* A token that may only read changes nothing. */
+static void test_routes_reading_is_all_that_read_allows(void **state)
+{
+	size_t count;
+	const struct route *routes = route_table(&count);
+
+	(void)state;
+	for (size_t i = 0; i < count; i++)
+		if (routes[i].scope == SCOPE_READ && strcmp(routes[i].method, "GET"))
+			fail_msg("%s %s", routes[i].method, routes[i].pattern);
+}
+
 static void test_routes_tell_which_methods_a_path_has(void **state)
 {
 	(void)state;
@@ -166,6 +227,9 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_routes_find_their_handlers),
 		cmocka_unit_test(test_routes_refuse_what_is_not_there),
+		cmocka_unit_test(test_routes_names_of_images_hold_slashes),
+		cmocka_unit_test(test_routes_that_change_the_pool_are_for_admins),
+		cmocka_unit_test(test_routes_reading_is_all_that_read_allows),
 		cmocka_unit_test(test_routes_tell_which_methods_a_path_has),
 		cmocka_unit_test(test_routes_only_two_need_no_token),
 		cmocka_unit_test(test_door_knows_its_own_names_only),

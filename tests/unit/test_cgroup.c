@@ -1,9 +1,17 @@
-/* test_cgroup.c - which hierarchies are found in /proc/self/mountinfo */
-#include "sys/cgroup.h"
+/* test_cgroup.c - which hierarchies are found in /proc/self/mountinfo; what is written where
+ *
+ * What a v2 group is told is looked at in plain files: few machines have the controllers of both versions. */
+#include "sys/cgroup_internal.h"
 #include "base/alloc.h"
+#include "base/file.h"
+#include <errno.h>
+#include <fcntl.h>
 #include <setjmp.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
 #include <cmocka.h>
 
 #define BIT(controller) (1u << (controller))
@@ -107,6 +115,195 @@ static void test_cgroup_controllers_are_whole_words(void **state)
 	assert_int_equal(cgroup_controllers_parse("pids"), BIT(CGROUP_PIDS));
 }
 
+/* ---- limits of v2 ---------------------------------------------------------------------------------------- */
+
+static const char *const v2_files[] = { "memory.max", "memory.current", "memory.reclaim", "cpu.max",
+	"pids.max", "pids.events", "pids.events.local" };
+
+struct plain {
+	char dir[64];
+	struct cgroup_tree tree;
+};
+
+static void put(struct plain *plain, const char *file, const char *text)
+{
+	char path[128];
+
+	snprintf(path, sizeof path, "%s/box/%s", plain->dir, file);
+	assert_int_equal(file_write_atomic(AT_FDCWD, path, text, strlen(text), 0644, NULL), 0);
+}
+
+static void expect_file(struct plain *plain, const char *file, const char *want)
+{
+	_cleanup_free_ char *text = NULL;
+	char path[128];
+
+	snprintf(path, sizeof path, "%s/box/%s", plain->dir, file);
+	assert_int_equal(file_read(AT_FDCWD, path, 4096, &text, NULL, NULL), 0);
+	assert_string_equal(text, want);
+	put(plain, file, ""); /* the next shorter word leaves nothing of this one */
+}
+
+static int make_plain(void **state)
+{
+	struct plain *plain = xnew(struct plain);
+	const char *where = getenv("TMPDIR");
+	char path[128];
+
+	snprintf(
+		plain->dir, sizeof plain->dir, "%s/box-test-cgroup-XXXXXX", where ? where : "/tmp");
+	if (!mkdtemp(plain->dir))
+		return -1;
+	snprintf(path, sizeof path, "%s/box", plain->dir);
+	mkdir(path, 0755);
+	for (size_t i = 0; i < ARRAY_LEN(v2_files); i++)
+		put(plain, v2_files[i], "");
+	plain->tree = (struct cgroup_tree){ .name = "test", .layout = "v2", .count = 1 };
+	plain->tree.list[0] = (struct cgroup_hierarchy){
+		.dir = open(plain->dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC),
+		.v2 = true,
+		.controllers = BIT(CGROUP_CPU) | BIT(CGROUP_MEMORY) | BIT(CGROUP_PIDS),
+	};
+	*state = plain;
+	return 0;
+}
+
+static int remove_plain(void **state)
+{
+	struct plain *plain = *state;
+
+	close(plain->tree.list[0].dir);
+	tree_remove(AT_FDCWD, plain->dir, NULL);
+	free(plain);
+	return 0;
+}
+
+static void test_cgroup_limits_of_v2_are_set_and_lifted(void **state)
+{
+	struct plain *plain = *state;
+	struct cgroup_limits limits = { .cpu_milli = 1500, .memory_bytes = 1 << 20, .pids = 9 };
+	struct err err = ERR_INIT;
+
+	assert_int_equal(cgroup_limit(&plain->tree, "box", &limits, &err), 0);
+	expect_file(plain, "cpu.max", "150000 100000");
+	expect_file(plain, "memory.max", "1048576");
+	expect_file(plain, "pids.max", "9");
+	limits = (struct cgroup_limits){ 0 };
+	assert_int_equal(cgroup_limit(&plain->tree, "box", &limits, &err), 0);
+	expect_file(plain, "cpu.max", "max 100000");
+	expect_file(plain, "memory.max", "max");
+	expect_file(plain, "pids.max", "max");
+}
+
+static void test_cgroup_v2_asks_for_memory_before_it_kills(void **state)
+{
+	struct plain *plain = *state;
+	struct cgroup_limits limits = { .memory_bytes = 1 << 20, .pids = 9 };
+	struct err err = ERR_INIT;
+
+	put(plain, "memory.current", "3145728\n");
+	assert_int_equal(cgroup_limit(&plain->tree, "box", &limits, &err), -1);
+	assert_int_equal(err.kind, ERR_STATE);
+	assert_non_null(strstr(err.message, "3M"));
+	expect_file(plain, "memory.reclaim", "2097152");
+	expect_file(plain, "memory.max", "");
+	expect_file(plain, "pids.max", "");
+}
+
+static void test_cgroup_v2_counts_refused_forks_of_its_own_limit(void **state)
+{
+	struct plain *plain = *state;
+
+	put(plain, "pids.events", "max 7\n");
+	put(plain, "pids.events.local", "max 5\n");
+	assert_int_equal(cgroup_pids_refused(&plain->tree, "box"), 5);
+	unlinkat(plain->tree.list[0].dir, "box/pids.events.local", 0);
+	assert_int_equal(cgroup_pids_refused(&plain->tree, "box"), 7);
+	plain->tree.list[0].controllers = 0;
+	assert_int_equal(cgroup_pids_refused(&plain->tree, "box"), 0);
+}
+
+/* ---- the freezer of v1 ------------------------------------------------------------------------------------ */
+
+/* A tree that has the v1 freezer alone, whatever else the machine has. */
+static bool open_freezer(struct cgroup_tree *tree, char *dir, size_t size)
+{
+	struct cgroup_layout layout;
+	struct err err = ERR_INIT;
+
+	assert_int_equal(cgroup_layout_read(&layout, &err), 0);
+	snprintf(dir, size, "%s/boxyard-test-%d",
+		layout.v1[CGROUP_FREEZER] ? layout.v1[CGROUP_FREEZER] : "/nonexistent",
+		(int)getpid());
+	cgroup_layout_done(&layout);
+	if (mkdir(dir, 0755) < 0)
+		return false;
+	*tree = (struct cgroup_tree){ .name = "test", .layout = "v1", .count = 1 };
+	tree->list[0] = (struct cgroup_hierarchy){
+		.dir = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC),
+		.controllers = BIT(CGROUP_FREEZER),
+	};
+	return true;
+}
+
+static bool is_state(struct cgroup_tree *tree, const char *want)
+{
+	char text[32];
+
+	return cgroup_read(&tree->list[0], "box", "freezer.state", text, sizeof text) &&
+	       !strncmp(text, want, strlen(want));
+}
+
+static void test_cgroup_v1_freezes_and_kills_what_is_frozen(void **state)
+{
+	const struct cgroup_limits none = { 0 };
+	struct cgroup_tree tree;
+	struct cgroup_join join;
+	struct err err = ERR_INIT;
+	char dir[300];
+	int status;
+	pid_t pid;
+
+	(void)state;
+	if (!open_freezer(&tree, dir, sizeof dir)) {
+		print_message("no v1 freezer here, or not root: skipped\n");
+		skip();
+	}
+	assert_int_equal(cgroup_create(&tree, "box", &none, &err), 0);
+	assert_int_equal(cgroup_join_open(&tree, "box", &join, &err), 0);
+	pid = fork();
+	assert_true(pid >= 0);
+	if (pid == 0)
+		for (cgroup_join_enter(&join, NULL);;)
+			continue;
+	while (!cgroup_is_populated(&tree, "box"))
+		usleep(1000);
+	assert_int_equal(cgroup_freeze(&tree, "box", true, &err), 0);
+	assert_true(is_state(&tree, "FROZEN"));
+	assert_int_equal(cgroup_freeze(&tree, "box", false, &err), 0);
+	assert_true(is_state(&tree, "THAWED"));
+	assert_int_equal(cgroup_freeze(&tree, "box", true, &err), 0);
+	assert_int_equal(cgroup_kill(&tree, "box", &err), 0);
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
+	cgroup_join_done(&join);
+	assert_int_equal(cgroup_remove(&tree, "box", &err), 0);
+	close(tree.list[0].dir);
+	assert_int_equal(rmdir(dir), 0);
+}
+
+static void test_cgroup_without_a_freezer_says_so(void **state)
+{
+	struct cgroup_tree tree = { .name = "test" };
+	struct err err = ERR_INIT;
+
+	(void)state;
+	assert_int_equal(cgroup_freeze(&tree, "box", true, &err), -1);
+	assert_int_equal(err.kind, ERR_UNSUPPORTED);
+}
+
+#define PLAIN_TEST(fn) cmocka_unit_test_setup_teardown(fn, make_plain, remove_plain)
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -116,6 +313,11 @@ int main(void)
 		cmocka_unit_test(test_cgroup_layout_survives_odd_lines),
 		cmocka_unit_test(test_cgroup_first_mount_wins),
 		cmocka_unit_test(test_cgroup_controllers_are_whole_words),
+		PLAIN_TEST(test_cgroup_limits_of_v2_are_set_and_lifted),
+		PLAIN_TEST(test_cgroup_v2_asks_for_memory_before_it_kills),
+		PLAIN_TEST(test_cgroup_v2_counts_refused_forks_of_its_own_limit),
+		cmocka_unit_test(test_cgroup_v1_freezes_and_kills_what_is_frozen),
+		cmocka_unit_test(test_cgroup_without_a_freezer_says_so),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -138,7 +138,9 @@ static void test_conf_says_which_line_is_wrong(void **state)
 		"listen = 127.0.0.1:", "listen = :80", "listen = localhost:80",
 		"listen =", "log_level = loud", "max_boxes = 0", "max_boxes = many",
 		"default_memory = -1", "default_pids = 99999999", "default_cpu = fast",
-		"group = Box Yard",
+		"group = Box Yard", "pool = zfs", "pool_size = big", "pool_max = -1",
+		"spare_disks = 65", "mount_roots = /srv:data", "registry = http://x",
+		"registry = -x", "registry_auth = here", "default_disk = much",
 		"home = "
 		"/aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"
 		"aaaaaaaa" };

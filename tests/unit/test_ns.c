@@ -127,11 +127,35 @@ static void test_ns_starts_again_after_dev_was_removed(void **state)
 	expect(&seen, "unlink /dev/zero", "ok");
 	expect(&seen, "write /dev/zero", "ok");
 	expect(&seen, "unlink /dev/ptmx", "ok");
-	expect(&seen, "rmdir /workspace", "ok");
 	stop(&seen);
 	start(PROFILE_STANDARD, &seen);
 	expect(&seen, "write /dev/null", "ok");
 	expect(&seen, "link /dev/ptmx", "pts/ptmx");
+	stop(&seen);
+}
+
+static void test_ns_workspace_comes_back_unless_it_was_replaced(void **state)
+{
+	struct seen seen;
+
+	(void)state;
+	start(PROFILE_STANDARD, &seen);
+	expect(&seen, "stat /workspace", "dir 0:0 755");
+	expect(&seen, "write /workspace/kept", "ok");
+	stop(&seen);
+	start(PROFILE_STANDARD, &seen);
+	expect(&seen, "read /workspace/kept", "x");
+	expect(&seen, "unlink /workspace/kept", "ok");
+	expect(&seen, "rmdir /workspace", "ok");
+	expect(&seen, "stat /workspace", "ENOENT");
+	stop(&seen);
+	start(PROFILE_STANDARD, &seen);
+	expect(&seen, "stat /workspace", "dir 0:0 755");
+	expect(&seen, "rmdir /workspace", "ok");
+	expect(&seen, "symlink /workspace", "ok");
+	stop(&seen);
+	start(PROFILE_STANDARD, &seen);
+	expect(&seen, "link /workspace", "/tmp");
 	stop(&seen);
 }
 
@@ -239,14 +263,74 @@ static void test_ns_memory_kill_is_told(void **state)
 static void test_ns_pids_are_limited(void **state)
 {
 	struct instance_spec spec = spec_of(PROFILE_STANDARD);
+	struct instance_stats stats;
 	struct seen seen;
+	struct err err = ERR_INIT;
 
 	(void)state;
 	if (!can_limit("pids"))
 		skip();
 	spec.limits.pids = 20;
 	start_spec(&spec, &seen);
+	assert_int_equal(instance_pids_refused(seen.instance), 0);
 	expect(&seen, "forks 100", "exit 11");
+	assert_true(instance_pids_refused(seen.instance) >= 1);
+	assert_int_equal(instance_stats(seen.instance, &stats, &err), 0);
+	assert_int_equal(stats.pids_refused, instance_pids_refused(seen.instance));
+	stop(&seen);
+}
+
+static void test_ns_limits_change_and_are_lifted(void **state)
+{
+	struct instance_spec spec = spec_of(PROFILE_STANDARD);
+	struct limits limits = { .memory_bytes = 64 << 20, .pids = 20, .cpu_milli = 1000 };
+	struct seen seen;
+	struct err err = ERR_INIT;
+
+	(void)state;
+	if (!can_limit("memory") || !can_limit("pids") || !can_limit("cpu"))
+		skip();
+	spec.limits = limits;
+	start_spec(&spec, &seen);
+	limits.memory_bytes = 256 << 20;
+	limits.pids = 0;
+	assert_int_equal(instance_set_limits(seen.instance, &limits, &err), 0);
+	expect(&seen, "eat 128", "exit 0");
+	expect(&seen, "forks 100", "exit 0");
+	limits = (struct limits){ 0 };
+	assert_int_equal(instance_set_limits(seen.instance, &limits, &err), 0);
+	expect(&seen, "eat 300", "exit 0");
+	limits = (struct limits){ .memory_bytes = 64 << 20, .pids = 150 };
+	assert_int_equal(instance_set_limits(seen.instance, &limits, &err), 0);
+	expect(&seen, "eat 128", "signal 9");
+	expect(&seen, "forks 100", "exit 11");
+	stop(&seen);
+}
+
+static void test_ns_memory_limit_below_what_is_used_is_refused(void **state)
+{
+	struct instance_spec spec = spec_of(PROFILE_STANDARD);
+	struct limits limits = { .memory_bytes = 32 << 20, .pids = 1 };
+	struct instance_stats stats;
+	struct seen seen;
+	struct err err = ERR_INIT;
+
+	(void)state;
+	if (!can_limit("memory") || !can_limit("pids"))
+		skip();
+	start_spec(&spec, &seen);
+	expect(&seen, "hold 100", "ok");
+	do {
+		usleep(5000);
+		assert_int_equal(instance_stats(seen.instance, &stats, &err), 0);
+	} while (stats.memory_bytes < 100 << 20);
+	assert_int_equal(instance_set_limits(seen.instance, &limits, &err), -1);
+	assert_int_equal(err.kind, ERR_STATE);
+	assert_non_null(strstr(err.message, "limit of 32M"));
+	/* Nothing of it counts, and nobody was killed for it. */
+	expect(&seen, "eat 16", "exit 0");
+	assert_int_equal(instance_stats(seen.instance, &stats, &err), 0);
+	assert_int_equal(stats.oom_kills, 0);
 	stop(&seen);
 }
 
@@ -328,10 +412,13 @@ static int run(void)
 		NS_TEST(test_ns_nested_owns_its_cgroup),
 		NS_TEST(test_ns_socket_and_init_cannot_be_removed),
 		NS_TEST(test_ns_starts_again_after_dev_was_removed),
+		NS_TEST(test_ns_workspace_comes_back_unless_it_was_replaced),
 		NS_TEST(test_ns_refuses_a_link_where_it_mounts),
 		NS_TEST(test_ns_is_not_led_to_another_socket),
 		NS_TEST(test_ns_memory_kill_is_told),
 		NS_TEST(test_ns_pids_are_limited),
+		NS_TEST(test_ns_limits_change_and_are_lifted),
+		NS_TEST(test_ns_memory_limit_below_what_is_used_is_refused),
 		NS_TEST(test_ns_cpu_is_limited_and_counted),
 		NS_TEST(test_ns_probe_agrees_that_boxes_run),
 		NS_TEST_BOTH_WAYS(test_ns_many_lives_leak_no_descriptor),

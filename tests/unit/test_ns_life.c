@@ -88,7 +88,7 @@ static void test_ns_missing_image_leaves_nothing(void **state)
 	struct err err = ERR_INIT;
 
 	(void)state;
-	spec.rootfs = "/nonexistent";
+	spec.layers = (const char *const[]){ "/nonexistent", NULL };
 	assert_int_equal(engine_start(test.engine, &spec, &ops, &seen, &seen.instance, &err), -1);
 	assert_int_equal(err.kind, ERR_NOT_FOUND);
 	assert_non_null(strstr(err.message, "image"));
@@ -136,6 +136,102 @@ static void test_ns_adopts_what_runs_and_nothing_else(void **state)
 	stop(&again);
 	assert_int_equal(
 		engine_adopt(test.engine, &spec, &mark, &ops, &again, &again.instance, &err), -1);
+}
+
+/* ---- frozen ---------------------------------------------------------------------------------------------- */
+
+static uint64_t cpu_used(struct seen *seen)
+{
+	struct instance_stats stats;
+	struct err err = ERR_INIT;
+
+	assert_int_equal(instance_stats(seen->instance, &stats, &err), 0);
+	return stats.cpu_us;
+}
+
+static bool works(struct seen *seen)
+{
+	uint64_t before = cpu_used(seen);
+
+	usleep(60000);
+	return cpu_used(seen) > before;
+}
+
+static void set_frozen(struct seen *seen, bool frozen)
+{
+	struct err err = ERR_INIT;
+
+	if (instance_freeze(seen->instance, frozen, &err) < 0)
+		fail_msg("freeze: %s", err.message);
+}
+
+static void test_ns_frozen_box_stands_still(void **state)
+{
+	struct seen seen;
+	struct err err = ERR_INIT;
+
+	(void)state;
+	start(PROFILE_STANDARD, &seen);
+	expect(&seen, "busy", "ok");
+	assert_true(works(&seen));
+	for (int i = 0; i < 3; i++) {
+		set_frozen(&seen, true);
+		set_frozen(&seen, true);
+		assert_false(works(&seen));
+		set_frozen(&seen, false);
+		assert_true(works(&seen));
+	}
+	expect(&seen, "hostname", "first");
+	kill(instance_get_mark(seen.instance)->pid, SIGKILL);
+	while (!seen.ended)
+		run_until_something();
+	assert_int_equal(instance_freeze(seen.instance, true, &err), -1);
+	assert_int_equal(err.kind, ERR_STATE);
+	instance_free(seen.instance);
+	expect_no_leftovers();
+}
+
+static void test_ns_frozen_box_can_be_killed_and_swept(void **state)
+{
+	struct seen seen;
+	struct err err = ERR_INIT;
+
+	(void)state;
+	start(PROFILE_NESTED, &seen);
+	expect(&seen, "busy", "ok");
+	set_frozen(&seen, true);
+	stop(&seen);
+	start(PROFILE_STANDARD, &seen);
+	set_frozen(&seen, true);
+	instance_free(seen.instance);
+	assert_int_equal(engine_sweep(test.engine, "t1", &err), 0);
+	expect_no_leftovers();
+	while (waitpid(-1, NULL, WNOHANG) > 0)
+		continue;
+}
+
+static void test_ns_frozen_box_is_adopted(void **state)
+{
+	struct instance_spec spec = spec_of(PROFILE_STANDARD);
+	struct instance_mark mark;
+	struct seen seen, again = { 0 };
+	struct err err = ERR_INIT;
+
+	(void)state;
+	start(PROFILE_STANDARD, &seen);
+	expect(&seen, "busy", "ok");
+	set_frozen(&seen, true);
+	mark = *instance_get_mark(seen.instance);
+	instance_free(seen.instance);
+	assert_int_equal(
+		engine_adopt(test.engine, &spec, &mark, &ops, &again, &again.instance, &err), 0);
+	assert_false(works(&again));
+	set_frozen(&again, false);
+	assert_true(works(&again));
+	expect(&again, "hostname", "first");
+	set_frozen(&again, true);
+	stop(&again);
+	assert_int_equal(again.end, INSTANCE_END_KILLED);
 }
 
 static void test_ns_sweep_ends_what_nobody_owns(void **state)
@@ -343,6 +439,9 @@ static int run(void)
 		NS_TEST_BOTH_WAYS(test_ns_box_of_a_killed_daemon_is_adopted),
 		NS_TEST_BOTH_WAYS(test_ns_layers_do_not_stay_attached),
 		NS_TEST_BOTH_WAYS(test_ns_probe_names_the_way_of_layers),
+		NS_TEST(test_ns_frozen_box_stands_still),
+		NS_TEST(test_ns_frozen_box_can_be_killed_and_swept),
+		NS_TEST(test_ns_frozen_box_is_adopted),
 		NS_TEST(test_ns_sweep_ends_what_nobody_owns),
 		NS_TEST_BOTH_WAYS(test_ns_goes_on_when_the_spawner_is_lost),
 		NS_TEST(test_ns_hostname_can_change),

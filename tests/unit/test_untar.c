@@ -284,6 +284,33 @@ static void test_untar_leaves_devices_out(void **state)
 	assert_text("target/file", "x");
 }
 
+static void test_untar_keeps_the_holes_of_a_file(void **state)
+{
+	struct place *place = *state;
+	static const size_t steps[] = { 1, 512, 100000 };
+
+	for (size_t i = 0; i < ARRAY_LEN(steps); i++) {
+		struct buf archive = BUF_INIT;
+		struct err err = ERR_INIT;
+		struct stat status;
+		char text[8] = "";
+		int fd;
+
+		put_member(&archive, 'x', "pax", "",
+			"24 GNU.sparse.size=5000\n32 GNU.sparse.map=4000,3,5000,0\n");
+		put_member(&archive, '0', "file", "", "abc");
+		put_end(&archive);
+		if (unpack(place, NULL, false, &archive, steps[i], &err) < 0)
+			fail_msg("%s", err.message);
+		fd = open("target/file", O_RDONLY | O_CLOEXEC);
+		assert_int_equal(fstat(fd, &status), 0);
+		assert_int_equal(status.st_size, 5000);
+		assert_int_equal(pread(fd, text, 5, 3999), 5);
+		assert_memory_equal(text, "\0abc", 5);
+		close(fd);
+	}
+}
+
 static void test_untar_refuses_damage(void **state)
 {
 	struct place *place = *state;
@@ -320,6 +347,8 @@ int main(void)
 		cmocka_unit_test_setup_teardown(
 			test_untar_takes_set_user_id_bits_away, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_untar_leaves_devices_out, setup, teardown),
+		cmocka_unit_test_setup_teardown(
+			test_untar_keeps_the_holes_of_a_file, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_untar_refuses_damage, setup, teardown),
 	};
 

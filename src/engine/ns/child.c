@@ -76,6 +76,9 @@ struct child {
 	int mounts[FS_COUNT]; /* detached at first; -1: none */
 	int listener;
 	int gifts[NS_FDS_MAX]; /* from the daemon; -1: none */
+	size_t mount_count;    /* of the last gifts */
+	char targets[1 +
+		     MOUNT_TARGETS_MAX]; /* theirs, each ended by a NUL, as they came: behind a word */
 	int root;
 };
 
@@ -89,12 +92,11 @@ static int make_network(struct child *child, struct err *err)
 	return 0;
 }
 
-/* One word and the fds that come with it; those that do not come are -1. */
+/* A word, what stands behind it, and the fds that come with it; those that do not come are -1. */
 static int receive(
-	struct child *child, enum ns_word want, int *fds, size_t *ret_count, struct err *err)
+	struct child *child, enum ns_word want, size_t *ret_len, size_t *ret_count, struct err *err)
 {
-	char word = 0;
-	struct iovec part = { &word, 1 };
+	struct iovec part = { child->targets, sizeof child->targets };
 	union {
 		char bytes[CMSG_SPACE(sizeof(int) * NS_FDS_MAX)];
 		struct cmsghdr align;
@@ -112,14 +114,17 @@ static int receive(
 	while (got < 0 && errno == EINTR);
 	if (got < 0)
 		return err_sys(err, errno, "hear from the daemon");
-	if (got != 1 || word != (char)want)
+	if (got < 1 || child->targets[0] != (char)want)
 		return err_set(err, ERR_CANCELLED, "the daemon gave up");
+	if (message.msg_flags & MSG_CTRUNC)
+		return err_set(err, ERR_LIMIT, "the new box has no file descriptors left");
 	header = CMSG_FIRSTHDR(&message);
 	if (header && header->cmsg_type == SCM_RIGHTS)
-		len = MIN(header->cmsg_len - CMSG_LEN(0), sizeof(int) * NS_FDS_MAX);
-	memset(fds, 0xff, sizeof(int) * NS_FDS_MAX);
+		len = MIN(header->cmsg_len - CMSG_LEN(0), sizeof child->gifts);
+	memset(child->gifts, 0xff, sizeof child->gifts);
 	if (len)
-		memcpy(fds, CMSG_DATA(header), len);
+		memcpy(child->gifts, CMSG_DATA(header), len);
+	*ret_len = (size_t)got;
 	*ret_count = len / sizeof(int);
 	return 0;
 }
@@ -127,9 +132,12 @@ static int receive(
 static int enter_cgroups(struct child *child, struct err *err)
 {
 	struct cgroup_join join;
+	size_t len;
 
-	if (receive(child, NS_WORD_MAPPED, join.fds, &join.count, err) < 0)
+	if (receive(child, NS_WORD_MAPPED, &len, &join.count, err) < 0)
 		return -1;
+	join.count = MIN(join.count, CGROUP_JOIN_MAX);
+	memcpy(join.fds, child->gifts, sizeof join.fds);
 	return cgroup_join_enter(&join, err);
 }
 
@@ -247,11 +255,14 @@ static int attach_at(struct child *child, int mount, const char *path, struct er
 /* On top of the daemon's root: a place that is always there. */
 static int attach_root(struct child *child, struct err *err)
 {
-	size_t count;
+	size_t count, len, fixed = ns_fds_fixed(child->plan->profile);
 	int top;
 
-	if (receive(child, NS_WORD_ROOT, child->gifts, &count, err) < 0)
+	if (receive(child, NS_WORD_ROOT, &len, &count, err) < 0)
 		return -1;
+	if (count < fixed)
+		return err_set(err, ERR_PROTOCOL, "the daemon sent too few file systems");
+	child->mount_count = count - fixed;
 	if (mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) < 0)
 		return err_sys(err, errno, "make mounts private");
 	child->root = child->gifts[NS_FD_ROOT];
@@ -273,10 +284,43 @@ static int attach_mounts(struct child *child, struct err *err)
 	if (attach_at(child, child->gifts[NS_FD_BIN], GUEST_MOUNT, err) < 0)
 		return -1;
 	/* Containers in the box cannot stack their overlay on ours; these are plain directories. */
-	if (child->gifts[NS_FD_CONTAINERS] >= 0)
+	if (child->plan->profile == PROFILE_NESTED) {
 		attach_at(child, child->gifts[NS_FD_CONTAINERS], "var/lib/containers", NULL);
-	if (child->gifts[NS_FD_DOCKER] >= 0)
 		attach_at(child, child->gifts[NS_FD_DOCKER], "var/lib/docker", NULL);
+	}
+	return 0;
+}
+
+/* A folder or a file of the host's, on one of the box's. */
+static int attach_gift(struct child *child, int mount, const char *path, struct err *err)
+{
+	struct stat st;
+	int target = -1, status;
+
+	if (fstat(mount, &st) < 0)
+		return err_sys(err, errno, "look at the source");
+	if (S_ISDIR(st.st_mode))
+		status = beneath_make_dir(child->root, path, 0755, &target, err);
+	else
+		status = beneath_make_file(child->root, path, 0644, &target, err);
+	if (status == 0)
+		status = mount_attach(mount, target, err);
+	if (target >= 0)
+		close(target);
+	return status;
+}
+
+/* In the order they were given: a later one may lie in an earlier one. */
+static int attach_gifts(struct child *child, struct err *err)
+{
+	const int *mounts = child->gifts + ns_fds_fixed(child->plan->profile);
+	const char *target = child->targets + 1;
+
+	for (size_t i = 0; i < child->mount_count; i++) {
+		if (attach_gift(child, mounts[i], target + 1, err) < 0)
+			return err_wrap(err, "mount on '%s'", target);
+		target += strlen(target) + 1;
+	}
 	return 0;
 }
 
@@ -415,6 +459,7 @@ static int (*const steps[])(struct child *child, struct err *err) = {
 	forbid_user_namespaces,
 	attach_root,
 	attach_mounts,
+	attach_gifts,
 	hide_paths,
 	change_root,
 	arrange_fds,

@@ -17,6 +17,8 @@
 /* Part of the hash: to be raised when the tables below change. */
 #define GUEST_VERSION "2"
 
+#define WORKSPACE "workspace"
+
 enum { INIT_MAX = 64 * 1024 * 1024 };
 
 /* box-init as the build embeds it; absent in a program that was linked without it. */
@@ -36,7 +38,7 @@ static const struct {
 	{ "run", 0755 },
 	{ "tmp", 01777 },
 	{ "root", 0700 },
-	{ "workspace", 0755 },
+	{ WORKSPACE, 0755 },
 	{ GUEST_MOUNT, 0755 },
 };
 
@@ -241,9 +243,21 @@ void guest_close(struct guest *guest)
 	guest->layer = guest->bin = -1;
 }
 
-/* In the box's layer a removed file is a device 0:0 and a replaced directory is marked opaque. What
- * stands there under one of our names is taken away, so that ours shows again. */
-int guest_heal(int upper, struct err *err)
+/* In the box's layer a removed file is a device 0:0. What the box put in the place of its workspace stays. */
+static int heal_workspace(int upper, struct err *err)
+{
+	struct stat st;
+
+	if (fstatat(upper, WORKSPACE, &st, AT_SYMLINK_NOFOLLOW) < 0)
+		return errno == ENOENT ? 0 : err_sys(err, errno, "look at /" WORKSPACE);
+	if (S_ISCHR(st.st_mode) && st.st_rdev == 0 && unlinkat(upper, WORKSPACE, 0) < 0)
+		return err_sys(err, errno, "restore /" WORKSPACE " of the box");
+	return 0;
+}
+
+/* A replaced directory is marked opaque. What stands there under one of our names is taken away, so that
+ * ours shows again. */
+static int heal_dev(int upper, struct err *err)
 {
 	_cleanup_close_ int dev = -1;
 	struct stat st;
@@ -268,4 +282,11 @@ int guest_heal(int upper, struct err *err)
 			return err_sys(err, errno, "restore /dev/%s of the box", name);
 	}
 	return 0;
+}
+
+int guest_heal(int upper, struct err *err)
+{
+	if (heal_workspace(upper, err) < 0)
+		return -1;
+	return heal_dev(upper, err);
 }

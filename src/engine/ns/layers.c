@@ -1,10 +1,13 @@
 /* layers.c - the layers of a root file system, stacked as this kernel wants it
  *
- * Detached: the id-mapped mounts are given to the overlay by fd, never visible to anybody. Linux 6.15 is
- * the first to take such layers. Older kernels take only mounts of the caller's own mount namespace, and
- * before 6.7 all lowers in one option. There the layers are attached for the moment in which the overlay
- * is made, each on a directory of a small tmpfs (the holder), and taken off again; the overlay keeps copies
- * of its own. Even so they are named by fd: no path of the host's has to be escaped.
+ * An image has many layers, most of them side by side in one folder. Making and letting go of a mount is what
+ * costs, so layers on the same mount share one id-mapped copy of the deepest folder that holds them all; each
+ * is a directory on that copy, by fd. A layer that is alone on its mount is a copy itself.
+ *
+ * Detached: the copies are attached nowhere, never visible to anybody. Linux 6.15 is the first to take layers
+ * on such. Older kernels take only mounts of the caller's own mount namespace. There the copies are attached for
+ * the moment in which the overlay is made, each on a directory of a small tmpfs (the holder), and taken off
+ * again; the overlay keeps copies of its own.
  *
  * What is attached must not be left behind by a daemon that is killed in between. So the spawner does it,
  * in a mount namespace of its own that ends with it, and it ends with the daemon. The daemon itself stays
@@ -14,6 +17,9 @@
  * is ever cloned while layers are attached. */
 #include "engine/ns/ns_internal.h"
 #include "base/log.h"
+#include "base/strv.h"
+#include "sys/beneath.h"
+#include "sys/idmap.h"
 #include "sys/mountfd.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -21,7 +27,7 @@
 #include <stdio.h>
 #include <sys/stat.h>
 
-enum { SPOTS = 4 }; /* layers of one overlay, its disk included */
+#define OVERLAY_SPOT "root" /* in the holder, beside one spot a mount */
 
 static const char *const way_names[] = {
 	[LAYERS_DETACHED] = "detached",
@@ -78,12 +84,161 @@ int layers_choose(enum layers_way *ret, struct err *err)
 	return 0;
 }
 
-int layers_stack(
-	struct ns_engine *engine, const struct overlay_spec *spec, int *ret, struct err *err)
+/* ---- gathering them ------------------------------------------------------------------------------------- */
+
+/* 0 when nobody can tell: whoever uses the path finds out why. */
+static uint64_t mount_id(const char *path)
 {
+	struct statx st;
+
+	if (statx(AT_FDCWD, path, 0, STATX_MNT_ID, &st) < 0)
+		return 0;
+	return st.stx_mask & STATX_MNT_ID ? st.stx_mnt_id : 0;
+}
+
+/* How much of path is the deepest folder that holds it and other. */
+static size_t shared_folder(const char *path, size_t len, const char *other)
+{
+	size_t same = 0;
+
+	while (same < len && path[same] == other[same])
+		same++;
+	if (same == len && other[len] == '/')
+		return len;
+	while (same && path[same] != '/')
+		same--;
+	return same;
+}
+
+static void add(struct layers *layers, size_t at, int fd, bool is_mount)
+{
+	layers->fds[at] = fd;
+	layers->is_mount[at] = is_mount;
+}
+
+static int add_copy(
+	struct layers *layers, size_t at, int dirfd, const char *path, int userns, struct err *err)
+{
+	int fd = -1;
+
+	if (idmap_clone_tree(dirfd, path, &(struct idmap_view){ .userns = userns }, &fd, err) < 0)
+		return -1;
+	add(layers, at, fd, true);
+	return 0;
+}
+
+/* The layers of the image that are on one mount with the first of them, as directories on one copy. What
+ * cannot be had so (a link on the way) is left for a copy of its own. */
+static int add_group(struct layers *layers, const char *const *paths, size_t first,
+	const uint64_t *mounts, int userns, struct err *err)
+{
+	_cleanup_free_ char *folder = xstrdup(paths[first]);
+	size_t len = (size_t)(strrchr(folder, '/') - folder), members = 1;
+	int copy;
+
+	for (size_t i = first + 1; paths[i]; i++)
+		if (mounts[i] == mounts[first]) {
+			len = shared_folder(folder, len, paths[i]);
+			members++;
+		}
+	folder[len] = '\0';
+	if (members < 2 || mount_id(len ? folder : "/") != mounts[first])
+		return 0;
+	if (add_copy(layers, layers->count, AT_FDCWD, len ? folder : "/", userns, err) < 0)
+		return err_wrap(err, "image");
+	copy = layers->fds[layers->count++];
+	for (size_t i = first; paths[i]; i++) {
+		int fd = -1;
+
+		if (mounts[i] == mounts[first] && beneath_open(copy, paths[i] + len + 1,
+							  O_PATH | O_DIRECTORY, &fd, NULL) == 0)
+			add(layers, LAYER_IMAGE + i, fd, false);
+	}
+	return 0;
+}
+
+static int add_image(struct layers *layers, const char *const *paths, int userns, struct err *err)
+{
+	uint64_t mounts[INSTANCE_LAYERS_MAX] = { 0 };
+	size_t count = strv_len(paths);
+
+	for (size_t i = 0; count > 1 && i < count; i++)
+		mounts[i] = mount_id(paths[i]);
+	for (size_t i = 0; i < count; i++) {
+		bool seen = !mounts[i];
+
+		for (size_t k = 0; k < i && !seen; k++)
+			seen = mounts[k] == mounts[i];
+		if (!seen && add_group(layers, paths, i, mounts, userns, err) < 0)
+			return -1;
+		if (layers->fds[LAYER_IMAGE + i] < 0 &&
+			add_copy(layers, LAYER_IMAGE + i, AT_FDCWD, paths[i], userns, err) < 0)
+			return err_wrap(err, "image");
+	}
+	return 0;
+}
+
+void layers_init(struct layers *layers)
+{
+	*layers = (struct layers){ 0 };
+	memset(layers->fds, 0xff, sizeof layers->fds);
+}
+
+int layers_open(struct ns_engine *engine, const struct layers_spec *spec, struct layers *ret,
+	struct err *err)
+{
+	size_t count = strv_len(spec->image);
+
+	if (!count || count > INSTANCE_LAYERS_MAX)
+		return err_set(err, ERR_INVALID, "an image has 1 to %d layers, not %zu",
+			INSTANCE_LAYERS_MAX, count);
+	for (size_t i = 0; i < count; i++)
+		if (spec->image[i][0] != '/')
+			return err_set(err, ERR_INVALID, "layer '%.80s' is no absolute path",
+				spec->image[i]);
+	ret->lower_count = count + 1;
+	ret->count = LAYER_IMAGE + count;
+	if (add_copy(ret, LAYER_DISK, spec->disk, "", spec->userns, err) < 0)
+		return err_wrap(err, "disk of the box");
+	if (add_copy(ret, LAYER_GUEST, engine->guest.layer, "", spec->userns, err) < 0)
+		return err_wrap(err, "guest layer");
+	return add_image(ret, spec->image, spec->userns, err);
+}
+
+void layers_close(struct ns_engine *engine, struct layers *layers)
+{
+	int mounts[LAYERS_FDS_MAX];
+	size_t count = 0;
+
+	for (size_t i = 0; i < layers->count; i++)
+		if (layers->is_mount[i])
+			mounts[count++] = layers->fds[i];
+		else if (layers->fds[i] >= 0)
+			close(layers->fds[i]);
+	spawner_dispose(engine, mounts, count);
+	layers_init(layers);
+}
+
+/* ---- stacking them --------------------------------------------------------------------------------------- */
+
+static struct overlay_spec overlay_of(const struct layers *layers, uint32_t uid)
+{
+	return (struct overlay_spec){
+		.lowers = layers->fds + LAYER_GUEST,
+		.lower_count = layers->lower_count,
+		.disk = layers->fds[LAYER_DISK],
+		.uid = uid,
+	};
+}
+
+int layers_stack(struct ns_engine *engine, const struct layers *layers, uint32_t uid, int *ret,
+	struct err *err)
+{
+	struct overlay_spec overlay = overlay_of(layers, uid);
+
 	if (engine->layers == LAYERS_DETACHED)
-		return overlay_new(spec, ret, err);
-	return spawner_stack(engine, spec, ret, err);
+		return overlay_new(&overlay, ret, err);
+	return spawner_stack(engine, layers, uid, ret, err);
 }
 
 /* ---- in the spawner, where layers are attached ----------------------------------------------------------- */
@@ -92,7 +247,9 @@ static int make_spots(int holder, struct err *err)
 {
 	char name[16];
 
-	for (unsigned i = 0; i < SPOTS; i++) {
+	if (mkdirat(holder, OVERLAY_SPOT, 0700) < 0)
+		return err_sys(err, errno, "make a mount point");
+	for (unsigned i = 0; i < LAYERS_FDS_MAX; i++) {
 		snprintf(name, sizeof name, "%u", i);
 		if (mkdirat(holder, name, 0700) < 0)
 			return err_sys(err, errno, "make a mount point");
@@ -131,24 +288,31 @@ static int attach(int holder, unsigned spot, int mount, struct err *err)
 	return mount_attach(mount, target, err);
 }
 
-int layers_stack_on(int holder, const struct overlay_spec *spec, int *ret, struct err *err)
+static void format_place(int holder, char *out, size_t size)
 {
-	struct overlay_spec overlay = *spec;
-
-	if (overlay.lower_count + 1 > SPOTS)
-		return err_set(err, ERR_LIMIT, "too many layers: %zu", overlay.lower_count);
-	for (unsigned i = 0; i < overlay.lower_count; i++)
-		if (attach(holder, i, overlay.lowers[i], err) < 0)
-			return err_wrap(err, "attach layer %u", i);
-	if (attach(holder, SPOTS - 1, overlay.disk, err) < 0)
-		return err_wrap(err, "attach the disk");
-	overlay.one_list = true;
-	return overlay_new(&overlay, ret, err);
+	snprintf(out, size, "/proc/self/fd/%d/" OVERLAY_SPOT, holder);
 }
 
-void layers_take_off(const struct overlay_spec *spec)
+int layers_stack_on(
+	int holder, const struct layers *layers, uint32_t uid, int *ret, struct err *err)
 {
-	for (size_t i = 0; i < spec->lower_count; i++)
-		mount_take_off(spec->lowers[i]);
-	mount_take_off(spec->disk);
+	struct overlay_spec overlay = overlay_of(layers, uid);
+	char place[48];
+
+	for (unsigned i = 0; i < layers->count; i++)
+		if (layers->is_mount[i] && attach(holder, i, layers->fds[i], err) < 0)
+			return err_wrap(err, "attach layer %u", i);
+	format_place(holder, place, sizeof place);
+	return overlay_new_at(&overlay, place, ret, err);
+}
+
+void layers_take_off(int holder, const struct layers *layers)
+{
+	char place[48];
+
+	format_place(holder, place, sizeof place);
+	umount2(place, MNT_DETACH);
+	for (size_t i = 0; i < layers->count; i++)
+		if (layers->is_mount[i])
+			mount_take_off(layers->fds[i]);
 }

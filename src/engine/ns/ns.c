@@ -165,6 +165,8 @@ const struct engine_ops engine_ns = {
 	.kill = ns_kill,
 	.stats = ns_stats,
 	.set_hostname = ns_set_hostname,
+	.pids_refused = ns_pids_refused,
+	.freeze = ns_freeze,
 	.set_limits = ns_set_limits,
 	.free = ns_free,
 };

@@ -3,6 +3,7 @@
  *   ns.c       opens the driver, finds and sweeps leftovers
  *   start.c    the daemon's half of a start: cgroups, clone, id maps, overlay
  *   layers.c   how the overlay gets its layers, which differs between kernels
+ *   mounts.c   folders of the host and volumes, as the box sees them
  *   spawner.c  the small process that clones for the daemon
  *   child.c    the box's half: mounts, root, privileges, exec of box-init
  *   life.c     what happens to an instance: ready, failed, ended, short of memory; adopting, letting go
@@ -18,7 +19,7 @@
 
 struct loop_fd;
 struct loop_timer;
-struct overlay_spec;
+struct idmap_pair;
 struct seccomp_program;
 
 enum {
@@ -39,25 +40,66 @@ struct guest {
 
 int guest_open(const char *home, struct guest *ret, struct err *err);
 void guest_close(struct guest *guest);
-/* Undoes what a box did to /dev in its own layer before it stopped: nodes cannot be made inside. */
+/* Undoes what a box did to /dev in its own layer before it stopped, since nodes cannot be made inside; and a
+ * removed /workspace. */
 int guest_heal(int upper, struct err *err);
 
 /* ---- layers.c ------------------------------------------------------------------------------------ */
 
 enum layers_way { LAYERS_DETACHED, LAYERS_ATTACHED };
 
+/* What an overlay is stacked from: detached mounts, and directories on them. All lowers are in a row: the guest
+ * layer, then the image's from the top down; copies that several of them share follow. */
+enum layer { LAYER_DISK, LAYER_GUEST, LAYER_IMAGE };
+enum { LAYERS_FDS_MAX = LAYER_IMAGE + INSTANCE_LAYERS_MAX + INSTANCE_LAYERS_MAX / 2 };
+struct layers {
+	int fds[LAYERS_FDS_MAX]; /* -1: none */
+	bool is_mount[LAYERS_FDS_MAX];
+	size_t count;
+	size_t lower_count;
+};
+
+struct layers_spec {
+	const char *const *image; /* as in struct instance_spec */
+	int disk;
+	int userns; /* the box's */
+};
+
 struct ns_engine;
 /* Finds out what the kernel takes. */
 int layers_choose(enum layers_way *ret, struct err *err);
-/* An overlay of detached mounts, see overlay_new. They are good for nothing else after it. */
-int layers_stack(
-	struct ns_engine *engine, const struct overlay_spec *spec, int *ret, struct err *err);
+void layers_init(struct layers *layers);
+/* ret is initialised before and closed afterwards, also when it fails. */
+int layers_open(struct ns_engine *engine, const struct layers_spec *spec, struct layers *ret,
+	struct err *err);
+void layers_close(struct ns_engine *engine, struct layers *layers);
+/* The overlay, detached. The layers are good for nothing else after it. uid: the box's root outside. */
+int layers_stack(struct ns_engine *engine, const struct layers *layers, uint32_t uid, int *ret,
+	struct err *err);
 
 /* The spawner's part of the attached way. It enters a mount namespace of its own, once; then each overlay is
  * made, and the layers are taken off, whether it came up or not. None of these allocates. */
 int layers_open_holder(const struct ns_engine *engine, int *ret, struct err *err);
-int layers_stack_on(int holder, const struct overlay_spec *spec, int *ret, struct err *err);
-void layers_take_off(const struct overlay_spec *spec);
+int layers_stack_on(
+	int holder, const struct layers *layers, uint32_t uid, int *ret, struct err *err);
+void layers_take_off(int holder, const struct layers *layers);
+
+/* ---- mounts.c ------------------------------------------------------------------------------------ */
+
+enum {
+	MOUNT_TARGET_MAX = 256, /* with its NUL */
+	MOUNT_TARGETS_MAX = INSTANCE_MOUNTS_MAX * MOUNT_TARGET_MAX,
+};
+
+/* That every target is a place where something may be mounted; before anything is made. */
+int mounts_check(const struct instance_spec *spec, struct err *err);
+/* Detached mounts as the box sees them, spec->mount_count of them; what is there when it fails is the caller's
+ * to close (the others stay as they were). userns: the box's. */
+int mounts_open(struct ns_engine *engine, const struct instance_spec *spec, int userns, int *ret,
+	struct err *err);
+/* In a process with a mount namespace of its own, which is left changed: copies of detached mounts that no
+ * other user namespace can make writable or free of nodev and nosuid. */
+int mounts_lock(const char *place, const int *fds, size_t count, int *ret, struct err *err);
 
 /* ---- profile.c ----------------------------------------------------------------------------------- */
 
@@ -164,6 +206,8 @@ int ns_connect(struct instance *instance, int *ret_fd, struct err *err);
 int ns_stats(struct instance *instance, struct instance_stats *ret, struct err *err);
 int ns_set_hostname(struct instance *instance, const char *hostname, struct err *err);
 int ns_set_limits(struct instance *instance, const struct limits *limits, struct err *err);
+uint64_t ns_pids_refused(struct instance *instance);
+int ns_freeze(struct instance *instance, bool frozen, struct err *err);
 
 /* probe.c */
 int ns_probe(struct engine *engine, json_t *checks, struct err *err);
@@ -186,12 +230,19 @@ struct ns_plan {
 	int cgroup;	 /* the v2 group; -1: none */
 };
 
-/* What the daemon sends over the control socket: first MAPPED with the cgroups to join; then ROOT with
- * the fds, in this order. Those from NS_FD_CONTAINERS on may be missing. */
+/* What the daemon sends over the control socket, a word first: MAPPED with the cgroups to join; then ROOT with
+ * the fds below, CONTAINERS and DOCKER for a nested box alone, and after them one for each of the box's mounts.
+ * Behind the word ROOT stand their targets, each ended by a NUL. */
 enum ns_word { NS_WORD_MAPPED = 1, NS_WORD_ROOT };
 enum ns_fd { NS_FD_ROOT, NS_FD_BIN, NS_FD_CONTAINERS, NS_FD_DOCKER, NS_FD_COUNT };
-enum { NS_FDS_MAX = CGROUP_JOIN_MAX }; /* beside one word */
-_Static_assert((int)NS_FDS_MAX >= (int)NS_FD_COUNT, "one size fits both");
+enum { NS_FDS_MAX = (int)NS_FD_COUNT + (int)INSTANCE_MOUNTS_MAX };
+_Static_assert((int)NS_FDS_MAX >= (int)CGROUP_JOIN_MAX, "one size fits both");
+
+/* How many of them come before the mounts. */
+static inline size_t ns_fds_fixed(enum profile profile)
+{
+	return profile == PROFILE_NESTED ? NS_FD_COUNT : NS_FD_CONTAINERS;
+}
 
 /* Never returns: becomes box-init, or reports a struct err over the control socket and exits. */
 _Noreturn void ns_child(const struct ns_engine *engine, struct ns_plan *plan);
@@ -205,7 +256,12 @@ void spawner_close(struct spawner *spawner); /* accepts one that is not open */
 int spawner_ask(struct ns_engine *engine, const struct ns_plan *plan, struct err *err);
 int spawner_answer(struct ns_engine *engine, pid_t *ret_pid, struct err *err);
 /* Makes an overlay in the spawner's own mount namespace; for kernels that want their layers attached. */
-int spawner_stack(
-	struct ns_engine *engine, const struct overlay_spec *spec, int *ret, struct err *err);
+int spawner_stack(struct ns_engine *engine, const struct layers *layers, uint32_t uid, int *ret,
+	struct err *err);
+/* idmap_new, by a process that is cheaper to copy. */
+int spawner_idmap(
+	struct ns_engine *engine, const struct idmap_pair *pair, int *ret, struct err *err);
+/* mounts_lock, by a process made for it; fds are replaced. */
+int spawner_lock(struct ns_engine *engine, int *fds, size_t count, struct err *err);
 /* Closes fds in the spawner: letting go of a detached mount waits for the kernel. They are yours no more. */
 void spawner_dispose(struct ns_engine *engine, const int *fds, size_t count);

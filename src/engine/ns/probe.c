@@ -176,7 +176,8 @@ static int try_idmap(struct ns_engine *engine, const struct dummy *dummy, struct
 	if (idmap_write(dummy->pid, PROBE_UID, NS_IDS, err) < 0 ||
 		idmap_open(dummy->pid, &userns, err) < 0)
 		return -1;
-	return idmap_clone_tree(AT_FDCWD, engine->home, userns, 0, &tree, err);
+	return idmap_clone_tree(
+		AT_FDCWD, engine->home, &(struct idmap_view){ .userns = userns }, &tree, err);
 }
 
 static int check_idmap(struct ns_engine *engine, struct finding *ret, struct err *err)
@@ -192,23 +193,23 @@ static int check_idmap(struct ns_engine *engine, struct finding *ret, struct err
 	return status;
 }
 
-/* The overlay a box would get, with the guest layer in the image's place; written to, since one that
+/* The overlay a box would get, with box-init's folder in the image's place; written to, since one that
  * comes up read-only does so without an error. */
-static int try_layers(struct ns_engine *engine, const struct dummy *dummy, int disk, int mounts[3],
-	struct err *err)
+static int try_layers(struct ns_engine *engine, const struct dummy *dummy, int disk,
+	struct layers *layers, struct err *err)
 {
 	_cleanup_close_ int userns = -1, root = -1;
-	struct overlay_spec overlay = { .lowers = mounts, .lower_count = 2, .uid = PROBE_UID };
+	char bin[32];
+	const char *image[] = { bin, NULL };
+	struct layers_spec spec = { .image = image, .disk = disk };
 
 	if (idmap_write(dummy->pid, PROBE_UID, NS_IDS, err) < 0 ||
 		idmap_open(dummy->pid, &userns, err) < 0)
 		return -1;
-	if (idmap_clone_tree(engine->guest.layer, "", userns, 0, &mounts[0], err) < 0 ||
-		idmap_clone_tree(engine->guest.bin, "", userns, 0, &mounts[1], err) < 0 ||
-		idmap_clone_tree(disk, "", userns, 0, &mounts[2], err) < 0)
-		return -1;
-	overlay.disk = mounts[2];
-	if (layers_stack(engine, &overlay, &root, err) < 0)
+	snprintf(bin, sizeof bin, "/proc/self/fd/%d", engine->guest.bin);
+	spec.userns = userns;
+	if (layers_open(engine, &spec, layers, err) < 0 ||
+		layers_stack(engine, layers, PROBE_UID, &root, err) < 0)
 		return -1;
 	if (faccessat(root, ".", W_OK, AT_EACCESS) < 0 && errno == EROFS)
 		return err_set(err, ERR_UNSUPPORTED,
@@ -219,10 +220,12 @@ static int try_layers(struct ns_engine *engine, const struct dummy *dummy, int d
 static int try_overlay(
 	struct ns_engine *engine, const struct dummy *dummy, int disk, struct err *err)
 {
-	int mounts[3] = { -1, -1, -1 };
-	int status = try_layers(engine, dummy, disk, mounts, err);
+	struct layers layers;
+	int status;
 
-	spawner_dispose(engine, mounts, ARRAY_LEN(mounts));
+	layers_init(&layers);
+	status = try_layers(engine, dummy, disk, &layers, err);
+	layers_close(engine, &layers);
 	return status;
 }
 

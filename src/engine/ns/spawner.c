@@ -6,14 +6,22 @@
  * fixed parts (filters, hidden paths), has no descriptor but its socket, and clones with CLONE_PARENT: the
  * new PID 1 is the daemon's child, as if the daemon had cloned it.
  *
- * One request, one packet. SPAWN carries a struct ns_plan and its descriptors (control, cgroup) and is
- * answered; so is STACK, with an
- * overlay of the layers that it carries (see layers.c); CLOSE carries descriptors only and is not. The spawner ends when the daemon does. If it is
- * lost, the next request starts another. */
+ * One request, one packet, and but for CLOSE one answer:
+ *
+ *   SPAWN   struct ns_plan, its descriptors (control, cgroup)   the child's pid
+ *   STACK   layers (see layers.c)                               an overlay of them
+ *   IDMAP   a user and a group                                  a user namespace that maps them alone
+ *   LOCK    mounts                                              copies with locked flags (see mounts.c)
+ *   CLOSE   descriptors
+ *
+ * What CLOSE brings is kept for a moment: whoever closes a detached mount last waits for the kernel, and that
+ * must not be the daemon, who closes its own right after asking; nor a child, which would get copies.
+ *
+ * The spawner ends when the daemon does. If it is lost, the next request starts another. */
 #include "engine/ns/ns_internal.h"
 #include "base/log.h"
 #include "sys/clone.h"
-#include "sys/mountfd.h"
+#include "sys/idmap.h"
 #include "sys/procfd.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -23,20 +31,30 @@
 #include <signal.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
+#include <time.h>
 
-enum { FDS_MAX = 4, ANSWER_MS = 5000 };
+enum { FDS_MAX = LAYERS_FDS_MAX, ANSWER_MS = 5000, KEEP_US = 200 };
+_Static_assert((int)FDS_MAX <= 253, "a packet carries no more (SCM_MAX_FD)");
 
-enum request_kind { REQUEST_SPAWN = 1, REQUEST_STACK, REQUEST_CLOSE };
+enum request_kind { REQUEST_SPAWN = 1, REQUEST_STACK, REQUEST_IDMAP, REQUEST_LOCK, REQUEST_CLOSE };
 
 struct request {
 	enum request_kind kind;
-	bool has_cgroup;
-	uint32_t uid;	     /* of STACK: the box's root */
-	struct ns_plan plan; /* of SPAWN; its descriptors come beside it */
+	union {
+		struct {
+			bool has_cgroup;
+			struct ns_plan plan; /* its descriptors come beside it */
+		} spawn;
+		struct {
+			uint32_t uid;	      /* the box's root */
+			struct layers layers; /* as above */
+		} stack;
+		struct idmap_pair idmap;
+	};
 };
 
 struct answer {
-	pid_t pid; /* -1: see err; of a STACK 0, and the overlay comes beside it */
+	pid_t pid; /* -1: see err; 0 where no process was asked for: the fds come beside it */
 	struct err err;
 };
 
@@ -94,6 +112,18 @@ static int receive_packet(int socket, void *data, size_t size, int flags, int *f
 
 /* ---- in the spawner --------------------------------------------------------------------------------- */
 
+/* Where layers are attached; -1: nowhere, and why. */
+struct spot {
+	int holder;
+	struct err trouble;
+};
+
+static void close_all(const int *fds, int count)
+{
+	for (int i = 0; i < count; i++)
+		close(fds[i]);
+}
+
 /* Before Linux 6.3 clone3 takes CLONE_NEWTIME for something else, unless the fix was carried back; and a
  * kernel may have no time namespaces. Both say EINVAL, and both is remembered. */
 static pid_t clone_child(struct clone_spec *how, struct ns_plan *plan, struct err *err)
@@ -120,72 +150,154 @@ static pid_t clone_child(struct clone_spec *how, struct ns_plan *plan, struct er
 static void spawn(const struct ns_engine *engine, int socket, struct request *request,
 	const int *fds, int count)
 {
-	struct ns_plan *plan = &request->plan;
+	struct ns_plan *plan = &request->spawn.plan;
+	bool has_cgroup = request->spawn.has_cgroup;
 	struct answer answer = { .pid = -1, .err = ERR_INIT };
 	struct clone_spec how = { .sibling = true, .cgroup = -1 };
 
 	/* Fewer arrive than were sent when there is no room for them here. */
-	if (count < 1 + request->has_cgroup) {
+	if (count < 1 + has_cgroup) {
 		err_set(&answer.err, ERR_LIMIT, "the spawner has no file descriptors left");
 	} else {
 		plan->control = fds[0];
-		if (request->has_cgroup)
+		if (has_cgroup)
 			how.cgroup = fds[1];
 		answer.pid = clone_child(&how, plan, &answer.err);
 		if (answer.pid == 0)
 			ns_child(engine, plan);
 	}
-	for (int i = 0; i < count; i++)
-		close(fds[i]); /* before the daemon waits for the end of the child's copy */
+	close_all(fds, count); /* before the daemon waits for the end of the child's copy */
 	send(socket, &answer, sizeof answer, MSG_NOSIGNAL);
 }
 
-/* The layers are off again before the next request is looked at. */
-static void stack(
-	int holder, const struct err *trouble, int socket, uint32_t uid, const int *fds, int count)
+static void answer_fd(int socket, struct answer *answer, int fd)
 {
-	struct answer answer = { .pid = -1, .err = *trouble };
-	struct overlay_spec overlay = { .lowers = fds, .uid = uid };
-	int root = -1;
-
-	if (count > 1 && holder >= 0) {
-		overlay.lower_count = (size_t)count - 1;
-		overlay.disk = fds[count - 1];
-		if (layers_stack_on(holder, &overlay, &root, &answer.err) == 0)
-			answer.pid = 0;
-	}
-	send_packet(socket, &answer, sizeof answer, &root, root >= 0);
-	if (root >= 0)
-		close(root);
-	if (count > 1)
-		layers_take_off(&overlay);
+	if (fd >= 0)
+		answer->pid = 0;
+	send_packet(socket, answer, sizeof *answer, &fd, fd >= 0);
+	if (fd >= 0)
+		close(fd);
 }
 
-static _Noreturn void serve(const struct ns_engine *engine, int socket)
+/* Layers stay attached until the answer is out, and are off again before the next request is looked at. */
+static void stack(struct spot *spot, int socket, struct request *request, const int *fds, int count)
 {
-	struct err trouble = ERR_INIT;
-	struct request request;
-	int fds[FDS_MAX], count, null, holder = -1;
+	struct answer answer = { .pid = -1, .err = spot->trouble };
+	struct layers *layers = &request->stack.layers;
+	int root = -1;
+
+	memcpy(layers->fds, fds, sizeof(int) * (size_t)count);
+	if ((size_t)count < layers->count) {
+		err_set(&answer.err, ERR_LIMIT, "the spawner has no file descriptors left");
+		layers->count = (size_t)count;
+	} else if (spot->holder >= 0) {
+		layers_stack_on(spot->holder, layers, request->stack.uid, &root, &answer.err);
+	}
+	answer_fd(socket, &answer, root);
+	layers_take_off(spot->holder, layers);
+}
+
+static void idmap(int socket, const struct request *request)
+{
+	struct answer answer = { .pid = -1, .err = ERR_INIT };
+	int userns = -1;
+
+	idmap_new(&request->idmap, &userns, &answer.err);
+	answer_fd(socket, &answer, userns);
+}
+
+static _Noreturn void lock_and_answer(
+	const struct ns_engine *engine, int socket, const int *fds, size_t count)
+{
+	struct answer answer = { .err = ERR_INIT };
+	int locked[INSTANCE_MOUNTS_MAX];
+
+	if (mounts_lock(engine->home, fds, count, locked, &answer.err) < 0)
+		answer.pid = -1;
+	send_packet(socket, &answer, sizeof answer, locked, answer.pid < 0 ? 0 : count);
+	_exit(0);
+}
+
+static void lock(const struct ns_engine *engine, int socket, const int *fds, int count)
+{
+	struct answer answer = { .pid = -1, .err = ERR_INIT };
+	struct clone_spec how = { .namespaces = CLONE_NEWNS, .cgroup = -1 };
+	struct pollfd poller = { .events = POLLIN };
+	enum procfd_status status;
+	pid_t pid;
+	int code = 0;
+
+	pid = clone_process(&how, &poller.fd, &answer.err);
+	if (pid == 0)
+		lock_and_answer(engine, socket, fds, (size_t)MIN(count, INSTANCE_MOUNTS_MAX));
+	if (pid < 0) {
+		answer_fd(socket, &answer, -1);
+		return;
+	}
+	if (poll(&poller, 1, ANSWER_MS / 2) == 0) {
+		procfd_kill(poller.fd, SIGKILL, NULL);
+		poll(&poller, 1, ANSWER_MS / 2);
+	}
+	status = procfd_reap(poller.fd, &code);
+	close(poller.fd);
+	if (status != PROCFD_EXITED || code != 0) {
+		err_set(&answer.err, ERR_UNAVAILABLE, "mounts could not be locked");
+		answer_fd(socket, &answer, -1);
+	}
+}
+
+/* A moment for the daemon to close its own, unless it asks for something else. */
+static void close_last(int socket, const int *fds, int count)
+{
+	const struct timespec moment = { .tv_nsec = KEEP_US * 1000 };
+	struct pollfd poller = { .fd = socket, .events = POLLIN };
+
+	ppoll(&poller, 1, &moment, NULL);
+	close_all(fds, count);
+}
+
+static int arrange_spawner(int socket)
+{
+	int null = open("/dev/null", O_RDWR | O_CLOEXEC);
 
 	prctl(PR_SET_NAME, "box-spawner");
-	null = open("/dev/null", O_RDWR | O_CLOEXEC);
 	for (int i = 0; i < 3; i++)
 		dup2(null, i);
 	if (dup2(socket, 3) < 0 || fcntl(3, F_SETFD, FD_CLOEXEC) < 0)
 		_exit(1);
 	close_range(4, ~0u, 0);
+	return 3;
+}
+
+static _Noreturn void serve(const struct ns_engine *engine, int inherited)
+{
+	struct spot spot = { .holder = -1, .trouble = ERR_INIT };
+	struct request request;
+	int fds[FDS_MAX], count, socket = arrange_spawner(inherited);
+
 	/* Should it fail, whoever asks for a stack is told why. */
 	if (engine->layers == LAYERS_ATTACHED)
-		layers_open_holder(engine, &holder, &trouble);
-	while ((count = receive_packet(3, &request, sizeof request, 0, fds)) >= 0) {
-		if (request.kind == REQUEST_SPAWN) {
-			spawn(engine, 3, &request, fds, count);
-			continue;
+		layers_open_holder(engine, &spot.holder, &spot.trouble);
+	while ((count = receive_packet(socket, &request, sizeof request, 0, fds)) >= 0) {
+		switch (request.kind) {
+		case REQUEST_SPAWN:
+			spawn(engine, socket, &request, fds, count);
+			break;
+		case REQUEST_STACK:
+			stack(&spot, socket, &request, fds, count);
+			close_all(fds, count);
+			break;
+		case REQUEST_IDMAP:
+			idmap(socket, &request);
+			break;
+		case REQUEST_LOCK:
+			lock(engine, socket, fds, count);
+			close_all(fds, count);
+			break;
+		case REQUEST_CLOSE:
+			close_last(socket, fds, count);
+			break;
 		}
-		if (request.kind == REQUEST_STACK)
-			stack(holder, &trouble, 3, request.uid, fds, count);
-		for (int i = 0; i < count; i++)
-			close(fds[i]);
 	}
 	_exit(0);
 }
@@ -251,20 +363,20 @@ static int send_request(struct ns_engine *engine, const struct request *request,
 
 /* After a lost answer the spawner is not trusted with another question: its late answer would be taken
  * for the next one's. */
-static int receive_answer(
-	struct ns_engine *engine, struct answer *ret, int *ret_fd, struct err *err)
+static int receive_answer(struct ns_engine *engine, struct answer *ret, int *ret_fds,
+	size_t *ret_count, struct err *err)
 {
 	struct pollfd poller = { .fd = engine->spawner.socket, .events = POLLIN };
-	int fds[FDS_MAX], count = -1;
+	int count = -1;
 
 	if (poll(&poller, 1, ANSWER_MS) > 0)
-		count = receive_packet(poller.fd, ret, sizeof *ret, MSG_DONTWAIT, fds);
+		count = receive_packet(poller.fd, ret, sizeof *ret, MSG_DONTWAIT, ret_fds);
 	if (count < 0) {
 		procfd_kill(engine->spawner.pidfd, SIGKILL, NULL);
 		spawner_close(&engine->spawner);
 		return err_set(err, ERR_UNAVAILABLE, "the spawner gave no answer");
 	}
-	*ret_fd = count > 0 ? fds[0] : -1;
+	*ret_count = (size_t)count;
 	if (ret->pid < 0) {
 		if (err)
 			*err = ret->err;
@@ -276,7 +388,8 @@ static int receive_answer(
 int spawner_ask(struct ns_engine *engine, const struct ns_plan *plan, struct err *err)
 {
 	struct request request = {
-		.kind = REQUEST_SPAWN, .has_cgroup = plan->cgroup >= 0, .plan = *plan
+		.kind = REQUEST_SPAWN,
+		.spawn = { .has_cgroup = plan->cgroup >= 0, .plan = *plan },
 	};
 	int fds[FDS_MAX];
 	size_t count = 0;
@@ -290,31 +403,66 @@ int spawner_ask(struct ns_engine *engine, const struct ns_plan *plan, struct err
 int spawner_answer(struct ns_engine *engine, pid_t *ret_pid, struct err *err)
 {
 	struct answer answer;
-	int none;
+	int none[FDS_MAX];
+	size_t count;
 
-	if (receive_answer(engine, &answer, &none, err) < 0)
+	if (receive_answer(engine, &answer, none, &count, err) < 0)
 		return -1;
 	*ret_pid = answer.pid;
 	return 0;
 }
 
-int spawner_stack(
-	struct ns_engine *engine, const struct overlay_spec *spec, int *ret, struct err *err)
+/* Asks and gets as many fds as are wanted, or none. */
+static int ask_for_fds(struct ns_engine *engine, const struct request *request, const int *fds,
+	size_t count, int *ret, size_t wanted, struct err *err)
 {
-	struct request request = { .kind = REQUEST_STACK, .uid = spec->uid };
 	struct answer answer;
-	int fds[FDS_MAX], root;
+	int got[FDS_MAX];
+	size_t got_count;
 
-	if (spec->lower_count >= FDS_MAX)
-		return err_set(err, ERR_LIMIT, "too many layers: %zu", spec->lower_count);
-	memcpy(fds, spec->lowers, sizeof(int) * spec->lower_count);
-	fds[spec->lower_count] = spec->disk;
-	if (send_request(engine, &request, fds, spec->lower_count + 1, err) < 0 ||
-		receive_answer(engine, &answer, &root, err) < 0)
+	if (send_request(engine, request, fds, count, err) < 0 ||
+		receive_answer(engine, &answer, got, &got_count, err) < 0)
 		return -1;
-	if (root < 0)
-		return err_set(err, ERR_PROTOCOL, "the spawner gave no file system");
-	*ret = root;
+	if (got_count != wanted) {
+		for (size_t i = 0; i < got_count; i++)
+			close(got[i]);
+		return err_set(err, ERR_LIMIT, "%zu of %zu file descriptors came from the spawner",
+			got_count, wanted);
+	}
+	memcpy(ret, got, sizeof(int) * wanted);
+	return 0;
+}
+
+int spawner_stack(struct ns_engine *engine, const struct layers *layers, uint32_t uid, int *ret,
+	struct err *err)
+{
+	struct request request = {
+		.kind = REQUEST_STACK,
+		.stack = { .uid = uid, .layers = *layers },
+	};
+
+	return ask_for_fds(engine, &request, layers->fds, layers->count, ret, 1, err);
+}
+
+int spawner_idmap(
+	struct ns_engine *engine, const struct idmap_pair *pair, int *ret, struct err *err)
+{
+	struct request request = { .kind = REQUEST_IDMAP, .idmap = *pair };
+
+	return ask_for_fds(engine, &request, NULL, 0, ret, 1, err);
+}
+
+int spawner_lock(struct ns_engine *engine, int *fds, size_t count, struct err *err)
+{
+	struct request request = { .kind = REQUEST_LOCK };
+	int locked[FDS_MAX];
+
+	if (ask_for_fds(engine, &request, fds, count, locked, count, err) < 0)
+		return -1;
+	for (size_t i = 0; i < count; i++) {
+		close(fds[i]);
+		fds[i] = locked[i];
+	}
 	return 0;
 }
 

@@ -19,8 +19,6 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 
-enum layer { LAYER_GUEST, LAYER_IMAGE, LAYER_DISK, LAYER_COUNT };
-
 struct start {
 	struct ns_engine *engine;
 	const struct instance_spec *spec;
@@ -30,8 +28,8 @@ struct start {
 	pid_t pid;
 	struct ns_plan plan;
 	struct cgroup_join join;
-	int gifts[NS_FD_COUNT];
-	int layers[LAYER_COUNT]; /* mounts the overlay was made from */
+	int gifts[NS_FDS_MAX]; /* what the child gets, as enum ns_fd says */
+	struct layers layers;  /* what the overlay is made from */
 };
 
 static int make_dirs(int parent, const char *const *names, struct err *err)
@@ -108,11 +106,10 @@ static int ask_for_child(struct start *start, struct err *err)
 }
 
 /* A child that has died already has left its reason in the socket: that is not an error of sending. */
-static int tell(
-	struct start *start, enum ns_word word, const int *fds, size_t count, struct err *err)
+static int tell(struct start *start, const void *words, size_t len, const int *fds, size_t count,
+	struct err *err)
 {
-	char byte = (char)word;
-	struct iovec part = { &byte, 1 };
+	struct iovec part = { (void *)words, len };
 	union {
 		char bytes[CMSG_SPACE(sizeof(int) * NS_FDS_MAX)];
 		struct cmsghdr align;
@@ -137,55 +134,83 @@ static int tell(
 	return 0;
 }
 
-static int stack_root(struct start *start, int userns, struct err *err)
+static int tell_mapped(struct start *start, struct err *err)
 {
-	struct ns_engine *engine = start->engine;
-	int *layers = start->layers;
-	struct overlay_spec overlay = {
-		.lowers = layers,
-		.lower_count = LAYER_DISK,
-		.uid = start->spec->uid_base,
+	static const char word = NS_WORD_MAPPED;
+
+	return tell(start, &word, 1, start->join.fds, start->join.count, err);
+}
+
+static int tell_root(struct start *start, struct err *err)
+{
+	const struct instance_spec *spec = start->spec;
+	size_t count = ns_fds_fixed(spec->profile) + spec->mount_count, len = 1;
+	char words[1 + MOUNT_TARGETS_MAX];
+
+	words[0] = NS_WORD_ROOT;
+	for (size_t i = 0; i < spec->mount_count; i++)
+		len += (size_t)snprintf(
+			       words + len, sizeof words - len, "%s", spec->mounts[i].target) +
+		       1;
+	return tell(start, words, len, start->gifts, count, err);
+}
+
+static int make_root(struct start *start, int userns, struct err *err)
+{
+	struct layers_spec spec = {
+		.image = start->spec->layers, .disk = start->disk, .userns = userns
 	};
 
-	if (idmap_clone_tree(engine->guest.layer, "", userns, 0, &layers[LAYER_GUEST], err) < 0)
-		return err_wrap(err, "guest layer");
-	if (idmap_clone_tree(AT_FDCWD, start->spec->rootfs, userns, 0, &layers[LAYER_IMAGE], err) <
-		0)
-		return err_wrap(err, "image");
-	if (idmap_clone_tree(start->disk, "", userns, 0, &layers[LAYER_DISK], err) < 0)
-		return err_wrap(err, "disk of the box");
-	overlay.disk = layers[LAYER_DISK];
-	return layers_stack(engine, &overlay, &start->gifts[NS_FD_ROOT], err);
+	if (layers_open(start->engine, &spec, &start->layers, err) < 0)
+		return -1;
+	return layers_stack(start->engine, &start->layers, start->spec->uid_base,
+		&start->gifts[NS_FD_ROOT], err);
+}
+
+/* Not id-mapped: to the box its files are nobody's, so that root of a nested box, who may make the mount
+ * writable, still cannot write to what all boxes share. */
+static int make_bin(struct start *start, struct err *err)
+{
+	int *bin = &start->gifts[NS_FD_BIN];
+
+	if (mount_clone(start->engine->guest.bin, "", bin, err) < 0)
+		return -1;
+	return mount_set(*bin, MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV, err);
+}
+
+/* Disks lie where nothing may be executed and no identity is taken on, for the host's sake; in a box both
+ * is the box's own affair. Device nodes are nobody's. */
+static int make_containers(struct start *start, int userns, struct err *err)
+{
+	const struct idmap_view view = {
+		.userns = userns,
+		.set = MOUNT_ATTR_NODEV,
+		.clear = MOUNT_ATTR_NOSUID | MOUNT_ATTR_NOEXEC,
+	};
+
+	if (start->spec->profile != PROFILE_NESTED)
+		return 0;
+	if (idmap_clone_tree(start->disk, "containers/containers", &view,
+		    &start->gifts[NS_FD_CONTAINERS], err) < 0)
+		return -1;
+	return idmap_clone_tree(
+		start->disk, "containers/docker", &view, &start->gifts[NS_FD_DOCKER], err);
 }
 
 static int make_gifts(struct start *start, struct err *err)
 {
-	const uint64_t bin_attr = MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV;
 	_cleanup_close_ int userns = -1;
 
 	if (idmap_open(start->pid, &userns, err) < 0)
 		return -1;
-	if (stack_root(start, userns, err) < 0)
+	if (make_root(start, userns, err) < 0)
 		return err_wrap(err, "root file system");
-	if (idmap_clone_tree(start->engine->guest.bin, "", userns, bin_attr,
-		    &start->gifts[NS_FD_BIN], err) < 0)
+	if (make_bin(start, err) < 0)
 		return err_wrap(err, "box-init");
-	if (start->spec->profile != PROFILE_NESTED)
-		return 0;
-	if (idmap_clone_tree(start->disk, "containers/containers", userns, 0,
-		    &start->gifts[NS_FD_CONTAINERS], err) < 0)
-		return -1;
-	return idmap_clone_tree(
-		start->disk, "containers/docker", userns, 0, &start->gifts[NS_FD_DOCKER], err);
-}
-
-static int send_gifts(struct start *start, struct err *err)
-{
-	size_t count = 0;
-
-	while (count < NS_FD_COUNT && start->gifts[count] >= 0)
-		count++;
-	return tell(start, NS_WORD_ROOT, start->gifts, count, err);
+	if (make_containers(start, userns, err) < 0)
+		return err_wrap(err, "containers of the box");
+	return mounts_open(start->engine, start->spec, userns,
+		start->gifts + ns_fds_fixed(start->spec->profile), err);
 }
 
 /* A daemon that is protected from the memory killer does not pass that on. Written by us, not by the child,
@@ -204,11 +229,11 @@ static int guide_child(struct start *start, struct err *err)
 		reset_oom_score(start->pid);
 	if (idmap_write(start->pid, start->spec->uid_base, NS_IDS, err) < 0)
 		return -1;
-	if (tell(start, NS_WORD_MAPPED, start->join.fds, start->join.count, err) < 0)
+	if (tell_mapped(start, err) < 0)
 		return -1;
 	if (make_gifts(start, err) < 0)
 		return -1;
-	return send_gifts(start, err);
+	return tell_root(start, err);
 }
 
 /* What failed on our side may only be the echo of what failed on the child's. */
@@ -270,9 +295,9 @@ static void let_go(struct start *start)
 {
 	cgroup_join_done(&start->join);
 	close_set(start->plan.cgroup);
-	for (unsigned i = 0; i < NS_FD_COUNT; i++)
+	for (unsigned i = 0; i < NS_FDS_MAX; i++)
 		close_set(start->gifts[i]);
-	spawner_dispose(start->engine, start->layers, LAYER_COUNT);
+	layers_close(start->engine, &start->layers);
 	close_set(start->control);
 	close_set(start->pidfd);
 	close_set(start->disk);
@@ -317,9 +342,11 @@ int ns_start(struct engine *engine, const struct instance_spec *spec,
 
 	if (strlen(spec->hostname) >= sizeof start.plan.hostname)
 		return err_set(err, ERR_INVALID, "host name '%.80s' is too long", spec->hostname);
+	if (mounts_check(spec, err) < 0)
+		return err_wrap(err, "start box '%s'", spec->id);
 	strcpy(start.plan.hostname, spec->hostname);
 	memset(start.gifts, 0xff, sizeof start.gifts);
-	memset(start.layers, 0xff, sizeof start.layers);
+	layers_init(&start.layers);
 	status = run(&start, err);
 	if (status == 0)
 		status = hand_over(&start, ops, arg, ret, err);

@@ -5,10 +5,12 @@
  * apt, dpkg, maintainer scripts); its exit is seen only after all of them are gone; and no mount made for the
  * work is ever visible to, or left on, the host. PDEATHSIG ties it to the daemon, so a kill -9 of the daemon
  * ends the work too. It talks to the daemon through a SEQPACKET socket, one message each send(). */
-#include "image/image_internal.h"
+#include "helper/helper.h"
+#include "base/alloc.h"
 #include "loop/loop.h"
 #include "sys/clone.h"
 #include "sys/procfd.h"
+#include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -28,15 +30,22 @@ struct helper {
 	struct loop_fd *message_watch;
 };
 
-static void close_all_but(int a, int b)
+/* kept is sorted. */
+static void close_all_but(const int *kept, size_t count)
 {
-	int low = MIN(a, b), high = MAX(a, b);
+	unsigned from = 3;
 
-	if (low > 3)
-		close_range(3, (unsigned)low - 1, 0);
-	if (high > low + 1)
-		close_range((unsigned)MAX(low, 2) + 1, (unsigned)high - 1, 0);
-	close_range((unsigned)high + 1, ~0U, 0);
+	for (size_t i = 0; i < count; i++) {
+		if ((unsigned)kept[i] > from)
+			close_range(from, (unsigned)kept[i] - 1, 0);
+		from = (unsigned)kept[i] + 1;
+	}
+	close_range(from, ~0U, 0);
+}
+
+static int compare_fds(const void *a, const void *b)
+{
+	return *(const int *)a - *(const int *)b;
 }
 
 /* The daemon may have died before PDEATHSIG was set; then nobody holds the other end any more. */
@@ -47,7 +56,16 @@ static bool daemon_is_gone(int sock)
 	return poll(&p, 1, 0) > 0 && (p.revents & (POLLHUP | POLLERR));
 }
 
-static _Noreturn void helper_main(const struct helper_ops *ops, void *arg, int sock, int keep)
+/* A /proc of the new pid namespace: programs look themselves up there. */
+static int set_apart(void)
+{
+	if (mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) < 0)
+		return -1;
+	return mount("proc", "/proc", "proc", MS_NOSUID | MS_NODEV | MS_NOEXEC, NULL);
+}
+
+static _Noreturn void helper_main(
+	const struct helper_ops *ops, void *arg, int sock, int *kept, size_t count)
 {
 	int null = open("/dev/null", O_RDONLY | O_CLOEXEC);
 
@@ -55,15 +73,14 @@ static _Noreturn void helper_main(const struct helper_ops *ops, void *arg, int s
 	prctl(PR_SET_NAME, "box-helper");
 	if (null < 0 || dup2(null, STDIN_FILENO) < 0)
 		_exit(126);
-	close_all_but(sock, keep < 0 ? sock : keep);
+	qsort(kept, count, sizeof *kept, compare_fds);
+	close_all_but(kept, count);
 	setsid();
 	clone_reset_signals();
 	signal(SIGPIPE, SIG_IGN);
 	if (daemon_is_gone(sock))
 		_exit(126);
-	/* A /proc of the new pid namespace: programs look themselves up there. */
-	if (mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) < 0 ||
-		mount("proc", "/proc", "proc", MS_NOSUID | MS_NODEV | MS_NOEXEC, NULL) < 0)
+	if (!ops->light && set_apart() < 0)
 		_exit(125);
 	_exit(ops->run(sock, arg));
 }
@@ -114,20 +131,26 @@ static void on_ended(void *arg, unsigned ready)
 	ops->on_exit(status == PROCFD_EXITED ? value : -1, user);
 }
 
-int helper_start(struct loop *loop, const struct helper_ops *ops, void *arg, int keep,
-	struct helper **ret, struct err *err)
+int helper_start(struct loop *loop, const struct helper_ops *ops, void *arg, const int *keep,
+	size_t keep_count, struct helper **ret, struct err *err)
 {
-	struct clone_spec spec = { .namespaces = CLONE_NEWPID | CLONE_NEWNS, .cgroup = -1 };
+	struct clone_spec spec = { .namespaces = ops->light ? 0 : CLONE_NEWPID | CLONE_NEWNS,
+		.cgroup = -1 };
+	int kept[HELPER_KEEP_MAX + 1];
 	struct helper *helper;
 	int pair[2], pidfd;
 	pid_t pid;
 
+	assert(keep_count <= HELPER_KEEP_MAX);
 	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) < 0)
 		return err_sys(err, errno, "socketpair for a helper");
 	pid = clone_process(&spec, &pidfd, err);
 	if (pid == 0) {
 		close(pair[0]);
-		helper_main(ops, arg, pair[1], keep);
+		if (keep_count)
+			memcpy(kept, keep, keep_count * sizeof *keep);
+		kept[keep_count] = pair[1];
+		helper_main(ops, arg, pair[1], kept, keep_count + 1);
 	}
 	close(pair[1]);
 	if (pid < 0) {

@@ -1,0 +1,103 @@
+/* download.c - see download.h
+ *
+ * The bytes go to TARGET.part, which is renamed at the end. The answer of a stream that broke in the daemon ends
+ * too early for HTTP, so a cut archive is never taken for a whole one. */
+#include "cli/download.h"
+#include "base/alloc.h"
+#include "base/file.h"
+#include "cli/cli.h"
+#include "cli/progress.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+
+enum { BAR_DELAY_MS = 500 };
+
+struct sink {
+	struct progress bar;
+	const char *path; /* of the file being written */
+	int fd;
+	uint64_t done, total; /* total 0: not known */
+};
+
+/* The file is made when the answer is known to be good, so that an error leaves none. */
+static int on_head(int64_t length, void *arg, struct err *err)
+{
+	struct sink *sink = arg;
+
+	sink->total = length > 0 ? (uint64_t)length : 0;
+	if (sink->fd >= 0)
+		return 0;
+	sink->fd = open(sink->path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0666);
+	return sink->fd < 0 ? err_sys(err, errno, "create '%s'", sink->path) : 0;
+}
+
+static int on_data(const void *data, size_t len, void *arg, struct err *err)
+{
+	struct sink *sink = arg;
+
+	if (fd_write_all(sink->fd, data, len, err) < 0) {
+		if (err->errno_value == EPIPE && sink->fd == STDOUT_FILENO)
+			exit(128 + SIGPIPE); /* reached only where SIGPIPE is ignored */
+		return err_wrap(err, "'%s'", sink->path);
+	}
+	sink->done += len;
+	progress_bytes(&sink->bar, sink->done, sink->total);
+	return 0;
+}
+
+static int run(struct cli *cli, struct sink *sink, const char *what, const char *path,
+	bool with_bar, struct err *err)
+{
+	struct client_request request = {
+		.method = "GET",
+		.path = path,
+		.head = on_head,
+		.data = on_data,
+		.arg = sink,
+	};
+	int result;
+
+	progress_init(&sink->bar, what, with_bar && !cli->quiet, BAR_DELAY_MS);
+	result = client_do(cli->client, &request, NULL, err);
+	progress_done(&sink->bar);
+	return result;
+}
+
+static int run_into_file(struct cli *cli, struct sink *sink, const char *what, const char *path,
+	const char *target, struct err *err)
+{
+	_cleanup_free_ char *part = xasprintf("%s.part", target);
+	int result;
+
+	sink->path = part;
+	sink->fd = -1;
+	result = run(cli, sink, what, path, true, err);
+	if (sink->fd >= 0 && close(sink->fd) < 0 && result == 0)
+		result = err_sys(err, errno, "write '%s'", part);
+	if (result == 0 && rename(part, target) < 0)
+		result = err_sys(err, errno, "rename '%s' to '%s'", part, target);
+	if (result < 0 && sink->fd >= 0)
+		unlink(part);
+	return result;
+}
+
+int download(struct cli *cli, const char *what, const char *path, const char *target,
+	uint64_t *ret_bytes, struct err *err)
+{
+	struct sink sink = { .path = "stdout", .fd = STDOUT_FILENO };
+	bool to_stdout = !strcmp(target, "-");
+	int result;
+
+	if (to_stdout && isatty(STDOUT_FILENO)) {
+		err_set(err, ERR_INVALID, "an archive is nothing for a terminal");
+		return err_hint(err, "send it into a pipe, or name a file");
+	}
+	fflush(stdout);
+	result = to_stdout ? run(cli, &sink, what, path, !isatty(STDOUT_FILENO), err)
+			   : run_into_file(cli, &sink, what, path, target, err);
+	if (result == 0 && ret_bytes)
+		*ret_bytes = sink.done;
+	return result;
+}

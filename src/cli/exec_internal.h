@@ -1,0 +1,22 @@
+/* exec_internal.h - what exec.c and new.c share: the options of a program to start */
+#pragma once
+#include "base/err.h"
+#include "base/json.h"
+#include <stdbool.h>
+
+struct cli;
+struct session_spec;
+
+/* --env into env. "KEY=VALUE", or "KEY" that takes ours; a KEY that is not set here is left out, as with env and
+ * docker. */
+int exec_read_env(struct cli *cli, json_t *env, struct err *err);
+/* A new array; NULL with err when a word is not UTF-8. */
+json_t *exec_words(int count, char **words, struct err *err);
+/* The body of an exec, from the options and the words of the program. */
+int exec_body(struct cli *cli, int argc, char **argv, bool tty, json_t **ret, struct err *err);
+/* A shell that shows its prompt and hears nothing looks as if it hung. */
+void exec_warn_without_input(struct cli *cli, const struct session_spec *spec);
+
+/* new.c: --cpu, --memory, --disk, --pids and --on-limit into body, checked here, so that a wrong one is reported
+ * with the name of its option. */
+int limits_read(struct cli *cli, json_t *body, struct err *err);

@@ -1,0 +1,257 @@
+/* new.c - new: a box from an image, which is pulled first when it is not here
+ *
+ * A program after -- runs attached to us, so it is started by an exec and not as the box's own: the image's
+ * entrypoint is put before it here, as the daemon does with -d. */
+#include "base/alloc.h"
+#include "base/text.h"
+#include "cli/attach_points.h"
+#include "cli/cli.h"
+#include "cli/exec_internal.h"
+#include "cli/image_job.h"
+#include "cli/session.h"
+
+enum { PIDS_MAX = 4194304 };
+
+static int read_labels(struct cli *cli, json_t *labels, struct err *err)
+{
+	const char *given;
+
+	for (size_t i = 0; (given = cli_nth(cli, "label", i)); i++) {
+		_cleanup_free_ char *key = NULL;
+
+		if (label_check("--label", given, err) < 0)
+			return -1;
+		key = xstrndup(given, strcspn(given, "="));
+		json_object_set_new(labels, key, json_string(given + strlen(key) + 1));
+	}
+	return 0;
+}
+
+static int read_on_limit(struct cli *cli, json_t *body, struct err *err)
+{
+	static const char *const policies[] = { "notify", "pause", "stop" };
+	const char *given = cli_get(cli, "on-limit");
+
+	for (size_t i = 0; given && i < ARRAY_LEN(policies); i++)
+		if (!strcmp(given, policies[i])) {
+			json_object_set_new(body, "on_limit", json_string(given));
+			return 0;
+		}
+	return given ? err_set(err, ERR_INVALID, "--on-limit is notify, pause or stop, not '%.40s'",
+			       given)
+		     : 0;
+}
+
+int limits_read(struct cli *cli, json_t *body, struct err *err)
+{
+	static const char *const sizes[] = { "memory", "disk" };
+	const char *cpu = cli_get(cli, "cpu"), *pids = cli_get(cli, "pids");
+	uint64_t value;
+
+	if (cpu && parse_cpus("--cpu", cpu, &value, err) < 0)
+		return -1;
+	if (cpu)
+		json_object_set_new(body, "cpu", json_string(cpu));
+	for (size_t i = 0; i < ARRAY_LEN(sizes); i++) {
+		const char *given = cli_get(cli, sizes[i]);
+		char option[16];
+
+		snprintf(option, sizeof option, "--%s", sizes[i]);
+		if (given && parse_size(option, given, 0, INT64_MAX, &value, err) < 0)
+			return -1;
+		if (given)
+			json_object_set_new(body, sizes[i], json_integer((json_int_t)value));
+	}
+	if (pids && parse_u64("--pids", pids, 0, PIDS_MAX, &value, err) < 0)
+		return -1;
+	if (pids)
+		json_object_set_new(body, "pids", json_integer((json_int_t)value));
+	return read_on_limit(cli, body, err);
+}
+
+static int read_main(struct cli *cli, json_t *body, struct err *err)
+{
+	const char *entrypoint = cli_get(cli, "entrypoint");
+
+	if (entrypoint && !text_is_utf8(entrypoint, strlen(entrypoint)))
+		return err_set(err, ERR_INVALID, "--entrypoint must be UTF-8");
+	if (entrypoint)
+		json_object_set_new(body, "entrypoint",
+			*entrypoint ? json_pack("[s]", entrypoint) : json_array());
+	if (cli_has(cli, "no-main"))
+		json_object_set_new(body, "no_main", json_true());
+	return 0;
+}
+
+static int new_body(struct cli *cli, const char *name, json_t **ret, struct err *err)
+{
+	static const char *const texts[] = { "image", "profile", "driver" };
+	_cleanup_json_ json_t *body = json_object(), *env = json_object(), *labels = json_object();
+
+	if (name && name_check("name", name, err) < 0)
+		return -1;
+	if (name)
+		json_object_set_new(body, "name", json_string(name));
+	for (size_t i = 0; i < ARRAY_LEN(texts); i++)
+		if (cli_get(cli, texts[i]))
+			json_object_set_new(body, texts[i], json_string(cli_get(cli, texts[i])));
+	if (limits_read(cli, body, err) < 0 || exec_read_env(cli, env, err) < 0 ||
+		read_labels(cli, labels, err) < 0 || read_main(cli, body, err) < 0 ||
+		volumes_read(cli, body, err) < 0 || mounts_read(cli, body, err) < 0)
+		return -1;
+	if (json_object_size(env))
+		json_object_set(body, "env", env);
+	if (json_object_size(labels))
+		json_object_set(body, "labels", labels);
+	if (cli_has(cli, "rm"))
+		json_object_set_new(body, "remove_on_exit", json_true());
+	*ret = steal_ptr(&body);
+	return 0;
+}
+
+/* ---- the box ----------------------------------------------------------------------------------- */
+
+static int post_box(struct cli *cli, json_t *body, json_t **ret, struct err *err)
+{
+	return client_call(cli->client, "POST", "/v1/boxes", json_incref(body), ret, err);
+}
+
+/* The usual way is one request; only an image that turns out not to be here costs more. */
+static int make_box(struct cli *cli, json_t *body, json_t **ret, struct err *err)
+{
+	_cleanup_json_ json_t *image = NULL;
+	const char *name = cli_get(cli, "image");
+	_cleanup_free_ char *path = name ? client_path("/v1/images/%s", name) : NULL;
+	enum image_pull policy;
+	struct err missing = ERR_INIT;
+
+	if (image_pull_from_name(cli_get(cli, "pull"), &policy, err) < 0)
+		return -1;
+	if (!name && policy == IMAGE_PULL_ALWAYS)
+		return err_set(err, ERR_INVALID, "--pull always needs --image");
+	if (policy != IMAGE_PULL_ALWAYS) {
+		if (post_box(cli, body, ret, err) == 0)
+			return 0;
+		/* Not found may be the image, or something else that was named. */
+		if (!name || policy == IMAGE_PULL_NEVER || err->kind != ERR_NOT_FOUND ||
+			client_get(cli->client, path, NULL, &missing) == 0 ||
+			missing.kind != ERR_NOT_FOUND)
+			return -1;
+		err_clear(err);
+	}
+	if (image_ensure(cli, name, policy, &image, err) < 0)
+		return -1;
+	return post_box(cli, body, ret, err);
+}
+
+/* The image's entrypoint, or that of --entrypoint, before the words of the program. */
+static int add_entrypoint(struct cli *cli, json_t *box, json_t *exec, struct err *err)
+{
+	_cleanup_free_ char *path = client_path("/v1/images/%s", json_str(box, "image_id"));
+	const char *given = cli_get(cli, "entrypoint");
+	_cleanup_json_ json_t *image = NULL, *argv = json_array();
+
+	if (given && *given) {
+		json_array_append_new(argv, json_string(given));
+	} else if (!given) {
+		if (client_get(cli->client, path, &image, err) < 0)
+			return -1;
+		json_array_extend(
+			argv, json_object_get(json_object_get(image, "config"), "entrypoint"));
+	}
+	json_array_extend(argv, json_object_get(exec, "argv"));
+	json_object_set(exec, "argv", argv);
+	return 0;
+}
+
+/* The program runs attached to us in the box just made; with --rm nothing is left of either. */
+static int run_in_new(struct cli *cli, json_t *box, int argc, char **argv)
+{
+	const char *name = json_str(box, "name");
+	_cleanup_free_ char *path = client_path("/v1/boxes/%s?force=true", name);
+	_cleanup_json_ json_t *body = NULL;
+	bool detached = false;
+	struct session_spec spec = {
+		.box = name,
+		.input = cli_has(cli, "interactive"),
+		.tty = cli_has(cli, "tty"),
+		.ret_detached = &detached,
+	};
+	struct err err = ERR_INIT;
+	int code;
+
+	if (exec_body(cli, argc, argv, spec.tty, &body, &err) < 0 ||
+		add_entrypoint(cli, box, body, &err) < 0) {
+		code = cli_fail(cli, &err);
+	} else {
+		json_object_del(body, "env"); /* it is the box's already */
+		if (spec.tty && getenv("TERM"))
+			json_object_set_new(
+				body, "env", json_pack("{s:s}", "TERM", getenv("TERM")));
+		exec_warn_without_input(cli, &spec);
+		spec.body = body;
+		code = session_run(cli, &spec);
+	}
+	if (cli_has(cli, "rm") && !detached &&
+		client_call(cli->client, "DELETE", path, NULL, NULL, &err) < 0 &&
+		err.kind != ERR_NOT_FOUND)
+		cli_fail(cli, &err);
+	return code;
+}
+
+/* ---- the command ------------------------------------------------------------------------------- */
+
+/* 0, or the exit code of a wrong command line. before: words before --. */
+static int check_words(struct cli *cli, int before, int argc, char **argv)
+{
+	bool detach = cli_has(cli, "detach");
+	bool joined = cli_has(cli, "interactive") || cli_has(cli, "tty");
+
+	if (before > 1)
+		return cli_usage(cli,
+			"'%.60s' is one word too many; a program to run comes after --", argv[1]);
+	if (before == argc && cli->flags.dash_at >= 0)
+		return cli_usage(cli, "no program after --");
+	if (before == argc && (detach || joined))
+		return cli_usage(cli, "-d, -i and -t need a program after --");
+	if (detach && joined)
+		return cli_usage(cli, "-d excludes -i and -t");
+	if (detach && cli_has(cli, "no-main"))
+		return cli_usage(cli, "--no-main excludes -d, whose program is the main one");
+	return 0;
+}
+
+int cmd_new(struct cli *cli, int argc, char **argv)
+{
+	int before = cli->flags.dash_at < 0 ? argc : cli->flags.dash_at;
+	int wrong = check_words(cli, before, argc, argv);
+	bool attached = before < argc && !cli_has(cli, "detach");
+	_cleanup_json_ json_t *body = NULL, *box = NULL, *words = NULL;
+	struct err err = ERR_INIT;
+	json_t *warning;
+	size_t i;
+
+	if (wrong)
+		return wrong;
+	words = exec_words(argc - before, argv + before, &err);
+	if (!words || new_body(cli, before ? argv[0] : NULL, &body, &err) < 0)
+		return cli_fail(cli, &err);
+	if (attached)
+		json_object_set_new(body, "no_main", json_true());
+	else if (before < argc)
+		json_object_set(body, "command", words);
+	if (make_box(cli, body, &box, &err) < 0)
+		return cli_fail(cli, &err);
+	json_array_foreach (json_object_get(box, "warnings"), i, warning)
+		cli_note(cli, "warning: %s",
+			json_string_value(warning) ? json_string_value(warning) : "");
+	if (attached) {
+		if (!before && !cli_has(cli, "rm"))
+			cli_note(cli, "box '%s'", json_str(box, "name"));
+		return run_in_new(cli, box, argc - before, argv + before);
+	}
+	if (cli->json)
+		return cli_print_json(steal_ptr(&box));
+	puts(json_str(box, "name"));
+	return 0;
+}

@@ -1,0 +1,218 @@
+/* options.h - the options of each command, for the table in commands.c alone */
+#pragma once
+#include "cli/cli.h"
+
+#define FLAG_ENV                                                                     \
+	{                                                                            \
+		"env", 'e', "KEY=VALUE", "set a variable; KEY alone passes yours on" \
+	}
+#define FLAG_INTERACTIVE                                                       \
+	{                                                                      \
+		"interactive", 'i', NULL, "forward stdin (not done otherwise)" \
+	}
+#define FLAG_TTY                                                \
+	{                                                       \
+		"tty", 't', NULL, "give the program a terminal" \
+	}
+#define FLAG_USER                                                                            \
+	{                                                                                    \
+		"user", 'u', "USER", "run as this user (name or uid, with :group if wanted)" \
+	}
+#define FLAG_WORKDIR                                          \
+	{                                                     \
+		"workdir", 'w', "DIR", "start in this folder" \
+	}
+#define FLAG_END                    \
+	{                           \
+		NULL, 0, NULL, NULL \
+	}
+
+static const struct flag new_flags[] = {
+	{ "image", 0, "IMAGE", "what it starts from (debian)" },
+	{ "cpu", 0, "N", "at most so many CPUs, like 1.5" },
+	{ "memory", 'm', "SIZE", "at most so much memory, like 512M" },
+	{ "disk", 0, "SIZE", "at most so much disk, like 10G" },
+	{ "pids", 0, "N", "at most so many processes" },
+	FLAG_ENV,
+	{ "label", 'l', "KEY=VALUE", "a label to find it by" },
+	{ "profile", 0, "PROFILE", "standard, or nested for boxes that run containers" },
+	{ "driver", 0, "DRIVER", "how it is isolated (ns)" },
+	{ "on-limit", 0, "POLICY", "on reaching a limit: notify, pause or stop (notify)" },
+	{ "volume", 'v', "NAME:/PATH[:ro]", "a volume; made when there is none (repeatable)" },
+	{ "mount", 0, "HOST:/PATH[:OPT]",
+		"a folder of the host; OPT: ro, uid=N,gid=N (repeatable)" },
+	{ "entrypoint", 0, "PROGRAM", "instead of the image's; '' for none" },
+	{ "no-main", 0, NULL, "do not run the image's own command" },
+	{ "pull", 0, "WHEN", "the image: missing, never or always (missing)" },
+	{ "rm", 0, NULL, "remove it when its command ends or it stops" },
+	{ "detach", 'd', NULL, "do not wait for the command" },
+	FLAG_INTERACTIVE,
+	FLAG_TTY,
+	FLAG_END,
+};
+
+static const struct flag exec_flags[] = {
+	FLAG_INTERACTIVE,
+	FLAG_TTY,
+	{ "detach", 'd', NULL, "start it and print its id; 'box attach' and 'box logs' find it" },
+	FLAG_ENV,
+	FLAG_WORKDIR,
+	FLAG_USER,
+	{ "timeout", 0, "TIME", "end it after this time, like 30s or 5m (exit code 124)" },
+	FLAG_END,
+};
+
+static const struct flag shell_flags[] = { FLAG_ENV, FLAG_WORKDIR, FLAG_USER, FLAG_END };
+
+static const struct flag ls_flags[] = {
+	{ "label", 'l', "KEY[=VALUE]", "only boxes with this label (repeatable)" },
+	{ "state", 0, "STATE", "only boxes in this state, like running" },
+	{ "names", 'q', NULL, "names only, one a line" },
+	FLAG_END,
+};
+
+static const struct flag ps_flags[] = {
+	{ "execs", 0, NULL, "the programs started by exec instead of all processes" },
+	FLAG_END,
+};
+
+static const struct flag attach_flags[] = {
+	{ "since-offset", 0, "N", "output from this offset on (0: all that is kept)" },
+	{ "new", 0, NULL, "only output that comes from now on" },
+	{ "no-stdin", 0, NULL, "only watch: neither input nor signals" },
+	{ "interactive", 'i', NULL, "forward stdin even if it is not a terminal" },
+	FLAG_END,
+};
+
+static const struct flag logs_flags[] = {
+	{ "follow", 'f', NULL, "go on until the program ends" },
+	{ "since-offset", 0, "N", "output from this offset on" },
+	FLAG_END,
+};
+
+static const struct flag cp_flags[] = {
+	{ "preserve", 'p', NULL, "keep set-user-id bits and, as root, owners" },
+	FLAG_END,
+};
+
+static const struct flag stop_flags[] = {
+	{ "timeout", 't', "TIME", "how long programs have to end before they are killed (10s)" },
+	FLAG_END,
+};
+
+static const struct flag rm_flags[] = {
+	{ "force", 'f', NULL, "also when it runs; no error when there is none" },
+	{ "all", 'a', NULL, "all boxes" },
+	{ "keep-workspace", 0, NULL, "keep what /workspace holds; 'box workspace' finds it" },
+	FLAG_END,
+};
+
+static const struct flag stats_flags[] = {
+	{ "once", 0, NULL, "one table instead of a live one" },
+	FLAG_END,
+};
+
+static const struct flag events_flags[] = {
+	{ "follow", 'f', NULL, "go on with what happens" },
+	{ "since", 0, "N", "from this offset on" },
+	{ "box", 'b', "BOX", "only of this box" },
+	FLAG_END,
+};
+
+static const struct flag names_flags[] = {
+	{ "names", 'q', NULL, "names only, one a line" },
+	FLAG_END,
+};
+
+static const struct flag set_flags[] = {
+	{ "cpu", 0, "N", "at most so many CPUs, like 1.5; 0: no limit" },
+	{ "memory", 'm', "SIZE", "at most so much memory; 0: no limit" },
+	{ "disk", 0, "SIZE", "at most so much disk; 0: no limit" },
+	{ "pids", 0, "N", "at most so many processes; 0: no limit" },
+	{ "on-limit", 0, "POLICY", "on reaching a limit: notify, pause or stop" },
+	{ "name", 0, "NAME", "another name" },
+	FLAG_END,
+};
+
+static const struct flag diff_flags[] = {
+	{ "tar", 0, "FILE", "the changes as an archive; - is stdout" },
+	FLAG_END,
+};
+
+static const struct flag output_flags[] = {
+	{ "output", 'o', "FILE", "the archive as it is; - is stdout" },
+	FLAG_END,
+};
+
+static const struct flag volume_flags[] = {
+	{ "size", 0, "SIZE", "at most so much, like 10G; 0: no limit" },
+	FLAG_END,
+};
+
+static const struct flag image_ls_flags[] = {
+	{ "all", 'a', NULL, "those without a name too, such as steps of builds" },
+	{ "tree", 0, NULL, "all, each below the one it was made upon" },
+	{ "names", 'q', NULL, "names only, one a line" },
+	FLAG_END,
+};
+
+static const struct flag image_pull_flags[] = {
+	{ "name", 0, "NAME", "call it so here (the reference)" },
+	{ "insecure", 0, NULL, "plain HTTP or an unknown certificate is fine" },
+	FLAG_END,
+};
+
+static const struct flag image_export_flags[] = {
+	{ "output", 'o', "FILE", "where to (stdout)" },
+	{ "format", 0, "FORMAT", "oci, docker or rootfs (oci)" },
+	FLAG_END,
+};
+
+static const struct flag image_gc_flags[] = {
+	{ "dry-run", 'n', NULL, "only tell what would go" },
+	FLAG_END,
+};
+
+static const struct flag image_build_flags[] = {
+	{ "file", 'f', "FILE", "run this Boxfile (docs/boxfile.md); - is stdin" },
+	{ "tag", 't', "NAME", "name of the image a Boxfile makes" },
+	{ "no-cache", 0, NULL, "run every step of a Boxfile again" },
+	{ "pull", 0, "WHEN",
+		"the image a Boxfile begins from: missing, never or always (missing)" },
+	{ "package", 'p', "NAME", "one more Debian package (repeatable)" },
+	{ "minimal", 0, NULL, "leave the standard tools out" },
+	FLAG_END,
+};
+
+static const struct flag token_create_flags[] = {
+	{ "scope", 's', "SCOPE", "read, exec, create or admin (repeatable; read exec create)" },
+	{ "expires", 0, "TIME", "valid for this time, like 30d (for ever)" },
+	FLAG_END,
+};
+
+static const struct flag bench_flags[] = {
+	{ "runs", 'n', "N", "runs of each measurement (200)" },
+	{ "list", 0, NULL, "name the measurements" },
+	{ "no-peers", 0, NULL, "do not measure other sandboxes" },
+	{ "tar", 0, "FILE", "root file system for image_import (the base image's)" },
+	{ "host-dir", 0, "DIR", "the host's file system to compare with (/var/tmp)" },
+	{ "npm-project", 0, "DIR",
+		"package.json, its lock and a folder npm-cache, for npm_install" },
+	FLAG_END,
+};
+
+static const struct flag down_flags[] = {
+	{ "purge", 0, NULL, "remove all boxes, images, tokens and logs too" },
+	{ "yes", 'y', NULL, "do not ask; needed where nobody can be asked" },
+	FLAG_END,
+};
+
+static const struct flag serve_flags[] = {
+	{ "foreground", 0, NULL, "stay in the foreground (it always does)" },
+	FLAG_END,
+};
+
+static const struct flag help_flags[] = {
+	{ "markdown", 0, NULL, "the whole manual as Markdown" },
+	FLAG_END,
+};

@@ -1,0 +1,191 @@
+/* workspaces.c - workspace ls, get, rm: what `box rm --keep-workspace` has kept */
+#include "base/alloc.h"
+#include "base/text.h"
+#include "cli/cli.h"
+#include "cli/download.h"
+#include "cli/progress.h"
+#include "cli/table.h"
+#include "cli/untar.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <sys/stat.h>
+
+enum { BAR_DELAY_MS = 500 };
+
+/* ---- ls --------------------------------------------------------------------------------------- */
+
+struct listing {
+	struct cli *cli;
+	bool ended;
+};
+
+static int on_entry(json_t *line, const char *text, size_t len, void *arg, struct err *err)
+{
+	struct listing *listing = arg;
+	const char *type = json_str(line, "type");
+	_cleanup_free_ char *path = text_printable(json_str(line, "path"));
+	char size[16] = "-";
+
+	if (!strcmp(type, "error"))
+		return client_api_error(500, text, len, err);
+	if (listing->cli->json)
+		printf("%.*s\n", (int)len, text);
+	if (!strcmp(type, "end")) {
+		listing->ended = true;
+		return 0;
+	}
+	if (listing->cli->json)
+		return 0;
+	if (!strcmp(type, "file"))
+		format_size((uint64_t)json_num(line, "size"), size);
+	printf("%s %7s %.19s %s%s\n", json_str(line, "mode"), size, json_str(line, "mtime"), path,
+		!strcmp(type, "dir") ? "/" : "");
+	return 0;
+}
+
+static int list_contents(struct cli *cli, const char *id)
+{
+	_cleanup_free_ char *path = client_path("/v1/workspaces/%s", id);
+	struct listing listing = { .cli = cli };
+	struct err err = ERR_INIT;
+
+	if (client_lines(cli->client, "GET", path, NULL, on_entry, &listing, &err) == 0 &&
+		!listing.ended)
+		err_set(&err, ERR_PROTOCOL, "the list is not complete");
+	return err.kind ? cli_fail(cli, &err) : 0;
+}
+
+int cmd_workspace_ls(struct cli *cli, int argc, char **argv)
+{
+	static const char *const heads[] = { "ID", "BOX", ">SIZE", ">FILES", ">AGE", NULL };
+	_cleanup_json_ json_t *answer = NULL;
+	struct err err = ERR_INIT;
+	struct table *table;
+	json_t *one;
+	size_t i;
+
+	if (argc)
+		return list_contents(cli, argv[0]);
+	if (client_get(cli->client, "/v1/workspaces", &answer, &err) < 0)
+		return cli_fail(cli, &err);
+	if (cli->json)
+		return cli_print_json_list(steal_ptr(&answer), "workspaces");
+	if (cli_has(cli, "names")) {
+		json_array_foreach (json_object_get(answer, "workspaces"), i, one)
+			puts(json_str(one, "id"));
+		return 0;
+	}
+	if (!json_array_size(json_object_get(answer, "workspaces"))) {
+		cli_note(cli, "none kept; 'box rm --keep-workspace' keeps one");
+		return 0;
+	}
+	table = table_new(heads);
+	json_array_foreach (json_object_get(answer, "workspaces"), i, one) {
+		char size[16], age[16];
+
+		table_add(table, json_str(one, "id"));
+		table_add(table, json_str(one, "box"));
+		table_add(table, format_size((uint64_t)json_num(one, "size_bytes"), size));
+		table_addf(table, "%lld", (long long)json_num(one, "files"));
+		table_add(table, age_since(json_str(one, "kept_at"), age));
+	}
+	return table_print(table);
+}
+
+/* ---- get -------------------------------------------------------------------------------------- */
+
+struct fetch {
+	struct progress bar;
+	struct untar *untar;
+	uint64_t done;
+};
+
+static int on_data(const void *data, size_t len, void *arg, struct err *err)
+{
+	struct fetch *fetch = arg;
+
+	fetch->done += len;
+	progress_bytes(&fetch->bar, fetch->done, 0);
+	return untar_feed(fetch->untar, data, len, err);
+}
+
+static int fetch_into(
+	struct cli *cli, const char *path, int dir, uint64_t *ret_files, struct err *err)
+{
+	struct untar_spec spec = { .dir_fd = dir };
+	struct fetch fetch = { .untar = untar_new(&spec) };
+	struct client_request request = {
+		.method = "GET",
+		.path = path,
+		.data = on_data,
+		.arg = &fetch,
+	};
+	int result;
+
+	progress_init(&fetch.bar, "workspace", !cli->quiet && !cli->json, BAR_DELAY_MS);
+	result = client_do(cli->client, &request, NULL, err);
+	if (result == 0)
+		result = untar_finish(fetch.untar, err);
+	progress_done(&fetch.bar);
+	if (result == 0 && untar_skipped(fetch.untar))
+		cli_note(cli, "left out %llu sockets, pipes or devices",
+			(unsigned long long)untar_skipped(fetch.untar));
+	*ret_files = untar_files(fetch.untar);
+	untar_free(fetch.untar);
+	return result;
+}
+
+/* Into a folder of its own, or one that is there: files of the same name are replaced. */
+static int unpack(struct cli *cli, const char *path, const char *target, struct err *err)
+{
+	bool made = mkdir(target, 0755) == 0;
+	_cleanup_close_ int dir = -1;
+	uint64_t files;
+
+	if (!made && errno != EEXIST)
+		return err_sys(err, errno, "mkdir '%s'", target);
+	dir = open(target, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	if (dir < 0)
+		return err_sys(err, errno, "open '%s'", target);
+	if (fetch_into(cli, path, dir, &files, err) < 0) {
+		if (made)
+			rmdir(target); /* when nothing came */
+		return -1;
+	}
+	if (cli->json)
+		cli_print_json(
+			json_pack("{s:s, s:I}", "folder", target, "files", (json_int_t)files));
+	else if (!cli->quiet)
+		puts(target);
+	return 0;
+}
+
+int cmd_workspace_get(struct cli *cli, int argc, char **argv)
+{
+	_cleanup_free_ char *path = client_path("/v1/workspaces/%s/archive", argv[0]);
+	_cleanup_free_ char *folder =
+		argc > 1 ? xstrdup(argv[1]) : xasprintf("workspace-%s", argv[0]);
+	const char *archive = cli_get(cli, "output");
+	struct err err = ERR_INIT;
+	uint64_t bytes;
+
+	if (archive && argc > 1)
+		return cli_usage(cli, "either a folder or -o, not both");
+	if (!archive)
+		return unpack(cli, path, folder, &err) < 0 ? cli_fail(cli, &err) : 0;
+	if (download(cli, argv[0], path, archive, &bytes, &err) < 0)
+		return cli_fail(cli, &err);
+	if (!strcmp(archive, "-"))
+		return 0;
+	if (cli->json)
+		return cli_print_json(
+			json_pack("{s:s, s:I}", "file", archive, "bytes", (json_int_t)bytes));
+	if (!cli->quiet)
+		puts(archive);
+	return 0;
+}
+
+int cmd_workspace_rm(struct cli *cli, int argc, char **argv)
+{
+	return cli_delete_each(cli, "workspaces", argc, argv);
+}

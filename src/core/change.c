@@ -1,0 +1,128 @@
+/* change.c - what changes while a box lives on: suspended or not, its limits, its name */
+#include "core/core_internal.h"
+#include "base/log.h"
+#include "base/text.h"
+#include "loop/loop.h"
+#include "pool/pool.h"
+
+/* ---- suspend, resume ------------------------------------------------------------------------------- */
+
+int box_suspend(struct box *box, const char *reason, struct err *err)
+{
+	if (box->state == BOX_SUSPENDED)
+		return 0;
+	if (box->state != BOX_RUNNING) {
+		if (box_is_busy(box))
+			return box_refuse_busy(box, err);
+		return err_set(err, ERR_STATE, "box '%s' is %s, not running", box->row.name,
+			box_state_name(box->state));
+	}
+	if (instance_freeze(box->instance, true, err) < 0)
+		return err_wrap(err, "suspend '%s'", box->row.name);
+	if (box->timer)
+		loop_timer_stop(box->timer);
+	box_set_state(box, BOX_SUSPENDED, "");
+	box_save(box, STORE_KEPT);
+	yard_event(box->yard, "box.suspended", box, json_pack("{s:s}", "reason", reason));
+	return 0;
+}
+
+int box_resume(struct box *box, struct err *err)
+{
+	if (box->state == BOX_RUNNING)
+		return 0;
+	if (box->state != BOX_SUSPENDED)
+		return err_set(err, ERR_STATE, "box '%s' is %s, not suspended", box->row.name,
+			box_state_name(box->state));
+	if (instance_freeze(box->instance, false, err) < 0)
+		return err_wrap(err, "resume '%s'", box->row.name);
+	box_set_state(box, BOX_RUNNING, "");
+	box_save(box, STORE_KEPT);
+	yard_event(box->yard, "box.resumed", box, NULL);
+	box_reconnect(box);
+	return 0;
+}
+
+/* ---- limits and name ------------------------------------------------------------------------------- */
+
+static void change_limit(uint64_t *limit, uint64_t wanted)
+{
+	if (wanted != BOX_LIMIT_DEFAULT)
+		*limit = wanted;
+}
+
+static int apply_limits(struct box *box, const struct limits *limits, struct err *err)
+{
+	struct pool *pool = box->yard->pool;
+
+	if (pool_has_quota(pool) && limits->disk_bytes != box->row.disk_bytes &&
+		pool_disk_limit(pool, BOX_DISKS, box->row.id, limits->disk_bytes, err) < 0)
+		return err_wrap(err, "set the disk limit");
+	if (box->instance && instance_set_limits(box->instance, limits, err) < 0) {
+		pool_disk_limit(pool, BOX_DISKS, box->row.id, box->row.disk_bytes, NULL);
+		return -1;
+	}
+	return 0;
+}
+
+int box_set(struct box *box, const struct limits *limits, const enum on_limit *on_limit,
+	struct err *err)
+{
+	struct box_row *row = &box->row;
+	struct limits whole = { row->cpu_milli, row->memory_bytes, row->disk_bytes, row->pids };
+
+	if (box_is_busy(box))
+		return box_refuse_busy(box, err);
+	change_limit(&whole.cpu_milli, limits->cpu_milli);
+	change_limit(&whole.memory_bytes, limits->memory_bytes);
+	change_limit(&whole.disk_bytes, limits->disk_bytes);
+	change_limit(&whole.pids, limits->pids);
+	if (limits_check(&whole, err) < 0 || apply_limits(box, &whole, err) < 0)
+		return err_wrap(err, "box '%s'", row->name);
+	row->cpu_milli = whole.cpu_milli;
+	row->memory_bytes = whole.memory_bytes;
+	row->disk_bytes = whole.disk_bytes;
+	row->pids = whole.pids;
+	if (on_limit)
+		text_replace(&row->on_limit, on_limit_name(*on_limit));
+	box->disk_full = false;
+	if (store_box_update(box->yard->store, row, STORE_SAFE, err) < 0)
+		return err_wrap(err, "record the limits of '%s'", row->name);
+	yard_event(box->yard, "box.changed", box,
+		json_pack("{s:I,s:I,s:I,s:I,s:s}", "cpu_milli", (json_int_t)row->cpu_milli,
+			"memory", (json_int_t)row->memory_bytes, "disk",
+			(json_int_t)row->disk_bytes, "pids", (json_int_t)row->pids, "on_limit",
+			row->on_limit));
+	return 0;
+}
+
+int box_rename(struct box *box, const char *name, struct err *err)
+{
+	_cleanup_free_ char *old = xstrdup(box->row.name);
+	struct box *other;
+
+	if (name_check("box name", name, err) < 0)
+		return -1;
+	other = box_find(box->yard, name, NULL);
+	if (other == box)
+		return 0;
+	if (other)
+		return err_set(err, ERR_EXISTS, "there is a box '%s' already", name);
+	if (box_is_busy(box))
+		return box_refuse_busy(box, err);
+	text_replace(&box->row.name, name);
+	if (store_box_update(box->yard->store, &box->row, STORE_SAFE, err) < 0) {
+		text_replace(&box->row.name, old);
+		return err_wrap(err, "rename '%s'", old);
+	}
+	if (box->instance) {
+		struct err why = ERR_INIT;
+
+		if (instance_set_hostname(box->instance, name, &why) < 0)
+			log_warn("the hostname stays as it was", kv_str("box", box->row.id),
+				kv_err(&why));
+		box_tell_name(box);
+	}
+	yard_event(box->yard, "box.renamed", box, json_pack("{s:s,s:s}", "from", old, "to", name));
+	return 0;
+}

@@ -1,0 +1,44 @@
+/* stream_internal.h - what disk.c and workspace.c share: streams made by helpers */
+#pragma once
+#include "core/disk.h"
+#include "helper/flow.h"
+
+struct buf;
+
+enum { STREAM_FLUSH = 64 * 1024 };
+
+/* A stack of layers to read. */
+struct stream_side {
+	char **layers; /* topmost first */
+	char *box;     /* id, or NULL for an image */
+	char *view;    /* the snapshot to be made of it; NULL: none is needed */
+};
+
+/* In the helper: writes everything to out. */
+typedef int (*stream_make)(struct disk_stream *stream, int out, struct err *err);
+
+struct disk_stream {
+	struct yard *yard;
+	const struct disk_stream_ops *ops;
+	void *arg;
+	struct flow *flow;
+	stream_make make;
+	struct stream_side now, before;
+	bool tar;
+	const struct image *image;
+	enum image_format format;
+	char *file; /* of a workspace */
+};
+
+struct disk_stream *disk_stream_new(
+	struct yard *yard, const struct disk_stream_ops *ops, void *arg, stream_make make);
+/* Takes the stream, also when it fails. */
+int disk_stream_start(struct disk_stream *stream, struct disk_stream **ret, struct err *err);
+int stream_side_of_box(const struct box *box, struct stream_side *ret, struct err *err);
+/* In the helper, before the layers are read. */
+int stream_side_open(const struct yard *yard, const struct stream_side *side, struct err *err);
+
+/* One line of NDJSON; takes the reference. text gathers lines and is written out from flush_at bytes on. */
+int stream_line(int out, struct buf *text, json_t *line, size_t flush_at, struct err *err);
+/* "path", with a slash before it; "path_b64" as well where it is not UTF-8. */
+void json_set_path(json_t *object, const char *path);

@@ -1,0 +1,137 @@
+/* discard.c - files that go in the background
+ *
+ * Folders of images that older homes have, and finished downloads: what is no disk of the pool, and may be
+ * large. It has been renamed to .trash-… before, so it is gone for everybody; what a dead daemon left of it is
+ * taken up at the next open. */
+#include "image/image_internal.h"
+#include "base/file.h"
+#include "base/log.h"
+#include <dirent.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <sys/mount.h>
+
+struct removal {
+	struct images *images;
+	struct helper *helper;
+	char *path;
+	struct removal *next;
+};
+
+char **folder_list(const char *path)
+{
+	DIR *dir = opendir(path);
+	char **names = NULL;
+	struct dirent *entry;
+
+	while (dir && (entry = readdir(dir)))
+		if (strcmp(entry->d_name, ".") && strcmp(entry->d_name, ".."))
+			strv_add(&names, entry->d_name);
+	if (dir)
+		closedir(dir);
+	return names;
+}
+
+/* mountinfo writes blanks and backslashes as \ooo. */
+static void unescape_octal(char *text)
+{
+	char *out = text;
+
+	for (char *p = text; *p; out++) {
+		if (p[0] == '\\' && p[1] >= '0' && p[1] <= '3' && p[2] >= '0' && p[2] <= '7' &&
+			p[3] >= '0' && p[3] <= '7') {
+			*out = (char)((p[1] - '0') << 6 | (p[2] - '0') << 3 | (p[3] - '0'));
+			p += 4;
+		} else {
+			*out = *p++;
+		}
+	}
+	*out = '\0';
+}
+
+/* Whatever is mounted below must not be walked into. We are in a mount namespace of our own: what is
+ * detached here stays where it is on the host, and the kernel detaches it there when its directory goes. */
+static void unmount_below(const char *path)
+{
+	FILE *file = fopen("/proc/self/mountinfo", "re");
+	_cleanup_strv_ char **found = NULL;
+	char *line = NULL, *at = NULL;
+	size_t room = 0, len = strlen(path);
+
+	while (file && getline(&line, &room, file) > 0) {
+		if (sscanf(line, "%*d %*d %*s %*s %ms", &at) == 1) {
+			unescape_octal(at);
+			if (!strncmp(at, path, len) && at[len] == '/')
+				strv_add(&found, at);
+		}
+		free(at);
+		at = NULL;
+	}
+	for (size_t i = found ? strv_len((const char *const *)found) : 0; i-- > 0;)
+		umount2(found[i], MNT_DETACH | UMOUNT_NOFOLLOW);
+	free(line);
+	if (file)
+		fclose(file);
+}
+
+static int removal_run(int sock, void *arg)
+{
+	struct removal *removal = arg;
+	struct err err = ERR_INIT;
+
+	(void)sock;
+	unmount_below(removal->path);
+	/* Another daemon on the same folder may be removing it too; then things vanish under our hands. */
+	for (int i = 0; i < 3; i++)
+		if (tree_remove(AT_FDCWD, removal->path, &err) == 0)
+			return 0;
+	log_warn("cannot remove what is left of an image", kv_str("path", removal->path),
+		kv_err(&err));
+	return 1;
+}
+
+static void removal_free(struct removal *removal)
+{
+	struct removal **at = &removal->images->removals;
+
+	while (*at != removal)
+		at = &(*at)->next;
+	*at = removal->next;
+	helper_free(removal->helper);
+	free(removal->path);
+	free(removal);
+}
+
+static void removal_exited(int code, void *arg)
+{
+	struct removal *removal = arg;
+
+	(void)code;
+	removal->helper = NULL;
+	removal_free(removal);
+}
+
+void images_discard(struct images *images, const char *dir, const char *name)
+{
+	static const struct helper_ops ops = { .run = removal_run, .on_exit = removal_exited };
+	struct removal *removal = xnew(struct removal);
+	struct err err = ERR_INIT;
+
+	removal->images = images;
+	removal->path = xasprintf("%s/%s", dir, name);
+	removal->next = images->removals;
+	images->removals = removal;
+	if (helper_start(images->loop, &ops, removal, NULL, 0, &removal->helper, &err) < 0) {
+		log_warn("cannot remove files now, the next start will",
+			kv_str("path", removal->path), kv_err(&err));
+		removal_free(removal);
+	}
+}
+
+void removals_end(struct images *images)
+{
+	for (struct removal *removal = images->removals, *next; removal; removal = next) {
+		next = removal->next;
+		removal_free(removal);
+	}
+}

@@ -1,0 +1,155 @@
+/* open.c - from the disk to a list and back: what is there at the start, what is left to sweep
+ *
+ *   pool/images/.new-ID    a draft. One whose image.json is whole and whose layers are all there was finished, only
+ *                          the daemon died before it could say so: it is published now. That is why nobody has to
+ *                          wait for the disk to publish one: the rename may get lost, the image does not.
+ *                          Other drafts are swept.
+ *   pool/layers/.…         a layer being filled; nobody fills it any more
+ *   …/.trash-…             being removed, in pool/images, pool/blobs and BOX_HOME/images
+ *   BOX_HOME/images/.build-ID   a build of an older version; swept when nobody holds its lock
+ *
+ * Layers that no image has stay: a pull that died finds them when it is tried again. */
+#include "image/image_internal.h"
+#include "base/file.h"
+#include "base/log.h"
+#include "base/text.h"
+#include "pool/pool.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+
+#define OLD_BUILD_PREFIX ".build-"
+
+static void remove_now(const char *dir, const char *name)
+{
+	_cleanup_free_ char *path = xasprintf("%s/%s", dir, name);
+	struct err err = ERR_INIT;
+
+	if (tree_remove(AT_FDCWD, path, &err) < 0)
+		log_warn("cannot sweep", kv_str("path", path), kv_err(&err));
+}
+
+static void finish_or_sweep(struct images *images, const char *name)
+{
+	const char *id = name + strlen(IMAGE_DRAFT_PREFIX);
+	const struct image *image;
+	struct err err = ERR_INIT;
+
+	if (image_id_is_valid(id) && images_publish(images, id, &image, &err) == 0) {
+		log_info("image was finished before, publishing it", kv_str("image", id),
+			kv_str("name", image->name));
+		return;
+	}
+	log_info("sweeping an unfinished image", kv_str("image", id));
+	remove_now(images->path, name);
+	pool_disk_discard(images->pool, "layers", id, NULL);
+}
+
+static void sweep_own(struct images *images)
+{
+	_cleanup_strv_ char **drafts = folder_list(images->path);
+
+	for (size_t i = 0; drafts && drafts[i]; i++)
+		if (text_has_prefix(drafts[i], IMAGE_TRASH_PREFIX))
+			remove_now(images->path, drafts[i]);
+		else if (text_has_prefix(drafts[i], IMAGE_DRAFT_PREFIX))
+			finish_or_sweep(images, drafts[i]);
+	layers_sweep(images, "");
+}
+
+static void take_up_trash(struct images *images, const char *dir)
+{
+	_cleanup_strv_ char **names = folder_list(dir);
+
+	for (size_t i = 0; names && names[i]; i++)
+		if (text_has_prefix(names[i], IMAGE_TRASH_PREFIX))
+			images_discard(images, dir, names[i]);
+}
+
+/* A build that nobody holds the lock of has died. */
+static void sweep_old_build(struct images *images, const char *name)
+{
+	_cleanup_free_ char *path = xasprintf("%s/%s", images->shared, name);
+	_cleanup_free_ char *trash =
+		xasprintf(IMAGE_TRASH_PREFIX "%s", name + strlen(OLD_BUILD_PREFIX));
+	_cleanup_free_ char *trash_path = xasprintf("%s/%s", images->shared, trash);
+	_cleanup_close_ int fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+
+	if (fd < 0 || flock(fd, LOCK_EX | LOCK_NB) < 0 || rename(path, trash_path) < 0)
+		return;
+	log_info("sweeping an unfinished image", kv_str("path", path));
+	images_discard(images, images->shared, trash);
+}
+
+static void sweep_shared(struct images *images)
+{
+	_cleanup_strv_ char **names = NULL;
+
+	if (!shared_is_ours(images))
+		return;
+	names = folder_list(images->shared);
+	for (size_t i = 0; names && names[i]; i++)
+		if (text_has_prefix(names[i], OLD_BUILD_PREFIX))
+			sweep_old_build(images, names[i]);
+		else if (text_has_prefix(names[i], IMAGE_TRASH_PREFIX))
+			images_discard(images, images->shared, names[i]);
+}
+
+int images_open(struct loop *loop, struct pool *pool, const char *home, struct images **ret,
+	struct err *err)
+{
+	_cleanup_free_ char *path = xasprintf("%s/images", pool_get_path(pool));
+	_cleanup_free_ char *layers = xasprintf("%s/layers", pool_get_path(pool));
+	_cleanup_free_ char *blobs = xasprintf("%s/blobs", pool_get_path(pool));
+	_cleanup_free_ char *real_home = realpath(home, NULL);
+	struct images *images;
+
+	if (!real_home)
+		return err_sys(err, errno, "resolve '%s'", home);
+	if (dir_make_all(path, 0700, err) < 0 || dir_make_all(layers, 0700, err) < 0)
+		return err_wrap(err, "open the images");
+	images = xnew(struct images);
+	images->loop = loop;
+	images->pool = pool;
+	images->path = steal_ptr(&path);
+	images->layers_path = steal_ptr(&layers);
+	images->shared = xasprintf("%s/images", real_home);
+	tags_load(images);
+	images_read_place(images, images->path, false);
+	images_refresh(images);
+	sweep_own(images);
+	sweep_shared(images);
+	take_up_trash(images, blobs);
+	*ret = images;
+	return 0;
+}
+
+void images_set_users(struct images *images, image_users_fn fn, void *arg)
+{
+	images->users = fn;
+	images->users_arg = arg;
+}
+
+void images_close(struct images *images)
+{
+	if (!images)
+		return;
+	image_jobs_end(images);
+	removals_end(images);
+	layers_free(images);
+	for (size_t i = 0; i < images->count; i++)
+		image_free(images->list[i]);
+	for (size_t i = 0; i < images->gone_count; i++)
+		image_free(images->gone[i]);
+	tags_free(images);
+	strv_free(images->complained);
+	free(images->list);
+	free(images->by_id);
+	free(images->gone);
+	free(images->path);
+	free(images->layers_path);
+	free(images->shared);
+	free(images);
+}

@@ -1,0 +1,357 @@
+/* disk.c - disks: one subvolume each, made ahead, renamed into place
+ *
+ * To make a subvolume takes a transaction; to rename one that waits in spares/ takes next to nothing. A spare
+ * gets its limit before it gets its name, so a disk in its place never lacks it, whenever the daemon dies.
+ * Spares are refilled by a timer, one at a time, after the create that took one has been answered. */
+#include "pool/pool_internal.h"
+#include "base/file.h"
+#include "base/log.h"
+#include "base/text.h"
+#include "loop/loop.h"
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+
+enum {
+	REFILL_MS = 20,
+	REFILL_RETRY_MS = 5000,
+};
+
+/* Those marked hold data of boxes that no disk's limit counts; as subvolumes they are in the group of all. */
+static const struct place {
+	const char *name;
+	bool subvol;
+} places[] = {
+	{ "boxes", false },
+	{ "volumes", false },
+	{ "layers", false },
+	{ "views", false },
+	{ "images", false },
+	{ "workspaces", false },
+	{ "blobs", true },
+	{ "spares", false },
+	{ "trash", false },
+};
+
+static bool place_is_known(const char *place)
+{
+	for (size_t i = 0; i < ARRAY_LEN(places); i++)
+		if (!strcmp(places[i].name, place))
+			return true;
+	return false;
+}
+
+static int id_check(const char *place, const char *id, struct err *err)
+{
+	if (!place_is_known(place))
+		return err_set(err, ERR_INVALID, "the pool has no place '%s'", place);
+	if (!*id || strlen(id) > 128 || strchr(id, '/') || !strcmp(id, ".") || !strcmp(id, ".."))
+		return err_set(err, ERR_INVALID, "'%.40s' is no name for a disk", id);
+	return 0;
+}
+
+int place_open(const struct pool *pool, const char *place, int *ret, struct err *err)
+{
+	_cleanup_free_ char *path = xasprintf("%s/%s", pool->path, place);
+	int fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+
+	if (fd < 0)
+		return err_sys(err, errno, "open '%s'", path);
+	*ret = fd;
+	return 0;
+}
+
+int places_make(struct pool *pool, struct err *err)
+{
+	for (size_t i = 0; i < ARRAY_LEN(places); i++) {
+		struct stat st;
+
+		if (fstatat(pool->root, places[i].name, &st, AT_SYMLINK_NOFOLLOW) == 0)
+			continue;
+		if (pool->kind != POOL_FOLDER && places[i].subvol) {
+			if (btrfs_subvol_create(pool->root, places[i].name, pool->group, err) < 0)
+				return -1;
+		} else if (mkdirat(pool->root, places[i].name, 0700) < 0)
+			return err_sys(err, errno, "mkdir '%s/%s'", pool->path, places[i].name);
+		if (fchmodat(pool->root, places[i].name, 0700, 0) < 0)
+			return err_sys(err, errno, "chmod '%s/%s'", pool->path, places[i].name);
+	}
+	return 0;
+}
+
+int places_empty(const struct pool *pool, int root, struct err *err)
+{
+	for (size_t i = 0; i < ARRAY_LEN(places); i++) {
+		int fd = openat(root, places[i].name, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+		DIR *dir = fd >= 0 ? fdopendir(fd) : NULL;
+		struct dirent *entry;
+		int failed = 0;
+
+		while (dir && !failed && (entry = readdir(dir)))
+			if (strcmp(entry->d_name, ".") && strcmp(entry->d_name, ".."))
+				failed = disk_destroy_at(pool, fd, entry->d_name, err);
+		if (dir)
+			closedir(dir);
+		if (failed || disk_destroy_at(pool, root, places[i].name, err) < 0)
+			return -1;
+	}
+	return 0;
+}
+
+/* ---- one disk ---------------------------------------------------------------------------------------------- */
+
+char *pool_disk_path(const struct pool *pool, const char *place, const char *id)
+{
+	return xasprintf("%s/%s/%s", pool->path, place, id);
+}
+
+bool pool_disk_exists(const struct pool *pool, const char *place, const char *id)
+{
+	_cleanup_free_ char *path = pool_disk_path(pool, place, id);
+	struct stat st;
+
+	return id_check(place, id, NULL) == 0 && lstat(path, &st) == 0;
+}
+
+static int make_at(const struct pool *pool, int dirfd, const char *name, struct err *err)
+{
+	if (pool->kind == POOL_FOLDER) {
+		if (mkdirat(dirfd, name, 0755) < 0)
+			return err_sys(err, errno, "make disk '%s'", name);
+	} else if (btrfs_subvol_create(dirfd, name, pool->group, err) < 0)
+		return -1;
+	if (fchmodat(dirfd, name, 0755, 0) < 0) /* whatever the umask is */
+		return err_sys(err, errno, "chmod disk '%s'", name);
+	return 0;
+}
+
+static int limit_at(int dirfd, const char *name, uint64_t limit, struct err *err)
+{
+	_cleanup_close_ int fd = openat(dirfd, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+
+	if (fd < 0)
+		return err_sys(err, errno, "open disk '%s'", name);
+	return quota_limit_fd(fd, limit, err);
+}
+
+int disk_destroy_at(const struct pool *pool, int dirfd, const char *name, struct err *err)
+{
+	_cleanup_close_ int fd = -1;
+
+	if (pool->kind != POOL_FOLDER) {
+		fd = openat(dirfd, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+		if (fd >= 0 && btrfs_is_subvol(fd))
+			return btrfs_subvol_destroy(dirfd, name, err);
+	}
+	return tree_remove(dirfd, name, err);
+}
+
+int pool_disk_make_here(const struct pool *pool, const char *place, const char *id, struct err *err)
+{
+	_cleanup_close_ int dirfd = -1;
+
+	if (id_check(place, id, err) < 0 || place_open(pool, place, &dirfd, err) < 0)
+		return -1;
+	return make_at(pool, dirfd, id, err);
+}
+
+int pool_disk_destroy_here(
+	const struct pool *pool, const char *place, const char *id, struct err *err)
+{
+	_cleanup_close_ int dirfd = -1;
+
+	if (id_check(place, id, err) < 0 || place_open(pool, place, &dirfd, err) < 0)
+		return -1;
+	return disk_destroy_at(pool, dirfd, id, err);
+}
+
+int pool_disk_rename(
+	struct pool *pool, const char *place, const char *id, const char *new_id, struct err *err)
+{
+	_cleanup_close_ int dirfd = -1;
+
+	if (id_check(place, id, err) < 0 || id_check(place, new_id, err) < 0 ||
+		place_open(pool, place, &dirfd, err) < 0)
+		return -1;
+	if (renameat2(dirfd, id, dirfd, new_id, RENAME_NOREPLACE) < 0)
+		return err_sys(err, errno, "rename disk '%s/%s' to '%s'", place, id, new_id);
+	return 0;
+}
+
+int pool_disk_discard(struct pool *pool, const char *place, const char *id, struct err *err)
+{
+	_cleanup_close_ int dirfd = -1;
+
+	if (id_check(place, id, err) < 0 || place_open(pool, place, &dirfd, err) < 0)
+		return -1;
+	return trash_take(pool, dirfd, id, err);
+}
+
+/* ---- spares ------------------------------------------------------------------------------------------------- */
+
+/* False: there is none to be had, and a disk must be made. */
+static bool take_spare(
+	struct pool *pool, int dirfd, const char *id, uint64_t limit, int *ret, struct err *err)
+{
+	_cleanup_close_ int spares = -1;
+
+	while (pool->spare_count) {
+		const char *name = pool->spares[--pool->spare_count];
+
+		loop_timer_start(pool->spare_timer, REFILL_MS);
+		if ((spares < 0 && place_open(pool, "spares", &spares, NULL) < 0) ||
+			(limit && limit_at(spares, name, limit, NULL) < 0))
+			continue; /* somebody took it away: the next open looks what there is */
+		*ret = renameat2(spares, name, dirfd, id, RENAME_NOREPLACE);
+		if (*ret == 0)
+			return true;
+		if (errno == ENOENT)
+			continue;
+		err_sys(err, errno, "make disk '%s'", id);
+		if (limit_at(spares, name, 0, NULL) == 0)
+			pool->spare_count++;
+		return true;
+	}
+	return false;
+}
+
+int pool_disk_make(
+	struct pool *pool, const char *place, const char *id, uint64_t limit, struct err *err)
+{
+	_cleanup_close_ int dirfd = -1;
+	int ret;
+
+	if (limit && !pool_has_quota(pool))
+		return err_set(err, ERR_UNSUPPORTED, "this pool cannot limit disks");
+	if (id_check(place, id, err) < 0 || place_open(pool, place, &dirfd, err) < 0)
+		return -1;
+	if (take_spare(pool, dirfd, id, limit, &ret, err))
+		return ret;
+	if (make_at(pool, dirfd, id, err) < 0)
+		return -1;
+	if (limit && limit_at(dirfd, id, limit, err) < 0) {
+		trash_take(pool, dirfd, id, NULL);
+		return err_wrap(err, "make disk '%s'", id);
+	}
+	return 0;
+}
+
+static void refill(void *arg)
+{
+	_cleanup_close_ int spares = -1;
+	struct pool *pool = arg;
+	struct err err = ERR_INIT;
+	char *name;
+
+	if (pool->spare_count >= pool->spares_wanted || pool->host_full)
+		return;
+	name = pool->spares[pool->spare_count];
+	random_id(name, POOL_NAME_LEN);
+	if (place_open(pool, "spares", &spares, &err) < 0 ||
+		make_at(pool, spares, name, &err) < 0) {
+		log_warn("cannot make a disk ahead, continuing", kv_err(&err));
+		loop_timer_start(pool->spare_timer, REFILL_RETRY_MS);
+		return;
+	}
+	if (++pool->spare_count < pool->spares_wanted)
+		loop_timer_start(pool->spare_timer, REFILL_MS);
+}
+
+/* One that an earlier daemon left may have got a limit already, and no name. */
+static bool adopt_spare(struct pool *pool, int spares, const char *name)
+{
+	if (pool->spare_count >= pool->spares_wanted || strlen(name) != POOL_NAME_LEN)
+		return false;
+	if (fchmodat(spares, name, 0755, 0) < 0 ||
+		(pool_has_quota(pool) && limit_at(spares, name, 0, NULL) < 0))
+		return false;
+	strcpy(pool->spares[pool->spare_count++], name);
+	return true;
+}
+
+void spares_open(struct pool *pool)
+{
+	int spares;
+	struct dirent *entry;
+	DIR *dir;
+
+	pool->spare_timer = loop_timer_new(pool->loop, refill, pool);
+	if (place_open(pool, "spares", &spares, NULL) < 0)
+		return;
+	dir = fdopendir(spares);
+	while (dir && (entry = readdir(dir)))
+		if (strcmp(entry->d_name, ".") && strcmp(entry->d_name, "..") &&
+			!adopt_spare(pool, spares, entry->d_name))
+			trash_take(pool, spares, entry->d_name, NULL);
+	if (dir)
+		closedir(dir);
+	else
+		close(spares);
+	spares_refill(pool);
+}
+
+void spares_refill(struct pool *pool)
+{
+	if (pool->spare_count < pool->spares_wanted)
+		loop_timer_start(pool->spare_timer, REFILL_MS);
+}
+
+/* ---- copies -------------------------------------------------------------------------------------------------- */
+
+static int snapshot(const struct pool *pool, int source, int dirfd, const char *id, struct err *err)
+{
+	if (btrfs_subvol_snapshot(dirfd, id, source, pool->group, err) < 0)
+		return -1;
+	/* A snapshot inherits its source's limit. */
+	return pool_has_quota(pool) ? limit_at(dirfd, id, 0, err) : 0;
+}
+
+/* Under another name until it is whole: a copy takes long, and helpers get killed. */
+static int copy_plain(const struct pool *pool, int source, int dirfd, const char *id,
+	const char *only, struct err *err)
+{
+	_cleanup_free_ char *tmp = xasprintf(".copy-%s", id);
+	_cleanup_close_ int to = -1, from = -1, inner = -1;
+
+	if (faccessat(dirfd, id, F_OK, AT_SYMLINK_NOFOLLOW) == 0)
+		return err_sys(err, EEXIST, "make disk '%s'", id);
+	if (tree_remove(dirfd, tmp, err) < 0 || make_at(pool, dirfd, tmp, err) < 0)
+		return -1;
+	to = openat(dirfd, tmp, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	if (to < 0)
+		return err_sys(err, errno, "open '%s'", tmp);
+	if (only) {
+		from = openat(source, only, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+		if (from < 0 || mkdirat(to, only, 0755) < 0)
+			return err_sys(err, errno, "copy '%s'", only);
+		inner = openat(to, only, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+		if (inner < 0)
+			return err_sys(err, errno, "open '%s'", only);
+	}
+	if (tree_copy(only ? from : source, only ? inner : to, err) < 0) {
+		tree_remove(dirfd, tmp, NULL);
+		return -1;
+	}
+	if (renameat2(dirfd, tmp, dirfd, id, RENAME_NOREPLACE) < 0)
+		return err_sys(err, errno, "rename '%s'", tmp);
+	return 0;
+}
+
+int pool_disk_copy(const struct pool *pool, const char *place, const char *id, const char *to_place,
+	const char *to_id, const char *only, struct err *err)
+{
+	_cleanup_close_ int source = -1, dirfd = -1;
+	_cleanup_free_ char *path = pool_disk_path(pool, place, id);
+
+	if (id_check(place, id, err) < 0 || id_check(to_place, to_id, err) < 0 ||
+		(only && id_check(place, only, err) < 0) ||
+		place_open(pool, to_place, &dirfd, err) < 0)
+		return -1;
+	source = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	if (source < 0)
+		return err_sys(err, errno, "open disk '%s/%s'", place, id);
+	if (pool->kind != POOL_FOLDER && btrfs_is_subvol(source))
+		return snapshot(pool, source, dirfd, to_id, err);
+	return copy_plain(pool, source, dirfd, to_id, only, err);
+}

@@ -1,0 +1,96 @@
+/* cgroup_freeze.c - holding the processes of a group still
+ *
+ * v2 says in cgroup.events when all have stopped, and wakes whoever polls that file. v1 has to be asked
+ * again and again, and tries again by itself only when it is asked. A process deep in the kernel may take its
+ * time; one that has not stopped within the bound is an error, and then all go on: nothing is left half
+ * frozen. */
+#include "sys/cgroup_internal.h"
+#include "base/alloc.h"
+#include "base/clock.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <stdio.h>
+
+enum { BOUND_US = 1000 * 1000, ASK_AGAIN_US = 500 };
+
+static int too_long(const char *id, bool frozen, struct err *err)
+{
+	return err_set(err, ERR_TIMEOUT, "the processes of '%s' did not %s within a second", id,
+		frozen ? "stop" : "go on");
+}
+
+/* pread: a read from the start is what arms the next poll. */
+static bool is_frozen_v2(int events)
+{
+	char text[128];
+	ssize_t got = pread(events, text, sizeof text - 1, 0);
+
+	text[MAX(got, 0)] = '\0';
+	return cgroup_number_of_key(text, "frozen") == 1;
+}
+
+static int wait_v2(int events, const char *id, bool frozen, struct err *err)
+{
+	struct pollfd poller = { .fd = events, .events = POLLPRI };
+	int64_t deadline = clock_mono_us() + BOUND_US;
+
+	while (is_frozen_v2(events) != frozen) {
+		int64_t left = deadline - clock_mono_us();
+
+		if (left <= 0)
+			return too_long(id, frozen, err);
+		poll(&poller, 1, (int)(left / 1000) + 1);
+	}
+	return 0;
+}
+
+static int freeze_v2(
+	const struct cgroup_hierarchy *v2, const char *id, bool frozen, struct err *err)
+{
+	_cleanup_close_ int events = -1;
+	char path[256];
+
+	snprintf(path, sizeof path, "%s/cgroup.events", id);
+	events = openat(v2->dir, path, O_RDONLY | O_CLOEXEC);
+	if (events < 0)
+		return err_sys(err, errno, "open '%s'", path);
+	if (cgroup_poke(v2, id, "cgroup.freeze", frozen ? "1" : "0", err) < 0)
+		return -1;
+	return wait_v2(events, id, frozen, err);
+}
+
+static int freeze_v1(
+	const struct cgroup_hierarchy *freezer, const char *id, bool frozen, struct err *err)
+{
+	const char *want = frozen ? "FROZEN" : "THAWED";
+	int64_t deadline = clock_mono_us() + BOUND_US;
+	char text[32];
+
+	if (cgroup_poke(freezer, id, "freezer.state", want, err) < 0)
+		return -1;
+	while (cgroup_read(freezer, id, "freezer.state", text, sizeof text) &&
+		strncmp(text, want, strlen(want)) != 0) {
+		if (clock_mono_us() > deadline)
+			return too_long(id, frozen, err);
+		usleep(ASK_AGAIN_US);
+	}
+	return 0;
+}
+
+int cgroup_freeze(struct cgroup_tree *tree, const char *id, bool frozen, struct err *err)
+{
+	const struct cgroup_hierarchy *v2 = cgroup_find_v2(tree);
+	const struct cgroup_hierarchy *freezer = cgroup_find(tree, CGROUP_FREEZER);
+	int status;
+
+	if (!v2 && !freezer) {
+		err_set(err, ERR_UNSUPPORTED, "this machine cannot freeze processes");
+		return err_hint(err, "mount -t cgroup2 none /sys/fs/cgroup/unified");
+	}
+	status = v2 ? freeze_v2(v2, id, frozen, err) : freeze_v1(freezer, id, frozen, err);
+	if (status < 0 && frozen)
+		cgroup_poke(v2 ? v2 : freezer, id, v2 ? "cgroup.freeze" : "freezer.state",
+			v2 ? "0" : "THAWED", NULL);
+	return status;
+}

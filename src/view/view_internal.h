@@ -1,0 +1,105 @@
+/* view_internal.h - how the parts of view walk trees and write entries */
+#pragma once
+#include "base/buf.h"
+#include "tar/tar.h"
+#include "view/view.h"
+
+/* ---- view.c ------------------------------------------------------------------------------------------- */
+
+/* The way of kernels before 6.7; in a mount namespace of its own. At least two layers. */
+int view_open_by_mount(const char *const *layers, int *ret, struct err *err);
+
+/* A layer's mark of what it hides. Alone, a layer shows it. */
+static inline bool view_is_whiteout(const struct stat *st)
+{
+	return S_ISCHR(st->st_mode) && st->st_rdev == 0;
+}
+
+/* ---- walk.c: several trees at once, by path ------------------------------------------------------------- */
+
+/* One folder on the way from the top to where the walk is. */
+struct walk_frame {
+	int *fds;	  /* the folder in each tree; see walk.c */
+	bool open;	  /* else those that were open are WALK_CLOSED for now */
+	struct buf names; /* of what is visited, each with a zero byte */
+	uint32_t *order;  /* where they begin, sorted */
+	size_t count, next;
+	size_t path_len;
+	bool whole; /* for the caller */
+};
+
+struct walk {
+	size_t width;
+	struct walk_frame *frames;
+	size_t depth, room; /* frames in use and there */
+	struct buf path;    /* of the present item, with a zero byte that does not count */
+	const char *name;   /* its last component */
+};
+
+/* An entry of the trees, borrowed until the next call on the walk. */
+struct walk_item {
+	const char *path, *name;
+	const int *dirs; /* the folder it lies in, one a tree; -1: not in that tree */
+	bool whole;
+};
+
+void walk_init(struct walk *walk, size_t width);
+void walk_done(struct walk *walk);
+/* Goes into the item last given, or for the first time into the tops. fds has one fd a tree or -1; they are the
+ * walk's from now on, also on failure. What is visited is every name found in one of the trees from..to-1. */
+int walk_enter(
+	struct walk *walk, const int *fds, size_t from, size_t to, bool whole, struct err *err);
+/* The folder name in dir, or *ret = -1 when it is gone or no folder. */
+int walk_open_folder(int dir, const char *name, const char *path, int *ret, struct err *err);
+/* The next item, folders before what they hold, sorted by name in each folder: 1. 0: there is no more. */
+int walk_next(struct walk *walk, struct walk_item *ret, struct err *err);
+
+/* ---- links.c: files with several names ------------------------------------------------------------------ */
+
+struct links {
+	struct link **buckets;
+	size_t room, count;
+};
+/* The name an inode was first given with, or NULL: then path is remembered as that. */
+const char *links_seen(struct links *links, const struct stat *st, const char *path);
+void links_done(struct links *links);
+
+/* ---- pack.c ------------------------------------------------------------------------------------------------ */
+
+struct packer {
+	int out;
+	struct buf buf;
+	struct links links;
+	struct view_totals totals;
+	view_progress progress;
+	void *arg;
+};
+/* One entry, called path in the archive. A folder is only named. Something that is gone by now, a socket or a
+ * whiteout is left out. */
+int packer_put(struct packer *packer, int dir, const char *name, const char *path,
+	const struct stat *st, struct err *err);
+int packer_put_header(struct packer *packer, const struct tar_entry *entry, struct err *err);
+int packer_finish(struct packer *packer, struct err *err);
+void packer_done(struct packer *packer);
+
+/* ---- same.c: is it the same in two trees? ---------------------------------------------------------------- */
+
+/* One of the two sides of a comparison. */
+struct side {
+	int dir;
+	const char *name;
+	struct stat st;
+};
+/* 1: mode, owner, content and attributes are. 0: not. Both are of the same type. */
+int same_entry(const struct side *old, const struct side *new, const char *path, struct err *err);
+
+/* ---- xattrs.c ------------------------------------------------------------------------------------------------ */
+
+/* Those that are packed and compared (security.capability, user.*), sorted by name. */
+struct xattrs {
+	struct buf text;
+	struct tar_xattr list[TAR_XATTRS_MAX];
+	size_t count;
+};
+int xattrs_read(int fd, const char *path, struct xattrs *ret, struct err *err);
+void xattrs_done(struct xattrs *xattrs);
