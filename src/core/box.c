@@ -83,6 +83,7 @@ void box_free(struct box *box)
 			yard->box_count--;
 			break;
 		}
+	seed_cancel(box);
 	box_disconnect(box);
 	instance_free(box->instance);
 	loop_timer_free(box->timer);

@@ -47,6 +47,7 @@ struct box {
 	bool disk_full;		 /* its event was raised, and it has not made room since */
 	uint64_t pids_refused;	 /* as far as told */
 	const char *stopped_for; /* the limit whose policy stops it, or NULL; a literal */
+	struct seeding *seeding; /* its disk is being made; see seed.c */
 	struct keeping *keeping; /* its workspace is being kept; see workspace.c */
 	struct waiter *waiters;
 	struct waiter *removers; /* those who wait for it to be gone */
@@ -183,6 +184,11 @@ int box_mounts_check(struct yard *yard, const struct box_spec *spec, char **ret_
 int box_mounts_resolve(
 	struct box *box, struct instance_mount **ret, size_t *ret_count, struct err *err);
 void box_mounts_done(struct instance_mount *mounts, size_t count);
+
+/* seed.c */
+/* *ret: a disk of the box is being made from its image, and its launch goes on after that. */
+int seed_start(struct box *box, const struct image *image, bool *ret, struct err *err);
+void seed_cancel(struct box *box); /* nothing is left of it; for a box without one too */
 
 /* disk.c */
 void disk_sweep_views(struct yard *yard); /* snapshots that a dead daemon's streams held */

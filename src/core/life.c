@@ -310,19 +310,22 @@ static int check_fds(struct err *err)
 	return err_hint(err, "raise its LimitNOFILE (ulimit -n) and restart it; boxes run on");
 }
 
-/* A disk that was there once is never replaced by an empty one without a word. */
-static int need_disk(struct box *box, struct err *err)
+/* A disk that was there once is never replaced by an empty one without a word. *ret_wait: it is being made. */
+static int need_disk(struct box *box, const struct image *image, bool *ret_wait, struct err *err)
 {
 	struct pool *pool = box->yard->pool;
 
+	*ret_wait = false;
 	if (box_has_disk(box))
 		return 0;
 	if (box->row.started_us) {
 		err_set(err, ERR_NOT_FOUND, "the disk of box '%s' is gone", box->row.name);
 		return err_hint(err, "'box rm %s' removes what is left of it", box->row.name);
 	}
-	if (pool_check_room(pool, 0, err) < 0)
+	if (pool_check_room(pool, 0, err) < 0 || seed_start(box, image, ret_wait, err) < 0)
 		return -1;
+	if (*ret_wait)
+		return 0;
 	return pool_disk_make(
 		pool, BOX_DISKS, box->row.id, pool_has_quota(pool) ? box->row.disk_bytes : 0, err);
 }
@@ -349,9 +352,13 @@ int box_launch(struct box *box, struct err *err)
 {
 	const struct image *image = images_find(box->yard->images, box->row.image, err);
 	const struct instance_mark *mark;
+	bool wait;
 
-	if (!image || check_fds(err) < 0 || need_disk(box, err) < 0 ||
-		start_instance(box, image, err) < 0)
+	if (!image || check_fds(err) < 0 || need_disk(box, image, &wait, err) < 0)
+		return err_wrap(err, "start box '%s'", box->row.name);
+	if (wait)
+		return 0;
+	if (start_instance(box, image, err) < 0)
 		return err_wrap(err, "start box '%s'", box->row.name);
 	mark = instance_get_mark(box->instance);
 	box->row.pid = mark->pid;

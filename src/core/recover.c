@@ -127,7 +127,8 @@ static void sweep_disks(struct yard *yard)
 	struct dirent *entry;
 
 	while (dir && (entry = readdir(dir)))
-		if (entry->d_name[0] != '.' && !id_is_known(yard, entry->d_name) &&
+		if (strcmp(entry->d_name, ".") && strcmp(entry->d_name, "..") &&
+			!id_is_known(yard, entry->d_name) &&
 			pool_disk_discard(yard->pool, BOX_DISKS, entry->d_name, &err) < 0)
 			log_warn("a disk nobody has stays", kv_str("box", entry->d_name),
 				kv_err(&err));

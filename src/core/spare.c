@@ -156,7 +156,9 @@ static void drop(struct box *box)
 	if (box->remove_wanted)
 		return;
 	box->remove_wanted = true;
-	instance_kill(box->instance, NULL);
+	/* One whose disk is still being made ends after that. */
+	if (box->instance)
+		instance_kill(box->instance, NULL);
 }
 
 void spare_discard(struct box *box)

@@ -142,6 +142,35 @@ def test_save_makes_an_image_and_the_box_goes_on(yard, make_box):
     assert child.sh("useradd -m x && su x -c /srv/suid").returncode == 0
 
 
+def twins(box):
+    """Files that look like one to whoever compares device and inode, though nobody linked them."""
+    lines = box.out("find /etc /srv /root /opt -xdev -type f -links 1 -printf '%D:%i %p\\n'").splitlines()
+    seen, found = {}, []
+    for number, path in (line.split(" ", 1) for line in lines):
+        if number in seen:
+            found.append((seen[number], path))
+        seen[number] = path
+    return found
+
+
+def test_files_of_all_layers_are_told_apart(yard, make_box):
+    """Subvolumes of a btrfs count their inodes from the same start, and overlayfs passes the numbers on."""
+    names, image = [random_name("l") for _ in range(3)], None
+    for depth, name in enumerate(names):
+        box = make_box(**({"image": image} if image else {}))
+        box.sh(f"for i in $(seq 300); do echo {depth} > /srv/{depth}-$i; done; echo x >> /etc/passwd; rm -f /srv/*-1??")
+        assert twins(box) == []
+        yard.box("save", box.name, name)
+        image = name
+    box = make_box(image=image)
+    box.sh("for i in $(seq 300); do echo last > /srv/last-$i; done; cat /etc/passwd > /srv/copy; cat /srv/0-1 > /srv/2-1")
+    assert twins(box) == []
+    yard.box("stop", box.name, "-t", "0")
+    yard.box("start", box.name)
+    box.sh("for i in $(seq 300); do echo again > /srv/again-$i; done")
+    assert twins(box) == []
+
+
 def test_images_form_a_tree_and_are_not_removed_while_used(yard, make_box):
     first, second = random_name("a"), random_name("b")
     box = make_box()
