@@ -15,6 +15,7 @@
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/log.h"
+#include "base/text.h"
 #include "image/image.h"
 #include "loop/loop.h"
 #include "pool/pool.h"
@@ -330,6 +331,19 @@ static int need_disk(struct box *box, const struct image *image, bool *ret_wait,
 		pool, BOX_DISKS, box->row.id, pool_has_quota(pool) ? box->row.disk_bytes : 0, err);
 }
 
+/* Layers that are no snapshots of disks. On a native pool they are on the file system of the disks all the same. */
+static size_t count_apart(const struct pool *pool, const struct image *image)
+{
+	_cleanup_free_ char *saved = xasprintf("%s/layers/", pool_get_path(pool));
+	size_t count = 0;
+
+	if (pool_get_kind(pool) != POOL_NATIVE)
+		return 0;
+	for (char **layer = image->layers; *layer; layer++)
+		count = text_has_prefix(*layer, saved) ? 0 : count + 1;
+	return count;
+}
+
 static int start_instance(struct box *box, const struct image *image, struct err *err)
 {
 	_cleanup_free_ char *disk = pool_disk_path(box->yard->pool, BOX_DISKS, box->row.id);
@@ -340,6 +354,7 @@ static int start_instance(struct box *box, const struct image *image, struct err
 	box_instance_spec(box, image, &spec);
 	if (box_mounts_resolve(box, &mounts, &spec.mount_count, err) < 0)
 		return -1;
+	spec.apart = count_apart(box->yard->pool, image);
 	spec.disk = disk;
 	spec.mounts = mounts;
 	status =

@@ -49,7 +49,10 @@ struct instance_spec {
 	const char *id;	      /* box id: [a-z0-9]+, names cgroups and files */
 	const char *hostname; /* the box's name */
 	const char *const
-		*layers;  /* read-only folders of the image, topmost first, NULL at the end */
+		*layers; /* read-only folders of the image, topmost first, NULL at the end */
+	/* So many of the lowest layers lie on the file system of the disk, in another subvolume. Two subvolumes
+	 * number their files alike, so these layers are put into an overlay of their own. 0: none. */
+	size_t apart;
 	const char *disk; /* directory of the box's own; the driver keeps upper and work in it */
 	const struct instance_mount *mounts;
 	size_t mount_count;

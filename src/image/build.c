@@ -3,7 +3,6 @@
  * The work itself is a job (job.c) that cooks a recipe (recipe.c). */
 #include "image/image_internal.h"
 #include "base/file.h"
-#include "pool/pool.h"
 #include <fcntl.h>
 #include <stdio.h>
 
@@ -119,7 +118,7 @@ int image_build_start(struct images *images, const struct image_build_spec *spec
 	}
 	if (choose_suite(&recipe->suite, err) < 0)
 		return -1;
-	if (pool_check_room(images->pool, room, err) < 0)
+	if (room_check(images, room, err) < 0)
 		return err_wrap(err, "build image '%s'", name);
 	return image_job_start(images, name, &work, steal_ptr(&recipe), -1, ops, arg, ret, err);
 }

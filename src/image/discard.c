@@ -1,8 +1,8 @@
 /* discard.c - files that go in the background
  *
- * Folders of images that older homes have, and finished downloads: what is no disk of the pool, and may be
+ * Layers, folders of images that older homes have, and finished downloads: what is no disk of the pool, and may be
  * large. It has been renamed to .trash-… before, so it is gone for everybody; what a dead daemon left of it is
- * taken up at the next open. */
+ * taken up at the next open. One after the other: an image may have a hundred layers, and the disk is one. */
 #include "image/image_internal.h"
 #include "base/file.h"
 #include "base/log.h"
@@ -13,7 +13,7 @@
 
 struct removal {
 	struct images *images;
-	struct helper *helper;
+	struct helper *helper; /* of the first in the list; the others wait */
 	char *path;
 	struct removal *next;
 };
@@ -102,30 +102,44 @@ static void removal_free(struct removal *removal)
 	free(removal);
 }
 
+static void removal_next(struct images *images);
+
 static void removal_exited(int code, void *arg)
 {
 	struct removal *removal = arg;
+	struct images *images = removal->images;
 
 	(void)code;
 	removal->helper = NULL;
 	removal_free(removal);
+	removal_next(images);
+}
+
+static void removal_next(struct images *images)
+{
+	static const struct helper_ops ops = { .run = removal_run, .on_exit = removal_exited };
+	struct removal *first;
+	struct err err = ERR_INIT;
+
+	while ((first = images->removals) && !first->helper) {
+		if (helper_start(images->loop, &ops, first, NULL, 0, &first->helper, &err) == 0)
+			return;
+		log_warn("cannot remove files now, the next start will",
+			kv_str("path", first->path), kv_err(&err));
+		removal_free(first);
+	}
 }
 
 void images_discard(struct images *images, const char *dir, const char *name)
 {
-	static const struct helper_ops ops = { .run = removal_run, .on_exit = removal_exited };
-	struct removal *removal = xnew(struct removal);
-	struct err err = ERR_INIT;
+	struct removal *removal = xnew(struct removal), **end = &images->removals;
 
 	removal->images = images;
 	removal->path = xasprintf("%s/%s", dir, name);
-	removal->next = images->removals;
-	images->removals = removal;
-	if (helper_start(images->loop, &ops, removal, NULL, 0, &removal->helper, &err) < 0) {
-		log_warn("cannot remove files now, the next start will",
-			kv_str("path", removal->path), kv_err(&err));
-		removal_free(removal);
-	}
+	while (*end)
+		end = &(*end)->next;
+	*end = removal;
+	removal_next(images);
 }
 
 void removals_end(struct images *images)

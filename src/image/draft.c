@@ -1,14 +1,14 @@
 /* draft.c - images and layers on their way; all of it runs in the helper that makes them
  *
- * A layer is filled under pool/layers/.new-JOB-RANDOM, written to disk, and then renamed to its id: a layer that
+ * A layer is filled under BOX_HOME/layers/.new-JOB-RANDOM, written to disk, and then renamed to its id: a layer that
  * has its name is whole even after a power cut, and a pull that is tried again may trust it. A draft is written
- * when all its layers are there; the daemon publishes it. */
+ * when all its layers are there, names and all: it lies on another file system, which keeps no order between them.
+ * The daemon publishes it. */
 #include "image/image_internal.h"
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/log.h"
 #include "base/text.h"
-#include "pool/pool.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -29,19 +29,18 @@ static int check_text(const char *what, const char *text, size_t max, struct err
 	return err_set(err, ERR_TOO_LARGE, "%s of an image is longer than %zu bytes", what, max);
 }
 
-static int check_layer(const char *text, struct err *err)
+static int check_layer(const struct images *images, const char *text, struct err *err)
 {
-	const char *slash = strchr(text, '/');
-	_cleanup_free_ char *id = xstrndup(text, slash ? (size_t)(slash - text) : 0);
+	_cleanup_free_ char *path = layer_resolve(images, text);
 
-	if (*text == '/' || (slash && layer_id_is_valid(id) &&
-				    (!strcmp(slash, "/files") || !strcmp(slash, "/upper"))))
+	if (*text == '/' || path)
 		return 0;
 	return err_set(err, ERR_INVALID, "'%.80s' is no layer", text);
 }
 
 /* Some of it comes from an archive or a registry. */
-static int draft_check(const struct image_draft *draft, struct err *err)
+static int draft_check(
+	const struct images *images, const struct image_draft *draft, struct err *err)
 {
 	size_t count = strv_len((const char *const *)draft->layers);
 
@@ -52,7 +51,7 @@ static int draft_check(const struct image_draft *draft, struct err *err)
 				     "make one layer of them");
 	}
 	for (size_t i = 0; i < count; i++)
-		if (check_layer(draft->layers[i], err) < 0)
+		if (check_layer(images, draft->layers[i], err) < 0)
 			return -1;
 	if ((draft->name && *draft->name && image_name_check(draft->name, err) < 0) ||
 		(draft->config && image_config_check(draft->config, err) < 0) ||
@@ -95,7 +94,7 @@ static int draft_prepare(const struct images *images, const struct image_draft *
 		xasprintf("%s/" IMAGE_DRAFT_PREFIX "%s", images->path, draft->id);
 	_cleanup_free_ char *text = NULL;
 
-	if (draft_check(draft, err) < 0)
+	if (draft_check(images, draft, err) < 0)
 		return -1;
 	text = draft_text(draft);
 	if (!text)
@@ -153,13 +152,15 @@ int draft_write_early(const struct images *images, struct image_draft *draft, st
 
 bool layer_exists(const struct images *images, const char *id)
 {
-	return layer_id_is_valid(id) && pool_disk_exists(images->pool, "layers", id);
+	_cleanup_free_ char *path = xasprintf("%s/%s/files", images->files_path, id);
+
+	return layer_id_is_valid(id) && access(path, F_OK) == 0;
 }
 
 int layer_begin(
 	const struct images *images, const char *id, char **ret_tmp, int *ret, struct err *err)
 {
-	_cleanup_free_ char *tmp = NULL, *files = NULL;
+	_cleanup_free_ char *tmp = NULL, *dir = NULL, *files = NULL;
 	char suffix[9];
 	int fd;
 
@@ -167,9 +168,10 @@ int layer_begin(
 		return err_set(err, ERR_INVALID, "'%.80s' is not the id of a layer", id);
 	random_id(suffix, sizeof suffix - 1);
 	tmp = xasprintf(IMAGE_DRAFT_PREFIX "%s-%s", images->work_id, suffix);
-	if (pool_disk_make_here(images->pool, "layers", tmp, err) < 0)
-		return err_wrap(err, "layer '%s'", id);
-	files = xasprintf("%s/%s/files", images->layers_path, tmp);
+	dir = xasprintf("%s/%s", images->files_path, tmp);
+	files = xasprintf("%s/files", dir);
+	if (mkdir(dir, 0700) < 0)
+		return err_sys(err, errno, "mkdir '%s'", dir);
 	fd = mkdir(files, 0755) < 0 ? -1 : open(files, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	if (fd < 0) {
 		err_sys(err, errno, "make '%s'", files);
@@ -181,16 +183,26 @@ int layer_begin(
 	return 0;
 }
 
+/* One sync of the whole file system: an fsync of each file would take minutes. */
+static int sync_files(const struct images *images, struct err *err)
+{
+	_cleanup_close_ int fd = open(images->files_path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+
+	if (fd < 0 || syncfs(fd) < 0)
+		return err_sys(err, errno, "sync '%s'", images->files_path);
+	return 0;
+}
+
 int layer_publish(const struct images *images, const char *id, const char *tmp, uint64_t size_bytes,
 	uint64_t files, struct err *err)
 {
-	_cleanup_free_ char *from = xasprintf("%s/%s", images->layers_path, tmp);
-	_cleanup_free_ char *to = xasprintf("%s/%s", images->layers_path, id);
+	_cleanup_free_ char *from = xasprintf("%s/%s", images->files_path, tmp);
+	_cleanup_free_ char *to = xasprintf("%s/%s", images->files_path, id);
 
-	if (layer_write_size(from, size_bytes, files, err) < 0 || pool_sync(images->pool, err) < 0)
+	if (layer_write_size(from, size_bytes, files, err) < 0 || sync_files(images, err) < 0)
 		return err_wrap(err, "layer '%s'", id);
 	if (renameat2(AT_FDCWD, from, AT_FDCWD, to, 1 /* RENAME_NOREPLACE */) == 0)
-		return 0;
+		return fsync_path(images->files_path, err);
 	if (errno != EEXIST && errno != ENOTEMPTY)
 		return err_sys(err, errno, "rename '%s' to '%s'", from, to);
 	layer_abandon(images, tmp);
@@ -199,9 +211,10 @@ int layer_publish(const struct images *images, const char *id, const char *tmp, 
 
 void layer_abandon(const struct images *images, const char *tmp)
 {
+	_cleanup_free_ char *path = xasprintf("%s/%s", images->files_path, tmp);
 	struct err err = ERR_INIT;
 
-	if (pool_disk_destroy_here(images->pool, "layers", tmp, &err) < 0)
+	if (tree_remove(AT_FDCWD, path, &err) < 0)
 		log_warn("cannot remove an unfinished layer, the next start will",
 			kv_str("layer", tmp), kv_err(&err));
 }

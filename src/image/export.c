@@ -6,7 +6,6 @@
 #include "image/oci_internal.h"
 #include "base/clock.h"
 #include "base/file.h"
-#include "pool/pool.h"
 #include "tar/tar.h"
 #include <errno.h>
 #include <stdio.h>
@@ -17,7 +16,7 @@ struct exporter {
 	const struct image *image;
 	enum image_format format;
 	int out;
-	const char *blobs;			  /* folder for the files */
+	const struct images *images;
 	struct exported layers[IMAGE_LAYERS_MAX]; /* lowest first */
 	size_t count;
 };
@@ -247,7 +246,7 @@ static int put_docker(struct exporter *exporter, struct err *err)
 static int put_image(struct exporter *exporter, struct err *err)
 {
 	for (size_t i = 0; i < exporter->count; i++)
-		if (export_layer(exporter->image, exporter->count - 1 - i, exporter->blobs,
+		if (export_layer(exporter->images, exporter->image, exporter->count - 1 - i,
 			    exporter->format == IMAGE_FORMAT_OCI, &exporter->layers[i], err) < 0)
 			return err_wrap(err, "layer %zu", i + 1);
 	return exporter->format == IMAGE_FORMAT_OCI ? put_layout(exporter, err)
@@ -265,7 +264,6 @@ static void export_free(struct exporter *exporter)
 int image_export(struct images *images, const struct image *image, enum image_format format,
 	int out, struct err *err)
 {
-	_cleanup_free_ char *blobs = xasprintf("%s/blobs", pool_get_path(images->pool));
 	struct exporter *exporter;
 	int code = 0;
 
@@ -275,15 +273,13 @@ int image_export(struct images *images, const struct image *image, enum image_fo
 	*exporter = (struct exporter){ .image = image,
 		.format = format,
 		.out = out,
-		.blobs = blobs,
+		.images = images,
 		.count = strv_len((const char *const *)image->layers) };
 	for (size_t i = 0; i < ARRAY_LEN(exporter->layers); i++)
 		exporter->layers[i].fd = -1;
 	if (exporter->count > IMAGE_LAYERS_MAX)
 		code = err_set(
 			err, ERR_LIMIT, "the image has more than %d layers", IMAGE_LAYERS_MAX);
-	if (code == 0 && dir_make_all(blobs, 0700, err) < 0)
-		code = -1;
 	if (code == 0)
 		code = put_image(exporter, err);
 	export_free(exporter);

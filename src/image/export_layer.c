@@ -1,9 +1,9 @@
-/* export_layer.c - a layer of the pool as a blob
+/* export_layer.c - a layer as a blob
  *
  * A layer on disk is in the format of overlayfs; src/view tells what it changes in the layers below it as a tar with
  * whiteouts, in a process of its own, while this one hashes, compresses and hashes again:
  *
- *   view (child) ──► pipe ──► [diff id] ──► gzip ──► [digest] ──► a file without a name in pool/blobs */
+ *   view (child) ──► pipe ──► [diff id] ──► gzip ──► [digest] ──► a file without a name in BOX_HOME/downloads */
 #include "image/oci_internal.h"
 #include "base/file.h"
 #include "tar/tar.h"
@@ -125,13 +125,16 @@ struct blob_writer {
 	struct sha256 *plain, *packed;
 	uint64_t size;
 	uint8_t *out;
+	struct room room;
 };
 
 static int blob_put(struct blob_writer *writer, const void *data, size_t len, struct err *err)
 {
 	sha256_add(writer->packed, data, len);
 	writer->size += len;
-	return fd_write_all(writer->fd, data, len, err);
+	if (room_take(&writer->room, len, err) < 0 || fd_write_all(writer->fd, data, len, err) < 0)
+		return room_explain(err);
+	return 0;
 }
 
 static int blob_deflate(
@@ -168,9 +171,12 @@ static int blob_fill(struct blob_writer *writer, int in, struct err *err)
 	return writer->compress ? blob_deflate(writer, NULL, 0, Z_FINISH, err) : 0;
 }
 
-static int write_blob(int in, bool compress, struct exported *ret, struct err *err)
+static int write_blob(
+	const struct images *images, int in, bool compress, struct exported *ret, struct err *err)
 {
-	struct blob_writer writer = { .fd = ret->fd, .compress = compress };
+	struct blob_writer writer = {
+		.fd = ret->fd, .compress = compress, .room = { .images = images }
+	};
 	int code;
 
 	if (writer.compress &&
@@ -189,19 +195,19 @@ static int write_blob(int in, bool compress, struct exported *ret, struct err *e
 	return code;
 }
 
-int export_layer(const struct image *image, size_t index, const char *blobs, bool compress,
-	struct exported *ret, struct err *err)
+int export_layer(const struct images *images, const struct image *image, size_t index,
+	bool compress, struct exported *ret, struct err *err)
 {
 	struct packer packer;
 	struct err failed = ERR_INIT;
 	int code;
 
-	ret->fd = open(blobs, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
+	ret->fd = open(images->downloads_path, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
 	if (ret->fd < 0)
-		return err_sys(err, errno, "create a file in '%s'", blobs);
+		return err_sys(err, errno, "create a file in '%s'", images->downloads_path);
 	if (packer_start(image, index, &packer, err) < 0)
 		return -1;
-	code = write_blob(packer.tar, compress, ret, &failed);
+	code = write_blob(images, packer.tar, compress, ret, &failed);
 	if (code < 0) {
 		kill(packer.pid, SIGKILL);
 		packer_end(&packer, NULL); /* that it was cut off is no news */

@@ -1,11 +1,13 @@
 /* feed.c - a process that decompresses and hashes beside the one that unpacks
  *
- *   fd ──► [hash of what came] ──► inflate ──► [hash of what came out] ──► pipe ──► feed_read
+ *   fd ──► [hash of what came] ──► inflate ──► [hash of what came out] ──► slots ──► feed_read
  *          └──────────────────── child ───────────────────────────────┘
  *
- * Making files and decompressing cost about the same, so two processes on two cores halve the time. What the child
- * has to tell (how far it is, the sums, why it failed) lies in memory both see. The end of the pipe is trusted only
- * if the child says there that it has come to its end.
+ * Making files and decompressing cost about the same, so two processes on two cores halve the time. Bytes go through
+ * slots in memory both see; that a slot is full, and with how much, goes through a pipe, that it is free again through a
+ * socket (no signal when the child is gone). The end of the pipe is the end of the bytes, but is trusted only if the child says so in the
+ * shared memory, where the sums are, too, or why it failed. Bytes in a pipe would cost two copies more, and a system
+ * call for each header of a tar.
  *
  * A bomb: few bytes that become endlessly many. Honest layers shrink to a fifth or a tenth; what is large and
  * claims more than a hundredth is refused here. */
@@ -18,9 +20,10 @@
 #include <stdatomic.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 
-enum { CHUNK = 256 * 1024, PIPE_SIZE = 1024 * 1024, RATIO_MAX = 100 };
+enum { SLOT_SIZE = 256 * 1024, SLOT_COUNT = 8, RATIO_MAX = 100 };
 #define RATIO_FREE (4ull << 30) /* below this any ratio is fine */
 
 struct shared {
@@ -28,12 +31,15 @@ struct shared {
 	struct feed_totals totals;
 	struct err err;
 	_Atomic bool finished; /* totals or err are there */
+	uint8_t slots[SLOT_COUNT][SLOT_SIZE];
 };
 
 struct feed {
 	struct shared *shared;
-	int pipe;
+	int full, freed; /* to read from, to write to */
 	pid_t pid;
+	unsigned slot; /* being read */
+	uint32_t len, pos;
 };
 
 struct source {
@@ -57,29 +63,66 @@ static ssize_t read_raw(void *arg, void *data, size_t len, struct err *err)
 	return got;
 }
 
-static int pump(struct inflate *inflate, struct sha256 *sha, struct shared *shared, int out,
-	struct err *err)
+/* Until the slot is full or there is no more. */
+static ssize_t fill(struct inflate *inflate, uint8_t *slot, struct err *err)
 {
-	_cleanup_free_ uint8_t *data = xcalloc(1, CHUNK);
-	uint64_t total = 0;
+	size_t len = 0;
 	ssize_t got;
 
-	while ((got = inflate_read(inflate, data, CHUNK, err)) > 0) {
-		total += (uint64_t)got;
+	while (len < SLOT_SIZE) {
+		got = inflate_read(inflate, slot + len, SLOT_SIZE - len, err);
+		if (got < 0)
+			return -1;
+		if (!got)
+			break;
+		len += (size_t)got;
+	}
+	return (ssize_t)len;
+}
+
+/* Waits for a slot to be free; nobody reads any more when the socket has an end. */
+static int wait_free(int freed, struct err *err)
+{
+	ssize_t got;
+	char token;
+
+	do
+		got = read(freed, &token, 1);
+	while (got < 0 && errno == EINTR);
+	return got == 1 ? 0 : err_set(err, ERR_CANCELLED, "nobody reads any more");
+}
+
+static int pump(struct inflate *inflate, struct sha256 *sha, struct shared *shared, int full,
+	int freed, struct err *err)
+{
+	uint64_t total = 0;
+	unsigned slot = 0;
+	ssize_t len;
+
+	for (;; slot = (slot + 1) % SLOT_COUNT) {
+		uint32_t announced;
+
+		if (wait_free(freed, err) < 0)
+			return -1;
+		len = fill(inflate, shared->slots[slot], err);
+		if (len <= 0)
+			break;
+		total += (uint64_t)len;
 		if (total > RATIO_FREE && total / RATIO_MAX > shared->raw_bytes)
 			return err_set(err, ERR_LIMIT,
 				"the archive becomes more than %d times as large as it came",
 				RATIO_MAX);
 		if (!inflate_is_plain(inflate)) /* else it is the sum of what came */
-			sha256_add(sha, data, (size_t)got);
-		if (fd_write_all(out, data, (size_t)got, err) < 0)
+			sha256_add(sha, shared->slots[slot], (size_t)len);
+		announced = (uint32_t)len;
+		if (fd_write_all(full, &announced, sizeof announced, err) < 0)
 			return -1;
 	}
 	shared->totals.bytes = total;
-	return (int)got;
+	return (int)len;
 }
 
-static _Noreturn void run_child(int fd, int out, struct shared *shared)
+static _Noreturn void run_child(int fd, int full, int freed, struct shared *shared)
 {
 	struct source source = { .fd = fd, .sha = sha256_new(), .shared = shared };
 	struct inflate *inflate = inflate_new(read_raw, &source);
@@ -88,7 +131,7 @@ static _Noreturn void run_child(int fd, int out, struct shared *shared)
 
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
 	signal(SIGPIPE, SIG_IGN);
-	if (pump(inflate, sha, shared, out, &err) < 0) {
+	if (pump(inflate, sha, shared, full, freed, &err) < 0) {
 		shared->err = err;
 	} else {
 		shared->totals.raw_bytes = shared->raw_bytes;
@@ -101,59 +144,110 @@ static _Noreturn void run_child(int fd, int out, struct shared *shared)
 	_exit(0);
 }
 
+static int open_channels(int full[2], int freed[2], struct err *err)
+{
+	static const char tokens[SLOT_COUNT];
+
+	if (pipe2(full, O_CLOEXEC) < 0)
+		return err_sys(err, errno, "pipe for a decompressor");
+	if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, freed) < 0) {
+		err_sys(err, errno, "socket for a decompressor");
+		close(full[0]);
+		close(full[1]);
+		return -1;
+	}
+	return fd_write_all(freed[1], tokens, sizeof tokens, err); /* all are free */
+}
+
 int feed_start(int fd, struct feed **ret, struct err *err)
 {
 	struct shared *shared = mmap(
 		NULL, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	int full[2], freed[2];
 	struct feed *feed;
-	int ends[2];
 	pid_t pid;
 
 	if (shared == MAP_FAILED)
 		return err_sys(err, errno, "memory for a decompressor");
-	if (pipe2(ends, O_CLOEXEC) < 0) {
+	if (open_channels(full, freed, err) < 0) {
 		munmap(shared, sizeof *shared);
-		return err_sys(err, errno, "pipe for a decompressor");
+		return -1;
 	}
-	fcntl(ends[1], F_SETPIPE_SZ, PIPE_SIZE); /* only faster */
 	pid = fork();
 	if (pid == 0) {
-		close(ends[0]);
-		run_child(fd, ends[1], shared);
+		close(full[0]);
+		close(freed[1]);
+		run_child(fd, full[1], freed[0], shared);
 	}
-	close(ends[1]);
+	close(full[1]);
+	close(freed[0]);
 	if (pid < 0) {
 		err_sys(err, errno, "fork a decompressor");
-		close(ends[0]);
+		close(full[0]);
+		close(freed[1]);
 		munmap(shared, sizeof *shared);
 		return -1;
 	}
 	feed = xnew(struct feed);
-	*feed = (struct feed){ .shared = shared, .pipe = ends[0], .pid = pid };
+	*feed = (struct feed){ .shared = shared,
+		.full = full[0],
+		.freed = freed[1],
+		.pid = pid,
+		.slot = SLOT_COUNT - 1 };
 	*ret = feed;
 	return 0;
+}
+
+/* What the end of the pipe means: 0 or -1. */
+static int conclude(struct feed *feed, struct err *err)
+{
+	if (!feed->shared->finished)
+		return err_set(err, ERR_SYSTEM, "the decompressor was killed");
+	if (!feed->shared->err.kind)
+		return 0;
+	if (err)
+		*err = feed->shared->err;
+	return -1;
+}
+
+/* The next slot: 1, or as conclude(). The child is ours: a length is never more than a slot, a token never torn. */
+static int next_slot(struct feed *feed, struct err *err)
+{
+	ssize_t got;
+
+	do
+		got = read(feed->full, &feed->len, sizeof feed->len);
+	while (got < 0 && errno == EINTR);
+	if (got < 0)
+		return err_sys(err, errno, "read from the decompressor");
+	feed->pos = 0;
+	if (!got) {
+		feed->len = 0;
+		return conclude(feed, err);
+	}
+	assert(got == sizeof feed->len && feed->len <= SLOT_SIZE);
+	feed->slot = (feed->slot + 1) % SLOT_COUNT;
+	return 1;
 }
 
 ssize_t feed_read(void *arg, void *data, size_t len, struct err *err)
 {
 	struct feed *feed = arg;
-	ssize_t got;
+	size_t part;
 
-	do
-		got = read(feed->pipe, data, len);
-	while (got < 0 && errno == EINTR);
-	if (got < 0)
-		return err_sys(err, errno, "read from the decompressor");
-	if (got)
-		return got;
-	if (!feed->shared->finished)
-		return err_set(err, ERR_SYSTEM, "the decompressor was killed");
-	if (feed->shared->err.kind) {
-		if (err)
-			*err = feed->shared->err;
-		return -1;
+	if (feed->pos == feed->len) {
+		int code = next_slot(feed, err);
+
+		if (code <= 0)
+			return code;
 	}
-	return 0;
+	part = MIN(len, (size_t)(feed->len - feed->pos));
+	memcpy(data, feed->shared->slots[feed->slot] + feed->pos, part);
+	feed->pos += (uint32_t)part;
+	/* The child may be gone by now: that shows in the pipe. */
+	if (feed->pos == feed->len)
+		send(feed->freed, "", 1, MSG_NOSIGNAL);
+	return (ssize_t)part;
 }
 
 uint64_t feed_raw_bytes(const struct feed *feed)
@@ -170,7 +264,8 @@ void feed_free(struct feed *feed)
 {
 	if (!feed)
 		return;
-	close(feed->pipe);
+	close(feed->full);
+	close(feed->freed);
 	kill(feed->pid, SIGKILL); /* not reaped yet, so the pid is still its own */
 	while (waitpid(feed->pid, NULL, 0) < 0 && errno == EINTR)
 		;

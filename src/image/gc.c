@@ -7,7 +7,6 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/text.h"
-#include "pool/pool.h"
 #include <fcntl.h>
 #include <stdio.h>
 #include <sys/stat.h>
@@ -80,18 +79,21 @@ static void mark_layers(struct images *images, struct survey *survey)
 
 /* ---- layers without an image ---------------------------------------------------------------------------- */
 
-static void collect_layers(struct images *images, bool dry, struct survey *survey)
+static void collect_layers(
+	struct images *images, enum layer_kind kind, bool dry, struct survey *survey)
 {
-	_cleanup_strv_ char **ids = folder_list(images->layers_path);
+	_cleanup_strv_ char **ids = folder_list(layer_place(images, kind));
 
 	for (size_t i = 0; ids && ids[i]; i++) {
+		_cleanup_free_ char *dir = xasprintf("%s/%s", layer_place(images, kind), ids[i]);
 		uint64_t bytes = 0, files;
 		struct err err = ERR_INIT;
 
-		if (layers_have(images, ids[i]))
+		if (layers_have(images, kind, ids[i]) ||
+			text_has_prefix(ids[i], IMAGE_TRASH_PREFIX))
 			continue;
-		layer_read_size(images, ids[i], &bytes, &files);
-		if (!dry && pool_disk_discard(images->pool, "layers", ids[i], &err) < 0) {
+		layer_read_size(dir, &bytes, &files);
+		if (!dry && layer_discard(images, kind, ids[i], &err) < 0) {
 			log_warn("cannot remove a layer", kv_str("layer", ids[i]), kv_err(&err));
 			continue;
 		}
@@ -117,7 +119,7 @@ static uint64_t size_of(int dir, const char *name)
 /* Gathered in one folder, which then goes in the background: a large file takes time to delete. */
 static void collect_downloads(struct images *images, bool dry, struct survey *survey)
 {
-	_cleanup_free_ char *path = xasprintf("%s/blobs", pool_get_path(images->pool));
+	const char *path = images->downloads_path;
 	_cleanup_close_ int dir = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC), trash = -1;
 	_cleanup_strv_ char **names = folder_list(path);
 	char name[32] = IMAGE_TRASH_PREFIX;
@@ -165,8 +167,8 @@ json_t *images_gc(struct images *images, bool dry, struct err *err)
 	for (size_t i = 0; i < images->count; i++)
 		if (!survey.needed[i])
 			json_array_append_new(ids, json_string(images->list[i]->id));
-	if (!images->jobs)
-		collect_layers(images, dry, &survey);
+	for (size_t kind = 0; kind < LAYER_KIND_COUNT && !images->jobs; kind++)
+		collect_layers(images, (enum layer_kind)kind, dry, &survey);
 	if (!dry && remove_unneeded(images, ids, err) < 0)
 		return NULL;
 	if (!images->jobs)

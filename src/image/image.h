@@ -4,9 +4,11 @@
  * and what belongs to them: a name, its parent, the configuration of an OCI image. Both appear whole (made under
  * a name that starts with a dot, renamed):
  *
- *   pool/layers/ID/upper     what `box save` or a step of a build has added to the layers below
- *   pool/layers/ID/files     what was unpacked: a layer of an OCI image (ID is its diff id: shared by all images
- *                            that have it), a root file system
+ *   pool/layers/ID/upper       what `box save` or a step of a build has added to the layers below
+ *   BOX_HOME/layers/ID/files   what was unpacked or built: a layer of an OCI image (ID is its chain id: shared by all
+ *                              images that have it), a root file system. For root alone: there are set-user-id
+ *                              programs of images in it
+ *   BOX_HOME/downloads         what is fetched or spooled, for the moment
  *   pool/images/ID/image.json
  *   BOX_HOME/images/ID       image.json and `rootfs`: an image that several homes share by links; read only
  *
@@ -142,7 +144,7 @@ int image_save_start(struct images *images, const struct image_save_spec *spec,
 enum image_format { IMAGE_FORMAT_OCI, IMAGE_FORMAT_DOCKER, IMAGE_FORMAT_ROOTFS };
 int image_format_from_name(
 	const char *name, enum image_format *ret, struct err *err); /* "oci" "docker" "rootfs" */
-/* Writes an archive that image_import_start, skopeo and others read. Space for the layers is taken in the pool
- * for the moment (not for a rootfs). */
+/* Writes an archive that image_import_start, skopeo and others read. Space for the layers is taken on the disk of
+ * BOX_HOME for the moment (not for a rootfs). */
 int image_export(struct images *images, const struct image *image, enum image_format format,
 	int out, struct err *err);

@@ -22,10 +22,12 @@ struct removal;
 struct images {
 	struct loop *loop;
 	struct pool *pool;
-	char *path;	     /* pool/images: made here, removed here */
-	char *layers_path;   /* pool/layers */
-	char *shared;	     /* BOX_HOME/images, which need not be there: read only */
-	struct image **list; /* newest first */
+	char *path;	      /* pool/images: made here, removed here */
+	char *layers_path;    /* pool/layers: those saved, "ID/upper" */
+	char *files_path;     /* BOX_HOME/layers: those unpacked or built, "ID/files" */
+	char *downloads_path; /* BOX_HOME/downloads: for the moment */
+	char *shared;	      /* BOX_HOME/images, which need not be there: read only */
+	struct image **list;  /* newest first */
 	size_t count;
 	struct image **by_id; /* the same, sorted */
 	struct image **gone;  /* not listed any more, but somebody may still hold them */
@@ -46,7 +48,7 @@ struct images {
 	struct layer **layers; /* layers.c: all that listed images have; sorted by path */
 	size_t layer_count;
 	struct measuring *measuring; /* at most one at a time */
-	char **unused;		     /* ids of layers to go when no job runs any more */
+	char **unused;		     /* "ID/files", "ID/upper": to go when no job runs any more */
 
 	char work_id[11]; /* in a helper: the id of its job, part of all temporary names */
 };
@@ -97,31 +99,45 @@ json_t *names_of(const struct images *images, const struct image *image); /* arr
 
 /* ---- layers.c: what layers there are, who has them, how large they are --------------------------------- */
 
+/* Each in a place of its own: a file system numbers its files, and subvolumes of a pool number them alike; those of
+ * another file system are told apart (see docs/images.md). */
+enum layer_kind {
+	LAYER_FILES, /* BOX_HOME/layers/ID/files */
+	LAYER_UPPER, /* pool/layers/ID/upper */
+	LAYER_KIND_COUNT,
+};
 struct layer {
-	char *path;	 /* absolute */
-	char *id;	 /* below pool/layers, or of the shared image; never NULL */
-	bool ours;	 /* in pool/layers */
-	unsigned images; /* that have it */
+	char *path;	      /* absolute */
+	char *id;	      /* in its place, or of the shared image; never NULL */
+	bool ours;	      /* in one of our places */
+	enum layer_kind kind; /* if it is ours */
+	unsigned images;      /* that have it */
 	uint64_t size_bytes, files;
 	enum { LAYER_UNREAD, LAYER_WANTED, LAYER_MEASURED, LAYER_FAILED } state;
 };
 bool layer_id_is_valid(const char *id);
-/* "ID/files" of a path below pool/layers, else the path itself; borrowed from path. */
+/* The folder layers of that kind lie in; borrowed. */
+const char *layer_place(const struct images *images, enum layer_kind kind);
+/* "ID/files" or "ID/upper" of a layer of ours, else the path itself; borrowed from path. */
 const char *layer_short(const struct images *images, const char *path);
+/* The other way; NULL when text is nothing of that form. Yours. */
+char *layer_resolve(const struct images *images, const char *text);
+/* Gone at once, its data in the background. One that is not there is no error. */
+int layer_discard(struct images *images, enum layer_kind kind, const char *id, struct err *err);
 void layers_add(struct images *images, const struct image *image);
 /* Those nobody has any more go from the disk. */
 void layers_drop(struct images *images, const struct image *image, bool discard);
 struct layer *layers_find(const struct images *images, const char *path);
-bool layers_have(const struct images *images,
-	const char *id); /* is it in pool/layers and of a listed image? */
+bool layers_have(const struct images *images, enum layer_kind kind,
+	const char *id); /* is it of a listed image? */
 /* Reads layer.json when that was not done yet, and has the layer measured when it says nothing. */
 void layers_know(struct images *images, struct layer *layer);
 void layers_settle(struct images *images); /* no job runs: what had to wait goes now */
 /* Layers being filled that nobody fills any more: those of one job, or ("") of all. */
 void layers_sweep(struct images *images, const char *work_id);
 void layers_free(struct images *images);
-/* {"size_bytes","files"} of pool/layers/ID, true when it is known. */
-bool layer_read_size(const struct images *images, const char *id, uint64_t *bytes, uint64_t *files);
+/* {"size_bytes","files"} of layer_dir/layer.json, true when it is known. */
+bool layer_read_size(const char *layer_dir, uint64_t *bytes, uint64_t *files);
 int layer_write_size(const char *layer_dir, uint64_t bytes, uint64_t files, struct err *err);
 
 /* measure.c: bytes as they lie on disk and entries of any type below name; blocks. A file with many links counts
@@ -131,7 +147,7 @@ int tree_measure(
 
 /* ---- discard.c: files that go in the background -------------------------------------------------------- */
 
-/* dir/name, which nobody uses any more. */
+/* dir/name, which nobody uses any more; one after the other. */
 void images_discard(struct images *images, const char *dir, const char *name);
 void removals_end(struct images *images);
 /* Names in a folder, "." and ".." left out; NULL when there are none. Yours. */
@@ -146,8 +162,8 @@ struct image_draft {
 	char *parent;	 /* or NULL */
 	char *digest;	 /* or NULL */
 	char *cache_key; /* or NULL */
-	char **layers; /* "ID/files" or "ID/upper" in pool/layers, topmost first; or, below those, absolute folders of
-			  * a shared image */
+	char **layers; /* "ID/files" or "ID/upper", topmost first; or, below those, absolute folders of a shared
+			  * image */
 	json_t *packages, *config; /* or NULL */
 	uint64_t size_bytes, files;
 	bool written; /* draft_write_early was called */
@@ -158,8 +174,8 @@ int draft_write_early(const struct images *images, struct image_draft *draft, st
 /* Only known keys, right types, bounded: at most 1024 strings of 32 KiB, 256 KiB in all. */
 int image_config_check(json_t *config, struct err *err);
 
-/* A layer being filled: pool/layers/.new-ID with the folder `files`; *ret is that folder. Work for the same id by
- * somebody else at the same time does not disturb it. */
+/* A layer being filled: BOX_HOME/layers/.new-JOB-… with the folder `files`; *ret is that folder. Work for the same id
+ * by somebody else at the same time does not disturb it. */
 int layer_begin(
 	const struct images *images, const char *id, char **ret_tmp, int *ret, struct err *err);
 /* It is whole: renamed to ID. If ID has come meanwhile that one is as good, and this one goes. size is recorded
@@ -167,7 +183,21 @@ int layer_begin(
 int layer_publish(const struct images *images, const char *id, const char *tmp, uint64_t size_bytes,
 	uint64_t files, struct err *err);
 void layer_abandon(const struct images *images, const char *tmp);
-bool layer_exists(const struct images *images, const char *id);
+bool layer_exists(const struct images *images, const char *id); /* of these */
+
+/* ---- room.c: images must not fill the host's disk ----------------------------------------------------- */
+
+uint64_t room_left(const struct images *images); /* for images, on the disk of BOX_HOME */
+/* ERR_LIMIT, with figures and a hint, when there is less than need, or nothing at all. Cheap. */
+int room_check(const struct images *images, uint64_t need, struct err *err);
+/* If it was for lack of room, says what to do; returns -1. */
+int room_explain(struct err *err);
+/* Looks now and then while bytes are written. */
+struct room {
+	const struct images *images;
+	uint64_t unchecked;
+};
+int room_take(struct room *room, uint64_t bytes, struct err *err);
 
 /* ---- job.c: a helper process that makes an image --------------------------------------------------- */
 

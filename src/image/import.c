@@ -10,7 +10,6 @@
  *   docker-archive   manifest.json names a configuration and layers by file; layers are verified by their diff ids */
 #include "image/spool.h"
 #include "base/text.h"
-#include "pool/pool.h"
 #include "tar/tar.h"
 #include <stdio.h>
 
@@ -307,7 +306,7 @@ static int import_archive(const struct images *images, struct job_sink *sink, st
 	if (scratch_make(images, "import", &scratch, err) < 0)
 		return -1;
 	job_progress(sink, "copy", 0, 0, "");
-	spool = spool_new(scratch.dir);
+	spool = spool_new(images, scratch.dir);
 	code = spool_fill(spool, peek_read, peek, err);
 	if (code == 0)
 		code = import_spooled(images, sink, spool, draft, err);
@@ -364,7 +363,7 @@ int image_import_start(struct images *images, const struct image_import_spec *sp
 
 	if (spec->name && image_name_check(spec->name, err) < 0)
 		return -1;
-	if (pool_check_room(images->pool, spec->size, err) < 0)
+	if (room_check(images, spec->size, err) < 0)
 		return -1;
 	mine = xnew(struct import_work);
 	*mine = (struct import_work){ .input = spec->input, .size = spec->size };

@@ -8,7 +8,6 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/text.h"
-#include "pool/pool.h"
 #include <fcntl.h>
 #include <stdio.h>
 #include <sys/socket.h>
@@ -138,7 +137,8 @@ static void sweep(struct image_job *job)
 	if (tree_remove(AT_FDCWD, draft, &err) < 0)
 		log_warn("cannot sweep an unfinished image", kv_str("path", draft), kv_err(&err));
 	layers_sweep(job->images, job->id);
-	pool_disk_discard(job->images->pool, "layers", job->id, NULL);
+	for (size_t kind = 0; kind < LAYER_KIND_COUNT; kind++)
+		layer_discard(job->images, (enum layer_kind)kind, job->id, NULL);
 }
 
 static const char *verb_of(const struct image_job *job)

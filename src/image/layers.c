@@ -11,7 +11,9 @@
 #include "base/log.h"
 #include "base/text.h"
 #include "pool/pool.h"
+#include <errno.h>
 #include <fcntl.h>
+#include <stdio.h>
 #include <sys/socket.h>
 
 enum {
@@ -40,18 +42,89 @@ bool layer_id_is_valid(const char *id)
 		       len;
 }
 
+/* ---- places ----------------------------------------------------------------------------------------- */
+
+static const char *const leaves[] = { [LAYER_FILES] = "files", [LAYER_UPPER] = "upper" };
+static_assert(ARRAY_LEN(leaves) == LAYER_KIND_COUNT, "every kind has its folder");
+
+const char *layer_place(const struct images *images, enum layer_kind kind)
+{
+	return kind == LAYER_FILES ? images->files_path : images->layers_path;
+}
+
+static char *layer_path(const struct images *images, enum layer_kind kind, const char *id)
+{
+	return xasprintf("%s/%s/%s", layer_place(images, kind), id, leaves[kind]);
+}
+
+/* "ID/files" or "ID/upper". */
+static bool parse_short(const char *text, enum layer_kind *ret_kind, char **ret_id)
+{
+	const char *slash = strchr(text, '/');
+	_cleanup_free_ char *id = xstrndup(text, slash ? (size_t)(slash - text) : 0);
+
+	for (size_t i = 0; slash && layer_id_is_valid(id) && i < LAYER_KIND_COUNT; i++)
+		if (!strcmp(slash + 1, leaves[i])) {
+			*ret_kind = (enum layer_kind)i;
+			*ret_id = steal_ptr(&id);
+			return true;
+		}
+	return false;
+}
+
+char *layer_resolve(const struct images *images, const char *text)
+{
+	_cleanup_free_ char *id = NULL;
+	enum layer_kind kind;
+
+	return parse_short(text, &kind, &id) ? layer_path(images, kind, id) : NULL;
+}
+
+static const char *shorten(const struct images *images, const char *path, enum layer_kind *ret)
+{
+	for (size_t i = 0; i < LAYER_KIND_COUNT; i++) {
+		const char *place = layer_place(images, (enum layer_kind)i);
+		size_t len = strlen(place);
+
+		if (!strncmp(path, place, len) && path[len] == '/') {
+			*ret = (enum layer_kind)i;
+			return path + len + 1;
+		}
+	}
+	return path;
+}
+
 const char *layer_short(const struct images *images, const char *path)
 {
-	size_t len = strlen(images->layers_path);
+	enum layer_kind kind;
 
-	return !strncmp(path, images->layers_path, len) && path[len] == '/' ? path + len + 1 : path;
+	return shorten(images, path, &kind);
+}
+
+static int discard_files(struct images *images, const char *id, struct err *err)
+{
+	_cleanup_free_ char *path = xasprintf("%s/%s", images->files_path, id), *to = NULL;
+	char name[32] = IMAGE_TRASH_PREFIX;
+
+	random_id(name + strlen(name), 10);
+	to = xasprintf("%s/%s", images->files_path, name);
+	if (rename(path, to) < 0)
+		return errno == ENOENT ? 0 : err_sys(err, errno, "rename '%s' to '%s'", path, to);
+	images_discard(images, images->files_path, name);
+	return 0;
+}
+
+int layer_discard(struct images *images, enum layer_kind kind, const char *id, struct err *err)
+{
+	return kind == LAYER_FILES ? discard_files(images, id, err)
+				   : pool_disk_discard(images->pool, "layers", id, err);
 }
 
 /* ---- sizes ------------------------------------------------------------------------------------------ */
 
-bool layer_read_size(const struct images *images, const char *id, uint64_t *bytes, uint64_t *files)
+bool layer_read_size(const char *layer_dir, uint64_t *bytes, uint64_t *files)
 {
-	_cleanup_free_ char *path = xasprintf("%s/%s/layer.json", images->layers_path, id);
+	_cleanup_free_ char *path = xasprintf("%s/layer.json", layer_dir);
 	_cleanup_free_ char *text = NULL;
 	_cleanup_json_ json_t *json = NULL;
 	json_int_t size, count;
@@ -78,14 +151,18 @@ int layer_write_size(const char *layer_dir, uint64_t bytes, uint64_t files, stru
 	return file_write_atomic(AT_FDCWD, path, text, strlen(text), 0600, err);
 }
 
+static char *folder_of(const char *layer_path)
+{
+	return xstrndup(layer_path, (size_t)(strrchr(layer_path, '/') - layer_path));
+}
+
 static int measure_run(int sock, void *arg)
 {
 	struct measuring *measuring = arg;
 	struct measured *result = &measuring->result;
-	_cleanup_free_ char *layer_dir = xstrdup(measuring->path);
+	_cleanup_free_ char *layer_dir = folder_of(measuring->path);
 	struct err err = ERR_INIT;
 
-	*strrchr(layer_dir, '/') = '\0';
 	if (tree_measure(AT_FDCWD, measuring->path, &result->bytes, &result->files, &err) < 0 ||
 		layer_write_size(layer_dir, result->bytes, result->files, &err) < 0) {
 		log_warn("cannot measure a layer", kv_str("path", measuring->path), kv_err(&err));
@@ -157,9 +234,11 @@ static void measure_next(struct images *images)
 
 void layers_know(struct images *images, struct layer *layer)
 {
+	_cleanup_free_ char *dir = folder_of(layer->path);
+
 	if (layer->state != LAYER_UNREAD)
 		return;
-	if (layer->ours && layer_read_size(images, layer->id, &layer->size_bytes, &layer->files))
+	if (layer->ours && layer_read_size(dir, &layer->size_bytes, &layer->files))
 		layer->state = LAYER_MEASURED;
 	else
 		layer->state = layer->ours ? LAYER_WANTED : LAYER_FAILED;
@@ -199,12 +278,13 @@ struct layer *layers_find(const struct images *images, const char *path)
 }
 
 /* A folder of a shared image is called as that image is. */
-static char *id_of(const struct images *images, const char *path, bool *ret_ours)
+static char *id_of(const struct images *images, struct layer *layer)
 {
-	const char *name = layer_short(images, path), *end = strrchr(path, '/'), *start = end;
+	const char *path = layer->path, *name = shorten(images, path, &layer->kind);
+	const char *end = strrchr(path, '/'), *start = end;
 
-	*ret_ours = name != path;
-	if (*ret_ours)
+	layer->ours = name != path;
+	if (layer->ours)
 		return xstrndup(name, strcspn(name, "/"));
 	while (start && start > path && start[-1] != '/')
 		start--;
@@ -216,7 +296,7 @@ static struct layer *insert(struct images *images, const char *path, size_t at)
 	struct layer *layer = xnew(struct layer);
 
 	layer->path = xstrdup(path);
-	layer->id = id_of(images, path, &layer->ours);
+	layer->id = id_of(images, layer);
 	xgrow(images->layers, images->layer_count + 1);
 	memmove(images->layers + at + 1, images->layers + at,
 		(images->layer_count - at) * sizeof *images->layers);
@@ -250,11 +330,11 @@ void layers_add(struct images *images, const struct image *image)
 	}
 }
 
-static void discard(struct images *images, const char *id)
+static void discard(struct images *images, enum layer_kind kind, const char *id)
 {
 	struct err err = ERR_INIT;
 
-	if (pool_disk_discard(images->pool, "layers", id, &err) < 0)
+	if (layer_discard(images, kind, id, &err) < 0)
 		log_warn("cannot remove a layer", kv_str("layer", id), kv_err(&err));
 }
 
@@ -270,37 +350,43 @@ void layers_drop(struct images *images, const struct image *image, bool discard_
 		memmove(images->layers + at, images->layers + at + 1,
 			(--images->layer_count - at) * sizeof *images->layers);
 		if (layer->ours && discard_too && images->jobs)
-			strv_add(&images->unused, layer->id);
+			strv_add(&images->unused, layer_short(images, layer->path));
 		else if (layer->ours && discard_too)
-			discard(images, layer->id);
+			discard(images, layer->kind, layer->id);
 		layer_free(layer);
 	}
 }
 
-bool layers_have(const struct images *images, const char *id)
+bool layers_have(const struct images *images, enum layer_kind kind, const char *id)
 {
-	_cleanup_free_ char *files = xasprintf("%s/%s/files", images->layers_path, id);
-	_cleanup_free_ char *upper = xasprintf("%s/%s/upper", images->layers_path, id);
+	_cleanup_free_ char *path = layer_path(images, kind, id);
 
-	return layers_find(images, files) || layers_find(images, upper);
+	return layers_find(images, path);
 }
 
 void layers_settle(struct images *images)
 {
 	_cleanup_strv_ char **unused = steal_ptr(&images->unused);
 
-	for (size_t i = 0; unused && unused[i]; i++)
-		if (!layers_have(images, unused[i]))
-			discard(images, unused[i]);
+	for (size_t i = 0; unused && unused[i]; i++) {
+		_cleanup_free_ char *id = NULL;
+		enum layer_kind kind;
+
+		if (parse_short(unused[i], &kind, &id) && !layers_have(images, kind, id))
+			discard(images, kind, id);
+	}
 }
 
 void layers_sweep(struct images *images, const char *work_id)
 {
-	_cleanup_strv_ char **names = folder_list(images->layers_path);
+	for (size_t kind = 0; kind < LAYER_KIND_COUNT; kind++) {
+		const char *place = layer_place(images, (enum layer_kind)kind);
+		_cleanup_strv_ char **names = folder_list(place);
 
-	for (size_t i = 0; names && names[i]; i++)
-		if (names[i][0] == '.' && strstr(names[i], work_id))
-			discard(images, names[i]);
+		for (size_t i = 0; names && names[i]; i++)
+			if (names[i][0] == '.' && strstr(names[i], work_id))
+				discard(images, (enum layer_kind)kind, names[i]);
+	}
 }
 
 void layers_free(struct images *images)

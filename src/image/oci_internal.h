@@ -5,9 +5,9 @@
  *   layer_below.c what the layers below show, through whiteouts
  *   layer_tree.c  where a name of an archive lies, in a layer that is being filled, over the layers below
  *   oci.c         manifests, indexes, configurations: JSON in, checked values out
- *   stack.c       the layers of an image, from blobs to folders in the pool
+ *   stack.c       the layers of an image, from blobs to folders
  *   skopeo.c      the program that talks to registries, and what its complaints mean
- *   export_layer.c  a layer of the pool as a blob
+ *   export_layer.c  a layer as a blob
  *   scratch.c     folders for the moment */
 #pragma once
 #include "image/image_internal.h"
@@ -116,10 +116,10 @@ struct stack_spec {
 	int (*open_layer)(void *arg, size_t index, int *ret, struct err *err);
 	void *arg;
 };
-/* How a layer and all below it are called in the pool. */
+/* How a layer and all below it are called here. */
 enum { LAYER_ID_SIZE = 41 };
 void stack_ids(const struct oci_config *config, char (*ret)[LAYER_ID_SIZE]);
-/* Unpacks what the pool has not yet; fills layers, config, size and files of draft. */
+/* Unpacks what is not here yet; fills layers, config, size and files of draft. */
 int stack_unpack(const struct images *images, struct job_sink *sink, const struct stack_spec *spec,
 	struct image_draft *draft, struct err *err);
 /* A root file system: one layer, of the bytes read() gives. */
@@ -133,15 +133,15 @@ struct exported {
 	struct oci_blob blob;
 	int fd; /* its bytes; yours, also when it fails; -1: none */
 };
-/* What the layer at index (topmost first) changes in those below it. blobs: a folder on the disk it may use. */
-int export_layer(const struct image *image, size_t index, const char *blobs, bool compress,
-	struct exported *ret, struct err *err);
+/* What the layer at index (topmost first) changes in those below it. */
+int export_layer(const struct images *images, const struct image *image, size_t index,
+	bool compress, struct exported *ret, struct err *err);
 int export_rootfs(
 	const struct image *image, int out, struct err *err); /* a tar of the merged tree */
 
 /* ---- scratch.c -------------------------------------------------------------------------------------- */
 
-/* A folder in pool/blobs that is locked (flock) as long as somebody works in it. */
+/* A folder in BOX_HOME/downloads that is locked (flock) as long as somebody works in it. */
 struct scratch {
 	char *path;
 	int dir;
@@ -165,8 +165,8 @@ struct skopeo_run {
 	const char *program;
 	char *const *argv;
 	const char *dir; /* it runs there, and its temporary files are there */
-	/* Called ten times a second; may be NULL. */
-	void (*tick)(void *arg);
+	/* Called ten times a second; -1 ends it. May be NULL. */
+	int (*tick)(void *arg, struct err *err);
 	void *arg;
 };
 /* Runs it to its end; *ret (may be NULL) is what it wrote, NUL-terminated and yours. */

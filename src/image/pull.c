@@ -1,8 +1,8 @@
 /* pull.c - an image out of a registry
  *
  *   1. the manifest, or an index first, then the manifest for this machine       a few kilobytes each,
- *   2. the configuration: it tells what the layers are called in the pool        compared with their digests
- *   3. the blobs of those layers that the pool lacks, with skopeo, into pool/blobs/pull-DIGEST
+ *   2. the configuration: it tells what the layers are called here               compared with their digests
+ *   3. the blobs of those layers that are not here, with skopeo, into BOX_HOME/downloads/pull-DIGEST
  *   4. stack.c: verified and unpacked; then the folder goes
  *
  * An image that is here already costs steps 1 and 2. skopeo copies all layers of an image, but leaves out a blob whose
@@ -12,7 +12,6 @@
 #include "image/oci_internal.h"
 #include "base/file.h"
 #include "base/text.h"
-#include "pool/pool.h"
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -36,7 +35,7 @@ struct pull {
 	char digest[DIGEST_SIZE];
 	struct oci_manifest manifest;
 	struct oci_config config;
-	bool has[IMAGE_LAYERS_MAX]; /* the pool has the layer */
+	bool has[IMAGE_LAYERS_MAX]; /* the layer is here */
 	uint64_t want_bytes;
 };
 
@@ -209,7 +208,7 @@ static int prepare(struct pull *pull, struct err *err)
 }
 
 /* How much of what is wanted has come: files in their place, and those on their way there. */
-static void tell_progress(void *arg)
+static int tell_progress(void *arg, struct err *err)
 {
 	struct pull *pull = arg;
 	uint64_t done = 0;
@@ -231,6 +230,7 @@ static void tell_progress(void *arg)
 	}
 	job_progress(pull->sink, "download", MIN(done, pull->want_bytes), pull->want_bytes,
 		pull->work->reference);
+	return room_check(pull->images, 0, err); /* a registry may send more than it announced */
 }
 
 static int fetch(struct pull *pull, struct err *err)
@@ -300,7 +300,8 @@ static int fetch_and_unpack(
 	snprintf(folder, sizeof folder, "pull-%.16s", digest_hex(pull->digest));
 	if (scratch_open(pull->images, folder, &pull->scratch, err) < 0)
 		return -1;
-	if (prepare(pull, err) < 0 || fetch(pull, err) < 0) {
+	if (prepare(pull, err) < 0 || room_check(pull->images, pull->want_bytes, err) < 0 ||
+		fetch(pull, err) < 0) {
 		scratch_close(&pull->scratch);
 		return -1;
 	}
@@ -383,7 +384,7 @@ int image_pull_start(struct images *images, const struct image_pull_spec *spec,
 
 	if (image_name_check(spec->reference, err) < 0 ||
 		(spec->name && image_name_check(spec->name, err) < 0) ||
-		pool_check_room(images->pool, 0, err) < 0)
+		room_check(images, 0, err) < 0)
 		return -1;
 	program = program_find("skopeo");
 	if (!program) {

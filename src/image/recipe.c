@@ -4,9 +4,9 @@
  *   clean                         what of the build machine got in goes out
  *   measure                       size and number of files, then everything to disk
  *
- * The tree grows in a layer of the pool. The pool is mounted so that no program in it can run and no device works,
- * and an installation needs both: in the helper's own mount namespace the layer gets a mount of its own that allows
- * it.
+ * An installation runs programs of the tree and makes devices in it, and whoever runs this machine may have mounted
+ * the disk of BOX_HOME so that neither works: in the helper's own mount namespace the layer gets a mount of its own
+ * that allows it.
  *
  * Settings of the machine that only matter for downloading (proxies, credentials, certificates) are given to
  * apt by a file that the setup hook puts in and the customize hook takes out: none of it stays in the image. */
@@ -315,7 +315,7 @@ int recipe_run(const struct images *images, struct job_sink *sink, struct image_
 
 	if (layer_begin(images, draft->id, &tmp, &files, err) < 0)
 		return -1;
-	path = xasprintf("%s/%s", images->layers_path, tmp);
+	path = xasprintf("%s/%s", images->files_path, tmp);
 	if (cook_unlocked(recipe, sink, path, err) < 0)
 		return -1;
 	job_progress(sink, "measure", 0, 1, "");

@@ -1,7 +1,7 @@
 /* record.c - image.json, as it is read
  *
- * One an older home has made names no layers: its layer is `rootfs` beside it. Layers are "ID/files" or "ID/upper"
- * below pool/layers, or, as the lowest ones of an image saved upon a shared one, folders by their absolute path. */
+ * One an older home has made names no layers: its layer is `rootfs` beside it. Layers are "ID/files" or "ID/upper" in
+ * the places of layers.c, or, as the lowest ones of an image saved upon a shared one, folders by their absolute path. */
 #include "image/image_internal.h"
 #include "base/file.h"
 #include "pool/pool.h"
@@ -37,15 +37,9 @@ DEFINE_CLEANUP(image_free, struct image)
 /* The folder a layer of image.json means; NULL for what no image of ours says. Yours. */
 static char *resolve_layer(const struct images *images, const char *text, bool shared)
 {
-	const char *slash = strchr(text, '/');
-	_cleanup_free_ char *id = NULL;
-
-	if (slash == text)
+	if (*text == '/')
 		return strstr(text, "/../") ? NULL : xstrdup(text);
-	if (!slash || shared || (strcmp(slash, "/files") && strcmp(slash, "/upper")))
-		return NULL;
-	id = xstrndup(text, (size_t)(slash - text));
-	return layer_id_is_valid(id) ? xasprintf("%s/%s", images->layers_path, text) : NULL;
+	return shared ? NULL : layer_resolve(images, text);
 }
 
 static int read_layers(const struct images *images, json_t *list, struct image *image, bool shared,

@@ -1,4 +1,4 @@
-/* scratch.c - folders for the moment, in pool/blobs
+/* scratch.c - folders for the moment, in BOX_HOME/downloads
  *
  * Whoever works in one holds a lock on it, and the kernel lets go of the lock when he is killed: so what nobody
  * works in any more can be told from what somebody does. A folder may be removed between being opened and being locked;
@@ -7,17 +7,11 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/text.h"
-#include "pool/pool.h"
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <sys/file.h>
-
-static char *blobs_path(const struct images *images)
-{
-	return xasprintf("%s/blobs", pool_get_path(images->pool));
-}
 
 /* 1 with the lock, 0 when somebody has it or the folder is gone. */
 static int take(const char *path, int operation, int *ret, struct err *err)
@@ -41,14 +35,14 @@ static int take(const char *path, int operation, int *ret, struct err *err)
 	return 1;
 }
 
-static void sweep(const char *blobs, const char *prefix)
+static void sweep(const char *downloads, const char *prefix)
 {
-	DIR *dir = opendir(blobs);
+	DIR *dir = opendir(downloads);
 	struct err err = ERR_INIT;
 	struct dirent *entry;
 
 	while (dir && (entry = readdir(dir))) {
-		_cleanup_free_ char *path = xasprintf("%s/%s", blobs, entry->d_name);
+		_cleanup_free_ char *path = xasprintf("%s/%s", downloads, entry->d_name);
 		_cleanup_close_ int lock = -1;
 
 		if (text_has_prefix(entry->d_name, prefix) &&
@@ -64,13 +58,12 @@ static void sweep(const char *blobs, const char *prefix)
 int scratch_make(
 	const struct images *images, const char *kind, struct scratch *ret, struct err *err)
 {
-	_cleanup_free_ char *blobs = blobs_path(images), *prefix = xasprintf(".%s-", kind);
+	_cleanup_free_ char *prefix = xasprintf(".%s-", kind);
 
-	if (dir_make_all(blobs, 0700, err) < 0)
-		return -1;
-	sweep(blobs, prefix);
+	sweep(images->downloads_path, prefix);
 	for (;;) {
-		_cleanup_free_ char *path = xasprintf("%s/%sXXXXXX", blobs, prefix);
+		_cleanup_free_ char *path =
+			xasprintf("%s/%sXXXXXX", images->downloads_path, prefix);
 		int code, dir;
 
 		if (!mkdtemp(path))
@@ -88,7 +81,7 @@ int scratch_make(
 int scratch_open(
 	const struct images *images, const char *name, struct scratch *ret, struct err *err)
 {
-	_cleanup_free_ char *blobs = blobs_path(images), *path = xasprintf("%s/%s", blobs, name);
+	_cleanup_free_ char *path = xasprintf("%s/%s", images->downloads_path, name);
 	int code = 0, dir = -1;
 
 	while (code == 0) {

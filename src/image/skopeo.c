@@ -63,7 +63,8 @@ static const struct complaint {
 		"check the network" },
 	{ "timeout", ERR_UNAVAILABLE, "the registry does not answer in time",
 		"check the network; try again" },
-	{ "no space left", ERR_LIMIT, "the pool is full", "`box image gc`, `box pool grow`" },
+	{ "no space left", ERR_LIMIT, "the disk of BOX_HOME is full",
+		"make some space there; `box image gc`" },
 	{ "not found", ERR_NOT_FOUND, "the registry has no such image", "check the name and tag" },
 };
 
@@ -189,7 +190,8 @@ static int follow(const struct skopeo_run *run, struct running *running, struct 
 			return -1;
 		if (run->tick && clock_mono_us() - ticked_us >= TICK_MS * 1000) {
 			ticked_us = clock_mono_us();
-			run->tick(run->arg);
+			if (run->tick(run->arg, err) < 0)
+				return -1;
 		}
 	}
 	return 0;

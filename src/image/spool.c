@@ -26,6 +26,7 @@ struct spool {
 	size_t count;
 	uint64_t bytes;
 	uint8_t *chunk;
+	struct room room;
 };
 
 /* Joins what name says to the folder base lies in (NULL: none) and takes out ".", ".." and doubled slashes. NULL when
@@ -82,8 +83,9 @@ static int save_file(
 		if (spool->bytes > BYTES_MAX)
 			return err_set(err, ERR_LIMIT, "the archive holds more than %llu GiB",
 				BYTES_MAX >> 30);
-		if (fd_write_all(fd, spool->chunk, (size_t)got, err) < 0)
-			return -1;
+		if (room_take(&spool->room, (uint64_t)got, err) < 0 ||
+			fd_write_all(fd, spool->chunk, (size_t)got, err) < 0)
+			return room_explain(err);
 	}
 	return (int)got;
 }
@@ -191,11 +193,12 @@ json_t *spool_read_json(const struct spool *spool, const char *name,
 	return json;
 }
 
-struct spool *spool_new(int dir)
+struct spool *spool_new(const struct images *images, int dir)
 {
 	struct spool *spool = xnew(struct spool);
 
 	spool->dir = dir;
+	spool->room.images = images;
 	spool->chunk = xcalloc(1, CHUNK);
 	return spool;
 }

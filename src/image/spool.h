@@ -4,8 +4,8 @@
 
 struct spool;
 
-struct spool *spool_new(int dir);     /* an empty folder; borrowed */
-void spool_free(struct spool *spool); /* accepts NULL; the files stay */
+struct spool *spool_new(const struct images *images, int dir); /* an empty folder; borrowed */
+void spool_free(struct spool *spool);			       /* accepts NULL; the files stay */
 DEFINE_CLEANUP(spool_free, struct spool)
 /* Files and links of a tar; all else is passed over. */
 int spool_fill(struct spool *spool, read_fn read, void *arg, struct err *err);

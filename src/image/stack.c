@@ -1,4 +1,4 @@
-/* stack.c - the layers of an image, from blobs to folders in the pool
+/* stack.c - the layers of an image, from blobs to folders
  *
  * How a layer unpacks depends on the layers below it (see layer_tree.c), so it is called by its chain id, which names
  * the whole stack up to it: chain(1) = diff(1), chain(n) = sha256("chain(n-1) diff(n)"). A layer that is there under
@@ -9,7 +9,6 @@
  * compared before the layer gets its name. */
 #include "image/oci_internal.h"
 #include "base/log.h"
-#include "pool/pool.h"
 #include <fcntl.h>
 #include <stdio.h>
 
@@ -41,16 +40,19 @@ struct meter {
 	void *arg;
 	uint64_t before, total; /* of all layers, as they come */
 	const char *detail;
+	struct room room;
 };
 
 static ssize_t meter_read(void *arg, void *data, size_t len, struct err *err)
 {
 	struct meter *meter = arg;
 	uint64_t done = meter->before + feed_raw_bytes(meter->feed);
+	ssize_t got;
 
 	job_progress(meter->sink, "unpack", meter->total ? MIN(done, meter->total) : done,
 		meter->total, meter->detail);
-	return meter->read(meter->arg, data, len, err);
+	got = meter->read(meter->arg, data, len, err);
+	return got > 0 && room_take(&meter->room, (uint64_t)got, err) < 0 ? -1 : got;
 }
 
 static void tell_left_out(const char *id, const struct unpack_totals *totals)
@@ -72,7 +74,8 @@ struct layer_work {
 	struct unpack_totals totals;
 };
 
-static int fill_layer(struct layer_work *work, int dir, struct err *err)
+static int fill_layer(
+	const struct images *images, struct layer_work *work, int dir, struct err *err)
 {
 	const struct unpack_spec spec = {
 		.dir = dir,
@@ -80,14 +83,15 @@ static int fill_layer(struct layer_work *work, int dir, struct err *err)
 		.read = meter_read,
 		.arg = work->meter,
 		.whiteouts = work->whiteouts,
-		.bytes_max = LAYER_BYTES_MAX,
+		.bytes_max = MIN(LAYER_BYTES_MAX, room_left(images)),
 		.files_max = LAYER_FILES_MAX,
 	};
 	const struct feed_totals *fed = feed_get_totals(work->meter->feed);
 	char digest[DIGEST_SIZE], text[DIGEST_SIZE + 16];
 
+	work->meter->room.images = images;
 	if (unpack_layer(&spec, &work->totals, err) < 0)
-		return -1;
+		return room_explain(err);
 	if (work->verify && work->verify(fed, work->arg, err) < 0)
 		return -1;
 	if (work->id) {
@@ -108,7 +112,7 @@ static int make_layer(const struct images *images, struct layer_work *work, stru
 
 	if (layer_begin(images, work->id ? work->id : "rootfs", &tmp, &dir, err) < 0)
 		return -1;
-	if (fill_layer(work, dir, err) < 0) {
+	if (fill_layer(images, work, dir, err) < 0) {
 		layer_abandon(images, tmp);
 		return -1;
 	}
@@ -198,13 +202,13 @@ static int add_layer(
 	struct stacking *stacking, size_t index, struct image_draft *draft, struct err *err)
 {
 	const char *id = stacking->ids[index];
-	_cleanup_free_ char *disk = pool_disk_path(stacking->images->pool, "layers", id);
-	_cleanup_free_ char *files = xasprintf("%s/files", disk), *name = xasprintf("%s/files", id);
+	_cleanup_free_ char *dir = xasprintf("%s/%s", stacking->images->files_path, id);
+	_cleanup_free_ char *files = xasprintf("%s/files", dir), *name = xasprintf("%s/files", id);
 	uint64_t bytes = 0, count = 0;
 
 	if (!layer_exists(stacking->images, id) && unpack_one(stacking, index, err) < 0)
 		return err_wrap(err, "layer %zu", index + 1);
-	layer_read_size(stacking->images, id, &bytes, &count);
+	layer_read_size(dir, &bytes, &count);
 	draft->size_bytes += bytes;
 	draft->files += count;
 	strv_add_first(&stacking->lowers, files);

@@ -9,7 +9,7 @@
  * A whiteout concerns the layers below only, whether it comes before or after a member of that name. So a folder made
  * where something of this layer lay (a whiteout, a file) is opaque, and the order makes no difference.
  *
- * Devices are left out (the pool is nodev, and boxes get theirs elsewhere), and so are extended attributes but user.*
+ * Devices are left out (boxes get theirs elsewhere), and so are extended attributes but user.*
  * and security.capability: trusted.overlay.* would let an archive rearrange the layers. */
 #include "image/oci_internal.h"
 #include "base/file.h"

@@ -18,26 +18,21 @@ enum {
 	REFILL_RETRY_MS = 5000,
 };
 
-/* Those marked hold data of boxes that no disk's limit counts; as subvolumes they are in the group of all. */
-static const struct place {
-	const char *name;
-	bool subvol;
-} places[] = {
-	{ "boxes", false },
-	{ "volumes", false },
-	{ "layers", false },
-	{ "views", false },
-	{ "images", false },
-	{ "workspaces", false },
-	{ "blobs", true },
-	{ "spares", false },
-	{ "trash", false },
+static const char *const places[] = {
+	"boxes",
+	"volumes",
+	"layers",
+	"views",
+	"images",
+	"workspaces",
+	"spares",
+	"trash",
 };
 
 static bool place_is_known(const char *place)
 {
 	for (size_t i = 0; i < ARRAY_LEN(places); i++)
-		if (!strcmp(places[i].name, place))
+		if (!strcmp(places[i], place))
 			return true;
 	return false;
 }
@@ -67,15 +62,12 @@ int places_make(struct pool *pool, struct err *err)
 	for (size_t i = 0; i < ARRAY_LEN(places); i++) {
 		struct stat st;
 
-		if (fstatat(pool->root, places[i].name, &st, AT_SYMLINK_NOFOLLOW) == 0)
+		if (fstatat(pool->root, places[i], &st, AT_SYMLINK_NOFOLLOW) == 0)
 			continue;
-		if (pool->kind != POOL_FOLDER && places[i].subvol) {
-			if (btrfs_subvol_create(pool->root, places[i].name, pool->group, err) < 0)
-				return -1;
-		} else if (mkdirat(pool->root, places[i].name, 0700) < 0)
-			return err_sys(err, errno, "mkdir '%s/%s'", pool->path, places[i].name);
-		if (fchmodat(pool->root, places[i].name, 0700, 0) < 0)
-			return err_sys(err, errno, "chmod '%s/%s'", pool->path, places[i].name);
+		if (mkdirat(pool->root, places[i], 0700) < 0)
+			return err_sys(err, errno, "mkdir '%s/%s'", pool->path, places[i]);
+		if (fchmodat(pool->root, places[i], 0700, 0) < 0)
+			return err_sys(err, errno, "chmod '%s/%s'", pool->path, places[i]);
 	}
 	return 0;
 }
@@ -83,7 +75,7 @@ int places_make(struct pool *pool, struct err *err)
 int places_empty(const struct pool *pool, int root, struct err *err)
 {
 	for (size_t i = 0; i < ARRAY_LEN(places); i++) {
-		int fd = openat(root, places[i].name, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+		int fd = openat(root, places[i], O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 		DIR *dir = fd >= 0 ? fdopendir(fd) : NULL;
 		struct dirent *entry;
 		int failed = 0;
@@ -93,7 +85,7 @@ int places_empty(const struct pool *pool, int root, struct err *err)
 				failed = disk_destroy_at(pool, fd, entry->d_name, err);
 		if (dir)
 			closedir(dir);
-		if (failed || disk_destroy_at(pool, root, places[i].name, err) < 0)
+		if (failed || disk_destroy_at(pool, root, places[i], err) < 0)
 			return -1;
 	}
 	return 0;

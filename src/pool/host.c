@@ -57,6 +57,20 @@ uint64_t host_room_left(const struct pool *pool, const struct host_room *room)
 	return room->free > keep ? room->free - keep : 0;
 }
 
+/* Others end before the brake of watch.c comes on, and far enough from it that it can go off again. */
+int pool_host_left(const struct pool *pool, uint64_t *ret, struct err *err)
+{
+	struct host_room room;
+	uint64_t left;
+
+	if (host_room_read(pool, &room, err) < 0)
+		return -1;
+	left = pool->kind == POOL_LOOP ? host_room_left(pool, &room)
+				       : room.free - MIN(room.free, room.keep);
+	*ret = left - MIN(left, room.keep / 2);
+	return 0;
+}
+
 void host_reserve_make(const struct pool *pool)
 {
 	_cleanup_close_ int fd = -1;

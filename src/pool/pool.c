@@ -170,6 +170,18 @@ static void add_check(
 				detail, "hint", ok ? "" : hint, "required", 0));
 }
 
+/* The file system of a native pool is the host's: what is turned on there concerns others too. */
+static void add_quota_check(struct pool *pool, json_t *checks)
+{
+	_cleanup_free_ char *detail = xasprintf("%s%s", quota_name(pool->quota),
+		pool->kind == POOL_NATIVE && pool_has_quota(pool)
+			? "; on for the whole btrfs that BOX_HOME lies on, not for the pool alone"
+			: "");
+
+	add_check(checks, "pool quota", pool_has_quota(pool), detail,
+		"disks have no limits; simple quotas come with Linux 6.7");
+}
+
 void pool_probe(struct pool *pool, json_t *checks)
 {
 	_cleanup_free_ char *detail = NULL;
@@ -183,8 +195,7 @@ void pool_probe(struct pool *pool, json_t *checks)
 		"install what is missing, then begin with an empty home: box down --purge");
 	if (pool->kind == POOL_FOLDER)
 		return;
-	add_check(checks, "pool quota", pool_has_quota(pool), quota_name(pool->quota),
-		"disks have no limits; simple quotas come with Linux 6.7");
+	add_quota_check(pool, checks);
 	if (pool->kind == POOL_LOOP)
 		add_check(checks, "pool direct I/O", pool->direct_io,
 			pool->direct_io ? "the loop device goes past the host's page cache"

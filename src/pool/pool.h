@@ -13,7 +13,7 @@
  *   pool/boxes/ID  pool/volumes/NAME  pool/layers/ID     a subvolume (or folder) each
  *   pool/spares/…    empty subvolumes, made ahead        pool/trash/…   on its way out
  *   pool/views/…     snapshots to be read and thrown away
- *   pool/images/…  pool/blobs/…  pool/workspaces/…       plain folders, kept by others
+ *   pool/images/…  pool/workspaces/…                     plain folders, kept by others
  *
  * Disks are named by a place and an id ("boxes", "k3v9…"), never by a path from outside. Nothing here blocks
  * for long unless it says so. */
@@ -61,6 +61,9 @@ void pool_probe(struct pool *pool, json_t *checks);
 /* ERR_LIMIT, with figures and a hint, when there is no room for another disk (or for need bytes). Starts to
  * grow the pool when it is nearly full. Cheap: a statfs. */
 int pool_check_room(struct pool *pool, uint64_t need, struct err *err);
+/* What others may still write to the disk of BOX_HOME, beside the pool; what is kept back for the pool is not in it,
+ * so boxes are not stopped by it. Cheap: a statfs. For helpers too. */
+int pool_host_left(const struct pool *pool, uint64_t *ret, struct err *err);
 
 /* ---- disks ----------------------------------------------------------------------------------- */
 

@@ -103,6 +103,9 @@ void quota_open(struct pool *pool)
 	if (pool->quota == POOL_QUOTA_NONE) {
 		turn_on(pool->root);
 		pool->quota = read_mode(pool->root);
+		if (pool->kind == POOL_NATIVE && pool->quota != POOL_QUOTA_NONE)
+			log_info("quotas were turned on for the whole file system of the home",
+				kv_str("kind", quota_name(pool->quota)));
 	}
 	if (pool->quota == POOL_QUOTA_NONE)
 		log_warn("btrfs gives no quotas here: disks have no limits",

@@ -125,6 +125,10 @@ static int set_layers(int fs, const struct overlay_spec *spec, struct err *err)
 	for (size_t i = 0; i < spec->lower_count; i++)
 		if (set_layer(fs, "lowerdir+", spec->lowers[i], "", err) < 0)
 			return -1;
+	if (spec->mixed && set_string(fs, "xino", "on", err) < 0)
+		return -1;
+	if (spec->disk < 0)
+		return 0;
 	if (set_layer(fs, "upperdir", spec->disk, "/upper", err) < 0)
 		return -1;
 	return set_layer(fs, "workdir", spec->disk, "/work", err);
@@ -158,10 +162,13 @@ int overlay_new(const struct overlay_spec *spec, int *ret, struct err *err)
 /* By fd the names are short and hold no character that would have to be escaped. */
 static int format_options(const struct overlay_spec *spec, char *out, size_t size, struct err *err)
 {
-	size_t len = (size_t)snprintf(out, size,
-		"upperdir=/proc/self/fd/%d/upper,workdir=/proc/self/fd/%d/work,lowerdir=",
-		spec->disk, spec->disk);
+	size_t len = (size_t)snprintf(out, size, "%s", spec->mixed ? "xino=on," : "");
 
+	if (spec->disk >= 0)
+		len += (size_t)snprintf(out + len, size - len,
+			"upperdir=/proc/self/fd/%d/upper,workdir=/proc/self/fd/%d/work,",
+			spec->disk, spec->disk);
+	len += (size_t)snprintf(out + len, size - len, "lowerdir=");
 	for (size_t i = 0; i < spec->lower_count && len < size; i++)
 		len += (size_t)snprintf(
 			out + len, size - len, "%s/proc/self/fd/%d", i ? ":" : "", spec->lowers[i]);
@@ -172,7 +179,7 @@ static int format_options(const struct overlay_spec *spec, char *out, size_t siz
 
 /* By mount(2), which takes a page of options: fsconfig takes 255 bytes each, and before lowerdir+ (6.7) all
  * lowers had to be in one of them. */
-int overlay_new_at(const struct overlay_spec *spec, const char *place, int *ret, struct err *err)
+int overlay_attach(const struct overlay_spec *spec, const char *place, struct err *err)
 {
 	char options[4096];
 	int status, failed = 0;
@@ -190,5 +197,5 @@ int overlay_new_at(const struct overlay_spec *spec, const char *place, int *ret,
 		err_sys(err, failed, "mount overlay of %zu layers", spec->lower_count);
 		return add_hint(failed, err);
 	}
-	return mount_clone(AT_FDCWD, place, ret, err);
+	return 0;
 }

@@ -30,13 +30,15 @@ void mount_take_off(int mount);
 struct overlay_spec {
 	const int *lowers; /* top first; each a directory on an id-mapped mount, by fd */
 	size_t lower_count;
-	int disk;     /* one mount that holds the directories `upper` and `work` */
+	/* One mount that holds the directories `upper` and `work`. -1: read-only, of two lowers at least. */
+	int disk;
+	bool mixed; /* with lowers of several file systems: their inode numbers are marked (xino) */
 	uint32_t uid; /* the outside id of the user that owns the disk: overlay works in its name */
 };
 
 /* An overlay, detached and writable, of layers that need be attached nowhere: Linux 6.15 and later.
  * ERR_UNSUPPORTED when the kernel lacks a piece of it. */
 int overlay_new(const struct overlay_spec *spec, int *ret, struct err *err);
-/* The same where layers must be attached in the caller's mount namespace. The overlay is attached on the directory
- * `place` and *ret is a detached copy; taking it off there again is the caller's, also after a failure. */
-int overlay_new_at(const struct overlay_spec *spec, const char *place, int *ret, struct err *err);
+/* The same where layers must be attached in the caller's mount namespace: the overlay is attached too, on the
+ * directory `place`. Taking it off there again is the caller's. */
+int overlay_attach(const struct overlay_spec *spec, const char *place, struct err *err);

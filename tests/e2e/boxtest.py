@@ -323,6 +323,7 @@ class Yard:
             with open(os.environ["BOX_TEST_INSTANCES"], "a") as names:
                 names.write(f"{self.name}\n")
         self.daemon = None
+        self.wrapper = []  # words before the daemon's own
         self.home.mkdir(mode=0o755)
         IMAGES.mkdir(parents=True, exist_ok=True)
         (self.home / "images").symlink_to(IMAGES)
@@ -332,6 +333,7 @@ class Yard:
             "BOX_RUN": str(self.run_dir),
             "BOX_LISTEN": "127.0.0.1:0",
             "BOX_POOL_SIZE": "4G",
+            "BOX_REGISTRY": "127.0.0.1:1",  # closed: no test asks a registry on the network
             "BOX_SPARES": "0",  # what is counted should be what was asked for; test_spares.py has them
             "BOX_CONF": str(self.base / "boxyard.conf"),
             "NO_COLOR": "1",
@@ -348,7 +350,7 @@ class Yard:
     def start_daemon(self, wait=True):
         with open(self.log, "ab") as log:
             self.daemon = subprocess.Popen(
-                [BOX_BIN, "serve"], env=self.env, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+                [*self.wrapper, BOX_BIN, "serve"], env=self.env, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
                 start_new_session=True,
             )
         if wait:
@@ -389,6 +391,11 @@ class Yard:
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as sock:
             sock.connect(str(self.sock))
             return struct.unpack("iII", sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))[0]
+
+    @property
+    def pool(self):
+        """As the daemon sees it: mounted in a namespace of its own."""
+        return Path(f"/proc/{self.daemon_pid()}/root{self.home}/pool")
 
     def answers(self):
         try:
@@ -570,7 +577,7 @@ def share_image(yard):
     [layer] = record.pop("layers")
     draft = IMAGES / f".new-{record['id']}"
     draft.mkdir()
-    shutil.move(pool / "layers" / layer, draft / "rootfs")
+    shutil.move(yard.home / "layers" / layer, draft / "rootfs")
     (draft / "image.json").write_text(json.dumps(record))
     draft.rename(IMAGES / record["id"])
 

@@ -182,7 +182,9 @@ def test_good_sizes_are_read_as_powers_of_1024(yard, make_box):
 
 
 def test_unknown_image_says_how_to_get_one(yard):
-    assert "box image" in refused(yard.box("new", "--image", "nosuch", check=False), EXIT_NOT_FOUND)
+    assert "box image" in refused(yard.box("new", "--image", "nosuch", "--pull", "never", check=False), EXIT_NOT_FOUND)
+    done = yard.box("new", "--image", "nosuch", check=False)
+    assert done.returncode and "cannot be pulled" in done.stderr.splitlines()[-1]
 
 
 def test_duplicate_name_is_refused(yard, box):

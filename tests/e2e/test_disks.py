@@ -1,6 +1,7 @@
 """The disk of a box: its limit, what happens there, images saved from it, differences, its workspace kept."""
 import io
 import os
+import subprocess
 import tarfile
 import time
 
@@ -339,6 +340,27 @@ def test_the_pool_grows_and_is_scrubbed(fresh_yard):
     assert after["total_bytes"] >= pool["total_bytes"] + (1 << 30) - (64 << 20)
     assert fresh_yard.box("pool", "scrub", timeout=120).returncode == 0
     box.sh("sha256sum -c /sum")
+
+
+def test_killed_while_growing(fresh_yard):
+    if fresh_yard.json("pool", "show")["kind"] != "loop":
+        pytest.skip("LOUD: the pool of this machine is not a loop file")
+    box = fresh_yard.new(name="ada")
+    box.sh("head -c 5000000 /dev/urandom > /x; sha256sum /x > /sum; sync")
+    for delay in (0, 0.002, 0.01, 0.03, 0.1):
+        before = fresh_yard.json("pool", "show")["total_bytes"]
+        process = fresh_yard.spawn("pool", "grow", "512M", stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        time.sleep(delay)
+        fresh_yard.kill_daemon()
+        process.wait(20)
+        fresh_yard.start_daemon()
+        after = eventually(lambda: fresh_yard.json("pool", "show")["total_bytes"])
+        assert after >= before
+        box.sh("sha256sum -c /sum")
+    size = fresh_yard.json("pool", "show")["total_bytes"]
+    fresh_yard.box("pool", "grow", "512M")
+    assert fresh_yard.json("pool", "show")["total_bytes"] > size
+    assert fresh_yard.box("pool", "scrub", timeout=120).returncode == 0
 
 
 def test_deleted_data_returns_to_the_host(fresh_yard):

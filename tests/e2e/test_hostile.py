@@ -104,14 +104,14 @@ def test_thousands_of_files_and_deep_folders_are_removed_with_the_box(yard, make
     bad.python("import os\nfor i in range(10000): open(f'/tmp/f{i}', 'w')\n"
                "os.chdir('/tmp')\nfor i in range(1500):\n    os.mkdir('d'); os.chdir('d')")
     assert bad.remove().status == 204
-    eventually(lambda: not list(yard.home.glob(f"*/{bad.id}*")), 10, "its folder is gone")
+    eventually(lambda: not list(yard.pool.glob(f"*/{bad.id}*")), 10, "its folder is gone")
 
 
 def test_undeletable_files_are_deleted(yard, make_box):
     bad = make_box()
     bad.sh("mkdir /root/d && touch /root/d/f && chmod 000 /root/d/f /root/d && chattr +i /root/d", check=False)
     assert bad.remove().status == 204
-    eventually(lambda: not list(yard.home.glob(f"*/{bad.id}*")), 10, "its folder is gone")
+    eventually(lambda: not list(yard.pool.glob(f"*/{bad.id}*")), 10, "its folder is gone")
 
 
 def test_names_made_to_confuse_terminals_are_not_passed_to_people(yard, make_box):
@@ -174,7 +174,7 @@ def test_box_init_that_answers_out_of_order_does_not_end_the_daemon(yard, make_b
     kind, payload = EARLY[frame]
     exec_id = bad.start("python3", "/evil.py", str(kind), payload)["id"]
     # Nothing can be asked any more once it is at work; its file is looked at from outside.
-    eventually(lambda: list(yard.home.glob(f"boxes/{bad.id}/upper/tmp/ready")), what="it holds box-init")
+    eventually(lambda: list(yard.pool.glob(f"boxes/{bad.id}/upper/tmp/ready")), what="it holds box-init")
     if call == "exec":
         reply = yard.api("POST", f"{bad.path}/exec", {"argv": ["true"]})
     else:
@@ -229,7 +229,7 @@ def test_box_that_would_take_the_last_files_is_refused_and_nothing_is_lost(fresh
     assert all(fresh_yard.run(name, "echo", "hi").stdout == b"hi\n" for name in made)
     for name in made[:2]:
         fresh_yard.api("DELETE", f"/v1/boxes/{name}", query={"force": "true"}, expect=204)
-    eventually(lambda: not list((fresh_yard.home / "trash").iterdir()), 10, "the trash is emptied")
+    eventually(lambda: not list((fresh_yard.pool / "trash").iterdir()), 10, "the trash is emptied")
 
 
 def test_daemon_that_cannot_hold_its_boxes_refuses_to_start_and_ends_none(fresh_yard):
@@ -245,6 +245,7 @@ def test_daemon_that_cannot_hold_its_boxes_refuses_to_start_and_ends_none(fresh_
 def test_box_that_filled_the_disk_can_be_removed(fresh_yard):
     """Then the daemon cannot write either, before the box is gone."""
     fresh_yard.stop_daemon()
+    fresh_yard.env["BOX_POOL"] = "folder"  # the box and the daemon share one disk
     subprocess.run(["mount", "-t", "tmpfs", "-o", "size=24m", "none", fresh_yard.home], check=True)
     try:
         (fresh_yard.home / "images").symlink_to(IMAGES)
@@ -259,6 +260,7 @@ def test_box_that_filled_the_disk_can_be_removed(fresh_yard):
         fresh_yard.stop_daemon()
     finally:
         subprocess.run(["umount", "-l", fresh_yard.home], check=True)
+        fresh_yard.env.pop("BOX_POOL")
 
 
 def test_list_of_large_boxes_comes_in_pages(yard, make_box):

@@ -141,8 +141,8 @@ static inline void put_own(const struct fixture *f, const char *id, const char *
 	struct buf list = BUF_INIT;
 
 	for (size_t i = 0; layers[i]; i++) {
-		_cleanup_free_ char *dir = xasprintf("pool/layers/%s/files", layers[i]);
-		_cleanup_free_ char *size = xasprintf("pool/layers/%s/layer.json", layers[i]);
+		_cleanup_free_ char *dir = xasprintf("layers/%s/files", layers[i]);
+		_cleanup_free_ char *size = xasprintf("layers/%s/layer.json", layers[i]);
 
 		put_dir(f, dir);
 		put(f, size, "{\"size_bytes\":1000,\"files\":10}");

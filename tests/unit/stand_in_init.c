@@ -148,6 +148,80 @@ static void do_stat(const char *path)
 		st.st_uid, st.st_gid, st.st_mode & 07777);
 }
 
+/* ---- files that cannot be told apart -------------------------------------------------------------------- */
+
+enum { TWINS_MAX = 4096 };
+static struct file {
+	dev_t dev;
+	ino_t ino;
+	char path[96];
+} files[TWINS_MAX];
+static size_t file_count;
+
+/* All below path but what is mounted there: folders have the device of their mount. */
+static void gather(const char *path, dev_t mount)
+{
+	DIR *dir = opendir(*path ? path : "/");
+	struct dirent *entry;
+
+	while (dir && (entry = readdir(dir))) {
+		struct file *file = &files[file_count];
+		struct stat st;
+
+		if (!strcmp(entry->d_name, ".") || !strcmp(entry->d_name, ".."))
+			continue;
+		snprintf(file->path, sizeof file->path, "%s/%s", path, entry->d_name);
+		if (lstat(file->path, &st) < 0)
+			continue;
+		if (!S_ISDIR(st.st_mode) && st.st_nlink == 1 && file_count < TWINS_MAX - 1) {
+			file->dev = st.st_dev;
+			file->ino = st.st_ino;
+			file_count++;
+		}
+		if (S_ISDIR(st.st_mode) && st.st_dev == mount)
+			gather(strdup(file->path), mount);
+	}
+	if (dir)
+		closedir(dir);
+}
+
+/* "none of 17", or two files of one device and number. */
+static void do_twins(void)
+{
+	struct stat st;
+
+	file_count = 0;
+	lstat("/", &st);
+	gather("", st.st_dev);
+	snprintf(answer, sizeof answer, "none of %zu", file_count);
+	for (size_t i = 0; i < file_count; i++)
+		for (size_t k = 0; k < i; k++)
+			if (files[i].dev == files[k].dev && files[i].ino == files[k].ino)
+				snprintf(answer, sizeof answer, "%s is %s", files[k].path,
+					files[i].path);
+}
+
+/* How many pages of a file are in memory. */
+static void do_resident(const char *path)
+{
+	static unsigned char pages[4096];
+	int fd = open(path, O_RDONLY), count = 0;
+	struct stat st = { 0 };
+	void *map;
+
+	fstat(fd, &st);
+	map = mmap(NULL, (size_t)st.st_size, PROT_READ, MAP_SHARED, fd, 0);
+	if (map == MAP_FAILED || mincore(map, (size_t)st.st_size, pages) < 0) {
+		result(-1);
+		return;
+	}
+	for (size_t i = 0; i < ((size_t)st.st_size + 4095) / 4096; i++)
+		count += pages[i] & 1;
+	snprintf(answer, sizeof answer, "%d", count);
+	munmap(map, (size_t)st.st_size);
+	close(fd);
+}
+
 /* A program that is executed by a plain user: "exit 10" when it is root nevertheless. */
 static void run(const char *path)
 {
@@ -228,6 +302,10 @@ static void obey(const char *verb, const char *arg)
 		do_child(spin, arg);
 	else if (!strcmp(verb, "loopback"))
 		do_loopback(arg);
+	else if (!strcmp(verb, "twins"))
+		do_twins();
+	else if (!strcmp(verb, "resident"))
+		do_resident(arg);
 	else if (!strcmp(verb, "hostname"))
 		gethostname(answer, sizeof answer);
 	else if (!strcmp(verb, "exit"))

@@ -112,7 +112,7 @@ static void test_a_digest_finds_its_image(void **state)
 	struct fixture *f = *state;
 	struct err err = ERR_INIT;
 
-	put_dir(f, "pool/layers/l1/files");
+	put_dir(f, "layers/l1/files");
 	put_record(f, "pool/images/aaaaaaaaaa", "aaaaaaaaaa", "python:3.11", 1000000,
 		",\"digest\":\"" DIGEST "\",\"layers\":[\"l1/files\"]");
 	fixture_reopen(f);
@@ -237,7 +237,7 @@ static void test_open_sweeps_dead_builds_and_spares_living_ones(void **state)
 	put(f, "images/.build-xxxxxxxxxx/rootfs/etc/passwd", "x");
 	put(f, "images/.build-yyyyyyyyyy/rootfs/etc/passwd", "y");
 	put(f, "images/.trash-zzzzzzzzzz/rootfs/etc/passwd", "z");
-	put(f, "pool/blobs/.trash-wwwwwwwwww/blob", "w");
+	put(f, "downloads/.trash-wwwwwwwwww/blob", "w");
 	lock = open(living, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	assert_int_equal(flock(lock, LOCK_EX), 0);
 	fixture_reopen(f);
@@ -245,7 +245,7 @@ static void test_open_sweeps_dead_builds_and_spares_living_ones(void **state)
 	assert_false(is_there(f, "images/.build-xxxxxxxxxx"));
 	assert_false(is_there(f, "images/.trash-xxxxxxxxxx"));
 	assert_false(is_there(f, "images/.trash-zzzzzzzzzz"));
-	assert_false(is_there(f, "pool/blobs/.trash-wwwwwwwwww"));
+	assert_false(is_there(f, "downloads/.trash-wwwwwwwwww"));
 	assert_true(is_there(f, "images/.build-yyyyyyyyyy"));
 	close(lock);
 }
@@ -309,10 +309,10 @@ static void test_removal_is_refused_while_somebody_uses_it(void **state)
 	assert_int_equal(images_remove(f->images, "aaaaaaaaaa", &err), -1);
 	assert_string_equal(err.message, "image 'base' is used by image 'upon'");
 	assert_int_equal(images_remove(f->images, "bbbbbbbbbb", &err), 0);
-	assert_false(is_there(f, "pool/layers/l2"));
-	assert_true(is_there(f, "pool/layers/l1"));
+	assert_false(is_there(f, "layers/l2"));
+	assert_true(is_there(f, "layers/l1"));
 	assert_int_equal(images_remove(f->images, "aaaaaaaaaa", &err), 0);
-	assert_false(is_there(f, "pool/layers/l1"));
+	assert_false(is_there(f, "layers/l1"));
 	assert_false(is_there(f, "pool/images/aaaaaaaaaa"));
 }
 
@@ -332,9 +332,9 @@ static void test_gc_takes_what_nobody_needs(void **state)
 	put_own(f, "cccccccccc", "named", 3000000, "bbbbbbbbbb", LAYERS("l3", "l2"));
 	put_own(f, "dddddddddd", "", 4000000, "bbbbbbbbbb", LAYERS("l4", "l2")); /* a step */
 	put_own(f, "eeeeeeeeee", "", 5000000, "dddddddddd", LAYERS("l5", "l4", "l2"));
-	put_dir(f, "pool/layers/l6/files"); /* of a pull that died */
-	put(f, "pool/blobs/one", "download");
-	put(f, "pool/blobs/two/part", "download");
+	put_dir(f, "layers/l6/files"); /* of a pull that died */
+	put(f, "downloads/one", "download");
+	put(f, "downloads/two/part", "download");
 	fixture_reopen(f);
 	images_set_users(f->images, two_boxes, NULL);
 	for (int dry = 1; dry >= 0; dry--) {
@@ -346,17 +346,17 @@ static void test_gc_takes_what_nobody_needs(void **state)
 		assert_true(number(told, "bytes") >= 2000 + 8192);
 		json_decref(told);
 		assert_int_equal(is_there(f, "pool/images/eeeeeeeeee"), dry);
-		assert_int_equal(is_there(f, "pool/layers/l4"), dry);
-		assert_int_equal(is_there(f, "pool/layers/l6"), dry);
-		assert_int_equal(is_there(f, "pool/blobs/one"), dry);
+		assert_int_equal(is_there(f, "layers/l4"), dry);
+		assert_int_equal(is_there(f, "layers/l6"), dry);
+		assert_int_equal(is_there(f, "downloads/one"), dry);
 	}
 	run_for(f, 300);
 	told = images_gc(f->images, false, &err);
 	assert_int_equal(
 		number(told, "layers") + number(told, "downloads") + number(told, "bytes"), 0);
 	json_decref(told);
-	assert_true(is_there(f, "pool/layers/l1/files"));
-	assert_true(is_there(f, "pool/layers/l2/files"));
+	assert_true(is_there(f, "layers/l1/files"));
+	assert_true(is_there(f, "layers/l2/files"));
 	assert_non_null(images_find(f->images, "bbbbbbbbbb", &err));
 }
 

@@ -394,15 +394,14 @@ static bool layer_has(size_t index, const char *name)
 
 static size_t count_layers(void)
 {
-	_cleanup_strv_ char **names = folder_list(images->layers_path);
+	_cleanup_strv_ char **names = folder_list(images->files_path);
 
 	return strv_len((const char *const *)names);
 }
 
 static size_t count_blobs(void)
 {
-	_cleanup_free_ char *path = xasprintf("%s/blobs", pool_get_path(pool));
-	_cleanup_strv_ char **names = folder_list(path);
+	_cleanup_strv_ char **names = folder_list(images->downloads_path);
 
 	return strv_len((const char *const *)names);
 }

@@ -15,7 +15,7 @@
 #include <sys/xattr.h>
 
 /* Part of the hash: to be raised when the tables below change. */
-#define GUEST_VERSION "2"
+#define GUEST_VERSION "3"
 
 #define WORKSPACE "workspace"
 
@@ -109,12 +109,14 @@ static int make_dir(int parent, const char *path, mode_t mode, struct err *err)
 	return 0;
 }
 
-/* Nothing of the same folder in the layers below is seen. */
+/* Nothing of the same folder in the layers below is seen. An overlay keeps its marks to itself and shows the
+ * second one (since Linux 6.7) as the first: for when the layer is itself seen through an overlay. */
 static int hide_below(int layer, const char *path, struct err *err)
 {
 	_cleanup_close_ int dir = openat(layer, path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 
-	if (dir < 0 || fsetxattr(dir, "trusted.overlay.opaque", "y", 1, 0) < 0)
+	if (dir < 0 || fsetxattr(dir, "trusted.overlay.opaque", "y", 1, 0) < 0 ||
+		fsetxattr(dir, "trusted.overlay.overlay.opaque", "y", 1, 0) < 0)
 		return err_sys(err, errno, "make '%s' opaque", path);
 	return 0;
 }
@@ -148,10 +150,10 @@ static int make_guest(int dir, const struct init_bytes *init, struct err *err)
 {
 	_cleanup_close_ int layer = -1, bin = -1;
 
-	if (make_dir(dir, "layer", 0755, err) < 0 || make_dir(dir, "bin", 0755, err) < 0)
+	if (make_dir(dir, GUEST_LAYER, 0755, err) < 0 || make_dir(dir, GUEST_BIN, 0755, err) < 0)
 		return -1;
-	layer = openat(dir, "layer", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	bin = openat(dir, "bin", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	layer = openat(dir, GUEST_LAYER, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	bin = openat(dir, GUEST_BIN, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	if (layer < 0 || bin < 0)
 		return err_sys(err, errno, "open the guest layer");
 	if (make_dir(bin, "empty", 0555, err) < 0)
@@ -206,9 +208,9 @@ static int open_or_make(
 	snprintf(name, sizeof name, "%016llx", (unsigned long long)hash);
 	if (faccessat(parent, name, F_OK, 0) < 0 && make_named(parent, name, init, err) < 0)
 		return err_wrap(err, "make the guest layer");
-	if (open_part(parent, name, "layer", &ret->layer, err) < 0)
+	if (open_part(parent, name, GUEST_LAYER, &ret->layer, err) < 0)
 		return -1;
-	if (open_part(parent, name, "bin", &ret->bin, err) < 0) {
+	if (open_part(parent, name, GUEST_BIN, &ret->bin, err) < 0) {
 		guest_close(ret);
 		return -1;
 	}

@@ -14,7 +14,20 @@
  * in the host's: for files it has open already, those of a new namespace would be on other mounts, and
  * nothing could be renamed between the two. The host's mounts come and go in the spawner's namespace as
  * they do on the host (slave), nothing goes the other way. The spawner does one thing at a time, so no box
- * is ever cloned while layers are attached. */
+ * is ever cloned while layers are attached.
+ *
+ * Files are told apart by device and number, and overlayfs passes on the numbers of its layers with one device
+ * for all that are on one file system. Two subvolumes of a btrfs are one file system and both number from 257.
+ * So layers in another subvolume than the disk would have files that look like files of the disk: `cat a > b`
+ * refuses, tar finds hard links. An overlay is a file system of its own, so these layers (apart) go into one,
+ * and the guest layer, which lies beside them, into another, since it is on top of all:
+ *
+ *   disk/upper | overlay(guest, empty) | layers that share numbers with the disk | overlay(guest, apart...)
+ *
+ * Without an upper an overlay wants two layers; an empty folder is the second of the first one. The guest layer
+ * in the other one hides the /dev of images also where its own overlay does not (before Linux 6.7). The box's
+ * overlay sees only the numbers of an inner one, not its devices: if that has layers of several file systems, the
+ * numbers carry a mark (xino). One overlay in another is as deep as the kernel goes. */
 #include "engine/ns/ns_internal.h"
 #include "base/log.h"
 #include "base/strv.h"
@@ -27,7 +40,13 @@
 #include <stdio.h>
 #include <sys/stat.h>
 
-#define OVERLAY_SPOT "root" /* in the holder, beside one spot a mount */
+/* In the holder: one spot a mount, by number, and one an overlay. */
+enum overlay_role { OVERLAY_GUEST, OVERLAY_APART, OVERLAY_ROOT };
+static const char *const overlay_spots[] = {
+	[OVERLAY_GUEST] = "guest",
+	[OVERLAY_APART] = "apart",
+	[OVERLAY_ROOT] = "root",
+};
 
 static const char *const way_names[] = {
 	[LAYERS_DETACHED] = "detached",
@@ -167,6 +186,8 @@ static int add_image(struct layers *layers, const char *const *paths, int userns
 	for (size_t i = 0; i < count; i++) {
 		bool seen = !mounts[i];
 
+		if (i > count - layers->apart && mounts[i] != mounts[i - 1])
+			layers->mixed = true;
 		for (size_t k = 0; k < i && !seen; k++)
 			seen = mounts[k] == mounts[i];
 		if (!seen && add_group(layers, paths, i, mounts, userns, err) < 0)
@@ -176,6 +197,31 @@ static int add_image(struct layers *layers, const char *const *paths, int userns
 			return err_wrap(err, "image");
 	}
 	return 0;
+}
+
+static int add_dir(struct layers *layers, size_t at, int copy, const char *path, struct err *err)
+{
+	int fd = -1;
+
+	if (beneath_open(copy, path, O_PATH | O_DIRECTORY, &fd, err) < 0)
+		return -1;
+	add(layers, at, fd, false);
+	return 0;
+}
+
+/* With apart from a copy of the folder around it, where there is an empty one too. */
+static int add_guest(struct layers *layers, const struct guest *guest, int userns, struct err *err)
+{
+	size_t copy;
+
+	if (!layers->apart)
+		return add_copy(layers, LAYER_GUEST, guest->layer, "", userns, err);
+	copy = layers->count++;
+	layers->empty = layers->count++;
+	if (add_copy(layers, copy, guest->layer, "..", userns, err) < 0 ||
+		add_dir(layers, LAYER_GUEST, layers->fds[copy], GUEST_LAYER, err) < 0)
+		return -1;
+	return add_dir(layers, layers->empty, layers->fds[copy], GUEST_BIN "/empty", err);
 }
 
 void layers_init(struct layers *layers)
@@ -196,11 +242,15 @@ int layers_open(struct ns_engine *engine, const struct layers_spec *spec, struct
 		if (spec->image[i][0] != '/')
 			return err_set(err, ERR_INVALID, "layer '%.80s' is no absolute path",
 				spec->image[i]);
+	if (spec->apart > count)
+		return err_set(
+			err, ERR_INVALID, "of %zu layers %zu cannot be apart", count, spec->apart);
 	ret->lower_count = count + 1;
 	ret->count = LAYER_IMAGE + count;
+	ret->apart = spec->apart;
 	if (add_copy(ret, LAYER_DISK, spec->disk, "", spec->userns, err) < 0)
 		return err_wrap(err, "disk of the box");
-	if (add_copy(ret, LAYER_GUEST, engine->guest.layer, "", spec->userns, err) < 0)
+	if (add_guest(ret, &engine->guest, spec->userns, err) < 0)
 		return err_wrap(err, "guest layer");
 	return add_image(ret, spec->image, spec->userns, err);
 }
@@ -221,23 +271,83 @@ void layers_close(struct ns_engine *engine, struct layers *layers)
 
 /* ---- stacking them --------------------------------------------------------------------------------------- */
 
-static struct overlay_spec overlay_of(const struct layers *layers, uint32_t uid)
+static void format_place(int holder, enum overlay_role role, char *out, size_t size)
 {
-	return (struct overlay_spec){
+	snprintf(out, size, "/proc/self/fd/%d/%s", holder, overlay_spots[role]);
+}
+
+/* holder -1: detached. */
+static int make_overlay(int holder, enum overlay_role role, const struct overlay_spec *overlay,
+	int *ret, struct err *err)
+{
+	char place[48];
+
+	if (holder < 0)
+		return overlay_new(overlay, ret, err);
+	format_place(holder, role, place, sizeof place);
+	if (overlay_attach(overlay, place, err) < 0)
+		return -1;
+	*ret = open(place, O_PATH | O_DIRECTORY | O_CLOEXEC);
+	return *ret < 0 ? err_sys(err, errno, "open '%s'", place) : 0;
+}
+
+/* A read-only overlay of lowers is one more of the layers; gives its fd too. */
+static int add_overlay(int holder, enum overlay_role role, const struct overlay_spec *overlay,
+	struct layers *layers, int *ret, struct err *err)
+{
+	if (make_overlay(holder, role, overlay, ret, err) < 0)
+		return -1;
+	add(layers, layers->count++, *ret, holder < 0);
+	return 0;
+}
+
+/* Replaces the lowers as the opening comment says. */
+static int stack_apart(int holder, struct layers *layers, struct overlay_spec *overlay, int *lowers,
+	struct err *err)
+{
+	const int *row = overlay->lowers, guest = row[0];
+	size_t kept = overlay->lower_count - layers->apart;
+	struct overlay_spec inner = { .lowers = lowers, .disk = -1, .uid = overlay->uid };
+	int top, bottom;
+
+	lowers[0] = guest;
+	lowers[1] = layers->fds[layers->empty];
+	inner.lower_count = 2;
+	if (add_overlay(holder, OVERLAY_GUEST, &inner, layers, &top, err) < 0)
+		return err_wrap(err, "guest layer");
+	memcpy(lowers + 1, row + kept, sizeof *row * layers->apart);
+	inner.lower_count = 1 + layers->apart;
+	inner.mixed = layers->mixed;
+	if (add_overlay(holder, OVERLAY_APART, &inner, layers, &bottom, err) < 0)
+		return err_wrap(err, "layers that are apart");
+	memcpy(lowers, row, sizeof *row * kept);
+	lowers[0] = top;
+	lowers[kept] = bottom;
+	overlay->lowers = lowers;
+	overlay->lower_count = kept + 1;
+	return 0;
+}
+
+static int stack(int holder, struct layers *layers, uint32_t uid, int *ret, struct err *err)
+{
+	struct overlay_spec overlay = {
 		.lowers = layers->fds + LAYER_GUEST,
 		.lower_count = layers->lower_count,
 		.disk = layers->fds[LAYER_DISK],
 		.uid = uid,
 	};
+	int lowers[INSTANCE_LAYERS_MAX + 2];
+
+	if (layers->apart && stack_apart(holder, layers, &overlay, lowers, err) < 0)
+		return -1;
+	return make_overlay(holder, OVERLAY_ROOT, &overlay, ret, err);
 }
 
-int layers_stack(struct ns_engine *engine, const struct layers *layers, uint32_t uid, int *ret,
-	struct err *err)
+int layers_stack(
+	struct ns_engine *engine, struct layers *layers, uint32_t uid, int *ret, struct err *err)
 {
-	struct overlay_spec overlay = overlay_of(layers, uid);
-
 	if (engine->layers == LAYERS_DETACHED)
-		return overlay_new(&overlay, ret, err);
+		return stack(-1, layers, uid, ret, err);
 	return spawner_stack(engine, layers, uid, ret, err);
 }
 
@@ -247,8 +357,9 @@ static int make_spots(int holder, struct err *err)
 {
 	char name[16];
 
-	if (mkdirat(holder, OVERLAY_SPOT, 0700) < 0)
-		return err_sys(err, errno, "make a mount point");
+	for (size_t i = 0; i < ARRAY_LEN(overlay_spots); i++)
+		if (mkdirat(holder, overlay_spots[i], 0700) < 0)
+			return err_sys(err, errno, "make a mount point");
 	for (unsigned i = 0; i < LAYERS_FDS_MAX; i++) {
 		snprintf(name, sizeof name, "%u", i);
 		if (mkdirat(holder, name, 0700) < 0)
@@ -288,30 +399,30 @@ static int attach(int holder, unsigned spot, int mount, struct err *err)
 	return mount_attach(mount, target, err);
 }
 
-static void format_place(int holder, char *out, size_t size)
+int layers_stack_on(int holder, struct layers *layers, uint32_t uid, int *ret, struct err *err)
 {
-	snprintf(out, size, "/proc/self/fd/%d/" OVERLAY_SPOT, holder);
-}
+	_cleanup_close_ int root = -1;
+	size_t given = layers->count;
+	int status;
 
-int layers_stack_on(
-	int holder, const struct layers *layers, uint32_t uid, int *ret, struct err *err)
-{
-	struct overlay_spec overlay = overlay_of(layers, uid);
-	char place[48];
-
-	for (unsigned i = 0; i < layers->count; i++)
+	for (unsigned i = 0; i < given; i++)
 		if (layers->is_mount[i] && attach(holder, i, layers->fds[i], err) < 0)
 			return err_wrap(err, "attach layer %u", i);
-	format_place(holder, place, sizeof place);
-	return overlay_new_at(&overlay, place, ret, err);
+	status = stack(holder, layers, uid, &root, err);
+	while (layers->count > given)
+		close(layers->fds[--layers->count]);
+	return status < 0 ? -1 : mount_clone(root, "", ret, err);
 }
 
+/* The overlays first, those of others last. */
 void layers_take_off(int holder, const struct layers *layers)
 {
 	char place[48];
 
-	format_place(holder, place, sizeof place);
-	umount2(place, MNT_DETACH);
+	for (size_t role = ARRAY_LEN(overlay_spots); role-- > 0;) {
+		format_place(holder, (enum overlay_role)role, place, sizeof place);
+		umount2(place, MNT_DETACH);
+	}
 	for (size_t i = 0; i < layers->count; i++)
 		if (layers->is_mount[i])
 			mount_take_off(layers->fds[i]);

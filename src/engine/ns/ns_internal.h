@@ -32,8 +32,10 @@ enum {
 
 struct guest {
 	int layer; /* directory: the lower layer above every image */
-	int bin;   /* directory: becomes GUEST_MOUNT in the box */
+	int bin;   /* directory beside it: becomes GUEST_MOUNT in the box */
 };
+#define GUEST_LAYER "layer" /* what they are called */
+#define GUEST_BIN   "bin"
 #define GUEST_MOUNT ".boxyard"
 #define GUEST_INIT  "/" GUEST_MOUNT "/box-init"
 #define GUEST_EMPTY GUEST_MOUNT "/empty" /* an empty directory, to hide others with */
@@ -49,18 +51,23 @@ int guest_heal(int upper, struct err *err);
 enum layers_way { LAYERS_DETACHED, LAYERS_ATTACHED };
 
 /* What an overlay is stacked from: detached mounts, and directories on them. All lowers are in a row: the guest
- * layer, then the image's from the top down; copies that several of them share follow. */
+ * layer, then the image's from the top down; copies that several of them share follow, and what the apart ones
+ * need. */
 enum layer { LAYER_DISK, LAYER_GUEST, LAYER_IMAGE };
-enum { LAYERS_FDS_MAX = LAYER_IMAGE + INSTANCE_LAYERS_MAX + INSTANCE_LAYERS_MAX / 2 };
+enum { LAYERS_FDS_MAX = LAYER_IMAGE + INSTANCE_LAYERS_MAX + INSTANCE_LAYERS_MAX / 2 + 4 };
 struct layers {
 	int fds[LAYERS_FDS_MAX]; /* -1: none */
 	bool is_mount[LAYERS_FDS_MAX];
 	size_t count;
 	size_t lower_count;
+	size_t apart; /* so many of the last lowers */
+	size_t empty; /* with apart: where an empty folder is */
+	bool mixed;   /* they are on several mounts, so perhaps on several file systems */
 };
 
 struct layers_spec {
-	const char *const *image; /* as in struct instance_spec */
+	const char *const *image; /* as in struct instance_spec, apart too */
+	size_t apart;
 	int disk;
 	int userns; /* the box's */
 };
@@ -74,14 +81,13 @@ int layers_open(struct ns_engine *engine, const struct layers_spec *spec, struct
 	struct err *err);
 void layers_close(struct ns_engine *engine, struct layers *layers);
 /* The overlay, detached. The layers are good for nothing else after it. uid: the box's root outside. */
-int layers_stack(struct ns_engine *engine, const struct layers *layers, uint32_t uid, int *ret,
-	struct err *err);
+int layers_stack(
+	struct ns_engine *engine, struct layers *layers, uint32_t uid, int *ret, struct err *err);
 
 /* The spawner's part of the attached way. It enters a mount namespace of its own, once; then each overlay is
  * made, and the layers are taken off, whether it came up or not. None of these allocates. */
 int layers_open_holder(const struct ns_engine *engine, int *ret, struct err *err);
-int layers_stack_on(
-	int holder, const struct layers *layers, uint32_t uid, int *ret, struct err *err);
+int layers_stack_on(int holder, struct layers *layers, uint32_t uid, int *ret, struct err *err);
 void layers_take_off(int holder, const struct layers *layers);
 
 /* ---- mounts.c ------------------------------------------------------------------------------------ */

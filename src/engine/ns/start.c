@@ -158,7 +158,10 @@ static int tell_root(struct start *start, struct err *err)
 static int make_root(struct start *start, int userns, struct err *err)
 {
 	struct layers_spec spec = {
-		.image = start->spec->layers, .disk = start->disk, .userns = userns
+		.image = start->spec->layers,
+		.apart = start->spec->apart,
+		.disk = start->disk,
+		.userns = userns,
 	};
 
 	if (layers_open(start->engine, &spec, &start->layers, err) < 0)
