@@ -60,6 +60,7 @@ struct box *box_new(struct yard *yard, const struct box_row *row)
 	box->yard = yard;
 	box->row = *row;
 	box->state = state_from_name(row->state);
+	box->gone = row->name[0] == '.';
 	box_list(box);
 	return box;
 }
@@ -134,8 +135,8 @@ const struct image *box_image(const struct box *box)
 struct box *box_find(struct yard *yard, const char *id_or_name, struct err *err)
 {
 	for (size_t i = 0; i < yard->box_count; i++)
-		if (!strcmp(yard->boxes[i]->row.name, id_or_name) ||
-			!strcmp(yard->boxes[i]->row.id, id_or_name))
+		if (!yard->boxes[i]->gone && (!strcmp(yard->boxes[i]->row.name, id_or_name) ||
+						     !strcmp(yard->boxes[i]->row.id, id_or_name)))
 			return yard->boxes[i];
 	err_set(err, ERR_NOT_FOUND, "no box '%.80s'", id_or_name);
 	err_hint(err, "'box ls' lists them");
@@ -145,7 +146,7 @@ struct box *box_find(struct yard *yard, const char *id_or_name, struct err *err)
 void box_each(struct yard *yard, bool (*fn)(struct box *box, void *arg), void *arg)
 {
 	for (size_t i = 0; i < yard->box_count; i++)
-		if (!fn(yard->boxes[i], arg))
+		if (!yard->boxes[i]->gone && !fn(yard->boxes[i], arg))
 			return;
 }
 

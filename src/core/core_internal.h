@@ -41,6 +41,7 @@ struct box {
 	bool catch_up;	     /* adopted: programs may have ended while nobody watched */
 	bool remove_wanted;  /* removal goes on once it has stopped */
 	bool keep_wanted;    /* and its workspace is kept */
+	bool gone;	     /* for everybody but us: what is left of it is being cleaned up */
 	unsigned removal_tries;
 	uint64_t oom_kills;	 /* since this start */
 	uint64_t disk_used;	 /* as it was a second ago; see limit.c */

@@ -6,7 +6,8 @@
  *            while the child sets itself up) -> box-init answers -> running (kept)
  *   start    the same from the instance on, with intent "start"
  *   stop     intent "stop" -> box-init asked, or killed -> everything gone -> stopped
- *   remove   intent "remove" -> killed if it runs -> disk renamed into the trash -> row deleted (safe);
+ *   remove   intent "remove" (safe if it runs: it is answered for) -> killed -> disk renamed into the trash ->
+ *            row deleted (safe);
  *            with "remove-keep" its workspace is packed away first (workspace.c)
  *
  * An intent is kept, not safe: a dead daemon finds it, and what it guards (processes, mounts, cgroups) does
@@ -99,6 +100,9 @@ static void removal_failed(struct box *box, const char *intent, const struct err
 	struct waiter *waiters = steal_ptr(&box->waiters), *removers = steal_ptr(&box->removers);
 
 	log_error("cannot remove a box", kv_str("box", box->row.id), kv_err(why));
+	/* Nobody waits; the next start of the daemon tries again. */
+	if (box->gone)
+		return;
 	box->removal_tries = 0;
 	box->remove_wanted = false;
 	box_set_state(box, BOX_STOPPED, intent);
@@ -146,12 +150,39 @@ void box_finish_removal(struct box *box)
 	}
 	waiters = steal_ptr(&box->waiters);
 	removers = steal_ptr(&box->removers);
-	yard_event(yard, "box.removed", box, NULL);
+	if (!box->gone)
+		yard_event(yard, "box.removed", box, NULL);
 	err_set(&err, ERR_STATE, "box '%s' was removed meanwhile", box->row.name);
 	box_free(box);
 	tell_all(waiters, NULL, &err);
 	tell_all(removers, NULL, NULL);
 	yard_purge_step(yard);
+}
+
+/* While the last process of a box goes, the kernel writes out what it has not written yet, for as long as that takes.
+ * Whoever removes the box does not wait for it: once it is killed and its row says so, safely, it is gone for
+ * everybody, its name is free, and the rest happens behind. */
+static void vanish(struct box *box)
+{
+	struct waiter *waiters, *removers;
+	struct err err = ERR_INIT;
+	struct box_row hidden = box->row;
+	_cleanup_free_ char *name = xasprintf(".%s", box->row.id);
+
+	hidden.name = name;
+	hidden.idempotency = "";
+	if (store_box_update(box->yard->store, &hidden, STORE_SAFE, &err) < 0)
+		return;
+	yard_event(box->yard, "box.removed", box, NULL);
+	err_set(&err, ERR_STATE, "box '%s' was removed meanwhile", box->row.name);
+	text_replace(&box->row.name, name);
+	text_replace(&box->row.idempotency, "");
+	box->gone = true;
+	box_disconnect(box);
+	waiters = steal_ptr(&box->waiters);
+	removers = steal_ptr(&box->removers);
+	tell_all(waiters, NULL, &err);
+	tell_all(removers, NULL, NULL);
 }
 
 void box_ended(struct box *box, const char *reason, const char *detail)
@@ -491,13 +522,17 @@ static void remove_with(struct box *box, bool force, const char *intent, box_don
 	}
 	box->remove_wanted = true;
 	box_set_state(box, BOX_REMOVING, intent);
-	box_save(box, STORE_KEPT);
-	if (box->instance) {
-		instance_kill(box->instance, NULL);
-		box_timer_start(box, 5000);
-	} else {
+	if (!box->instance) {
+		box_save(box, STORE_KEPT);
 		box_finish_removal(box);
+		return;
 	}
+	instance_kill(box->instance, NULL);
+	box_timer_start(box, 5000);
+	if (!strcmp(intent, INTENT_REMOVE_KEEP))
+		box_save(box, STORE_KEPT);
+	else
+		vanish(box);
 }
 
 void box_remove(struct box *box, bool force, box_done done, void *arg)

@@ -61,8 +61,11 @@ static json_t *users_json(struct yard *yard, const char *name)
 	size_t i;
 
 	for (size_t box = 0; box < yard->box_count; box++) {
-		_cleanup_json_ json_t *list = json_loads(yard->boxes[box]->row.volumes, 0, NULL);
+		_cleanup_json_ json_t *list = NULL;
 
+		if (yard->boxes[box]->gone)
+			continue;
+		list = json_loads(yard->boxes[box]->row.volumes, 0, NULL);
 		json_array_foreach (list, i, item)
 			if (!strcmp(json_get_text(item, "volume"), name))
 				json_array_append_new(users,

@@ -90,7 +90,7 @@ static unsigned name_image_users(const char *image, struct buf *names, void *arg
 	unsigned count = 0;
 
 	for (size_t i = 0; i < yard->box_count; i++) {
-		if (strcmp(yard->boxes[i]->row.image, image))
+		if (yard->boxes[i]->gone || strcmp(yard->boxes[i]->row.image, image))
 			continue;
 		if (count++ < 5)
 			buf_addf(names, "%sbox '%s'", count > 1 ? ", " : "",
@@ -247,6 +247,15 @@ const struct conf *yard_get_conf(struct yard *yard)
 	return yard->conf;
 }
 
+static size_t count_boxes(const struct yard *yard)
+{
+	size_t count = 0;
+
+	for (size_t i = 0; i < yard->box_count; i++)
+		count += !yard->boxes[i]->gone;
+	return count;
+}
+
 json_t *yard_info_json(struct yard *yard)
 {
 	const struct conf *conf = yard->conf;
@@ -257,13 +266,13 @@ json_t *yard_info_json(struct yard *yard)
 		size_t count = 0;
 
 		for (size_t i = 0; i < yard->box_count; i++)
-			count += yard->boxes[i]->state == state;
+			count += !yard->boxes[i]->gone && yard->boxes[i]->state == state;
 		json_object_set_new(states, box_state_name(state), json_integer((json_int_t)count));
 	}
 	return json_pack("{s:s,s:s,s:s,s:s,s:s,s:s,s:I,s:I,s:I,s:o,s:s,s:{s:o}}", "version",
 		BOX_VERSION, "home", conf->home, "run", conf->run, "name", conf->name, "socket",
 		conf->socket, "started_at", clock_rfc3339(yard->started_us, when), "pid",
-		(json_int_t)getpid(), "boxes", (json_int_t)yard->box_count, "spares",
+		(json_int_t)getpid(), "boxes", (json_int_t)count_boxes(yard), "spares",
 		(json_int_t)spares_ready(yard), "states", states, "pool",
 		pool_kind_name(pool_get_kind(yard->pool)), "drivers", "ns",
 		engine_describe(yard->engine));
