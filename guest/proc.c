@@ -14,7 +14,6 @@
 #include <linux/openat2.h>
 #include <signal.h>
 #include <stdio.h>
-#include <sys/statvfs.h>
 #include <time.h>
 
 enum {
@@ -283,7 +282,6 @@ int proc_put_stats(struct buf *out, struct err *err)
 {
 	struct process_list list;
 	struct process *init;
-	struct statvfs disk = { 0 };
 	struct wire_stats stats = { 0 };
 
 	if (proc_open(err) < 0 || list_processes(&list, err) < 0)
@@ -293,10 +291,6 @@ int proc_put_stats(struct buf *out, struct err *err)
 	if (init)
 		stats.uptime_us = since_boot_us() - init->start_ticks * tick_us();
 	free(list.all);
-	if (statvfs("/", &disk) < 0)
-		return err_sys(err, errno, "look at the disk of the box");
-	stats.disk_total = disk.f_blocks * disk.f_frsize;
-	stats.disk_used = (disk.f_blocks - disk.f_bfree) * disk.f_frsize;
 	stats.execs_running = exec_count_running();
 	stats.journal_bytes = exec_journal_memory();
 	wire_put_stats(out, &stats);

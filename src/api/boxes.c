@@ -200,8 +200,10 @@ void api_box_show(struct call *call)
 {
 	struct box *box = call_box(call);
 
-	if (box)
-		call_json(call, 200, box_json(box));
+	if (!box)
+		return;
+	box_refresh(box);
+	call_json(call, 200, box_json(box));
 }
 
 /* What can be told beforehand is looked at before anything is changed: half a change is worse than none. */
@@ -322,8 +324,6 @@ static json_t *render_stats(struct wire_reader *reply, json_t *extra, struct err
 		return NULL;
 	json_object_set_new(extra, "uptime_us", json_from_u64(stats.uptime_us));
 	json_object_set_new(extra, "execs_running", json_integer(stats.execs_running));
-	json_object_set_new(extra, "disk_used_bytes", json_from_u64(stats.disk_used));
-	json_object_set_new(extra, "disk_total_bytes", json_from_u64(stats.disk_total));
 	json_object_set_new(extra, "journal_bytes", json_from_u64(stats.journal_bytes));
 	return json_incref(extra);
 }
@@ -337,6 +337,7 @@ void api_box_stats(struct call *call)
 
 	if (!box)
 		return;
+	box_refresh(box);
 	stats = box_stats_json(box, &err);
 	if (!stats)
 		return call_error(call, &err);

@@ -62,7 +62,8 @@ static void add_row(struct table *table, json_t *box, json_t *before, int64_t el
 {
 	int64_t used = json_num(box, "cpu_us") - json_num(before, "cpu_us");
 	int64_t memory = json_num(box, "memory_bytes"), limit = json_num(box, "memory_limit_bytes");
-	char have[16], peak[16], most[16], age[16];
+	int64_t full = json_num(box, "disk_limit_bytes");
+	char have[16], peak[16], most[16], age[16], disk[16];
 
 	table_add(table, json_str(box, "name"));
 	if (before && elapsed_us > 0)
@@ -74,6 +75,9 @@ static void add_row(struct table *table, json_t *box, json_t *before, int64_t el
 		table_paint(table, PAINT_WARN);
 	table_add(table, limit ? format_size((uint64_t)limit, most) : "-");
 	table_add(table, format_size((uint64_t)json_num(box, "memory_peak_bytes"), peak));
+	table_add(table, format_size((uint64_t)json_num(box, "disk_bytes"), disk));
+	if (full > 0 && json_num(box, "disk_bytes") * 10 > full * 9)
+		table_paint(table, PAINT_WARN);
 	table_addf(table, "%lld", (long long)json_num(box, "processes"));
 	table_addf(table, "%lld", (long long)json_num(box, "oom_kills"));
 	table_paint(table, json_num(box, "oom_kills") ? PAINT_BAD : PAINT_NONE);
@@ -83,8 +87,8 @@ static void add_row(struct table *table, json_t *box, json_t *before, int64_t el
 
 static struct table *make_table(const struct sample *now, const struct sample *before)
 {
-	static const char *const heads[] = { "NAME", ">CPU", ">MEMORY", ">LIMIT", ">PEAK", ">PROCS",
-		">OOM", ">CPU TIME", ">UP", NULL };
+	static const char *const heads[] = { "NAME", ">CPU", ">MEMORY", ">LIMIT", ">PEAK", ">DISK",
+		">PROCS", ">OOM", ">CPU TIME", ">UP", NULL };
 	struct table *table = table_new(heads);
 	json_t *box;
 	size_t i;

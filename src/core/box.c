@@ -270,6 +270,15 @@ json_t *box_json(const struct box *box)
 	return json;
 }
 
+void box_refresh(struct box *box)
+{
+	uint64_t used, limit;
+
+	if (pool_has_quota(box->yard->pool) &&
+		pool_usage(box->yard->pool, BOX_DISKS, box->row.id, &used, &limit, NULL) == 0)
+		box->disk_used = used;
+}
+
 json_t *box_stats_json(struct box *box, struct err *err)
 {
 	struct instance_stats stats = { 0 };

@@ -83,6 +83,8 @@ const char *box_get_name(const struct box *box);
 enum box_state box_get_state(const struct box *box);
 struct yard *box_get_yard(const struct box *box);
 bool box_has_label(const struct box *box, const char *key_value); /* "key=value" or "key" */
+/* What its disk holds as of now; else it may be half a minute old. */
+void box_refresh(struct box *box);
 json_t *box_json(const struct box *box); /* as docs/api.md says; new reference */
 /* cgroup figures now: {"box","name","cpu_us","memory_bytes",...}; new reference, NULL with err. */
 json_t *box_stats_json(struct box *box, struct err *err);

@@ -210,8 +210,6 @@ void wire_put_stats(struct buf *out, const struct wire_stats *stats)
 	wire_put_u64(out, stats->uptime_us);
 	wire_put_u32(out, stats->processes);
 	wire_put_u32(out, stats->execs_running);
-	wire_put_u64(out, stats->disk_used);
-	wire_put_u64(out, stats->disk_total);
 	wire_put_u64(out, stats->journal_bytes);
 }
 
@@ -220,7 +218,5 @@ void wire_get_stats(struct wire_reader *in, struct wire_stats *ret)
 	ret->uptime_us = wire_get_u64(in);
 	ret->processes = wire_get_u32(in);
 	ret->execs_running = wire_get_u32(in);
-	ret->disk_used = wire_get_u64(in);
-	ret->disk_total = wire_get_u64(in);
 	ret->journal_bytes = wire_get_u64(in);
 }

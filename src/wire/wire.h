@@ -256,8 +256,6 @@ struct wire_stats {
 	uint64_t uptime_us;
 	uint32_t processes;
 	uint32_t execs_running;
-	uint64_t disk_used; /* statvfs of /: bytes used and in all */
-	uint64_t disk_total;
 	uint64_t journal_bytes; /* memory of all journals */
 };
 

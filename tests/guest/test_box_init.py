@@ -507,7 +507,7 @@ def test_tar_in_is_strict(conn, tmp_path):
     fails("invalid", "ends too early", put, good[:2000])
     fails("invalid", "ends too early", put, b"")
     fails("invalid", "checksum", put, b"\x1f\x8b" + bytes(2000))
-    fails("invalid", "not supported", put, archive(("s", tarfile.GNUTYPE_SPARSE, "")))
+    fails("invalid", "sparse file in the archive is malformed", put, archive(("s", tarfile.GNUTYPE_SPARSE, "")))
     fails("not_found", "No such file", conn.tar_in, str(tmp_path / "none"), good)
 
 
@@ -566,8 +566,8 @@ def test_processes_and_stats(conn):
     total, count = fields.get("II")
     mine = [p for p in (fields.process() for _ in range(count)) if p["exec"] == "a"]
     assert total >= count and {"sh -c sleep 30; true", "sleep 30"} == {p["command"] for p in mine}
-    uptime, processes, running, used, size, _ = conn.call(ic.STATS).get("QIIQQQ")
-    assert uptime < 10**9 and processes >= 3 and running == 1 and 0 < used < size
+    uptime, processes, running, _ = conn.call(ic.STATS).get("QIIQ")
+    assert uptime < 10**9 and processes >= 3 and running == 1
     run.send(ic.SIGNAL, struct.pack("<I", 9))
     run.wait_closed()
 

@@ -328,7 +328,7 @@ static void test_exec_info_exit_and_figures_round_trip(void **state)
 		.command = "sleep 1" },
 			    process2;
 	struct wire_stat stat = { "name", 0100644, 1, 2, 3, 4, "target" }, stat2;
-	struct wire_stats stats = { 1, 2, 3, 4, 5, 6 }, stats2;
+	struct wire_stats stats = { 1, 2, 3, 4 }, stats2;
 	struct buf buf = BUF_INIT;
 	struct wire_reader in;
 
