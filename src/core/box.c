@@ -94,11 +94,12 @@ void box_free(struct box *box)
 
 void box_set_state(struct box *box, enum box_state state, const char *intent)
 {
+	char *old = box->row.intent; /* perhaps what we were given */
+
 	box->state = state;
-	free(box->row.state);
-	free(box->row.intent);
-	box->row.state = xstrdup(state_names[state]);
 	box->row.intent = xstrdup(intent);
+	free(old);
+	text_replace(&box->row.state, state_names[state]);
 }
 
 void box_save(struct box *box, enum store_grade grade)

@@ -48,6 +48,8 @@ struct box {
 	bool disk_full;		 /* its event was raised, and it has not made room since */
 	uint64_t pids_refused;	 /* as far as told */
 	const char *stopped_for; /* the limit whose policy stops it, or NULL; a literal */
+	const char *pause_due;	 /* the limit for which it could not be paused yet, or NULL */
+	int64_t pause_not_before_us;
 	struct seeding *seeding; /* its disk is being made; see seed.c */
 	struct keeping *keeping; /* its workspace is being kept; see workspace.c */
 	struct waiter *waiters;
@@ -91,6 +93,7 @@ struct yard {
 	struct loop_timer *idle;
 	struct loop_timer *limit_timer;
 	struct keeping *keepings;
+	struct disk_stream *streams;
 	char boot[40];
 	int64_t started_us;
 	char last_event_at[32]; /* of the daemon before this one; see work.c */
@@ -192,12 +195,14 @@ int seed_start(struct box *box, const struct image *image, bool *ret, struct err
 void seed_cancel(struct box *box); /* nothing is left of it; for a box without one too */
 
 /* disk.c */
-void disk_sweep_views(struct yard *yard); /* snapshots that a dead daemon's streams held */
+void disk_streams_close(struct yard *yard); /* those nobody reads any more */
+void disk_sweep_views(struct yard *yard);   /* snapshots that a dead daemon's streams held */
 
 /* workspace.c */
 /* Keeps /workspace of a box that is stopped, then goes on with its removal (box_finish_removal). */
 int workspace_keep(struct box *box, struct err *err);
 void workspaces_close(struct yard *yard);
+void workspaces_sweep(struct yard *yard); /* what a dead daemon had not kept to the end */
 
 /* names.c - "quiet-otter": easy to say, easy to type */
 char *name_make_up(void);

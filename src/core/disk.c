@@ -2,7 +2,10 @@
  *
  * A stream is a flow whose helper reads a stack of layers. The disk of a running box is not read while it
  * changes: the helper makes a snapshot of it first, in the pool's "views", which goes with the stream. Where the
- * pool cannot make snapshots the disk is read as it is. */
+ * pool cannot make snapshots the disk is read as it is.
+ *
+ * A helper that is making a snapshot does not end before the kernel has written what is dirty. So a stream that
+ * nobody wants any more is left to itself until its helper is gone; only a daemon that goes down waits. */
 #include "core/disk.h"
 #include "base/buf.h"
 #include "base/file.h"
@@ -17,6 +20,8 @@
 #include <sys/stat.h>
 
 #define VIEWS "views"
+
+enum { STREAMS_MAX = 16 }; /* a process each, and perhaps a snapshot */
 
 /* ---- box save ------------------------------------------------------------------------------------- */
 
@@ -70,12 +75,17 @@ static void on_readable(struct flow *flow, void *arg)
 	stream->ops->on_readable(stream, stream->arg);
 }
 
+static void release(struct disk_stream *stream);
+
 static void on_done(struct flow *flow, const struct err *err, void *arg)
 {
 	struct disk_stream *stream = arg;
 
 	(void)flow;
-	stream->ops->on_done(stream, err, stream->arg);
+	if (stream->ops)
+		stream->ops->on_done(stream, err, stream->arg);
+	else
+		release(stream);
 }
 
 struct disk_stream *disk_stream_new(
@@ -87,7 +97,22 @@ struct disk_stream *disk_stream_new(
 	stream->ops = ops;
 	stream->arg = arg;
 	stream->make = make;
+	stream->next = yard->streams;
+	yard->streams = stream;
 	return stream;
+}
+
+static int check_count(const struct yard *yard, struct err *err)
+{
+	unsigned count = 0;
+
+	for (const struct disk_stream *one = yard->streams; one; one = one->next)
+		count += one->flow != NULL;
+	if (count < STREAMS_MAX)
+		return 0;
+	err_set(err, ERR_LIMIT, "%u disks and images are being read already, the most at once",
+		count);
+	return err_hint(err, "try again when one of them is done");
 }
 
 int disk_stream_start(struct disk_stream *stream, struct disk_stream **ret, struct err *err)
@@ -96,7 +121,8 @@ int disk_stream_start(struct disk_stream *stream, struct disk_stream **ret, stru
 		.run = run, .on_readable = on_readable, .on_done = on_done
 	};
 
-	if (flow_start(stream->yard->loop, &ops, stream, NULL, 0, &stream->flow, err) < 0) {
+	if (check_count(stream->yard, err) < 0 ||
+		flow_start(stream->yard->loop, &ops, stream, NULL, 0, &stream->flow, err) < 0) {
 		disk_stream_free(stream);
 		return -1;
 	}
@@ -125,15 +151,33 @@ static void side_done(struct yard *yard, struct stream_side *side)
 	strv_free(side->layers);
 }
 
-void disk_stream_free(struct disk_stream *stream)
+static void release(struct disk_stream *stream)
 {
-	if (!stream)
-		return;
+	struct disk_stream **at = &stream->yard->streams;
+
+	while (*at != stream)
+		at = &(*at)->next;
+	*at = stream->next;
 	flow_free(stream->flow);
 	side_done(stream->yard, &stream->now);
 	side_done(stream->yard, &stream->before);
 	free(stream->file);
 	free(stream);
+}
+
+void disk_stream_free(struct disk_stream *stream)
+{
+	if (!stream)
+		return;
+	stream->ops = NULL;
+	if (!stream->flow || !flow_cancel(stream->flow))
+		release(stream);
+}
+
+void disk_streams_close(struct yard *yard)
+{
+	while (yard->streams)
+		release(yard->streams);
 }
 
 void disk_sweep_views(struct yard *yard)

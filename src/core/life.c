@@ -104,7 +104,7 @@ static void removal_failed(struct box *box, const char *intent, const struct err
 	if (box->gone)
 		return;
 	box->removal_tries = 0;
-	box->remove_wanted = false;
+	box->remove_wanted = box->keep_wanted = false;
 	box_set_state(box, BOX_STOPPED, intent);
 	box_save(box, STORE_KEPT);
 	tell_all(waiters, box, why);
@@ -276,6 +276,11 @@ void box_launch_failed(struct box *box, const struct err *why)
 	box->row.pid = 0;
 	yard_event(yard, "box.failed", box, json_pack("{s:s}", "message", err.message));
 	if (box->state == BOX_CREATING || box->remove_wanted) {
+		if (box->state == BOX_STARTING) {
+			box_set_state(box, BOX_REMOVING,
+				box->keep_wanted ? INTENT_REMOVE_KEEP : "remove");
+			box_save(box, STORE_KEPT);
+		}
 		tell_all(waiters, NULL, &err);
 		box_finish_removal(box);
 		return;
@@ -515,7 +520,7 @@ static void remove_with(struct box *box, bool force, const char *intent, box_don
 	if (box->state == BOX_CREATING || box->state == BOX_STARTING) {
 		/* The start's own end carries on with the removal. */
 		box->remove_wanted = true;
-		box->keep_wanted = !strcmp(intent, INTENT_REMOVE_KEEP);
+		box->keep_wanted |= !strcmp(intent, INTENT_REMOVE_KEEP);
 		if (box->instance)
 			instance_kill(box->instance, NULL);
 		return;

@@ -4,8 +4,12 @@
  * for memory. Here it is noticed and told, and the box's policy is carried out. Memory tells by itself
  * (instance_ops.on_oom). Disk and processes are looked at once a second: btrfs tells nobody when it refuses a
  * write, so a disk counts as full when less than FULL_WITHIN of it is left; the event comes once, and again
- * only after a tenth was freed in between. */
+ * only after a tenth was freed in between.
+ *
+ * A box whose programs are deep in the kernel, writing, cannot be paused at once; it is tried again, and not too
+ * often, because each try holds up the daemon for as long as a second. */
 #include "core/core_internal.h"
+#include "base/clock.h"
 #include "base/log.h"
 #include "loop/loop.h"
 #include "pool/pool.h"
@@ -13,6 +17,7 @@
 enum {
 	LOOK_MS = 1000,
 	FULL_WITHIN = 256 * 1024, /* a limit is hardly ever reached to the byte */
+	PAUSE_AGAIN_US = 4 * 1000 * 1000,
 };
 
 static void carry_out(struct box *box, const char *type)
@@ -21,14 +26,19 @@ static void carry_out(struct box *box, const char *type)
 	struct err err = ERR_INIT;
 
 	on_limit_from_name(box->row.on_limit, &policy, NULL);
+	if (box->pause_due && clock_mono_us() < box->pause_not_before_us)
+		return;
+	box->pause_due = NULL;
 	if (policy == ON_LIMIT_NOTIFY || box->state != BOX_RUNNING)
 		return;
 	if (policy == ON_LIMIT_STOP) {
 		box->stopped_for = type;
 		box_stop(box, STOP_GRACE_MS, NULL, NULL);
 	} else if (box_suspend(box, type, &err) < 0) {
-		log_warn("a box at its limit cannot be paused", kv_str("box", box->row.id),
+		log_warn("a box at its limit cannot be paused yet", kv_str("box", box->row.id),
 			kv_err(&err));
+		box->pause_due = type;
+		box->pause_not_before_us = clock_mono_us() + PAUSE_AGAIN_US;
 	}
 }
 
@@ -39,12 +49,29 @@ void box_limit_hit(struct box *box, const char *type, json_t *data)
 	carry_out(box, type);
 }
 
-static struct box *box_by_id(struct yard *yard, const char *id)
+/* All boxes by id: each disk of the pool is looked for among them, every second. */
+struct boxes_by_id {
+	struct box **list;
+	size_t count;
+};
+
+static int compare_ids(const void *a, const void *b)
 {
-	for (size_t i = 0; i < yard->box_count; i++)
-		if (!strcmp(yard->boxes[i]->row.id, id))
-			return yard->boxes[i];
-	return NULL;
+	return strcmp((*(struct box *const *)a)->row.id, (*(struct box *const *)b)->row.id);
+}
+
+static int compare_id(const void *id, const void *box)
+{
+	return strcmp(id, (*(struct box *const *)box)->row.id);
+}
+
+static struct box *box_by_id(const struct boxes_by_id *all, const char *id)
+{
+	struct box **found =
+		all->count ? bsearch(id, all->list, all->count, sizeof *all->list, compare_id)
+			   : NULL;
+
+	return found ? *found : NULL;
 }
 
 /* A tenth of a small disk is less than what is left of a large one when it counts as full. */
@@ -88,16 +115,32 @@ static void look_at_processes(struct box *box)
 				"the box could not start a process because it reached its limit"));
 }
 
+static void look_at_disks(struct yard *yard)
+{
+	size_t size = yard->box_count * sizeof *yard->boxes;
+	struct boxes_by_id all = { size ? xmemdup(yard->boxes, size) : NULL, yard->box_count };
+	struct err err = ERR_INIT;
+
+	if (all.count)
+		qsort(all.list, all.count, sizeof *all.list, compare_ids);
+	if (pool_usage_each(yard->pool, look_at_disk, &all, &err) < 0)
+		log_warn("cannot read the quotas", kv_err(&err));
+	free(all.list);
+}
+
 static void look(void *arg)
 {
 	struct yard *yard = arg;
-	struct err err = ERR_INIT;
 
-	if (pool_usage_each(yard->pool, look_at_disk, yard, &err) < 0)
-		log_warn("cannot read the quotas", kv_err(&err));
-	for (size_t i = 0; i < yard->box_count; i++)
-		if (yard->boxes[i]->state == BOX_RUNNING && yard->boxes[i]->instance)
-			look_at_processes(yard->boxes[i]);
+	look_at_disks(yard);
+	for (size_t i = 0; i < yard->box_count; i++) {
+		struct box *box = yard->boxes[i];
+
+		if (box->pause_due)
+			carry_out(box, box->pause_due);
+		if (box->state == BOX_RUNNING && box->instance)
+			look_at_processes(box);
+	}
 	loop_timer_start(yard->limit_timer, LOOK_MS);
 }
 

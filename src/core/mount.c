@@ -2,8 +2,9 @@
  *
  * A folder of the host must lie below one of conf's mount_roots, with all links resolved, and is seen through its
  * owner's eyes: the one user it belongs to is uid:gid in the box, everybody else is nobody. What box root writes
- * is therefore owned by that user on the host, set-user-id bits and all; a folder of root's is for this reason
- * given read-only or not at all.
+ * is therefore owned by that user on the host, set-user-id bits and all; a folder of root's, or of root's group, is
+ * for this reason given read-only or not at all. What the daemon itself lives in (the disks of all boxes, its
+ * socket) is given to nobody, and neither is a folder that holds it.
  *
  * Both lists are checked when a box is made and again at each start: the host may have changed meanwhile. */
 #include "core/core_internal.h"
@@ -54,6 +55,13 @@ static bool lies_below(const char *path, const char *root)
 	return !strncmp(path, real, len) && (path[len] == '/' || !path[len]);
 }
 
+static bool holds_or_lies_in(const char *path, const char *ours)
+{
+	_cleanup_free_ char *real = realpath(ours, NULL);
+
+	return real && (lies_below(path, real) || lies_below(real, path));
+}
+
 static int refuse_folder(const struct yard *yard, const char *folder, struct err *err)
 {
 	err_set(err, ERR_FORBIDDEN, "'%.200s' cannot be given to a box", folder);
@@ -78,14 +86,18 @@ static int resolve_folder(const struct yard *yard, const struct wish *wish,
 		return err_set(err, ERR_INVALID, "'%.200s' is not an absolute path", wish->from);
 	if (!allowed)
 		return refuse_folder(yard, wish->from, err);
+	if (holds_or_lies_in(real, yard->conf->home) || holds_or_lies_in(real, yard->conf->run))
+		return err_set(err, ERR_FORBIDDEN,
+			"'%.200s' cannot be given to a box: the daemon itself lives there", real);
 	if (stat(real, &st) < 0)
 		return err_sys(err, errno, "'%.200s'", real);
 	if (!S_ISDIR(st.st_mode) && !S_ISREG(st.st_mode))
 		return err_set(err, ERR_INVALID, "'%.200s' is neither a folder nor a file", real);
-	if (!st.st_uid && !wish->read_only) {
-		err_set(err, ERR_FORBIDDEN, "'%.200s' belongs to root of this machine", real);
-		return err_hint(
-			err, "give it read-only (:ro), or chown it to the user whose it is");
+	if ((!st.st_uid || !st.st_gid) && !wish->read_only) {
+		err_set(err, ERR_FORBIDDEN, "'%.200s' belongs to %s of this machine", real,
+			st.st_uid ? "root's group" : "root");
+		return err_hint(err, "give it read-only (:ro), or chown it to the user whose it is "
+				     "and a group of his");
 	}
 	*ret = (struct instance_mount){
 		.source = steal_ptr(&real),
@@ -219,6 +231,13 @@ int box_mounts_check(struct yard *yard, const struct box_spec *spec, char **ret_
 	return 0;
 }
 
+/* What lies in another one comes after it, whatever it is: "/data" is less than "/data/cache". */
+static int outer_first(const void *a, const void *b)
+{
+	return strcmp(((const struct instance_mount *)a)->target,
+		((const struct instance_mount *)b)->target);
+}
+
 int box_mounts_resolve(
 	struct box *box, struct instance_mount **ret, size_t *ret_count, struct err *err)
 {
@@ -237,6 +256,8 @@ int box_mounts_resolve(
 		if (read_wish(item, "source", &wish, err) < 0 ||
 			resolve_folder(box->yard, &wish, &list[count++], err) < 0)
 			goto fail;
+	if (count)
+		qsort(list, count, sizeof *list, outer_first);
 	*ret = list;
 	*ret_count = count;
 	return 0;

@@ -60,6 +60,7 @@ static void go_on(struct box *box)
 	struct err err = ERR_INIT;
 
 	box->catch_up = true;
+	box->pids_refused = instance_pids_refused(box->instance); /* told when it happened */
 	if (!strcmp(box->row.intent, "stop") || is_removal(box)) {
 		box->remove_wanted = is_removal(box);
 		box->state = box->remove_wanted ? BOX_REMOVING : BOX_STOPPING;
@@ -74,6 +75,12 @@ static void go_on(struct box *box)
 			instance_kill(box->instance, NULL);
 		return;
 	}
+	/* The daemon may have died between freezing it and writing that down. */
+	if (instance_freeze(box->instance, box->state == BOX_SUSPENDED, &err) < 0 &&
+		err.kind != ERR_UNSUPPORTED)
+		log_warn("a box may be frozen, or not, against its state",
+			kv_str("box", box->row.id), kv_err(&err));
+	err_clear(&err);
 	/* Frozen, it answers nobody. */
 	if (box->state == BOX_SUSPENDED)
 		return;
@@ -178,6 +185,7 @@ int yard_recover(struct yard *yard, struct err *err)
 		return err_wrap(err, "read the boxes");
 	if (check_fds(yard, err) < 0)
 		return -1;
+	workspaces_sweep(yard); /* before any is kept */
 	count = yard->box_count;
 	boxes = xmemdup(yard->boxes, count * sizeof *boxes);
 	for (size_t i = 0; i < count && ret >= 0; i++) {

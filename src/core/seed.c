@@ -5,7 +5,8 @@
  * the saved layer and one in its own, would look like one: `cat a > b` refuses, tar finds hard links. btrfs gives
  * a new file a number above all that are in the subvolume. So the disk begins as a snapshot of the saved layer's
  * whole subvolume, in which `upper` is put aside as `below-ID`, and nobody looks there again; the driver makes a new
- * `upper` beside it.
+ * `upper` beside it. What else the layer has of the box it was saved from (containers of a nested one) is put aside
+ * too: it is no part of the image. So is its size, which is not that of a layer saved from this disk.
  *
  * A snapshot waits for a commit of the file system, so it is made in a helper, under a name with a dot; renamed by
  * the daemon it is there. */
@@ -44,11 +45,17 @@ static int make(const struct seeding *seeding, struct err *err)
 	_cleanup_free_ char *path = pool_disk_path(pool, BOX_DISKS, seeding->disk);
 	_cleanup_free_ char *upper = xasprintf("%s/upper", path);
 	_cleanup_free_ char *below = xasprintf("%s/below-%s", path, seeding->box->row.id);
+	_cleanup_free_ char *containers = xasprintf("%s/containers", path);
+	_cleanup_free_ char *aside = xasprintf("%s-containers", below);
+	_cleanup_free_ char *size = xasprintf("%s/layer.json", path);
 
 	if (pool_disk_copy(pool, "layers", seeding->layer, BOX_DISKS, seeding->disk, NULL, err) < 0)
 		return -1;
 	if (rename(upper, below) < 0)
 		return err_sys(err, errno, "put the layer of the image aside");
+	if ((rename(containers, aside) < 0 && errno != ENOENT) ||
+		(unlink(size) < 0 && errno != ENOENT))
+		return err_sys(err, errno, "put aside what is not of the image");
 	return 0;
 }
 

@@ -18,8 +18,9 @@ struct stream_side {
 typedef int (*stream_make)(struct disk_stream *stream, int out, struct err *err);
 
 struct disk_stream {
+	struct disk_stream *next;
 	struct yard *yard;
-	const struct disk_stream_ops *ops;
+	const struct disk_stream_ops *ops; /* NULL: nobody wants it any more */
 	void *arg;
 	struct flow *flow;
 	stream_make make;

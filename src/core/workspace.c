@@ -70,11 +70,25 @@ static int write_json(
 	return file_write_atomic(dir, name, text, strlen(text), 0600, err);
 }
 
+static int write_tar(const struct keeping *keeping, int dir, const char *name,
+	struct view_totals *ret, struct err *err)
+{
+	_cleanup_close_ int out =
+		openat(dir, name, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0600);
+
+	if (out < 0)
+		return err_sys(err, errno, "make '%s'", name);
+	if (pack(keeping, out, ret, err) < 0)
+		return -1;
+	return fsync(out) < 0 ? err_sys(err, errno, "write '%s'", name) : 0;
+}
+
+/* What fails leaves nothing: on a pool that is full it would only make things worse. */
 static int keep(const struct keeping *keeping, struct err *err)
 {
 	_cleanup_free_ char *folder = folder_of(keeping->yard);
 	_cleanup_free_ char *name = xasprintf("%s.tar", keeping->box->row.id);
-	_cleanup_close_ int dir = -1, out = -1;
+	_cleanup_close_ int dir = -1;
 	struct view_totals totals;
 
 	if (dir_make_all(folder, 0700, err) < 0)
@@ -82,16 +96,11 @@ static int keep(const struct keeping *keeping, struct err *err)
 	dir = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	if (dir < 0)
 		return err_sys(err, errno, "open '%s'", folder);
-	out = openat(dir, name, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0600);
-	if (out < 0)
-		return err_sys(err, errno, "make '%s'", name);
-	if (pack(keeping, out, &totals, err) < 0) {
-		unlinkat(dir, name, 0);
-		return -1;
-	}
-	if (fsync(out) < 0)
-		return err_sys(err, errno, "write '%s'", name);
-	return write_json(keeping, dir, &totals, err);
+	if (write_tar(keeping, dir, name, &totals, err) == 0 &&
+		write_json(keeping, dir, &totals, err) == 0)
+		return 0;
+	unlinkat(dir, name, 0);
+	return -1;
 }
 
 static int run_keep(int sock, void *arg)
@@ -177,6 +186,26 @@ void workspaces_close(struct yard *yard)
 		yard->keepings->box->keeping = NULL;
 		keeping_free(yard->keepings);
 	}
+}
+
+void workspaces_sweep(struct yard *yard)
+{
+	_cleanup_free_ char *folder = folder_of(yard);
+	DIR *dir = opendir(folder);
+	struct dirent *entry;
+
+	while (dir && (entry = readdir(dir))) {
+		const char *dot = strrchr(entry->d_name, '.');
+		_cleanup_free_ char *json = NULL;
+
+		if (!dot || strcmp(dot, ".tar"))
+			continue;
+		json = xasprintf("%.*s.json", (int)(dot - entry->d_name), entry->d_name);
+		if (faccessat(dirfd(dir), json, F_OK, 0) < 0 && errno == ENOENT)
+			unlinkat(dirfd(dir), entry->d_name, 0);
+	}
+	if (dir)
+		closedir(dir);
 }
 
 /* ---- afterwards ---------------------------------------------------------------------------------------- */

@@ -161,6 +161,7 @@ void yard_close(struct yard *yard)
 		yard_event(yard, "daemon.stopped", NULL, NULL);
 	limits_close(yard);
 	workspaces_close(yard);
+	disk_streams_close(yard);
 	while (yard->box_count) {
 		struct err err = ERR_INIT;
 

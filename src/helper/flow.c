@@ -162,6 +162,16 @@ void flow_pause(struct flow *flow, bool paused)
 		loop_fd_set(flow->watch, paused ? 0 : LOOP_READ);
 }
 
+bool flow_cancel(struct flow *flow)
+{
+	if (!flow->helper)
+		return false;
+	flow->ended = true;
+	loop_fd_set(flow->watch, 0);
+	helper_kill(flow->helper);
+	return true;
+}
+
 void flow_free(struct flow *flow)
 {
 	if (!flow)

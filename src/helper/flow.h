@@ -25,4 +25,7 @@ int flow_start(struct loop *loop, const struct flow_ops *ops, void *arg, const i
 size_t flow_read(struct flow *flow, void *data, size_t len);
 /* While paused on_readable is not called. */
 void flow_pause(struct flow *flow, bool paused);
+/* Kills the helper and does not wait for it: on_done follows from the loop, on_readable does not. False: the helper is
+ * gone already and nothing follows. */
+bool flow_cancel(struct flow *flow);
 void flow_free(struct flow *flow); /* ends the helper; accepts NULL; no callback afterwards */

@@ -106,7 +106,7 @@ int image_build_start(struct images *images, const struct image_build_spec *spec
 	uint64_t room = (uint64_t)(spec->minimal ? ROOM_MINIMAL_MB : ROOM_STANDARD_MB) << 20;
 	const char *name = spec->name ? spec->name : "debian";
 
-	if (image_name_check(name, err) < 0)
+	if (image_name_check_given(name, err) < 0)
 		return -1;
 	recipe->minimal = spec->minimal;
 	if (choose_packages(spec, &recipe->packages, err) < 0)

@@ -261,7 +261,7 @@ static void export_free(struct exporter *exporter)
 	free(exporter);
 }
 
-int image_export(struct images *images, const struct image *image, enum image_format format,
+static int export_as(struct images *images, const struct image *image, enum image_format format,
 	int out, struct err *err)
 {
 	struct exporter *exporter;
@@ -284,4 +284,30 @@ int image_export(struct images *images, const struct image *image, enum image_fo
 		code = put_image(exporter, err);
 	export_free(exporter);
 	return code;
+}
+
+/* 0 when it is not there. */
+static ino_t inode_of(const char *path)
+{
+	struct stat st;
+
+	return stat(path, &st) < 0 ? 0 : st.st_ino;
+}
+
+/* Nothing keeps the image from being removed meanwhile. Then its files vanish one by one, and the archive would look
+ * whole; but before that, the layer's folder has lost its name. */
+int image_export(struct images *images, const struct image *image, enum image_format format,
+	int out, struct err *err)
+{
+	size_t count = strv_len((const char *const *)image->layers);
+	_cleanup_free_ ino_t *before = xnewn(ino_t, count + 1);
+
+	for (size_t i = 0; i < count; i++)
+		before[i] = inode_of(image->layers[i]);
+	if (export_as(images, image, format, out, err) < 0)
+		return -1;
+	for (size_t i = 0; i < count; i++)
+		if (!before[i] || inode_of(image->layers[i]) != before[i])
+			return err_set(err, ERR_STATE, "the image was removed while it was read");
+	return 0;
 }

@@ -40,7 +40,7 @@ static int pack_root(const char *const *layers, int out, struct err *err)
 	return code;
 }
 
-static int pack_tree(const char *const *layers, int out, struct err *err)
+static int pack_tree(const char *const *layers, bool as_layer, int out, struct err *err)
 {
 	_cleanup_close_ int root = -1;
 	struct view_totals totals;
@@ -48,7 +48,9 @@ static int pack_tree(const char *const *layers, int out, struct err *err)
 	if (view_open(layers, &root, err) < 0)
 		return -1;
 	return view_pack(
-		&(struct view_pack_spec){ .root = root, .path = "", .out = out }, &totals, err);
+		&(struct view_pack_spec){
+			.root = root, .path = "", .out = out, .as_layer = as_layer },
+		&totals, err);
 }
 
 /* What the layer at index (topmost first) changes in those below it. */
@@ -60,7 +62,7 @@ static int pack_layer(const struct image *image, size_t index, int out, struct e
 	if (pack_root(layers, out, err) < 0)
 		return -1;
 	return layers[1] ? view_diff_pack(layers + 1, layers, out, &totals, err)
-			 : pack_tree(layers, out, err);
+			 : pack_tree(layers, true, out, err);
 }
 
 /* Why it failed comes through a pipe of its own; an error is a plain value. */
@@ -222,5 +224,5 @@ int export_rootfs(const struct image *image, int out, struct err *err)
 {
 	const char *const *layers = (const char *const *)image->layers;
 
-	return pack_root(layers, out, err) < 0 ? -1 : pack_tree(layers, out, err);
+	return pack_root(layers, out, err) < 0 ? -1 : pack_tree(layers, false, out, err);
 }

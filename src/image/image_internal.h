@@ -88,6 +88,8 @@ void image_free(struct image *image);
 
 /* ---- names.c ------------------------------------------------------------------------------------------- */
 
+/* As image_name_check, for a name that somebody gives: without a digest, which would be a claim nobody verifies. */
+int image_name_check_given(const char *name, struct err *err);
 /* Without ":latest": two names are one when these are equal. Yours. */
 char *image_name_normal(const char *name);
 void tags_load(struct images *images);
@@ -133,7 +135,7 @@ bool layers_have(const struct images *images, enum layer_kind kind,
 /* Reads layer.json when that was not done yet, and has the layer measured when it says nothing. */
 void layers_know(struct images *images, struct layer *layer);
 void layers_settle(struct images *images); /* no job runs: what had to wait goes now */
-/* Layers being filled that nobody fills any more: those of one job, or ("") of all. */
+/* Layers being filled that nobody fills any more, and what was spooled for them: of one job, or ("") of all. */
 void layers_sweep(struct images *images, const char *work_id);
 void layers_free(struct images *images);
 /* {"size_bytes","files"} of layer_dir/layer.json, true when it is known. */

@@ -141,7 +141,7 @@ static const char *name_in_index(json_t *entry)
 
 static void propose_name(struct image_draft *draft, const char *name)
 {
-	if (!draft->name && name && image_name_check(name, NULL) == 0)
+	if (!draft->name && name && image_name_check_given(name, NULL) == 0)
 		draft->name = image_name_normal(name);
 }
 
@@ -361,7 +361,7 @@ int image_import_start(struct images *images, const struct image_import_spec *sp
 	};
 	struct import_work *mine;
 
-	if (spec->name && image_name_check(spec->name, err) < 0)
+	if (spec->name && image_name_check_given(spec->name, err) < 0)
 		return -1;
 	if (room_check(images, spec->size, err) < 0)
 		return -1;

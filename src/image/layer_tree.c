@@ -449,6 +449,17 @@ bool layer_tree_has_lowers(const struct layer_tree *tree)
 	return tree->stack.lower_count > 0;
 }
 
+int layer_tree_lower_root(const struct layer_tree *tree, size_t index, DIR **ret, struct err *err)
+{
+	int fd;
+
+	if (index >= tree->stack.lower_count)
+		return 0;
+	fd = open_dir(tree->stack.lowers[index], ".");
+	*ret = fd < 0 ? NULL : fdopendir(fd);
+	return *ret ? 1 : err_sys(err, errno, "open a layer");
+}
+
 uint64_t layer_tree_made(const struct layer_tree *tree)
 {
 	return tree->made;

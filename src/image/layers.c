@@ -5,7 +5,12 @@
  * is there already. Such layers wait until the last job is over.
  *
  * Sizes lie beside a layer in layer.json. A saved layer has none at first, because a walk through it would take longer
- * than the saving: a helper measures it afterwards, one layer at a time. */
+ * than the saving: a helper measures it afterwards, one layer at a time.
+ *
+ * The same helper throws away what a saved layer has besides its `upper`: the layers further down, which the disk it
+ * was saved from had put aside (core/seed.c), and what the driver kept there. Without that each generation would hold
+ * all before it. A disk made from the layer must still number its files above all of them: `mark`, made before
+ * anything is deleted, has the highest number of the subvolume and stays. */
 #include "image/image_internal.h"
 #include "base/file.h"
 #include "base/log.h"
@@ -16,6 +21,8 @@
 #include <stdio.h>
 #include <sys/socket.h>
 
+#define LAYER_MARK "mark"
+
 enum {
 	LAYER_ID_MAX = 128,
 	LAYER_JSON_MAX = 4096,
@@ -25,6 +32,7 @@ struct measuring {
 	struct images *images;
 	struct helper *helper;
 	char *path; /* of the layer */
+	bool saved; /* a snapshot of a disk */
 	struct measured {
 		uint64_t bytes, files;
 	} result;
@@ -156,6 +164,31 @@ static char *folder_of(const char *layer_path)
 	return xstrndup(layer_path, (size_t)(strrchr(layer_path, '/') - layer_path));
 }
 
+static bool is_leftover(const char *name)
+{
+	return text_has_prefix(name, "below-") || !strcmp(name, "work") ||
+	       !strcmp(name, "containers");
+}
+
+static int prune(const char *layer_dir, struct err *err)
+{
+	_cleanup_close_ int dir = open(layer_dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC), mark = -1;
+	_cleanup_strv_ char **names = folder_list(layer_dir);
+	int ret = 0;
+
+	if (dir < 0)
+		return err_sys(err, errno, "open '%s'", layer_dir);
+	/* One that came with the disk has a lower number than what the box wrote; it stays until the new one is there. */
+	unlinkat(dir, LAYER_MARK ".new", 0);
+	mark = openat(dir, LAYER_MARK ".new", O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+	if (mark < 0 || renameat(dir, LAYER_MARK ".new", dir, LAYER_MARK) < 0)
+		return err_sys(err, errno, "make '" LAYER_MARK "'");
+	for (size_t i = 0; names && names[i] && ret == 0; i++)
+		if (is_leftover(names[i]))
+			ret = tree_remove(dir, names[i], err);
+	return ret;
+}
+
 static int measure_run(int sock, void *arg)
 {
 	struct measuring *measuring = arg;
@@ -163,6 +196,11 @@ static int measure_run(int sock, void *arg)
 	_cleanup_free_ char *layer_dir = folder_of(measuring->path);
 	struct err err = ERR_INIT;
 
+	/* First: a layer that has a size is not looked at again. */
+	if (measuring->saved && prune(layer_dir, &err) < 0)
+		log_warn(
+			"a layer keeps what nobody needs", kv_str("path", layer_dir), kv_err(&err));
+	err_clear(&err);
 	if (tree_measure(AT_FDCWD, measuring->path, &result->bytes, &result->files, &err) < 0 ||
 		layer_write_size(layer_dir, result->bytes, result->files, &err) < 0) {
 		log_warn("cannot measure a layer", kv_str("path", measuring->path), kv_err(&err));
@@ -217,6 +255,7 @@ static void measure_start(struct images *images, struct layer *layer)
 
 	measuring->images = images;
 	measuring->path = xstrdup(layer->path);
+	measuring->saved = layer->kind == LAYER_UPPER && pool_get_kind(images->pool) != POOL_FOLDER;
 	images->measuring = measuring;
 	if (helper_start(images->loop, &ops, measuring, NULL, 0, &measuring->helper, &err) < 0) {
 		log_warn("cannot measure a layer now", kv_str("path", layer->path), kv_err(&err));
@@ -377,8 +416,29 @@ void layers_settle(struct images *images)
 	}
 }
 
+/* Of a job that was killed; may be large. */
+static void sweep_scratch(struct images *images, const char *work_id)
+{
+	_cleanup_strv_ char **names = folder_list(images->downloads_path);
+
+	for (size_t i = 0; names && names[i]; i++) {
+		_cleanup_free_ char *from = xasprintf("%s/%s", images->downloads_path, names[i]);
+		_cleanup_free_ char *to = NULL;
+		char trash[32] = IMAGE_TRASH_PREFIX;
+
+		if (names[i][0] != '.' || !strstr(names[i], work_id) ||
+			text_has_prefix(names[i], IMAGE_TRASH_PREFIX))
+			continue;
+		random_id(trash + strlen(trash), 10);
+		to = xasprintf("%s/%s", images->downloads_path, trash);
+		if (rename(from, to) == 0)
+			images_discard(images, images->downloads_path, trash);
+	}
+}
+
 void layers_sweep(struct images *images, const char *work_id)
 {
+	sweep_scratch(images, work_id);
 	for (size_t kind = 0; kind < LAYER_KIND_COUNT; kind++) {
 		const char *place = layer_place(images, (enum layer_kind)kind);
 		_cleanup_strv_ char **names = folder_list(place);

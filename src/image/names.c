@@ -119,6 +119,16 @@ int image_name_check(const char *name, struct err *err)
 	return err_hint(err, "names look like debian, python:3.11 or host:5000/team/tool:v2");
 }
 
+int image_name_check_given(const char *name, struct err *err)
+{
+	if (image_name_check(name, err) < 0)
+		return -1;
+	if (strchr(name, '@'))
+		return err_set(err, ERR_INVALID,
+			"'%.80s' has a digest, and only what is pulled by it is called so", name);
+	return 0;
+}
+
 char *image_name_normal(const char *name)
 {
 	static const char latest[] = ":latest";
@@ -223,7 +233,7 @@ int images_tag(struct images *images, const char *id, const char *name, struct e
 	struct image_tag *old, before;
 	const struct image *image;
 
-	if (image_name_check(name, err) < 0)
+	if (image_name_check_given(name, err) < 0)
 		return -1;
 	image = images_by_id(images, id);
 	if (!image)

@@ -12,6 +12,7 @@
 #pragma once
 #include "image/image_internal.h"
 #include "image/sha256.h"
+#include <dirent.h>
 #include <limits.h>
 #include <sys/stat.h>
 
@@ -66,6 +67,8 @@ int layer_tree_place(struct layer_tree *tree, const char *name, struct place *re
 /* The leaf of place was made, or removed with all below it. */
 void layer_tree_changed(struct layer_tree *tree, bool removed);
 bool layer_tree_has_lowers(const struct layer_tree *tree);
+/* The root of a layer below, for reading: 1, it is yours; 0 when index is past the last. */
+int layer_tree_lower_root(const struct layer_tree *tree, size_t index, DIR **ret, struct err *err);
 /* What the layers below show there: 1 with an O_PATH fd that is yours, 0: nothing. */
 int layer_tree_below(struct layer_tree *tree, const struct place *place, int *ret,
 	struct stat *ret_st, struct err *err);
@@ -150,7 +153,7 @@ struct scratch {
 	{                 \
 		.dir = -1 \
 	}
-/* A new one, ".KIND-XXXXXX"; those of the kind that nobody works in go. */
+/* A new one, ".KIND-JOB-XXXXXX", which goes with the job; those of the kind that nobody works in go. */
 int scratch_make(
 	const struct images *images, const char *kind, struct scratch *ret, struct err *err);
 /* That name, made or found; waits until nobody else works in it. */

@@ -383,7 +383,7 @@ int image_pull_start(struct images *images, const struct image_pull_spec *spec,
 	bool add;
 
 	if (image_name_check(spec->reference, err) < 0 ||
-		(spec->name && image_name_check(spec->name, err) < 0) ||
+		(spec->name && image_name_check_given(spec->name, err) < 0) ||
 		room_check(images, 0, err) < 0)
 		return -1;
 	program = program_find("skopeo");

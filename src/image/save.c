@@ -96,6 +96,8 @@ static int check_spec(struct images *images, const struct image_save_spec *spec,
 		return err_hint(err, "'box image export --format rootfs' and 'box image import' "
 				     "make one layer of them");
 	}
+	if (spec->name && *spec->name && image_name_check_given(spec->name, err) < 0)
+		return -1;
 	if (spec->config && image_config_check(spec->config, err) < 0)
 		return -1;
 	if (!pool_disk_exists(images->pool, "boxes", spec->disk))

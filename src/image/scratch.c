@@ -62,8 +62,8 @@ int scratch_make(
 
 	sweep(images->downloads_path, prefix);
 	for (;;) {
-		_cleanup_free_ char *path =
-			xasprintf("%s/%sXXXXXX", images->downloads_path, prefix);
+		_cleanup_free_ char *path = xasprintf(
+			"%s/%s%s-XXXXXX", images->downloads_path, prefix, images->work_id);
 		int code, dir;
 
 		if (!mkdtemp(path))

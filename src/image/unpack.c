@@ -5,7 +5,7 @@
  *
  * What hides the layers below:
  *   .wh.NAME       a character device 0/0, if they have NAME; on a folder that this layer has as well: opaque
- *   .wh..wh..opq   the folder becomes opaque
+ *   .wh..wh..opq   the folder becomes opaque; overlayfs takes no notice of that on a root, so there all names are hidden
  * A whiteout concerns the layers below only, whether it comes before or after a member of that name. So a folder made
  * where something of this layer lay (a whiteout, a file) is opaque, and the order makes no difference.
  *
@@ -35,6 +35,7 @@ struct unpack {
 	struct place place, target;    /* of the present member, and of what it links to */
 	struct unpack_totals totals;
 	uint64_t content;
+	bool root_hidden; /* of the layers below nothing is seen any more */
 	uint8_t *chunk;
 };
 
@@ -80,7 +81,10 @@ static int set_xattrs(
 		}
 		if (fsetxattr(fd, xattr->name, xattr->value, xattr->len, 0) == 0)
 			continue;
-		if (errno != EOPNOTSUPP)
+		/* Of those of one file ext4 holds a block, btrfs some more, and this is how they say so; a full disk
+		 * is noticed elsewhere. */
+		if (errno != EOPNOTSUPP &&
+			!(errno == ENOSPC && text_has_prefix(xattr->name, "user.")))
 			return err_sys(err, errno, "set the attribute '%.100s'", xattr->name);
 		unpack->totals.xattrs++;
 	}
@@ -99,7 +103,8 @@ static int set_meta(
 	if (st.st_uid != entry->uid || st.st_gid != entry->gid) {
 		if (fchown(fd, entry->uid, entry->gid) < 0)
 			return err_sys(err, errno, "set the owner");
-		st.st_mode &= (mode_t)~06000;
+		if (S_ISREG(st.st_mode)) /* a folder may have its from the folder above */
+			st.st_mode &= (mode_t)~06000;
 	}
 	if ((st.st_mode & 07777) != (entry->mode & 07777) && fchmod(fd, entry->mode & 07777) < 0)
 		return err_sys(err, errno, "set the mode");
@@ -398,6 +403,28 @@ static int hide(struct unpack *unpack, const char *name, struct err *err)
 	return count_file(unpack, err);
 }
 
+/* Once is enough: what is made later over a whiteout is opaque anyway. */
+static int hide_root(struct unpack *unpack, struct err *err)
+{
+	int code = 0;
+
+	for (size_t i = 0; !unpack->root_hidden && code == 0; i++) {
+		DIR *dir;
+		struct dirent *entry;
+		int more = layer_tree_lower_root(unpack->tree, i, &dir, err);
+
+		if (more <= 0) {
+			unpack->root_hidden = more == 0;
+			return more;
+		}
+		while (code == 0 && (entry = readdir(dir)))
+			if (strcmp(entry->d_name, ".") && strcmp(entry->d_name, ".."))
+				code = hide(unpack, entry->d_name, err);
+		closedir(dir);
+	}
+	return code;
+}
+
 static int take_whiteout(struct unpack *unpack, struct err *err)
 {
 	const struct place *place = &unpack->place;
@@ -405,7 +432,7 @@ static int take_whiteout(struct unpack *unpack, struct err *err)
 	if (!layer_tree_has_lowers(unpack->tree))
 		return 0;
 	if (!strcmp(place->leaf, WHITEOUT_OPAQUE))
-		return layer_set_opaque(place->dir, err);
+		return *place->path ? layer_set_opaque(place->dir, err) : hide_root(unpack, err);
 	if (text_has_prefix(place->leaf, WHITEOUT_META))
 		return 0; /* the books of aufs */
 	return hide(unpack, place->leaf + strlen(WHITEOUT), err);

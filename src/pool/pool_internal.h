@@ -15,7 +15,7 @@ struct loop_fd;
 
 enum pool_quota { POOL_QUOTA_NONE, POOL_QUOTA_SIMPLE, POOL_QUOTA_FULL, POOL_QUOTA_COUNT };
 
-enum { POOL_SPARES_MAX = 16, POOL_NAME_LEN = 16 };
+enum { POOL_SPARES_MAX = 64, POOL_NAME_LEN = 16 };
 
 struct pool {
 	struct loop *loop;

@@ -12,6 +12,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <sys/xattr.h>
+#include <unistd.h>
 
 enum { OLD, NEW, FIRST_LAYER };
 
@@ -185,6 +186,15 @@ static size_t count_shared(const char *const *a, const char *const *b)
 	return shared;
 }
 
+/* What is removed loses its name first, and then file after file: what was told of it would look whole. */
+static int check_there(const char *const *layers, struct err *err)
+{
+	for (size_t i = 0; layers[i]; i++)
+		if (access(layers[i], F_OK) < 0)
+			return err_set(err, ERR_STATE, "a layer was removed while it was read");
+	return 0;
+}
+
 static int compare_stacks(const char *const *old_layers, const char *const *new_layers,
 	tell_fn tell, void *arg, struct err *err)
 {
@@ -209,6 +219,8 @@ static int compare_stacks(const char *const *old_layers, const char *const *new_
 	walk_init(&diff.walk, diff.width);
 	ret = run(&diff, err);
 	walk_done(&diff.walk);
+	if (ret == 0 && (check_there(old_layers, err) < 0 || check_there(new_layers, err) < 0))
+		ret = -1;
 out:
 	for (size_t i = 0; i < diff.width; i++)
 		close(diff.tops[i]);
@@ -242,8 +254,6 @@ int view_diff(const char *const *old_layers, const char *const *new_layers, view
 
 /* ---- as a tar ----------------------------------------------------------------------------------------- */
 
-#define WHITEOUT ".wh."
-
 static int put_whiteout(struct packer *packer, const char *path, const char *name, struct err *err)
 {
 	size_t folder = strlen(path) - strlen(name);
@@ -258,9 +268,8 @@ static int tell_pack(void *arg, enum view_change change, const char *path, const
 {
 	struct packer *packer = arg;
 
-	if (!strncmp(name, WHITEOUT, strlen(WHITEOUT)))
-		return err_set(err, ERR_UNSUPPORTED,
-			"'/%.300s' has a name that means a removed file in a layer", path);
+	if (packer_check_name(name, path, err) < 0)
+		return -1;
 	/* A socket is not packed; what it took the place of must go all the same. */
 	if (change == VIEW_REMOVED || (change == VIEW_CHANGED && S_ISSOCK(st->st_mode)))
 		return put_whiteout(packer, path, name, err);

@@ -79,6 +79,14 @@ int packer_put_header(struct packer *packer, const struct tar_entry *entry, stru
 	return flush(packer, PACK_BUFFER, err);
 }
 
+int packer_check_name(const char *name, const char *path, struct err *err)
+{
+	if (strncmp(name, WHITEOUT, strlen(WHITEOUT)) != 0)
+		return 0;
+	return err_set(err, ERR_UNSUPPORTED,
+		"'/%.300s' has a name that means a removed file in a layer", path);
+}
+
 int packer_finish(struct packer *packer, struct err *err)
 {
 	if (put_zeros(packer, TAR_END_SIZE, err) < 0)
@@ -285,14 +293,19 @@ static int visit_tree(int root, const char *path, visit_fn visit, void *arg, str
 static int visit_pack(void *arg, int dir, const char *name, const char *path, const struct stat *st,
 	struct err *err)
 {
-	return packer_put(arg, dir, name, path, st, err);
+	struct packer *packer = arg;
+
+	if (packer->as_layer && packer_check_name(name, path, err) < 0)
+		return -1;
+	return packer_put(packer, dir, name, path, st, err);
 }
 
 int view_pack(const struct view_pack_spec *spec, struct view_totals *ret, struct err *err)
 {
-	_cleanup_(packer_done) struct packer packer = {
-		.out = spec->out, .progress = spec->progress, .arg = spec->arg
-	};
+	_cleanup_(packer_done) struct packer packer = { .out = spec->out,
+		.as_layer = spec->as_layer,
+		.progress = spec->progress,
+		.arg = spec->arg };
 
 	if (visit_tree(spec->root, spec->path, visit_pack, &packer, err) < 0 ||
 		packer_finish(&packer, err) < 0)

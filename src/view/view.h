@@ -26,6 +26,7 @@ struct view_pack_spec {
 	int root;
 	const char *path;
 	int out; /* written to in full, blocking */
+	bool as_layer; /* ERR_UNSUPPORTED for a name that begins with ".wh.": it would mean something else */
 	view_progress progress;
 	void *arg;
 };

@@ -9,6 +9,8 @@
 /* The way of kernels before 6.7; in a mount namespace of its own. At least two layers. */
 int view_open_by_mount(const char *const *layers, int *ret, struct err *err);
 
+#define WHITEOUT ".wh." /* before a name, in a tar */
+
 /* A layer's mark of what it hides. Alone, a layer shows it. */
 static inline bool view_is_whiteout(const struct stat *st)
 {
@@ -68,6 +70,7 @@ void links_done(struct links *links);
 
 struct packer {
 	int out;
+	bool as_layer;
 	struct buf buf;
 	struct links links;
 	struct view_totals totals;
@@ -79,6 +82,8 @@ struct packer {
 int packer_put(struct packer *packer, int dir, const char *name, const char *path,
 	const struct stat *st, struct err *err);
 int packer_put_header(struct packer *packer, const struct tar_entry *entry, struct err *err);
+/* A name that would mean a removed file in a layer. */
+int packer_check_name(const char *name, const char *path, struct err *err);
 int packer_finish(struct packer *packer, struct err *err);
 void packer_done(struct packer *packer);
 

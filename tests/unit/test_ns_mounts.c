@@ -465,6 +465,31 @@ static void test_ns_bad_sources_are_told(void **state)
 	assert_non_null(strstr(err.message, "is on proc,"));
 }
 
+/* Whoever looked at the folder before saw no link and this owner; both may have changed since. */
+static void test_ns_a_folder_changed_since_it_was_looked_at_is_refused(void **state)
+{
+	const char *source = fresh_source("folder");
+	struct instance_mount mount = {
+		.target = "/data", .map_owner = true, .owner_uid = OWNER, .owner_gid = GROUP
+	};
+	char path[200];
+	struct err err;
+
+	(void)state;
+	assert_int_equal(mkdir(in_dir("folder/inner"), 0755), 0);
+	assert_int_equal(lchown(in_dir("folder/inner"), OWNER, GROUP), 0);
+	assert_int_equal(symlink(source, in_dir("on-the-way")), 0);
+	snprintf(path, sizeof path, "%s/on-the-way/inner", test.dir);
+	mount.source = path;
+	err = start_refused(&mount);
+	assert_non_null(strstr(err.message, "goes through a symbolic link"));
+	snprintf(path, sizeof path, "%s/folder/inner", test.dir);
+	assert_int_equal(lchown(path, 0, GROUP), 0);
+	err = start_refused(&mount);
+	assert_int_equal(err.kind, ERR_STATE);
+	assert_int_equal(unlink(in_dir("on-the-way")), 0);
+}
+
 static void test_ns_what_is_mounted_below_a_source_stays_out(void **state)
 {
 	const char *source = fresh_source("folder");
@@ -546,6 +571,7 @@ static int run(void)
 		NS_TEST(test_ns_mount_is_not_led_elsewhere_by_a_link),
 		NS_TEST(test_ns_places_the_box_needs_are_not_covered),
 		NS_TEST(test_ns_bad_sources_are_told),
+		NS_TEST(test_ns_a_folder_changed_since_it_was_looked_at_is_refused),
 		NS_TEST(test_ns_what_is_mounted_below_a_source_stays_out),
 		NS_TEST_BOTH_WAYS(test_ns_many_mounts_come_in_order_and_leak_nothing),
 	};

@@ -266,6 +266,37 @@ static void test_unpack_keeps_what_files_are(void **state)
 	assert_int_equal(totals.xattrs, 2);
 }
 
+/* A folder below a set-group-id one is born with that bit and that group. */
+static void test_unpack_folders_take_nothing_from_the_one_above(void **state)
+{
+	(void)state;
+	put_entry(&(struct tar_entry){ .type = TAR_DIR, .name = "d", .mode = 02755, .gid = 7 }, "");
+	put_dir("d/e", 0700);
+	unpack_well();
+	assert_int_equal(stat_of("d").st_mode & 07777, 02755);
+	assert_int_equal(stat_of("d/e").st_mode & 07777, 0700);
+	assert_int_equal(stat_of("d/e").st_gid, 0);
+}
+
+static void test_unpack_leaves_out_attributes_too_large_for_the_disk(void **state)
+{
+	_cleanup_free_ char *large = xcalloc(1, 20000);
+	const struct tar_xattr xattrs[] = { { "user.large", large, 20000 },
+		{ "user.small", "s", 1 } };
+
+	(void)state;
+	put_entry(&(struct tar_entry){ .type = TAR_FILE,
+			  .name = "f",
+			  .mode = 0644,
+			  .size = 1,
+			  .xattrs = xattrs,
+			  .xattr_count = 2 },
+		"x");
+	unpack_well();
+	assert_content("f", "x");
+	assert_int_equal(getxattr(path_of("f"), "user.small", large, 20000), 1);
+}
+
 static void test_unpack_makes_missing_folders(void **state)
 {
 	(void)state;
@@ -588,6 +619,30 @@ static void test_unpack_opaque_folders(void **state)
 	refuse(ERR_INVALID);
 }
 
+/* overlayfs takes no notice of an opaque root. */
+static void test_unpack_opaque_root_hides_every_name(void **state)
+{
+	for (int before = 0; before < 2; before++) {
+		tear_down(state);
+		set_up(state);
+		put_base();
+		put_file("second", "2");
+		unpack_well();
+		if (before)
+			put_file(".wh..wh..opq", "");
+		put_file("etc/mine", "m");
+		put_file("second", "mine");
+		if (!before)
+			put_file("./.wh..wh..opq", "");
+		unpack_well();
+		assert_true(is_whiteout("usr"));
+		assert_true(is_whiteout("bin"));
+		assert_true(is_opaque("etc"));
+		assert_content("etc/mine", "m");
+		assert_content("second", "mine");
+	}
+}
+
 static void test_unpack_file_then_folder_hides_the_lower_one(void **state)
 {
 	(void)state;
@@ -810,6 +865,8 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		TEST(test_unpack_keeps_what_files_are),
+		TEST(test_unpack_folders_take_nothing_from_the_one_above),
+		TEST(test_unpack_leaves_out_attributes_too_large_for_the_disk),
 		TEST(test_unpack_makes_missing_folders),
 		TEST(test_unpack_later_members_replace),
 		TEST(test_unpack_follows_links_inside_only),
@@ -825,6 +882,7 @@ int main(void)
 		TEST(test_unpack_whiteouts_hide_lower_layers),
 		TEST(test_unpack_order_of_whiteouts_makes_no_difference),
 		TEST(test_unpack_opaque_folders),
+		TEST(test_unpack_opaque_root_hides_every_name),
 		TEST(test_unpack_file_then_folder_hides_the_lower_one),
 		TEST(test_unpack_hard_link_to_a_lower_file_copies_it_up),
 		TEST(test_unpack_lowest_layer_has_no_whiteouts),

@@ -13,6 +13,7 @@
 #include "engine/ns/ns_internal.h"
 #include "base/file.h"
 #include "base/text.h"
+#include "sys/beneath.h"
 #include "sys/idmap.h"
 #include "sys/mountfd.h"
 #include "wire/wire.h"
@@ -87,17 +88,38 @@ int mounts_check(const struct instance_spec *spec, struct err *err)
 
 /* ---- sources ------------------------------------------------------------------------------------------- */
 
-static int open_source(const char *path, int *ret, struct err *err)
+/* A folder of the host's was looked at before, and whoever owns one on the way may put a link there since: none is
+ * followed. Where volumes lie is the daemon's own affair. */
+static int open_path(const struct instance_mount *mount, int *ret, struct err *err)
 {
-	_cleanup_close_ int fd = open(path, O_PATH | O_NOFOLLOW | O_CLOEXEC);
+	_cleanup_close_ int top = -1;
+
+	if (mount->map_owner && mount->source[0] == '/') {
+		top = open("/", O_PATH | O_DIRECTORY | O_CLOEXEC);
+		if (top < 0)
+			return err_sys(err, errno, "open '/'");
+		return beneath_open(top, mount->source + 1, O_PATH | O_NOFOLLOW, ret, err);
+	}
+	*ret = open(mount->source, O_PATH | O_NOFOLLOW | O_CLOEXEC);
+	return *ret < 0 ? err_sys(err, errno, "open '%s'", mount->source) : 0;
+}
+
+static int open_source(const struct instance_mount *mount, int *ret, struct err *err)
+{
+	_cleanup_close_ int fd = -1;
 	struct stat st;
 
-	if (fd < 0 || fstat(fd, &st) < 0)
-		return err_sys(err, errno, "open '%s'", path);
+	if (open_path(mount, &fd, err) < 0)
+		return -1;
+	if (fstat(fd, &st) < 0)
+		return err_sys(err, errno, "look at '%s'", mount->source);
 	if (S_ISLNK(st.st_mode))
-		return err_set(err, ERR_INVALID, "'%s' is a symbolic link", path);
+		return err_set(err, ERR_INVALID, "'%s' is a symbolic link", mount->source);
 	if (!S_ISDIR(st.st_mode) && !S_ISREG(st.st_mode))
-		return err_set(err, ERR_INVALID, "'%s' is neither a folder nor a file", path);
+		return err_set(
+			err, ERR_INVALID, "'%s' is neither a folder nor a file", mount->source);
+	if (mount->map_owner && (st.st_uid != mount->owner_uid || st.st_gid != mount->owner_gid))
+		return err_set(err, ERR_STATE, "'%s' got another owner meanwhile", mount->source);
 	*ret = steal_fd(&fd);
 	return 0;
 }
@@ -136,7 +158,7 @@ static int copy_source(const struct instance_mount *mount, int userns, int *ret,
 	struct err why = ERR_INIT;
 	char type[32];
 
-	if (open_source(mount->source, &source, err) < 0)
+	if (open_source(mount, &source, err) < 0)
 		return -1;
 	if (idmap_clone_tree(source, "", &view, ret, &why) == 0)
 		return 0;
