@@ -300,6 +300,7 @@ static const struct field fields[] = {
 	{ "Info", "socket", "string", "the unix door" },
 	{ "Info", "listen", "string?", "the TCP door" },
 	{ "Info", "boxes", "integer", "all of them" },
+	{ "Info", "leaving", "integer", "removed ones that are still being cleaned up" },
 	{ "Info", "drivers", "object", "what each can do here" },
 	{ "Doctor", "!ok", "boolean", "boxes can run" },
 	{ "Doctor", "!checks", "[Check]", "one after the other" },

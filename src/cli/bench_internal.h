@@ -119,7 +119,8 @@ int bench_boxes_fill(struct bench_boxes *boxes, size_t count,
 	bool (*on_made)(size_t made, void *arg), void *arg, double *ret_per_box, struct err *err);
 /* Another running box of this run; its name is yours. */
 int bench_boxes_make(struct bench_boxes *boxes, char **ret, struct err *err);
-int bench_boxes_remove(struct bench_boxes *boxes, const char *name, struct err *err);
+/* ret may be NULL: ms until it was answered. Returns when all of it is gone. */
+int bench_boxes_remove(struct bench_boxes *boxes, const char *name, double *ret, struct err *err);
 /* `sh -ec script` in the box, to its end; fails with its last words when it does not exit with 0. */
 int bench_boxes_run(struct bench_boxes *boxes, const char *name, const char *script, double *ret,
 	struct err *err);

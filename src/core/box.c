@@ -171,9 +171,11 @@ struct yard *box_get_yard(const struct box *box)
 	return box->yard;
 }
 
+/* Most boxes have none of most things: nothing is parsed for that. */
 static json_t *stored_json(const char *text, json_t *otherwise)
 {
-	json_t *value = *text ? json_loads(text, 0, NULL) : NULL;
+	bool empty = !*text || !strcmp(text, "[]") || !strcmp(text, "{}");
+	json_t *value = empty ? NULL : json_loads(text, 0, NULL);
 
 	if (!value)
 		return otherwise;

@@ -261,6 +261,7 @@ json_t *yard_info_json(struct yard *yard)
 {
 	const struct conf *conf = yard->conf;
 	json_t *states = json_object();
+	size_t boxes = count_boxes(yard);
 	char when[CLOCK_RFC3339_MAX];
 
 	for (unsigned state = 0; state < BOX_STATE_COUNT; state++) {
@@ -270,13 +271,13 @@ json_t *yard_info_json(struct yard *yard)
 			count += !yard->boxes[i]->gone && yard->boxes[i]->state == state;
 		json_object_set_new(states, box_state_name(state), json_integer((json_int_t)count));
 	}
-	return json_pack("{s:s,s:s,s:s,s:s,s:s,s:s,s:I,s:I,s:I,s:o,s:s,s:{s:o}}", "version",
+	return json_pack("{s:s,s:s,s:s,s:s,s:s,s:s,s:I,s:I,s:I,s:I,s:o,s:s,s:{s:o}}", "version",
 		BOX_VERSION, "home", conf->home, "run", conf->run, "name", conf->name, "socket",
 		conf->socket, "started_at", clock_rfc3339(yard->started_us, when), "pid",
-		(json_int_t)getpid(), "boxes", (json_int_t)count_boxes(yard), "spares",
-		(json_int_t)spares_ready(yard), "states", states, "pool",
-		pool_kind_name(pool_get_kind(yard->pool)), "drivers", "ns",
-		engine_describe(yard->engine));
+		(json_int_t)getpid(), "boxes", (json_int_t)boxes, "leaving",
+		(json_int_t)(yard->box_count - boxes), "spares", (json_int_t)spares_ready(yard),
+		"states", states, "pool", pool_kind_name(pool_get_kind(yard->pool)), "drivers",
+		"ns", engine_describe(yard->engine));
 }
 
 json_t *yard_doctor_json(struct yard *yard)

@@ -177,10 +177,14 @@ static const struct image *find_by_digest(const struct images *images, const cha
 
 const struct image *images_find(struct images *images, const char *name_or_id, struct err *err)
 {
-	_cleanup_free_ char *normal = image_name_normal(name_or_id);
-	const struct image *image;
+	_cleanup_free_ char *normal = NULL;
+	/* Asked for every box of a list: an id that is known needs no look at the folder. */
+	const struct image *image = images_by_id(images, name_or_id);
 
+	if (image)
+		return image;
 	images_refresh(images);
+	normal = image_name_normal(name_or_id);
 	image = images_by_id(images, name_or_id);
 	if (!image)
 		image = names_find(images, normal);
