@@ -1,0 +1,50 @@
+/* synthetic.h - the addresses that stand for names inside one box
+ *
+ * A box that may reach a name is told an address that exists nowhere else: one of 198.18.0.0/15, and one
+ * of a /64 of ours for IPv6, both with the same number. What connects to it is led to the daemon, which
+ * finds the name here and dials that. The map belongs to one box and lives as long as the box: it is
+ * stored with it, so that a resumed or forked box keeps valid addresses. */
+#pragma once
+#include "base/alloc.h"
+#include "base/err.h"
+#include "base/json.h"
+#include "net/address.h"
+
+struct synthetic;
+
+enum {
+	SYNTHETIC_NAMES_MAX = 65536, /* of one box */
+	SYNTHETIC_FIRST = 256,	     /* 198.18.0.0/24 is left for the gateway's own addresses */
+	SYNTHETIC_COUNT = 131072,
+};
+
+/* fd62:6f78:7961:7264::/64, which spells "boxyard". The same in every box, as all inner addresses are. */
+extern const uint8_t synthetic_v6_prefix[8];
+
+struct synthetic *synthetic_new(size_t names_max); /* 0: SYNTHETIC_NAMES_MAX */
+void synthetic_free(struct synthetic *map);	   /* accepts NULL */
+
+/* The addresses of name (as text, see dns_name.h), given out now if it had none. When the map is full,
+ * the name that was not asked for longest goes, and its address rests until all others have been used;
+ * names with live connections stay. ERR_LIMIT when all have some, ERR_INVALID for what is no host name. */
+int synthetic_assign(struct synthetic *map, const char *name, struct net_address *ret_v4,
+	struct net_address *ret_v6, struct err *err);
+/* The name behind an address of either family; NULL when it stands for none. Borrowed, valid until the
+ * next synthetic_assign or as long as the address is held. */
+const char *synthetic_name(const struct synthetic *map, const struct net_address *address);
+/* A connection to address began or ended; false when it stands for no name. Each hold has one release. */
+bool synthetic_hold(struct synthetic *map, const struct net_address *address);
+void synthetic_release(struct synthetic *map, const struct net_address *address);
+size_t synthetic_count(const struct synthetic *map);
+
+/* Changes with each name that came or went, so that whoever stores the map knows when. */
+uint64_t synthetic_version(const struct synthetic *map);
+/* The map as JSON, a new reference; and back. Holds are not stored. ERR_INVALID for a map that
+ * synthetic_save did not write. */
+json_t *synthetic_save(const struct synthetic *map);
+int synthetic_load(json_t *saved, size_t names_max, struct synthetic **ret, struct err *err);
+
+/* Whether an address is in the ranges at all, given out or not. */
+bool net_address_is_synthetic(const struct net_address *address);
+
+DEFINE_CLEANUP(synthetic_free, struct synthetic)

@@ -1,0 +1,77 @@
+/* compare.c - two policies beside each other, and a policy beside what is going on
+ *
+ * One leads nowhere the other does not, if each of its allow rules is covered by one of the other's, and each deny
+ * rule of the other is covered by one of its own or meets none of its allow rules. That can say no where a clever
+ * eye says yes (two rules that together cover a third), never the other way round. */
+#include "policy/policy_internal.h"
+
+static bool covered_by_some(const struct policy *policy, const struct policy_rule *rule, bool deny)
+{
+	for (size_t i = 0; i < policy->count; i++)
+		if (policy->rules[i].deny == deny && rule_covers(&policy->rules[i], rule))
+			return true;
+	return false;
+}
+
+static bool meets_allow(const struct policy *policy, const struct policy_rule *deny)
+{
+	for (size_t i = 0; i < policy->count; i++)
+		if (!policy->rules[i].deny && rule_overlaps(&policy->rules[i], deny))
+			return true;
+	return false;
+}
+
+static const struct policy_rule *wider_private(
+	const struct policy *wide, const struct policy *narrow)
+{
+	for (size_t i = 0; i < narrow->private_count; i++) {
+		bool found = false;
+
+		for (size_t j = 0; j < wide->private_count && !found; j++)
+			found = rule_covers(&wide->allow_private[j], &narrow->allow_private[i]);
+		if (!found)
+			return &narrow->allow_private[i];
+	}
+	return NULL;
+}
+
+/* A rule that lets narrow do what wide does not; NULL: there is none. */
+static const struct policy_rule *find_beyond(const struct policy *wide, const struct policy *narrow)
+{
+	for (size_t i = 0; i < narrow->count; i++)
+		if (!narrow->rules[i].deny && !covered_by_some(wide, &narrow->rules[i], false))
+			return &narrow->rules[i];
+	for (size_t i = 0; i < wide->count; i++) {
+		const struct policy_rule *deny = &wide->rules[i];
+
+		if (deny->deny && !covered_by_some(narrow, deny, true) && meets_allow(narrow, deny))
+			return deny;
+	}
+	return wider_private(wide, narrow);
+}
+
+enum policy_change policy_compare(const struct policy_matcher *old_one,
+	const struct policy_matcher *new_one, const struct policy_rule **ret_rule)
+{
+	const struct policy *before = policy_matcher_policy(old_one);
+	const struct policy *after = policy_matcher_policy(new_one);
+	const struct policy_rule *gained = find_beyond(before, after);
+	bool lost = find_beyond(after, before) != NULL;
+
+	if (ret_rule)
+		*ret_rule = gained;
+	if (!gained)
+		return lost ? POLICY_TIGHTER : POLICY_SAME;
+	return lost ? POLICY_DIFFERENT : POLICY_WIDER;
+}
+
+size_t policy_forbids(const struct policy_matcher *matcher, const struct policy_flow *flows,
+	size_t count, size_t *ret)
+{
+	size_t forbidden = 0;
+
+	for (size_t i = 0; i < count; i++)
+		if (!policy_match(matcher, &flows[i]).allowed)
+			ret[forbidden++] = i;
+	return forbidden;
+}

@@ -1,0 +1,94 @@
+/* merge.c - a policy with something on top: flags over a file, a file over a default */
+#include "policy/policy_internal.h"
+
+static void merge_limit(uint64_t *limit, uint64_t more)
+{
+	if (more)
+		*limit = more;
+}
+
+static bool has_rule(const struct policy *policy, const struct policy_rule *rule)
+{
+	for (size_t i = 0; i < policy->count; i++)
+		if (rule_is_same(&policy->rules[i], rule, false))
+			return true;
+	return false;
+}
+
+/* What is denied on top takes an allow rule below away. The other way round deny wins, as everywhere, and what
+ * was asked for cannot be had: an error. */
+static void drop_mirrors(struct policy *policy, const struct policy_rule *deny)
+{
+	size_t kept = 0;
+
+	for (size_t i = 0; i < policy->count; i++) {
+		if (rule_is_mirror(&policy->rules[i], deny)) {
+			rule_done(&policy->rules[i]);
+			continue;
+		}
+		if (kept != i) {
+			policy->rules[kept] = policy->rules[i];
+			policy->rules[i] = (struct policy_rule){ 0 };
+		}
+		kept++;
+	}
+	policy->count = kept;
+}
+
+static int merge_rules(struct policy *policy, const struct policy *more, struct err *err)
+{
+	for (size_t i = 0; i < more->count; i++)
+		drop_mirrors(policy, &more->rules[i]);
+	for (size_t i = 0; i < more->count; i++) {
+		struct policy_rule copy;
+
+		if (has_rule(policy, &more->rules[i]))
+			continue;
+		if (rule_find_mirror(policy, &more->rules[i], err) < 0)
+			return -1;
+		copy = rule_copy(&more->rules[i]);
+		if (policy_add_rule(policy, &copy, err) < 0)
+			return -1;
+	}
+	return 0;
+}
+
+static int merge_private(struct policy *policy, const struct policy *more, struct err *err)
+{
+	for (size_t i = 0; i < more->private_count; i++) {
+		const struct policy_rule *name = &more->allow_private[i];
+		struct policy_rule copy;
+		bool known = false;
+
+		for (size_t j = 0; j < policy->private_count && !known; j++)
+			known = rule_is_same(&policy->allow_private[j], name, false);
+		if (known)
+			continue;
+		if (policy->private_count == POLICY_RULES_MAX)
+			return err_set(err, ERR_TOO_LARGE, "more than %d names in allow_private",
+				POLICY_RULES_MAX);
+		copy = rule_copy(name);
+		rules_add(&policy->allow_private, &policy->private_count, &copy);
+	}
+	return 0;
+}
+
+int policy_merge(
+	const struct policy *base, const struct policy *more, struct policy **ret, struct err *err)
+{
+	_cleanup_(policy_freep) struct policy *policy = policy_copy(base);
+
+	if (more->set & POLICY_KEY_PRESET)
+		policy->preset = more->preset;
+	if (more->set & POLICY_KEY_ON_LIMIT)
+		policy->on_limit = more->on_limit;
+	policy->set |= more->set;
+	merge_limit(&policy->limits.rate, more->limits.rate);
+	merge_limit(&policy->limits.connections, more->limits.connections);
+	merge_limit(&policy->limits.bytes, more->limits.bytes);
+	if (merge_rules(policy, more, err) < 0 || merge_private(policy, more, err) < 0 ||
+		policy_check_size(policy, err) < 0)
+		return -1;
+	*ret = steal_ptr(&policy);
+	return 0;
+}
