@@ -117,12 +117,13 @@ static void look_at_processes(struct box *box)
 
 static void look_at_disks(struct yard *yard)
 {
-	size_t size = yard->box_count * sizeof *yard->boxes;
-	struct boxes_by_id all = { size ? xmemdup(yard->boxes, size) : NULL, yard->box_count };
+	struct boxes_by_id all = { .count = yard->box_count };
 	struct err err = ERR_INIT;
 
-	if (all.count)
-		qsort(all.list, all.count, sizeof *all.list, compare_ids);
+	if (!all.count)
+		return;
+	all.list = xmemdup(yard->boxes, all.count * sizeof *all.list);
+	qsort(all.list, all.count, sizeof *all.list, compare_ids);
 	if (pool_usage_each(yard->pool, look_at_disk, &all, &err) < 0)
 		log_warn("cannot read the quotas", kv_err(&err));
 	free(all.list);

@@ -244,7 +244,7 @@ int box_mounts_resolve(
 	_cleanup_json_ json_t *volumes = json_loads(box->row.volumes, 0, NULL);
 	_cleanup_json_ json_t *mounts = json_loads(box->row.mounts, 0, NULL);
 	size_t most = json_array_size(volumes) + json_array_size(mounts), count = 0, i;
-	struct instance_mount *list = most ? xcalloc(most, sizeof *list) : NULL;
+	struct instance_mount *list = xcalloc(most + 1, sizeof *list);
 	struct wish wish;
 	json_t *item;
 

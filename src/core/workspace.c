@@ -115,6 +115,14 @@ static int run_keep(int sock, void *arg)
 
 /* ---- keeping: in the daemon ---------------------------------------------------------------------------- */
 
+static void keeping_release(struct keeping *keeping)
+{
+	strv_free(keeping->side.layers);
+	free(keeping->side.box);
+	free(keeping->side.view);
+	free(keeping);
+}
+
 static void keeping_free(struct keeping *keeping)
 {
 	struct keeping **at = &keeping->yard->keepings;
@@ -122,10 +130,7 @@ static void keeping_free(struct keeping *keeping)
 	while (*at != keeping)
 		at = &(*at)->next;
 	*at = keeping->next;
-	strv_free(keeping->side.layers);
-	free(keeping->side.box);
-	free(keeping->side.view);
-	free(keeping);
+	keeping_release(keeping);
 }
 
 static void on_message(const void *message, size_t len, void *arg)
@@ -181,10 +186,13 @@ int workspace_keep(struct box *box, struct err *err)
 
 void workspaces_close(struct yard *yard)
 {
-	while (yard->keepings) {
-		helper_free(yard->keepings->helper);
-		yard->keepings->box->keeping = NULL;
-		keeping_free(yard->keepings);
+	struct keeping *keeping;
+
+	while ((keeping = yard->keepings)) {
+		yard->keepings = keeping->next;
+		helper_free(keeping->helper);
+		keeping->box->keeping = NULL;
+		keeping_release(keeping);
 	}
 }
 
