@@ -65,6 +65,28 @@ static int run(struct cli *cli, struct sink *sink, const char *what, const char 
 	return result;
 }
 
+static const char *unfinished; /* for the handler */
+
+/* Ctrl-C in the middle leaves nothing; who sent the signal sees that it worked. */
+static void on_stop(int number)
+{
+	unlink(unfinished);
+	signal(number, SIG_DFL);
+	raise(number);
+}
+
+static void remove_when_stopped(const char *path)
+{
+	static const int numbers[] = { SIGINT, SIGTERM, SIGHUP };
+	struct sigaction action = { .sa_handler = on_stop };
+
+	unfinished = path;
+	if (!path)
+		action.sa_handler = SIG_DFL;
+	for (size_t i = 0; i < ARRAY_LEN(numbers); i++)
+		sigaction(numbers[i], &action, NULL);
+}
+
 static int run_into_file(struct cli *cli, struct sink *sink, const char *what, const char *path,
 	const char *target, struct err *err)
 {
@@ -73,6 +95,7 @@ static int run_into_file(struct cli *cli, struct sink *sink, const char *what, c
 
 	sink->path = part;
 	sink->fd = -1;
+	remove_when_stopped(part);
 	result = run(cli, sink, what, path, true, err);
 	if (sink->fd >= 0 && close(sink->fd) < 0 && result == 0)
 		result = err_sys(err, errno, "write '%s'", part);
@@ -80,6 +103,7 @@ static int run_into_file(struct cli *cli, struct sink *sink, const char *what, c
 		result = err_sys(err, errno, "rename '%s' to '%s'", part, target);
 	if (result < 0 && sink->fd >= 0)
 		unlink(part);
+	remove_when_stopped(NULL);
 	return result;
 }
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import ocitools
-from boxtest import IMAGES, Yard, eventually, random_name
+from boxtest import IMAGE, IMAGES, Yard, eventually, random_name
 from fixtures import running_yard_with
 from ocitools import folder, hardlink, member, symlink
 
@@ -255,6 +255,15 @@ def test_export_and_import_again(yard, make_box, tmp_path, small, layout, format
         one.remove()
     for name in (second, saved, first):
         yard.box("image", "rm", name)
+
+
+def test_ctrl_c_in_an_export_leaves_no_file(yard, tmp_path):
+    process = yard.spawn("image", "export", IMAGE, "--format", "rootfs", "-o", str(tmp_path / "x.tar"),
+                         stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    eventually(lambda: (tmp_path / "x.tar.part").exists(), 10)
+    process.send_signal(signal.SIGINT)
+    assert process.wait(10) == -signal.SIGINT
+    assert os.listdir(tmp_path) == []
 
 
 def test_gc_removes_what_nobody_needs(fresh_yard, small, tmp_path):

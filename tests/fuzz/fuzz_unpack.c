@@ -3,6 +3,7 @@
  * The first byte tells which. Layers are really unpacked, two on top of each other, in a folder of /dev/shm; beside it
  * lies a file that nothing may touch, and nothing may appear beside it. Random bytes never have a right checksum, so
  * the mutator repairs the checksum of each block that looks like a header, and starts from archives made here. */
+#include "fuzz_tar_block.h"
 #include "image/oci_internal.h"
 #include "base/file.h"
 #include "tar/tar.h"
@@ -92,18 +93,6 @@ static void make_seed(struct buf *out, unsigned seed)
 			"[\"x\"],\"User\":\"1\",\"ExposedPorts\":{\"80/"
 			"tcp\":{}},\"Labels\":{\"a\":\"b\"}}}",
 			digest);
-}
-
-static void repair(uint8_t *block)
-{
-	unsigned total = 0;
-	char text[8];
-
-	memset(block + 148, ' ', 8);
-	for (size_t i = 0; i < TAR_BLOCK; i++)
-		total += block[i];
-	snprintf(text, sizeof text, "%06o", total);
-	memcpy(block + 148, text, 7);
 }
 
 size_t LLVMFuzzerCustomMutator(uint8_t *data, size_t size, size_t max, unsigned seed)
