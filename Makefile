@@ -3,9 +3,11 @@
 #   make            build/box                       make run     the first box, in one command
 #   make test       everything CI runs              make check   warnings fatal, units, includes, format
 #   make e2e        end-to-end tests                make asan    the same with the sanitizers
+#   make attack     get out of a box, by every way
 #   make lint       clang-tidy, gcc's analyzer      make fuzz    fuzzers, FUZZ_SECONDS each
 #   make soak       thousands of cycles             make bench   measure this machine
-#   make install    to PREFIX (/usr/local)          make clean   remove what was built
+#   make clients    apt and npm, for real           make install to PREFIX (/usr/local)
+#   make clean      remove what was built
 #
 # BOX_HOME, BOX_RUN and BOX_LISTEN are passed on to whatever runs.
 
@@ -19,7 +21,7 @@ UNITDIR := $(PREFIX)/lib/systemd/system
 COMPDIR := $(PREFIX)/share/bash-completion/completions
 DOCDIR  := $(PREFIX)/share/doc/boxyard
 
-.PHONY: all deps run test check asan lint fuzz bench e2e soak format install uninstall clean
+.PHONY: all deps run test check asan lint fuzz bench e2e attack soak clients format install uninstall clean
 .DEFAULT_GOAL := all
 
 all: deps build/build.ninja
@@ -57,10 +59,22 @@ e2e:
 	@scripts/test-registry
 	@scripts/test build e2e
 
+# Root in a box against a daemon and an internet made for it; needs no image and leaves nothing.
+attack:
+	@scripts/deps build
+	@$(MAKE) --no-print-directory all
+	@build/box attack
+
 soak:
 	@scripts/deps build image test
 	@scripts/test-registry
 	@BOX_TEST_CYCLES=$${BOX_TEST_CYCLES:-3000} BOX_TEST_KILLS=$${BOX_TEST_KILLS:-300} scripts/test build crash leaks
+
+# Packages from the hosts this machine uses, from a box: the one target that leaves the machine, no part of make test.
+clients:
+	@scripts/deps build image test
+	@$(MAKE) --no-print-directory all
+	@/usr/bin/python3 -m pytest -q -p no:cacheprovider tests/clients
 
 fuzz:
 	@scripts/deps build test

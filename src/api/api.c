@@ -204,3 +204,8 @@ void api_close(struct api *api)
 	buf_done(&api->scratch);
 	free(api);
 }
+
+struct http_server *api_get_server(struct api *api)
+{
+	return api->server;
+}

@@ -6,6 +6,7 @@
 #include <stdint.h>
 
 struct api;
+struct http_server;
 struct yard;
 
 /* What a front door needs to be told to end the daemon: purge true removes everything first. */
@@ -17,5 +18,7 @@ int api_open(
 /* Stops accepting, lets exchanges end for at most grace_ms, then calls done. */
 void api_stop(struct api *api, uint64_t grace_ms, void (*done)(void *arg), void *arg);
 void api_close(struct api *api); /* accepts NULL */
+/* For who shares its doors. */
+struct http_server *api_get_server(struct api *api);
 /* The OpenAPI 3.1 document, from the route table. New reference. */
 json_t *api_openapi(void);

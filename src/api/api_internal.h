@@ -11,7 +11,7 @@
  *   pump.c       a client on one side, bytes a helper makes on the other
  *   job.c        a client on one side, an image being made on the other
  *   boxes.c box_disk.c exec.c exec_ws.c execs.c logs.c files.c transfer.c images.c image_jobs.c image_import.c
- *   pool.c volumes.c workspaces.c tokens.c events.c system.c   the calls
+ *   policy.c net.c ports.c pool.c volumes.c workspaces.c tokens.c events.c audit.c system.c   the calls
  *
  * Neither http nor link calls back from inside a call made to it; each callback here may therefore use its
  * exchange to its end, and lets go of it there. */
@@ -32,6 +32,7 @@ enum {
 		256 * 1024, /* bytes a client has not taken yet, over which the box has to wait */
 	API_PARAM_MAX = IMAGE_NAME_MAX + 1, /* a name in a path, decoded */
 	API_PARAMS = 2,
+	CALL_WHO_SIZE = 96,
 };
 
 /* ---- calls ----------------------------------------------------------------------------------- */
@@ -104,6 +105,17 @@ void call_none(struct call *call);			      /* 204 */
 const char *call_query(struct call *call, const char *key);
 /* The box the path names; NULL after answering 404. */
 struct box *call_box(struct call *call);
+/* Who asks, for the audit log, into out (CALL_WHO_SIZE bytes): "uid 0 by the socket", "token ci". Returns out. */
+const char *call_who(struct call *call, char *out);
+
+/* An answer that comes later, from a callback that is called once; the client may go away before. policy.c */
+struct later {
+	struct http_request *request; /* NULL: it has gone */
+	json_t *value;		      /* owned or NULL; what is known already */
+};
+struct later *later_new(struct call *call);
+/* Frees it; the request to answer, or NULL. */
+struct http_request *later_end(struct later *later);
 /* execs.c: whether the path's {exec} can be the id of one ([a-z0-9]+); false after answering 404. */
 bool call_exec_id(struct call *call);
 
@@ -145,6 +157,8 @@ int input_labels(json_t *labels, struct err *err);
 /* What of the outside a box sees: types, names, paths and how many. NULL and null are fine. */
 int input_volumes(json_t *volumes, struct err *err);
 int input_mounts(json_t *mounts, struct err *err);
+/* An object in the policy language or a text; what it says is for core. */
+int input_policy(json_t *policy, struct err *err);
 int input_cache_key(const char *key, struct err *err); /* of a step of a build */
 /* Takes a key out of an object, for values json_read does not know; new reference or NULL. */
 json_t *input_take(json_t *object, const char *key);
@@ -173,8 +187,8 @@ json_t *exec_json(const struct wire_exec_info *info); /* new reference */
 /* ---- box_body.c ---------------------------------------------------------------------------------- */
 
 struct box_body {
-	struct box_spec spec;	  /* strings borrowed from the JSON */
-	json_t *volumes, *mounts; /* owned; spec borrows them */
+	struct box_spec spec;		   /* strings borrowed from the JSON */
+	json_t *volumes, *mounts, *policy; /* owned; spec borrows them */
 };
 int box_body_read(json_t *body, struct box_body *ret, struct err *err);
 void box_body_done(struct box_body *body);
@@ -296,6 +310,19 @@ void api_box_save(struct call *call);
 void api_box_diff(struct call *call);
 void api_box_stats(struct call *call);
 void api_box_processes(struct call *call);
+void api_policy_show(struct call *call);
+void api_policy_set(struct call *call);
+void api_policy_explain(struct call *call);
+void api_policy_record(struct call *call);
+void api_policy_proposal(struct call *call);
+void api_policy_check(struct call *call);
+void api_policy_presets(struct call *call);
+void api_ports_list(struct call *call);
+void api_port_set(struct call *call);
+void api_port_remove(struct call *call);
+void api_box_url(struct call *call);
+void api_box_net(struct call *call);
+void api_net(struct call *call);
 void api_exec(struct call *call);
 void api_exec_ws(struct call *call);
 void api_execs_list(struct call *call);
@@ -338,6 +365,8 @@ void api_tokens_list(struct call *call);
 void api_token_create(struct call *call);
 void api_token_revoke(struct call *call);
 void api_events(struct call *call);
+void api_audit(struct call *call);
+void api_audit_verify(struct call *call);
 void api_stats(struct call *call);
 void api_info(struct call *call);
 void api_doctor(struct call *call);

@@ -115,6 +115,22 @@ static int check_token(
 	return 0;
 }
 
+const char *call_who(struct call *call, char *out)
+{
+	const char *header = http_request_header(call->request, "Authorization");
+	const char *name;
+
+	if (http_request_door(call->request) == HTTP_DOOR_UNIX) {
+		snprintf(out, CALL_WHO_SIZE, "uid %u by the socket",
+			(unsigned)http_request_peer_uid(call->request));
+		return out;
+	}
+	header = header && !strncasecmp(header, "Bearer ", 7) ? header + 7 : "";
+	name = store_token_name(yard_get_store(call->yard), header + strspn(header, " "));
+	snprintf(out, CALL_WHO_SIZE, "token %s", name ? name : "");
+	return out;
+}
+
 int auth_check(
 	struct api *api, struct http_request *request, const struct route *route, struct err *err)
 {

@@ -53,6 +53,10 @@ static int take_attached(json_t *body, struct box_body *ret, struct err *err)
 	ret->mounts = input_take(body, "mounts");
 	if (input_volumes(ret->volumes, err) < 0 || input_mounts(ret->mounts, err) < 0)
 		return -1;
+	ret->policy = input_take(body, "policy");
+	if (ret->policy && !json_is_null(ret->policy) && input_policy(ret->policy, err) < 0)
+		return -1;
+	ret->spec.policy = json_is_null(ret->policy) ? NULL : ret->policy;
 	ret->spec.volumes = json_is_array(ret->volumes) ? ret->volumes : NULL;
 	ret->spec.mounts = json_is_array(ret->mounts) ? ret->mounts : NULL;
 	return 0;
@@ -98,6 +102,7 @@ void box_body_done(struct box_body *body)
 {
 	json_decref(body->volumes);
 	json_decref(body->mounts);
+	json_decref(body->policy);
 	*body = (struct box_body){ 0 };
 }
 

@@ -27,6 +27,14 @@ static const struct query_key query_diff[] = {
 	{ "format", "string", "list (default) or tar", false },
 	END,
 };
+static const struct query_key query_url[] = {
+	{ "port", "integer", "the box's default port when absent", false },
+	END,
+};
+static const struct query_key query_net[] = {
+	{ "connections", "boolean", "its connections now, too", false },
+	END,
+};
 static const struct query_key query_images[] = {
 	{ "all", "boolean", "those without a name too", false },
 	{ "cache_key", "string", "this step of a build alone", false },
@@ -87,6 +95,16 @@ static const struct query_key query_events[] = {
 	END,
 };
 
+static const struct query_key query_audit[] = {
+	{ "since", "integer", "seq of the first line wanted; the newest lines when absent", false },
+	{ "limit", "integer", "at most this many, 0 to 1000; of the newest ones also with follow",
+		false },
+	{ "box", "string", "id or name", false },
+	{ "verdict", "string", "allowed or refused", false },
+	{ "follow", "boolean", "stream, and go on with what comes", false },
+	END,
+};
+
 #define B "/v1/boxes/{box}"
 
 static const struct route routes[] = {
@@ -116,6 +134,31 @@ static const struct route routes[] = {
 		200, 0, NULL },
 	{ "GET", B "/processes", SCOPE_READ, api_box_processes, "processes in a box", NULL,
 		"ProcessList", 200, 0, NULL },
+	{ "GET", B "/policy", SCOPE_READ, api_policy_show, "what a box may reach", NULL,
+		"BoxPolicy", 200, 0, NULL },
+	{ "PUT", B "/policy", SCOPE_CREATE, api_policy_set,
+		"replace it at once; connections it forbids are cut", "PolicySet", "BoxPolicy", 200,
+		ROUTE_BODY, NULL },
+	{ "POST", B "/policy/explain", SCOPE_READ, api_policy_explain,
+		"what would be decided, and by which rule", "Flow", "Verdict", 200, ROUTE_BODY,
+		NULL },
+	{ "POST", B "/policy/record", SCOPE_CREATE, api_policy_record,
+		"watch mode: everything public is allowed and counted", "PolicyRecord", "BoxPolicy",
+		200, ROUTE_BODY, NULL },
+	{ "GET", B "/policy/proposal", SCOPE_READ, api_policy_proposal,
+		"the smallest policy that allows what was seen in watch mode", NULL, "Proposal",
+		200, 0, NULL },
+	{ "GET", B "/ports", SCOPE_READ, api_ports_list, "what was set for its ports", NULL,
+		"PortList", 200, 0, NULL },
+	{ "PUT", B "/ports/{port}", SCOPE_CREATE, api_port_set,
+		"who may use a port, and which port of the host leads there", "PortSpec",
+		"PortList", 200, ROUTE_BODY, NULL },
+	{ "DELETE", B "/ports/{port}", SCOPE_CREATE, api_port_remove,
+		"private again, and no port of the host", NULL, NULL, 204, 0, NULL },
+	{ "GET", B "/url", SCOPE_READ, api_box_url, "where a port is found", NULL, "PortUrl", 200,
+		0, query_url },
+	{ "GET", B "/net", SCOPE_READ, api_box_net, "what a box sent and received", NULL, "BoxNet",
+		200, 0, query_net },
 	{ "POST", B "/exec", SCOPE_EXEC, api_exec, "run a program; the answer streams its output",
 		"ExecSpec", "ExecLine", 200, ROUTE_BODY | ROUTE_STREAM, NULL },
 	{ "GET", B "/exec", SCOPE_EXEC, api_exec_ws, "run a program, interactive, over WebSocket",
@@ -154,8 +197,19 @@ static const struct route routes[] = {
 		"ArchiveResult", 200, ROUTE_UPLOAD, query_path },
 	{ "GET", "/v1/stats", SCOPE_READ, api_stats, "figures of all running boxes", NULL,
 		"StatsList", 200, 0, NULL },
+	{ "GET", "/v1/net", SCOPE_READ, api_net, "what all boxes sent and received", NULL,
+		"NetList", 200, 0, NULL },
+	{ "POST", "/v1/policy/check", SCOPE_READ, api_policy_check,
+		"what is wrong with a policy, with lines", "PolicyText", "PolicyReport", 200,
+		ROUTE_BODY, NULL },
+	{ "GET", "/v1/policy/presets", SCOPE_READ, api_policy_presets, "ready-made policies", NULL,
+		"PresetList", 200, 0, NULL },
 	{ "GET", "/v1/events", SCOPE_READ, api_events, "what happened, from an offset on", NULL,
 		"EventList", 200, 0, query_events },
+	{ "GET", "/v1/audit", SCOPE_READ, api_audit, "what boxes tried, allowed or refused", NULL,
+		"AuditList", 200, 0, query_audit },
+	{ "GET", "/v1/audit/verify", SCOPE_READ, api_audit_verify,
+		"whether nothing in the audit log was changed", NULL, "AuditCheck", 200, 0, NULL },
 	{ "GET", "/v1/images", SCOPE_READ, api_images_list, "images boxes can start from", NULL,
 		"ImageList", 200, 0, query_images },
 	{ "POST", "/v1/images", SCOPE_CREATE, api_image_build,

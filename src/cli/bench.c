@@ -16,143 +16,31 @@
 #include <stdio.h>
 #include <sys/random.h>
 
-enum group {
-	GROUP_COLD,
-	GROUP_VERBS,
-	GROUP_STREAMS,
-	GROUP_DISK,
-	GROUP_REMOVAL,
-	GROUP_FILES,
-	GROUP_CACHE,
-	GROUP_IMPORT,
-	GROUP_MANY,
-	GROUP_DERIVED,
-	GROUP_COUNT
-};
-
 enum {
 	RUNS_DEFAULT = 200,
 	RUNS_MAX = 100000,
 	MANY_BOXES = 500,
+	NET_BOXES_MAX = 1000,
 	FAILURES_MAX = 3,
 	BUDGET_OURS_S = 60,
 	BUDGET_PEER_S = 15,
 	CACHE_RUNS = 5,
 };
 
-struct item {
-	const char *name;
-	const char *unit;
-	enum bench_row_kind kind;
-	enum group group;
-	const char *summary;
-	/* At most one of these; without any the row is filled by its group. */
-	int (*run)(struct bench_boxes *boxes, double *ret, struct err *err);
-	int (*stream)(
-		struct bench_boxes *boxes, struct bench_row *rss, double *ret, struct err *err);
-	enum bench_peer peer;
-	bool is_peer;
-	const char *needs; /* rows measured along with it, separated by blanks */
-};
-
-#define PEERS	"bwrap crun runc podman runsc"
-#define STREAMS "stdout_64m cp_in_64m cp_out_64m"
-
-static const struct item items[] = {
-	{ "create_first_byte", "ms", ROW_TIME, GROUP_COLD,
-		"new box and `echo` in it to its first byte, API", .run = bench_create_first_byte,
-		.needs = PEERS },
-	{ "bwrap", "ms", ROW_TIME, GROUP_COLD, "the same with bubblewrap", .is_peer = true,
-		.peer = PEER_BWRAP },
-	{ "crun", "ms", ROW_TIME, GROUP_COLD, "the same with crun", .is_peer = true,
-		.peer = PEER_CRUN },
-	{ "runc", "ms", ROW_TIME, GROUP_COLD, "the same with runc", .is_peer = true,
-		.peer = PEER_RUNC },
-	{ "podman", "ms", ROW_TIME, GROUP_COLD, "the same with podman", .is_peer = true,
-		.peer = PEER_PODMAN },
-	{ "runsc", "ms", ROW_TIME, GROUP_COLD, "the same with gVisor", .is_peer = true,
-		.peer = PEER_RUNSC },
-	{ "daemon_round_trip", "ms", ROW_TIME, GROUP_COLD, "GET /v1/health",
-		.run = bench_round_trip },
-	{ "floor_exec", "ms", ROW_TIME, GROUP_COLD, "`echo` on the host to its first byte",
-		.run = bench_floor_exec },
-	{ "create_vs_bwrap", "ratio", ROW_RATIO, GROUP_DERIVED,
-		"create_first_byte over bwrap + daemon_round_trip",
-		.needs = "create_first_byte bwrap daemon_round_trip" },
-	{ "create", "ms", ROW_TIME, GROUP_VERBS, "POST /v1/boxes alone", .run = bench_create },
-	{ "exec_first_byte", "ms", ROW_TIME, GROUP_VERBS,
-		"`echo` in a running box to its first byte, API", .run = bench_exec_first_byte },
-	{ "exec_cli", "ms", ROW_TIME, GROUP_VERBS, "`box exec BOX -- echo hi` to its exit",
-		.run = bench_exec_cli },
-	{ "remove", "ms", ROW_TIME, GROUP_VERBS, "DELETE of a running box", .run = bench_remove },
-	{ "stdout_64m", "MB/s", ROW_RATE, GROUP_STREAMS, "64 MB out of `box exec` into a pipe",
-		.stream = bench_stdout_stream },
-	{ "cp_in_64m", "MB/s", ROW_RATE, GROUP_STREAMS, "`box cp` of a 64 MB file into a box",
-		.stream = bench_cp_in },
-	{ "cp_out_64m", "MB/s", ROW_RATE, GROUP_STREAMS, "`box cp` of a 64 MB file out of a box",
-		.stream = bench_cp_out },
-	{ "daemon_rss", "MB", ROW_SIZE, GROUP_STREAMS, "memory of the daemon meanwhile",
-		.needs = STREAMS },
-	{ "image_save", "ms", ROW_TIME, GROUP_DISK, "image of a box with 512 MB on its disk",
-		.run = bench_image_save },
-	{ "remove_64m", "ms", ROW_TIME, GROUP_REMOVAL,
-		"DELETE of a running box with 64 MB on its disk", .run = bench_remove_full },
-	{ "image_import", "MB/s", ROW_RATE, GROUP_IMPORT, "import of a root file system as tar",
-		.run = bench_image_import },
-	{ "untar_10k", "ms", ROW_TIME, GROUP_FILES, "tar x of 10,000 files in a box",
-		.run = bench_untar_box },
-	{ "untar_10k_host", "ms", ROW_TIME, GROUP_FILES, "the same on the host's file system",
-		.run = bench_untar_host },
-	{ "untar_10k_ratio", "ratio", ROW_RATIO, GROUP_DERIVED, "box over host",
-		.needs = "untar_10k untar_10k_host" },
-	{ "npm_install", "ms", ROW_TIME, GROUP_FILES, "npm ci in a box, from a local cache",
-		.run = bench_npm_box },
-	{ "npm_install_host", "ms", ROW_TIME, GROUP_FILES, "the same on the host's file system",
-		.run = bench_npm_host },
-	{ "npm_install_ratio", "ratio", ROW_RATIO, GROUP_DERIVED, "box over host",
-		.needs = "npm_install npm_install_host" },
-	{ "page_cache_first", "ms", ROW_TIME, GROUP_CACHE,
-		"200 MB of the image read in a box, nothing cached", .run = NULL },
-	{ "page_cache_second", "ms", ROW_TIME, GROUP_CACHE, "the same in a second box",
-		.run = NULL },
-	{ "page_cache_first_grown", "MB", ROW_SIZE, GROUP_CACHE,
-		"what the host's page cache grew by for the first", .run = NULL },
-	{ "page_cache_second_grown", "MB", ROW_SIZE, GROUP_CACHE, "and for the second",
-		.run = NULL },
-	{ "list_500", "ms", ROW_TIME, GROUP_MANY, "GET /v1/boxes with 500 idle boxes",
-		.run = bench_list },
-	{ "idle_500_daemon_rss", "MB", ROW_SIZE, GROUP_MANY,
-		"memory of the daemon with 500 idle boxes", .run = NULL },
-	{ "idle_500_per_box", "MB", ROW_SIZE, GROUP_MANY, "memory of the host for each of them",
-		.run = NULL },
-};
-
-static const char *const group_titles[GROUP_COUNT] = {
-	[GROUP_COLD] = "cold start",
-	[GROUP_VERBS] = "verbs",
-	[GROUP_STREAMS] = "streams",
-	[GROUP_DISK] = "disks",
-	[GROUP_REMOVAL] = "removal",
-	[GROUP_FILES] = "files",
-	[GROUP_CACHE] = "page cache",
-	[GROUP_IMPORT] = "import", /* last of these: what it writes goes to the disk for a while */
-	[GROUP_MANY] = "many boxes",
-	[GROUP_DERIVED] = "",
-};
-
-enum { ITEMS = ARRAY_LEN(items) };
-
 struct bench {
 	struct cli *cli;
 	size_t runs;
-	struct bench_row rows[ITEMS];
-	bool chosen[ITEMS];
-	bool over[ITEMS]; /* has its runs, its time or its failures */
-	int64_t spent_us[ITEMS];
-	unsigned failures[ITEMS];
+	struct bench_row rows[BENCH_ITEMS_MAX];
+	bool chosen[BENCH_ITEMS_MAX];
+	bool counting;		    /* not warming up any more */
+	bool over[BENCH_ITEMS_MAX]; /* has its runs, its time or its failures */
+	int64_t spent_us[BENCH_ITEMS_MAX];
+	unsigned failures[BENCH_ITEMS_MAX];
 	int exit_code; /* of the first failure of a row of ours */
 	struct bench_boxes *boxes;
 	struct bench_peers *peers;
+	struct bench_net *net;
+	size_t net_boxes; /* for the rows with many boxes */
 	struct progress progress;
 };
 
@@ -180,52 +68,49 @@ static void catch_signals(void)
 
 /* --- which rows --- */
 
-static size_t item_find(const char *name)
-{
-	for (size_t i = 0; i < ITEMS; i++)
-		if (strcmp(items[i].name, name) == 0)
-			return i;
-	return ITEMS;
-}
-
 static void choose(struct bench *bench, size_t index, bool with_peers)
 {
-	const char *at = items[index].needs;
+	const char *at = bench_items[index].needs;
 
-	if (bench->chosen[index] || (items[index].is_peer && !with_peers))
+	if (bench->chosen[index] || (bench_items[index].is_peer && !with_peers))
 		return;
 	bench->chosen[index] = true;
 	while (at && *at) {
 		size_t len = strcspn(at, " ");
 		_cleanup_free_ char *name = xstrndup(at, len);
 
-		choose(bench, item_find(name), with_peers);
+		choose(bench, bench_item_find(name), with_peers);
 		at += len + (at[len] == ' ');
 	}
 }
 
 static bool is_family(const char *name, const char *row)
 {
-	return (!strcmp(name, "idle_500") || !strcmp(name, "page_cache")) &&
-	       text_has_prefix(row, name);
+	static const char *const families[] = { "idle_500", "page_cache", "net" };
+
+	for (size_t i = 0; i < ARRAY_LEN(families); i++)
+		if (!strcmp(name, families[i]))
+			return text_has_prefix(row, name);
+	return false;
 }
 
-/* 0, or the exit code of a wrong command line. `idle_500` and `page_cache` stand for all of their rows. */
+/* 0, or the exit code of a wrong command line. `idle_500`, `page_cache` and `net` stand for all of their rows. */
 static int choose_named(struct bench *bench, const char *name, bool with_peers)
 {
 	bool found = false;
 
-	for (size_t i = 0; i < ITEMS; i++)
-		if (strcmp(items[i].name, name) == 0 || is_family(name, items[i].name)) {
-			choose(bench, i, with_peers || items[i].is_peer);
+	for (size_t i = 0; i < bench_items_count; i++)
+		if (strcmp(bench_items[i].name, name) == 0 ||
+			is_family(name, bench_items[i].name)) {
+			choose(bench, i, with_peers || bench_items[i].is_peer);
 			found = true;
 		}
 	if (found)
 		return 0;
-	for (size_t i = 0; i < ITEMS; i++)
-		if (text_is_near(name, items[i].name))
+	for (size_t i = 0; i < bench_items_count; i++)
+		if (text_is_near(name, bench_items[i].name))
 			return cli_usage(bench->cli, "no measurement '%s', did you mean '%s'?",
-				name, items[i].name);
+				name, bench_items[i].name);
 	return cli_usage(bench->cli, "no measurement '%s', box bench --list shows them", name);
 }
 
@@ -233,13 +118,14 @@ static int list_items(bool json)
 {
 	json_t *list = json_array();
 
-	for (size_t i = 0; i < ITEMS; i++)
+	for (size_t i = 0; i < bench_items_count; i++)
 		if (json)
-			json_array_append_new(
-				list, json_pack("{s:s, s:s, s:s}", "name", items[i].name, "unit",
-					      items[i].unit, "summary", items[i].summary));
+			json_array_append_new(list,
+				json_pack("{s:s, s:s, s:s}", "name", bench_items[i].name, "unit",
+					bench_items[i].unit, "summary", bench_items[i].summary));
 		else
-			printf("%-24s %-6s %s\n", items[i].name, items[i].unit, items[i].summary);
+			printf("%-24s %-6s %s\n", bench_items[i].name, bench_items[i].unit,
+				bench_items[i].summary);
 	if (json)
 		return cli_print_json(list);
 	json_decref(list);
@@ -248,9 +134,9 @@ static int list_items(bool json)
 
 /* --- rounds --- */
 
-static void show_progress(struct bench *bench, enum group group, size_t done, size_t total)
+static void show_progress(struct bench *bench, enum bench_group group, size_t done, size_t total)
 {
-	bench->progress.what = group_titles[group];
+	bench->progress.what = bench_group_titles[group];
 	progress_steps(&bench->progress, done, total, NULL);
 }
 
@@ -259,15 +145,29 @@ static void row_failed(struct bench *bench, size_t index, const struct err *err)
 	bench->rows[index].failed = true;
 	bench->over[index] = true;
 	bench_row_note(&bench->rows[index], "%s", err->message);
-	if (!items[index].is_peer && !bench->exit_code)
+	if (!bench_items[index].is_peer && !bench->exit_code)
 		bench->exit_code = err_kind_exit_code(err->kind);
+}
+
+/* The second figure counts when the first does: not of the run that only warms up. */
+static int run_net(struct bench *bench, const struct bench_item *item, double *ret, struct err *err)
+{
+	double second = 0;
+
+	if (bench_net_run(bench->net, item->net, ret, &second, err) < 0)
+		return -1;
+	if (item->second && bench->counting)
+		bench_row_add(&bench->rows[bench_item_find(item->second)], second);
+	return 0;
 }
 
 static int run_item(struct bench *bench, size_t index, double *ret, struct err *err)
 {
-	const struct item *item = &items[index];
-	size_t rss = item_find("daemon_rss");
+	const struct bench_item *item = &bench_items[index];
+	size_t rss = bench_item_find("daemon_rss");
 
+	if (item->net)
+		return run_net(bench, item, ret, err);
 	if (item->is_peer)
 		return bench_peer_run(bench->peers, item->peer, ret, err);
 	if (item->stream)
@@ -279,16 +179,19 @@ static int run_item(struct bench *bench, size_t index, double *ret, struct err *
 static void measure(struct bench *bench, size_t index)
 {
 	int64_t start_us = clock_mono_us();
-	int64_t budget_us = (items[index].is_peer ? BUDGET_PEER_S : BUDGET_OURS_S) * 1000000LL;
+	int64_t budget_us =
+		(bench_items[index].is_peer ? BUDGET_PEER_S : BUDGET_OURS_S) * 1000000LL;
+	size_t most = bench_items[index].most ?: bench->runs;
 	struct err err = ERR_INIT;
 	double value;
 
+	bench->counting = true;
 	if (run_item(bench, index, &value, &err) == 0)
 		bench_row_add(&bench->rows[index], value);
 	else if (++bench->failures[index] >= FAILURES_MAX)
 		return row_failed(bench, index, &err);
 	bench->spent_us[index] += clock_mono_us() - start_us;
-	if (bench->rows[index].samples.count >= bench->runs)
+	if (bench->rows[index].samples.count >= MIN(most, bench->runs))
 		bench->over[index] = true;
 	else if (bench->spent_us[index] > budget_us) {
 		bench->over[index] = true;
@@ -307,14 +210,15 @@ static size_t random_below(size_t end)
 }
 
 /* The rows of the group that still want a run, in random order. */
-static size_t next_round(const struct bench *bench, enum group group, size_t order[ITEMS])
+static size_t next_round(
+	const struct bench *bench, enum bench_group group, size_t order[BENCH_ITEMS_MAX])
 {
 	size_t count = 0;
 
-	for (size_t i = 0; i < ITEMS; i++) {
+	for (size_t i = 0; i < bench_items_count; i++) {
 		size_t at;
 
-		if (items[i].group != group || !bench->chosen[i] || bench->over[i])
+		if (bench_items[i].group != group || !bench->chosen[i] || bench->over[i])
 			continue;
 		at = random_below(count + 1);
 		order[count++] = order[at];
@@ -323,9 +227,9 @@ static size_t next_round(const struct bench *bench, enum group group, size_t ord
 	return count;
 }
 
-static void run_rounds(struct bench *bench, enum group group)
+static void run_rounds(struct bench *bench, enum bench_group group)
 {
-	size_t order[ITEMS] = { 0 }, count, rounds = 0;
+	size_t order[BENCH_ITEMS_MAX] = { 0 }, count, rounds = 0;
 
 	while (!stopping && (count = next_round(bench, group, order)) > 0) {
 		show_progress(bench, group, rounds++, bench->runs);
@@ -352,7 +256,8 @@ static void prepare_peer(struct bench *bench, size_t index)
 
 	if (!bench->peers)
 		open_peers(bench, &err);
-	if (!bench->peers || bench_peer_probe(bench->peers, items[index].peer, &how, &err) < 0)
+	if (!bench->peers ||
+		bench_peer_probe(bench->peers, bench_items[index].peer, &how, &err) < 0)
 		return row_failed(bench, index, &err);
 	bench_row_note(&bench->rows[index], "%s", how);
 }
@@ -363,12 +268,20 @@ static void prepare_ours(struct bench *bench, size_t index)
 	struct err err = ERR_INIT;
 	double value;
 
+	bench->counting = false;
 	if (run_item(bench, index, &value, &err) == 0)
 		return;
 	if (err.kind != ERR_UNSUPPORTED)
 		return row_failed(bench, index, &err);
 	bench->over[index] = true;
 	bench_row_note(&bench->rows[index], "skipped: %s", err.message);
+}
+
+static void fail_group(struct bench *bench, enum bench_group group, const struct err *err)
+{
+	for (size_t i = 0; i < bench_items_count; i++)
+		if (bench_items[i].group == group && bench->chosen[i])
+			row_failed(bench, i, err);
 }
 
 static bool box_made(size_t made, void *arg)
@@ -379,7 +292,7 @@ static bool box_made(size_t made, void *arg)
 
 static void fill_row(struct bench *bench, const char *name, double value)
 {
-	size_t index = item_find(name);
+	size_t index = bench_item_find(name);
 
 	bench->over[index] = true;
 	bench_row_add(&bench->rows[index], value);
@@ -393,17 +306,15 @@ static void prepare_many(struct bench *bench)
 
 	if (bench_boxes_fill(bench->boxes, MANY_BOXES, box_made, bench, &per_box, &err) < 0 ||
 		bench_boxes_daemon_rss(bench->boxes, &rss, &err) < 0) {
-		for (size_t i = 0; i < ITEMS; i++)
-			if (items[i].group == GROUP_MANY && bench->chosen[i])
-				row_failed(bench, i, &err);
+		fail_group(bench, GROUP_MANY, &err);
 		return;
 	}
 	fill_row(bench, "idle_500_daemon_rss", rss);
 	fill_row(bench, "idle_500_per_box", per_box);
 	count = bench_boxes_count(bench->boxes);
 	if (count != MANY_BOXES)
-		bench_row_note(
-			&bench->rows[item_find("list_500")], "the daemon listed %zu boxes", count);
+		bench_row_note(&bench->rows[bench_item_find("list_500")],
+			"the daemon listed %zu boxes", count);
 }
 
 /* Each look gives all rows of the group. */
@@ -414,9 +325,7 @@ static void prepare_cache(struct bench *bench)
 
 	for (size_t run = 0; run < MIN(bench->runs, CACHE_RUNS) && !stopping; run++) {
 		if (bench_page_cache(bench->boxes, &seen, &err) < 0) {
-			for (size_t i = 0; i < ITEMS; i++)
-				if (items[i].group == GROUP_CACHE && bench->chosen[i])
-					row_failed(bench, i, &err);
+			fail_group(bench, GROUP_CACHE, &err);
 			return;
 		}
 		fill_row(bench, "page_cache_first", seen.first_ms);
@@ -426,18 +335,41 @@ static void prepare_cache(struct bench *bench)
 	}
 }
 
-static void prepare(struct bench *bench, enum group group)
+static void prepare_net(struct bench *bench, enum bench_group group)
+{
+	size_t count = group == GROUP_NET_MANY ? bench->net_boxes : 0;
+	struct err err = ERR_INIT;
+
+	if (!bench->net && bench_net_open(&bench->net, &err) < 0) {
+		fail_group(bench, group, &err);
+		return;
+	}
+	for (size_t made = 0; made < count && !stopping; made++) {
+		double nothing;
+
+		show_progress(bench, group, made, count);
+		if (bench_net_run(bench->net, NET_ADD_BOX, &nothing, &nothing, &err) < 0) {
+			err_wrap(&err, "box %zu of %zu", made + 1, count);
+			fail_group(bench, group, &err);
+			return;
+		}
+	}
+}
+
+static void prepare(struct bench *bench, enum bench_group group)
 {
 	if (group == GROUP_MANY)
 		prepare_many(bench);
 	if (group == GROUP_CACHE)
 		prepare_cache(bench);
-	for (size_t i = 0; i < ITEMS && !stopping; i++) {
-		if (items[i].group != group || !bench->chosen[i] || bench->over[i])
+	if (group == GROUP_NET || group == GROUP_NET_MANY)
+		prepare_net(bench, group);
+	for (size_t i = 0; i < bench_items_count && !stopping; i++) {
+		if (bench_items[i].group != group || !bench->chosen[i] || bench->over[i])
 			continue;
-		if (items[i].is_peer)
+		if (bench_items[i].is_peer)
 			prepare_peer(bench, i);
-		else if (items[i].run || items[i].stream)
+		else if (bench_items[i].run || bench_items[i].stream || bench_items[i].net)
 			prepare_ours(bench, i);
 		else
 			bench->over[i] = true;
@@ -446,7 +378,7 @@ static void prepare(struct bench *bench, enum group group)
 
 static void note_memory(struct bench *bench)
 {
-	struct bench_row *row = &bench->rows[item_find("daemon_rss")];
+	struct bench_row *row = &bench->rows[bench_item_find("daemon_rss")];
 
 	/* Before the samples are sorted: was it flat? */
 	if (row->samples.count)
@@ -454,12 +386,12 @@ static void note_memory(struct bench *bench)
 			row->samples.values[row->samples.count - 1]);
 }
 
-static void run_group(struct bench *bench, enum group group)
+static void run_group(struct bench *bench, enum bench_group group)
 {
 	bool any = false;
 
-	for (size_t i = 0; i < ITEMS; i++)
-		any = any || (items[i].group == group && bench->chosen[i]);
+	for (size_t i = 0; i < bench_items_count; i++)
+		any = any || (bench_items[i].group == group && bench->chosen[i]);
 	if (!any || stopping)
 		return;
 	show_progress(bench, group, 0, bench->runs);
@@ -473,58 +405,21 @@ static void run_group(struct bench *bench, enum group group)
 
 /* --- the report --- */
 
-static void derive_against_bwrap(struct bench *bench)
-{
-	struct bench_row *row = &bench->rows[item_find("create_vs_bwrap")];
-	const struct bench_row *ours = &bench->rows[item_find("create_first_byte")];
-	const struct bench_row *bwrap = &bench->rows[item_find("bwrap")];
-	const struct bench_row *trip = &bench->rows[item_find("daemon_round_trip")];
-
-	row->runs = MIN(ours->runs, MIN(bwrap->runs, trip->runs));
-	if (!row->runs) {
-		bench_row_note(
-			row, "needs figures of create_first_byte, bwrap and daemon_round_trip");
-		return;
-	}
-	row->p50 = ours->p50 / (bwrap->p50 + trip->p50);
-	row->p95 = ours->p95 / (bwrap->p95 + trip->p95);
-	row->p99 = ours->p99 / (bwrap->p99 + trip->p99);
-}
-
-static void derive_against_host(struct bench *bench, const char *name)
-{
-	_cleanup_free_ char *ratio = xasprintf("%s_ratio", name),
-			    *there = xasprintf("%s_host", name);
-	struct bench_row *row = &bench->rows[item_find(ratio)];
-	const struct bench_row *box = &bench->rows[item_find(name)];
-	const struct bench_row *host = &bench->rows[item_find(there)];
-
-	row->runs = MIN(box->runs, host->runs);
-	if (!row->runs) {
-		bench_row_note(row, "needs figures of %s and %s", name, there);
-		return;
-	}
-	row->p50 = box->p50 / host->p50;
-	row->p95 = box->p95 / host->p95;
-	row->p99 = box->p99 / host->p99;
-}
-
 static void report(struct bench *bench)
 {
-	const struct bench_row *rows[ITEMS], *ours = &bench->rows[item_find("create_first_byte")];
+	const struct bench_row *rows[BENCH_ITEMS_MAX],
+		*ours = &bench->rows[bench_item_find("create_first_byte")];
 	size_t count = 0;
 
-	for (size_t i = 0; i < ITEMS; i++)
+	for (size_t i = 0; i < bench_items_count; i++)
 		bench_row_finish(&bench->rows[i]);
-	derive_against_bwrap(bench);
-	derive_against_host(bench, "untar_10k");
-	derive_against_host(bench, "npm_install");
-	for (size_t i = 0; i < ITEMS; i++) {
+	bench_items_derive(bench->rows);
+	for (size_t i = 0; i < bench_items_count; i++) {
 		if (!bench->chosen[i])
 			continue;
 		if (!bench->rows[i].runs && !bench->rows[i].note[0])
 			bench_row_note(&bench->rows[i], "not measured");
-		if (items[i].is_peer && ours->runs)
+		if (bench_items[i].is_peer && ours->runs)
 			bench->rows[i].ratio = bench->rows[i].p50 / ours->p50;
 		rows[count++] = &bench->rows[i];
 	}
@@ -536,39 +431,50 @@ static void report(struct bench *bench)
 
 static void init_rows(struct bench *bench)
 {
-	for (size_t i = 0; i < ITEMS; i++)
+	for (size_t i = 0; i < bench_items_count; i++)
 		bench->rows[i] = (struct bench_row){
-			.name = items[i].name,
-			.unit = items[i].unit,
-			.kind = items[i].kind,
-			.peer = items[i].is_peer,
+			.name = bench_items[i].name,
+			.unit = bench_items[i].unit,
+			.kind = bench_items[i].kind,
+			.peer = bench_items[i].is_peer,
 		};
+}
+
+/* The rows of the network bring their own. */
+static bool needs_daemon(const struct bench *bench)
+{
+	for (size_t i = 0; i < bench_items_count; i++)
+		if (bench->chosen[i] && bench_items[i].group < GROUP_NET)
+			return true;
+	return false;
 }
 
 static int run_all(struct bench *bench)
 {
 	struct err err = ERR_INIT;
 
-	if (bench_boxes_open(bench->cli->client, bench->cli->conf.socket, &bench->boxes, &err) < 0)
+	if (needs_daemon(bench) && bench_boxes_open(bench->cli->client, bench->cli->conf.socket,
+					   &bench->boxes, &err) < 0)
 		return cli_fail(bench->cli, &err);
 	catch_signals();
-	for (enum group group = 0; group < GROUP_DERIVED; group++)
+	for (enum bench_group group = 0; group < GROUP_DERIVED; group++)
 		run_group(bench, group);
+	bench_net_close(bench->net);
 	bench_peers_close(bench->peers);
 	bench_boxes_close(bench->boxes);
 	bench_cli_done();
 	bench_disk_done();
 	report(bench);
-	for (size_t i = 0; i < ITEMS; i++)
+	for (size_t i = 0; i < bench_items_count; i++)
 		bench_row_done(&bench->rows[i]);
 	return stopping ? 130 : bench->exit_code;
 }
 
 int cmd_bench(struct cli *cli, int argc, char **argv)
 {
-	struct bench bench = { .cli = cli, .runs = RUNS_DEFAULT };
+	struct bench bench = { .cli = cli, .runs = RUNS_DEFAULT, .net_boxes = MANY_BOXES };
 	bool with_peers = !cli_has(cli, "no-peers");
-	const char *runs = cli_get(cli, "runs");
+	const char *runs = cli_get(cli, "runs"), *boxes = cli_get(cli, "boxes");
 	struct err err = ERR_INIT;
 	uint64_t number;
 
@@ -584,13 +490,18 @@ int cmd_bench(struct cli *cli, int argc, char **argv)
 			return cli_usage(cli, "%s", err.message);
 		bench.runs = (size_t)number;
 	}
+	if (boxes) {
+		if (parse_u64("--boxes", boxes, 1, NET_BOXES_MAX, &number, &err) < 0)
+			return cli_usage(cli, "%s", err.message);
+		bench.net_boxes = (size_t)number;
+	}
 	for (int i = 0; i < argc; i++) {
 		int wrong = choose_named(&bench, argv[i], with_peers);
 
 		if (wrong)
 			return wrong;
 	}
-	for (size_t i = 0; i < ITEMS && argc == 0; i++)
+	for (size_t i = 0; i < bench_items_count && argc == 0; i++)
 		choose(&bench, i, with_peers);
 	progress_init(&bench.progress, "", !cli->quiet, 0);
 	init_rows(&bench);

@@ -1,9 +1,11 @@
 /* bench_internal.h - what the files of `box bench` share
  *
  * bench.c         the command: which rows, in what order, what is left behind (nothing)
+ * bench_items.c   the table of rows
  * bench_box.c     our boxes: the rows that go through the API
  * bench_cli.c     the rows that start a program: the command line, and the floor
  * bench_disk.c    disks and images, side by side with the host's file system
+ * bench_net.c     the network of a box: the process that measures it; bench_net_rig.c where it does, bench_net_load.c its own load
  * bench_peers.c   the other sandboxes of this machine, each with options under which it works here
  * bench_spawn.c   programs started and timed, the same way for everybody
  * bench_memory.c  memory of the daemon and of the host
@@ -29,6 +31,7 @@ struct bench_samples {
 enum bench_row_kind {
 	ROW_TIME, /* small is good */
 	ROW_RATE, /* large is good: p95 and p99 are the slow tail all the same */
+	ROW_FLOW, /* likewise, of small numbers */
 	ROW_SIZE,
 	ROW_RATIO,
 };
@@ -185,6 +188,93 @@ int bench_peer_probe(
 	struct bench_peers *peers, enum bench_peer peer, const char **ret_how, struct err *err);
 /* A probed peer runs `echo hi` once: time to the first byte. */
 int bench_peer_run(struct bench_peers *peers, enum bench_peer peer, double *ret, struct err *err);
+
+/* --- the network (bench_net.c) --- */
+
+/* What is measured there; values are in the unit of the row. */
+enum bench_net_what {
+	NET_NOTHING,
+	NET_NETNS,
+	NET_SETUP,
+	NET_TEARDOWN,
+	NET_CREATE,
+	NET_FIRST,
+	NET_FIRST_DIRECT,
+	NET_CONNECT,
+	NET_CONNECT_DIRECT,
+	NET_PING,
+	NET_PING_DIRECT,
+	NET_SEND,
+	NET_SEND_DIRECT,
+	NET_SEND_LOOPBACK,
+	NET_RECEIVE,
+	NET_RECEIVE_DIRECT,
+	NET_RECEIVE_LOOPBACK,
+	NET_FLOWS,
+	NET_FLOWS_DIRECT,
+	NET_INGRESS,
+	NET_INGRESS_DIRECT,
+	NET_REQUEST,
+	NET_REQUEST_DIRECT,
+	NET_ANSWERS,
+	NET_ADD_BOX, /* no figure: one more idle box */
+	NET_WHAT_COUNT
+};
+
+struct bench_net;
+
+/* A process in a network of its own, with a daemon of its own: no packet leaves the machine, and the running daemon is not asked. Needs root. */
+int bench_net_open(struct bench_net **ret, struct err *err);
+void bench_net_close(struct bench_net *net); /* with its boxes; accepts NULL */
+/* *ret_second is the figure of the row's `second`. */
+int bench_net_run(struct bench_net *net, enum bench_net_what what, double *ret, double *ret_second,
+	struct err *err);
+
+/* --- the rows (bench_items.c) --- */
+
+enum { BENCH_ITEMS_MAX = 96 };
+
+enum bench_group {
+	GROUP_COLD,
+	GROUP_VERBS,
+	GROUP_STREAMS,
+	GROUP_DISK,
+	GROUP_REMOVAL,
+	GROUP_FILES,
+	GROUP_CACHE,
+	GROUP_IMPORT,
+	GROUP_MANY,
+	GROUP_NET,
+	GROUP_NET_MANY,
+	GROUP_DERIVED,
+	GROUP_COUNT
+};
+
+struct bench_item {
+	const char *name;
+	const char *unit;
+	enum bench_row_kind kind;
+	enum bench_group group;
+	const char *summary;
+	/* At most one of these; without any the row is filled by its group. */
+	int (*run)(struct bench_boxes *boxes, double *ret, struct err *err);
+	int (*stream)(
+		struct bench_boxes *boxes, struct bench_row *rss, double *ret, struct err *err);
+	enum bench_net_what net;
+	enum bench_peer peer;
+	bool is_peer;
+	size_t most;	    /* runs, whatever was asked for; 0: any number */
+	const char *second; /* row that gets the second figure of each run; NULL: there is none */
+	const char *needs;  /* rows measured along with it, separated by blanks */
+};
+
+extern const struct bench_item bench_items[];
+extern const size_t bench_items_count;
+extern const char *const bench_group_titles[GROUP_COUNT];
+
+size_t bench_item_find(const char *name); /* bench_items_count: there is none */
+/* Fills the rows that follow from others, when those are finished; rows[i] belongs to bench_items[i]. */
+void bench_items_derive(struct bench_row *rows);
 
 /* True once the person pressed ^C (or the terminal went away): finish what is under way, clean up. */
 bool bench_is_stopping(void);

@@ -43,7 +43,9 @@ static double percentile(const struct bench_row *row, size_t percent)
 	const struct bench_samples *samples = &row->samples;
 	size_t rank = (samples->count * percent + 99) / 100 - 1;
 
-	return samples->values[row->kind == ROW_RATE ? samples->count - 1 - rank : rank];
+	bool from_top = row->kind == ROW_RATE || row->kind == ROW_FLOW;
+
+	return samples->values[from_top ? samples->count - 1 - rank : rank];
 }
 
 void bench_row_finish(struct bench_row *row)
@@ -111,7 +113,7 @@ void bench_report_table(const struct bench_row *const *rows, size_t count)
 
 	for (size_t i = 0; i < count; i++)
 		width = MAX(width, strlen(rows[i]->name) + (rows[i]->peer ? 2 : 0));
-	printf("%-*s %10s %10s %10s  %-5s %5s %7s  %s\n", (int)width, "NAME", "P50", "P95", "P99",
+	printf("%-*s %10s %10s %10s  %-6s %5s %7s  %s\n", (int)width, "NAME", "P50", "P95", "P99",
 		"UNIT", "RUNS", "TO OURS", "NOTE");
 	for (size_t i = 0; i < count; i++) {
 		const struct bench_row *row = rows[i];
@@ -119,7 +121,7 @@ void bench_report_table(const struct bench_row *const *rows, size_t count)
 
 		if (row->ratio > 0)
 			snprintf(ratio, sizeof ratio, "%.2fx", row->ratio);
-		printf("%s%-*s %10s %10s %10s  %-5s %5zu %7s  %s\n", row->peer ? "  " : "",
+		printf("%s%-*s %10s %10s %10s  %-6s %5zu %7s  %s\n", row->peer ? "  " : "",
 			(int)width - (row->peer ? 2 : 0), row->name,
 			format_value(row, row->p50, p50), format_value(row, row->p95, p95),
 			format_value(row, row->p99, p99), row->unit, row->runs, ratio, row->note);

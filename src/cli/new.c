@@ -8,6 +8,7 @@
 #include "cli/cli.h"
 #include "cli/exec_internal.h"
 #include "cli/image_job.h"
+#include "cli/policy_text.h"
 #include "cli/session.h"
 
 enum { PIDS_MAX = 4194304 };
@@ -97,7 +98,8 @@ static int new_body(struct cli *cli, const char *name, json_t **ret, struct err 
 			json_object_set_new(body, texts[i], json_string(cli_get(cli, texts[i])));
 	if (limits_read(cli, body, err) < 0 || exec_read_env(cli, env, err) < 0 ||
 		read_labels(cli, labels, err) < 0 || read_main(cli, body, err) < 0 ||
-		volumes_read(cli, body, err) < 0 || mounts_read(cli, body, err) < 0)
+		volumes_read(cli, body, err) < 0 || mounts_read(cli, body, err) < 0 ||
+		policy_read_new(cli, body, err) < 0)
 		return -1;
 	if (json_object_size(env))
 		json_object_set(body, "env", env);

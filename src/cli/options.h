@@ -27,6 +27,23 @@
 		NULL, 0, NULL, NULL \
 	}
 
+#define FLAG_ALLOW                                              \
+	{                                                       \
+		"allow", 0, "DEST[:PORTS][/tcp|/udp]",          \
+			"a name, *.name or range it may reach " \
+			"(repeatable)"                          \
+	}
+#define FLAG_DENY                                                                          \
+	{                                                                                  \
+		"deny", 0, "DEST[:PORTS][/tcp|/udp]", "what it may not reach (repeatable)" \
+	}
+#define FLAG_PEER                                                             \
+	{                                                                     \
+		"peer", 0, "BOX[:PORTS]",                                     \
+			"another box it may reach, if that one names it too " \
+			"(repeatable)"                                        \
+	}
+
 static const struct flag new_flags[] = {
 	{ "image", 0, "IMAGE", "what it starts from (debian)" },
 	{ "cpu", 0, "N", "at most so many CPUs, like 1.5" },
@@ -41,6 +58,11 @@ static const struct flag new_flags[] = {
 	{ "volume", 'v', "NAME:/PATH[:ro]", "a volume; made when there is none (repeatable)" },
 	{ "mount", 0, "HOST:/PATH[:OPT]",
 		"a folder of the host; OPT: ro, uid=N,gid=N (repeatable)" },
+	{ "net", 0, "PRESET", "what it may reach: none, packages, dev or open (dev)" },
+	FLAG_ALLOW,
+	FLAG_DENY,
+	FLAG_PEER,
+	{ "policy", 0, "FILE", "all that in a file (docs/policy.md); - is stdin" },
 	{ "entrypoint", 0, "PROGRAM", "instead of the image's; '' for none" },
 	{ "no-main", 0, NULL, "do not run the image's own command" },
 	{ "pull", 0, "WHEN", "the image: missing, never or always (missing)" },
@@ -59,6 +81,17 @@ static const struct flag exec_flags[] = {
 	FLAG_WORKDIR,
 	FLAG_USER,
 	{ "timeout", 0, "TIME", "end it after this time, like 30s or 5m (exit code 124)" },
+	FLAG_END,
+};
+
+static const struct flag url_flags[] = {
+	{ "public", 0, NULL, "let everybody in who can reach the daemon" },
+	{ "private", 0, NULL, "only with a token or a login" },
+	FLAG_END,
+};
+
+static const struct flag port_add_flags[] = {
+	{ "host-port", 0, "PORT", "this port of 127.0.0.1, 1024 or above (any free one)" },
 	FLAG_END,
 };
 
@@ -119,6 +152,16 @@ static const struct flag events_flags[] = {
 	FLAG_END,
 };
 
+static const struct flag audit_flags[] = {
+	{ "follow", 'f', NULL, "go on with what happens" },
+	{ "since", 0, "SEQ", "from this number on (0: all that is kept)" },
+	{ "verdict", 0, "VERDICT", "only what was allowed, or refused" },
+	{ "count", 'n', "COUNT", "at most so many lines (50; with --since all)" },
+	{ "verify", 0, NULL, "check that nothing was changed, removed or put in" },
+	{ "folder", 0, "DIR", "with --verify: this folder, such as a copy; needs no daemon" },
+	FLAG_END,
+};
+
 static const struct flag names_flags[] = {
 	{ "names", 'q', NULL, "names only, one a line" },
 	FLAG_END,
@@ -136,6 +179,47 @@ static const struct flag set_flags[] = {
 
 static const struct flag diff_flags[] = {
 	{ "tar", 0, "FILE", "the changes as an archive; - is stdout" },
+	FLAG_END,
+};
+
+static const struct flag net_flags[] = {
+	{ "watch", 'w', NULL, "again every second" },
+	{ "connections", 'c', NULL, "the connections of the box now, too" },
+	FLAG_END,
+};
+
+static const struct flag policy_show_flags[] = {
+	{ "rules", 0, NULL, "all rules, with those of the preset, and where each is from" },
+	FLAG_END,
+};
+
+static const struct flag policy_set_flags[] = {
+	{ "net", 0, "PRESET", "none, packages, dev or open" },
+	FLAG_ALLOW,
+	FLAG_DENY,
+	FLAG_PEER,
+	{ "add", 0, NULL, "to the present policy, instead of replacing it" },
+	{ "if-version", 0, "N", "only if that is its version now" },
+	FLAG_END,
+};
+
+static const struct flag policy_explain_flags[] = {
+	{ "method", 0, "METHOD", "of a request in plain HTTP" },
+	{ "path", 0, "PATH", "of a request in plain HTTP" },
+	{ "address", 0, "ADDRESS", "where the name leads" },
+	{ "seen", 0, "NAME", "the name in SNI or Host, when it is another" },
+	FLAG_END,
+};
+
+static const struct flag policy_record_flags[] = {
+	FLAG_INTERACTIVE,
+	FLAG_TTY,
+	FLAG_ENV,
+	FLAG_WORKDIR,
+	FLAG_USER,
+	{ "output", 'o', "FILE", "the proposal goes there (stdout)" },
+	{ "apply", 0, NULL, "and becomes the policy of the box" },
+	{ "off", 0, NULL, "only end a watch mode that was left on" },
 	FLAG_END,
 };
 
@@ -196,8 +280,18 @@ static const struct flag bench_flags[] = {
 	{ "no-peers", 0, NULL, "do not measure other sandboxes" },
 	{ "tar", 0, "FILE", "root file system for image_import (the base image's)" },
 	{ "host-dir", 0, "DIR", "the host's file system to compare with (/var/tmp)" },
+	{ "boxes", 0, "N", "idle boxes beside which the network is measured again (500)" },
 	{ "npm-project", 0, "DIR",
 		"package.json, its lock and a folder npm-cache, for npm_install" },
+	FLAG_END,
+};
+
+static const struct flag attack_flags[] = {
+	{ "group", 0, "GROUP", "only this group; --list names them" },
+	{ "profile", 0, "PROFILE", "only this one: standard or nested (both)" },
+	{ "list", 0, NULL, "name the groups" },
+	{ "keep", 0, NULL, "leave the attacked daemon and its folder" },
+	{ "rig", 0, NULL, "only the test network: run a command in it and tell what arrived" },
 	FLAG_END,
 };
 

@@ -8,6 +8,7 @@
 #include "cli/cli.h"
 #include "cli/progress.h"
 #include "daemon/serve.h"
+#include "gate/gate.h"
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -40,6 +41,14 @@ int cmd_serve(struct cli *cli, int argc, char **argv)
 		return cli_fail(cli, &err);
 	}
 	return serve_run(&cli->conf, &err) < 0 ? cli_fail(cli, &err) : 0;
+}
+
+int cmd_gate(struct cli *cli, int argc, char **argv)
+{
+	(void)cli;
+	(void)argc;
+	(void)argv;
+	return gate_main();
 }
 
 static bool is_up(struct cli *cli)

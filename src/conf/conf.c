@@ -53,31 +53,96 @@ static int set_group(struct conf *conf, const char *value, struct err *err)
 	return 0;
 }
 
-static int set_listen(struct conf *conf, const char *value, struct err *err)
+/* [ADDRESS]:PORT or ADDRESS:PORT, taken apart; *ret_address is yours. */
+static int split_listen(const char *what, const char *value, char **ret_address, uint16_t *ret_port,
+	struct err *err)
 {
 	const char *colon = strrchr(value, ':');
-	_cleanup_free_ char *address = NULL;
 	uint64_t port;
+
+	if (!colon || colon == value)
+		return err_set(
+			err, ERR_INVALID, "%s '%.80s' must be ADDRESS:PORT or off", what, value);
+	if (parse_u64("port", colon + 1, 0, 65535, &port, err) < 0)
+		return err_wrap(err, "%s", what);
+	*ret_address = value[0] == '[' && colon[-1] == ']'
+			       ? xstrndup(value + 1, (size_t)(colon - value - 2))
+			       : xstrndup(value, (size_t)(colon - value));
+	*ret_port = (uint16_t)port;
+	return 0;
+}
+
+static int set_listen(struct conf *conf, const char *value, struct err *err)
+{
+	_cleanup_free_ char *address = NULL;
+	uint16_t port;
 
 	if (!strcmp(value, "off")) {
 		conf->listen_tcp = false;
 		return 0;
 	}
-	if (!colon || colon == value)
-		return err_set(
-			err, ERR_INVALID, "listen '%.80s' must be ADDRESS:PORT or off", value);
-	if (parse_u64("port", colon + 1, 0, 65535, &port, err) < 0)
-		return err_wrap(err, "listen");
-	address = value[0] == '[' && colon[-1] == ']'
-			  ? xstrndup(value + 1, (size_t)(colon - value - 2))
-			  : xstrndup(value, (size_t)(colon - value));
+	if (split_listen("listen", value, &address, &port, err) < 0)
+		return -1;
 	/* Tokens travel in the clear here, so only this machine may listen. */
 	if (!text_has_prefix(address, "127.") && strcmp(address, "::1"))
 		return err_set(err, ERR_INVALID,
 			"listen '%.80s' must be a loopback address (127.x.x.x or [::1])", value);
 	conf->listen_tcp = true;
-	conf->port = (uint16_t)port;
+	conf->port = port;
 	replace(&conf->address, address);
+	return 0;
+}
+
+static int set_url_listen(struct conf *conf, const char *value, struct err *err)
+{
+	char *address = NULL;
+
+	if (strcmp(value, "off") &&
+		split_listen("url_listen", value, &address, &conf->url_port, err) < 0)
+		return -1;
+	free(conf->url_listen);
+	conf->url_listen = address;
+	return 0;
+}
+
+/* In lower case: it is compared with what browsers send. */
+static int set_url_domain(struct conf *conf, const char *value, struct err *err)
+{
+	size_t len = strlen(value);
+
+	if (len > 180 || strspn(value, "abcdefghijklmnopqrstuvwxyz0123456789-.") != len ||
+		*value == '.' || *value == '-' || (len && value[len - 1] == '.') ||
+		strstr(value, ".."))
+		return err_set(err, ERR_INVALID,
+			"url_domain '%.100s' must be a domain in lower case, like boxes.example",
+			value);
+	replace(&conf->url_domain, value);
+	return 0;
+}
+
+static int set_pem(char **slot, const char *what, const char *value, struct err *err)
+{
+	if (*value && *value != '/')
+		return err_set(
+			err, ERR_INVALID, "%s '%.100s' must be an absolute path", what, value);
+	replace(slot, value);
+	return 0;
+}
+
+static int set_url_certificate(struct conf *conf, const char *value, struct err *err)
+{
+	return set_pem(&conf->url_certificate, "url_certificate", value, err);
+}
+
+static int set_url_key(struct conf *conf, const char *value, struct err *err)
+{
+	return set_pem(&conf->url_key, "url_key", value, err);
+}
+
+static int check_url(const struct conf *conf, struct err *err)
+{
+	if (conf->url_listen && (!*conf->url_certificate || !*conf->url_key))
+		return err_set(err, ERR_INVALID, "url_listen needs url_certificate and url_key");
 	return 0;
 }
 
@@ -209,6 +274,24 @@ static int set_insecure(struct conf *conf, const char *value, struct err *err)
 	return 0;
 }
 
+/* What a text says is the policy language's business; a file is read when it is needed. */
+static int set_default_policy(struct conf *conf, const char *value, struct err *err)
+{
+	if (!*value)
+		return err_set(err, ERR_INVALID, "default_policy must be a preset or a file");
+	replace(&conf->default_policy, value);
+	return 0;
+}
+
+static int set_resolv_conf(struct conf *conf, const char *value, struct err *err)
+{
+	if (*value != '/')
+		return err_set(
+			err, ERR_INVALID, "resolv_conf '%.100s' must be an absolute path", value);
+	replace(&conf->resolv_conf, value);
+	return 0;
+}
+
 static const struct {
 	const char *name;
 	const char *variable;
@@ -233,6 +316,12 @@ static const struct {
 	{ "registry", "BOX_REGISTRY", set_registry },
 	{ "registry_auth", NULL, set_registry_auth },
 	{ "insecure_registries", "BOX_INSECURE_REGISTRIES", set_insecure },
+	{ "default_policy", "BOX_DEFAULT_POLICY", set_default_policy },
+	{ "resolv_conf", "BOX_RESOLV_CONF", set_resolv_conf },
+	{ "url_domain", "BOX_URL_DOMAIN", set_url_domain },
+	{ "url_listen", "BOX_URL_LISTEN", set_url_listen },
+	{ "url_certificate", "BOX_URL_CERTIFICATE", set_url_certificate },
+	{ "url_key", "BOX_URL_KEY", set_url_key },
 };
 
 static char *trim(char *text)
@@ -325,8 +414,13 @@ int conf_load(struct conf *ret, struct err *err)
 	conf.pool = xstrdup("auto");
 	conf.registry = xstrdup("");
 	conf.registry_auth = xstrdup("");
+	conf.url_domain = xstrdup("");
+	conf.url_certificate = xstrdup("");
+	conf.url_key = xstrdup("");
+	conf.default_policy = xstrdup("dev");
+	conf.resolv_conf = xstrdup("/etc/resolv.conf");
 	if (set_listen(&conf, DEFAULT_LISTEN, err) < 0 || read_file(&conf, err) < 0 ||
-		read_environment(&conf, err) < 0) {
+		read_environment(&conf, err) < 0 || check_url(&conf, err) < 0) {
 		conf_done(&conf);
 		return -1;
 	}
@@ -348,6 +442,12 @@ void conf_done(struct conf *conf)
 	free(conf->pool);
 	free(conf->registry);
 	free(conf->registry_auth);
+	free(conf->url_domain);
+	free(conf->url_listen);
+	free(conf->url_certificate);
+	free(conf->url_key);
+	free(conf->default_policy);
+	free(conf->resolv_conf);
 	strv_free(conf->mount_roots);
 	strv_free(conf->registries_insecure);
 	*conf = (struct conf){ 0 };

@@ -1,5 +1,7 @@
 /* box.c - a box as the daemon holds it: its row, its place in the list, its JSON */
 #include "core/core_internal.h"
+#include "core/meters.h"
+#include "core/network_internal.h"
 #include "base/clock.h"
 #include "base/log.h"
 #include "image/image.h"
@@ -86,6 +88,7 @@ void box_free(struct box *box)
 		}
 	seed_cancel(box);
 	box_disconnect(box);
+	network_free(box);
 	instance_free(box->instance);
 	loop_timer_free(box->timer);
 	box_row_done(&box->row);
@@ -285,6 +288,7 @@ void box_refresh(struct box *box)
 json_t *box_stats_json(struct box *box, struct err *err)
 {
 	struct instance_stats stats = { 0 };
+	json_t *json;
 
 	if ((box->state != BOX_RUNNING && box->state != BOX_SUSPENDED) || !box->instance) {
 		err_set(err, ERR_STATE, "box '%s' is %s", box->row.name, state_names[box->state]);
@@ -293,7 +297,7 @@ json_t *box_stats_json(struct box *box, struct err *err)
 	}
 	if (instance_stats(box->instance, &stats, err) < 0)
 		return NULL;
-	return json_pack("{s:s,s:s,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I}", "box",
+	json = json_pack("{s:s,s:s,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I}", "box",
 		box->row.id, "name", box->row.name, "cpu_us", (json_int_t)stats.cpu_us,
 		"throttled_us", (json_int_t)stats.throttled_us, "memory_bytes",
 		(json_int_t)stats.memory_bytes, "memory_peak_bytes",
@@ -304,4 +308,7 @@ json_t *box_stats_json(struct box *box, struct err *err)
 		(json_int_t)stats.pids_refused, "disk_bytes", (json_int_t)box->disk_used,
 		"disk_limit_bytes", (json_int_t)box->row.disk_bytes, "uptime_us",
 		(json_int_t)(clock_wall_us() - box->row.started_us));
+	if (box->net)
+		json_object_set_new(json, "network", meters_totals_json(box->net->meters));
+	return json;
 }

@@ -46,6 +46,7 @@ struct box_spec {
 	 * own command, if it has one. */
 	json_t *command;
 	json_t *entrypoint;  /* array of strings or NULL: instead of the image's; [] : none */
+	json_t *policy;	     /* in the policy language, or NULL: the configured default; borrowed */
 	bool no_main;	     /* the image's own command does not run */
 	bool remove_on_exit; /* goes away when stopped, or when its command ends */
 	const char *

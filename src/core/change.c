@@ -1,5 +1,6 @@
 /* change.c - what changes while a box lives on: suspended or not, its limits, its name */
 #include "core/core_internal.h"
+#include "core/network_internal.h"
 #include "base/log.h"
 #include "base/text.h"
 #include "loop/loop.h"
@@ -123,6 +124,7 @@ int box_rename(struct box *box, const char *name, struct err *err)
 				kv_err(&why));
 		box_tell_name(box);
 	}
+	network_renamed(box);
 	yard_event(box->yard, "box.renamed", box, json_pack("{s:s,s:s}", "from", old, "to", name));
 	return 0;
 }

@@ -33,6 +33,7 @@ struct box {
 	enum box_state state;
 	struct instance *instance; /* NULL unless it runs */
 	struct link *link;	   /* NULL while box-init cannot be reached */
+	struct network *net;	   /* NULL for a spare; see network_internal.h */
 	struct loop_timer *timer;  /* see box_timer_start */
 	unsigned reconnects;
 	bool link_ready;
@@ -78,7 +79,9 @@ struct yard {
 	struct images *images;
 	struct engine *engine; /* ns; a table of them when there is a second */
 	struct pool *pool;
-	struct box **boxes; /* oldest first */
+	struct audit *audit;
+	struct networks *networks; /* see network.c */
+	struct box **boxes;	   /* oldest first */
 	size_t box_count;
 	struct box *spares[CONF_SPARES_MAX];
 	size_t spare_count;
@@ -177,6 +180,8 @@ void limits_open(struct yard *yard);
 void limits_close(struct yard *yard);
 void box_limit_hit(
 	struct box *box, const char *type, json_t *data); /* type: a literal; takes data */
+/* By a policy that is not the box's own for its limits. */
+void box_limit_hit_as(struct box *box, const char *type, json_t *data, enum on_limit policy);
 
 /* mount.c - what a box sees besides its disk */
 /* Checks volumes and mounts as asked for, makes volumes that are missing, and tells how rows keep them; both

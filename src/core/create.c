@@ -4,6 +4,7 @@
  * takes about a millisecond; where there is none, a row with its intent is written and an instance made,
  * as life.c tells. */
 #include "core/core_internal.h"
+#include "core/network_internal.h"
 #include "base/clock.h"
 #include "base/text.h"
 #include "image/image.h"
@@ -183,9 +184,23 @@ static struct box *find_by_key(struct yard *yard, const char *key)
 	return NULL;
 }
 
+/* Both or none. */
+static int insert(struct yard *yard, const struct box_row *row, struct network *net,
+	enum store_grade grade, struct err *err)
+{
+	if (store_begin(yard->store, err) < 0)
+		return -1;
+	if (store_box_insert(yard->store, row, grade, err) < 0 ||
+		network_store_as(yard, row->id, net, grade, err) < 0) {
+		store_rollback(yard->store);
+		return -1;
+	}
+	return store_commit(yard->store, grade, err);
+}
+
 /* The spare becomes the box of the row: its id and uid range go into the row, the row's limits and name
  * into the spare. */
-static int dress(struct box *spare, struct box_row *row, struct err *err)
+static int dress(struct box *spare, struct box_row *row, struct network *net, struct err *err)
 {
 	struct limits limits = { row->cpu_milli, row->memory_bytes, row->disk_bytes, row->pids };
 	const struct instance_mark *mark = instance_get_mark(spare->instance);
@@ -207,11 +222,12 @@ static int dress(struct box *spare, struct box_row *row, struct err *err)
 	row->pid = mark->pid;
 	row->start_time = mark->start_time;
 	row->started_us = clock_wall_us();
-	return store_box_insert(spare->yard->store, row, STORE_SAFE, err);
+	return insert(spare->yard, row, net, STORE_SAFE, err);
 }
 
 /* The quick way: something that runs already. False: there is nothing that fits. */
-static bool create_from_spare(struct yard *yard, struct box_row *row, box_done done, void *arg)
+static bool create_from_spare(
+	struct yard *yard, struct box_row *row, struct network *net, box_done done, void *arg)
 {
 	bool plain = !strcmp(row->volumes, "[]") && !strcmp(row->mounts, "[]");
 	struct box *box = plain ? spare_take(yard, row->image, row->profile) : NULL;
@@ -219,17 +235,25 @@ static bool create_from_spare(struct yard *yard, struct box_row *row, box_done d
 
 	if (!box)
 		return false;
-	if (dress(box, row, &err) < 0) {
+	if (dress(box, row, net, &err) < 0) {
 		spare_discard(box);
 		box_row_done(row);
+		network_discard(net);
 		done(NULL, &err, arg);
 		return true;
 	}
 	box_row_done(&box->row);
 	box->row = *row;
+	box->net = net;
 	box->state = BOX_RUNNING;
 	box->spare = false;
 	box_list(box);
+	if (network_attach(box, &err) < 0) {
+		box_remove(box, true, NULL, NULL);
+		done(NULL, &err, arg);
+		return true;
+	}
+	ports_box_added(box);
 	box_wait(box, done, arg);
 	box_tell_name(box);
 	box_is_up(box, true);
@@ -240,6 +264,7 @@ void box_create(struct yard *yard, const struct box_spec *spec, box_done done, v
 {
 	struct box *box = find_by_key(yard, spec->idempotency);
 	struct box_row row = { 0 };
+	struct network *net = NULL;
 	struct err err = ERR_INIT;
 
 	if (box) {
@@ -251,17 +276,21 @@ void box_create(struct yard *yard, const struct box_spec *spec, box_done done, v
 	}
 	if (yard->closing)
 		err_set(&err, ERR_UNAVAILABLE, "the daemon is going down");
-	if (!err.kind && fill_row(yard, spec, &row, &err) == 0) {
-		if (create_from_spare(yard, &row, done, arg))
+	if (!err.kind && fill_row(yard, spec, &row, &err) == 0 &&
+		network_new(yard, spec, row.image, &net, &err) == 0) {
+		if (create_from_spare(yard, &row, net, done, arg))
 			return;
-		store_box_insert(yard->store, &row, STORE_KEPT, &err);
+		(void)insert(yard, &row, net, STORE_KEPT, &err);
 	}
 	if (err.kind) {
+		network_discard(net);
 		box_row_done(&row);
 		done(NULL, &err, arg);
 		return;
 	}
 	box = box_new(yard, &row);
+	box->net = net;
+	ports_box_added(box);
 	box_wait(box, done, arg);
 	if (box_launch(box, &err) < 0)
 		box_launch_failed(box, &err);

@@ -13,6 +13,7 @@
  * An intent is kept, not safe: a dead daemon finds it, and what it guards (processes, mounts, cgroups) does
  * not outlive a dead machine. recover.c reads the same words. */
 #include "core/core_internal.h"
+#include "core/network_internal.h"
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/log.h"
@@ -179,6 +180,7 @@ static void vanish(struct box *box)
 	text_replace(&box->row.idempotency, "");
 	box->gone = true;
 	box_disconnect(box);
+	network_detach(box);
 	waiters = steal_ptr(&box->waiters);
 	removers = steal_ptr(&box->removers);
 	tell_all(waiters, NULL, &err);
@@ -191,6 +193,7 @@ void box_ended(struct box *box, const char *reason, const char *detail)
 	text_replace(&box->row.end_reason, reason);
 	text_replace(&box->row.end_detail, detail);
 	box_disconnect(box);
+	network_detach(box);
 	instance_free(steal_ptr(&box->instance));
 	if (box->timer)
 		loop_timer_stop(box->timer);
@@ -232,8 +235,11 @@ static void on_ended(
 	if (box->state == BOX_CREATING || box->state == BOX_STARTING) {
 		struct err err = ERR_INIT;
 
-		err_set(&err, ERR_SYSTEM, "box '%s' ended while it was starting: %s", box->row.name,
-			detail);
+		if (box->net && box->net->problem.kind)
+			err = box->net->problem;
+		else
+			err_set(&err, ERR_SYSTEM, "box '%s' ended while it was starting: %s",
+				box->row.name, detail);
 		box_instance_ops.on_failed(instance, &err, box);
 	} else if (box->state == BOX_STOPPING && box->stopped_for) {
 		box_ended(box, "limit", box->stopped_for);
@@ -272,6 +278,7 @@ void box_launch_failed(struct box *box, const struct err *why)
 		return;
 	}
 	box_disconnect(box);
+	network_detach(box);
 	instance_free(steal_ptr(&box->instance));
 	box->row.pid = 0;
 	yard_event(yard, "box.failed", box, json_pack("{s:s}", "message", err.message));
@@ -305,6 +312,12 @@ static void on_ready(struct instance *instance, void *arg)
 
 	(void)instance;
 	if (box->remove_wanted) {
+		instance_kill(box->instance, NULL);
+		return;
+	}
+	/* A box whose policy cannot be installed does not start. */
+	if (box->net && network_attach(box, &err) < 0) {
+		box->net->problem = err;
 		instance_kill(box->instance, NULL);
 		return;
 	}

@@ -20,12 +20,10 @@ enum {
 	PAUSE_AGAIN_US = 4 * 1000 * 1000,
 };
 
-static void carry_out(struct box *box, const char *type)
+static void carry_out(struct box *box, const char *type, enum on_limit policy)
 {
-	enum on_limit policy = ON_LIMIT_NOTIFY;
 	struct err err = ERR_INIT;
 
-	on_limit_from_name(box->row.on_limit, &policy, NULL);
 	if (box->pause_due && clock_mono_us() < box->pause_not_before_us)
 		return;
 	box->pause_due = NULL;
@@ -42,11 +40,19 @@ static void carry_out(struct box *box, const char *type)
 	}
 }
 
+void box_limit_hit_as(struct box *box, const char *type, json_t *data, enum on_limit policy)
+{
+	json_object_set_new(data, "policy", json_string(on_limit_name(policy)));
+	yard_event(box->yard, type, box, data);
+	carry_out(box, type, policy);
+}
+
 void box_limit_hit(struct box *box, const char *type, json_t *data)
 {
-	json_object_set_new(data, "policy", json_string(box->row.on_limit));
-	yard_event(box->yard, type, box, data);
-	carry_out(box, type);
+	enum on_limit policy = ON_LIMIT_NOTIFY;
+
+	on_limit_from_name(box->row.on_limit, &policy, NULL);
+	box_limit_hit_as(box, type, data, policy);
 }
 
 /* All boxes by id: each disk of the pool is looked for among them, every second. */
@@ -138,7 +144,7 @@ static void look(void *arg)
 		struct box *box = yard->boxes[i];
 
 		if (box->pause_due)
-			carry_out(box, box->pause_due);
+			carry_out(box, box->pause_due, ON_LIMIT_PAUSE);
 		if (box->state == BOX_RUNNING && box->instance)
 			look_at_processes(box);
 	}

@@ -10,20 +10,22 @@
  *
  * Then orphans: cgroups and folders of boxes no row knows. */
 #include "core/core_internal.h"
+#include "core/network_internal.h"
 #include "base/log.h"
 #include "pool/pool.h"
 #include <dirent.h>
 #include <sys/resource.h>
 
-/* A box holds a pidfd, box-init's socket, the link and, in cgroup v1, a watch of its memory. */
-enum { FDS_PER_BOX = 4, FDS_OF_DAEMON = 64 };
+/* A box holds a pidfd, box-init's socket, the link, its network namespace and, in cgroup v1, a watch of its memory. */
+enum { FDS_PER_BOX = 5, FDS_OF_DAEMON = 64 };
 
 static int load_row(const struct box_row *row, void *arg, struct err *err)
 {
 	struct box_row copy = box_row_copy(row);
+	struct box *box = box_new(arg, &copy);
 
-	(void)err;
-	box_new(arg, &copy);
+	if (network_load(box, err) < 0)
+		return err_wrap(err, "network of box '%s'", box->row.name);
 	return 0;
 }
 
@@ -67,6 +69,10 @@ static void go_on(struct box *box)
 		instance_kill(box->instance, NULL);
 		box_timer_start(box, 5000);
 		return;
+	}
+	if (network_attach(box, &err) < 0) {
+		log_error("a box has no network", kv_str("box", box->row.id), kv_err(&err));
+		err_clear(&err);
 	}
 	if (half) {
 		/* The daemon may have died half-way through its set-up; only box-init's answer tells. */
@@ -189,6 +195,7 @@ int yard_recover(struct yard *yard, struct err *err)
 	count = yard->box_count;
 	boxes = xmemdup(yard->boxes, count * sizeof *boxes);
 	for (size_t i = 0; i < count && ret >= 0; i++) {
+		ports_box_added(boxes[i]);
 		ret = adopt(boxes[i], err);
 		if (ret > 0)
 			go_on(boxes[i]);

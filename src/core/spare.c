@@ -7,6 +7,8 @@
  *
  * Nobody misses a spare: what is left of the spares of a dead daemon is swept as an orphan (recover.c). */
 #include "core/core_internal.h"
+#include "base/strv.h"
+#include "core/network_internal.h"
 #include "base/log.h"
 #include "base/text.h"
 #include "image/image.h"
@@ -69,6 +71,7 @@ static void make_one(struct yard *yard, const struct image *image, const char *p
 	char id[BOX_ID_LEN + 1];
 	struct err err = ERR_INIT;
 
+	strv_free(package_hosts_of(yard, image->id)); /* found now, nobody waits for it later */
 	random_id(id, BOX_ID_LEN);
 	box->yard = yard;
 	box->spare = true;

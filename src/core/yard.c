@@ -1,5 +1,6 @@
 /* yard.c - opening and closing the whole, and what can be said about it */
 #include "core/core_internal.h"
+#include "core/network_internal.h"
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/log.h"
@@ -104,6 +105,7 @@ static unsigned name_image_users(const char *image, struct buf *names, void *arg
 static int open_parts(struct yard *yard, struct err *err)
 {
 	const struct conf *conf = yard->conf;
+	_cleanup_free_ char *resolv_conf = NULL;
 	struct engine_config engine = {
 		.loop = yard->loop, .home = conf->home, .run = conf->run, .name = conf->name
 	};
@@ -116,6 +118,9 @@ static int open_parts(struct yard *yard, struct err *err)
 	if (open_pool(yard, err) < 0)
 		return -1;
 	images_set_users(yard->images, name_image_users, yard);
+	if (networks_open(yard, err) < 0)
+		return -1;
+	engine.resolv_conf = resolv_conf = yard_box_resolv_conf(yard);
 	if (engine_open(&engine_ns, &engine, &yard->engine, err) < 0)
 		return err_wrap(err, "driver ns");
 	return yard_recover(yard, err);
@@ -171,6 +176,7 @@ void yard_close(struct yard *yard)
 	}
 	free(yard->boxes);
 	spares_end(yard);
+	networks_close(yard);
 	loop_timer_free(yard->idle);
 	if (yard->engine)
 		engine_close(yard->engine);
@@ -271,13 +277,24 @@ json_t *yard_info_json(struct yard *yard)
 			count += !yard->boxes[i]->gone && yard->boxes[i]->state == state;
 		json_object_set_new(states, box_state_name(state), json_integer((json_int_t)count));
 	}
-	return json_pack("{s:s,s:s,s:s,s:s,s:s,s:s,s:I,s:I,s:I,s:I,s:o,s:s,s:{s:o}}", "version",
+	return json_pack("{s:s,s:s,s:s,s:s,s:s,s:s,s:I,s:I,s:I,s:I,s:o,s:s,s:{s:o},s:o}", "version",
 		BOX_VERSION, "home", conf->home, "run", conf->run, "name", conf->name, "socket",
 		conf->socket, "started_at", clock_rfc3339(yard->started_us, when), "pid",
 		(json_int_t)getpid(), "boxes", (json_int_t)boxes, "leaving",
 		(json_int_t)(yard->box_count - boxes), "spares", (json_int_t)spares_ready(yard),
 		"states", states, "pool", pool_kind_name(pool_get_kind(yard->pool)), "drivers",
-		"ns", engine_describe(yard->engine));
+		"ns", engine_describe(yard->engine), "network", networks_json(yard));
+}
+
+static json_t *gate_check(struct yard *yard)
+{
+	_cleanup_json_ json_t *state = networks_json(yard);
+	const char *problem = json_string_value(json_object_get(state, "problem"));
+
+	return json_pack("{s:s,s:b,s:s,s:s,s:b}", "name", "network gate", "ok", !problem, "detail",
+		problem ? problem : "runs, and the audit log is written", "hint",
+		problem ? "boxes have no network until this is mended; see the daemon's log" : "",
+		"required", 1);
 }
 
 json_t *yard_doctor_json(struct yard *yard)
@@ -292,6 +309,7 @@ json_t *yard_doctor_json(struct yard *yard)
 				"detail", image ? "image 'debian' is there" : "no image 'debian'",
 				"hint", image ? "" : "box image build", "required", 1));
 	pool_probe(yard->pool, checks);
+	json_array_append_new(checks, gate_check(yard));
 	return json_pack("{s:b,s:o}", "ok", ok && image, "checks", checks);
 }
 

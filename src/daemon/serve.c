@@ -1,6 +1,7 @@
 /* serve.c - subsystems start in the order of this file and stop in reverse
  *
- *   mount namespace -> run folder -> loop -> yard (store, images, driver, recovery) -> front doors -> signals
+ *   mount namespace -> run folder -> loop -> yard (store, images, driver, recovery) -> front doors (API, ways into
+ *   boxes) -> signals
  */
 #include "daemon/serve.h"
 #include "api/api.h"
@@ -9,6 +10,7 @@
 #include "base/log.h"
 #include "conf/conf.h"
 #include "core/yard.h"
+#include "ingress/ingress.h"
 #include "loop/loop.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -24,15 +26,18 @@ struct daemon {
 	struct loop *loop;
 	struct yard *yard;
 	struct api *api;
+	struct ingress *ingress;
+	unsigned stopping_doors;
 	bool stopping;
 	bool purged;
 };
 
-static void on_api_stopped(void *arg)
+static void on_door_stopped(void *arg)
 {
 	struct daemon *daemon = arg;
 
-	loop_stop(daemon->loop);
+	if (--daemon->stopping_doors == 0)
+		loop_stop(daemon->loop);
 }
 
 static void stop(struct daemon *daemon)
@@ -41,12 +46,22 @@ static void stop(struct daemon *daemon)
 		return;
 	daemon->stopping = true;
 	log_info("daemon is stopping");
-	api_stop(daemon->api, STOP_GRACE_MS, on_api_stopped, daemon);
+	daemon->stopping_doors = 2;
+	ingress_stop(daemon->ingress, STOP_GRACE_MS, on_door_stopped, daemon);
+	api_stop(daemon->api, STOP_GRACE_MS, on_door_stopped, daemon);
 }
 
 static void on_signal(void *arg)
 {
 	stop(arg);
+}
+
+/* The certificate has changed; nothing else is read again. */
+static void on_hangup(void *arg)
+{
+	struct daemon *daemon = arg;
+
+	ingress_reload(daemon->ingress);
 }
 
 static void on_purged(const struct err *err, void *arg)
@@ -103,17 +118,21 @@ static int leave_mounts(struct err *err)
 
 static int run(struct daemon *daemon, struct err *err)
 {
-	struct loop_signal *term, *interrupt;
+	struct loop_signal *term, *interrupt, *hangup;
 
 	daemon->loop = loop_new();
 	if (yard_open(daemon->loop, daemon->conf, &daemon->yard, err) < 0 ||
-		api_open(daemon->yard, on_shutdown, daemon, &daemon->api, err) < 0)
+		api_open(daemon->yard, on_shutdown, daemon, &daemon->api, err) < 0 ||
+		ingress_open(daemon->yard, &daemon->ingress, err) < 0)
 		return -1;
+	ingress_attach(daemon->ingress, api_get_server(daemon->api));
 	term = loop_signal_new(daemon->loop, SIGTERM, on_signal, daemon);
 	interrupt = loop_signal_new(daemon->loop, SIGINT, on_signal, daemon);
+	hangup = loop_signal_new(daemon->loop, SIGHUP, on_hangup, daemon);
 	log_info("daemon is up", kv_str("home", daemon->conf->home),
 		kv_str("socket", daemon->conf->socket));
 	loop_run(daemon->loop);
+	loop_signal_free(hangup);
 	loop_signal_free(interrupt);
 	loop_signal_free(term);
 	return 0;
@@ -131,6 +150,7 @@ int serve_run(const struct conf *conf, struct err *err)
 		return -1;
 	ret = run(&daemon, err);
 	api_close(daemon.api);
+	ingress_free(daemon.ingress);
 	yard_close(daemon.yard);
 	if (daemon.loop)
 		loop_free(daemon.loop);

@@ -148,6 +148,18 @@ int instance_freeze(struct instance *instance, bool frozen, struct err *err)
 	return instance->engine->ops->freeze(instance, frozen, err);
 }
 
+int instance_netns(struct instance *instance, int *ret, struct err *err)
+{
+	if (!instance->engine->ops->netns)
+		return unsupported(instance->engine, "lead into a box's network", err);
+	return instance->engine->ops->netns(instance, ret, err);
+}
+
+size_t instance_pids(struct instance *instance, pid_t *ret, size_t max)
+{
+	return instance->engine->ops->pids ? instance->engine->ops->pids(instance, ret, max) : 0;
+}
+
 void instance_free(struct instance *instance)
 {
 	if (instance)

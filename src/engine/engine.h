@@ -103,6 +103,8 @@ struct engine_config {
 	const char *home; /* BOX_HOME */
 	const char *run;  /* BOX_RUN */
 	const char *name; /* instance name of this daemon, in cgroup names */
+	const char
+		*resolv_conf; /* text of /etc/resolv.conf in every box; NULL: the resolver alone */
 };
 
 struct engine_ops {
@@ -140,6 +142,10 @@ struct engine_ops {
 	/* Of a running instance; 0 lifts a limit. ERR_STATE, and nothing has changed, when more memory is in use
 	 * than it would be allowed. */
 	int (*set_limits)(struct instance *instance, const struct limits *limits, struct err *err);
+	/* Its network namespace, furnished as net/doors.h says; yours to close. */
+	int (*netns)(struct instance *instance, int *ret, struct err *err);
+	/* Its processes as the host sees them, at most max. */
+	size_t (*pids)(struct instance *instance, pid_t *ret, size_t max);
 	void (*free)(
 		struct instance *instance); /* lets go; the box runs on; no callback after this */
 };
@@ -169,4 +175,6 @@ int instance_set_hostname(struct instance *instance, const char *hostname, struc
 int instance_set_limits(struct instance *instance, const struct limits *limits, struct err *err);
 uint64_t instance_pids_refused(struct instance *instance);
 int instance_freeze(struct instance *instance, bool frozen, struct err *err);
+int instance_netns(struct instance *instance, int *ret, struct err *err);
+size_t instance_pids(struct instance *instance, pid_t *ret, size_t max);
 void instance_free(struct instance *instance); /* accepts NULL */

@@ -47,7 +47,18 @@ static enum chunked_state take_line(
 		return after;
 	if (!is_line_text(c) || chunked->overhead++ == max)
 		return CHUNKED_BAD;
+	if (chunked->trailers && after == CHUNKED_TRAILER_LF)
+		buf_add(chunked->trailers, &c, 1);
 	return chunked->state;
+}
+
+static enum chunked_state take_trailer_end(struct chunked *chunked, char c)
+{
+	if (c != '\n')
+		return CHUNKED_BAD;
+	if (chunked->trailers)
+		buf_add(chunked->trailers, "\r\n", 2);
+	return CHUNKED_TRAILER;
 }
 
 static enum chunked_state take_size_end(struct chunked *chunked, char c)
@@ -88,7 +99,7 @@ static enum chunked_state take_byte(struct chunked *chunked, char c)
 	case CHUNKED_TRAILER_LINE:
 		return take_line(chunked, c, TRAILERS_MAX, CHUNKED_TRAILER_LF);
 	case CHUNKED_TRAILER_LF:
-		return c == '\n' ? CHUNKED_TRAILER : CHUNKED_BAD;
+		return take_trailer_end(chunked, c);
 	case CHUNKED_END_LF:
 		return c == '\n' ? CHUNKED_END : CHUNKED_BAD;
 	case CHUNKED_DATA:

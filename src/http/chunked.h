@@ -1,5 +1,6 @@
 /* chunked.h - the chunked transfer coding (RFC 9112, 7.1), strictly and without keeping data; pure */
 #pragma once
+#include "base/buf.h"
 #include <stddef.h>
 #include <stdint.h>
 
@@ -24,6 +25,8 @@ struct chunked {
 	unsigned digits;   /* of the size line at hand */
 	unsigned overhead; /* bytes of extension, or of all trailers */
 	uint64_t left;	   /* of the chunk at hand */
+	struct buf *
+		trailers; /* gets the trailers' lines, each with its CR LF; NULL: nobody wants them */
 };
 
 #define CHUNKED_INIT \

@@ -1,7 +1,7 @@
 /* conn.c - one connection: bytes in, exchanges one after the other, bytes out
  *
  *   HEAD ──> BODY ──> WAIT ──> HEAD …          keep-alive
- *     │        │        └────> SOCKET          ws_accept
+ *     │        │        └────> SOCKET          ws_accept, http_tunnel_accept
  *     └────────┴─────────────> FLUSH ──> LINGER ──> gone
  *
  * A pipelined request stays in `in` unparsed until the answer before it is complete. Reading stops (and the
@@ -40,7 +40,7 @@ static void conn_enter(struct http_conn *conn)
 
 static void conn_free(struct http_conn *conn)
 {
-	assert(!conn->request && !conn->ws);
+	assert(!conn->request && !conn->ws && !conn->tunnel);
 	http_parse_done(&conn->parse);
 	buf_done(&conn->in);
 	buf_done(&conn->out);
@@ -65,6 +65,9 @@ void conn_end(struct http_conn *conn)
 	conn_enter(conn);
 	loop_fd_free(conn->watch);
 	conn->watch = NULL;
+	if (conn->ssl)
+		tls_free(conn->ssl);
+	conn->ssl = NULL;
 	close(conn->fd);
 	conn->fd = -1;
 	server_remove_conn(conn->server, conn);
@@ -72,6 +75,8 @@ void conn_end(struct http_conn *conn)
 		request_gone(conn->request);
 	if (conn->ws)
 		ws_gone(conn->ws);
+	if (conn->tunnel)
+		tunnel_gone(conn->tunnel);
 	conn_leave(conn);
 }
 
@@ -88,7 +93,7 @@ static bool may_parse(const struct http_conn *conn)
 		return !conn->request || !http_head_has_body(&conn->parse.head) ||
 		       request_wants_body(conn->request);
 	case CONN_SOCKET:
-		return ws_wants_read(conn->ws);
+		return conn->ws ? ws_wants_read(conn->ws) : tunnel_wants_read(conn->tunnel);
 	case CONN_WAIT:
 	case CONN_FLUSH:
 	case CONN_LINGER:
@@ -112,10 +117,12 @@ void conn_update_watch(struct http_conn *conn)
 
 	if (conn->dead)
 		return;
-	if (wants_read(conn))
+	if (wants_read(conn) && !conn->stalled)
 		want |= LOOP_READ;
-	if (conn->blocked)
+	if (conn->blocked || conn->stalled)
 		want |= LOOP_WRITE;
+	if (conn->more && (want & LOOP_READ))
+		conn_schedule(conn);
 	if (!want)
 		want = LOOP_HANGUP;
 	if (want != conn->watched)
@@ -129,6 +136,8 @@ static bool tell_drain(struct http_conn *conn)
 		return false;
 	if (conn->ws)
 		return ws_tell_drain(conn->ws);
+	if (conn->tunnel)
+		return tunnel_tell_drain(conn->tunnel);
 	return conn->request && reply_tell_drain(conn->request);
 }
 
@@ -179,13 +188,18 @@ static void begin_request(struct http_conn *conn)
 
 	conn->fresh = false;
 	conn->thrown = 0;
-	if (url_split(conn->parse.head.target, &request->url, &err) < 0) {
-		request_free(request);
-		return conn_refuse(conn, 400, &err);
-	}
 	conn->stage = CONN_BODY;
 	conn->request = request;
-	conn->server->handler(request, conn->server->arg);
+	if (conn->server->front && conn->server->front(request, conn->server->front_arg)) {
+		/* taken, target and all */
+	} else if (url_split(conn->parse.head.target, &request->url, &err) < 0) {
+		conn->stage = CONN_HEAD;
+		conn->request = NULL;
+		request_free(request);
+		return conn_refuse(conn, 400, &err);
+	} else {
+		conn->server->handler(request, conn->server->arg);
+	}
 	if (conn->request)
 		request_check_body(conn->request);
 }
@@ -217,6 +231,8 @@ static size_t parse(struct http_conn *conn, const char *data, size_t len)
 	while (may_parse(conn)) {
 		if (conn->ws)
 			return used + ws_take(conn->ws, data + used, len - used);
+		if (conn->tunnel)
+			return used + tunnel_take(conn->tunnel, data + used, len - used);
 		used += http_parse_next(&conn->parse, data + used, len - used, &piece);
 		switch (piece.kind) {
 		case HTTP_PIECE_MORE:
@@ -247,7 +263,9 @@ static void settle_eof(struct http_conn *conn)
 		conn->broken |= conn->stage == CONN_LINGER;
 		return;
 	}
-	if (conn->request || conn->ws)
+	if (conn->tunnel)
+		tunnel_tell_eof(conn->tunnel); /* the other way may go on */
+	else if (conn->request || conn->ws)
 		conn->broken = true; /* in the middle of a body, or without a closing frame */
 	else
 		conn->stage = CONN_FLUSH;
@@ -259,17 +277,24 @@ static bool is_between_requests(const struct http_conn *conn)
 	       !conn->in.len;
 }
 
+static void shut(struct http_conn *conn)
+{
+	if (conn->ssl)
+		tls_shut(conn);
+	shutdown(conn->fd, SHUT_WR);
+}
+
 static void begin_linger(struct http_conn *conn)
 {
 	/* Until-close bodies have no end mark but the close: only a reset says that one was cut. */
-	if (conn->cut && conn->door == HTTP_DOOR_TCP && !conn->parse.head.minor)
+	if (conn->cut && conn->door != HTTP_DOOR_UNIX && !conn->parse.head.minor)
 		setsockopt(conn->fd, SOL_SOCKET, SO_LINGER, &(struct linger){ .l_onoff = 1 },
 			sizeof(struct linger));
 	if (conn->cut || conn->eof || is_between_requests(conn)) {
 		conn->broken = true;
 		return;
 	}
-	shutdown(conn->fd, SHUT_WR);
+	shut(conn);
 	buf_done(&conn->in);
 	conn->stage = CONN_LINGER;
 	conn->thrown = 0;
@@ -286,6 +311,10 @@ static void settle(struct http_conn *conn)
 	}
 	if (conn->eof && !conn->broken)
 		settle_eof(conn);
+	if (conn->tunnel && tunnel_wants_shut(conn->tunnel))
+		shut(conn);
+	if (conn->tunnel && tunnel_is_over(conn->tunnel))
+		conn->broken = true;
 	if (conn->server->stopping && conn->stage == CONN_HEAD && is_between_requests(conn))
 		conn->stage = CONN_FLUSH;
 	if (conn->stage == CONN_FLUSH && !conn->out.len && !conn->broken)
@@ -297,11 +326,43 @@ static void settle(struct http_conn *conn)
 	conn_update_watch(conn);
 }
 
+static void take_input(struct http_conn *conn, const char *data, size_t len)
+{
+	size_t used;
+
+	conn->in_since = http_now_ms();
+	if (conn->stage == CONN_HEAD && is_between_requests(conn))
+		conn->head_since = conn->in_since;
+	if (conn->stage == CONN_LINGER) {
+		conn->thrown += len;
+		conn->broken |= conn->thrown > HTTP_LINGER_MAX;
+		return;
+	}
+	used = conn->in.len ? 0 : parse(conn, data, len);
+	if (conn->stage != CONN_FLUSH && !conn->dead)
+		buf_add(&conn->in, data + used, len - used);
+}
+
+static void on_readable(struct http_conn *conn)
+{
+	ssize_t got = conn->ssl ? tls_read(conn, conn->server->scratch, HTTP_READ_SIZE)
+				: read(conn->fd, conn->server->scratch, HTTP_READ_SIZE);
+
+	if (got > 0)
+		take_input(conn, conn->server->scratch, (size_t)got);
+	else if (got == 0)
+		conn->eof = true;
+	else if (errno != EAGAIN && errno != EINTR)
+		conn->broken = true;
+}
+
 /* Between conn_enter and conn_leave. */
 static void advance(struct http_conn *conn)
 {
 	bool told = true;
 
+	if (conn->more && wants_read(conn))
+		on_readable(conn);
 	for (int round = 0; told && round < ADVANCE_ROUNDS; round++) {
 		if (conn->request && !conn->broken)
 			request_check_body(conn->request);
@@ -347,35 +408,6 @@ void conn_run_scheduled(struct http_conn *conn)
 
 /* ---- events ----------------------------------------------------------------------------------- */
 
-static void take_input(struct http_conn *conn, const char *data, size_t len)
-{
-	size_t used;
-
-	conn->in_since = http_now_ms();
-	if (conn->stage == CONN_HEAD && is_between_requests(conn))
-		conn->head_since = conn->in_since;
-	if (conn->stage == CONN_LINGER) {
-		conn->thrown += len;
-		conn->broken |= conn->thrown > HTTP_LINGER_MAX;
-		return;
-	}
-	used = conn->in.len ? 0 : parse(conn, data, len);
-	if (conn->stage != CONN_FLUSH && !conn->dead)
-		buf_add(&conn->in, data + used, len - used);
-}
-
-static void on_readable(struct http_conn *conn)
-{
-	ssize_t got = read(conn->fd, conn->server->scratch, HTTP_READ_SIZE);
-
-	if (got > 0)
-		take_input(conn, conn->server->scratch, (size_t)got);
-	else if (got == 0)
-		conn->eof = true;
-	else if (errno != EAGAIN && errno != EINTR)
-		conn->broken = true;
-}
-
 static void on_ready(void *arg, unsigned ready)
 {
 	struct http_conn *conn = arg;
@@ -385,7 +417,7 @@ static void on_ready(void *arg, unsigned ready)
 		conn->broken = true;
 	if (ready & LOOP_WRITE)
 		conn->blocked = false;
-	if (ready & LOOP_READ)
+	if (ready & LOOP_READ || (ready & LOOP_WRITE && conn->stalled))
 		on_readable(conn);
 	advance(conn);
 	conn_leave(conn);
@@ -425,7 +457,8 @@ void conn_tick(struct http_conn *conn, int64_t now)
 			conn_end(conn);
 		break;
 	case CONN_SOCKET:
-		ws_tick(conn->ws, now);
+		if (conn->ws)
+			ws_tick(conn->ws, now);
 		break;
 	case CONN_LINGER:
 		if (now - conn->out_since > limits->linger)
@@ -456,7 +489,7 @@ static void set_tcp_options(int fd)
 			sizeof options[i].value);
 }
 
-void conn_new(struct http_server *server, int fd, enum http_door door)
+void conn_new(struct http_server *server, int fd, enum http_door door, struct http_tls *tls)
 {
 	struct http_conn *conn = xnew(struct http_conn);
 	struct ucred peer = { .uid = (uid_t)-1 };
@@ -466,7 +499,9 @@ void conn_new(struct http_server *server, int fd, enum http_door door)
 	conn->door = door;
 	conn->fresh = true;
 	conn->head_since = conn->in_since = http_now_ms();
-	if (door == HTTP_DOOR_TCP)
+	if (tls)
+		conn->ssl = tls_accept(tls, fd);
+	if (door != HTTP_DOOR_UNIX)
 		set_tcp_options(fd);
 	else
 		getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &(socklen_t){ sizeof peer });

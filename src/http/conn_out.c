@@ -21,6 +21,28 @@ static void add_rest(struct buf *out, const struct iovec *parts, unsigned count,
 	}
 }
 
+/* TLS takes one run of bytes at a time: what is new goes behind what waits. */
+static void send_sealed(struct http_conn *conn, const struct iovec *parts, unsigned count)
+{
+	add_rest(&conn->out, parts, count, 0);
+	while (conn->out.len) {
+		ssize_t sent = tls_write(conn, buf_head(&conn->out), conn->out.len);
+
+		if (sent < 0 && errno != EAGAIN) {
+			conn->broken = true;
+			conn_schedule(conn);
+			return;
+		}
+		if (sent < 0)
+			break;
+		buf_eat(&conn->out, (size_t)sent);
+		conn->out_since = http_now_ms();
+	}
+	conn->blocked = conn->out.len > 0;
+	if (!conn->out.len && conn->out.cap > HTTP_BUFFER_KEPT)
+		buf_done(&conn->out);
+}
+
 /* One system call for what waits and what is new. */
 static void send_parts(struct http_conn *conn, const struct iovec *parts, unsigned count)
 {
@@ -31,6 +53,8 @@ static void send_parts(struct http_conn *conn, const struct iovec *parts, unsign
 	ssize_t sent;
 
 	assert(count <= PARTS_MAX);
+	if (conn->ssl)
+		return send_sealed(conn, parts, count);
 	if (count)
 		memcpy(all + 1, parts, count * sizeof *parts);
 	do

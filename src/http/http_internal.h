@@ -6,6 +6,8 @@
  *   request.c    one request: what the handler may ask of it, its body
  *   reply.c      its answer
  *   websocket.c  a connection taken over by ws_accept
+ *   pass.c       what a proxy needs: heads and answers as they come, tunnels
+ *   tls.c        TLS below a connection
  *
  * Re-entrancy. The handler's callbacks (handler, body, drain, gone, WebSocket ones) are called from
  * conn_advance() and conn_end() alone, which run from the loop and never from inside a call the handler
@@ -15,6 +17,7 @@
 #pragma once
 #include "base/buf.h"
 #include "http/parse.h"
+#include "http/pass.h"
 #include "http/server.h"
 #include "http/url.h"
 #include <sys/uio.h>
@@ -23,6 +26,8 @@ struct loop_fd;
 struct loop_timer;
 struct websocket;
 struct http_listener;
+struct http_tls;
+struct ssl_st;
 
 enum {
 	HTTP_READ_SIZE = 256 * 1024,	       /* one read() */
@@ -52,10 +57,12 @@ struct http_server {
 	struct loop *loop;
 	http_handler handler;
 	void *arg;
+	http_front front; /* asked first, or NULL */
+	void *front_arg;
 	struct http_limits limits;
 	struct http_listener *listeners;
 	struct http_conn *conns;
-	unsigned count[2]; /* by door */
+	unsigned count[HTTP_DOOR_COUNT];
 	uint64_t last_request;
 	struct http_conn *work; /* scheduled connections */
 	bool work_pending;
@@ -76,7 +83,7 @@ enum conn_stage {
 	CONN_HEAD, /* no request */
 	CONN_BODY, /* its body is not complete; request is NULL once it was answered nevertheless */
 	CONN_WAIT, /* the request is complete, its answer is not */
-	CONN_SOCKET, /* a WebSocket */
+	CONN_SOCKET, /* a WebSocket or a tunnel */
 	CONN_FLUSH,  /* the last answer is on its way */
 	CONN_LINGER, /* it is out; the client is given time to read it before the connection goes */
 };
@@ -95,17 +102,22 @@ struct http_conn {
 	struct http_parse parse;
 	struct http_request *request;
 	struct websocket *ws;
-	struct buf in;	/* read but not parsed yet */
-	struct buf out; /* written but not sent yet */
+	struct http_tunnel *tunnel;
+	struct ssl_st *ssl; /* NULL: the bytes are in the clear */
+	struct buf in;	    /* read but not parsed yet */
+	struct buf out;	    /* written but not sent yet */
 	unsigned depth;
 	bool dead;	    /* ended; memory goes when depth is 0 */
 	bool broken;	    /* the socket failed, or the exchange cannot go on */
 	bool eof;	    /* the client sends no more */
 	bool blocked;	    /* the socket takes no more for now */
+	bool more;	    /* TLS holds bytes that the socket will not tell of */
+	bool stalled;	    /* TLS wants to write before it can read on */
 	bool keep;	    /* after this answer another request may come */
 	bool fresh;	    /* no request came yet */
 	bool cut;	    /* end without lingering: the answer is not whole */
 	size_t thrown;	    /* bytes thrown away */
+	char peer[48];	    /* its address, once asked for */
 	int64_t head_since; /* first byte of the present head, or when the wait for it began */
 	int64_t in_since;   /* last byte in */
 	int64_t out_since;  /* last byte out, or the first one to wait */
@@ -153,7 +165,7 @@ void server_leave(struct http_server *server);	  /* the server may be gone after
 void server_schedule(struct http_server *server); /* runs the scheduled connections soon */
 
 /* conn.c */
-void conn_new(struct http_server *server, int fd, enum http_door door);
+void conn_new(struct http_server *server, int fd, enum http_door door, struct http_tls *tls);
 void conn_schedule(struct http_conn *conn); /* conn_advance soon */
 /* Goes on as far as possible; conn may be gone afterwards. */
 void conn_advance(struct http_conn *conn);
@@ -180,6 +192,14 @@ void request_take_body(struct http_request *request, const char *data, size_t le
 /* Refuses a body known to be too large, tells the reader of the end of one that is complete. */
 void request_check_body(struct http_request *request);
 
+/* tls.c */
+/* Like read() and sendmsg() of a socket that does not block; errno EAGAIN: later. */
+struct ssl_st *tls_accept(struct http_tls *tls, int fd);
+void tls_free(struct ssl_st *ssl);
+ssize_t tls_read(struct http_conn *conn, void *data, size_t len);
+ssize_t tls_write(struct http_conn *conn, const void *data, size_t len);
+void tls_shut(struct http_conn *conn); /* says that we send no more */
+
 /* reply.c */
 bool reply_keeps(const struct http_conn *conn);
 void reply_put_error(struct http_conn *conn, int status, const struct err *why);
@@ -196,3 +216,12 @@ bool ws_tell_drain(struct websocket *ws);
 bool ws_is_over(const struct websocket *ws); /* nothing more is to be read or written */
 void ws_tick(struct websocket *ws, int64_t now);
 void ws_gone(struct websocket *ws); /* tells its owner and frees it */
+
+/* pass.c */
+size_t tunnel_take(struct http_tunnel *tunnel, const char *data, size_t len);
+bool tunnel_wants_read(const struct http_tunnel *tunnel);
+bool tunnel_tell_drain(struct http_tunnel *tunnel);
+void tunnel_tell_eof(struct http_tunnel *tunnel);   /* the client sends no more */
+bool tunnel_wants_shut(struct http_tunnel *tunnel); /* once: all is sent, and no more comes */
+bool tunnel_is_over(const struct http_tunnel *tunnel);
+void tunnel_gone(struct http_tunnel *tunnel); /* tells its owner and frees it */

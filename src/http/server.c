@@ -21,6 +21,7 @@ struct http_listener {
 	struct http_listener *next;
 	int fd;
 	enum http_door door;
+	struct http_tls *tls;
 	struct loop_fd *watch;
 	struct loop_timer *again; /* runs while out of fds */
 	bool out_of_fds;	  /* and said so */
@@ -129,7 +130,11 @@ void http_server_set_limits(struct http_server *server, const struct http_limits
 
 unsigned http_server_get_connections(const struct http_server *server)
 {
-	return server->count[HTTP_DOOR_UNIX] + server->count[HTTP_DOOR_TCP];
+	unsigned sum = 0;
+
+	for (unsigned i = 0; i < HTTP_DOOR_COUNT; i++)
+		sum += server->count[i];
+	return sum;
 }
 
 void server_add_conn(struct http_server *server, struct http_conn *conn)
@@ -261,7 +266,7 @@ static bool is_refused(const struct http_listener *listener, int fd)
 {
 	if (listener->server->count[listener->door] >= HTTP_CONNECTIONS_MAX)
 		return true;
-	return listener->door == HTTP_DOOR_TCP && fd_is_scarce(fd);
+	return listener->door != HTTP_DOOR_UNIX && fd_is_scarce(fd);
 }
 
 static void wait_for_fds(struct http_listener *listener)
@@ -293,7 +298,7 @@ static void on_accept(void *arg, unsigned ready)
 		if (is_refused(listener, fd))
 			close(fd);
 		else
-			conn_new(server, fd, listener->door);
+			conn_new(server, fd, listener->door, listener->tls);
 	}
 }
 
@@ -399,8 +404,8 @@ static int tcp_address(
 	return -1;
 }
 
-int http_server_listen_tcp(struct http_server *server, const char *address, uint16_t port,
-	uint16_t *ret_port, struct err *err)
+static int listen_tcp(struct http_server *server, const char *address, uint16_t port,
+	struct http_tls *tls, uint16_t *ret_port, struct err *err)
 {
 	struct sockaddr_storage storage;
 	socklen_t len;
@@ -428,6 +433,18 @@ int http_server_listen_tcp(struct http_server *server, const char *address, uint
 		*ret_port = ntohs(storage.ss_family == AF_INET
 					  ? ((struct sockaddr_in *)&storage)->sin_port
 					  : ((struct sockaddr_in6 *)&storage)->sin6_port);
-	add_listener(server, steal_fd(&fd), HTTP_DOOR_TCP);
+	add_listener(server, steal_fd(&fd), tls ? HTTP_DOOR_TLS : HTTP_DOOR_TCP)->tls = tls;
 	return 0;
+}
+
+int http_server_listen_tcp(struct http_server *server, const char *address, uint16_t port,
+	uint16_t *ret_port, struct err *err)
+{
+	return listen_tcp(server, address, port, NULL, ret_port, err);
+}
+
+int http_server_listen_tls(struct http_server *server, const char *address, uint16_t port,
+	struct http_tls *tls, uint16_t *ret_port, struct err *err)
+{
+	return listen_tcp(server, address, port, tls, ret_port, err);
 }

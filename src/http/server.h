@@ -24,7 +24,7 @@ struct loop;
 struct http_server;
 struct http_request;
 
-enum http_door { HTTP_DOOR_UNIX, HTTP_DOOR_TCP };
+enum http_door { HTTP_DOOR_UNIX, HTTP_DOOR_TCP, HTTP_DOOR_TLS, HTTP_DOOR_COUNT };
 
 typedef void (*http_handler)(struct http_request *request, void *arg);
 
@@ -35,6 +35,10 @@ int http_server_listen_unix(
 /* port 0 picks one; *ret_port tells which. address is a numeric IPv4 or IPv6 address. */
 int http_server_listen_tcp(struct http_server *server, const char *address, uint16_t port,
 	uint16_t *ret_port, struct err *err);
+struct http_tls;
+/* The same with TLS (see tls.h); tls is borrowed for the server's life. */
+int http_server_listen_tls(struct http_server *server, const char *address, uint16_t port,
+	struct http_tls *tls, uint16_t *ret_port, struct err *err);
 /* Stops listening, ends idle connections, lets running exchanges finish for at most grace_ms, then calls done. */
 void http_server_stop(
 	struct http_server *server, uint64_t grace_ms, void (*done)(void *arg), void *arg);

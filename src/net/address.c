@@ -1,57 +1,11 @@
 /* address.c - see address.h
  *
- * The ranges kept for documentation count as public: nothing answers there on a real network, so a name
- * that leads there harms nobody, and tests can play the internet with them. */
+ * What is special, and what wraps an IPv4 address, the policy knows: one table for names that are resolved and for
+ * addresses that are dialled. */
 #include "net/address.h"
 #include "base/alloc.h"
+#include "policy/policy.h"
 #include <arpa/inet.h>
-
-struct range {
-	uint8_t bytes[16];
-	uint8_t bits;
-	const char *word;
-};
-
-static const struct range v4_ranges[] = {
-	{ { 0 }, 8, "this-network" }, { { 10 }, 8, "private" },
-	{ { 100, 64 }, 10,
-		"shared" }, /* carrier NAT; clouds put metadata and internal services here */
-	{ { 127 }, 8, "loopback" }, { { 169, 254 }, 16, "link-local" },
-	{ { 172, 16 }, 12, "private" }, { { 192, 0, 0 }, 24, "reserved" },
-	{ { 192, 88, 99 }, 24, "reserved" }, /* 6to4 relays */
-	{ { 192, 168 }, 16, "private" },
-	{ { 198, 18 }, 15, "synthetic" }, /* benchmarks by the book, ours inside boxes */
-	{ { 224 }, 4, "multicast" }, { { 240 }, 4, "reserved" }, /* and broadcast */
-};
-
-static const struct range v6_ranges[] = {
-	{ { [15] = 1 }, 128, "loopback" }, { { 0xfe, 0x80 }, 10, "link-local" },
-	{ { 0xfe, 0xc0 }, 10, "private" }, /* site-local, of old */
-	{ { 0xfc }, 7, "private" }, { { 0xff }, 8, "multicast" },
-	{ { 0x20, 0x01 }, 32, "reserved" }, /* Teredo: hides an IPv4 address */
-};
-
-static const struct range v6_global = { { 0x20 }, 3, NULL };
-
-/* Where an IPv6 address carries an IPv4 one. */
-static const struct wrapping {
-	struct range range;
-	uint8_t offset;
-} wrappings[] = {
-	{ { { [10] = 0xff, 0xff }, 96, "mapped" }, 12 },
-	{ { { 0 }, 96, "compatible" }, 12 },
-	{ { { 0x00, 0x64, 0xff, 0x9b }, 96, "nat64" }, 12 },
-	{ { { 0x20, 0x02 }, 16, "6to4" }, 2 },
-};
-
-static bool in_range(const struct range *range, const uint8_t *bytes)
-{
-	unsigned whole = range->bits / 8, rest = range->bits % 8;
-
-	if (memcmp(range->bytes, bytes, whole))
-		return false;
-	return !rest || !((range->bytes[whole] ^ bytes[whole]) >> (8 - rest));
-}
 
 struct net_address net_address_v4(const uint8_t bytes[4])
 {
@@ -96,32 +50,29 @@ bool net_address_equal(const struct net_address *a, const struct net_address *b)
 	return a->family == b->family && !memcmp(a->bytes, b->bytes, sizeof a->bytes);
 }
 
+static void normalise(const struct net_address *address, struct policy_addr *ret)
+{
+	ret->family = address->family;
+	memcpy(ret->bytes, address->bytes, sizeof ret->bytes);
+	*ret = policy_addr_normalise(ret);
+}
+
 struct net_address net_address_real(const struct net_address *address)
 {
-	static const uint8_t nothing[15];
+	struct policy_addr addr;
 
-	if (address->family != 6)
-		return *address;
-	/* :: and ::1 are no compatible addresses. */
-	if (!memcmp(address->bytes, nothing, sizeof nothing) && address->bytes[15] <= 1)
-		return *address;
-	for (size_t i = 0; i < ARRAY_LEN(wrappings); i++)
-		if (in_range(&wrappings[i].range, address->bytes))
-			return net_address_v4(address->bytes + wrappings[i].offset);
-	return *address;
+	normalise(address, &addr);
+	return address->family == 6 && addr.family == 4 ? net_address_v4(addr.bytes) : *address;
 }
 
 const char *net_address_special(const struct net_address *address)
 {
-	struct net_address real = net_address_real(address);
-	const struct range *ranges = real.family == 4 ? v4_ranges : v6_ranges;
-	size_t count = real.family == 4 ? ARRAY_LEN(v4_ranges) : ARRAY_LEN(v6_ranges);
+	struct policy_addr addr;
+	const char *what;
 
-	for (size_t i = 0; i < count; i++)
-		if (in_range(&ranges[i], real.bytes))
-			return ranges[i].word;
-	/* Beyond 2000::/3 nothing is given out to the public. */
-	return real.family == 4 || (real.family == 6 && in_range(&v6_global, real.bytes))
-		       ? NULL
-		       : "reserved";
+	normalise(address, &addr);
+	if (!addr.family)
+		return "none";
+	policy_addr_closed(&addr, &what);
+	return what;
 }

@@ -150,7 +150,8 @@ bool cidr_covers(const struct policy_cidr *wide, const struct policy_cidr *narro
 	}
 
 /* The first that holds an address counts. Metadata services of clouds come first: some are in ranges that a rule
- * may open, one is a public address. */
+ * may open, one is a public address. The ranges kept for documentation are not here: nothing answers there on a real
+ * network, so an address there harms nobody, and tests can play the internet with them. */
 static const struct {
 	struct policy_cidr cidr;
 	const char *what;
@@ -167,6 +168,7 @@ static const struct {
 	V4(16, "link-local", POLICY_NEVER, 169, 254),
 	V4(4, "multicast", POLICY_NEVER, 224),
 	V4(4, "reserved", POLICY_NEVER, 240),
+	V4(24, "6to4 relays", POLICY_NEVER, 192, 88, 99),
 	V4(15, "synthetic", POLICY_NEVER, 198, 18), /* the names of a box stand for these */
 	V6(128, "loopback", POLICY_NEVER, [15] = 1),
 	V6(128, "unspecified", POLICY_NEVER, 0),
@@ -182,6 +184,10 @@ static const struct {
 	V4(10, "shared (CGNAT)", POLICY_PRIVATE, 100, 64),
 	V4(24, "protocol assignments", POLICY_PRIVATE, 192, 0, 0),
 	V6(7, "private", POLICY_PRIVATE, 0xfc),
+	/* Of IPv6, only 2000::/3 is given out to the public: these are all the rest. */
+	V6(3, "reserved", POLICY_NEVER, 0),
+	V6(2, "reserved", POLICY_NEVER, 0x40),
+	V6(1, "reserved", POLICY_NEVER, 0x80),
 };
 
 enum policy_closed policy_addr_closed(const struct policy_addr *addr, const char **ret_what)
@@ -206,8 +212,8 @@ bool cidr_is_private(const struct policy_cidr *cidr)
 const char *cidr_never(const struct policy_cidr *cidr)
 {
 	for (size_t i = 0; i < ARRAY_LEN(ranges); i++)
-		if (ranges[i].closed == POLICY_NEVER && cidr_covers(&ranges[i].cidr, cidr))
-			return ranges[i].what;
+		if (cidr_covers(&ranges[i].cidr, cidr))
+			return ranges[i].closed == POLICY_NEVER ? ranges[i].what : NULL;
 	return NULL;
 }
 

@@ -59,6 +59,19 @@ static const char *const steps[] = {
 	"ALTER TABLE boxes ADD COLUMN volumes TEXT NOT NULL DEFAULT '[]';"
 	"ALTER TABLE boxes ADD COLUMN mounts TEXT NOT NULL DEFAULT '[]';"
 	"ALTER TABLE boxes ADD COLUMN main TEXT NOT NULL DEFAULT '';",
+	/* 3: the network of a box; its row goes with the box */
+	"CREATE TABLE networks ("
+	" box TEXT PRIMARY KEY REFERENCES boxes (id) ON DELETE CASCADE,"
+	" policy TEXT NOT NULL,"
+	" version INTEGER NOT NULL,"
+	" changed_us INTEGER NOT NULL,"
+	" package_hosts TEXT NOT NULL,"
+	" names TEXT NOT NULL,"
+	" spent TEXT NOT NULL,"
+	" ports TEXT NOT NULL,"
+	" meters TEXT NOT NULL,"
+	" recording INTEGER NOT NULL"
+	") STRICT;",
 };
 
 int schema_version(void)

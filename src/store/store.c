@@ -61,6 +61,12 @@ static const char *const sql_texts[] = {
 		"ORDER BY created_us, rowid",
 	[SQL_TOKEN_DELETE] = "DELETE FROM tokens WHERE id = ?1",
 	[SQL_TOKEN_USED] = "UPDATE tokens SET last_used_us = ?2 WHERE id = ?1",
+	[SQL_NETWORK_PUT] = "INSERT OR REPLACE INTO networks VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, "
+			    "?8, ?9, ?10)",
+	[SQL_NETWORK_GET] = "SELECT * FROM networks WHERE box = ?1",
+	[SQL_NETWORK_UPDATE] =
+		"UPDATE networks SET names = coalesce(?2, names), spent = coalesce(?3, spent), "
+		"meters = coalesce(?4, meters) WHERE box = ?1",
 };
 static_assert(ARRAY_LEN(sql_texts) == SQL_COUNT, "every statement has its text");
 

@@ -98,4 +98,32 @@ int store_token_revoke(struct store *store, const char *id_or_name, struct err *
 /* ERR_UNAUTHORIZED when unknown or expired. Compared in constant time. */
 int store_token_check(
 	struct store *store, const char *secret, unsigned *ret_scopes, struct err *err);
+/* The name of the token a secret belongs to; NULL when there is none. Borrowed. */
+const char *store_token_name(const struct store *store, const char *secret);
 int scopes_from_names(json_t *names, unsigned *ret, struct err *err);
+
+/* ---- networks: what is kept of a box's network -------------------------------------------------- */
+
+struct network_row {
+	char *box;	  /* id */
+	char *policy;	  /* normal form, JSON */
+	uint64_t version; /* of the policy, from 1 */
+	int64_t changed_us;
+	char *package_hosts; /* JSON array of strings */
+	char *names;	     /* JSON, as the gate saved it; "" : none */
+	char *spent;	     /* JSON, budgets used; "" : none */
+	char *ports;	     /* JSON array, see core/network.h; "" : none */
+	char *meters;	     /* JSON, see core/network.h; "" : none */
+	bool recording;
+};
+void network_row_done(struct network_row *row);
+/* Inserts or replaces the whole row. */
+int store_network_put(struct store *store, const struct network_row *row, enum store_grade grade,
+	struct err *err);
+/* ERR_NOT_FOUND when the box has none (it was made before boxes had networks). */
+int store_network_get(
+	struct store *store, const char *box, struct network_row *ret, struct err *err);
+/* Only some columns, cheaply; NULL leaves one. Always STORE_KEPT. */
+int store_network_update(struct store *store, const char *box, const char *names, const char *spent,
+	const char *meters, struct err *err);
+/* Rows go with their box (ON DELETE CASCADE or by store_box_delete). */

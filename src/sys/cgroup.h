@@ -115,6 +115,9 @@ uint64_t cgroup_oom_kills(struct cgroup_tree *tree, const char *id);
 /* Forks the kernel refused for the group's limit of processes, ever. */
 uint64_t cgroup_pids_refused(struct cgroup_tree *tree, const char *id);
 
+/* Processes of the group itself, not of groups in it; at most max. */
+size_t cgroup_pids(struct cgroup_tree *tree, const char *id, pid_t *ret, size_t max);
+
 /* To be told of kills for memory: v1 gives an eventfd of its own a group (*ret_fd, yours), v2 a watch on the
  * shared inotify fd (*ret_wd). The other one is set to -1; both are without a memory controller. */
 int cgroup_oom_watch(struct cgroup_tree *tree, const char *id, int inotify_fd, int *ret_fd,

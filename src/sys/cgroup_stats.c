@@ -169,3 +169,24 @@ int cgroup_oom_watch(struct cgroup_tree *tree, const char *id, int inotify_fd, i
 		return err_sys(err, errno, "watch the memory events of '%s'", id);
 	return 0;
 }
+
+size_t cgroup_pids(struct cgroup_tree *tree, const char *id, pid_t *ret, size_t max)
+{
+	static char text[16384]; /* of many processes the first */
+	size_t count = 0;
+	char *rest = text;
+
+	if (!tree->count || !cgroup_read(&tree->list[0], id, "cgroup.procs", text, sizeof text))
+		return 0;
+	while (count < max) {
+		char *end;
+		long pid = strtol(rest, &end, 10);
+
+		if (end == rest || *end != '\n')
+			break;
+		if (pid > 0)
+			ret[count++] = (pid_t)pid;
+		rest = end;
+	}
+	return count;
+}

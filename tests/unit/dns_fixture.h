@@ -63,6 +63,27 @@ static inline int loopback_socket(int type, uint16_t *port)
 	return fd;
 }
 
+/* Both kinds at one port: the number that is free for one may be taken for the other. */
+static inline void loopback_pair(int *udp, int *tcp, uint16_t *port)
+{
+	struct sockaddr_in address = { .sin_family = AF_INET,
+		.sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
+
+	for (int tries = 0; tries < 100; tries++) {
+		*port = 0;
+		*udp = loopback_socket(SOCK_DGRAM, port);
+		*tcp = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+		address.sin_port = htons(*port);
+		setsockopt(*tcp, SOL_SOCKET, SO_REUSEADDR, &(int){ 1 }, sizeof(int));
+		if (bind(*tcp, (struct sockaddr *)&address, sizeof address) == 0 &&
+			listen(*tcp, 64) == 0)
+			return;
+		close(*udp);
+		close(*tcp);
+	}
+	fail_msg("no port is free for both");
+}
+
 static inline struct upstream_server server_at(uint16_t port)
 {
 	struct upstream_server server = { .len = sizeof(struct sockaddr_in) };
@@ -231,8 +252,7 @@ static inline struct above *above_new(enum above_mode mode)
 	above->mode = mode;
 	above->ttl = 300;
 	above->conn = -1;
-	above->udp = loopback_socket(SOCK_DGRAM, &above->port);
-	above->tcp = loopback_socket(SOCK_STREAM, &above->port);
+	loopback_pair(&above->udp, &above->tcp, &above->port);
 	above->udp_watch = loop_fd_new(loop, above->udp, LOOP_READ, above_on_udp, above);
 	above->tcp_watch = loop_fd_new(loop, above->tcp, LOOP_READ, above_on_tcp, above);
 	return above;

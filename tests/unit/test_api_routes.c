@@ -96,6 +96,13 @@ static void test_routes_that_change_the_pool_are_for_admins(void **state)
 	assert_int_equal(route_match("POST", "/v1/pool/scrub", params, allow)->scope, SCOPE_ADMIN);
 }
 
+/* Questions that do not fit into a query; they change nothing. */
+static bool is_question(const struct route *route)
+{
+	return !strcmp(route->pattern, "/v1/boxes/{box}/policy/explain") ||
+	       !strcmp(route->pattern, "/v1/policy/check");
+}
+
 /* A token that may only read changes nothing. */
 static void test_routes_reading_is_all_that_read_allows(void **state)
 {
@@ -104,7 +111,8 @@ static void test_routes_reading_is_all_that_read_allows(void **state)
 
 	(void)state;
 	for (size_t i = 0; i < count; i++)
-		if (routes[i].scope == SCOPE_READ && strcmp(routes[i].method, "GET"))
+		if (routes[i].scope == SCOPE_READ && strcmp(routes[i].method, "GET") &&
+			!is_question(&routes[i]))
 			fail_msg("%s %s", routes[i].method, routes[i].pattern);
 }
 

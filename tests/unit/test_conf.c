@@ -170,6 +170,35 @@ static void test_conf_named_file_must_exist(void **state)
 	setenv("BOX_CONF", path, 1);
 }
 
+static void test_conf_reads_how_boxes_are_found(void **state)
+{
+	static const char *const bad[] = { "url_domain = Boxes.example\n", "url_domain = .x\n",
+		"url_domain = a..b\n", "url_domain = a/b\n", "url_listen = 443\n",
+		"url_listen = 0.0.0.0:443\n", /* without files */
+		"url_certificate = cert.pem\n" };
+	struct conf conf;
+	struct err err = ERR_INIT;
+
+	(void)state;
+	assert_int_equal(load("", &conf, &err), 0);
+	assert_null(conf.url_listen);
+	assert_string_equal(conf.url_domain, "");
+	conf_done(&conf);
+	assert_int_equal(load("url_domain = boxes.example\nurl_listen = [::]:8443\n"
+			      "url_certificate = /a.pem\nurl_key = /b.pem\n",
+				 &conf, &err),
+		0);
+	assert_string_equal(conf.url_listen, "::");
+	assert_int_equal(conf.url_port, 8443);
+	assert_string_equal(conf.url_domain, "boxes.example");
+	assert_string_equal(conf.url_key, "/b.pem");
+	conf_done(&conf);
+	for (size_t i = 0; i < ARRAY_LEN(bad); i++) {
+		assert_int_equal(load(bad[i], &conf, &err), -1);
+		assert_int_equal(err.kind, ERR_INVALID);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -179,6 +208,7 @@ int main(void)
 		cmocka_unit_test_setup(test_conf_homes_have_names_of_their_own, clean_environment),
 		cmocka_unit_test_setup(test_conf_says_which_line_is_wrong, clean_environment),
 		cmocka_unit_test_setup(test_conf_named_file_must_exist, clean_environment),
+		cmocka_unit_test_setup(test_conf_reads_how_boxes_are_found, clean_environment),
 	};
 
 	return cmocka_run_group_tests(tests, set_up, tear_down);

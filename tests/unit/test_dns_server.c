@@ -79,8 +79,7 @@ static void start(const struct dns_box_options *wish)
 					      .idle_ms = 400 });
 	map = synthetic_new(0);
 	port = 0;
-	udp = loopback_socket(SOCK_DGRAM, &port);
-	tcp = loopback_socket(SOCK_STREAM, &port);
+	loopback_pair(&udp, &tcp, &port);
 	options.udp = &udp;
 	options.tcp = &tcp;
 	options.udp_count = options.tcp_count = 1;

@@ -229,6 +229,8 @@ static void test_policy_open_keeps_the_closed_closed(void **state)
 		{ "tcp 64:ff9b::7f00:1 80", false }, { "tcp 64:ff9b:1::7f00:1 80", false },
 		{ "tcp 2002:7f00:1:: 80", false }, { "tcp 2002:a9fe:a9fe::1 80", false },
 		{ "tcp 2001:0:1::1 80", false }, { "tcp 64:ff9b::cb00:7101 80", true },
+		{ "tcp 192.88.99.1 80", false }, { "tcp 4000::1 80", false },
+		{ "tcp 1::1 80", false }, { "tcp 9000::1 80", false }, { "tcp 3fff::1 80", true },
 		{ "tcp 203.0.113.77 80", false }, { "tcp ::ffff:203.0.113.77 80", false },
 		{ "tcp 2001:db8:77::5 80", false }, { "tcp 2001:db8:78::5 80", true },
 		{ "tcp x.example=10.0.0.1 80", false }, { "dns x.example=10.0.0.1", false },
@@ -255,6 +257,8 @@ static void test_policy_private_ranges_are_opened_by_name_only(void **state)
 		{ "dns db.corp.example=169.254.169.254", false },
 		{ "dns x.example=10.0.0.1", false }, { "tcp x.example=10.0.0.1 80", false },
 		{ "tcp x.example=172.16.1.1 443", true });
+	CHECK("allow: ['fd12::/16']", NULL, { "tcp fd12::1 80", true },
+		{ "tcp fd13::1 80", false });
 }
 
 static void test_policy_presets(void **state)

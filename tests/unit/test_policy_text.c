@@ -70,6 +70,7 @@ static void test_policy_refuses_with_line_and_column(void **state)
 		{ "allow: [127.0.0.1]",
 			"line 1, column 9: this range is loopback: no box reaches it" },
 		{ "allow: [169.254.169.254/32]", "line 1, column 9: this range is metadata" },
+		{ "allow: ['4000::/8']", "line 1, column 9: this range is reserved" },
 		{ "allow:\n- {name: a.example, cidr: 10.0.0.0/8}",
 			"line 2, column 27: a rule has either a name or a cidr" },
 		{ "allow:\n- {ports: 80}", "line 2, column 3: a rule needs a name or a cidr" },

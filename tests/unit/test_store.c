@@ -464,6 +464,93 @@ static void test_store_idle_moves_the_log_into_the_database(void **state)
 	store_close(store);
 }
 
+/* ---- networks --------------------------------------------------------------------------------- */
+
+static struct network_row sample_network(const char *box)
+{
+	return (struct network_row){
+		.box = (char *)box,
+		.policy = "{\"preset\":\"none\"}",
+		.version = 3,
+		.changed_us = 77,
+		.package_hosts = "[\"deb.example.com:80\"]",
+		.spent = "{}",
+		.ports = "[]",
+		.recording = true,
+	};
+}
+
+static void test_store_network_comes_back_after_reopen(void **state)
+{
+	struct box_row box = sample("b1", "ada", 0);
+	struct network_row row = sample_network("b1"), found = { 0 };
+	struct store *store = open_store();
+	struct err err = ERR_INIT;
+
+	(void)state;
+	assert_int_equal(store_box_insert(store, &box, STORE_KEPT, NULL), 0);
+	assert_int_equal(store_network_get(store, "b1", &found, &err), -1);
+	assert_int_equal(err.kind, ERR_NOT_FOUND);
+	assert_int_equal(store_network_put(store, &row, STORE_SAFE, NULL), 0);
+	row.version = 4;
+	assert_int_equal(store_network_put(store, &row, STORE_KEPT, NULL), 0);
+	store_close(store);
+	store = open_store();
+	assert_int_equal(store_network_get(store, "b1", &found, NULL), 0);
+	assert_string_equal(found.policy, row.policy);
+	assert_string_equal(found.package_hosts, row.package_hosts);
+	assert_string_equal(found.names, ""); /* what was left unset */
+	assert_int_equal(found.version, 4);
+	assert_int_equal(found.changed_us, 77);
+	assert_true(found.recording);
+	network_row_done(&found);
+	store_close(store);
+}
+
+static void test_store_network_update_leaves_the_rest(void **state)
+{
+	struct box_row box = sample("b1", "ada", 0);
+	struct network_row row = sample_network("b1"), found = { 0 };
+	struct store *store = open_store();
+	struct err err = ERR_INIT;
+
+	(void)state;
+	assert_int_equal(store_box_insert(store, &box, STORE_KEPT, NULL), 0);
+	assert_int_equal(store_network_put(store, &row, STORE_KEPT, NULL), 0);
+	assert_int_equal(store_network_update(store, "b1", "[1]", NULL, "{\"m\":1}", NULL), 0);
+	assert_int_equal(store_network_get(store, "b1", &found, NULL), 0);
+	assert_string_equal(found.names, "[1]");
+	assert_string_equal(found.spent, "{}");
+	assert_string_equal(found.meters, "{\"m\":1}");
+	assert_string_equal(found.policy, row.policy);
+	network_row_done(&found);
+	assert_int_equal(store_network_update(store, "b2", "[1]", NULL, NULL, &err), -1);
+	assert_int_equal(err.kind, ERR_NOT_FOUND);
+	store_close(store);
+}
+
+static void test_store_network_belongs_to_a_box_and_goes_with_it(void **state)
+{
+	struct box_row box = sample("b1", "ada", 0);
+	struct network_row row = sample_network("b1"), lost = sample_network("nobody"), found;
+	struct store *store = open_store();
+	struct err err = ERR_INIT;
+
+	(void)state;
+	assert_int_equal(store_network_put(store, &lost, STORE_KEPT, &err), -1);
+	assert_int_equal(store_box_insert(store, &box, STORE_KEPT, NULL), 0);
+	assert_int_equal(store_network_put(store, &row, STORE_KEPT, NULL), 0);
+	/* A changed box keeps its network. */
+	assert_int_equal(store_box_update(store, &box, STORE_KEPT, NULL), 0);
+	assert_int_equal(store_network_get(store, "b1", &found, NULL), 0);
+	network_row_done(&found);
+	assert_int_equal(store_box_delete(store, "b1", STORE_KEPT, NULL), 0);
+	err_clear(&err);
+	assert_int_equal(store_network_get(store, "b1", &found, &err), -1);
+	assert_int_equal(err.kind, ERR_NOT_FOUND);
+	store_close(store);
+}
+
 int main(void)
 {
 #define promise(fn) cmocka_unit_test_setup_teardown(fn, set_up, tear_down)
@@ -477,6 +564,9 @@ int main(void)
 		promise(test_store_scopes_are_known_names),
 		promise(test_store_second_daemon_is_refused_by_pid),
 		promise(test_store_kept_rows_survive_sudden_death),
+		promise(test_store_network_comes_back_after_reopen),
+		promise(test_store_network_update_leaves_the_rest),
+		promise(test_store_network_belongs_to_a_box_and_goes_with_it),
 		promise(test_store_newer_schema_is_left_alone),
 		promise(test_store_damaged_file_is_told_and_kept),
 		promise(test_store_damage_in_the_middle_is_found_at_open),

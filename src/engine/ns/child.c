@@ -8,6 +8,7 @@
  * struct err. The root it mounts on may have been prepared by the box in an earlier life: targets are
  * opened without following links, missing directories are made, anything else is refused. */
 #include "engine/ns/ns_internal.h"
+#include "net/doors.h"
 #include "sys/beneath.h"
 #include "sys/caps.h"
 #include "sys/clone.h"
@@ -17,11 +18,9 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <grp.h>
-#include <net/if.h>
 #include <linux/close_range.h>
 #include <sched.h>
 #include <stdio.h>
-#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -86,10 +85,11 @@ struct child {
 
 static int make_network(struct child *child, struct err *err)
 {
-	(void)child;
+	if (!child->engine->doors)
+		return err_set(err, ERR_UNSUPPORTED, "%s", child->engine->doors_problem.message);
 	if (unshare(CLONE_NEWNET) < 0)
 		return err_sys(err, errno, "unshare the network");
-	return 0;
+	return doors_furnish(child->engine->doors, child->plan->profile == PROFILE_NESTED, err);
 }
 
 /* A word, what stands behind it, and the fds that come with it; those that do not come are -1. */
@@ -205,20 +205,6 @@ static int make_socket(struct child *child, struct err *err)
 	if (listen(child->listener, BACKLOG) < 0)
 		return err_sys(err, errno, "listen on '" WIRE_SOCKET_PATH "'");
 	return mount_set(mount, MOUNT_ATTR_RDONLY, err);
-}
-
-/* The kernel gives a loopback that comes up 127.0.0.1 and ::1 by itself. */
-static int bring_loopback_up(struct child *child, struct err *err)
-{
-	struct ifreq request = { .ifr_name = "lo",
-		.ifr_flags = IFF_UP | IFF_RUNNING | IFF_LOOPBACK };
-	int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
-
-	(void)child;
-	if (fd < 0 || ioctl(fd, SIOCSIFFLAGS, &request) < 0)
-		return err_sys(err, errno, "bring lo up");
-	close(fd);
-	return 0;
 }
 
 /* A user namespace needs no capability: the filter refuses the calls, this refuses what the filter
@@ -455,7 +441,6 @@ static int (*const steps[])(struct child *child, struct err *err) = {
 	become_root,
 	make_mounts,
 	make_socket,
-	bring_loopback_up,
 	forbid_user_namespaces,
 	attach_root,
 	attach_mounts,

@@ -2,7 +2,8 @@
  *
  * BOX_HOME/guest/HASH/layer is a read-only layer above every image: device nodes (nobody in a box can
  * make them) and mount points. BOX_HOME/guest/HASH/bin holds box-init and becomes /.boxyard in the box, a
- * mount of its own that `rm -rf /` inside cannot empty. HASH covers the bytes of box-init: a new version
+ * mount of its own that `rm -rf /` inside cannot empty. /etc/resolv.conf, which leads to the daemon's resolver, is in the
+ * layer too, above whatever the image brings; the box may change it. HASH covers the bytes of both: a new version
  * gets a new directory, and boxes that run keep theirs. Made under a temporary name and renamed. */
 #include "engine/ns/ns_internal.h"
 #include "base/file.h"
@@ -15,9 +16,10 @@
 #include <sys/xattr.h>
 
 /* Part of the hash: to be raised when the tables below change. */
-#define GUEST_VERSION "3"
+#define GUEST_VERSION "4"
 
-#define WORKSPACE "workspace"
+#define WORKSPACE   "workspace"
+#define RESOLV_CONF "etc/resolv.conf"
 
 enum { INIT_MAX = 64 * 1024 * 1024 };
 
@@ -38,6 +40,7 @@ static const struct {
 	{ "run", 0755 },
 	{ "tmp", 01777 },
 	{ "root", 0700 },
+	{ "etc", 0755 },
 	{ WORKSPACE, 0755 },
 	{ GUEST_MOUNT, 0755 },
 };
@@ -70,6 +73,7 @@ struct init_bytes {
 	const void *data;
 	size_t len;
 	char *owned;
+	const char *resolv_conf;
 };
 
 static int find_init(struct init_bytes *ret, struct err *err)
@@ -121,7 +125,7 @@ static int hide_below(int layer, const char *path, struct err *err)
 	return 0;
 }
 
-static int make_layer(int layer, struct err *err)
+static int make_layer(int layer, const char *resolv_conf, struct err *err)
 {
 	char path[64];
 
@@ -143,6 +147,10 @@ static int make_layer(int layer, struct err *err)
 		if (symlinkat(links[i].target, layer, path) < 0)
 			return err_sys(err, errno, "make '%s'", path);
 	}
+	if (file_write_atomic(layer, RESOLV_CONF, resolv_conf, strlen(resolv_conf), 0644, err) < 0)
+		return -1;
+	if (fchmodat(layer, RESOLV_CONF, 0644, 0) < 0)
+		return err_sys(err, errno, "chmod '" RESOLV_CONF "'");
 	return 0;
 }
 
@@ -162,7 +170,7 @@ static int make_guest(int dir, const struct init_bytes *init, struct err *err)
 		return -1;
 	if (fchmodat(bin, "box-init", 0755, 0) < 0)
 		return err_sys(err, errno, "chmod box-init");
-	return make_layer(layer, err);
+	return make_layer(layer, init->resolv_conf, err);
 }
 
 static int make_named(int parent, const char *name, const struct init_bytes *init, struct err *err)
@@ -205,6 +213,7 @@ static int open_or_make(
 	char name[32];
 
 	hash = hash_more(hash, init->data, init->len);
+	hash = hash_more(hash, init->resolv_conf, strlen(init->resolv_conf));
 	snprintf(name, sizeof name, "%016llx", (unsigned long long)hash);
 	if (faccessat(parent, name, F_OK, 0) < 0 && make_named(parent, name, init, err) < 0)
 		return err_wrap(err, "make the guest layer");
@@ -217,7 +226,7 @@ static int open_or_make(
 	return 0;
 }
 
-int guest_open(const char *home, struct guest *ret, struct err *err)
+int guest_open(const char *home, const char *resolv_conf, struct guest *ret, struct err *err)
 {
 	_cleanup_free_ char *path = xasprintf("%s/guest", home);
 	_cleanup_close_ int parent = -1;
@@ -231,6 +240,7 @@ int guest_open(const char *home, struct guest *ret, struct err *err)
 		return err_sys(err, errno, "open '%s'", path);
 	if (find_init(&init, err) < 0)
 		return -1;
+	init.resolv_conf = resolv_conf;
 	status = open_or_make(parent, &init, ret, err);
 	free(init.owned);
 	return status;

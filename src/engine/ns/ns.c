@@ -1,5 +1,6 @@
 /* ns.c - the namespaces driver: open, close, leftovers, and its table */
 #include "engine/ns/ns_internal.h"
+#include "net/doors.h"
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/log.h"
@@ -54,6 +55,7 @@ static void ns_close(struct engine *base)
 		close(engine->inotify);
 	for (unsigned i = 0; i < PROFILE_COUNT; i++)
 		seccomp_program_free(engine->filters[i]);
+	doors_plan_free(engine->doors);
 	guest_close(&engine->guest);
 	cgroup_tree_close(engine->cgroups);
 	free(engine->home);
@@ -87,12 +89,15 @@ static int ns_open(const struct engine_config *config, struct engine **ret, stru
 		return -1;
 	if (cgroup_tree_open(config->name, &engine->cgroups, err) < 0)
 		return -1;
-	if (guest_open(config->home, &engine->guest, err) < 0)
+	if (guest_open(config->home, config->resolv_conf ? config->resolv_conf : DOORS_RESOLV_CONF,
+		    &engine->guest, err) < 0)
 		return -1;
 	for (unsigned i = 0; i < PROFILE_COUNT; i++)
 		if (profile_filter_new(i, &engine->filters[i], err) < 0)
 			return -1;
 	find_hidden(engine);
+	/* Without it the daemon comes up all the same, to say what is missing; boxes do not start. */
+	(void)doors_prepare(&engine->doors, &engine->doors_problem);
 	read_oom_score(engine);
 	raise_nofile(engine);
 	if (spawner_open(engine, err) < 0)
@@ -168,5 +173,7 @@ const struct engine_ops engine_ns = {
 	.pids_refused = ns_pids_refused,
 	.freeze = ns_freeze,
 	.set_limits = ns_set_limits,
+	.netns = ns_netns,
+	.pids = ns_pids,
 	.free = ns_free,
 };

@@ -17,6 +17,7 @@
 #include "sys/cgroup.h"
 #include <sys/resource.h>
 
+struct doors_plan;
 struct loop_fd;
 struct loop_timer;
 struct idmap_pair;
@@ -40,7 +41,7 @@ struct guest {
 #define GUEST_INIT  "/" GUEST_MOUNT "/box-init"
 #define GUEST_EMPTY GUEST_MOUNT "/empty" /* an empty directory, to hide others with */
 
-int guest_open(const char *home, struct guest *ret, struct err *err);
+int guest_open(const char *home, const char *resolv_conf, struct guest *ret, struct err *err);
 void guest_close(struct guest *guest);
 /* Undoes what a box did to /dev in its own layer before it stopped, since nodes cannot be made inside; and a
  * removed /workspace. */
@@ -136,7 +137,9 @@ struct ns_engine {
 	enum layers_way layers;
 	struct guest guest;
 	struct seccomp_program *filters[PROFILE_COUNT];
-	uint64_t hidden; /* bits: which of hidden_paths exist on this machine */
+	struct doors_plan *doors; /* how a box's network is furnished; NULL: it cannot be */
+	struct err doors_problem; /* why */
+	uint64_t hidden;	  /* bits: which of hidden_paths exist on this machine */
 	char boot[40];
 	int oom_score_adj;    /* of the daemon */
 	struct rlimit nofile; /* as the daemon was started with; boxes get this */
@@ -214,6 +217,8 @@ int ns_set_hostname(struct instance *instance, const char *hostname, struct err 
 int ns_set_limits(struct instance *instance, const struct limits *limits, struct err *err);
 uint64_t ns_pids_refused(struct instance *instance);
 int ns_freeze(struct instance *instance, bool frozen, struct err *err);
+int ns_netns(struct instance *instance, int *ret, struct err *err);
+size_t ns_pids(struct instance *instance, pid_t *ret, size_t max);
 
 /* probe.c */
 int ns_probe(struct engine *engine, json_t *checks, struct err *err);

@@ -310,6 +310,16 @@ static int check_resource(struct ns_engine *engine, struct finding *ret, struct 
 	return 0;
 }
 
+static int check_network(struct ns_engine *engine, struct finding *ret, struct err *err)
+{
+	if (!engine->doors) {
+		*err = engine->doors_problem;
+		return -1;
+	}
+	snprintf(ret->detail, sizeof ret->detail, "a namespace with its rules and sockets");
+	return 0;
+}
+
 static int check_kvm(struct ns_engine *engine, struct finding *ret, struct err *err)
 {
 	_cleanup_close_ int fd = open("/dev/kvm", O_RDWR | O_CLOEXEC);
@@ -336,6 +346,8 @@ static const struct {
 	{ "id-mapped mounts", true, check_idmap, "put BOX_HOME on ext4, xfs or btrfs" },
 	{ "overlay", true, check_overlay, "needs the overlay module and Linux 5.19" },
 	{ "seccomp", true, check_seccomp, "the kernel needs CONFIG_SECCOMP_FILTER" },
+	{ "network", true, check_network,
+		"the kernel needs nf_tables with tproxy, reject, log and limit" },
 	{ "cpu limit", false, check_cpu, "boxes run without --cpu" },
 	{ "memory limit", false, check_memory,
 		"boxes run without --memory; boot with cgroup_enable=memory" },

@@ -127,6 +127,26 @@ uint64_t ns_pids_refused(struct instance *base)
 	return cgroup_pids_refused(ns_engine_of(base->engine)->cgroups, ns_instance_of(base)->id);
 }
 
+int ns_netns(struct instance *base, int *ret, struct err *err)
+{
+	struct ns_instance *instance = ns_instance_of(base);
+	_cleanup_close_ int fd = -1;
+	char path[40];
+
+	snprintf(path, sizeof path, "/proc/%d/ns/net", (int)base->mark.pid);
+	fd = open(path, O_RDONLY | O_CLOEXEC);
+	/* Alive after the open, as in open_socket. */
+	if (fd < 0 || !procfd_is_alive(instance->pidfd))
+		return err_set(err, ERR_UNAVAILABLE, "the box has ended");
+	*ret = steal_fd(&fd);
+	return 0;
+}
+
+size_t ns_pids(struct instance *base, pid_t *ret, size_t max)
+{
+	return cgroup_pids(ns_engine_of(base->engine)->cgroups, ns_instance_of(base)->id, ret, max);
+}
+
 int ns_freeze(struct instance *base, bool frozen, struct err *err)
 {
 	struct ns_instance *instance = ns_instance_of(base);

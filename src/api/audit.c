@@ -1,0 +1,262 @@
+/* audit.c - what boxes tried: a page of the audit log, a stream that goes on, and whether its chain is whole
+ *
+ * A follower is served as one of events is (events.c): pages from the log's files while it has to catch up, then each line
+ * as it is written, and back to the files when its client is slow. The work of a page is bounded by the log, so one with a
+ * narrow filter may be empty without being the last; between two such pages the loop gets its turn. */
+#include "api/api_internal.h"
+#include "audit/audit.h"
+#include "core/audit.h"
+#include "core/network.h"
+#include "loop/loop.h"
+
+enum {
+	PAGE = 500,
+	LIMIT_DEFAULT = 100,
+	LIMIT_MAX = 1000,
+	BEHIND_AT = 1024 * 1024, /* bytes waiting, from which on lines are left to the files */
+};
+
+struct wanted {
+	char *box;	     /* id, or a name of one that is gone; NULL: all */
+	const char *verdict; /* a literal, or NULL: both */
+};
+
+static int read_verdict(struct call *call, const char **ret, struct err *err)
+{
+	static const char *const verdicts[] = { "allowed", "refused" };
+	const char *text = call_query(call, "verdict");
+
+	*ret = NULL;
+	for (size_t i = 0; text && i < ARRAY_LEN(verdicts); i++)
+		if (!strcmp(text, verdicts[i]))
+			*ret = verdicts[i];
+	if (text && !*ret)
+		return err_set(err, ERR_INVALID, "'verdict' must be allowed or refused");
+	return 0;
+}
+
+/* ---- following ---------------------------------------------------------------------------------------- */
+
+struct follower {
+	struct api *api;
+	struct http_request *request;
+	struct audit *audit;
+	struct audit_feed *feed;
+	struct loop_timer *timer; /* goes on with catching up */
+	struct live live;
+	struct wanted wanted;
+	uint64_t next; /* seq of the next line it should get */
+	bool behind;
+};
+
+static void follower_free(struct follower *follower)
+{
+	live_remove(&follower->live);
+	audit_feed_free(follower->feed);
+	loop_timer_free(follower->timer);
+	free(follower->wanted.box);
+	free(follower);
+}
+
+static void follower_end(struct follower *follower, const struct err *err)
+{
+	struct buf *line = &follower->api->scratch;
+
+	line->len = line->head = 0;
+	ndjson_error(line, err);
+	http_reply_write(follower->request, buf_head(line), line->len);
+	http_reply_end(follower->request);
+	follower_free(follower);
+}
+
+static int put_page(struct follower *follower, struct err *err)
+{
+	uint64_t since = follower->next, next = 0, oldest;
+	_cleanup_json_ json_t *lines = audit_read(follower->audit, since, follower->wanted.box,
+		follower->wanted.verdict, PAGE, &next, err);
+	struct buf *out = &follower->api->scratch;
+	json_t *line;
+	size_t i;
+
+	if (!lines)
+		return -1;
+	out->len = out->head = 0;
+	oldest = audit_get_oldest(follower->audit);
+	if (since && oldest > since)
+		ndjson_gap(out, since, oldest - since);
+	json_array_foreach (lines, i, line)
+		ndjson_add(out, line);
+	http_reply_write(follower->request, buf_head(out), out->len);
+	follower->next = next;
+	return 0;
+}
+
+/* A page; the rest when the client has taken it, or after others had their turn. The follower may be gone afterwards. */
+static void catch_up(struct follower *follower)
+{
+	struct err err = ERR_INIT;
+
+	follower->behind = true;
+	if (put_page(follower, &err) < 0)
+		return follower_end(follower, &err);
+	follower->behind = follower->next < audit_get_next(follower->audit);
+	if (follower->behind && http_reply_pending(follower->request) <= API_PENDING_MAX)
+		loop_timer_start(follower->timer, 0);
+}
+
+static void on_timer(void *arg)
+{
+	catch_up(arg);
+}
+
+static void on_line(void *arg, json_t *line)
+{
+	struct follower *follower = arg;
+	uint64_t seq = (uint64_t)json_integer_value(json_object_get(line, "seq"));
+	struct buf *out = &follower->api->scratch;
+
+	if (follower->behind || seq < follower->next)
+		return;
+	if (http_reply_pending(follower->request) > BEHIND_AT) {
+		follower->behind = true;
+		return;
+	}
+	follower->next = seq + 1;
+	if (!audit_fits(line, follower->wanted.box, follower->wanted.verdict))
+		return;
+	out->len = out->head = 0;
+	ndjson_add(out, line);
+	http_reply_write(follower->request, buf_head(out), out->len);
+}
+
+static void on_drain(struct http_request *request, void *arg)
+{
+	struct follower *follower = arg;
+
+	(void)request;
+	if (follower->behind)
+		catch_up(follower);
+}
+
+static void on_gone(struct http_request *request, void *arg)
+{
+	(void)request;
+	follower_free(arg);
+}
+
+static void on_stop(struct live *live)
+{
+	struct follower *follower =
+		(struct follower *)((char *)live - offsetof(struct follower, live));
+	struct err err = ERR_INIT;
+
+	err_set(&err, ERR_UNAVAILABLE, "the daemon stops");
+	follower_end(follower, &err);
+}
+
+static void follow(struct call *call, struct audit *audit, uint64_t since, struct wanted *wanted)
+{
+	struct follower *follower = xnew(struct follower);
+
+	follower->api = call->api;
+	follower->request = call->request;
+	follower->audit = audit;
+	follower->next = since;
+	follower->wanted = (struct wanted){ steal_ptr(&wanted->box), wanted->verdict };
+	follower->timer = loop_timer_new(yard_get_loop(call->yard), on_timer, follower);
+	http_request_on_gone(call->request, on_gone, follower);
+	http_reply_on_drain(call->request, API_PENDING_MAX, on_drain, follower);
+	http_reply_begin(call->request, 200, "application/x-ndjson");
+	live_add(call->api, &follower->live, on_stop);
+	follower->feed = audit_feed_new(audit, on_line, follower);
+	catch_up(follower);
+}
+
+/* ---- a page -------------------------------------------------------------------------------------------- */
+
+static void answer_page(struct call *call, struct audit *audit, uint64_t since, uint64_t limit,
+	const struct wanted *wanted)
+{
+	struct err err = ERR_INIT;
+	uint64_t next = 0;
+	json_t *lines = audit_read(
+		audit, since, wanted->box, wanted->verdict, (unsigned)limit, &next, &err);
+
+	if (!lines)
+		return call_error(call, &err);
+	call_json(call, 200,
+		json_pack("{s:o,s:o,s:o,s:b}", "lines", lines, "next", json_from_u64(next),
+			"oldest", json_from_u64(audit_get_oldest(audit)), "more",
+			next < audit_get_next(audit)));
+}
+
+void api_audit(struct call *call)
+{
+	struct audit *audit = yard_get_audit(call->yard);
+	const char *name = call_query(call, "box");
+	/* A box that is gone is found by its id, or by the name it had. */
+	struct box *box = name ? box_find(call->yard, name, NULL) : NULL;
+	struct wanted wanted = { .box = xstrdup(box ? box_get_id(box) : name) };
+	uint64_t since = UINT64_MAX, limit = LIMIT_DEFAULT;
+	bool following = false;
+	struct err err = ERR_INIT;
+
+	if (input_query_u64(call, "since", 0, INT64_MAX, &since, &err) < 0 ||
+		input_query_u64(call, "limit", 0, LIMIT_MAX, &limit, &err) < 0 ||
+		input_query_bool(call, "follow", &following, &err) < 0 ||
+		read_verdict(call, &wanted.verdict, &err) < 0) {
+		call_error(call, &err);
+	} else if (!audit) {
+		err_set(&err, ERR_UNAVAILABLE, "there is no audit log");
+		call_error(call, &err);
+	} else {
+		if (since == UINT64_MAX)
+			since = audit_recent(audit, wanted.box, wanted.verdict, (unsigned)limit);
+		if (following)
+			follow(call, audit, since, &wanted);
+		else
+			answer_page(call, audit, since, limit, &wanted);
+	}
+	free(wanted.box);
+}
+
+/* ---- checking ------------------------------------------------------------------------------------------- */
+
+/* Belongs to its client: nobody else would see what it finds. */
+struct checking {
+	struct http_request *request;
+	struct audit_check *check;
+};
+
+static void check_done(void *arg, json_t *result, const struct err *err)
+{
+	struct checking *checking = arg;
+
+	if (result)
+		http_reply_json(checking->request, 200, json_incref(result));
+	else
+		http_reply_error(checking->request, err);
+	free(checking);
+}
+
+static void check_gone(struct http_request *request, void *arg)
+{
+	struct checking *checking = arg;
+
+	(void)request;
+	audit_check_free(checking->check);
+	free(checking);
+}
+
+void api_audit_verify(struct call *call)
+{
+	struct checking *checking = xnew(struct checking);
+	struct err err = ERR_INIT;
+
+	checking->request = call->request;
+	if (audit_check_start(call->yard, check_done, checking, &checking->check, &err) < 0) {
+		free(checking);
+		return call_error(call, &err);
+	}
+	http_request_on_gone(call->request, check_gone, checking);
+}

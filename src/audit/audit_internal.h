@@ -1,0 +1,99 @@
+/* audit_internal.h - what the files of audit share: the form of a line, the marks, the list of files */
+#pragma once
+#include "audit/audit.h"
+#include "audit/audit_hash.h"
+#include "base/alloc.h"
+#include "base/buf.h"
+#include <sys/types.h>
+
+enum {
+	AUDIT_NAME_MAX = 32,
+	AUDIT_LOOK_MAX = 4 * 1024 * 1024, /* bytes one call of a reader looks at */
+};
+
+/* ---- audit_chain.c ------------------------------------------------------------------------------ */
+
+/* A place in the chain: a line's number and the hash of its bytes. Before the first line: 0 and zeros. */
+struct audit_point {
+	uint64_t seq;
+	char hash[AUDIT_HASH_HEX + 1];
+};
+struct audit_point audit_point_zero(void);
+bool audit_point_equal(const struct audit_point *a, const struct audit_point *b);
+
+/* {"seq":N,"prev":"…" - how each line begins; with at (may be NULL) also ,"at":"…". Returns the length. */
+enum { AUDIT_BEGIN_MAX = 192 };
+size_t audit_line_begin(char *out, const struct audit_point *before, const char *at);
+/* Reads exactly what audit_line_begin writes, of a line that may not be whole; ret_prev may be NULL. */
+bool audit_begin_parse(
+	const char *line, size_t len, uint64_t *ret_seq, char ret_prev[AUDIT_HASH_HEX + 1]);
+/* The same of a whole line. */
+bool audit_line_parse(
+	const char *line, size_t len, uint64_t *ret_seq, char ret_prev[AUDIT_HASH_HEX + 1]);
+
+/* Marks: the files head and tail, overwritten in place: a full disk does not hinder that, and one sector is whole or old after a
+ * power cut. */
+int audit_mark_write(int fd, const struct audit_point *point, struct err *err);
+/* *ret_there false: the file is missing or empty. ERR_PROTOCOL when it holds something else. */
+int audit_mark_read(
+	int dir, const char *name, struct audit_point *ret, bool *ret_there, struct err *err);
+
+struct audit_file {
+	uint64_t number;
+	uint64_t first; /* seq of its first line; 0: it has none, or it cannot be read */
+	uint64_t bytes; /* at the time of listing, without a torn line once it is ours */
+};
+struct audit_files {
+	struct audit_file *list; /* by number */
+	size_t count;
+};
+char *audit_file_name(uint64_t number, char out[AUDIT_NAME_MAX]); /* returns out */
+int audit_files_list(int dir, struct audit_files *ret, struct err *err);
+void audit_files_done(struct audit_files *files);
+/* The first line of a file, as far as it is there: its number and what it follows. */
+bool audit_first_line(int fd, uint64_t *ret_seq, char ret_prev[AUDIT_HASH_HEX + 1]);
+ssize_t audit_pread(
+	int fd, void *data, size_t len, uint64_t offset); /* all there is; -1 with errno */
+
+/* ---- audit.c -------------------------------------------------------------------------------------- */
+
+struct audit_feed {
+	struct audit *audit;
+	void (*fn)(void *arg, json_t *event);
+	void *arg;
+	struct audit_feed *next;
+	bool dead; /* freed while lines were being handed out */
+};
+
+struct audit {
+	struct loop *loop;
+	struct loop_timer *timer; /* the next write */
+	char *folder;
+	int dir, head, tail;
+	int fd; /* the newest file */
+	uint64_t file_bytes;
+	unsigned files_kept;
+	struct audit_files files; /* the last one is the newest */
+	struct audit_sha *sha;
+	struct audit_point oldest;  /* before the oldest line kept: what tail holds */
+	struct audit_point written; /* the last line in a file: what head holds */
+	struct audit_point last;    /* the last line made */
+	struct buf waiting;	    /* whole lines */
+	json_t *told;		    /* the same lines for followers; empty when there are none */
+	uint64_t lost;		    /* since it was opened */
+	uint64_t lost_untold;
+	char trouble[256]; /* "": none */
+	bool rotation_failed;
+	struct audit_feed *feeds;
+	unsigned feeding;
+};
+
+/* Nothing is open yet; audit_close frees it. */
+struct audit *audit_new(struct loop *loop, const char *folder, const struct audit_options *options);
+DEFINE_CLEANUP(audit_close, struct audit)
+void audit_add_note(
+	struct audit *audit, json_t *note); /* a line of type "audit"; takes the reference */
+/* Removes the oldest files until as many are left as are kept. */
+void audit_drop_oldest(struct audit *audit);
+/* audit_open.c: a new, empty file becomes the newest. */
+int audit_begin_file(struct audit *audit, struct err *err);

@@ -1,0 +1,282 @@
+/* audit_read.c - lines for readers
+ *
+ * Files are searched for a number by halving; there is no index to keep. Lines that cannot fit are passed over by looking for the
+ * wanted words in their bytes, and only the others are parsed. One call looks at AUDIT_LOOK_MAX bytes at most, so that a reader with
+ * a narrow filter does not hold up the loop: it asks again. Lines that somebody made unreadable are passed over here; audit_verify
+ * is for finding them. */
+#include "audit/audit_internal.h"
+#include <errno.h>
+#include <fcntl.h>
+
+enum {
+	BLOCK = 256 * 1024,
+	BLOCK_MAX = AUDIT_LINE_MAX + 1, /* for lines that are longer */
+	NEAR = 64 * 1024,		/* so near to a line, reading on is cheaper than halving */
+};
+static_assert(BLOCK_MAX + AUDIT_BEGIN_MAX < AUDIT_LOOK_MAX, "a call gets past the longest line");
+
+/* What to look for, and the words that its lines must hold. */
+struct filter {
+	const char *box, *verdict;
+	char *box_word, *verdict_word;
+};
+
+static void filter_done(struct filter *filter)
+{
+	free(filter->box_word);
+	free(filter->verdict_word);
+}
+
+/* As it stands in a line, with quotes and escapes. */
+static char *word_of(const char *text)
+{
+	_cleanup_json_ json_t *value = text ? json_string(text) : NULL;
+
+	return value ? json_text(value) : NULL;
+}
+
+static bool has_word(const char *line, size_t len, const char *word)
+{
+	return !word || memmem(line, len, word, strlen(word));
+}
+
+static bool is_text(const json_t *line, const char *key, const char *text)
+{
+	const char *value = json_string_value(json_object_get(line, key));
+
+	return value && !strcmp(value, text);
+}
+
+bool audit_fits(const json_t *line, const char *box, const char *verdict)
+{
+	return (!box || is_text(line, "box", box) || is_text(line, "box_name", box)) &&
+	       (!verdict || is_text(line, "verdict", verdict));
+}
+
+/* New reference, or NULL: it does not fit. */
+static json_t *parse_if_fits(const struct filter *filter, const char *line, size_t len)
+{
+	json_t *value;
+
+	if (!has_word(line, len, filter->box_word) || !has_word(line, len, filter->verdict_word))
+		return NULL;
+	value = json_parse(line, len, NULL);
+	if (value && audit_fits(value, filter->box, filter->verdict))
+		return value;
+	json_decref(value);
+	return NULL;
+}
+
+static int open_file(const struct audit *audit, size_t at, struct err *err)
+{
+	char name[AUDIT_NAME_MAX];
+	int fd = openat(audit->dir, audit_file_name(audit->files.list[at].number, name),
+		O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+
+	if (fd < 0) {
+		int why = errno;
+
+		err_sys(err, why, "open '%s'", name);
+		errno = why;
+	}
+	return fd;
+}
+
+/* ---- forwards ---------------------------------------------------------------------------------------- */
+
+struct reading {
+	const struct filter *filter;
+	uint64_t next; /* the first line not looked at yet */
+	size_t budget; /* bytes that may still be looked at */
+	size_t max;
+	json_t *lines;
+};
+
+/* The file that holds line seq, or would. */
+static size_t file_with(const struct audit *audit, uint64_t seq)
+{
+	size_t at = 0;
+
+	for (size_t i = 1; i < audit->files.count; i++)
+		if (audit->files.list[i].first && audit->files.list[i].first <= seq)
+			at = i;
+	return at;
+}
+
+/* The next line that begins behind offset: where, and its number. */
+static bool next_line(int fd, uint64_t offset, char *block, uint64_t *ret_start, uint64_t *ret_seq)
+{
+	static const size_t sizes[] = { 8 * 1024, BLOCK_MAX };
+
+	for (size_t i = 0; i < ARRAY_LEN(sizes); i++) {
+		ssize_t got = audit_pread(fd, block, sizes[i], offset);
+		char *newline = got > 0 ? memchr(block, '\n', (size_t)got) : NULL;
+		size_t left = newline ? (size_t)(block + got - newline - 1) : 0;
+
+		if (newline && (left >= AUDIT_BEGIN_MAX || (size_t)got < sizes[i])) {
+			*ret_start = offset + (uint64_t)(newline + 1 - block);
+			return audit_begin_parse(newline + 1, left, ret_seq, NULL);
+		}
+	}
+	return false;
+}
+
+/* Where a line begins that is not behind line seq, and near to it. */
+static uint64_t search(int fd, uint64_t bytes, uint64_t seq, char *block)
+{
+	uint64_t low = 0, high = bytes;
+
+	while (high - low > NEAR) {
+		uint64_t middle = low + (high - low) / 2, start, found;
+
+		if (!next_line(fd, middle, block, &start, &found) || start >= high || found > seq)
+			high = middle;
+		else
+			low = start;
+	}
+	return low;
+}
+
+/* Whole lines of a block; returns how many bytes they are. */
+static size_t take_lines(struct reading *reading, const char *block, size_t len)
+{
+	const char *at = block, *end;
+	uint64_t seq;
+
+	while (json_array_size(reading->lines) < reading->max &&
+		(end = memchr(at, '\n', (size_t)(block + len - at)))) {
+		size_t line = (size_t)(end - at);
+
+		if (audit_line_parse(at, line, &seq, NULL) && seq >= reading->next) {
+			json_t *value = parse_if_fits(reading->filter, at, line);
+
+			if (value)
+				json_array_append_new(reading->lines, value);
+			reading->next = seq + 1;
+		}
+		at = end + 1;
+	}
+	return (size_t)(at - block);
+}
+
+/* *ret_end: the file has no more. */
+static int read_file_lines(const struct audit *audit, size_t at, struct reading *reading,
+	bool *ret_end, struct err *err)
+{
+	_cleanup_close_ int fd = open_file(audit, at, err);
+	_cleanup_free_ char *block = xcalloc(1, BLOCK_MAX);
+	uint64_t bytes = audit->files.list[at].bytes, offset;
+	size_t size = BLOCK;
+
+	*ret_end = true;
+	if (fd < 0) /* one that somebody removed is passed over */
+		return errno == ENOENT ? 0 : -1;
+	offset = search(fd, bytes, reading->next, block);
+	while (offset < bytes && reading->budget &&
+		json_array_size(reading->lines) < reading->max) {
+		size_t want = MIN(size, bytes - offset);
+		ssize_t got = audit_pread(fd, block, want, offset);
+		size_t taken = got > 0 ? take_lines(reading, block, (size_t)got) : 0;
+
+		if (got < 0)
+			return err_sys(err, errno, "read the audit log");
+		if (!taken && want == BLOCK && bytes - offset > BLOCK) {
+			size = BLOCK_MAX; /* a long line */
+			continue;
+		}
+		size = BLOCK;
+		offset = taken ? offset + taken
+			       : bytes; /* no line is longer: somebody was at the file */
+		reading->budget -= MIN(reading->budget, taken);
+	}
+	*ret_end = offset >= bytes;
+	return 0;
+}
+
+/* Behind the last line of a file: also past lines that are missing, or a reader would look for them for ever. */
+static uint64_t behind(const struct audit *audit, size_t at, uint64_t next)
+{
+	while (++at < audit->files.count)
+		if (audit->files.list[at].first)
+			return MAX(next, audit->files.list[at].first);
+	return audit->written.seq + 1;
+}
+
+json_t *audit_read(struct audit *audit, uint64_t since, const char *box, const char *verdict,
+	unsigned max, uint64_t *ret_next, struct err *err)
+{
+	_cleanup_(filter_done) struct filter filter = { box, verdict, word_of(box),
+		word_of(verdict) };
+	struct reading reading = {
+		.filter = &filter, .budget = AUDIT_LOOK_MAX, .max = max, .lines = json_array()
+	};
+
+	audit_flush(audit, NULL);
+	reading.next = MAX(since, audit->oldest.seq + 1);
+	while (reading.next <= audit->written.seq && reading.budget &&
+		json_array_size(reading.lines) < max) {
+		size_t at = file_with(audit, reading.next);
+		uint64_t before = reading.next;
+		bool end;
+
+		if (read_file_lines(audit, at, &reading, &end, err) < 0) {
+			json_decref(reading.lines);
+			return NULL;
+		}
+		if (end || reading.next == before)
+			reading.next = behind(audit, at, reading.next);
+	}
+	*ret_next = MIN(reading.next, audit->written.seq + 1);
+	return reading.lines;
+}
+
+/* ---- backwards --------------------------------------------------------------------------------------- */
+
+struct looking_back {
+	const struct filter *filter;
+	unsigned left;	/* lines still wanted */
+	uint64_t first; /* the earliest line seen */
+};
+
+static void look_back(struct looking_back *looking, const char *text, size_t len)
+{
+	while (len && looking->left) {
+		const char *newline = len > 1 ? memrchr(text, '\n', len - 1) : NULL;
+		const char *line = newline ? newline + 1 : text;
+		size_t line_len = (size_t)(text + len - 1 - line);
+		json_t *value;
+		uint64_t seq;
+
+		if (audit_line_parse(line, line_len, &seq, NULL)) {
+			looking->first = seq;
+			value = parse_if_fits(looking->filter, line, line_len);
+			looking->left -= value != NULL;
+			json_decref(value);
+		}
+		len = (size_t)(line - text);
+	}
+}
+
+uint64_t audit_recent(struct audit *audit, const char *box, const char *verdict, unsigned count)
+{
+	_cleanup_(filter_done) struct filter filter = { box, verdict, word_of(box),
+		word_of(verdict) };
+	struct looking_back looking = { .filter = &filter, .left = count };
+	size_t budget = AUDIT_LOOK_MAX;
+
+	audit_flush(audit, NULL);
+	looking.first = audit->written.seq + 1;
+	if (!box && !verdict)
+		return MAX(looking.first - MIN(count, looking.first), audit->oldest.seq + 1);
+	for (size_t i = audit->files.count; i-- && looking.left && budget;) {
+		const struct audit_file *file = &audit->files.list[i];
+		size_t len = MIN(budget, file->bytes);
+		_cleanup_close_ int fd = len ? open_file(audit, i, NULL) : -1;
+		_cleanup_free_ char *text = len ? xcalloc(1, len) : NULL;
+
+		if (fd >= 0 && audit_pread(fd, text, len, file->bytes - len) == (ssize_t)len)
+			look_back(&looking, text, len);
+		budget -= len;
+	}
+	return looking.first;
+}

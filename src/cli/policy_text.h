@@ -1,0 +1,27 @@
+/* policy_text.h - policies on the command line: from files and flags, and as text to read and edit */
+#pragma once
+#include "base/buf.h"
+#include "base/err.h"
+#include "base/json.h"
+#include "policy/policy.h"
+
+struct cli;
+
+/* The normal form as people write it. Parses to the same policy. Yours to free. */
+char *policy_yaml(json_t *normal);
+
+/* What a file says ("-": stdin), yours to free. */
+int policy_read_text(const char *file, char **ret, struct err *err);
+/* `FILE:LINE:COLUMN: error: …` for each problem, on out. */
+void policy_print_problems(const char *file, const struct policy_report *report, FILE *out);
+/* Reads a text, tells warnings and errors on stderr; the error that is returned says how many there are. */
+int policy_read(
+	struct cli *cli, const char *file, const char *text, struct policy **ret, struct err *err);
+
+/* Whether --net, --allow, --deny or --peer is there. */
+bool policy_has_flags(const struct cli *cli);
+/* Those flags on top of base (NULL: nothing). *ret is a new policy. */
+int policy_read_flags(
+	struct cli *cli, const struct policy *base, struct policy **ret, struct err *err);
+/* What `box new` is given: --policy and the flags above, as JSON into body; without any, nothing. */
+int policy_read_new(struct cli *cli, json_t *body, struct err *err);

@@ -1,0 +1,176 @@
+/* ports.c - url; port ls, add, rm, default */
+#include "base/alloc.h"
+#include "base/text.h"
+#include "cli/cli.h"
+#include "cli/table.h"
+
+static int read_port(const char *what, const char *text, uint64_t *ret, struct err *err)
+{
+	return parse_u64(what, text, 1, 65535, ret, err);
+}
+
+/* PUT of what body says about a port; *ret is all the box has. */
+static int set_port(struct cli *cli, const char *box, const char *port, json_t *body, json_t **ret,
+	struct err *err)
+{
+	_cleanup_free_ char *path = client_path("/v1/boxes/%s/ports/%s", box, port);
+
+	return client_call(cli->client, "PUT", path, body, ret, err);
+}
+
+static json_t *find_port(json_t *answer, uint64_t port)
+{
+	json_t *entry;
+	size_t i;
+
+	json_array_foreach (json_object_get(answer, "ports"), i, entry)
+		if ((uint64_t)json_num(entry, "port") == port)
+			return entry;
+	return NULL;
+}
+
+/* ---- url ---------------------------------------------------------------------------------------- */
+
+static int get_url(
+	struct cli *cli, const char *box, const char *port, json_t **ret, struct err *err)
+{
+	_cleanup_free_ char *path = port ? client_path("/v1/boxes/%s/url?port=%s", box, port)
+					 : client_path("/v1/boxes/%s/url", box);
+
+	return client_get(cli->client, path, ret, err);
+}
+
+static int change_access(struct cli *cli, const char *box, json_t **url, struct err *err)
+{
+	const char *access = cli_has(cli, "public") ? "public" : "private";
+	_cleanup_free_ char *port = xasprintf("%lld", (long long)json_num(*url, "port"));
+
+	if (set_port(cli, box, port, json_pack("{s:s}", "access", access), NULL, err) < 0)
+		return -1;
+	json_object_set_new(*url, "access", json_string(access));
+	return 0;
+}
+
+int cmd_url(struct cli *cli, int argc, char **argv)
+{
+	const char *port = argc > 1 ? argv[1] : NULL;
+	_cleanup_json_ json_t *url = NULL;
+	struct err err = ERR_INIT;
+	uint64_t number;
+
+	if (cli_has(cli, "public") && cli_has(cli, "private"))
+		return cli_usage(cli, "--public and --private exclude each other");
+	if ((port && read_port("port", port, &number, &err) < 0) ||
+		get_url(cli, argv[0], port, &url, &err) < 0)
+		return cli_fail(cli, &err);
+	if ((cli_has(cli, "public") || cli_has(cli, "private")) &&
+		change_access(cli, argv[0], &url, &err) < 0)
+		return cli_fail(cli, &err);
+	if (cli->json)
+		return cli_print_json(steal_ptr(&url));
+	if (!*json_str(url, "url")) {
+		err_set(&err, ERR_UNSUPPORTED, "the daemon listens nowhere for URLs");
+		err_hint(&err, "set listen or url_listen in its configuration");
+		return cli_fail(cli, &err);
+	}
+	puts(json_str(url, "url"));
+	if (!strcmp(json_str(url, "access"), "private"))
+		cli_note(cli,
+			"private: send a token of scope exec, or log in with one in a browser");
+	return 0;
+}
+
+/* ---- port --------------------------------------------------------------------------------------- */
+
+int cmd_port_ls(struct cli *cli, int argc, char **argv)
+{
+	static const char *const heads[] = { ">PORT", "ACCESS", "HOST", "URL", NULL };
+	_cleanup_free_ char *path = client_path("/v1/boxes/%s/ports", argv[0]);
+	_cleanup_json_ json_t *answer = NULL;
+	struct err err = ERR_INIT;
+	struct table *table;
+	json_t *entry;
+	size_t i;
+
+	(void)argc;
+	if (client_get(cli->client, path, &answer, &err) < 0)
+		return cli_fail(cli, &err);
+	if (cli->json)
+		return cli_print_json_list(steal_ptr(&answer), "ports");
+	if (!json_array_size(json_object_get(answer, "ports"))) {
+		cli_note(cli,
+			"nothing is set: all ports are private, URLs without a port mean %lld",
+			(long long)json_num(answer, "default"));
+		return 0;
+	}
+	table = table_new(heads);
+	json_array_foreach (json_object_get(answer, "ports"), i, entry) {
+		bool is_default = json_num(entry, "port") == json_num(answer, "default");
+
+		table_addf(
+			table, "%lld%s", (long long)json_num(entry, "port"), is_default ? "*" : "");
+		table_add(table, json_str(entry, "access"));
+		if (*json_str(entry, "problem"))
+			table_addf(table, "(%s)", json_str(entry, "problem"));
+		else if (json_num(entry, "host_port"))
+			table_addf(
+				table, "127.0.0.1:%lld", (long long)json_num(entry, "host_port"));
+		else
+			table_add(table, "-");
+		table_add(table, *json_str(entry, "url") ? json_str(entry, "url") : "-");
+	}
+	return table_print(table);
+}
+
+int cmd_port_add(struct cli *cli, int argc, char **argv)
+{
+	const char *given = cli_get(cli, "host-port");
+	_cleanup_json_ json_t *answer = NULL;
+	struct err err = ERR_INIT;
+	uint64_t port, host_port = 0;
+	json_t *entry;
+
+	(void)argc;
+	if (read_port("port", argv[1], &port, &err) < 0 ||
+		(given && read_port("--host-port", given, &host_port, &err) < 0) ||
+		set_port(cli, argv[0], argv[1],
+			json_pack("{s:I}", "host_port", (json_int_t)host_port), &answer, &err) < 0)
+		return cli_fail(cli, &err);
+	entry = find_port(answer, port);
+	if (cli->json)
+		return cli_print_json(json_incref(entry));
+	if (!cli->quiet)
+		printf("127.0.0.1:%lld\n", (long long)json_num(entry, "host_port"));
+	return 0;
+}
+
+int cmd_port_rm(struct cli *cli, int argc, char **argv)
+{
+	_cleanup_free_ char *path = client_path("/v1/boxes/%s/ports/%s", argv[0], argv[1]);
+	struct err err = ERR_INIT;
+	uint64_t port;
+
+	(void)argc;
+	if (read_port("port", argv[1], &port, &err) < 0 ||
+		client_call(cli->client, "DELETE", path, NULL, NULL, &err) < 0)
+		return cli_fail(cli, &err);
+	return 0;
+}
+
+int cmd_port_default(struct cli *cli, int argc, char **argv)
+{
+	_cleanup_json_ json_t *answer = NULL;
+	struct err err = ERR_INIT;
+	uint64_t port;
+
+	(void)argc;
+	if (read_port("port", argv[1], &port, &err) < 0 ||
+		set_port(cli, argv[0], argv[1], json_pack("{s:b}", "default", 1), &answer, &err) <
+			0)
+		return cli_fail(cli, &err);
+	if (cli->json)
+		return cli_print_json(json_incref(find_port(answer, port)));
+	if (!cli->quiet)
+		puts(json_str(find_port(answer, port), "url"));
+	return 0;
+}

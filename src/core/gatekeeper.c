@@ -1,0 +1,402 @@
+/* gatekeeper.c - the gate's life, what it tells and what it asks for; how the host stands in its own network
+ *
+ * There is one gate for all boxes. When it dies it is started again, and every running box is handed to the new one with fresh
+ * sockets; in between their connections are refused. What it tells of a box goes into the audit log, the
+ * box's meters, its kept names. What it cannot do itself, for it has no rights at all, it asks for: a socket into another box, a
+ * socket that speaks to a box in somebody's name. */
+#include "core/core_internal.h"
+#include "core/meters.h"
+#include "core/network_internal.h"
+#include "core/who.h"
+#include "audit/audit.h"
+#include "base/clock.h"
+#include "base/log.h"
+#include "gate/gate.h"
+#include "loop/loop.h"
+#include "net/host_watch.h"
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+enum {
+	AGAIN_FIRST_MS = 50, /* after the gate died; doubled each time up to the next */
+	AGAIN_MOST_MS = 5000,
+	STEADY_US = 10 * 1000 * 1000, /* a gate that lived so long begins anew */
+	KEEP_MS = 10000,	      /* figures are stored so often */
+	PIDS_MAX = 512,
+	LOOKS_A_SECOND = 100, /* processes that are looked for, in all boxes together */
+};
+
+struct networks {
+	struct yard *yard;
+	struct host_watch *host;
+	struct gate *gate; /* NULL while there is none */
+	struct gate *dead; /* to be closed, outside its own callback */
+	int64_t gate_since_us;
+	unsigned again_ms;
+	struct loop_timer *again, *keep;
+	struct err problem; /* why there is none */
+	int64_t looks_since_us;
+	unsigned looks;
+};
+
+static void open_gate(struct networks *networks);
+
+struct audit *yard_get_audit(struct yard *yard)
+{
+	return yard->audit;
+}
+
+static struct box *box_by_id(struct yard *yard, const char *id)
+{
+	for (size_t i = 0; i < yard->box_count; i++)
+		if (!strcmp(yard->boxes[i]->row.id, id))
+			return yard->boxes[i];
+	return NULL;
+}
+
+/* ---- what it tells ------------------------------------------------------------------------------- */
+
+/* Looking for a process costs up to some milliseconds: a box that connects all the time must not keep the daemon busy with it. */
+static bool may_look(struct networks *networks)
+{
+	int64_t now = clock_mono_us();
+
+	if (now - networks->looks_since_us > 1000000) {
+		networks->looks_since_us = now;
+		networks->looks = 0;
+	}
+	return networks->looks++ < LOOKS_A_SECOND;
+}
+
+static void add_process(struct networks *networks, struct box *box, json_t *event)
+{
+	static pid_t pids[PIDS_MAX];
+	json_t *process;
+	size_t count;
+
+	if (!json_get_text(event, "from")[0] || !box->instance || box->net->netns < 0 ||
+		!may_look(networks))
+		return;
+	count = instance_pids(box->instance, pids, PIDS_MAX);
+	process = who_made(box->net->netns, event, pids, count);
+	if (process)
+		json_object_set_new(event, "process", process);
+}
+
+static void on_event(void *arg, const char *id, json_t *event)
+{
+	struct networks *networks = arg;
+	struct box *box = box_by_id(networks->yard, id);
+	const char *type = json_get_text(event, "type");
+	json_t *line;
+
+	if (!box)
+		return;
+	line = json_deep_copy(event);
+	json_object_set_new(line, "box", json_string(id));
+	json_object_set_new(line, "box_name", json_string(box->row.name));
+	if (!strcmp(type, "connect") || !strcmp(type, "packet"))
+		add_process(networks, box, line);
+	audit_add(networks->yard->audit, line);
+}
+
+static void on_meters(void *arg, const char *id, json_t *told)
+{
+	struct networks *networks = arg;
+	struct box *box = box_by_id(networks->yard, id);
+	json_t *spent = json_object_get(told, "spent");
+
+	if (!box || !box->net)
+		return;
+	meters_told(box->net->meters, told);
+	if (spent) {
+		json_decref(box->net->spent);
+		box->net->spent = json_incref(spent);
+	}
+}
+
+static void on_names(void *arg, const char *id, json_t *saved)
+{
+	struct networks *networks = arg;
+	struct box *box = box_by_id(networks->yard, id);
+
+	if (!box || !box->net)
+		return;
+	json_decref(box->net->names);
+	box->net->names = json_incref(saved);
+	box->net->names_changed = true;
+}
+
+static void on_limit(void *arg, const char *id, json_t *data)
+{
+	struct networks *networks = arg;
+	struct box *box = box_by_id(networks->yard, id);
+	enum on_limit what = ON_LIMIT_NOTIFY;
+	json_t *line;
+
+	if (!box)
+		return;
+	/* Going as fast as it may is nothing to stop a box for. */
+	if (strcmp(json_get_text(data, "limit"), "rate"))
+		on_limit_from_name(json_get_text(data, "on_limit"), &what, NULL);
+	line = json_deep_copy(data);
+	json_object_set_new(line, "type", json_string("limit"));
+	json_object_set_new(line, "box", json_string(id));
+	json_object_set_new(line, "box_name", json_string(box->row.name));
+	audit_add(networks->yard->audit, line);
+	box_limit_hit_as(box, "limit.network", json_deep_copy(data), what);
+}
+
+/* ---- what it asks for ---------------------------------------------------------------------------- */
+
+/* Does the policy of box let a box called name in? Its own rules for boxes say so; ports are those of the one that calls. */
+static bool knows(const struct box *box, const char *name)
+{
+	_cleanup_free_ char *full = xasprintf("%s.box", name);
+	const struct policy *policy = box->net->policy;
+
+	for (size_t i = 0; i < policy->count; i++)
+		if (policy->rules[i].target == POLICY_BOX && !policy->rules[i].deny &&
+			!strcmp(policy->rules[i].name, full))
+			return true;
+	return false;
+}
+
+static int reach_box(struct yard *yard, const char *from_id, const char *name, uint16_t port,
+	int *ret, struct err *err)
+{
+	struct box *from = box_by_id(yard, from_id), *to = NULL;
+
+	for (size_t i = 0; i < yard->box_count; i++)
+		if (!yard->boxes[i]->gone && !strcmp(yard->boxes[i]->row.name, name))
+			to = yard->boxes[i];
+	/* One answer for what is not there and what does not want to be seen. */
+	if (!from || !to || !to->net || !knows(to, from->row.name))
+		return err_set(err, ERR_FORBIDDEN,
+			"box '%s' does not exist or its policy does not name this one", name);
+	if (to->state != BOX_RUNNING || to->net->netns < 0)
+		return err_set(err, ERR_STATE, "box '%s' is %s", name, box_state_name(to->state));
+	return doors_connect(to->net->netns, DOORS_OUTSIDE, port, ret, err);
+}
+
+static void on_dial_box(void *arg, const char *id, const char *name, uint16_t port, uint64_t ticket)
+{
+	struct networks *networks = arg;
+	struct err err = ERR_INIT;
+	_cleanup_free_ char *label = xstrdup(name);
+	size_t len = strlen(label);
+	int fd = -1;
+
+	if (len > 4 && !strcmp(label + len - 4, ".box"))
+		label[len - 4] = '\0';
+	(void)reach_box(networks->yard, id, label, port, &fd, &err);
+	gate_dialled(networks->gate, ticket, fd, fd < 0 ? &err : NULL);
+}
+
+static void on_open_udp(void *arg, const char *id, const struct doors_endpoint *aim,
+	const struct doors_endpoint *client, uint64_t ticket)
+{
+	struct networks *networks = arg;
+	struct box *box = box_by_id(networks->yard, id);
+	struct err err = ERR_INIT;
+	int fd = -1;
+
+	if (!box || !box->net || box->net->netns < 0)
+		err_set(&err, ERR_STATE, "the box has ended");
+	else
+		(void)doors_open_udp(box->net->netns, aim, client, &fd, &err);
+	gate_dialled(networks->gate, ticket, fd, fd < 0 ? &err : NULL);
+}
+
+/* ---- its life ------------------------------------------------------------------------------------ */
+
+static void close_dead(void *arg)
+{
+	struct networks *networks = arg;
+
+	gate_close(steal_ptr(&networks->dead));
+}
+
+static void try_again(struct networks *networks)
+{
+	if (clock_mono_us() - networks->gate_since_us > STEADY_US)
+		networks->again_ms = 0;
+	networks->again_ms =
+		MIN(MAX(networks->again_ms * 2, (unsigned)AGAIN_FIRST_MS), (unsigned)AGAIN_MOST_MS);
+	loop_timer_start(networks->again, networks->again_ms);
+}
+
+static void on_down(void *arg, const struct err *err)
+{
+	struct networks *networks = arg;
+	struct yard *yard = networks->yard;
+
+	log_error(
+		"the network gate has ended; boxes have no network until it is back", kv_err(err));
+	networks->problem = *err;
+	networks->dead = steal_ptr(&networks->gate);
+	loop_defer(yard->loop, close_dead, networks);
+	for (size_t i = 0; i < yard->box_count; i++)
+		if (yard->boxes[i]->net)
+			network_lost(yard->boxes[i]);
+	audit_add(yard->audit, json_pack("{s:s,s:s,s:s}", "type", "gate", "state", "ended",
+				       "reason", err->message));
+	yard_event(yard, "gate.ended", NULL, json_pack("{s:s}", "reason", err->message));
+	try_again(networks);
+}
+
+static const struct gate_ops gate_ops = {
+	.event = on_event,
+	.meters = on_meters,
+	.limit = on_limit,
+	.names = on_names,
+	.dial_box = on_dial_box,
+	.open_udp = on_open_udp,
+	.down = on_down,
+};
+
+/* Lower-case wins, as with curl; both are in use. */
+static const char *variable(const char *lower, const char *upper)
+{
+	const char *value = getenv(lower);
+
+	return value && *value ? value : getenv(upper);
+}
+
+static struct gate_settings settings(const struct networks *networks)
+{
+	return (struct gate_settings){
+		.resolv_conf = host_watch_resolv_conf(networks->host),
+		.proxy = variable("https_proxy", "HTTPS_PROXY"),
+		.no_proxy = variable("no_proxy", "NO_PROXY"),
+		.host_ranges = host_watch_addresses(networks->host),
+	};
+}
+
+static bool is_up(const struct box *box)
+{
+	return box->instance && box->net &&
+	       (box->state == BOX_RUNNING || box->state == BOX_SUSPENDED);
+}
+
+static void attach_all(struct yard *yard)
+{
+	for (size_t i = 0; i < yard->box_count; i++) {
+		struct err err = ERR_INIT;
+
+		if (is_up(yard->boxes[i]) && network_attach(yard->boxes[i], &err) < 0)
+			log_error("a box has no network", kv_str("box", yard->boxes[i]->row.id),
+				kv_err(&err));
+	}
+}
+
+static void open_gate(struct networks *networks)
+{
+	struct gate_settings now = settings(networks);
+	struct yard *yard = networks->yard;
+
+	networks->gate_since_us = clock_mono_us();
+	err_clear(&networks->problem);
+	if (gate_open(yard->loop, &now, &gate_ops, networks, &networks->gate, &networks->problem) <
+		0) {
+		log_error("the network gate does not start", kv_err(&networks->problem));
+		try_again(networks);
+		return;
+	}
+	attach_all(yard);
+	audit_add(yard->audit, json_pack("{s:s,s:s}", "type", "gate", "state", "started"));
+}
+
+static void on_again(void *arg)
+{
+	struct networks *networks = arg;
+
+	if (!networks->gate && !networks->yard->closing)
+		open_gate(networks);
+}
+
+static void on_host_changed(void *arg)
+{
+	struct networks *networks = arg;
+	struct gate_settings now = settings(networks);
+
+	if (networks->gate)
+		gate_set(networks->gate, &now);
+}
+
+static void on_keep(void *arg)
+{
+	struct networks *networks = arg;
+
+	for (size_t i = 0; i < networks->yard->box_count; i++)
+		network_keep(networks->yard->boxes[i]);
+	loop_timer_start(networks->keep, KEEP_MS);
+}
+
+int networks_open(struct yard *yard, struct err *err)
+{
+	struct networks *networks = xnew(struct networks);
+	_cleanup_free_ char *folder = xasprintf("%s/audit", yard->conf->home);
+
+	yard->networks = networks;
+	networks->yard = yard;
+	if (audit_open(yard->loop, folder, NULL, &yard->audit, err) < 0)
+		return err_wrap(err, "audit log");
+	networks->host =
+		host_watch_new(yard->loop, yard->conf->resolv_conf, on_host_changed, networks);
+	networks->again = loop_timer_new(yard->loop, on_again, networks);
+	networks->keep = loop_timer_new(yard->loop, on_keep, networks);
+	loop_timer_start(networks->keep, KEEP_MS);
+	open_gate(networks);
+	return 0;
+}
+
+void networks_close(struct yard *yard)
+{
+	struct networks *networks = yard->networks;
+
+	if (!networks)
+		return;
+	who_close();
+	loop_undefer(yard->loop, close_dead, networks);
+	gate_close(networks->dead);
+	gate_close(steal_ptr(&networks->gate));
+	host_watch_free(networks->host);
+	loop_timer_free(networks->again);
+	loop_timer_free(networks->keep);
+	audit_close(yard->audit);
+	yard->audit = NULL;
+	yard->networks = NULL;
+	free(networks);
+}
+
+struct gate *yard_gate(struct yard *yard)
+{
+	return yard->networks ? yard->networks->gate : NULL;
+}
+
+char *yard_box_resolv_conf(struct yard *yard)
+{
+	return host_watch_box_resolv_conf(yard->networks->host);
+}
+
+json_t *networks_json(struct yard *yard)
+{
+	const struct networks *networks = yard->networks;
+	const char *trouble = audit_trouble(yard->audit);
+	json_t *json = json_object();
+
+	json_object_set_new(json, "gate_pid",
+		networks->gate ? json_integer(gate_get_pid(networks->gate)) : json_null());
+	json_object_set_new(json, "problem",
+		networks->gate ? (trouble ? json_string(trouble) : json_null())
+			       : json_string(networks->problem.message));
+	json_object_set_new(json, "audit", audit_json(yard->audit));
+	return json;
+}
+
+const char *const *networks_host_ranges(struct yard *yard)
+{
+	return host_watch_addresses(yard->networks->host);
+}

@@ -1,0 +1,82 @@
+/* network_internal.h - what the files of core share about networks
+ *
+ *   network.c     the network of a box: made, kept, attached to its instance, let go
+ *   gatekeeper.c  the gate's life, what it tells and asks; the host's own network
+ *   meters.c      figures over time
+ *   policy.c    the policy of a box: read, changed, explained, watched
+ *   port.c      ways in */
+#pragma once
+#include "core/network.h"
+#include "net/doors.h"
+#include "store/store.h"
+
+struct box;
+struct yard;
+struct box_spec;
+struct gate;
+struct loop_timer;
+struct meters;
+
+/* Of every box that is no spare, stopped or running. */
+struct network {
+	struct policy *policy; /* owned; as written, its preset not unfolded */
+	uint64_t version;
+	int64_t changed_us;
+	char **package_hosts; /* owned; of the image when the box was made */
+	bool recording;
+	json_t *names, *spent; /* owned or NULL; as the gate told last */
+	struct meters *meters;
+	json_t *ports;			 /* array, owned; see port.c */
+	struct port_listener *listeners; /* port.c's */
+	int netns;			 /* of the running instance; -1: none */
+	bool served;			 /* the gate has it */
+	bool names_changed;		 /* since they were stored */
+	struct err problem; /* why it could not be attached, for who waits for the box */
+};
+
+/* ---- network.c --------------------------------------------------------------------------------------- */
+
+/* For a box that is being made of image (id): policy from the spec or the default. Nothing is stored. */
+int network_new(struct yard *yard, const struct box_spec *spec, const char *image,
+	struct network **ret, struct err *err);
+void network_discard(struct network *net); /* one that no box has; accepts NULL */
+/* From the store; a box from before boxes had networks gets preset none. */
+int network_load(struct box *box, struct err *err);
+/* The whole row, with the box's; also after a change of policy or ports. */
+int network_store(struct box *box, enum store_grade grade, struct err *err);
+int network_store_as(struct yard *yard, const char *id, struct network *net, enum store_grade grade,
+	struct err *err);
+/* What the gate told lately, if it was anything. */
+void network_keep(struct box *box);
+void network_free(struct box *box); /* listeners closed, the gate told, the netns let go */
+/* The instance is there: sockets in its namespace, handed to the gate. The box must not be served when this fails. */
+int network_attach(struct box *box, struct err *err);
+void network_detach(struct box *box); /* it has ended */
+void network_lost(struct box *box);   /* the gate has: to be attached again */
+/* The policy in box->net is new: the gate and the namespace are told at once. Nothing is stored. */
+int network_apply_policy(struct box *box, struct err *err);
+void network_renamed(struct box *box);
+/* Addresses of this host, as the gate was told; for policy_world. NULL-terminated, borrowed. */
+const char *const *networks_host_ranges(struct yard *yard);
+
+/* ---- gatekeeper.c -------------------------------------------------------------------------------------- */
+
+int networks_open(struct yard *yard, struct err *err);
+void networks_close(struct yard *yard);
+struct gate *yard_gate(struct yard *yard);     /* NULL while there is none */
+char *yard_box_resolv_conf(struct yard *yard); /* for the driver; yours to free */
+/* {"ok","detail"} for info and doctor; new reference. */
+json_t *networks_json(struct yard *yard);
+
+/* ---- policy.c ------------------------------------------------------------------------------------------ */
+
+/* The policy a new box gets: given (JSON, borrowed) or, when NULL, the daemon's default. */
+int policy_for_new(struct yard *yard, json_t *given, struct policy **ret, struct err *err);
+/* The hosts of an image's package managers; kept in memory for each image. Yours to free (strv). */
+char **package_hosts_of(struct yard *yard, const char *image);
+
+/* ---- port.c -------------------------------------------------------------------------------------------- */
+
+/* A box came (from the store, or new) or goes: its listeners on the host follow. */
+void ports_box_added(struct box *box);
+void ports_box_removed(struct box *box);

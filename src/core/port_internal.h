@@ -1,0 +1,40 @@
+/* port_internal.h - ports of the host that lead into boxes (port_listen.c, port_pipe.c), for port.c */
+#pragma once
+#include "base/err.h"
+#include <stdbool.h>
+#include <stdint.h>
+
+struct box;
+struct loop;
+struct port_listener;
+struct port_pipe;
+struct yard;
+
+/* ---- port_listen.c ---------------------------------------------------------------------------------- */
+
+/* Listens on 127.0.0.1; host_port 0: any free one. ERR_EXISTS when it is taken. The box does not have it yet. */
+int port_listener_new(struct box *box, uint16_t port, uint16_t host_port,
+	struct port_listener **ret, struct err *err);
+void port_listener_free(struct port_listener *listener); /* cuts its connections; accepts NULL */
+uint16_t port_listener_get_host_port(const struct port_listener *listener);
+/* In the place of the one the box has for this port. */
+void port_listener_adopt(struct box *box, struct port_listener *listener);
+void port_listener_drop(struct box *box, uint16_t port);
+void port_listeners_drop(struct box *box);
+/* For a box from the store; a failure is logged and remembered. Fine when it is there already. */
+void port_listener_restore(struct box *box, uint16_t port, uint16_t host_port);
+/* Why it does not listen; NULL: it does, or is not wanted. Borrowed. */
+const char *port_listener_problem(const struct box *box, uint16_t port);
+int port_listener_host_port(const struct box *box, uint16_t port); /* -1: none that listens */
+
+/* ---- port_pipe.c ------------------------------------------------------------------------------------ */
+
+/* How the other end is opened: 127.0.0.1 of the box, then ::1. */
+typedef int (*port_open_fn)(bool v6, int *ret_fd, struct err *err, void *arg);
+typedef void (*port_gone_fn)(struct port_pipe *pipe, void *arg);
+
+/* Takes the client's socket. gone is called once when both ways have ended or one broke, not after port_pipe_free. NULL: the
+ * box cannot be reached, and the client was let go. */
+struct port_pipe *port_pipe_new(
+	struct loop *loop, int client, port_open_fn open, port_gone_fn gone, void *arg);
+void port_pipe_free(struct port_pipe *pipe);

@@ -1,0 +1,471 @@
+/* flow.c - a connection of a box, or a flow of its datagrams: from the policy's word to the last line about it
+ *
+ *   flow_admit   the policy by name or address, limits           refused: one line, RST
+ *   (tcp.c and udp.c: what is seen, where it leads)              flow_may for each address
+ *   flow_connected                                               a line "connect", allowed
+ *   flow_end                                                     a line "close" with figures; or "connect", refused, when it never led anywhere */
+#include "base/alloc.h"
+#include "base/clock.h"
+#include "gate/gate_internal.h"
+#include "net/udp_relay.h"
+#include <stdio.h>
+
+static const char *protocol_of(const struct flow *flow)
+{
+	return flow->udp ? "udp" : "tcp";
+}
+
+static char *endpoint_text(const struct doors_endpoint *endpoint, char out[64])
+{
+	char address[NET_ADDRESS_TEXT_MAX];
+
+	snprintf(out, 64, endpoint->address.family == 6 ? "[%s]:%u" : "%s:%u",
+		net_address_format(&endpoint->address, address), endpoint->port);
+	return out;
+}
+
+/* ---- lines ---------------------------------------------------------------------------------------- */
+
+static json_t *line(const struct flow *flow, const char *type, const char *verdict)
+{
+	char text[64];
+	json_t *event = json_pack("{s:s, s:s, s:i, s:s, s:s}", "type", type, "verdict", verdict,
+		"port", (int)flow->port, "protocol", protocol_of(flow), "from",
+		endpoint_text(&flow->from, text));
+	const struct doors_endpoint to = { flow->aim, flow->port };
+	/* A synthetic address says nothing, where the name is known. */
+	const struct net_address *address =
+		flow->address.family || *flow->name ? &flow->address : &flow->aim;
+
+	/* For whoever looks for the socket. */
+	json_object_set_new(event, "to", json_string(endpoint_text(&to, text)));
+	if (*flow->name)
+		json_object_set_new(event, "name", json_string(flow->name));
+	if (address->family)
+		json_object_set_new(
+			event, "address", json_string(net_address_format(address, text)));
+	if (flow->rule)
+		json_object_set_new(event, "rule", json_string(flow->rule));
+	if (flow->place)
+		json_object_set_new(event, "place", json_string(flow->place));
+	return event;
+}
+
+static void tell_refused(struct flow *flow)
+{
+	struct guest *guest = flow->guest;
+	struct tally_row *row = tally_get(
+		&guest->destinations, flow->name, &flow->aim, flow->port, protocol_of(flow));
+	char key[EVENT_KEY_MAX], aim[NET_ADDRESS_TEXT_MAX];
+	json_t *event;
+
+	row->refused++;
+	guest->refused++;
+	guest->changed = true;
+	/* Datagrams come again and again, nothing tells their sender that they are refused. */
+	snprintf(key, sizeof key, "udp %s %u %s", net_address_format(&flow->aim, aim), flow->port,
+		flow->reason);
+	if (flow->udp && event_is_repeated(guest, key))
+		return;
+	event = line(flow, "connect", "refused");
+	json_object_set_new(event, "reason", event_text(flow->reason));
+	if (flow->udp)
+		event_send_first(guest, key, event);
+	else
+		event_send(guest, event);
+}
+
+static void set_rule(struct flow *flow, const struct policy_rule *rule)
+{
+	free(flow->rule);
+	free(flow->place);
+	flow->rule = rule ? policy_rule_text(rule) : NULL;
+	flow->place = rule ? policy_rule_place(rule) : NULL;
+}
+
+void flow_refuse(struct flow *flow, const char *reason)
+{
+	snprintf(flow->reason, sizeof flow->reason, "%s", reason);
+}
+
+/* ---- asking --------------------------------------------------------------------------------------- */
+
+struct policy_flow flow_question(const struct flow *flow)
+{
+	const struct net_address *address = *flow->name ? &flow->address : &flow->aim;
+	struct policy_flow question = { .kind = flow->udp ? POLICY_FLOW_UDP : POLICY_FLOW_TCP,
+		.name = flow->name,
+		.port = flow->port };
+
+	question.addr.family = address->family;
+	memcpy(question.addr.bytes, address->bytes, sizeof question.addr.bytes);
+	return question;
+}
+
+bool flow_may(struct flow *flow, const struct net_address *address)
+{
+	struct guest *guest = flow->guest;
+	struct policy_flow question = flow_question(flow);
+	struct policy_verdict verdict;
+	char reason[EVENT_TEXT_MAX] = "";
+	const char *special = *flow->name ? net_address_special(address) : NULL;
+
+	question.addr.family = address->family;
+	memcpy(question.addr.bytes, address->bytes, sizeof question.addr.bytes);
+	verdict = policy_match(guest->matcher, &question);
+	if (!verdict.allowed)
+		event_reason(&verdict, "", reason);
+	else if (special && !names_may_be_private(guest, flow->name))
+		snprintf(reason, sizeof reason, "the name leads to an address that is closed: %s",
+			special);
+	else if (verdict.needs_http && flow->check != RELAY_HTTP)
+		snprintf(reason, sizeof reason, "only plain HTTP may go there");
+	else
+		return true;
+	flow_refuse(flow, reason);
+	record_closed(guest, flow->name, address, flow->port, protocol_of(flow));
+	return false;
+}
+
+/* ---- the beginning -------------------------------------------------------------------------------- */
+
+static bool find_name(struct flow *flow)
+{
+	const char *name;
+	size_t len;
+
+	if (!net_address_is_synthetic(&flow->aim))
+		return true;
+	name = synthetic_name(flow->guest->names, &flow->aim);
+	if (!name)
+		return false;
+	snprintf(flow->name, sizeof flow->name, "%s", name);
+	len = strlen(name);
+	flow->is_box = len > 4 && !strcmp(name + len - 4, ".box");
+	return true;
+}
+
+/* Half of what the others leave is the most that one box gets. */
+static bool process_has_room(const struct guest *guest)
+{
+	const struct process *process = guest->process;
+	size_t apart = FDS_APART + process->fds_max / 8 + process->guests.count * (DOOR_COUNT + 1) +
+		       (process->flow_count - guest->flow_count) * FLOW_FDS;
+
+	return process->fds_max > apart &&
+	       (guest->flow_count + 1) * FLOW_FDS <= (process->fds_max - apart) / 2;
+}
+
+static bool enter(struct flow *flow, const struct policy_rule *rule)
+{
+	struct guest *guest = flow->guest;
+	char address[NET_ADDRESS_TEXT_MAX];
+	struct allotment *allotment;
+	const char *reason = NULL;
+
+	if (!process_has_room(guest) || guest->new_count >= FLOWS_NEW_MAX)
+		return flow_refuse(flow, "too many connections are on their way"), false;
+	allotment = allot_take(
+		guest, rule, *flow->name ? flow->name : net_address_format(&flow->aim, address));
+	if (!allotment)
+		return flow_refuse(flow, "too many destinations with budgets"), false;
+	if (quota_is_spent(&guest->quota)) {
+		guest_limit_reached(guest, LIMIT_BYTES, NULL);
+		reason = "the budget of the box is spent";
+	} else if (quota_is_spent(&allotment->quota)) {
+		guest_limit_reached(guest, LIMIT_BYTES, allotment);
+		reason = "the budget of this destination is spent";
+	} else if (!quota_enter(&guest->quota)) {
+		guest_limit_reached(guest, LIMIT_CONNECTIONS, NULL);
+		reason = "the box has too many connections";
+	} else if (!quota_enter(&allotment->quota)) {
+		quota_leave(&guest->quota);
+		guest_limit_reached(guest, LIMIT_CONNECTIONS, allotment);
+		reason = "too many connections to this destination";
+	}
+	if (reason) {
+		allot_release(guest, allotment);
+		return flow_refuse(flow, reason), false;
+	}
+	flow->allotment = allotment;
+	return true;
+}
+
+static void begin(struct flow *flow)
+{
+	struct guest *guest = flow->guest;
+
+	flow->held = synthetic_hold(guest->names, &flow->aim);
+	flow->destination = tally_get(
+		&guest->destinations, flow->name, &flow->aim, flow->port, protocol_of(flow));
+	tally_enter(&guest->destinations, flow->destination);
+	flow->recorded = record_connection(flow);
+	flow->since_us = clock_mono_us();
+	flow->since_wall = clock_wall_us();
+	guest->connections++;
+	guest->changed = true;
+	guest->flow_count++;
+	guest->new_count++;
+	guest->process->flow_count++;
+	flow->next = guest->flows;
+	flow->at = &guest->flows;
+	if (flow->next)
+		flow->next->at = &flow->next;
+	guest->flows = flow;
+}
+
+static void flow_free(struct flow *flow)
+{
+	free(flow->rule);
+	free(flow->place);
+	free(flow);
+}
+
+/* Named flows on 443 are TLS, on 80 HTTP; others are looked at if they are either. An address that was dialled has no name to compare with. */
+static enum relay_check check_of(const struct flow *flow, bool needs_http)
+{
+	if (needs_http)
+		return RELAY_HTTP;
+	if (!*flow->name)
+		return RELAY_BLIND;
+	return flow->port == 443 ? RELAY_TLS : flow->port == 80 ? RELAY_HTTP : RELAY_FREE;
+}
+
+static bool is_admitted(struct flow *flow)
+{
+	static const struct net_address none;
+	struct policy_verdict verdict;
+	struct policy_flow question;
+	char reason[EVENT_TEXT_MAX];
+
+	if (!find_name(flow))
+		return flow_refuse(flow, "the address stands for no name"), false;
+	question = flow_question(flow);
+	verdict = policy_match(flow->guest->matcher, &question);
+	set_rule(flow, verdict.rule);
+	if (!verdict.allowed) {
+		flow_refuse(flow, event_reason(&verdict, "", reason));
+		record_closed(flow->guest, flow->name, *flow->name ? &none : &flow->aim, flow->port,
+			protocol_of(flow));
+		return false;
+	}
+	if (flow->udp && (flow->is_box || verdict.needs_http))
+		return flow_refuse(flow, flow->is_box ? "boxes reach each other by TCP alone"
+						      : "only plain HTTP may go there"),
+		       false;
+	flow->check = check_of(flow, verdict.needs_http);
+	return enter(flow, verdict.rule);
+}
+
+struct flow *flow_admit(struct guest *guest, bool udp, const struct doors_endpoint *aim,
+	const struct doors_endpoint *from)
+{
+	struct flow *flow = xnew(struct flow);
+
+	flow->guest = guest;
+	flow->udp = udp;
+	flow->aim = aim->address;
+	flow->port = aim->port;
+	flow->from = *from;
+	if (!is_admitted(flow)) {
+		tell_refused(flow);
+		flow_free(flow);
+		return NULL;
+	}
+	begin(flow);
+	return flow;
+}
+
+void flow_connected(struct flow *flow, const struct net_address *address)
+{
+	static const struct net_address none;
+
+	flow->address = address ? *address : none;
+	flow->reason[0] = '\0'; /* of addresses that were passed over */
+	if (*flow->name && flow->address.family)
+		flow->destination->address = flow->address;
+	if (flow->told)
+		return;
+	flow->told = true;
+	flow->guest->new_count--;
+	event_send(flow->guest, line(flow, "connect", "allowed"));
+}
+
+/* ---- the end -------------------------------------------------------------------------------------- */
+
+void flow_count(struct flow *flow, uint64_t out, uint64_t in)
+{
+	struct guest *guest = flow->guest;
+	uint64_t more_out = out - flow->counted_out, more_in = in - flow->counted_in;
+
+	if (!more_out && !more_in)
+		return;
+	guest->changed = true;
+	guest->bytes_out += more_out;
+	guest->bytes_in += more_in;
+	flow->destination->bytes_out += more_out;
+	flow->destination->bytes_in += more_in;
+	flow->destination->last_us = clock_wall_us();
+	if (flow->recorded) {
+		flow->recorded->bytes_out += more_out;
+		flow->recorded->bytes_in += more_in;
+	}
+	flow->counted_out = out;
+	flow->counted_in = in;
+}
+
+void flow_figures(struct flow *flow)
+{
+	uint64_t out = 0, in = 0;
+
+	if (flow->relay)
+		relay_figures(flow->relay, &out, &in);
+	else if (flow->udp_relay)
+		udp_relay_figures(flow->udp_relay, &out, &in);
+	flow_count(flow, out, in);
+}
+
+static void tell_end(struct flow *flow, const struct relay_report *report)
+{
+	bool refused = *flow->reason || report->end == RELAY_END_REFUSED;
+	json_t *event;
+
+	if (!*flow->reason)
+		flow_refuse(flow, report->why);
+	if (!flow->told && refused) {
+		tell_refused(flow);
+		return;
+	}
+	if (!flow->told)
+		event_send(flow->guest, line(flow, "connect", "allowed"));
+	event = line(flow, "close", refused ? "refused" : "allowed");
+	json_object_set_new(event, "bytes_out", json_integer((json_int_t)flow->counted_out));
+	json_object_set_new(event, "bytes_in", json_integer((json_int_t)flow->counted_in));
+	json_object_set_new(
+		event, "duration_ms", json_integer((clock_mono_us() - flow->since_us) / 1000));
+	json_object_set_new(event, "end",
+		json_string(relay_end_name(refused ? RELAY_END_REFUSED : report->end)));
+	if (*flow->reason)
+		json_object_set_new(event, "reason", event_text(flow->reason));
+	if (refused)
+		flow->guest->refused++;
+	event_send(flow->guest, event);
+}
+
+static void stop_waiting(struct flow *flow)
+{
+	if (!flow->ticket)
+		return;
+	flow->ticket = 0;
+	*flow->at_waiting = flow->next_waiting;
+	if (flow->next_waiting)
+		flow->next_waiting->at_waiting = flow->at_waiting;
+}
+
+void flow_end(struct flow *flow, const struct relay_report *report)
+{
+	struct guest *guest = flow->guest;
+
+	flow_count(flow, report->bytes_out, report->bytes_in);
+	if (report->end == RELAY_END_BUDGET)
+		guest_limit_reached(
+			guest, LIMIT_BYTES, quota_is_spent(&guest->quota) ? NULL : flow->allotment);
+	tell_end(flow, report);
+	stop_waiting(flow);
+	udp_pending_free(flow);
+	quota_leave(&guest->quota);
+	quota_leave(&flow->allotment->quota);
+	allot_release(guest, flow->allotment);
+	tally_leave(&guest->destinations, flow->destination);
+	if (flow->recorded)
+		tally_leave(&guest->record->seen, flow->recorded);
+	if (flow->held)
+		synthetic_release(guest->names, &flow->aim);
+	guest->changed = true;
+	guest->flow_count--;
+	guest->new_count -= !flow->told;
+	guest->process->flow_count--;
+	*flow->at = flow->next;
+	if (flow->next)
+		flow->next->at = flow->at;
+	flow_free(flow);
+}
+
+void flow_cut(struct flow *flow, const char *why)
+{
+	if (flow->udp)
+		udp_cut(flow, why);
+	else
+		relay_cut(flow->relay, why);
+}
+
+void flow_break(struct flow *flow, const char *why)
+{
+	struct relay_report report = { .end = RELAY_END_CUT };
+	struct udp_relay *udp_relay = flow->udp_relay;
+	struct relay *relay = flow->relay;
+
+	flow_figures(flow);
+	report.bytes_out = flow->counted_out;
+	report.bytes_in = flow->counted_in;
+	snprintf(report.why, sizeof report.why, "%s", why);
+	if (relay)
+		relay_free(relay);
+	if (udp_relay)
+		udp_relay_free(udp_relay);
+	flow_end(flow, &report);
+}
+
+json_t *flow_json(struct flow *flow)
+{
+	char text[64], since[CLOCK_RFC3339_MAX];
+	const struct net_address *address =
+		flow->address.family || *flow->name ? &flow->address : &flow->aim;
+	json_t *value;
+
+	flow_figures(flow);
+	value = json_pack("{s:i, s:s, s:s, s:I, s:I, s:s}", "port", (int)flow->port, "protocol",
+		protocol_of(flow), "from", endpoint_text(&flow->from, text), "bytes_out",
+		(json_int_t)flow->counted_out, "bytes_in", (json_int_t)flow->counted_in, "since",
+		clock_rfc3339(flow->since_wall, since));
+	if (*flow->name)
+		json_object_set_new(value, "name", json_string(flow->name));
+	if (address->family)
+		json_object_set_new(
+			value, "address", json_string(net_address_format(address, text)));
+	if (flow->rule)
+		json_object_set_new(value, "rule", json_string(flow->rule));
+	return value;
+}
+
+/* ---- questions to the daemon ---------------------------------------------------------------------- */
+
+void flow_wait(struct flow *flow)
+{
+	struct process *process = flow->guest->process;
+
+	flow->ticket = ++process->ticket;
+	flow->next_waiting = process->waiting;
+	flow->at_waiting = &process->waiting;
+	if (flow->next_waiting)
+		flow->next_waiting->at_waiting = &flow->next_waiting;
+	process->waiting = flow;
+}
+
+void flow_answered(struct process *process, uint64_t ticket, int fd, const struct err *err)
+{
+	struct flow *flow = process->waiting;
+
+	while (flow && flow->ticket != ticket)
+		flow = flow->next_waiting;
+	if (!flow) { /* it has ended meanwhile */
+		if (fd >= 0)
+			close(fd);
+		return;
+	}
+	stop_waiting(flow);
+	if (flow->udp)
+		udp_answered(flow, fd, err);
+	else
+		tcp_answered(flow, fd, err);
+}

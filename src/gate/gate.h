@@ -1,0 +1,99 @@
+/* gate.h - the process between the boxes and the world, as the daemon sees it
+ *
+ * What boxes send is read by a process of its own, without any privilege: it answers their DNS questions, accepts their
+ * connections, asks the policy, dials by name and relays (`box gate`, gate_main). It is given sockets by the daemon and tells what
+ * happened. If it dies, everything is closed until the daemon has started another; if the daemon dies, it ends.
+ *
+ *   gate.c      the daemon's end: start, messages, callbacks; orders.c what it tells the gate
+ *   reports.c   what the gate tells, checked: it may be in the hands of a box
+ *   message.c   JSON with fds over a SEQPACKET socket; large texts go in a memfd
+ *   process.c   the gate's main: privileges away (privileges.c), loop, messages in
+ *   guest.c     a box as the gate knows it: policy, doors, figures
+ *   names.c     its questions (dns_server), tcp.c its connections, udp.c its datagrams, flow.c what both have in common,
+ *               refused.c what its own rules refused
+ *   allot.c     limits of rules and what is spent of them, tally.c figures by destination, event.c lines for the log
+ *   record.c    watch mode: what it would need
+ */
+#pragma once
+#include "base/err.h"
+#include "base/json.h"
+#include "net/doors.h"
+#include <stdbool.h>
+#include <stdint.h>
+
+struct gate;
+struct loop;
+
+/* Called from the loop; they must not free the gate. box is the id given with gate_add. */
+struct gate_ops {
+	/* Something to be written down; event is borrowed. {"at","box","type","verdict","name","address","port","protocol","rule",
+	 * "reason",…}, see docs/audit.md. Connections of a box have "from":"ADDRESS:PORT", its own end, and "to", the other as it sees it. */
+	void (*event)(void *arg, const char *box, json_t *event);
+	/* Once a second for each box where something changed: figures since it was added. {"bytes_out","bytes_in","connections",
+	 * "connections_now","refused","questions","destinations":[{"name","address","port","protocol","bytes_out","bytes_in",
+	 * "connections","connections_now","refused","last_at"}], "spent":{…}}; spent goes back in with gate_add. */
+	void (*meters)(void *arg, const char *box, json_t *meters);
+	/* A limit of the policy was reached. {"limit":"bytes|connections|rate","scope":"box|rule","rule","name","on_limit"}. At most once a second
+	 * for each box and limit. */
+	void (*limit)(void *arg, const char *box, json_t *data);
+	/* The names that got addresses changed; saved goes back in with gate_add. Not more often than every two seconds. */
+	void (*names)(void *arg, const char *box, json_t *saved);
+	/* A box wants to reach a port of another (its policy says so). Answer with gate_dialled. */
+	void (*dial_box)(
+		void *arg, const char *box, const char *name, uint16_t port, uint64_t ticket);
+	/* A UDP flow needs its socket, see doors_open_udp. Answer with gate_dialled. */
+	void (*open_udp)(void *arg, const char *box, const struct doors_endpoint *aim,
+		const struct doors_endpoint *client, uint64_t ticket);
+	/* The process has ended; the gate is of no use any more. */
+	void (*down)(void *arg, const struct err *err);
+};
+
+struct gate_settings {
+	const char *resolv_conf; /* text of the host's */
+	const char *proxy,
+		*no_proxy; /* HTTPS_PROXY, NO_PROXY of the daemon's environment; NULL: none */
+	const char *const *host_ranges; /* addresses of this host: no box may reach them */
+};
+
+/* Starts the process (this program again, as `box gate`). */
+int gate_open(struct loop *loop, const struct gate_settings *settings, const struct gate_ops *ops,
+	void *arg, struct gate **ret, struct err *err);
+/* Ends the process and waits for it, a second at most; last events, meters and names still come to ops, and what is asked is answered with
+ * ERR_CANCELLED. Accepts NULL. */
+void gate_close(struct gate *gate);
+pid_t gate_get_pid(const struct gate *gate);
+/* From now on. */
+void gate_set(struct gate *gate, const struct gate_settings *settings);
+
+struct gate_box {
+	const char *id;
+	const char *name;		  /* for `boxes:` of others, and in messages */
+	json_t *policy;			  /* in its normal form; borrowed */
+	uint64_t version;		  /* of the policy */
+	const char *const *package_hosts; /* of the image; NULL: none */
+	json_t *names;			  /* as saved, or NULL; borrowed */
+	json_t *spent;			  /* as reported, or NULL; borrowed */
+	bool recording;
+};
+/* The box is served. doors are handed over (closed here), also when it fails. Messages are sent at once or queued, never lost: an error
+ * means that the gate is gone or the policy is refused here already. */
+int gate_add(struct gate *gate, const struct gate_box *box, int doors[DOOR_COUNT], struct err *err);
+/* Its connections are cut. Events, meters and names of its last moments may still come after this; its sockets are closed soon, not at once. */
+void gate_drop(struct gate *gate, const char *id);
+/* Another policy from now on: connections that it forbids are cut; an event "policy" tells how many. */
+int gate_set_policy(struct gate *gate, const struct gate_box *box, struct err *err);
+void gate_rename(struct gate *gate, const char *id, const char *name);
+/* Watch mode: every name and public address is allowed and counted. */
+void gate_record(struct gate *gate, const char *id, bool on);
+/* What was seen in watch mode: {"since","destinations":[{"name","address","port","protocol","connections","questions","bytes_out","bytes_in"}],
+ * "private":[…what was refused all the same]}. done is called once from the loop; err set when the gate is gone. */
+void gate_recorded(struct gate *gate, const char *id,
+	void (*done)(void *arg, json_t *seen, const struct err *err), void *arg);
+/* Its connections now: [{"name","address","port","protocol","from","rule","bytes_out","bytes_in","since"}], at most 1000. */
+void gate_connections(struct gate *gate, const char *id,
+	void (*done)(void *arg, json_t *list, const struct err *err), void *arg);
+/* fd is handed over; -1 with err. */
+void gate_dialled(struct gate *gate, uint64_t ticket, int fd, const struct err *err);
+
+/* The process itself: main of `box gate`, with the daemon's socket as fd 3. Returns the exit code. */
+int gate_main(void);

@@ -1,0 +1,336 @@
+/* gate_internal.h - messages between the daemon and the gate, and what the files of the gate share
+ *
+ * Messages are objects with "do". A box is named on the wire by a key of its own for each gate_add, so that what is still told of a box
+ * that was dropped is never taken for the next one with the same id.
+ *
+ *   to the gate     settings {servers, proxy, no_proxy, host_ranges}   add {box, name, policy, version, package_hosts, names, spent,
+ *                   recording, doors} + fds   drop {box}   policy {box, policy, version, package_hosts, name}   rename {box, name}
+ *                   record {box, on}   recorded {box, request}   connections {box, request}   dialled {ticket, error, kind} + fd   end {}
+ *   to the daemon   event {box, event}   meters {box, meters}   limit {box, data}   names {box, saved}   dropped {box}
+ *                   dial_box {box, name, port, ticket}   open_udp {box, aim, client, ticket}   answer {request, value} */
+#pragma once
+#include "base/err.h"
+#include "base/json.h"
+#include "gate/gate.h"
+#include "net/dial.h"
+#include "net/dns_server.h"
+#include "net/name_table.h"
+#include "net/quota.h"
+#include "net/relay.h"
+#include "net/synthetic.h"
+#include "net/upstream.h"
+#include "policy/policy.h"
+
+struct loop;
+
+/* ---- message.c: the socket between them ---------------------------------------------------------- */
+
+enum {
+	CHANNEL_TEXT_MAX = 32 * 1024, /* longer texts go in a sealed memfd */
+	CHANNEL_BLOB_MAX = 16 * 1024 * 1024,
+	CHANNEL_FDS_MAX = DOOR_COUNT,
+	CHANNEL_QUEUE_MAX = 64 * 1024 * 1024, /* bytes that wait for the other side */
+};
+
+struct channel;
+struct channel_ops {
+	/* Fds that it takes it sets to -1; the others are closed after it. Fewer may arrive than were sent when there is no room for them. */
+	void (*message)(void *arg, json_t *message, int *fds, size_t count);
+	/* The other side is gone, or spoke nonsense. Once, from the loop. */
+	void (*ended)(void *arg, const struct err *err);
+};
+/* fd is owned. fds_max: messages with more are nonsense. */
+struct channel *channel_new(
+	struct loop *loop, int fd, size_t fds_max, const struct channel_ops *ops, void *arg);
+void channel_free(struct channel *channel); /* not from within its callbacks; accepts NULL */
+/* Takes the reference and the fds. At once or later, in order; an end is told by ended. */
+void channel_send(struct channel *channel, json_t *message, const int *fds, size_t count);
+/* No more callbacks, nothing more is sent. */
+void channel_stop(struct channel *channel);
+size_t channel_queued(const struct channel *channel); /* bytes */
+/* Sends and receives until nothing is queued (or, with until_ended, the other side is gone), ms at most. */
+void channel_drain(struct channel *channel, bool until_ended, unsigned ms);
+
+/* ---- gate.c, orders.c, reports.c: the daemon's end ------------------------------------------- */
+
+struct member {
+	struct named node; /* by key */
+	struct member *next, **at;
+	char *key, *id;
+	bool dropped;
+};
+
+/* Something that was asked of the gate. */
+struct request {
+	struct request *next;
+	uint64_t number;
+	void (*done)(void *arg, json_t *value, const struct err *err);
+	void *arg;
+};
+
+struct gate {
+	struct loop *loop;
+	const struct gate_ops *ops;
+	void *arg;
+	struct channel *channel;
+	pid_t pid;
+	int pidfd;
+	struct loop_fd *exit_watch;
+	struct name_table members;
+	struct member *first;
+	struct request *requests;
+	uint64_t serial, number;
+	bool is_down, is_closing;
+	struct err why;
+	int64_t window; /* clock_mono_us, and how many messages came since */
+	unsigned came;
+};
+
+/* It is of no use any more: killed, and told by ops->down, once, from the loop. */
+void gate_go_down(struct gate *gate, const struct err *err);
+int gate_check_settings(const struct gate_settings *settings, struct err *err);
+void gate_send_settings(struct gate *gate, const struct gate_settings *settings);
+/* What the child does in place of exec, for tests; NULL: exec. */
+int gate_open_as(struct loop *loop, const struct gate_settings *settings,
+	const struct gate_ops *ops, void *arg, int (*run)(void), struct gate **ret,
+	struct err *err);
+/* For each "do" of the gate: is it as it must be? ERR_PROTOCOL when not. */
+int report_check(json_t *message, struct err *err);
+
+/* ---- privileges.c -------------------------------------------------------------------------------- */
+
+/* Gives up everything that is not needed for sockets that are there and new ones to the outside. */
+int privileges_drop(struct err *err);
+
+/* ---- process.c ----------------------------------------------------------------------------------- */
+
+enum {
+	FLOWS_MAX = 4096, /* of one box, whatever its policy says */
+	FLOWS_NEW_MAX =
+		512, /* of those, not connected yet: nobody else's names wait behind those of one box */
+	FLOW_FDS = 4,	  /* that one needs, reckoned generously */
+	FDS_APART = 64,	  /* for what is not a box's */
+	NAMES_MAX = 8192, /* synthetic addresses of one box */
+};
+
+struct process {
+	struct loop *loop;
+	struct channel *channel;
+	struct upstream *upstream;
+	struct dns_server *dns;
+	struct relay_hub *hub;
+	struct dial_proxy proxy;
+	struct dial_settings dial;
+	char **host_ranges;	  /* with the synthetic ones */
+	struct name_table guests; /* by key */
+	struct loop_timer *second;
+	struct flow *waiting; /* for an answer to a ticket */
+	uint64_t ticket;
+	size_t flow_count;
+	size_t fds_max;
+	int exit_code;
+};
+
+/* ---- tally.c: figures for each destination ------------------------------------------------------- */
+
+struct tally_row {
+	struct named node; /* the key is made of what follows */
+	char *key;
+	char name[DNS_HOST_MAX];
+	struct net_address address; /* of a named destination the last one it led to */
+	uint16_t port;
+	const char *protocol; /* a literal */
+	const char *reason;   /* a literal, or NULL */
+	uint64_t bytes_out, bytes_in, connections, now, refused, questions;
+	int64_t last_us; /* clock_wall_us */
+};
+
+struct tally {
+	struct name_table rows;
+	size_t max;
+	struct tally_row other; /* those that had to go; without a name */
+	bool full;		/* some had to go */
+};
+
+void tally_init(struct tally *tally, size_t max);
+void tally_done(struct tally *tally);
+/* The row of a destination: by name, or by address when name is "". Borrowed; valid until the next call, longer when its `now` is raised by
+ * tally_enter. Never NULL: the row `other` when there is no room. */
+struct tally_row *tally_get(struct tally *tally, const char *name,
+	const struct net_address *address, uint16_t port, const char *protocol);
+void tally_enter(struct tally *tally,
+	struct tally_row *row); /* a connection begins: counted, and the row stays */
+void tally_leave(struct tally *tally, struct tally_row *row);
+json_t *tally_json(const struct tally *tally); /* new array */
+
+/* ---- allot.c: what rules with limits have left ---------------------------------------------------- */
+
+struct guest;
+struct allotment {
+	struct named node;
+	char *rule, *destination, *key; /* owned */
+	struct quota quota;
+	unsigned users;
+	uint64_t ticked; /* spent at the last tick */
+};
+
+enum { ALLOTMENTS_MAX = 8192 };
+
+/* NULL when there is no room. Each has one allot_release. */
+struct allotment *allot_take(
+	struct guest *guest, const struct policy_rule *rule, const char *destination);
+void allot_release(struct guest *guest, struct allotment *allotment);
+void allot_limits(struct allotment *allotment, const struct policy_limits *limits);
+void allot_free_all(struct guest *guest);
+json_t *allot_save(
+	const struct guest *guest); /* {"box","rules":[{"rule","destination","bytes"}]} */
+void allot_load(struct guest *guest, json_t *saved);
+void allot_tick(struct guest *guest); /* rates that were reached */
+
+/* ---- guest.c: a box ------------------------------------------------------------------------------- */
+
+enum limit_kind { LIMIT_BYTES, LIMIT_CONNECTIONS, LIMIT_RATE, LIMIT_KIND_COUNT };
+
+struct guest {
+	struct named node; /* by key */
+	struct process *process;
+	char *key, *name;
+	struct policy *policy;
+	struct policy_matcher *
+		matcher; /* of the policy; in watch mode of the same with everything public allowed */
+	uint64_t version;
+	char **package_hosts;
+	bool recording;
+
+	int doors[DOOR_COUNT];
+	struct loop_fd *watches[DOOR_COUNT]; /* those that are not the resolver's */
+	struct loop_timer *pause;	     /* after it all doors are watched again */
+	struct dns_box *dns;
+	struct synthetic *names;
+	uint64_t names_told; /* version */
+	int64_t names_due;   /* 0: nothing to tell */
+
+	struct flow *flows;
+	size_t flow_count, new_count;
+	struct quota quota;
+	uint64_t ticked;
+	struct name_table allotments;
+
+	struct tally destinations;
+	uint64_t bytes_out, bytes_in, connections, refused, questions;
+	bool changed; /* since the meters were told */
+	int64_t meters_due;
+
+	struct record *record; /* of the last watch, or NULL */
+
+	struct name_table repeats;
+	int64_t events_saved_us, events_filled_at;
+	uint64_t events_dropped;
+	int64_t limit_told[LIMIT_KIND_COUNT][2];
+};
+
+int guest_add(struct process *process, json_t *message, int *fds, size_t count, struct err *err);
+void guest_free(struct guest *guest, const char *why); /* its last figures are told */
+struct guest *guest_find(struct process *process, const char *key);
+int guest_set_policy(struct guest *guest, json_t *message, struct err *err);
+void guest_set_recording(struct guest *guest, bool on);
+/* The host's addresses have changed. */
+void guest_recompile(struct guest *guest);
+void guest_tick(struct guest *guest, int64_t now);
+/* {"do","box"}: add to it and send it. */
+json_t *guest_message(const struct guest *guest, const char *what);
+void guest_limit_reached(
+	struct guest *guest, enum limit_kind kind, const struct allotment *allotment);
+/* Leaves the door alone for a moment. */
+void guest_pause_door(struct guest *guest, enum door door, unsigned ms);
+
+/* ---- event.c: what is written down ---------------------------------------------------------------- */
+
+enum { EVENT_KEY_MAX = 512, EVENT_TEXT_MAX = 256 };
+
+/* Untrusted text as an event may have it: printable ASCII, EVENT_TEXT_MAX bytes. New reference. */
+json_t *event_text(const char *text);
+/* Takes the reference. Over the rate it is dropped and counted. */
+void event_send(struct guest *guest, json_t *event);
+/* The same thing again within ten seconds is counted, not written: true when that was done now. */
+bool event_is_repeated(struct guest *guest, const char *key);
+/* For the first time: sends it, and remembers it for event_is_repeated. */
+void event_send_first(struct guest *guest, const char *key, json_t *event);
+void event_tick(struct guest *guest, int64_t now);
+void event_forget_all(struct guest *guest); /* what was counted is sent */
+void event_put_rule(json_t *event, const struct policy_rule *rule);
+/* Why a flow is refused, one line; buffer of EVENT_TEXT_MAX. */
+const char *event_reason(const struct policy_verdict *verdict, const char *seen, char *out);
+
+/* ---- flow.c: a connection, or a flow of datagrams ------------------------------------------------- */
+
+struct udp_pending;
+
+struct flow {
+	struct guest *guest;
+	struct flow *next, **at;
+	bool udp, is_box, held, told;
+	char name[DNS_HOST_MAX];	 /* "": an address was dialled */
+	struct net_address aim, address; /* as the box sees it; as it is, family 0: not known */
+	uint16_t port;
+	struct doors_endpoint from;
+	enum relay_check check;
+	struct relay *relay;
+	struct udp_pending *pending;
+	struct udp_relay *udp_relay;
+	struct allotment *allotment;
+	struct tally_row *destination, *recorded;
+	char *rule, *place;
+	char reason[EVENT_TEXT_MAX]; /* why it was refused on its way; "" */
+	int64_t since_us, since_wall;
+	uint64_t counted_out, counted_in;
+	uint64_t ticket; /* 0: none */
+	struct flow *next_waiting, **at_waiting;
+};
+
+/* Asks the policy and the limits. NULL: refused, counted and written down. */
+struct flow *flow_admit(struct guest *guest, bool udp, const struct doors_endpoint *aim,
+	const struct doors_endpoint *from);
+struct policy_flow flow_question(const struct flow *flow);
+/* Whether it may go to that address; if not, the flow knows why. */
+bool flow_may(struct flow *flow, const struct net_address *address);
+void flow_refuse(struct flow *flow, const char *reason);
+/* It leads there: written down as allowed. */
+void flow_connected(struct flow *flow, const struct net_address *address);
+void flow_count(struct flow *flow, uint64_t out, uint64_t in); /* so far */
+/* Written down, counted, forgotten. */
+void flow_end(struct flow *flow, const struct relay_report *report);
+/* Both sides get RST; flow_end comes later. */
+void flow_cut(struct flow *flow, const char *why);
+/* At once, for boxes that go. */
+void flow_break(struct flow *flow, const char *why);
+void flow_figures(struct flow *flow);
+json_t *flow_json(struct flow *flow);
+/* A question to the daemon; the answer comes to flow_answered. */
+void flow_wait(struct flow *flow);
+void flow_answered(struct process *process, uint64_t ticket, int fd, const struct err *err);
+
+/* ---- names.c, tcp.c, udp.c, refused.c, record.c --------------------------------------------------- */
+
+extern const struct dns_server_ops names_ops;
+bool names_may_be_private(const struct guest *guest, const char *name);
+void tcp_ready(void *guest, unsigned ready); /* loop_fd_fn */
+void tcp_answered(struct flow *flow, int fd, const struct err *err);
+void udp_ready(void *guest, unsigned ready);
+void udp_answered(struct flow *flow, int fd, const struct err *err);
+void udp_cut(struct flow *flow, const char *why);
+void udp_pending_free(struct flow *flow);
+void udp_tick(struct flow *flow, int64_t now);
+void refused_ready(void *guest, unsigned ready);
+
+struct record {
+	int64_t since;
+	struct tally seen, closed;
+};
+void record_start(struct guest *guest);
+void record_free(struct guest *guest);
+void record_question(struct guest *guest, const char *name);
+struct tally_row *record_connection(struct flow *flow);
+void record_closed(struct guest *guest, const char *name, const struct net_address *address,
+	uint16_t port, const char *protocol);
+json_t *record_json(const struct guest *guest);

@@ -1,0 +1,452 @@
+/* backend.c - connections into boxes
+ *
+ * A connection belongs to one exchange at a time. After a whole answer it waits at its target, the newest on top, for
+ * five seconds or as long as the box says (Keep-Alive: timeout=N, less one second). While it waits it is watched: a
+ * byte nobody asked for, or its end, closes it. So an answer can never be taken for that of another request.
+ *
+ * Connecting tries 127.0.0.1, then ::1. One tick a second looks at those that wait or connect. */
+#include "ingress/ingress_internal.h"
+#include "base/clock.h"
+#include "base/file.h"
+#include "loop/loop.h"
+#include <assert.h>
+#include <errno.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sys/socket.h>
+#include <sys/uio.h>
+
+enum { PARTS_MAX = 4, BUFFER_KEPT = 16 * 1024 };
+
+struct backend {
+	struct ingress *ingress;
+	struct target *target;
+	struct backend *prev, *next;	       /* of all */
+	struct backend *idle_prev, *idle_next; /* of its target's */
+	const struct backend_ops *ops;
+	void *owner; /* NULL while it waits */
+	int fd;
+	struct loop_fd *watch;
+	unsigned watched;
+	bool v6, connecting, reused, waiting;
+	bool paused, ended, shut, shut_done;
+	bool broken; /* it takes nothing more */
+	struct buf out;
+	struct answer answer;
+	int64_t since; /* it waits or connects */
+	unsigned patience;
+};
+
+static int64_t now_ms(void)
+{
+	return clock_mono_us() / 1000;
+}
+
+/* ---- targets -------------------------------------------------------------------------------------- */
+
+static struct target **target_slot(struct ingress *ingress, const char *box, uint16_t port)
+{
+	uint32_t hash = 2166136261u ^ port;
+	struct target **slot;
+
+	for (const char *p = box; *p; p++)
+		hash = (hash ^ (unsigned char)*p) * 16777619u;
+	slot = &ingress->targets[hash % INGRESS_BUCKETS];
+	while (*slot && ((*slot)->port != port || strcmp((*slot)->box, box)))
+		slot = &(*slot)->next;
+	return slot;
+}
+
+static struct target *target_get(struct ingress *ingress, const char *box, uint16_t port)
+{
+	struct target **slot = target_slot(ingress, box, port);
+
+	if (!*slot) {
+		*slot = xnew(struct target);
+		strncpy((*slot)->box, box, sizeof(*slot)->box - 1);
+		(*slot)->port = port;
+	}
+	return *slot;
+}
+
+static void target_check(struct ingress *ingress, struct target *target)
+{
+	struct target **slot;
+
+	if (target->idle_count || target->busy_count)
+		return;
+	slot = target_slot(ingress, target->box, target->port);
+	*slot = target->next;
+	free(target);
+}
+
+static void idle_remove(struct backend *backend)
+{
+	struct target *target = backend->target;
+
+	if (backend->idle_prev)
+		backend->idle_prev->idle_next = backend->idle_next;
+	else
+		target->idle = backend->idle_next;
+	if (backend->idle_next)
+		backend->idle_next->idle_prev = backend->idle_prev;
+	backend->idle_prev = backend->idle_next = NULL;
+	backend->waiting = false;
+	target->idle_count--;
+	backend->ingress->idle_count--;
+}
+
+/* ---- watching ------------------------------------------------------------------------------------- */
+
+static void update_watch(struct backend *backend)
+{
+	unsigned want = 0;
+
+	if (!backend->connecting && !backend->paused && !backend->ended)
+		want |= LOOP_READ;
+	if (backend->connecting || backend->out.len)
+		want |= LOOP_WRITE;
+	if (want != backend->watched)
+		loop_fd_set(backend->watch, want);
+	backend->watched = want;
+}
+
+static void tick_start(struct ingress *ingress)
+{
+	if (ingress->ticking)
+		return;
+	ingress->ticking = true;
+	loop_timer_start(ingress->tick, ingress->limits.tick);
+}
+
+static void shut_if_due(struct backend *backend)
+{
+	if (!backend->shut || backend->shut_done || backend->out.len || backend->connecting)
+		return;
+	backend->shut_done = true;
+	shutdown(backend->fd, SHUT_WR);
+}
+
+/* A failed send is not told: reading will tell, after what the box still had to say. */
+static void send_out(struct backend *backend)
+{
+	while (backend->out.len && !backend->connecting) {
+		ssize_t sent = send(backend->fd, buf_head(&backend->out), backend->out.len,
+			MSG_NOSIGNAL | MSG_DONTWAIT);
+
+		if (sent < 0 && errno == EINTR)
+			continue;
+		if (sent < 0 && errno == EAGAIN)
+			break;
+		backend->broken |= sent < 0;
+		buf_eat(&backend->out, sent < 0 ? backend->out.len : (size_t)sent);
+	}
+	if (!backend->out.len && backend->out.cap > BUFFER_KEPT)
+		buf_done(&backend->out);
+	shut_if_due(backend);
+}
+
+static void end(struct backend *backend, int failed)
+{
+	backend->ended = true;
+	update_watch(backend);
+	if (!backend->owner)
+		return backend_close(backend);
+	backend->ops->on_end(backend, failed, backend->owner);
+}
+
+static int connect_by(struct backend *backend, bool v6, struct err *err);
+
+static void on_connecting(struct backend *backend)
+{
+	int why = 0;
+
+	getsockopt(backend->fd, SOL_SOCKET, SO_ERROR, &why, &(socklen_t){ sizeof why });
+	if (why && !backend->v6 && connect_by(backend, true, NULL) == 0)
+		return;
+	if (why)
+		return end(backend, why);
+	backend->connecting = false;
+	update_watch(backend);
+	backend->ops->on_connected(backend, backend->owner);
+}
+
+static void on_ready(void *arg, unsigned ready)
+{
+	struct backend *backend = arg;
+	char *scratch = backend->ingress->scratch;
+	ssize_t got;
+
+	if (backend->connecting)
+		return on_connecting(backend);
+	if (ready & LOOP_WRITE) {
+		send_out(backend);
+		update_watch(backend);
+		if (!backend->out.len && backend->owner)
+			backend->ops->on_drain(backend, backend->owner);
+		return; /* it may be gone; reading is told again */
+	}
+	if (!backend->owner)
+		return backend_close(backend); /* nobody asked */
+	got = recv(backend->fd, scratch, INGRESS_READ_SIZE, MSG_DONTWAIT);
+	if (got > 0)
+		return backend->ops->on_data(backend, scratch, (size_t)got, backend->owner);
+	if (got < 0 && (errno == EAGAIN || errno == EINTR))
+		return;
+	end(backend, got < 0 ? errno : 0);
+}
+
+/* ---- opening -------------------------------------------------------------------------------------- */
+
+/* Also in the place of one by 127.0.0.1 that was refused. */
+static int connect_by(struct backend *backend, bool v6, struct err *err)
+{
+	struct ingress *ingress = backend->ingress;
+	int fd = -1;
+
+	if (ingress->ops.connect(
+		    backend->target->box, backend->target->port, v6, &fd, err, ingress->arg) < 0)
+		return -1;
+	if (fd_is_scarce(fd)) {
+		close(fd);
+		return err_set(err, ERR_LIMIT, "too many connections are open");
+	}
+	setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &(int){ 1 }, sizeof(int));
+	loop_fd_free(backend->watch);
+	if (backend->fd >= 0)
+		close(backend->fd);
+	backend->fd = fd;
+	backend->v6 = v6;
+	backend->connecting = true;
+	backend->watched = LOOP_WRITE;
+	backend->watch = loop_fd_new(ingress->loop, fd, LOOP_WRITE, on_ready, backend);
+	return 0;
+}
+
+static void list(struct ingress *ingress, struct backend *backend)
+{
+	backend->next = ingress->backends;
+	if (backend->next)
+		backend->next->prev = backend;
+	ingress->backends = backend;
+}
+
+/* Closed by the box since the loop looked last? */
+static bool is_stale(const struct backend *backend)
+{
+	char byte;
+
+	return recv(backend->fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) >= 0 || errno != EAGAIN;
+}
+
+static struct backend *take_idle(struct target *target, bool checked)
+{
+	struct backend *backend;
+
+	while ((backend = target->idle)) {
+		idle_remove(backend);
+		target->busy_count++;
+		backend->reused = true;
+		if (!checked || !is_stale(backend))
+			return backend;
+		target->busy_count++; /* keeps the target */
+		backend_close(backend);
+		target->busy_count--;
+	}
+	return NULL;
+}
+
+int backend_open(struct ingress *ingress, const char *box, uint16_t port, bool fresh, bool checked,
+	const struct backend_ops *ops, void *owner, struct backend **ret, struct err *err)
+{
+	struct target *target = target_get(ingress, box, port);
+	struct backend *backend = fresh ? NULL : take_idle(target, checked);
+
+	if (!backend) {
+		if (target->busy_count >= INGRESS_BUSY_PER_PORT)
+			return err_set(err, ERR_LIMIT, "too many requests to this port at once");
+		backend = xnew(struct backend);
+		backend->ingress = ingress;
+		backend->target = target;
+		backend->fd = -1;
+		target->busy_count++;
+		list(ingress, backend);
+		if (connect_by(backend, false, err) < 0) {
+			if (!err->errno_value || connect_by(backend, true, NULL) < 0) {
+				backend_close(backend);
+				return -1;
+			}
+			err_clear(err);
+		}
+		backend->since = now_ms();
+		tick_start(ingress);
+	}
+	backend->ops = ops;
+	backend->owner = owner;
+	*ret = backend;
+	return 0;
+}
+
+/* ---- use ------------------------------------------------------------------------------------------ */
+
+bool backend_is_reused(const struct backend *backend)
+{
+	return backend->reused;
+}
+
+bool backend_is_connected(const struct backend *backend)
+{
+	return !backend->connecting;
+}
+
+struct answer *backend_answer(struct backend *backend)
+{
+	return &backend->answer;
+}
+
+bool backend_is_broken(const struct backend *backend)
+{
+	return backend->broken;
+}
+
+size_t backend_pending(const struct backend *backend)
+{
+	return backend->out.len;
+}
+
+void backend_write(struct backend *backend, const struct iovec *parts, unsigned count)
+{
+	struct iovec copy[PARTS_MAX];
+	struct msghdr message = { .msg_iov = copy, .msg_iovlen = count };
+	ssize_t sent = 0;
+
+	assert(count <= PARTS_MAX && !backend->shut);
+	memcpy(copy, parts, count * sizeof *parts);
+	if (!backend->out.len && !backend->connecting) {
+		do
+			sent = sendmsg(backend->fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
+		while (sent < 0 && errno == EINTR);
+		if (sent < 0 && errno != EAGAIN) {
+			backend->broken = true; /* see send_out */
+			return;
+		}
+		sent = MAX(sent, 0);
+	}
+	for (unsigned i = 0; i < count; i++) {
+		size_t skip = MIN((size_t)sent, parts[i].iov_len);
+
+		buf_add(&backend->out, (const char *)parts[i].iov_base + skip,
+			parts[i].iov_len - skip);
+		sent -= (ssize_t)skip;
+	}
+	update_watch(backend);
+}
+
+void backend_shut(struct backend *backend)
+{
+	backend->shut = true;
+	shut_if_due(backend);
+}
+
+void backend_pause(struct backend *backend, bool paused)
+{
+	backend->paused = paused;
+	update_watch(backend);
+}
+
+/* ---- afterwards ----------------------------------------------------------------------------------- */
+
+void backend_keep(struct backend *backend, unsigned wait_ms)
+{
+	struct ingress *ingress = backend->ingress;
+	struct target *target = backend->target;
+
+	if (backend->out.len || backend->ended || backend->broken || backend->shut ||
+		backend->connecting || target->idle_count >= INGRESS_IDLE_PER_PORT ||
+		ingress->idle_count >= INGRESS_IDLE_MAX)
+		return backend_close(backend);
+	backend->ops = NULL;
+	backend->owner = NULL;
+	backend->waiting = true;
+	backend->since = now_ms();
+	backend->patience = wait_ms ? MIN(wait_ms, ingress->limits.idle) : ingress->limits.idle;
+	backend->paused = false;
+	update_watch(backend);
+	target->busy_count--;
+	target->idle_count++;
+	ingress->idle_count++;
+	backend->idle_next = target->idle;
+	if (target->idle)
+		target->idle->idle_prev = backend;
+	target->idle = backend;
+	tick_start(ingress);
+}
+
+void backend_close(struct backend *backend)
+{
+	struct ingress *ingress;
+
+	if (!backend)
+		return;
+	ingress = backend->ingress;
+	if (backend->waiting)
+		idle_remove(backend);
+	else
+		backend->target->busy_count--;
+	target_check(ingress, backend->target);
+	if (backend->prev)
+		backend->prev->next = backend->next;
+	else
+		ingress->backends = backend->next;
+	if (backend->next)
+		backend->next->prev = backend->prev;
+	loop_fd_free(backend->watch);
+	if (backend->fd >= 0)
+		close(backend->fd);
+	buf_done(&backend->out);
+	answer_done(&backend->answer);
+	free(backend);
+}
+
+static void on_tick(void *arg)
+{
+	struct ingress *ingress = arg;
+	int64_t now = now_ms();
+	bool any = false;
+
+	for (struct backend *backend = ingress->backends, *next; backend; backend = next) {
+		next = backend->next;
+		if (backend->waiting && now - backend->since >= backend->patience) {
+			backend_close(backend);
+		} else if (backend->connecting && !backend->ended &&
+			   now - backend->since >= ingress->limits.connect) {
+			/* One a tick of these at most tells its owner, who may close others. */
+			end(backend, ETIMEDOUT);
+			any = true;
+			break;
+		} else {
+			any |= backend->waiting || backend->connecting;
+		}
+	}
+	ingress->ticking = any;
+	if (any)
+		loop_timer_start(ingress->tick, ingress->limits.tick);
+}
+
+void ingress_set_limits(struct ingress *ingress, const struct ingress_limits *limits)
+{
+	ingress->limits = *limits;
+}
+
+void backends_open(struct ingress *ingress)
+{
+	ingress->tick = loop_timer_new(ingress->loop, on_tick, ingress);
+}
+
+/* Exchanges are gone with their servers: what is left waits. */
+void backends_close(struct ingress *ingress)
+{
+	while (ingress->backends)
+		backend_close(ingress->backends);
+	loop_timer_free(ingress->tick);
+}

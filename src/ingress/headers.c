@@ -1,0 +1,289 @@
+/* headers.c - see headers.h
+ *
+ * A header is looked up in a table of what never passes, then in the lists of the Connection headers, which name what
+ * was meant for the next hop alone. '_' counts as '-' in the tables: many servers make no difference, and a client
+ * could slip an X_Forwarded_For past one that does. */
+#include "ingress/headers.h"
+#include <ctype.h>
+#include <stdio.h>
+#include <strings.h>
+
+enum { NAME_KNOWN_MAX = 32 };
+
+/* Both ways. */
+static const char *const hop_names[] = { "connection", "keep-alive", "proxy-connection",
+	"proxy-authenticate", "proxy-authorization", "te", "trailer", "transfer-encoding",
+	"upgrade", "content-length" };
+/* Ours to say, or ours alone. */
+static const char *const request_names[] = { "expect", "forwarded", "x-forwarded-for",
+	"x-forwarded-proto", "x-forwarded-host", "x-forwarded-port", "x-forwarded-server",
+	"x-forwarded-scheme", "x-forwarded-ssl", "x-real-ip", "box-token" };
+/* Of use to other hosts of the domain alone, or to make browsers forget what those have. */
+static const char *const answer_names[] = { "alt-svc", "clear-site-data" };
+/* Trailers must not change what the head said (RFC 9110, 6.5.1). */
+static const char *const trailer_names[] = { "set-cookie", "host", "authorization",
+	"www-authenticate", "content-type", "content-encoding", "content-range", "location",
+	"cache-control", "expires", "age", "date", "vary", "retry-after" };
+
+static bool is_listed(const char *name, const char *const *list, size_t count)
+{
+	char known[NAME_KNOWN_MAX];
+	size_t len = strlen(name);
+
+	if (len >= sizeof known)
+		return false;
+	for (size_t i = 0; i <= len; i++)
+		known[i] = name[i] == '_' ? '-' : (char)tolower((unsigned char)name[i]);
+	for (size_t i = 0; i < count; i++)
+		if (!strcmp(known, list[i]))
+			return true;
+	return false;
+}
+
+static bool list_names(const char *list, const char *name)
+{
+	size_t len = strlen(name);
+
+	while (*list) {
+		size_t item;
+
+		list += strspn(list, " \t,");
+		item = strcspn(list, " \t,");
+		if (item == len && !strncasecmp(list, name, len))
+			return true;
+		list += item;
+	}
+	return false;
+}
+
+static void put(struct buf *out, const char *name, const char *value)
+{
+	buf_add_str(out, name);
+	buf_add(out, ": ", 2);
+	buf_add_str(out, value);
+	buf_add(out, "\r\n", 2);
+}
+
+/* ---- cookies and tokens --------------------------------------------------------------------------- */
+
+static const char *trimmed(const char *text, size_t *len)
+{
+	while (*len && (*text == ' ' || *text == '\t')) {
+		text++;
+		(*len)--;
+	}
+	while (*len && (text[*len - 1] == ' ' || text[*len - 1] == '\t'))
+		(*len)--;
+	return text;
+}
+
+static bool is_name(const char *text, size_t len, const char *name)
+{
+	return len == strlen(name) && !strncasecmp(text, name, len);
+}
+
+/* The name of a cookie "name=value"; one without '=' has none, or is all name: either way it counts. */
+static bool is_login_cookie(const char *pair, size_t len)
+{
+	const char *equals = memchr(pair, '=', len);
+	size_t name_len = equals ? (size_t)(equals - pair) : len;
+	const char *name = trimmed(pair, &name_len);
+
+	return is_name(name, name_len, LOGIN_COOKIE) ||
+	       is_name(name, name_len, LOGIN_COOKIE_SECURE);
+}
+
+/* The cookies of a request without ours; nothing when no other is there. */
+static void put_cookies(const char *value, struct buf *out)
+{
+	bool any = false;
+
+	while (*value) {
+		size_t len = strcspn(value, ";"), kept = len;
+		const char *pair = trimmed(value, &kept);
+
+		if (kept && !is_login_cookie(pair, kept)) {
+			buf_add_str(out, any ? "; " : "Cookie: ");
+			buf_add(out, pair, kept);
+			any = true;
+		}
+		value += len + (value[len] == ';');
+	}
+	if (any)
+		buf_add(out, "\r\n", 2);
+}
+
+bool headers_each_login(const struct http_head *head, const char *name,
+	bool (*fn)(const char *value, size_t len, void *arg), void *arg)
+{
+	size_t name_len = strlen(name);
+
+	for (unsigned i = 0; i < head->count; i++) {
+		const char *value = head->headers[i].value;
+
+		if (strcasecmp(head->headers[i].name, "Cookie"))
+			continue;
+		while (*value) {
+			size_t len = strcspn(value, ";"), kept = len;
+			const char *pair = trimmed(value, &kept);
+
+			if (kept > name_len && pair[name_len] == '=' &&
+				!memcmp(pair, name, name_len) &&
+				fn(pair + name_len + 1, kept - name_len - 1, arg))
+				return true;
+			value += len + (value[len] == ';');
+		}
+	}
+	return false;
+}
+
+/* "Bearer box_…": no application in a box has tokens of this form. */
+static const char *bearer_token(const char *value)
+{
+	if (strncasecmp(value, "Bearer", 6) || (value[6] != ' ' && value[6] != '\t'))
+		return NULL;
+	value += 6 + strspn(value + 6, " \t");
+	return strncmp(value, TOKEN_PREFIX, strlen(TOKEN_PREFIX)) ? NULL : value;
+}
+
+const char *headers_token(const struct http_head *head)
+{
+	const char *own = http_head_get(head, TOKEN_HEADER);
+
+	if (own)
+		return own;
+	for (unsigned i = 0; i < head->count; i++)
+		if (!strcasecmp(head->headers[i].name, "Authorization") &&
+			bearer_token(head->headers[i].value))
+			return bearer_token(head->headers[i].value);
+	return NULL;
+}
+
+/* ---- to the box ----------------------------------------------------------------------------------- */
+
+static bool is_for_next_hop(const struct http_head *head, const char *name)
+{
+	for (unsigned i = 0; i < head->count; i++)
+		if (!strcasecmp(head->headers[i].name, "Connection") &&
+			list_names(head->headers[i].value, name))
+			return strcasecmp(name, "Host") != 0;
+	return false;
+}
+
+static void put_request_header(
+	const struct http_head *head, const struct http_header *header, struct buf *out)
+{
+	if (is_listed(header->name, hop_names, ARRAY_LEN(hop_names)) ||
+		is_listed(header->name, request_names, ARRAY_LEN(request_names)) ||
+		is_for_next_hop(head, header->name))
+		return;
+	if (!strcasecmp(header->name, "Cookie"))
+		return put_cookies(header->value, out);
+	if (!strcasecmp(header->name, "Authorization") && bearer_token(header->value))
+		return;
+	put(out, header->name, header->value);
+}
+
+void headers_put_request(
+	const struct http_head *head, const struct headers_from *from, struct buf *out)
+{
+	const char *host = http_head_get(head, "Host");
+
+	buf_addf(out, "%s %s HTTP/1.1\r\n", head->method, head->target);
+	for (unsigned i = 0; i < head->count; i++)
+		put_request_header(head, &head->headers[i], out);
+	if (*from->peer)
+		put(out, "X-Forwarded-For", from->peer);
+	put(out, "X-Forwarded-Proto", from->proto);
+	put(out, "X-Forwarded-Host", host ? host : "");
+	if (from->upgrade) {
+		put(out, "Connection", "Upgrade");
+		put(out, "Upgrade", http_head_get(head, "Upgrade"));
+	}
+	if (head->chunked)
+		put(out, "Transfer-Encoding", "chunked");
+	else if (http_head_get(head, "Content-Length"))
+		buf_addf(out, "Content-Length: %llu\r\n", (unsigned long long)head->length);
+	buf_add(out, "\r\n", 2);
+}
+
+/* ---- to the client -------------------------------------------------------------------------------- */
+
+/* Without its Domain, so that it belongs to the host that was asked alone. */
+static void put_set_cookie(const char *value, struct buf *out)
+{
+	size_t len = strcspn(value, ";");
+
+	if (is_login_cookie(value, len))
+		return;
+	buf_add_str(out, "Set-Cookie: ");
+	buf_add(out, value, len);
+	for (value += len; *value; value += len) {
+		size_t name_len;
+		const char *name;
+
+		value++;
+		len = strcspn(value, ";");
+		name_len = MIN(len, strcspn(value, "="));
+		name = trimmed(value, &name_len);
+		if (is_name(name, name_len, "Domain"))
+			continue;
+		buf_add(out, ";", 1);
+		buf_add(out, value, len);
+	}
+	buf_add(out, "\r\n", 2);
+}
+
+static bool box_meant_next_hop(const struct answer *answer, const char *name)
+{
+	for (unsigned i = 0; i < answer->count; i++)
+		if (!strcasecmp(answer->headers[i].name, "Connection") &&
+			list_names(answer->headers[i].value, name))
+			return true;
+	return false;
+}
+
+void headers_put_answer(const struct answer *answer, bool upgrade, struct buf *out)
+{
+	const char *protocol = upgrade ? answer_get(answer, "Upgrade") : NULL;
+
+	for (unsigned i = 0; i < answer->count; i++) {
+		const char *name = answer->headers[i].name;
+
+		if (is_listed(name, hop_names, ARRAY_LEN(hop_names)) ||
+			is_listed(name, answer_names, ARRAY_LEN(answer_names)) ||
+			box_meant_next_hop(answer, name))
+			continue;
+		if (!strcasecmp(name, "Set-Cookie"))
+			put_set_cookie(answer->headers[i].value, out);
+		else
+			put(out, name, answer->headers[i].value);
+	}
+	if (upgrade) {
+		put(out, "Connection", "Upgrade");
+		put(out, "Upgrade", protocol ? protocol : "");
+	}
+}
+
+void headers_put_trailers(const struct answer *answer, struct buf *out)
+{
+	const char *line = (const char *)buf_head(&answer->trailers);
+	const char *end = line + answer->trailers.len;
+	char name[NAME_KNOWN_MAX * 2];
+
+	while (line < end) {
+		const char *lf = memchr(line, '\n', (size_t)(end - line));
+		const char *colon = memchr(line, ':', (size_t)(lf - line));
+		size_t len = colon ? (size_t)(colon - line) : 0;
+
+		if (len && len < sizeof name && answer_name_is_good(line, len)) {
+			memcpy(name, line, len);
+			name[len] = '\0';
+			if (!is_listed(name, hop_names, ARRAY_LEN(hop_names)) &&
+				!is_listed(name, answer_names, ARRAY_LEN(answer_names)) &&
+				!is_listed(name, trailer_names, ARRAY_LEN(trailer_names)))
+				buf_add(out, line, (size_t)(lf + 1 - line));
+		}
+		line = lf + 1;
+	}
+}

@@ -1,0 +1,369 @@
+/* login.c - who may come in to a private port
+ *
+ * Programs send a token of scope exec (Authorization: Bearer, or Box-Token when the application wants the former for
+ * itself). Browsers are shown a page that asks for one and get a cookie for it:
+ *
+ *	EXPIRY.TOKEN-ID.HMAC(key, host, box, EXPIRY, TOKEN-ID)
+ *
+ * Good for this host and this box alone (one made later under the same name has another id), for twelve hours, and
+ * as long as the token is: a revoked one ends its logins. The cookie is HttpOnly and belongs to the host; other sites
+ * cannot use it, for it is SameSite, nor can the pages of other boxes below the same domain, which browsers take for
+ * the same site: an Origin that is not this host is refused wherever something is changed, and for every upgrade.
+ *
+ * Neither cookie nor token ever gets to the box: headers.c takes them out, and the paths below /.boxyard/ are ours. */
+#include "base/clock.h"
+#include "base/file.h"
+#include "base/text.h"
+#include "ingress/ingress_internal.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <strings.h>
+
+#define OWN_PATHS  "/.boxyard/"
+#define LOGIN_PATH OWN_PATHS "login"
+#define KEY_FILE   "ingress.key"
+
+enum {
+	LOGIN_SECONDS = 12 * 3600,
+	FORM_MAX = 8192,
+	NEXT_MAX = 2048,
+	STRIKES_MAX = 20,
+	STRIKES_PER_SECOND = 2,
+};
+
+/* ---- the key -------------------------------------------------------------------------------------- */
+
+int login_open(struct ingress *ingress, const char *home, struct err *err)
+{
+	_cleanup_close_ int dir = open(home, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	_cleanup_free_ char *text = NULL;
+	size_t len = 0;
+
+	if (dir < 0)
+		return err_sys(err, errno, "open '%s'", home);
+	if (file_read(dir, KEY_FILE, SIGN_KEY_LEN, &text, &len, err) == 0 && len == SIGN_KEY_LEN) {
+		memcpy(ingress->key, text, SIGN_KEY_LEN);
+		return 0;
+	}
+	if (err->kind && err->errno_value != ENOENT)
+		return err_wrap(err, "the key of logins");
+	err_clear(err);
+	random_bytes(ingress->key, SIGN_KEY_LEN);
+	return file_write_atomic(dir, KEY_FILE, ingress->key, SIGN_KEY_LEN, 0600, err);
+}
+
+/* ---- cookies -------------------------------------------------------------------------------------- */
+
+static bool is_tls(const struct http_request *request)
+{
+	return http_request_door(request) == HTTP_DOOR_TLS;
+}
+
+static bool sign(const struct ingress *ingress, const struct aim *aim, const char *expiry,
+	const char *token, char mac[SIGN_HEX_LEN + 1])
+{
+	char text[HOST_MAX + 160];
+	int len = snprintf(text, sizeof text, "login\n%s\n%s\n%s\n%s", aim->host.name, aim->box.id,
+		expiry, token);
+
+	return len > 0 && (size_t)len < sizeof text &&
+	       sign_text(ingress->key, text, (size_t)len, mac);
+}
+
+struct cookie_check {
+	const struct ingress *ingress;
+	const struct aim *aim;
+};
+
+static bool cookie_is_good(const char *value, size_t len, void *arg)
+{
+	const struct cookie_check *check = arg;
+	char text[160], mac[SIGN_HEX_LEN + 1];
+	char *expiry = text, *token, *given;
+
+	if (len >= sizeof text)
+		return false;
+	memcpy(text, value, len);
+	text[len] = '\0';
+	token = strchr(expiry, '.');
+	given = token ? strchr(token + 1, '.') : NULL;
+	if (!given || strlen(given + 1) != SIGN_HEX_LEN)
+		return false;
+	*token++ = *given++ = '\0';
+	if (!sign(check->ingress, check->aim, expiry, token, mac) ||
+		!sign_equal(given, mac, SIGN_HEX_LEN))
+		return false;
+	/* It is ours: what it says is what we wrote. */
+	return strtoll(expiry, NULL, 10) > clock_wall_us() / 1000000 &&
+	       check->ingress->ops.has_token(token, check->ingress->arg);
+}
+
+static void set_cookie(const struct ingress *ingress, struct http_request *request,
+	const struct aim *aim, const char *token)
+{
+	char expiry[24], mac[SIGN_HEX_LEN + 1], text[320];
+
+	snprintf(expiry, sizeof expiry, "%lld",
+		(long long)(clock_wall_us() / 1000000 + LOGIN_SECONDS));
+	if (!sign(ingress, aim, expiry, token, mac))
+		return;
+	snprintf(text, sizeof text, "%s=%s.%s.%s; Path=/; Max-Age=%d; HttpOnly; SameSite=Lax%s",
+		is_tls(request) ? LOGIN_COOKIE_SECURE : LOGIN_COOKIE, expiry, token, mac,
+		LOGIN_SECONDS, is_tls(request) ? "; Secure" : "");
+	http_reply_header(request, "Set-Cookie", text);
+}
+
+/* ---- checks --------------------------------------------------------------------------------------- */
+
+/* What the API's door says of the same: a right token is let in at any time. */
+static bool too_many_strikes(struct ingress *ingress)
+{
+	int64_t now = clock_mono_us();
+
+	ingress->strikes -= (double)(now - ingress->strikes_us) / 1e6 * STRIKES_PER_SECOND;
+	ingress->strikes = MAX(ingress->strikes, 0);
+	ingress->strikes_us = now;
+	if (ingress->strikes >= STRIKES_MAX)
+		return true;
+	ingress->strikes++;
+	return false;
+}
+
+/* Browsers say where a page that sends something came from. */
+static bool origin_is_own(const struct http_request *request)
+{
+	const char *origin = http_request_header(request, "Origin");
+	const char *host = http_request_header(request, "Host");
+	const char *rest = NULL;
+
+	if (!origin)
+		return true;
+	if (!strncasecmp(origin, "http://", 7))
+		rest = origin + 7;
+	else if (!strncasecmp(origin, "https://", 8))
+		rest = origin + 8;
+	return rest && host && !strcasecmp(rest, host);
+}
+
+static bool changes_nothing(const struct http_request *request)
+{
+	const char *method = http_request_method(request);
+
+	return (!strcmp(method, "GET") || !strcmp(method, "HEAD") || !strcmp(method, "OPTIONS")) &&
+	       !http_request_header(request, "Upgrade");
+}
+
+static void refuse_token(
+	struct ingress *ingress, struct http_request *request, const struct err *err)
+{
+	bool many = err->kind == ERR_UNAUTHORIZED && too_many_strikes(ingress);
+
+	if (!many && err->kind == ERR_UNAUTHORIZED)
+		http_reply_header(request, "WWW-Authenticate", "Bearer");
+	page_reply(request,
+		&(struct page){ .status = many ? 429 : err_kind_http_status(err->kind),
+			.kind = many ? ERR_LIMIT : err->kind,
+			.title = "No entry",
+			.text = many ? "too many requests with wrong tokens" : err->message,
+			.hint = many ? "wait a few seconds" : err->hint });
+}
+
+/* ---- the page ------------------------------------------------------------------------------------- */
+
+/* Only back to where it came from: a path of this host. */
+static bool is_good_next(const char *next)
+{
+	size_t len = strlen(next);
+
+	if (next[0] != '/' || next[1] == '/' || next[1] == '\\' || len > NEXT_MAX ||
+		text_has_prefix(next, OWN_PATHS))
+		return false;
+	for (; *next; next++)
+		if ((unsigned char)*next <= ' ' || (unsigned char)*next >= 0x7f || *next == '\\')
+			return false;
+	return true;
+}
+
+static void reply_form(
+	struct http_request *request, const struct aim *aim, const char *next, const char *problem)
+{
+	struct buf body = BUF_INIT;
+	char title[128];
+
+	snprintf(title, sizeof title, "Port %u of %s is private", aim->port, aim->box.name);
+	http_reply_header(request, "X-Boxyard", "true");
+	http_reply_header(request, "WWW-Authenticate", "Bearer");
+	if (*problem) {
+		buf_add_str(&body, "<p class=bad>");
+		page_add_escaped(&body, problem);
+		buf_add_str(&body, "</p>");
+	}
+	buf_add_str(&body,
+		"<form method=post action=\"" LOGIN_PATH "\"><label>A token of scope "
+		"<code>exec</code>:<input type=password name=token autocomplete=off autofocus "
+		"required></label><input type=hidden name=next value=\"");
+	page_add_escaped(&body, next);
+	buf_add_str(&body, "\"><button>Log in</button></form><p><small><code>box token create NAME "
+			   "--scope exec</code> makes one; <code>box url ");
+	page_add_escaped(&body, aim->box.name);
+	buf_addf(&body, " %u --public</code> opens the port to everybody.</small></p>", aim->port);
+	page_reply_html(request, 401, title, &body);
+	buf_done(&body);
+}
+
+static void refuse(struct http_request *request, const struct aim *aim)
+{
+	const struct http_head *head = http_request_head(request);
+	char text[160], hint[160];
+
+	if (page_wants_html(request))
+		return reply_form(request, aim,
+			!strcmp(head->method, "GET") && is_good_next(head->target) ? head->target
+										   : "/",
+			"");
+	http_reply_header(request, "WWW-Authenticate", "Bearer");
+	snprintf(text, sizeof text, "port %u of box '%s' is private", aim->port, aim->box.name);
+	snprintf(hint, sizeof hint,
+		"send Authorization: Bearer TOKEN, or open it: box url %s %u --public",
+		aim->box.name, aim->port);
+	page_reply(request, &(struct page){ .status = 401,
+				    .kind = ERR_UNAUTHORIZED,
+				    .title = "No entry",
+				    .text = text,
+				    .hint = hint });
+}
+
+bool login_check(struct ingress *ingress, struct http_request *request, const struct aim *aim)
+{
+	const struct http_head *head = http_request_head(request);
+	const char *token = headers_token(head);
+	char id[INGRESS_TOKEN_ID_MAX];
+	struct err err = ERR_INIT;
+
+	if (token) {
+		if (ingress->ops.check_token(token, id, &err, ingress->arg) == 0)
+			return true;
+		refuse_token(ingress, request, &err);
+		return false;
+	}
+	if (!headers_each_login(head, is_tls(request) ? LOGIN_COOKIE_SECURE : LOGIN_COOKIE,
+		    cookie_is_good, &(struct cookie_check){ ingress, aim })) {
+		refuse(request, aim);
+		return false;
+	}
+	if (origin_is_own(request) || changes_nothing(request))
+		return true;
+	page_reply(request, &(struct page){ .status = 403,
+				    .kind = ERR_FORBIDDEN,
+				    .title = "No entry",
+				    .text = "this request comes from the page of another place",
+				    .hint = "" });
+	return false;
+}
+
+/* ---- our own paths -------------------------------------------------------------------------------- */
+
+bool login_is_own_path(const struct http_request *request)
+{
+	return text_has_prefix(http_request_head(request)->target, OWN_PATHS);
+}
+
+static int hex_value(char c)
+{
+	return c >= '0' && c <= '9'   ? c - '0'
+	       : c >= 'a' && c <= 'f' ? c - 'a' + 10
+	       : c >= 'A' && c <= 'F' ? c - 'A' + 10
+				      : -1;
+}
+
+/* The value of a key in a form's body, decoded; NULL when it is missing or malformed. Yours to free. */
+static char *form_value(const char *body, const char *key)
+{
+	size_t key_len = strlen(key);
+
+	while (*body) {
+		size_t len = strcspn(body, "&");
+		struct buf out = BUF_INIT;
+		char *value;
+
+		if (len <= key_len || strncmp(body, key, key_len) || body[key_len] != '=') {
+			body += len + (body[len] == '&');
+			continue;
+		}
+		for (const char *p = body + key_len + 1; p < body + len; p++) {
+			char c = *p == '+' ? ' ' : *p;
+
+			if (c == '%') {
+				int high = hex_value(p[1]), low = high < 0 ? -1 : hex_value(p[2]);
+
+				if (low < 0 || !(high | low)) {
+					buf_done(&out);
+					return NULL;
+				}
+				c = (char)(high * 16 + low);
+				p += 2;
+			}
+			buf_add(&out, &c, 1);
+		}
+		value = xstrdup(buf_str(&out));
+		buf_done(&out);
+		return value;
+	}
+	return NULL;
+}
+
+struct login {
+	struct ingress *ingress;
+	struct aim aim;
+};
+
+static void login_gone(struct http_request *request, void *arg)
+{
+	free(arg);
+}
+
+static void on_form(struct http_request *request, const char *body, size_t len, void *arg)
+{
+	_cleanup_free_ struct login *login = arg;
+	struct ingress *ingress = login->ingress;
+	_cleanup_free_ char *token = strlen(body) == len ? form_value(body, "token") : NULL;
+	_cleanup_free_ char *next = token ? form_value(body, "next") : NULL;
+	const char *back = next && is_good_next(next) ? next : "/";
+	char id[INGRESS_TOKEN_ID_MAX];
+	struct err err = ERR_INIT;
+
+	http_request_on_gone(request, NULL, NULL);
+	if (!token)
+		return reply_form(request, &login->aim, back, "Enter a token.");
+	if (ingress->ops.check_token(token, id, &err, ingress->arg) < 0)
+		return reply_form(request, &login->aim, back,
+			too_many_strikes(ingress) ? "Too many wrong tokens; wait a few seconds."
+						  : err.message);
+	set_cookie(ingress, request, &login->aim, id);
+	http_reply_header(request, "Cache-Control", "no-store");
+	http_reply_header(request, "Location", back);
+	http_reply(request, 303, "text/plain", "", 0);
+}
+
+void login_answer(struct ingress *ingress, struct http_request *request, const struct aim *aim)
+{
+	const struct http_head *head = http_request_head(request);
+	struct login *login;
+
+	if (!strcmp(head->target, LOGIN_PATH) && !strcmp(head->method, "POST") &&
+		origin_is_own(request)) {
+		login = xnew(struct login);
+		login->ingress = ingress;
+		login->aim = *aim;
+		http_request_on_gone(request, login_gone, login);
+		return http_request_read_body(request, FORM_MAX, on_form, login);
+	}
+	if (!strcmp(head->target, LOGIN_PATH) && !strcmp(head->method, "GET"))
+		return reply_form(request, aim, "/", "");
+	page_reply(request, &(struct page){ .status = 404,
+				    .kind = ERR_NOT_FOUND,
+				    .title = "Nothing here",
+				    .text = "paths below " OWN_PATHS " do not lead into the box",
+				    .hint = "" });
+}

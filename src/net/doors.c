@@ -1,0 +1,477 @@
+/* doors.c - see doors.h: the namespace is furnished by its first process, the sockets are opened by the daemon */
+#include "net/doors.h"
+#include "base/alloc.h"
+#include "net/doors_internal.h"
+#include "net/synthetic.h"
+#include "sys/netns.h"
+#include <arpa/inet.h>
+#include <errno.h>
+#include <linux/if_addr.h>
+#include <linux/if_link.h>
+#include <linux/netlink.h>
+#include <linux/rtnetlink.h>
+#include <net/if.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sched.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum { BACKLOG = 512 };
+
+/* Kinds of devices that eth0 can be, best first. Any will do: nothing is ever sent by it. */
+static const char *const kinds[] = { "dummy", "ifb", "bridge" };
+
+struct doors_plan {
+	struct netlink_batch links, rules[2]; /* of a plain box, of a nested one */
+	bool has_v6;
+};
+
+static struct net_address numbered(unsigned family, uint8_t number)
+{
+	struct net_address address = { .family = (uint8_t)family };
+
+	if (family == 4) {
+		const uint8_t bytes[4] = { 198, 18, 0, number };
+
+		return net_address_v4(bytes);
+	}
+	memcpy(address.bytes, synthetic_v6_prefix, sizeof synthetic_v6_prefix);
+	address.bytes[15] = number;
+	return address;
+}
+
+struct net_address doors_resolver(unsigned family)
+{
+	return numbered(family, 1);
+}
+
+struct net_address doors_box(unsigned family)
+{
+	return numbered(family, 2);
+}
+
+/* ---- furnishing ---------------------------------------------------------------------------------- */
+
+static void add_link(struct netlink_batch *batch, const char *kind)
+{
+	struct ifinfomsg head = { .ifi_family = AF_UNSPEC, .ifi_index = DOORS_ETH };
+	size_t nest;
+
+	netlink_begin(batch, RTM_NEWLINK, NLM_F_CREATE | NLM_F_EXCL, &head, sizeof head);
+	netlink_attr_text(batch, IFLA_IFNAME, "eth0");
+	nest = netlink_nest(batch, IFLA_LINKINFO);
+	netlink_attr(batch, IFLA_INFO_KIND, kind, strlen(kind));
+	netlink_unnest(batch, nest);
+	netlink_end(batch);
+}
+
+/* No address of the link's own: there is nobody on it. Before it is raised. */
+static void keep_link_quiet(struct netlink_batch *batch)
+{
+	struct ifinfomsg head = { .ifi_family = AF_UNSPEC, .ifi_index = DOORS_ETH };
+	uint8_t mode = IN6_ADDR_GEN_MODE_NONE;
+	size_t spec, family;
+
+	netlink_begin(batch, RTM_NEWLINK, 0, &head, sizeof head);
+	spec = netlink_nest(batch, IFLA_AF_SPEC);
+	family = netlink_nest(batch, AF_INET6);
+	netlink_attr(batch, IFLA_INET6_ADDR_GEN_MODE, &mode, 1);
+	netlink_unnest(batch, family);
+	netlink_unnest(batch, spec);
+	netlink_end(batch);
+}
+
+static void raise_link(struct netlink_batch *batch, int index)
+{
+	struct ifinfomsg head = { .ifi_family = AF_UNSPEC,
+		.ifi_index = index,
+		.ifi_flags = IFF_UP,
+		.ifi_change = IFF_UP };
+
+	netlink_begin(batch, RTM_NEWLINK, 0, &head, sizeof head);
+	netlink_end(batch);
+}
+
+static void add_address(struct netlink_batch *batch, unsigned family)
+{
+	struct net_address address = doors_box(family);
+	size_t len = family == 4 ? 4 : 16;
+	struct ifaddrmsg head = { .ifa_family = family == 4 ? AF_INET : AF_INET6,
+		.ifa_prefixlen = (uint8_t)(len * 8),
+		.ifa_flags = family == 4 ? 0 : IFA_F_NODAD,
+		.ifa_index = DOORS_ETH };
+
+	netlink_begin(batch, RTM_NEWADDR, NLM_F_CREATE | NLM_F_EXCL, &head, sizeof head);
+	netlink_attr(batch, IFA_LOCAL, address.bytes, len);
+	netlink_attr(batch, IFA_ADDRESS, address.bytes, len);
+	netlink_end(batch);
+}
+
+/* To everything: of type local by lo, which is the one that counts; and by eth0, where programs look for it. */
+static void add_route(struct netlink_batch *batch, unsigned family, bool local)
+{
+	struct net_address source = doors_box(family);
+	struct rtmsg head = { .rtm_family = family == 4 ? AF_INET : AF_INET6,
+		.rtm_table = local ? RT_TABLE_LOCAL : RT_TABLE_MAIN,
+		.rtm_protocol = RTPROT_BOOT,
+		.rtm_scope = local ? RT_SCOPE_HOST : RT_SCOPE_LINK,
+		.rtm_type = local ? RTN_LOCAL : RTN_UNICAST };
+
+	netlink_begin(batch, RTM_NEWROUTE, NLM_F_CREATE | NLM_F_EXCL, &head, sizeof head);
+	netlink_attr_u32(batch, RTA_OIF, local ? DOORS_LO : DOORS_ETH);
+	netlink_attr(batch, RTA_PREFSRC, source.bytes, family == 4 ? 4 : 16);
+	netlink_end(batch);
+}
+
+static void plan_write(struct doors_plan *plan, const char *kind, bool has_v6)
+{
+	plan->has_v6 = has_v6;
+	raise_link(&plan->links, DOORS_LO);
+	add_link(&plan->links, kind);
+	if (has_v6)
+		keep_link_quiet(&plan->links);
+	raise_link(&plan->links, DOORS_ETH);
+	add_address(&plan->links, 4);
+	add_route(&plan->links, 4, true);
+	add_route(&plan->links, 4, false);
+	if (has_v6) {
+		add_address(&plan->links, 6);
+		add_route(&plan->links, 6, true);
+		add_route(&plan->links, 6, false);
+	}
+	doors_rules_write(&plan->rules[false], false);
+	doors_rules_write(&plan->rules[true], true);
+}
+
+void doors_plan_free(struct doors_plan *plan)
+{
+	if (!plan)
+		return;
+	netlink_batch_done(&plan->links);
+	netlink_batch_done(&plan->rules[false]);
+	netlink_batch_done(&plan->rules[true]);
+	free(plan);
+}
+
+int doors_furnish(const struct doors_plan *plan, bool nested, struct err *err)
+{
+	if (netlink_send(NETLINK_ROUTE, &plan->links, err) < 0)
+		return err_wrap(err, "make the box's network");
+	if (netlink_send(NETLINK_NETFILTER, &plan->rules[nested], err) < 0)
+		return err_wrap(err, "set the rules of the box's network");
+	return 0;
+}
+
+/* Whether a plan works, in a process and a namespace made to find out. */
+static int try_plan(const struct doors_plan *plan, struct err *err)
+{
+	struct err why = ERR_INIT;
+	int pair[2];
+	ssize_t got;
+	pid_t pid;
+
+	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) < 0)
+		return err_sys(err, errno, "socketpair");
+	pid = fork();
+	if (pid == 0) {
+		if (unshare(CLONE_NEWNET) < 0)
+			err_sys(&why, errno, "unshare the network");
+		else
+			(void)doors_furnish(plan, true, &why);
+		_exit(send(pair[1], &why, sizeof why, MSG_NOSIGNAL) < 0);
+	}
+	close(pair[1]);
+	got = pid < 0 ? -1 : recv(pair[0], &why, sizeof why, 0);
+	close(pair[0]);
+	if (pid > 0)
+		while (waitpid(pid, NULL, 0) < 0 && errno == EINTR)
+			;
+	if (got != (ssize_t)sizeof why)
+		return err_set(err, ERR_SYSTEM, "cannot try out the network of boxes");
+	if (why.kind == ERR_NONE)
+		return 0;
+	*err = why;
+	return -1;
+}
+
+int doors_prepare(struct doors_plan **ret, struct err *err)
+{
+	for (int has_v6 = 1; has_v6 >= 0; has_v6--)
+		for (size_t i = 0; i < ARRAY_LEN(kinds); i++) {
+			struct doors_plan *plan = xnew(struct doors_plan);
+
+			plan_write(plan, kinds[i], has_v6);
+			if (try_plan(plan, err) == 0) {
+				err_clear(err);
+				*ret = plan;
+				return 0;
+			}
+			doors_plan_free(plan);
+		}
+	return err_hint(err, "the kernel needs nf_tables with tproxy, reject, log and limit");
+}
+
+/* ---- sockets ------------------------------------------------------------------------------------- */
+
+static socklen_t socket_address(
+	const struct net_address *address, uint16_t port, struct sockaddr_storage *ret)
+{
+	memset(ret, 0, sizeof *ret);
+	if (address->family == 4) {
+		struct sockaddr_in *v4 = (struct sockaddr_in *)ret;
+
+		v4->sin_family = AF_INET;
+		v4->sin_port = htons(port);
+		memcpy(&v4->sin_addr, address->bytes, 4);
+		return sizeof *v4;
+	} else {
+		struct sockaddr_in6 *v6 = (struct sockaddr_in6 *)ret;
+
+		v6->sin6_family = AF_INET6;
+		v6->sin6_port = htons(port);
+		memcpy(&v6->sin6_addr, address->bytes, 16);
+		return sizeof *v6;
+	}
+}
+
+static int set_on(int fd, int level, int option)
+{
+	return setsockopt(fd, level, option, &(int){ 1 }, sizeof(int));
+}
+
+/* A socket that may take any address as its own. */
+static int open_transparent(int family, int type, int *ret, struct err *err)
+{
+	int fd = socket(family, type | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+
+	if (fd < 0)
+		return err_sys(err, errno, "open a socket in the box's network");
+	if (set_on(fd, SOL_SOCKET, SO_REUSEADDR) < 0 || set_on(fd, SOL_IP, IP_TRANSPARENT) < 0 ||
+		(family == AF_INET6 && set_on(fd, SOL_IPV6, IPV6_TRANSPARENT) < 0)) {
+		err_sys(err, errno, "prepare a socket in the box's network");
+		close(fd);
+		return -1;
+	}
+	*ret = fd;
+	return 0;
+}
+
+static int bind_to(int fd, const struct net_address *address, uint16_t port, struct err *err)
+{
+	struct sockaddr_storage to;
+	socklen_t len = socket_address(address, port, &to);
+
+	if (bind(fd, (struct sockaddr *)&to, len) < 0)
+		return err_sys(err, errno, "bind port %u in the box's network", port);
+	return 0;
+}
+
+/* The resolver's, one family. */
+static int open_questions(unsigned family, int type, int *ret, struct err *err)
+{
+	struct net_address address = doors_resolver(family);
+	int domain = family == 4 ? AF_INET : AF_INET6;
+
+	if (open_transparent(domain, type, ret, err) < 0)
+		return -1;
+	if (domain == AF_INET6 && set_on(*ret, SOL_IPV6, IPV6_V6ONLY) < 0)
+		return err_sys(err, errno, "prepare a socket in the box's network");
+	if (bind_to(*ret, &address, DOORS_DNS_PORT, err) < 0)
+		return -1;
+	if (type == SOCK_STREAM && listen(*ret, BACKLOG) < 0)
+		return err_sys(err, errno, "listen in the box's network");
+	/* From the first question on it must be known whom it was for: the answer comes from there. */
+	if (type == SOCK_DGRAM &&
+		(domain == AF_INET ? set_on(*ret, SOL_IP, IP_PKTINFO)
+				   : set_on(*ret, SOL_IPV6, IPV6_RECVPKTINFO)) < 0)
+		return err_sys(err, errno, "prepare a socket in the box's network");
+	return 0;
+}
+
+/* Both families by one socket, where there is IPv6. */
+static int open_any(int type, int *ret, struct err *err)
+{
+	struct net_address any = { .family = 6 };
+
+	if (open_transparent(AF_INET6, type, ret, err) < 0) {
+		any.family = 4;
+		err_clear(err);
+		if (open_transparent(AF_INET, type, ret, err) < 0)
+			return -1;
+	} else if (setsockopt(*ret, SOL_IPV6, IPV6_V6ONLY, &(int){ 0 }, sizeof(int)) < 0) {
+		return err_sys(err, errno, "prepare a socket in the box's network");
+	}
+	if (bind_to(*ret, &any, DOORS_PORT, err) < 0)
+		return -1;
+	if (type == SOCK_STREAM)
+		return listen(*ret, BACKLOG) < 0
+			       ? err_sys(err, errno, "listen in the box's network")
+			       : 0;
+	if (set_on(*ret, SOL_IP, IP_RECVORIGDSTADDR) < 0 ||
+		(any.family == 6 && set_on(*ret, SOL_IPV6, IPV6_RECVORIGDSTADDR) < 0))
+		return err_sys(err, errno, "prepare a socket in the box's network");
+	return 0;
+}
+
+static int open_raw(int family, int *ret, struct err *err)
+{
+	*ret = socket(family, SOCK_RAW | SOCK_CLOEXEC | SOCK_NONBLOCK, IPPROTO_RAW);
+	return *ret < 0 ? err_sys(err, errno, "open a raw socket in the box's network") : 0;
+}
+
+static void close_door(int *door)
+{
+	if (*door >= 0)
+		close(*door);
+	*door = -1;
+}
+
+static int open_all(void *arg, struct err *err)
+{
+	int *doors = arg;
+	struct err ignored = ERR_INIT;
+
+	if (open_any(SOCK_STREAM, &doors[DOOR_TCP], err) < 0 ||
+		open_any(SOCK_DGRAM, &doors[DOOR_UDP], err) < 0 ||
+		open_questions(4, SOCK_DGRAM, &doors[DOOR_DNS_UDP4], err) < 0 ||
+		open_questions(4, SOCK_STREAM, &doors[DOOR_DNS_TCP4], err) < 0 ||
+		open_raw(AF_INET, &doors[DOOR_RAW4], err) < 0 ||
+		doors_refused_open(&doors[DOOR_REFUSED], err) < 0)
+		return -1;
+	/* A machine without IPv6 has none of these, and no packet for them. */
+	if (open_questions(6, SOCK_DGRAM, &doors[DOOR_DNS_UDP6], &ignored) < 0 ||
+		open_questions(6, SOCK_STREAM, &doors[DOOR_DNS_TCP6], &ignored) < 0 ||
+		open_raw(AF_INET6, &doors[DOOR_RAW6], &ignored) < 0) {
+		close_door(&doors[DOOR_DNS_UDP6]);
+		close_door(&doors[DOOR_DNS_TCP6]);
+		close_door(&doors[DOOR_RAW6]);
+	}
+	return 0;
+}
+
+int doors_open(int netns, int ret[DOOR_COUNT], struct err *err)
+{
+	for (int i = 0; i < DOOR_COUNT; i++)
+		ret[i] = -1;
+	if (netns_call(netns, open_all, ret, err) < 0) {
+		doors_close(ret);
+		return -1;
+	}
+	return 0;
+}
+
+void doors_close(int doors[DOOR_COUNT])
+{
+	for (int i = 0; i < DOOR_COUNT; i++)
+		close_door(&doors[i]);
+}
+
+/* ---- for a moment in the namespace --------------------------------------------------------------- */
+
+struct errand {
+	const struct netlink_batch *batch;
+	const struct doors_endpoint *aim, *client;
+	enum doors_side side;
+	uint16_t port;
+	int fd;
+};
+
+static int send_rules(void *arg, struct err *err)
+{
+	struct errand *errand = arg;
+
+	return netlink_send(NETLINK_NETFILTER, errand->batch, err);
+}
+
+int doors_set_aims(
+	int netns, const struct doors_range *ranges, size_t count, bool udp, struct err *err)
+{
+	struct netlink_batch batch = NETLINK_BATCH_INIT;
+	struct errand errand = { .batch = &batch };
+	int status;
+
+	doors_aims_write(&batch, ranges, count, udp);
+	status = netns_call(netns, send_rules, &errand, err);
+	netlink_batch_done(&batch);
+	return status < 0 ? err_wrap(err, "set what leads to the gate") : 0;
+}
+
+static int open_flow(void *arg, struct err *err)
+{
+	struct errand *errand = arg;
+	struct sockaddr_storage to;
+	socklen_t len = socket_address(&errand->client->address, errand->client->port, &to);
+	int domain = errand->aim->address.family == 4 ? AF_INET : AF_INET6;
+
+	if (open_transparent(domain, SOCK_DGRAM, &errand->fd, err) < 0)
+		return -1;
+	if (bind_to(errand->fd, &errand->aim->address, errand->aim->port, err) < 0)
+		return -1;
+	if (connect(errand->fd, (struct sockaddr *)&to, len) < 0)
+		return err_sys(err, errno, "connect to a socket of the box");
+	return 0;
+}
+
+static int run_errand(int netns, int (*fn)(void *arg, struct err *err), struct errand *errand,
+	int *ret, struct err *err)
+{
+	errand->fd = -1;
+	if (netns_call(netns, fn, errand, err) < 0) {
+		if (errand->fd >= 0)
+			close(errand->fd);
+		return -1;
+	}
+	*ret = errand->fd;
+	return 0;
+}
+
+int doors_open_udp(int netns, const struct doors_endpoint *aim, const struct doors_endpoint *client,
+	int *ret, struct err *err)
+{
+	struct errand errand = { .aim = aim, .client = client };
+
+	if (aim->address.family != client->address.family)
+		return err_set(err, ERR_INVALID, "two families of addresses in one flow");
+	return run_errand(netns, open_flow, &errand, ret, err);
+}
+
+static struct net_address side_address(enum doors_side side)
+{
+	struct net_address address = { .family = 4, .bytes = { 127, 0, 0, 1 } };
+
+	if (side == DOORS_OUTSIDE)
+		return doors_box(4);
+	if (side == DOORS_LOOPBACK_V6) {
+		address = (struct net_address){ .family = 6 };
+		address.bytes[15] = 1;
+	}
+	return address;
+}
+
+static int open_connection(void *arg, struct err *err)
+{
+	struct errand *errand = arg;
+	struct net_address address = side_address(errand->side);
+	struct sockaddr_storage to;
+	socklen_t len = socket_address(&address, errand->port, &to);
+
+	errand->fd = socket(address.family == 4 ? AF_INET : AF_INET6,
+		SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	if (errand->fd < 0)
+		return err_sys(err, errno, "open a socket in the box's network");
+	(void)set_on(errand->fd, IPPROTO_TCP, TCP_NODELAY);
+	if (connect(errand->fd, (struct sockaddr *)&to, len) < 0 && errno != EINPROGRESS)
+		return err_sys(err, errno, "connect to port %u of the box", errand->port);
+	return 0;
+}
+
+int doors_connect(int netns, enum doors_side side, uint16_t port, int *ret, struct err *err)
+{
+	struct errand errand = { .side = side, .port = port };
+
+	return run_errand(netns, open_connection, &errand, ret, err);
+}

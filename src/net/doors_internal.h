@@ -1,0 +1,33 @@
+/* doors_internal.h - what doors.c, doors_rules.c and doors_refused.c share */
+#pragma once
+#include "net/doors.h"
+#include "sys/netlink.h"
+
+#define DOORS_TABLE   "boxyard"
+#define DOORS_DIRECT4 "direct4"
+#define DOORS_DIRECT6 "direct6"
+#define DOORS_CARRIED "carried" /* protocols */
+
+enum {
+	DOORS_LO = 1,	  /* index of lo in every new namespace */
+	DOORS_ETH = 2,	  /* and of eth0, which we make */
+	DOORS_MARK = 98,  /* of packets that lead to a door */
+	DOORS_GROUP = 98, /* of NFLOG: what is refused */
+};
+
+/* The addresses in the box's namespace, v6 under synthetic_v6_prefix. */
+struct net_address doors_resolver(unsigned family);
+struct net_address doors_box(unsigned family);
+
+/* ---- doors_rules.c ------------------------------------------------------------------------------- */
+
+/* All rules of a new namespace. Without v6 those for IPv6 only refuse. */
+void doors_rules_write(struct netlink_batch *batch, bool nested);
+/* Other ranges in the sets of direct addresses, other protocols in that of protocols. */
+void doors_aims_write(
+	struct netlink_batch *batch, const struct doors_range *ranges, size_t count, bool udp);
+
+/* ---- doors_refused.c ----------------------------------------------------------------------------- */
+
+/* A socket in the present namespace that tells of refused packets. */
+int doors_refused_open(int *ret, struct err *err);

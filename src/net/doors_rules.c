@@ -1,0 +1,557 @@
+/* doors_rules.c - the nft rules of a box's network namespace, as bytes
+ *
+ * One table with three chains, the same in every box:
+ *
+ *   before   what leads to a door of ours is given to it (TPROXY) and marked
+ *   in       marked packets and those for the box's own addresses come in; the rest is reported and refused
+ *   out      what was bound to eth0 by force, which leads nowhere, is refused too
+ *
+ * A rule is a row of small expressions: load something into the register, compare it, act. They are
+ * written here without a library because a child between clone and exec must send them, and because there is no text to
+ * parse: a box costs one send() of some kilobytes. */
+#include "net/doors_internal.h"
+#include "net/synthetic.h"
+#include <netinet/in.h> /* before the kernel's */
+#include <linux/netfilter.h>
+#include <linux/netfilter/nf_tables.h>
+#include <linux/netfilter/nfnetlink.h>
+#include <linux/netlink.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+	PRIORITY_BEFORE = -150, /* where TPROXY belongs */
+	REPORTS = 200,		/* packets a second that are reported */
+	TYPE_IPV4 = 7,		/* as nft calls what is in a set; for people who look */
+	TYPE_IPV6 = 8,
+	TYPE_PROTOCOL = 12,
+};
+
+/* ---- messages ------------------------------------------------------------------------------------ */
+
+static void begin(struct netlink_batch *batch, unsigned type, unsigned flags, uint8_t family)
+{
+	struct nfgenmsg head = { .nfgen_family = family, .version = NFNETLINK_V0 };
+
+	netlink_begin(batch, (uint16_t)(NFNL_SUBSYS_NFTABLES << 8 | type), (uint16_t)flags, &head,
+		sizeof head);
+}
+
+/* Everything between the two takes effect at once, or not at all. */
+static void mark_batch(struct netlink_batch *batch, uint16_t type)
+{
+	struct nfgenmsg head = { .nfgen_family = AF_UNSPEC,
+		.version = NFNETLINK_V0,
+		.res_id = htons(NFNL_SUBSYS_NFTABLES) };
+
+	netlink_begin(batch, type, 0, &head, sizeof head);
+	netlink_end_quiet(batch);
+}
+
+static void add_table(struct netlink_batch *batch)
+{
+	begin(batch, NFT_MSG_NEWTABLE, NLM_F_CREATE, NFPROTO_INET);
+	netlink_attr_text(batch, NFTA_TABLE_NAME, DOORS_TABLE);
+	netlink_end(batch);
+}
+
+/* Sets are known by a number too, while the batch that makes them is on its way. */
+enum { SET_DIRECT4 = 4, SET_DIRECT6 = 6, SET_CARRIED = 1 };
+
+static void add_set(struct netlink_batch *batch, const char *name, uint32_t id, uint32_t key_type,
+	uint32_t key_len)
+{
+	begin(batch, NFT_MSG_NEWSET, NLM_F_CREATE, NFPROTO_INET);
+	netlink_attr_text(batch, NFTA_SET_TABLE, DOORS_TABLE);
+	netlink_attr_text(batch, NFTA_SET_NAME, name);
+	netlink_attr_be32(batch, NFTA_SET_FLAGS, id == SET_CARRIED ? 0 : NFT_SET_INTERVAL);
+	netlink_attr_be32(batch, NFTA_SET_KEY_TYPE, key_type);
+	netlink_attr_be32(batch, NFTA_SET_KEY_LEN, key_len);
+	netlink_attr_be32(batch, NFTA_SET_ID, id);
+	netlink_end(batch);
+}
+
+static void add_chain(
+	struct netlink_batch *batch, const char *name, uint32_t hook, int32_t priority)
+{
+	size_t nest;
+
+	begin(batch, NFT_MSG_NEWCHAIN, NLM_F_CREATE, NFPROTO_INET);
+	netlink_attr_text(batch, NFTA_CHAIN_TABLE, DOORS_TABLE);
+	netlink_attr_text(batch, NFTA_CHAIN_NAME, name);
+	nest = netlink_nest(batch, NFTA_CHAIN_HOOK);
+	netlink_attr_be32(batch, NFTA_HOOK_HOOKNUM, hook);
+	netlink_attr_be32(batch, NFTA_HOOK_PRIORITY, (uint32_t)priority);
+	netlink_unnest(batch, nest);
+	netlink_attr_text(batch, NFTA_CHAIN_TYPE, "filter");
+	netlink_end(batch);
+}
+
+/* ---- expressions --------------------------------------------------------------------------------- */
+
+struct rule {
+	struct netlink_batch *batch;
+	size_t expressions;
+	size_t element, data; /* of the one being written */
+};
+
+static struct rule rule_begin(struct netlink_batch *batch, const char *chain)
+{
+	struct rule rule = { .batch = batch };
+
+	begin(batch, NFT_MSG_NEWRULE, NLM_F_CREATE | NLM_F_APPEND, NFPROTO_INET);
+	netlink_attr_text(batch, NFTA_RULE_TABLE, DOORS_TABLE);
+	netlink_attr_text(batch, NFTA_RULE_CHAIN, chain);
+	rule.expressions = netlink_nest(batch, NFTA_RULE_EXPRESSIONS);
+	return rule;
+}
+
+static void rule_end(struct rule *rule)
+{
+	netlink_unnest(rule->batch, rule->expressions);
+	netlink_end(rule->batch);
+}
+
+static void expr_begin(struct rule *rule, const char *name)
+{
+	rule->element = netlink_nest(rule->batch, NFTA_LIST_ELEM);
+	netlink_attr_text(rule->batch, NFTA_EXPR_NAME, name);
+	rule->data = netlink_nest(rule->batch, NFTA_EXPR_DATA);
+}
+
+static void expr_end(struct rule *rule)
+{
+	netlink_unnest(rule->batch, rule->data);
+	netlink_unnest(rule->batch, rule->element);
+}
+
+static void put_value(struct rule *rule, uint16_t type, const void *value, size_t len)
+{
+	size_t nest = netlink_nest(rule->batch, type);
+
+	netlink_attr(rule->batch, NFTA_DATA_VALUE, value, len);
+	netlink_unnest(rule->batch, nest);
+}
+
+static void load_meta(struct rule *rule, uint32_t key)
+{
+	expr_begin(rule, "meta");
+	netlink_attr_be32(rule->batch, NFTA_META_DREG, NFT_REG_1);
+	netlink_attr_be32(rule->batch, NFTA_META_KEY, key);
+	expr_end(rule);
+}
+
+static void load_payload(struct rule *rule, uint32_t base, uint32_t offset, uint32_t len)
+{
+	expr_begin(rule, "payload");
+	netlink_attr_be32(rule->batch, NFTA_PAYLOAD_DREG, NFT_REG_1);
+	netlink_attr_be32(rule->batch, NFTA_PAYLOAD_BASE, base);
+	netlink_attr_be32(rule->batch, NFTA_PAYLOAD_OFFSET, offset);
+	netlink_attr_be32(rule->batch, NFTA_PAYLOAD_LEN, len);
+	expr_end(rule);
+}
+
+static void compare(struct rule *rule, uint32_t how, const void *value, size_t len)
+{
+	expr_begin(rule, "cmp");
+	netlink_attr_be32(rule->batch, NFTA_CMP_SREG, NFT_REG_1);
+	netlink_attr_be32(rule->batch, NFTA_CMP_OP, how);
+	put_value(rule, NFTA_CMP_DATA, value, len);
+	expr_end(rule);
+}
+
+static void match_byte(struct rule *rule, uint32_t key, uint8_t value)
+{
+	load_meta(rule, key);
+	compare(rule, NFT_CMP_EQ, &value, 1);
+}
+
+static void match_u32(struct rule *rule, uint32_t key, uint32_t how, uint32_t value)
+{
+	load_meta(rule, key);
+	compare(rule, how, &value, sizeof value);
+}
+
+static void load_destination(struct rule *rule, unsigned family)
+{
+	match_byte(rule, NFT_META_NFPROTO, family == 4 ? NFPROTO_IPV4 : NFPROTO_IPV6);
+	load_payload(rule, NFT_PAYLOAD_NETWORK_HEADER, family == 4 ? 16 : 24, family == 4 ? 4 : 16);
+}
+
+/* The bits of a prefix alone stay; whole bytes are compared without that. */
+static void match_destination(struct rule *rule, const struct doors_range *range)
+{
+	uint8_t mask[16] = { 0 };
+	static const uint8_t zeros[16];
+	uint32_t len = range->base.family == 4 ? 4 : 16;
+
+	load_destination(rule, range->base.family);
+	for (unsigned i = 0; i < range->bits; i++)
+		mask[i / 8] |= (uint8_t)(0x80 >> i % 8);
+	if (range->bits < len * 8) {
+		expr_begin(rule, "bitwise");
+		netlink_attr_be32(rule->batch, NFTA_BITWISE_SREG, NFT_REG_1);
+		netlink_attr_be32(rule->batch, NFTA_BITWISE_DREG, NFT_REG_1);
+		netlink_attr_be32(rule->batch, NFTA_BITWISE_LEN, len);
+		put_value(rule, NFTA_BITWISE_MASK, mask, len);
+		put_value(rule, NFTA_BITWISE_XOR, zeros, len);
+		expr_end(rule);
+	}
+	compare(rule, NFT_CMP_EQ, range->base.bytes, len);
+}
+
+/* What is in the register. */
+static void match_set(struct rule *rule, const char *name, uint32_t id)
+{
+	expr_begin(rule, "lookup");
+	netlink_attr_text(rule->batch, NFTA_LOOKUP_SET, name);
+	netlink_attr_be32(rule->batch, NFTA_LOOKUP_SREG, NFT_REG_1);
+	netlink_attr_be32(rule->batch, NFTA_LOOKUP_SET_ID, id);
+	expr_end(rule);
+}
+
+static void load_value(struct rule *rule, uint32_t reg, const void *value, size_t len)
+{
+	expr_begin(rule, "immediate");
+	netlink_attr_be32(rule->batch, NFTA_IMMEDIATE_DREG, reg);
+	put_value(rule, NFTA_IMMEDIATE_DATA, value, len);
+	expr_end(rule);
+}
+
+static void accept_it(struct rule *rule)
+{
+	size_t data, verdict;
+
+	expr_begin(rule, "immediate");
+	netlink_attr_be32(rule->batch, NFTA_IMMEDIATE_DREG, NFT_REG_VERDICT);
+	data = netlink_nest(rule->batch, NFTA_IMMEDIATE_DATA);
+	verdict = netlink_nest(rule->batch, NFTA_DATA_VERDICT);
+	netlink_attr_be32(rule->batch, NFTA_VERDICT_CODE, NF_ACCEPT);
+	netlink_unnest(rule->batch, verdict);
+	netlink_unnest(rule->batch, data);
+	expr_end(rule);
+}
+
+/* Finds no socket for what is neither TCP nor UDP, nor when nobody listens: the rule then ends here, and the packet meets the refusal at the
+ * end. */
+static void lead_to_door(struct rule *rule, unsigned family, uint16_t port)
+{
+	struct net_address door = doors_resolver(family);
+	uint16_t wire_port = htons(port);
+	uint32_t mark = DOORS_MARK;
+
+	load_value(rule, NFT_REG_2, door.bytes, family == 4 ? 4 : 16);
+	load_value(rule, NFT_REG_3, &wire_port, sizeof wire_port);
+	expr_begin(rule, "tproxy");
+	netlink_attr_be32(
+		rule->batch, NFTA_TPROXY_FAMILY, family == 4 ? NFPROTO_IPV4 : NFPROTO_IPV6);
+	netlink_attr_be32(rule->batch, NFTA_TPROXY_REG_ADDR, NFT_REG_2);
+	netlink_attr_be32(rule->batch, NFTA_TPROXY_REG_PORT, NFT_REG_3);
+	expr_end(rule);
+	load_value(rule, NFT_REG_1, &mark, sizeof mark);
+	expr_begin(rule, "meta");
+	netlink_attr_be32(rule->batch, NFTA_META_KEY, NFT_META_MARK);
+	netlink_attr_be32(rule->batch, NFTA_META_SREG, NFT_REG_1);
+	expr_end(rule);
+	accept_it(rule);
+}
+
+static void report_it(struct rule *rule)
+{
+	uint16_t group = htons(DOORS_GROUP), threshold = htons(1);
+
+	expr_begin(rule, "limit");
+	netlink_attr_be64(rule->batch, NFTA_LIMIT_RATE, REPORTS);
+	netlink_attr_be64(rule->batch, NFTA_LIMIT_UNIT, 1);
+	netlink_attr_be32(rule->batch, NFTA_LIMIT_BURST, REPORTS);
+	netlink_attr_be32(rule->batch, NFTA_LIMIT_TYPE, NFT_LIMIT_PKTS);
+	expr_end(rule);
+	expr_begin(rule, "log");
+	netlink_attr(rule->batch, NFTA_LOG_GROUP, &group, sizeof group);
+	netlink_attr(rule->batch, NFTA_LOG_QTHRESHOLD, &threshold, sizeof threshold);
+	expr_end(rule);
+}
+
+static void refuse_it(struct rule *rule, uint32_t type, uint8_t code)
+{
+	expr_begin(rule, "reject");
+	netlink_attr_be32(rule->batch, NFTA_REJECT_TYPE, type);
+	netlink_attr(rule->batch, NFTA_REJECT_ICMP_CODE, &code, 1);
+	expr_end(rule);
+}
+
+/* ---- the rules ----------------------------------------------------------------------------------- */
+
+static struct doors_range range(const char *base, uint8_t bits)
+{
+	struct doors_range ret = { .bits = bits };
+
+	if (!net_address_parse(base, &ret.base))
+		abort(); /* a typo in this file */
+	return ret;
+}
+
+static struct doors_range alone(struct net_address address)
+{
+	return (struct doors_range){ address, address.family == 4 ? 32 : 128 };
+}
+
+static void accept_range(struct netlink_batch *batch, const char *chain, struct doors_range to)
+{
+	struct rule rule = rule_begin(batch, chain);
+
+	match_destination(&rule, &to);
+	accept_it(&rule);
+	rule_end(&rule);
+}
+
+/* What the box says to itself. */
+static void accept_own(struct netlink_batch *batch, const char *chain)
+{
+	accept_range(batch, chain, range("127.0.0.0", 8));
+	accept_range(batch, chain, range("::1", 128));
+	accept_range(batch, chain, alone(doors_box(4)));
+	accept_range(batch, chain, alone(doors_box(6)));
+}
+
+/* No policy carries datagrams unless it says so: QUIC is refused at once then, and its clients try something else. */
+static void match_carried(struct rule *rule)
+{
+	load_meta(rule, NFT_META_L4PROTO);
+	match_set(rule, DOORS_CARRIED, SET_CARRIED);
+}
+
+static void lead_set(struct netlink_batch *batch, unsigned family, const char *set, uint32_t id)
+{
+	struct rule rule = rule_begin(batch, "before");
+
+	load_destination(&rule, family);
+	match_set(&rule, set, id);
+	match_carried(&rule);
+	lead_to_door(&rule, family, DOORS_PORT);
+	rule_end(&rule);
+}
+
+static void lead_range(struct netlink_batch *batch, struct doors_range to)
+{
+	struct rule rule = rule_begin(batch, "before");
+
+	match_destination(&rule, &to);
+	match_carried(&rule);
+	lead_to_door(&rule, to.base.family, DOORS_PORT);
+	rule_end(&rule);
+}
+
+static void lead_questions(struct netlink_batch *batch, unsigned family)
+{
+	struct rule rule = rule_begin(batch, "before");
+	uint16_t port = htons(DOORS_DNS_PORT);
+
+	match_byte(&rule, NFT_META_NFPROTO, family == 4 ? NFPROTO_IPV4 : NFPROTO_IPV6);
+	load_payload(&rule, NFT_PAYLOAD_TRANSPORT_HEADER, 2, 2);
+	compare(&rule, NFT_CMP_EQ, &port, sizeof port);
+	lead_to_door(&rule, family, DOORS_DNS_PORT);
+	rule_end(&rule);
+}
+
+/* Networks that a nested box makes for its containers. */
+static const struct {
+	const char *base;
+	uint8_t bits;
+} inner[] = { { "10.0.0.0", 8 }, { "172.16.0.0", 12 }, { "192.168.0.0", 16 }, { "fc00::", 7 },
+	{ "fe80::", 10 }, { "ff00::", 8 } };
+
+static void write_before(struct netlink_batch *batch, bool nested)
+{
+	struct doors_range v6 = { .base = { .family = 6 }, .bits = 64 };
+
+	accept_own(batch, "before");
+	lead_set(batch, 4, DOORS_DIRECT4, SET_DIRECT4);
+	lead_set(batch, 6, DOORS_DIRECT6, SET_DIRECT6);
+	memcpy(v6.base.bytes, synthetic_v6_prefix, sizeof synthetic_v6_prefix);
+	/* Questions to a server in a network of the box's own are its own business. */
+	for (size_t i = 0; nested && i < ARRAY_LEN(inner); i++)
+		if (strcmp(inner[i].base, "fc00::")) /* ours is in it */
+			accept_range(batch, "before", range(inner[i].base, inner[i].bits));
+	lead_questions(batch, 4);
+	lead_questions(batch, 6);
+	lead_range(batch, range("198.18.0.0", 15));
+	lead_range(batch, v6);
+}
+
+static void refuse_rest(struct netlink_batch *batch, const char *chain, bool by_device)
+{
+	struct rule rule;
+
+	for (int step = 0; step < 3; step++) {
+		rule = rule_begin(batch, chain);
+		if (by_device)
+			match_u32(&rule, NFT_META_OIF, NFT_CMP_EQ, DOORS_ETH);
+		if (step == 0) {
+			report_it(&rule);
+		} else if (step == 1) {
+			match_byte(&rule, NFT_META_L4PROTO, IPPROTO_TCP);
+			refuse_it(&rule, NFT_REJECT_TCP_RST, 0);
+		} else {
+			refuse_it(
+				&rule, NFT_REJECT_ICMPX_UNREACH, NFT_REJECT_ICMPX_ADMIN_PROHIBITED);
+		}
+		rule_end(&rule);
+	}
+}
+
+static void write_in(struct netlink_batch *batch, bool nested)
+{
+	struct rule rule = rule_begin(batch, "in");
+
+	match_u32(&rule, NFT_META_MARK, NFT_CMP_EQ, DOORS_MARK);
+	accept_it(&rule);
+	rule_end(&rule);
+	accept_own(batch, "in");
+	for (size_t i = 0; nested && i < ARRAY_LEN(inner); i++) {
+		struct doors_range to = range(inner[i].base, inner[i].bits);
+
+		rule = rule_begin(batch, "in");
+		match_u32(&rule, NFT_META_IIF, NFT_CMP_NEQ, DOORS_LO);
+		match_destination(&rule, &to);
+		accept_it(&rule);
+		rule_end(&rule);
+	}
+	refuse_rest(batch, "in", false);
+}
+
+/* ---- what is in the sets ---------------------------------------------------------------------------- */
+
+static bool range_has(const struct doors_range *a, const struct doors_range *b)
+{
+	unsigned whole = a->bits / 8, rest = a->bits % 8;
+
+	if (a->base.family != b->base.family || a->bits > b->bits ||
+		memcmp(a->base.bytes, b->base.bytes, whole))
+		return false;
+	return !rest || !((a->base.bytes[whole] ^ b->base.bytes[whole]) >> (8 - rest));
+}
+
+/* Another one says the same already; of two equal ones the first counts. */
+static bool is_covered(const struct doors_range *ranges, size_t count, size_t which)
+{
+	for (size_t i = 0; i < count; i++)
+		if (i != which && range_has(&ranges[i], &ranges[which]) &&
+			(i < which || ranges[i].bits < ranges[which].bits))
+			return true;
+	return false;
+}
+
+static void add_element(struct netlink_batch *batch, const uint8_t *key, size_t len, uint32_t flags)
+{
+	size_t element = netlink_nest(batch, NFTA_LIST_ELEM), nest;
+
+	nest = netlink_nest(batch, NFTA_SET_ELEM_KEY);
+	netlink_attr(batch, NFTA_DATA_VALUE, key, len);
+	netlink_unnest(batch, nest);
+	if (flags)
+		netlink_attr_be32(batch, NFTA_SET_ELEM_FLAGS, flags);
+	netlink_unnest(batch, element);
+}
+
+/* The first address behind a range; false when there is none. */
+static bool range_end(const struct doors_range *range, uint8_t *ret, size_t len)
+{
+	memcpy(ret, range->base.bytes, len);
+	for (unsigned bit = range->bits; bit-- > 0;) {
+		uint8_t *byte = &ret[bit / 8], mask = (uint8_t)(0x80 >> bit % 8);
+
+		*byte ^= mask;
+		if (*byte & mask)
+			return true;
+	}
+	return false;
+}
+
+static void begin_elements(
+	struct netlink_batch *batch, unsigned type, unsigned flags, const char *set)
+{
+	begin(batch, type, flags, NFPROTO_INET);
+	netlink_attr_text(batch, NFTA_SET_ELEM_LIST_TABLE, DOORS_TABLE);
+	netlink_attr_text(batch, NFTA_SET_ELEM_LIST_SET, set);
+}
+
+static void empty_set(struct netlink_batch *batch, const char *set)
+{
+	begin_elements(batch, NFT_MSG_DELSETELEM, 0, set); /* no elements: all of them */
+	netlink_end(batch);
+}
+
+static void write_carried(struct netlink_batch *batch, bool udp)
+{
+	const uint8_t protocols[] = { IPPROTO_TCP, IPPROTO_UDP };
+	size_t nest;
+
+	begin_elements(batch, NFT_MSG_NEWSETELEM, NLM_F_CREATE, DOORS_CARRIED);
+	nest = netlink_nest(batch, NFTA_SET_ELEM_LIST_ELEMENTS);
+	for (int i = 0; i <= udp; i++)
+		add_element(batch, &protocols[i], 1, 0);
+	netlink_unnest(batch, nest);
+	netlink_end(batch);
+}
+
+/* An attribute holds 64 KiB, so many ranges come in several messages. */
+static void write_family(struct netlink_batch *batch, const struct doors_range *ranges,
+	size_t count, unsigned family)
+{
+	enum { PER_MESSAGE = 256 };
+	size_t len = family == 4 ? 4 : 16, at = 0, nest;
+	const char *set = family == 4 ? DOORS_DIRECT4 : DOORS_DIRECT6;
+	uint8_t end[16];
+
+	empty_set(batch, set);
+	while (at < count) {
+		size_t written = 0;
+
+		while (at < count &&
+			(ranges[at].base.family != family || is_covered(ranges, count, at)))
+			at++;
+		if (at == count)
+			break;
+		begin_elements(batch, NFT_MSG_NEWSETELEM, NLM_F_CREATE, set);
+		nest = netlink_nest(batch, NFTA_SET_ELEM_LIST_ELEMENTS);
+		for (; at < count && written < PER_MESSAGE; at++) {
+			if (ranges[at].base.family != family || is_covered(ranges, count, at))
+				continue;
+			add_element(batch, ranges[at].base.bytes, len, 0);
+			if (range_end(&ranges[at], end, len))
+				add_element(batch, end, len, NFT_SET_ELEM_INTERVAL_END);
+			written++;
+		}
+		netlink_unnest(batch, nest);
+		netlink_end(batch);
+	}
+}
+
+void doors_aims_write(
+	struct netlink_batch *batch, const struct doors_range *ranges, size_t count, bool udp)
+{
+	mark_batch(batch, NFNL_MSG_BATCH_BEGIN);
+	empty_set(batch, DOORS_CARRIED);
+	write_carried(batch, udp);
+	write_family(batch, ranges, count, 4);
+	write_family(batch, ranges, count, 6);
+	mark_batch(batch, NFNL_MSG_BATCH_END);
+}
+
+void doors_rules_write(struct netlink_batch *batch, bool nested)
+{
+	mark_batch(batch, NFNL_MSG_BATCH_BEGIN);
+	add_table(batch);
+	add_set(batch, DOORS_DIRECT4, SET_DIRECT4, TYPE_IPV4, 4);
+	add_set(batch, DOORS_DIRECT6, SET_DIRECT6, TYPE_IPV6, 16);
+	add_set(batch, DOORS_CARRIED, SET_CARRIED, TYPE_PROTOCOL, 1);
+	write_carried(batch, false);
+	add_chain(batch, "before", NF_INET_PRE_ROUTING, PRIORITY_BEFORE);
+	add_chain(batch, "in", NF_INET_LOCAL_IN, 0);
+	add_chain(batch, "out", NF_INET_LOCAL_OUT, 0);
+	write_before(batch, nested);
+	write_in(batch, nested);
+	refuse_rest(batch, "out", true);
+	mark_batch(batch, NFNL_MSG_BATCH_END);
+}

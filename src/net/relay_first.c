@@ -1,0 +1,208 @@
+/* relay_first.c - the client's first bytes, and HTTP requests: may they go on?
+ *
+ *   check    first bytes are                     otherwise
+ *   TLS      a hello, whose name is asked for    refused
+ *   HTTP     a request; each is asked for        refused
+ *   FREE     either of them, treated likewise    passed on, looked at no further
+ *
+ * Bytes that might still become one of them are kept until it is known, but not for ever: who sends the beginning of a hello and
+ * waits is cut off in the end, not let through. A few letters where anything may be spoken are some other protocol's if nothing
+ * follows them for UNDECIDED_MS: its client waits for an answer. */
+#include "net/relay_internal.h"
+#include "net/tls_hello.h"
+
+#define H2_PREFACE "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
+
+enum {
+	UNDECIDED_MS = 150,
+	TLS_HANDSHAKE = 22, /* what a hello begins with */
+};
+
+static void refuse(struct relay *relay, const char *why)
+{
+	relay_end(relay, RELAY_END_REFUSED, why);
+}
+
+/* Whether the owner allows it; the relay may have been cut meanwhile. */
+static bool is_allowed(struct relay *relay, const struct relay_seen *seen)
+{
+	return relay->ops->seen(relay->arg, seen) && !relay->ending;
+}
+
+/* ---- HTTP --------------------------------------------------------------------------------------- */
+
+static bool allow_request(void *arg, const struct http_guard_request *request)
+{
+	struct relay_seen seen = { .kind = RELAY_SEEN_REQUEST,
+		.name = request->host,
+		.method = request->method,
+		.path = request->path };
+
+	return is_allowed(arg, &seen);
+}
+
+static const struct http_guard_ops guard_ops = { .allow = allow_request };
+
+static void drop_guard(struct relay *relay)
+{
+	http_guard_free(relay->guard);
+	relay->guard = NULL;
+	relay->look = LOOK_NOT;
+}
+
+static void watch_requests(struct relay *relay, const uint8_t *data, size_t len)
+{
+	const char *why = http_guard_client(relay->guard, data, len, &relay->out.held);
+
+	if (why) {
+		refuse(relay, why);
+		return;
+	}
+	if (relay->out.held.len) {
+		relay->first_by = 0;
+		relay_want_server(relay);
+	}
+	if (http_guard_is_open(relay->guard))
+		drop_guard(relay);
+}
+
+static void begin_http(struct relay *relay)
+{
+	relay->look = LOOK_HTTP;
+	relay->guard = http_guard_new(&guard_ops, relay);
+}
+
+/* ---- TLS, or anything --------------------------------------------------------------------------- */
+
+static void pass(struct relay *relay)
+{
+	relay->look = LOOK_NOT;
+	relay->first_by = 0;
+	buf_add(&relay->out.held, buf_head(&relay->first), relay->first.len);
+	buf_done(&relay->first);
+	relay_want_server(relay);
+}
+
+static void meet_hello(struct relay *relay, const struct tls_hello *hello, bool named)
+{
+	struct relay_seen seen = { .kind = named ? RELAY_SEEN_SNI : RELAY_SEEN_NO_SNI,
+		.name = named ? hello->name : "",
+		.ech = hello->has_ech };
+
+	if (is_allowed(relay, &seen))
+		pass(relay);
+	else
+		refuse(relay, named ? "TLS for another name" : "TLS without a name");
+}
+
+static void meet_other(struct relay *relay)
+{
+	const uint8_t *data = buf_head(&relay->first);
+	enum http_guess guess;
+
+	if (relay->check == RELAY_TLS) {
+		refuse(relay, "not TLS");
+		return;
+	}
+	/* HTTP/2 without TLS (gRPC): nothing to see but that. Where HTTP/1 alone may be spoken the guard refuses it. */
+	if (relay->first.len >= strlen(H2_PREFACE) && !memcmp(data, H2_PREFACE, strlen(H2_PREFACE)))
+		guess = HTTP_GUESS_NO;
+	else
+		guess = http_guess(data, relay->first.len);
+	if (guess == HTTP_GUESS_NO)
+		pass(relay);
+	if (guess == HTTP_GUESS_YES) {
+		struct buf first = relay->first;
+
+		relay->first = (struct buf)BUF_INIT;
+		begin_http(relay);
+		watch_requests(relay, buf_head(&first), first.len);
+		buf_done(&first);
+	}
+}
+
+static void judge_first(struct relay *relay)
+{
+	struct tls_hello hello = { 0 };
+	enum tls_hello_result result =
+		tls_hello_parse(buf_head(&relay->first), relay->first.len, &hello);
+
+	switch (result) {
+	case TLS_HELLO_NAMED:
+	case TLS_HELLO_UNNAMED:
+		meet_hello(relay, &hello, result == TLS_HELLO_NAMED);
+		break;
+	case TLS_HELLO_BROKEN:
+		refuse(relay, "broken TLS hello");
+		break;
+	case TLS_HELLO_OTHER:
+		meet_other(relay);
+		break;
+	case TLS_HELLO_MORE:
+		break;
+	}
+}
+
+/* ---- what the flows call ------------------------------------------------------------------------ */
+
+void relay_first_begin(struct relay *relay)
+{
+	if (relay->check == RELAY_BLIND || relay->check == RELAY_FREE)
+		relay_want_server(relay);
+	else
+		relay_start_first(relay, relay->hub->first_ms);
+	if (relay->check == RELAY_HTTP)
+		begin_http(relay);
+	else if (relay->check != RELAY_BLIND)
+		relay->look = LOOK_FIRST;
+}
+
+static bool is_undecided(const struct relay *relay)
+{
+	return relay->check == RELAY_FREE && relay->look == LOOK_FIRST && relay->first.len &&
+	       buf_head(&relay->first)[0] != TLS_HANDSHAKE;
+}
+
+void relay_first_client(struct relay *relay, const uint8_t *data, size_t len)
+{
+	if (relay->look == LOOK_HTTP) {
+		watch_requests(relay, data, len);
+		return;
+	}
+	buf_add(&relay->first, data, len);
+	judge_first(relay);
+	if (!relay->ending && relay->look != LOOK_NOT && !relay->out.held.len && !relay->first_by)
+		relay_start_first(relay, is_undecided(relay) ? UNDECIDED_MS : relay->hub->first_ms);
+}
+
+void relay_first_late(struct relay *relay)
+{
+	if (is_undecided(relay)) {
+		pass(relay);
+		if (relay->server.connected)
+			relay_flow_move(relay, &relay->out);
+	} else {
+		relay_end(relay, RELAY_END_TIMEOUT, "the first bytes did not come in time");
+	}
+}
+
+void relay_first_ended(struct relay *relay)
+{
+	/* An unfinished hello or request leads nowhere, so nothing is lost by passing it on where anything may pass. Where only those
+	 * may, nothing was dialled yet. */
+	if (relay->look == LOOK_FIRST && relay->check == RELAY_FREE)
+		pass(relay);
+	else if (relay->look != LOOK_NOT && !relay->wants_server)
+		refuse(relay, relay->check == RELAY_TLS ? "ended without a TLS hello"
+							: "ended without a request");
+}
+
+void relay_first_server(struct relay *relay, const uint8_t *data, size_t len)
+{
+	const char *why = http_guard_server(relay->guard, data, len, &relay->out.held);
+
+	if (why)
+		refuse(relay, why);
+	else if (http_guard_is_open(relay->guard))
+		drop_guard(relay);
+}
