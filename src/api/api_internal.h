@@ -321,6 +321,7 @@ void api_ports_list(struct call *call);
 void api_port_set(struct call *call);
 void api_port_remove(struct call *call);
 void api_box_url(struct call *call);
+void api_box_login(struct call *call);
 void api_box_net(struct call *call);
 void api_net(struct call *call);
 void api_exec(struct call *call);

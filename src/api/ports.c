@@ -1,7 +1,10 @@
 /* ports.c - the ways into a box: URLs and ports of the host */
 #include "api/api_internal.h"
+#include "base/clock.h"
 #include "base/text.h"
 #include "core/network.h"
+#include <stdio.h>
+#include <strings.h>
 
 static json_t *url_value(struct call *call, struct box *box, uint16_t port)
 {
@@ -100,4 +103,80 @@ void api_box_url(struct call *call)
 		json_pack("{s:s,s:i,s:s,s:o}", "box", box_get_name(box), "port", port, "access",
 			box_port_access(box, port) == PORT_PUBLIC ? "public" : "private", "url",
 			url_value(call, box, port)));
+}
+
+/* ---- links that log in ------------------------------------------------------------------------- */
+
+static const char *text_of(const json_t *object, const char *key)
+{
+	const char *text = json_string_value(json_object_get(object, key));
+
+	return text ? text : "";
+}
+
+/* What the login is to end with: the id of the token that asks. */
+static int asking_token(struct call *call, char *out, struct err *err)
+{
+	const char *header = http_request_header(call->request, "Authorization");
+	struct store *store = yard_get_store(call->yard);
+	_cleanup_json_ json_t *tokens = NULL;
+	const char *name;
+	json_t *token;
+	size_t i;
+
+	snprintf(out, PORT_LOGIN_TOKEN_MAX, "%s", PORT_LOGIN_SOCKET);
+	if (http_request_door(call->request) == HTTP_DOOR_UNIX)
+		return 0;
+	header = header && !strncasecmp(header, "Bearer ", 7) ? header + 7 : "";
+	name = store_token_name(store, header + strspn(header, " "));
+	tokens = store_token_list(store, err);
+	json_array_foreach (tokens, i, token)
+		if (name && !strcmp(text_of(token, "name"), name)) {
+			snprintf(out, PORT_LOGIN_TOKEN_MAX, "%s", text_of(token, "id"));
+			return 0;
+		}
+	return err_set(err, ERR_UNAUTHORIZED, "unknown token");
+}
+
+/* "8080-web.localhost" of "http://8080-web.localhost:30001/"; yours to free. */
+static char *host_of(const char *url)
+{
+	const char *host = strstr(url, "://") + 3;
+
+	return xasprintf("%.*s", (int)strcspn(host, ":/"), host);
+}
+
+void api_box_login(struct call *call)
+{
+	struct box *box = call_box(call);
+	json_int_t port = 0;
+	const struct json_key keys[] = { { "port", JSON_WANT_INT, &port, false } };
+	_cleanup_free_ char *url = NULL, *host = NULL, *link = NULL;
+	char code[PORT_LOGIN_CODE_LEN + 1], token[PORT_LOGIN_TOKEN_MAX], until[CLOCK_RFC3339_MAX];
+	struct err err = ERR_INIT;
+
+	if (!box)
+		return;
+	if (json_read(call->body, keys, ARRAY_LEN(keys), &err) < 0)
+		return call_error(call, &err);
+	if (port < 0 || port > UINT16_MAX) {
+		err_set(&err, ERR_INVALID, "'port' is between 1 and 65535");
+		return call_error(call, &err);
+	}
+	port = port ? port : box_port_default(box);
+	url = box_port_url(box, (uint16_t)port, call->api->port);
+	if (!url) {
+		err_set(&err, ERR_UNSUPPORTED, "the daemon listens nowhere for URLs");
+		err_hint(&err, "set listen or url_listen in its configuration");
+		return call_error(call, &err);
+	}
+	host = host_of(url);
+	if (asking_token(call, token, &err) < 0 || box_login_new(box, host, token, code, &err) < 0)
+		return call_error(call, &err);
+	link = xasprintf("%s.boxyard/login?code=%s", url, code);
+	clock_rfc3339(clock_wall_us() + PORT_LOGIN_SECONDS * 1000000LL, until);
+	http_reply_header(call->request, "Cache-Control", "no-store");
+	call_json(call, 201,
+		json_pack("{s:s,s:i,s:s,s:s}", "box", box_get_name(box), "port", (int)port, "url",
+			link, "expires_at", until));
 }

@@ -189,17 +189,24 @@ static bool newest_was_removed(const struct audit *audit)
 	return fstat(audit->fd, &st) == 0 && st.st_nlink == 0;
 }
 
+/* Somebody took the newest file away, perhaps with all others and the folder. What is written to it now nobody would ever read. */
+static int begin_anew(struct audit *audit, struct err *err)
+{
+	if (!audit->trouble[0])
+		log_error("the newest file of the audit log was removed",
+			kv_int("file", newest(audit)->number));
+	if (audit_open_folder(audit, err) < 0 || audit_begin_file(audit, err) < 0)
+		return -1;
+	return audit_mark_write(audit->tail, &audit->oldest, err);
+}
+
 /* Another file where it is due; while that fails, the old one goes on. */
 static void rotate(struct audit *audit)
 {
-	bool removed = newest_was_removed(audit);
 	struct err err = ERR_INIT;
 
-	if (!removed && newest(audit)->bytes < audit->file_bytes)
+	if (newest(audit)->bytes < audit->file_bytes)
 		return;
-	if (removed)
-		log_error("the newest file of the audit log was removed",
-			kv_int("file", newest(audit)->number));
 	if (audit_begin_file(audit, &err) < 0) {
 		if (!audit->rotation_failed)
 			log_error("cannot begin a new file of the audit log", kv_err(&err));
@@ -216,7 +223,13 @@ static int write_waiting(struct audit *audit, struct err *err)
 {
 	struct audit_file *file;
 
-	rotate(audit);
+	if (newest_was_removed(audit)) {
+		if (begin_anew(audit, err) < 0)
+			return -1;
+		audit_drop_oldest(audit);
+	} else {
+		rotate(audit);
+	}
 	file = newest(audit);
 	/* What a failed write left behind must go first, or the next line would follow half of another. */
 	if (audit->trouble[0] && ftruncate(audit->fd, (off_t)file->bytes) < 0)
@@ -226,7 +239,7 @@ static int write_waiting(struct audit *audit, struct err *err)
 			log_warn("half a line stays in the audit log for now");
 		return -1;
 	}
-	if (!file->first)
+	if (!file->first && audit->waiting.len)
 		file->first = audit->written.seq + 1;
 	file->bytes += audit->waiting.len;
 	audit->waiting.len = audit->waiting.head = 0;
@@ -286,7 +299,8 @@ int audit_flush(struct audit *audit, struct err *err)
 {
 	struct err why = ERR_INIT;
 
-	if (!audit->waiting.len)
+	/* In trouble there may be nothing but the mark left to write. */
+	if (!audit->waiting.len && !audit->trouble[0])
 		return 0;
 	loop_timer_stop(audit->timer);
 	if (write_waiting(audit, &why) < 0) {

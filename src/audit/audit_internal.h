@@ -95,5 +95,7 @@ void audit_add_note(
 	struct audit *audit, json_t *note); /* a line of type "audit"; takes the reference */
 /* Removes the oldest files until as many are left as are kept. */
 void audit_drop_oldest(struct audit *audit);
-/* audit_open.c: a new, empty file becomes the newest. */
+/* audit_open.c: the folder and its marks are opened, made where they are missing. */
+int audit_open_folder(struct audit *audit, struct err *err);
+/* A new, empty file becomes the newest. */
 int audit_begin_file(struct audit *audit, struct err *err);

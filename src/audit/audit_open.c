@@ -232,10 +232,14 @@ static void settle_tail(struct audit *audit, bool found, json_t *notes)
 
 /* ---- opening ---------------------------------------------------------------------------------------- */
 
-static int open_parts(struct audit *audit, struct err *err)
+int audit_open_folder(struct audit *audit, struct err *err)
 {
 	const int flags = O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW;
 
+	cleanup_closep(&audit->dir);
+	cleanup_closep(&audit->head);
+	cleanup_closep(&audit->tail);
+	audit->dir = audit->head = audit->tail = -1;
 	if (dir_make_all(audit->folder, 0700, err) < 0)
 		return -1;
 	audit->dir = open(audit->folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -245,7 +249,7 @@ static int open_parts(struct audit *audit, struct err *err)
 	audit->tail = openat(audit->dir, "tail", flags, 0600);
 	if (audit->head < 0 || audit->tail < 0)
 		return err_sys(err, errno, "open the marks in '%s'", audit->folder);
-	return audit_files_list(audit->dir, &audit->files, err);
+	return 0;
 }
 
 static int pick_up(struct audit *audit, json_t *notes, struct err *err)
@@ -274,7 +278,9 @@ int audit_open(struct loop *loop, const char *folder, const struct audit_options
 	json_t *one;
 	size_t i;
 
-	if (open_parts(audit, err) < 0 || pick_up(audit, notes, err) < 0)
+	if (audit_open_folder(audit, err) < 0 ||
+		audit_files_list(audit->dir, &audit->files, err) < 0 ||
+		pick_up(audit, notes, err) < 0)
 		return err_wrap(err, "open the audit log");
 	json_array_foreach (notes, i, one)
 		audit_add_note(audit, json_incref(one));

@@ -468,10 +468,12 @@ const struct command commands[] = {
 		.text = "Without PORT: the box's default port ('box port default'). A private port "
 			"wants "
 			"a token of scope exec, or a\n"
-			"login with one in a browser; --public opens it to everybody who can reach "
+			"login: --login makes a link for the browser. --public opens it to "
+			"everybody who can reach "
 			"the daemon (docs/urls.md).",
 		.examples =
 			"box url ada\tits default port\nbox url ada 3000 --public\tfor everybody\n"
+			"xdg-open $(box url ada 3000 --login)\ta private port in the browser\n"
 			"curl $(box url ada 3000)\tas a program sees it\n",
 		.flags = url_flags,
 		.run = cmd_url,

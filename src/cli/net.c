@@ -115,6 +115,11 @@ static void print_summary(json_t *net)
 	if (json_num(limits, "connections"))
 		printf("%-10s %lld connections\n", "limit",
 			(long long)json_num(limits, "connections"));
+	if (*json_str(net, "problem")) {
+		_cleanup_free_ char *problem = text_printable(json_str(net, "problem"));
+
+		printf("%-10s %s\n", "problem", problem);
+	}
 	print_chart("last hour", json_object_get(net, "minutes"));
 	print_chart("hours", json_object_get(net, "hours"));
 }

@@ -87,6 +87,7 @@ static const struct flag exec_flags[] = {
 static const struct flag url_flags[] = {
 	{ "public", 0, NULL, "let everybody in who can reach the daemon" },
 	{ "private", 0, NULL, "only with a token or a login" },
+	{ "login", 0, NULL, "a link that logs a browser in, once, within 5 minutes" },
 	FLAG_END,
 };
 

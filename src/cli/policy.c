@@ -282,12 +282,14 @@ int cmd_policy_presets(struct cli *cli, int argc, char **argv)
 {
 	static const char *const heads[] = { "PRESET", "ALLOWS", "", NULL };
 	_cleanup_json_ json_t *answer = NULL;
+	enum policy_preset wanted;
 	struct table *table;
 	struct err err = ERR_INIT;
 	json_t *preset, *rule;
 	size_t i, k;
 
-	if (client_get(cli->client, "/v1/policy/presets", &answer, &err) < 0)
+	if ((argc && policy_preset_parse(argv[0], &wanted, &err) < 0) ||
+		client_get(cli->client, "/v1/policy/presets", &answer, &err) < 0)
 		return cli_fail(cli, &err);
 	if (cli->json)
 		return cli_print_json_list(steal_ptr(&answer), "presets");

@@ -12,6 +12,7 @@
 #include "cli/session.h"
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <signal.h>
 #include <sys/wait.h>
 
@@ -142,20 +143,30 @@ static void on_signal(int signal)
 	(void)signal;
 }
 
-/* Ctrl-C ends the waiting, not us: watch mode has to be switched off. */
-static void wait_for_enter(struct cli *cli)
+/* From before watch mode is on until it is off again: Ctrl-C ends the waiting, not us, or everything public would stay allowed. */
+static void hold_signals(sigset_t *ret_outside)
 {
-	struct sigaction action = { .sa_handler = on_signal }, old[3];
 	static const int signals[] = { SIGINT, SIGTERM, SIGHUP };
+	struct sigaction action = { .sa_handler = on_signal };
+	sigset_t held;
+
+	sigemptyset(&held);
+	for (size_t i = 0; i < ARRAY_LEN(signals); i++) {
+		sigaction(signals[i], &action, NULL);
+		sigaddset(&held, signals[i]);
+	}
+	sigprocmask(SIG_BLOCK, &held, ret_outside);
+}
+
+static void wait_for_enter(struct cli *cli, const sigset_t *outside)
+{
+	struct pollfd input = { .fd = STDIN_FILENO, .events = POLLIN };
 	char byte;
 
 	cli_note(cli, "watching; do in the box what it is for, then press Enter");
-	for (size_t i = 0; i < ARRAY_LEN(signals); i++)
-		sigaction(signals[i], &action, &old[i]);
-	while (read(STDIN_FILENO, &byte, 1) == 1 && byte != '\n')
+	while (ppoll(&input, 1, NULL, outside) > 0 && read(STDIN_FILENO, &byte, 1) == 1 &&
+		byte != '\n')
 		;
-	for (size_t i = 0; i < ARRAY_LEN(signals); i++)
-		sigaction(signals[i], &old[i], NULL);
 }
 
 static int run_program(struct cli *cli, const char *box, int argc, char **argv)
@@ -220,6 +231,7 @@ static int finish_recording(struct cli *cli, const char *box, struct err *err)
 int cmd_policy_record(struct cli *cli, int argc, char **argv)
 {
 	struct err err = ERR_INIT;
+	sigset_t outside;
 	int code = 0;
 
 	if (cli_has(cli, "off")) {
@@ -227,12 +239,17 @@ int cmd_policy_record(struct cli *cli, int argc, char **argv)
 			return cli_fail(cli, &err);
 		return 0;
 	}
+	hold_signals(&outside);
 	if (switch_recording(cli, argv[0], true, &err) < 0)
 		return cli_fail(cli, &err);
-	if (argc > 1)
+	if (argc > 1) {
+		/* Signals are the program's; the session sees to that. */
+		sigprocmask(SIG_SETMASK, &outside, NULL);
 		code = run_program(cli, argv[0], argc - 1, argv + 1);
-	else
-		wait_for_enter(cli);
+		hold_signals(&outside);
+	} else {
+		wait_for_enter(cli, &outside);
+	}
 	if (finish_recording(cli, argv[0], &err) < 0)
 		return cli_fail(cli, &err);
 	return code;

@@ -51,6 +51,30 @@ static int change_access(struct cli *cli, const char *box, json_t **url, struct 
 	return 0;
 }
 
+/* Prints a link that logs in. */
+static int make_login(struct cli *cli, const char *box, json_t *url, struct err *err)
+{
+	_cleanup_free_ char *path = client_path("/v1/boxes/%s/login", box);
+	_cleanup_json_ json_t *login = NULL;
+
+	if (client_call(cli->client, "POST", path,
+		    json_pack("{s:I}", "port", (json_int_t)json_num(url, "port")), &login, err) < 0)
+		return -1;
+	if (cli->json)
+		return cli_print_json(steal_ptr(&login));
+	puts(json_str(login, "url"));
+	cli_note(cli, "works once, within 5 minutes; who opens it is logged in for 12 hours");
+	return 0;
+}
+
+static void tell_private(struct cli *cli, const char *box, json_t *url)
+{
+	cli_note(cli,
+		"private: 'box url %s %lld --login' makes a link for the browser; programs send a "
+		"token of scope exec",
+		box, (long long)json_num(url, "port"));
+}
+
 int cmd_url(struct cli *cli, int argc, char **argv)
 {
 	const char *port = argc > 1 ? argv[1] : NULL;
@@ -66,6 +90,8 @@ int cmd_url(struct cli *cli, int argc, char **argv)
 	if ((cli_has(cli, "public") || cli_has(cli, "private")) &&
 		change_access(cli, argv[0], &url, &err) < 0)
 		return cli_fail(cli, &err);
+	if (cli_has(cli, "login"))
+		return make_login(cli, argv[0], url, &err) < 0 ? cli_fail(cli, &err) : 0;
 	if (cli->json)
 		return cli_print_json(steal_ptr(&url));
 	if (!*json_str(url, "url")) {
@@ -75,8 +101,7 @@ int cmd_url(struct cli *cli, int argc, char **argv)
 	}
 	puts(json_str(url, "url"));
 	if (!strcmp(json_str(url, "access"), "private"))
-		cli_note(cli,
-			"private: send a token of scope exec, or log in with one in a browser");
+		tell_private(cli, argv[0], url);
 	return 0;
 }
 

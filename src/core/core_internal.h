@@ -145,6 +145,8 @@ void yard_purge_step(struct yard *yard);
 
 /* A box that never ran leaves nothing; one that ran before is stopped again, with the reason. */
 void box_launch_failed(struct box *box, const struct err *why);
+/* Its instance is there: its network, then box-init. */
+void box_open_up(struct box *box);
 /* Makes the instance of a box. A spare is not recorded. */
 int box_launch(struct box *box, struct err *err);
 /* create.c */

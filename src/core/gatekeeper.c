@@ -22,7 +22,8 @@ enum {
 	AGAIN_FIRST_MS = 50, /* after the gate died; doubled each time up to the next */
 	AGAIN_MOST_MS = 5000,
 	STEADY_US = 10 * 1000 * 1000, /* a gate that lived so long begins anew */
-	KEEP_MS = 10000,	      /* figures are stored so often */
+	KEEP_MS = 1000,		      /* names and budgets are stored so often */
+	KEEP_ALL_TIMES = 10,	      /* and all figures every so many times */
 	PIDS_MAX = 512,
 	LOOKS_A_SECOND = 100, /* processes that are looked for, in all boxes together */
 };
@@ -35,6 +36,7 @@ struct networks {
 	int64_t gate_since_us;
 	unsigned again_ms;
 	struct loop_timer *again, *keep;
+	unsigned kept;	    /* times, since all figures were */
 	struct err problem; /* why there is none */
 	int64_t looks_since_us;
 	unsigned looks;
@@ -113,6 +115,7 @@ static void on_meters(void *arg, const char *id, json_t *told)
 	if (spent) {
 		json_decref(box->net->spent);
 		box->net->spent = json_incref(spent);
+		box->net->spent_changed = true;
 	}
 }
 
@@ -145,7 +148,28 @@ static void on_limit(void *arg, const char *id, json_t *data)
 	json_object_set_new(line, "box", json_string(id));
 	json_object_set_new(line, "box_name", json_string(box->row.name));
 	audit_add(networks->yard->audit, line);
+	if (box->net && !strcmp(json_get_text(data, "limit"), "bytes"))
+		network_spent_all(box, data);
 	box_limit_hit_as(box, "limit.network", json_deep_copy(data), what);
+}
+
+static void go_on_without(struct box *box)
+{
+	if (!box->net->waited_for || box->yard->closing)
+		return;
+	box->net->waited_for = false;
+	box_open_up(box);
+}
+
+static void on_left(void *arg, const char *id)
+{
+	struct networks *networks = arg;
+	struct box *box = box_by_id(networks->yard, id);
+
+	if (!box || !box->net || !box->net->leaving)
+		return;
+	network_left(box);
+	go_on_without(box);
 }
 
 /* ---- what it asks for ---------------------------------------------------------------------------- */
@@ -231,15 +255,23 @@ static void on_down(void *arg, const struct err *err)
 {
 	struct networks *networks = arg;
 	struct yard *yard = networks->yard;
+	struct err why = ERR_INIT;
+	bool together;
 
 	log_error(
 		"the network gate has ended; boxes have no network until it is back", kv_err(err));
 	networks->problem = *err;
 	networks->dead = steal_ptr(&networks->gate);
 	loop_defer(yard->loop, close_dead, networks);
+	together = store_begin(yard->store, NULL) == 0;
 	for (size_t i = 0; i < yard->box_count; i++)
 		if (yard->boxes[i]->net)
 			network_lost(yard->boxes[i]);
+	if (together && store_commit(yard->store, STORE_KEPT, &why) < 0)
+		log_warn("figures of networks are not kept", kv_err(&why));
+	for (size_t i = 0; i < yard->box_count; i++)
+		if (yard->boxes[i]->net)
+			go_on_without(yard->boxes[i]);
 	audit_add(yard->audit, json_pack("{s:s,s:s,s:s}", "type", "gate", "state", "ended",
 				       "reason", err->message));
 	yard_event(yard, "gate.ended", NULL, json_pack("{s:s}", "reason", err->message));
@@ -253,6 +285,7 @@ static const struct gate_ops gate_ops = {
 	.names = on_names,
 	.dial_box = on_dial_box,
 	.open_udp = on_open_udp,
+	.left = on_left,
 	.down = on_down,
 };
 
@@ -274,20 +307,25 @@ static struct gate_settings settings(const struct networks *networks)
 	};
 }
 
+/* One that is on its way up may have been attached to the gate before this one. */
 static bool is_up(const struct box *box)
 {
 	return box->instance && box->net &&
-	       (box->state == BOX_RUNNING || box->state == BOX_SUSPENDED);
+	       (box->net->netns >= 0 || box->state == BOX_RUNNING || box->state == BOX_SUSPENDED);
 }
 
+/* What fails is tried again now and then, and told when it is news. */
 static void attach_all(struct yard *yard)
 {
 	for (size_t i = 0; i < yard->box_count; i++) {
-		struct err err = ERR_INIT;
+		struct box *box = yard->boxes[i];
+		struct err err = ERR_INIT, before = ERR_INIT;
 
-		if (is_up(yard->boxes[i]) && network_attach(yard->boxes[i], &err) < 0)
-			log_error("a box has no network", kv_str("box", yard->boxes[i]->row.id),
-				kv_err(&err));
+		if (!is_up(box) || box->net->served)
+			continue;
+		before = box->net->problem;
+		if (network_attach(box, &err) < 0 && strcmp(err.message, before.message))
+			log_error("a box has no network", kv_str("box", box->row.id), kv_err(&err));
 	}
 }
 
@@ -329,9 +367,37 @@ static void on_keep(void *arg)
 {
 	struct networks *networks = arg;
 
-	for (size_t i = 0; i < networks->yard->box_count; i++)
-		network_keep(networks->yard->boxes[i]);
+	struct yard *yard = networks->yard;
+	bool all = ++networks->kept >= KEEP_ALL_TIMES;
+	bool together = store_begin(yard->store, NULL) == 0;
+	struct err err = ERR_INIT;
+
+	for (size_t i = 0; i < yard->box_count; i++)
+		(all ? network_keep : network_keep_soon)(yard->boxes[i]);
+	for (size_t i = 0; i < yard->box_count; i++)
+		policy_record_check(yard->boxes[i]);
+	if (together && store_commit(yard->store, STORE_KEPT, &err) < 0) {
+		log_warn("figures of networks are not kept", kv_err(&err));
+		for (size_t i = 0; i < yard->box_count; i++)
+			if (yard->boxes[i]->net)
+				yard->boxes[i]->net->names_changed =
+					yard->boxes[i]->net->spent_changed = true;
+	}
+	if (all && networks->gate)
+		attach_all(yard);
+	if (all)
+		networks->kept = 0;
 	loop_timer_start(networks->keep, KEEP_MS);
+}
+
+/* A file may be mended while the daemon runs; until then no box is made without a policy of its own. */
+static void check_default(struct yard *yard)
+{
+	struct err err = ERR_INIT;
+	_cleanup_json_ json_t *policy = yard_default_policy(yard, &err);
+
+	if (!policy)
+		log_error("boxes without a policy of their own cannot be made", kv_err(&err));
 }
 
 int networks_open(struct yard *yard, struct err *err)
@@ -348,8 +414,15 @@ int networks_open(struct yard *yard, struct err *err)
 	networks->again = loop_timer_new(yard->loop, on_again, networks);
 	networks->keep = loop_timer_new(yard->loop, on_keep, networks);
 	loop_timer_start(networks->keep, KEEP_MS);
+	check_default(yard);
 	open_gate(networks);
 	return 0;
+}
+
+void networks_stop(struct yard *yard)
+{
+	if (yard->networks)
+		gate_close(steal_ptr(&yard->networks->gate));
 }
 
 void networks_close(struct yard *yard)

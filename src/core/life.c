@@ -26,6 +26,7 @@
 enum {
 	REMOVAL_TRIES = 10,
 	REMOVAL_PAUSE_MS = 500,
+	GATE_PATIENCE_MS = 3000,
 	FDS_OF_START = 32, /* open at once while a box is started, and some more */
 };
 
@@ -305,19 +306,14 @@ static void on_failed(struct instance *instance, const struct err *err, void *ar
 	box_launch_failed(arg, err);
 }
 
-static void on_ready(struct instance *instance, void *arg)
+void box_open_up(struct box *box)
 {
-	struct box *box = arg;
 	struct err err = ERR_INIT;
 
-	(void)instance;
-	if (box->remove_wanted) {
-		instance_kill(box->instance, NULL);
-		return;
-	}
+	if (box->timer)
+		loop_timer_stop(box->timer);
 	/* A box whose policy cannot be installed does not start. */
 	if (box->net && network_attach(box, &err) < 0) {
-		box->net->problem = err;
 		instance_kill(box->instance, NULL);
 		return;
 	}
@@ -326,6 +322,25 @@ static void on_ready(struct instance *instance, void *arg)
 			"a new box-init does not answer", kv_str("box", box->row.id), kv_err(&err));
 		instance_kill(box->instance, NULL);
 	}
+}
+
+static void on_ready(struct instance *instance, void *arg)
+{
+	struct box *box = arg;
+
+	(void)instance;
+	if (box->remove_wanted) {
+		instance_kill(box->instance, NULL);
+		return;
+	}
+	/* It was stopped a moment ago, and what it spent until then is not told yet. */
+	if (box->net && box->net->leaving) {
+		box->net->waited_for = true;
+		err_set(&box->net->problem, ERR_UNAVAILABLE, "the network gate does not answer");
+		box_timer_start(box, GATE_PATIENCE_MS);
+		return;
+	}
+	box_open_up(box);
 }
 
 const struct instance_ops box_instance_ops = {
@@ -418,6 +433,8 @@ int box_launch(struct box *box, struct err *err)
 	const struct instance_mark *mark;
 	bool wait;
 
+	if (box->net)
+		err_clear(&box->net->problem);
 	if (!image || check_fds(err) < 0 || need_disk(box, image, &wait, err) < 0)
 		return err_wrap(err, "start box '%s'", box->row.name);
 	if (wait)

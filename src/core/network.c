@@ -9,7 +9,13 @@
 #include "base/log.h"
 #include "base/strv.h"
 #include "gate/gate.h"
+#include "net/synthetic.h"
+#include <errno.h>
 #include <unistd.h>
+
+enum {
+	ADDRESSES_SKIPPED = 64
+}; /* more names than a program asks for in the seconds until they are stored */
 
 /* ---- made and kept ------------------------------------------------------------------------------- */
 
@@ -82,11 +88,12 @@ int network_load(struct box *box, struct err *err)
 		/* From before boxes had networks: as closed as it was. */
 		err_clear(err);
 		net->policy = policy_new();
-		return 0;
+		return network_store(box, STORE_KEPT, err);
 	}
 	net->version = row.version;
 	net->changed_us = row.changed_us;
 	net->recording = row.recording;
+	net->recording_since_us = clock_mono_us();
 	load_hosts(net, row.package_hosts);
 	net->names = kept_json(row.names);
 	net->spent = kept_json(row.spent);
@@ -142,7 +149,7 @@ int network_store_as(struct yard *yard, const char *id, struct network *net, enu
 
 	network_row_done(&row);
 	if (status == 0)
-		net->names_changed = false;
+		net->names_changed = net->spent_changed = false;
 	return status;
 }
 
@@ -151,21 +158,127 @@ int network_store(struct box *box, enum store_grade grade, struct err *err)
 	return network_store_as(box->yard, box->row.id, box->net, grade, err);
 }
 
+/* What could not be stored is new the next time too. */
+static void update(struct box *box, const char *names, const char *spent, const char *meters)
+{
+	struct network *net = box->net;
+	struct err err = ERR_INIT;
+
+	if (store_network_update(box->yard->store, box->row.id, names, spent, meters, &err) == 0)
+		net->names_changed = net->spent_changed = false;
+	else
+		log_warn("the figures of a box's network are not kept", kv_str("box", box->row.id),
+			kv_err(&err));
+}
+
 void network_keep(struct box *box)
 {
 	struct network *net = box->net;
 	_cleanup_free_ char *names = NULL, *spent = NULL, *meters = NULL;
-	struct err err = ERR_INIT;
 
-	if (!net || (!net->names_changed && !meters_have_changed(net->meters)))
+	if (!net ||
+		(!net->names_changed && !net->spent_changed && !meters_have_changed(net->meters)))
 		return;
 	names = net->names_changed ? json_text_or(net->names, "") : NULL;
 	spent = json_text_or(net->spent, "");
 	meters = meters_save(net->meters);
-	net->names_changed = false;
-	if (store_network_update(box->yard->store, box->row.id, names, spent, meters, &err) < 0)
-		log_warn("the figures of a box's network are not kept", kv_str("box", box->row.id),
-			kv_err(&err));
+	update(box, names, spent, meters);
+}
+
+static bool has_budget(const struct policy *policy)
+{
+	for (size_t i = 0; i < policy->count; i++)
+		if (policy->rules[i].limits.bytes)
+			return true;
+	return policy->limits.bytes > 0;
+}
+
+void network_keep_soon(struct box *box)
+{
+	struct network *net = box->net;
+	_cleanup_free_ char *names = NULL, *spent = NULL;
+
+	if (!net)
+		return;
+	names = net->names_changed ? json_text_or(net->names, "") : NULL;
+	spent = net->spent_changed && has_budget(net->policy) ? json_text_or(net->spent, "") : NULL;
+	if (names || spent)
+		update(box, names, spent, NULL);
+}
+
+/* The budget of the rule that the gate means; 0: there is none. */
+static uint64_t budget_of(const struct policy *policy, const char *rule)
+{
+	for (size_t i = 0; i < policy->count; i++) {
+		_cleanup_free_ char *text =
+			policy->rules[i].limits.bytes ? gate_rule_text(&policy->rules[i]) : NULL;
+
+		if (text && !strcmp(text, rule))
+			return policy->rules[i].limits.bytes;
+	}
+	return 0;
+}
+
+static void raise_to(json_t *object, const char *key, json_int_t least)
+{
+	if (json_integer_value(json_object_get(object, key)) < least)
+		json_object_set_new(object, key, json_integer(least));
+}
+
+/* What was spent of a rule at a destination; made when there was nothing. Borrowed. */
+static json_t *spent_of(json_t *list, const char *rule, const char *destination)
+{
+	json_t *item;
+	size_t i;
+
+	json_array_foreach (list, i, item)
+		if (!strcmp(json_get_text(item, "rule"), rule) &&
+			!strcmp(json_get_text(item, "destination"), destination))
+			return item;
+	item = json_pack("{s:s,s:s,s:i}", "rule", rule, "destination", destination, "bytes", 0);
+	json_array_append_new(list, item);
+	return item;
+}
+
+void network_spent_all(struct box *box, json_t *data)
+{
+	struct network *net = box->net;
+	const char *rule = json_get_text(data, "rule");
+	uint64_t bytes = *rule ? budget_of(net->policy, rule) : net->policy->limits.bytes;
+	json_t *spent;
+
+	if (!bytes)
+		return;
+	spent = net->spent ? json_deep_copy(net->spent)
+			   : json_pack("{s:i,s:[]}", "box", 0, "rules");
+	if (*rule)
+		raise_to(spent_of(json_object_get(spent, "rules"), rule,
+				 json_get_text(data, "name")),
+			"bytes", (json_int_t)bytes);
+	else
+		raise_to(spent, "box", (json_int_t)bytes);
+	json_decref(net->spent);
+	net->spent = spent;
+	net->spent_changed = true;
+	network_keep_soon(box);
+}
+
+void network_skip_addresses(struct box *box)
+{
+	struct network *net = box->net;
+	json_t *names = net->names ? json_deep_copy(net->names)
+				   : json_pack("{s:i,s:i,s:[],s:[]}", "version", 1, "next",
+					     SYNTHETIC_FIRST, "names", "resting");
+	json_int_t next = json_integer_value(json_object_get(names, "next"));
+	json_int_t end = MIN(next + ADDRESSES_SKIPPED, SYNTHETIC_COUNT);
+
+	for (json_int_t i = next; i < end; i++)
+		json_array_append_new(json_object_get(names, "resting"), json_integer(i));
+	json_object_set_new(names, "next", json_integer(end));
+	json_decref(net->names);
+	net->names = names;
+	net->names_changed = true;
+	network_keep_soon(box); /* the next time may be soon */
 }
 
 void network_free(struct box *box)
@@ -175,143 +288,6 @@ void network_free(struct box *box)
 	ports_box_removed(box);
 	network_detach(box);
 	network_discard(steal_ptr(&box->net));
-}
-
-/* ---- what leads to the gate ---------------------------------------------------------------------------- */
-
-/* Everything public: what the ranges that are always closed leave over. */
-static const struct {
-	const char *base;
-	uint8_t bits;
-} public_ranges[] = {
-	{ "1.0.0.0", 8 },
-	{ "2.0.0.0", 7 },
-	{ "4.0.0.0", 6 },
-	{ "8.0.0.0", 7 },
-	{ "11.0.0.0", 8 },
-	{ "12.0.0.0", 6 },
-	{ "16.0.0.0", 4 },
-	{ "32.0.0.0", 3 },
-	{ "64.0.0.0", 3 },
-	{ "96.0.0.0", 6 },
-	{ "100.0.0.0", 10 },
-	{ "100.128.0.0", 9 },
-	{ "101.0.0.0", 8 },
-	{ "102.0.0.0", 7 },
-	{ "104.0.0.0", 5 },
-	{ "112.0.0.0", 5 },
-	{ "120.0.0.0", 6 },
-	{ "124.0.0.0", 7 },
-	{ "126.0.0.0", 8 },
-	{ "128.0.0.0", 3 },
-	{ "160.0.0.0", 5 },
-	{ "168.0.0.0", 8 },
-	{ "169.0.0.0", 9 },
-	{ "169.128.0.0", 10 },
-	{ "169.192.0.0", 11 },
-	{ "169.224.0.0", 12 },
-	{ "169.240.0.0", 13 },
-	{ "169.248.0.0", 14 },
-	{ "169.252.0.0", 15 },
-	{ "169.255.0.0", 16 },
-	{ "170.0.0.0", 7 },
-	{ "172.0.0.0", 12 },
-	{ "172.32.0.0", 11 },
-	{ "172.64.0.0", 10 },
-	{ "172.128.0.0", 9 },
-	{ "173.0.0.0", 8 },
-	{ "174.0.0.0", 7 },
-	{ "176.0.0.0", 4 },
-	{ "192.0.1.0", 24 },
-	{ "192.0.2.0", 23 },
-	{ "192.0.4.0", 22 },
-	{ "192.0.8.0", 21 },
-	{ "192.0.16.0", 20 },
-	{ "192.0.32.0", 19 },
-	{ "192.0.64.0", 18 },
-	{ "192.0.128.0", 17 },
-	{ "192.1.0.0", 16 },
-	{ "192.2.0.0", 15 },
-	{ "192.4.0.0", 14 },
-	{ "192.8.0.0", 13 },
-	{ "192.16.0.0", 12 },
-	{ "192.32.0.0", 11 },
-	{ "192.64.0.0", 10 },
-	{ "192.128.0.0", 11 },
-	{ "192.160.0.0", 13 },
-	{ "192.169.0.0", 16 },
-	{ "192.170.0.0", 15 },
-	{ "192.172.0.0", 14 },
-	{ "192.176.0.0", 12 },
-	{ "192.192.0.0", 10 },
-	{ "193.0.0.0", 8 },
-	{ "194.0.0.0", 7 },
-	{ "196.0.0.0", 7 },
-	{ "198.0.0.0", 12 },
-	{ "198.16.0.0", 15 },
-	{ "198.20.0.0", 14 },
-	{ "198.24.0.0", 13 },
-	{ "198.32.0.0", 11 },
-	{ "198.64.0.0", 10 },
-	{ "198.128.0.0", 9 },
-	{ "199.0.0.0", 8 },
-	{ "200.0.0.0", 5 },
-	{ "208.0.0.0", 4 },
-	{ "2000::", 3 },
-};
-
-static void add_range(struct doors_range **list, size_t *count, const struct policy_cidr *cidr)
-{
-	struct doors_range *range;
-
-	xgrow(*list, *count + 1);
-	range = &(*list)[(*count)++];
-	*range = (struct doors_range){ .bits = cidr->bits };
-	range->base.family = cidr->base.family;
-	memcpy(range->base.bytes, cidr->base.bytes, sizeof range->base.bytes);
-}
-
-static bool sees_everything(const struct network *net)
-{
-	return net->policy->preset == POLICY_OPEN || net->recording;
-}
-
-static bool carries_udp(const struct network *net)
-{
-	for (size_t i = 0; i < net->policy->count; i++)
-		if (!net->policy->rules[i].deny && net->policy->rules[i].protocols & POLICY_UDP)
-			return true;
-	return sees_everything(net);
-}
-
-/* Real addresses whose connections the gate has to see: all that some rule allows. */
-static int set_aims(struct network *net, struct err *err)
-{
-	struct doors_range *ranges = NULL;
-	size_t count = 0;
-	int status;
-
-	for (size_t i = 0; i < net->policy->count; i++)
-		if (net->policy->rules[i].target == POLICY_CIDR && !net->policy->rules[i].deny)
-			add_range(&ranges, &count, &net->policy->rules[i].cidr);
-	for (size_t i = 0; sees_everything(net) && i < ARRAY_LEN(public_ranges); i++) {
-		struct policy_cidr cidr = { .bits = public_ranges[i].bits };
-
-		if (policy_addr_parse(public_ranges[i].base, &cidr.base, NULL) == 0)
-			add_range(&ranges, &count, &cidr);
-	}
-	status = doors_set_aims(net->netns, ranges, count, carries_udp(net), err);
-	free(ranges);
-	return status;
-}
-
-/* Whether there is anything to set beside what a new namespace has. */
-static bool has_aims(const struct network *net)
-{
-	for (size_t i = 0; i < net->policy->count; i++)
-		if (net->policy->rules[i].target == POLICY_CIDR && !net->policy->rules[i].deny)
-			return true;
-	return carries_udp(net);
 }
 
 /* ---- attached ------------------------------------------------------------------------------------ */
@@ -332,6 +308,23 @@ static struct gate_box describe(const struct box *box, json_t *policy)
 	};
 }
 
+/* A box that a daemon of before boxes had networks started has a namespace where no packet comes as far as our sockets. Nobody listens to
+ * port 1 now, it is ours; the question is whether there is a way at all. */
+static int check_furniture(const struct network *net, struct err *err)
+{
+	int fd = -1;
+
+	if (doors_connect(net->netns, DOORS_OUTSIDE, 1, &fd, err) == 0)
+		close(fd);
+	else if (err->errno_value == ENETUNREACH || err->errno_value == EHOSTUNREACH) {
+		err_set(err, ERR_STATE,
+			"the box was started without a network, or has taken its own apart");
+		return err_hint(err, "stop it and start it again");
+	}
+	err_clear(err);
+	return 0;
+}
+
 static int attach(struct box *box, struct err *err)
 {
 	struct network *net = box->net;
@@ -344,7 +337,9 @@ static int attach(struct box *box, struct err *err)
 		return err_set(err, ERR_UNAVAILABLE, "the network gate does not run");
 	if (net->netns < 0 && instance_netns(box->instance, &net->netns, err) < 0)
 		return -1;
-	if (has_aims(net) && set_aims(net, err) < 0)
+	if (net->adopted && check_furniture(net, err) < 0)
+		return -1;
+	if (network_has_aims(net) && network_set_aims(net, err) < 0)
 		return -1;
 	if (doors_open(net->netns, doors, err) < 0)
 		return -1;
@@ -356,21 +351,34 @@ static int attach(struct box *box, struct err *err)
 
 int network_attach(struct box *box, struct err *err)
 {
-	if (box->net->served)
+	struct network *net = box->net;
+
+	if (net->served)
 		return 0;
-	if (attach(box, err) < 0)
-		return err_wrap(err, "network of box '%s'", box->row.name);
-	return 0;
+	err_clear(&net->problem);
+	if (attach(box, err) == 0)
+		return 0;
+	err_wrap(err, "network of box '%s'", box->row.name);
+	net->problem = *err;
+	return -1;
 }
 
 void network_lost(struct box *box)
 {
 	struct network *net = box->net;
 
-	if (!net->served)
+	if (!net->served && !net->leaving)
 		return;
-	net->served = false;
+	net->served = net->leaving = false;
 	meters_settle(net->meters);
+	network_skip_addresses(box);
+}
+
+void network_left(struct box *box)
+{
+	box->net->leaving = false;
+	meters_settle(box->net->meters);
+	network_keep(box);
 }
 
 void network_detach(struct box *box)
@@ -379,10 +387,12 @@ void network_detach(struct box *box)
 
 	if (!net)
 		return;
+	net->waited_for = net->adopted = false;
 	if (net->served) {
-		if (yard_gate(box->yard))
+		net->served = false;
+		net->leaving = yard_gate(box->yard) != NULL;
+		if (net->leaving)
 			gate_drop(yard_gate(box->yard), box->row.id);
-		network_lost(box);
 		network_keep(box);
 	}
 	if (net->netns >= 0)
@@ -403,7 +413,13 @@ int network_apply_policy(struct box *box, struct err *err)
 	/* The gate first: what the namespace lets through meanwhile is decided there. */
 	if (gate_set_policy(yard_gate(box->yard), &described, err) < 0)
 		return -1;
-	return set_aims(net, err);
+	return network_set_aims(net, err);
+}
+
+void network_adopt(struct box *box)
+{
+	box->net->adopted = true;
+	network_skip_addresses(box);
 }
 
 void network_renamed(struct box *box)
@@ -429,6 +445,10 @@ json_t *box_net_json(struct box *box)
 	json_object_set_new(ret, "box", json_string(box->row.id));
 	json_object_set_new(ret, "name", json_string(box->row.name));
 	json_object_set_new(ret, "limits", limits_json(box->net->policy));
+	/* NULL unless it runs and has no network. */
+	json_object_set_new(ret, "problem",
+		box->instance && box->net->problem.kind ? json_string(box->net->problem.message)
+							: json_null());
 	return ret;
 }
 

@@ -63,5 +63,15 @@ uint16_t box_port_default(const struct box *box);
 int box_port_set_default(struct box *box, uint16_t port, struct err *err);
 /* Where people find it. door: the TCP port of the API, 0 when it is closed. NULL: there is no way. Yours to free. */
 char *box_port_url(const struct box *box, uint16_t port, uint16_t door);
+enum { PORT_LOGIN_CODE_LEN = 32, PORT_LOGIN_TOKEN_MAX = 32, PORT_LOGIN_SECONDS = 300 };
+/* In the place of a token's id: made by the unix socket, where there are none. */
+#define PORT_LOGIN_SOCKET "socket"
+/* A code that logs in once to this box under this host name (in lower case, no port); token: the id of the one that asks, with which the
+ * login ends. */
+int box_login_new(struct box *box, const char *host, const char *token,
+	char ret_code[PORT_LOGIN_CODE_LEN + 1], struct err *err);
+/* Whether it is one, and whose; it is used up then. */
+bool box_login_take(
+	struct box *box, const char *host, const char *code, char ret_token[PORT_LOGIN_TOKEN_MAX]);
 /* A socket connecting to a port of a running box, by its loopback; v6: by ::1. ERR_STATE when it does not run (a suspended one is told so). */
 int box_port_connect(struct box *box, uint16_t port, bool v6, int *ret_fd, struct err *err);

@@ -2,6 +2,7 @@
  *
  *   network.c     the network of a box: made, kept, attached to its instance, let go
  *   gatekeeper.c  the gate's life, what it tells and asks; the host's own network
+ *   network_aims.c  what of its traffic leads to the gate
  *   meters.c      figures over time
  *   policy.c    the policy of a box: read, changed, explained, watched
  *   port.c      ways in */
@@ -24,14 +25,20 @@ struct network {
 	int64_t changed_us;
 	char **package_hosts; /* owned; of the image when the box was made */
 	bool recording;
-	json_t *names, *spent; /* owned or NULL; as the gate told last */
+	int64_t recording_since_us; /* clock_mono_us; of this daemon */
+	json_t *names, *spent;	    /* owned or NULL; as the gate told last */
 	struct meters *meters;
 	json_t *ports;			 /* array, owned; see port.c */
 	struct port_listener *listeners; /* port.c's */
+	struct port_login *logins;	 /* port_login.c's */
 	int netns;			 /* of the running instance; -1: none */
 	bool served;			 /* the gate has it */
-	bool names_changed;		 /* since they were stored */
-	struct err problem; /* why it could not be attached, for who waits for the box */
+	bool leaving; /* the gate had it, and its last figures are still to come: see network_left */
+	bool adopted;			   /* the instance is older than this daemon */
+	bool waited_for;		   /* the instance is there, and goes on when it has left */
+	bool names_changed, spent_changed; /* since they were stored */
+	struct err
+		problem; /* why it could not be attached, for who waits for the box; .kind 0: it is */
 };
 
 /* ---- network.c --------------------------------------------------------------------------------------- */
@@ -48,20 +55,36 @@ int network_store_as(struct yard *yard, const char *id, struct network *net, enu
 	struct err *err);
 /* What the gate told lately, if it was anything. */
 void network_keep(struct box *box);
+/* Of that what must not be lost: names that have addresses, and budgets, if its policy has any. */
+void network_keep_soon(struct box *box);
+/* A budget is used up (data as the gate told): kept at once, so that it stays so whoever dies next. */
+void network_spent_all(struct box *box, json_t *data);
 void network_free(struct box *box); /* listeners closed, the gate told, the netns let go */
 /* The instance is there: sockets in its namespace, handed to the gate. The box must not be served when this fails. */
 int network_attach(struct box *box, struct err *err);
 void network_detach(struct box *box); /* it has ended */
 void network_lost(struct box *box);   /* the gate has: to be attached again */
+/* The gate has told all it knew of a box that was detached. Only then it may be attached again: what it spent before would be forgotten. */
+void network_left(struct box *box);
+void network_adopt(struct box *box); /* the instance ran before this daemon did; to be attached */
+/* The daemon or the gate died: names may have got addresses that nobody here knows of. These are not given to others. */
+void network_skip_addresses(struct box *box);
 /* The policy in box->net is new: the gate and the namespace are told at once. Nothing is stored. */
 int network_apply_policy(struct box *box, struct err *err);
 void network_renamed(struct box *box);
 /* Addresses of this host, as the gate was told; for policy_world. NULL-terminated, borrowed. */
 const char *const *networks_host_ranges(struct yard *yard);
 
+/* ---- network_aims.c ------------------------------------------------------------------------------------ */
+
+int network_set_aims(struct network *net, struct err *err);
+bool network_has_aims(const struct network *net); /* anything beside what a new namespace has */
+
 /* ---- gatekeeper.c -------------------------------------------------------------------------------------- */
 
 int networks_open(struct yard *yard, struct err *err);
+/* The gate tells what it still knows, and ends; before the boxes are let go. */
+void networks_stop(struct yard *yard);
 void networks_close(struct yard *yard);
 struct gate *yard_gate(struct yard *yard);     /* NULL while there is none */
 char *yard_box_resolv_conf(struct yard *yard); /* for the driver; yours to free */
@@ -72,6 +95,8 @@ json_t *networks_json(struct yard *yard);
 
 /* The policy a new box gets: given (JSON, borrowed) or, when NULL, the daemon's default. */
 int policy_for_new(struct yard *yard, json_t *given, struct policy **ret, struct err *err);
+/* Now and then: watch mode ends after an hour. */
+void policy_record_check(struct box *box);
 /* The hosts of an image's package managers; kept in memory for each image. Yours to free (strv). */
 char **package_hosts_of(struct yard *yard, const char *image);
 

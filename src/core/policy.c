@@ -19,6 +19,7 @@
 #include <fcntl.h>
 
 enum { CACHE_SIZE = 16 };
+#define RECORD_MOST_US INT64_C(3600000000)
 
 /* ---- package hosts ------------------------------------------------------------------------------ */
 
@@ -278,6 +279,7 @@ int box_policy_set(
 static int apply_recording(struct box *box, bool on, struct err *err)
 {
 	box->net->recording = on;
+	box->net->recording_since_us = clock_mono_us();
 	if (box->net->served)
 		gate_record(yard_gate(box->yard), box->row.id, on);
 	if (network_apply_policy(box, err) < 0)
@@ -300,6 +302,18 @@ int box_policy_record(struct box *box, bool on, const char *who, struct err *err
 	audit_change(box, who, NULL, NULL);
 	yard_event(box->yard, "box.recording", box, json_pack("{s:b,s:s}", "on", on, "who", who));
 	return 0;
+}
+
+/* Whoever turned it on may have died since: nothing is watched for ever. */
+void policy_record_check(struct box *box)
+{
+	struct err err = ERR_INIT;
+
+	if (!box->net || !box->net->recording ||
+		clock_mono_us() - box->net->recording_since_us < RECORD_MOST_US)
+		return;
+	if (box_policy_record(box, false, "the daemon, after an hour", &err) < 0)
+		log_error("watch mode cannot be ended", kv_str("box", box->row.id), kv_err(&err));
 }
 
 struct asking {

@@ -180,7 +180,9 @@ int box_port_set(struct box *box, uint16_t port, const enum port_access *access,
 	if (host_port > UINT16_MAX || (host_port > 0 && host_port < HOST_PORT_MIN))
 		return err_set(err, ERR_INVALID, "the host's port must be between %d and 65535",
 			HOST_PORT_MIN);
-	if (host_port > 0 && port_listener_host_port(box, port) == host_port)
+	/* The one it has is kept, and with it what is connected. */
+	if (host_port >= 0 && port_listener_host_port(box, port) > 0 &&
+		(!host_port || port_listener_host_port(box, port) == host_port))
 		host_port = -1;
 	if (host_port >= 0 && port_listener_new(box, port, (uint16_t)host_port, &listener, err) < 0)
 		return -1;
@@ -266,4 +268,5 @@ void ports_box_added(struct box *box)
 void ports_box_removed(struct box *box)
 {
 	port_listeners_drop(box);
+	port_logins_drop(box);
 }

@@ -27,6 +27,10 @@ void port_listener_restore(struct box *box, uint16_t port, uint16_t host_port);
 const char *port_listener_problem(const struct box *box, uint16_t port);
 int port_listener_host_port(const struct box *box, uint16_t port); /* -1: none that listens */
 
+/* ---- port_login.c ----------------------------------------------------------------------------------- */
+
+void port_logins_drop(struct box *box);
+
 /* ---- port_pipe.c ------------------------------------------------------------------------------------ */
 
 /* How the other end is opened: 127.0.0.1 of the box, then ::1. */

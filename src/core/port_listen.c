@@ -1,7 +1,8 @@
 /* port_listen.c - ports of the host's loopback that lead into boxes
  *
  * A listener is there as long as its box and the daemon are, whether the box runs or not: a connection to a stopped box is
- * accepted and closed. Every program of this machine may connect; that is what was asked for. */
+ * accepted and closed. Every program of this machine may connect; that is what was asked for. A port that another program
+ * has when the daemon starts is tried again until it is free. */
 #include "base/file.h"
 #include "base/log.h"
 #include "core/core_internal.h"
@@ -13,7 +14,13 @@
 #include <netinet/in.h>
 #include <sys/socket.h>
 
-enum { BACKLOG = 128, ACCEPT_AT_ONCE = 16, CONNECTIONS_MAX = 512 };
+enum {
+	BACKLOG = 128,
+	ACCEPT_AT_ONCE = 16,
+	CONNECTIONS_MAX = 512,
+	ACCEPT_PAUSE_MS = 200,
+	LISTEN_AGAIN_MS = 3000,
+};
 
 struct port_listener {
 	struct yard *yard;
@@ -22,6 +29,7 @@ struct port_listener {
 	uint16_t port, host_port;
 	int fd; /* -1: see problem */
 	struct loop_fd *watch;
+	struct loop_timer *again;
 	struct port_pipe *pipes[CONNECTIONS_MAX];
 	unsigned count;
 	char *problem;
@@ -55,6 +63,11 @@ static void on_accept(void *arg, unsigned ready)
 		int fd = accept4(listener->fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
 		struct port_pipe *pipe;
 
+		if (fd < 0 && (errno == EMFILE || errno == ENFILE || errno == ENOBUFS ||
+				      errno == ENOMEM)) {
+			loop_fd_set(listener->watch, 0); /* it stays readable: do not spin */
+			loop_timer_start(listener->again, ACCEPT_PAUSE_MS);
+		}
 		if (fd < 0)
 			return;
 		if (listener->count == CONNECTIONS_MAX || fd_is_scarce(fd)) {
@@ -67,6 +80,8 @@ static void on_accept(void *arg, unsigned ready)
 	}
 }
 
+static void on_again(void *arg);
+
 static struct port_listener *listener_alloc(struct box *box, uint16_t port, uint16_t host_port)
 {
 	struct port_listener *listener = xnew(struct port_listener);
@@ -76,6 +91,7 @@ static struct port_listener *listener_alloc(struct box *box, uint16_t port, uint
 	listener->port = port;
 	listener->host_port = host_port;
 	listener->fd = -1;
+	listener->again = loop_timer_new(box->yard->loop, on_again, listener);
 	return listener;
 }
 
@@ -101,6 +117,33 @@ static int listen_on(uint16_t *port, struct err *err)
 	return steal_fd(&fd);
 }
 
+static void begin(struct port_listener *listener, int fd)
+{
+	listener->fd = fd;
+	listener->watch = loop_fd_new(listener->yard->loop, fd, LOOP_READ, on_accept, listener);
+}
+
+static void on_again(void *arg)
+{
+	struct port_listener *listener = arg;
+	struct err err = ERR_INIT;
+	int fd;
+
+	if (listener->fd >= 0) {
+		loop_fd_set(listener->watch, LOOP_READ);
+		return;
+	}
+	fd = listen_on(&listener->host_port, &err);
+	if (fd < 0) {
+		loop_timer_start(listener->again, LISTEN_AGAIN_MS);
+		return;
+	}
+	log_info("a port of a box has its listener again", kv_str("box", listener->box),
+		kv_int("port", listener->port));
+	free(steal_ptr(&listener->problem));
+	begin(listener, fd);
+}
+
 int port_listener_new(struct box *box, uint16_t port, uint16_t host_port,
 	struct port_listener **ret, struct err *err)
 {
@@ -110,8 +153,7 @@ int port_listener_new(struct box *box, uint16_t port, uint16_t host_port,
 	if (fd < 0)
 		return -1;
 	listener = listener_alloc(box, port, host_port);
-	listener->fd = fd;
-	listener->watch = loop_fd_new(box->yard->loop, fd, LOOP_READ, on_accept, listener);
+	begin(listener, fd);
 	*ret = listener;
 	return 0;
 }
@@ -123,6 +165,7 @@ void port_listener_free(struct port_listener *listener)
 	while (listener->count)
 		port_pipe_free(listener->pipes[--listener->count]);
 	loop_fd_free(listener->watch);
+	loop_timer_free(listener->again);
 	if (listener->fd >= 0)
 		close(listener->fd);
 	free(listener->problem);
@@ -189,6 +232,7 @@ void port_listener_restore(struct box *box, uint16_t port, uint16_t host_port)
 			kv_int("port", port), kv_err(&err));
 		listener = listener_alloc(box, port, host_port);
 		listener->problem = xstrdup(err.message);
+		loop_timer_start(listener->again, LISTEN_AGAIN_MS);
 	}
 	port_listener_adopt(box, listener);
 }

@@ -1,7 +1,8 @@
 /* port_pipe.c - bytes between a client on the host and a port in a box, both ways
  *
  * What one side does not take is kept, and the other not read until it is gone: at most one read's worth a direction. Each
- * direction ends on its own, by shutdown; the pipe ends when both have, or when one side breaks. */
+ * direction ends on its own, by shutdown; the pipe ends when both have, or when one side breaks: also one that is neither read
+ * nor written is watched for that, and asked now and then whether it is still there. */
 #include "base/alloc.h"
 #include "base/buf.h"
 #include "core/port_internal.h"
@@ -50,6 +51,9 @@ static void end_update(struct end *end)
 		if (end->out.len)
 			want |= LOOP_WRITE;
 	}
+	/* Before we shut it, a hang-up is a reset. What a box sent before its own is still read. */
+	if (!want && !end->shut && (end->eof || end == &end->pipe->client))
+		want = LOOP_HANGUP;
 	if (want != end->watched)
 		loop_fd_set(end->watch, want);
 	end->watched = want;
@@ -119,6 +123,8 @@ static void on_ready(void *arg, unsigned ready)
 	struct end *end = arg;
 	struct port_pipe *pipe = end->pipe;
 
+	if (ready & LOOP_HANGUP)
+		return finish(pipe);
 	if (pipe->connecting)
 		return on_connecting(pipe);
 	if ((ready & LOOP_WRITE && !end_send(end)) || (ready & LOOP_READ && !end_read(end)) ||
@@ -173,7 +179,10 @@ struct port_pipe *port_pipe_new(
 	pipe->arg = arg;
 	pipe->box.fd = -1;
 	setsockopt(client, SOL_SOCKET, SO_KEEPALIVE, &(int){ 1 }, sizeof(int));
-	end_init(pipe, &pipe->client, client, 0);
+	setsockopt(client, IPPROTO_TCP, TCP_KEEPIDLE, &(int){ 30 }, sizeof(int));
+	setsockopt(client, IPPROTO_TCP, TCP_KEEPINTVL, &(int){ 15 }, sizeof(int));
+	setsockopt(client, IPPROTO_TCP, TCP_KEEPCNT, &(int){ 4 }, sizeof(int));
+	end_init(pipe, &pipe->client, client, LOOP_HANGUP);
 	if (open_box(pipe, false) < 0 && open_box(pipe, true) < 0) {
 		port_pipe_free(pipe);
 		return NULL;

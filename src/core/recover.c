@@ -70,6 +70,7 @@ static void go_on(struct box *box)
 		box_timer_start(box, 5000);
 		return;
 	}
+	network_adopt(box);
 	if (network_attach(box, &err) < 0) {
 		log_error("a box has no network", kv_str("box", box->row.id), kv_err(&err));
 		err_clear(&err);

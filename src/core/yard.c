@@ -167,6 +167,7 @@ void yard_close(struct yard *yard)
 	limits_close(yard);
 	workspaces_close(yard);
 	disk_streams_close(yard);
+	networks_stop(yard);
 	while (yard->box_count) {
 		struct err err = ERR_INIT;
 

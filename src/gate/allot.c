@@ -50,7 +50,7 @@ void allot_limits(struct allotment *allotment, const struct policy_limits *limit
 struct allotment *allot_take(
 	struct guest *guest, const struct policy_rule *rule, const char *destination)
 {
-	struct allotment *allotment = get(guest, policy_rule_text(rule), destination);
+	struct allotment *allotment = get(guest, gate_rule_text(rule), destination);
 
 	if (!allotment)
 		return NULL;

@@ -126,13 +126,26 @@ void event_forget_all(struct guest *guest)
 
 /* ---- verdicts in words ---------------------------------------------------------------------------- */
 
+/* Some rules are long: dozens of paths. What is cut off is told apart by its hash, for budgets are known by this text. */
+char *gate_rule_text(const struct policy_rule *rule)
+{
+	_cleanup_free_ char *text = policy_rule_text(rule);
+	uint64_t hash = 0xcbf29ce484222325;
+
+	if (strlen(text) <= EVENT_RULE_MAX)
+		return steal_ptr(&text);
+	for (const char *at = text; *at; at++)
+		hash = (hash ^ (uint8_t)*at) * 0x100000001b3;
+	return xasprintf("%.*s... (%016llx)", EVENT_RULE_CUT, text, (unsigned long long)hash);
+}
+
 void event_put_rule(json_t *event, const struct policy_rule *rule)
 {
 	_cleanup_free_ char *text = NULL, *place = NULL;
 
 	if (!rule)
 		return;
-	text = policy_rule_text(rule);
+	text = gate_rule_text(rule);
 	place = policy_rule_place(rule);
 	json_object_set_new(event, "rule", json_string(text));
 	json_object_set_new(event, "place", json_string(place));

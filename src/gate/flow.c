@@ -79,7 +79,7 @@ static void set_rule(struct flow *flow, const struct policy_rule *rule)
 {
 	free(flow->rule);
 	free(flow->place);
-	flow->rule = rule ? policy_rule_text(rule) : NULL;
+	flow->rule = rule ? gate_rule_text(rule) : NULL;
 	flow->place = rule ? policy_rule_place(rule) : NULL;
 }
 
@@ -218,6 +218,9 @@ static void flow_free(struct flow *flow)
 {
 	free(flow->rule);
 	free(flow->place);
+	free(flow->host);
+	free(flow->method);
+	free(flow->path);
 	free(flow);
 }
 

@@ -151,9 +151,15 @@ static void member_free(struct gate *gate, struct member *member)
 
 static void on_dropped(struct gate *gate, struct member *member, json_t *message)
 {
+	_cleanup_free_ char *id = NULL;
+
 	(void)message;
-	if (member->dropped)
-		member_free(gate, member);
+	if (!member->dropped)
+		return;
+	id = steal_ptr(&member->id);
+	member_free(gate, member);
+	if (gate->ops->left)
+		gate->ops->left(gate->arg, id);
 }
 
 /* At the end only what is to be kept is taken. */

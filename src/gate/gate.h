@@ -23,6 +23,7 @@
 
 struct gate;
 struct loop;
+struct policy_rule;
 
 /* Called from the loop; they must not free the gate. box is the id given with gate_add. */
 struct gate_ops {
@@ -44,6 +45,8 @@ struct gate_ops {
 	/* A UDP flow needs its socket, see doors_open_udp. Answer with gate_dialled. */
 	void (*open_udp)(void *arg, const char *box, const struct doors_endpoint *aim,
 		const struct doors_endpoint *client, uint64_t ticket);
+	/* It has let go of a box that was dropped: nothing more comes of it. May be NULL. */
+	void (*left)(void *arg, const char *box);
 	/* The process has ended; the gate is of no use any more. */
 	void (*down)(void *arg, const struct err *err);
 };
@@ -92,6 +95,8 @@ void gate_recorded(struct gate *gate, const char *id,
 /* Its connections now: [{"name","address","port","protocol","from","rule","bytes_out","bytes_in","since"}], at most 1000. */
 void gate_connections(struct gate *gate, const char *id,
 	void (*done)(void *arg, json_t *list, const struct err *err), void *arg);
+/* A rule as it is called in what the gate tells, in "spent" too: its text, long ones cut and told apart by a hash. To be freed. */
+char *gate_rule_text(const struct policy_rule *rule);
 /* fd is handed over; -1 with err. */
 void gate_dialled(struct gate *gate, uint64_t ticket, int fd, const struct err *err);
 

@@ -210,6 +210,8 @@ struct guest {
 	uint64_t names_told; /* version */
 	int64_t names_due;   /* 0: nothing to tell */
 
+	struct upstream_share share;
+	struct dial_settings dial; /* the process's, with that share */
 	struct flow *flows;
 	size_t flow_count, new_count;
 	struct quota quota;
@@ -233,6 +235,7 @@ int guest_add(struct process *process, json_t *message, int *fds, size_t count, 
 void guest_free(struct guest *guest, const char *why); /* its last figures are told */
 struct guest *guest_find(struct process *process, const char *key);
 int guest_set_policy(struct guest *guest, json_t *message, struct err *err);
+void guest_rename(struct guest *guest, const char *name);
 void guest_set_recording(struct guest *guest, bool on);
 /* The host's addresses have changed. */
 void guest_recompile(struct guest *guest);
@@ -246,7 +249,12 @@ void guest_pause_door(struct guest *guest, enum door door, unsigned ms);
 
 /* ---- event.c: what is written down ---------------------------------------------------------------- */
 
-enum { EVENT_KEY_MAX = 512, EVENT_TEXT_MAX = 256 };
+enum {
+	EVENT_KEY_MAX = 512,
+	EVENT_TEXT_MAX = 256,
+	EVENT_RULE_MAX = 256, /* thousands of them fit in one message */
+	EVENT_RULE_CUT = EVENT_RULE_MAX - 32,
+};
 
 /* Untrusted text as an event may have it: printable ASCII, EVENT_TEXT_MAX bytes. New reference. */
 json_t *event_text(const char *text);
@@ -281,6 +289,7 @@ struct flow {
 	struct allotment *allotment;
 	struct tally_row *destination, *recorded;
 	char *rule, *place;
+	char *host, *method, *path;  /* of the last HTTP request; or NULL */
 	char reason[EVENT_TEXT_MAX]; /* why it was refused on its way; "" */
 	int64_t since_us, since_wall;
 	uint64_t counted_out, counted_in;

@@ -99,9 +99,18 @@ static bool is_still_allowed(struct flow *flow)
 	if (flow->address.family && *flow->name && net_address_special(&flow->address) &&
 		!names_may_be_private(flow->guest, flow->name))
 		return false;
+	if (flow->method) {
+		question.kind = POLICY_FLOW_HTTP;
+		question.seen = flow->host;
+		question.method = flow->method;
+		question.path = flow->path;
+		verdict = policy_match(flow->guest->matcher, &question);
+		if (!verdict.allowed)
+			return false;
+	}
 	free(flow->rule);
 	free(flow->place);
-	flow->rule = policy_rule_text(verdict.rule);
+	flow->rule = gate_rule_text(verdict.rule);
 	flow->place = policy_rule_place(verdict.rule);
 	allot_limits(flow->allotment, &verdict.rule->limits);
 	return true;
@@ -117,6 +126,48 @@ static unsigned cut_forbidden(struct guest *guest)
 			continue;
 		flow_cut(flow, "the policy was changed");
 		cut++;
+	}
+	return cut;
+}
+
+/* Does its policy name that box? The other half of what the daemon asks for when boxes connect. */
+static bool knows(const struct guest *guest, const char *name)
+{
+	size_t len = strlen(name);
+
+	for (size_t i = 0; i < guest->policy->count; i++) {
+		const struct policy_rule *rule = &guest->policy->rules[i];
+
+		if (rule->target == POLICY_BOX && !rule->deny && !strncmp(rule->name, name, len) &&
+			!strcmp(rule->name + len, ".box"))
+			return true;
+	}
+	return false;
+}
+
+static bool leads_to(const struct flow *flow, const char *name)
+{
+	size_t len = strlen(name);
+
+	return flow->is_box && !strncmp(flow->name, name, len) && !strcmp(flow->name + len, ".box");
+}
+
+/* Connections of other boxes into this one, which was called name when they began: those that it does not want any more. */
+static unsigned cut_strangers(struct guest *guest, const char *name)
+{
+	bool is_renamed = strcmp(name, guest->name) != 0;
+	unsigned cut = 0;
+
+	for (struct named *node = guest->process->guests.oldest; node; node = node->newer) {
+		struct guest *other = (struct guest *)node;
+		bool is_welcome = !is_renamed && knows(guest, other->name);
+
+		for (struct flow *flow = other->flows; flow && !is_welcome; flow = flow->next)
+			if (leads_to(flow, name)) {
+				flow_cut(flow, is_renamed ? "the other box has a new name"
+							  : "the other box's policy was changed");
+				cut++;
+			}
 	}
 	return cut;
 }
@@ -143,8 +194,27 @@ int guest_set_policy(struct guest *guest, json_t *message, struct err *err)
 		return -1;
 	tell(guest, "event", "event",
 		json_pack("{s:s, s:I, s:i}", "type", "policy", "version",
-			(json_int_t)guest->version, "cut", (int)cut_forbidden(guest)));
+			(json_int_t)guest->version, "cut",
+			(int)(cut_forbidden(guest) + cut_strangers(guest, guest->name))));
 	return 0;
+}
+
+void guest_rename(struct guest *guest, const char *name)
+{
+	_cleanup_free_ char *old = steal_ptr(&guest->name);
+
+	guest->name = xstrdup(name);
+	if (!strcmp(old, name))
+		return;
+	cut_strangers(guest, old);
+	/* Those whom it visits know it by its old name. */
+	for (struct named *node = guest->process->guests.oldest; node; node = node->newer) {
+		struct guest *other = (struct guest *)node;
+
+		for (struct flow *flow = guest->flows; flow; flow = flow->next)
+			if (leads_to(flow, other->name) && !knows(other, name))
+				flow_cut(flow, "the other box's policy does not name this one");
+	}
 }
 
 void guest_recompile(struct guest *guest)
@@ -265,6 +335,8 @@ static struct guest *guest_new(struct process *process, const char *key)
 
 	guest->process = process;
 	guest->key = xstrdup(key);
+	guest->dial = process->dial;
+	guest->dial.share = &guest->share;
 	for (int i = 0; i < DOOR_COUNT; i++)
 		guest->doors[i] = -1;
 	name_table_init(&guest->allotments);

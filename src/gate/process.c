@@ -117,8 +117,7 @@ static void on_policy(struct guest *guest, json_t *message)
 
 static void on_rename(struct guest *guest, json_t *message)
 {
-	free(guest->name);
-	guest->name = xstrdup(json_string_value(json_object_get(message, "name")));
+	guest_rename(guest, json_string_value(json_object_get(message, "name")));
 }
 
 static void on_record(struct guest *guest, json_t *message)
@@ -268,7 +267,8 @@ static void start(struct process *process)
 	process->upstream = upstream_new(process->loop,
 		&(struct upstream_options){ .questions_max = (unsigned)MIN((size_t)QUESTIONS_MAX,
 						    process->fds_max / 16 + 16),
-			.asks_max = 8 * QUESTIONS_MAX });
+			/* A flow has two of them and more descriptors than that. */
+			.asks_max = (unsigned)process->fds_max });
 	process->dns = dns_server_new(process->loop,
 		&(struct dns_server_options){ .ops = &names_ops, .upstream = process->upstream });
 	process->hub = relay_hub_new(process->loop);

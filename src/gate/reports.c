@@ -28,7 +28,7 @@ struct shape {
 	}
 
 enum {
-	RULE_MAX = 1024,
+	RULE_MAX = EVENT_RULE_MAX,
 	NAME_MAX_BYTES = DNS_HOST_MAX,
 	PORT = UINT16_MAX,
 	ROWS_MAX = 2048 + 1,

@@ -46,6 +46,17 @@ static void tell_request(
 	event_send(flow->guest, event);
 }
 
+/* What it carries now, or has become: asked about again when the policy changes. */
+static void keep_request(struct flow *flow, const struct relay_seen *seen)
+{
+	free(flow->host);
+	free(flow->method);
+	free(flow->path);
+	flow->host = xstrdup(seen->name);
+	flow->method = xstrdup(seen->method);
+	flow->path = xstrdup(seen->path);
+}
+
 static bool on_seen(void *arg, const struct relay_seen *seen)
 {
 	struct flow *flow = arg;
@@ -63,8 +74,11 @@ static bool on_seen(void *arg, const struct relay_seen *seen)
 		question.path = seen->path;
 	}
 	verdict = policy_match(flow->guest->matcher, &question);
-	if (verdict.allowed && !(verdict.needs_http && seen->kind != RELAY_SEEN_REQUEST))
+	if (verdict.allowed && !(verdict.needs_http && seen->kind != RELAY_SEEN_REQUEST)) {
+		if (seen->kind == RELAY_SEEN_REQUEST)
+			keep_request(flow, seen);
 		return true;
+	}
 	flow_refuse(flow, verdict.allowed
 				  ? "only plain HTTP may go there"
 				  : event_reason(&verdict, seen->name ? seen->name : "", reason));
@@ -134,7 +148,7 @@ static void start(struct flow *flow, int fd)
 	flow->relay = relay_new(&(struct relay_options){ .hub = process->hub,
 		.client = fd,
 		.check = flow->check,
-		.dial = &process->dial,
+		.dial = &flow->guest->dial,
 		.target = flow->is_box ? NULL : &target,
 		.quotas = { &flow->guest->quota, &flow->allotment->quota },
 		.ops = &relay_ops,

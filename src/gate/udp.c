@@ -135,8 +135,8 @@ static bool resolve(struct flow *flow, uint16_t type)
 {
 	struct upstream *upstream = flow->guest->process->upstream;
 
-	return upstream_ask(upstream, flow->name, type, UPSTREAM_ALLOW_PRIVATE, on_resolved, flow,
-		       &flow->pending->ask, NULL) == 0;
+	return upstream_ask_as(upstream, &flow->guest->share, flow->name, type,
+		       UPSTREAM_ALLOW_PRIVATE, on_resolved, flow, &flow->pending->ask, NULL) == 0;
 }
 
 static void on_resolved(void *arg, const struct upstream_result *result)

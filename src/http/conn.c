@@ -343,10 +343,19 @@ static void take_input(struct http_conn *conn, const char *data, size_t len)
 		buf_add(&conn->in, data + used, len - used);
 }
 
+/* What is read may have to wait in memory for whom it is meant: many connections take small bites. */
+static size_t read_size(const struct http_server *server)
+{
+	size_t share = HTTP_READ_ALL / MAX(http_server_get_connections(server), 1u);
+
+	return MAX(MIN(share, HTTP_READ_SIZE), HTTP_READ_MIN);
+}
+
 static void on_readable(struct http_conn *conn)
 {
-	ssize_t got = conn->ssl ? tls_read(conn, conn->server->scratch, HTTP_READ_SIZE)
-				: read(conn->fd, conn->server->scratch, HTTP_READ_SIZE);
+	size_t most = read_size(conn->server);
+	ssize_t got = conn->ssl ? tls_read(conn, conn->server->scratch, most)
+				: read(conn->fd, conn->server->scratch, most);
 
 	if (got > 0)
 		take_input(conn, conn->server->scratch, (size_t)got);

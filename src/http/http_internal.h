@@ -30,7 +30,9 @@ struct http_tls;
 struct ssl_st;
 
 enum {
-	HTTP_READ_SIZE = 256 * 1024,	       /* one read() */
+	HTTP_READ_SIZE = 256 * 1024,	       /* one read(), while connections are few */
+	HTTP_READ_MIN = 16 * 1024,	       /* and when they are many */
+	HTTP_READ_ALL = 32 * 1024 * 1024,      /* what they share */
 	HTTP_SEND_AT_ONCE = 16 * 1024,	       /* fewer bytes wait for the round's end */
 	HTTP_BUFFER_KEPT = 16 * 1024,	       /* memory an idle connection keeps */
 	HTTP_OUT_MAX = 64 * 1024,	       /* waiting, over which no request is read */

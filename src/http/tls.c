@@ -71,6 +71,12 @@ static int choose_protocol(SSL *ssl, const unsigned char **out, unsigned char *o
 	return SSL_TLSEXT_ERR_OK;
 }
 
+/* Else OpenSSL would ask the terminal, and everything would wait for it. */
+static int refuse_passphrase(char *text, int size, int writing, void *arg)
+{
+	return -1;
+}
+
 static int load(SSL_CTX *context, const struct http_tls *tls, struct err *err)
 {
 	if (SSL_CTX_use_certificate_chain_file(context, tls->certificate) != 1)
@@ -97,6 +103,7 @@ int http_tls_reload(struct http_tls *tls, struct err *err)
 	SSL_CTX_set_mode(context, SSL_MODE_ENABLE_PARTIAL_WRITE |
 					  SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER |
 					  SSL_MODE_RELEASE_BUFFERS);
+	SSL_CTX_set_default_passwd_cb(context, refuse_passphrase);
 	SSL_CTX_set_alpn_select_cb(context, choose_protocol, NULL);
 	if (load(context, tls, err) < 0) {
 		SSL_CTX_free(context);

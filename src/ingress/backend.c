@@ -1,8 +1,9 @@
 /* backend.c - connections into boxes
  *
  * A connection belongs to one exchange at a time. After a whole answer it waits at its target, the newest on top, for
- * five seconds or as long as the box says (Keep-Alive: timeout=N, less one second). While it waits it is watched: a
- * byte nobody asked for, or its end, closes it. So an answer can never be taken for that of another request.
+ * five seconds or as long as the box says (Keep-Alive: timeout=N, less one second). While it waits it is watched, and
+ * once more looked at before it is used: a byte nobody asked for, or its end, closes it. So what a box says unasked is never
+ * the answer to another request.
  *
  * Connecting tries 127.0.0.1, then ::1. One tick a second looks at those that wait or connect. */
 #include "ingress/ingress_internal.h"
@@ -111,7 +112,7 @@ static void update_watch(struct backend *backend)
 	backend->watched = want;
 }
 
-static void tick_start(struct ingress *ingress)
+void backends_tick(struct ingress *ingress)
 {
 	if (ingress->ticking)
 		return;
@@ -188,7 +189,7 @@ static void on_ready(void *arg, unsigned ready)
 	}
 	if (!backend->owner)
 		return backend_close(backend); /* nobody asked */
-	got = recv(backend->fd, scratch, INGRESS_READ_SIZE, MSG_DONTWAIT);
+	got = recv(backend->fd, scratch, backends_share(backend->ingress), MSG_DONTWAIT);
 	if (got > 0)
 		return backend->ops->on_data(backend, scratch, (size_t)got, backend->owner);
 	if (got < 0 && (errno == EAGAIN || errno == EINTR))
@@ -229,9 +230,10 @@ static void list(struct ingress *ingress, struct backend *backend)
 	if (backend->next)
 		backend->next->prev = backend;
 	ingress->backends = backend;
+	ingress->backend_count++;
 }
 
-/* Closed by the box since the loop looked last? */
+/* Closed by the box since the loop looked last, or did it speak? */
 static bool is_stale(const struct backend *backend)
 {
 	char byte;
@@ -239,7 +241,7 @@ static bool is_stale(const struct backend *backend)
 	return recv(backend->fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) >= 0 || errno != EAGAIN;
 }
 
-static struct backend *take_idle(struct target *target, bool checked)
+static struct backend *take_idle(struct target *target)
 {
 	struct backend *backend;
 
@@ -247,7 +249,7 @@ static struct backend *take_idle(struct target *target, bool checked)
 		idle_remove(backend);
 		target->busy_count++;
 		backend->reused = true;
-		if (!checked || !is_stale(backend))
+		if (!is_stale(backend))
 			return backend;
 		target->busy_count++; /* keeps the target */
 		backend_close(backend);
@@ -256,11 +258,11 @@ static struct backend *take_idle(struct target *target, bool checked)
 	return NULL;
 }
 
-int backend_open(struct ingress *ingress, const char *box, uint16_t port, bool fresh, bool checked,
+int backend_open(struct ingress *ingress, const char *box, uint16_t port, bool fresh,
 	const struct backend_ops *ops, void *owner, struct backend **ret, struct err *err)
 {
 	struct target *target = target_get(ingress, box, port);
-	struct backend *backend = fresh ? NULL : take_idle(target, checked);
+	struct backend *backend = fresh ? NULL : take_idle(target);
 
 	if (!backend) {
 		if (target->busy_count >= INGRESS_BUSY_PER_PORT)
@@ -279,7 +281,7 @@ int backend_open(struct ingress *ingress, const char *box, uint16_t port, bool f
 			err_clear(err);
 		}
 		backend->since = now_ms();
-		tick_start(ingress);
+		backends_tick(ingress);
 	}
 	backend->ops = ops;
 	backend->owner = owner;
@@ -379,7 +381,7 @@ void backend_keep(struct backend *backend, unsigned wait_ms)
 	if (target->idle)
 		target->idle->idle_prev = backend;
 	target->idle = backend;
-	tick_start(ingress);
+	backends_tick(ingress);
 }
 
 void backend_close(struct backend *backend)
@@ -400,6 +402,7 @@ void backend_close(struct backend *backend)
 		ingress->backends = backend->next;
 	if (backend->next)
 		backend->next->prev = backend->prev;
+	ingress->backend_count--;
 	loop_fd_free(backend->watch);
 	if (backend->fd >= 0)
 		close(backend->fd);
@@ -420,17 +423,22 @@ static void on_tick(void *arg)
 			backend_close(backend);
 		} else if (backend->connecting && !backend->ended &&
 			   now - backend->since >= ingress->limits.connect) {
-			/* One a tick of these at most tells its owner, who may close others. */
-			end(backend, ETIMEDOUT);
-			any = true;
-			break;
+			end(backend, ETIMEDOUT); /* its owner closes it, and no other */
 		} else {
 			any |= backend->waiting || backend->connecting;
 		}
 	}
-	ingress->ticking = any;
-	if (any)
-		loop_timer_start(ingress->tick, ingress->limits.tick);
+	exchanges_check(ingress);
+	ingress->ticking = false;
+	if (any || ingress->exchanges)
+		backends_tick(ingress);
+}
+
+size_t backends_share(const struct ingress *ingress)
+{
+	size_t share = INGRESS_READ_ALL / MAX(ingress->backend_count, 1u);
+
+	return MAX(MIN(share, INGRESS_READ_SIZE), INGRESS_READ_MIN);
 }
 
 void ingress_set_limits(struct ingress *ingress, const struct ingress_limits *limits)

@@ -7,6 +7,7 @@
 #include "core/yard.h"
 #include "ingress/ingress_internal.h"
 #include "store/store.h"
+#include <assert.h>
 #include <stdio.h>
 
 enum { TOKENS_FRESH_US = 500 * 1000 };
@@ -108,6 +109,8 @@ static bool has_token(const char *id, void *arg)
 	json_t *token;
 	size_t i;
 
+	if (!strcmp(id, PORT_LOGIN_SOCKET))
+		return true; /* until the login's own time is over */
 	json_array_foreach (tokens(arg, false), i, token)
 		if (!strcmp(text_of(token, "id"), id)) {
 			const char *expires = text_of(token, "expires_at");
@@ -119,12 +122,25 @@ static bool has_token(const char *id, void *arg)
 	return false;
 }
 
+static bool take_code(const char *id, const char *host, const char *code, char *ret_id, void *arg)
+{
+	struct boxes *boxes = arg;
+	struct box *box = box_find(boxes->yard, id, NULL);
+
+	static_assert((int)PORT_LOGIN_TOKEN_MAX == (int)INGRESS_TOKEN_ID_MAX, "one id, one size");
+	if (!box || !box_login_take(box, host, code, ret_id))
+		return false;
+	tokens(boxes, true); /* it may be younger than what is remembered */
+	return has_token(ret_id, arg);
+}
+
 static const struct ingress_ops ops = {
 	.find = find,
 	.is_public = is_public,
 	.connect = connect_to,
 	.check_token = check_token,
 	.has_token = has_token,
+	.take_code = take_code,
 };
 
 static void boxes_free(void *arg)

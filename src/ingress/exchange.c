@@ -8,16 +8,21 @@
  * both go on, and if the answer ends first the rest of the body is not sent.
  *
  * A connection that waited may have been closed by the box just when the request was sent. Then, without a byte of an
- * answer, a request that may be done twice and has no body is sent again on a new one; others look at the connection
- * once more before they use it, and fail in what little time is left. */
+ * answer, a request that may be done twice and has no body is sent again on a new one; others fail.
+ *
+ * While an exchange lasts, the tick asks again whether it would be let in: a token that was revoked and a port that was
+ * closed end what they let in. */
 #include "base/text.h"
 #include "ingress/ingress_internal.h"
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
 
+enum { TUNNEL_PENDING_MAX = 64 * 1024 }; /* http_tunnel tells of no less when it drains */
+
 struct exchange {
 	struct ingress *ingress;
+	struct exchange *prev, *next; /* of all */
 	struct http_request *request; /* NULL once it was answered or is gone */
 	struct http_tunnel *tunnel;
 	struct backend *backend;
@@ -34,6 +39,12 @@ static const struct backend_ops backend_ops;
 
 static void exchange_free(struct exchange *exchange)
 {
+	if (exchange->prev)
+		exchange->prev->next = exchange->next;
+	else
+		exchange->ingress->exchanges = exchange->next;
+	if (exchange->next)
+		exchange->next->prev = exchange->prev;
 	buf_done(&exchange->head);
 	free(exchange);
 }
@@ -129,8 +140,7 @@ static void send_request(struct exchange *exchange)
 static int open_backend(struct exchange *exchange, bool fresh, struct err *err)
 {
 	if (backend_open(exchange->ingress, exchange->aim.box.id, exchange->aim.port, fresh,
-		    exchange->has_body || !exchange->safe, &backend_ops, exchange,
-		    &exchange->backend, err) < 0)
+		    &backend_ops, exchange, &exchange->backend, err) < 0)
 		return -1;
 	if (backend_is_connected(exchange->backend))
 		send_request(exchange);
@@ -209,7 +219,7 @@ static void begin(struct exchange *exchange)
 		pass.length = HTTP_LENGTH_NONE;
 	exchange->begun = true;
 	http_pass_begin(exchange->request, &pass);
-	http_reply_on_drain(exchange->request, INGRESS_PENDING_MAX / 4, on_client_drain, exchange);
+	http_reply_on_drain(exchange->request, INGRESS_READ_MIN, on_client_drain, exchange);
 	buf_done(&lines);
 }
 
@@ -223,7 +233,7 @@ static void on_data(struct backend *backend, const char *data, size_t len, void 
 
 	if (exchange->tunnel) {
 		http_tunnel_write(exchange->tunnel, data, len);
-		if (http_tunnel_pending(exchange->tunnel) > INGRESS_PENDING_MAX)
+		if (http_tunnel_pending(exchange->tunnel) > TUNNEL_PENDING_MAX)
 			backend_pause(backend, true);
 		return;
 	}
@@ -231,8 +241,8 @@ static void on_data(struct backend *backend, const char *data, size_t len, void 
 		used += answer_next(backend_answer(backend), data + used, len - used, &piece);
 		switch (piece.kind) {
 		case ANSWER_MORE:
-			if (exchange->begun &&
-				http_reply_pending(exchange->request) > INGRESS_PENDING_MAX)
+			if (exchange->begun && http_reply_pending(exchange->request) >
+						       backends_share(exchange->ingress))
 				backend_pause(backend, true);
 			return;
 		case ANSWER_HEAD:
@@ -362,6 +372,31 @@ static void begin_tunnel(struct exchange *exchange, const char *data, size_t len
 	buf_done(&lines);
 }
 
+/* ---- being let in still ----------------------------------------------------------------------------- */
+
+static bool is_still_let_in(const struct exchange *exchange)
+{
+	const struct ingress *ingress = exchange->ingress;
+	const struct aim *aim = &exchange->aim;
+
+	return *aim->token ? ingress->ops.has_token(aim->token, ingress->arg)
+			   : ingress->ops.is_public(aim->box.id, aim->port, ingress->arg);
+}
+
+void exchanges_check(struct ingress *ingress)
+{
+	for (struct exchange *exchange = ingress->exchanges, *next; exchange; exchange = next) {
+		next = exchange->next;
+		if (is_still_let_in(exchange))
+			continue;
+		if (exchange->tunnel)
+			http_tunnel_cut(exchange->tunnel);
+		else
+			fail_with(exchange, 401, ERR_UNAUTHORIZED, "No entry",
+				"this port was closed, or the token revoked", "");
+	}
+}
+
 /* ---- starting ------------------------------------------------------------------------------------- */
 
 static bool is_safe(const char *method)
@@ -381,6 +416,11 @@ void exchange_start(struct ingress *ingress, struct http_request *request, const
 	struct err err = ERR_INIT;
 
 	exchange->ingress = ingress;
+	exchange->next = ingress->exchanges;
+	if (exchange->next)
+		exchange->next->prev = exchange;
+	ingress->exchanges = exchange;
+	backends_tick(ingress);
 	exchange->request = request;
 	exchange->aim = *aim;
 	exchange->head_request = !strcmp(head->method, "HEAD");

@@ -4,6 +4,7 @@
  * was meant for the next hop alone. '_' counts as '-' in the tables: many servers make no difference, and a client
  * could slip an X_Forwarded_For past one that does. */
 #include "ingress/headers.h"
+#include "base/text.h"
 #include <ctype.h>
 #include <stdio.h>
 #include <strings.h>
@@ -82,12 +83,18 @@ static bool is_name(const char *text, size_t len, const char *name)
 	return len == strlen(name) && !strncasecmp(text, name, len);
 }
 
-/* The name of a cookie "name=value"; one without '=' has none, or is all name: either way it counts. */
+/* The name of a cookie "name=value"; one without '=' has none, or is all name: either way it counts. One with an empty name,
+ * "=name=value", comes back from browsers as "name=value". */
 static bool is_login_cookie(const char *pair, size_t len)
 {
-	const char *equals = memchr(pair, '=', len);
-	size_t name_len = equals ? (size_t)(equals - pair) : len;
-	const char *name = trimmed(pair, &name_len);
+	size_t empty = strspn(pair, " \t="), name_len;
+	const char *equals, *name;
+
+	pair += MIN(empty, len);
+	len -= MIN(empty, len);
+	equals = memchr(pair, '=', len);
+	name_len = equals ? (size_t)(equals - pair) : len;
+	name = trimmed(pair, &name_len);
 
 	return is_name(name, name_len, LOGIN_COOKIE) ||
 	       is_name(name, name_len, LOGIN_COOKIE_SECURE);
@@ -146,6 +153,50 @@ static const char *bearer_token(const char *value)
 	return strncmp(value, TOKEN_PREFIX, strlen(TOKEN_PREFIX)) ? NULL : value;
 }
 
+/* The bytes of base64 text, as far as they go and fit. */
+static void decode_base64(const char *text, char *out, size_t size)
+{
+	static const char digits[] =
+		"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+	unsigned bits = 0, have = 0;
+	const char *digit;
+
+	for (; *text && (digit = strchr(digits, *text)) && size > 1; text++) {
+		bits = bits << 6 | (unsigned)(digit - digits);
+		have += 6;
+		if (have < 8)
+			continue;
+		have -= 8;
+		*out++ = (char)(bits >> have);
+		size--;
+	}
+	*out = '\0';
+}
+
+/* One of our tokens is a word of it. */
+static bool names_token(const char *text)
+{
+	for (; *text; text += strcspn(text, " \t,;:=\"'")) {
+		text += strspn(text, " \t,;:=\"'");
+		if (text_has_prefix(text, TOKEN_PREFIX))
+			return true;
+	}
+	return false;
+}
+
+/* Sent in a way that we do not take it (another scheme, as a password of Basic), a token still is none of the box's business. */
+static bool holds_token(const char *value)
+{
+	char plain[512];
+
+	if (names_token(value))
+		return true;
+	if (strncasecmp(value, "Basic", 5) || (value[5] != ' ' && value[5] != '\t'))
+		return false;
+	decode_base64(value + 5 + strspn(value + 5, " \t"), plain, sizeof plain);
+	return names_token(plain);
+}
+
 const char *headers_token(const struct http_head *head)
 {
 	const char *own = http_head_get(head, TOKEN_HEADER);
@@ -179,7 +230,7 @@ static void put_request_header(
 		return;
 	if (!strcasecmp(header->name, "Cookie"))
 		return put_cookies(header->value, out);
-	if (!strcasecmp(header->name, "Authorization") && bearer_token(header->value))
+	if (!strcasecmp(header->name, "Authorization") && holds_token(header->value))
 		return;
 	put(out, header->name, header->value);
 }

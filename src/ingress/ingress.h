@@ -44,6 +44,9 @@ struct ingress_ops {
 	int (*check_token)(const char *secret, char *ret_id, struct err *err, void *arg);
 	/* Whether it still does. */
 	bool (*has_token)(const char *id, void *arg);
+	/* Whether a code logs in to the box by this host; it does so once. ret_id as above. */
+	bool (*take_code)(
+		const char *box, const char *host, const char *code, char *ret_id, void *arg);
 };
 
 struct ingress_spec {

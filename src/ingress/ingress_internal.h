@@ -27,8 +27,9 @@ struct loop_fd;
 struct loop_timer;
 
 enum {
-	INGRESS_READ_SIZE = 256 * 1024,
-	INGRESS_PENDING_MAX = 256 * 1024, /* waiting for the client, over which the box waits too */
+	INGRESS_READ_SIZE = 256 * 1024, /* at most, and with few connections; see backends_share */
+	INGRESS_READ_MIN = 16 * 1024,
+	INGRESS_READ_ALL = 32 * 1024 * 1024, /* what all connections share */
 	INGRESS_BUCKETS = 256,
 	INGRESS_IDLE_MAX = 1024,     /* connections kept for later, in all */
 	INGRESS_IDLE_PER_PORT = 128, /* and of them to one port of a box */
@@ -65,7 +66,8 @@ struct ingress {
 	struct loop_timer *watch_files;
 	struct target *targets[INGRESS_BUCKETS];
 	struct backend *backends; /* all */
-	unsigned idle_count;
+	unsigned backend_count, idle_count;
+	struct exchange *exchanges; /* all */
 	struct loop_timer *tick;
 	bool ticking;
 	char *scratch;	/* INGRESS_READ_SIZE */
@@ -79,15 +81,18 @@ struct aim {
 	struct host host;
 	struct ingress_box box;
 	uint16_t port;
+	char token[INGRESS_TOKEN_ID_MAX]; /* that let it in; "" : the port is public */
 };
 
 /* exchange.c: from here on the request is its own. */
 void exchange_start(struct ingress *ingress, struct http_request *request, const struct aim *aim);
+/* Ends those that would not be let in any more. */
+void exchanges_check(struct ingress *ingress);
 
 /* login.c */
 int login_open(struct ingress *ingress, const char *home, struct err *err); /* the key */
-/* Whether the request may pass to a private port; false after answering. */
-bool login_check(struct ingress *ingress, struct http_request *request, const struct aim *aim);
+/* Whether the request may pass to a private port, and by which token; false after answering. */
+bool login_check(struct ingress *ingress, struct http_request *request, struct aim *aim);
 /* A request for one of our own paths in a box's host. */
 bool login_is_own_path(const struct http_request *request);
 void login_answer(struct ingress *ingress, struct http_request *request, const struct aim *aim);
@@ -118,8 +123,8 @@ struct backend_ops {
 };
 
 /* A connection that waited, or a new one: the ops tell when it is there. ERR_LIMIT: too many; else nothing listens. The
- * owner ends it with backend_keep or backend_close. checked: one that waited is looked at first, once more. */
-int backend_open(struct ingress *ingress, const char *box, uint16_t port, bool fresh, bool checked,
+ * owner ends it with backend_keep or backend_close. */
+int backend_open(struct ingress *ingress, const char *box, uint16_t port, bool fresh,
 	const struct backend_ops *ops, void *owner, struct backend **ret, struct err *err);
 bool backend_is_reused(const struct backend *backend);
 bool backend_is_connected(const struct backend *backend);
@@ -134,6 +139,10 @@ void backend_pause(struct backend *backend, bool paused); /* no on_data meanwhil
 void backend_keep(struct backend *backend, unsigned wait_ms);
 void backend_close(struct backend *backend); /* accepts NULL */
 void backends_open(struct ingress *ingress);
+/* Of the memory for what is on its way, as much as one connection may take: less when there are many. It bounds what is read
+ * at once, and what may wait for a client before the box waits too. */
+size_t backends_share(const struct ingress *ingress);
+void backends_tick(struct ingress *ingress); /* something has begun that the tick looks at */
 void backends_close(struct ingress *ingress);
 /* For tests. */
 void ingress_set_limits(struct ingress *ingress, const struct ingress_limits *limits);

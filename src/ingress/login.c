@@ -10,7 +10,9 @@
  * cannot use it, for it is SameSite, nor can the pages of other boxes below the same domain, which browsers take for
  * the same site: an Origin that is not this host is refused wherever something is changed, and for every upgrade.
  *
- * Neither cookie nor token ever gets to the box: headers.c takes them out, and the paths below /.boxyard/ are ours. */
+ * The same cookie is got for a code, in a link that `box url --login` makes: good once, and for the redirection away from it.
+ *
+ * Neither cookie nor token nor code ever gets to the box: headers.c takes them out, and the paths below /.boxyard/ are ours. */
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/text.h"
@@ -22,6 +24,7 @@
 
 #define OWN_PATHS  "/.boxyard/"
 #define LOGIN_PATH OWN_PATHS "login"
+#define CODE_PATH  LOGIN_PATH "?code="
 #define KEY_FILE   "ingress.key"
 
 enum {
@@ -74,6 +77,7 @@ static bool sign(const struct ingress *ingress, const struct aim *aim, const cha
 struct cookie_check {
 	const struct ingress *ingress;
 	const struct aim *aim;
+	char *token; /* gets the id of the one behind it */
 };
 
 static bool cookie_is_good(const char *value, size_t len, void *arg)
@@ -95,6 +99,7 @@ static bool cookie_is_good(const char *value, size_t len, void *arg)
 		!sign_equal(given, mac, SIGN_HEX_LEN))
 		return false;
 	/* It is ours: what it says is what we wrote. */
+	snprintf(check->token, INGRESS_TOKEN_ID_MAX, "%s", token);
 	return strtoll(expiry, NULL, 10) > clock_wall_us() / 1000000 &&
 	       check->ingress->ops.has_token(token, check->ingress->arg);
 }
@@ -112,6 +117,16 @@ static void set_cookie(const struct ingress *ingress, struct http_request *reque
 		is_tls(request) ? LOGIN_COOKIE_SECURE : LOGIN_COOKIE, expiry, token, mac,
 		LOGIN_SECONDS, is_tls(request) ? "; Secure" : "");
 	http_reply_header(request, "Set-Cookie", text);
+}
+
+static void reply_logged_in(struct ingress *ingress, struct http_request *request,
+	const struct aim *aim, const char *token, const char *next)
+{
+	set_cookie(ingress, request, aim, token);
+	http_reply_header(request, "Cache-Control", "no-store");
+	http_reply_header(request, "Referrer-Policy", "no-referrer");
+	http_reply_header(request, "Location", next);
+	http_reply(request, 303, "text/plain", "", 0);
 }
 
 /* ---- checks --------------------------------------------------------------------------------------- */
@@ -139,7 +154,8 @@ static bool origin_is_own(const struct http_request *request)
 
 	if (!origin)
 		return true;
-	if (!strncasecmp(origin, "http://", 7))
+	/* (Plain HTTP may be what a proxy in front of us, which ends TLS, speaks.) */
+	if (!strncasecmp(origin, "http://", 7) && !is_tls(request))
 		rest = origin + 7;
 	else if (!strncasecmp(origin, "https://", 8))
 		rest = origin + 8;
@@ -204,10 +220,13 @@ static void reply_form(
 		"<code>exec</code>:<input type=password name=token autocomplete=off autofocus "
 		"required></label><input type=hidden name=next value=\"");
 	page_add_escaped(&body, next);
-	buf_add_str(&body, "\"><button>Log in</button></form><p><small><code>box token create NAME "
-			   "--scope exec</code> makes one; <code>box url ");
+	buf_add_str(&body, "\"><button>Log in</button></form><p><small>Or without one: <code>box "
+			   "url ");
 	page_add_escaped(&body, aim->box.name);
-	buf_addf(&body, " %u --public</code> opens the port to everybody.</small></p>", aim->port);
+	buf_addf(&body,
+		" %u --login</code> makes a link that logs you in. <code>box token create NAME "
+		"--scope exec</code> makes a token.</small></p>",
+		aim->port);
 	page_reply_html(request, 401, title, &body);
 	buf_done(&body);
 }
@@ -225,7 +244,7 @@ static void refuse(struct http_request *request, const struct aim *aim)
 	http_reply_header(request, "WWW-Authenticate", "Bearer");
 	snprintf(text, sizeof text, "port %u of box '%s' is private", aim->port, aim->box.name);
 	snprintf(hint, sizeof hint,
-		"send Authorization: Bearer TOKEN, or open it: box url %s %u --public",
+		"send Authorization: Bearer TOKEN; for a browser: box url %s %u --login",
 		aim->box.name, aim->port);
 	page_reply(request, &(struct page){ .status = 401,
 				    .kind = ERR_UNAUTHORIZED,
@@ -234,21 +253,20 @@ static void refuse(struct http_request *request, const struct aim *aim)
 				    .hint = hint });
 }
 
-bool login_check(struct ingress *ingress, struct http_request *request, const struct aim *aim)
+bool login_check(struct ingress *ingress, struct http_request *request, struct aim *aim)
 {
 	const struct http_head *head = http_request_head(request);
 	const char *token = headers_token(head);
-	char id[INGRESS_TOKEN_ID_MAX];
 	struct err err = ERR_INIT;
 
 	if (token) {
-		if (ingress->ops.check_token(token, id, &err, ingress->arg) == 0)
+		if (ingress->ops.check_token(token, aim->token, &err, ingress->arg) == 0)
 			return true;
 		refuse_token(ingress, request, &err);
 		return false;
 	}
 	if (!headers_each_login(head, is_tls(request) ? LOGIN_COOKIE_SECURE : LOGIN_COOKIE,
-		    cookie_is_good, &(struct cookie_check){ ingress, aim })) {
+		    cookie_is_good, &(struct cookie_check){ ingress, aim, aim->token })) {
 		refuse(request, aim);
 		return false;
 	}
@@ -340,10 +358,37 @@ static void on_form(struct http_request *request, const char *body, size_t len, 
 		return reply_form(request, &login->aim, back,
 			too_many_strikes(ingress) ? "Too many wrong tokens; wait a few seconds."
 						  : err.message);
-	set_cookie(ingress, request, &login->aim, id);
-	http_reply_header(request, "Cache-Control", "no-store");
-	http_reply_header(request, "Location", back);
-	http_reply(request, 303, "text/plain", "", 0);
+	reply_logged_in(ingress, request, &login->aim, id, back);
+}
+
+/* Browsers that only look ahead, for a page nobody may come to see, must not use it up. */
+static bool looks_ahead(const struct http_request *request)
+{
+	const char *purpose = http_request_header(request, "Sec-Purpose");
+
+	if (!purpose)
+		purpose = http_request_header(request, "Purpose");
+	return purpose && strcasestr(purpose, "prefetch");
+}
+
+static void answer_code(
+	struct ingress *ingress, struct http_request *request, const struct aim *aim)
+{
+	const char *code = http_request_head(request)->target + strlen(CODE_PATH);
+	char token[INGRESS_TOKEN_ID_MAX];
+
+	if (looks_ahead(request))
+		return page_reply(
+			request, &(struct page){ .status = 403,
+					 .kind = ERR_FORBIDDEN,
+					 .title = "No entry",
+					 .text = "this link works once, when it is opened",
+					 .hint = "" });
+	if (ingress->ops.take_code(aim->box.id, aim->host.name, code, token, ingress->arg))
+		return reply_logged_in(ingress, request, aim, token, "/");
+	reply_form(request, aim, "/",
+		too_many_strikes(ingress) ? "Too many wrong links; wait a few seconds."
+					  : "This link was used already, or is too old.");
 }
 
 void login_answer(struct ingress *ingress, struct http_request *request, const struct aim *aim)
@@ -359,6 +404,8 @@ void login_answer(struct ingress *ingress, struct http_request *request, const s
 		http_request_on_gone(request, login_gone, login);
 		return http_request_read_body(request, FORM_MAX, on_form, login);
 	}
+	if (text_has_prefix(head->target, CODE_PATH) && !strcmp(head->method, "GET"))
+		return answer_code(ingress, request, aim);
 	if (!strcmp(head->target, LOGIN_PATH) && !strcmp(head->method, "GET"))
 		return reply_form(request, aim, "/", "");
 	page_reply(request, &(struct page){ .status = 404,

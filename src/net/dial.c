@@ -342,8 +342,9 @@ static void ask(struct dial *dial, const char *name)
 		struct family *family = &dial->families[i];
 
 		family->status = UPSTREAM_EMPTY;
-		if (upstream_ask(dial->settings.upstream, name, family_types[i], dial->flags,
-			    on_answer, family, &family->ask, &err) < 0)
+		if (upstream_ask_as(dial->settings.upstream, dial->settings.share, name,
+			    family_types[i], dial->flags, on_answer, family, &family->ask,
+			    &err) < 0)
 			dial->last = err;
 	}
 	if (!is_asking(dial))

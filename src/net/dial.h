@@ -54,6 +54,7 @@ struct dial_ops {
 struct dial_settings {
 	struct loop *loop;
 	struct upstream *upstream;
+	struct upstream_share *share;	/* borrowed; may be NULL */
 	const struct dial_proxy *proxy; /* borrowed; may be NULL */
 	unsigned timeout_ms;		/* 0: DIAL_TIMEOUT_MS */
 	unsigned next_ms;		/* 0: DIAL_NEXT_MS */

@@ -220,8 +220,8 @@ void dns_tcp_ready(void *arg, unsigned ready)
 		int fd = accept4(door->fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
 
 		if (fd < 0) {
-			if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS ||
-				errno == ENOMEM)
+			/* No descriptors; or root of the box has broken the socket, which stays ready for ever then. */
+			if (errno != EAGAIN && errno != EINTR && errno != ECONNABORTED)
 				dns_box_pause(box, SCARCE_PAUSE_MS);
 			return;
 		}

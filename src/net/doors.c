@@ -1,6 +1,7 @@
 /* doors.c - see doors.h: the namespace is furnished by its first process, the sockets are opened by the daemon */
 #include "net/doors.h"
 #include "base/alloc.h"
+#include "base/log.h"
 #include "net/doors_internal.h"
 #include "net/synthetic.h"
 #include "sys/netns.h"
@@ -378,13 +379,16 @@ struct errand {
 	enum doors_side side;
 	uint16_t port;
 	int fd;
+	struct err refusal;
 };
 
 static int send_rules(void *arg, struct err *err)
 {
 	struct errand *errand = arg;
 
-	return netlink_send(NETLINK_NETFILTER, errand->batch, err);
+	(void)err;
+	(void)netlink_send(NETLINK_NETFILTER, errand->batch, &errand->refusal);
+	return 0;
 }
 
 int doors_set_aims(
@@ -397,7 +401,15 @@ int doors_set_aims(
 	doors_aims_write(&batch, ranges, count, udp);
 	status = netns_call(netns, send_rules, &errand, err);
 	netlink_batch_done(&batch);
-	return status < 0 ? err_wrap(err, "set what leads to the gate") : 0;
+	if (status < 0)
+		return err_wrap(err, "set what leads to the gate");
+	/* Root of a nested box may have deleted the rules, or hold them so that nobody else can change them. That is its own loss and
+	 * must not be its word against a policy. */
+	if (errand.refusal.kind != ERR_NONE)
+		log_warn("what leads to the gate cannot be set in a box; ranges of its policy stay "
+			 "closed",
+			kv_err(&errand.refusal));
+	return 0;
 }
 
 static int open_flow(void *arg, struct err *err)

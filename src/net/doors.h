@@ -54,7 +54,8 @@ struct doors_range {
 	uint8_t bits;
 };
 /* What the gate wants to see besides TCP to synthetic addresses, because the policy has rules for it: real addresses in ranges, and
- * UDP at all. Replaces what was set before, at once. At first: neither. */
+ * UDP at all. Replaces what was set before, at once. At first: neither. A refusal of the kernel is told in the log and no error: it can be
+ * the box's doing, and the gate decides in any case. */
 int doors_set_aims(
 	int netns, const struct doors_range *ranges, size_t count, bool udp, struct err *err);
 

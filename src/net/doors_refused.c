@@ -146,20 +146,18 @@ static size_t read_datagram(const uint8_t *data, size_t len, struct doors_refuse
 size_t doors_refused_read(int fd, struct doors_refused *ret, size_t max, uint64_t *lost)
 {
 	uint8_t data[RECEIVED];
+	size_t count = 0;
 
-	for (;;) {
+	/* Root of a nested box can send here what it likes and as fast as it likes. */
+	for (size_t i = 0; i < max && count < max; i++) {
 		ssize_t got = recv(fd, data, sizeof data, MSG_DONTWAIT);
-		size_t count;
 
-		if (got < 0 && (errno == EINTR || errno == ENOBUFS)) {
-			if (lost && errno == ENOBUFS)
-				++*lost;
-			continue;
-		}
-		if (got <= 0)
-			return 0;
-		count = read_datagram(data, (size_t)got, ret, max);
-		if (count)
-			return count;
+		if (got < 0 && lost && errno == ENOBUFS)
+			++*lost;
+		else if (got < 0 && errno != EINTR && errno != ENOBUFS)
+			break;
+		if (got > 0)
+			count += read_datagram(data, (size_t)got, ret + count, max - count);
 	}
+	return count;
 }

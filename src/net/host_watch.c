@@ -16,11 +16,15 @@
 #include <linux/netlink.h>
 #include <linux/rtnetlink.h>
 #include <netinet/in.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
-enum { LOOK_MS = 3000 };
+enum {
+	LOOK_MS = 3000,
+	ADDRESSES_MAX = 200, /* less than POLICY_HOSTS_MAX: the gate adds its own */
+};
 
 struct host_watch {
 	char *path;
@@ -33,28 +37,77 @@ struct host_watch {
 	void *arg;
 };
 
+/* A host that forwards answers to the first address of each IPv6 network it is in, too: as its router. */
+static struct net_address router_of(const struct net_address *address, const struct sockaddr *mask)
+{
+	const uint8_t *bits = (const uint8_t *)&((const struct sockaddr_in6 *)mask)->sin6_addr;
+	struct net_address router = *address;
+
+	for (size_t i = 0; i < 16; i++)
+		router.bytes[i] &= bits[i];
+	return router;
+}
+
+/* Hosts of clusters have thousands of addresses, and policies room for some hundreds. Then whole ranges around them stand for them, the
+ * narrowest that fit: what is closed too much can be told from the log, what is open too much cannot be taken back. */
+static const struct {
+	unsigned v4, v6;
+} widths[] = { { 32, 128 }, { 28, 120 }, { 24, 112 }, { 20, 64 }, { 16, 56 }, { 12, 48 }, { 8, 32 },
+	{ 0, 0 } };
+
+static void add_range(char ***list, const struct net_address *address, unsigned bits)
+{
+	unsigned whole = address->family == 4 ? 32 : 128;
+	char text[NET_ADDRESS_TEXT_MAX], range[NET_ADDRESS_TEXT_MAX + 8];
+	struct net_address base = *address;
+
+	for (unsigned bit = bits; bit < whole; bit++)
+		base.bytes[bit / 8] &= (uint8_t) ~(0x80 >> bit % 8);
+	net_address_format(&base, text);
+	snprintf(range, sizeof range, bits == whole ? "%s" : "%s/%u", text, bits);
+	if (!strv_has((const char *const *)*list, range))
+		strv_add(list, range);
+}
+
+static struct net_address address_of(const struct ifaddrs *at)
+{
+	if (at->ifa_addr && at->ifa_addr->sa_family == AF_INET)
+		return net_address_v4(
+			(const uint8_t *)&((struct sockaddr_in *)at->ifa_addr)->sin_addr);
+	if (at->ifa_addr && at->ifa_addr->sa_family == AF_INET6)
+		return net_address_v6(
+			(const uint8_t *)&((struct sockaddr_in6 *)at->ifa_addr)->sin6_addr);
+	return (struct net_address){ 0 };
+}
+
+/* NULL: the kernel does not tell now, as without a descriptor left. That is not the same as none. */
 static char **read_addresses(void)
 {
-	char text[NET_ADDRESS_TEXT_MAX];
 	struct ifaddrs *list = NULL;
 	char **ret = NULL;
 
 	if (getifaddrs(&list) < 0)
-		list = NULL;
-	for (struct ifaddrs *at = list; at; at = at->ifa_next) {
-		struct net_address address = { 0 };
+		return NULL;
+	for (size_t i = 0; i < ARRAY_LEN(widths); i++) {
+		size_t count = 0;
 
-		if (at->ifa_addr && at->ifa_addr->sa_family == AF_INET)
-			address = net_address_v4(
-				(const uint8_t *)&((struct sockaddr_in *)at->ifa_addr)->sin_addr);
-		else if (at->ifa_addr && at->ifa_addr->sa_family == AF_INET6)
-			address = net_address_v6(
-				(const uint8_t *)&((struct sockaddr_in6 *)at->ifa_addr)->sin6_addr);
-		else
-			continue;
-		net_address_format(&address, text);
-		if (!strv_has((const char *const *)ret, text))
-			strv_add(&ret, text);
+		strv_free(ret);
+		ret = NULL;
+		for (struct ifaddrs *at = list; at && count <= ADDRESSES_MAX; at = at->ifa_next) {
+			struct net_address address = address_of(at), router;
+			unsigned bits = address.family == 4 ? widths[i].v4 : widths[i].v6;
+
+			if (!address.family)
+				continue;
+			add_range(&ret, &address, bits);
+			if (address.family == 6 && at->ifa_netmask) {
+				router = router_of(&address, at->ifa_netmask);
+				add_range(&ret, &router, bits);
+			}
+			count = strv_len((const char *const *)ret);
+		}
+		if (count <= ADDRESSES_MAX)
+			break;
 	}
 	freeifaddrs(list);
 	if (!ret)
@@ -76,12 +129,17 @@ static bool same_list(char **a, char **b)
 static bool look(struct host_watch *watch)
 {
 	char **addresses = read_addresses();
+	struct err err = ERR_INIT;
 	char *text = NULL;
 	bool changed = false;
 
-	if (file_read(AT_FDCWD, watch->path, RESOLV_CONF_MAX, &text, NULL, NULL) < 0)
-		text = xstrdup("");
-	if (!watch->addresses || !same_list(addresses, watch->addresses)) {
+	/* A file that is not there means this host, to every resolver; one that cannot be read now means what it said before. */
+	if (file_read(AT_FDCWD, watch->path, RESOLV_CONF_MAX, &text, NULL, &err) < 0)
+		text = xstrdup(
+			err.kind == ERR_NOT_FOUND || !watch->resolv_conf ? "" : watch->resolv_conf);
+	if (!addresses && !watch->addresses)
+		addresses = xnewn(char *, 1);
+	if (addresses && (!watch->addresses || !same_list(addresses, watch->addresses))) {
 		strv_free(watch->addresses);
 		watch->addresses = steal_ptr(&addresses);
 		changed = true;

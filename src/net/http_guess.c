@@ -8,7 +8,7 @@
 #include <ctype.h>
 #include <strings.h>
 
-/* A word this long is no word of another protocol, but a server may take it for a method. */
+/* Behind so many blanks a server may still find a request. A word this long is no method. */
 enum { GUESS_MAX = 1024 };
 
 static bool is_space(uint8_t c)
@@ -80,5 +80,7 @@ enum http_guess http_guess(const uint8_t *data, size_t len)
 {
 	enum http_guess answer = guess(data, MIN(len, (size_t)GUESS_MAX));
 
-	return answer == HTTP_GUESS_MORE && len >= GUESS_MAX ? HTTP_GUESS_YES : answer;
+	if (answer != HTTP_GUESS_MORE || len < GUESS_MAX)
+		return answer;
+	return is_word(data[0]) ? HTTP_GUESS_NO : HTTP_GUESS_YES;
 }

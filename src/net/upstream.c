@@ -27,6 +27,7 @@ struct upstream {
 	struct servers servers;
 	struct cache cache;
 	struct name_table questions;
+	size_t given_up; /* of the questions: they fail in a moment */
 	size_t ask_count;
 	struct upstream_ask *recalled; /* answered from what is kept, not told yet */
 };
@@ -34,6 +35,8 @@ struct upstream {
 struct question {
 	struct named node;
 	struct upstream *upstream;
+	struct upstream_share *share; /* of one of its asks; or NULL */
+	bool given_up;
 	struct dns_question dns;
 	struct upstream_ask *asks;
 	struct loop_timer *timer;
@@ -50,6 +53,7 @@ struct question {
 
 struct upstream_ask {
 	struct upstream *upstream;
+	struct upstream_share *share;
 	struct question *question; /* NULL: recalled */
 	struct upstream_ask *next, **at;
 	struct dns_result *known;
@@ -156,9 +160,20 @@ static void close_socket(struct question *question)
 	buf_done(&question->out);
 }
 
+static void count_for(struct question *question, struct upstream_share *share)
+{
+	if (question->share)
+		question->share->questions--;
+	question->share = share;
+	if (share)
+		share->questions++;
+}
+
 static void question_free(struct question *question)
 {
 	name_table_remove(&question->upstream->questions, &question->node);
+	count_for(question, NULL);
+	question->upstream->given_up -= question->given_up;
 	close_socket(question);
 	loop_timer_free(question->timer);
 	free(question);
@@ -366,6 +381,33 @@ static void try_next(struct question *question)
 	loop_defer(question->upstream->loop, fail_later, question);
 }
 
+static void give_up(struct question *question)
+{
+	question->given_up = true;
+	question->upstream->given_up++;
+	count_for(question, NULL);
+	close_socket(question);
+	loop_timer_stop(question->timer);
+	loop_defer(question->upstream->loop, fail_later, question);
+}
+
+/* Whether one more question may be asked; somebody who has more of them than share may lose his oldest by it. */
+static bool has_room(struct upstream *upstream, const struct upstream_share *share)
+{
+	if (upstream->questions.count - upstream->given_up < upstream->options.questions_max)
+		return true;
+	for (struct named *node = upstream->questions.oldest; node && share; node = node->newer) {
+		struct question *question = (struct question *)node;
+
+		if (question->fd >= 0 && question->share &&
+			question->share->questions > share->questions + 1) {
+			give_up(question);
+			return true;
+		}
+	}
+	return false;
+}
+
 static struct question *question_new(
 	struct upstream *upstream, const struct dns_name *name, const char *text, uint16_t type)
 {
@@ -490,8 +532,9 @@ static struct upstream_ask *ask_recalled(struct upstream *upstream, const struct
 	return ask;
 }
 
-int upstream_ask(struct upstream *upstream, const char *name, uint16_t type, unsigned flags,
-	upstream_fn fn, void *arg, struct upstream_ask **ret, struct err *err)
+int upstream_ask_as(struct upstream *upstream, struct upstream_share *share, const char *name,
+	uint16_t type, unsigned flags, upstream_fn fn, void *arg, struct upstream_ask **ret,
+	struct err *err)
 {
 	char text[DNS_TEXT_MAX];
 	struct dns_name wire;
@@ -510,16 +553,24 @@ int upstream_ask(struct upstream *upstream, const char *name, uint16_t type, uns
 	}
 	question = (struct question *)name_table_find(&upstream->questions, text, type);
 	if (!question) {
-		if (upstream->questions.count >= upstream->options.questions_max)
+		if (!has_room(upstream, share))
 			return err_set(err, ERR_LIMIT, "%zu names are being asked for",
 				upstream->questions.count);
 		question = question_new(upstream, &wire, text, type);
+		count_for(question, share);
 		try_next(question);
 	}
 	*ret = ask_new(upstream, flags, fn, arg);
+	(*ret)->share = share;
 	(*ret)->question = question;
 	ask_link(*ret, &question->asks);
 	return 0;
+}
+
+int upstream_ask(struct upstream *upstream, const char *name, uint16_t type, unsigned flags,
+	upstream_fn fn, void *arg, struct upstream_ask **ret, struct err *err)
+{
+	return upstream_ask_as(upstream, NULL, name, type, flags, fn, arg, ret, err);
 }
 
 void upstream_cancel(struct upstream_ask *ask)
@@ -533,4 +584,6 @@ void upstream_cancel(struct upstream_ask *ask)
 	ask_free(ask);
 	if (question && !question->asks)
 		question_abandon(question);
+	else if (question && !question->given_up)
+		count_for(question, question->asks->share);
 }

@@ -55,6 +55,13 @@ enum upstream_flags {
 
 typedef void (*upstream_fn)(void *arg, const struct upstream_result *result);
 
+/* Somebody who asks, for whom questions in flight are counted: when there are too many of them, the one who has most gives up his
+ * oldest for one who has fewer. So names that nobody answers, thousands of them, keep no one else from asking. The caller's,
+ * zeroed at first; lives longer than its asks. */
+struct upstream_share {
+	unsigned questions;
+};
+
 struct upstream *upstream_new(struct loop *loop, const struct upstream_options *options);
 /* Forgets all asks without calling them. Not from within a callback. Accepts NULL. */
 void upstream_free(struct upstream *upstream);
@@ -68,7 +75,10 @@ size_t upstream_servers_from_conf(const struct resolv_conf *conf, struct upstrea
 
 /* Asks for type (DNS_TYPE_A or DNS_TYPE_AAAA) of name. fn is called once, from the loop, never from within
  * this call; before that, *ret can be cancelled. Fails with ERR_INVALID for what is no host name,
- * ERR_LIMIT when too much is in flight. */
+ * ERR_LIMIT when too much is in flight. share: may be NULL. */
+int upstream_ask_as(struct upstream *upstream, struct upstream_share *share, const char *name,
+	uint16_t type, unsigned flags, upstream_fn fn, void *arg, struct upstream_ask **ret,
+	struct err *err);
 int upstream_ask(struct upstream *upstream, const char *name, uint16_t type, unsigned flags,
 	upstream_fn fn, void *arg, struct upstream_ask **ret, struct err *err);
 void upstream_cancel(struct upstream_ask *ask); /* accepts NULL */

@@ -55,34 +55,37 @@ static void tell(struct policy_report *report, bool is_error, const struct polic
 		other ? " " : "", place);
 }
 
-/* The first thing that is odd about rule i; one is enough. */
-static void check_rule(const struct policy *policy, size_t i, struct policy_report *report)
+/* One that denies what rule allows, or that says it already. */
+static bool makes_idle(const struct policy_rule *other, void *arg)
 {
-	const struct policy_rule *rule = &policy->rules[i];
+	const struct policy_rule *rule = arg;
+	bool denies = !rule->deny && other->deny;
+	bool repeats = other < rule && rule->deny == other->deny;
 
-	for (size_t j = 0; j < policy->count; j++) {
-		const struct policy_rule *other = &policy->rules[j];
+	return (denies || repeats) && rule_covers(other, rule);
+}
 
-		if (!rule->deny && other->deny && rule_covers(other, rule)) {
-			bool mirror = rule_is_mirror(rule, other);
+/* The first thing that is odd about rule i; one is enough. */
+static void check_rule(const struct policy *policy, const struct cover_index *index, size_t i,
+	struct policy_report *report)
+{
+	const struct policy_rule *rule = &policy->rules[i], *other;
+	bool limited = rule->limits.rate || rule->limits.connections || rule->limits.bytes, mirror;
+	size_t found = cover_index_first(index, rule, makes_idle, &policy->rules[i]);
 
-			tell(report, mirror, rule,
-				mirror ? "is allowed and denied: see"
-				       : "is never reached: denied by",
-				other);
-			return;
-		}
-		if (j < i && rule->deny == other->deny && rule_covers(other, rule)) {
-			bool limited =
-				rule->limits.rate || rule->limits.connections || rule->limits.bytes;
-
-			tell(report, false, rule,
-				limited ? "never applies, nor do its limits: already in"
-					: "changes nothing: already in",
-				other);
-			return;
-		}
-	}
+	if (found == policy->count)
+		return;
+	other = &policy->rules[found];
+	mirror = rule_is_mirror(rule, other);
+	if (!rule->deny && other->deny)
+		tell(report, mirror, rule,
+			mirror ? "is allowed and denied: see" : "is never reached: denied by",
+			other);
+	else
+		tell(report, false, rule,
+			limited ? "never applies, nor do its limits: already in"
+				: "changes nothing: already in",
+			other);
 }
 
 static void check_width(const struct policy_rule *rule, struct policy_report *report)
@@ -116,8 +119,10 @@ static void check_private(
 
 void policy_check(const struct policy *policy, struct policy_report *report)
 {
+	_cleanup_(cover_index_freep) struct cover_index *index = cover_index_new(policy);
+
 	for (size_t i = 0; i < policy->count; i++) {
-		check_rule(policy, i, report);
+		check_rule(policy, index, i, report);
 		check_width(&policy->rules[i], report);
 	}
 	for (size_t i = 0; i < policy->private_count; i++)

@@ -5,12 +5,17 @@
  * eye says yes (two rules that together cover a third), never the other way round. */
 #include "policy/policy_internal.h"
 
-static bool covered_by_some(const struct policy *policy, const struct policy_rule *rule, bool deny)
+static bool covers_alike(const struct policy_rule *other, void *arg)
 {
-	for (size_t i = 0; i < policy->count; i++)
-		if (policy->rules[i].deny == deny && rule_covers(&policy->rules[i], rule))
-			return true;
-	return false;
+	const struct policy_rule *rule = arg;
+
+	return other->deny == rule->deny && rule_covers(other, rule);
+}
+
+static bool covered_by_some(
+	const struct policy *policy, const struct cover_index *index, struct policy_rule *rule)
+{
+	return cover_index_first(index, rule, covers_alike, rule) < policy->count;
 }
 
 static bool meets_allow(const struct policy *policy, const struct policy_rule *deny)
@@ -38,13 +43,17 @@ static const struct policy_rule *wider_private(
 /* A rule that lets narrow do what wide does not; NULL: there is none. */
 static const struct policy_rule *find_beyond(const struct policy *wide, const struct policy *narrow)
 {
+	_cleanup_(cover_index_freep) struct cover_index *in_wide = cover_index_new(wide),
+							*in_narrow = cover_index_new(narrow);
+
 	for (size_t i = 0; i < narrow->count; i++)
-		if (!narrow->rules[i].deny && !covered_by_some(wide, &narrow->rules[i], false))
+		if (!narrow->rules[i].deny && !covered_by_some(wide, in_wide, &narrow->rules[i]))
 			return &narrow->rules[i];
 	for (size_t i = 0; i < wide->count; i++) {
-		const struct policy_rule *deny = &wide->rules[i];
+		struct policy_rule *deny = &wide->rules[i];
 
-		if (deny->deny && !covered_by_some(narrow, deny, true) && meets_allow(narrow, deny))
+		if (deny->deny && !covered_by_some(narrow, in_narrow, deny) &&
+			meets_allow(narrow, deny))
 			return deny;
 	}
 	return wider_private(wide, narrow);

@@ -71,6 +71,12 @@ bool http_path_covers(const char *wide, const char *narrow); /* patterns */
 
 /* Every flow that fits narrow fits wide. Says no when in doubt. */
 bool rule_covers(const struct policy_rule *wide, const struct policy_rule *narrow);
+/* The first rule (its place in policy->rules) that is wanted, of those that may cover rule; policy->count: none is. The policy must stay. */
+struct cover_index *cover_index_new(const struct policy *policy);
+void cover_index_free(struct cover_index *index);
+DEFINE_CLEANUP(cover_index_free, struct cover_index)
+size_t cover_index_first(const struct cover_index *index, const struct policy_rule *rule,
+	bool (*wanted)(const struct policy_rule *other, void *arg), void *arg);
 /* Some flow may fit both. Says yes when in doubt. */
 bool rule_overlaps(const struct policy_rule *a, const struct policy_rule *b);
 /* The same destination, allowed and denied. */

@@ -147,13 +147,18 @@ int netlink_send_by(int fd, const struct netlink_batch *batch, struct err *err)
 	if (sendmsg(fd, &message, 0) < 0)
 		return err_sys(err, errno, "send to the kernel's network stack");
 	while (problem < 0) {
-		ssize_t got = recv(fd, answer, sizeof answer, 0);
+		struct sockaddr_nl from = { 0 };
+		socklen_t len = sizeof from;
+		ssize_t got =
+			recvfrom(fd, answer, sizeof answer, 0, (struct sockaddr *)&from, &len);
 
 		if (got < 0 && errno == EINTR)
 			continue;
 		if (got <= 0)
 			return err_sys(err, errno, "hear from the kernel's network stack");
-		problem = read_answer(answer, (size_t)got);
+		/* In a namespace that is a box's its root could send us something, too. */
+		if (from.nl_pid == 0)
+			problem = read_answer(answer, (size_t)got);
 	}
 	return problem ? err_sys(err, problem, "the kernel's network stack refused") : 0;
 }

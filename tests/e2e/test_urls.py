@@ -253,6 +253,52 @@ def test_browser_logs_in(yard, site):
     eventually(lambda: ask(site, "/a", port=8001, Cookie=cookie)[0] == 401, what="the login to end with its token")
 
 
+def test_link_logs_in_once(yard, site, token):
+    ran = yard.box("url", site.name, "8001")
+    assert "--login" in ran.stderr
+    link = yard.box("url", site.name, "8001", "--login").stdout.strip()
+    start = f"http://{host(site, 8001)}"
+    assert link.startswith(f"{start}/.boxyard/login?code=")
+    path = link[len(start):]
+    assert ask(site, path, port=8001, Sec_Purpose="prefetch")[0] == 403
+    status, headers, _ = ask(site, path, port=8001)
+    assert (status, headers["Location"]) == (303, "/")
+    cookie = headers["Set-Cookie"].split(";")[0]
+    status, _, body = ask(site, port=8001, Cookie=cookie)
+    assert status == 200 and path.partition("=")[2] not in body.decode()
+    assert ask(site, path, port=8001)[0] == 401
+    # a host it was not made for uses it up
+    path = yard.json("url", site.name, "8001", "--login")["url"][len(start):]
+    assert ask(site, path, port=8000)[0] == 401
+    assert ask(site, path, port=8001)[0] == 401
+    # made by a token, it ends with the token; without the scope there is none
+    made = yard.api("POST", "/v1/tokens", {"name": "linker", "scopes": ["exec"]}, expect=201).json["token"]
+    weak = yard.api("POST", "/v1/tokens", {"name": "reader", "scopes": ["read", "create"]}, expect=201).json["token"]
+    with connection(site) as conn:
+        call = ("POST", f"/v1/boxes/{site.name}/login", json.dumps({"port": 8001}))
+        conn.request(*call, {"Authorization": f"Bearer {weak}", "Content-Type": "application/json"})
+        answer = conn.getresponse()
+        assert answer.status == 403 and answer.read()
+        conn.request(*call, {"Authorization": f"Bearer {made}", "Content-Type": "application/json"})
+        path = json.loads(conn.getresponse().read())["url"][len(start):]
+    cookie = ask(site, path, port=8001)[1]["Set-Cookie"].split(";")[0]
+    assert ask(site, port=8001, Cookie=cookie)[0] == 200
+    yard.api("DELETE", "/v1/tokens/linker", expect=204)
+    eventually(lambda: ask(site, port=8001, Cookie=cookie)[0] == 401, what="the login to end with the token of its link")
+    yard.api("DELETE", "/v1/tokens/reader", expect=204)
+
+
+def test_open_websockets_end_when_the_port_is_closed(yard, site):
+    yard.box("url", site.name, "8001", "--public")
+    conn = websocket.create_connection(f"ws://{host(site, 8001)}/ws", timeout=15 * SLOWNESS,
+                                       socket=socket.create_connection(("127.0.0.1", site.door)))
+    conn.send("in")
+    assert conn.recv() == "in"
+    yard.box("url", site.name, "8001", "--private")
+    with pytest.raises((websocket.WebSocketException, OSError)):
+        conn.recv()
+
+
 def test_access_is_changed_at_once(yard, site):
     yard.box("url", site.name, "8001", "--public")
     assert ask(site, port=8001)[0] == 200
@@ -325,6 +371,10 @@ def test_port_of_the_host_leads_into_the_box(yard, site):
     listed = {entry["port"]: entry for entry in yard.json("port", "ls", site.name)}
     assert listed[9000]["host_port"] == port
     assert yard.box("port", "add", site.name, "9001", "--host-port", str(port), check=False).returncode != 0
+    with socket.create_connection(("127.0.0.1", port), timeout=15 * SLOWNESS) as sock:  # asked for again: it stays
+        assert yard.box("port", "add", site.name, "9000").stdout.strip() == shown
+        sock.sendall(b"still\n")
+        assert sock.recv(100) == b"STILL\n"
     yard.box("port", "rm", site.name, "9000")
     with pytest.raises(OSError):
         talk(port, b"x\n")
@@ -342,6 +392,21 @@ def test_ports_survive_the_daemon(image):
         box.remove()
         with pytest.raises(OSError):
             talk(port, b"x\n")
+
+
+def test_port_that_was_taken_comes_back(image):
+    with running_yard_with() as yard:
+        box = new_site(yard)
+        port = int(yard.box("port", "add", box.name, "9000").stdout.rpartition(":")[2])
+        yard.kill_daemon()
+        with socket.socket() as thief:
+            thief.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            thief.bind(("127.0.0.1", port))
+            thief.listen()
+            yard.start_daemon()
+            assert "taken" in yard.json("port", "ls", box.name)[-1]["problem"]
+        eventually(lambda: "problem" not in yard.json("port", "ls", box.name)[-1], timeout=10 * SLOWNESS, what="the port to come back")
+        assert talk(port, b"again\n") == b"AGAIN\n"
 
 
 # ---- TLS ----------------------------------------------------------------------------------------------

@@ -1,8 +1,8 @@
 /* ingress_fixture.h - a way in, in a child process; the test is the client on one side and the box on the other
  *
  * Boxes: "web" runs; its ports 8080 (the default) and 8081 are public and lead to the test's listener, 9090 leads there
- * too and is private; on 1 nothing listens. "off" is stopped, "ice" suspended, both public. Tokens: box_good, and
- * box_weak without the scope; the file "revoked" in the home makes the good one go. Requests that are not for a box
+ * too and is private; on 1 nothing listens; what is behind 2 accepts nobody. "off" is stopped, "ice" suspended, both public. Tokens: box_good, and
+ * box_weak without the scope; the file "revoked" in the home makes the good one go, the file "closed" all ports private. Requests that are not for a box
  * are answered "api". */
 #pragma once
 #include "http/http_internal.h"
@@ -29,6 +29,8 @@ static struct {
 	uint16_t tls_port; /* 0: none */
 	int listener;	   /* the test's, as the box */
 	uint16_t box_port;
+	int deaf; /* listens, and its queue is full */
+	uint16_t deaf_port;
 } fixture;
 
 /* ---- the child -------------------------------------------------------------------------------------- */
@@ -51,18 +53,28 @@ static bool fake_find(const char *name, struct ingress_box *ret, void *arg)
 	return false;
 }
 
+static bool has_file(const char *name)
+{
+	char path[96];
+
+	snprintf(path, sizeof path, "%s/%s", fixture.home, name);
+	return access(path, F_OK) == 0;
+}
+
 static bool fake_is_public(const char *box, uint16_t port, void *arg)
 {
 	(void)box;
 	(void)arg;
-	return port != 9090;
+	return port != 9090 && !has_file("closed");
 }
 
 static int fake_connect(
 	const char *box, uint16_t port, bool v6, int *ret_fd, struct err *err, void *arg)
 {
 	struct sockaddr_in v4 = { .sin_family = AF_INET,
-		.sin_port = htons(port == 1 ? 1 : fixture.box_port),
+		.sin_port = htons(port == 1   ? 1
+				  : port == 2 ? fixture.deaf_port
+					      : fixture.box_port),
 		.sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
 	int fd;
 
@@ -82,10 +94,7 @@ static int fake_connect(
 
 static bool is_revoked(void)
 {
-	char path[96];
-
-	snprintf(path, sizeof path, "%s/revoked", fixture.home);
-	return access(path, F_OK) == 0;
+	return has_file("revoked");
 }
 
 static int fake_check_token(const char *secret, char *ret_id, struct err *err, void *arg)
@@ -105,12 +114,27 @@ static bool fake_has_token(const char *id, void *arg)
 	return !strcmp(id, "t1") && !is_revoked();
 }
 
+/* One code, "c0de": good once, for 9090-web.localhost. */
+static bool fake_take_code(
+	const char *box, const char *host, const char *code, char *ret_id, void *arg)
+{
+	static bool used;
+
+	(void)arg;
+	if (used || strcmp(box, "w1") || strcmp(code, "c0de"))
+		return false;
+	used = true;
+	strcpy(ret_id, "t1");
+	return !strcmp(host, "9090-web.localhost");
+}
+
 static const struct ingress_ops fake_ops = {
 	.find = fake_find,
 	.is_public = fake_is_public,
 	.connect = fake_connect,
 	.check_token = fake_check_token,
 	.has_token = fake_has_token,
+	.take_code = fake_take_code,
 };
 
 static void answer_as_api(struct http_request *request, void *arg)
@@ -183,6 +207,23 @@ static int listen_loopback(uint16_t *ret_port)
 	return fd;
 }
 
+/* Its queue is full: who connects now waits. */
+static int listen_deaf(uint16_t *ret_port)
+{
+	struct sockaddr_in address = { .sin_family = AF_INET,
+		.sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
+	int fd = listen_loopback(ret_port);
+
+	assert_int_equal(listen(fd, 0), 0);
+	address.sin_port = htons(*ret_port);
+	for (int i = 0; i < 4; i++) { /* left open, in the queue or on the way into it */
+		int filler = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+
+		connect(filler, (struct sockaddr *)&address, sizeof address);
+	}
+	return fd;
+}
+
 static void fixture_start(bool tls)
 {
 	uint16_t ports[2];
@@ -193,11 +234,13 @@ static void fixture_start(bool tls)
 		assert_non_null(mkdtemp(fixture.home));
 	}
 	fixture.listener = listen_loopback(&fixture.box_port);
+	fixture.deaf = listen_deaf(&fixture.deaf_port);
 	assert_int_equal(pipe2(told, O_CLOEXEC), 0);
 	fixture.pid = fork();
 	assert_true(fixture.pid >= 0);
 	if (!fixture.pid) {
 		close(fixture.listener);
+		close(fixture.deaf);
 		close(told[0]);
 		fixture_serve(told[1], tls);
 	}
@@ -210,13 +253,15 @@ static void fixture_start(bool tls)
 
 static void fixture_stop(void)
 {
-	static const char *const files[] = { "ingress.key", "revoked", "cert.pem", "key.pem" };
+	static const char *const files[] = { "ingress.key", "revoked", "closed", "cert.pem",
+		"key.pem" };
 	char path[96];
 	int status = -1;
 
 	kill(fixture.pid, SIGTERM);
 	waitpid(fixture.pid, &status, 0);
 	close(fixture.listener);
+	close(fixture.deaf);
 	for (size_t i = 0; i < ARRAY_LEN(files); i++) {
 		snprintf(path, sizeof path, "%s/%s", fixture.home, files[i]);
 		unlink(path);

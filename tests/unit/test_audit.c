@@ -638,6 +638,46 @@ static void test_removed_newest_file_is_replaced(void **state)
 	assert_bad(f, "audit-000002.jsonl", 1, "number 1 should be here, not 6");
 }
 
+/* With the folder, and the marks in it. */
+static void test_removed_folder_is_made_again(void **state)
+{
+	struct fixture *f = *state;
+
+	open_log(f, 0, 0);
+	add(f, 5);
+	audit_flush(f->audit, NULL);
+	assert_int_equal(tree_remove(AT_FDCWD, f->folder, NULL), 0);
+	add(f, 5);
+	assert_int_equal(audit_flush(f->audit, NULL), 0);
+	assert_null(audit_trouble(f->audit));
+	close_log(f);
+	assert_bad(f, "audit-000002.jsonl", 1, "number 1 should be here, not 6");
+	open_log(f, 0, 0);
+	assert_int_equal(audit_get_next(f->audit), 12); /* and a line about what is missing */
+}
+
+/* And where it cannot be made, that is told, and lines wait. */
+static void test_folder_that_cannot_be_made_is_trouble(void **state)
+{
+	struct fixture *f = *state;
+	int fd;
+
+	open_log(f, 0, 0);
+	add(f, 5);
+	audit_flush(f->audit, NULL);
+	assert_int_equal(tree_remove(AT_FDCWD, f->folder, NULL), 0);
+	fd = open(f->folder, O_CREAT | O_WRONLY | O_CLOEXEC, 0600);
+	assert_true(fd >= 0);
+	close(fd);
+	add(f, 5);
+	assert_int_equal(audit_flush(f->audit, NULL), -1);
+	assert_non_null(audit_trouble(f->audit));
+	assert_int_equal(unlink(f->folder), 0);
+	assert_int_equal(audit_flush(f->audit, NULL), 0);
+	assert_null(audit_trouble(f->audit));
+	assert_int_equal(audit_get_next(f->audit), 11);
+}
+
 /* ---- readers ------------------------------------------------------------------------------------- */
 
 static void test_read_pages_and_filters(void **state)
@@ -799,6 +839,47 @@ static void test_full_disk_loses_only_what_has_no_room(void **state)
 	umount2(f->folder, MNT_DETACH);
 }
 
+/* The descriptor by which the log holds one of its files. */
+static int fd_of(const struct fixture *f, const char *name)
+{
+	_cleanup_free_ char *want = path_in(f, name);
+	char path[64], target[256];
+
+	for (int fd = 3; fd < 64; fd++) {
+		ssize_t len;
+
+		snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
+		len = readlink(path, target, sizeof target - 1);
+		target[MAX(len, 0)] = '\0';
+		if (!strcmp(target, want))
+			return fd;
+	}
+	return -1;
+}
+
+/* Lines are there, the mark is not: nothing waits, and it is tried again all the same. */
+static void test_mark_that_was_not_written_is_tried_again(void **state)
+{
+	struct fixture *f = *state;
+	int full = open("/dev/full", O_RDWR | O_CLOEXEC), head, kept;
+
+	open_log(f, 0, 0);
+	head = fd_of(f, "head");
+	assert_true(head >= 0 && full >= 0);
+	kept = fcntl(head, F_DUPFD_CLOEXEC, 3);
+	assert_int_equal(dup3(full, head, O_CLOEXEC), head);
+	add(f, 5);
+	assert_int_equal(audit_flush(f->audit, NULL), -1);
+	assert_non_null(audit_trouble(f->audit));
+	assert_int_equal(dup3(kept, head, O_CLOEXEC), head);
+	assert_int_equal(audit_flush(f->audit, NULL), 0);
+	assert_null(audit_trouble(f->audit));
+	close(full);
+	close(kept);
+	close_log(f);
+	assert_good(f, 1, 5);
+}
+
 /* A writer that is killed at any moment, verified all the while and afterwards, with files begun and removed. */
 static void test_verify_while_writing(void **state)
 {
@@ -912,6 +993,9 @@ int main(void)
 		TEST(test_start_tells_of_removed_oldest_file),
 		TEST(test_start_tells_of_an_unreadable_end),
 		TEST(test_removed_newest_file_is_replaced),
+		TEST(test_removed_folder_is_made_again),
+		TEST(test_folder_that_cannot_be_made_is_trouble),
+		TEST(test_mark_that_was_not_written_is_tried_again),
 		TEST(test_read_pages_and_filters),
 		TEST(test_read_is_bounded),
 		TEST(test_followers_get_each_line_once),

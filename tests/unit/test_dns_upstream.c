@@ -326,6 +326,62 @@ static void test_what_is_in_flight_is_bounded(void **state)
 	run_until(&told, 32);
 }
 
+static unsigned failed;
+
+static void on_given_up(void *arg, const struct upstream_result *result)
+{
+	(void)arg;
+	failed += result->status == UPSTREAM_FAILED;
+}
+
+static void test_who_asks_most_gives_way(void **state)
+{
+	struct upstream_share greedy = { 0 }, modest = { 0 };
+	struct upstream_ask *asks[8], *ask;
+	struct err err = ERR_INIT;
+	char name[32];
+
+	(void)state;
+	failed = 0;
+	start(ABOVE_SILENT, -1);
+	for (int i = 0; i < 8; i++) {
+		snprintf(name, sizeof name, "n%d.test", i);
+		assert_int_equal(upstream_ask_as(upstream, &greedy, name, DNS_TYPE_A, 0,
+					 on_given_up, NULL, &asks[i], &err),
+			0);
+	}
+	assert_int_equal(greedy.questions, 8);
+	/* Not for itself, and not for somebody who cannot be counted. */
+	assert_int_equal(upstream_ask_as(upstream, &greedy, "n8.test", DNS_TYPE_A, 0, on_given_up,
+				 NULL, &ask, &err),
+		-1);
+	assert_int_equal(
+		upstream_ask(upstream, "n8.test", DNS_TYPE_A, 0, on_result, NULL, &ask, &err), -1);
+	for (int i = 0; i < 4; i++) {
+		snprintf(name, sizeof name, "m%d.test", i);
+		assert_int_equal(upstream_ask_as(upstream, &modest, name, DNS_TYPE_A, 0, on_result,
+					 NULL, &ask, &err),
+			0);
+	}
+	assert_int_equal(greedy.questions, 4);
+	assert_int_equal(modest.questions, 4);
+	assert_int_equal(upstream_ask_as(upstream, &modest, "m4.test", DNS_TYPE_A, 0, on_result,
+				 NULL, &ask, &err),
+		-1);
+	assert_int_equal(failed, 0); /* from the loop only */
+	/* Who goes is not counted any more, also when somebody else waits for the same. */
+	assert_int_equal(upstream_ask_as(upstream, &modest, "n7.test", DNS_TYPE_A, 0, on_result,
+				 NULL, &ask, &err),
+		0);
+	for (int i = 4; i < 8; i++)
+		upstream_cancel(asks[i]);
+	assert_int_equal(greedy.questions, 0);
+	assert_int_equal(modest.questions, 5);
+	run_until(&told, 5);
+	assert_int_equal(failed, 4);
+	assert_int_equal(modest.questions, 0);
+}
+
 static void test_new_servers_take_over(void **state)
 {
 	struct upstream_server server;
@@ -379,6 +435,7 @@ int main(void)
 		TEST(test_no_server_fails),
 		TEST(test_cancelled_asks_are_not_told),
 		TEST(test_what_is_in_flight_is_bounded),
+		TEST(test_who_asks_most_gives_way),
 		TEST(test_new_servers_take_over),
 		TEST(test_servers_come_from_resolv_conf),
 	};

@@ -583,9 +583,9 @@ static void test_first_bytes_are_guessed(void **state)
 		expect_guess(more[i], strlen(more[i]), HTTP_GUESS_MORE);
 	expect_guess(git, sizeof git - 1, HTTP_GUESS_NO);
 	expect_guess(start_up, sizeof start_up - 1, HTTP_GUESS_NO);
-	/* no way around by being long */
+	/* long words are something else, long blanks may hide a request */
 	memset(words, 'A', sizeof words);
-	expect_guess(words, sizeof words, HTTP_GUESS_YES);
+	expect_guess(words, sizeof words, HTTP_GUESS_NO);
 	memset(blanks, '\n', sizeof blanks);
 	expect_guess(blanks, sizeof blanks, HTTP_GUESS_YES);
 }

@@ -222,6 +222,41 @@ static void test_login_refuses(void **state)
 	box_expect_nobody();
 }
 
+#define CODE "GET /.boxyard/login?code=c0de HTTP/1.1\r\n"
+
+static void test_links_log_in_once(void **state)
+{
+	char cookie[256], request[512];
+	_cleanup_free_ char *answer = NULL, *head = NULL;
+
+	(void)state;
+	/* looking ahead, or for the head alone, does not use it up */
+	expect_answer(
+		CODE PRIVATE "Sec-Purpose: prefetch;prerender\r\n\r\n", "HTTP/1.1 403 ", NULL);
+	expect_answer("HEAD /.boxyard/login?code=c0de HTTP/1.1\r\n" PRIVATE "\r\n", "HTTP/1.1 404 ",
+		NULL);
+	expect_answer("GET /.boxyard/login?code=c0d HTTP/1.1\r\n" PRIVATE "\r\n", "HTTP/1.1 401 ",
+		"used already");
+	answer = ask(CODE PRIVATE "\r\n");
+	assert_non_null(strstr(answer, "HTTP/1.1 303 "));
+	assert_non_null(strstr(answer, "Location: /\r\n"));
+	assert_non_null(strstr(answer, "Referrer-Policy: no-referrer\r\n"));
+	take_cookie(answer, cookie, sizeof cookie);
+	snprintf(
+		request, sizeof request, "GET / HTTP/1.1\r\n" PRIVATE "Cookie: %s\r\n\r\n", cookie);
+	head = pass(client_connect(), request);
+	assert_null(strstr(head, "c0de"));
+	expect_answer(CODE PRIVATE "\r\n", "HTTP/1.1 401 ", "used already");
+}
+
+static void test_links_are_for_one_host(void **state)
+{
+	(void)state;
+	expect_answer(CODE "Host: web2.localhost\r\n\r\n", "HTTP/1.1 401 ", NULL);
+	expect_answer(CODE "Host: 9090-web.boxes.test\r\n\r\n", "HTTP/1.1 401 ", NULL);
+	expect_answer(CODE PRIVATE "\r\n", "HTTP/1.1 401 ", NULL); /* it was seen elsewhere */
+}
+
 /* Pages of other boxes below one domain are the same site to a browser. */
 static void test_cookies_work_from_the_own_page_alone(void **state)
 {
@@ -292,6 +327,20 @@ static int set_up_tls(void **state)
 	assert_non_null(mkdtemp(fixture.home));
 	write_certificate("one");
 	fixture_start(true);
+	return 0;
+}
+
+/* The server's stdin is open and silent, and there is no terminal: who reads it waits for ever. */
+static int set_up_tls_with_stdin(void **state)
+{
+	int silent[2], old = dup(STDIN_FILENO);
+
+	assert_int_equal(pipe2(silent, O_CLOEXEC), 0);
+	assert_int_equal(dup2(silent[0], STDIN_FILENO), STDIN_FILENO);
+	close(silent[0]);
+	set_up_tls(state);
+	dup2(old, STDIN_FILENO);
+	close(old);
 	return 0;
 }
 
@@ -444,6 +493,27 @@ static void test_tls_reads_a_new_certificate(void **state)
 	SSL_CTX_free(context);
 }
 
+/* A key with a passphrase: nobody is asked for it, and the old certificate stays. */
+static void test_tls_does_not_ask_for_a_passphrase(void **state)
+{
+	SSL_CTX *context = SSL_CTX_new(TLS_client_method());
+	EVP_PKEY *key = EVP_EC_gen("P-256");
+	char name[64] = "", path[96];
+	FILE *file;
+
+	(void)state;
+	snprintf(path, sizeof path, "%s/key.pem", fixture.home);
+	file = fopen(path, "w");
+	PEM_write_PKCS8PrivateKey(file, key, EVP_aes_256_cbc(), "secret", 6, NULL, NULL);
+	fclose(file);
+	kill(fixture.pid, SIGHUP);
+	usleep(100000);
+	tls_disconnect(tls_connect(context, name, sizeof name));
+	assert_string_equal(name, "one");
+	EVP_PKEY_free(key);
+	SSL_CTX_free(context);
+}
+
 int main(void)
 {
 #define T(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
@@ -457,10 +527,14 @@ int main(void)
 		T(test_logins_outlive_the_daemon_but_not_their_token),
 		T(test_login_leads_nowhere_else),
 		T(test_login_refuses),
+		T(test_links_log_in_once),
+		T(test_links_are_for_one_host),
 		T(test_cookies_work_from_the_own_page_alone),
 		S(test_tls_serves_boxes_alone),
 		S(test_tls_carries_bodies),
 		S(test_tls_reads_a_new_certificate),
+		cmocka_unit_test_setup_teardown(
+			test_tls_does_not_ask_for_a_passphrase, set_up_tls_with_stdin, tear_down),
 	};
 
 	signal(SIGPIPE, SIG_IGN);

@@ -316,6 +316,12 @@ static void test_headers_to_the_box(void **state)
 			"Cookie: boxyard_login2=keep\r\n", "" },
 		{ "Authorization: Bearer box_secret\r\n", "", "" },
 		{ "Authorization: bearer   box_secret\r\n", "", "" },
+		{ "Authorization: box_secret\r\n", "", "" },
+		{ "Authorization: Token token=\"box_secret\"\r\n", "", "" },
+		{ "Authorization: Basic eDpib3hfc2VjcmV0\r\n", "", "" }, /* x:box_secret */
+		{ "Authorization: basic Ym94X3NlY3JldDo=\r\n", "", "" }, /* box_secret: */
+		{ "Authorization: Bearer my_box_1\r\n", "Authorization: Bearer my_box_1\r\n", "" },
+		{ "Cookie: =boxyard_login=secret; a=b\r\n", "Cookie: a=b\r\n", "" },
 		{ "Authorization: Basic eDp5\r\n", "Authorization: Basic eDp5\r\n", "" },
 		{ "Authorization: Bearer other\r\n", "Authorization: Bearer other\r\n", "" },
 		{ "Box-Token: box_secret\r\nBox_Token: box_secret\r\n", "", "" },
@@ -370,6 +376,9 @@ static void test_headers_to_the_client(void **state)
 		{ "Set-Cookie: boxyard_login=x; Path=/\r\n", "" },
 		{ "Set-Cookie:  __host-BOXYARD_login = x\r\n", "" },
 		{ "Set-Cookie: boxyard_login\r\n", "" },
+		{ "Set-Cookie: =boxyard_login=x; Path=/\r\n", "" },
+		{ "Set-Cookie:  = __Host-boxyard_login=x\r\n", "" },
+		{ "Set-Cookie: =\r\n", "Set-Cookie: =\r\n" },
 		{ "Alt-Svc: h3=\":443\"\r\nClear-Site-Data: \"*\"\r\n", "" },
 		{ "Content-Length: 0\r\n", "" },
 	};

@@ -189,13 +189,77 @@ static void test_pipe_ends_when_a_side_breaks(void **state)
 	finish();
 }
 
+/* The client has ended its side, the box answers and closes, and the client takes its time. */
+static void test_pipe_loses_nothing_to_a_slow_client(void **state)
+{
+	pid_t client, box;
+
+	(void)state;
+	assert_non_null(start());
+	client = fork();
+	if (!client) {
+		close(fixture.box);
+		shutdown(fixture.client, SHUT_WR);
+		usleep(300000);
+		take(fixture.client, 'b', MANY);
+		_exit(0);
+	}
+	box = fork();
+	if (!box) {
+		close(fixture.client);
+		take(fixture.box, 'a', 0);
+		put(fixture.box, 'b', MANY);
+		close(fixture.box);
+		_exit(0);
+	}
+	close(fixture.box);
+	loop_run(fixture.loop);
+	expect_good(client);
+	expect_good(box);
+	fixture.box = -1;
+	finish();
+}
+
+static void on_late(void *arg)
+{
+	loop_stop(arg);
+}
+
+/* The client ended its side, the box does not care, then the client is gone: nothing is left to wait for. */
+static void test_pipe_ends_when_a_client_is_gone_that_had_ended(void **state)
+{
+	struct loop_timer *late;
+	struct port_pipe *pipe = start();
+	char byte;
+
+	(void)state;
+	assert_non_null(pipe);
+	late = loop_timer_new(fixture.loop, on_late, fixture.loop);
+	shutdown(fixture.client, SHUT_WR);
+	loop_timer_start(late, 50);
+	loop_run(fixture.loop);
+	assert_int_equal(fixture.gone, 0);
+	assert_int_equal(recv(fixture.box, &byte, 1, 0), 0);
+	setsockopt(fixture.client, SOL_SOCKET, SO_LINGER, &(struct linger){ .l_onoff = 1 },
+		sizeof(struct linger));
+	close(fixture.client);
+	loop_timer_start(late, 3000);
+	loop_run(fixture.loop);
+	assert_int_equal(fixture.gone, 1);
+	loop_timer_free(late);
+	fixture.client = -1;
+	finish();
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_pipe_carries_both_ways_and_ends_each),
 		cmocka_unit_test(test_pipe_tries_the_other_address),
 		cmocka_unit_test(test_pipe_lets_the_client_go_when_nothing_listens),
+		cmocka_unit_test(test_pipe_loses_nothing_to_a_slow_client),
 		cmocka_unit_test(test_pipe_ends_when_a_side_breaks),
+		cmocka_unit_test(test_pipe_ends_when_a_client_is_gone_that_had_ended),
 	};
 
 	signal(SIGPIPE, SIG_IGN);
