@@ -7,6 +7,7 @@
  *   exec_body.c  the description of a program; box_body.c that of a box
  *   ndjson.c     lines of streamed answers
  *   exchange.c   a client on one side, a channel into a box on the other
+ *   follow.c     a client on one side, a log that grows on the other
  *   ask.c        one question to box-init, one JSON answer
  *   pump.c       a client on one side, bytes a helper makes on the other
  *   job.c        a client on one side, an image being made on the other
@@ -81,6 +82,19 @@ struct live {
 	struct live *prev, *next;
 	void (*stop)(struct live *live);
 };
+
+/* follow.c: a client that follows a log of numbered entries. */
+struct follow_ops {
+	/* A page of what is kept from *next on, as lines into out; *next goes behind it. */
+	int (*page)(void *arg, uint64_t *next, struct buf *out, bool *ret_more, struct err *err);
+	void (*ended)(void *arg); /* the follow is gone, and arg is of no use any more */
+};
+struct follow;
+/* The answer begins; the rest comes from the loop. ops is borrowed. */
+struct follow *follow_new(
+	struct call *call, uint64_t since, const struct follow_ops *ops, void *arg);
+/* An entry as it comes; one that is not wanted only counts. */
+void follow_entry(struct follow *follow, uint64_t number, const json_t *entry, bool wanted);
 
 struct api {
 	struct yard *yard;

@@ -1,19 +1,15 @@
-/* audit.c - what boxes tried: a page of the audit log, a stream that goes on, and whether its chain is whole
+/* audit.c - what boxes tried: a page of the audit log, a stream that goes on (follow.c), and whether its chain is whole
  *
- * A follower is served as one of events is (events.c): pages from the log's files while it has to catch up, then each line
- * as it is written, and back to the files when its client is slow. The work of a page is bounded by the log, so one with a
- * narrow filter may be empty without being the last; between two such pages the loop gets its turn. */
+ * The work of a page is bounded by the log, so one with a narrow filter may be empty without being the last. */
 #include "api/api_internal.h"
 #include "audit/audit.h"
 #include "core/audit.h"
 #include "core/network.h"
-#include "loop/loop.h"
 
 enum {
 	PAGE = 500,
 	LIMIT_DEFAULT = 100,
 	LIMIT_MAX = 1000,
-	BEHIND_AT = 1024 * 1024, /* bytes waiting, from which on lines are left to the files */
 };
 
 struct wanted {
@@ -38,138 +34,59 @@ static int read_verdict(struct call *call, const char **ret, struct err *err)
 /* ---- following ---------------------------------------------------------------------------------------- */
 
 struct follower {
-	struct api *api;
-	struct http_request *request;
 	struct audit *audit;
+	struct follow *follow;
 	struct audit_feed *feed;
-	struct loop_timer *timer; /* goes on with catching up */
-	struct live live;
 	struct wanted wanted;
-	uint64_t next; /* seq of the next line it should get */
-	bool behind;
 };
 
-static void follower_free(struct follower *follower)
+static int put_page(void *arg, uint64_t *next, struct buf *out, bool *ret_more, struct err *err)
 {
-	live_remove(&follower->live);
-	audit_feed_free(follower->feed);
-	loop_timer_free(follower->timer);
-	free(follower->wanted.box);
-	free(follower);
-}
-
-static void follower_end(struct follower *follower, const struct err *err)
-{
-	struct buf *line = &follower->api->scratch;
-
-	line->len = line->head = 0;
-	ndjson_error(line, err);
-	http_reply_write(follower->request, buf_head(line), line->len);
-	http_reply_end(follower->request);
-	follower_free(follower);
-}
-
-static int put_page(struct follower *follower, struct err *err)
-{
-	uint64_t since = follower->next, next = 0, oldest;
+	struct follower *follower = arg;
+	uint64_t since = *next, oldest;
 	_cleanup_json_ json_t *lines = audit_read(follower->audit, since, follower->wanted.box,
-		follower->wanted.verdict, PAGE, &next, err);
-	struct buf *out = &follower->api->scratch;
+		follower->wanted.verdict, PAGE, next, err);
 	json_t *line;
 	size_t i;
 
 	if (!lines)
 		return -1;
-	out->len = out->head = 0;
 	oldest = audit_get_oldest(follower->audit);
 	if (since && oldest > since)
 		ndjson_gap(out, since, oldest - since);
 	json_array_foreach (lines, i, line)
 		ndjson_add(out, line);
-	http_reply_write(follower->request, buf_head(out), out->len);
-	follower->next = next;
+	*ret_more = *next < audit_get_next(follower->audit);
 	return 0;
 }
 
-/* A page; the rest when the client has taken it, or after others had their turn. The follower may be gone afterwards. */
-static void catch_up(struct follower *follower)
+static void on_ended(void *arg)
 {
-	struct err err = ERR_INIT;
+	struct follower *follower = arg;
 
-	follower->behind = true;
-	if (put_page(follower, &err) < 0)
-		return follower_end(follower, &err);
-	follower->behind = follower->next < audit_get_next(follower->audit);
-	if (follower->behind && http_reply_pending(follower->request) <= API_PENDING_MAX)
-		loop_timer_start(follower->timer, 0);
+	audit_feed_free(follower->feed);
+	free(follower->wanted.box);
+	free(follower);
 }
 
-static void on_timer(void *arg)
-{
-	catch_up(arg);
-}
+static const struct follow_ops follow_ops = { .page = put_page, .ended = on_ended };
 
 static void on_line(void *arg, json_t *line)
 {
 	struct follower *follower = arg;
-	uint64_t seq = (uint64_t)json_integer_value(json_object_get(line, "seq"));
-	struct buf *out = &follower->api->scratch;
 
-	if (follower->behind || seq < follower->next)
-		return;
-	if (http_reply_pending(follower->request) > BEHIND_AT) {
-		follower->behind = true;
-		return;
-	}
-	follower->next = seq + 1;
-	if (!audit_fits(line, follower->wanted.box, follower->wanted.verdict))
-		return;
-	out->len = out->head = 0;
-	ndjson_add(out, line);
-	http_reply_write(follower->request, buf_head(out), out->len);
-}
-
-static void on_drain(struct http_request *request, void *arg)
-{
-	struct follower *follower = arg;
-
-	(void)request;
-	if (follower->behind)
-		catch_up(follower);
-}
-
-static void on_gone(struct http_request *request, void *arg)
-{
-	(void)request;
-	follower_free(arg);
-}
-
-static void on_stop(struct live *live)
-{
-	struct follower *follower =
-		(struct follower *)((char *)live - offsetof(struct follower, live));
-	struct err err = ERR_INIT;
-
-	err_set(&err, ERR_UNAVAILABLE, "the daemon stops");
-	follower_end(follower, &err);
+	follow_entry(follower->follow, (uint64_t)json_integer_value(json_object_get(line, "seq")),
+		line, audit_fits(line, follower->wanted.box, follower->wanted.verdict));
 }
 
 static void follow(struct call *call, struct audit *audit, uint64_t since, struct wanted *wanted)
 {
 	struct follower *follower = xnew(struct follower);
 
-	follower->api = call->api;
-	follower->request = call->request;
 	follower->audit = audit;
-	follower->next = since;
 	follower->wanted = (struct wanted){ steal_ptr(&wanted->box), wanted->verdict };
-	follower->timer = loop_timer_new(yard_get_loop(call->yard), on_timer, follower);
-	http_request_on_gone(call->request, on_gone, follower);
-	http_reply_on_drain(call->request, API_PENDING_MAX, on_drain, follower);
-	http_reply_begin(call->request, 200, "application/x-ndjson");
-	live_add(call->api, &follower->live, on_stop);
 	follower->feed = audit_feed_new(audit, on_line, follower);
-	catch_up(follower);
+	follower->follow = follow_new(call, since, &follow_ops, follower);
 }
 
 /* ---- a page -------------------------------------------------------------------------------------------- */

@@ -318,8 +318,9 @@ void headers_put_answer(const struct answer *answer, bool upgrade, struct buf *o
 
 void headers_put_trailers(const struct answer *answer, struct buf *out)
 {
-	const char *line = (const char *)buf_head(&answer->trailers);
-	const char *end = line + answer->trailers.len;
+	size_t left = answer->trailers.len;
+	const char *line = left ? (const char *)buf_head(&answer->trailers) : "";
+	const char *end = line + left;
 	char name[NAME_KNOWN_MAX * 2];
 
 	while (line < end) {

@@ -64,6 +64,7 @@ def test_every_route_answers(yard, make_box):
     call("GET", "/v1/boxes/{box}/url", **at, query={"port": "8000"})
     call("PUT", "/v1/boxes/{box}/ports/{port}", {"access": "public", "host_port": 0, "default": True}, **at, port=8000)
     call("GET", "/v1/boxes/{box}/ports", **at)
+    call("POST", "/v1/boxes/{box}/login", {"port": 8000}, (200, 201), **at)
     call("DELETE", "/v1/boxes/{box}/ports/{port}", status=204, **at, port=8000)
     call("GET", "/v1/net")
     call("POST", "/v1/policy/check", {"text": "preset: none"})
