@@ -1,0 +1,222 @@
+/* criu_process.c - the process that is to become criu, and its end
+ *
+ * It gets a socket, an empty environment and none of our file descriptors but those to be inherited. It leads a
+ * session of its own, so that its group is what it started: a restore that is killed before we were told the pid of the new
+ * PID 1, which is our child, is still found and ended. What fails before the exec is told over the same socket, as a
+ * packet that starts with a zero byte, which no protobuf message does.
+ *
+ * A dump is not tied to our life by a signal: killed at a bad moment it could be the end of a process. With
+ * the socket closed it fails at its next event, and undoes what it did. A restore without us is killed: it has nothing to
+ * undo, and would wait for ever for the end of what it made, which is not its child. */
+#include "criu/criu_internal.h"
+#include "sys/clone.h"
+#include "sys/mountfd.h"
+#include "sys/procfd.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/close_range.h>
+#include <poll.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdio.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+
+enum { FD_SOCK = 3, FD_FREE = 64 };
+
+struct failure {
+	char zero;
+	struct err err;
+};
+
+/* ---- the child ------------------------------------------------------------------------------------------------ */
+
+/* stdin is empty, what it prints goes to output, its socket is FD_SOCK; all others that are not inherited are closed by
+ * the exec. */
+static int arrange_fds(
+	const struct criu_request *request, int *sock, int *program, int output, struct err *err)
+{
+	int null = open("/dev/null", O_RDONLY | O_CLOEXEC);
+	/* Out of the way first: any of them may sit at a number below. */
+	int moved = fcntl(*sock, F_DUPFD_CLOEXEC, FD_FREE);
+	int printed = fcntl(output, F_DUPFD_CLOEXEC, FD_FREE);
+
+	*program = fcntl(*program, F_DUPFD_CLOEXEC, FD_FREE);
+	if (null < 0 || moved < 0 || printed < 0 || *program < 0)
+		return err_sys(err, errno, "arrange file descriptors");
+	*sock = moved;
+	for (size_t i = 0; i < request->inherit_count; i++)
+		if (request->inherit[i].fd <= FD_SOCK)
+			return err_set(err, ERR_INVALID,
+				"fd %d cannot be inherited: the first is %d",
+				request->inherit[i].fd, FD_SOCK + 1);
+	if (dup2(null, 0) < 0 || dup2(printed, 1) < 0 || dup2(printed, 2) < 0 ||
+		dup2(moved, FD_SOCK) < 0)
+		return err_sys(err, errno, "dup2");
+	if (close_range(FD_SOCK + 1, ~0u, CLOSE_RANGE_CLOEXEC) < 0)
+		return err_sys(err, errno, "close_range");
+	for (size_t i = 0; i < request->inherit_count; i++)
+		if (fcntl(request->inherit[i].fd, F_SETFD, 0) < 0)
+			return err_sys(err, errno, "inherit fd %d", request->inherit[i].fd);
+	return 0;
+}
+
+static int attach(int mount, const char *path, struct err *err)
+{
+	int target = open(path, O_PATH | O_DIRECTORY | O_CLOEXEC);
+
+	if (target < 0)
+		return err_sys(err, errno, "open '%s'", path);
+	if (mount_attach(mount, target, err) < 0)
+		return err_wrap(err, "mount on '%s'", path);
+	close(target);
+	return 0;
+}
+
+/* Copied while the mount it lies on is still in our namespace. */
+static int cover_scratch(int scratch, struct err *err)
+{
+	int run = -1, tmp = -1;
+
+	if (mount_clone(scratch, "", &run, err) < 0 || mount_clone(scratch, "", &tmp, err) < 0)
+		return -1;
+	if (unshare(CLONE_NEWNS) < 0)
+		return err_sys(err, errno, "unshare the mounts");
+	if (mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) < 0)
+		return err_sys(err, errno, "make mounts private");
+	if (attach(run, "/run", err) < 0)
+		return -1;
+	return attach(tmp, "/tmp", err);
+}
+
+/* The program is opened before /run and /tmp are covered: it may lie there. */
+static int prepare(const struct criu_request *request, int *ret_program, struct err *err)
+{
+	*ret_program = open(request->program, O_PATH | O_CLOEXEC);
+	if (*ret_program < 0)
+		return err_sys(err, errno, "execute '%s'", request->program);
+	if (request->scratch >= 0 && cover_scratch(request->scratch, err) < 0)
+		return -1;
+	return request->prepare ? request->prepare(request->prepare_arg, err) : 0;
+}
+
+/* The caller may be dead already, and then no signal comes; but nobody holds the other end any more. */
+static int die_with_caller(int sock)
+{
+	struct pollfd p = { .fd = sock };
+
+	if (prctl(PR_SET_PDEATHSIG, SIGKILL) < 0)
+		return -1;
+	return poll(&p, 1, 0) > 0 && (p.revents & (POLLHUP | POLLERR)) ? -1 : 0;
+}
+
+static _Noreturn void run(
+	const struct criu_request *request, bool dies_with_us, int sock, int output)
+{
+	/* A configuration file of the machine's could change anything. */
+	char *const argv[] = { "criu", "--no-default-config", "swrk", "3", NULL };
+	char *const envp[] = { "PATH=/usr/sbin:/usr/bin:/sbin:/bin", NULL };
+	struct failure failure = { 0 };
+	int program;
+
+	if (dies_with_us && die_with_caller(sock) < 0)
+		_exit(127);
+	setsid();
+	umask(022); /* a restore reads the images as root of the box; the directory keeps others out */
+	if (prepare(request, &program, &failure.err) == 0 &&
+		arrange_fds(request, &sock, &program, output, &failure.err) == 0) {
+		clone_reset_signals();
+		if (request->scratch >= 0)
+			syscall(SYS_execveat, program, "", argv, envp, AT_EMPTY_PATH);
+		else
+			execve(request->program, argv, envp);
+		err_sys(&failure.err, errno, "execute '%s'", request->program);
+	}
+	send(sock, &failure, sizeof failure, MSG_NOSIGNAL);
+	_exit(127);
+}
+
+/* ---- the caller --------------------------------------------------------------------------------------------- */
+
+int criu_process_start(const struct criu_request *request, bool dies_with_us,
+	struct criu_process *ret, struct err *err)
+{
+	struct clone_spec spec = { .cgroup = request->cgroup };
+	_cleanup_close_ int output = memfd_create("criu", MFD_CLOEXEC);
+	_cleanup_close_ int ours = -1, theirs = -1;
+	int pair[2], pidfd = -1;
+	pid_t pid;
+
+	if (output < 0)
+		return err_sys(err, errno, "memfd_create");
+	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) < 0)
+		return err_sys(err, errno, "socketpair for criu");
+	ours = pair[0];
+	theirs = pair[1];
+	/* Ours alone: CRIU expects its own end to block. */
+	if (fcntl(ours, F_SETFL, O_NONBLOCK) < 0)
+		return err_sys(err, errno, "fcntl");
+	pid = clone_process(&spec, &pidfd, err);
+	if (pid == 0) {
+		close(ours);
+		run(request, dies_with_us, theirs, output);
+	}
+	if (pid < 0)
+		return err_wrap(err, "start criu");
+	*ret = (struct criu_process){ pid, pidfd, steal_fd(&ours), steal_fd(&output) };
+	return 0;
+}
+
+bool criu_process_failed(const void *message, size_t len, struct err *ret)
+{
+	struct failure failure;
+
+	if (len != sizeof failure || *(const char *)message != '\0')
+		return false;
+	memcpy(&failure, message, sizeof failure);
+	if (failure.err.kind <= ERR_NONE || failure.err.kind >= ERR_KIND_COUNT)
+		return false;
+	failure.err.message[sizeof failure.err.message - 1] = '\0';
+	failure.err.hint[sizeof failure.err.hint - 1] = '\0';
+	*ret = failure.err;
+	return true;
+}
+
+/* Until it is reaped the number of its group is its own. */
+void criu_process_kill(const struct criu_process *process)
+{
+	procfd_kill(process->pidfd, SIGKILL, NULL);
+	kill(-process->pid, SIGKILL);
+}
+
+bool criu_process_reap(struct criu_process *process, bool *ret_by_signal, int *ret_value)
+{
+	enum procfd_status status = procfd_reap(process->pidfd, ret_value);
+
+	*ret_by_signal = status == PROCFD_SIGNALED;
+	return status != PROCFD_RUNNING;
+}
+
+/* A group keeps its number while it has members. */
+bool criu_process_reap_group(const struct criu_process *process)
+{
+	siginfo_t info = { 0 };
+
+	do {
+		info.si_pid = 0;
+		if (waitid(P_PGID, (id_t)process->pid, &info, WEXITED | WNOHANG) < 0)
+			return errno != EINTR;
+	} while (info.si_pid);
+	return false;
+}
+
+void criu_process_close(struct criu_process *process)
+{
+	close(process->pidfd);
+	close(process->sock);
+	close(process->output);
+}
