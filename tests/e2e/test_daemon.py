@@ -200,7 +200,7 @@ def test_box_whose_init_is_killed_is_stopped_with_a_cause(fresh_yard):
     assert made.show()["end"]["reason"] and made.show()["end"]["detail"]
     stopped = [e for e in fresh_yard.events(box=made.id) if e["type"] in ("box.stopped", "box.failed")]
     assert stopped
-    assert not [c for c in instance_cgroups(fresh_yard.name) if made.id in c]
+    eventually(lambda: not [c for c in instance_cgroups(fresh_yard.name) if made.id in c], what="no cgroup is left")
 
 
 def test_event_offsets_go_on_across_a_restart(fresh_yard):
@@ -281,7 +281,7 @@ def test_daemon_killed_during_a_removal_finishes_it(fresh_yard):
     if made.id in [b["id"] for b in fresh_yard.boxes()]:
         eventually(lambda: made.remove().status in (204, 404))
     eventually(lambda: not [p for p in fresh_yard.home.rglob(f"*{made.id}*")], what="no file is left")
-    assert not [c for c in instance_cgroups(fresh_yard.name) if made.id in c]
+    eventually(lambda: not [c for c in instance_cgroups(fresh_yard.name) if made.id in c], what="no cgroup is left")
 
 
 def test_follow_of_events_by_the_client_goes_on_or_says_so(fresh_yard):
