@@ -285,7 +285,9 @@ static int run_profile(struct suite *suite, const struct attack_options *options
 				neighbour_stop(&suite->rig, steal_ptr(&suite->neighbour));
 			} else if (!suite->neighbour &&
 				   neighbour_start(&suite->rig, &suite->neighbour, err) < 0) {
-				return -1;
+				return rig_is_stopping()
+					       ? err_set(err, ERR_CANCELLED, "interrupted")
+					       : -1;
 			}
 			run_group(suite, group);
 		}

@@ -374,6 +374,12 @@ def start_postgres(world, address, names):
         path.chmod(0o700 if path.is_dir() else 0o600)
     nobody = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"]  # it does not run as root
     env = {**server_environment(), "TZ": "UTC", "LC_ALL": "C"}
+    if TOOLS in postgres.parents:  # which may lie where only root looks
+        own = world.folder / "postgres-program"
+        for name in ("usr/lib", "usr/share/postgresql"):
+            shutil.copytree(TOOLS / name, own / name, symlinks=True)
+        postgres = own / postgres.relative_to(TOOLS)
+        env["LD_LIBRARY_PATH"] = ":".join(map(str, own.glob("usr/lib/*-linux-gnu")))
     subprocess.run([*nobody, postgres.parent / "initdb", "-D", folder / "data", "-U", "ada", "-A", "scram-sha-256",
                     "--pwfile", folder / "password", "--no-sync", "-E", "UTF8", "--no-locale"],
                    check=True, capture_output=True, env=env, cwd=folder)
