@@ -75,9 +75,13 @@ int cli_list_boxes(struct cli *cli, json_t **ret, struct err *err);
  * one's code. */
 int cli_delete_each(struct cli *cli, const char *what, int argc, char **argv);
 
-/* ---- the table, in commands.c ---------------------------------------------------------------- */
+/* ---- the tables, in commands_*.c ------------------------------------------------------------- */
 
-extern const struct command commands[]; /* ends with a row whose name is NULL */
+/* Each ends with a row whose name is NULL. */
+extern const struct command boxes_commands[], disks_commands[], network_commands[],
+	system_commands[];
+/* All of them in order: the one behind command, the first for NULL, NULL behind the last. */
+const struct command *command_next(const struct command *command);
 extern const struct flag common_flags[];
 /* The command named by the first one or two words; *ret_words tells how many they are. NULL: none. */
 const struct command *command_find(int argc, char **argv, int *ret_words);

@@ -67,7 +67,7 @@ static const char script_tail[] =
 
 static void print_names(void)
 {
-	for (const struct command *command = commands; command->name; command++)
+	for (const struct command *command = NULL; (command = command_next(command));)
 		if (!strchr(command->name, ' '))
 			printf(" %s", command->name);
 }
@@ -77,7 +77,7 @@ static void print_below(const struct command *group)
 {
 	size_t len = strlen(group->name);
 
-	for (const struct command *command = commands; command->name; command++)
+	for (const struct command *command = NULL; (command = command_next(command));)
 		if (!strncmp(command->name, group->name, len) && command->name[len] == ' ')
 			printf(" %s", command->name + len + 1);
 }
@@ -119,13 +119,13 @@ int cmd_completion(struct cli *cli, int argc, char **argv)
 	if (strcmp(argv[0], "bash"))
 		return cli_usage(cli, "no completion for '%.40s', only for bash", argv[0]);
 	fputs(script_head, stdout);
-	for (const struct command *command = commands; command->name; command++)
+	for (const struct command *command = NULL; (command = command_next(command));)
 		if (strchr(command->name, ' '))
 			print_case(command);
 	printf("\t\tesac\n\tfi\n\tif ((COMP_CWORD == 1)); then\n\t\twords='");
 	print_names();
 	printf("'\n\telif [[ -z $options$names ]]; then\n\t\tcase $command in\n");
-	for (const struct command *command = commands; command->name; command++)
+	for (const struct command *command = NULL; (command = command_next(command));)
 		if (!strchr(command->name, ' '))
 			print_case(command);
 	printf("\t\tesac\n\tfi\n");

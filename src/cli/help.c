@@ -85,7 +85,7 @@ static void print_overview(FILE *out)
 		"box %s - a computer of its own for every agent\n\nusage: box COMMAND [OPTION...] "
 		"[WORD...]\n\n",
 		BOX_VERSION);
-	for (const struct command *command = commands; command->name; command++)
+	for (const struct command *command = NULL; (command = command_next(command));)
 		if (!strchr(command->name, ' ') && !(command->options & CMD_HIDDEN))
 			fprintf(out, "  %-*s%s\n", NAME_COLUMN, command->name, command->summary);
 	fprintf(out, "\n'box help COMMAND' explains one; 'box help exit-codes' and 'box help "
@@ -102,7 +102,7 @@ void help_print(const struct command *command, FILE *out)
 		command->usage, command->summary[0] & ~0x20, command->summary + 1);
 	if (command->options & CMD_GROUP) {
 		fputc('\n', out);
-		for (const struct command *below = commands; below->name; below++)
+		for (const struct command *below = NULL; (below = command_next(below));)
 			if (is_below(below, command))
 				fprintf(out, "  %-*s%s\n", NAME_COLUMN, below->name,
 					below->summary);
@@ -153,7 +153,7 @@ static void print_markdown(FILE *out)
 		     "Every command takes these:\n\n| option | |\n| --- | --- |\n");
 	for (const struct flag *flag = common_flags; flag->name; flag++)
 		fprintf(out, "| `--%s` | %s |\n", flag->name, flag->help);
-	for (const struct command *command = commands; command->name; command++)
+	for (const struct command *command = NULL; (command = command_next(command));)
 		if (!(command->options & (CMD_GROUP | CMD_HIDDEN)))
 			print_markdown_command(command, out);
 	for (size_t i = 0; i < ARRAY_LEN(topics); i++) {

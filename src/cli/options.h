@@ -1,4 +1,4 @@
-/* options.h - the options of each command, for the table in commands.c alone */
+/* options.h - the options of each command, for the tables in commands_*.c alone */
 #pragma once
 #include "cli/cli.h"
 

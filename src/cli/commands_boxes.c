@@ -1,0 +1,275 @@
+/* commands_boxes.c - commands about a box: made, used, looked at, removed; what happened to it; see commands.c */
+#include "cli/cli.h"
+#include "cli/options.h"
+
+const struct command boxes_commands[] = {
+	{ .name = "new",
+		.usage = "[NAME] [-- PROGRAM [ARG...]]",
+		.summary = "make a box",
+		.text = "Makes a box, waits until it runs and prints its name; one is made up when "
+			"none is given.\n"
+			"With a program after -- that is run in the new box at once, with its "
+			"output here and its\n"
+			"exit code as ours; with -d it is started and left to itself. Without one "
+			"the "
+			"image's own\n"
+			"command runs, if it has one. An image that is not here is pulled first.",
+		.examples =
+			"box new ada\ta box called ada\n"
+			"box new web --image nginx:1.27\tfrom a registry, with what it runs\n"
+			"box new -v cache:/root/.cache --mount ./src:/src:ro\twith a volume and a "
+			"folder\n"
+			"box new --net none --allow github.com:443\tthat may reach no more than "
+			"this\n"
+			"box new --memory 512M --cpu 2 --label team=core\twith limits and a label\n"
+			"box new --rm -- python3 -c 'print(6*7)'\trun something and leave "
+			"nothing\n",
+		.flags = new_flags,
+		.run = cmd_new,
+		.most = -1 },
+	{ .name = "ls",
+		.usage = "",
+		.summary = "list boxes",
+		.examples = "box ls\tall boxes\nbox ls -l team=core --state running\tsome of them\n"
+			    "box rm $(box ls -q --state stopped)\tnames for other commands\n",
+		.flags = ls_flags,
+		.run = cmd_ls },
+	{ .name = "show",
+		.usage = "BOX...",
+		.summary = "show all about a box",
+		.examples = "box show ada\teverything\nbox show ada --json\tfor programs\n",
+		.run = cmd_show,
+		.least = 1,
+		.most = -1,
+		.words = "box" },
+	{ .name = "exec",
+		.usage = "BOX [--] PROGRAM [ARG...]",
+		.summary = "run a program in a box",
+		.text = "The exit code is the program's, or 128 + the signal that ended it. stdin "
+			"is forwarded only\n"
+			"with -i. Without -t, INT, TERM, HUP and QUIT are passed to the program; a "
+			"second Ctrl-C\n"
+			"within a second ends only this command. With -it every key goes to the "
+			"program. With -i\n"
+			"at a terminal Ctrl-P Ctrl-Q lets go of it and leaves it running. When the "
+			"daemon is restarted\n"
+			"meanwhile, the output goes on where it was.",
+		.examples = "box exec ada -- make -j4\trun and wait\n"
+			    "box exec -it ada -- vi notes\twith a terminal\n"
+			    "tar c src | box exec -i ada -- tar x -C /srv\tinto its stdin\n"
+			    "box exec -d ada -- ./server\tin the background\n"
+			    "box exec --timeout 30s ada -- ./tests\twith a time limit\n",
+		.flags = exec_flags,
+		.run = cmd_exec,
+		.options = CMD_STOP_AT_PROGRAM,
+		.least = 2,
+		.most = -1,
+		.stop_after = 1,
+		.words = "box" },
+	{ .name = "shell",
+		.usage = "BOX",
+		.summary = "open a shell in a box",
+		.text = "A login shell with a terminal: exec -it with the user's shell. Ctrl-P "
+			"Ctrl-Q leaves it running.",
+		.examples = "box shell ada\tas root\nbox shell -u nobody ada\tas somebody else\n",
+		.flags = shell_flags,
+		.run = cmd_shell,
+		.least = 1,
+		.most = 1,
+		.words = "box" },
+	{ .name = "ps",
+		.usage = "BOX",
+		.summary = "list what runs in a box",
+		.examples = "box ps ada\tprocesses\nbox ps ada --execs\tprograms started by exec, "
+			    "also ended ones\n",
+		.flags = ps_flags,
+		.run = cmd_ps,
+		.least = 1,
+		.most = 1,
+		.words = "box" },
+	{ .name = "attach",
+		.usage = "BOX [EXEC]",
+		.summary = "join a running program",
+		.text = "Output from its beginning (as far as it is kept, 1 MiB) and from now on; "
+			"keys and\n"
+			"signals go to it when stdin is a terminal: Ctrl-P Ctrl-Q leaves it "
+			"running, "
+			"Ctrl-C does not.\n"
+			"Without EXEC: the one that was started last and still runs. The exit code "
+			"is the program's.",
+		.examples = "box attach ada\tthe last one\nbox attach ada x7k2m --new\tskip what "
+			    "it said before\n",
+		.flags = attach_flags,
+		.run = cmd_attach,
+		.least = 1,
+		.most = 2,
+		.words = "box" },
+	{ .name = "logs",
+		.usage = "BOX [EXEC]",
+		.summary = "print what a program has said",
+		.text = "Of the program that was started last unless EXEC names one. At most 1 MiB "
+			"is kept, as long as the\n"
+			"box runs; what had to be dropped is told on stderr.",
+		.examples = "box logs -f ada\tgo on with it\nbox logs ada main --since-offset "
+			    "4096\tonly the rest\n",
+		.flags = logs_flags,
+		.run = cmd_logs,
+		.least = 1,
+		.most = 2,
+		.words = "box" },
+	{ .name = "cp",
+		.usage = "SOURCE... TARGET",
+		.summary = "copy files into and out of a box",
+		.text = "Names in a box are BOX:/path; - is stdin or stdout (one file). Folders "
+			"are copied with all\n"
+			"they hold. A target that is a folder, or ends in /, is copied into; else "
+			"it is the new name.",
+		.examples = "box cp report.pdf ada:/root/\tinto a box\n"
+			    "box cp ada:/var/log ./logs\ta folder out of it\n"
+			    "box cp ada:/etc/hosts -\tto stdout\n"
+			    "curl -s https://example.com/x | box cp - ada:/tmp/x\tfrom stdin\n",
+		.flags = cp_flags,
+		.run = cmd_cp,
+		.least = 2,
+		.most = -1,
+		.words = "file" },
+	{ .name = "stop",
+		.usage = "BOX...",
+		.summary = "stop boxes; their disks stay",
+		.examples = "box stop ada\tTERM to all, KILL after 10 s\nbox stop -t 0 ada bob\tat "
+			    "once\n",
+		.flags = stop_flags,
+		.run = cmd_stop,
+		.least = 1,
+		.most = -1,
+		.words = "box" },
+	{ .name = "start",
+		.usage = "BOX...",
+		.summary = "start stopped boxes again",
+		.examples = "box start ada\tfrom its disk\n",
+		.run = cmd_start,
+		.least = 1,
+		.most = -1,
+		.words = "box" },
+	{ .name = "suspend",
+		.usage = "BOX...",
+		.summary = "freeze boxes where they are",
+		.text = "They keep their memory and use no CPU until 'box resume'.",
+		.examples = "box suspend ada\tat once\n",
+		.run = cmd_suspend,
+		.least = 1,
+		.most = -1,
+		.words = "box" },
+	{ .name = "resume",
+		.usage = "BOX...",
+		.summary = "let suspended boxes go on",
+		.examples = "box resume ada\twhere it was\n",
+		.run = cmd_resume,
+		.least = 1,
+		.most = -1,
+		.words = "box" },
+	{ .name = "set",
+		.usage = "BOX",
+		.summary = "change the limits of a box",
+		.text = "While it runs, too. Less disk than it uses is fine: it can write again "
+			"when it "
+			"is below.",
+		.examples = "box set ada --disk 20G\tmore room\n"
+			    "box set ada --memory 1G --on-limit pause\tand wait when it is full\n",
+		.flags = set_flags,
+		.run = cmd_set,
+		.least = 1,
+		.most = 1,
+		.words = "box" },
+	{ .name = "save",
+		.usage = "BOX IMAGE",
+		.summary = "make an image of a box's disk",
+		.text = "As it is now; the box goes on. The image can be used at once and shares "
+			"its data "
+			"with the box.",
+		.examples =
+			"box save ada golden\ta snapshot\nbox new bob --image golden\tand a box "
+			"from it\n",
+		.run = cmd_save,
+		.least = 2,
+		.most = 2,
+		.words = "box" },
+	{ .name = "diff",
+		.usage = "BOX [OTHER]",
+		.summary = "show what changed on a box's disk",
+		.text = "Against its image, or against OTHER, a box or an image: A is added, C "
+			"changed, D "
+			"removed.",
+		.examples = "box diff ada\tsince it was made\nbox diff ada golden\tagainst an "
+			    "image\n"
+			    "box diff ada --tar changes.tar\twith contents, .wh. files for what is "
+			    "gone\n",
+		.flags = diff_flags,
+		.run = cmd_diff,
+		.least = 1,
+		.most = 2,
+		.words = "box" },
+	{ .name = "df",
+		.usage = "[BOX...]",
+		.summary = "show how full disks are",
+		.text = "What each box has written and may write, and the pool all of them live "
+			"in.",
+		.examples = "box df\tall\nbox df ada --json\tone, for programs\n",
+		.run = cmd_df,
+		.most = -1,
+		.words = "box" },
+	{ .name = "rename",
+		.usage = "BOX NAME",
+		.summary = "give a box another name",
+		.examples = "box rename ada bob\twhile it runs, too\n",
+		.run = cmd_rename,
+		.least = 2,
+		.most = 2,
+		.words = "box" },
+	{ .name = "rm",
+		.usage = "[BOX...]",
+		.summary = "remove boxes and their disks",
+		.examples =
+			"box rm ada bob\tstopped ones\nbox rm -f ada\ta running one\nbox rm -f "
+			"--all\tevery one\nbox rm -f ada --keep-workspace\tits /workspace stays\n",
+		.flags = rm_flags,
+		.run = cmd_rm,
+		.most = -1,
+		.words = "box" },
+	{ .name = "stats",
+		.usage = "[BOX...]",
+		.summary = "watch CPU, memory and processes of boxes",
+		.text = "A live table on a terminal, until Ctrl-C; otherwise one table.",
+		.examples = "box stats\tlive\nbox stats --once --json\tfigures now\n",
+		.flags = stats_flags,
+		.run = cmd_stats,
+		.most = -1,
+		.words = "box" },
+	{ .name = "events",
+		.usage = "",
+		.summary = "show what happened",
+		.text = "Each event has an offset; --since goes on from one, also after the daemon "
+			"was restarted.",
+		.examples = "box events -f\tas it happens\nbox events --since 120 --box ada\tpart "
+			    "of it\n",
+		.flags = events_flags,
+		.run = cmd_events },
+	{ .name = "audit",
+		.usage = "[BOX]",
+		.summary = "show what boxes tried to reach",
+		.text = "Each connection and name, allowed or refused, with the rule that decided "
+			"and the process that asked;\n"
+			"changes of policies too (docs/audit.md). Every line holds the hash of the "
+			"one before: --verify finds\n"
+			"what was changed afterwards, and ends with exit code 1 then.",
+		.examples = "box audit\tthe newest lines\n"
+			    "box audit ada -f --verdict refused\twhat a box is refused, as it "
+			    "happens\n"
+			    "box audit --since 0 --json > audit.jsonl\tall of it\n"
+			    "box audit --verify\tis it whole?\n",
+		.flags = audit_flags,
+		.run = cmd_audit,
+		.most = 1,
+		.words = "box" },
+	{ .name = NULL },
+};
