@@ -7,6 +7,7 @@
 #   make lint       clang-tidy, gcc's analyzer      make fuzz    fuzzers, FUZZ_SECONDS each
 #   make soak       thousands of cycles             make bench   measure this machine
 #   make clients    apt and npm, for real           make install to PREFIX (/usr/local)
+#   make criu       what hibernates and forks processes; part of run and test
 #   make clean      remove what was built
 #
 # BOX_HOME, BOX_RUN and BOX_LISTEN are passed on to whatever runs.
@@ -21,7 +22,7 @@ UNITDIR := $(PREFIX)/lib/systemd/system
 COMPDIR := $(PREFIX)/share/bash-completion/completions
 DOCDIR  := $(PREFIX)/share/doc/boxyard
 
-.PHONY: all deps run test check asan lint fuzz bench e2e attack soak clients format install uninstall clean
+.PHONY: all criu deps run test check asan lint fuzz bench e2e attack soak clients format install uninstall clean
 .DEFAULT_GOAL := all
 
 all: deps build/build.ninja
@@ -30,17 +31,21 @@ all: deps build/build.ninja
 deps:
 	@scripts/deps build
 
+# Where it cannot be had everything else works: it says so, and so does 'box doctor'.
+criu:
+	@scripts/deps criu && scripts/criu || :
+
 build/build.ninja: | deps
 	@meson setup build >build-setup.log 2>&1 || { cat build-setup.log; exit 1; }
 	@mv build-setup.log build/meson-setup.log
 
 run:
 	@scripts/deps build image
-	@$(MAKE) --no-print-directory all
+	@$(MAKE) --no-print-directory all criu
 	@scripts/run build/box
 
 # Prints as its last line how many passed and failed. One part: scripts/test e2e
-test:
+test: criu
 	@scripts/deps build image test
 	@scripts/test-registry
 	@scripts/test
@@ -49,12 +54,12 @@ check:
 	@scripts/deps build test
 	@scripts/test --werror build format includes unit
 
-asan:
+asan: criu
 	@scripts/deps build image test
 	@scripts/test-registry
 	@scripts/test asan
 
-e2e:
+e2e: criu
 	@scripts/deps build image test
 	@scripts/test-registry
 	@scripts/test build e2e
@@ -65,10 +70,13 @@ attack:
 	@$(MAKE) --no-print-directory all
 	@build/box attack
 
-soak:
+soak: criu
 	@scripts/deps build image test
 	@scripts/test-registry
-	@BOX_TEST_CYCLES=$${BOX_TEST_CYCLES:-3000} BOX_TEST_KILLS=$${BOX_TEST_KILLS:-300} scripts/test build crash leaks
+	@BOX_TEST_CYCLES=$${BOX_TEST_CYCLES:-3000} BOX_TEST_KILLS=$${BOX_TEST_KILLS:-300} \
+	  BOX_TEST_SUSPENDS=$${BOX_TEST_SUSPENDS:-1000} BOX_TEST_HIBERNATES=$${BOX_TEST_HIBERNATES:-200} \
+	  BOX_TEST_COPIES=$${BOX_TEST_COPIES:-100} BOX_TEST_STATE_KILLS=$${BOX_TEST_STATE_KILLS:-30} \
+	  BOX_TEST_DEPTH=$${BOX_TEST_DEPTH:-20} BOX_TEST_FORKS=$${BOX_TEST_FORKS:-100} BOX_TEST_SOAK=1 scripts/test build crash leaks chain
 
 # Packages from the hosts this machine uses, from a box: the one target that leaves the machine, no part of make test.
 clients:
@@ -87,15 +95,17 @@ lint:
 # PEERS=1 installs the other sandboxes to compare with first.
 bench:
 	@scripts/deps build image $(if $(PEERS),peers)
-	@$(MAKE) --no-print-directory all
+	@$(MAKE) --no-print-directory all criu
 	@scripts/bench build/box
 
 format:
 	@scripts/deps lint
 	@scripts/format --write
 
-install: all
+install: all criu
 	install -D -m 0755 build/box $(DESTDIR)$(BINDIR)/box
+	@if [ -x build/criu/criu ]; then install -D -m 0755 build/criu/criu $(DESTDIR)$(PREFIX)/lib/boxyard/criu; \
+	  else echo "without CRIU: boxes are not hibernated or forked with their processes; 'make criu' builds it"; fi
 	mkdir -p $(DESTDIR)$(UNITDIR) $(DESTDIR)$(COMPDIR) $(DESTDIR)$(DOCDIR)
 	sed -e 's|@BINDIR@|$(BINDIR)|g' -e 's|@DOCDIR@|$(DOCDIR)|g' dist/boxyard.service >$(DESTDIR)$(UNITDIR)/boxyard.service
 	build/box completion bash >$(DESTDIR)$(COMPDIR)/box
@@ -106,7 +116,7 @@ install: all
 
 uninstall:
 	rm -f $(DESTDIR)$(BINDIR)/box $(DESTDIR)$(UNITDIR)/boxyard.service $(DESTDIR)$(COMPDIR)/box
-	rm -rf $(DESTDIR)$(DOCDIR)
+	rm -rf $(DESTDIR)$(DOCDIR) $(DESTDIR)$(PREFIX)/lib/boxyard
 	@echo "boxes, images and the group boxyard are left; 'box down --purge' before uninstalling removes them"
 
 # The image the tests use is kept: it takes a minute to make. 'rm -r build' removes it too.

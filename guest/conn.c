@@ -12,6 +12,7 @@
  * A frame that breaks the protocol makes the connection `dead`: nothing more is read or sent, and
  * conn_settle() cancels its channels and frees it. */
 #include "guest/conn_internal.h"
+#include "guest/self.h"
 #include "base/log.h"
 #include "base/text.h"
 #include <errno.h>
@@ -134,6 +135,37 @@ void conn_event(enum wire_event event, const struct wire_exec_info *info)
 	}
 }
 
+static struct conn *conn_newest_daemon(void)
+{
+	struct conn *found = NULL;
+
+	for (struct conn *conn = conns; conn; conn = conn->next)
+		if (conn->hello && !conn->dead && conn->version >= WIRE_VERSION_INSIDE)
+			found = conn;
+	return found;
+}
+
+bool conn_request(const struct wire_request *request)
+{
+	struct conn *conn = conn_newest_daemon();
+	size_t mark;
+
+	if (!conn)
+		return false;
+	mark = wire_begin(&conn->out, WIRE_REQUEST, 0);
+	wire_put_request(&conn->out, request);
+	wire_end(&conn->out, mark);
+	return true;
+}
+
+void conn_drop_others(const struct channel *channel)
+{
+	for (struct conn *conn = conns; conn; conn = conn->next)
+		if (conn != channel->conn)
+			conn_kill(conn, "it belongs to what this box was before");
+	random_bytes(&boot_id, sizeof boot_id);
+}
+
 /* ---- receiving -------------------------------------------------------------------------------------- */
 
 static int take_hello(struct conn *conn, const struct wire_frame *frame, struct err *err)
@@ -146,11 +178,14 @@ static int take_hello(struct conn *conn, const struct wire_frame *frame, struct 
 	wire_get_hello(&in, &hello);
 	if (wire_get_done(&in, err) < 0)
 		return -1;
-	if (hello.magic != WIRE_MAGIC || hello.version < WIRE_VERSION ||
+	if (hello.magic != WIRE_MAGIC || hello.version < WIRE_VERSION_MIN ||
 		hello.version_min > WIRE_VERSION)
 		return err_set(err, ERR_PROTOCOL, "no common version");
 	conn->hello = true;
+	conn->version = MIN(hello.version, (unsigned)WIRE_VERSION);
 	timer_disarm(&conn->hello_timer);
+	if (conn->version >= WIRE_VERSION_INSIDE)
+		self_daemon_came();
 	return 0;
 }
 
@@ -260,6 +295,8 @@ void conn_settle(void)
 		}
 		*at = conn->next;
 		conn_free(conn);
+		if (!conn_newest_daemon())
+			self_daemon_left();
 	}
 }
 
@@ -270,7 +307,7 @@ static void on_no_hello(struct timer *timer)
 
 static void conn_new(int fd)
 {
-	struct wire_hello hello = { WIRE_MAGIC, WIRE_VERSION, WIRE_VERSION, boot_id };
+	struct wire_hello hello = { WIRE_MAGIC, WIRE_VERSION, WIRE_VERSION_MIN, boot_id };
 	struct conn *conn = xnew(struct conn);
 	struct conn **at = &conns;
 	size_t mark;

@@ -42,6 +42,11 @@ int conn_listen(int fd, struct err *err);
 void conn_settle(void);
 void conn_event(enum wire_event event, const struct wire_exec_info *info);
 
+/* To the daemon that came last and knows what a request is. False: there is none. */
+bool conn_request(const struct wire_request *request);
+/* After a restore: what is left of connections to the daemon of another box, or of another time, goes. */
+void conn_drop_others(const struct channel *channel);
+
 /* One frame: wire_put_* into the returned buffer, then channel_end. */
 struct buf *channel_begin(struct channel *channel, enum wire_type type);
 void channel_end(struct channel *channel);

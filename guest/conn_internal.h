@@ -10,6 +10,7 @@ struct conn {
 	struct buf in, out;
 	size_t mark; /* of the frame being written */
 	uint32_t last_id;
+	unsigned version;    /* that both sides speak */
 	unsigned next_first; /* who gets room first the next time */
 	struct channel *channels[WIRE_CHANNELS_MAX];
 	struct conn *next;

@@ -52,7 +52,7 @@ static bool has_name(char *hosts, const char *name)
 	return false;
 }
 
-static void write_name(void)
+void hosts_follow_name(void)
 {
 	char name[HOSTNAME_BYTES] = "";
 	bool writable;
@@ -89,7 +89,7 @@ void hosts_write_name(void)
 	sigemptyset(&none);
 	sigprocmask(SIG_SETMASK, &none, NULL);
 	umask(022);
-	write_name();
+	hosts_follow_name();
 	_exit(0);
 }
 

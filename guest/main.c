@@ -5,11 +5,14 @@
  * blocked, children are reaped as SIGCHLD tells, work that may block is done by forked workers, and every
  * table and queue has a bound.
  *
- * `box-init --listen PATH` makes the socket itself and runs as an ordinary process, for tests. */
+ * `box-init --listen PATH` makes the socket itself and runs as an ordinary process, for tests. Called `box`, the same
+ * program is the command by which programs in the box ask the daemon (box.c). */
+#include "guest/box.h"
 #include "guest/conn.h"
 #include "guest/exec.h"
 #include "guest/hosts.h"
 #include "guest/proc.h"
+#include "guest/self.h"
 #include "guest/shutdown.h"
 #include "guest/watch.h"
 #include "guest/worker.h"
@@ -140,6 +143,8 @@ static int setup(int argc, char **argv, struct err *err)
 	raise_files_limit();
 	if (watch_loop_open(err) < 0 || take_signals(err) < 0 || proc_open(err) < 0)
 		return -1;
+	if (self_listen(argc == 3 ? argv[2] : NULL, err) < 0)
+		return -1;
 	return conn_listen(fd, err);
 }
 
@@ -147,6 +152,8 @@ int main(int argc, char **argv)
 {
 	struct err err = ERR_INIT;
 
+	if (argc > 0 && !strcmp(basename(argv[0]), "box"))
+		return box_main(argc, argv);
 	/* Root in the box has our user id, and by ptrace, /proc/1/mem or pidfd_getfd would speak to the daemon in
 	 * our name. What we fork inherits this until it executes a program. */
 	prctl(PR_SET_DUMPABLE, 0);

@@ -4,6 +4,8 @@
 #include "guest/dial.h"
 #include "guest/exec.h"
 #include "guest/hosts.h"
+#include "guest/identity.h"
+#include "guest/self.h"
 #include "guest/shutdown.h"
 #include "guest/worker.h"
 
@@ -30,6 +32,9 @@ static const open_fn openers[WIRE_OP_COUNT] = {
 	[WIRE_OP_STATS] = worker_open,
 	[WIRE_OP_SHUTDOWN] = shutdown_open,
 	[WIRE_OP_NAME] = hosts_open,
+	[WIRE_OP_ANSWER] = self_open_answer,
+	[WIRE_OP_IDENTITY] = identity_open,
+	[WIRE_OP_RESTORED] = identity_open_restored,
 };
 
 int ops_open(struct channel *channel, const struct wire_frame *frame, struct err *err)

@@ -9,8 +9,8 @@ struct api;
 struct http_server;
 struct yard;
 
-/* What a front door needs to be told to end the daemon: purge true removes everything first. */
-typedef void (*api_shutdown_fn)(bool purge, void *arg);
+/* What a front door needs to be told to end the daemon: purge true removes everything first, hibernate puts boxes on disk. */
+typedef void (*api_shutdown_fn)(bool purge, bool hibernate, void *arg);
 
 /* Listens on conf's unix socket and TCP address. */
 int api_open(

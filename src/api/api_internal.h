@@ -12,7 +12,7 @@
  *   pump.c       a client on one side, bytes a helper makes on the other
  *   job.c        a client on one side, an image being made on the other
  *   boxes.c box_disk.c exec.c exec_ws.c execs.c logs.c files.c transfer.c images.c image_jobs.c image_import.c
- *   policy.c net.c ports.c pool.c volumes.c workspaces.c tokens.c events.c audit.c system.c   the calls
+ *   timeline.c policy.c net.c ports.c pool.c volumes.c workspaces.c tokens.c events.c audit.c system.c   the calls
  *
  * Neither http nor link calls back from inside a call made to it; each callback here may therefore use its
  * exchange to its end, and lets go of it there. */
@@ -22,6 +22,7 @@
 #include "base/buf.h"
 #include "core/box.h"
 #include "core/disk.h"
+#include "core/timeline.h"
 #include "core/yard.h"
 #include "http/server.h"
 #include "http/websocket.h"
@@ -103,6 +104,7 @@ struct api {
 	api_shutdown_fn shutdown;
 	void *shutdown_arg;
 	bool purge;
+	bool hibernate;
 	bool ending;	    /* a shutdown was asked for */
 	struct live lives;  /* head of a ring */
 	struct buf scratch; /* one line of output being made */
@@ -197,12 +199,15 @@ int exec_body_read(json_t *body, struct exec_body *ret, struct err *err);
 void exec_body_done(struct exec_body *body);
 
 json_t *exec_json(const struct wire_exec_info *info); /* new reference */
+/* execs.c: of a reply to WIRE_OP_EXEC_LIST; new reference, NULL with err. */
+json_t *execs_json(struct wire_reader *reply, struct err *err);
 
 /* ---- box_body.c ---------------------------------------------------------------------------------- */
 
 struct box_body {
-	struct box_spec spec;		   /* strings borrowed from the JSON */
-	json_t *volumes, *mounts, *policy; /* owned; spec borrows them */
+	struct box_spec spec;			    /* strings borrowed from the JSON */
+	struct box_sleep sleep;			    /* spec borrows it */
+	json_t *volumes, *mounts, *policy, *inside; /* owned; spec borrows them */
 };
 int box_body_read(json_t *body, struct box_body *ret, struct err *err);
 void box_body_done(struct box_body *body);
@@ -213,9 +218,28 @@ struct box_change {
 	bool has_limits;
 	enum on_limit on_limit;
 	bool has_on_limit;
+	json_t *inside;		   /* NULL: stays; owned */
+	const char *auto_snapshot; /* NULL: stays; borrowed from the JSON */
+	struct box_sleep sleep;	   /* BOX_SLEEP_LEAVE in a field: stays */
+	bool has_sleep;
 };
 /* At least one key. */
 int box_change_read(json_t *body, struct box_change *ret, struct err *err);
+void box_change_done(struct box_change *change);
+
+/* ---- timeline.c ---------------------------------------------------------------------------------- */
+
+/* Strings are borrowed from the JSON. */
+int snapshot_body_read(json_t *body, struct snapshot_spec *ret, struct err *err);
+int rollback_body_read(json_t *body, struct rollback_spec *ret, struct err *err);
+struct fork_body {
+	struct fork_spec spec; /* what it points at is borrowed from the JSON */
+	json_t *policy;	       /* owned; spec borrows it */
+};
+int fork_body_read(json_t *body, struct fork_body *ret, struct err *err);
+void fork_body_done(struct fork_body *body);
+/* "full": true of a save; its callback answers with the image. */
+void api_box_save_full(struct call *call, struct box *box, const char *name);
 
 /* ---- ndjson.c ----------------------------------------------------------------------------------- */
 
@@ -241,6 +265,7 @@ struct exchange {
 	size_t owed;		      /* bytes given to the client, not yet to the box's window */
 	struct buf left;	      /* for the box, not yet taken by the channel */
 	bool hold;		      /* keep all in left: the box is not ready for it */
+	bool pending;		      /* the channel is yet to be opened, from a callback */
 	bool eof, eof_sent;
 	void (*done)(struct exchange *x); /* frees; the exchange's own parts are released already */
 };
@@ -321,7 +346,16 @@ void api_box_stop(struct call *call);
 void api_box_suspend(struct call *call);
 void api_box_resume(struct call *call);
 void api_box_save(struct call *call);
+void api_box_hibernate(struct call *call);
+void api_box_wake(struct call *call);
+void api_box_snapshot(struct call *call);
+void api_box_timeline(struct call *call);
+void api_snapshot_remove(struct call *call);
+void api_box_rollback(struct call *call);
+void api_box_fork(struct call *call);
+void api_box_promote(struct call *call);
 void api_box_diff(struct call *call);
+void api_compare(struct call *call);
 void api_box_stats(struct call *call);
 void api_box_processes(struct call *call);
 void api_policy_show(struct call *call);

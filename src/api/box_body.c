@@ -4,6 +4,8 @@
  * folder is there is core's to say. */
 #include "api/api_internal.h"
 #include "base/text.h"
+#include "core/auto.h"
+#include "core/inside.h"
 
 enum {
 	MEMORY_MIN = 4 * 1024 * 1024,
@@ -37,6 +39,48 @@ static int set_pids(json_int_t pids, struct limits *ret, struct err *err)
 	return 0;
 }
 
+/* "30s", "off", "default"; absent: otherwise. */
+static int read_sleep(
+	const char *what, const char *text, int64_t otherwise, int64_t *ret, struct err *err)
+{
+	uint64_t ms;
+
+	*ret = otherwise;
+	if (!text)
+		return 0;
+	if (!strcmp(text, "off") || !strcmp(text, "default")) {
+		*ret = *text == 'o' ? 0 : BOX_SLEEP_DEFAULT;
+		return 0;
+	}
+	if (parse_duration(what, text, BOX_SLEEP_MIN_MS, BOX_SLEEP_MAX_MS, &ms, err) < 0)
+		return err_hint(err, "a duration like 30s or 15m, off, or default");
+	*ret = (int64_t)ms;
+	return 0;
+}
+
+/* Takes "idle" out of the body. *ret_given: it was there. */
+static int take_sleep(
+	json_t *body, int64_t otherwise, struct box_sleep *ret, bool *ret_given, struct err *err)
+{
+	_cleanup_json_ json_t *idle = input_take(body, "idle");
+	const char *suspend = NULL, *hibernate = NULL;
+	const struct json_key keys[] = {
+		{ "suspend", JSON_WANT_STRING, &suspend, false },
+		{ "hibernate", JSON_WANT_STRING, &hibernate, false },
+	};
+
+	*ret_given = idle && !json_is_null(idle);
+	if (!*ret_given)
+		return 0;
+	if (!json_is_object(idle))
+		return err_set(err, ERR_INVALID, "'idle' must be an object");
+	if (json_read(idle, keys, ARRAY_LEN(keys), err) < 0)
+		return err_wrap(err, "idle");
+	if (read_sleep("idle.suspend", suspend, otherwise, &ret->suspend_ms, err) < 0)
+		return -1;
+	return read_sleep("idle.hibernate", hibernate, otherwise, &ret->hibernate_ms, err);
+}
+
 /* An empty list is an entrypoint too: none. */
 static int check_programs(const struct box_spec *spec, struct err *err)
 {
@@ -57,9 +101,18 @@ static int take_attached(json_t *body, struct box_body *ret, struct err *err)
 	if (ret->policy && !json_is_null(ret->policy) && input_policy(ret->policy, err) < 0)
 		return -1;
 	ret->spec.policy = json_is_null(ret->policy) ? NULL : ret->policy;
+	ret->inside = input_take(body, "inside");
+	ret->spec.inside = ret->inside;
 	ret->spec.volumes = json_is_array(ret->volumes) ? ret->volumes : NULL;
 	ret->spec.mounts = json_is_array(ret->mounts) ? ret->mounts : NULL;
 	return 0;
+}
+
+static int check_auto_snapshot(const char *text, struct err *err)
+{
+	struct auto_snapshot when;
+
+	return text ? auto_snapshot_parse(text, &when, err) : 0;
 }
 
 int box_body_read(json_t *body, struct box_body *ret, struct err *err)
@@ -67,6 +120,7 @@ int box_body_read(json_t *body, struct box_body *ret, struct err *err)
 	struct box_spec *spec = &ret->spec;
 	const char *on_limit = NULL;
 	json_int_t pids = -1;
+	bool sleeps = false;
 	const struct json_key keys[] = {
 		{ "name", JSON_WANT_STRING, &spec->name, false },
 		{ "image", JSON_WANT_STRING, &spec->image, false },
@@ -79,19 +133,24 @@ int box_body_read(json_t *body, struct box_body *ret, struct err *err)
 		{ "command", JSON_WANT_STRINGS, &spec->command, false },
 		{ "entrypoint", JSON_WANT_STRINGS, &spec->entrypoint, false },
 		{ "no_main", JSON_WANT_BOOL, &spec->no_main, false },
+		{ "auto_snapshot", JSON_WANT_STRING, &spec->auto_snapshot, false },
 		{ "remove_on_exit", JSON_WANT_BOOL, &spec->remove_on_exit, false },
 	};
 
 	*ret = (struct box_body){ .spec.limits = limits_unset };
 	if (take_figures(body, &spec->limits, err) < 0 || take_attached(body, ret, err) < 0 ||
+		take_sleep(body, BOX_SLEEP_DEFAULT, &ret->sleep, &sleeps, err) < 0 ||
 		json_read(body, keys, ARRAY_LEN(keys), err) < 0 ||
 		set_pids(pids, &spec->limits, err) < 0)
 		return -1;
+	spec->sleep = sleeps ? &ret->sleep : NULL;
 	if (spec->name && name_check("name", spec->name, err) < 0)
 		return -1;
 	if (spec->image && strlen(spec->image) > IMAGE_NAME_MAX)
 		return err_set(err, ERR_INVALID, "'image' is longer than %d bytes", IMAGE_NAME_MAX);
 	if (on_limit && on_limit_from_name(on_limit, &spec->on_limit, err) < 0)
+		return -1;
+	if (check_auto_snapshot(spec->auto_snapshot, err) < 0)
 		return -1;
 	if (input_env(spec->env, err) < 0 || input_labels(spec->labels, err) < 0)
 		return -1;
@@ -103,7 +162,17 @@ void box_body_done(struct box_body *body)
 	json_decref(body->volumes);
 	json_decref(body->mounts);
 	json_decref(body->policy);
+	json_decref(body->inside);
 	*body = (struct box_body){ 0 };
+}
+
+/* Before anything is changed. */
+static int inside_check(json_t *inside, struct err *err)
+{
+	_cleanup_json_ json_t *copy = json_deep_copy(inside);
+	_cleanup_free_ char *text = NULL;
+
+	return inside_limits_read(copy, &text, err);
 }
 
 int box_change_read(json_t *body, struct box_change *ret, struct err *err)
@@ -114,10 +183,13 @@ int box_change_read(json_t *body, struct box_change *ret, struct err *err)
 		{ "name", JSON_WANT_STRING, &ret->name, false },
 		{ "pids", JSON_WANT_INT, &pids, false },
 		{ "on_limit", JSON_WANT_STRING, &on_limit, false },
+		{ "auto_snapshot", JSON_WANT_STRING, &ret->auto_snapshot, false },
 	};
 
 	*ret = (struct box_change){ .limits = limits_unset };
+	ret->inside = input_take(body, "inside");
 	if (take_figures(body, &ret->limits, err) < 0 ||
+		take_sleep(body, BOX_SLEEP_LEAVE, &ret->sleep, &ret->has_sleep, err) < 0 ||
 		json_read(body, keys, ARRAY_LEN(keys), err) < 0 ||
 		set_pids(pids, &ret->limits, err) < 0)
 		return -1;
@@ -127,8 +199,19 @@ int box_change_read(json_t *body, struct box_change *ret, struct err *err)
 		return -1;
 	ret->has_on_limit = on_limit != NULL;
 	ret->has_limits = memcmp(&ret->limits, &limits_unset, sizeof limits_unset) != 0;
-	if (!ret->name && !ret->has_limits && !ret->has_on_limit)
+	if (!ret->name && !ret->has_limits && !ret->has_on_limit && !ret->inside &&
+		!ret->auto_snapshot && !ret->has_sleep)
 		return err_set(err, ERR_INVALID,
-			"nothing to change: name, cpu, memory, disk, pids or on_limit");
-	return 0;
+			"nothing to change: name, cpu, memory, disk, pids, on_limit, inside, idle "
+			"or "
+			"auto_snapshot");
+	if (ret->inside && inside_check(ret->inside, err) < 0)
+		return -1;
+	return check_auto_snapshot(ret->auto_snapshot, err);
+}
+
+void box_change_done(struct box_change *change)
+{
+	json_decref(change->inside);
+	*change = (struct box_change){ 0 };
 }

@@ -43,18 +43,23 @@ static int check_config(json_t *config, struct err *err)
 	return 0;
 }
 
-static int read_save(json_t *body, struct box_save_spec *ret, struct err *err)
+static int read_save(json_t *body, struct box_save_spec *ret, bool *ret_full, struct err *err)
 {
 	const struct json_key keys[] = {
 		{ "name", JSON_WANT_STRING, &ret->name, false },
 		{ "config", JSON_WANT_OBJECT, &ret->config, false },
 		{ "cache_key", JSON_WANT_STRING, &ret->cache_key, false },
+		{ "full", JSON_WANT_BOOL, ret_full, false },
 	};
 
 	if (json_read(body, keys, ARRAY_LEN(keys), err) < 0)
 		return -1;
 	if (ret->name && *ret->name && image_name_check(ret->name, err) < 0)
 		return -1;
+	if (*ret_full && (ret->config || ret->cache_key))
+		return err_set(err, ERR_INVALID, "'full' excludes 'config' and 'cache_key'");
+	if (*ret_full && (!ret->name || !*ret->name))
+		return err_set(err, ERR_INVALID, "'full' needs a 'name'");
 	if (ret->cache_key && input_cache_key(ret->cache_key, err) < 0)
 		return -1;
 	return ret->config ? check_config(ret->config, err) : 0;
@@ -71,11 +76,14 @@ void api_box_save(struct call *call)
 	struct box *box = call_box(call);
 	struct err err = ERR_INIT;
 	struct job *job;
+	bool full = false;
 
 	if (!box)
 		return;
-	if (read_save(call->body, &spec, &err) < 0)
+	if (read_save(call->body, &spec, &full, &err) < 0)
 		return call_error(call, &err);
+	if (full)
+		return api_box_save_full(call, box, spec.name);
 	job = xnew(struct job);
 	job_init(job, call, "image.saved", false, free_job);
 	job->box = xstrdup(box_get_id(box));

@@ -2,6 +2,8 @@
 #include "api/api_internal.h"
 #include "base/clock.h"
 #include "base/text.h"
+#include "core/auto.h"
+#include "core/inside.h"
 
 enum {
 	LIST_MAX = 1000,
@@ -217,19 +219,33 @@ static int check_name_is_free(
 	return 0;
 }
 
+static int apply(
+	struct call *call, struct box *box, const struct box_change *change, struct err *err)
+{
+	if (change->name && check_name_is_free(call->yard, box, change->name, err) < 0)
+		return -1;
+	if ((change->has_limits || change->has_on_limit) &&
+		box_set(box, &change->limits, change->has_on_limit ? &change->on_limit : NULL,
+			err) < 0)
+		return -1;
+	if (change->inside && box_set_inside(box, change->inside, err) < 0)
+		return -1;
+	if (change->auto_snapshot && box_set_auto_snapshot(box, change->auto_snapshot, err) < 0)
+		return -1;
+	if (change->has_sleep && box_set_sleep(box, &change->sleep, err) < 0)
+		return -1;
+	return change->name ? box_rename(box, change->name, err) : 0;
+}
+
 static int change(struct call *call, struct box *box, struct err *err)
 {
 	struct box_change change;
+	int ret = box_change_read(call->body, &change, err);
 
-	if (box_change_read(call->body, &change, err) < 0)
-		return -1;
-	if (change.name && check_name_is_free(call->yard, box, change.name, err) < 0)
-		return -1;
-	if ((change.has_limits || change.has_on_limit) &&
-		box_set(box, &change.limits, change.has_on_limit ? &change.on_limit : NULL, err) <
-			0)
-		return -1;
-	return change.name ? box_rename(box, change.name, err) : 0;
+	if (ret == 0)
+		ret = apply(call, box, &change, err);
+	box_change_done(&change);
+	return ret;
 }
 
 void api_box_change(struct call *call)

@@ -8,7 +8,7 @@
 
 void exchange_settle(struct exchange *x)
 {
-	if (x->request || x->ws || x->chan)
+	if (x->request || x->ws || x->chan || x->pending)
 		return;
 	buf_done(&x->left);
 	x->done(x);

@@ -4,17 +4,30 @@
  * error. A client that goes away only stops listening. Where the request carried input for the program, the
  * channel stays open without the client until the program ends: the rest of the input goes in through it. */
 #include "api/api_internal.h"
+#include "core/auto.h"
 
 struct exec_run {
 	struct exchange x;
 	bool detach;
 	bool has_input;
 	bool over; /* its exit was told */
+	struct exec_body body;
+	json_t *json; /* what body borrows from */
 };
+
+/* What the program was described by is of no use once it has been asked for. */
+static void release(struct exec_run *run)
+{
+	exec_body_done(&run->body);
+	json_decref(steal_ptr(&run->json));
+}
 
 static void run_done(struct exchange *x)
 {
-	free((struct exec_run *)x);
+	struct exec_run *run = (struct exec_run *)x;
+
+	release(run);
+	free(run);
 }
 
 static struct buf *scratch(struct exec_run *run)
@@ -150,13 +163,33 @@ static void on_gone(struct http_request *request, void *arg)
 	exchange_settle(&run->x);
 }
 
+/* The box is ready for it. A client that has gone meanwhile only does not hear of it. */
+static void start(struct box *box, const struct err *why, void *arg)
+{
+	struct exec_run *run = arg;
+	struct err err = ERR_INIT;
+	char id[33];
+
+	run->x.pending = false;
+	if (why)
+		err = *why;
+	if (!why &&
+		box_exec_start(box, &run->body.spec, id, &run_ops, run, &run->x.chan, &err) == 0) {
+		if (!run->x.request && !run->has_input)
+			exchange_close_chan(&run->x);
+	} else {
+		exchange_error(&run->x, &err);
+	}
+	release(run);
+	exchange_settle(&run->x);
+}
+
 void api_exec(struct call *call)
 {
 	struct exec_body body;
 	struct err err = ERR_INIT;
 	struct exec_run *run;
 	struct box *box = call_box(call);
-	char id[33];
 
 	if (!box)
 		return;
@@ -167,6 +200,8 @@ void api_exec(struct call *call)
 	run = xnew(struct exec_run);
 	exchange_init(&run->x, call, run_done);
 	http_request_on_gone(call->request, on_gone, run);
+	run->body = body;
+	run->json = json_incref(call->body);
 	run->detach = body.detach;
 	run->has_input = body.has_input;
 	run->x.hold = true; /* until the program is there */
@@ -174,10 +209,8 @@ void api_exec(struct call *call)
 		exchange_send(&run->x, body.input, body.input_len);
 		exchange_send_eof(&run->x);
 	}
-	body.spec.stdin_open = body.has_input;
-	body.spec.attach = !body.detach || body.has_input;
-	if (box_exec_start(box, &body.spec, id, &run_ops, run, &run->x.chan, &err) < 0)
-		exchange_error(&run->x, &err);
-	exec_body_done(&body);
-	exchange_settle(&run->x);
+	run->body.spec.stdin_open = body.has_input;
+	run->body.spec.attach = !body.detach || body.has_input;
+	run->x.pending = true;
+	box_before_exec(box, &run->body.spec, start, run);
 }

@@ -105,4 +105,5 @@ void exec_body_done(struct exec_body *body)
 	free(body->argv);
 	strv_free(body->env);
 	free(body->input);
+	*body = (struct exec_body){ 0 };
 }

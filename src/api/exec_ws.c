@@ -4,6 +4,7 @@
  * messages are JSON. The order on the server's side is start, output and gaps, exit; then the connection
  * is closed. It may end from any side at any time: the client leaving only detaches it. */
 #include "api/api_internal.h"
+#include "core/auto.h"
 
 enum { MESSAGE_MAX = API_BODY_MAX, CELLS_MAX = 10000 };
 enum { CLOSE_NORMAL = 1000, CLOSE_GOING_AWAY = 1001 };
@@ -15,13 +16,24 @@ struct session {
 	bool awaiting;		 /* that message */
 	bool input;		 /* the client's bytes go to the program */
 	bool closing;		 /* ws_close was called; nothing more is sent */
+	struct exec_body body;	 /* of a program that is started here */
+	json_t *json;		 /* what body borrows from */
+	uint32_t signal;	 /* asked for before the program was there; 0: none */
 };
+
+/* What the program was described by is of no use once it has been asked for. */
+static void release(struct session *session)
+{
+	exec_body_done(&session->body);
+	json_decref(steal_ptr(&session->json));
+}
 
 static void session_done(struct exchange *x)
 {
 	struct session *session = (struct session *)x;
 
 	live_remove(&session->live);
+	release(session);
 	free(session);
 }
 
@@ -160,30 +172,46 @@ static const struct chan_ops session_ops = {
 
 /* ---- from the client ------------------------------------------------------------------------------- */
 
+/* The box is ready for it. A client that has gone meanwhile only does not hear of it. */
+static void begin(struct box *box, const struct err *why, void *arg)
+{
+	struct session *session = arg;
+	struct err err = ERR_INIT;
+	char id[33];
+
+	session->x.pending = false;
+	if (why)
+		err = *why;
+	if (why || box_exec_start(box, &session->body.spec, id, &session_ops, session,
+			   &session->x.chan, &err) < 0)
+		fail(session, &err);
+	else if (session->signal)
+		chan_signal(session->x.chan, session->signal);
+	release(session);
+	if (!session->x.ws)
+		exchange_close_chan(&session->x);
+	exchange_settle(&session->x);
+}
+
 static int start(struct session *session, json_t *message, struct err *err)
 {
 	struct box *box = box_find(session->x.api->yard, session->box, err);
-	struct exec_body body = { 0 };
-	char id[33];
-	int ret = -1;
+	struct exec_body *body = &session->body;
 
-	if (!box)
+	if (!box || exec_body_read(message, body, err) < 0)
 		return -1;
-	if (exec_body_read(message, &body, err) == 0) {
-		if (body.has_input) {
-			exchange_send(&session->x, body.input, body.input_len);
-			exchange_send_eof(&session->x);
-		}
-		body.spec.stdin_open = true;
-		body.spec.attach = true;
-		if (body.detach)
-			err_set(err, ERR_INVALID, "'detach' is for POST");
-		else
-			ret = box_exec_start(
-				box, &body.spec, id, &session_ops, session, &session->x.chan, err);
+	session->json = json_incref(message);
+	if (body->detach)
+		return err_set(err, ERR_INVALID, "'detach' is for POST");
+	if (body->has_input) {
+		exchange_send(&session->x, body->input, body->input_len);
+		exchange_send_eof(&session->x);
 	}
-	exec_body_done(&body);
-	return ret;
+	body->spec.stdin_open = true;
+	body->spec.attach = true;
+	session->x.pending = true;
+	box_before_exec(box, &body->spec, begin, session);
+	return 0;
 }
 
 static int resize(struct session *session, json_int_t rows, json_int_t cols, struct err *err)
@@ -193,6 +221,8 @@ static int resize(struct session *session, json_int_t rows, json_int_t cols, str
 			err, ERR_INVALID, "'rows' and 'cols' must be from 1 to %d", CELLS_MAX);
 	if (session->x.chan && session->input)
 		chan_resize(session->x.chan, (uint16_t)rows, (uint16_t)cols);
+	session->body.spec.rows = (uint16_t)rows; /* for one that is yet to start */
+	session->body.spec.cols = (uint16_t)cols;
 	return 0;
 }
 
@@ -208,6 +238,8 @@ static int signal_named(struct session *session, json_t *value, struct err *err)
 		return -1;
 	if (session->x.chan && session->input)
 		chan_signal(session->x.chan, number);
+	else if (session->x.pending)
+		session->signal = number;
 	return 0;
 }
 
@@ -322,13 +354,9 @@ void api_exec_ws(struct call *call)
 
 	if (!box)
 		return;
-	if (box_get_state(box) != BOX_RUNNING) {
-		err_set(&err, ERR_STATE, "box '%s' is %s, not running", box_get_name(box),
-			box_state_name(box_get_state(box)));
-		if (box_get_state(box) == BOX_STOPPED)
-			err_hint(&err, "'box start %s' starts it", box_get_name(box));
+	/* Before the handshake: after it, there would be no status to tell. */
+	if (box_check_there(box, &err) < 0)
 		return call_error(call, &err);
-	}
 	session = session_accept(call);
 	if (!session)
 		return;
@@ -361,5 +389,7 @@ void api_exec_attach(struct call *call)
 	if (box_chan_open(box, WIRE_OP_EXEC_ATTACH, &request, &session_ops, session,
 		    &session->x.chan, &err) < 0)
 		fail(session, &err);
+	else if (!spec.input)
+		chan_set_background(session->x.chan);
 	buf_done(&request);
 }

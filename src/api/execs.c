@@ -15,12 +15,11 @@ bool call_exec_id(struct call *call)
 	return false;
 }
 
-static json_t *render_list(struct wire_reader *reply, json_t *extra, struct err *err)
+json_t *execs_json(struct wire_reader *reply, struct err *err)
 {
 	uint32_t count = wire_get_u32(reply);
 	_cleanup_json_ json_t *list = json_array();
 
-	(void)extra;
 	for (uint32_t i = 0; i < count && !reply->bad; i++) {
 		struct wire_exec_info info;
 
@@ -31,7 +30,15 @@ static json_t *render_list(struct wire_reader *reply, json_t *extra, struct err 
 	}
 	if (wire_get_done(reply, err) < 0)
 		return NULL;
-	return json_pack("{s:O}", "execs", list);
+	return steal_ptr(&list);
+}
+
+static json_t *render_list(struct wire_reader *reply, json_t *extra, struct err *err)
+{
+	json_t *list = execs_json(reply, err);
+
+	(void)extra;
+	return list ? json_pack("{s:o}", "execs", list) : NULL;
 }
 
 void api_execs_list(struct call *call)

@@ -175,6 +175,8 @@ void api_exec_logs(struct call *call)
 	if (box_chan_open(box, WIRE_OP_EXEC_ATTACH, &request, &ops, stream, &stream->x.chan, &err) <
 		0)
 		exchange_error(&stream->x, &err);
+	else if (spec.follow)
+		chan_set_background(stream->x.chan);
 	buf_done(&request);
 	exchange_settle(&stream->x);
 }

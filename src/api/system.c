@@ -21,6 +21,8 @@ void api_info(struct call *call)
 		conf->address ? conf->address : "", call->api->port);
 	json_object_set_new(info, "listen", call->api->port ? json_string(listen) : json_null());
 	json_object_set_new(
+		info, "hibernate_on_shutdown", json_boolean(conf->hibernate_on_shutdown));
+	json_object_set_new(
 		info, "connections", json_integer(http_server_get_connections(call->api->server)));
 	call_json(call, 200, info);
 }
@@ -46,19 +48,26 @@ static void shut_down(void *arg)
 {
 	struct api *api = arg;
 
-	api->shutdown(api->purge, api->shutdown_arg);
+	api->shutdown(api->purge, api->hibernate && !api->purge, api->shutdown_arg);
 }
 
 /* The end begins after the answer, outside this call. */
 void api_shutdown(struct call *call)
 {
-	bool purge = false;
-	const struct json_key keys[] = { { "purge", JSON_WANT_BOOL, &purge, false } };
+	bool asked = json_is_true(json_object_get(call->body, "hibernate"));
+	bool purge = false, hibernate = yard_get_conf(call->yard)->hibernate_on_shutdown;
+	const struct json_key keys[] = {
+		{ "purge", JSON_WANT_BOOL, &purge, false },
+		{ "hibernate", JSON_WANT_BOOL, &hibernate, false },
+	};
 	struct err err = ERR_INIT;
 
-	if (json_read(call->body, keys, ARRAY_LEN(keys), &err) < 0)
+	if (json_read(call->body, keys, ARRAY_LEN(keys), &err) == 0 && purge && asked)
+		err_set(&err, ERR_INVALID, "'purge' and 'hibernate' exclude each other");
+	if (err.kind)
 		return call_error(call, &err);
 	call->api->purge = call->api->purge || purge;
+	call->api->hibernate = hibernate;
 	call_json(call, 202, json_pack("{s:b}", "ok", 1));
 	if (call->api->ending)
 		return;

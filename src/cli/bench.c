@@ -84,27 +84,31 @@ static void choose(struct bench *bench, size_t index, bool with_peers)
 	}
 }
 
-static bool is_family(const char *name, const char *row)
+static bool is_family(const char *name, const struct bench_item *item)
 {
 	static const char *const families[] = { "idle_500", "page_cache", "net" };
 
 	for (size_t i = 0; i < ARRAY_LEN(families); i++)
 		if (!strcmp(name, families[i]))
-			return text_has_prefix(row, name);
-	return false;
+			return text_has_prefix(item->name, name);
+	return !strcmp(name, "states") && item->group >= GROUP_STATES_MEMORY &&
+	       item->group <= GROUP_STATES_MANY;
 }
 
-/* 0, or the exit code of a wrong command line. `idle_500`, `page_cache` and `net` stand for all of their rows. */
+/* 0, or the exit code of a wrong command line. `idle_500`, `page_cache`, `net` and `states` stand for all of their rows. */
 static int choose_named(struct bench *bench, const char *name, bool with_peers)
 {
 	bool found = false;
 
-	for (size_t i = 0; i < bench_items_count; i++)
-		if (strcmp(bench_items[i].name, name) == 0 ||
-			is_family(name, bench_items[i].name)) {
-			choose(bench, i, with_peers || bench_items[i].is_peer);
-			found = true;
-		}
+	for (size_t i = 0; i < bench_items_count; i++) {
+		bool named = strcmp(bench_items[i].name, name) == 0;
+
+		if (!named && !is_family(name, &bench_items[i]))
+			continue;
+		/* A peer that is asked for by its name is wanted, --no-peers or not. */
+		choose(bench, i, with_peers || (named && bench_items[i].is_peer));
+		found = true;
+	}
 	if (found)
 		return 0;
 	for (size_t i = 0; i < bench_items_count; i++)
@@ -147,14 +151,19 @@ static void row_failed(struct bench *bench, size_t index, const struct err *err)
 	bench_row_note(&bench->rows[index], "%s", err->message);
 	if (!bench_items[index].is_peer && !bench->exit_code)
 		bench->exit_code = err_kind_exit_code(err->kind);
+	if (bench_items[index].second)
+		row_failed(bench, bench_item_find(bench_items[index].second), err);
 }
 
 /* The second figure counts when the first does: not of the run that only warms up. */
-static int run_net(struct bench *bench, const struct bench_item *item, double *ret, struct err *err)
+static int run_two(struct bench *bench, const struct bench_item *item, double *ret, struct err *err)
 {
 	double second = 0;
+	int status = item->net	     ? bench_net_run(bench->net, item->net, ret, &second, err)
+		     : item->is_peer ? bench_peer_run(bench->peers, item->peer, ret, &second, err)
+				     : item->pair(bench->boxes, ret, &second, err);
 
-	if (bench_net_run(bench->net, item->net, ret, &second, err) < 0)
+	if (status < 0)
 		return -1;
 	if (item->second && bench->counting)
 		bench_row_add(&bench->rows[bench_item_find(item->second)], second);
@@ -166,10 +175,8 @@ static int run_item(struct bench *bench, size_t index, double *ret, struct err *
 	const struct bench_item *item = &bench_items[index];
 	size_t rss = bench_item_find("daemon_rss");
 
-	if (item->net)
-		return run_net(bench, item, ret, err);
-	if (item->is_peer)
-		return bench_peer_run(bench->peers, item->peer, ret, err);
+	if (item->net || item->is_peer || item->pair)
+		return run_two(bench, item, ret, err);
 	if (item->stream)
 		return item->stream(
 			bench->boxes, bench->chosen[rss] ? &bench->rows[rss] : NULL, ret, err);
@@ -269,12 +276,15 @@ static void prepare_ours(struct bench *bench, size_t index)
 	double value;
 
 	bench->counting = false;
-	if (run_item(bench, index, &value, &err) == 0)
+	if (bench_items[index].most == 1 || run_item(bench, index, &value, &err) == 0)
 		return;
 	if (err.kind != ERR_UNSUPPORTED)
 		return row_failed(bench, index, &err);
 	bench->over[index] = true;
 	bench_row_note(&bench->rows[index], "skipped: %s", err.message);
+	if (bench_items[index].second)
+		bench_row_note(&bench->rows[bench_item_find(bench_items[index].second)],
+			"skipped: %s", err.message);
 }
 
 static void fail_group(struct bench *bench, enum bench_group group, const struct err *err)
@@ -367,9 +377,12 @@ static void prepare(struct bench *bench, enum bench_group group)
 	for (size_t i = 0; i < bench_items_count && !stopping; i++) {
 		if (bench_items[i].group != group || !bench->chosen[i] || bench->over[i])
 			continue;
-		if (bench_items[i].is_peer)
+		if (bench_items[i].is_second)
+			bench->over[i] = true;
+		else if (bench_items[i].is_peer)
 			prepare_peer(bench, i);
-		else if (bench_items[i].run || bench_items[i].stream || bench_items[i].net)
+		else if (bench_items[i].run || bench_items[i].stream || bench_items[i].net ||
+			 bench_items[i].pair)
 			prepare_ours(bench, i);
 		else
 			bench->over[i] = true;
@@ -401,14 +414,26 @@ static void run_group(struct bench *bench, enum bench_group group)
 		note_memory(bench);
 	if (group == GROUP_MANY)
 		bench_boxes_drain(bench->boxes);
+	if (group == GROUP_STATES || group == GROUP_STATES_MANY) {
+		bench_wake_done(bench->boxes);
+		bench_states_done(bench->boxes);
+	}
 }
 
 /* --- the report --- */
 
+static void compare_peer(struct bench *bench, size_t index)
+{
+	const char *versus = bench_items[index].versus ?: "create_first_byte";
+	const struct bench_row *ours = &bench->rows[bench_item_find(versus)];
+
+	if (ours->runs)
+		bench->rows[index].ratio = bench->rows[index].p50 / ours->p50;
+}
+
 static void report(struct bench *bench)
 {
-	const struct bench_row *rows[BENCH_ITEMS_MAX],
-		*ours = &bench->rows[bench_item_find("create_first_byte")];
+	const struct bench_row *rows[BENCH_ITEMS_MAX];
 	size_t count = 0;
 
 	for (size_t i = 0; i < bench_items_count; i++)
@@ -419,8 +444,10 @@ static void report(struct bench *bench)
 			continue;
 		if (!bench->rows[i].runs && !bench->rows[i].note[0])
 			bench_row_note(&bench->rows[i], "not measured");
-		if (bench_items[i].is_peer && ours->runs)
-			bench->rows[i].ratio = bench->rows[i].p50 / ours->p50;
+		if (bench_items[i].about && bench->rows[i].runs)
+			bench_row_note(&bench->rows[i], "%s", bench_items[i].about());
+		if (bench_items[i].is_peer)
+			compare_peer(bench, i);
 		rows[count++] = &bench->rows[i];
 	}
 	if (bench->cli->json)

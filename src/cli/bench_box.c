@@ -27,6 +27,7 @@ enum {
 
 struct bench_boxes {
 	struct client *client; /* borrowed */
+	const char *socket;    /* borrowed */
 	pid_t daemon;
 	char run[RUN_ID_LEN + 1];
 	unsigned made;	/* names given out */
@@ -173,6 +174,27 @@ struct client *bench_boxes_get_client(struct bench_boxes *boxes)
 	return boxes->client;
 }
 
+const char *bench_boxes_get_socket(const struct bench_boxes *boxes)
+{
+	return boxes->socket;
+}
+
+int bench_boxes_make_from(
+	struct bench_boxes *boxes, const char *image, char **ret, double *ret_ms, struct err *err)
+{
+	_cleanup_free_ char *name = next_name(boxes);
+	_cleanup_free_ char *body =
+		xasprintf("{\"name\":\"%s\",\"image\":\"%s\",\"labels\":{\"bench\":\"%s\"}}", name,
+			image, boxes->run);
+	int64_t start_us = clock_mono_us();
+
+	if (request(boxes, "POST", "/v1/boxes", body, err) < 0)
+		return -1;
+	*ret_ms = since(start_us);
+	*ret = steal_ptr(&name);
+	return 0;
+}
+
 int bench_boxes_make(struct bench_boxes *boxes, char **ret, struct err *err)
 {
 	_cleanup_free_ char *name = next_name(boxes);
@@ -273,20 +295,23 @@ int bench_remove(struct bench_boxes *boxes, double *ret, struct err *err)
 	return remove_box(boxes, name, ret, err);
 }
 
-int bench_exec_first_byte(struct bench_boxes *boxes, double *ret, struct err *err)
+int bench_boxes_echo(struct bench_boxes *boxes, const char *name, double *ret, struct err *err)
 {
-	_cleanup_free_ char *path = NULL;
-	const char *box;
-	int64_t start_us, seen_us;
+	_cleanup_free_ char *path = client_path("/v1/boxes/%s/exec", name);
+	int64_t start_us = clock_mono_us(), seen_us;
 
-	if (bench_boxes_resident(boxes, &box, err) < 0)
-		return -1;
-	path = client_path("/v1/boxes/%s/exec", box);
-	start_us = clock_mono_us();
 	if (request_echo(boxes, path, &seen_us, err) < 0)
 		return -1;
 	*ret = (double)(seen_us - start_us) / 1000.0;
 	return 0;
+}
+
+int bench_exec_first_byte(struct bench_boxes *boxes, double *ret, struct err *err)
+{
+	const char *box;
+
+	return bench_boxes_resident(boxes, &box, err) < 0 ? -1
+							  : bench_boxes_echo(boxes, box, ret, err);
 }
 
 int bench_round_trip(struct bench_boxes *boxes, double *ret, struct err *err)
@@ -404,6 +429,7 @@ int bench_boxes_open(
 		return err_sys(err, errno, "ask who serves '%s'", socket);
 	boxes = xnew(struct bench_boxes);
 	boxes->client = client;
+	boxes->socket = socket;
 	boxes->daemon = peer.pid;
 	random_id(boxes->run, RUN_ID_LEN);
 	*ret = boxes;

@@ -6,6 +6,7 @@
  * bench_cli.c     the rows that start a program: the command line, and the floor
  * bench_disk.c    disks and images, side by side with the host's file system
  * bench_net.c     the network of a box: the process that measures it; bench_net_rig.c where it does, bench_net_load.c its own load
+ * bench_states.c  boxes asleep, kept, taken back and copied; bench_wake.c sleeping ones that wake, and many of them
  * bench_peers.c   the other sandboxes of this machine, each with options under which it works here
  * bench_spawn.c   programs started and timed, the same way for everybody
  * bench_memory.c  memory of the daemon and of the host
@@ -87,6 +88,8 @@ char *bench_program_find(const char *name);
 /* --- memory in MiB (bench_memory.c) --- */
 
 int bench_memory_of(pid_t pid, double *ret, struct err *err); /* resident */
+int bench_memory_own(
+	pid_t pid, double *ret, struct err *err); /* resident and of no file; exact to the page */
 /* What the host could still give. Others use the machine too: the middle one of a few looks, spread over
  * a second. */
 int bench_memory_available(double *ret, struct err *err);
@@ -122,12 +125,18 @@ int bench_boxes_fill(struct bench_boxes *boxes, size_t count,
 	bool (*on_made)(size_t made, void *arg), void *arg, double *ret_per_box, struct err *err);
 /* Another running box of this run; its name is yours. */
 int bench_boxes_make(struct bench_boxes *boxes, char **ret, struct err *err);
+/* Likewise from this image; *ret_ms is how long it took. */
+int bench_boxes_make_from(
+	struct bench_boxes *boxes, const char *image, char **ret, double *ret_ms, struct err *err);
+/* `echo hi` in the box, to its first byte. */
+int bench_boxes_echo(struct bench_boxes *boxes, const char *name, double *ret, struct err *err);
 /* ret may be NULL: ms until it was answered. Returns when all of it is gone. */
 int bench_boxes_remove(struct bench_boxes *boxes, const char *name, double *ret, struct err *err);
 /* `sh -ec script` in the box, to its end; fails with its last words when it does not exit with 0. */
 int bench_boxes_run(struct bench_boxes *boxes, const char *name, const char *script, double *ret,
 	struct err *err);
 struct client *bench_boxes_get_client(struct bench_boxes *boxes);
+const char *bench_boxes_get_socket(const struct bench_boxes *boxes);
 /* How many boxes the daemon lists. */
 size_t bench_boxes_count(struct bench_boxes *boxes);
 /* Removes the boxes bench_boxes_fill() made. */
@@ -173,9 +182,70 @@ struct bench_page_cache {
 };
 int bench_page_cache(struct bench_boxes *boxes, struct bench_page_cache *ret, struct err *err);
 
+/* --- states (bench_states.c) --- */
+
+/* Each gives two figures; what the second is says the table of rows. */
+typedef int (*bench_pair_fn)(
+	struct bench_boxes *boxes, double *ret, double *ret_second, struct err *err);
+int bench_suspend(struct bench_boxes *boxes, double *ret, double *ret_resume, struct err *err);
+int bench_hibernate_small(
+	struct bench_boxes *boxes, double *ret, double *ret_wake, struct err *err);
+int bench_hibernate_work(struct bench_boxes *boxes, double *ret, double *ret_wake, struct err *err);
+int bench_fork_small(struct bench_boxes *boxes, double *ret, double *ret_paused, struct err *err);
+int bench_fork_work(struct bench_boxes *boxes, double *ret, double *ret_paused, struct err *err);
+int bench_fork_ten(struct bench_boxes *boxes, double *ret, double *ret_paused, struct err *err);
+int bench_fork_ten_work(
+	struct bench_boxes *boxes, double *ret, double *ret_paused, struct err *err);
+int bench_fork_big(struct bench_boxes *boxes, double *ret, double *ret_paused, struct err *err);
+int bench_snapshot_small(
+	struct bench_boxes *boxes, double *ret, double *ret_paused, struct err *err);
+int bench_snapshot_work(
+	struct bench_boxes *boxes, double *ret, double *ret_paused, struct err *err);
+int bench_rollback_small(
+	struct bench_boxes *boxes, double *ret, double *ret_forget, struct err *err);
+int bench_rollback_work(
+	struct bench_boxes *boxes, double *ret, double *ret_forget, struct err *err);
+int bench_new_golden(struct bench_boxes *boxes, double *ret, struct err *err);
+int bench_new_golden_work(struct bench_boxes *boxes, double *ret, struct err *err);
+const char *bench_states_parts(void); /* what the working box consists of; "" until it is there */
+void bench_states_done(struct bench_boxes *boxes); /* removes boxes and images */
+
+/* For bench_wake.c: the small box, awake, borrowed; a call without a body (ret_ms may be NULL); a program that runs on,
+ * waited for until it has made the file up (NULL: not waited for); whether the box has a program. */
+int bench_states_small(struct bench_boxes *boxes, const char **ret, struct err *err);
+int bench_states_post(struct bench_boxes *boxes, const char *box, const char *verb, double *ret_ms,
+	struct err *err);
+int bench_states_start(struct bench_boxes *boxes, const char *box, const char *const *argv,
+	bool tty, const char *up, struct err *err);
+bool bench_states_has(struct bench_boxes *boxes, const char *box, const char *program);
+
+/* --- sleeping boxes (bench_wake.c) --- */
+
+/* ERR_UNSUPPORTED where boxes do not wake by themselves. */
+int bench_resume(struct bench_boxes *boxes, double *ret, double *ret_answer, struct err *err);
+int bench_wake_exec(struct bench_boxes *boxes, double *ret, struct err *err);
+int bench_wake_exec_hibernated(struct bench_boxes *boxes, double *ret, struct err *err);
+int bench_url_awake(struct bench_boxes *boxes, double *ret, struct err *err);
+int bench_wake_url(struct bench_boxes *boxes, double *ret, struct err *err);
+int bench_wake_url_hibernated(struct bench_boxes *boxes, double *ret, struct err *err);
+/* 200 of them: ms of processor that they use in two seconds, and kB of the daemon for each. */
+int bench_suspended(struct bench_boxes *boxes, double *ret, double *ret_memory, struct err *err);
+int bench_hibernated(struct bench_boxes *boxes, double *ret, struct err *err); /* kB for each */
+const char *bench_hibernated_about(void);
+void bench_wake_done(struct bench_boxes *boxes); /* removes the boxes */
+
 /* --- the others (bench_peers.c) --- */
 
-enum bench_peer { PEER_BWRAP, PEER_CRUN, PEER_RUNC, PEER_PODMAN, PEER_RUNSC, PEER_COUNT };
+enum bench_peer {
+	PEER_BWRAP,
+	PEER_CRUN,
+	PEER_RUNC,
+	PEER_PODMAN,
+	PEER_RUNSC,
+	PEER_PODMAN_STATE, /* these two: to disk and back */
+	PEER_RUNSC_STATE,
+	PEER_COUNT
+};
 
 struct bench_peers;
 
@@ -186,8 +256,9 @@ const char *bench_peer_name(enum bench_peer peer);
 /* Finds the options under which the peer works here; how is borrowed and says which. */
 int bench_peer_probe(
 	struct bench_peers *peers, enum bench_peer peer, const char **ret_how, struct err *err);
-/* A probed peer runs `echo hi` once: time to the first byte. */
-int bench_peer_run(struct bench_peers *peers, enum bench_peer peer, double *ret, struct err *err);
+/* A probed peer runs `echo hi` once: time to the first byte. Those of states: *ret is the checkpoint, *ret_second the restore. */
+int bench_peer_run(struct bench_peers *peers, enum bench_peer peer, double *ret, double *ret_second,
+	struct err *err);
 
 /* --- the network (bench_net.c) --- */
 
@@ -232,7 +303,7 @@ int bench_net_run(struct bench_net *net, enum bench_net_what what, double *ret, 
 
 /* --- the rows (bench_items.c) --- */
 
-enum { BENCH_ITEMS_MAX = 96 };
+enum { BENCH_ITEMS_MAX = 160 };
 
 enum bench_group {
 	GROUP_COLD,
@@ -244,6 +315,9 @@ enum bench_group {
 	GROUP_CACHE,
 	GROUP_IMPORT,
 	GROUP_MANY,
+	GROUP_STATES_MEMORY, /* first: memory that many boxes have left would hide it */
+	GROUP_STATES,
+	GROUP_STATES_MANY,
 	GROUP_NET,
 	GROUP_NET_MANY,
 	GROUP_DERIVED,
@@ -260,10 +334,14 @@ struct bench_item {
 	int (*run)(struct bench_boxes *boxes, double *ret, struct err *err);
 	int (*stream)(
 		struct bench_boxes *boxes, struct bench_row *rss, double *ret, struct err *err);
+	bench_pair_fn pair;
 	enum bench_net_what net;
 	enum bench_peer peer;
 	bool is_peer;
-	size_t most;	    /* runs, whatever was asked for; 0: any number */
+	bool is_second;		    /* a peer's row that another one fills */
+	const char *versus;	    /* row that a peer is compared with; NULL: create_first_byte */
+	const char *(*about)(void); /* a note for a row that was measured; may be NULL */
+	size_t most; /* runs, whatever was asked for; 0: any number; 1: nothing is run to warm up either */
 	const char *second; /* row that gets the second figure of each run; NULL: there is none */
 	const char *needs;  /* rows measured along with it, separated by blanks */
 };

@@ -39,6 +39,14 @@ int bench_memory_of(pid_t pid, double *ret, struct err *err)
 	return proc_mib(path, "VmRSS:", ret, err);
 }
 
+int bench_memory_own(pid_t pid, double *ret, struct err *err)
+{
+	char path[64];
+
+	snprintf(path, sizeof path, "/proc/%d/smaps_rollup", (int)pid);
+	return proc_mib(path, "Anonymous:", ret, err);
+}
+
 int bench_memory_available(double *ret, struct err *err)
 {
 	double looks[LOOKS];

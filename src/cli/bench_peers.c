@@ -12,7 +12,11 @@
  *
  * A peer may have several ways to be run, best first; the first that prints `hi` is measured. The
  * choices lean to the peer's favour: state in memory, no network to set up, no log, cgroups off where
- * that is possible. Our own boxes get no such discount. */
+ * that is possible. Our own boxes get no such discount.
+ *
+ * Those of states are scripts, since a container has to live between the calls: started, put to disk, brought back, removed. The
+ * scripts clock themselves with `date`, which costs them a millisecond. A CRIU of the machine is tried first, then the one
+ * that was built with box. */
 #include "cli/bench_internal.h"
 #include "base/file.h"
 #include "base/strv.h"
@@ -31,7 +35,7 @@ enum { RUN_LIMIT_MS = 30000, WAY_WORDS = 32 };
 struct way {
 	enum bench_peer peer;
 	const char *how;
-	/* First the program; %D is the folder, %I a fresh container id. */
+	/* First the program; %D is the folder, %I a fresh container id, %C where our CRIU is, for a PATH. */
 	const char *words[WAY_WORDS];
 };
 
@@ -41,6 +45,8 @@ static const char *const peer_names[] = {
 	[PEER_RUNC] = "runc",
 	[PEER_PODMAN] = "podman",
 	[PEER_RUNSC] = "runsc",
+	[PEER_PODMAN_STATE] = "podman",
+	[PEER_RUNSC_STATE] = "runsc",
 };
 static_assert(ARRAY_LEN(peer_names) == PEER_COUNT, "every peer has a name");
 
@@ -52,6 +58,31 @@ static_assert(ARRAY_LEN(peer_names) == PEER_COUNT, "every peer has a name");
 	"run", "--rm", "--network", "none", "--log-driver", "none", "--ulimit", \
 		"nofile=1024:1024", "--ulimit", "nproc=1024:1024"
 #define RUNSC "runsc", "--root", "%D/runsc", "--network", "none", "--ignore-cgroups"
+
+/* $1 folder, $2 id, $3 where our CRIU is. Output: microseconds of the one and of the other. */
+#define STATE_BEGIN                                                             \
+	"now() { echo $(($(date +%s%N) / 1000)); }; D=$1; I=$2; PATH=$3$PATH; " \
+	"export PATH; trap 'end >/dev/null 2>&1' EXIT\n"
+#define PODMAN_STATE                                                                              \
+	STATE_BEGIN                                                                               \
+	"p() { podman --root $D/podman --runroot $D/podman-run --tmpdir $D/podman-tmp "           \
+	"--events-backend none --cgroup-manager cgroupfs --runtime runc \"$@\"; }\n"              \
+	"end() { p rm -f -t 0 $I; }\n"                                                            \
+	"p run -d --name $I --network none --log-driver none --ulimit nofile=1024:1024 --ulimit " \
+	"nproc=1024:1024 --rootfs $D/writable sleep infinity >/dev/null\n"                        \
+	"a=$(now); p container checkpoint $I >/dev/null; b=$(now)\n"                              \
+	"p container restore $I >/dev/null; c=$(now); echo $((b - a)) $((c - b))"
+#define RUNSC_STATE                                                                            \
+	STATE_BEGIN                                                                            \
+	"r() { runsc --root $D/runsc --network none --ignore-cgroups \"$@\"; }\n"              \
+	"end() { r delete -force $I; r delete -force $I-2; rm -rf $D/image-$I; }\n"            \
+	"mkdir -p $D/sleeper $D/image-$I; sed -e 's/\"echo\",\"hi\"/\"sleep\",\"infinity\"/' " \
+	"-e \"s,\\\"rootfs\\\",\\\"$D/rootfs\\\",\" $D/config.json >$D/sleeper/config.json\n"  \
+	"r create --bundle $D/sleeper $I >/dev/null </dev/null 2>&1; r start $I\n"             \
+	"a=$(now); r checkpoint --image-path $D/image-$I $I; b=$(now)\n"                       \
+	"r create --bundle $D/sleeper $I-2 >/dev/null </dev/null 2>&1\n"                       \
+	"r restore --image-path $D/image-$I --bundle $D/sleeper --detach $I-2; c=$(now)\n"     \
+	"echo $((b - a)) $((c - b))"
 
 static const struct way ways[] = {
 	{ PEER_BWRAP, "--unshare-all",
@@ -72,6 +103,12 @@ static const struct way ways[] = {
 		{ RUNSC, "--platform", "systrap", "run", "--bundle", "%D", "%I" } },
 	{ PEER_RUNSC, "run, ptrace (it has no systrap), no network, cgroups off",
 		{ RUNSC, "--platform", "ptrace", "run", "--bundle", "%D", "%I" } },
+	{ PEER_PODMAN_STATE, "on runc, the machine's CRIU",
+		{ "sh", "-ec", PODMAN_STATE, "sh", "%D", "%I", "" } },
+	{ PEER_PODMAN_STATE, "on runc, our CRIU",
+		{ "sh", "-ec", PODMAN_STATE, "sh", "%D", "%I", "%C" } },
+	{ PEER_RUNSC_STATE, "no network, cgroups off",
+		{ "sh", "-ec", RUNSC_STATE, "sh", "%D", "%I", "" } },
 };
 
 /* What the OCI runtimes run: as much isolation as `runc spec` gives, with fewer mounts. */
@@ -247,6 +284,21 @@ const char *bench_peer_name(enum bench_peer peer)
 	return peer_names[peer];
 }
 
+/* "FOLDER:", the one of the CRIU that lies beside our program; "" when there is none. */
+static char *own_criu(void)
+{
+	char program[512];
+	ssize_t len = readlink("/proc/self/exe", program, sizeof program - 1);
+	_cleanup_free_ char *path = NULL;
+
+	if (len <= 0)
+		return xstrdup("");
+	program[len] = '\0';
+	*strrchr(program, '/') = '\0';
+	path = xasprintf("%s/criu/criu", program);
+	return access(path, X_OK) == 0 ? xasprintf("%s/criu:", program) : xstrdup("");
+}
+
 /* A word of the table with %D and %I filled in; each stands at most once, at either end. */
 static void add_word(char ***argv, const struct bench_peers *peers, const char *word)
 {
@@ -254,6 +306,8 @@ static void add_word(char ***argv, const struct bench_peers *peers, const char *
 
 	if (text_has_prefix(word, "%D"))
 		text = xasprintf("%s%s", peers->dir, word + 2);
+	else if (strcmp(word, "%C") == 0)
+		text = own_criu();
 	else if (strcmp(word, "%I") == 0)
 		text = xasprintf("%s-%u", strrchr(peers->dir, '/') + 1, peers->next_id);
 	else
@@ -261,19 +315,38 @@ static void add_word(char ***argv, const struct bench_peers *peers, const char *
 	strv_add(argv, text);
 }
 
-static int run_way(struct bench_peers *peers, const struct way *way, double *ret, struct err *err)
+static bool is_state(enum bench_peer peer)
+{
+	return peer == PEER_PODMAN_STATE || peer == PEER_RUNSC_STATE;
+}
+
+static int read_state(const char *text, double *ret, double *ret_second, struct err *err)
+{
+	long first, second;
+
+	if (sscanf(text, "%ld %ld", &first, &second) != 2)
+		return err_set(err, ERR_PROTOCOL, "the script printed '%s'", text);
+	*ret = (double)first / 1000.0;
+	*ret_second = (double)second / 1000.0;
+	return 0;
+}
+
+static int run_way(struct bench_peers *peers, const struct way *way, double *ret,
+	double *ret_second, struct err *err)
 {
 	_cleanup_strv_ char **argv = NULL;
 	struct bench_program program = { .mount_ns = peers->mount_ns };
 	struct bench_times times;
 
 	peers->next_id++;
-	strv_add(&argv, peers->program[way->peer]);
+	strv_add(&argv, is_state(way->peer) ? "/bin/sh" : peers->program[way->peer]);
 	for (const char *const *word = way->words + 1; *word; word++)
 		add_word(&argv, peers, *word);
 	program.argv = (const char *const *)argv;
 	if (bench_program_run(&program, RUN_LIMIT_MS, &times, err) < 0)
 		return -1;
+	if (is_state(way->peer))
+		return read_state(times.head, ret, ret_second, err);
 	if (strcmp(times.head, "hi\n") != 0)
 		return err_set(err, ERR_PROTOCOL, "%s printed '%s' instead of 'hi'", way->words[0],
 			times.head);
@@ -290,12 +363,12 @@ int bench_peer_probe(
 	if (!peers->program[peer])
 		return err_set(err, ERR_NOT_FOUND, "not installed");
 	for (size_t i = 0; i < ARRAY_LEN(ways); i++) {
-		double ms;
+		double ms, second;
 
 		if (ways[i].peer != peer)
 			continue;
 		err_clear(&again);
-		if (run_way(peers, &ways[i], &ms, &again) == 0) {
+		if (run_way(peers, &ways[i], &ms, &second, &again) == 0) {
 			peers->chosen[peer] = &ways[i];
 			*ret_how = ways[i].how;
 			return 0;
@@ -309,7 +382,8 @@ int bench_peer_probe(
 	return -1;
 }
 
-int bench_peer_run(struct bench_peers *peers, enum bench_peer peer, double *ret, struct err *err)
+int bench_peer_run(struct bench_peers *peers, enum bench_peer peer, double *ret, double *ret_second,
+	struct err *err)
 {
-	return run_way(peers, peers->chosen[peer], ret, err);
+	return run_way(peers, peers->chosen[peer], ret, ret_second, err);
 }

@@ -24,9 +24,9 @@ static void format_limits(json_t *limits, char *out, size_t size)
 
 static enum paint state_paint(const char *state)
 {
-	return !strcmp(state, "running")   ? PAINT_GOOD
-	       : !strcmp(state, "stopped") ? PAINT_DIM
-					   : PAINT_WARN;
+	return !strcmp(state, "running")				   ? PAINT_GOOD
+	       : !strcmp(state, "stopped") || !strcmp(state, "hibernated") ? PAINT_DIM
+									   : PAINT_WARN;
 }
 
 static void add_map(struct buf *out, json_t *map)
@@ -177,6 +177,18 @@ static void show_attached(const char *key, const char *from, json_t *list)
 	}
 }
 
+static void show_inside(json_t *inside)
+{
+	char text[96];
+
+	snprintf(text, sizeof text, "forks %llu deep, %llu at once, %llu calls a minute",
+		(unsigned long long)json_num(inside, "depth"),
+		(unsigned long long)json_num(inside, "count"),
+		(unsigned long long)json_num(inside, "rate"));
+	show_line(
+		"from inside", json_is_true(json_object_get(inside, "enabled")) ? text : "nothing");
+}
+
 static void show_disk(json_t *box)
 {
 	json_t *disk = json_object_get(box, "disk"), *limits = json_object_get(box, "limits");
@@ -186,6 +198,7 @@ static void show_disk(json_t *box)
 	if (json_is_integer(json_object_get(disk, "used_bytes")))
 		show_line("disk used", format_size((uint64_t)json_num(disk, "used_bytes"), used));
 	show_line("on limit", json_str(box, "on_limit"));
+	show_inside(json_object_get(box, "inside"));
 	show_attached("volume", "volume", json_object_get(box, "volumes"));
 	show_attached("mount", "source", json_object_get(box, "mounts"));
 }
@@ -196,6 +209,52 @@ static void show_json(const char *key, json_t *list)
 
 	if (text)
 		show_line(key, text);
+}
+
+/* Where it is in time, and where it comes from. */
+static void show_place(json_t *box)
+{
+	json_t *origin = json_object_get(box, "origin");
+	const char *from = json_str(origin, "box"), *snapshot = json_str(origin, "snapshot");
+	const char *when = json_str(box, "auto_snapshot");
+
+	if (*from)
+		printf("%-12s %s%s%s\n", "forked from", from, *snapshot ? " at " : "", snapshot);
+	show_line("position", json_str(box, "position"));
+	show_line("asleep for", json_str(box, "asleep_for"));
+	if (strcmp(when, "off"))
+		show_line("snapshots", when);
+}
+
+/* "for 12s; suspends in 18s", "busy: uses 3% cpu", "asleep since 5m; a timer wakes it at …". */
+static void show_idle(json_t *box)
+{
+	json_t *idle = json_object_get(box, "idle"), *timer = json_object_get(idle, "next_timer");
+	uint64_t idle_ms = (uint64_t)json_num(idle, "for_ms");
+	uint64_t suspend_ms = (uint64_t)json_num(idle, "suspend_ms");
+	const char *busy = json_string_value(json_object_get(idle, "busy"));
+	const char *asleep = json_string_value(json_object_get(idle, "asleep_for"));
+	_cleanup_free_ char *text = NULL;
+	char since[16], left[16];
+
+	if (!json_is_integer(json_object_get(idle, "for_ms")) && !asleep)
+		return;
+	format_age(idle_ms, since);
+	format_age(suspend_ms > idle_ms ? suspend_ms - idle_ms : 0, left);
+	if (asleep && json_is_object(timer))
+		text = xasprintf(
+			"asleep (%s); a timer wakes it at %s", asleep, json_str(timer, "at"));
+	else if (asleep)
+		text = xasprintf("asleep (%s); %s", asleep,
+			!strcmp(asleep, "limit") ? "wakes by 'box resume'"
+						 : "wakes when it is used");
+	else if (busy)
+		text = xasprintf("busy: %s", busy);
+	else if (!suspend_ms)
+		text = xasprintf("for %s; is never suspended", since);
+	else
+		text = xasprintf("for %s; suspends in %s", since, left);
+	show_line("idle", text);
 }
 
 static void show_box(json_t *box)
@@ -217,10 +276,12 @@ static void show_box(json_t *box)
 	show_limit("memory", (uint64_t)json_num(limits, "memory"), true);
 	show_limit("pids", (uint64_t)json_num(limits, "pids"), false);
 	show_disk(box);
+	show_idle(box);
 	show_map("env", json_object_get(box, "env"));
 	show_map("labels", json_object_get(box, "labels"));
 	show_json("command", json_object_get(box, "command"));
 	show_json("ports", json_object_get(box, "ports"));
+	show_place(box);
 	if (json_is_true(json_object_get(box, "remove_on_exit")))
 		show_line("removed", "when it stops or its command ends");
 	json_array_foreach (json_object_get(box, "warnings"), i, item)
@@ -253,8 +314,7 @@ int cmd_show(struct cli *cli, int argc, char **argv)
 
 /* ---- verbs over several boxes ----------------------------------------------------------------- */
 
-/* POSTs body to each box's verb; goes on after a failure and returns the last failure's code. */
-static int post_each(struct cli *cli, int argc, char **argv, const char *verb, json_t *body)
+int cli_post_each(struct cli *cli, int argc, char **argv, const char *verb, json_t *body)
 {
 	int code = 0;
 
@@ -282,23 +342,23 @@ int cmd_stop(struct cli *cli, int argc, char **argv)
 	if (cli_get(cli, "timeout") && parse_duration("--timeout", cli_get(cli, "timeout"), 0,
 					       HOUR_MS, &timeout_ms, &err) < 0)
 		return cli_fail(cli, &err);
-	return post_each(
+	return cli_post_each(
 		cli, argc, argv, "stop", json_pack("{s:I}", "timeout_ms", (json_int_t)timeout_ms));
 }
 
 int cmd_start(struct cli *cli, int argc, char **argv)
 {
-	return post_each(cli, argc, argv, "start", NULL);
+	return cli_post_each(cli, argc, argv, "start", NULL);
 }
 
 int cmd_suspend(struct cli *cli, int argc, char **argv)
 {
-	return post_each(cli, argc, argv, "suspend", NULL);
+	return cli_post_each(cli, argc, argv, "suspend", NULL);
 }
 
 int cmd_resume(struct cli *cli, int argc, char **argv)
 {
-	return post_each(cli, argc, argv, "resume", NULL);
+	return cli_post_each(cli, argc, argv, "resume", NULL);
 }
 
 int cmd_rename(struct cli *cli, int argc, char **argv)

@@ -75,11 +75,15 @@ int cli_list_boxes(struct cli *cli, json_t **ret, struct err *err);
  * one's code. */
 int cli_delete_each(struct cli *cli, const char *what, int argc, char **argv);
 
+/* POSTs body (consumed, may be NULL) to each box's verb and prints those it worked for; goes on after a failure and returns the
+ * last failure's code. */
+int cli_post_each(struct cli *cli, int argc, char **argv, const char *verb, json_t *body);
+
 /* ---- the tables, in commands_*.c ------------------------------------------------------------- */
 
 /* Each ends with a row whose name is NULL. */
-extern const struct command boxes_commands[], disks_commands[], network_commands[],
-	system_commands[];
+extern const struct command boxes_commands[], timeline_commands[], disks_commands[],
+	network_commands[], system_commands[];
 /* All of them in order: the one behind command, the first for NULL, NULL behind the last. */
 const struct command *command_next(const struct command *command);
 extern const struct flag common_flags[];
@@ -97,11 +101,13 @@ int cmd_completion(struct cli *cli, int argc, char **argv);
 int cmd_cp(struct cli *cli, int argc, char **argv);
 int cmd_df(struct cli *cli, int argc, char **argv);
 int cmd_diff(struct cli *cli, int argc, char **argv);
+int cmd_compare(struct cli *cli, int argc, char **argv);
 int cmd_doctor(struct cli *cli, int argc, char **argv);
 int cmd_down(struct cli *cli, int argc, char **argv);
 int cmd_events(struct cli *cli, int argc, char **argv);
 int cmd_exec(struct cli *cli, int argc, char **argv);
 int cmd_help(struct cli *cli, int argc, char **argv);
+int cmd_hibernate(struct cli *cli, int argc, char **argv);
 int cmd_image_build(struct cli *cli, int argc, char **argv);
 int cmd_image_export(struct cli *cli, int argc, char **argv);
 int cmd_image_gc(struct cli *cli, int argc, char **argv);
@@ -131,23 +137,30 @@ int cmd_port_add(struct cli *cli, int argc, char **argv);
 int cmd_port_default(struct cli *cli, int argc, char **argv);
 int cmd_port_ls(struct cli *cli, int argc, char **argv);
 int cmd_port_rm(struct cli *cli, int argc, char **argv);
+int cmd_promote(struct cli *cli, int argc, char **argv);
 int cmd_ps(struct cli *cli, int argc, char **argv);
 int cmd_rename(struct cli *cli, int argc, char **argv);
 int cmd_resume(struct cli *cli, int argc, char **argv);
 int cmd_rm(struct cli *cli, int argc, char **argv);
+int cmd_rollback(struct cli *cli, int argc, char **argv);
 int cmd_save(struct cli *cli, int argc, char **argv);
 int cmd_serve(struct cli *cli, int argc, char **argv);
+int cmd_fork(struct cli *cli, int argc, char **argv);
+int cmd_forget(struct cli *cli, int argc, char **argv);
 int cmd_gate(struct cli *cli, int argc, char **argv);
 int cmd_set(struct cli *cli, int argc, char **argv);
 int cmd_shell(struct cli *cli, int argc, char **argv);
 int cmd_show(struct cli *cli, int argc, char **argv);
+int cmd_snapshot(struct cli *cli, int argc, char **argv);
 int cmd_start(struct cli *cli, int argc, char **argv);
 int cmd_stats(struct cli *cli, int argc, char **argv);
 int cmd_stop(struct cli *cli, int argc, char **argv);
 int cmd_suspend(struct cli *cli, int argc, char **argv);
+int cmd_timeline(struct cli *cli, int argc, char **argv);
 int cmd_token_create(struct cli *cli, int argc, char **argv);
 int cmd_token_ls(struct cli *cli, int argc, char **argv);
 int cmd_token_revoke(struct cli *cli, int argc, char **argv);
+int cmd_try(struct cli *cli, int argc, char **argv);
 int cmd_up(struct cli *cli, int argc, char **argv);
 int cmd_url(struct cli *cli, int argc, char **argv);
 int cmd_version(struct cli *cli, int argc, char **argv);
@@ -156,6 +169,7 @@ int cmd_volume_ls(struct cli *cli, int argc, char **argv);
 int cmd_volume_rm(struct cli *cli, int argc, char **argv);
 int cmd_volume_set(struct cli *cli, int argc, char **argv);
 int cmd_volume_show(struct cli *cli, int argc, char **argv);
+int cmd_wake(struct cli *cli, int argc, char **argv);
 int cmd_workspace_get(struct cli *cli, int argc, char **argv);
 int cmd_workspace_ls(struct cli *cli, int argc, char **argv);
 int cmd_workspace_rm(struct cli *cli, int argc, char **argv);

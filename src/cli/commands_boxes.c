@@ -189,7 +189,9 @@ const struct command boxes_commands[] = {
 			"with the box.",
 		.examples =
 			"box save ada golden\ta snapshot\nbox new bob --image golden\tand a box "
-			"from it\n",
+			"from it\n"
+			"box save --full ada ready\tone whose boxes start with everything up\n",
+		.flags = save_flags,
 		.run = cmd_save,
 		.least = 2,
 		.most = 2,
@@ -208,6 +210,19 @@ const struct command boxes_commands[] = {
 		.run = cmd_diff,
 		.least = 1,
 		.most = 2,
+		.words = "box" },
+	{ .name = "compare",
+		.usage = "BOX BOX...",
+		.summary = "show what differs between boxes",
+		.text = "Figures of each, programs that ended and how, and the files where one of "
+			"them differs from the first: A is added, M modified, D removed; the sizes "
+			"beside them. Boxes may run, sleep or be stopped; none is woken.",
+		.examples = "box compare ada bob\ta box and a copy of it that went another way\n"
+			    "box compare ada try-1 try-2 --files\tthe files alone, of several\n",
+		.flags = compare_flags,
+		.run = cmd_compare,
+		.least = 2,
+		.most = 16,
 		.words = "box" },
 	{ .name = "df",
 		.usage = "[BOX...]",

@@ -88,7 +88,12 @@ const struct command system_commands[] = {
 	{ .name = "down",
 		.usage = "",
 		.summary = "stop the daemon; boxes run on",
+		.text = "With --hibernate, or hibernate_on_shutdown = yes in boxyard.conf, all "
+			"boxes are "
+			"hibernated first;\n"
+			"one that cannot be runs on, and the log says why.",
 		.examples = "box down\tboxes run on and are found again by 'box up'\n"
+			    "box down --hibernate\tbefore the machine is switched off\n"
 			    "box down --purge\tremove everything it ever made\n",
 		.flags = down_flags,
 		.run = cmd_down },

@@ -38,7 +38,8 @@ int cmd_save(struct cli *cli, int argc, char **argv)
 	int64_t start_us = clock_mono_us();
 
 	(void)argc;
-	if (client_call(cli->client, "POST", path, json_pack("{s:s}", "name", argv[1]), &image,
+	if (client_call(cli->client, "POST", path,
+		    json_pack("{s:s, s:b}", "name", argv[1], "full", cli_has(cli, "full")), &image,
 		    &err) < 0)
 		return cli_fail(cli, &err);
 	if (cli->json)

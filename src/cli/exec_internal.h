@@ -17,6 +17,8 @@ int exec_body(struct cli *cli, int argc, char **argv, bool tty, json_t **ret, st
 /* A shell that shows its prompt and hears nothing looks as if it hung. */
 void exec_warn_without_input(struct cli *cli, const struct session_spec *spec);
 
-/* new.c: --cpu, --memory, --disk, --pids and --on-limit into body, checked here, so that a wrong one is reported
+/* new.c: --label into labels. */
+int labels_read(struct cli *cli, json_t *labels, struct err *err);
+/* new.c: --cpu, --memory, --disk, --pids, --on-limit, --inside and --auto-snapshot into body, checked here, so that a wrong one is reported
  * with the name of its option. */
 int limits_read(struct cli *cli, json_t *body, struct err *err);

@@ -11,9 +11,9 @@
 #include "cli/policy_text.h"
 #include "cli/session.h"
 
-enum { PIDS_MAX = 4194304 };
+enum { PIDS_MAX = 4194304, INSIDE_MAX = 1000000 };
 
-static int read_labels(struct cli *cli, json_t *labels, struct err *err)
+int labels_read(struct cli *cli, json_t *labels, struct err *err)
 {
 	const char *given;
 
@@ -43,6 +43,68 @@ static int read_on_limit(struct cli *cli, json_t *body, struct err *err)
 		     : 0;
 }
 
+static int read_inside_limit(json_t *limits, const char *part, struct err *err)
+{
+	static const char *const names[] = { "depth", "count", "rate" };
+	size_t len = strcspn(part, "=");
+	uint64_t value;
+
+	for (size_t i = 0; i < ARRAY_LEN(names); i++)
+		if (len == strlen(names[i]) && !strncmp(part, names[i], len) && part[len]) {
+			if (parse_u64("--inside", part + len + 1, 0, INSIDE_MAX, &value, err) < 0)
+				return -1;
+			json_object_set_new(limits, names[i], json_integer((json_int_t)value));
+			return 0;
+		}
+	return err_set(err, ERR_INVALID,
+		"--inside is on, off or some of depth=N,count=N,rate=N, not '%.40s'", part);
+}
+
+static int read_inside(struct cli *cli, json_t *body, struct err *err)
+{
+	const char *given = cli_get(cli, "inside");
+	_cleanup_free_ char *text = given ? xstrdup(given) : NULL;
+	_cleanup_json_ json_t *limits = json_object();
+	char *rest = text, *part;
+
+	if (!given)
+		return 0;
+	if (!strcmp(given, "on") || !strcmp(given, "off")) {
+		json_object_set_new(body, "inside", json_boolean(!strcmp(given, "on")));
+		return 0;
+	}
+	while ((part = strsep(&rest, ",")))
+		if (read_inside_limit(limits, part, err) < 0)
+			return -1;
+	json_object_set(body, "inside", limits);
+	return 0;
+}
+
+static int read_idle(struct cli *cli, json_t *body, struct err *err)
+{
+	static const char *const flags[][2] = { { "idle", "suspend" },
+		{ "hibernate-after", "hibernate" } };
+	_cleanup_json_ json_t *idle = json_object();
+
+	for (size_t i = 0; i < ARRAY_LEN(flags); i++) {
+		const char *given = cli_get(cli, flags[i][0]);
+		char option[24];
+		uint64_t ms;
+
+		if (!given)
+			continue;
+		snprintf(option, sizeof option, "--%s", flags[i][0]);
+		if (strcmp(given, "off") && strcmp(given, "default") &&
+			parse_duration(
+				option, given, 1000, UINT64_C(366) * 86400 * 1000, &ms, err) < 0)
+			return err_hint(err, "a duration like 30s or 15m, off, or default");
+		json_object_set_new(idle, flags[i][1], json_string(given));
+	}
+	if (json_object_size(idle))
+		json_object_set(body, "idle", idle);
+	return 0;
+}
+
 int limits_read(struct cli *cli, json_t *body, struct err *err)
 {
 	static const char *const sizes[] = { "memory", "disk" };
@@ -67,6 +129,14 @@ int limits_read(struct cli *cli, json_t *body, struct err *err)
 		return -1;
 	if (pids)
 		json_object_set_new(body, "pids", json_integer((json_int_t)value));
+	if (read_inside(cli, body, err) < 0)
+		return -1;
+	/* What may stand there is the daemon's to say. */
+	if (cli_get(cli, "auto-snapshot"))
+		json_object_set_new(
+			body, "auto_snapshot", json_string(cli_get(cli, "auto-snapshot")));
+	if (read_idle(cli, body, err) < 0)
+		return -1;
 	return read_on_limit(cli, body, err);
 }
 
@@ -97,7 +167,7 @@ static int new_body(struct cli *cli, const char *name, json_t **ret, struct err 
 		if (cli_get(cli, texts[i]))
 			json_object_set_new(body, texts[i], json_string(cli_get(cli, texts[i])));
 	if (limits_read(cli, body, err) < 0 || exec_read_env(cli, env, err) < 0 ||
-		read_labels(cli, labels, err) < 0 || read_main(cli, body, err) < 0 ||
+		labels_read(cli, labels, err) < 0 || read_main(cli, body, err) < 0 ||
 		volumes_read(cli, body, err) < 0 || mounts_read(cli, body, err) < 0 ||
 		policy_read_new(cli, body, err) < 0)
 		return -1;

@@ -22,6 +22,12 @@
 	{                                                     \
 		"workdir", 'w', "DIR", "start in this folder" \
 	}
+#define FLAG_INSIDE                                                                     \
+	{                                                                               \
+		"inside", 0, "LIMITS",                                                  \
+			"what it may do to itself from inside: on, off or limits like " \
+			"depth=2,count=4,rate=10 (on)"                                  \
+	}
 #define FLAG_END                    \
 	{                           \
 		NULL, 0, NULL, NULL \
@@ -55,6 +61,11 @@ static const struct flag new_flags[] = {
 	{ "profile", 0, "PROFILE", "standard, or nested for boxes that run containers" },
 	{ "driver", 0, "DRIVER", "how it is isolated (ns)" },
 	{ "on-limit", 0, "POLICY", "on reaching a limit: notify, pause or stop (notify)" },
+	FLAG_INSIDE,
+	{ "auto-snapshot", 0, "WHEN",
+		"by itself: exec (before each program), interval=5m or off (off)" },
+	{ "idle", 0, "DURATION", "suspended after so long without anything to do, or off (30s)" },
+	{ "hibernate-after", 0, "DURATION", "and hibernated so long after that, or off (15m)" },
 	{ "volume", 'v', "NAME:/PATH[:ro]", "a volume; made when there is none (repeatable)" },
 	{ "mount", 0, "HOST:/PATH[:OPT]",
 		"a folder of the host; OPT: ro, uid=N,gid=N (repeatable)" },
@@ -174,12 +185,68 @@ static const struct flag set_flags[] = {
 	{ "disk", 0, "SIZE", "at most so much disk; 0: no limit" },
 	{ "pids", 0, "N", "at most so many processes; 0: no limit" },
 	{ "on-limit", 0, "POLICY", "on reaching a limit: notify, pause or stop" },
+	FLAG_INSIDE,
+	{ "auto-snapshot", 0, "WHEN", "by itself: exec (before each program), interval=5m or off" },
+	{ "idle", 0, "DURATION",
+		"suspended after so long without anything to do; off, or default" },
+	{ "hibernate-after", 0, "DURATION", "and hibernated so long after that; off, or default" },
 	{ "name", 0, "NAME", "another name" },
+	FLAG_END,
+};
+
+static const struct flag save_flags[] = {
+	{ "full", 0, NULL, "with what runs in it: boxes from it go on from there" },
+	FLAG_END,
+};
+
+static const struct flag snapshot_flags[] = {
+	{ "disk-only", 0, NULL, "without what runs in it" },
+	FLAG_END,
+};
+
+static const struct flag rollback_flags[] = {
+	{ "disk-only", 0, NULL, "its disk alone; the box starts anew" },
+	{ "forget", 0, NULL, "do not keep what it is now: it cannot be undone" },
+	FLAG_END,
+};
+
+static const struct flag fork_flags[] = {
+	{ "count", 'n', "N", "so many children, at most 100 (as many as names)" },
+	{ "from", 0, "SNAPSHOT", "as it was then, instead of now" },
+	FLAG_ENV,
+	{ "label", 'l', "KEY=VALUE", "a label to find them by" },
+	{ "net", 0, "PRESET", "what they may reach: none, packages, dev or open" },
+	FLAG_ALLOW,
+	FLAG_DENY,
+	FLAG_PEER,
+	{ "policy", 0, "FILE|PRESET", "all that in a file (docs/policy.md); - is stdin" },
+	{ "disk-only", 0, NULL, "a copy of its disk; they start anew" },
+	{ "rm", 0, NULL, "remove each when its command ends or it stops" },
+	FLAG_END,
+};
+
+static const struct flag try_flags[] = {
+	{ "check", 0, "COMMAND", "this decides, run by sh in the box, instead of the exit code" },
+	{ "name", 0, "NAME", "of the snapshot before it" },
+	{ "keep-failed", 0, NULL, "what failed stays on the time line" },
+	{ "disk-only", 0, NULL, "keep and take back the disk alone; the box starts anew then" },
+	FLAG_INTERACTIVE,
+	FLAG_TTY,
+	FLAG_ENV,
+	FLAG_WORKDIR,
+	FLAG_USER,
+	{ "timeout", 0, "TIME", "end it after this time, like 30s or 5m (exit code 124)" },
 	FLAG_END,
 };
 
 static const struct flag diff_flags[] = {
 	{ "tar", 0, "FILE", "the changes as an archive; - is stdout" },
+	FLAG_END,
+};
+
+static const struct flag compare_flags[] = {
+	{ "files", 0, NULL, "only where files differ" },
+	{ "limit", 'n', "N", "at most so many paths, to 10000 (1000)" },
 	FLAG_END,
 };
 
@@ -298,6 +365,8 @@ static const struct flag attack_flags[] = {
 
 static const struct flag down_flags[] = {
 	{ "purge", 0, NULL, "remove all boxes, images, tokens and logs too" },
+	{ "hibernate", 0, NULL, "write all boxes to disk first, with what runs in them" },
+	{ "no-hibernate", 0, NULL, "boxes run on, whatever hibernate_on_shutdown says" },
 	{ "yes", 'y', NULL, "do not ask; needed where nobody can be asked" },
 	FLAG_END,
 };

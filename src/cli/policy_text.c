@@ -11,6 +11,7 @@
 #include <ctype.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <unistd.h>
 
 /* ---- writing ------------------------------------------------------------------------------------ */
 
@@ -306,6 +307,51 @@ int policy_read_new(struct cli *cli, json_t *body, struct err *err)
 			    policy_read(cli, file, text, &base, err) < 0))
 		return -1;
 	if (!file && !cli_has(cli, "net") && read_default(cli, &base, err) < 0)
+		return -1;
+	if (policy_read_flags(cli, base, &whole, err) < 0)
+		return -1;
+	json_object_set_new(body, "policy", policy_json(whole));
+	return 0;
+}
+
+static int read_parent(struct cli *cli, const char *box, struct policy **ret, struct err *err)
+{
+	_cleanup_free_ char *path = client_path("/v1/boxes/%s/policy", box), *text = NULL;
+	_cleanup_json_ json_t *answer = NULL;
+
+	if (client_get(cli->client, path, &answer, err) < 0)
+		return -1;
+	text = json_text(json_object_get(answer, "policy"));
+	return policy_parse(text, strlen(text), ret, NULL, err);
+}
+
+/* A file of that name goes before the preset. */
+static int read_file_or_preset(
+	struct cli *cli, const char *given, struct policy **ret, struct err *err)
+{
+	_cleanup_(policy_freep) struct policy *policy = policy_new();
+	_cleanup_free_ char *text = NULL;
+
+	if (access(given, F_OK) < 0 && policy_preset_parse(given, &policy->preset, NULL) == 0) {
+		policy->set |= POLICY_KEY_PRESET;
+		*ret = steal_ptr(&policy);
+		return 0;
+	}
+	if (policy_read_text(given, &text, err) < 0)
+		return -1;
+	return policy_read(cli, given, text, ret, err);
+}
+
+int policy_read_fork(struct cli *cli, const char *box, json_t *body, struct err *err)
+{
+	_cleanup_(policy_freep) struct policy *base = NULL, *whole = NULL;
+	const char *given = cli_get(cli, "policy");
+
+	if (!given && !policy_has_flags(cli))
+		return 0;
+	if (given && read_file_or_preset(cli, given, &base, err) < 0)
+		return -1;
+	if (!given && !cli_has(cli, "net") && read_parent(cli, box, &base, err) < 0)
 		return -1;
 	if (policy_read_flags(cli, base, &whole, err) < 0)
 		return -1;

@@ -25,3 +25,5 @@ int policy_read_flags(
 	struct cli *cli, const struct policy *base, struct policy **ret, struct err *err);
 /* What `box new` is given: --policy and the flags above, as JSON into body; without any, nothing. */
 int policy_read_new(struct cli *cli, json_t *body, struct err *err);
+/* The same for a fork of box: --allow and the like are meant on top of that box's policy, and --policy may be a preset. */
+int policy_read_fork(struct cli *cli, const char *box, json_t *body, struct err *err);

@@ -435,6 +435,8 @@ static int finish(struct session *session)
 				box, session->exec);
 		return session->exit_code;
 	case END_EXIT:
+		if (session->spec->ret_exited)
+			*session->spec->ret_exited = true;
 		if (session->killed)
 			explain_kill(session);
 		return session->exit_code;

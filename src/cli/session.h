@@ -14,6 +14,7 @@ struct session_spec {
 	bool from_end;	  /* attach: only what comes from now on */
 	bool input;	  /* forward stdin; attach without it only watches and forwards no signal */
 	bool tty;	  /* the program has a terminal; ours becomes raw when input is one */
+	bool *ret_exited; /* set when the program has ended; may be NULL */
 	bool *ret_detached; /* set when the detach keys were pressed; may be NULL */
 };
 

@@ -28,6 +28,7 @@ enum {
 	POLL_MS = 10,
 	DOWN_WAIT_MS = 30 * 1000,
 	PURGE_WAIT_MS = 10 * 60 * 1000,
+	HIBERNATE_WAIT_MS = 15 * 60 * 1000,
 };
 
 int cmd_serve(struct cli *cli, int argc, char **argv)
@@ -245,14 +246,25 @@ static int daemon_pidfd(json_t *info)
 	return pid > 1 ? pidfd_open(pid, 0) : -1;
 }
 
-static int wait_until_down(struct cli *cli, int pidfd, bool purge, struct err *err)
+/* How the daemon ends: what it does to its boxes first. */
+enum down { DOWN_PLAIN, DOWN_HIBERNATE, DOWN_PURGE };
+
+static const struct {
+	const char *doing;
+	int64_t wait_ms;
+} downs[] = {
+	[DOWN_PLAIN] = { "stopping the daemon", DOWN_WAIT_MS },
+	[DOWN_HIBERNATE] = { "hibernating all boxes", HIBERNATE_WAIT_MS },
+	[DOWN_PURGE] = { "removing everything", PURGE_WAIT_MS },
+};
+
+static int wait_until_down(struct cli *cli, int pidfd, enum down how, struct err *err)
 {
-	int64_t give_up = clock_mono_us() + (int64_t)(purge ? PURGE_WAIT_MS : DOWN_WAIT_MS) * 1000;
+	int64_t give_up = clock_mono_us() + downs[how].wait_ms * 1000;
 	struct pollfd watch = { .fd = pidfd, .events = POLLIN };
 	struct progress bar;
 
-	progress_init(
-		&bar, purge ? "removing everything" : "stopping the daemon", !cli->quiet, 500);
+	progress_init(&bar, downs[how].doing, !cli->quiet, 500);
 	while (pidfd >= 0 ? poll(&watch, 1, 100) <= 0 : is_up(cli)) {
 		if (clock_mono_us() > give_up) {
 			progress_done(&bar);
@@ -266,16 +278,19 @@ static int wait_until_down(struct cli *cli, int pidfd, bool purge, struct err *e
 	return 0;
 }
 
-static int print_down(struct cli *cli, json_t *info, bool purge)
+static int print_down(struct cli *cli, json_t *info, enum down how)
 {
 	long long boxes = (long long)json_num(info, "boxes");
 
 	if (cli->json)
-		return cli_print_json(json_pack(
-			"{s:b, s:b, s:I}", "down", 1, "purged", purge, "boxes", (json_int_t)boxes));
-	if (purge)
+		return cli_print_json(
+			json_pack("{s:b, s:b, s:b, s:I}", "down", 1, "purged", how == DOWN_PURGE,
+				"hibernated", how == DOWN_HIBERNATE, "boxes", (json_int_t)boxes));
+	if (how == DOWN_PURGE)
 		printf("the daemon is down; %lld box%s, images, tokens and %s are removed\n", boxes,
 			boxes == 1 ? "" : "es", cli->conf.home);
+	else if (how == DOWN_HIBERNATE && boxes)
+		printf("the daemon is down; its boxes are hibernated, and 'box wake' wakes them\n");
 	else if (boxes)
 		printf("the daemon is down; its boxes run on\n");
 	else
@@ -283,34 +298,41 @@ static int print_down(struct cli *cli, json_t *info, bool purge)
 	return 0;
 }
 
-static int shut_down(struct cli *cli, bool purge, struct err *err)
+static int shut_down(struct cli *cli, enum down how, struct err *err)
 {
 	_cleanup_json_ json_t *info = NULL;
 	_cleanup_close_ int pidfd = -1;
+	bool purge = how == DOWN_PURGE;
 
 	if (client_get(cli->client, "/v1/info", &info, err) < 0)
 		return -1;
 	if (purge && confirm(cli, info, err) < 0)
 		return -1;
+	if (how == DOWN_PLAIN && !cli_has(cli, "no-hibernate") &&
+		json_is_true(json_object_get(info, "hibernate_on_shutdown")))
+		how = DOWN_HIBERNATE;
 	pidfd = daemon_pidfd(info);
-	if (client_call(cli->client, "POST", "/v1/shutdown", json_pack("{s:b}", "purge", purge),
+	if (client_call(cli->client, "POST", "/v1/shutdown",
+		    json_pack("{s:b, s:b}", "purge", purge, "hibernate", how == DOWN_HIBERNATE),
 		    NULL, err) < 0)
 		return -1;
-	if (wait_until_down(cli, pidfd, purge, err) < 0)
+	if (wait_until_down(cli, pidfd, how, err) < 0)
 		return -1;
 	if (purge && !is_gone(cli->conf.home))
 		return err_set(
 			err, ERR_SYSTEM, "not everything in '%s' could be removed", cli->conf.home);
-	return print_down(cli, info, purge);
+	return print_down(cli, info, how);
 }
 
 int cmd_down(struct cli *cli, int argc, char **argv)
 {
-	bool purge = cli_has(cli, "purge");
+	bool purge = cli_has(cli, "purge"), hibernate = cli_has(cli, "hibernate");
 	struct err err = ERR_INIT;
 
 	(void)argc;
 	(void)argv;
+	if (hibernate && (purge || cli_has(cli, "no-hibernate")))
+		return cli_usage(cli, "--hibernate excludes --purge and --no-hibernate");
 	if (client_get(cli->client, "/v1/health", NULL, &err) < 0) {
 		if (err.kind != ERR_UNAVAILABLE)
 			return cli_fail(cli, &err);
@@ -326,5 +348,11 @@ int cmd_down(struct cli *cli, int argc, char **argv)
 		if (start_daemon(cli, &err) < 0)
 			return cli_fail(cli, &err);
 	}
-	return shut_down(cli, purge, &err) < 0 ? cli_fail(cli, &err) : 0;
+	return shut_down(cli,
+		       purge	   ? DOWN_PURGE
+		       : hibernate ? DOWN_HIBERNATE
+				   : DOWN_PLAIN,
+		       &err) < 0
+		       ? cli_fail(cli, &err)
+		       : 0;
 }

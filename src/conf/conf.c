@@ -14,6 +14,7 @@
 #define DEFAULT_RUN    "/run/boxyard"
 #define DEFAULT_LISTEN "127.0.0.1:30001"
 #define DEFAULT_FILE   "/etc/boxyard.conf"
+#define DAY_MS	       86400000ULL
 
 static void replace(char **slot, const char *text)
 {
@@ -167,6 +168,25 @@ static int set_spares(struct conf *conf, const char *value, struct err *err)
 	return parse_u64("spares", value, 0, CONF_SPARES_MAX, &conf->spares, err);
 }
 
+static int set_sleep(const char *what, const char *value, uint64_t *ret, struct err *err)
+{
+	if (!strcmp(value, "off")) {
+		*ret = 0;
+		return 0;
+	}
+	return parse_duration(what, value, 1000, UINT64_C(366) * 86400 * 1000, ret, err);
+}
+
+static int set_idle_suspend(struct conf *conf, const char *value, struct err *err)
+{
+	return set_sleep("idle_suspend", value, &conf->idle_suspend_ms, err);
+}
+
+static int set_idle_hibernate(struct conf *conf, const char *value, struct err *err)
+{
+	return set_sleep("idle_hibernate", value, &conf->idle_hibernate_ms, err);
+}
+
 static int set_default_memory(struct conf *conf, const char *value, struct err *err)
 {
 	return parse_size("default_memory", value, 0, UINT64_MAX >> 2, &conf->default_memory, err);
@@ -283,6 +303,29 @@ static int set_default_policy(struct conf *conf, const char *value, struct err *
 	return 0;
 }
 
+static int set_inside_depth(struct conf *conf, const char *value, struct err *err)
+{
+	return parse_u64("inside_fork_depth", value, 0, 64, &conf->inside_fork_depth, err);
+}
+
+static int set_inside_count(struct conf *conf, const char *value, struct err *err)
+{
+	return parse_u64("inside_fork_count", value, 0, 16384, &conf->inside_fork_count, err);
+}
+
+static int set_inside_rate(struct conf *conf, const char *value, struct err *err)
+{
+	return parse_u64("inside_fork_rate", value, 0, 1000000, &conf->inside_fork_rate, err);
+}
+
+static int set_criu(struct conf *conf, const char *value, struct err *err)
+{
+	if (*value && *value != '/')
+		return err_set(err, ERR_INVALID, "criu '%.100s' must be an absolute path", value);
+	replace(&conf->criu, value);
+	return 0;
+}
+
 static int set_resolv_conf(struct conf *conf, const char *value, struct err *err)
 {
 	if (*value != '/')
@@ -290,6 +333,28 @@ static int set_resolv_conf(struct conf *conf, const char *value, struct err *err
 			err, ERR_INVALID, "resolv_conf '%.100s' must be an absolute path", value);
 	replace(&conf->resolv_conf, value);
 	return 0;
+}
+
+static int set_hibernate(struct conf *conf, const char *value, struct err *err)
+{
+	bool yes = !strcmp(value, "yes");
+
+	if (!yes && strcmp(value, "no"))
+		return err_set(
+			err, ERR_INVALID, "hibernate_on_shutdown '%.40s' must be yes or no", value);
+	conf->hibernate_on_shutdown = yes;
+	return 0;
+}
+
+static int set_snapshots_keep(struct conf *conf, const char *value, struct err *err)
+{
+	return parse_u64("snapshots_keep", value, 0, 10000, &conf->snapshots_keep, err);
+}
+
+static int set_snapshots_keep_age(struct conf *conf, const char *value, struct err *err)
+{
+	return parse_duration("snapshots_keep_age", value, 0, 3650ULL * DAY_MS,
+		&conf->snapshots_keep_age_ms, err);
 }
 
 static const struct {
@@ -304,6 +369,8 @@ static const struct {
 	{ "spares", "BOX_SPARES", set_spares },
 	{ "group", NULL, set_group },
 	{ "max_boxes", NULL, set_max_boxes },
+	{ "idle_suspend", "BOX_IDLE_SUSPEND", set_idle_suspend },
+	{ "idle_hibernate", "BOX_IDLE_HIBERNATE", set_idle_hibernate },
 	{ "default_memory", NULL, set_default_memory },
 	{ "default_pids", NULL, set_default_pids },
 	{ "default_cpu", NULL, set_default_cpu },
@@ -318,10 +385,17 @@ static const struct {
 	{ "insecure_registries", "BOX_INSECURE_REGISTRIES", set_insecure },
 	{ "default_policy", "BOX_DEFAULT_POLICY", set_default_policy },
 	{ "resolv_conf", "BOX_RESOLV_CONF", set_resolv_conf },
+	{ "criu", "BOX_CRIU", set_criu },
+	{ "inside_fork_depth", NULL, set_inside_depth },
+	{ "inside_fork_count", NULL, set_inside_count },
+	{ "inside_fork_rate", NULL, set_inside_rate },
 	{ "url_domain", "BOX_URL_DOMAIN", set_url_domain },
 	{ "url_listen", "BOX_URL_LISTEN", set_url_listen },
 	{ "url_certificate", "BOX_URL_CERTIFICATE", set_url_certificate },
 	{ "url_key", "BOX_URL_KEY", set_url_key },
+	{ "hibernate_on_shutdown", "BOX_HIBERNATE_ON_SHUTDOWN", set_hibernate },
+	{ "snapshots_keep", "BOX_SNAPSHOTS_KEEP", set_snapshots_keep },
+	{ "snapshots_keep_age", "BOX_SNAPSHOTS_KEEP_AGE", set_snapshots_keep_age },
 };
 
 static char *trim(char *text)
@@ -405,8 +479,15 @@ int conf_load(struct conf *ret, struct err *err)
 	struct conf conf = { .log_level = LOG_LEVEL_INFO,
 		.max_boxes = 4096,
 		.default_pids = 4096,
+		.idle_suspend_ms = 30 * 1000,
+		.idle_hibernate_ms = 15 * 60 * 1000,
 		.spares = 2,
-		.spare_disks = 4 };
+		.snapshots_keep = 20,
+		.snapshots_keep_age_ms = 7ULL * DAY_MS,
+		.spare_disks = 4,
+		.inside_fork_depth = 3,
+		.inside_fork_count = 10,
+		.inside_fork_rate = 30 };
 
 	conf.home = xstrdup(DEFAULT_HOME);
 	conf.run = xstrdup(DEFAULT_RUN);
@@ -419,6 +500,7 @@ int conf_load(struct conf *ret, struct err *err)
 	conf.url_key = xstrdup("");
 	conf.default_policy = xstrdup("dev");
 	conf.resolv_conf = xstrdup("/etc/resolv.conf");
+	conf.criu = xstrdup("");
 	if (set_listen(&conf, DEFAULT_LISTEN, err) < 0 || read_file(&conf, err) < 0 ||
 		read_environment(&conf, err) < 0 || check_url(&conf, err) < 0) {
 		conf_done(&conf);
@@ -448,6 +530,7 @@ void conf_done(struct conf *conf)
 	free(conf->url_key);
 	free(conf->default_policy);
 	free(conf->resolv_conf);
+	free(conf->criu);
 	strv_free(conf->mount_roots);
 	strv_free(conf->registries_insecure);
 	*conf = (struct conf){ 0 };

@@ -20,6 +20,9 @@ struct conf {
 	uint16_t port;	    /* 0: any */
 	int log_level;	    /* log_level = debug|info|warn|error */
 	uint64_t max_boxes; /* max_boxes = 4096 */
+	/* idle_suspend = 30s: a box that does nothing for so long is suspended; idle_hibernate = 15m: and hibernated so long after
+	 * that. 0: never (off). */
+	uint64_t idle_suspend_ms, idle_hibernate_ms;
 	uint64_t
 		spares; /* spares = 2: boxes started ahead of need, for `box new` to take; 0: none */
 	uint64_t default_memory, default_pids,
@@ -39,6 +42,14 @@ struct conf {
 	char *url_listen; /* url_listen = ADDRESS:PORT: boxes, by TLS; the address, or NULL: off */
 	uint16_t url_port;
 	char *url_certificate, *url_key; /* PEM files; "" */
+	/* What boxes may do from inside, unless told otherwise: inside_fork_depth = 3 (forks of forks), inside_fork_count = 10
+	 * (at once), inside_fork_rate = 30 (a minute). */
+	uint64_t inside_fork_depth, inside_fork_count, inside_fork_rate;
+	bool hibernate_on_shutdown; /* hibernate_on_shutdown = yes|no: boxes, when the daemon ends */
+	uint64_t snapshots_keep; /* snapshots_keep = 20: automatic ones of a box; 0: any number */
+	uint64_t
+		snapshots_keep_age_ms; /* snapshots_keep_age = 7d: of automatic ones; 0: for ever */
+	char *criu; /* criu = PATH: the program that captures processes; "": beside this one */
 	char *resolv_conf; /* resolv_conf = /etc/resolv.conf: how the host resolves names */
 };
 

@@ -1,5 +1,6 @@
 /* box.c - a box as the daemon holds it: its row, its place in the list, its JSON */
 #include "core/core_internal.h"
+#include "core/inside.h"
 #include "core/meters.h"
 #include "core/network_internal.h"
 #include "base/clock.h"
@@ -14,6 +15,9 @@ static const char *const state_names[] = {
 	[BOX_STARTING] = "starting",
 	[BOX_RUNNING] = "running",
 	[BOX_SUSPENDED] = "suspended",
+	[BOX_HIBERNATING] = "hibernating",
+	[BOX_HIBERNATED] = "hibernated",
+	[BOX_ROLLING_BACK] = "rolling-back",
 	[BOX_STOPPING] = "stopping",
 	[BOX_STOPPED] = "stopped",
 	[BOX_REMOVING] = "removing",
@@ -75,6 +79,19 @@ void box_list(struct box *box)
 	yard->boxes[yard->box_count++] = box;
 }
 
+/* Nobody waits for what can no longer be. */
+static void end_states(struct box *box)
+{
+	struct err err = ERR_INIT;
+
+	err_set(&err, ERR_STATE, "box '%s' was removed meanwhile", box->row.name);
+	take_cancel(box, &err);
+	hibernate_cancel(box, &err);
+	rollback_cancel(box, &err);
+	box_drop_turns(box);
+	begin_done(box);
+}
+
 void box_free(struct box *box)
 {
 	struct yard *yard = box->yard;
@@ -87,6 +104,10 @@ void box_free(struct box *box)
 			break;
 		}
 	seed_cancel(box);
+	end_states(box);
+	inside_free(box);
+	wake_done(box);
+	idle_done(box);
 	box_disconnect(box);
 	network_free(box);
 	instance_free(box->instance);
@@ -103,6 +124,10 @@ void box_set_state(struct box *box, enum box_state state, const char *intent)
 	box->row.intent = xstrdup(intent);
 	free(old);
 	text_replace(&box->row.state, state_names[state]);
+	if (state == BOX_RUNNING || state == BOX_STOPPED) {
+		text_replace(&box->row.asleep_for, "");
+		box->row.wake_us = 0;
+	}
 }
 
 void box_save(struct box *box, enum store_grade grade)
@@ -117,7 +142,7 @@ void box_save(struct box *box, enum store_grade grade)
 bool box_is_busy(const struct box *box)
 {
 	return box->state != BOX_RUNNING && box->state != BOX_STOPPED &&
-	       box->state != BOX_SUSPENDED;
+	       box->state != BOX_SUSPENDED && box->state != BOX_HIBERNATED;
 }
 
 bool box_has_disk(const struct box *box)
@@ -242,6 +267,15 @@ static json_t *disk_json(const struct box *box)
 		"{s:o,s:I}", "used_bytes", used, "limit_bytes", (json_int_t)box->row.disk_bytes);
 }
 
+/* Where it was forked from, or null. */
+static json_t *origin_json(const struct box_row *row)
+{
+	if (!*row->origin_box)
+		return json_null();
+	return json_pack("{s:s,s:o}", "box", row->origin_box, "snapshot",
+		*row->origin_snapshot ? json_string(row->origin_snapshot) : json_null());
+}
+
 json_t *box_json(const struct box *box)
 {
 	const struct box_row *row = &box->row;
@@ -261,6 +295,7 @@ json_t *box_json(const struct box *box)
 	json_object_set_new(json, "remove_on_exit", json_boolean(row->remove_on_exit));
 	json_object_set_new(json, "main", stored_json(row->main, json_null()));
 	json_object_set_new(json, "on_limit", json_string(row->on_limit));
+	json_object_set_new(json, "inside", box_inside_json(box));
 	json_object_set_new(json, "volumes", stored_json(row->volumes, json_array()));
 	json_object_set_new(json, "mounts", stored_json(row->mounts, json_array()));
 	json_object_set_new(json, "ports", ports_json(box));
@@ -272,6 +307,14 @@ json_t *box_json(const struct box *box)
 		json_pack("{s:s,s:s}", "reason", row->end_reason, "detail", row->end_detail));
 	json_object_set_new(
 		json, "reachable", json_boolean(box->state == BOX_RUNNING && box->link_ready));
+	json_object_set_new(json, "auto_snapshot",
+		json_string(*row->auto_snapshot ? row->auto_snapshot : "off"));
+	json_object_set_new(json, "origin", origin_json(row));
+	json_object_set_new(
+		json, "position", *row->position ? json_string(row->position) : json_null());
+	json_object_set_new(
+		json, "asleep_for", *row->asleep_for ? json_string(row->asleep_for) : json_null());
+	json_object_set_new(json, "idle", idle_json(box));
 	json_object_set_new(json, "warnings", warnings_json(box));
 	return json;
 }

@@ -17,6 +17,9 @@ enum box_state {
 	BOX_STARTING,
 	BOX_RUNNING,
 	BOX_SUSPENDED, /* frozen in memory */
+	BOX_HIBERNATING,
+	BOX_HIBERNATED, /* on disk, processes and all; see timeline.h */
+	BOX_ROLLING_BACK,
 	BOX_STOPPING,
 	BOX_STOPPED,
 	BOX_REMOVING,
@@ -28,6 +31,16 @@ const char *box_state_name(enum box_state state);
 enum on_limit { ON_LIMIT_NOTIFY, ON_LIMIT_PAUSE, ON_LIMIT_STOP, ON_LIMIT_COUNT };
 const char *on_limit_name(enum on_limit policy); /* "notify" "pause" "stop" */
 int on_limit_from_name(const char *name, enum on_limit *ret, struct err *err);
+
+/* After how long without anything to do a box is put to sleep. */
+struct box_sleep {
+	int64_t suspend_ms;   /* BOX_SLEEP_DEFAULT: as configured; 0: never */
+	int64_t hibernate_ms; /* likewise; counted from when it was suspended */
+};
+#define BOX_SLEEP_DEFAULT (-1)
+#define BOX_SLEEP_LEAVE	  (-2) /* for box_set_sleep: as it is */
+enum { BOX_SLEEP_MIN_MS = 1000 };
+#define BOX_SLEEP_MAX_MS (INT64_C(366) * 86400 * 1000)
 
 struct box_spec {
 	const char *name;     /* NULL: one is made up */
@@ -45,10 +58,13 @@ struct box_spec {
 	/* Array of strings or NULL: runs at once as exec "main", after the image's entrypoint. NULL: the image's
 	 * own command, if it has one. */
 	json_t *command;
-	json_t *entrypoint;  /* array of strings or NULL: instead of the image's; [] : none */
-	json_t *policy;	     /* in the policy language, or NULL: the configured default; borrowed */
-	bool no_main;	     /* the image's own command does not run */
-	bool remove_on_exit; /* goes away when stopped, or when its command ends */
+	json_t *entrypoint; /* array of strings or NULL: instead of the image's; [] : none */
+	json_t *policy;	    /* in the policy language, or NULL: the configured default; borrowed */
+	json_t *inside; /* what it may do from inside, see inside.h; NULL: as configured; borrowed */
+	bool no_main;	/* the image's own command does not run */
+	bool remove_on_exit;	       /* goes away when stopped, or when its command ends */
+	const char *auto_snapshot;     /* NULL: none are taken; else as auto.h says */
+	const struct box_sleep *sleep; /* NULL: as configured */
 	const char *
 		idempotency; /* NULL or a key: the same key again gives the box made by the first */
 };
@@ -70,7 +86,9 @@ void box_remove_keeping(struct box *box, bool force, box_done done, void *arg);
 /* Limits of a box, running or not; BOX_LIMIT_DEFAULT in a field leaves it. on_limit NULL leaves it. */
 int box_set(struct box *box, const struct limits *limits, const enum on_limit *on_limit,
 	struct err *err);
-/* Frozen in memory, and on again. Already so is fine. */
+int box_set_sleep(struct box *box, const struct box_sleep *sleep, struct err *err);
+/* Frozen in memory, and on again. Already so is fine. reason: "idle", "limit…" or whoever asked. Unless it was for a limit, it
+ * goes on by itself when somebody wants something of it: box_chan_open, box_port_connect. */
 int box_suspend(struct box *box, const char *reason, struct err *err);
 int box_resume(struct box *box, struct err *err);
 
@@ -90,6 +108,12 @@ json_t *box_json(const struct box *box); /* as docs/api.md says; new reference *
 /* cgroup figures now: {"box","name","cpu_us","memory_bytes",...}; new reference, NULL with err. */
 json_t *box_stats_json(struct box *box, struct err *err);
 
+/* Whether somebody who wants something of it gets it: it runs, or wakes. */
+bool box_is_there(const struct box *box);
+int box_check_there(const struct box *box, struct err *err); /* ERR_STATE when not */
+/* Bytes go to and fro between it and somebody: it is not idle, and goes on if it sleeps. */
+void box_is_used(struct box *box);
+
 /* ---- work inside, through box-init ----------------------------------------------------------- */
 
 /* Starts a program. spec->id may be NULL: one is made up and, on return, stands in ret_id (33 bytes). The box's
@@ -97,6 +121,6 @@ json_t *box_stats_json(struct box *box, struct err *err);
  * comes through ops->on_error. */
 int box_exec_start(struct box *box, const struct wire_exec_spec *spec, char ret_id[33],
 	const struct chan_ops *ops, void *arg, struct chan **ret, struct err *err);
-/* Any other op: request as wire.h says. */
+/* Any other op: request as wire.h says. A box that sleeps is woken for it; the channel hears when that fails. */
 int box_chan_open(struct box *box, enum wire_op op, const struct buf *request,
 	const struct chan_ops *ops, void *arg, struct chan **ret, struct err *err);

@@ -8,6 +8,13 @@
 
 /* ---- suspend, resume ------------------------------------------------------------------------------- */
 
+/* What CRIU has put into a process must run: while it is at work nobody but take.c freezes or thaws. It does what the state
+ * says when it is through. */
+static int freeze(struct box *box, bool frozen, struct err *err)
+{
+	return box->taking ? 0 : instance_freeze(box->instance, frozen, err);
+}
+
 int box_suspend(struct box *box, const char *reason, struct err *err)
 {
 	if (box->state == BOX_SUSPENDED)
@@ -18,29 +25,87 @@ int box_suspend(struct box *box, const char *reason, struct err *err)
 		return err_set(err, ERR_STATE, "box '%s' is %s, not running", box->row.name,
 			box_state_name(box->state));
 	}
-	if (instance_freeze(box->instance, true, err) < 0)
+	if (freeze(box, true, err) < 0)
 		return err_wrap(err, "suspend '%s'", box->row.name);
 	if (box->timer)
 		loop_timer_stop(box->timer);
+	text_replace(&box->row.asleep_for, text_has_prefix(reason, "limit") ? "limit"
+					   : !strcmp(reason, "idle")	    ? "idle"
+									    : "request");
 	box_set_state(box, BOX_SUSPENDED, "");
+	idle_asleep(box);
 	box_save(box, STORE_KEPT);
 	yard_event(box->yard, "box.suspended", box, json_pack("{s:s}", "reason", reason));
 	return 0;
 }
 
-int box_resume(struct box *box, struct err *err)
+int box_resume_for(struct box *box, const char *reason, struct err *err)
 {
 	if (box->state == BOX_RUNNING)
 		return 0;
 	if (box->state != BOX_SUSPENDED)
 		return err_set(err, ERR_STATE, "box '%s' is %s, not suspended", box->row.name,
 			box_state_name(box->state));
-	if (instance_freeze(box->instance, false, err) < 0)
+	if (freeze(box, false, err) < 0)
 		return err_wrap(err, "resume '%s'", box->row.name);
 	box_set_state(box, BOX_RUNNING, "");
-	box_save(box, STORE_KEPT);
-	yard_event(box->yard, "box.resumed", box, NULL);
+	idle_awake(box);
 	box_reconnect(box);
+	box_save(box, STORE_KEPT);
+	yard_event(box->yard, "box.resumed", box, json_pack("{s:s}", "reason", reason));
+	return 0;
+}
+
+int box_resume(struct box *box, struct err *err)
+{
+	return box_resume_for(box, "request", err);
+}
+
+/* ---- when it is put to sleep ------------------------------------------------------------------------- */
+
+static void keep_or_set(json_t *kept, const char *key, int64_t ms)
+{
+	if (ms == BOX_SLEEP_DEFAULT)
+		json_object_del(kept, key);
+	else if (ms != BOX_SLEEP_LEAVE)
+		json_object_set_new(kept, key, json_integer(ms));
+}
+
+char *box_sleep_text(const char *before, const struct box_sleep *sleep)
+{
+	json_t *kept = *before ? json_loads(before, 0, NULL) : NULL;
+	char *text;
+
+	if (!json_is_object(kept)) {
+		json_decref(kept);
+		kept = json_object();
+	}
+	if (sleep) {
+		keep_or_set(kept, "suspend_ms", sleep->suspend_ms);
+		keep_or_set(kept, "hibernate_ms", sleep->hibernate_ms);
+	}
+	text = json_object_size(kept) ? json_text(kept) : xstrdup("");
+	json_decref(kept);
+	return text;
+}
+
+int box_set_sleep(struct box *box, const struct box_sleep *sleep, struct err *err)
+{
+	char *before = box->row.sleep;
+
+	if (box_is_busy(box))
+		return box_refuse_busy(box, err);
+	box->row.sleep = box_sleep_text(before, sleep);
+	if (store_box_update(box->yard->store, &box->row, STORE_SAFE, err) < 0) {
+		free(box->row.sleep);
+		box->row.sleep = before;
+		return err_wrap(err, "record when '%s' is put to sleep", box->row.name);
+	}
+	free(before);
+	idle_settings_changed(box);
+	yard_event(box->yard, "box.changed", box,
+		json_pack("{s:I,s:I}", "suspend_ms", (json_int_t)box->idle.suspend_ms,
+			"hibernate_ms", (json_int_t)box->idle.hibernate_ms));
 	return 0;
 }
 

@@ -3,6 +3,7 @@
 #include "base/alloc.h"
 #include "conf/conf.h"
 #include "core/box.h"
+#include "core/idle.h"
 #include "core/yard.h"
 #include "store/store.h"
 
@@ -20,6 +21,8 @@ enum {
 #define VOLUME_DATA	   "data"
 #define INTENT_REMOVE_KEEP "remove-keep"
 
+#define SNAPSHOT_DISKS "snapshots"
+
 /* Somebody waiting for a box to reach the end of what is being done to it. */
 struct waiter {
 	box_done done;
@@ -33,12 +36,18 @@ struct box {
 	enum box_state state;
 	struct instance *instance; /* NULL unless it runs */
 	struct link *link;	   /* NULL while box-init cannot be reached */
-	struct network *net;	   /* NULL for a spare; see network_internal.h */
-	struct loop_timer *timer;  /* see box_timer_start */
+	struct link *waiting;	  /* for a connection: channels opened while it wakes; see wake.c */
+	struct network *net;	  /* NULL for a spare; see network_internal.h */
+	struct loop_timer *timer; /* see box_timer_start */
 	unsigned reconnects;
 	bool link_ready;
+	bool wake_wanted; /* somebody waits for it to wake */
+	bool wake_begun;  /* and hears when that has ended */
+	unsigned wake_tries;
+	struct box_idle idle;
 	bool spare;	     /* started ahead, nobody's yet; see spare.c */
 	bool command_is_new; /* its command runs for the first time */
+	bool adopted;	     /* its instance is older than this daemon */
 	bool catch_up;	     /* adopted: programs may have ended while nobody watched */
 	bool remove_wanted;  /* removal goes on once it has stopped */
 	bool keep_wanted;    /* and its workspace is kept */
@@ -51,13 +60,33 @@ struct box {
 	const char *stopped_for; /* the limit whose policy stops it, or NULL; a literal */
 	const char *pause_due;	 /* the limit for which it could not be paused yet, or NULL */
 	int64_t pause_not_before_us;
-	struct seeding *seeding; /* its disk is being made; see seed.c */
-	struct keeping *keeping; /* its workspace is being kept; see workspace.c */
+	struct seeding *seeding;   /* its disk is being made; see seed.c */
+	struct keeping *keeping;   /* its workspace is being kept; see workspace.c */
+	struct turn *turns;	   /* those who wait for theirs; see turn.c */
+	bool in_turn;		   /* somebody has it */
+	struct taking *taking;	   /* its state is being written; see take.c */
+	struct rolling *rolling;   /* it is being taken back; see rollback.c */
+	struct sleeping *sleeping; /* it is being hibernated; see hibernate.c */
+	struct beginning {	   /* how it comes to life, when from a state; see begin.c */
+		char *state;	   /* id, held; NULL: it starts anew */
+		int dir;	   /* its plain form; -1: not there yet */
+		enum begin_kind { BEGIN_ANEW, BEGIN_WAKE, BEGIN_ROLLBACK, BEGIN_FORK } kind;
+		char *parent;	/* BEGIN_FORK: name of the box it is a fork of */
+		unsigned index; /* and the how manieth */
+		bool waits;	/* for the plain form */
+		bool in_call, held;
+		bool used; /* it is that of a snapshot, which does not go meanwhile */
+		struct err problem;
+	} beginning;
+	struct inside *inside; /* what it asked for from inside; NULL: nothing yet. See inside.c */
 	struct waiter *waiters;
 	struct waiter *removers; /* those who wait for it to be gone */
 	int64_t event_tokens;	 /* see box_on_event: a box cannot flood the event log */
 	int64_t event_refill_us;
 	uint64_t events_dropped;
+	int64_t auto_due_us; /* monotonic, of the next automatic snapshot; 0: not known yet; see auto.c */
+	uint64_t auto_cpu_us;	  /* CPU time at the last one */
+	struct attempt *auto_now; /* the one being taken, or NULL */
 };
 
 struct event_feed {
@@ -95,8 +124,22 @@ struct yard {
 	unsigned feeding;
 	struct loop_timer *idle;
 	struct loop_timer *limit_timer;
+	struct loop_timer *thaw_timer; /* see recover.c */
+	unsigned thaw_count;
+	struct loop_timer *look_timer; /* idle.c's */
+	int64_t look_spent_us;
+	size_t look_first;
+	struct loop_timer *wake_timer; /* wake.c's */
+	woken_fn woken;
+	void *woken_arg;
 	struct keeping *keepings;
 	struct disk_stream *streams;
+	struct states *states;	     /* NULL before it is open */
+	struct snapshot **snapshots; /* oldest first; see snapshot.c */
+	size_t snapshot_count;
+	struct wish *snapshot_wishes; /* who waits until one is safe */
+	struct packing *packings;     /* of snapshots */
+	struct forking *forkings;     /* see fork.c */
 	char boot[40];
 	int64_t started_us;
 	char last_event_at[32]; /* of the daemon before this one; see work.c */
@@ -149,8 +192,17 @@ void box_launch_failed(struct box *box, const struct err *why);
 void box_open_up(struct box *box);
 /* Makes the instance of a box. A spare is not recorded. */
 int box_launch(struct box *box, struct err *err);
+/* change.c */
+/* reason: "request" "touch" "timer" "network"; a literal. */
+char *box_sleep_text(const char *before, const struct box_sleep *sleep); /* for the row; yours */
+int box_resume_for(struct box *box, const char *reason, struct err *err);
+
 /* create.c */
 int limits_check(const struct limits *limits, struct err *err);
+/* The row and its network's: both or none. */
+struct network;
+int box_insert(struct yard *yard, const struct box_row *row, struct network *net,
+	enum store_grade grade, struct err *err);
 /* A uid range nobody has. */
 int box_pick_slot(struct yard *yard, uint32_t *ret, struct err *err);
 
@@ -167,12 +219,24 @@ size_t spares_ready(const struct yard *yard);
 
 /* work.c */
 void box_is_up(struct box *box, bool created); /* it runs: its command, those who wait, events */
-void box_tell_name(struct box *box);	       /* files inside follow the host name */
+extern const struct link_ops box_link_ops;
+void box_tell_name(struct box *box);		   /* files inside follow the host name */
 int box_connect(struct box *box, struct err *err); /* starts a link to box-init */
 void box_disconnect(struct box *box);
 void box_reconnect(struct box *box);
+void box_link_failed(
+	struct box *box, const struct err *err);      /* whoever waits for its link is told */
 const struct image *box_image(const struct box *box); /* NULL when it is gone */
 bool box_run_command(struct box *box); /* false: there is none, or it is known not to start */
+
+bool box_event_allowed(struct box *box); /* a box cannot flood the event log */
+
+/* inside.c */
+void inside_link_ready(struct box *box);
+void inside_request(struct box *box, const struct wire_request *request);
+void inside_pump(struct box *box);   /* answers that wait go on */
+void inside_forget(struct box *box); /* what it had asked for; its box-init is another or gone */
+void inside_free(struct box *box);
 
 /* recover.c */
 int yard_recover(struct yard *yard, struct err *err);
@@ -184,6 +248,9 @@ void box_limit_hit(
 	struct box *box, const char *type, json_t *data); /* type: a literal; takes data */
 /* By a policy that is not the box's own for its limits. */
 void box_limit_hit_as(struct box *box, const char *type, json_t *data, enum on_limit policy);
+
+/* auto.c - automatic snapshots that are due; once a second */
+void auto_look(struct yard *yard);
 
 /* mount.c - what a box sees besides its disk */
 /* Checks volumes and mounts as asked for, makes volumes that are missing, and tells how rows keep them; both
@@ -199,6 +266,8 @@ void box_mounts_done(struct instance_mount *mounts, size_t count);
 /* seed.c */
 /* *ret: a disk of the box is being made from its image, and its launch goes on after that. */
 int seed_start(struct box *box, const struct image *image, bool *ret, struct err *err);
+/* The same as a copy of a snapshot's disk, whole. */
+int seed_copy(struct box *box, const char *snapshot, struct err *err);
 void seed_cancel(struct box *box); /* nothing is left of it; for a box without one too */
 
 /* disk.c */
@@ -210,6 +279,104 @@ void disk_sweep_views(struct yard *yard);   /* snapshots that a dead daemon's st
 int workspace_keep(struct box *box, struct err *err);
 void workspaces_close(struct yard *yard);
 void workspaces_sweep(struct yard *yard); /* what a dead daemon had not kept to the end */
+
+/* turn.c - what takes or replaces the state of a box is done one at a time */
+typedef void (*turn_fn)(struct box *box, const struct err *gone, void *arg);
+/* fn is called with the box when it is the caller's turn, perhaps at once, and box_end_turn must follow; or with an
+ * error and no box when that will never be. */
+void box_take_turn(struct box *box, turn_fn fn, void *arg);
+void box_end_turn(struct box *box);
+void box_drop_turns(struct box *box); /* the box goes */
+
+/* take.c - the state of a box as it is now, written down */
+struct take_spec {
+	const char *state;	/* id of the state its processes go into; NULL: the disk alone */
+	const char *disk_place; /* and where a copy of its disk goes; NULL: nowhere */
+	const char *disk;
+	bool quick;	  /* the state is used at once and thrown away */
+	bool to_end;	  /* the box is killed afterwards, and its own disk goes with the state */
+	bool frozen;	  /* it is frozen already, whatever its state says */
+	bool stay_frozen; /* afterwards, when it worked */
+};
+struct take_result {
+	uint64_t paused_us, processes;
+	bool cancelled; /* by take_cancel: nothing is to be tried instead */
+};
+struct take_ops {
+	/* It is written, and the box goes on; may be used from now on. May be NULL. */
+	void (*on_taken)(struct box *box, const struct take_result *result, void *arg);
+	/* Exactly once, unless the box goes before (then with an error as well). Nothing is left when it failed. */
+	void (*on_done)(struct box *box, const struct take_result *result, const struct err *err,
+		void *arg);
+};
+/* The caller has the turn. A box that does not run has no processes: its disk alone is copied, and a state is refused. */
+void box_take(struct box *box, const struct take_spec *spec, const struct take_ops *ops, void *arg);
+void take_cancel(
+	struct box *box, const struct err *why); /* on_done follows at once; accepts one without */
+
+/* begin.c - a box from a state */
+/* Box begins from a state (id; it is held from now on) the next time it is launched. */
+void box_begin_from(struct box *box, const char *state, enum begin_kind kind);
+/* Its plain form is needed first: *ret_wait: it is on its way, and box_launch is called again. */
+int begin_prepare(struct box *box, bool *ret_wait, struct err *err);
+void begin_done(struct box *box); /* it runs, or never will: lets go */
+/* Right after box-init has said hello: who it is now. The box is up when that is answered (box_came_up). */
+void begin_greet(struct box *box);
+void box_came_up(struct box *box); /* work.c */
+
+/* snapshot.c */
+struct snapshot {
+	struct snapshot_row row;
+	bool safe; /* packed, or there is nothing to pack */
+	bool packing;
+	unsigned users; /* forks, rollbacks and starts from it that are under way */
+	bool doomed;	/* discarded: nobody finds it any more, and it goes with its last user */
+};
+int snapshots_load(struct yard *yard, struct err *err); /* before boxes are adopted */
+void snapshots_sweep(struct yard *yard); /* after: what is half made or nobody's goes */
+void snapshots_close(struct yard *yard);
+/* On the time line of a box, by id or name. */
+struct snapshot *snapshot_find(struct box *box, const char *which, struct err *err);
+struct snapshot *snapshot_by_id(struct yard *yard, const char *id); /* NULL: none */
+/* Of a box that has the turn; row "making" first, "ready" when taken. */
+struct snapshot *snapshot_new(
+	struct box *box, const char *cause, const char *detail, const char *kind);
+int snapshot_record(
+	struct yard *yard, struct snapshot *snapshot, enum store_grade grade, struct err *err);
+void snapshot_ready(struct box *box, struct snapshot *snapshot, const struct take_result *result);
+void snapshot_ready_of(
+	struct yard *yard, struct snapshot *snapshot, const struct take_result *result);
+void snapshot_pack(struct yard *yard, struct snapshot *snapshot);    /* in the background */
+void snapshot_discard(struct yard *yard, struct snapshot *snapshot); /* with state and disk */
+/* State and disk stay until as many unuses. False: there is no such snapshot. */
+bool snapshot_use(struct yard *yard, const char *id);
+void snapshot_unuse(struct yard *yard, const char *id);
+void snapshot_forget_state(
+	struct yard *yard, struct snapshot *snapshot); /* the same, but its state stays */
+json_t *snapshot_json(struct yard *yard, const struct snapshot *snapshot);
+void snapshot_waiters_tell(struct yard *yard, const char *id, const struct err *err);
+void snapshots_box_removed(struct box *box); /* its time line goes with it */
+void snapshots_thin(struct box *box);	     /* automatic ones, by count and age */
+char *state_id_new(struct yard *yard);	     /* yours */
+
+/* golden.c - images with processes */
+struct snapshot *golden_of(
+	struct yard *yard, const struct image *image); /* NULL: an ordinary one */
+char *golden_profile(const struct snapshot *golden);   /* of boxes made of it; yours */
+void golden_check(struct yard *yard);		       /* now and then: of images that are gone */
+
+/* fork.c, rollback.c, hibernate.c: the box's start or end is part of theirs. True: they see to it. */
+bool rollback_ended(struct box *box);
+/* A daemon died after the instance was killed for it: it goes on. */
+void rollback_recover(struct box *box, const char *target);
+void rollback_cancel(
+	struct box *box, const struct err *why); /* the box goes; accepts one without */
+void hibernate_cancel(struct box *box, const struct err *why);
+bool rollback_launch_failed(struct box *box, const struct err *why);
+void rollback_came_up(struct box *box);
+bool hibernate_ended(struct box *box);
+bool wake_launch_failed(struct box *box, const struct err *why);
+void forks_close(struct yard *yard);
 
 /* names.c - "quiet-otter": easy to say, easy to type */
 char *name_make_up(void);

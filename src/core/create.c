@@ -3,7 +3,9 @@
  * The spec is checked whole before anything happens. Then a spare that fits is dressed up as the box, which
  * takes about a millisecond; where there is none, a row with its intent is written and an instance made,
  * as life.c tells. */
+#include "core/auto.h"
 #include "core/core_internal.h"
+#include "core/inside.h"
 #include "core/network_internal.h"
 #include "base/clock.h"
 #include "base/text.h"
@@ -117,6 +119,8 @@ static int fill_row(
 {
 	const struct image *image =
 		images_find(yard->images, spec->image ? spec->image : "debian", err);
+	struct auto_snapshot when = { AUTO_OFF, 0 };
+	const struct snapshot *golden;
 	enum profile profile;
 	struct limits limits;
 	char id[BOX_ID_LEN + 1];
@@ -133,8 +137,10 @@ static int fill_row(
 	}
 	if (profile_from_name(spec->profile ? spec->profile : "standard", &profile, err) < 0 ||
 		limits_check(&limits, err) < 0 ||
+		(spec->auto_snapshot && auto_snapshot_parse(spec->auto_snapshot, &when, err) < 0) ||
 		check_pairs(spec->env, "env", env_check, err) < 0 ||
-		check_pairs(spec->labels, "label", label_check, err) < 0)
+		check_pairs(spec->labels, "label", label_check, err) < 0 ||
+		inside_limits_read(spec->inside, &row->fork_limits, err) < 0)
 		return -1;
 	if (yard->box_count >= yard->conf->max_boxes) {
 		err_set(err, ERR_LIMIT, "there are %zu boxes already, the most allowed",
@@ -158,10 +164,15 @@ static int fill_row(
 	row->id = xstrdup(id);
 	row->state = xstrdup("creating");
 	row->intent = xstrdup("create");
-	row->image = xstrdup(image->id);
+	golden = golden_of(yard, image);
+	/* With processes, it stands upon what the saved box stood on. */
+	row->image = xstrdup(golden ? golden->row.image : image->id);
 	row->image_name = xstrdup(image->name);
 	row->driver = xstrdup(spec->driver ? spec->driver : "ns");
-	row->profile = xstrdup(profile_name(profile));
+	row->profile = golden ? golden_profile(golden) : xstrdup(profile_name(profile));
+	if (spec->profile && strcmp(spec->profile, row->profile))
+		return err_set(err, ERR_INVALID, "image '%s' has processes of profile '%s'",
+			image->name, row->profile);
 	row->env = spec->env ? json_text(spec->env) : xstrdup("{}");
 	row->labels = spec->labels ? json_text(spec->labels) : xstrdup("{}");
 	row->command = json_array_size(spec->command) ? json_text(spec->command) : xstrdup("");
@@ -173,6 +184,13 @@ static int fill_row(
 	row->end_detail = xstrdup("");
 	row->boot = xstrdup(yard->boot);
 	row->idempotency = xstrdup(spec->idempotency ? spec->idempotency : "");
+	row->sleep = box_sleep_text("", spec->sleep);
+	row->auto_snapshot = spec->auto_snapshot ? auto_snapshot_text(&when) : xstrdup("");
+	row->origin_box = xstrdup("");
+	row->origin_snapshot = xstrdup(golden ? golden->row.id : "");
+	row->position = xstrdup("");
+	row->state_id = xstrdup("");
+	row->asleep_for = xstrdup("");
 	return 0;
 }
 
@@ -184,8 +202,7 @@ static struct box *find_by_key(struct yard *yard, const char *key)
 	return NULL;
 }
 
-/* Both or none. */
-static int insert(struct yard *yard, const struct box_row *row, struct network *net,
+int box_insert(struct yard *yard, const struct box_row *row, struct network *net,
 	enum store_grade grade, struct err *err)
 {
 	if (store_begin(yard->store, err) < 0)
@@ -222,7 +239,7 @@ static int dress(struct box *spare, struct box_row *row, struct network *net, st
 	row->pid = mark->pid;
 	row->start_time = mark->start_time;
 	row->started_us = clock_wall_us();
-	return insert(spare->yard, row, net, STORE_SAFE, err);
+	return box_insert(spare->yard, row, net, STORE_SAFE, err);
 }
 
 /* The quick way: something that runs already. False: there is nothing that fits. */
@@ -278,9 +295,9 @@ void box_create(struct yard *yard, const struct box_spec *spec, box_done done, v
 		err_set(&err, ERR_UNAVAILABLE, "the daemon is going down");
 	if (!err.kind && fill_row(yard, spec, &row, &err) == 0 &&
 		network_new(yard, spec, row.image, &net, &err) == 0) {
-		if (create_from_spare(yard, &row, net, done, arg))
+		if (!*row.origin_snapshot && create_from_spare(yard, &row, net, done, arg))
 			return;
-		(void)insert(yard, &row, net, STORE_KEPT, &err);
+		(void)box_insert(yard, &row, net, STORE_KEPT, &err);
 	}
 	if (err.kind) {
 		network_discard(net);
@@ -292,6 +309,10 @@ void box_create(struct yard *yard, const struct box_spec *spec, box_done done, v
 	box->net = net;
 	ports_box_added(box);
 	box_wait(box, done, arg);
+	if (*box->row.origin_snapshot) {
+		box_begin_from(box, box->row.origin_snapshot, BEGIN_FORK);
+		box->beginning.parent = xstrdup(box->row.image_name);
+	}
 	if (box_launch(box, &err) < 0)
 		box_launch_failed(box, &err);
 }

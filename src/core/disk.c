@@ -161,6 +161,10 @@ static void release(struct disk_stream *stream)
 	flow_free(stream->flow);
 	side_done(stream->yard, &stream->now);
 	side_done(stream->yard, &stream->before);
+	for (size_t i = 0; i < stream->side_count; i++)
+		side_done(stream->yard, &stream->sides[i]);
+	free(stream->sides);
+	strv_free(stream->names);
 	free(stream->file);
 	free(stream);
 }
@@ -256,7 +260,7 @@ struct lines {
 	uint64_t count;
 };
 
-static const char *type_name(mode_t mode)
+const char *stream_type_name(mode_t mode)
 {
 	static const struct {
 		mode_t type;
@@ -318,7 +322,7 @@ static int print_change(enum view_change change, const char *path, const struct 
 
 	snprintf(mode, sizeof mode, "%04o", st->st_mode & 07777);
 	json_set_path(line, path);
-	json_object_set_new(line, "type", json_string(type_name(st->st_mode)));
+	json_object_set_new(line, "type", json_string(stream_type_name(st->st_mode)));
 	json_object_set_new(
 		line, "size", json_integer(S_ISREG(st->st_mode) ? (json_int_t)st->st_size : 0));
 	json_object_set_new(line, "mode", json_string(mode));

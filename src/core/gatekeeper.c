@@ -25,11 +25,24 @@ enum {
 	KEEP_MS = 1000,		      /* names and budgets are stored so often */
 	KEEP_ALL_TIMES = 10,	      /* and all figures every so many times */
 	PIDS_MAX = 512,
+	DIALS_MAX = 1024,     /* to boxes that are waking */
 	LOOKS_A_SECOND = 100, /* processes that are looked for, in all boxes together */
+};
+
+/* A box dials another that is still waking. */
+struct dial {
+	struct dial *next;
+	char from[BOX_ID_LEN + 1];
+	char to[BOX_ID_LEN + 1];
+	char *name;
+	uint16_t port;
+	uint64_t ticket;
 };
 
 struct networks {
 	struct yard *yard;
+	struct dial *dials;
+	unsigned dial_count;
 	struct host_watch *host;
 	struct gate *gate; /* NULL while there is none */
 	struct gate *dead; /* to be closed, outside its own callback */
@@ -103,6 +116,34 @@ static void on_event(void *arg, const char *id, json_t *event)
 	audit_add(networks->yard->audit, line);
 }
 
+/* Before the meters take what was told. */
+static void note_traffic(struct box *box, const json_t *told)
+{
+	json_t *before = meters_now(box->net->meters), *destination;
+	json_int_t in = meters_figure(told, "bytes_in") - meters_figure(before, "bytes_in");
+	json_int_t out = meters_figure(told, "bytes_out") - meters_figure(before, "bytes_out");
+	size_t i;
+
+	if (in || out || meters_figure(told, "connections") != meters_figure(before, "connections"))
+		idle_network(box, in > 0);
+	/* What it sends to another box is not counted there. */
+	json_array_foreach (
+		in || out ? json_object_get(told, "destinations") : NULL, i, destination) {
+		const char *name = json_get_text(destination, "name");
+		size_t len = strlen(name);
+		char label[64];
+		struct box *other;
+
+		if (len < 5 || len >= sizeof label || strcmp(name + len - 4, ".box") ||
+			!meters_figure(destination, "connections_now"))
+			continue;
+		snprintf(label, sizeof label, "%.*s", (int)len - 4, name);
+		other = box_find(box->yard, label, NULL);
+		if (other && other != box)
+			idle_network(other, true);
+	}
+}
+
 static void on_meters(void *arg, const char *id, json_t *told)
 {
 	struct networks *networks = arg;
@@ -111,11 +152,13 @@ static void on_meters(void *arg, const char *id, json_t *told)
 
 	if (!box || !box->net)
 		return;
+	note_traffic(box, told);
 	meters_told(box->net->meters, told);
 	if (spent) {
 		json_decref(box->net->spent);
 		box->net->spent = json_incref(spent);
 		box->net->spent_changed = true;
+		network_spent_told(box);
 	}
 }
 
@@ -187,9 +230,12 @@ static bool knows(const struct box *box, const char *name)
 	return false;
 }
 
+/* *ret is -1 when the other box, then in *ret_to, wakes first. */
 static int reach_box(struct yard *yard, const char *from_id, const char *name, uint16_t port,
-	int *ret, struct err *err)
+	int *ret, struct box **ret_to, struct err *err)
 {
+	int later;
+
 	struct box *from = box_by_id(yard, from_id), *to = NULL;
 
 	for (size_t i = 0; i < yard->box_count; i++)
@@ -199,23 +245,99 @@ static int reach_box(struct yard *yard, const char *from_id, const char *name, u
 	if (!from || !to || !to->net || !knows(to, from->row.name))
 		return err_set(err, ERR_FORBIDDEN,
 			"box '%s' does not exist or its policy does not name this one", name);
-	if (to->state != BOX_RUNNING || to->net->netns < 0)
-		return err_set(err, ERR_STATE, "box '%s' is %s", name, box_state_name(to->state));
+	later = box_touch(to, err);
+	*ret = -1;
+	*ret_to = to;
+	if (later)
+		return later < 0 ? -1 : 0;
+	if (to->net->netns < 0)
+		return err_set(err, ERR_STATE, "box '%s' has no network", name);
 	return doors_connect(to->net->netns, DOORS_OUTSIDE, port, ret, err);
+}
+
+static void dial_free(struct dial *dial)
+{
+	free(dial->name);
+	free(dial);
+}
+
+static void forget_dials(struct networks *networks)
+{
+	for (struct dial *dial = steal_ptr(&networks->dials), *next; dial; dial = next) {
+		next = dial->next;
+		dial_free(dial);
+	}
+	networks->dial_count = 0;
+}
+
+static int keep_dial(struct networks *networks, const char *from, const struct box *to,
+	const char *name, uint16_t port, uint64_t ticket, struct err *err)
+{
+	struct dial *dial;
+
+	if (networks->dial_count == DIALS_MAX)
+		return err_set(err, ERR_LIMIT, "too many connections wait for boxes to wake");
+	dial = xnew(struct dial);
+	snprintf(dial->from, sizeof dial->from, "%s", from);
+	snprintf(dial->to, sizeof dial->to, "%s", to->row.id);
+	dial->name = xstrdup(name);
+	dial->port = port;
+	dial->ticket = ticket;
+	dial->next = networks->dials;
+	networks->dials = dial;
+	networks->dial_count++;
+	return 0;
+}
+
+static void dial_box(struct networks *networks, const char *from, const char *name, uint16_t port,
+	uint64_t ticket)
+{
+	struct err err = ERR_INIT;
+	struct box *to = NULL;
+	int fd = -1;
+
+	if (reach_box(networks->yard, from, name, port, &fd, &to, &err) == 0 && fd < 0 &&
+		keep_dial(networks, from, to, name, port, ticket, &err) == 0)
+		return;
+	gate_dialled(networks->gate, ticket, fd, fd < 0 ? &err : NULL);
+}
+
+void networks_box_woken(struct box *box, const struct err *err)
+{
+	struct networks *networks = box->yard->networks;
+	struct dial *due = NULL;
+
+	if (!networks)
+		return;
+	for (struct dial **slot = &networks->dials, *dial; (dial = *slot);) {
+		if (strcmp(dial->to, box->row.id)) {
+			slot = &dial->next;
+			continue;
+		}
+		*slot = dial->next;
+		networks->dial_count--;
+		dial->next = due;
+		due = dial;
+	}
+	for (struct dial *next; due; due = next) {
+		next = due->next;
+		if (networks->gate && err)
+			gate_dialled(networks->gate, due->ticket, -1, err);
+		else if (networks->gate)
+			dial_box(networks, due->from, due->name, due->port, due->ticket);
+		dial_free(due);
+	}
 }
 
 static void on_dial_box(void *arg, const char *id, const char *name, uint16_t port, uint64_t ticket)
 {
 	struct networks *networks = arg;
-	struct err err = ERR_INIT;
 	_cleanup_free_ char *label = xstrdup(name);
 	size_t len = strlen(label);
-	int fd = -1;
 
 	if (len > 4 && !strcmp(label + len - 4, ".box"))
 		label[len - 4] = '\0';
-	(void)reach_box(networks->yard, id, label, port, &fd, &err);
-	gate_dialled(networks->gate, ticket, fd, fd < 0 ? &err : NULL);
+	dial_box(networks, id, label, port, ticket);
 }
 
 static void on_open_udp(void *arg, const char *id, const struct doors_endpoint *aim,
@@ -262,6 +384,7 @@ static void on_down(void *arg, const struct err *err)
 		"the network gate has ended; boxes have no network until it is back", kv_err(err));
 	networks->problem = *err;
 	networks->dead = steal_ptr(&networks->gate);
+	forget_dials(networks);
 	loop_defer(yard->loop, close_dead, networks);
 	together = store_begin(yard->store, NULL) == 0;
 	for (size_t i = 0; i < yard->box_count; i++)
@@ -435,6 +558,7 @@ void networks_close(struct yard *yard)
 	loop_undefer(yard->loop, close_dead, networks);
 	gate_close(networks->dead);
 	gate_close(steal_ptr(&networks->gate));
+	forget_dials(networks);
 	host_watch_free(networks->host);
 	loop_timer_free(networks->again);
 	loop_timer_free(networks->keep);

@@ -14,6 +14,7 @@
  * not outlive a dead machine. recover.c reads the same words. */
 #include "core/core_internal.h"
 #include "core/network_internal.h"
+#include "core/timeline.h"
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/log.h"
@@ -21,6 +22,7 @@
 #include "image/image.h"
 #include "loop/loop.h"
 #include "pool/pool.h"
+#include "states/states.h"
 #include <fcntl.h>
 
 enum {
@@ -136,6 +138,7 @@ void box_finish_removal(struct box *box)
 			removal_failed(box, "", &err);
 		return;
 	}
+	snapshots_box_removed(box);
 	gone = pool_disk_discard(yard->pool, BOX_DISKS, box->row.id, &err) == 0 &&
 	       store_box_delete(yard->store, box->row.id, STORE_SAFE, &err) == 0;
 
@@ -190,9 +193,15 @@ static void vanish(struct box *box)
 
 void box_ended(struct box *box, const char *reason, const char *detail)
 {
+	struct err gone = ERR_INIT;
+
 	/* First of all: detail may belong to the instance. */
 	text_replace(&box->row.end_reason, reason);
 	text_replace(&box->row.end_detail, detail);
+	err_set(&gone, ERR_STATE, "box '%s' ended meanwhile: %s", box->row.name,
+		box->row.end_detail);
+	take_cancel(box, &gone);
+	inside_forget(box);
 	box_disconnect(box);
 	network_detach(box);
 	instance_free(steal_ptr(&box->instance));
@@ -231,12 +240,21 @@ static void on_ended(
 		[INSTANCE_END_UNKNOWN] = "lost",
 	};
 	struct box *box = arg;
+	struct err gone = ERR_INIT;
 
 	(void)instance;
+	err_set(&gone, ERR_STATE, "box '%s' ended meanwhile: %s", box->row.name, detail);
+	take_cancel(box, &gone);
+	if (box->state == BOX_ROLLING_BACK && rollback_ended(box))
+		return;
+	if (box->sleeping && hibernate_ended(box))
+		return;
 	if (box->state == BOX_CREATING || box->state == BOX_STARTING) {
 		struct err err = ERR_INIT;
 
-		if (box->net && box->net->problem.kind)
+		if (box->beginning.problem.kind)
+			err = box->beginning.problem;
+		else if (box->net && box->net->problem.kind)
 			err = box->net->problem;
 		else
 			err_set(&err, ERR_SYSTEM, "box '%s' ended while it was starting: %s",
@@ -278,6 +296,13 @@ void box_launch_failed(struct box *box, const struct err *why)
 		spare_ended(box, &err);
 		return;
 	}
+	if (box->rolling || box->beginning.kind == BEGIN_WAKE) {
+		box->waiters = waiters;
+		if (rollback_launch_failed(box, why) || wake_launch_failed(box, why))
+			return;
+		waiters = steal_ptr(&box->waiters);
+	}
+	begin_done(box);
 	box_disconnect(box);
 	network_detach(box);
 	instance_free(steal_ptr(&box->instance));
@@ -343,11 +368,30 @@ static void on_ready(struct instance *instance, void *arg)
 	box_open_up(box);
 }
 
+static void keep_mark(struct box *box)
+{
+	const struct instance_mark *mark = instance_get_mark(box->instance);
+
+	box->row.pid = mark->pid;
+	box->row.start_time = mark->start_time;
+	text_replace(&box->row.boot, mark->boot);
+}
+
+static void on_marked(struct instance *instance, void *arg)
+{
+	struct box *box = arg;
+
+	(void)instance;
+	keep_mark(box);
+	box_save(box, STORE_KEPT);
+}
+
 const struct instance_ops box_instance_ops = {
 	.on_ready = on_ready,
 	.on_failed = on_failed,
 	.on_ended = on_ended,
 	.on_oom = on_oom,
+	.on_marked = on_marked,
 };
 
 void box_instance_spec(const struct box *box, const struct image *image, struct instance_spec *ret)
@@ -387,6 +431,12 @@ static int need_disk(struct box *box, const struct image *image, bool *ret_wait,
 		err_set(err, ERR_NOT_FOUND, "the disk of box '%s' is gone", box->row.name);
 		return err_hint(err, "'box rm %s' removes what is left of it", box->row.name);
 	}
+	if (box->beginning.state) {
+		*ret_wait = true;
+		return pool_check_room(pool, 0, err) < 0
+			       ? -1
+			       : seed_copy(box, box->beginning.state, err);
+	}
 	if (pool_check_room(pool, 0, err) < 0 || seed_start(box, image, ret_wait, err) < 0)
 		return -1;
 	if (*ret_wait)
@@ -411,11 +461,14 @@ static size_t count_apart(const struct pool *pool, const struct image *image)
 static int start_instance(struct box *box, const struct image *image, struct err *err)
 {
 	_cleanup_free_ char *disk = pool_disk_path(box->yard->pool, BOX_DISKS, box->row.id);
+	const struct instance_state state = { box->beginning.dir };
 	struct instance_mount *mounts = NULL;
 	struct instance_spec spec;
 	int status;
 
 	box_instance_spec(box, image, &spec);
+	if (box->beginning.state)
+		spec.state = &state;
 	if (box_mounts_resolve(box, &mounts, &spec.mount_count, err) < 0)
 		return -1;
 	spec.apart = count_apart(box->yard->pool, image);
@@ -430,21 +483,24 @@ static int start_instance(struct box *box, const struct image *image, struct err
 int box_launch(struct box *box, struct err *err)
 {
 	const struct image *image = images_find(box->yard->images, box->row.image, err);
-	const struct instance_mark *mark;
-	bool wait;
+	bool wait = false;
 
 	if (box->net)
 		err_clear(&box->net->problem);
+	err_clear(&box->beginning.problem);
 	if (!image || check_fds(err) < 0 || need_disk(box, image, &wait, err) < 0)
 		return err_wrap(err, "start box '%s'", box->row.name);
 	if (wait)
 		return 0;
+	if (begin_prepare(box, &wait, err) < 0)
+		return -1;
+	if (wait)
+		return 0;
 	if (start_instance(box, image, err) < 0)
 		return err_wrap(err, "start box '%s'", box->row.name);
-	mark = instance_get_mark(box->instance);
-	box->row.pid = mark->pid;
-	box->row.start_time = mark->start_time;
-	text_replace(&box->row.boot, mark->boot);
+	if (box->beginning.state)
+		return 0; /* on_marked follows */
+	keep_mark(box);
 	/* The child sets itself up on another core during this fsync. */
 	if (!box->spare)
 		box_save(box, STORE_SAFE);
@@ -457,6 +513,55 @@ int box_refuse_busy(struct box *box, struct err *err)
 {
 	err_set(err, ERR_STATE, "box '%s' is %s", box->row.name, box_state_name(box->state));
 	return err_hint(err, "wait for it, then try again");
+}
+
+/* Somebody who waits for his turn with a box. */
+struct caller {
+	uint64_t grace_ms;
+	box_done done;
+	void *arg;
+};
+
+static struct caller *caller_new(uint64_t grace_ms, box_done done, void *arg)
+{
+	struct caller *caller = xnew(struct caller);
+
+	*caller = (struct caller){ grace_ms, done, arg };
+	return caller;
+}
+
+static void nobody(struct box *box, const struct err *err, void *arg)
+{
+	(void)box;
+	(void)err;
+	(void)arg;
+}
+
+static void start_now(struct box *box, box_done done, void *arg)
+{
+	struct err err = ERR_INIT;
+
+	box_wait(box, done, arg);
+	box_set_state(box, BOX_STARTING, "start");
+	text_replace(&box->row.boot, box->yard->boot);
+	box_save(box, STORE_KEPT);
+	if (box_launch(box, &err) < 0)
+		box_launch_failed(box, &err);
+}
+
+static void on_start_turn(struct box *box, const struct err *gone, void *arg)
+{
+	_cleanup_free_ struct caller *caller = arg;
+
+	if (!box) {
+		caller->done(NULL, gone, caller->arg);
+		return;
+	}
+	box_end_turn(box);
+	if (box->state == BOX_STOPPED)
+		start_now(box, caller->done, caller->arg);
+	else
+		box_start(box, caller->done, caller->arg);
 }
 
 void box_start(struct box *box, box_done done, void *arg)
@@ -475,17 +580,20 @@ void box_start(struct box *box, box_done done, void *arg)
 		box_wait(box, done, arg);
 		return;
 	}
+	if (box->state == BOX_HIBERNATED) {
+		box_wake(box, "request", done, arg);
+		return;
+	}
 	if (box->state != BOX_STOPPED) {
 		box_refuse_busy(box, &err);
 		done(box, &err, arg);
 		return;
 	}
-	box_wait(box, done, arg);
-	box_set_state(box, BOX_STARTING, "start");
-	text_replace(&box->row.boot, box->yard->boot);
-	box_save(box, STORE_KEPT);
-	if (box_launch(box, &err) < 0)
-		box_launch_failed(box, &err);
+	/* Its disk is being copied, and that is to be of one moment. */
+	if (box->in_turn)
+		box_take_turn(box, on_start_turn, caller_new(0, done, arg));
+	else
+		start_now(box, done, arg);
 }
 
 static void ask_shutdown(struct box *box, uint64_t grace_ms)
@@ -503,7 +611,24 @@ static void ask_shutdown(struct box *box, uint64_t grace_ms)
 	buf_done(&request);
 }
 
-void box_stop(struct box *box, uint64_t grace_ms, box_done done, void *arg)
+/* A hibernated box has nothing that could be asked to end. */
+static void give_processes_up(struct box *box)
+{
+	_cleanup_free_ char *state = xstrdup(box->row.state_id);
+
+	text_replace(&box->row.state_id, "");
+	text_replace(&box->row.end_reason, "stopped");
+	text_replace(&box->row.end_detail, "stopped on request while it was hibernated");
+	box->row.ended_us = clock_wall_us();
+	box_set_state(box, BOX_STOPPED, "");
+	box_save(box, STORE_SAFE);
+	states_discard(box->yard->states, state, NULL);
+	yard_event(box->yard, "box.stopped", box,
+		json_pack(
+			"{s:s,s:s}", "reason", box->row.end_reason, "detail", box->row.end_detail));
+}
+
+static void stop_now(struct box *box, uint64_t grace_ms, box_done done, void *arg)
 {
 	struct err err = ERR_INIT;
 
@@ -515,6 +640,11 @@ void box_stop(struct box *box, uint64_t grace_ms, box_done done, void *arg)
 		box_wait(box, done, arg);
 		if (!grace_ms)
 			instance_kill(box->instance, NULL);
+		return;
+	}
+	if (box->state == BOX_HIBERNATED) {
+		give_processes_up(box);
+		done(box, NULL, arg);
 		return;
 	}
 	/* Its programs are asked to end, so they must run. */
@@ -531,6 +661,46 @@ void box_stop(struct box *box, uint64_t grace_ms, box_done done, void *arg)
 	box_set_state(box, BOX_STOPPING, "stop");
 	box_save(box, STORE_KEPT);
 	ask_shutdown(box, grace_ms);
+}
+
+static void on_stop_turn(struct box *box, const struct err *gone, void *arg)
+{
+	_cleanup_free_ struct caller *caller = arg;
+
+	if (!box) {
+		caller->done(NULL, gone, caller->arg);
+		return;
+	}
+	box_end_turn(box);
+	stop_now(box, caller->grace_ms, caller->done, caller->arg);
+}
+
+/* Programs that stand still, being written down, cannot be asked to end; they can be killed. What is between two states is
+ * waited for in any case. */
+static bool stop_waits(const struct box *box, uint64_t grace_ms)
+{
+	switch (box->state) {
+	case BOX_RUNNING:
+	case BOX_SUSPENDED:
+		return box->in_turn && grace_ms;
+	case BOX_HIBERNATING:
+	case BOX_ROLLING_BACK:
+		return true;
+	case BOX_STARTING:
+		return box->rolling != NULL;
+	default:
+		return false;
+	}
+}
+
+void box_stop(struct box *box, uint64_t grace_ms, box_done done, void *arg)
+{
+	if (!done)
+		done = nobody;
+	if (stop_waits(box, grace_ms))
+		box_take_turn(box, on_stop_turn, caller_new(grace_ms, done, arg));
+	else
+		stop_now(box, grace_ms, done, arg);
 }
 
 static void remove_with(struct box *box, bool force, const char *intent, box_done done, void *arg)

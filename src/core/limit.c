@@ -27,7 +27,16 @@ static void carry_out(struct box *box, const char *type, enum on_limit policy)
 	if (box->pause_due && clock_mono_us() < box->pause_not_before_us)
 		return;
 	box->pause_due = NULL;
+	/* One that sleeps does not wake by itself any more. */
+	if (policy == ON_LIMIT_PAUSE && box->state == BOX_SUSPENDED) {
+		text_replace(&box->row.asleep_for, "limit");
+		idle_asleep(box);
+		box_save(box, STORE_KEPT);
+	}
 	if (policy == ON_LIMIT_NOTIFY || box->state != BOX_RUNNING)
+		return;
+	/* Told already, it waits for its turn. */
+	if (policy == ON_LIMIT_STOP && box->stopped_for && box->in_turn)
 		return;
 	if (policy == ON_LIMIT_STOP) {
 		box->stopped_for = type;
@@ -148,6 +157,7 @@ static void look(void *arg)
 		if (box->state == BOX_RUNNING && box->instance)
 			look_at_processes(box);
 	}
+	auto_look(yard);
 	loop_timer_start(yard->limit_timer, LOOK_MS);
 }
 

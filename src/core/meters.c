@@ -42,15 +42,21 @@ void meters_free(struct meters *meters)
 	free(meters);
 }
 
-static json_int_t figure(const json_t *object, const char *key)
+json_int_t meters_figure(const json_t *object, const char *key)
 {
 	return json_integer_value(json_object_get(object, key));
+}
+
+json_t *meters_now(const struct meters *meters)
+{
+	return meters->now;
 }
 
 /* Two sides of one sum, key by key. */
 static void add_up(json_t *to, const json_t *more, const char *key)
 {
-	json_object_set_new(to, key, json_integer(figure(to, key) + figure(more, key)));
+	json_object_set_new(
+		to, key, json_integer(meters_figure(to, key) + meters_figure(more, key)));
 }
 
 /* ---- history ------------------------------------------------------------------------------------- */
@@ -71,7 +77,9 @@ void meters_told(struct meters *meters, json_t *told)
 	json_int_t more[HISTORIC];
 
 	for (unsigned i = 0; i < HISTORIC; i++)
-		more[i] = MAX(figure(told, counted[i]) - figure(meters->now, counted[i]), 0);
+		more[i] = MAX(
+			meters_figure(told, counted[i]) - meters_figure(meters->now, counted[i]),
+			0);
 	count_in(meters->minutes, MINUTES, 60, more);
 	count_in(meters->hours, HOURS, 3600, more);
 	json_decref(meters->now);
@@ -91,7 +99,7 @@ static char *destination_key(const json_t *destination)
 		name && *name ? ""
 		: address     ? address
 			      : "",
-		(long long)figure(destination, "port"), protocol ? protocol : "");
+		(long long)meters_figure(destination, "port"), protocol ? protocol : "");
 }
 
 static void merge_into(json_t *by_key, json_t *list)
@@ -122,13 +130,13 @@ static void merge_into(json_t *by_key, json_t *list)
 static int compare_destinations(const void *a, const void *b)
 {
 	const json_t *x = *(json_t *const *)a, *y = *(json_t *const *)b;
-	json_int_t left = figure(x, "bytes_out") + figure(x, "bytes_in");
-	json_int_t right = figure(y, "bytes_out") + figure(y, "bytes_in");
+	json_int_t left = meters_figure(x, "bytes_out") + meters_figure(x, "bytes_in");
+	json_int_t right = meters_figure(y, "bytes_out") + meters_figure(y, "bytes_in");
 
 	if (left != right)
 		return left < right ? 1 : -1;
-	left = figure(x, "connections") + figure(x, "refused");
-	right = figure(y, "connections") + figure(y, "refused");
+	left = meters_figure(x, "connections") + meters_figure(x, "refused");
+	right = meters_figure(y, "connections") + meters_figure(y, "refused");
 	return left < right ? 1 : left > right ? -1 : 0;
 }
 
@@ -159,10 +167,10 @@ json_t *meters_totals_json(const struct meters *meters)
 
 	for (unsigned i = 0; i < ARRAY_LEN(counted); i++)
 		json_object_set_new(ret, counted[i],
-			json_integer(figure(meters->before, counted[i]) +
-				     figure(meters->now, counted[i])));
-	json_object_set_new(
-		ret, "connections_now", json_integer(figure(meters->now, "connections_now")));
+			json_integer(meters_figure(meters->before, counted[i]) +
+				     meters_figure(meters->now, counted[i])));
+	json_object_set_new(ret, "connections_now",
+		json_integer(meters_figure(meters->now, "connections_now")));
 	return ret;
 }
 

@@ -12,6 +12,8 @@ struct meters *meters_new(void);
 void meters_free(struct meters *meters); /* accepts NULL */
 /* What the gate tells, see gate.h; told is borrowed. */
 void meters_told(struct meters *meters, json_t *told);
+json_t *meters_now(const struct meters *meters);		 /* what it told last; borrowed */
+json_int_t meters_figure(const json_t *object, const char *key); /* 0: not there */
 /* The gate has forgotten the box: what it told last is final. */
 void meters_settle(struct meters *meters);
 /* Since it was last saved. */

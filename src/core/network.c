@@ -41,6 +41,7 @@ void network_discard(struct network *net)
 	strv_free(net->package_hosts);
 	json_decref(net->names);
 	json_decref(net->spent);
+	json_decref(net->spent_below);
 	json_decref(net->ports);
 	meters_free(net->meters);
 	free(net);
@@ -55,6 +56,23 @@ int network_new(struct yard *yard, const struct box_spec *spec, const char *imag
 	if (policy_for_new(yard, spec->policy, &net->policy, err) < 0)
 		return -1;
 	net->package_hosts = package_hosts_of(yard, image);
+	*ret = steal_ptr(&net);
+	return 0;
+}
+
+int network_fork(const struct box *parent, json_t *policy, struct network **ret, struct err *err)
+{
+	_cleanup_(network_discardp) struct network *net = make();
+	const struct network *old = parent->net;
+	_cleanup_free_ char *text = policy_text(old->policy);
+
+	if (policy ? policy_for_new(parent->yard, policy, &net->policy, err) < 0
+		   : policy_parse(text, strlen(text), &net->policy, NULL, err) < 0)
+		return -1;
+	net->package_hosts = strv_copy((const char *const *)old->package_hosts);
+	net->names = json_deep_copy(old->names);
+	/* A budget is not filled up by dividing oneself. */
+	net->spent = json_deep_copy(old->spent);
 	*ret = steal_ptr(&net);
 	return 0;
 }
@@ -260,7 +278,43 @@ void network_spent_all(struct box *box, json_t *data)
 	json_decref(net->spent);
 	net->spent = spent;
 	net->spent_changed = true;
+	network_spent_told(box);
 	network_keep_soon(box);
+}
+
+static void raise_all(json_t **spent, json_t *least)
+{
+	json_t *all, *item;
+	size_t i;
+
+	if (!least)
+		return;
+	all = *spent ? json_deep_copy(*spent) : json_pack("{s:i,s:[]}", "box", 0, "rules");
+	raise_to(all, "box", json_integer_value(json_object_get(least, "box")));
+	json_array_foreach (json_object_get(least, "rules"), i, item)
+		raise_to(spent_of(json_object_get(all, "rules"), json_get_text(item, "rule"),
+				 json_get_text(item, "destination")),
+			"bytes", json_integer_value(json_object_get(item, "bytes")));
+	json_decref(*spent);
+	*spent = all;
+}
+
+void network_spent_told(struct box *box)
+{
+	struct box *at = box, *origin;
+
+	/* Each of them is one generation older: it ends. */
+	for (; at->row.generation > 0; at = origin) {
+		origin = *at->row.origin_box ? box_find(box->yard, at->row.origin_box, NULL) : NULL;
+		if (!origin || !origin->net || origin->row.generation >= at->row.generation)
+			return;
+		raise_all(&origin->net->spent_below, box->net->spent);
+	}
+}
+
+void network_spend_fork(const struct box *parent, struct network *net)
+{
+	raise_all(&net->spent, parent->net->spent_below);
 }
 
 void network_skip_addresses(struct box *box)

@@ -27,6 +27,7 @@ struct network {
 	bool recording;
 	int64_t recording_since_us; /* clock_mono_us; of this daemon */
 	json_t *names, *spent;	    /* owned or NULL; as the gate told last */
+	json_t *spent_below; /* owned or NULL; the most that any box forked from inside it has spent */
 	struct meters *meters;
 	json_t *ports;			 /* array, owned; see port.c */
 	struct port_listener *listeners; /* port.c's */
@@ -46,6 +47,8 @@ struct network {
 /* For a box that is being made of image (id): policy from the spec or the default. Nothing is stored. */
 int network_new(struct yard *yard, const struct box_spec *spec, const char *image,
 	struct network **ret, struct err *err);
+/* For a fork: the parent's, or another policy; names keep their addresses, which programs in it may know. */
+int network_fork(const struct box *parent, json_t *policy, struct network **ret, struct err *err);
 void network_discard(struct network *net); /* one that no box has; accepts NULL */
 /* From the store; a box from before boxes had networks gets preset none. */
 int network_load(struct box *box, struct err *err);
@@ -59,6 +62,9 @@ void network_keep(struct box *box);
 void network_keep_soon(struct box *box);
 /* A budget is used up (data as the gate told): kept at once, so that it stays so whoever dies next. */
 void network_spent_all(struct box *box, json_t *data);
+/* Budgets of forks that a box makes of itself: what one has spent is not there for the next, also when it was removed. */
+void network_spent_told(struct box *box);
+void network_spend_fork(const struct box *parent, struct network *net);
 void network_free(struct box *box); /* listeners closed, the gate told, the netns let go */
 /* The instance is there: sockets in its namespace, handed to the gate. The box must not be served when this fails. */
 int network_attach(struct box *box, struct err *err);
@@ -86,6 +92,8 @@ int networks_open(struct yard *yard, struct err *err);
 /* The gate tells what it still knows, and ends; before the boxes are let go. */
 void networks_stop(struct yard *yard);
 void networks_close(struct yard *yard);
+/* A box that others dialled is awake; err: it will not be. */
+void networks_box_woken(struct box *box, const struct err *err);
 struct gate *yard_gate(struct yard *yard);     /* NULL while there is none */
 char *yard_box_resolv_conf(struct yard *yard); /* for the driver; yours to free */
 /* {"ok","detail"} for info and doctor; new reference. */

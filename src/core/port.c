@@ -237,12 +237,15 @@ int box_port_set_default(struct box *box, uint16_t port, struct err *err)
 
 int box_port_connect(struct box *box, uint16_t port, bool v6, int *ret_fd, struct err *err)
 {
-	if (box->state == BOX_SUSPENDED) {
-		err_set(err, ERR_STATE, "box '%s' is suspended", box->row.name);
-		return err_hint(err, "box resume %s", box->row.name);
-	}
-	if (box->state != BOX_RUNNING || !box->net || box->net->netns < 0) {
-		err_set(err, ERR_STATE, "box '%s' does not run", box->row.name);
+	int later = box_touch(box, err);
+
+	if (later < 0)
+		return -1;
+	*ret_fd = -1;
+	if (later)
+		return 0;
+	if (!box->net || box->net->netns < 0) {
+		err_set(err, ERR_STATE, "box '%s' has no network", box->row.name);
 		return err_hint(err, "box start %s", box->row.name);
 	}
 	return doors_connect(

@@ -21,6 +21,7 @@ uint16_t port_listener_get_host_port(const struct port_listener *listener);
 void port_listener_adopt(struct box *box, struct port_listener *listener);
 void port_listener_drop(struct box *box, uint16_t port);
 void port_listeners_drop(struct box *box);
+void port_listeners_woken(struct box *box, bool awake); /* or it will not be */
 /* For a box from the store; a failure is logged and remembered. Fine when it is there already. */
 void port_listener_restore(struct box *box, uint16_t port, uint16_t host_port);
 /* Why it does not listen; NULL: it does, or is not wanted. Borrowed. */
@@ -33,7 +34,7 @@ void port_logins_drop(struct box *box);
 
 /* ---- port_pipe.c ------------------------------------------------------------------------------------ */
 
-/* How the other end is opened: 127.0.0.1 of the box, then ::1. */
+/* How the other end is opened: 127.0.0.1 of the box, then ::1. *ret_fd -1: not yet, see port_pipe_retry. */
 typedef int (*port_open_fn)(bool v6, int *ret_fd, struct err *err, void *arg);
 typedef void (*port_gone_fn)(struct port_pipe *pipe, void *arg);
 
@@ -41,4 +42,8 @@ typedef void (*port_gone_fn)(struct port_pipe *pipe, void *arg);
  * box cannot be reached, and the client was let go. */
 struct port_pipe *port_pipe_new(
 	struct loop *loop, int client, port_open_fn open, port_gone_fn gone, void *arg);
+/* used (may be NULL) hears of bytes that came from either end, not more often than every tenth of a second. */
+void port_pipe_on_used(struct port_pipe *pipe, void (*used)(void *arg));
+/* The box is awake: opens what could not be opened yet; or it will not be, and the client is let go. The pipe may be gone after it. */
+void port_pipe_retry(struct port_pipe *pipe, bool awake);
 void port_pipe_free(struct port_pipe *pipe);

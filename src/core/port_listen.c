@@ -43,6 +43,15 @@ static int open_box(bool v6, int *ret_fd, struct err *err, void *arg)
 	return box ? box_port_connect(box, listener->port, v6, ret_fd, err) : -1;
 }
 
+static void on_used(void *arg)
+{
+	struct port_listener *listener = arg;
+	struct box *box = box_find(listener->yard, listener->box, NULL);
+
+	if (box)
+		box_is_used(box);
+}
+
 static void on_gone(struct port_pipe *pipe, void *arg)
 {
 	struct port_listener *listener = arg;
@@ -75,8 +84,10 @@ static void on_accept(void *arg, unsigned ready)
 			continue;
 		}
 		pipe = port_pipe_new(listener->yard->loop, fd, open_box, on_gone, listener);
-		if (pipe)
-			listener->pipes[listener->count++] = pipe;
+		if (!pipe)
+			continue;
+		port_pipe_on_used(pipe, on_used);
+		listener->pipes[listener->count++] = pipe;
 	}
 }
 
@@ -218,6 +229,17 @@ void port_listeners_drop(struct box *box)
 {
 	while (box->net && box->net->listeners)
 		port_listener_drop(box, box->net->listeners->port);
+}
+
+/* From the last one down: those that end are taken out of the list on the way. */
+void port_listeners_woken(struct box *box, bool awake)
+{
+	struct port_listener *listener = box->net ? box->net->listeners : NULL;
+
+	for (; listener; listener = listener->next)
+		for (unsigned i = listener->count; i-- > 0;)
+			if (i < listener->count)
+				port_pipe_retry(listener->pipes[i], awake);
 }
 
 void port_listener_restore(struct box *box, uint16_t port, uint16_t host_port)

@@ -5,6 +5,7 @@
  * nor written is watched for that, and asked now and then whether it is still there. */
 #include "base/alloc.h"
 #include "base/buf.h"
+#include "base/clock.h"
 #include "core/port_internal.h"
 #include "loop/loop.h"
 #include <errno.h>
@@ -12,7 +13,7 @@
 #include <netinet/tcp.h>
 #include <sys/socket.h>
 
-enum { READ_SIZE = 128 * 1024 };
+enum { READ_SIZE = 128 * 1024, USED_US = 100 * 1000 };
 
 struct end {
 	struct port_pipe *pipe;
@@ -28,6 +29,9 @@ struct port_pipe {
 	struct loop *loop;
 	struct end client, box;
 	bool connecting, v6;
+	bool waking; /* the box's end is to be opened later */
+	void (*used)(void *arg);
+	int64_t used_us;
 	port_open_fn open;
 	port_gone_fn gone;
 	void *arg;
@@ -54,7 +58,7 @@ static void end_update(struct end *end)
 	/* Before we shut it, a hang-up is a reset. What a box sent before its own is still read. */
 	if (!want && !end->shut && (end->eof || end == &end->pipe->client))
 		want = LOOP_HANGUP;
-	if (want != end->watched)
+	if (want != end->watched && end->watch)
 		loop_fd_set(end->watch, want);
 	end->watched = want;
 }
@@ -89,6 +93,16 @@ static bool end_send(struct end *end)
 	return true;
 }
 
+static void tell_used(struct port_pipe *pipe)
+{
+	int64_t now = pipe->used ? clock_mono_us() : 0;
+
+	if (!pipe->used || now - pipe->used_us < USED_US)
+		return;
+	pipe->used_us = now;
+	pipe->used(pipe->arg);
+}
+
 /* False: it broke. */
 static bool end_read(struct end *end)
 {
@@ -98,6 +112,7 @@ static bool end_read(struct end *end)
 	if (got < 0)
 		return errno == EAGAIN || errno == EINTR;
 	end->eof = got == 0;
+	tell_used(end->pipe);
 	buf_add(&other(end)->out, scratch, (size_t)got);
 	return end_send(other(end));
 }
@@ -162,7 +177,10 @@ static int open_box(struct port_pipe *pipe, bool v6)
 	if (pipe->open(v6, &fd, &err, pipe->arg) < 0)
 		return -1;
 	end_done(&pipe->box);
-	end_init(pipe, &pipe->box, fd, LOOP_WRITE);
+	pipe->box.pipe = pipe;
+	pipe->waking = fd < 0;
+	if (fd >= 0)
+		end_init(pipe, &pipe->box, fd, LOOP_WRITE);
 	pipe->v6 = v6;
 	pipe->connecting = true;
 	return 0;
@@ -188,6 +206,18 @@ struct port_pipe *port_pipe_new(
 		return NULL;
 	}
 	return pipe;
+}
+
+void port_pipe_on_used(struct port_pipe *pipe, void (*used)(void *arg))
+{
+	pipe->used = used;
+}
+
+void port_pipe_retry(struct port_pipe *pipe, bool awake)
+{
+	if (!pipe->waking || (awake && (open_box(pipe, false) == 0 || open_box(pipe, true) == 0)))
+		return;
+	finish(pipe);
 }
 
 void port_pipe_free(struct port_pipe *pipe)

@@ -7,17 +7,28 @@
  *   suspended                     adopted, suspended          stopped, "lost"        stopped, "lost"
  *   intent stop                   killed, stopped             stopped                stopped
  *   intent remove, remove-keep    killed, removed             removed                removed
+ *   intent fork                   killed, removed             removed                removed
+ *   intent wake                   killed, hibernated          hibernated             hibernated
+ *   intent hibernate              adopted, as it was before; killed and hibernated when its state is on record
+ *   intent rollback               adopted, as it was before   stopped, "lost"        stopped, "lost"
+ *       of a hibernated box                                   hibernated             hibernated
+ *   intent rollback:TARGET        killed, and it goes on to the target in any case
+ *
+ * What a restore had half made cannot be told from a box that runs: it is ended, and made again from its state.
  *
  * Then orphans: cgroups and folders of boxes no row knows. */
 #include "core/core_internal.h"
 #include "core/network_internal.h"
 #include "base/log.h"
+#include "base/text.h"
+#include "loop/loop.h"
 #include "pool/pool.h"
 #include <dirent.h>
 #include <sys/resource.h>
 
 /* A box holds a pidfd, box-init's socket, the link, its network namespace and, in cgroup v1, a watch of its memory. */
 enum { FDS_PER_BOX = 5, FDS_OF_DAEMON = 64 };
+enum { THAW_SOON_MS = 20, THAWS_SOON = 100, THAW_LATER_MS = 500, THAWS_LATER = 240 };
 
 static int load_row(const struct box_row *row, void *arg, struct err *err)
 {
@@ -51,9 +62,62 @@ static int adopt(struct box *box, struct err *err)
 	return 0;
 }
 
+/* A CRIU that a dead daemon left in the middle of a capture undoes what it did and ends, and leaves the box frozen as it found
+ * it. When that is nobody tells; boxes that should run are let go again and again for a while. */
+static void thaw_adopted(void *arg)
+{
+	struct yard *yard = arg;
+
+	for (size_t i = 0; i < yard->box_count; i++) {
+		struct box *box = yard->boxes[i];
+
+		if (!box->adopted || !box->instance || box->state != BOX_RUNNING || box->taking)
+			continue;
+		instance_freeze(box->instance, false, NULL);
+	}
+	yard->thaw_count++;
+	if (yard->thaw_count < THAWS_SOON + THAWS_LATER)
+		loop_timer_start(yard->thaw_timer,
+			yard->thaw_count < THAWS_SOON ? THAW_SOON_MS : THAW_LATER_MS);
+}
+
 static bool is_removal(const struct box *box)
 {
 	return !strcmp(box->row.intent, "remove") || !strcmp(box->row.intent, INTENT_REMOVE_KEEP);
+}
+
+/* Half restored, or no longer needed: its processes end, its state is what counts. True: nothing is to be adopted. */
+static bool end_half(struct box *box)
+{
+	const char *intent = box->row.intent;
+	/* Going back, it was asleep if it still has a state of its own. */
+	bool asleep = !strcmp(intent, "wake") ||
+		      ((!strcmp(intent, "hibernate") || !strcmp(intent, "rollback")) &&
+			      *box->row.state_id);
+	struct err err = ERR_INIT;
+
+	if (!asleep && strcmp(intent, "fork") && !text_has_prefix(intent, "rollback:")) {
+		/* Nothing had been changed yet. */
+		if (!strcmp(intent, "hibernate") || !strcmp(intent, "rollback"))
+			box_set_state(box, *box->row.asleep_for ? BOX_SUSPENDED : BOX_RUNNING, "");
+		return false;
+	}
+	if (engine_sweep(box->yard->engine, box->row.id, &err) < 0)
+		log_warn("something of a box is left behind", kv_str("box", box->row.id),
+			kv_err(&err));
+	box->row.pid = 0;
+	if (asleep) {
+		box_set_state(box, BOX_HIBERNATED, "");
+		box_save(box, STORE_KEPT);
+	} else if (!strcmp(intent, "fork")) {
+		box_set_state(box, BOX_REMOVING, "remove");
+		box_finish_removal(box);
+	} else {
+		_cleanup_free_ char *target = xstrdup(intent + strlen("rollback:"));
+
+		rollback_recover(box, target);
+	}
+	return true;
 }
 
 static void go_on(struct box *box)
@@ -61,7 +125,7 @@ static void go_on(struct box *box)
 	bool half = *box->row.intent != '\0';
 	struct err err = ERR_INIT;
 
-	box->catch_up = true;
+	box->catch_up = box->adopted = true;
 	box->pids_refused = instance_pids_refused(box->instance); /* told when it happened */
 	if (!strcmp(box->row.intent, "stop") || is_removal(box)) {
 		box->remove_wanted = is_removal(box);
@@ -197,6 +261,8 @@ int yard_recover(struct yard *yard, struct err *err)
 	boxes = xmemdup(yard->boxes, count * sizeof *boxes);
 	for (size_t i = 0; i < count && ret >= 0; i++) {
 		ports_box_added(boxes[i]);
+		if (end_half(boxes[i]))
+			continue;
 		ret = adopt(boxes[i], err);
 		if (ret > 0)
 			go_on(boxes[i]);
@@ -207,5 +273,7 @@ int yard_recover(struct yard *yard, struct err *err)
 	if (ret < 0)
 		return -1;
 	sweep_orphans(yard);
+	yard->thaw_timer = loop_timer_new(yard->loop, thaw_adopted, yard);
+	loop_timer_start(yard->thaw_timer, THAW_SOON_MS);
 	return 0;
 }

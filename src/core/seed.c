@@ -22,8 +22,9 @@
 struct seeding {
 	struct box *box;
 	struct helper *helper;
-	char *layer; /* id in the pool */
-	char *disk;  /* the name with a dot */
+	char *layer;	/* id in the pool */
+	char *snapshot; /* or that of a snapshot, which is taken as it is */
+	char *disk;	/* the name with a dot */
 	struct err err;
 };
 
@@ -49,6 +50,9 @@ static int make(const struct seeding *seeding, struct err *err)
 	_cleanup_free_ char *aside = xasprintf("%s-containers", below);
 	_cleanup_free_ char *size = xasprintf("%s/layer.json", path);
 
+	if (seeding->snapshot)
+		return pool_disk_copy(pool, SNAPSHOT_DISKS, seeding->snapshot, BOX_DISKS,
+			seeding->disk, NULL, err);
 	if (pool_disk_copy(pool, "layers", seeding->layer, BOX_DISKS, seeding->disk, NULL, err) < 0)
 		return -1;
 	if (rename(upper, below) < 0)
@@ -81,6 +85,7 @@ static void seeding_free(struct seeding *seeding)
 {
 	seeding->box->seeding = NULL;
 	free(seeding->layer);
+	free(seeding->snapshot);
 	free(seeding->disk);
 	free(seeding);
 }
@@ -116,20 +121,17 @@ static void on_exit_seed(int code, void *arg)
 		box_launch_failed(box, &err);
 }
 
-int seed_start(struct box *box, const struct image *image, bool *ret, struct err *err)
+/* Takes layer and snapshot. */
+static int start(struct box *box, char *layer, char *snapshot, struct err *err)
 {
 	static const struct helper_ops ops = {
 		.run = run, .on_message = on_message, .on_exit = on_exit_seed, .light = true
 	};
-	char *layer = seed_of(box->yard, image);
-	struct seeding *seeding;
+	struct seeding *seeding = xnew(struct seeding);
 
-	*ret = layer != NULL;
-	if (!layer)
-		return 0;
-	seeding = xnew(struct seeding);
 	seeding->box = box;
 	seeding->layer = layer;
+	seeding->snapshot = snapshot;
 	seeding->disk = xasprintf(".seed-%s", box->row.id);
 	box->seeding = seeding;
 	if (helper_start(box->yard->loop, &ops, seeding, NULL, 0, &seeding->helper, err) < 0) {
@@ -137,6 +139,19 @@ int seed_start(struct box *box, const struct image *image, bool *ret, struct err
 		return -1;
 	}
 	return 0;
+}
+
+int seed_start(struct box *box, const struct image *image, bool *ret, struct err *err)
+{
+	char *layer = seed_of(box->yard, image);
+
+	*ret = layer != NULL;
+	return layer ? start(box, layer, NULL, err) : 0;
+}
+
+int seed_copy(struct box *box, const char *snapshot, struct err *err)
+{
+	return start(box, NULL, xstrdup(snapshot), err);
 }
 
 void seed_cancel(struct box *box)

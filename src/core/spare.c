@@ -82,6 +82,7 @@ static void make_one(struct yard *yard, const struct image *image, const char *p
 	box->row.profile = xstrdup(profile);
 	box->row.volumes = xstrdup("[]");
 	box->row.mounts = xstrdup("[]");
+	box->row.state_id = xstrdup("");
 	if (box_pick_slot(yard, &box->row.uid_slot, &err) < 0) {
 		box_free(box);
 		return;

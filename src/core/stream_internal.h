@@ -2,6 +2,7 @@
 #pragma once
 #include "core/disk.h"
 #include "helper/flow.h"
+#include <sys/types.h>
 
 struct buf;
 
@@ -29,6 +30,11 @@ struct disk_stream {
 	const struct image *image;
 	enum image_format format;
 	char *file; /* of a workspace */
+	/* Of a comparison: the boxes, their names, how many paths are told. */
+	struct stream_side *sides;
+	size_t side_count;
+	char **names;
+	size_t limit;
 };
 
 struct disk_stream *disk_stream_new(
@@ -41,5 +47,6 @@ int stream_side_open(const struct yard *yard, const struct stream_side *side, st
 
 /* One line of NDJSON; takes the reference. text gathers lines and is written out from flush_at bytes on. */
 int stream_line(int out, struct buf *text, json_t *line, size_t flush_at, struct err *err);
+const char *stream_type_name(mode_t mode); /* "file", "dir", … */
 /* "path", with a slash before it; "path_b64" as well where it is not UTF-8. */
 void json_set_path(json_t *object, const char *path);

@@ -9,6 +9,7 @@
 #include "base/text.h"
 #include "image/image.h"
 #include "loop/loop.h"
+#include "states/states.h"
 
 enum {
 	RECONNECT_MS = 20,
@@ -39,6 +40,11 @@ static void on_link_lost(struct link *link, const struct err *err, void *arg)
 {
 	struct box *box = arg;
 
+	if (box->waiting == link) {
+		box->waiting = NULL;
+		link_free(link);
+		return;
+	}
 	if (box->link == link)
 		box->link = NULL;
 	box->link_ready = false;
@@ -64,7 +70,7 @@ static const char *const reasons[] = {
 };
 
 /* A box may start programs as fast as it likes; the event log may not grow as fast. */
-static bool event_allowed(struct box *box)
+bool box_event_allowed(struct box *box)
 {
 	int64_t now = clock_mono_us();
 
@@ -115,7 +121,7 @@ static json_t *event_json(struct box *box, enum wire_event event, const struct w
 
 static void exec_event(struct box *box, enum wire_event event, const struct wire_exec_info *info)
 {
-	if (event_allowed(box))
+	if (box_event_allowed(box))
 		yard_event(box->yard,
 			event == WIRE_EVENT_EXEC_STARTED ? "exec.started" : "exec.exited", box,
 			event_json(box, event, info));
@@ -129,6 +135,12 @@ static void on_link_event(
 {
 	(void)link;
 	exec_event(arg, event, info);
+}
+
+static void on_link_request(struct link *link, const struct wire_request *request, void *arg)
+{
+	(void)link;
+	inside_request(arg, request);
 }
 
 /* Programs that ended while no daemon watched. Had one ended before the last event that is on record, its
@@ -175,29 +187,66 @@ void box_is_up(struct box *box, bool created)
 static void on_link_ready(struct link *link, void *arg)
 {
 	struct box *box = arg;
-	bool first = box->state == BOX_CREATING || box->state == BOX_STARTING;
-	bool created = box->state == BOX_CREATING;
 
 	(void)link;
 	box->link_ready = true;
 	box->reconnects = 0;
+	inside_link_ready(box);
 	if (box->spare)
 		return;
 	if (box->catch_up)
 		catch_up(box);
-	if (!first)
+	if (box->state != BOX_CREATING && box->state != BOX_STARTING)
 		return;
+	if (box->beginning.state)
+		begin_greet(box);
+	else
+		box_came_up(box);
+}
+
+/* It goes on with its programs: nothing is run, and it has not been away. */
+static void came_back(struct box *box, bool created)
+{
+	_cleanup_free_ char *slept_in = xstrdup(box->row.state_id);
+
+	text_replace(&box->row.state_id, "");
+	text_replace(&box->row.asleep_for, "");
+	box->row.ended_us = 0;
+	if (created)
+		box->row.started_us = clock_wall_us();
+	box_save(box, STORE_KEPT);
+	begin_done(box);
+	if (*slept_in)
+		states_discard(box->yard->states, slept_in, NULL);
+	if (created)
+		yard_event(box->yard, "box.created", box,
+			json_pack("{s:s}", "origin", box->row.origin_box));
+	yard_event(box->yard, created ? "box.forked" : "box.resumed", box, NULL);
+	rollback_came_up(box);
+	box_tell(box, NULL);
+}
+
+void box_came_up(struct box *box)
+{
+	bool created = box->state == BOX_CREATING;
+
 	box_set_state(box, BOX_RUNNING, "");
+	if (box->beginning.state) {
+		came_back(box, created);
+		return;
+	}
 	box->row.started_us = clock_wall_us();
 	box->row.ended_us = 0;
 	box->oom_kills = 0;
 	box_save(box, STORE_KEPT);
+	rollback_came_up(box); /* to a disk alone */
 	box_is_up(box, created);
 }
 
-static const struct link_ops link_ops = {
+const struct link_ops box_link_ops = {
 	.on_ready = on_link_ready,
 	.on_event = on_link_event,
+	.on_request = on_link_request,
 	.on_lost = on_link_lost,
 };
 
@@ -207,7 +256,12 @@ int box_connect(struct box *box, struct err *err)
 
 	if (instance_connect(box->instance, &fd, err) < 0)
 		return -1;
-	box->link = link_new(box->yard->loop, fd, &link_ops, box);
+	/* Those who came while it woke go first. */
+	box->link = steal_ptr(&box->waiting);
+	if (box->link)
+		link_attach(box->link, fd);
+	else
+		box->link = link_new(box->yard->loop, fd, &box_link_ops, box);
 	return 0;
 }
 
@@ -224,24 +278,23 @@ void box_disconnect(struct box *box)
 int box_chan_open(struct box *box, enum wire_op op, const struct buf *request,
 	const struct chan_ops *ops, void *arg, struct chan **ret, struct err *err)
 {
+	struct link *link;
 	struct chan *chan;
+	int later = op == WIRE_OP_STATS && box->state == BOX_RUNNING ? 0 : box_touch(box, err);
 
-	if (box->state != BOX_RUNNING) {
-		err_set(err, ERR_STATE, "box '%s' is %s, not running", box->row.name,
-			box_state_name(box->state));
-		if (box->state == BOX_STOPPED)
-			err_hint(err, "'box start %s' starts it", box->row.name);
-		if (box->state == BOX_SUSPENDED)
-			err_hint(err, "'box resume %s' lets it go on", box->row.name);
+	if (later < 0)
 		return -1;
-	}
-	if (!box->link) {
+	link = later ? box_waiting_link(box) : box->link;
+	if (!link) {
 		err_set(err, ERR_UNAVAILABLE, "box-init of '%s' does not answer", box->row.name);
 		return err_hint(err, "try again, or 'box stop' and 'box start'");
 	}
-	chan = chan_open(box->link, op, request, ops, arg, err);
+	chan = chan_open(link, op, request, ops, arg, err);
 	if (!chan)
 		return err_wrap(err, "box '%s'", box->row.name);
+	/* Looking at it is nothing the box does. */
+	if (op == WIRE_OP_STATS)
+		chan_set_background(chan);
 	*ret = chan;
 	return 0;
 }
@@ -358,8 +411,10 @@ bool box_run_command(struct box *box)
 	if (!argv)
 		return false;
 	spec.argv = (const char *const *)argv;
-	if (box_exec_start(box, &spec, id, &ops, box, &chan, &err) == 0)
+	if (box_exec_start(box, &spec, id, &ops, box, &chan, &err) == 0) {
+		chan_set_background(chan);
 		return true;
+	}
 	log_warn("the command of a box did not start", kv_str("box", box->row.id), kv_err(&err));
 	return false;
 }

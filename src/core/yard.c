@@ -8,6 +8,7 @@
 #include "image/image.h"
 #include "loop/loop.h"
 #include "pool/pool.h"
+#include "states/states.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -22,6 +23,7 @@ static void on_idle(void *arg)
 
 	store_idle(yard->store);
 	spares_check(yard);
+	golden_check(yard);
 	if (store_event_trim(yard->store, EVENTS_KEPT, &err) < 0)
 		log_warn("cannot trim the event log", kv_err(&err));
 	loop_timer_start(yard->idle, IDLE_MS);
@@ -102,14 +104,46 @@ static unsigned name_image_users(const char *image, struct buf *names, void *arg
 	return count;
 }
 
+static int open_states(struct yard *yard, struct err *err)
+{
+	_cleanup_free_ char *quick = xasprintf("%s/states", yard->conf->run);
+
+	return states_open(yard->loop, yard->conf->home, quick, &yard->states, err);
+}
+
+/* Named by the configuration, beside this program (as it was built, or installed), or the machine's own. Yours, or NULL. */
+static char *criu_find(const struct conf *conf)
+{
+	static const char *const places[] = { "%.*s/criu/criu", "%.*s/../lib/boxyard/criu" };
+	char self[4096];
+	ssize_t len = readlink("/proc/self/exe", self, sizeof self - 1);
+	char *slash;
+
+	if (*conf->criu)
+		return access(conf->criu, X_OK) == 0 ? xstrdup(conf->criu) : NULL;
+	if (len <= 0)
+		return NULL;
+	self[len] = '\0';
+	slash = strrchr(self, '/');
+	for (size_t i = 0; slash && i < ARRAY_LEN(places); i++) {
+		char *path = xasprintf(places[i], (int)(slash - self), self);
+
+		if (access(path, X_OK) == 0)
+			return path;
+		free(path);
+	}
+	return NULL;
+}
+
 static int open_parts(struct yard *yard, struct err *err)
 {
 	const struct conf *conf = yard->conf;
-	_cleanup_free_ char *resolv_conf = NULL;
+	_cleanup_free_ char *resolv_conf = NULL, *criu = NULL;
 	struct engine_config engine = {
 		.loop = yard->loop, .home = conf->home, .run = conf->run, .name = conf->name
 	};
 
+	wake_open(yard);
 	if (make_home(conf->home, err) < 0 || read_boot_id(yard->boot, sizeof yard->boot, err) < 0)
 		return -1;
 	if (store_open(conf->home, &yard->store, err) < 0)
@@ -118,12 +152,18 @@ static int open_parts(struct yard *yard, struct err *err)
 	if (open_pool(yard, err) < 0)
 		return -1;
 	images_set_users(yard->images, name_image_users, yard);
+	if (open_states(yard, err) < 0)
+		return err_wrap(err, "states");
 	if (networks_open(yard, err) < 0)
 		return -1;
+	engine.criu = criu = criu_find(conf);
 	engine.resolv_conf = resolv_conf = yard_box_resolv_conf(yard);
 	if (engine_open(&engine_ns, &engine, &yard->engine, err) < 0)
 		return err_wrap(err, "driver ns");
-	return yard_recover(yard, err);
+	if (snapshots_load(yard, err) < 0 || yard_recover(yard, err) < 0)
+		return -1;
+	snapshots_sweep(yard);
+	return 0;
 }
 
 int yard_open(struct loop *loop, const struct conf *conf, struct yard **ret, struct err *err)
@@ -140,6 +180,7 @@ int yard_open(struct loop *loop, const struct conf *conf, struct yard **ret, str
 	yard->idle = loop_timer_new(loop, on_idle, yard);
 	loop_timer_start(yard->idle, IDLE_MS);
 	limits_open(yard);
+	idle_open(yard);
 	spares_start(yard);
 	yard_event(yard, "daemon.started", NULL,
 		json_pack("{s:I}", "boxes", (json_int_t)yard->box_count));
@@ -165,9 +206,11 @@ void yard_close(struct yard *yard)
 	if (yard->idle)
 		yard_event(yard, "daemon.stopped", NULL, NULL);
 	limits_close(yard);
+	idle_close(yard);
 	workspaces_close(yard);
 	disk_streams_close(yard);
 	networks_stop(yard);
+	forks_close(yard);
 	while (yard->box_count) {
 		struct err err = ERR_INIT;
 
@@ -176,11 +219,15 @@ void yard_close(struct yard *yard)
 		box_free(yard->boxes[yard->box_count - 1]);
 	}
 	free(yard->boxes);
+	wake_close(yard);
 	spares_end(yard);
+	snapshots_close(yard);
 	networks_close(yard);
 	loop_timer_free(yard->idle);
+	loop_timer_free(yard->thaw_timer);
 	if (yard->engine)
 		engine_close(yard->engine);
+	states_close(yard->states);
 	images_close(yard->images);
 	close_pool(yard);
 	store_close(yard->store);

@@ -34,6 +34,10 @@ json_t *yard_stats_json(struct yard *yard); /* {"boxes":[box_stats_json...]} of 
 /* ---- events: what happened, with offsets ----------------------------------------------------- */
 
 struct box;
+/* Boxes that were waited for (box_port_connect gave no socket yet) have woken, or cannot be: err. One listener; NULL: none. */
+typedef void (*woken_fn)(struct box *box, const struct err *err, void *arg);
+void yard_on_woken(struct yard *yard, woken_fn fn, void *arg);
+
 struct event_feed;
 
 /* Records an event and hands it to the feeds. box may be NULL; data may be NULL and is consumed. */

@@ -10,6 +10,7 @@
  * what it did, else by a kill. on_done is called only when nothing of the run is left. */
 #include "criu/criu.h"
 #include "criu/criu_internal.h"
+#include "base/log.h"
 #include "loop/loop.h"
 #include "sys/procfd.h"
 #include <assert.h>
@@ -156,6 +157,7 @@ static void on_notify(struct criu *criu, const struct criu_reply *reply)
 	criu->asked = true;
 	if (name)
 		criu->last = name;
+	log_debug("criu", kv_str("event", reply->script), kv_int("criu", criu->process.pid));
 	if (criu->type == CRIU_TYPE_RESTORE &&
 		(event.kind == CRIU_NETWORK_UNLOCK || event.kind == CRIU_PRE_RESUME))
 		criu->deaf = true;
@@ -186,6 +188,8 @@ static void on_reply(struct criu *criu, const struct criu_reply *reply)
 	criu->reply = *reply;
 	if (reply->success && criu->type == CRIU_TYPE_RESTORE && adopt(criu, reply->pid, &err) < 0)
 		give_up(criu, &err);
+	else if (reply->success && criu->ops->on_replied)
+		criu->ops->on_replied(criu, criu->arg);
 }
 
 static void on_message(struct criu *criu, const void *message, size_t len)
@@ -253,12 +257,14 @@ static void read_log(struct criu *criu, char *log)
 static void explain(struct criu *criu, const char *log, bool by_signal, int value)
 {
 	struct err *failure = &criu->failure;
-	char line[CRIU_TEXT_MAX];
+	char line[CRIU_TEXT_MAX], words[CRIU_TEXT_MAX];
 
 	criu_log_error(log, line, sizeof line);
 	if (failure->kind != ERR_NONE)
 		return;
-	if (criu->replied)
+	if (criu->replied && criu_explain(log, words, sizeof words))
+		err_set(failure, criu_reply_kind(&criu->reply), "%s (%s)", words, line);
+	else if (criu->replied)
 		err_set(failure, criu_reply_kind(&criu->reply), "%s",
 			line[0]		      ? line
 			: criu->reply.text[0] ? criu->reply.text
@@ -390,6 +396,60 @@ static void watch(struct criu *criu)
 	loop_timer_start(criu->limit, criu->limit_ms);
 }
 
+static void wait_for(int pidfd)
+{
+	struct pollfd p = { .fd = pidfd, .events = POLLIN };
+
+	while (poll(&p, 1, -1) < 0 && errno == EINTR)
+		;
+}
+
+struct criu_spare {
+	struct criu_process process;
+};
+
+int criu_spare_start(const struct criu_request *request, struct criu_spare **ret, struct err *err)
+{
+	struct criu_spare *spare = xnew(struct criu_spare);
+
+	if (criu_process_start(request, false, &spare->process, err) < 0) {
+		free(spare);
+		return err_wrap(err, "start criu ahead");
+	}
+	*ret = spare;
+	return 0;
+}
+
+void criu_spare_free(struct criu_spare *spare)
+{
+	bool by_signal;
+	int value;
+
+	if (!spare)
+		return;
+	criu_process_kill(&spare->process); /* it has done nothing yet */
+	wait_for(spare->process.pidfd);
+	criu_process_reap(&spare->process, &by_signal, &value);
+	criu_process_close(&spare->process);
+	free(spare);
+}
+
+static int start_process(struct criu *criu, const struct criu_request *request, struct err *err)
+{
+	struct criu_spare *spare = request->spare;
+
+	if (!spare)
+		return criu_process_start(
+			request, criu->type == CRIU_TYPE_RESTORE, &criu->process, err);
+	if (!procfd_is_alive(spare->process.pidfd)) {
+		criu_spare_free(spare);
+		return criu_process_start(request, false, &criu->process, err);
+	}
+	criu->process = spare->process;
+	free(spare);
+	return 0;
+}
+
 /* The request waits in the socket until CRIU is up. */
 static int begin(struct criu *criu, const struct criu_request *request, struct err *err)
 {
@@ -398,11 +458,13 @@ static int begin(struct criu *criu, const struct criu_request *request, struct e
 	ssize_t sent;
 
 	if (copy_fd(request->images, &criu->images, err) < 0 ||
-		copy_fd(request->work, &criu->work, err) < 0)
+		copy_fd(request->work, &criu->work, err) < 0) {
+		criu_spare_free(request->spare);
 		return -1;
+	}
 	ours.images = criu->images;
 	ours.work = criu->work;
-	if (criu_process_start(request, criu->type == CRIU_TYPE_RESTORE, &criu->process, err) < 0)
+	if (start_process(criu, request, err) < 0)
 		return -1;
 	watch(criu);
 	criu_rpc_put_request(&out, criu->type, &ours);
@@ -416,8 +478,10 @@ static int start(struct loop *loop, enum criu_type type, const struct criu_reque
 {
 	struct criu *criu;
 
-	if (criu_request_check(type, request, err) < 0)
+	if (criu_request_check(type, request, err) < 0) {
+		criu_spare_free(request->spare);
 		return -1;
+	}
 	criu = xnew(struct criu);
 	*criu = (struct criu){ .loop = loop,
 		.ops = ops,
@@ -460,14 +524,6 @@ int criu_ask_version(struct loop *loop, const struct criu_request *request,
 	return start(loop, CRIU_TYPE_VERSION, request, ops, arg, ret, err);
 }
 
-static void wait_for(int pidfd)
-{
-	struct pollfd p = { .fd = pidfd, .events = POLLIN };
-
-	while (poll(&p, 1, -1) < 0 && errno == EINTR)
-		;
-}
-
 /* Until nothing is left, at most some seconds: a process that the kernel does not let die is left to it. */
 static void end_now(struct criu *criu)
 {
@@ -490,4 +546,10 @@ void criu_free(struct criu *criu)
 	if (criu->process.pid && !criu->over)
 		end_now(criu);
 	release(criu);
+}
+
+void criu_abandon(struct criu *criu)
+{
+	if (criu)
+		release(criu);
 }

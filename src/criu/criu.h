@@ -51,7 +51,17 @@ struct criu_inherit {
 	int fd;
 };
 
+/* A process of criu's that waits for a dump, started ahead: that takes milliseconds. It ends with its caller. */
+struct criu_spare;
+struct criu_request;
+int criu_spare_start(const struct criu_request *request, struct criu_spare **ret,
+	struct err *err);			/* program and scratch are what counts */
+void criu_spare_free(struct criu_spare *spare); /* accepts NULL */
+
 struct criu_request {
+	/* One started ahead with the same program and scratch, for a dump; it is used up by the call, also when that fails. NULL:
+	 * one is started now. */
+	struct criu_spare *spare;
 	const char *program; /* path of criu */
 	/* Directories; borrowed until the call returns. work: where logs go (dump.log, restore.log); -1: images. */
 	int images;
@@ -70,7 +80,8 @@ struct criu_request {
 	bool orphan_pts_master;
 	bool lazy_pages; /* restore: memory comes from a lazy-pages process */
 	bool skip_file_rwx_check;
-	bool auto_dedup; /* restore: punch holes into the images as they are read */
+	/* restore: punch holes into the images as they are read. dump, with our CRIU: what link_remap made on the disk stays there */
+	bool auto_dedup;
 	bool weak_sysctls;
 	bool mntns_compat_mode;
 	uint32_t ghost_limit;	/* bytes of a removed file that is still open; 0: CRIU's own */
@@ -133,6 +144,8 @@ struct criu_result {
 struct criu_ops {
 	/* It waits for criu_answer, which may come later. NULL: all is agreed to. */
 	void (*on_event)(struct criu *criu, const struct criu_event *event, void *arg);
+	/* Its work is done, and well; the process ends in a moment. May be NULL; must not free the run. */
+	void (*on_replied)(struct criu *criu, void *arg);
 	/* Exactly once, unless freed before: the process is gone. err->kind is ERR_NONE when it succeeded; ERR_TIMEOUT when
 	 * it was killed for its limit, ERR_CANCELLED after criu_cancel, ERR_NOT_FOUND when the process to dump is not
 	 * there, ERR_EXISTS when a pid to restore is taken, ERR_UNAVAILABLE when it died. A failed dump has let go
@@ -159,3 +172,10 @@ void criu_cancel(struct criu *criu);
 /* Kills it if it still runs, and what it was restoring; waits for that; calls nothing. Accepts NULL. A killed dump without
  * freeze_cgroup leaves its processes running; with it, thawing the group is the caller's. */
 void criu_free(struct criu *criu);
+/* Lets go of it without a kill, calls nothing: a dump fails at its next event and undoes what it did, a restore that has let
+ * its processes go ends by itself. Accepts NULL. */
+void criu_abandon(struct criu *criu);
+
+/* Why a run failed, in words for people: the first of a log's errors that is known ("a unix socket is connected to something
+ * outside the box"), one printable line. False and "" when none is. What on_done is given says it already. */
+bool criu_explain(const char *log, char *out, size_t size);

@@ -32,5 +32,8 @@ int criu_request_check(enum criu_type type, const struct criu_request *request, 
 /* The end of a file, at most CRIU_LOG_MAX - 1 bytes from the start of a line on, printable, into log (CRIU_LOG_MAX bytes);
  * "" when there is none. The file may be a directory's (fd, name) or fd itself (name NULL). */
 void criu_log_tail(int fd, const char *name, char *log);
+/* Text of the next line in log that tells an error, without its time and place, and where to look for the one after it; NULL:
+ * none. ret is borrowed from log. */
+const char *criu_log_next_error(const char *log, const char **ret, size_t *ret_len);
 /* The first line in log that tells an error, without its time and place; "" when there is none. */
 void criu_log_error(const char *log, char *out, size_t size);

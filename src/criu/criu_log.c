@@ -64,12 +64,11 @@ static bool is_harmless(const char *line, size_t len)
 	return memmem(line, len, word, sizeof word - 1) != NULL;
 }
 
-void criu_log_error(const char *log, char *out, size_t size)
+const char *criu_log_next_error(const char *log, const char **ret, size_t *ret_len)
 {
 	static const char mark[] = "Error (", after[] = "): ";
 	size_t len;
 
-	out[0] = '\0';
 	for (const char *line = log; *line; line += len + (line[len] == '\n')) {
 		const char *found, *text;
 
@@ -78,8 +77,19 @@ void criu_log_error(const char *log, char *out, size_t size)
 		if (!found || is_harmless(line, len))
 			continue;
 		text = memmem(found, len - (size_t)(found - line), after, sizeof after - 1);
-		text = text ? text + sizeof after - 1 : found;
-		criu_text_clean(out, size, text, len - (size_t)(text - line));
-		return;
+		*ret = text ? text + sizeof after - 1 : found;
+		*ret_len = len - (size_t)(*ret - line);
+		return line + len;
 	}
+	return NULL;
+}
+
+void criu_log_error(const char *log, char *out, size_t size)
+{
+	const char *text;
+	size_t len;
+
+	out[0] = '\0';
+	if (criu_log_next_error(log, &text, &len))
+		criu_text_clean(out, size, text, len);
 }

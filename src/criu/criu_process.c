@@ -77,6 +77,31 @@ static int attach(int mount, const char *path, struct err *err)
 	return 0;
 }
 
+/* What is mounted there, with all below it, again on top as it was before. */
+static int keep(const char *path, int tree, struct err *err)
+{
+	int status;
+
+	if (tree < 0)
+		return err_sys(err, errno, "open_tree '%s'", path);
+	status = attach(tree, path, err);
+	close(tree);
+	return status;
+}
+
+/* A box chooses the names of its files, and may have put a link where a folder of such a name was. However CRIU comes to the
+ * machine's own files by one, it changes none of them. /proc and the groups in /sys are what it works with. */
+static int protect_machine(struct err *err)
+{
+	const unsigned flags = OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC | AT_RECURSIVE;
+	struct mount_attr closed = { .attr_set = MOUNT_ATTR_RDONLY };
+	int proc = open_tree(AT_FDCWD, "/proc", flags), sys = open_tree(AT_FDCWD, "/sys", flags);
+
+	if (mount_setattr(AT_FDCWD, "/", AT_RECURSIVE, &closed, sizeof closed) < 0)
+		return err_sys(err, errno, "make the machine's files read-only for criu");
+	return keep("/proc", proc, err) < 0 ? -1 : keep("/sys", sys, err);
+}
+
 /* Copied while the mount it lies on is still in our namespace. */
 static int cover_scratch(int scratch, struct err *err)
 {
@@ -88,6 +113,8 @@ static int cover_scratch(int scratch, struct err *err)
 		return err_sys(err, errno, "unshare the mounts");
 	if (mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) < 0)
 		return err_sys(err, errno, "make mounts private");
+	if (protect_machine(err) < 0)
+		return -1;
 	if (attach(run, "/run", err) < 0)
 		return -1;
 	return attach(tmp, "/tmp", err);

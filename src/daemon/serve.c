@@ -9,6 +9,7 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "conf/conf.h"
+#include "core/timeline.h"
 #include "core/yard.h"
 #include "ingress/ingress.h"
 #include "loop/loop.h"
@@ -29,6 +30,8 @@ struct daemon {
 	struct ingress *ingress;
 	unsigned stopping_doors;
 	bool stopping;
+	bool hibernating;
+	bool purging;
 	bool purged;
 };
 
@@ -51,9 +54,32 @@ static void stop(struct daemon *daemon)
 	api_stop(daemon->api, STOP_GRACE_MS, on_door_stopped, daemon);
 }
 
+static void on_hibernated(const struct err *err, void *arg)
+{
+	struct daemon *daemon = arg;
+
+	if (err)
+		log_error("not every box could be hibernated", kv_err(err));
+	stop(daemon);
+}
+
+/* Told twice, it does not wait for boxes any longer. */
+static void leave(struct daemon *daemon, bool hibernate)
+{
+	if (!hibernate || daemon->hibernating || daemon->purging || daemon->stopping) {
+		stop(daemon);
+		return;
+	}
+	daemon->hibernating = true;
+	log_info("hibernating all boxes");
+	yard_hibernate_all(daemon->yard, on_hibernated, daemon);
+}
+
 static void on_signal(void *arg)
 {
-	stop(arg);
+	struct daemon *daemon = arg;
+
+	leave(daemon, daemon->conf->hibernate_on_shutdown);
 }
 
 /* The certificate has changed; nothing else is read again. */
@@ -74,14 +100,16 @@ static void on_purged(const struct err *err, void *arg)
 	stop(daemon);
 }
 
-static void on_shutdown(bool purge, void *arg)
+static void on_shutdown(bool purge, bool hibernate, void *arg)
 {
 	struct daemon *daemon = arg;
 
-	if (purge)
-		yard_purge(daemon->yard, on_purged, daemon);
-	else
-		stop(daemon);
+	if (!purge) {
+		leave(daemon, hibernate);
+		return;
+	}
+	daemon->purging = true;
+	yard_purge(daemon->yard, on_purged, daemon);
 }
 
 static int make_run_dir(const struct conf *conf, struct err *err)

@@ -5,5 +5,5 @@
 struct conf;
 
 /* Runs the daemon in the foreground until SIGTERM, SIGINT or a shutdown request. Boxes run on, unless the
- * request was to purge. */
+ * request was to purge, or hibernation was asked for or configured. */
 int serve_run(const struct conf *conf, struct err *err);

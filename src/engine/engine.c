@@ -141,6 +141,21 @@ uint64_t instance_pids_refused(struct instance *instance)
 	return ops->pids_refused ? ops->pids_refused(instance) : 0;
 }
 
+int instance_activity(struct instance *instance, struct instance_activity *ret, struct err *err)
+{
+	if (!instance->engine->ops->activity)
+		return unsupported(instance->engine, "tell what a box does", err);
+	return instance->engine->ops->activity(instance, ret, err);
+}
+
+int instance_next_timer(struct instance *instance, int64_t quiet_since_us,
+	struct instance_timer *ret, struct err *err)
+{
+	if (!instance->engine->ops->next_timer)
+		return unsupported(instance->engine, "tell the timers of a box", err);
+	return instance->engine->ops->next_timer(instance, quiet_since_us, ret, err);
+}
+
 int instance_freeze(struct instance *instance, bool frozen, struct err *err)
 {
 	if (!instance->engine->ops->freeze)
@@ -164,4 +179,30 @@ void instance_free(struct instance *instance)
 {
 	if (instance)
 		instance->engine->ops->free(instance);
+}
+
+int instance_capture(struct instance *instance, const struct capture_spec *spec,
+	const struct capture_ops *ops, void *arg, struct capture **ret, struct err *err)
+{
+	if (!instance->engine->ops->capture)
+		return unsupported(instance->engine, "capture a box with its processes", err);
+	return instance->engine->ops->capture(instance, spec, ops, arg, ret, err);
+}
+
+int instance_capture_rest(struct instance *instance, int dir, struct err *err)
+{
+	const struct engine_ops *ops = instance->engine->ops;
+
+	return ops->capture_rest ? ops->capture_rest(instance, dir, err) : 0;
+}
+
+void capture_go_on(struct capture *capture, const struct err *failed)
+{
+	capture->engine->ops->capture_go_on(capture, failed);
+}
+
+void capture_free(struct capture *capture)
+{
+	if (capture)
+		capture->engine->ops->capture_free(capture);
 }

@@ -59,6 +59,13 @@ struct instance_spec {
 	uint32_t uid_base; /* 131072 ids from here belong to this box */
 	enum profile profile;
 	struct limits limits;
+	/* A state that was captured: its processes go on where they were instead of a new box-init. NULL: none. */
+	const struct instance_state *state;
+};
+
+/* Where a state lies, as instance_capture left it. Borrowed during the call; what is made there is removed again. */
+struct instance_state {
+	int dir;
 };
 
 /* What identifies a running instance across daemon restarts; stored with the box. */
@@ -76,6 +83,28 @@ struct instance_stats {
 	uint64_t oom_kills;
 	uint64_t throttled_us;
 	uint64_t pids_refused; /* forks that failed for the limit of processes, ever */
+};
+
+/* Rising figures; 0 where the machine cannot tell. */
+struct instance_activity {
+	uint64_t cpu_us;
+	uint64_t io_bytes;
+};
+
+enum instance_timer_kind {
+	INSTANCE_TIMER_NONE,	/* it sleeps until somebody comes */
+	INSTANCE_TIMER_AT,	/* something inside runs by itself at that moment */
+	INSTANCE_TIMER_UNKNOWN, /* perhaps something does; call says why nobody knows */
+	INSTANCE_TIMER_BUSY,	/* it does not sleep; call says what it does instead */
+};
+#define INSTANCE_TIMER_FURTHEST_US (INT64_C(366) * 86400 * 1000000) /* later is never */
+
+struct instance_timer {
+	enum instance_timer_kind kind;
+	int64_t at_us; /* CLOCK_MONOTONIC of the host */
+	pid_t pid;     /* as the box sees it; 0: nobody in particular */
+	char comm[16]; /* printable; the box's own word */
+	char call[48];
 };
 
 enum instance_end {
@@ -96,6 +125,41 @@ struct instance_ops {
 		struct instance *instance, enum instance_end end, const char *detail, void *arg);
 	/* The kernel killed something inside for memory (count since the last call). */
 	void (*on_oom)(struct instance *instance, uint64_t kills, void *arg);
+	/* Of one made from a state, before on_ready: its mark is known, and nothing in it has run yet. May be NULL. */
+	void (*on_marked)(struct instance *instance, void *arg);
+};
+
+/* ---- capture: an instance at one moment, written into files -------------------------------------- */
+
+struct capture; /* one being made; drivers embed it as their first member */
+
+struct capture_result {
+	uint64_t paused_us; /* its processes stood still for so long */
+	uint64_t processes;
+	const char *log; /* of one that failed: what the tool said last; "" . Borrowed */
+};
+
+/* Called from the loop, never from inside capture. on_rest may free the capture, on_done must. */
+struct capture_ops {
+	/* Everything in it stands still. What must fit the state is copied now: the disk, and by instance_capture_rest what
+	 * the driver copies itself. Then capture_go_on. */
+	void (*on_rest)(struct capture *capture, void *arg);
+	/* The files are complete and the processes go on; what is left is bookkeeping. May be NULL. */
+	void (*on_taken)(struct capture *capture, const struct capture_result *result, void *arg);
+	/* Exactly once, unless freed before. The instance is as it was, frozen or not, whether it worked or not. */
+	void (*on_done)(struct capture *capture, const struct capture_result *result,
+		const struct err *err, void *arg);
+};
+
+struct capture_spec {
+	int dir;	  /* empty; borrowed until the call returns */
+	bool frozen;	  /* it is frozen already */
+	bool stay_frozen; /* afterwards, when it worked */
+	/* It is killed afterwards, and its disk is that of the state: what the driver keeps there for files that were removed and
+	 * are open is not taken away. */
+	bool to_end;
+	uint64_t limit_ms;	    /* given up after so long; 0: as the driver thinks fit */
+	const char *const *targets; /* of its mounts (instance_spec), NULL at the end; or NULL */
 };
 
 struct engine_config {
@@ -105,6 +169,7 @@ struct engine_config {
 	const char *name; /* instance name of this daemon, in cgroup names */
 	const char
 		*resolv_conf; /* text of /etc/resolv.conf in every box; NULL: the resolver alone */
+	const char *criu;     /* path of the program, or NULL: states cannot be captured */
 };
 
 struct engine_ops {
@@ -136,6 +201,12 @@ struct engine_ops {
 	int (*set_hostname)(struct instance *instance, const char *hostname, struct err *err);
 	/* Forks refused for the limit of processes, ever; cheap, for asking every second. 0 when nobody can tell. */
 	uint64_t (*pids_refused)(struct instance *instance);
+	/* Cheap, for asking every second. */
+	int (*activity)(struct instance *instance, struct instance_activity *ret, struct err *err);
+	/* The earliest moment at which something inside runs by itself. Takes some microseconds a thread.
+	 * quiet_since_us (CLOCK_MONOTONIC): it used no CPU after that. Before freezing; frozen, nobody can tell. */
+	int (*next_timer)(struct instance *instance, int64_t quiet_since_us,
+		struct instance_timer *ret, struct err *err);
 	/* All processes stop where they are, or go on. Returns when the kernel says so; ERR_TIMEOUT after a second.
 	 * A frozen instance can be killed. */
 	int (*freeze)(struct instance *instance, bool frozen, struct err *err);
@@ -148,6 +219,15 @@ struct engine_ops {
 	size_t (*pids)(struct instance *instance, pid_t *ret, size_t max);
 	void (*free)(
 		struct instance *instance); /* lets go; the box runs on; no callback after this */
+
+	/* Its processes into files; it goes on afterwards as it was. ERR_UNSUPPORTED, ERR_STATE with the process and the
+	 * reason when something in it cannot be captured. */
+	int (*capture)(struct instance *instance, const struct capture_spec *spec,
+		const struct capture_ops *ops, void *arg, struct capture **ret, struct err *err);
+	/* Blocks: for a helper process, between on_rest and capture_go_on. dir is the capture's. */
+	int (*capture_rest)(struct instance *instance, int dir, struct err *err);
+	void (*capture_go_on)(struct capture *capture, const struct err *failed);
+	void (*capture_free)(struct capture *capture);
 };
 
 extern const struct engine_ops engine_ns;
@@ -174,7 +254,16 @@ int instance_stats(struct instance *instance, struct instance_stats *ret, struct
 int instance_set_hostname(struct instance *instance, const char *hostname, struct err *err);
 int instance_set_limits(struct instance *instance, const struct limits *limits, struct err *err);
 uint64_t instance_pids_refused(struct instance *instance);
+int instance_activity(struct instance *instance, struct instance_activity *ret, struct err *err);
+int instance_next_timer(struct instance *instance, int64_t quiet_since_us,
+	struct instance_timer *ret, struct err *err);
 int instance_freeze(struct instance *instance, bool frozen, struct err *err);
 int instance_netns(struct instance *instance, int *ret, struct err *err);
 size_t instance_pids(struct instance *instance, pid_t *ret, size_t max);
 void instance_free(struct instance *instance); /* accepts NULL */
+int instance_capture(struct instance *instance, const struct capture_spec *spec,
+	const struct capture_ops *ops, void *arg, struct capture **ret, struct err *err);
+int instance_capture_rest(struct instance *instance, int dir, struct err *err);
+/* Once for each on_rest; failed not NULL: the capture is given up for that reason. */
+void capture_go_on(struct capture *capture, const struct err *failed);
+void capture_free(struct capture *capture); /* gives it up if it is not done; accepts NULL */

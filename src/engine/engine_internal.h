@@ -12,3 +12,9 @@ struct instance {
 	void *arg;
 	struct instance_mark mark;
 };
+
+struct capture {
+	struct engine *engine;
+	const struct capture_ops *events;
+	void *arg;
+};

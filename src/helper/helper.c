@@ -165,6 +165,11 @@ int helper_start(struct loop *loop, const struct helper_ops *ops, void *arg, con
 	return 0;
 }
 
+bool helper_send(struct helper *helper, const void *message, size_t len)
+{
+	return send(helper->sock, message, len, MSG_NOSIGNAL | MSG_DONTWAIT) == (ssize_t)len;
+}
+
 void helper_kill(struct helper *helper)
 {
 	procfd_kill(helper->pidfd, SIGKILL, NULL);

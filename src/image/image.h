@@ -130,6 +130,7 @@ int image_import_start(struct images *images, const struct image_import_spec *sp
 struct image_save_spec {
 	const char *name;	    /* NULL or "": none */
 	const struct image *parent; /* the image of the box */
+	const char *place;	    /* of the disk in the pool; NULL: "boxes" */
 	const char *disk;      /* id of the box in the pool: `upper` in it becomes the top layer */
 	const char *origin;    /* "saved from ada" */
 	json_t *config;	       /* NULL: the parent's; borrowed */

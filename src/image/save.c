@@ -19,7 +19,7 @@
 #include <stdio.h>
 
 struct save {
-	char *disk;
+	char *place, *disk;
 	char *origin, *parent, *cache_key;
 	char **lower; /* the layers of the parent */
 	json_t *config;
@@ -29,6 +29,7 @@ static void save_free(void *arg)
 {
 	struct save *save = arg;
 
+	free(save->place);
 	free(save->disk);
 	free(save->origin);
 	free(save->parent);
@@ -45,8 +46,8 @@ static int copy_snapshot(const struct images *images, const struct save *save,
 	_cleanup_free_ char *upper = xasprintf("%s/%s/upper", images->layers_path, draft->id);
 
 	if (draft_write_early(images, draft, err) < 0 ||
-		pool_disk_copy(
-			images->pool, "boxes", save->disk, "layers", draft->id, "upper", err) < 0)
+		pool_disk_copy(images->pool, save->place, save->disk, "layers", draft->id, "upper",
+			err) < 0)
 		return -1;
 	tree_remove(AT_FDCWD, work, NULL); /* what is left of it is not seen */
 	if (access(upper, F_OK) < 0)
@@ -61,7 +62,8 @@ static int copy_files(const struct images *images, const struct save *save,
 	_cleanup_free_ char *from = xasprintf("%s/%s", images->layers_path, tmp);
 	_cleanup_free_ char *to = xasprintf("%s/%s", images->layers_path, draft->id);
 
-	if (pool_disk_copy(images->pool, "boxes", save->disk, "layers", tmp, "upper", err) < 0 ||
+	if (pool_disk_copy(images->pool, save->place, save->disk, "layers", tmp, "upper", err) <
+			0 ||
 		pool_sync(images->pool, err) < 0)
 		return -1;
 	if (rename(from, to) < 0)
@@ -100,7 +102,9 @@ static int check_spec(struct images *images, const struct image_save_spec *spec,
 		return -1;
 	if (spec->config && image_config_check(spec->config, err) < 0)
 		return -1;
-	if (!pool_disk_exists(images->pool, "boxes", spec->disk))
+	const char *place = spec->place ? spec->place : "boxes";
+
+	if (!pool_disk_exists(images->pool, place, spec->disk))
 		return err_set(err, ERR_NOT_FOUND, "there is no disk '%s'", spec->disk);
 	return pool_check_room(images->pool, 0, err);
 }
@@ -118,6 +122,7 @@ int image_save_start(struct images *images, const struct image_save_spec *spec,
 	save = xnew(struct save);
 	for (size_t i = 0; spec->parent->layers[i]; i++)
 		strv_add(&save->lower, layer_short(images, spec->parent->layers[i]));
+	save->place = xstrdup(spec->place ? spec->place : "boxes");
 	save->disk = xstrdup(spec->disk);
 	save->origin = xstrdup(spec->origin);
 	save->parent = xstrdup(spec->parent->id);

@@ -17,7 +17,7 @@
 #include <sys/socket.h>
 #include <sys/uio.h>
 
-enum { PARTS_MAX = 4, BUFFER_KEPT = 16 * 1024 };
+enum { PARTS_MAX = 4, BUFFER_KEPT = 16 * 1024, USED_MS = 100, WAKE_MS = 60 * 1000 };
 
 struct backend {
 	struct ingress *ingress;
@@ -30,6 +30,10 @@ struct backend {
 	struct loop_fd *watch;
 	unsigned watched;
 	bool v6, connecting, reused, waiting;
+	bool waking;	    /* connecting, and the box must wake first: there is no socket yet */
+	struct err problem; /* why it did not */
+	unsigned round;	    /* of ingress_box_woken: it was asked already, or came later */
+	int64_t used_ms;
 	bool paused, ended, shut, shut_done;
 	bool broken; /* it takes nothing more */
 	struct buf out;
@@ -107,6 +111,8 @@ static void update_watch(struct backend *backend)
 		want |= LOOP_READ;
 	if (backend->connecting || backend->out.len)
 		want |= LOOP_WRITE;
+	if (!backend->watch)
+		return;
 	if (want != backend->watched)
 		loop_fd_set(backend->watch, want);
 	backend->watched = want;
@@ -189,6 +195,7 @@ static void on_ready(void *arg, unsigned ready)
 	}
 	if (!backend->owner)
 		return backend_close(backend); /* nobody asked */
+	backend_used(backend, false);
 	got = recv(backend->fd, scratch, backends_share(backend->ingress), MSG_DONTWAIT);
 	if (got > 0)
 		return backend->ops->on_data(backend, scratch, (size_t)got, backend->owner);
@@ -208,20 +215,61 @@ static int connect_by(struct backend *backend, bool v6, struct err *err)
 	if (ingress->ops.connect(
 		    backend->target->box, backend->target->port, v6, &fd, err, ingress->arg) < 0)
 		return -1;
-	if (fd_is_scarce(fd)) {
+	if (fd >= 0 && fd_is_scarce(fd)) {
 		close(fd);
 		return err_set(err, ERR_LIMIT, "too many connections are open");
 	}
-	setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &(int){ 1 }, sizeof(int));
-	loop_fd_free(backend->watch);
+	loop_fd_free(steal_ptr(&backend->watch));
 	if (backend->fd >= 0)
 		close(backend->fd);
 	backend->fd = fd;
 	backend->v6 = v6;
 	backend->connecting = true;
+	backend->waking = fd < 0;
+	if (fd < 0)
+		return 0;
+	setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &(int){ 1 }, sizeof(int));
 	backend->watched = LOOP_WRITE;
 	backend->watch = loop_fd_new(ingress->loop, fd, LOOP_WRITE, on_ready, backend);
 	return 0;
+}
+
+static struct backend *next_waking(struct ingress *ingress, const char *box)
+{
+	struct backend *backend = ingress->backends;
+
+	while (backend && (!backend->waking || backend->round == ingress->round ||
+				  strcmp(backend->target->box, box)))
+		backend = backend->next;
+	return backend;
+}
+
+/* Owners close those that end, and may begin other exchanges then: each time the list is gone through from its start. Those
+ * that come meanwhile are not of this round. */
+void ingress_box_woken(struct ingress *ingress, const char *box, const struct err *err)
+{
+	struct backend *backend;
+
+	for (backend = ingress->backends, ingress->round++; backend; backend = backend->next)
+		backend->round = ingress->round - 1;
+	while ((backend = next_waking(ingress, box))) {
+		backend->round = ingress->round;
+		backend->since = now_ms();
+		if (err)
+			backend->problem = *err;
+		if (!err && (connect_by(backend, false, &backend->problem) == 0 ||
+				    connect_by(backend, true, &backend->problem) == 0)) {
+			err_clear(&backend->problem);
+			continue;
+		}
+		backend->waking = false;
+		end(backend, ECONNREFUSED);
+	}
+}
+
+const struct err *backend_problem(const struct backend *backend)
+{
+	return backend->problem.kind ? &backend->problem : NULL;
 }
 
 static void list(struct ingress *ingress, struct backend *backend)
@@ -271,6 +319,7 @@ int backend_open(struct ingress *ingress, const char *box, uint16_t port, bool f
 		backend->ingress = ingress;
 		backend->target = target;
 		backend->fd = -1;
+		backend->round = ingress->round;
 		target->busy_count++;
 		list(ingress, backend);
 		if (connect_by(backend, false, err) < 0) {
@@ -316,6 +365,18 @@ size_t backend_pending(const struct backend *backend)
 	return backend->out.len;
 }
 
+/* One that waited for its next request may lead into a box that went to sleep. */
+void backend_used(struct backend *backend, bool anew)
+{
+	struct ingress *ingress = backend->ingress;
+	int64_t now = now_ms();
+
+	if (!ingress->ops.used || (!anew && now - backend->used_ms < USED_MS))
+		return;
+	backend->used_ms = now;
+	ingress->ops.used(backend->target->box, ingress->arg);
+}
+
 void backend_write(struct backend *backend, const struct iovec *parts, unsigned count)
 {
 	struct iovec copy[PARTS_MAX];
@@ -323,6 +384,7 @@ void backend_write(struct backend *backend, const struct iovec *parts, unsigned 
 	ssize_t sent = 0;
 
 	assert(count <= PARTS_MAX && !backend->shut);
+	backend_used(backend, false);
 	memcpy(copy, parts, count * sizeof *parts);
 	if (!backend->out.len && !backend->connecting) {
 		do
@@ -422,7 +484,8 @@ static void on_tick(void *arg)
 		if (backend->waiting && now - backend->since >= backend->patience) {
 			backend_close(backend);
 		} else if (backend->connecting && !backend->ended &&
-			   now - backend->since >= ingress->limits.connect) {
+			   now - backend->since >= (backend->waking ? (unsigned)WAKE_MS
+								    : ingress->limits.connect)) {
 			end(backend, ETIMEDOUT); /* its owner closes it, and no other */
 		} else {
 			any |= backend->waiting || backend->connecting;

@@ -14,6 +14,7 @@ enum { TOKENS_FRESH_US = 500 * 1000 };
 
 struct boxes {
 	struct yard *yard;
+	struct ingress *ingress;
 	json_t *tokens; /* as they were a moment ago; logins are checked against them */
 	int64_t tokens_us;
 };
@@ -25,6 +26,9 @@ static bool find(const char *name, struct ingress_box *ret, void *arg)
 		[BOX_STARTING] = INGRESS_BOX_BUSY,
 		[BOX_RUNNING] = INGRESS_BOX_RUNS,
 		[BOX_SUSPENDED] = INGRESS_BOX_SUSPENDED,
+		[BOX_HIBERNATING] = INGRESS_BOX_BUSY,
+		[BOX_HIBERNATED] = INGRESS_BOX_SUSPENDED,
+		[BOX_ROLLING_BACK] = INGRESS_BOX_BUSY,
 		[BOX_STOPPING] = INGRESS_BOX_BUSY,
 		[BOX_STOPPED] = INGRESS_BOX_STOPPED,
 		[BOX_REMOVING] = INGRESS_BOX_BUSY,
@@ -36,7 +40,7 @@ static bool find(const char *name, struct ingress_box *ret, void *arg)
 		return false;
 	snprintf(ret->id, sizeof ret->id, "%s", box_get_id(box));
 	snprintf(ret->name, sizeof ret->name, "%s", box_get_name(box));
-	ret->state = states[box_get_state(box)];
+	ret->state = box_is_there(box) ? INGRESS_BOX_RUNS : states[box_get_state(box)];
 	ret->default_port = box_port_default(box);
 	return true;
 }
@@ -56,6 +60,22 @@ static int connect_to(
 	struct box *box = box_find(boxes->yard, id, err);
 
 	return box ? box_port_connect(box, port, v6, ret_fd, err) : -1;
+}
+
+static void used(const char *id, void *arg)
+{
+	struct boxes *boxes = arg;
+	struct box *box = box_find(boxes->yard, id, NULL);
+
+	if (box)
+		box_is_used(box);
+}
+
+static void on_woken(struct box *box, const struct err *err, void *arg)
+{
+	struct boxes *boxes = arg;
+
+	ingress_box_woken(boxes->ingress, box_get_id(box), err);
 }
 
 /* ---- tokens --------------------------------------------------------------------------------------- */
@@ -138,6 +158,7 @@ static const struct ingress_ops ops = {
 	.find = find,
 	.is_public = is_public,
 	.connect = connect_to,
+	.used = used,
 	.check_token = check_token,
 	.has_token = has_token,
 	.take_code = take_code,
@@ -147,6 +168,7 @@ static void boxes_free(void *arg)
 {
 	struct boxes *boxes = arg;
 
+	yard_on_woken(boxes->yard, NULL, NULL);
 	json_decref(boxes->tokens);
 	free(boxes);
 }
@@ -167,5 +189,9 @@ int ingress_open(struct yard *yard, struct ingress **ret, struct err *err)
 		.free_arg = boxes_free };
 
 	boxes->yard = yard;
-	return ingress_new(&spec, ret, err);
+	if (ingress_new(&spec, ret, err) < 0)
+		return -1;
+	boxes->ingress = *ret;
+	yard_on_woken(yard, on_woken, boxes);
+	return 0;
 }

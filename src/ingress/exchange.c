@@ -87,7 +87,7 @@ static void fail_connect(struct exchange *exchange, const struct err *err)
 
 	if (err->kind == ERR_LIMIT)
 		return fail_with(exchange, 503, ERR_LIMIT, "Too much at once", err->message, "");
-	if (err->kind == ERR_STATE)
+	if (err->kind == ERR_STATE || (exchange->backend && backend_problem(exchange->backend)))
 		return fail_with(
 			exchange, 503, ERR_STATE, "The box does not run", err->message, err->hint);
 	snprintf(text, sizeof text,
@@ -131,6 +131,7 @@ static void send_request(struct exchange *exchange)
 {
 	answer_reset(backend_answer(exchange->backend), exchange->head_request, exchange->upgrade);
 	exchange->sent = true;
+	backend_used(exchange->backend, true);
 	backend_write(exchange->backend,
 		&(struct iovec){ buf_head(&exchange->head), exchange->head.len }, 1);
 	if (exchange->has_body)
@@ -282,7 +283,10 @@ static void on_end(struct backend *backend, int failed, void *owner)
 		return;
 	}
 	if (!exchange->sent) {
-		err_sys(&err, failed ? failed : ECONNREFUSED, "connect");
+		if (backend_problem(backend))
+			err = *backend_problem(backend);
+		else
+			err_sys(&err, failed ? failed : ECONNREFUSED, "connect");
 		return fail_connect(exchange, &err);
 	}
 	if (!failed && answer_ends_by_close(backend_answer(backend)))

@@ -18,7 +18,7 @@ struct loop;
 struct yard;
 
 enum ingress_box_state {
-	INGRESS_BOX_RUNS,
+	INGRESS_BOX_RUNS, /* or wakes by being connected to */
 	INGRESS_BOX_STOPPED,
 	INGRESS_BOX_SUSPENDED,
 	INGRESS_BOX_BUSY
@@ -37,9 +37,12 @@ struct ingress_ops {
 	/* By name or id; false: there is none. */
 	bool (*find)(const char *name, struct ingress_box *ret, void *arg);
 	bool (*is_public)(const char *box, uint16_t port, void *arg);
-	/* A socket connecting to a port of the box: by 127.0.0.1, or by ::1. */
+	/* A socket connecting to a port of the box: by 127.0.0.1, or by ::1. *ret_fd -1: the box is waking; asked again after
+	 * ingress_box_woken. */
 	int (*connect)(
 		const char *box, uint16_t port, bool v6, int *ret_fd, struct err *err, void *arg);
+	/* Bytes go into the box by a connection that is there already. May be NULL. */
+	void (*used)(const char *box, void *arg);
 	/* Whether a token opens private ports; ret_id (INGRESS_TOKEN_ID_MAX) is what a login remembers of it. */
 	int (*check_token)(const char *secret, char *ret_id, struct err *err, void *arg);
 	/* Whether it still does. */
@@ -68,6 +71,8 @@ int ingress_open(struct yard *yard, struct ingress **ret, struct err *err);
 void ingress_attach(struct ingress *ingress, struct http_server *server);
 /* The front itself; false: it is no request for a box. */
 bool ingress_takes(struct ingress *ingress, struct http_request *request);
+/* A box that connections wait for is awake; err: it will not be. */
+void ingress_box_woken(struct ingress *ingress, const char *box, const struct err *err);
 /* Reads the certificate again; what cannot be used is logged, and the old one stays. */
 void ingress_reload(struct ingress *ingress);
 uint16_t ingress_get_tls_port(const struct ingress *ingress);

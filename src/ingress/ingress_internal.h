@@ -70,6 +70,7 @@ struct ingress {
 	struct exchange *exchanges; /* all */
 	struct loop_timer *tick;
 	bool ticking;
+	unsigned round; /* of ingress_box_woken */
 	char *scratch;	/* INGRESS_READ_SIZE */
 	double strikes; /* wrong tokens of late */
 	int64_t strikes_us;
@@ -127,6 +128,10 @@ struct backend_ops {
 int backend_open(struct ingress *ingress, const char *box, uint16_t port, bool fresh,
 	const struct backend_ops *ops, void *owner, struct backend **ret, struct err *err);
 bool backend_is_reused(const struct backend *backend);
+/* Bytes go by it; told to the box's keeper, anew at once, else now and then. */
+void backend_used(struct backend *backend, bool anew);
+/* Why the box did not wake for it; NULL: it did. */
+const struct err *backend_problem(const struct backend *backend);
 bool backend_is_connected(const struct backend *backend);
 struct answer *backend_answer(struct backend *backend);
 /* Queued when the socket does not take it all; never fails here (on_end tells). */

@@ -21,6 +21,7 @@ enum {
 struct chan {
 	struct link *link;
 	uint32_t id;
+	bool background; /* see chan_set_background */
 	const struct chan_ops
 		*ops; /* NULL: our side stopped caring and waits for the box's CLOSE */
 	void *arg;
@@ -34,7 +35,7 @@ struct chan {
 
 struct link {
 	struct loop *loop;
-	int fd;
+	int fd; /* -1, and no watch: there is no connection yet */
 	struct loop_fd *watch;
 	const struct link_ops *ops;
 	void *arg;
@@ -42,8 +43,10 @@ struct link {
 	struct chan *chans[WIRE_CHANNELS_MAX];
 	unsigned chan_count;
 	uint32_t next_id;
+	uint64_t traffic;
 	unsigned dispatching;
 	bool greeted;
+	unsigned version;
 	bool over;  /* no more frames in or out */
 	bool freed; /* link_free was called while dispatching */
 };
@@ -55,12 +58,20 @@ static const struct chan_ops no_ops;
 static void link_destroy(struct link *link)
 {
 	loop_fd_free(link->watch);
-	close(link->fd);
+	if (link->fd >= 0)
+		close(link->fd);
 	buf_done(&link->in);
 	buf_done(&link->out);
 	for (unsigned i = 0; i < link->chan_count; i++)
 		free(link->chans[i]);
 	free(link);
+}
+
+/* Without a connection, what is to be sent waits for link_attach. */
+static void watch_for(struct link *link, unsigned ready)
+{
+	if (link->watch)
+		loop_fd_set(link->watch, ready);
 }
 
 static void dispatch_enter(struct link *link)
@@ -99,7 +110,7 @@ static void link_lost(struct link *link, const struct err *why)
 	if (link->over)
 		return;
 	link->over = true;
-	loop_fd_set(link->watch, 0);
+	watch_for(link, 0);
 	dispatch_enter(link);
 	drop_chans(link, &err);
 	if (!link->freed)
@@ -147,7 +158,7 @@ static void flush(struct link *link)
 	if (!link->out.len && link->out.cap > 65536)
 		buf_done(&link->out);
 	if (!link->over)
-		loop_fd_set(link->watch, LOOP_READ | (link->out.len ? LOOP_WRITE : 0));
+		watch_for(link, LOOP_READ | (link->out.len ? LOOP_WRITE : 0));
 }
 
 /* ---- reading -------------------------------------------------------------------------------- */
@@ -172,10 +183,11 @@ static int on_hello(struct link *link, const struct wire_frame *frame, struct er
 	if (wire_get_done(&in, err) < 0 || link->greeted)
 		return err_set(err, ERR_PROTOCOL, "malformed hello");
 	if (hello.magic != WIRE_MAGIC || hello.version_min > WIRE_VERSION ||
-		hello.version < WIRE_VERSION)
+		hello.version < WIRE_VERSION_MIN)
 		return err_set(err, ERR_PROTOCOL, "box-init speaks version %u, this daemon %d",
 			hello.version, WIRE_VERSION);
 	link->greeted = true;
+	link->version = MIN(hello.version, (unsigned)WIRE_VERSION);
 	if (link->ops->on_ready)
 		link->ops->on_ready(link, link->arg);
 	return 0;
@@ -198,6 +210,20 @@ static int on_event(struct link *link, const struct wire_frame *frame, struct er
 	return ret;
 }
 
+static int on_request(struct link *link, const struct wire_frame *frame, struct err *err)
+{
+	struct wire_reader in = WIRE_READER(frame);
+	struct wire_request request;
+	int ret;
+
+	wire_get_request(&in, &request);
+	ret = wire_get_done(&in, err);
+	if (ret == 0 && link->ops->on_request)
+		link->ops->on_request(link, &request, link->arg);
+	free((void *)request.words);
+	return ret;
+}
+
 static int on_data(struct chan *chan, const struct wire_frame *frame, struct err *err)
 {
 	const struct chan_ops *ops = chan->ops ? chan->ops : &no_ops;
@@ -211,6 +237,7 @@ static int on_data(struct chan *chan, const struct wire_frame *frame, struct err
 	if (frame->len > chan->recv_window)
 		return err_set(err, ERR_PROTOCOL, "more data than the window allows");
 	chan->recv_window -= frame->len;
+	chan->link->traffic += frame->len;
 	chan->credit += WIRE_DATA_HEADER;
 	if (ops->on_data)
 		ops->on_data(chan, stream, offset, in.at, (size_t)(in.end - in.at), chan->arg);
@@ -358,6 +385,8 @@ static int on_frame(struct link *link, const struct wire_frame *frame, struct er
 		return on_hello(link, frame, err);
 	if (frame->type == WIRE_EVENT && link->greeted)
 		return on_event(link, frame, err);
+	if (frame->type == WIRE_REQUEST && link->greeted && link->version >= WIRE_VERSION_INSIDE)
+		return on_request(link, frame, err);
 	return err_set(err, ERR_PROTOCOL, "frame of type %d on channel 0", frame->type);
 }
 
@@ -421,7 +450,7 @@ static void on_fd(void *arg, unsigned ready)
 struct link *link_new(struct loop *loop, int fd, const struct link_ops *ops, void *arg)
 {
 	struct wire_hello hello = {
-		.magic = WIRE_MAGIC, .version = WIRE_VERSION, .version_min = WIRE_VERSION
+		.magic = WIRE_MAGIC, .version = WIRE_VERSION, .version_min = WIRE_VERSION_MIN
 	};
 	struct link *link = xnew(struct link);
 	size_t mark;
@@ -431,12 +460,43 @@ struct link *link_new(struct loop *loop, int fd, const struct link_ops *ops, voi
 	link->ops = ops;
 	link->arg = arg;
 	link->next_id = 1;
-	link->watch = loop_fd_new(loop, fd, LOOP_READ, on_fd, link);
 	mark = wire_begin(&link->out, WIRE_HELLO, 0);
 	wire_put_hello(&link->out, &hello);
 	wire_end(&link->out, mark);
-	loop_fd_set(link->watch, LOOP_READ | LOOP_WRITE);
+	if (fd >= 0)
+		link_attach(link, fd);
 	return link;
+}
+
+unsigned link_version(const struct link *link)
+{
+	return link->version;
+}
+
+void link_attach(struct link *link, int fd)
+{
+	assert(!link->watch);
+	link->fd = fd;
+	link->watch = loop_fd_new(link->loop, fd, LOOP_READ | LOOP_WRITE, on_fd, link);
+}
+
+void link_fail(struct link *link, const struct err *err)
+{
+	link_lost(link, err);
+}
+
+unsigned link_open_work(const struct link *link)
+{
+	unsigned count = 0;
+
+	for (unsigned i = 0; i < link->chan_count; i++)
+		count += link->chans[i]->ops && !link->chans[i]->background;
+	return count;
+}
+
+uint64_t link_traffic(const struct link *link)
+{
+	return link->traffic;
 }
 
 void link_free(struct link *link)
@@ -486,8 +546,8 @@ struct chan *chan_open(struct link *link, enum wire_op op, const struct buf *req
 	wire_end(&link->out, mark);
 	/* Not flushed inside this call when it would report a loss: the caller has no chan yet. */
 	dispatch_enter(link);
-	loop_fd_set(link->watch, LOOP_READ | LOOP_WRITE);
-	while (link->out.len) {
+	watch_for(link, LOOP_READ | LOOP_WRITE);
+	while (link->out.len && link->fd >= 0) {
 		ssize_t put = write(link->fd, buf_head(&link->out), link->out.len);
 
 		if (put <= 0)
@@ -495,9 +555,14 @@ struct chan *chan_open(struct link *link, enum wire_op op, const struct buf *req
 		buf_eat(&link->out, (size_t)put);
 	}
 	if (!link->out.len)
-		loop_fd_set(link->watch, LOOP_READ);
+		watch_for(link, LOOP_READ);
 	dispatch_leave(link);
 	return chan;
+}
+
+void chan_set_background(struct chan *chan)
+{
+	chan->background = true;
 }
 
 size_t chan_send_room(const struct chan *chan)
@@ -526,10 +591,11 @@ size_t chan_send(struct chan *chan, const void *data, size_t len)
 		chan->send_window -= (uint32_t)(part + WIRE_DATA_HEADER);
 		sent += part;
 	}
+	link->traffic += sent;
 	if (chan_send_room(chan) == 0)
 		chan->starved = true;
 	if (sent)
-		loop_fd_set(link->watch, LOOP_READ | LOOP_WRITE);
+		watch_for(link, LOOP_READ | LOOP_WRITE);
 	return sent;
 }
 
@@ -544,7 +610,7 @@ static void send_control(struct chan *chan, enum wire_type type, const struct bu
 	if (payload)
 		buf_add(&link->out, buf_head(payload), payload->len);
 	wire_end(&link->out, mark);
-	loop_fd_set(link->watch, LOOP_READ | LOOP_WRITE);
+	watch_for(link, LOOP_READ | LOOP_WRITE);
 }
 
 void chan_send_end(struct chan *chan)

@@ -17,12 +17,23 @@ struct link_ops {
 	void (*on_ready)(struct link *link, void *arg); /* hello exchanged */
 	void (*on_event)(struct link *link, enum wire_event event,
 		const struct wire_exec_info *info, void *arg);
+	/* The box asks for something; request is borrowed. */
+	void (*on_request)(struct link *link, const struct wire_request *request, void *arg);
 	/* The connection is over; all channels have got on_error before. Free the link. */
 	void (*on_lost)(struct link *link, const struct err *err, void *arg);
 };
 
-/* Takes fd (non-blocking). */
+/* Takes fd (non-blocking). -1: there is no connection yet; channels can be opened all the same, and what is sent waits for
+ * link_attach, as much of it as chan_send_room and chan_open allow. */
 struct link *link_new(struct loop *loop, int fd, const struct link_ops *ops, void *arg);
+/* What both sides speak; 0 before on_ready. Ops of a later version are not for this box-init. */
+unsigned link_version(const struct link *link);
+void link_attach(struct link *link, int fd); /* of one that has none; takes fd */
+/* There will be none: all channels get err, then on_lost comes. */
+void link_fail(struct link *link, const struct err *err);
+/* Channels that somebody waits for, those in the background left out; and bytes of data in both directions, ever. */
+unsigned link_open_work(const struct link *link);
+uint64_t link_traffic(const struct link *link);
 void link_free(struct link *link); /* accepts NULL; channels get on_error(ERR_UNAVAILABLE) */
 
 /* All may be NULL. After on_closed or on_error the channel is gone; exactly one of the two ends it.
@@ -45,6 +56,8 @@ struct chan_ops {
  * WIRE_CHANNELS_MAX channels open. */
 struct chan *chan_open(struct link *link, enum wire_op op, const struct buf *request,
 	const struct chan_ops *ops, void *arg, struct err *err);
+/* Nobody waits for it: a log that is followed, the box's own main program. */
+void chan_set_background(struct chan *chan);
 size_t chan_send_room(const struct chan *chan); /* bytes chan_send takes now */
 /* Sends at most chan_send_room() bytes; returns how many were taken. */
 size_t chan_send(struct chan *chan, const void *data, size_t len);

@@ -45,6 +45,10 @@ void doors_plan_free(struct doors_plan *plan);
 /* nested: the box may make networks of its own (for its containers), which the rules then leave alone. */
 int doors_furnish(const struct doors_plan *plan, bool nested, struct err *err);
 
+/* In the namespace: nothing goes out of sockets of the box until it is let go; ours go on. *ret_fd is yours, also when it
+ * fails (-1: none): closing it may wait for the kernel for milliseconds, so somebody else should. */
+int doors_hold(bool hold, int *ret_fd, struct err *err);
+
 /* In the daemon: opens the sockets in the namespace behind netns. */
 int doors_open(int netns, int ret[DOOR_COUNT], struct err *err);
 void doors_close(int doors[DOOR_COUNT]); /* those that are not -1 */

@@ -21,6 +21,10 @@ struct net_address doors_box(unsigned family);
 
 /* ---- doors_rules.c ------------------------------------------------------------------------------- */
 
+/* Messages to nf_tables; family: NFPROTO_*. Everything between the two marks (NFNL_MSG_BATCH_*) takes effect at once, or not
+ * at all. */
+void nft_begin(struct netlink_batch *batch, unsigned type, unsigned flags, uint8_t family);
+void nft_mark_batch(struct netlink_batch *batch, uint16_t type);
 /* All rules of a new namespace. Without v6 those for IPv6 only refuse. */
 void doors_rules_write(struct netlink_batch *batch, bool nested);
 /* Other ranges in the sets of direct addresses, other protocols in that of protocols. */

@@ -29,7 +29,7 @@ enum {
 
 /* ---- messages ------------------------------------------------------------------------------------ */
 
-static void begin(struct netlink_batch *batch, unsigned type, unsigned flags, uint8_t family)
+void nft_begin(struct netlink_batch *batch, unsigned type, unsigned flags, uint8_t family)
 {
 	struct nfgenmsg head = { .nfgen_family = family, .version = NFNETLINK_V0 };
 
@@ -37,8 +37,7 @@ static void begin(struct netlink_batch *batch, unsigned type, unsigned flags, ui
 		sizeof head);
 }
 
-/* Everything between the two takes effect at once, or not at all. */
-static void mark_batch(struct netlink_batch *batch, uint16_t type)
+void nft_mark_batch(struct netlink_batch *batch, uint16_t type)
 {
 	struct nfgenmsg head = { .nfgen_family = AF_UNSPEC,
 		.version = NFNETLINK_V0,
@@ -50,7 +49,7 @@ static void mark_batch(struct netlink_batch *batch, uint16_t type)
 
 static void add_table(struct netlink_batch *batch)
 {
-	begin(batch, NFT_MSG_NEWTABLE, NLM_F_CREATE, NFPROTO_INET);
+	nft_begin(batch, NFT_MSG_NEWTABLE, NLM_F_CREATE, NFPROTO_INET);
 	netlink_attr_text(batch, NFTA_TABLE_NAME, DOORS_TABLE);
 	netlink_end(batch);
 }
@@ -61,7 +60,7 @@ enum { SET_DIRECT4 = 4, SET_DIRECT6 = 6, SET_CARRIED = 1 };
 static void add_set(struct netlink_batch *batch, const char *name, uint32_t id, uint32_t key_type,
 	uint32_t key_len)
 {
-	begin(batch, NFT_MSG_NEWSET, NLM_F_CREATE, NFPROTO_INET);
+	nft_begin(batch, NFT_MSG_NEWSET, NLM_F_CREATE, NFPROTO_INET);
 	netlink_attr_text(batch, NFTA_SET_TABLE, DOORS_TABLE);
 	netlink_attr_text(batch, NFTA_SET_NAME, name);
 	netlink_attr_be32(batch, NFTA_SET_FLAGS, id == SET_CARRIED ? 0 : NFT_SET_INTERVAL);
@@ -76,7 +75,7 @@ static void add_chain(
 {
 	size_t nest;
 
-	begin(batch, NFT_MSG_NEWCHAIN, NLM_F_CREATE, NFPROTO_INET);
+	nft_begin(batch, NFT_MSG_NEWCHAIN, NLM_F_CREATE, NFPROTO_INET);
 	netlink_attr_text(batch, NFTA_CHAIN_TABLE, DOORS_TABLE);
 	netlink_attr_text(batch, NFTA_CHAIN_NAME, name);
 	nest = netlink_nest(batch, NFTA_CHAIN_HOOK);
@@ -99,7 +98,7 @@ static struct rule rule_begin(struct netlink_batch *batch, const char *chain)
 {
 	struct rule rule = { .batch = batch };
 
-	begin(batch, NFT_MSG_NEWRULE, NLM_F_CREATE | NLM_F_APPEND, NFPROTO_INET);
+	nft_begin(batch, NFT_MSG_NEWRULE, NLM_F_CREATE | NLM_F_APPEND, NFPROTO_INET);
 	netlink_attr_text(batch, NFTA_RULE_TABLE, DOORS_TABLE);
 	netlink_attr_text(batch, NFTA_RULE_CHAIN, chain);
 	rule.expressions = netlink_nest(batch, NFTA_RULE_EXPRESSIONS);
@@ -471,7 +470,7 @@ static bool range_end(const struct doors_range *range, uint8_t *ret, size_t len)
 static void begin_elements(
 	struct netlink_batch *batch, unsigned type, unsigned flags, const char *set)
 {
-	begin(batch, type, flags, NFPROTO_INET);
+	nft_begin(batch, type, flags, NFPROTO_INET);
 	netlink_attr_text(batch, NFTA_SET_ELEM_LIST_TABLE, DOORS_TABLE);
 	netlink_attr_text(batch, NFTA_SET_ELEM_LIST_SET, set);
 }
@@ -531,17 +530,17 @@ static void write_family(struct netlink_batch *batch, const struct doors_range *
 void doors_aims_write(
 	struct netlink_batch *batch, const struct doors_range *ranges, size_t count, bool udp)
 {
-	mark_batch(batch, NFNL_MSG_BATCH_BEGIN);
+	nft_mark_batch(batch, NFNL_MSG_BATCH_BEGIN);
 	empty_set(batch, DOORS_CARRIED);
 	write_carried(batch, udp);
 	write_family(batch, ranges, count, 4);
 	write_family(batch, ranges, count, 6);
-	mark_batch(batch, NFNL_MSG_BATCH_END);
+	nft_mark_batch(batch, NFNL_MSG_BATCH_END);
 }
 
 void doors_rules_write(struct netlink_batch *batch, bool nested)
 {
-	mark_batch(batch, NFNL_MSG_BATCH_BEGIN);
+	nft_mark_batch(batch, NFNL_MSG_BATCH_BEGIN);
 	add_table(batch);
 	add_set(batch, DOORS_DIRECT4, SET_DIRECT4, TYPE_IPV4, 4);
 	add_set(batch, DOORS_DIRECT6, SET_DIRECT6, TYPE_IPV6, 16);
@@ -553,5 +552,5 @@ void doors_rules_write(struct netlink_batch *batch, bool nested)
 	write_before(batch, nested);
 	write_in(batch, nested);
 	refuse_rest(batch, "out", true);
-	mark_batch(batch, NFNL_MSG_BATCH_END);
+	nft_mark_batch(batch, NFNL_MSG_BATCH_END);
 }

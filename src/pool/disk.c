@@ -23,6 +23,7 @@ static const char *const places[] = {
 	"volumes",
 	"layers",
 	"views",
+	"snapshots",
 	"images",
 	"workspaces",
 	"spares",

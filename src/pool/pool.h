@@ -10,7 +10,7 @@
  * live as long as somebody uses them: running boxes keep them while no daemon does, the next daemon finds the
  * device by its file and mounts the same file system again.
  *
- *   pool/boxes/ID  pool/volumes/NAME  pool/layers/ID     a subvolume (or folder) each
+ *   pool/boxes/ID  pool/volumes/NAME  pool/layers/ID  pool/snapshots/ID   a subvolume (or folder) each
  *   pool/spares/…    empty subvolumes, made ahead        pool/trash/…   on its way out
  *   pool/views/…     snapshots to be read and thrown away
  *   pool/images/…  pool/workspaces/…                     plain folders, kept by others

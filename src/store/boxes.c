@@ -1,14 +1,9 @@
 /* boxes.c - the table of boxes; see store.h */
 #include "store/store_internal.h"
 #include "base/alloc.h"
+#include "store/columns.h"
 
-/* The columns in the table's order: one list serves insert, update and read, so that they agree. */
-enum column_kind { COLUMN_TEXT, COLUMN_U64, COLUMN_I64, COLUMN_U32, COLUMN_BOOL };
-
-static const struct {
-	enum column_kind kind;
-	size_t at;
-} columns[] = {
+static const struct column columns[] = {
 	{ COLUMN_TEXT, offsetof(struct box_row, id) },
 	{ COLUMN_TEXT, offsetof(struct box_row, name) },
 	{ COLUMN_TEXT, offsetof(struct box_row, state) },
@@ -39,70 +34,21 @@ static const struct {
 	{ COLUMN_TEXT, offsetof(struct box_row, volumes) },
 	{ COLUMN_TEXT, offsetof(struct box_row, mounts) },
 	{ COLUMN_TEXT, offsetof(struct box_row, main) },
+	{ COLUMN_TEXT, offsetof(struct box_row, sleep) },
+	{ COLUMN_TEXT, offsetof(struct box_row, auto_snapshot) },
+	{ COLUMN_TEXT, offsetof(struct box_row, fork_limits) },
+	{ COLUMN_TEXT, offsetof(struct box_row, origin_box) },
+	{ COLUMN_TEXT, offsetof(struct box_row, origin_snapshot) },
+	{ COLUMN_TEXT, offsetof(struct box_row, position) },
+	{ COLUMN_TEXT, offsetof(struct box_row, state_id) },
+	{ COLUMN_TEXT, offsetof(struct box_row, asleep_for) },
+	{ COLUMN_I64, offsetof(struct box_row, wake_us) },
+	{ COLUMN_U64, offsetof(struct box_row, generation) },
 };
-
-static const void *field_of(const struct box_row *row, size_t column)
-{
-	return (const char *)row + columns[column].at;
-}
-
-static void bind_row(sqlite3_stmt *stmt, const struct box_row *row)
-{
-	for (size_t i = 0; i < ARRAY_LEN(columns); i++) {
-		const void *field = field_of(row, i);
-		int at = (int)i + 1;
-
-		switch (columns[i].kind) {
-		case COLUMN_TEXT:
-			store_bind_text(stmt, at, *(char *const *)field);
-			break;
-		case COLUMN_U64:
-			sqlite3_bind_int64(stmt, at, (sqlite3_int64) * (const uint64_t *)field);
-			break;
-		case COLUMN_I64:
-			sqlite3_bind_int64(stmt, at, *(const int64_t *)field);
-			break;
-		case COLUMN_U32:
-			sqlite3_bind_int64(stmt, at, *(const uint32_t *)field);
-			break;
-		case COLUMN_BOOL:
-			sqlite3_bind_int(stmt, at, *(const bool *)field);
-			break;
-		}
-	}
-}
-
-static void read_row(sqlite3_stmt *stmt, struct box_row *row)
-{
-	for (size_t i = 0; i < ARRAY_LEN(columns); i++) {
-		void *field = (char *)row + columns[i].at;
-		int at = (int)i;
-
-		switch (columns[i].kind) {
-		case COLUMN_TEXT:
-			*(char **)field = xstrdup((const char *)sqlite3_column_text(stmt, at));
-			break;
-		case COLUMN_U64:
-			*(uint64_t *)field = (uint64_t)sqlite3_column_int64(stmt, at);
-			break;
-		case COLUMN_I64:
-			*(int64_t *)field = sqlite3_column_int64(stmt, at);
-			break;
-		case COLUMN_U32:
-			*(uint32_t *)field = (uint32_t)sqlite3_column_int64(stmt, at);
-			break;
-		case COLUMN_BOOL:
-			*(bool *)field = sqlite3_column_int(stmt, at) != 0;
-			break;
-		}
-	}
-}
 
 void box_row_done(struct box_row *row)
 {
-	for (size_t i = 0; i < ARRAY_LEN(columns); i++)
-		if (columns[i].kind == COLUMN_TEXT)
-			free(*(char **)((char *)row + columns[i].at));
+	columns_free(columns, ARRAY_LEN(columns), row);
 	*row = (struct box_row){ 0 };
 }
 
@@ -110,12 +56,7 @@ struct box_row box_row_copy(const struct box_row *row)
 {
 	struct box_row copy = *row;
 
-	for (size_t i = 0; i < ARRAY_LEN(columns); i++)
-		if (columns[i].kind == COLUMN_TEXT) {
-			char **field = (char **)((char *)&copy + columns[i].at);
-
-			*field = xstrdup(*field);
-		}
+	columns_copy(columns, ARRAY_LEN(columns), &copy);
 	return copy;
 }
 
@@ -126,7 +67,7 @@ int store_box_insert(
 
 	if (!stmt)
 		return -1;
-	bind_row(stmt, row);
+	columns_bind(stmt, columns, ARRAY_LEN(columns), row);
 	if (store_run(store, stmt, grade, err) < 0)
 		return err_wrap(err, "add box '%s'", row->name);
 	return 0;
@@ -139,7 +80,7 @@ int store_box_update(
 
 	if (!stmt)
 		return -1;
-	bind_row(stmt, row);
+	columns_bind(stmt, columns, ARRAY_LEN(columns), row);
 	if (store_run(store, stmt, grade, err) < 0)
 		return err_wrap(err, "change box '%s'", row->name);
 	if (sqlite3_changes(store->db) == 0)
@@ -174,7 +115,7 @@ int store_box_each(struct store *store,
 	while ((rc = sqlite3_step(stmt)) == SQLITE_ROW) {
 		xgrow(rows, count + 1);
 		rows[count] = (struct box_row){ 0 };
-		read_row(stmt, &rows[count++]);
+		columns_read(stmt, columns, ARRAY_LEN(columns), &rows[count++]);
 	}
 	if (rc != SQLITE_DONE)
 		ret = store_fail(store, err, "read boxes");

@@ -72,6 +72,36 @@ static const char *const steps[] = {
 	" meters TEXT NOT NULL,"
 	" recording INTEGER NOT NULL"
 	") STRICT;",
+	/* 4: sleep, snapshots, forks */
+	"ALTER TABLE boxes ADD COLUMN sleep TEXT NOT NULL DEFAULT '';"
+	"ALTER TABLE boxes ADD COLUMN auto_snapshot TEXT NOT NULL DEFAULT '';"
+	"ALTER TABLE boxes ADD COLUMN fork_limits TEXT NOT NULL DEFAULT '';"
+	"ALTER TABLE boxes ADD COLUMN origin_box TEXT NOT NULL DEFAULT '';"
+	"ALTER TABLE boxes ADD COLUMN origin_snapshot TEXT NOT NULL DEFAULT '';"
+	"ALTER TABLE boxes ADD COLUMN position TEXT NOT NULL DEFAULT '';"
+	"ALTER TABLE boxes ADD COLUMN state_id TEXT NOT NULL DEFAULT '';"
+	"ALTER TABLE boxes ADD COLUMN asleep_for TEXT NOT NULL DEFAULT '';"
+	"ALTER TABLE boxes ADD COLUMN wake_us INTEGER NOT NULL DEFAULT 0;"
+	"ALTER TABLE boxes ADD COLUMN generation INTEGER NOT NULL DEFAULT 0;"
+	"CREATE TABLE snapshots ("
+	" id TEXT PRIMARY KEY,"
+	" box TEXT NOT NULL,"
+	" name TEXT NOT NULL,"
+	" parent TEXT NOT NULL,"
+	" cause TEXT NOT NULL,"
+	" detail TEXT NOT NULL,"
+	" kind TEXT NOT NULL,"
+	" status TEXT NOT NULL,"
+	" created_us INTEGER NOT NULL,"
+	" processes INTEGER NOT NULL,"
+	" plain_bytes INTEGER NOT NULL,"
+	" stored_bytes INTEGER NOT NULL,"
+	" image TEXT NOT NULL,"
+	" image_name TEXT NOT NULL,"
+	" config TEXT NOT NULL"
+	") STRICT;"
+	"CREATE INDEX snapshots_box ON snapshots (box, created_us);"
+	"CREATE UNIQUE INDEX snapshots_name ON snapshots (box, name) WHERE name <> '';",
 };
 
 int schema_version(void)

@@ -34,14 +34,17 @@ static const char *const sql_texts[] = {
 	[SQL_BOX_INSERT] =
 		"INSERT INTO boxes VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, "
 		"?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?21, ?22, ?23, ?24, ?25, ?26, "
-		"?27, ?28, ?29, ?30)",
+		"?27, ?28, ?29, ?30, ?31, ?32, ?33, ?34, ?35, ?36, ?37, ?38, ?39, ?40)",
 	[SQL_BOX_UPDATE] =
 		"UPDATE boxes SET name = ?2, state = ?3, intent = ?4, image = ?5, image_name = ?6, "
 		"driver = ?7, profile = ?8, cpu_milli = ?9, memory_bytes = ?10, disk_bytes = ?11, "
 		"pids = ?12, env = ?13, labels = ?14, remove_on_exit = ?15, command = ?16, "
 		"uid_slot = ?17, created_us = ?18, started_us = ?19, ended_us = ?20, "
 		"end_reason = ?21, end_detail = ?22, pid = ?23, start_time = ?24, boot = ?25, "
-		"idempotency = ?26, on_limit = ?27, volumes = ?28, mounts = ?29, main = ?30 "
+		"idempotency = ?26, on_limit = ?27, volumes = ?28, mounts = ?29, main = ?30, "
+		"sleep = ?31, auto_snapshot = ?32, fork_limits = ?33, origin_box = ?34, "
+		"origin_snapshot = ?35, position = ?36, state_id = ?37, asleep_for = ?38, "
+		"wake_us = ?39, generation = ?40 "
 		"WHERE id = ?1",
 	[SQL_BOX_DELETE] = "DELETE FROM boxes WHERE id = ?1",
 	[SQL_BOX_EACH] = "SELECT * FROM boxes ORDER BY created_us, rowid",
@@ -67,6 +70,15 @@ static const char *const sql_texts[] = {
 	[SQL_NETWORK_UPDATE] =
 		"UPDATE networks SET names = coalesce(?2, names), spent = coalesce(?3, spent), "
 		"meters = coalesce(?4, meters) WHERE box = ?1",
+	/* Not INSERT OR REPLACE: that would remove whichever snapshot has the name. */
+	[SQL_SNAPSHOT_PUT] =
+		"INSERT INTO snapshots VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, "
+		"?13, ?14, ?15) ON CONFLICT (id) DO UPDATE SET box = ?2, name = ?3, parent = ?4, "
+		"cause = ?5, detail = ?6, kind = ?7, status = ?8, created_us = ?9, "
+		"processes = ?10, plain_bytes = ?11, stored_bytes = ?12, image = ?13, "
+		"image_name = ?14, config = ?15",
+	[SQL_SNAPSHOT_DELETE] = "DELETE FROM snapshots WHERE id = ?1",
+	[SQL_SNAPSHOT_EACH] = "SELECT * FROM snapshots ORDER BY created_us, rowid",
 };
 static_assert(ARRAY_LEN(sql_texts) == SQL_COUNT, "every statement has its text");
 

@@ -55,6 +55,16 @@ struct box_row {
 	char *volumes;	   /* JSON array, see box_spec */
 	char *mounts;	   /* JSON array, see box_spec */
 	char *main; /* JSON array or "": what really runs as main; the image's entrypoint is in it */
+	char *sleep; /* JSON {"suspend_ms":N,"hibernate_ms":N}, 0: never; "": as configured */
+	char *auto_snapshot; /* "" (as configured) "off" "exec" "interval=SECONDS" */
+	char *fork_limits; /* JSON, what the box may do to itself from inside; "": as configured */
+	char *origin_box;  /* id of the box it was forked from, or "" */
+	char *origin_snapshot; /* and of the snapshot, or "": from what it was at that moment */
+	char *position;	       /* the snapshot its present goes back to, or "" */
+	char *state_id;	       /* hibernated: its processes are in this state; or "" */
+	char *asleep_for;      /* why it sleeps: "" "request" "idle" "limit" "shutdown" */
+	int64_t wake_us;     /* wall clock when a timer inside falls due while it sleeps; 0: none */
+	uint64_t generation; /* forks between it and a box that was made by hand */
 };
 
 void box_row_done(struct box_row *row);
@@ -68,6 +78,38 @@ int store_box_delete(struct store *store, const char *id, enum store_grade grade
 /* Calls fn for each row, oldest first; the row is borrowed. fn returning -1 stops with that error. */
 int store_box_each(struct store *store,
 	int (*fn)(const struct box_row *row, void *arg, struct err *err), void *arg,
+	struct err *err);
+
+/* ---- snapshots ------------------------------------------------------------------------------ */
+
+struct snapshot_row {
+	char *id;     /* [a-z0-9]+, of the state and of the disk in the pool too */
+	char *box;    /* id of the box whose time line it is on; "": of an image (`save --full`) */
+	char *name;   /* given by hand, unique on a time line; or "" */
+	char *parent; /* the snapshot before it, or "" */
+	char *cause;  /* "request" "exec" "interval" "rollback" "try" "promote" "inside" "image" */
+	char *detail; /* for people: what was about to run, where it was rolled back to; or "" */
+	char *kind;   /* "full": disk and processes; "disk" */
+	char *status; /* "making" until all of it is there, then "ready" */
+	int64_t created_us;
+	uint64_t processes;
+	uint64_t plain_bytes;  /* of the processes' state */
+	uint64_t stored_bytes; /* what it takes packed; 0: not packed (yet) */
+	char *image;	       /* id: what the disk stands upon */
+	char *image_name;
+	char *config; /* JSON: what the box was, for making one from it; see core/snapshot.c */
+};
+
+void snapshot_row_done(struct snapshot_row *row);
+struct snapshot_row snapshot_row_copy(const struct snapshot_row *row); /* yours */
+/* Inserts or replaces the whole row. ERR_EXISTS when the name is taken on that time line. */
+int store_snapshot_put(struct store *store, const struct snapshot_row *row, enum store_grade grade,
+	struct err *err);
+int store_snapshot_delete(
+	struct store *store, const char *id, enum store_grade grade, struct err *err);
+/* Oldest first; the row is borrowed. fn returning -1 stops with that error. */
+int store_snapshot_each(struct store *store,
+	int (*fn)(const struct snapshot_row *row, void *arg, struct err *err), void *arg,
 	struct err *err);
 
 /* ---- events --------------------------------------------------------------------------------- */

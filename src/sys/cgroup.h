@@ -91,6 +91,11 @@ int cgroup_kill(struct cgroup_tree *tree, const char *id, struct err *err);
 /* All processes of the group stop where they are, or go on. Returns when they do; ERR_TIMEOUT after a second, and
  * then they go on. A frozen group can be killed. */
 int cgroup_freeze(struct cgroup_tree *tree, const char *id, bool frozen, struct err *err);
+/* Waits no longer than that. ERR_TIMEOUT: some run on, but only to the end of what they are about in the kernel; ask again, or let
+ * all go on by cgroup_freeze. */
+int cgroup_freeze_try(struct cgroup_tree *tree, const char *id, int64_t bound_us, struct err *err);
+/* Where the group is frozen, as a path; NULL where it cannot be. Yours. */
+char *cgroup_freezer_path(const struct cgroup_tree *tree, const char *id);
 bool cgroup_is_populated(struct cgroup_tree *tree, const char *id);
 /* ERR_STATE while a process is in it. A group that is not there is no error. */
 int cgroup_remove(struct cgroup_tree *tree, const char *id, struct err *err);
@@ -112,11 +117,17 @@ int cgroup_stats(
 /* Processes of the group the kernel killed for memory, ever. */
 uint64_t cgroup_oom_kills(struct cgroup_tree *tree, const char *id);
 
+/* CPU time used, ever, in microseconds, and bytes read and written where the tree counts them; cheap. */
+uint64_t cgroup_cpu_us(struct cgroup_tree *tree, const char *id);
+uint64_t cgroup_io_bytes(struct cgroup_tree *tree, const char *id);
+
 /* Forks the kernel refused for the group's limit of processes, ever. */
 uint64_t cgroup_pids_refused(struct cgroup_tree *tree, const char *id);
 
 /* Processes of the group itself, not of groups in it; at most max. */
 size_t cgroup_pids(struct cgroup_tree *tree, const char *id, pid_t *ret, size_t max);
+/* Those of groups in it, too. More than max is answered when there are more; ret then holds the first max. */
+size_t cgroup_pids_below(struct cgroup_tree *tree, const char *id, pid_t *ret, size_t max);
 
 /* To be told of kills for memory: v1 gives an eventfd of its own a group (*ret_fd, yours), v2 a watch on the
  * shared inotify fd (*ret_wd). The other one is set to -1; both are without a memory controller. */

@@ -16,7 +16,7 @@ enum { BOUND_US = 1000 * 1000, ASK_AGAIN_US = 500 };
 
 static int too_long(const char *id, bool frozen, struct err *err)
 {
-	return err_set(err, ERR_TIMEOUT, "the processes of '%s' did not %s within a second", id,
+	return err_set(err, ERR_TIMEOUT, "the processes of '%s' did not %s in time", id,
 		frozen ? "stop" : "go on");
 }
 
@@ -30,10 +30,10 @@ static bool is_frozen_v2(int events)
 	return cgroup_number_of_key(text, "frozen") == 1;
 }
 
-static int wait_v2(int events, const char *id, bool frozen, struct err *err)
+static int wait_v2(int events, const char *id, bool frozen, int64_t bound_us, struct err *err)
 {
 	struct pollfd poller = { .fd = events, .events = POLLPRI };
-	int64_t deadline = clock_mono_us() + BOUND_US;
+	int64_t deadline = clock_mono_us() + bound_us;
 
 	while (is_frozen_v2(events) != frozen) {
 		int64_t left = deadline - clock_mono_us();
@@ -45,8 +45,8 @@ static int wait_v2(int events, const char *id, bool frozen, struct err *err)
 	return 0;
 }
 
-static int freeze_v2(
-	const struct cgroup_hierarchy *v2, const char *id, bool frozen, struct err *err)
+static int freeze_v2(const struct cgroup_hierarchy *v2, const char *id, bool frozen,
+	int64_t bound_us, struct err *err)
 {
 	_cleanup_close_ int events = -1;
 	char path[256];
@@ -57,14 +57,14 @@ static int freeze_v2(
 		return err_sys(err, errno, "open '%s'", path);
 	if (cgroup_poke(v2, id, "cgroup.freeze", frozen ? "1" : "0", err) < 0)
 		return -1;
-	return wait_v2(events, id, frozen, err);
+	return wait_v2(events, id, frozen, bound_us, err);
 }
 
-static int freeze_v1(
-	const struct cgroup_hierarchy *freezer, const char *id, bool frozen, struct err *err)
+static int freeze_v1(const struct cgroup_hierarchy *freezer, const char *id, bool frozen,
+	int64_t bound_us, struct err *err)
 {
 	const char *want = frozen ? "FROZEN" : "THAWED";
-	int64_t deadline = clock_mono_us() + BOUND_US;
+	int64_t deadline = clock_mono_us() + bound_us;
 	char text[32];
 
 	if (cgroup_poke(freezer, id, "freezer.state", want, err) < 0)
@@ -78,19 +78,39 @@ static int freeze_v1(
 	return 0;
 }
 
-int cgroup_freeze(struct cgroup_tree *tree, const char *id, bool frozen, struct err *err)
+static int freeze(
+	struct cgroup_tree *tree, const char *id, bool frozen, int64_t bound_us, struct err *err)
 {
 	const struct cgroup_hierarchy *v2 = cgroup_find_v2(tree);
 	const struct cgroup_hierarchy *freezer = cgroup_find(tree, CGROUP_FREEZER);
-	int status;
 
 	if (!v2 && !freezer) {
 		err_set(err, ERR_UNSUPPORTED, "this machine cannot freeze processes");
 		return err_hint(err, "mount -t cgroup2 none /sys/fs/cgroup/unified");
 	}
-	status = v2 ? freeze_v2(v2, id, frozen, err) : freeze_v1(freezer, id, frozen, err);
+	return v2 ? freeze_v2(v2, id, frozen, bound_us, err)
+		  : freeze_v1(freezer, id, frozen, bound_us, err);
+}
+
+int cgroup_freeze(struct cgroup_tree *tree, const char *id, bool frozen, struct err *err)
+{
+	int status = freeze(tree, id, frozen, BOUND_US, err);
+
 	if (status < 0 && frozen)
-		cgroup_poke(v2 ? v2 : freezer, id, v2 ? "cgroup.freeze" : "freezer.state",
-			v2 ? "0" : "THAWED", NULL);
+		freeze(tree, id, false, 0, NULL);
 	return status;
+}
+
+int cgroup_freeze_try(struct cgroup_tree *tree, const char *id, int64_t bound_us, struct err *err)
+{
+	return freeze(tree, id, true, bound_us, err);
+}
+
+char *cgroup_freezer_path(const struct cgroup_tree *tree, const char *id)
+{
+	const struct cgroup_hierarchy *v2 = cgroup_find_v2(tree);
+	const struct cgroup_hierarchy *freezer = cgroup_find(tree, CGROUP_FREEZER);
+	const struct cgroup_hierarchy *used = v2 ? v2 : freezer;
+
+	return used ? xasprintf("%s/%s/%s", used->mount, tree->name, id) : NULL;
 }

@@ -4,11 +4,14 @@
  * memory.events, which inotify sees. One inotify fd serves all groups, since users may have few. */
 #include "sys/cgroup_internal.h"
 #include "base/alloc.h"
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <sys/eventfd.h>
 #include <sys/inotify.h>
+
+enum { PIDS_DEPTH_MAX = 17 }; /* groups in groups, as many as a delegated owner may make */
 
 /* Small files, read without allocating: stats of hundreds of groups are asked for every second. */
 bool cgroup_read(const struct cgroup_hierarchy *hierarchy, const char *id, const char *file,
@@ -89,6 +92,29 @@ uint64_t cgroup_oom_kills(struct cgroup_tree *tree, const char *id)
 			       text, sizeof text))
 		return 0;
 	return cgroup_number_of_key(text, "oom_kill");
+}
+
+uint64_t cgroup_cpu_us(struct cgroup_tree *tree, const char *id)
+{
+	char text[1024];
+
+	if (cgroup_read(cgroup_find_v2(tree), id, "cpu.stat", text, sizeof text))
+		return cgroup_number_of_key(text, "usage_usec");
+	return cgroup_read_number(cgroup_find(tree, CGROUP_CPUACCT), id, "cpuacct.usage") / 1000;
+}
+
+/* "8:0 rbytes=1 wbytes=2 rios=…", a line a device. */
+uint64_t cgroup_io_bytes(struct cgroup_tree *tree, const char *id)
+{
+	uint64_t sum = 0;
+	char text[4096];
+
+	if (!cgroup_read(cgroup_find_v2(tree), id, "io.stat", text, sizeof text))
+		return 0;
+	for (const char *at = text; (at = strstr(at, "bytes=")); at += 6)
+		if (at > text && (at[-1] == 'r' || at[-1] == 'w'))
+			sum += strtoull(at + 6, NULL, 10);
+	return sum;
 }
 
 /* v2 counts for this limit apart from those of groups below it since Linux 6.11. */
@@ -188,5 +214,55 @@ size_t cgroup_pids(struct cgroup_tree *tree, const char *id, pid_t *ret, size_t 
 			ret[count++] = (pid_t)pid;
 		rest = end;
 	}
+	return count;
+}
+
+/* Adds the pids of one group; digits only, whatever the size of the reads. */
+static void add_pids(int group, pid_t *ret, size_t max, size_t *count)
+{
+	_cleanup_close_ int fd = openat(group, "cgroup.procs", O_RDONLY | O_CLOEXEC);
+	char text[4096];
+	ssize_t got;
+	long pid = 0;
+
+	while (fd >= 0 && *count <= max && (got = read(fd, text, sizeof text)) > 0)
+		for (ssize_t i = 0; i < got && *count <= max; i++) {
+			if (text[i] != '\n') {
+				pid = pid * 10 + (text[i] - '0');
+				continue;
+			}
+			if (pid > 0 && *count < max)
+				ret[*count] = (pid_t)pid;
+			*count += pid > 0;
+			pid = 0;
+		}
+}
+
+static void add_pids_below(
+	int parent, const char *name, pid_t *ret, size_t max, size_t *count, int depth)
+{
+	int fd = openat(parent, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
+	DIR *dir;
+	struct dirent *entry;
+
+	if (fd < 0)
+		return;
+	add_pids(fd, ret, max, count);
+	dir = fdopendir(fd);
+	if (!dir)
+		close(fd);
+	while (dir && depth < PIDS_DEPTH_MAX && *count <= max && (entry = readdir(dir)))
+		if (entry->d_type == DT_DIR && entry->d_name[0] != '.')
+			add_pids_below(fd, entry->d_name, ret, max, count, depth + 1);
+	if (dir)
+		closedir(dir);
+}
+
+size_t cgroup_pids_below(struct cgroup_tree *tree, const char *id, pid_t *ret, size_t max)
+{
+	size_t count = 0;
+
+	if (tree->count)
+		add_pids_below(tree->list[0].dir, id, ret, max, &count, 0);
 	return count;
 }

@@ -41,13 +41,14 @@ int idmap_open(pid_t pid, int *ret, struct err *err)
 
 static int write_pair(pid_t pid, const struct idmap_pair *pair, struct err *err)
 {
+	uint32_t count = MAX(pair->count, 1u);
 	char path[32], map[48];
 
-	snprintf(map, sizeof map, "%u %u 1\n", pair->disk_uid, pair->uid);
+	snprintf(map, sizeof map, "%u %u %u\n", pair->disk_uid, pair->uid, count);
 	snprintf(path, sizeof path, "/proc/%d/uid_map", (int)pid);
 	if (file_poke(AT_FDCWD, path, map, err) < 0)
 		return -1;
-	snprintf(map, sizeof map, "%u %u 1\n", pair->disk_gid, pair->gid);
+	snprintf(map, sizeof map, "%u %u %u\n", pair->disk_gid, pair->gid, count);
 	snprintf(path, sizeof path, "/proc/%d/gid_map", (int)pid);
 	return file_poke(AT_FDCWD, path, map, err);
 }

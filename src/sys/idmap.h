@@ -9,12 +9,13 @@ int idmap_write(pid_t pid, uint32_t base, uint32_t count, struct err *err);
 /* The user namespace of pid as an fd. */
 int idmap_open(pid_t pid, int *ret, struct err *err);
 
-/* One user and one group on disk, and who they are outside. */
+/* One user and one group on disk, and who they are outside; with count a range of them. */
 struct idmap_pair {
 	uid_t disk_uid, uid;
 	gid_t disk_gid, gid;
+	uint32_t count; /* 0: one */
 };
-/* A user namespace that maps this pair and nobody else; made by a process that is gone afterwards. The caller
+/* A user namespace that maps these and nobody else; made by a process that is gone afterwards. The caller
  * should be small, since it is copied. */
 int idmap_new(const struct idmap_pair *pair, int *ret, struct err *err);
 

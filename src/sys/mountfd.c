@@ -199,3 +199,17 @@ int overlay_attach(const struct overlay_spec *spec, const char *place, struct er
 	}
 	return 0;
 }
+
+int mount_freeze(int mount, struct err *err)
+{
+	int fd = fspick(mount, "", FSPICK_EMPTY_PATH | FSPICK_CLOEXEC);
+	int status = 0;
+
+	if (fd < 0)
+		return err_sys(err, errno, "fspick");
+	if (fsconfig(fd, FSCONFIG_SET_FLAG, "ro", NULL, 0) < 0 ||
+		fsconfig(fd, FSCONFIG_CMD_RECONFIGURE, NULL, NULL, 0) < 0)
+		status = err_sys(err, errno, "make a file system read-only");
+	close(fd);
+	return status;
+}

@@ -21,6 +21,9 @@ int mount_new(const char *type, const struct mount_option *options, unsigned att
 int mount_clone(int dirfd, const char *path, int *ret, struct err *err);
 /* MOUNT_ATTR_* set on a detached or attached mount (no others of its tree). */
 int mount_set(int mount, uint64_t attr, struct err *err);
+/* The file system behind a mount becomes read-only itself, for all its mounts: unlike a read-only mount, one that is made
+ * anew in its place can be written to until this is called. */
+int mount_freeze(int mount, struct err *err);
 /* Attaches a detached mount on the directory or file that target refers to. */
 int mount_attach(int mount, int target, struct err *err);
 /* Takes an attached mount out of the caller's mount namespace; its fd stays good, what is made from it

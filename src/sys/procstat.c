@@ -51,6 +51,18 @@ int procstat_start_time(pid_t pid, uint64_t *ret, struct err *err)
 	return read_field(pid, STAT_START_TIME, ret, err);
 }
 
+bool procstat_is_stopped(pid_t pid)
+{
+	char path[32], text[1024];
+	const char *at;
+
+	snprintf(path, sizeof path, "/proc/%d/stat", (int)pid);
+	if (read_small(path, text, sizeof text, NULL) < 0)
+		return false;
+	at = strrchr(text, ')');
+	return at && !strncmp(at, ") T", 3);
+}
+
 int procstat_has_execed(pid_t pid, bool *ret, struct err *err)
 {
 	uint64_t flags;

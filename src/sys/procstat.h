@@ -9,6 +9,8 @@ enum { BOOT_ID_SIZE = 40 };
 
 /* Field 22 of /proc/PID/stat: a pid together with this and the boot id never comes again. */
 int procstat_start_time(pid_t pid, uint64_t *ret, struct err *err);
+/* Stopped by a signal, as by Ctrl-Z. */
+bool procstat_is_stopped(pid_t pid);
 /* Whether it has executed a program since it was forked; ended processes that nobody reaped count too. */
 int procstat_has_execed(pid_t pid, bool *ret, struct err *err);
 int procstat_boot_id(char ret[BOOT_ID_SIZE], struct err *err);

@@ -5,6 +5,7 @@
  * devices. Layers are handed over as fds, so that neither their names' length nor a character in them matters. */
 #include "view/view_internal.h"
 #include "base/strv.h"
+#include "sys/beneath.h"
 #include "sys/mountfd.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -114,4 +115,12 @@ int view_open(const char *const *layers, int *ret, struct err *err)
 	if (err)
 		*err = why;
 	return -1;
+}
+
+bool view_stat(int root, const char *path, struct stat *ret)
+{
+	_cleanup_close_ int fd = -1;
+
+	return beneath_open(root, path, O_PATH | O_NOFOLLOW, &fd, NULL) == 0 &&
+	       fstat(fd, ret) == 0 && !view_is_whiteout(ret);
 }

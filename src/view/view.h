@@ -12,6 +12,9 @@
 /* A read-only tree of the layers (absolute paths, topmost first, NULL at the end); ids as they are on disk. */
 int view_open(const char *const *layers, int *ret, struct err *err);
 
+/* What path (no leading slash) is in root, links not followed. False: it is not there, or cannot be looked at. */
+bool view_stat(int root, const char *path, struct stat *ret);
+
 struct view_totals {
 	uint64_t files; /* entries of any type */
 	uint64_t bytes; /* of file contents */

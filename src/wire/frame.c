@@ -104,6 +104,11 @@ void wire_put_strv(struct buf *out, const char *const *strv)
 		wire_put_str(out, strv[i]);
 }
 
+void wire_put_bytes(struct buf *out, const void *data, size_t len)
+{
+	buf_add(out, data, len);
+}
+
 static bool take(struct wire_reader *in, void *ret, size_t len)
 {
 	if (in->bad || (size_t)(in->end - in->at) < len) {
@@ -146,6 +151,11 @@ uint64_t wire_get_u64(struct wire_reader *in)
 
 	take(in, &value, sizeof value);
 	return le64toh(value);
+}
+
+void wire_get_bytes(struct wire_reader *in, void *ret, size_t len)
+{
+	take(in, ret, len);
 }
 
 const char *wire_get_str(struct wire_reader *in, size_t max)

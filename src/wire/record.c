@@ -220,3 +220,80 @@ void wire_get_stats(struct wire_reader *in, struct wire_stats *ret)
 	ret->execs_running = wire_get_u32(in);
 	ret->journal_bytes = wire_get_u64(in);
 }
+
+void wire_put_request(struct buf *out, const struct wire_request *request)
+{
+	wire_put_u64(out, request->id);
+	wire_put_u8(out, request->again);
+	wire_put_strv(out, request->words);
+}
+
+void wire_get_request(struct wire_reader *in, struct wire_request *ret)
+{
+	ret->id = wire_get_u64(in);
+	ret->again = wire_get_u8(in);
+	if (in->end - in->at > WIRE_WORDS_BYTES)
+		in->bad = true;
+	ret->words = wire_get_strv(in, WIRE_WORDS_MAX);
+}
+
+void wire_put_answer(struct buf *out, const struct wire_answer *answer)
+{
+	wire_put_u64(out, answer->id);
+	wire_put_u64(out, answer->number);
+	wire_put_u8(out, (uint8_t)answer->kind);
+	wire_put_u32(out, answer->code);
+	buf_add(out, answer->data, answer->len);
+}
+
+void wire_get_answer(struct wire_reader *in, struct wire_answer *ret)
+{
+	uint8_t kind;
+
+	ret->id = wire_get_u64(in);
+	ret->number = wire_get_u64(in);
+	kind = wire_get_u8(in);
+	ret->code = wire_get_u32(in);
+	ret->data = in->at;
+	ret->len = (uint32_t)(in->end - in->at);
+	if (kind < WIRE_ANSWER_OUT || kind > WIRE_ANSWER_DONE || ret->code > 255 ||
+		ret->len > WIRE_ANSWER_MAX) {
+		in->bad = true;
+		ret->len = 0;
+		kind = WIRE_ANSWER_DONE;
+	}
+	ret->kind = kind;
+	in->at += ret->len;
+}
+
+void wire_put_identity(struct buf *out, const struct wire_identity *identity)
+{
+	wire_put_str(out, identity->name);
+	wire_put_str(out, identity->id);
+	wire_put_str(out, identity->parent);
+	wire_put_u32(out, identity->index);
+	wire_put_bytes(out, identity->seed, sizeof identity->seed);
+}
+
+void wire_get_identity(struct wire_reader *in, struct wire_identity *ret)
+{
+	ret->name = wire_get_str(in, 63);
+	ret->id = wire_get_str(in, 63);
+	ret->parent = wire_get_str(in, 63);
+	ret->index = wire_get_u32(in);
+	wire_get_bytes(in, ret->seed, sizeof ret->seed);
+}
+
+void wire_put_told(struct buf *out, const struct wire_told *told)
+{
+	wire_put_u32(out, told->ran);
+	wire_put_u32(out, told->failed);
+	wire_put_str(out, told->failure);
+}
+
+void wire_get_told(struct wire_reader *in, struct wire_told *ret)
+{
+	ret->ran = wire_get_u32(in);
+	ret->failed = wire_get_u32(in);
+	ret->failure = wire_get_str(in, 200);
+}

@@ -23,9 +23,13 @@
  *           everything else. A CLOSE from the daemon means "stop caring": file work is cancelled, an exec
  *           only loses this reader; init still answers CLOSE.
  *   EVENT   init, channel 0: u8 wire_event, wire_exec_info: something happened to an exec
+ *   REQUEST init, channel 0: wire_request: the box asks something of the daemon; ANSWER is the answer
  *
  * Flow control: a side may have at most WIRE_WINDOW bytes of DATA payload (the whole payload counts,
  * the 9 bytes of stream and offset too) on a channel that the other side has not given back by WINDOW.
+ *
+ * Versions: each side says in its hello the newest version it speaks and the oldest it puts up with; the smaller of the
+ * two newest holds. Version 2 has REQUEST and the ops from ANSWER on; neither is sent to a side that speaks 1.
  *
  * Strings travel as u32 length, bytes, NUL; they hold no other NUL and are valid only with all three.
  * Lists of strings are u32 count, strings. */
@@ -35,7 +39,9 @@
 
 enum {
 	WIRE_MAGIC = 0x59584f42, /* "BOXY" */
-	WIRE_VERSION = 1,
+	WIRE_VERSION = 2,
+	WIRE_VERSION_MIN = 1,
+	WIRE_VERSION_INSIDE = 2, /* the first with REQUEST, ANSWER, IDENTITY, RESTORED */
 	WIRE_HEADER = 12,
 	WIRE_DATA_HEADER = 9,	       /* u8 stream, u64 offset */
 	WIRE_DATA_MAX = 64 * 1024,     /* bytes in one DATA frame, without its header */
@@ -45,6 +51,10 @@ enum {
 	WIRE_PATH_MAX = 4095,
 	WIRE_ARGV_MAX = 4096,  /* entries in argv or env */
 	WIRE_EXEC_ID_MAX = 32, /* [a-z0-9]+ */
+	WIRE_WORDS_MAX = 128,  /* of a request */
+	WIRE_WORDS_BYTES = 16 * 1024,
+	WIRE_ANSWER_MAX = 32 * 1024, /* bytes of output in one answer */
+	WIRE_SEED = 64,
 };
 
 enum wire_type {
@@ -61,6 +71,7 @@ enum wire_type {
 	WIRE_RESIZE,
 	WIRE_CLOSE,
 	WIRE_EVENT,
+	WIRE_REQUEST,
 	WIRE_TYPE_COUNT
 };
 
@@ -94,12 +105,26 @@ enum wire_op {
 	WIRE_OP_STATS, /* - -> wire_stats */
 	WIRE_OP_SHUTDOWN, /* u32 grace_ms -> - at once; TERM to all, KILL after grace, then PID 1 exits */
 	WIRE_OP_NAME, /* - -> -; the host name has changed: /etc/hostname and /etc/hosts follow */
+	WIRE_OP_ANSWER, /* wire_answer -> - when whoever asked has taken it; ERR_NOT_FOUND: he is gone */
+	WIRE_OP_IDENTITY, /* wire_identity -> wire_told; the box was just made from another's state */
+	WIRE_OP_RESTORED, /* u8 wire_restored, seed -> wire_told; it is the same box, but time was lost or taken back */
 	WIRE_OP_COUNT
 };
 
 enum wire_event {
 	WIRE_EVENT_EXEC_STARTED = 1,
 	WIRE_EVENT_EXEC_EXITED,
+};
+
+enum wire_restored {
+	WIRE_RESTORED_WOKEN = 1,
+	WIRE_RESTORED_ROLLED_BACK,
+};
+
+enum wire_answer_kind {
+	WIRE_ANSWER_OUT = 1, /* data is for stdout */
+	WIRE_ANSWER_ERR,     /* for stderr */
+	WIRE_ANSWER_DONE,    /* code; nothing follows */
 };
 
 /* ---- frames ------------------------------------------------------------------------------- */
@@ -147,6 +172,8 @@ uint8_t wire_get_u8(struct wire_reader *in);
 uint16_t wire_get_u16(struct wire_reader *in);
 uint32_t wire_get_u32(struct wire_reader *in);
 uint64_t wire_get_u64(struct wire_reader *in);
+void wire_put_bytes(struct buf *out, const void *data, size_t len); /* without their length */
+void wire_get_bytes(struct wire_reader *in, void *ret, size_t len);
 const char *wire_get_str(
 	struct wire_reader *in, size_t max); /* borrowed, never NULL, at most max bytes */
 /* NULL-terminated array you free with free(); the strings are borrowed. Never NULL. */
@@ -259,6 +286,38 @@ struct wire_stats {
 	uint64_t journal_bytes; /* memory of all journals */
 };
 
+/* Something the box asks for. The number rises; it goes back with the box when that is taken back in time. */
+struct wire_request {
+	uint64_t id;
+	bool again; /* sent before, perhaps to nobody: the connection broke before an answer came */
+	const char *const *words; /* what was asked, the verb first; none: whoever asked is gone */
+};
+
+struct wire_answer {
+	uint64_t id; /* of the request */
+	uint64_t
+		number; /* answers of one request count from 0; one that is there already is not given again */
+	enum wire_answer_kind kind;
+	uint32_t code;	     /* exit code, 0-255, with DONE */
+	const uint8_t *data; /* at most WIRE_ANSWER_MAX; borrowed */
+	uint32_t len;
+};
+
+/* Who a box is that was just forked. */
+struct wire_identity {
+	const char *name;
+	const char *id;
+	const char *parent; /* its name */
+	uint32_t index;	    /* among its siblings of the same fork, from 0 */
+	uint8_t seed[WIRE_SEED];
+};
+
+/* What came of the programs in /etc/boxyard/fork.d or restore.d. */
+struct wire_told {
+	uint32_t ran, failed;
+	const char *failure; /* the first: who and how; at most 200 bytes */
+};
+
 void wire_put_hello(struct buf *out, const struct wire_hello *hello);
 void wire_get_hello(struct wire_reader *in, struct wire_hello *ret);
 void wire_put_error(struct buf *out, const struct err *err);
@@ -280,6 +339,15 @@ void wire_put_stat(struct buf *out, const struct wire_stat *stat);
 void wire_get_stat(struct wire_reader *in, struct wire_stat *ret);
 void wire_put_stats(struct buf *out, const struct wire_stats *stats);
 void wire_get_stats(struct wire_reader *in, struct wire_stats *ret);
+
+void wire_put_request(struct buf *out, const struct wire_request *request);
+void wire_get_request(struct wire_reader *in, struct wire_request *ret); /* free words as above */
+void wire_put_answer(struct buf *out, const struct wire_answer *answer);
+void wire_get_answer(struct wire_reader *in, struct wire_answer *ret);
+void wire_put_identity(struct buf *out, const struct wire_identity *identity);
+void wire_get_identity(struct wire_reader *in, struct wire_identity *ret);
+void wire_put_told(struct buf *out, const struct wire_told *told);
+void wire_get_told(struct wire_reader *in, struct wire_told *ret);
 
 /* Where box-init listens, inside the box; the directory is a small read-only mount of its own. */
 #define WIRE_SOCKET_DIR	 "/run/boxyard"

@@ -33,6 +33,7 @@ ROOT = Path(__file__).resolve().parents[2]
 BOX_BIN = Path(os.environ.get("BOX_BIN", ROOT / "build" / "box")).absolute()
 IMAGES = Path(os.environ.get("BOX_TEST_IMAGES", ROOT / "build" / "test-images")).absolute()
 IMAGE = os.environ.get("BOX_TEST_IMAGE", "debian")
+CRIU = ROOT / "build" / "criu" / "criu"  # scripts/criu makes it
 # The sanitizer build is several times slower; waits are stretched, promises about speed are not made.
 SLOWNESS = 4 if "asan" in str(BOX_BIN) else 1
 
@@ -313,7 +314,7 @@ class Box:
 class Yard:
     alive = []
 
-    def __init__(self, base=None):
+    def __init__(self, base=None, images=IMAGES):
         self.base = Path(tempfile.mkdtemp(prefix="boxt-", dir=base))
         self.home, self.run_dir = self.base / "home", self.base / "run"
         self.sock = self.run_dir / "box.sock"
@@ -325,8 +326,8 @@ class Yard:
         self.daemon = None
         self.wrapper = []  # words before the daemon's own
         self.home.mkdir(mode=0o755)
-        IMAGES.mkdir(parents=True, exist_ok=True)
-        (self.home / "images").symlink_to(IMAGES)
+        images.mkdir(parents=True, exist_ok=True)
+        (self.home / "images").symlink_to(images)
         self.env = {
             **{k: v for k, v in os.environ.items() if not k.startswith("BOX_")},
             "BOX_HOME": str(self.home),
@@ -338,6 +339,8 @@ class Yard:
             "BOX_CONF": str(self.base / "boxyard.conf"),
             "NO_COLOR": "1",
         }
+        if CRIU.exists():
+            self.env["BOX_CRIU"] = str(CRIU)
         (self.base / "boxyard.conf").touch()
         if SLOWNESS > 1:
             log = f"log_path={self.base}/sanitizer"
@@ -566,35 +569,36 @@ def destroy_all():
             print(problem)
 
 
-def shared_image_is_there():
-    return any(json.loads(path.read_text())["name"] == IMAGE for path in IMAGES.glob("[a-z0-9]*/image.json"))
+def shared_image_is_there(name=IMAGE, images=IMAGES):
+    return any(json.loads(path.read_text())["name"] == name for path in images.glob("[a-z0-9]*/image.json"))
 
 
-def share_image(yard):
+def share_image(yard, images):
     """Moves the image a plain-folder pool has just got to where all homes of the tests find it."""
     pool = yard.home / "pool"
     [record] = [json.loads(path.read_text()) for path in pool.glob("images/[a-z0-9]*/image.json")]
     [layer] = record.pop("layers")
-    draft = IMAGES / f".new-{record['id']}"
+    draft = images / f".new-{record['id']}"
     draft.mkdir()
     shutil.move(yard.home / "layers" / layer, draft / "rootfs")
     (draft / "image.json").write_text(json.dumps(record))
-    draft.rename(IMAGES / record["id"])
+    draft.rename(images / record["id"])
 
 
-def ensure_image():
-    """Builds the base image into the shared folder unless it is there; one builder at a time."""
-    IMAGES.mkdir(parents=True, exist_ok=True)
-    with open(IMAGES.parent / (IMAGES.name + ".lock"), "w") as lock:
+def ensure_image(name=IMAGE, *flags, images=IMAGES):
+    """Builds an image, the base one unless told otherwise, into the shared folder unless it is there; one builder at a
+    time."""
+    images.mkdir(parents=True, exist_ok=True)
+    with open(images.parent / f"{images.name}.lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        if shared_image_is_there():
+        if shared_image_is_there(name, images):
             return
-        yard = Yard(base=IMAGES.parent)
+        yard = Yard(base=images.parent, images=images)
         yard.env["BOX_POOL"] = "folder"
         try:
             yard.start_daemon()
-            yard.box("image", "build", IMAGE, timeout=1200)
-            share_image(yard)
+            yard.box("image", "build", name, *flags, timeout=1200)
+            share_image(yard, images)
         finally:
             problems = yard.destroy()
         assert not problems, problems

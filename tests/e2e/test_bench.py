@@ -52,3 +52,17 @@ def test_an_interrupted_run_leaves_nothing(place):
     out, err = run.communicate(timeout=60)
     assert run.returncode == 130 and "NAME" in out, err
     eventually(lambda: not leftovers(name, base), 5, lambda: leftovers(name, base))
+
+
+def test_rows_of_states(yard):
+    rows = {row["name"]: row for row in json.loads(yard.box(
+        "bench", "suspend", "resume_first_byte", "fork_small", "fork_ten", "snapshot_small", "rollback_small", "hibernate_small",
+        "new_golden", "--runs", "2", "--no-peers", "--json", "--quiet", timeout=120).stdout)}
+    assert {"resume", "resume_answer", "fork_small_paused", "fork_ten_paused", "snapshot_small_paused", "rollback_small_forget",
+            "wake_small"} <= set(rows)
+    for row in rows.values():
+        assert row["runs"] == 2 and row["p50"] > 0 and "failed" not in row, row
+    for name in ("fork_small", "fork_ten", "snapshot_small"):
+        assert rows[name + "_paused"]["p50"] < rows[name]["p50"], name
+    assert not yard.boxes()
+    assert not [image["name"] for image in yard.api("GET", "/v1/images", expect=200).json["images"] if image["name"].startswith("golden-")]

@@ -7,7 +7,7 @@ import pytest
 from boxtest import (BOX_BIN, EXIT_EXISTS, EXIT_NOT_FOUND, EXIT_STATE, EXIT_UNAVAILABLE, EXIT_USAGE, eventually,
                      random_name)
 
-VERBS = """new ls show exec shell ps attach logs cp stop start rename rm stats events image token doctor bench
+VERBS = """new ls show exec shell ps attach logs cp stop start compare rename rm stats events image token doctor bench
            up down serve version help completion""".split()
 
 

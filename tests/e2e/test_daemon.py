@@ -195,7 +195,8 @@ def test_box_whose_init_is_killed_is_stopped_with_a_cause(fresh_yard):
     daemon = fresh_yard.daemon_pid()
     for pid in instance_processes(fresh_yard.name, fresh_yard.base):
         if pid != daemon:
-            os.kill(pid, signal.SIGKILL)
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
     eventually(lambda: made.show()["state"] == "stopped")
     assert made.show()["end"]["reason"] and made.show()["end"]["detail"]
     stopped = [e for e in fresh_yard.events(box=made.id) if e["type"] in ("box.stopped", "box.failed")]

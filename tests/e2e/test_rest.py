@@ -93,6 +93,17 @@ def test_every_route_answers(yard, make_box):
     at = {"box": one["id"]}
     call("POST", "/v1/boxes/{box}/suspend", {}, **at)
     call("POST", "/v1/boxes/{box}/resume", {}, **at)
+    # Where processes cannot be captured (no CRIU) these say so.
+    call("GET", "/v1/boxes/{box}/timeline", **at)
+    call("POST", "/v1/boxes/{box}/hibernate", {}, (200, 501), **at)
+    call("POST", "/v1/boxes/{box}/wake", {}, (200, 501), **at)
+    call("POST", "/v1/boxes/{box}/snapshots", {"name": "one"}, (201, 501), **at)
+    call("POST", "/v1/boxes/{box}/rollback", {}, (200, 404, 501), **at)
+    call("DELETE", "/v1/boxes/{box}/snapshots/{snapshot}", None, (204, 404), **at, snapshot="one")
+    forks = call("POST", "/v1/boxes/{box}/fork", {}, (201, 501), **at).json
+    for child in forks.get("children", []):
+        yard.api("DELETE", f"/v1/boxes/{child['id']}", query={"force": "true"}, expect=204)
+    call("POST", "/v1/boxes/{box}/promote", {}, (409, 501), **at)
     call("GET", "/v1/boxes/{box}/diff", **at)
     image, again = random_name("i"), random_name("j")
     call("POST", "/v1/boxes/{box}/save", {"name": image}, 201, **at)
@@ -117,6 +128,7 @@ def test_every_route_answers(yard, make_box):
     call("DELETE", "/v1/workspaces/{workspace}", None, 204, workspace=one["id"])
     call("DELETE", "/v1/images/{image}", None, 204, image=image)
     call("GET", "/v1/stats")
+    call("GET", "/v1/compare", query={"box": [make_box().name, make_box().name]})
     call("GET", "/v1/events")
     call("GET", "/v1/audit")
     call("GET", "/v1/audit/verify")

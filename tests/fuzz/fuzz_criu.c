@@ -99,6 +99,8 @@ static void read_log(const uint8_t *data, size_t size)
 		assert(*at == '\n' || (*at >= ' ' && *at < 0x7f));
 	criu_log_error(log, line, sizeof line);
 	check_line(line, sizeof line);
+	criu_explain(log, line, sizeof line);
+	check_line(line, sizeof line);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)

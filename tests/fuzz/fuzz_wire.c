@@ -19,7 +19,7 @@ static void add_seed(struct buf *out, unsigned which)
 	struct err err = ERR_INIT;
 	size_t mark = wire_begin(out, 1 + which % (WIRE_TYPE_COUNT - 1), which % 3);
 
-	switch (which % 9) {
+	switch (which % 13) {
 	case 0:
 		wire_put_hello(out, &(struct wire_hello){ WIRE_MAGIC, WIRE_VERSION, 1, 5 });
 		break;
@@ -53,6 +53,19 @@ static void add_seed(struct buf *out, unsigned which)
 		break;
 	case 8:
 		wire_put_stats(out, &(struct wire_stats){ .processes = 3 });
+		break;
+	case 9:
+		wire_put_request(out, &(struct wire_request){ .id = 1, .words = argv });
+		break;
+	case 10:
+		wire_put_answer(out, &(struct wire_answer){ .kind = WIRE_ANSWER_OUT });
+		break;
+	case 11:
+		wire_put_identity(
+			out, &(struct wire_identity){ .name = "n", .id = "i", .parent = "p" });
+		break;
+	case 12:
+		wire_put_told(out, &(struct wire_told){ 1, 1, "hook" });
 		break;
 	}
 	wire_end(out, mark);
@@ -162,6 +175,44 @@ static void read_stats(const struct wire_frame *frame)
 	buf_done(&again);
 }
 
+/* What boxes ask for, and what they are told. */
+static void read_inside(const struct wire_frame *frame)
+{
+	struct wire_reader in = WIRE_READER(frame);
+	struct wire_request request;
+	struct wire_answer answer;
+	struct wire_identity identity;
+	struct wire_told told;
+	struct buf again = BUF_INIT;
+
+	wire_get_request(&in, &request);
+	check_strv(request.words);
+	free((void *)request.words);
+	in = (struct wire_reader)WIRE_READER(frame);
+	wire_get_answer(&in, &answer);
+	assert(answer.kind >= WIRE_ANSWER_OUT && answer.kind <= WIRE_ANSWER_DONE);
+	assert(answer.len <= WIRE_ANSWER_MAX);
+	if (wire_get_done(&in, NULL) == 0) {
+		wire_put_answer(&again, &answer);
+		check_same(frame, &again);
+		buf_done(&again);
+	}
+	in = (struct wire_reader)WIRE_READER(frame);
+	wire_get_identity(&in, &identity);
+	check_text(identity.name, 63);
+	check_text(identity.id, 63);
+	check_text(identity.parent, 63);
+	if (wire_get_done(&in, NULL) == 0) {
+		wire_put_identity(&again, &identity);
+		check_same(frame, &again);
+		buf_done(&again);
+	}
+	in = (struct wire_reader)WIRE_READER(frame);
+	wire_get_told(&in, &told);
+	check_text(told.failure, 200);
+	buf_done(&again);
+}
+
 static void read_hello_and_error(const struct wire_frame *frame)
 {
 	struct wire_reader in = WIRE_READER(frame);
@@ -198,6 +249,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		read_hello_and_error(&frame);
 		read_specs(&frame);
 		read_infos(&frame);
+		read_inside(&frame);
 		read_stats(&frame);
 		buf_eat(&in, WIRE_HEADER + frame.len);
 	}

@@ -7,9 +7,12 @@ import subprocess
 import tempfile
 import time
 
-HELLO, OPEN, REPLY, ERROR, DATA, END, WINDOW, GAP, EXIT, SIGNAL, RESIZE, CLOSE, EVENT = range(1, 14)
+(HELLO, OPEN, REPLY, ERROR, DATA, END, WINDOW, GAP, EXIT, SIGNAL, RESIZE, CLOSE, EVENT,
+ REQUEST) = range(1, 15)
 (EXEC_START, EXEC_ATTACH, EXEC_LIST, EXEC_SIGNAL, PROCESSES, STAT, LIST, READ, WRITE, MKDIR, REMOVE,
- RENAME, CHMOD, TAR_OUT, TAR_IN, DIAL, STATS, SHUTDOWN) = range(1, 19)
+ RENAME, CHMOD, TAR_OUT, TAR_IN, DIAL, STATS, SHUTDOWN, NAME, ANSWER, IDENTITY, RESTORED) = range(1, 23)
+OUT, ERR, DONE = 1, 2, 3  # of answers
+WOKEN, ROLLED_BACK = 1, 2
 MAGIC = 0x59584F42
 WINDOW_SIZE = 512 * 1024
 DATA_MAX = 64 * 1024
@@ -174,14 +177,14 @@ class Channel:
 
 
 class Conn:
-    def __init__(self, path, hello=True):
+    def __init__(self, path, hello=True, version=2):
         self.sock = socket.socket(socket.AF_UNIX)
         self.sock.connect(path)
         self.inbox = bytearray()
-        self.channels, self.next, self.events = {}, 1, []
+        self.channels, self.next, self.events, self.requests = {}, 1, [], []
         self.hello = None
         if hello:
-            self.send(HELLO, 0, struct.pack("<IHHQ", MAGIC, 1, 1, 0))
+            self.send(HELLO, 0, struct.pack("<IHHQ", MAGIC, version, 1, 0))
             while not self.hello:
                 self.step()
 
@@ -212,6 +215,10 @@ class Conn:
                 self.hello = struct.unpack("<IHHQ", payload)
             elif kind == EVENT:
                 self.events.append((payload[0], Fields(payload[1:]).info()))
+            elif kind == REQUEST:
+                fields = Fields(payload)
+                self.requests.append((*fields.get("QB"), fields.texts()))
+                assert not fields.more()
             else:
                 self.channels[number].take(kind, payload)
         del self.inbox[:at]
@@ -236,6 +243,30 @@ class Conn:
 
     def call(self, op, request=b""):
         return Fields(self.open(op, request).wait_closed().reply)
+
+    def request(self, seconds=10):
+        """The next thing the box asks for: number, whether again, words."""
+        deadline = time.monotonic() + seconds
+        while not self.requests:
+            self.step(deadline - time.monotonic())
+        return self.requests.pop(0)
+
+    def answer(self, id, number, kind, data=b"", code=0):
+        return self.open(ANSWER, struct.pack("<QQBI", id, number, kind, code) + data)
+
+    def answer_all(self, id, out=b"", err=b"", code=0):
+        number = 0
+        for kind, data in ((OUT, out), (ERR, err)):
+            if data:
+                self.answer(id, number, kind, data).wait_closed()
+                number += 1
+        self.answer(id, number, DONE, code=code).wait_closed()
+
+    def identity(self, name="kid", id="k1", parent="ada", index=0):
+        return self.open(IDENTITY, text(name) + text(id) + text(parent) + struct.pack("<I", index) + os.urandom(64))
+
+    def restored(self, kind):
+        return self.open(RESTORED, bytes([kind]) + os.urandom(64))
 
     def list(self):
         fields = self.call(EXEC_LIST)
@@ -281,10 +312,11 @@ class Conn:
 class Init:
     """A box-init of its own, as an ordinary process."""
 
-    def __init__(self, binary):
+    def __init__(self, binary, env=None):
+        self.binary = binary
         self.dir = tempfile.TemporaryDirectory(prefix="box-init-")
         self.path = os.path.join(self.dir.name, "sock")
-        self.process = subprocess.Popen([binary, "--listen", self.path])
+        self.process = subprocess.Popen([binary, "--listen", self.path], env={**os.environ, **(env or {})})
         self.conns = []
         for _ in range(500):
             if os.path.exists(self.path):
@@ -299,6 +331,18 @@ class Init:
             except ConnectionRefusedError:
                 time.sleep(0.01)
         raise AssertionError("box-init does not listen")
+
+    def box(self, *words, user=None):
+        """The command as programs in the box run it; the same program under another name."""
+        link = os.path.join(self.dir.name, "box")
+        if not os.path.exists(link):
+            os.symlink(os.path.abspath(self.binary), link)
+        return subprocess.Popen([link, *words], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, user=user,
+                                stderr=subprocess.PIPE, env={**os.environ, "BOX_INIT_SOCKET": self.self_path})
+
+    @property
+    def self_path(self):
+        return self.path + ".self"
 
     def alive(self):
         return self.process.poll() is None

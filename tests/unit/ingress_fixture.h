@@ -1,7 +1,8 @@
 /* ingress_fixture.h - a way in, in a child process; the test is the client on one side and the box on the other
  *
  * Boxes: "web" runs; its ports 8080 (the default) and 8081 are public and lead to the test's listener, 9090 leads there
- * too and is private; on 1 nothing listens; what is behind 2 accepts nobody. "off" is stopped, "ice" suspended, both public. Tokens: box_good, and
+ * too and is private; on 1 nothing listens; what is behind 2 accepts nobody. "off" is stopped, "ice" suspended, both public; "nap" wakes
+ * when it is connected to, "bed" does not wake. Tokens: box_good, and
  * box_weak without the scope; the file "revoked" in the home makes the good one go, the file "closed" all ports private. Requests that are not for a box
  * are answered "api". */
 #pragma once
@@ -42,6 +43,8 @@ static bool fake_find(const char *name, struct ingress_box *ret, void *arg)
 		{ "o1", "off", INGRESS_BOX_STOPPED, 8080 },
 		{ "i1", "ice", INGRESS_BOX_SUSPENDED, 8080 },
 		{ "x1", "web2", INGRESS_BOX_RUNS, 9090 },
+		{ "n1", "nap", INGRESS_BOX_RUNS, 8080 },
+		{ "b1", "bed", INGRESS_BOX_RUNS, 8080 },
 	};
 
 	(void)arg;
@@ -68,6 +71,24 @@ static bool fake_is_public(const char *box, uint16_t port, void *arg)
 	return port != 9090 && !has_file("closed");
 }
 
+/* Boxes that sleep are told to be awake, or never to be, some time after somebody came. */
+static struct {
+	struct loop_timer *timer;
+	struct ingress *ingress;
+	bool awake;
+} sleeper;
+
+static void fake_wake(void *arg)
+{
+	struct err err = ERR_INIT;
+
+	(void)arg;
+	sleeper.awake = true;
+	ingress_box_woken(sleeper.ingress, "n1", NULL);
+	err_set(&err, ERR_PROTOCOL, "its state is damaged");
+	ingress_box_woken(sleeper.ingress, "b1", &err);
+}
+
 static int fake_connect(
 	const char *box, uint16_t port, bool v6, int *ret_fd, struct err *err, void *arg)
 {
@@ -78,8 +99,12 @@ static int fake_connect(
 		.sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
 	int fd;
 
-	(void)box;
 	(void)arg;
+	*ret_fd = -1;
+	if (!strcmp(box, "b1") || (!strcmp(box, "n1") && !sleeper.awake)) {
+		loop_timer_start(sleeper.timer, 100);
+		return 0;
+	}
 	if (v6)
 		return err_sys(err, ECONNREFUSED, "connect");
 	fd = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
@@ -176,6 +201,8 @@ static void fixture_serve(int told, bool tls)
 		exit(1);
 	}
 	hup = loop_signal_new(loop, SIGHUP, (loop_fn)ingress_reload, ingress);
+	sleeper.ingress = ingress;
+	sleeper.timer = loop_timer_new(loop, fake_wake, NULL);
 	ingress_set_limits(ingress, &limits);
 	ingress_attach(ingress, server);
 	ports[1] = ingress_get_tls_port(ingress);
@@ -185,6 +212,7 @@ static void fixture_serve(int told, bool tls)
 	loop_run(loop);
 	http_server_free(server);
 	ingress_free(ingress);
+	loop_timer_free(sleeper.timer);
 	loop_signal_free(hup);
 	loop_signal_free(term);
 	loop_free(loop);

@@ -209,7 +209,7 @@ static void test_input_box_body_is_read_whole(void **state)
 	_cleanup_json_ json_t *value = json_loads(
 		"{\"name\":\"ada\",\"image\":\"host:5000/a/b:tag\",\"cpu\":1.5,\"memory\":\"512M\","
 		"\"pids\":0,\"on_limit\":\"pause\",\"no_main\":true,\"entrypoint\":[],"
-		"\"command\":[\"make\"],"
+		"\"command\":[\"make\"],\"idle\":{\"suspend\":\"2m\"},"
 		"\"volumes\":[{\"volume\":\"cache\",\"path\":\"/cache\",\"read_only\":true}],"
 		"\"mounts\":[{\"source\":\"/srv/data\",\"path\":\"/"
 		"data\",\"uid\":1000,\"gid\":1000}]}",
@@ -228,6 +228,8 @@ static void test_input_box_body_is_read_whole(void **state)
 	assert_true(body.spec.limits.disk_bytes == BOX_LIMIT_DEFAULT);
 	assert_int_equal(body.spec.on_limit, ON_LIMIT_PAUSE);
 	assert_true(body.spec.no_main);
+	assert_int_equal(body.spec.sleep->suspend_ms, 120000);
+	assert_int_equal(body.spec.sleep->hibernate_ms, BOX_SLEEP_DEFAULT);
 	assert_int_equal(json_array_size(body.spec.entrypoint), 0);
 	assert_non_null(body.spec.entrypoint);
 	assert_int_equal(json_array_size(body.spec.volumes), 1);
@@ -260,6 +262,11 @@ static void test_input_box_body_refuses_nonsense(void **state)
 		"{\"disk\":\"1K\"}",
 		"{\"on_limit\":\"explode\"}",
 		"{\"on_limit\":1}",
+		"{\"idle\":\"30s\"}",
+		"{\"idle\":{\"suspend\":30}}",
+		"{\"idle\":{\"suspend\":\"5ms\"}}",
+		"{\"idle\":{\"hibernate\":\"never\"}}",
+		"{\"idle\":{\"after\":\"30s\"}}",
 		"{\"no_main\":\"yes\"}",
 		"{\"command\":[]}",
 		"{\"entrypoint\":\"sh\"}",

@@ -23,6 +23,14 @@ static void test_routes_find_their_handlers(void **state)
 	assert_ptr_equal(
 		route_match("POST", "/v1/boxes", params, allow)->handler, api_boxes_create);
 	assert_ptr_equal(route_match("HEAD", "/v1/health", params, allow)->handler, api_health);
+	route = route_match("DELETE", "/v1/boxes/ada/snapshots/k3v9", params, allow);
+	assert_non_null(route);
+	assert_ptr_equal(route->handler, api_snapshot_remove);
+	assert_string_equal(params[1], "k3v9");
+	assert_ptr_equal(
+		route_match("POST", "/v1/boxes/ada/fork", params, allow)->handler, api_box_fork);
+	assert_ptr_equal(route_match("GET", "/v1/boxes/ada/timeline", params, allow)->handler,
+		api_box_timeline);
 	/* A fixed part is not taken for a name. */
 	assert_ptr_equal(route_match("GET", "/v1/boxes/ada/files/stat", params, allow)->handler,
 		api_file_stat);

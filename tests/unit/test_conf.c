@@ -58,9 +58,15 @@ static void test_conf_has_defaults(void **state)
 	assert_string_equal(conf.name, "boxyard");
 	assert_string_equal(conf.socket, "/run/boxyard/box.sock");
 	assert_string_equal(conf.group, "boxyard");
+	assert_int_equal(conf.inside_fork_depth, 3);
+	assert_int_equal(conf.inside_fork_count, 10);
+	assert_int_equal(conf.inside_fork_rate, 30);
 	assert_true(conf.listen_tcp);
 	assert_string_equal(conf.address, "127.0.0.1");
 	assert_int_equal(conf.port, 30001);
+	assert_false(conf.hibernate_on_shutdown);
+	assert_int_equal(conf.snapshots_keep, 20);
+	assert_int_equal(conf.snapshots_keep_age_ms, 7ULL * 86400000);
 	conf_done(&conf);
 	conf_done(&conf);
 }
@@ -74,7 +80,9 @@ static void test_conf_file_is_read(void **state)
 	assert_int_equal(
 		load("# comment\n\n  home = /srv/yard/  \r\nrun=/run/y\nlisten = [::1]:8080\n"
 		     "log_level = debug\nmax_boxes = 10\ndefault_memory = 1.5G\n"
-		     "default_pids = 100\ndefault_cpu = 0.5\ngroup = agents",
+		     "default_pids = 100\ndefault_cpu = 0.5\ngroup = agents\n"
+		     "hibernate_on_shutdown = yes\nsnapshots_keep = 0\nsnapshots_keep_age = 12h\n"
+		     "inside_fork_depth = 0\ninside_fork_count = 4\ninside_fork_rate = 9",
 			&conf, &err),
 		0);
 	assert_string_equal(conf.home, "/srv/yard");
@@ -87,6 +95,12 @@ static void test_conf_file_is_read(void **state)
 	assert_int_equal(conf.default_pids, 100);
 	assert_int_equal(conf.default_cpu_milli, 500);
 	assert_string_equal(conf.group, "agents");
+	assert_true(conf.hibernate_on_shutdown);
+	assert_int_equal(conf.snapshots_keep, 0);
+	assert_int_equal(conf.snapshots_keep_age_ms, 12ULL * 3600000);
+	assert_int_equal(conf.inside_fork_depth, 0);
+	assert_int_equal(conf.inside_fork_count, 4);
+	assert_int_equal(conf.inside_fork_rate, 9);
 	conf_done(&conf);
 }
 
@@ -113,6 +127,22 @@ static void test_conf_environment_wins(void **state)
 	assert_non_null(strstr(err.message, "BOX_HOME"));
 }
 
+static void test_conf_says_when_boxes_sleep(void **state)
+{
+	struct conf conf;
+	struct err err = ERR_INIT;
+
+	(void)state;
+	assert_int_equal(load("", &conf, &err), 0);
+	assert_int_equal(conf.idle_suspend_ms, 30 * 1000);
+	assert_int_equal(conf.idle_hibernate_ms, 15 * 60 * 1000);
+	conf_done(&conf);
+	assert_int_equal(load("idle_suspend = 2m\nidle_hibernate = off\n", &conf, &err), 0);
+	assert_int_equal(conf.idle_suspend_ms, 120 * 1000);
+	assert_int_equal(conf.idle_hibernate_ms, 0);
+	conf_done(&conf);
+}
+
 static void test_conf_homes_have_names_of_their_own(void **state)
 {
 	struct conf a, b, again;
@@ -137,10 +167,12 @@ static void test_conf_says_which_line_is_wrong(void **state)
 		"listen = 10.0.0.1:80", "listen = [::]:80", "listen = 127.0.0.1:65536",
 		"listen = 127.0.0.1:", "listen = :80", "listen = localhost:80",
 		"listen =", "log_level = loud", "max_boxes = 0", "max_boxes = many",
+		"idle_suspend = never", "idle_suspend = 10ms", "idle_hibernate = -1s",
 		"default_memory = -1", "default_pids = 99999999", "default_cpu = fast",
 		"group = Box Yard", "pool = zfs", "pool_size = big", "pool_max = -1",
 		"spare_disks = 65", "mount_roots = /srv:data", "registry = http://x",
-		"registry = -x", "registry_auth = here", "default_disk = much",
+		"registry = -x", "hibernate_on_shutdown = 1", "snapshots_keep = -1",
+		"snapshots_keep_age = long", "registry_auth = here", "default_disk = much",
 		"home = "
 		"/aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"
 		"aaaaaaaa" };
@@ -205,6 +237,7 @@ int main(void)
 		cmocka_unit_test_setup(test_conf_has_defaults, clean_environment),
 		cmocka_unit_test_setup(test_conf_file_is_read, clean_environment),
 		cmocka_unit_test_setup(test_conf_environment_wins, clean_environment),
+		cmocka_unit_test_setup(test_conf_says_when_boxes_sleep, clean_environment),
 		cmocka_unit_test_setup(test_conf_homes_have_names_of_their_own, clean_environment),
 		cmocka_unit_test_setup(test_conf_says_which_line_is_wrong, clean_environment),
 		cmocka_unit_test_setup(test_conf_named_file_must_exist, clean_environment),

@@ -295,6 +295,82 @@ static void test_criu_log_ends_on_whole_printable_lines(void **state)
 	assert_string_equal(line, "Error (cut");
 }
 
+/* Lines as CRIU 4.2 writes them, and what is said instead. */
+static void test_criu_explain_tells_people(void **state)
+{
+	static const struct {
+		const char *log, *want;
+	} cases[] = {
+		{ "(00.011922) Error (criu/sk-unix.c:881): unix: Can't dump half of stream unix "
+		  "connection. "
+		  "name: /run/x; peer name: (null)\n",
+			"a unix socket is connected to something outside the box" },
+		{ "(00.011922) Error (criu/sk-unix.c:881): Can't dump half of stream unix "
+		  "connection. name: "
+		  "(null); peer name: /tmp/s\n(00.02) Error (criu/cr-dump.c:1768): Dump files "
+		  "(pid: 9) failed "
+		  "with -1\n",
+			"a unix socket is connected to something outside the box" },
+		{ "(00.007) Error (criu/files-ext.c:94): Can't dump file 21 of that type [600] "
+		  "(anon "
+		  "anon_inode:[io_uring])\n",
+			"a process uses io_uring" },
+		{ "(00.007) Error (criu/files-ext.c:94): Can't dump file 5 of that type [600] "
+		  "(anon "
+		  "anon_inode:[odd])\n",
+			"a process has a file of the kind [odd] open" },
+		{ "(00.007) Error (criu/files-ext.c:94): Can't dump file 5 of that type [20666] "
+		  "(chr "
+		  "10:229)\n",
+			"a process has a device open (character device 10:229)" },
+		{ "(00.004) Error (criu/namespaces.c:460): Can't dump nested pid namespace for "
+		  "812\n"
+		  "(00.004) Error (criu/namespaces.c:700): Can't make pidns id\n",
+			"a process has a pid namespace of its own" },
+		{ "(00.003) Error (compel/src/lib/infect.c:262): Unseizable non-zombie 77 found, "
+		  "state t, err "
+		  "-1/10\n",
+			"a process is traced by another one, such as a debugger" },
+		{ "(00.01) Error (criu/fsnotify.c:284):  Can't dump that handle\n",
+			"a file watched with inotify or fanotify could not be found by its name" },
+		{ "(00.01) Error (criu/fsnotify.c:284): fsnotify:  Can't dump that handle\n",
+			"a file watched with inotify or fanotify could not be found by its name" },
+		{ "(00.01) Error (criu/tty.c:410): tty: Found slave peer index 3 without "
+		  "correspond master "
+		  "peer\n",
+			"a terminal's other end is outside the box" },
+		{ "(00.1) Error (criu/files-reg.c:1031): Can't dump ghost file /tmp/a b of "
+		  "99999999 size, "
+		  "increase limit\n",
+			"a removed file that is still open is too large: /tmp/a b" },
+		{ "(00.1)     17: Error (criu/files-reg.c:2175): File var/log/x has bad size 5 "
+		  "(expect 4)\n",
+			"the file var/log/x has changed since" },
+		{ "(00.1) Error (criu/sk-inet.c:137): inet: Unsupported proto 262 for socket 1f\n",
+			"a process uses Multipath TCP" },
+		{ "(00.1) Error (criu/x.c:1): something new\n", "" },
+		{ "(00.1) Warn  (criu/x.c:1): Timeout reached\n", "" },
+		{ "(00.0) Error (criu/rlimit.c:3): rlimit: RLIMIT_NOFILE: Can't dump nested x "
+		  "namespace\n",
+			"" },
+		{ "", "" },
+	};
+	char words[CRIU_TEXT_MAX];
+
+	(void)state;
+	for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+		assert_int_equal(
+			criu_explain(cases[i].log, words, sizeof words), cases[i].want[0] != '\0');
+		assert_string_equal(words, cases[i].want);
+	}
+	/* A name of a process's choice is no message. */
+	assert_false(criu_explain(
+		"Error (criu/x.c:1): No file Timeout reached: here\n", words, sizeof words));
+	assert_true(criu_explain("Error (criu/files-reg.c:2): File ", words, 4) == false);
+	assert_true(criu_explain("Error (c): Timeout reached", words, 4));
+	assert_string_equal(words, "the");
+}
+
 static void test_criu_log_of_a_pipe_or_nothing_is_empty(void **state)
 {
 	int ends[2];
@@ -366,6 +442,7 @@ int main(void)
 		cmocka_unit_test(test_criu_rpc_passes_over_what_it_does_not_know),
 		cmocka_unit_test(test_criu_rpc_refuses_hostile_replies),
 		cmocka_unit_test(test_criu_rpc_bounds_texts),
+		cmocka_unit_test(test_criu_explain_tells_people),
 		cmocka_unit_test(test_criu_log_ends_on_whole_printable_lines),
 		cmocka_unit_test(test_criu_log_of_a_pipe_or_nothing_is_empty),
 		cmocka_unit_test(test_criu_image_changes_users_and_name_of_one_child),

@@ -36,6 +36,31 @@ static void test_ingress_leads_to_the_box(void **state)
 	close(box);
 }
 
+static void test_ingress_waits_for_a_box_that_wakes(void **state)
+{
+	int clients[8], box;
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_LEN(clients); i++) {
+		clients[i] = client_connect();
+		say(clients[i], "GET / HTTP/1.1\r\nHost: nap.localhost\r\n\r\n");
+	}
+	close(clients[0]); /* it does not wait */
+	for (size_t i = 1; i < ARRAY_LEN(clients); i++) {
+		box = box_take("nap.localhost");
+		say(box, "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi");
+		close(box);
+	}
+	for (size_t i = 1; i < ARRAY_LEN(clients); i++) {
+		_cleanup_free_ char *answer = heard(clients[i], "\r\n\r\nhi");
+
+		assert_non_null(strstr(answer, "200 OK"));
+		close(clients[i]);
+	}
+	expect_answer("GET / HTTP/1.1\r\nHost: bed.localhost\r\n\r\n", "HTTP/1.1 503 ",
+		"its state is damaged");
+}
+
 static void test_ingress_leaves_the_api_alone(void **state)
 {
 	(void)state;
@@ -533,6 +558,7 @@ int main(void)
 #define T(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
 	const struct CMUnitTest tests[] = {
 		T(test_ingress_leads_to_the_box),
+		T(test_ingress_waits_for_a_box_that_wakes),
 		T(test_ingress_leaves_the_api_alone),
 		T(test_ingress_uses_connections_again),
 		T(test_ingress_does_not_keep_what_it_cannot_trust),

@@ -16,6 +16,8 @@ struct rig {
 	struct loop *loop;
 	struct link *link;
 	int guest;
+	int requests;
+	uint64_t request_id;
 	struct buf heard;
 	unsigned ready, lost, replies, data, closed, errors, gaps, exits, writable, events;
 	size_t bytes;
@@ -48,7 +50,16 @@ static void on_lost(struct link *link, const struct err *err, void *arg)
 	link_free(link);
 }
 
-static const struct link_ops link_ops = { on_ready, on_event, on_lost };
+static void on_request(struct link *link, const struct wire_request *request, void *arg)
+{
+	struct rig *rig = arg;
+
+	(void)link;
+	rig->requests++;
+	rig->request_id = request->id;
+}
+
+static const struct link_ops link_ops = { on_ready, on_event, on_request, on_lost };
 
 static void on_reply(struct chan *chan, struct wire_reader *reply, void *arg)
 {
@@ -249,6 +260,59 @@ static void test_link_refuses_another_version(void **state)
 	say_hello(rig, WIRE_VERSION + 1);
 	assert_int_equal(rig->lost, 1);
 	assert_int_equal(rig->err.kind, ERR_PROTOCOL);
+}
+
+static void test_link_takes_an_older_box_init_and_tells(void **state)
+{
+	struct rig *rig = *state;
+
+	assert_int_equal(link_version(rig->link), 0);
+	say_hello(rig, WIRE_VERSION_MIN);
+	assert_int_equal(rig->lost, 0);
+	assert_int_equal(link_version(rig->link), WIRE_VERSION_MIN);
+}
+
+static void say_request(struct rig *rig, uint64_t id, const char *word)
+{
+	const char *words[] = { word, NULL };
+	struct buf out = BUF_INIT;
+	size_t mark = wire_begin(&out, WIRE_REQUEST, 0);
+
+	wire_put_request(&out, &(struct wire_request){ .id = id, .words = words });
+	wire_end(&out, mark);
+	say(rig, &out);
+}
+
+static void test_link_passes_on_what_the_box_asks_for(void **state)
+{
+	struct rig *rig = *state;
+
+	say_hello(rig, WIRE_VERSION);
+	say_request(rig, 42, "info");
+	assert_int_equal(rig->lost, 0);
+	assert_int_equal(rig->requests, 1);
+	assert_int_equal(rig->request_id, 42);
+}
+
+static void test_link_refuses_requests_of_a_box_init_that_knows_none(void **state)
+{
+	struct rig *rig = *state;
+
+	say_hello(rig, WIRE_VERSION_INSIDE - 1);
+	say_request(rig, 1, "info");
+	assert_int_equal(rig->requests, 0);
+	assert_int_equal(rig->lost, 1);
+	assert_int_equal(rig->err.kind, ERR_PROTOCOL);
+}
+
+static void test_link_refuses_a_malformed_request(void **state)
+{
+	struct rig *rig = *state;
+
+	say_hello(rig, WIRE_VERSION);
+	say_empty(rig, WIRE_REQUEST, 0);
+	assert_int_equal(rig->requests, 0);
+	assert_int_equal(rig->lost, 1);
 }
 
 static void test_link_refuses_frames_before_hello(void **state)
@@ -458,12 +522,156 @@ static void test_chan_sends_no_more_than_its_window(void **state)
 	assert_true(chan_send_room(chan) >= 900);
 }
 
+/* ---- a link that has no connection yet ------------------------------------------------------------ */
+
+struct waiting {
+	struct rig rig;
+	int socket; /* of ours; the link's when it is attached */
+};
+
+static void wait_setup(struct waiting *waiting)
+{
+	int pair[2];
+
+	*waiting = (struct waiting){ .rig.loop = loop_new() };
+	assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair), 0);
+	assert_int_equal(fd_set_nonblocking(pair[0], NULL), 0);
+	waiting->socket = pair[0];
+	waiting->rig.guest = pair[1];
+	waiting->rig.link = link_new(waiting->rig.loop, -1, &link_ops, &waiting->rig);
+}
+
+static void wait_done(struct waiting *waiting)
+{
+	link_free(waiting->rig.link);
+	close(waiting->rig.guest);
+	buf_done(&waiting->rig.heard);
+	loop_free(waiting->rig.loop);
+}
+
+static void test_what_was_asked_before_the_connection_is_sent_after_it(void **state)
+{
+	struct waiting waiting;
+	struct rig *rig = &waiting.rig;
+	struct chan *first, *second;
+	struct wire_frame frame;
+	struct buf heard = BUF_INIT, reply = BUF_INIT;
+	size_t mark;
+	ssize_t got;
+
+	(void)state;
+	wait_setup(&waiting);
+	first = chan_open(rig->link, WIRE_OP_STATS, NULL, &chan_ops, rig, NULL);
+	second = chan_open(rig->link, WIRE_OP_STATS, NULL, &chan_ops, rig, NULL);
+	assert_non_null(first);
+	assert_non_null(second);
+	assert_int_equal(chan_send(first, "abc", 3), 3);
+	chan_close(second);
+	spin(rig);
+	assert_int_equal(rig->errors + rig->lost + rig->ready, 0);
+	link_attach(rig->link, waiting.socket);
+	spin(rig);
+	got = read(rig->guest, buf_room(&heard, 4096), 4096);
+	assert_true(got > 0);
+	buf_grew(&heard, (size_t)got);
+	for (int i = 0; i < 5; i++) {
+		static const enum wire_type types[] = { WIRE_HELLO, WIRE_OPEN, WIRE_OPEN, WIRE_DATA,
+			WIRE_CLOSE };
+
+		assert_int_equal(wire_frame_parse(&heard, &frame, NULL), 1);
+		assert_int_equal(frame.type, types[i]);
+		buf_eat(&heard, WIRE_HEADER + frame.len);
+	}
+	assert_int_equal(heard.len, 0);
+	buf_done(&heard);
+	say_hello(rig, WIRE_VERSION);
+	mark = wire_begin(&reply, WIRE_REPLY, 1);
+	wire_put_u32(&reply, 7);
+	wire_end(&reply, mark);
+	say(rig, &reply);
+	assert_int_equal(rig->ready, 1);
+	assert_int_equal(rig->replies, 1);
+	wait_done(&waiting);
+}
+
+static void test_all_channels_hear_why_there_is_no_connection(void **state)
+{
+	struct waiting waiting;
+	struct rig *rig = &waiting.rig;
+	struct err why = ERR_INIT;
+
+	(void)state;
+	wait_setup(&waiting);
+	for (int i = 0; i < 3; i++)
+		assert_non_null(chan_open(rig->link, WIRE_OP_STATS, NULL, &chan_ops, rig, NULL));
+	err_set(&why, ERR_STATE, "it does not wake");
+	link_fail(rig->link, &why);
+	assert_int_equal(rig->errors, 3);
+	assert_int_equal(rig->lost, 1);
+	assert_int_equal(rig->err.kind, ERR_STATE);
+	assert_null(rig->link);
+	close(waiting.socket);
+	wait_done(&waiting);
+}
+
+static void test_a_link_without_connection_holds_only_so_much(void **state)
+{
+	struct waiting waiting;
+	struct rig *rig = &waiting.rig;
+	struct buf request = BUF_INIT;
+	struct err why = ERR_INIT;
+	unsigned opened = 0;
+
+	(void)state;
+	wait_setup(&waiting);
+	memset(buf_room(&request, 32768), 'x', 32768);
+	buf_grew(&request, 32768);
+	while (opened < 100000 &&
+		chan_open(rig->link, WIRE_OP_STATS, &request, &chan_ops, rig, &why))
+		opened++;
+	assert_int_equal(why.kind, ERR_LIMIT);
+	assert_true(opened > 10 && opened < 100);
+	buf_done(&request);
+	close(waiting.socket);
+	wait_done(&waiting);
+}
+
+static void test_work_in_the_background_is_not_counted(void **state)
+{
+	struct waiting waiting;
+	struct rig *rig = &waiting.rig;
+	struct chan *first, *second;
+
+	(void)state;
+	wait_setup(&waiting);
+	first = chan_open(rig->link, WIRE_OP_STATS, NULL, &chan_ops, rig, NULL);
+	second = chan_open(rig->link, WIRE_OP_STATS, NULL, &chan_ops, rig, NULL);
+	assert_int_equal(link_open_work(rig->link), 2);
+	chan_set_background(first);
+	assert_int_equal(link_open_work(rig->link), 1);
+	assert_int_equal(link_traffic(rig->link), 0);
+	chan_send(second, "abc", 3);
+	assert_int_equal(link_traffic(rig->link), 3);
+	chan_close(second);
+	assert_int_equal(link_open_work(rig->link), 0);
+	close(waiting.socket);
+	wait_done(&waiting);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_setup_teardown(
 			test_link_carries_a_whole_exchange, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_link_refuses_another_version, setup, teardown),
+		cmocka_unit_test_setup_teardown(
+			test_link_takes_an_older_box_init_and_tells, setup, teardown),
+		cmocka_unit_test_setup_teardown(
+			test_link_passes_on_what_the_box_asks_for, setup, teardown),
+		cmocka_unit_test_setup_teardown(
+			test_link_refuses_requests_of_a_box_init_that_knows_none, setup, teardown),
+		cmocka_unit_test_setup_teardown(
+			test_link_refuses_a_malformed_request, setup, teardown),
 		cmocka_unit_test_setup_teardown(
 			test_link_refuses_frames_before_hello, setup, teardown),
 		cmocka_unit_test_setup_teardown(
@@ -490,6 +698,10 @@ int main(void)
 			test_link_survives_free_inside_callback, setup, teardown),
 		cmocka_unit_test_setup_teardown(
 			test_chan_sends_no_more_than_its_window, setup, teardown),
+		cmocka_unit_test(test_what_was_asked_before_the_connection_is_sent_after_it),
+		cmocka_unit_test(test_all_channels_hear_why_there_is_no_connection),
+		cmocka_unit_test(test_a_link_without_connection_holds_only_so_much),
+		cmocka_unit_test(test_work_in_the_background_is_not_counted),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

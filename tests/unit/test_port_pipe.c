@@ -18,6 +18,8 @@ static struct {
 	struct loop *loop;
 	int client, box; /* the far ends: the test's */
 	int near;	 /* what the pipe gets as the box's side */
+	bool asleep;	 /* the box */
+	unsigned used;
 	bool refuse_v4;
 	unsigned gone;
 } fixture;
@@ -43,6 +45,9 @@ static void tcp_pair(int ret[2])
 static int open_near(bool v6, int *ret_fd, struct err *err, void *arg)
 {
 	(void)arg;
+	*ret_fd = -1;
+	if (fixture.asleep)
+		return 0;
 	if (fixture.near < 0 || (!v6 && fixture.refuse_v4))
 		return err_sys(err, ECONNREFUSED, "connect");
 	*ret_fd = steal_fd(&fixture.near);
@@ -176,6 +181,54 @@ static void test_pipe_lets_the_client_go_when_nothing_listens(void **state)
 	loop_free(fixture.loop);
 }
 
+static void on_used(void *arg)
+{
+	(void)arg;
+	fixture.used++;
+}
+
+static void test_pipe_waits_for_a_box_that_wakes(void **state)
+{
+	struct port_pipe *pipe;
+	char byte = 0;
+
+	(void)state;
+	fixture.asleep = true;
+	fixture.used = 0;
+	pipe = start();
+	assert_non_null(pipe);
+	port_pipe_on_used(pipe, on_used);
+	assert_int_equal(send(fixture.client, "x", 1, 0), 1);
+	shutdown(fixture.client, SHUT_WR);
+	port_pipe_retry(pipe, true); /* not yet */
+	fixture.asleep = false;
+	port_pipe_retry(pipe, true);
+	shutdown(fixture.box, SHUT_WR);
+	loop_run(fixture.loop);
+	assert_int_equal(recv(fixture.box, &byte, 1, 0), 1);
+	assert_int_equal(byte, 'x');
+	assert_int_equal(fixture.gone, 1);
+	assert_int_equal(fixture.used, 1); /* not each time */
+	finish();
+}
+
+static void test_pipe_ends_when_the_box_does_not_wake(void **state)
+{
+	struct port_pipe *pipe;
+	char byte;
+
+	(void)state;
+	fixture.asleep = true;
+	pipe = start();
+	assert_non_null(pipe);
+	port_pipe_retry(pipe, false);
+	fixture.asleep = false;
+	close(steal_fd(&fixture.near));
+	assert_int_equal(fixture.gone, 1);
+	assert_int_equal(recv(fixture.client, &byte, 1, 0), 0);
+	finish();
+}
+
 static void test_pipe_ends_when_a_side_breaks(void **state)
 {
 	(void)state;
@@ -258,6 +311,8 @@ int main(void)
 		cmocka_unit_test(test_pipe_tries_the_other_address),
 		cmocka_unit_test(test_pipe_lets_the_client_go_when_nothing_listens),
 		cmocka_unit_test(test_pipe_loses_nothing_to_a_slow_client),
+		cmocka_unit_test(test_pipe_waits_for_a_box_that_wakes),
+		cmocka_unit_test(test_pipe_ends_when_the_box_does_not_wake),
 		cmocka_unit_test(test_pipe_ends_when_a_side_breaks),
 		cmocka_unit_test(test_pipe_ends_when_a_client_is_gone_that_had_ended),
 	};

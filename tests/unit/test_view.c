@@ -227,6 +227,31 @@ static void test_view_of_one_layer_shows_no_whiteouts(void **state)
 	close(dir);
 }
 
+static void test_view_stat_follows_no_links(void **state)
+{
+	_cleanup_free_ char *high = in_place("high"), *low = in_place("low");
+	const char *const layers[] = { high, low, NULL };
+	struct stat st;
+
+	make_two_layers();
+	write_text("high/dir/text", "seven..");
+	assert_int_equal(symlink("/etc/passwd", "high/link"), 0);
+	assert_int_equal(symlink("dir", "high/dirlink"), 0);
+	unlink("high/gone");
+	write_text("low/gone", "x");
+	assert_int_equal(mknod("high/gone", S_IFCHR, 0), 0);
+	{
+		_cleanup_close_ int view = open_view(layers);
+
+		assert_true(view_stat(view, "dir/text", &st) && st.st_size == 7);
+		assert_true(view_stat(view, "link", &st) && S_ISLNK(st.st_mode));
+		assert_false(view_stat(view, "dirlink/text", &st));
+		assert_false(view_stat(view, "gone", &st));
+		assert_false(view_stat(view, "../low/gone", &st));
+		assert_false(view_stat(view, "none/at/all", &st));
+	}
+}
+
 static void test_view_pack_takes_folders_and_files_by_path(void **state)
 {
 	_cleanup_free_ char *low = in_place("low"), *high = in_place("high");
@@ -410,6 +435,7 @@ int main(void)
 		IN_PLACE(test_view_diff_equals_plain_comparison),
 		IN_PLACE(test_view_by_mount_is_the_same),
 		IN_PLACE(test_view_of_one_layer_shows_no_whiteouts),
+		IN_PLACE(test_view_stat_follows_no_links),
 		IN_PLACE(test_view_pack_takes_folders_and_files_by_path),
 		IN_PLACE(test_view_gnu_tar_reads_what_is_packed),
 		IN_PLACE(test_view_walks_trees_of_any_depth),

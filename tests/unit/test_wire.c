@@ -451,9 +451,133 @@ static void test_a_record_cut_short_anywhere_is_noticed(void **state)
 	buf_done(&buf);
 }
 
+/* ---- what the box asks for ------------------------------------------------------------------- */
+
+static void test_requests_and_answers_come_out_as_they_went_in(void **state)
+{
+	static const char *const words[] = { "fork", "-n", "3", NULL };
+	struct wire_request request = { .id = UINT64_MAX, .again = true, .words = words }, got;
+	struct wire_answer answer = { .id = 7,
+		.number = 9,
+		.kind = WIRE_ANSWER_OUT,
+		.code = 255,
+		.data = (const uint8_t *)"a\0b",
+		.len = 3 },
+			   told;
+	struct buf buf = BUF_INIT;
+	struct wire_reader in;
+
+	(void)state;
+	wire_put_request(&buf, &request);
+	in = reader_of(&buf);
+	wire_get_request(&in, &got);
+	assert_int_equal(wire_get_done(&in, NULL), 0);
+	assert_true(got.id == UINT64_MAX && got.again);
+	assert_string_equal(got.words[2], "3");
+	assert_null(got.words[3]);
+	free((void *)got.words);
+	buf_done(&buf);
+	wire_put_answer(&buf, &answer);
+	in = reader_of(&buf);
+	wire_get_answer(&in, &told);
+	assert_int_equal(wire_get_done(&in, NULL), 0);
+	assert_true(told.id == 7 && told.number == 9 && told.kind == WIRE_ANSWER_OUT);
+	assert_int_equal(told.code, 255);
+	assert_int_equal(told.len, 3);
+	assert_memory_equal(told.data, "a\0b", 3);
+	buf_done(&buf);
+}
+
+static void test_requests_and_answers_are_bounded(void **state)
+{
+	static const struct wire_answer bad[] = {
+		{ .kind = 0 },
+		{ .kind = WIRE_ANSWER_DONE + 1 },
+		{ .kind = WIRE_ANSWER_DONE, .code = 256 },
+	};
+	struct buf buf = BUF_INIT;
+	struct wire_request request;
+	struct wire_answer answer;
+	struct wire_reader in;
+	const char *words[WIRE_WORDS_MAX + 2] = { NULL };
+	_cleanup_free_ char *large = xcalloc(1, WIRE_WORDS_BYTES + 1);
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_LEN(bad); i++) {
+		wire_put_answer(&buf, &bad[i]);
+		in = reader_of(&buf);
+		wire_get_answer(&in, &answer);
+		assert_int_equal(wire_get_done(&in, NULL), -1);
+		buf_done(&buf);
+	}
+	wire_put_answer(&buf, &(struct wire_answer){ .kind = WIRE_ANSWER_OUT });
+	memset(buf_room(&buf, WIRE_ANSWER_MAX + 1), 'x', WIRE_ANSWER_MAX + 1);
+	buf_grew(&buf, WIRE_ANSWER_MAX + 1);
+	in = reader_of(&buf);
+	wire_get_answer(&in, &answer);
+	assert_int_equal(wire_get_done(&in, NULL), -1);
+	buf_done(&buf);
+	for (size_t i = 0; i <= WIRE_WORDS_MAX; i++)
+		words[i] = "x";
+	wire_put_request(&buf, &(struct wire_request){ .words = words });
+	in = reader_of(&buf);
+	wire_get_request(&in, &request);
+	assert_int_equal(wire_get_done(&in, NULL), -1);
+	free((void *)request.words);
+	buf_done(&buf);
+	memset(large, 'x', WIRE_WORDS_BYTES);
+	words[0] = large;
+	words[1] = NULL;
+	wire_put_request(&buf, &(struct wire_request){ .words = words });
+	in = reader_of(&buf);
+	wire_get_request(&in, &request);
+	assert_int_equal(wire_get_done(&in, NULL), -1);
+	free((void *)request.words);
+	buf_done(&buf);
+}
+
+static void test_identity_travels_whole(void **state)
+{
+	struct wire_identity identity = { .name = "kid-1",
+		.id = "abc",
+		.parent = "ada",
+		.index = 3,
+		.seed = { 1, 2, 3 } },
+			     got;
+	struct wire_told told = { 4, 1, "10-a: exit code 3" }, heard;
+	struct buf buf = BUF_INIT;
+	struct wire_reader in;
+
+	(void)state;
+	wire_put_identity(&buf, &identity);
+	in = reader_of(&buf);
+	wire_get_identity(&in, &got);
+	assert_int_equal(wire_get_done(&in, NULL), 0);
+	assert_string_equal(got.name, "kid-1");
+	assert_string_equal(got.id, "abc");
+	assert_string_equal(got.parent, "ada");
+	assert_int_equal(got.index, 3);
+	assert_memory_equal(got.seed, identity.seed, WIRE_SEED);
+	in = reader_of(&buf);
+	in.end--;
+	wire_get_identity(&in, &got);
+	assert_int_equal(wire_get_done(&in, NULL), -1);
+	buf_done(&buf);
+	wire_put_told(&buf, &told);
+	in = reader_of(&buf);
+	wire_get_told(&in, &heard);
+	assert_int_equal(wire_get_done(&in, NULL), 0);
+	assert_true(heard.ran == 4 && heard.failed == 1);
+	assert_string_equal(heard.failure, told.failure);
+	buf_done(&buf);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_requests_and_answers_come_out_as_they_went_in),
+		cmocka_unit_test(test_requests_and_answers_are_bounded),
+		cmocka_unit_test(test_identity_travels_whole),
 		cmocka_unit_test(test_frames_come_out_as_they_went_in),
 		cmocka_unit_test(test_frame_waits_for_its_last_byte),
 		cmocka_unit_test(test_frame_breaking_the_rules_is_refused),

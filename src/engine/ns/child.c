@@ -185,7 +185,7 @@ static int make_mounts(struct child *child, struct err *err)
 	return 0;
 }
 
-/* On a read-only mount of its own, so that the box cannot remove what the daemon connects to. */
+/* On a read-only file system of its own, so that the box cannot remove what the daemon connects to. */
 static int make_socket(struct child *child, struct err *err)
 {
 	struct sockaddr_un address = { .sun_family = AF_UNIX };
@@ -204,7 +204,7 @@ static int make_socket(struct child *child, struct err *err)
 		return err_sys(err, errno, "chmod '" WIRE_SOCKET_PATH "'");
 	if (listen(child->listener, BACKLOG) < 0)
 		return err_sys(err, errno, "listen on '" WIRE_SOCKET_PATH "'");
-	return mount_set(mount, MOUNT_ATTR_RDONLY, err);
+	return mount_freeze(mount, err);
 }
 
 /* A user namespace needs no capability: the filter refuses the calls, this refuses what the filter

@@ -2,12 +2,13 @@
  *
  * BOX_HOME/guest/HASH/layer is a read-only layer above every image: device nodes (nobody in a box can
  * make them) and mount points. BOX_HOME/guest/HASH/bin holds box-init and becomes /.boxyard in the box, a
- * mount of its own that `rm -rf /` inside cannot empty. /etc/resolv.conf, which leads to the daemon's resolver, is in the
- * layer too, above whatever the image brings; the box may change it. HASH covers the bytes of both: a new version
+ * mount of its own that `rm -rf /` inside cannot empty; under the name `box`, to which /usr/local/bin/box in the layer
+ * leads, it is the command for the inside. /etc/resolv.conf, which leads to the daemon's resolver, is in the layer too, above whatever the image brings; the box may change it. HASH covers the bytes of both: a new version
  * gets a new directory, and boxes that run keep theirs. Made under a temporary name and renamed. */
 #include "engine/ns/ns_internal.h"
 #include "base/file.h"
 #include "base/text.h"
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -16,10 +17,11 @@
 #include <sys/xattr.h>
 
 /* Part of the hash: to be raised when the tables below change. */
-#define GUEST_VERSION "4"
+#define GUEST_VERSION "5"
 
-#define WORKSPACE   "workspace"
-#define RESOLV_CONF "etc/resolv.conf"
+#define WORKSPACE     "workspace"
+#define RESOLV_CONF   "etc/resolv.conf"
+#define GUEST_COMMAND "box" /* in GUEST_BIN, and in the PATH of every box: /usr/local/bin */
 
 enum { INIT_MAX = 64 * 1024 * 1024 };
 
@@ -41,6 +43,9 @@ static const struct {
 	{ "tmp", 01777 },
 	{ "root", 0700 },
 	{ "etc", 0755 },
+	{ "usr", 0755 },
+	{ "usr/local", 0755 },
+	{ "usr/local/bin", 0755 },
 	{ WORKSPACE, 0755 },
 	{ GUEST_MOUNT, 0755 },
 };
@@ -147,6 +152,8 @@ static int make_layer(int layer, const char *resolv_conf, struct err *err)
 		if (symlinkat(links[i].target, layer, path) < 0)
 			return err_sys(err, errno, "make '%s'", path);
 	}
+	if (symlinkat("/" GUEST_MOUNT "/" GUEST_COMMAND, layer, "usr/local/bin/" GUEST_COMMAND) < 0)
+		return err_sys(err, errno, "make /usr/local/bin/" GUEST_COMMAND);
 	if (file_write_atomic(layer, RESOLV_CONF, resolv_conf, strlen(resolv_conf), 0644, err) < 0)
 		return -1;
 	if (fchmodat(layer, RESOLV_CONF, 0644, 0) < 0)
@@ -170,6 +177,9 @@ static int make_guest(int dir, const struct init_bytes *init, struct err *err)
 		return -1;
 	if (fchmodat(bin, "box-init", 0755, 0) < 0)
 		return err_sys(err, errno, "chmod box-init");
+	/* One program under two names. */
+	if (linkat(bin, "box-init", bin, GUEST_COMMAND, 0) < 0)
+		return err_sys(err, errno, "link box-init");
 	return make_layer(layer, init->resolv_conf, err);
 }
 
@@ -205,6 +215,17 @@ static int open_part(int parent, const char *name, const char *part, int *ret, s
 	return 0;
 }
 
+static int open_parts(int parent, const char *name, struct guest *ret, struct err *err)
+{
+	if (open_part(parent, name, GUEST_LAYER, &ret->layer, err) < 0)
+		return -1;
+	if (open_part(parent, name, GUEST_BIN, &ret->bin, err) < 0) {
+		guest_close(ret);
+		return -1;
+	}
+	return 0;
+}
+
 static int open_or_make(
 	int parent, const struct init_bytes *init, struct guest *ret, struct err *err)
 {
@@ -217,13 +238,59 @@ static int open_or_make(
 	snprintf(name, sizeof name, "%016llx", (unsigned long long)hash);
 	if (faccessat(parent, name, F_OK, 0) < 0 && make_named(parent, name, init, err) < 0)
 		return err_wrap(err, "make the guest layer");
-	if (open_part(parent, name, GUEST_LAYER, &ret->layer, err) < 0)
+	return open_parts(parent, name, ret, err);
+}
+
+static int open_folder(const char *home, int *ret, struct err *err)
+{
+	_cleanup_free_ char *path = xasprintf("%s/guest", home);
+
+	*ret = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	return *ret < 0 ? err_sys(err, errno, "open '%s'", path) : 0;
+}
+
+int guest_open_named(const char *home, const char *name, struct guest *ret, struct err *err)
+{
+	_cleanup_close_ int parent = -1;
+
+	if (open_folder(home, &parent, err) < 0)
 		return -1;
-	if (open_part(parent, name, GUEST_BIN, &ret->bin, err) < 0) {
-		guest_close(ret);
-		return -1;
-	}
+	if (open_parts(parent, name, ret, err) < 0)
+		return err_wrap(err, "the box-init it ran with is gone");
 	return 0;
+}
+
+int guest_find_name(const char *home, int bin, char ret[GUEST_NAME_SIZE], struct err *err)
+{
+	int parent = -1, status = -1;
+	struct stat wanted, st;
+	struct dirent *entry;
+	DIR *dir;
+
+	if (fstat(bin, &wanted) < 0)
+		return err_sys(err, errno, "look at box-init's folder");
+	if (open_folder(home, &parent, err) < 0)
+		return -1;
+	dir = fdopendir(parent);
+	while (dir && status < 0 && (entry = readdir(dir))) {
+		char path[GUEST_NAME_SIZE + 8];
+
+		if (entry->d_name[0] == '.' || strlen(entry->d_name) >= GUEST_NAME_SIZE)
+			continue;
+		snprintf(path, sizeof path, "%s/" GUEST_BIN, entry->d_name);
+		if (fstatat(parent, path, &st, AT_SYMLINK_NOFOLLOW) == 0 &&
+			st.st_ino == wanted.st_ino && st.st_dev == wanted.st_dev) {
+			strcpy(ret, entry->d_name);
+			status = 0;
+		}
+	}
+	if (dir)
+		closedir(dir);
+	else
+		close(parent);
+	return status < 0 ? err_set(err, ERR_NOT_FOUND,
+				    "the box-init it runs with is not among those of this home")
+			  : 0;
 }
 
 int guest_open(const char *home, const char *resolv_conf, struct guest *ret, struct err *err)

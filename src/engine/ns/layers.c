@@ -210,15 +210,15 @@ static int add_dir(struct layers *layers, size_t at, int copy, const char *path,
 }
 
 /* With apart from a copy of the folder around it, where there is an empty one too. */
-static int add_guest(struct layers *layers, const struct guest *guest, int userns, struct err *err)
+static int add_guest(struct layers *layers, int guest, int userns, struct err *err)
 {
 	size_t copy;
 
 	if (!layers->apart)
-		return add_copy(layers, LAYER_GUEST, guest->layer, "", userns, err);
+		return add_copy(layers, LAYER_GUEST, guest, "", userns, err);
 	copy = layers->count++;
 	layers->empty = layers->count++;
-	if (add_copy(layers, copy, guest->layer, "..", userns, err) < 0 ||
+	if (add_copy(layers, copy, guest, "..", userns, err) < 0 ||
 		add_dir(layers, LAYER_GUEST, layers->fds[copy], GUEST_LAYER, err) < 0)
 		return -1;
 	return add_dir(layers, layers->empty, layers->fds[copy], GUEST_BIN "/empty", err);
@@ -250,7 +250,7 @@ int layers_open(struct ns_engine *engine, const struct layers_spec *spec, struct
 	ret->apart = spec->apart;
 	if (add_copy(ret, LAYER_DISK, spec->disk, "", spec->userns, err) < 0)
 		return err_wrap(err, "disk of the box");
-	if (add_guest(ret, &engine->guest, spec->userns, err) < 0)
+	if (add_guest(ret, spec->guest, spec->userns, err) < 0)
 		return err_wrap(err, "guest layer");
 	return add_image(ret, spec->image, spec->userns, err);
 }
@@ -334,6 +334,8 @@ static int stack(int holder, struct layers *layers, uint32_t uid, int *ret, stru
 		.lowers = layers->fds + LAYER_GUEST,
 		.lower_count = layers->lower_count,
 		.disk = layers->fds[LAYER_DISK],
+		/* One device number for all files: CRIU finds what is watched by device and number. */
+		.mixed = true,
 		.uid = uid,
 	};
 	int lowers[INSTANCE_LAYERS_MAX + 2];

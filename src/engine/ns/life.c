@@ -45,6 +45,7 @@ struct ns_instance *ns_instance_new(struct ns_engine *engine, const struct insta
 	instance->base = (struct instance){ .engine = &engine->base, .events = ops, .arg = arg };
 	instance->id = xstrdup(spec->id);
 	instance->uid_base = spec->uid_base;
+	instance->profile = spec->profile;
 	instance->memory_limit = spec->limits.memory_bytes;
 	instance->pidfd = instance->control = instance->socket = instance->oom_fd =
 		instance->oom_wd = -1;
@@ -78,6 +79,7 @@ void ns_free(struct instance *base)
 {
 	struct ns_instance *instance = ns_instance_of(base);
 
+	restoring_forget(instance);
 	*(instance->prev ? &instance->prev->next : &engine_of(instance)->first) = instance->next;
 	if (instance->next)
 		instance->next->prev = instance->prev;
@@ -87,6 +89,8 @@ void ns_free(struct instance *base)
 	if (instance->socket >= 0)
 		close(instance->socket);
 	loop_timer_free(instance->timer);
+	free(instance->timers);
+	free(instance->stopped);
 	free(instance->id);
 	free(instance);
 }
@@ -389,6 +393,22 @@ void ns_instance_watch(struct ns_instance *instance)
 	loop_timer_start(instance->timer, NS_START_MS);
 }
 
+void ns_instance_fail(struct ns_instance *instance, const struct err *why)
+{
+	struct loop *loop = engine_of(instance)->loop;
+
+	if (!instance->failure.kind)
+		instance->failure = *why;
+	instance->ended_at = clock_mono_us();
+	instance->state = NS_ENDING;
+	drop_oom_watch(instance);
+	drop_watch(&instance->pidfd_watch, &instance->pidfd);
+	loop_timer_free(instance->timer);
+	instance->timer = loop_timer_new(loop, clean_up, instance);
+	cgroup_kill(engine_of(instance)->cgroups, instance->id, NULL);
+	loop_timer_start(instance->timer, 0);
+}
+
 /* ---- the daemon's own wishes --------------------------------------------------------------------------------- */
 
 int ns_kill(struct instance *base, struct err *err)
@@ -401,7 +421,16 @@ int ns_kill(struct instance *base, struct err *err)
 	/* The group first: should PID 1 be slow to die, nothing else in the box goes on meanwhile. */
 	if (cgroup_kill(engine_of(instance)->cgroups, instance->id, err) < 0)
 		return -1;
-	return procfd_kill(instance->pidfd, SIGKILL, err);
+	return instance->pidfd < 0 ? 0 : procfd_kill(instance->pidfd, SIGKILL, err);
+}
+
+/* One that CRIU made never executed anything, and its program is ours all the same. */
+static bool runs_init(pid_t pid)
+{
+	char path[32], exe[sizeof GUEST_INIT + 16] = "";
+
+	snprintf(path, sizeof path, "/proc/%d/exe", (int)pid);
+	return readlink(path, exe, sizeof exe - 1) > 0 && text_has_prefix(exe, GUEST_INIT);
 }
 
 /* A daemon may have died while a start went on without it; what is not box-init yet soon is, or ends. */
@@ -411,6 +440,9 @@ static bool becomes_init(pid_t pid, int pidfd)
 
 	for (int tries = 0; tries < ADOPT_TRIES && procfd_is_alive(pidfd); tries++) {
 		if (procstat_has_execed(pid, &executed, NULL) < 0 || executed)
+			break;
+		executed = runs_init(pid);
+		if (executed)
 			break;
 		usleep(ADOPT_PAUSE_US);
 	}
@@ -463,6 +495,8 @@ int ns_adopt(struct engine *base, const struct instance_spec *spec,
 	instance->pidfd = pidfd;
 	instance->oom_seen = cgroup_oom_kills(engine->cgroups, spec->id);
 	ns_instance_watch(instance);
+	/* A daemon that died while it was captured may have left it shut; mostly there is nothing to open. */
+	(void)ns_net_hold(engine, mark->pid, false, NULL);
 	*ret = &instance->base;
 	return 0;
 }

@@ -49,6 +49,9 @@ static void ns_close(struct engine *base)
 
 	while (engine->first)
 		ns_free(&engine->first->base);
+	restorings_close(engine);
+	criu_close_scratch(engine);
+	free(engine->criu);
 	spawner_close(&engine->spawner);
 	loop_fd_free(engine->inotify_watch);
 	if (engine->inotify >= 0)
@@ -73,6 +76,15 @@ static int open_events(struct ns_engine *engine, struct err *err)
 	return 0;
 }
 
+/* Without it boxes run all the same. */
+static void open_criu(struct ns_engine *engine, const struct engine_config *config)
+{
+	struct err err = ERR_INIT;
+
+	if (engine->criu && criu_open_scratch(engine, config->run, &err) < 0)
+		log_warn("processes of boxes cannot be captured", kv_err(&err));
+}
+
 static int ns_open(const struct engine_config *config, struct engine **ret, struct err *err)
 {
 	struct ns_engine *engine = xnew(struct ns_engine);
@@ -82,7 +94,8 @@ static int ns_open(const struct engine_config *config, struct engine **ret, stru
 	engine->loop = config->loop;
 	engine->home = xstrdup(config->home);
 	engine->inotify = engine->guest.layer = engine->guest.bin = -1;
-	engine->spawner.socket = engine->spawner.pidfd = -1;
+	engine->spawner.socket = engine->spawner.pidfd = engine->scratch = -1;
+	engine->criu = xstrdup(config->criu);
 	if (procstat_boot_id(engine->boot, err) < 0 || open_events(engine, err) < 0)
 		return -1;
 	if (layers_choose(&engine->layers, err) < 0)
@@ -100,6 +113,7 @@ static int ns_open(const struct engine_config *config, struct engine **ret, stru
 	(void)doors_prepare(&engine->doors, &engine->doors_problem);
 	read_oom_score(engine);
 	raise_nofile(engine);
+	open_criu(engine, config);
 	if (spawner_open(engine, err) < 0)
 		return -1;
 	*ret = steal_ptr(&base);
@@ -171,9 +185,15 @@ const struct engine_ops engine_ns = {
 	.stats = ns_stats,
 	.set_hostname = ns_set_hostname,
 	.pids_refused = ns_pids_refused,
+	.activity = ns_activity,
+	.next_timer = ns_next_timer,
 	.freeze = ns_freeze,
 	.set_limits = ns_set_limits,
 	.netns = ns_netns,
 	.pids = ns_pids,
 	.free = ns_free,
+	.capture = ns_capture,
+	.capture_rest = ns_capture_rest,
+	.capture_go_on = ns_capture_go_on,
+	.capture_free = ns_capture_free,
 };

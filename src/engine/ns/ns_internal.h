@@ -10,6 +10,12 @@
  *   reach.c    calls into a running instance: connect, figures, host name
  *   profile.c  what a profile may do: capabilities, system calls, hidden paths
  *   guest.c    the files every box gets from us: device nodes, mount points, box-init
+ *   capture.c  the processes of an instance into files, by CRIU
+ *   restore.c  an instance from such files
+ *   state.c    what the two must agree upon: which mounts are whose, CRIU's options
+ *   tree.c     memory file systems as a file
+ *   net_hold.c no packets while connections are written down or put back
+ *   preflight.c  what in a box cannot be captured, before that is tried
  *   probe.c    what this machine can do, by trying it */
 #pragma once
 #include "base/alloc.h"
@@ -27,6 +33,7 @@ enum {
 	NS_IDS = 131072, /* user ids of a box: its own 65536 and as many for users nested in it */
 	NS_START_MS = 10000, /* a start that takes longer has failed */
 	NS_SWEEP_MS = 2000,
+	NS_RANGES_KEPT = 32,
 };
 
 /* ---- guest.c ------------------------------------------------------------------------------------- */
@@ -35,12 +42,16 @@ struct guest {
 	int layer; /* directory: the lower layer above every image */
 	int bin;   /* directory beside it: becomes GUEST_MOUNT in the box */
 };
+enum { GUEST_NAME_SIZE = 32 };
 #define GUEST_LAYER "layer" /* what they are called */
 #define GUEST_BIN   "bin"
 #define GUEST_MOUNT ".boxyard"
 #define GUEST_INIT  "/" GUEST_MOUNT "/box-init"
 #define GUEST_EMPTY GUEST_MOUNT "/empty" /* an empty directory, to hide others with */
 
+/* Beside it: what was open when a state was captured, by the name it has in BOX_HOME/guest; and that name. */
+int guest_open_named(const char *home, const char *name, struct guest *ret, struct err *err);
+int guest_find_name(const char *home, int bin, char ret[GUEST_NAME_SIZE], struct err *err);
 int guest_open(const char *home, const char *resolv_conf, struct guest *ret, struct err *err);
 void guest_close(struct guest *guest);
 /* Undoes what a box did to /dev in its own layer before it stopped, since nodes cannot be made inside; and a
@@ -71,6 +82,7 @@ struct layers_spec {
 	size_t apart;
 	int disk;
 	int userns; /* the box's */
+	int guest;  /* the guest layer */
 };
 
 struct ns_engine;
@@ -122,6 +134,9 @@ int profile_filter_new(enum profile profile, struct seccomp_program **ret, struc
 /* ---- the driver and its instances ------------------------------------------------------------------ */
 
 struct ns_instance;
+struct restoring;
+
+enum cgroup_view { CGROUP_VIEW_NONE, CGROUP_VIEW_READ_ONLY, CGROUP_VIEW_OWN };
 
 struct spawner {
 	int pidfd;
@@ -147,6 +162,17 @@ struct ns_engine {
 	struct loop_fd *inotify_watch;
 	struct ns_instance *first;
 	struct spawner spawner;
+	char *criu;  /* the program; NULL: none */
+	int scratch; /* a tmpfs that becomes CRIU's /run and /tmp; -1: none */
+	char *scratch_path;
+	struct restoring *restorings;  /* see restore.c */
+	struct criu_spare *criu_spare; /* for the next capture; NULL: none */
+	struct loop_timer *criu_timer;
+	struct ns_range {
+		uint32_t base;
+		int userns;
+	} ranges[NS_RANGES_KEPT]; /* user namespaces by which layers are seen, used lately; see restore.c */
+	unsigned range_next;
 };
 
 enum ns_state {
@@ -160,8 +186,12 @@ struct ns_instance {
 	struct ns_instance *prev, *next;
 	char *id;
 	uint32_t uid_base;
+	enum profile profile;
 	uint64_t memory_limit;
 	enum ns_state state;
+	struct restoring *restoring; /* it is being made from a state; NULL: no */
+	pid_t *stopped;		     /* by a signal, when a capture began; see capture.c */
+	size_t stopped_count;
 
 	int pidfd;
 	struct loop_fd *pidfd_watch;
@@ -176,6 +206,8 @@ struct ns_instance {
 	struct loop_timer *oom_timer;
 	uint64_t oom_seen; /* kills told so far */
 	int64_t oom_at;	   /* when the last one was noticed; 0: never */
+
+	struct timers_memory *timers; /* NULL until asked for; see timers.h */
 
 	bool kill_asked;
 	struct err failure; /* why the start failed, when known */
@@ -206,19 +238,124 @@ int ns_kill(struct instance *instance, struct err *err);
 void ns_free(struct instance *instance);
 void ns_inotify_ready(void *engine, unsigned ready);
 
+/* The start failed, and nothing of it runs: on_failed follows. */
+void ns_instance_fail(struct ns_instance *instance, const struct err *why);
+
+/* ---- state.c: what a capture and a restore agree upon ------------------------------------------------ */
+
+enum external_kind {
+	EXTERNAL_RUN,
+	EXTERNAL_SOCKET,
+	EXTERNAL_SHM,
+	EXTERNAL_BIN,
+	EXTERNAL_HIDDEN, /* an empty folder over one of /proc or /sys */
+	EXTERNAL_CGROUP,
+	EXTERNAL_CONTAINERS,
+	EXTERNAL_DOCKER,
+	EXTERNAL_MOUNT, /* of the host, or a volume */
+	EXTERNAL_KIND_COUNT
+};
+enum { EXTERNALS_MAX = 24 + INSTANCE_MOUNTS_MAX };
+/* A mount that CRIU leaves to us. */
+struct external {
+	enum external_kind kind;
+	bool is_file;		   /* EXTERNAL_MOUNT, of a restore */
+	bool read_only;		   /* EXTERNAL_CGROUP */
+	char at[MOUNT_TARGET_MAX]; /* in the box */
+};
+struct state {
+	char guest[GUEST_NAME_SIZE];
+	uint32_t uid_base;
+	enum profile profile;
+	struct external externals[EXTERNALS_MAX];
+	size_t external_count;
+};
+#define STATE_FILE "box.json"
+#define STATE_RUN  "run.tree"
+#define STATE_SHM  "shm.tree"
+
+/* Of a running instance. targets: of the mounts it was given. */
+int state_look(struct ns_instance *instance, const char *const *targets, struct state *ret,
+	struct err *err);
+int state_write(const struct state *state, int dir, struct err *err);
+int state_read(int dir, struct state *ret, struct err *err);
+struct criu_request;
+void state_options(struct ns_engine *engine, struct criu_request *request);
+/* "mnt[/run]:e0" for a capture, "mnt[e0]:PLACE/0" for a restore; a list as CRIU wants it, yours (strv_free). */
+char **state_externals(const struct state *state, const char *place);
+/* The folder of the box's as O_PATH, wherever the box may have put links. */
+int state_open_inside(struct ns_instance *instance, const char *path, int *ret, struct err *err);
+
+/* net_hold.c */
+int ns_in_network(pid_t pid, int (*fn)(void *arg, struct err *err), void *arg, struct err *err);
+/* Packets of the box's sockets are dropped, or no longer. */
+int ns_net_hold(struct ns_engine *engine, pid_t pid, bool hold, struct err *err);
+bool ns_has_connections(pid_t pid);
+
+/* tree.c: what a directory on a memory file system holds, owned by ids from base on, into a file; and back. */
+int tree_save(int dir, uint32_t base, int out, struct err *err);
+int tree_load(int dir, uint32_t base, int in, struct err *err);
+
+/* capture.c */
+int ns_capture(struct instance *instance, const struct capture_spec *spec,
+	const struct capture_ops *ops, void *arg, struct capture **ret, struct err *err);
+int ns_capture_rest(struct instance *instance, int dir, struct err *err);
+void ns_capture_go_on(struct capture *capture, const struct err *failed);
+void ns_capture_free(struct capture *capture);
+int criu_open_scratch(struct ns_engine *engine, const char *run, struct err *err);
+void criu_close_scratch(struct ns_engine *engine);
+
+/* restore.c */
+int ns_restore(struct ns_engine *engine, const struct instance_spec *spec,
+	const struct instance_ops *ops, void *arg, struct instance **ret, struct err *err);
+void restoring_forget(struct ns_instance *instance); /* the instance goes before it is there */
+void restorings_close(struct ns_engine *engine);     /* and the ranges */
+
 /* start.c */
+/* Cgroups of a new instance with its limits, and how to enter them. */
+int ns_make_cgroups(struct ns_engine *engine, const struct instance_spec *spec, bool delegate,
+	struct cgroup_join *ret, struct err *err);
+int ns_open_disk(const struct instance_spec *spec, int *ret, struct err *err);
+enum cgroup_view ns_cgroup_view(const struct ns_engine *engine, enum profile profile);
+int ns_make_bin(int bin, int *ret, struct err *err);
+int ns_make_containers(const struct instance_spec *spec, int disk, int userns, int *ret_containers,
+	int *ret_docker, struct err *err);
 int ns_start(struct engine *engine, const struct instance_spec *spec,
 	const struct instance_ops *ops, void *arg, struct instance **ret, struct err *err);
 
 /* reach.c */
 int ns_connect(struct instance *instance, int *ret_fd, struct err *err);
 int ns_stats(struct instance *instance, struct instance_stats *ret, struct err *err);
+/* The host name; and no user namespace is made in it any more. */
+int ns_arrange(
+	struct ns_instance *instance, const char *hostname, bool forbid_users, struct err *err);
 int ns_set_hostname(struct instance *instance, const char *hostname, struct err *err);
 int ns_set_limits(struct instance *instance, const struct limits *limits, struct err *err);
 uint64_t ns_pids_refused(struct instance *instance);
 int ns_freeze(struct instance *instance, bool frozen, struct err *err);
 int ns_netns(struct instance *instance, int *ret, struct err *err);
 size_t ns_pids(struct instance *instance, pid_t *ret, size_t max);
+
+/* preflight.c */
+/* Is there anything in the box that CRIU is known to refuse, or to leave out without a word? ERR_STATE with the process, as
+ * the box numbers it, and the reason. errno_value EAGAIN: it will be over in a moment, try again. Box ended meanwhile: 0.
+ * A tenth of a millisecond for a small box; of a very large one only a part is looked at. Exact when the box is
+ * frozen. init: PID 1 of the box, as we see it; id: its group. */
+int ns_preflight(struct ns_engine *engine, pid_t init, const char *id, struct err *err);
+/* activity.c */
+int ns_activity(struct instance *instance, struct instance_activity *ret, struct err *err);
+int ns_next_timer(struct instance *instance, int64_t quiet_since_us, struct instance_timer *ret,
+	struct err *err);
+
+/* Before it is frozen, or goes on: calls with time-outs that would not notice. */
+void ns_timers_freeze(struct ns_instance *instance, bool frozen);
+
+/* Freezes the box at a moment when it can be captured: with CRIU's freeze_cgroup on a group that is not frozen yet, a
+ * process that waits in vfork for its frozen child hangs CRIU until its time is over, and a box that starts programs all the
+ * time is in that state most of the time. 0: it is frozen, and CRIU may start. -1: as ns_preflight, and frozen only if it was
+ * (frozen); ERR_TIMEOUT: a process is long in the kernel, try again. Takes some milliseconds for a busy box, a tenth of a
+ * second at most. */
+int ns_hold(struct ns_engine *engine, pid_t init, const char *id, bool frozen, struct err *err);
 
 /* probe.c */
 int ns_probe(struct engine *engine, json_t *checks, struct err *err);
@@ -228,8 +365,6 @@ int ns_probe(struct engine *engine, json_t *checks, struct err *err);
 /* Namespaces the child is born in, with CLONE_NEWTIME where clone3 takes it. The others it makes itself,
  * beside the daemon's work: a network namespace alone takes half a millisecond. */
 #define NS_CLONE_FLAGS (CLONE_NEWUSER | CLONE_NEWPID | CLONE_NEWNS | CLONE_NEWUTS)
-
-enum cgroup_view { CGROUP_VIEW_NONE, CGROUP_VIEW_READ_ONLY, CGROUP_VIEW_OWN };
 
 /* What a child is told at its birth; the rest it sees in the driver it was copied from. */
 struct ns_plan {

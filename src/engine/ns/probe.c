@@ -18,9 +18,11 @@
 #include <poll.h>
 #include <sched.h>
 #include <signal.h>
+#include <spawn.h>
 #include <stdio.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 
 enum { PROBE_UID = 1 << 30, CHECK_MS = 3000 };
 
@@ -201,7 +203,7 @@ static int try_layers(struct ns_engine *engine, const struct dummy *dummy, int d
 	_cleanup_close_ int userns = -1, root = -1;
 	char bin[32];
 	const char *image[] = { bin, NULL };
-	struct layers_spec spec = { .image = image, .disk = disk };
+	struct layers_spec spec = { .image = image, .disk = disk, .guest = engine->guest.layer };
 
 	if (idmap_write(dummy->pid, PROBE_UID, NS_IDS, err) < 0 ||
 		idmap_open(dummy->pid, &userns, err) < 0)
@@ -331,6 +333,32 @@ static int check_kvm(struct ns_engine *engine, struct finding *ret, struct err *
 	return 0;
 }
 
+/* It says itself whether the kernel has what it needs. */
+static int check_criu(struct ns_engine *engine, struct finding *ret, struct err *err)
+{
+	char *argv[] = { "criu", "--no-default-config", "check", NULL };
+	char *envp[] = { "PATH=/usr/sbin:/usr/bin:/sbin:/bin", NULL };
+	posix_spawn_file_actions_t actions;
+	int status = -1;
+	pid_t pid = -1;
+
+	if (!engine->criu)
+		return err_set(err, ERR_UNSUPPORTED, "there is no CRIU for the daemon to use");
+	posix_spawn_file_actions_init(&actions);
+	posix_spawn_file_actions_addopen(&actions, 1, "/dev/null", O_WRONLY, 0);
+	posix_spawn_file_actions_addopen(&actions, 2, "/dev/null", O_WRONLY, 0);
+	if (posix_spawn(&pid, engine->criu, &actions, NULL, argv, envp) == 0)
+		while (waitpid(pid, &status, 0) < 0 && errno == EINTR)
+			continue;
+	posix_spawn_file_actions_destroy(&actions);
+	if (status)
+		return err_set(err, ERR_UNSUPPORTED, "'%.200s check' fails", engine->criu);
+	snprintf(ret->detail, sizeof ret->detail,
+		"works: boxes can be hibernated, forked and rolled "
+		"back with their processes");
+	return 0;
+}
+
 static const struct {
 	const char *name;
 	bool required;
@@ -353,6 +381,9 @@ static const struct {
 		"boxes run without --memory; boot with cgroup_enable=memory" },
 	{ "pids limit", false, check_pids, "boxes run without --pids" },
 	{ "cgroup v2", false, check_cgroup_v2, "mount -t cgroup2 none /sys/fs/cgroup/unified" },
+	{ "criu", false, check_criu,
+		"'make criu' builds it; without it boxes sleep in memory alone, and snapshots and "
+		"forks are of disks" },
 	{ "CAP_SYS_RESOURCE", false, check_resource,
 		"only the limit of open files stays as it is" },
 	{ "kvm", false, check_kvm, "not needed for this driver" },

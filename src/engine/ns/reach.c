@@ -4,7 +4,10 @@
  * be a socket, and its other end must belong to the box's root: a socket the box got from elsewhere, or a
  * link to one of the host's, is refused. */
 #include "engine/ns/ns_internal.h"
+#include "engine/ns/timers.h"
+#include "base/clock.h"
 #include "sys/beneath.h"
+#include "sys/netns.h"
 #include "sys/procfd.h"
 #include "wire/wire.h"
 #include <errno.h>
@@ -37,6 +40,25 @@ static int open_socket(struct ns_instance *instance, struct err *err)
 	return 0;
 }
 
+static int make_socket(void *arg, struct err *err)
+{
+	int *fd = arg;
+
+	*fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	return *fd < 0 ? err_sys(err, errno, "socket") : 0;
+}
+
+/* In the box's own network namespace: box-init's end of a connection belongs to the namespace of who connects, and CRIU
+ * knows only what belongs to the box's. */
+static int make_socket_inside(struct instance *instance, int *ret, struct err *err)
+{
+	_cleanup_close_ int netns = -1;
+
+	if (ns_netns(instance, &netns, err) < 0)
+		return -1;
+	return netns_call(netns, make_socket, ret, err);
+}
+
 int ns_connect(struct instance *base, int *ret_fd, struct err *err)
 {
 	struct ns_instance *instance = ns_instance_of(base);
@@ -49,9 +71,8 @@ int ns_connect(struct instance *base, int *ret_fd, struct err *err)
 		return err_set(err, ERR_STATE, "the box is not running");
 	if (instance->socket < 0 && open_socket(instance, err) < 0)
 		return -1;
-	fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-	if (fd < 0)
-		return err_sys(err, errno, "socket");
+	if (make_socket_inside(base, &fd, err) < 0)
+		return -1;
 	snprintf(address.sun_path, sizeof address.sun_path, "/proc/self/fd/%d", instance->socket);
 	if (connect(fd, (struct sockaddr *)&address, sizeof address) < 0)
 		return err_sys(err, errno, "connect to box-init");
@@ -83,18 +104,31 @@ int ns_stats(struct instance *base, struct instance_stats *ret, struct err *err)
 	return 0;
 }
 
-/* In a short-lived process of its own: the daemon itself never enters a box's namespace. vfork, since
- * copying the daemon's memory would take longer than the work; the child only makes system calls. */
-int ns_set_hostname(struct instance *base, const char *hostname, struct err *err)
+/* Between vfork and _exit: system calls only. Gives an errno. */
+static int arrange(int pidfd, const char *hostname, bool forbid_users)
 {
-	struct ns_instance *instance = ns_instance_of(base);
+	int fd;
+
+	if (setns(pidfd, CLONE_NEWUTS) < 0 || sethostname(hostname, strlen(hostname)) < 0)
+		return errno;
+	if (!forbid_users)
+		return 0;
+	if (setns(pidfd, CLONE_NEWUSER) < 0)
+		return errno;
+	fd = open("/proc/sys/user/max_user_namespaces", O_WRONLY | O_CLOEXEC);
+	return fd < 0 || write(fd, "0", 1) < 0 ? errno : 0;
+}
+
+/* In a short-lived process of its own: the daemon itself never enters a box's namespace. vfork, since
+ * copying the daemon's memory would take longer than the work. */
+int ns_arrange(
+	struct ns_instance *instance, const char *hostname, bool forbid_users, struct err *err)
+{
 	volatile int failed = 0;
 	pid_t pid = vfork();
 
 	if (pid == 0) {
-		if (setns(instance->pidfd, CLONE_NEWUTS) < 0 ||
-			sethostname(hostname, strlen(hostname)) < 0)
-			failed = errno;
+		failed = arrange(instance->pidfd, hostname, forbid_users);
 		_exit(0);
 	}
 	if (pid < 0)
@@ -104,6 +138,11 @@ int ns_set_hostname(struct instance *base, const char *hostname, struct err *err
 	if (failed)
 		return err_sys(err, failed, "set the host name of the box");
 	return 0;
+}
+
+int ns_set_hostname(struct instance *base, const char *hostname, struct err *err)
+{
+	return ns_arrange(ns_instance_of(base), hostname, false, err);
 }
 
 int ns_set_limits(struct instance *base, const struct limits *limits, struct err *err)
@@ -153,5 +192,10 @@ int ns_freeze(struct instance *base, bool frozen, struct err *err)
 
 	if (instance->state != NS_RUNNING)
 		return err_set(err, ERR_STATE, "the box is not running");
-	return cgroup_freeze(ns_engine_of(base->engine)->cgroups, instance->id, frozen, err);
+	ns_timers_freeze(instance, frozen);
+	if (cgroup_freeze(ns_engine_of(base->engine)->cgroups, instance->id, frozen, err) < 0)
+		return -1;
+	if (instance->timers && frozen)
+		instance->timers->frozen_us = clock_mono_us();
+	return 0;
 }

@@ -40,30 +40,34 @@ static int make_dirs(int parent, const char *const *names, struct err *err)
 	return 0;
 }
 
-static int open_disk(struct start *start, struct err *err)
+int ns_open_disk(const struct instance_spec *spec, int *ret, struct err *err)
 {
 	static const char *const always[] = { "upper", "work", NULL };
 	static const char *const nested[] = { "containers", "containers/containers",
 		"containers/docker", NULL };
-	_cleanup_close_ int upper = -1;
+	_cleanup_close_ int upper = -1, disk = -1;
 
-	start->disk = open(start->spec->disk, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	if (start->disk < 0)
-		return err_sys(err, errno, "open the box's disk '%s'", start->spec->disk);
-	if (make_dirs(start->disk, always, err) < 0)
+	disk = open(spec->disk, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	if (disk < 0)
+		return err_sys(err, errno, "open the box's disk '%s'", spec->disk);
+	if (make_dirs(disk, always, err) < 0)
 		return -1;
-	if (start->spec->profile == PROFILE_NESTED && make_dirs(start->disk, nested, err) < 0)
+	if (spec->profile == PROFILE_NESTED && make_dirs(disk, nested, err) < 0)
 		return -1;
-	upper = openat(start->disk, "upper", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	upper = openat(disk, "upper", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	if (upper < 0)
 		return err_sys(err, errno, "open the box's layer");
-	return guest_heal(upper, err);
+	/* What processes go on with is left as they know it. */
+	if (!spec->state && guest_heal(upper, err) < 0)
+		return -1;
+	*ret = steal_fd(&disk);
+	return 0;
 }
 
-static int make_cgroups(struct start *start, struct err *err)
+int ns_make_cgroups(struct ns_engine *engine, const struct instance_spec *spec, bool delegate,
+	struct cgroup_join *ret, struct err *err)
 {
-	const struct instance_spec *spec = start->spec;
-	struct cgroup_tree *tree = start->engine->cgroups;
+	struct cgroup_tree *tree = engine->cgroups;
 	struct cgroup_limits limits = {
 		.cpu_milli = spec->limits.cpu_milli,
 		.memory_bytes = spec->limits.memory_bytes,
@@ -72,17 +76,16 @@ static int make_cgroups(struct start *start, struct err *err)
 
 	if (cgroup_create(tree, spec->id, &limits, err) < 0)
 		return -1;
-	if (start->plan.cgroup_view == CGROUP_VIEW_OWN &&
-		cgroup_delegate(tree, spec->id, spec->uid_base, err) < 0)
+	if (delegate && cgroup_delegate(tree, spec->id, spec->uid_base, err) < 0)
 		return -1;
-	return cgroup_join_open(tree, spec->id, &start->join, err);
+	return cgroup_join_open(tree, spec->id, ret, err);
 }
 
-static enum cgroup_view choose_view(const struct start *start)
+enum cgroup_view ns_cgroup_view(const struct ns_engine *engine, enum profile profile)
 {
-	const struct cgroup_tree *tree = start->engine->cgroups;
+	const struct cgroup_tree *tree = engine->cgroups;
 
-	if (start->spec->profile == PROFILE_NESTED && cgroup_tree_has_v2(tree))
+	if (profile == PROFILE_NESTED && cgroup_tree_has_v2(tree))
 		return CGROUP_VIEW_OWN;
 	/* Programs size themselves by the limits they find there. */
 	return strcmp(cgroup_tree_layout(tree), "v2") ? CGROUP_VIEW_NONE : CGROUP_VIEW_READ_ONLY;
@@ -93,7 +96,7 @@ static int ask_for_child(struct start *start, struct err *err)
 	struct ns_plan *plan = &start->plan;
 	int pair[2], status;
 
-	plan->cgroup_view = choose_view(start);
+	plan->cgroup_view = ns_cgroup_view(start->engine, start->spec->profile);
 	if (cgroup_open_v2(start->engine->cgroups, start->spec->id, &plan->cgroup, err) < 0)
 		return -1;
 	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) < 0)
@@ -162,6 +165,7 @@ static int make_root(struct start *start, int userns, struct err *err)
 		.apart = start->spec->apart,
 		.disk = start->disk,
 		.userns = userns,
+		.guest = start->engine->guest.layer,
 	};
 
 	if (layers_open(start->engine, &spec, &start->layers, err) < 0)
@@ -172,18 +176,17 @@ static int make_root(struct start *start, int userns, struct err *err)
 
 /* Not id-mapped: to the box its files are nobody's, so that root of a nested box, who may make the mount
  * writable, still cannot write to what all boxes share. */
-static int make_bin(struct start *start, struct err *err)
+int ns_make_bin(int bin, int *ret, struct err *err)
 {
-	int *bin = &start->gifts[NS_FD_BIN];
-
-	if (mount_clone(start->engine->guest.bin, "", bin, err) < 0)
+	if (mount_clone(bin, "", ret, err) < 0)
 		return -1;
-	return mount_set(*bin, MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV, err);
+	return mount_set(*ret, MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV, err);
 }
 
 /* Disks lie where nothing may be executed and no identity is taken on, for the host's sake; in a box both
  * is the box's own affair. Device nodes are nobody's. */
-static int make_containers(struct start *start, int userns, struct err *err)
+int ns_make_containers(const struct instance_spec *spec, int disk, int userns, int *ret_containers,
+	int *ret_docker, struct err *err)
 {
 	const struct idmap_view view = {
 		.userns = userns,
@@ -191,13 +194,11 @@ static int make_containers(struct start *start, int userns, struct err *err)
 		.clear = MOUNT_ATTR_NOSUID | MOUNT_ATTR_NOEXEC,
 	};
 
-	if (start->spec->profile != PROFILE_NESTED)
+	if (spec->profile != PROFILE_NESTED)
 		return 0;
-	if (idmap_clone_tree(start->disk, "containers/containers", &view,
-		    &start->gifts[NS_FD_CONTAINERS], err) < 0)
+	if (idmap_clone_tree(disk, "containers/containers", &view, ret_containers, err) < 0)
 		return -1;
-	return idmap_clone_tree(
-		start->disk, "containers/docker", &view, &start->gifts[NS_FD_DOCKER], err);
+	return idmap_clone_tree(disk, "containers/docker", &view, ret_docker, err);
 }
 
 static int make_gifts(struct start *start, struct err *err)
@@ -208,9 +209,10 @@ static int make_gifts(struct start *start, struct err *err)
 		return -1;
 	if (make_root(start, userns, err) < 0)
 		return err_wrap(err, "root file system");
-	if (make_bin(start, err) < 0)
+	if (ns_make_bin(start->engine->guest.bin, &start->gifts[NS_FD_BIN], err) < 0)
 		return err_wrap(err, "box-init");
-	if (make_containers(start, userns, err) < 0)
+	if (ns_make_containers(start->spec, start->disk, userns, &start->gifts[NS_FD_CONTAINERS],
+		    &start->gifts[NS_FD_DOCKER], err) < 0)
 		return err_wrap(err, "containers of the box");
 	return mounts_open(start->engine, start->spec, userns,
 		start->gifts + ns_fds_fixed(start->spec->profile), err);
@@ -310,9 +312,10 @@ static void let_go(struct start *start)
  * the v2 group at once, is busy with its network for longer than that. */
 static int prepare(struct start *start, struct err *err)
 {
-	if (make_cgroups(start, err) < 0)
+	if (ns_make_cgroups(start->engine, start->spec, start->plan.cgroup_view == CGROUP_VIEW_OWN,
+		    &start->join, err) < 0)
 		return -1;
-	return open_disk(start, err);
+	return ns_open_disk(start->spec, &start->disk, err);
 }
 
 static int run(struct start *start, struct err *err)
@@ -347,6 +350,8 @@ int ns_start(struct engine *engine, const struct instance_spec *spec,
 		return err_set(err, ERR_INVALID, "host name '%.80s' is too long", spec->hostname);
 	if (mounts_check(spec, err) < 0)
 		return err_wrap(err, "start box '%s'", spec->id);
+	if (spec->state)
+		return ns_restore(start.engine, spec, ops, arg, ret, err);
 	strcpy(start.plan.hostname, spec->hostname);
 	memset(start.gifts, 0xff, sizeof start.gifts);
 	layers_init(&start.layers);

@@ -1,0 +1,42 @@
+/* identity.h - a box that was restored learns who it is now
+ *
+ * A fork gets a machine id, host name and randomness of its own, and its programs a chance to make theirs: what is
+ * executable in /etc/boxyard/fork.d runs, in the order of names, with BOX_EVENT=fork BOX_NAME BOX_ID BOX_PARENT and
+ * BOX_FORK_INDEX. A box that was woken or taken back gets randomness, and /etc/boxyard/restore.d runs with
+ * BOX_EVENT=wake or rollback. Each program has HOOK_MS, all of them HOOKS_MS; the daemon serves the box after that.
+ *
+ * Those who wait in self.h are answered when it is done. */
+#pragma once
+#include "wire/wire.h"
+
+struct channel;
+
+enum {
+	HOOKS_MAX = 32,
+	HOOK_MS = 5000,
+	HOOKS_MS = 25000,
+};
+
+int identity_open(
+	struct channel *channel, enum wire_op op, struct wire_reader *in, struct err *err);
+int identity_open_restored(
+	struct channel *channel, enum wire_op op, struct wire_reader *in, struct err *err);
+
+/* ---- identity_run.c: the part that may block, in a process of its own ------------------------------- */
+
+struct identity_job {
+	bool fork;
+	const char *event; /* "fork" "wake" "rollback" */
+	char name[64], id[64], parent[64];
+	uint32_t index;
+	uint8_t seed[WIRE_SEED];
+	char root[256]; /* before all paths; for tests. "-": nothing on disk is touched */
+};
+
+struct identity_result {
+	struct err err; /* kind set: the box has no identity of its own */
+	uint32_t ran, failed;
+	char failure[201];
+};
+
+void identity_run(const struct identity_job *job, struct identity_result *ret);

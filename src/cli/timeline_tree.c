@@ -1,0 +1,194 @@
+/* timeline_tree.c - see timeline_tree.h
+ *
+ * A chain is a run of snapshots each of which goes back to the one before; at each of them one child goes on with the chain
+ * (the one that leads to now, else the newest), and the others begin chains of their own, one level deeper. */
+#include "cli/timeline_tree.h"
+#include "base/alloc.h"
+#include "base/text.h"
+#include "cli/cli.h"
+
+enum { DEPTH_MAX = 40 }; /* branches of branches that are drawn; the rest stands flat */
+
+struct tree {
+	json_t *snapshots; /* oldest first */
+	json_t *boxes;
+	const char *box, *position;
+	size_t count;
+	size_t *parent; /* index, or count: none */
+	bool *to_now;	/* lies between a root and the position */
+	struct table *table;
+};
+
+static const char *id_of(const struct tree *tree, size_t index)
+{
+	return json_str(json_array_get(tree->snapshots, index), "id");
+}
+
+static size_t index_of(const struct tree *tree, const char *id)
+{
+	for (size_t i = 0; *id && i < tree->count; i++)
+		if (!strcmp(id_of(tree, i), id))
+			return i;
+	return tree->count;
+}
+
+/* A parent that is not older would make a circle; it is none. */
+static void link_up(struct tree *tree)
+{
+	size_t at;
+
+	for (size_t i = 0; i < tree->count; i++) {
+		at = index_of(tree, json_str(json_array_get(tree->snapshots, i), "parent"));
+		tree->parent[i] = at < i ? at : tree->count;
+	}
+	for (at = index_of(tree, tree->position); at < tree->count; at = tree->parent[at])
+		tree->to_now[at] = true;
+}
+
+/* ---- lines ------------------------------------------------------------------------------------------- */
+
+static void add_empty(struct tree *tree, unsigned cells)
+{
+	while (cells--)
+		table_add(tree->table, "");
+}
+
+static void add_leaf(struct tree *tree, const char *prefix, const char *sign, const char *text)
+{
+	table_addf(tree->table, "%s└─ %s %s", prefix, sign, text);
+	add_empty(tree, 6);
+}
+
+static void add_size(struct tree *tree, json_t *size)
+{
+	char text[16];
+
+	table_add(tree->table, json_integer_value(size) > 0
+				       ? format_size((uint64_t)json_integer_value(size), text)
+				       : "-");
+}
+
+/* "2026-01-02T10:00:00.123Z" to the second. */
+static void add_time(struct tree *tree, const char *rfc3339)
+{
+	if (strlen(rfc3339) < 19)
+		table_add(tree->table, "-");
+	else
+		table_addf(tree->table, "%.10s %.8sZ", rfc3339, rfc3339 + 11);
+}
+
+static void add_snapshot(struct tree *tree, const char *prefix, bool last, size_t index)
+{
+	json_t *snapshot = json_array_get(tree->snapshots, index);
+	const char *name = json_str(snapshot, "name");
+	json_t *stored = json_object_get(snapshot, "stored_bytes");
+
+	table_addf(tree->table, "%s%s %s", prefix, last ? "└─" : "├─",
+		*name ? name : json_str(snapshot, "id"));
+	add_time(tree, json_str(snapshot, "created_at"));
+	table_add(tree->table, json_str(snapshot, "cause"));
+	table_add(tree->table, json_str(snapshot, "kind"));
+	add_size(tree,
+		json_integer_value(stored) > 0 ? stored : json_object_get(snapshot, "state_bytes"));
+	add_size(tree, json_object_get(snapshot, "disk_bytes"));
+	table_add(tree->table, json_str(snapshot, "detail"));
+}
+
+/* ---- chains ------------------------------------------------------------------------------------------ */
+
+/* Which child of index (count: of nothing) goes on with the chain; count: none, or now does. */
+static size_t next_of(const struct tree *tree, size_t index)
+{
+	size_t newest = tree->count;
+
+	if (index < tree->count && !strcmp(id_of(tree, index), tree->position))
+		return tree->count;
+	for (size_t i = 0; i < tree->count; i++) {
+		if (tree->parent[i] != index)
+			continue;
+		if (tree->to_now[i])
+			return i;
+		newest = i;
+	}
+	/* Without a position now comes from nothing. */
+	return index == tree->count && index_of(tree, tree->position) == tree->count ? tree->count
+										     : newest;
+}
+
+static bool is_fork_of(const struct tree *tree, json_t *box, const char *snapshot)
+{
+	json_t *origin = json_object_get(box, "origin");
+
+	return !strcmp(json_str(origin, "box"), tree->box) &&
+	       !strcmp(json_str(origin, "snapshot"), snapshot);
+}
+
+static void draw_chain(struct tree *tree, size_t first, const char *prefix, unsigned depth);
+
+/* What begins at index and is not its chain: other snapshots, each a chain, then boxes. */
+static void draw_below(
+	struct tree *tree, size_t index, size_t next, const char *prefix, unsigned depth)
+{
+	const char *id = index < tree->count ? id_of(tree, index) : "";
+	json_t *box;
+	size_t i;
+
+	for (i = 0; i < tree->count; i++)
+		if (tree->parent[i] == index && i != next)
+			draw_chain(tree, i, prefix, depth);
+	json_array_foreach (tree->boxes, i, box)
+		if (is_fork_of(tree, box, id))
+			add_leaf(tree, prefix, "⑂", json_str(box, "name"));
+}
+
+static void draw_chain(struct tree *tree, size_t first, const char *prefix, unsigned depth)
+{
+	_cleanup_free_ char *deeper = xasprintf("%s│  ", prefix);
+	_cleanup_free_ char *deepest = xasprintf("%s   ", prefix);
+
+	for (size_t at = first, next; at < tree->count; at = next) {
+		bool now = !strcmp(id_of(tree, at), tree->position);
+		bool last;
+
+		next = next_of(tree, at);
+		last = next == tree->count && !now;
+		add_snapshot(tree, prefix, last, at);
+		draw_below(tree, at, next,
+			depth >= DEPTH_MAX ? prefix
+			: last		   ? deepest
+					   : deeper,
+			depth + 1);
+		if (now)
+			add_leaf(tree, prefix, "●", "now");
+	}
+}
+
+struct table *timeline_tree(json_t *timeline, json_t *boxes)
+{
+	static const char *const heads[] = { "SNAPSHOT", "TIME", "CAUSE", "KIND", ">MEMORY",
+		">DISK", "DETAIL", NULL };
+	struct tree tree = {
+		.snapshots = json_object_get(timeline, "snapshots"),
+		.boxes = boxes,
+		.box = json_str(timeline, "box"),
+		.position = json_str(timeline, "position"),
+		.table = table_new(heads),
+	};
+	size_t next;
+
+	tree.count = json_array_size(tree.snapshots);
+	tree.parent = xnewn(size_t, tree.count + 1);
+	tree.to_now = xcalloc(tree.count + 1, sizeof *tree.to_now);
+	link_up(&tree);
+	next = next_of(&tree, tree.count);
+	/* Time lines that begin apart from the one of now (its first snapshots were forgotten), and forks of moments nobody
+	 * kept. */
+	draw_below(&tree, tree.count, next, "", 0);
+	if (next < tree.count)
+		draw_chain(&tree, next, "", 0);
+	else
+		add_leaf(&tree, "", "●", "now");
+	free(tree.parent);
+	free(tree.to_now);
+	return tree.table;
+}

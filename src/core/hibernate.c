@@ -1,0 +1,403 @@
+/* hibernate.c - asleep on disk, and awake again
+ *
+ *   hibernate  frozen ─► captured ─► packed, safe ─► the row says where its state is (safe) ─► killed ─► hibernated
+ *   wake       row with intent "wake" ─► restored ─► running ─► the state is thrown away
+ *
+ * Until the row says where its state is, whatever fails thaws the box: it goes on as if nothing had been. After that the state
+ * is the box; what still runs of it is frozen and is killed, by the next daemon if need be. Its disk stays where it is. */
+#include "core/core_internal.h"
+#include "core/idle.h"
+#include "core/network_internal.h"
+#include "core/timeline.h"
+#include "base/alloc.h"
+#include "base/clock.h"
+#include "base/log.h"
+#include "loop/loop.h"
+#include "states/states.h"
+
+struct sleeping {
+	struct box *box;
+	char *state;
+	char *reason;
+	bool was_suspended;
+	bool committed; /* the row says where its state is */
+	int64_t started_us;
+	struct asker {
+		box_done done;
+		void *arg;
+		struct asker *next;
+	} * askers;
+};
+
+static void tell(struct sleeping *sleeping, struct box *box, const struct err *err)
+{
+	while (sleeping->askers) {
+		struct asker *asker = sleeping->askers;
+
+		sleeping->askers = asker->next;
+		if (asker->done)
+			asker->done(box, err, asker->arg);
+		free(asker);
+	}
+}
+
+static void sleeping_free(struct sleeping *sleeping)
+{
+	free(sleeping->state);
+	free(sleeping->reason);
+	free(sleeping);
+}
+
+static void ask(struct sleeping *sleeping, box_done done, void *arg)
+{
+	struct asker *asker = xnew(struct asker);
+
+	*asker = (struct asker){ done, arg, sleeping->askers };
+	sleeping->askers = asker;
+}
+
+/* As it was before. */
+static void go_on(const struct sleeping *sleeping, struct box *box)
+{
+	struct err err = ERR_INIT;
+
+	box_set_state(box, sleeping->was_suspended ? BOX_SUSPENDED : BOX_RUNNING, "");
+	if (!sleeping->was_suspended && box->instance &&
+		instance_freeze(box->instance, false, &err) < 0)
+		log_error("a box stays frozen", kv_str("box", box->row.id), kv_err(&err));
+	box_save(box, STORE_KEPT);
+}
+
+static void give_up(struct sleeping *sleeping, const struct err *why)
+{
+	struct box *box = sleeping->box;
+	struct err err = *why;
+
+	box->sleeping = NULL;
+	states_discard(box->yard->states, sleeping->state, NULL);
+	if (box->state == BOX_HIBERNATING) {
+		go_on(sleeping, box);
+		if (box->state == BOX_RUNNING)
+			box_reconnect(box);
+	}
+	yard_event(
+		box->yard, "box.hibernate_failed", box, json_pack("{s:s}", "message", err.message));
+	err_wrap(&err, "hibernate '%s'", box->row.name);
+	box_end_turn(box);
+	tell(sleeping, box, &err);
+	sleeping_free(sleeping);
+	box_tell(box, NULL);
+}
+
+static void on_packed(const struct err *err, void *arg)
+{
+	struct sleeping *sleeping = arg;
+	struct box *box = sleeping->box;
+	struct err why = ERR_INIT;
+
+	/* It is being removed. */
+	if (!err && box->state != BOX_HIBERNATING) {
+		err_set(&why, ERR_STATE, "box '%s' is %s", box->row.name,
+			box_state_name(box->state));
+		err = &why;
+	}
+	if (err) {
+		give_up(sleeping, err);
+		return;
+	}
+	text_replace(&box->row.state_id, sleeping->state);
+	if (store_box_update(box->yard->store, &box->row, STORE_SAFE, &why) < 0) {
+		text_replace(&box->row.state_id, "");
+		give_up(sleeping, &why);
+		return;
+	}
+	sleeping->committed = true;
+	instance_kill(box->instance, NULL);
+	box_timer_start(box, 5000);
+}
+
+static void on_taken(
+	struct box *box, const struct take_result *result, const struct err *err, void *arg)
+{
+	struct sleeping *sleeping = arg;
+
+	if (err) {
+		give_up(sleeping, err);
+		return;
+	}
+	(void)result;
+	states_pack(box->yard->states, sleeping->state, on_packed, sleeping);
+}
+
+/* Its instance has ended: as wanted, or by itself while it was captured. */
+bool hibernate_ended(struct box *box)
+{
+	struct sleeping *sleeping = box->sleeping;
+	uint64_t plain, packed;
+
+	if (!sleeping)
+		return false;
+	/* By itself, or it is being removed. */
+	if (!sleeping->committed || box->state != BOX_HIBERNATING) {
+		struct err err = ERR_INIT;
+
+		err_set(&err, ERR_STATE, "box '%s' ended meanwhile", box->row.name);
+		hibernate_cancel(box, &err);
+		box_end_turn(box);
+		return false;
+	}
+	box->sleeping = NULL;
+	box_disconnect(box);
+	network_detach(box);
+	instance_free(steal_ptr(&box->instance));
+	if (box->timer)
+		loop_timer_stop(box->timer);
+	box->row.pid = 0;
+	box_set_state(box, BOX_HIBERNATED, "");
+	text_replace(&box->row.asleep_for, sleeping->reason);
+	box_save(box, STORE_KEPT);
+	states_trim(box->yard->states, 0);
+	states_sizes(box->yard->states, sleeping->state, &plain, &packed);
+	yard_event(box->yard, "box.hibernated", box,
+		json_pack("{s:s,s:I,s:I}", "reason", sleeping->reason, "stored_bytes",
+			(json_int_t)packed, "took_us",
+			(json_int_t)(clock_mono_us() - sleeping->started_us)));
+	idle_asleep(box);
+	box_end_turn(box);
+	tell(sleeping, box, NULL);
+	sleeping_free(sleeping);
+	box_tell(box, NULL); /* who came meanwhile wakes it */
+	return true;
+}
+
+void hibernate_cancel(struct box *box, const struct err *why)
+{
+	struct sleeping *sleeping = box->sleeping;
+
+	if (!sleeping)
+		return;
+	box->sleeping = NULL;
+	states_forget(box->yard->states, sleeping);
+	if (!sleeping->committed)
+		states_discard(box->yard->states, sleeping->state, NULL);
+	/* Nobody would let it go on before the next daemon comes. */
+	if (!sleeping->committed && box->yard->closing && box->state == BOX_HIBERNATING)
+		go_on(sleeping, box);
+	tell(sleeping, NULL, why);
+	sleeping_free(sleeping);
+}
+
+static void on_turn(struct box *box, const struct err *gone, void *arg)
+{
+	static const struct take_ops ops = { .on_done = on_taken };
+	struct sleeping *sleeping = arg;
+	struct err err = ERR_INIT;
+
+	if (!box) {
+		tell(sleeping, NULL, gone);
+		sleeping_free(sleeping);
+		return;
+	}
+	if (box->state == BOX_HIBERNATED) {
+		box_end_turn(box);
+		tell(sleeping, box, NULL);
+		sleeping_free(sleeping);
+		return;
+	}
+	if (box->state != BOX_RUNNING && box->state != BOX_SUSPENDED) {
+		err_set(&err, ERR_STATE, "box '%s' is %s, not running", box->row.name,
+			box_state_name(box->state));
+	} else {
+		sleeping->was_suspended = box->state == BOX_SUSPENDED;
+	}
+	if (err.kind) {
+		box_end_turn(box);
+		tell(sleeping, box, &err);
+		sleeping_free(sleeping);
+		return;
+	}
+	box->sleeping = sleeping;
+	sleeping->box = box;
+	sleeping->state = state_id_new(box->yard);
+	box_set_state(box, BOX_HIBERNATING, "hibernate");
+	box_save(box, STORE_KEPT);
+	box_take(box,
+		&(struct take_spec){ .state = sleeping->state,
+			.quick = true,
+			.to_end = true,
+			.frozen = sleeping->was_suspended,
+			.stay_frozen = true },
+		&ops, sleeping);
+}
+
+void box_hibernate(struct box *box, const char *reason, box_done done, void *arg)
+{
+	struct sleeping *sleeping;
+	struct err err = ERR_INIT;
+
+	if (box->sleeping) {
+		ask(box->sleeping, done, arg);
+		return;
+	}
+	if (box->state == BOX_STOPPED) {
+		err_set(&err, ERR_STATE, "box '%s' is stopped: it has no processes to keep",
+			box->row.name);
+		done(box, &err, arg);
+		return;
+	}
+	sleeping = xnew(struct sleeping);
+	sleeping->reason = xstrdup(reason);
+	sleeping->started_us = clock_mono_us();
+	ask(sleeping, done, arg);
+	box_take_turn(box, on_turn, sleeping);
+}
+
+/* ---- awake --------------------------------------------------------------------------------------------------------- */
+
+static void wake(struct box *box)
+{
+	struct err err = ERR_INIT;
+
+	box_set_state(box, BOX_STARTING, "wake");
+	text_replace(&box->row.boot, box->yard->boot);
+	box_save(box, STORE_KEPT);
+	box_begin_from(box, box->row.state_id, BEGIN_WAKE);
+	if (box_launch(box, &err) < 0)
+		box_launch_failed(box, &err);
+}
+
+/* It sleeps on; its state is as good as it was. */
+bool wake_launch_failed(struct box *box, const struct err *why)
+{
+	struct err err = *why;
+
+	if (box->beginning.kind != BEGIN_WAKE || !box->beginning.state || box->remove_wanted)
+		return false;
+	begin_done(box);
+	box_disconnect(box);
+	network_detach(box);
+	instance_free(steal_ptr(&box->instance));
+	box->row.pid = 0;
+	box_set_state(box, BOX_HIBERNATED, "");
+	box_save(box, STORE_KEPT);
+	err_wrap(&err, "wake '%s'", box->row.name);
+	if (!*err.hint)
+		err_hint(&err,
+			"'box stop %s' gives its processes up, 'box start %s' then starts it "
+			"from its disk",
+			box->row.name, box->row.name);
+	yard_event(box->yard, "box.failed", box, json_pack("{s:s}", "message", err.message));
+	box_tell(box, &err);
+	return true;
+}
+
+struct waking {
+	box_done done;
+	void *arg;
+};
+
+static void on_wake_turn(struct box *box, const struct err *gone, void *arg)
+{
+	struct waking *waking = arg;
+
+	if (!box) {
+		waking->done(NULL, gone, waking->arg);
+	} else if (box->state == BOX_HIBERNATED) {
+		box_end_turn(box);
+		box_wait(box, waking->done, waking->arg);
+		wake(box);
+	} else {
+		box_end_turn(box);
+		box_wake(box, "touch", waking->done, waking->arg);
+	}
+	free(waking);
+}
+
+static void nobody(struct box *box, const struct err *err, void *arg)
+{
+	(void)box;
+	(void)err;
+	(void)arg;
+}
+
+void box_wake(struct box *box, const char *reason, box_done done, void *arg)
+{
+	struct err err = ERR_INIT;
+
+	(void)reason;
+	if (!done)
+		done = nobody;
+	if (box->state == BOX_HIBERNATED && !box->in_turn) {
+		box_wait(box, done, arg);
+		wake(box);
+		return;
+	}
+	switch (box->state) {
+	case BOX_HIBERNATED: /* its disk is being copied */
+	case BOX_HIBERNATING:
+	case BOX_ROLLING_BACK: {
+		struct waking *waking = xnew(struct waking);
+
+		*waking = (struct waking){ done, arg };
+		box_take_turn(box, on_wake_turn, waking);
+		return;
+	}
+	case BOX_SUSPENDED:
+		done(box, box_resume(box, &err) < 0 ? &err : NULL, arg);
+		return;
+	default:
+		box_start(box, done, arg);
+	}
+}
+
+/* ---- all of them --------------------------------------------------------------------------------------------------- */
+
+struct bedtime {
+	size_t left;
+	bool counting;
+	struct err err;
+	void (*done)(const struct err *err, void *arg);
+	void *arg;
+};
+
+static void bedtime_step(struct bedtime *bedtime)
+{
+	if (bedtime->left || bedtime->counting)
+		return;
+	bedtime->done(bedtime->err.kind ? &bedtime->err : NULL, bedtime->arg);
+	free(bedtime);
+}
+
+static void on_asleep(struct box *box, const struct err *err, void *arg)
+{
+	struct bedtime *bedtime = arg;
+
+	(void)box;
+	if (err && !bedtime->err.kind)
+		bedtime->err = *err;
+	if (err)
+		log_warn("a box does not hibernate and runs on", kv_err(err));
+	bedtime->left--;
+	bedtime_step(bedtime);
+}
+
+void yard_hibernate_all(
+	struct yard *yard, void (*done)(const struct err *err, void *arg), void *arg)
+{
+	struct bedtime *bedtime = xnew(struct bedtime);
+	size_t count = yard->box_count;
+	struct box **boxes = xmemdup(yard->boxes, count * sizeof *boxes);
+
+	*bedtime = (struct bedtime){ .done = done, .arg = arg, .counting = true };
+	for (size_t i = 0; i < count; i++) {
+		struct box *box = boxes[i];
+
+		if (box->gone || (box->state != BOX_RUNNING && box->state != BOX_SUSPENDED))
+			continue;
+		bedtime->left++;
+		box_hibernate(box, "shutdown", on_asleep, bedtime);
+	}
+	free(boxes);
+	bedtime->counting = false;
+	bedtime_step(bedtime);
+}

@@ -1,0 +1,152 @@
+/* promote.c - a fork takes the place of the box it was forked from
+ *
+ * What the parent is becomes a snapshot on its own time line; the time line, the name, the ports and the URL go to the child;
+ * the parent is removed. Going back to that snapshot undoes it. The child's own policy, budgets and figures stay its own.
+ *
+ *   parent's snapshot ─► time line, name and ports change hands in one transaction ─► the parent is removed */
+#include "core/core_internal.h"
+#include "core/network_internal.h"
+#include "core/timeline.h"
+#include "base/alloc.h"
+#include "base/log.h"
+
+struct promotion {
+	struct yard *yard;
+	char *child, *parent; /* ids */
+	json_t *was;	      /* the snapshot */
+	json_done done;
+	void *arg;
+};
+
+static void finish(struct promotion *promotion, const struct err *err)
+{
+	struct box *child = box_find(promotion->yard, promotion->child, NULL);
+	_cleanup_json_ json_t *result = NULL;
+
+	if (!err && child)
+		result = json_pack("{s:o,s:O}", "box", box_json(child), "was", promotion->was);
+	if (promotion->done)
+		promotion->done(result, err, promotion->arg);
+	free(promotion->child);
+	free(promotion->parent);
+	json_decref(promotion->was);
+	free(promotion);
+}
+
+/* Of the time line: what stood on nothing in the child's own stands on the parent's snapshot the child came from. */
+static int move_time_line(struct yard *yard, struct box *parent, struct box *child, struct err *err)
+{
+	for (size_t i = 0; i < yard->snapshot_count; i++) {
+		struct snapshot *snapshot = yard->snapshots[i];
+
+		if (!strcmp(snapshot->row.box, child->row.id) && !*snapshot->row.parent)
+			text_replace(&snapshot->row.parent, child->row.origin_snapshot);
+		else if (!strcmp(snapshot->row.box, parent->row.id))
+			text_replace(&snapshot->row.box, child->row.id);
+		else
+			continue;
+		if (snapshot_record(yard, snapshot, STORE_KEPT, err) < 0)
+			return -1;
+	}
+	if (!*child->row.position)
+		text_replace(&child->row.position, child->row.origin_snapshot);
+	return 0;
+}
+
+static int change_hands(struct yard *yard, struct box *parent, struct box *child, struct err *err)
+{
+	_cleanup_free_ char *name = xstrdup(parent->row.name);
+	_cleanup_free_ char *aside = xasprintf("was-%s", parent->row.id);
+	json_t *ports = parent->net->ports;
+
+	if (move_time_line(yard, parent, child, err) < 0)
+		return -1;
+	/* Names are unique: the parent steps aside first. */
+	ports_box_removed(parent);
+	ports_box_removed(child);
+	parent->net->ports = child->net->ports;
+	child->net->ports = ports;
+	if (box_rename(parent, aside, err) < 0 || box_rename(child, name, err) < 0)
+		return -1;
+	ports_box_added(child);
+	text_replace(&child->row.origin_box, parent->row.origin_box);
+	text_replace(&child->row.origin_snapshot, parent->row.origin_snapshot);
+	if (network_store(child, STORE_KEPT, err) < 0 || network_store(parent, STORE_KEPT, err) < 0)
+		return -1;
+	return store_box_update(yard->store, &child->row, STORE_KEPT, err);
+}
+
+/* All or nothing, whenever the daemon dies. */
+static int hand_over(struct yard *yard, struct box *parent, struct box *child, struct err *err)
+{
+	if (store_begin(yard->store, err) < 0)
+		return -1;
+	if (change_hands(yard, parent, child, err) < 0) {
+		store_rollback(yard->store);
+		return -1;
+	}
+	return store_commit(yard->store, STORE_SAFE, err);
+}
+
+static void on_snapshot(json_t *snapshot, const struct err *err, void *arg)
+{
+	struct promotion *promotion = arg;
+	struct yard *yard = promotion->yard;
+	struct box *parent, *child;
+	struct err why = ERR_INIT;
+
+	if (err) {
+		finish(promotion, err);
+		return;
+	}
+	promotion->was = json_incref(snapshot);
+	parent = box_find(yard, promotion->parent, &why);
+	child = parent ? box_find(yard, promotion->child, &why) : NULL;
+	/* Before anything changes hands: one that is busy keeps its name. */
+	if (child && box_is_busy(child))
+		box_refuse_busy(child, &why);
+	else if (child && box_is_busy(parent))
+		box_refuse_busy(parent, &why);
+	if (!child || why.kind || hand_over(yard, parent, child, &why) < 0) {
+		finish(promotion, &why);
+		return;
+	}
+	yard_event(yard, "box.promoted", child,
+		json_pack("{s:s,s:s}", "instead_of", promotion->parent, "was",
+			json_get_text(snapshot, "id")));
+	box_remove(parent, true, NULL, NULL);
+	finish(promotion, NULL);
+}
+
+void box_promote(struct box *child, json_done done, void *arg)
+{
+	struct yard *yard = child->yard;
+	struct box *parent =
+		*child->row.origin_box ? box_find(yard, child->row.origin_box, NULL) : NULL;
+	struct promotion *promotion;
+	struct err err = ERR_INIT;
+
+	if (!*child->row.origin_box)
+		err_set(&err, ERR_STATE, "box '%s' is no fork", child->row.name);
+	else if (!parent)
+		err_set(&err, ERR_STATE, "the box that '%s' was forked from is gone",
+			child->row.name);
+	else if (box_is_busy(child) || child->in_turn)
+		box_refuse_busy(child, &err);
+	if (err.kind) {
+		done(NULL, &err, arg);
+		return;
+	}
+	promotion = xnew(struct promotion);
+	*promotion = (struct promotion){ .yard = yard,
+		.child = xstrdup(child->row.id),
+		.parent = xstrdup(parent->row.id),
+		.done = done,
+		.arg = arg };
+	box_snapshot(parent,
+		&(struct snapshot_spec){ .cause = "promote",
+			.detail = child->row.name,
+			.disk_only = parent->state == BOX_HIBERNATED,
+			.wait_safe = true },
+		on_snapshot, promotion);
+}

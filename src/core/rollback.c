@@ -1,0 +1,532 @@
+/* rollback.c - the same box at an earlier moment
+ *
+ *   present captured as a snapshot of its own, a copy of the target's disk made beside ─► instance killed ─► disks
+ *   changed over ─► launched from the target's state ─► running
+ *
+ * Until the kill, whatever fails leaves the box as it was. The row then has the intent "rollback:TARGET": a daemon that dies goes
+ * on from there (recover.c). When the target does not come up, the present that was captured is put back; what cannot
+ * be captured with its processes is kept as a disk.
+ *
+ * Id, name, addresses, URL, policy, budgets and the ids of execs are not part of a state and stay. */
+#include "core/core_internal.h"
+#include "core/network_internal.h"
+#include "core/timeline.h"
+#include "base/alloc.h"
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/text.h"
+#include "helper/helper.h"
+#include "loop/loop.h"
+#include "pool/pool.h"
+#include "states/states.h"
+#include <stdio.h>
+#include <sys/socket.h>
+
+struct rolling {
+	struct box *box;
+	struct yard *yard;
+	char *wanted; /* id of the target */
+	char *from;   /* id of the snapshot of the present, or NULL */
+	char *disk;   /* ".roll-ID": the target's disk, ready to be put in place */
+	bool used;    /* the target does not go meanwhile */
+	bool disk_only, forget;
+	bool was_suspended;
+	bool adopted;	       /* the state it slept in became the snapshot of the present */
+	bool returning;	       /* the target did not come up: back to where it was */
+	struct helper *helper; /* copies the target's disk, beside the capture */
+	bool copied, captured;
+	struct err err;
+	struct err failure; /* why it is returning */
+	int64_t started_us;
+	json_done done;
+	void *arg;
+};
+
+static void rolling_free(struct rolling *rolling)
+{
+	if (rolling->used)
+		snapshot_unuse(rolling->yard, rolling->wanted);
+	free(rolling->wanted);
+	free(rolling->from);
+	free(rolling->disk);
+	free(rolling);
+}
+
+static json_t *told(struct yard *yard, const char *id)
+{
+	struct snapshot *snapshot = id ? snapshot_by_id(yard, id) : NULL;
+
+	return snapshot ? snapshot_json(yard, snapshot) : json_null();
+}
+
+/* The turn is given back; the caller hears. */
+static void finish(struct rolling *rolling, const struct err *err)
+{
+	struct box *box = rolling->box;
+	struct yard *yard = rolling->yard;
+	_cleanup_json_ json_t *result = NULL;
+
+	helper_free(rolling->helper);
+	pool_disk_discard(yard->pool, BOX_DISKS, rolling->disk, NULL);
+	if (rolling->from && snapshot_by_id(yard, rolling->from)) {
+		if (rolling->forget && !err)
+			snapshot_discard(yard, snapshot_by_id(yard, rolling->from));
+		else
+			snapshot_pack(yard, snapshot_by_id(yard, rolling->from));
+	}
+	if (!err)
+		result = json_pack("{s:o,s:o,s:o,s:I}", "box", box_json(box), "to",
+			told(yard, rolling->wanted), "from", told(yard, rolling->from), "took_us",
+			(json_int_t)(clock_mono_us() - rolling->started_us));
+	if (box) {
+		box->rolling = NULL;
+		box_end_turn(box);
+	}
+	if (rolling->done)
+		rolling->done(result, err, rolling->arg);
+	rolling_free(rolling);
+}
+
+/* The snapshot of the present is not needed: nothing comes of it. */
+static void drop_from(struct rolling *rolling)
+{
+	struct snapshot *snapshot =
+		rolling->from ? snapshot_by_id(rolling->yard, rolling->from) : NULL;
+
+	free(steal_ptr(&rolling->from));
+	if (!snapshot)
+		return;
+	if (rolling->adopted && rolling->box) {
+		text_replace(&rolling->box->row.state_id, snapshot->row.id);
+		snapshot_forget_state(rolling->yard, snapshot);
+	} else {
+		snapshot_discard(rolling->yard, snapshot);
+	}
+}
+
+/* Before anything was changed. */
+static void give_up(struct rolling *rolling, const struct err *why)
+{
+	struct box *box = rolling->box;
+	struct err err = *why, problem = ERR_INIT;
+
+	drop_from(rolling);
+	if (box && box->state == BOX_ROLLING_BACK) {
+		box_set_state(box,
+			rolling->was_suspended ? BOX_SUSPENDED
+			: box->instance	       ? BOX_RUNNING
+			: *box->row.state_id   ? BOX_HIBERNATED
+					       : BOX_STOPPED,
+			"");
+		if (box->state == BOX_RUNNING &&
+			instance_freeze(box->instance, false, &problem) < 0)
+			log_error(
+				"a box stays frozen", kv_str("box", box->row.id), kv_err(&problem));
+		box_save(box, STORE_KEPT);
+		if (box->state == BOX_RUNNING)
+			box_reconnect(box);
+	}
+	err_wrap(&err, "roll back '%s'", box ? box->row.name : "");
+	finish(rolling, &err);
+	if (box)
+		box_tell(box, NULL); /* who came meanwhile */
+}
+
+/* ---- the change ----------------------------------------------------------------------------------------------- */
+
+static int change_disks(struct rolling *rolling, struct err *err)
+{
+	struct box *box = rolling->box;
+	struct pool *pool = rolling->yard->pool;
+
+	if (pool_disk_discard(pool, BOX_DISKS, box->row.id, err) < 0 ||
+		pool_disk_rename(pool, BOX_DISKS, rolling->disk, box->row.id, err) < 0)
+		return -1;
+	if (box->row.disk_bytes && pool_has_quota(pool))
+		return pool_disk_limit(pool, BOX_DISKS, box->row.id, box->row.disk_bytes, err);
+	return 0;
+}
+
+/* No instance is there, and the disk of where it goes is ready. */
+static void go(struct rolling *rolling)
+{
+	struct box *box = rolling->box;
+	const char *target = rolling->returning ? rolling->from : rolling->wanted;
+	struct snapshot *snapshot = snapshot_by_id(rolling->yard, target);
+	struct err err = ERR_INIT;
+
+	if (!snapshot)
+		err_set(&err, ERR_NOT_FOUND, "the snapshot has gone meanwhile");
+	if (!err.kind && change_disks(rolling, &err) == 0) {
+		if (*box->row.state_id)
+			states_discard(rolling->yard->states, box->row.state_id, NULL);
+		text_replace(&box->row.state_id, "");
+		text_replace(&box->row.position, target);
+		text_replace(&box->row.boot, rolling->yard->boot);
+		box->row.pid = 0;
+		box_save(box, STORE_KEPT);
+		if (!strcmp(snapshot->row.kind, "full") && !rolling->disk_only)
+			box_begin_from(box, target, BEGIN_ROLLBACK);
+		else
+			begin_done(box);
+		if (box_launch(box, &err) == 0)
+			return;
+	}
+	box_launch_failed(box, &err);
+}
+
+/* What ended, ended for this; or by itself, before anything was changed. */
+bool rollback_ended(struct box *box)
+{
+	struct rolling *rolling = box->rolling;
+	struct err err = ERR_INIT;
+	char intent[64];
+
+	if (!rolling || box->state != BOX_ROLLING_BACK)
+		return false;
+	if (!rolling->copied || !rolling->captured) {
+		err_set(&err, ERR_STATE, "box '%s' ended meanwhile", box->row.name);
+		drop_from(rolling);
+		finish(rolling, &err);
+		return false;
+	}
+	box_disconnect(box);
+	network_detach(box);
+	instance_free(steal_ptr(&box->instance));
+	if (box->timer)
+		loop_timer_stop(box->timer);
+	snprintf(intent, sizeof intent, "rollback:%s", rolling->wanted);
+	box_set_state(box, BOX_STARTING, intent);
+	go(rolling);
+	return true;
+}
+
+static void on_exit_copy(int code, void *arg);
+static void change_over(struct rolling *rolling);
+
+static int run_copy(int sock, void *arg)
+{
+	struct rolling *rolling = arg;
+	struct err err = ERR_INIT;
+
+	if (pool_disk_copy(rolling->yard->pool, SNAPSHOT_DISKS,
+		    rolling->returning ? rolling->from : rolling->wanted, BOX_DISKS, rolling->disk,
+		    NULL, &err) == 0)
+		return 0;
+	send(sock, &err, sizeof err, MSG_NOSIGNAL);
+	return 1;
+}
+
+static void on_message(const void *message, size_t len, void *arg)
+{
+	struct rolling *rolling = arg;
+
+	if (len == sizeof rolling->err)
+		memcpy(&rolling->err, message, len);
+}
+
+static int copy_disk(struct rolling *rolling, struct err *err)
+{
+	static const struct helper_ops ops = {
+		.run = run_copy, .on_message = on_message, .on_exit = on_exit_copy, .light = true
+	};
+
+	err_clear(&rolling->err);
+	return helper_start(rolling->yard->loop, &ops, rolling, NULL, 0, &rolling->helper, err);
+}
+
+/* The target's disk is ready and the present is captured: it ends. */
+static void change_over(struct rolling *rolling)
+{
+	struct box *box = rolling->box;
+	struct err err = ERR_INIT;
+	char intent[64];
+
+	if (!rolling->copied || !rolling->captured)
+		return;
+	/* It is being removed. */
+	if (box->state != BOX_ROLLING_BACK) {
+		err_set(&err, ERR_STATE, "box '%s' is %s", box->row.name,
+			box_state_name(box->state));
+		give_up(rolling, &err);
+		return;
+	}
+	snprintf(intent, sizeof intent, "rollback:%s", rolling->wanted);
+	box_set_state(box, BOX_ROLLING_BACK, intent);
+	/* What it slept in is the snapshot's from here on. */
+	if (rolling->adopted)
+		text_replace(&box->row.state_id, "");
+	box_save(box, STORE_SAFE);
+	if (box->instance) {
+		instance_kill(box->instance, NULL); /* rollback_ended follows */
+		box_timer_start(box, 5000);
+		return;
+	}
+	box_set_state(box, BOX_STARTING, intent);
+	go(rolling);
+}
+
+static void on_exit_copy(int code, void *arg)
+{
+	struct rolling *rolling = arg;
+	struct box *box = rolling->box;
+	struct err err = rolling->err;
+
+	rolling->helper = NULL;
+	if (code && !err.kind)
+		err_set(&err, ERR_SYSTEM, "the helper that copies the disk ended with code %d",
+			code);
+	if (rolling->returning) {
+		if (err.kind)
+			box_launch_failed(box, &err);
+		else
+			go(rolling);
+		return;
+	}
+	/* A capture is never cut short while the box lives: it could be left frozen. */
+	if (err.kind && box && box->taking) {
+		rolling->failure = err; /* on_taken gives up */
+		return;
+	}
+	if (err.kind) {
+		give_up(rolling, &err);
+		return;
+	}
+	rolling->copied = true;
+	change_over(rolling);
+}
+
+/* ---- it comes up, or not ---------------------------------------------------------------------------------------- */
+
+void rollback_came_up(struct box *box)
+{
+	struct rolling *rolling = box->rolling;
+	struct err err = ERR_INIT;
+
+	if (!rolling)
+		return;
+	if (rolling->returning) {
+		err = rolling->failure;
+		err_wrap(&err, "roll back '%s' (it is as it was before)", box->row.name);
+		finish(rolling, &err);
+		return;
+	}
+	yard_event(box->yard, "box.rolled_back", box,
+		json_pack("{s:s,s:s,s:I}", "to", rolling->wanted, "from",
+			rolling->from ? rolling->from : "", "took_us",
+			(json_int_t)(clock_mono_us() - rolling->started_us)));
+	finish(rolling, NULL);
+}
+
+/* Back to the present that was captured; if that fails as well the box is stopped, on that disk. */
+bool rollback_launch_failed(struct box *box, const struct err *why)
+{
+	struct rolling *rolling = box->rolling;
+	struct err err = *why;
+
+	if (!rolling)
+		return false;
+	begin_done(box);
+	box_disconnect(box);
+	network_detach(box);
+	instance_free(steal_ptr(&box->instance));
+	box->row.pid = 0;
+	if (!rolling->returning && rolling->from && !box->remove_wanted) {
+		log_warn("a rollback failed; the box goes back to where it was",
+			kv_str("box", box->row.id), kv_err(why));
+		rolling->returning = true;
+		rolling->failure = *why;
+		rolling->disk_only = false;
+		if (copy_disk(rolling, &err) == 0)
+			return true;
+	}
+	if (rolling->returning)
+		err = rolling->failure;
+	finish(rolling, &err);
+	return false;
+}
+
+/* ---- the way there ------------------------------------------------------------------------------------------------ */
+
+static void take_present(struct rolling *rolling, bool full);
+
+static void on_taken(
+	struct box *box, const struct take_result *result, const struct err *err, void *arg)
+{
+	struct rolling *rolling = arg;
+	struct snapshot *snapshot = snapshot_by_id(rolling->yard, rolling->from);
+	struct err why = ERR_INIT;
+	char *position;
+
+	if (err || rolling->failure.kind) {
+		/* Its time line may have gone already. */
+		bool was_full = snapshot && !strcmp(snapshot->row.kind, "full");
+
+		why = rolling->failure.kind ? rolling->failure : *err;
+		drop_from(rolling);
+		if (!rolling->failure.kind && was_full && !rolling->adopted && !result->cancelled &&
+			box->state == BOX_ROLLING_BACK && box->instance) {
+			log_info("the present of a box is kept without its processes",
+				kv_str("box", box->row.id), kv_err(&why));
+			take_present(rolling, false);
+			return;
+		}
+		give_up(rolling, &why);
+		return;
+	}
+	/* The present is a branch; the box itself is on its way elsewhere. */
+	position = xstrdup(box->row.position);
+	snapshot_ready(box, snapshot, result);
+	text_replace(&box->row.position, position);
+	free(position);
+	box_save(box, STORE_KEPT);
+	rolling->captured = true;
+	change_over(rolling);
+}
+
+static void take_present(struct rolling *rolling, bool full)
+{
+	static const struct take_ops ops = { .on_done = on_taken };
+	struct box *box = rolling->box;
+	_cleanup_free_ char *detail = NULL;
+	struct snapshot *target = snapshot_by_id(rolling->yard, rolling->wanted), *snapshot;
+	struct err err = ERR_INIT;
+
+	detail = xasprintf("before going back to %s",
+		target && *target->row.name ? target->row.name : rolling->wanted);
+	rolling->adopted = box->state == BOX_ROLLING_BACK && *box->row.state_id;
+	snapshot =
+		snapshot_new(box, "rollback", detail, full || rolling->adopted ? "full" : "disk");
+	/* Hibernated, its processes are written down already. */
+	if (rolling->adopted)
+		text_replace(&snapshot->row.id, box->row.state_id);
+	rolling->from = xstrdup(snapshot->row.id);
+	if (snapshot_record(rolling->yard, snapshot, STORE_KEPT, &err) < 0) {
+		give_up(rolling, &err);
+		return;
+	}
+	box_take(box,
+		&(struct take_spec){ .state = full ? rolling->from : NULL,
+			.disk_place = SNAPSHOT_DISKS,
+			.disk = rolling->from,
+			.quick = true,
+			.frozen = rolling->was_suspended,
+			.stay_frozen = true },
+		&ops, rolling);
+}
+
+/* The newest on the way back from now. */
+static struct snapshot *newest(struct box *box, struct err *err)
+{
+	struct snapshot *snapshot = snapshot_by_id(box->yard, box->row.position);
+
+	if (snapshot)
+		return snapshot;
+	err_set(err, ERR_NOT_FOUND, "box '%s' has no snapshot to go back to", box->row.name);
+	err_hint(err, "'box snapshot %s' makes one", box->row.name);
+	return NULL;
+}
+
+static int begin(struct box *box, struct rolling *rolling, struct err *err)
+{
+	struct snapshot *target =
+		rolling->wanted ? snapshot_find(box, rolling->wanted, err) : newest(box, err);
+
+	if (!target)
+		return -1;
+	if (box_is_busy(box))
+		return box_refuse_busy(box, err);
+	if (strcmp(target->row.image, box->row.image))
+		return err_set(err, ERR_STATE, "the snapshot stands upon another image");
+	if (pool_check_room(box->yard->pool, 0, err) < 0)
+		return -1;
+	free(rolling->wanted);
+	rolling->wanted = xstrdup(target->row.id);
+	rolling->used = snapshot_use(box->yard, rolling->wanted);
+	rolling->was_suspended = box->state == BOX_SUSPENDED;
+	return 0;
+}
+
+static void on_turn(struct box *box, const struct err *gone, void *arg)
+{
+	struct rolling *rolling = arg;
+	struct err err = ERR_INIT;
+	bool full;
+
+	if (!box) {
+		if (rolling->done)
+			rolling->done(NULL, gone, rolling->arg);
+		rolling_free(rolling);
+		return;
+	}
+	if (begin(box, rolling, &err) < 0) {
+		box_end_turn(box);
+		if (rolling->done)
+			rolling->done(NULL, &err, rolling->arg);
+		rolling_free(rolling);
+		return;
+	}
+	rolling->box = box;
+	rolling->disk = xasprintf(".roll-%s", box->row.id);
+	full = box->instance != NULL;
+	box->rolling = rolling;
+	box_set_state(box, BOX_ROLLING_BACK, "rollback");
+	box_save(box, STORE_KEPT);
+	pool_disk_discard(rolling->yard->pool, BOX_DISKS, rolling->disk, NULL);
+	rolling->captured = rolling->forget && rolling->disk_only;
+	if (copy_disk(rolling, &err) < 0)
+		give_up(rolling, &err);
+	else if (!rolling->captured)
+		take_present(rolling, full);
+}
+
+void box_rollback(struct box *box, const struct rollback_spec *spec, json_done done, void *arg)
+{
+	struct rolling *rolling = xnew(struct rolling);
+
+	*rolling = (struct rolling){ .yard = box->yard,
+		.wanted = xstrdup(spec->snapshot),
+		.disk_only = spec->disk_only,
+		.forget = spec->forget,
+		.started_us = clock_mono_us(),
+		.done = done,
+		.arg = arg };
+	box_take_turn(box, on_turn, rolling);
+}
+
+void rollback_recover(struct box *box, const char *target)
+{
+	struct rolling *rolling = xnew(struct rolling);
+	struct err err = ERR_INIT;
+
+	*rolling = (struct rolling){ .box = box,
+		.yard = box->yard,
+		.wanted = xstrdup(target),
+		.disk = xasprintf(".roll-%s", box->row.id),
+		.started_us = clock_mono_us() };
+	rolling->used = snapshot_use(box->yard, target);
+	box->rolling = rolling;
+	box->in_turn = true;
+	box_set_state(box, BOX_ROLLING_BACK, box->row.intent);
+	rolling->captured = true;
+	/* Whatever is there may be half of it. */
+	pool_disk_discard(rolling->yard->pool, BOX_DISKS, rolling->disk, NULL);
+	if (copy_disk(rolling, &err) < 0)
+		box_launch_failed(box, &err);
+}
+
+void rollback_cancel(struct box *box, const struct err *why)
+{
+	struct rolling *rolling = box->rolling;
+
+	if (!rolling)
+		return;
+	/* The daemon ends and the box does not: it goes on, unless its present is gone already. */
+	if (box->state == BOX_ROLLING_BACK && !strcmp(box->row.intent, "rollback")) {
+		give_up(rolling, why);
+		return;
+	}
+	box->rolling = NULL;
+	rolling->box = NULL;
+	finish(rolling, why);
+}

@@ -1,0 +1,50 @@
+/* activity.c - does an instance do anything, and when will it? */
+#include "engine/ns/ns_internal.h"
+#include "engine/ns/timers.h"
+#include "base/alloc.h"
+#include "base/clock.h"
+#include "sys/procfd.h"
+
+int ns_activity(struct instance *base, struct instance_activity *ret, struct err *err)
+{
+	struct cgroup_tree *cgroups = ns_engine_of(base->engine)->cgroups;
+	struct ns_instance *instance = ns_instance_of(base);
+
+	if (instance->state != NS_RUNNING)
+		return err_set(err, ERR_STATE, "the box is not running");
+	*ret = (struct instance_activity){
+		.cpu_us = cgroup_cpu_us(cgroups, instance->id),
+		.io_bytes = cgroup_io_bytes(cgroups, instance->id),
+	};
+	return 0;
+}
+
+enum { FRESH_US = 100 * 1000 }; /* a look is about what is frozen right after it */
+
+/* Without a look, a box that is frozen has its timers stand still: whoever asked for that gets it. */
+void ns_timers_freeze(struct ns_instance *instance, bool frozen)
+{
+	if (!instance->timers)
+		return;
+	if (!frozen)
+		timers_mend(instance->timers);
+	if (!frozen || clock_mono_us() - instance->timers->looked_us > FRESH_US)
+		for (unsigned i = 0; i < instance->timers->count; i++)
+			instance->timers->list[i].address = 0;
+}
+
+int ns_next_timer(
+	struct instance *base, int64_t quiet_since_us, struct instance_timer *ret, struct err *err)
+{
+	struct ns_instance *instance = ns_instance_of(base);
+
+	if (instance->state != NS_RUNNING)
+		return err_set(err, ERR_STATE, "the box is not running");
+	if (!instance->timers)
+		instance->timers = xnew(struct timers_memory);
+	timers_look(base->mark.pid, quiet_since_us, instance->timers, ret);
+	/* Alive after the look: then the pid was the box's all the time. */
+	if (!procfd_is_alive(instance->pidfd))
+		return err_set(err, ERR_UNAVAILABLE, "the box has ended");
+	return 0;
+}

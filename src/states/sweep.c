@@ -1,0 +1,101 @@
+/* sweep.c - files of states that nobody needs any more
+ *
+ * Removing gigabytes takes a while. So they are renamed out of the way, which takes no time, and removed by a helper. What a
+ * dead daemon had renamed is removed by the next. */
+#include "states/states_internal.h"
+#include "base/file.h"
+#include "base/log.h"
+#include "base/text.h"
+#include "helper/helper.h"
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <sys/socket.h>
+
+int sweep_take(int dir, const char *name, struct err *err)
+{
+	char suffix[SUFFIX_LEN + 1], to[sizeof TRASH_PREFIX + SUFFIX_LEN];
+
+	random_id(suffix, SUFFIX_LEN);
+	snprintf(to, sizeof to, "%s%s", TRASH_PREFIX, suffix);
+	if (renameat(dir, name, dir, to) < 0 && errno != ENOENT)
+		return err_sys(err, errno, "remove '%s'", name);
+	return 0;
+}
+
+static int sweep_folder(int top, struct err *err)
+{
+	int copy = openat(top, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC), ret = 0;
+	DIR *dir = copy < 0 ? NULL : fdopendir(copy);
+	struct dirent *entry;
+
+	if (!dir) {
+		cleanup_closep(&copy);
+		return err_sys(err, errno, "read the folder of states");
+	}
+	while ((entry = readdir(dir)))
+		if (text_has_prefix(entry->d_name, TRASH_PREFIX) &&
+			tree_remove(top, entry->d_name, err) < 0)
+			ret = -1; /* the others all the same */
+	closedir(dir);
+	return ret;
+}
+
+static int run(int sock, void *arg)
+{
+	struct states *states = arg;
+	struct err err = ERR_INIT;
+
+	if (states->quick >= 0)
+		sweep_folder(states->quick, &err);
+	sweep_folder(states->top, &err);
+	if (err.kind)
+		send(sock, &err, sizeof err, MSG_NOSIGNAL);
+	return 0;
+}
+
+static void on_message(const void *message, size_t len, void *arg)
+{
+	struct err err;
+
+	(void)arg;
+	if (len != sizeof err)
+		return;
+	memcpy(&err, message, sizeof err);
+	log_warn("cannot remove files of a state, will try again", kv_err(&err));
+}
+
+static void on_swept(int code, void *arg)
+{
+	struct states *states = arg;
+
+	(void)code;
+	states->sweeper = NULL;
+	if (states->sweep_again)
+		sweep(states);
+}
+
+static const struct helper_ops ops = {
+	.run = run, .on_message = on_message, .on_exit = on_swept, .light = true
+};
+
+void sweep(struct states *states)
+{
+	const int keep[] = { states->top, states->quick };
+	struct err err = ERR_INIT;
+
+	/* It may have passed the place already. */
+	states->sweep_again = states->sweeper != NULL;
+	if (states->sweeper)
+		return;
+	if (helper_start(states->loop, &ops, states, keep, states->quick >= 0 ? 2 : 1,
+		    &states->sweeper, &err) < 0)
+		log_warn("cannot remove files of a state, will try again", kv_err(&err));
+}
+
+void sweep_close(struct states *states)
+{
+	helper_free(states->sweeper);
+	states->sweeper = NULL;
+}

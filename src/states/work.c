@@ -1,0 +1,498 @@
+/* work.c - packing, unpacking and verifying in helpers, and who is told when it is through
+ *
+ * A job waits until no other works on its state and few enough run at all. Who asks for what is under way joins it. Nobody is
+ * called from inside a call of his: answers go through the loop, one at a time, so that whoever is called may do anything,
+ * close the whole thing too. */
+#include "states/states_internal.h"
+#include "base/file.h"
+#include "helper/helper.h"
+#include "loop/loop.h"
+#include <assert.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <sys/socket.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+
+struct job {
+	struct job *next;
+	struct states *states;
+	struct state *state;
+	enum job_kind kind;
+	struct helper *helper; /* NULL: waits for its turn */
+	int dir;	       /* BOX_HOME/states/ID */
+	int plain;	       /* packing: what is read */
+	bool disk_only;	       /* in the helper: memory was tried */
+	int quick_dir;	       /* in the helper, unpacking into memory: ID on the tmpfs */
+	struct answer *answers;
+	bool told; /* the helper said how it went */
+	bool quick;
+	struct err err;
+};
+
+/* What a helper says. */
+struct outcome {
+	struct err err;
+	bool quick; /* it was unpacked into memory */
+};
+static_assert(sizeof(struct outcome) <= HELPER_MESSAGE_MAX, "fits a message");
+static const char *const verbs[] = {
+	[JOB_PACK] = "pack", [JOB_UNPACK] = "unpack", [JOB_VERIFY] = "verify"
+};
+
+/* ---- answers ------------------------------------------------------------------------------------------- */
+
+static void send_next(void *arg)
+{
+	struct states *states = arg;
+	_cleanup_free_ struct answer *answer = states->answers;
+	const struct err *err = answer->err.kind ? &answer->err : NULL;
+
+	states->answers = answer->next;
+	if (states->answers)
+		loop_defer(states->loop, send_next, states);
+	else
+		states->answers_end = &states->answers;
+	/* states may be gone after this */
+	if (answer->opened)
+		answer->opened(answer->dir, err, answer->arg);
+	else if (answer->done)
+		answer->done(err, answer->arg);
+}
+
+void answer_send(struct states *states, struct answer *answer, const struct err *err)
+{
+	if (err)
+		answer->err = *err;
+	answer->next = NULL;
+	if (!states->answers)
+		loop_defer(states->loop, send_next, states);
+	*states->answers_end = answer;
+	states->answers_end = &answer->next;
+}
+
+static void free_answers(struct answer *answer)
+{
+	while (answer) {
+		struct answer *next = answer->next;
+
+		cleanup_closep(&answer->dir);
+		free(answer);
+		answer = next;
+	}
+}
+
+static void answer_forget(struct states *states, struct answer *answer)
+{
+	struct state *held = answer->held;
+
+	answer->done = NULL;
+	answer->opened = NULL;
+	answer->held = NULL;
+	if (!held)
+		return;
+	close(answer->dir);
+	answer->dir = -1;
+	held->holds--;
+	state_settle(states, held);
+}
+
+void states_forget(struct states *states, const void *arg)
+{
+	for (struct job *job = states->jobs; job; job = job->next)
+		for (struct answer *answer = job->answers; answer; answer = answer->next)
+			if (answer->arg == arg)
+				answer_forget(states, answer);
+	for (struct answer *answer = states->answers; answer; answer = answer->next)
+		if (answer->arg == arg)
+			answer_forget(states, answer);
+}
+
+void answer_close_all(struct states *states)
+{
+	loop_undefer(states->loop, send_next, states);
+	free_answers(states->answers);
+	states->answers = NULL;
+}
+
+/* ---- in the helper -------------------------------------------------------------------------------------- */
+
+static ssize_t read_fd(void *arg, void *data, size_t len, struct err *err)
+{
+	ssize_t got;
+
+	do
+		got = read(*(int *)arg, data, len);
+	while (got < 0 && errno == EINTR);
+	return got < 0 ? err_sys(err, errno, "read '%s'", PACKED_NAME) : got;
+}
+
+/* Where it is unpacked. */
+static int dir_of(const struct job *job)
+{
+	return job->quick_dir >= 0 ? job->quick_dir : job->dir;
+}
+
+static void remove_halves(struct job *job)
+{
+	if (job->kind == JOB_PACK)
+		unlinkat(job->dir, PACKED_TMP_NAME, 0);
+	else
+		tree_remove(dir_of(job), PLAIN_TMP_NAME, NULL);
+	if (job->quick_dir >= 0)
+		unlinkat(job->states->quick, job->state->id, AT_REMOVEDIR);
+}
+
+/* The file first, then its name, then the name of its folder: in this order they must reach the disk. */
+static int make_safe(struct job *job, int fd, struct err *err)
+{
+	if (fsync(fd) < 0)
+		return err_sys(err, errno, "sync '%s'", PACKED_NAME);
+	if (renameat(job->dir, PACKED_TMP_NAME, job->dir, PACKED_NAME) < 0)
+		return err_sys(err, errno, "rename '%s'", PACKED_TMP_NAME);
+	if (fsync(job->dir) == 0 && fsync(job->states->top) == 0)
+		return 0;
+	err_sys(err, errno, "sync the folder of the state");
+	unlinkat(job->dir, PACKED_NAME, 0);
+	return -1;
+}
+
+static int run_pack(struct job *job, struct err *err)
+{
+	_cleanup_close_ int fd = openat(job->dir, PACKED_TMP_NAME,
+		O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
+	uint64_t bytes;
+
+	/* Mostly nobody waits for it, and boxes have better things to do. */
+	setpriority(PRIO_PROCESS, 0, 10);
+	if (fd < 0)
+		return err_sys(err, errno, "make '%s'", PACKED_TMP_NAME);
+	if (state_pack(job->plain, job->state->id, fd, &bytes, err) == 0 &&
+		make_safe(job, fd, err) == 0)
+		return 0;
+	remove_halves(job);
+	return -1;
+}
+
+/* place NULL: verify only. */
+static int run_read(struct job *job, const struct state_place *place, struct err *err)
+{
+	_cleanup_close_ int fd = openat(job->dir, PACKED_NAME, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+	const struct state_source source = { read_fd, &fd };
+
+	if (fd < 0)
+		return err_sys(err, errno, "open '%s'", PACKED_NAME);
+	return state_unpack(&source, job->state->id, place, err);
+}
+
+/* In memory if there is enough: it is needed for a moment mostly, and what goes to the disk must get there. */
+static int open_place(void *arg, uint64_t total, struct err *err)
+{
+	struct job *job = arg;
+	struct states *states = job->states;
+	const char *id =
+		job->state->id; /* Others may be unpacking, and have not filled what they will. */
+	if (!job->disk_only && state_fits_in_memory(states, total * (states->unpacking + 1)) &&
+		(mkdirat(states->quick, id, 0700) == 0 || errno == EEXIST))
+		job->quick_dir = openat(states->quick, id, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	if (job->quick_dir < 0 && state_check_disk(states, total, err) < 0)
+		return -1;
+	if (mkdirat(dir_of(job), PLAIN_TMP_NAME, 0700) < 0)
+		return err_sys(err, errno, "make '%s'", PLAIN_TMP_NAME);
+	job->plain = openat(
+		dir_of(job), PLAIN_TMP_NAME, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
+	return job->plain < 0 ? err_sys(err, errno, "open '%s'", PLAIN_TMP_NAME) : job->plain;
+}
+
+static int unpack_once(struct job *job, struct err *err)
+{
+	const struct state_place place = { open_place, job };
+
+	if (run_read(job, &place, err) < 0)
+		;
+	else if (renameat(dir_of(job), PLAIN_TMP_NAME, dir_of(job), PLAIN_NAME) < 0)
+		err_sys(err, errno, "rename '%s'", PLAIN_TMP_NAME);
+	else
+		return 0;
+	remove_halves(job);
+	return -1;
+}
+
+static int run_unpack(struct job *job, struct err *err)
+{
+	if (unpack_once(job, err) == 0)
+		return 0;
+	if (err->kind != ERR_LIMIT || job->quick_dir < 0)
+		return -1;
+	/* Memory is short after all. */
+	job->disk_only = true;
+	cleanup_closep(&job->quick_dir);
+	cleanup_closep(&job->plain);
+	job->quick_dir = job->plain = -1;
+	err_clear(err);
+	return unpack_once(job, err);
+}
+
+static int run(int sock, void *arg)
+{
+	struct job *job = arg;
+	struct outcome outcome = { 0 };
+
+	switch (job->kind) {
+	case JOB_PACK:
+		run_pack(job, &outcome.err);
+		break;
+	case JOB_UNPACK:
+		run_unpack(job, &outcome.err);
+		outcome.quick = job->quick_dir >= 0;
+		break;
+	case JOB_VERIFY:
+		run_read(job, NULL, &outcome.err);
+		break;
+	}
+	return send(sock, &outcome, sizeof outcome, MSG_NOSIGNAL) == sizeof outcome ? 0 : 1;
+}
+
+/* ---- in the daemon ---------------------------------------------------------------------------------------- */
+
+static void explain(struct job *job, struct err *err)
+{
+	err_wrap(err, "%s state '%s'", verbs[job->kind], job->state->id);
+	if (*err->hint)
+		return;
+	if (err->kind == ERR_LIMIT)
+		err_hint(err, "make some space on the disk of BOX_HOME; removing snapshots does");
+	else if (err->kind == ERR_PROTOCOL)
+		err_hint(err,
+			"the processes in it are lost, the disk is not: start from the disk alone");
+}
+
+static void unlink_job(struct job *job)
+{
+	struct job **at = &job->states->jobs;
+
+	while (*at != job)
+		at = &(*at)->next;
+	*at = job->next;
+}
+
+/* The helper was killed and could not remove them itself. A gone state's folder is removed whole. */
+static void take_halves(struct job *job)
+{
+	struct states *states = job->states;
+	struct state *now = state_find(states, job->state->id);
+	char path[STATE_ID_MAX + sizeof "/" PACKED_TMP_NAME];
+
+	if (now && now != job->state)
+		return; /* the id has been given anew */
+	snprintf(path, sizeof path, "%s/%s", job->state->id,
+		job->kind == JOB_PACK ? PACKED_TMP_NAME : PLAIN_TMP_NAME);
+	sweep_take(states->top, path, NULL);
+	if (job->kind == JOB_UNPACK && states->quick >= 0)
+		sweep_take(states->quick, job->state->id, NULL);
+}
+
+static void free_job(struct job *job)
+{
+	cleanup_closep(&job->dir);
+	cleanup_closep(&job->plain);
+	free_answers(job->answers);
+	free(job);
+}
+
+/* Each of those who wait for the plain form gets a directory and a hold. */
+static void open_for(struct job *job, struct answer *answer)
+{
+	answer->dir = state_open_plain(job->states, job->state, &answer->err);
+	if (answer->dir < 0)
+		return;
+	job->state->holds++;
+	answer->held = job->state;
+}
+
+static void answer_all(struct job *job)
+{
+	while (job->answers) {
+		struct answer *answer = job->answers;
+
+		job->answers = answer->next;
+		if (!job->err.kind && answer->opened)
+			open_for(job, answer);
+		answer_send(job->states, answer, job->err.kind ? &job->err : NULL);
+	}
+}
+
+/* It failed: a quick state has no folder on disk then. */
+static void remove_empty(struct job *job)
+{
+	if (job->state->plain == PLAIN_QUICK && !job->state->gone)
+		unlinkat(job->states->top, job->state->id, AT_REMOVEDIR);
+}
+
+static void start_waiting(struct states *states);
+
+static void on_message(const void *message, size_t len, void *arg)
+{
+	struct job *job = arg;
+	struct outcome outcome;
+
+	if (len != sizeof outcome)
+		return;
+	memcpy(&outcome, message, sizeof outcome);
+	job->err = outcome.err;
+	job->quick = outcome.quick;
+	job->told = true;
+}
+
+static unsigned *running_of(struct states *states, enum job_kind kind)
+{
+	return kind == JOB_UNPACK ? &states->unpacking : &states->packing;
+}
+
+static void on_ended(int code, void *arg)
+{
+	struct job *job = arg;
+	struct states *states = job->states;
+	struct state *state = job->state;
+
+	(void)code;
+	job->helper = NULL;
+	unlink_job(job);
+	--*running_of(states, job->kind);
+	state->running = NULL;
+	if (!job->told) {
+		err_set(&job->err, ERR_SYSTEM, "the helper process was killed");
+		take_halves(job);
+		sweep(states);
+	}
+	if (state->gone)
+		err_set(&job->err, ERR_CANCELLED, "it was discarded");
+	if (job->err.kind) {
+		remove_empty(job);
+		explain(job, &job->err);
+	} else if (job->kind == JOB_PACK) {
+		state->packed = true;
+	} else if (job->kind == JOB_UNPACK) {
+		state->plain = job->quick ? PLAIN_QUICK : PLAIN_DISK;
+	}
+	state_touch(states, state);
+	answer_all(job);
+	free_job(job);
+	state_settle(states, state);
+	start_waiting(states);
+}
+
+static const struct helper_ops ops = {
+	.run = run, .on_message = on_message, .on_exit = on_ended, .light = true
+};
+
+/* A quick state has no folder on disk until it is packed. */
+static int open_dirs(struct job *job, struct err *err)
+{
+	struct states *states = job->states;
+
+	if (mkdirat(states->top, job->state->id, 0700) < 0 && errno != EEXIST)
+		return err_sys(err, errno, "make its folder");
+	job->dir = openat(
+		states->top, job->state->id, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
+	if (job->dir < 0)
+		return err_sys(err, errno, "open its folder");
+	if (job->kind != JOB_PACK)
+		return 0;
+	job->plain = state_open_plain(states, job->state, err);
+	return job->plain < 0 ? -1 : 0;
+}
+
+static int start(struct job *job, struct err *err)
+{
+	int keep[4];
+	size_t count = 0;
+	if (open_dirs(job, err) < 0)
+		return -1;
+	keep[count++] = job->states->top;
+	keep[count++] = job->dir;
+	if (job->plain >= 0)
+		keep[count++] = job->plain;
+	if (job->states->quick >= 0)
+		keep[count++] = job->states->quick;
+	return helper_start(job->states->loop, &ops, job, keep, count, &job->helper, err);
+}
+
+static void start_waiting(struct states *states)
+{
+	for (struct job *job = states->jobs, *next; job; job = next) {
+		unsigned *running = running_of(states, job->kind);
+
+		next = job->next;
+		if (job->helper || job->state->running ||
+			*running >= (job->kind == JOB_UNPACK ? UNPACKERS_MAX : PACKERS_MAX))
+			continue;
+		if (start(job, &job->err) == 0) {
+			job->state->running = job;
+			++*running;
+			continue;
+		}
+		remove_empty(job);
+		explain(job, &job->err);
+		unlink_job(job);
+		answer_all(job);
+		free_job(job);
+	}
+}
+
+void job_ask(struct states *states, struct state *state, enum job_kind kind, struct answer *answer)
+{
+	struct job **at = &states->jobs, *job;
+	struct answer **last;
+
+	while (*at && ((*at)->state != state || (*at)->kind != kind))
+		at = &(*at)->next;
+	job = *at;
+	if (!job) {
+		*at = job = xnew(struct job);
+		*job = (struct job){ .states = states,
+			.state = state,
+			.kind = kind,
+			.dir = -1,
+			.plain = -1,
+			.quick_dir = -1 };
+	}
+	for (last = &job->answers; *last; last = &(*last)->next)
+		;
+	answer->next = NULL;
+	*last = answer;
+	start_waiting(states);
+}
+
+void job_cancel(struct states *states, struct state *state)
+{
+	for (struct job *job = states->jobs, *next; job; job = next) {
+		next = job->next;
+		if (job->state != state)
+			continue;
+		if (job->helper) {
+			helper_kill(job->helper); /* on_ended tells the rest */
+			continue;
+		}
+		err_set(&job->err, ERR_CANCELLED, "it was discarded");
+		explain(job, &job->err);
+		unlink_job(job);
+		answer_all(job);
+		free_job(job);
+	}
+}
+
+void job_close_all(struct states *states)
+{
+	while (states->jobs) {
+		struct job *job = states->jobs;
+
+		states->jobs = job->next;
+		if (job->helper) {
+			helper_free(job->helper);
+			take_halves(job);
+		}
+		free_job(job);
+	}
+}

@@ -1,0 +1,255 @@
+"""What the command line says and does about a box in time, with a stand-in for the daemon's answers.
+
+The stand-in sits on a socket of its own before a real daemon: it answers snapshots, rollbacks, forks and promotions itself, as it is
+told to, and passes everything else on. So programs run in real boxes, and each answer can be had at will."""
+import http.server
+import json
+import re
+import select
+import signal
+import socket
+import socketserver
+import subprocess
+import tempfile
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from boxtest import BOX_BIN, UnixConnection
+
+pytestmark = pytest.mark.asan
+
+MINE = re.compile(r"^/v1/boxes/[^/]+/(snapshots|rollback|fork|promote|timeline|hibernate|wake)(/|$)")
+
+
+class Handler(http.server.BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+
+    def log_message(self, *args):
+        pass
+
+    def answer(self, status, body, kind="application/json"):
+        self.send_response(status)
+        if body:
+            self.send_header("Content-Type", kind)
+        if status != 204:
+            self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def tunnel(self):
+        with socket.socket(socket.AF_UNIX) as there:
+            there.connect(self.server.behind)
+            there.sendall((self.requestline + "\r\n" + str(self.headers).replace("\r", "").rstrip("\n").replace("\n", "\r\n")
+                           + "\r\n\r\n").encode())
+            here = self.connection
+            while True:
+                for one in select.select([here, there], [], [])[0]:
+                    data = one.recv(65536)
+                    if not data:
+                        self.close_connection = True
+                        return
+                    (there if one is here else here).sendall(data)
+
+    def any(self):
+        body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        mine = MINE.match(self.path)
+        if "upgrade" in (self.headers.get("Connection") or "").lower():
+            return self.tunnel()
+        if mine:
+            self.server.asked.append((self.command, self.path, json.loads(body) if body else None))
+            status, value = self.server.answers[mine[1]]
+            return self.answer(status, json.dumps(value).encode() if value is not None else b"")
+        conn = UnixConnection(self.server.behind)
+        conn.request(self.command, self.path, body or None, {"Content-Type": "application/json"})
+        reply = conn.getresponse()
+        data = reply.read()
+        self.answer(reply.status, data, reply.headers.get("Content-Type") or "application/json")
+        return conn.close()
+
+    do_GET = do_POST = do_DELETE = do_PATCH = any
+
+
+class Server(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
+    daemon_threads = True
+
+
+class StandIn:
+    def __init__(self, yard, folder):
+        self.yard = yard
+        self.server = Server(str(Path(folder) / "box.sock"), Handler)
+        self.server.behind = str(Path(yard.env["BOX_RUN"]) / "box.sock")
+        self.server.asked, self.server.answers = [], {}
+        self.env = {**yard.env, "BOX_RUN": str(folder)}
+        threading.Thread(target=self.server.serve_forever, daemon=True).start()
+
+    def tell(self, verb, status, value):
+        self.server.answers[verb] = (status, value)
+
+    def asked(self, verb):
+        return [body for _, path, body in self.server.asked if MINE.match(path)[1] == verb]
+
+    def run(self, *words, **kw):
+        return subprocess.run([str(BOX_BIN), *words], env=self.env, stdin=subprocess.DEVNULL, capture_output=True, text=True,
+                              timeout=60, check=False, **kw)
+
+    def spawn(self, *words):
+        return subprocess.Popen([str(BOX_BIN), *words], env=self.env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                                stderr=subprocess.PIPE, text=True)
+
+
+def snapshot(box, id="k3v9", **more):
+    return {"id": id, "box": box.id, "name": None, "cause": "try", "detail": None, "kind": "full", "parent": None,
+            "created_at": "2026-01-02T03:04:05.678Z", "processes": 3, "state_bytes": 1 << 20, "stored_bytes": 0,
+            "disk_bytes": 4096, "safe": True, "paused_us": 5000, "took_us": 9000, **more}
+
+
+@pytest.fixture
+def stand(yard, box):
+    with tempfile.TemporaryDirectory() as folder:
+        one = StandIn(yard, folder)
+        one.tell("snapshots", 201, snapshot(box))
+        one.tell("rollback", 200, {"box": box.show(), "to": snapshot(box), "from": None, "took_us": 1})
+        yield one
+        one.server.shutdown()
+        one.server.server_close()
+
+
+# ---- try -----------------------------------------------------------------------------------------------
+
+
+def test_try_keeps_what_works(stand, box):
+    done = stand.run("try", box.name, "--name", "before", "--", "sh", "-c", "echo out; echo err >&2; touch /root/done")
+    assert done.returncode == 0 and done.stdout == "out\n"
+    assert "err\n" in done.stderr and f"undo: box rollback {box.name} k3v9" in done.stderr
+    assert stand.asked("snapshots") == [{"cause": "try", "disk_only": False, "name": "before"}]
+    assert stand.asked("rollback") == []
+    assert box.stat("/root/done").status == 200
+
+
+def test_try_rolls_back_what_fails(stand, box):
+    done = stand.run("try", box.name, "--", "sh", "-c", "exit 7")
+    assert done.returncode == 7 and "rolled back to k3v9" in done.stderr
+    assert stand.asked("rollback") == [{"snapshot": "k3v9", "forget": True, "disk_only": False}]
+
+
+def test_try_keeps_the_failure_when_asked(stand, box):
+    stand.tell("rollback", 200, {"box": box.show(), "to": snapshot(box), "from": snapshot(box, "zz9"), "took_us": 1})
+    done = stand.run("try", box.name, "--keep-failed", "--", "false")
+    assert done.returncode == 1 and f"box rollback {box.name} zz9" in done.stderr
+    assert stand.asked("rollback")[0]["forget"] is False
+
+
+@pytest.mark.parametrize("check,program,code,kept", [
+    ("true", "true", 0, True), ("exit 3", "true", 3, False), ("true", "exit 5", 5, True), ("false", "exit 5", 5, False),
+])
+def test_try_lets_the_check_decide(stand, box, check, program, code, kept):
+    done = stand.run("try", box.name, "--check", check, "--", "sh", "-c", program)
+    assert done.returncode == code, done.stderr
+    assert bool(stand.asked("rollback")) != kept
+
+
+def test_try_rolls_back_what_cannot_even_start(stand, box):
+    done = stand.run("try", box.name, "--check", "true", "--", "nosuchprogram")
+    assert done.returncode == 66 and len(stand.asked("rollback")) == 1
+
+
+@pytest.mark.parametrize("presses", [1, 2])
+def test_try_rolls_back_after_ctrl_c(stand, box, presses):
+    script = "trap '' INT; echo ready; sleep 30" if presses == 2 else "echo ready; exec sleep 30"
+    run = stand.spawn("try", box.name, "--check", "true", "--", "sh", "-c", script)
+    assert run.stdout.readline() == "ready\n"
+    for _ in range(presses):
+        run.send_signal(signal.SIGINT)
+        time.sleep(0.1)
+    _, said = run.communicate(timeout=20)
+    assert run.returncode == 130 and "rolled back" in said, said
+    assert len(stand.asked("rollback")) == 1
+
+
+def test_ctrl_c_during_the_check_rolls_back(stand, box):
+    run = stand.spawn("try", box.name, "--check", "echo checking; exec sleep 30", "--", "echo", "ran")
+    assert run.stdout.readline() == "ran\n" and run.stdout.readline() == "checking\n"
+    run.send_signal(signal.SIGINT)
+    run.communicate(timeout=20)
+    assert run.returncode == 130 and len(stand.asked("rollback")) == 1
+
+
+def test_try_runs_nothing_without_its_snapshot(stand, box):
+    stand.tell("snapshots", 501, {"error": {"code": "unsupported", "message": "process 7 (nginx) uses io_uring", "hint": "--disk-only"}})
+    done = stand.run("try", box.name, "--", "touch", "/root/ran")
+    assert done.returncode == 69 and "nginx" in done.stderr and "--disk-only" in done.stderr
+    assert box.stat("/root/ran").status == 404 and stand.asked("rollback") == []
+
+
+def test_try_says_how_to_go_back_when_it_could_not(stand, box):
+    stand.tell("rollback", 409, {"error": {"code": "state", "message": "the box is busy", "hint": ""}})
+    done = stand.run("try", box.name, "--", "false")
+    assert done.returncode == 65 and f"box rollback {box.name} k3v9" in done.stderr
+
+
+def test_try_tells_programs_what_happened(stand, box):
+    done = stand.run("try", box.name, "--json", "--", "false")
+    last = json.loads(done.stdout.splitlines()[-1])
+    assert last["type"] == "try" and last["kept"] is False and last["exit_code"] == 1 and last["snapshot"]["id"] == "k3v9"
+
+
+# ---- the others ------------------------------------------------------------------------------------------
+
+
+def test_snapshot_prints_its_name_or_id(stand, box):
+    assert stand.run("snapshot", box.name).stdout == "k3v9\n"
+    stand.tell("snapshots", 201, snapshot(box, name="base"))
+    done = stand.run("snapshot", box.name, "base", "--disk-only")
+    assert done.stdout == "base\n" and "paused for 5.0 ms" in done.stderr
+    assert stand.asked("snapshots")[-1] == {"name": "base", "disk_only": True}
+
+
+def test_rollback_says_where_it_went_and_how_to_undo(stand, box):
+    stand.tell("rollback", 200, {"box": box.show(), "to": snapshot(box, name="base"), "from": snapshot(box, "zz9"), "took_us": 1})
+    done = stand.run("rollback", box.name, "base", "--disk-only", "--forget")
+    assert f"{box.name} is back at base" in done.stdout and f"undo: box rollback {box.name} zz9\n" in done.stdout
+    assert stand.asked("rollback") == [{"snapshot": "base", "disk_only": True, "forget": True}]
+
+
+def test_fork_prints_children_and_tells_of_each_failure(stand, box):
+    child = {**box.show(), "name": "one"}
+    failed = [{"name": "two", "error": {"code": "exists", "message": "there is a box 'two' already", "hint": ""}}]
+    stand.tell("fork", 201, {"children": [child], "failed": failed, "paused_us": 1, "took_us": 2})
+    done = stand.run("fork", box.name, "one", "two", "-n", "3", "--from", "base", "-e", "A=1", "-l", "k=v", "--rm", "--disk-only",
+                     "--allow", "example.com:443")
+    assert done.returncode == 73 and done.stdout == "one\n"
+    assert "fork 'two'" in done.stderr and "already" in done.stderr
+    asked = stand.asked("fork")[0]
+    policy = asked.pop("policy")
+    assert asked == {"names": ["one", "two"], "count": 3, "snapshot": "base", "env": {"A": "1"}, "labels": {"k": "v"},
+                     "remove_on_exit": True, "disk_only": True}
+    # On top of the parent's, which is the shipped one.
+    assert policy["preset"] == "dev" and "example.com" in json.dumps(policy)
+    stand.tell("fork", 201, {"children": [child], "failed": [], "paused_us": 1, "took_us": 2})
+    assert stand.run("fork", box.name, "--policy", "none").returncode == 0
+    assert stand.asked("fork")[-1]["policy"]["preset"] == "none"
+
+
+def test_promote_says_what_it_was(stand, box):
+    stand.tell("promote", 200, {"box": box.show(), "was": snapshot(box, "zz9")})
+    done = stand.run("promote", box.name)
+    assert done.stdout == f"{box.name}\n" and f"box rollback {box.name} zz9" in done.stderr
+
+
+def test_forget_goes_on_after_a_failure(stand, box):
+    stand.tell("snapshots", 404, {"error": {"code": "not_found", "message": "no snapshot", "hint": ""}})
+    assert stand.run("forget", box.name, "a", "b").returncode == 66
+    assert [(m, p.rsplit("/", 1)[1]) for m, p, _ in stand.server.asked] == [("DELETE", "a"), ("DELETE", "b")]
+    stand.tell("snapshots", 204, None)
+    assert stand.run("forget", box.name, "a").stdout == "a\n"
+
+
+def test_timeline_is_drawn(stand, box):
+    line = [snapshot(box, "a1", name="base", cause="request"), snapshot(box, "b2", parent="a1", detail="make\x1b[2J")]
+    stand.tell("timeline", 200, {"box": box.id, "name": box.name, "position": "b2", "snapshots": line})
+    out = stand.run("timeline", box.name).stdout
+    assert re.search(r"^├─ base +2026-01-02 03:04:05Z  request  full +1M +4K", out, re.M), out
+    assert "├─ b2" in out and "└─ ● now" in out and "\x1b" not in out
