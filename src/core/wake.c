@@ -88,6 +88,9 @@ void box_is_used(struct box *box)
 
 struct link *box_waiting_link(struct box *box)
 {
+	/* Connected, and about to be marked as running: no other connection will be made for those who come now. */
+	if (box->state == BOX_STARTING && box->link)
+		return box->link;
 	if (!box->waiting)
 		box->waiting = link_new(box->yard->loop, -1, &box_link_ops, box);
 	return box->waiting;
