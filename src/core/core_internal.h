@@ -223,6 +223,8 @@ extern const struct link_ops box_link_ops;
 void box_tell_name(struct box *box);		   /* files inside follow the host name */
 int box_connect(struct box *box, struct err *err); /* starts a link to box-init */
 void box_disconnect(struct box *box);
+/* Of one that is about to end for a while: who waits for something of it hears that it did what it says. */
+void box_hang_up(struct box *box, const char *what, const char *hint);
 void box_reconnect(struct box *box);
 void box_link_failed(
 	struct box *box, const struct err *err);      /* whoever waits for its link is told */

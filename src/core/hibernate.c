@@ -112,6 +112,7 @@ static void on_packed(const struct err *err, void *arg)
 		return;
 	}
 	sleeping->committed = true;
+	box_hang_up(box, "was hibernated", "its programs go on when it wakes; 'box ps' lists them");
 	instance_kill(box->instance, NULL);
 	box_timer_start(box, 5000);
 }

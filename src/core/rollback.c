@@ -258,6 +258,8 @@ static void change_over(struct rolling *rolling)
 		text_replace(&box->row.state_id, "");
 	box_save(box, STORE_SAFE);
 	if (box->instance) {
+		box_hang_up(box, "went back in time",
+			"what was running is in the snapshot of before; try again");
 		instance_kill(box->instance, NULL); /* rollback_ended follows */
 		box_timer_start(box, 5000);
 		return;

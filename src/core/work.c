@@ -273,6 +273,18 @@ void box_disconnect(struct box *box)
 	link_free(link);
 }
 
+void box_hang_up(struct box *box, const char *what, const char *hint)
+{
+	struct err err = ERR_INIT;
+
+	if (!box->link)
+		return;
+	/* Not ERR_STATE: a client that follows a program tries again, and finds it by the same id. */
+	err_set(&err, ERR_UNAVAILABLE, "box '%s' %s meanwhile", box->row.name, what);
+	err_hint(&err, "%s", hint);
+	link_fail(box->link, &err);
+}
+
 /* ---- channels ------------------------------------------------------------------------------- */
 
 int box_chan_open(struct box *box, enum wire_op op, const struct buf *request,

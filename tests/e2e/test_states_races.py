@@ -298,3 +298,26 @@ def test_daemon_goes_down_and_the_box_goes_on(fresh_yard, verb):
         eventually(lambda: box.out("cat /root/now") != before, 10, "it runs")
     box.remove()
     only(yard)
+
+
+def test_programs_started_while_it_goes_back(box):
+    """Each is run, in the box of before or of after, or told why not; never that nobody answers."""
+    states.snapshot(box, "first")
+    over, answers = threading.Event(), []
+
+    def ask():
+        while not over.is_set():
+            answers.append(box.yard.api("POST", f"/v1/boxes/{box.id}/exec", {"argv": ["true"]}, timeout=60))
+
+    askers = [threading.Thread(target=ask, daemon=True) for _ in range(3)]
+    for asker in askers:
+        asker.start()
+    for _ in range(8):
+        states.rollback(box, "first")
+    over.set()
+    for asker in askers:
+        asker.join(60)
+    assert not any(asker.is_alive() for asker in askers)
+    refused = [(answer.status, answer.json["error"]["message"]) for answer in answers if answer.status != 200]
+    assert len(answers) - len(refused) > 8, refused
+    assert all(status == 503 and "went back in time" in message for status, message in refused), refused

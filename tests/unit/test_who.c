@@ -204,7 +204,8 @@ static json_t *find_process(
 
 	for (int i = 0; i < TRIES && !process; i++) {
 		if (i)
-			usleep(i * 1000); /* its time is bounded, and the machine may be busy elsewhere */
+			usleep(i *
+				1000); /* its time is bounded, and the machine may be busy elsewhere */
 		process = who_made(f->netns, event, pids, count);
 		if (process && json_string_value(json_object_get(process, "command"))[0] == '[') {
 			json_decref(process);

@@ -26,7 +26,8 @@ enum {
 	THREADS_MAX = 2048, /* of a box; looking at more would hold up the daemon */
 	FILES_MAX = 8192,
 	PENDING_MAX = 2048,
-	CLOCK_FRESH_US = 1000 * 1000, /* how long what is known of a processor's clock is good for */
+	CLOCK_FRESH_US =
+		1000 * 1000, /* how long what is known of a processor's clock is good for */
 };
 
 struct look {
