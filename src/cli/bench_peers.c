@@ -72,16 +72,16 @@ static_assert(ARRAY_LEN(peer_names) == PEER_COUNT, "every peer has a name");
 	"nproc=1024:1024 --rootfs $D/writable sleep infinity >/dev/null\n"                        \
 	"a=$(now); p container checkpoint $I >/dev/null; b=$(now)\n"                              \
 	"p container restore $I >/dev/null; c=$(now); echo $((b - a)) $((c - b))"
-#define RUNSC_STATE                                                                            \
+#define RUNSC_STATE(before_restore)                                                            \
 	STATE_BEGIN                                                                            \
 	"r() { runsc --root $D/runsc --network none --ignore-cgroups \"$@\"; }\n"              \
-	"end() { r delete -force $I; r delete -force $I-2; rm -rf $D/image-$I; }\n"            \
+	"end() { r delete -force $I; r delete -force again-$I; rm -rf $D/image-$I; }\n"        \
 	"mkdir -p $D/sleeper $D/image-$I; sed -e 's/\"echo\",\"hi\"/\"sleep\",\"infinity\"/' " \
 	"-e \"s,\\\"rootfs\\\",\\\"$D/rootfs\\\",\" $D/config.json >$D/sleeper/config.json\n"  \
 	"r create --bundle $D/sleeper $I >/dev/null </dev/null 2>&1; r start $I\n"             \
-	"a=$(now); r checkpoint --image-path $D/image-$I $I; b=$(now)\n"                       \
-	"r create --bundle $D/sleeper $I-2 >/dev/null </dev/null 2>&1\n"                       \
-	"r restore --image-path $D/image-$I --bundle $D/sleeper --detach $I-2; c=$(now)\n"     \
+	"a=$(now); r checkpoint --image-path $D/image-$I $I; b=$(now)\n" before_restore        \
+	"r restore --image-path $D/image-$I --bundle $D/sleeper --detach again-$I >/dev/null " \
+	"</dev/null; c=$(now)\n"                                                               \
 	"echo $((b - a)) $((c - b))"
 
 static const struct way ways[] = {
@@ -108,7 +108,13 @@ static const struct way ways[] = {
 	{ PEER_PODMAN_STATE, "on runc, our CRIU",
 		{ "sh", "-ec", PODMAN_STATE, "sh", "%D", "%I", "%C" } },
 	{ PEER_RUNSC_STATE, "no network, cgroups off",
-		{ "sh", "-ec", RUNSC_STATE, "sh", "%D", "%I", "" } },
+		{ "sh", "-ec", RUNSC_STATE(""), "sh", "%D", "%I", "" } },
+	/* Versions whose restore makes no container. */
+	{ PEER_RUNSC_STATE, "no network, cgroups off",
+		{ "sh", "-ec",
+			RUNSC_STATE("r create --bundle $D/sleeper again-$I >/dev/null </dev/null "
+				    "2>&1\n"),
+			"sh", "%D", "%I", "" } },
 };
 
 /* What the OCI runtimes run: as much isolation as `runc spec` gives, with fewer mounts. */

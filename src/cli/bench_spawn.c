@@ -69,8 +69,18 @@ static double since(int64_t start_us)
 	return (double)(clock_mono_us() - start_us) / 1000.0;
 }
 
+/* Those that came to us as a subreaper and have ended: a runtime may wait until they are really gone. Not the program itself. */
+static void reap_orphans(pid_t program)
+{
+	siginfo_t info = { 0 };
+
+	while (waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) == 0 && info.si_pid &&
+		info.si_pid != program)
+		waitpid(info.si_pid, NULL, 0);
+}
+
 /* Waits for fd at most until the next tick, and ticks. 1: fd has something, 0: not yet, -1: ERR_TIMEOUT. */
-static int wait_ticking(const struct bench_program *program, int fd, int64_t start_us,
+static int wait_ticking(const struct bench_program *program, pid_t pid, int fd, int64_t start_us,
 	unsigned limit_ms, int64_t *tick_us, struct err *err)
 {
 	struct pollfd poll_fd = { .fd = fd, .events = POLLIN };
@@ -83,6 +93,7 @@ static int wait_ticking(const struct bench_program *program, int fd, int64_t sta
 	}
 	if (ready > 0)
 		return 1;
+	reap_orphans(pid);
 	if (since(start_us) > limit_ms)
 		return err_set(err, ERR_TIMEOUT, "'%s' did not end within %u ms", program->argv[0],
 			limit_ms);
@@ -90,14 +101,14 @@ static int wait_ticking(const struct bench_program *program, int fd, int64_t sta
 }
 
 /* Reads stdout to its end. */
-static int read_output(const struct bench_program *program, int fd, int64_t start_us,
+static int read_output(const struct bench_program *program, pid_t pid, int fd, int64_t start_us,
 	unsigned limit_ms, struct bench_times *times, struct err *err)
 {
 	static char data[READ_SIZE];
 	int64_t tick_us = start_us;
 
 	for (;;) {
-		int ready = wait_ticking(program, fd, start_us, limit_ms, &tick_us, err);
+		int ready = wait_ticking(program, pid, fd, start_us, limit_ms, &tick_us, err);
 		ssize_t got;
 
 		if (ready < 0)
@@ -128,7 +139,7 @@ static int wait_program(const struct bench_program *program, pid_t pid, int64_t 
 
 	if (pidfd < 0)
 		return err_sys(err, errno, "watch '%s'", program->argv[0]);
-	while ((ready = wait_ticking(program, pidfd, start_us, limit_ms, &tick_us, err)) == 0)
+	while ((ready = wait_ticking(program, pid, pidfd, start_us, limit_ms, &tick_us, err)) == 0)
 		;
 	if (ready < 0)
 		return -1;
@@ -243,7 +254,7 @@ int bench_program_run(const struct bench_program *program, unsigned limit_ms,
 	close(pipe_fds[1]);
 	if (pid < 0)
 		return -1;
-	if (read_output(program, out, start_us, limit_ms, &times, err) < 0 ||
+	if (read_output(program, pid, out, start_us, limit_ms, &times, err) < 0 ||
 		wait_program(program, pid, start_us, limit_ms, &status, err) < 0) {
 		kill(-pid, SIGKILL);
 		waitpid(pid, NULL, 0);

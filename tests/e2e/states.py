@@ -141,6 +141,12 @@ def folder_names(path):
         return []
 
 
+def our_processes(yard):
+    lines = [read_proc(one, "cmdline").replace(b"\0", b" ").decode(errors="replace")[:60] or read_proc(one, "comm").decode()
+             for one in instance_processes(yard.name, yard.base) if read_proc(one, "comm").startswith((b"box", b"criu"))]
+    return sorted(lines)
+
+
 def residue(yard):
     """Everything that belongs to boxes and snapshots, by kind; the same before and after when nothing leaked. State folders
     and disks are removed in the background: ask with eventually()."""
@@ -156,7 +162,7 @@ def residue(yard):
         "mounts of the daemon": len(read_proc(pid, "mountinfo").splitlines()),
         "mounts here": sum(str(yard.base) in line for line in Path("/proc/self/mountinfo").read_text().splitlines()),
         "cgroups": len(instance_cgroups(yard.name)),
-        "processes": sum(read_proc(one, "comm").startswith((b"box", b"criu")) for one in instance_processes(yard.name, yard.base)),
+        "processes": len(our_processes(yard)),
         "threads": status_kb(pid, "Threads"),
         "disks": len(folder_names(yard.pool / "boxes")),
         "snapshots": len(folder_names(yard.pool / "snapshots")),
@@ -176,7 +182,7 @@ def nothing_grew(yard, before, timeout=30):
     with contextlib.suppress(AssertionError):
         eventually(lambda: not grown(before, residue(yard)), timeout, every=0.1)
     left = grown(before, residue(yard))
-    assert not left, f"was, is: {left}"
+    assert not left, f"was, is: {left}; {our_processes(yard)}"
 
 
 def settled(yard, timeout=30):
