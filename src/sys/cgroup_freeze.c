@@ -1,7 +1,7 @@
 /* cgroup_freeze.c - holding the processes of a group still
  *
- * v2 says in cgroup.events when all have stopped, and wakes whoever polls that file. v1 has to be asked
- * again and again, and tries again by itself only when it is asked. A process deep in the kernel may take its
+ * v2 says in cgroup.events when all have stopped, and wakes whoever polls that file; but not twice within 10 ms, so one
+ * that was just thawed is asked in between. v1 has to be asked again and again, and tries again by itself only when it is asked. A process deep in the kernel may take its
  * time; one that has not stopped within the bound is an error, and then all go on: nothing is left half
  * frozen. */
 #include "sys/cgroup_internal.h"
@@ -12,7 +12,7 @@
 #include <poll.h>
 #include <stdio.h>
 
-enum { BOUND_US = 1000 * 1000, ASK_AGAIN_US = 500 };
+enum { BOUND_US = 1000 * 1000, ASK_AGAIN_US = 500, ASK_FIRST_US = 100, ASK_LAST_US = 4000 };
 
 static int too_long(const char *id, bool frozen, struct err *err)
 {
@@ -33,14 +33,15 @@ static bool is_frozen_v2(int events)
 static int wait_v2(int events, const char *id, bool frozen, int64_t bound_us, struct err *err)
 {
 	struct pollfd poller = { .fd = events, .events = POLLPRI };
-	int64_t deadline = clock_mono_us() + bound_us;
+	int64_t deadline = clock_mono_us() + bound_us, patience_us = ASK_FIRST_US;
 
 	while (is_frozen_v2(events) != frozen) {
-		int64_t left = deadline - clock_mono_us();
+		struct timespec wait = { .tv_nsec = patience_us * 1000 };
 
-		if (left <= 0)
+		if (clock_mono_us() >= deadline)
 			return too_long(id, frozen, err);
-		poll(&poller, 1, (int)(left / 1000) + 1);
+		ppoll(&poller, 1, &wait, NULL);
+		patience_us = MIN(patience_us * 2, ASK_LAST_US);
 	}
 	return 0;
 }
