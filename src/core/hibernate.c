@@ -157,7 +157,7 @@ bool hibernate_ended(struct box *box)
 	box_set_state(box, BOX_HIBERNATED, "");
 	text_replace(&box->row.asleep_for, sleeping->reason);
 	box_save(box, STORE_KEPT);
-	states_trim(box->yard->states, 0);
+	states_drop_plain(box->yard->states, sleeping->state);
 	states_sizes(box->yard->states, sleeping->state, &plain, &packed);
 	yard_event(box->yard, "box.hibernated", box,
 		json_pack("{s:s,s:I,s:I}", "reason", sleeping->reason, "stored_bytes",

@@ -18,7 +18,6 @@ enum {
 	INSIDE_MAX =
 		100, /* of them made from inside; with names so many, and without names so many */
 	PLAIN_KEPT = 4, /* plain forms kept beside packed ones, for going back quickly */
-	PLAIN_KEPT_BYTES = 64 << 20, /* none after a larger one was made: they are in memory */
 };
 
 /* ---- the list ------------------------------------------------------------------------------------------------ */
@@ -199,8 +198,7 @@ static void on_packed(const struct err *err, void *arg)
 		snapshot->safe = true;
 		states_sizes(yard->states, snapshot->row.id, &plain, &snapshot->row.stored_bytes);
 		record(yard, snapshot, STORE_SAFE);
-		states_trim(yard->states,
-			snapshot->row.plain_bytes > PLAIN_KEPT_BYTES ? 0 : PLAIN_KEPT);
+		states_trim(yard->states, PLAIN_KEPT);
 	}
 	snapshot_waiters_tell(yard, id, err);
 }

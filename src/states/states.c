@@ -13,7 +13,10 @@
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 
-enum { MEMINFO_MAX = 16384 };
+enum {
+	MEMINFO_MAX = 16384,
+	KEPT_PART = 32, /* of the free memory, for plain forms that nobody needs now */
+};
 #define RESERVE_MAX (UINT64_C(64) << 20) /* of the disk, not given to states */
 
 /* ---- finding -------------------------------------------------------------------------------------------- */
@@ -323,10 +326,22 @@ static int compare_used(const void *a, const void *b)
 	return x->used > y->used ? -1 : x->used < y->used; /* the newest first */
 }
 
+void states_drop_plain(struct states *states, const char *id)
+{
+	struct state *state = state_find(states, id);
+
+	if (!state || !can_drop(state))
+		return;
+	drop_plain(states, state);
+	sweep(states);
+}
+
 void states_trim(struct states *states, unsigned keep)
 {
 	_cleanup_free_ struct state **found = NULL;
+	uint64_t room_bytes = memory_available() / KEPT_PART, plain, packed;
 	size_t count = 0, room = 0;
+	bool dropped = false;
 
 	for (unsigned i = 0; i < BUCKETS; i++)
 		for (struct state *state = states->buckets[i]; state; state = state->next) {
@@ -338,12 +353,19 @@ void states_trim(struct states *states, unsigned keep)
 			}
 			found[count++] = state;
 		}
-	if (count <= keep)
-		return;
-	qsort(found, count, sizeof *found, compare_used);
-	for (size_t i = keep; i < count; i++)
+	if (count)
+		qsort(found, count, sizeof *found, compare_used);
+	for (size_t i = 0; i < count; i++) {
+		states_sizes(states, found[i]->id, &plain, &packed);
+		if (i < keep && plain <= room_bytes) {
+			room_bytes -= plain;
+			continue;
+		}
 		drop_plain(states, found[i]);
-	sweep(states);
+		dropped = true;
+	}
+	if (dropped)
+		sweep(states);
 }
 
 static int rename_gone(int dir, const struct state *state, struct err *err)

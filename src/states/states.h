@@ -54,8 +54,10 @@ void states_hold(struct states *states, const char *id); /* one more */
  * it is as if it had not been discarded. False: there is none. */
 bool states_pin(struct states *states, const char *id);
 void states_unpin(struct states *states, const char *id);
-/* Drops plain forms that nobody holds and that are packed: all but the `keep` used last. */
+/* Drops plain forms that nobody holds and that are packed: all but the `keep` used last, and of those what is more than a 32nd of the
+ * free memory. */
 void states_trim(struct states *states, unsigned keep);
+void states_drop_plain(struct states *states, const char *id); /* of one, likewise */
 /* Gone at once; its files when the last hold is released. What waits for it gets ERR_CANCELLED. One that is not there is no
  * error. An id is not to be used again while a hold of the old one is out. */
 int states_discard(struct states *states, const char *id, struct err *err);

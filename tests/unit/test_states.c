@@ -134,8 +134,14 @@ static void test_states_held_ones_are_not_trimmed(void **state)
 	states_sizes(test.states, "s0", &plain, &packed);
 	assert_int_equal(plain, 0);
 	assert_true(packed > 0);
+	states_drop_plain(test.states, "s3");
 	states_sizes(test.states, "s3", &plain, &packed);
 	assert_int_equal(plain, SAMPLE_BYTES);
+	pack("s3");
+	states_drop_plain(test.states, "s3");
+	states_drop_plain(test.states, "nobody");
+	states_sizes(test.states, "s3", &plain, &packed);
+	assert_int_equal(plain, 0);
 }
 
 static void test_states_many_who_wait_share_one_unpacking(void **state)
