@@ -198,7 +198,7 @@ static void on_listener(int fd)
 	int conn;
 
 	while ((conn = accept4(fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK)) >= 0) {
-		struct sockaddr_in6 local;
+		struct sockaddr_in6 local = { 0 };
 		socklen_t len = sizeof local;
 		bool is_unix = rows[fd].kind == KIND_UNIX;
 
@@ -330,7 +330,7 @@ static void on_packets(int fd)
 	uint8_t packet[256];
 
 	for (int i = 0; i < 4 * EVENTS; i++) {
-		struct sockaddr_ll from;
+		struct sockaddr_ll from = { 0 };
 		socklen_t size = sizeof from;
 		ssize_t len =
 			recvfrom(fd, packet, sizeof packet, 0, (struct sockaddr *)&from, &size);

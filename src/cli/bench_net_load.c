@@ -134,12 +134,12 @@ static int by_size(const void *a, const void *b)
 
 static double middle_us(struct load *load)
 {
-	size_t count = MIN(load->done, (size_t)TIMES_MAX);
+	size_t count = MIN(load->done, (size_t)TIMES_MAX), middle = count / 2;
 
 	if (!count)
 		return 0;
 	qsort(load->times, count, sizeof *load->times, by_size);
-	return load->times[count / 2] / 1e3;
+	return load->times[middle] / 1e3;
 }
 
 /* ---- requests -------------------------------------------------------------------------------------- */

@@ -139,7 +139,7 @@ int bench_resume(struct bench_boxes *boxes, double *ret, double *ret_answer, str
 {
 	_cleanup_free_ char *request = NULL;
 	char buf[4096];
-	double took[2];
+	double took[2] = { 0 };
 	int64_t start_us;
 	ssize_t got;
 

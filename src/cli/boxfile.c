@@ -316,8 +316,8 @@ static int read_words(struct boxfile_step *step, const struct rule *rule, struct
 	count = (int)strv_len((const char *const *)step->words);
 	if (count < rule->least || (rule->most >= 0 && count > rule->most))
 		return err_set(err, ERR_INVALID, "it is '%s %s'", rule->keyword, rule->usage);
-	for (int i = 0; rule->check && i < count; i++)
-		if (rule->check(step->words[i], err) < 0)
+	for (char **word = step->words; rule->check && word && *word; word++)
+		if (rule->check(*word, err) < 0)
 			return -1;
 	return 0;
 }

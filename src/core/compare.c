@@ -146,7 +146,7 @@ static const char *const *layers_of(const struct stream_side *side)
 static int make_compare(struct disk_stream *stream, int out, struct err *err)
 {
 	struct gather gather = { .paths = json_object() };
-	int roots[COMPARE_BOXES_MAX];
+	int roots[COMPARE_BOXES_MAX] = { -1 };
 
 	for (size_t i = 0; i < stream->side_count; i++)
 		if (stream_side_open(stream->yard, &stream->sides[i], err) < 0 ||

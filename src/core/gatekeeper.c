@@ -442,7 +442,7 @@ static void attach_all(struct yard *yard)
 {
 	for (size_t i = 0; i < yard->box_count; i++) {
 		struct box *box = yard->boxes[i];
-		struct err err = ERR_INIT, before = ERR_INIT;
+		struct err err = ERR_INIT, before;
 
 		if (!is_up(box) || box->net->served)
 			continue;

@@ -133,7 +133,7 @@ void box_promote(struct box *child, json_done done, void *arg)
 			child->row.name);
 	else if (box_is_busy(child) || child->in_turn)
 		box_refuse_busy(child, &err);
-	if (err.kind) {
+	if (err.kind || !parent) {
 		done(NULL, &err, arg);
 		return;
 	}

@@ -157,7 +157,7 @@ static void go(struct rolling *rolling)
 
 	if (!snapshot)
 		err_set(&err, ERR_NOT_FOUND, "the snapshot has gone meanwhile");
-	if (!err.kind && change_disks(rolling, &err) == 0) {
+	if (snapshot && change_disks(rolling, &err) == 0) {
 		if (*box->row.state_id)
 			states_discard(rolling->yard->states, box->row.state_id, NULL);
 		text_replace(&box->row.state_id, "");

@@ -715,9 +715,10 @@ void snapshots_close(struct yard *yard)
 		yard->snapshot_wishes = wish->next;
 		answer(wish, &err);
 	}
-	while (yard->packings) {
-		states_forget(yard->states, yard->packings);
-		packing_free(yard->packings);
+	for (struct packing *packing = yard->packings, *next; packing; packing = next) {
+		next = packing->next;
+		states_forget(yard->states, packing);
+		packing_free(packing);
 	}
 	while (yard->snapshot_count)
 		unlist(yard, yard->snapshots[yard->snapshot_count - 1]);

@@ -156,8 +156,10 @@ static int open_parts(struct yard *yard, struct err *err)
 		return err_wrap(err, "states");
 	if (networks_open(yard, err) < 0)
 		return -1;
-	engine.criu = criu = criu_find(conf);
-	engine.resolv_conf = resolv_conf = yard_box_resolv_conf(yard);
+	criu = criu_find(conf);
+	engine.criu = criu;
+	resolv_conf = yard_box_resolv_conf(yard);
+	engine.resolv_conf = resolv_conf;
 	if (engine_open(&engine_ns, &engine, &yard->engine, err) < 0)
 		return err_wrap(err, "driver ns");
 	if (snapshots_load(yard, err) < 0 || yard_recover(yard, err) < 0)

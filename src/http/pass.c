@@ -39,7 +39,7 @@ const struct http_head *http_request_head(const struct http_request *request)
 const char *http_request_peer(struct http_request *request)
 {
 	struct http_conn *conn = request->conn;
-	struct sockaddr_storage address;
+	struct sockaddr_storage address = { 0 };
 	socklen_t len = sizeof address;
 
 	if (*conn->peer || conn->door == HTTP_DOOR_UNIX || conn->fd < 0 ||

@@ -517,7 +517,9 @@ void backends_open(struct ingress *ingress)
 /* Exchanges are gone with their servers: what is left waits. */
 void backends_close(struct ingress *ingress)
 {
-	while (ingress->backends)
-		backend_close(ingress->backends);
+	for (struct backend *backend = ingress->backends, *next; backend; backend = next) {
+		next = backend->next;
+		backend_close(backend);
+	}
 	loop_timer_free(ingress->tick);
 }

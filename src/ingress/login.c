@@ -110,7 +110,7 @@ static void set_cookie(const struct ingress *ingress, struct http_request *reque
 	char expiry[24], mac[SIGN_HEX_LEN + 1], text[320];
 
 	snprintf(expiry, sizeof expiry, "%lld",
-		(long long)(clock_wall_us() / 1000000 + LOGIN_SECONDS));
+		(long long)clock_wall_us() / 1000000 + LOGIN_SECONDS);
 	if (!sign(ingress, aim, expiry, token, mac))
 		return;
 	snprintf(text, sizeof text, "%s=%s.%s.%s; Path=/; Max-Age=%d; HttpOnly; SameSite=Lax%s",
