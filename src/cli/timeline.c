@@ -6,8 +6,39 @@
 #include "cli/policy_text.h"
 #include "cli/table.h"
 #include "cli/timeline_tree.h"
+#include <signal.h>
+#include <stdio.h>
+#include <unistd.h>
 
 enum { FORKS_MAX = 100 };
+
+/* ---- what goes on without us --------------------------------------------------------------------------- */
+
+static char going_on[256];
+
+static void on_stop(int number)
+{
+	(void)!write(STDERR_FILENO, going_on, strlen(going_on));
+	signal(number, SIG_DFL);
+	raise(number);
+}
+
+/* POST. The daemon does what it was asked for also when nobody waits any more: Ctrl-C says so. body is consumed. */
+static int post(struct cli *cli, const char *path, json_t *body, const char *box, json_t **ret,
+	struct err *err)
+{
+	const struct sigaction tells = { .sa_handler = on_stop }, ends = { .sa_handler = SIG_DFL };
+	int status;
+
+	snprintf(going_on, sizeof going_on,
+		"\nbox: interrupted; it is done all the same: see 'box ls' and 'box timeline "
+		"%.100s'\n",
+		box);
+	sigaction(SIGINT, &tells, NULL);
+	status = client_call(cli->client, "POST", path, body, ret, err);
+	sigaction(SIGINT, &ends, NULL);
+	return status;
+}
 
 int cmd_hibernate(struct cli *cli, int argc, char **argv)
 {
@@ -41,7 +72,7 @@ int cmd_snapshot(struct cli *cli, int argc, char **argv)
 	}
 	if (argc > 1)
 		json_object_set_new(body, "name", json_string(argv[1]));
-	if (client_call(cli->client, "POST", path, body, &snapshot, &err) < 0)
+	if (post(cli, path, body, argv[0], &snapshot, &err) < 0)
 		return cli_fail(cli, &err);
 	if (cli->json)
 		return cli_print_json(steal_ptr(&snapshot));
@@ -123,7 +154,7 @@ int cmd_rollback(struct cli *cli, int argc, char **argv)
 
 	if (argc > 1)
 		json_object_set_new(body, "snapshot", json_string(argv[1]));
-	if (client_call(cli->client, "POST", path, body, &result, &err) < 0)
+	if (post(cli, path, body, argv[0], &result, &err) < 0)
 		return cli_fail(cli, &err);
 	if (cli->json)
 		return cli_print_json(steal_ptr(&result));
@@ -200,7 +231,7 @@ int cmd_fork(struct cli *cli, int argc, char **argv)
 	size_t i;
 
 	if (fork_body(cli, argc, argv, &body, &err) < 0 ||
-		client_call(cli->client, "POST", path, json_incref(body), &result, &err) < 0)
+		post(cli, path, json_incref(body), argv[0], &result, &err) < 0)
 		return cli_fail(cli, &err);
 	code = tell_failures(cli, json_object_get(result, "failed"));
 	if (cli->json) {
@@ -221,7 +252,7 @@ int cmd_promote(struct cli *cli, int argc, char **argv)
 	struct err err = ERR_INIT;
 
 	(void)argc;
-	if (client_call(cli->client, "POST", path, NULL, &result, &err) < 0)
+	if (post(cli, path, NULL, argv[0], &result, &err) < 0)
 		return cli_fail(cli, &err);
 	if (cli->json)
 		return cli_print_json(steal_ptr(&result));

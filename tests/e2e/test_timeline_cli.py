@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from boxtest import BOX_BIN, UnixConnection
+from boxtest import BOX_BIN, UnixConnection, eventually
 
 pytestmark = pytest.mark.asan
 
@@ -253,3 +253,13 @@ def test_timeline_is_drawn(stand, box):
     out = stand.run("timeline", box.name).stdout
     assert re.search(r"^├─ base +2026-01-02 03:04:05Z  request  full +1M +4K", out, re.M), out
     assert "├─ b2" in out and "└─ ● now" in out and "\x1b" not in out
+
+
+def test_interrupted_forks_are_made_and_it_is_said(fresh_yard):
+    box = fresh_yard.new()
+    run = fresh_yard.spawn("fork", box.name, "-n", "12", stderr=subprocess.PIPE)
+    eventually(lambda: len(fresh_yard.boxes()) > 1, 20, "the first child is on its way", every=0.005)
+    run.send_signal(signal.SIGINT)
+    _, said = run.communicate(timeout=20)
+    assert run.returncode == -signal.SIGINT and b"done all the same" in said, (run.returncode, said)
+    eventually(lambda: [one["state"] for one in fresh_yard.boxes()] == ["running"] * 13, 30, "all are made")
