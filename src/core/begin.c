@@ -87,7 +87,10 @@ void begin_done(struct box *box)
 static void on_greeted(struct box *box, const struct err *err, void *arg)
 {
 	(void)arg;
-	if (!err) {
+	if (err && box->beginning.kind == BEGIN_WAKE && box->link_ready)
+		log_warn(
+			"a box was not told that it woke", kv_str("box", box->row.id), kv_err(err));
+	if (!err || (box->beginning.kind == BEGIN_WAKE && box->link_ready)) {
 		box_came_up(box);
 		return;
 	}

@@ -16,10 +16,12 @@ enum {
 	EVENTS_KEPT = 100000,
 };
 
-#define BOX_DISKS	   "boxes" /* where they are in the pool */
+#define BOX_DISKS	   "boxes"  /* where they are in the pool */
+#define ROLL_DISK_PREFIX   ".roll-" /* before the id of a box: the disk it goes back to */
 #define VOLUME_DISKS	   "volumes"
 #define VOLUME_DATA	   "data"
 #define INTENT_REMOVE_KEEP "remove-keep"
+#define INTENT_WOKEN	   "woken" /* its programs run, or are about to: the state it slept in is old */
 
 #define SNAPSHOT_DISKS "snapshots"
 
@@ -348,7 +350,10 @@ int snapshot_record(
 void snapshot_ready(struct box *box, struct snapshot *snapshot, const struct take_result *result);
 void snapshot_ready_of(
 	struct yard *yard, struct snapshot *snapshot, const struct take_result *result);
-void snapshot_pack(struct yard *yard, struct snapshot *snapshot);    /* in the background */
+void snapshot_pack(struct yard *yard, struct snapshot *snapshot); /* in the background */
+typedef void (*safe_done)(const struct err *err, void *arg);
+/* Of one that is neither safe nor on its way; done when it would survive a power cut. */
+void snapshot_make_safe(struct yard *yard, struct snapshot *snapshot, safe_done done, void *arg);
 void snapshot_discard(struct yard *yard, struct snapshot *snapshot); /* with state and disk */
 /* State and disk stay until as many unuses. False: there is no such snapshot. */
 bool snapshot_use(struct yard *yard, const char *id);
@@ -378,6 +383,7 @@ bool rollback_launch_failed(struct box *box, const struct err *why);
 void rollback_came_up(struct box *box);
 bool hibernate_ended(struct box *box);
 bool wake_launch_failed(struct box *box, const struct err *why);
+void wake_forget_state(struct box *box); /* its programs have run since */
 void forks_close(struct yard *yard);
 
 /* names.c - "quiet-otter": easy to say, easy to type */

@@ -53,7 +53,6 @@ static void on_image(const struct image *image, const struct err *err, void *arg
 	text_replace(&snapshot->row.detail, image->id);
 	if (snapshot_record(saving->yard, snapshot, STORE_SAFE, NULL) < 0)
 		log_error("the state of an image is not recorded", kv_str("image", image->id));
-	snapshot_pack(saving->yard, snapshot);
 	result = image_json(saving->yard->images, image);
 	saving->done(result, NULL, saving->arg);
 	saving_free(saving);
@@ -82,6 +81,17 @@ static void save_disk(struct saving *saving)
 		fail(saving, &err);
 }
 
+/* There is no image before its processes would survive a power cut. */
+static void on_safe(const struct err *err, void *arg)
+{
+	struct saving *saving = arg;
+
+	if (err)
+		fail(saving, err);
+	else
+		save_disk(saving);
+}
+
 static void on_taken(
 	struct box *box, const struct take_result *result, const struct err *err, void *arg)
 {
@@ -94,7 +104,14 @@ static void on_taken(
 	if (err)
 		fail(saving, err);
 	else
-		save_disk(saving);
+		snapshot_make_safe(saving->yard, snapshot, on_safe, saving);
+}
+
+static void refuse_asleep(const struct box *box, struct err *err)
+{
+	err_set(err, ERR_STATE, "box '%s' is %s: its processes do not run", box->row.name,
+		box_state_name(box->state));
+	err_hint(err, "'box wake %s' first", box->row.name);
 }
 
 static void on_turn(struct box *box, const struct err *gone, void *arg)
@@ -109,8 +126,7 @@ static void on_turn(struct box *box, const struct err *gone, void *arg)
 		return;
 	}
 	if (box->state != BOX_RUNNING && box->state != BOX_SUSPENDED)
-		err_set(&err, ERR_STATE, "box '%s' is %s: it has no processes to save",
-			box->row.name, box_state_name(box->state));
+		refuse_asleep(box, &err);
 	else if (strcmp(box->row.volumes, "[]") || strcmp(box->row.mounts, "[]"))
 		err_set(&err, ERR_UNSUPPORTED,
 			"box '%s' has volumes or folders of the host, which an image cannot have",

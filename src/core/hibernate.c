@@ -255,6 +255,14 @@ void box_hibernate(struct box *box, const char *reason, box_done done, void *arg
 
 /* ---- awake --------------------------------------------------------------------------------------------------------- */
 
+void wake_forget_state(struct box *box)
+{
+	if (*box->row.state_id)
+		states_discard(box->yard->states, box->row.state_id, NULL);
+	text_replace(&box->row.state_id, "");
+	text_replace(&box->row.asleep_for, "");
+}
+
 static void wake(struct box *box)
 {
 	struct err err = ERR_INIT;
@@ -267,13 +275,18 @@ static void wake(struct box *box)
 		box_launch_failed(box, &err);
 }
 
-/* It sleeps on; its state is as good as it was. */
+/* It sleeps on, its state is as good as it was; unless its programs had begun to run. */
 bool wake_launch_failed(struct box *box, const struct err *why)
 {
 	struct err err = *why;
 
 	if (box->beginning.kind != BEGIN_WAKE || !box->beginning.state || box->remove_wanted)
 		return false;
+	if (!strcmp(box->row.intent, INTENT_WOKEN)) {
+		begin_done(box);
+		wake_forget_state(box);
+		return false;
+	}
 	begin_done(box);
 	box_disconnect(box);
 	network_detach(box);
@@ -284,9 +297,9 @@ bool wake_launch_failed(struct box *box, const struct err *why)
 	err_wrap(&err, "wake '%s'", box->row.name);
 	if (!*err.hint)
 		err_hint(&err,
-			"'box stop %s' gives its processes up, 'box start %s' then starts it "
-			"from its disk",
-			box->row.name, box->row.name);
+			"if a limit is too low for it, 'box set %s' raises it; 'box stop %s' gives "
+			"its processes up, and 'box start %s' then starts it from its disk",
+			box->row.name, box->row.name, box->row.name);
 	yard_event(box->yard, "box.failed", box, json_pack("{s:s}", "message", err.message));
 	box_tell(box, &err);
 	return true;

@@ -283,6 +283,9 @@ static void look_at_suspended(struct box *box)
 		idle->asleep_us = now;
 		wait_for_timer(box);
 	}
+	/* What sleeps for a span inside would be late; of an earlier daemon's time nobody knows. It stays in memory until then. */
+	if (box->row.wake_us && (idle->timer.span || idle->timer.kind == INSTANCE_TIMER_NONE))
+		return;
 	if (now - idle->asleep_us >= (int64_t)idle->hibernate_ms * 1000 && !box->in_turn)
 		box_hibernate(box, "idle", on_hibernated, NULL);
 }

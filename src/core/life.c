@@ -383,7 +383,10 @@ static void on_marked(struct instance *instance, void *arg)
 
 	(void)instance;
 	keep_mark(box);
-	box_save(box, STORE_KEPT);
+	/* From here on its disk changes. Memory of before must never go on upon it, whatever happens. */
+	if (box->beginning.kind == BEGIN_WAKE)
+		box_set_state(box, BOX_STARTING, INTENT_WOKEN);
+	box_save(box, box->beginning.kind == BEGIN_WAKE ? STORE_SAFE : STORE_KEPT);
 }
 
 const struct instance_ops box_instance_ops = {
@@ -461,7 +464,8 @@ static size_t count_apart(const struct pool *pool, const struct image *image)
 static int start_instance(struct box *box, const struct image *image, struct err *err)
 {
 	_cleanup_free_ char *disk = pool_disk_path(box->yard->pool, BOX_DISKS, box->row.id);
-	const struct instance_state state = { box->beginning.dir };
+	const struct instance_state state = { .dir = box->beginning.dir,
+		.time_passes = box->beginning.kind == BEGIN_WAKE };
 	struct instance_mount *mounts = NULL;
 	struct instance_spec spec;
 	int status;

@@ -8,7 +8,9 @@
  *   intent stop                   killed, stopped             stopped                stopped
  *   intent remove, remove-keep    killed, removed             removed                removed
  *   intent fork                   killed, removed             removed                removed
+ *       also create from an image with processes                                     (this one: as create)
  *   intent wake                   killed, hibernated          hibernated             hibernated
+ *   intent woken                  adopted, running            stopped, "lost"        stopped, "lost"
  *   intent hibernate              adopted, as it was before; killed and hibernated when its state is on record
  *   intent rollback               adopted, as it was before   stopped, "lost"        stopped, "lost"
  *       of a hibernated box                                   hibernated             hibernated
@@ -28,6 +30,7 @@
 
 /* A box holds a pidfd, box-init's socket, the link, its network namespace and, in cgroup v1, a watch of its memory. */
 enum { FDS_PER_BOX = 5, FDS_OF_DAEMON = 64 };
+enum { HELLO_MS = 10 * 1000 }; /* one that was half made answers by then, or never */
 enum { THAW_SOON_MS = 20, THAWS_SOON = 100, THAW_LATER_MS = 500, THAWS_LATER = 240 };
 
 static int load_row(const struct box_row *row, void *arg, struct err *err)
@@ -94,9 +97,13 @@ static bool end_half(struct box *box)
 	bool asleep = !strcmp(intent, "wake") ||
 		      ((!strcmp(intent, "hibernate") || !strcmp(intent, "rollback")) &&
 			      *box->row.state_id);
+	/* Whether it knows already who it is, nobody can tell. */
+	bool copy = !strcmp(intent, "fork") ||
+		    (!strcmp(intent, "create") && *box->row.origin_snapshot &&
+			    !strcmp(box->row.boot, box->yard->boot));
 	struct err err = ERR_INIT;
 
-	if (!asleep && strcmp(intent, "fork") && !text_has_prefix(intent, "rollback:")) {
+	if (!asleep && !copy && !text_has_prefix(intent, "rollback:")) {
 		/* Nothing had been changed yet. */
 		if (!strcmp(intent, "hibernate") || !strcmp(intent, "rollback"))
 			box_set_state(box, *box->row.asleep_for ? BOX_SUSPENDED : BOX_RUNNING, "");
@@ -109,7 +116,7 @@ static bool end_half(struct box *box)
 	if (asleep) {
 		box_set_state(box, BOX_HIBERNATED, "");
 		box_save(box, STORE_KEPT);
-	} else if (!strcmp(intent, "fork")) {
+	} else if (copy) {
 		box_set_state(box, BOX_REMOVING, "remove");
 		box_finish_removal(box);
 	} else {
@@ -139,8 +146,12 @@ static void go_on(struct box *box)
 		log_error("a box has no network", kv_str("box", box->row.id), kv_err(&err));
 		err_clear(&err);
 	}
+	/* Told once more that it woke: twice does no harm. */
+	if (!strcmp(box->row.intent, INTENT_WOKEN))
+		box_begin_from(box, box->row.state_id, BEGIN_WAKE);
 	if (half) {
 		/* The daemon may have died half-way through its set-up; only box-init's answer tells. */
+		box_timer_start(box, HELLO_MS);
 		box->state = !strcmp(box->row.intent, "create") ? BOX_CREATING : BOX_STARTING;
 		if (box_connect(box, &err) < 0)
 			instance_kill(box->instance, NULL);
@@ -165,8 +176,11 @@ static void clean_up(struct box *box)
 {
 	bool same_boot = !strcmp(box->row.boot, box->yard->boot);
 	bool was_up = !strcmp(box->row.state, "running") || !strcmp(box->row.state, "suspended") ||
-		      !strcmp(box->row.intent, "start");
+		      !strcmp(box->row.intent, "start") || !strcmp(box->row.intent, INTENT_WOKEN);
 	struct err err = ERR_INIT;
+
+	if (!strcmp(box->row.intent, INTENT_WOKEN))
+		wake_forget_state(box);
 
 	if (engine_sweep(box->yard->engine, box->row.id, &err) < 0)
 		log_warn("something of a box is left behind", kv_str("box", box->row.id),
@@ -197,6 +211,17 @@ static bool id_is_known(const struct yard *yard, const char *id)
 	return false;
 }
 
+/* One that goes back has the disk it goes to beside its own. */
+static bool disk_is_known(const struct yard *yard, const char *name)
+{
+	if (!text_has_prefix(name, ROLL_DISK_PREFIX))
+		return id_is_known(yard, name);
+	for (size_t i = 0; i < yard->box_count; i++)
+		if (!strcmp(yard->boxes[i]->row.id, name + strlen(ROLL_DISK_PREFIX)))
+			return yard->boxes[i]->rolling != NULL;
+	return false;
+}
+
 static void sweep_disks(struct yard *yard)
 {
 	_cleanup_free_ char *boxes = xasprintf("%s/%s", pool_get_path(yard->pool), BOX_DISKS);
@@ -206,7 +231,7 @@ static void sweep_disks(struct yard *yard)
 
 	while (dir && (entry = readdir(dir)))
 		if (strcmp(entry->d_name, ".") && strcmp(entry->d_name, "..") &&
-			!id_is_known(yard, entry->d_name) &&
+			!disk_is_known(yard, entry->d_name) &&
 			pool_disk_discard(yard->pool, BOX_DISKS, entry->d_name, &err) < 0)
 			log_warn("a disk nobody has stays", kv_str("box", entry->d_name),
 				kv_err(&err));

@@ -139,6 +139,9 @@ static int change_disks(struct rolling *rolling, struct err *err)
 	struct box *box = rolling->box;
 	struct pool *pool = rolling->yard->pool;
 
+	/* What it has goes only when there is something to take its place. */
+	if (!pool_disk_exists(pool, BOX_DISKS, rolling->disk))
+		return err_set(err, ERR_NOT_FOUND, "the copy of the snapshot's disk is gone");
 	if (pool_disk_discard(pool, BOX_DISKS, box->row.id, err) < 0 ||
 		pool_disk_rename(pool, BOX_DISKS, rolling->disk, box->row.id, err) < 0)
 		return -1;
@@ -259,7 +262,8 @@ static void change_over(struct rolling *rolling)
 	box_save(box, STORE_SAFE);
 	if (box->instance) {
 		box_hang_up(box, "went back in time",
-			"what was running is in the snapshot of before; try again");
+			"what it was doing is kept in the snapshot of before, unless that was not "
+			"wanted");
 		instance_kill(box->instance, NULL); /* rollback_ended follows */
 		box_timer_start(box, 5000);
 		return;
@@ -469,13 +473,15 @@ static void on_turn(struct box *box, const struct err *gone, void *arg)
 		return;
 	}
 	rolling->box = box;
-	rolling->disk = xasprintf(".roll-%s", box->row.id);
+	rolling->disk = xasprintf(ROLL_DISK_PREFIX "%s", box->row.id);
 	full = box->instance != NULL;
 	box->rolling = rolling;
 	box_set_state(box, BOX_ROLLING_BACK, "rollback");
 	box_save(box, STORE_KEPT);
 	pool_disk_discard(rolling->yard->pool, BOX_DISKS, rolling->disk, NULL);
-	rolling->captured = rolling->forget && rolling->disk_only;
+	/* One that lost its disk has no present to keep. */
+	rolling->captured =
+		(rolling->forget && rolling->disk_only) || (!box->instance && !box_has_disk(box));
 	if (copy_disk(rolling, &err) < 0)
 		give_up(rolling, &err);
 	else if (!rolling->captured)
@@ -504,7 +510,7 @@ void rollback_recover(struct box *box, const char *target)
 	*rolling = (struct rolling){ .box = box,
 		.yard = box->yard,
 		.wanted = xstrdup(target),
-		.disk = xasprintf(".roll-%s", box->row.id),
+		.disk = xasprintf(ROLL_DISK_PREFIX "%s", box->row.id),
 		.started_us = clock_mono_us() };
 	rolling->used = snapshot_use(box->yard, target);
 	box->rolling = rolling;

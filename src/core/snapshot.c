@@ -162,6 +162,8 @@ struct packing {
 	struct yard *yard;
 	char *id;
 	struct packing *next;
+	safe_done done; /* may be NULL */
+	void *arg;
 };
 
 static void packing_free(struct packing *packing)
@@ -181,6 +183,8 @@ static void on_packed(const struct err *err, void *arg)
 	struct yard *yard = packing->yard;
 	struct snapshot *snapshot = snapshot_by_id(yard, packing->id);
 	_cleanup_free_ char *id = xstrdup(packing->id);
+	safe_done done = packing->done;
+	void *done_arg = packing->arg;
 	struct err gone = ERR_INIT;
 	uint64_t plain;
 
@@ -188,6 +192,8 @@ static void on_packed(const struct err *err, void *arg)
 	if (!snapshot) {
 		err_set(&gone, ERR_NOT_FOUND, "the snapshot was removed meanwhile");
 		snapshot_waiters_tell(yard, id, &gone);
+		if (done)
+			done(&gone, done_arg);
 		return;
 	}
 	snapshot->packing = false;
@@ -201,16 +207,21 @@ static void on_packed(const struct err *err, void *arg)
 		states_trim(yard->states, PLAIN_KEPT);
 	}
 	snapshot_waiters_tell(yard, id, err);
+	if (done)
+		done(err, done_arg);
 }
 
 void snapshot_pack(struct yard *yard, struct snapshot *snapshot)
 {
-	struct packing *packing;
+	if (!snapshot->packing && !snapshot->safe)
+		snapshot_make_safe(yard, snapshot, NULL, NULL);
+}
 
-	if (snapshot->packing || snapshot->safe)
-		return;
-	packing = xnew(struct packing);
-	*packing = (struct packing){ yard, xstrdup(snapshot->row.id), yard->packings };
+void snapshot_make_safe(struct yard *yard, struct snapshot *snapshot, safe_done done, void *arg)
+{
+	struct packing *packing = xnew(struct packing);
+
+	*packing = (struct packing){ yard, xstrdup(snapshot->row.id), yard->packings, done, arg };
 	yard->packings = packing;
 	snapshot->packing = true;
 	states_pack(yard->states, snapshot->row.id, on_packed, packing);
@@ -716,9 +727,14 @@ void snapshots_close(struct yard *yard)
 		answer(wish, &err);
 	}
 	for (struct packing *packing = yard->packings, *next; packing; packing = next) {
+		safe_done done = packing->done;
+		void *arg = packing->arg;
+
 		next = packing->next;
 		states_forget(yard->states, packing);
 		packing_free(packing);
+		if (done)
+			done(&err, arg);
 	}
 	while (yard->snapshot_count)
 		unlist(yard, yard->snapshots[yard->snapshot_count - 1]);

@@ -36,6 +36,7 @@ struct taking {
 	bool copied;  /* the helper has done its part */
 	bool frozen;  /* by us */
 	bool to_end, was_frozen, stay_frozen;
+	bool given; /* the caller knows that it is there: the disk is his */
 };
 
 /* ---- in the helper ------------------------------------------------------------------------------------------- */
@@ -102,7 +103,7 @@ static void discard(struct taking *taking)
 
 	if (taking->state)
 		states_discard(yard->states, taking->state, NULL);
-	if (taking->disk)
+	if (taking->disk && !taking->given)
 		pool_disk_discard(yard->pool, taking->disk_place, taking->disk, NULL);
 }
 
@@ -146,13 +147,21 @@ void take_cancel(struct box *box, const struct err *why)
 
 /* ---- the helper's answer ---------------------------------------------------------------------------------------- */
 
+/* A child may be launched from it at once, though the capture can still fail in its last steps. */
+static void tell_taken(struct taking *taking)
+{
+	if (taking->err.kind || !taking->ops->on_taken)
+		return;
+	taking->given = true;
+	taking->ops->on_taken(taking->box, &taking->result, taking->arg);
+}
+
 static void on_copied(struct taking *taking)
 {
 	taking->copied = true;
 	if (!taking->capture) {
 		thaw(taking);
-		if (!taking->err.kind && taking->ops->on_taken)
-			taking->ops->on_taken(taking->box, &taking->result, taking->arg);
+		tell_taken(taking);
 		finish(taking);
 	} else if (taking->at_rest) {
 		taking->at_rest = false;
@@ -213,8 +222,7 @@ static void on_taken(struct capture *capture, const struct capture_result *resul
 	(void)capture;
 	taking->result.paused_us = result->paused_us;
 	taking->result.processes = result->processes;
-	if (!taking->err.kind && taking->ops->on_taken)
-		taking->ops->on_taken(taking->box, &taking->result, taking->arg);
+	tell_taken(taking);
 }
 
 /* What the tool said is kept with the failure. */

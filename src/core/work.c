@@ -279,8 +279,8 @@ void box_hang_up(struct box *box, const char *what, const char *hint)
 
 	if (!box->link)
 		return;
-	/* Not ERR_STATE: a client that follows a program tries again, and finds it by the same id. */
-	err_set(&err, ERR_UNAVAILABLE, "box '%s' %s meanwhile", box->row.name, what);
+	/* Not ERR_UNAVAILABLE: a client that tries again by itself would wake it, or ask for what is not there any more. */
+	err_set(&err, ERR_STATE, "box '%s' %s meanwhile", box->row.name, what);
 	err_hint(&err, "%s", hint);
 	link_fail(box->link, &err);
 }

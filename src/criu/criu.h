@@ -93,7 +93,9 @@ struct criu_request {
 	const char *const *enable_fs;	/* NULL: none */
 	/* dump: path of the group it is frozen by; one frozen before is frozen afterwards. NULL: process by process */
 	const char *freeze_cgroup;
-	const char *root;		    /* restore: a mount that becomes the new root */
+	const char *root; /* restore: a mount that becomes the new root */
+	/* restore, with our CRIU: the clocks of the box go on as if it had been awake since the dump */
+	bool time_passes;
 	const char *lsm_profile;	    /* restore; NULL: as it was */
 	const struct criu_inherit *inherit; /* restore */
 	size_t inherit_count;

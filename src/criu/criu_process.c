@@ -1,6 +1,6 @@
 /* criu_process.c - the process that is to become criu, and its end
  *
- * It gets a socket, an empty environment and none of our file descriptors but those to be inherited. It leads a
+ * It gets a socket, hardly an environment and none of our file descriptors but those to be inherited. It leads a
  * session of its own, so that its group is what it started: a restore that is killed before we were told the pid of the new
  * PID 1, which is our child, is still found and ended. What fails before the exec is told over the same socket, as a
  * packet that starts with a zero byte, which no protobuf message does.
@@ -146,7 +146,8 @@ static _Noreturn void run(
 {
 	/* A configuration file of the machine's could change anything. */
 	char *const argv[] = { "criu", "--no-default-config", "swrk", "3", NULL };
-	char *const envp[] = { "PATH=/usr/sbin:/usr/bin:/sbin:/bin", NULL };
+	char *const envp[] = { "PATH=/usr/sbin:/usr/bin:/sbin:/bin",
+		request->time_passes ? "BOX_TIME_PASSES=1" : NULL, NULL };
 	struct failure failure = { 0 };
 	int program;
 

@@ -66,6 +66,7 @@ struct instance_spec {
 /* Where a state lies, as instance_capture left it. Borrowed during the call; what is made there is removed again. */
 struct instance_state {
 	int dir;
+	bool time_passes; /* its clocks go on as if it had been awake; else they stood still since the capture */
 };
 
 /* What identifies a running instance across daemon restarts; stored with the box. */
@@ -105,6 +106,8 @@ struct instance_timer {
 	pid_t pid;     /* as the box sees it; 0: nobody in particular */
 	char comm[16]; /* printable; the box's own word */
 	char call[48];
+	/* Something in it sleeps for a span that begins anew, or is late, once it was captured and made again. */
+	bool span;
 };
 
 enum instance_end {

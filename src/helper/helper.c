@@ -175,6 +175,13 @@ void helper_kill(struct helper *helper)
 	procfd_kill(helper->pidfd, SIGKILL, NULL);
 }
 
+bool helper_wait(struct helper *helper, int limit_ms)
+{
+	struct pollfd p = { .fd = helper->pidfd, .events = POLLIN };
+
+	return poll(&p, 1, limit_ms) > 0;
+}
+
 void helper_free(struct helper *helper)
 {
 	struct pollfd p;

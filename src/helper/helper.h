@@ -33,5 +33,7 @@ int helper_start(struct loop *loop, const struct helper_ops *ops, void *arg, con
 	size_t keep_count, struct helper **ret, struct err *err);
 /* A message to the helper's socket, where run() may wait for it; false when it has gone. */
 bool helper_send(struct helper *helper, const void *message, size_t len);
-void helper_kill(struct helper *helper); /* on_exit follows from the loop */
-void helper_free(struct helper *helper); /* kills, waits, calls nothing; accepts NULL */
+bool helper_wait(
+	struct helper *helper, int limit_ms); /* blocks until it has ended; calls nothing */
+void helper_kill(struct helper *helper);      /* on_exit follows from the loop */
+void helper_free(struct helper *helper);      /* kills, waits, calls nothing; accepts NULL */

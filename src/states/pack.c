@@ -15,6 +15,7 @@ enum {
 	LEVEL = 1,
 	IN_SIZE = 256 * 1024,
 	OUT_SIZE = 512 * 1024,
+	SMALL = 4 * 1024 * 1024,
 	WRITE_BACK =
 		8 * 1024 *
 		1024, /* so often the kernel is told to begin, or the sync at the end takes long */
@@ -33,6 +34,9 @@ struct packer {
 static int flush(struct packer *packer, struct err *err)
 {
 	sha256_add(packer->sha, packer->out, packer->held);
+	/* Boxes live on that disk too: they are not to find it full because a large one of them is put away. */
+	if (packer->written >= SMALL && state_disk_room(packer->fd) < packer->held)
+		return err_set(err, ERR_LIMIT, "the disk of BOX_HOME has no room for the state");
 	if (fd_write_all(packer->fd, packer->out, packer->held, err) < 0)
 		return err_wrap(err, "'%s'", PACKED_NAME);
 	packer->written += packer->held;

@@ -81,12 +81,12 @@ void state_touch(struct states *states, struct state *state)
 
 /* ---- room ------------------------------------------------------------------------------------------------- */
 
-static uint64_t disk_room(const struct states *states)
+uint64_t state_disk_room(int fd)
 {
 	struct statvfs fs;
 	uint64_t left, reserve;
 
-	if (fstatvfs(states->top, &fs) < 0)
+	if (fstatvfs(fd, &fs) < 0)
 		return UINT64_MAX; /* whoever writes will see */
 	left = (uint64_t)fs.f_bavail * fs.f_frsize;
 	reserve = MIN((uint64_t)fs.f_blocks * fs.f_frsize / 16, RESERVE_MAX);
@@ -131,7 +131,7 @@ bool state_fits_in_memory(const struct states *states, uint64_t need)
 
 int state_check_disk(const struct states *states, uint64_t need, struct err *err)
 {
-	uint64_t room = disk_room(states);
+	uint64_t room = state_disk_room(states->top);
 	char has[16], wants[16];
 
 	if (need <= room)

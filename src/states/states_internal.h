@@ -129,6 +129,7 @@ void state_settle(struct states *states, struct state *state);
 /* With the quick states there are, and what they may still write, no more than a quarter of the memory that would be free
  * without them. */
 bool state_fits_in_memory(const struct states *states, uint64_t need);
+uint64_t state_disk_room(int fd); /* on the disk it lies on, less what is kept for others */
 int state_check_disk(const struct states *states, uint64_t need, struct err *err);
 /* ---- helpers: work.c ------------------------------------------------------------------------------------- */
 

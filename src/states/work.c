@@ -4,6 +4,7 @@
  * called from inside a call of his: answers go through the loop, one at a time, so that whoever is called may do anything,
  * close the whole thing too. */
 #include "states/states_internal.h"
+#include "base/clock.h"
 #include "base/file.h"
 #include "helper/helper.h"
 #include "loop/loop.h"
@@ -14,6 +15,8 @@
 #include <sys/socket.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+
+enum { FINISH_MS = 60 * 1000 }; /* the daemon goes down so much later */
 
 struct job {
 	struct job *next;
@@ -483,8 +486,22 @@ void job_cancel(struct states *states, struct state *state)
 	}
 }
 
+/* What is in memory alone would be lost with us: it was promised to somebody. */
+static void finish_packing(struct states *states)
+{
+	int64_t deadline = clock_mono_us() + FINISH_MS * 1000;
+
+	for (struct job *job = states->jobs; job; job = job->next) {
+		if (job->kind != JOB_PACK || job->state->plain != PLAIN_QUICK || job->state->gone ||
+			(!job->helper && start(job, &job->err) < 0))
+			continue;
+		helper_wait(job->helper, (int)MAX((deadline - clock_mono_us()) / 1000, 0));
+	}
+}
+
 void job_close_all(struct states *states)
 {
+	finish_packing(states);
 	while (states->jobs) {
 		struct job *job = states->jobs;
 

@@ -16,7 +16,7 @@ import time
 import pytest
 
 import states
-from boxtest import Yard, eventually, instance_processes, read_proc
+from boxtest import SLOWNESS, Yard, eventually, instance_processes, read_proc
 from states import Checks, plus
 
 KILLS = int(os.environ.get("BOX_TEST_STATE_KILLS", "2"))
@@ -445,3 +445,93 @@ def test_parent_and_its_snapshots_go_while_children_live(fresh_yard):
         assert one.out("cat /root/f") == "here"
         one.remove()
     only_the_daemon_is_left(yard)
+
+
+# ---- what was promised is there afterwards -----------------------------------------------------------------------
+
+HOLDS_MEMORY = "import os, time; b = bytearray(os.urandom(1 << 20)) * {}; open('/up', 'w').close()\nwhile True: time.sleep(0.1)"
+
+
+def with_memory(yard, mib):
+    box = yard.new(idle={"suspend": "off"})
+    exec_id = box.start("python3", "-c", HOLDS_MEMORY.format(mib))["id"]
+    eventually(lambda: box.stat("/up").status == 200, 30 * SLOWNESS)
+    return box, exec_id
+
+
+def runs(box, exec_id):
+    return box.yard.api("GET", f"{box.path}/execs/{exec_id}").json.get("state") == "running"
+
+
+@pytest.mark.parametrize("pause", [0, 0.1])
+def test_daemon_killed_after_the_point_of_no_return_of_a_rollback(fresh_yard, pause):
+    """Its old disk is gone by then or goes: the new one must be there."""
+    box, exec_id = with_memory(fresh_yard, 100)
+    box.put("/file", b"then")
+    states.snapshot(box, "then")
+    box.put("/file", b"now")
+    client = fresh_yard.spawn("rollback", box.name, "then")
+    eventually(lambda: states.state(box) == "starting", 20 * SLOWNESS, "it has left its present", every=0.002)
+    time.sleep(pause)
+    fresh_yard.kill_daemon()
+    fresh_yard.start_daemon()
+    end(client)
+    eventually(lambda: states.state(box) == "running", 30 * SLOWNESS, lambda: box.show())
+    assert box.get("/file").body == b"then" and runs(box, exec_id)
+
+
+def test_an_image_with_processes_is_whole_when_it_is_answered_for(fresh_yard):
+    box, exec_id = with_memory(fresh_yard, 60)
+    fresh_yard.box("save", "--full", box.name, "ready")
+    fresh_yard.kill_daemon()
+    fresh_yard.start_daemon()
+    made = fresh_yard.new(image="ready")
+    assert runs(made, exec_id)
+
+
+def test_going_down_in_good_order_keeps_what_a_rollback_left(fresh_yard):
+    box, exec_id = with_memory(fresh_yard, 150)
+    states.snapshot(box, "then")
+    done = states.rollback(box, "then")
+    fresh_yard.box("down")
+    fresh_yard.start_daemon()
+    [kept] = [one for one in states.timeline(box)["snapshots"] if one["id"] == done["from"]["id"]]
+    assert kept["kind"] == "full"
+    states.rollback(box, kept["id"])
+    assert runs(box, exec_id)
+
+
+def test_a_box_of_an_image_that_was_not_told_who_it_is_goes(fresh_yard):
+    box = fresh_yard.new()
+    box.exec("mkdir", "-p", "/etc/boxyard/fork.d")
+    box.put("/etc/boxyard/fork.d/slow", b"#!/bin/sh\nsleep 4\n", mode="755")
+    box.exec("chmod", "755", "/etc/boxyard/fork.d/slow")
+    fresh_yard.box("save", "--full", box.name, "ready")
+    client = fresh_yard.spawn("new", "--image", "ready", "late")
+    eventually(lambda: len(fresh_yard.boxes()) == 2, 10 * SLOWNESS, every=0.005)
+    time.sleep(1)
+    fresh_yard.kill_daemon()
+    fresh_yard.start_daemon()
+    end(client)
+    eventually(lambda: [one["name"] for one in fresh_yard.boxes()] == [box.name], 10 * SLOWNESS)
+
+
+def test_daemon_killed_while_a_box_that_woke_is_told(fresh_yard):
+    """Its programs run on: memory from before must not come back upon what they have written."""
+    box = fresh_yard.new(idle={"suspend": "off"})
+    box.exec("mkdir", "-p", "/etc/boxyard/restore.d")
+    box.put("/etc/boxyard/restore.d/slow", b"#!/bin/sh\nsleep 3\n", mode="755")
+    box.exec("chmod", "755", "/etc/boxyard/restore.d/slow")
+    exec_id = box.start("sh", "-c", "i=0; while :; do i=$((i+1)); echo $i > /count.new; mv /count.new /count; sleep 0.05; done")["id"]
+    eventually(lambda: box.stat("/count").status == 200, 5)
+    states.hibernate(box)
+    client = fresh_yard.spawn("wake", box.name)
+    eventually(lambda: states.box_processes(fresh_yard, box), 10 * SLOWNESS, every=0.005)
+    time.sleep(1)
+    fresh_yard.kill_daemon()
+    fresh_yard.start_daemon()
+    end(client)
+    eventually(lambda: states.state(box) == "running", 20 * SLOWNESS, lambda: box.show())
+    first = int(box.out("cat /count"))
+    assert first > 10 and runs(box, exec_id)
+    eventually(lambda: int(box.out("cat /count")) > first, 5 * SLOWNESS)

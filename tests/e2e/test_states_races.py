@@ -320,4 +320,4 @@ def test_programs_started_while_it_goes_back(box):
     assert not any(asker.is_alive() for asker in askers)
     refused = [(answer.status, answer.json["error"]["message"]) for answer in answers if answer.status != 200]
     assert len(answers) - len(refused) > 8, refused
-    assert all(status == 503 and "went back in time" in message for status, message in refused), refused
+    assert all(status == 409 and "went back in time" in message for status, message in refused), refused

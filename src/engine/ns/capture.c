@@ -309,9 +309,11 @@ static int run(struct ns_instance *instance, const struct capture_spec *spec,
 	struct ns_engine *engine = ns_engine_of(instance->base.engine);
 	_cleanup_free_ char *freezer = cgroup_freezer_path(engine->cgroups, instance->id);
 	_cleanup_strv_ char **externals = state_externals(state, NULL);
+	_cleanup_strv_ char **watched = state_watched(instance);
 	struct criu_request request = CRIU_REQUEST_INIT;
 
 	state_options(engine, &request);
+	request.irmap_paths = (const char *const *)watched;
 	request.spare = steal_ptr(&engine->criu_spare);
 	loop_timer_start(engine->criu_timer, SPARE_MS);
 	request.images = spec->dir;

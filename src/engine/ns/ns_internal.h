@@ -278,6 +278,7 @@ struct state {
 int state_look(struct ns_instance *instance, const char *const *targets, struct state *ret,
 	struct err *err);
 int state_write(const struct state *state, int dir, struct err *err);
+char **state_watched(struct ns_instance *instance); /* for irmap_paths; yours */
 int state_read(int dir, struct state *ret, struct err *err);
 struct criu_request;
 void state_options(struct ns_engine *engine, struct criu_request *request);

@@ -36,7 +36,10 @@
 #include <sys/statvfs.h>
 
 #define PLACE "/run/m" /* in CRIU's mount namespace; see capture.c */
-enum { LIMIT_MS = 120 * 1000 };
+enum {
+	LIMIT_MS = 120 * 1000,
+	PIDS_MORE = 64, /* CRIU and its helpers are in the groups of the box as long as it works */
+};
 
 struct restoring {
 	struct ns_engine *engine;
@@ -52,6 +55,7 @@ struct restoring {
 	int socket; /* the mount box-init's socket is bound on */
 	bool runs;
 	bool has_connections; /* TCP, in the images */
+	bool time_passes;
 
 	/* What the new process attaches; only until it exists. */
 	uint32_t uid_base;
@@ -59,6 +63,7 @@ struct restoring {
 	int mounts[INSTANCE_MOUNTS_MAX];
 	const struct instance_spec *spec;
 	struct cgroup_join join;
+	struct limits limits; /* of the box, once CRIU is out of it */
 };
 
 static void close_set(int *fd)
@@ -205,7 +210,9 @@ static int make_links(struct restoring *restoring, int dir, struct err *err)
 	restoring->parent = openat(dir, "..", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	if (restoring->parent < 0)
 		return err_sys(err, errno, "open the folder of the state");
-	if (mkdirat(restoring->parent, restoring->links, 0700) < 0 && errno != EEXIST)
+	/* A daemon that died may have left it. */
+	tree_remove(restoring->parent, restoring->links, NULL);
+	if (mkdirat(restoring->parent, restoring->links, 0700) < 0)
 		return err_sys(err, errno, "make '%s'", restoring->links);
 	restoring->images = openat(restoring->parent, restoring->links,
 		O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
@@ -448,6 +455,9 @@ static void on_event(struct criu *criu, const struct criu_event *event, void *ar
 	restoring->runs = true;
 	restoring->instance = NULL;
 	instance->restoring = NULL;
+	if (restoring->limits.pids && ns_set_limits(&instance->base, &restoring->limits, &err) < 0)
+		log_warn("a box may have more processes than its limit",
+			kv_str("box", instance->id), kv_err(&err));
 	ns_instance_watch(instance);
 	instance->base.events->on_ready(&instance->base, instance->base.arg);
 }
@@ -552,6 +562,7 @@ static int run(struct restoring *restoring, int cgroup, struct err *err)
 	request.work = restoring->work;
 	request.external = (const char *const *)externals;
 	request.root = PLACE "/0";
+	request.time_passes = restoring->time_passes;
 	request.cgroup = cgroup;
 	request.limit_ms = LIMIT_MS;
 	request.prepare = prepare;
@@ -584,6 +595,7 @@ static int begin(struct restoring *restoring, struct err *err)
 {
 	struct ns_engine *engine = restoring->engine;
 	const struct instance_spec *spec = restoring->spec;
+	struct instance_spec roomy = *spec;
 	_cleanup_close_ int cgroup = -1;
 	bool delegate = ns_cgroup_view(engine, spec->profile) == CGROUP_VIEW_OWN;
 
@@ -596,8 +608,10 @@ static int begin(struct restoring *restoring, struct err *err)
 		return err_sys(err, errno, "chmod the state");
 	if (restoring->state.profile != spec->profile)
 		return err_set(err, ERR_INVALID, "the state is of a box of another profile");
+	if (roomy.limits.pids)
+		roomy.limits.pids += PIDS_MORE;
 	if (cgroup_open_v2(engine->cgroups, spec->id, &cgroup, err) < 0 ||
-		ns_make_cgroups(engine, spec, delegate, &restoring->join, err) < 0 ||
+		ns_make_cgroups(engine, &roomy, delegate, &restoring->join, err) < 0 ||
 		make_mounts(restoring, err) < 0 || note_files(restoring, err) < 0)
 		return -1;
 	return run(restoring, cgroup, err);
@@ -617,6 +631,8 @@ int ns_restore(struct ns_engine *engine, const struct instance_spec *spec,
 		.work = -1,
 		.socket = -1,
 		.uid_base = spec->uid_base,
+		.time_passes = spec->state->time_passes,
+		.limits = spec->limits,
 		.root = -1,
 		.bin = -1,
 		.containers = -1,

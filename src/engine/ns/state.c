@@ -11,12 +11,18 @@
 #include "sys/beneath.h"
 #include "sys/procfd.h"
 #include "wire/wire.h"
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <sched.h>
 #include <stdio.h>
 
-enum { MOUNTINFO_MAX = 4 * 1024 * 1024, STATE_MAX = 64 * 1024, STATE_VERSION = 1 };
+enum {
+	MOUNTINFO_MAX = 4 * 1024 * 1024,
+	STATE_MAX = 64 * 1024,
+	STATE_VERSION = 1,
+	WATCHED_MAX = 64,
+};
 
 static const char *const kind_names[] = {
 	[EXTERNAL_RUN] = "run",
@@ -222,12 +228,40 @@ int state_read(int dir, struct state *ret, struct err *err)
 
 /* ---- CRIU ------------------------------------------------------------------------------------------------------ */
 
+static bool is_watched(const char *name)
+{
+	/* Not of the disk, or come last. */
+	static const char *const others[] = { "proc", "sys", "dev", "run", GUEST_MOUNT, "usr",
+		NULL };
+
+	return strcmp(name, ".") && strcmp(name, "..") && !strv_has(others, name);
+}
+
+/* Folders in which files are looked for by number that somebody watches by inotify: all below "/", which itself does not work. The
+ * largest comes last. */
+char **state_watched(struct ns_instance *instance)
+{
+	char **list = strv_copy(NULL);
+	char path[32];
+	struct dirent *entry;
+	DIR *dir;
+
+	snprintf(path, sizeof path, "/proc/%d/root", (int)instance->base.mark.pid);
+	dir = opendir(path);
+	while (dir && (entry = readdir(dir)) && strv_len((const char *const *)list) < WATCHED_MAX) {
+		_cleanup_free_ char *folder = xasprintf("/%s", entry->d_name);
+
+		if (entry->d_type == DT_DIR && is_watched(entry->d_name))
+			strv_add(&list, folder);
+	}
+	if (dir)
+		closedir(dir);
+	strv_add(&list, "/usr");
+	return list;
+}
+
 void state_options(struct ns_engine *engine, struct criu_request *request)
 {
-	/* Where files are looked for by number, that somebody watches by inotify; "/" itself does not work. */
-	static const char *const watched[] = { "/root", "/home", "/tmp", "/etc", "/opt", "/srv",
-		"/var", "/workspace", "/mnt", "/media", "/usr", NULL };
-
 	request->program = engine->criu;
 	request->scratch = engine->scratch;
 	request->ext_unix_sk = true;
@@ -236,7 +270,6 @@ void state_options(struct ns_engine *engine, struct criu_request *request)
 	request->file_locks = true;
 	request->link_remap = true;
 	request->force_irmap = true;
-	request->irmap_paths = watched;
 	request->skip_file_rwx_check = true;
 	request->ghost_limit = 256u << 20;
 	request->empty_ns = CLONE_NEWNET;

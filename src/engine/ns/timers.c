@@ -181,8 +181,10 @@ static void found_other(
 	tell_process(look, dir, pid);
 }
 
-static void found_at(struct look *look, int dir, pid_t pid, int64_t at_us, const char *call)
+static void found_at(
+	struct look *look, int dir, pid_t pid, int64_t at_us, const char *call, bool span)
 {
+	look->ret->span |= span && at_us <= look->now_us + INSTANCE_TIMER_FURTHEST_US;
 	if (look->ret->kind != INSTANCE_TIMER_NONE && look->ret->kind != INSTANCE_TIMER_AT)
 		return;
 	/* What is further away than that is never. */
@@ -419,7 +421,7 @@ static void look_at_restarted(struct look *look, const struct thread *thread)
 			int64_t at_us = look->before->list[i].at_us;
 
 			remember(look, thread, NULL, at_us);
-			found_at(look, thread->dir, thread->pid, at_us, "sleep");
+			found_at(look, thread->dir, thread->pid, at_us, "sleep", true);
 			return;
 		}
 	/* Only poll() without a time-out is restarted and waits for ever. */
@@ -428,6 +430,14 @@ static void look_at_restarted(struct look *look, const struct thread *thread)
 		return;
 	found_other(look, thread->dir, thread->pid, INSTANCE_TIMER_UNKNOWN,
 		"sleeps in a call that was interrupted");
+}
+
+/* After a capture poll and its kin return to programs that look at the clock. A sleep often is begun again by who asked for it,
+ * with all of its time, and what begins anew by itself has what was left then. */
+static bool is_span(const struct thread *thread, const struct call *call)
+{
+	return call->again == ANEW || (call->form == TIMESPEC && call->again == RENAMED) ||
+	       (call->form == CLOCK_SLEEP && !(thread->args[1] & TIMER_ABSTIME));
 }
 
 static void look_at_call(struct look *look, const struct thread *thread)
@@ -445,7 +455,8 @@ static void look_at_call(struct look *look, const struct thread *thread)
 		case AT:
 			if (calls[i].again != ENDS)
 				remember(look, thread, &calls[i], at_us);
-			return found_at(look, thread->dir, thread->pid, at_us, calls[i].name);
+			return found_at(look, thread->dir, thread->pid, at_us, calls[i].name,
+				is_span(thread, &calls[i]));
 		case CANNOT_TELL:
 			return found_other(look, thread->dir, thread->pid, INSTANCE_TIMER_UNKNOWN,
 				calls[i].name);
@@ -571,7 +582,8 @@ static void look_at_timerfd(struct look *look, int process, pid_t pid, const cha
 		nanoseconds < 0 || (!seconds && !nanoseconds))
 		return;
 	found_at(look, process, pid,
-		look->now_us + MIN(seconds, 1LL << 40) * 1000000 + nanoseconds / 1000, "timerfd");
+		look->now_us + MIN(seconds, 1LL << 40) * 1000000 + nanoseconds / 1000, "timerfd",
+		false);
 }
 
 static void look_at_files(struct look *look, int process, pid_t pid)
