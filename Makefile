@@ -7,6 +7,7 @@
 #   make lint       clang-tidy, gcc's analyzer      make fuzz    fuzzers, FUZZ_SECONDS each
 #   make soak       thousands of cycles             make bench   measure this machine
 #   make clients    apt and npm, for real           make install to PREFIX (/usr/local)
+#   make restart    a machine in QEMU that restarts
 #   make criu       what hibernates and forks processes; part of run and test
 #   make clean      remove what was built
 #
@@ -22,7 +23,7 @@ UNITDIR := $(PREFIX)/lib/systemd/system
 COMPDIR := $(PREFIX)/share/bash-completion/completions
 DOCDIR  := $(PREFIX)/share/doc/boxyard
 
-.PHONY: all criu deps run test check asan lint fuzz bench e2e attack soak clients format install uninstall clean
+.PHONY: all criu deps run test check asan lint fuzz bench e2e attack soak clients restart format install uninstall clean
 .DEFAULT_GOAL := all
 
 all: deps build/build.ninja
@@ -83,6 +84,13 @@ clients:
 	@scripts/deps build image test
 	@$(MAKE) --no-print-directory all
 	@/usr/bin/python3 -m pytest -q -p no:cacheprovider tests/clients
+
+# Hibernated boxes go on after a restart of the machine: one with Debian's kernel and cgroup v2 alone. Some minutes; no part of make test.
+restart: criu
+	@scripts/deps build image test restart
+	@scripts/test build
+	@PYTHONPATH=tests/e2e /usr/bin/python3 -c 'import boxtest; boxtest.ensure_image()'
+	@scripts/test-restart
 
 fuzz:
 	@scripts/deps build test
