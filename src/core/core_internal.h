@@ -242,6 +242,13 @@ void inside_pump(struct box *box);   /* answers that wait go on */
 void inside_forget(struct box *box); /* what it had asked for; its box-init is another or gone */
 void inside_free(struct box *box);
 
+/* inside_limits.c - the limits of a tree outlive its members */
+/* child takes the place of parent, with the forks and at most the limits it had; its own row is the caller's to store. */
+int inside_promoted(struct box *parent, struct box *child, struct err *err);
+/* Its forks become those of the box it was forked from itself, and may do no more than before. To be called once, while
+ * it can still be found. */
+void inside_box_removed(struct box *box);
+
 /* recover.c */
 int yard_recover(struct yard *yard, struct err *err);
 

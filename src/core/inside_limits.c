@@ -1,7 +1,8 @@
 /* inside_limits.c - how deep, how many, how often; see inside.h
  *
  * Whatever a box may do is asked of all boxes it descends from as well: the limits of the first one bound the whole
- * tree below it, however its members share the work. */
+ * tree below it, however its members share the work. Where one of them goes, what it bounded is not free: a promoted
+ * box takes its place, else its forks divide what it had left. */
 #include "core/inside_internal.h"
 #include "base/clock.h"
 #include "base/log.h"
@@ -117,20 +118,29 @@ bool inside_is_below(const struct box *box, const struct box *ancestor)
 	return false;
 }
 
-/* One pass is enough: boxes are listed oldest first, and a fork is younger than its origin. */
+static bool is_child(const struct box *box, const struct box *parent)
+{
+	return !box->gone && !strcmp(box->row.origin_box, parent->row.id);
+}
+
+/* Boxes are listed oldest first, and a fork is younger than its origin; unless that was promoted, and has older ones
+ * below it. So it is looked again until nothing is new. */
 json_t *inside_below(const struct box *box)
 {
 	struct yard *yard = box->yard;
 	json_t *below = json_object();
+	size_t before;
 
-	for (size_t i = 0; i < yard->box_count; i++) {
-		const struct box_row *row = &yard->boxes[i]->row;
+	do {
+		before = json_object_size(below);
+		for (size_t i = 0; i < yard->box_count; i++) {
+			const struct box *other = yard->boxes[i];
 
-		if (!yard->boxes[i]->gone && *row->origin_box &&
-			(!strcmp(row->origin_box, box->row.id) ||
-				json_object_get(below, row->origin_box)))
-			json_object_set_new(below, row->id, json_true());
-	}
+			if (is_child(other, box) ||
+				(!other->gone && json_object_get(below, other->row.origin_box)))
+				json_object_set_new(below, other->row.id, json_true());
+		}
+	} while (json_object_size(below) > before);
 	return below;
 }
 
@@ -139,6 +149,119 @@ static uint64_t count_below(const struct box *box)
 	_cleanup_json_ json_t *below = inside_below(box);
 
 	return json_object_size(below);
+}
+
+/* ---- who descends from whom changes ---------------------------------------------------------------- */
+
+/* How many forks of forks it and all it descends from leave it. */
+static uint64_t depth_left(const struct box *box)
+{
+	uint64_t left = LIMIT_MAX;
+
+	for (uint64_t i = 0; box && i < DEPTH_MAX; box = origin_of(box), i++) {
+		uint64_t depth = box_inside_limits(box).depth;
+
+		left = MIN(left, depth > i ? depth - i : 0);
+	}
+	return left;
+}
+
+/* What it has that is stricter stays. */
+static void tighten(struct box *box, const struct inside_limits *most)
+{
+	struct inside_limits own = box_inside_limits(box);
+	const char *text = box->row.fork_limits;
+	_cleanup_json_ json_t *kept = *text ? json_loads(text, JSON_DECODE_ANY, NULL) : NULL;
+	_cleanup_free_ char *now = NULL;
+
+	if (own.off)
+		return;
+	if (!json_is_object(kept)) {
+		json_decref(kept);
+		kept = json_object();
+	}
+	if (most->depth < own.depth)
+		json_object_set_new(kept, "depth", json_integer((json_int_t)most->depth));
+	if (most->count < own.count)
+		json_object_set_new(kept, "count", json_integer((json_int_t)most->count));
+	if (most->rate < own.rate)
+		json_object_set_new(kept, "rate", json_integer((json_int_t)most->rate));
+	now = most->off ? xstrdup("false") : json_object_size(kept) ? json_text(kept) : xstrdup("");
+	text_replace(&box->row.fork_limits, now);
+}
+
+int inside_promoted(struct box *parent, struct box *child, struct err *err)
+{
+	struct yard *yard = child->yard;
+	struct inside_limits most = box_inside_limits(parent);
+
+	for (size_t i = 0; i < yard->box_count; i++) {
+		struct box *other = yard->boxes[i];
+
+		if (other == child || !is_child(other, parent))
+			continue;
+		text_replace(&other->row.origin_box, child->row.id);
+		if (store_box_update(yard->store, &other->row, STORE_KEPT, err) < 0)
+			return -1;
+	}
+	tighten(child, &most);
+	child->row.generation = parent->row.generation;
+	return 0;
+}
+
+static size_t count_children(const struct box *box)
+{
+	size_t count = 0;
+
+	for (size_t i = 0; i < box->yard->box_count; i++)
+		count += is_child(box->yard->boxes[i], box);
+	return count;
+}
+
+/* What a fork has when its parent is gone: the depth that was left, and its share of what the parent still might have.
+ * One made from outside is another box of whoever made it, and keeps its own. */
+static struct inside_limits inherited(
+	const struct box *child, const struct box *parent, size_t children)
+{
+	struct inside_limits of = box_inside_limits(parent), most = box_inside_limits(child);
+	uint64_t below = count_below(parent);
+
+	most.off = inside_forbidden_by(child) != NULL;
+	if (child->row.generation > parent->row.generation) {
+		most.depth = depth_left(child);
+		most.count =
+			count_below(child) + (of.count > below ? of.count - below : 0) / children;
+		most.rate = MAX(of.rate / children, MIN(of.rate, (uint64_t)1));
+	}
+	return most;
+}
+
+void inside_box_removed(struct box *box)
+{
+	struct yard *yard = box->yard;
+	size_t children = count_children(box);
+	const struct box *origin = origin_of(box);
+	struct inside_limits *most = xnewn(struct inside_limits, children + 1);
+	size_t at = 0;
+
+	/* All are measured before any is changed. */
+	for (size_t i = 0; i < yard->box_count; i++)
+		if (is_child(yard->boxes[i], box))
+			most[at++] = inherited(yard->boxes[i], box, children);
+	at = 0;
+	for (size_t i = 0; i < yard->box_count && at < children; i++) {
+		struct box *child = yard->boxes[i];
+
+		if (!is_child(child, box))
+			continue;
+		tighten(child, &most[at++]);
+		if (origin) {
+			text_replace(&child->row.origin_box, origin->row.id);
+			text_replace(&child->row.origin_snapshot, box->row.origin_snapshot);
+		}
+		box_save(child, STORE_KEPT);
+	}
+	free(most);
 }
 
 /* ---- may it? --------------------------------------------------------------------------------------- */

@@ -126,6 +126,12 @@ void box_keeping_ended(struct box *box, const struct err *why)
 	box_finish_removal(box);
 }
 
+/* In this daemon's life or before: see vanish. */
+static bool has_vanished(const struct box *box)
+{
+	return box->row.name[0] == '.';
+}
+
 void box_finish_removal(struct box *box)
 {
 	struct yard *yard = box->yard;
@@ -155,6 +161,8 @@ void box_finish_removal(struct box *box)
 	}
 	waiters = steal_ptr(&box->waiters);
 	removers = steal_ptr(&box->removers);
+	if (!has_vanished(box))
+		inside_box_removed(box);
 	if (!box->gone)
 		yard_event(yard, "box.removed", box, NULL);
 	err_set(&err, ERR_STATE, "box '%s' was removed meanwhile", box->row.name);
@@ -176,6 +184,7 @@ static void vanish(struct box *box)
 
 	hidden.name = name;
 	hidden.idempotency = "";
+	inside_box_removed(box);
 	if (store_box_update(box->yard->store, &hidden, STORE_SAFE, &err) < 0)
 		return;
 	yard_event(box->yard, "box.removed", box, NULL);

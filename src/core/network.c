@@ -312,6 +312,11 @@ void network_spent_told(struct box *box)
 	}
 }
 
+void network_promoted(const struct box *parent, struct box *child)
+{
+	raise_all(&child->net->spent_below, parent->net->spent_below);
+}
+
 void network_spend_fork(const struct box *parent, struct network *net)
 {
 	raise_all(&net->spent, parent->net->spent_below);

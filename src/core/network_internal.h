@@ -65,6 +65,8 @@ void network_spent_all(struct box *box, json_t *data);
 /* Budgets of forks that a box makes of itself: what one has spent is not there for the next, also when it was removed. */
 void network_spent_told(struct box *box);
 void network_spend_fork(const struct box *parent, struct network *net);
+/* The forks of the parent are the child's from now on, and so is what they have spent. */
+void network_promoted(const struct box *parent, struct box *child);
 void network_free(struct box *box); /* listeners closed, the gate told, the netns let go */
 /* The instance is there: sockets in its namespace, handed to the gate. The box must not be served when this fails. */
 int network_attach(struct box *box, struct err *err);

@@ -1,7 +1,8 @@
 /* promote.c - a fork takes the place of the box it was forked from
  *
- * What the parent is becomes a snapshot on its own time line; the time line, the name, the ports and the URL go to the child;
- * the parent is removed. Going back to that snapshot undoes it. The child's own policy, budgets and figures stay its own.
+ * What the parent is becomes a snapshot on its own time line; the time line, the name, the ports, the URL and the other forks
+ * of the parent go to the child; the parent is removed. Going back to that snapshot undoes it. The child's own policy, budgets
+ * and figures stay its own.
  *
  *   parent's snapshot ─► time line, name and ports change hands in one transaction ─► the parent is removed */
 #include "core/core_internal.h"
@@ -69,6 +70,9 @@ static int change_hands(struct yard *yard, struct box *parent, struct box *child
 	if (box_rename(parent, aside, err) < 0 || box_rename(child, name, err) < 0)
 		return -1;
 	ports_box_added(child);
+	if (inside_promoted(parent, child, err) < 0)
+		return -1;
+	network_promoted(parent, child);
 	text_replace(&child->row.origin_box, parent->row.origin_box);
 	text_replace(&child->row.origin_snapshot, parent->row.origin_snapshot);
 	if (network_store(child, STORE_KEPT, err) < 0 || network_store(parent, STORE_KEPT, err) < 0)

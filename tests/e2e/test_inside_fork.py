@@ -77,6 +77,93 @@ def test_limits_of_number_and_depth_hold(fresh_yard):
     assert len(family(box)) == 3
 
 
+def refused(box, *words):
+    done = box.run("box", *words)
+    return done.code, done.stderr.decode()
+
+
+def limits(box):
+    inside = box.show()["inside"]
+    return inside["depth"], inside["count"], inside["rate"]
+
+
+def test_limits_outlive_a_promotion(fresh_yard):
+    """Those that were forked beside it, too."""
+    box = fresh_yard.new(inside={"depth": 1, "count": 2})
+    assert box.run("box", "fork", "k1", "k2").code == 0
+    first, second = child_of(box, f"{box.name}-k1"), child_of(box, f"{box.name}-k2")
+    fresh_yard.box("promote", second.name)
+    now = child_of(box, box.name)
+    assert now.id == second.id and first.show()["origin"]["box"] == now.id
+    code, why = refused(first, "fork", "x")
+    assert code == 75 and "forks of forks" in why and now.name in why, why
+    assert [c["name"] for c in family(now)] == [first.name]
+    assert json.loads(now.run("box", "info").stdout)["generation"] == 0
+    assert now.run("box", "fork", "k3").code == 0
+    code, why = refused(now, "fork", "k4")
+    assert code == 75 and "may have 2" in why
+    fresh_yard.box("set", now.name, "--inside", "off")
+    assert refused(first, "info")[0] == 77
+    # Older than the box it is below of now: found all the same by the one above both.
+    fresh_yard.kill_daemon()
+    fresh_yard.start_daemon()
+    eventually(lambda: first.show()["reachable"], 10)
+    assert refused(first, "info")[0] == 77
+
+
+def test_what_is_below_a_promoted_box_counts_for_those_above_it(fresh_yard):
+    top = fresh_yard.new(inside={"depth": 3, "count": 4})
+    assert top.run("box", "fork", "p").code == 0
+    parent = child_of(top, f"{top.name}-p")
+    assert parent.run("box", "fork", "a", "b").code == 0
+    fresh_yard.box("promote", f"{parent.name}-b")
+    assert {c["name"] for c in family(top)} == {parent.name, f"{parent.name}-a"}
+    code, why = refused(top, "fork", "-n", "3")
+    assert code == 75 and "may have 4" in why
+
+
+def test_limits_lowered_meanwhile_hold_for_the_promoted(fresh_yard):
+    box = fresh_yard.new()
+    [name] = box.run("box", "fork", "kid").stdout.decode().split()
+    fresh_yard.box("set", box.name, "--inside", "depth=1,count=2,rate=5")
+    fresh_yard.box("promote", name)
+    assert limits(child_of(box, box.name)) == (1, 2, 5)
+
+
+def test_limits_outlive_the_box_that_had_them(fresh_yard):
+    box = fresh_yard.new(inside={"depth": 2, "count": 7, "rate": 10})
+    assert box.run("box", "fork", "a", "b").code == 0
+    one, other = child_of(box, f"{box.name}-a"), child_of(box, f"{box.name}-b")
+    assert one.run("box", "fork", "x").code == 0
+    [outside] = fresh_yard.json("fork", box.name, "eve")["children"]
+    outside = child_of(box, "eve")
+    fresh_yard.box("rm", "-f", box.name)
+    # 7 less the 4 there were: one more for each of three.
+    assert limits(one) == (1, 2, 3) and limits(other) == (1, 1, 3)
+    assert limits(outside) == (2, 7, 10)  # made by hand, as another box of the same kind
+    code, why = refused(child_of(box, f"{one.name}-x"), "fork")
+    assert code == 75 and "forks of forks" in why
+    assert one.run("box", "fork", "y").code == 0
+    code, why = refused(one, "fork", "z")
+    assert code == 75 and "may have 2" in why
+
+
+def test_forks_of_a_removed_fork_stay_in_the_tree(fresh_yard):
+    top = fresh_yard.new(inside={"depth": 2})
+    assert top.run("box", "fork", "p").code == 0
+    parent = child_of(top, f"{top.name}-p")
+    assert parent.run("box", "fork", "k").code == 0
+    kid = child_of(top, f"{parent.name}-k")
+    fresh_yard.box("stop", parent.name)
+    fresh_yard.box("rm", parent.name)
+    assert kid.show()["origin"]["box"] == top.id and [c["name"] for c in family(top)] == [kid.name]
+    assert refused(kid, "fork")[0] == 75
+    fresh_yard.box("set", top.name, "--inside", "off")
+    fresh_yard.box("rm", "-f", top.name)
+    assert refused(kid, "info")[0] == 77
+    assert kid.show()["inside"]["enabled"] is False
+
+
 def test_a_snapshot_answers_again_when_the_box_comes_back(fresh_yard):
     box = fresh_yard.new()
     script = 's=$(box snapshot first); if [ "$s" ]; then echo "$s" > /tmp/id; else echo back; fi; sleep 1000'

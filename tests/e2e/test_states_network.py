@@ -118,6 +118,25 @@ def test_a_nested_box_shuts_only_itself(world_yard, world_box):
     world_yard.api("DELETE", f"/v1/boxes/{box.name}-x", query={"force": "true"})
 
 
+@pytest.mark.parametrize("spent_first", [True, False])
+def test_a_budget_is_not_filled_up_by_a_promotion(world_yard, world_box, spent_first):
+    """What one fork spends is not there for those that another one, promoted meanwhile, makes."""
+    box = world_box(policy={"preset": "none", "allow": [{"name": "open.states.test", "port": PORT, "bytes": "20K"}]})
+    assert box.run("box", "fork", "a", "b").code == 0
+    one, other = f"{box.name}-a", f"{box.name}-b"
+    if not spent_first:
+        world_yard.box("promote", other)
+    spend = ("python3", "-c", SPEND, "open.states.test", str(PORT))
+    assert 1000 < int(world_yard.run(one, *spend).stdout or b"0") <= 20480
+    time.sleep(0.2)
+    if spent_first:
+        world_yard.box("promote", other)
+    assert world_yard.run(box.name, "box", "fork", "x").code == 0
+    assert int(world_yard.run(f"{box.name}-x", *spend).stdout or b"0") == 0
+    for name in (box.name, one, f"{box.name}-x"):
+        world_yard.box("rm", "-f", name)
+
+
 def test_a_budget_is_not_filled_up_by_forks(world_yard, world_box):
     box = world_box(policy={"preset": "none", "allow": [{"name": "open.states.test", "port": PORT, "bytes": "20K"}]})
     spent = []
