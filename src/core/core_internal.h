@@ -342,6 +342,7 @@ struct snapshot {
 	bool packing;
 	unsigned users; /* forks, rollbacks and starts from it that are under way */
 	bool doomed;	/* discarded: nobody finds it any more, and it goes with its last user */
+	bool borrowed;	/* and its state, which is a box's own, stays */
 };
 int snapshots_load(struct yard *yard, struct err *err); /* before boxes are adopted */
 void snapshots_sweep(struct yard *yard); /* after: what is half made or nobody's goes */

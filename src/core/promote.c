@@ -15,6 +15,7 @@ struct promotion {
 	struct yard *yard;
 	char *child, *parent; /* ids */
 	json_t *was;	      /* the snapshot */
+	bool adopted;	      /* it has the state that the parent slept in */
 	json_done done;
 	void *arg;
 };
@@ -54,14 +55,36 @@ static int move_time_line(struct yard *yard, struct box *parent, struct box *chi
 	return 0;
 }
 
-static int change_hands(struct yard *yard, struct box *parent, struct box *child, struct err *err)
+/* What a hibernated parent slept in is its own again. */
+static void give_back(struct promotion *promotion, struct box *parent)
 {
+	const char *id = json_get_text(promotion->was, "id");
+	struct snapshot *snapshot = snapshot_by_id(promotion->yard, id);
+
+	if (!promotion->adopted)
+		return;
+	text_replace(&parent->row.state_id, id);
+	if (parent->state == BOX_STOPPED)
+		box_set_state(parent, BOX_HIBERNATED, "");
+	if (snapshot)
+		snapshot_forget_state(promotion->yard, snapshot);
+}
+
+static int change_hands(
+	struct promotion *promotion, struct box *parent, struct box *child, struct err *err)
+{
+	struct yard *yard = promotion->yard;
 	_cleanup_free_ char *name = xstrdup(parent->row.name);
 	_cleanup_free_ char *aside = xasprintf("was-%s", parent->row.id);
 	json_t *ports = parent->net->ports;
 
 	if (move_time_line(yard, parent, child, err) < 0)
 		return -1;
+	/* Without its state it sleeps no more, should a daemon find it; stored with its name. */
+	if (promotion->adopted) {
+		text_replace(&parent->row.state_id, "");
+		box_set_state(parent, BOX_STOPPED, "");
+	}
 	/* Names are unique: the parent steps aside first. */
 	ports_box_removed(parent);
 	ports_box_removed(child);
@@ -81,11 +104,14 @@ static int change_hands(struct yard *yard, struct box *parent, struct box *child
 }
 
 /* All or nothing, whenever the daemon dies. */
-static int hand_over(struct yard *yard, struct box *parent, struct box *child, struct err *err)
+static int hand_over(
+	struct promotion *promotion, struct box *parent, struct box *child, struct err *err)
 {
+	struct yard *yard = promotion->yard;
+
 	if (store_begin(yard->store, err) < 0)
 		return -1;
-	if (change_hands(yard, parent, child, err) < 0) {
+	if (change_hands(promotion, parent, child, err) < 0) {
 		store_rollback(yard->store);
 		return -1;
 	}
@@ -106,12 +132,14 @@ static void on_snapshot(json_t *snapshot, const struct err *err, void *arg)
 	promotion->was = json_incref(snapshot);
 	parent = box_find(yard, promotion->parent, &why);
 	child = parent ? box_find(yard, promotion->child, &why) : NULL;
+	promotion->adopted = parent && !strcmp(parent->row.state_id, json_get_text(snapshot, "id"));
 	/* Before anything changes hands: one that is busy keeps its name. */
 	if (child && box_is_busy(child))
 		box_refuse_busy(child, &why);
 	else if (child && box_is_busy(parent))
 		box_refuse_busy(parent, &why);
-	if (!child || why.kind || hand_over(yard, parent, child, &why) < 0) {
+	if (!child || why.kind || hand_over(promotion, parent, child, &why) < 0) {
+		give_back(promotion, parent);
 		finish(promotion, &why);
 		return;
 	}
@@ -150,7 +178,7 @@ void box_promote(struct box *child, json_done done, void *arg)
 	box_snapshot(parent,
 		&(struct snapshot_spec){ .cause = "promote",
 			.detail = child->row.name,
-			.disk_only = parent->state == BOX_HIBERNATED,
+			.adopt = true,
 			.wait_safe = true },
 		on_snapshot, promotion);
 }

@@ -133,10 +133,9 @@ static void record(struct yard *yard, struct snapshot *snapshot, enum store_grad
 void snapshot_ready_of(
 	struct yard *yard, struct snapshot *snapshot, const struct take_result *result)
 {
-	uint64_t packed;
-
 	if (!strcmp(snapshot->row.kind, "full"))
-		states_sizes(yard->states, snapshot->row.id, &snapshot->row.plain_bytes, &packed);
+		states_sizes(yard->states, snapshot->row.id, &snapshot->row.plain_bytes,
+			&snapshot->row.stored_bytes);
 	else
 		snapshot->safe = true;
 	snapshot->row.processes = result->processes;
@@ -256,6 +255,7 @@ static void drop(struct yard *yard, struct snapshot *snapshot, bool with_state)
 	if (snapshot->users) {
 		/* For a daemon that finds it, it is half made. */
 		snapshot->doomed = true;
+		snapshot->borrowed = !with_state;
 		text_replace(&snapshot->row.box, "");
 		text_replace(&snapshot->row.detail, "");
 		text_replace(&snapshot->row.status, "making");
@@ -294,7 +294,7 @@ void snapshot_unuse(struct yard *yard, const char *id)
 	struct snapshot *snapshot = snapshot_by_id(yard, id);
 
 	if (snapshot && snapshot->users && !--snapshot->users && snapshot->doomed)
-		snapshot_discard(yard, snapshot);
+		drop(yard, snapshot, !snapshot->borrowed);
 }
 
 void snapshots_box_removed(struct box *box)
@@ -446,8 +446,9 @@ json_t *box_timeline_json(struct box *box)
 struct wish {
 	char *name, *detail;
 	const char *cause;
-	bool disk_only, wait_safe;
-	char *id; /* of the snapshot, when there is one */
+	bool disk_only, adopt, wait_safe;
+	bool adopted; /* the state is the box's own */
+	char *id;     /* of the snapshot, when there is one */
 	int64_t started_us;
 	struct take_result result;
 	json_done done;
@@ -509,12 +510,15 @@ static void on_taken(
 		struct err why = *err;
 
 		if (snapshot)
-			snapshot_discard(yard, snapshot);
+			drop(yard, snapshot, !wish->adopted);
 		box_end_turn(box);
 		answer(wish, &why);
 		return;
 	}
 	wish->result = *result;
+	/* It was packed before the box fell asleep. */
+	if (wish->adopted)
+		snapshot->safe = states_is_packed(yard->states, wish->id);
 	snapshot_ready(box, snapshot, result);
 	if (wish->wait_safe && !snapshot->safe) {
 		wish->next = yard->snapshot_wishes;
@@ -558,7 +562,7 @@ static int check(struct box *box, const struct wish *wish, struct err *err)
 			box->row.name, count);
 		return err_hint(err, "'box forget %s SNAPSHOT' removes one", box->row.name);
 	}
-	if (box->state == BOX_HIBERNATED && !wish->disk_only) {
+	if (box->state == BOX_HIBERNATED && !wish->disk_only && !wish->adopt) {
 		err_set(err, ERR_STATE, "box '%s' is hibernated", box->row.name);
 		return err_hint(err, "'box wake %s' first, or --disk-only", box->row.name);
 	}
@@ -585,7 +589,10 @@ static void on_turn(struct box *box, const struct err *gone, void *arg)
 		return;
 	}
 	full = !wish->disk_only && box->state != BOX_STOPPED;
+	wish->adopted = full && box->state == BOX_HIBERNATED;
 	snapshot = snapshot_new(box, wish->cause, wish->detail, full ? "full" : "disk");
+	if (wish->adopted)
+		text_replace(&snapshot->row.id, box->row.state_id);
 	if (wish->name)
 		text_replace(&snapshot->row.name, wish->name);
 	if (snapshot_record(box->yard, snapshot, STORE_KEPT, &err) < 0) {
@@ -596,7 +603,7 @@ static void on_turn(struct box *box, const struct err *gone, void *arg)
 	}
 	wish->id = xstrdup(snapshot->row.id);
 	box_take(box,
-		&(struct take_spec){ .state = full ? wish->id : NULL,
+		&(struct take_spec){ .state = full && !wish->adopted ? wish->id : NULL,
 			.disk_place = SNAPSHOT_DISKS,
 			.disk = wish->id,
 			.quick = true },
@@ -617,6 +624,7 @@ void box_snapshot(struct box *box, const struct snapshot_spec *spec, json_done d
 		.detail = xstrdup(spec->detail),
 		.cause = spec->cause,
 		.disk_only = spec->disk_only,
+		.adopt = spec->adopt,
 		.wait_safe = spec->wait_safe,
 		.started_us = clock_mono_us(),
 		.done = done,

@@ -26,6 +26,9 @@ struct snapshot_spec {
 	const char *cause;  /* "request" "exec" "interval" "try" …; a literal */
 	const char *detail; /* NULL: none */
 	bool disk_only;	    /* processes are left out; the disk as it is, files half written too */
+	/* Of a hibernated box: the state it sleeps in becomes that of the snapshot, which has its id. It is both's then: the
+	 * caller takes it from the box (row.state_id), or from the snapshot (snapshot_forget_state). */
+	bool adopt;
 	bool wait_safe; /* done is called when it would survive a power cut, else when it is captured */
 };
 /* result: the snapshot, as snapshot JSON in docs/api.md: {"id","box","name","cause","detail","kind","parent","created_at",

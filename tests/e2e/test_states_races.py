@@ -131,6 +131,47 @@ def test_promoted_over_a_stopped_parent(box):
     child.remove()
 
 
+def test_promoted_over_a_hibernated_parent(box):
+    """What slept is on the time line, and goes on when it is gone back to."""
+    [child] = states.fork(box)
+    box.start("sh", "-c", "echo parent > /dev/shm/who; exec sleep 4242")
+    eventually(lambda: "sleep 4242" in box.commands(), 10)
+    states.hibernate(box)
+    box.yard.box("promote", child.name)
+    child = states.of(box.yard, states.box_json(box.yard, box.name))
+    assert "sleep 4242" not in child.commands()
+    [was] = states.timeline(child)["snapshots"]
+    assert (was["cause"], was["kind"], was["safe"]) == ("promote", "full", True)
+    states.rollback(child, was["id"])
+    assert "sleep 4242" in child.commands() and child.out("cat /dev/shm/who") == "parent"
+    only(box.yard, child)
+    child.remove()
+
+
+@pytest.mark.parametrize("pause", [0, 0.001, 0.002])
+def test_promotion_that_comes_to_nothing_leaves_the_hibernated_parent_asleep(box, pause):
+    """Its fork is busy when the snapshot is there; or not yet, and all is well."""
+    [child] = states.fork(box)
+    child.start("sh", "-c", "trap '' TERM; while :; do sleep 1; done")
+    box.start("sleep", "4242")
+    eventually(lambda: "sleep 4242" in box.commands(), 10)
+    states.hibernate(box)
+    promotion = post(child, "promote")
+    time.sleep(pause)
+    stopping = post(child, "stop", {"timeout_ms": 300})
+    assert promotion.end().status in (200, 409) and stopping.end().status in (200, 204)
+    now = states.of(box.yard, states.box_json(box.yard, box.name))
+    if now.id == box.id:
+        assert states.state(box) == "hibernated" and states.timeline(box)["snapshots"] == []
+        states.wake(box)
+        child.remove()
+    else:
+        states.rollback(now, states.timeline(now)["snapshots"][-1]["id"])
+    assert "sleep 4242" in now.commands()
+    only(box.yard, now)
+    now.remove()
+
+
 # Much memory makes the time long in which something can happen.
 MUCH = "head -c 100m /dev/urandom > /dev/shm/much"
 
