@@ -12,7 +12,7 @@ struct inside {
 	unsigned count;
 	uint64_t seen;	/* the highest number of a request */
 	unsigned links; /* connections to its box-init this daemon had */
-	int64_t tokens; /* thousandths of a call; see inside_limits.c */
+	int64_t tokens; /* thousandths of what may be done; see inside_limits.c */
 	int64_t refill_us;
 	struct telling *telling;
 	struct loop_timer *retry;
@@ -74,8 +74,8 @@ bool inside_is_below(const struct box *box, const struct box *ancestor);
 json_t *inside_below(const struct box *box); /* an object whose keys are their ids; new reference */
 /* The box itself, or one it descends from, that may ask for nothing; NULL: it may. */
 const struct box *inside_forbidden_by(const struct box *box);
-/* May it be done once more, and for fork, with so many new boxes? Takes from the rate if so. */
-int inside_charge(struct box *box, struct err *err);
+/* May so much more be done, and for fork, with so many new boxes? The first takes it from the rate if so. */
+int inside_charge(struct box *box, unsigned count, struct err *err);
 int inside_check_fork(struct box *box, unsigned count, struct err *err);
 
 /* inside_tell.c */

@@ -317,20 +317,21 @@ static void refill(struct inside *inside, uint64_t rate)
 	inside->refill_us = now;
 }
 
-int inside_charge(struct box *box, struct err *err)
+int inside_charge(struct box *box, unsigned count, struct err *err)
 {
+	int64_t price = (int64_t)count * 1000;
 	int depth = 0;
 
 	for (struct box *at = box; at && depth < DEPTH_MAX; at = origin_of(at), depth++) {
 		uint64_t rate = box_inside_limits(at).rate;
 
 		refill(box_inside(at), rate);
-		if (at->inside->tokens < 1000)
+		if (at->inside->tokens < price)
 			return refuse(box, at, "rate", rate,
 				"too many forks, snapshots and rollbacks a minute", err);
 	}
 	depth = 0;
 	for (struct box *at = box; at && depth < DEPTH_MAX; at = origin_of(at), depth++)
-		at->inside->tokens -= 1000;
+		at->inside->tokens -= price;
 	return 0;
 }

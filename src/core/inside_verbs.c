@@ -263,7 +263,8 @@ static void do_fork(struct ask *ask, const struct args *args)
 	struct errand *errand;
 
 	if (child_names(ask, args, names, &err) < 0 ||
-		inside_check_fork(ask->box, count, &err) < 0 || inside_charge(ask->box, &err) < 0) {
+		inside_check_fork(ask->box, count, &err) < 0 ||
+		inside_charge(ask->box, count, &err) < 0) {
 		ask_fail(ask, &err);
 		return;
 	}
@@ -302,7 +303,7 @@ static void do_snapshot(struct ask *ask, const struct args *args)
 
 	if (args->rest_count && name_check("snapshot name", args->rest[0], &err) < 0)
 		return ask_fail(ask, &err);
-	if (inside_charge(ask->box, &err) < 0)
+	if (inside_charge(ask->box, 1, &err) < 0)
 		return ask_fail(ask, &err);
 	errand = errand_new(ask);
 	errand->json = args->json;
@@ -329,7 +330,7 @@ static void do_rollback(struct ask *ask, const struct args *args)
 {
 	struct err err = ERR_INIT;
 
-	if (inside_charge(ask->box, &err) < 0)
+	if (inside_charge(ask->box, 1, &err) < 0)
 		return ask_fail(ask, &err);
 	box_rollback(ask->box,
 		&(struct rollback_spec){ .snapshot = args->rest[0], .disk_only = args->disk_only },

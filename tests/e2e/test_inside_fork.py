@@ -87,6 +87,17 @@ def limits(box):
     return inside["depth"], inside["count"], inside["rate"]
 
 
+def test_each_fork_counts_for_the_rate(fresh_yard):
+    box = fresh_yard.new(inside={"rate": 4})
+    code, why = refused(box, "fork", "-n", "5")
+    assert code == 75 and "a minute: this box may have 4" in why and "--inside rate=N" in why, why
+    assert box.run("box", "fork", "-n", "3").code == 0
+    assert refused(box, "fork", "a", "b")[0] == 75
+    assert box.run("box", "fork", "c").code == 0
+    assert refused(box, "snapshot")[0] == 75
+    assert len(family(box)) == 4
+
+
 def test_limits_outlive_a_promotion(fresh_yard):
     """Those that were forked beside it, too."""
     box = fresh_yard.new(inside={"depth": 1, "count": 2})
