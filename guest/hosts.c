@@ -1,7 +1,8 @@
 /* hosts.c - see hosts.h
  *
- * The driver has set the host name; programs look for it in files (sudo complains without). What is in
- * /etc/hosts stays; a line is added when the name stands nowhere in it. */
+ * The driver has set the host name; programs look for it in files (sudo complains without). What others wrote into
+ * /etc/hosts stays; a line is added when the name stands nowhere in it. /etc/hostname tells the name there was before, and
+ * so the line that we had written for that. */
 #include "guest/hosts.h"
 #include "base/buf.h"
 #include "base/file.h"
@@ -12,38 +13,43 @@
 #include <stdio.h>
 #include <sys/stat.h>
 
-enum { HOSTS_MAX = 1024 * 1024, HOSTNAME_BYTES = 256 };
+enum { HOSTS_MAX = 1024 * 1024, HOSTNAME_BYTES = 256, RENAMES_FOLLOWED = 10 };
 
 static const char localhost_lines[] =
 	"127.0.0.1\tlocalhost\n::1\tlocalhost ip6-localhost ip6-loopback\n";
 
-/* "" when it is not there or no regular file. *ret_writable: we may write it. */
+/* "" when it is not there or not a text we can read. *ret_writable: nothing is lost when we write it. */
 static char *read_text(const char *path, bool *ret_writable)
 {
 	struct stat st;
 	char *text = NULL;
+	size_t len = 0;
 
 	*ret_writable = stat(path, &st) == 0 ? S_ISREG(st.st_mode) : errno == ENOENT;
-	if (!*ret_writable || file_read(AT_FDCWD, path, HOSTS_MAX, &text, NULL, NULL) < 0)
-		return xstrdup("");
-	return text;
+	if (*ret_writable && file_read(AT_FDCWD, path, HOSTS_MAX, &text, &len, NULL) < 0)
+		*ret_writable = access(path, F_OK) < 0 && errno == ENOENT;
+	if (text && strlen(text) != len)
+		*ret_writable = false;
+	return text ? text : xstrdup("");
 }
 
-/* In place: the file may be bound or linked from elsewhere, and its owner and mode stay. */
-static void write_text(const char *path, const char *text, int flags)
+/* In place: the file may be bound or linked from elsewhere, and its owner and mode stay. Whoever reads it meanwhile does
+ * not find it empty. */
+static void write_text(const char *path, const char *text)
 {
 	_cleanup_close_ int fd =
-		open(path, O_WRONLY | O_CREAT | O_CLOEXEC | O_NOCTTY | O_NONBLOCK | flags, 0644);
+		open(path, O_WRONLY | O_CREAT | O_CLOEXEC | O_NOCTTY | O_NONBLOCK, 0644);
 
-	if (fd >= 0)
-		fd_write_all(fd, text, strlen(text), NULL);
+	if (fd >= 0 && fd_write_all(fd, text, strlen(text), NULL) == 0)
+		(void)!ftruncate(fd, (off_t)strlen(text));
 }
 
-static bool has_name(char *hosts, const char *name)
+static bool has_name(const char *hosts, const char *name)
 {
-	char *line, *word;
+	_cleanup_free_ char *text = xstrdup(hosts);
+	char *rest = text, *line, *word;
 
-	while ((line = strsep(&hosts, "\n"))) {
+	while ((line = strsep(&rest, "\n"))) {
 		line[strcspn(line, "#")] = '\0';
 		while ((word = strsep(&line, " \t\r")))
 			if (!strcmp(word, name))
@@ -52,31 +58,61 @@ static bool has_name(char *hosts, const char *name)
 	return false;
 }
 
+char *hosts_with_name(const char *hosts, const char *old, const char *name)
+{
+	_cleanup_free_ char *ours = xasprintf("127.0.1.1\t%s", name);
+	_cleanup_free_ char *before = xasprintf("127.0.1.1\t%s", old);
+	bool there = has_name(hosts, name), renamed = *old && strcmp(old, name) != 0;
+	struct buf out = BUF_INIT;
+	char *text;
+
+	if (!*hosts)
+		hosts = localhost_lines;
+	for (const char *line = hosts, *end; *line; line = *end ? end + 1 : end) {
+		size_t len = strcspn(line, "\n");
+		bool is_old = renamed && len == strlen(before) && !memcmp(line, before, len);
+
+		end = line + len;
+		if (!is_old)
+			buf_add(&out, line, len + (*end ? 1 : 0));
+		else if (!there)
+			buf_addf(&out, "%s\n", ours);
+		there = there || is_old;
+	}
+	if (!there)
+		buf_addf(&out, "%s%s\n", hosts[strlen(hosts) - 1] == '\n' ? "" : "\n", ours);
+	text = xstrdup(buf_str(&out));
+	buf_done(&out);
+	return text;
+}
+
+static void write_name(const char *name)
+{
+	bool writable, hosts_writable;
+	_cleanup_free_ char *hostname = read_text("/etc/hostname", &writable);
+	_cleanup_free_ char *line = xasprintf("%s\n", name);
+	_cleanup_free_ char *hosts = NULL, *wanted = NULL;
+
+	hostname[strcspn(hostname, "\n")] = '\0';
+	hosts = read_text("/etc/hosts", &hosts_writable);
+	wanted = hosts_with_name(hosts, hostname, name);
+	if (hosts_writable && strcmp(hosts, wanted) != 0)
+		write_text("/etc/hosts", wanted);
+	if (writable && strcmp(hostname, name) != 0)
+		write_text("/etc/hostname", line);
+}
+
 void hosts_follow_name(void)
 {
-	char name[HOSTNAME_BYTES] = "";
-	bool writable;
-	_cleanup_free_ char *hosts = NULL;
-	_cleanup_free_ char *hostname = NULL;
-	struct buf added = BUF_INIT;
+	char name[HOSTNAME_BYTES] = "", now[HOSTNAME_BYTES] = "";
 
-	if (gethostname(name, sizeof name - 1) < 0 || !*name)
-		return;
-	hostname = read_text("/etc/hostname", &writable);
-	hostname[strcspn(hostname, "\n")] = '\0';
-	if (writable && strcmp(hostname, name) != 0) {
-		buf_addf(&added, "%s\n", name);
-		write_text("/etc/hostname", buf_str(&added), O_TRUNC);
-		buf_done(&added);
+	/* Another of us may do the same for a name given meanwhile: whoever is last must have the last one. */
+	for (int i = 0; i < RENAMES_FOLLOWED; i++) {
+		if (gethostname(now, sizeof now - 1) < 0 || !*now || !strcmp(now, name))
+			return;
+		strcpy(name, now);
+		write_name(name);
 	}
-	hosts = read_text("/etc/hosts", &writable);
-	if (!*hosts)
-		buf_add_str(&added, localhost_lines);
-	else if (hosts[strlen(hosts) - 1] != '\n')
-		buf_add_str(&added, "\n");
-	buf_addf(&added, "127.0.1.1\t%s\n", name);
-	if (writable && !has_name(hosts, name))
-		write_text("/etc/hosts", buf_str(&added), O_APPEND);
 }
 
 void hosts_write_name(void)

@@ -201,11 +201,10 @@ void identity_run(const struct identity_job *job, struct identity_result *ret)
 	if (!strcmp(job->root, "-"))
 		return;
 	umask(022);
-	if (job->fork) {
-		if (new_machine_id(job, &ret->err) < 0)
-			return;
-		if (!*job->root)
-			hosts_follow_name();
-	}
+	if (job->fork && new_machine_id(job, &ret->err) < 0)
+		return;
+	/* It may have been renamed in its sleep, or since that moment. */
+	if (!*job->root)
+		hosts_follow_name();
 	run_hooks(job, ret);
 }

@@ -140,6 +140,27 @@ def test_rename_changes_name_and_hostname(yard, box):
     assert yard.box("exec", name, "--", "hostname").stdout.strip() == name
 
 
+def names_in_hosts(box):
+    """Of the box itself; once its files have followed."""
+    eventually(lambda: box.run("cat", "/etc/hostname").stdout == box.run("hostname").stdout, 10)
+    lines = box.run("cat", "/etc/hosts").stdout.decode().splitlines()
+    return [line.split()[1:] for line in lines if line.startswith("127.0.1.1")]
+
+
+@pytest.mark.parametrize("depth", ["running", "suspend", "hibernate", "stop"])
+def test_hosts_follow_the_name(yard, make_box, depth):
+    box, name = make_box(), random_name("r")
+    assert names_in_hosts(box) == [[box.name]]
+    box.sh("echo 10.9.8.7 friend >> /etc/hosts; echo '127.0.1.1 mine' >> /etc/hosts")
+    if depth != "running":
+        yard.box(depth, box.name)
+    yard.box("rename", box.name, name)
+    yard.box("wake", name)
+    box.name = name
+    assert names_in_hosts(box) == [[name], ["mine"]]
+    assert b"10.9.8.7 friend\n" in box.run("cat", "/etc/hosts").stdout
+
+
 def test_rename_refuses_taken_and_bad_names(yard, make_box):
     one, two = make_box(), make_box()
     assert yard.api("PATCH", one.path, {"name": two.name}).code == "exists"

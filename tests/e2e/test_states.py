@@ -317,6 +317,35 @@ def test_promoted_child_takes_the_place_of_its_parent(yard, make_box):
         assert now.out("cat /root/f") == "child"
 
 
+def own_names(box):
+    """Its files follow a name that was given from outside a moment later."""
+    eventually(lambda: box.out("cat /etc/hostname") == box.out("hostname"), 10)
+    return box.out("grep ^127.0.1.1 /etc/hosts | cut -f2").split()
+
+
+def test_copies_have_their_own_name_alone_in_hosts(yard, make_box):
+    box = make_box()
+    box.sh("echo 10.9.8.7 friend >> /etc/hosts")
+    assert own_names(box) == [box.name]
+    made = states.snapshot(box)
+    [child, other] = states.fork(box, "-n", "2")
+    [then] = states.fork(box, "--from", made["id"])
+    yard.box("save", "--full", box.name, "named", timeout=120)
+    golden = states.of(yard, yard.json("new", "--image", "named"))
+    for copy in (other, then, golden, child):
+        with states.removed_afterwards(copy):
+            assert own_names(copy) == [copy.name] and "friend" in copy.out("cat /etc/hosts")
+            if copy is child:
+                yard.box("promote", child.name)
+                child = states.of(yard, states.box_json(yard, box.name))
+                assert own_names(child) == [box.name]
+                yard.box("rename", child.name, "renamed-since")
+                child.name = "renamed-since"
+                states.rollback(child, made["id"])
+                assert own_names(child) == [child.name]
+    yard.box("image", "rm", "named")
+
+
 def test_name_that_is_taken_fails_alone(yard, make_box):
     box, other = make_box(), make_box()
     done = yard.box("fork", box.name, other.name, "fresh-name", "--json", check=False)
