@@ -8,7 +8,9 @@
 #include "base/file.h"
 #include <errno.h>
 #include <stdio.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/un.h>
 
 enum {
@@ -17,27 +19,51 @@ enum {
 	EXIT_RETURNED = 3, /* a rollback was asked for, and this is the state before it */
 };
 
-static const char usage[] =
-	"box: ask for things about this box, from inside it\n"
-	"\n"
-	"  box info                                  this box, its limits and its children, as "
-	"JSON\n"
-	"  box fork [-n N] [NAME...] [-- CMD...]     copy this box as it is now, processes and "
-	"all\n"
-	"                                            prints the names of the copies; in a copy it "
-	"prints\n"
-	"                                            nothing, or runs CMD\n"
-	"  box snapshot [NAME] [--disk-only]         keep this moment; prints its id, and nothing "
-	"when\n"
-	"                                            the box has come back to it\n"
-	"  box timeline                              the moments kept\n"
-	"  box rollback [SNAPSHOT] [--disk-only]     go back to one; does not return when it "
-	"works\n"
-	"  box ls                                    the copies made from this box\n"
-	"  box exec CHILD [--] CMD...                run a program in one of them\n"
-	"  box rm CHILD...                           remove them, with their own copies\n"
-	"\n"
-	"--json gives JSON where there is something to print. Only root of the box may ask.\n";
+/* What src/core/inside_verbs.c takes. */
+static const struct verb {
+	const char *name, *words;
+	const char *does;
+	const char *more; /* each word by itself; "" : nothing to say */
+} verbs[] = {
+	{ "info", "[--json]",
+		"this box, its limits, its position on the time line, its forks; JSON", "" },
+	{ "fork", "[-n N] [NAME...] [--from SNAPSHOT] [--json] [-- CMD...]",
+		"copy this box as it is now, with disk, memory and processes; prints the names of "
+		"the\n"
+		"copies, one a line; in a copy it prints nothing, or runs CMD",
+		"  -n N             so many copies, at most 100\n"
+		"  NAME...          their names; that of this box and a dash come before them\n"
+		"  --from SNAPSHOT  copy what the box was then\n"
+		"  --json           "
+		"{\"child\":false,\"children\":[{\"name\",\"id\"}],\"failed\":[]}, and in a copy\n"
+		"                   {\"child\":true,\"name\",\"id\",\"parent\",\"index\"}\n"
+		"  -- CMD...        run this in the copies, with BOX_NAME, BOX_ID, BOX_PARENT and\n"
+		"                   BOX_FORK_INDEX set\n" },
+	{ "snapshot", "[NAME] [--disk-only] [--json]",
+		"keep this moment; prints its id, and nothing when the box has come back to it",
+		"  NAME         to go back to it by\n"
+		"  --disk-only  without memory and processes\n"
+		"  --json       the snapshot; {\"restored\":true} when the box has come back to "
+		"it\n" },
+	{ "timeline", "[--json]",
+		"the moments kept: id, name, kind, time, and which of them this box stands upon",
+		"" },
+	{ "rollback", "[SNAPSHOT] [--disk-only]",
+		"go back to a moment, by default the last; does not return when it works",
+		"  SNAPSHOT     its id or name\n"
+		"  --disk-only  the disk alone; the box starts anew\n" },
+	{ "ls", "[-q] [--json]", "the boxes forked from this one, and those forked from them",
+		"  -q      names alone\n"
+		"  --json  with id, state, and whether it was forked from this box itself\n" },
+	{ "exec", "FORK [--] CMD...",
+		"run a program in one of them, and end with its exit code; one that sleeps is "
+		"woken",
+		"Its output comes here; its standard input is empty: what is piped into this "
+		"command is\n"
+		"not passed on.\n" },
+	{ "rm", "FORK...", "remove them, with all that was forked from them", "" },
+	{ "help", "[COMMAND]", "this list, or more about one of them", "" },
+};
 
 struct request {
 	const char **words;
@@ -102,6 +128,111 @@ static int ask(int fd, const struct request *request)
 	buf_done(&packet);
 	/* Refused at the door: its reason lies there to be read. */
 	return put < 0 && errno != EPIPE && errno != ECONNRESET ? -1 : 0;
+}
+
+/* ---- help ------------------------------------------------------------------------------------------ */
+
+static const struct verb *verb_find(const char *name)
+{
+	for (size_t i = 0; i < ARRAY_LEN(verbs); i++)
+		if (!strcmp(verbs[i].name, name))
+			return &verbs[i];
+	return NULL;
+}
+
+static void print_all(FILE *out)
+{
+	fputs("box: ask for things about this box, from inside it\n\n", out);
+	for (size_t i = 0; i < ARRAY_LEN(verbs); i++) {
+		const char *line = verbs[i].does;
+
+		fprintf(out, "  box %s %s\n", verbs[i].name, verbs[i].words);
+		for (size_t len; *line; line += len + (line[len] ? 1 : 0)) {
+			len = strcspn(line, "\n");
+			fprintf(out, "      %.*s\n", (int)len, line);
+		}
+	}
+	fputs("\nOnly root of the box may ask.\n", out);
+}
+
+static void print_one(const struct verb *verb)
+{
+	printf("box %s %s\n\n%s\n%s%s", verb->name, verb->words, verb->does,
+		*verb->more ? "\n" : "", verb->more);
+}
+
+static bool is_help(const char *word)
+{
+	return !strcmp(word, "--help") || !strcmp(word, "-h");
+}
+
+/* Among the words that are ours: not those of a program. */
+static bool asks_for_help(int argc, char **argv)
+{
+	int plain = 0;
+
+	for (int i = 2; i < argc && strcmp(argv[i], "--"); i++) {
+		if (is_help(argv[i]))
+			return true;
+		plain += argv[i][0] != '-';
+		if (plain == 2 && !strcmp(argv[1], "exec"))
+			break;
+	}
+	return false;
+}
+
+/* The exit code; -1: nothing of that was asked for. */
+static int help(int argc, char **argv)
+{
+	bool asked = argc > 1 && (!strcmp(argv[1], "help") || is_help(argv[1]));
+	const char *name = asked ? argv[2] : argv[1];
+	const struct verb *verb = name && !is_help(name) ? verb_find(name) : NULL;
+
+	if (argc < 2) {
+		print_all(stderr);
+		return EXIT_USAGE;
+	}
+	if (!asked && (!verb || !asks_for_help(argc, argv)))
+		return -1;
+	if (verb) {
+		print_one(verb);
+	} else if (!name || is_help(name)) {
+		print_all(stdout);
+	} else {
+		fprintf(stderr, "box: there is no '%.40s' inside a box; see 'box help'\n", name);
+		return EXIT_USAGE;
+	}
+	return 0;
+}
+
+/* ---- input that goes nowhere ----------------------------------------------------------------------- */
+
+static bool has_input(void)
+{
+	struct stat st;
+	int waiting = 0;
+
+	if (fstat(STDIN_FILENO, &st) < 0)
+		return false;
+	if (S_ISREG(st.st_mode)) {
+		off_t at = lseek(STDIN_FILENO, 0, SEEK_CUR);
+
+		return at >= 0 && at < st.st_size;
+	}
+	return (S_ISFIFO(st.st_mode) || S_ISSOCK(st.st_mode)) &&
+	       ioctl(STDIN_FILENO, FIONREAD, &waiting) == 0 && waiting > 0;
+}
+
+/* Once: before, and for what is written more slowly, after. */
+static void warn_of_input(const struct request *request)
+{
+	static bool warned;
+
+	if (warned || strcmp(request->verb, "exec") || !has_input())
+		return;
+	warned = true;
+	fputs("box: 'box exec' does not pass its input on; '< /dev/null' if that is meant\n",
+		stderr);
 }
 
 /* ---- in a copy ------------------------------------------------------------------------------------- */
@@ -198,14 +329,12 @@ static int listen_to(int fd, const struct request *request)
 int box_main(int argc, char **argv)
 {
 	struct request request;
-	int fd, code;
+	int fd, code = help(argc, argv);
 
-	if (argc < 2 || !strcmp(argv[1], "help") || !strcmp(argv[1], "--help") ||
-		!strcmp(argv[1], "-h")) {
-		fputs(usage, argc < 2 ? stderr : stdout);
-		return argc < 2 ? EXIT_USAGE : 0;
-	}
+	if (code >= 0)
+		return fflush(stdout) != 0 && !code ? 1 : code;
 	read_request(argc, argv, &request);
+	warn_of_input(&request);
 	fd = reach_init();
 	if (fd < 0)
 		code = fail(
@@ -214,6 +343,7 @@ int box_main(int argc, char **argv)
 		code = fail(strerror(errno));
 	else
 		code = listen_to(fd, &request);
+	warn_of_input(&request);
 	if (fflush(stdout) != 0 && !code)
 		code = 1;
 	free(request.words);

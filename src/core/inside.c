@@ -7,6 +7,7 @@
  * box-init is as hostile as its box: asks are counted, and what it says about them is only ever a number and words. */
 #include "core/inside_internal.h"
 #include "base/strv.h"
+#include "base/text.h"
 #include "loop/loop.h"
 #include <signal.h>
 #include <stdarg.h>
@@ -234,6 +235,36 @@ void ask_fail(struct ask *ask, const struct err *err)
 
 	add_bytes(ask, WIRE_ANSWER_ERR, text, strlen(text), false);
 	ask_done(ask, err_kind_exit_code(err->kind));
+}
+
+/* A box does not name itself, and has few of the commands there are outside. */
+static void advise(const struct box *box, struct err *err)
+{
+	static const char *const own[] = { "timeline", "snapshot" };
+	_cleanup_free_ char *hint = xstrdup(err->hint);
+
+	if (!strstr(hint, "'box ") || strstr(hint, "from outside"))
+		return;
+	for (size_t i = 0; i < ARRAY_LEN(own); i++) {
+		_cleanup_free_ char *named = xasprintf("'box %s %s'", own[i], box->row.name);
+
+		if (text_has_prefix(hint, named)) {
+			err_hint(err, "'box %s'%s", own[i], hint + strlen(named));
+			return;
+		}
+	}
+	if (err->kind == ERR_EXISTS)
+		err_hint(err, "choose another name");
+	else
+		err_hint(err, "from outside: %s", hint);
+}
+
+void ask_fail_outer(struct ask *ask, const struct err *err)
+{
+	struct err told = *err;
+
+	advise(ask->box, &told);
+	ask_fail(ask, &told);
 }
 
 /* ---- requests -------------------------------------------------------------------------------------- */

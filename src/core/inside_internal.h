@@ -52,6 +52,8 @@ void ask_relay(struct ask *ask, enum wire_answer_kind kind, const void *data, si
 /* The end: nothing is added to it any more; it goes when all was taken. */
 void ask_done(struct ask *ask, int code);
 void ask_fail(struct ask *ask, const struct err *err);
+/* The same for an error whose hint was meant for people outside. */
+void ask_fail_outer(struct ask *ask, const struct err *err);
 
 /* For a verb that goes on when its asker, or its box, is gone. */
 struct errand {

@@ -52,8 +52,14 @@ static int read_option(
 		(*at)++;
 		ret->from = value;
 	} else {
-		err_set(err, ERR_INVALID, "'box %s' does not take '%.60s'", words[0], word);
-		return err_hint(err, "see 'box help'");
+		bool needs = ((allowed & ARG_COUNT) && !strcmp(word, "-n")) ||
+			     ((allowed & ARG_FROM) && !strcmp(word, "--from"));
+
+		err_set(err, ERR_INVALID,
+			needs ? "'box %s' needs a value after '%.60s'"
+			      : "'box %s' does not take '%.60s'",
+			words[0], word);
+		return err_hint(err, "see 'box help %s'", words[0]);
 	}
 	return 0;
 }
@@ -82,7 +88,7 @@ static int args_read(char **words, unsigned allowed, size_t least, size_t most, 
 		return 0;
 	err_set(err, ERR_INVALID, "'box %s' with too %s words", words[0],
 		ret->rest_count < least ? "few" : "many");
-	return err_hint(err, "see 'box help'");
+	return err_hint(err, "see 'box help %s'", words[0]);
 }
 
 static struct box *find_child(struct ask *ask, const char *name, struct err *err)
@@ -226,7 +232,7 @@ static void fork_done(json_t *result, const struct err *err, void *arg)
 	if (!ask)
 		return;
 	if (err) {
-		ask_fail(ask, err);
+		ask_fail_outer(ask, err);
 		return;
 	}
 	if (errand->json) {
@@ -286,7 +292,7 @@ static void snapshot_done(json_t *result, const struct err *err, void *arg)
 	if (!ask)
 		return;
 	if (err) {
-		ask_fail(ask, err);
+		ask_fail_outer(ask, err);
 		return;
 	}
 	if (errand->json)
@@ -321,7 +327,7 @@ static void rollback_done(json_t *result, const struct err *err, void *arg)
 
 	(void)result;
 	if (ask && err)
-		ask_fail(ask, err);
+		ask_fail_outer(ask, err);
 	else if (ask)
 		ask_done(ask, 0);
 }
@@ -375,7 +381,7 @@ static void on_exec_error(struct chan *chan, const struct err *err, void *arg)
 
 	(void)chan;
 	ask->exec = NULL;
-	ask_fail(ask, err);
+	ask_fail_outer(ask, err);
 }
 
 static void start_exec(struct ask *ask, struct box *child, const char *const *argv)
@@ -389,7 +395,7 @@ static void start_exec(struct ask *ask, struct box *child, const char *const *ar
 	char id[33];
 
 	if (box_exec_start(child, &spec, id, &ops, ask, &ask->exec, &err) < 0)
-		ask_fail(ask, &err);
+		ask_fail_outer(ask, &err);
 }
 
 /* The words of the program: behind the child's name, and a -- if there is one. */
@@ -409,7 +415,7 @@ static void child_woken(struct box *child, const struct err *err, void *arg)
 	if (!ask)
 		return;
 	if (err)
-		ask_fail(ask, err);
+		ask_fail_outer(ask, err);
 	else
 		start_exec(ask, child, program_of(ask));
 }
@@ -441,7 +447,7 @@ static void one_removed(struct box *box, const struct err *err, void *arg)
 		return;
 	ask = errand_find(errand);
 	if (ask && errand->err.kind)
-		ask_fail(ask, &errand->err);
+		ask_fail_outer(ask, &errand->err);
 	else if (ask)
 		ask_done(ask, 0);
 	free(errand);

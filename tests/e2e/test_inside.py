@@ -43,6 +43,63 @@ def test_help_ls_and_timeline_of_a_new_box(box):
     assert ask(box, "timeline").code == 0
 
 
+VERBS = {"info": ["--json"], "fork": ["-n N", "--from SNAPSHOT", "--json", "-- CMD"], "ls": ["-q", "--json"],
+         "snapshot": ["--disk-only", "--json"], "timeline": ["--json"], "rollback": ["--disk-only"],
+         "exec": ["FORK", "CMD"], "rm": ["FORK"]}
+
+
+def test_every_command_tells_how_it_is_used(yard, box):
+    whole = ask(box, "help").stdout.decode()
+    assert ask(box, "--help").stdout.decode() == whole
+    for verb, options in VERBS.items():
+        for words in ([verb, "--help"], [verb, "-h"], ["help", verb]):
+            done = ask(box, *words)
+            assert (done.code, done.stderr) == (0, b"") and done.stdout.startswith(f"box {verb} ".encode()), done
+        for option in options:
+            assert option in done.stdout.decode(), (verb, option)
+            assert option in next(line for line in whole.splitlines() if line.startswith(f"  box {verb} "))
+    assert ask(box, "fork", "x", "--help").stdout == ask(box, "help", "fork").stdout
+    assert yard.boxes() and not [e for e in yard.events(box=box.id) if e["type"] == "inside.fork"]
+    done = ask(box, "help", "new")
+    assert done.code == 64 and b"'new'" in done.stderr
+    assert ask(box, "new", "--help").code == 64
+    done = ask(box)
+    assert done.code == 64 and done.stderr.decode() == whole
+    done = ask(box, "fork", "-n")
+    assert done.code == 64 and b"needs a value after '-n' (see 'box help fork')" in done.stderr, done
+    assert max(map(len, whole.splitlines())) <= 100
+
+
+def test_what_is_advised_can_be_done_inside(fresh_yard):
+    box = fresh_yard.new()
+    for words in (["fork", "--from", "none"], ["rollback", "none"]):
+        done = ask(box, *words)
+        assert done.code == 66 and b"('box timeline' lists them)" in done.stderr, done
+    assert b"('box snapshot' makes one)" in ask(box, "rollback").stderr
+    assert ask(box, "snapshot", "one").code == 0
+    done = ask(box, "snapshot", "one")
+    assert done.code == 73 and b"(choose another name)" in done.stderr and b"forget" not in done.stderr, done
+    assert ask(box, "fork", "kid").code == 0
+    fresh_yard.box("stop", f"{box.name}-kid")
+    done = ask(box, "exec", "kid", "true")
+    assert done.code == 65 and f"(from outside: 'box start {box.name}-kid'".encode() in done.stderr, done
+
+
+def test_input_of_exec_that_goes_nowhere_is_told(fresh_yard):
+    box = fresh_yard.new()
+    assert ask(box, "fork", "kid").code == 0
+    warning = b"'box exec' does not pass its input on"
+    box.run("sh", "-c", "echo x > /tmp/in; : > /tmp/empty")
+    for script, told in (("echo x | box exec kid -- cat", True), ("box exec kid -- cat < /tmp/in", True),
+                         ("(sleep 0.3; echo x) | box exec kid -- sleep 1", True), ("box exec kid -- cat", False),
+                         ("box exec kid -- cat < /dev/null", False), ("box exec kid -- cat < /tmp/empty", False),
+                         (": | box exec kid -- cat", False), ("echo x | box ls > /dev/null", False)):
+        done = box.run("sh", "-c", script)
+        assert (done.code, done.stdout, done.stderr.count(warning)) == (0, b"", int(told)), (script, done)
+    done = box.run("box", "exec", "kid", "ls", "--help")
+    assert b"Usage: ls" in done.stdout
+
+
 def test_what_cannot_be_asked_is_refused_with_its_reason(yard, box):
     for words, code, why in (
         (["new", "x"], 64, b"cannot be asked for from inside"), (["info", "--bad"], 64, b"does not take '--bad'"),
