@@ -307,7 +307,7 @@ static void do_snapshot(struct ask *ask, const struct args *args)
 	struct err err = ERR_INIT;
 	struct errand *errand;
 
-	if (args->rest_count && name_check("snapshot name", args->rest[0], &err) < 0)
+	if (args->rest_count && snapshot_name_check(args->rest[0], &err) < 0)
 		return ask_fail(ask, &err);
 	if (inside_charge(ask->box, 1, &err) < 0)
 		return ask_fail(ask, &err);

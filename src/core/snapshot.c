@@ -610,12 +610,23 @@ static void on_turn(struct box *box, const struct err *gone, void *arg)
 		&ops, wish);
 }
 
+int snapshot_name_check(const char *name, struct err *err)
+{
+	if (name_check("snapshot name", name, err) < 0)
+		return -1;
+	if (strcmp(name, "now"))
+		return 0;
+	err_set(err, ERR_INVALID, "a snapshot cannot be called 'now'");
+	return err_hint(
+		err, "on a time line that is what the box is at present; choose another name");
+}
+
 void box_snapshot(struct box *box, const struct snapshot_spec *spec, json_done done, void *arg)
 {
 	struct wish *wish;
 	struct err err = ERR_INIT;
 
-	if (spec->name && name_check("snapshot name", spec->name, &err) < 0) {
+	if (spec->name && snapshot_name_check(spec->name, &err) < 0) {
 		done(NULL, &err, arg);
 		return;
 	}

@@ -22,7 +22,7 @@ void box_wake(struct box *box, const char *reason, box_done done, void *arg);
 /* ---- snapshots ------------------------------------------------------------------------------------- */
 
 struct snapshot_spec {
-	const char *name;   /* NULL: none; else unique on the time line, as names of boxes are */
+	const char *name;   /* NULL: none; else unique on the time line, see snapshot_name_check */
 	const char *cause;  /* "request" "exec" "interval" "try" …; a literal */
 	const char *detail; /* NULL: none */
 	bool disk_only;	    /* processes are left out; the disk as it is, files half written too */
@@ -31,6 +31,8 @@ struct snapshot_spec {
 	bool adopt;
 	bool wait_safe; /* done is called when it would survive a power cut, else when it is captured */
 };
+/* As names of boxes are, and not "now", which is drawn at the end of every time line. ERR_INVALID. */
+int snapshot_name_check(const char *name, struct err *err);
 /* result: the snapshot, as snapshot JSON in docs/api.md: {"id","box","name","cause","detail","kind","parent","created_at",
  * "processes","state_bytes","stored_bytes","disk_bytes","safe":bool,"paused_us","took_us"} */
 void box_snapshot(struct box *box, const struct snapshot_spec *spec, json_done done, void *arg);

@@ -67,6 +67,17 @@ def test_bad_bodies_are_refused_and_nothing_happens(yard, box, verb, body):
     assert box.out("echo here").strip() == "here"
 
 
+def test_now_is_no_name_of_a_snapshot(yard, box):
+    reply = yard.api("POST", f"{box.path}/snapshots", {"name": "now"})
+    assert reply.status == 400 and "'now'" in reply.json["error"]["message"], reply.body
+    for words in (["snapshot", box.name, "now"], ["try", box.name, "--name", "now", "--", "touch", "/tmp/tried"]):
+        done = yard.box(*words, check=False)
+        assert done.returncode == 64 and "cannot be called 'now'" in done.stderr, done
+    done = box.run("box", "snapshot", "now")
+    assert done.code == 64 and b"cannot be called 'now'" in done.stderr
+    assert timeline(box)["snapshots"] == [] and box.stat("/tmp/tried").status == 404
+
+
 def test_unknown_snapshots_are_not_found(yard, box):
     assert yard.api("DELETE", f"{box.path}/snapshots/nosuch").code == "not_found"
     assert yard.api("DELETE", f"{box.path}/snapshots/No.Such").code == "invalid"
