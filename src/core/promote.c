@@ -38,11 +38,15 @@ static void finish(struct promotion *promotion, const struct err *err)
 /* Of the time line: what stood on nothing in the child's own stands on the parent's snapshot the child came from. */
 static int move_time_line(struct yard *yard, struct box *parent, struct box *child, struct err *err)
 {
+	/* Before forks followed snapshots that are forgotten, it may have been left behind. */
+	const char *base =
+		snapshot_by_id(yard, child->row.origin_snapshot) ? child->row.origin_snapshot : "";
+
 	for (size_t i = 0; i < yard->snapshot_count; i++) {
 		struct snapshot *snapshot = yard->snapshots[i];
 
 		if (!strcmp(snapshot->row.box, child->row.id) && !*snapshot->row.parent)
-			text_replace(&snapshot->row.parent, child->row.origin_snapshot);
+			text_replace(&snapshot->row.parent, base);
 		else if (!strcmp(snapshot->row.box, parent->row.id))
 			text_replace(&snapshot->row.box, child->row.id);
 		else
@@ -51,7 +55,7 @@ static int move_time_line(struct yard *yard, struct box *parent, struct box *chi
 			return -1;
 	}
 	if (!*child->row.position)
-		text_replace(&child->row.position, child->row.origin_snapshot);
+		text_replace(&child->row.position, base);
 	return 0;
 }
 

@@ -241,7 +241,7 @@ static void drop(struct yard *yard, struct snapshot *snapshot, bool with_state)
 {
 	struct err err = ERR_INIT;
 
-	/* What stands upon it goes back to what it stood upon. */
+	/* What stands upon it, and what was forked from it, goes back to what it stood upon. */
 	for (size_t i = 0; i < yard->snapshot_count; i++)
 		if (!strcmp(yard->snapshots[i]->row.parent, snapshot->row.id)) {
 			text_replace(&yard->snapshots[i]->row.parent, snapshot->row.parent);
@@ -252,6 +252,15 @@ static void drop(struct yard *yard, struct snapshot *snapshot, bool with_state)
 			text_replace(&yard->boxes[i]->row.position, snapshot->row.parent);
 			box_save(yard->boxes[i], STORE_KEPT);
 		}
+	for (size_t i = 0; i < yard->box_count; i++) {
+		struct box_row *row = &yard->boxes[i]->row;
+
+		/* A box of an image has no other box to go back to. */
+		if (*row->origin_box && !strcmp(row->origin_snapshot, snapshot->row.id)) {
+			text_replace(&row->origin_snapshot, snapshot->row.parent);
+			box_save(yard->boxes[i], STORE_KEPT);
+		}
+	}
 	if (snapshot->users) {
 		/* For a daemon that finds it, it is half made. */
 		snapshot->doomed = true;

@@ -317,6 +317,30 @@ def test_promoted_child_takes_the_place_of_its_parent(yard, make_box):
         assert now.out("cat /root/f") == "child"
 
 
+@pytest.mark.parametrize("kept", ["one", None])
+def test_fork_of_a_forgotten_snapshot_stands_upon_the_one_before(yard, make_box, kept):
+    box = make_box()
+    if kept:
+        states.snapshot(box, kept)
+    states.snapshot(box, "two")
+    [child, other] = states.fork(box, "--from", "two", "-n", "2")
+    states.snapshot(other, "own")
+    with states.removed_afterwards(other):
+        yard.box("forget", box.name, "two")
+        base = {s["name"]: s["id"] for s in states.timeline(box)["snapshots"]}.get(kept)
+        assert child.show()["origin"] == {"box": box.id, "snapshot": base}
+        assert ("⑂ " + child.name) in yard.box("timeline", box.name).stdout
+        yard.box("promote", child.name)
+        now = states.of(yard, states.box_json(yard, box.name))
+        assert states.timeline(now)["position"] == base
+        # The other one is a fork of that box now; what it kept itself goes where it was forked.
+        yard.box("promote", other.name)
+        now = states.of(yard, states.box_json(yard, box.name))
+        assert now.id == other.id
+        line = {s["name"]: s for s in states.timeline(now)["snapshots"]}
+        assert line["own"]["parent"] == base and line["own"]["current"]
+
+
 def own_names(box):
     """Its files follow a name that was given from outside a moment later."""
     eventually(lambda: box.out("cat /etc/hostname") == box.out("hostname"), 10)
