@@ -323,9 +323,9 @@ void api_box_resume(struct call *call)
 
 	if (!box)
 		return;
-	if (json_read(call->body, NULL, 0, &err) < 0 || box_resume(box, &err) < 0)
+	if (json_read(call->body, NULL, 0, &err) < 0)
 		return call_error(call, &err);
-	call_json(call, 200, box_json(box));
+	box_resume_deep(box, verb_done, verb_new(call, 200));
 }
 
 /* ---- figures ------------------------------------------------------------------------------------- */

@@ -65,7 +65,7 @@ void api_box_wake(struct call *call)
 	struct box *box = plain_call(call);
 
 	if (box)
-		box_wake(box, "request", on_box, later_new(call));
+		box_wake(box, on_box, later_new(call));
 }
 
 /* ---- snapshots -------------------------------------------------------------------------------------- */

@@ -163,6 +163,9 @@ const struct command boxes_commands[] = {
 	{ .name = "resume",
 		.usage = "BOX...",
 		.summary = "let suspended boxes go on",
+		.text = "Also those that were paused because they reached a limit, hibernated "
+			"since "
+			"or not; nothing else wakes them.",
 		.examples = "box resume ada\twhere it was\n",
 		.run = cmd_resume,
 		.least = 1,

@@ -18,7 +18,8 @@ const struct command timeline_commands[] = {
 	{ .name = "wake",
 		.usage = "BOX...",
 		.summary = "let boxes run, however deep they sleep",
-		.text = "Suspended, hibernated or stopped; one that runs is left alone.",
+		.text = "Suspended, hibernated or stopped; one that runs is left alone. One that "
+			"was paused because it reached a limit is for 'box resume'.",
 		.examples = "box wake ada\twhere it was\n",
 		.run = cmd_wake,
 		.least = 1,

@@ -155,7 +155,9 @@ bool hibernate_ended(struct box *box)
 		loop_timer_stop(box->timer);
 	box->row.pid = 0;
 	box_set_state(box, BOX_HIBERNATED, "");
-	text_replace(&box->row.asleep_for, sleeping->reason);
+	/* The pause of one that reached a limit outlasts whoever puts it deeper. */
+	if (!box_is_paused(box))
+		text_replace(&box->row.asleep_for, sleeping->reason);
 	box_save(box, STORE_KEPT);
 	states_drop_plain(box->yard->states, sleeping->state);
 	states_sizes(box->yard->states, sleeping->state, &plain, &packed);
@@ -306,9 +308,12 @@ bool wake_launch_failed(struct box *box, const struct err *why)
 }
 
 struct waking {
+	bool paused_too;
 	box_done done;
 	void *arg;
 };
+
+static void wake_as(struct box *box, bool paused_too, box_done done, void *arg);
 
 static void on_wake_turn(struct box *box, const struct err *gone, void *arg)
 {
@@ -316,13 +321,13 @@ static void on_wake_turn(struct box *box, const struct err *gone, void *arg)
 
 	if (!box) {
 		waking->done(NULL, gone, waking->arg);
-	} else if (box->state == BOX_HIBERNATED) {
+	} else if (box->state == BOX_HIBERNATED && (waking->paused_too || !box_is_paused(box))) {
 		box_end_turn(box);
 		box_wait(box, waking->done, waking->arg);
 		wake(box);
 	} else {
 		box_end_turn(box);
-		box_wake(box, "touch", waking->done, waking->arg);
+		wake_as(box, waking->paused_too, waking->done, waking->arg);
 	}
 	free(waking);
 }
@@ -334,13 +339,19 @@ static void nobody(struct box *box, const struct err *err, void *arg)
 	(void)arg;
 }
 
-void box_wake(struct box *box, const char *reason, box_done done, void *arg)
+/* paused_too: also one that reached a limit. */
+static void wake_as(struct box *box, bool paused_too, box_done done, void *arg)
 {
+	bool asleep = box->state == BOX_SUSPENDED || box->state == BOX_HIBERNATED;
 	struct err err = ERR_INIT;
 
-	(void)reason;
 	if (!done)
 		done = nobody;
+	if (asleep && box_is_paused(box) && !paused_too) {
+		box_refuse_touch(box, &err);
+		done(box, &err, arg);
+		return;
+	}
 	if (box->state == BOX_HIBERNATED && !box->in_turn) {
 		box_wait(box, done, arg);
 		wake(box);
@@ -352,7 +363,7 @@ void box_wake(struct box *box, const char *reason, box_done done, void *arg)
 	case BOX_ROLLING_BACK: {
 		struct waking *waking = xnew(struct waking);
 
-		*waking = (struct waking){ done, arg };
+		*waking = (struct waking){ paused_too, done, arg };
 		box_take_turn(box, on_wake_turn, waking);
 		return;
 	}
@@ -362,6 +373,21 @@ void box_wake(struct box *box, const char *reason, box_done done, void *arg)
 	default:
 		box_start(box, done, arg);
 	}
+}
+
+void box_wake(struct box *box, box_done done, void *arg)
+{
+	wake_as(box, false, done, arg);
+}
+
+void box_resume_deep(struct box *box, box_done done, void *arg)
+{
+	struct err err = ERR_INIT;
+
+	if (box_is_paused(box) && (box->state == BOX_HIBERNATED || box->state == BOX_HIBERNATING))
+		wake_as(box, true, done, arg);
+	else
+		done(box, box_resume(box, &err) < 0 ? &err : NULL, arg);
 }
 
 /* ---- all of them --------------------------------------------------------------------------------------------------- */

@@ -46,6 +46,8 @@ int box_touch(struct box *box, struct err *err);
 /* Whether a touch makes it run, if it does not. */
 bool box_wakes(const struct box *box);
 int box_refuse_touch(const struct box *box, struct err *err); /* why not; -1 */
+/* It reached a limit and sleeps because of that, however deep: it is nobody's to wake but by 'box resume'. */
+bool box_is_paused(const struct box *box);
 /* For channels opened before there is a link: waits for it. */
 struct link *box_waiting_link(struct box *box);
 void wake_open(struct yard *yard);

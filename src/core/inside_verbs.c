@@ -428,7 +428,7 @@ static void do_exec(struct ask *ask, const struct args *args)
 	if (!child)
 		return ask_fail(ask, &err);
 	if (child->state == BOX_SUSPENDED || child->state == BOX_HIBERNATED)
-		box_wake(child, "exec", child_woken, errand_new(ask));
+		box_wake(child, child_woken, errand_new(ask));
 	else
 		start_exec(ask, child, program_of(ask));
 }

@@ -581,10 +581,6 @@ void box_start(struct box *box, box_done done, void *arg)
 {
 	struct err err = ERR_INIT;
 
-	if (box->state == BOX_SUSPENDED && box_resume(box, &err) < 0) {
-		done(box, &err, arg);
-		return;
-	}
 	if (box->state == BOX_RUNNING) {
 		done(box, NULL, arg);
 		return;
@@ -593,8 +589,8 @@ void box_start(struct box *box, box_done done, void *arg)
 		box_wait(box, done, arg);
 		return;
 	}
-	if (box->state == BOX_HIBERNATED) {
-		box_wake(box, "request", done, arg);
+	if (box->state == BOX_SUSPENDED || box->state == BOX_HIBERNATED) {
+		box_wake(box, done, arg);
 		return;
 	}
 	if (box->state != BOX_STOPPED) {

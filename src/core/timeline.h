@@ -16,8 +16,11 @@ typedef void (*json_done)(json_t *result, const struct err *err,
 /* Its processes are on disk, nothing of it in memory. Of a suspended one too. When its processes cannot be captured it goes
  * on as it was, and the error says which process and why. */
 void box_hibernate(struct box *box, const char *reason, box_done done, void *arg);
-/* Runs when done is called, whatever it was: running, suspended, hibernated, stopped. */
-void box_wake(struct box *box, const char *reason, box_done done, void *arg);
+/* Runs when done is called, whatever it was: running, suspended, hibernated, stopped. ERR_STATE when it was paused because it
+ * reached a limit: that is for box_resume_deep. */
+void box_wake(struct box *box, box_done done, void *arg);
+/* What 'box resume' asks for: box_resume, and one that was paused because it reached a limit goes on from hibernation too. */
+void box_resume_deep(struct box *box, box_done done, void *arg);
 
 /* ---- snapshots ------------------------------------------------------------------------------------- */
 

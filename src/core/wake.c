@@ -17,7 +17,7 @@
 
 enum { TRIES_MAX = 3 };
 
-static bool is_paused(const struct box *box)
+bool box_is_paused(const struct box *box)
 {
 	return !strcmp(box->row.asleep_for, "limit");
 }
@@ -34,7 +34,7 @@ bool box_wakes(const struct box *box)
 	if (box->gone || box->remove_wanted)
 		return false;
 	if (box->state == BOX_SUSPENDED || box->state == BOX_HIBERNATED)
-		return !is_paused(box);
+		return !box_is_paused(box);
 	return box->state == BOX_RUNNING || is_between(box);
 }
 
@@ -165,7 +165,7 @@ static void begin(struct box *box)
 	} else if (is_between(box)) {
 		box_wait(box, on_settled, NULL);
 	} else {
-		box_wake(box, "touch", on_woken, NULL);
+		box_wake(box, on_woken, NULL);
 	}
 }
 

@@ -307,6 +307,44 @@ def test_a_box_paused_at_a_limit_is_not_woken(yard, make_box):
     eventually(lambda: box.sh("true", check=False).returncode == 0, 8)
 
 
+def paused_at_a_limit(box):
+    """Its processes soon end, once it goes on."""
+    box.start("sh", "-c", "for i in $(seq 60); do sleep 1 & done; wait")
+    eventually(lambda: box.show()["asleep_for"] == "limit", 12 * SLOWNESS, "the box is paused")
+    return box
+
+
+def wakes_by_resume_alone(yard, box):
+    depth = state(box)
+    for verb in ("wake", "start"):
+        refused = yard.box(verb, box.name, check=False)
+        assert refused.returncode == 65 and "limit" in refused.stderr and f"box resume {box.name}" in refused.stderr
+    assert yard.api("POST", f"{box.path}/exec", {"argv": ["true"]}).status == 409
+    assert state(box) == depth and box.show()["asleep_for"] == "limit"
+    yard.box("set", box.name, "--pids", "100")
+    yard.box("resume", box.name)
+    assert state(box) == "running" and box.show()["asleep_for"] is None
+    eventually(lambda: box.sh("true", check=False).returncode == 0, 8 * SLOWNESS)
+
+
+@pytest.mark.parametrize("depth", ["suspended", "hibernated"])
+def test_a_pause_at_a_limit_is_ended_by_resume_alone(yard, make_box, depth):
+    box = paused_at_a_limit(make_box(pids=30, on_limit="pause", idle=NEVER))
+    if depth == "hibernated":
+        yard.box("hibernate", box.name)
+    assert state(box) == depth
+    wakes_by_resume_alone(yard, box)
+
+
+@pytest.mark.slow
+def test_a_pause_at_a_limit_outlasts_the_daemons_end(fresh_yard):
+    box = paused_at_a_limit(fresh_yard.new(pids=30, on_limit="pause", idle=NEVER))
+    fresh_yard.box("down", "--hibernate")
+    fresh_yard.start_daemon()
+    assert state(box) == "hibernated"
+    wakes_by_resume_alone(fresh_yard, box)
+
+
 # ---- figures -----------------------------------------------------------------------------------------------
 
 

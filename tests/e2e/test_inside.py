@@ -291,6 +291,18 @@ def test_a_suspended_fork_is_woken(fresh_yard):
     assert ask(top, "exec", child.name, "hostname").stdout.decode() == f"{child.name}\n"
 
 
+@pytest.mark.parametrize("depth", ["suspended", "hibernated"])
+def test_a_fork_paused_at_a_limit_is_not_woken(fresh_yard, depth):
+    top, child, _, _ = make_family(fresh_yard, pids=30, on_limit="pause")
+    child.start("sh", "-c", "for i in $(seq 60); do sleep 1 & done; wait")
+    eventually(lambda: child.show()["asleep_for"] == "limit", 12)
+    if depth == "hibernated":
+        fresh_yard.box("hibernate", child.name)
+    done = ask(top, "exec", child.name, "hostname")
+    assert done.code == 65 and b"reached a limit" in done.stderr, done
+    assert child.show()["state"] == depth
+
+
 def test_limits_of_the_first_box_bind_its_whole_tree(fresh_yard):
     top, child, grandchild, _ = make_family(fresh_yard, inside={"depth": 3, "count": 3})
     done = ask(grandchild, "fork", "-n", "2")
