@@ -162,7 +162,8 @@ void api_box_rollback(struct call *call)
 
 	if (!box)
 		return;
-	if (rollback_body_read(call->body, &spec, &err) < 0)
+	if (rollback_body_read(call->body, &spec, &err) < 0 ||
+		yard_check_stays(call->yard, &err) < 0)
 		return call_error(call, &err);
 	box_rollback(box, &spec, on_done, later_new(call));
 }
@@ -245,7 +246,7 @@ void api_box_fork(struct call *call)
 
 	if (!box)
 		return;
-	if (fork_body_read(call->body, &body, &err) < 0)
+	if (fork_body_read(call->body, &body, &err) < 0 || yard_check_stays(call->yard, &err) < 0)
 		call_error(call, &err);
 	else
 		box_fork(box, &body.spec, on_made, later_new(call));
@@ -255,8 +256,11 @@ void api_box_fork(struct call *call)
 void api_box_promote(struct call *call)
 {
 	struct box *box = plain_call(call);
+	struct err err = ERR_INIT;
 
-	if (box)
+	if (box && yard_check_stays(call->yard, &err) < 0)
+		call_error(call, &err);
+	else if (box)
 		box_promote(box, on_done, later_new(call));
 }
 

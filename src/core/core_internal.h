@@ -52,6 +52,7 @@ struct box {
 	bool adopted;	     /* its instance is older than this daemon */
 	bool catch_up;	     /* adopted: programs may have ended while nobody watched */
 	bool remove_wanted;  /* removal goes on once it has stopped */
+	bool put_to_bed;     /* for the end of the daemon; see yard_hibernate_all */
 	bool keep_wanted;    /* and its workspace is kept */
 	bool gone;	     /* for everybody but us: what is left of it is being cleaned up */
 	unsigned removal_tries;
@@ -146,7 +147,8 @@ struct yard {
 	int64_t started_us;
 	char last_event_at[32]; /* of the daemon before this one; see work.c */
 	bool closing;
-	bool purged; /* the pool goes too */
+	bool going_down; /* all boxes are being hibernated: none is woken or made any more */
+	bool purged;	 /* the pool goes too */
 	void (*purge_done)(const struct err *err, void *arg);
 	void *purge_arg;
 	struct err purge_err;

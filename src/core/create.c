@@ -291,9 +291,7 @@ void box_create(struct yard *yard, const struct box_spec *spec, box_done done, v
 			done(box, NULL, arg);
 		return;
 	}
-	if (yard->closing)
-		err_set(&err, ERR_UNAVAILABLE, "the daemon is going down");
-	if (!err.kind && fill_row(yard, spec, &row, &err) == 0 &&
+	if (yard_check_stays(yard, &err) == 0 && fill_row(yard, spec, &row, &err) == 0 &&
 		network_new(yard, spec, row.image, &net, &err) == 0) {
 		if (!*row.origin_snapshot && create_from_spare(yard, &row, net, done, arg))
 			return;

@@ -315,13 +315,25 @@ struct waking {
 
 static void wake_as(struct box *box, bool paused_too, box_done done, void *arg);
 
+/* paused_too: also one that reached a limit. */
+static int check_wakes(const struct box *box, bool paused_too, struct err *err)
+{
+	bool asleep = box->state == BOX_SUSPENDED || box->state == BOX_HIBERNATED;
+
+	if (yard_check_stays(box->yard, err) < 0)
+		return -1;
+	return asleep && box_is_paused(box) && !paused_too ? box_refuse_touch(box, err) : 0;
+}
+
 static void on_wake_turn(struct box *box, const struct err *gone, void *arg)
 {
 	struct waking *waking = arg;
+	struct err err = ERR_INIT;
 
 	if (!box) {
 		waking->done(NULL, gone, waking->arg);
-	} else if (box->state == BOX_HIBERNATED && (waking->paused_too || !box_is_paused(box))) {
+	} else if (box->state == BOX_HIBERNATED &&
+		   check_wakes(box, waking->paused_too, &err) == 0) {
 		box_end_turn(box);
 		box_wait(box, waking->done, waking->arg);
 		wake(box);
@@ -339,16 +351,13 @@ static void nobody(struct box *box, const struct err *err, void *arg)
 	(void)arg;
 }
 
-/* paused_too: also one that reached a limit. */
 static void wake_as(struct box *box, bool paused_too, box_done done, void *arg)
 {
-	bool asleep = box->state == BOX_SUSPENDED || box->state == BOX_HIBERNATED;
 	struct err err = ERR_INIT;
 
 	if (!done)
 		done = nobody;
-	if (asleep && box_is_paused(box) && !paused_too) {
-		box_refuse_touch(box, &err);
+	if (box->state != BOX_RUNNING && check_wakes(box, paused_too, &err) < 0) {
 		done(box, &err, arg);
 		return;
 	}
@@ -386,6 +395,8 @@ void box_resume_deep(struct box *box, box_done done, void *arg)
 
 	if (box_is_paused(box) && (box->state == BOX_HIBERNATED || box->state == BOX_HIBERNATING))
 		wake_as(box, true, done, arg);
+	else if (box->state == BOX_SUSPENDED && yard_check_stays(box->yard, &err) < 0)
+		done(box, &err, arg);
 	else
 		done(box, box_resume(box, &err) < 0 ? &err : NULL, arg);
 }
@@ -393,6 +404,7 @@ void box_resume_deep(struct box *box, box_done done, void *arg)
 /* ---- all of them --------------------------------------------------------------------------------------------------- */
 
 struct bedtime {
+	struct yard *yard;
 	size_t left;
 	bool counting;
 	struct err err;
@@ -400,44 +412,95 @@ struct bedtime {
 	void *arg;
 };
 
-static void bedtime_step(struct bedtime *bedtime)
+static void bedtime_go_on(struct bedtime *bedtime);
+
+static void one_is_done(struct bedtime *bedtime)
 {
-	if (bedtime->left || bedtime->counting)
-		return;
-	bedtime->done(bedtime->err.kind ? &bedtime->err : NULL, bedtime->arg);
-	free(bedtime);
+	bedtime->left--;
+	bedtime_go_on(bedtime);
+}
+
+static bool is_awake(const struct box *box)
+{
+	return box->state == BOX_RUNNING || box->state == BOX_SUSPENDED;
 }
 
 static void on_asleep(struct box *box, const struct err *err, void *arg)
 {
 	struct bedtime *bedtime = arg;
 
-	(void)box;
-	if (err && !bedtime->err.kind)
-		bedtime->err = *err;
-	if (err)
+	/* One that ended or is gone meanwhile needs no bed. */
+	if (err && box && is_awake(box)) {
 		log_warn("a box does not hibernate and runs on", kv_err(err));
-	bedtime->left--;
-	bedtime_step(bedtime);
+		if (!bedtime->err.kind)
+			bedtime->err = *err;
+	}
+	one_is_done(bedtime);
+}
+
+static void on_started(struct box *box, const struct err *err, void *arg)
+{
+	(void)err;
+	if (box && is_awake(box))
+		box_hibernate(box, "shutdown", on_asleep, arg);
+	else
+		one_is_done(arg);
+}
+
+/* True: it was, and is heard of. Those on their way into another state are waited for. */
+static bool put_to_bed(struct bedtime *bedtime, struct box *box)
+{
+	bool starting = box->state == BOX_STARTING || box->state == BOX_CREATING;
+
+	if (box->gone || box->remove_wanted || box->put_to_bed)
+		return false;
+	if (!starting && !is_awake(box) && box->state != BOX_HIBERNATING &&
+		box->state != BOX_ROLLING_BACK)
+		return false;
+	box->put_to_bed = true;
+	bedtime->left++;
+	/* A rollback has the turn until the box runs. */
+	if (starting && !box->rolling)
+		box_wait(box, on_started, bedtime);
+	else
+		box_hibernate(box, "shutdown", on_asleep, bedtime);
+	return true;
+}
+
+static bool put_all_to_bed(struct bedtime *bedtime)
+{
+	struct yard *yard = bedtime->yard;
+	size_t count = yard->box_count;
+	struct box **boxes = xmemdup(yard->boxes, count * sizeof *boxes);
+	bool any = false;
+
+	for (size_t i = 0; i < count; i++)
+		any = put_to_bed(bedtime, boxes[i]) || any;
+	free(boxes);
+	return any;
+}
+
+/* Again and again: what was asked for before may make boxes still, a fork that waits for its turn for one. */
+static void bedtime_go_on(struct bedtime *bedtime)
+{
+	if (bedtime->left || bedtime->counting)
+		return;
+	bedtime->counting = true;
+	while (!bedtime->yard->closing && !bedtime->left && put_all_to_bed(bedtime))
+		;
+	bedtime->counting = false;
+	if (bedtime->left)
+		return;
+	bedtime->done(bedtime->err.kind ? &bedtime->err : NULL, bedtime->arg);
+	free(bedtime);
 }
 
 void yard_hibernate_all(
 	struct yard *yard, void (*done)(const struct err *err, void *arg), void *arg)
 {
 	struct bedtime *bedtime = xnew(struct bedtime);
-	size_t count = yard->box_count;
-	struct box **boxes = xmemdup(yard->boxes, count * sizeof *boxes);
 
-	*bedtime = (struct bedtime){ .done = done, .arg = arg, .counting = true };
-	for (size_t i = 0; i < count; i++) {
-		struct box *box = boxes[i];
-
-		if (box->gone || (box->state != BOX_RUNNING && box->state != BOX_SUSPENDED))
-			continue;
-		bedtime->left++;
-		box_hibernate(box, "shutdown", on_asleep, bedtime);
-	}
-	free(boxes);
-	bedtime->counting = false;
-	bedtime_step(bedtime);
+	*bedtime = (struct bedtime){ .yard = yard, .done = done, .arg = arg };
+	yard->going_down = true;
+	bedtime_go_on(bedtime);
 }

@@ -73,7 +73,8 @@ static void wake_by_timer(void *arg)
 	struct box *box = arg;
 	struct err err = ERR_INIT;
 
-	if (strcmp(box->row.asleep_for, "idle"))
+	/* The next daemon waits for it anew. */
+	if (strcmp(box->row.asleep_for, "idle") || box->yard->going_down)
 		return;
 	if (box->state == BOX_SUSPENDED && box_resume_for(box, "timer", &err) < 0) {
 		log_warn("a box whose timer is due cannot be resumed", kv_str("box", box->row.id),
@@ -122,7 +123,7 @@ void idle_network(struct box *box, bool inbound)
 		idle_awake(box);
 		snprintf(box->idle.busy, sizeof box->idle.busy, "network traffic");
 	} else if (inbound && box->state == BOX_SUSPENDED && !strcmp(box->row.asleep_for, "idle") &&
-		   box_resume_for(box, "network", &err) < 0) {
+		   !box->yard->going_down && box_resume_for(box, "network", &err) < 0) {
 		log_warn("a box for which data came cannot be resumed", kv_str("box", box->row.id),
 			kv_err(&err));
 	}
@@ -300,7 +301,7 @@ static void look(void *arg)
 	for (size_t i = 0; i < yard->box_count; i++) {
 		struct box *box = yard->boxes[(yard->look_first + i) % yard->box_count];
 
-		if (box->gone || box->remove_wanted || yard->closing)
+		if (box->gone || box->remove_wanted || yard->closing || yard->going_down)
 			continue;
 		if (box->state == BOX_RUNNING && box->instance)
 			look_at_running(box);

@@ -41,7 +41,7 @@ void idle_network(struct box *box, bool inbound);
 /* ---- wake.c ---------------------------------------------------------------------------------------- */
 
 /* Somebody wants something of it, which counts as activity. 0: it runs. 1: it is being woken, see box_woken. -1: it does not
- * run and is not woken by this: stopped, or paused because of a limit. */
+ * run and is not woken by this: stopped, paused because of a limit, or the daemon is going down. */
 int box_touch(struct box *box, struct err *err);
 /* Whether a touch makes it run, if it does not. */
 bool box_wakes(const struct box *box);

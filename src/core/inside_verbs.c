@@ -268,7 +268,7 @@ static void do_fork(struct ask *ask, const struct args *args)
 	struct err err = ERR_INIT;
 	struct errand *errand;
 
-	if (child_names(ask, args, names, &err) < 0 ||
+	if (yard_check_stays(ask->box->yard, &err) < 0 || child_names(ask, args, names, &err) < 0 ||
 		inside_check_fork(ask->box, count, &err) < 0 ||
 		inside_charge(ask->box, count, &err) < 0) {
 		ask_fail(ask, &err);
@@ -336,7 +336,7 @@ static void do_rollback(struct ask *ask, const struct args *args)
 {
 	struct err err = ERR_INIT;
 
-	if (inside_charge(ask->box, 1, &err) < 0)
+	if (yard_check_stays(ask->box->yard, &err) < 0 || inside_charge(ask->box, 1, &err) < 0)
 		return ask_fail(ask, &err);
 	box_rollback(ask->box,
 		&(struct rollback_spec){ .snapshot = args->rest[0], .disk_only = args->disk_only },

@@ -554,6 +554,10 @@ static void start_now(struct box *box, box_done done, void *arg)
 {
 	struct err err = ERR_INIT;
 
+	if (yard_check_stays(box->yard, &err) < 0) {
+		done(box, &err, arg);
+		return;
+	}
 	box_wait(box, done, arg);
 	box_set_state(box, BOX_STARTING, "start");
 	text_replace(&box->row.boot, box->yard->boot);

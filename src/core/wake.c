@@ -5,6 +5,8 @@
  * and backends. All are told together, by box_woken. The waking itself is begun by a timer of no time: its failure may come at
  * once, and must not reach somebody who is still asking.
  *
+ * When the daemon puts all boxes to bed before it ends, those that sleep stay asleep.
+ *
  * A box that was stopped stays so, and one that was paused because it reached a limit is nobody's to wake but by
  * 'box resume': its limit would otherwise be none. */
 #include "core/core_internal.h"
@@ -33,6 +35,8 @@ bool box_wakes(const struct box *box)
 {
 	if (box->gone || box->remove_wanted)
 		return false;
+	if (box->yard->going_down)
+		return box->state == BOX_RUNNING;
 	if (box->state == BOX_SUSPENDED || box->state == BOX_HIBERNATED)
 		return !box_is_paused(box);
 	return box->state == BOX_RUNNING || is_between(box);
@@ -40,6 +44,8 @@ bool box_wakes(const struct box *box)
 
 int box_refuse_touch(const struct box *box, struct err *err)
 {
+	if (box->state != BOX_STOPPED && yard_check_stays(box->yard, err) < 0)
+		return -1;
 	if (box->state == BOX_SUSPENDED || box->state == BOX_HIBERNATED) {
 		err_set(err, ERR_STATE, "box '%s' is %s because it reached a limit", box->row.name,
 			box_state_name(box->state));

@@ -277,6 +277,13 @@ void yard_purge(struct yard *yard, void (*done)(const struct err *err, void *arg
 	yard_purge_step(yard);
 }
 
+int yard_check_stays(const struct yard *yard, struct err *err)
+{
+	if (!yard->closing && !yard->going_down)
+		return 0;
+	return err_set(err, ERR_UNAVAILABLE, "the daemon is going down");
+}
+
 /* ---- words about it --------------------------------------------------------------------------- */
 
 struct images *yard_get_images(struct yard *yard)

@@ -20,6 +20,9 @@ void yard_close(struct yard *yard);
 /* Stops and removes all boxes, then calls done with what could not be removed (NULL: nothing). */
 void yard_purge(struct yard *yard, void (*done)(const struct err *err, void *arg), void *arg);
 
+/* ERR_UNAVAILABLE when the daemon is going down: boxes are neither made nor woken any more. */
+int yard_check_stays(const struct yard *yard, struct err *err);
+
 struct images *yard_get_images(struct yard *yard);
 struct pool *yard_get_pool(struct yard *yard);
 struct store *yard_get_store(struct yard *yard);

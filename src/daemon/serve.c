@@ -58,6 +58,8 @@ static void on_hibernated(const struct err *err, void *arg)
 {
 	struct daemon *daemon = arg;
 
+	if (daemon->stopping)
+		return; /* told twice */
 	if (err)
 		log_error("not every box could be hibernated", kv_err(err));
 	stop(daemon);

@@ -362,3 +362,47 @@ def test_programs_started_while_it_goes_back(box):
     refused = [(answer.status, answer.json["error"]["message"]) for answer in answers if answer.status != 200]
     assert len(answers) - len(refused) > 8, refused
     assert all(status == 409 and "went back in time" in message for status, message in refused), refused
+
+
+# ---- the daemon ends ----------------------------------------------------------------------------------------------
+
+
+def fill(box):
+    """With memory that takes its time to write and to read."""
+    code = "import os, time; kept = os.urandom(600 << 20); print('ready', flush=True); time.sleep(1000)"
+    started = box.start("python3", "-c", code)
+    eventually(lambda: b"ready" in box.logs(started["id"], raw="true"), 60, "its memory is filled")
+
+
+@pytest.mark.slow
+def test_who_sleeps_for_the_end_of_the_daemon_is_not_woken(fresh_yard):
+    small, stopped, large = fresh_yard.new(), fresh_yard.new(), fresh_yard.new()
+    fresh_yard.box("stop", stopped.name)
+    fill(large)
+    down = fresh_yard.spawn("down", "--hibernate")
+    eventually(lambda: small.show()["state"] == "hibernated", 30, "the small one sleeps", every=0.005)
+    assert large.show()["state"] == "hibernating", "this test needs a slower large one"
+    for verb, body in (("wake", {}), ("start", {}), ("exec", {"argv": ["true"]}), ("fork", {}), ("rollback", {})):
+        reply = fresh_yard.api("POST", f"{small.path}/{verb}", body)
+        assert reply.code == "unavailable" and "going down" in reply.json["error"]["message"], (verb, reply)
+    assert fresh_yard.api("POST", f"{stopped.path}/start", {}).code == "unavailable"
+    assert fresh_yard.api("POST", "/v1/boxes", {}).code == "unavailable"
+    assert large.show()["state"] == "hibernating", "this test needs a slower large one"
+    assert down.wait(120) == 0, down.stderr.read()
+    fresh_yard.start_daemon()
+    assert [one.show()["state"] for one in (small, stopped, large)] == ["hibernated", "stopped", "hibernated"]
+    assert small.out("echo awake") == "awake"
+
+
+@pytest.mark.slow
+def test_who_wakes_when_the_daemon_ends_is_put_to_sleep_again(fresh_yard):
+    box = fresh_yard.new()
+    fill(box)
+    states.hibernate(box)
+    waking = post(box, "wake")
+    eventually(lambda: in_state(box, "starting"), 10, "it wakes", every=0.002)
+    fresh_yard.box("down", "--hibernate", timeout=120)
+    assert waking.end().status == 200
+    fresh_yard.start_daemon()
+    assert states.state(box) == "hibernated"
+    assert box.out("echo awake") == "awake"
