@@ -186,6 +186,12 @@ int api_open(
 
 void api_stop(struct api *api, uint64_t grace_ms, void (*done)(void *arg), void *arg)
 {
+	struct err err = ERR_INIT;
+
+	err_set(&err, ERR_UNAVAILABLE,
+		"the daemon was told to end before all boxes were hibernated");
+	shutdown_askers_fail(api, &err);
+	api->hibernate = false; /* who asks from now on does not wait */
 	/* Streams without an end would use up the grace for nothing. Each stop takes itself off the ring. */
 	while (api->lives.next != &api->lives) {
 		struct live *live = api->lives.next;
@@ -202,6 +208,7 @@ void api_close(struct api *api)
 		return;
 	http_server_free(api->server);
 	buf_done(&api->scratch);
+	free(api->askers);
 	free(api);
 }
 

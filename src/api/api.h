@@ -12,6 +12,9 @@ struct yard;
 /* What a front door needs to be told to end the daemon: purge true removes everything first, hibernate puts boxes on disk. */
 typedef void (*api_shutdown_fn)(bool purge, bool hibernate, void *arg);
 
+/* Those who asked for a shutdown with hibernate are answered: failed, borrowed, as yard_hibernate_all has it. */
+void api_hibernated(struct api *api, json_t *failed);
+
 /* Listens on conf's unix socket and TCP address. */
 int api_open(
 	struct yard *yard, api_shutdown_fn shutdown, void *arg, struct api **ret, struct err *err);

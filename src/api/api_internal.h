@@ -105,7 +105,9 @@ struct api {
 	void *shutdown_arg;
 	bool purge;
 	bool hibernate;
-	bool ending;	    /* a shutdown was asked for */
+	bool ending;	       /* a shutdown was asked for */
+	struct later **askers; /* those who wait until boxes are hibernated for it */
+	size_t asker_count;
 	struct live lives;  /* head of a ring */
 	struct buf scratch; /* one line of output being made */
 	double strikes;	    /* wrong tokens of late; see auth.c */
@@ -114,6 +116,9 @@ struct api {
 
 void live_add(struct api *api, struct live *live, void (*stop)(struct live *live));
 void live_remove(struct live *live); /* accepts one that was not added */
+
+/* system.c: nobody waits any more for boxes to be hibernated. */
+void shutdown_askers_fail(struct api *api, const struct err *err);
 
 void call_error(struct call *call, const struct err *err);
 void call_json(struct call *call, int status, json_t *value); /* takes the reference */

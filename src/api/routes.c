@@ -307,7 +307,7 @@ static const struct route routes[] = {
 		NULL },
 	{ "POST", "/v1/shutdown", SCOPE_ADMIN, api_shutdown,
 		"end the daemon; boxes run on, are hibernated, or all is removed", "Shutdown",
-		"Health", 202, ROUTE_BODY, NULL },
+		"ShutdownDone", 202, ROUTE_BODY, NULL },
 };
 
 const struct route *route_table(size_t *ret_count)

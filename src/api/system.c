@@ -44,16 +44,45 @@ void api_openapi_json(struct call *call)
 	call_json(call, 200, api_openapi());
 }
 
+/* ---- the end ------------------------------------------------------------------------------------- */
+
+/* All who wait for boxes to be hibernated; failed or err. */
+static void answer_askers(struct api *api, json_t *failed, const struct err *err)
+{
+	for (size_t i = 0; i < api->asker_count; i++) {
+		struct http_request *request = later_end(api->askers[i]);
+
+		if (request && err)
+			http_reply_error(request, err);
+		else if (request)
+			http_reply_json(request, 202,
+				json_pack("{s:b,s:O}", "ok", 1, "not_hibernated", failed));
+	}
+	api->asker_count = 0;
+}
+
+void api_hibernated(struct api *api, json_t *failed)
+{
+	answer_askers(api, failed, NULL);
+}
+
+void shutdown_askers_fail(struct api *api, const struct err *err)
+{
+	answer_askers(api, NULL, err);
+}
+
 static void shut_down(void *arg)
 {
 	struct api *api = arg;
 
-	api->shutdown(api->purge, api->hibernate && !api->purge, api->shutdown_arg);
+	api->hibernate = api->hibernate && !api->purge;
+	api->shutdown(api->purge, api->hibernate, api->shutdown_arg);
 }
 
-/* The end begins after the answer, outside this call. */
+/* The end begins after the answer, outside this call. Where boxes are hibernated first, the answer tells which were not. */
 void api_shutdown(struct call *call)
 {
+	struct api *api = call->api;
 	bool asked = json_is_true(json_object_get(call->body, "hibernate"));
 	bool purge = false, hibernate = yard_get_conf(call->yard)->hibernate_on_shutdown;
 	const struct json_key keys[] = {
@@ -66,11 +95,17 @@ void api_shutdown(struct call *call)
 		err_set(&err, ERR_INVALID, "'purge' and 'hibernate' exclude each other");
 	if (err.kind)
 		return call_error(call, &err);
-	call->api->purge = call->api->purge || purge;
-	call->api->hibernate = hibernate;
-	call_json(call, 202, json_pack("{s:b}", "ok", 1));
-	if (call->api->ending)
+	api->purge = api->purge || purge;
+	if (!api->ending)
+		api->hibernate = hibernate;
+	if (api->hibernate && !api->purge) {
+		xgrow(api->askers, api->asker_count + 1);
+		api->askers[api->asker_count++] = later_new(call);
+	} else {
+		call_json(call, 202, json_pack("{s:b,s:[]}", "ok", 1, "not_hibernated"));
+	}
+	if (api->ending)
 		return;
-	call->api->ending = true;
-	loop_defer(yard_get_loop(call->yard), shut_down, call->api);
+	api->ending = true;
+	loop_defer(yard_get_loop(call->yard), shut_down, api);
 }

@@ -90,8 +90,11 @@ const struct command system_commands[] = {
 		.summary = "stop the daemon; boxes run on",
 		.text = "With --hibernate, or hibernate_on_shutdown = yes in boxyard.conf, all "
 			"boxes are "
-			"hibernated first;\n"
-			"one that cannot be runs on, and the log says why.",
+			"hibernated first.\n"
+			"One that cannot be runs on: a line says which and why, and the exit code "
+			"is that of the last reason (65 when\n"
+			"a process stands against it) instead of 0. The daemon is down all the "
+			"same.",
 		.examples = "box down\tboxes run on and are found again by 'box up'\n"
 			    "box down --hibernate\tbefore the machine is switched off\n"
 			    "box down --purge\tremove everything it ever made\n",

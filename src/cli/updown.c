@@ -28,7 +28,6 @@ enum {
 	POLL_MS = 10,
 	DOWN_WAIT_MS = 30 * 1000,
 	PURGE_WAIT_MS = 10 * 60 * 1000,
-	HIBERNATE_WAIT_MS = 15 * 60 * 1000,
 };
 
 int cmd_serve(struct cli *cli, int argc, char **argv)
@@ -254,7 +253,7 @@ static const struct {
 	int64_t wait_ms;
 } downs[] = {
 	[DOWN_PLAIN] = { "stopping the daemon", DOWN_WAIT_MS },
-	[DOWN_HIBERNATE] = { "hibernating all boxes", HIBERNATE_WAIT_MS },
+	[DOWN_HIBERNATE] = { "hibernating all boxes", DOWN_WAIT_MS },
 	[DOWN_PURGE] = { "removing everything", PURGE_WAIT_MS },
 };
 
@@ -278,17 +277,54 @@ static int wait_until_down(struct cli *cli, int pidfd, enum down how, struct err
 	return 0;
 }
 
-static int print_down(struct cli *cli, json_t *info, enum down how)
+/* The answer comes when boxes are hibernated, if they are to be. */
+static int ask_shutdown(struct cli *cli, enum down how, json_t **ret, struct err *err)
+{
+	struct progress bar;
+	int status;
+
+	progress_init(&bar, downs[how].doing, !cli->quiet && how == DOWN_HIBERNATE, 0);
+	progress_steps(&bar, 0, 0, "...");
+	status = client_call(cli->client, "POST", "/v1/shutdown",
+		json_pack("{s:b, s:b}", "purge", how == DOWN_PURGE, "hibernate",
+			how == DOWN_HIBERNATE),
+		ret, err);
+	progress_done(&bar);
+	return status;
+}
+
+/* Tells of each box that runs on; the exit code of the last one. */
+static int tell_awake(struct cli *cli, json_t *awake)
+{
+	json_t *one;
+	int code = 0;
+	size_t i;
+
+	json_array_foreach (awake, i, one) {
+		_cleanup_free_ char *text = json_text(one);
+		struct err err = ERR_INIT;
+
+		client_api_error(500, text, strlen(text), &err);
+		code = cli_fail(cli, &err);
+	}
+	return code;
+}
+
+static int print_down(struct cli *cli, json_t *info, enum down how, json_t *awake)
 {
 	long long boxes = (long long)json_num(info, "boxes");
+	size_t count = json_array_size(awake);
 
 	if (cli->json)
-		return cli_print_json(
-			json_pack("{s:b, s:b, s:b, s:I}", "down", 1, "purged", how == DOWN_PURGE,
-				"hibernated", how == DOWN_HIBERNATE, "boxes", (json_int_t)boxes));
+		return cli_print_json(json_pack("{s:b, s:b, s:b, s:I, s:O*}", "down", 1, "purged",
+			how == DOWN_PURGE, "hibernated", how == DOWN_HIBERNATE && !count, "boxes",
+			(json_int_t)boxes, "not_hibernated", awake));
 	if (how == DOWN_PURGE)
 		printf("the daemon is down; %lld box%s, images, tokens and %s are removed\n", boxes,
 			boxes == 1 ? "" : "es", cli->conf.home);
+	else if (count)
+		printf("the daemon is down; %zu box%s could not be hibernated and run%s on\n",
+			count, count == 1 ? "" : "es", count == 1 ? "s" : "");
 	else if (how == DOWN_HIBERNATE && boxes)
 		printf("the daemon is down; its boxes are hibernated, and 'box wake' wakes them\n");
 	else if (boxes)
@@ -298,9 +334,11 @@ static int print_down(struct cli *cli, json_t *info, enum down how)
 	return 0;
 }
 
+/* The exit code, or -1. */
 static int shut_down(struct cli *cli, enum down how, struct err *err)
 {
-	_cleanup_json_ json_t *info = NULL;
+	_cleanup_json_ json_t *info = NULL, *answer = NULL;
+	json_t *awake;
 	_cleanup_close_ int pidfd = -1;
 	bool purge = how == DOWN_PURGE;
 
@@ -312,22 +350,23 @@ static int shut_down(struct cli *cli, enum down how, struct err *err)
 		json_is_true(json_object_get(info, "hibernate_on_shutdown")))
 		how = DOWN_HIBERNATE;
 	pidfd = daemon_pidfd(info);
-	if (client_call(cli->client, "POST", "/v1/shutdown",
-		    json_pack("{s:b, s:b}", "purge", purge, "hibernate", how == DOWN_HIBERNATE),
-		    NULL, err) < 0)
+	if (ask_shutdown(cli, how, &answer, err) < 0)
 		return -1;
 	if (wait_until_down(cli, pidfd, how, err) < 0)
 		return -1;
 	if (purge && !is_gone(cli->conf.home))
 		return err_set(
 			err, ERR_SYSTEM, "not everything in '%s' could be removed", cli->conf.home);
-	return print_down(cli, info, how);
+	awake = json_object_get(answer, "not_hibernated");
+	print_down(cli, info, how, awake);
+	return tell_awake(cli, awake);
 }
 
 int cmd_down(struct cli *cli, int argc, char **argv)
 {
 	bool purge = cli_has(cli, "purge"), hibernate = cli_has(cli, "hibernate");
 	struct err err = ERR_INIT;
+	int code;
 
 	(void)argc;
 	(void)argv;
@@ -348,11 +387,6 @@ int cmd_down(struct cli *cli, int argc, char **argv)
 		if (start_daemon(cli, &err) < 0)
 			return cli_fail(cli, &err);
 	}
-	return shut_down(cli,
-		       purge	   ? DOWN_PURGE
-		       : hibernate ? DOWN_HIBERNATE
-				   : DOWN_PLAIN,
-		       &err) < 0
-		       ? cli_fail(cli, &err)
-		       : 0;
+	code = shut_down(cli, purge ? DOWN_PURGE : hibernate ? DOWN_HIBERNATE : DOWN_PLAIN, &err);
+	return code < 0 ? cli_fail(cli, &err) : code;
 }

@@ -407,8 +407,8 @@ struct bedtime {
 	struct yard *yard;
 	size_t left;
 	bool counting;
-	struct err err;
-	void (*done)(const struct err *err, void *arg);
+	json_t *failed;
+	void (*done)(json_t *failed, void *arg);
 	void *arg;
 };
 
@@ -425,15 +425,22 @@ static bool is_awake(const struct box *box)
 	return box->state == BOX_RUNNING || box->state == BOX_SUSPENDED;
 }
 
+static json_t *failure_json(const struct box *box, const struct err *err)
+{
+	return json_pack("{s:s,s:s,s:{s:s,s:s,s:s}}", "id", box->row.id, "name", box->row.name,
+		"error", "code", err_kind_code(err->kind), "message", err->message, "hint",
+		err->hint);
+}
+
 static void on_asleep(struct box *box, const struct err *err, void *arg)
 {
 	struct bedtime *bedtime = arg;
 
 	/* One that ended or is gone meanwhile needs no bed. */
 	if (err && box && is_awake(box)) {
-		log_warn("a box does not hibernate and runs on", kv_err(err));
-		if (!bedtime->err.kind)
-			bedtime->err = *err;
+		log_warn("a box does not hibernate and runs on", kv_str("box", box->row.id),
+			kv_err(err));
+		json_array_append_new(bedtime->failed, failure_json(box, err));
 	}
 	one_is_done(bedtime);
 }
@@ -491,16 +498,17 @@ static void bedtime_go_on(struct bedtime *bedtime)
 	bedtime->counting = false;
 	if (bedtime->left)
 		return;
-	bedtime->done(bedtime->err.kind ? &bedtime->err : NULL, bedtime->arg);
+	bedtime->done(bedtime->failed, bedtime->arg);
+	json_decref(bedtime->failed);
 	free(bedtime);
 }
 
-void yard_hibernate_all(
-	struct yard *yard, void (*done)(const struct err *err, void *arg), void *arg)
+void yard_hibernate_all(struct yard *yard, void (*done)(json_t *failed, void *arg), void *arg)
 {
 	struct bedtime *bedtime = xnew(struct bedtime);
 
-	*bedtime = (struct bedtime){ .yard = yard, .done = done, .arg = arg };
+	*bedtime =
+		(struct bedtime){ .yard = yard, .failed = json_array(), .done = done, .arg = arg };
 	yard->going_down = true;
 	bedtime_go_on(bedtime);
 }

@@ -80,6 +80,6 @@ void box_save_full(struct box *box, const char *name, json_done done, void *arg)
 /* ---- all at once ------------------------------------------------------------------------------------ */
 
 /* Every running and suspended box is hibernated, for the end of the daemon or of the machine; one that cannot be goes on as
- * it was. From here on boxes are neither made nor woken (yard_check_stays). err: what went wrong with some of them, NULL: nothing. Called once, possibly before it returns. */
-void yard_hibernate_all(
-	struct yard *yard, void (*done)(const struct err *err, void *arg), void *arg);
+ * it was. From here on boxes are neither made nor woken (yard_check_stays). failed, borrowed: those that go on, as
+ * [{"id","name","error":{"code","message","hint"}} …]. Called once, possibly before it returns. */
+void yard_hibernate_all(struct yard *yard, void (*done)(json_t *failed, void *arg), void *arg);

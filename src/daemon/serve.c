@@ -54,14 +54,16 @@ static void stop(struct daemon *daemon)
 	api_stop(daemon->api, STOP_GRACE_MS, on_door_stopped, daemon);
 }
 
-static void on_hibernated(const struct err *err, void *arg)
+static void on_hibernated(json_t *failed, void *arg)
 {
 	struct daemon *daemon = arg;
 
 	if (daemon->stopping)
 		return; /* told twice */
-	if (err)
-		log_error("not every box could be hibernated", kv_err(err));
+	if (json_array_size(failed))
+		log_error("not every box could be hibernated",
+			kv_int("boxes", (int64_t)json_array_size(failed)));
+	api_hibernated(daemon->api, failed);
 	stop(daemon);
 }
 

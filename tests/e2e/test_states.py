@@ -3,6 +3,7 @@
 All kinds run in one box and each operation is tried once. When one fails, the same for each kind by itself names the
 culprit: BOX_TEST_ALONE=1 (all kinds) or BOX_TEST_ALONE=pty,tcp.
 """
+import json
 import os
 
 import pytest
@@ -421,13 +422,18 @@ time.sleep(1000)
 """
 
 
-@pytest.mark.parametrize("verb", ["snapshot", "hibernate", "fork"])
-def test_what_cannot_be_captured_is_named_and_harms_nobody(yard, make_box, verb):
-    box = make_box()
+def trace_a_process(box):
     started = box.start("python3", "-c", TRACED)
     eventually(lambda: b"ready" in box.logs(started["id"], raw="true") or box.get_exec(started["id"])["state"] == "exited", 20)
     if box.get_exec(started["id"])["state"] == "exited":
         pytest.skip("tracing is forbidden in this box")
+    return started
+
+
+@pytest.mark.parametrize("verb", ["snapshot", "hibernate", "fork"])
+def test_what_cannot_be_captured_is_named_and_harms_nobody(yard, make_box, verb):
+    box = make_box()
+    started = trace_a_process(box)
     refused = yard.box(verb, box.name, check=False)
     assert refused.returncode
     assert "python3" in refused.stderr and "trace" in refused.stderr, refused.stderr
@@ -435,6 +441,28 @@ def test_what_cannot_be_captured_is_named_and_harms_nobody(yard, make_box, verb)
     assert box.get_exec(started["id"])["state"] == "running"
     assert box.out("echo alive") == "alive"
     assert states.snapshot(box, "--disk-only")["kind"] == "disk"
+
+
+@pytest.mark.slow
+def test_down_names_the_boxes_it_could_not_hibernate(fresh_yard):
+    calm, traced = fresh_yard.new(), fresh_yard.new()
+    trace_a_process(traced)
+    down = fresh_yard.box("down", "--hibernate", check=False)
+    assert down.returncode == 65, (down.returncode, down.stderr)
+    told = [line for line in down.stderr.splitlines() if line]
+    assert len(told) == 1 and traced.name in told[0] and "trace" in told[0], told
+    assert "1 box could not be hibernated and runs on" in down.stdout and "its boxes are" not in down.stdout
+    fresh_yard.start_daemon()
+    assert (states.state(calm), states.state(traced)) == ("hibernated", "running")
+    failed = [e for e in fresh_yard.events(box=traced.id) if e["type"] == "box.hibernate_failed"]
+    assert len(failed) == 1 and "trace" in failed[0]["data"]["message"]
+    states.wake(calm)
+    answer = json.loads(fresh_yard.box("down", "--hibernate", "--json", check=False).stdout)
+    assert not answer["hibernated"] and [one["name"] for one in answer["not_hibernated"]] == [traced.name]
+    fresh_yard.start_daemon()
+    fresh_yard.box("rm", "-f", traced.name)
+    assert "its boxes are hibernated" in fresh_yard.box("down", "--hibernate").stdout
+    fresh_yard.start_daemon()
 
 
 @pytest.mark.slow

@@ -406,3 +406,19 @@ def test_who_wakes_when_the_daemon_ends_is_put_to_sleep_again(fresh_yard):
     fresh_yard.start_daemon()
     assert states.state(box) == "hibernated"
     assert box.out("echo awake") == "awake"
+
+
+@pytest.mark.slow
+def test_told_twice_the_daemon_waits_for_no_box(fresh_yard):
+    box = fresh_yard.new()
+    fill(box)
+    down = fresh_yard.spawn("down", "--hibernate")
+    eventually(lambda: in_state(box, "hibernating"), 10, "it is being written", every=0.002)
+    began, pid = time.monotonic(), fresh_yard.daemon_pid()
+    os.kill(pid, signal.SIGTERM)
+    _, said = down.communicate(timeout=60)
+    assert down.returncode == 69 and b"before all boxes were hibernated" in said, said
+    assert time.monotonic() - began < 10
+    fresh_yard.reap(pid)
+    fresh_yard.start_daemon()
+    assert states.state(box) == "running" and box.out("echo here") == "here"
