@@ -25,6 +25,9 @@ enum {
 
 #define SNAPSHOT_DISKS "snapshots"
 
+/* Instead of how a box ended, while it runs: it could not be hibernated when the daemon ended; the detail says why. */
+#define NOT_HIBERNATED "not-hibernated"
+
 /* Somebody waiting for a box to reach the end of what is being done to it. */
 struct waiter {
 	box_done done;
@@ -392,6 +395,8 @@ void hibernate_cancel(struct box *box, const struct err *why);
 bool rollback_launch_failed(struct box *box, const struct err *why);
 void rollback_came_up(struct box *box);
 bool hibernate_ended(struct box *box);
+/* A new daemon has found all boxes: of those that run it is not said any more why they could not be hibernated. */
+void hibernate_recovered(struct yard *yard);
 bool wake_launch_failed(struct box *box, const struct err *why);
 void wake_forget_state(struct box *box); /* its programs have run since */
 void forks_close(struct yard *yard);

@@ -68,6 +68,27 @@ static void go_on(const struct sleeping *sleeping, struct box *box)
 	box_save(box, STORE_KEPT);
 }
 
+/* If the machine goes down with the daemon, the next one finds it stopped, and says why (box_ended). */
+static void note_failure(struct box *box, const struct err *why)
+{
+	text_replace(&box->row.end_reason, NOT_HIBERNATED);
+	text_replace(&box->row.end_detail, why->message);
+	box_save(box, STORE_SAFE);
+}
+
+void hibernate_recovered(struct yard *yard)
+{
+	for (size_t i = 0; i < yard->box_count; i++) {
+		struct box *box = yard->boxes[i];
+
+		if (strcmp(box->row.end_reason, NOT_HIBERNATED))
+			continue;
+		text_replace(&box->row.end_reason, "");
+		text_replace(&box->row.end_detail, "");
+		box_save(box, STORE_KEPT);
+	}
+}
+
 static void give_up(struct sleeping *sleeping, const struct err *why)
 {
 	struct box *box = sleeping->box;
@@ -79,6 +100,8 @@ static void give_up(struct sleeping *sleeping, const struct err *why)
 		go_on(sleeping, box);
 		if (box->state == BOX_RUNNING)
 			box_reconnect(box);
+		if (box->yard->going_down)
+			note_failure(box, &err);
 	}
 	yard_event(
 		box->yard, "box.hibernate_failed", box, json_pack("{s:s}", "message", err.message));

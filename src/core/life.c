@@ -202,11 +202,16 @@ static void vanish(struct box *box)
 
 void box_ended(struct box *box, const char *reason, const char *detail)
 {
+	bool not_kept = !strcmp(reason, "lost") && !strcmp(box->row.end_reason, NOT_HIBERNATED);
+	_cleanup_free_ char *whole =
+		not_kept ? xasprintf("%s; it could not be hibernated before: %s", detail,
+				   box->row.end_detail)
+			 : xstrdup(detail);
 	struct err gone = ERR_INIT;
 
 	/* First of all: detail may belong to the instance. */
 	text_replace(&box->row.end_reason, reason);
-	text_replace(&box->row.end_detail, detail);
+	text_replace(&box->row.end_detail, whole);
 	err_set(&gone, ERR_STATE, "box '%s' ended meanwhile: %s", box->row.name,
 		box->row.end_detail);
 	take_cancel(box, &gone);

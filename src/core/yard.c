@@ -164,6 +164,7 @@ static int open_parts(struct yard *yard, struct err *err)
 		return err_wrap(err, "driver ns");
 	if (snapshots_load(yard, err) < 0 || yard_recover(yard, err) < 0)
 		return -1;
+	hibernate_recovered(yard);
 	snapshots_sweep(yard);
 	return 0;
 }

@@ -3,8 +3,10 @@
 All kinds run in one box and each operation is tried once. When one fails, the same for each kind by itself names the
 culprit: BOX_TEST_ALONE=1 (all kinds) or BOX_TEST_ALONE=pty,tcp.
 """
+import contextlib
 import json
 import os
+import sqlite3
 
 import pytest
 
@@ -456,6 +458,7 @@ def test_down_names_the_boxes_it_could_not_hibernate(fresh_yard):
     assert (states.state(calm), states.state(traced)) == ("hibernated", "running")
     failed = [e for e in fresh_yard.events(box=traced.id) if e["type"] == "box.hibernate_failed"]
     assert len(failed) == 1 and "trace" in failed[0]["data"]["message"]
+    assert traced.show()["end"] == {"reason": "", "detail": ""}, "it simply runs"
     states.wake(calm)
     answer = json.loads(fresh_yard.box("down", "--hibernate", "--json", check=False).stdout)
     assert not answer["hibernated"] and [one["name"] for one in answer["not_hibernated"]] == [traced.name]
@@ -463,6 +466,21 @@ def test_down_names_the_boxes_it_could_not_hibernate(fresh_yard):
     fresh_yard.box("rm", "-f", traced.name)
     assert "its boxes are hibernated" in fresh_yard.box("down", "--hibernate").stdout
     fresh_yard.start_daemon()
+
+
+def test_why_a_box_was_not_hibernated_is_known_after_a_restart_of_the_machine(fresh_yard):
+    box = fresh_yard.new()
+    trace_a_process(box)
+    assert fresh_yard.box("down", "--hibernate", check=False).returncode
+    with contextlib.closing(sqlite3.connect(fresh_yard.home / "state.db")) as books, books:
+        books.execute("UPDATE boxes SET boot = 'another'")
+    fresh_yard.start_daemon()
+    assert states.state(box) == "stopped"
+    shown = fresh_yard.box("show", box.name).stdout
+    assert "the machine restarted; it could not be hibernated before: process" in shown and "traced" in shown, shown
+    stopped = [e for e in fresh_yard.events(box=box.id) if e["type"] == "box.stopped"]
+    assert "traced" in stopped[-1]["data"]["detail"]
+    fresh_yard.box("start", box.name)
 
 
 @pytest.mark.slow
