@@ -131,15 +131,17 @@ static void print_rollback(struct cli *cli, json_t *result)
 {
 	json_t *to = json_object_get(result, "to"), *from = json_object_get(result, "from");
 	const char *box = json_str(json_object_get(result, "box"), "name");
+	bool whole = !strcmp(json_str(to, "kind"), "full") && !cli_has(cli, "disk-only");
 	char age[16];
 
 	if (cli->quiet)
 		return;
 	printf("%s is back at %s, %s ago (%s, %s)\n", box, name_or_id(to),
 		age_since(json_str(to, "created_at"), age), json_str(to, "cause"),
-		!strcmp(json_str(to, "kind"), "full") ? "with its processes" : "disk alone");
+		whole ? "with its processes" : "its disk alone");
 	if (*name_or_id(from))
-		printf("undo: box rollback %s %s\n", box, name_or_id(from));
+		printf("undo: box rollback %s %s%s\n", box, name_or_id(from),
+			snapshot_extent(from));
 	else
 		printf("what it was before is forgotten\n");
 }
@@ -260,7 +262,7 @@ int cmd_promote(struct cli *cli, int argc, char **argv)
 	was = json_object_get(result, "was");
 	puts(name);
 	if (*name_or_id(was))
-		cli_note(cli, "what '%s' was before: box rollback %s %s", name, name,
-			name_or_id(was));
+		cli_note(cli, "what '%s' was before: box rollback %s %s%s", name, name,
+			name_or_id(was), snapshot_extent(was));
 	return 0;
 }

@@ -192,3 +192,8 @@ struct table *timeline_tree(json_t *timeline, json_t *boxes)
 	free(tree.to_now);
 	return tree.table;
 }
+
+const char *snapshot_extent(json_t *snapshot)
+{
+	return !strcmp(json_str(snapshot, "kind"), "disk") ? " (its disk alone)" : "";
+}

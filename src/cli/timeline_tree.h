@@ -15,3 +15,6 @@
 
 /* timeline as the API gives it, and boxes, an array: those forked from its box are drawn. The table is yours. */
 struct table *timeline_tree(json_t *timeline, json_t *boxes);
+
+/* What follows a command that goes to that snapshot: " (its disk alone)", or "" when it has processes. */
+const char *snapshot_extent(json_t *snapshot);

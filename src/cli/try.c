@@ -7,6 +7,7 @@
 #include "cli/cli.h"
 #include "cli/exec_internal.h"
 #include "cli/session.h"
+#include "cli/timeline_tree.h"
 #include <signal.h>
 
 struct trial {
@@ -83,7 +84,8 @@ static bool is_interrupted(int code)
 
 static int print_result(struct trial *trial, bool kept, json_t *rollback, int code)
 {
-	const char *from = json_str(json_object_get(rollback, "from"), "id");
+	json_t *left = json_object_get(rollback, "from");
+	const char *from = json_str(left, "id");
 
 	if (trial->cli->json) {
 		cli_print_json(json_pack("{s:s, s:b, s:i, s:O, s:o}", "type", "try", "kept", kept,
@@ -92,11 +94,11 @@ static int print_result(struct trial *trial, bool kept, json_t *rollback, int co
 		return code;
 	}
 	if (kept)
-		cli_note(trial->cli, "kept; undo: box rollback %s %s", trial->box,
-			snapshot_name(trial));
+		cli_note(trial->cli, "kept; undo: box rollback %s %s%s", trial->box,
+			snapshot_name(trial), snapshot_extent(trial->snapshot));
 	else if (*from)
-		cli_note(trial->cli, "rolled back to %s; what failed: box rollback %s %s",
-			snapshot_name(trial), trial->box, from);
+		cli_note(trial->cli, "rolled back to %s; what failed: box rollback %s %s%s",
+			snapshot_name(trial), trial->box, from, snapshot_extent(left));
 	else
 		cli_note(trial->cli, "rolled back to %s", snapshot_name(trial));
 	return code;

@@ -211,7 +211,19 @@ def test_rollback_says_where_it_went_and_how_to_undo(stand, box):
     stand.tell("rollback", 200, {"box": box.show(), "to": snapshot(box, name="base"), "from": snapshot(box, "zz9"), "took_us": 1})
     done = stand.run("rollback", box.name, "base", "--disk-only", "--forget")
     assert f"{box.name} is back at base" in done.stdout and f"undo: box rollback {box.name} zz9\n" in done.stdout
+    assert "(try, its disk alone)" in done.stdout and "with its processes" not in done.stdout
     assert stand.asked("rollback") == [{"snapshot": "base", "disk_only": True, "forget": True}]
+
+
+def test_what_holds_the_disk_alone_is_said_to(stand, box):
+    there, left = snapshot(box, name="base"), snapshot(box, "zz9", kind="disk")
+    stand.tell("rollback", 200, {"box": box.show(), "to": there, "from": left, "took_us": 1})
+    done = stand.run("rollback", box.name, "base")
+    assert "(try, with its processes)" in done.stdout
+    assert f"undo: box rollback {box.name} zz9 (its disk alone)\n" in done.stdout
+    assert f"box rollback {box.name} zz9 (its disk alone)" in stand.run("try", box.name, "--keep-failed", "--", "false").stderr
+    stand.tell("promote", 200, {"box": box.show(), "was": left})
+    assert f"box rollback {box.name} zz9 (its disk alone)" in stand.run("promote", box.name).stderr
 
 
 def test_fork_prints_children_and_tells_of_each_failure(stand, box):
