@@ -1,7 +1,8 @@
 /* try.c - try: a snapshot, a program, and back if it did not work
  *
  * All of it is done here, with the public API. Once the snapshot is there nothing ends this command before it is decided: a
- * signal goes to the program, and one that ends the session (a second Ctrl-C) takes the box back. */
+ * signal goes to the program, and one that ends the session (a second Ctrl-C) takes the box back. Before, a signal waits until
+ * the snapshot is made, which the daemon does in any case: else nobody would know its id, to remove it. */
 #include "base/alloc.h"
 #include "base/text.h"
 #include "cli/cli.h"
@@ -9,6 +10,8 @@
 #include "cli/session.h"
 #include "cli/timeline_tree.h"
 #include <signal.h>
+#include <stdio.h>
+#include <unistd.h>
 
 struct trial {
 	struct cli *cli;
@@ -27,6 +30,23 @@ static const char *snapshot_name(const struct trial *trial)
 
 /* ---- before -------------------------------------------------------------------------------------------- */
 
+static volatile sig_atomic_t stopped_by; /* a signal while the snapshot is made; 0: none */
+static const char told_once[] =
+	"\nbox: interrupted; the snapshot that is being made is waited for, to remove it\n";
+static char told_twice[256];
+
+static void on_stop(int number)
+{
+	const char *text = stopped_by ? told_twice : told_once;
+
+	(void)!write(STDERR_FILENO, text, strlen(text));
+	if (stopped_by) {
+		signal(number, SIG_DFL);
+		raise(number);
+	}
+	stopped_by = number;
+}
+
 static int take_snapshot(struct trial *trial, struct err *err)
 {
 	_cleanup_free_ char *path = client_path("/v1/boxes/%s/snapshots", trial->box);
@@ -37,6 +57,49 @@ static int take_snapshot(struct trial *trial, struct err *err)
 	if (name)
 		json_object_set_new(body, "name", json_string(name));
 	return client_call(trial->cli->client, "POST", path, body, &trial->snapshot, err);
+}
+
+/* It was made for nothing. */
+static int drop_snapshot(struct trial *trial)
+{
+	const char *id = json_str(trial->snapshot, "id");
+	_cleanup_free_ char *path = client_path("/v1/boxes/%s/snapshots/%s", trial->box, id);
+	struct err err = ERR_INIT;
+
+	if (client_call(trial->cli->client, "DELETE", path, NULL, NULL, &err) < 0) {
+		err_wrap(&err, "nothing was run, but the snapshot '%.63s' is there",
+			snapshot_name(trial));
+		cli_fail(trial->cli, &err);
+	} else {
+		cli_note(trial->cli, "nothing was run, and the snapshot is removed");
+	}
+	return 128 + stopped_by;
+}
+
+/* The snapshot, without which nothing is run. 0, or the exit code. */
+static int prepare(struct trial *trial)
+{
+	static const int ending[] = { SIGINT, SIGTERM, SIGHUP };
+	const struct sigaction waits = { .sa_handler = on_stop, .sa_flags = SA_RESTART };
+	struct sigaction before[ARRAY_LEN(ending)];
+	struct err err = ERR_INIT;
+	int failed;
+
+	snprintf(told_twice, sizeof told_twice,
+		"\nbox: interrupted; nothing was run, but a snapshot is being made: see "
+		"'box timeline %.100s'\n",
+		trial->box);
+	for (size_t i = 0; i < ARRAY_LEN(ending); i++) {
+		sigaction(ending[i], NULL, &before[i]);
+		if (before[i].sa_handler != SIG_IGN) /* nohup */
+			sigaction(ending[i], &waits, NULL);
+	}
+	failed = take_snapshot(trial, &err);
+	for (size_t i = 0; i < ARRAY_LEN(ending); i++)
+		sigaction(ending[i], &before[i], NULL);
+	if (failed < 0)
+		return cli_fail(trial->cli, &err);
+	return stopped_by ? drop_snapshot(trial) : 0;
 }
 
 /* ---- the program, and what judges it ---------------------------------------------------------------------- */
@@ -168,10 +231,11 @@ int cmd_try(struct cli *cli, int argc, char **argv)
 	if (check && !text_is_utf8(check, strlen(check)))
 		err_set(&err, ERR_INVALID, "--check must be UTF-8");
 	if (err.kind || (name && name_check("--name", name, &err) < 0) ||
-		exec_body(cli, argc - 1, argv + 1, tty, &body, &err) < 0 ||
-		take_snapshot(&trial, &err) < 0)
+		exec_body(cli, argc - 1, argv + 1, tty, &body, &err) < 0)
 		return cli_fail(cli, &err);
-	code = decide(&trial, run(&trial, body, input, tty));
+	code = prepare(&trial);
+	if (!code)
+		code = decide(&trial, run(&trial, body, input, tty));
 	json_decref(trial.snapshot);
 	return code;
 }

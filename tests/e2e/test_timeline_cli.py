@@ -60,6 +60,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
             return self.tunnel()
         if mine:
             self.server.asked.append((self.command, self.path, json.loads(body) if body else None))
+            time.sleep(self.server.slow.get(mine[1], 0))
             status, value = self.server.answers[mine[1]]
             return self.answer(status, json.dumps(value).encode() if value is not None else b"")
         conn = UnixConnection(self.server.behind)
@@ -81,7 +82,7 @@ class StandIn:
         self.yard = yard
         self.server = Server(str(Path(folder) / "box.sock"), Handler)
         self.server.behind = str(Path(yard.env["BOX_RUN"]) / "box.sock")
-        self.server.asked, self.server.answers = [], {}
+        self.server.asked, self.server.answers, self.server.slow = [], {}, {}
         self.env = {**yard.env, "BOX_RUN": str(folder)}
         threading.Thread(target=self.server.serve_forever, daemon=True).start()
 
@@ -182,6 +183,36 @@ def test_try_runs_nothing_without_its_snapshot(stand, box):
     done = stand.run("try", box.name, "--", "touch", "/root/ran")
     assert done.returncode == 69 and "nginx" in done.stderr and "--disk-only" in done.stderr
     assert box.stat("/root/ran").status == 404 and stand.asked("rollback") == []
+
+
+@pytest.mark.parametrize("presses", [1, 2])
+def test_ctrl_c_while_try_takes_its_snapshot_runs_nothing(stand, box, presses):
+    stand.server.slow["snapshots"] = 1.5
+    run = stand.spawn("try", box.name, "--", "touch", "/root/ran")
+    eventually(lambda: stand.asked("snapshots"), 10, "the snapshot is asked for")
+    for _ in range(presses):
+        run.send_signal(signal.SIGINT)
+        time.sleep(0.1)
+    _, said = run.communicate(timeout=20)
+    assert "interrupted" in said and "Traceback" not in said, said
+    if presses == 1:
+        assert run.returncode == 130 and "nothing was run, and the snapshot is removed" in said, said
+        assert stand.server.asked[-1][:2] == ("DELETE", f"/v1/boxes/{box.name}/snapshots/k3v9")
+    else:
+        assert run.returncode == -signal.SIGINT and f"box timeline {box.name}" in said, said
+    assert box.stat("/root/ran").status == 404 and stand.asked("rollback") == []
+
+
+def test_try_says_which_snapshot_is_left_when_it_cannot_be_removed(stand, box):
+    stand.server.slow["snapshots"] = 1
+    run = stand.spawn("try", box.name, "--", "true")
+    eventually(lambda: stand.asked("snapshots"), 10, "the snapshot is asked for")
+    run.send_signal(signal.SIGINT)
+    time.sleep(0.2)
+    eventually(lambda: len(stand.server.asked) == 2, 10, "its removal is asked for", every=0.001)
+    stand.server.answers["snapshots"] = (409, {"error": {"code": "state", "message": "it is in use", "hint": ""}})
+    _, said = run.communicate(timeout=20)
+    assert run.returncode == 130 and "snapshot 'k3v9' is there: it is in use" in said, said
 
 
 def test_try_says_how_to_go_back_when_it_could_not(stand, box):
