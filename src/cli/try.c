@@ -228,6 +228,9 @@ int cmd_try(struct cli *cli, int argc, char **argv)
 	struct err err = ERR_INIT;
 	int code;
 
+	/* A variable that is not set, in a script: nothing would be checked. */
+	if (check && !check[strspn(check, " \t\n")])
+		return cli_usage(cli, "--check is empty; it is a command that decides");
 	if (check && !text_is_utf8(check, strlen(check)))
 		err_set(&err, ERR_INVALID, "--check must be UTF-8");
 	if (err.kind || (name && name_check("--name", name, &err) < 0) ||

@@ -215,6 +215,13 @@ def test_try_says_which_snapshot_is_left_when_it_cannot_be_removed(stand, box):
     assert run.returncode == 130 and "snapshot 'k3v9' is there: it is in use" in said, said
 
 
+@pytest.mark.parametrize("check", ["", " "])
+def test_try_with_an_empty_check_does_nothing(stand, box, check):
+    done = stand.run("try", box.name, "--check", check, "--", "touch", "/root/ran")
+    assert done.returncode == 64 and "--check is empty" in done.stderr, done.stderr
+    assert stand.asked("snapshots") == [] and box.stat("/root/ran").status == 404
+
+
 def test_try_says_how_to_go_back_when_it_could_not(stand, box):
     stand.tell("rollback", 409, {"error": {"code": "state", "message": "the box is busy", "hint": ""}})
     done = stand.run("try", box.name, "--", "false")
