@@ -4,6 +4,24 @@
 #include <errno.h>
 #include <signal.h>
 
+/* An unset variable in a script. A path of the API cannot be made of it. */
+static bool has_empty_name(const struct cli *cli)
+{
+	static const char *const names[] = { "box", "image", "volume", "workspace", "token" };
+	const struct command *command = cli->command;
+	int count = cli->flags.word_count;
+	bool is_name = false;
+
+	for (size_t i = 0; i < ARRAY_LEN(names); i++)
+		is_name = is_name || (command->words && !strcmp(command->words, names[i]));
+	if (command->options & CMD_STOP_AT_PROGRAM)
+		count = MIN(count, command->stop_after);
+	for (int i = 0; is_name && i < count; i++)
+		if (!*cli->flags.words[i])
+			return true;
+	return false;
+}
+
 static int check_words(const struct cli *cli)
 {
 	const struct command *command = cli->command;
@@ -21,6 +39,8 @@ static int check_words(const struct cli *cli)
 		return cli_usage(cli, "'%.60s' is one word too many: box %s%s%s",
 			cli->flags.words[command->most], command->name, *command->usage ? " " : "",
 			command->usage);
+	if (has_empty_name(cli))
+		return cli_usage(cli, "a name is empty: box %s %s", command->name, command->usage);
 	return 0;
 }
 

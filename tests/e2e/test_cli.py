@@ -1,5 +1,6 @@
 """The command line itself: help, usage, exit codes, JSON, completion, refusals of bad input."""
 import json
+import os
 import subprocess
 
 import pytest
@@ -237,3 +238,13 @@ def test_output_that_cannot_be_written_is_told_and_ends_the_program(yard, box):
 
 def test_tables_have_no_spaces_at_their_ends(yard, box):
     assert not [line for line in yard.box("ls").stdout.splitlines() if line != line.rstrip()]
+
+
+@pytest.mark.parametrize("words", [
+    ["show", ""], ["exec", "", "true"], ["rm", "-f", ""], ["stop", ""], ["logs", ""], ["url", ""], ["rename", "a", ""],
+    ["diff", ""], ["save", "", "x"], ["policy", "show", ""], ["volume", "rm", ""], ["image", "rm", ""], ["workspace", "rm", ""],
+])
+def test_an_empty_name_is_refused_before_anybody_is_asked(words, tmp_path):
+    env = {**os.environ, "BOX_HOME": str(tmp_path), "BOX_RUN": str(tmp_path)}
+    done = subprocess.run([str(BOX_BIN), *words], env=env, capture_output=True, text=True, timeout=20, check=False)
+    assert "a name is empty" in refused(done, EXIT_USAGE)

@@ -183,6 +183,9 @@ def test_interval_snapshots_are_tried_while_the_box_works(yard, make_box):
     ["promote"], ["promote", "BOX", "x"], ["try", "BOX"], ["try", "BOX", "--name", "No Name", "--", "true"],
     ["try", "BOX", "--timeout", "x", "--", "true"], ["save", "--full", "BOX"], ["down", "--hibernate", "--purge"],
     ["down", "--hibernate", "--no-hibernate"], ["snapshot", "BOX", "--disk"],
+    ["hibernate", ""], ["wake", "BOX", ""], ["snapshot", "", "a"], ["snapshot", "BOX", ""], ["timeline", ""], ["forget", "BOX", ""],
+    ["forget", "", "a"], ["rollback", ""], ["rollback", "BOX", ""], ["fork", ""], ["fork", "BOX", ""], ["promote", ""],
+    ["try", "", "--", "true"],
 ])
 def test_wrong_command_lines_do_nothing(yard, box, words):
     done = yard.box(*[box.name if w == "BOX" else w for w in words], check=False)
