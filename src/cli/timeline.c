@@ -78,8 +78,9 @@ int cmd_snapshot(struct cli *cli, int argc, char **argv)
 		return cli_print_json(steal_ptr(&snapshot));
 	puts(name_or_id(snapshot));
 	if (json_num(snapshot, "took_us"))
-		cli_note(cli, "%lld processes, paused for %.1f ms, took %.1f ms",
+		cli_note(cli, "%lld process%s, paused for %.1f ms, took %.1f ms",
 			(long long)json_num(snapshot, "processes"),
+			json_num(snapshot, "processes") == 1 ? "" : "es",
 			(double)json_num(snapshot, "paused_us") / 1000.0,
 			(double)json_num(snapshot, "took_us") / 1000.0);
 	return 0;

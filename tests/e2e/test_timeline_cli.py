@@ -245,6 +245,12 @@ def test_snapshot_prints_its_name_or_id(stand, box):
     assert stand.asked("snapshots")[-1] == {"name": "base", "disk_only": True}
 
 
+@pytest.mark.parametrize("count,said", [(1, "1 process, "), (2, "2 processes, ")])
+def test_snapshot_counts_processes(stand, box, count, said):
+    stand.tell("snapshots", 201, snapshot(box, processes=count))
+    assert said in stand.run("snapshot", box.name).stderr
+
+
 def test_rollback_says_where_it_went_and_how_to_undo(stand, box):
     stand.tell("rollback", 200, {"box": box.show(), "to": snapshot(box, name="base"), "from": snapshot(box, "zz9"), "took_us": 1})
     done = stand.run("rollback", box.name, "base", "--disk-only", "--forget")
