@@ -15,6 +15,19 @@ static int freeze(struct box *box, bool frozen, struct err *err)
 	return box->taking ? 0 : instance_freeze(box->instance, frozen, err);
 }
 
+/* wanted: what it would have to be. */
+static int refuse_state(const struct box *box, const char *wanted, struct err *err)
+{
+	bool paused = box_is_paused(box);
+
+	err_set(err, ERR_STATE, "box '%s' is %s, not %s", box->row.name, box_state_name(box->state),
+		wanted);
+	if (box->state == BOX_HIBERNATED || box->state == BOX_STOPPED)
+		err_hint(
+			err, "'box %s %s' makes it run", paused ? "resume" : "wake", box->row.name);
+	return -1;
+}
+
 int box_suspend(struct box *box, const char *reason, struct err *err)
 {
 	if (box->state == BOX_SUSPENDED)
@@ -22,8 +35,7 @@ int box_suspend(struct box *box, const char *reason, struct err *err)
 	if (box->state != BOX_RUNNING) {
 		if (box_is_busy(box))
 			return box_refuse_busy(box, err);
-		return err_set(err, ERR_STATE, "box '%s' is %s, not running", box->row.name,
-			box_state_name(box->state));
+		return refuse_state(box, "running", err);
 	}
 	if (freeze(box, true, err) < 0)
 		return err_wrap(err, "suspend '%s'", box->row.name);
@@ -44,8 +56,7 @@ int box_resume_for(struct box *box, const char *reason, struct err *err)
 	if (box->state == BOX_RUNNING)
 		return 0;
 	if (box->state != BOX_SUSPENDED)
-		return err_set(err, ERR_STATE, "box '%s' is %s, not suspended", box->row.name,
-			box_state_name(box->state));
+		return refuse_state(box, "suspended", err);
 	if (freeze(box, false, err) < 0)
 		return err_wrap(err, "resume '%s'", box->row.name);
 	box_set_state(box, BOX_RUNNING, "");

@@ -159,6 +159,16 @@ def test_doing_it_twice_is_fine(yard, make_box):
         assert states.state(box) == shown
 
 
+@pytest.mark.parametrize("depth", ["hibernate", "stop"])
+def test_suspend_and_resume_of_one_that_sleeps_deeper_say_what_to_do(yard, make_box, depth):
+    box = make_box()
+    yard.box(depth, box.name)
+    for verb in ("suspend", "resume"):
+        refused = yard.box(verb, box.name, check=False)
+        assert refused.returncode == 65 and f"'box wake {box.name}' makes it run" in refused.stderr, refused.stderr
+    yard.box("wake", box.name)
+
+
 @pytest.mark.parametrize("depth", ["suspend", "hibernate"])
 def test_sleeping_box_wakes_by_exec_and_by_file_access(yard, make_box, depth):
     box = make_box()
