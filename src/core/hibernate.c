@@ -89,6 +89,21 @@ void hibernate_recovered(struct yard *yard)
 	}
 }
 
+/* A capture that is refused hints at the disk alone, with which nothing can be hibernated. What else it hints at stays. */
+static void hint_at_others(const struct box *box, struct err *err)
+{
+	const char *last = strrchr(err->hint, ';');
+	_cleanup_free_ char *kept = NULL;
+
+	if (!strstr(err->hint, "--disk-only"))
+		return;
+	kept = xstrndup(err->hint, last ? (size_t)(last - err->hint) : 0);
+	err_hint(err,
+		"%s%s'box stop %s' ends its processes, 'box snapshot --disk-only %s' keeps its "
+		"disk",
+		kept, *kept ? "; " : "", box->row.name, box->row.name);
+}
+
 static void give_up(struct sleeping *sleeping, const struct err *why)
 {
 	struct box *box = sleeping->box;
@@ -106,6 +121,7 @@ static void give_up(struct sleeping *sleeping, const struct err *why)
 	yard_event(
 		box->yard, "box.hibernate_failed", box, json_pack("{s:s}", "message", err.message));
 	err_wrap(&err, "hibernate '%s'", box->row.name);
+	hint_at_others(box, &err);
 	box_end_turn(box);
 	tell(sleeping, box, &err);
 	sleeping_free(sleeping);

@@ -449,6 +449,8 @@ def test_what_cannot_be_captured_is_named_and_harms_nobody(yard, make_box, verb)
     refused = yard.box(verb, box.name, check=False)
     assert refused.returncode
     assert "python3" in refused.stderr and "trace" in refused.stderr, refused.stderr
+    if verb == "hibernate":
+        assert f"('box stop {box.name}' ends its processes, 'box snapshot --disk-only {box.name}' keeps its disk)" in refused.stderr
     assert states.state(box) == "running"
     assert box.get_exec(started["id"])["state"] == "running"
     assert box.out("echo alive") == "alive"
