@@ -204,11 +204,23 @@ static void on_link_ready(struct link *link, void *arg)
 		box_came_up(box);
 }
 
+static void limit_processes(struct box *box)
+{
+	const struct limits limits = { box->row.cpu_milli, box->row.memory_bytes,
+		box->row.disk_bytes, box->row.pids };
+	struct err err = ERR_INIT;
+
+	if (box->row.pids && instance_set_limits(box->instance, &limits, &err) < 0)
+		log_warn("a box may have more processes than its limit", kv_str("box", box->row.id),
+			kv_err(&err));
+}
+
 /* It goes on with its programs: nothing is run, and it has not been away. */
 static void came_back(struct box *box, bool created)
 {
 	_cleanup_free_ char *slept_in = xstrdup(box->row.state_id);
 
+	limit_processes(box);
 	text_replace(&box->row.state_id, "");
 	text_replace(&box->row.asleep_for, "");
 	box->row.ended_us = 0;

@@ -59,7 +59,8 @@ struct instance_spec {
 	uint32_t uid_base; /* 131072 ids from here belong to this box */
 	enum profile profile;
 	struct limits limits;
-	/* A state that was captured: its processes go on where they were instead of a new box-init. NULL: none. */
+	/* A state that was captured: its processes go on where they were instead of a new box-init. NULL: none. The limit of processes
+	 * is a little higher then, until set_limits says what it is to be: one that is at its limit must be able to come back. */
 	const struct instance_state *state;
 };
 

@@ -38,7 +38,8 @@
 #define PLACE "/run/m" /* in CRIU's mount namespace; see capture.c */
 enum {
 	LIMIT_MS = 120 * 1000,
-	PIDS_MORE = 64, /* CRIU and its helpers are in the groups of the box as long as it works */
+	PIDS_MORE =
+		64, /* CRIU is in the groups of the box as long as it works; then box-init is told things */
 };
 
 struct restoring {
@@ -63,7 +64,6 @@ struct restoring {
 	int mounts[INSTANCE_MOUNTS_MAX];
 	const struct instance_spec *spec;
 	struct cgroup_join join;
-	struct limits limits; /* of the box, once CRIU is out of it */
 };
 
 static void close_set(int *fd)
@@ -455,9 +455,6 @@ static void on_event(struct criu *criu, const struct criu_event *event, void *ar
 	restoring->runs = true;
 	restoring->instance = NULL;
 	instance->restoring = NULL;
-	if (restoring->limits.pids && ns_set_limits(&instance->base, &restoring->limits, &err) < 0)
-		log_warn("a box may have more processes than its limit",
-			kv_str("box", instance->id), kv_err(&err));
 	ns_instance_watch(instance);
 	instance->base.events->on_ready(&instance->base, instance->base.arg);
 }
@@ -632,7 +629,6 @@ int ns_restore(struct ns_engine *engine, const struct instance_spec *spec,
 		.socket = -1,
 		.uid_base = spec->uid_base,
 		.time_passes = spec->state->time_passes,
-		.limits = spec->limits,
 		.root = -1,
 		.bin = -1,
 		.containers = -1,
