@@ -5,6 +5,7 @@ import pytest
 
 import states
 from boxtest import SLOWNESS, eventually
+from terminal import Terminal
 
 SOON = {"suspend": "1s", "hibernate": "1s"}
 NEVER = {"suspend": "off", "hibernate": "off"}
@@ -154,3 +155,58 @@ def test_a_box_at_its_limit_of_processes_wakes_and_is_copied(make_box):
     refused = child.yard.api("POST", f"{child.path}/exec", {"argv": ["true"]})
     assert refused.status != 200 and len(states.box_processes(box.yard, child)) == 40, refused.body
     child.remove()
+
+
+# ---- terminals -----------------------------------------------------------------------------------------------
+
+
+def job_control(box, exec_id):
+    """In the innermost shell: a program in the foreground, stopped and ended by keys; the terminal by its name."""
+    with Terminal(box.yard, "attach", box.name, exec_id, cols=100) as term:
+        term.type("sh -c 'echo began-$((40+2)); exec sleep 5000'\r")
+        term.expect("began-42", 20)
+        term.type(b"\x03")
+        term.expect("inner> ", 20)
+        term.type("sh -c 'echo again-$((40+2)); exec sleep 5001'\r")
+        term.expect("again-42", 20)
+        term.type(b"\x1a")
+        term.expect("Stopped", 20)
+        term.expect("inner> ", 20)
+        term.type("kill %1; (exec </dev/tty) && echo named-$((40+2))\r")
+        term.expect("named-42", 20)
+        term.expect("inner> ", 20)
+        term.type(b"\x10\x11")
+        term.wait(20)
+
+
+def test_a_shell_in_a_shell_keeps_its_job_control(make_box):
+    box = make_box(idle=NEVER)
+    exec_id = box.start("bash", "--norc", "-i", tty=True, rows=24, cols=100, env={"PS1": "outer> "})["id"]
+    with Terminal(box.yard, "attach", box.name, exec_id, cols=100) as term:
+        term.type("PS1='in''ner> ' bash --norc -i\r")
+        term.expect("inner> ", 20)
+        term.type(b"\x10\x11")
+        term.wait(20)
+    job_control(box, exec_id)
+    [child] = states.fork(box)
+    job_control(child, exec_id)
+    states.hibernate(box)
+    states.wake(box)
+    job_control(box, exec_id)
+    states.snapshot(box, "then")
+    states.rollback(box, "then")
+    job_control(box, exec_id)
+    child.remove()
+
+
+def test_a_terminal_with_a_high_number_comes_back(make_box):
+    box = make_box(idle=NEVER)
+    code = ("import os, pty, time\nall = [pty.openpty() for _ in range(60)]\nfor a, b in all[:-1]: os.close(a); os.close(b)\n"
+            "open('/ready', 'w').close(); time.sleep(0.5)\nwhile True:\n"
+            "    os.write(all[-1][1], b'x\\n'); open('/said', 'w').write(os.read(all[-1][0], 9).decode()); time.sleep(0.1)")
+    box.start("python3", "-c", code)
+    eventually(lambda: box.stat("/ready").status == 200, 10 * SLOWNESS)
+    states.hibernate(box)
+    states.wake(box)
+    box.exec("rm", "-f", "/said")
+    eventually(lambda: box.stat("/said").status == 200, 5 * SLOWNESS)
