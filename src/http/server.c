@@ -15,6 +15,7 @@
 #include <sys/un.h>
 
 enum { BACKLOG = 1024, ACCEPT_AT_ONCE = 64, ACCEPT_PAUSE_MS = 200 };
+enum { STALE_TRIES = 25, STALE_US = 20 * 1000 };
 
 struct http_listener {
 	struct http_server *server;
@@ -316,10 +317,19 @@ static struct http_listener *add_listener(struct http_server *server, int fd, en
 	return listener;
 }
 
-/* A socket file without a listener behind it is left over from a daemon that was killed. */
+static bool somebody_listens(const struct sockaddr_un *address)
+{
+	_cleanup_close_ int probe = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+
+	return probe >= 0 &&
+	       (connect(probe, (const struct sockaddr *)address, sizeof *address) == 0 ||
+		       errno == EAGAIN);
+}
+
+/* A socket file without a listener behind it is left over from a daemon that was killed. A process it had just started may
+ * hold the socket for a moment longer. */
 static int remove_stale(const struct sockaddr_un *address, struct err *err)
 {
-	_cleanup_close_ int probe = -1;
 	struct stat st;
 
 	if (lstat(address->sun_path, &st) < 0)
@@ -327,13 +337,12 @@ static int remove_stale(const struct sockaddr_un *address, struct err *err)
 	if (!S_ISSOCK(st.st_mode))
 		return err_set(
 			err, ERR_EXISTS, "'%s' exists and is not a socket", address->sun_path);
-	probe = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-	if (probe < 0)
-		return err_sys(err, errno, "socket");
-	if (connect(probe, (const struct sockaddr *)address, sizeof *address) == 0 ||
-		errno == EAGAIN)
-		return err_set(
-			err, ERR_EXISTS, "another program listens on '%s'", address->sun_path);
+	for (int tries = 0; somebody_listens(address); tries++) {
+		if (tries == STALE_TRIES)
+			return err_set(err, ERR_EXISTS, "another program listens on '%s'",
+				address->sun_path);
+		usleep(STALE_US);
+	}
 	if (unlink(address->sun_path) < 0 && errno != ENOENT)
 		return err_sys(err, errno, "remove '%s'", address->sun_path);
 	return 0;
