@@ -397,10 +397,19 @@ static void on_marked(struct instance *instance, void *arg)
 
 	(void)instance;
 	keep_mark(box);
-	/* From here on its disk changes. Memory of before must never go on upon it, whatever happens. */
-	if (box->beginning.kind == BEGIN_WAKE)
-		box_set_state(box, BOX_STARTING, INTENT_WOKEN);
-	box_save(box, box->beginning.kind == BEGIN_WAKE ? STORE_SAFE : STORE_KEPT);
+	box_save(box, STORE_KEPT);
+}
+
+/* From here on its disk changes. Memory of before must never go on upon it, whatever happens. */
+static void on_going(struct instance *instance, void *arg)
+{
+	struct box *box = arg;
+
+	(void)instance;
+	if (box->beginning.kind != BEGIN_WAKE)
+		return;
+	box_set_state(box, BOX_STARTING, INTENT_WOKEN);
+	box_save(box, STORE_SAFE);
 }
 
 const struct instance_ops box_instance_ops = {
@@ -409,6 +418,7 @@ const struct instance_ops box_instance_ops = {
 	.on_ended = on_ended,
 	.on_oom = on_oom,
 	.on_marked = on_marked,
+	.on_going = on_going,
 };
 
 void box_instance_spec(const struct box *box, const struct image *image, struct instance_spec *ret)

@@ -131,6 +131,8 @@ struct instance_ops {
 	void (*on_oom)(struct instance *instance, uint64_t kills, void *arg);
 	/* Of one made from a state, before on_ready: its mark is known, and nothing in it has run yet. May be NULL. */
 	void (*on_marked)(struct instance *instance, void *arg);
+	/* Of such a one, between the two: it is whole, and goes on when this returns. May be NULL. */
+	void (*on_going)(struct instance *instance, void *arg);
 };
 
 /* ---- capture: an instance at one moment, written into files -------------------------------------- */

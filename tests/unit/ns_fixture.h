@@ -78,7 +78,9 @@ static inline void on_oom(struct instance *instance, uint64_t kills, void *arg)
 	loop_stop(test.loop);
 }
 
-static const struct instance_ops ops = { on_ready, on_failed, on_ended, on_oom, NULL };
+static const struct instance_ops ops = {
+	.on_ready = on_ready, .on_failed = on_failed, .on_ended = on_ended, .on_oom = on_oom
+};
 
 static inline void time_over(void *arg)
 {

@@ -8,6 +8,7 @@
  *   post-restore       everything is there and stands still: connections to the outside are ended, the host name is set, user
  *                      namespaces are forbidden again (CRIU does not keep that), the kernel's random numbers begin anew, so that
  *                      no two copies of a process have the same ones in store; box-init's socket becomes unchangeable
+ *   pre-resume         all is as it will be, and nothing has run: on_going
  *   post-resume        it runs: on_ready. CRIU ends by itself a little later
  *
  * The images say which users outside a box's are. For another range than that of the capture one small file is replaced, in
@@ -449,6 +450,8 @@ static void on_event(struct criu *criu, const struct criu_event *event, void *ar
 		status = on_restored(restoring, event, &err);
 	if (status == 0 && event->kind == CRIU_POST_RESTORE && instance->base.events->on_marked)
 		instance->base.events->on_marked(&instance->base, instance->base.arg);
+	if (event->kind == CRIU_PRE_RESUME && instance->base.events->on_going)
+		instance->base.events->on_going(&instance->base, instance->base.arg);
 	criu_answer(criu, status == 0, &err);
 	if (event->kind != CRIU_POST_RESUME)
 		return;
