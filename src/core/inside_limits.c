@@ -224,14 +224,14 @@ static struct inside_limits inherited(
 	const struct box *child, const struct box *parent, size_t children)
 {
 	struct inside_limits of = box_inside_limits(parent), most = box_inside_limits(child);
-	uint64_t below = count_below(parent);
+	uint64_t below = count_below(parent), shares = MAX(children, (size_t)1);
 
 	most.off = inside_forbidden_by(child) != NULL;
 	if (child->row.generation > parent->row.generation) {
 		most.depth = depth_left(child);
 		most.count =
-			count_below(child) + (of.count > below ? of.count - below : 0) / children;
-		most.rate = MAX(of.rate / children, MIN(of.rate, (uint64_t)1));
+			count_below(child) + (of.count > below ? of.count - below : 0) / shares;
+		most.rate = MAX(of.rate / shares, MIN(of.rate, (uint64_t)1));
 	}
 	return most;
 }
