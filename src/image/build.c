@@ -7,12 +7,12 @@
 #include <stdio.h>
 
 /* What an agent at work expects to find; then what makes these work in a box: iproute2 to see the network,
- * libnss-myhostname so that sudo and friends can resolve the box's own name, netbase for /etc/services,
- * xz-utils and unzip because archives come in those. */
+ * iputils-ping because everybody tries it first, libnss-myhostname so that sudo and friends can resolve the box's own
+ * name, netbase for /etc/services, xz-utils and unzip because archives come in those. */
 static const char *const standard_packages[] = { "git", "curl", "ca-certificates", "python3",
-	"nodejs", "npm", "build-essential", "sudo", "procps", "openssh-client", "tmux", "less",
-	"vim-tiny", "jq", "ripgrep", "iproute2", "libnss-myhostname", "netbase", "xz-utils",
-	"unzip", NULL };
+	"python3-pip", "python3-venv", "nodejs", "npm", "build-essential", "sudo", "procps",
+	"strace", "openssh-client", "tmux", "less", "nano", "vim-tiny", "jq", "ripgrep", "iproute2",
+	"iputils-ping", "libnss-myhostname", "netbase", "xz-utils", "unzip", NULL };
 static const char *const minimal_packages[] = { "procps", NULL };
 
 enum {

@@ -15,6 +15,7 @@ import http.client
 import json
 import os
 import random
+import re
 import shutil
 import signal
 import socket
@@ -569,8 +570,23 @@ def destroy_all():
             print(problem)
 
 
-def shared_image_is_there(name=IMAGE, images=IMAGES):
-    return any(json.loads(path.read_text())["name"] == name for path in images.glob("[a-z0-9]*/image.json"))
+def recipe_packages(flags=()):
+    """What `box image build` installs with these flags, as the program's own source lists it."""
+    source = (ROOT / "src" / "image" / "build.c").read_text()
+    kind = "minimal" if "--minimal" in flags else "standard"
+    names = re.findall(r'"([^"]+)"', re.search(rf"{kind}_packages\[\] = {{(.*?)}}", source, re.S).group(1))
+    return set(names) | {name for flag, name in zip(flags, flags[1:]) if flag == "--package"}
+
+
+def shared_images(name, images):
+    """(folder, record) of each image of that name in the shared folder."""
+    found = [(path.parent, json.loads(path.read_text())) for path in images.glob("[a-z0-9]*/image.json")]
+    return [one for one in found if one[1]["name"] == name]
+
+
+def shared_image_is_there(name=IMAGE, images=IMAGES, flags=()):
+    """One that was built from another list of packages does not count."""
+    return any(set(record["packages"]) == recipe_packages(flags) for _, record in shared_images(name, images))
 
 
 def share_image(yard, images):
@@ -591,13 +607,15 @@ def ensure_image(name=IMAGE, *flags, images=IMAGES):
     images.mkdir(parents=True, exist_ok=True)
     with open(images.parent / f"{images.name}.lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        if shared_image_is_there(name, images):
+        if shared_image_is_there(name, images, flags):
             return
         yard = Yard(base=images.parent, images=images)
         yard.env["BOX_POOL"] = "folder"
         try:
             yard.start_daemon()
             yard.box("image", "build", name, *flags, timeout=1200)
+            for folder, _ in shared_images(name, images):
+                shutil.rmtree(folder)
             share_image(yard, images)
         finally:
             problems = yard.destroy()
