@@ -13,6 +13,7 @@
 #include "core/inside_internal.h"
 #include "core/network_internal.h"
 #include "core/timeline.h"
+#include "core/tree.h"
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/log.h"
@@ -219,6 +220,7 @@ static int fill_row(struct forking *forking, const struct box *parent, struct ch
 	row->created_us = clock_wall_us();
 	row->started_us = row->ended_us = row->pid = row->wake_us = 0;
 	row->start_time = 0;
+	text_replace(&row->tree, forking->from_inside ? box_get_tree(parent) : "");
 	row->generation =
 		forking->from_inside ? parent->row.generation + 1 : parent->row.generation;
 	return 0;

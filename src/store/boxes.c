@@ -44,6 +44,7 @@ static const struct column columns[] = {
 	{ COLUMN_TEXT, offsetof(struct box_row, asleep_for) },
 	{ COLUMN_I64, offsetof(struct box_row, wake_us) },
 	{ COLUMN_U64, offsetof(struct box_row, generation) },
+	{ COLUMN_TEXT, offsetof(struct box_row, tree) },
 };
 
 void box_row_done(struct box_row *row)

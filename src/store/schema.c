@@ -102,6 +102,28 @@ static const char *const steps[] = {
 	") STRICT;"
 	"CREATE INDEX snapshots_box ON snapshots (box, created_us);"
 	"CREATE UNIQUE INDEX snapshots_name ON snapshots (box, name) WHERE name <> '';",
+	/* 5: trees of boxes that were made from inside. A fork of a higher generation than its origin is of its
+	 * origin's tree; an event is of the tree of its box */
+	"ALTER TABLE boxes ADD COLUMN tree TEXT NOT NULL DEFAULT '';"
+	"UPDATE boxes SET tree = ("
+	" WITH RECURSIVE up (id, origin, generation) AS ("
+	"  SELECT b.id, b.origin_box, b.generation FROM boxes b WHERE b.id = boxes.id"
+	"  UNION ALL SELECT o.id, o.origin_box, o.generation FROM up JOIN boxes o"
+	"  ON o.id = up.origin WHERE up.generation > o.generation)"
+	" SELECT id FROM up ORDER BY generation LIMIT 1)"
+	" WHERE generation > 0;"
+	"CREATE TABLE trees ("
+	" id TEXT PRIMARY KEY,"
+	" head TEXT NOT NULL,"
+	" cpu_milli INTEGER NOT NULL,"
+	" memory_bytes INTEGER NOT NULL,"
+	" pids INTEGER NOT NULL,"
+	" given INTEGER NOT NULL"
+	") STRICT;"
+	"ALTER TABLE events ADD COLUMN tree TEXT NOT NULL DEFAULT '';"
+	"UPDATE events SET tree = coalesce("
+	" (SELECT tree FROM boxes WHERE id = box_id AND tree <> ''), box_id);"
+	"CREATE INDEX events_tree ON events (tree, position);",
 };
 
 int schema_version(void)

@@ -368,6 +368,59 @@ static void test_store_kept_rows_survive_sudden_death(void **state)
 	store_close(store);
 }
 
+static int note_tree(const struct box_row *row, void *arg, struct err *err)
+{
+	(void)err;
+	json_object_set_new(arg, row->id, json_string(row->tree));
+	return 0;
+}
+
+static void test_store_finds_the_trees_of_older_homes(void **state)
+{
+	static const struct {
+		const char *id, *origin;
+		uint64_t generation;
+		const char *tree;
+	} boxes[] = {
+		{ "first", "", 0, "" },
+		{ "fork", "first", 1, "first" },
+		{ "deeper", "fork", 2, "first" },
+		{ "outside", "first", 0, "" }, /* made by hand, and so another tree */
+		{ "outer", "deeper", 2, "outer" },
+		{ "below", "outer", 3, "outer" },
+		{ "orphan", "gone", 1, "orphan" },
+	};
+	_cleanup_free_ char *path = xasprintf("%s/state.db", home);
+	_cleanup_json_ json_t *trees = json_object();
+	struct err err = ERR_INIT;
+	struct store *store = open_store();
+	sqlite3 *db = NULL;
+
+	(void)state;
+	for (unsigned i = 0; i < ARRAY_LEN(boxes); i++) {
+		struct box_row row = sample(boxes[i].id, boxes[i].id, i + 1);
+
+		row.origin_box = (char *)boxes[i].origin;
+		row.generation = boxes[i].generation;
+		assert_int_equal(store_box_insert(store, &row, STORE_KEPT, &err), 0);
+	}
+	store_close(store);
+	assert_int_equal(sqlite3_open(path, &db), SQLITE_OK);
+	assert_int_equal(sqlite3_exec(db,
+				 "DROP INDEX events_tree; ALTER TABLE events DROP COLUMN tree;"
+				 "DROP TABLE trees; ALTER TABLE boxes DROP COLUMN tree;"
+				 "PRAGMA user_version = 4",
+				 NULL, NULL, NULL),
+		SQLITE_OK);
+	sqlite3_close(db);
+	store = open_store();
+	assert_int_equal(store_box_each(store, note_tree, trees, &err), 0);
+	for (unsigned i = 0; i < ARRAY_LEN(boxes); i++)
+		assert_string_equal(
+			json_string_value(json_object_get(trees, boxes[i].id)), boxes[i].tree);
+	store_close(store);
+}
+
 static void test_store_newer_schema_is_left_alone(void **state)
 {
 	_cleanup_free_ char *path = xasprintf("%s/state.db", home);
@@ -567,6 +620,7 @@ int main(void)
 		promise(test_store_network_comes_back_after_reopen),
 		promise(test_store_network_update_leaves_the_rest),
 		promise(test_store_network_belongs_to_a_box_and_goes_with_it),
+		promise(test_store_finds_the_trees_of_older_homes),
 		promise(test_store_newer_schema_is_left_alone),
 		promise(test_store_damaged_file_is_told_and_kept),
 		promise(test_store_damage_in_the_middle_is_found_at_open),
