@@ -20,12 +20,16 @@ struct synthetic {
 	struct slot **slots; /* by number - SYNTHETIC_FIRST */
 	size_t slot_cap;
 	uint32_t next;	    /* never given out yet */
+	uint64_t given;	    /* how often a number was given out */
+	uint64_t reserved;  /* and how often it may be */
 	struct buf resting; /* numbers given out before, the longest free first */
 	size_t names_max;
 	uint64_t version;
 };
 
 const uint8_t synthetic_v6_prefix[8] = { 0xfd, 'b', 'o', 'x', 'y', 'a', 'r', 'd' };
+
+static const json_int_t GIVEN_MAX = (json_int_t)1 << 48; /* nobody gets there */
 
 static_assert(SYNTHETIC_NAMES_MAX < SYNTHETIC_COUNT - SYNTHETIC_FIRST,
 	"a full map has numbers left, so that those given back can rest");
@@ -75,6 +79,7 @@ static uint32_t take_number(struct synthetic *map)
 {
 	uint32_t number;
 
+	map->given++;
 	if (map->next < SYNTHETIC_COUNT)
 		return map->next++;
 	assert(map->resting.len >= sizeof number);
@@ -116,6 +121,8 @@ static void slot_remove(struct synthetic *map, struct slot *slot)
 
 static int make_room(struct synthetic *map, struct err *err)
 {
+	if (map->given >= map->reserved)
+		return err_set(err, ERR_LIMIT, "no address is reserved for another name");
 	while (map->names.count >= map->names_max) {
 		struct slot *slot = (struct slot *)map->names.oldest;
 
@@ -143,6 +150,7 @@ struct synthetic *synthetic_new(size_t names_max)
 
 	map->names_max = names_max ? MIN(names_max, SYNTHETIC_NAMES_MAX) : SYNTHETIC_NAMES_MAX;
 	map->next = SYNTHETIC_FIRST;
+	map->reserved = UINT64_MAX;
 	name_table_init(&map->names);
 	return map;
 }
@@ -211,6 +219,32 @@ size_t synthetic_count(const struct synthetic *map)
 	return map->names.count;
 }
 
+uint64_t synthetic_given(const struct synthetic *map)
+{
+	return map->given;
+}
+
+void synthetic_reserve(struct synthetic *map, uint64_t given)
+{
+	map->reserved = given;
+}
+
+void synthetic_skip(struct synthetic *map, uint64_t given)
+{
+	uint64_t count = given > map->given ? given - map->given : 0;
+
+	/* Once around is as good as many times. */
+	for (uint64_t i = 0; i < MIN(count, (uint64_t)SYNTHETIC_COUNT); i++) {
+		uint32_t number = take_number(map);
+
+		buf_add(&map->resting, &number, sizeof number);
+	}
+	if (!count)
+		return;
+	map->given = given;
+	map->version++;
+}
+
 uint64_t synthetic_version(const struct synthetic *map)
 {
 	return map->version;
@@ -223,9 +257,34 @@ static void save_slot(json_t *names, const struct slot *slot)
 	json_array_append_new(names, json_pack("[s, i]", slot->name, (int)slot->number));
 }
 
+/* Numbers that follow each other are one entry, [first, count]: those of a lost map come by the thousand. */
+static json_t *save_resting(const struct synthetic *map)
+{
+	json_t *resting = json_array();
+	uint32_t first = 0, count = 0;
+
+	for (size_t at = 0; at <= map->resting.len; at += sizeof first) {
+		uint32_t number = 0;
+
+		if (at < map->resting.len)
+			memcpy(&number, buf_head(&map->resting) + at, sizeof number);
+		if (count && number == first + count) {
+			count++;
+			continue;
+		}
+		if (count)
+			json_array_append_new(
+				resting, count > 1 ? json_pack("[i, i]", (int)first, (int)count)
+						   : json_integer(first));
+		first = number;
+		count = 1;
+	}
+	return resting;
+}
+
 json_t *synthetic_save(const struct synthetic *map)
 {
-	json_t *names = json_array(), *resting = json_array();
+	json_t *names = json_array();
 
 	/* The longest unused first; what is held now is in use, so last. */
 	for (const struct named *node = map->names.oldest; node; node = node->newer)
@@ -233,14 +292,8 @@ json_t *synthetic_save(const struct synthetic *map)
 	for (size_t i = 0; i < map->slot_cap; i++)
 		if (map->slots[i] && map->slots[i]->holds)
 			save_slot(names, map->slots[i]);
-	for (size_t at = 0; at < map->resting.len; at += sizeof(uint32_t)) {
-		uint32_t number;
-
-		memcpy(&number, buf_head(&map->resting) + at, sizeof number);
-		json_array_append_new(resting, json_integer(number));
-	}
-	return json_pack("{s:i, s:i, s:o, s:o}", "version", 1, "next", (int)map->next, "names",
-		names, "resting", resting);
+	return json_pack("{s:i, s:I, s:o, s:o}", "version", 2, "given", (json_int_t)map->given,
+		"names", names, "resting", save_resting(map));
 }
 
 static int load_names(struct synthetic *map, json_t *names, uint8_t *seen, struct err *err)
@@ -268,13 +321,37 @@ static int load_resting(struct synthetic *map, json_t *resting, uint8_t *seen, s
 	size_t i;
 
 	json_array_foreach (resting, i, item) {
-		json_int_t number = json_is_integer(item) ? json_integer_value(item) : 0;
-		uint32_t value = number;
+		json_int_t number = json_integer_value(item), count = 1;
 
-		if (number < SYNTHETIC_FIRST || number >= map->next || seen[number]++)
+		if ((!json_is_integer(item) && json_unpack(item, "[I, I!]", &number, &count) < 0) ||
+			number < SYNTHETIC_FIRST || number >= map->next || count < 1 ||
+			count > (json_int_t)map->next - number)
 			return err_set(err, ERR_INVALID, "resting number %zu is malformed", i);
-		buf_add(&map->resting, &value, sizeof value);
+		for (uint32_t value = number; value < number + count; value++) {
+			if (seen[value]++)
+				return err_set(err, ERR_INVALID, "number %u is there twice", value);
+			buf_add(&map->resting, &value, sizeof value);
+		}
 	}
+	return 0;
+}
+
+/* Version 1 said which number was the next; none had been given out twice before all were. */
+static int load_given(json_t *saved, struct synthetic *map, struct err *err)
+{
+	json_int_t version = json_integer_value(json_object_get(saved, "version")), given;
+	json_t *value = json_object_get(saved, version == 1 ? "next" : "given");
+
+	if (version != 1 && version != 2)
+		return err_set(err, ERR_INVALID, "map of synthetic addresses of version %lld",
+			(long long)version);
+	given = json_integer_value(value) - (version == 1 ? SYNTHETIC_FIRST : 0);
+	if (!json_is_integer(value) || given < 0 || given > GIVEN_MAX ||
+		(version == 1 && given > SYNTHETIC_COUNT - SYNTHETIC_FIRST))
+		return err_set(err, ERR_INVALID, "map of synthetic addresses does not add up");
+	map->given = (uint64_t)given;
+	map->next = SYNTHETIC_FIRST +
+		    (uint32_t)MIN(map->given, (uint64_t)SYNTHETIC_COUNT - SYNTHETIC_FIRST);
 	return 0;
 }
 
@@ -282,24 +359,20 @@ int synthetic_load(json_t *saved, size_t names_max, struct synthetic **ret, stru
 {
 	_cleanup_(synthetic_freep) struct synthetic *map = synthetic_new(names_max);
 	_cleanup_free_ uint8_t *seen = xnewn(uint8_t, SYNTHETIC_COUNT);
-	json_t *names, *resting;
-	int version, next;
+	json_t *names = json_object_get(saved, "names"),
+	       *resting = json_object_get(saved, "resting");
 
-	if (json_unpack(saved, "{s:i, s:i, s:o, s:o !}", "version", &version, "next", &next,
-		    "names", &names, "resting", &resting) < 0 ||
-		!json_is_array(names) || !json_is_array(resting))
+	if (json_object_size(saved) != 4 || !json_is_array(names) || !json_is_array(resting))
 		return err_set(err, ERR_INVALID, "not a map of synthetic addresses");
-	if (version != 1)
-		return err_set(
-			err, ERR_INVALID, "map of synthetic addresses of version %d", version);
-	/* Each number that was ever given out has a name or rests; none is lost or there twice. */
-	if (next < SYNTHETIC_FIRST || next > SYNTHETIC_COUNT ||
-		json_array_size(names) > SYNTHETIC_NAMES_MAX ||
-		json_array_size(names) + json_array_size(resting) != (size_t)next - SYNTHETIC_FIRST)
+	if (load_given(saved, map, err) < 0)
+		return -1;
+	if (json_array_size(names) > SYNTHETIC_NAMES_MAX)
 		return err_set(err, ERR_INVALID, "map of synthetic addresses does not add up");
-	map->next = next;
 	if (load_names(map, names, seen, err) < 0 || load_resting(map, resting, seen, err) < 0)
 		return -1;
+	/* Each number that was ever given out has a name or rests; none is lost or there twice. */
+	if (map->names.count + map->resting.len / sizeof(uint32_t) != map->next - SYNTHETIC_FIRST)
+		return err_set(err, ERR_INVALID, "map of synthetic addresses does not add up");
 	*ret = steal_ptr(&map);
 	return 0;
 }

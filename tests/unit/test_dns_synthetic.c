@@ -171,6 +171,68 @@ static void test_map_survives_being_stored(void **state)
 	synthetic_free(again);
 }
 
+/* A gate that died had given out more than it told. Whoever goes on with what is known, and knows how much was reserved, gives none of
+ * these to another name; also when all numbers went round already. */
+static void test_lost_addresses_are_nobodys(void **state)
+{
+	static const unsigned before[] = { 3, SYNTHETIC_COUNT + 50 };
+
+	(void)state;
+	for (size_t k = 0; k < ARRAY_LEN(before); k++) {
+		struct synthetic *map = synthetic_new(100), *again = NULL;
+		struct net_address lost[20], known;
+		_cleanup_json_ json_t *saved = NULL;
+		struct err err = ERR_INIT;
+		uint64_t reserved;
+
+		for (unsigned i = 0; i < before[k]; i++)
+			assign_number(map, i);
+		known = assign(map, "known.test");
+		saved = synthetic_save(map);
+		reserved = synthetic_given(map) + 20;
+		synthetic_reserve(map, reserved);
+		for (unsigned i = 0; i < 20; i++)
+			lost[i] = assign_number(map, 1000000 + i);
+		assert_int_equal(synthetic_assign(map, "more.test", &known, &known, &err), -1);
+		assert_int_equal(err.kind, ERR_LIMIT);
+		known = assign(map, "known.test"); /* that has one already */
+
+		err = (struct err)ERR_INIT;
+		assert_int_equal(synthetic_load(saved, 100, &again, &err), 0);
+		synthetic_skip(again, reserved);
+		assert_int_equal(synthetic_given(again), reserved);
+		assert_string_equal(synthetic_name(again, &known), "known.test");
+		for (unsigned i = 0; i < 1000; i++) {
+			struct net_address next = assign_number(again, 2000000 + i);
+
+			for (unsigned j = 0; j < 20; j++)
+				assert_false(net_address_equal(&next, &lost[j]));
+		}
+		json_decref(saved);
+		saved = synthetic_save(again);
+		synthetic_free(map);
+		map = NULL;
+		assert_int_equal(synthetic_load(saved, 100, &map, &err), 0);
+		assert_int_equal(synthetic_given(map), reserved + 1000);
+		synthetic_free(map);
+		synthetic_free(again);
+	}
+}
+
+static void test_map_of_before_reservations_is_read(void **state)
+{
+	static const char old[] = "{\"version\":1,\"next\":259,\"names\":[[\"a.test\",257]],"
+				  "\"resting\":[258,256]}";
+	_cleanup_json_ json_t *saved = json_parse(old, strlen(old), NULL);
+	struct synthetic *map = NULL;
+	struct err err = ERR_INIT;
+
+	(void)state;
+	assert_int_equal(synthetic_load(saved, 0, &map, &err), 0);
+	assert_int_equal(synthetic_given(map), 3);
+	synthetic_free(map);
+}
+
 static void test_bad_maps_are_refused(void **state)
 {
 	static const char *const bad[] = {
@@ -192,6 +254,15 @@ static void test_bad_maps_are_refused(void **state)
 		"{\"version\":1,\"next\":257,\"names\":[[\"a.test\",256,1]],\"resting\":[]}",
 		"{\"version\":1,\"next\":257,\"names\":[[\"a.test\",-1]],\"resting\":[]}",
 		"{\"version\":1,\"next\":256,\"names\":[],\"resting\":[],\"more\":1}",
+		"{\"version\":3,\"given\":0,\"names\":[],\"resting\":[]}",
+		"{\"version\":2,\"given\":-1,\"names\":[],\"resting\":[]}",
+		"{\"version\":2,\"given\":9007199254740993,\"names\":[],\"resting\":[]}",
+		"{\"version\":2,\"given\":1,\"names\":[],\"resting\":[]}",
+		"{\"version\":2,\"given\":4,\"names\":[],\"resting\":[[256,3],257]}",
+		"{\"version\":2,\"given\":4,\"names\":[],\"resting\":[[256,5]]}",
+		"{\"version\":2,\"given\":4,\"names\":[],\"resting\":[[257,4]]}",
+		"{\"version\":2,\"given\":4,\"names\":[],\"resting\":[[256,0],[256,4]]}",
+		"{\"version\":2,\"given\":4,\"names\":[],\"resting\":[[256,4,0]]}",
 	};
 
 	(void)state;
@@ -258,6 +329,8 @@ int main(void)
 		cmocka_unit_test(test_longest_unused_name_goes_and_held_ones_stay),
 		cmocka_unit_test(test_addresses_go_round_without_clashes),
 		cmocka_unit_test(test_map_survives_being_stored),
+		cmocka_unit_test(test_lost_addresses_are_nobodys),
+		cmocka_unit_test(test_map_of_before_reservations_is_read),
 		cmocka_unit_test(test_bad_maps_are_refused),
 		cmocka_unit_test(test_version_tells_when_to_store),
 		cmocka_unit_test(test_figure_full_map),
