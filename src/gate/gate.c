@@ -120,6 +120,13 @@ static uint64_t ticket_of(json_t *message)
 	return (uint64_t)json_integer_value(json_object_get(message, "ticket"));
 }
 
+static void on_reserve(struct gate *gate, struct member *member, json_t *message)
+{
+	(void)message;
+	if (!member->dropped)
+		gate->ops->reserve(gate->arg, member->id);
+}
+
 static void on_dial_box(struct gate *gate, struct member *member, json_t *message)
 {
 	if (!member->dropped)
@@ -171,6 +178,7 @@ static const struct report {
 	{ "event", on_event, true },
 	{ "meters", on_meters, true },
 	{ "names", on_names, true },
+	{ "reserve", on_reserve, false },
 	{ "dropped", on_dropped, true },
 	{ "limit", on_limit, false },
 	{ "dial_box", on_dial_box, false },

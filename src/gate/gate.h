@@ -39,6 +39,9 @@ struct gate_ops {
 	void (*limit)(void *arg, const char *box, json_t *data);
 	/* The names that got addresses changed; saved goes back in with gate_add. Not more often than every two seconds. */
 	void (*names)(void *arg, const char *box, json_t *saved);
+	/* Few of the addresses reserved for names are left (gate_box.reserved). Write down a higher number, then tell it with gate_reserve;
+	 * until then new names may get no address. */
+	void (*reserve)(void *arg, const char *box);
 	/* A box wants to reach a port of another (its policy says so). Answer with gate_dialled. */
 	void (*dial_box)(
 		void *arg, const char *box, const char *name, uint16_t port, uint64_t ticket);
@@ -75,7 +78,9 @@ struct gate_box {
 	uint64_t version;		  /* of the policy */
 	const char *const *package_hosts; /* of the image; NULL: none */
 	json_t *names;			  /* as saved, or NULL; borrowed */
-	json_t *spent;			  /* as reported, or NULL; borrowed */
+	uint64_t given;	   /* addresses that may have been given out, see synthetic_skip */
+	uint64_t reserved; /* and those that may be from now on, see synthetic_reserve */
+	json_t *spent;	   /* as reported, or NULL; borrowed */
 	bool recording;
 };
 /* The box is served. doors are handed over (closed here), also when it fails. Messages are sent at once or queued, never lost: an error
@@ -92,6 +97,12 @@ void gate_record(struct gate *gate, const char *id, bool on);
  * "private":[…what was refused all the same]}. done is called once from the loop; err set when the gate is gone. */
 void gate_recorded(struct gate *gate, const char *id,
 	void (*done)(void *arg, json_t *seen, const struct err *err), void *arg);
+/* More addresses may be given to names. */
+void gate_reserve(struct gate *gate, const char *id, uint64_t reserved);
+/* The names that have addresses now, as ops->names tells them; what a box was answered before this call is in it. NULL value: the box is
+ * not served. */
+void gate_names(struct gate *gate, const char *id,
+	void (*done)(void *arg, json_t *saved, const struct err *err), void *arg);
 /* Its connections now: [{"name","address","port","protocol","from","rule","bytes_out","bytes_in","since"}], at most 1000. */
 void gate_connections(struct gate *gate, const char *id,
 	void (*done)(void *arg, json_t *list, const struct err *err), void *arg);

@@ -3,10 +3,11 @@
  * Messages are objects with "do". A box is named on the wire by a key of its own for each gate_add, so that what is still told of a box
  * that was dropped is never taken for the next one with the same id.
  *
- *   to the gate     settings {servers, proxy, no_proxy, host_ranges}   add {box, name, policy, version, package_hosts, names, spent,
- *                   recording, doors} + fds   drop {box}   policy {box, policy, version, package_hosts, name}   rename {box, name}
- *                   record {box, on}   recorded {box, request}   connections {box, request}   dialled {ticket, error, kind} + fd   end {}
- *   to the daemon   event {box, event}   meters {box, meters}   limit {box, data}   names {box, saved}   dropped {box}
+ *   to the gate     settings {servers, proxy, no_proxy, host_ranges}   add {box, name, policy, version, package_hosts, names, given,
+ *                   reserved, spent, recording, doors} + fds   drop {box}   policy {box, policy, version, package_hosts, name}   rename {box, name}
+ *                   record {box, on}   recorded {box, request}   connections {box, request}   names {box, request}
+ *                   reserve {box, reserved}   dialled {ticket, error, kind} + fd   end {}
+ *   to the daemon   event {box, event}   meters {box, meters}   limit {box, data}   names {box, saved}   reserve {box}   dropped {box}
  *                   dial_box {box, name, port, ticket}   open_udp {box, aim, client, ticket}   answer {request, value} */
 #pragma once
 #include "base/err.h"
@@ -209,6 +210,8 @@ struct guest {
 	struct synthetic *names;
 	uint64_t names_told; /* version */
 	int64_t names_due;   /* 0: nothing to tell */
+	uint64_t reserved;   /* addresses for them */
+	bool reserve_asked;
 
 	struct upstream_share share;
 	struct dial_settings dial; /* the process's, with that share */
@@ -240,6 +243,9 @@ void guest_set_recording(struct guest *guest, bool on);
 /* The host's addresses have changed. */
 void guest_recompile(struct guest *guest);
 void guest_tick(struct guest *guest, int64_t now);
+void guest_reserve(struct guest *guest, uint64_t reserved);
+/* A name may have got an address: asks for more in time. */
+void guest_check_reserved(struct guest *guest);
 /* {"do","box"}: add to it and send it. */
 json_t *guest_message(const struct guest *guest, const char *what);
 void guest_limit_reached(

@@ -17,6 +17,7 @@ enum {
 	ROWS_PER_SECOND = 256,
 	QUEUED_MAX = 16 * 1024 * 1024,
 	QUESTIONS_RATE = 1000,
+	RESERVED_LEAST = 1024, /* when so few are left, more are asked for */
 };
 
 static const char *const limit_names[] = {
@@ -348,18 +349,35 @@ static struct guest *guest_new(struct process *process, const char *key)
 	return guest;
 }
 
-static void load_names(struct guest *guest, json_t *saved)
+static void load_names(struct guest *guest, json_t *message)
 {
+	json_t *saved = json_object_get(message, "names");
 	struct err err = ERR_INIT;
 
-	if (saved && synthetic_load(saved, NAMES_MAX, &guest->names, &err) == 0) {
-		guest->names_told = synthetic_version(guest->names);
-		return;
-	}
-	if (saved)
+	if (!saved || synthetic_load(saved, NAMES_MAX, &guest->names, &err) < 0)
+		guest->names = synthetic_new(NAMES_MAX);
+	if (err.kind)
 		log_warn("addresses of names begin anew", kv_str("box", guest->key), kv_err(&err));
-	guest->names = synthetic_new(NAMES_MAX);
+	synthetic_skip(
+		guest->names, (uint64_t)json_integer_value(json_object_get(message, "given")));
 	guest->names_told = synthetic_version(guest->names);
+	guest_reserve(guest, (uint64_t)json_integer_value(json_object_get(message, "reserved")));
+}
+
+void guest_reserve(struct guest *guest, uint64_t reserved)
+{
+	guest->reserve_asked = false;
+	guest->reserved = reserved;
+	synthetic_reserve(guest->names, reserved);
+}
+
+void guest_check_reserved(struct guest *guest)
+{
+	if (guest->reserve_asked ||
+		synthetic_given(guest->names) + RESERVED_LEAST < guest->reserved)
+		return;
+	guest->reserve_asked = true;
+	tell(guest, "reserve", NULL, NULL);
 }
 
 int guest_add(struct process *process, json_t *message, int *fds, size_t count, struct err *err)
@@ -371,7 +389,7 @@ int guest_add(struct process *process, json_t *message, int *fds, size_t count, 
 	guest->recording = json_is_true(json_object_get(message, "recording"));
 	if (guest->recording)
 		record_start(guest);
-	load_names(guest, json_object_get(message, "names"));
+	load_names(guest, message);
 	allot_load(guest, json_object_get(message, "spent"));
 	if (read_policy(message, &policy, err) < 0)
 		goto fail;

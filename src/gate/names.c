@@ -64,6 +64,7 @@ static void note(void *arg, const struct dns_event *question)
 
 	guest->questions++;
 	guest->changed = true;
+	guest_check_reserved(guest);
 	if (allowed)
 		record_question(guest, question->name);
 	else

@@ -177,6 +177,8 @@ int gate_add(struct gate *gate, const struct gate_box *box, int doors[DOOR_COUNT
 	json_object_set_new(message, "recording", json_boolean(box->recording));
 	if (box->names)
 		json_object_set(message, "names", box->names);
+	json_object_set_new(message, "given", json_integer((json_int_t)box->given));
+	json_object_set_new(message, "reserved", json_integer((json_int_t)box->reserved));
 	if (box->spent)
 		json_object_set(message, "spent", box->spent);
 	channel_send(gate->channel, message, fds, count);
@@ -234,6 +236,18 @@ void gate_record(struct gate *gate, const char *id, bool on)
 	channel_send(gate->channel, message, NULL, 0);
 }
 
+void gate_reserve(struct gate *gate, const char *id, uint64_t reserved)
+{
+	struct member *member = find(gate, id);
+	json_t *message;
+
+	if (!member)
+		return;
+	message = to_box(member, "reserve");
+	json_object_set_new(message, "reserved", json_integer((json_int_t)reserved));
+	channel_send(gate->channel, message, NULL, 0);
+}
+
 /* ---- questions ------------------------------------------------------------------------------------ */
 
 struct refusal {
@@ -288,6 +302,12 @@ void gate_connections(struct gate *gate, const char *id,
 	void (*done)(void *arg, json_t *list, const struct err *err), void *arg)
 {
 	ask(gate, "connections", id, done, arg);
+}
+
+void gate_names(struct gate *gate, const char *id,
+	void (*done)(void *arg, json_t *saved, const struct err *err), void *arg)
+{
+	ask(gate, "names", id, done, arg);
 }
 
 void gate_dialled(struct gate *gate, uint64_t ticket, int fd, const struct err *err)

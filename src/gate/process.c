@@ -150,6 +150,16 @@ static void on_connections(struct guest *guest, json_t *message)
 	answer(guest->process, message, list);
 }
 
+static void on_names(struct guest *guest, json_t *message)
+{
+	answer(guest->process, message, synthetic_save(guest->names));
+}
+
+static void on_reserve(struct guest *guest, json_t *message)
+{
+	guest_reserve(guest, (uint64_t)json_integer_value(json_object_get(message, "reserved")));
+}
+
 static const struct {
 	const char *name;
 	void (*fn)(struct guest *guest, json_t *message);
@@ -160,6 +170,8 @@ static const struct {
 	{ "record", on_record },
 	{ "recorded", on_recorded },
 	{ "connections", on_connections },
+	{ "names", on_names },
+	{ "reserve", on_reserve },
 };
 
 /* ---- messages ------------------------------------------------------------------------------------- */

@@ -233,9 +233,11 @@ static int check_saved(json_t *saved, struct err *err)
 	return 0;
 }
 
-/* A list of connections, or what was recorded; null when the box has just gone. */
+/* A list of connections, a map of names, or what was recorded; null when the box has just gone. */
 static int check_answer(json_t *value, struct err *err)
 {
+	if (json_object_get(value, "resting"))
+		return check_saved(value, err);
 	if (json_is_array(value))
 		return check_list(value, CONNECTIONS_MAX, &connection_shape, err);
 	return json_is_null(value) ? 0 : check_object(value, &recorded_shape, err);
@@ -257,6 +259,7 @@ static const struct part {
 	{ "meters", "meters", { .name = "meters", .kind = OBJECT, .shape = &meters_shape }, NULL },
 	{ "limit", "data", { .name = "data", .kind = OBJECT, .shape = &limit_shape }, NULL },
 	{ "names", "saved", { 0 }, check_saved },
+	{ "reserve", NULL, { 0 }, NULL },
 	{ "dropped", NULL, { 0 }, NULL },
 	{ "dial_box", "name", { 0 }, check_name_of_box },
 	{ "dial_box", "port", { .name = "port", .kind = NUMBER, .max = PORT }, NULL },

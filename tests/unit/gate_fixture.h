@@ -139,10 +139,21 @@ static inline void on_down(void *arg, const struct err *err)
 	down_err = *err;
 }
 
+static unsigned reserves;
+static uint64_t box_reserved = 4096;
+
+static inline void on_reserve(void *arg, const char *box)
+{
+	(void)arg;
+	reserves++;
+	gate_reserve(gate, box, box_reserved += 2048);
+}
+
 static const struct gate_ops gate_ops = { .event = on_event,
 	.meters = on_meters,
 	.limit = on_limit,
 	.names = on_names,
+	.reserve = on_reserve,
 	.dial_box = on_dial_box,
 	.open_udp = on_open_udp,
 	.down = on_down };
@@ -421,6 +432,7 @@ static inline void add_box_with(const char *policy, json_t *names, json_t *spent
 		.policy = document,
 		.version = 1,
 		.names = names,
+		.reserved = box_reserved,
 		.spent = spent,
 		.recording = recording };
 	int doors[DOOR_COUNT];

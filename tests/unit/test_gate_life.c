@@ -133,6 +133,62 @@ static void test_gate_keeps_addresses_of_names(void **state)
 	assert_string_not_equal(before, other);
 }
 
+static json_t *names_answer;
+
+static void on_names_answer(void *arg, json_t *saved, const struct err *err)
+{
+	(void)arg;
+	assert_null(err);
+	json_decref(names_answer);
+	names_answer = json_incref(saved);
+}
+
+/* A capture asks: what was answered before is in it, however lately. */
+static void test_gate_tells_names_when_asked(void **state)
+{
+	char address[NET_ADDRESS_TEXT_MAX];
+	json_t *names;
+
+	(void)state;
+	add_box(POLICY_PLAIN);
+	for (int i = 0; i < 3; i++) {
+		char name[32];
+
+		snprintf(name, sizeof name, "x%d.wild.test", i);
+		ask(name, address);
+		names_answer = NULL;
+		gate_names(gate, "b1", on_names_answer, NULL);
+		WAIT_FOR(names_answer);
+		names = json_object_get(names_answer, "names");
+		assert_int_equal(json_array_size(names), i + 1);
+		assert_string_equal(
+			json_string_value(json_array_get(json_array_get(names, (size_t)i), 0)),
+			name);
+		json_decref(names_answer);
+	}
+}
+
+/* No address goes out that is not reserved; the gate asks in time, so no question fails. */
+static void test_gate_reserves_addresses_before_it_uses_them(void **state)
+{
+	char address[NET_ADDRESS_TEXT_MAX];
+
+	(void)state;
+	box_reserved = 1027;
+	reserves = 0;
+	add_box(POLICY_PLAIN);
+	for (int i = 0; i < 5; i++) {
+		char name[32];
+
+		snprintf(name, sizeof name, "x%d.wild.test", i);
+		assert_int_equal(ask(name, address), DNS_NOERROR);
+	}
+	WAIT_FOR(reserves == 1);
+	assert_int_equal(box_reserved, 1027 + 2048);
+	gate_drop(gate, "b1");
+	box_reserved = 4096;
+}
+
 static void test_gate_dropped_box_is_cut_and_told(void **state)
 {
 	char data[16];
@@ -448,6 +504,8 @@ int main(int argc, char **argv)
 		GATE_TEST(test_gate_holds_budgets_over_restarts),
 		GATE_TEST(test_gate_bounds_connections),
 		GATE_TEST(test_gate_keeps_addresses_of_names),
+		GATE_TEST(test_gate_tells_names_when_asked),
+		GATE_TEST(test_gate_reserves_addresses_before_it_uses_them),
 		GATE_TEST(test_gate_dropped_box_is_cut_and_told),
 		GATE_TEST(test_gate_lists_connections),
 		GATE_TEST(test_gate_records_what_a_box_needs),
