@@ -6,6 +6,7 @@
 #include "core/inside.h"
 #include "base/alloc.h"
 #include "base/clock.h"
+#include "base/file.h"
 #include "base/log.h"
 #include "base/text.h"
 #include "states/states.h"
@@ -19,8 +20,25 @@ void box_begin_from(struct box *box, const char *state, enum begin_kind kind)
 	box->beginning.used = snapshot_use(box->yard, state);
 }
 
+/* A state of before captures kept them has none. */
+static json_t *read_names(const struct box *box, int dir)
+{
+	_cleanup_free_ char *text = NULL;
+	struct err err = ERR_INIT;
+	json_t *names = NULL;
+	size_t len;
+
+	if (file_read(dir, TAKE_NAMES_FILE, TAKE_NAMES_MAX, &text, &len, &err) == 0)
+		names = json_parse(text, len, &err);
+	if (err.kind && err.kind != ERR_NOT_FOUND)
+		log_warn("addresses of names in a state cannot be read", kv_str("box", box->row.id),
+			kv_err(&err));
+	return names;
+}
+
 static void take_dir(struct box *box, int dir)
 {
+	box->beginning.names = read_names(box, dir);
 	box->beginning.dir = dir;
 	box->beginning.held = true;
 }
@@ -79,6 +97,7 @@ void begin_done(struct box *box)
 		snapshot_unuse(box->yard, beginning->state);
 	free(beginning->state);
 	free(beginning->parent);
+	json_decref(beginning->names);
 	*beginning = (struct beginning){ .dir = -1 };
 }
 

@@ -81,7 +81,8 @@ struct box {
 		unsigned index; /* and the how manieth */
 		bool waits;	/* for the plain form */
 		bool in_call, held;
-		bool used; /* it is that of a snapshot, which does not go meanwhile */
+		bool used;     /* it is that of a snapshot, which does not go meanwhile */
+		json_t *names; /* that had addresses when it was captured; NULL: not known, or taken */
 		struct err problem;
 	} beginning;
 	struct inside *inside; /* what it asked for from inside; NULL: nothing yet. See inside.c */
@@ -305,6 +306,8 @@ void box_end_turn(struct box *box);
 void box_drop_turns(struct box *box); /* the box goes */
 
 /* take.c - the state of a box as it is now, written down */
+#define TAKE_NAMES_FILE "names.json" /* of a state: see network_names_json */
+enum { TAKE_NAMES_MAX = 16 * 1024 * 1024 };
 struct take_spec {
 	const char *state;	/* id of the state its processes go into; NULL: the disk alone */
 	const char *disk_place; /* and where a copy of its disk goes; NULL: nowhere */

@@ -174,6 +174,15 @@ static void on_names(void *arg, const char *id, json_t *saved)
 	box->net->names_changed = true;
 }
 
+static void on_reserve(void *arg, const char *id)
+{
+	struct networks *networks = arg;
+	struct box *box = box_by_id(networks->yard, id);
+
+	if (box && box->net && box->net->served)
+		network_names_reserve(box);
+}
+
 static void on_limit(void *arg, const char *id, json_t *data)
 {
 	struct networks *networks = arg;
@@ -406,6 +415,7 @@ static const struct gate_ops gate_ops = {
 	.meters = on_meters,
 	.limit = on_limit,
 	.names = on_names,
+	.reserve = on_reserve,
 	.dial_box = on_dial_box,
 	.open_udp = on_open_udp,
 	.left = on_left,

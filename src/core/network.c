@@ -9,13 +9,8 @@
 #include "base/log.h"
 #include "base/strv.h"
 #include "gate/gate.h"
-#include "net/synthetic.h"
 #include <errno.h>
 #include <unistd.h>
-
-enum {
-	ADDRESSES_SKIPPED = 64
-}; /* more names than a program asks for in the seconds until they are stored */
 
 /* ---- made and kept ------------------------------------------------------------------------------- */
 
@@ -28,6 +23,7 @@ static struct network *make(void)
 	net->changed_us = clock_wall_us();
 	net->ports = json_array();
 	net->meters = meters_new();
+	net->reserved = NAMES_RESERVED;
 	return net;
 }
 
@@ -70,7 +66,9 @@ int network_fork(const struct box *parent, json_t *policy, struct network **ret,
 		   : policy_parse(text, strlen(text), &net->policy, NULL, err) < 0)
 		return -1;
 	net->package_hosts = strv_copy((const char *const *)old->package_hosts);
+	/* Those of the capture it begins from come later, see network_names_attach; its disk knows no more than these. */
 	net->names = json_deep_copy(old->names);
+	net->given = net->reserved = old->reserved;
 	/* A budget is not filled up by dividing oneself. */
 	net->spent = json_deep_copy(old->spent);
 	*ret = steal_ptr(&net);
@@ -113,7 +111,7 @@ int network_load(struct box *box, struct err *err)
 	net->recording = row.recording;
 	net->recording_since_us = clock_mono_us();
 	load_hosts(net, row.package_hosts);
-	net->names = kept_json(row.names);
+	network_names_load(net, row.names);
 	net->spent = kept_json(row.spent);
 	ports = kept_json(row.ports);
 	if (json_is_array(ports)) {
@@ -157,7 +155,7 @@ int network_store_as(struct yard *yard, const char *id, struct network *net, enu
 		.version = net->version,
 		.changed_us = net->changed_us,
 		.package_hosts = hosts_text(net->package_hosts),
-		.names = json_text_or(net->names, ""),
+		.names = network_names_text(net),
 		.spent = json_text_or(net->spent, ""),
 		.ports = json_text(net->ports),
 		.meters = meters_save(net->meters),
@@ -197,10 +195,20 @@ void network_keep(struct box *box)
 	if (!net ||
 		(!net->names_changed && !net->spent_changed && !meters_have_changed(net->meters)))
 		return;
-	names = net->names_changed ? json_text_or(net->names, "") : NULL;
+	names = net->names_changed ? network_names_text(net) : NULL;
 	spent = json_text_or(net->spent, "");
 	meters = meters_save(net->meters);
 	update(box, names, spent, meters);
+}
+
+int network_keep_names(struct box *box, struct err *err)
+{
+	_cleanup_free_ char *names = network_names_text(box->net);
+
+	if (store_network_update(box->yard->store, box->row.id, names, NULL, NULL, err) < 0)
+		return -1;
+	box->net->names_changed = false;
+	return 0;
 }
 
 static bool has_budget(const struct policy *policy)
@@ -218,7 +226,7 @@ void network_keep_soon(struct box *box)
 
 	if (!net)
 		return;
-	names = net->names_changed ? json_text_or(net->names, "") : NULL;
+	names = net->names_changed ? network_names_text(net) : NULL;
 	spent = net->spent_changed && has_budget(net->policy) ? json_text_or(net->spent, "") : NULL;
 	if (names || spent)
 		update(box, names, spent, NULL);
@@ -322,24 +330,6 @@ void network_spend_fork(const struct box *parent, struct network *net)
 	raise_all(&net->spent, parent->net->spent_below);
 }
 
-void network_skip_addresses(struct box *box)
-{
-	struct network *net = box->net;
-	json_t *names = net->names ? json_deep_copy(net->names)
-				   : json_pack("{s:i,s:i,s:[],s:[]}", "version", 1, "next",
-					     SYNTHETIC_FIRST, "names", "resting");
-	json_int_t next = json_integer_value(json_object_get(names, "next"));
-	json_int_t end = MIN(next + ADDRESSES_SKIPPED, SYNTHETIC_COUNT);
-
-	for (json_int_t i = next; i < end; i++)
-		json_array_append_new(json_object_get(names, "resting"), json_integer(i));
-	json_object_set_new(names, "next", json_integer(end));
-	json_decref(net->names);
-	net->names = names;
-	net->names_changed = true;
-	network_keep_soon(box); /* the next time may be soon */
-}
-
 void network_free(struct box *box)
 {
 	if (!box->net)
@@ -362,6 +352,8 @@ static struct gate_box describe(const struct box *box, json_t *policy)
 		.version = net->version,
 		.package_hosts = (const char *const *)net->package_hosts,
 		.names = net->names,
+		.given = net->given,
+		.reserved = net->reserved,
 		.spent = net->spent,
 		.recording = net->recording,
 	};
@@ -389,7 +381,7 @@ static int attach(struct box *box, struct err *err)
 	struct network *net = box->net;
 	struct gate *gate = yard_gate(box->yard);
 	_cleanup_json_ json_t *policy = policy_json(net->policy);
-	struct gate_box described = describe(box, policy);
+	struct gate_box described;
 	int doors[DOOR_COUNT];
 
 	if (!gate)
@@ -400,6 +392,9 @@ static int attach(struct box *box, struct err *err)
 		return -1;
 	if (network_has_aims(net) && network_set_aims(net, err) < 0)
 		return -1;
+	if (network_names_attach(box, err) < 0)
+		return -1;
+	described = describe(box, policy);
 	if (doors_open(net->netns, doors, err) < 0)
 		return -1;
 	if (gate_add(gate, &described, doors, err) < 0)
@@ -430,12 +425,13 @@ void network_lost(struct box *box)
 		return;
 	net->served = net->leaving = false;
 	meters_settle(net->meters);
-	network_skip_addresses(box);
+	network_names_lost(net);
 }
 
 void network_left(struct box *box)
 {
 	box->net->leaving = false;
+	network_names_left(box->net);
 	meters_settle(box->net->meters);
 	network_keep(box);
 }
@@ -478,7 +474,7 @@ int network_apply_policy(struct box *box, struct err *err)
 void network_adopt(struct box *box)
 {
 	box->net->adopted = true;
-	network_skip_addresses(box);
+	network_names_lost(box->net);
 }
 
 void network_renamed(struct box *box)

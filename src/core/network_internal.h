@@ -2,6 +2,7 @@
  *
  *   network.c     the network of a box: made, kept, attached to its instance, let go
  *   gatekeeper.c  the gate's life, what it tells and asks; the host's own network
+ *   network_names.c  addresses of names, across captures and deaths of the gate and the daemon
  *   network_aims.c  what of its traffic leads to the gate
  *   meters.c      figures over time
  *   policy.c    the policy of a box: read, changed, explained, watched
@@ -18,6 +19,8 @@ struct gate;
 struct loop_timer;
 struct meters;
 
+enum { NAMES_RESERVED = 2048 }; /* addresses at a time */
+
 /* Of every box that is no spare, stopped or running. */
 struct network {
 	struct policy *policy; /* owned; as written, its preset not unfolded */
@@ -27,6 +30,8 @@ struct network {
 	bool recording;
 	int64_t recording_since_us; /* clock_mono_us; of this daemon */
 	json_t *names, *spent;	    /* owned or NULL; as the gate told last */
+	uint64_t given; /* addresses of names that may have been given out; see network_names.c */
+	uint64_t reserved; /* stored before the gate may give out so many */
 	json_t *spent_below; /* owned or NULL; the most that any box forked from inside it has spent */
 	struct meters *meters;
 	json_t *ports;			 /* array, owned; see port.c */
@@ -60,6 +65,8 @@ int network_store_as(struct yard *yard, const char *id, struct network *net, enu
 void network_keep(struct box *box);
 /* Of that what must not be lost: names that have addresses, and budgets, if its policy has any. */
 void network_keep_soon(struct box *box);
+/* Names with their reservation, now; nothing may rest upon it when this fails. */
+int network_keep_names(struct box *box, struct err *err);
 /* A budget is used up (data as the gate told): kept at once, so that it stays so whoever dies next. */
 void network_spent_all(struct box *box, json_t *data);
 /* Budgets of forks that a box makes of itself: what one has spent is not there for the next, also when it was removed. */
@@ -75,13 +82,27 @@ void network_lost(struct box *box);   /* the gate has: to be attached again */
 /* The gate has told all it knew of a box that was detached. Only then it may be attached again: what it spent before would be forgotten. */
 void network_left(struct box *box);
 void network_adopt(struct box *box); /* the instance ran before this daemon did; to be attached */
-/* The daemon or the gate died: names may have got addresses that nobody here knows of. These are not given to others. */
-void network_skip_addresses(struct box *box);
 /* The policy in box->net is new: the gate and the namespace are told at once. Nothing is stored. */
 int network_apply_policy(struct box *box, struct err *err);
 void network_renamed(struct box *box);
 /* Addresses of this host, as the gate was told; for policy_world. NULL-terminated, borrowed. */
 const char *const *networks_host_ranges(struct yard *yard);
+
+/* ---- network_names.c ----------------------------------------------------------------------------------- */
+
+/* As the store keeps them, to be freed; and back, into net. */
+char *network_names_text(const struct network *net);
+void network_names_load(struct network *net, const char *text);
+/* As a capture keeps them: exact is what the gate answered, or NULL when it could not be asked. New reference. */
+json_t *network_names_json(const struct network *net, json_t *exact);
+/* The gate or the daemon died: names may have got addresses that nobody here knows of. These are not given to others. */
+void network_names_lost(struct network *net);
+void network_names_left(struct network *net); /* the gate has told all of them */
+/* Of a box that is about to be attached: the names of the state it begins from are its own from now on, and enough
+ * addresses are reserved. */
+int network_names_attach(struct box *box, struct err *err);
+/* The gate needs more of them. */
+void network_names_reserve(struct box *box);
 
 /* ---- network_aims.c ------------------------------------------------------------------------------------ */
 

@@ -8,17 +8,22 @@
  * or whose disk alone is wanted, has no capture: it is frozen while its disk is copied. */
 #include "core/core_internal.h"
 #include "core/inside.h"
+#include "core/network_internal.h"
 #include "base/alloc.h"
 #include "base/clock.h"
+#include "base/file.h"
 #include "base/log.h"
 #include "base/strv.h"
 #include "base/text.h"
+#include "gate/gate.h"
 #include "helper/helper.h"
 #include "loop/loop.h"
 #include "pool/pool.h"
 #include "states/states.h"
 #include <errno.h>
+#include <fcntl.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 struct taking {
 	struct box *box;
@@ -36,8 +41,18 @@ struct taking {
 	bool copied;  /* the helper has done its part */
 	bool frozen;  /* by us */
 	bool to_end, was_frozen, stay_frozen;
-	bool given; /* the caller knows that it is there: the disk is his */
+	bool given;			/* the caller knows that it is there: the disk is his */
+	struct question *question;	/* to the gate, not answered yet; or NULL */
+	bool taken_waits, finish_waits; /* for its answer */
 };
+
+/* Which names have addresses? The taking may end before the gate answers. */
+struct question {
+	struct taking *taking; /* NULL: nobody waits any more */
+	struct loop_timer *patience;
+};
+
+enum { GATE_PATIENCE_MS = 1000 };
 
 /* ---- in the helper ------------------------------------------------------------------------------------------- */
 
@@ -107,6 +122,15 @@ static void discard(struct taking *taking)
 		pool_disk_discard(yard->pool, taking->disk_place, taking->disk, NULL);
 }
 
+static void question_forget(struct question *question)
+{
+	if (!question)
+		return;
+	loop_timer_free(steal_ptr(&question->patience));
+	question->taking->question = NULL;
+	question->taking = NULL;
+}
+
 static void finish(struct taking *taking)
 {
 	struct box *box = taking->box;
@@ -117,6 +141,11 @@ static void finish(struct taking *taking)
 	void *arg = taking->arg;
 
 	thaw(taking);
+	if (taking->question && !err.kind) {
+		taking->finish_waits = true;
+		return;
+	}
+	question_forget(taking->question);
 	result = taking->result;
 	capture_free(taking->capture);
 	helper_free(taking->helper);
@@ -152,6 +181,10 @@ static void tell_taken(struct taking *taking)
 {
 	if (taking->err.kind || !taking->ops->on_taken)
 		return;
+	if (taking->question) {
+		taking->taken_waits = true;
+		return;
+	}
 	taking->given = true;
 	taking->ops->on_taken(taking->box, &taking->result, taking->arg);
 }
@@ -201,6 +234,82 @@ static void go(struct taking *taking)
 		err_set(&taking->err, ERR_SYSTEM, "the helper that copies has gone");
 }
 
+/* ---- names --------------------------------------------------------------------------------------------------------- */
+
+/* Beside the processes, see network_names.c. Without the gate's answer it says which addresses may be in use. */
+static void keep_names(struct taking *taking, json_t *exact)
+{
+	_cleanup_json_ json_t *names = network_names_json(taking->box->net, exact);
+	_cleanup_free_ char *text = json_text(names);
+	int fd;
+
+	if (taking->err.kind)
+		return;
+	fd = openat(taking->dir, TAKE_NAMES_FILE, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+	if (fd < 0)
+		err_sys(&taking->err, errno, "make '%s'", TAKE_NAMES_FILE);
+	else
+		(void)fd_write_all(fd, text, strlen(text), &taking->err);
+	if (fd >= 0)
+		close(fd);
+	if (taking->err.kind)
+		err_wrap(&taking->err, "keep the addresses of names");
+}
+
+static void go_on(struct taking *taking)
+{
+	if (taking->taken_waits)
+		tell_taken(taking);
+	if (taking->finish_waits)
+		finish(taking);
+}
+
+static void on_names(void *arg, json_t *saved, const struct err *err)
+{
+	struct question *question = arg;
+	struct taking *taking = question->taking;
+
+	if (taking) {
+		question_forget(question);
+		keep_names(taking, err || json_is_null(saved) ? NULL : saved);
+		go_on(taking);
+	}
+	free(question); /* answered once */
+}
+
+/* A gate that does not answer is asked no further; its answer finds nobody. */
+static void on_patience_over(void *arg)
+{
+	struct question *question = arg;
+	struct taking *taking = question->taking;
+
+	log_warn("the gate does not say which names a box knows",
+		kv_str("box", taking->box->row.id));
+	question_forget(question);
+	keep_names(taking, NULL);
+	go_on(taking);
+}
+
+/* The box stands still: what it was answered, the gate knows. */
+static void ask_names(struct taking *taking)
+{
+	struct box *box = taking->box;
+	struct question *question;
+
+	if (!box->net)
+		return;
+	if (!box->net->served) {
+		keep_names(taking, NULL);
+		return;
+	}
+	question = xnew(struct question);
+	question->taking = taking;
+	question->patience = loop_timer_new(box->yard->loop, on_patience_over, question);
+	loop_timer_start(question->patience, GATE_PATIENCE_MS);
+	taking->question = question;
+	gate_names(yard_gate(box->yard), box->row.id, on_names, question);
+}
+
 /* ---- the driver's words ------------------------------------------------------------------------------------------- */
 
 static void on_rest(struct capture *capture, void *arg)
@@ -208,6 +317,7 @@ static void on_rest(struct capture *capture, void *arg)
 	struct taking *taking = arg;
 
 	taking->at_rest = true;
+	ask_names(taking);
 	go(taking);
 	if (taking->err.kind) {
 		taking->at_rest = false;
