@@ -119,11 +119,18 @@ const struct command boxes_commands[] = {
 		.words = "box" },
 	{ .name = "cp",
 		.usage = "SOURCE... TARGET",
-		.summary = "copy files into and out of a box",
+		.summary = "copy files into and out of boxes",
 		.text = "Names in a box are BOX:/path; - is stdin or stdout (one file). Folders "
 			"are copied with all\n"
 			"they hold. A target that is a folder, or ends in /, is copied into; else "
-			"it is the new name.",
+			"it is the new name.\n"
+			"A folder that ends in /. gives what it holds. Both sides may be in "
+			"boxes.\n"
+			"\n"
+			"What comes out of a box is written to the name you gave and nowhere else: "
+			"never through a\n"
+			"symlink, never half (a failure or Ctrl-C leaves what was there), never "
+			"with set-user-id bits.",
 		.examples = "box cp report.pdf ada:/root/\tinto a box\n"
 			    "box cp ada:/var/log ./logs\ta folder out of it\n"
 			    "box cp ada:/etc/hosts -\tto stdout\n"

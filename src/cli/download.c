@@ -1,14 +1,14 @@
 /* download.c - see download.h
  *
- * The bytes go to TARGET.part, which is renamed at the end. The answer of a stream that broke in the daemon ends
+ * The file gets its name when it is whole (outfile.c). The answer of a stream that broke in the daemon ends
  * too early for HTTP, so a cut archive is never taken for a whole one. */
 #include "cli/download.h"
 #include "base/alloc.h"
 #include "base/file.h"
 #include "cli/cli.h"
+#include "cli/outfile.h"
 #include "cli/progress.h"
 #include <errno.h>
-#include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
 
@@ -18,6 +18,7 @@ struct sink {
 	struct progress bar;
 	const char *path; /* of the file being written */
 	int fd;
+	struct outfile file;  /* none when it is stdout */
 	uint64_t done, total; /* total 0: not known */
 };
 
@@ -29,8 +30,10 @@ static int on_head(int64_t length, void *arg, struct err *err)
 	sink->total = length > 0 ? (uint64_t)length : 0;
 	if (sink->fd >= 0)
 		return 0;
-	sink->fd = open(sink->path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0666);
-	return sink->fd < 0 ? err_sys(err, errno, "create '%s'", sink->path) : 0;
+	if (outfile_create_at(sink->path, &sink->file, err) < 0)
+		return -1;
+	sink->fd = sink->file.fd;
+	return 0;
 }
 
 static int on_data(const void *data, size_t len, void *arg, struct err *err)
@@ -65,52 +68,25 @@ static int run(struct cli *cli, struct sink *sink, const char *what, const char 
 	return result;
 }
 
-static const char *unfinished; /* for the handler */
-
-/* Ctrl-C in the middle leaves nothing; who sent the signal sees that it worked. */
-static void on_stop(int number)
-{
-	unlink(unfinished);
-	signal(number, SIG_DFL);
-	raise(number);
-}
-
-static void remove_when_stopped(const char *path)
-{
-	static const int numbers[] = { SIGINT, SIGTERM, SIGHUP };
-	struct sigaction action = { .sa_handler = on_stop };
-
-	unfinished = path;
-	if (!path)
-		action.sa_handler = SIG_DFL;
-	for (size_t i = 0; i < ARRAY_LEN(numbers); i++)
-		sigaction(numbers[i], &action, NULL);
-}
-
 static int run_into_file(struct cli *cli, struct sink *sink, const char *what, const char *path,
 	const char *target, struct err *err)
 {
-	_cleanup_free_ char *part = xasprintf("%s.part", target);
-	int result;
+	mode_t mask = umask(0);
 
-	sink->path = part;
+	umask(mask);
+	sink->path = target;
 	sink->fd = -1;
-	remove_when_stopped(part);
-	result = run(cli, sink, what, path, true, err);
-	if (sink->fd >= 0 && close(sink->fd) < 0 && result == 0)
-		result = err_sys(err, errno, "write '%s'", part);
-	if (result == 0 && rename(part, target) < 0)
-		result = err_sys(err, errno, "rename '%s' to '%s'", part, target);
-	if (result < 0 && sink->fd >= 0)
-		unlink(part);
-	remove_when_stopped(NULL);
-	return result;
+	if (run(cli, sink, what, path, true, err) < 0) {
+		outfile_drop(&sink->file);
+		return -1;
+	}
+	return outfile_finish(&sink->file, 0666 & ~mask, false, err);
 }
 
 int download(struct cli *cli, const char *what, const char *path, const char *target,
 	uint64_t *ret_bytes, struct err *err)
 {
-	struct sink sink = { .path = "stdout", .fd = STDOUT_FILENO };
+	struct sink sink = { .path = "stdout", .fd = STDOUT_FILENO, .file = OUTFILE_INIT };
 	bool to_stdout = !strcmp(target, "-");
 	int result;
 

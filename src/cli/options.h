@@ -136,7 +136,10 @@ static const struct flag logs_flags[] = {
 };
 
 static const struct flag cp_flags[] = {
-	{ "preserve", 'p', NULL, "keep set-user-id bits and, as root, owners" },
+	{ "preserve", 'p', NULL,
+		"keep times and, as root, owners; set-user-id bits only into a box" },
+	{ "archive", 'a', NULL, "the same as -p" },
+	{ "recursive", 'r', NULL, "nothing: folders are copied with all they hold anyway" },
 	FLAG_END,
 };
 

@@ -28,7 +28,7 @@ struct untar *untar_new(const struct untar_spec *spec)
 	untar->spec = *spec;
 	untar->reader.read = read_fed;
 	untar->reader.arg = untar;
-	untar->fd = -1;
+	untar->file = (struct outfile)OUTFILE_INIT;
 	untar->umask = umask(0);
 	umask(untar->umask);
 	return untar;
@@ -38,8 +38,9 @@ void untar_free(struct untar *untar)
 {
 	if (!untar)
 		return;
-	if (untar->fd >= 0)
-		close(untar->fd);
+	outfile_drop(&untar->file);
+	free(untar->asked);
+	free(untar->made);
 	for (size_t i = 0; i < untar->folder_count; i++)
 		free(untar->folders[i].name);
 	free(untar->folders);
@@ -70,11 +71,11 @@ static int write_content(
 {
 	const struct tar_entry *entry = untar->entry;
 
-	if (untar->fd < 0)
+	if (untar->file.fd < 0)
 		return 0;
-	if (entry->sparse && lseek(untar->fd, (off_t)at, SEEK_SET) < 0)
+	if (entry->sparse && lseek(untar->file.fd, (off_t)at, SEEK_SET) < 0)
 		return err_sys(err, errno, "'%.200s'", entry->name);
-	if (fd_write_all(untar->fd, data, len, err) < 0)
+	if (fd_write_all(untar->file.fd, data, len, err) < 0)
 		return err_wrap(err, "'%.200s'", entry->name);
 	return 0;
 }

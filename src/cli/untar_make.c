@@ -7,23 +7,11 @@
 #include "base/alloc.h"
 #include <errno.h>
 #include <fcntl.h>
-#include <linux/openat2.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
 
 enum { FOLDERS_MAX = 1 << 20, FOLDER_BYTES_MAX = 64 << 20 };
 
 /* ---- places ---------------------------------------------------------------------------------- */
-
-static int open_beneath(int dir, const char *path, int flags)
-{
-	struct open_how how = {
-		.flags = (uint64_t)(flags | O_CLOEXEC),
-		.resolve = RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS | RESOLVE_NO_MAGICLINKS,
-	};
-
-	return (int)syscall(SYS_openat2, dir, *path ? path : ".", &how, sizeof how);
-}
 
 static int refuse(struct err *err, int why, const char *name)
 {
@@ -33,9 +21,34 @@ static int refuse(struct err *err, int why, const char *name)
 	return err_sys(err, why, "'%.200s'", name);
 }
 
+/* All names must begin with the folder that was asked for, which comes first. */
+static int check_top(struct untar *untar, const char *name, struct err *err)
+{
+	size_t len = strcspn(name, "/");
+
+	if (!untar->spec.top)
+		return 0;
+	if (!untar->asked) {
+		if (untar->entry->type != TAR_DIR || name[len])
+			return err_set(err, ERR_PROTOCOL,
+				"a folder was asked for, and the box sent '%.200s'", name);
+		untar->asked = xstrndup(name, len);
+		return 0;
+	}
+	if (strlen(untar->asked) != len || memcmp(name, untar->asked, len) != 0)
+		return err_set(err, ERR_FORBIDDEN,
+			"the box sent '%.200s', which was not asked for; it is not taken", name);
+	/* Itself a second time, as something else. */
+	if (!name[len] && untar->entry->type != TAR_DIR)
+		return err_set(err, ERR_PROTOCOL,
+			"a folder was asked for, and the box sent '%.200s' as something else",
+			name);
+	return 0;
+}
+
 /* The archive's name as a path below the target: without empty and "." components, its first one replaced as
  * the spec says. "" is the target itself. */
-static int map_name(const struct untar *untar, const char *name, char *ret, struct err *err)
+static int map_name(struct untar *untar, const char *name, char *ret, struct err *err)
 {
 	const char *top = untar->spec.top;
 	size_t at = 0;
@@ -44,6 +57,8 @@ static int map_name(const struct untar *untar, const char *name, char *ret, stru
 	if (*name == '/')
 		return err_set(
 			err, ERR_INVALID, "the archive holds the absolute name '%.200s'", name);
+	if (check_top(untar, name, err) < 0)
+		return -1;
 	ret[0] = '\0';
 	for (const char *p = name; *p; p += strspn(p, "/")) {
 		size_t len = strcspn(p, "/");
@@ -85,10 +100,10 @@ static int open_parent(
 
 	*ret_last = slash ? slash + 1 : path;
 	if (!slash) {
-		fd = open_beneath(untar->spec.dir_fd, ".", O_PATH | O_DIRECTORY);
+		fd = outdir_open_beneath(untar->spec.dir_fd, ".", O_PATH | O_DIRECTORY);
 	} else {
 		*slash = '\0';
-		fd = open_beneath(untar->spec.dir_fd, path, O_PATH | O_DIRECTORY);
+		fd = outdir_open_beneath(untar->spec.dir_fd, path, O_PATH | O_DIRECTORY);
 		if (fd < 0 && errno == ENOENT) {
 			_cleanup_close_ int above = -1;
 			const char *last;
@@ -102,7 +117,7 @@ static int open_parent(
 				*slash = '/';
 				return -1;
 			}
-			fd = open_beneath(untar->spec.dir_fd, path, O_PATH | O_DIRECTORY);
+			fd = outdir_open_beneath(untar->spec.dir_fd, path, O_PATH | O_DIRECTORY);
 		}
 		*slash = '/';
 	}
@@ -116,7 +131,7 @@ static int open_parent(
 
 static mode_t final_mode(const struct untar *untar, mode_t mode)
 {
-	return untar->spec.preserve ? mode & 07777 : mode & 0777 & ~untar->umask;
+	return mode & 0777 & ~(untar->spec.preserve ? 0 : untar->umask);
 }
 
 static int remember_folder(struct untar *untar, const char *path, struct err *err)
@@ -148,40 +163,98 @@ static int make_folder(struct untar *untar, char *path, struct err *err)
 		return remember_folder(untar, path, err);
 	if (errno != EEXIST)
 		return refuse(err, errno, path);
-	fd = open_beneath(parent, last, O_PATH | O_DIRECTORY);
+	fd = outdir_open_beneath(parent, last, O_PATH | O_DIRECTORY);
 	if (fd < 0 && errno == ENOTDIR)
 		return err_set(err, ERR_EXISTS, "'%.200s' is there and is no folder", path);
 	return fd < 0 ? refuse(err, errno, path) : 0;
 }
 
-static int clear_way(int parent, const char *last, const char *path, struct err *err)
+/* ---- what was made ---------------------------------------------------------------------------- */
+
+/* A file of the archive. A hard link to anything else in the target would give the box's name to a file of the user's. */
+struct made {
+	dev_t dev;
+	ino_t ino;
+};
+
+static struct made *made_slot(const struct untar *untar, dev_t dev, ino_t ino)
 {
-	if (unlinkat(parent, last, 0) == 0 || errno == ENOENT)
-		return 0;
-	if (errno == EISDIR || errno == EPERM)
-		return err_set(err, ERR_EXISTS, "'%.200s' is there and is a folder", path);
-	return refuse(err, errno, path);
+	size_t at = (size_t)((ino ^ (uint64_t)dev << 32) * UINT64_C(0x9e3779b97f4a7c15) >> 20);
+
+	for (;; at++) {
+		struct made *made = &untar->made[at & (untar->made_room - 1)];
+
+		if (!made->ino || (made->ino == ino && made->dev == dev))
+			return made;
+	}
 }
 
-static int make_file(
-	struct untar *untar, int parent, const char *last, const char *path, struct err *err)
+static void remember_file(struct untar *untar, int fd)
 {
-	untar->fd =
-		openat(parent, last, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
-	return untar->fd < 0 ? refuse(err, errno, path) : 0;
+	struct stat st;
+
+	if (fstat(fd, &st) < 0)
+		return;
+	if (2 * (untar->made_count + 1) > untar->made_room) {
+		struct made *old = untar->made;
+		size_t room = untar->made_room;
+
+		untar->made_room = MAX(2 * room, (size_t)1024);
+		untar->made = xnewn(struct made, untar->made_room);
+		for (size_t i = 0; i < room; i++)
+			if (old[i].ino)
+				*made_slot(untar, old[i].dev, old[i].ino) = old[i];
+		free(old);
+	}
+	*made_slot(untar, st.st_dev, st.st_ino) = (struct made){ st.st_dev, st.st_ino };
+	untar->made_count++;
 }
 
-static int make_link(
-	struct untar *untar, int parent, const char *last, const char *path, struct err *err)
+static bool is_made_here(const struct untar *untar, int dir, const char *name)
 {
-	char target[PATH_MAX];
+	struct stat st;
+
+	return untar->made_room && fstatat(dir, name, &st, AT_SYMLINK_NOFOLLOW) == 0 &&
+	       S_ISREG(st.st_mode) && made_slot(untar, st.st_dev, st.st_ino)->ino;
+}
+
+/* ---- files and links ---------------------------------------------------------------------------- */
+
+static int make_link(struct untar *untar, int parent, const char *temp, struct err *err)
+{
+	const char *link = untar->entry->link;
+	char target[PATH_MAX], *slash;
 	_cleanup_close_ int from = -1;
-	const char *target_last;
+	const char *last;
 
-	if (map_name(untar, untar->entry->link, target, err) < 0 ||
-		open_parent(untar, target, &target_last, &from, err) < 0)
+	if (map_name(untar, link, target, err) < 0)
 		return -1;
-	return linkat(from, target_last, parent, last, 0) < 0 ? refuse(err, errno, path) : 0;
+	slash = strrchr(target, '/');
+	last = slash ? slash + 1 : target;
+	if (slash)
+		*slash = '\0';
+	from = outdir_open_beneath(untar->spec.dir_fd, slash ? target : ".", O_PATH | O_DIRECTORY);
+	if (from < 0)
+		return refuse(err, errno, link);
+	if (!is_made_here(untar, from, last))
+		return err_set(err, ERR_FORBIDDEN,
+			"the archive links to '%.200s', which is no file of its own", link);
+	return linkat(from, last, parent, temp, 0) < 0 ? refuse(err, errno, link) : 0;
+}
+
+static int make_any_link(
+	struct untar *untar, int parent, const char *last, const char *path, struct err *err)
+{
+	char temp[OUTFILE_TEMP_SIZE];
+
+	outfile_temp_name(temp);
+	if (untar->entry->type == TAR_LINK) {
+		if (make_link(untar, parent, temp, err) < 0)
+			return -1;
+	} else if (symlinkat(untar->entry->link, parent, temp) < 0) {
+		return refuse(err, errno, path);
+	}
+	return outfile_rename(parent, temp, last, err);
 }
 
 int untar_make_entry(struct untar *untar, struct err *err)
@@ -200,34 +273,31 @@ int untar_make_entry(struct untar *untar, struct err *err)
 		return 0;
 	}
 	untar->files++;
-	if (open_parent(untar, path, &last, &parent, err) < 0 ||
-		clear_way(parent, last, path, err) < 0)
+	if (open_parent(untar, path, &last, &parent, err) < 0)
 		return -1;
-	if (entry->type == TAR_LINK)
-		return make_link(untar, parent, last, path, err);
-	if (entry->type == TAR_SYMLINK)
-		return symlinkat(entry->link, parent, last) < 0 ? refuse(err, errno, path) : 0;
-	return make_file(untar, parent, last, path, err);
+	if (entry->type != TAR_FILE)
+		return make_any_link(untar, parent, last, path, err);
+	if (outfile_create(parent, last, &untar->file, err) < 0)
+		return -1;
+	remember_file(untar, untar->file.fd);
+	return 0;
 }
 
 int untar_end_file(struct untar *untar, struct err *err)
 {
 	const struct tar_entry *entry = untar->entry;
-	_cleanup_close_ int fd = steal_fd(&untar->fd);
+	int fd = untar->file.fd;
 	struct timespec times[2] = { { .tv_nsec = UTIME_OMIT }, { .tv_sec = entry->mtime } };
 
 	if (fd < 0)
 		return 0;
 	if (entry->sparse && ftruncate(fd, (off_t)entry->real_size) < 0)
 		return refuse(err, errno, entry->name);
-	/* The owner first: changing it takes set-user-id bits away. */
 	if (untar->spec.preserve && geteuid() == 0 && fchown(fd, entry->uid, entry->gid) < 0)
-		return refuse(err, errno, entry->name);
-	if (fchmod(fd, final_mode(untar, entry->mode)) < 0)
 		return refuse(err, errno, entry->name);
 	if (untar->spec.preserve)
 		futimens(fd, times);
-	return 0;
+	return outfile_finish(&untar->file, final_mode(untar, entry->mode), true, err);
 }
 
 void untar_end_folders(struct untar *untar)
@@ -237,8 +307,8 @@ void untar_end_folders(struct untar *untar)
 		const struct folder *folder = &untar->folders[i];
 		struct timespec times[2] = { { .tv_nsec = UTIME_OMIT },
 			{ .tv_sec = folder->mtime } };
-		_cleanup_close_ int fd =
-			open_beneath(untar->spec.dir_fd, folder->name, O_RDONLY | O_DIRECTORY);
+		_cleanup_close_ int fd = outdir_open_beneath(
+			untar->spec.dir_fd, folder->name, O_RDONLY | O_DIRECTORY);
 
 		if (fd < 0)
 			continue;

@@ -3,6 +3,7 @@
 #include "base/text.h"
 #include "cli/cli.h"
 #include "cli/download.h"
+#include "cli/outfile.h"
 #include "cli/progress.h"
 #include "cli/table.h"
 #include "cli/untar.h"
@@ -144,9 +145,8 @@ static int unpack(struct cli *cli, const char *path, const char *target, struct 
 
 	if (!made && errno != EEXIST)
 		return err_sys(err, errno, "mkdir '%s'", target);
-	dir = open(target, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	if (dir < 0)
-		return err_sys(err, errno, "open '%s'", target);
+	if (outdir_open(target, O_RDONLY, &dir, err) < 0)
+		return -1;
 	if (fetch_into(cli, path, dir, &files, err) < 0) {
 		if (made)
 			rmdir(target); /* when nothing came */

@@ -9,6 +9,7 @@
 #include "base/file.h"
 #include "cli/mktar.h"
 #include "cli/untar.h"
+#include <dirent.h>
 #include <fcntl.h>
 #include <limits.h>
 #include <stdio.h>
@@ -264,8 +265,96 @@ static void test_untar_takes_set_user_id_bits_away(void **state)
 	put_end(&archive);
 	assert_int_equal(unpack(place, NULL, true, &archive, 512, &err), 0);
 	assert_int_equal(stat("target/tool", &status), 0);
-	assert_int_equal(status.st_mode & 07777, 06755);
+	assert_int_equal(status.st_mode & 07777, 0755);
 	assert_int_equal(status.st_mtime, 1000);
+}
+
+/* The folder that was asked for and what lies in it; anything beside it was planted. */
+static void test_untar_takes_only_the_name_that_was_asked_for(void **state)
+{
+	static const struct {
+		char type;
+		const char *name, *link;
+	} bad[] = {
+		{ '0', ".bashrc", "" },
+		{ '5', ".ssh", "" },
+		{ '0', ".ssh/authorized_keys", "" },
+		{ '0', "folderx/a", "" },
+		{ '2', "link", "/etc" },
+		{ '2', "folder", "/etc" },
+		{ '0', "folder", "" },
+		{ '1', "folder/hard", "other/file" },
+		{ '0', "./.bashrc", "" },
+	};
+	static const char *const tops[] = { "folder", "renamed", "" };
+	struct place *place = *state;
+
+	for (size_t i = 0; i < ARRAY_LEN(bad); i++)
+		for (size_t j = 0; j < ARRAY_LEN(tops); j++) {
+			struct buf archive = BUF_INIT;
+			struct err err = ERR_INIT;
+
+			put_member(&archive, '5', "folder", "", "");
+			put_member(&archive, '0', "folder/good", "", "x");
+			put_member(&archive, bad[i].type, bad[i].name, bad[i].link, "");
+			put_end(&archive);
+			assert_int_equal(unpack(place, tops[j], false, &archive, 512, &err), -1);
+			assert_int_equal(access("target/.bashrc", F_OK), -1);
+			assert_int_equal(access("target/.ssh", F_OK), -1);
+			assert_int_equal(access("target/link", F_OK), -1);
+			/* Not as the first thing either. */
+			put_member(&archive, bad[i].type, bad[i].name, bad[i].link, "");
+			put_end(&archive);
+			if (bad[i].type != '5')
+				assert_int_equal(
+					unpack(place, tops[j], false, &archive, 512, &err), -1);
+			buf_done(&archive);
+		}
+}
+
+static void test_untar_links_only_to_what_it_has_made(void **state)
+{
+	struct place *place = *state;
+	struct buf archive = BUF_INIT;
+	struct err err = ERR_INIT;
+	struct stat status;
+
+	write_text("target/secret", "user's", 0600);
+	put_member(&archive, '5', "folder", "", "");
+	put_member(&archive, '1', "folder/mine", "folder/secret", "");
+	put_end(&archive);
+	assert_int_equal(unpack(place, "", false, &archive, 512, &err), -1);
+	assert_int_equal(access("target/mine", F_OK), -1);
+	put_member(&archive, '5', "folder", "", "");
+	put_member(&archive, '0', "folder/a", "", "x");
+	put_member(&archive, '1', "folder/b", "folder/a", "");
+	put_member(&archive, '1', "folder/b", "folder/a", "");
+	put_end(&archive);
+	assert_int_equal(unpack(place, "", false, &archive, 512, &err), 0);
+	assert_int_equal(stat("target/b", &status), 0);
+	assert_int_equal(status.st_nlink, 2);
+}
+
+static void test_untar_that_fails_keeps_the_old_file_and_no_half_one(void **state)
+{
+	struct place *place = *state;
+	struct buf archive = BUF_INIT;
+	struct err err = ERR_INIT;
+	int left = 0;
+	struct dirent *entry;
+	DIR *dir;
+
+	write_text("target/file", "old", 0640);
+	put_member(&archive, '5', "d", "", "");
+	put_member(&archive, '0', "d/file", "", "new and longer than nothing");
+	archive.len -= 512; /* its bytes are missing */
+	assert_int_equal(unpack(place, "", false, &archive, 100, &err), -1);
+	assert_text("target/file", "old");
+	dir = opendir("target");
+	while ((entry = readdir(dir)))
+		left++;
+	closedir(dir);
+	assert_int_equal(left, 3); /* . .. file */
 }
 
 static void test_untar_leaves_devices_out(void **state)
@@ -346,6 +435,12 @@ int main(void)
 			teardown),
 		cmocka_unit_test_setup_teardown(
 			test_untar_takes_set_user_id_bits_away, setup, teardown),
+		cmocka_unit_test_setup_teardown(
+			test_untar_takes_only_the_name_that_was_asked_for, setup, teardown),
+		cmocka_unit_test_setup_teardown(
+			test_untar_links_only_to_what_it_has_made, setup, teardown),
+		cmocka_unit_test_setup_teardown(
+			test_untar_that_fails_keeps_the_old_file_and_no_half_one, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_untar_leaves_devices_out, setup, teardown),
 		cmocka_unit_test_setup_teardown(
 			test_untar_keeps_the_holes_of_a_file, setup, teardown),
