@@ -134,6 +134,7 @@ const struct command boxes_commands[] = {
 		.examples = "box cp report.pdf ada:/root/\tinto a box\n"
 			    "box cp ada:/var/log ./logs\ta folder out of it\n"
 			    "box cp ada:/etc/hosts -\tto stdout\n"
+			    "box cp ada:/srv/data bob:/srv/\tfrom one box to another\n"
 			    "curl -s https://example.com/x | box cp - ada:/tmp/x\tfrom stdin\n",
 		.flags = cp_flags,
 		.run = cmd_cp,

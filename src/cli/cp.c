@@ -2,6 +2,7 @@
  *
  *   one file   GET and PUT /files: the bytes alone, fast
  *   a folder   GET and PUT /archive: a tar stream, written by mktar.c, read by untar.c
+ *   between    what comes out of one box goes into another, and touches no file here
  *
  * A target that is a folder, or ends in /, is copied into; else it is the new name. A source folder that ends
  * in /. gives what it holds and not itself. */
@@ -283,8 +284,7 @@ static int copy_one(
 	copy->done = copy->total = 0;
 	progress_init(&copy->bar, word, !copy->cli->quiet && !place_is_stream(to), BAR_DELAY_MS);
 	if (from.box && to->box)
-		result = err_set(err, ERR_INVALID,
-			"one side must be on this machine, not both in boxes");
+		result = copy_between(copy, &from, to, several, err);
 	else if (to->box)
 		result = copy_in(copy, &from, to, several, err);
 	else if (from.box)

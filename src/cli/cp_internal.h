@@ -1,4 +1,4 @@
-/* cp_internal.h - what the parts of `box cp` share: cp.c (places, into a box), cp_out.c */
+/* cp_internal.h - what the parts of `box cp` share: cp.c (places, into a box), cp_out.c, cp_between.c */
 #pragma once
 #include "cli/cli.h"
 #include "cli/outfile.h"
@@ -45,4 +45,6 @@ int copy_check_target_in_box(
 	const struct place *to, const char *type, bool from_folder, bool several, struct err *err);
 
 int copy_out(struct copy *copy, const struct place *from, const struct place *to, bool several,
+	struct err *err);
+int copy_between(struct copy *copy, const struct place *from, const struct place *to, bool several,
 	struct err *err);

@@ -16,7 +16,7 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
-from boxtest import BOX_BIN, eventually
+from boxtest import BOX_BIN, EXIT_NOT_FOUND, eventually
 
 ESCAPES = "\x1b]0;owned\x07\x1b[2Jname\nsecond line\x9b"
 
@@ -273,3 +273,41 @@ def test_ctrl_c_leaves_no_half_file(yard, box, tmp_path):
         child.send_signal(number)
         assert child.wait(10) == -number
         assert [p.name for p in tmp_path.iterdir()] == ["f"] and (tmp_path / "f").read_text() == "old"
+
+
+# ---- from box to box ---------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def other(yard):
+    other = yard.new()
+    yield other
+    other.remove()
+
+
+def test_cp_from_box_to_box(yard, box, other):
+    a, b = box.name, other.name
+    box.sh("mkdir -p /root/d/e; echo 1 > /root/d/f; echo 2 > '/root/d/e/g h'; ln -s f /root/d/l; ln /root/d/f /root/d/hard;"
+           "chmod 750 /root/d/f; truncate -s 3M /root/d/sparse; mkfifo /root/d/pipe; head -c 3000000 /dev/urandom > /root/big")
+    yard.box("cp", f"{a}:/root/d", f"{b}:/root/new")
+    assert other.out("cd /root/new; find . | sort | tr '\\n' ' '; cat f 'e/g h'; readlink l; stat -c '%a %h %s' f sparse") == \
+        ". ./e ./e/g h ./f ./hard ./l ./sparse 1\n2\nf\n750 2 2\n644 1 3145728"
+    yard.box("cp", "-r", f"{a}:/root/d", f"{b}:/root/new")
+    assert other.out("cat /root/new/d/f") == "1"
+    yard.box("cp", f"{a}:/root/d/.", f"{b}:/srv")
+    assert other.out("cat /srv/f") == "1"
+    yard.box("cp", f"{a}:/root/big", f"{b}:/root/")
+    assert other.out("md5sum < /root/big") == box.out("md5sum < /root/big")
+    yard.box("cp", f"{a}:/root/big", f"{a}:/root/d/f", f"{b}:/tmp")
+    assert other.out("ls /tmp | sort | tr '\\n' ' '").split() == ["big", "f"]
+    assert yard.json("cp", f"{a}:/root/big", f"{b}:/root/big2", "--json")["bytes"] == 3000000
+
+
+def test_cp_from_box_to_box_says_which_side_failed(yard, box, other):
+    a, b = box.name, other.name
+    done = yard.box("cp", f"{a}:/nothing", f"{b}:/root/", check=False)
+    assert done.returncode == EXIT_NOT_FOUND and f"no '/nothing' in box '{a}'" in done.stderr
+    done = yard.box("cp", f"{a}:/etc/hostname", f"{b}:/no/such/folder/x", check=False)
+    assert done.returncode != 0 and "/no/such" in done.stderr
+    done = yard.box("cp", f"{a}:/etc/hostname", "nobody:/x", check=False)
+    assert done.returncode == EXIT_NOT_FOUND and "nobody" in done.stderr
