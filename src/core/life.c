@@ -15,6 +15,7 @@
 #include "core/core_internal.h"
 #include "core/network_internal.h"
 #include "core/timeline.h"
+#include "core/tree.h"
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/log.h"
@@ -425,6 +426,7 @@ void box_instance_spec(const struct box *box, const struct image *image, struct 
 {
 	*ret = (struct instance_spec){
 		.id = box->row.id,
+		.tree = box_get_tree(box),
 		.hostname = box->row.name,
 		.layers = image ? (const char *const *)image->layers : NULL,
 		.uid_base = UID_FIRST + box->row.uid_slot * (uint32_t)UID_RANGE,

@@ -4,7 +4,7 @@
 
 const char *box_get_tree(const struct box *box)
 {
-	return *box->row.tree ? box->row.tree : box->row.id;
+	return box->row.tree && *box->row.tree ? box->row.tree : box->row.id;
 }
 
 bool box_is_akin(const struct box *box, const struct box *other)

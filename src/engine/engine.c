@@ -94,6 +94,22 @@ json_t *engine_leftovers(struct engine *engine)
 	return engine->ops->leftovers ? engine->ops->leftovers(engine) : json_array();
 }
 
+int engine_set_tree_limits(
+	struct engine *engine, const char *tree, const struct limits *limits, struct err *err)
+{
+	if (!engine->ops->set_tree_limits)
+		return unsupported(engine, "limit boxes together", err);
+	return engine->ops->set_tree_limits(engine, tree, limits, err);
+}
+
+int engine_tree_stats(
+	struct engine *engine, const char *tree, struct instance_stats *ret, struct err *err)
+{
+	if (!engine->ops->tree_stats)
+		return unsupported(engine, "tell figures of boxes together", err);
+	return engine->ops->tree_stats(engine, tree, ret, err);
+}
+
 const struct instance_mark *instance_get_mark(const struct instance *instance)
 {
 	return &instance->mark;

@@ -46,8 +46,11 @@ struct instance_mount {
 enum { INSTANCE_MOUNTS_MAX = 32, INSTANCE_LAYERS_MAX = 128 };
 
 struct instance_spec {
-	const char *id;	      /* box id: [a-z0-9]+, names cgroups and files */
-	const char *hostname; /* the box's name */
+	const char *id; /* box id: [a-z0-9]+, names cgroups and files */
+	/* Instances of one tree (an id, as above) use no more than its limits together; see set_tree_limits. NULL: of none. */
+	const char *tree;
+	struct limits tree_limits; /* not the disk's; 0: none */
+	const char *hostname;	   /* the box's name */
 	const char *const
 		*layers; /* read-only folders of the image, topmost first, NULL at the end */
 	/* So many of the lowest layers lie on the file system of the disk, in another subvolume. Two subvolumes
@@ -219,6 +222,12 @@ struct engine_ops {
 	/* Of a running instance; 0 lifts a limit. ERR_STATE, and nothing has changed, when more memory is in use
 	 * than it would be allowed. */
 	int (*set_limits)(struct instance *instance, const struct limits *limits, struct err *err);
+	/* Of all running instances of a tree together; 0 lifts a limit. As above; nothing happens when none runs. */
+	int (*set_tree_limits)(struct engine *engine, const char *tree, const struct limits *limits,
+		struct err *err);
+	/* What they use together. ERR_NOT_FOUND when none runs. */
+	int (*tree_stats)(struct engine *engine, const char *tree, struct instance_stats *ret,
+		struct err *err);
 	/* Its network namespace, furnished as net/doors.h says; yours to close. */
 	int (*netns)(struct instance *instance, int *ret, struct err *err);
 	/* Its processes as the host sees them, at most max. */
@@ -252,6 +261,10 @@ int engine_adopt(struct engine *engine, const struct instance_spec *spec,
 	struct instance **ret, struct err *err);
 int engine_sweep(struct engine *engine, const char *id, struct err *err);
 json_t *engine_leftovers(struct engine *engine);
+int engine_set_tree_limits(
+	struct engine *engine, const char *tree, const struct limits *limits, struct err *err);
+int engine_tree_stats(
+	struct engine *engine, const char *tree, struct instance_stats *ret, struct err *err);
 
 const struct instance_mark *instance_get_mark(const struct instance *instance);
 int instance_connect(struct instance *instance, int *ret_fd, struct err *err);

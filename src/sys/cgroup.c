@@ -168,24 +168,108 @@ void cgroup_tree_close(struct cgroup_tree *tree)
 	free(tree);
 }
 
+/* Calls fn with the folders of one folder, by their whole path, until it returns true. */
+typedef bool (*folder_fn)(int top, const char *path, void *arg);
+static bool each_folder(int top, const char *parent, folder_fn fn, void *arg)
+{
+	int fd = openat(top, *parent ? parent : ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	DIR *dir = fd < 0 ? NULL : fdopendir(fd);
+	struct dirent *entry;
+	bool over = false;
+
+	while (dir && !over && (entry = readdir(dir))) {
+		char path[CGROUP_ID_SIZE];
+		int len = snprintf(
+			path, sizeof path, "%s%s%s", parent, *parent ? "/" : "", entry->d_name);
+
+		if (entry->d_type == DT_DIR && entry->d_name[0] != '.' && len < (int)sizeof path)
+			over = fn(top, path, arg);
+	}
+	if (dir)
+		closedir(dir);
+	return over;
+}
+
+/* The same for groups, those in shared groups too, and not for these. */
+struct each_group {
+	folder_fn fn;
+	void *arg;
+	bool inner;
+};
+
+static bool group_found(int top, const char *path, void *arg)
+{
+	struct each_group *each = arg, below = { each->fn, each->arg, true };
+
+	if (each->inner || strncmp(path, CGROUP_SHARED, strlen(CGROUP_SHARED)) != 0)
+		return each->fn(top, path, each->arg);
+	return each_folder(top, path, group_found, &below);
+}
+
+struct telling {
+	struct cgroup_tree *tree;
+	size_t at; /* hierarchy */
+	void (*fn)(const char *id, void *arg);
+	void *arg;
+};
+
+static bool tell_group(int top, const char *path, void *arg)
+{
+	struct telling *telling = arg;
+
+	(void)top;
+	for (size_t i = 0; i < telling->at; i++)
+		if (faccessat(telling->tree->list[i].dir, path, F_OK, 0) == 0)
+			return false; /* told already */
+	telling->fn(path, telling->arg);
+	return false;
+}
+
+static bool drop_empty(int top, const char *path, void *arg)
+{
+	(void)arg;
+	if (!strncmp(path, CGROUP_SHARED, strlen(CGROUP_SHARED)))
+		unlinkat(top, path, AT_REMOVEDIR); /* stays while it holds groups */
+	return false;
+}
+
 void cgroup_tree_each(struct cgroup_tree *tree, void (*fn)(const char *id, void *arg), void *arg)
 {
 	for (size_t i = 0; i < tree->count; i++) {
-		int fd = openat(tree->list[i].dir, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-		DIR *dir = fd < 0 ? NULL : fdopendir(fd);
-		struct dirent *entry;
+		struct telling telling = { tree, i, fn, arg };
+		struct each_group each = { tell_group, &telling, false };
 
-		while (dir && (entry = readdir(dir))) {
-			bool seen = entry->d_type != DT_DIR || entry->d_name[0] == '.';
-
-			for (size_t k = 0; k < i && !seen; k++)
-				seen = faccessat(tree->list[k].dir, entry->d_name, F_OK, 0) == 0;
-			if (!seen)
-				fn(entry->d_name, arg);
-		}
-		if (dir)
-			closedir(dir);
+		each_folder(tree->list[i].dir, "", drop_empty, NULL);
+		each_folder(tree->list[i].dir, "", group_found, &each);
 	}
+}
+
+struct finding {
+	const char *last;
+	char *ret;
+};
+
+static bool is_wanted(int top, const char *path, void *arg)
+{
+	struct finding *finding = arg;
+	const char *slash = strrchr(path, '/');
+
+	(void)top;
+	if (strcmp(slash ? slash + 1 : path, finding->last) != 0)
+		return false;
+	snprintf(finding->ret, CGROUP_ID_SIZE, "%s", path);
+	return true;
+}
+
+bool cgroup_find_id(struct cgroup_tree *tree, const char *last, char ret[CGROUP_ID_SIZE])
+{
+	struct finding finding = { last, ret };
+	struct each_group each = { is_wanted, &finding, false };
+
+	for (size_t i = 0; i < tree->count; i++)
+		if (each_folder(tree->list[i].dir, "", group_found, &each))
+			return true;
+	return false;
 }
 
 /* ---- one group ----------------------------------------------------------------------------------- */
@@ -199,15 +283,49 @@ int cgroup_poke(const struct cgroup_hierarchy *hierarchy, const char *id, const 
 	return file_poke(hierarchy->dir, path, text, err);
 }
 
+/* A shared group of v2 has no processes of its own, so that it can hand its controllers down. */
+static int make_shared(const struct cgroup_hierarchy *hierarchy, const char *id, struct err *err)
+{
+	const char *slash = strchr(id, '/');
+	_cleanup_free_ char *shared = slash ? xstrndup(id, (size_t)(slash - id)) : NULL;
+
+	if (!shared)
+		return 0;
+	if (mkdirat(hierarchy->dir, shared, 0755) < 0) {
+		if (errno == EEXIST)
+			return 0;
+		return err_sys(err, errno, "make cgroup '%s'", shared);
+	}
+	for (unsigned i = 0; hierarchy->v2 && i < CGROUP_CPUACCT; i++) {
+		char word[16];
+
+		if (!(hierarchy->controllers >> i & 1))
+			continue;
+		snprintf(word, sizeof word, "+%s", cgroup_controller_name(i));
+		if (cgroup_poke(hierarchy, shared, "cgroup.subtree_control", word, err) < 0) {
+			unlinkat(hierarchy->dir, shared, AT_REMOVEDIR);
+			return -1;
+		}
+	}
+	return 0;
+}
+
+static int make_group(const struct cgroup_hierarchy *hierarchy, const char *id, struct err *err)
+{
+	if (make_shared(hierarchy, id, err) < 0)
+		return -1;
+	if (mkdirat(hierarchy->dir, id, 0755) < 0 && errno != EEXIST)
+		return err_sys(err, errno, "make cgroup '%s' in '%s'", id, hierarchy->mount);
+	return 0;
+}
+
 int cgroup_create(struct cgroup_tree *tree, const char *id, const struct cgroup_limits *limits,
 	struct err *err)
 {
 	if (cgroup_limits_check(tree, limits, err) < 0)
 		return -1;
 	for (size_t i = 0; i < tree->count; i++)
-		if (mkdirat(tree->list[i].dir, id, 0755) < 0 && errno != EEXIST) {
-			err_sys(err, errno, "make cgroup '%s/%s/%s'", tree->list[i].mount,
-				tree->name, id);
+		if (make_group(&tree->list[i], id, err) < 0) {
 			cgroup_remove(tree, id, NULL);
 			return -1;
 		}
@@ -248,8 +366,8 @@ int cgroup_open_v2(struct cgroup_tree *tree, const char *id, int *ret, struct er
 	*ret = -1;
 	if (!v2)
 		return 0;
-	if (mkdirat(v2->dir, id, 0755) < 0 && errno != EEXIST)
-		return err_sys(err, errno, "make cgroup '%s'", id);
+	if (make_group(v2, id, err) < 0)
+		return -1;
 	*ret = openat(v2->dir, id, O_PATH | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
 	if (*ret < 0)
 		return err_sys(err, errno, "open cgroup '%s'", id);
@@ -359,6 +477,11 @@ int cgroup_kill(struct cgroup_tree *tree, const char *id, struct err *err)
 	return -1;
 }
 
+bool cgroup_exists(const struct cgroup_tree *tree, const char *id)
+{
+	return faccessat(tree->list[0].dir, id, F_OK, 0) == 0;
+}
+
 bool cgroup_is_populated(struct cgroup_tree *tree, const char *id)
 {
 	for (size_t i = 0; i < tree->count; i++) {
@@ -399,6 +522,8 @@ static int remove_groups(int parent, const char *name, int depth)
 
 int cgroup_remove(struct cgroup_tree *tree, const char *id, struct err *err)
 {
+	const char *slash = strchr(id, '/');
+	_cleanup_free_ char *shared = slash ? xstrndup(id, (size_t)(slash - id)) : NULL;
 	int worst = 0;
 
 	for (size_t i = 0; i < tree->count; i++) {
@@ -406,6 +531,8 @@ int cgroup_remove(struct cgroup_tree *tree, const char *id, struct err *err)
 
 		if (status < 0)
 			worst = -status;
+		else if (shared)
+			unlinkat(tree->list[i].dir, shared, AT_REMOVEDIR); /* with its last one */
 	}
 	if (worst == EBUSY)
 		return err_set(err, ERR_STATE, "cgroup '%s' still holds processes", id);

@@ -2,7 +2,10 @@
  *
  * A tree is the directory NAME at the top of every hierarchy in use; a group is a directory ID in each of
  * them. A group has no object of its own: its id is enough, so nothing is held open for it and an earlier
- * process's groups need no adopting. */
+ * process's groups need no adopting.
+ *
+ * Groups that share limits lie in a group of theirs: the id of such a one is "tree-NAME/ID". "tree-NAME" is made with
+ * the first of them and goes with the last; it is an id too, for limits and figures of all in it. "." is the tree. */
 #pragma once
 #include "base/err.h"
 #include <stdbool.h>
@@ -51,8 +54,12 @@ const char *cgroup_tree_layout(const struct cgroup_tree *tree);
 bool cgroup_tree_has(const struct cgroup_tree *tree, enum cgroup_controller controller);
 /* True when processes can be born into groups: otherwise they place themselves, see cgroup_join. */
 bool cgroup_tree_has_v2(const struct cgroup_tree *tree);
-/* Calls fn with every group's id. */
+#define CGROUP_SHARED "tree-" /* how a group begins that holds others */
+enum { CGROUP_ID_SIZE = 128 };
+/* Calls fn with every group's id, "tree-NAME/ID" for one in a shared group; shared groups with nothing in them go. */
 void cgroup_tree_each(struct cgroup_tree *tree, void (*fn)(const char *id, void *arg), void *arg);
+/* A group by the last part of its id, wherever it is. False: there is none. */
+bool cgroup_find_id(struct cgroup_tree *tree, const char *last, char ret[CGROUP_ID_SIZE]);
 
 struct cgroup_limits { /* 0: unlimited */
 	uint64_t cpu_milli;
@@ -96,6 +103,7 @@ int cgroup_freeze(struct cgroup_tree *tree, const char *id, bool frozen, struct 
 int cgroup_freeze_try(struct cgroup_tree *tree, const char *id, int64_t bound_us, struct err *err);
 /* Where the group is frozen, as a path; NULL where it cannot be. Yours. */
 char *cgroup_freezer_path(const struct cgroup_tree *tree, const char *id);
+bool cgroup_exists(const struct cgroup_tree *tree, const char *id);
 bool cgroup_is_populated(struct cgroup_tree *tree, const char *id);
 /* ERR_STATE while a process is in it. A group that is not there is no error. */
 int cgroup_remove(struct cgroup_tree *tree, const char *id, struct err *err);

@@ -138,8 +138,8 @@ def instance_left(yard):
     depth = {}
     for folder in instance_cgroups(yard.name):
         inner = folder.split(f"/{yard.name}/", 1)
-        if len(inner) == 2:
-            depth.setdefault(inner[1].split("/")[0], folder)
+        if len(inner) == 2 and "/" in inner[1]:  # tree-ID/ID
+            depth.setdefault(inner[1].split("/")[1], folder)
     return set(depth)
 
 

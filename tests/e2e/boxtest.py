@@ -190,6 +190,11 @@ def instance_cgroups(name):
     return found
 
 
+def box_cgroups(name, box_id):
+    """The group of a box in every hierarchy; it lies in that of its tree."""
+    return [folder for mount in cgroup_mounts() for folder in Path(mount, name).glob(f"tree-*/{box_id}")]
+
+
 def instance_processes(name, base):
     """Processes in the instance's cgroups, or with its BOX_HOME in their environment."""
     home = f"BOX_HOME={base}/".encode()

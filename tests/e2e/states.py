@@ -9,7 +9,7 @@ import json
 import os
 from pathlib import Path
 
-from boxtest import ROOT, SLOWNESS, Box, cgroup_mounts, eventually, instance_cgroups, instance_processes, read_proc, status_kb
+from boxtest import ROOT, SLOWNESS, Box, box_cgroups, eventually, instance_cgroups, instance_processes, read_proc, status_kb
 
 PROGRAM = ROOT / "build" / "tests" / "states" / "states-checks"
 INSIDE = "/usr/local/bin/states-checks"
@@ -201,8 +201,8 @@ def settled(yard, timeout=30):
 def box_processes(yard, box):
     """Of a box, as the machine sees them."""
     found = set()
-    for mount in cgroup_mounts():
-        for folder, _, _ in os.walk(os.path.join(mount, yard.name, box.id)):
+    for group in box_cgroups(yard.name, box.id):
+        for folder, _, _ in os.walk(group):
             with contextlib.suppress(OSError):
                 found |= set(Path(folder, "cgroup.procs").read_text().split())
     return found

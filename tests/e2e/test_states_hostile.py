@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 import states
-from boxtest import SLOWNESS, Yard, cgroup_mounts, eventually, read_proc
+from boxtest import SLOWNESS, Yard, box_cgroups, eventually, read_proc
 from test_isolation import SYSCALLS, TAKE_INIT
 from test_network import set_policy
 
@@ -91,11 +91,10 @@ def init_of(yard, box):
 def groups(yard, box):
     """Limits of the box's groups in every hierarchy, and who stands in which."""
     found = {}
-    for mount in cgroup_mounts():
-        folder = Path(mount, yard.name, box.id)
+    for folder in box_cgroups(yard.name, box.id):
         for name in LIMITS:
             with contextlib.suppress(OSError):
-                found[f"{mount} {name}"] = (folder / name).read_text()
+                found[f"{folder.parents[2]} {name}"] = (folder / name).read_text()
     members = {pid: sorted(line.replace(box.id, "ID") for line in read_proc(pid, "cgroup").decode().splitlines())
                for pid in states.box_processes(yard, box)}
     return found, sorted({tuple(lines) for lines in members.values()})

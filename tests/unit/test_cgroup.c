@@ -115,6 +115,67 @@ static void test_cgroup_controllers_are_whole_words(void **state)
 	assert_int_equal(cgroup_controllers_parse("pids"), BIT(CGROUP_PIDS));
 }
 
+/* ---- groups that share limits ---------------------------------------------------------------------------- */
+
+static void note_id(const char *id, void *arg)
+{
+	char *all = arg;
+
+	snprintf(all + strlen(all), 512 - strlen(all), "%s ", id);
+}
+
+static void test_cgroup_shared_groups_come_and_go_with_what_is_in_them(void **state)
+{
+	const struct cgroup_limits none = { 0 }, some = { .pids = 7 };
+	struct cgroup_tree *tree = NULL;
+	char name[64], all[512] = "", found[CGROUP_ID_SIZE];
+	struct err err = ERR_INIT;
+	int v2 = -1;
+
+	(void)state;
+	snprintf(name, sizeof name, "test-shared-%d", (int)getpid());
+	if (cgroup_tree_open(name, &tree, &err) < 0) {
+		print_message("SKIPPED: %s\n", err.message);
+		skip();
+	}
+	assert_int_equal(cgroup_open_v2(tree, "tree-a/one", &v2, &err), 0);
+	if (v2 >= 0)
+		close(v2);
+	assert_int_equal(cgroup_create(tree, "tree-a/one", &none, &err), 0);
+	assert_int_equal(cgroup_create(tree, "tree-a/two", &none, &err), 0);
+	assert_int_equal(cgroup_create(tree, "alone", &none, &err), 0);
+	if (cgroup_tree_has(tree, CGROUP_PIDS)) {
+		char text[32] = "";
+
+		assert_int_equal(cgroup_limit(tree, "tree-a", &some, &err), 0);
+		assert_true(cgroup_read(
+			cgroup_find(tree, CGROUP_PIDS), "tree-a", "pids.max", text, sizeof text));
+		assert_string_equal(text, "7\n");
+	}
+	cgroup_tree_each(tree, note_id, all);
+	assert_non_null(strstr(all, "tree-a/one "));
+	assert_non_null(strstr(all, "tree-a/two "));
+	assert_non_null(strstr(all, "alone "));
+	assert_int_equal(strlen(all), strlen("tree-a/one tree-a/two alone "));
+	assert_true(cgroup_find_id(tree, "two", found));
+	assert_string_equal(found, "tree-a/two");
+	assert_true(cgroup_find_id(tree, "alone", found));
+	assert_string_equal(found, "alone");
+	assert_false(cgroup_find_id(tree, "tree-a", found));
+	assert_int_equal(cgroup_remove(tree, "tree-a/one", &err), 0);
+	assert_true(cgroup_exists(tree, "tree-a"));
+	assert_int_equal(cgroup_remove(tree, "tree-a/two", &err), 0);
+	assert_false(cgroup_exists(tree, "tree-a"));
+	/* What a daemon left that died between the two. */
+	assert_int_equal(mkdirat(tree->list[0].dir, "tree-b", 0755), 0);
+	*all = '\0';
+	cgroup_tree_each(tree, note_id, all);
+	assert_string_equal(all, "alone ");
+	assert_false(cgroup_exists(tree, "tree-b"));
+	assert_int_equal(cgroup_remove(tree, "alone", &err), 0);
+	cgroup_tree_close(tree);
+}
+
 /* ---- limits of v2 ---------------------------------------------------------------------------------------- */
 
 static const char *const v2_files[] = { "memory.max", "memory.current", "memory.reclaim", "cpu.max",
@@ -313,6 +374,7 @@ int main(void)
 		cmocka_unit_test(test_cgroup_layout_survives_odd_lines),
 		cmocka_unit_test(test_cgroup_first_mount_wins),
 		cmocka_unit_test(test_cgroup_controllers_are_whole_words),
+		cmocka_unit_test(test_cgroup_shared_groups_come_and_go_with_what_is_in_them),
 		PLAIN_TEST(test_cgroup_limits_of_v2_are_set_and_lifted),
 		PLAIN_TEST(test_cgroup_v2_asks_for_memory_before_it_kills),
 		PLAIN_TEST(test_cgroup_v2_counts_refused_forks_of_its_own_limit),

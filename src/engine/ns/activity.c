@@ -13,8 +13,8 @@ int ns_activity(struct instance *base, struct instance_activity *ret, struct err
 	if (instance->state != NS_RUNNING)
 		return err_set(err, ERR_STATE, "the box is not running");
 	*ret = (struct instance_activity){
-		.cpu_us = cgroup_cpu_us(cgroups, instance->id),
-		.io_bytes = cgroup_io_bytes(cgroups, instance->id),
+		.cpu_us = cgroup_cpu_us(cgroups, instance->group),
+		.io_bytes = cgroup_io_bytes(cgroups, instance->group),
 	};
 	return 0;
 }

@@ -158,7 +158,7 @@ static void thaw(struct ns_capture *capture, bool failed)
 	/* CRIU, undoing what it did, lets them run. */
 	for (size_t i = 0;
 		failed && capture->held && !capture->thawed && i < instance->stopped_count; i++)
-		if (cgroup_holds(ns_engine_of(capture->base.engine)->cgroups, instance->id,
+		if (cgroup_holds(ns_engine_of(capture->base.engine)->cgroups, instance->group,
 			    instance->stopped[i]))
 			kill(instance->stopped[i], SIGSTOP);
 	unlock_network(capture);
@@ -166,8 +166,8 @@ static void thaw(struct ns_capture *capture, bool failed)
 		return;
 	capture->thawed = true;
 	if (!capture->was_frozen && (failed || !capture->stay_frozen) &&
-		cgroup_freeze(
-			ns_engine_of(capture->base.engine)->cgroups, instance->id, false, &err) < 0)
+		cgroup_freeze(ns_engine_of(capture->base.engine)->cgroups, instance->group, false,
+			&err) < 0)
 		log_error("a box stays frozen", kv_str("box", instance->id), kv_err(&err));
 	capture->went_on_at = clock_mono_us();
 }
@@ -176,7 +176,7 @@ static void note_stopped(struct ns_instance *instance)
 {
 	struct ns_engine *engine = ns_engine_of(instance->base.engine);
 	_cleanup_free_ pid_t *pids = xcalloc(PIDS_MOST, sizeof *pids);
-	size_t count = cgroup_pids_below(engine->cgroups, instance->id, pids, PIDS_MOST);
+	size_t count = cgroup_pids_below(engine->cgroups, instance->group, pids, PIDS_MOST);
 
 	instance->stopped_count = 0;
 	for (size_t i = 0; i < count; i++) {
@@ -196,7 +196,7 @@ static void stop_holding(struct ns_capture *capture)
 		return;
 	capture->freezing = false;
 	if (!capture->was_frozen)
-		cgroup_freeze(ns_engine_of(capture->base.engine)->cgroups, capture->instance->id,
+		cgroup_freeze(ns_engine_of(capture->base.engine)->cgroups, capture->instance->group,
 			false, NULL);
 }
 
@@ -209,8 +209,8 @@ static void hold_step(void *arg)
 	struct err err = ERR_INIT;
 
 	capture->freezing = true;
-	if (cgroup_freeze_try(engine->cgroups, instance->id, LOOK_US, &err) == 0)
-		capture->held = ns_hold(engine, instance->base.mark.pid, instance->id,
+	if (cgroup_freeze_try(engine->cgroups, instance->group, LOOK_US, &err) == 0)
+		capture->held = ns_hold(engine, instance->base.mark.pid, instance->group,
 					capture->was_frozen, &err) == 0;
 	if (!capture->held && err.kind == ERR_TIMEOUT && clock_mono_us() < capture->hold_until) {
 		loop_timer_start(capture->hold_timer, LOOK_AGAIN_MS);
@@ -307,7 +307,7 @@ static int run(struct ns_instance *instance, const struct capture_spec *spec,
 		.on_event = on_event, .on_replied = on_replied, .on_done = on_done
 	};
 	struct ns_engine *engine = ns_engine_of(instance->base.engine);
-	_cleanup_free_ char *freezer = cgroup_freezer_path(engine->cgroups, instance->id);
+	_cleanup_free_ char *freezer = cgroup_freezer_path(engine->cgroups, instance->group);
 	_cleanup_strv_ char **externals = state_externals(state, NULL);
 	_cleanup_strv_ char **watched = state_watched(instance);
 	struct criu_request request = CRIU_REQUEST_INIT;
@@ -346,7 +346,7 @@ static int start(struct ns_instance *instance, const struct capture_spec *spec,
 	if (state_look(instance, spec->targets, &state, err) < 0 ||
 		state_write(&state, spec->dir, err) < 0)
 		return -1;
-	if (cgroup_stats(engine->cgroups, instance->id, &stats, NULL) == 0)
+	if (cgroup_stats(engine->cgroups, instance->group, &stats, NULL) == 0)
 		capture->processes = stats.processes;
 	return run(instance, spec, &state, capture, err);
 }

@@ -44,6 +44,7 @@ struct ns_instance *ns_instance_new(struct ns_engine *engine, const struct insta
 
 	instance->base = (struct instance){ .engine = &engine->base, .events = ops, .arg = arg };
 	instance->id = xstrdup(spec->id);
+	instance->group = ns_group(spec);
 	instance->uid_base = spec->uid_base;
 	instance->profile = spec->profile;
 	instance->memory_limit = spec->limits.memory_bytes;
@@ -92,6 +93,7 @@ void ns_free(struct instance *base)
 	free(instance->timers);
 	free(instance->stopped);
 	free(instance->id);
+	free(instance->group);
 	free(instance);
 }
 
@@ -100,7 +102,7 @@ void ns_free(struct instance *base)
 /* Kills nobody was told of yet. */
 static uint64_t take_oom_kills(struct ns_instance *instance)
 {
-	uint64_t now = cgroup_oom_kills(engine_of(instance)->cgroups, instance->id);
+	uint64_t now = cgroup_oom_kills(engine_of(instance)->cgroups, instance->group);
 	uint64_t fresh = now > instance->oom_seen ? now - instance->oom_seen : 0;
 
 	if (fresh)
@@ -170,7 +172,7 @@ static void watch_oom(struct ns_instance *instance)
 	struct ns_engine *engine = engine_of(instance);
 	struct err err = ERR_INIT;
 
-	if (cgroup_oom_watch(engine->cgroups, instance->id, engine->inotify, &instance->oom_fd,
+	if (cgroup_oom_watch(engine->cgroups, instance->group, engine->inotify, &instance->oom_fd,
 		    &instance->oom_wd, &err) < 0)
 		log_warn("memory kills will not be noticed", kv_str("box", instance->id),
 			kv_err(&err));
@@ -198,10 +200,10 @@ static void clean_up(void *arg)
 	struct ns_instance *instance = arg;
 	struct err err = ERR_INIT;
 
-	if (cgroup_remove(engine_of(instance)->cgroups, instance->id, &err) < 0) {
+	if (cgroup_remove(engine_of(instance)->cgroups, instance->group, &err) < 0) {
 		if (clock_mono_us() - instance->ended_at < REMOVE_GIVE_UP_US) {
 			/* Somebody of the host may have put a process in. */
-			cgroup_kill(engine_of(instance)->cgroups, instance->id, NULL);
+			cgroup_kill(engine_of(instance)->cgroups, instance->group, NULL);
 			loop_timer_start(instance->timer, REMOVE_RETRY_MS);
 			return;
 		}
@@ -332,7 +334,7 @@ static void wait_for_status(void *arg)
 static void give_up_start(struct ns_instance *instance)
 {
 	loop_timer_stop(instance->timer);
-	cgroup_kill(engine_of(instance)->cgroups, instance->id, NULL);
+	cgroup_kill(engine_of(instance)->cgroups, instance->group, NULL);
 	procfd_kill(instance->pidfd, SIGKILL, NULL); /* process_event follows */
 }
 
@@ -405,7 +407,7 @@ void ns_instance_fail(struct ns_instance *instance, const struct err *why)
 	drop_watch(&instance->pidfd_watch, &instance->pidfd);
 	loop_timer_free(instance->timer);
 	instance->timer = loop_timer_new(loop, clean_up, instance);
-	cgroup_kill(engine_of(instance)->cgroups, instance->id, NULL);
+	cgroup_kill(engine_of(instance)->cgroups, instance->group, NULL);
 	loop_timer_start(instance->timer, 0);
 }
 
@@ -419,7 +421,7 @@ int ns_kill(struct instance *base, struct err *err)
 		return 0;
 	instance->kill_asked = true;
 	/* The group first: should PID 1 be slow to die, nothing else in the box goes on meanwhile. */
-	if (cgroup_kill(engine_of(instance)->cgroups, instance->id, err) < 0)
+	if (cgroup_kill(engine_of(instance)->cgroups, instance->group, err) < 0)
 		return -1;
 	return instance->pidfd < 0 ? 0 : procfd_kill(instance->pidfd, SIGKILL, err);
 }
@@ -452,7 +454,7 @@ static bool becomes_init(pid_t pid, int pidfd)
 /* That the process at this pid is the box that was started: same boot, same start time, checked while a
  * pidfd holds it; in this box's group, with this box's ids. */
 static int check_mark(struct ns_engine *engine, const struct instance_spec *spec,
-	const struct instance_mark *mark, int *ret_pidfd, struct err *err)
+	const struct instance_mark *mark, const char *group, int *ret_pidfd, struct err *err)
 {
 	_cleanup_close_ int pidfd = -1;
 	uint64_t start_time;
@@ -466,7 +468,7 @@ static int check_mark(struct ns_engine *engine, const struct instance_spec *spec
 	if (pidfd < 0 || procstat_start_time(mark->pid, &start_time, err) < 0 ||
 		start_time != mark->start_time || !procfd_is_alive(pidfd))
 		return err_set(err, ERR_NOT_FOUND, "box '%s' no longer runs", spec->id);
-	if (!cgroup_holds(engine->cgroups, spec->id, mark->pid))
+	if (!cgroup_holds(engine->cgroups, group, mark->pid))
 		return err_set(err, ERR_NOT_FOUND, "process %d is not in the cgroup of box '%s'",
 			(int)mark->pid, spec->id);
 	if (procstat_uid_map(mark->pid, &base, &count, err) < 0)
@@ -485,15 +487,23 @@ int ns_adopt(struct engine *base, const struct instance_spec *spec,
 	struct instance **ret, struct err *err)
 {
 	struct ns_engine *engine = ns_engine_of(base);
+	_cleanup_free_ char *group = ns_group(spec);
 	struct ns_instance *instance;
 	int pidfd = -1;
 
-	if (check_mark(engine, spec, mark, &pidfd, err) < 0)
+	/* One that was started before there were trees has no group above its own. */
+	if (!cgroup_holds(engine->cgroups, group, mark->pid)) {
+		free(group);
+		group = xstrdup(spec->id);
+	}
+	if (check_mark(engine, spec, mark, group, &pidfd, err) < 0)
 		return -1;
 	instance = ns_instance_new(engine, spec, ops, arg);
 	instance->base.mark = *mark;
 	instance->pidfd = pidfd;
-	instance->oom_seen = cgroup_oom_kills(engine->cgroups, spec->id);
+	free(instance->group);
+	instance->group = steal_ptr(&group);
+	instance->oom_seen = cgroup_oom_kills(engine->cgroups, instance->group);
 	ns_instance_watch(instance);
 	/* A daemon that died while it was captured may have left it shut; mostly there is nothing to open. */
 	(void)ns_net_hold(engine, mark->pid, false, NULL);

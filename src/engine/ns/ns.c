@@ -141,25 +141,37 @@ static json_t *ns_describe(struct engine *base)
 		"cgroup_limits", limited, "namespaces", namespaces, "profiles", profiles);
 }
 
-static int ns_sweep(struct engine *base, const char *id, struct err *err)
+static int sweep_group(struct cgroup_tree *tree, const char *group, struct err *err)
 {
-	struct cgroup_tree *tree = ns_engine_of(base)->cgroups;
 	int64_t deadline = clock_mono_us() + NS_SWEEP_MS * 1000;
 
-	if (cgroup_kill(tree, id, err) < 0)
+	if (cgroup_kill(tree, group, err) < 0)
 		return -1;
-	while (cgroup_remove(tree, id, err) < 0) {
+	while (cgroup_remove(tree, group, err) < 0) {
 		if (clock_mono_us() > deadline)
-			return err_wrap(err, "sweep box '%s'", id);
+			return -1;
 		usleep(2000);
-		cgroup_kill(tree, id, NULL);
+		cgroup_kill(tree, group, NULL);
 	}
 	return 0;
 }
 
-static void add_leftover(const char *id, void *arg)
+static int ns_sweep(struct engine *base, const char *id, struct err *err)
 {
-	json_array_append_new(arg, json_string(id));
+	struct cgroup_tree *tree = ns_engine_of(base)->cgroups;
+	char group[CGROUP_ID_SIZE];
+
+	while (cgroup_find_id(tree, id, group))
+		if (sweep_group(tree, group, err) < 0)
+			return err_wrap(err, "sweep box '%s'", id);
+	return 0;
+}
+
+static void add_leftover(const char *group, void *arg)
+{
+	const char *slash = strrchr(group, '/');
+
+	json_array_append_new(arg, json_string(slash ? slash + 1 : group));
 }
 
 static json_t *ns_leftovers(struct engine *base)
@@ -189,6 +201,8 @@ const struct engine_ops engine_ns = {
 	.next_timer = ns_next_timer,
 	.freeze = ns_freeze,
 	.set_limits = ns_set_limits,
+	.set_tree_limits = ns_set_tree_limits,
+	.tree_stats = ns_tree_stats,
 	.netns = ns_netns,
 	.pids = ns_pids,
 	.free = ns_free,

@@ -185,6 +185,7 @@ struct ns_instance {
 	struct instance base;
 	struct ns_instance *prev, *next;
 	char *id;
+	char *group; /* its cgroup */
 	uint32_t uid_base;
 	enum profile profile;
 	uint64_t memory_limit;
@@ -313,6 +314,10 @@ void restoring_forget(struct ns_instance *instance); /* the instance goes before
 void restorings_close(struct ns_engine *engine);     /* and the ranges */
 
 /* start.c */
+char *ns_group(const struct instance_spec *spec); /* the id of its cgroup; yours */
+/* So many processes more than its limit a restored instance may have for a while, and a tree always: CRIU is in the groups
+ * of the box as long as it works; then box-init is told things. */
+enum { NS_PIDS_MORE = 64 };
 /* Cgroups of a new instance with its limits, and how to enter them. */
 int ns_make_cgroups(struct ns_engine *engine, const struct instance_spec *spec, bool delegate,
 	struct cgroup_join *ret, struct err *err);
@@ -332,6 +337,11 @@ int ns_arrange(
 	struct ns_instance *instance, const char *hostname, bool forbid_users, struct err *err);
 int ns_set_hostname(struct instance *instance, const char *hostname, struct err *err);
 int ns_set_limits(struct instance *instance, const struct limits *limits, struct err *err);
+struct cgroup_limits ns_cgroup_limits(const struct limits *limits);
+int ns_set_tree_limits(
+	struct engine *engine, const char *tree, const struct limits *limits, struct err *err);
+int ns_tree_stats(
+	struct engine *engine, const char *tree, struct instance_stats *ret, struct err *err);
 uint64_t ns_pids_refused(struct instance *instance);
 int ns_freeze(struct instance *instance, bool frozen, struct err *err);
 int ns_netns(struct instance *instance, int *ret, struct err *err);

@@ -85,12 +85,12 @@ int ns_connect(struct instance *base, int *ret_fd, struct err *err)
 	return 0;
 }
 
-int ns_stats(struct instance *base, struct instance_stats *ret, struct err *err)
+static int group_stats(
+	struct ns_engine *engine, const char *group, struct instance_stats *ret, struct err *err)
 {
-	struct ns_instance *instance = ns_instance_of(base);
 	struct cgroup_stats stats;
 
-	if (cgroup_stats(ns_engine_of(base->engine)->cgroups, instance->id, &stats, err) < 0)
+	if (cgroup_stats(engine->cgroups, group, &stats, err) < 0)
 		return -1;
 	*ret = (struct instance_stats){
 		.cpu_us = stats.cpu_us,
@@ -102,6 +102,19 @@ int ns_stats(struct instance *base, struct instance_stats *ret, struct err *err)
 		.pids_refused = stats.pids_refused,
 	};
 	return 0;
+}
+
+int ns_stats(struct instance *base, struct instance_stats *ret, struct err *err)
+{
+	return group_stats(ns_engine_of(base->engine), ns_instance_of(base)->group, ret, err);
+}
+
+int ns_tree_stats(
+	struct engine *engine, const char *tree, struct instance_stats *ret, struct err *err)
+{
+	_cleanup_free_ char *group = xasprintf(CGROUP_SHARED "%s", tree);
+
+	return group_stats(ns_engine_of(engine), group, ret, err);
 }
 
 /* Between vfork and _exit: system calls only. Gives an errno. */
@@ -145,16 +158,35 @@ int ns_set_hostname(struct instance *base, const char *hostname, struct err *err
 	return ns_arrange(ns_instance_of(base), hostname, false, err);
 }
 
-int ns_set_limits(struct instance *base, const struct limits *limits, struct err *err)
+struct cgroup_limits ns_cgroup_limits(const struct limits *limits)
 {
-	struct ns_instance *instance = ns_instance_of(base);
-	struct cgroup_limits wanted = {
+	return (struct cgroup_limits){
 		.cpu_milli = limits->cpu_milli,
 		.memory_bytes = limits->memory_bytes,
 		.pids = limits->pids,
 	};
+}
 
-	if (cgroup_limit(ns_engine_of(base->engine)->cgroups, instance->id, &wanted, err) < 0)
+int ns_set_tree_limits(
+	struct engine *engine, const char *tree, const struct limits *limits, struct err *err)
+{
+	struct cgroup_tree *cgroups = ns_engine_of(engine)->cgroups;
+	_cleanup_free_ char *group = xasprintf(CGROUP_SHARED "%s", tree);
+	struct cgroup_limits wanted = ns_cgroup_limits(limits);
+
+	if (!cgroup_exists(cgroups, group))
+		return 0;
+	if (wanted.pids)
+		wanted.pids += NS_PIDS_MORE;
+	return cgroup_limit(cgroups, group, &wanted, err);
+}
+
+int ns_set_limits(struct instance *base, const struct limits *limits, struct err *err)
+{
+	struct ns_instance *instance = ns_instance_of(base);
+	struct cgroup_limits wanted = ns_cgroup_limits(limits);
+
+	if (cgroup_limit(ns_engine_of(base->engine)->cgroups, instance->group, &wanted, err) < 0)
 		return -1;
 	instance->memory_limit = limits->memory_bytes;
 	return 0;
@@ -163,7 +195,8 @@ int ns_set_limits(struct instance *base, const struct limits *limits, struct err
 /* By path, a few microseconds: a file held open would be one more for each of hundreds of boxes. */
 uint64_t ns_pids_refused(struct instance *base)
 {
-	return cgroup_pids_refused(ns_engine_of(base->engine)->cgroups, ns_instance_of(base)->id);
+	return cgroup_pids_refused(
+		ns_engine_of(base->engine)->cgroups, ns_instance_of(base)->group);
 }
 
 int ns_netns(struct instance *base, int *ret, struct err *err)
@@ -183,7 +216,8 @@ int ns_netns(struct instance *base, int *ret, struct err *err)
 
 size_t ns_pids(struct instance *base, pid_t *ret, size_t max)
 {
-	return cgroup_pids(ns_engine_of(base->engine)->cgroups, ns_instance_of(base)->id, ret, max);
+	return cgroup_pids(
+		ns_engine_of(base->engine)->cgroups, ns_instance_of(base)->group, ret, max);
 }
 
 int ns_freeze(struct instance *base, bool frozen, struct err *err)
@@ -193,7 +227,7 @@ int ns_freeze(struct instance *base, bool frozen, struct err *err)
 	if (instance->state != NS_RUNNING)
 		return err_set(err, ERR_STATE, "the box is not running");
 	ns_timers_freeze(instance, frozen);
-	if (cgroup_freeze(ns_engine_of(base->engine)->cgroups, instance->id, frozen, err) < 0)
+	if (cgroup_freeze(ns_engine_of(base->engine)->cgroups, instance->group, frozen, err) < 0)
 		return -1;
 	if (instance->timers && frozen)
 		instance->timers->frozen_us = clock_mono_us();

@@ -37,11 +37,7 @@
 #include <sys/statvfs.h>
 
 #define PLACE "/run/m" /* in CRIU's mount namespace; see capture.c */
-enum {
-	LIMIT_MS = 120 * 1000,
-	PIDS_MORE =
-		64, /* CRIU is in the groups of the box as long as it works; then box-init is told things */
-};
+enum { LIMIT_MS = 120 * 1000 };
 
 struct restoring {
 	struct ns_engine *engine;
@@ -596,6 +592,7 @@ static int begin(struct restoring *restoring, struct err *err)
 	struct ns_engine *engine = restoring->engine;
 	const struct instance_spec *spec = restoring->spec;
 	struct instance_spec roomy = *spec;
+	_cleanup_free_ char *group = ns_group(spec);
 	_cleanup_close_ int cgroup = -1;
 	bool delegate = ns_cgroup_view(engine, spec->profile) == CGROUP_VIEW_OWN;
 
@@ -609,8 +606,8 @@ static int begin(struct restoring *restoring, struct err *err)
 	if (restoring->state.profile != spec->profile)
 		return err_set(err, ERR_INVALID, "the state is of a box of another profile");
 	if (roomy.limits.pids)
-		roomy.limits.pids += PIDS_MORE;
-	if (cgroup_open_v2(engine->cgroups, spec->id, &cgroup, err) < 0 ||
+		roomy.limits.pids += NS_PIDS_MORE;
+	if (cgroup_open_v2(engine->cgroups, group, &cgroup, err) < 0 ||
 		ns_make_cgroups(engine, &roomy, delegate, &restoring->join, err) < 0 ||
 		make_mounts(restoring, err) < 0 || note_files(restoring, err) < 0)
 		return -1;
@@ -642,8 +639,10 @@ int ns_restore(struct ns_engine *engine, const struct instance_spec *spec,
 	memset(restoring->mounts, 0xff, sizeof restoring->mounts);
 	engine->restorings = restoring;
 	if (begin(restoring, err) < 0) {
+		_cleanup_free_ char *group = ns_group(spec);
+
 		restoring_free(restoring);
-		cgroup_remove(engine->cgroups, spec->id, NULL);
+		cgroup_remove(engine->cgroups, group, NULL);
 		return err_wrap(err, "restore box '%s'", spec->id);
 	}
 	let_go_of_fds(restoring);

@@ -22,6 +22,7 @@
 struct start {
 	struct ns_engine *engine;
 	const struct instance_spec *spec;
+	char *group; /* its cgroup */
 	int disk;
 	int control; /* the daemon's end */
 	int pidfd;
@@ -64,21 +65,30 @@ int ns_open_disk(const struct instance_spec *spec, int *ret, struct err *err)
 	return 0;
 }
 
+char *ns_group(const struct instance_spec *spec)
+{
+	return spec->tree ? xasprintf(CGROUP_SHARED "%s/%s", spec->tree, spec->id)
+			  : xstrdup(spec->id);
+}
+
+/* Its tree first: a quota of CPU time of v1 may not exceed the one above it, and nothing runs before its limits hold. */
 int ns_make_cgroups(struct ns_engine *engine, const struct instance_spec *spec, bool delegate,
 	struct cgroup_join *ret, struct err *err)
 {
 	struct cgroup_tree *tree = engine->cgroups;
-	struct cgroup_limits limits = {
-		.cpu_milli = spec->limits.cpu_milli,
-		.memory_bytes = spec->limits.memory_bytes,
-		.pids = spec->limits.pids,
-	};
+	_cleanup_free_ char *group = ns_group(spec);
+	struct cgroup_limits limits = ns_cgroup_limits(&spec->limits), none = { 0 };
+	const struct limits *all = &spec->tree_limits;
+	bool bounded = spec->tree && (all->cpu_milli || all->memory_bytes || all->pids);
 
-	if (cgroup_create(tree, spec->id, &limits, err) < 0)
+	if (bounded && (cgroup_create(tree, group, &none, err) < 0 ||
+			       ns_set_tree_limits(&engine->base, spec->tree, all, err) < 0))
+		return err_wrap(err, "limits of the tree");
+	if (cgroup_create(tree, group, &limits, err) < 0)
 		return -1;
-	if (delegate && cgroup_delegate(tree, spec->id, spec->uid_base, err) < 0)
+	if (delegate && cgroup_delegate(tree, group, spec->uid_base, err) < 0)
 		return -1;
-	return cgroup_join_open(tree, spec->id, ret, err);
+	return cgroup_join_open(tree, group, ret, err);
 }
 
 enum cgroup_view ns_cgroup_view(const struct ns_engine *engine, enum profile profile)
@@ -97,7 +107,7 @@ static int ask_for_child(struct start *start, struct err *err)
 	int pair[2], status;
 
 	plan->cgroup_view = ns_cgroup_view(start->engine, start->spec->profile);
-	if (cgroup_open_v2(start->engine->cgroups, start->spec->id, &plan->cgroup, err) < 0)
+	if (cgroup_open_v2(start->engine->cgroups, start->group, &plan->cgroup, err) < 0)
 		return -1;
 	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) < 0)
 		return err_sys(err, errno, "socketpair");
@@ -263,9 +273,9 @@ static void end_child(struct start *start)
 		poll(&poller, 1, NS_SWEEP_MS);
 		procfd_reap(start->pidfd, &ignored);
 	}
-	cgroup_kill(start->engine->cgroups, start->spec->id, NULL);
+	cgroup_kill(start->engine->cgroups, start->group, NULL);
 	for (int tries = 0;
-		tries < 20 && cgroup_remove(start->engine->cgroups, start->spec->id, NULL) < 0;
+		tries < 20 && cgroup_remove(start->engine->cgroups, start->group, NULL) < 0;
 		tries++)
 		usleep(1000);
 }
@@ -306,6 +316,7 @@ static void let_go(struct start *start)
 	close_set(start->control);
 	close_set(start->pidfd);
 	close_set(start->disk);
+	free(start->group);
 }
 
 /* Between the question and the answer the cgroups and the disk are made ready: the child, who is born in
@@ -353,6 +364,7 @@ int ns_start(struct engine *engine, const struct instance_spec *spec,
 	if (spec->state)
 		return ns_restore(start.engine, spec, ops, arg, ret, err);
 	strcpy(start.plan.hostname, spec->hostname);
+	start.group = ns_group(spec);
 	memset(start.gifts, 0xff, sizeof start.gifts);
 	layers_init(&start.layers);
 	status = run(&start, err);
