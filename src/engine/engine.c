@@ -179,6 +179,27 @@ int instance_freeze(struct instance *instance, bool frozen, struct err *err)
 	return instance->engine->ops->freeze(instance, frozen, err);
 }
 
+int instance_pause(struct instance *instance, struct err *err)
+{
+	if (!instance->engine->ops->pause)
+		return instance_freeze(instance, true, err);
+	return instance->engine->ops->pause(instance, err);
+}
+
+int instance_hold(struct instance *instance, bool hold, struct err *err)
+{
+	const struct engine_ops *ops = instance->engine->ops;
+
+	return ops->hold ? ops->hold(instance, hold, err) : 0;
+}
+
+bool instance_memory_full(struct instance *instance)
+{
+	const struct engine_ops *ops = instance->engine->ops;
+
+	return ops->memory_full && ops->memory_full(instance);
+}
+
 int instance_netns(struct instance *instance, int *ret, struct err *err)
 {
 	if (!instance->engine->ops->netns)

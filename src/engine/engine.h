@@ -130,8 +130,10 @@ struct instance_ops {
 	/* All its processes are gone; cgroup and mounts are removed. detail is a sentence for people. */
 	void (*on_ended)(
 		struct instance *instance, enum instance_end end, const char *detail, void *arg);
-	/* The kernel killed something inside for memory (count since the last call). */
+	/* The kernel killed something inside for memory (count since the last call); 0: it would have, see hold. */
 	void (*on_oom)(struct instance *instance, uint64_t kills, void *arg);
+	/* Forks were refused for the limit of processes. May be NULL; not every machine tells. */
+	void (*on_pids)(struct instance *instance, void *arg);
 	/* Of one made from a state, before on_ready: its mark is known, and nothing in it has run yet. May be NULL. */
 	void (*on_marked)(struct instance *instance, void *arg);
 	/* Of such a one, between the two: it is whole, and goes on when this returns. May be NULL. */
@@ -219,6 +221,14 @@ struct engine_ops {
 	/* All processes stop where they are, or go on. Returns when the kernel says so; ERR_TIMEOUT after a second.
 	 * A frozen instance can be killed. */
 	int (*freeze)(struct instance *instance, bool frozen, struct err *err);
+	/* As freeze, but what is deep in the kernel (in a long write, waiting for memory) is not waited for: it stops as soon as it
+	 * comes out. */
+	int (*pause)(struct instance *instance, struct err *err);
+	/* hold: where the machine can, what reaches the limit of memory waits there instead of being killed, until hold is taken back or
+	 * the limit raised; on_oom tells. To be called again after set_limits. */
+	int (*hold)(struct instance *instance, bool hold, struct err *err);
+	/* Of one that holds: whether it has run into its limit of memory since the last call and cannot get on. */
+	bool (*memory_full)(struct instance *instance);
 	/* Of a running instance; 0 lifts a limit. ERR_STATE, and nothing has changed, when more memory is in use
 	 * than it would be allowed. */
 	int (*set_limits)(struct instance *instance, const struct limits *limits, struct err *err);
@@ -277,6 +287,9 @@ int instance_activity(struct instance *instance, struct instance_activity *ret, 
 int instance_next_timer(struct instance *instance, int64_t quiet_since_us,
 	struct instance_timer *ret, struct err *err);
 int instance_freeze(struct instance *instance, bool frozen, struct err *err);
+int instance_pause(struct instance *instance, struct err *err);
+int instance_hold(struct instance *instance, bool hold, struct err *err);
+bool instance_memory_full(struct instance *instance);
 int instance_netns(struct instance *instance, int *ret, struct err *err);
 size_t instance_pids(struct instance *instance, pid_t *ret, size_t max);
 void instance_free(struct instance *instance); /* accepts NULL */

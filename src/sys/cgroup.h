@@ -109,6 +109,21 @@ bool cgroup_is_populated(struct cgroup_tree *tree, const char *id);
 int cgroup_remove(struct cgroup_tree *tree, const char *id, struct err *err);
 bool cgroup_holds(struct cgroup_tree *tree, const char *id, pid_t pid);
 
+/* ---- waiting at the limit of memory (cgroup_hold.c) --------------------------------------------- */
+
+/* hold: a process that would be killed for the group's limit of memory waits instead (v1), or is slowed down shortly before
+ * (v2); cgroup_oom_watch tells of both. limit as set, 0: none; to be called again when it changes. */
+int cgroup_hold(
+	struct cgroup_tree *tree, const char *id, uint64_t limit, bool hold, struct err *err);
+/* Whether a process waits for memory right now; v1 only. */
+bool cgroup_memory_waits(struct cgroup_tree *tree, const char *id);
+/* Whether next to nothing is left of the limit but what the kernel cannot take back. Reads a large file. */
+bool cgroup_memory_is_tight(struct cgroup_tree *tree, const char *id, uint64_t limit);
+/* How often the limit was run into, ever; also for what the kernel could make room for. */
+uint64_t cgroup_memory_refused(struct cgroup_tree *tree, const char *id);
+/* To be told of forks the limit of processes refused: a watch on the inotify fd, -1 when that cannot be had. */
+int cgroup_pids_watch(struct cgroup_tree *tree, const char *id, int inotify_fd);
+
 /* ---- figures (cgroup_stats.c) ------------------------------------------------------------------ */
 
 struct cgroup_stats { /* 0 where the machine cannot tell */

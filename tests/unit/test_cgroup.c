@@ -179,7 +179,8 @@ static void test_cgroup_shared_groups_come_and_go_with_what_is_in_them(void **st
 /* ---- limits of v2 ---------------------------------------------------------------------------------------- */
 
 static const char *const v2_files[] = { "memory.max", "memory.current", "memory.reclaim", "cpu.max",
-	"pids.max", "pids.events", "pids.events.local" };
+	"pids.max", "pids.events", "pids.events.local", "memory.high", "memory.events",
+	"memory.stat" };
 
 struct plain {
 	char dir[64];
@@ -284,6 +285,38 @@ static void test_cgroup_v2_counts_refused_forks_of_its_own_limit(void **state)
 	assert_int_equal(cgroup_pids_refused(&plain->tree, "box"), 0);
 }
 
+static void test_cgroup_v2_holds_a_little_below_the_limit(void **state)
+{
+	struct plain *plain = *state;
+	uint64_t limit = 64 << 20;
+	struct err err = ERR_INIT;
+
+	assert_int_equal(cgroup_hold(&plain->tree, "box", limit, true, &err), 0);
+	expect_file(plain, "memory.high", "65011712");
+	assert_int_equal(cgroup_hold(&plain->tree, "box", limit, false, &err), 0);
+	expect_file(plain, "memory.high", "max");
+	assert_int_equal(cgroup_hold(&plain->tree, "box", 0, true, &err), 0);
+	expect_file(plain, "memory.high", "max");
+}
+
+static void test_cgroup_v2_is_not_full_of_what_can_be_taken_back(void **state)
+{
+	struct plain *plain = *state;
+	uint64_t limit = 64 << 20;
+
+	put(plain, "memory.current", "65100000\n");
+	put(plain, "memory.stat",
+		"anon 20000000\ninactive_file 30000000\nactive_file 10000000\n"
+		"slab_reclaimable 5000000\n");
+	assert_false(cgroup_memory_is_tight(&plain->tree, "box", limit));
+	put(plain, "memory.stat", "anon 64000000\ninactive_file 0\nactive_file 4096\n");
+	assert_true(cgroup_memory_is_tight(&plain->tree, "box", limit));
+	assert_false(cgroup_memory_is_tight(&plain->tree, "box", 0));
+	put(plain, "memory.events", "low 0\nhigh 3\nmax 2\noom 0\noom_kill 0\n");
+	assert_int_equal(cgroup_memory_refused(&plain->tree, "box"), 5);
+	assert_false(cgroup_memory_waits(&plain->tree, "box"));
+}
+
 /* ---- the freezer of v1 ------------------------------------------------------------------------------------ */
 
 /* A tree that has the v1 freezer alone, whatever else the machine has. */
@@ -378,6 +411,8 @@ int main(void)
 		PLAIN_TEST(test_cgroup_limits_of_v2_are_set_and_lifted),
 		PLAIN_TEST(test_cgroup_v2_asks_for_memory_before_it_kills),
 		PLAIN_TEST(test_cgroup_v2_counts_refused_forks_of_its_own_limit),
+		PLAIN_TEST(test_cgroup_v2_holds_a_little_below_the_limit),
+		PLAIN_TEST(test_cgroup_v2_is_not_full_of_what_can_be_taken_back),
 		cmocka_unit_test(test_cgroup_v1_freezes_and_kills_what_is_frozen),
 		cmocka_unit_test(test_cgroup_without_a_freezer_says_so),
 	};

@@ -49,7 +49,7 @@ struct ns_instance *ns_instance_new(struct ns_engine *engine, const struct insta
 	instance->profile = spec->profile;
 	instance->memory_limit = spec->limits.memory_bytes;
 	instance->pidfd = instance->control = instance->socket = instance->oom_fd =
-		instance->oom_wd = -1;
+		instance->oom_wd = instance->pids_wd = -1;
 	instance->next = engine->first;
 	if (engine->first)
 		engine->first->prev = instance;
@@ -70,7 +70,9 @@ static void drop_oom_watch(struct ns_instance *instance)
 {
 	if (instance->oom_wd >= 0)
 		inotify_rm_watch(engine_of(instance)->inotify, instance->oom_wd);
-	instance->oom_wd = -1;
+	if (instance->pids_wd >= 0)
+		inotify_rm_watch(engine_of(instance)->inotify, instance->pids_wd);
+	instance->oom_wd = instance->pids_wd = -1;
 	drop_watch(&instance->oom_watch, &instance->oom_fd);
 	loop_timer_free(instance->oom_timer);
 	instance->oom_timer = NULL;
@@ -113,9 +115,10 @@ static uint64_t take_oom_kills(struct ns_instance *instance)
 
 static void report_oom(struct ns_instance *instance)
 {
-	uint64_t kills = instance->state == NS_RUNNING ? take_oom_kills(instance) : 0;
+	bool runs = instance->state == NS_RUNNING;
+	uint64_t kills = runs ? take_oom_kills(instance) : 0;
 
-	if (kills && instance->base.events->on_oom)
+	if ((kills || (runs && ns_memory_full(&instance->base))) && instance->base.events->on_oom)
 		instance->base.events->on_oom(&instance->base, kills, instance->base.arg);
 }
 
@@ -146,6 +149,18 @@ static void oom_event(void *arg, unsigned ready)
 	oom_noticed(instance);
 }
 
+static void noticed(struct ns_instance *instance, const struct inotify_event *event)
+{
+	int *wd = event->wd == instance->oom_wd ? &instance->oom_wd : &instance->pids_wd;
+
+	if (event->mask & IN_IGNORED)
+		*wd = -1;
+	else if (wd == &instance->oom_wd)
+		oom_noticed(instance);
+	else if (instance->state == NS_RUNNING && instance->base.events->on_pids)
+		instance->base.events->on_pids(&instance->base, instance->base.arg);
+}
+
 void ns_inotify_ready(void *arg, unsigned ready)
 {
 	struct ns_engine *engine = arg;
@@ -157,12 +172,10 @@ void ns_inotify_ready(void *arg, unsigned ready)
 		const struct inotify_event *event = (const void *)(events + at);
 		struct ns_instance *instance = engine->first;
 
-		while (instance && instance->oom_wd != event->wd)
+		while (instance && instance->oom_wd != event->wd && instance->pids_wd != event->wd)
 			instance = instance->next;
-		if (instance && (event->mask & IN_IGNORED))
-			instance->oom_wd = -1;
-		else if (instance)
-			oom_noticed(instance);
+		if (instance)
+			noticed(instance, event);
 		at += (ssize_t)(sizeof *event + event->len);
 	}
 }
@@ -176,6 +189,8 @@ static void watch_oom(struct ns_instance *instance)
 		    &instance->oom_wd, &err) < 0)
 		log_warn("memory kills will not be noticed", kv_str("box", instance->id),
 			kv_err(&err));
+	/* Without it, refused forks are noticed at the next look. */
+	instance->pids_wd = cgroup_pids_watch(engine->cgroups, instance->id, engine->inotify);
 	if (instance->oom_fd >= 0)
 		instance->oom_watch =
 			loop_fd_new(engine->loop, instance->oom_fd, LOOP_READ, oom_event, instance);

@@ -203,6 +203,9 @@ struct ns_instance {
 
 	int oom_fd; /* v1 */
 	int oom_wd; /* v2 */
+	int pids_wd;
+	bool holds;		 /* at its limit of memory, see engine_ops.hold */
+	uint64_t memory_refused; /* as far as looked at */
 	struct loop_fd *oom_watch;
 	struct loop_timer *oom_timer;
 	uint64_t oom_seen; /* kills told so far */
@@ -344,6 +347,9 @@ int ns_tree_stats(
 	struct engine *engine, const char *tree, struct instance_stats *ret, struct err *err);
 uint64_t ns_pids_refused(struct instance *instance);
 int ns_freeze(struct instance *instance, bool frozen, struct err *err);
+int ns_pause(struct instance *instance, struct err *err);
+int ns_hold_limit(struct instance *instance, bool hold, struct err *err);
+bool ns_memory_full(struct instance *instance);
 int ns_netns(struct instance *instance, int *ret, struct err *err);
 size_t ns_pids(struct instance *instance, pid_t *ret, size_t max);
 

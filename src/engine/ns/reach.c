@@ -19,6 +19,8 @@
 #include <sys/un.h>
 #include <sys/wait.h>
 
+enum { PAUSE_WAIT_US = 5000 };
+
 /* Kept open: it stays the same socket whatever the box mounts over it, and whatever becomes of the pid. */
 static int open_socket(struct ns_instance *instance, struct err *err)
 {
@@ -232,4 +234,53 @@ int ns_freeze(struct instance *base, bool frozen, struct err *err)
 	if (instance->timers && frozen)
 		instance->timers->frozen_us = clock_mono_us();
 	return 0;
+}
+
+int ns_pause(struct instance *base, struct err *err)
+{
+	struct ns_instance *instance = ns_instance_of(base);
+	struct err why = ERR_INIT;
+
+	if (instance->state != NS_RUNNING)
+		return err_set(err, ERR_STATE, "the box is not running");
+	ns_timers_freeze(instance, true);
+	if (cgroup_freeze_try(
+		    ns_engine_of(base->engine)->cgroups, instance->id, PAUSE_WAIT_US, &why) < 0 &&
+		why.kind != ERR_TIMEOUT) {
+		if (err)
+			*err = why;
+		return -1;
+	}
+	if (instance->timers)
+		instance->timers->frozen_us = clock_mono_us();
+	return 0;
+}
+
+int ns_hold_limit(struct instance *base, bool hold, struct err *err)
+{
+	struct ns_instance *instance = ns_instance_of(base);
+	struct cgroup_tree *cgroups = ns_engine_of(base->engine)->cgroups;
+
+	if (cgroup_hold(cgroups, instance->id, instance->memory_limit, hold, err) < 0)
+		return err_wrap(err, "what happens at the limit of memory");
+	instance->holds = hold && instance->memory_limit;
+	instance->memory_refused = cgroup_memory_refused(cgroups, instance->id);
+	return 0;
+}
+
+bool ns_memory_full(struct instance *base)
+{
+	struct ns_instance *instance = ns_instance_of(base);
+	struct cgroup_tree *cgroups = ns_engine_of(base->engine)->cgroups;
+	uint64_t refused;
+
+	if (!instance->holds)
+		return false;
+	if (cgroup_memory_waits(cgroups, instance->id))
+		return true;
+	refused = cgroup_memory_refused(cgroups, instance->id);
+	if (refused == instance->memory_refused)
+		return false;
+	instance->memory_refused = refused;
+	return cgroup_memory_is_tight(cgroups, instance->id, instance->memory_limit);
 }

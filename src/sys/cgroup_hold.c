@@ -1,0 +1,113 @@
+/* cgroup_hold.c - a group that waits at its limit of memory instead of losing a process
+ *
+ * v1 can turn the killing off: a process that needs one page more waits in the kernel, where nothing but a kill, more
+ * memory or the killing turned on again gets it out, and the eventfd of kills tells. Only page faults wait; a system
+ * call that needs memory (a file in /dev/shm, a fork) fails with ENOMEM and tells nobody, so the group is looked at now and then.
+ *
+ * v2 has no such thing, but memory.high a little below the limit: whoever goes beyond is slowed down more and more, and memory.events
+ * changes at once. There is time to freeze the group between the two.
+ *
+ * Memory that the kernel can take back at once (file caches) fills every group that reads files; it is not what makes a group
+ * full. */
+#include "sys/cgroup_internal.h"
+#include "base/alloc.h"
+#include <errno.h>
+#include <stdio.h>
+#include <sys/inotify.h>
+
+enum {
+	HIGH_PART = 32,	 /* memory.high is so much of the limit below it */
+	TIGHT_PART = 64, /* with less than this part of it left, a group is full */
+	STAT_MAX = 8192,
+};
+
+static uint64_t high_of(uint64_t limit)
+{
+	return limit - limit / HIGH_PART;
+}
+
+int cgroup_hold(
+	struct cgroup_tree *tree, const char *id, uint64_t limit, bool hold, struct err *err)
+{
+	const struct cgroup_hierarchy *memory = cgroup_find(tree, CGROUP_MEMORY);
+	char text[32];
+
+	if (!memory)
+		return 0;
+	hold = hold && limit;
+	if (!memory->v2)
+		return cgroup_poke(memory, id, "memory.oom_control", hold ? "1" : "0", err);
+	snprintf(text, sizeof text, "%llu", (unsigned long long)high_of(limit));
+	return cgroup_poke(memory, id, "memory.high", hold ? text : "max", err);
+}
+
+/* What the kernel could not take back. */
+static uint64_t held_v1(const struct cgroup_hierarchy *memory, const char *id)
+{
+	uint64_t used = cgroup_read_number(memory, id, "memory.usage_in_bytes"), files = 0;
+	char stat[STAT_MAX];
+
+	if (cgroup_read(memory, id, "memory.stat", stat, sizeof stat))
+		files = cgroup_number_of_key(stat, "total_inactive_file") +
+			cgroup_number_of_key(stat, "total_active_file");
+	return used - MIN(used, files);
+}
+
+static uint64_t held_v2(const struct cgroup_hierarchy *memory, const char *id)
+{
+	uint64_t used = cgroup_read_number(memory, id, "memory.current"), spare = 0;
+	char stat[STAT_MAX];
+
+	if (cgroup_read(memory, id, "memory.stat", stat, sizeof stat))
+		spare = cgroup_number_of_key(stat, "inactive_file") +
+			cgroup_number_of_key(stat, "active_file") +
+			cgroup_number_of_key(stat, "slab_reclaimable");
+	return used - MIN(used, spare);
+}
+
+uint64_t cgroup_memory_refused(struct cgroup_tree *tree, const char *id)
+{
+	const struct cgroup_hierarchy *memory = cgroup_find(tree, CGROUP_MEMORY);
+	char text[1024];
+
+	if (!memory)
+		return 0;
+	if (!memory->v2)
+		return cgroup_read_number(memory, id, "memory.failcnt") +
+		       cgroup_read_number(memory, id, "memory.memsw.failcnt");
+	if (!cgroup_read(memory, id, "memory.events", text, sizeof text))
+		return 0;
+	return cgroup_number_of_key(text, "high") + cgroup_number_of_key(text, "max");
+}
+
+bool cgroup_memory_waits(struct cgroup_tree *tree, const char *id)
+{
+	const struct cgroup_hierarchy *memory = cgroup_find(tree, CGROUP_MEMORY);
+	char text[128];
+
+	return memory && !memory->v2 &&
+	       cgroup_read(memory, id, "memory.oom_control", text, sizeof text) &&
+	       cgroup_number_of_key(text, "under_oom") == 1;
+}
+
+bool cgroup_memory_is_tight(struct cgroup_tree *tree, const char *id, uint64_t limit)
+{
+	const struct cgroup_hierarchy *memory = cgroup_find(tree, CGROUP_MEMORY);
+
+	if (!memory || !limit)
+		return false;
+	if (!memory->v2)
+		return held_v1(memory, id) >= limit - limit / TIGHT_PART;
+	return held_v2(memory, id) >= high_of(limit) - limit / TIGHT_PART;
+}
+
+int cgroup_pids_watch(struct cgroup_tree *tree, const char *id, int inotify_fd)
+{
+	const struct cgroup_hierarchy *pids = cgroup_find(tree, CGROUP_PIDS);
+	char path[320];
+
+	if (!pids)
+		return -1;
+	snprintf(path, sizeof path, "/proc/self/fd/%d/%s/pids.events", pids->dir, id);
+	return inotify_add_watch(inotify_fd, path, IN_MODIFY);
+}
