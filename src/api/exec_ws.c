@@ -12,7 +12,7 @@ enum { CLOSE_NORMAL = 1000, CLOSE_GOING_AWAY = 1001 };
 struct session {
 	struct exchange x;
 	struct live live;
-	char box[API_PARAM_MAX]; /* id; while the first message is awaited */
+	char box[API_PARAM_MAX]; /* id */
 	bool awaiting;		 /* that message */
 	bool input;		 /* the client's bytes go to the program */
 	bool closing;		 /* ws_close was called; nothing more is sent */
@@ -170,6 +170,15 @@ static const struct chan_ops session_ops = {
 	.on_closed = on_closed,
 };
 
+/* Somebody speaks to the program: a box that was suspended meanwhile goes on. */
+static void touch(struct session *session)
+{
+	struct box *box = box_find(session->x.api->yard, session->box, NULL);
+
+	if (box && session->x.chan)
+		box_is_used(box);
+}
+
 /* ---- from the client ------------------------------------------------------------------------------- */
 
 /* The box is ready for it. A client that has gone meanwhile only does not hear of it. */
@@ -236,6 +245,7 @@ static int signal_named(struct session *session, json_t *value, struct err *err)
 		return err_set(err, ERR_INVALID, "'signal' must be a name or a number");
 	if (input_signal(json_is_string(value) ? json_string_value(value) : text, &number, err) < 0)
 		return -1;
+	touch(session);
 	if (session->x.chan && session->input)
 		chan_signal(session->x.chan, number);
 	else if (session->x.pending)
@@ -303,6 +313,7 @@ static void on_message(struct websocket *ws, bool binary, const void *data, size
 			"the first message must be the description of the program");
 		return fail(session, &err);
 	}
+	touch(session);
 	if (session->input && len)
 		exchange_send(&session->x, data, len);
 }
@@ -378,6 +389,8 @@ void api_exec_attach(struct call *call)
 
 	if (!box || !call_exec_id(call))
 		return;
+	if (box_check_there(box, &err) < 0)
+		return call_error(call, &err);
 	if (input_query_offset(call, &spec.offset, &err) < 0 ||
 		input_query_bool(call, "stdin", &spec.input, &err) < 0)
 		return call_error(call, &err);
@@ -385,6 +398,7 @@ void api_exec_attach(struct call *call)
 	if (!session)
 		return;
 	session->input = spec.input;
+	snprintf(session->box, sizeof session->box, "%s", box_get_id(box));
 	wire_put_attach_spec(&request, &spec);
 	if (box_chan_open(box, WIRE_OP_EXEC_ATTACH, &request, &session_ops, session,
 		    &session->x.chan, &err) < 0)

@@ -125,6 +125,7 @@ static const struct field fields[] = {
 	{ "Box", "origin", "BoxOrigin?", "what it was forked from" },
 	{ "Box", "position", "string?", "the snapshot its present goes back to" },
 	{ "Box", "asleep_for", "string?", "why it sleeps: request idle limit shutdown" },
+	{ "Box", "limit_reached", "string?", "for which it is paused: memory disk pids network" },
 	{ "Box", "idle", "BoxIdle", "what it does, and when it is put to sleep" },
 	{ "Box", "warnings", "[string]", "what is not as asked" },
 	{ "BoxOrigin", "!box", "string", "id of that box" },

@@ -222,6 +222,7 @@ static void show_place(json_t *box)
 		printf("%-12s %s%s%s\n", "forked from", from, *snapshot ? " at " : "", snapshot);
 	show_line("position", json_str(box, "position"));
 	show_line("asleep for", json_str(box, "asleep_for"));
+	show_line("limit", json_str(box, "limit_reached"));
 	if (strcmp(when, "off"))
 		show_line("snapshots", when);
 }

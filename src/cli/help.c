@@ -24,7 +24,8 @@ static const char exit_codes[] =
 	"71         a system call failed (system)\n"
 	"73         the name is taken (exists)\n"
 	"74         it took too long (timeout)\n"
-	"75         out of something counted: boxes, disk, memory (limit)\n"
+	"75         out of something counted: boxes, disk, memory; or the box is paused at its "
+	"limit (limit)\n"
 	"76         the other side answered nonsense (protocol)\n"
 	"77         not allowed (unauthorized, forbidden)\n";
 

@@ -26,6 +26,7 @@ enum {
 	RECONNECT_PAUSE_MS = 100,
 	REPLY_US = 300000, /* a terminal answers within */
 	EXIT_TIMEOUT = 124,
+	LATE_US = 1000000, /* a running box tells the end of a time limit well within */
 };
 
 /* ---- output ---------------------------------------------------------------------------------- */
@@ -352,12 +353,44 @@ static void receive(struct session *session)
 	session->end = got < 0 ? END_ERROR : END_LOST;
 }
 
+/* The time limit of a program is kept inside its box, where no time passes while that is suspended: then it ends the
+ * client alone. */
+static const struct timespec *patience(const struct session *session, struct timespec *ret)
+{
+	int64_t left_us = session->deadline_us - clock_mono_us();
+
+	if (!session->deadline_us)
+		return NULL;
+	left_us = MAX(left_us, 0);
+	*ret = (struct timespec){ left_us / 1000000, left_us % 1000000 * 1000 };
+	return ret;
+}
+
+static void check_time(struct session *session)
+{
+	_cleanup_free_ char *path = NULL;
+	_cleanup_json_ json_t *box = NULL;
+
+	if (!session->deadline_us || clock_mono_us() < session->deadline_us)
+		return;
+	session->deadline_us += LATE_US;
+	path = client_path("/v1/boxes/%s", session->spec->box);
+	if (client_get(session->cli->client, path, &box, NULL) < 0 ||
+		!strcmp(text_of(box, "state"), "running"))
+		return;
+	session->exit_code = EXIT_TIMEOUT;
+	session->end = END_TIMEOUT;
+	cli_note(session->cli, "the program reached its time limit; box '%s' is %s",
+		session->spec->box, text_of(box, "state"));
+}
+
 static void pump(struct session *session)
 {
 	receive(session);
 	while (!session->end) {
 		struct pollfd watch[2] = { { .fd = wsclient_get_fd(session->ws), .events = POLLIN },
 			{ .fd = -1, .events = POLLIN } };
+		struct timespec wait;
 
 		/* One may have come while output was written; ppoll would not be woken by it again. */
 		session_take_signals(session);
@@ -369,8 +402,9 @@ static void pump(struct session *session)
 			watch[0].events = POLLIN | POLLOUT;
 		else if (session->input)
 			watch[1].fd = STDIN_FILENO;
-		if (ppoll(watch, 2, NULL, &session->outside) < 0)
+		if (ppoll(watch, 2, patience(session, &wait), &session->outside) < 0)
 			continue;
+		check_time(session);
 		if (watch[0].revents & (POLLIN | POLLHUP | POLLERR))
 			receive(session);
 		if (!session->end && watch[1].revents)
@@ -434,6 +468,8 @@ static int finish(struct session *session)
 			cli_note(session->cli, "left it running; 'box attach %s %s' comes back",
 				box, session->exec);
 		return session->exit_code;
+	case END_TIMEOUT:
+		return session->exit_code;
 	case END_EXIT:
 		if (session->spec->ret_exited)
 			*session->spec->ret_exited = true;
@@ -444,8 +480,18 @@ static int finish(struct session *session)
 		if (session->err.kind == ERR_UNAVAILABLE && session->exec[0])
 			cli_note(session->cli, "the program runs on; 'box attach %s %s' comes back",
 				box, session->exec);
+		else if (session->err.kind == ERR_LIMIT && session->exec[0])
+			cli_note(session->cli, "the program waits; 'box attach %s %s' comes back",
+				box, session->exec);
 		return cli_fail(session->cli, &session->err);
 	}
+}
+
+static int64_t deadline_of(const struct session_spec *spec)
+{
+	json_int_t ms = json_integer_value(json_object_get(spec->body, "timeout_ms"));
+
+	return ms > 0 ? clock_mono_us() + ms * 1000 + LATE_US : 0;
 }
 
 int session_run(struct cli *cli, const struct session_spec *spec)
@@ -463,6 +509,7 @@ int session_run(struct cli *cli, const struct session_spec *spec)
 		free(session);
 		return cli_fail(cli, &err);
 	}
+	session->deadline_us = deadline_of(spec);
 	session->keys = spec->input && isatty(STDIN_FILENO);
 	session->raw = session->keys && spec->tty;
 	session_catch_signals(session);

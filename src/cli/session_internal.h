@@ -13,6 +13,7 @@ enum session_end {
 	END_ERROR,    /* err says why */
 	END_DETACHED, /* by the detach keys */
 	END_PIPE,     /* nobody reads our output any more */
+	END_TIMEOUT,  /* the time limit is over, and the program cannot end: exit_code */
 	END_SIGNAL,   /* we were told to go: exit_code */
 	END_LOST,     /* the connection broke; try again */
 };
@@ -37,6 +38,7 @@ struct session {
 	int64_t replayed_at;	/* when the last of it was shown */
 	bool asked;		/* it asks the terminal something; see watch_replay() */
 	bool started;		/* attach: the first start message has come */
+	int64_t deadline_us;	/* when its end would have been told at the latest; 0: no limit */
 	int64_t interrupted_at; /* when INT was forwarded last */
 	sigset_t outside;	/* signal mask while waiting */
 	uint8_t in[INPUT_SIZE];

@@ -1,5 +1,6 @@
 /* box.c - a box as the daemon holds it: its row, its place in the list, its JSON */
 #include "core/core_internal.h"
+#include "core/limit.h"
 #include "core/inside.h"
 #include "core/meters.h"
 #include "core/network_internal.h"
@@ -312,8 +313,9 @@ json_t *box_json(const struct box *box)
 	json_object_set_new(json, "origin", origin_json(row));
 	json_object_set_new(
 		json, "position", *row->position ? json_string(row->position) : json_null());
-	json_object_set_new(
-		json, "asleep_for", *row->asleep_for ? json_string(row->asleep_for) : json_null());
+	json_object_set_new(json, "asleep_for", box_asleep_for_json(box));
+	json_object_set_new(json, "limit_reached",
+		box_limit_reached(box) ? json_string(box_limit_reached(box)) : json_null());
 	json_object_set_new(json, "idle", idle_json(box));
 	json_object_set_new(json, "warnings", warnings_json(box));
 	return json;

@@ -1,5 +1,6 @@
 /* change.c - what changes while a box lives on: suspended or not, its limits, its name */
 #include "core/core_internal.h"
+#include "core/limit.h"
 #include "core/network_internal.h"
 #include "base/log.h"
 #include "base/text.h"
@@ -13,6 +14,14 @@
 static int freeze(struct box *box, bool frozen, struct err *err)
 {
 	return box->taking ? 0 : instance_freeze(box->instance, frozen, err);
+}
+
+/* At a limit nobody waits for a program that is deep in the kernel: it may be there because of the limit. */
+static int freeze_for(struct box *box, const char *reason, struct err *err)
+{
+	if (!text_has_prefix(reason, "limit.") || box->taking)
+		return freeze(box, true, err);
+	return instance_pause(box->instance, err);
 }
 
 /* wanted: what it would have to be. */
@@ -37,13 +46,12 @@ int box_suspend(struct box *box, const char *reason, struct err *err)
 			return box_refuse_busy(box, err);
 		return refuse_state(box, "running", err);
 	}
-	if (freeze(box, true, err) < 0)
+	if (freeze_for(box, reason, err) < 0)
 		return err_wrap(err, "suspend '%s'", box->row.name);
 	if (box->timer)
 		loop_timer_stop(box->timer);
-	text_replace(&box->row.asleep_for, text_has_prefix(reason, "limit") ? "limit"
-					   : !strcmp(reason, "idle")	    ? "idle"
-									    : "request");
+	text_replace(&box->row.asleep_for,
+		text_has_prefix(reason, "limit.") || !strcmp(reason, "idle") ? reason : "request");
 	box_set_state(box, BOX_SUSPENDED, "");
 	idle_asleep(box);
 	box_save(box, STORE_KEPT);
@@ -57,6 +65,8 @@ int box_resume_for(struct box *box, const char *reason, struct err *err)
 		return 0;
 	if (box->state != BOX_SUSPENDED)
 		return refuse_state(box, "suspended", err);
+	if (box_is_paused(box))
+		limit_resumed(box);
 	if (freeze(box, false, err) < 0)
 		return err_wrap(err, "resume '%s'", box->row.name);
 	box_set_state(box, BOX_RUNNING, "");
@@ -162,7 +172,9 @@ int box_set(struct box *box, const struct limits *limits, const enum on_limit *o
 	row->pids = whole.pids;
 	if (on_limit)
 		text_replace(&row->on_limit, on_limit_name(*on_limit));
-	box->disk_full = false;
+	if (limits->disk_bytes != BOX_LIMIT_DEFAULT)
+		box->disk_full = false;
+	limit_arm(box);
 	if (store_box_update(box->yard->store, row, STORE_SAFE, err) < 0)
 		return err_wrap(err, "record the limits of '%s'", row->name);
 	yard_event(box->yard, "box.changed", box,

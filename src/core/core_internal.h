@@ -64,8 +64,11 @@ struct box {
 	bool disk_full;		 /* its event was raised, and it has not made room since */
 	uint64_t pids_refused;	 /* as far as told */
 	const char *stopped_for; /* the limit whose policy stops it, or NULL; a literal */
-	const char *pause_due;	 /* the limit for which it could not be paused yet, or NULL */
-	int64_t pause_not_before_us;
+	bool holds;		 /* at its limit of memory; see limit.c */
+	int64_t let_kill_us; /* when it went on at its limit of memory: the kernel may kill, once; 0: no */
+	uint64_t disk_seen;	   /* at the last close look */
+	int64_t disk_changed_us;   /* when that was another figure than before */
+	int64_t look_us;	   /* when the next one is due */
 	struct seeding *seeding;   /* its disk is being made; see seed.c */
 	struct keeping *keeping;   /* its workspace is being kept; see workspace.c */
 	struct turn *turns;	   /* those who wait for theirs; see turn.c */
@@ -130,7 +133,7 @@ struct yard {
 	struct event_feed *feeds;
 	unsigned feeding;
 	struct loop_timer *idle;
-	struct loop_timer *limit_timer;
+	struct loop_timer *limit_timer, *close_timer;
 	struct loop_timer *thaw_timer; /* see recover.c */
 	unsigned thaw_count;
 	struct loop_timer *look_timer; /* idle.c's */
@@ -233,6 +236,8 @@ int box_connect(struct box *box, struct err *err); /* starts a link to box-init 
 void box_disconnect(struct box *box);
 /* Of one that is about to end for a while: who waits for something of it hears that it did what it says. */
 void box_hang_up(struct box *box, const char *what, const char *hint);
+/* All who wait for something of it get err; its programs are not touched. */
+void box_fail_channels(struct box *box, const struct err *err);
 void box_reconnect(struct box *box);
 void box_link_failed(
 	struct box *box, const struct err *err);      /* whoever waits for its link is told */
@@ -257,6 +262,9 @@ void inside_box_removed(struct box *box);
 
 /* recover.c */
 int yard_recover(struct yard *yard, struct err *err);
+
+/* "request" "idle" "limit" "shutdown", or null; new reference. */
+json_t *box_asleep_for_json(const struct box *box);
 
 /* limit.c - what happens when a box reaches a limit */
 void limits_open(struct yard *yard);

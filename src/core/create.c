@@ -5,6 +5,7 @@
  * as life.c tells. */
 #include "core/auto.h"
 #include "core/core_internal.h"
+#include "core/limit.h"
 #include "core/inside.h"
 #include "core/network_internal.h"
 #include "base/clock.h"
@@ -265,6 +266,7 @@ static bool create_from_spare(
 	box->net = net;
 	box->state = BOX_RUNNING;
 	box->spare = false;
+	limit_arm(box);
 	box_list(box);
 	if (network_attach(box, &err) < 0) {
 		box_remove(box, true, NULL, NULL);

@@ -367,8 +367,7 @@ json_t *idle_json(const struct box *box)
 		json, "for_ms", since_us ? json_integer((now - since_us) / 1000) : json_null());
 	json_object_set_new(json, "busy",
 		box->state == BOX_RUNNING && *idle->busy ? json_string(idle->busy) : json_null());
-	json_object_set_new(json, "asleep_for",
-		asleep && *box->row.asleep_for ? json_string(box->row.asleep_for) : json_null());
+	json_object_set_new(json, "asleep_for", asleep ? box_asleep_for_json(box) : json_null());
 	json_object_set_new(json, "suspend_ms", json_integer((json_int_t)idle->suspend_ms));
 	json_object_set_new(json, "hibernate_ms", json_integer((json_int_t)idle->hibernate_ms));
 	json_object_set_new(json, "next_timer", timer_json(box, now));

@@ -13,6 +13,7 @@
  * An intent is kept, not safe: a dead daemon finds it, and what it guards (processes, mounts, cgroups) does
  * not outlive a dead machine. recover.c reads the same words. */
 #include "core/core_internal.h"
+#include "core/limit.h"
 #include "core/network_internal.h"
 #include "core/timeline.h"
 #include "core/tree.h"
@@ -290,12 +291,17 @@ static void on_oom(struct instance *instance, uint64_t kills, void *arg)
 
 	(void)instance;
 	box->oom_kills += kills;
-	if (box->spare)
-		return;
-	box_limit_hit(box, "limit.memory",
-		json_pack("{s:I,s:I,s:s}", "kills", (json_int_t)kills, "limit_bytes",
-			(json_int_t)box->row.memory_bytes, "detail",
-			"the kernel killed a process because the box reached its memory limit"));
+	if (!box->spare)
+		limit_memory(box, kills);
+}
+
+static void on_pids(struct instance *instance, void *arg)
+{
+	struct box *box = arg;
+
+	(void)instance;
+	if (!box->spare && box->state == BOX_RUNNING)
+		limit_processes(box);
 }
 
 /* ---- the start of one ------------------------------------------------------------------------ */
@@ -418,6 +424,7 @@ const struct instance_ops box_instance_ops = {
 	.on_failed = on_failed,
 	.on_ended = on_ended,
 	.on_oom = on_oom,
+	.on_pids = on_pids,
 	.on_marked = on_marked,
 	.on_going = on_going,
 };

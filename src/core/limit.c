@@ -1,35 +1,123 @@
 /* limit.c - what happens when a box reaches a limit
  *
  * The limits themselves are the kernel's: a write or a fork that goes too far fails inside, a process is killed
- * for memory. Here it is noticed and told, and the box's policy is carried out. Memory tells by itself
- * (instance_ops.on_oom). Disk and processes are looked at once a second: btrfs tells nobody when it refuses a
- * write, so a disk counts as full when less than FULL_WITHIN of it is left; the event comes once, and again
- * only after a tenth was freed in between.
+ * for memory. Here it is noticed and told, and the box's policy is carried out.
  *
- * A box whose programs are deep in the kernel, writing, cannot be paused at once; it is tried again, and not too
- * often, because each try holds up the daemon for as long as a second. */
+ *   memory     tells by itself (instance_ops.on_oom). A box whose policy is to pause holds there: what would be killed
+ *              waits in the kernel instead (engine_ops.hold), so it is paused whole. What the kernel cannot let wait is
+ *              noticed at the next look
+ *   processes  tell by themselves after the first fork that was refused (on_pids), on v2; else the box is looked at. The kernel
+ *              lets no fork wait
+ *   disk       btrfs tells nobody when it refuses a write, so a disk counts as full when less than FULL_WITHIN of it is left; the
+ *              event comes once, and again only after a tenth was freed in between. Disks are looked at by the kernel's
+ *              figures of this moment, the more often the more happens; one whose box is to be paused is full a little
+ *              earlier, so that no write has failed yet
+ *
+ * A box that goes on with the same limit of memory gets what the kernel does, for LET_KILL_US: else it would stand still for ever.
+ * What is killed takes its time to give its memory back. */
 #include "core/core_internal.h"
+#include "core/limit.h"
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/text.h"
 #include "loop/loop.h"
 #include "pool/pool.h"
 
 enum {
 	LOOK_MS = 1000,
 	FULL_WITHIN = 256 * 1024, /* a limit is hardly ever reached to the byte */
-	PAUSE_AGAIN_US = 4 * 1000 * 1000,
+	/* Between close looks at a box that is to be paused: while its disk is written to, else. At others seldom. */
+	NEAR_MS = 15,
+	FAR_MS = 50,
+	PAUSE_PART = 16, /* with less than this part of a disk left its box is paused */
+	PAUSE_WITHIN_MAX = 64 * 1024 * 1024,
+	LOOK_AGAIN_US = 1000 * 1000, /* after a disk has last changed */
+	LET_KILL_US = 1000 * 1000,
 };
+
+static const struct limit_kind {
+	const char *type; /* of its event, and why a box is asleep */
+	const char *name;
+	const char *word; /* "its … limit" */
+	const char *flag; /* of 'box set' */
+} kinds[] = {
+	{ "limit.memory", "memory", "memory", "--memory SIZE" },
+	{ "limit.disk", "disk", "disk", "--disk SIZE" },
+	{ "limit.pids", "pids", "process", "--pids N" },
+	{ "limit.network", "network", "network", NULL },
+};
+
+static const struct limit_kind *kind_of(const char *type)
+{
+	for (size_t i = 0; i < ARRAY_LEN(kinds); i++)
+		if (!strcmp(kinds[i].type, type))
+			return &kinds[i];
+	return NULL;
+}
+
+const char *box_limit_reached(const struct box *box)
+{
+	const struct limit_kind *kind = kind_of(box->row.asleep_for);
+
+	return kind ? kind->name : NULL;
+}
+
+int box_refuse_paused(const struct box *box, struct err *err)
+{
+	const struct limit_kind *kind = kind_of(box->row.asleep_for);
+	const char *name = box->row.name;
+
+	err_set(err, ERR_LIMIT, "box '%s' is paused: it reached %s%s limit", name,
+		kind ? "its " : "a", kind ? kind->word : "");
+	if (kind && kind->flag)
+		return err_hint(err, "'box set %s %s; box resume %s'", name, kind->flag, name);
+	return err_hint(err, "'box resume %s' lets it go on", name);
+}
+
+static enum on_limit policy_of(const struct box *box)
+{
+	enum on_limit policy = ON_LIMIT_NOTIFY;
+
+	on_limit_from_name(box->row.on_limit, &policy, NULL);
+	return policy;
+}
+
+/* ---- holding at the limit of memory ------------------------------------------------------------------- */
+
+void limit_arm(struct box *box)
+{
+	bool hold = policy_of(box) == ON_LIMIT_PAUSE && !box->let_kill_us;
+	struct err err = ERR_INIT;
+
+	if (!box->instance || (!hold && !box->holds))
+		return;
+	if (instance_hold(box->instance, hold, &err) < 0)
+		log_warn("a box at its limit of memory will lose a process",
+			kv_str("box", box->row.id), kv_err(&err));
+	box->holds = hold;
+}
+
+void limit_resumed(struct box *box)
+{
+	if (!box->instance)
+		return;
+	/* What was refused before is told. */
+	box->pids_refused = instance_pids_refused(box->instance);
+	if (box->holds && instance_memory_full(box->instance)) {
+		box->let_kill_us = clock_mono_us();
+		limit_arm(box);
+	}
+}
+
+/* ---- what is done about it ----------------------------------------------------------------------------- */
 
 static void carry_out(struct box *box, const char *type, enum on_limit policy)
 {
 	struct err err = ERR_INIT;
 
-	if (box->pause_due && clock_mono_us() < box->pause_not_before_us)
-		return;
-	box->pause_due = NULL;
 	/* One that sleeps does not wake by itself any more. */
-	if (policy == ON_LIMIT_PAUSE && box->state == BOX_SUSPENDED) {
-		text_replace(&box->row.asleep_for, "limit");
+	if (policy == ON_LIMIT_PAUSE && box->state == BOX_SUSPENDED && !box_is_paused(box)) {
+		text_replace(&box->row.asleep_for, type);
 		idle_asleep(box);
 		box_save(box, STORE_KEPT);
 	}
@@ -42,10 +130,11 @@ static void carry_out(struct box *box, const char *type, enum on_limit policy)
 		box->stopped_for = type;
 		box_stop(box, STOP_GRACE_MS, NULL, NULL);
 	} else if (box_suspend(box, type, &err) < 0) {
-		log_warn("a box at its limit cannot be paused yet", kv_str("box", box->row.id),
+		log_warn("a box at its limit cannot be paused", kv_str("box", box->row.id),
 			kv_err(&err));
-		box->pause_due = type;
-		box->pause_not_before_us = clock_mono_us() + PAUSE_AGAIN_US;
+	} else {
+		box_refuse_paused(box, &err);
+		box_fail_channels(box, &err);
 	}
 }
 
@@ -58,10 +147,25 @@ void box_limit_hit_as(struct box *box, const char *type, json_t *data, enum on_l
 
 void box_limit_hit(struct box *box, const char *type, json_t *data)
 {
-	enum on_limit policy = ON_LIMIT_NOTIFY;
+	box_limit_hit_as(box, type, data, policy_of(box));
+}
 
-	on_limit_from_name(box->row.on_limit, &policy, NULL);
-	box_limit_hit_as(box, type, data, policy);
+void limit_memory(struct box *box, uint64_t kills)
+{
+	enum on_limit policy = policy_of(box);
+
+	/* Nothing was lost, so there is nothing to tell of one that is not about to be paused, or is already. */
+	if (!kills && (policy != ON_LIMIT_PAUSE || box->state != BOX_RUNNING || box->let_kill_us))
+		return;
+	if (box->let_kill_us)
+		policy = ON_LIMIT_NOTIFY;
+	box_limit_hit_as(box, "limit.memory",
+		json_pack("{s:I,s:I,s:s}", "kills", (json_int_t)kills, "limit_bytes",
+			(json_int_t)box->row.memory_bytes, "detail",
+			kills ? "the kernel killed a process because the box reached its memory "
+				"limit"
+			      : "the box has reached its memory limit; nothing was killed"),
+		policy);
 }
 
 /* All boxes by id: each disk of the pool is looked for among them, every second. */
@@ -95,6 +199,28 @@ static uint64_t full_from(uint64_t limit)
 	return limit - MIN((uint64_t)FULL_WITHIN, limit / 20);
 }
 
+static uint64_t pause_from(uint64_t limit)
+{
+	return MIN(full_from(limit), limit - MIN(limit / PAUSE_PART, (uint64_t)PAUSE_WITHIN_MAX));
+}
+
+static void judge_disk(struct box *box, uint64_t used, uint64_t limit, uint64_t from)
+{
+	bool failing = limit && used >= full_from(limit);
+
+	if (!limit || used < limit - limit / 10)
+		box->disk_full = false;
+	if (!limit || used < from || box->disk_full)
+		return;
+	box->disk_full = true;
+	box_limit_hit(box, "limit.disk",
+		json_pack("{s:I,s:I,s:s}", "used_bytes", (json_int_t)used, "limit_bytes",
+			(json_int_t)limit, "detail",
+			failing ? "the box has filled its disk: writes fail with 'Disk quota "
+				  "exceeded'"
+				: "the box has nearly filled its disk"));
+}
+
 static void look_at_disk(
 	const char *place, const char *id, uint64_t used, uint64_t limit, void *arg)
 {
@@ -103,18 +229,10 @@ static void look_at_disk(
 	if (!box)
 		return;
 	box->disk_used = used;
-	if (!limit || used < limit - limit / 10)
-		box->disk_full = false;
-	if (!limit || used < full_from(limit) || box->disk_full)
-		return;
-	box->disk_full = true;
-	box_limit_hit(box, "limit.disk",
-		json_pack("{s:I,s:I,s:s}", "used_bytes", (json_int_t)used, "limit_bytes",
-			(json_int_t)limit, "detail",
-			"the box has filled its disk: writes fail with 'Disk quota exceeded'"));
+	judge_disk(box, used, limit, full_from(MAX(limit, 1ULL)));
 }
 
-static void look_at_processes(struct box *box)
+void limit_processes(struct box *box)
 {
 	uint64_t refused = instance_pids_refused(box->instance);
 	uint64_t more = refused - box->pids_refused;
@@ -128,6 +246,47 @@ static void look_at_processes(struct box *box)
 			json_pack("{s:I,s:I,s:s}", "refused", (json_int_t)more, "limit",
 				(json_int_t)box->row.pids, "detail",
 				"the box could not start a process because it reached its limit"));
+}
+
+/* By the kernel's figures of this moment: what is on its way to the disk counts, and what was removed a moment ago, too. */
+static void look_closely(struct box *box, int64_t now)
+{
+	bool pauses = policy_of(box) == ON_LIMIT_PAUSE;
+	uint64_t used, limit, again_ms;
+
+	if (!box->row.disk_bytes ||
+		pool_usage(box->yard->pool, BOX_DISKS, box->row.id, &used, &limit, NULL) < 0)
+		used = limit = 0;
+	if (used != box->disk_seen)
+		box->disk_changed_us = now;
+	box->disk_seen = used;
+	if (now - box->disk_changed_us < LOOK_AGAIN_US)
+		again_ms = pauses ? NEAR_MS : FAR_MS;
+	else
+		again_ms = pauses ? FAR_MS : LOOK_MS;
+	box->look_us = now + (int64_t)again_ms * 1000;
+	if (pauses)
+		limit_processes(box);
+	if (limit && box->state == BOX_RUNNING)
+		judge_disk(box, used, limit, pauses ? pause_from(limit) : full_from(limit));
+}
+
+static void look_at_all_closely(void *arg)
+{
+	struct yard *yard = arg;
+	int64_t now = clock_mono_us(), next = now + LOOK_MS * 1000;
+
+	/* Stopping a box may take others out of the list; they are looked at next time. */
+	for (size_t i = 0; i < yard->box_count; i++) {
+		struct box *box = yard->boxes[i];
+
+		if (box->state != BOX_RUNNING || !box->instance || box->gone)
+			continue;
+		if (now >= box->look_us)
+			look_closely(box, now);
+		next = MIN(next, box->look_us);
+	}
+	loop_timer_start(yard->close_timer, (uint64_t)MAX((next - now) / 1000, 1));
 }
 
 static void look_at_disks(struct yard *yard)
@@ -144,6 +303,17 @@ static void look_at_disks(struct yard *yard)
 	free(all.list);
 }
 
+/* What on_oom does not tell: system calls that failed for want of memory. */
+static void look_at_memory(struct box *box)
+{
+	if (box->let_kill_us && clock_mono_us() - box->let_kill_us > LET_KILL_US) {
+		box->let_kill_us = 0;
+		limit_arm(box);
+	} else if (box->holds && instance_memory_full(box->instance)) {
+		limit_memory(box, 0);
+	}
+}
+
 static void look(void *arg)
 {
 	struct yard *yard = arg;
@@ -152,10 +322,11 @@ static void look(void *arg)
 	for (size_t i = 0; i < yard->box_count; i++) {
 		struct box *box = yard->boxes[i];
 
-		if (box->pause_due)
-			carry_out(box, box->pause_due, ON_LIMIT_PAUSE);
-		if (box->state == BOX_RUNNING && box->instance)
-			look_at_processes(box);
+		if (box->state != BOX_RUNNING || !box->instance || box->gone)
+			continue;
+		limit_processes(box);
+		if (box->state == BOX_RUNNING)
+			look_at_memory(box);
 	}
 	auto_look(yard);
 	loop_timer_start(yard->limit_timer, LOOK_MS);
@@ -163,12 +334,15 @@ static void look(void *arg)
 
 void limits_open(struct yard *yard)
 {
+	yard->close_timer = loop_timer_new(yard->loop, look_at_all_closely, yard);
 	yard->limit_timer = loop_timer_new(yard->loop, look, yard);
 	loop_timer_start(yard->limit_timer, LOOK_MS);
+	loop_timer_start(yard->close_timer, FAR_MS);
 }
 
 void limits_close(struct yard *yard)
 {
 	loop_timer_free(yard->limit_timer);
-	yard->limit_timer = NULL;
+	loop_timer_free(yard->close_timer);
+	yard->limit_timer = yard->close_timer = NULL;
 }

@@ -20,6 +20,7 @@
  *
  * Then orphans: cgroups and folders of boxes no row knows. */
 #include "core/core_internal.h"
+#include "core/limit.h"
 #include "core/network_internal.h"
 #include "base/log.h"
 #include "base/text.h"
@@ -134,6 +135,7 @@ static void go_on(struct box *box)
 
 	box->catch_up = box->adopted = true;
 	box->pids_refused = instance_pids_refused(box->instance); /* told when it happened */
+	limit_arm(box);
 	if (!strcmp(box->row.intent, "stop") || is_removal(box)) {
 		box->remove_wanted = is_removal(box);
 		box->state = box->remove_wanted ? BOX_REMOVING : BOX_STOPPING;
@@ -158,7 +160,10 @@ static void go_on(struct box *box)
 		return;
 	}
 	/* The daemon may have died between freezing it and writing that down. */
-	if (instance_freeze(box->instance, box->state == BOX_SUSPENDED, &err) < 0 &&
+	if ((box->state == BOX_SUSPENDED && box_is_paused(box)
+			    ? instance_pause(box->instance, &err)
+			    : instance_freeze(box->instance, box->state == BOX_SUSPENDED, &err)) <
+			0 &&
 		err.kind != ERR_UNSUPPORTED)
 		log_warn("a box may be frozen, or not, against its state",
 			kv_str("box", box->row.id), kv_err(&err));

@@ -102,7 +102,9 @@ static void settle_freezer(struct box *box, bool was_frozen)
 	struct err err = ERR_INIT;
 
 	if (box->instance && (frozen ? !was_frozen : box->state == BOX_RUNNING) &&
-		instance_freeze(box->instance, frozen, &err) < 0 && err.kind != ERR_STATE) {
+		(frozen && box_is_paused(box) ? instance_pause(box->instance, &err)
+					      : instance_freeze(box->instance, frozen, &err)) < 0 &&
+		err.kind != ERR_STATE) {
 		log_error(frozen ? "a box cannot be suspended and runs on" : "a box stays frozen",
 			kv_str("box", box->row.id), kv_err(&err));
 		if (frozen) {

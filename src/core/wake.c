@@ -11,17 +11,27 @@
  * 'box resume': its limit would otherwise be none. */
 #include "core/core_internal.h"
 #include "core/idle.h"
+#include "core/limit.h"
 #include "core/network_internal.h"
 #include "core/port_internal.h"
 #include "core/timeline.h"
 #include "base/log.h"
+#include "base/text.h"
 #include "loop/loop.h"
 
 enum { TRIES_MAX = 3 };
 
 bool box_is_paused(const struct box *box)
 {
-	return !strcmp(box->row.asleep_for, "limit");
+	/* Daemons before this one wrote no more than "limit". */
+	return text_has_prefix(box->row.asleep_for, "limit");
+}
+
+json_t *box_asleep_for_json(const struct box *box)
+{
+	if (box_is_paused(box))
+		return json_string("limit");
+	return *box->row.asleep_for ? json_string(box->row.asleep_for) : json_null();
 }
 
 /* On its way into or out of hibernation; the end of it is waited for. */
@@ -46,11 +56,8 @@ int box_refuse_touch(const struct box *box, struct err *err)
 {
 	if (box->state != BOX_STOPPED && yard_check_stays(box->yard, err) < 0)
 		return -1;
-	if (box->state == BOX_SUSPENDED || box->state == BOX_HIBERNATED) {
-		err_set(err, ERR_STATE, "box '%s' is %s because it reached a limit", box->row.name,
-			box_state_name(box->state));
-		return err_hint(err, "'box resume %s' lets it go on", box->row.name);
-	}
+	if (box->state == BOX_SUSPENDED || box->state == BOX_HIBERNATED)
+		return box_refuse_paused(box, err);
 	err_set(err, ERR_STATE, "box '%s' is %s, not running", box->row.name,
 		box_state_name(box->state));
 	if (box->state == BOX_STOPPED)

@@ -3,6 +3,7 @@
  * The link is cheap (a unix connection) and holds no state the box needs: execs and their journals live in
  * box-init. It breaks when box-init drops us or speaks nonsense; then it is made again, slower each time. */
 #include "core/core_internal.h"
+#include "core/limit.h"
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/strv.h"
@@ -204,7 +205,7 @@ static void on_link_ready(struct link *link, void *arg)
 		box_came_up(box);
 }
 
-static void limit_processes(struct box *box)
+static void limit_restored(struct box *box)
 {
 	const struct limits limits = { box->row.cpu_milli, box->row.memory_bytes,
 		box->row.disk_bytes, box->row.pids };
@@ -220,7 +221,7 @@ static void came_back(struct box *box, bool created)
 {
 	_cleanup_free_ char *slept_in = xstrdup(box->row.state_id);
 
-	limit_processes(box);
+	limit_restored(box);
 	text_replace(&box->row.state_id, "");
 	text_replace(&box->row.asleep_for, "");
 	box->row.ended_us = 0;
@@ -243,6 +244,7 @@ void box_came_up(struct box *box)
 	bool created = box->state == BOX_CREATING;
 
 	box_set_state(box, BOX_RUNNING, "");
+	limit_arm(box);
 	if (box->beginning.state) {
 		came_back(box, created);
 		return;
@@ -295,6 +297,12 @@ void box_hang_up(struct box *box, const char *what, const char *hint)
 	err_set(&err, ERR_STATE, "box '%s' %s meanwhile", box->row.name, what);
 	err_hint(&err, "%s", hint);
 	link_fail(box->link, &err);
+}
+
+void box_fail_channels(struct box *box, const struct err *err)
+{
+	if (box->link)
+		link_fail(box->link, err);
 }
 
 /* ---- channels ------------------------------------------------------------------------------- */

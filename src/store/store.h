@@ -62,7 +62,7 @@ struct box_row {
 	char *origin_snapshot; /* and of the snapshot, or "": from what it was at that moment */
 	char *position;	       /* the snapshot its present goes back to, or "" */
 	char *state_id;	       /* hibernated: its processes are in this state; or "" */
-	char *asleep_for;      /* why it sleeps: "" "request" "idle" "limit" "shutdown" */
+	char *asleep_for;      /* why it sleeps: "" "request" "idle" "limit.memory"… "shutdown" */
 	int64_t wake_us;     /* wall clock when a timer inside falls due while it sleeps; 0: none */
 	uint64_t generation; /* forks between it and a box that was made by hand */
 	char *tree; /* id of the tree it belongs to, see core/tree.h; "": of its own, named by its id */

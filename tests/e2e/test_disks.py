@@ -85,7 +85,7 @@ def test_policy_on_reaching_a_limit(yard, make_box, policy, state):
     if policy == "stop":
         assert box.show()["end"] == {"reason": "limit", "detail": "limit.disk"}
         return
-    assert yard.api("POST", f"/v1/boxes/{box.id}/exec", {"argv": ["true"]}).status == 409
+    assert yard.api("POST", f"/v1/boxes/{box.id}/exec", {"argv": ["true"]}).status == 429
     yard.box("resume", box.name)
     assert box.out("echo alive") == "alive"
 

@@ -298,10 +298,10 @@ def test_a_box_paused_at_a_limit_is_not_woken(yard, make_box):
     asleep(box)
     time.sleep(5)
     refused = yard.api("POST", f"{box.path}/exec", {"argv": ["true"]})
-    assert refused.status == 409 and "limit" in refused.json["error"]["message"]
+    assert refused.status == 429 and "limit" in refused.json["error"]["message"]
     assert "box resume" in refused.json["error"]["hint"]
     assert ask(box)[0] == 503
-    assert box.get("/etc/hostname").status == 409
+    assert box.get("/etc/hostname").status == 429
     assert state(box) == "suspended" and box.show()["idle"]["asleep_for"] == "limit"
     yard.box("resume", box.name)
     eventually(lambda: box.sh("true", check=False).returncode == 0, 8)
@@ -318,8 +318,8 @@ def wakes_by_resume_alone(yard, box):
     depth = state(box)
     for verb in ("wake", "start"):
         refused = yard.box(verb, box.name, check=False)
-        assert refused.returncode == 65 and "limit" in refused.stderr and f"box resume {box.name}" in refused.stderr
-    assert yard.api("POST", f"{box.path}/exec", {"argv": ["true"]}).status == 409
+        assert refused.returncode == 75 and "limit" in refused.stderr and f"box resume {box.name}" in refused.stderr
+    assert yard.api("POST", f"{box.path}/exec", {"argv": ["true"]}).status == 429
     assert state(box) == depth and box.show()["asleep_for"] == "limit"
     yard.box("set", box.name, "--pids", "100")
     yard.box("resume", box.name)

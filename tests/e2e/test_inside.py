@@ -299,7 +299,7 @@ def test_a_fork_paused_at_a_limit_is_not_woken(fresh_yard, depth):
     if depth == "hibernated":
         fresh_yard.box("hibernate", child.name)
     done = ask(top, "exec", child.name, "hostname")
-    assert done.code == 65 and b"reached a limit" in done.stderr, done
+    assert done.code == 75 and b"reached its process limit" in done.stderr, done
     assert child.show()["state"] == depth
 
 

@@ -1,0 +1,220 @@
+"""test_limits.py - a box that is paused at a limit: in time, told to everybody, and gone on with"""
+import re
+import signal
+import subprocess
+import time
+
+import pytest
+
+from boxtest import BOX_BIN, SLOWNESS, eventually
+
+EXIT_LIMIT, EXIT_TIMEOUT = 75, 124
+EATER = """
+import sys
+kept = []
+for i in range(int(sys.argv[1])):
+    kept.append(bytearray(b"x" * 1000000))
+print("done", len(kept), flush=True)
+"""
+
+
+def types(yard, box):
+    return [event["type"] for event in yard.events(box=box.id)]
+
+
+def shown_paused(ran, box, what):
+    """The words of the promise, and the exit code."""
+    assert ran.returncode == EXIT_LIMIT, (ran.returncode, ran.stderr)
+    assert f"box '{box.name}' is paused: it reached its {what} limit" in ran.stderr, ran.stderr
+    assert f"box resume {box.name}" in ran.stderr
+
+
+def is_paused(box):
+    return box.show()["asleep_for"] == "limit"
+
+
+def has_quota(yard):
+    if yard.api("GET", "/v1/pool").json["quota"] == "none":
+        pytest.skip("LOUD: no quotas here")
+
+
+# ---- memory --------------------------------------------------------------------------------------------
+
+
+def test_memory_pauses_before_anything_is_killed(yard, make_box):
+    box = make_box(memory="64M", on_limit="pause")
+    began = time.monotonic()
+    ran = box.python(EATER, "90", check=False, timeout=20 * SLOWNESS)
+    assert time.monotonic() - began < 5 * SLOWNESS
+    shown_paused(ran, box, "memory")
+    assert f"box set {box.name} --memory" in ran.stderr
+    exec_id = re.search(rf"box attach {box.name} (\w+)", ran.stderr).group(1)
+    assert is_paused(box) and box.show()["limit_reached"] == "memory"
+    yard.box("set", box.name, "--memory", "256M")
+    yard.box("resume", box.name)
+    over = box.wait_exec(exec_id, 20)
+    assert over["exit_code"] == 0
+    assert b"done 90" in box.logs(exec_id, raw="true")
+    time.sleep(1.5)
+    assert box.show()["state"] == "running", "the old event does not pause it again"
+    assert types(yard, box).count("limit.memory") == 1
+    assert yard.api("GET", f"{box.path}/stats").json["oom_kills"] == 0
+
+
+def test_a_box_resumed_without_more_memory_gets_what_the_kernel_does(yard, make_box):
+    box = make_box(memory="64M", on_limit="pause")
+    ran = box.python(EATER, "90", check=False, timeout=20 * SLOWNESS)
+    shown_paused(ran, box, "memory")
+    exec_id = re.search(rf"box attach {box.name} (\w+)", ran.stderr).group(1)
+    yard.box("resume", box.name)
+    assert box.wait_exec(exec_id, 20)["exit_code"] == 137
+    assert box.out("echo alive") == "alive"
+    assert box.show()["state"] == "running"
+    time.sleep(2.5)
+    shown_paused(box.python(EATER, "90", check=False, timeout=20 * SLOWNESS), box, "memory")
+
+
+def test_notify_kills_as_ever(yard, make_box):
+    box = make_box(memory="64M")
+    assert box.python(EATER, "90", check=False).returncode == 137
+    yard.box("set", box.name, "--on-limit", "pause")
+    shown_paused(box.python(EATER, "90", check=False, timeout=20 * SLOWNESS), box, "memory")
+    yard.box("set", box.name, "--on-limit", "notify")
+    yard.box("resume", box.name)
+    assert box.python(EATER, "90", check=False).returncode == 137
+
+
+def test_memory_that_fills_in_system_calls_pauses_too(yard, make_box):
+    """A file in memory: the call fails, since the kernel cannot let it wait, and the box is paused right after."""
+    box = make_box(memory="64M", on_limit="pause")
+    ran = box.sh("head -c 90M /dev/zero > /dev/shm/x; sleep 30", check=False, timeout=25 * SLOWNESS)
+    shown_paused(ran, box, "memory")
+
+
+def test_a_paused_box_survives_its_daemon_and_can_be_stopped(fresh_yard):
+    yard = fresh_yard
+    box = yard.new(memory="64M", on_limit="pause")
+    ran = box.python(EATER, "90", check=False, timeout=20)
+    exec_id = re.search(rf"box attach {box.name} (\w+)", ran.stderr).group(1)
+    yard.kill_daemon()
+    yard.start_daemon()
+    assert is_paused(box)
+    time.sleep(1.2)
+    assert is_paused(box)
+    yard.box("set", box.name, "--memory", "256M")
+    yard.box("resume", box.name)
+    assert box.wait_exec(exec_id, 20)["exit_code"] == 0
+    yard.box("set", box.name, "--memory", "64M")
+    shown_paused(box.python(EATER, "90", check=False, timeout=20), box, "memory")
+    began = time.monotonic()
+    yard.box("stop", "-t", "1", box.name)
+    assert time.monotonic() - began < 8 * SLOWNESS
+    assert box.show()["state"] == "stopped"
+
+
+# ---- processes and disk --------------------------------------------------------------------------------
+
+
+# The kernel lets no fork wait; bash tries a refused one again, as programs that mean to last do.
+FORKER = "exec bash -c 'for i in $(seq 40); do sleep 60 & done; echo forked; wait'"
+
+
+def test_processes_pause_at_once(yard, make_box):
+    box = make_box(pids=20, on_limit="pause")
+    ran = box.sh(FORKER, check=False, timeout=20 * SLOWNESS)
+    shown_paused(ran, box, "process")
+    assert f"box set {box.name} --pids" in ran.stderr
+    assert ran.stderr.count("fork: retry") == 1, "before the next try, which comes a second later"
+    yard.box("set", box.name, "--pids", "100")
+    yard.box("resume", box.name)
+    time.sleep(1.5)
+    assert box.show()["state"] == "running", "the old event does not pause it again"
+
+
+def test_a_disk_pauses_before_a_write_fails(yard, make_box):
+    has_quota(yard)
+    box = make_box(disk="256M", on_limit="pause")
+    ran = box.sh("dd if=/dev/zero of=/x bs=64k count=4800 2>&1; echo end $?", check=False, timeout=30 * SLOWNESS)
+    shown_paused(ran, box, "disk")
+    assert f"box set {box.name} --disk" in ran.stderr
+    exec_id = re.search(rf"box attach {box.name} (\w+)", ran.stderr).group(1)
+    yard.box("set", box.name, "--disk", "1G")
+    yard.box("resume", box.name)
+    assert box.wait_exec(exec_id, 20)["exit_code"] == 0
+    assert b"end 0" in box.logs(exec_id, raw="true"), "no write failed"
+    time.sleep(1.5)
+    assert box.show()["state"] == "running"
+    assert types(yard, box).count("limit.disk") == 1
+
+
+def test_a_disk_that_was_full_for_a_moment_is_told(fresh_yard):
+    """In a pool where nothing else is written: each commit of btrfs gives back what was removed."""
+    yard = fresh_yard
+    has_quota(yard)
+    box = yard.new(disk="32M")
+    box.sh("dd if=/dev/zero of=/x bs=1M count=60; rm /x", check=False)
+    eventually(lambda: "limit.disk" in types(yard, box), 5, "it is told")
+
+
+# ---- who hears of it -----------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def paused(yard, make_box):
+    box = make_box(pids=20, on_limit="pause", idle={"suspend": "off"})
+    box.server = box.start("sh", "-c", "while :; do echo tick; sleep 0.2; done")["id"]
+    follow = subprocess.Popen([BOX_BIN, "logs", "-f", box.name, box.server], env=yard.env, stdout=subprocess.DEVNULL,
+                              stderr=subprocess.PIPE, text=True)
+    attach = subprocess.Popen([BOX_BIN, "attach", box.name, box.server], env=yard.env, stdin=subprocess.DEVNULL,
+                              stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    time.sleep(0.5)
+    box.start("sh", "-c", FORKER)
+    eventually(lambda: is_paused(box), 5)
+    box.watchers = [follow, attach]
+    return box
+
+
+def test_everybody_hears_of_a_pause(yard, paused):
+    for one in paused.watchers:
+        _, said = one.communicate(timeout=10)
+        assert one.returncode == EXIT_LIMIT and "is paused: it reached its process limit" in said, said
+    for words in (["exec", paused.name, "--", "true"], ["attach", paused.name, paused.server], ["ps", paused.name],
+                  ["logs", "-f", paused.name, paused.server], ["cp", f"{paused.name}:/etc/hostname", "-"]):
+        began = time.monotonic()
+        ran = yard.box(*words, check=False, timeout=20)
+        shown_paused(ran, paused, "process")
+        assert time.monotonic() - began < 2 * SLOWNESS
+    refused = yard.api("POST", f"{paused.path}/exec", {"argv": ["true"]})
+    assert refused.status == 429 and refused.code == "limit"
+    assert "--pids" in refused.json["error"]["hint"]
+
+
+# ---- a box that somebody suspended -----------------------------------------------------------------------
+
+
+def client(yard, *words):
+    return subprocess.Popen([BOX_BIN, *words], env=yard.env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                            stderr=subprocess.PIPE, text=True)
+
+
+def test_a_time_limit_ends_the_client_of_a_suspended_box(yard, box):
+    one = client(yard, "exec", "--timeout", "1", box.name, "--", "sleep", "100")
+    time.sleep(0.3)
+    yard.box("suspend", box.name)
+    began = time.monotonic()
+    _, said = one.communicate(timeout=15)
+    assert one.returncode == EXIT_TIMEOUT, said
+    assert "suspended" in said
+    assert time.monotonic() - began < 4 * SLOWNESS
+    assert box.show()["state"] == "suspended", "a time limit wakes nobody"
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_reaches_the_program_of_a_suspended_box(yard, box, number):
+    one = client(yard, "exec", box.name, "--", "sleep", "100")
+    time.sleep(0.3)
+    yard.box("suspend", box.name)
+    one.send_signal(number)
+    one.communicate(timeout=10)
+    assert one.returncode == 128 + number
+    eventually(lambda: all(e["state"] == "exited" for e in box.execs()), 5)
