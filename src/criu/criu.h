@@ -96,6 +96,8 @@ struct criu_request {
 	const char *root; /* restore: a mount that becomes the new root */
 	/* restore, with our CRIU: the clocks of the box go on as if it had been awake since the dump */
 	bool time_passes;
+	/* restore, with our CRIU: who makes the user namespace, and so has what is used in it on his account; 0: root */
+	uint32_t owner;
 	const char *lsm_profile;	    /* restore; NULL: as it was */
 	const struct criu_inherit *inherit; /* restore */
 	size_t inherit_count;

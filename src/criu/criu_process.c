@@ -146,11 +146,16 @@ static _Noreturn void run(
 {
 	/* A configuration file of the machine's could change anything. */
 	char *const argv[] = { "criu", "--no-default-config", "swrk", "3", NULL };
-	char *const envp[] = { "PATH=/usr/sbin:/usr/bin:/sbin:/bin",
-		request->time_passes ? "BOX_TIME_PASSES=1" : NULL, NULL };
+	char owner[32], *envp[4] = { "PATH=/usr/sbin:/usr/bin:/sbin:/bin" };
+	size_t count = 1;
 	struct failure failure = { 0 };
 	int program;
 
+	if (request->time_passes)
+		envp[count++] = "BOX_TIME_PASSES=1";
+	snprintf(owner, sizeof owner, "BOX_OWNER=%u", request->owner);
+	if (request->owner)
+		envp[count++] = owner;
 	if (dies_with_us && die_with_caller(sock) < 0)
 		_exit(127);
 	setsid();

@@ -386,6 +386,7 @@ int ns_probe(struct engine *engine, json_t *checks, struct err *err);
 /* What a child is told at its birth; the rest it sees in the driver it was copied from. */
 struct ns_plan {
 	char hostname[65];
+	uint32_t owner; /* who makes the user namespace: the box's root, as seen from outside */
 	enum profile profile;
 	enum cgroup_view cgroup_view;
 	bool time_apart; /* the clone could not make the time namespace: the child tries itself */

@@ -559,6 +559,7 @@ static int run(struct restoring *restoring, int cgroup, struct err *err)
 	request.external = (const char *const *)externals;
 	request.root = PLACE "/0";
 	request.time_passes = restoring->time_passes;
+	request.owner = restoring->uid_base;
 	request.cgroup = cgroup;
 	request.limit_ms = LIMIT_MS;
 	request.prepare = prepare;

@@ -27,10 +27,12 @@
 #include <fcntl.h>
 #include <linux/close_range.h>
 #include <linux/sched.h>
+#include <linux/securebits.h>
 #include <poll.h>
 #include <signal.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <time.h>
 
 enum { FDS_MAX = LAYERS_FDS_MAX, ANSWER_MS = 5000, KEEP_US = 200 };
@@ -124,6 +126,14 @@ static void close_all(const int *fds, int count)
 		close(fds[i]);
 }
 
+/* The kernel counts what users of a box have (inotify instances, pending signals, message queues, namespaces) once more for
+ * who made its user namespace. Were that root, one box would use up what all boxes and the machine have together. */
+static void act_as(uint32_t uid)
+{
+	if (syscall(SYS_setresuid, -1, uid, -1) < 0)
+		_exit(1); /* the daemon starts another */
+}
+
 /* Before Linux 6.3 clone3 takes CLONE_NEWTIME for something else, unless the fix was carried back; and a
  * kernel may have no time namespaces. Both say EINVAL, and both is remembered. */
 static pid_t clone_child(struct clone_spec *how, struct ns_plan *plan, struct err *err)
@@ -162,9 +172,11 @@ static void spawn(const struct ns_engine *engine, int socket, struct request *re
 		plan->control = fds[0];
 		if (has_cgroup)
 			how.cgroup = fds[1];
+		act_as(plan->owner);
 		answer.pid = clone_child(&how, plan, &answer.err);
 		if (answer.pid == 0)
 			ns_child(engine, plan);
+		act_as(0);
 	}
 	close_all(fds, count); /* before the daemon waits for the end of the child's copy */
 	send(socket, &answer, sizeof answer, MSG_NOSIGNAL);
@@ -261,6 +273,9 @@ static int arrange_spawner(int socket)
 	int null = open("/dev/null", O_RDWR | O_CLOEXEC);
 
 	prctl(PR_SET_NAME, "box-spawner");
+	/* What it may do stays with it when it acts as somebody else. */
+	if (prctl(PR_SET_SECUREBITS, SECBIT_NO_SETUID_FIXUP) < 0)
+		_exit(1);
 	for (int i = 0; i < 3; i++)
 		dup2(null, i);
 	if (dup2(socket, 3) < 0 || fcntl(3, F_SETFD, FD_CLOEXEC) < 0)

@@ -353,7 +353,10 @@ int ns_start(struct engine *engine, const struct instance_spec *spec,
 		.disk = -1,
 		.control = -1,
 		.pidfd = -1,
-		.plan = { .profile = spec->profile, .control = -1, .cgroup = -1 },
+		.plan = { .owner = spec->uid_base,
+			.profile = spec->profile,
+			.control = -1,
+			.cgroup = -1 },
 	};
 	int status;
 
