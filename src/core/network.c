@@ -5,6 +5,7 @@
 #include "core/core_internal.h"
 #include "core/meters.h"
 #include "core/network_internal.h"
+#include "core/tree.h"
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/strv.h"
@@ -348,6 +349,7 @@ static struct gate_box describe(const struct box *box, json_t *policy)
 	return (struct gate_box){
 		.id = box->row.id,
 		.name = box->row.name,
+		.tree = box_get_tree(box),
 		.policy = policy,
 		.version = net->version,
 		.package_hosts = (const char *const *)net->package_hosts,

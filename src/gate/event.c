@@ -1,7 +1,7 @@
 /* event.c - what is written down of a box, and how much of it
  *
  * A box can try something a hundred thousand times a second, and each try would be a line in a log that must not be lost. So the same
- * thing again within ten seconds is counted ("count"), and over EVENTS_RATE events a second the rest is counted too ("dropped", in the next
+ * thing again within ten seconds is counted ("count"), and over EVENTS_RATE events a second of a tree the rest is counted too ("dropped", in the next
  * one that is written). */
 #include "base/alloc.h"
 #include "base/clock.h"
@@ -37,14 +37,15 @@ json_t *event_text(const char *text)
 static bool may_send(struct guest *guest)
 {
 	int64_t now = clock_mono_us();
+	struct tree *tree = guest->tree;
 
-	guest->events_saved_us = MIN((int64_t)EVENTS_BURST * EVENT_COST_US,
-		guest->events_saved_us + now - guest->events_filled_at);
-	guest->events_filled_at = now;
-	if (guest->events_saved_us < EVENT_COST_US ||
+	tree->events_saved_us = MIN((int64_t)EVENTS_BURST * EVENT_COST_US,
+		tree->events_saved_us + now - tree->events_filled_at);
+	tree->events_filled_at = now;
+	if (tree->events_saved_us < EVENT_COST_US ||
 		channel_queued(guest->process->channel) > QUEUED_MAX)
 		return false;
-	guest->events_saved_us -= EVENT_COST_US;
+	tree->events_saved_us -= EVENT_COST_US;
 	return true;
 }
 
@@ -113,7 +114,8 @@ void event_tick(struct guest *guest, int64_t now)
 		now - oldest->since >= REPEAT_US)
 		repeat_end(guest, oldest);
 	/* Otherwise those that were dropped would be told with the next event, whenever that is. */
-	if (guest->events_dropped && guest->events_saved_us >= EVENTS_RATE * EVENT_COST_US / 2)
+	if (guest->events_dropped &&
+		guest->tree->events_saved_us >= EVENTS_RATE * EVENT_COST_US / 2)
 		event_send(guest, json_pack("{s:s}", "type", "dropped"));
 }
 

@@ -145,15 +145,15 @@ static bool find_name(struct flow *flow)
 	return true;
 }
 
-/* Half of what the others leave is the most that one box gets. */
+/* Half of what the others leave is the most that one tree gets. */
 static bool process_has_room(const struct guest *guest)
 {
 	const struct process *process = guest->process;
 	size_t apart = FDS_APART + process->fds_max / 8 + process->guests.count * (DOOR_COUNT + 1) +
-		       (process->flow_count - guest->flow_count) * FLOW_FDS;
+		       (process->flow_count - guest->tree->flow_count) * FLOW_FDS;
 
 	return process->fds_max > apart &&
-	       (guest->flow_count + 1) * FLOW_FDS <= (process->fds_max - apart) / 2;
+	       (guest->tree->flow_count + 1) * FLOW_FDS <= (process->fds_max - apart) / 2;
 }
 
 static bool enter(struct flow *flow, const struct policy_rule *rule)
@@ -163,7 +163,7 @@ static bool enter(struct flow *flow, const struct policy_rule *rule)
 	struct allotment *allotment;
 	const char *reason = NULL;
 
-	if (!process_has_room(guest) || guest->new_count >= FLOWS_NEW_MAX)
+	if (!process_has_room(guest) || guest->tree->new_count >= FLOWS_NEW_MAX)
 		return flow_refuse(flow, "too many connections are on their way"), false;
 	allotment = allot_take(
 		guest, rule, *flow->name ? flow->name : net_address_format(&flow->aim, address));
@@ -175,7 +175,8 @@ static bool enter(struct flow *flow, const struct policy_rule *rule)
 	} else if (quota_is_spent(&allotment->quota)) {
 		guest_limit_reached(guest, LIMIT_BYTES, allotment);
 		reason = "the budget of this destination is spent";
-	} else if (!quota_enter(&guest->quota)) {
+	} else if (guest->tree->flow_count >= guest->quota.connections ||
+		   !quota_enter(&guest->quota)) {
 		guest_limit_reached(guest, LIMIT_CONNECTIONS, NULL);
 		reason = "the box has too many connections";
 	} else if (!quota_enter(&allotment->quota)) {
@@ -205,7 +206,8 @@ static void begin(struct flow *flow)
 	guest->connections++;
 	guest->changed = true;
 	guest->flow_count++;
-	guest->new_count++;
+	guest->tree->flow_count++;
+	guest->tree->new_count++;
 	guest->process->flow_count++;
 	flow->next = guest->flows;
 	flow->at = &guest->flows;
@@ -290,7 +292,7 @@ void flow_connected(struct flow *flow, const struct net_address *address)
 	if (flow->told)
 		return;
 	flow->told = true;
-	flow->guest->new_count--;
+	flow->guest->tree->new_count--;
 	event_send(flow->guest, line(flow, "connect", "allowed"));
 }
 
@@ -386,7 +388,8 @@ void flow_end(struct flow *flow, const struct relay_report *report)
 		synthetic_release(guest->names, &flow->aim);
 	guest->changed = true;
 	guest->flow_count--;
-	guest->new_count -= !flow->told;
+	guest->tree->flow_count--;
+	guest->tree->new_count -= !flow->told;
 	guest->process->flow_count--;
 	*flow->at = flow->next;
 	if (flow->next)

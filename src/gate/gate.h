@@ -12,6 +12,7 @@
  *   names.c     its questions (dns_server), tcp.c its connections, udp.c its datagrams, flow.c what both have in common,
  *               refused.c what its own rules refused
  *   allot.c     limits of rules and what is spent of them, tally.c figures by destination, event.c lines for the log
+ *   tree.c      what boxes of one tree share: connections at once, lines, a rate
  *   record.c    watch mode: what it would need
  */
 #pragma once
@@ -73,9 +74,10 @@ void gate_set(struct gate *gate, const struct gate_settings *settings);
 
 struct gate_box {
 	const char *id;
-	const char *name;		  /* for `boxes:` of others, and in messages */
-	json_t *policy;			  /* in its normal form; borrowed */
-	uint64_t version;		  /* of the policy */
+	const char *name; /* for `boxes:` of others, and in messages */
+	const char *tree; /* boxes of one tree share what the gate has; NULL: on its own */
+	json_t *policy;	  /* in its normal form; borrowed */
+	uint64_t version; /* of the policy */
 	const char *const *package_hosts; /* of the image; NULL: none */
 	json_t *names;			  /* as saved, or NULL; borrowed */
 	uint64_t given;	   /* addresses that may have been given out, see synthetic_skip */

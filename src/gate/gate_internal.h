@@ -3,7 +3,7 @@
  * Messages are objects with "do". A box is named on the wire by a key of its own for each gate_add, so that what is still told of a box
  * that was dropped is never taken for the next one with the same id.
  *
- *   to the gate     settings {servers, proxy, no_proxy, host_ranges}   add {box, name, policy, version, package_hosts, names, given,
+ *   to the gate     settings {servers, proxy, no_proxy, host_ranges}   add {box, name, tree, policy, version, package_hosts, names, given,
  *                   reserved, spent, recording, doors} + fds   drop {box}   policy {box, policy, version, package_hosts, name}   rename {box, name}
  *                   record {box, on}   recorded {box, request}   connections {box, request}   names {box, request}
  *                   reserve {box, reserved}   dialled {ticket, error, kind} + fd   end {}
@@ -106,9 +106,9 @@ int privileges_drop(struct err *err);
 /* ---- process.c ----------------------------------------------------------------------------------- */
 
 enum {
-	FLOWS_MAX = 4096, /* of one box, whatever its policy says */
+	FLOWS_MAX = 4096, /* of one tree, whatever its policies say */
 	FLOWS_NEW_MAX =
-		512, /* of those, not connected yet: nobody else's names wait behind those of one box */
+		512, /* of those, not connected yet: nobody else's names wait behind those of one tree */
 	FLOW_FDS = 4,	  /* that one needs, reckoned generously */
 	FDS_APART = 64,	  /* for what is not a box's */
 	NAMES_MAX = 8192, /* synthetic addresses of one box */
@@ -124,6 +124,7 @@ struct process {
 	struct dial_settings dial;
 	char **host_ranges;	  /* with the synthetic ones */
 	struct name_table guests; /* by key */
+	struct name_table trees;  /* by id */
 	struct loop_timer *second;
 	struct flow *waiting; /* for an answer to a ticket */
 	uint64_t ticket;
@@ -188,6 +189,25 @@ json_t *allot_save(
 void allot_load(struct guest *guest, json_t *saved);
 void allot_tick(struct guest *guest); /* rates that were reached */
 
+/* ---- tree.c: boxes that were made from inside each other ----------------------------------------- */
+
+/* Each of them has a place of its own in the world, but not a share of its own in the gate: forks would multiply it. */
+struct tree {
+	struct named node;
+	char *id;
+	unsigned guests;
+	size_t flow_count, new_count;
+	struct quota quota; /* its rate alone: the highest of its guests, when all have one */
+	struct upstream_share share;
+	int64_t events_saved_us, events_filled_at;
+};
+
+/* One more guest of it; made when there was none. */
+struct tree *tree_join(struct process *process, const char *id);
+void tree_leave(struct process *process, struct tree *tree); /* freed with the last; accepts NULL */
+/* The rate of one of its guests has changed, or one has gone. */
+void tree_set_rate(struct process *process, struct tree *tree);
+
 /* ---- guest.c: a box ------------------------------------------------------------------------------- */
 
 enum limit_kind { LIMIT_BYTES, LIMIT_CONNECTIONS, LIMIT_RATE, LIMIT_KIND_COUNT };
@@ -195,6 +215,7 @@ enum limit_kind { LIMIT_BYTES, LIMIT_CONNECTIONS, LIMIT_RATE, LIMIT_KIND_COUNT }
 struct guest {
 	struct named node; /* by key */
 	struct process *process;
+	struct tree *tree;
 	char *key, *name;
 	struct policy *policy;
 	struct policy_matcher *
@@ -213,10 +234,9 @@ struct guest {
 	uint64_t reserved;   /* addresses for them */
 	bool reserve_asked;
 
-	struct upstream_share share;
-	struct dial_settings dial; /* the process's, with that share */
+	struct dial_settings dial; /* the process's, with the tree's share */
 	struct flow *flows;
-	size_t flow_count, new_count;
+	size_t flow_count;
 	struct quota quota;
 	uint64_t ticked;
 	struct name_table allotments;
@@ -229,7 +249,6 @@ struct guest {
 	struct record *record; /* of the last watch, or NULL */
 
 	struct name_table repeats;
-	int64_t events_saved_us, events_filled_at;
 	uint64_t events_dropped;
 	int64_t limit_told[LIMIT_KIND_COUNT][2];
 };

@@ -82,6 +82,7 @@ static int compile(struct guest *guest, struct err *err)
 	policy_matcher_free(guest->matcher);
 	guest->matcher = matcher;
 	guest->quota.rate = policy->limits.rate;
+	tree_set_rate(guest->process, guest->tree);
 	guest->quota.budget = policy->limits.bytes;
 	guest->quota.connections = policy->limits.connections
 					   ? MIN(policy->limits.connections, (uint64_t)FLOWS_MAX)
@@ -330,21 +331,20 @@ static void close_doors(struct guest *guest)
 
 /* ---- coming and going ----------------------------------------------------------------------------- */
 
-static struct guest *guest_new(struct process *process, const char *key)
+static struct guest *guest_new(struct process *process, const char *key, const char *tree)
 {
 	struct guest *guest = xnew(struct guest);
 
 	guest->process = process;
 	guest->key = xstrdup(key);
 	guest->dial = process->dial;
-	guest->dial.share = &guest->share;
+	guest->tree = tree_join(process, tree ? tree : key);
+	guest->dial.share = &guest->tree->share;
 	for (int i = 0; i < DOOR_COUNT; i++)
 		guest->doors[i] = -1;
 	name_table_init(&guest->allotments);
 	name_table_init(&guest->repeats);
 	tally_init(&guest->destinations, DESTINATIONS_MAX);
-	guest->events_filled_at = clock_mono_us();
-	guest->events_saved_us = INT32_MAX; /* full; cut down to what it holds */
 	name_table_add(&process->guests, &guest->node, guest->key, 0);
 	return guest;
 }
@@ -382,8 +382,8 @@ void guest_check_reserved(struct guest *guest)
 
 int guest_add(struct process *process, json_t *message, int *fds, size_t count, struct err *err)
 {
-	struct guest *guest =
-		guest_new(process, json_string_value(json_object_get(message, "box")));
+	struct guest *guest = guest_new(process, json_string_value(json_object_get(message, "box")),
+		json_string_value(json_object_get(message, "tree")));
 	struct policy *policy;
 
 	guest->recording = json_is_true(json_object_get(message, "recording"));
@@ -440,6 +440,7 @@ void guest_free(struct guest *guest, const char *why)
 	policy_matcher_free(guest->matcher);
 	strv_free(guest->package_hosts);
 	name_table_remove(&guest->process->guests, &guest->node);
+	tree_leave(guest->process, guest->tree);
 	free(guest->key);
 	free(guest->name);
 	free(guest);

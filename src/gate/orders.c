@@ -175,6 +175,8 @@ int gate_add(struct gate *gate, const struct gate_box *box, int doors[DOOR_COUNT
 	put_policy(message, box);
 	json_object_set_new(message, "doors", numbers);
 	json_object_set_new(message, "recording", json_boolean(box->recording));
+	if (box->tree)
+		json_object_set_new(message, "tree", json_string(box->tree));
 	if (box->names)
 		json_object_set(message, "names", box->names);
 	json_object_set_new(message, "given", json_integer((json_int_t)box->given));

@@ -288,6 +288,7 @@ static void start(struct process *process)
 		.loop = process->loop, .upstream = process->upstream, .proxy = &process->proxy
 	};
 	name_table_init(&process->guests);
+	name_table_init(&process->trees);
 	set_host_ranges(process, NULL);
 	process->channel =
 		channel_new(process->loop, DAEMON_FD, CHANNEL_FDS_MAX, &channel_ops, process);
@@ -307,6 +308,7 @@ static void finish(struct process *process)
 	dial_proxy_done(&process->proxy);
 	strv_free(process->host_ranges);
 	name_table_done(&process->guests);
+	name_table_done(&process->trees);
 	loop_free(process->loop);
 }
 

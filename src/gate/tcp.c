@@ -150,7 +150,8 @@ static void start(struct flow *flow, int fd)
 		.check = flow->check,
 		.dial = &flow->guest->dial,
 		.target = flow->is_box ? NULL : &target,
-		.quotas = { &flow->guest->quota, &flow->allotment->quota },
+		.quotas = { &flow->guest->quota, &flow->allotment->quota,
+			&flow->guest->tree->quota },
 		.ops = &relay_ops,
 		.arg = flow });
 	if (flow->is_box)

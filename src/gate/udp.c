@@ -91,7 +91,7 @@ static void go_if_ready(struct flow *flow)
 	flow->udp_relay = udp_relay_new(&(struct udp_relay_options){ .loop = guest->process->loop,
 		.client = steal_fd(&pending->client),
 		.server = steal_fd(&pending->server),
-		.quotas = { &guest->quota, &flow->allotment->quota },
+		.quotas = { &guest->quota, &flow->allotment->quota, &guest->tree->quota },
 		.ended = on_ended,
 		.arg = flow });
 	flow_connected(flow, &flow->address);
@@ -135,7 +135,7 @@ static bool resolve(struct flow *flow, uint16_t type)
 {
 	struct upstream *upstream = flow->guest->process->upstream;
 
-	return upstream_ask_as(upstream, &flow->guest->share, flow->name, type,
+	return upstream_ask_as(upstream, &flow->guest->tree->share, flow->name, type,
 		       UPSTREAM_ALLOW_PRIVATE, on_resolved, flow, &flow->pending->ask, NULL) == 0;
 }
 

@@ -5,6 +5,7 @@ import time
 
 import pytest
 
+import states
 from boxtest import eventually
 from internet import SITE6, world, world_box, world_yard  # noqa: F401
 from test_network import DATAGRAM, HOLD, connect, net, set_policy
@@ -232,3 +233,51 @@ def test_the_address_of_a_host_as_router_is_closed(world, world_box):
                 own.recv(100)
     finally:
         world.run([*forward, "net.ipv6.conf.all.forwarding=0"], net=world.site)
+
+
+MANY = r"""
+import socket, sys, time
+held = []
+for _ in range(int(sys.argv[3])):
+    try:
+        s = socket.create_connection((sys.argv[1], int(sys.argv[2])), 3)
+        s.settimeout(2); s.sendall(b"\0")
+        if s.recv(1): held.append(s)
+    except OSError:
+        pass
+print("held", len(held), flush=True)
+time.sleep(1000)
+"""
+
+
+def held(box, exec_id):
+    eventually(lambda: "held" in output(box, exec_id), 60)
+    return int(output(box, exec_id).split()[1])
+
+
+def test_forks_from_inside_get_no_share_of_their_own(world):
+    """What the gate has is shared out by tree: its forks do not push a neighbour aside."""
+    yard = world.yard()
+    yard.wrapper = [*yard.wrapper, "prlimit", "--nofile=1100:1100"]  # some 200 connections
+    yard.start_daemon()
+    try:
+        policy = {"allow": [f"host.hostile.test:{PORT}"]}
+        box, neighbour = yard.new(policy=policy), yard.new(policy=policy)
+        assert box.run("box", "fork", "a", "b", "c").code == 0
+        many = ("host.hostile.test", str(PORT))
+        tree = [box, *(states.of(yard, yard.api("GET", f"/v1/boxes/{box.name}-{x}", expect=200).json) for x in "abc")]
+        taken = sum(held(one, begin(one, MANY, *many, "40")) for one in tree)
+        assert 50 < taken < 150, taken
+        assert held(neighbour, begin(neighbour, MANY, *many, "40")) == 40
+    finally:
+        assert not yard.destroy()
+
+
+def test_connections_of_a_policy_are_those_of_the_tree(world_yard, world_box):
+    box = world_box(policy={"allow": [f"host.hostile.test:{PORT}"], "limits": {"connections": 10}})
+    assert box.run("box", "fork", "a").code == 0
+    child = states.of(world_yard, world_yard.api("GET", f"/v1/boxes/{box.name}-a", expect=200).json)
+    with states.removed_afterwards(child):
+        many = ("host.hostile.test", str(PORT))
+        assert held(child, begin(child, MANY, *many, "8")) == 8
+        assert held(box, begin(box, MANY, *many, "8")) == 2
