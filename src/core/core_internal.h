@@ -18,6 +18,8 @@ enum {
 
 #define BOX_DISKS	   "boxes"  /* where they are in the pool */
 #define ROLL_DISK_PREFIX   ".roll-" /* before the id of a box: the disk it goes back to */
+#define PAST_DISK_PREFIX   ".past-" /* and the one it has left */
+#define SECOND_SUFFIX	   "b"	    /* after the id of a box: the second id of instances */
 #define VOLUME_DISKS	   "volumes"
 #define VOLUME_DATA	   "data"
 #define INTENT_REMOVE_KEEP "remove-keep"
@@ -40,7 +42,9 @@ struct box {
 	struct box_row row; /* what the store has, kept in step with it */
 	enum box_state state;
 	struct instance *instance; /* NULL unless it runs */
-	struct link *link;	   /* NULL while box-init cannot be reached */
+	bool second; /* the instance has the second of its two ids; see rollback_ahead.c */
+	char instance_id[BOX_ID_LEN + 8];
+	struct link *link;	  /* NULL while box-init cannot be reached */
 	struct link *waiting;	  /* for a connection: channels opened while it wakes; see wake.c */
 	struct network *net;	  /* NULL for a spare; see network_internal.h */
 	struct loop_timer *timer; /* see box_timer_start */
@@ -191,7 +195,8 @@ void box_keeping_ended(
 void box_ended(struct box *box, const char *reason, const char *detail);
 extern const struct instance_ops box_instance_ops;
 /* image NULL: for an instance that runs already. The spec's disk is yours to free; the rest is borrowed. */
-void box_instance_spec(const struct box *box, const struct image *image, struct instance_spec *ret);
+void box_instance_spec(struct box *box, const struct image *image, struct instance_spec *ret);
+void box_keep_mark(struct box *box); /* of its instance, in the row */
 /* One timer a box: reconnects a running one, ends the patience with a stopping one. */
 void box_timer_start(struct box *box, uint64_t ms);
 /* Goes on with a purge when a box has gone. */
@@ -405,6 +410,13 @@ void rollback_cancel(
 void hibernate_cancel(struct box *box, const struct err *why);
 bool rollback_launch_failed(struct box *box, const struct err *why);
 void rollback_came_up(struct box *box);
+/* rollback_ahead.c: the target is made beside the present. */
+bool rollback_is_ahead(const struct box *box);
+const char *rollback_disk(const struct box *box); /* what it is made upon, or NULL */
+void rollback_is_ready(struct box *box);	  /* the target runs: the network is its own */
+/* It was told who it is: the present ends. False: that failed, and the end of the target is on its way. */
+bool rollback_commit(struct box *box);
+bool rollback_lost_link(struct box *box, struct link *link); /* true: it was that to the present */
 bool hibernate_ended(struct box *box);
 /* A new daemon has found all boxes: of those that run it is not said any more why they could not be hibernated. */
 void hibernate_recovered(struct yard *yard);

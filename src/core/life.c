@@ -26,6 +26,7 @@
 #include "pool/pool.h"
 #include "states/states.h"
 #include <fcntl.h>
+#include <stdio.h>
 
 enum {
 	REMOVAL_TRIES = 10,
@@ -379,6 +380,7 @@ static void on_ready(struct instance *instance, void *arg)
 		instance_kill(box->instance, NULL);
 		return;
 	}
+	rollback_is_ready(box);
 	/* It was stopped a moment ago, and what it spent until then is not told yet. */
 	if (box->net && box->net->leaving) {
 		box->net->waited_for = true;
@@ -389,7 +391,7 @@ static void on_ready(struct instance *instance, void *arg)
 	box_open_up(box);
 }
 
-static void keep_mark(struct box *box)
+void box_keep_mark(struct box *box)
 {
 	const struct instance_mark *mark = instance_get_mark(box->instance);
 
@@ -403,7 +405,10 @@ static void on_marked(struct instance *instance, void *arg)
 	struct box *box = arg;
 
 	(void)instance;
-	keep_mark(box);
+	/* Until it has proved to work the row is of the present. */
+	if (rollback_is_ahead(box))
+		return;
+	box_keep_mark(box);
 	box_save(box, STORE_KEPT);
 }
 
@@ -429,10 +434,12 @@ const struct instance_ops box_instance_ops = {
 	.on_going = on_going,
 };
 
-void box_instance_spec(const struct box *box, const struct image *image, struct instance_spec *ret)
+void box_instance_spec(struct box *box, const struct image *image, struct instance_spec *ret)
 {
+	snprintf(box->instance_id, sizeof box->instance_id, "%.*s%s", BOX_ID_LEN + 4, box->row.id,
+		box->second ? SECOND_SUFFIX : "");
 	*ret = (struct instance_spec){
-		.id = box->row.id,
+		.id = box->instance_id,
 		.tree = box_get_tree(box),
 		.hostname = box->row.name,
 		.layers = image ? (const char *const *)image->layers : NULL,
@@ -461,7 +468,7 @@ static int need_disk(struct box *box, const struct image *image, bool *ret_wait,
 	struct pool *pool = box->yard->pool;
 
 	*ret_wait = false;
-	if (box_has_disk(box))
+	if (rollback_is_ahead(box) || box_has_disk(box))
 		return 0;
 	if (box->row.started_us) {
 		err_set(err, ERR_NOT_FOUND, "the disk of box '%s' is gone", box->row.name);
@@ -496,7 +503,9 @@ static size_t count_apart(const struct pool *pool, const struct image *image)
 
 static int start_instance(struct box *box, const struct image *image, struct err *err)
 {
-	_cleanup_free_ char *disk = pool_disk_path(box->yard->pool, BOX_DISKS, box->row.id);
+	const char *ahead = rollback_disk(box);
+	_cleanup_free_ char *disk =
+		pool_disk_path(box->yard->pool, BOX_DISKS, ahead ? ahead : box->row.id);
 	const struct instance_state state = { .dir = box->beginning.dir,
 		.time_passes = box->beginning.kind == BEGIN_WAKE };
 	struct instance_mount *mounts = NULL;
@@ -535,9 +544,9 @@ int box_launch(struct box *box, struct err *err)
 		return 0;
 	if (start_instance(box, image, err) < 0)
 		return err_wrap(err, "start box '%s'", box->row.name);
-	if (box->beginning.state)
-		return 0; /* on_marked follows */
-	keep_mark(box);
+	if (box->beginning.state || rollback_is_ahead(box))
+		return 0; /* on_marked follows, or rollback_commit */
+	box_keep_mark(box);
 	/* The child sets itself up on another core during this fsync. */
 	if (!box->spare)
 		box_save(box, STORE_SAFE);

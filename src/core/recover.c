@@ -13,6 +13,7 @@
  *   intent woken                  adopted, running            stopped, "lost"        stopped, "lost"
  *   intent hibernate              adopted, as it was before; killed and hibernated when its state is on record
  *   intent rollback               adopted, as it was before   stopped, "lost"        stopped, "lost"
+ *       (what there is of its target goes)
  *       of a hibernated box                                   hibernated             hibernated
  *   intent rollback:TARGET        killed, and it goes on to the target in any case
  *
@@ -54,10 +55,17 @@ static int adopt(struct box *box, struct err *err)
 	if (!box->row.pid || strcmp(box->row.boot, box->yard->boot))
 		return 0;
 	memcpy(mark.boot, box->row.boot, strnlen(box->row.boot, sizeof mark.boot - 1));
-	box_instance_spec(box, NULL, &spec);
-	if (engine_adopt(box->yard->engine, &spec, &mark, &box_instance_ops, box, &box->instance,
-		    err) == 0)
-		return 1;
+	/* It has one of two ids, by how often it went back. */
+	for (int i = 0; i < 2; i++) {
+		box->second = i == 1;
+		box_instance_spec(box, NULL, &spec);
+		if (engine_adopt(box->yard->engine, &spec, &mark, &box_instance_ops, box,
+			    &box->instance, err) == 0)
+			return 1;
+		if (err->kind != ERR_NOT_FOUND)
+			break;
+	}
+	box->second = false;
 	if (err->kind == ERR_LIMIT)
 		return err_wrap(err, "take over box '%s'", box->row.name);
 	if (err->kind != ERR_NOT_FOUND)
@@ -90,6 +98,18 @@ static bool is_removal(const struct box *box)
 	return !strcmp(box->row.intent, "remove") || !strcmp(box->row.intent, INTENT_REMOVE_KEEP);
 }
 
+/* Under both of its ids. */
+static void sweep(struct box *box)
+{
+	_cleanup_free_ char *second = xasprintf("%s" SECOND_SUFFIX, box->row.id);
+	struct err err = ERR_INIT;
+
+	if (engine_sweep(box->yard->engine, box->row.id, &err) < 0 ||
+		engine_sweep(box->yard->engine, second, &err) < 0)
+		log_warn("something of a box is left behind", kv_str("box", box->row.id),
+			kv_err(&err));
+}
+
 /* Half restored, or no longer needed: its processes end, its state is what counts. True: nothing is to be adopted. */
 static bool end_half(struct box *box)
 {
@@ -102,7 +122,6 @@ static bool end_half(struct box *box)
 	bool copy = !strcmp(intent, "fork") ||
 		    (!strcmp(intent, "create") && *box->row.origin_snapshot &&
 			    !strcmp(box->row.boot, box->yard->boot));
-	struct err err = ERR_INIT;
 
 	if (!asleep && !copy && !text_has_prefix(intent, "rollback:")) {
 		/* Nothing had been changed yet. */
@@ -110,9 +129,7 @@ static bool end_half(struct box *box)
 			box_set_state(box, *box->row.asleep_for ? BOX_SUSPENDED : BOX_RUNNING, "");
 		return false;
 	}
-	if (engine_sweep(box->yard->engine, box->row.id, &err) < 0)
-		log_warn("something of a box is left behind", kv_str("box", box->row.id),
-			kv_err(&err));
+	sweep(box);
 	box->row.pid = 0;
 	if (asleep) {
 		box_set_state(box, BOX_HIBERNATED, "");
@@ -182,14 +199,11 @@ static void clean_up(struct box *box)
 	bool same_boot = !strcmp(box->row.boot, box->yard->boot);
 	bool was_up = !strcmp(box->row.state, "running") || !strcmp(box->row.state, "suspended") ||
 		      !strcmp(box->row.intent, "start") || !strcmp(box->row.intent, INTENT_WOKEN);
-	struct err err = ERR_INIT;
 
 	if (!strcmp(box->row.intent, INTENT_WOKEN))
 		wake_forget_state(box);
 
-	if (engine_sweep(box->yard->engine, box->row.id, &err) < 0)
-		log_warn("something of a box is left behind", kv_str("box", box->row.id),
-			kv_err(&err));
+	sweep(box);
 	box->row.pid = 0;
 	if (is_removal(box) ||
 		(!strcmp(box->row.intent, "create") && (same_boot || !box_has_disk(box))) ||
@@ -213,6 +227,19 @@ static bool id_is_known(const struct yard *yard, const char *id)
 	for (size_t i = 0; i < yard->box_count; i++)
 		if (!strcmp(yard->boxes[i]->row.id, id))
 			return true;
+	return false;
+}
+
+/* The id of an instance: of the two that a box's may have, the one it has. */
+static bool instance_is_known(const struct yard *yard, const char *id)
+{
+	for (size_t i = 0; i < yard->box_count; i++) {
+		const struct box *box = yard->boxes[i];
+
+		if (text_has_prefix(id, box->row.id) &&
+			!strcmp(id + strlen(box->row.id), box->second ? SECOND_SUFFIX : ""))
+			return true;
+	}
 	return false;
 }
 
@@ -252,7 +279,7 @@ static void sweep_orphans(struct yard *yard)
 	json_t *id;
 
 	json_array_foreach (left, i, id)
-		if (!id_is_known(yard, json_string_value(id)) &&
+		if (!instance_is_known(yard, json_string_value(id)) &&
 			engine_sweep(yard->engine, json_string_value(id), &err) < 0)
 			log_warn("an orphan is left behind", kv_str("box", json_string_value(id)),
 				kv_err(&err));

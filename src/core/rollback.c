@@ -1,16 +1,20 @@
 /* rollback.c - the same box at an earlier moment
  *
- *   present captured as a snapshot of its own, a copy of the target's disk made beside ─► instance killed ─► disks
- *   changed over ─► launched from the target's state ─► running
+ *   present captured as a snapshot of its own, a copy of the target's disk made beside ─► the target comes up while the
+ *   present stands still (rollback_ahead.c) ─► the present is killed
  *
- * Until the kill, whatever fails leaves the box as it was. The row then has the intent "rollback:TARGET": a daemon that dies goes
- * on from there (recover.c). When the target does not come up, the present that was captured is put back; what cannot
- * be captured with its processes is kept as a disk.
+ * Until then, whatever fails leaves the box as it was, processes and all. Where two of it do not fit beside each other
+ * (ahead_is_possible) the present is killed first:
+ *
+ *   ─► instance killed ─► disks changed over ─► launched from the target's state ─► running
+ *
+ * The row then has the intent "rollback:TARGET": a daemon that dies goes on from there (recover.c). When the target does not come
+ * up, the present that was captured is put back; what cannot be captured with its processes is kept as a disk, unless there is no
+ * other way back: then the rollback is refused.
  *
  * Id, name, addresses, URL, policy, budgets and the ids of execs are not part of a state and stay. */
-#include "core/core_internal.h"
 #include "core/network_internal.h"
-#include "core/timeline.h"
+#include "core/rollback_internal.h"
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/log.h"
@@ -21,26 +25,6 @@
 #include "states/states.h"
 #include <stdio.h>
 #include <sys/socket.h>
-
-struct rolling {
-	struct box *box;
-	struct yard *yard;
-	char *wanted; /* id of the target */
-	char *from;   /* id of the snapshot of the present, or NULL */
-	char *disk;   /* ".roll-ID": the target's disk, ready to be put in place */
-	bool used;    /* the target does not go meanwhile */
-	bool disk_only, forget;
-	bool was_suspended;
-	bool adopted;	       /* the state it slept in became the snapshot of the present */
-	bool returning;	       /* the target did not come up: back to where it was */
-	struct helper *helper; /* copies the target's disk, beside the capture */
-	bool copied, captured;
-	struct err err;
-	struct err failure; /* why it is returning */
-	int64_t started_us;
-	json_done done;
-	void *arg;
-};
 
 static void rolling_free(struct rolling *rolling)
 {
@@ -60,7 +44,7 @@ static json_t *told(struct yard *yard, const char *id)
 }
 
 /* The turn is given back; the caller hears. */
-static void finish(struct rolling *rolling, const struct err *err)
+void rolling_finish(struct rolling *rolling, const struct err *err)
 {
 	struct box *box = rolling->box;
 	struct yard *yard = rolling->yard;
@@ -105,7 +89,7 @@ static void drop_from(struct rolling *rolling)
 }
 
 /* Before anything was changed. */
-static void give_up(struct rolling *rolling, const struct err *why)
+void rolling_give_up(struct rolling *rolling, const struct err *why)
 {
 	struct box *box = rolling->box;
 	struct err err = *why, problem = ERR_INIT;
@@ -127,7 +111,7 @@ static void give_up(struct rolling *rolling, const struct err *why)
 			box_reconnect(box);
 	}
 	err_wrap(&err, "roll back '%s'", box ? box->row.name : "");
-	finish(rolling, &err);
+	rolling_finish(rolling, &err);
 	if (box)
 		box_tell(box, NULL); /* who came meanwhile */
 }
@@ -190,7 +174,7 @@ bool rollback_ended(struct box *box)
 	if (!rolling->copied || !rolling->captured) {
 		err_set(&err, ERR_STATE, "box '%s' ended meanwhile", box->row.name);
 		drop_from(rolling);
-		finish(rolling, &err);
+		rolling_finish(rolling, &err);
 		return false;
 	}
 	box_disconnect(box);
@@ -238,6 +222,13 @@ static int copy_disk(struct rolling *rolling, struct err *err)
 	return helper_start(rolling->yard->loop, &ops, rolling, NULL, 0, &rolling->helper, err);
 }
 
+static bool is_full(const struct rolling *rolling, const char *id)
+{
+	const struct snapshot *snapshot = snapshot_by_id(rolling->yard, id);
+
+	return snapshot && !strcmp(snapshot->row.kind, "full");
+}
+
 /* The target's disk is ready and the present is captured: it ends. */
 static void change_over(struct rolling *rolling)
 {
@@ -251,7 +242,20 @@ static void change_over(struct rolling *rolling)
 	if (box->state != BOX_ROLLING_BACK) {
 		err_set(&err, ERR_STATE, "box '%s' is %s", box->row.name,
 			box_state_name(box->state));
-		give_up(rolling, &err);
+		rolling_give_up(rolling, &err);
+		return;
+	}
+	if (ahead_is_possible(rolling)) {
+		ahead_begin(rolling);
+		return;
+	}
+	/* There is no way back for processes that could not be captured. */
+	if (box->instance && rolling->from && !rolling->disk_only &&
+		!is_full(rolling, rolling->from)) {
+		err_set(&err, ERR_STATE,
+			"its processes cannot be captured, and there is no room for both");
+		err_hint(&err, "'box rollback --disk-only' gives its processes up");
+		rolling_give_up(rolling, &err);
 		return;
 	}
 	snprintf(intent, sizeof intent, "rollback:%s", rolling->wanted);
@@ -295,7 +299,7 @@ static void on_exit_copy(int code, void *arg)
 		return;
 	}
 	if (err.kind) {
-		give_up(rolling, &err);
+		rolling_give_up(rolling, &err);
 		return;
 	}
 	rolling->copied = true;
@@ -314,14 +318,17 @@ void rollback_came_up(struct box *box)
 	if (rolling->returning) {
 		err = rolling->failure;
 		err_wrap(&err, "roll back '%s' (it is as it was before)", box->row.name);
-		finish(rolling, &err);
+		rolling_finish(rolling, &err);
 		return;
 	}
 	yard_event(box->yard, "box.rolled_back", box,
 		json_pack("{s:s,s:s,s:I}", "to", rolling->wanted, "from",
 			rolling->from ? rolling->from : "", "took_us",
 			(json_int_t)(clock_mono_us() - rolling->started_us)));
-	finish(rolling, NULL);
+	/* Its ids are free for the next rollback when it has gone. */
+	rolling->came_up = true;
+	if (!rolling->present)
+		rolling_finish(rolling, NULL);
 }
 
 /* Back to the present that was captured; if that fails as well the box is stopped, on that disk. */
@@ -332,6 +339,8 @@ bool rollback_launch_failed(struct box *box, const struct err *why)
 
 	if (!rolling)
 		return false;
+	if (rolling->ahead)
+		return ahead_failed(rolling, why);
 	begin_done(box);
 	box_disconnect(box);
 	network_detach(box);
@@ -348,7 +357,7 @@ bool rollback_launch_failed(struct box *box, const struct err *why)
 	}
 	if (rolling->returning)
 		err = rolling->failure;
-	finish(rolling, &err);
+	rolling_finish(rolling, &err);
 	return false;
 }
 
@@ -377,7 +386,7 @@ static void on_taken(
 			take_present(rolling, false);
 			return;
 		}
-		give_up(rolling, &why);
+		rolling_give_up(rolling, &why);
 		return;
 	}
 	/* The present is a branch; the box itself is on its way elsewhere. */
@@ -408,7 +417,7 @@ static void take_present(struct rolling *rolling, bool full)
 		text_replace(&snapshot->row.id, box->row.state_id);
 	rolling->from = xstrdup(snapshot->row.id);
 	if (snapshot_record(rolling->yard, snapshot, STORE_KEPT, &err) < 0) {
-		give_up(rolling, &err);
+		rolling_give_up(rolling, &err);
 		return;
 	}
 	box_take(box,
@@ -483,7 +492,7 @@ static void on_turn(struct box *box, const struct err *gone, void *arg)
 	rolling->captured =
 		(rolling->forget && rolling->disk_only) || (!box->instance && !box_has_disk(box));
 	if (copy_disk(rolling, &err) < 0)
-		give_up(rolling, &err);
+		rolling_give_up(rolling, &err);
 	else if (!rolling->captured)
 		take_present(rolling, full);
 }
@@ -529,12 +538,16 @@ void rollback_cancel(struct box *box, const struct err *why)
 
 	if (!rolling)
 		return;
+	if (rolling->ahead || rolling->committed) {
+		ahead_cancel(rolling, why);
+		return;
+	}
 	/* The daemon ends and the box does not: it goes on, unless its present is gone already. */
 	if (box->state == BOX_ROLLING_BACK && !strcmp(box->row.intent, "rollback")) {
-		give_up(rolling, why);
+		rolling_give_up(rolling, why);
 		return;
 	}
 	box->rolling = NULL;
 	rolling->box = NULL;
-	finish(rolling, why);
+	rolling_finish(rolling, why);
 }

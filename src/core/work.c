@@ -46,6 +46,10 @@ static void on_link_lost(struct link *link, const struct err *err, void *arg)
 		link_free(link);
 		return;
 	}
+	if (rollback_lost_link(box, link)) {
+		link_free(link);
+		return;
+	}
 	if (box->link == link)
 		box->link = NULL;
 	box->link_ready = false;
@@ -243,6 +247,8 @@ void box_came_up(struct box *box)
 {
 	bool created = box->state == BOX_CREATING;
 
+	if (!rollback_commit(box))
+		return;
 	box_set_state(box, BOX_RUNNING, "");
 	limit_arm(box);
 	if (box->beginning.state) {

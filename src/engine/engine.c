@@ -212,6 +212,12 @@ size_t instance_pids(struct instance *instance, pid_t *ret, size_t max)
 	return instance->engine->ops->pids ? instance->engine->ops->pids(instance, ret, max) : 0;
 }
 
+void instance_hand_over(struct instance *instance, const struct instance_ops *ops, void *arg)
+{
+	instance->events = ops;
+	instance->arg = arg;
+}
+
 void instance_free(struct instance *instance)
 {
 	if (instance)

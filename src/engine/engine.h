@@ -292,6 +292,8 @@ int instance_hold(struct instance *instance, bool hold, struct err *err);
 bool instance_memory_full(struct instance *instance);
 int instance_netns(struct instance *instance, int *ret, struct err *err);
 size_t instance_pids(struct instance *instance, pid_t *ret, size_t max);
+/* Its callbacks go elsewhere from now on. */
+void instance_hand_over(struct instance *instance, const struct instance_ops *ops, void *arg);
 void instance_free(struct instance *instance); /* accepts NULL */
 int instance_capture(struct instance *instance, const struct capture_spec *spec,
 	const struct capture_ops *ops, void *arg, struct capture **ret, struct err *err);

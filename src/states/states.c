@@ -93,7 +93,7 @@ uint64_t state_disk_room(int fd)
 	return left > reserve ? left - reserve : 0;
 }
 
-static uint64_t memory_available(void)
+uint64_t states_memory_available(void)
 {
 	_cleanup_free_ char *text = NULL;
 	unsigned long long kib;
@@ -126,7 +126,7 @@ bool state_fits_in_memory(const struct states *states, uint64_t need)
 	used = (uint64_t)(fs.f_blocks - fs.f_bfree) * fs.f_frsize;
 	if (need > (uint64_t)fs.f_bfree * fs.f_frsize)
 		return false;
-	return MAX(used, promised(states)) + need <= (memory_available() + used) / 4;
+	return MAX(used, promised(states)) + need <= (states_memory_available() + used) / 4;
 }
 
 int state_check_disk(const struct states *states, uint64_t need, struct err *err)
@@ -339,7 +339,7 @@ void states_drop_plain(struct states *states, const char *id)
 void states_trim(struct states *states, unsigned keep)
 {
 	_cleanup_free_ struct state **found = NULL;
-	uint64_t room_bytes = memory_available() / KEPT_PART, plain, packed;
+	uint64_t room_bytes = states_memory_available() / KEPT_PART, plain, packed;
 	size_t count = 0, room = 0;
 	bool dropped = false;
 

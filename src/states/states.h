@@ -69,5 +69,6 @@ void states_sizes(
 	const struct states *states, const char *id, uint64_t *ret_plain, uint64_t *ret_packed);
 /* Reads all of the packed form and compares; for doctors and tests. ERR_NOT_FOUND when it is not packed. */
 void states_verify(struct states *states, const char *id, states_done done, void *arg);
+uint64_t states_memory_available(void); /* of the machine, for everybody; 0: unknown */
 /* Ids of all states, for finding those nobody needs. Calls fn with each; it may discard. */
 void states_each(struct states *states, void (*fn)(const char *id, void *arg), void *arg);

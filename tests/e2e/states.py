@@ -198,6 +198,11 @@ def settled(yard, timeout=30):
     return last[0]
 
 
+def groups(yard, box):
+    """The names of its groups: one of two, both while it goes back."""
+    return {folder.name for folder in box_cgroups(yard.name, box.id)}
+
+
 def box_processes(yard, box):
     """Of a box, as the machine sees them."""
     found = set()

@@ -95,7 +95,7 @@ def groups(yard, box):
         for name in LIMITS:
             with contextlib.suppress(OSError):
                 found[f"{folder.parents[2]} {name}"] = (folder / name).read_text()
-    members = {pid: sorted(line.replace(box.id, "ID") for line in read_proc(pid, "cgroup").decode().splitlines())
+    members = {pid: sorted(re.sub(f"{box.id}b?", "ID", line) for line in read_proc(pid, "cgroup").decode().splitlines())
                for pid in states.box_processes(yard, box)}
     return found, sorted({tuple(lines) for lines in members.values()})
 
