@@ -53,6 +53,7 @@ int box_suspend(struct box *box, const char *reason, struct err *err)
 	text_replace(&box->row.asleep_for,
 		text_has_prefix(reason, "limit.") || !strcmp(reason, "idle") ? reason : "request");
 	box_set_state(box, BOX_SUSPENDED, "");
+	network_asleep(box);
 	idle_asleep(box);
 	box_save(box, STORE_KEPT);
 	yard_event(box->yard, "box.suspended", box, json_pack("{s:s}", "reason", reason));
@@ -70,6 +71,7 @@ int box_resume_for(struct box *box, const char *reason, struct err *err)
 	if (freeze(box, false, err) < 0)
 		return err_wrap(err, "resume '%s'", box->row.name);
 	box_set_state(box, BOX_RUNNING, "");
+	network_asleep(box);
 	idle_awake(box);
 	box_reconnect(box);
 	box_save(box, STORE_KEPT);

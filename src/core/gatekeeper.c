@@ -183,6 +183,21 @@ static void on_reserve(void *arg, const char *id)
 		network_names_reserve(box);
 }
 
+/* Of a box that sleeps. What another box sends to it is use, and wakes like any; what comes for connections it made itself
+ * wakes it if it fell asleep by itself. */
+static void on_traffic(void *arg, const char *id, bool from_peer)
+{
+	struct networks *networks = arg;
+	struct box *box = box_by_id(networks->yard, id);
+
+	if (!box || box->state != BOX_SUSPENDED)
+		return;
+	if (from_peer)
+		box_is_used(box);
+	else
+		idle_network(box, true);
+}
+
 static void on_limit(void *arg, const char *id, json_t *data)
 {
 	struct networks *networks = arg;
@@ -416,6 +431,7 @@ static const struct gate_ops gate_ops = {
 	.limit = on_limit,
 	.names = on_names,
 	.reserve = on_reserve,
+	.traffic = on_traffic,
 	.dial_box = on_dial_box,
 	.open_udp = on_open_udp,
 	.left = on_left,

@@ -342,6 +342,20 @@ void network_free(struct box *box)
 
 /* ---- attached ------------------------------------------------------------------------------------ */
 
+/* Paused at a limit, it is nobody's to wake. */
+static unsigned asleep(const struct box *box)
+{
+	if (box->state != BOX_SUSPENDED || box_is_paused(box))
+		return 0;
+	return GATE_TELL_PEERS | (strcmp(box->row.asleep_for, "idle") ? 0 : GATE_TELL_OWN);
+}
+
+void network_asleep(struct box *box)
+{
+	if (box->net && box->net->served)
+		gate_asleep(yard_gate(box->yard), box->row.id, asleep(box));
+}
+
 static struct gate_box describe(const struct box *box, json_t *policy)
 {
 	const struct network *net = box->net;
@@ -358,6 +372,7 @@ static struct gate_box describe(const struct box *box, json_t *policy)
 		.reserved = net->reserved,
 		.spent = net->spent,
 		.recording = net->recording,
+		.asleep = asleep(box),
 	};
 }
 

@@ -85,6 +85,8 @@ void network_adopt(struct box *box); /* the instance ran before this daemon did;
 /* The policy in box->net is new: the gate and the namespace are told at once. Nothing is stored. */
 int network_apply_policy(struct box *box, struct err *err);
 void network_renamed(struct box *box);
+/* It fell asleep, or is awake again: the gate tells at once when data comes for it. */
+void network_asleep(struct box *box);
 /* Addresses of this host, as the gate was told; for policy_world. NULL-terminated, borrowed. */
 const char *const *networks_host_ranges(struct yard *yard);
 

@@ -330,6 +330,28 @@ void flow_figures(struct flow *flow)
 	flow_count(flow, out, in);
 }
 
+/* Called for every few bytes of everybody: nothing is looked for while no box sleeps. */
+void flow_moved(struct flow *flow, bool out)
+{
+	struct process *process = flow->guest->process;
+	size_t len = strlen(flow->name);
+
+	if (!process->asleep)
+		return;
+	if (!out) {
+		guest_data_came(flow->guest, GATE_TELL_OWN);
+		return;
+	}
+	for (struct named *node = flow->is_box ? process->guests.oldest : NULL; node;
+		node = node->newer) {
+		struct guest *other = (struct guest *)node;
+
+		if (other->asleep && strlen(other->name) == len - strlen(".box") &&
+			!strncmp(other->name, flow->name, strlen(other->name)))
+			guest_data_came(other, GATE_TELL_PEERS);
+	}
+}
+
 static void tell_end(struct flow *flow, const struct relay_report *report)
 {
 	bool refused = *flow->reason || report->end == RELAY_END_REFUSED;

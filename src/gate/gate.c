@@ -127,6 +127,13 @@ static void on_reserve(struct gate *gate, struct member *member, json_t *message
 		gate->ops->reserve(gate->arg, member->id);
 }
 
+static void on_traffic(struct gate *gate, struct member *member, json_t *message)
+{
+	if (!member->dropped)
+		gate->ops->traffic(gate->arg, member->id,
+			json_integer_value(json_object_get(message, "peer")) != 0);
+}
+
 static void on_dial_box(struct gate *gate, struct member *member, json_t *message)
 {
 	if (!member->dropped)
@@ -179,6 +186,7 @@ static const struct report {
 	{ "meters", on_meters, true },
 	{ "names", on_names, true },
 	{ "reserve", on_reserve, false },
+	{ "traffic", on_traffic, false },
 	{ "dropped", on_dropped, true },
 	{ "limit", on_limit, false },
 	{ "dial_box", on_dial_box, false },

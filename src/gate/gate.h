@@ -43,6 +43,9 @@ struct gate_ops {
 	/* Few of the addresses reserved for names are left (gate_box.reserved). Write down a higher number, then tell it with gate_reserve;
 	 * until then new names may get no address. */
 	void (*reserve)(void *arg, const char *box);
+	/* Data was given to a box that sleeps (gate_asleep), just now: for a connection of its own, or (from_peer) by another box that is
+	 * connected to it. Once for each of them; gate_asleep asks for it again. */
+	void (*traffic)(void *arg, const char *box, bool from_peer);
 	/* A box wants to reach a port of another (its policy says so). Answer with gate_dialled. */
 	void (*dial_box)(
 		void *arg, const char *box, const char *name, uint16_t port, uint64_t ticket);
@@ -84,7 +87,12 @@ struct gate_box {
 	uint64_t reserved; /* and those that may be from now on, see synthetic_reserve */
 	json_t *spent;	   /* as reported, or NULL; borrowed */
 	bool recording;
+	unsigned asleep; /* enum gate_asleep, as for gate_asleep() */
 };
+
+/* What is told by ops->traffic. */
+enum gate_asleep { GATE_TELL_OWN = 1, GATE_TELL_PEERS = 2 };
+
 /* The box is served. doors are handed over (closed here), also when it fails. Messages are sent at once or queued, never lost: an error
  * means that the gate is gone or the policy is refused here already. */
 int gate_add(struct gate *gate, const struct gate_box *box, int doors[DOOR_COUNT], struct err *err);
@@ -93,6 +101,8 @@ void gate_drop(struct gate *gate, const char *id);
 /* Another policy from now on: connections that it forbids are cut; an event "policy" tells how many. */
 int gate_set_policy(struct gate *gate, const struct gate_box *box, struct err *err);
 void gate_rename(struct gate *gate, const char *id, const char *name);
+/* The box sleeps, and these are to be told; 0: it is awake. */
+void gate_asleep(struct gate *gate, const char *id, unsigned what);
 /* Watch mode: every name and public address is allowed and counted. */
 void gate_record(struct gate *gate, const char *id, bool on);
 /* What was seen in watch mode: {"since","destinations":[{"name","address","port","protocol","connections","questions","bytes_out","bytes_in"}],

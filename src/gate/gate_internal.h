@@ -5,9 +5,9 @@
  *
  *   to the gate     settings {servers, proxy, no_proxy, host_ranges}   add {box, name, tree, policy, version, package_hosts, names, given,
  *                   reserved, spent, recording, doors} + fds   drop {box}   policy {box, policy, version, package_hosts, name}   rename {box, name}
- *                   record {box, on}   recorded {box, request}   connections {box, request}   names {box, request}
+ *                   record {box, on}   recorded {box, request}   connections {box, request}   names {box, request}   asleep {box, what}
  *                   reserve {box, reserved}   dialled {ticket, error, kind} + fd   end {}
- *   to the daemon   event {box, event}   meters {box, meters}   limit {box, data}   names {box, saved}   reserve {box}   dropped {box}
+ *   to the daemon   event {box, event}   meters {box, meters}   limit {box, data}   names {box, saved}   reserve {box}   traffic {box, peer}   dropped {box}
  *                   dial_box {box, name, port, ticket}   open_udp {box, aim, client, ticket}   answer {request, value} */
 #pragma once
 #include "base/err.h"
@@ -130,6 +130,7 @@ struct process {
 	uint64_t ticket;
 	size_t flow_count;
 	size_t fds_max;
+	unsigned asleep; /* guests of whose traffic something is to be told */
 	int exit_code;
 };
 
@@ -223,6 +224,7 @@ struct guest {
 	uint64_t version;
 	char **package_hosts;
 	bool recording;
+	unsigned asleep; /* enum gate_asleep: to be told */
 
 	int doors[DOOR_COUNT];
 	struct loop_fd *watches[DOOR_COUNT]; /* those that are not the resolver's */
@@ -265,6 +267,9 @@ void guest_tick(struct guest *guest, int64_t now);
 void guest_reserve(struct guest *guest, uint64_t reserved);
 /* A name may have got an address: asks for more in time. */
 void guest_check_reserved(struct guest *guest);
+void guest_set_asleep(struct guest *guest, unsigned what);
+/* Data was given to it. */
+void guest_data_came(struct guest *guest, enum gate_asleep how);
 /* {"do","box"}: add to it and send it. */
 json_t *guest_message(const struct guest *guest, const char *what);
 void guest_limit_reached(
@@ -339,6 +344,7 @@ void flow_cut(struct flow *flow, const char *why);
 /* At once, for boxes that go. */
 void flow_break(struct flow *flow, const char *why);
 void flow_figures(struct flow *flow);
+void flow_moved(struct flow *flow, bool out); /* some bytes, just now */
 json_t *flow_json(struct flow *flow);
 /* A question to the daemon; the answer comes to flow_answered. */
 void flow_wait(struct flow *flow);

@@ -389,6 +389,7 @@ int guest_add(struct process *process, json_t *message, int *fds, size_t count, 
 	guest->recording = json_is_true(json_object_get(message, "recording"));
 	if (guest->recording)
 		record_start(guest);
+	guest_set_asleep(guest, (unsigned)json_integer_value(json_object_get(message, "asleep")));
 	load_names(guest, message);
 	allot_load(guest, json_object_get(message, "spent"));
 	if (read_policy(message, &policy, err) < 0)
@@ -402,6 +403,20 @@ int guest_add(struct process *process, json_t *message, int *fds, size_t count, 
 fail:
 	guest_free(guest, "it could not be served");
 	return -1;
+}
+
+void guest_set_asleep(struct guest *guest, unsigned what)
+{
+	guest->process->asleep += !!what - !!guest->asleep;
+	guest->asleep = what;
+}
+
+void guest_data_came(struct guest *guest, enum gate_asleep how)
+{
+	if (!(guest->asleep & how))
+		return;
+	guest_set_asleep(guest, guest->asleep & ~(unsigned)how);
+	tell(guest, "traffic", "peer", json_integer(how == GATE_TELL_PEERS));
 }
 
 static json_t *meters_json(const struct guest *guest)
@@ -425,6 +440,7 @@ void guest_free(struct guest *guest, const char *why)
 {
 	while (guest->flows)
 		flow_break(guest->flows, why);
+	guest_set_asleep(guest, 0);
 	event_forget_all(guest);
 	if (guest->changed)
 		tell(guest, "meters", "meters", meters_json(guest));

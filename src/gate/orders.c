@@ -179,6 +179,8 @@ int gate_add(struct gate *gate, const struct gate_box *box, int doors[DOOR_COUNT
 		json_object_set_new(message, "tree", json_string(box->tree));
 	if (box->names)
 		json_object_set(message, "names", box->names);
+	if (box->asleep)
+		json_object_set_new(message, "asleep", json_integer(box->asleep));
 	json_object_set_new(message, "given", json_integer((json_int_t)box->given));
 	json_object_set_new(message, "reserved", json_integer((json_int_t)box->reserved));
 	if (box->spent)
@@ -223,6 +225,18 @@ void gate_rename(struct gate *gate, const char *id, const char *name)
 		return;
 	message = to_box(member, "rename");
 	json_object_set_new(message, "name", json_string(name));
+	channel_send(gate->channel, message, NULL, 0);
+}
+
+void gate_asleep(struct gate *gate, const char *id, unsigned what)
+{
+	struct member *member = find(gate, id);
+	json_t *message;
+
+	if (!member)
+		return;
+	message = to_box(member, "asleep");
+	json_object_set_new(message, "what", json_integer(what));
 	channel_send(gate->channel, message, NULL, 0);
 }
 

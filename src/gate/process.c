@@ -160,6 +160,11 @@ static void on_reserve(struct guest *guest, json_t *message)
 	guest_reserve(guest, (uint64_t)json_integer_value(json_object_get(message, "reserved")));
 }
 
+static void on_asleep(struct guest *guest, json_t *message)
+{
+	guest_set_asleep(guest, (unsigned)json_integer_value(json_object_get(message, "what")));
+}
+
 static const struct {
 	const char *name;
 	void (*fn)(struct guest *guest, json_t *message);
@@ -172,6 +177,7 @@ static const struct {
 	{ "connections", on_connections },
 	{ "names", on_names },
 	{ "reserve", on_reserve },
+	{ "asleep", on_asleep },
 };
 
 /* ---- messages ------------------------------------------------------------------------------------- */

@@ -260,6 +260,7 @@ static const struct part {
 	{ "limit", "data", { .name = "data", .kind = OBJECT, .shape = &limit_shape }, NULL },
 	{ "names", "saved", { 0 }, check_saved },
 	{ "reserve", NULL, { 0 }, NULL },
+	{ "traffic", "peer", { .name = "peer", .kind = NUMBER, .max = 1 }, NULL },
 	{ "dropped", NULL, { 0 }, NULL },
 	{ "dial_box", "name", { 0 }, check_name_of_box },
 	{ "dial_box", "port", { .name = "port", .kind = NUMBER, .max = PORT }, NULL },

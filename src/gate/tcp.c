@@ -105,8 +105,13 @@ static void on_ended(void *arg, const struct relay_report *report)
 	flow_end(flow, report);
 }
 
+static void on_moved(void *arg, bool out)
+{
+	flow_moved(arg, out);
+}
+
 static const struct relay_ops relay_ops = {
-	.seen = on_seen, .may = on_may, .dialled = on_dialled, .ended = on_ended
+	.seen = on_seen, .may = on_may, .dialled = on_dialled, .moved = on_moved, .ended = on_ended
 };
 
 /* ---- accepting ------------------------------------------------------------------------------------ */

@@ -81,6 +81,11 @@ static void on_ended(void *arg, const struct relay_report *report)
 
 /* ---- both ends of a flow -------------------------------------------------------------------------- */
 
+static void on_moved(void *arg, bool out)
+{
+	flow_moved(arg, out);
+}
+
 static void go_if_ready(struct flow *flow)
 {
 	struct udp_pending *pending = flow->pending;
@@ -92,6 +97,7 @@ static void go_if_ready(struct flow *flow)
 		.client = steal_fd(&pending->client),
 		.server = steal_fd(&pending->server),
 		.quotas = { &guest->quota, &flow->allotment->quota, &guest->tree->quota },
+		.moved = on_moved,
 		.ended = on_ended,
 		.arg = flow });
 	flow_connected(flow, &flow->address);

@@ -76,6 +76,8 @@ struct relay_ops {
 	bool (*may)(void *arg, const struct net_address *address); /* as in dial.h */
 	void (*dialled)(
 		void *arg, const struct net_address *address); /* it is connected; may be NULL */
+	/* Bytes were given to the server (out) or to the client, right now; must not free the relay. May be NULL. */
+	void (*moved)(void *arg, bool out);
 	void (*ended)(void *arg, const struct relay_report *report); /* once; the relay is freed */
 };
 

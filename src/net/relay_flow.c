@@ -248,6 +248,8 @@ void relay_flow_move(struct relay *relay, struct relay_flow *flow)
 	}
 	if (!flow->in_pipe)
 		return_pipe(relay, flow);
+	if (flow->bytes != before && relay->ops->moved)
+		relay->ops->moved(relay->arg, flow == &relay->out);
 	if (flow->bytes != before && (relay->in.closed || relay->out.closed))
 		relay->active_at = clock_mono_us();
 	/* What the server said may have set free what the guard held back. */

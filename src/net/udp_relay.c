@@ -119,6 +119,8 @@ static void pass(struct udp_relay *relay, bool out, const void *data, size_t len
 	}
 	relay->errors = 0;
 	*bytes += len;
+	if (relay->options.moved)
+		relay->options.moved(relay->options.arg, out);
 }
 
 static void move(struct udp_relay *relay, bool out)

@@ -13,6 +13,7 @@ struct udp_relay_options {
 	int client, server;		    /* connected, non-blocking; owned */
 	struct quota *quotas[RELAY_QUOTAS]; /* as in relay.h */
 	unsigned idle_ms;		    /* 0: UDP_RELAY_IDLE_MS */
+	void (*moved)(void *arg, bool out); /* as in relay.h */
 	void (*ended)(
 		void *arg, const struct relay_report *report); /* once, from the loop; freed */
 	void *arg;

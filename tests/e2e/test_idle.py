@@ -2,6 +2,7 @@
 import concurrent.futures
 import http.client
 import socket
+import subprocess
 import time
 
 import pytest
@@ -258,6 +259,65 @@ def test_a_connection_from_another_box_wakes(make_box):
     got = one.python(f"import socket; print(socket.create_connection(('{two.name}.box', 7000), 10).recv(9))")
     assert "hello" in got.stdout
     assert state(two) == "running"
+
+
+# Says each line that comes in capitals.
+UPPER = """
+import socket
+s = socket.create_server(('0.0.0.0', 7000))
+while True:
+    c, _ = s.accept()
+    while line := c.recv(100):
+        c.sendall(line.upper())
+"""
+# Sends a line for each one it is given, and says how long the answer took, in milliseconds.
+TALK = """
+import socket, sys, time
+s = socket.create_connection((sys.argv[1], 7000), 10)
+s.settimeout(10)
+print("up", flush=True)
+for line in sys.stdin:
+    began = time.perf_counter()
+    s.sendall(b"\\0" + line.encode())
+    assert s.recv(100)
+    print("took", (time.perf_counter() - began) * 1000, flush=True)
+"""
+
+
+def peers(make_box):
+    one, two = make_box(policy={"preset": "none"}, idle=NEVER), make_box(policy={"preset": "none"}, idle=NEVER)
+    for box, other in ((one, two), (two, one)):
+        box.yard.api("PUT", f"{box.path}/policy", {"policy": {"boxes": [other.name]}}, expect=200)
+    two.start("python3", "-c", UPPER)
+    eventually(lambda: one.run("python3", "-c", f"import socket; socket.create_connection(('{two.name}.box', 7000), 3)").code == 0)
+    return one, two
+
+
+def talk_to_sleeping(one, two, put_to_sleep, times):
+    """Milliseconds for each answer of two, which sleeps each time, on one connection."""
+    talk = one.yard.spawn("exec", "-i", one.name, "--", "python3", "-c", TALK, f"{two.name}.box", stdin=subprocess.PIPE,
+                          stdout=subprocess.PIPE, text=True)
+    with talk:
+        assert talk.stdout.readline() == "up\n"
+        took = []
+        for i in range(times):
+            put_to_sleep(two)
+            talk.stdin.write(f"{i}\n")
+            talk.stdin.flush()
+            took.append(float(talk.stdout.readline().split()[1]))
+            assert state(two) == "running"
+        talk.stdin.close()
+    return took
+
+
+@pytest.mark.parametrize("how", ["suspend", "idle"])
+def test_bytes_of_a_peer_on_an_open_connection_wake_at_once(yard, make_box, quick, how):
+    one, two = peers(make_box)
+    if how == "idle":
+        yard.box("set", two.name, "--idle", "1s")
+    took = talk_to_sleeping(one, two, asleep if how == "idle" else lambda box: yard.box("suspend", box.name), 5)
+    print(f"answer of a sleeping peer: {sorted(took)[2]:.2f} ms")
+    assert sorted(took)[2] < 50, took
 
 
 def test_a_hibernated_box_wakes_for_everybody_at_once(yard, site):

@@ -149,11 +149,21 @@ static inline void on_reserve(void *arg, const char *box)
 	gate_reserve(gate, box, box_reserved += 2048);
 }
 
+static unsigned traffic_own, traffic_peers;
+
+static inline void on_traffic(void *arg, const char *box, bool from_peer)
+{
+	(void)arg;
+	(void)box;
+	(*(from_peer ? &traffic_peers : &traffic_own))++;
+}
+
 static const struct gate_ops gate_ops = { .event = on_event,
 	.meters = on_meters,
 	.limit = on_limit,
 	.names = on_names,
 	.reserve = on_reserve,
+	.traffic = on_traffic,
 	.dial_box = on_dial_box,
 	.open_udp = on_open_udp,
 	.down = on_down };

@@ -189,6 +189,33 @@ static void test_gate_reserves_addresses_before_it_uses_them(void **state)
 	box_reserved = 4096;
 }
 
+/* Once for each time it is told that the box sleeps; what it sends itself is no news. */
+static void test_gate_tells_of_data_for_a_box_that_sleeps(void **state)
+{
+	char data[16];
+	int fd;
+
+	(void)state;
+	server_new(SERVER, 7000);
+	add_box(POLICY_PLAIN);
+	fd = box_dial("good.test", 7000);
+	traffic_own = traffic_peers = 0;
+	for (unsigned i = 1; i <= 3; i++) {
+		gate_asleep(gate, "b1", GATE_TELL_OWN | GATE_TELL_PEERS);
+		for (int k = 0; k < 3; k++) {
+			box_write(fd, "\1\n", 2);
+			assert_true(box_read(fd, data, sizeof data) > 0);
+		}
+		WAIT_FOR(traffic_own == i);
+	}
+	gate_asleep(gate, "b1", 0);
+	box_write(fd, "\1\n", 2);
+	assert_true(box_read(fd, data, sizeof data) > 0);
+	assert_int_equal(traffic_own, 3);
+	assert_int_equal(traffic_peers, 0);
+	close(fd);
+}
+
 static void test_gate_dropped_box_is_cut_and_told(void **state)
 {
 	char data[16];
@@ -505,6 +532,7 @@ int main(int argc, char **argv)
 		GATE_TEST(test_gate_bounds_connections),
 		GATE_TEST(test_gate_keeps_addresses_of_names),
 		GATE_TEST(test_gate_tells_names_when_asked),
+		GATE_TEST(test_gate_tells_of_data_for_a_box_that_sleeps),
 		GATE_TEST(test_gate_reserves_addresses_before_it_uses_them),
 		GATE_TEST(test_gate_dropped_box_is_cut_and_told),
 		GATE_TEST(test_gate_lists_connections),
