@@ -16,6 +16,8 @@
 #include "loop/loop.h"
 #include "sys/beneath.h"
 #include "sys/mountfd.h"
+#include "sys/pidns.h"
+#include "sys/procfd.h"
 #include "sys/procstat.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -396,10 +398,30 @@ static int save_tree(
 	return 0;
 }
 
+/* Restored processes get the numbers they had, which moves no counter: without this the next one would have a number that was
+ * somebody's before, and a child one below its parent's. */
+static int save_last_pid(struct ns_instance *instance, int dir, struct err *err)
+{
+	_cleanup_close_ int out = -1, init = -1; /* the instance's own is not the helper's */
+	char text[16];
+	pid_t last;
+
+	if (procfd_open(instance->base.mark.pid, &init, err) < 0 ||
+		pidns_get_last(init, &last, err) < 0)
+		return -1;
+	snprintf(text, sizeof text, "%d\n", (int)last);
+	out = openat(dir, STATE_LAST, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+	if (out < 0)
+		return err_sys(err, errno, "make '" STATE_LAST "'");
+	return fd_write_all(out, text, strlen(text), err);
+}
+
 int ns_capture_rest(struct instance *base, int dir, struct err *err)
 {
 	struct ns_instance *instance = ns_instance_of(base);
 
+	if (save_last_pid(instance, dir, err) < 0)
+		return -1;
 	if (save_tree(instance, "/run", dir, STATE_RUN, err) < 0)
 		return -1;
 	return save_tree(instance, "/dev/shm", dir, STATE_SHM, err);

@@ -276,6 +276,7 @@ struct state {
 };
 #define STATE_FILE "box.json"
 #define STATE_RUN  "run.tree"
+#define STATE_LAST "last-pid" /* the number after which its processes are counted on */
 #define STATE_SHM  "shm.tree"
 
 /* Of a running instance. targets: of the mounts it was given. */

@@ -7,7 +7,8 @@
  *   setup-namespaces   PID 1 exists; its network is furnished, and nothing is sent in it until all connections are there
  *   post-restore       everything is there and stands still: connections to the outside are ended, the host name is set, user
  *                      namespaces are forbidden again (CRIU does not keep that), the kernel's random numbers begin anew, so that
- *                      no two copies of a process have the same ones in store; box-init's socket becomes unchangeable
+ *                      no two copies of a process have the same ones in store; numbers of processes are counted on from
+ *                      where they were; box-init's socket becomes unchangeable
  *   pre-resume         all is as it will be, and nothing has run: on_going
  *   post-resume        it runs: on_ready. CRIU ends by itself a little later
  *
@@ -24,6 +25,7 @@
 #include "net/sever.h"
 #include "sys/idmap.h"
 #include "sys/mountfd.h"
+#include "sys/pidns.h"
 #include "sys/procfd.h"
 #include "sys/procstat.h"
 #include <dirent.h>
@@ -53,6 +55,7 @@ struct restoring {
 	int socket; /* the mount box-init's socket is bound on */
 	bool runs;
 	bool has_connections; /* TCP, in the images */
+	pid_t last_pid;	      /* processes are counted on from there */
 	bool time_passes;
 
 	/* What the new process attaches; only until it exists. */
@@ -232,20 +235,46 @@ static int make_work(struct restoring *restoring, struct err *err)
 	return restoring->work < 0 ? err_sys(err, errno, "open the folder for CRIU's log") : 0;
 }
 
-static bool has_connections(int dir)
+/* What the names of the images tell. A thread has a file by its number: of a state that does not say how far its processes
+ * were counted, the highest in use. */
+static void read_names(struct restoring *restoring, int dir)
 {
 	int copy = openat(dir, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	DIR *files = copy < 0 ? NULL : fdopendir(copy);
 	struct dirent *entry;
-	bool found = false;
 
 	if (!files)
 		close_set(&copy);
-	while (files && !found && (entry = readdir(files)))
-		found = !strncmp(entry->d_name, "tcp-stream-", 11);
+	while (files && (entry = readdir(files))) {
+		if (!strncmp(entry->d_name, "tcp-stream-", 11))
+			restoring->has_connections = true;
+		if (!strncmp(entry->d_name, "core-", 5))
+			restoring->last_pid =
+				MAX(restoring->last_pid, (pid_t)atoi(entry->d_name + 5));
+	}
 	if (files)
 		closedir(files);
-	return found;
+}
+
+static int read_last_pid(struct restoring *restoring, int dir, struct err *err)
+{
+	_cleanup_free_ char *text = NULL;
+	struct err why = ERR_INIT;
+	char *end;
+	long last;
+
+	if (file_read(dir, STATE_LAST, 32, &text, NULL, &why) < 0) {
+		if (why.kind == ERR_NOT_FOUND)
+			return 0;
+		if (err)
+			*err = why;
+		return -1;
+	}
+	last = strtol(text, &end, 10);
+	if (last <= 0 || last > PIDNS_MOST || strcmp(end, "\n") != 0)
+		return err_set(err, ERR_PROTOCOL, "the state is damaged ('" STATE_LAST "')");
+	restoring->last_pid = (pid_t)last;
+	return 0;
 }
 
 static int open_images(struct restoring *restoring, int dir, struct err *err)
@@ -254,7 +283,9 @@ static int open_images(struct restoring *restoring, int dir, struct err *err)
 		return -1;
 	if (state_read(dir, &restoring->state, err) < 0)
 		return -1;
-	restoring->has_connections = has_connections(dir);
+	read_names(restoring, dir);
+	if (read_last_pid(restoring, dir, err) < 0)
+		return -1;
 	restoring->run_tree = openat(dir, STATE_RUN, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
 	restoring->shm_tree = openat(dir, STATE_SHM, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
 	if (restoring->run_tree < 0 || restoring->shm_tree < 0)
@@ -414,6 +445,17 @@ static int mark(struct ns_instance *instance, const struct criu_event *event, st
 	return procstat_start_time(event->pid, &instance->base.mark.start_time, err);
 }
 
+/* Not worth a box: on a machine that counts less far they begin where it does. */
+static void count_on(const struct restoring *restoring)
+{
+	struct err err = ERR_INIT;
+
+	if (restoring->last_pid > 0 &&
+		pidns_set_last(restoring->instance->pidfd, restoring->last_pid, &err) < 0)
+		log_warn("processes of a box are numbered anew",
+			kv_str("box", restoring->instance->id), kv_err(&err));
+}
+
 static int on_restored(struct restoring *restoring, const struct criu_event *event, struct err *err)
 {
 	struct ns_instance *instance = restoring->instance;
@@ -423,6 +465,7 @@ static int on_restored(struct restoring *restoring, const struct criu_event *eve
 	if (ns_arrange(instance, restoring->hostname, restoring->state.profile == PROFILE_STANDARD,
 		    err) < 0)
 		return -1;
+	count_on(restoring);
 	if (renew_random(err) < 0 || mount_freeze(restoring->socket, err) < 0)
 		return -1;
 	close_set(&restoring->socket);

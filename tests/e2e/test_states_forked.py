@@ -1,0 +1,137 @@
+"""Programs that fork without an exec and share what they wait by, as servers do that save themselves in a child; and the numbers of
+processes, which decide what such a program looks like to a restore."""
+import json
+import subprocess
+from pathlib import Path
+
+import pytest
+
+import states
+from boxtest import eventually, read_proc
+
+
+def init_of(box):
+    """The box's PID 1, as the machine sees it."""
+    for pid in states.box_processes(box.yard, box):
+        numbers = [line.split() for line in read_proc(pid, "status").decode().splitlines() if line.startswith("NSpid")]
+        if numbers and numbers[0][-1] == "1":
+            return pid
+    raise AssertionError("no PID 1")
+
+
+def count_from(box, last):
+    """The next process of the box gets the number after this one, as if all numbers had been used once."""
+    subprocess.run(["nsenter", "-t", init_of(box), "-p", "sh", "-c", f"echo {last} > /proc/sys/kernel/ns_last_pid"], check=True)
+
+
+def number(box):
+    return int(box.out("echo $$"))
+
+
+# ---- numbers ----------------------------------------------------------------------------------------------
+
+
+def test_numbers_of_processes_go_on_after_a_wake_a_fork_and_a_rollback(make_box):
+    box = make_box()
+    count_from(box, 1000)
+    last = number(box)
+    assert last > 1000
+    states.hibernate(box)
+    states.wake(box)
+    woken = number(box)
+    assert woken > last
+    [child] = states.fork(box)
+    with states.removed_afterwards(child):
+        assert number(child) > woken
+        assert number(box) > woken
+    made = states.snapshot(box)
+    at_snapshot = number(box)
+    states.rollback(box, made["id"])
+    assert woken < number(box) <= at_snapshot + 20, "counted on from the moment of the snapshot"
+
+
+def test_numbers_that_have_wrapped_go_on_low(make_box):
+    """The counter is what it was, not above the highest number in use."""
+    box = make_box()
+    most = int(Path("/proc/sys/kernel/pid_max").read_text())
+    count_from(box, most - 20)
+    high = box.start("sleep", "1000")
+    pid = int(box.out("pgrep -x sleep || ps -C sleep -o pid="))
+    assert pid > most - 20
+    count_from(box, 400)
+    states.hibernate(box)
+    states.wake(box)
+    assert 400 < number(box) < 1000
+    assert box.get_exec(high["id"])["state"] == "running"
+
+
+# ---- shared epolls ----------------------------------------------------------------------------------------
+
+
+# The parent serves; on "fork" it forks a child that shares its epoll and sleeps; connections that come later are the parent's alone.
+SERVER = """import asyncio, os, sys, time
+async def serve(reader, writer):
+    while line := await reader.readline():
+        if line == b"fork\\n":
+            pid = os.fork()
+            if pid == 0:
+                while True: time.sleep(1000)
+            line = b"%d %d\\n" % (os.getpid(), pid)
+        writer.write(line); await writer.drain()
+async def main():
+    await (await asyncio.start_server(serve, "127.0.0.1", 7010)).serve_forever()
+asyncio.run(main())
+"""
+# Opens connections, and asks on each of them whenever it is told to.
+CLIENT = """import socket, sys, os
+links = [socket.create_connection(("127.0.0.1", 7010), 20)]
+def ask(link, text):
+    link.sendall(text.encode() + b"\\n")
+    return link.makefile().readline().strip()
+open("/tmp/forked.new", "w").write(ask(links[0], "fork")); os.rename("/tmp/forked.new", "/tmp/forked")
+links += [socket.create_connection(("127.0.0.1", 7010), 20) for _ in range(10)]
+assert all(ask(link, "first %d" % i) == "first %d" % i for i, link in enumerate(links))
+os.mkfifo("/tmp/ask"); os.mkfifo("/tmp/answer")
+while True:
+    word = open("/tmp/ask").read().strip()
+    good = [ask(link, "%s %d" % (word, i)) == "%s %d" % (word, i) for i, link in enumerate(links)]
+    open("/tmp/answer", "w").write("%s %d" % (word, sum(good)))
+"""
+
+
+def ask_links(box, word):
+    done = box.exec("timeout", "20", "sh", "-c", f"echo {word} > /tmp/ask; cat /tmp/answer", timeout=60)
+    assert done.stdout == f"{word} 11", done
+
+
+def start_server(box):
+    for name, text in (("server", SERVER), ("client", CLIENT)):
+        assert box.put(f"/root/{name}.py", text.encode()).status < 300
+    box.start("python3", "/root/server.py")
+    eventually(lambda: box.sh("python3 -c 'import socket; socket.create_connection((\"127.0.0.1\", 7010))'", check=False).returncode == 0, 30)
+
+
+@pytest.mark.parametrize("child_below", [True, False], ids=["child has the lower number", "child has the higher number"])
+def test_server_that_forked_comes_back_from_everything(make_box, child_below):
+    box = make_box()
+    if child_below:
+        count_from(box, 2000)
+    start_server(box)
+    if child_below:
+        count_from(box, 100)
+    box.start("python3", "/root/client.py")
+    eventually(lambda: box.sh("test -p /tmp/answer", check=False).returncode == 0, 30)
+    parent, child = map(int, box.out("cat /tmp/forked").split())
+    assert (child < parent) == child_below
+    ask_links(box, "before")
+    states.hibernate(box)
+    states.wake(box)
+    ask_links(box, "woken")
+    made = states.snapshot(box)
+    [copy] = states.fork(box)
+    with states.removed_afterwards(copy):
+        ask_links(copy, "forked")
+        ask_links(box, "parent")
+    states.rollback(box, made["id"])
+    ask_links(box, "back")
+    assert json.loads(box.out(f"python3 -c 'import os; print(os.path.exists(\"/proc/{child}\"))'").lower()), "the child lives"
