@@ -126,6 +126,8 @@ void call_none(struct call *call);			      /* 204 */
 const char *call_query(struct call *call, const char *key);
 /* The box the path names; NULL after answering 404. */
 struct box *call_box(struct call *call);
+/* Whether whoever asks has one of these scopes (enum scope). */
+bool call_may(const struct call *call, unsigned scopes);
 /* Who asks, for the audit log, into out (CALL_WHO_SIZE bytes): "uid 0 by the socket", "token ci". Returns out. */
 const char *call_who(struct call *call, char *out);
 

@@ -83,8 +83,8 @@ static int refuse_token(struct api *api, struct http_request *request, struct er
 		err, "'box token create' makes one; send it as Authorization: Bearer TOKEN");
 }
 
-static int check_token(
-	struct api *api, struct http_request *request, unsigned wanted, struct err *err)
+static int check_token(struct api *api, struct http_request *request, unsigned wanted,
+	unsigned *ret, struct err *err)
 {
 	const char *header = http_request_header(request, "Authorization");
 	unsigned scopes = 0;
@@ -106,12 +106,9 @@ static int check_token(
 	/* Whoever may make tokens may do everything. */
 	if (!(scopes & (wanted | SCOPE_ADMIN))) {
 		err_set(err, ERR_FORBIDDEN, "the token's scopes do not allow this");
-		return err_hint(err, "it needs the scope '%s'",
-			wanted == SCOPE_READ	 ? "read"
-			: wanted == SCOPE_EXEC	 ? "exec"
-			: wanted == SCOPE_CREATE ? "create"
-						 : "admin");
+		return err_hint(err, "it needs the scope %s", scopes_text(wanted));
 	}
+	*ret = scopes & SCOPE_ADMIN ? SCOPE_ALL : scopes;
 	return 0;
 }
 
@@ -131,17 +128,54 @@ const char *call_who(struct call *call, char *out)
 	return out;
 }
 
+/* Variables hold passwords. Whoever may not make tokens sees their names alone. */
+static void hide_env(json_t *value)
+{
+	const char *key;
+	json_t *member;
+	size_t i;
+
+	json_array_foreach (value, i, member)
+		hide_env(member);
+	json_object_foreach (value, key, member) {
+		const char *name;
+		json_t *old;
+		void *next;
+
+		if (strcmp(key, "env") || !json_is_object(member)) {
+			hide_env(member);
+			continue;
+		}
+		json_object_foreach_safe(member, next, name, old)
+			json_object_set_new(member, name, json_null());
+	}
+}
+
+bool call_may(const struct call *call, unsigned scopes)
+{
+	return http_request_get_rights(call->request) & scopes;
+}
+
 int auth_check(
 	struct api *api, struct http_request *request, const struct route *route, struct err *err)
 {
 	const char *host = http_request_header(request, "Host");
+	unsigned scopes = 0;
 
-	if (http_request_door(request) == HTTP_DOOR_UNIX)
+	if (http_request_door(request) == HTTP_DOOR_UNIX) {
+		http_request_set_rights(request, SCOPE_ALL);
 		return 0;
+	}
+	http_request_filter_json(request, hide_env);
 	if (auth_check_host(host, yard_get_conf(api->yard)->address, api->port, err) < 0 ||
 		auth_check_origin(http_request_header(request, "Origin"), host, err) < 0)
 		return -1;
 	if (!route || !route->scope)
 		return 0;
-	return check_token(api, request, route->scope, err);
+	if (check_token(api, request, route->scope, &scopes, err) < 0)
+		return -1;
+	http_request_set_rights(request, scopes);
+	if (scopes & SCOPE_ADMIN)
+		http_request_filter_json(request, NULL);
+	return 0;
 }

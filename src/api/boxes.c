@@ -143,6 +143,7 @@ static bool list_one(struct box *box, void *arg)
 	if (listing->more)
 		return false;
 	value = box_json(box);
+	http_request_filter(listing->call->request, value);
 	if (listing->count++)
 		buf_add(&listing->out, ",", 1);
 	ndjson_add(&listing->out, value);

@@ -62,15 +62,6 @@ static json_t *answers_json(const struct route *route)
 	return json_pack("{s:o,s:o}", status, good, "default", bad);
 }
 
-static const char *scope_name(unsigned scope)
-{
-	return scope == SCOPE_READ     ? "read"
-	       : scope == SCOPE_EXEC   ? "exec"
-	       : scope == SCOPE_CREATE ? "create"
-	       : scope == SCOPE_ADMIN  ? "admin"
-				       : "none";
-}
-
 /* "GET /v1/boxes/{box}/files/stat" becomes getBoxFilesStat: readable and without a second list of names. */
 static json_t *operation_id(const struct route *route)
 {
@@ -97,7 +88,8 @@ static json_t *operation_json(const struct route *route)
 
 	json_object_set_new(operation, "operationId", operation_id(route));
 	json_object_set_new(operation, "summary", json_string(route->summary));
-	json_object_set_new(operation, "x-scope", json_string(scope_name(route->scope)));
+	json_object_set_new(operation, "x-scope",
+		json_string(route->scope ? scopes_text(route->scope) : "none"));
 	if (route->flags & ROUTE_WEBSOCKET)
 		json_object_set_new(operation, "x-websocket", json_true());
 	json_object_set_new(operation, "parameters", parameters_json(route));

@@ -105,7 +105,7 @@ static const struct field fields[] = {
 	{ "Box", "driver", "string", "how it is isolated" },
 	{ "Box", "profile", "string", "what it may do inside" },
 	{ "Box", "limits", "Limits", "0 is none" },
-	{ "Box", "env", "{string}", "given to every program" },
+	{ "Box", "env", "{string?}", "given to every program; null without the scope admin" },
 	{ "Box", "labels", "{string}", "for finding boxes" },
 	{ "Box", "command", "[string]?", "what runs at each start" },
 	{ "Box", "remove_on_exit", "boolean", "gone when stopped" },

@@ -35,7 +35,8 @@ static void add_map(struct buf *out, json_t *map)
 	json_t *value;
 
 	json_object_foreach (map, key, value)
-		buf_addf(out, "%s%s=%s", out->len ? " " : "", key, json_string_value(value));
+		buf_addf(out, "%s%s=%s", out->len ? " " : "", key,
+			json_string_value(value) ? json_string_value(value) : "(hidden)");
 }
 
 static void add_box_row(struct table *table, json_t *box)

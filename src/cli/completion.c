@@ -47,7 +47,7 @@ static const char script_tail[] =
 	";;\n"
 	"\t\t--net) words='none packages dev open' ;;\n"
 	"\t\t--profile) words='standard nested' ;;\n"
-	"\t\t--scope|-s) words='read exec create admin' ;;\n"
+	"\t\t--scope|-s) words='read files exec create admin' ;;\n"
 	"\t\t*) words= ;;\n"
 	"\t\tesac\n"
 	"\telif [[ $cur == -* ]]; then\n"

@@ -340,7 +340,8 @@ static const struct flag image_build_flags[] = {
 };
 
 static const struct flag token_create_flags[] = {
-	{ "scope", 's', "SCOPE", "read, exec, create or admin (repeatable; read exec create)" },
+	{ "scope", 's', "SCOPE",
+		"read, files, exec, create or admin (repeatable; read exec create)" },
 	{ "expires", 0, "TIME", "valid for this time, like 30d (for ever)" },
 	FLAG_END,
 };

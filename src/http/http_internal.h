@@ -132,6 +132,8 @@ struct http_request {
 	uint64_t id;
 	struct url url;
 	void *data;
+	unsigned rights;
+	void (*filter)(json_t *value); /* or NULL */
 	void (*gone)(struct http_request *request, void *arg);
 	void *gone_arg;
 	bool finished; /* calls are ignored from now on */

@@ -136,9 +136,11 @@ void http_reply(struct http_request *request, int status, const char *content_ty
 void http_reply_json(struct http_request *request, int status, json_t *value)
 {
 	_cleanup_json_ json_t *owned = value;
-	_cleanup_free_ char *text = json_text(owned);
+	_cleanup_free_ char *text = NULL;
 	struct err err = ERR_INIT;
 
+	http_request_filter(request, owned);
+	text = json_text(owned);
 	if (text)
 		return http_reply(request, status, "application/json", text, strlen(text));
 	err_set(&err, ERR_SYSTEM, "the answer cannot be written as JSON");

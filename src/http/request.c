@@ -92,6 +92,27 @@ void http_request_set_data(struct http_request *request, void *data)
 	request->data = data;
 }
 
+void http_request_set_rights(struct http_request *request, unsigned rights)
+{
+	request->rights = rights;
+}
+
+unsigned http_request_get_rights(const struct http_request *request)
+{
+	return request->rights;
+}
+
+void http_request_filter_json(struct http_request *request, void (*fn)(json_t *value))
+{
+	request->filter = fn;
+}
+
+void http_request_filter(const struct http_request *request, json_t *value)
+{
+	if (request->filter)
+		request->filter(value);
+}
+
 void *http_request_get_data(const struct http_request *request)
 {
 	return request->data;

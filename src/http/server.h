@@ -64,6 +64,13 @@ uint64_t http_request_id(const struct http_request *request);	 /* for logs */
 bool http_request_wants_websocket(const struct http_request *request);
 void http_request_set_data(struct http_request *request, void *data); /* one slot for the handler */
 void *http_request_get_data(const struct http_request *request);
+/* What whoever asks may do, in the handler's own bits; 0 until set. */
+void http_request_set_rights(struct http_request *request, unsigned rights);
+unsigned http_request_get_rights(const struct http_request *request);
+/* Every JSON answer to it goes through fn first: what the asker may not see is taken out in one place. */
+void http_request_filter_json(struct http_request *request, void (*fn)(json_t *value));
+/* For answers written as text: the same, done to a part. */
+void http_request_filter(const struct http_request *request, json_t *value);
 
 /* Called once if the client goes away (or the server is freed) before the answer is complete, or if this
  * layer had to answer itself: body over its bound, malformed or late. No callback is ever made from inside a

@@ -130,7 +130,16 @@ int store_event_trim(struct store *store, uint64_t keep, struct err *err);
 
 /* ---- tokens --------------------------------------------------------------------------------- */
 
-enum scope { SCOPE_READ = 1, SCOPE_EXEC = 2, SCOPE_CREATE = 4, SCOPE_ADMIN = 8, SCOPE_ALL = 15 };
+enum scope {
+	SCOPE_READ = 1,	  /* what there is and how it is; wakes nobody */
+	SCOPE_EXEC = 2,	  /* programs in boxes */
+	SCOPE_CREATE = 4, /* boxes, images, volumes and what they are allowed */
+	SCOPE_ADMIN = 8,  /* all of it, tokens and the daemon */
+	SCOPE_FILES = 16, /* what boxes hold and print, to be read */
+	SCOPE_ALL = 31
+};
+/* "files or exec"; borrowed, until the next call. */
+const char *scopes_text(unsigned scopes);
 
 /* Makes a token "box_<32 random base62>"; only its SHA-256 is stored. *ret_secret is shown once; yours.
  * expires_us 0: never. *ret_row: {"id","name","scopes":[...],"created_at","expires_at","last_used_at"}. */

@@ -23,6 +23,7 @@ static const struct {
 	enum scope scope;
 } scope_names[] = {
 	{ "read", SCOPE_READ },
+	{ "files", SCOPE_FILES },
 	{ "exec", SCOPE_EXEC },
 	{ "create", SCOPE_CREATE },
 	{ "admin", SCOPE_ADMIN },
@@ -43,15 +44,28 @@ int scopes_from_names(json_t *names, unsigned *ret, struct err *err)
 				found = scope_names[k].scope;
 		if (!found)
 			return err_set(err, ERR_INVALID,
-				"unknown scope '%.40s': use read, exec, create or admin",
+				"unknown scope '%.40s': use read, files, exec, create or admin",
 				name ? name : "?");
 		scopes |= found;
 	}
 	if (!scopes)
-		return err_set(
-			err, ERR_INVALID, "a token needs a scope: read, exec, create or admin");
+		return err_set(err, ERR_INVALID,
+			"a token needs a scope: read, files, exec, create or admin");
 	*ret = scopes;
 	return 0;
+}
+
+const char *scopes_text(unsigned scopes)
+{
+	static char text[64];
+	size_t len = 0;
+
+	text[0] = '\0';
+	for (size_t i = 0; i < ARRAY_LEN(scope_names); i++)
+		if (scopes & scope_names[i].scope)
+			len += (size_t)snprintf(text + len, sizeof text - len, "%s%s",
+				len ? " or " : "", scope_names[i].name);
+	return text;
 }
 
 static json_t *scopes_json(unsigned scopes)

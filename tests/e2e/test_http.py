@@ -253,6 +253,58 @@ def test_token_opens_what_its_scope_says(yard, door, box, make_token):
     assert door.ask("GET", "/v1/tokens", admin).status == 200
 
 
+def test_reading_shows_no_values_of_env(yard, door, make_box, make_token):
+    box = make_box(env={"PASSWORD": "hunter2"})
+    read, create, run, admin = (make_token(s) for s in ("read", "create", "exec", "admin"))
+    for path in (box.path, "/v1/boxes"):
+        assert b"hunter2" not in door.ask("GET", path, read).body
+        assert b"PASSWORD" in door.ask("GET", path, read).body
+        assert b"hunter2" in door.ask("GET", path, admin).body
+    assert door.ask("GET", box.path, read).json["env"] == {"PASSWORD": None}
+    for method, path, body in (("PATCH", box.path, {"pids": 100}), ("POST", f"{box.path}/suspend", {}),
+                               ("POST", f"{box.path}/resume", {})):
+        reply = door.ask(method, path, create, body)
+        assert reply.status == 200 and b"hunter2" not in reply.body
+    made = door.ask("POST", "/v1/boxes", create, {"name": random_name(), "env": {"A": "hunter2"}})
+    assert made.status == 201 and b"hunter2" not in made.body
+    yard.api("DELETE", f"/v1/boxes/{made.json['id']}?force=true", expect=204)
+    assert box.show()["env"] == {"PASSWORD": "hunter2"}
+    assert yard.json("show", box.name)["env"] == {"PASSWORD": "hunter2"}
+
+
+def test_reading_looks_into_no_box(yard, door, box, make_token):
+    read, files, run = (make_token(s) for s in ("read", "files", "exec"))
+    done = box.start("echo", "secret")["id"]
+    box.wait_exec(done)
+    paths = [f"{box.path}/files?path=/etc/hostname", f"{box.path}/files/stat?path=/etc", f"{box.path}/files/list?path=/etc",
+             f"{box.path}/archive?path=/etc/hostname", f"{box.path}/diff", f"{box.path}/execs/{done}/logs",
+             f"/v1/compare?box={box.name}&box={box.name}"]
+    for path in paths[:-1]:
+        refused = door.ask("GET", path, read)
+        assert refused.code == "forbidden" and "files or exec" in refused.json["error"]["hint"], path
+        assert door.ask("GET", path, files).status == 200, path
+        assert door.ask("GET", path, run).status == 200, path
+    assert door.ask("GET", paths[-1], read).code == "forbidden"
+    assert door.ask("PUT", f"{box.path}/files?path=/tmp/x", files).code == "forbidden"
+    assert door.ask("POST", f"{box.path}/exec", files, {"argv": ["true"]}).code == "forbidden"
+
+
+def test_reading_wakes_no_box(yard, door, box, make_token):
+    read, files = make_token("read"), make_token("read", "files")
+    done = box.start("true")["id"]
+    paths = ["", "/processes", "/execs", f"/execs/{done}", "/stats", "/timeline", "/policy", "/ports", "/url?port=80", "/net"]
+    for path in paths:
+        assert door.ask("GET", box.path + path, read).status in (200, 404), path
+    yard.box("suspend", box.name)
+    for path in paths:
+        assert door.ask("GET", box.path + path, read).status in (200, 404, 409), path
+        assert box.show()["state"] == "suspended", path
+    refused = door.ask("GET", f"{box.path}/processes", read)
+    assert refused.code == "state" and "wakes no box" in refused.json["error"]["hint"]
+    assert door.ask("GET", f"{box.path}/processes", files).status == 200
+    assert box.show()["state"] == "running"
+
+
 def test_revoked_token_is_dead_at_once(yard, door):
     name = random_name("tok")
     made = yard.json("token", "create", name)

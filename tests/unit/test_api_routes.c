@@ -124,6 +124,83 @@ static void test_routes_reading_is_all_that_read_allows(void **state)
 			fail_msg("%s %s", routes[i].method, routes[i].pattern);
 }
 
+#define B "/v1/boxes/{box}"
+
+/* Every call that is not a change, with the scope it takes; whatever is not here changes something and needs more. A new one
+ * has to be thought about: what it shows, and whether a box is woken for it. */
+static const struct {
+	const char *pattern;
+	unsigned scope;
+} reading[] = {
+	{ "/v1/boxes", SCOPE_READ },
+	{ B, SCOPE_READ },
+	{ B "/timeline", SCOPE_READ },
+	{ B "/stats", SCOPE_READ },
+	{ B "/processes", SCOPE_READ },
+	{ B "/policy", SCOPE_READ },
+	{ B "/policy/explain", SCOPE_READ },
+	{ B "/policy/proposal", SCOPE_READ },
+	{ B "/ports", SCOPE_READ },
+	{ B "/url", SCOPE_READ },
+	{ B "/net", SCOPE_READ },
+	{ B "/execs", SCOPE_READ },
+	{ B "/execs/{exec}", SCOPE_READ },
+	{ B "/diff", SCOPE_FILES | SCOPE_EXEC },
+	{ B "/execs/{exec}/logs", SCOPE_FILES | SCOPE_EXEC },
+	{ B "/files", SCOPE_FILES | SCOPE_EXEC },
+	{ B "/files/stat", SCOPE_FILES | SCOPE_EXEC },
+	{ B "/files/list", SCOPE_FILES | SCOPE_EXEC },
+	{ B "/archive", SCOPE_FILES | SCOPE_EXEC },
+	{ B "/exec", SCOPE_EXEC },
+	{ B "/execs/{exec}/attach", SCOPE_EXEC },
+	{ "/v1/compare", SCOPE_FILES | SCOPE_EXEC },
+	{ "/v1/stats", SCOPE_READ },
+	{ "/v1/net", SCOPE_READ },
+	{ "/v1/policy/check", SCOPE_READ },
+	{ "/v1/policy/presets", SCOPE_READ },
+	{ "/v1/events", SCOPE_READ },
+	{ "/v1/audit", SCOPE_READ },
+	{ "/v1/audit/verify", SCOPE_READ },
+	{ "/v1/images", SCOPE_READ },
+	{ "/v1/images/{image}", SCOPE_READ },
+	{ "/v1/images/{image}/export", SCOPE_FILES | SCOPE_EXEC },
+	{ "/v1/pool", SCOPE_READ },
+	{ "/v1/volumes", SCOPE_READ },
+	{ "/v1/volumes/{volume}", SCOPE_READ },
+	{ "/v1/workspaces", SCOPE_READ },
+	{ "/v1/workspaces/{workspace}", SCOPE_FILES | SCOPE_EXEC },
+	{ "/v1/workspaces/{workspace}/archive", SCOPE_FILES | SCOPE_EXEC },
+	{ "/v1/tokens", SCOPE_ADMIN },
+	{ "/v1/info", SCOPE_READ },
+	{ "/v1/doctor", SCOPE_READ },
+	{ "/v1/openapi.json", 0 },
+	{ "/v1/health", 0 },
+};
+#undef B
+
+static void test_routes_take_the_scope_of_what_they_show(void **state)
+{
+	size_t count, found = 0;
+	const struct route *routes = route_table(&count);
+
+	(void)state;
+	for (size_t i = 0; i < count; i++) {
+		bool reads = !strcmp(routes[i].method, "GET") || is_question(&routes[i]);
+		size_t k = 0;
+
+		while (k < ARRAY_LEN(reading) && strcmp(reading[k].pattern, routes[i].pattern))
+			k++;
+		if (reads && k == ARRAY_LEN(reading))
+			fail_msg("not in the table: %s %s", routes[i].method, routes[i].pattern);
+		if (reads && reading[k].scope != routes[i].scope)
+			fail_msg("%s takes %u", routes[i].pattern, routes[i].scope);
+		if (!reads && (routes[i].scope & (SCOPE_READ | SCOPE_FILES)))
+			fail_msg("%s %s changes something", routes[i].method, routes[i].pattern);
+		found += reads;
+	}
+	assert_int_equal(found, ARRAY_LEN(reading));
+}
+
 static void test_routes_tell_which_methods_a_path_has(void **state)
 {
 	(void)state;
@@ -246,6 +323,7 @@ int main(void)
 		cmocka_unit_test(test_routes_names_of_images_hold_slashes),
 		cmocka_unit_test(test_routes_that_change_the_pool_are_for_admins),
 		cmocka_unit_test(test_routes_reading_is_all_that_read_allows),
+		cmocka_unit_test(test_routes_take_the_scope_of_what_they_show),
 		cmocka_unit_test(test_routes_tell_which_methods_a_path_has),
 		cmocka_unit_test(test_routes_only_two_need_no_token),
 		cmocka_unit_test(test_door_knows_its_own_names_only),
