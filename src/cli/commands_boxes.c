@@ -238,8 +238,10 @@ const struct command boxes_commands[] = {
 	{ .name = "df",
 		.usage = "[BOX...]",
 		.summary = "show how full disks are",
-		.text = "What each box has written and may write, and the pool all of them live "
-			"in.",
+		.text = "USED is what the disk of a box wrote and still keeps; TREE the same of "
+			"all disks of the box and the forks it made from inside, earlier ones and "
+			"snapshots included; MEMORY what captured memory of it takes; FREE what it "
+			"may still write. Last, the pool all of them live in.",
 		.examples = "box df\tall\nbox df ada --json\tone, for programs\n",
 		.run = cmd_df,
 		.most = -1,

@@ -118,24 +118,61 @@ int cmd_diff(struct cli *cli, int argc, char **argv)
 
 /* ---- df --------------------------------------------------------------------------------------- */
 
-static void add_df_row(
-	struct table *table, const char *name, json_t *used, uint64_t limit, json_t *free_bytes)
+static void add_size(struct table *table, json_t *bytes)
 {
 	char text[16];
-	uint64_t taken = (uint64_t)json_integer_value(used);
+
+	table_add(table, json_is_integer(bytes)
+				 ? format_size((uint64_t)json_integer_value(bytes), text)
+				 : "-");
+}
+
+/* Nine tenths and more is worth a look. */
+static void paint_full(struct table *table, uint64_t taken, uint64_t of)
+{
+	if (of && taken >= of - of / 10)
+		table_paint(table, PAINT_WARN);
+}
+
+static void add_df_box(struct table *table, json_t *box, json_t *pool)
+{
+	json_t *disk = json_object_get(box, "disk");
+	uint64_t limit = (uint64_t)json_num(disk, "limit_bytes");
+	json_t *left = json_object_get(disk, "free_bytes");
+
+	table_add(table, json_str(box, "name"));
+	add_size(table, json_object_get(disk, "used_bytes"));
+	add_size(table, json_object_get(disk, "tree_bytes"));
+	add_size(table, json_object_get(disk, "states_bytes"));
+	add_size(table, limit ? json_object_get(disk, "limit_bytes") : NULL);
+	add_size(table, json_is_integer(left) ? left : json_object_get(pool, "free_bytes"));
+	if (json_is_integer(left))
+		paint_full(table, limit - MIN(limit, (uint64_t)json_integer_value(left)), limit);
+}
+
+/* What belongs to no box: used, and of how much. */
+static void add_df_other(struct table *table, const char *name, uint64_t used, json_t *pool)
+{
+	char text[16];
 
 	table_add(table, name);
-	table_add(table, json_is_integer(used) ? format_size(taken, text) : "-");
-	if (limit && taken * 10 >= limit * 9)
-		table_paint(table, PAINT_WARN);
-	table_add(table, limit ? format_size(limit, text) : "-");
-	if (limit && json_is_integer(used))
-		table_add(table, format_size(limit - MIN(taken, limit), text));
-	else
-		table_add(
-			table, json_is_integer(free_bytes)
-				       ? format_size((uint64_t)json_integer_value(free_bytes), text)
-				       : "-");
+	table_add(table, format_size(used, text));
+	table_add(table, "-");
+	table_add(table, "-");
+	add_size(table, json_object_get(pool, "total_bytes"));
+	add_size(table, json_object_get(pool, "free_bytes"));
+	paint_full(table, used, (uint64_t)json_num(pool, "total_bytes"));
+}
+
+static uint64_t sum_workspaces(json_t *workspaces)
+{
+	uint64_t sum = 0;
+	json_t *one;
+	size_t i;
+
+	json_array_foreach (json_object_get(workspaces, "workspaces"), i, one)
+		sum += (uint64_t)json_num(one, "size_bytes");
+	return sum;
 }
 
 /* The boxes named, or all. */
@@ -159,27 +196,28 @@ static int find_boxes(struct cli *cli, int argc, char **argv, json_t **ret, stru
 
 int cmd_df(struct cli *cli, int argc, char **argv)
 {
-	static const char *const heads[] = { "NAME", ">USED", ">LIMIT", ">FREE", NULL };
-	_cleanup_json_ json_t *boxes = NULL, *pool = NULL;
+	static const char *const heads[] = { "NAME", ">USED", ">TREE", ">MEMORY", ">LIMIT", ">FREE",
+		NULL };
+	_cleanup_json_ json_t *boxes = NULL, *pool = NULL, *workspaces = NULL;
 	struct err err = ERR_INIT;
 	struct table *table;
+	uint64_t kept;
 	json_t *box;
 	size_t i;
 
 	if (find_boxes(cli, argc, argv, &boxes, &err) < 0 ||
-		client_get(cli->client, "/v1/pool", &pool, &err) < 0)
+		client_get(cli->client, "/v1/pool", &pool, &err) < 0 ||
+		client_get(cli->client, "/v1/workspaces", &workspaces, &err) < 0)
 		return cli_fail(cli, &err);
+	kept = sum_workspaces(workspaces);
 	if (cli->json)
-		return cli_print_json(json_pack("{s:O, s:O}", "boxes", boxes, "pool", pool));
+		return cli_print_json(json_pack("{s:O, s:O, s:I}", "boxes", boxes, "pool", pool,
+			"workspaces_bytes", (json_int_t)kept));
 	table = table_new(heads);
-	json_array_foreach (boxes, i, box) {
-		json_t *disk = json_object_get(box, "disk");
-
-		add_df_row(table, json_str(box, "name"), json_object_get(disk, "used_bytes"),
-			(uint64_t)json_num(disk, "limit_bytes"),
-			json_object_get(pool, "free_bytes"));
-	}
-	add_df_row(table, "(pool)", json_object_get(pool, "used_bytes"),
-		(uint64_t)json_num(pool, "total_bytes"), json_object_get(pool, "free_bytes"));
+	json_array_foreach (boxes, i, box)
+		add_df_box(table, box, pool);
+	if (kept && !argc)
+		add_df_other(table, "(workspaces)", kept, NULL);
+	add_df_other(table, "(pool)", (uint64_t)json_num(pool, "used_bytes"), pool);
 	return table_print(table);
 }

@@ -259,15 +259,6 @@ static json_t *ports_json(const struct box *box)
 	return ports ? json_incref(ports) : json_array();
 }
 
-static json_t *disk_json(const struct box *box)
-{
-	json_t *used = pool_has_quota(box->yard->pool) ? json_integer((json_int_t)box->disk_used)
-						       : json_null();
-
-	return json_pack(
-		"{s:o,s:I}", "used_bytes", used, "limit_bytes", (json_int_t)box->row.disk_bytes);
-}
-
 /* Where it was forked from, or null. */
 static json_t *origin_json(const struct box_row *row)
 {
@@ -300,7 +291,7 @@ json_t *box_json(const struct box *box)
 	json_object_set_new(json, "volumes", stored_json(row->volumes, json_array()));
 	json_object_set_new(json, "mounts", stored_json(row->mounts, json_array()));
 	json_object_set_new(json, "ports", ports_json(box));
-	json_object_set_new(json, "disk", disk_json(box));
+	json_object_set_new(json, "disk", box_disk_json((struct box *)box));
 	json_object_set_new(json, "created_at", time_json(row->created_us));
 	json_object_set_new(json, "started_at", time_json(row->started_us));
 	json_object_set_new(json, "ended_at", time_json(row->ended_us));
@@ -325,9 +316,12 @@ void box_refresh(struct box *box)
 {
 	uint64_t used, limit;
 
-	if (pool_has_quota(box->yard->pool) &&
-		pool_usage(box->yard->pool, BOX_DISKS, box->row.id, &used, &limit, NULL) == 0)
+	if (!pool_has_quota(box->yard->pool))
+		return;
+	if (pool_usage(box->yard->pool, BOX_DISKS, box->row.id, &used, &limit, NULL) == 0)
 		box->disk_used = used;
+	if (pool_budget_usage(box->yard->pool, BOX_DISKS, box->row.id, &used, &limit, NULL) == 0)
+		box->tree_used = used;
 }
 
 json_t *box_stats_json(struct box *box, struct err *err)

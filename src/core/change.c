@@ -142,13 +142,12 @@ static void change_limit(uint64_t *limit, uint64_t wanted)
 
 static int apply_limits(struct box *box, const struct limits *limits, struct err *err)
 {
-	struct pool *pool = box->yard->pool;
 
-	if (pool_has_quota(pool) && limits->disk_bytes != box->row.disk_bytes &&
-		pool_disk_limit(pool, BOX_DISKS, box->row.id, limits->disk_bytes, err) < 0)
+	if (limits->disk_bytes != box->row.disk_bytes &&
+		box_limit_disk(box, limits->disk_bytes, err) < 0)
 		return err_wrap(err, "set the disk limit");
 	if (box->instance && instance_set_limits(box->instance, limits, err) < 0) {
-		pool_disk_limit(pool, BOX_DISKS, box->row.id, box->row.disk_bytes, NULL);
+		box_limit_disk(box, box->row.disk_bytes, NULL);
 		return -1;
 	}
 	return 0;

@@ -65,6 +65,7 @@ struct box {
 	unsigned removal_tries;
 	uint64_t oom_kills;	 /* since this start */
 	uint64_t disk_used;	 /* as it was a second ago; see limit.c */
+	uint64_t tree_used;	 /* of all disks of its tree, likewise; see budget.c */
 	bool disk_full;		 /* its event was raised, and it has not made room since */
 	uint64_t pids_refused;	 /* as far as told */
 	const char *stopped_for; /* the limit whose policy stops it, or NULL; a literal */
@@ -325,6 +326,7 @@ struct take_spec {
 	const char *state;	/* id of the state its processes go into; NULL: the disk alone */
 	const char *disk_place; /* and where a copy of its disk goes; NULL: nowhere */
 	const char *disk;
+	bool disk_apart;  /* the copy is somebody else's, and not counted with it (pool_budget) */
 	bool quick;	  /* the state is used at once and thrown away */
 	bool to_end;	  /* the box is killed afterwards, and its own disk goes with the state */
 	bool frozen;	  /* it is frozen already, whatever its state says */
@@ -343,8 +345,28 @@ struct take_ops {
 };
 /* The caller has the turn. A box that does not run has no processes: its disk alone is copied, and a state is refused. */
 void box_take(struct box *box, const struct take_spec *spec, const struct take_ops *ops, void *arg);
+/* Bytes a state of it would take: its memory, and some more for what describes it. */
+uint64_t box_capture_need(struct box *box);
 void take_cancel(
 	struct box *box, const struct err *why); /* on_done follows at once; accepts one without */
+
+/* budget.c - what a tree of boxes keeps, against the limit of its first one */
+/* Of the disk of a box, and of all disks of its tree when it is the tree's first. bytes 0: none. */
+int box_limit_disk(struct box *box, uint64_t bytes, struct err *err);
+/* Before a box keeps need bytes more because it asked for them itself: what its tree keeps without a name goes, the oldest
+ * first. ERR_LIMIT, with figures and a hint, when that is not enough. */
+int budget_make_room(struct box *box, uint64_t need, struct err *err);
+/* States of the boxes of a tree have come, gone or changed in size. box: the id of one. */
+void budget_states_changed(struct yard *yard, const char *box);
+/* What automatic snapshots of a tree that has nearly used its limit hold back is given up, one at a time. */
+void budget_pressed(struct box *box);
+/* Whichever limit is nearer: a disk's own, or that of its tree. limit 0: none. */
+struct pool_figures;
+void budget_nearest(const struct pool_figures *figures, uint64_t *ret_used, uint64_t *ret_limit);
+int box_disk_nearest(struct box *box, uint64_t *ret_used, uint64_t *ret_limit); /* now */
+/* {"used_bytes","limit_bytes","tree_bytes","states_bytes","inside_states_bytes","free_bytes"}; new reference. */
+json_t *box_disk_json(struct box *box);
+uint64_t box_states_bytes(struct box *box); /* captured memory kept of it */
 
 /* begin.c - a box from a state */
 /* Box begins from a state (id; it is held from now on) the next time it is launched. */
@@ -391,9 +413,11 @@ void snapshot_forget_state(
 	struct yard *yard, struct snapshot *snapshot); /* the same, but its state stays */
 json_t *snapshot_json(struct yard *yard, const struct snapshot *snapshot);
 void snapshot_waiters_tell(struct yard *yard, const char *id, const struct err *err);
-void snapshots_box_removed(struct box *box); /* its time line goes with it */
-void snapshots_thin(struct box *box);	     /* automatic ones, by count and age */
-char *state_id_new(struct yard *yard);	     /* yours */
+void snapshots_box_removed(struct box *box);		     /* its time line goes with it */
+bool snapshot_is_automatic(const struct snapshot *snapshot); /* without a name, by itself */
+bool snapshot_is_from_inside(const struct snapshot *snapshot);
+void snapshots_thin(struct box *box);  /* automatic ones, by count and age */
+char *state_id_new(struct yard *yard); /* yours */
 
 /* golden.c - images with processes */
 struct snapshot *golden_of(

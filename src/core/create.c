@@ -223,10 +223,8 @@ static int dress(struct box *spare, struct box_row *row, struct network *net, st
 {
 	struct limits limits = { row->cpu_milli, row->memory_bytes, row->disk_bytes, row->pids };
 	const struct instance_mark *mark = instance_get_mark(spare->instance);
-	struct pool *pool = spare->yard->pool;
 
-	if (row->disk_bytes && pool_has_quota(pool) &&
-		pool_disk_limit(pool, BOX_DISKS, spare->row.id, row->disk_bytes, err) < 0)
+	if (row->disk_bytes && box_limit_disk(spare, row->disk_bytes, err) < 0)
 		return -1;
 	if (instance_set_limits(spare->instance, &limits, err) < 0 ||
 		instance_set_hostname(spare->instance, row->name, err) < 0)

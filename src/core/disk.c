@@ -233,7 +233,8 @@ int stream_side_open(const struct yard *yard, const struct stream_side *side, st
 {
 	if (!side->view)
 		return 0;
-	return pool_disk_copy(yard->pool, BOX_DISKS, side->box, VIEWS, side->view, "upper", err);
+	return pool_disk_copy(yard->pool, BOX_DISKS, side->box, VIEWS, side->view, "upper",
+		POOL_BUDGET_NONE, err);
 }
 
 static int side_by_name(

@@ -280,7 +280,6 @@ static void launch(struct child *child)
 {
 	struct forking *forking = child->forking;
 	struct box *box = child->box;
-	struct pool *pool = forking->yard->pool;
 	struct err err = ERR_INIT;
 
 	child->launched = true;
@@ -290,9 +289,7 @@ static void launch(struct child *child)
 		box->beginning.parent = xstrdup(forking->parent_name);
 		box->beginning.index = (unsigned)(child - forking->children);
 	}
-	if ((box->row.disk_bytes && pool_has_quota(pool) &&
-		    pool_disk_limit(pool, BOX_DISKS, box->row.id, box->row.disk_bytes, &err) < 0) ||
-		box_launch(box, &err) < 0)
+	if (box_limit_disk(box, box->row.disk_bytes, &err) < 0 || box_launch(box, &err) < 0)
 		box_launch_failed(box, &err);
 }
 
@@ -313,7 +310,8 @@ static int run_copies(int sock, void *arg)
 		if (child->over || child->has_disk)
 			continue;
 		(void)pool_disk_copy(forking->yard->pool, forking->from_place, forking->from_disk,
-			BOX_DISKS, child->id, NULL, &word.err);
+			BOX_DISKS, child->id, NULL,
+			forking->from_inside ? POOL_BUDGET_SAME : POOL_BUDGET_OWN, &word.err);
 		send(sock, &word, sizeof word, MSG_NOSIGNAL);
 	}
 	return 0;
@@ -471,6 +469,7 @@ static void take(struct forking *forking, struct box *box)
 		&(struct take_spec){ .state = forking->own_state ? forking->state : NULL,
 			.disk_place = BOX_DISKS,
 			.disk = last->id,
+			.disk_apart = !forking->from_inside,
 			.quick = true },
 		&ops, forking);
 }

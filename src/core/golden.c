@@ -150,6 +150,7 @@ static void on_turn(struct box *box, const struct err *gone, void *arg)
 	box_take(box,
 		&(struct take_spec){ .state = saving->snapshot,
 			.disk_place = SNAPSHOT_DISKS,
+			.disk_apart = true,
 			.disk = saving->snapshot,
 			.quick = true },
 		&ops, saving);

@@ -339,7 +339,9 @@ static void do_rollback(struct ask *ask, const struct args *args)
 	if (yard_check_stays(ask->box->yard, &err) < 0 || inside_charge(ask->box, 1, &err) < 0)
 		return ask_fail(ask, &err);
 	box_rollback(ask->box,
-		&(struct rollback_spec){ .snapshot = args->rest[0], .disk_only = args->disk_only },
+		&(struct rollback_spec){ .snapshot = args->rest[0],
+			.disk_only = args->disk_only,
+			.from_inside = true },
 		rollback_done, errand_new(ask));
 }
 

@@ -222,13 +222,18 @@ static void judge_disk(struct box *box, uint64_t used, uint64_t limit, uint64_t 
 }
 
 static void look_at_disk(
-	const char *place, const char *id, uint64_t used, uint64_t limit, void *arg)
+	const char *place, const char *id, const struct pool_figures *figures, void *arg)
 {
 	struct box *box = strcmp(place, BOX_DISKS) ? NULL : box_by_id(arg, id);
+	uint64_t used, limit;
 
 	if (!box)
 		return;
-	box->disk_used = used;
+	box->disk_used = figures->used;
+	box->tree_used = figures->budget_used;
+	budget_nearest(figures, &used, &limit);
+	if (limit && used > limit - limit / 10)
+		budget_pressed(box);
 	judge_disk(box, used, limit, full_from(MAX(limit, 1ULL)));
 }
 
@@ -254,8 +259,7 @@ static void look_closely(struct box *box, int64_t now)
 	bool pauses = policy_of(box) == ON_LIMIT_PAUSE;
 	uint64_t used, limit, again_ms;
 
-	if (!box->row.disk_bytes ||
-		pool_usage(box->yard->pool, BOX_DISKS, box->row.id, &used, &limit, NULL) < 0)
+	if (!box->row.disk_bytes || box_disk_nearest(box, &used, &limit) < 0)
 		used = limit = 0;
 	if (used != box->disk_seen)
 		box->disk_changed_us = now;

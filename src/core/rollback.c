@@ -129,9 +129,7 @@ static int change_disks(struct rolling *rolling, struct err *err)
 	if (pool_disk_discard(pool, BOX_DISKS, box->row.id, err) < 0 ||
 		pool_disk_rename(pool, BOX_DISKS, rolling->disk, box->row.id, err) < 0)
 		return -1;
-	if (box->row.disk_bytes && pool_has_quota(pool))
-		return pool_disk_limit(pool, BOX_DISKS, box->row.id, box->row.disk_bytes, err);
-	return 0;
+	return box_limit_disk(box, box->row.disk_bytes, err);
 }
 
 /* No instance is there, and the disk of where it goes is ready. */
@@ -198,7 +196,7 @@ static int run_copy(int sock, void *arg)
 
 	if (pool_disk_copy(rolling->yard->pool, SNAPSHOT_DISKS,
 		    rolling->returning ? rolling->from : rolling->wanted, BOX_DISKS, rolling->disk,
-		    NULL, &err) == 0)
+		    NULL, POOL_BUDGET_SAME, &err) == 0)
 		return 0;
 	send(sock, &err, sizeof err, MSG_NOSIGNAL);
 	return 1;
@@ -410,8 +408,8 @@ static void take_present(struct rolling *rolling, bool full)
 	detail = xasprintf("before going back to %s",
 		target && *target->row.name ? target->row.name : rolling->wanted);
 	rolling->adopted = box->state == BOX_ROLLING_BACK && *box->row.state_id;
-	snapshot =
-		snapshot_new(box, "rollback", detail, full || rolling->adopted ? "full" : "disk");
+	snapshot = snapshot_new(box, rolling->from_inside ? "inside" : "rollback", detail,
+		full || rolling->adopted ? "full" : "disk");
 	/* Hibernated, its processes are written down already. */
 	if (rolling->adopted)
 		text_replace(&snapshot->row.id, box->row.state_id);
@@ -483,7 +481,9 @@ static void on_turn(struct box *box, const struct err *gone, void *arg)
 	}
 	rolling->box = box;
 	rolling->disk = xasprintf(ROLL_DISK_PREFIX "%s", box->row.id);
-	full = box->instance != NULL;
+	/* A box that has no room for what it would keep of its processes goes back all the same. */
+	full = box->instance &&
+	       !(rolling->from_inside && budget_make_room(box, box_capture_need(box), NULL) < 0);
 	box->rolling = rolling;
 	box_set_state(box, BOX_ROLLING_BACK, "rollback");
 	box_save(box, STORE_KEPT);
@@ -505,6 +505,7 @@ void box_rollback(struct box *box, const struct rollback_spec *spec, json_done d
 		.wanted = xstrdup(spec->snapshot),
 		.disk_only = spec->disk_only,
 		.forget = spec->forget,
+		.from_inside = spec->from_inside,
 		.started_us = clock_mono_us(),
 		.done = done,
 		.arg = arg };

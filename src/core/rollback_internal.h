@@ -10,7 +10,7 @@ struct rolling {
 	char *from;   /* id of the snapshot of the present, or NULL */
 	char *disk;   /* ".roll-ID": the target's disk, ready to be put in place */
 	bool used;    /* the target does not go meanwhile */
-	bool disk_only, forget;
+	bool disk_only, forget, from_inside;
 	bool was_suspended;
 	bool adopted;	       /* the state it slept in became the snapshot of the present */
 	bool returning;	       /* the target did not come up: back to where it was */

@@ -52,8 +52,9 @@ static int make(const struct seeding *seeding, struct err *err)
 
 	if (seeding->snapshot)
 		return pool_disk_copy(pool, SNAPSHOT_DISKS, seeding->snapshot, BOX_DISKS,
-			seeding->disk, NULL, err);
-	if (pool_disk_copy(pool, "layers", seeding->layer, BOX_DISKS, seeding->disk, NULL, err) < 0)
+			seeding->disk, NULL, POOL_BUDGET_OWN, err);
+	if (pool_disk_copy(pool, "layers", seeding->layer, BOX_DISKS, seeding->disk, NULL,
+		    POOL_BUDGET_OWN, err) < 0)
 		return -1;
 	if (rename(upper, below) < 0)
 		return err_sys(err, errno, "put the layer of the image aside");
@@ -97,9 +98,7 @@ static int move_in(const struct seeding *seeding, struct err *err)
 
 	if (pool_disk_rename(pool, BOX_DISKS, seeding->disk, box->row.id, err) < 0)
 		return -1;
-	if (!box->row.disk_bytes || !pool_has_quota(pool))
-		return 0;
-	return pool_disk_limit(pool, BOX_DISKS, box->row.id, box->row.disk_bytes, err);
+	return box_limit_disk(box, box->row.disk_bytes, err);
 }
 
 static void on_exit_seed(int code, void *arg)

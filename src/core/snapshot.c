@@ -141,6 +141,7 @@ void snapshot_ready_of(
 	snapshot->row.processes = result->processes;
 	text_replace(&snapshot->row.status, "ready");
 	record(yard, snapshot, STORE_KEPT);
+	budget_states_changed(yard, snapshot->row.box);
 }
 
 void snapshot_ready(struct box *box, struct snapshot *snapshot, const struct take_result *result)
@@ -203,6 +204,7 @@ static void on_packed(const struct err *err, void *arg)
 		snapshot->safe = true;
 		states_sizes(yard->states, snapshot->row.id, &plain, &snapshot->row.stored_bytes);
 		record(yard, snapshot, STORE_SAFE);
+		budget_states_changed(yard, snapshot->row.box);
 		states_trim(yard->states, PLAIN_KEPT);
 	}
 	snapshot_waiters_tell(yard, id, err);
@@ -239,6 +241,7 @@ static bool is_slept_in(const struct yard *yard, const char *state)
 
 static void drop(struct yard *yard, struct snapshot *snapshot, bool with_state)
 {
+	_cleanup_free_ char *box = xstrdup(snapshot->row.box);
 	struct err err = ERR_INIT;
 
 	/* What stands upon it, and what was forked from it, goes back to what it stood upon. */
@@ -277,6 +280,7 @@ static void drop(struct yard *yard, struct snapshot *snapshot, bool with_state)
 		log_warn("something of a snapshot stays", kv_str("snapshot", snapshot->row.id),
 			kv_err(&err));
 	unlist(yard, snapshot);
+	budget_states_changed(yard, box);
 }
 
 void snapshot_discard(struct yard *yard, struct snapshot *snapshot)
@@ -317,7 +321,7 @@ void snapshots_box_removed(struct box *box)
 		states_discard(yard->states, box->row.state_id, NULL);
 }
 
-static bool is_automatic(const struct snapshot *snapshot)
+bool snapshot_is_automatic(const struct snapshot *snapshot)
 {
 	return !*snapshot->row.name &&
 	       (!strcmp(snapshot->row.cause, "exec") || !strcmp(snapshot->row.cause, "interval") ||
@@ -325,9 +329,14 @@ static bool is_automatic(const struct snapshot *snapshot)
 		       !strcmp(snapshot->row.cause, "rollback"));
 }
 
+bool snapshot_is_from_inside(const struct snapshot *snapshot)
+{
+	return !strcmp(snapshot->row.cause, "inside");
+}
+
 static bool is_from_inside(const struct snapshot *snapshot, bool named)
 {
-	return !strcmp(snapshot->row.cause, "inside") && !*snapshot->row.name != named;
+	return snapshot_is_from_inside(snapshot) && !*snapshot->row.name != named;
 }
 
 /* A box that never stops asking for snapshots keeps the last of those it gave no names. */
@@ -362,7 +371,7 @@ void snapshots_thin(struct box *box)
 		if (!is_of(snapshot, box) || strcmp(snapshot->row.status, "ready"))
 			continue;
 		items[count].created_us = snapshot->row.created_us;
-		items[count].keep = !is_automatic(snapshot) || snapshot->packing ||
+		items[count].keep = !snapshot_is_automatic(snapshot) || snapshot->packing ||
 				    !strcmp(snapshot->row.id, box->row.position);
 		ids[count++] = snapshot->row.id;
 	}
@@ -577,6 +586,8 @@ static int check(struct box *box, const struct wish *wish, struct err *err)
 	}
 	if (box_is_busy(box))
 		return box_refuse_busy(box, err);
+	if (!strcmp(wish->cause, "inside") && !wish->disk_only && box->instance)
+		return budget_make_room(box, box_capture_need(box), err);
 	return 0;
 }
 

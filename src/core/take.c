@@ -40,7 +40,7 @@ struct taking {
 	bool told;    /* the helper has answered */
 	bool copied;  /* the helper has done its part */
 	bool frozen;  /* by us */
-	bool to_end, was_frozen, stay_frozen;
+	bool to_end, was_frozen, stay_frozen, disk_apart;
 	bool given;			/* the caller knows that it is there: the disk is his */
 	struct question *question;	/* to the gate, not answered yet; or NULL */
 	bool taken_waits, finish_waits; /* for its answer */
@@ -60,8 +60,10 @@ static int copy(const struct taking *taking, struct err *err)
 {
 	struct box *box = taking->box;
 
-	if (taking->disk && pool_disk_copy(box->yard->pool, BOX_DISKS, box->row.id,
-				    taking->disk_place, taking->disk, NULL, err) < 0)
+	if (taking->disk &&
+		pool_disk_copy(box->yard->pool, BOX_DISKS, box->row.id, taking->disk_place,
+			taking->disk, NULL, taking->disk_apart ? POOL_BUDGET_OWN : POOL_BUDGET_SAME,
+			err) < 0)
 		return err_wrap(err, "copy the disk");
 	return taking->state ? instance_capture_rest(box->instance, taking->dir, err) : 0;
 }
@@ -364,7 +366,7 @@ static void on_done(struct capture *capture, const struct capture_result *result
 /* ---- the start ------------------------------------------------------------------------------------------------------ */
 
 /* Memory of the box, and some more for what describes it. */
-static uint64_t need_of(struct box *box)
+uint64_t box_capture_need(struct box *box)
 {
 	struct instance_stats stats = { 0 };
 
@@ -441,8 +443,8 @@ static int start(struct taking *taking, const struct take_spec *spec, struct err
 	}
 	if (spec->disk && pool_check_room(yard->pool, 0, err) < 0)
 		return -1;
-	if (spec->state && states_make(yard->states, spec->state, need_of(box), spec->quick,
-				   &taking->dir, err) < 0)
+	if (spec->state && states_make(yard->states, spec->state, box_capture_need(box),
+				   spec->quick, &taking->dir, err) < 0)
 		return -1;
 	/* The driver's look at the box may refuse: before the helper is made. */
 	if (helper_start(yard->loop, &ops, taking, &taking->dir, taking->dir >= 0 ? 1 : 0,
@@ -464,6 +466,7 @@ void box_take(struct box *box, const struct take_spec *spec, const struct take_o
 		.to_end = spec->to_end,
 		.was_frozen = spec->frozen || box->state == BOX_SUSPENDED,
 		.stay_frozen = spec->stay_frozen,
+		.disk_apart = spec->disk_apart,
 		.dir = -1 };
 	box->taking = taking;
 	if (start(taking, spec, &taking->err) < 0) {

@@ -49,7 +49,8 @@ int box_snapshot_remove(struct box *box, const char *snapshot, struct err *err);
 struct rollback_spec {
 	const char *snapshot;
 	bool disk_only;
-	bool forget; /* the present is not kept */
+	bool forget;	  /* the present is not kept */
+	bool from_inside; /* asked for by the box itself: what is kept counts as its own */
 };
 void box_rollback(struct box *box, const struct rollback_spec *spec, json_done done, void *arg);
 

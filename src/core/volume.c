@@ -100,7 +100,9 @@ int volume_set_limit(struct yard *yard, const char *name, uint64_t limit, struct
 {
 	if (find(yard, name, err) < 0 || check_limit(yard, limit, err) < 0)
 		return -1;
-	return pool_disk_limit(yard->pool, VOLUME_DISKS, name, limit, err);
+	if (pool_disk_limit(yard->pool, VOLUME_DISKS, name, limit, err) < 0)
+		return -1;
+	return pool_budget_limit(yard->pool, VOLUME_DISKS, name, limit, err);
 }
 
 json_t *volume_json(struct yard *yard, const char *name, struct err *err)

@@ -47,7 +47,7 @@ static int copy_snapshot(const struct images *images, const struct save *save,
 
 	if (draft_write_early(images, draft, err) < 0 ||
 		pool_disk_copy(images->pool, save->place, save->disk, "layers", draft->id, "upper",
-			err) < 0)
+			POOL_BUDGET_NONE, err) < 0)
 		return -1;
 	tree_remove(AT_FDCWD, work, NULL); /* what is left of it is not seen */
 	if (access(upper, F_OK) < 0)
@@ -62,8 +62,8 @@ static int copy_files(const struct images *images, const struct save *save,
 	_cleanup_free_ char *from = xasprintf("%s/%s", images->layers_path, tmp);
 	_cleanup_free_ char *to = xasprintf("%s/%s", images->layers_path, draft->id);
 
-	if (pool_disk_copy(images->pool, save->place, save->disk, "layers", tmp, "upper", err) <
-			0 ||
+	if (pool_disk_copy(images->pool, save->place, save->disk, "layers", tmp, "upper",
+		    POOL_BUDGET_NONE, err) < 0 ||
 		pool_sync(images->pool, err) < 0)
 		return -1;
 	if (rename(from, to) < 0)

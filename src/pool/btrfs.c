@@ -8,8 +8,10 @@
 #include <linux/btrfs.h>
 #include <linux/btrfs_tree.h>
 #include <linux/magic.h>
+#include <linux/openat2.h>
 #include <stdio.h>
 #include <sys/ioctl.h>
+#include <sys/syscall.h>
 #include <sys/vfs.h>
 
 enum {
@@ -34,9 +36,10 @@ bool btrfs_is_subvol(int fd)
 
 /* ---- subvolumes ----------------------------------------------------------------------------------------- */
 
-struct inherit_one {
+enum { GROUPS_MAX = 2 };
+struct inherit {
 	struct btrfs_qgroup_inherit head;
-	uint64_t group;
+	uint64_t groups[GROUPS_MAX];
 };
 
 static int set_name(struct btrfs_ioctl_vol_args_v2 *args, const char *name, struct err *err)
@@ -47,52 +50,175 @@ static int set_name(struct btrfs_ioctl_vol_args_v2 *args, const char *name, stru
 	return 0;
 }
 
-static void set_group(
-	struct btrfs_ioctl_vol_args_v2 *args, struct inherit_one *inherit, uint64_t group)
+static void set_groups(struct btrfs_ioctl_vol_args_v2 *args, struct inherit *inherit,
+	const struct btrfs_groups *groups)
 {
-	if (!group)
+	const uint64_t wanted[GROUPS_MAX] = { groups->all, groups->budget };
+
+	for (size_t i = 0; i < GROUPS_MAX; i++)
+		if (wanted[i])
+			inherit->groups[inherit->head.num_qgroups++] = wanted[i];
+	if (!inherit->head.num_qgroups)
 		return;
-	inherit->head.num_qgroups = 1;
-	inherit->group = group;
 	args->flags |= BTRFS_SUBVOL_QGROUP_INHERIT;
-	args->size = sizeof *inherit;
+	args->size = sizeof inherit->head + inherit->head.num_qgroups * sizeof *inherit->groups;
 	args->qgroup_inherit = &inherit->head;
 }
 
-int btrfs_subvol_create(int dirfd, const char *name, uint64_t group, struct err *err)
+int btrfs_subvol_create(
+	int dirfd, const char *name, const struct btrfs_groups *groups, struct err *err)
 {
 	struct btrfs_ioctl_vol_args_v2 args = { 0 };
-	struct inherit_one inherit = { 0 };
+	struct inherit inherit = { 0 };
 
 	if (set_name(&args, name, err) < 0)
 		return -1;
-	set_group(&args, &inherit, group);
+	set_groups(&args, &inherit, groups);
 	if (ioctl(dirfd, BTRFS_IOC_SUBVOL_CREATE_V2, &args) < 0)
 		return err_sys(err, errno, "make subvolume '%s'", name);
 	return 0;
 }
 
-int btrfs_subvol_snapshot(int dirfd, const char *name, int source, uint64_t group, struct err *err)
+int btrfs_subvol_snapshot(
+	int dirfd, const char *name, int source, const struct btrfs_groups *groups, struct err *err)
 {
 	struct btrfs_ioctl_vol_args_v2 args = { .fd = source };
-	struct inherit_one inherit = { 0 };
+	struct inherit inherit = { 0 };
 
 	if (set_name(&args, name, err) < 0)
 		return -1;
-	set_group(&args, &inherit, group);
+	set_groups(&args, &inherit, groups);
 	if (ioctl(dirfd, BTRFS_IOC_SNAP_CREATE_V2, &args) < 0)
 		return err_sys(err, errno, "make snapshot '%s'", name);
 	return 0;
 }
 
-int btrfs_subvol_destroy(int dirfd, const char *name, struct err *err)
+/* ---- subvolumes in subvolumes ------------------------------------------------------------------------------ */
+
+/* One that lies in another: where, and by which name. */
+struct inner {
+	bool found;
+	uint64_t dir;
+	char name[BTRFS_VOL_NAME_MAX + 1];
+};
+
+static bool take_inner(const struct btrfs_item *item, void *arg)
+{
+	struct inner *inner = arg;
+	struct btrfs_root_ref ref;
+	size_t len;
+
+	if (item->type != BTRFS_ROOT_REF_KEY || item->len < sizeof ref)
+		return true;
+	memcpy(&ref, item->data, sizeof ref);
+	len = le16toh(ref.name_len);
+	if (len >= sizeof inner->name || item->len < sizeof ref + len)
+		return true;
+	inner->dir = le64toh(ref.dirid);
+	memcpy(inner->name, (const char *)item->data + sizeof ref, len);
+	inner->name[len] = '\0';
+	inner->found = true;
+	return false;
+}
+
+static int find_inner(int fd, struct inner *ret, struct err *err)
+{
+	struct btrfs_range range = { .tree = BTRFS_ROOT_TREE_OBJECTID,
+		.first_type = BTRFS_ROOT_REF_KEY,
+		.last_type = BTRFS_ROOT_REF_KEY,
+		.last_offset = UINT64_MAX };
+
+	ret->found = false;
+	if (btrfs_subvol_id(fd, &range.first_objectid, err) < 0)
+		return -1;
+	range.last_objectid = range.first_objectid;
+	return btrfs_search(fd, &range, take_inner, ret, err);
+}
+
+/* The folder in the subvolume of fd that has this number. Whoever made it chose its path, but no link is followed. */
+static int open_folder(int fd, uint64_t number, int *ret, struct err *err)
+{
+	struct btrfs_ioctl_ino_lookup_args args = { .objectid = number };
+	struct open_how how = { .flags = O_RDONLY | O_DIRECTORY | O_CLOEXEC,
+		.resolve = RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS };
+
+	if (ioctl(fd, BTRFS_IOC_INO_LOOKUP, &args) < 0)
+		return err_sys(err, errno, "look up a folder of a subvolume");
+	*ret = (int)syscall(SYS_openat2, fd, *args.name ? args.name : ".", &how, sizeof how);
+	return *ret < 0 ? err_sys(err, errno, "open a folder of a subvolume") : 0;
+}
+
+/* Nothing can be taken out of one that can only be read. */
+static void make_writable(int fd)
+{
+	uint64_t flags;
+
+	if (ioctl(fd, BTRFS_IOC_SUBVOL_GETFLAGS, &flags) == 0 && (flags & BTRFS_SUBVOL_RDONLY)) {
+		flags &= ~(uint64_t)BTRFS_SUBVOL_RDONLY;
+		ioctl(fd, BTRFS_IOC_SUBVOL_SETFLAGS, &flags);
+	}
+}
+
+static int destroy(int dirfd, const char *name)
 {
 	struct btrfs_ioctl_vol_args args = { 0 };
 
-	if (strlen(name) >= sizeof args.name)
+	snprintf(args.name, sizeof args.name, "%s", name);
+	return ioctl(dirfd, BTRFS_IOC_SNAP_DESTROY, &args);
+}
+
+/* Removes one that has none in it itself, and says whether there was one. Without recursion: how deep they lie was chosen by
+ * whoever made them. */
+static int destroy_deepest(int top, bool *ret_found, struct err *err)
+{
+	_cleanup_close_ int fd = dup(top), dir = -1;
+	struct inner inner, last = { 0 };
+
+	for (;;) {
+		make_writable(fd);
+		if (find_inner(fd, &inner, err) < 0)
+			return -1;
+		if (!inner.found)
+			break;
+		cleanup_closep(&dir);
+		dir = -1;
+		if (open_folder(fd, inner.dir, &dir, err) < 0)
+			return -1;
+		last = inner;
+		close(fd);
+		fd = openat(dir, inner.name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+		if (fd < 0)
+			return err_sys(err, errno, "open a subvolume in a subvolume");
+	}
+	*ret_found = last.found;
+	if (last.found && destroy(dir, last.name) < 0)
+		return err_sys(err, errno, "delete a subvolume in a subvolume");
+	return 0;
+}
+
+static int destroy_inner(int dirfd, const char *name, struct err *err)
+{
+	_cleanup_close_ int fd =
+		openat(dirfd, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	bool found = true;
+
+	if (fd < 0)
+		return err_sys(err, errno, "open subvolume '%s'", name);
+	while (found)
+		if (destroy_deepest(fd, &found, err) < 0)
+			return -1;
+	return 0;
+}
+
+int btrfs_subvol_destroy(int dirfd, const char *name, struct err *err)
+{
+	if (strlen(name) > BTRFS_VOL_NAME_MAX)
 		return err_set(err, ERR_INVALID, "name '%.40s…' is too long", name);
-	strcpy(args.name, name);
-	if (ioctl(dirfd, BTRFS_IOC_SNAP_DESTROY, &args) < 0)
+	if (destroy(dirfd, name) == 0)
+		return 0;
+	if (errno == ENOTEMPTY && destroy_inner(dirfd, name, err) < 0)
+		return -1;
+	if (destroy(dirfd, name) < 0)
 		return err_sys(err, errno, "delete subvolume '%s'", name);
 	return 0;
 }

@@ -112,7 +112,8 @@ static int make_at(const struct pool *pool, int dirfd, const char *name, struct 
 	if (pool->kind == POOL_FOLDER) {
 		if (mkdirat(dirfd, name, 0755) < 0)
 			return err_sys(err, errno, "make disk '%s'", name);
-	} else if (btrfs_subvol_create(dirfd, name, pool->group, err) < 0)
+	} else if (btrfs_subvol_create(dirfd, name, &(struct btrfs_groups){ pool->group, 0 }, err) <
+		   0)
 		return -1;
 	if (fchmodat(dirfd, name, 0755, 0) < 0) /* whatever the umask is */
 		return err_sys(err, errno, "chmod disk '%s'", name);
@@ -125,7 +126,22 @@ static int limit_at(int dirfd, const char *name, uint64_t limit, struct err *err
 
 	if (fd < 0)
 		return err_sys(err, errno, "open disk '%s'", name);
-	return quota_limit_fd(fd, limit, err);
+	return quota_limit_disk(dirfd, fd, limit, err);
+}
+
+/* Of a disk that is alone in its budget. */
+static int limit_both_at(
+	const struct pool *pool, int dirfd, const char *name, uint64_t limit, struct err *err)
+{
+	_cleanup_close_ int fd = openat(dirfd, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	uint64_t budget;
+
+	if (fd < 0)
+		return err_sys(err, errno, "open disk '%s'", name);
+	if (quota_limit_disk(dirfd, fd, limit, err) < 0 ||
+		budget_need(pool, dirfd, fd, &budget, err) < 0)
+		return -1;
+	return quota_limit(dirfd, budget, limit, err);
 }
 
 int disk_destroy_at(const struct pool *pool, int dirfd, const char *name, struct err *err)
@@ -194,7 +210,7 @@ static bool take_spare(
 
 		loop_timer_start(pool->spare_timer, REFILL_MS);
 		if ((spares < 0 && place_open(pool, "spares", &spares, NULL) < 0) ||
-			(limit && limit_at(spares, name, limit, NULL) < 0))
+			(limit && limit_both_at(pool, spares, name, limit, NULL) < 0))
 			continue; /* somebody took it away: the next open looks what there is */
 		*ret = renameat2(spares, name, dirfd, id, RENAME_NOREPLACE);
 		if (*ret == 0)
@@ -202,7 +218,7 @@ static bool take_spare(
 		if (errno == ENOENT)
 			continue;
 		err_sys(err, errno, "make disk '%s'", id);
-		if (limit_at(spares, name, 0, NULL) == 0)
+		if (!limit || limit_both_at(pool, spares, name, 0, NULL) == 0)
 			pool->spare_count++;
 		return true;
 	}
@@ -223,7 +239,8 @@ int pool_disk_make(
 		return ret;
 	if (make_at(pool, dirfd, id, err) < 0)
 		return -1;
-	if (limit && limit_at(dirfd, id, limit, err) < 0) {
+	if (limit ? limit_both_at(pool, dirfd, id, limit, err) < 0
+		  : budget_need_at(pool, dirfd, id, err) < 0) {
 		trash_take(pool, dirfd, id, NULL);
 		return err_wrap(err, "make disk '%s'", id);
 	}
@@ -242,7 +259,8 @@ static void refill(void *arg)
 	name = pool->spares[pool->spare_count];
 	random_id(name, POOL_NAME_LEN);
 	if (place_open(pool, "spares", &spares, &err) < 0 ||
-		make_at(pool, spares, name, &err) < 0) {
+		make_at(pool, spares, name, &err) < 0 ||
+		budget_need_at(pool, spares, name, &err) < 0) {
 		log_warn("cannot make a disk ahead, continuing", kv_err(&err));
 		loop_timer_start(pool->spare_timer, REFILL_RETRY_MS);
 		return;
@@ -257,7 +275,7 @@ static bool adopt_spare(struct pool *pool, int spares, const char *name)
 	if (pool->spare_count >= pool->spares_wanted || strlen(name) != POOL_NAME_LEN)
 		return false;
 	if (fchmodat(spares, name, 0755, 0) < 0 ||
-		(pool_has_quota(pool) && limit_at(spares, name, 0, NULL) < 0))
+		(pool_has_quota(pool) && limit_both_at(pool, spares, name, 0, NULL) < 0))
 		return false;
 	strcpy(pool->spares[pool->spare_count++], name);
 	return true;
@@ -292,12 +310,19 @@ void spares_refill(struct pool *pool)
 
 /* ---- copies -------------------------------------------------------------------------------------------------- */
 
-static int snapshot(const struct pool *pool, int source, int dirfd, const char *id, struct err *err)
+static int snapshot(const struct pool *pool, int source, int dirfd, const char *id,
+	enum pool_budget budget, struct err *err)
 {
-	if (btrfs_subvol_snapshot(dirfd, id, source, pool->group, err) < 0)
+	struct btrfs_groups groups = { .all = pool->group };
+
+	if ((budget == POOL_BUDGET_SAME &&
+		    budget_need(pool, dirfd, source, &groups.budget, err) < 0) ||
+		btrfs_subvol_snapshot(dirfd, id, source, &groups, err) < 0)
 		return -1;
 	/* A snapshot inherits its source's limit. */
-	return pool_has_quota(pool) ? limit_at(dirfd, id, 0, err) : 0;
+	if (pool_has_quota(pool) && limit_at(dirfd, id, 0, err) < 0)
+		return -1;
+	return budget == POOL_BUDGET_OWN ? budget_need_at(pool, dirfd, id, err) : 0;
 }
 
 /* Under another name until it is whole: a copy takes long, and helpers get killed. */
@@ -332,7 +357,7 @@ static int copy_plain(const struct pool *pool, int source, int dirfd, const char
 }
 
 int pool_disk_copy(const struct pool *pool, const char *place, const char *id, const char *to_place,
-	const char *to_id, const char *only, struct err *err)
+	const char *to_id, const char *only, enum pool_budget budget, struct err *err)
 {
 	_cleanup_close_ int source = -1, dirfd = -1;
 	_cleanup_free_ char *path = pool_disk_path(pool, place, id);
@@ -345,6 +370,6 @@ int pool_disk_copy(const struct pool *pool, const char *place, const char *id, c
 	if (source < 0)
 		return err_sys(err, errno, "open disk '%s/%s'", place, id);
 	if (pool->kind != POOL_FOLDER && btrfs_is_subvol(source))
-		return snapshot(pool, source, dirfd, to_id, err);
+		return snapshot(pool, source, dirfd, to_id, budget, err);
 	return copy_plain(pool, source, dirfd, to_id, only, err);
 }

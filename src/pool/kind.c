@@ -129,7 +129,7 @@ static int open_native(struct pool *pool, uint64_t size, struct err *err)
 		return err_set(err, ERR_UNSUPPORTED, "'%s' is not on btrfs", pool->home);
 	if (find_present(pool) == KIND_NONE) {
 		rmdir(pool->path); /* an empty folder may be in the way */
-		if (btrfs_subvol_create(home, "pool", 0, err) < 0)
+		if (btrfs_subvol_create(home, "pool", &(struct btrfs_groups){ 0 }, err) < 0)
 			return -1;
 	}
 	return mount_on_itself(pool, err);

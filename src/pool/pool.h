@@ -69,7 +69,8 @@ int pool_host_left(const struct pool *pool, uint64_t *ret, struct err *err);
 
 char *pool_disk_path(const struct pool *pool, const char *place, const char *id); /* yours */
 bool pool_disk_exists(const struct pool *pool, const char *place, const char *id);
-/* An empty one, mode 0755, owned by root; a spare if there is one. limit 0: none. ERR_EXISTS. */
+/* An empty one, mode 0755, owned by root, in a budget of its own with the same limit; a spare if there is one. limit 0:
+ * none. ERR_EXISTS. */
 int pool_disk_make(
 	struct pool *pool, const char *place, const char *id, uint64_t limit, struct err *err);
 /* 0: none. ERR_UNSUPPORTED without quota. */
@@ -80,20 +81,37 @@ int pool_disk_discard(struct pool *pool, const char *place, const char *id, stru
 int pool_disk_rename(
 	struct pool *pool, const char *place, const char *id, const char *new_id, struct err *err);
 
-/* Bytes written by the disk that are still in use, and its limit (0: none). One search of the quota tree for
- * all. Without quota fn is never called. */
+/* Bytes written by the disk that are still in use, and its limit (0: none); the same of its budget. Two searches of the
+ * quota tree for all. Without quota fn is never called. */
+struct pool_figures {
+	uint64_t used, limit;
+	uint64_t budget_used, budget_limit;
+};
 typedef void (*pool_usage_fn)(
-	const char *place, const char *id, uint64_t used, uint64_t limit, void *arg);
+	const char *place, const char *id, const struct pool_figures *figures, void *arg);
 int pool_usage_each(struct pool *pool, pool_usage_fn fn, void *arg, struct err *err);
 int pool_usage(struct pool *pool, const char *place, const char *id, uint64_t *ret_used,
 	uint64_t *ret_limit, struct err *err); /* ERR_UNSUPPORTED without quota */
 
+/* Disks made for one owner are counted together, in a budget: see pool_disk_copy. Its limit holds beside those of the
+ * disks; 0: none. What its disks, those that were removed included, have written and somebody still keeps. Both are asked
+ * for by any disk in it. ERR_UNSUPPORTED without quota. */
+int pool_budget_limit(
+	struct pool *pool, const char *place, const char *id, uint64_t limit, struct err *err);
+int pool_budget_usage(struct pool *pool, const char *place, const char *id, uint64_t *ret_used,
+	uint64_t *ret_limit, struct err *err);
+
 /* ---- for helper processes: these block -------------------------------------------------------- */
 
+enum pool_budget {
+	POOL_BUDGET_SAME, /* the copy is its source's owner's: a snapshot, the disk that replaces it */
+	POOL_BUDGET_OWN,  /* somebody else's: it begins at nothing, without a limit */
+	POOL_BUDGET_NONE, /* nobody writes to it */
+};
 /* The state from has now, writable, under a new name. A snapshot on btrfs (as long as it takes to write what
  * is dirty), else a copy (of only, when not NULL: the one folder of it that is wanted). */
 int pool_disk_copy(const struct pool *pool, const char *place, const char *id, const char *to_place,
-	const char *to_id, const char *only, struct err *err);
+	const char *to_id, const char *only, enum pool_budget budget, struct err *err);
 int pool_sync(const struct pool *pool, struct err *err); /* all that was written is safe */
 /* An empty disk without spares or counting, for helpers. */
 int pool_disk_make_here(

@@ -10,8 +10,11 @@ struct helper;
 struct loop_timer;
 struct loop_fd;
 
-#define MIB (UINT64_C(1) << 20)
-#define GIB (UINT64_C(1) << 30)
+#define MIB		  (UINT64_C(1) << 20)
+#define GIB		  (UINT64_C(1) << 30)
+#define QUOTA_LEVEL_SHIFT 48 /* a quota group's number is level << 48 | id */
+/* Of budgets. Nobody else uses so high a level: on a file system that is not ours alone they are known by it. */
+#define QUOTA_BUDGET_LEVEL 66
 
 enum pool_quota { POOL_QUOTA_NONE, POOL_QUOTA_SIMPLE, POOL_QUOTA_FULL, POOL_QUOTA_COUNT };
 
@@ -70,9 +73,15 @@ struct pool {
 
 bool btrfs_is(int fd);	      /* on btrfs */
 bool btrfs_is_subvol(int fd); /* the top of one */
-/* group: quota group the new one belongs to; 0: none. */
-int btrfs_subvol_create(int dirfd, const char *name, uint64_t group, struct err *err);
-int btrfs_subvol_snapshot(int dirfd, const char *name, int source, uint64_t group, struct err *err);
+/* Quota groups the new one belongs to; 0: none. */
+struct btrfs_groups {
+	uint64_t all, budget;
+};
+int btrfs_subvol_create(
+	int dirfd, const char *name, const struct btrfs_groups *groups, struct err *err);
+int btrfs_subvol_snapshot(int dirfd, const char *name, int source,
+	const struct btrfs_groups *groups, struct err *err);
+/* With all subvolumes that lie in it, however deep. Blocks the longer the more there are. */
 int btrfs_subvol_destroy(int dirfd, const char *name, struct err *err);
 int btrfs_subvol_id(int fd, uint64_t *ret, struct err *err);
 int btrfs_fsid(int fd, char ret[37], struct err *err);
@@ -146,11 +155,26 @@ void host_reserve_give_up(const struct pool *pool);
 /* Finds what there is or turns quotas on. Not to have any is no error. */
 void quota_open(struct pool *pool);
 const char *quota_name(enum pool_quota quota);
-int quota_limit_fd(int fd, uint64_t limit, struct err *err); /* of the subvolume; 0: none */
+/* outside: a folder of the pool that is in no disk; fd: in the disk. 0: none. */
+int quota_limit_disk(int outside, int fd, uint64_t limit, struct err *err);
+int quota_limit(int outside, uint64_t group, uint64_t limit, struct err *err);
+int quota_figures(const struct pool *pool, uint64_t group, uint64_t *ret_used, uint64_t *ret_limit,
+	struct err *err);
+/* ERR_UNSUPPORTED for a plain folder. */
+int quota_open_disk(
+	const struct pool *pool, const char *place, const char *id, int *ret, struct err *err);
 int quota_limit_group(struct pool *pool, uint64_t limit, struct err *err);
 int quota_group_used(const struct pool *pool, uint64_t *ret, struct err *err);
 /* Quota groups of subvolumes that are gone. */
 void quota_sweep(const struct pool *pool);
+
+/* ---- budget.c: disks that are counted together ----------------------------------------------------------------- */
+
+/* Of the subvolume fd is in; 0: it is in none, or there are no quotas. */
+int budget_of(const struct pool *pool, int fd, uint64_t *ret, struct err *err);
+/* It gets one if it has none. outside: as for quota_limit_disk. */
+int budget_need(const struct pool *pool, int outside, int fd, uint64_t *ret, struct err *err);
+int budget_need_at(const struct pool *pool, int dirfd, const char *name, struct err *err);
 
 /* ---- disk.c, trash.c, watch.c, grow.c, scrub.c, treecopy.c ---------------------------------------------------- */
 

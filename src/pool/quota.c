@@ -25,8 +25,7 @@
 #ifndef BTRFS_QGROUP_STATUS_FLAG_SIMPLE_MODE
 #define BTRFS_QGROUP_STATUS_FLAG_SIMPLE_MODE (1ULL << 3)
 #endif
-#define GROUP_LEVEL_SHIFT 48
-#define LIMIT_CLEAR	  UINT64_MAX /* takes a limit away */
+#define LIMIT_CLEAR UINT64_MAX /* takes a limit away */
 
 static const char *const quota_names[] = {
 	[POOL_QUOTA_NONE] = "none",
@@ -85,7 +84,7 @@ static void turn_on(int root)
 static void make_group(struct pool *pool)
 {
 	struct btrfs_ioctl_qgroup_create_args args = { .create = 1,
-		.qgroupid = UINT64_C(1) << GROUP_LEVEL_SHIFT | pool->root_id };
+		.qgroupid = UINT64_C(1) << QUOTA_LEVEL_SHIFT | pool->root_id };
 
 	if (ioctl(pool->root, BTRFS_IOC_QGROUP_CREATE, &args) < 0 && errno != EEXIST) {
 		log_warn("cannot make a quota group for all disks, continuing",
@@ -121,7 +120,7 @@ bool pool_has_quota(const struct pool *pool)
 
 /* ---- limits ------------------------------------------------------------------------------------------------- */
 
-static int set_limit(int fd, uint64_t group, uint64_t limit, struct err *err)
+int quota_limit(int fd, uint64_t group, uint64_t limit, struct err *err)
 {
 	struct btrfs_ioctl_qgroup_limit_args args = { .qgroupid = group };
 
@@ -132,28 +131,35 @@ static int set_limit(int fd, uint64_t group, uint64_t limit, struct err *err)
 	return 0;
 }
 
-int quota_limit_fd(int fd, uint64_t limit, struct err *err)
+/* By a descriptor outside of it: to write this down takes room, and a subvolume that is full has none. */
+int quota_limit_disk(int outside, int fd, uint64_t limit, struct err *err)
 {
-	return set_limit(fd, 0, limit, err); /* group 0: that of the subvolume fd is in */
+	uint64_t id;
+
+	if (btrfs_subvol_id(fd, &id, err) < 0)
+		return -1;
+	return quota_limit(outside, id, limit, err);
 }
 
 int quota_limit_group(struct pool *pool, uint64_t limit, struct err *err)
 {
-	if (set_limit(pool->root, pool->group, limit, err) < 0)
+	if (quota_limit(pool->root, pool->group, limit, err) < 0)
 		return -1;
 	pool->group_limit = limit;
 	return 0;
 }
 
-static int open_disk(
+int quota_open_disk(
 	const struct pool *pool, const char *place, const char *id, int *ret, struct err *err)
 {
 	_cleanup_free_ char *path = pool_disk_path(pool, place, id);
-	int fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	_cleanup_close_ int fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
 
 	if (fd < 0)
 		return err_sys(err, errno, "open disk '%s/%s'", place, id);
-	*ret = fd;
+	if (!btrfs_is_subvol(fd))
+		return err_set(err, ERR_UNSUPPORTED, "'%s/%s' is a plain folder", place, id);
+	*ret = steal_fd(&fd);
 	return 0;
 }
 
@@ -164,11 +170,9 @@ int pool_disk_limit(
 
 	if (!pool_has_quota(pool))
 		return err_set(err, ERR_UNSUPPORTED, "this pool cannot limit disks");
-	if (open_disk(pool, place, id, &fd, err) < 0)
+	if (quota_open_disk(pool, place, id, &fd, err) < 0)
 		return -1;
-	if (!btrfs_is_subvol(fd))
-		return err_set(err, ERR_UNSUPPORTED, "'%s/%s' is a plain folder", place, id);
-	return quota_limit_fd(fd, limit, err);
+	return quota_limit_disk(pool->root, fd, limit, err);
 }
 
 /* ---- figures of one ------------------------------------------------------------------------------------------ */
@@ -179,8 +183,8 @@ static int read_figure(
 	_cleanup_free_ char *text = NULL, *path = NULL;
 
 	path = xasprintf("/sys/fs/btrfs/%s/qgroups/%llu_%llu/%s", pool->fsid,
-		(unsigned long long)(group >> GROUP_LEVEL_SHIFT),
-		(unsigned long long)(group & ((UINT64_C(1) << GROUP_LEVEL_SHIFT) - 1)), name);
+		(unsigned long long)(group >> QUOTA_LEVEL_SHIFT),
+		(unsigned long long)(group & ((UINT64_C(1) << QUOTA_LEVEL_SHIFT) - 1)), name);
 	if (file_read(AT_FDCWD, path, 64, &text, NULL, err) < 0)
 		return -1;
 	text[strcspn(text, "\n")] = '\0';
@@ -199,6 +203,19 @@ static int read_used(const struct pool *pool, uint64_t group, uint64_t *ret, str
 	return 0;
 }
 
+int quota_figures(const struct pool *pool, uint64_t group, uint64_t *ret_used, uint64_t *ret_limit,
+	struct err *err)
+{
+	uint64_t used, limit;
+
+	if (read_used(pool, group, &used, err) < 0 ||
+		read_figure(pool, group, "max_referenced", &limit, err) < 0)
+		return -1;
+	*ret_used = used;
+	*ret_limit = limit;
+	return 0;
+}
+
 int quota_group_used(const struct pool *pool, uint64_t *ret, struct err *err)
 {
 	return read_figure(pool, pool->group, "referenced", ret, err);
@@ -208,26 +225,20 @@ int pool_usage(struct pool *pool, const char *place, const char *id, uint64_t *r
 	uint64_t *ret_limit, struct err *err)
 {
 	_cleanup_close_ int fd = -1;
-	uint64_t group, used, limit;
+	uint64_t group;
 
 	if (!pool_has_quota(pool))
 		return err_set(err, ERR_UNSUPPORTED, "this pool does not count what disks use");
-	if (open_disk(pool, place, id, &fd, err) < 0)
+	if (quota_open_disk(pool, place, id, &fd, err) < 0 || btrfs_subvol_id(fd, &group, err) < 0)
 		return -1;
-	if (!btrfs_is_subvol(fd))
-		return err_set(err, ERR_UNSUPPORTED, "'%s/%s' is a plain folder", place, id);
-	if (btrfs_subvol_id(fd, &group, err) < 0 || read_used(pool, group, &used, err) < 0 ||
-		read_figure(pool, group, "max_referenced", &limit, err) < 0)
-		return -1;
-	*ret_used = used;
-	*ret_limit = limit;
-	return 0;
+	return quota_figures(pool, group, ret_used, ret_limit, err);
 }
 
 /* ---- figures of all --------------------------------------------------------------------------------------------- */
 
 struct group_figures {
 	uint64_t id, used, limit;
+	uint64_t budget; /* of a disk: the group it is in; 0: none */
 };
 
 struct figures {
@@ -273,15 +284,35 @@ static bool take_figures(const struct btrfs_item *item, void *arg)
 	return true;
 }
 
-static int read_all(const struct pool *pool, int root, struct figures *ret, struct err *err)
+/* Each relation is there twice, once from either side. */
+static bool take_budgets(const struct btrfs_item *item, void *arg)
+{
+	struct group_figures *group;
+
+	if (item->type != BTRFS_QGROUP_RELATION_KEY ||
+		item->offset >> QUOTA_LEVEL_SHIFT != QUOTA_BUDGET_LEVEL)
+		return true;
+	group = find_figures(arg, item->objectid);
+	if (group)
+		group->budget = item->offset;
+	return true;
+}
+
+static int read_all(int root, struct figures *ret, struct err *err)
 {
 	struct btrfs_range range = { .tree = BTRFS_QUOTA_TREE_OBJECTID,
 		.first_type = BTRFS_QGROUP_INFO_KEY,
 		.last_type = BTRFS_QGROUP_LIMIT_KEY,
 		.last_offset = UINT64_MAX };
+	struct btrfs_range relations = { .tree = BTRFS_QUOTA_TREE_OBJECTID,
+		.first_objectid = BTRFS_FIRST_FREE_OBJECTID,
+		.last_objectid = (UINT64_C(1) << QUOTA_LEVEL_SHIFT) - 1,
+		.last_type = UINT8_MAX,
+		.last_offset = UINT64_MAX };
 
-	(void)pool;
-	return btrfs_search(root, &range, take_figures, ret, err);
+	if (btrfs_search(root, &range, take_figures, ret, err) < 0)
+		return -1;
+	return btrfs_search(root, &relations, take_budgets, ret, err);
 }
 
 struct usage_walk {
@@ -297,7 +328,8 @@ static bool tell_usage(const struct btrfs_item *item, void *arg)
 {
 	struct usage_walk *walk = arg;
 	struct btrfs_root_ref ref;
-	struct group_figures *group = find_figures(&walk->all, item->offset);
+	struct group_figures *group = find_figures(&walk->all, item->offset), *budget;
+	struct pool_figures figures;
 	char name[256];
 
 	if (!group || item->len < sizeof ref)
@@ -307,9 +339,12 @@ static bool tell_usage(const struct btrfs_item *item, void *arg)
 		return true;
 	memcpy(name, (const char *)item->data + sizeof ref, le16toh(ref.name_len));
 	name[le16toh(ref.name_len)] = '\0';
+	budget = group->budget ? find_figures(&walk->all, group->budget) : NULL;
+	figures = (struct pool_figures){ group->used, group->limit, budget ? budget->used : 0,
+		budget ? budget->limit : 0 };
 	for (size_t i = 0; i < ARRAY_LEN(counted_places); i++)
 		if (walk->inodes[i] == le64toh(ref.dirid))
-			walk->fn(counted_places[i], name, group->used, group->limit, walk->arg);
+			walk->fn(counted_places[i], name, &figures, walk->arg);
 	return true;
 }
 
@@ -339,7 +374,7 @@ int pool_usage_each(struct pool *pool, pool_usage_fn fn, void *arg, struct err *
 				err, errno, "look at '%s/%s'", pool->path, counted_places[i]);
 		walk.inodes[i] = st.st_ino;
 	}
-	if (read_all(pool, pool->root, &walk.all, err) == 0)
+	if (read_all(pool->root, &walk.all, err) == 0)
 		ret = btrfs_search(pool->root, &refs, tell_usage, &walk, err);
 	free(walk.all.list);
 	return ret;
@@ -356,24 +391,33 @@ static bool strike_out(const struct btrfs_item *item, void *arg)
 	return true;
 }
 
+/* On a native pool the groups of others look like those of disks that are gone; budgets are ours everywhere. */
+static bool may_go(const struct pool *pool, const struct group_figures *group)
+{
+	uint64_t level = group->id >> QUOTA_LEVEL_SHIFT;
+
+	if (group->used || group->id < BTRFS_FIRST_FREE_OBJECTID)
+		return false;
+	return level == QUOTA_BUDGET_LEVEL || (!level && pool->kind == POOL_LOOP);
+}
+
 void quota_sweep(const struct pool *pool)
 {
 	_cleanup_close_ int root = open(pool->path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	struct btrfs_range refs = refs_of(pool);
 	struct figures all = { 0 };
 
-	/* On a native pool the groups of others look like those of disks that are gone. */
-	if (pool->kind != POOL_LOOP || !pool_has_quota(pool) || root < 0)
+	if (!pool_has_quota(pool) || root < 0)
 		return;
 	/* Groups first: one that comes later is not in the list. */
-	if (read_all(pool, root, &all, NULL) == 0 &&
+	if (read_all(root, &all, NULL) == 0 &&
 		btrfs_search(root, &refs, strike_out, &all, NULL) == 0)
 		for (size_t i = 0; i < all.count; i++) {
 			struct btrfs_ioctl_qgroup_create_args args = { .qgroupid = all.list[i].id };
 
-			/* The kernel refuses where something still needs the group. */
-			if (args.qgroupid >= BTRFS_FIRST_FREE_OBJECTID &&
-				!(args.qgroupid >> GROUP_LEVEL_SHIFT) && !all.list[i].used)
+			/* The kernel refuses where something still needs the group: a budget that has
+			 * members. They come before it in the list. */
+			if (may_go(pool, &all.list[i]))
 				ioctl(root, BTRFS_IOC_QGROUP_CREATE, &args);
 		}
 	free(all.list);

@@ -17,14 +17,16 @@ static void check_disks(void)
 	assert_int_equal(st.st_mode & 07777, 0755);
 	FAILS(ERR_EXISTS, pool_disk_make(test.pool, "boxes", "one", 0, &err));
 	assert_int_equal(put("boxes", "one", "f", 1000), 0);
-	OK(pool_disk_copy(test.pool, "boxes", "one", "layers", ".new-two", NULL, &err));
-	FAILS(ERR_EXISTS,
-		pool_disk_copy(test.pool, "boxes", "one", "layers", ".new-two", NULL, &err));
+	OK(pool_disk_copy(
+		test.pool, "boxes", "one", "layers", ".new-two", NULL, POOL_BUDGET_NONE, &err));
+	FAILS(ERR_EXISTS, pool_disk_copy(test.pool, "boxes", "one", "layers", ".new-two", NULL,
+				  POOL_BUDGET_NONE, &err));
 	OK(pool_disk_rename(test.pool, "layers", ".new-two", "two", &err));
 	assert_int_equal(put("layers", "two", "only-in-the-copy", 10), 0);
 	assert_true(disk_has("layers", "two", "f"));
 	assert_false(disk_has("boxes", "one", "only-in-the-copy"));
-	FAILS(ERR_NOT_FOUND, pool_disk_copy(test.pool, "boxes", "no", "layers", "x", NULL, &err));
+	FAILS(ERR_NOT_FOUND, pool_disk_copy(test.pool, "boxes", "no", "layers", "x", NULL,
+				     POOL_BUDGET_NONE, &err));
 	OK(pool_disk_discard(test.pool, "boxes", "one", &err));
 	assert_false(pool_disk_exists(test.pool, "boxes", "one"));
 	OK(pool_disk_discard(test.pool, "boxes", "one", &err));
@@ -131,13 +133,13 @@ struct seen {
 	uint64_t used, limit;
 };
 
-static void see(const char *place, const char *id, uint64_t used, uint64_t limit, void *arg)
+static void see(const char *place, const char *id, const struct pool_figures *figures, void *arg)
 {
 	struct seen *seen = arg;
 
 	seen->count++;
 	if (!strcmp(place, "boxes") && !strcmp(id, "one"))
-		*seen = (struct seen){ seen->count, used, limit };
+		*seen = (struct seen){ seen->count, figures->used, figures->limit };
 }
 
 static void check_quota(void)
@@ -159,6 +161,7 @@ static void check_quota(void)
 	assert_int_equal(seen.limit, 20 * MIB);
 	assert_in_range(seen.used, 17 * MIB, 20 * MIB);
 	OK(pool_disk_limit(test.pool, "boxes", "one", 60 * MIB, &err));
+	OK(pool_budget_limit(test.pool, "boxes", "one", 0, &err));
 	assert_int_equal(put("boxes", "one", "f", 10 * MIB), 0);
 	OK(pool_disk_limit(test.pool, "boxes", "one", 0, &err));
 	assert_int_equal(put("boxes", "one", "f", 60 * MIB), 0);
@@ -181,7 +184,7 @@ static void test_pool_quota_holds_a_disk(void **state)
 	check_quota();
 	/* What a copy shares is not its own, and it has no limit until it gets one. */
 	OK(pool_disk_limit(test.pool, "boxes", "one", 200 * MIB, &err));
-	OK(pool_disk_copy(test.pool, "boxes", "one", "boxes", "two", NULL, &err));
+	OK(pool_disk_copy(test.pool, "boxes", "one", "boxes", "two", NULL, POOL_BUDGET_OWN, &err));
 	OK(pool_usage(test.pool, "boxes", "two", &used, &limit, &err));
 	assert_int_equal(limit, 0);
 	assert_in_range(used, 0, 4 * MIB);

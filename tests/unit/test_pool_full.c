@@ -304,7 +304,8 @@ static void test_pool_folder_copy_is_true(void **state)
 	assert_int_equal(fchdir(in), 0);
 	assert_int_equal(lsetxattr("upper/d", "trusted.overlay.opaque", "y", 1, 0), 0);
 	assert_int_equal(lsetxattr("upper/link", "trusted.mine", "z", 1, 0), 0);
-	OK(pool_disk_copy(test.pool, "boxes", "one", "layers", "two", "upper", &err));
+	OK(pool_disk_copy(
+		test.pool, "boxes", "one", "layers", "two", "upper", POOL_BUDGET_NONE, &err));
 	out = open(to, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	assert_int_equal(fchdir(out), 0);
 	assert_int_equal(faccessat(out, "work", F_OK, 0), -1);
