@@ -50,14 +50,16 @@ static int read_save(json_t *body, struct box_save_spec *ret, bool *ret_full, st
 		{ "config", JSON_WANT_OBJECT, &ret->config, false },
 		{ "cache_key", JSON_WANT_STRING, &ret->cache_key, false },
 		{ "full", JSON_WANT_BOOL, ret_full, false },
+		{ "learn_hosts", JSON_WANT_BOOL, &ret->learn_hosts, false },
 	};
 
 	if (json_read(body, keys, ARRAY_LEN(keys), err) < 0)
 		return -1;
 	if (ret->name && *ret->name && image_name_check(ret->name, err) < 0)
 		return -1;
-	if (*ret_full && (ret->config || ret->cache_key))
-		return err_set(err, ERR_INVALID, "'full' excludes 'config' and 'cache_key'");
+	if (*ret_full && (ret->config || ret->cache_key || ret->learn_hosts))
+		return err_set(err, ERR_INVALID,
+			"'full' excludes 'config', 'cache_key' and 'learn_hosts'");
 	if (*ret_full && (!ret->name || !*ret->name))
 		return err_set(err, ERR_INVALID, "'full' needs a 'name'");
 	if (ret->cache_key && input_cache_key(ret->cache_key, err) < 0)

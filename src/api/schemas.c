@@ -87,6 +87,7 @@ static const struct field fields[] = {
 	{ "BoxSave", "config", "ImageConfig", "what differs from the box's image" },
 	{ "BoxSave", "cache_key", "string", "of a step of a build" },
 	{ "BoxSave", "full", "boolean", "with its processes; needs a name" },
+	{ "BoxSave", "learn_hosts", "boolean", "package hosts are learnt from its files, too" },
 	{ "DiffLine", "change", "string", "added changed removed" },
 	{ "DiffLine", "path", "string", "what changed" },
 	{ "DiffLine", "path_b64", "string", "its bytes, when they are not UTF-8" },

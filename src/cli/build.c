@@ -124,7 +124,9 @@ static int save(struct build *build, const char *key, json_t *config, struct err
 	json_t *image = NULL;
 
 	if (client_call(build->cli->client, "POST", path,
-		    json_pack("{s:s, s:O}", "cache_key", key, "config", config), &image, err) < 0)
+		    json_pack("{s:s, s:O, s:b}", "cache_key", key, "config", config, "learn_hosts",
+			    cli_has(build->cli, "learn-hosts")),
+		    &image, err) < 0)
 		return err_wrap(err, "save");
 	take_image(build, image);
 	return 0;

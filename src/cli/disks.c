@@ -39,8 +39,9 @@ int cmd_save(struct cli *cli, int argc, char **argv)
 
 	(void)argc;
 	if (client_call(cli->client, "POST", path,
-		    json_pack("{s:s, s:b}", "name", argv[1], "full", cli_has(cli, "full")), &image,
-		    &err) < 0)
+		    json_pack("{s:s, s:b, s:b}", "name", argv[1], "full", cli_has(cli, "full"),
+			    "learn_hosts", cli_has(cli, "learn-hosts")),
+		    &image, &err) < 0)
 		return cli_fail(cli, &err);
 	if (cli->json)
 		return cli_print_json(steal_ptr(&image));

@@ -43,7 +43,7 @@ static int build_packages(struct cli *cli, int argc, char **argv)
 
 int cmd_image_build(struct cli *cli, int argc, char **argv)
 {
-	static const char *const of_boxfile[] = { "tag", "no-cache", "pull" };
+	static const char *const of_boxfile[] = { "tag", "no-cache", "pull", "learn-hosts" };
 
 	if (cli_has(cli, "file")) {
 		if (cli_has(cli, "package") || cli_has(cli, "minimal"))

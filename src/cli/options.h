@@ -199,6 +199,7 @@ static const struct flag set_flags[] = {
 
 static const struct flag save_flags[] = {
 	{ "full", 0, NULL, "with what runs in it: boxes from it go on from there" },
+	{ "learn-hosts", 0, NULL, "its package hosts count: what was written in it decides, too" },
 	FLAG_END,
 };
 
@@ -332,6 +333,7 @@ static const struct flag image_build_flags[] = {
 	{ "file", 'f', "FILE", "run this Boxfile (docs/boxfile.md); - is stdin" },
 	{ "tag", 't', "NAME", "name of the image a Boxfile makes" },
 	{ "no-cache", 0, NULL, "run every step of a Boxfile again" },
+	{ "learn-hosts", 0, NULL, "package hosts that its steps configure count" },
 	{ "pull", 0, "WHEN",
 		"the image a Boxfile begins from: missing, never or always (missing)" },
 	{ "package", 'p', "NAME", "one more Debian package (repeatable)" },

@@ -54,6 +54,7 @@ int box_save_image(struct box *box, const struct box_save_spec *spec,
 			.origin = origin,
 			.config = config,
 			.cache_key = spec->cache_key,
+			.learn_hosts = spec->learn_hosts,
 		},
 		ops, arg, ret, err);
 }

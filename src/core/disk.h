@@ -17,6 +17,7 @@ struct yard;
 struct box_save_spec {
 	const char *name;      /* NULL or "": none */
 	const char *cache_key; /* of a step of a build; or NULL */
+	bool learn_hosts;      /* package hosts are learnt from what the box wrote, too */
 	json_t *config; /* keys that differ from the box's image ("cmd", "env", …); or NULL; borrowed */
 };
 /* An image of the box's disk as it is now; the box goes on, stopped or running. ERR_STATE while it is made or

@@ -33,8 +33,10 @@ static char **find_package_hosts(const struct image *image)
 {
 	int64_t start = clock_mono_us();
 	struct err err = ERR_INIT;
-	char **hosts = package_hosts_find(
-		(const char *const *)image->layers, json_object_get(image->config, "env"), &err);
+	/* What a box wrote would else widen what boxes of its image may reach. */
+	size_t skipped = strv_len((const char *const *)image->layers) - image->host_layers;
+	char **hosts = package_hosts_find((const char *const *)image->layers + skipped,
+		json_object_get(image->config, "env"), &err);
 
 	if (!hosts) {
 		log_warn("cannot find the package hosts of an image, it has none then",

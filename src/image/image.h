@@ -36,6 +36,9 @@ struct image {
 	char *digest; /* "sha256:…" of its manifest, or "" */
 	char *cache_key; /* of a step of a build, or "" */
 	char **layers;	 /* absolute folders, topmost first; NULL at the end */
+	/* So many of them, from the lowest up, came from outside or were vouched for: package hosts are learnt from these alone, never from
+	 * what a box wrote. */
+	size_t host_layers;
 	int64_t created_us;
 	uint64_t
 		size_bytes; /* of all files in all layers, as they lie on disk; 0: not measured yet */
@@ -135,6 +138,7 @@ struct image_save_spec {
 	const char *origin;    /* "saved from ada" */
 	json_t *config;	       /* NULL: the parent's; borrowed */
 	const char *cache_key; /* NULL: none */
+	bool learn_hosts;      /* package hosts are learnt from what the box wrote, too */
 };
 /* Returns before the copy is made: on btrfs a matter of milliseconds. */
 int image_save_start(struct images *images, const struct image_save_spec *spec,

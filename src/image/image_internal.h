@@ -167,6 +167,7 @@ struct image_draft {
 	char **layers; /* "ID/files" or "ID/upper", topmost first; or, below those, absolute folders of a shared
 			  * image */
 	json_t *packages, *config; /* or NULL */
+	size_t host_layers;	   /* as in struct image; 0: all that no box wrote */
 	uint64_t size_bytes, files;
 	bool written; /* draft_write_early was called */
 };

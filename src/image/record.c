@@ -60,6 +60,27 @@ static int read_layers(const struct images *images, json_t *list, struct image *
 	return 0;
 }
 
+static bool is_disk_of_box(const char *layer)
+{
+	const char *last = strrchr(layer, '/');
+
+	return last && !strcmp(last, "/upper");
+}
+
+/* What does not say so: the lowest ones that are no disk of a box. */
+static void count_host_layers(struct image *image, json_int_t said)
+{
+	size_t count = strv_len((const char *const *)image->layers);
+
+	if (said > 0) {
+		image->host_layers = MIN((size_t)said, count);
+		return;
+	}
+	while (image->host_layers < count &&
+		!is_disk_of_box(image->layers[count - 1 - image->host_layers]))
+		image->host_layers++;
+}
+
 static int check_layers(const struct image *image, struct err *err)
 {
 	struct stat st;
@@ -76,14 +97,15 @@ static int parse(const struct images *images, json_t *json, const char *folder_p
 {
 	const char *id, *name, *origin, *parent = "", *digest = "", *cache_key = "";
 	json_t *packages, *config = NULL, *layers = NULL;
-	json_int_t created, size, files;
+	json_int_t created, size, files, host_layers = 0;
 	json_error_t why;
 
 	if (json_unpack_ex(json, &why, 0,
-		    "{s:s, s:s, s:s, s:I, s:I, s:I, s:o, s?s, s?s, s?s, s?o, s?o}", "id", &id,
+		    "{s:s, s:s, s:s, s:I, s:I, s:I, s:o, s?s, s?s, s?s, s?o, s?o, s?I}", "id", &id,
 		    "name", &name, "origin", &origin, "created_us", &created, "size", &size,
 		    "files", &files, "packages", &packages, "parent", &parent, "digest", &digest,
-		    "cache_key", &cache_key, "config", &config, "layers", &layers) < 0)
+		    "cache_key", &cache_key, "config", &config, "layers", &layers, "host_layers",
+		    &host_layers) < 0)
 		return err_set(err, ERR_INVALID, "%s", why.text);
 	if (!image_id_is_valid(id) || !json_is_array(packages) || size < 0 || files < 0 ||
 		(*name && image_name_check(name, NULL) < 0) ||
@@ -103,9 +125,11 @@ static int parse(const struct images *images, json_t *json, const char *folder_p
 	image->files = (uint64_t)files;
 	image->packages = json_incref(packages);
 	image->config = config ? json_incref(config) : json_object();
-	if (layers)
-		return read_layers(images, layers, image, shared, err);
-	strv_add(&image->layers, folder_path);
+	if (!layers)
+		strv_add(&image->layers, folder_path);
+	else if (read_layers(images, layers, image, shared, err) < 0)
+		return -1;
+	count_host_layers(image, host_layers);
 	return 0;
 }
 

@@ -22,6 +22,7 @@ struct save {
 	char *place, *disk;
 	char *origin, *parent, *cache_key;
 	char **lower; /* the layers of the parent */
+	size_t host_layers;
 	json_t *config;
 };
 
@@ -85,6 +86,7 @@ static int save_run(const struct images *images, struct job_sink *sink, struct i
 	draft->parent = save->parent;
 	draft->cache_key = save->cache_key;
 	draft->config = save->config;
+	draft->host_layers = save->host_layers;
 	return pool_get_kind(images->pool) == POOL_FOLDER ? copy_files(images, save, draft, err)
 							  : copy_snapshot(images, save, draft, err);
 }
@@ -122,6 +124,9 @@ int image_save_start(struct images *images, const struct image_save_spec *spec,
 	save = xnew(struct save);
 	for (size_t i = 0; spec->parent->layers[i]; i++)
 		strv_add(&save->lower, layer_short(images, spec->parent->layers[i]));
+	save->host_layers = spec->learn_hosts
+				    ? strv_len((const char *const *)spec->parent->layers) + 1
+				    : spec->parent->host_layers;
 	save->place = xstrdup(spec->place ? spec->place : "boxes");
 	save->disk = xstrdup(spec->disk);
 	save->origin = xstrdup(spec->origin);

@@ -48,6 +48,42 @@ def test_the_shipped_default_is_dev(yard, box):
         assert any(h.startswith(first + ":") for h in shown["package_hosts"]), (first, shown["package_hosts"])
 
 
+WRITES = """set -e
+echo 'deb http://evil.example/debian stable main' >/etc/apt/sources.list.d/evil.list
+printf 'registry=https://npm.evil.example/\\n' >/etc/npmrc
+mkdir -p /root/.config/pip && printf '[global]\\nindex-url = https://pip.evil.example/simple\\n' >/etc/pip.conf
+"""
+
+
+def test_what_a_box_writes_opens_no_host_for_boxes_of_its_image(yard, box, make_box, tmp_path):
+    before = policy_of(box)["package_hosts"]
+    box.sh(WRITES)
+    file = tmp_path / "Boxfile"
+    images = ["widened", "again", "recipe", "vouched"]
+    try:
+        yard.box("save", box.name, "widened")
+        upon = make_box(image="widened")
+        assert policy_of(upon)["package_hosts"] == before
+        upon.sh("echo 'deb http://more.example/debian stable main' >/etc/apt/sources.list.d/more.list")
+        yard.box("save", upon.name, "again")
+        assert policy_of(make_box(image="again"))["package_hosts"] == before
+        file.write_text("from debian\nrun echo 'deb http://evil.example/debian stable main' >/etc/apt/sources.list.d/evil.list\n")
+        yard.box("image", "build", "-f", file, "-t", "recipe", timeout=120)
+        assert policy_of(make_box(image="recipe"))["package_hosts"] == before
+        # Somebody who knows what is in it says so.
+        yard.box("image", "build", "-f", file, "-t", "vouched", "--learn-hosts", timeout=120)
+        hosts = policy_of(make_box(image="vouched"))["package_hosts"]
+        assert sorted(hosts) == sorted([*before, "evil.example:80"]), hosts
+        yard.box("save", "--learn-hosts", box.name, "widened")
+        assert {"evil.example:80", "npm.evil.example:443"} <= set(policy_of(make_box(image="widened"))["package_hosts"])
+    finally:
+        for one in yard.boxes():
+            if one["image"] in images:
+                yard.box("rm", "-f", one["name"])
+        for image in images:
+            yard.box("image", "rm", image, check=False)
+
+
 def test_a_box_is_made_with_a_policy_as_object_text_and_flags(yard, make_box):
     a = make_box(policy={"preset": "none", "allow": ["a.example.com:443"]})
     b = make_box(policy="# yaml\npreset: none\nallow:\n  - a.example.com:443\n")
