@@ -255,13 +255,20 @@ void api_box_fork(struct call *call)
 
 void api_box_promote(struct call *call)
 {
-	struct box *box = plain_call(call);
+	struct promote_spec spec = { 0 };
+	const struct json_key keys[] = {
+		{ "keep_labels", JSON_WANT_BOOL, &spec.keep_labels, false },
+		{ "keep_limits", JSON_WANT_BOOL, &spec.keep_limits, false },
+	};
 	struct err err = ERR_INIT;
+	struct box *box = call_box(call);
 
-	if (box && yard_check_stays(call->yard, &err) < 0)
-		call_error(call, &err);
-	else if (box)
-		box_promote(box, on_done, later_new(call));
+	if (!box)
+		return;
+	if (json_read(call->body, keys, ARRAY_LEN(keys), &err) < 0 ||
+		yard_check_stays(call->yard, &err) < 0)
+		return call_error(call, &err);
+	box_promote(box, &spec, on_done, later_new(call));
 }
 
 /* ---- an image with its processes ---------------------------------------------------------------------- */

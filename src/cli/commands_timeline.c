@@ -100,7 +100,7 @@ const struct command timeline_commands[] = {
 		.stop_after = 1,
 		.words = "box" },
 	{ .name = "fork",
-		.usage = "BOX [NAME...]",
+		.usage = "BOX [NAME...] [-- PROGRAM [ARG...]]",
 		.summary = "copy a box while it works, memory and processes too",
 		.text = "Each child is a box of its own from the first moment, with an own id, "
 			"name, "
@@ -108,8 +108,15 @@ const struct command timeline_commands[] = {
 			"connections to the outside are cut in it and untouched in the parent. "
 			"Prints "
 			"the names. Exit code 0\n"
-			"if all are there; what failed is told for each.",
+			"if all are there; what failed is told for each.\n"
+			"A program after -- runs in each of them, with BOX_FORK_INDEX (from 0), "
+			"BOX_NAME, BOX_ID and\n"
+			"BOX_PARENT in its environment and its output here: of one fork as it is, "
+			"of several with the\n"
+			"name of the box before each line. The exit code is that of the first that "
+			"fails.",
 		.examples = "box fork ada bob\tone more\nbox fork ada -n 10 --rm\tten of them\n"
+			    "box fork ada -n 4 --rm -- make test\tthe same thing four times\n"
 			    "box fork ada --from before-upgrade old\tas it was then\n"
 			    "box fork ada eve -e SEED=7 --net none\tthat knows, and may, something "
 			    "else\n",
@@ -122,10 +129,11 @@ const struct command timeline_commands[] = {
 	{ .name = "promote",
 		.usage = "CHILD",
 		.summary = "put a fork in the place of the box it was forked from",
-		.text = "It takes over name, URL, ports and time line; what the other was stays on "
-			"it as "
+		.text = "It takes over name, URL, ports, labels, limits and time line; what the "
+			"other was stays on it as\n"
 			"a snapshot.",
 		.examples = "box promote ada-2\tit is 'ada' from now on\n",
+		.flags = promote_flags,
 		.run = cmd_promote,
 		.least = 1,
 		.most = 1,

@@ -226,6 +226,15 @@ static const struct flag fork_flags[] = {
 	{ "policy", 0, "FILE|PRESET", "all that in a file (docs/policy.md); - is stdin" },
 	{ "disk-only", 0, NULL, "a copy of its disk; they start anew" },
 	{ "rm", 0, NULL, "remove each when its command ends or it stops" },
+	FLAG_WORKDIR,
+	FLAG_USER,
+	{ "timeout", 0, "TIME", "end it after this time, like 30s or 5m (exit code 124)" },
+	FLAG_END,
+};
+
+static const struct flag promote_flags[] = {
+	{ "keep-labels", 0, NULL, "its own labels, not those of the box it replaces" },
+	{ "keep-limits", 0, NULL, "its own limits, not those of the box it replaces" },
 	FLAG_END,
 };
 

@@ -1,16 +1,13 @@
-/* timeline.c - hibernate, wake, snapshot, timeline, forget, rollback, fork, promote: a box in time */
+/* timeline.c - hibernate, wake, snapshot, timeline, forget, rollback, promote: a box in time */
 #include "base/alloc.h"
 #include "base/text.h"
 #include "cli/cli.h"
 #include "cli/exec_internal.h"
-#include "cli/policy_text.h"
 #include "cli/table.h"
 #include "cli/timeline_tree.h"
 #include <signal.h>
 #include <stdio.h>
 #include <unistd.h>
-
-enum { FORKS_MAX = 100 };
 
 /* ---- what goes on without us --------------------------------------------------------------------------- */
 
@@ -23,8 +20,7 @@ static void on_stop(int number)
 	raise(number);
 }
 
-/* POST. The daemon does what it was asked for also when nobody waits any more: Ctrl-C says so. body is consumed. */
-static int post(struct cli *cli, const char *path, json_t *body, const char *box, json_t **ret,
+int timeline_post(struct cli *cli, const char *path, json_t *body, const char *box, json_t **ret,
 	struct err *err)
 {
 	const struct sigaction tells = { .sa_handler = on_stop }, ends = { .sa_handler = SIG_DFL };
@@ -72,7 +68,7 @@ int cmd_snapshot(struct cli *cli, int argc, char **argv)
 	}
 	if (argc > 1)
 		json_object_set_new(body, "name", json_string(argv[1]));
-	if (post(cli, path, body, argv[0], &snapshot, &err) < 0)
+	if (timeline_post(cli, path, body, argv[0], &snapshot, &err) < 0)
 		return cli_fail(cli, &err);
 	if (cli->json)
 		return cli_print_json(steal_ptr(&snapshot));
@@ -157,7 +153,7 @@ int cmd_rollback(struct cli *cli, int argc, char **argv)
 
 	if (argc > 1)
 		json_object_set_new(body, "snapshot", json_string(argv[1]));
-	if (post(cli, path, body, argv[0], &result, &err) < 0)
+	if (timeline_post(cli, path, body, argv[0], &result, &err) < 0)
 		return cli_fail(cli, &err);
 	if (cli->json)
 		return cli_print_json(steal_ptr(&result));
@@ -165,85 +161,66 @@ int cmd_rollback(struct cli *cli, int argc, char **argv)
 	return 0;
 }
 
-/* ---- forks --------------------------------------------------------------------------------------------- */
+/* ---- promote ------------------------------------------------------------------------------------------ */
 
-static int read_names(int argc, char **argv, json_t *body, struct err *err)
+/* "try=1 team=a"; yours. */
+static char *labels_text(json_t *labels)
 {
-	json_t *names = json_array();
+	char *text = xstrdup("");
+	const char *key;
+	json_t *value;
 
-	json_object_set_new(body, "names", names);
-	for (int i = 0; i < argc; i++) {
-		if (name_check("name", argv[i], err) < 0)
-			return -1;
-		json_array_append_new(names, json_string(argv[i]));
+	json_object_foreach (labels, key, value) {
+		char *longer = xasprintf("%s%s%s=%s", text, *text ? " " : "", key,
+			json_string_value(value) ? json_string_value(value) : "");
+
+		free(text);
+		text = longer;
 	}
-	return 0;
+	return text;
 }
 
-static int fork_body(struct cli *cli, int argc, char **argv, json_t **ret, struct err *err)
+/* "memory=300M pids=100", of those that differ; yours. */
+static char *limits_text(json_t *limits, json_t *others)
 {
-	_cleanup_json_ json_t *body = json_object(), *env = json_object(), *labels = json_object();
-	const char *count = cli_get(cli, "count");
-	uint64_t number;
+	char *text = xstrdup("");
+	const char *key;
+	json_t *value;
 
-	if (count && parse_u64("--count", count, 1, FORKS_MAX, &number, err) < 0)
-		return -1;
-	if (count && number < (uint64_t)(argc - 1))
-		return err_set(
-			err, ERR_INVALID, "--count %s, but there are %d names", count, argc - 1);
-	if (count)
-		json_object_set_new(body, "count", json_integer((json_int_t)number));
-	if (read_names(argc - 1, argv + 1, body, err) < 0 || exec_read_env(cli, env, err) < 0 ||
-		labels_read(cli, labels, err) < 0 || policy_read_fork(cli, argv[0], body, err) < 0)
-		return -1;
-	if (cli_get(cli, "from"))
-		json_object_set_new(body, "snapshot", json_string(cli_get(cli, "from")));
-	json_object_set(body, "env", env);
-	json_object_set(body, "labels", labels);
-	json_object_set_new(body, "disk_only", json_boolean(cli_has(cli, "disk-only")));
-	json_object_set_new(body, "remove_on_exit", json_boolean(cli_has(cli, "rm")));
-	*ret = steal_ptr(&body);
-	return 0;
+	json_object_foreach (limits, key, value) {
+		bool bytes = !strcmp(key, "memory") || !strcmp(key, "disk");
+		char size[16], number[32], *longer;
+
+		if (json_equal(value, json_object_get(others, key)))
+			continue;
+		snprintf(number, sizeof number, "%g", json_number_value(value));
+		if (bytes)
+			format_size((uint64_t)json_integer_value(value), size);
+		longer = xasprintf("%s%s%s=%s", text, *text ? " " : "", key,
+			json_number_value(value) == 0 ? "none"
+			: bytes			      ? size
+						      : number);
+		free(text);
+		text = longer;
+	}
+	return text;
 }
 
-/* Tells of each child that is not there; the exit code of the last one. */
-static int tell_failures(struct cli *cli, json_t *failed)
+/* What it had as a fork and has no more. */
+static void tell_had(struct cli *cli, json_t *result)
 {
-	json_t *one;
-	int code = 0;
-	size_t i;
+	json_t *had = json_object_get(result, "had"), *box = json_object_get(result, "box");
+	json_t *labels = json_object_get(had, "labels"), *limits = json_object_get(had, "limits");
+	_cleanup_free_ char *before = labels_text(labels);
+	_cleanup_free_ char *limits_before = limits_text(limits, json_object_get(box, "limits"));
+	const char *name = json_str(box, "name");
 
-	json_array_foreach (failed, i, one) {
-		_cleanup_free_ char *text = json_text(one);
-		struct err err = ERR_INIT;
-
-		client_api_error(500, text, strlen(text), &err);
-		err_wrap(&err, "fork '%.63s'", json_str(one, "name"));
-		code = cli_fail(cli, &err);
-	}
-	return code;
-}
-
-int cmd_fork(struct cli *cli, int argc, char **argv)
-{
-	_cleanup_free_ char *path = client_path("/v1/boxes/%s/fork", argv[0]);
-	_cleanup_json_ json_t *body = NULL, *result = NULL;
-	struct err err = ERR_INIT;
-	json_t *child;
-	int code;
-	size_t i;
-
-	if (fork_body(cli, argc, argv, &body, &err) < 0 ||
-		post(cli, path, json_incref(body), argv[0], &result, &err) < 0)
-		return cli_fail(cli, &err);
-	code = tell_failures(cli, json_object_get(result, "failed"));
-	if (cli->json) {
-		cli_print_json(steal_ptr(&result));
-		return code;
-	}
-	json_array_foreach (json_object_get(result, "children"), i, child)
-		puts(json_str(child, "name"));
-	return code;
+	if (labels && !json_equal(labels, json_object_get(box, "labels")))
+		cli_note(cli, "labels are those '%s' had; the fork's were %s (--keep-labels)", name,
+			*before ? before : "none");
+	if (*limits_before)
+		cli_note(cli, "limits are those '%s' had; the fork's were %s (--keep-limits)", name,
+			limits_before);
 }
 
 int cmd_promote(struct cli *cli, int argc, char **argv)
@@ -255,7 +232,10 @@ int cmd_promote(struct cli *cli, int argc, char **argv)
 	struct err err = ERR_INIT;
 
 	(void)argc;
-	if (post(cli, path, NULL, argv[0], &result, &err) < 0)
+	if (timeline_post(cli, path,
+		    json_pack("{s:b, s:b}", "keep_labels", cli_has(cli, "keep-labels"),
+			    "keep_limits", cli_has(cli, "keep-limits")),
+		    argv[0], &result, &err) < 0)
 		return cli_fail(cli, &err);
 	if (cli->json)
 		return cli_print_json(steal_ptr(&result));
@@ -265,5 +245,6 @@ int cmd_promote(struct cli *cli, int argc, char **argv)
 	if (*name_or_id(was))
 		cli_note(cli, "what '%s' was before: box rollback %s %s%s", name, name,
 			name_or_id(was), snapshot_extent(was));
+	tell_had(cli, result);
 	return 0;
 }

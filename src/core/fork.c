@@ -97,8 +97,9 @@ static void forking_free(struct forking *forking)
 
 static json_t *failure_json(const struct child *child)
 {
-	return json_pack("{s:s,s:{s:s,s:s,s:s}}", "name", child->name ? child->name : "", "error",
-		"code", err_kind_code(child->err.kind), "message", child->err.message, "hint",
+	return json_pack("{s:s,s:I,s:{s:s,s:s,s:s}}", "name", child->name ? child->name : "",
+		"index", (json_int_t)(child - child->forking->children), "error", "code",
+		err_kind_code(child->err.kind), "message", child->err.message, "hint",
 		child->err.hint);
 }
 

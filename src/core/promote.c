@@ -1,7 +1,8 @@
 /* promote.c - a fork takes the place of the box it was forked from
  *
- * What the parent is becomes a snapshot on its own time line; the time line, the name, the ports, the URL and the other forks
- * of the parent go to the child; the parent is removed. Going back to that snapshot undoes it. The child's own policy, budgets
+ * What the parent is becomes a snapshot on its own time line; the time line, the name, the ports, the URL, labels, limits and the
+ * other forks of the parent go to the child; the parent is removed. Labels and limits of a fork are those of an attempt ("try=1",
+ * a tight limit): whoever removes all attempts by their label does not mean the one that was chosen. Going back to that snapshot undoes it. The child's own policy, budgets
  * and figures stay its own.
  *
  *   parent's snapshot ─► time line, name and ports change hands in one transaction ─► the parent is removed */
@@ -16,6 +17,8 @@ struct promotion {
 	char *child, *parent; /* ids */
 	json_t *was;	      /* the snapshot */
 	bool adopted;	      /* it has the state that the parent slept in */
+	struct promote_spec spec;
+	json_t *had; /* labels and limits of the child before */
 	json_done done;
 	void *arg;
 };
@@ -26,12 +29,14 @@ static void finish(struct promotion *promotion, const struct err *err)
 	_cleanup_json_ json_t *result = NULL;
 
 	if (!err && child)
-		result = json_pack("{s:o,s:O}", "box", box_json(child), "was", promotion->was);
+		result = json_pack("{s:o,s:O,s:O}", "box", box_json(child), "was", promotion->was,
+			"had", promotion->had);
 	if (promotion->done)
 		promotion->done(result, err, promotion->arg);
 	free(promotion->child);
 	free(promotion->parent);
 	json_decref(promotion->was);
+	json_decref(promotion->had);
 	free(promotion);
 }
 
@@ -102,6 +107,10 @@ static int change_hands(
 	network_promoted(parent, child);
 	text_replace(&child->row.origin_box, parent->row.origin_box);
 	text_replace(&child->row.origin_snapshot, parent->row.origin_snapshot);
+	if (!promotion->spec.keep_labels)
+		text_replace(&child->row.labels, parent->row.labels);
+	/* A fork made to vanish is no longer one. */
+	child->row.remove_on_exit = parent->row.remove_on_exit;
 	if (network_store(child, STORE_KEPT, err) < 0 || network_store(parent, STORE_KEPT, err) < 0)
 		return -1;
 	return store_box_update(yard->store, &child->row, STORE_KEPT, err);
@@ -120,6 +129,28 @@ static int hand_over(
 		return -1;
 	}
 	return store_commit(yard->store, STORE_SAFE, err);
+}
+
+/* Each by itself: one that the child is beyond already stays as it is. */
+static void take_limits(struct box *parent, struct box *child)
+{
+	const uint64_t keep = BOX_LIMIT_DEFAULT;
+	const struct box_row *row = &parent->row;
+	const struct limits each[] = {
+		{ row->cpu_milli, keep, keep, keep },
+		{ keep, row->memory_bytes, keep, keep },
+		{ keep, keep, row->disk_bytes, keep },
+		{ keep, keep, keep, row->pids },
+	};
+	enum on_limit policy;
+	struct err err = ERR_INIT;
+
+	for (size_t i = 0; i < ARRAY_LEN(each); i++)
+		if (box_set(child, &each[i], NULL, &err) < 0)
+			log_warn("a promoted box keeps a limit of its own",
+				kv_str("box", child->row.id), kv_err(&err));
+	if (on_limit_from_name(row->on_limit, &policy, &err) == 0)
+		box_set(child, &(struct limits){ keep, keep, keep, keep }, &policy, &err);
 }
 
 static void on_snapshot(json_t *snapshot, const struct err *err, void *arg)
@@ -147,6 +178,8 @@ static void on_snapshot(json_t *snapshot, const struct err *err, void *arg)
 		finish(promotion, &why);
 		return;
 	}
+	if (!promotion->spec.keep_limits)
+		take_limits(parent, child);
 	yard_event(yard, "box.promoted", child,
 		json_pack("{s:s,s:s}", "instead_of", promotion->parent, "was",
 			json_get_text(snapshot, "id")));
@@ -154,7 +187,15 @@ static void on_snapshot(json_t *snapshot, const struct err *err, void *arg)
 	finish(promotion, NULL);
 }
 
-void box_promote(struct box *child, json_done done, void *arg)
+static json_t *had_json(const struct box *child)
+{
+	_cleanup_json_ json_t *box = box_json(child);
+
+	return json_pack("{s:O,s:O}", "labels", json_object_get(box, "labels"), "limits",
+		json_object_get(box, "limits"));
+}
+
+void box_promote(struct box *child, const struct promote_spec *spec, json_done done, void *arg)
 {
 	struct yard *yard = child->yard;
 	struct box *parent =
@@ -177,6 +218,8 @@ void box_promote(struct box *child, json_done done, void *arg)
 	*promotion = (struct promotion){ .yard = yard,
 		.child = xstrdup(child->row.id),
 		.parent = xstrdup(parent->row.id),
+		.spec = *spec,
+		.had = had_json(child),
 		.done = done,
 		.arg = arg };
 	box_snapshot(parent,

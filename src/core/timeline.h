@@ -67,13 +67,18 @@ struct fork_spec {
 	bool remove_on_exit;
 	bool from_inside; /* asked for by the box itself */
 };
-/* result: {"children":[box_json …],"failed":[{"name","error":{"code","message","hint"}} …],"paused_us","took_us"}; err only
+/* result: {"children":[box_json …],"failed":[{"name","index","error":{"code","message","hint"}} …],"paused_us","took_us"}; err only
  * when there is no child at all. */
 void box_fork(struct box *box, const struct fork_spec *spec, json_done done, void *arg);
 
-/* child takes over the name, URL, ports and the time line of the box it was forked from; what that was becomes a snapshot on
- * it, and the box is removed. result: {"box":box_json,"was":snapshot or null}. */
-void box_promote(struct box *child, json_done done, void *arg);
+struct promote_spec {
+	bool keep_labels,
+		keep_limits; /* the child's own, instead of those of the box it replaces */
+};
+/* child takes over the name, URL, ports, labels, limits and the time line of the box it was forked from; what that was becomes a
+ * snapshot on it, and the box is removed. Limits that the child is beyond already stay its own. result:
+ * {"box":box_json,"was":snapshot or null,"had":{"labels","limits"}}, had: what the child's own were. */
+void box_promote(struct box *child, const struct promote_spec *spec, json_done done, void *arg);
 
 /* An image that starts with everything up: the box's disk and processes as they are now. result: image JSON. */
 void box_save_full(struct box *box, const char *name, json_done done, void *arg);
