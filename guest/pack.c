@@ -1,6 +1,9 @@
 /* pack.c - a tree of files becomes a tar stream (archive_out)
  *
- * Folders before what is in them. Mount points are named, but not entered: /proc, /sys and /dev are not
+ * Folders before what is in them, files before folders. There is no recursion and one open folder: names of folders that wait are
+ * kept a level, and ".." leads back up; if it does not lead where we came from, somebody moved the tree while it was read. What lies
+ * at a longer path than WIRE_PATH_MAX is named once, with that long name, which no reader of ours takes, and not entered: folders
+ * nested without end cost neither memory nor the square of their number, and the one who asked hears of it. Mount points are named, but not entered: /proc, /sys and /dev are not
  * part of a box's files. A file that changes while it is read keeps the size its header told: cut, or
  * filled with zeros. Hard links are told by the inode; there are only so many that we remember. */
 #include "guest/archive.h"
@@ -10,13 +13,13 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <stdio.h>
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
 
 enum {
 	LINKS_MAX = 1 << 18,
 	BUCKETS = 1 << 12,
-	DEPTH_MAX = 1024,
 };
 
 /* The name under which an inode went into the archive first. */
@@ -27,15 +30,24 @@ struct seen {
 	char name[];
 };
 
+/* A folder on the way down, with those in it that are still to be entered. */
+struct level {
+	struct buf names; /* each with a zero byte */
+	size_t name_len;  /* of the path of this folder */
+	dev_t dev;
+	ino_t ino;
+};
+
 struct pack {
 	struct job *job;
 	struct buf out; /* never more than one DATA frame for long */
 	struct tar_entry entry;
-	char name[WIRE_PATH_MAX + 1]; /* of the member we are at */
-	char link[WIRE_PATH_MAX + 1]; /* what it points to */
+	char name[WIRE_PATH_MAX + NAME_MAX + 2]; /* of the member we are at */
+	char link[WIRE_PATH_MAX + 1];		 /* what it points to */
 	size_t name_len;
 	dev_t dev;
-	unsigned depth;
+	struct level *levels;
+	size_t depth, room;
 	struct seen *seen[BUCKETS];
 	unsigned seen_count;
 };
@@ -139,63 +151,6 @@ static void describe(struct pack *pack, const struct stat *st)
 	entry->minor = minor(st->st_rdev);
 }
 
-static int pack_tree(struct pack *pack, int dir, const char *name, struct err *err);
-
-static int pack_children(struct pack *pack, int fd, struct err *err)
-{
-	size_t kept = pack->name_len;
-	DIR *dir = fdopendir(fd);
-	struct dirent *entry;
-	int ret = 0;
-
-	if (!dir) {
-		close(fd);
-		return err_sys(err, errno, "read '%.300s'", pack->name);
-	}
-	while (ret == 0 && (errno = 0, entry = readdir(dir))) {
-		size_t len = strlen(entry->d_name);
-
-		if (!strcmp(entry->d_name, ".") || !strcmp(entry->d_name, ".."))
-			continue;
-		if (kept + 1 + len > WIRE_PATH_MAX) {
-			ret = err_set(err, ERR_TOO_LARGE, "a path below '%.300s' is too long",
-				pack->name);
-			break;
-		}
-		pack->name[kept] = '/';
-		memcpy(pack->name + kept + 1, entry->d_name, len + 1);
-		pack->name_len = kept + 1 + len;
-		ret = pack_tree(pack, dirfd(dir), entry->d_name, err);
-		pack->name_len = kept;
-		pack->name[kept] = '\0';
-	}
-	if (ret == 0 && errno)
-		ret = err_sys(err, errno, "read '%.300s'", pack->name);
-	closedir(dir);
-	return ret;
-}
-
-static int pack_dir(
-	struct pack *pack, int dir, const char *name, const struct stat *st, struct err *err)
-{
-	int fd, ret;
-
-	tar_put_header(&pack->out, &pack->entry);
-	if (flush(pack, WIRE_DATA_MAX, err) < 0)
-		return -1;
-	if (st->st_dev != pack->dev)
-		return 0;
-	if (pack->depth == DEPTH_MAX)
-		return err_set(err, ERR_TOO_LARGE, "'%.300s' is nested too deep", pack->name);
-	fd = openat(dir, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-	if (fd < 0)
-		return errno == ENOENT ? 0 : err_sys(err, errno, "open '%.300s'", pack->name);
-	pack->depth++;
-	ret = pack_children(pack, fd, err);
-	pack->depth--;
-	return ret;
-}
-
 static int pack_file(struct pack *pack, int dir, const char *name, struct err *err)
 {
 	/* Checked again after opening: it might have become a fifo. */
@@ -222,11 +177,14 @@ static int pack_file(struct pack *pack, int dir, const char *name, struct err *e
 	return first ? 0 : put_content(pack, fd, pack->entry.size, err);
 }
 
-static int pack_tree(struct pack *pack, int dir, const char *name, struct err *err)
+/* Everything but what a folder holds. *ret_folder: it is one, and to be entered. */
+static int pack_member(
+	struct pack *pack, int dir, const char *name, bool *ret_folder, struct err *err)
 {
 	struct stat st;
 	ssize_t len;
 
+	*ret_folder = false;
 	if (fstatat(dir, name, &st, AT_SYMLINK_NOFOLLOW) < 0)
 		return errno == ENOENT ? 0 : err_sys(err, errno, "'%.300s'", pack->name);
 	if (S_ISSOCK(st.st_mode))
@@ -234,8 +192,6 @@ static int pack_tree(struct pack *pack, int dir, const char *name, struct err *e
 	if (S_ISREG(st.st_mode))
 		return pack_file(pack, dir, name, err);
 	describe(pack, &st);
-	if (S_ISDIR(st.st_mode))
-		return pack_dir(pack, dir, name, &st, err);
 	if (S_ISLNK(st.st_mode)) {
 		len = readlinkat(dir, name, pack->link, sizeof pack->link - 1);
 		if (len < 0)
@@ -243,8 +199,138 @@ static int pack_tree(struct pack *pack, int dir, const char *name, struct err *e
 		pack->link[len] = '\0';
 		pack->entry.link = pack->link;
 	}
+	*ret_folder =
+		S_ISDIR(st.st_mode) && st.st_dev == pack->dev && pack->name_len <= WIRE_PATH_MAX;
 	tar_put_header(&pack->out, &pack->entry);
 	return flush(pack, WIRE_DATA_MAX, err);
+}
+
+/* ---- down and up again ------------------------------------------------------------------------- */
+
+static void set_name(struct pack *pack, size_t at, const char *name)
+{
+	size_t len = strlen(name);
+
+	pack->name[at] = '/';
+	memcpy(pack->name + at + 1, name, len + 1);
+	pack->name_len = at + 1 + len;
+}
+
+/* Packs what the folder fd holds, but its folders, whose names are kept for later. Takes fd. */
+static int pack_children(struct pack *pack, int fd, struct level *level, struct err *err)
+{
+	DIR *dir = fdopendir(fd);
+	struct dirent *entry;
+	int ret = 0;
+
+	if (!dir) {
+		close(fd);
+		return err_sys(err, errno, "read '%.300s'", pack->name);
+	}
+	while (ret == 0 && (errno = 0, entry = readdir(dir))) {
+		bool folder;
+
+		if (!strcmp(entry->d_name, ".") || !strcmp(entry->d_name, ".."))
+			continue;
+		set_name(pack, level->name_len, entry->d_name);
+		ret = pack_member(pack, dirfd(dir), entry->d_name, &folder, err);
+		if (ret == 0 && folder)
+			buf_add(&level->names, entry->d_name, strlen(entry->d_name) + 1);
+		errno = 0;
+	}
+	if (ret == 0 && errno)
+		ret = err_sys(err, errno, "read '%.300s'", pack->name);
+	closedir(dir);
+	return ret;
+}
+
+/* Goes into the folder fd, which pack->name names. */
+static int enter(struct pack *pack, int fd, struct err *err)
+{
+	int again = openat(fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	struct level *level;
+	struct stat st;
+
+	if (again < 0 || fstat(again, &st) < 0) {
+		err_sys(err, errno, "open '%.300s'", pack->name);
+		cleanup_closep(&again);
+		return -1;
+	}
+	if (pack->depth == pack->room) {
+		pack->room = MAX(2 * pack->room, (size_t)64);
+		xgrow(pack->levels, pack->room);
+	}
+	level = &pack->levels[pack->depth++];
+	*level = (struct level){
+		.name_len = pack->name_len, .dev = st.st_dev, .ino = st.st_ino, .names = BUF_INIT
+	};
+	return pack_children(pack, again, level, err);
+}
+
+/* 1: *at is the folder above. */
+static int leave(struct pack *pack, int *at, struct err *err)
+{
+	const struct level *level;
+	struct stat st;
+	int above;
+
+	buf_done(&pack->levels[--pack->depth].names);
+	if (!pack->depth)
+		return 0;
+	level = &pack->levels[pack->depth - 1];
+	above = openat(*at, "..", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	if (above < 0)
+		return err_sys(err, errno, "open '..' of '%.300s'", pack->name);
+	close(*at);
+	*at = above;
+	pack->name_len = level->name_len;
+	pack->name[pack->name_len] = '\0';
+	if (fstat(above, &st) < 0 || st.st_ino != level->ino || st.st_dev != level->dev)
+		return err_set(err, ERR_STATE, "'%.300s' was moved while it was read", pack->name);
+	return 1;
+}
+
+/* The next folder of the present level, or back up. 0: all is done. */
+static int go_on(struct pack *pack, int *at, struct err *err)
+{
+	struct level *level = &pack->levels[pack->depth - 1];
+	char name[NAME_MAX + 1];
+	int next;
+
+	if (!level->names.len)
+		return leave(pack, at, err);
+	snprintf(name, sizeof name, "%s", (const char *)buf_head(&level->names));
+	buf_eat(&level->names, strlen(name) + 1);
+	set_name(pack, level->name_len, name);
+	next = openat(*at, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	if (next < 0) /* gone or replaced since */
+		return errno == ENOENT || errno == ENOTDIR || errno == ELOOP
+			       ? 1
+			       : err_sys(err, errno, "open '%.300s'", pack->name);
+	close(*at);
+	*at = next;
+	return enter(pack, next, err) < 0 ? -1 : 1;
+}
+
+static int pack_tree(struct pack *pack, int dir, const char *name, struct err *err)
+{
+	_cleanup_close_ int at = -1;
+	bool folder;
+	int status;
+
+	if (pack_member(pack, dir, name, &folder, err) < 0)
+		return -1;
+	if (!folder)
+		return 0;
+	at = openat(dir, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	if (at < 0)
+		return errno == ENOENT ? 0 : err_sys(err, errno, "open '%.300s'", pack->name);
+	if (enter(pack, at, err) < 0)
+		return -1;
+	do
+		status = go_on(pack, &at, err);
+	while (status > 0);
+	return status;
 }
 
 int archive_out(struct job *job, struct err *err)

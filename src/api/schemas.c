@@ -95,6 +95,8 @@ static const struct field fields[] = {
 	{ "DiffLine", "size", "integer", "bytes" },
 	{ "DiffLine", "mode", "string", "octal permissions" },
 	{ "DiffLine", "changes", "integer", "end: how many lines came before" },
+	{ "DiffLine", "too_deep", "integer",
+		"end: folders left out, whose path is longer than 4095 bytes" },
 	{ "BoxStop", "timeout_ms", "integer", "between TERM and KILL; 10000" },
 	{ "Box", "!id", "string", "lower-case letters and digits" },
 	{ "Box", "!name", "string", "a DNS label" },

@@ -74,6 +74,9 @@ static int on_diff_line(json_t *line, const char *text, size_t len, void *arg, s
 		return client_api_error(500, text, len, err);
 	if (diff->cli->json)
 		printf("%.*s\n", (int)len, text);
+	if (json_num(line, "too_deep"))
+		cli_note(diff->cli, "left out %lld folders nested deeper than a path may be long",
+			(long long)json_num(line, "too_deep"));
 	if (diff->cli->json || !*change)
 		return 0;
 	for (size_t i = 0; i < ARRAY_LEN(letters); i++)

@@ -100,7 +100,7 @@ static int next_entry(struct retar *retar, struct err *err)
 	int status = tar_next(&retar->reader, &entry, err);
 
 	if (status < 0)
-		return err_wrap(err, "the archive from the box is damaged");
+		return err_wrap(err, "the archive from the box is damaged, or nested too deep");
 	if (status == 0) {
 		put_zeros(retar, TAR_END_SIZE);
 		retar->ended = true;

@@ -61,6 +61,8 @@ uint64_t untar_skipped(const struct untar *untar)
 /* What does not follow the format is the box's fault, not that of whoever typed the command. */
 static int damaged(struct err *err)
 {
+	if (err && err->kind == ERR_TOO_LARGE)
+		return err_wrap(err, "it is nested deeper than a path may be long");
 	if (err)
 		err->kind = ERR_PROTOCOL;
 	return err_wrap(err, "the archive from the box is damaged");

@@ -153,11 +153,14 @@ static int make_compare(struct disk_stream *stream, int out, struct err *err)
 			view_open(layers_of(&stream->sides[i]), &roots[i], err) < 0)
 			return err_wrap(err, "box '%s'", stream->names[i]);
 	for (size_t i = 1; i < stream->side_count; i++) {
+		uint64_t too_deep;
+
 		gather.bit = (unsigned)i;
 		gather.limit = MAX(stream->limit * i / (stream->side_count - 1), 1);
 		if (view_diff(layers_of(&stream->sides[0]), layers_of(&stream->sides[i]),
-			    add_change, &gather, err) < 0)
+			    add_change, &gather, &too_deep, err) < 0)
 			return err_wrap(err, "box '%s'", stream->names[i]);
+		gather.truncated = gather.truncated || too_deep;
 	}
 	return write_files(stream, roots, &gather, out, err);
 }

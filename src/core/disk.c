@@ -337,16 +337,19 @@ static int make_diff(struct disk_stream *stream, int out, struct err *err)
 	const char *const *before = (const char *const *)stream->before.layers;
 	const char *const *now = (const char *const *)stream->now.layers;
 	struct lines lines = { .out = out };
+	uint64_t too_deep;
 
 	if (stream_side_open(stream->yard, &stream->before, err) < 0 ||
 		stream_side_open(stream->yard, &stream->now, err) < 0)
 		return -1;
 	if (stream->tar)
 		return view_diff_pack(before, now, out, NULL, err);
-	if (view_diff(before, now, print_change, &lines, err) < 0)
+	if (view_diff(before, now, print_change, &lines, &too_deep, err) < 0)
 		return -1;
 	return stream_line(out, &lines.text,
-		json_pack("{s:s,s:I}", "type", "end", "changes", (json_int_t)lines.count), 0, err);
+		json_pack("{s:s,s:I,s:I}", "type", "end", "changes", (json_int_t)lines.count,
+			"too_deep", (json_int_t)too_deep),
+		0, err);
 }
 
 int box_diff_start(struct box *box, const char *other, bool tar, const struct disk_stream_ops *ops,

@@ -2,19 +2,28 @@
  *
  * Owners, modes, times, extended attributes (trusted ones too: overlay's whiteouts and opaque folders are
  * such), hard links, device nodes, sockets and pipes. Data is shared where the file system can (FICLONE),
- * else copied in the kernel, holes left out. Nothing is followed: what a box made may point anywhere. */
+ * else copied in the kernel, holes left out. Nothing is followed: what a box made may point anywhere.
+ *
+ * Trees are as deep as a box likes. There is no recursion, and only the deepest folders on the way are open. One further up that
+ * is needed again is opened anew from the top, together with those below it; if it is another one then, the tree was moved while it
+ * was copied. ("..", which would be shorter, makes the kernel look at all folders above each time.) */
 #include "pool/pool_internal.h"
 #include "base/file.h"
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/fs.h>
+#include <linux/openat2.h>
 #include <stdio.h>
 #include <sys/ioctl.h>
+#include <sys/syscall.h>
 #include <sys/xattr.h>
 
 enum {
-	DEPTH_MAX = 256, /* three descriptors each */
+	OPEN_MAX = 128,	 /* levels with their folders open */
+	STEP_MAX = 2048, /* bytes of a path in one call */
+	LINK_PATH_MAX =
+		4095, /* of a file whose other names are made links; beyond that they are files of their own */
 	NAMES_MAX = 65536,
 	VALUE_MAX = 65536,
 };
@@ -25,8 +34,21 @@ struct hard_link {
 	char *path; /* in the copy, from its top */
 };
 
+/* A folder on the way down. */
+struct level {
+	char *name; /* in the folder above; its owner and times are copied when all that is in it was */
+	struct stat st; /* of the source */
+	int in, out;	/* the folder in both trees; -1: closed for now */
+	ino_t in_ino, out_ino;
+	size_t path_len;  /* of its path */
+	struct buf names; /* folders in it that are still to be copied, each with a zero byte */
+};
+
 struct copy {
-	int top;
+	int from, top; /* of both trees */
+	struct level *levels;
+	size_t depth, room;
+	struct buf path; /* of what is being copied, from the top, with a zero byte at its end */
 	struct hard_link *links; /* open addressing; path NULL: free */
 	size_t count, cap;	 /* cap is a power of two */
 	char *names, *value;	 /* for extended attributes */
@@ -62,7 +84,7 @@ static int try_link(struct copy *copy, const struct stat *st, const char *path, 
 {
 	struct hard_link *slot;
 
-	if (st->st_nlink < 2 || S_ISDIR(st->st_mode))
+	if (st->st_nlink < 2 || S_ISDIR(st->st_mode) || strlen(path) > LINK_PATH_MAX)
 		return 0;
 	if (copy->count * 2 >= copy->cap)
 		links_grow(copy);
@@ -186,81 +208,240 @@ static int copy_symlink(int from, int to, const char *name, struct err *err)
 	return 0;
 }
 
-static int copy_tree(
-	struct copy *copy, int from, int to, const char *path, int depth, struct err *err);
+/* ---- down and up again ------------------------------------------------------------------------------------------- */
 
-static int copy_dir(struct copy *copy, int from, int to, const char *name, const char *path,
-	int depth, struct err *err)
+static const char *set_path(struct copy *copy, size_t at, const char *name)
 {
-	_cleanup_close_ int in =
-		openat(from, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-	_cleanup_close_ int out = -1;
-
-	if (in < 0)
-		return err_sys(err, errno, "open '%s'", path);
-	if (mkdirat(to, name, 0700) < 0)
-		return err_sys(err, errno, "mkdir '%s'", path);
-	out = openat(to, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-	if (out < 0)
-		return err_sys(err, errno, "open the copy of '%s'", path);
-	return copy_tree(copy, in, out, path, depth + 1, err);
+	copy->path.len = at;
+	if (at)
+		buf_add(&copy->path, "/", 1);
+	buf_add(&copy->path, name, strlen(name) + 1);
+	copy->path.len--;
+	return (const char *)buf_head(&copy->path);
 }
 
-static int copy_entry(struct copy *copy, int from, int to, const char *name, const char *dir,
-	int depth, struct err *err)
+/* One entry; of a folder only itself. *ret_folder: it is one. */
+static int copy_entry(struct copy *copy, int from, int to, const char *name, size_t at,
+	bool *ret_folder, struct err *err)
 {
-	_cleanup_free_ char *path = xasprintf("%s%s%s", dir, *dir ? "/" : "", name);
+	const char *path = set_path(copy, at, name);
 	struct stat st;
 	int made;
 
+	*ret_folder = false;
 	if (fstatat(from, name, &st, AT_SYMLINK_NOFOLLOW) < 0)
-		return err_sys(err, errno, "look at '%s'", path);
+		return err_sys(err, errno, "look at '%.300s'", path);
 	made = try_link(copy, &st, path, to, name, err);
 	if (made)
 		return made < 0 ? -1 : 0;
-	if (S_ISDIR(st.st_mode))
-		made = copy_dir(copy, from, to, name, path, depth, err);
-	else if (S_ISREG(st.st_mode))
+	if (S_ISDIR(st.st_mode)) {
+		*ret_folder = true;
+		return mkdirat(to, name, 0700) < 0 ? err_sys(err, errno, "mkdir '%.300s'", path)
+						   : 0;
+	}
+	if (S_ISREG(st.st_mode))
 		made = copy_file(from, to, name, &st, err);
 	else if (S_ISLNK(st.st_mode))
 		made = copy_symlink(from, to, name, err);
 	else if ((made = mknodat(to, name, st.st_mode, st.st_rdev)) < 0)
-		err_sys(err, errno, "mknod '%s'", path);
-	/* After the contents: making those changes a folder's times. */
+		err_sys(err, errno, "mknod '%.300s'", path);
 	return made < 0 ? -1 : copy_owner_and_rest(copy, from, to, name, &st, err);
 }
 
-static int copy_tree(
-	struct copy *copy, int from, int to, const char *path, int depth, struct err *err)
+/* All entries of the folder from, but what its folders hold. */
+static int copy_entries(struct copy *copy, int from, int to, struct level *level, struct err *err)
 {
+	int again = openat(from, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	DIR *dir = again < 0 ? NULL : fdopendir(again);
 	struct dirent *entry;
+	bool folder;
 	int ret = 0;
-	DIR *dir;
 
-	if (depth > DEPTH_MAX)
-		return err_set(err, ERR_LIMIT, "folders nested more than %d deep", DEPTH_MAX);
-	dir = fdopendir(openat(from, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-	if (!dir)
-		return err_sys(err, errno, "read folder '%s'", path);
-	while (ret == 0 && (entry = readdir(dir)))
-		if (strcmp(entry->d_name, ".") && strcmp(entry->d_name, ".."))
-			ret = copy_entry(copy, from, to, entry->d_name, path, depth, err);
+	if (!dir) {
+		ret = err_sys(err, errno, "read a folder");
+		cleanup_closep(&again);
+		return ret;
+	}
+	while (ret == 0 && (entry = readdir(dir))) {
+		if (!strcmp(entry->d_name, ".") || !strcmp(entry->d_name, ".."))
+			continue;
+		ret = copy_entry(copy, from, to, entry->d_name, level->path_len, &folder, err);
+		if (ret == 0 && folder)
+			buf_add(&level->names, entry->d_name, strlen(entry->d_name) + 1);
+	}
 	closedir(dir);
 	return ret;
 }
 
-int tree_copy(int from, int to, struct err *err)
+static void level_close(struct level *level)
 {
-	struct copy copy = {
-		.top = to, .names = xcalloc(1, NAMES_MAX), .value = xcalloc(1, VALUE_MAX)
-	};
-	struct stat st;
+	cleanup_closep(&level->in);
+	cleanup_closep(&level->out);
+	level->in = level->out = -1;
+}
+
+static void level_done(struct level *level)
+{
+	level_close(level);
+	free(level->name);
+	buf_done(&level->names);
+}
+
+static int open_folder(int dir, const char *name, int *ret, struct err *err)
+{
+	*ret = openat(dir, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	return *ret < 0 ? err_sys(err, errno, "open '%.300s'", name) : 0;
+}
+
+/* The folder at path from dir, in steps the kernel takes. path is cut for a while. */
+static int open_far(int dir, char *path, int *ret, struct err *err)
+{
+	_cleanup_close_ int at = -1;
+
+	if (open_folder(dir, ".", &at, err) < 0)
+		return -1;
+	while (*path) {
+		size_t len = strlen(path), step = MIN(len, (size_t)STEP_MAX);
+		struct open_how how = { .flags = O_RDONLY | O_DIRECTORY | O_CLOEXEC,
+			.resolve = RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS };
+		int next;
+
+		while (step < len && path[step] != '/')
+			step--;
+		path[step] = '\0';
+		next = (int)syscall(SYS_openat2, at, path, &how, sizeof how);
+		if (step < len)
+			path[step++] = '/';
+		if (next < 0)
+			return err_sys(err, errno, "open a folder again");
+		close(at);
+		at = next;
+		path += step;
+	}
+	*ret = steal_fd(&at);
+	return 0;
+}
+
+static int check_same(const struct level *level, struct err *err)
+{
+	struct stat in, out;
+
+	if (fstat(level->in, &in) < 0 || fstat(level->out, &out) < 0 ||
+		in.st_ino != level->in_ino || out.st_ino != level->out_ino)
+		return err_set(err, ERR_STATE, "a folder was moved while it was copied");
+	return 0;
+}
+
+/* Opens the last levels again. */
+static int reopen(struct copy *copy, struct err *err)
+{
+	size_t first = copy->depth > OPEN_MAX ? copy->depth - OPEN_MAX : 0;
+
+	for (size_t i = first; i < copy->depth; i++) {
+		struct level *level = &copy->levels[i], *above = i > first ? level - 1 : NULL;
+		_cleanup_free_ char *path =
+			above ? NULL
+			      : xstrndup((const char *)buf_head(&copy->path), level->path_len);
+
+		if (above ? open_folder(above->in, level->name, &level->in, err) < 0 ||
+					open_folder(above->out, level->name, &level->out, err) < 0
+			  : open_far(copy->from, path, &level->in, err) < 0 ||
+					open_far(copy->top, path, &level->out, err) < 0)
+			return -1;
+		if (check_same(level, err) < 0)
+			return -1;
+	}
+	return 0;
+}
+
+/* Goes on with the folder name, which in and out are in both trees; its path is copy->path. Takes both. */
+static int enter(struct copy *copy, int in, int out, const char *name, struct err *err)
+{
+	struct level *level;
+	struct stat st, to;
+
+	if (copy->depth == copy->room) {
+		copy->room = MAX(2 * copy->room, (size_t)64);
+		xgrow(copy->levels, copy->room);
+	}
+	level = &copy->levels[copy->depth++];
+	*level = (struct level){ .name = xstrdup(name),
+		.in = in,
+		.out = out,
+		.path_len = copy->path.len,
+		.names = BUF_INIT };
+	if (fstat(in, &st) < 0 || fstat(out, &to) < 0)
+		return err_sys(err, errno, "look at '%.300s'", name);
+	level->st = st;
+	level->in_ino = st.st_ino;
+	level->out_ino = to.st_ino;
+	if (copy->depth > OPEN_MAX)
+		level_close(&copy->levels[copy->depth - 1 - OPEN_MAX]);
+	return copy_entries(copy, in, out, level, err);
+}
+
+/* The folder is whole: back up, and then its owner, mode, attributes and times, which its contents would have changed. */
+static int leave(struct copy *copy, struct err *err)
+{
+	struct level done = copy->levels[--copy->depth];
+	const struct level *above = &copy->levels[copy->depth - 1];
 	int ret = -1;
 
-	if (fstat(from, &st) < 0)
-		err_sys(err, errno, "look at the folder to copy");
-	else if (copy_tree(&copy, from, to, "", 0, err) == 0)
-		ret = copy_owner_and_rest(&copy, from, to, ".", &st, err);
+	if (above->in >= 0 || reopen(copy, err) == 0)
+		ret = copy_owner_and_rest(copy, above->in, above->out, done.name, &done.st, err);
+	level_done(&done);
+	return ret;
+}
+
+static int go_into(struct copy *copy, struct level *level, struct err *err)
+{
+	_cleanup_free_ char *name = xstrdup((const char *)buf_head(&level->names));
+	int in, out;
+
+	buf_eat(&level->names, strlen(name) + 1);
+	set_path(copy, level->path_len, name);
+	if (open_folder(level->in, name, &in, err) < 0)
+		return -1;
+	if (open_folder(level->out, name, &out, err) < 0) {
+		close(in);
+		return -1;
+	}
+	return enter(copy, in, out, name, err);
+}
+
+/* Takes both. */
+static int copy_tree(struct copy *copy, int in, int out, struct err *err)
+{
+	if (enter(copy, in, out, ".", err) < 0)
+		return -1;
+	for (;;) {
+		struct level *level = &copy->levels[copy->depth - 1];
+
+		if (level->names.len ? go_into(copy, level, err) < 0
+				     : copy->depth > 1 && leave(copy, err) < 0)
+			return -1;
+		if (copy->depth == 1 && !copy->levels->names.len)
+			return copy_owner_and_rest(copy, copy->levels->in, copy->levels->out, ".",
+				&copy->levels->st, err);
+	}
+}
+
+int tree_copy(int from, int to, struct err *err)
+{
+	struct copy copy = { .from = from,
+		.top = to,
+		.names = xcalloc(1, NAMES_MAX),
+		.value = xcalloc(1, VALUE_MAX) };
+	int in = -1, out = -1, ret = -1;
+
+	if (open_folder(from, ".", &in, err) == 0 && open_folder(to, ".", &out, err) == 0)
+		ret = copy_tree(&copy, in, out, err);
+	else
+		cleanup_closep(&in);
+	while (copy.depth)
+		level_done(&copy.levels[--copy.depth]);
+	free(copy.levels);
+	buf_done(&copy.path);
 	for (size_t i = 0; i < copy.cap; i++)
 		free(copy.links[i].path);
 	free(copy.links);

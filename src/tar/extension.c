@@ -12,7 +12,7 @@ static int malformed(struct err *err)
 int tar_take_name(char *out, const char *text, size_t len, struct err *err)
 {
 	if (len > WIRE_PATH_MAX)
-		return err_set(err, ERR_INVALID, "a name in the archive is longer than %d bytes",
+		return err_set(err, ERR_TOO_LARGE, "a name in the archive is longer than %d bytes",
 			WIRE_PATH_MAX);
 	if (memchr(text, '\0', len))
 		return err_set(err, ERR_INVALID, "a name in the archive holds a zero byte");

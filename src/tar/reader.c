@@ -86,7 +86,7 @@ static int begin_pax(struct tar_reader *reader, enum step step, uint64_t size, s
 static int begin_name(struct tar_reader *reader, enum step step, uint64_t size, struct err *err)
 {
 	if (size > WIRE_PATH_MAX + 1) /* a zero byte ends it */
-		return err_set(err, ERR_INVALID, "a name in the archive is longer than %d bytes",
+		return err_set(err, ERR_TOO_LARGE, "a name in the archive is longer than %d bytes",
 			WIRE_PATH_MAX);
 	reader->pax_size = size;
 	reader->step = step;

@@ -27,6 +27,8 @@ struct diff {
 	struct walk walk;
 	tell_fn tell;
 	void *arg;
+	uint64_t too_deep; /* left out */
+	bool whole;	   /* nothing may be left out */
 };
 
 const char *view_change_name(enum view_change change)
@@ -117,8 +119,13 @@ static int compare(struct diff *diff, const struct walk_item *item, struct err *
 {
 	struct side old = { .dir = item->dirs[OLD], .name = item->name },
 		    new = { .dir = item->dirs[NEW], .name = item->name };
-	int was = look_up(old.dir, old.name, item->path, &old.st, err), is, same = 0;
+	int was, is, same = 0;
 
+	if (strlen(item->path) > VIEW_PATH_MAX) {
+		diff->too_deep++;
+		return diff->whole ? packer_check_path(item->path, err) : 0;
+	}
+	was = look_up(old.dir, old.name, item->path, &old.st, err);
 	if (was < 0)
 		return -1;
 	is = look_up(new.dir, new.name, item->path, &new.st, err);
@@ -196,11 +203,11 @@ static int check_there(const char *const *layers, struct err *err)
 }
 
 static int compare_stacks(const char *const *old_layers, const char *const *new_layers,
-	tell_fn tell, void *arg, struct err *err)
+	tell_fn tell, void *arg, uint64_t *ret_too_deep, struct err *err)
 {
 	size_t old_count = strv_len(old_layers), new_count = strv_len(new_layers),
 	       shared = count_shared(old_layers, new_layers);
-	struct diff diff = { .width = 0, .tell = tell, .arg = arg };
+	struct diff diff = { .width = 0, .tell = tell, .arg = arg, .whole = !ret_too_deep };
 	int ret = -1;
 
 	if (shared == old_count && shared == new_count)
@@ -219,6 +226,8 @@ static int compare_stacks(const char *const *old_layers, const char *const *new_
 	walk_init(&diff.walk, diff.width);
 	ret = run(&diff, err);
 	walk_done(&diff.walk);
+	if (ret_too_deep)
+		*ret_too_deep = diff.too_deep;
 	if (ret == 0 && (check_there(old_layers, err) < 0 || check_there(new_layers, err) < 0))
 		ret = -1;
 out:
@@ -245,11 +254,15 @@ static int tell_list(void *arg, enum view_change change, const char *path, const
 }
 
 int view_diff(const char *const *old_layers, const char *const *new_layers, view_change_fn fn,
-	void *arg, struct err *err)
+	void *arg, uint64_t *ret_too_deep, struct err *err)
 {
 	struct listing listing = { fn, arg };
+	uint64_t none;
 
-	return compare_stacks(old_layers, new_layers, tell_list, &listing, err);
+	if (!ret_too_deep)
+		ret_too_deep = &none;
+	*ret_too_deep = 0;
+	return compare_stacks(old_layers, new_layers, tell_list, &listing, ret_too_deep, err);
 }
 
 /* ---- as a tar ----------------------------------------------------------------------------------------- */
@@ -281,7 +294,7 @@ int view_diff_pack(const char *const *old_layers, const char *const *new_layers,
 {
 	_cleanup_(packer_done) struct packer packer = { .out = out };
 
-	if (compare_stacks(old_layers, new_layers, tell_pack, &packer, err) < 0 ||
+	if (compare_stacks(old_layers, new_layers, tell_pack, &packer, NULL, err) < 0 ||
 		packer_finish(&packer, err) < 0)
 		return -1;
 	if (ret)

@@ -290,12 +290,23 @@ static int visit_tree(int root, const char *path, visit_fn visit, void *arg, str
 	return -1;
 }
 
+int packer_check_path(const char *path, struct err *err)
+{
+	if (strlen(path) <= VIEW_PATH_MAX)
+		return 0;
+	err_set(err, ERR_TOO_LARGE,
+		"'/%.60s...' is nested deeper than a path may be long (%d bytes)", path,
+		VIEW_PATH_MAX);
+	return err_hint(err, "remove that folder in the box");
+}
+
 static int visit_pack(void *arg, int dir, const char *name, const char *path, const struct stat *st,
 	struct err *err)
 {
 	struct packer *packer = arg;
 
-	if (packer->as_layer && packer_check_name(name, path, err) < 0)
+	if (packer_check_path(path, err) < 0 ||
+		(packer->as_layer && packer_check_name(name, path, err) < 0))
 		return -1;
 	return packer_put(packer, dir, name, path, st, err);
 }

@@ -9,6 +9,10 @@
 #include <stdint.h>
 #include <sys/stat.h>
 
+/* What lies at a longer path than the kernel takes in one call is not packed or told by name: an archive of it could not be
+ * unpacked, and since every name tells the whole way, folders nested without end would take the square of their number. */
+enum { VIEW_PATH_MAX = 4095 };
+
 /* A read-only tree of the layers (absolute paths, topmost first, NULL at the end); ids as they are on disk. */
 int view_open(const char *const *layers, int *ret, struct err *err);
 
@@ -24,7 +28,7 @@ typedef void (*view_progress)(const struct view_totals *so_far, void *arg);
 
 /* A tar of what the folder path of root holds ("" is the whole), names relative to it and sorted: modes, owners,
  * times (whole seconds), xattrs (security.capability and user.*), hard links, devices. Sockets are left out, holes
- * are written as zeros. path may be a single file. ERR_NOT_FOUND when it is not there. */
+ * are written as zeros. path may be a single file. ERR_NOT_FOUND when it is not there, ERR_TOO_LARGE over VIEW_PATH_MAX. */
 struct view_pack_spec {
 	int root;
 	const char *path;
@@ -48,10 +52,12 @@ typedef int (*view_change_fn)(enum view_change change, const char *path, const s
 /* What leads from the tree of the old layers to that of the new ones; a folder comes before what it holds, and in
  * each folder names are sorted. Layers both stacks share at their bottom are not read: a box against its image
  * costs as much as the box has written. Contents are compared, so a file touched but not changed is told only if
- * its type, mode, owner or xattrs differ. ERR_UNSUPPORTED where a layer uses redirects or metacopy. */
+ * its type, mode, owner or xattrs differ. ERR_UNSUPPORTED where a layer uses redirects or metacopy. *ret_too_deep, which may be
+ * NULL: how many files and folders were left out with all they hold, because of VIEW_PATH_MAX. */
 int view_diff(const char *const *old_layers, const char *const *new_layers, view_change_fn fn,
-	void *arg, struct err *err);
+	void *arg, uint64_t *ret_too_deep, struct err *err);
 /* The same as a tar that turns the old tree into the new one: ".wh.NAME" entries for what was removed, as
- * layers of container images have them. ERR_UNSUPPORTED when a changed file's own name begins so. */
+ * layers of container images have them. ERR_UNSUPPORTED when a changed file's own name begins so, ERR_TOO_LARGE over
+ * VIEW_PATH_MAX. */
 int view_diff_pack(const char *const *old_layers, const char *const *new_layers, int out,
 	struct view_totals *ret, struct err *err);

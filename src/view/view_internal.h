@@ -84,6 +84,8 @@ int packer_put(struct packer *packer, int dir, const char *name, const char *pat
 int packer_put_header(struct packer *packer, const struct tar_entry *entry, struct err *err);
 /* A name that would mean a removed file in a layer. */
 int packer_check_name(const char *name, const char *path, struct err *err);
+/* ERR_TOO_LARGE: a path over VIEW_PATH_MAX. */
+int packer_check_path(const char *path, struct err *err);
 int packer_finish(struct packer *packer, struct err *err);
 void packer_done(struct packer *packer);
 

@@ -352,15 +352,23 @@ static void test_view_walks_trees_of_any_depth(void **state)
 	struct view_totals totals;
 	struct err err = ERR_INIT;
 	unsigned count = 0;
+	uint64_t too_deep;
 
 	mkdir("low", 0755);
 	mkdir("high", 0755);
 	make_deep("high");
 	spec.root = view = open_view(new);
-	must(view_pack(&spec, &totals, &err) == 0, "view_pack", &err);
+	must(view_measure(view, "", &totals, &err) == 0, "view_measure", &err);
 	assert_int_equal(totals.files, 2 * DEEP);
-	must(view_diff(old, new, count_change, &count, &err) == 0, "view_diff", &err);
-	assert_int_equal(count, 2 * DEEP);
+	/* "deep/" for each level: told as far as a path reaches, and packed not at all. */
+	must(view_diff(old, new, count_change, &count, &too_deep, &err) == 0, "view_diff", &err);
+	assert_int_equal(count, 2 * ((VIEW_PATH_MAX + 1) / 5));
+	assert_int_equal(too_deep, 2);
+	assert_int_equal(view_pack(&spec, NULL, &err), -1);
+	assert_int_equal(err.kind, ERR_TOO_LARGE);
+	err = (struct err)ERR_INIT;
+	assert_int_equal(view_diff_pack(old, new, null, NULL, &err), -1);
+	assert_int_equal(err.kind, ERR_TOO_LARGE);
 }
 
 static void test_view_diff_sees_what_an_opaque_folder_hides(void **state)
@@ -376,7 +384,7 @@ static void test_view_diff_sees_what_an_opaque_folder_hides(void **state)
 	write_text("low/dir/sub/below/file", "1");
 	assert_int_equal(dir_make_all("high/dir/sub/below", 0755, NULL), 0);
 	assert_int_equal(setxattr("high/dir", "trusted.overlay.opaque", "y", 1, 0), 0);
-	must(view_diff(old, new, list_change, &told, &err) == 0, "view_diff", &err);
+	must(view_diff(old, new, list_change, &told, NULL, &err) == 0, "view_diff", &err);
 	assert_string_equal(buf_str(&told), "removed dir/sub/below/file\n");
 	buf_done(&told);
 
@@ -384,7 +392,7 @@ static void test_view_diff_sees_what_an_opaque_folder_hides(void **state)
 	assert_int_equal(tree_remove(AT_FDCWD, "high/dir", NULL), 0);
 	assert_int_equal(mknod("high/dir", S_IFCHR, 0), 0);
 	assert_int_equal(dir_make_all("top/dir/sub/below", 0755, NULL), 0);
-	must(view_diff(old, newer, list_change, &told, &err) == 0, "view_diff", &err);
+	must(view_diff(old, newer, list_change, &told, NULL, &err) == 0, "view_diff", &err);
 	assert_string_equal(buf_str(&told), "removed dir/sub/below/file\n");
 	buf_done(&told);
 }
@@ -398,7 +406,7 @@ static void test_view_diff_refuses_redirects(void **state)
 
 	make_two_layers();
 	assert_int_equal(setxattr("high/dir", "trusted.overlay.redirect", "other", 5, 0), 0);
-	assert_int_equal(view_diff(old, new, list_change, &told, &err), -1);
+	assert_int_equal(view_diff(old, new, list_change, &told, NULL, &err), -1);
 	assert_int_equal(err.kind, ERR_UNSUPPORTED);
 	assert_non_null(strstr(err.message, "'/dir'"));
 	buf_done(&told);
@@ -423,7 +431,7 @@ static void test_view_diff_passes_over_common_holes(void **state)
 
 		assert_int_equal(pwrite(fd, "y", 1, (1ll << 42) - 1), 1);
 	}
-	must(view_diff(old, new, list_change, &told, &err) == 0, "view_diff", &err);
+	must(view_diff(old, new, list_change, &told, NULL, &err) == 0, "view_diff", &err);
 	assert_string_equal(buf_str(&told), "changed other\n");
 	buf_done(&told);
 }

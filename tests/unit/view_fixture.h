@@ -187,7 +187,7 @@ static void assert_diff_is_right(const char *const *old, const char *const *new)
 	struct err err = ERR_INIT;
 
 	brute(a, b, "", &expected);
-	must(view_diff(old, new, list_change, &told, &err) == 0, "view_diff", &err);
+	must(view_diff(old, new, list_change, &told, NULL, &err) == 0, "view_diff", &err);
 	assert_string_equal(buf_str(&told), buf_str(&expected));
 	buf_done(&told);
 	buf_done(&expected);
