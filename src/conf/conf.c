@@ -318,6 +318,33 @@ static int set_inside_rate(struct conf *conf, const char *value, struct err *err
 	return parse_u64("inside_fork_rate", value, 0, 1000000, &conf->inside_fork_rate, err);
 }
 
+/* True: it is said by a word. */
+static bool read_word(const char *value, uint64_t *ret)
+{
+	if (strcmp(value, "auto") != 0 && strcmp(value, "off") != 0)
+		return false;
+	*ret = *value == 'a' ? CONF_AUTO : 0;
+	return true;
+}
+
+static int set_yard_memory(struct conf *conf, const char *value, struct err *err)
+{
+	if (read_word(value, &conf->yard_memory))
+		return 0;
+	if (parse_size("yard_memory", value, 64 << 20, INT64_MAX, &conf->yard_memory, err) < 0)
+		return err_hint(err, "a size like 20G, auto or off");
+	return 0;
+}
+
+static int set_yard_pids(struct conf *conf, const char *value, struct err *err)
+{
+	if (read_word(value, &conf->yard_pids))
+		return 0;
+	if (parse_u64("yard_pids", value, 64, 4 << 20, &conf->yard_pids, err) < 0)
+		return err_hint(err, "a number of processes, auto or off");
+	return 0;
+}
+
 static int set_criu(struct conf *conf, const char *value, struct err *err)
 {
 	if (*value && *value != '/')
@@ -375,6 +402,8 @@ static const struct {
 	{ "default_pids", NULL, set_default_pids },
 	{ "default_cpu", NULL, set_default_cpu },
 	{ "default_disk", NULL, set_default_disk },
+	{ "yard_memory", "BOX_YARD_MEMORY", set_yard_memory },
+	{ "yard_pids", "BOX_YARD_PIDS", set_yard_pids },
 	{ "pool", "BOX_POOL", set_pool },
 	{ "pool_size", "BOX_POOL_SIZE", set_pool_size },
 	{ "pool_max", "BOX_POOL_MAX", set_pool_max },
@@ -479,6 +508,8 @@ int conf_load(struct conf *ret, struct err *err)
 	struct conf conf = { .log_level = LOG_LEVEL_INFO,
 		.max_boxes = 4096,
 		.default_pids = 4096,
+		.yard_memory = CONF_AUTO,
+		.yard_pids = CONF_AUTO,
 		.idle_suspend_ms = 30 * 1000,
 		.idle_hibernate_ms = 15 * 60 * 1000,
 		.spares = 2,

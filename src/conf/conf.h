@@ -8,6 +8,7 @@
 #include <stdint.h>
 
 enum { CONF_SPARES_MAX = 16 };
+#define CONF_AUTO UINT64_MAX
 
 struct conf {
 	char *home;	 /* home = /var/lib/boxyard */
@@ -28,8 +29,10 @@ struct conf {
 	uint64_t default_memory, default_pids,
 		default_cpu_milli; /* default_memory = 4G, ... 0: none */
 	uint64_t default_disk;	   /* default_disk = 20G; 0: none */
-	char *pool;		   /* pool = auto|native|loop|folder */
-	uint64_t pool_size;	   /* pool_size = 64G: of a new loop file; 0: as fits */
+	/* yard_memory, yard_pids = auto|off|20G, 8192: of all boxes together; CONF_AUTO: as fits the machine, 0: none */
+	uint64_t yard_memory, yard_pids;
+	char *pool;	    /* pool = auto|native|loop|folder */
+	uint64_t pool_size; /* pool_size = 64G: of a new loop file; 0: as fits */
 	uint64_t
 		pool_max; /* pool_max = 200G: it grows no further by itself; 0: as the host can back */
 	uint64_t spare_disks; /* spare_disks = 4: empty disks made ahead */

@@ -65,6 +65,19 @@ json_t *engine_describe(struct engine *engine)
 	return engine->ops->describe ? engine->ops->describe(engine) : json_object();
 }
 
+void engine_whole(struct engine *engine, struct limits *ret, struct instance_stats *ret_stats)
+{
+	struct limits limits = { 0 };
+	struct instance_stats stats = { 0 };
+
+	if (engine->ops->whole)
+		engine->ops->whole(engine, &limits, &stats);
+	if (ret)
+		*ret = limits;
+	if (ret_stats)
+		*ret_stats = stats;
+}
+
 int engine_start(struct engine *engine, const struct instance_spec *spec,
 	const struct instance_ops *ops, void *arg, struct instance **ret, struct err *err)
 {
@@ -100,6 +113,11 @@ int engine_set_tree_limits(
 	if (!engine->ops->set_tree_limits)
 		return unsupported(engine, "limit boxes together", err);
 	return engine->ops->set_tree_limits(engine, tree, limits, err);
+}
+
+uint64_t engine_tree_pids_refused(struct engine *engine, const char *tree)
+{
+	return engine->ops->tree_pids_refused ? engine->ops->tree_pids_refused(engine, tree) : 0;
 }
 
 int engine_tree_stats(
@@ -148,6 +166,20 @@ int instance_set_limits(struct instance *instance, const struct limits *limits, 
 	if (!instance->engine->ops->set_limits)
 		return unsupported(instance->engine, "limit a running box", err);
 	return instance->engine->ops->set_limits(instance, limits, err);
+}
+
+enum instance_scope instance_memory_scope(struct instance *instance)
+{
+	const struct engine_ops *ops = instance->engine->ops;
+
+	return ops->memory_scope ? ops->memory_scope(instance) : INSTANCE_SCOPE_OWN;
+}
+
+enum instance_scope instance_pids_scope(struct instance *instance)
+{
+	const struct engine_ops *ops = instance->engine->ops;
+
+	return ops->pids_scope ? ops->pids_scope(instance) : INSTANCE_SCOPE_OWN;
 }
 
 uint64_t instance_pids_refused(struct instance *instance)

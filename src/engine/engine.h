@@ -84,6 +84,8 @@ struct instance_stats {
 	uint64_t cpu_us;
 	uint64_t memory_bytes;
 	uint64_t memory_peak_bytes;
+	uint64_t
+		memory_held_bytes; /* without copies of files, which the kernel drops when it needs room */
 	uint64_t processes;
 	uint64_t oom_kills;
 	uint64_t throttled_us;
@@ -113,6 +115,9 @@ struct instance_timer {
 	/* Something in it sleeps for a span that begins anew, or is late, once it was captured and made again. */
 	bool span;
 };
+
+/* Whose limit it is that an instance has reached. */
+enum instance_scope { INSTANCE_SCOPE_OWN, INSTANCE_SCOPE_TREE, INSTANCE_SCOPE_ALL };
 
 enum instance_end {
 	INSTANCE_END_EXITED,  /* PID 1 exited by itself or after a shutdown request */
@@ -181,7 +186,10 @@ struct engine_config {
 	const char
 		*resolv_conf; /* text of /etc/resolv.conf in every box; NULL: the resolver alone */
 	const char *criu;     /* path of the program, or NULL: states cannot be captured */
+	/* All instances together; 0: no limit, ENGINE_LIMIT_AUTO: what leaves the machine enough for itself. */
+	uint64_t memory_bytes, pids;
 };
+#define ENGINE_LIMIT_AUTO UINT64_MAX
 
 struct engine_ops {
 	const char *name; /* "ns" */
@@ -191,6 +199,8 @@ struct engine_ops {
 	int (*probe)(struct engine *engine, json_t *checks, struct err *err);
 	/* Facts for `box info`: e.g. {"cgroup":"v1+v2"}. New reference. */
 	json_t *(*describe)(struct engine *engine);
+	/* What all instances may use together, as it was set, and what they do; the disk's are 0. */
+	void (*whole)(struct engine *engine, struct limits *ret, struct instance_stats *ret_stats);
 	/* Returns once the first process exists: *mark is known, nothing outlives a crash unrecorded for
 	 * longer than the call. The rest happens in the background, see instance_ops. */
 	int (*start)(struct engine *engine, const struct instance_spec *spec,
@@ -235,6 +245,11 @@ struct engine_ops {
 	/* Of all running instances of a tree together; 0 lifts a limit. As above; nothing happens when none runs. */
 	int (*set_tree_limits)(struct engine *engine, const char *tree, const struct limits *limits,
 		struct err *err);
+	/* Right after a process of the instance was killed for memory, or could not be made: whose limit was it? */
+	enum instance_scope (*memory_scope)(struct instance *instance);
+	enum instance_scope (*pids_scope)(struct instance *instance);
+	/* As pids_refused, for the limit of the tree, where the kernel counts it there. */
+	uint64_t (*tree_pids_refused)(struct engine *engine, const char *tree);
 	/* What they use together. ERR_NOT_FOUND when none runs. */
 	int (*tree_stats)(struct engine *engine, const char *tree, struct instance_stats *ret,
 		struct err *err);
@@ -264,6 +279,8 @@ int engine_open(const struct engine_ops *ops, const struct engine_config *config
 void engine_close(struct engine *engine);
 int engine_probe(struct engine *engine, json_t *checks, struct err *err);
 json_t *engine_describe(struct engine *engine);
+void engine_whole(struct engine *engine, struct limits *ret,
+	struct instance_stats *ret_stats); /* each may be NULL */
 int engine_start(struct engine *engine, const struct instance_spec *spec,
 	const struct instance_ops *ops, void *arg, struct instance **ret, struct err *err);
 int engine_adopt(struct engine *engine, const struct instance_spec *spec,
@@ -273,6 +290,7 @@ int engine_sweep(struct engine *engine, const char *id, struct err *err);
 json_t *engine_leftovers(struct engine *engine);
 int engine_set_tree_limits(
 	struct engine *engine, const char *tree, const struct limits *limits, struct err *err);
+uint64_t engine_tree_pids_refused(struct engine *engine, const char *tree);
 int engine_tree_stats(
 	struct engine *engine, const char *tree, struct instance_stats *ret, struct err *err);
 
@@ -283,6 +301,8 @@ int instance_stats(struct instance *instance, struct instance_stats *ret, struct
 int instance_set_hostname(struct instance *instance, const char *hostname, struct err *err);
 int instance_set_limits(struct instance *instance, const struct limits *limits, struct err *err);
 uint64_t instance_pids_refused(struct instance *instance);
+enum instance_scope instance_memory_scope(struct instance *instance);
+enum instance_scope instance_pids_scope(struct instance *instance);
 int instance_activity(struct instance *instance, struct instance_activity *ret, struct err *err);
 int instance_next_timer(struct instance *instance, int64_t quiet_since_us,
 	struct instance_timer *ret, struct err *err);

@@ -79,6 +79,9 @@ static const char *const sql_texts[] = {
 		"image_name = ?14, config = ?15",
 	[SQL_SNAPSHOT_DELETE] = "DELETE FROM snapshots WHERE id = ?1",
 	[SQL_SNAPSHOT_EACH] = "SELECT * FROM snapshots ORDER BY created_us, rowid",
+	[SQL_TREE_PUT] = "INSERT OR REPLACE INTO trees VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
+	[SQL_TREE_DELETE] = "DELETE FROM trees WHERE id = ?1",
+	[SQL_TREE_EACH] = "SELECT * FROM trees",
 };
 static_assert(ARRAY_LEN(sql_texts) == SQL_COUNT, "every statement has its text");
 

@@ -81,6 +81,25 @@ int store_box_each(struct store *store,
 	int (*fn)(const struct box_row *row, void *arg, struct err *err), void *arg,
 	struct err *err);
 
+/* ---- trees: of boxes that were made from inside, see core/tree.h ------------------------------ */
+
+enum tree_given { TREE_CPU = 1, TREE_MEMORY = 2, TREE_PIDS = 4 };
+struct tree_row {
+	char *id;
+	char *head; /* id of the box whose limits it has, or "": it is gone */
+	uint64_t cpu_milli, memory_bytes, pids;
+	uint32_t given; /* bits of enum tree_given: set for the tree, whatever its head has */
+};
+
+void tree_row_done(struct tree_row *row);
+/* Inserts or replaces the whole row. */
+int store_tree_put(
+	struct store *store, const struct tree_row *row, enum store_grade grade, struct err *err);
+int store_tree_delete(struct store *store, const char *id, struct err *err); /* STORE_KEPT */
+/* fn may take strings out of the row, and does not use the store. */
+int store_tree_each(struct store *store, void (*fn)(struct tree_row *row, void *arg), void *arg,
+	struct err *err);
+
 /* ---- snapshots ------------------------------------------------------------------------------ */
 
 struct snapshot_row {

@@ -124,6 +124,13 @@ uint64_t cgroup_memory_refused(struct cgroup_tree *tree, const char *id);
 /* To be told of forks the limit of processes refused: a watch on the inotify fd, -1 when that cannot be had. */
 int cgroup_pids_watch(struct cgroup_tree *tree, const char *id, int inotify_fd);
 
+/* ---- the machine (cgroup_machine.c) ------------------------------------------------------------ */
+
+/* Pure: what of so much may be given away, so that the machine itself stays of use. */
+struct cgroup_limits cgroup_machine_share(uint64_t memory_bytes, uint64_t pids);
+/* That of this machine: limits for ".". CPU time has none: it is always shared. */
+struct cgroup_limits cgroup_machine_limits(const struct cgroup_tree *tree);
+
 /* ---- figures (cgroup_stats.c) ------------------------------------------------------------------ */
 
 struct cgroup_stats { /* 0 where the machine cannot tell */
@@ -131,6 +138,7 @@ struct cgroup_stats { /* 0 where the machine cannot tell */
 	uint64_t throttled_us;
 	uint64_t memory_bytes;
 	uint64_t memory_peak_bytes;
+	uint64_t memory_held_bytes; /* without the cache of files */
 	uint64_t processes;
 	uint64_t oom_kills;
 	uint64_t pids_refused;
@@ -143,6 +151,9 @@ uint64_t cgroup_oom_kills(struct cgroup_tree *tree, const char *id);
 /* CPU time used, ever, in microseconds, and bytes read and written where the tree counts them; cheap. */
 uint64_t cgroup_cpu_us(struct cgroup_tree *tree, const char *id);
 uint64_t cgroup_io_bytes(struct cgroup_tree *tree, const char *id);
+
+/* How much is left below the limit of memory (bytes) or processes; UINT64_MAX: there is none. */
+uint64_t cgroup_room(struct cgroup_tree *tree, const char *id, enum cgroup_controller controller);
 
 /* Forks the kernel refused for the group's limit of processes, ever. */
 uint64_t cgroup_pids_refused(struct cgroup_tree *tree, const char *id);

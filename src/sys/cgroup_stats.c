@@ -117,6 +117,30 @@ uint64_t cgroup_io_bytes(struct cgroup_tree *tree, const char *id)
 	return sum;
 }
 
+uint64_t cgroup_room(struct cgroup_tree *tree, const char *id, enum cgroup_controller controller)
+{
+	static const char *const memory[][2] = {
+		{ "memory.limit_in_bytes", "memory.usage_in_bytes" },
+		{ "memory.max", "memory.current" },
+	};
+	static const char *const pids[] = { "pids.max", "pids.current" };
+	const struct cgroup_hierarchy *hierarchy = cgroup_find(tree, controller);
+	const char *const *files = controller == CGROUP_PIDS ? pids : NULL;
+	uint64_t limit, used;
+	char text[64];
+
+	if (!hierarchy)
+		return UINT64_MAX;
+	if (!files)
+		files = memory[hierarchy->v2];
+	/* "max" is no number; v1 says no limit of memory by one larger than any machine. */
+	if (!cgroup_read(hierarchy, id, files[0], text, sizeof text) || *text < '0' || *text > '9')
+		return UINT64_MAX;
+	limit = strtoull(text, NULL, 10);
+	used = cgroup_read_number(hierarchy, id, files[1]);
+	return limit - MIN(used, limit);
+}
+
 /* v2 counts for this limit apart from those of groups below it since Linux 6.11. */
 uint64_t cgroup_pids_refused(struct cgroup_tree *tree, const char *id)
 {
@@ -130,6 +154,24 @@ uint64_t cgroup_pids_refused(struct cgroup_tree *tree, const char *id)
 	return 0;
 }
 
+static void read_memory(
+	const struct cgroup_hierarchy *memory, const char *id, struct cgroup_stats *ret)
+{
+	static const char *const cached[][2] = { { "total_inactive_file", "total_active_file" },
+		{ "inactive_file", "active_file" } };
+	const char *const *keys = cached[memory->v2];
+	char text[8192];
+	uint64_t files = 0;
+
+	ret->memory_bytes = cgroup_read_number(
+		memory, id, memory->v2 ? "memory.current" : "memory.usage_in_bytes");
+	ret->memory_peak_bytes = cgroup_read_number(
+		memory, id, memory->v2 ? "memory.peak" : "memory.max_usage_in_bytes");
+	if (cgroup_read(memory, id, "memory.stat", text, sizeof text))
+		files = cgroup_number_of_key(text, keys[0]) + cgroup_number_of_key(text, keys[1]);
+	ret->memory_held_bytes = ret->memory_bytes - MIN(files, ret->memory_bytes);
+}
+
 int cgroup_stats(
 	struct cgroup_tree *tree, const char *id, struct cgroup_stats *ret, struct err *err)
 {
@@ -141,12 +183,8 @@ int cgroup_stats(
 		return err_sys(err, errno, "cgroup '%s'", id);
 	*ret = (struct cgroup_stats){ 0 };
 	read_cpu(tree, id, ret);
-	if (memory) {
-		ret->memory_bytes = cgroup_read_number(
-			memory, id, memory->v2 ? "memory.current" : "memory.usage_in_bytes");
-		ret->memory_peak_bytes = cgroup_read_number(
-			memory, id, memory->v2 ? "memory.peak" : "memory.max_usage_in_bytes");
-	}
+	if (memory)
+		read_memory(memory, id, ret);
 	if (pids)
 		ret->processes = cgroup_read_number(pids, id, "pids.current");
 	else if (cgroup_read(&tree->list[0], id, "cgroup.procs", text, sizeof text))

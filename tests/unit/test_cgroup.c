@@ -176,6 +176,31 @@ static void test_cgroup_shared_groups_come_and_go_with_what_is_in_them(void **st
 	cgroup_tree_close(tree);
 }
 
+static void test_cgroup_machine_keeps_something_for_itself(void **state)
+{
+	const uint64_t mb = UINT64_C(1) << 20;
+	static const struct {
+		uint64_t memory_mb, pids, left_mb, left_pids;
+	} machines[] = {
+		{ 512, 4096, 128, 1024 },
+		{ 1024, 7600, 256, 1900 },
+		{ 4096, 32768, 512, 4096 },
+		{ 24576, 32768, 3072, 4096 },
+		{ 1048576, 4194304, 8192, 32768 },
+	};
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_LEN(machines); i++) {
+		struct cgroup_limits share =
+			cgroup_machine_share(machines[i].memory_mb * mb, machines[i].pids);
+
+		assert_int_equal(
+			machines[i].memory_mb - share.memory_bytes / mb, machines[i].left_mb);
+		assert_int_equal(machines[i].pids - share.pids, machines[i].left_pids);
+		assert_int_equal(share.cpu_milli, 0);
+	}
+}
+
 /* ---- limits of v2 ---------------------------------------------------------------------------------------- */
 
 static const char *const v2_files[] = { "memory.max", "memory.current", "memory.reclaim", "cpu.max",
@@ -408,6 +433,7 @@ int main(void)
 		cmocka_unit_test(test_cgroup_first_mount_wins),
 		cmocka_unit_test(test_cgroup_controllers_are_whole_words),
 		cmocka_unit_test(test_cgroup_shared_groups_come_and_go_with_what_is_in_them),
+		cmocka_unit_test(test_cgroup_machine_keeps_something_for_itself),
 		PLAIN_TEST(test_cgroup_limits_of_v2_are_set_and_lifted),
 		PLAIN_TEST(test_cgroup_v2_asks_for_memory_before_it_kills),
 		PLAIN_TEST(test_cgroup_v2_counts_refused_forks_of_its_own_limit),

@@ -61,6 +61,7 @@ static void test_conf_has_defaults(void **state)
 	assert_int_equal(conf.inside_fork_depth, 3);
 	assert_int_equal(conf.inside_fork_count, 10);
 	assert_int_equal(conf.inside_fork_rate, 30);
+	assert_true(conf.yard_memory == CONF_AUTO && conf.yard_pids == CONF_AUTO);
 	assert_true(conf.listen_tcp);
 	assert_string_equal(conf.address, "127.0.0.1");
 	assert_int_equal(conf.port, 30001);
@@ -82,7 +83,8 @@ static void test_conf_file_is_read(void **state)
 		     "log_level = debug\nmax_boxes = 10\ndefault_memory = 1.5G\n"
 		     "default_pids = 100\ndefault_cpu = 0.5\ngroup = agents\n"
 		     "hibernate_on_shutdown = yes\nsnapshots_keep = 0\nsnapshots_keep_age = 12h\n"
-		     "inside_fork_depth = 0\ninside_fork_count = 4\ninside_fork_rate = 9",
+		     "inside_fork_depth = 0\ninside_fork_count = 4\ninside_fork_rate = 9\n"
+		     "yard_memory = 3G\nyard_pids = off",
 			&conf, &err),
 		0);
 	assert_string_equal(conf.home, "/srv/yard");
@@ -101,6 +103,8 @@ static void test_conf_file_is_read(void **state)
 	assert_int_equal(conf.inside_fork_depth, 0);
 	assert_int_equal(conf.inside_fork_count, 4);
 	assert_int_equal(conf.inside_fork_rate, 9);
+	assert_int_equal(conf.yard_memory, UINT64_C(3) << 30);
+	assert_int_equal(conf.yard_pids, 0);
 	conf_done(&conf);
 }
 

@@ -85,6 +85,24 @@ static void open_criu(struct ns_engine *engine, const struct engine_config *conf
 		log_warn("processes of boxes cannot be captured", kv_err(&err));
 }
 
+/* One that cannot be set, because boxes of an earlier daemon use more already, is tried again by the next one. */
+static void bound_all(struct ns_engine *engine, const struct engine_config *config)
+{
+	struct cgroup_limits limits = cgroup_machine_limits(engine->cgroups);
+	struct err err = ERR_INIT;
+
+	if (config->memory_bytes != ENGINE_LIMIT_AUTO)
+		limits.memory_bytes = config->memory_bytes;
+	if (config->pids != ENGINE_LIMIT_AUTO)
+		limits.pids = config->pids;
+	if (cgroup_limit(engine->cgroups, ".", &limits, &err) < 0) {
+		log_warn("all boxes together are not limited as they should be", kv_err(&err));
+		return;
+	}
+	engine->whole.memory_bytes = limits.memory_bytes;
+	engine->whole.pids = limits.pids;
+}
+
 static int ns_open(const struct engine_config *config, struct engine **ret, struct err *err)
 {
 	struct ns_engine *engine = xnew(struct ns_engine);
@@ -102,6 +120,7 @@ static int ns_open(const struct engine_config *config, struct engine **ret, stru
 		return -1;
 	if (cgroup_tree_open(config->name, &engine->cgroups, err) < 0)
 		return -1;
+	bound_all(engine, config);
 	if (guest_open(config->home, config->resolv_conf ? config->resolv_conf : DOORS_RESOLV_CONF,
 		    &engine->guest, err) < 0)
 		return -1;
@@ -188,6 +207,7 @@ const struct engine_ops engine_ns = {
 	.close = ns_close,
 	.probe = ns_probe,
 	.describe = ns_describe,
+	.whole = ns_whole,
 	.start = ns_start,
 	.adopt = ns_adopt,
 	.sweep = ns_sweep,
@@ -205,6 +225,9 @@ const struct engine_ops engine_ns = {
 	.memory_full = ns_memory_full,
 	.set_limits = ns_set_limits,
 	.set_tree_limits = ns_set_tree_limits,
+	.memory_scope = ns_memory_scope,
+	.pids_scope = ns_pids_scope,
+	.tree_pids_refused = ns_tree_pids_refused,
 	.tree_stats = ns_tree_stats,
 	.netns = ns_netns,
 	.pids = ns_pids,

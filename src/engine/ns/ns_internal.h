@@ -149,6 +149,7 @@ struct ns_engine {
 	struct loop *loop;
 	char *home;
 	struct cgroup_tree *cgroups;
+	struct limits whole; /* of all instances together */
 	enum layers_way layers;
 	struct guest guest;
 	struct seccomp_program *filters[PROFILE_COUNT];
@@ -344,6 +345,10 @@ int ns_set_limits(struct instance *instance, const struct limits *limits, struct
 struct cgroup_limits ns_cgroup_limits(const struct limits *limits);
 int ns_set_tree_limits(
 	struct engine *engine, const char *tree, const struct limits *limits, struct err *err);
+enum instance_scope ns_memory_scope(struct instance *instance);
+enum instance_scope ns_pids_scope(struct instance *instance);
+uint64_t ns_tree_pids_refused(struct engine *engine, const char *tree);
+void ns_whole(struct engine *engine, struct limits *ret, struct instance_stats *ret_stats);
 int ns_tree_stats(
 	struct engine *engine, const char *tree, struct instance_stats *ret, struct err *err);
 uint64_t ns_pids_refused(struct instance *instance);

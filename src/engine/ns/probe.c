@@ -295,6 +295,20 @@ static int check_pids(struct ns_engine *engine, struct finding *ret, struct err 
 	return check_limit(engine, CGROUP_PIDS, ret, err);
 }
 
+static int check_whole(struct ns_engine *engine, struct finding *ret, struct err *err)
+{
+	char size[16];
+
+	if (!engine->whole.memory_bytes || !engine->whole.pids)
+		return err_set(err, ERR_UNSUPPORTED, "%s of all boxes together %s no limit",
+			!engine->whole.memory_bytes ? "memory" : "processes",
+			!engine->whole.memory_bytes ? "has" : "have");
+	snprintf(ret->detail, sizeof ret->detail, "%s of memory and %llu processes",
+		format_size(engine->whole.memory_bytes, size),
+		(unsigned long long)engine->whole.pids);
+	return 0;
+}
+
 static int check_cgroup_v2(struct ns_engine *engine, struct finding *ret, struct err *err)
 {
 	if (!cgroup_tree_has_v2(engine->cgroups))
@@ -380,6 +394,8 @@ static const struct {
 	{ "memory limit", false, check_memory,
 		"boxes run without --memory; boot with cgroup_enable=memory" },
 	{ "pids limit", false, check_pids, "boxes run without --pids" },
+	{ "all boxes together", false, check_whole,
+		"boxes may use up the machine; see yard_memory and yard_pids in docs/conf.md" },
 	{ "cgroup v2", false, check_cgroup_v2, "mount -t cgroup2 none /sys/fs/cgroup/unified" },
 	{ "criu", false, check_criu,
 		"'make criu' builds it; without it boxes sleep in memory alone, and snapshots and "
