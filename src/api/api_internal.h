@@ -214,6 +214,7 @@ json_t *execs_json(struct wire_reader *reply, struct err *err);
 struct box_body {
 	struct box_spec spec;			    /* strings borrowed from the JSON */
 	struct box_sleep sleep;			    /* spec borrows it */
+	struct limits tree;			    /* likewise */
 	json_t *volumes, *mounts, *policy, *inside; /* owned; spec borrows them */
 };
 int box_body_read(json_t *body, struct box_body *ret, struct err *err);
@@ -225,9 +226,11 @@ struct box_change {
 	bool has_limits;
 	enum on_limit on_limit;
 	bool has_on_limit;
-	json_t *inside;		   /* NULL: stays; owned */
-	const char *auto_snapshot; /* NULL: stays; borrowed from the JSON */
-	struct box_sleep sleep;	   /* BOX_SLEEP_LEAVE in a field: stays */
+	struct limits tree;	     /* BOX_LIMIT_DEFAULT in a field: stays */
+	bool has_tree, tree_as_head; /* the latter: as its first box has it */
+	json_t *inside;		     /* NULL: stays; owned */
+	const char *auto_snapshot;   /* NULL: stays; borrowed from the JSON */
+	struct box_sleep sleep;	     /* BOX_SLEEP_LEAVE in a field: stays */
 	bool has_sleep;
 };
 /* At least one key. */

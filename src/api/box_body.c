@@ -39,6 +39,30 @@ static int set_pids(json_int_t pids, struct limits *ret, struct err *err)
 	return 0;
 }
 
+/* Takes "tree" out of the body: {"cpu","memory","pids"}, or null. */
+static int take_tree(
+	json_t *body, struct limits *ret, bool *ret_given, bool *ret_null, struct err *err)
+{
+	_cleanup_json_ json_t *tree = input_take(body, "tree");
+	json_int_t pids = -1;
+	const struct json_key keys[] = { { "pids", JSON_WANT_INT, &pids, false } };
+
+	*ret = limits_unset;
+	*ret_given = json_is_object(tree);
+	*ret_null = json_is_null(tree);
+	if (!tree || *ret_null)
+		return 0;
+	if (!*ret_given)
+		return err_set(err, ERR_INVALID, "'tree' must be an object, or null");
+	if (json_object_get(tree, "disk"))
+		return err_set(
+			err, ERR_INVALID, "tree: no key 'disk': there are cpu, memory, pids");
+	if (take_figures(tree, ret, err) < 0 || json_read(tree, keys, ARRAY_LEN(keys), err) < 0 ||
+		set_pids(pids, ret, err) < 0)
+		return err_wrap(err, "tree");
+	return 0;
+}
+
 /* "30s", "off", "default"; absent: otherwise. */
 static int read_sleep(
 	const char *what, const char *text, int64_t otherwise, int64_t *ret, struct err *err)
@@ -120,7 +144,7 @@ int box_body_read(json_t *body, struct box_body *ret, struct err *err)
 	struct box_spec *spec = &ret->spec;
 	const char *on_limit = NULL;
 	json_int_t pids = -1;
-	bool sleeps = false;
+	bool sleeps = false, has_tree = false, ignored;
 	const struct json_key keys[] = {
 		{ "name", JSON_WANT_STRING, &spec->name, false },
 		{ "image", JSON_WANT_STRING, &spec->image, false },
@@ -140,10 +164,12 @@ int box_body_read(json_t *body, struct box_body *ret, struct err *err)
 	*ret = (struct box_body){ .spec.limits = limits_unset };
 	if (take_figures(body, &spec->limits, err) < 0 || take_attached(body, ret, err) < 0 ||
 		take_sleep(body, BOX_SLEEP_DEFAULT, &ret->sleep, &sleeps, err) < 0 ||
+		take_tree(body, &ret->tree, &has_tree, &ignored, err) < 0 ||
 		json_read(body, keys, ARRAY_LEN(keys), err) < 0 ||
 		set_pids(pids, &spec->limits, err) < 0)
 		return -1;
 	spec->sleep = sleeps ? &ret->sleep : NULL;
+	spec->tree = has_tree ? &ret->tree : NULL;
 	if (spec->name && name_check("name", spec->name, err) < 0)
 		return -1;
 	if (spec->image && strlen(spec->image) > IMAGE_NAME_MAX)
@@ -190,6 +216,7 @@ int box_change_read(json_t *body, struct box_change *ret, struct err *err)
 	ret->inside = input_take(body, "inside");
 	if (take_figures(body, &ret->limits, err) < 0 ||
 		take_sleep(body, BOX_SLEEP_LEAVE, &ret->sleep, &ret->has_sleep, err) < 0 ||
+		take_tree(body, &ret->tree, &ret->has_tree, &ret->tree_as_head, err) < 0 ||
 		json_read(body, keys, ARRAY_LEN(keys), err) < 0 ||
 		set_pids(pids, &ret->limits, err) < 0)
 		return -1;
@@ -200,11 +227,10 @@ int box_change_read(json_t *body, struct box_change *ret, struct err *err)
 	ret->has_on_limit = on_limit != NULL;
 	ret->has_limits = memcmp(&ret->limits, &limits_unset, sizeof limits_unset) != 0;
 	if (!ret->name && !ret->has_limits && !ret->has_on_limit && !ret->inside &&
-		!ret->auto_snapshot && !ret->has_sleep)
+		!ret->auto_snapshot && !ret->has_sleep && !ret->has_tree && !ret->tree_as_head)
 		return err_set(err, ERR_INVALID,
-			"nothing to change: name, cpu, memory, disk, pids, on_limit, inside, idle "
-			"or "
-			"auto_snapshot");
+			"nothing to change: name, cpu, memory, disk, pids, tree, on_limit, inside, "
+			"idle or auto_snapshot");
 	if (ret->inside && inside_check(ret->inside, err) < 0)
 		return -1;
 	return check_auto_snapshot(ret->auto_snapshot, err);

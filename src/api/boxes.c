@@ -4,6 +4,7 @@
 #include "base/text.h"
 #include "core/auto.h"
 #include "core/inside.h"
+#include "core/tree.h"
 
 enum {
 	LIST_MAX = 1000,
@@ -224,6 +225,10 @@ static int apply(
 	struct call *call, struct box *box, const struct box_change *change, struct err *err)
 {
 	if (change->name && check_name_is_free(call->yard, box, change->name, err) < 0)
+		return -1;
+	/* Before those of the box, which may not be more. */
+	if ((change->has_tree || change->tree_as_head) &&
+		box_set_tree(box, change->has_tree ? &change->tree : NULL, err) < 0)
 		return -1;
 	if ((change->has_limits || change->has_on_limit) &&
 		box_set(box, &change->limits, change->has_on_limit ? &change->on_limit : NULL,

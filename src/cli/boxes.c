@@ -190,6 +190,27 @@ static void show_inside(json_t *inside)
 		"from inside", json_is_true(json_object_get(inside, "enabled")) ? text : "nothing");
 }
 
+/* Of one that is alone it says nothing new. */
+static void show_tree(json_t *tree)
+{
+	json_t *limits = json_object_get(tree, "limits");
+	const char *head = json_str(tree, "head");
+	uint64_t memory = (uint64_t)json_num(limits, "memory"),
+		 pids = (uint64_t)json_num(limits, "pids");
+	double cpu = json_number_value(json_object_get(limits, "cpu"));
+	char size[16], count[24], cpus[24], text[192];
+
+	if (json_num(tree, "boxes") < 2)
+		return;
+	snprintf(count, sizeof count, "%llu", (unsigned long long)pids);
+	snprintf(cpus, sizeof cpus, "%g", cpu);
+	snprintf(text, sizeof text, "%lld boxes%s%.64s; together memory %s, cpu %s, processes %s",
+		(long long)json_num(tree, "boxes"), *head ? " from " : "", head,
+		memory ? format_size(memory, size) : "unlimited", cpu > 0 ? cpus : "unlimited",
+		pids ? count : "unlimited");
+	show_line("tree", text);
+}
+
 static void show_disk(json_t *box)
 {
 	json_t *disk = json_object_get(box, "disk"), *limits = json_object_get(box, "limits");
@@ -200,6 +221,7 @@ static void show_disk(json_t *box)
 		show_line("disk used", format_size((uint64_t)json_num(disk, "used_bytes"), used));
 	show_line("on limit", json_str(box, "on_limit"));
 	show_inside(json_object_get(box, "inside"));
+	show_tree(json_object_get(box, "tree"));
 	show_attached("volume", "volume", json_object_get(box, "volumes"));
 	show_attached("mount", "source", json_object_get(box, "mounts"));
 }

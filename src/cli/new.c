@@ -80,6 +80,51 @@ static int read_inside(struct cli *cli, json_t *body, struct err *err)
 	return 0;
 }
 
+static int read_tree_limit(json_t *limits, const char *part, struct err *err)
+{
+	size_t len = strcspn(part, "=");
+	const char *given = part[len] ? part + len + 1 : "";
+	uint64_t value;
+
+	if (len == 6 && !strncmp(part, "memory", len) && *given) {
+		if (parse_size("--tree memory", given, 0, INT64_MAX, &value, err) < 0)
+			return -1;
+		json_object_set_new(limits, "memory", json_integer((json_int_t)value));
+	} else if (len == 3 && !strncmp(part, "cpu", len) && *given) {
+		if (parse_cpus("--tree cpu", given, &value, err) < 0)
+			return -1;
+		json_object_set_new(limits, "cpu", json_string(given));
+	} else if (len == 4 && !strncmp(part, "pids", len) && *given) {
+		if (parse_u64("--tree pids", given, 0, PIDS_MAX, &value, err) < 0)
+			return -1;
+		json_object_set_new(limits, "pids", json_integer((json_int_t)value));
+	} else {
+		return err_set(err, ERR_INVALID,
+			"--tree is own or some of memory=SIZE,cpu=N,pids=N, not '%.40s'", part);
+	}
+	return 0;
+}
+
+static int read_tree(struct cli *cli, json_t *body, struct err *err)
+{
+	const char *given = cli_get(cli, "tree");
+	_cleanup_free_ char *text = given ? xstrdup(given) : NULL;
+	_cleanup_json_ json_t *limits = json_object();
+	char *rest = text, *part;
+
+	if (!given)
+		return 0;
+	if (!strcmp(given, "own")) {
+		json_object_set_new(body, "tree", json_null());
+		return 0;
+	}
+	while ((part = strsep(&rest, ",")))
+		if (read_tree_limit(limits, part, err) < 0)
+			return -1;
+	json_object_set(body, "tree", limits);
+	return 0;
+}
+
 static int read_idle(struct cli *cli, json_t *body, struct err *err)
 {
 	static const char *const flags[][2] = { { "idle", "suspend" },
@@ -129,7 +174,7 @@ int limits_read(struct cli *cli, json_t *body, struct err *err)
 		return -1;
 	if (pids)
 		json_object_set_new(body, "pids", json_integer((json_int_t)value));
-	if (read_inside(cli, body, err) < 0)
+	if (read_inside(cli, body, err) < 0 || read_tree(cli, body, err) < 0)
 		return -1;
 	/* What may stand there is the daemon's to say. */
 	if (cli_get(cli, "auto-snapshot"))

@@ -28,6 +28,12 @@
 			"what it may do to itself from inside: on, off or limits like " \
 			"depth=2,count=4,rate=10 (on)"                                  \
 	}
+#define FLAG_TREE                                                                             \
+	{                                                                                     \
+		"tree", 0, "LIMITS",                                                          \
+			"what it and all that is made from inside it may use together, like " \
+			"memory=2G,cpu=2,pids=4096, or own: what it may itself (own)"         \
+	}
 #define FLAG_END                    \
 	{                           \
 		NULL, 0, NULL, NULL \
@@ -62,6 +68,7 @@ static const struct flag new_flags[] = {
 	{ "driver", 0, "DRIVER", "how it is isolated (ns)" },
 	{ "on-limit", 0, "POLICY", "on reaching a limit: notify, pause or stop (notify)" },
 	FLAG_INSIDE,
+	FLAG_TREE,
 	{ "auto-snapshot", 0, "WHEN",
 		"by itself: exec (before each program), interval=5m or off (off)" },
 	{ "idle", 0, "DURATION", "suspended after so long without anything to do, or off (30s)" },
@@ -189,6 +196,7 @@ static const struct flag set_flags[] = {
 	{ "pids", 0, "N", "at most so many processes; 0: no limit" },
 	{ "on-limit", 0, "POLICY", "on reaching a limit: notify, pause or stop" },
 	FLAG_INSIDE,
+	FLAG_TREE,
 	{ "auto-snapshot", 0, "WHEN", "by itself: exec (before each program), interval=5m or off" },
 	{ "idle", 0, "DURATION",
 		"suspended after so long without anything to do; off, or default" },

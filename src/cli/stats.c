@@ -85,17 +85,53 @@ static void add_row(struct table *table, json_t *box, json_t *before, int64_t el
 	table_add(table, format_age((uint64_t)json_num(box, "uptime_us") / 1000, age));
 }
 
+/* One row for each tree of more boxes than one, named by its first. */
+static void add_tree(struct table *table, json_t *tree, json_t *before, int64_t elapsed_us)
+{
+	const char *head = json_str(tree, "head");
+	int64_t used = json_num(tree, "cpu_us") - json_num(before, "cpu_us");
+	int64_t limit = json_num(tree, "memory_limit_bytes");
+	char have[16], most[16];
+
+	table_addf(table, "tree of %s (%lld)", *head ? head : json_str(tree, "id"),
+		(long long)json_num(tree, "boxes"));
+	if (before && elapsed_us > 0 && used >= 0)
+		table_addf(table, "%.1f%%", (double)used * 100 / (double)elapsed_us);
+	else
+		table_add(table, "-");
+	table_add(table, format_size((uint64_t)json_num(tree, "memory_bytes"), have));
+	if (limit > 0 && json_num(tree, "memory_bytes") * 10 > limit * 9)
+		table_paint(table, PAINT_WARN);
+	table_add(table, limit ? format_size((uint64_t)limit, most) : "-");
+	table_add(table, "-");
+	table_add(table, "-");
+	table_addf(table, "%lld", (long long)json_num(tree, "processes"));
+	table_add(table, "-");
+	table_addf(table, "%.2fs", (double)json_num(tree, "cpu_us") / 1e6);
+	table_add(table, "-");
+}
+
 static struct table *make_table(const struct sample *now, const struct sample *before)
 {
 	static const char *const heads[] = { "NAME", ">CPU", ">MEMORY", ">LIMIT", ">PEAK", ">DISK",
 		">PROCS", ">OOM", ">CPU TIME", ">UP", NULL };
 	struct table *table = table_new(heads);
+	_cleanup_json_ json_t *seen = json_object();
 	json_t *box;
 	size_t i;
 
 	json_array_foreach (now->boxes, i, box)
 		add_row(table, box, find_box(before->boxes, json_str(box, "box")),
 			now->at_us - before->at_us);
+	json_array_foreach (now->boxes, i, box) {
+		json_t *tree = json_object_get(box, "tree");
+		json_t *was = find_box(before->boxes, json_str(box, "box"));
+
+		if (!tree || json_object_get(seen, json_str(tree, "id")))
+			continue;
+		json_object_set_new(seen, json_str(tree, "id"), json_true());
+		add_tree(table, tree, json_object_get(was, "tree"), now->at_us - before->at_us);
+	}
 	return table;
 }
 

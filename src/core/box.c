@@ -4,6 +4,7 @@
 #include "core/inside.h"
 #include "core/meters.h"
 #include "core/network_internal.h"
+#include "core/tree_internal.h"
 #include "base/clock.h"
 #include "base/log.h"
 #include "image/image.h"
@@ -78,6 +79,7 @@ void box_list(struct box *box)
 
 	xgrow(yard->boxes, yard->box_count + 1);
 	yard->boxes[yard->box_count++] = box;
+	box_join_tree(box);
 }
 
 /* Nobody waits for what can no longer be. */
@@ -113,6 +115,7 @@ void box_free(struct box *box)
 	network_free(box);
 	instance_free(box->instance);
 	loop_timer_free(box->timer);
+	box_leave_tree(box);
 	box_row_done(&box->row);
 	free(box);
 }
@@ -288,6 +291,7 @@ json_t *box_json(const struct box *box)
 	json_object_set_new(json, "main", stored_json(row->main, json_null()));
 	json_object_set_new(json, "on_limit", json_string(row->on_limit));
 	json_object_set_new(json, "inside", box_inside_json(box));
+	json_object_set_new(json, "tree", box_tree_json(box));
 	json_object_set_new(json, "volumes", stored_json(row->volumes, json_array()));
 	json_object_set_new(json, "mounts", stored_json(row->mounts, json_array()));
 	json_object_set_new(json, "ports", ports_json(box));
@@ -324,10 +328,30 @@ void box_refresh(struct box *box)
 		box->tree_used = used;
 }
 
+/* Of all boxes of its tree together; NULL for one that is alone. */
+static json_t *tree_stats_json(const struct box *box)
+{
+	struct limits limits = tree_limits(box->tree);
+	size_t count = box->tree->users > 1 ? tree_count(box->tree, box->yard) : 1;
+	const struct box *head;
+	struct instance_stats stats;
+
+	if (count < 2 || engine_tree_stats(box->yard->engine, box_get_tree(box), &stats, NULL) < 0)
+		return NULL;
+	head = tree_get_head(box->tree, box->yard);
+	return json_pack("{s:s,s:s?,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I}", "id", box_get_tree(box),
+		"head", head ? head->row.name : NULL, "boxes", (json_int_t)count, "cpu_us",
+		(json_int_t)stats.cpu_us, "cpu_limit_milli", (json_int_t)limits.cpu_milli,
+		"throttled_us", (json_int_t)stats.throttled_us, "memory_bytes",
+		(json_int_t)stats.memory_bytes, "memory_limit_bytes",
+		(json_int_t)limits.memory_bytes, "processes", (json_int_t)stats.processes,
+		"processes_limit", (json_int_t)limits.pids);
+}
+
 json_t *box_stats_json(struct box *box, struct err *err)
 {
 	struct instance_stats stats = { 0 };
-	json_t *json;
+	json_t *json, *tree;
 
 	if ((box->state != BOX_RUNNING && box->state != BOX_SUSPENDED) || !box->instance) {
 		err_set(err, ERR_STATE, "box '%s' is %s", box->row.name, state_names[box->state]);
@@ -349,5 +373,8 @@ json_t *box_stats_json(struct box *box, struct err *err)
 		(json_int_t)(clock_wall_us() - box->row.started_us));
 	if (box->net)
 		json_object_set_new(json, "network", meters_totals_json(box->net->meters));
+	tree = tree_stats_json(box);
+	if (tree)
+		json_object_set_new(json, "tree", tree);
 	return json;
 }

@@ -65,6 +65,9 @@ struct box_spec {
 	bool remove_on_exit;	       /* goes away when stopped, or when its command ends */
 	const char *auto_snapshot;     /* NULL: none are taken; else as auto.h says */
 	const struct box_sleep *sleep; /* NULL: as configured */
+	/* What it and all that is made from inside it may use together; BOX_LIMIT_DEFAULT in a field: what it may itself.
+	 * NULL: so in all. See tree.h. */
+	const struct limits *tree;
 	const char *
 		idempotency; /* NULL or a key: the same key again gives the box made by the first */
 };

@@ -2,6 +2,7 @@
 #include "core/core_internal.h"
 #include "core/limit.h"
 #include "core/network_internal.h"
+#include "core/tree_internal.h"
 #include "base/log.h"
 #include "base/text.h"
 #include "loop/loop.h"
@@ -142,15 +143,48 @@ static void change_limit(uint64_t *limit, uint64_t wanted)
 
 static int apply_limits(struct box *box, const struct limits *limits, struct err *err)
 {
+	struct limits bound = tree_bound(box, limits);
 
 	if (limits->disk_bytes != box->row.disk_bytes &&
 		box_limit_disk(box, limits->disk_bytes, err) < 0)
 		return err_wrap(err, "set the disk limit");
-	if (box->instance && instance_set_limits(box->instance, limits, err) < 0) {
+	if (box->instance && instance_set_limits(box->instance, &bound, err) < 0) {
 		box_limit_disk(box, box->row.disk_bytes, NULL);
 		return -1;
 	}
 	return 0;
+}
+
+static void keep_limits(struct box_row *row, const struct limits *limits)
+{
+	row->cpu_milli = limits->cpu_milli;
+	row->memory_bytes = limits->memory_bytes;
+	row->disk_bytes = limits->disk_bytes;
+	row->pids = limits->pids;
+}
+
+/* The tree of its head has its limits. Of CPU time the tree never has less than a box in it, not even in between. */
+static int apply_with_tree(struct box *box, const struct limits *limits, struct err *err)
+{
+	struct limits before = tree_limits(box->tree), after = tree_followed(box, limits), between;
+	bool changes = box->tree->recorded && tree_is_head(box);
+
+	between = after;
+	if (!before.cpu_milli || (after.cpu_milli && before.cpu_milli > after.cpu_milli))
+		between.cpu_milli = before.cpu_milli;
+	if (changes && tree_apply(box->yard, box->tree, &between, err) < 0)
+		return -1;
+	if (apply_limits(box, limits, err) < 0) {
+		if (changes)
+			tree_apply(box->yard, box->tree, &before, NULL);
+		return -1;
+	}
+	keep_limits(&box->row, limits);
+	if (!changes)
+		return 0;
+	if (tree_apply(box->yard, box->tree, &after, err) < 0)
+		return -1;
+	return tree_record(box->yard, box->tree, STORE_KEPT, err);
 }
 
 int box_set(struct box *box, const struct limits *limits, const enum on_limit *on_limit,
@@ -165,12 +199,10 @@ int box_set(struct box *box, const struct limits *limits, const enum on_limit *o
 	change_limit(&whole.memory_bytes, limits->memory_bytes);
 	change_limit(&whole.disk_bytes, limits->disk_bytes);
 	change_limit(&whole.pids, limits->pids);
-	if (limits_check(&whole, err) < 0 || apply_limits(box, &whole, err) < 0)
+	if (tree_check_own(box, limits, err) < 0)
+		return -1;
+	if (limits_check(&whole, err) < 0 || apply_with_tree(box, &whole, err) < 0)
 		return err_wrap(err, "box '%s'", row->name);
-	row->cpu_milli = whole.cpu_milli;
-	row->memory_bytes = whole.memory_bytes;
-	row->disk_bytes = whole.disk_bytes;
-	row->pids = whole.pids;
 	if (on_limit)
 		text_replace(&row->on_limit, on_limit_name(*on_limit));
 	if (limits->disk_bytes != BOX_LIMIT_DEFAULT)

@@ -47,6 +47,7 @@ struct box {
 	struct link *link;	  /* NULL while box-init cannot be reached */
 	struct link *waiting;	  /* for a connection: channels opened while it wakes; see wake.c */
 	struct network *net;	  /* NULL for a spare; see network_internal.h */
+	struct tree *tree;	  /* NULL for a spare; see tree_internal.h */
 	struct loop_timer *timer; /* see box_timer_start */
 	unsigned reconnects;
 	bool link_ready;
@@ -96,8 +97,6 @@ struct box {
 	struct inside *inside; /* what it asked for from inside; NULL: nothing yet. See inside.c */
 	struct waiter *waiters;
 	struct waiter *removers; /* those who wait for it to be gone */
-	int64_t event_tokens;	 /* see box_on_event: a box cannot flood the event log */
-	int64_t event_refill_us;
 	uint64_t events_dropped;
 	int64_t auto_due_us; /* monotonic, of the next automatic snapshot; 0: not known yet; see auto.c */
 	uint64_t auto_cpu_us;	  /* CPU time at the last one */
@@ -125,6 +124,7 @@ struct yard {
 	struct pool *pool;
 	struct audit *audit;
 	struct networks *networks; /* see network.c */
+	struct tree *trees;	   /* see tree.c */
 	struct box **boxes;	   /* oldest first */
 	size_t box_count;
 	struct box *spares[CONF_SPARES_MAX];
@@ -250,7 +250,7 @@ void box_link_failed(
 const struct image *box_image(const struct box *box); /* NULL when it is gone */
 bool box_run_command(struct box *box); /* false: there is none, or it is known not to start */
 
-bool box_event_allowed(struct box *box); /* a box cannot flood the event log */
+bool box_event_allowed(struct box *box); /* a tree of boxes cannot flood the event log */
 
 /* inside.c */
 void inside_link_ready(struct box *box);

@@ -7,7 +7,9 @@
 #include "core/core_internal.h"
 #include "core/limit.h"
 #include "core/inside.h"
+#include "core/tree.h"
 #include "core/network_internal.h"
+#include "base/log.h"
 #include "base/clock.h"
 #include "base/text.h"
 #include "image/image.h"
@@ -242,9 +244,18 @@ static int dress(struct box *spare, struct box_row *row, struct network *net, st
 	return box_insert(spare->yard, row, net, STORE_SAFE, err);
 }
 
+static void give_tree(struct box *box, const struct limits *tree)
+{
+	struct err err = ERR_INIT;
+
+	if (tree && box_set_tree(box, tree, &err) < 0)
+		log_warn("a box has its own limits for its tree", kv_str("box", box->row.id),
+			kv_err(&err));
+}
+
 /* The quick way: something that runs already. False: there is nothing that fits. */
-static bool create_from_spare(
-	struct yard *yard, struct box_row *row, struct network *net, box_done done, void *arg)
+static bool create_from_spare(struct yard *yard, struct box_row *row, struct network *net,
+	const struct limits *tree, box_done done, void *arg)
 {
 	bool plain = !strcmp(row->volumes, "[]") && !strcmp(row->mounts, "[]");
 	struct box *box = plain ? spare_take(yard, row->image, row->profile) : NULL;
@@ -266,6 +277,7 @@ static bool create_from_spare(
 	box->spare = false;
 	limit_arm(box);
 	box_list(box);
+	give_tree(box, tree);
 	if (network_attach(box, &err) < 0) {
 		box_remove(box, true, NULL, NULL);
 		done(NULL, &err, arg);
@@ -294,7 +306,8 @@ void box_create(struct yard *yard, const struct box_spec *spec, box_done done, v
 	}
 	if (yard_check_stays(yard, &err) == 0 && fill_row(yard, spec, &row, &err) == 0 &&
 		network_new(yard, spec, row.image, &net, &err) == 0) {
-		if (!*row.origin_snapshot && create_from_spare(yard, &row, net, done, arg))
+		if (!*row.origin_snapshot &&
+			create_from_spare(yard, &row, net, spec->tree, done, arg))
 			return;
 		(void)box_insert(yard, &row, net, STORE_KEPT, &err);
 	}
@@ -306,6 +319,7 @@ void box_create(struct yard *yard, const struct box_spec *spec, box_done done, v
 	}
 	box = box_new(yard, &row);
 	box->net = net;
+	give_tree(box, spec->tree);
 	ports_box_added(box);
 	box_wait(box, done, arg);
 	if (*box->row.origin_snapshot) {

@@ -13,7 +13,7 @@
 #include "core/inside_internal.h"
 #include "core/network_internal.h"
 #include "core/timeline.h"
-#include "core/tree.h"
+#include "core/tree_internal.h"
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/log.h"
@@ -517,6 +517,9 @@ static int check(struct box *box, struct forking *forking, struct err *err)
 						     "what it needs to its own disk");
 			}
 	}
+	if (forking->from_inside &&
+		(snapshot ? tree_begin(box, err) : tree_check_fork(box, forking->count, err)) < 0)
+		return -1;
 	forking->image = xstrdup(snapshot ? snapshot->row.image : box->row.image);
 	forking->image_name = xstrdup(snapshot ? snapshot->row.image_name : box->row.image_name);
 	return 0;

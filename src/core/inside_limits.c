@@ -4,6 +4,7 @@
  * tree below it, however its members share the work. Where one of them goes, what it bounded is not free: a promoted
  * box takes its place, else its forks divide what it had left. */
 #include "core/inside_internal.h"
+#include "core/tree_internal.h"
 #include "base/clock.h"
 #include "base/log.h"
 
@@ -262,6 +263,7 @@ void inside_box_removed(struct box *box)
 		box_save(child, STORE_KEPT);
 	}
 	free(most);
+	tree_box_removed(box);
 }
 
 /* ---- may it? --------------------------------------------------------------------------------------- */

@@ -3,6 +3,7 @@
  * A box sees itself and the boxes below it. To everything else the answer is the one for a box that is not there, so
  * that nobody learns names by asking. */
 #include "core/inside_internal.h"
+#include "core/tree_internal.h"
 #include "core/timeline.h"
 #include "base/strv.h"
 #include "base/text.h"
@@ -140,6 +141,7 @@ static void do_info(struct ask *ask, const struct args *args)
 	const struct box *box = ask->box;
 	const struct box_row *row = &box->row;
 	const struct box *parent = box_find(box->yard, row->origin_box, NULL);
+	struct limits all = tree_limits(box->tree);
 	_cleanup_json_ json_t *info = json_pack(
 		"{s:s,s:s,s:s,s:s,s:s,s:s,s:{s:I,s:I,s:I,s:I},s:o,s:I,s:o,s:o,s:o}", "id", row->id,
 		"name", row->name, "state", box_state_name(box->state), "image", row->image_name,
@@ -150,6 +152,13 @@ static void do_info(struct ask *ask, const struct args *args)
 		(json_int_t)row->generation, "position", text_or_null(row->position), "inside",
 		box_inside_json(box), "children", children_json(box));
 
+	/* What it and all that came out of one box with it may use together. */
+	if (box->tree->recorded)
+		json_object_set_new(info, "tree",
+			json_pack("{s:I,s:I,s:I,s:I}", "boxes",
+				(json_int_t)tree_count(box->tree, box->yard), "cpu_milli",
+				(json_int_t)all.cpu_milli, "memory", (json_int_t)all.memory_bytes,
+				"pids", (json_int_t)all.pids));
 	(void)args;
 	ask_json(ask, info);
 	ask_done(ask, 0);

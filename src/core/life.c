@@ -16,7 +16,7 @@
 #include "core/limit.h"
 #include "core/network_internal.h"
 #include "core/timeline.h"
-#include "core/tree.h"
+#include "core/tree_internal.h"
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/log.h"
@@ -447,6 +447,10 @@ void box_instance_spec(struct box *box, const struct image *image, struct instan
 		.limits = { box->row.cpu_milli, box->row.memory_bytes, box->row.disk_bytes,
 			box->row.pids },
 	};
+	if (box->tree) {
+		ret->limits = tree_bound(box, &ret->limits);
+		ret->tree_limits = tree_limits(box->tree);
+	}
 	profile_from_name(box->row.profile, &ret->profile, NULL);
 }
 
@@ -515,6 +519,8 @@ static int start_instance(struct box *box, const struct image *image, struct err
 	box_instance_spec(box, image, &spec);
 	if (box->beginning.state)
 		spec.state = &state;
+	if (spec.state && box->tree && tree_check_state(box, state.dir, err) < 0)
+		return -1;
 	if (box_mounts_resolve(box, &mounts, &spec.mount_count, err) < 0)
 		return -1;
 	spec.apart = count_apart(box->yard->pool, image);

@@ -17,6 +17,7 @@
  * What is killed takes its time to give its memory back. */
 #include "core/core_internal.h"
 #include "core/limit.h"
+#include "core/tree_internal.h"
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/text.h"
@@ -153,19 +154,18 @@ void box_limit_hit(struct box *box, const char *type, json_t *data)
 void limit_memory(struct box *box, uint64_t kills)
 {
 	enum on_limit policy = policy_of(box);
+	json_t *data;
 
 	/* Nothing was lost, so there is nothing to tell of one that is not about to be paused, or is already. */
 	if (!kills && (policy != ON_LIMIT_PAUSE || box->state != BOX_RUNNING || box->let_kill_us))
 		return;
 	if (box->let_kill_us)
 		policy = ON_LIMIT_NOTIFY;
-	box_limit_hit_as(box, "limit.memory",
-		json_pack("{s:I,s:I,s:s}", "kills", (json_int_t)kills, "limit_bytes",
-			(json_int_t)box->row.memory_bytes, "detail",
-			kills ? "the kernel killed a process because the box reached its memory "
-				"limit"
-			      : "the box has reached its memory limit; nothing was killed"),
-		policy);
+	data = json_pack("{s:I}", "kills", (json_int_t)kills);
+	tree_scope_json(box,
+		box->instance ? instance_memory_scope(box->instance) : INSTANCE_SCOPE_OWN, "memory",
+		data);
+	box_limit_hit_as(box, "limit.memory", data, policy);
 }
 
 /* All boxes by id: each disk of the pool is looked for among them, every second. */
@@ -246,11 +246,33 @@ void limit_processes(struct box *box)
 	if (refused < box->pids_refused)
 		more = refused;
 	box->pids_refused = refused;
-	if (more)
-		box_limit_hit(box, "limit.pids",
-			json_pack("{s:I,s:I,s:s}", "refused", (json_int_t)more, "limit",
-				(json_int_t)box->row.pids, "detail",
-				"the box could not start a process because it reached its limit"));
+	if (more) {
+		json_t *data = json_pack("{s:I}", "refused", (json_int_t)more);
+
+		tree_scope_json(box, instance_pids_scope(box->instance), "pids", data);
+		box_limit_hit(box, "limit.pids", data);
+	}
+}
+
+/* cgroup v2 counts where the limit is, not where the process was to be: of a tree's it is known which, not by whom. */
+static void look_at_trees(struct yard *yard)
+{
+	for (struct tree *tree = yard->trees; tree; tree = tree->next) {
+		uint64_t refused, more;
+		struct box *box;
+		json_t *data;
+
+		if (!tree->recorded || !(box = tree_get_any(tree, yard)))
+			continue;
+		refused = engine_tree_pids_refused(yard->engine, tree->row.id);
+		more = refused < tree->pids_refused ? refused : refused - tree->pids_refused;
+		tree->pids_refused = refused;
+		if (!more)
+			continue;
+		data = json_pack("{s:I}", "refused", (json_int_t)more);
+		tree_scope_json(box, INSTANCE_SCOPE_TREE, "pids", data);
+		box_limit_hit(box, "limit.pids", data);
+	}
 }
 
 /* By the kernel's figures of this moment: what is on its way to the disk counts, and what was removed a moment ago, too. */
@@ -323,6 +345,7 @@ static void look(void *arg)
 	struct yard *yard = arg;
 
 	look_at_disks(yard);
+	look_at_trees(yard);
 	for (size_t i = 0; i < yard->box_count; i++) {
 		struct box *box = yard->boxes[i];
 

@@ -23,6 +23,7 @@
 #include "core/core_internal.h"
 #include "core/limit.h"
 #include "core/network_internal.h"
+#include "core/tree_internal.h"
 #include "base/log.h"
 #include "base/text.h"
 #include "loop/loop.h"
@@ -309,8 +310,9 @@ int yard_recover(struct yard *yard, struct err *err)
 	struct box **boxes;
 	int ret = 0;
 
-	if (store_box_each(yard->store, load_row, yard, err) < 0)
+	if (trees_load(yard, err) < 0 || store_box_each(yard->store, load_row, yard, err) < 0)
 		return err_wrap(err, "read the boxes");
+	trees_loaded(yard);
 	if (check_fds(yard, err) < 0)
 		return -1;
 	workspaces_sweep(yard); /* before any is kept */

@@ -4,6 +4,7 @@
  * box-init. It breaks when box-init drops us or speaks nonsense; then it is made again, slower each time. */
 #include "core/core_internal.h"
 #include "core/limit.h"
+#include "core/tree_internal.h"
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/strv.h"
@@ -74,20 +75,23 @@ static const char *const reasons[] = {
 	[WIRE_EXIT_TIMEOUT] = "timeout",
 };
 
-/* A box may start programs as fast as it likes; the event log may not grow as fast. */
+/* A box may start programs as fast as it likes; the event log may not grow as fast, by however many boxes of one tree. */
 bool box_event_allowed(struct box *box)
 {
+	struct tree *tree = box->tree;
 	int64_t now = clock_mono_us();
 
-	box->event_tokens += (now - box->event_refill_us) * EVENT_RATE / 1000000;
-	if (box->event_tokens > EVENT_BURST || !box->event_refill_us)
-		box->event_tokens = EVENT_BURST;
-	box->event_refill_us = now;
-	if (box->event_tokens <= 0) {
+	if (!tree)
+		return true;
+	tree->event_tokens += (now - tree->event_refill_us) * EVENT_RATE / 1000000;
+	if (tree->event_tokens > EVENT_BURST || !tree->event_refill_us)
+		tree->event_tokens = EVENT_BURST;
+	tree->event_refill_us = now;
+	if (tree->event_tokens <= 0) {
 		box->events_dropped++;
 		return false;
 	}
-	box->event_tokens--;
+	tree->event_tokens--;
 	return true;
 }
 
@@ -211,8 +215,9 @@ static void on_link_ready(struct link *link, void *arg)
 
 static void limit_restored(struct box *box)
 {
-	const struct limits limits = { box->row.cpu_milli, box->row.memory_bytes,
-		box->row.disk_bytes, box->row.pids };
+	const struct limits own = { box->row.cpu_milli, box->row.memory_bytes, box->row.disk_bytes,
+		box->row.pids };
+	const struct limits limits = tree_bound(box, &own);
 	struct err err = ERR_INIT;
 
 	if (box->row.pids && instance_set_limits(box->instance, &limits, &err) < 0)

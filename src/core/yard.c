@@ -1,6 +1,7 @@
 /* yard.c - opening and closing the whole, and what can be said about it */
 #include "core/core_internal.h"
 #include "core/network_internal.h"
+#include "core/tree_internal.h"
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/log.h"
@@ -140,7 +141,13 @@ static int open_parts(struct yard *yard, struct err *err)
 	const struct conf *conf = yard->conf;
 	_cleanup_free_ char *resolv_conf = NULL, *criu = NULL;
 	struct engine_config engine = {
-		.loop = yard->loop, .home = conf->home, .run = conf->run, .name = conf->name
+		.loop = yard->loop,
+		.home = conf->home,
+		.run = conf->run,
+		.name = conf->name,
+		.memory_bytes =
+			conf->yard_memory == CONF_AUTO ? ENGINE_LIMIT_AUTO : conf->yard_memory,
+		.pids = conf->yard_pids == CONF_AUTO ? ENGINE_LIMIT_AUTO : conf->yard_pids,
 	};
 
 	wake_open(yard);
@@ -222,6 +229,7 @@ void yard_close(struct yard *yard)
 		box_free(yard->boxes[yard->box_count - 1]);
 	}
 	free(yard->boxes);
+	trees_close(yard);
 	wake_close(yard);
 	spares_end(yard);
 	snapshots_close(yard);
@@ -321,6 +329,26 @@ static size_t count_boxes(const struct yard *yard)
 	return count;
 }
 
+struct limits yard_limits(const struct yard *yard)
+{
+	struct limits limits;
+
+	engine_whole(yard->engine, &limits, NULL);
+	return limits;
+}
+
+/* What all boxes may use together, and use. */
+static json_t *whole_json(struct yard *yard)
+{
+	struct limits limits;
+	struct instance_stats stats;
+
+	engine_whole(yard->engine, &limits, &stats);
+	return json_pack("{s:I,s:I,s:I,s:I}", "memory_bytes", (json_int_t)stats.memory_bytes,
+		"memory_limit_bytes", (json_int_t)limits.memory_bytes, "processes",
+		(json_int_t)stats.processes, "processes_limit", (json_int_t)limits.pids);
+}
+
 json_t *yard_info_json(struct yard *yard)
 {
 	const struct conf *conf = yard->conf;
@@ -335,13 +363,14 @@ json_t *yard_info_json(struct yard *yard)
 			count += !yard->boxes[i]->gone && yard->boxes[i]->state == state;
 		json_object_set_new(states, box_state_name(state), json_integer((json_int_t)count));
 	}
-	return json_pack("{s:s,s:s,s:s,s:s,s:s,s:s,s:I,s:I,s:I,s:I,s:o,s:s,s:{s:o},s:o}", "version",
-		BOX_VERSION, "home", conf->home, "run", conf->run, "name", conf->name, "socket",
-		conf->socket, "started_at", clock_rfc3339(yard->started_us, when), "pid",
+	return json_pack("{s:s,s:s,s:s,s:s,s:s,s:s,s:I,s:I,s:I,s:I,s:o,s:s,s:{s:o},s:o,s:o}",
+		"version", BOX_VERSION, "home", conf->home, "run", conf->run, "name", conf->name,
+		"socket", conf->socket, "started_at", clock_rfc3339(yard->started_us, when), "pid",
 		(json_int_t)getpid(), "boxes", (json_int_t)boxes, "leaving",
 		(json_int_t)(yard->box_count - boxes), "spares", (json_int_t)spares_ready(yard),
 		"states", states, "pool", pool_kind_name(pool_get_kind(yard->pool)), "drivers",
-		"ns", engine_describe(yard->engine), "network", networks_json(yard));
+		"ns", engine_describe(yard->engine), "network", networks_json(yard), "together",
+		whole_json(yard));
 }
 
 static json_t *gate_check(struct yard *yard)

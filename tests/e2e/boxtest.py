@@ -38,7 +38,7 @@ CRIU = ROOT / "build" / "criu" / "criu"  # scripts/criu makes it
 # The sanitizer build is several times slower; waits are stretched, promises about speed are not made.
 SLOWNESS = 4 if "asan" in str(BOX_BIN) else 1
 
-EXIT_USAGE, EXIT_STATE, EXIT_NOT_FOUND, EXIT_UNAVAILABLE, EXIT_EXISTS = 64, 65, 66, 69, 73
+EXIT_USAGE, EXIT_STATE, EXIT_NOT_FOUND, EXIT_UNAVAILABLE, EXIT_EXISTS, EXIT_LIMIT = 64, 65, 66, 69, 73, 75
 
 
 # ---- answers ---------------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from boxtest import eventually, instance_cgroups, random_name
+from boxtest import box_cgroups, eventually, random_name
 from fixtures import running_yard_with
 
 pytestmark = pytest.mark.asan
@@ -296,7 +296,7 @@ def test_a_box_is_as_frozen_as_its_row_says(fresh_yard, state):
     if state == "suspended":
         yard.box("suspend", box.name)
     yard.kill_daemon()
-    files = [f"{group}/cgroup.freeze" for group in instance_cgroups(yard.name) if group.endswith(box.id)]
+    files = [f"{group}/cgroup.freeze" for group in box_cgroups(yard.name, box.id)]
     switches = [file for file in files if os.path.exists(file)]
     if not switches:
         pytest.skip("LOUD: no cgroup v2 here")
