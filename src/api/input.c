@@ -184,7 +184,8 @@ int input_cpu(json_t *value, uint64_t *ret_milli, struct err *err)
 	if (json_is_number(value)) {
 		double cpus = json_number_value(value);
 
-		if (cpus < 0 || cpus > 1e6)
+		/* What would be rounded to 0 does not mean "no limit". */
+		if (cpus < 0 || cpus > 1e6 || (cpus > 0 && cpus < 0.01))
 			return err_set(err, ERR_INVALID,
 				"'cpu' must be a number of CPUs from 0.01 to 1024, or 0 for none");
 		snprintf(text, sizeof text, "%.3f", cpus);

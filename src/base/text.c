@@ -107,6 +107,8 @@ int parse_size(const char *what, const char *text, uint64_t lowest, uint64_t hig
 			p++;
 		ok = ok && *p == '\0';
 	}
+	/* What is less than a byte is not 0, which often means "no limit". */
+	ok = ok && (!value || value >= SCALE);
 	value /= SCALE;
 	if (!ok && lowest == 0 && highest >= INT64_MAX)
 		return err_set(

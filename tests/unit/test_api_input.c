@@ -101,6 +101,9 @@ static void test_input_figures_are_numbers_or_text(void **state)
 	assert_int_equal(cpu_of("0", &value), 0);
 	assert_int_equal(value, 0);
 	assert_int_equal(cpu_of("-1", &value), -1);
+	assert_int_equal(cpu_of("0.00001", &value), -1);
+	assert_int_equal(cpu_of("\"0.00001\"", &value), -1);
+	assert_int_equal(cpu_of("0.0", &value), 0);
 	assert_int_equal(cpu_of("1e300", &value), -1);
 	assert_int_equal(cpu_of("\"many\"", &value), -1);
 	assert_int_equal(cpu_of("[]", &value), -1);

@@ -90,6 +90,9 @@ static void test_sizes_that_are_too_large_do_not_wrap_around(void **state)
 		assert_int_equal(parse_size("s", bad[i], 0, UINT64_MAX, &value, NULL), -1);
 	assert_int_equal(parse_size("s", "16777215T", 0, UINT64_MAX, &value, NULL), 0);
 	assert_int_equal(parse_size("s", "1M", 2 << 20, GB, &value, NULL), -1);
+	assert_int_equal(parse_size("s", "0.5", 0, GB, &value, NULL), -1);
+	assert_int_equal(parse_size("s", "0.0001K", 0, GB, &value, NULL), -1);
+	assert_int_equal(parse_size("s", "0.0", 0, GB, &value, NULL), 0);
 	assert_int_equal(parse_size("s", "2G", 2 << 20, GB, &value, NULL), -1);
 }
 
