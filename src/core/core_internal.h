@@ -11,7 +11,7 @@ enum {
 	BOX_ID_LEN = 10,
 	UID_RANGE = 131072,
 	UID_FIRST = 0x40000000, /* far above what /etc/subuid hands out */
-	UID_SLOTS = 16384,
+	UID_SLOTS = 8192,	/* above them are ids that boxes share; see engine/ns */
 	STOP_GRACE_MS = 10000,
 	EVENTS_KEPT = 100000,
 };

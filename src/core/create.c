@@ -21,16 +21,21 @@ enum {
 	DISK_LEAST = 1024 * 1024,
 };
 
+/* Rows of earlier versions may have higher ones. */
+static void take_slot(uint8_t *taken, uint32_t slot)
+{
+	if (slot < UID_SLOTS)
+		taken[slot / 8] |= (uint8_t)(1 << slot % 8);
+}
+
 int box_pick_slot(struct yard *yard, uint32_t *ret, struct err *err)
 {
 	_cleanup_free_ uint8_t *taken = xcalloc(UID_SLOTS / 8, 1);
 
 	for (size_t i = 0; i < yard->box_count; i++)
-		taken[yard->boxes[i]->row.uid_slot / 8] |=
-			(uint8_t)(1 << yard->boxes[i]->row.uid_slot % 8);
+		take_slot(taken, yard->boxes[i]->row.uid_slot);
 	for (size_t i = 0; i < yard->spare_count; i++)
-		taken[yard->spares[i]->row.uid_slot / 8] |=
-			(uint8_t)(1 << yard->spares[i]->row.uid_slot % 8);
+		take_slot(taken, yard->spares[i]->row.uid_slot);
 	for (uint32_t slot = 0; slot < UID_SLOTS; slot++)
 		if (!(taken[slot / 8] & 1 << slot % 8)) {
 			*ret = slot;

@@ -304,6 +304,24 @@ static int check_fds(const struct yard *yard, struct err *err)
 	return err_hint(err, "raise LimitNOFILE (ulimit -n); the boxes run on meanwhile");
 }
 
+/* Earlier versions gave boxes ranges of ids that are shared now. One that runs keeps its own until it ends. */
+static void move_slots(struct yard *yard)
+{
+	struct err err = ERR_INIT;
+
+	for (size_t i = 0; i < yard->box_count; i++) {
+		struct box *box = yard->boxes[i];
+
+		if (box->row.uid_slot < UID_SLOTS || box->instance)
+			continue;
+		if (box_pick_slot(yard, &box->row.uid_slot, &err) < 0)
+			log_warn("a box keeps user ids that others have too",
+				kv_str("box", box->row.id), kv_err(&err));
+		else
+			box_save(box, STORE_KEPT);
+	}
+}
+
 int yard_recover(struct yard *yard, struct err *err)
 {
 	size_t count;
@@ -331,6 +349,7 @@ int yard_recover(struct yard *yard, struct err *err)
 	free(boxes);
 	if (ret < 0)
 		return -1;
+	move_slots(yard);
 	sweep_orphans(yard);
 	yard->thaw_timer = loop_timer_new(yard->loop, thaw_adopted, yard);
 	loop_timer_start(yard->thaw_timer, THAW_SOON_MS);

@@ -90,18 +90,24 @@ static int replace(
 	return status;
 }
 
-int criu_image_set_users(int images, uint32_t base, uint32_t count, struct err *err)
+int criu_image_set_users(
+	int images, const struct idmap_extent *extents, size_t count, struct err *err)
 {
-	struct buf range = BUF_INIT, message = BUF_INIT;
+	struct buf message = BUF_INIT;
 	int status;
 
-	pb_put_number(&range, 1, 0);
-	pb_put_number(&range, 2, base);
-	pb_put_number(&range, 3, count);
-	pb_put_bytes(&message, 1, buf_head(&range), range.len); /* users */
-	pb_put_bytes(&message, 2, buf_head(&range), range.len); /* groups */
+	/* Users are 1, groups 2. */
+	for (unsigned field = 1; field <= 2; field++)
+		for (size_t i = 0; i < count; i++) {
+			struct buf range = BUF_INIT;
+
+			pb_put_number(&range, 1, extents[i].inside);
+			pb_put_number(&range, 2, extents[i].outside);
+			pb_put_number(&range, 3, extents[i].count);
+			pb_put_bytes(&message, field, buf_head(&range), range.len);
+			buf_done(&range);
+		}
 	status = replace(images, "userns", magic_users, &message, err);
-	buf_done(&range);
 	buf_done(&message);
 	return status;
 }

@@ -5,8 +5,10 @@
  * stay as they are elsewhere. */
 #pragma once
 #include "base/err.h"
-#include <stdint.h>
+#include "sys/idmap.h"
+#include <stddef.h>
 
-/* Users and groups 0 to count - 1 of the dumped tree become those from base on. ERR_NOT_FOUND when it has no user namespace. */
-int criu_image_set_users(int images, uint32_t base, uint32_t count, struct err *err);
+/* Users and groups of the dumped tree become these outside. ERR_NOT_FOUND when it has no user namespace. */
+int criu_image_set_users(
+	int images, const struct idmap_extent *extents, size_t count, struct err *err);
 int criu_image_set_hostname(int images, const char *hostname, struct err *err);

@@ -14,16 +14,31 @@
 
 enum { END_MS = 2000 };
 
-int idmap_write(pid_t pid, uint32_t base, uint32_t count, struct err *err)
+static int write_maps(pid_t pid, const char *users, const char *groups, struct err *err)
 {
-	char path[32], map[48];
+	char path[32];
 
-	snprintf(map, sizeof map, "0 %u %u\n", base, count);
 	snprintf(path, sizeof path, "/proc/%d/uid_map", (int)pid);
-	if (file_poke(AT_FDCWD, path, map, err) < 0)
+	if (file_poke(AT_FDCWD, path, users, err) < 0)
 		return -1;
 	snprintf(path, sizeof path, "/proc/%d/gid_map", (int)pid);
-	return file_poke(AT_FDCWD, path, map, err);
+	return file_poke(AT_FDCWD, path, groups, err);
+}
+
+static size_t add_line(char *map, size_t size, size_t len, const struct idmap_extent *extent)
+{
+	return len + (size_t)snprintf(map + len, size - len, "%u %u %u\n", extent->inside,
+			     extent->outside, extent->count);
+}
+
+int idmap_write(pid_t pid, const struct idmap_extent *extents, size_t count, struct err *err)
+{
+	char map[40 * IDMAP_EXTENTS_MAX];
+	size_t len = 0;
+
+	for (size_t i = 0; i < MIN(count, (size_t)IDMAP_EXTENTS_MAX); i++)
+		len = add_line(map, sizeof map, len, &extents[i]);
+	return write_maps(pid, map, map, err);
 }
 
 int idmap_open(pid_t pid, int *ret, struct err *err)
@@ -41,16 +56,17 @@ int idmap_open(pid_t pid, int *ret, struct err *err)
 
 static int write_pair(pid_t pid, const struct idmap_pair *pair, struct err *err)
 {
-	uint32_t count = MAX(pair->count, 1u);
-	char path[32], map[48];
+	struct idmap_extent user = { pair->disk_uid, pair->uid, MAX(pair->count, 1u) },
+			    group = { pair->disk_gid, pair->gid, MAX(pair->count, 1u) };
+	char users[80], groups[80];
+	size_t len[] = { add_line(users, sizeof users, 0, &user),
+		add_line(groups, sizeof groups, 0, &group) };
 
-	snprintf(map, sizeof map, "%u %u %u\n", pair->disk_uid, pair->uid, count);
-	snprintf(path, sizeof path, "/proc/%d/uid_map", (int)pid);
-	if (file_poke(AT_FDCWD, path, map, err) < 0)
-		return -1;
-	snprintf(map, sizeof map, "%u %u %u\n", pair->disk_gid, pair->gid, count);
-	snprintf(path, sizeof path, "/proc/%d/gid_map", (int)pid);
-	return file_poke(AT_FDCWD, path, map, err);
+	if (pair->more.count) {
+		add_line(users, sizeof users, len[0], &pair->more);
+		add_line(groups, sizeof groups, len[1], &pair->more);
+	}
+	return write_maps(pid, users, groups, err);
 }
 
 /* The pipe is the child's leash: it ends when we let go of it, and if we die. */

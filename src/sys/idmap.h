@@ -1,11 +1,17 @@
 /* idmap.h - user id ranges: maps of a user namespace, and mounts seen through them */
 #pragma once
 #include "base/err.h"
+#include <stddef.h>
 #include <stdint.h>
 #include <sys/types.h>
 
-/* Maps ids 0..count-1 of pid's user namespace to base..base+count-1, users and groups. */
-int idmap_write(pid_t pid, uint32_t base, uint32_t count, struct err *err);
+/* count ids of a user namespace from inside on, and who they are outside. */
+struct idmap_extent {
+	uint32_t inside, outside, count;
+};
+enum { IDMAP_EXTENTS_MAX = 4 };
+/* Maps users and groups of pid's user namespace so; at most IDMAP_EXTENTS_MAX. */
+int idmap_write(pid_t pid, const struct idmap_extent *extents, size_t count, struct err *err);
 /* The user namespace of pid as an fd. */
 int idmap_open(pid_t pid, int *ret, struct err *err);
 
@@ -13,7 +19,8 @@ int idmap_open(pid_t pid, int *ret, struct err *err);
 struct idmap_pair {
 	uid_t disk_uid, uid;
 	gid_t disk_gid, gid;
-	uint32_t count; /* 0: one */
+	uint32_t count;		  /* 0: one */
+	struct idmap_extent more; /* users and groups; none when its count is 0 */
 };
 /* A user namespace that maps these and nobody else; made by a process that is gone afterwards. The caller
  * should be small, since it is copied. */

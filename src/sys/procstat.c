@@ -95,3 +95,19 @@ int procstat_uid_map(pid_t pid, uint32_t *ret_base, uint32_t *ret_count, struct 
 	*ret_count = count;
 	return 0;
 }
+
+int procstat_has_ids(pid_t pid, uint32_t first, bool *ret, struct err *err)
+{
+	char path[32], text[512];
+	unsigned inside, base, count;
+
+	snprintf(path, sizeof path, "/proc/%d/uid_map", (int)pid);
+	if (read_small(path, text, sizeof text, err) < 0)
+		return -1;
+	*ret = false;
+	for (const char *line = text; line && *line;
+		line = strchr(line, '\n'), line += line != NULL)
+		if (sscanf(line, "%u %u %u", &inside, &base, &count) == 3 && inside == first)
+			*ret = true;
+	return 0;
+}

@@ -16,3 +16,5 @@ int procstat_has_execed(pid_t pid, bool *ret, struct err *err);
 int procstat_boot_id(char ret[BOOT_ID_SIZE], struct err *err);
 /* Where id 0 of the process's user namespace lies outside, and how many ids follow it. */
 int procstat_uid_map(pid_t pid, uint32_t *ret_base, uint32_t *ret_count, struct err *err);
+/* Whether ids from first on are mapped in the process's user namespace, as an extent of their own. */
+int procstat_has_ids(pid_t pid, uint32_t first, bool *ret, struct err *err);

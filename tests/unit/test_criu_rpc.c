@@ -401,9 +401,14 @@ static void expect_file(int dir, const char *name, const char *want, size_t len)
 
 static void test_criu_image_changes_users_and_name_of_one_child(void **state)
 {
-	static const char users[] = "\x19\x43VT\x06IGU\x1c\0\0\0"
-				    "\x0a\x0c\x08\x00\x10\x80\x80\x88\x80\x04\x18\x80\x80\x08"
-				    "\x12\x0c\x08\x00\x10\x80\x80\x88\x80\x04\x18\x80\x80\x08";
+	static const char users[] =
+		"\x19\x43VT\x06IGU\x40\0\0\0"
+		"\x0a\x0c\x08\x00\x10\x80\x80\x88\x80\x04\x18\x80\x80\x08"
+		"\x0a\x10\x08\x80\x80\x08\x10\x80\x80\x80\x80\x08\x18\x80\x80\xf8\xff\x07"
+		"\x12\x0c\x08\x00\x10\x80\x80\x88\x80\x04\x18\x80\x80\x08"
+		"\x12\x10\x08\x80\x80\x08\x10\x80\x80\x80\x80\x08\x18\x80\x80\xf8\xff\x07";
+	static const struct idmap_extent extents[] = { { 0, 1073872896, 131072 },
+		{ 131072, 0x80000000u, 0x7ffe0000u } };
 	static const char name[] = "\x19\x43VT\x03\x32GT\x0d\0\0\0\x0a\x03"
 				   "ada\x12\x06(none)";
 	char path[] = "/tmp/box-test-criu-image-XXXXXX";
@@ -413,13 +418,13 @@ static void test_criu_image_changes_users_and_name_of_one_child(void **state)
 	(void)state;
 	assert_non_null(mkdtemp(path));
 	dir = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	assert_int_equal(criu_image_set_users(dir, 1, 1, &err), -1);
+	assert_int_equal(criu_image_set_users(dir, extents, 1, &err), -1);
 	assert_int_equal(err.kind, ERR_NOT_FOUND);
 	assert_int_equal(file_write_atomic(dir, "userns-15.img", "old", 3, 0600, &err), 0);
 	assert_int_equal(file_write_atomic(dir, "userns-x.img", "other", 5, 0600, &err), 0);
 	assert_int_equal(file_write_atomic(dir, "utsns-12.img", "old", 3, 0600, &err), 0);
 	assert_int_equal(linkat(dir, "userns-15.img", dir, "elsewhere", 0), 0);
-	assert_int_equal(criu_image_set_users(dir, 1073872896, 131072, &err), 0);
+	assert_int_equal(criu_image_set_users(dir, extents, ARRAY_LEN(extents), &err), 0);
 	expect_file(dir, "userns-15.img", users, sizeof users - 1);
 	expect_file(dir, "elsewhere", "old", 3);
 	expect_file(dir, "userns-x.img", "other", 5);

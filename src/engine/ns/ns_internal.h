@@ -16,6 +16,7 @@
  *   tree.c     memory file systems as a file
  *   net_hold.c no packets while connections are written down or put back
  *   preflight.c  what in a box cannot be captured, before that is tried
+ *   sockets.c  what sockets hold that no cgroup counts
  *   probe.c    what this machine can do, by trying it */
 #pragma once
 #include "base/alloc.h"
@@ -30,11 +31,26 @@ struct idmap_pair;
 struct seccomp_program;
 
 enum {
-	NS_IDS = 131072, /* user ids of a box: its own 65536 and as many for users nested in it */
+	NS_IDS =
+		131072, /* user ids of a box alone: its own 65536 and as many for users nested in it */
 	NS_START_MS = 10000, /* a start that takes longer has failed */
 	NS_SWEEP_MS = 2000,
 	NS_RANGES_KEPT = 32,
 };
+
+/* Ids above those, up to 2^31 - 1, are the same outside for all boxes: files of archives have such owners (of Windows, of company
+ * directories), and tar and npm give files to them. What keeps boxes apart is not the ids but that each sees its own
+ * processes and files alone; what the kernel counts for one of these users it counts for all boxes together. */
+#define NS_SHARED_FIRST 0x80000000u
+#define NS_SHARED_COUNT (0x80000000u - NS_IDS)
+#define NS_EXTENTS(base)                                         \
+	{                                                        \
+		{ 0, (base), NS_IDS },                           \
+		{                                                \
+			NS_IDS, NS_SHARED_FIRST, NS_SHARED_COUNT \
+		}                                                \
+	}
+enum { NS_EXTENT_COUNT = 2 };
 
 /* ---- guest.c ------------------------------------------------------------------------------------- */
 
@@ -162,6 +178,7 @@ struct ns_engine {
 	int inotify;	      /* memory events of v2 groups */
 	struct loop_fd *inotify_watch;
 	struct ns_instance *first;
+	struct loop_timer *sockets_timer; /* see sockets.c */
 	struct spawner spawner;
 	char *criu;  /* the program; NULL: none */
 	int scratch; /* a tmpfs that becomes CRIU's /run and /tmp; -1: none */
@@ -190,6 +207,7 @@ struct ns_instance {
 	uint32_t uid_base;
 	enum profile profile;
 	uint64_t memory_limit;
+	bool frozen;
 	enum ns_state state;
 	struct restoring *restoring; /* it is being made from a state; NULL: no */
 	pid_t *stopped;		     /* by a signal, when a capture began; see capture.c */
@@ -271,6 +289,7 @@ struct external {
 struct state {
 	char guest[GUEST_NAME_SIZE];
 	uint32_t uid_base;
+	bool wide; /* it has the shared ids too; states of earlier versions do not */
 	enum profile profile;
 	struct external externals[EXTERNALS_MAX];
 	size_t external_count;
@@ -379,6 +398,11 @@ void ns_timers_freeze(struct ns_instance *instance, bool frozen);
  * (frozen); ERR_TIMEOUT: a process is long in the kernel, try again. Takes some milliseconds for a busy box, a tenth of a
  * second at most. */
 int ns_hold(struct ns_engine *engine, pid_t init, const char *id, bool frozen, struct err *err);
+
+/* sockets.c */
+void sockets_open(struct ns_engine *engine);
+/* Pure: the sum of a column (from 0) of one of the kernel's tables of sockets; hexadecimal ones are two numbers with ':'. */
+uint64_t sockets_add_up(const char *table, unsigned column, bool hexadecimal);
 
 /* probe.c */
 int ns_probe(struct engine *engine, json_t *checks, struct err *err);

@@ -25,6 +25,7 @@
 #include <sys/wait.h>
 
 enum { PROBE_UID = 1 << 30, CHECK_MS = 3000 };
+static const struct idmap_extent probe_ids[] = NS_EXTENTS(PROBE_UID);
 
 /* A process in new namespaces that waits until it is let go. */
 struct dummy {
@@ -132,7 +133,7 @@ static int check_namespaces(struct ns_engine *engine, struct finding *ret, struc
 			       CLONE_NEWNET | CLONE_NEWCGROUP,
 		    &dummy, err) < 0)
 		return -1;
-	status = idmap_write(dummy.pid, PROBE_UID, NS_IDS, err);
+	status = idmap_write(dummy.pid, probe_ids, NS_EXTENT_COUNT, err);
 	dummy_close(&dummy);
 	snprintf(ret->detail, sizeof ret->detail, "user pid mount uts ipc net cgroup, by clone3");
 	return status;
@@ -175,7 +176,7 @@ static int try_idmap(struct ns_engine *engine, const struct dummy *dummy, struct
 {
 	_cleanup_close_ int userns = -1, tree = -1;
 
-	if (idmap_write(dummy->pid, PROBE_UID, NS_IDS, err) < 0 ||
+	if (idmap_write(dummy->pid, probe_ids, NS_EXTENT_COUNT, err) < 0 ||
 		idmap_open(dummy->pid, &userns, err) < 0)
 		return -1;
 	return idmap_clone_tree(
@@ -205,7 +206,7 @@ static int try_layers(struct ns_engine *engine, const struct dummy *dummy, int d
 	const char *image[] = { bin, NULL };
 	struct layers_spec spec = { .image = image, .disk = disk, .guest = engine->guest.layer };
 
-	if (idmap_write(dummy->pid, PROBE_UID, NS_IDS, err) < 0 ||
+	if (idmap_write(dummy->pid, probe_ids, NS_EXTENT_COUNT, err) < 0 ||
 		idmap_open(dummy->pid, &userns, err) < 0)
 		return -1;
 	snprintf(bin, sizeof bin, "/proc/self/fd/%d", engine->guest.bin);

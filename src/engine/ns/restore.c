@@ -204,9 +204,11 @@ static int link_all(int from, int to, struct err *err)
 	return status;
 }
 
-/* The state for another range of users. */
+/* The state for another range of users, or for more of them. */
 static int make_links(struct restoring *restoring, int dir, struct err *err)
 {
+	const struct idmap_extent extents[] = NS_EXTENTS(restoring->uid_base);
+
 	restoring->parent = openat(dir, "..", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	if (restoring->parent < 0)
 		return err_sys(err, errno, "open the folder of the state");
@@ -220,7 +222,7 @@ static int make_links(struct restoring *restoring, int dir, struct err *err)
 		return err_sys(err, errno, "open '%s'", restoring->links);
 	if (link_all(dir, restoring->images, err) < 0)
 		return -1;
-	return criu_image_set_users(restoring->images, restoring->uid_base, NS_IDS, err);
+	return criu_image_set_users(restoring->images, extents, NS_EXTENT_COUNT, err);
 }
 
 /* Several may be restored from one state: each has a log of its own. */
@@ -290,7 +292,7 @@ static int open_images(struct restoring *restoring, int dir, struct err *err)
 	restoring->shm_tree = openat(dir, STATE_SHM, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
 	if (restoring->run_tree < 0 || restoring->shm_tree < 0)
 		return err_sys(err, errno, "open the memory file systems of the state");
-	if (restoring->state.uid_base != restoring->uid_base)
+	if (restoring->state.uid_base != restoring->uid_base || !restoring->state.wide)
 		return make_links(restoring, dir, err);
 	restoring->images = fcntl(dir, F_DUPFD_CLOEXEC, 3);
 	return restoring->images < 0 ? err_sys(err, errno, "dup") : 0;
@@ -346,7 +348,10 @@ static int make_socket_mount(struct restoring *restoring, struct err *err)
  * a moment ago. Borrowed. */
 static int open_range(struct ns_engine *engine, uint32_t base, int *ret, struct err *err)
 {
-	const struct idmap_pair range = { .uid = base, .gid = base, .count = NS_IDS };
+	const struct idmap_pair range = { .uid = base,
+		.gid = base,
+		.count = NS_IDS,
+		.more = { NS_IDS, NS_SHARED_FIRST, NS_SHARED_COUNT } };
 	struct ns_range *slot;
 	int userns;
 

@@ -240,9 +240,11 @@ static void reset_oom_score(pid_t pid)
 
 static int guide_child(struct start *start, struct err *err)
 {
+	const struct idmap_extent extents[] = NS_EXTENTS(start->spec->uid_base);
+
 	if (start->engine->oom_score_adj)
 		reset_oom_score(start->pid);
-	if (idmap_write(start->pid, start->spec->uid_base, NS_IDS, err) < 0)
+	if (idmap_write(start->pid, extents, NS_EXTENT_COUNT, err) < 0)
 		return -1;
 	if (tell_mapped(start, err) < 0)
 		return -1;

@@ -9,6 +9,7 @@
 #include "base/strv.h"
 #include "criu/criu.h"
 #include "sys/beneath.h"
+#include "sys/procstat.h"
 #include "sys/procfd.h"
 #include "wire/wire.h"
 #include <dirent.h>
@@ -150,6 +151,8 @@ int state_look(struct ns_instance *instance, const char *const *targets, struct 
 	if (look_at_fixed(ret, mountinfo, err) < 0 ||
 		look_at_rest(ret, mountinfo, targets, err) < 0)
 		return -1;
+	if (procstat_has_ids(instance->base.mark.pid, NS_IDS, &ret->wide, err) < 0)
+		return -1;
 	if (state_open_inside(instance, "/" GUEST_MOUNT, &bin, err) < 0)
 		return -1;
 	return guest_find_name(ns_engine_of(instance->base.engine)->home, bin, ret->guest, err);
@@ -168,9 +171,9 @@ int state_write(const struct state *state, int dir, struct err *err)
 			json_pack("{s:s,s:s,s:b}", "kind", kind_names[state->externals[i].kind],
 				"at", state->externals[i].at, "read_only",
 				state->externals[i].read_only));
-	all = json_pack("{s:s,s:i,s:s,s:s,s:I,s:O}", "driver", "ns", "version", STATE_VERSION,
+	all = json_pack("{s:s,s:i,s:s,s:s,s:I,s:b,s:O}", "driver", "ns", "version", STATE_VERSION,
 		"guest", state->guest, "profile", profile_name(state->profile), "uid_base",
-		(json_int_t)state->uid_base, "externals", externals);
+		(json_int_t)state->uid_base, "wide", state->wide, "externals", externals);
 	text = json_text(all);
 	fd = openat(dir, STATE_FILE, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
 	if (fd < 0)
@@ -218,6 +221,7 @@ int state_read(int dir, struct state *ret, struct err *err)
 		return damaged(err);
 	strcpy(ret->guest, guest);
 	ret->uid_base = (uint32_t)base;
+	ret->wide = json_is_true(json_object_get(all, "wide"));
 	if (profile_from_name(profile, &ret->profile, err) < 0)
 		return -1;
 	json_array_foreach (json_object_get(all, "externals"), i, item)

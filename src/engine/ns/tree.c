@@ -82,14 +82,26 @@ static int put(struct walk *walk, const void *data, size_t len, struct err *err)
 	return 0;
 }
 
+static bool is_shared(uint32_t id)
+{
+	return id >= NS_SHARED_FIRST && id - NS_SHARED_FIRST < NS_SHARED_COUNT;
+}
+
 static bool is_inner(const struct walk *walk, uint32_t id)
 {
-	return id >= walk->base && id - walk->base < NS_IDS;
+	return (id >= walk->base && id - walk->base < NS_IDS) || is_shared(id);
 }
 
 static uint32_t inner(const struct walk *walk, uint32_t id)
 {
-	return is_inner(walk, id) ? id - walk->base : 65534;
+	if (!is_inner(walk, id))
+		return 65534;
+	return is_shared(id) ? id - NS_SHARED_FIRST + NS_IDS : id - walk->base;
+}
+
+static uint32_t outer(const struct walk *walk, uint32_t id)
+{
+	return id < NS_IDS ? walk->base + id : id - NS_IDS + NS_SHARED_FIRST;
 }
 
 static int put_head(struct walk *walk, enum kind kind, const struct stat *st, const char *name,
@@ -406,9 +418,9 @@ static int dress(const struct walk *walk, int dir, const char *name, const struc
 	struct timespec times[2] = { { .tv_nsec = UTIME_OMIT },
 		{ .tv_sec = head->mtime_s, .tv_nsec = (long)head->mtime_ns } };
 
-	if (head->uid >= NS_IDS || head->gid >= NS_IDS || head->mtime_ns > 999999999)
+	if (head->uid > INT32_MAX || head->gid > INT32_MAX || head->mtime_ns > 999999999)
 		return damaged(err);
-	if (fchownat(dir, name, walk->base + head->uid, walk->base + head->gid,
+	if (fchownat(dir, name, outer(walk, head->uid), outer(walk, head->gid),
 		    AT_SYMLINK_NOFOLLOW) < 0)
 		return err_sys(err, errno, "chown '%s'", name);
 	if (head->kind != KIND_LINK && fchmodat(dir, name, head->mode & 07777, 0) < 0)
