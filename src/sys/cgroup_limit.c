@@ -21,29 +21,35 @@ struct limit_file {
 	uint64_t lowest;
 	bool optional; /* the file is not there on every kernel */
 	bool attempt;  /* whatever comes of it */
+	uint64_t part; /* one of so many parts of it; 0: all of it */
 };
 
 /* CPU quotas are microseconds of a 100 ms period, which is what a new group has. New groups have
  * memory.oom.group = 0: the kernel kills one process, not the box. memory.memsw may never be the lower one of
- * the two, so it is written before and after: the first works when limits rise, the second when they fall. */
+ * the two, so it is written before and after: the first works when limits rise, the second when they fall.
+ * v1 counts what sockets of TCP and UDP hold apart, and only where it is limited: boxes get an eighth of their memory on top
+ * (v2 counts it as memory). A group that holds more than a lowered limit keeps the one it had. */
+enum { SOCKETS_PART = 8, SOCKETS_LOWEST = 16 << 20 };
 #define FIELD(name) offsetof(struct cgroup_limits, name)
 static const struct limit_file limit_files[] = {
 	{ false, CGROUP_MEMORY, FIELD(memory_bytes), "memory.memsw.limit_in_bytes", "%llu", "-1", 1,
-		0, true, true },
+		0, true, true, 0 },
 	{ false, CGROUP_MEMORY, FIELD(memory_bytes), "memory.limit_in_bytes", "%llu", "-1", 1, 0,
-		false, false },
+		false, false, 0 },
 	{ false, CGROUP_MEMORY, FIELD(memory_bytes), "memory.memsw.limit_in_bytes", "%llu", "-1", 1,
-		0, true, false },
+		0, true, false, 0 },
+	{ false, CGROUP_MEMORY, FIELD(memory_bytes), "memory.kmem.tcp.limit_in_bytes", "%llu", "-1",
+		1, SOCKETS_LOWEST, true, true, SOCKETS_PART },
 	{ false, CGROUP_CPU, FIELD(cpu_milli), "cpu.cfs_quota_us", "%llu", "-1", 100, 1000, false,
-		false },
-	{ false, CGROUP_PIDS, FIELD(pids), "pids.max", "%llu", "max", 1, 0, false, false },
-	{ true, CGROUP_MEMORY, FIELD(memory_bytes), "memory.max", "%llu", "max", 1, 0, false,
-		false },
+		false, 0 },
+	{ false, CGROUP_PIDS, FIELD(pids), "pids.max", "%llu", "max", 1, 0, false, false, 0 },
+	{ true, CGROUP_MEMORY, FIELD(memory_bytes), "memory.max", "%llu", "max", 1, 0, false, false,
+		0 },
 	{ true, CGROUP_MEMORY, FIELD(memory_bytes), "memory.swap.max", "0", "max", 1, 0, true,
-		false },
+		false, 0 },
 	{ true, CGROUP_CPU, FIELD(cpu_milli), "cpu.max", "%llu 100000", "max 100000", 100, 1000,
-		false, false },
-	{ true, CGROUP_PIDS, FIELD(pids), "pids.max", "%llu", "max", 1, 0, false, false },
+		false, false, 0 },
+	{ true, CGROUP_PIDS, FIELD(pids), "pids.max", "%llu", "max", 1, 0, false, false, 0 },
 };
 
 static const struct {
@@ -66,7 +72,7 @@ static void format_limit(const struct limit_file *row, uint64_t value, char *out
 		snprintf(out, size, "%s", row->lifted);
 		return;
 	}
-	value = MIN(value, UINT64_MAX / row->scale) * row->scale;
+	value = MIN(value, UINT64_MAX / row->scale) * row->scale / MAX(row->part, 1u);
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wformat-nonliteral"
 #pragma GCC diagnostic ignored "-Wformat-extra-args"

@@ -18,10 +18,12 @@ static int add_rules(
 {
 	for (size_t i = 0; i < count; i++) {
 		const struct seccomp_rule *rule = &rules[i];
-		const struct scmp_arg_cmp cmp =
-			SCMP_CMP(rule->arg, SCMP_CMP_MASKED_EQ, rule->mask, rule->value);
+		const struct scmp_arg_cmp cmp[] = {
+			SCMP_CMP(rule->arg, SCMP_CMP_MASKED_EQ, rule->mask, rule->value),
+			SCMP_CMP(rule->also_arg, SCMP_CMP_MASKED_EQ, 0xffffffff, rule->also_value),
+		};
 		int status = seccomp_rule_add_array(filter, SCMP_ACT_ERRNO((unsigned)rule->answer),
-			rule->call, rule->masked ? 1 : 0, &cmp);
+			rule->call, rule->masked ? 1 + rule->also : 0, cmp);
 
 		if (status < 0)
 			return err_sys(err, -status, "seccomp rule for system call %d", rule->call);

@@ -11,6 +11,9 @@ struct seccomp_rule {
 	bool masked; /* only when (argument arg & mask) == value */
 	unsigned arg;
 	uint64_t mask, value;
+	bool also; /* and argument also_arg, as an int, is also_value */
+	unsigned also_arg;
+	uint32_t also_value;
 };
 
 struct seccomp_program; /* opaque */

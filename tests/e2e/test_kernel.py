@@ -55,3 +55,100 @@ def test_the_user_namespace_belongs_to_the_box(yard, make_box):
     yard.box("rm", "-f", "owned")
     yard.box("hibernate", box.name)
     assert box.python(script).stdout == "0\n"
+
+
+# ---- memory of the kernel ---------------------------------------------------------------------------------
+
+# Fills sockets of one kind that nobody reads, up to so many megabytes; says how many it got rid of.
+FILL = """
+import resource, socket, struct, sys, time
+what, most = sys.argv[1], int(sys.argv[2]) << 20
+resource.setrlimit(resource.RLIMIT_NOFILE, (resource.getrlimit(resource.RLIMIT_NOFILE)[1],) * 2)
+held, filled, chunk, end = [], 0, b"x" * 60000, time.monotonic() + 4
+if what == "packet":
+    held.append(socket.socket(socket.AF_PACKET, socket.SOCK_RAW))
+while filled < most and time.monotonic() < end:
+    if what == "tcp":
+        server = socket.create_server(("127.0.0.1", 0))
+        client = socket.create_connection(server.getsockname())
+        held += [client, server.accept()[0]]
+        client.settimeout(0.05)
+        try:
+            for _ in range(60):
+                filled += client.send(chunk)
+        except TimeoutError:
+            pass
+    elif what in ("udp", "raw"):
+        one = socket.socket(socket.AF_INET, *((socket.SOCK_DGRAM,) if what == "udp" else (socket.SOCK_RAW, 17)))
+        one.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4 << 20)
+        one.bind(("127.0.0.1", 0))
+        held.append(one)
+        sender = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        for _ in range(60):
+            sender.sendto(chunk, ("127.0.0.1", one.getsockname()[1] or 9))
+        one.setblocking(False)
+        filled += one.getsockopt(1, 55, 36) and struct.unpack("9I", one.getsockopt(1, 55, 36))[0]
+    elif what == "netlink":
+        one = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, 0)
+        one.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4 << 20)
+        one.setblocking(False)
+        held.append(one)
+        for i in range(2000):
+            one.send(struct.pack("IHHIIBBHiII", 32, 18, 0x301, i, 0, 0, 0, 0, 0, 0, 0))
+        filled += struct.unpack("9I", one.getsockopt(1, 55, 36))[0]
+print(filled >> 20)
+"""
+
+
+@pytest.mark.parametrize("profile", ["standard", "nested"])
+@pytest.mark.parametrize("what", ["tcp", "udp"])
+def test_buffers_of_connections_are_bounded(make_box, profile, what):
+    """An eighth of its memory on top of it, where the kernel counts them apart; else they are memory."""
+    box = make_box(memory="128M", profile=profile)
+    done = box.python(FILL, what, "200", check=False)
+    assert done.returncode in (137, 1) or int(done.stdout) < 150, done
+
+
+@pytest.mark.parametrize("profile", ["standard", "nested"])
+@pytest.mark.parametrize("what", ["netlink", "raw"])
+def test_queues_no_cgroup_counts_are_bounded(make_box, profile, what):
+    box = make_box(memory="128M", profile=profile)
+    done = box.python(FILL, what, "4000", check=False)
+    assert done.returncode == 137, done
+    assert "memory limit" in done.stderr
+    assert box.out("echo alive") == "alive"
+
+
+@pytest.mark.parametrize("profile", ["standard", "nested"])
+def test_sockets_that_only_hold_memory_are_refused(make_box, profile):
+    box = make_box(profile=profile)
+    assert "not supported" in box.python(FILL, "packet", "1", check=False).stderr
+    script = "import socket\nfor n in range(32):\n try: socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, n); print(n)\n" \
+        " except OSError: pass"
+    allowed = {0, 4, 15, 16} | ({12} if profile == "nested" else set())
+    assert set(map(int, box.python(script).stdout.split())) <= allowed
+    assert box.out("ip -br addr | wc -l || true") and box.out("getent hosts localhost")
+
+
+# ---- ids ---------------------------------------------------------------------------------------------------
+
+
+def test_files_are_given_to_users_with_high_numbers(yard, make_box):
+    """Archives have owners of Windows (197609) and of company directories (up to 2^31 - 1)."""
+    box = make_box(profile="nested")
+    ids = (131071, 131072, 197609, 1278338432, 2147483647)
+    for n in ids:
+        box.sh(f"for d in /tmp /run /dev/shm /var/lib/containers; do touch $d/f{n}; chown {n}:{n} $d/f{n}; done")
+    box.sh("cd /tmp && tar --numeric-owner -cf t.tar f197609 && rm f197609 && tar -xf t.tar 2>&1")
+    look = "stat -c %u:%g " + " ".join(f"/{d}/f{n}" for n in ids for d in ("tmp", "run", "dev/shm"))
+    expected = "\n".join(f"{n}:{n}" for n in ids for _ in range(3))
+    assert box.out(look) == expected
+    assert yard.box("exec", "--user", "197609", box.name, "--", "id", "-u").stdout == "197609\n"
+    yard.box("fork", box.name, "highids")
+    try:
+        assert yard.box("exec", "highids", "--", "sh", "-c", look).stdout.strip() == expected
+    finally:
+        yard.box("rm", "-f", "highids")
+    yard.box("hibernate", box.name)
+    assert box.out(look) == expected
+    box.sh("chown 3000000 /tmp/f131071 && test $(stat -c %u /tmp/f131071) = 3000000")

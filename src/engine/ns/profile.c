@@ -12,6 +12,7 @@
 #include <asm/ioctls.h>
 #include <errno.h>
 #include <linux/capability.h>
+#include <linux/netlink.h>
 #include <linux/sched.h>
 #include <seccomp.h>
 #include <sys/socket.h>
@@ -135,10 +136,16 @@ enum {
 static const unsigned allowed_btrfs[] = { 9, 13, 54 };
 
 /* A network namespace does not hold the other families (vsock reaches the machine's host), and asking for
- * one may load a module of the machine's. */
-static const int allowed_families[] = { AF_UNIX, AF_INET, AF_INET6, AF_NETLINK, AF_PACKET };
+ * one may load a module of the machine's. Not packet: its rings and queues are memory that no cgroup counts, gigabytes of
+ * it, and there is nothing in a box's network that IP does not reach. */
+static const int allowed_families[] = { AF_UNIX, AF_INET, AF_INET6, AF_NETLINK };
 
-enum { RULES_MAX = 192 };
+/* Addresses and routes, sockets (ss), devices that come and go (udev), and by their names those that have no number. Others
+ * speak to parts of the kernel that a box has no part in, or, as usersock, only hold memory that no cgroup counts. */
+static const int allowed_netlinks[] = { NETLINK_ROUTE, NETLINK_SOCK_DIAG, NETLINK_KOBJECT_UEVENT,
+	NETLINK_GENERIC };
+
+enum { RULES_MAX = 256 };
 
 struct rules {
 	struct seccomp_rule list[RULES_MAX];
@@ -195,9 +202,34 @@ static void add_btrfs(struct rules *rules, unsigned first, unsigned count)
 	}
 }
 
-static void add_common(struct rules *rules)
+static bool is_allowed_netlink(enum profile profile, int protocol)
+{
+	for (size_t i = 0; i < ARRAY_LEN(allowed_netlinks); i++)
+		if (allowed_netlinks[i] == protocol)
+			return true;
+	/* Containers in the box have rules of their own. */
+	return profile == PROFILE_NESTED && protocol == NETLINK_NETFILTER;
+}
+
+static void add_netlinks(struct rules *rules, enum profile profile)
+{
+	for (int protocol = 0; protocol < MAX_LINKS; protocol++)
+		if (!is_allowed_netlink(profile, protocol))
+			add(rules, (struct seccomp_rule){ .call = SCMP_SYS(socket),
+					   .answer = EPROTONOSUPPORT,
+					   .masked = true,
+					   .arg = 0,
+					   .mask = 0xffffffff,
+					   .value = AF_NETLINK,
+					   .also = true,
+					   .also_arg = 2,
+					   .also_value = (uint32_t)protocol });
+}
+
+static void add_common(struct rules *rules, enum profile profile)
 {
 	add_families(rules);
+	add_netlinks(rules, profile);
 	add_btrfs(rules, 0, IOCTL_NUMBERS);
 	for (size_t i = 0; i < ARRAY_LEN(denied); i++)
 		add(rules, (struct seccomp_rule){
@@ -254,7 +286,7 @@ int profile_filter_new(enum profile profile, struct seccomp_program **ret, struc
 {
 	struct rules rules = { .count = 0 };
 
-	add_common(&rules);
+	add_common(&rules, profile);
 	if (profile == PROFILE_STANDARD)
 		add_standard(&rules);
 	return seccomp_program_new(rules.list, rules.count, ret, err);

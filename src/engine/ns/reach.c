@@ -273,6 +273,7 @@ int ns_freeze(struct instance *base, bool frozen, struct err *err)
 	ns_timers_freeze(instance, frozen);
 	if (cgroup_freeze(ns_engine_of(base->engine)->cgroups, instance->group, frozen, err) < 0)
 		return -1;
+	instance->frozen = frozen;
 	if (instance->timers && frozen)
 		instance->timers->frozen_us = clock_mono_us();
 	return 0;

@@ -1,0 +1,206 @@
+/* sockets.c - what sockets hold and no cgroup counts
+ *
+ * Messages that wait in netlink, raw and ping sockets are on no account of the kernel's, on v1 and v2 alike: each socket may
+ * hold some hundred kilobytes, and a box can have tens of thousands. TCP and UDP are counted (see cgroup_limit.c), unix
+ * sockets too; packet sockets are refused. So a few times a second the tables of those kinds are added up in the network
+ * namespaces of each box that runs and has a limit of memory. One that holds more than its share loses the process with the most
+ * descriptors, as it would to the kernel's own memory killer, and again until it holds less.
+ *
+ * A box with few sockets costs one small file a look; one that is frozen costs nothing. In a nested box every namespace is
+ * looked at in which a process stands. */
+#include "engine/ns/ns_internal.h"
+#include "base/file.h"
+#include "base/log.h"
+#include "loop/loop.h"
+#include "sys/cgroup.h"
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <sys/stat.h>
+
+enum {
+	LOOK_MS = 200,
+	FEW = 24,		      /* sockets of a box with not much in it */
+	TABLE_MAX = 16 * 1024 * 1024, /* bytes read of one table */
+	PIDS_LOOKED_AT = 1024,
+	NAMESPACES_MAX = 64, /* of a nested box */
+	PART = 8,	     /* of the box's memory */
+	LEAST = 16 * 1024 * 1024,
+};
+
+static const struct {
+	const char *file;
+	unsigned column; /* from 0; "SENT:RECEIVED" in hexadecimal, or one decimal number */
+	bool hexadecimal;
+} tables[] = {
+	{ "netlink", 4, false },
+	{ "raw", 4, true },
+	{ "raw6", 4, true },
+	{ "icmp", 4, true },
+	{ "icmp6", 4, true },
+};
+
+static uint64_t value_of(const char *line, unsigned column, bool hexadecimal)
+{
+	const char *at = line + strspn(line, " ");
+	char *end;
+	uint64_t sum;
+
+	for (; column && *at && *at != '\n'; column--) {
+		at += strcspn(at, " \n");
+		at += strspn(at, " ");
+	}
+	if (!hexadecimal)
+		return strtoull(at, NULL, 10);
+	sum = strtoull(at, &end, 16);
+	return *end == ':' ? sum + strtoull(end + 1, NULL, 16) : 0;
+}
+
+uint64_t sockets_add_up(const char *table, unsigned column, bool hexadecimal)
+{
+	uint64_t sum = 0;
+
+	/* The first line has the names. */
+	for (const char *line = strchr(table, '\n'); line && *++line; line = strchr(line, '\n'))
+		sum += value_of(line, column, hexadecimal);
+	return sum;
+}
+
+static bool has_many(pid_t pid)
+{
+	_cleanup_free_ char *text = NULL;
+	char path[40];
+	unsigned used;
+
+	snprintf(path, sizeof path, "/proc/%d/net/sockstat", (int)pid);
+	if (file_read(AT_FDCWD, path, 4096, &text, NULL, NULL) < 0)
+		return false;
+	return sscanf(text, "sockets: used %u", &used) == 1 && used > FEW;
+}
+
+static uint64_t held_in(pid_t pid)
+{
+	uint64_t sum = 0;
+	char path[40];
+
+	if (!has_many(pid))
+		return 0;
+	for (size_t i = 0; i < ARRAY_LEN(tables); i++) {
+		_cleanup_free_ char *text = NULL;
+
+		snprintf(path, sizeof path, "/proc/%d/net/%s", (int)pid, tables[i].file);
+		if (file_read(AT_FDCWD, path, TABLE_MAX, &text, NULL, NULL) == 0)
+			sum += sockets_add_up(text, tables[i].column, tables[i].hexadecimal);
+	}
+	return sum;
+}
+
+/* Each namespace once, by its number. */
+static uint64_t held_in_all(const pid_t *pids, size_t count)
+{
+	ino_t seen[NAMESPACES_MAX];
+	size_t known = 0;
+	uint64_t sum = 0;
+
+	for (size_t i = 0; i < count && known < NAMESPACES_MAX; i++) {
+		bool again = false;
+		struct stat st;
+		char path[40];
+
+		snprintf(path, sizeof path, "/proc/%d/ns/net", (int)pids[i]);
+		if (stat(path, &st) < 0)
+			continue;
+		for (size_t k = 0; k < known && !again; k++)
+			again = seen[k] == st.st_ino;
+		if (again)
+			continue;
+		seen[known++] = st.st_ino;
+		sum += held_in(pids[i]);
+	}
+	return sum;
+}
+
+/* The kernel says the number as the size of the folder, since 6.2; earlier ones are counted. */
+static uint64_t count_fds(pid_t pid)
+{
+	uint64_t count = 0;
+	struct stat st;
+	char path[32];
+	DIR *dir;
+
+	snprintf(path, sizeof path, "/proc/%d/fd", (int)pid);
+	if (stat(path, &st) == 0 && st.st_size > 0)
+		return (uint64_t)st.st_size;
+	dir = opendir(path);
+	while (dir && readdir(dir))
+		count++;
+	if (dir)
+		closedir(dir);
+	return count;
+}
+
+/* Never box-init, who is the box. */
+static void kill_largest(struct ns_instance *instance, const pid_t *pids, size_t count)
+{
+	uint64_t most = 0;
+	pid_t who = 0;
+
+	for (size_t i = 0; i < count; i++) {
+		uint64_t fds = pids[i] == instance->base.mark.pid ? 0 : count_fds(pids[i]);
+
+		if (fds > most) {
+			most = fds;
+			who = pids[i];
+		}
+	}
+	/* A pid that was taken over since by a process outside is not in the group. */
+	if (!who ||
+		!cgroup_holds(ns_engine_of(instance->base.engine)->cgroups, instance->group, who))
+		return;
+	if (kill(who, SIGKILL) == 0 && instance->base.events->on_oom)
+		instance->base.events->on_oom(&instance->base, 1, instance->base.arg);
+}
+
+static void look_at(struct ns_engine *engine, struct ns_instance *instance)
+{
+	uint64_t allowed = MAX(instance->memory_limit / PART, (uint64_t)LEAST), held;
+	pid_t pids[PIDS_LOOKED_AT];
+	size_t count = 0;
+
+	if (instance->profile == PROFILE_NESTED) {
+		count = cgroup_pids_below(engine->cgroups, instance->group, pids, PIDS_LOOKED_AT);
+		count = MIN(count, (size_t)PIDS_LOOKED_AT);
+		held = held_in_all(pids, count);
+	} else {
+		held = held_in(instance->base.mark.pid);
+	}
+	if (held <= allowed)
+		return;
+	if (!count)
+		count = MIN(
+			cgroup_pids_below(engine->cgroups, instance->group, pids, PIDS_LOOKED_AT),
+			(size_t)PIDS_LOOKED_AT);
+	log_warn("sockets of a box hold more than their share of its memory",
+		kv_str("box", instance->id), kv_int("bytes", (int64_t)held));
+	kill_largest(instance, pids, count);
+}
+
+static void look(void *arg)
+{
+	struct ns_engine *engine = arg;
+
+	for (struct ns_instance *instance = engine->first, *next; instance; instance = next) {
+		next = instance->next; /* it may end by what is told */
+		if (instance->state == NS_RUNNING && instance->memory_limit && !instance->frozen)
+			look_at(engine, instance);
+	}
+	loop_timer_start(engine->sockets_timer, LOOK_MS);
+}
+
+void sockets_open(struct ns_engine *engine)
+{
+	engine->sockets_timer = loop_timer_new(engine->loop, look, engine);
+	loop_timer_start(engine->sockets_timer, LOOK_MS);
+}
