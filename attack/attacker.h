@@ -11,6 +11,7 @@
  *   raw.c       packets written by hand
  *   self.c      the box's own addresses, routes, devices and rules changed first
  *   flood.c     too much of everything
+ *   disk.c      more room than was given
  *   stay.c      what goes on for a while: listening, holding a connection, being a neighbour
  *   load.c      no attack: what `box bench` measures */
 #pragma once
@@ -77,4 +78,5 @@ attack_fn attack_raw, attack_frame;				     /* raw.c */
 attack_fn attack_change;					     /* self.c */
 attack_fn attack_flood;						     /* flood.c */
 attack_fn attack_listen, attack_hold, attack_neighbour;		     /* stay.c */
+attack_fn attack_disk;						     /* disk.c */
 attack_fn attack_load;						     /* load.c */

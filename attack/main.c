@@ -28,6 +28,7 @@ static const struct {
 	{ "listen", "PORT", 1, attack_listen },
 	{ "hold", "HOST PORT HOW", 3, attack_hold },
 	{ "neighbour", "HOST PORT MILLISECONDS", 3, attack_neighbour },
+	{ "disk", "WHAT PATH [MIB]", 2, attack_disk },
 	{ "load", "WHAT HOST|PORT ...", 2, attack_load },
 };
 

@@ -155,7 +155,8 @@ static void set_environment(const struct rig *rig)
 		{ "BOX_LISTEN", "127.0.0.1:30001" },
 		{ "BOX_REGISTRY", "127.0.0.1:1" },
 		{ "BOX_SPARES", "0" },
-		{ "BOX_POOL", "folder" },
+		{ "BOX_POOL", "auto" },
+		{ "BOX_POOL_SIZE", "1G" },
 		{ "NO_COLOR", "1" },
 	};
 	const char *const paths[][2] = { { "BOX_HOME", "home" }, { "BOX_RUN", "run" },

@@ -6,6 +6,7 @@
  * checks_speak.c  DNS, names, rebinding, TLS
  * checks_http.c   HTTP
  * scenes.c        what takes more than one step: other boxes, a policy that changes, a daemon that dies, floods
+ * scenes_disk.c   more disk than was given
  * neighbour.c     the innocent box next door
  * audit_look.c    the audit log, read from outside
  * report.c        what is printed */
@@ -55,8 +56,8 @@ struct group {
 	void (*scene)(struct suite *suite, const struct group *group, const char *box);
 };
 
-extern const struct group reach_groups[], speak_groups[], http_groups[],
-	scene_groups[]; /* each ends with a row without name */
+extern const struct group reach_groups[], speak_groups[], http_groups[], scene_groups[],
+	disk_groups[]; /* each ends with a row without name */
 
 /* What one attempt led to. */
 struct outcome {

@@ -27,7 +27,7 @@ def place(tmp_path_factory):
 def test_groups_are_listed():
     names = [line.split()[0] for line in attack("--list").stdout.splitlines()]
     assert {"addresses", "host", "boxes", "forging", "protocols", "dns", "names", "rebinding", "tls", "http", "quic", "change",
-            "exhaustion", "closed"} <= set(names)
+            "exhaustion", "closed", "disk"} <= set(names)
 
 
 def test_wrong_words_are_refused():
@@ -44,6 +44,15 @@ def test_a_group_runs_and_reports_as_json(place):
     assert report["passed"] and report["bad"] == 0 and report["checks"] == len(report["results"]) > 20
     assert {result["profile"] for result in report["results"]} == {"standard", ""}  # the log's chain is of none
     assert {"neighbour", "chain", "metadata"} <= {result["check"] for result in report["results"]}
+
+
+def test_the_disk_holds_in_both_profiles(place):
+    done = attack("--group", "disk", "--json", env={**os.environ, "TMPDIR": str(place)})
+    assert done.returncode == 0, done.stdout + done.stderr
+    checks = {result["check"]: result for result in json.loads(done.stdout)["results"]}
+    if "quota" in checks:
+        pytest.skip("LOUD: the pool of this machine has no quota")
+    assert {"subvolume-in-volume", "subvolume-in-storage", "disk-multiplied-by-going-back", "keeps-no-more-than-allowed"} <= set(checks)
 
 
 def test_the_rig_sees_everything_and_lets_nothing_out():
