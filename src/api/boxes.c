@@ -92,6 +92,8 @@ void api_boxes_create(struct call *call)
 		box_body_done(&body);
 		return call_error(call, &err);
 	}
+	body.spec.by_socket = http_request_door(call->request) == HTTP_DOOR_UNIX;
+	body.spec.asked_by = http_request_peer_uid(call->request);
 	verb = verb_new(call, 201);
 	if (body.spec.idempotency)
 		clock_rfc3339(clock_wall_us(), verb->asked_at);

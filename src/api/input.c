@@ -304,8 +304,9 @@ static int check_mount(json_t *entry, struct err *err)
 {
 	const char *source = NULL, *path = NULL;
 	json_int_t uid = 0, gid = 0;
-	bool read_only;
+	bool read_only, root;
 	const struct json_key keys[] = {
+		{ "root", JSON_WANT_BOOL, &root, false },
 		{ "source", JSON_WANT_STRING, &source, true },
 		{ "path", JSON_WANT_STRING, &path, true },
 		{ "read_only", JSON_WANT_BOOL, &read_only, false },

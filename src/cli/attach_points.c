@@ -23,28 +23,34 @@ static char **split(const char *text, char separator)
 	}
 }
 
-/* "uid=1000,gid=1000" */
-static int read_owner(const char *text, json_t *mount, struct err *err)
+/* "ro", "uid=1000" and so on; uid, gid and root only where a folder has an owner. */
+static int read_option(const char *word, bool with_owner, json_t *ret, struct err *err)
 {
-	_cleanup_strv_ char **parts = split(text, ',');
+	const char *key = text_has_prefix(word, "uid=")	  ? "uid"
+			  : text_has_prefix(word, "gid=") ? "gid"
+							  : NULL;
+	uint64_t id;
 
-	for (char **part = parts; *part; part++) {
-		const char *key = text_has_prefix(*part, "uid=")   ? "uid"
-				  : text_has_prefix(*part, "gid=") ? "gid"
-								   : NULL;
-		uint64_t id;
-
-		if (!key)
-			return err_set(
-				err, ERR_INVALID, "'%.60s' is neither ro, uid=N nor gid=N", *part);
-		if (parse_u64(key, *part + 4, 0, ID_MAX, &id, err) < 0)
-			return -1;
-		json_object_set_new(mount, key, json_integer((json_int_t)id));
+	if (!strcmp(word, "ro") || !strcmp(word, "rw")) {
+		json_object_set_new(ret, "read_only", json_boolean(word[1] == 'o'));
+		return 0;
 	}
+	if (!with_owner)
+		return err_set(err, ERR_INVALID, "'%.60s' is neither ro nor rw", word);
+	if (!strcmp(word, "root")) {
+		json_object_set_new(ret, "root", json_true());
+		return 0;
+	}
+	if (!key)
+		return err_set(
+			err, ERR_INVALID, "'%.60s' is none of ro, rw, uid=N, gid=N, root", word);
+	if (parse_u64(key, word + 4, 0, ID_MAX, &id, err) < 0)
+		return -1;
+	json_object_set_new(ret, key, json_integer((json_int_t)id));
 	return 0;
 }
 
-/* What follows SOURCE: the path in the box, then options. */
+/* What follows SOURCE: the path in the box, then options, with commas or colons between them. */
 static int read_target(char *const *parts, bool with_owner, json_t *ret, struct err *err)
 {
 	if (!*parts || (*parts)[0] != '/')
@@ -53,14 +59,11 @@ static int read_target(char *const *parts, bool with_owner, json_t *ret, struct 
 		return err_set(err, ERR_INVALID, "the path must be UTF-8");
 	json_object_set_new(ret, "path", json_string(*parts));
 	for (parts++; *parts; parts++) {
-		if (!strcmp(*parts, "ro"))
-			json_object_set_new(ret, "read_only", json_true());
-		else if (!strcmp(*parts, "rw"))
-			json_object_set_new(ret, "read_only", json_false());
-		else if (!with_owner)
-			return err_set(err, ERR_INVALID, "'%.60s' is neither ro nor rw", *parts);
-		else if (read_owner(*parts, ret, err) < 0)
-			return -1;
+		_cleanup_strv_ char **words = split(*parts, ',');
+
+		for (char **word = words; *word; word++)
+			if (read_option(*word, with_owner, ret, err) < 0)
+				return -1;
 	}
 	return 0;
 }
@@ -88,8 +91,7 @@ int mount_parse(const char *text, json_t **ret, struct err *err)
 
 	if (read_target(parts + 1, true, mount, err) < 0) {
 		err_wrap(err, "--mount '%.100s'", text);
-		return err_hint(
-			err, "it is HOST:/path, with :ro and :uid=N,gid=N after it if wanted");
+		return err_hint(err, "it is HOST:/path, with :ro,uid=N,gid=N after it if wanted");
 	}
 	/* The daemon works elsewhere: a name that is relative to us means nothing to it. */
 	source = parts[0][0] == '/' ? xstrdup(parts[0]) : realpath(parts[0], NULL);

@@ -75,7 +75,7 @@ static const struct flag new_flags[] = {
 	{ "hibernate-after", 0, "DURATION", "and hibernated so long after that, or off (15m)" },
 	{ "volume", 'v', "NAME:/PATH[:ro]", "a volume; made when there is none (repeatable)" },
 	{ "mount", 0, "HOST:/PATH[:OPT]",
-		"a folder of the host; OPT: ro, uid=N,gid=N (repeatable)" },
+		"a folder of the host; OPT: ro,uid=N,gid=N (repeatable)" },
 	{ "net", 0, "PRESET", "what it may reach: none, packages, dev or open (dev)" },
 	FLAG_ALLOW,
 	FLAG_DENY,

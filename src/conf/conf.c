@@ -254,12 +254,22 @@ static void split(const char *value, const char *separator, char ***list)
 
 static int set_mount_roots(struct conf *conf, const char *value, struct err *err)
 {
-	split(value, ":", &conf->mount_roots);
-	for (size_t i = 0; conf->mount_roots && conf->mount_roots[i]; i++)
-		if (conf->mount_roots[i][0] != '/')
+	_cleanup_strv_ char **words = NULL;
+
+	split(value, ":", &words);
+	strv_free(conf->mount_roots);
+	conf->mount_roots = NULL;
+	conf->mount_own = false;
+	for (size_t i = 0; words && words[i]; i++) {
+		if (!strcmp(words[i], "own"))
+			conf->mount_own = true;
+		else if (words[i][0] == '/')
+			strv_add(&conf->mount_roots, words[i]);
+		else if (strcmp(words[i], "none") || words[1])
 			return err_set(err, ERR_INVALID,
-				"mount_roots: '%.100s' is not an absolute path",
-				conf->mount_roots[i]);
+				"mount_roots: '%.100s' is not an absolute path, 'own' or 'none'",
+				words[i]);
+	}
 	return 0;
 }
 
@@ -516,6 +526,7 @@ int conf_load(struct conf *ret, struct err *err)
 		.snapshots_keep = 20,
 		.snapshots_keep_age_ms = 7ULL * DAY_MS,
 		.spare_disks = 4,
+		.mount_own = true,
 		.inside_fork_depth = 3,
 		.inside_fork_count = 10,
 		.inside_fork_rate = 30 };

@@ -36,7 +36,10 @@ struct conf {
 	uint64_t
 		pool_max; /* pool_max = 200G: it grows no further by itself; 0: as the host can back */
 	uint64_t spare_disks; /* spare_disks = 4: empty disks made ahead */
-	char **mount_roots; /* mount_roots = /srv/agents:/data: only what lies below can be given to a box; none by default */
+	/* mount_roots = own:/srv/agents:/data: what can be given to a box. Below the paths: to whoever asks. own, the default: through
+	 * the socket, folders of the one who asks. none: nothing. */
+	char **mount_roots;
+	bool mount_own;
 	char *registry;		    /* registry = HOST: asked for image names that name none; "" */
 	char *registry_auth;	    /* registry_auth = FILE: credentials; "" : the usual places */
 	char **registries_insecure; /* insecure_registries = HOST:PORT,…: plain HTTP is fine there */

@@ -51,9 +51,11 @@ struct box_spec {
 	enum on_limit on_limit;
 	json_t *env; /* object of strings or NULL; given to every exec */
 	/* Arrays or NULL, borrowed. [{"volume":"cache","path":"/cache","read_only":false}]; a volume that is not there
-	 * is made. [{"source":"/srv/data","path":"/data","read_only":false,"uid":0,"gid":0}]: a folder of the host
-	 * below one of conf's mount_roots; its owner there is uid:gid in the box. */
+	 * is made. [{"source":"/srv/data","path":"/data","read_only":false,"uid":0,"gid":0,"root":false}]: a folder of the
+	 * host that mount_roots of conf allow; its owner there is uid:gid in the box. "root": one of root's may be written to. */
 	json_t *volumes, *mounts;
+	bool by_socket; /* asked for through the socket, by the user asked_by of this machine */
+	uid_t asked_by;
 	json_t *labels; /* object of strings or NULL */
 	/* Array of strings or NULL: runs at once as exec "main", after the image's entrypoint. NULL: the image's
 	 * own command, if it has one. */

@@ -1,9 +1,12 @@
 /* mount.c - what a box sees besides its disk: volumes, and folders of the host
  *
- * A folder of the host must lie below one of conf's mount_roots, with all links resolved, and is seen through its
- * owner's eyes: the one user it belongs to is uid:gid in the box, everybody else is nobody. What box root writes
- * is therefore owned by that user on the host, set-user-id bits and all; a folder of root's, or of root's group, is
- * for this reason given read-only or not at all. What the daemon itself lives in (the disks of all boxes, its
+ * A folder of the host, with all links resolved, must be one that the asker may give away: below one of conf's mount_roots anybody,
+ * else who asks through the socket his own (mount_own), and root those of others too, but not what the machine itself is made
+ * of. A token is nobody's uid, so over TCP only the roots count. Who asked is kept with the mount ("by") and holds at each start.
+ *
+ * The folder is seen through its owner's eyes: the one user it belongs to is uid:gid in the box, everybody else is nobody. What
+ * box root writes is therefore owned by that user on the host, set-user-id bits and all; a folder of root's, or of root's group,
+ * is for this reason given read-only, unless root asks for it with that very word ("root"). What the daemon itself lives in (the disks of all boxes, its
  * socket) is given to nobody, and neither is a folder that holds it.
  *
  * Both lists are checked when a box is made and again at each start: the host may have changed meanwhile. */
@@ -20,16 +23,22 @@ struct wish {
 	const char *path;
 	bool read_only;
 	json_int_t uid, gid; /* of a folder */
+	json_int_t by;	     /* the user who gave it; -1: nobody of this machine */
+	bool root;	     /* root knows that the box writes as root */
 };
 
 static int read_wish(json_t *item, const char *from_key, struct wish *ret, struct err *err)
 {
+	json_t *by = json_object_get(item, "by");
+
 	*ret = (struct wish){
 		.from = json_string_value(json_object_get(item, from_key)),
 		.path = json_string_value(json_object_get(item, "path")),
 		.read_only = json_is_true(json_object_get(item, "read_only")),
 		.uid = json_integer_value(json_object_get(item, "uid")),
 		.gid = json_integer_value(json_object_get(item, "gid")),
+		.by = json_is_integer(by) ? json_integer_value(by) : -1,
+		.root = json_is_true(json_object_get(item, "root")),
 	};
 	if (!ret->from || !ret->path || ret->path[0] != '/' || !ret->path[1] ||
 		strlen(ret->path) >= PATH_MAX)
@@ -62,43 +71,86 @@ static bool holds_or_lies_in(const char *path, const char *ours)
 	return real && (lies_below(path, real) || lies_below(real, path));
 }
 
-static int refuse_folder(const struct yard *yard, const char *folder, struct err *err)
+/* What root gives away only by naming it in the configuration: secrets, devices and sockets of the machine. */
+static bool is_of_the_machine(const char *path)
 {
-	err_set(err, ERR_FORBIDDEN, "'%.200s' cannot be given to a box", folder);
-	if (yard->conf->mount_roots)
-		return err_hint(
-			err, "only what is there and lies below mount_roots of boxyard.conf can");
-	return err_hint(err, "name the folders that may be given in /etc/boxyard.conf: mount_roots "
-			     "= /srv/agents");
+	static const char *const folders[] = { "/boot", "/dev", "/etc", "/proc", "/run", "/sys" };
+
+	for (size_t i = 0; i < ARRAY_LEN(folders); i++)
+		if (holds_or_lies_in(path, folders[i]))
+			return true;
+	return false;
+}
+
+static bool is_allowed(
+	const struct yard *yard, const struct wish *wish, const char *real, const struct stat *st)
+{
+	for (size_t i = 0; yard->conf->mount_roots && yard->conf->mount_roots[i]; i++)
+		if (lies_below(real, yard->conf->mount_roots[i]))
+			return true;
+	if (!yard->conf->mount_own || wish->by < 0)
+		return false;
+	return wish->by == 0 ? !is_of_the_machine(real) : st->st_uid == (uid_t)wish->by;
+}
+
+static int refuse_folder(const struct yard *yard, const struct wish *wish, struct err *err)
+{
+	const char *own = yard->conf->mount_own ? "own:" : "";
+
+	err_set(err, ERR_FORBIDDEN, "'%.200s' cannot be given to a box", wish->from);
+	if (!yard->conf->mount_own || wish->by < 0)
+		return err_hint(err,
+			"%sfolders that may be are named in /etc/boxyard.conf: mount_roots = "
+			"%s%.100s",
+			yard->conf->mount_own ? "over TCP, " : "", own, wish->from);
+	if (wish->by == 0)
+		return err_hint(err,
+			"it is not there, or holds what the machine is made of; /etc/boxyard.conf "
+			"can "
+			"allow it: mount_roots = %s%.100s",
+			own, wish->from);
+	return err_hint(err,
+		"only what is there and belongs to you (uid %lld) can; /etc/boxyard.conf can allow "
+		"more: mount_roots = %s%.100s",
+		(long long)wish->by, own, wish->from);
+}
+
+static int check_writable(
+	const struct wish *wish, const char *real, const struct stat *st, struct err *err)
+{
+	if (wish->read_only || (st->st_uid && st->st_gid) || (wish->root && wish->by == 0))
+		return 0;
+	err_set(err, ERR_FORBIDDEN, "'%.200s' belongs to %s of this machine", real,
+		st->st_uid ? "root's group" : "root");
+	if (wish->by == 0)
+		return err_hint(err,
+			"give it read-only (:ro), copy it ('box new --copy %.60s'), or say that "
+			"the box "
+			"may write as root there (:rw,root)",
+			wish->from);
+	return err_hint(err,
+		"give it read-only (:ro), or chown it to the user whose it is and a group of his");
 }
 
 static int resolve_folder(const struct yard *yard, const struct wish *wish,
 	struct instance_mount *ret, struct err *err)
 {
 	_cleanup_free_ char *real = realpath(wish->from, NULL);
-	bool allowed = false;
 	struct stat st;
 
-	/* What is not there and what is not allowed look the same to whoever asks from outside the roots. */
-	for (size_t i = 0; real && yard->conf->mount_roots && yard->conf->mount_roots[i]; i++)
-		allowed = allowed || lies_below(real, yard->conf->mount_roots[i]);
 	if (wish->from[0] != '/')
 		return err_set(err, ERR_INVALID, "'%.200s' is not an absolute path", wish->from);
-	if (!allowed)
-		return refuse_folder(yard, wish->from, err);
+	/* What is not there and what is not allowed look the same to whoever asks. The engine looks at the owner again when
+	 * it has opened the folder. */
+	if (!real || stat(real, &st) < 0 || !is_allowed(yard, wish, real, &st))
+		return refuse_folder(yard, wish, err);
 	if (holds_or_lies_in(real, yard->conf->home) || holds_or_lies_in(real, yard->conf->run))
 		return err_set(err, ERR_FORBIDDEN,
 			"'%.200s' cannot be given to a box: the daemon itself lives there", real);
-	if (stat(real, &st) < 0)
-		return err_sys(err, errno, "'%.200s'", real);
 	if (!S_ISDIR(st.st_mode) && !S_ISREG(st.st_mode))
 		return err_set(err, ERR_INVALID, "'%.200s' is neither a folder nor a file", real);
-	if ((!st.st_uid || !st.st_gid) && !wish->read_only) {
-		err_set(err, ERR_FORBIDDEN, "'%.200s' belongs to %s of this machine", real,
-			st.st_uid ? "root's group" : "root");
-		return err_hint(err, "give it read-only (:ro), or chown it to the user whose it is "
-				     "and a group of his");
-	}
+	if (check_writable(wish, real, &st, err) < 0)
+		return -1;
 	*ret = (struct instance_mount){
 		.source = steal_ptr(&real),
 		.target = xstrdup(wish->path),
@@ -218,6 +270,8 @@ int box_mounts_check(struct yard *yard, const struct box_spec *spec, char **ret_
 	json_array_foreach (spec->mounts, i, item) {
 		struct instance_mount mount;
 
+		json_object_set_new(item, "by",
+			json_integer(spec->by_socket ? (json_int_t)spec->asked_by : -1));
 		if (read_wish(item, "source", &wish, err) < 0 ||
 			resolve_folder(yard, &wish, &mount, err) < 0)
 			return -1;

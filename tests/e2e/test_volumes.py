@@ -1,9 +1,14 @@
 """Volumes that outlive boxes, and folders of the host."""
+import http.client
+import json
 import os
+import subprocess
+import sys
 
 import pytest
 
 from boxtest import random_name
+from fixtures import running_yard_with
 
 pytestmark = pytest.mark.asan
 
@@ -73,7 +78,6 @@ def test_bad_volumes_are_refused(yard, spec):
 
 @pytest.fixture
 def rooted(image, tmp_path):
-    from fixtures import running_yard_with
     root, outside = tmp_path / "root", tmp_path / "outside"
     for folder in (root, outside):
         folder.mkdir()
@@ -119,9 +123,102 @@ def test_roots_own_folder_is_read_only(rooted):
     assert box.sh("touch /x/y", check=False).returncode != 0
 
 
-def test_nothing_is_given_without_roots(yard):
-    refused = yard.api("POST", "/v1/boxes", {"mounts": [{"source": "/tmp", "path": "/x"}]})
-    assert refused.status == 403 and "boxyard.conf" in refused.json["error"]["hint"]
+@pytest.fixture
+def homes(image, tmp_path):
+    """No mount_roots; the folders of uid 1234, of uid 4321 and of root."""
+    os.chmod(tmp_path, 0o755)
+    for name, uid in {"mine": 1234, "his": 4321, "roots": 0}.items():
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "f").write_text(name)
+        for path in (tmp_path / name, tmp_path / name / "f"):
+            os.chown(path, uid, uid)
+    with running_yard_with() as yard:
+        os.chmod(yard.base, 0o755)
+        os.chmod(yard.sock.parent, 0o755)
+        os.chmod(yard.sock, 0o666)
+        yield yard, tmp_path
+
+
+def ask_as(yard, uid, mount):
+    """POST /v1/boxes through the socket as a user of the machine: status and answer."""
+    script = f"""
+import http.client, os, socket
+os.setgroups([])
+os.setgid({uid})
+os.setuid({uid})
+conn = http.client.HTTPConnection("box")
+conn.sock = socket.socket(socket.AF_UNIX)
+conn.sock.connect({str(yard.sock)!r})
+conn.request("POST", "/v1/boxes", {json.dumps({"mounts": [mount]})!r})
+answer = conn.getresponse()
+print(answer.status, answer.read().decode())
+"""
+    out = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout
+    return int(out[:3]), json.loads(out[4:])
+
+
+def test_who_asks_through_the_socket_gives_what_is_his(homes):
+    yard, top = homes
+    mine = {"source": str(top / "mine"), "path": "/x"}
+    status, box = ask_as(yard, 1234, mine)
+    assert status == 201 and box["mounts"][0]["by"] == 1234
+    yard.box("exec", box["name"], "--", "sh", "-c", "cat /x/f; echo new > /x/g")
+    assert os.stat(top / "mine" / "g").st_uid == 1234
+    # It holds when the box starts again, whoever starts it, and not when the folder is somebody else's by then.
+    yard.box("stop", "-t", "0", box["name"])
+    yard.box("start", box["name"])
+    yard.box("stop", "-t", "0", box["name"])
+    os.chown(top / "mine", 4321, 4321)
+    assert yard.box("start", box["name"], check=False).returncode != 0
+    os.chown(top / "mine", 1234, 1234)
+    (top / "mine" / "link").symlink_to(top / "his")
+    for source in ("his", "roots", "missing", "mine/link", ".", "/etc", "/"):
+        for more in ({}, {"read_only": True}, {"root": True}):
+            status, error = ask_as(yard, 1234, {"source": str(top / source), "path": "/x", **more})
+            assert status == 403, (source, more)
+            assert "belongs to you" in error["error"]["hint"] and "mount_roots" in error["error"]["hint"]
+    status, error = ask_as(yard, 1234, {**mine, "by": 0})
+    assert status == 400, "who asks is not for the asker to say"
+
+
+def test_root_gives_anybodys_folder_but_not_the_machine(homes):
+    yard, top = homes
+
+    def new(spec):
+        return yard.box("new", "--rm", "--mount", spec, "--", "sh", "-c", "cat /x/f; echo n > /x/n", check=False)
+
+    assert new(f"{top}/his:/x").stdout == "his" and os.stat(top / "his" / "n").st_uid == 4321
+    assert new(f"{top}/roots:/x:ro,uid=0,gid=0").stdout == "roots"
+    refused = new(f"{top}/roots:/x")
+    assert refused.returncode != 0 and ":ro" in refused.stderr and "--copy" in refused.stderr
+    assert new(f"{top}/roots:/x:rw,root").stdout == "roots" and (top / "roots" / "n").exists()
+    for source in ("/", "/etc", "/etc/ssl", "/proc", "/dev", "/run", str(yard.home), str(yard.run_dir), str(yard.base)):
+        refused = new(f"{source}:/x:ro")
+        assert refused.returncode != 0 and "cannot be given" in refused.stderr, source
+
+
+def test_over_tcp_nothing_is_given_without_roots(homes):
+    yard, top = homes
+    token = yard.json("token", "create", "t", "--json")["token"]
+    conn = http.client.HTTPConnection("127.0.0.1", yard.port())
+    for source in ("mine", "roots"):
+        conn.request("POST", "/v1/boxes", json.dumps({"mounts": [{"source": str(top / source), "path": "/x", "read_only": True}]}),
+                     {"Authorization": f"Bearer {token}"})
+        answer = conn.getresponse()
+        assert answer.status == 403 and b"over TCP" in answer.read()
+
+
+def test_none_means_nothing(image):
+    with running_yard_with(BOX_MOUNT_ROOTS="none") as yard:
+        refused = yard.api("POST", "/v1/boxes", {"mounts": [{"source": "/tmp", "path": "/x"}]})
+        assert refused.status == 403 and "boxyard.conf" in refused.json["error"]["hint"]
+
+
+@pytest.mark.parametrize("options", ["ro,uid=1000,gid=1000", "uid=1000,gid=1000,ro", "ro:uid=1000,gid=1000", "uid=1000:gid=1000:ro"])
+def test_options_of_a_mount_in_any_order(homes, options):
+    yard, top = homes
+    done = yard.box("new", "--rm", "--mount", f"{top}/mine:/x:{options}", "--", "sh", "-c", "stat -c %u:%g /x/f; touch /x/no || echo ro")
+    assert done.stdout == "1000:1000\nro\n"
 
 
 def test_a_hostile_box_cannot_move_its_mount_point(yard, make_box, volume):
