@@ -45,7 +45,9 @@ const struct command timeline_commands[] = {
 		.text = "When each was made, why, what it holds; where the box is now, and which "
 			"boxes "
 			"were forked.\n"
-			"MEMORY is what its processes take, DISK what only this snapshot holds.",
+			"STORED is what its processes take on disk, compressed; DISK what only "
+			"this "
+			"snapshot's disk holds.",
 		.examples = "box timeline ada\tthe tree\nbox timeline ada --json\tfor programs\n",
 		.run = cmd_timeline,
 		.least = 1,

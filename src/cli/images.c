@@ -17,19 +17,14 @@ static void add_size(struct table *table, json_t *image, const char *key)
 		table_add(table, "-");
 }
 
-static void add_row(struct table *table, json_t *image, unsigned depth)
+static void add_row(struct table *table, json_t *image, const char *branch)
 {
 	const char *name = json_str(image, "name");
-	struct buf shown = BUF_INIT;
 	char age[16];
 
-	for (unsigned i = 1; i < depth; i++)
-		buf_add_str(&shown, "   ");
-	buf_addf(&shown, "%s%s", depth ? "└─ " : "", *name ? name : "-");
-	table_add(table, buf_str(&shown));
+	table_addf(table, "%s%s", branch, *name ? name : "-");
 	if (!*name)
 		table_paint(table, PAINT_DIM);
-	buf_done(&shown);
 	table_add(table, json_str(image, "id"));
 	add_size(table, image, "size_bytes");
 	add_size(table, image, "own_bytes");
@@ -50,21 +45,41 @@ static bool has_id(json_t *images, const char *id)
 	return false;
 }
 
-/* Those made upon parent, each followed by its own. */
-static void add_below(struct table *table, json_t *images, const char *parent, unsigned depth)
+static bool is_upon(json_t *images, json_t *image, const char *parent)
+{
+	const char *of = json_str(image, "parent");
+
+	return *parent ? !strcmp(of, parent) : !*of || !has_id(images, of);
+}
+
+static size_t last_upon(json_t *images, const char *parent)
 {
 	json_t *image;
-	size_t i;
+	size_t last = 0, i;
+
+	json_array_foreach (images, i, image)
+		if (is_upon(images, image, parent))
+			last = i;
+	return last;
+}
+
+/* Those made upon parent, each followed by its own. What stands upon nothing has no branch. */
+static void add_below(
+	struct table *table, json_t *images, const char *parent, const char *prefix, unsigned depth)
+{
+	size_t last = last_upon(images, parent), i;
+	json_t *image;
 
 	json_array_foreach (images, i, image) {
-		const char *of = json_str(image, "parent");
-		bool below = *parent ? !strcmp(of, parent) : !*of || !has_id(images, of);
+		_cleanup_free_ char *branch = NULL, *deeper = NULL;
 
-		if (!below)
+		if (!is_upon(images, image, parent))
 			continue;
-		add_row(table, image, depth);
+		branch = xasprintf("%s%s", prefix, !depth ? "" : i == last ? "└─ " : "├─ ");
+		deeper = xasprintf("%s%s", prefix, !depth ? "" : i == last ? "   " : "│  ");
+		add_row(table, image, branch);
 		if (depth < TREE_DEPTH_MAX && *json_str(image, "id"))
-			add_below(table, images, json_str(image, "id"), depth + 1);
+			add_below(table, images, json_str(image, "id"), deeper, depth + 1);
 	}
 }
 
@@ -107,10 +122,10 @@ int cmd_image_ls(struct cli *cli, int argc, char **argv)
 	}
 	table = table_new(heads);
 	if (tree)
-		add_below(table, images, "", 0);
+		add_below(table, images, "", "", 0);
 	else
 		json_array_foreach (images, i, image)
-			add_row(table, image, 0);
+			add_row(table, image, "");
 	return table_print(table);
 }
 

@@ -79,6 +79,7 @@ static void add_row(struct table *table, json_t *box, json_t *before, int64_t el
 	if (full > 0 && json_num(box, "disk_bytes") * 10 > full * 9)
 		table_paint(table, PAINT_WARN);
 	table_addf(table, "%lld", (long long)json_num(box, "processes"));
+	table_addf(table, "%lld", (long long)json_num(box, "threads"));
 	table_addf(table, "%lld", (long long)json_num(box, "oom_kills"));
 	table_paint(table, json_num(box, "oom_kills") ? PAINT_BAD : PAINT_NONE);
 	table_addf(table, "%.2fs", (double)json_num(box, "cpu_us") / 1e6);
@@ -114,7 +115,7 @@ static void add_tree(struct table *table, json_t *tree, json_t *before, int64_t 
 static struct table *make_table(const struct sample *now, const struct sample *before)
 {
 	static const char *const heads[] = { "NAME", ">CPU", ">MEMORY", ">LIMIT", ">PEAK", ">DISK",
-		">PROCS", ">OOM", ">CPU TIME", ">UP", NULL };
+		">PROCS", ">THREADS", ">OOM", ">CPU TIME", ">UP", NULL };
 	struct table *table = table_new(heads);
 	_cleanup_json_ json_t *seen = json_object();
 	json_t *box;

@@ -1,7 +1,9 @@
 /* timeline_tree.c - see timeline_tree.h
  *
  * A chain is a run of snapshots each of which goes back to the one before; at each of them one child goes on with the chain
- * (the one that leads to now, else the newest), and the others begin chains of their own, one level deeper. */
+ * (the one that leads to now, else the newest), and the others begin branches of their own, one level deeper, with the boxes that
+ * were forked there. A branch that is alone on its level is a chain; where there are several, each is its first snapshot with
+ * the rest one level deeper, so that the last thing on a level, and nothing else, has a └─. */
 #include "cli/timeline_tree.h"
 #include "base/alloc.h"
 #include "base/text.h"
@@ -53,9 +55,14 @@ static void add_empty(struct tree *tree, unsigned cells)
 		table_add(tree->table, "");
 }
 
-static void add_leaf(struct tree *tree, const char *prefix, const char *sign, const char *text)
+static const char *corner(bool last)
 {
-	table_addf(tree->table, "%s└─ %s %s", prefix, sign, text);
+	return last ? "└─" : "├─";
+}
+
+static void add_now(struct tree *tree, const char *prefix)
+{
+	table_addf(tree->table, "%s%s ● now", prefix, corner(true));
 	add_empty(tree, 6);
 }
 
@@ -77,13 +84,21 @@ static void add_time(struct tree *tree, const char *rfc3339)
 		table_addf(tree->table, "%.10s %.8sZ", rfc3339, rfc3339 + 11);
 }
 
+static void add_fork(struct tree *tree, const char *prefix, bool last, json_t *box)
+{
+	table_addf(tree->table, "%s%s ⑂ %s", prefix, corner(last), json_str(box, "name"));
+	add_time(tree, json_str(box, "created_at"));
+	table_add(tree->table, "fork");
+	add_empty(tree, 4);
+}
+
 static void add_snapshot(struct tree *tree, const char *prefix, bool last, size_t index)
 {
 	json_t *snapshot = json_array_get(tree->snapshots, index);
 	const char *name = json_str(snapshot, "name");
 	json_t *stored = json_object_get(snapshot, "stored_bytes");
 
-	table_addf(tree->table, "%s%s %s", prefix, last ? "└─" : "├─",
+	table_addf(tree->table, "%s%s %s", prefix, corner(last),
 		*name ? name : json_str(snapshot, "id"));
 	add_time(tree, json_str(snapshot, "created_at"));
 	table_add(tree->table, json_str(snapshot, "cause"));
@@ -115,57 +130,95 @@ static size_t next_of(const struct tree *tree, size_t index)
 										     : newest;
 }
 
-static bool is_fork_of(const struct tree *tree, json_t *box, const char *snapshot)
+/* A box that was forked, from that snapshot or from what its box was after it. index count: from before all that is kept. */
+static bool is_fork_of(const struct tree *tree, json_t *box, size_t index)
 {
 	json_t *origin = json_object_get(box, "origin");
+	const char *snapshot = json_str(origin, "snapshot");
 
 	return !strcmp(json_str(origin, "box"), tree->box) &&
-	       !strcmp(json_str(origin, "snapshot"), snapshot);
+	       index_of(tree, *snapshot ? snapshot : json_str(origin, "position")) == index;
 }
 
 static void draw_chain(struct tree *tree, size_t first, const char *prefix, unsigned depth);
+static void draw_branch(
+	struct tree *tree, size_t first, const char *prefix, bool last, unsigned depth);
 
-/* What begins at index and is not its chain: other snapshots, each a chain, then boxes. */
-static void draw_below(
-	struct tree *tree, size_t index, size_t next, const char *prefix, unsigned depth)
+static size_t count_below(const struct tree *tree, size_t index, size_t next)
 {
-	const char *id = index < tree->count ? id_of(tree, index) : "";
+	size_t count = 0, i;
 	json_t *box;
-	size_t i;
 
 	for (i = 0; i < tree->count; i++)
-		if (tree->parent[i] == index && i != next)
-			draw_chain(tree, i, prefix, depth);
+		count += tree->parent[i] == index && i != next;
 	json_array_foreach (tree->boxes, i, box)
-		if (is_fork_of(tree, box, id))
-			add_leaf(tree, prefix, "⑂", json_str(box, "name"));
+		count += is_fork_of(tree, box, index);
+	return count;
+}
+
+/* What begins at index and is not its chain: other snapshots, each a branch, then boxes. more: something follows on this
+ * level. */
+static void draw_below(
+	struct tree *tree, size_t index, size_t next, const char *prefix, bool more, unsigned depth)
+{
+	size_t left = count_below(tree, index, next), i;
+	bool alone = left == 1 && !more;
+	json_t *box;
+
+	for (i = 0; i < tree->count; i++) {
+		if (tree->parent[i] != index || i == next)
+			continue;
+		left--;
+		if (alone)
+			draw_chain(tree, i, prefix, depth);
+		else
+			draw_branch(tree, i, prefix, !left && !more, depth);
+	}
+	json_array_foreach (tree->boxes, i, box)
+		if (is_fork_of(tree, box, index)) {
+			left--;
+			add_fork(tree, prefix, !left && !more, box);
+		}
+}
+
+/* One level deeper; yours. */
+static char *deeper_than(const char *prefix, bool last, unsigned depth)
+{
+	return depth >= DEPTH_MAX ? xstrdup(prefix)
+				  : xasprintf("%s%s", prefix, last ? "   " : "│  ");
 }
 
 static void draw_chain(struct tree *tree, size_t first, const char *prefix, unsigned depth)
 {
-	_cleanup_free_ char *deeper = xasprintf("%s│  ", prefix);
-	_cleanup_free_ char *deepest = xasprintf("%s   ", prefix);
-
 	for (size_t at = first, next; at < tree->count; at = next) {
+		_cleanup_free_ char *deeper = NULL;
 		bool now = !strcmp(id_of(tree, at), tree->position);
 		bool last;
 
 		next = next_of(tree, at);
 		last = next == tree->count && !now;
+		deeper = deeper_than(prefix, last, depth);
 		add_snapshot(tree, prefix, last, at);
-		draw_below(tree, at, next,
-			depth >= DEPTH_MAX ? prefix
-			: last		   ? deepest
-					   : deeper,
-			depth + 1);
+		draw_below(tree, at, next, deeper, false, depth + 1);
 		if (now)
-			add_leaf(tree, prefix, "●", "now");
+			add_now(tree, prefix);
 	}
+}
+
+static void draw_branch(
+	struct tree *tree, size_t first, const char *prefix, bool last, unsigned depth)
+{
+	_cleanup_free_ char *deeper = deeper_than(prefix, last, depth);
+	size_t next = next_of(tree, first);
+
+	add_snapshot(tree, prefix, last, first);
+	draw_below(tree, first, next, deeper, next < tree->count, depth + 1);
+	draw_chain(tree, next, deeper, depth + 1);
 }
 
 struct table *timeline_tree(json_t *timeline, json_t *boxes)
 {
-	static const char *const heads[] = { "SNAPSHOT", "TIME", "CAUSE", "KIND", ">MEMORY",
+	static const char *const heads[] = { "SNAPSHOT", "TIME", "CAUSE", "KIND", ">STORED",
 		">DISK", "DETAIL", NULL };
 	struct tree tree = {
 		.snapshots = json_object_get(timeline, "snapshots"),
@@ -181,13 +234,13 @@ struct table *timeline_tree(json_t *timeline, json_t *boxes)
 	tree.to_now = xcalloc(tree.count + 1, sizeof *tree.to_now);
 	link_up(&tree);
 	next = next_of(&tree, tree.count);
-	/* Time lines that begin apart from the one of now (its first snapshots were forgotten), and forks of moments nobody
-	 * kept. */
-	draw_below(&tree, tree.count, next, "", 0);
+	/* Time lines that begin apart from the one of now (its first snapshots were forgotten), and boxes forked before
+	 * all that is kept. */
+	draw_below(&tree, tree.count, next, "", true, 0);
 	if (next < tree.count)
 		draw_chain(&tree, next, "", 0);
 	else
-		add_leaf(&tree, "", "●", "now");
+		add_now(&tree, "");
 	free(tree.parent);
 	free(tree.to_now);
 	return tree.table;

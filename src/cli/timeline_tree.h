@@ -2,8 +2,8 @@
  *
  *   SNAPSHOT           TIME                  CAUSE     KIND  …
  *   ├─ base            2026-01-02 10:00:00Z  request   full
- *   │  └─ k3v9         2026-01-02 10:20:00Z  rollback  full      went another way from base
- *   │  └─ ⑂ eve                                                 a box forked from base
+ *   │  ├─ k3v9         2026-01-02 10:20:00Z  rollback  full      went another way from base
+ *   │  └─ ⑂ eve        2026-01-02 10:25:00Z  fork                a box forked from base, or later
  *   ├─ x7k2            2026-01-02 10:30:00Z  exec      full      goes back to base
  *   └─ ● now
  *

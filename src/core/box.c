@@ -267,8 +267,9 @@ static json_t *origin_json(const struct box_row *row)
 {
 	if (!*row->origin_box)
 		return json_null();
-	return json_pack("{s:s,s:o}", "box", row->origin_box, "snapshot",
-		*row->origin_snapshot ? json_string(row->origin_snapshot) : json_null());
+	return json_pack("{s:s,s:o,s:o}", "box", row->origin_box, "snapshot",
+		*row->origin_snapshot ? json_string(row->origin_snapshot) : json_null(), "position",
+		*row->origin_position ? json_string(row->origin_position) : json_null());
 }
 
 json_t *box_json(const struct box *box)
@@ -366,8 +367,8 @@ json_t *box_stats_json(struct box *box, struct err *err)
 		(json_int_t)stats.memory_bytes, "memory_peak_bytes",
 		(json_int_t)stats.memory_peak_bytes, "memory_limit_bytes",
 		(json_int_t)box->row.memory_bytes, "processes", (json_int_t)stats.processes,
-		"processes_limit", (json_int_t)box->row.pids, "oom_kills",
-		(json_int_t)MAX(stats.oom_kills, box->oom_kills), "pids_refused",
+		"threads", (json_int_t)stats.threads, "processes_limit", (json_int_t)box->row.pids,
+		"oom_kills", (json_int_t)MAX(stats.oom_kills, box->oom_kills), "pids_refused",
 		(json_int_t)stats.pids_refused, "disk_bytes", (json_int_t)box->disk_used,
 		"disk_limit_bytes", (json_int_t)box->row.disk_bytes, "uptime_us",
 		(json_int_t)(clock_wall_us() - box->row.started_us));

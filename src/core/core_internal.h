@@ -347,6 +347,8 @@ struct take_ops {
 void box_take(struct box *box, const struct take_spec *spec, const struct take_ops *ops, void *arg);
 /* Bytes a state of it would take: its memory, and some more for what describes it. */
 uint64_t box_capture_need(struct box *box);
+/* Of a capture that was refused: what it hints at besides stays, and instead of the disk's snapshot it hints at this. */
+void take_hint_instead(struct err *err, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 void take_cancel(
 	struct box *box, const struct err *why); /* on_done follows at once; accepts one without */
 

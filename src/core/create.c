@@ -195,6 +195,7 @@ static int fill_row(
 	row->sleep = box_sleep_text("", spec->sleep);
 	row->auto_snapshot = spec->auto_snapshot ? auto_snapshot_text(&when) : xstrdup("");
 	row->origin_box = xstrdup("");
+	row->origin_position = xstrdup("");
 	row->tree = xstrdup("");
 	row->origin_snapshot = xstrdup(golden ? golden->row.id : "");
 	row->position = xstrdup("");

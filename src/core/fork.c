@@ -207,6 +207,8 @@ static int fill_row(struct forking *forking, const struct box *parent, struct ch
 	text_replace(&row->end_detail, "");
 	text_replace(&row->origin_box, parent->row.id);
 	text_replace(&row->origin_snapshot, forking->snapshot ? forking->snapshot : "");
+	text_replace(&row->origin_position,
+		forking->snapshot ? forking->snapshot : parent->row.position);
 	text_replace(&row->position, "");
 	text_replace(&row->state_id, "");
 	text_replace(&row->asleep_for, "");
@@ -443,6 +445,9 @@ static void on_take_done(
 	forking->box = NULL;
 	if (err) {
 		why = *err;
+		if (!forking->from_inside)
+			take_hint_instead(&why, "'box fork --disk-only %s' copies its disk alone",
+				box->row.name);
 		fail_all(forking, &why);
 	}
 	box_end_turn(box);

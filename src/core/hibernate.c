@@ -89,19 +89,11 @@ void hibernate_recovered(struct yard *yard)
 	}
 }
 
-/* A capture that is refused hints at the disk alone, with which nothing can be hibernated. What else it hints at stays. */
 static void hint_at_others(const struct box *box, struct err *err)
 {
-	const char *last = strrchr(err->hint, ';');
-	_cleanup_free_ char *kept = NULL;
-
-	if (!strstr(err->hint, "--disk-only"))
-		return;
-	kept = xstrndup(err->hint, last ? (size_t)(last - err->hint) : 0);
-	err_hint(err,
-		"%s%s'box stop %s' ends its processes, 'box snapshot --disk-only %s' keeps its "
-		"disk",
-		kept, *kept ? "; " : "", box->row.name, box->row.name);
+	take_hint_instead(err,
+		"'box stop %s' ends its processes, 'box snapshot --disk-only %s' keeps its disk",
+		box->row.name, box->row.name);
 }
 
 static void give_up(struct sleeping *sleeping, const struct err *why)

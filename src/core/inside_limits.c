@@ -259,6 +259,7 @@ void inside_box_removed(struct box *box)
 		if (origin) {
 			text_replace(&child->row.origin_box, origin->row.id);
 			text_replace(&child->row.origin_snapshot, box->row.origin_snapshot);
+			text_replace(&child->row.origin_position, box->row.origin_position);
 		}
 		box_save(child, STORE_KEPT);
 	}

@@ -46,7 +46,7 @@ static int move_time_line(struct yard *yard, struct box *parent, struct box *chi
 {
 	/* Before forks followed snapshots that are forgotten, it may have been left behind. */
 	const char *base =
-		snapshot_by_id(yard, child->row.origin_snapshot) ? child->row.origin_snapshot : "";
+		snapshot_by_id(yard, child->row.origin_position) ? child->row.origin_position : "";
 
 	for (size_t i = 0; i < yard->snapshot_count; i++) {
 		struct snapshot *snapshot = yard->snapshots[i];
@@ -108,6 +108,7 @@ static int change_hands(
 	network_promoted(parent, child);
 	text_replace(&child->row.origin_box, parent->row.origin_box);
 	text_replace(&child->row.origin_snapshot, parent->row.origin_snapshot);
+	text_replace(&child->row.origin_position, parent->row.origin_position);
 	if (!promotion->spec.keep_labels)
 		text_replace(&child->row.labels, parent->row.labels);
 	/* A fork made to vanish is no longer one. */

@@ -77,7 +77,7 @@ static bool fits_tree(struct rolling *rolling, const struct snapshot *target)
 		       stats.memory_bytes + (uint64_t)target->row.plain_bytes <
 			       spec.tree_limits.memory_bytes) &&
 	       (!spec.tree_limits.pids ||
-		       stats.processes + (uint64_t)target->row.processes < spec.tree_limits.pids);
+		       stats.threads + (uint64_t)target->row.processes < spec.tree_limits.pids);
 }
 
 /* Both are in memory for a moment. And what both see, volumes and folders of the host, may have locks on it that only one can
@@ -283,6 +283,9 @@ bool rollback_commit(struct box *box)
 		instance_kill(box->instance, NULL); /* ahead_failed follows */
 		return false;
 	}
+	if (box_limit_disk(box, box->row.disk_bytes, &err) < 0)
+		log_warn(
+			"the disk of a box has no limit", kv_str("box", box->row.id), kv_err(&err));
 	rolling->ahead = false;
 	rolling->committed = true;
 	/* Else it is the snapshot's. */

@@ -258,11 +258,16 @@ static void drop(struct yard *yard, struct snapshot *snapshot, bool with_state)
 	for (size_t i = 0; i < yard->box_count; i++) {
 		struct box_row *row = &yard->boxes[i]->row;
 
+		bool stood = !strcmp(row->origin_position, snapshot->row.id);
+
 		/* A box of an image has no other box to go back to. */
-		if (*row->origin_box && !strcmp(row->origin_snapshot, snapshot->row.id)) {
+		if (!*row->origin_box || (!stood && strcmp(row->origin_snapshot, snapshot->row.id)))
+			continue;
+		if (!strcmp(row->origin_snapshot, snapshot->row.id))
 			text_replace(&row->origin_snapshot, snapshot->row.parent);
-			box_save(yard->boxes[i], STORE_KEPT);
-		}
+		if (stood)
+			text_replace(&row->origin_position, snapshot->row.parent);
+		box_save(yard->boxes[i], STORE_KEPT);
 	}
 	if (snapshot->users) {
 		/* For a daemon that finds it, it is half made. */

@@ -21,6 +21,8 @@
 #include "pool/pool.h"
 #include "states/states.h"
 #include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
 #include <fcntl.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -176,6 +178,22 @@ void take_cancel(struct box *box, const struct err *why)
 		taking->err = *why;
 	taking->result.cancelled = true;
 	finish(taking);
+}
+
+void take_hint_instead(struct err *err, const char *fmt, ...)
+{
+	const char *last = strrchr(err->hint, ';');
+	_cleanup_free_ char *kept = NULL;
+	char instead[256];
+	va_list args;
+
+	if (!strstr(err->hint, "--disk-only"))
+		return;
+	va_start(args, fmt);
+	vsnprintf(instead, sizeof instead, fmt, args);
+	va_end(args);
+	kept = xstrndup(err->hint, last ? (size_t)(last - err->hint) : 0);
+	err_hint(err, "%s%s%s", kept, *kept ? "; " : "", instead);
 }
 
 /* ---- the helper's answer ---------------------------------------------------------------------------------------- */

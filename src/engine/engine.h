@@ -87,6 +87,7 @@ struct instance_stats {
 	uint64_t
 		memory_held_bytes; /* without copies of files, which the kernel drops when it needs room */
 	uint64_t processes;
+	uint64_t threads; /* of all of them; what the limit of processes counts */
 	uint64_t oom_kills;
 	uint64_t throttled_us;
 	uint64_t pids_refused; /* forks that failed for the limit of processes, ever */

@@ -45,6 +45,7 @@ static const struct column columns[] = {
 	{ COLUMN_I64, offsetof(struct box_row, wake_us) },
 	{ COLUMN_U64, offsetof(struct box_row, generation) },
 	{ COLUMN_TEXT, offsetof(struct box_row, tree) },
+	{ COLUMN_TEXT, offsetof(struct box_row, origin_position) },
 };
 
 void box_row_done(struct box_row *row)

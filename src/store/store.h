@@ -66,6 +66,7 @@ struct box_row {
 	int64_t wake_us;     /* wall clock when a timer inside falls due while it sleeps; 0: none */
 	uint64_t generation; /* forks between it and a box that was made by hand */
 	char *tree; /* id of the tree it belongs to, see core/tree.h; "": of its own, named by its id */
+	char *origin_position; /* the snapshot that box stood upon when it was forked, or "" */
 };
 
 void box_row_done(struct box_row *row);

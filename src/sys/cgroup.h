@@ -140,6 +140,7 @@ struct cgroup_stats { /* 0 where the machine cannot tell */
 	uint64_t memory_peak_bytes;
 	uint64_t memory_held_bytes; /* without the cache of files */
 	uint64_t processes;
+	uint64_t threads; /* of all of them, itself and below; what the limit counts */
 	uint64_t oom_kills;
 	uint64_t pids_refused;
 };

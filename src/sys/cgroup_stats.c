@@ -56,15 +56,6 @@ uint64_t cgroup_number_of_key(const char *text, const char *key)
 	return 0;
 }
 
-static uint64_t count_lines(const char *text)
-{
-	uint64_t lines = 0;
-
-	for (; *text; text++)
-		lines += *text == '\n';
-	return lines;
-}
-
 static void read_cpu(struct cgroup_tree *tree, const char *id, struct cgroup_stats *ret)
 {
 	const struct cgroup_hierarchy *cpu = cgroup_find(tree, CGROUP_CPU);
@@ -177,7 +168,7 @@ int cgroup_stats(
 {
 	const struct cgroup_hierarchy *memory = cgroup_find(tree, CGROUP_MEMORY);
 	const struct cgroup_hierarchy *pids = cgroup_find(tree, CGROUP_PIDS);
-	char text[16384];
+	static pid_t all[8192]; /* more are not counted */
 
 	if (faccessat(tree->list[0].dir, id, F_OK, 0) < 0)
 		return err_sys(err, errno, "cgroup '%s'", id);
@@ -185,10 +176,8 @@ int cgroup_stats(
 	read_cpu(tree, id, ret);
 	if (memory)
 		read_memory(memory, id, ret);
-	if (pids)
-		ret->processes = cgroup_read_number(pids, id, "pids.current");
-	else if (cgroup_read(&tree->list[0], id, "cgroup.procs", text, sizeof text))
-		ret->processes = count_lines(text);
+	ret->processes = cgroup_pids_below(tree, id, all, ARRAY_LEN(all));
+	ret->threads = pids ? cgroup_read_number(pids, id, "pids.current") : ret->processes;
 	ret->oom_kills = cgroup_oom_kills(tree, id);
 	ret->pids_refused = cgroup_pids_refused(tree, id);
 	return 0;

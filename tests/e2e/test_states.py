@@ -341,7 +341,7 @@ def test_fork_of_a_forgotten_snapshot_stands_upon_the_one_before(yard, make_box,
     with states.removed_afterwards(other):
         yard.box("forget", box.name, "two")
         base = {s["name"]: s["id"] for s in states.timeline(box)["snapshots"]}.get(kept)
-        assert child.show()["origin"] == {"box": box.id, "snapshot": base}
+        assert child.show()["origin"] == {"box": box.id, "snapshot": base, "position": base}
         assert ("⑂ " + child.name) in yard.box("timeline", box.name).stdout
         yard.box("promote", child.name)
         now = states.of(yard, states.box_json(yard, box.name))
@@ -449,6 +449,8 @@ def test_what_cannot_be_captured_is_named_and_harms_nobody(yard, make_box, verb)
     refused = yard.box(verb, box.name, check=False)
     assert refused.returncode
     assert "python3" in refused.stderr and "trace" in refused.stderr, refused.stderr
+    if verb == "fork":
+        assert f"'box fork --disk-only {box.name}'" in refused.stderr
     if verb == "hibernate":
         assert f"('box stop {box.name}' ends its processes, 'box snapshot --disk-only {box.name}' keeps its disk)" in refused.stderr
     assert states.state(box) == "running"

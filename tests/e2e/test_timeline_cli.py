@@ -319,3 +319,46 @@ def test_interrupted_forks_are_made_and_it_is_said(fresh_yard):
     _, said = run.communicate(timeout=20)
     assert run.returncode == -signal.SIGINT and b"done all the same" in said, (run.returncode, said)
     eventually(lambda: [one["state"] for one in fresh_yard.boxes()] == ["running"] * 13, 30, "all are made")
+
+
+# ---- forks on the tree, and what is counted ----------------------------------------------------------------
+
+
+@pytest.mark.slow
+def test_a_fork_of_the_present_stands_where_it_was_made(yard, make_box):
+    box = make_box()
+    first, second = f"{box.name}-1", f"{box.name}-2"
+    try:
+        yard.box("snapshot", box.name, "one")
+        yard.box("fork", box.name, first)
+        yard.box("snapshot", box.name, "two")
+        yard.box("fork", box.name, second)
+        lines = yard.box("timeline", box.name).stdout.splitlines()
+        assert "STORED" in lines[0] and "MEMORY" not in lines[0]
+        assert [line.split("  2026")[0].split("  20")[0].rstrip() for line in lines[1:]] == [
+            "├─ one", f"│  └─ ⑂ {first}", "├─ two", f"│  └─ ⑂ {second}", "└─ ● now"]
+        origin = yard.json("show", first)["origin"]
+        one = next(s["id"] for s in yard.json("timeline", box.name)["snapshots"] if s["name"] == "one")
+        assert origin == {"box": box.id, "snapshot": None, "position": one}
+        yard.box("forget", box.name, "one")
+        assert yard.json("show", first)["origin"]["position"] is None
+        yard.box("promote", second)
+        assert yard.box("timeline", box.name).stdout.splitlines()[-1] == "└─ ● now"
+    finally:
+        for name in (first, second):
+            yard.box("rm", "-f", name, check=False)
+        yard.box("rm", "-f", box.name, check=False)
+
+
+def figures(box):
+    return box.yard.api("GET", f"/v1/boxes/{box.id}/stats").json
+
+
+@pytest.mark.slow
+def test_threads_are_not_called_processes(yard, make_box):
+    box = make_box()
+    box.start("python3", "-c", "import threading, time\n"
+              "for _ in range(20): threading.Thread(target=time.sleep, args=(1000,)).start()")
+    eventually(lambda: figures(box)["threads"] >= 21, 10, lambda: figures(box))
+    assert figures(box)["processes"] == 2
+    assert yard.json("snapshot", box.name)["processes"] == 2

@@ -409,6 +409,7 @@ static void test_store_finds_the_trees_of_older_homes(void **state)
 	assert_int_equal(sqlite3_exec(db,
 				 "DROP INDEX events_tree; ALTER TABLE events DROP COLUMN tree;"
 				 "DROP TABLE trees; ALTER TABLE boxes DROP COLUMN tree;"
+				 "ALTER TABLE boxes DROP COLUMN origin_position;"
 				 "PRAGMA user_version = 4",
 				 NULL, NULL, NULL),
 		SQLITE_OK);

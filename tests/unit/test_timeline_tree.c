@@ -24,7 +24,7 @@ static char *draw(const char *timeline, const char *boxes)
 	rest = text = xstrdup(buf_str(&whole));
 	strsep(&rest, "\n");
 	while ((row = strsep(&rest, "\n"))) {
-		char *end = strstr(row, "  2026");
+		char *end = strstr(row, "  2026") ? strstr(row, "  2026") : strstr(row, "  - ");
 
 		if (!*row)
 			continue;
@@ -102,10 +102,49 @@ static void test_tree_shows_boxes_where_they_were_forked(void **state)
 		"{\"name\":\"bob\",\"origin\":{\"box\":\"b1\",\"snapshot\":null}},"
 		"{\"name\":\"else\",\"origin\":{\"box\":\"b2\",\"snapshot\":\"a\"}},"
 		"{\"name\":\"ada\",\"origin\":null}]",
-		"└─ ⑂ bob\n"
+		"├─ ⑂ bob\n"
+		"├─ a\n"
+		"│  ├─ b\n"
+		"│  └─ ⑂ eve\n"
+		"└─ ● now\n");
+	/* A fork of the present is where its box was then. */
+	expect("{\"box\":\"b1\",\"position\":\"b\",\"snapshots\":[" SNAP(
+		       "a", "null", "null") "," SNAP("b", "null", "\"a\"") "]}",
+		"[{\"name\":\"eve\",\"origin\":{\"box\":\"b1\",\"snapshot\":null,\"position\":"
+		"\"b\"}},"
+		"{\"name\":\"bob\",\"origin\":{\"box\":\"b1\",\"snapshot\":null,\"position\":\"a\"}"
+		"},"
+		"{\"name\":\"lost\",\"origin\":{\"box\":\"b1\",\"snapshot\":null,\"position\":"
+		"\"z\"}}]",
+		"├─ ⑂ lost\n"
+		"├─ a\n"
+		"│  └─ ⑂ bob\n"
+		"├─ b\n"
+		"│  └─ ⑂ eve\n"
+		"└─ ● now\n");
+}
+
+static void test_tree_has_one_corner_a_level(void **state)
+{
+	(void)state;
+	/* Of a: b <- c, d and a box; the last thing alone ends the level. */
+	expect("{\"box\":\"b1\",\"position\":\"a\",\"snapshots\":[" SNAP(
+		       "a", "null", "null") "," SNAP("b", "null", "\"a\"") "," SNAP("c", "null",
+		       "\"b\"") "," SNAP("d", "null", "\"a\"") "]}",
+		"[{\"name\":\"eve\",\"origin\":{\"box\":\"b1\",\"snapshot\":\"a\"}}]",
+		"├─ a\n"
+		"│  ├─ b\n"
+		"│  │  └─ c\n"
+		"│  ├─ d\n"
+		"│  └─ ⑂ eve\n"
+		"└─ ● now\n");
+	/* A time line of before that begins apart. */
+	expect("{\"box\":\"b1\",\"position\":\"c\",\"snapshots\":[" SNAP("a", "null",
+		       "null") "," SNAP("b", "null", "\"a\"") "," SNAP("c", "null", "null") "]}",
+		"[]",
 		"├─ a\n"
 		"│  └─ b\n"
-		"│  └─ ⑂ eve\n"
+		"├─ c\n"
 		"└─ ● now\n");
 }
 
@@ -137,6 +176,7 @@ int main(void)
 		cmocka_unit_test(test_tree_is_straight_where_nothing_branches),
 		cmocka_unit_test(test_tree_branches_where_it_was_rolled_back),
 		cmocka_unit_test(test_tree_shows_boxes_where_they_were_forked),
+		cmocka_unit_test(test_tree_has_one_corner_a_level),
 		cmocka_unit_test(test_tree_survives_what_makes_no_sense),
 	};
 

@@ -100,6 +100,7 @@ static int group_stats(
 		.memory_peak_bytes = stats.memory_peak_bytes,
 		.memory_held_bytes = stats.memory_held_bytes,
 		.processes = stats.processes,
+		.threads = stats.threads,
 		.oom_kills = stats.oom_kills,
 		.throttled_us = stats.throttled_us,
 		.pids_refused = stats.pids_refused,
