@@ -3,11 +3,15 @@
  *   check    first bytes are                     otherwise
  *   TLS      a hello, whose name is asked for    refused
  *   HTTP     a request; each is asked for        refused
- *   FREE     either of them, treated likewise    passed on, looked at no further
+ *   FREE     either of them, treated likewise    passed on; a hello is looked for in its first SCAN_MAX bytes
  *
  * Bytes that might still become one of them are kept until it is known, but not for ever: who sends the beginning of a hello and
- * waits is cut off in the end, not let through. A few letters where anything may be spoken are some other protocol's if nothing
- * follows them for UNDECIDED_MS: its client waits for an answer. */
+ * waits is cut off in the end, not let through. A few letters where anything may be spoken are passed on if nothing
+ * follows them for UNDECIDED_MS: they may be some other protocol's, whose client waits for an answer. They are remembered: when they turn
+ * out to be the beginning of a request or a hello, the rest is kept until that was judged, so a pause wins nothing.
+ *
+ * Many protocols begin in plain and go on with TLS (PostgreSQL, SMTP, LDAP), and a byte before a hello must not hide it. So what began as
+ * neither is searched for one. */
 #include "net/relay_internal.h"
 #include "net/tls_hello.h"
 
@@ -16,6 +20,10 @@
 enum {
 	UNDECIDED_MS = 150,
 	TLS_HANDSHAKE = 22, /* what a hello begins with */
+	HELLO_BEGIN = 11,   /* bytes that tell it from others: record, message, version */
+	HELLO_TINY =
+		6, /* the same when its first record is so small that the rest is in the next */
+	SCAN_MAX = 64 * 1024,
 };
 
 static void refuse(struct relay *relay, const char *why)
@@ -59,6 +67,10 @@ static void watch_requests(struct relay *relay, const uint8_t *data, size_t len)
 		return;
 	}
 	if (relay->out.held.len) {
+		size_t given = MIN(relay->first_given, relay->out.held.len);
+
+		buf_eat(&relay->out.held, given);
+		relay->first_given -= given;
 		relay->first_by = 0;
 		relay_want_server(relay);
 	}
@@ -74,12 +86,31 @@ static void begin_http(struct relay *relay)
 
 /* ---- TLS, or anything --------------------------------------------------------------------------- */
 
+/* What is not passed on yet of the first len bytes; they are still remembered. */
+static void give(struct relay *relay, size_t len)
+{
+	if (len <= relay->first_given)
+		return;
+	buf_add(&relay->out.held, buf_head(&relay->first) + relay->first_given,
+		len - relay->first_given);
+	relay->first_given = len;
+	relay_want_server(relay);
+}
+
+/* They are nothing. */
+static void let_go(struct relay *relay, size_t len)
+{
+	give(relay, len);
+	buf_eat(&relay->first, len);
+	relay->first_given -= len;
+}
+
 static void pass(struct relay *relay)
 {
+	let_go(relay, relay->first.len);
+	buf_done(&relay->first);
 	relay->look = LOOK_NOT;
 	relay->first_by = 0;
-	buf_add(&relay->out.held, buf_head(&relay->first), relay->first.len);
-	buf_done(&relay->first);
 	relay_want_server(relay);
 }
 
@@ -93,6 +124,70 @@ static void meet_hello(struct relay *relay, const struct tls_hello *hello, bool 
 		pass(relay);
 	else
 		refuse(relay, named ? "TLS for another name" : "TLS without a name");
+}
+
+/* How many bytes tell a hello here, and whether those that are there fit. */
+static size_t hello_begin(const uint8_t *data, size_t len, bool *ret_fits)
+{
+	static const struct {
+		uint8_t least, most;
+	} bytes[HELLO_BEGIN] = { { TLS_HANDSHAKE, TLS_HANDSHAKE }, { 3, 3 }, { 0, 4 }, { 0, 255 },
+		{ 0, 255 }, { 1, 1 }, { 0, 0 }, { 0, 255 }, { 0, 255 }, { 3, 3 }, { 0, 4 } };
+	bool tiny = len >= 5 && !data[3] && data[4] < HELLO_TINY;
+	size_t need = tiny ? HELLO_TINY : HELLO_BEGIN;
+
+	*ret_fits = true;
+	for (size_t i = 0; i < MIN(len, need) && *ret_fits; i++)
+		*ret_fits = data[i] >= bytes[i].least && data[i] <= bytes[i].most;
+	return need;
+}
+
+static bool begins_hello(const struct relay *relay)
+{
+	bool fits;
+	size_t need = hello_begin(buf_head(&relay->first), relay->first.len, &fits);
+
+	return fits && relay->first.len >= need;
+}
+
+static void skip_to_hello(struct relay *relay)
+{
+	const uint8_t *data = buf_head(&relay->first);
+	size_t at = 0;
+	bool fits = false;
+
+	for (; at < relay->first.len; at++) {
+		hello_begin(data + at, relay->first.len - at, &fits);
+		if (fits)
+			break;
+	}
+	let_go(relay, at);
+}
+
+static void scan(struct relay *relay)
+{
+	struct tls_hello hello = { 0 };
+
+	for (skip_to_hello(relay); relay->first.len && begins_hello(relay); skip_to_hello(relay)) {
+		enum tls_hello_result result =
+			tls_hello_parse(buf_head(&relay->first), relay->first.len, &hello);
+
+		if (result == TLS_HELLO_MORE) {
+			/* It has its own time; before, a few bytes that might begin one were waited with. */
+			relay->first_by = relay->in_hello ? relay->first_by : 0;
+			relay->in_hello = true;
+			return;
+		}
+		if (result == TLS_HELLO_NAMED || result == TLS_HELLO_UNNAMED) {
+			meet_hello(relay, &hello, result == TLS_HELLO_NAMED);
+			return;
+		}
+		let_go(relay, 1);
+		relay->in_hello = false;
+	}
+	relay->first_by = 0;
+	if (relay->first_seen >= SCAN_MAX)
+		pass(relay);
 }
 
 static void meet_other(struct relay *relay)
@@ -109,12 +204,15 @@ static void meet_other(struct relay *relay)
 		guess = HTTP_GUESS_NO;
 	else
 		guess = http_guess(data, relay->first.len);
-	if (guess == HTTP_GUESS_NO)
-		pass(relay);
+	if (guess == HTTP_GUESS_NO) {
+		relay->scans = true;
+		scan(relay);
+	}
 	if (guess == HTTP_GUESS_YES) {
 		struct buf first = relay->first;
 
 		relay->first = (struct buf)BUF_INIT;
+		relay->first_by = 0; /* a head has its own time */
 		begin_http(relay);
 		watch_requests(relay, buf_head(&first), first.len);
 		buf_done(&first);
@@ -124,9 +222,13 @@ static void meet_other(struct relay *relay)
 static void judge_first(struct relay *relay)
 {
 	struct tls_hello hello = { 0 };
-	enum tls_hello_result result =
-		tls_hello_parse(buf_head(&relay->first), relay->first.len, &hello);
+	enum tls_hello_result result;
 
+	if (relay->scans) {
+		scan(relay);
+		return;
+	}
+	result = tls_hello_parse(buf_head(&relay->first), relay->first.len, &hello);
 	switch (result) {
 	case TLS_HELLO_NAMED:
 	case TLS_HELLO_UNNAMED:
@@ -157,10 +259,20 @@ void relay_first_begin(struct relay *relay)
 		relay->look = LOOK_FIRST;
 }
 
+/* Bytes that wait, and are passed on if nothing follows them. */
 static bool is_undecided(const struct relay *relay)
 {
-	return relay->check == RELAY_FREE && relay->look == LOOK_FIRST && relay->first.len &&
-	       buf_head(&relay->first)[0] != TLS_HANDSHAKE;
+	if (relay->check != RELAY_FREE || relay->look != LOOK_FIRST || !relay->first.len)
+		return false;
+	return relay->scans ? !begins_hello(relay) : buf_head(&relay->first)[0] != TLS_HANDSHAKE;
+}
+
+/* Something is kept back. */
+static bool waits(const struct relay *relay)
+{
+	if (relay->look == LOOK_FIRST)
+		return relay->first.len > relay->first_given;
+	return relay->look == LOOK_HTTP && !relay->out.held.len;
 }
 
 void relay_first_client(struct relay *relay, const uint8_t *data, size_t len)
@@ -170,15 +282,17 @@ void relay_first_client(struct relay *relay, const uint8_t *data, size_t len)
 		return;
 	}
 	buf_add(&relay->first, data, len);
+	relay->first_seen += len;
 	judge_first(relay);
-	if (!relay->ending && relay->look != LOOK_NOT && !relay->out.held.len && !relay->first_by)
+	if (!relay->ending && waits(relay) && !relay->first_by)
 		relay_start_first(relay, is_undecided(relay) ? UNDECIDED_MS : relay->hub->first_ms);
 }
 
 void relay_first_late(struct relay *relay)
 {
 	if (is_undecided(relay)) {
-		pass(relay);
+		relay->first_by = 0;
+		give(relay, relay->first.len);
 		if (relay->server.connected)
 			relay_flow_move(relay, &relay->out);
 	} else {

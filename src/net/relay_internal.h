@@ -100,7 +100,11 @@ struct relay {
 	bool has_target, wants_server;
 	struct dial *dial;
 
-	struct buf first; /* LOOK_FIRST: what came */
+	struct buf first;    /* LOOK_FIRST: what came and is not judged yet */
+	size_t first_given;  /* of it, passed on already: a few letters that somebody waited with */
+	uint64_t first_seen; /* bytes of the client so far */
+	bool scans;	     /* it began as neither of the two: a hello may follow */
+	bool in_hello;	     /* one is there, not whole yet */
 	struct http_guard *guard;
 
 	struct loop_timer *timer; /* NULL: none needed yet */

@@ -297,6 +297,115 @@ static void test_free_checks_tls_and_http_all_the_same(void **state)
 	expect_done(client, server);
 }
 
+/* A pause lets a few letters through, not the request they belong to. */
+static void test_a_pause_hides_no_request(void **state)
+{
+	static const char *const parts[][3] = {
+		{ "GET ", "/ HTTP/1.1\r\nHost: ", "evil.test\r\n\r\n" },
+		{ "G", "ET / HTTP/1.1\r\nHost: evil", ".test\r\n\r\n" },
+		{ "\r\n", "POST", " /x HTTP/1.1\r\nHost: evil.test\r\nContent-Length: 0\r\n\r\n" }
+	};
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_LEN(parts); i++) {
+		int client = scene_start(RELAY_FREE), server = scene_server();
+
+		scene.ended = 0;
+		say(client, parts[i][0]);
+		hear(server, parts[i][0]);
+		say(client, parts[i][1]);
+		run_for(50);
+		say(client, parts[i][2]);
+		expect_ended(RELAY_END_REFUSED);
+		assert_int_equal(hear_end(client), ECONNRESET);
+		close(client);
+		close(server);
+	}
+}
+
+static void test_what_comes_after_a_pause_comes_once(void **state)
+{
+	int client = scene_start(RELAY_FREE), server = scene_server();
+
+	(void)state;
+	say(client, "GET ");
+	hear(server, "GET ");
+	say(client, "/a HTTP/1.1\r\nHost: good.test\r\n\r\n");
+	hear(server, "/a HTTP/1.1\r\nHost: good.test\r\n\r\n");
+	assert_string_equal(scene.last, "GET good.test /a");
+	expect_done(client, server);
+
+	/* And what is no request in the end. */
+	scene.ended = 0;
+	client = scene_start(RELAY_FREE);
+	server = scene_server();
+	say(client, "get ");
+	hear(server, "get ");
+	say(client, "key\r\n");
+	hear(server, "key\r\n");
+	expect_done(client, server);
+}
+
+/* What stands before a hello does not hide it, nor does a pause in it: the server never gets all of it. */
+static void test_nothing_before_it_hides_a_hello(void **state)
+{
+	static const char *const before[] = { "x", "\1", "\x16", "EHLO me\r\nSTARTTLS\r\n",
+		"\x16\x03\x01" };
+	uint8_t hello[512];
+	size_t len = hello_to("evil.test", hello);
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_LEN(before); i++)
+		for (size_t cut = 0; cut < 12; cut += 3) {
+			int client = scene_start(RELAY_FREE), server = scene_server();
+
+			/* What begins like a hello and is none is refused at once. */
+			if (before[i][0] == '\x16' && cut)
+				cut = 12;
+			scene.ended = 0;
+			say(client, before[i]);
+			if (before[i][0] != '\x16')
+				hear(server, before[i]);
+			if (cut && cut < 12) {
+				say_bytes(client, hello, cut);
+				run_for(200);
+			}
+			say_bytes(client, hello + (cut < 12 ? cut : 0), len - (cut < 12 ? cut : 0));
+			expect_ended(RELAY_END_REFUSED);
+			close(client);
+			close(server);
+		}
+}
+
+static void test_a_hello_that_follows_is_asked_for_and_passes(void **state)
+{
+	int client = scene_start(RELAY_FREE), server = scene_server();
+	uint8_t hello[512], heard[512];
+	size_t len = hello_to("good.test", hello), got = 0;
+
+	(void)state;
+	say(client, "STARTTLS\r\n");
+	hear(server, "STARTTLS\r\n");
+	say(server, "220\r\n");
+	hear(client, "220\r\n");
+	say_bytes(client, hello, 3);
+	run_for(200);
+	say_bytes(client, hello + 3, len - 3);
+	for (int i = 0; i < 100 && got < len; i++) {
+		ssize_t n;
+
+		run_for(10);
+		n = recv(server, heard + got, sizeof heard - got, MSG_DONTWAIT);
+		got += n > 0 ? (size_t)n : 0;
+	}
+	assert_int_equal(got, len);
+	assert_memory_equal(heard, hello, len);
+	assert_int_equal(scene.seen, 1);
+	say(client, "more");
+	hear(server, "more");
+	expect_done(client, server);
+}
+
 static void test_free_does_not_wait_for_ever(void **state)
 {
 	int client = scene_start(RELAY_FREE), server = scene_server();
@@ -514,6 +623,10 @@ int main(void)
 		TEST(test_http_upgrade_waits_for_the_server),
 		TEST(test_server_may_speak_first),
 		TEST(test_free_checks_tls_and_http_all_the_same),
+		TEST(test_a_pause_hides_no_request),
+		TEST(test_what_comes_after_a_pause_comes_once),
+		TEST(test_nothing_before_it_hides_a_hello),
+		TEST(test_a_hello_that_follows_is_asked_for_and_passes),
 		TEST(test_free_does_not_wait_for_ever),
 		TEST(test_free_passes_a_short_word_and_its_end),
 		TEST(test_unreachable_servers_reset_the_client),
