@@ -61,7 +61,7 @@ static bool has_answers(const uint8_t *text, size_t len, void *arg)
 	return count_answers(text, len) >= *(size_t *)arg;
 }
 
-/* Each text is a write of its own. Got through when so many answers came as ANSWERS says. */
+/* Each text is a write of its own; an empty one is a pause, longer than the gate waits with a few letters. Got through when so many answers came as ANSWERS says. */
 void attack_send(int argc, char **argv, struct outcome *out)
 {
 	static uint8_t buf[TEXT_MAX];
@@ -74,7 +74,7 @@ void attack_send(int argc, char **argv, struct outcome *out)
 		return;
 	for (int i = 3; i < argc; i++) {
 		if (i > 3)
-			usleep(20000);
+			usleep(*argv[i] ? 20000 : 250000);
 		if (!send_all(fd, buf, unescape(argv[i], buf, sizeof buf)))
 			break;
 	}

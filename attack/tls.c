@@ -151,9 +151,19 @@ void attack_tls(int argc, char **argv, struct outcome *out)
 	wrap(&inner, !strcmp(how, "records") ? 20 : 16000, &whole);
 	if (!strcmp(how, "half"))
 		whole.len /= 2;
+	if (!strcmp(how, "behind") || !strcmp(how, "behind-pieces")) {
+		/* Some other protocol's first bytes, and a moment for them to be passed on. */
+		uint8_t answer[256];
+
+		(void)send_all(fd, "\x01", 1);
+		usleep(250000);
+		while (recv(fd, answer, sizeof answer, MSG_DONTWAIT) > 0)
+			;
+	}
 	if (!strcmp(how, "sslv2"))
 		exchange(fd, ssl2, sizeof ssl2, out);
-	else if (!strcmp(how, "segments") || !strcmp(how, "bytes"))
+	else if (!strcmp(how, "segments") || !strcmp(how, "bytes") ||
+		 !strcmp(how, "behind-pieces"))
 		send_in_pieces(fd, &whole, !strcmp(how, "bytes") ? 2 : 40)
 			? exchange(fd, "", 0, out)
 			: outcome_errno(out, 0, errno);

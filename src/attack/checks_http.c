@@ -5,7 +5,8 @@
 #define STRICT                                                                                 \
 	"{\"version\":1,\"preset\":\"none\",\"allow\":[\"allowed.test:80,443,8080,8443\",\"*." \
 	"wild.test:80\","                                                                      \
-	"{\"name\":\"api.test\",\"ports\":80,\"methods\":[\"GET\"],\"paths\":[\"/v1/\"]}]}"
+	"{\"name\":\"api.test\",\"ports\":80,\"methods\":[\"GET\"],\"paths\":[\"/v1/\"]}],"    \
+	"\"deny\":[{\"name\":\"allowed.test\",\"ports\":80,\"paths\":[\"/secret/\"]}]}"
 #define HTTP_80 "203.0.113.10:80 [2001:db8::10]:80"
 
 /* Nothing of it may arrive. */
@@ -30,8 +31,12 @@
 			line "\\r\\nHost: api.test\\r\\n\\r\\n" \
 		}                                               \
 	}
-#define GOOD "GET /good HTTP/1.1\\r\\nHost: allowed.test\\r\\n\\r\\n"
-#define BAD  "GET /evil HTTP/1.1\\r\\nHost: evil.test\\r\\n\\r\\n"
+/* What a deny rule names, in other words. */
+#define SECRET(label, target) \
+	HTTP("denied-" label, "GET " target " HTTP/1.1\\r\\nHost: allowed.test\\r\\n\\r\\n")
+#define PORT_8080 "203.0.113.10:8080 [2001:db8::10]:8080"
+#define GOOD	  "GET /good HTTP/1.1\\r\\nHost: allowed.test\\r\\n\\r\\n"
+#define BAD	  "GET /evil HTTP/1.1\\r\\nHost: evil.test\\r\\n\\r\\n"
 
 static const struct check http[] = {
 	{ .name = "allowed",
@@ -134,7 +139,30 @@ static const struct check http[] = {
 		"dGhlIHNhbXBsZSBub25jZQ==\\r\\n\\r\\n" BAD),
 	{ .name = "other-host-on-8080",
 		.words = { "send", "allowed.test", "8080", "1", BAD },
-		.may = "203.0.113.10:8080 [2001:db8::10]:8080" },
+		.may = PORT_8080 },
+	{ .name = "other-host-on-8080-after-a-pause",
+		.words = { "send", "allowed.test", "8080", "1", "GET ", "",
+			"/evil HTTP/1.1\\r\\nHost: evil.test\\r\\n\\r\\n" },
+		.may = PORT_8080 },
+	{ .name = "other-host-on-8080-letter-by-letter",
+		.words = { "send", "allowed.test", "8080", "1", "G", "", "E", "", "T", "",
+			" /evil HTTP/1.1\\r\\nHost: evil.test\\r\\n\\r\\n" },
+		.may = PORT_8080 },
+	SECRET("path", "/secret/evil"),
+	SECRET("path-parameter", "/secret;a/evil"),
+	SECRET("path-escaped-parameter", "/secret%3ba/evil"),
+	SECRET("path-escaped-slash", "/secret%2Fevil"),
+	SECRET("path-upper-case", "/SECRET/evil"),
+	SECRET("path-escaped-letter", "/%73ecret/evil"),
+	SECRET("path-dot", "/secret./evil"),
+	SECRET("path-this-folder", "/./secret/evil"),
+	SECRET("path-two-slashes", "//secret/evil"),
+	SECRET("path-backslash", "/secret%5cevil"),
+	SECRET("path-long-utf-8", "/%c0%afsecret/evil"),
+	SECRET("path-escaped-query", "/secret%3fevil"),
+	SECRET("path-fragment", "/secret#evil"),
+	SECRET("path-absolute", "http://allowed.test/secret/evil"),
+	SECRET("path-without-slash", "/secret"),
 	{ .name = "port-not-listed",
 		.words = { "connect", "allowed.test", "25" },
 		.log = "allowed.test" },

@@ -29,7 +29,7 @@ enum check_flag {
 	CHECK_NESTED = 128,
 };
 
-enum { CHECK_WORDS = 8, PROBLEM_SIZE = 400, HOW_SIZE = 200 };
+enum { CHECK_WORDS = 12, PROBLEM_SIZE = 400, HOW_SIZE = 200 };
 
 struct check {
 	const char *name;

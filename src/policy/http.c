@@ -2,8 +2,11 @@
  *
  * A pattern is a whole path; '*' in it stands for anything within one segment, '**' for anything at all, and a '/'
  * at its end for everything below. Servers differ in how they read a path: some undo escapes twice, join
- * slashes, or climb with '..'. A path that could be read in two ways therefore fits no allow rule with paths, and
- * every deny rule with paths. */
+ * slashes, climb with '..', or cut off dots at the end of a name. A path that could be read in two ways therefore fits no allow rule
+ * with paths, and every deny rule with paths. Parameters ("/a;x=1/b") are common, and some servers leave them out: an allow rule
+ * must fit both readings, a deny rule either. What a deny rule names it names in any case of letters, and with or without a '/' at
+ * the end. */
+#include "base/text.h"
 #include "policy/policy_internal.h"
 #include <strings.h>
 
@@ -67,7 +70,8 @@ static int hex_value(char c)
 	return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
 }
 
-/* ".", "..", "" and those with a parameter ("..;x"), which some servers cut off before they climb. */
+/* ".", "..", "" and those with a parameter ("..;x"), which some servers cut off before they climb; and names that end with what some
+ * file systems leave out. */
 static bool segment_is_odd(const char *segment, size_t len, bool last)
 {
 	const char *cut = memchr(segment, ';', len);
@@ -75,7 +79,7 @@ static bool segment_is_odd(const char *segment, size_t len, bool last)
 
 	if (!len)
 		return !last;
-	return !name || (name <= 2 && !strncmp(segment, "..", name));
+	return !name || segment[name - 1] == '.' || segment[name - 1] == ' ';
 }
 
 static bool has_odd_segment(const char *path)
@@ -106,8 +110,8 @@ bool http_path_normalise(const char *path, char *out)
 			if (low < 0)
 				return false;
 			c = (unsigned char)(high << 4 | low);
-			/* A '/' or '%' that was hidden means something else to a server that looks twice. */
-			if (c == '/' || c == '%')
+			/* What was hidden means something else to a server that looks twice. */
+			if (c == '/' || c == '%' || c == '?')
 				return false;
 			path += 2;
 		}
@@ -116,7 +120,8 @@ bool http_path_normalise(const char *path, char *out)
 		out[len++] = (char)c;
 	}
 	out[len] = '\0';
-	return !has_odd_segment(out);
+	/* Bytes that are no UTF-8 may be a '/' or '.' in a longer form. */
+	return text_is_utf8(out, len) && !has_odd_segment(out);
 }
 
 int http_add_path(const char *text, struct policy_rule *rule, struct err *err)
@@ -201,14 +206,68 @@ bool http_has_method(const struct policy_rule *rule, const char *method)
 	return false;
 }
 
-bool http_has_path(const struct policy_rule *rule, const char *normal)
+/* Without parameters: "/a;x=1/b" is "/a/b". */
+static void leave_out_parameters(const char *path, char *out)
 {
-	if (!rule->paths)
+	for (bool in = false; *path; path++) {
+		in = *path != '/' && (in || *path == ';');
+		if (!in)
+			*out++ = *path;
+	}
+	*out = '\0';
+}
+
+static void to_lower(char *text)
+{
+	for (; *text; text++)
+		if (*text >= 'A' && *text <= 'Z')
+			*text = (char)(*text | 32);
+}
+
+/* A '/' more or less at the end. */
+static void change_end(char *path)
+{
+	size_t len = strlen(path);
+
+	if (len > 1 && path[len - 1] == '/')
+		path[len - 1] = '\0';
+	else if (len < HTTP_PATH_SIZE - 1)
+		strcpy(path + len, "/");
+}
+
+static bool is_denied(const char *pattern, const char *path)
+{
+	char low_pattern[POLICY_PATH_LEN_MAX + 1], low_path[HTTP_PATH_SIZE];
+
+	strcpy(low_pattern, pattern);
+	strcpy(low_path, path);
+	to_lower(low_pattern);
+	to_lower(low_path);
+	if (path_fits(low_pattern, low_path))
 		return true;
+	change_end(low_path);
+	return path_fits(low_pattern, low_path);
+}
+
+static bool fits_one(const struct policy_rule *rule, const char *path)
+{
 	for (size_t i = 0; rule->paths[i]; i++)
-		if (path_fits(rule->paths[i], normal))
+		if (rule->deny ? is_denied(rule->paths[i], path) : path_fits(rule->paths[i], path))
 			return true;
 	return false;
+}
+
+bool http_has_path(const struct policy_rule *rule, const char *normal)
+{
+	char bare[HTTP_PATH_SIZE];
+
+	if (!rule->paths)
+		return true;
+	leave_out_parameters(normal, bare);
+	if (!strcmp(bare, normal))
+		return fits_one(rule, normal);
+	return rule->deny ? fits_one(rule, normal) || fits_one(rule, bare)
+			  : fits_one(rule, normal) && fits_one(rule, bare);
 }
 
 bool http_path_covers(const char *wide, const char *narrow)

@@ -289,8 +289,10 @@ static void test_policy_methods_and_paths(void **state)
 	      "/exact]}\n"
 	      "- {name: b.example}\n"
 	      "- {name: c.example, paths: ['/**/x', /deep/*/y/]}\n"
+	      "- d.example:80\n"
 	      "deny:\n"
 	      "- {name: b.example, paths: [/admin/, /admin]}\n"
+	      "- {name: d.example, paths: [/secret/, /one]}\n"
 	      "- {name: b.example, methods: [DELETE]}\n",
 		NULL, { "http a.example 80 GET /public/", true },
 		{ "http a.example 80 GET /public/a/b?q=../x", true },
@@ -302,6 +304,33 @@ static void test_policy_methods_and_paths(void **state)
 		{ "http a.example 80 GET /v1/users/7/x", false },
 		{ "http a.example 80 GET /v1/x/users/7", false },
 		{ "http a.example 80 GET /%70ublic/a", true },
+		{ "http a.example 80 GET /public/a;x=1/b", true },
+		{ "http a.example 80 GET /public;x=1/b", false },
+		{ "http a.example 80 GET /public/a./b", false },
+		{ "http a.example 80 GET /public/a%3f/b", false },
+		{ "http a.example 80 GET /public/%c0%ae", false },
+		{ "http b.example 80 GET /admin;a/b", false },
+		{ "http b.example 80 GET /admin;a", false },
+		{ "http b.example 80 GET /admin%3ba/b", false },
+		{ "http b.example 80 GET /x;a/admin", true },
+		{ "http b.example 80 GET /Admin/b", false },
+		{ "http b.example 80 GET /ADMIN;a", false },
+		{ "http b.example 80 GET /admin./b", false },
+		{ "http b.example 80 GET /admin%20/b", false },
+		{ "http b.example 80 GET /admin%5cb", false },
+		{ "http b.example 80 GET /admin%2Fb", false },
+		{ "http b.example 80 GET /admin%2fb", false },
+		{ "http b.example 80 GET /x/./admin/b", false },
+		{ "http b.example 80 GET //admin/b", false },
+		{ "http b.example 80 GET /admin%3fx", false },
+		{ "http b.example 80 GET /admin#x", false },
+		{ "http b.example 80 GET /%c0%afadmin/b", false },
+		{ "http b.example 80 GET /%61dmin/b", false },
+		{ "http d.example 80 GET /secret", false },
+		{ "http d.example 80 GET /secret/", false },
+		{ "http d.example 80 GET /secret;a/b", false },
+		{ "http d.example 80 GET /secrets", true },
+		{ "http d.example 80 GET /one/", false }, { "http d.example 80 GET /one/x", true },
 		{ "http a.example 80 GET /public/../secret", false },
 		{ "http a.example 80 GET /public/%2e%2e/secret", false },
 		{ "http a.example 80 GET /public/..;/secret", false },
