@@ -128,6 +128,20 @@ static void refuse_route(struct http_request *request, const char *allow)
 			"this path has no such method", "hint", allow));
 }
 
+/* A command may say which daemon it means: by the home, since that is what people set. */
+static int check_home(struct api *api, struct http_request *request, struct err *err)
+{
+	const char *home = http_request_header(request, "Box-Home");
+
+	if (!home || http_request_door(request) != HTTP_DOOR_UNIX ||
+		!strcmp(home, yard_get_conf(api->yard)->home) || !strcmp(home, api->home))
+		return 0;
+	err_set(err, ERR_STATE, "the daemon here has the home '%s', not '%.200s' as BOX_HOME says",
+		api->home, home);
+	return err_hint(
+		err, "set BOX_RUN to where that daemon's socket is, or start it with 'box up'");
+}
+
 static void handle(struct http_request *request, void *arg)
 {
 	struct api *api = arg;
@@ -137,7 +151,7 @@ static void handle(struct http_request *request, void *arg)
 
 	call.route = route_match(
 		http_request_method(request), http_request_path(request), call.params, allow);
-	if (auth_check(api, request, call.route, &err) < 0)
+	if (auth_check(api, request, call.route, &err) < 0 || check_home(api, request, &err) < 0)
 		return http_reply_error(request, &err);
 	if (!call.route)
 		return refuse_route(request, allow);
@@ -167,6 +181,9 @@ int api_open(
 	struct api *api = xnew(struct api);
 
 	api->yard = yard;
+	api->home = realpath(conf->home, NULL);
+	if (!api->home)
+		api->home = xstrdup(conf->home);
 	api->shutdown = shutdown;
 	api->shutdown_arg = arg;
 	api->lives.next = api->lives.prev = &api->lives;
@@ -209,6 +226,7 @@ void api_close(struct api *api)
 	http_server_free(api->server);
 	buf_done(&api->scratch);
 	free(api->askers);
+	free(api->home);
 	free(api);
 }
 

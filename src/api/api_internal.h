@@ -100,6 +100,7 @@ void follow_entry(struct follow *follow, uint64_t number, const json_t *entry, b
 struct api {
 	struct yard *yard;
 	struct http_server *server;
+	char *home;    /* without links in it */
 	uint16_t port; /* of the TCP door, 0: closed */
 	api_shutdown_fn shutdown;
 	void *shutdown_arg;

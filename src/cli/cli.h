@@ -23,6 +23,8 @@ enum command_flag {
 	CMD_GROUP = 2,		 /* only a heading for "image build" and the like */
 	CMD_HIDDEN = 4,
 	CMD_NO_CONF = 8, /* works without configuration and daemon */
+	CMD_HERE =
+		16, /* is about this machine, whatever BOX_HOST says; refused where it names another */
 };
 
 struct command {
@@ -46,7 +48,9 @@ struct cli {
 	struct conf conf;
 	bool json;	       /* --json */
 	bool quiet;	       /* --quiet */
-	struct client *client; /* to conf.socket; connects on first use */
+	struct client *client; /* to target; connects on first use */
+	char *target;	       /* conf.socket, or another machine's daemon; see remote.h */
+	char *token, *cacert, *home;
 };
 
 bool cli_has(const struct cli *cli, const char *flag);
@@ -97,11 +101,16 @@ int cmd_attach(struct cli *cli, int argc, char **argv);
 int cmd_attack(struct cli *cli, int argc, char **argv);
 int cmd_audit(struct cli *cli, int argc, char **argv);
 int cmd_bench(struct cli *cli, int argc, char **argv);
+int cmd_context_add(struct cli *cli, int argc, char **argv);
+int cmd_context_ls(struct cli *cli, int argc, char **argv);
+int cmd_context_rm(struct cli *cli, int argc, char **argv);
+int cmd_context_use(struct cli *cli, int argc, char **argv);
 int cmd_completion(struct cli *cli, int argc, char **argv);
 int cmd_cp(struct cli *cli, int argc, char **argv);
 int cmd_df(struct cli *cli, int argc, char **argv);
 int cmd_diff(struct cli *cli, int argc, char **argv);
 int cmd_compare(struct cli *cli, int argc, char **argv);
+int cmd_dial_stdio(struct cli *cli, int argc, char **argv);
 int cmd_doctor(struct cli *cli, int argc, char **argv);
 int cmd_down(struct cli *cli, int argc, char **argv);
 int cmd_events(struct cli *cli, int argc, char **argv);

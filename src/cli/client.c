@@ -7,6 +7,7 @@
 #include "cli/client.h"
 #include "base/alloc.h"
 #include "base/buf.h"
+#include "cli/remote.h"
 #include <errno.h>
 #include <http_parser.h>
 #include <poll.h>
@@ -113,6 +114,8 @@ int client_dial(const char *socket_path, int *ret_fd, struct err *err)
 	struct sockaddr_un address = { .sun_family = AF_UNIX };
 	_cleanup_close_ int fd = -1;
 
+	if (remote_is(socket_path))
+		return remote_dial(socket_path, ret_fd, err);
 	if (strlen(socket_path) >= sizeof address.sun_path)
 		return err_set(err, ERR_INVALID, "socket path '%s' is too long", socket_path);
 	strcpy(address.sun_path, socket_path);
@@ -214,11 +217,14 @@ static const http_parser_settings parser_settings = {
 	.on_message_complete = on_message_complete,
 };
 
-static int cut_off(struct exchange *exchange)
+static int cut_off(const struct client *client, struct exchange *exchange)
 {
 	err_set(exchange->err, ERR_UNAVAILABLE, "the daemon closed the connection%s",
 		exchange->begun ? " in the middle of its answer" : "");
-	return err_hint(exchange->err, "'box info' tells whether it runs");
+	err_hint(exchange->err, "'box info' tells whether it runs");
+	if (!exchange->begun)
+		remote_hint(client->socket_path, exchange->err);
+	return -1;
 }
 
 static int receive_answer(struct client *client, struct exchange *exchange)
@@ -244,7 +250,7 @@ static int receive_answer(struct client *client, struct exchange *exchange)
 				!http_parser_execute(&parser, &parser_settings, NULL, 0) &&
 				exchange->complete)
 				return 0;
-			return cut_off(exchange);
+			return cut_off(client, exchange);
 		}
 		exchange->begun = true;
 		http_parser_execute(&parser, &parser_settings, (char *)client->in, (size_t)got);
@@ -291,8 +297,10 @@ static int send_head(struct client *client, const struct client_request *request
 	struct buf head = BUF_INIT;
 	int ret;
 
-	buf_addf(&head, "%s %s HTTP/1.1\r\nHost: localhost\r\n%s", request->method, request->path,
-		request->header ? request->header : "");
+	buf_addf(&head, "%s %s HTTP/1.1\r\n", request->method, request->path);
+	remote_add_head(&head, client->socket_path);
+	if (request->header)
+		buf_add_str(&head, request->header);
 	if (request->body || request->read)
 		buf_addf(&head, "Content-Type: %s\r\n",
 			request->body_type ? request->body_type : "application/json");

@@ -1,4 +1,4 @@
-/* client.h - requests to the daemon over its unix socket; one connection, kept alive
+/* client.h - requests to the daemon over its unix socket, or to another machine's (remote.h); one connection, kept alive
  *
  * Blocking. A path is given ready, made with client_path(). Errors of the API come back as the same
  * struct err the daemon had; a daemon that does not answer is ERR_UNAVAILABLE with a hint. */
@@ -11,7 +11,7 @@
 
 struct client;
 
-/* Connects on first use. socket_path is borrowed for the client's life. */
+/* Connects on first use. socket_path, or what remote_read gave, is borrowed for the client's life. */
 struct client *client_new(const char *socket_path);
 void client_free(struct client *client); /* accepts NULL */
 

@@ -29,7 +29,7 @@ _Noreturn static void run_child(struct cli *cli, const char *path, int data, int
 	struct client_request request = {
 		.method = "GET", .path = path, .data = write_pipe, .arg = &data
 	};
-	struct client *client = client_new(cli->conf.socket);
+	struct client *client = client_new(cli->target);
 	struct err err = ERR_INIT;
 
 	if (client_do(client, &request, NULL, &err) == 0)

@@ -31,9 +31,14 @@ static const char exit_codes[] =
 
 static const char environment[] =
 	"BOX_HOME    state of the daemon (/var/lib/boxyard)\n"
-	"BOX_RUN     sockets (/run/boxyard); BOX_RUN/box.sock is what commands talk to\n"
+	"BOX_RUN     sockets (/run/boxyard; BOX_HOME/run if that is set alone): commands talk to "
+	"BOX_RUN/box.sock\n"
 	"BOX_LISTEN  address of the REST API over TCP (127.0.0.1:30001), or off\n"
 	"BOX_CONF    configuration file (/etc/boxyard.conf)\n"
+	"BOX_HOST    another daemon: ssh://USER@HOST, https://HOST:PORT or unix:///SOCKET\n"
+	"BOX_TOKEN   for https\n"
+	"BOX_CACERT  certificates to trust for https besides the machine's own, PEM\n"
+	"BOX_CONTEXT a daemon by the name it has in 'box context ls'\n"
 	"NO_COLOR    set: no colours\n"
 	"COLUMNS     width of tables on a terminal\n";
 

@@ -1,6 +1,7 @@
 /* main.c - finds the command, parses its options, runs it */
 #include "base/alloc.h"
 #include "cli/cli.h"
+#include "cli/remote.h"
 #include <errno.h>
 #include <signal.h>
 
@@ -44,6 +45,56 @@ static int check_words(const struct cli *cli)
 	return 0;
 }
 
+/* ---- which daemon ------------------------------------------------------------------------------ */
+
+static const char *variable(const char *name)
+{
+	const char *value = getenv(name);
+
+	return value && *value ? value : NULL;
+}
+
+static int take_variable(char **slot, const char *name)
+{
+	if (variable(name)) {
+		free(*slot);
+		*slot = xstrdup(variable(name));
+	}
+	return 0;
+}
+
+/* See context.c. */
+static int choose_daemon(struct cli *cli, struct err *err)
+{
+	const char *host = variable("BOX_HOST"), *context = variable("BOX_CONTEXT");
+	bool here = !host && !context && (variable("BOX_HOME") || variable("BOX_RUN"));
+	_cleanup_free_ char *name = NULL;
+
+	if (host && remote_read(host, &cli->target, err) < 0)
+		return err_wrap(err, "BOX_HOST");
+	if (!host && !here &&
+		context_find(context, &cli->target, &cli->token, &cli->cacert, &name, err) < 0)
+		return -1;
+	if (cli->target && remote_is(cli->target) && (cli->command->options & CMD_HERE)) {
+		err_set(err, ERR_INVALID, "'box %s' is about this machine, and %s%s names another",
+			cli->command->name, name ? "context " : "BOX_HOST", name ? name : "");
+		return err_hint(err, "%s",
+			name ? "'box context use default', or BOX_CONTEXT=default" : "unset it");
+	}
+	take_variable(&cli->token, "BOX_TOKEN");
+	take_variable(&cli->cacert, "BOX_CACERT");
+	if (!cli->target) {
+		cli->target = xstrdup(cli->conf.socket);
+		if (cli->conf.home_given) {
+			cli->home = realpath(cli->conf.home, NULL);
+			if (!cli->home)
+				cli->home = xstrdup(cli->conf.home);
+		}
+	}
+	remote_use(cli->token, cli->cacert, cli->home);
+	return 0;
+}
+
 /* Runs the command that argv[0] (and perhaps argv[1]) name. */
 static int run(struct cli *cli, int argc, char **argv)
 {
@@ -69,7 +120,11 @@ static int run(struct cli *cli, int argc, char **argv)
 	if (!(cli->command->options & CMD_NO_CONF)) {
 		if (conf_load(&cli->conf, &err) < 0)
 			return cli_fail(cli, &err);
-		cli->client = client_new(cli->conf.socket);
+		if (!(cli->command->options & CMD_HIDDEN) && choose_daemon(cli, &err) < 0)
+			return cli_fail(cli, &err);
+		if (!cli->target)
+			cli->target = xstrdup(cli->conf.socket);
+		cli->client = client_new(cli->target);
 	}
 	return cli->command->run(cli, cli->flags.word_count, cli->flags.words);
 }
@@ -106,6 +161,10 @@ int main(int argc, char **argv)
 	}
 	code = flush_output(&cli, run(&cli, argc, argv));
 	client_free(cli.client);
+	free(cli.target);
+	free(cli.token);
+	free(cli.cacert);
+	free(cli.home);
 	conf_done(&cli.conf);
 	flags_done(&cli.flags);
 	return code;

@@ -365,6 +365,12 @@ static const struct flag token_create_flags[] = {
 	FLAG_END,
 };
 
+static const struct flag context_add_flags[] = {
+	{ "token", 0, "TOKEN", "for https and http (BOX_TOKEN); - reads it from stdin" },
+	{ "cacert", 0, "FILE", "trust these certificates too, PEM" },
+	FLAG_END,
+};
+
 static const struct flag bench_flags[] = {
 	{ "runs", 'n', "N", "runs of each measurement (200)" },
 	{ "list", 0, NULL, "name the measurements" },

@@ -295,8 +295,7 @@ static int begin(struct session *session, struct err *err)
 		path = client_path("/v1/boxes/%s/exec", spec->box);
 	else
 		path = attach_path(session, spec->from_end);
-	if (wsclient_open(
-		    session->cli->conf.socket, path, &socket_ops, session, &session->ws, err) < 0)
+	if (wsclient_open(session->cli->target, path, &socket_ops, session, &session->ws, err) < 0)
 		return -1;
 	if (spec->body) {
 		_cleanup_free_ char *body = json_text(spec->body);
@@ -329,8 +328,8 @@ static void reconnect(struct session *session)
 		session_take_signals(session);
 		if (session->end)
 			return;
-		if (wsclient_open(session->cli->conf.socket, path, &socket_ops, session,
-			    &session->ws, &err) == 0) {
+		if (wsclient_open(session->cli->target, path, &socket_ops, session, &session->ws,
+			    &err) == 0) {
 			cli_note(session->cli, "connected again");
 			session_send_resize(session);
 			if (again_eof)

@@ -9,6 +9,7 @@
 #include "base/buf.h"
 #include "base/text.h"
 #include "cli/client.h"
+#include "cli/remote.h"
 #include <endian.h>
 #include <errno.h>
 #include <http_parser.h>
@@ -94,18 +95,19 @@ static const http_parser_settings handshake_settings = {
 	.on_message_complete = on_handshake_complete,
 };
 
-static int send_handshake(struct wsclient *ws, const char *path)
+static int send_handshake(struct wsclient *ws, const char *socket_path, const char *path)
 {
 	uint8_t nonce[16];
 	_cleanup_free_ char *key = NULL;
 
 	random_bytes(nonce, sizeof nonce);
 	key = base64_encode(nonce, sizeof nonce);
+	buf_addf(&ws->out, "GET %s HTTP/1.1\r\n", path);
+	remote_add_head(&ws->out, socket_path);
 	buf_addf(&ws->out,
-		"GET %s HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\nUpgrade: "
-		"websocket\r\n"
+		"Connection: Upgrade\r\nUpgrade: websocket\r\n"
 		"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: %s\r\n\r\n",
-		path, key);
+		key);
 	return wsclient_flush(ws);
 }
 
@@ -155,7 +157,7 @@ int wsclient_open(const char *socket_path, const char *path, const struct wsclie
 	ws->ops = ops;
 	ws->arg = arg;
 	ws->in = xrealloc(NULL, RECEIVE_SIZE);
-	if (send_handshake(ws, path) < 0)
+	if (send_handshake(ws, socket_path, path) < 0)
 		return lost(err);
 	result = receive_handshake(ws, &handshake, err);
 	buf_done(&handshake.body);

@@ -513,6 +513,20 @@ static char *instance_name(const char *home)
 	return xasprintf("boxyard-%08x", hash);
 }
 
+/* Whoever says where the home of a daemon is means that daemon, not the one whose sockets are in the usual place. A home that the
+ * file names is the usual one of this machine. */
+static void derive_run(struct conf *conf)
+{
+	const char *home = getenv("BOX_HOME");
+
+	conf->home_given = home && *home;
+	if (!conf->home_given || strcmp(conf->run, DEFAULT_RUN) || getenv("BOX_RUN") ||
+		!strcmp(conf->home, DEFAULT_HOME))
+		return;
+	free(conf->run);
+	conf->run = xasprintf("%s/run", conf->home);
+}
+
 int conf_load(struct conf *ret, struct err *err)
 {
 	struct conf conf = { .log_level = LOG_LEVEL_INFO,
@@ -549,6 +563,7 @@ int conf_load(struct conf *ret, struct err *err)
 		return -1;
 	}
 	err_clear(err);
+	derive_run(&conf);
 	conf.name = instance_name(conf.home);
 	conf.socket = xasprintf("%s/box.sock", conf.run);
 	*ret = conf;

@@ -11,8 +11,9 @@ enum { CONF_SPARES_MAX = 16 };
 #define CONF_AUTO UINT64_MAX
 
 struct conf {
-	char *home;	 /* home = /var/lib/boxyard */
-	char *run;	 /* run = /run/boxyard */
+	char *home; /* home = /var/lib/boxyard */
+	char *run; /* run = /run/boxyard; HOME/run where BOX_HOME alone says which daemon is meant */
+	bool home_given; /* by BOX_HOME */
 	char *name;	 /* derived from home: "boxyard" or "boxyard-<8 hex>"; in cgroup names */
 	char *socket;	 /* run/box.sock */
 	char *group;	 /* group = boxyard: may use the socket */
