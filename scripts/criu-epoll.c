@@ -93,8 +93,9 @@ static int flush_one(struct eventpoll_dinfo *dinfo)
 		if (owner_has(dinfo, &slot))
 			continue;
 		if (!find_target(dinfo, e->tfd[i], &slot, &e->tfd[i]->file)) {
-			pr_err("A file of an epoll of process %d is on its way through a unix socket\n",
-				e->has_owner ? (int)e->owner : 0);
+			pr_err("A file of an epoll is on its way through a unix socket\n");
+			if (e->has_owner)
+				say_process(dinfo->pid);
 			return -1;
 		}
 		e->tfd[i]->has_file = true;

@@ -135,3 +135,58 @@ def test_server_that_forked_comes_back_from_everything(make_box, child_below):
     states.rollback(box, made["id"])
     ask_links(box, "back")
     assert json.loads(box.out(f"python3 -c 'import os; print(os.path.exists(\"/proc/{child}\"))'").lower()), "the child lives"
+
+
+# ---- what cannot come back is refused while the box runs, with its name -------------------------------------------
+
+
+ONE_THREAD = """import fcntl, os, struct, threading, time
+r, w = os.pipe()
+def run():
+    fcntl.fcntl(r, 15, struct.pack("ii", 0, threading.get_native_id()))  # F_SETOWN_EX
+    open("/tmp/ready", "w").close()
+    time.sleep(1000)
+threading.Thread(target=run).start()
+"""
+EPOLL_IN_FLIGHT = """import os, select, socket, time
+a, b = socket.socketpair()
+r, w = os.pipe()
+epoll = select.epoll(); epoll.register(r, select.EPOLLIN)
+socket.send_fds(a, [b"x"], [epoll.fileno()]); epoll.close()
+open("/tmp/ready", "w").close()
+time.sleep(1000)
+"""
+FILE_IN_FLIGHT = """import os, select, socket, time
+a, b = socket.socketpair()
+r, w = os.pipe()
+epoll = select.epoll(); epoll.register(r, select.EPOLLIN)
+socket.send_fds(a, [b"x"], [r]); os.close(r)
+open("/tmp/ready", "w").close()
+time.sleep(1000)
+"""
+PACKETS = """import os, time
+r, w = os.pipe2(os.O_DIRECT)
+os.write(w, b"one"); os.write(w, b"two")
+open("/tmp/ready", "w").close()
+time.sleep(1000)
+"""
+
+
+@pytest.mark.parametrize("script, reason", [
+    (ONE_THREAD, "has the signals of a file sent to a single thread"),
+    (EPOLL_IN_FLIGHT, "an epoll is on its way through a unix socket"),
+    (FILE_IN_FLIGHT, "watches a file by epoll that is on its way through a unix socket"),
+    (PACKETS, "has packets in a pipe that nobody has read yet"),
+], ids=["signals of one thread", "epoll in flight", "file of an epoll in flight", "packets in a pipe"])
+def test_what_cannot_come_back_is_refused_while_the_box_runs(yard, make_box, script, reason):
+    box = make_box()
+    assert box.put("/root/odd.py", script.encode()).status < 300
+    odd = box.start("python3", "/root/odd.py")
+    eventually(lambda: box.sh("test -e /tmp/ready", check=False).returncode == 0, 30)
+    pid = box.out("pgrep -f /root/odd.py | head -1 || true") or "?"
+    for words in (["hibernate", box.name], ["snapshot", box.name], ["fork", box.name]):
+        refused = yard.box(*words, check=False)
+        assert refused.returncode and reason in refused.stderr, refused.stderr
+        assert f"process {pid} (python3)" in refused.stderr or "epoll is on its way" in reason, refused.stderr
+        assert "criu" not in refused.stderr.lower() and "disk-only" in refused.stderr, refused.stderr
+    assert states.state(box) == "running" and box.get_exec(odd["id"])["state"] == "running"
