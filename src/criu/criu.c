@@ -253,26 +253,56 @@ static void read_log(struct criu *criu, char *log)
 		criu_log_tail(criu->process.output, NULL, log);
 }
 
-/* What it said itself, else what its log tells, else how it ended. */
-static void explain(struct criu *criu, const char *log, bool by_signal, int value)
+/* How it ended, of a run that is about no box. */
+static void explain_other(struct criu *criu, const char *log, bool by_signal, int value)
 {
-	struct err *failure = &criu->failure;
-	char line[CRIU_TEXT_MAX], words[CRIU_TEXT_MAX];
+	char line[CRIU_TEXT_MAX];
 
 	criu_log_error(log, line, sizeof line);
-	if (failure->kind != ERR_NONE)
-		return;
-	if (criu->replied && criu_explain(log, words, sizeof words))
-		err_set(failure, criu_reply_kind(&criu->reply), "%s (%s)", words, line);
-	else if (criu->replied)
-		err_set(failure, criu_reply_kind(&criu->reply), "%s",
+	if (criu->replied)
+		err_set(&criu->failure, criu_reply_kind(&criu->reply), "%s",
 			line[0]		      ? line
 			: criu->reply.text[0] ? criu->reply.text
 					      : "it does not say why");
 	else
-		err_set(failure, ERR_UNAVAILABLE, "criu ended with %s %d%s%s%s%s",
-			by_signal ? "signal" : "code", value, criu->last[0] ? " after " : "",
-			criu->last, line[0] ? ": " : "", line);
+		err_set(&criu->failure, ERR_UNAVAILABLE, "criu ended with %s %d%s%s",
+			by_signal ? "signal" : "code", value, line[0] ? ": " : "", line);
+}
+
+/* What the caller refused it for, else what its log tells, else how it ended. CRIU's own words are in the log, for those who know
+ * them: they speak of its options and of numbers that nobody in a box knows. */
+static void explain(struct criu *criu, const char *log, bool by_signal, int value)
+{
+	struct err *failure = &criu->failure;
+	bool dump = criu->type == CRIU_TYPE_DUMP;
+	const char *where =
+		dump ? "the event capture.failed has its log" : "the daemon's log has what it said";
+	char words[CRIU_TEXT_MAX], who[CRIU_WHO_MAX];
+
+	if (!dump && criu->type != CRIU_TYPE_RESTORE) {
+		if (failure->kind == ERR_NONE)
+			explain_other(criu, log, by_signal, value);
+		err_wrap(failure, "criu %s", criu_type_name(criu->type));
+		return;
+	}
+	if (failure->kind != ERR_NONE) {
+		err_wrap(failure, "%s", dump ? "capture" : "restore");
+		return;
+	}
+	if (criu->replied && criu_explain(log, words, sizeof words)) {
+		err_set(failure, criu_reply_kind(&criu->reply), "%s", words);
+		return;
+	}
+	if (!criu_log_process(log, who, sizeof who))
+		snprintf(who, sizeof who, "the processes");
+	if (criu->replied)
+		err_set(failure, criu_reply_kind(&criu->reply), "CRIU could not %s %s; %s",
+			dump ? "capture" : "restore", who, where);
+	else
+		err_set(failure, ERR_UNAVAILABLE,
+			"CRIU ended by itself (%s %d) while it was %s %s; %s",
+			by_signal ? "signal" : "code", value, dump ? "capturing" : "restoring", who,
+			where);
 }
 
 static void finish(struct criu *criu, bool by_signal, int value)
@@ -290,7 +320,6 @@ static void finish(struct criu *criu, bool by_signal, int value)
 		read_log(criu, log);
 		explain(criu, log, by_signal, value);
 		err = criu->failure;
-		err_wrap(&err, "criu %s", criu_type_name(criu->type));
 		result.log = log;
 	}
 	criu->ops->on_done(criu, &result, &err, criu->arg);

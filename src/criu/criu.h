@@ -180,6 +180,6 @@ void criu_free(struct criu *criu);
  * its processes go ends by itself. Accepts NULL. */
 void criu_abandon(struct criu *criu);
 
-/* Why a run failed, in words for people: the first of a log's errors that is known ("a unix socket is connected to something
- * outside the box"), one printable line. False and "" when none is. What on_done is given says it already. */
+/* Why a run failed, in words for people: the first of a log's errors that is known ("process 17 (node) uses io_uring"), with the
+ * process as the box numbers it where the log says it, one printable line. False and "" when none is. What on_done is given says it already. */
 bool criu_explain(const char *log, char *out, size_t size);

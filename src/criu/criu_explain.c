@@ -4,6 +4,7 @@
  * order of its lines counts, since one failure draws others behind it. A message is matched from its start: names of files
  * and programs of hostile processes stand behind that. A forged line costs no more than a wrong sentence. */
 #include "criu/criu_internal.h"
+#include "base/alloc.h"
 #include <stdio.h>
 
 /* words may hold one %s: what stands between from and until in the line (until "": to its end). */
@@ -67,8 +68,21 @@ static const struct {
 	{ "PIDFD_THREAD flag", NULL, "a process watches a single thread (pidfd)", NULL, NULL },
 	{ "pidfd pid ", "not a part of process tree",
 		"a process watches a process outside the box (pidfd)", NULL, NULL },
-	{ "Escaped/closed fd descriptor", NULL,
-		"an epoll watches a file that its process has closed", NULL, NULL },
+	{ "An epoll is on its way", NULL,
+		"an epoll is on its way through a unix socket; try again in a moment", NULL, NULL },
+	{ "A file of an epoll", "on its way",
+		"a process watches a file by epoll that is on its way through a unix socket; try "
+		"again in "
+		"a moment",
+		NULL, NULL },
+	{ "Signals of a file go to the thread", NULL,
+		"a process has the signals of a file sent to a single thread (F_SETOWN_EX)", NULL,
+		NULL },
+	{ "The packetized mode for pipes", NULL,
+		"a process has packets in a pipe that nobody has read yet (O_DIRECT)", NULL, NULL },
+	{ "Control messages in queue", NULL,
+		"a process has messages with credentials in a unix socket that nobody has read yet",
+		NULL, NULL },
 	{ "No NS ID with kid", NULL, "a process holds a namespace open in which nobody is", NULL,
 		NULL },
 	{ "Found slave peer index", NULL, "a terminal's other end is outside the box", NULL, NULL },
@@ -125,6 +139,11 @@ static const struct {
 	{ "Can't fork for ", "File exists", "a process number was taken", NULL, NULL },
 	{ "Can't fork for ", "Resource temporarily unavailable",
 		"the limit of processes is too low for what was captured", NULL, NULL },
+	{ "Can't add file ", "to an epoll",
+		"a process watches a file by epoll that could not be found again", NULL, NULL },
+	{ "Can't setup ", "file owner pid",
+		"a process has the signals of a file sent to a single thread (F_SETOWN_EX)", NULL,
+		NULL },
 	{ "Can't open file ", "No such file", "the file %s is gone", "Can't open file ", " on" },
 };
 
@@ -189,14 +208,32 @@ static bool explain_message(const char *text, size_t len, char *out, size_t size
 	return false;
 }
 
+/* "a process uses io_uring" becomes "process 17 (node) uses io_uring", and what is no sentence about one gets it before it. */
+static void name_process(const char *log, char *out, size_t size)
+{
+	static const char some[] = "a process ";
+	char who[CRIU_WHO_MAX];
+	_cleanup_free_ char *words = NULL;
+
+	if (!criu_log_process(log, who, sizeof who))
+		return;
+	words = xstrdup(out);
+	if (!strncmp(words, some, sizeof some - 1))
+		snprintf(out, size, "%s %s", who, words + sizeof some - 1);
+	else
+		snprintf(out, size, "%s: %s", who, words);
+}
+
 bool criu_explain(const char *log, char *out, size_t size)
 {
-	const char *text;
+	const char *at = log, *text;
 	size_t len;
 
 	out[0] = '\0';
-	while ((log = criu_log_next_error(log, &text, &len)))
-		if (explain_message(text, len, out, size))
+	while ((at = criu_log_next_error(at, &text, &len)))
+		if (explain_message(text, len, out, size)) {
+			name_process(log, out, size);
 			return true;
+		}
 	return false;
 }

@@ -35,5 +35,8 @@ void criu_log_tail(int fd, const char *name, char *log);
 /* Text of the next line in log that tells an error, without its time and place, and where to look for the one after it; NULL:
  * none. ret is borrowed from log. */
 const char *criu_log_next_error(const char *log, const char **ret, size_t *ret_len);
+/* In which process of the box an error happened, as our CRIU says it: "process 17 (node)". False and "": it is not said. */
+enum { CRIU_WHO_MAX = 64 };
+bool criu_log_process(const char *log, char *out, size_t size);
 /* The first line in log that tells an error, without its time and place; "" when there is none. */
 void criu_log_error(const char *log, char *out, size_t size);

@@ -5,6 +5,8 @@
 #include "criu/criu_internal.h"
 #include <errno.h>
 #include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <sys/stat.h>
 
 static size_t read_end(int fd, char *out, size_t max, bool *ret_cut)
@@ -92,4 +94,35 @@ void criu_log_error(const char *log, char *out, size_t size)
 	out[0] = '\0';
 	if (criu_log_next_error(log, &text, &len))
 		criu_text_clean(out, size, text, len);
+}
+
+/* "In process 17 (node)", the first of them; else the number before the first error, which is the process's of a restore. */
+bool criu_log_process(const char *log, char *out, size_t size)
+{
+	static const char mark[] = "In process ";
+	const char *at = log, *text;
+	size_t len;
+	long number = 0;
+
+	out[0] = '\0';
+	while ((at = criu_log_next_error(at, &text, &len))) {
+		const char *line = text;
+
+		if (len > sizeof mark - 1 && memcmp(text, mark, sizeof mark - 1) == 0) {
+			if (text[sizeof mark - 1] == '0') /* it has ended */
+				continue;
+			criu_text_clean(out, size, text + 3, len - 3);
+			return true;
+		}
+		while (line > log && line[-1] != '\n')
+			line--;
+		if (*line == '(') /* when */
+			line += strcspn(line, ")\n");
+		line += strspn(line, ") ");
+		if (!number && *line >= '1' && *line <= '9')
+			number = strtol(line, NULL, 10);
+	}
+	if (number > 0)
+		snprintf(out, size, "process %ld", number);
+	return number > 0;
 }

@@ -72,7 +72,7 @@ static void test_criu_failed_preparation_is_told(void **state)
 	request.prepare_arg = "no room";
 	run(criu_dump, &request, &seen);
 	assert_int_equal(seen.err.kind, ERR_LIMIT);
-	assert_string_equal(seen.err.message, "criu dump: no room");
+	assert_string_equal(seen.err.message, "capture: no room");
 	expect_no_children();
 }
 
@@ -84,12 +84,16 @@ static void test_criu_that_dies_is_told_with_what_it_printed(void **state)
 	(void)state;
 	run(criu_dump, &request, &seen);
 	assert_int_equal(seen.err.kind, ERR_UNAVAILABLE);
-	assert_string_equal(seen.err.message, "criu dump: criu ended with code 3: out of luck");
+	assert_string_equal(seen.err.message, "CRIU ended by itself (code 3) while it was "
+					      "capturing the processes; the event capture.failed "
+					      "has its log");
 	assert_string_equal(seen.log, "Error (x.c:1): out of luck\n");
 	request = pretend("kill -9 $$");
 	seen = (struct seen){ .act = ACT_NONE };
 	run(criu_restore, &request, &seen);
-	assert_string_equal(seen.err.message, "criu restore: criu ended with signal 9");
+	assert_string_equal(seen.err.message, "CRIU ended by itself (signal 9) while it was "
+					      "restoring the processes; the daemon's log has "
+					      "what it said");
 	expect_no_children();
 }
 

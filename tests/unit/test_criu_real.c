@@ -228,12 +228,12 @@ static void test_criu_failed_dump_harms_nobody(void **state)
 		enum err_kind kind;
 		const char *text;
 	} rows[] = {
-		{ CRIU_PRE_DUMP, ACT_REFUSE, ERR_LIMIT, "criu dump: the disk is full" },
-		{ CRIU_NETWORK_LOCK, ACT_REFUSE, ERR_LIMIT, "criu dump: the disk is full" },
-		{ CRIU_POST_DUMP, ACT_REFUSE, ERR_LIMIT, "criu dump: the disk is full" },
-		{ CRIU_POST_DUMP, ACT_CANCEL, ERR_CANCELLED, "criu dump: dump was cancelled" },
+		{ CRIU_PRE_DUMP, ACT_REFUSE, ERR_LIMIT, "capture: the disk is full" },
+		{ CRIU_NETWORK_LOCK, ACT_REFUSE, ERR_LIMIT, "capture: the disk is full" },
+		{ CRIU_POST_DUMP, ACT_REFUSE, ERR_LIMIT, "capture: the disk is full" },
+		{ CRIU_POST_DUMP, ACT_CANCEL, ERR_CANCELLED, "capture: dump was cancelled" },
 		{ CRIU_POST_DUMP, ACT_WAIT, ERR_TIMEOUT,
-			"criu dump: not done after 1000 ms, at post-dump" },
+			"capture: not done after 1000 ms, at post-dump" },
 		{ CRIU_PRE_DUMP, ACT_FREE, ERR_NONE, "" },
 		{ CRIU_NETWORK_LOCK, ACT_FREE, ERR_NONE, "" },
 		{ CRIU_QUERY_EXT_FILES, ACT_FREE, ERR_NONE, "" },
@@ -414,7 +414,7 @@ static void test_criu_failed_restore_leaves_nobody(void **state)
 		expect_no_children();
 		seen = (struct seen){ .at = at[i], .act = ACT_REFUSE };
 		restore(test.root, &seen);
-		assert_string_equal(seen.err.message, "criu restore: the disk is full");
+		assert_string_equal(seen.err.message, "restore: the disk is full");
 		expect_no_children();
 	}
 	for (unsigned ms = 1; ms <= 12; ms++) {
@@ -455,7 +455,7 @@ static void test_criu_says_why(void **state)
 	seen = (struct seen){ .act = ACT_NONE };
 	restore(test.root, &seen);
 	assert_int_equal(seen.err.kind, ERR_SYSTEM);
-	assert_non_null(strstr(seen.err.message, "criu restore: "));
+	assert_non_null(strstr(seen.err.message, "CRIU could not restore "));
 	assert_non_null(strstr(seen.log, "Error ("));
 	expect_no_children();
 }

@@ -345,7 +345,14 @@ static void test_criu_explain_tells_people(void **state)
 			"a removed file that is still open is too large: /tmp/a b" },
 		{ "(00.1)     17: Error (criu/files-reg.c:2175): File var/log/x has bad size 5 "
 		  "(expect 4)\n",
-			"the file var/log/x has changed since" },
+			"process 17: the file var/log/x has changed since" },
+		{ "Error (criu/files-ext.c:94): Can't dump file 21 of that type [600] (anon "
+		  "anon_inode:[io_uring])\nError (criu/cr-dump.c:2095): In process 17 (node)\n",
+			"process 17 (node) uses io_uring" },
+		{ "Error (criu/cr-dump.c:9): Timeout reached\nError (criu/x.c:1): In process 0 "
+		  "(gone)\n"
+		  "Error (criu/x.c:1): In process 4 (a\x01(b)\n",
+			"process 4 (a?(b): the processes did not stop in time" },
 		{ "(00.1) Error (criu/sk-inet.c:137): inet: Unsupported proto 262 for socket 1f\n",
 			"a process uses Multipath TCP" },
 		{ "(00.1) Error (criu/x.c:1): something new\n", "" },
