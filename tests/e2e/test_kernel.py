@@ -152,3 +152,37 @@ def test_files_are_given_to_users_with_high_numbers(yard, make_box):
     yard.box("hibernate", box.name)
     assert box.out(look) == expected
     box.sh("chown 3000000 /tmp/f131071 && test $(stat -c %u /tmp/f131071) = 3000000")
+
+
+# ---- what all have together ------------------------------------------------------------------------------------
+
+TERMINALS = """
+import ctypes, os, resource, time
+libc = ctypes.CDLL(None, use_errno=True)
+resource.setrlimit(resource.RLIMIT_NOFILE, (resource.getrlimit(resource.RLIMIT_NOFILE)[1],) * 2)
+os.makedirs("/tmp/pts", exist_ok=True)
+assert libc.mount(b"devpts", b"/tmp/pts", b"devpts", 0, b"newinstance,ptmxmode=0666") == 0, ctypes.get_errno()
+held = []
+try:
+    while len(held) < 4000:
+        held.append(os.open("/tmp/pts/ptmx", os.O_RDWR | os.O_NOCTTY))
+except OSError:
+    pass
+print(len(held), flush=True)
+time.sleep(30)
+"""
+
+
+def test_terminals_of_a_nested_box_leave_some_for_others(yard, make_box):
+    with open("/proc/sys/kernel/pty/max") as most:
+        if int(most.read()) > 4096:
+            pytest.skip("the machine has more terminals than this test takes")
+    greedy, other = make_box(profile="nested"), make_box()
+    done = greedy.python(TERMINALS, check=False)
+    assert done.returncode == 137, done
+    assert other.exec("python3", "-c", "import os; print(len(os.openpty()))").stdout == "2\n"
+    assert "used most of what the machine has" in yard.log.read_text()
+
+
+def test_host_is_not_told_of(yard, box):
+    assert box.out("cat /proc/cmdline") == ""

@@ -54,6 +54,7 @@ static void ns_close(struct engine *base)
 	free(engine->criu);
 	spawner_close(&engine->spawner);
 	loop_timer_free(engine->sockets_timer);
+	loop_timer_free(engine->guard_timer);
 	loop_fd_free(engine->inotify_watch);
 	if (engine->inotify >= 0)
 		close(engine->inotify);
@@ -137,6 +138,7 @@ static int ns_open(const struct engine_config *config, struct engine **ret, stru
 	if (spawner_open(engine, err) < 0)
 		return -1;
 	sockets_open(engine);
+	guard_open(engine);
 	*ret = steal_ptr(&base);
 	return 0;
 }

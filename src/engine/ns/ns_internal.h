@@ -16,6 +16,7 @@
  *   tree.c     memory file systems as a file
  *   net_hold.c no packets while connections are written down or put back
  *   preflight.c  what in a box cannot be captured, before that is tried
+ *   guard.c    terminals and open files, which the machine has together with all boxes
  *   sockets.c  what sockets hold that no cgroup counts
  *   probe.c    what this machine can do, by trying it */
 #pragma once
@@ -178,7 +179,7 @@ struct ns_engine {
 	int inotify;	      /* memory events of v2 groups */
 	struct loop_fd *inotify_watch;
 	struct ns_instance *first;
-	struct loop_timer *sockets_timer; /* see sockets.c */
+	struct loop_timer *sockets_timer, *guard_timer; /* see sockets.c, guard.c */
 	struct spawner spawner;
 	char *criu;  /* the program; NULL: none */
 	int scratch; /* a tmpfs that becomes CRIU's /run and /tmp; -1: none */
@@ -398,6 +399,12 @@ void ns_timers_freeze(struct ns_instance *instance, bool frozen);
  * (frozen); ERR_TIMEOUT: a process is long in the kernel, try again. Takes some milliseconds for a busy box, a tenth of a
  * second at most. */
 int ns_hold(struct ns_engine *engine, pid_t init, const char *id, bool frozen, struct err *err);
+
+/* guard.c */
+void guard_open(struct ns_engine *engine);
+uint64_t guard_count_fds(pid_t pid);
+/* The process of the box that has the most by count_of. False: there is none but box-init. */
+bool guard_kill_largest(struct ns_instance *instance, uint64_t (*count_of)(pid_t pid));
 
 /* sockets.c */
 void sockets_open(struct ns_engine *engine);

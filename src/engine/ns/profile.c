@@ -28,6 +28,8 @@ const struct hidden_path hidden_paths[] = {
 	{ "proc/timer_list", false },
 	{ "proc/sched_debug", false },
 	{ "proc/interrupts", false },
+	{ "proc/cmdline", false }, /* of the machine's kernel: it may hold addresses and keys */
+	{ "proc/latency_stats", false },
 	{ "proc/acpi", true },
 	{ "proc/scsi", true },
 	{ "sys/firmware", true },

@@ -13,10 +13,7 @@
 #include "base/log.h"
 #include "loop/loop.h"
 #include "sys/cgroup.h"
-#include <dirent.h>
-#include <errno.h>
 #include <fcntl.h>
-#include <signal.h>
 #include <stdio.h>
 #include <sys/stat.h>
 
@@ -122,69 +119,24 @@ static uint64_t held_in_all(const pid_t *pids, size_t count)
 	return sum;
 }
 
-/* The kernel says the number as the size of the folder, since 6.2; earlier ones are counted. */
-static uint64_t count_fds(pid_t pid)
-{
-	uint64_t count = 0;
-	struct stat st;
-	char path[32];
-	DIR *dir;
-
-	snprintf(path, sizeof path, "/proc/%d/fd", (int)pid);
-	if (stat(path, &st) == 0 && st.st_size > 0)
-		return (uint64_t)st.st_size;
-	dir = opendir(path);
-	while (dir && readdir(dir))
-		count++;
-	if (dir)
-		closedir(dir);
-	return count;
-}
-
-/* Never box-init, who is the box. */
-static void kill_largest(struct ns_instance *instance, const pid_t *pids, size_t count)
-{
-	uint64_t most = 0;
-	pid_t who = 0;
-
-	for (size_t i = 0; i < count; i++) {
-		uint64_t fds = pids[i] == instance->base.mark.pid ? 0 : count_fds(pids[i]);
-
-		if (fds > most) {
-			most = fds;
-			who = pids[i];
-		}
-	}
-	/* A pid that was taken over since by a process outside is not in the group. */
-	if (!who ||
-		!cgroup_holds(ns_engine_of(instance->base.engine)->cgroups, instance->group, who))
-		return;
-	if (kill(who, SIGKILL) == 0 && instance->base.events->on_oom)
-		instance->base.events->on_oom(&instance->base, 1, instance->base.arg);
-}
-
 static void look_at(struct ns_engine *engine, struct ns_instance *instance)
 {
 	uint64_t allowed = MAX(instance->memory_limit / PART, (uint64_t)LEAST), held;
 	pid_t pids[PIDS_LOOKED_AT];
-	size_t count = 0;
+	size_t count;
 
 	if (instance->profile == PROFILE_NESTED) {
 		count = cgroup_pids_below(engine->cgroups, instance->group, pids, PIDS_LOOKED_AT);
-		count = MIN(count, (size_t)PIDS_LOOKED_AT);
-		held = held_in_all(pids, count);
+		held = held_in_all(pids, MIN(count, (size_t)PIDS_LOOKED_AT));
 	} else {
 		held = held_in(instance->base.mark.pid);
 	}
 	if (held <= allowed)
 		return;
-	if (!count)
-		count = MIN(
-			cgroup_pids_below(engine->cgroups, instance->group, pids, PIDS_LOOKED_AT),
-			(size_t)PIDS_LOOKED_AT);
 	log_warn("sockets of a box hold more than their share of its memory",
 		kv_str("box", instance->id), kv_int("bytes", (int64_t)held));
-	kill_largest(instance, pids, count);
+	if (guard_kill_largest(instance, guard_count_fds) && instance->base.events->on_oom)
+		instance->base.events->on_oom(&instance->base, 1, instance->base.arg);
 }
 
 static void look(void *arg)
