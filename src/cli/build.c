@@ -125,7 +125,7 @@ static int save(struct build *build, const char *key, json_t *config, struct err
 
 	if (client_call(build->cli->client, "POST", path,
 		    json_pack("{s:s, s:O, s:b}", "cache_key", key, "config", config, "learn_hosts",
-			    cli_has(build->cli, "learn-hosts")),
+			    build->learn_hosts),
 		    &image, err) < 0)
 		return err_wrap(err, "save");
 	take_image(build, image);
@@ -334,7 +334,9 @@ static int run_build(struct build *build, struct err *err)
 int build_boxfile(struct cli *cli, const char *dir)
 {
 	const char *file = cli_get(cli, "file");
-	struct build build = { .cli = cli, .context = -1 };
+	struct build build = {
+		.cli = cli, .context = -1, .learn_hosts = cli_has(cli, "learn-hosts")
+	};
 	struct err err = ERR_INIT;
 	int code;
 

@@ -196,7 +196,7 @@ int build_key_of_step(
 	hash_text(hash, build->key);
 	hash_text(hash, boxfile_keyword(step->kind));
 	hash_text(hash, step->rest);
-	if (cli_has(build->cli, "learn-hosts"))
+	if (build->learn_hosts)
 		hash_text(hash, "learn-hosts");
 	for (size_t i = 0; i < ARRAY_LEN(in_effect); i++)
 		hash_json(hash, json_object_get(build->config, in_effect[i]));

@@ -21,6 +21,7 @@ struct build {
 	char key[BUILD_KEY_LEN + 1];
 	char box[24]; /* name of the box that steps run in; "" before the first that is not cached */
 	size_t step;  /* the one being worked on, from 0 */
+	bool learn_hosts; /* package hosts that steps configure count */
 	bool midline;	  /* the last output did not end its line */
 	bool step_failed; /* in the box, which is worth a look then */
 };
