@@ -530,6 +530,20 @@ static int check(struct box *box, struct forking *forking, struct err *err)
 	return 0;
 }
 
+/* Whether the policy of another tree names a box that is not there: it means one that somebody makes from outside. A fork that took such
+ * a name by itself would be reached, and let in, in its place. */
+static bool is_meant(const struct forking *forking, const char *name)
+{
+	const struct yard *yard = forking->yard;
+	const struct box *parent = box_find(forking->yard, forking->parent, NULL);
+
+	for (size_t i = 0; i < yard->box_count; i++)
+		if (yard->boxes[i]->net && !(parent && box_is_akin(parent, yard->boxes[i])) &&
+			network_names_peer(yard->boxes[i], name))
+			return true;
+	return false;
+}
+
 static int name_children(struct forking *forking, struct err *err)
 {
 	forking->children = xnewn(struct child, forking->count);
@@ -540,10 +554,15 @@ static int name_children(struct forking *forking, struct err *err)
 		child->forking = forking;
 		if (name && name_check("box name", name, err) < 0)
 			return -1;
+		if (name && forking->from_inside && is_meant(forking, name)) {
+			err_set(err, ERR_EXISTS, "the name '%s' is kept for another box", name);
+			return err_hint(err, "choose another");
+		}
 		for (unsigned tries = i + 1; !name && !child->name; tries++) {
 			_cleanup_free_ char *made =
 				xasprintf("%.40s-%u", forking->parent_name, tries);
-			bool taken = box_find(forking->yard, made, NULL) != NULL;
+			bool taken = box_find(forking->yard, made, NULL) != NULL ||
+				     is_meant(forking, made);
 
 			for (unsigned j = 0; j < i; j++)
 				taken = taken || !strcmp(forking->children[j].name, made);

@@ -241,8 +241,8 @@ static void on_left(void *arg, const char *id)
 
 /* ---- what it asks for ---------------------------------------------------------------------------- */
 
-/* Does the policy of box let a box called name in? Its own rules for boxes say so; ports are those of the one that calls. */
-static bool knows(const struct box *box, const char *name)
+/* Its own rules for boxes say so; ports are those of the one that calls. */
+bool network_names_peer(const struct box *box, const char *name)
 {
 	_cleanup_free_ char *full = xasprintf("%s.box", name);
 	const struct policy *policy = box->net->policy;
@@ -266,7 +266,7 @@ static int reach_box(struct yard *yard, const char *from_id, const char *name, u
 		if (!yard->boxes[i]->gone && !strcmp(yard->boxes[i]->row.name, name))
 			to = yard->boxes[i];
 	/* One answer for what is not there and what does not want to be seen. */
-	if (!from || !to || !to->net || !knows(to, from->row.name))
+	if (!from || !to || !to->net || !network_names_peer(to, from->row.name))
 		return err_set(err, ERR_FORBIDDEN,
 			"box '%s' does not exist or its policy does not name this one", name);
 	later = box_touch(to, err);

@@ -117,6 +117,8 @@ int networks_open(struct yard *yard, struct err *err);
 /* The gate tells what it still knows, and ends; before the boxes are let go. */
 void networks_stop(struct yard *yard);
 void networks_close(struct yard *yard);
+/* Does the policy of box let a box called name in? */
+bool network_names_peer(const struct box *box, const char *name);
 /* A box that others dialled is awake; err: it will not be. */
 void networks_box_woken(struct box *box, const struct err *err);
 struct gate *yard_gate(struct yard *yard);     /* NULL while there is none */

@@ -281,3 +281,36 @@ def test_connections_of_a_policy_are_those_of_the_tree(world_yard, world_box):
         many = ("host.hostile.test", str(PORT))
         assert held(child, begin(child, MANY, *many, "8")) == 8
         assert held(box, begin(box, MANY, *many, "8")) == 2
+
+
+def test_a_fork_takes_no_name_that_a_policy_means_for_another(world_yard, world_box):
+    box, other = world_box(policy={"preset": "none"}), world_box(policy={"preset": "none"})
+    kept, free = f"{box.name}-db", f"{box.name}-own"
+    set_policy(other, {"boxes": [kept, f"{box.name}-1", box.name]})
+    set_policy(box, {"boxes": [other.name, free]})
+    up = begin(other, ECHO)
+    eventually(lambda: "up" in output(other, up))
+    made = []
+    try:
+        for name in ("db", kept):
+            refused = box.run("box", "fork", name)
+            assert refused.code != 0 and b"kept for another box" in refused.stderr, refused.stderr
+        # Made-up names leave it out, from inside and outside; what its own tree names is its own affair.
+        for words in (["box", "fork"], ["box", "fork", "own"]):
+            done = box.run(*words)
+            assert done.code == 0, done.stderr
+            made += done.stdout.decode().split()
+        made += [child.name for child in states.fork(box)]
+        assert kept not in made and f"{box.name}-1" not in made and free in made
+        assert "got" not in connect(states.of(world_yard, world_yard.api("GET", f"/v1/boxes/{made[0]}", expect=200).json),
+                                    f"{other.name}.box", 7000)
+        # Somebody outside decides otherwise.
+        [child] = states.fork(box, kept)
+        made.append(kept)
+        assert connect(child, f"{other.name}.box", 7000).startswith("got")
+        world_yard.box("rm", "-f", kept)
+        made.remove(kept)
+        assert box.run("box", "fork", "db").code != 0, "also when one of that name was removed"
+    finally:
+        for name in made:
+            world_yard.box("rm", "-f", name)
