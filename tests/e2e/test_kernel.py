@@ -184,5 +184,11 @@ def test_terminals_of_a_nested_box_leave_some_for_others(yard, make_box):
     assert "used most of what the machine has" in yard.log.read_text()
 
 
-def test_host_is_not_told_of(yard, box):
+def test_host_is_not_told_of(yard, make_box):
+    box, nested = make_box(), make_box(profile="nested")
     assert box.out("cat /proc/cmdline") == ""
+    for one in (box, nested):
+        for when in ("new", "woken"):
+            told = one.out("cat /proc/self/mountinfo /proc/mounts /proc/self/cgroup /proc/swaps")
+            assert str(yard.base) not in told and yard.name not in told, (when, told)
+            yard.box("hibernate", one.name)

@@ -4,10 +4,15 @@
  * make them) and mount points. BOX_HOME/guest/HASH/bin holds box-init and becomes /.boxyard in the box, a
  * mount of its own that `rm -rf /` inside cannot empty; under the name `box`, to which /usr/local/bin/box in the layer
  * leads, it is the command for the inside. /etc/resolv.conf, which leads to the daemon's resolver, is in the layer too, above whatever the image brings; the box may change it. HASH covers the bytes of both: a new version
- * gets a new directory, and boxes that run keep theirs. Made under a temporary name and renamed. */
+ * gets a new directory, and boxes that run keep theirs. Made under a temporary name and renamed.
+ *
+ * Boxes see bin as a memory file system of its own, made once: a mount of the folder itself would tell them, in
+ * /proc/self/mountinfo, where BOX_HOME is. What it was made from stands in it, under the name NAME_FILE. Kernels that cannot copy a
+ * mount that is nowhere attached (before 6.15) show the folder. */
 #include "engine/ns/ns_internal.h"
 #include "base/file.h"
 #include "base/text.h"
+#include "sys/mountfd.h"
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -19,6 +24,7 @@
 /* Part of the hash: to be raised when the tables below change. */
 #define GUEST_VERSION "5"
 
+#define NAME_FILE     "name" /* in the memory file system */
 #define WORKSPACE     "workspace"
 #define RESOLV_CONF   "etc/resolv.conf"
 #define GUEST_COMMAND "box" /* in GUEST_BIN, and in the PATH of every box: /usr/local/bin */
@@ -204,6 +210,72 @@ static int make_named(int parent, const char *name, const struct init_bytes *ini
 	return status;
 }
 
+/* ---- bin as boxes see it ------------------------------------------------------------------------------ */
+
+static int copy_program(int from, int to, struct err *err)
+{
+	_cleanup_free_ char *data = NULL;
+	size_t len;
+
+	if (file_read(from, "box-init", INIT_MAX, &data, &len, err) < 0 ||
+		file_write_atomic(to, "box-init", data, len, 0755, err) < 0)
+		return -1;
+	if (fchmodat(to, "box-init", 0755, 0) < 0 ||
+		linkat(to, "box-init", to, GUEST_COMMAND, 0) < 0)
+		return err_sys(err, errno, "copy box-init");
+	return 0;
+}
+
+static int make_memory(int bin, const char *name, int *ret, struct err *err)
+{
+	static const struct mount_option options[] = { { "mode", "0755" }, { "size", "64m" },
+		{ "nr_inodes", "16" }, { NULL, NULL } };
+	_cleanup_close_ int from = openat(bin, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC), mount = -1,
+			    to = -1;
+
+	if (from < 0)
+		return err_sys(err, errno, "open the folder of box-init");
+	if (mount_new("tmpfs", options, MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV, &mount, err) < 0)
+		return -1;
+	to = openat(mount, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	if (to < 0)
+		return err_sys(err, errno, "open the folder of box-init");
+	if (copy_program(from, to, err) < 0 || make_dir(to, "empty", 0555, err) < 0 ||
+		file_write_atomic(to, NAME_FILE, name, strlen(name), 0444, err) < 0)
+		return -1;
+	*ret = steal_fd(&mount);
+	return 0;
+}
+
+int guest_show_from_memory(const char *name, struct guest *guest, struct err *err)
+{
+	int mount = -1;
+
+	if (make_memory(guest->bin, name, &mount, err) < 0)
+		return err_wrap(err, "box-init in memory");
+	close(guest->bin);
+	guest->bin = mount;
+	return 0;
+}
+
+/* A box may show another folder: files of root's are not of its making. */
+static bool read_name(int parent, int bin, char ret[GUEST_NAME_SIZE])
+{
+	_cleanup_close_ int fd =
+		openat(bin, NAME_FILE, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+	struct stat st;
+	ssize_t len;
+
+	if (fd < 0 || fstat(fd, &st) < 0 || !S_ISREG(st.st_mode) || st.st_uid != 0)
+		return false;
+	len = read(fd, ret, GUEST_NAME_SIZE - 1);
+	if (len <= 0)
+		return false;
+	ret[len] = '\0';
+	return strspn(ret, "0123456789abcdef") == (size_t)len &&
+	       faccessat(parent, ret, F_OK, 0) == 0;
+}
+
 static int open_part(int parent, const char *name, const char *part, int *ret, struct err *err)
 {
 	char path[64];
@@ -231,11 +303,12 @@ static int open_or_make(
 {
 	uint64_t hash =
 		hash_more(UINT64_C(0xcbf29ce484222325), GUEST_VERSION, strlen(GUEST_VERSION));
-	char name[32];
+	char name[GUEST_NAME_SIZE];
 
 	hash = hash_more(hash, init->data, init->len);
 	hash = hash_more(hash, init->resolv_conf, strlen(init->resolv_conf));
 	snprintf(name, sizeof name, "%016llx", (unsigned long long)hash);
+	memcpy(ret->name, name, sizeof ret->name);
 	if (faccessat(parent, name, F_OK, 0) < 0 && make_named(parent, name, init, err) < 0)
 		return err_wrap(err, "make the guest layer");
 	return open_parts(parent, name, ret, err);
@@ -271,6 +344,10 @@ int guest_find_name(const char *home, int bin, char ret[GUEST_NAME_SIZE], struct
 		return err_sys(err, errno, "look at box-init's folder");
 	if (open_folder(home, &parent, err) < 0)
 		return -1;
+	if (read_name(parent, bin, ret)) {
+		close(parent);
+		return 0;
+	}
 	dir = fdopendir(parent);
 	while (dir && status < 0 && (entry = readdir(dir))) {
 		char path[GUEST_NAME_SIZE + 8];

@@ -126,6 +126,9 @@ static int ns_open(const struct engine_config *config, struct engine **ret, stru
 	if (guest_open(config->home, config->resolv_conf ? config->resolv_conf : DOORS_RESOLV_CONF,
 		    &engine->guest, err) < 0)
 		return -1;
+	if (engine->layers == LAYERS_DETACHED &&
+		guest_show_from_memory(engine->guest.name, &engine->guest, err) < 0)
+		return -1;
 	for (unsigned i = 0; i < PROFILE_COUNT; i++)
 		if (profile_filter_new(i, &engine->filters[i], err) < 0)
 			return -1;

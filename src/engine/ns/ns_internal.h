@@ -55,11 +55,12 @@ enum { NS_EXTENT_COUNT = 2 };
 
 /* ---- guest.c ------------------------------------------------------------------------------------- */
 
+enum { GUEST_NAME_SIZE = 32 };
 struct guest {
 	int layer; /* directory: the lower layer above every image */
-	int bin;   /* directory beside it: becomes GUEST_MOUNT in the box */
+	int bin; /* directory beside it, or a mount of the same files: becomes GUEST_MOUNT in the box */
+	char name[GUEST_NAME_SIZE]; /* of guest_open */
 };
-enum { GUEST_NAME_SIZE = 32 };
 #define GUEST_LAYER "layer" /* what they are called */
 #define GUEST_BIN   "bin"
 #define GUEST_MOUNT ".boxyard"
@@ -71,6 +72,8 @@ int guest_open_named(const char *home, const char *name, struct guest *ret, stru
 int guest_find_name(const char *home, int bin, char ret[GUEST_NAME_SIZE], struct err *err);
 int guest_open(const char *home, const char *resolv_conf, struct guest *ret, struct err *err);
 void guest_close(struct guest *guest);
+/* bin becomes a memory file system with its files, which tells boxes nothing of where they lie. */
+int guest_show_from_memory(const char *name, struct guest *guest, struct err *err);
 /* Undoes what a box did to /dev in its own layer before it stopped, since nodes cannot be made inside; and a
  * removed /workspace. */
 int guest_heal(int upper, struct err *err);

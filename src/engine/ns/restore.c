@@ -370,13 +370,38 @@ static int open_range(struct ns_engine *engine, uint32_t base, int *ret, struct 
 	return 0;
 }
 
+/* Mostly it is the one that new boxes get, too. */
+static int open_guest(const struct restoring *restoring, struct guest *ret, struct err *err)
+{
+	const struct ns_engine *engine = restoring->engine;
+	const char *name = restoring->state.guest;
+
+	*ret = (struct guest){ .layer = -1, .bin = -1 };
+	if (guest_open_named(engine->home, name, ret, err) < 0)
+		return -1;
+	if (engine->layers != LAYERS_DETACHED)
+		return 0;
+	if (strcmp(name, engine->guest.name) != 0) {
+		if (guest_show_from_memory(name, ret, err) == 0)
+			return 0;
+	} else {
+		close(ret->bin);
+		ret->bin = fcntl(engine->guest.bin, F_DUPFD_CLOEXEC, 3);
+		if (ret->bin >= 0)
+			return 0;
+		err_sys(err, errno, "dup");
+	}
+	guest_close(ret);
+	return -1;
+}
+
 static int make_mounts(struct restoring *restoring, struct err *err)
 {
 	_cleanup_close_ int disk = -1;
-	struct guest guest = { -1, -1 };
+	struct guest guest;
 	int status = -1, userns;
 
-	if (guest_open_named(restoring->engine->home, restoring->state.guest, &guest, err) < 0)
+	if (open_guest(restoring, &guest, err) < 0)
 		return -1;
 	if (open_range(restoring->engine, restoring->uid_base, &userns, err) == 0 &&
 		ns_open_disk(restoring->spec, &disk, err) == 0 &&
