@@ -164,9 +164,10 @@ static void keep_limits(struct box_row *row, const struct limits *limits)
 }
 
 /* The tree of its head has its limits. Of CPU time the tree never has less than a box in it, not even in between. */
-static int apply_with_tree(struct box *box, const struct limits *limits, struct err *err)
+static int apply_with_tree(
+	struct box *box, const struct limits *limits, const struct limits *wanted, struct err *err)
 {
-	struct limits before = tree_limits(box->tree), after = tree_followed(box, limits), between;
+	struct limits before = tree_limits(box->tree), after = tree_followed(box, wanted), between;
 	bool changes = box->tree->recorded && tree_is_head(box);
 
 	between = after;
@@ -201,7 +202,7 @@ int box_set(struct box *box, const struct limits *limits, const enum on_limit *o
 	change_limit(&whole.pids, limits->pids);
 	if (tree_check_own(box, limits, err) < 0)
 		return -1;
-	if (limits_check(&whole, err) < 0 || apply_with_tree(box, &whole, err) < 0)
+	if (limits_check(&whole, err) < 0 || apply_with_tree(box, &whole, limits, err) < 0)
 		return err_wrap(err, "box '%s'", row->name);
 	if (on_limit)
 		text_replace(&row->on_limit, on_limit_name(*on_limit));

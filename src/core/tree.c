@@ -270,19 +270,19 @@ int tree_begin(struct box *box, struct err *err)
 	return 0;
 }
 
-struct limits tree_followed(const struct box *box, const struct limits *own)
+struct limits tree_followed(const struct box *box, const struct limits *wanted)
 {
 	struct limits limits = tree_limits(box->tree);
 	uint32_t given = box->tree->row.given;
 
 	if (!box->tree->recorded || !tree_is_head(box))
 		return limits;
-	if (!(given & TREE_CPU))
-		limits.cpu_milli = own->cpu_milli;
-	if (!(given & TREE_MEMORY))
-		limits.memory_bytes = own->memory_bytes;
-	if (!(given & TREE_PIDS))
-		limits.pids = own->pids;
+	if (!(given & TREE_CPU) && wanted->cpu_milli != BOX_LIMIT_DEFAULT)
+		limits.cpu_milli = wanted->cpu_milli;
+	if (!(given & TREE_MEMORY) && wanted->memory_bytes != BOX_LIMIT_DEFAULT)
+		limits.memory_bytes = wanted->memory_bytes;
+	if (!(given & TREE_PIDS) && wanted->pids != BOX_LIMIT_DEFAULT)
+		limits.pids = wanted->pids;
 	return limits;
 }
 

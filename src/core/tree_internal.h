@@ -28,8 +28,8 @@ size_t tree_count(const struct tree *tree, const struct yard *yard);
 struct limits tree_limits(const struct tree *tree); /* zeros when it has none of its own */
 /* What a box is given of its own limits, within its tree. */
 struct limits tree_bound(const struct box *box, const struct limits *own);
-/* What its tree would have if a box had these limits. */
-struct limits tree_followed(const struct box *box, const struct limits *own);
+/* What its tree has when a box gets these limits; BOX_LIMIT_DEFAULT in a field: it does not change. */
+struct limits tree_followed(const struct box *box, const struct limits *wanted);
 /* ERR_INVALID when a box wants more than its tree has. BOX_LIMIT_DEFAULT in a field: it does not. */
 int tree_check_own(const struct box *box, const struct limits *wanted, struct err *err);
 /* In the kernel and in the row, which is not stored yet. */

@@ -155,8 +155,7 @@ def test_a_tree_outlives_its_first_box_and_the_daemon(fresh_yard):
     yard.box("set", a.name, "--tree", "memory=200M")
     assert group_limit(yard, a, "memory.limit_in_bytes", "memory.max") == str(200 * MB)
     yard.box("rm", "-f", a.name, b.name)
-    assert not [one for mount in cgroup_mounts() for one in Path(mount, yard.name).glob("tree-*")
-                if box.id in str(one)]
+    eventually(lambda: not [one for mount in cgroup_mounts() for one in Path(mount, yard.name).glob(f"tree-{box.id}*")], 5)
 
 
 def test_a_promoted_fork_is_the_first_of_its_tree(fresh_yard):
@@ -164,7 +163,9 @@ def test_a_promoted_fork_is_the_first_of_its_tree(fresh_yard):
     box = yard.new(memory=128 * MB)
     assert box.run("box", "fork", "a", "b").code == 0
     a, b = child_of(box, "a"), child_of(box, "b")
-    yard.box("promote", a.name)
+    yard.box("set", a.name, "--memory", "64M")
+    yard.box("promote", "--keep-limits", a.name)
+    assert a.show()["limits"]["memory"] == 64 * MB
     assert tree(b)["head"] == box.name and tree(b)["boxes"] == 2 and tree(b)["limits"]["memory"] == 128 * MB
     yard.box("set", box.name, "--memory", "256M")
     assert tree(b)["limits"]["memory"] == 256 * MB
