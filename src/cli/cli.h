@@ -94,6 +94,8 @@ extern const struct flag common_flags[];
 /* The command named by the first one or two words; *ret_words tells how many they are. NULL: none. */
 const struct command *command_find(int argc, char **argv, int *ret_words);
 
+/* What a word of other tools is called here, as a sentence; NULL: nothing known. habits.c */
+const char *habit_hint(const char *word);
 /* Says that there is no such command, and which one may be meant; returns 64. */
 int command_unknown(const char *word);
 
@@ -182,6 +184,10 @@ int cmd_wake(struct cli *cli, int argc, char **argv);
 int cmd_workspace_get(struct cli *cli, int argc, char **argv);
 int cmd_workspace_ls(struct cli *cli, int argc, char **argv);
 int cmd_workspace_rm(struct cli *cli, int argc, char **argv);
+
+/* ports.c: the ports of --publish, [HOST:]PORT each: whether they can be meant, and set for a box. */
+int ports_check_publish(struct cli *cli, struct err *err);
+int ports_publish(struct cli *cli, const char *box, struct err *err);
 
 /* help.c: the manual of one command (or heading) on out; of the program when command is NULL. */
 void help_print(const struct command *command, FILE *out);

@@ -49,8 +49,10 @@ static const char *nearest_command(const char *word)
 int command_unknown(const char *word)
 {
 	const struct cli no_command = { 0 };
-	const char *near = nearest_command(word);
+	const char *near = nearest_command(word), *habit = habit_hint(word);
 
+	if (habit)
+		return cli_usage(&no_command, "there is no 'box %s': %s", word, habit);
 	if (word[0] == '-')
 		return cli_usage(&no_command,
 			"unknown option '%.60s'; options come after the command", word);

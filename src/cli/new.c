@@ -324,6 +324,8 @@ static int check_words(struct cli *cli, int before, int argc, char **argv)
 	bool detach = cli_has(cli, "detach");
 	bool joined = cli_has(cli, "interactive") || cli_has(cli, "tty");
 
+	if (before && cli_has(cli, "name"))
+		return cli_usage(cli, "the name is given twice: '%.60s' and --name", argv[0]);
 	if (before > 1)
 		return cli_usage(cli,
 			"'%.60s' is one word too many; a program to run comes after --", argv[1]);
@@ -351,7 +353,8 @@ int cmd_new(struct cli *cli, int argc, char **argv)
 	if (wrong)
 		return wrong;
 	words = exec_words(argc - before, argv + before, &err);
-	if (!words || new_body(cli, before ? argv[0] : NULL, &body, &err) < 0)
+	if (!words || new_body(cli, before ? argv[0] : cli_get(cli, "name"), &body, &err) < 0 ||
+		ports_check_publish(cli, &err) < 0)
 		return cli_fail(cli, &err);
 	if (attached)
 		json_object_set_new(body, "no_main", json_true());
@@ -359,6 +362,13 @@ int cmd_new(struct cli *cli, int argc, char **argv)
 		json_object_set(body, "command", words);
 	if (make_box(cli, body, &box, &err) < 0)
 		return cli_fail(cli, &err);
+	if (ports_publish(cli, json_str(box, "name"), &err) < 0) {
+		_cleanup_free_ char *path =
+			client_path("/v1/boxes/%s?force=true", json_str(box, "name"));
+
+		client_call(cli->client, "DELETE", path, NULL, NULL, NULL);
+		return cli_fail(cli, &err);
+	}
 	json_array_foreach (json_object_get(box, "warnings"), i, warning)
 		cli_note(cli, "warning: %s",
 			json_string_value(warning) ? json_string_value(warning) : "");

@@ -57,6 +57,7 @@
 	}
 
 static const struct flag new_flags[] = {
+	{ "name", 0, "NAME", "the same as the word NAME" },
 	{ "image", 0, "IMAGE", "what it starts from (debian)" },
 	{ "cpu", 0, "N", "at most so many CPUs, like 1.5" },
 	{ "memory", 'm', "SIZE", "at most so much memory, like 512M" },
@@ -76,6 +77,8 @@ static const struct flag new_flags[] = {
 	{ "volume", 'v', "NAME:/PATH[:ro]", "a volume; made when there is none (repeatable)" },
 	{ "mount", 0, "HOST:/PATH[:OPT]",
 		"a folder of the host; OPT: ro,uid=N,gid=N (repeatable)" },
+	{ "publish", 'p', "[HOST:]PORT",
+		"a port of this machine that leads to its port (repeatable); 'box port add'" },
 	{ "net", 0, "PRESET", "what it may reach: none, packages, dev or open (dev)" },
 	FLAG_ALLOW,
 	FLAG_DENY,
@@ -120,6 +123,7 @@ static const struct flag ls_flags[] = {
 	{ "label", 'l', "KEY[=VALUE]", "only boxes with this label (repeatable)" },
 	{ "state", 0, "STATE", "only boxes in this state, like running" },
 	{ "names", 'q', NULL, "names only, one a line" },
+	{ "all", 'a', NULL, "nothing: all boxes are listed anyway" },
 	FLAG_END,
 };
 

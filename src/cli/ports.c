@@ -169,6 +169,59 @@ int cmd_port_add(struct cli *cli, int argc, char **argv)
 	return 0;
 }
 
+/* "8080:80", "127.0.0.1:8080:80" or "80": host_port 0, any free one. */
+static int read_publish(const char *text, uint64_t *ret_port, uint64_t *ret_host, struct err *err)
+{
+	const char *port = strrchr(text, ':');
+	_cleanup_free_ char *host = NULL;
+
+	*ret_host = 0;
+	if (!port)
+		return read_port("--publish", text, ret_port, err);
+	if (text_has_prefix(text, "127.0.0.1:") && strchr(text, ':') != port)
+		text += strlen("127.0.0.1:");
+	host = xstrndup(text, (size_t)(port - text));
+	if (strchr(host, ':') || strchr(host, '.')) {
+		err_set(err, ERR_INVALID, "--publish '%.60s': ports are opened on 127.0.0.1 alone",
+			text);
+		return err_hint(err, "'box url' and url_listen make a box known to others");
+	}
+	return read_port("--publish", host, ret_host, err) < 0
+		       ? -1
+		       : read_port("--publish", port + 1, ret_port, err);
+}
+
+int ports_check_publish(struct cli *cli, struct err *err)
+{
+	uint64_t port, host;
+
+	for (size_t i = 0; cli_nth(cli, "publish", i); i++)
+		if (read_publish(cli_nth(cli, "publish", i), &port, &host, err) < 0)
+			return -1;
+	return 0;
+}
+
+int ports_publish(struct cli *cli, const char *box, struct err *err)
+{
+	uint64_t port, host;
+
+	for (size_t i = 0; cli_nth(cli, "publish", i); i++) {
+		_cleanup_json_ json_t *answer = NULL;
+		_cleanup_free_ char *text = NULL;
+
+		if (read_publish(cli_nth(cli, "publish", i), &port, &host, err) < 0)
+			return -1;
+		text = xasprintf("%llu", (unsigned long long)port);
+		if (set_port(cli, box, text, json_pack("{s:I}", "host_port", (json_int_t)host),
+			    &answer, err) < 0)
+			return -1;
+		if (!host)
+			cli_note(cli, "port %llu is 127.0.0.1:%lld", (unsigned long long)port,
+				(long long)json_num(find_port(answer, port), "host_port"));
+	}
+	return 0;
+}
+
 int cmd_port_rm(struct cli *cli, int argc, char **argv)
 {
 	_cleanup_free_ char *path = client_path("/v1/boxes/%s/ports/%s", argv[0], argv[1]);

@@ -1,11 +1,13 @@
 """The command line itself: help, usage, exit codes, JSON, completion, refusals of bad input."""
 import json
 import os
+import re
+import socket
 import subprocess
 
 import pytest
 
-from boxtest import (BOX_BIN, EXIT_EXISTS, EXIT_NOT_FOUND, EXIT_STATE, EXIT_UNAVAILABLE, EXIT_USAGE, eventually,
+from boxtest import (BOX_BIN, EXIT_EXISTS, EXIT_NOT_FOUND, EXIT_STATE, EXIT_UNAVAILABLE, EXIT_USAGE, ROOT, eventually,
                      random_name)
 
 VERBS = """new ls show exec shell ps attach logs cp stop start compare rename rm stats events image token doctor bench
@@ -248,3 +250,48 @@ def test_an_empty_name_is_refused_before_anybody_is_asked(words, tmp_path):
     env = {**os.environ, "BOX_HOME": str(tmp_path), "BOX_RUN": str(tmp_path)}
     done = subprocess.run([str(BOX_BIN), *words], env=env, capture_output=True, text=True, timeout=20, check=False)
     assert "a name is empty" in refused(done, EXIT_USAGE)
+
+
+# ---- habits of other tools ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("word,here", [
+    ("run", "box new --rm -- PROGRAM"), ("inspect", "box show BOX"), ("kill", "box stop -t 0 BOX"), ("top", "box ps BOX"),
+    ("pull", "box image pull"), ("login", "registry_auth"), ("build", "box image build"), ("undo", "box rollback BOX"),
+    ("create", "box new"), ("images", "box image ls"), ("rmi", "box image rm"), ("pause", "box suspend"), ("commit", "box save"),
+])
+def test_words_of_other_tools_get_the_right_hint(yard, word, here):
+    refused = yard.box(word, "x", check=False)
+    if refused.returncode != EXIT_USAGE or f"no 'box {word}'" not in refused.stderr:
+        assert word in yard.box("help").stdout, "it has become a command"
+        return
+    assert here in refused.stderr and "did you mean" not in refused.stderr
+    assert len(refused.stderr.splitlines()) == 1
+
+
+def test_habits_name_commands_that_exist():
+    """Each hint quotes commands; all of them are in the manual."""
+    text = (ROOT / "src" / "cli" / "habits.c").read_text()
+    manual = subprocess.run([BOX_BIN, "help", "--markdown"], capture_output=True, text=True, check=True).stdout
+    for quoted in re.findall(r"'box ((?:image |policy |port |volume )?[a-z]+)", text):
+        assert f"## box {quoted}" in manual or f"# box {quoted}" in manual, quoted
+
+
+def test_options_of_other_tools_work(yard):
+    name = random_name()
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    assert yard.box("new", "--name", name, "-p", f"{port}:8000", "-p", "9000").stdout.strip() == name
+    try:
+        ports = {one["port"]: one["host_port"] for one in yard.json("port", "ls", name)}
+        assert ports[8000] == port and ports[9000]
+        assert name in yard.box("ls", "-a").stdout
+        assert yard.box("new", name, "--name", "y", check=False).returncode == EXIT_USAGE
+        taken = random_name()
+        assert yard.box("new", taken, "-p", f"{port}:8000", check=False).returncode != 0
+        assert taken not in yard.box("ls").stdout, "nothing is left"
+        for bad in ("x", "0:80", "80:0", "1.2.3.4:80:80", "1:2:3"):
+            assert yard.box("new", "-p", bad, check=False).returncode == EXIT_USAGE
+    finally:
+        yard.box("rm", "-f", name)
