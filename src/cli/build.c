@@ -7,8 +7,8 @@
  * includes what the steps right behind say, so that the last save usually is the image that was asked for, and
  * only gets its name.
  *
- * A step that fails leaves the box: somebody will want to look. Ctrl-C removes it. Either way the steps before
- * are images already, and the next build begins there. */
+ * A step that fails leaves the box: somebody will want to look. Ctrl-C removes it, and so does the guard when we are
+ * killed (build_guard.c). Either way the steps before are images already, and the next build begins there. */
 #include "cli/build.h"
 #include "base/alloc.h"
 #include "base/file.h"
@@ -96,6 +96,7 @@ static int need_box(struct build *build, struct err *err)
 		return 0;
 	random_id(id, sizeof id - 1);
 	snprintf(name, sizeof name, "build-%s", id);
+	build_guard_tell(build, name);
 	if (client_call(build->cli->client, "POST", "/v1/boxes",
 		    json_pack("{s:s, s:s, s:b, s:{s:s}}", "name", name, "image",
 			    json_str(build->image, "id"), "no_main", 1, "labels", "build",
@@ -113,8 +114,13 @@ static void drop_box(struct build *build)
 
 	if (build->box[0] &&
 		client_call(build->cli->client, "DELETE", path, NULL, NULL, &err) < 0 &&
-		err.kind != ERR_NOT_FOUND)
-		cli_fail(build->cli, &err);
+		err.kind != ERR_NOT_FOUND) {
+		cli_note(build->cli,
+			"box '%s' is removed when the daemon answers again, or by: box rm -f %s",
+			build->box, build->box);
+		return; /* the guard tries on */
+	}
+	build_guard_tell(build, "");
 	build->box[0] = '\0';
 }
 
@@ -320,6 +326,8 @@ static int run_build(struct build *build, struct err *err)
 	int code;
 
 	catch_signals();
+	if (build_guard_start(build, err) < 0)
+		return tell_failure(build, err);
 	if (run_all(build, err) == 0) {
 		drop_box(build);
 		return tell_image(build);
@@ -328,6 +336,8 @@ static int run_build(struct build *build, struct err *err)
 	client_interrupted = false; /* what follows is wanted */
 	if (!build->step_failed)
 		drop_box(build);
+	else
+		build_guard_tell(build, "");
 	return code ? (tell_failure(build, err), code) : tell_failure(build, err);
 }
 
@@ -335,7 +345,10 @@ int build_boxfile(struct cli *cli, const char *dir)
 {
 	const char *file = cli_get(cli, "file");
 	struct build build = {
-		.cli = cli, .context = -1, .learn_hosts = cli_has(cli, "learn-hosts")
+		.cli = cli,
+		.context = -1,
+		.guard = -1,
+		.learn_hosts = cli_has(cli, "learn-hosts"),
 	};
 	struct err err = ERR_INIT;
 	int code;
@@ -344,6 +357,7 @@ int build_boxfile(struct cli *cli, const char *dir)
 		code = cli_fail(cli, &err);
 	else
 		code = run_build(&build, &err);
+	build_guard_end(&build);
 	cleanup_closep(&build.context);
 	json_decref(build.config);
 	json_decref(build.image);

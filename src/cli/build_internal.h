@@ -3,12 +3,14 @@
  * build.c         the command: steps in order, what is cached, the box, the name at the end
  * build_step.c    what a step does in the box
  * build_config.c  what an image tells besides its files: environment, command, ports
- * build_hash.c    keys of the cache */
+ * build_hash.c    keys of the cache
+ * build_guard.c   removes the box when whoever builds is killed */
 #pragma once
 #include "base/err.h"
 #include "base/json.h"
 #include "cli/boxfile.h"
 #include "cli/cli.h"
+#include <sys/types.h>
 
 enum { BUILD_KEY_LEN = 64 }; /* hex of a SHA-256 */
 
@@ -24,6 +26,8 @@ struct build {
 	bool learn_hosts; /* package hosts that steps configure count */
 	bool midline;	  /* the last output did not end its line */
 	bool step_failed; /* in the box, which is worth a look then */
+	int guard;	  /* pipe to the guard; -1: none */
+	pid_t guard_pid;
 };
 
 /* ---- build_step.c --------------------------------------------------------------------------------- */
@@ -33,6 +37,13 @@ struct build {
 int build_step_run(struct build *build, const struct boxfile_step *step, struct err *err);
 /* A file or folder of the context; never one outside of it. */
 int build_context_open(const struct build *build, const char *path, int *ret, struct err *err);
+
+/* ---- build_guard.c --------------------------------------------------------------------------------- */
+
+int build_guard_start(struct build *build, struct err *err);
+/* The box to be removed when we die, before it is made; "": it has gone, or stays on purpose. */
+void build_guard_tell(struct build *build, const char *box);
+void build_guard_end(struct build *build);
 
 /* ---- build_config.c ------------------------------------------------------------------------------- */
 

@@ -443,8 +443,7 @@ def test_killed_while_building(fresh_yard, recipe):
         yard.kill_daemon()
         process.wait(20)
         yard.start_daemon()
-        for box in yard.boxes():
-            yard.box("rm", "-f", box["name"])
+        eventually(lambda: not yard.boxes(), 15, "the box of the build is removed")
         assert yard.box("image", "show", "b", check=False).returncode != 0
     yard.box("image", "build", "-t", "b", "-f", f"{context}/Boxfile", context, timeout=60)
     assert yard.new(image="b").out("cat /one /two /three") == "1\n2\n3"
@@ -459,6 +458,35 @@ def test_ctrl_c_in_a_build_leaves_no_box(yard, recipe):
     process.send_signal(signal.SIGINT)
     process.wait(20)
     eventually(lambda: not [b for b in yard.boxes() if b["name"].startswith("build")], 10)
+
+
+def builds(yard):
+    return [b for b in yard.boxes() if b["name"].startswith("build")]
+
+
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGPIPE, "reader"])
+def test_a_killed_build_leaves_no_box(yard, recipe, how):
+    context = recipe("from debian\nrun while :; do echo line; sleep 0.05; done\n")
+    process = yard.spawn("image", "build", "-t", "never", "--no-cache", "-f", f"{context}/Boxfile", context,
+                         stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+    eventually(lambda: builds(yard), 10)
+    process.stderr.readline()
+    if how == "reader":
+        process.stderr.close()  # as head does
+    else:
+        process.send_signal(how)
+    assert process.wait(20) != 0
+    eventually(lambda: not builds(yard), 15, "the box of the build is removed")
+
+
+def test_a_failed_step_leaves_its_box(yard, recipe):
+    context = recipe("from debian\nrun exit 3\n")
+    done = yard.box("image", "build", "-t", "never", "-f", f"{context}/Boxfile", context, check=False)
+    [left] = builds(yard)
+    assert done.returncode != 0 and left["name"] in done.stderr
+    time.sleep(1)
+    assert builds(yard)
+    yard.box("rm", "-f", left["name"])
 
 
 def test_a_pool_that_runs_full_in_a_build(image, recipe):
