@@ -144,8 +144,24 @@ static int wait_until_up(struct cli *cli, pid_t pid, int log_fd, off_t from, str
 	return 0;
 }
 
+/* A home that did not come to be leaves nothing but what was said of it, which was told. */
+static void undo_log(const struct conf *conf)
+{
+	_cleanup_free_ char *dir = xasprintf("%s/log", conf->home),
+			    *path = xasprintf("%s/daemon.log", dir);
+	_cleanup_free_ char *store = xasprintf("%s/state.db", conf->home);
+
+	if (access(store, F_OK) == 0)
+		return;
+	unlink(path);
+	rmdir(dir);
+	rmdir(conf->home);
+	rmdir(conf->run);
+}
+
 static int start_daemon(struct cli *cli, struct err *err)
 {
+	bool is_new = access(cli->conf.home, F_OK) < 0;
 	_cleanup_close_ int log_fd = -1;
 	off_t from = 0;
 	pid_t pid;
@@ -162,7 +178,11 @@ static int start_daemon(struct cli *cli, struct err *err)
 		return err_sys(err, errno, "fork");
 	if (pid == 0)
 		become_daemon(log_fd);
-	return wait_until_up(cli, pid, log_fd, from, err);
+	if (wait_until_up(cli, pid, log_fd, from, err) == 0)
+		return 0;
+	if (is_new && err->kind != ERR_TIMEOUT)
+		undo_log(&cli->conf);
+	return -1;
 }
 
 static int print_up(struct cli *cli, bool already)
@@ -383,7 +403,10 @@ int cmd_down(struct cli *cli, int argc, char **argv)
 				purge ? "; there is nothing to remove" : "");
 			return 0;
 		}
-		/* Only a daemon knows its boxes, mounts and cgroups; let it have a last turn. */
+		/* Only a daemon knows its boxes, mounts and cgroups; let it have a last turn. Nobody else needs to
+		 * reach it, so that a port that is taken does not matter. */
+		setenv("BOX_LISTEN", "off", 1);
+		setenv("BOX_URL_LISTEN", "off", 1);
 		if (start_daemon(cli, &err) < 0)
 			return cli_fail(cli, &err);
 	}

@@ -11,6 +11,7 @@
 #include "conf/conf.h"
 #include "core/timeline.h"
 #include "core/yard.h"
+#include "http/server.h"
 #include "ingress/ingress.h"
 #include "loop/loop.h"
 #include <errno.h>
@@ -148,12 +149,25 @@ static int leave_mounts(struct err *err)
 	return 0;
 }
 
+/* For a home that is to be made: nothing of it is, when the daemon could not be reached in the end. */
+static int check_doors(const struct conf *conf, struct err *err)
+{
+	_cleanup_free_ char *made = xasprintf("%s/state.db", conf->home);
+
+	if (access(made, F_OK) == 0)
+		return 0;
+	if (conf->listen_tcp && http_server_probe_tcp(conf->address, conf->port, err) < 0)
+		return -1;
+	return conf->url_listen ? http_server_probe_tcp(conf->url_listen, conf->url_port, err) : 0;
+}
+
 static int run(struct daemon *daemon, struct err *err)
 {
 	struct loop_signal *term, *interrupt, *hangup;
 
 	daemon->loop = loop_new();
-	if (yard_open(daemon->loop, daemon->conf, &daemon->yard, err) < 0 ||
+	if (check_doors(daemon->conf, err) < 0 ||
+		yard_open(daemon->loop, daemon->conf, &daemon->yard, err) < 0 ||
 		api_open(daemon->yard, on_shutdown, daemon, &daemon->api, err) < 0 ||
 		ingress_open(daemon->yard, &daemon->ingress, err) < 0)
 		return -1;

@@ -413,8 +413,7 @@ static int tcp_address(
 	return -1;
 }
 
-static int listen_tcp(struct http_server *server, const char *address, uint16_t port,
-	struct http_tls *tls, uint16_t *ret_port, struct err *err)
+static int open_tcp(const char *address, uint16_t port, int *ret, struct err *err)
 {
 	struct sockaddr_storage storage;
 	socklen_t len;
@@ -433,9 +432,31 @@ static int listen_tcp(struct http_server *server, const char *address, uint16_t 
 
 		err_sys(err, why, "listen on %s port %u", address, port);
 		if (why == EADDRINUSE)
-			err_hint(err, "another program uses this port");
+			err_hint(err,
+				"another program uses this port; BOX_LISTEN=ADDRESS:PORT chooses "
+				"another, port 0 any that is free");
 		return -1;
 	}
+	*ret = steal_fd(&fd);
+	return 0;
+}
+
+int http_server_probe_tcp(const char *address, uint16_t port, struct err *err)
+{
+	_cleanup_close_ int fd = -1;
+
+	return open_tcp(address, port, &fd, err);
+}
+
+static int listen_tcp(struct http_server *server, const char *address, uint16_t port,
+	struct http_tls *tls, uint16_t *ret_port, struct err *err)
+{
+	struct sockaddr_storage storage;
+	socklen_t len = sizeof storage;
+	_cleanup_close_ int fd = -1;
+
+	if (open_tcp(address, port, &fd, err) < 0)
+		return -1;
 	if (getsockname(fd, (struct sockaddr *)&storage, &len) < 0)
 		return err_sys(err, errno, "getsockname");
 	if (ret_port)

@@ -35,6 +35,8 @@ int http_server_listen_unix(
 /* port 0 picks one; *ret_port tells which. address is a numeric IPv4 or IPv6 address. */
 int http_server_listen_tcp(struct http_server *server, const char *address, uint16_t port,
 	uint16_t *ret_port, struct err *err);
+/* Whether that could be done now. */
+int http_server_probe_tcp(const char *address, uint16_t port, struct err *err);
 struct http_tls;
 /* The same with TLS (see tls.h); tls is borrowed for the server's life. */
 int http_server_listen_tls(struct http_server *server, const char *address, uint16_t port,

@@ -3,6 +3,7 @@ import contextlib
 import json
 import os
 import signal
+import socket
 import subprocess
 import threading
 import time
@@ -53,6 +54,26 @@ def test_daemon_of_up_holds_neither_terminal_nor_pipes(image):
     finally:
         problems = yard.destroy()
     assert not problems
+
+
+def test_up_on_a_taken_port_leaves_nothing(tmp_path):
+    yard = Yard(base=tmp_path)
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        yard.env["BOX_LISTEN"] = f"127.0.0.1:{taken.getsockname()[1]}"
+        (yard.home / "images").unlink()
+        yard.home.rmdir()
+        refused = yard.box("up", check=False)
+        assert refused.returncode != 0 and "in use" in refused.stderr
+        assert not yard.home.exists() and not yard.run_dir.exists()
+    yard.box("up")
+    yard.stop_daemon()
+    # A home that was in use can be removed while the port is taken by another.
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        yard.env["BOX_LISTEN"] = f"127.0.0.1:{taken.getsockname()[1]}"
+        assert yard.box("up", check=False).returncode != 0
+        yard.box("down", "--purge", "--yes")
+        assert not yard.home.exists()
+    Yard.alive.remove(yard)
 
 
 def test_second_daemon_on_the_same_home_is_refused(fresh_yard):
