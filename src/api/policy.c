@@ -51,7 +51,11 @@ int input_policy(json_t *policy, struct err *err)
 void api_policy_set(struct call *call)
 {
 	json_int_t if_version = 0;
-	const struct json_key keys[] = { { "if_version", JSON_WANT_INT, &if_version, false } };
+	bool add = false;
+	const struct json_key keys[] = {
+		{ "if_version", JSON_WANT_INT, &if_version, false },
+		{ "add", JSON_WANT_BOOL, &add, false },
+	};
 	struct box *box = call_box(call);
 	_cleanup_json_ json_t *policy = NULL;
 	char who[CALL_WHO_SIZE];
@@ -62,7 +66,8 @@ void api_policy_set(struct call *call)
 	policy = input_take(call->body, "policy");
 	if (json_read(call->body, keys, ARRAY_LEN(keys), &err) < 0 ||
 		input_policy(policy, &err) < 0 ||
-		box_policy_set(box, policy, (uint64_t)if_version, call_who(call, who), &err) < 0)
+		(add ? box_policy_add : box_policy_set)(
+			box, policy, (uint64_t)if_version, call_who(call, who), &err) < 0)
 		return call_error(call, &err);
 	call_json(call, 200, box_policy_json(box));
 }

@@ -283,6 +283,7 @@ static const struct field fields[] = {
 	{ "PolicyRule", "place", "string", "where it was written" },
 	{ "PolicySet", "!policy", "document", "in the policy language, or YAML as text" },
 	{ "PolicySet", "if_version", "integer", "refused with 409 when it is another by now" },
+	{ "PolicySet", "add", "boolean", "on top of what it has, instead of in its place" },
 	{ "Flow", "kind", "string", "dns tcp udp http; follows from the rest when absent" },
 	{ "Flow", "name", "string", "the name that is asked for" },
 	{ "Flow", "address", "string", "where it leads, or what is dialled" },

@@ -156,7 +156,8 @@ const struct command network_commands[] = {
 			"allows "
 			"what was seen.",
 		.examples = "box policy record ada -- make\twhat a build needs\n"
-			    "box policy record ada --apply -o policy.yaml -- npm ci\tand use it\n",
+			    "box policy record ada --apply -o policy.yaml -- npm ci\tand use it\n"
+			    "box policy record ada --add -- make deploy\tbesides what it may do\n",
 		.flags = policy_record_flags,
 		.run = cmd_policy_record,
 		.options = CMD_STOP_AT_PROGRAM,

@@ -312,6 +312,7 @@ static const struct flag policy_record_flags[] = {
 	FLAG_USER,
 	{ "output", 'o', "FILE", "the proposal goes there (stdout)" },
 	{ "apply", 0, NULL, "and becomes the policy of the box" },
+	{ "add", 0, NULL, "or is added to it: what it lacks, and nothing else" },
 	{ "off", 0, NULL, "only end a watch mode that was left on" },
 	FLAG_END,
 };

@@ -43,12 +43,12 @@ int cmd_policy_show(struct cli *cli, int argc, char **argv)
 	if (client_get(cli->client, path, &answer, &err) < 0)
 		return cli_fail(cli, &err);
 	if (cli->json)
-		return cli_print_json(rules ? steal_ptr(&answer)
-					    : json_incref(json_object_get(answer, "policy")));
+		return cli_print_json(steal_ptr(&answer));
 	if (rules)
 		return print_rules(answer);
 	text = policy_yaml(json_object_get(answer, "policy"));
-	printf("# version %lld, changed %s ago%s\n%s", (long long)json_num(answer, "version"),
+	printf("# version %lld of the policy (for --if-version), changed %s ago%s\n%s",
+		(long long)json_num(answer, "version"),
 		age_since(json_str(answer, "changed_at"), age),
 		json_is_true(json_object_get(answer, "recording"))
 			? "; watch mode is on: everything public is allowed"

@@ -207,7 +207,7 @@ static int finish_recording(struct cli *cli, const char *box, struct err *err)
 {
 	_cleanup_free_ char *proposal = client_path("/v1/boxes/%s/policy/proposal", box);
 	_cleanup_free_ char *policy = client_path("/v1/boxes/%s/policy", box);
-	_cleanup_json_ json_t *answer = NULL;
+	_cleanup_json_ json_t *answer = NULL, *seen = NULL, *now = NULL;
 	struct err why = ERR_INIT;
 	int status = client_get(cli->client, proposal, &answer, err);
 
@@ -222,10 +222,19 @@ static int finish_recording(struct cli *cli, const char *box, struct err *err)
 		cli_print_json(json_incref(answer));
 	else if (print_proposal(cli, json_str(answer, "text"), err) < 0)
 		return -1;
-	if (!cli_has(cli, "apply"))
+	if (!cli_has(cli, "apply") && !cli_has(cli, "add"))
 		return 0;
-	return client_call(cli->client, "PUT", policy,
-		json_pack("{s:O}", "policy", json_object_get(answer, "policy")), NULL, err);
+	/* Added, what was seen changes nothing else: the preset stays. */
+	seen = json_deep_copy(json_object_get(answer, "policy"));
+	if (cli_has(cli, "add"))
+		json_object_del(seen, "preset");
+	if (client_call(cli->client, "PUT", policy,
+		    json_pack("{s:O, s:b}", "policy", seen, "add", cli_has(cli, "add")), &now,
+		    err) < 0)
+		return -1;
+	cli_note(
+		cli, "%s has version %lld of its policy", box, (long long)json_num(now, "version"));
+	return 0;
 }
 
 int cmd_policy_record(struct cli *cli, int argc, char **argv)
@@ -239,6 +248,8 @@ int cmd_policy_record(struct cli *cli, int argc, char **argv)
 			return cli_fail(cli, &err);
 		return 0;
 	}
+	if (cli_has(cli, "apply") && cli_has(cli, "add"))
+		return cli_usage(cli, "--apply replaces the policy, --add adds to it: give one");
 	hold_signals(&outside);
 	if (switch_recording(cli, argv[0], true, &err) < 0)
 		return cli_fail(cli, &err);

@@ -27,6 +27,10 @@ json_t *yard_default_policy(struct yard *yard, struct err *err);
  * when it is another. who is told in the audit log ("root by the socket", a token's name). Answers what box_policy_json does. */
 int box_policy_set(
 	struct box *box, json_t *policy, uint64_t if_version, const char *who, struct err *err);
+/* The same with what it has and the given one on top (policy_merge); the preset stays unless the given one says another. What is allowed
+ * already is not added. */
+int box_policy_add(
+	struct box *box, json_t *policy, uint64_t if_version, const char *who, struct err *err);
 /* {"allowed","text","reason","rule",…} (policy_explain_json, with "text"); new reference. */
 json_t *box_policy_explain(struct box *box, const struct policy_flow *flow, struct err *err);
 /* Watch mode on or off. Off is not needed before asking for the proposal. */

@@ -275,6 +275,22 @@ int box_policy_set(
 	return 0;
 }
 
+int box_policy_add(
+	struct box *box, json_t *given, uint64_t if_version, const char *who, struct err *err)
+{
+	_cleanup_(policy_freep) struct policy *more = NULL, *both = NULL;
+	_cleanup_(policy_matcher_freep) struct policy_matcher *matcher = NULL;
+	_cleanup_json_ json_t *merged = NULL;
+
+	if (parse_given(given, &more, err) < 0 || compile(box, box->net->policy, &matcher, err) < 0)
+		return -1;
+	policy_drop_allowed(more, matcher);
+	if (policy_merge(box->net->policy, more, &both, err) < 0)
+		return -1;
+	merged = policy_json(both);
+	return box_policy_set(box, merged, if_version, who, err);
+}
+
 /* ---- watch mode --------------------------------------------------------------------------------- */
 
 /* The namespace follows as well: addresses that no rule names are let through to the gate while it watches. */

@@ -1,6 +1,8 @@
 /* merge.c - a policy with something on top: flags over a file, a file over a default */
 #include "policy/policy_internal.h"
 
+enum { PORTS_ASKED = 64 }; /* of a range, one by one */
+
 static void merge_limit(uint64_t *limit, uint64_t more)
 {
 	if (more)
@@ -34,6 +36,53 @@ static void drop_mirrors(struct policy *policy, const struct policy_rule *deny)
 	}
 	policy->count = kept;
 }
+
+/* ---- what is allowed already -------------------------------------------------------------------- */
+
+static bool allows(
+	const struct policy_matcher *matcher, const struct policy_rule *rule, unsigned port)
+{
+	struct policy_flow flow = { .name = rule->name, .port = (uint16_t)port };
+
+	flow.kind = POLICY_FLOW_TCP;
+	if ((rule->protocols & POLICY_TCP) && !policy_match(matcher, &flow).allowed)
+		return false;
+	flow.kind = POLICY_FLOW_UDP;
+	return !(rule->protocols & POLICY_UDP) || policy_match(matcher, &flow).allowed;
+}
+
+static bool is_allowed_already(const struct policy_matcher *matcher, const struct policy_rule *rule)
+{
+	if (rule->deny || rule->target != POLICY_NAME || !rule->port_count || rule->methods ||
+		rule->paths || rule->limits.rate || rule->limits.connections || rule->limits.bytes)
+		return false;
+	for (size_t i = 0; i < rule->port_count; i++) {
+		if (rule->ports[i].high - rule->ports[i].low >= PORTS_ASKED)
+			return false;
+		for (unsigned port = rule->ports[i].low; port <= rule->ports[i].high; port++)
+			if (!allows(matcher, rule, port))
+				return false;
+	}
+	return true;
+}
+
+void policy_drop_allowed(struct policy *policy, const struct policy_matcher *matcher)
+{
+	size_t kept = 0;
+
+	for (size_t i = 0; i < policy->count; i++) {
+		struct policy_rule rule = policy->rules[i];
+
+		policy->rules[i] = (struct policy_rule){ 0 };
+		if (is_allowed_already(matcher, &rule))
+			rule_done(&rule);
+		else
+			policy->rules[kept++] = rule;
+	}
+	policy->count = kept;
+}
+
+/* ---- merging ------------------------------------------------------------------------------------ */
 
 static int merge_rules(struct policy *policy, const struct policy *more, struct err *err)
 {

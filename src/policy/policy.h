@@ -195,6 +195,9 @@ void policy_check(const struct policy *policy, struct policy_report *report);
 int policy_add_flag(struct policy *policy, bool deny, const char *text, struct err *err);
 /* Adds NAME[:PORTS][/tcp|/udp] of another box. */
 int policy_add_box(struct policy *policy, const char *text, struct err *err);
+/* Takes away the allow rules for a name and a few ports, without more conditions or limits, that the matcher's policy allows already. */
+struct policy_matcher;
+void policy_drop_allowed(struct policy *policy, const struct policy_matcher *matcher);
 /* What more says comes on top of base: its preset and its limits where they are written, all rules of both.
  * What more denies is no longer allowed by the same rule of base. A new policy. ERR_INVALID when more allows what
  * base denies, ERR_TOO_LARGE when there are too many rules. */

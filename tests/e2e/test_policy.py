@@ -265,11 +265,15 @@ def test_show_gives_what_set_takes(yard, closed):
     put(closed, policy)
     before = policy_of(closed)
     text = yard.box("policy", "show", closed.name).stdout
-    assert text.startswith("# version 2, changed ")
+    assert text.startswith("# version 2 of the policy (for --if-version), changed ")
     yard.box("policy", "set", closed.name, "-", input=text)
     assert policy_of(closed) == before  # the same: no new version
-    normal = json.loads(yard.box("policy", "show", closed.name, "--json").stdout)
-    assert normal == before["policy"]
+    shown = json.loads(yard.box("policy", "show", closed.name, "--json").stdout)
+    assert shown == before and shown["policy"]["version"] == 1  # that of the language
+    # What it says is the version is what --if-version takes.
+    yard.box("policy", "set", closed.name, "--add", "--allow", "c.example.com", "--if-version", str(shown["version"]))
+    again = yard.box("policy", "set", closed.name, "--add", "--allow", "d.example.com", "--if-version", str(shown["version"]), check=False)
+    assert again.returncode and "has version 3 by now, not 2" in again.stderr
     rules = yard.box("policy", "show", closed.name, "--rules").stdout
     assert "*.example.org:443" in rules and "deny" in rules
 
@@ -507,6 +511,25 @@ def test_record_proposes_what_was_used_and_no_more(web, world_yard, world_box):
     web.forget()
     assert box.python(FETCH, "http://other.test/", check=False).returncode != 0
     assert not web.seen("tcp")
+
+
+def test_what_was_seen_is_added_to_what_there_is(web, world_yard, world_box):
+    box = world_box(policy={"preset": "packages", "allow": ["web.test:80", "kept.example.com:22"], "deny": ["evil.example.com"],
+                            "limits": {"connections": 50}})
+    before = policy_of(box)
+    done = world_yard.box("policy", "record", box.name, "--add", "--", "python3", "-c", FETCH, "http://web.test/",
+                          "http://a.cdn.test.example/")
+    assert "version 2" in done.stderr
+    after = policy_of(box)
+    assert after["preset"] == "packages" and after["policy"]["limits"] == before["policy"]["limits"]
+    assert after["policy"]["deny"] == before["policy"]["deny"]
+    assert [r["name"] for r in after["policy"]["allow"]] == ["web.test", "kept.example.com", "a.cdn.test.example"]
+    assert box.python(FETCH, "http://a.cdn.test.example/").returncode == 0
+    # Once more: there is nothing to add.
+    world_yard.box("policy", "record", box.name, "--add", "--", "python3", "-c", FETCH, "http://web.test/")
+    assert policy_of(box)["version"] == 2
+    both = world_yard.box("policy", "record", box.name, "--add", "--apply", "--", "true", check=False)
+    assert both.returncode == 64 and not policy_of(box)["recording"]
 
 
 def test_watch_mode_keeps_private_addresses_closed(web, world_yard, world_box):
