@@ -12,6 +12,7 @@
  *   self.c      the box's own addresses, routes, devices and rules changed first
  *   flood.c     too much of everything
  *   disk.c      more room than was given
+ *   hoard.c     more of the kernel than was given
  *   stay.c      what goes on for a while: listening, holding a connection, being a neighbour
  *   load.c      no attack: what `box bench` measures */
 #pragma once
@@ -79,4 +80,5 @@ attack_fn attack_change;					     /* self.c */
 attack_fn attack_flood;						     /* flood.c */
 attack_fn attack_listen, attack_hold, attack_neighbour;		     /* stay.c */
 attack_fn attack_disk;						     /* disk.c */
+attack_fn attack_hoard, attack_told;				     /* hoard.c */
 attack_fn attack_load;						     /* load.c */
