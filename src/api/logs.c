@@ -4,11 +4,26 @@
  * what it missed. */
 #include "api/api_internal.h"
 
+enum { TAIL_MAX = 1000000, PIECES_MAX = WIRE_JOURNAL_MAX / 64 };
+
+/* A piece of output that is held back until it is known whether it is among the last lines. */
+struct piece {
+	enum wire_stream which;
+	uint64_t offset;
+	size_t start, len; /* in held */
+};
+
 struct log_stream {
 	struct exchange x;
 	struct live live;
 	bool raw;
 	bool begun;
+	bool holding;	   /* what is of the past, for tail */
+	uint64_t tail;	   /* lines */
+	uint64_t past_end; /* the past ends at this offset */
+	struct buf held;   /* at most as much as the journal holds */
+	struct piece *pieces;
+	size_t piece_count;
 };
 
 static void stream_done(struct exchange *x)
@@ -16,6 +31,8 @@ static void stream_done(struct exchange *x)
 	struct log_stream *stream = (struct log_stream *)x;
 
 	live_remove(&stream->live);
+	buf_done(&stream->held);
+	free(stream->pieces);
 	free(stream);
 }
 
@@ -74,10 +91,76 @@ static void on_reply(struct chan *chan, struct wire_reader *reply, void *arg)
 		http_reply_begin(stream->x.request, 200,
 			stream->raw ? "application/octet-stream" : "application/x-ndjson");
 		stream->begun = true;
+		stream->past_end = info.newest;
+		if (info.newest <= info.oldest)
+			stream->holding = false;
 		ndjson_start(line, &info);
 		send_line(stream, line);
 	}
 	free((void *)info.argv);
+}
+
+static void send_output(struct log_stream *stream, enum wire_stream which, uint64_t offset,
+	const void *data, size_t len)
+{
+	struct buf *line;
+
+	if (stream->raw) {
+		exchange_write(&stream->x, data, len);
+		return;
+	}
+	line = scratch(stream);
+	ndjson_output(line, which, offset, data, len);
+	send_line(stream, line);
+}
+
+/* ---- the last lines ---------------------------------------------------------------------------------- */
+
+/* Where they begin in held. A last line without its end counts as one. */
+static size_t tail_start(const struct log_stream *stream)
+{
+	const char *data = (const char *)buf_head(&stream->held);
+	size_t at = stream->held.len;
+	uint64_t lines = 0;
+
+	if (!stream->tail)
+		return at;
+	if (at && data[at - 1] == '\n')
+		at--;
+	while (at && !(data[at - 1] == '\n' && ++lines == stream->tail))
+		at--;
+	return at;
+}
+
+static void let_go(struct log_stream *stream)
+{
+	size_t from = tail_start(stream);
+
+	stream->holding = false;
+	for (size_t i = 0; i < stream->piece_count; i++) {
+		const struct piece *piece = &stream->pieces[i];
+		size_t skip = MIN(piece->len, from > piece->start ? from - piece->start : 0);
+
+		if (skip < piece->len)
+			send_output(stream, piece->which, piece->offset + skip,
+				(const char *)buf_head(&stream->held) + piece->start + skip,
+				piece->len - skip);
+	}
+	buf_done(&stream->held);
+}
+
+static void hold(struct log_stream *stream, enum wire_stream which, uint64_t offset,
+	const void *data, size_t len)
+{
+	if (!(stream->piece_count & (stream->piece_count - 1)))
+		xgrow(stream->pieces, MAX(stream->piece_count * 2, 64U));
+	stream->pieces[stream->piece_count++] =
+		(struct piece){ which, offset, stream->held.len, len };
+	buf_add(&stream->held, data, len);
+	/* No journal holds more; a box-init that says otherwise gets no memory for it. */
+	if (offset + len >= stream->past_end || stream->held.len > WIRE_JOURNAL_MAX ||
+		stream->piece_count >= PIECES_MAX)
+		let_go(stream);
 }
 
 static void on_data(struct chan *chan, enum wire_stream which, uint64_t offset, const void *data,
@@ -86,14 +169,10 @@ static void on_data(struct chan *chan, enum wire_stream which, uint64_t offset, 
 	struct log_stream *stream = arg;
 
 	(void)chan;
-	if (stream->raw) {
-		exchange_write(&stream->x, data, len);
-	} else {
-		struct buf *line = scratch(stream);
-
-		ndjson_output(line, which, offset, data, len);
-		send_line(stream, line);
-	}
+	if (stream->holding)
+		hold(stream, which, offset, data, len);
+	else
+		send_output(stream, which, offset, data, len);
 	exchange_passed(&stream->x, len);
 }
 
@@ -103,6 +182,9 @@ static void on_gap(struct chan *chan, uint64_t offset, uint64_t lost, void *arg)
 	struct buf *line = scratch(stream);
 
 	(void)chan;
+	/* Whoever wants the last lines knows that there are others. */
+	if (stream->holding)
+		return;
 	ndjson_gap(line, offset, lost);
 	send_line(stream, line);
 }
@@ -110,9 +192,12 @@ static void on_gap(struct chan *chan, uint64_t offset, uint64_t lost, void *arg)
 static void on_exited(struct chan *chan, const struct wire_exit *exit, void *arg)
 {
 	struct log_stream *stream = arg;
-	struct buf *line = scratch(stream);
+	struct buf *line;
 
 	(void)chan;
+	if (stream->holding)
+		let_go(stream);
+	line = scratch(stream);
 	ndjson_exit(line, exit);
 	send_line(stream, line);
 	exchange_end(&stream->x); /* CLOSE follows and settles */
@@ -138,6 +223,8 @@ static void on_closed(struct chan *chan, void *arg)
 		err_set(&err, ERR_PROTOCOL, "box-init gave no answer");
 		return on_error(chan, &err, arg);
 	}
+	if (stream->holding)
+		let_go(stream);
 	stream->x.chan = NULL;
 	exchange_end(&stream->x);
 	exchange_settle(&stream->x);
@@ -158,16 +245,20 @@ void api_exec_logs(struct call *call)
 	struct log_stream *stream;
 	struct buf request = BUF_INIT;
 	struct err err = ERR_INIT;
+	uint64_t tail = 0;
 	bool raw = false;
 
 	if (!box || !call_exec_id(call))
 		return;
 	if (input_query_offset(call, &spec.offset, &err) < 0 ||
 		input_query_bool(call, "follow", &spec.follow, &err) < 0 ||
-		input_query_bool(call, "raw", &raw, &err) < 0)
+		input_query_bool(call, "raw", &raw, &err) < 0 ||
+		input_query_u64(call, "tail", 0, TAIL_MAX, &tail, &err) < 0)
 		return call_error(call, &err);
 	stream = xnew(struct log_stream);
 	stream->raw = raw;
+	stream->tail = tail;
+	stream->holding = call_query(call, "tail");
 	exchange_init(&stream->x, call, stream_done);
 	if (spec.follow)
 		live_add(call->api, &stream->live, on_stop);

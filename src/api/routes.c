@@ -59,6 +59,7 @@ static const struct query_key query_export[] = {
 static const struct query_key query_logs[] = {
 	{ "offset", "string", "first byte wanted, or end", false },
 	{ "follow", "boolean", "go on with what comes", false },
+	{ "tail", "integer", "of what is kept only the last lines, so many", false },
 	{ "raw", "boolean", "plain bytes instead of lines", false },
 	END,
 };

@@ -107,11 +107,13 @@ const struct command boxes_commands[] = {
 	{ .name = "logs",
 		.usage = "BOX [EXEC]",
 		.summary = "print what a program has said",
-		.text = "Of the program that was started last unless EXEC names one. At most 1 MiB "
-			"is kept, as long as the\n"
-			"box runs; what had to be dropped is told on stderr.",
-		.examples = "box logs -f ada\tgo on with it\nbox logs ada main --since-offset "
-			    "4096\tonly the rest\n",
+		.text = "Unless EXEC names one: of the box's main program; else of the one that "
+			"runs without a terminal and was\n"
+			"started last, such as a server; else of the last one. At most 1 MiB is "
+			"kept; what had to be dropped is\n"
+			"told on stderr.",
+		.examples = "box logs -f --tail 20 ada\tthe last lines, and go on with it\n"
+			    "box logs ada main --since-offset 4096\tonly the rest\n",
 		.flags = logs_flags,
 		.run = cmd_logs,
 		.least = 1,

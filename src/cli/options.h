@@ -142,6 +142,7 @@ static const struct flag attach_flags[] = {
 
 static const struct flag logs_flags[] = {
 	{ "follow", 'f', NULL, "go on until the program ends" },
+	{ "tail", 'n', "N", "of what is kept only the last N lines" },
 	{ "since-offset", 0, "N", "output from this offset on" },
 	FLAG_END,
 };

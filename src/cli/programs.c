@@ -9,7 +9,7 @@
 #include <signal.h>
 #include <time.h>
 
-enum { LOGS_RETRIES = 100, LOGS_PAUSE_MS = 100 };
+enum { LOGS_RETRIES = 100, LOGS_PAUSE_MS = 100, LOGS_TAIL_MAX = 1000000 };
 
 /* ---- ps -------------------------------------------------------------------------------------- */
 
@@ -108,6 +108,18 @@ int cmd_ps(struct cli *cli, int argc, char **argv)
 
 /* ---- finding an exec ------------------------------------------------------------------------- */
 
+/* How much a program is what people mean by the logs of a box: its main one, then what runs without a terminal (a server), then
+ * what runs, then what ran. */
+static int log_rank(json_t *exec)
+{
+	bool running = !strcmp(json_str(exec, "state"), "running");
+
+	if (!strcmp(json_str(exec, "id"), "main"))
+		return 3;
+	return running ? 1 + !json_is_true(json_object_get(exec, "tty")) : 0;
+}
+
+/* running: for attach, the last one that runs; else the one whose logs are meant. */
 static int find_last(struct cli *cli, const char *box, bool running, json_t **ret, struct err *err)
 {
 	_cleanup_free_ char *path = client_path("/v1/boxes/%s/execs", box);
@@ -117,11 +129,17 @@ static int find_last(struct cli *cli, const char *box, bool running, json_t **re
 
 	if (client_get(cli->client, path, &answer, err) < 0)
 		return -1;
-	json_array_foreach (json_object_get(answer, "execs"), i, exec)
-		if ((!running || !strcmp(json_str(exec, "state"), "running")) &&
-			(!last || strcmp(json_str(exec, "started_at"),
-					  json_str(last, "started_at")) >= 0))
+	json_array_foreach (json_object_get(answer, "execs"), i, exec) {
+		int better = !last || running ? 0 : log_rank(exec) - log_rank(last);
+
+		if (running && strcmp(json_str(exec, "state"), "running"))
+			continue;
+		if (better == 0)
+			better = !last || strcmp(json_str(exec, "started_at"),
+						  json_str(last, "started_at")) >= 0;
+		if (better > 0)
 			last = exec;
+	}
 	if (!last && running) {
 		err_set(err, ERR_NOT_FOUND, "no program runs in box '%s'", box);
 		return err_hint(
@@ -241,6 +259,7 @@ int cmd_logs(struct cli *cli, int argc, char **argv)
 	bool follow = cli_has(cli, "follow");
 	struct err err = ERR_INIT;
 	int result, tries = 0;
+	uint64_t tail = 0;
 
 	if (cli_get(cli, "since-offset") &&
 		parse_u64("--since-offset", cli_get(cli, "since-offset"), 0, INT64_MAX,
@@ -248,11 +267,19 @@ int cmd_logs(struct cli *cli, int argc, char **argv)
 		return cli_fail(cli, &err);
 	if (find_exec(cli, argc, argv, false, &exec, &err) < 0)
 		return cli_fail(cli, &err);
+	if (cli_get(cli, "tail") &&
+		parse_u64("--tail", cli_get(cli, "tail"), 0, LOGS_TAIL_MAX, &tail, &err) < 0)
+		return cli_fail(cli, &err);
 	do {
-		_cleanup_free_ char *path =
+		_cleanup_free_ char *whole =
 			client_path("/v1/boxes/%s/execs/%s/logs?offset=%llu&follow=%s", argv[0],
 				json_str(exec, "id"), (unsigned long long)logs.offset,
 				follow ? "true" : "false");
+		/* What comes after a lost connection is wanted whole. */
+		_cleanup_free_ char *path =
+			cli_get(cli, "tail") && !tries
+				? xasprintf("%s&tail=%llu", whole, (unsigned long long)tail)
+				: xstrdup(whole);
 
 		if (tries)
 			nanosleep(&(struct timespec){ .tv_nsec = LOGS_PAUSE_MS * 1000000 }, NULL);
