@@ -22,6 +22,7 @@
 #include "base/buf.h"
 #include "core/box.h"
 #include "core/disk.h"
+#include "core/look.h"
 #include "core/timeline.h"
 #include "core/yard.h"
 #include "http/server.h"
@@ -321,10 +322,23 @@ struct pump {
 	struct disk_stream *stream;
 	const char *content_type;
 	bool begun;
+	/* What is done with bytes instead of passing them on, and after the last ones. NULL: nothing else. */
+	int (*take)(struct pump *pump, const void *data, size_t len, struct err *err);
+	void (*finish)(struct pump *pump);
+	struct buf gathered; /* for them */
+	bool some;	     /* likewise */
 };
 extern const struct disk_stream_ops pump_ops;
+/* Begins the answer, if it has not begun; then bytes of it. */
+void pump_begin(struct pump *pump);
+void pump_write(struct pump *pump, const void *data, size_t len);
 struct pump *pump_new(struct call *call, const char *content_type);
 void pump_started(struct pump *pump, int started, const struct err *err);
+
+/* ---- look.c ---------------------------------------------------------------------------------------- */
+
+/* Answers from the disk of a box that is stopped: true. False: the box itself is to be asked. */
+bool look(struct call *call, const struct look_spec *spec);
 
 /* ---- job.c ----------------------------------------------------------------------------------------- */
 

@@ -76,6 +76,8 @@ void api_file_stat(struct call *call)
 	if (input_path("path", path, &err) < 0 ||
 		input_query_bool(call, "follow", &follow, &err) < 0)
 		return call_error(call, &err);
+	if (look(call, &(struct look_spec){ .op = WIRE_OP_STAT, .path = path, .follow = follow }))
+		return;
 	wire_put_str(&request, path);
 	wire_put_u8(&request, follow);
 	ask(call, WIRE_OP_STAT, &request, render_stat, NULL);

@@ -248,6 +248,10 @@ void api_file_read(struct call *call)
 		input_query_u64(call, "offset", 0, INT64_MAX, &offset, &err) < 0 ||
 		input_query_u64(call, "length", 0, INT64_MAX, &length, &err) < 0)
 		return call_error(call, &err);
+	if (look(call,
+		    &(struct look_spec){
+			    .op = WIRE_OP_READ, .path = path, .offset = offset, .length = length }))
+		return;
 	wire_put_str(&request, path);
 	wire_put_u64(&request, offset);
 	wire_put_u64(&request, length);
@@ -281,6 +285,8 @@ void api_file_list(struct call *call)
 
 	if (input_path("path", path, &err) < 0)
 		return call_error(call, &err);
+	if (look(call, &(struct look_spec){ .op = WIRE_OP_LIST, .path = path }))
+		return;
 	wire_put_str(&request, path);
 	download(call, WIRE_OP_LIST, &request);
 }
@@ -293,6 +299,8 @@ void api_archive_read(struct call *call)
 
 	if (input_path("path", path, &err) < 0)
 		return call_error(call, &err);
+	if (look(call, &(struct look_spec){ .op = WIRE_OP_TAR_OUT, .path = path }))
+		return;
 	wire_put_str(&request, path);
 	download(call, WIRE_OP_TAR_OUT, &request);
 }

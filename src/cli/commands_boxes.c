@@ -128,6 +128,8 @@ const struct command boxes_commands[] = {
 			"it is the new name.\n"
 			"A folder that ends in /. gives what it holds. Both sides may be in "
 			"boxes.\n"
+			"A stopped box gives what is on its disk, without being started; a "
+			"hibernated one wakes.\n"
 			"\n"
 			"What comes out of a box is written to the name you gave and nowhere else: "
 			"never through a\n"

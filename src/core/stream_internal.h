@@ -2,6 +2,7 @@
 #pragma once
 #include "core/disk.h"
 #include "helper/flow.h"
+#include "wire/wire.h"
 #include <sys/types.h>
 
 struct buf;
@@ -29,7 +30,12 @@ struct disk_stream {
 	bool tar;
 	const struct image *image;
 	enum image_format format;
-	char *file; /* of a workspace */
+	char *file; /* of a workspace; a path in a box */
+	struct {    /* look.h */
+		enum wire_op op;
+		bool follow;
+		uint64_t offset, length;
+	} look;
 	/* Of a comparison: the boxes, their names, how many paths are told. */
 	struct stream_side *sides;
 	size_t side_count;

@@ -38,6 +38,25 @@ int beneath_open(int root, const char *path, int flags, int *ret, struct err *er
 	return 0;
 }
 
+int in_root_open(int root, const char *path, int flags, int *ret, struct err *err)
+{
+	struct open_how how = {
+		.flags = (unsigned)(flags | O_CLOEXEC),
+		.resolve = RESOLVE_IN_ROOT | RESOLVE_NO_MAGICLINKS,
+	};
+	int fd = -1;
+
+	for (int tries = 0; fd < 0 && tries < 16; tries++) {
+		fd = (int)syscall(SYS_openat2, root, path, &how, sizeof how);
+		if (fd < 0 && errno != EAGAIN)
+			return err_sys(err, errno, "'%.300s'", path);
+	}
+	if (fd < 0)
+		return err_sys(err, EAGAIN, "'%.300s'", path);
+	*ret = fd;
+	return 0;
+}
+
 static int make_missing(int root, const char *path, mode_t mode, struct err *err)
 {
 	char part[256];

@@ -304,21 +304,37 @@ static int visit_pack(void *arg, int dir, const char *name, const char *path, co
 	struct err *err)
 {
 	struct packer *packer = arg;
+	_cleanup_free_ char *below = packer->top ? xasprintf("%s/%s", packer->top, path) : NULL;
 
+	if (below)
+		path = below;
 	if (packer_check_path(path, err) < 0 ||
 		(packer->as_layer && packer_check_name(name, path, err) < 0))
 		return -1;
 	return packer_put(packer, dir, name, path, st, err);
 }
 
+static int put_top(struct packer *packer, int root, struct err *err)
+{
+	struct stat st;
+
+	if (!packer->top)
+		return 0;
+	if (fstat(root, &st) < 0)
+		return err_sys(err, errno, "'%.300s'", packer->top);
+	return packer_put(packer, root, ".", packer->top, &st, err);
+}
+
 int view_pack(const struct view_pack_spec *spec, struct view_totals *ret, struct err *err)
 {
 	_cleanup_(packer_done) struct packer packer = { .out = spec->out,
+		.top = spec->top,
 		.as_layer = spec->as_layer,
 		.progress = spec->progress,
 		.arg = spec->arg };
 
-	if (visit_tree(spec->root, spec->path, visit_pack, &packer, err) < 0 ||
+	if (put_top(&packer, spec->root, err) < 0 ||
+		visit_tree(spec->root, spec->path, visit_pack, &packer, err) < 0 ||
 		packer_finish(&packer, err) < 0)
 		return -1;
 	if (ret)

@@ -124,3 +124,8 @@ bool view_stat(int root, const char *path, struct stat *ret)
 	return beneath_open(root, path, O_PATH | O_NOFOLLOW, &fd, NULL) == 0 &&
 	       fstat(fd, ret) == 0 && !view_is_whiteout(ret);
 }
+
+int view_open_path(int root, const char *path, int flags, int *ret, struct err *err)
+{
+	return in_root_open(root, path, flags, ret, err);
+}

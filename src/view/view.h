@@ -19,6 +19,9 @@ int view_open(const char *const *layers, int *ret, struct err *err);
 /* What path (no leading slash) is in root, links not followed. False: it is not there, or cannot be looked at. */
 bool view_stat(int root, const char *path, struct stat *ret);
 
+/* What path, absolute, is for a process whose root is root: links are followed inside it. flags as for open. */
+int view_open_path(int root, const char *path, int flags, int *ret, struct err *err);
+
 struct view_totals {
 	uint64_t files; /* entries of any type */
 	uint64_t bytes; /* of file contents */
@@ -32,6 +35,8 @@ typedef void (*view_progress)(const struct view_totals *so_far, void *arg);
 struct view_pack_spec {
 	int root;
 	const char *path;
+	const char *
+		top; /* not NULL: the folder itself comes too, under this name, before all that it holds */
 	int out; /* written to in full, blocking */
 	bool as_layer; /* ERR_UNSUPPORTED for a name that begins with ".wh.": it would mean something else */
 	view_progress progress;

@@ -70,6 +70,7 @@ void links_done(struct links *links);
 
 struct packer {
 	int out;
+	const char *top; /* before every name; NULL: none */
 	bool as_layer;
 	struct buf buf;
 	struct links links;

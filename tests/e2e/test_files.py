@@ -409,3 +409,74 @@ def test_archive_of_the_whole_box_leaves_out_proc_and_sys(yard, box):
             names = [m.name for m in tar]
     assert any(n.endswith("etc/passwd") for n in names)
     assert not any(n.startswith(("proc/", "sys/")) for n in names)
+
+
+# ---- a box that does not run -----------------------------------------------------------------------------
+
+
+def test_files_come_out_of_a_stopped_box(yard, box, tmp_path):
+    """The same answers as from the running box, from its disk, and it stays stopped."""
+    box.sh("mkdir -p /srv/d/sub; cd /srv/d; echo one > f; chmod 640 f; chown 1000:1000 f; ln -s f l; ln -s /srv/d/sub abs; ln f hard;"
+           "ln -s /srv/d /srv/link; mkfifo pipe; head -c 2000000 /dev/urandom > big; rm -f /etc/motd; sync; touch /srv/d/$(printf 'x\\377')")
+    queries = [("files/stat", {"path": p, "follow": f}) for p in ("/srv/d/l", "/srv/d", "/srv/link/abs", "/etc/motd", "/srv/d/f/x", "/nope")
+               for f in ("true", "false")]
+    queries += [("files/list", {"path": "/srv/d"}), ("files/list", {"path": "/srv/d/sub"}), ("files/list", {"path": "/srv/d/f"}),
+                ("files", {"path": "/srv/d/big", "offset": 1000, "length": 5000}), ("files", {"path": "/srv/link/f"}),
+                ("files", {"path": "/srv/d/pipe"}), ("files", {"path": "/srv/d"}), ("files", {"path": "/dev/null"})]
+
+    def ask():
+        answers = []
+        for what, query in queries:
+            got = yard.api("GET", f"{box.path}/{what}", query=query)
+            body = got.json if what != "files" or got.status != 200 else got.body
+            if what == "files/list" and got.status == 200:
+                body = sorted(body["entries"], key=lambda e: e["name"])
+            answers.append((what, query, got.status, got.code if got.status != 200 else body))
+        return answers
+
+    def tars():
+        found = {}
+        for path in ("/srv/d", "/srv/d/", "/srv/link", "/srv/link/", "/srv/d/f", "/srv/d/l"):
+            body = yard.api("GET", f"{box.path}/archive", query={"path": path}, expect=200).body
+            with tarfile.open(fileobj=io.BytesIO(body)) as tar:
+                names = {m.name.partition("/")[2] if path == "/srv/link/" else m.name: (m.type, m.mode, m.uid, m.size, m.mtime)
+                         for m in tar if m.name.rpartition("/")[2] not in ("f", "hard")}
+            found[path] = names
+        return found
+
+    before, packed = ask(), tars()
+    yard.box("stop", "-t", "0", box.name)
+    after, packed_after = ask(), tars()
+    for one, other in zip(before, after):
+        if one[1]["path"] != "/dev/null":  # the box's devices are not on its disk
+            assert one == other
+    assert packed == packed_after
+    yard.box("cp", f"{box.name}:/srv/d", tmp_path)
+    assert (tmp_path / "d" / "f").read_text() == "one\n" and (tmp_path / "d" / "f").stat().st_nlink == 2
+    yard.box("cp", f"{box.name}:/srv/link/f", tmp_path / "one")
+    assert (tmp_path / "one").read_text() == "one\n"
+    yard.box("cp", f"{box.name}:/srv/d/.", tmp_path / "all")
+    assert (tmp_path / "all" / "big").stat().st_size == 2000000
+    assert box.show()["state"] == "stopped"
+    refused = yard.box("cp", tmp_path / "one", f"{box.name}:/srv/", check=False)
+    assert refused.returncode != 0 and "box start" in refused.stderr
+    yard.box("start", box.name)
+
+
+def test_links_in_a_stopped_box_lead_nowhere_else(yard, box, tmp_path):
+    (tmp_path / "secret").write_text("host")
+    box.sh(f"ln -s {tmp_path}/secret /l; ln -s ../../../../../..{tmp_path}/secret /m; ln -s /proc/1/root/etc/hostname /p;"
+           f"mkdir /srv/x; ln -s {tmp_path} /srv/x/dir; ln -s /proc/self/fd/0 /f")
+    yard.box("stop", "-t", "0", box.name)
+    for path in ("/l", "/m", "/p", "/f", "/srv/x/dir/secret"):
+        assert box.get(path).status == 404, path
+    yard.box("cp", f"{box.name}:/srv/x", tmp_path / "out")
+    assert os.readlink(tmp_path / "out" / "dir") == str(tmp_path)
+    yard.box("start", box.name)
+
+
+def test_a_hibernated_box_wakes_for_its_files(yard, box):
+    """What it has in memory (/dev/shm) is nowhere else."""
+    box.sh("echo here > /dev/shm/f")
+    yard.box("hibernate", box.name)
+    assert yard.box("cp", f"{box.name}:/dev/shm/f", "-").stdout == "here\n"
