@@ -12,6 +12,7 @@ struct follower {
 	struct follow *follow;
 	struct event_feed *feed;
 	char *box; /* id, or NULL: all */
+	bool gap_told;
 };
 
 static int put_page(void *arg, uint64_t *next, struct buf *out, bool *ret_more, struct err *err)
@@ -20,14 +21,15 @@ static int put_page(void *arg, uint64_t *next, struct buf *out, bool *ret_more, 
 	_cleanup_json_ json_t *page =
 		yard_events_json(follower->yard, *next, follower->box, PAGE, err);
 	json_t *events = json_object_get(page, "events"), *event;
-	uint64_t oldest;
+	uint64_t missing;
 	size_t i;
 
 	if (!page)
 		return -1;
-	oldest = (uint64_t)json_integer_value(json_object_get(page, "oldest"));
-	if (*next && oldest > *next)
-		ndjson_gap(out, *next, oldest - *next);
+	missing = (uint64_t)json_integer_value(json_object_get(page, "missing"));
+	if (*next && missing && !follower->gap_told)
+		ndjson_gap(out, *next, missing);
+	follower->gap_told = true;
 	json_array_foreach (events, i, event) {
 		ndjson_add(out, event);
 		*next = (uint64_t)json_integer_value(json_object_get(event, "offset")) + 1;

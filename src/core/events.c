@@ -1,5 +1,6 @@
 /* events.c - what happened, in order, with offsets; kept in the store and handed to those who follow */
 #include "core/core_internal.h"
+#include "core/tree.h"
 #include "base/clock.h"
 #include "base/log.h"
 
@@ -13,7 +14,7 @@ void yard_event(struct yard *yard, const char *type, struct box *box, json_t *da
 	struct err err = ERR_INIT;
 
 	if (store_event_add(yard->store, type, box ? box->row.id : NULL, box ? box->row.name : NULL,
-		    data, now, &offset, &err) < 0) {
+		    box ? box_get_tree(box) : NULL, data, now, &offset, &err) < 0) {
 		log_error("cannot record an event", kv_str("type", type), kv_err(&err));
 		return;
 	}
@@ -45,11 +46,12 @@ json_t *yard_events_json(
 	struct yard *yard, uint64_t since, const char *box_id, unsigned limit, struct err *err)
 {
 	json_t *events = store_event_list(yard->store, since, box_id, limit, err);
-	uint64_t oldest = 0, next = 0;
+	uint64_t oldest = 0, next = 0, missing = 0;
 
 	if (!events)
 		return NULL;
-	if (store_event_range(yard->store, &oldest, &next, err) < 0) {
+	if (store_event_range(yard->store, &oldest, &next, err) < 0 ||
+		store_event_missing(yard->store, since, &missing, err) < 0) {
 		json_decref(events);
 		return NULL;
 	}
@@ -59,8 +61,8 @@ json_t *yard_events_json(
 
 		next = (uint64_t)json_integer_value(json_object_get(last, "offset")) + 1;
 	}
-	return json_pack("{s:o,s:I,s:I}", "events", events, "next", (json_int_t)next, "oldest",
-		(json_int_t)oldest);
+	return json_pack("{s:o,s:I,s:I,s:I}", "events", events, "next", (json_int_t)next, "oldest",
+		(json_int_t)oldest, "missing", (json_int_t)missing);
 }
 
 struct event_feed *event_feed_new(struct yard *yard, event_fn fn, void *arg)

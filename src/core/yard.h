@@ -45,7 +45,8 @@ struct event_feed;
 
 /* Records an event and hands it to the feeds. box may be NULL; data may be NULL and is consumed. */
 void yard_event(struct yard *yard, const char *type, struct box *box, json_t *data);
-/* {"events":[...],"next":N,"oldest":N}: at most limit events from since on; box_id may be NULL. */
+/* {"events":[...],"next":N,"oldest":N,"missing":N}: at most limit events from since on; box_id may be NULL. None is missing from
+ * oldest on; before it some may be, and so many are from since on. */
 json_t *yard_events_json(
 	struct yard *yard, uint64_t since, const char *box_id, unsigned limit, struct err *err);
 /* Called for each event from now on; event is borrowed. */

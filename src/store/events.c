@@ -1,12 +1,17 @@
 /* events.c - the log of what happened; see store.h
  *
  * Offsets are the table's row numbers. They rise by one because the newest row is never deleted: SQLite
- * gives the next row the highest number there is plus one. */
+ * gives the next row the highest number there is plus one.
+ *
+ * The log is trimmed by shares: a box that causes thousands of events pushes out its own, and those of its tree, but
+ * not what is known of others. So there are holes below events_from. */
 #include "store/store_internal.h"
 #include "base/clock.h"
 
+enum { TRIM_PART = 50 }; /* of what is kept, comes in between two looks */
+
 int store_event_add(struct store *store, const char *type, const char *box_id, const char *box_name,
-	json_t *data, int64_t at_us, uint64_t *ret_offset, struct err *err)
+	const char *tree, json_t *data, int64_t at_us, uint64_t *ret_offset, struct err *err)
 {
 	_cleanup_free_ char *text = data ? json_text(data) : NULL;
 	sqlite3_stmt *stmt = store_stmt(store, SQL_EVENT_ADD, err);
@@ -18,6 +23,7 @@ int store_event_add(struct store *store, const char *type, const char *box_id, c
 	store_bind_text(stmt, 3, box_id);
 	store_bind_text(stmt, 4, box_name);
 	store_bind_text(stmt, 5, text);
+	store_bind_text(stmt, 6, tree);
 	if (store_run(store, stmt, STORE_KEPT, err) < 0)
 		return err_wrap(err, "record event '%s'", type);
 	if (ret_offset)
@@ -76,18 +82,35 @@ json_t *store_event_list(
 	return list;
 }
 
+/* One number; false: there is none. */
+static bool read_number(struct store *store, sqlite3_stmt *stmt, uint64_t *ret)
+{
+	bool found =
+		sqlite3_step(stmt) == SQLITE_ROW && sqlite3_column_type(stmt, 0) != SQLITE_NULL;
+
+	(void)store;
+	if (found)
+		*ret = (uint64_t)sqlite3_column_int64(stmt, 0);
+	sqlite3_reset(stmt);
+	sqlite3_clear_bindings(stmt);
+	return found;
+}
+
 int store_event_range(
 	struct store *store, uint64_t *ret_oldest, uint64_t *ret_next, struct err *err)
 {
+	sqlite3_stmt *from = store->events_from ? NULL : store_stmt(store, SQL_EVENT_FROM, err);
 	sqlite3_stmt *stmt = store_stmt(store, SQL_EVENT_RANGE, err);
 	int ret = -1;
 
-	if (!stmt)
+	if (!stmt || (!from && !store->events_from))
 		return -1;
+	if (from)
+		read_number(store, from, &store->events_from);
 	if (sqlite3_step(stmt) == SQLITE_ROW) {
 		bool empty = sqlite3_column_type(stmt, 0) == SQLITE_NULL;
 
-		*ret_oldest = empty ? 1 : (uint64_t)sqlite3_column_int64(stmt, 0);
+		*ret_oldest = empty ? 1 : store->events_from;
 		*ret_next = empty ? 1 : (uint64_t)sqlite3_column_int64(stmt, 1) + 1;
 		ret = 0;
 	} else {
@@ -97,14 +120,125 @@ int store_event_range(
 	return ret;
 }
 
-int store_event_trim(struct store *store, uint64_t keep, struct err *err)
+int store_event_missing(struct store *store, uint64_t since, uint64_t *ret, struct err *err)
 {
-	sqlite3_stmt *stmt = store_stmt(store, SQL_EVENT_TRIM, err);
+	sqlite3_stmt *stmt;
+	uint64_t oldest = 0, next = 0, there = 0;
 
+	if (store_event_range(store, &oldest, &next, err) < 0)
+		return -1;
+	*ret = 0;
+	if (since >= oldest)
+		return 0;
+	stmt = store_stmt(store, SQL_EVENT_MISSING, err);
 	if (!stmt)
 		return -1;
-	sqlite3_bind_int64(stmt, 1, (sqlite3_int64)MIN(MAX(keep, 1), (uint64_t)INT64_MAX));
-	if (store_run(store, stmt, STORE_KEPT, err) < 0)
-		return err_wrap(err, "trim events");
+	sqlite3_bind_int64(stmt, 1, (sqlite3_int64)since);
+	sqlite3_bind_int64(stmt, 2, (sqlite3_int64)oldest);
+	if (!read_number(store, stmt, &there))
+		return store_fail(store, err, "count events");
+	*ret = oldest - since - there;
 	return 0;
+}
+
+/* ---- shares ------------------------------------------------------------------------------------ */
+
+/* Of one tree the newest count stay, and none that is newer than border goes. */
+static int trim_tree(
+	struct store *store, const char *tree, uint64_t border, uint64_t count, struct err *err)
+{
+	sqlite3_stmt *cut = store_stmt(store, SQL_EVENT_CUT, err), *trim;
+	uint64_t last = 0;
+
+	if (!cut)
+		return -1;
+	store_bind_text(cut, 1, tree);
+	sqlite3_bind_int64(cut, 2, (sqlite3_int64)count);
+	if (!read_number(store, cut, &last))
+		return 0;
+	trim = store_stmt(store, SQL_EVENT_TRIM_TREE, err);
+	if (!trim)
+		return -1;
+	store_bind_text(trim, 1, tree);
+	sqlite3_bind_int64(trim, 2, (sqlite3_int64)last);
+	sqlite3_bind_int64(trim, 3, (sqlite3_int64)border);
+	return store_run(store, trim, STORE_KEPT, err);
+}
+
+/* Of those whose boxes are gone, all trees together. */
+static int trim_gone(struct store *store, uint64_t border, uint64_t count, struct err *err)
+{
+	sqlite3_stmt *cut = store_stmt(store, SQL_EVENT_CUT_GONE, err), *trim;
+	uint64_t last = 0;
+
+	if (!cut)
+		return -1;
+	sqlite3_bind_int64(cut, 1, (sqlite3_int64)border);
+	sqlite3_bind_int64(cut, 2, (sqlite3_int64)count);
+	if (!read_number(store, cut, &last))
+		return 0;
+	trim = store_stmt(store, SQL_EVENT_TRIM_GONE, err);
+	if (!trim)
+		return -1;
+	sqlite3_bind_int64(trim, 1, (sqlite3_int64)last);
+	return store_run(store, trim, STORE_KEPT, err);
+}
+
+/* Trees that have boxes, and "". Yours. */
+static int list_trees(struct store *store, json_t **ret, struct err *err)
+{
+	sqlite3_stmt *stmt = store_stmt(store, SQL_EVENT_TREES, err);
+	json_t *list = json_array();
+	int rc = SQLITE_ERROR;
+
+	while (stmt && (rc = sqlite3_step(stmt)) == SQLITE_ROW)
+		json_array_append_new(
+			list, json_string((const char *)sqlite3_column_text(stmt, 0)));
+	if (stmt)
+		sqlite3_reset(stmt);
+	if (rc != SQLITE_DONE) {
+		json_decref(list);
+		return stmt ? store_fail(store, err, "read trees") : -1;
+	}
+	*ret = list;
+	return 0;
+}
+
+static int trim(struct store *store, uint64_t border, uint64_t older, struct err *err)
+{
+	_cleanup_json_ json_t *trees = NULL;
+	json_t *tree;
+	size_t i;
+
+	if (list_trees(store, &trees, err) < 0)
+		return -1;
+	json_array_foreach (trees, i, tree)
+		if (trim_tree(store, json_string_value(tree), border,
+			    older / 2 / json_array_size(trees), err) < 0)
+			return -1;
+	return trim_gone(store, border, older / 2, err);
+}
+
+int store_event_trim(struct store *store, uint64_t keep, struct err *err)
+{
+	uint64_t oldest = 0, next = 0, newest;
+	int changes = sqlite3_total_changes(store->db);
+
+	keep = MIN(MAX(keep, 2), (uint64_t)INT64_MAX);
+	if (store_event_range(store, &oldest, &next, err) < 0)
+		return -1;
+	newest = next - 1;
+	/* All of it is what counts as new; or little has come since the last time. */
+	if (newest <= keep / 2 || newest - store->events_trimmed < keep / TRIM_PART)
+		return 0;
+	if (store_begin(store, err) < 0)
+		return -1;
+	if (trim(store, newest - keep / 2, keep / 2, err) < 0) {
+		store_rollback(store);
+		return err_wrap(err, "trim events");
+	}
+	store->events_trimmed = newest;
+	if (sqlite3_total_changes(store->db) != changes)
+		store->events_from = MAX(oldest, newest - keep / 2 + 1);
+	return store_commit(store, STORE_KEPT, err);
 }

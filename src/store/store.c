@@ -48,16 +48,33 @@ static const char *const sql_texts[] = {
 		"WHERE id = ?1",
 	[SQL_BOX_DELETE] = "DELETE FROM boxes WHERE id = ?1",
 	[SQL_BOX_EACH] = "SELECT * FROM boxes ORDER BY created_us, rowid",
-	[SQL_EVENT_ADD] = "INSERT INTO events (at_us, type, box_id, box_name, data) VALUES (?1, "
-			  "?2, ?3, ?4, ?5)",
+	[SQL_EVENT_ADD] =
+		"INSERT INTO events (at_us, type, box_id, box_name, data, tree) VALUES (?1, "
+		"?2, ?3, ?4, ?5, ?6)",
 	[SQL_EVENT_LIST] = "SELECT position, at_us, type, box_id, box_name, data FROM events "
 			   "WHERE position >= ?1 ORDER BY position LIMIT ?2",
 	[SQL_EVENT_LIST_BOX] = "SELECT position, at_us, type, box_id, box_name, data FROM events "
 			       "WHERE box_id = ?3 AND position >= ?1 ORDER BY position LIMIT ?2",
 	[SQL_EVENT_RANGE] =
 		"SELECT (SELECT min(position) FROM events), (SELECT max(position) FROM events)",
-	[SQL_EVENT_TRIM] =
-		"DELETE FROM events WHERE position <= (SELECT max(position) FROM events) - ?1",
+	/* Mostly none is missing at all, and nothing has to be looked for. */
+	[SQL_EVENT_FROM] =
+		"SELECT CASE WHEN count(*) = max(position) - min(position) + 1 THEN min(position) "
+		"ELSE (SELECT max(e.position) FROM events e WHERE NOT EXISTS "
+		"(SELECT 1 FROM events p WHERE p.position = e.position - 1)) END FROM events",
+	[SQL_EVENT_MISSING] = "SELECT count(*) FROM events WHERE position >= ?1 AND position < ?2",
+	[SQL_EVENT_TREES] = "SELECT '' UNION SELECT iif(tree = '', id, tree) FROM boxes",
+	[SQL_EVENT_CUT] = "SELECT position FROM events WHERE tree = ?1 ORDER BY position DESC "
+			  "LIMIT 1 OFFSET ?2",
+	[SQL_EVENT_TRIM_TREE] =
+		"DELETE FROM events WHERE tree = ?1 AND position <= ?2 AND position <= ?3",
+	[SQL_EVENT_CUT_GONE] =
+		"SELECT position FROM events WHERE position <= ?1 AND tree <> '' AND tree NOT IN "
+		"(SELECT iif(tree = '', id, tree) FROM boxes) ORDER BY position DESC "
+		"LIMIT 1 OFFSET ?2",
+	[SQL_EVENT_TRIM_GONE] =
+		"DELETE FROM events WHERE position <= ?1 AND tree <> '' AND tree NOT IN "
+		"(SELECT iif(tree = '', id, tree) FROM boxes)",
 	[SQL_TOKEN_ADD] = "INSERT INTO tokens VALUES (?1, ?2, ?3, ?4, ?5, ?6, 0)",
 	[SQL_TOKEN_LIST] =
 		"SELECT id, name, hash, scopes, created_us, expires_us, last_used_us FROM tokens "

@@ -135,17 +135,22 @@ int store_snapshot_each(struct store *store,
 
 /* ---- events --------------------------------------------------------------------------------- */
 
-/* Appends; *ret_offset is its place (rising by one). Always STORE_KEPT. data may be NULL; not consumed. */
+/* Appends; *ret_offset is its place (rising by one). Always STORE_KEPT. data may be NULL; not consumed. tree: of the box, NULL
+ * for an event of no box. */
 int store_event_add(struct store *store, const char *type, const char *box_id, const char *box_name,
-	json_t *data, int64_t at_us, uint64_t *ret_offset, struct err *err);
+	const char *tree, json_t *data, int64_t at_us, uint64_t *ret_offset, struct err *err);
 /* At most limit events with offset >= since (of box_id, if not NULL) as
  * [{"offset","at","type","box","box_name","data"}]. New reference. */
 json_t *store_event_list(
 	struct store *store, uint64_t since, const char *box_id, unsigned limit, struct err *err);
-/* oldest kept offset and the offset the next event will get. */
+/* The offset from which on none is missing, and the one that the next event will get. */
 int store_event_range(
 	struct store *store, uint64_t *ret_oldest, uint64_t *ret_next, struct err *err);
-/* Keeps the newest keep events. */
+/* How many from since on are no longer kept. */
+int store_event_missing(struct store *store, uint64_t since, uint64_t *ret, struct err *err);
+/* Keeps about keep events: the newest half, whoever caused them, and of what is older a share for each tree that has boxes, one
+ * for events of no box, and one for all that are gone. So nobody pushes out the lines of others. Cheap when there is
+ * nothing to do. */
 int store_event_trim(struct store *store, uint64_t keep, struct err *err);
 
 /* ---- tokens --------------------------------------------------------------------------------- */

@@ -16,7 +16,13 @@ enum store_sql {
 	SQL_EVENT_LIST,
 	SQL_EVENT_LIST_BOX,
 	SQL_EVENT_RANGE,
-	SQL_EVENT_TRIM,
+	SQL_EVENT_FROM,
+	SQL_EVENT_MISSING,
+	SQL_EVENT_TREES,
+	SQL_EVENT_CUT,
+	SQL_EVENT_TRIM_TREE,
+	SQL_EVENT_CUT_GONE,
+	SQL_EVENT_TRIM_GONE,
 	SQL_TOKEN_ADD,
 	SQL_TOKEN_LIST,
 	SQL_TOKEN_DELETE,
@@ -50,7 +56,9 @@ struct store {
 	int lock_fd;
 	sqlite3_stmt *stmts[SQL_COUNT]; /* prepared when first used */
 	bool in_transaction;
-	int wal_pages; /* in the write-ahead log, not yet copied into the database */
+	uint64_t events_from;	 /* no event is missing from here on; 0: not known yet */
+	uint64_t events_trimmed; /* the highest offset when they were trimmed last */
+	int wal_pages;		 /* in the write-ahead log, not yet copied into the database */
 	struct token *tokens;
 	size_t token_count;
 };

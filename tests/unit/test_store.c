@@ -161,7 +161,8 @@ static void test_store_rolls_back_whole_transactions(void **state)
 	assert_int_equal(store_begin(store, &err), -1);
 	assert_int_equal(store_box_insert(store, &row, STORE_SAFE, &err), 0);
 	assert_int_equal(
-		store_event_add(store, "box.created", "b1", "ada", NULL, 5, &offset, &err), 0);
+		store_event_add(store, "box.created", "b1", "ada", "b1", NULL, 5, &offset, &err),
+		0);
 	store_rollback(store);
 	assert_int_equal(count_boxes(store), 0);
 	assert_int_equal(store_event_range(store, &oldest, &next, &err), 0);
@@ -185,7 +186,7 @@ static void test_store_event_offsets_rise_by_one_for_ever(void **state)
 	(void)state;
 	for (int i = 0; i < 20; i++) {
 		assert_int_equal(store_event_add(store, "exec.exited", i % 2 ? "odd" : "even", "n",
-					 data, 1000000, &offset, &err),
+					 "t", data, 1000000, &offset, &err),
 			0);
 		assert_true(last == 0 || offset == last + 1);
 		last = offset;
@@ -204,13 +205,85 @@ static void test_store_event_offsets_rise_by_one_for_ever(void **state)
 	json_decref(list);
 	assert_int_equal(
 		store_event_trim(store, 0, &err), 0); /* the newest stays whatever is asked */
+	list = store_event_list(store, 0, NULL, 100, &err);
+	assert_int_equal(json_array_size(list), 1);
+	json_decref(list);
 	store_close(store);
 	store = open_store();
 	assert_int_equal(store_event_range(store, &oldest, &next, &err), 0);
 	assert_int_equal(oldest, last);
 	assert_int_equal(next, last + 1);
-	assert_int_equal(store_event_add(store, "x", NULL, NULL, NULL, 1, &offset, &err), 0);
+	assert_int_equal(store_event_add(store, "x", NULL, NULL, NULL, NULL, 1, &offset, &err), 0);
 	assert_int_equal(offset, last + 1);
+	store_close(store);
+}
+
+static size_t count_events(struct store *store, const char *box)
+{
+	_cleanup_json_ json_t *list = store_event_list(store, 0, box, 100000, NULL);
+
+	return json_array_size(list);
+}
+
+static void add_events(struct store *store, const char *box, const char *tree, unsigned count)
+{
+	struct err err = ERR_INIT;
+
+	for (unsigned i = 0; i < count; i++)
+		assert_int_equal(
+			store_event_add(store, "exec.started", box, box, tree, NULL, i, NULL, &err),
+			0);
+}
+
+static void test_store_events_of_one_tree_leave_those_of_others(void **state)
+{
+	struct err err = ERR_INIT;
+	struct store *store = open_store();
+	struct box_row quiet = sample("quiet", "quiet", 1), loud = sample("loud", "loud", 2);
+	struct box_row fork = sample("fork", "fork", 3);
+	uint64_t oldest = 0, next = 0, missing = 0;
+
+	(void)state;
+	fork.tree = "loud";
+	assert_int_equal(store_box_insert(store, &quiet, STORE_KEPT, &err), 0);
+	assert_int_equal(store_box_insert(store, &loud, STORE_KEPT, &err), 0);
+	assert_int_equal(store_box_insert(store, &fork, STORE_KEPT, &err), 0);
+	add_events(store, "quiet", "quiet", 20);
+	add_events(store, NULL, NULL, 10);
+	add_events(store, "gone", "gone", 30);
+	for (int round = 0; round < 20; round++) {
+		add_events(store, "loud", "loud", 100);
+		add_events(store, "fork", "loud", 100);
+		assert_int_equal(store_event_trim(store, 400, &err), 0);
+	}
+	/* 200 are new; 100 are for three trees, 100 for the one that is gone. */
+	assert_int_equal(count_events(store, "quiet"), 20);
+	assert_int_equal(count_events(store, "gone"), 30);
+	assert_int_equal(count_events(store, "loud") + count_events(store, "fork"), 200);
+	assert_int_equal(count_events(store, NULL), 20 + 10 + 30 + 200);
+	assert_int_equal(store_event_range(store, &oldest, &next, &err), 0);
+	assert_int_equal(next - oldest, 200);
+	assert_int_equal(store_event_missing(store, 1, &missing, &err), 0);
+	assert_int_equal(missing, oldest - 1 - 60);
+	assert_int_equal(store_event_missing(store, oldest, &missing, &err), 0);
+	assert_int_equal(missing, 0);
+	/* Another store finds the same. */
+	store_close(store);
+	store = open_store();
+	assert_int_equal(store_event_range(store, &oldest, &next, &err), 0);
+	assert_int_equal(next - oldest, 200);
+	/* One that is quiet has no more than its share either, when others need room. */
+	add_events(store, "quiet", "quiet", 1000);
+	add_events(store, "loud", "loud", 1000);
+	assert_int_equal(store_event_trim(store, 400, &err), 0);
+	assert_int_equal(count_events(store, "quiet"), 100 / 3);
+	assert_int_equal(count_events(store, "loud"), 200);
+	assert_int_equal(store_box_delete(store, "quiet", STORE_KEPT, &err), 0);
+	add_events(store, "gone", "gone", 300);
+	add_events(store, "loud", "loud", 300);
+	assert_int_equal(store_event_trim(store, 400, &err), 0);
+	assert_int_equal(count_events(store, "quiet"), 0); /* pushed out by one that is gone, too */
+	assert_int_equal(count_events(store, "gone"), 100);
 	store_close(store);
 }
 
@@ -478,7 +551,7 @@ static void test_store_damage_in_the_middle_is_found_at_open(void **state)
 
 	(void)state;
 	for (int i = 0; i < 200; i++)
-		store_event_add(store, "box.created", "b1", "ada", NULL, i, NULL, &err);
+		store_event_add(store, "box.created", "b1", "ada", "b1", NULL, i, NULL, &err);
 	store_close(store);
 	overwrite(path, 4096, "garbage!", 4 * 512);
 	assert_int_equal(store_open(home, &store, &err), -1);
@@ -510,7 +583,7 @@ static void test_store_idle_moves_the_log_into_the_database(void **state)
 	(void)state;
 	store_idle(store);
 	for (int i = 0; i < 500; i++)
-		store_event_add(store, "box.created", "b1", "ada", NULL, i, NULL, &err);
+		store_event_add(store, "box.created", "b1", "ada", "b1", NULL, i, NULL, &err);
 	assert_int_equal(stat(path, &before), 0);
 	store_idle(store);
 	assert_int_equal(stat(path, &after), 0);
@@ -613,6 +686,7 @@ int main(void)
 		promise(test_store_refuses_what_is_taken),
 		promise(test_store_rolls_back_whole_transactions),
 		promise(test_store_event_offsets_rise_by_one_for_ever),
+		promise(test_store_events_of_one_tree_leave_those_of_others),
 		promise(test_store_tokens_open_the_door_until_revoked),
 		promise(test_store_token_expires),
 		promise(test_store_scopes_are_known_names),
