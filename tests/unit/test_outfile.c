@@ -162,6 +162,7 @@ static void test_outfile_is_gone_after_a_signal(void **state)
 		if (child == 0) {
 			struct outfile file = OUTFILE_INIT;
 
+			signal(signals[i], SIG_DFL); /* under nohup, or in the background */
 			if (outfile_create_at("real/f", &file, NULL) < 0)
 				_exit(9);
 			raise(signals[i]);
