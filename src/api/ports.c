@@ -92,17 +92,17 @@ void api_box_url(struct call *call)
 	struct box *box = call_box(call);
 	const char *text = call_query(call, "port");
 	struct err err = ERR_INIT;
-	uint16_t port;
+	uint16_t asked = 0, port;
 
 	if (!box)
 		return;
-	port = box_port_default(box);
-	if (text && read_port(text, &port, &err) < 0)
+	if (text && read_port(text, &asked, &err) < 0)
 		return call_error(call, &err);
+	port = asked ? asked : box_port_default(box);
 	call_json(call, 200,
 		json_pack("{s:s,s:i,s:s,s:o}", "box", box_get_name(box), "port", port, "access",
 			box_port_access(box, port) == PORT_PUBLIC ? "public" : "private", "url",
-			url_value(call, box, port)));
+			url_value(call, box, asked)));
 }
 
 /* ---- links that log in ------------------------------------------------------------------------- */
@@ -163,8 +163,8 @@ void api_box_login(struct call *call)
 		err_set(&err, ERR_INVALID, "'port' is between 1 and 65535");
 		return call_error(call, &err);
 	}
-	port = port ? port : box_port_default(box);
 	url = box_port_url(box, (uint16_t)port, call->api->port);
+	port = port ? port : box_port_default(box);
 	if (!url) {
 		err_set(&err, ERR_UNSUPPORTED, "the daemon listens nowhere for URLs");
 		err_hint(&err, "set listen or url_listen in its configuration");

@@ -65,7 +65,8 @@ enum port_access box_port_access(const struct box *box, uint16_t port);
 /* The port that URLs without one mean: what `box port default` set, else the one port that is set, else the first of the image's exposed ports, else 8080. */
 uint16_t box_port_default(const struct box *box);
 int box_port_set_default(struct box *box, uint16_t port, struct err *err);
-/* Where people find it. door: the TCP port of the API, 0 when it is closed. NULL: there is no way. Yours to free. */
+/* Where people find a port of it: always the same place, whatever is the default one; port 0: where the default one is found, whichever that is.
+ * door: the TCP port of the API, 0 when it is closed. NULL: there is no way. Yours to free. */
 char *box_port_url(const struct box *box, uint16_t port, uint16_t door);
 enum { PORT_LOGIN_CODE_LEN = 32, PORT_LOGIN_TOKEN_MAX = 32, PORT_LOGIN_SECONDS = 300 };
 /* In the place of a token's id: made by the unix socket, where there are none. */

@@ -108,7 +108,7 @@ char *box_port_url(const struct box *box, uint16_t port, uint16_t door)
 
 	if (!outer)
 		return NULL;
-	if (port == box_port_default(box))
+	if (!port)
 		snprintf(label, sizeof label, "%s", box->row.name);
 	else
 		snprintf(label, sizeof label, "%u-%s", port, box->row.name);

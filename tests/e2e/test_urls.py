@@ -128,6 +128,22 @@ def ask(box, path="/", port=8000, method="GET", body=None, **headers):
 # ---- what passes -------------------------------------------------------------------------------------
 
 
+def test_the_url_of_a_port_stays_the_same(yard, make_box):
+    box = make_box()
+    door = yard.port()
+    wanted = f"http://8000-{box.name}.localhost:{door}/"
+    urls = []
+    for words in ([], ["--public"], []):
+        urls.append(yard.box("url", box.name, "8000", *words).stdout.strip())
+    yard.box("port", "default", box.name, "8000")
+    urls.append(yard.box("url", box.name, "8000").stdout.strip())
+    yard.box("url", box.name, "9000", "--public")
+    urls.append(yard.box("url", box.name, "8000").stdout.strip())
+    urls += [p["url"] for p in yard.api("GET", f"{box.path}/ports", expect=200).json["ports"] if p["port"] == 8000]
+    assert urls == [wanted] * 6
+    assert yard.box("url", box.name).stdout.strip() == f"http://{box.name}.localhost:{door}/"
+
+
 def test_url_is_told_and_leads_to_the_port(yard, site):
     url = yard.box("url", site.name, "8000").stdout.strip()
     assert url == f"http://{host(site)}/"
