@@ -93,6 +93,11 @@ int cgroup_join_enter(
 	const struct cgroup_join *join, struct err *err); /* in the child; allocates nothing */
 void cgroup_join_done(struct cgroup_join *join);
 
+/* A group with a limit of CPU and nothing else, for work that is done for a box outside it (cgroup_work.c). Entered by *ret, or
+ * *ret_v2, which is yours, at a clone; where there is no CPU controller by neither. cgroup_remove removes it. */
+int cgroup_work_open(struct cgroup_tree *tree, const char *id, uint64_t cpu_milli,
+	struct cgroup_join *ret, int *ret_v2, struct err *err);
+
 /* Everything in the group, groups below it included. A group that is not there is no error. */
 int cgroup_kill(struct cgroup_tree *tree, const char *id, struct err *err);
 /* All processes of the group stop where they are, or go on. Returns when they do; ERR_TIMEOUT after a second, and

@@ -36,6 +36,7 @@ enum {
 	SPARE_FIRST_MS = 10, /* the daemon comes up first */
 	SPARE_MS = 30,	     /* whoever has captured a box goes on with that first */
 	PIDS_MOST = 65536,
+	WORK_CPU_MILLI = 500,
 	FREEZE_US = 1000 * 1000, /* for all processes to come out of the kernel */
 	LOOK_US = 5 * 1000,	 /* of which the loop waits so long at a time */
 	LOOK_AGAIN_MS = 5,
@@ -55,6 +56,7 @@ struct ns_capture {
 	bool told;
 	int64_t stopped_at, went_on_at;
 	uint64_t processes;
+	char *work; /* the group CRIU is in, or NULL */
 };
 
 static struct ns_capture *capture_of(struct capture *base)
@@ -302,6 +304,34 @@ static void on_done(
 		capture->base.arg);
 }
 
+/* ---- its CPU time ------------------------------------------------------------------------------------------------- */
+
+/* A box with a limit of CPU does not get more by having itself captured again and again. Half a CPU is for everybody: within a
+ * tenth of a second, the kernel's period, that is fifty milliseconds without a stop, more than most captures take. One that was started
+ * ahead is in no group, and moving it takes longer than starting one. */
+static int bound_work(
+	struct ns_capture *capture, struct cgroup_join *ret, int *ret_v2, struct err *err)
+{
+	struct ns_instance *instance = capture->instance;
+
+	capture->work = xasprintf("%s" NS_WORK_SUFFIX, instance->id);
+	return cgroup_work_open(ns_engine_of(capture->base.engine)->cgroups, capture->work,
+		MAX(instance->cpu_limit, (uint64_t)WORK_CPU_MILLI), ret, ret_v2, err);
+}
+
+static int enter_work(void *arg, struct err *err)
+{
+	return cgroup_join_enter(arg, err);
+}
+
+/* Where CRIU is left to itself the group stays, and goes after the next capture or with the daemon. */
+static void unbound_work(struct ns_capture *capture)
+{
+	if (capture->work)
+		cgroup_remove(ns_engine_of(capture->base.engine)->cgroups, capture->work, NULL);
+	free(steal_ptr(&capture->work));
+}
+
 static int run(struct ns_instance *instance, const struct capture_spec *spec,
 	const struct state *state, struct ns_capture *capture, struct err *err)
 {
@@ -313,11 +343,22 @@ static int run(struct ns_instance *instance, const struct capture_spec *spec,
 	_cleanup_strv_ char **externals = state_externals(state, NULL);
 	_cleanup_strv_ char **watched = state_watched(instance);
 	struct criu_request request = CRIU_REQUEST_INIT;
+	struct cgroup_join join = { .count = 0 };
+	_cleanup_close_ int work = -1;
+	int status;
 
 	state_options(engine, &request);
 	request.irmap_paths = (const char *const *)watched;
-	request.spare = steal_ptr(&engine->criu_spare);
-	loop_timer_start(engine->criu_timer, SPARE_MS);
+	if (instance->cpu_limit) {
+		if (bound_work(capture, &join, &work, err) < 0)
+			return -1;
+		request.cgroup = work;
+		request.prepare = enter_work;
+		request.prepare_arg = &join;
+	} else {
+		request.spare = steal_ptr(&engine->criu_spare);
+		loop_timer_start(engine->criu_timer, SPARE_MS);
+	}
 	request.images = spec->dir;
 	request.pid = instance->base.mark.pid;
 	request.leave_running = true;
@@ -326,7 +367,9 @@ static int run(struct ns_instance *instance, const struct capture_spec *spec,
 	request.external = (const char *const *)externals;
 	request.seize_seconds = SEIZE_SECONDS;
 	request.limit_ms = spec->limit_ms ? spec->limit_ms : LIMIT_MS;
-	return criu_dump(engine->loop, &request, &ops, capture, &capture->criu, err);
+	status = criu_dump(engine->loop, &request, &ops, capture, &capture->criu, err);
+	cgroup_join_done(&join);
+	return status;
 }
 
 static int check_criu(const struct ns_engine *engine, struct err *err)
@@ -370,6 +413,7 @@ int ns_capture(struct instance *base, const struct capture_spec *spec,
 	capture->was_frozen = spec->frozen;
 	capture->stay_frozen = spec->stay_frozen;
 	if (start(instance, spec, capture, err) < 0) {
+		unbound_work(capture);
 		free(capture);
 		return -1;
 	}
@@ -441,5 +485,6 @@ void ns_capture_free(struct capture *base)
 	stop_holding(capture);
 	thaw(capture, true);
 	loop_timer_free(capture->hold_timer);
+	unbound_work(capture);
 	free(capture);
 }

@@ -48,6 +48,7 @@ struct ns_instance *ns_instance_new(struct ns_engine *engine, const struct insta
 	instance->uid_base = spec->uid_base;
 	instance->profile = spec->profile;
 	instance->memory_limit = spec->limits.memory_bytes;
+	instance->cpu_limit = spec->limits.cpu_milli;
 	instance->pidfd = instance->control = instance->socket = instance->oom_fd =
 		instance->oom_wd = instance->pids_wd = -1;
 	instance->next = engine->first;

@@ -193,19 +193,30 @@ static int ns_sweep(struct engine *base, const char *id, struct err *err)
 	return 0;
 }
 
+struct leftovers {
+	struct ns_engine *engine;
+	json_t *ids;
+};
+
 static void add_leftover(const char *group, void *arg)
 {
+	const struct leftovers *left = arg;
 	const char *slash = strrchr(group, '/');
 
-	json_array_append_new(arg, json_string(slash ? slash + 1 : group));
+	/* A CRIU that a dead daemon left behind undoes what it did and ends; killed, it would take processes of the box along. */
+	if (strstr(group, NS_WORK_SUFFIX)) {
+		cgroup_remove(left->engine->cgroups, group, NULL);
+		return;
+	}
+	json_array_append_new(left->ids, json_string(slash ? slash + 1 : group));
 }
 
 static json_t *ns_leftovers(struct engine *base)
 {
-	json_t *ids = json_array();
+	struct leftovers left = { ns_engine_of(base), json_array() };
 
-	cgroup_tree_each(ns_engine_of(base)->cgroups, add_leftover, ids);
-	return ids;
+	cgroup_tree_each(left.engine->cgroups, add_leftover, &left);
+	return left.ids;
 }
 
 const struct engine_ops engine_ns = {

@@ -203,6 +203,8 @@ enum ns_state {
 	NS_ENDING, /* PID 1 is gone; cgroups are being removed */
 };
 
+#define NS_WORK_SUFFIX "-work" /* after the id of an instance: the group of what captures it */
+
 struct ns_instance {
 	struct instance base;
 	struct ns_instance *prev, *next;
@@ -211,6 +213,7 @@ struct ns_instance {
 	uint32_t uid_base;
 	enum profile profile;
 	uint64_t memory_limit;
+	uint64_t cpu_limit; /* thousandths; 0: none */
 	bool frozen;
 	enum ns_state state;
 	struct restoring *restoring; /* it is being made from a state; NULL: no */

@@ -11,6 +11,7 @@
 #include "engine/ns/ns_internal.h"
 #include "base/clock.h"
 #include "base/file.h"
+#include "base/text.h"
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -28,6 +29,8 @@ enum {
 	LINK_MAX_LEN = 64, /* of what a file is; the rest of a path does not matter */
 	STATUS_MAX = 2048, /* up to the lines we want; a list of 65536 groups comes after them */
 	STATUS_WHOLE_MAX = 1024 * 1024,
+	SPARSE_MOST = 64,	    /* memory files that are counted, */
+	MAPS_MAX = 1024 * 1024,	    /* and so much of a list of mappings is read for them */
 	HOLD_US = 100 * 1000,	    /* tries to find a good moment */
 	HOLD_FREEZE_US = 10 * 1000, /* the loop waits meanwhile */
 	HOLD_PAUSE_US =
@@ -36,6 +39,11 @@ enum {
 };
 
 #define HINT "'box snapshot --disk-only' takes the disk alone"
+
+/* CRIU walks a memory file page by page, holes too, while the box stands still: half a second a terabyte. */
+#define SPARSE_FROM (UINT64_C(1) << 30) /* smaller ones are not counted */
+#define SPARSE_BYTES \
+	(UINT64_C(1) << 38) /* 256 GiB, more memory than a box is ever given without need */
 
 static const struct {
 	const char *file;
@@ -61,8 +69,11 @@ struct look {
 	pid_t *pids; /* sorted */
 	size_t count;
 	char spaces[NAMESPACES][LINK_MAX_LEN]; /* of PID 1; "": the kernel has none */
-	bool may_unshare;      /* its processes can have others without a user namespace */
-	size_t threads, files; /* looked at so far */
+	bool may_unshare;	   /* its processes can have others without a user namespace */
+	size_t threads, files;	   /* looked at so far */
+	ino_t sparse[SPARSE_MOST]; /* large memory files, each counted once */
+	size_t sparse_count;
+	uint64_t sparse_bytes; /* together, as long as they are */
 };
 
 struct task {
@@ -205,6 +216,57 @@ static bool read_space(int dir, size_t which, char out[LINK_MAX_LEN])
 	return len > 0;
 }
 
+/* Programs that put themselves into namespaces, and how they are told not to. */
+static const struct {
+	const char *word; /* in the path of the program, or its name */
+	const char *hint;
+} sandboxes[] = {
+	{ "chrom", "start it with --no-sandbox: the box is the sandbox; " HINT },
+	{ "electron", "start it with --no-sandbox: the box is the sandbox; " HINT },
+	{ "headless_shell", "start it with --no-sandbox: the box is the sandbox; " HINT },
+	{ "firefox", "start it with MOZ_DISABLE_CONTENT_SANDBOX=1 and "
+		     "security.sandbox.content.level=0: the box is the "
+		     "sandbox; " HINT },
+	{ "bwrap", "run the program without bwrap: the box is the sandbox; " HINT },
+	{ "conmon", "'podman stop -a' first: containers have namespaces of their own; " HINT },
+	{ "podman", "'podman stop -a' first: containers have namespaces of their own; " HINT },
+};
+
+/* Electron programs have names of their own, and the word --type= among their words as Chromium's have. NULL: it is none. */
+static const char *sandbox_hint(const struct task *task)
+{
+	char program[256] = "", words[1024] = "", name[24];
+	ssize_t got = readlinkat(task->dir, "exe", program, sizeof program - 1);
+	_cleanup_close_ int fd = openat(task->dir, "cmdline", O_RDONLY | O_CLOEXEC);
+	ssize_t len = fd < 0 ? 0 : read(fd, words, sizeof words - 1);
+
+	program[MAX(got, 0)] = '\0';
+	task_name(task, name, sizeof name);
+	for (size_t i = 0; i < ARRAY_LEN(sandboxes); i++)
+		if (strstr(program, sandboxes[i].word) || strstr(name, sandboxes[i].word))
+			return sandboxes[i].hint;
+	if (len > 0 && (memmem(words, (size_t)len, "--type=zygote", 13) ||
+			       memmem(words, (size_t)len, "--type=renderer", 15)))
+		return sandboxes[0].hint;
+	return NULL;
+}
+
+/* Who made the namespace may be another process: of a container it is podman's, not the program in it. */
+static int hint_at_sandbox(const struct look *look, const struct task *task, struct err *err)
+{
+	const char *hint = sandbox_hint(task);
+
+	for (size_t i = 0; i < look->count && !hint; i++) {
+		struct task other;
+
+		if (!task_open(look->pids[i], &other))
+			continue;
+		hint = sandbox_hint(&other);
+		close(other.dir);
+	}
+	return hint ? err_hint(err, "%s", hint) : -1;
+}
+
 /* Where no process can have CAP_SYS_ADMIN, one that is in the box's user namespace is in the others as well: seven questions
  * less, a third of the time. */
 static int check_spaces(
@@ -219,7 +281,8 @@ static int check_spaces(
 			continue;
 		snprintf(why, sizeof why, "has %s %s namespace of its own",
 			thread ? "a thread with a" : "a", namespaces[i].words);
-		return refuse(task, why, err);
+		refuse(task, why, err);
+		return hint_at_sandbox(look, task, err);
 	}
 	return 0;
 }
@@ -383,7 +446,59 @@ static int check_space_file(const struct look *look, const struct file *file, st
 	return 0;
 }
 
-static int check_file(const struct look *look, const struct file *file, struct err *err)
+static int count_sparse(
+	struct look *look, const struct task *task, const struct stat *st, struct err *err)
+{
+	char why[96], size[16];
+
+	if ((uint64_t)st->st_size < SPARSE_FROM)
+		return 0;
+	for (size_t i = 0; i < look->sparse_count; i++)
+		if (look->sparse[i] == st->st_ino)
+			return 0;
+	look->sparse_bytes += MIN((uint64_t)st->st_size, SPARSE_BYTES * 2);
+	if (look->sparse_count < SPARSE_MOST)
+		look->sparse[look->sparse_count++] = st->st_ino;
+	if (look->sparse_bytes <= SPARSE_BYTES)
+		return 0;
+	snprintf(why, sizeof why, "has a memory file (memfd) of %s%s",
+		format_size((uint64_t)st->st_size, size),
+		look->sparse_count > 1 ? " beside others" : "");
+	refuse(task, why, err);
+	return err_hint(err, "together they may be 256G long, holes included; " HINT);
+}
+
+/* Of one whose file was closed: "7f00-7f01 rw-s 00000000 00:01 17 /memfd:name (deleted)". */
+static int look_at_maps(struct look *look, const struct task *task, struct err *err)
+{
+	_cleanup_free_ char *maps = NULL;
+	int status = 0;
+
+	if (file_read(task->dir, "maps", MAPS_MAX, &maps, NULL, NULL) < 0)
+		return 0;
+	for (char *at = maps; status == 0 && (at = strstr(at, " /memfd:")); at++) {
+		char *line = at, path[64];
+		struct stat st;
+
+		while (line > maps && line[-1] != '\n')
+			line--;
+		snprintf(path, sizeof path, "map_files/%.*s", (int)strcspn(line, " "), line);
+		if (fstatat(task->dir, path, &st, 0) == 0)
+			status = count_sparse(look, task, &st, err);
+	}
+	return status;
+}
+
+static int check_memfd(struct look *look, const struct file *file, struct err *err)
+{
+	struct stat st;
+
+	return fstatat(file->dir, file->number, &st, 0) < 0
+		       ? 0
+		       : count_sparse(look, file->task, &st, err);
+}
+
+static int check_file(struct look *look, const struct file *file, struct err *err)
 {
 	const char *link = file->link;
 
@@ -393,6 +508,8 @@ static int check_file(const struct look *look, const struct file *file, struct e
 		return check_socket(file, err);
 	if (!strncmp(link, "/dev/", 5))
 		return check_device(file, err);
+	if (!strncmp(link, "/memfd:", 7))
+		return check_memfd(look, file, err);
 	if (!strcmp(link, "/secretmem (deleted)"))
 		return refuse(file->task, "has secret memory (memfd_secret)", err);
 	return link[0] == '/' ? 0 : check_space_file(look, file, err);
@@ -472,7 +589,8 @@ static int look_at(struct look *look, const struct task *task, struct err *err)
 		return 0;
 	if (check_tracer(look, task, task->status, err) < 0 ||
 		check_spaces(look, task, task->dir, false, err) < 0 ||
-		check_parent(look, task, err) < 0 || check_vfork(task, err) < 0)
+		check_parent(look, task, err) < 0 || check_vfork(task, err) < 0 ||
+		look_at_maps(look, task, err) < 0)
 		return -1;
 	threads = status_find(task->status, "\nThreads:\t"); /* "": behind too many groups */
 	if (look->threads < THREADS_MAX && (!*threads || strtol(threads, NULL, 10) > 1) &&

@@ -201,6 +201,7 @@ int ns_set_limits(struct instance *base, const struct limits *limits, struct err
 	if (cgroup_limit(ns_engine_of(base->engine)->cgroups, instance->group, &wanted, err) < 0)
 		return -1;
 	instance->memory_limit = limits->memory_bytes;
+	instance->cpu_limit = limits->cpu_milli;
 	return 0;
 }
 
