@@ -111,6 +111,9 @@ static int read_spec(struct call *call, struct image_import_spec *ret, struct er
 	ret->name = call_query(call, "name");
 	if (ret->name && image_name_check(ret->name, err) < 0)
 		return -1;
+	ret->fallback = call_query(call, "fallback");
+	if (ret->fallback && image_name_check(ret->fallback, err) < 0)
+		return -1;
 	/* For the progress alone, so that one that cannot be read is none. */
 	if (length && parse_u64("Content-Length", length, 0, INT64_MAX, &ret->size, NULL) < 0)
 		ret->size = 0;

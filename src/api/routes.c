@@ -49,6 +49,7 @@ static const struct query_key query_images[] = {
 };
 static const struct query_key query_import[] = {
 	{ "name", "string", "of the image; the one in the archive when absent", false },
+	{ "fallback", "string", "name if neither this request nor the archive tells one", false },
 	{ "size", "integer", "bytes to come; Content-Length when absent", false },
 	END,
 };

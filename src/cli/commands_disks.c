@@ -121,10 +121,11 @@ const struct command disks_commands[] = {
 		.usage = "FILE|DIR|- [NAME]",
 		.summary = "make an image of an archive or a folder",
 		.text = "A docker-archive, an OCI layout or a root file system; plain, gzip, zstd "
-			"or xz. The "
-			"name is made from\n"
-			"that of the file; what comes from a pipe must tell its own, or be given "
-			"one.",
+			"or xz. "
+			"Without NAME it\n"
+			"is called as the archive says, else as the file; what comes from a pipe "
+			"must "
+			"tell its own, or be given one.",
 		.examples = "box image import rootfs.tar.zst alpine:3.20\ta root file system\n"
 			    "docker save tool | box image import -\twhat docker has\n"
 			    "box image import ./rootfs\ta folder, with its owners\n",

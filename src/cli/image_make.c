@@ -195,9 +195,11 @@ int cmd_image_import(struct cli *cli, int argc, char **argv)
 	json_t *image = NULL;
 	int result;
 
-	/* From a pipe the archive itself has to tell. */
-	name = argc > 1 ? xstrdup(argv[1]) : strcmp(argv[0], "-") ? name_from_path(argv[0]) : NULL;
-	path = name ? client_path("/v1/images/import?name=%s", name) : xstrdup("/v1/images/import");
+	/* What the archive says goes before the file's name; from a pipe it alone can tell. */
+	name = strcmp(argv[0], "-") ? name_from_path(argv[0]) : NULL;
+	path = argc > 1 ? client_path("/v1/images/import?name=%s", argv[1])
+	       : name	? client_path("/v1/images/import?fallback=%s", name)
+			: xstrdup("/v1/images/import");
 	result = open_upload(&upload, argv[0], &spec, &err);
 	if (result == 0)
 		result = send_import(cli, &upload, path, &image, &err);

@@ -121,7 +121,8 @@ int image_pull_start(struct images *images, const struct image_pull_spec *spec,
 	const struct image_job_ops *ops, void *arg, struct image_job **ret, struct err *err);
 
 struct image_import_spec {
-	const char *name; /* NULL: the first the archive tells; ERR_INVALID if it tells none */
+	const char *name;     /* NULL: the first the archive tells; ERR_INVALID if it tells none */
+	const char *fallback; /* instead of that error; NULL: none */
 	/* Read to its end in the helper; taken (closed) by a successful call. A docker-archive, an OCI layout or a
 	 * root file system as tar; plain, gzip, zstd or xz. Told apart by what it begins with. */
 	int input;

@@ -18,6 +18,7 @@ enum { PEEK = 64 * 1024, INDEX_DEPTH_MAX = 4 };
 struct import_work {
 	int input;
 	uint64_t size;
+	char *fallback; /* a name, or NULL */
 };
 
 /* ---- the first bytes ------------------------------------------------------------------------------------ */
@@ -315,12 +316,13 @@ static int import_archive(const struct images *images, struct job_sink *sink, st
 }
 
 static int import_stream(const struct images *images, struct job_sink *sink, struct peek *peek,
-	uint64_t size, struct image_draft *draft, struct err *err)
+	uint64_t size, const char *fallback, struct image_draft *draft, struct err *err)
 {
 	if (peek_fill(peek, err) < 0)
 		return -1;
 	if (begins_as_image(peek))
 		return import_archive(images, sink, peek, draft, err);
+	propose_name(draft, fallback);
 	if (!draft->name) {
 		err_set(err, ERR_INVALID, "a root file system brings no name");
 		return err_hint(err, "name the image");
@@ -340,8 +342,9 @@ static int import_run(const struct images *images, struct job_sink *sink, struct
 	if (feed_start(work->input, &feed, err) < 0)
 		return -1;
 	peek.feed = feed;
-	if (import_stream(images, sink, &peek, work->size, draft, err) < 0)
+	if (import_stream(images, sink, &peek, work->size, work->fallback, draft, err) < 0)
 		return -1;
+	propose_name(draft, work->fallback);
 	if (draft->name)
 		return 0;
 	err_set(err, ERR_INVALID, "the archive tells no name for the image");
@@ -350,7 +353,10 @@ static int import_run(const struct images *images, struct job_sink *sink, struct
 
 static void import_free(void *arg)
 {
-	free(arg);
+	struct import_work *work = arg;
+
+	free(work->fallback);
+	free(work);
 }
 
 int image_import_start(struct images *images, const struct image_import_spec *spec,
@@ -363,10 +369,14 @@ int image_import_start(struct images *images, const struct image_import_spec *sp
 
 	if (spec->name && image_name_check_given(spec->name, err) < 0)
 		return -1;
+	if (spec->fallback && image_name_check_given(spec->fallback, err) < 0)
+		return -1;
 	if (room_check(images, spec->size, err) < 0)
 		return -1;
 	mine = xnew(struct import_work);
-	*mine = (struct import_work){ .input = spec->input, .size = spec->size };
+	*mine = (struct import_work){
+		.input = spec->input, .size = spec->size, .fallback = xstrdup(spec->fallback)
+	};
 	if (image_job_start(images, spec->name, &work, mine, spec->input, ops, arg, ret, err) < 0)
 		return -1;
 	close(spec->input); /* the helper has its own */

@@ -513,6 +513,7 @@ int unpack_layer(const struct unpack_spec *spec, struct unpack_totals *ret, stru
 	unpack->spec = spec;
 	unpack->reader.read = spec->read;
 	unpack->reader.arg = spec->arg;
+	unpack->reader.bare_end = spec->whiteouts; /* a layer, whose digest is compared */
 	unpack->chunk = xcalloc(1, CHUNK);
 	code = layer_tree_new(spec->dir, spec->lowers, &unpack->tree, err);
 	if (code == 0)

@@ -327,10 +327,33 @@ static int take_zeros(struct tar_reader *reader)
 	return 0;
 }
 
+/* Nothing has come of the next header, nor of what would belong to it. */
+static bool is_between(const struct tar_reader *reader)
+{
+	return !reader->have && !reader->pax && !reader->has_name && !reader->has_link;
+}
+
+static int collect_header(struct tar_reader *reader, struct err *err)
+{
+	ssize_t got;
+
+	if (!reader->bare_end || !is_between(reader))
+		return collect(reader, reader->block, TAR_BLOCK, err);
+	got = reader->read(reader->arg, reader->block, TAR_BLOCK, err);
+	if (got < 0)
+		return (int)got;
+	if (!got) {
+		reader->step = AT_END;
+		return 0;
+	}
+	reader->have = (size_t)got;
+	return collect(reader, reader->block, TAR_BLOCK, err);
+}
+
 static int step_header(struct tar_reader *reader, struct err *err)
 {
 	struct tar_header header;
-	int status = collect(reader, reader->block, TAR_BLOCK, err);
+	int status = collect_header(reader, err);
 	uint64_t size;
 
 	if (status != GO_ON)

@@ -1,6 +1,6 @@
 /* tar.h - the tar format: ustar with pax and GNU extensions; pure, bytes in and out
  *
- * Strict: checksums, numbers, terminators and the two blocks at the end must be right. Unknown types are
+ * Strict: checksums, numbers, terminators and (but for bare_end) the two blocks at the end must be right. Unknown types are
  * refused. Long names (pax, GNU), large numbers, extended attributes (SCHILY.xattr.) and sparse files (GNU old
  * format and pax 0.0, 0.1, 1.0) are understood, and headers from before ustar. Of global headers only those that
  * change nothing are taken. */
@@ -69,6 +69,9 @@ struct tar_reader {
 	/* Up to len bytes into data; 0 at the end, -1 on error, TAR_WAIT when there are none at present. */
 	ssize_t (*read)(void *arg, void *data, size_t len, struct err *err);
 	void *arg;
+	/* The archive may end after a member, without its two blocks, as some tools write layers. Only where something else
+	 * tells that nothing is missing. */
+	bool bare_end;
 
 	/* The rest is the reader's own, and zero at first. */
 	int step;

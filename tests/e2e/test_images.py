@@ -204,6 +204,42 @@ def test_import_archives_and_folders(yard, make_box, small, layout, tmp_path):
         yard.box("image", "rm", name)
 
 
+def test_layers_without_their_two_last_blocks_are_taken(yard, make_box, small, layout, tmp_path):
+    """umoci writes them so, and podman reads them. What is really cut off has another digest."""
+    whole = ocitools.tar(small + [member("last", b"here")])
+    bare = whole.rstrip(b"\0")
+    bare += bytes(-len(bare) % 512)
+    assert len(bare) < len(whole)
+    for compression in ("gzip", "zstd", "plain"):
+        name = random_name("bare")
+        layout.add_image(name, [bare], compression=compression)
+        layout.archive(tmp_path / "bare.tar")
+        yard.box("image", "import", str(tmp_path / "bare.tar"), name)
+        box = make_box(image=name)
+        assert box.out("cat /last") == "here"
+        box.remove()
+        yard.box("image", "rm", name)
+    # A root file system has no digest that would tell.
+    (tmp_path / "root.tar").write_bytes(bare)
+    assert "too early" in yard.box("image", "import", str(tmp_path / "root.tar"), "x", check=False).stderr
+
+
+def test_an_archive_is_called_as_it_says(yard, small, tmp_path):
+    tag = random_name("made") + ":by-hand"
+    ocitools.docker_archive(tmp_path / "file.tar", [small], tags=[tag])
+    yard.box("image", "import", str(tmp_path / "file.tar"))
+    assert yard.json("image", "show", tag)["name"] == tag
+    assert yard.box("image", "show", "file", check=False).returncode != 0
+    yard.box("image", "rm", tag)
+    # Only where it says nothing, as its file; and always as the caller says.
+    name = random_name("root")
+    ocitools.docker_archive(tmp_path / f"{name}.tar", [small], tags=[])
+    yard.box("image", "import", str(tmp_path / f"{name}.tar"))
+    yard.box("image", "import", str(tmp_path / "file.tar"), f"{name}-2")
+    for one in (name, f"{name}-2"):
+        yard.box("image", "rm", one)
+
+
 @asan
 @pytest.mark.parametrize("bad", ["../out", "a/../../out", "link/out", "hard", "device", "empty", "noise", "cut", "deep"])
 def test_hostile_archives_are_harmless(yard, tmp_path, bad):

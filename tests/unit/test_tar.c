@@ -478,10 +478,60 @@ static void test_tar_refuses_sparse_maps_that_lie(void **state)
 	assert_int_equal(read_old_sparse(0, 512, 1024, 512, 4096, 2048), -1); /* more */
 }
 
+/* Reads all of it; how many entries, or -1. */
+static int count_entries(struct buf *archive, size_t len, size_t step, bool bare_end)
+{
+	static struct tar_reader reader;
+	struct source source = { buf_head(archive), len, step };
+	const struct tar_entry *entry;
+	struct err err = ERR_INIT;
+	int more, count = 0;
+
+	reader = (struct tar_reader){ .read = read_source, .arg = &source, .bare_end = bare_end };
+	while ((more = tar_next(&reader, &entry, &err)) == 1)
+		count++;
+	tar_reader_done(&reader);
+	return more < 0 ? -1 : count;
+}
+
+static void test_tar_without_its_end_is_whole_only_where_that_is_allowed(void **state)
+{
+	struct tar_entry entry = {
+		.type = TAR_FILE, .name = "a", .link = "", .mode = 0644, .size = 700
+	};
+	char long_name[301];
+	struct buf out = BUF_INIT;
+	size_t first, both;
+
+	(void)state;
+	put_file(&out, &entry);
+	first = out.len;
+	memset(long_name, 'n', 300);
+	long_name[300] = '\0';
+	entry.name = long_name; /* takes an extended header */
+	put_file(&out, &entry);
+	both = out.len;
+	put_zeros(&out, TAR_END_SIZE);
+	for (size_t step = 7; step < 3000; step += 505) {
+		assert_int_equal(count_entries(&out, out.len, step, false), 2);
+		assert_int_equal(count_entries(&out, out.len, step, true), 2);
+		assert_int_equal(count_entries(&out, both, step, true), 2);
+		assert_int_equal(count_entries(&out, both, step, false), -1);
+		assert_int_equal(count_entries(&out, first, step, true), 1);
+		/* In the middle of a header, of content, and between an extended header and its entry. */
+		assert_int_equal(count_entries(&out, first + 100, step, true), -1);
+		assert_int_equal(count_entries(&out, first - 512, step, true), -1);
+		assert_int_equal(count_entries(&out, first + 1024, step, true), -1);
+		assert_int_equal(count_entries(&out, both - 512, step, true), -1);
+	}
+	buf_done(&out);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_tar_round_trip),
+		cmocka_unit_test(test_tar_without_its_end_is_whole_only_where_that_is_allowed),
 		cmocka_unit_test(test_tar_pax_records),
 		cmocka_unit_test(test_tar_malformed_pax_is_refused),
 		cmocka_unit_test(test_tar_damage_is_noticed),
