@@ -44,6 +44,42 @@ static json_t *parameters_json(const struct route *route)
 	return list;
 }
 
+/* What any request can be told. The codes of errors are those of the table in docs/api.md. */
+static const struct refusal {
+	const char *status, *name, *about;
+} refusals[] = {
+	{ "400", "Invalid", "the request is not understood, or asks for what cannot be" },
+	{ "401", "NoToken", "the token is missing, unknown or revoked" },
+	{ "403", "Forbidden", "the token's scopes do not allow it" },
+	{ "404", "NotFound", "there is no such thing" },
+	{ "409", "Conflict", "not in this state, or it is there already" },
+	{ "429", "Limit", "a limit is reached; the message says which" },
+};
+
+static json_t *refusals_json(void)
+{
+	json_t *all = json_object();
+
+	for (size_t i = 0; i < ARRAY_LEN(refusals); i++)
+		json_object_set_new(all, refusals[i].name,
+			json_pack("{s:s,s:o}", "description", refusals[i].about, "content",
+				content_json("Error", false)));
+	return all;
+}
+
+static bool can_be(const struct route *route, const struct refusal *refusal)
+{
+	bool about_thing = strchr(route->pattern, '{') != NULL;
+
+	if (!strcmp(refusal->status, "404"))
+		return about_thing;
+	if (!strcmp(refusal->status, "401") || !strcmp(refusal->status, "403"))
+		return route->scope;
+	if (!strcmp(refusal->status, "409") || !strcmp(refusal->status, "429"))
+		return strcmp(route->method, "GET") != 0 && route->scope;
+	return true;
+}
+
 static json_t *answers_json(const struct route *route)
 {
 	bool lines =
@@ -51,6 +87,7 @@ static json_t *answers_json(const struct route *route)
 	json_t *good = json_pack("{s:s}", "description", route->summary);
 	json_t *bad = json_pack(
 		"{s:s,s:o}", "description", "an error", "content", content_json("Error", false));
+	json_t *answers;
 	char status[16];
 
 	if (route->answer)
@@ -59,7 +96,15 @@ static json_t *answers_json(const struct route *route)
 		json_object_update_new(
 			json_object_get(good, "content"), content_json("application/x-tar", false));
 	snprintf(status, sizeof status, "%d", route->status);
-	return json_pack("{s:o,s:o}", status, good, "default", bad);
+	answers = json_pack("{s:o}", status, good);
+	for (size_t i = 0; i < ARRAY_LEN(refusals); i++)
+		if (can_be(route, &refusals[i]))
+			json_object_set_new(answers, refusals[i].status,
+				json_pack("{s:o}", "$ref",
+					json_sprintf(
+						"#/components/responses/%s", refusals[i].name)));
+	json_object_set_new(answers, "default", bad);
+	return answers;
 }
 
 /* "GET /v1/boxes/{box}/files/stat" becomes getBoxFilesStat: readable and without a second list of names. */
@@ -130,9 +175,16 @@ json_t *api_openapi(void)
 	json_t *token = json_pack("{s:s,s:s,s:s}", "type", "http", "scheme", "bearer",
 		"description", "the TCP door; none is needed on the unix socket");
 
-	return json_pack("{s:s,s:{s:s,s:s,s:s},s:[{s:[]}],s:o,s:{s:o,s:{s:o}}}", "openapi", "3.1.0",
-		"info", "title", "Boxyard", "version", "1", "description",
-		"Boxes: isolated Linux machines that start in milliseconds", "security", "token",
-		"paths", paths_json(), "components", "schemas", schemas_json(), "securitySchemes",
-		"token", token);
+	json_t *info = json_pack("{s:s,s:s,s:s,s:{s:s,s:s}}", "title", "Boxyard", "version", "1",
+		"description", "Boxes: isolated Linux machines that start in milliseconds",
+		"license", "name", "Apache 2.0", "url",
+		"https://www.apache.org/licenses/LICENSE-2.0");
+	json_t *servers = json_pack("[{s:s,s:s}]", "url", "http://127.0.0.1:30001", "description",
+		"the TCP door as shipped ('listen' in boxyard.conf); the same over the unix socket "
+		"/run/boxyard/box.sock");
+
+	return json_pack("{s:s,s:o,s:o,s:[{s:[]}],s:o,s:{s:o,s:o,s:{s:o}}}", "openapi", "3.1.0",
+		"info", info, "servers", servers, "security", "token", "paths", paths_json(),
+		"components", "schemas", schemas_json(), "responses", refusals_json(),
+		"securitySchemes", "token", token);
 }
