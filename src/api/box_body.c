@@ -157,6 +157,7 @@ int box_body_read(json_t *body, struct box_body *ret, struct err *err)
 		{ "command", JSON_WANT_STRINGS, &spec->command, false },
 		{ "entrypoint", JSON_WANT_STRINGS, &spec->entrypoint, false },
 		{ "no_main", JSON_WANT_BOOL, &spec->no_main, false },
+		{ "hold", JSON_WANT_BOOL, &spec->hold, false },
 		{ "auto_snapshot", JSON_WANT_STRING, &spec->auto_snapshot, false },
 		{ "remove_on_exit", JSON_WANT_BOOL, &spec->remove_on_exit, false },
 	};

@@ -31,6 +31,8 @@ static const struct field fields[] = {
 		"runs at each start as exec main, after the entrypoint; the image's when absent" },
 	{ "BoxSpec", "entrypoint", "[string]", "instead of the image's; empty: none" },
 	{ "BoxSpec", "no_main", "boolean", "the image's own command does not run" },
+	{ "BoxSpec", "hold", "boolean",
+		"its command waits for POST start: something is put into the box first" },
 	{ "BoxSpec", "on_limit", "string", "notify (default), pause or stop" },
 	{ "BoxSpec", "inside", "allowance",
 		"what it may do from inside: {depth, count, rate}, false for nothing" },

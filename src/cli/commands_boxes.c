@@ -30,7 +30,9 @@ const struct command boxes_commands[] = {
 	{ .name = "ls",
 		.usage = "",
 		.summary = "list boxes",
-		.examples = "box ls\tall boxes\nbox ls -l team=core --state running\tsome of them\n"
+		.examples = "box new --rm --copy . -- make test\tthis folder goes along, .git and "
+			    "all, into /workspace\n"
+			    "box ls\tall boxes\nbox ls -l team=core --state running\tsome of them\n"
 			    "box rm $(box ls -q --state stopped)\tnames for other commands\n",
 		.flags = ls_flags,
 		.run = cmd_ls },

@@ -6,12 +6,14 @@
  *
  * A target that is a folder, or ends in /, is copied into; else it is the new name. A source folder that ends
  * in /. gives what it holds and not itself. */
+#include "cli/cp.h"
 #include "cli/cp_internal.h"
 #include "base/alloc.h"
 #include "base/text.h"
 #include "cli/mktar.h"
 #include <errno.h>
 #include <fcntl.h>
+#include <signal.h>
 
 enum { BAR_DELAY_MS = 500 };
 
@@ -136,6 +138,8 @@ static int64_t read_file(void *buf, size_t len, void *arg, struct err *err)
 	struct copy *copy = arg;
 	ssize_t got;
 
+	if (client_interrupted)
+		return err_set(err, ERR_CANCELLED, "copying was broken off");
 	do
 		got = read(copy->fd, buf, len);
 	while (got < 0 && errno == EINTR);
@@ -148,7 +152,8 @@ static int64_t read_file(void *buf, size_t len, void *arg, struct err *err)
 static int64_t read_tar(void *buf, size_t len, void *arg, struct err *err)
 {
 	struct copy *copy = arg;
-	int64_t got = mktar_read(copy->mktar, buf, len, err);
+	int64_t got = client_interrupted ? err_set(err, ERR_CANCELLED, "copying was broken off")
+					 : mktar_read(copy->mktar, buf, len, err);
 
 	if (got > 0)
 		copy_count(copy, (size_t)got);
@@ -314,4 +319,98 @@ int cmd_cp(struct cli *cli, int argc, char **argv)
 		cli_print_json(json_pack("{s:I}", "bytes", (json_int_t)copy.all));
 	place_done(&to);
 	return code;
+}
+
+/* ---- box new --copy --------------------------------------------------------------------------- */
+
+#define COPY_TARGET "/workspace"
+
+static volatile int copy_signal; /* the one that came */
+static volatile bool is_copying;
+
+static void on_copy_signal(int number)
+{
+	copy_signal = number;
+	client_interrupted = is_copying;
+}
+
+int copy_catch_signals(bool begin)
+{
+	static const int numbers[] = { SIGINT, SIGTERM, SIGHUP };
+	static struct sigaction old[ARRAY_LEN(numbers)];
+	struct sigaction action = { .sa_handler = on_copy_signal };
+
+	if (begin)
+		copy_signal = 0;
+	for (size_t i = 0; i < ARRAY_LEN(numbers); i++)
+		sigaction(numbers[i], begin ? &action : &old[i], begin ? &old[i] : NULL);
+	return copy_signal;
+}
+
+/* "./src:/srv": a colon before a slash begins the target. */
+static int split_word(
+	const char *word, struct place *ret_from, struct place *ret_to, struct err *err)
+{
+	const char *colon = strstr(word, ":/");
+
+	*ret_from = *ret_to = (struct place){ 0 };
+	if (!*word || colon == word)
+		return err_set(err, ERR_INVALID, "--copy '%.100s': no folder is named", word);
+	ret_from->path = colon ? xstrndup(word, (size_t)(colon - word)) : xstrdup(word);
+	cut_tail(ret_from);
+	ret_from->contents = true;
+	ret_to->path = xstrdup(colon ? colon + 1 : COPY_TARGET);
+	cut_tail(ret_to);
+	return 0;
+}
+
+int copy_check_word(const char *word, struct err *err)
+{
+	struct place from, to;
+	int result = split_word(word, &from, &to, err);
+
+	if (result == 0 && access(from.path, R_OK) < 0)
+		result = err_sys(err, errno, "--copy '%s'", from.path);
+	place_done(&from);
+	place_done(&to);
+	return result;
+}
+
+static int make_target(struct copy *copy, const struct place *to, struct err *err)
+{
+	_cleanup_free_ char *path = client_path("/v1/boxes/%s/files/mkdir", to->box);
+	char type[16];
+
+	if (copy_box_type(copy, to, type, sizeof type, err) < 0)
+		return -1;
+	if (!strcmp(type, "dir"))
+		return 0;
+	return client_call(copy->cli->client, "POST", path,
+		json_pack("{s:s,s:b}", "path", to->path, "parents", true), NULL, err);
+}
+
+int copy_into_new(struct cli *cli, const char *box, const char *word, struct err *err)
+{
+	struct copy copy = { .cli = cli, .file = OUTFILE_INIT, .fd = -1 };
+	struct place from, to;
+	int result;
+
+	if (split_word(word, &from, &to, err) < 0)
+		return -1;
+	to.box = xstrdup(box);
+	to.slash = true;
+	progress_init(&copy.bar, from.path, !cli->quiet, BAR_DELAY_MS);
+	is_copying = true;
+	client_interrupted = copy_signal != 0;
+	result = make_target(&copy, &to, err);
+	if (result == 0)
+		result = copy_in(&copy, &from, &to, false, err);
+	is_copying = client_interrupted = false;
+	progress_done(&copy.bar);
+	if (copy.fd >= 0)
+		close(copy.fd);
+	place_done(&from);
+	place_done(&to);
+	return result < 0 || !copy_signal ? result
+					  : err_set(err, ERR_CANCELLED, "copying was broken off");
 }

@@ -6,10 +6,12 @@
 #include "base/text.h"
 #include "cli/attach_points.h"
 #include "cli/cli.h"
+#include "cli/cp.h"
 #include "cli/exec_internal.h"
 #include "cli/image_job.h"
 #include "cli/policy_text.h"
 #include "cli/session.h"
+#include <signal.h>
 
 enum { PIDS_MAX = 4194304, INSIDE_MAX = 1000000 };
 
@@ -316,6 +318,50 @@ static int run_in_new(struct cli *cli, json_t *box, int argc, char **argv)
 	return code;
 }
 
+/* ---- files that go along ------------------------------------------------------------------------ */
+
+static void drop_box(struct cli *cli, const char *name)
+{
+	_cleanup_free_ char *path = client_path("/v1/boxes/%s?force=true", name);
+
+	client_call(cli->client, "DELETE", path, NULL, NULL, NULL);
+}
+
+/* 0, or the exit code; then there is no box any more. */
+static int copy_all(struct cli *cli, json_t *box, bool attached)
+{
+	const char *name = json_str(box, "name"), *word;
+	_cleanup_free_ char *start = client_path("/v1/boxes/%s/start", name);
+	struct err err = ERR_INIT;
+	int status = 0, number;
+
+	for (size_t i = 0; status == 0 && (word = cli_nth(cli, "copy", i)); i++)
+		status = copy_into_new(cli, name, word, &err);
+	/* Its command has waited for the files. */
+	if (status == 0 && !attached)
+		status = client_call(cli->client, "POST", start, NULL, NULL, &err);
+	if (status < 0)
+		drop_box(cli, name);
+	number = copy_catch_signals(false);
+	if (status == 0)
+		return 0;
+	if (number) {
+		signal(number, SIG_DFL);
+		raise(number);
+	}
+	return cli_fail(cli, &err);
+}
+
+static int check_copies(struct cli *cli, struct err *err)
+{
+	const char *word;
+
+	for (size_t i = 0; (word = cli_nth(cli, "copy", i)); i++)
+		if (copy_check_word(word, err) < 0)
+			return -1;
+	return 0;
+}
+
 /* ---- the command ------------------------------------------------------------------------------- */
 
 /* 0, or the exit code of a wrong command line. before: words before --. */
@@ -354,8 +400,12 @@ int cmd_new(struct cli *cli, int argc, char **argv)
 		return wrong;
 	words = exec_words(argc - before, argv + before, &err);
 	if (!words || new_body(cli, before ? argv[0] : cli_get(cli, "name"), &body, &err) < 0 ||
-		ports_check_publish(cli, &err) < 0)
+		ports_check_publish(cli, &err) < 0 || check_copies(cli, &err) < 0)
 		return cli_fail(cli, &err);
+	if (cli_has(cli, "copy")) {
+		json_object_set_new(body, "hold", json_true());
+		copy_catch_signals(true);
+	}
 	if (attached)
 		json_object_set_new(body, "no_main", json_true());
 	else if (before < argc)
@@ -363,11 +413,14 @@ int cmd_new(struct cli *cli, int argc, char **argv)
 	if (make_box(cli, body, &box, &err) < 0)
 		return cli_fail(cli, &err);
 	if (ports_publish(cli, json_str(box, "name"), &err) < 0) {
-		_cleanup_free_ char *path =
-			client_path("/v1/boxes/%s?force=true", json_str(box, "name"));
-
-		client_call(cli->client, "DELETE", path, NULL, NULL, NULL);
+		drop_box(cli, json_str(box, "name"));
 		return cli_fail(cli, &err);
+	}
+	if (cli_has(cli, "copy")) {
+		int failed = copy_all(cli, box, attached);
+
+		if (failed)
+			return failed;
 	}
 	json_array_foreach (json_object_get(box, "warnings"), i, warning)
 		cli_note(cli, "warning: %s",

@@ -75,6 +75,9 @@ static const struct flag new_flags[] = {
 	{ "idle", 0, "DURATION", "suspended after so long without anything to do, or off (30s)" },
 	{ "hibernate-after", 0, "DURATION", "and hibernated so long after that, or off (15m)" },
 	{ "volume", 'v', "NAME:/PATH[:ro]", "a volume; made when there is none (repeatable)" },
+	{ "copy", 0, "FOLDER[:/PATH]",
+		"what it holds is copied into /workspace, or PATH, before anything runs "
+		"(repeatable)" },
 	{ "mount", 0, "HOST:/PATH[:OPT]",
 		"a folder of the host; OPT: ro,uid=N,gid=N (repeatable)" },
 	{ "publish", 'p', "[HOST:]PORT",

@@ -64,6 +64,7 @@ struct box_spec {
 	json_t *policy;	    /* in the policy language, or NULL: the configured default; borrowed */
 	json_t *inside; /* what it may do from inside, see inside.h; NULL: as configured; borrowed */
 	bool no_main;	/* the image's own command does not run */
+	bool hold; /* what runs as "main" waits for box_start(): something is put into the box first */
 	bool remove_on_exit;	       /* goes away when stopped, or when its command ends */
 	const char *auto_snapshot;     /* NULL: none are taken; else as auto.h says */
 	const struct box_sleep *sleep; /* NULL: as configured */

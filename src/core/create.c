@@ -261,7 +261,7 @@ static void give_tree(struct box *box, const struct limits *tree)
 
 /* The quick way: something that runs already. False: there is nothing that fits. */
 static bool create_from_spare(struct yard *yard, struct box_row *row, struct network *net,
-	const struct limits *tree, box_done done, void *arg)
+	const struct box_spec *spec, box_done done, void *arg)
 {
 	bool plain = !strcmp(row->volumes, "[]") && !strcmp(row->mounts, "[]");
 	struct box *box = plain ? spare_take(yard, row->image, row->profile) : NULL;
@@ -283,7 +283,8 @@ static bool create_from_spare(struct yard *yard, struct box_row *row, struct net
 	box->spare = false;
 	limit_arm(box);
 	box_list(box);
-	give_tree(box, tree);
+	box->held = spec->hold;
+	give_tree(box, spec->tree);
 	if (network_attach(box, &err) < 0) {
 		box_remove(box, true, NULL, NULL);
 		done(NULL, &err, arg);
@@ -312,8 +313,7 @@ void box_create(struct yard *yard, const struct box_spec *spec, box_done done, v
 	}
 	if (yard_check_stays(yard, &err) == 0 && fill_row(yard, spec, &row, &err) == 0 &&
 		network_new(yard, spec, row.image, &net, &err) == 0) {
-		if (!*row.origin_snapshot &&
-			create_from_spare(yard, &row, net, spec->tree, done, arg))
+		if (!*row.origin_snapshot && create_from_spare(yard, &row, net, spec, done, arg))
 			return;
 		(void)box_insert(yard, &row, net, STORE_KEPT, &err);
 	}
@@ -325,6 +325,7 @@ void box_create(struct yard *yard, const struct box_spec *spec, box_done done, v
 	}
 	box = box_new(yard, &row);
 	box->net = net;
+	box->held = spec->hold;
 	give_tree(box, spec->tree);
 	ports_box_added(box);
 	box_wait(box, done, arg);

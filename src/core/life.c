@@ -598,6 +598,7 @@ static void start_now(struct box *box, box_done done, void *arg)
 		return;
 	}
 	box_wait(box, done, arg);
+	box->held = false;
 	box_set_state(box, BOX_STARTING, "start");
 	text_replace(&box->row.boot, box->yard->boot);
 	box_save(box, STORE_KEPT);
@@ -624,6 +625,13 @@ void box_start(struct box *box, box_done done, void *arg)
 {
 	struct err err = ERR_INIT;
 
+	if (box->state == BOX_RUNNING && box->held) {
+		box->held = false;
+		box_wait(box, done, arg);
+		if (!box_run_command(box))
+			box_tell(box, NULL);
+		return;
+	}
 	if (box->state == BOX_RUNNING) {
 		done(box, NULL, arg);
 		return;
