@@ -5,6 +5,7 @@ enum {
 	PAGE = 500,
 	LIMIT_DEFAULT = 1000,
 	LIMIT_MAX = 1000, /* made in one go; an event may have 24 KiB */
+	TAIL_MAX = 100000,
 };
 
 struct follower {
@@ -71,6 +72,32 @@ static void follow(struct call *call, uint64_t since, const char *box_id)
 	follower->follow = follow_new(call, since, &follow_ops, follower);
 }
 
+/* Not a box any more, but one that left events. */
+static int check_known(struct call *call, const char *id, struct err *err)
+{
+	uint64_t count = 0, first;
+
+	if (store_event_tail(yard_get_store(call->yard), id, 1, &count, &first, err) < 0)
+		return -1;
+	if (count)
+		return 0;
+	err_set(err, ERR_NOT_FOUND, "no box '%.80s', and no event of one", id);
+	return err_hint(err, "a box that was removed is found by its id");
+}
+
+static int skip_to_tail(struct call *call, const char *box_id, uint64_t *since, struct err *err)
+{
+	struct store *store = yard_get_store(call->yard);
+	uint64_t tail, count, first, oldest, next;
+
+	if (input_query_u64(call, "tail", 0, TAIL_MAX, &tail, err) < 0 ||
+		store_event_tail(store, box_id, tail, &count, &first, err) < 0 ||
+		store_event_range(store, &oldest, &next, err) < 0)
+		return -1;
+	*since = MAX(*since, count ? first : next);
+	return 0;
+}
+
 void api_events(struct call *call)
 {
 	uint64_t since = 0, limit = LIMIT_DEFAULT;
@@ -84,7 +111,9 @@ void api_events(struct call *call)
 
 	if (input_query_u64(call, "since", 0, INT64_MAX, &since, &err) < 0 ||
 		input_query_u64(call, "limit", 1, LIMIT_MAX, &limit, &err) < 0 ||
-		input_query_bool(call, "follow", &following, &err) < 0)
+		input_query_bool(call, "follow", &following, &err) < 0 ||
+		(wanted && !box && check_known(call, wanted, &err) < 0) ||
+		(call_query(call, "tail") && skip_to_tail(call, box_id, &since, &err) < 0))
 		return call_error(call, &err);
 	if (following)
 		return follow(call, since, box_id);

@@ -100,6 +100,7 @@ static const struct query_key query_events[] = {
 	{ "since", "integer", "offset of the first event wanted", false },
 	{ "limit", "integer", "at most this many, 1 to 1000", false },
 	{ "box", "string", "id or name", false },
+	{ "tail", "integer", "only the newest, so many", false },
 	{ "follow", "boolean", "stream, and go on with what comes", false },
 	END,
 };

@@ -35,11 +35,47 @@ static void say(const char *message, const char *hint)
 		*safe_hint ? ")" : "", raw ? "\r" : "");
 }
 
+static bool json_wanted;
+
+void cli_want_json(bool wanted)
+{
+	json_wanted = wanted;
+}
+
+/* One object a line, on stderr as everything that is not the answer itself. */
+static void say_json(json_t *line)
+{
+	_cleanup_free_ char *text = json_text(line);
+
+	json_decref(line);
+	fflush(stdout);
+	fprintf(stderr, "%s\n", text);
+}
+
+static json_t *safe_text(const char *text)
+{
+	_cleanup_free_ char *safe = text_printable(text);
+
+	return json_string(safe);
+}
+
+/* As the API tells errors. */
+static void say_error(enum err_kind kind, const char *message, const char *hint)
+{
+	if (json_wanted)
+		say_json(json_pack("{s:{s:s,s:o,s:o}}", "error", "code", err_kind_code(kind),
+			"message", safe_text(message), "hint", safe_text(hint)));
+	else
+		say(message, hint);
+}
+
 int cli_fail(const struct cli *cli, const struct err *err)
 {
+	enum err_kind kind = err->kind == ERR_NONE ? ERR_SYSTEM : err->kind;
+
 	(void)cli;
-	say(err->message[0] ? err->message : "it failed without saying why", err->hint);
-	return err_kind_exit_code(err->kind == ERR_NONE ? ERR_SYSTEM : err->kind);
+	say_error(kind, err->message[0] ? err->message : "it failed without saying why", err->hint);
+	return err_kind_exit_code(kind);
 }
 
 void cli_note(const struct cli *cli, const char *fmt, ...)
@@ -52,7 +88,10 @@ void cli_note(const struct cli *cli, const char *fmt, ...)
 	va_start(ap, fmt);
 	vsnprintf(text, sizeof text, fmt, ap);
 	va_end(ap);
-	say(text, "");
+	if (json_wanted)
+		say_json(json_pack("{s:o}", "note", safe_text(text)));
+	else
+		say(text, "");
 }
 
 int cli_usage(const struct cli *cli, const char *fmt, ...)
@@ -64,7 +103,7 @@ int cli_usage(const struct cli *cli, const char *fmt, ...)
 	vsnprintf(text, sizeof text, fmt, ap);
 	va_end(ap);
 	snprintf(hint, sizeof hint, "see 'box help %s'", cli->command ? cli->command->name : "");
-	say(text, cli->command ? hint : "see 'box help'");
+	say_error(ERR_INVALID, text, cli->command ? hint : "see 'box help'");
 	return EXIT_USAGE;
 }
 

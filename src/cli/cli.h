@@ -57,6 +57,8 @@ bool cli_has(const struct cli *cli, const char *flag);
 const char *cli_get(const struct cli *cli, const char *flag); /* last one given; NULL: none */
 const char *cli_nth(const struct cli *cli, const char *flag, size_t index);
 
+/* From now on errors and notes are lines of JSON: {"error":{"code","message","hint"}}, {"note"}. */
+void cli_want_json(bool wanted);
 /* `box: message (hint)` on stderr; returns the exit code of the error's kind. */
 int cli_fail(const struct cli *cli, const struct err *err);
 /* Same line without ending anything; nothing with --quiet. */

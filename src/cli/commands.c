@@ -7,7 +7,8 @@
 #include "cli/options.h"
 
 const struct flag common_flags[] = {
-	{ "json", 0, NULL, "print JSON: one value, or one object a line for what goes on" },
+	{ "json", 0, NULL,
+		"print JSON: one value, or one object a line for what goes on; errors too" },
 	{ "quiet", 'q', NULL, "no remarks on stderr" },
 	{ "help", 'h', NULL, "show the help of this command" },
 	FLAG_END,

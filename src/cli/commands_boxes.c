@@ -280,14 +280,16 @@ const struct command boxes_commands[] = {
 		.most = -1,
 		.words = "box" },
 	{ .name = "events",
-		.usage = "",
+		.usage = "[BOX]",
 		.summary = "show what happened",
 		.text = "Each event has an offset; --since goes on from one, also after the daemon "
 			"was restarted.",
-		.examples = "box events -f\tas it happens\nbox events --since 120 --box ada\tpart "
-			    "of it\n",
+		.examples = "box events -f -n 10\tthe last ten, and as it happens\n"
+			    "box events --since 120 ada\tpart of it\n",
 		.flags = events_flags,
-		.run = cmd_events },
+		.run = cmd_events,
+		.most = 1,
+		.words = "box" },
 	{ .name = "audit",
 		.usage = "[BOX]",
 		.summary = "show what boxes tried to reach",

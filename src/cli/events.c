@@ -5,7 +5,7 @@
 #include "cli/table.h"
 #include <time.h>
 
-enum { PAGE = 1000, RETRIES = 100, RETRY_MS = 100 };
+enum { PAGE = 1000, TAIL_MAX = 100000, RETRIES = 100, RETRY_MS = 100 };
 
 struct feed {
 	struct cli *cli;
@@ -56,14 +56,15 @@ static int on_event_line(json_t *event, const char *text, size_t len, void *arg,
 
 static char *events_path(const struct cli *cli, uint64_t since, bool follow)
 {
-	const char *box = cli_get(cli, "box");
+	const char *box = cli->flags.word_count ? cli->flags.words[0] : cli_get(cli, "box");
+	const char *tail = since ? NULL : cli_get(cli, "tail"); /* only the first time */
+	_cleanup_free_ char *start = client_path("/v1/events?since=%llu&limit=%llu&follow=%s",
+				    (unsigned long long)since, (unsigned long long)PAGE,
+				    follow ? "true" : "false"),
+			    *of_box = box ? client_path("&box=%s", box) : xstrdup(""),
+			    *of_tail = tail ? client_path("&tail=%s", tail) : xstrdup("");
 
-	if (box)
-		return client_path("/v1/events?since=%llu&limit=%llu&follow=%s&box=%s",
-			(unsigned long long)since, (unsigned long long)PAGE,
-			follow ? "true" : "false", box);
-	return client_path("/v1/events?since=%llu&limit=%llu&follow=%s", (unsigned long long)since,
-		(unsigned long long)PAGE, follow ? "true" : "false");
+	return xasprintf("%s%s%s", start, of_box, of_tail);
 }
 
 /* Goes on where it was when the daemon is restarted; one that does not run at all is told at once. */
@@ -92,11 +93,17 @@ int cmd_events(struct cli *cli, int argc, char **argv)
 	_cleanup_json_ json_t *all = json_array();
 	struct feed feed = { .cli = cli };
 	struct err err = ERR_INIT;
+	uint64_t tail;
 	json_t *event;
 	size_t i;
 
-	(void)argc;
-	(void)argv;
+	if (argc && cli_get(cli, "box"))
+		return cli_usage(cli, "a box is given twice: '%.60s' and --box", argv[0]);
+	if (cli_get(cli, "tail") &&
+		(cli_get(cli, "since") ||
+			parse_u64("--tail", cli_get(cli, "tail"), 0, TAIL_MAX, &tail, &err) < 0))
+		return err.kind ? cli_fail(cli, &err)
+				: cli_usage(cli, "--tail and --since exclude each other");
 	if (cli_get(cli, "since") &&
 		parse_u64("--since", cli_get(cli, "since"), 0, INT64_MAX, &feed.next, &err) < 0)
 		return cli_fail(cli, &err);

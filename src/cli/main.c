@@ -101,6 +101,10 @@ static int run(struct cli *cli, int argc, char **argv)
 	struct err err = ERR_INIT;
 	int words = 0, wrong;
 
+	/* A wrong command line is told in JSON, too; what is right is parsed below. */
+	for (int i = 0; i < argc && strcmp(argv[i], "--"); i++)
+		if (!strcmp(argv[i], "--json"))
+			cli_want_json(true);
 	cli->command = command_find(argc, argv, &words);
 	if (!cli->command)
 		return command_unknown(argv[0]);
@@ -109,6 +113,7 @@ static int run(struct cli *cli, int argc, char **argv)
 		    cli->command->stop_after, argc - words, argv + words, &cli->flags, &err) < 0)
 		return cli_usage(cli, "%s%s%s", err.message, err.hint[0] ? ", " : "", err.hint);
 	cli->json = cli_has(cli, "json");
+	cli_want_json(cli->json);
 	cli->quiet = cli_has(cli, "quiet");
 	if (cli_has(cli, "help")) {
 		help_print(cli->command, stdout);

@@ -177,8 +177,9 @@ static const struct flag stats_flags[] = {
 
 static const struct flag events_flags[] = {
 	{ "follow", 'f', NULL, "go on with what happens" },
+	{ "tail", 'n', "N", "only the last N of them" },
 	{ "since", 0, "N", "from this offset on" },
-	{ "box", 'b', "BOX", "only of this box" },
+	{ "box", 'b', "BOX", "only of this box; the same as the word" },
 	FLAG_END,
 };
 

@@ -232,7 +232,7 @@ int cmd_port_rm(struct cli *cli, int argc, char **argv)
 	if (read_port("port", argv[1], &port, &err) < 0 ||
 		client_call(cli->client, "DELETE", path, NULL, NULL, &err) < 0)
 		return cli_fail(cli, &err);
-	return 0;
+	return cli->json ? cli_print_json(json_pack("{s:I}", "removed", (json_int_t)port)) : 0;
 }
 
 int cmd_port_default(struct cli *cli, int argc, char **argv)

@@ -120,6 +120,28 @@ int store_event_range(
 	return ret;
 }
 
+int store_event_tail(struct store *store, const char *box_id, uint64_t wanted, uint64_t *ret_count,
+	uint64_t *ret_first, struct err *err)
+{
+	sqlite3_stmt *stmt = store_stmt(store, SQL_EVENT_TAIL, err);
+	int ret = -1;
+
+	if (!stmt)
+		return -1;
+	store_bind_text(stmt, 1, box_id ? box_id : "");
+	sqlite3_bind_int64(stmt, 2, (sqlite3_int64)MIN(wanted, (uint64_t)INT64_MAX));
+	if (sqlite3_step(stmt) == SQLITE_ROW) {
+		*ret_count = (uint64_t)sqlite3_column_int64(stmt, 0);
+		*ret_first = (uint64_t)sqlite3_column_int64(stmt, 1);
+		ret = 0;
+	} else {
+		store_fail(store, err, "read events");
+	}
+	sqlite3_reset(stmt);
+	sqlite3_clear_bindings(stmt);
+	return ret;
+}
+
 int store_event_missing(struct store *store, uint64_t since, uint64_t *ret, struct err *err)
 {
 	sqlite3_stmt *stmt;

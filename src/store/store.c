@@ -55,6 +55,8 @@ static const char *const sql_texts[] = {
 			   "WHERE position >= ?1 ORDER BY position LIMIT ?2",
 	[SQL_EVENT_LIST_BOX] = "SELECT position, at_us, type, box_id, box_name, data FROM events "
 			       "WHERE box_id = ?3 AND position >= ?1 ORDER BY position LIMIT ?2",
+	[SQL_EVENT_TAIL] = "SELECT count(*), min(position) FROM (SELECT position FROM events "
+			   "WHERE ?1 = '' OR box_id = ?1 ORDER BY position DESC LIMIT ?2)",
 	[SQL_EVENT_RANGE] =
 		"SELECT (SELECT min(position) FROM events), (SELECT max(position) FROM events)",
 	/* Mostly none is missing at all, and nothing has to be looked for. */

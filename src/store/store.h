@@ -143,6 +143,9 @@ int store_event_add(struct store *store, const char *type, const char *box_id, c
  * [{"offset","at","type","box","box_name","data"}]. New reference. */
 json_t *store_event_list(
 	struct store *store, uint64_t since, const char *box_id, unsigned limit, struct err *err);
+/* Of the newest ones (of a box; NULL: of all), at most so many: how many there are, and where they begin. */
+int store_event_tail(struct store *store, const char *box_id, uint64_t wanted, uint64_t *ret_count,
+	uint64_t *ret_first, struct err *err);
 /* The offset from which on none is missing, and the one that the next event will get. */
 int store_event_range(
 	struct store *store, uint64_t *ret_oldest, uint64_t *ret_next, struct err *err);

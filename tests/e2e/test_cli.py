@@ -295,3 +295,59 @@ def test_options_of_other_tools_work(yard):
             assert yard.box("new", "-p", bad, check=False).returncode == EXIT_USAGE
     finally:
         yard.box("rm", "-f", name)
+
+
+# ---- JSON ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("words,code,exit_code", [
+    (["show", "nobody"], "not_found", EXIT_NOT_FOUND), (["exec", "nobody", "--", "true"], "not_found", EXIT_NOT_FOUND),
+    (["rm", "nobody"], "not_found", EXIT_NOT_FOUND), (["new", "--memory", "x"], "invalid", EXIT_USAGE),
+    (["ls", "--nonsense"], "invalid", EXIT_USAGE), (["nonsense"], "invalid", EXIT_USAGE), (["show"], "invalid", EXIT_USAGE),
+    (["logs", "nobody"], "not_found", EXIT_NOT_FOUND), (["cp", "nobody:/x", "/tmp/x"], "not_found", EXIT_NOT_FOUND),
+    (["events", "nobody"], "not_found", EXIT_NOT_FOUND), (["port", "rm", "nobody", "80"], "not_found", EXIT_NOT_FOUND),
+])
+def test_errors_are_json_when_asked_for(yard, words, code, exit_code):
+    at = words.index("--") if "--" in words else len(words)
+    done = yard.box(*words[:at], "--json", *words[at:], check=False)
+    if words[0] == "exec":  # options end at the box
+        done = yard.box("exec", "--json", *words[1:], check=False)
+    assert done.returncode == exit_code, done
+    [line] = done.stderr.splitlines()
+    error = json.loads(line)["error"]
+    assert error["code"] == code and error["message"] and "hint" in error
+
+
+def test_what_is_said_with_json_is_json(yard, box):
+    yard.box("port", "add", box.name, "8000")
+    assert json.loads(yard.box("port", "rm", box.name, "8000", "--json").stdout) == {"removed": 8000}
+    done = yard.box("events", "-n", "2", "--json")
+    assert len(json.loads(done.stdout)) == 2 and done.stderr == ""
+
+
+def test_events_of_unknown_boxes_are_an_error(yard):
+    made = yard.new()
+    made.remove()
+    assert "box.created" in yard.box("events", made.id).stdout, "one that is gone is found by its id"
+    for words in (["events", "nobody"], ["events", "--box", "nobody"], ["events", "-f", "nobody"]):
+        done = yard.box(*words, check=False)
+        assert done.returncode == EXIT_NOT_FOUND and "nobody" in done.stderr
+    assert yard.api("GET", "/v1/events", query={"box": "nobody"}).status == 404
+
+
+def test_events_can_be_the_last_ones(yard, box):
+    box.sh("true")
+    last = yard.events(box=box.id)[-2:]
+    shown = json.loads(yard.box("events", "-n", "2", box.name, "--json").stdout)
+    assert [e["offset"] for e in shown] == [e["offset"] for e in last]
+    assert yard.box("events", "-n", "0").stdout == ""
+    assert yard.box("events", "-n", "1", "--since", "1", check=False).returncode == EXIT_USAGE
+    assert yard.box("events", "-n", "x", check=False).returncode == EXIT_USAGE
+    follow = yard.spawn("events", "-f", "-n", "1", box.name, text=True)
+    try:
+        assert json.dumps(last[-1]["offset"]) in follow.stdout.readline()
+        box.sh("true")
+        assert "exec.started" in follow.stdout.readline()
+    finally:
+        follow.kill()
+        follow.communicate()
