@@ -6,6 +6,7 @@
 #   make attack     get out of a box, by every way
 #   make lint       clang-tidy, gcc's analyzer      make fuzz    fuzzers, FUZZ_SECONDS each
 #   make soak       thousands of cycles             make bench   measure this machine
+#   make soak-real  real programs, random operations
 #   make clients    apt and npm, for real           make install to PREFIX (/usr/local)
 #   make restart    a machine in QEMU that restarts
 #   make criu       what hibernates and forks processes; part of run and test
@@ -23,7 +24,7 @@ UNITDIR := $(PREFIX)/lib/systemd/system
 COMPDIR := $(PREFIX)/share/bash-completion/completions
 DOCDIR  := $(PREFIX)/share/doc/boxyard
 
-.PHONY: all criu deps run test check asan lint fuzz bench e2e attack soak clients restart format install uninstall clean
+.PHONY: all criu deps run test check asan lint fuzz bench e2e attack soak soak-real clients restart format install uninstall clean
 .DEFAULT_GOAL := all
 
 all: deps build/build.ninja
@@ -78,6 +79,13 @@ soak: criu
 	  BOX_TEST_SUSPENDS=$${BOX_TEST_SUSPENDS:-1000} BOX_TEST_HIBERNATES=$${BOX_TEST_HIBERNATES:-200} \
 	  BOX_TEST_COPIES=$${BOX_TEST_COPIES:-100} BOX_TEST_STATE_KILLS=$${BOX_TEST_STATE_KILLS:-30} \
 	  BOX_TEST_DEPTH=$${BOX_TEST_DEPTH:-20} BOX_TEST_FORKS=$${BOX_TEST_FORKS:-100} BOX_TEST_SOAK=1 scripts/test build crash leaks chain
+
+# Real programs (redis while it saves, PostgreSQL, MariaDB, a JVM, Go, Chromium, vite and others) through random forks, rollbacks, hibernations and
+# kills, 50 each; BOX_TEST_ALONE=redis,go takes some. Builds an image with them first. Hours; its short form is part of make test.
+soak-real: criu
+	@scripts/deps build image test
+	@scripts/test build
+	@BOX_TEST_REAL=$${BOX_TEST_REAL:-50} /usr/bin/python3 -m pytest -q -rs -p no:cacheprovider tests/soak/test_soak_real.py
 
 # Packages from the hosts this machine uses, from a box: the one target that leaves the machine, no part of make test.
 clients:
