@@ -162,7 +162,6 @@ static void test_outfile_is_gone_after_a_signal(void **state)
 		if (child == 0) {
 			struct outfile file = OUTFILE_INIT;
 
-			signal(signals[i], SIG_DFL); /* under nohup, or in the background */
 			if (outfile_create_at("real/f", &file, NULL) < 0)
 				_exit(9);
 			raise(signals[i]);
@@ -188,5 +187,8 @@ int main(void)
 			test_outfile_is_gone_after_a_signal, setup, teardown),
 	};
 
+	/* Ignored under nohup, or in the background; what is ignored stays so. */
+	signal(SIGHUP, SIG_DFL);
+	signal(SIGINT, SIG_DFL);
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
