@@ -20,6 +20,7 @@
 #include <sys/mman.h>
 #include <sys/mount.h>
 #include <sys/msg.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -34,6 +35,7 @@ enum {
 	MEMINFO_WORDS = 9, /* what SO_MEMINFO gives; the first is what waits to be read */
 	SENDS = 60,
 	DUMPS = 2000,
+	PROCESS_S = 20,
 };
 
 static char chunk[CHUNK];
@@ -241,6 +243,20 @@ static int64_t hoard_terminal(void)
 	return open(path, O_RDWR | O_NOCTTY) >= 0;
 }
 
+/* They end with who made them. */
+static int64_t hoard_process(void)
+{
+	pid_t pid = fork();
+
+	if (pid == 0) {
+		prctl(PR_SET_PDEATHSIG, SIGKILL);
+		alarm(PROCESS_S);
+		pause();
+		_exit(0);
+	}
+	return pid > 0;
+}
+
 static const struct {
 	const char *name;
 	int64_t (*more)(void);
@@ -259,6 +275,7 @@ static const struct {
 	{ "signals", hoard_signal, 0 },
 	{ "queues", hoard_mqueue, 0 },
 	{ "terminals", hoard_terminal, 0 },
+	{ "processes", hoard_process, 0 },
 };
 
 struct shared {

@@ -27,7 +27,7 @@ def place(tmp_path_factory):
 def test_groups_are_listed():
     names = [line.split()[0] for line in attack("--list").stdout.splitlines()]
     assert {"addresses", "host", "boxes", "forging", "protocols", "dns", "names", "rebinding", "tls", "http", "quic", "change",
-            "exhaustion", "closed", "disk", "kernel"} <= set(names)
+            "exhaustion", "closed", "disk", "kernel", "forks"} <= set(names)
 
 
 def test_wrong_words_are_refused():
@@ -60,6 +60,16 @@ def test_the_kernel_holds_in_both_profiles(place):
     assert done.returncode == 0, done.stdout + done.stderr
     checks = {result["check"] for result in json.loads(done.stdout)["results"]}
     assert {"packet-rings", "netlink-queues", "tcp-buffers", "udp-queues", "inotify-instances", "terminals"} <= checks
+
+
+def test_forks_have_no_more_than_their_box_in_both_profiles(place):
+    done = attack("--group", "forks", "--json", env={**os.environ, "TMPDIR": str(place)})
+    assert done.returncode == 0, done.stdout + done.stderr
+    results = [result for result in json.loads(done.stdout)["results"] if result["group"] == "forks"]
+    if any(result["check"] == "forks" for result in results):
+        pytest.skip("LOUD: no CRIU here")
+    assert {"memory-multiplied-by-forks", "processes-multiplied-by-forks", "fork-that-does-not-fit",
+            "reserve-of-the-machine"} <= {result["check"] for result in results}
 
 
 def test_the_rig_sees_everything_and_lets_nothing_out():
