@@ -102,29 +102,28 @@ static void answer_page(struct call *call, struct audit *audit, uint64_t since, 
 	if (!lines)
 		return call_error(call, &err);
 	call_json(call, 200,
-		json_pack("{s:o,s:o,s:o,s:b}", "lines", lines, "next", json_from_u64(next),
+		json_pack("{s:o,s:o,s:o,s:b,s:o}", "lines", lines, "next", json_from_u64(next),
 			"oldest", json_from_u64(audit_get_oldest(audit)), "more",
-			next < audit_get_next(audit)));
+			next < audit_get_next(audit), "logs", yard_audit_logs(call->yard)));
 }
 
 void api_audit(struct call *call)
 {
-	struct audit *audit = yard_get_audit(call->yard);
+	struct err err = ERR_INIT;
+	struct audit *audit = yard_find_audit(call->yard, call_query(call, "log"), &err);
 	const char *name = call_query(call, "box");
 	/* A box that is gone is found by its id, or by the name it had. */
 	struct box *box = name ? box_find(call->yard, name, NULL) : NULL;
 	struct wanted wanted = { .box = xstrdup(box ? box_get_id(box) : name) };
 	uint64_t since = UINT64_MAX, limit = LIMIT_DEFAULT;
 	bool following = false;
-	struct err err = ERR_INIT;
 
-	if (input_query_u64(call, "since", 0, INT64_MAX, &since, &err) < 0 ||
-		input_query_u64(call, "limit", 0, LIMIT_MAX, &limit, &err) < 0 ||
-		input_query_bool(call, "follow", &following, &err) < 0 ||
-		read_verdict(call, &wanted.verdict, &err) < 0) {
+	if (!audit) {
 		call_error(call, &err);
-	} else if (!audit) {
-		err_set(&err, ERR_UNAVAILABLE, "there is no audit log");
+	} else if (input_query_u64(call, "since", 0, INT64_MAX, &since, &err) < 0 ||
+		   input_query_u64(call, "limit", 0, LIMIT_MAX, &limit, &err) < 0 ||
+		   input_query_bool(call, "follow", &following, &err) < 0 ||
+		   read_verdict(call, &wanted.verdict, &err) < 0) {
 		call_error(call, &err);
 	} else {
 		if (since == UINT64_MAX)
@@ -171,7 +170,8 @@ void api_audit_verify(struct call *call)
 	struct err err = ERR_INIT;
 
 	checking->request = call->request;
-	if (audit_check_start(call->yard, check_done, checking, &checking->check, &err) < 0) {
+	if (audit_check_start(call->yard, call_query(call, "log"), check_done, checking,
+		    &checking->check, &err) < 0) {
 		free(checking);
 		return call_error(call, &err);
 	}

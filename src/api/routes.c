@@ -105,12 +105,18 @@ static const struct query_key query_events[] = {
 	END,
 };
 
+static const struct query_key query_audit_verify[] = {
+	{ "log", "string", "one of the logs that trees of boxes have for themselves", false },
+	END,
+};
+
 static const struct query_key query_audit[] = {
 	{ "since", "integer", "seq of the first line wanted; the newest lines when absent", false },
 	{ "limit", "integer", "at most this many, 0 to 1000; of the newest ones also with follow",
 		false },
 	{ "box", "string", "id or name", false },
 	{ "verdict", "string", "allowed or refused", false },
+	{ "log", "string", "one of the logs that trees of boxes have for themselves", false },
 	{ "follow", "boolean", "stream, and go on with what comes", false },
 	END,
 };
@@ -245,7 +251,8 @@ static const struct route routes[] = {
 	{ "GET", "/v1/audit", SCOPE_READ, api_audit, "what boxes tried, allowed or refused", NULL,
 		"AuditList", 200, 0, query_audit },
 	{ "GET", "/v1/audit/verify", SCOPE_READ, api_audit_verify,
-		"whether nothing in the audit log was changed", NULL, "AuditCheck", 200, 0, NULL },
+		"whether nothing in the audit log was changed", NULL, "AuditCheck", 200, 0,
+		query_audit_verify },
 	{ "GET", "/v1/images", SCOPE_READ, api_images_list, "images boxes can start from", NULL,
 		"ImageList", 200, 0, query_images },
 	{ "POST", "/v1/images", SCOPE_CREATE, api_image_build,

@@ -435,6 +435,8 @@ static const struct field fields[] = {
 	{ "AuditList", "!next", "integer", "for since= of the next page" },
 	{ "AuditList", "!oldest", "integer", "first one still kept" },
 	{ "AuditList", "!more", "boolean", "there are lines from next on" },
+	{ "AuditList", "!logs", "[string]",
+		"logs of trees that wrote more than their share; for log=" },
 	{ "AuditCheck", "!ok", "boolean", "nothing was changed" },
 	{ "AuditCheck", "!lines", "integer", "checked" },
 	{ "AuditCheck", "!first", "integer", "seq of the first" },

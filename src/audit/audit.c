@@ -105,16 +105,17 @@ static void make_line(struct audit *audit, json_t *event)
 		json_array_append_new(audit->told, as_written(&before, at, event));
 }
 
-void audit_add(struct audit *audit, json_t *event)
+size_t audit_add(struct audit *audit, json_t *event)
 {
 	_cleanup_json_ json_t *owned = event;
-	bool first = !audit->waiting.len;
+	size_t before = audit->waiting.len, len;
+	bool first = !before;
 
 	assert(json_is_object(event));
 	if (audit->waiting.len >= WAITING_MAX) {
 		audit->lost++;
 		audit->lost_untold++;
-		return;
+		return 0;
 	}
 	if (json_object_get(event, "seq") || json_object_get(event, "prev")) {
 		owned = json_copy(event);
@@ -123,12 +124,14 @@ void audit_add(struct audit *audit, json_t *event)
 		json_object_del(owned, "prev");
 	}
 	make_line(audit, owned);
+	len = audit->waiting.len - before;
 	if (audit->trouble[0])
-		return; /* the timer runs */
+		return len; /* the timer runs */
 	if (audit->waiting.len >= MIN(WRITE_AT, audit->file_bytes))
 		audit_flush(audit, NULL);
 	else if (first)
 		loop_timer_start(audit->timer, WRITE_MS);
+	return len;
 }
 
 void audit_add_note(struct audit *audit, json_t *note)
@@ -159,6 +162,11 @@ static bool point_before_second(const struct audit *audit, struct audit_point *r
 		return false;
 	ret->seq--;
 	return true;
+}
+
+uint64_t audit_get_file(const struct audit *audit)
+{
+	return newest(audit)->number;
 }
 
 void audit_drop_oldest(struct audit *audit)

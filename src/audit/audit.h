@@ -9,6 +9,7 @@
  *   audit_open.c    going on where the last daemon ended
  *   audit_read.c    lines for readers
  *   audit_verify.c  the whole chain, from outside
+ *   audit_shares.c  a share of it for each tree of boxes
  *   audit_chain.c   what all of them share: how lines begin, head and tail, the list of files; audit_hash.c: SHA-256 */
 #pragma once
 #include "base/err.h"
@@ -35,13 +36,14 @@ void audit_close(struct audit *audit); /* writes what is left; accepts NULL */
 /* Takes the reference of an object. "at" is added when missing; "seq" and "prev" always. A failing disk is logged and told by
  * audit_trouble: lines wait in memory (1 MiB) and are written when they can be; those that found no room are counted in a line
  * of type "audit" that follows them ("lost":N). */
-void audit_add(struct audit *audit, json_t *event);
+size_t audit_add(struct audit *audit, json_t *event); /* bytes of the line; 0: it was lost */
 int audit_flush(struct audit *audit, struct err *err);
 /* NULL, or why lines cannot be written now. Borrowed. */
 const char *audit_trouble(const struct audit *audit);
 /* {"lines","oldest","next","bytes","files","lost","trouble":null|"…"}; new reference. */
 json_t *audit_json(const struct audit *audit);
 const char *audit_get_folder(const struct audit *audit);
+uint64_t audit_get_file(const struct audit *audit);   /* number of the newest file */
 uint64_t audit_get_oldest(const struct audit *audit); /* seq of the oldest line kept */
 uint64_t audit_get_next(const struct audit *audit);   /* behind the newest line that is in a file */
 

@@ -168,7 +168,7 @@ static void print_line(json_t *line)
 
 struct reading {
 	struct cli *cli;
-	const char *box, *verdict;
+	const char *box, *verdict, *log;
 	bool has_since;
 	uint64_t since; /* the first line not seen yet, when has_since */
 	uint64_t count; /* of lines still wanted */
@@ -185,8 +185,10 @@ static char *audit_path(const struct reading *reading, bool follow)
 	_cleanup_free_ char *verdict =
 		reading->verdict ? client_path("&verdict=%s", reading->verdict) : NULL;
 
-	return xasprintf(
-		"%s%s%s%s", path, since ? since : "", box ? box : "", verdict ? verdict : "");
+	_cleanup_free_ char *log = reading->log ? client_path("&log=%s", reading->log) : NULL;
+
+	return xasprintf("%s%s%s%s%s", path, since ? since : "", box ? box : "",
+		verdict ? verdict : "", log ? log : "");
 }
 
 static int on_line(json_t *line, const char *text, size_t len, void *arg, struct err *err)
@@ -280,15 +282,17 @@ static int show(struct reading *reading)
 
 /* ---- checking --------------------------------------------------------------------------------------- */
 
-static int fetch_check(struct cli *cli, json_t **ret, struct err *err)
+static int fetch_check(struct cli *cli, const char *log, json_t **ret, struct err *err)
 {
 	const char *folder = cli_get(cli, "folder");
+	_cleanup_free_ char *path =
+		log ? client_path("/v1/audit/verify?log=%s", log) : xstrdup("/v1/audit/verify");
 
 	if (folder) {
 		*ret = audit_verify(folder, err);
 		return *ret ? 0 : -1;
 	}
-	if (client_get(cli->client, "/v1/audit/verify", ret, err) == 0)
+	if (client_get(cli->client, path, ret, err) == 0)
 		return 0;
 	if (err->kind == ERR_UNAVAILABLE)
 		err_hint(err, "'box audit --verify --folder %.180s/audit' needs no daemon",
@@ -312,13 +316,13 @@ static void tell_notes(const struct cli *cli, json_t *notes)
 	buf_done(&text);
 }
 
-static int check(struct cli *cli)
+static int check_one(struct cli *cli, const char *log)
 {
 	_cleanup_json_ json_t *result = NULL;
 	struct err err = ERR_INIT;
 	bool ok;
 
-	if (fetch_check(cli, &result, &err) < 0)
+	if (fetch_check(cli, log, &result, &err) < 0)
 		return cli_fail(cli, &err);
 	ok = json_is_true(json_object_get(result, "ok"));
 	if (cli->json) {
@@ -337,10 +341,33 @@ static int check(struct cli *cli)
 		cli_fail(cli, &err);
 		return EXIT_BROKEN;
 	}
-	printf("whole: %lld lines, number %lld to %lld, sha256 of the last %s\n",
-		(long long)json_num(result, "lines"), (long long)json_num(result, "first"),
-		(long long)json_num(result, "last"), json_str(result, "hash"));
+	printf("whole: %s%s%lld lines, number %lld to %lld, sha256 of the last %s\n",
+		log ? log : "", log ? ": " : "", (long long)json_num(result, "lines"),
+		(long long)json_num(result, "first"), (long long)json_num(result, "last"),
+		json_str(result, "hash"));
 	return 0;
+}
+
+/* The common log, and those of trees. */
+static int check(struct cli *cli)
+{
+	_cleanup_json_ json_t *answer = NULL;
+	const char *log = cli_get(cli, "log");
+	struct err err = ERR_INIT;
+	int code = check_one(cli, log);
+	json_t *one;
+	size_t i;
+
+	if (log || cli_get(cli, "folder") || code > EXIT_BROKEN)
+		return code;
+	if (client_get(cli->client, "/v1/audit?limit=0", &answer, &err) < 0)
+		return cli_fail(cli, &err);
+	json_array_foreach (json_object_get(answer, "logs"), i, one) {
+		int status = check_one(cli, json_string_value(one));
+
+		code = status ? status : code;
+	}
+	return code;
 }
 
 /* ---- the command ------------------------------------------------------------------------------------ */
@@ -350,6 +377,7 @@ int cmd_audit(struct cli *cli, int argc, char **argv)
 	struct reading reading = { .cli = cli,
 		.box = argc ? argv[0] : NULL,
 		.verdict = cli_get(cli, "verdict"),
+		.log = cli_get(cli, "log"),
 		.has_since = cli_get(cli, "since") };
 	const char *count = cli_get(cli, "count");
 	struct err err = ERR_INIT;

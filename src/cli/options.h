@@ -190,6 +190,7 @@ static const struct flag audit_flags[] = {
 	{ "count", 'n', "COUNT", "at most so many lines (50; with --since all)" },
 	{ "verify", 0, NULL, "check that nothing was changed, removed or put in" },
 	{ "folder", 0, "DIR", "with --verify: this folder, such as a copy; needs no daemon" },
+	{ "log", 0, "ID", "the log of a box that wrote more than its share of the common one" },
 	FLAG_END,
 };
 

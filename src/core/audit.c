@@ -63,18 +63,18 @@ static void on_exit_check(int code, void *arg)
 	check_release(check);
 }
 
-int audit_check_start(struct yard *yard,
+int audit_check_start(struct yard *yard, const char *log,
 	void (*done)(void *arg, json_t *result, const struct err *err), void *arg,
 	struct audit_check **ret, struct err *err)
 {
 	static const struct helper_ops ops = {
 		.run = run, .on_message = on_message, .on_exit = on_exit_check, .light = true
 	};
-	struct audit *audit = yard_get_audit(yard);
+	struct audit *audit = yard_find_audit(yard, log, err);
 	struct audit_check *check;
 
 	if (!audit)
-		return err_set(err, ERR_UNAVAILABLE, "there is no audit log");
+		return -1;
 	if (checks == CHECKS_MAX)
 		return err_set(err, ERR_LIMIT, "the audit log is being checked already");
 	/* What cannot be written now is no fault of the chain; audit_trouble tells it. */

@@ -124,9 +124,10 @@ struct yard {
 	struct engine *engine; /* ns; a table of them when there is a second */
 	struct pool *pool;
 	struct audit *audit;
-	struct networks *networks; /* see network.c */
-	struct tree *trees;	   /* see tree.c */
-	struct box **boxes;	   /* oldest first */
+	struct audit_shares *audit_shares; /* of it, for each tree */
+	struct networks *networks;	   /* see network.c */
+	struct tree *trees;		   /* see tree.c */
+	struct box **boxes;		   /* oldest first */
 	size_t box_count;
 	struct box *spares[CONF_SPARES_MAX];
 	size_t spare_count;

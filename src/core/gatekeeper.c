@@ -7,8 +7,10 @@
 #include "core/core_internal.h"
 #include "core/meters.h"
 #include "core/network_internal.h"
+#include "core/tree.h"
 #include "core/who.h"
 #include "audit/audit.h"
+#include "audit/audit_shares.h"
 #include "base/clock.h"
 #include "base/log.h"
 #include "gate/gate.h"
@@ -62,6 +64,20 @@ struct audit *yard_get_audit(struct yard *yard)
 	return yard->audit;
 }
 
+struct audit *yard_find_audit(struct yard *yard, const char *log, struct err *err)
+{
+	if (!yard->audit) {
+		err_set(err, ERR_UNAVAILABLE, "there is no audit log");
+		return NULL;
+	}
+	return log && *log ? audit_shares_log(yard->audit_shares, log, err) : yard->audit;
+}
+
+json_t *yard_audit_logs(struct yard *yard)
+{
+	return yard->audit_shares ? audit_shares_list(yard->audit_shares) : json_array();
+}
+
 static struct box *box_by_id(struct yard *yard, const char *id)
 {
 	for (size_t i = 0; i < yard->box_count; i++)
@@ -113,7 +129,7 @@ static void on_event(void *arg, const char *id, json_t *event)
 	json_object_set_new(line, "box_name", json_string(box->row.name));
 	if (!strcmp(type, "connect") || !strcmp(type, "packet"))
 		add_process(networks, box, line);
-	audit_add(networks->yard->audit, line);
+	audit_shares_add(networks->yard->audit_shares, box_get_tree(box), line);
 }
 
 /* Before the meters take what was told. */
@@ -214,7 +230,7 @@ static void on_limit(void *arg, const char *id, json_t *data)
 	json_object_set_new(line, "type", json_string("limit"));
 	json_object_set_new(line, "box", json_string(id));
 	json_object_set_new(line, "box_name", json_string(box->row.name));
-	audit_add(networks->yard->audit, line);
+	audit_shares_add(networks->yard->audit_shares, box_get_tree(box), line);
 	if (box->net && !strcmp(json_get_text(data, "limit"), "bytes"))
 		network_spent_all(box, data);
 	box_limit_hit_as(box, "limit.network", json_deep_copy(data), what);
@@ -558,6 +574,7 @@ int networks_open(struct yard *yard, struct err *err)
 	networks->yard = yard;
 	if (audit_open(yard->loop, folder, NULL, &yard->audit, err) < 0)
 		return err_wrap(err, "audit log");
+	yard->audit_shares = audit_shares_new(yard->loop, yard->audit);
 	networks->host =
 		host_watch_new(yard->loop, yard->conf->resolv_conf, on_host_changed, networks);
 	networks->again = loop_timer_new(yard->loop, on_again, networks);
@@ -588,6 +605,8 @@ void networks_close(struct yard *yard)
 	host_watch_free(networks->host);
 	loop_timer_free(networks->again);
 	loop_timer_free(networks->keep);
+	audit_shares_free(yard->audit_shares);
+	yard->audit_shares = NULL;
 	audit_close(yard->audit);
 	yard->audit = NULL;
 	yard->networks = NULL;

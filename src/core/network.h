@@ -13,6 +13,9 @@ struct yard;
 struct audit;
 
 struct audit *yard_get_audit(struct yard *yard);
+/* The common log, or (log not NULL) that of a tree which has one of its own, by its id. */
+struct audit *yard_find_audit(struct yard *yard, const char *log, struct err *err);
+json_t *yard_audit_logs(struct yard *yard); /* ids of the latter; new reference */
 
 /* ---- policy (policy.c) --------------------------------------------------------------------------- */
 

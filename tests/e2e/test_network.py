@@ -389,3 +389,14 @@ def test_the_audit_log_is_whole(world_yard):
     verified = world_yard.json("audit", "--verify")
     assert verified["ok"] and verified["lines"] > 10
     assert world_yard.box("audit", "--verify").returncode == 0
+
+
+def test_a_log_that_no_tree_has_is_not_found(world_yard):
+    answer = world_yard.api("GET", "/v1/audit", query={"limit": 0}, expect=200).json
+    assert answer["logs"] == []
+    for log in ("nobody", "../../audit", "."):
+        assert world_yard.api("GET", "/v1/audit", query={"log": log}).status == 404
+        assert world_yard.api("GET", "/v1/audit/verify", query={"log": log}).status == 404
+    refused = world_yard.box("audit", "--log", "nobody", check=False)
+    assert refused.returncode and "no audit log of its own" in refused.stderr
+    assert "whole" in world_yard.box("audit", "--verify").stdout
