@@ -122,10 +122,11 @@ install: all criu
 	install -D -m 0755 build/box $(DESTDIR)$(BINDIR)/box
 	@if [ -x build/criu/criu ]; then install -D -m 0755 build/criu/criu $(DESTDIR)$(PREFIX)/lib/boxyard/criu; \
 	  else echo "without CRIU: boxes are not hibernated or forked with their processes; 'make criu' builds it"; fi
-	mkdir -p $(DESTDIR)$(UNITDIR) $(DESTDIR)$(COMPDIR) $(DESTDIR)$(DOCDIR)
+	mkdir -p $(DESTDIR)$(UNITDIR) $(DESTDIR)$(COMPDIR) $(DESTDIR)$(DOCDIR)/docs
 	sed -e 's|@BINDIR@|$(BINDIR)|g' -e 's|@DOCDIR@|$(DOCDIR)|g' dist/boxyard.service >$(DESTDIR)$(UNITDIR)/boxyard.service
 	build/box completion bash >$(DESTDIR)$(COMPDIR)/box
-	install -m 0644 README.md ARCHITECTURE.md CHANGELOG.md LICENSE docs/*.md $(DESTDIR)$(DOCDIR)
+	install -m 0644 README.md ARCHITECTURE.md CHANGELOG.md CONTRIBUTING.md LICENSE $(DESTDIR)$(DOCDIR)
+	install -m 0644 docs/*.md $(DESTDIR)$(DOCDIR)/docs
 	@if [ -z "$(DESTDIR)" ]; then groupadd --system --force boxyard; \
 	  if [ -d /run/systemd/system ]; then systemctl daemon-reload; fi; \
 	  echo "installed; start it with 'systemctl enable --now boxyard' or 'box up'"; fi

@@ -22,6 +22,7 @@ const struct command boxes_commands[] = {
 			"box new --net none --allow github.com:443\tthat may reach no more than "
 			"this\n"
 			"box new --memory 512M --cpu 2 --label team=core\twith limits and a label\n"
+			"box new --rm --copy . -- make test\tthis folder goes along, into /workspace\n"
 			"box new --rm -- python3 -c 'print(6*7)'\trun something and leave "
 			"nothing\n",
 		.flags = new_flags,
@@ -30,9 +31,7 @@ const struct command boxes_commands[] = {
 	{ .name = "ls",
 		.usage = "",
 		.summary = "list boxes",
-		.examples = "box new --rm --copy . -- make test\tthis folder goes along, .git and "
-			    "all, into /workspace\n"
-			    "box ls\tall boxes\nbox ls -l team=core --state running\tsome of them\n"
+		.examples = "box ls\tall boxes\nbox ls -l team=core --state running\tsome of them\n"
 			    "box rm $(box ls -q --state stopped)\tnames for other commands\n",
 		.flags = ls_flags,
 		.run = cmd_ls },
