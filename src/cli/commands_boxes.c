@@ -22,7 +22,8 @@ const struct command boxes_commands[] = {
 			"box new --net none --allow github.com:443\tthat may reach no more than "
 			"this\n"
 			"box new --memory 512M --cpu 2 --label team=core\twith limits and a label\n"
-			"box new --rm --copy . -- make test\tthis folder goes along, into /workspace\n"
+			"box new --rm --copy . -- make test\tthis folder goes along, into "
+			"/workspace\n"
 			"box new --rm -- python3 -c 'print(6*7)'\trun something and leave "
 			"nothing\n",
 		.flags = new_flags,
@@ -167,7 +168,9 @@ const struct command boxes_commands[] = {
 	{ .name = "suspend",
 		.usage = "BOX...",
 		.summary = "freeze boxes where they are",
-		.text = "They keep their memory and use no CPU until 'box resume'.",
+		.text = "They keep their memory and use no CPU. Any use wakes them: a program, a "
+			"file, a request "
+			"to a URL; or 'box resume'.",
 		.examples = "box suspend ada\tat once\n",
 		.run = cmd_suspend,
 		.least = 1,
@@ -191,7 +194,7 @@ const struct command boxes_commands[] = {
 			"when it "
 			"is below.",
 		.examples = "box set ada --disk 20G\tmore room\n"
-			    "box set ada --memory 1G --on-limit pause\tand wait when it is full\n",
+			    "box set ada --memory 1G --on-limit pause\tpaused when it reaches it\n",
 		.flags = set_flags,
 		.run = cmd_set,
 		.least = 1,

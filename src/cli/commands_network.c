@@ -15,7 +15,8 @@ const struct command network_commands[] = {
 		.examples =
 			"box url ada\tits default port\nbox url ada 3000 --public\tfor everybody\n"
 			"xdg-open $(box url ada 3000 --login)\ta private port in the browser\n"
-			"curl $(box url ada 3000)\tas a program sees it\n",
+			"curl -H \"Authorization: Bearer $TOKEN\" $(box url ada 3000)\tas a "
+			"program does\n",
 		.flags = url_flags,
 		.run = cmd_url,
 		.least = 1,

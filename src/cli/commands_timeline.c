@@ -6,10 +6,13 @@ const struct command timeline_commands[] = {
 	{ .name = "hibernate",
 		.usage = "BOX...",
 		.summary = "write boxes to disk, with what runs in them",
-		.text = "They use no memory and no CPU until 'box wake', and outlive a restart of "
-			"the "
-			"machine. What cannot\n"
-			"be written is named, and the box goes on as it was.",
+		.text = "They use no memory and no CPU, and outlive a restart of the machine. Any "
+			"use "
+			"wakes them: a\n"
+			"program, a file, a request to a URL; or 'box wake'. What cannot be "
+			"written is "
+			"named, and the box\n"
+			"goes on as it was.",
 		.examples = "box hibernate ada\tit goes on where it was, whenever that is\n",
 		.run = cmd_hibernate,
 		.least = 1,
