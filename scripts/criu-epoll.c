@@ -99,6 +99,7 @@ static int flush_one(struct eventpoll_dinfo *dinfo)
 			return -1;
 		}
 		e->tfd[i]->has_file = true;
+		say_unusual("an epoll with files of several processes");
 		pr_info_eventpoll_tfd("Elsewhere: ", e->id, e->tfd[i]);
 	}
 	return pb_write_one(img_from_set(glob_imgset, CR_FD_FILES), dinfo->fe, PB_FILE);

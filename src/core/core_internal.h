@@ -83,6 +83,7 @@ struct box {
 	struct taking *taking;	   /* its state is being written; see take.c */
 	struct rolling *rolling;   /* it is being taken back; see rollback.c */
 	struct sleeping *sleeping; /* it is being hibernated; see hibernate.c */
+	struct trial *trial;	   /* what was captured of it is restored beside it; see trial.c */
 	struct beginning {	   /* how it comes to life, when from a state; see begin.c */
 		char *state;	   /* id, held; NULL: it starts anew */
 		int dir;	   /* its plain form; -1: not there yet */
@@ -199,7 +200,20 @@ void box_ended(struct box *box, const char *reason, const char *detail);
 extern const struct instance_ops box_instance_ops;
 /* image NULL: for an instance that runs already. The spec's disk is yours to free; the rest is borrowed. */
 void box_instance_spec(struct box *box, const struct image *image, struct instance_spec *ret);
-void box_keep_mark(struct box *box); /* of its instance, in the row */
+/* One more instance of a box, from a state, upon another of its disks. */
+struct box_beside {
+	const char *id;	  /* the other of the two that its instances have */
+	const char *disk; /* in BOX_DISKS */
+	struct instance_state state;
+	const struct instance_ops *ops;
+	void *arg;
+};
+int box_start_beside(
+	struct box *box, const struct box_beside *beside, struct instance **ret, struct err *err);
+/* Is there room for so much more of it for a moment: of the machine's memory, and of what its tree may have together? */
+bool box_fits_twice(struct box *box, uint64_t bytes, uint64_t processes);
+bool box_has_mounts(const struct box *box); /* volumes, or folders of the host */
+void box_keep_mark(struct box *box);	    /* of its instance, in the row */
 /* One timer a box: reconnects a running one, ends the patience with a stopping one. */
 void box_timer_start(struct box *box, uint64_t ms);
 /* Goes on with a purge when a box has gone. */
@@ -448,6 +462,10 @@ bool rollback_lost_link(struct box *box, struct link *link); /* true: it was tha
 bool hibernate_ended(struct box *box);
 /* A new daemon has found all boxes: of those that run it is not said any more why they could not be hibernated. */
 void hibernate_recovered(struct yard *yard);
+/* trial.c: is what was captured of a box that stands still, and goes on doing so, restorable? False: it is nothing unusual, or there
+ * is no room to try it; done is not called. Else done hears, not from inside the call, unless cancelled. */
+bool trial_start(struct box *box, const char *state, uint64_t processes, box_done done, void *arg);
+void trial_cancel(struct box *box); /* accepts one without */
 bool wake_launch_failed(struct box *box, const struct err *why);
 void wake_forget_state(struct box *box); /* its programs have run since */
 void forks_close(struct yard *yard);

@@ -1,6 +1,6 @@
 /* hibernate.c - asleep on disk, and awake again
  *
- *   hibernate  frozen ─► captured ─► packed, safe ─► the row says where its state is (safe) ─► killed ─► hibernated
+ *   hibernate  frozen ─► captured (─► tried; trial.c) ─► packed, safe ─► the row says where its state is (safe) ─► killed ─► hibernated
  *   wake       row with intent "wake" ─► restored ─► running ─► the state is thrown away
  *
  * Until the row says where its state is, whatever fails thaws the box: it goes on as if nothing had been. After that the state
@@ -148,6 +148,16 @@ static void on_packed(const struct err *err, void *arg)
 	box_timer_start(box, 5000);
 }
 
+static void on_tried(struct box *box, const struct err *err, void *arg)
+{
+	struct sleeping *sleeping = arg;
+
+	if (err)
+		give_up(sleeping, err);
+	else
+		states_pack(box->yard->states, sleeping->state, on_packed, sleeping);
+}
+
 static void on_taken(
 	struct box *box, const struct take_result *result, const struct err *err, void *arg)
 {
@@ -157,8 +167,8 @@ static void on_taken(
 		give_up(sleeping, err);
 		return;
 	}
-	(void)result;
-	states_pack(box->yard->states, sleeping->state, on_packed, sleeping);
+	if (!trial_start(box, sleeping->state, result->processes, on_tried, sleeping))
+		states_pack(box->yard->states, sleeping->state, on_packed, sleeping);
 }
 
 /* Its instance has ended: as wanted, or by itself while it was captured. */
@@ -211,6 +221,7 @@ void hibernate_cancel(struct box *box, const struct err *why)
 	if (!sleeping)
 		return;
 	box->sleeping = NULL;
+	trial_cancel(box);
 	states_forget(box->yard->states, sleeping);
 	if (!sleeping->committed)
 		states_discard(box->yard->states, sleeping->state, NULL);

@@ -505,31 +505,54 @@ static size_t count_apart(const struct pool *pool, const struct image *image)
 	return count;
 }
 
-static int start_instance(struct box *box, const struct image *image, struct err *err)
+/* beside->id NULL: as box_instance_spec says; state.dir -1: from its disk. */
+static int make_instance(struct box *box, const struct image *image,
+	const struct box_beside *beside, struct instance **ret, struct err *err)
 {
-	const char *ahead = rollback_disk(box);
-	_cleanup_free_ char *disk =
-		pool_disk_path(box->yard->pool, BOX_DISKS, ahead ? ahead : box->row.id);
-	const struct instance_state state = { .dir = box->beginning.dir,
-		.time_passes = box->beginning.kind == BEGIN_WAKE };
+	_cleanup_free_ char *disk = pool_disk_path(box->yard->pool, BOX_DISKS, beside->disk);
 	struct instance_mount *mounts = NULL;
 	struct instance_spec spec;
 	int status;
 
 	box_instance_spec(box, image, &spec);
-	if (box->beginning.state)
-		spec.state = &state;
-	if (spec.state && box->tree && tree_check_state(box, state.dir, err) < 0)
+	if (beside->id)
+		spec.id = beside->id;
+	if (beside->state.dir >= 0)
+		spec.state = &beside->state;
+	if (spec.state && box->tree && tree_check_state(box, spec.state->dir, err) < 0)
 		return -1;
 	if (box_mounts_resolve(box, &mounts, &spec.mount_count, err) < 0)
 		return -1;
 	spec.apart = count_apart(box->yard->pool, image);
 	spec.disk = disk;
 	spec.mounts = mounts;
-	status =
-		engine_start(box->yard->engine, &spec, &box_instance_ops, box, &box->instance, err);
+	status = engine_start(box->yard->engine, &spec, beside->ops, beside->arg, ret, err);
 	box_mounts_done(mounts, spec.mount_count);
 	return status;
+}
+
+static int start_instance(struct box *box, const struct image *image, struct err *err)
+{
+	const char *ahead = rollback_disk(box);
+	const struct box_beside own = {
+		.disk = ahead ? ahead : box->row.id,
+		.state = { .dir = box->beginning.state ? box->beginning.dir : -1,
+			.time_passes = box->beginning.kind == BEGIN_WAKE },
+		.ops = &box_instance_ops,
+		.arg = box,
+	};
+
+	return make_instance(box, image, &own, &box->instance, err);
+}
+
+int box_start_beside(
+	struct box *box, const struct box_beside *beside, struct instance **ret, struct err *err)
+{
+	const struct image *image = images_find(box->yard->images, box->row.image, err);
+
+	if (!image || check_fds(err) < 0)
+		return -1;
+	return make_instance(box, image, beside, ret, err);
 }
 
 int box_launch(struct box *box, struct err *err)

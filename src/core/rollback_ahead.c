@@ -25,7 +25,7 @@ enum {
 	MAGIC_SIZE = 8,	      /* an image of CRIU's with nothing in it */
 };
 
-static bool has_mounts(const struct box *box)
+bool box_has_mounts(const struct box *box)
 {
 	return (*box->row.volumes && strcmp(box->row.volumes, "[]")) ||
 	       (*box->row.mounts && strcmp(box->row.mounts, "[]"));
@@ -64,20 +64,23 @@ static bool has_locks(struct rolling *rolling)
 }
 
 /* Those of its tree may have limits together, in which both must fit. */
-static bool fits_tree(struct rolling *rolling, const struct snapshot *target)
+static bool fits_tree(struct box *box, uint64_t bytes, uint64_t processes)
 {
 	struct instance_spec spec;
 	struct instance_stats stats;
 
-	box_instance_spec(rolling->box, NULL, &spec);
+	box_instance_spec(box, NULL, &spec);
 	if ((!spec.tree_limits.memory_bytes && !spec.tree_limits.pids) ||
-		engine_tree_stats(rolling->yard->engine, spec.tree, &stats, NULL) < 0)
+		engine_tree_stats(box->yard->engine, spec.tree, &stats, NULL) < 0)
 		return true;
 	return (!spec.tree_limits.memory_bytes ||
-		       stats.memory_bytes + (uint64_t)target->row.plain_bytes <
-			       spec.tree_limits.memory_bytes) &&
-	       (!spec.tree_limits.pids ||
-		       stats.threads + (uint64_t)target->row.processes < spec.tree_limits.pids);
+		       stats.memory_bytes + bytes < spec.tree_limits.memory_bytes) &&
+	       (!spec.tree_limits.pids || stats.threads + processes < spec.tree_limits.pids);
+}
+
+bool box_fits_twice(struct box *box, uint64_t bytes, uint64_t processes)
+{
+	return fits_tree(box, bytes, processes) && bytes + ROOM_LEFT < states_memory_available();
 }
 
 /* Both are in memory for a moment. And what both see, volumes and folders of the host, may have locks on it that only one can
@@ -88,11 +91,11 @@ bool ahead_is_possible(struct rolling *rolling)
 
 	if (!rolling->box->instance)
 		return true;
-	if (has_mounts(rolling->box) && has_locks(rolling))
+	if (box_has_mounts(rolling->box) && has_locks(rolling))
 		return false;
 	return !target || rolling->disk_only ||
-	       (fits_tree(rolling, target) &&
-		       (uint64_t)target->row.plain_bytes + ROOM_LEFT < states_memory_available());
+	       box_fits_twice(rolling->box, (uint64_t)target->row.plain_bytes,
+		       (uint64_t)target->row.processes);
 }
 
 bool rollback_is_ahead(const struct box *box)

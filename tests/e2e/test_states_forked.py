@@ -1,13 +1,15 @@
 """Programs that fork without an exec and share what they wait by, as servers do that save themselves in a child; and the numbers of
 processes, which decide what such a program looks like to a restore."""
 import json
+import os
 import subprocess
+import time
 from pathlib import Path
 
 import pytest
 
 import states
-from boxtest import eventually, read_proc
+from boxtest import BOX_BIN, CRIU, ROOT, Yard, eventually, read_proc
 
 
 def init_of(box):
@@ -135,6 +137,81 @@ def test_server_that_forked_comes_back_from_everything(make_box, child_below):
     states.rollback(box, made["id"])
     ask_links(box, "back")
     assert json.loads(box.out(f"python3 -c 'import os; print(os.path.exists(\"/proc/{child}\"))'").lower()), "the child lives"
+
+
+# ---- what is unusual is tried before anything ends -----------------------------------------------------------------
+
+
+# Restores are done in the name of the box's root. Below the build folder: /tmp is another one for CRIU. No script: it is executed by a
+# descriptor that is closed by that.
+CRIU_THAT_FAILS = """#include <stdlib.h>
+#include <unistd.h>
+int main(int argc, char **argv)
+{
+	if (argc > 1 && atoi(getenv("BOX_OWNER") ? getenv("BOX_OWNER") : "0") && access(FLAG, F_OK) == 0)
+		return 3;
+	return execv(CRIU, argv);
+}
+"""
+
+
+@pytest.fixture
+def failing():
+    """A yard whose CRIU can be made to fail at every restore, by touching a file."""
+    program = ROOT / "build" / f"criu-that-fails-{os.getpid()}"
+    flag = Path(f"{program}.fails")
+    subprocess.run(["gcc", "-x", "c", f'-DFLAG="{flag}"', f'-DCRIU="{CRIU}"', "-o", program, "-"], input=CRIU_THAT_FAILS, text=True, check=True)
+    yard = Yard()
+    yard.env["BOX_CRIU"] = str(program)
+    try:
+        yard.start_daemon()
+        yield yard, flag
+    finally:
+        problems = yard.destroy()
+        for path in (program, flag):
+            path.unlink(missing_ok=True)
+    assert not problems, "\n".join(problems)
+
+
+def test_unusual_state_that_cannot_be_restored_is_not_slept_in(failing):
+    """The box goes on; one with nothing unusual is not tried."""
+    yard, flag = failing
+    box, plain = yard.new(), yard.new()
+    states.install(box)
+    checks = states.Checks(box, "lent_epoll", "shared_epoll")
+    before = checks.counts()
+    flag.touch()
+    refused = yard.box("hibernate", box.name, check=False)
+    assert refused.returncode and "could not be restored, so nothing was changed" in refused.stderr, refused.stderr
+    assert states.state(box) == "running"
+    assert checks.counts() == states.plus(before, 1)
+    states.hibernate(plain)
+    flag.unlink()
+    residue = states.settled(yard)
+    states.hibernate(box)
+    states.wake(box)
+    assert checks.counts() == states.plus(before, 2)
+    states.nothing_grew(yard, residue)
+    states.wake(plain)
+
+
+def test_daemon_killed_during_a_trial_leaves_the_box_running(yard, make_box):
+    box = make_box()
+    states.install(box)
+    checks = states.Checks(box, "lent_epoll")
+    before = checks.counts()
+    for pause in (0.05, 0.1, 0.15, 0.25):
+        asking = subprocess.Popen([BOX_BIN, "hibernate", box.name], env=yard.env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        time.sleep(pause)
+        yard.kill_daemon()
+        asking.wait()
+        yard.start_daemon()
+        if states.state(box) == "hibernated":
+            states.wake(box)
+        eventually(lambda: states.state(box) == "running", 20)
+        now = checks.counts()
+        assert now == states.plus(before, 1)
+        before = now
 
 
 # ---- what cannot come back is refused while the box runs, with its name -------------------------------------------

@@ -521,7 +521,9 @@ static void on_event(struct criu *criu, const struct criu_event *event, void *ar
 		instance->base.events->on_marked(&instance->base, instance->base.arg);
 	if (event->kind == CRIU_PRE_RESUME && instance->base.events->on_going)
 		instance->base.events->on_going(&instance->base, instance->base.arg);
-	criu_answer(criu, status == 0, &err);
+	/* Whoever only wanted to know whether it comes back kills it here. */
+	criu_answer(criu, status == 0 && (!instance->kill_asked || event->kind == CRIU_POST_RESUME),
+		status < 0 ? &err : NULL);
 	if (event->kind != CRIU_POST_RESUME)
 		return;
 	restoring->runs = true;
@@ -579,7 +581,7 @@ static void on_done(
 		close(result->pidfd);
 	if (err->kind && !instance && restoring->runs)
 		log_warn("criu failed after all was restored", kv_err(err));
-	if (err->kind && *result->log)
+	if (err->kind && *result->log && !(instance && instance->kill_asked))
 		log_info("what criu said last", kv_str("log", result->log));
 	criu_free(criu);
 	restoring_free(restoring);
