@@ -95,3 +95,17 @@ def test_captures_are_made_within_the_cpu_limit_of_the_box(fresh_yard, cpu):
     fresh_yard.box("set", box.name, "--cpu", "1.5")
     states.snapshot(box)
     assert not work_groups(fresh_yard)
+
+
+@pytest.mark.asan
+def test_shared_memory_is_no_longer_than_the_machine_has(yard, make_box):
+    """A longer segment could be captured and never made again."""
+    box = make_box()
+    code = "import ctypes; print(ctypes.CDLL(None).shmget(0, ctypes.c_size_t({} << 30), 0o1600 | 0o10000))"
+    if box.out("cat /proc/sys/kernel/shmmax") == Path("/proc/sys/kernel/shmmax").read_text().strip():
+        pytest.skip("LOUD: this kernel lets nobody bound the shared memory of a namespace")
+    assert box.exec("python3", "-c", code.format(4096)).stdout.strip() == "-1"
+    assert int(box.exec("python3", "-c", code.format(1)).stdout) >= 0
+    made = states.snapshot(box)
+    states.rollback(box, made["id"])
+    assert box.exec("python3", "-c", code.format(4096)).stdout.strip() == "-1"

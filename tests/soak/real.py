@@ -22,7 +22,7 @@ NPM = ROOT / "build" / "soak-npm"  # what npm fetches for it, once
 
 def ensure_real_image():
     try:
-        ensure_image(IMAGE, "--minimal", *[word for name in PACKAGES for word in ("--package", name)], images=IMAGES)
+        ensure_image(IMAGE, *[word for name in PACKAGES for word in ("--package", name)], images=IMAGES)
     except AssertionError as why:
         pytest.skip(f"LOUD: no image with {' '.join(PACKAGES)}: {str(why)[-300:]}")
 

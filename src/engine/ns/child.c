@@ -24,6 +24,7 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <sys/sysinfo.h>
 #include <sys/sysmacros.h>
 #include <sys/un.h>
 
@@ -218,6 +219,26 @@ static int forbid_user_namespaces(struct child *child, struct err *err)
 	fd = openat(child->mounts[FS_PROC], "sys/user/max_user_namespaces", O_WRONLY | O_CLOEXEC);
 	if (fd < 0 || write(fd, "0", 1) < 0)
 		return err_sys(err, errno, "set user.max_user_namespaces");
+	close(fd);
+	return 0;
+}
+
+/* A segment of System V may be longer than the machine has memory, with nothing in it; made again after a capture it may not,
+ * and the state would be lost. Where the kernel does not let us, it stays as it is. */
+static int bound_shared_memory(struct child *child, struct err *err)
+{
+	int fd = openat(child->mounts[FS_PROC], "sys/kernel/shmmax", O_WRONLY | O_CLOEXEC);
+	struct sysinfo machine;
+	char text[32];
+
+	(void)err;
+	if (fd < 0)
+		return 0;
+	if (sysinfo(&machine) == 0) {
+		snprintf(text, sizeof text, "%llu",
+			(unsigned long long)machine.totalram * machine.mem_unit);
+		(void)!write(fd, text, strlen(text));
+	}
 	close(fd);
 	return 0;
 }
@@ -442,6 +463,7 @@ static int (*const steps[])(struct child *child, struct err *err) = {
 	make_mounts,
 	make_socket,
 	forbid_user_namespaces,
+	bound_shared_memory,
 	attach_root,
 	attach_mounts,
 	attach_gifts,
