@@ -289,8 +289,8 @@ int ns_pause(struct instance *base, struct err *err)
 	if (instance->state != NS_RUNNING)
 		return err_set(err, ERR_STATE, "the box is not running");
 	ns_timers_freeze(instance, true);
-	if (cgroup_freeze_try(
-		    ns_engine_of(base->engine)->cgroups, instance->id, PAUSE_WAIT_US, &why) < 0 &&
+	if (cgroup_freeze_try(ns_engine_of(base->engine)->cgroups, instance->group, PAUSE_WAIT_US,
+		    &why) < 0 &&
 		why.kind != ERR_TIMEOUT) {
 		if (err)
 			*err = why;
@@ -306,10 +306,10 @@ int ns_hold_limit(struct instance *base, bool hold, struct err *err)
 	struct ns_instance *instance = ns_instance_of(base);
 	struct cgroup_tree *cgroups = ns_engine_of(base->engine)->cgroups;
 
-	if (cgroup_hold(cgroups, instance->id, instance->memory_limit, hold, err) < 0)
+	if (cgroup_hold(cgroups, instance->group, instance->memory_limit, hold, err) < 0)
 		return err_wrap(err, "what happens at the limit of memory");
 	instance->holds = hold && instance->memory_limit;
-	instance->memory_refused = cgroup_memory_refused(cgroups, instance->id);
+	instance->memory_refused = cgroup_memory_refused(cgroups, instance->group);
 	return 0;
 }
 
@@ -321,11 +321,11 @@ bool ns_memory_full(struct instance *base)
 
 	if (!instance->holds)
 		return false;
-	if (cgroup_memory_waits(cgroups, instance->id))
+	if (cgroup_memory_waits(cgroups, instance->group))
 		return true;
-	refused = cgroup_memory_refused(cgroups, instance->id);
+	refused = cgroup_memory_refused(cgroups, instance->group);
 	if (refused == instance->memory_refused)
 		return false;
 	instance->memory_refused = refused;
-	return cgroup_memory_is_tight(cgroups, instance->id, instance->memory_limit);
+	return cgroup_memory_is_tight(cgroups, instance->group, instance->memory_limit);
 }
