@@ -103,6 +103,8 @@ static int become(const struct user *user, struct err *err)
 	return 0;
 }
 
+#define WORK_FOLDER "/workspace"
+
 static int enter_folder(const char *cwd, const struct user *user, struct err *err)
 {
 	if (*cwd) {
@@ -113,7 +115,8 @@ static int enter_folder(const char *cwd, const struct user *user, struct err *er
 				"folder '%.300s' does not exist in the box", cwd);
 		return err_sys(err, errno, "enter folder '%.300s'", cwd);
 	}
-	if (chdir(user->home) < 0 && chdir("/") < 0)
+	/* Where work is kept and copied to; a box whose owner removed it still has a home. */
+	if (chdir(WORK_FOLDER) < 0 && chdir(user->home) < 0 && chdir("/") < 0)
 		return err_sys(err, errno, "enter '/'");
 	return 0;
 }

@@ -93,7 +93,9 @@ json_t *build_config_env(json_t *config)
 
 char *build_config_path(json_t *config, const char *path)
 {
-	const char *workdir = *path == '/' ? "" : json_str(config, "workdir");
+	const char *own = json_str(config, "workdir");
+	/* As programs that are given no folder: see box-init. */
+	const char *workdir = *path == '/' ? "" : *own ? own : "/workspace";
 	_cleanup_free_ char *whole = xasprintf("%s/%s", workdir, path);
 	char *out = xnewn(char, strlen(whole) + 2), *to = out;
 

@@ -18,9 +18,9 @@
 	{                                                                                    \
 		"user", 'u', "USER", "run as this user (name or uid, with :group if wanted)" \
 	}
-#define FLAG_WORKDIR                                          \
-	{                                                     \
-		"workdir", 'w', "DIR", "start in this folder" \
+#define FLAG_WORKDIR                                                                             \
+	{                                                                                        \
+		"workdir", 'w', "DIR", "start in this folder; else the image's, else /workspace" \
 	}
 #define FLAG_INSIDE                                                                     \
 	{                                                                               \

@@ -166,7 +166,16 @@ def test_user_may_be_numbers(box):
 
 
 def test_root_gets_a_usable_environment(box):
-    assert box.out("echo $HOME $USER; command -v ls >/dev/null && pwd") == "/root root\n/root"
+    assert box.out("echo $HOME $USER; command -v ls >/dev/null && pwd") == "/root root\n/workspace"
+
+
+def test_programs_start_in_the_workspace(box, make_box):
+    assert box.exec("pwd", flags=["-u", "nobody"]).stdout == "/workspace\n"
+    assert box.exec("pwd", flags=["-w", "/tmp"]).stdout == "/tmp\n"
+    made = make_box(command=["sh", "-c", "pwd > /started-in; sleep 1000"])
+    eventually(lambda: made.out("cat /started-in 2>/dev/null || true") == "/workspace", 5)
+    made.sh("cd / && rm -r /workspace")
+    assert made.exec("pwd").stdout == "/root\n"
 
 
 def test_host_environment_does_not_leak(yard, box):

@@ -130,6 +130,16 @@ static void test_build_config_paths_are_below_the_workdir(void **state)
 	}
 }
 
+static void test_build_config_paths_without_a_workdir_are_in_the_workspace(void **state)
+{
+	_cleanup_free_ char *below = build_config_path(fixture.build.config, "a"),
+			    *whole = build_config_path(fixture.build.config, "/a");
+
+	(void)state;
+	assert_string_equal(below, "/workspace/a");
+	assert_string_equal(whole, "/a");
+}
+
 static void test_build_config_missing_is_empty(void **state)
 {
 	_cleanup_json_ json_t *full = json_pack("{s:[], s:s, s:{}}", "cmd", "user", "", "labels");
@@ -232,6 +242,9 @@ int main(void)
 			test_build_config_takes_what_steps_say, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(
 			test_build_config_paths_are_below_the_workdir, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(
+			test_build_config_paths_without_a_workdir_are_in_the_workspace, set_up,
+			tear_down),
 		cmocka_unit_test_setup_teardown(
 			test_build_config_missing_is_empty, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(
