@@ -80,5 +80,6 @@ attack_fn attack_change;					     /* self.c */
 attack_fn attack_flood;						     /* flood.c */
 attack_fn attack_listen, attack_hold, attack_neighbour;		     /* stay.c */
 attack_fn attack_disk;						     /* disk.c */
+attack_fn attack_plant;						     /* plant.c */
 attack_fn attack_hoard, attack_told;				     /* hoard.c */
 attack_fn attack_load;						     /* load.c */

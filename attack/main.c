@@ -29,6 +29,7 @@ static const struct {
 	{ "hold", "HOST PORT HOW", 3, attack_hold },
 	{ "neighbour", "HOST PORT MILLISECONDS", 3, attack_neighbour },
 	{ "disk", "WHAT PATH [MIB]", 2, attack_disk },
+	{ "plant", "FOLDER [VICTIM]", 1, attack_plant },
 	{ "hoard", "WHAT COUNT|MIB [HOLD_MS]", 2, attack_hoard },
 	{ "told", "WORD", 1, attack_told },
 	{ "load", "WHAT HOST|PORT ...", 2, attack_load },

@@ -7,6 +7,7 @@
  * checks_http.c   HTTP
  * scenes.c        what takes more than one step: other boxes, a policy that changes, a daemon that dies, floods
  * scenes_disk.c   more disk than was given
+ * scenes_files.c  what is copied out of a box
  * scenes_kernel.c more of the kernel than was given
  * scenes_tree.c   more boxes than were given
  * neighbour.c     the innocent box next door
@@ -59,7 +60,8 @@ struct group {
 };
 
 extern const struct group reach_groups[], speak_groups[], http_groups[], scene_groups[],
-	disk_groups[], kernel_groups[], tree_groups[]; /* each ends with a row without name */
+	disk_groups[], file_groups[], kernel_groups[],
+	tree_groups[]; /* each ends with a row without name */
 
 /* What one attempt led to. */
 struct outcome {

@@ -27,7 +27,7 @@ def place(tmp_path_factory):
 def test_groups_are_listed():
     names = [line.split()[0] for line in attack("--list").stdout.splitlines()]
     assert {"addresses", "host", "boxes", "forging", "protocols", "dns", "names", "rebinding", "tls", "http", "quic", "change",
-            "exhaustion", "closed", "disk", "kernel", "forks"} <= set(names)
+            "exhaustion", "closed", "disk", "files", "kernel", "forks"} <= set(names)
 
 
 def test_wrong_words_are_refused():
@@ -53,6 +53,13 @@ def test_the_disk_holds_in_both_profiles(place):
     if "quota" in checks:
         pytest.skip("LOUD: the pool of this machine has no quota")
     assert {"subvolume-in-volume", "subvolume-in-storage", "disk-multiplied-by-going-back", "keeps-no-more-than-allowed"} <= set(checks)
+
+
+def test_nothing_lands_beside_what_is_copied_out(place):
+    done = attack("--group", "files", "--json", env={**os.environ, "TMPDIR": str(place)})
+    assert done.returncode == 0, done.stdout + done.stderr
+    checks = {result["check"] for result in json.loads(done.stdout)["results"]}
+    assert {"folder-full-of-traps", "file-onto-a-link", "contents-into-a-linked-folder", "folder-without-end"} <= checks
 
 
 def test_the_kernel_holds_in_both_profiles(place):
