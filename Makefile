@@ -121,6 +121,7 @@ format:
 install: all criu
 	install -D -m 0755 build/box $(DESTDIR)$(BINDIR)/box
 	@if [ -x build/criu/criu ]; then install -D -m 0755 build/criu/criu $(DESTDIR)$(PREFIX)/lib/boxyard/criu; \
+	  install -m 0644 build/criu/key $(DESTDIR)$(PREFIX)/lib/boxyard/criu.key; \
 	  else echo "without CRIU: boxes are not hibernated or forked with their processes; 'make criu' builds it"; fi
 	mkdir -p $(DESTDIR)$(UNITDIR) $(DESTDIR)$(COMPDIR) $(DESTDIR)$(DOCDIR)/docs
 	sed -e 's|@BINDIR@|$(BINDIR)|g' -e 's|@DOCDIR@|$(DOCDIR)|g' dist/boxyard.service >$(DESTDIR)$(UNITDIR)/boxyard.service

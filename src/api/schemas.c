@@ -579,6 +579,7 @@ static const struct field fields[] = {
 	{ "Info", "socket", "string", "the unix door" },
 	{ "Info", "hibernate_on_shutdown", "boolean", "boxes are hibernated when the daemon ends" },
 	{ "Info", "listen", "string?", "the TCP door" },
+	{ "Info", "criu_problem", "string?", "what is wrong with the CRIU it found" },
 	{ "Info", "boxes", "integer", "all of them" },
 	{ "Info", "leaving", "integer", "removed ones that are still being cleaned up" },
 	{ "Info", "together", "Together", "what all boxes use, and may use" },

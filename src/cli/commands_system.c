@@ -97,7 +97,9 @@ const struct command system_commands[] = {
 	{ .name = "doctor",
 		.usage = "",
 		.summary = "what this machine can and cannot do",
-		.text = "Exit code 0 when boxes can run here, 69 when a required piece is missing.",
+		.text = "Exit code 0 when boxes can run here, 69 when a required piece is missing. "
+			"Without a daemon root is told\n"
+			"what can be seen without it.",
 		.run = cmd_doctor },
 	{ .name = "bench",
 		.usage = "[NAME...]",

@@ -1,8 +1,10 @@
 /* system.c - info and doctor: what the daemon is and what this machine can do */
 #include "base/alloc.h"
 #include "cli/cli.h"
+#include "cli/remote.h"
 #include "cli/table.h"
 #include "cli/terminal.h"
+#include "daemon/serve.h"
 
 enum { INFO_COLUMN = 17, CHECK_COLUMN = 16 };
 
@@ -89,8 +91,14 @@ int cmd_doctor(struct cli *cli, int argc, char **argv)
 
 	(void)argc;
 	(void)argv;
-	if (client_get(cli->client, "/v1/doctor", &answer, &err) < 0)
-		return cli_fail(cli, &err);
+	if (client_get(cli->client, "/v1/doctor", &answer, &err) < 0) {
+		if (err.kind != ERR_UNAVAILABLE || remote_is(cli->target))
+			return cli_fail(cli, &err);
+		err_clear(&err);
+		if (serve_doctor(&cli->conf, &answer, &err) < 0)
+			return cli_fail(cli, &err);
+		cli_note(cli, "the daemon is not running; this is what can be seen without it");
+	}
 	good = json_is_true(json_object_get(answer, "ok"));
 	if (cli->json) {
 		cli_print_json(steal_ptr(&answer));

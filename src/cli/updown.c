@@ -200,6 +200,9 @@ static int print_up(struct cli *cli, bool already)
 	if (*json_str(info, "listen"))
 		printf("  REST    http://%s\n", json_str(info, "listen"));
 	printf("  log     %s/log/daemon.log\n", cli->conf.home);
+	if (*json_str(info, "criu_problem"))
+		cli_note(
+			cli, "warning: %s ('make criu' builds it)", json_str(info, "criu_problem"));
 	return 0;
 }
 

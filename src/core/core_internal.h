@@ -160,7 +160,8 @@ struct yard {
 	struct forking *forkings;     /* see fork.c */
 	char boot[40];
 	int64_t started_us;
-	char last_event_at[32]; /* of the daemon before this one; see work.c */
+	char last_event_at[32];	  /* of the daemon before this one; see work.c */
+	const char *criu_problem; /* or NULL; see criu_check.c */
 	bool closing;
 	bool going_down; /* all boxes are being hibernated: none is woken or made any more */
 	bool purged;	 /* the pool goes too */
@@ -281,6 +282,10 @@ int inside_promoted(struct box *parent, struct box *child, struct err *err);
 /* Its forks become those of the box it was forked from itself, and may do no more than before. To be called once, while
  * it can still be found. */
 void inside_box_removed(struct box *box);
+
+/* criu_check.c: what is wrong with the CRIU at that path (NULL: none was found), a literal; NULL: nothing. */
+const char *criu_problem(const char *criu);
+char *criu_find(const struct conf *conf); /* yard.c; yours, or NULL */
 
 /* recover.c */
 int yard_recover(struct yard *yard, struct err *err);

@@ -339,7 +339,10 @@ bool wake_launch_failed(struct box *box, const struct err *why)
 	box_set_state(box, BOX_HIBERNATED, "");
 	box_save(box, STORE_KEPT);
 	err_wrap(&err, "wake '%s'", box->row.name);
-	if (!*err.hint)
+	if (box->yard->criu_problem)
+		err_hint(&err, "%s; 'make criu' builds the one that belongs to it",
+			box->yard->criu_problem);
+	else if (!*err.hint)
 		err_hint(&err,
 			"if a limit is too low for it, 'box set %s' raises it; 'box stop %s' gives "
 			"its processes up, and 'box start %s' then starts it from its disk",

@@ -113,7 +113,7 @@ static int open_states(struct yard *yard, struct err *err)
 }
 
 /* Named by the configuration, beside this program (as it was built, or installed), or the machine's own. Yours, or NULL. */
-static char *criu_find(const struct conf *conf)
+char *criu_find(const struct conf *conf)
 {
 	static const char *const places[] = { "%.*s/criu/criu", "%.*s/../lib/boxyard/criu" };
 	char self[4096];
@@ -165,6 +165,9 @@ static int open_parts(struct yard *yard, struct err *err)
 		return -1;
 	criu = criu_find(conf);
 	engine.criu = criu;
+	yard->criu_problem = criu_problem(criu);
+	if (yard->criu_problem)
+		log_warn("captures are not what they should be", kv_str("why", yard->criu_problem));
 	resolv_conf = yard_box_resolv_conf(yard);
 	engine.resolv_conf = resolv_conf;
 	if (engine_open(&engine_ns, &engine, &yard->engine, err) < 0)
@@ -363,41 +366,15 @@ json_t *yard_info_json(struct yard *yard)
 			count += !yard->boxes[i]->gone && yard->boxes[i]->state == state;
 		json_object_set_new(states, box_state_name(state), json_integer((json_int_t)count));
 	}
-	return json_pack("{s:s,s:s,s:s,s:s,s:s,s:s,s:I,s:I,s:I,s:I,s:o,s:s,s:{s:o},s:o,s:o}",
+	return json_pack("{s:s,s:s,s:s,s:s,s:s,s:s,s:I,s:s?,s:I,s:I,s:I,s:o,s:s,s:{s:o},s:o,s:o}",
 		"version", BOX_VERSION, "home", conf->home, "run", conf->run, "name", conf->name,
 		"socket", conf->socket, "started_at", clock_rfc3339(yard->started_us, when), "pid",
-		(json_int_t)getpid(), "boxes", (json_int_t)boxes, "leaving",
-		(json_int_t)(yard->box_count - boxes), "spares", (json_int_t)spares_ready(yard),
-		"states", states, "pool", pool_kind_name(pool_get_kind(yard->pool)), "drivers",
-		"ns", engine_describe(yard->engine), "network", networks_json(yard), "together",
+		(json_int_t)getpid(), "criu_problem", yard->criu_problem, "boxes",
+		(json_int_t)boxes, "leaving", (json_int_t)(yard->box_count - boxes), "spares",
+		(json_int_t)spares_ready(yard), "states", states, "pool",
+		pool_kind_name(pool_get_kind(yard->pool)), "drivers", "ns",
+		engine_describe(yard->engine), "network", networks_json(yard), "together",
 		whole_json(yard));
-}
-
-static json_t *gate_check(struct yard *yard)
-{
-	_cleanup_json_ json_t *state = networks_json(yard);
-	const char *problem = json_string_value(json_object_get(state, "problem"));
-
-	return json_pack("{s:s,s:b,s:s,s:s,s:b}", "name", "network gate", "ok", !problem, "detail",
-		problem ? problem : "runs, and the audit log is written", "hint",
-		problem ? "boxes have no network until this is mended; see the daemon's log" : "",
-		"required", 1);
-}
-
-json_t *yard_doctor_json(struct yard *yard)
-{
-	json_t *checks = json_array();
-	struct err err = ERR_INIT;
-	bool ok = engine_probe(yard->engine, checks, &err) == 0;
-	bool image = images_find(yard->images, "debian", NULL) != NULL;
-
-	json_array_append_new(
-		checks, json_pack("{s:s,s:b,s:s,s:s,s:b}", "name", "base image", "ok", image,
-				"detail", image ? "image 'debian' is there" : "no image 'debian'",
-				"hint", image ? "" : "box image build", "required", 1));
-	pool_probe(yard->pool, checks);
-	json_array_append_new(checks, gate_check(yard));
-	return json_pack("{s:b,s:o}", "ok", ok && image, "checks", checks);
 }
 
 json_t *yard_stats_json(struct yard *yard)

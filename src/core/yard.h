@@ -30,6 +30,8 @@ struct loop *yard_get_loop(struct yard *yard);
 const struct conf *yard_get_conf(struct yard *yard);
 
 json_t *yard_info_json(struct yard *yard); /* version, home, counts, drivers; new reference */
+/* The same as far as it can be told without a daemon; for root. May block for a second. */
+int yard_doctor_alone(const struct conf *conf, json_t **ret, struct err *err);
 json_t *yard_doctor_json(
 	struct yard *yard); /* {"ok":bool,"checks":[{"name","ok","detail","hint","required"}]} */
 json_t *yard_stats_json(struct yard *yard); /* {"boxes":[box_stats_json...]} of the running boxes */

@@ -184,6 +184,16 @@ static int run(struct daemon *daemon, struct err *err)
 	return 0;
 }
 
+int serve_doctor(const struct conf *conf, json_t **ret, struct err *err)
+{
+	signal(SIGPIPE, SIG_IGN);
+	log_open(2, LOG_LEVEL_ERROR);
+	/* Its mounts are nobody else's. */
+	if (geteuid() == 0 && leave_mounts(err) < 0)
+		return -1;
+	return yard_doctor_alone(conf, ret, err);
+}
+
 int serve_run(const struct conf *conf, struct err *err)
 {
 	struct daemon daemon = { .conf = conf };

@@ -10,7 +10,7 @@ import time
 
 import pytest
 
-from boxtest import (BOX_BIN, EXIT_USAGE, Yard, eventually, instance_cgroups, instance_processes, leftovers,
+from boxtest import (BOX_BIN, EXIT_USAGE, Yard, cgroup_mounts, eventually, instance_cgroups, instance_processes, leftovers,
                      random_name)
 
 COUNTER = "i=0; while [ $i -lt %d ]; do echo line $i; i=$((i+1)); sleep 0.01; done"
@@ -315,3 +315,46 @@ def test_follow_of_events_by_the_client_goes_on_or_says_so(fresh_yard):
     client.terminate()
     client.communicate(timeout=10)
     assert client.returncode != 0
+
+
+# ---- doctor, and the CRIU that was found --------------------------------------------------------------------
+
+
+def test_doctor_works_without_a_daemon(image):
+    yard = Yard()
+    try:
+        before = set(os.listdir(yard.home))
+        done = yard.box("doctor", check=False)
+        assert "namespaces" in done.stdout and "overlay" in done.stdout and "not running" in done.stderr, done
+        assert done.returncode == 0, done.stdout
+        answer = json.loads(yard.box("doctor", "--json").stdout)
+        assert answer["ok"] and any(c["name"] == "criu build" for c in answer["checks"])
+        assert set(os.listdir(yard.home)) == before, "nothing stays"
+        left = [one for mount in cgroup_mounts() for one in os.listdir(mount) if one.startswith("boxyard-doctor-")]
+        assert not [one for one in left if not os.path.exists(f"/proc/{one.rpartition('-')[2]}")]
+    finally:
+        problems = yard.destroy()
+    assert not problems, problems
+
+
+@pytest.mark.parametrize("found", ["none", "another's", "the operator's"])
+def test_up_warns_of_a_criu_that_is_not_ours(image, tmp_path, found):
+    yard = Yard()
+    criu = tmp_path / "criu"
+    if found != "none":
+        criu.write_text("#!/bin/sh\nexit 1\n")
+        criu.chmod(0o755)
+    if found == "another's":
+        (tmp_path / "key").write_text("0123456789abcdef\n")
+    yard.env["BOX_CRIU"] = str(criu)
+    try:
+        done = yard.box("up")
+        assert ("warning" in done.stderr) == (found != "the operator's"), done.stderr
+        assert {"none": "there is no CRIU", "another's": "another version"}.get(found, "") in done.stderr
+        problem = yard.info()["criu_problem"]
+        assert bool(problem) == (found != "the operator's")
+        check = [c for c in yard.json("doctor", check=False)["checks"] if c["name"] == "criu build"][0]
+        assert check["ok"] == (found == "the operator's")
+    finally:
+        problems = yard.destroy()
+    assert not problems, problems

@@ -1,0 +1,111 @@
+/* doctor.c - what this machine can and cannot do, asked of a daemon or without one
+ *
+ * Without one the driver is opened for a moment in a folder of its own beside the home, so that the same file system is tried, with
+ * cgroups of its own; nothing of it stays. */
+#include "core/core_internal.h"
+#include "core/network_internal.h"
+#include "base/file.h"
+#include "base/log.h"
+#include "image/image.h"
+#include "loop/loop.h"
+#include "pool/pool.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <unistd.h>
+
+static json_t *criu_check(const char *problem)
+{
+	return json_pack("{s:s,s:b,s:s,s:s,s:b}", "name", "criu build", "ok", !problem, "detail",
+		problem ? problem : "made for this program, or the operator's own", "hint",
+		problem ? "'make criu' builds it" : "", "required", 0);
+}
+
+static json_t *gate_check(struct yard *yard)
+{
+	_cleanup_json_ json_t *state = networks_json(yard);
+	const char *problem = json_string_value(json_object_get(state, "problem"));
+
+	return json_pack("{s:s,s:b,s:s,s:s,s:b}", "name", "network gate", "ok", !problem, "detail",
+		problem ? problem : "runs, and the audit log is written", "hint",
+		problem ? "boxes have no network until this is mended; see the daemon's log" : "",
+		"required", 1);
+}
+
+json_t *yard_doctor_json(struct yard *yard)
+{
+	json_t *checks = json_array();
+	struct err err = ERR_INIT;
+	bool ok = engine_probe(yard->engine, checks, &err) == 0;
+	bool image = images_find(yard->images, "debian", NULL) != NULL;
+
+	json_array_append_new(
+		checks, json_pack("{s:s,s:b,s:s,s:s,s:b}", "name", "base image", "ok", image,
+				"detail", image ? "image 'debian' is there" : "no image 'debian'",
+				"hint", image ? "" : "box image build", "required", 1));
+	pool_probe(yard->pool, checks);
+	json_array_append_new(checks, criu_check(yard->criu_problem));
+	json_array_append_new(checks, gate_check(yard));
+	return json_pack("{s:b,s:o}", "ok", ok && image, "checks", checks);
+}
+
+/* ---- without a daemon ------------------------------------------------------------------------------- */
+
+/* A new folder in the home, or in the deepest folder there is on the way to it. */
+static int make_trial_folder(const char *home, char **ret, struct err *err)
+{
+	_cleanup_free_ char *above = xstrdup(home), *path = NULL;
+	char *slash;
+
+	while (access(above, W_OK) < 0 && (slash = strrchr(above, '/')) && slash != above)
+		*slash = '\0';
+	path = xasprintf("%s/.doctor-XXXXXX", access(above, W_OK) < 0 ? "/tmp" : above);
+	if (!mkdtemp(path))
+		return err_sys(err, errno, "make '%s'", path);
+	*ret = steal_ptr(&path);
+	return 0;
+}
+
+int yard_doctor_alone(const struct conf *conf, json_t **ret, struct err *err)
+{
+	_cleanup_free_ char *folder = NULL, *run = NULL, *name = NULL, *criu = criu_find(conf);
+	struct engine_config config = {
+		.criu = criu, .memory_bytes = ENGINE_LIMIT_AUTO, .pids = ENGINE_LIMIT_AUTO
+	};
+	struct engine *engine = NULL;
+	json_t *checks = json_array();
+	struct err why = ERR_INIT;
+	bool ok;
+
+	if (geteuid() != 0) {
+		json_decref(checks);
+		err_set(err, ERR_FORBIDDEN,
+			"the daemon is not running, and only root can look without it");
+		return err_hint(err, "sudo box doctor, or start it with 'sudo box up'");
+	}
+	if (make_trial_folder(conf->home, &folder, err) < 0) {
+		json_decref(checks);
+		return -1;
+	}
+	run = xasprintf("%s/run", folder);
+	name = xasprintf("boxyard-doctor-%d", (int)getpid());
+	config.home = folder;
+	config.run = run;
+	config.name = name;
+	config.loop = loop_new();
+	ok = dir_make_all(run, 0700, &why) == 0 &&
+	     engine_open(&engine_ns, &config, &engine, &why) == 0 &&
+	     engine_probe(engine, checks, &why) == 0;
+	/* It did not even open: that is what there is to say. */
+	if (!engine)
+		json_array_append_new(
+			checks, json_pack("{s:s,s:b,s:s,s:s,s:b}", "name", "driver ns", "ok", 0,
+					"detail", why.message, "hint", why.hint, "required", 1));
+	engine_close(engine);
+	loop_free(config.loop);
+	if (tree_remove(AT_FDCWD, folder, &why) < 0)
+		log_warn("a folder is left", kv_str("path", folder), kv_err(&why));
+	json_array_append_new(checks, criu_check(criu_problem(criu)));
+	*ret = json_pack("{s:b,s:o}", "ok", ok, "checks", checks);
+	return 0;
+}
