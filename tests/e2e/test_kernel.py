@@ -192,3 +192,28 @@ def test_host_is_not_told_of(yard, make_box):
             told = one.out("cat /proc/self/mountinfo /proc/mounts /proc/self/cgroup /proc/swaps")
             assert str(yard.base) not in told and yard.name not in told, (when, told)
             yard.box("hibernate", one.name)
+
+
+@pytest.mark.parametrize("profile", ["standard", "nested"])
+def test_devices_work_in_dev_alone(yard, make_box, profile):
+    look = "grep -E ' / / | / /dev ' /proc/self/mountinfo; cut -d' ' -f5,6 /proc/self/mountinfo | grep -E '^(/|/dev) '; " \
+        "echo x > /dev/null && head -c 4 /dev/zero | wc -c && head -c 4 /dev/urandom | wc -c && ls /dev"
+
+    def check(text):
+        lines = text.splitlines()
+        assert any(line.startswith("/ rw,nodev") for line in lines), text
+        assert any(line.startswith("/dev rw") and "nodev" not in line for line in lines), text
+        assert lines.count("4") == 2, text
+
+    box = make_box(profile=profile)
+    check(box.out(look))
+    yard.box("fork", box.name, "devs")
+    try:
+        check(yard.box("exec", "devs", "--", "sh", "-c", look).stdout)
+    finally:
+        yard.box("rm", "-f", "devs")
+    yard.box("hibernate", box.name)
+    check(box.out(look))
+    yard.box("stop", box.name)
+    yard.box("start", box.name)
+    check(box.out(look))

@@ -279,6 +279,21 @@ static int attach_root(struct child *child, struct err *err)
 	return mount_attach(child->root, top, err);
 }
 
+/* Device nodes work in /dev alone, whatever an image or the box's disk holds. In the same file system, as a mount of its own. */
+static int keep_devices_apart(struct child *child, struct err *err)
+{
+	int target = -1, copy = -1, status = -1;
+
+	if (beneath_make_dir(child->root, "dev", 0755, &target, err) < 0)
+		return -1;
+	if (mount_clone(target, "", &copy, err) == 0 && mount_attach(copy, target, err) == 0)
+		status = mount_set(child->root, MOUNT_ATTR_NODEV, err);
+	if (copy >= 0)
+		close(copy);
+	close(target);
+	return status < 0 ? err_wrap(err, "'/dev'") : 0;
+}
+
 static int attach_mounts(struct child *child, struct err *err)
 {
 	for (unsigned i = 0; i < FS_COUNT; i++) {
@@ -465,6 +480,7 @@ static int (*const steps[])(struct child *child, struct err *err) = {
 	forbid_user_namespaces,
 	bound_shared_memory,
 	attach_root,
+	keep_devices_apart,
 	attach_mounts,
 	attach_gifts,
 	hide_paths,
