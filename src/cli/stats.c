@@ -107,6 +107,7 @@ static void add_tree(struct table *table, json_t *tree, json_t *before, int64_t 
 	table_add(table, "-");
 	table_add(table, "-");
 	table_addf(table, "%lld", (long long)json_num(tree, "processes"));
+	table_addf(table, "%lld", (long long)json_num(tree, "threads"));
 	table_add(table, "-");
 	table_addf(table, "%.2fs", (double)json_num(tree, "cpu_us") / 1e6);
 	table_add(table, "-");

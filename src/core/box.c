@@ -340,13 +340,13 @@ static json_t *tree_stats_json(const struct box *box)
 	if (count < 2 || engine_tree_stats(box->yard->engine, box_get_tree(box), &stats, NULL) < 0)
 		return NULL;
 	head = tree_get_head(box->tree, box->yard);
-	return json_pack("{s:s,s:s?,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I}", "id", box_get_tree(box),
+	return json_pack("{s:s,s:s?,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I}", "id", box_get_tree(box),
 		"head", head ? head->row.name : NULL, "boxes", (json_int_t)count, "cpu_us",
 		(json_int_t)stats.cpu_us, "cpu_limit_milli", (json_int_t)limits.cpu_milli,
 		"throttled_us", (json_int_t)stats.throttled_us, "memory_bytes",
 		(json_int_t)stats.memory_bytes, "memory_limit_bytes",
 		(json_int_t)limits.memory_bytes, "processes", (json_int_t)stats.processes,
-		"processes_limit", (json_int_t)limits.pids);
+		"threads", (json_int_t)stats.threads, "processes_limit", (json_int_t)limits.pids);
 }
 
 json_t *box_stats_json(struct box *box, struct err *err)

@@ -52,9 +52,9 @@ static int check_processes(struct box *box, uint64_t more, struct err *err)
 	char used[24], wanted[24], limit[24];
 
 	if (!most || engine_tree_stats(box->yard->engine, box->tree->row.id, &stats, NULL) < 0 ||
-		stats.processes + more <= most)
+		stats.threads + more <= most)
 		return 0;
-	snprintf(used, sizeof used, "%llu", (unsigned long long)stats.processes);
+	snprintf(used, sizeof used, "%llu", (unsigned long long)stats.threads);
 	snprintf(wanted, sizeof wanted, "%llu", (unsigned long long)more);
 	snprintf(limit, sizeof limit, "%llu", (unsigned long long)most);
 	return refuse(box, "processes", used, wanted, limit, err);
@@ -70,7 +70,7 @@ int tree_check_fork(struct box *box, unsigned count, struct err *err)
 		return 0;
 	if (tree_check_memory(box, stats.memory_held_bytes * count, err) < 0)
 		return -1;
-	return check_processes(box, stats.processes * count, err);
+	return check_processes(box, stats.threads * count, err);
 }
 
 int tree_check_state(struct box *box, int state, struct err *err)

@@ -347,9 +347,10 @@ static json_t *whole_json(struct yard *yard)
 	struct instance_stats stats;
 
 	engine_whole(yard->engine, &limits, &stats);
-	return json_pack("{s:I,s:I,s:I,s:I}", "memory_bytes", (json_int_t)stats.memory_bytes,
+	return json_pack("{s:I,s:I,s:I,s:I,s:I}", "memory_bytes", (json_int_t)stats.memory_bytes,
 		"memory_limit_bytes", (json_int_t)limits.memory_bytes, "processes",
-		(json_int_t)stats.processes, "processes_limit", (json_int_t)limits.pids);
+		(json_int_t)stats.processes, "threads", (json_int_t)stats.threads,
+		"processes_limit", (json_int_t)limits.pids);
 }
 
 json_t *yard_info_json(struct yard *yard)

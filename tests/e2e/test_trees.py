@@ -92,6 +92,9 @@ def test_what_a_tree_is_shows(fresh_yard):
     assert both["boxes"] == 2 and both["memory_limit_bytes"] == 256 * MB and both["processes"] >= 2
     assert "tree" in fresh_yard.box("show", kid.name).stdout
     assert json.loads(kid.run("box", "info").stdout)["tree"]["memory"] == 256 * MB
+    table = fresh_yard.box("stats", "--once").stdout.splitlines()
+    [line] = [line for line in table if line.startswith(f"tree of {box.name} (2)")]
+    assert "256M" in line and len(line.split()) - 3 == len(table[0].replace("CPU TIME", "TIME").split()), table
     # One from outside is its own.
     fresh_yard.box("fork", box.name, "other")
     other = Box(fresh_yard, fresh_yard.api("GET", "/v1/boxes/other", expect=200).json)
