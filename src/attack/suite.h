@@ -60,8 +60,8 @@ struct group {
 };
 
 extern const struct group reach_groups[], speak_groups[], http_groups[], scene_groups[],
-	disk_groups[], file_groups[], kernel_groups[],
-	tree_groups[]; /* each ends with a row without name */
+	disk_groups[], file_groups[], kernel_groups[], tree_groups[],
+	copy_groups[]; /* each ends with a row without name */
 
 /* What one attempt led to. */
 struct outcome {
