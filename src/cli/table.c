@@ -81,6 +81,26 @@ static size_t rune_len(const char *p)
 	return c < 0x80 ? 1 : c < 0xe0 ? 2 : c < 0xf0 ? 3 : 4;
 }
 
+/* Characters that are not seen, but turn the order of those around them or hide them: a name could read as another one. */
+static bool is_hidden(const char *text, size_t len)
+{
+	static const char *const ranges[][2] = {
+		{ "\u061c", "\u061c" },
+		{ "\u200b", "\u200b" }, /* not the joiners after it, which scripts need */
+		{ "\u200e", "\u200f" },
+		{ "\u2028", "\u202e" },
+		{ "\u2060", "\u206f" },
+		{ "\ufeff", "\ufeff" },
+	};
+
+	/* UTF-8 keeps the order of characters. */
+	for (size_t i = 0; i < ARRAY_LEN(ranges); i++)
+		if (len == strlen(ranges[i][0]) && memcmp(text, ranges[i][0], len) >= 0 &&
+			memcmp(text, ranges[i][1], len) <= 0)
+			return true;
+	return false;
+}
+
 char *text_printable(const char *text)
 {
 	char *out = xstrdup(text), *to = out;
@@ -91,7 +111,7 @@ char *text_printable(const char *text)
 
 		/* C1 controls (U+0080 to U+009F) are escape sequences for some terminals. */
 		if (first < ' ' || first == 0x7f || (first == 0xc2 && second < 0xa0) ||
-			!text_is_utf8(text, len)) {
+			!text_is_utf8(text, len) || is_hidden(text, len)) {
 			*to++ = '?';
 			text++;
 			continue;

@@ -22,7 +22,7 @@ void table_render(const struct table *table, unsigned width, bool colour, struct
 /* On stdout, as its terminal allows. Frees the table; returns 0. */
 int table_print(struct table *table);
 
-/* Control characters, escape sequences and bad UTF-8 become '?'. Yours to free. */
+/* Control characters, escape sequences, bad UTF-8 and what turns the direction of text become '?'. Yours to free. */
 char *text_printable(const char *text);
 /* Columns text takes: one per character. */
 size_t text_columns(const char *text);

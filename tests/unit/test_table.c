@@ -98,6 +98,9 @@ static void test_text_from_outside_cannot_drive_the_terminal(void **state)
 			 "31m",
 		"c1 ??31m");
 	assert_printable("bad \xff\xc3", "bad ??");
+	assert_printable("exe\u202egpj.sh", "exe???gpj.sh");
+	assert_printable("a\u200bb\u2066c\ufeff", "a???b???c???");
+	assert_printable("family \U0001f468\u200d\U0001f469", "family \U0001f468\u200d\U0001f469");
 	assert_printable("cut \xe2\x82", "cut ??");
 }
 
