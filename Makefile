@@ -80,8 +80,9 @@ soak: criu
 	  BOX_TEST_COPIES=$${BOX_TEST_COPIES:-100} BOX_TEST_STATE_KILLS=$${BOX_TEST_STATE_KILLS:-30} \
 	  BOX_TEST_DEPTH=$${BOX_TEST_DEPTH:-20} BOX_TEST_FORKS=$${BOX_TEST_FORKS:-100} BOX_TEST_SOAK=1 scripts/test build crash leaks chain
 
-# Real programs (redis while it saves, PostgreSQL, MariaDB, a JVM, Go, Chromium, vite and others) through random forks, rollbacks, hibernations and
-# kills, 50 each; BOX_TEST_ALONE=redis,go takes some. Builds an image with them first. Hours; its short form is part of make test.
+# Real programs (redis while it saves, PostgreSQL, MariaDB, a JVM, Go, Chromium, vite, three coding agents and others) through random forks,
+# rollbacks, hibernations and kills, 50 each; BOX_TEST_ALONE=redis,go takes some. Builds images with them first, and fetches from npm; what
+# cannot be had is skipped, aloud. Hours; its short form is part of make test.
 soak-real: criu
 	@scripts/deps build image test
 	@scripts/test build

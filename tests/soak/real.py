@@ -14,17 +14,15 @@ from boxtest import ROOT, ensure_image, eventually
 from software import IMAGES as SHORT_IMAGES
 from software import Software
 
-IMAGE = "debian-real"
 IMAGES = SHORT_IMAGES.parent / "test-images-real"
-PACKAGES = "python3 nodejs procps iproute2 mariadb-server default-jdk-headless golang-go chromium".split()
 NPM = ROOT / "build" / "soak-npm"  # what npm fetches for it, once
 
 
-def ensure_real_image():
+def ensure_real_image(name, packages):
     try:
-        ensure_image(IMAGE, *[word for name in PACKAGES for word in ("--package", name)], images=IMAGES)
+        ensure_image(name, *[word for package in packages for word in ("--package", package)], images=IMAGES)
     except AssertionError as why:
-        pytest.skip(f"LOUD: no image with {' '.join(PACKAGES)}: {str(why)[-300:]}")
+        pytest.skip(f"LOUD: no image with {' '.join(packages)}: {str(why)[-300:]}")
 
 
 def npm(package):
@@ -160,17 +158,24 @@ class NodeCounting(Real):
 
 
 class Long(Real):
-    image, memory = IMAGE, "2G"
+    memory, packages = "2G", ()
+
+    @property
+    def image(self):
+        return f"debian-{self.name}" if self.packages else software.IMAGE
 
     def prepare(self):
-        ensure_real_image()
+        if self.packages:
+            ensure_real_image(self.image, ["python3", "procps", *self.packages])
+        else:
+            super().prepare()
 
     def get(self, box, port, path="/"):
         return box.out(f"python3 -c 'import urllib.request as u; print(u.urlopen(\"http://127.0.0.1:{port}{path}\", timeout=30).read().decode())'")
 
 
 class Mariadb(Long):
-    name = "mariadb"
+    name, packages = "mariadb", ["mariadb-server"]
 
     def sql(self, text):
         return f"mariadb -N -e \"{text}\""
@@ -190,7 +195,7 @@ class Mariadb(Long):
 
 
 class Jvm(Long):
-    name = "jvm"
+    name, packages = "jvm", ["default-jdk-headless"]
     SOURCE = """import com.sun.net.httpserver.*; import java.net.*; import java.util.*; import java.util.concurrent.*;
 public class Main { static final Map<Integer, byte[]> kept = new ConcurrentHashMap<>(); static int asked = 0; static volatile long ticks;
   public static void main(String[] a) throws Exception {
@@ -214,7 +219,7 @@ public class Main { static final Map<Integer, byte[]> kept = new ConcurrentHashM
 
 
 class Go(Long):
-    name = "go"
+    name, packages = "go", ["golang-go"]
     SOURCE = """package main
 import ("fmt"; "net/http"; "sync"; "time")
 var mu sync.Mutex; var kept = map[int]string{}; var asked int; var ticks int
@@ -242,7 +247,7 @@ func main() {
 class Chromium(Long):
     """A page whose script counts, and tells a server beside it; asked through that server."""
 
-    name = "chromium"
+    name, packages = "chromium", ["chromium"]
     SERVER = """import http.server, threading, time
 last, words, lock = 0, [], threading.Condition()
 PAGE = b'''<script>let n = 0, sum = [];
@@ -291,8 +296,8 @@ class Vite(Long):
     name = "vite"
 
     def prepare(self):
-        ensure_real_image()
-        self.folder = npm("vite")
+        super().prepare()
+        self.folder = npm("vite@5")  # of those that the node of Debian runs
 
     def start(self, box):
         box.yard.box("cp", f"{self.folder}/node_modules", f"{box.name}:/root/app", timeout=300)

@@ -1,6 +1,6 @@
 """Real programs through random forks, rollbacks, hibernations and kills, with their data looked at after each: nothing is lost.
 
-Each has a box of its own. BOX_TEST_REAL operations each (4; 50 in `make soak-real`, which adds the programs of real.LONG);
+Each has a box of its own. BOX_TEST_REAL operations each (4; 50 in `make soak-real`, which adds those of real.LONG and the coding agents of agents.py);
 BOX_TEST_SEED repeats a run, BOX_TEST_ALONE=redis,go takes some of them only. A failure tells the seed and what was done.
 """
 import contextlib
@@ -10,6 +10,7 @@ import time
 
 import pytest
 
+import agents
 import real
 import states
 from boxtest import Yard, eventually
@@ -17,7 +18,7 @@ from boxtest import Yard, eventually
 ROUNDS = int(os.environ.get("BOX_TEST_REAL", "4"))
 SEED = int(os.environ.get("BOX_TEST_SEED", "0")) or random.SystemRandom().randrange(1, 1 << 30)
 ALONE = [name for name in os.environ.get("BOX_TEST_ALONE", "").split(",") if name not in ("", "1")]
-KINDS = [kind for kind in real.SHORT + (real.LONG if os.environ.get("BOX_TEST_REAL") else []) if not ALONE or kind.name in ALONE]
+KINDS = [kind for kind in real.SHORT + (real.LONG + agents.AGENTS if os.environ.get("BOX_TEST_REAL") else []) if not ALONE or kind.name in ALONE]
 
 
 class Soak:
@@ -104,7 +105,7 @@ class Soak:
 def test_nothing_is_lost(kind):
     program, dice = kind(), random.Random(f"{SEED} {kind.name}")
     program.prepare()
-    yard, soak = Yard(images=real.IMAGES if program.image == real.IMAGE else real.SHORT_IMAGES), None
+    yard, soak = Yard(images=real.SHORT_IMAGES if program.image == real.software.IMAGE else real.IMAGES), None
     try:
         yard.start_daemon()
         soak = Soak(yard, program, dice)
