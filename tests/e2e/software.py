@@ -239,6 +239,48 @@ class Redis(Software):
         return int(box.out("redis-cli -p 7004 incr counter"))
 
 
+class RedisSaving(Software):
+    """One that is always saving itself, in a child that has its epoll and lacks the connections that came later."""
+
+    name = "redis-saving"
+    CLIENT = """import socket, time
+class Link:
+    def __init__(self):
+        self.sock = socket.create_connection(("127.0.0.1", 7005), 20); self.file = self.sock.makefile("rb")
+    def say(self, words):
+        self.sock.sendall(words.encode() + b"\\r\\n")
+        line = self.file.readline()
+        return self.file.read(int(line[1:]) + 2).decode() if line[:1] == b"$" else line.decode().strip()
+first, links, rounds = Link(), [], 0
+while True:
+    if "rdb_bgsave_in_progress:1" not in first.say("INFO persistence"):
+        for link in links: link.sock.close()
+        assert first.say("BGSAVE").startswith("+"), "BGSAVE"
+        links = [Link() for _ in range(10)]
+    assert all(link.say("PING") == "+PONG" for link in links)
+    rounds += 1
+    first.say("SET rounds %d" % rounds)
+    time.sleep(0.02)
+"""
+
+    def start(self, box):
+        box.sh("mkdir -p /root/saving")
+        box.start("redis-server", "--port", "7005", "--save", "", "--dir", "/root/saving")
+        self.up(box, "redis-cli -p 7005 ping", "PONG")
+        box.sh("seq 1 20000 | sed 's/.*/set key& value&/' | redis-cli -p 7005 --pipe >/dev/null; redis-cli -p 7005 config set rdb-key-save-delay 1000")
+        self.exec = box.start("python3", self.script(box, "/root/saver.py", self.CLIENT))
+        self.up(box, "redis-cli -p 7005 info persistence", "rdb_bgsave_in_progress:1")
+        self.up(box, "redis-cli -p 7005 get rounds | grep .")
+
+    def check(self, box):
+        def rounds():
+            return int(box.out("redis-cli -p 7005 get rounds"))
+
+        before = rounds()
+        eventually(lambda: rounds() > before + 3, WAIT, lambda: box.logs(self.exec["id"], raw="true")[-500:])
+        assert box.out("redis-cli -p 7005 get key777") == "value777"
+
+
 class Postgres(Software):
     """A cluster, and one connection that inserts without end."""
 
@@ -336,5 +378,5 @@ git add .; git commit -qm one""")
         box.sh("cmp /root/clone/blob /srv/repo/blob")
 
 
-SOFTWARE = [Bash, Python, Node, Sqlite, Tmux, Nginx, Redis, Postgres]
+SOFTWARE = [Bash, Python, Node, Sqlite, Tmux, Nginx, Redis, RedisSaving, Postgres]
 JOBS = [Make, Clone]
