@@ -118,6 +118,7 @@ bool cgroup_holds(struct cgroup_tree *tree, const char *id, pid_t pid);
 
 /* hold: a process that would be killed for the group's limit of memory waits instead (v1), or is slowed down shortly before
  * (v2); cgroup_oom_watch tells of both. limit as set, 0: none; to be called again when it changes. */
+#define CGROUP_HOLD_ITS_LIMIT UINT64_MAX /* whatever limit the group has */
 int cgroup_hold(
 	struct cgroup_tree *tree, const char *id, uint64_t limit, bool hold, struct err *err);
 /* Whether a process waits for memory right now; v1 only. */

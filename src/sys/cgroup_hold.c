@@ -34,6 +34,9 @@ int cgroup_hold(
 
 	if (!memory)
 		return 0;
+	if (limit == CGROUP_HOLD_ITS_LIMIT)
+		limit = cgroup_read_number(memory, id,
+			memory->v2 ? "memory.max" : "memory.limit_in_bytes"); /* "max" is 0 */
 	hold = hold && limit;
 	if (!memory->v2)
 		return cgroup_poke(memory, id, "memory.oom_control", hold ? "1" : "0", err);

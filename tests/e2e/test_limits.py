@@ -1,4 +1,5 @@
 """test_limits.py - a box that is paused at a limit: in time, told to everybody, and gone on with"""
+import os
 import re
 import signal
 import subprocess
@@ -6,7 +7,7 @@ import time
 
 import pytest
 
-from boxtest import BOX_BIN, SLOWNESS, eventually
+from boxtest import BOX_BIN, SLOWNESS, Box, eventually, instance_cgroups
 
 EXIT_LIMIT, EXIT_TIMEOUT = 75, 124
 EATER = """
@@ -218,3 +219,22 @@ def test_a_signal_reaches_the_program_of_a_suspended_box(yard, box, number):
     one.communicate(timeout=10)
     assert one.returncode == 128 + number
     eventually(lambda: all(e["state"] == "exited" for e in box.execs()), 5)
+
+
+def test_the_limit_of_a_tree_pauses_before_anything_is_killed(yard):
+    """It sits on a group above the box's own."""
+    name = f"tree-{time.monotonic_ns() % 10**8}"
+    yard.box("new", name, "--memory", "64M", "--tree", "memory=64M", "--on-limit", "pause")
+    box = Box(yard, yard.api("GET", f"/v1/boxes/{name}", expect=200).json)
+    try:
+        # The kernel tries the limit of the box first; without one there is that of the tree alone.
+        group = [g for g in instance_cgroups(yard.name) if g.endswith(box.id) and os.path.exists(f"{g}/memory.limit_in_bytes")]
+        if not group:
+            pytest.skip("LOUD: no memory controller of cgroup v1 here")
+        for file in ("memory.memsw.limit_in_bytes", "memory.limit_in_bytes"):
+            with open(f"{group[0]}/{file}", "w") as limit:
+                limit.write("-1")
+        shown_paused(box.python(EATER, "90", check=False, timeout=20 * SLOWNESS), box, "memory")
+        assert yard.api("GET", f"{box.path}/stats").json["oom_kills"] == 0
+    finally:
+        yard.box("rm", "-f", name)

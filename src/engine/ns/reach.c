@@ -6,6 +6,7 @@
 #include "engine/ns/ns_internal.h"
 #include "engine/ns/timers.h"
 #include "base/clock.h"
+#include "base/log.h"
 #include "sys/beneath.h"
 #include "sys/netns.h"
 #include "sys/procfd.h"
@@ -301,6 +302,34 @@ int ns_pause(struct instance *base, struct err *err)
 	return 0;
 }
 
+static bool same_tree(const struct ns_instance *a, const struct ns_instance *b)
+{
+	size_t len = strcspn(a->group, "/");
+
+	return !strncmp(a->group, b->group, len + 1);
+}
+
+/* A tree holds as long as one of its instances does. But what waits at the tree's limit is let go when one is: it may be that
+ * one. */
+static void hold_tree(struct ns_instance *instance)
+{
+	struct ns_engine *engine = ns_engine_of(instance->base.engine);
+	const char *slash = strchr(instance->group, '/');
+	_cleanup_free_ char *tree =
+		slash ? xstrndup(instance->group, (size_t)(slash - instance->group)) : NULL;
+	bool hold = instance->holds;
+	struct err err = ERR_INIT;
+
+	if (!tree)
+		return;
+	if (!hold && !cgroup_memory_waits(engine->cgroups, tree))
+		for (struct ns_instance *other = engine->first; other; other = other->next)
+			hold = hold || (other->holds && same_tree(instance, other));
+	if (cgroup_hold(engine->cgroups, tree, CGROUP_HOLD_ITS_LIMIT, hold, &err) < 0)
+		log_warn("what happens at the limit of a tree is not as it should be",
+			kv_str("box", instance->id), kv_err(&err));
+}
+
 int ns_hold_limit(struct instance *base, bool hold, struct err *err)
 {
 	struct ns_instance *instance = ns_instance_of(base);
@@ -310,6 +339,7 @@ int ns_hold_limit(struct instance *base, bool hold, struct err *err)
 		return err_wrap(err, "what happens at the limit of memory");
 	instance->holds = hold && instance->memory_limit;
 	instance->memory_refused = cgroup_memory_refused(cgroups, instance->group);
+	hold_tree(instance);
 	return 0;
 }
 
