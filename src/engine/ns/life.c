@@ -191,7 +191,7 @@ static void watch_oom(struct ns_instance *instance)
 		log_warn("memory kills will not be noticed", kv_str("box", instance->id),
 			kv_err(&err));
 	/* Without it, refused forks are noticed at the next look. */
-	instance->pids_wd = cgroup_pids_watch(engine->cgroups, instance->id, engine->inotify);
+	instance->pids_wd = cgroup_pids_watch(engine->cgroups, instance->group, engine->inotify);
 	if (instance->oom_fd >= 0)
 		instance->oom_watch =
 			loop_fd_new(engine->loop, instance->oom_fd, LOOP_READ, oom_event, instance);
