@@ -14,6 +14,7 @@
 #include "guest/proc.h"
 #include "guest/self.h"
 #include "guest/shutdown.h"
+#include "guest/trust.h"
 #include "guest/watch.h"
 #include "guest/worker.h"
 #include <errno.h>
@@ -161,8 +162,10 @@ int main(int argc, char **argv)
 		fprintf(stderr, "box-init: %s\n", err.message);
 		return 1;
 	}
-	if (getpid() == 1)
+	if (getpid() == 1) {
 		hosts_write_name();
+		trust_open();
+	}
 	while (!shutdown_is_done()) {
 		watch_loop_turn();
 		conn_settle();

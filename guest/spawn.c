@@ -7,6 +7,7 @@
  * The child reports its first error whole, as a struct err, down a pipe that closes itself when the
  * program is executed. */
 #include "guest/spawn.h"
+#include "guest/trust.h"
 #include "guest/user.h"
 #include "base/file.h"
 #include <assert.h>
@@ -25,7 +26,7 @@
 enum {
 	REPORT_FD = 3,
 	FILES_SOFT = 1024, /* what programs expect; they may raise it themselves */
-	ENV_ADDED = 7,
+	ENV_ADDED = 10,
 };
 
 /* The descriptors of the child's side, and ours beside them. */
@@ -72,6 +73,9 @@ static char **make_env(const struct wire_exec_spec *spec, const struct user *use
 		{ "PATH", PATH_DEFAULT },
 		{ "TERM", spec->tty ? "xterm-256color" : NULL },
 		{ "LANG", "C.UTF-8" },
+		{ "SSL_CERT_FILE", trust_get_list() },
+		{ "REQUESTS_CA_BUNDLE", trust_get_list() },
+		{ "NODE_EXTRA_CA_CERTS", trust_get_added() },
 	};
 	size_t count = 0;
 

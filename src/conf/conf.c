@@ -304,6 +304,17 @@ static int set_insecure(struct conf *conf, const char *value, struct err *err)
 	return 0;
 }
 
+static int set_ca_certificates(struct conf *conf, const char *value, struct err *err)
+{
+	if (strcmp(value, "machine") && strcmp(value, "none") && *value != '/')
+		return err_set(err, ERR_INVALID,
+			"ca_certificates '%.100s' must be machine, none or the absolute path of a "
+			"PEM file",
+			value);
+	replace(&conf->ca_certificates, value);
+	return 0;
+}
+
 /* What a text says is the policy language's business; a file is read when it is needed. */
 static int set_default_policy(struct conf *conf, const char *value, struct err *err)
 {
@@ -423,6 +434,7 @@ static const struct {
 	{ "registry_auth", NULL, set_registry_auth },
 	{ "insecure_registries", "BOX_INSECURE_REGISTRIES", set_insecure },
 	{ "default_policy", "BOX_DEFAULT_POLICY", set_default_policy },
+	{ "ca_certificates", "BOX_CA_CERTIFICATES", set_ca_certificates },
 	{ "resolv_conf", "BOX_RESOLV_CONF", set_resolv_conf },
 	{ "criu", "BOX_CRIU", set_criu },
 	{ "inside_fork_depth", NULL, set_inside_depth },
@@ -555,6 +567,7 @@ int conf_load(struct conf *ret, struct err *err)
 	conf.url_certificate = xstrdup("");
 	conf.url_key = xstrdup("");
 	conf.default_policy = xstrdup("dev");
+	conf.ca_certificates = xstrdup("machine");
 	conf.resolv_conf = xstrdup("/etc/resolv.conf");
 	conf.criu = xstrdup("");
 	if (set_listen(&conf, DEFAULT_LISTEN, err) < 0 || read_file(&conf, err) < 0 ||
@@ -586,6 +599,7 @@ void conf_done(struct conf *conf)
 	free(conf->url_certificate);
 	free(conf->url_key);
 	free(conf->default_policy);
+	free(conf->ca_certificates);
 	free(conf->resolv_conf);
 	free(conf->criu);
 	strv_free(conf->mount_roots);

@@ -44,6 +44,7 @@ struct conf {
 	char *registry;		    /* registry = HOST: asked for image names that name none; "" */
 	char *registry_auth;	    /* registry_auth = FILE: credentials; "" : the usual places */
 	char **registries_insecure; /* insecure_registries = HOST:PORT,…: plain HTTP is fine there */
+	char *ca_certificates;	    /* ca_certificates = machine|none|PATH: trusted in boxes too */
 	char *default_policy;	    /* default_policy = dev: a preset, or the path of a file */
 	char *url_domain; /* url_domain = boxes.example.com: boxes are found below it too; "" */
 	char *url_listen; /* url_listen = ADDRESS:PORT: boxes, by TLS; the address, or NULL: off */

@@ -1,5 +1,6 @@
 /* yard.c - opening and closing the whole, and what can be said about it */
 #include "core/core_internal.h"
+#include "core/trust.h"
 #include "core/network_internal.h"
 #include "core/tree_internal.h"
 #include "base/clock.h"
@@ -139,7 +140,7 @@ char *criu_find(const struct conf *conf)
 static int open_parts(struct yard *yard, struct err *err)
 {
 	const struct conf *conf = yard->conf;
-	_cleanup_free_ char *resolv_conf = NULL, *criu = NULL;
+	_cleanup_free_ char *resolv_conf = NULL, *criu = NULL, *certificates = NULL;
 	struct engine_config engine = {
 		.loop = yard->loop,
 		.home = conf->home,
@@ -170,6 +171,8 @@ static int open_parts(struct yard *yard, struct err *err)
 		log_warn("captures are not what they should be", kv_str("why", yard->criu_problem));
 	resolv_conf = yard_box_resolv_conf(yard);
 	engine.resolv_conf = resolv_conf;
+	certificates = trust_collect(conf);
+	engine.certificates = certificates;
 	if (engine_open(&engine_ns, &engine, &yard->engine, err) < 0)
 		return err_wrap(err, "driver ns");
 	if (snapshots_load(yard, err) < 0 || yard_recover(yard, err) < 0)

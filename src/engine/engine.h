@@ -186,7 +186,9 @@ struct engine_config {
 	const char *name; /* instance name of this daemon, in cgroup names */
 	const char
 		*resolv_conf; /* text of /etc/resolv.conf in every box; NULL: the resolver alone */
-	const char *criu;     /* path of the program, or NULL: states cannot be captured */
+	const char
+		*certificates; /* PEM, trusted in every box beside its image's; NULL or "": none */
+	const char *criu;      /* path of the program, or NULL: states cannot be captured */
 	/* All instances together; 0: no limit, ENGINE_LIMIT_AUTO: what leaves the machine enough for itself. */
 	uint64_t memory_bytes, pids;
 };

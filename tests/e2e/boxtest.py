@@ -341,6 +341,7 @@ class Yard:
             "BOX_LISTEN": "127.0.0.1:0",
             "BOX_POOL_SIZE": "4G",
             "BOX_REGISTRY": "127.0.0.1:1",  # closed: no test asks a registry on the network
+            "BOX_CA_CERTIFICATES": "none",  # whatever this machine trusts
             "BOX_SPARES": "0",  # what is counted should be what was asked for; test_spares.py has them
             "BOX_CONF": str(self.base / "boxyard.conf"),
             "NO_COLOR": "1",

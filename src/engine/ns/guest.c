@@ -3,7 +3,7 @@
  * BOX_HOME/guest/HASH/layer is a read-only layer above every image: device nodes (nobody in a box can
  * make them) and mount points. BOX_HOME/guest/HASH/bin holds box-init and becomes /.boxyard in the box, a
  * mount of its own that `rm -rf /` inside cannot empty; under the name `box`, to which /usr/local/bin/box in the layer
- * leads, it is the command for the inside. /etc/resolv.conf, which leads to the daemon's resolver, is in the layer too, above whatever the image brings; the box may change it. HASH covers the bytes of both: a new version
+ * leads, it is the command for the inside. /etc/resolv.conf, which leads to the daemon's resolver, is in the layer too, above whatever the image brings; the box may change it. So are certificates of the machine's own. HASH covers the bytes of all: a new version
  * gets a new directory, and boxes that run keep theirs. Made under a temporary name and renamed.
  *
  * Boxes see bin as a memory file system of its own, made once: a mount of the folder itself would tell them, in
@@ -85,6 +85,7 @@ struct init_bytes {
 	size_t len;
 	char *owned;
 	const char *resolv_conf;
+	const char *certificates; /* "": none */
 };
 
 static int find_init(struct init_bytes *ret, struct err *err)
@@ -167,6 +168,23 @@ static int make_layer(int layer, const char *resolv_conf, struct err *err)
 	return 0;
 }
 
+/* The machine's own authorities; box-init adds them to the list of the image (guest/trust.c). */
+static int make_certificates(int layer, const char *text, struct err *err)
+{
+	static const char folder[] = "usr/local/share/ca-certificates",
+			  file[] = "usr/local/share/ca-certificates/boxyard-machine.crt";
+
+	if (!*text)
+		return 0;
+	if (make_dir(layer, "usr/local/share", 0755, err) < 0 ||
+		make_dir(layer, folder, 0755, err) < 0 ||
+		file_write_atomic(layer, file, text, strlen(text), 0644, err) < 0)
+		return -1;
+	if (fchmodat(layer, file, 0644, 0) < 0)
+		return err_sys(err, errno, "chmod '%s'", file);
+	return 0;
+}
+
 static int make_guest(int dir, const struct init_bytes *init, struct err *err)
 {
 	_cleanup_close_ int layer = -1, bin = -1;
@@ -186,7 +204,9 @@ static int make_guest(int dir, const struct init_bytes *init, struct err *err)
 	/* One program under two names. */
 	if (linkat(bin, "box-init", bin, GUEST_COMMAND, 0) < 0)
 		return err_sys(err, errno, "link box-init");
-	return make_layer(layer, init->resolv_conf, err);
+	if (make_layer(layer, init->resolv_conf, err) < 0)
+		return -1;
+	return make_certificates(layer, init->certificates, err);
 }
 
 static int make_named(int parent, const char *name, const struct init_bytes *init, struct err *err)
@@ -307,6 +327,7 @@ static int open_or_make(
 
 	hash = hash_more(hash, init->data, init->len);
 	hash = hash_more(hash, init->resolv_conf, strlen(init->resolv_conf));
+	hash = hash_more(hash, init->certificates, strlen(init->certificates));
 	snprintf(name, sizeof name, "%016llx", (unsigned long long)hash);
 	memcpy(ret->name, name, sizeof ret->name);
 	if (faccessat(parent, name, F_OK, 0) < 0 && make_named(parent, name, init, err) < 0)
@@ -370,7 +391,8 @@ int guest_find_name(const char *home, int bin, char ret[GUEST_NAME_SIZE], struct
 			  : 0;
 }
 
-int guest_open(const char *home, const char *resolv_conf, struct guest *ret, struct err *err)
+int guest_open(const char *home, const char *resolv_conf, const char *certificates,
+	struct guest *ret, struct err *err)
 {
 	_cleanup_free_ char *path = xasprintf("%s/guest", home);
 	_cleanup_close_ int parent = -1;
@@ -385,6 +407,7 @@ int guest_open(const char *home, const char *resolv_conf, struct guest *ret, str
 	if (find_init(&init, err) < 0)
 		return -1;
 	init.resolv_conf = resolv_conf;
+	init.certificates = certificates;
 	status = open_or_make(parent, &init, ret, err);
 	free(init.owned);
 	return status;

@@ -124,7 +124,7 @@ static int ns_open(const struct engine_config *config, struct engine **ret, stru
 		return -1;
 	bound_all(engine, config);
 	if (guest_open(config->home, config->resolv_conf ? config->resolv_conf : DOORS_RESOLV_CONF,
-		    &engine->guest, err) < 0)
+		    config->certificates ? config->certificates : "", &engine->guest, err) < 0)
 		return -1;
 	if (engine->layers == LAYERS_DETACHED &&
 		guest_show_from_memory(engine->guest.name, &engine->guest, err) < 0)

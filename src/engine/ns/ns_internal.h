@@ -70,7 +70,8 @@ struct guest {
 /* Beside it: what was open when a state was captured, by the name it has in BOX_HOME/guest; and that name. */
 int guest_open_named(const char *home, const char *name, struct guest *ret, struct err *err);
 int guest_find_name(const char *home, int bin, char ret[GUEST_NAME_SIZE], struct err *err);
-int guest_open(const char *home, const char *resolv_conf, struct guest *ret, struct err *err);
+int guest_open(const char *home, const char *resolv_conf, const char *certificates,
+	struct guest *ret, struct err *err);
 void guest_close(struct guest *guest);
 /* bin becomes a memory file system with its files, which tells boxes nothing of where they lie. */
 int guest_show_from_memory(const char *name, struct guest *guest, struct err *err);
