@@ -451,6 +451,15 @@ static int start(struct taking *taking, const struct take_spec *spec, struct err
 	if (spec->state && !box->instance)
 		return err_set(err, ERR_STATE, "box '%s' is %s, not running", box->row.name,
 			box_state_name(box->state));
+	if (spec->state && box_is_paused(box) && box->holds &&
+		instance_memory_full(box->instance)) {
+		err_set(err, ERR_LIMIT,
+			"box '%s' waits for memory at its limit, and what waits there cannot be "
+			"captured",
+			box->row.name);
+		return err_hint(err, "'box set %s --memory SIZE' first; its disk can be taken now",
+			box->row.name);
+	}
 	if (spec->state && box->link && !box_can_be_told(box)) {
 		err_set(err, ERR_UNSUPPORTED,
 			"box '%s' was started by an older version, which cannot be captured with "

@@ -62,6 +62,16 @@ def test_memory_pauses_before_anything_is_killed(yard, make_box):
     assert yard.api("GET", f"{box.path}/stats").json["oom_kills"] == 0
 
 
+def test_what_waits_for_memory_is_not_captured_until_it_has_some(yard, make_box):
+    box = make_box(memory="64M", on_limit="pause")
+    shown_paused(box.python(EATER, "90", check=False, timeout=20 * SLOWNESS), box, "memory")
+    for verb in ("hibernate", "snapshot", "fork"):
+        refused = yard.box(verb, box.name, check=False, timeout=20)
+        assert refused.returncode == EXIT_LIMIT and "waits for memory" in refused.stderr, refused
+    assert yard.box("snapshot", "--disk-only", box.name).returncode == 0
+    assert is_paused(box)
+
+
 def test_a_box_resumed_without_more_memory_gets_what_the_kernel_does(yard, make_box):
     box = make_box(memory="64M", on_limit="pause")
     ran = box.python(EATER, "90", check=False, timeout=20 * SLOWNESS)
