@@ -339,7 +339,7 @@ bool wake_launch_failed(struct box *box, const struct err *why)
 	box_set_state(box, BOX_HIBERNATED, "");
 	box_save(box, STORE_KEPT);
 	err_wrap(&err, "wake '%s'", box->row.name);
-	if (box->yard->criu_problem)
+	if (box->yard->criu_problem && err.kind != ERR_LIMIT)
 		err_hint(&err, "%s; 'make criu' builds the one that belongs to it",
 			box->yard->criu_problem);
 	else if (!*err.hint)

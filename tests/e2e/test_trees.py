@@ -126,6 +126,20 @@ def test_limits_of_the_first_box_are_those_of_its_tree(fresh_yard):
     assert kills.returncode == 64 and "--tree" in kills.stderr
 
 
+def test_a_new_box_may_be_given_more_for_its_tree(fresh_yard):
+    yard = fresh_yard
+    yard.box("new", "one", "--memory", "100M", "--tree", "memory=300M,pids=500")
+    one = Box(yard, yard.api("GET", "/v1/boxes/one", expect=200).json)
+    assert one.show()["limits"]["memory"] == 100 * MB and tree(one)["limits"]["memory"] == 300 * MB
+    assert one.run("box", "fork", "kid").code == 0
+    assert tree(child_of(one, "kid"))["limits"] == {"cpu": 0, "memory": 300 * MB, "pids": 500}
+    assert child_of(one, "kid").show()["limits"]["memory"] == 100 * MB
+    for bad in ("all", 7, {"disk": 5}, {"memory": "much"}, {"depth": 1}):
+        reply = yard.api("POST", "/v1/boxes", {"name": "two", "tree": bad})
+        assert reply.status == 400 and "tree" in reply.json["error"]["message"], (bad, reply.json)
+        assert yard.api("PATCH", one.path, {"tree": bad}).status == 400
+
+
 def group_limit(yard, box, *names):
     for group in box_cgroups(yard.name, box.id):
         for name in names:
