@@ -94,7 +94,7 @@ def test_deep_folders_are_copied_and_removed_without_btrfs(image):
         soon(yard, "image", "rm", "deep")
         trash = yard.home / "pool" / "trash"
         assert trash.is_dir()
-        eventually(lambda: not list(trash.iterdir()), LONG, what="the trash is empty")
+        eventually(lambda: not list(trash.iterdir()), 4 * LONG, what="the trash is empty")
 
 
 def test_a_path_as_long_as_may_be_goes_both_ways(yard, box, out):
