@@ -91,7 +91,7 @@ static int choose_daemon(struct cli *cli, struct err *err)
 				cli->home = xstrdup(cli->conf.home);
 		}
 	}
-	remote_use(cli->token, cli->cacert, cli->home);
+	remote_use(cli->target, cli->token, cli->cacert, cli->home);
 	return 0;
 }
 

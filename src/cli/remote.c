@@ -32,10 +32,11 @@ struct target {
 	char path[108];
 };
 
-static const char *use_token, *use_cacert, *use_home;
+static const char *use_token, *use_cacert, *use_home, *use_target;
 
-void remote_use(const char *token, const char *cacert, const char *home)
+void remote_use(const char *target, const char *token, const char *cacert, const char *home)
 {
+	use_target = target;
 	use_token = token;
 	use_cacert = cacert;
 	use_home = home;
@@ -170,7 +171,7 @@ void remote_add_head(struct buf *out, const char *text)
 
 	if (!remote_is(text) || parse(text, &target, NULL) < 0 || target.scheme == SCHEME_SSH) {
 		buf_add_str(out, "Host: localhost\r\n");
-		if (!remote_is(text) && use_home)
+		if (!remote_is(text) && use_home && !strcmp(text, use_target))
 			buf_addf(out, "Box-Home: %s\r\n", use_home);
 		return;
 	}

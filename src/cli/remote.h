@@ -14,9 +14,10 @@ int remote_read(const char *text, char **ret, struct err *err);
 /* Another machine's, or a door that wants a token. */
 bool remote_is(const char *target);
 
-/* Said with every request from now on. Borrowed; each may be NULL. token: for http and https; cacert: a PEM file that
- * says whom to trust besides the machine's own store; home: of the daemon that is meant, for unix sockets. */
-void remote_use(const char *token, const char *cacert, const char *home);
+/* Said with every request from now on. Borrowed; each but target may be NULL. token: for http and https; cacert: a PEM
+ * file that says whom to trust besides the machine's own store; home: of the daemon that is meant by target, for unix sockets;
+ * other daemons (of a benchmark) have homes of their own. */
+void remote_use(const char *target, const char *token, const char *cacert, const char *home);
 
 /* The lines of a request's head that depend on whom it goes to: Host, Authorization, Box-Home. */
 void remote_add_head(struct buf *out, const char *target);
