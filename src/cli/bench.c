@@ -480,8 +480,8 @@ static int run_all(struct bench *bench)
 {
 	struct err err = ERR_INIT;
 
-	if (needs_daemon(bench) && bench_boxes_open(bench->cli->client, bench->cli->conf.socket,
-					   &bench->boxes, &err) < 0)
+	if (needs_daemon(bench) &&
+		bench_boxes_open(bench->cli->client, bench->cli->target, &bench->boxes, &err) < 0)
 		return cli_fail(bench->cli, &err);
 	catch_signals();
 	for (enum bench_group group = 0; group < GROUP_DERIVED; group++)

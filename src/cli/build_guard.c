@@ -21,12 +21,12 @@ struct word {
 	char box[sizeof((struct build *)NULL)->box]; /* "": there is none to look after */
 };
 
-static void remove_box(const char *socket, const char *box)
+static void remove_box(const char *target, const char *box)
 {
 	_cleanup_free_ char *path = client_path("/v1/boxes/%s?force=true", box);
 
 	for (int i = 0; i < TRIES; i++) {
-		struct client *client = client_new(socket);
+		struct client *client = client_new(target);
 		struct err err = ERR_INIT;
 		int done = client_call(client, "DELETE", path, NULL, NULL, &err);
 
@@ -37,7 +37,7 @@ static void remove_box(const char *socket, const char *box)
 	}
 }
 
-static _Noreturn void guard(int pipe, const char *socket)
+static _Noreturn void guard(int pipe, const char *target)
 {
 	int null = open("/dev/null", O_RDWR | O_CLOEXEC);
 	struct word word = { "" }, next;
@@ -60,7 +60,7 @@ static _Noreturn void guard(int pipe, const char *socket)
 	} while (got == sizeof next || (got < 0 && errno == EINTR));
 	word.box[sizeof word.box - 1] = '\0';
 	if (*word.box)
-		remove_box(socket, word.box);
+		remove_box(target, word.box);
 	_exit(0);
 }
 
@@ -74,7 +74,7 @@ int build_guard_start(struct build *build, struct err *err)
 	build->guard_pid = fork();
 	if (build->guard_pid == 0) {
 		close(ends[1]);
-		guard(ends[0], build->cli->conf.socket);
+		guard(ends[0], build->cli->target);
 	}
 	close(ends[0]);
 	if (build->guard_pid < 0) {

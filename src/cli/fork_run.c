@@ -40,7 +40,7 @@ static int become(struct cli *cli, const struct fork_program *program, int out, 
 	if (dup2(out, STDOUT_FILENO) < 0 || dup2(err_fd, STDERR_FILENO) < 0)
 		return EXIT_SOFTWARE;
 	/* The connection of the one we come from is not ours. */
-	cli->client = client_new(cli->conf.socket);
+	cli->client = client_new(cli->target);
 	return session_run(cli, &spec);
 }
 

@@ -10,7 +10,7 @@ import time
 
 import pytest
 
-from boxtest import BOX_BIN, SLOWNESS, Yard, random_name
+from boxtest import BOX_BIN, SLOWNESS, Yard, eventually, random_name
 
 EXIT_USAGE, EXIT_STATE, EXIT_UNAVAILABLE, EXIT_FORBIDDEN = 64, 65, 69, 77
 
@@ -203,6 +203,31 @@ def test_everything_works_from_afar(yard, far, tmp_path):
         assert run("stats", name, env=far).stdout
     finally:
         run("rm", "-f", name, env=far)
+
+
+def test_a_program_runs_in_several_forks_far_away(yard, box, far):
+    """Each has a process of its own here, with a connection of its own."""
+    kids = [f"{box.name}-{end}" for end in "ab"]
+    try:
+        done = run("fork", box.name, *kids, "--", "sh", "-c", "echo $BOX_NAME", env=far)
+        assert sorted(done.stdout.splitlines()) == [f"{kid} | {kid}" for kid in kids]
+    finally:
+        yard.box("rm", "-f", *kids, check=False)
+
+
+def test_a_killed_build_far_away_leaves_no_box(yard, by_ssh, tmp_path):
+    def builds():
+        return [b for b in yard.boxes() if b["name"].startswith("build")]
+
+    context = tmp_path / "context"
+    context.mkdir()
+    (context / "Boxfile").write_text("from debian\nrun while :; do sleep 0.05; done\n")
+    one = subprocess.Popen([BOX_BIN, "image", "build", "-t", "never", "--no-cache", "-f", context / "Boxfile", context], env=by_ssh[0],
+                           stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    eventually(builds, 10)
+    one.kill()
+    one.wait(20)
+    eventually(lambda: not builds(), 15, "the box of the build is removed")
 
 
 def test_a_signal_reaches_a_program_far_away(yard, box, far):
