@@ -17,8 +17,7 @@
 
 /* ---- the tree -------------------------------------------------------------------------------------------------- */
 
-/* Whose limit is the tree's: the first box, or the oldest that is left of it. */
-static struct box *first_of(const struct box *box)
+struct box *budget_get_first(const struct box *box)
 {
 	struct yard *yard = box->yard;
 	struct box *first = box_find(yard, box_get_tree(box), NULL);
@@ -110,7 +109,7 @@ int box_limit_disk(struct box *box, uint64_t bytes, struct err *err)
 		return 0;
 	if (pool_disk_limit(pool, BOX_DISKS, box->row.id, bytes, err) < 0)
 		return -1;
-	return first_of(box) == box ? limit_tree(box, bytes, err) : 0;
+	return budget_get_first(box) == box ? limit_tree(box, bytes, err) : 0;
 }
 
 void budget_states_changed(struct yard *yard, const char *id)
@@ -120,13 +119,13 @@ void budget_states_changed(struct yard *yard, const char *id)
 
 	if (!box || !pool_has_quota(yard->pool) || !box_has_disk(box))
 		return;
-	first = first_of(box);
+	first = budget_get_first(box);
 	if (first->row.disk_bytes && limit_tree(box, first->row.disk_bytes, &err) < 0)
 		log_warn("what a tree of boxes keeps is not counted anew",
 			kv_str("box", box->row.id), kv_err(&err));
 }
 
-void budget_nearest(const struct pool_figures *figures, uint64_t *ret_used, uint64_t *ret_limit)
+bool budget_nearest(const struct pool_figures *figures, uint64_t *ret_used, uint64_t *ret_limit)
 {
 	bool tree = figures->budget_limit &&
 		    (!figures->limit || less(figures->budget_limit, figures->budget_used) <
@@ -134,9 +133,10 @@ void budget_nearest(const struct pool_figures *figures, uint64_t *ret_used, uint
 
 	*ret_used = tree ? figures->budget_used : figures->used;
 	*ret_limit = tree ? figures->budget_limit : figures->limit;
+	return tree;
 }
 
-int box_disk_nearest(struct box *box, uint64_t *ret_used, uint64_t *ret_limit)
+int box_disk_nearest(struct box *box, uint64_t *ret_used, uint64_t *ret_limit, bool *ret_tree)
 {
 	struct pool *pool = box->yard->pool;
 	struct pool_figures now;
@@ -145,7 +145,7 @@ int box_disk_nearest(struct box *box, uint64_t *ret_used, uint64_t *ret_limit)
 		pool_budget_usage(pool, BOX_DISKS, box->row.id, &now.budget_used, &now.budget_limit,
 			NULL) < 0)
 		return -1;
-	budget_nearest(&now, ret_used, ret_limit);
+	*ret_tree = budget_nearest(&now, ret_used, ret_limit);
 	return 0;
 }
 
@@ -194,7 +194,7 @@ static int refuse(
 int budget_make_room(struct box *box, uint64_t need, struct err *err)
 {
 	struct yard *yard = box->yard;
-	const struct box *first = first_of(box);
+	const struct box *first = budget_get_first(box);
 	uint64_t limit = first->row.disk_bytes, disks, unused, states;
 	struct snapshot *oldest;
 
@@ -242,7 +242,7 @@ void budget_pressed(struct box *box)
 static uint64_t left_of(const struct box *box, uint64_t states)
 {
 	return MIN(less(box->row.disk_bytes, box->disk_used),
-		less(first_of(box)->row.disk_bytes, box->tree_used + states));
+		less(budget_get_first(box)->row.disk_bytes, box->tree_used + states));
 }
 
 json_t *box_disk_json(struct box *box)

@@ -385,8 +385,11 @@ void budget_states_changed(struct yard *yard, const char *box);
 void budget_pressed(struct box *box);
 /* Whichever limit is nearer: a disk's own, or that of its tree. limit 0: none. */
 struct pool_figures;
-void budget_nearest(const struct pool_figures *figures, uint64_t *ret_used, uint64_t *ret_limit);
-int box_disk_nearest(struct box *box, uint64_t *ret_used, uint64_t *ret_limit); /* now */
+bool budget_nearest(const struct pool_figures *figures, uint64_t *ret_used, uint64_t *ret_limit);
+int box_disk_nearest(
+	struct box *box, uint64_t *ret_used, uint64_t *ret_limit, bool *ret_tree); /* now */
+/* Whose limit of disk is the tree's: the first box, or the oldest that is left of it. */
+struct box *budget_get_first(const struct box *box);
 /* {"used_bytes","limit_bytes","tree_bytes","states_bytes","inside_states_bytes","free_bytes"}; new reference. */
 json_t *box_disk_json(struct box *box);
 uint64_t box_states_bytes(struct box *box); /* captured memory kept of it */

@@ -39,35 +39,71 @@ enum {
 static const struct limit_kind {
 	const char *type; /* of its event, and why a box is asleep */
 	const char *name;
-	const char *word; /* "its … limit" */
-	const char *flag; /* of 'box set' */
+	const char *word;    /* "its … limit" */
+	const char *flag;    /* of 'box set' */
+	const char *of_tree; /* of its --tree */
 } kinds[] = {
-	{ "limit.memory", "memory", "memory", "--memory SIZE" },
-	{ "limit.disk", "disk", "disk", "--disk SIZE" },
-	{ "limit.pids", "pids", "process", "--pids N" },
-	{ "limit.network", "network", "network", NULL },
+	{ "limit.memory", "memory", "memory", "--memory SIZE", "memory=SIZE" },
+	{ "limit.disk", "disk", "disk", "--disk SIZE", NULL },
+	{ "limit.pids", "pids", "process", "--pids N", "pids=N" },
+	{ "limit.network", "network", "network", NULL, NULL },
 };
 
-static const struct limit_kind *kind_of(const char *type)
+/* Whose limit it was, behind the type in asleep_for; the box's own: nothing. */
+static const char of_tree[] = ".tree", of_yard[] = ".yard";
+
+static const struct limit_kind *kind_of(const char *asleep_for, const char **ret_whose)
 {
-	for (size_t i = 0; i < ARRAY_LEN(kinds); i++)
-		if (!strcmp(kinds[i].type, type))
+	for (size_t i = 0; i < ARRAY_LEN(kinds); i++) {
+		if (!text_has_prefix(asleep_for, kinds[i].type))
+			continue;
+		*ret_whose = asleep_for + strlen(kinds[i].type);
+		if (!**ret_whose || !strcmp(*ret_whose, of_tree) || !strcmp(*ret_whose, of_yard))
 			return &kinds[i];
+	}
 	return NULL;
 }
 
 const char *box_limit_reached(const struct box *box)
 {
-	const struct limit_kind *kind = kind_of(box->row.asleep_for);
+	const char *whose;
+	const struct limit_kind *kind = kind_of(box->row.asleep_for, &whose);
 
 	return kind ? kind->name : NULL;
 }
 
+static int refuse_of_tree(const struct box *box, const struct limit_kind *kind, struct err *err)
+{
+	bool disk = !strcmp(kind->name, "disk");
+	const struct box *head = disk ? budget_get_first(box) : tree_get_head(box->tree, box->yard);
+	const char *name = box->row.name, *whose = head ? head->row.name : name;
+
+	err_set(err, ERR_LIMIT,
+		"box '%s' is paused: all boxes that came out of '%s' together reached their %s "
+		"limit",
+		name, whose, kind->word);
+	/* The tree's disk is that of its first box. */
+	if (disk)
+		return err_hint(err, "'box set %s --disk SIZE; box resume %s'", whose, name);
+	return err_hint(err, "'box set %s --tree %s; box resume %s'", whose, kind->of_tree, name);
+}
+
 int box_refuse_paused(const struct box *box, struct err *err)
 {
-	const struct limit_kind *kind = kind_of(box->row.asleep_for);
-	const char *name = box->row.name;
+	const char *name = box->row.name, *whose;
+	const struct limit_kind *kind = kind_of(box->row.asleep_for, &whose);
 
+	if (kind && !strcmp(whose, of_tree))
+		return refuse_of_tree(box, kind, err);
+	if (kind && !strcmp(whose, of_yard)) {
+		err_set(err, ERR_LIMIT,
+			"box '%s' is paused: all boxes together reached their %s limit", name,
+			kind->word);
+		return err_hint(err,
+			"end what is not needed or raise yard_%s in the configuration; 'box resume "
+			"%s' lets it go on",
+			kind->name, name);
+	}
 	err_set(err, ERR_LIMIT, "box '%s' is paused: it reached %s%s limit", name,
 		kind ? "its " : "a", kind ? kind->word : "");
 	if (kind && kind->flag)
@@ -112,15 +148,22 @@ void limit_resumed(struct box *box)
 
 /* ---- what is done about it ----------------------------------------------------------------------------- */
 
-static void carry_out(struct box *box, const char *type, enum on_limit policy)
+static void save_paused(struct box *box, const char *type, const char *whose)
+{
+	_cleanup_free_ char *asleep_for = xasprintf("%s%s", type, whose);
+
+	text_replace(&box->row.asleep_for, asleep_for);
+	box_save(box, STORE_KEPT);
+}
+
+static void carry_out(struct box *box, const char *type, const char *whose, enum on_limit policy)
 {
 	struct err err = ERR_INIT;
 
 	/* One that sleeps does not wake by itself any more. */
 	if (policy == ON_LIMIT_PAUSE && box->state == BOX_SUSPENDED && !box_is_paused(box)) {
-		text_replace(&box->row.asleep_for, type);
+		save_paused(box, type, whose);
 		idle_asleep(box);
-		box_save(box, STORE_KEPT);
 	}
 	if (policy == ON_LIMIT_NOTIFY || box->state != BOX_RUNNING)
 		return;
@@ -134,6 +177,8 @@ static void carry_out(struct box *box, const char *type, enum on_limit policy)
 		log_warn("a box at its limit cannot be paused", kv_str("box", box->row.id),
 			kv_err(&err));
 	} else {
+		if (*whose)
+			save_paused(box, type, whose);
 		box_refuse_paused(box, &err);
 		box_fail_channels(box, &err);
 	}
@@ -141,9 +186,15 @@ static void carry_out(struct box *box, const char *type, enum on_limit policy)
 
 void box_limit_hit_as(struct box *box, const char *type, json_t *data, enum on_limit policy)
 {
+	const char *scope = json_string_value(json_object_get(data, "scope"));
+	const char *whose = !scope		     ? ""
+			    : !strcmp(scope, "tree") ? of_tree
+			    : !strcmp(scope, "yard") ? of_yard
+						     : "";
+
 	json_object_set_new(data, "policy", json_string(on_limit_name(policy)));
 	yard_event(box->yard, type, box, data);
-	carry_out(box, type, policy);
+	carry_out(box, type, whose, policy);
 }
 
 void box_limit_hit(struct box *box, const char *type, json_t *data)
@@ -204,9 +255,10 @@ static uint64_t pause_from(uint64_t limit)
 	return MIN(full_from(limit), limit - MIN(limit / PAUSE_PART, (uint64_t)PAUSE_WITHIN_MAX));
 }
 
-static void judge_disk(struct box *box, uint64_t used, uint64_t limit, uint64_t from)
+static void judge_disk(struct box *box, uint64_t used, uint64_t limit, uint64_t from, bool of_all)
 {
 	bool failing = limit && used >= full_from(limit);
+	bool others = of_all && box->tree->users > 1;
 
 	if (!limit || used < limit - limit / 10)
 		box->disk_full = false;
@@ -214,8 +266,9 @@ static void judge_disk(struct box *box, uint64_t used, uint64_t limit, uint64_t 
 		return;
 	box->disk_full = true;
 	box_limit_hit(box, "limit.disk",
-		json_pack("{s:I,s:I,s:s}", "used_bytes", (json_int_t)used, "limit_bytes",
-			(json_int_t)limit, "detail",
+		json_pack("{s:I,s:I,s:s,s:s,s:s}", "used_bytes", (json_int_t)used, "limit_bytes",
+			(json_int_t)limit, "scope", others ? "tree" : "box", "tree",
+			box_get_tree(box), "detail",
 			failing ? "the box has filled its disk: writes fail with 'Disk quota "
 				  "exceeded'"
 				: "the box has nearly filled its disk"));
@@ -226,15 +279,16 @@ static void look_at_disk(
 {
 	struct box *box = strcmp(place, BOX_DISKS) ? NULL : box_by_id(arg, id);
 	uint64_t used, limit;
+	bool of_all;
 
 	if (!box)
 		return;
 	box->disk_used = figures->used;
 	box->tree_used = figures->budget_used;
-	budget_nearest(figures, &used, &limit);
+	of_all = budget_nearest(figures, &used, &limit);
 	if (limit && used > limit - limit / 10)
 		budget_pressed(box);
-	judge_disk(box, used, limit, full_from(MAX(limit, 1ULL)));
+	judge_disk(box, used, limit, full_from(MAX(limit, 1ULL)), of_all);
 }
 
 void limit_processes(struct box *box)
@@ -280,8 +334,9 @@ static void look_closely(struct box *box, int64_t now)
 {
 	bool pauses = policy_of(box) == ON_LIMIT_PAUSE;
 	uint64_t used, limit, again_ms;
+	bool of_all = false;
 
-	if (!box->row.disk_bytes || box_disk_nearest(box, &used, &limit) < 0)
+	if (!box->row.disk_bytes || box_disk_nearest(box, &used, &limit, &of_all) < 0)
 		used = limit = 0;
 	if (used != box->disk_seen)
 		box->disk_changed_us = now;
@@ -294,7 +349,7 @@ static void look_closely(struct box *box, int64_t now)
 	if (pauses)
 		limit_processes(box);
 	if (limit && box->state == BOX_RUNNING)
-		judge_disk(box, used, limit, pauses ? pause_from(limit) : full_from(limit));
+		judge_disk(box, used, limit, pauses ? pause_from(limit) : full_from(limit), of_all);
 }
 
 static void look_at_all_closely(void *arg)

@@ -294,7 +294,7 @@ def test_a_suspended_fork_is_woken(fresh_yard):
 @pytest.mark.parametrize("depth", ["suspended", "hibernated"])
 def test_a_fork_paused_at_a_limit_is_not_woken(fresh_yard, depth):
     top, child, _, _ = make_family(fresh_yard, pids=30, on_limit="pause")
-    child.start("sh", "-c", "for i in $(seq 60); do sleep 1 & done; wait")
+    child.start("sh", "-c", "for i in $(seq 60); do sleep 100 & done; wait")
     eventually(lambda: child.show()["asleep_for"] == "limit", 12)
     if depth == "hibernated":
         fresh_yard.box("hibernate", child.name)

@@ -67,6 +67,37 @@ def test_a_tree_has_the_processes_of_its_first_box(fresh_yard):
     assert event["data"]["scope"] == "tree" and event["data"]["limit"] == 60, event
 
 
+@pytest.mark.parametrize("what", ["memory", "pids"])
+def test_a_pause_at_the_limit_of_a_tree_says_whose_it_is(fresh_yard, what):
+    """More for the box alone would not help it."""
+    yard = fresh_yard
+    box = yard.new(pids=60, memory=128 * MB, on_limit="pause")
+    assert box.run("box", "fork", "-n", "3").code == 0
+    one, two, other = (child_of(box, str(n)) for n in (1, 2, 3))
+    if what == "pids":
+        for kid in (one, two):  # more than a restore may take on top
+            kid.start("sh", "-c", "for i in $(seq 45); do sleep 1000 & done; sleep 1000")
+            eventually(lambda: stats(kid)["processes"] > 45, 10)
+        other.start("sh", "-c", "for i in $(seq 90); do sleep 1000 & done; sleep 1000")
+    else:
+        hold(one, 60)
+        eventually(lambda: stats(one)["memory_bytes"] > 60 * MB, 10)
+        hold(other, 70)
+    eventually(lambda: other.show()["asleep_for"] == "limit", 12)
+    assert other.show()["limit_reached"] == what
+    for again in (False, True):
+        done = yard.box("exec", other.name, "true", check=False)
+        assert done.returncode == EXIT_LIMIT and f"came out of '{box.name}' together reached" in done.stderr, done
+        more = "memory=SIZE" if what == "memory" else "pids=N"
+        assert f"'box set {box.name} --tree {more}; box resume {other.name}'" in done.stderr, done
+        if not again:  # it outlasts the daemon
+            yard.stop_daemon()
+            yard.start_daemon()
+    yard.box("set", box.name, "--tree", "memory=1G,pids=500")
+    yard.box("resume", other.name)
+    assert yard.box("exec", other.name, "echo", "on").stdout == "on\n"
+
+
 def test_a_tree_has_the_cpu_of_its_first_box(fresh_yard):
     box = fresh_yard.new(cpu=0.5)
     assert box.run("box", "fork", "-n", "2").code == 0
