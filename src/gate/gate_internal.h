@@ -200,6 +200,7 @@ struct tree {
 	size_t flow_count, new_count;
 	struct quota quota; /* its rate alone: the highest of its guests, when all have one */
 	struct upstream_share share;
+	struct dns_rate questions;
 	int64_t events_saved_us, events_filled_at;
 };
 

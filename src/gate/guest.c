@@ -299,7 +299,8 @@ static int open_doors(struct guest *guest, struct err *err)
 		.arg = guest,
 		.synthetic = guest->names,
 		.ipv6 = true,
-		.rate = QUESTIONS_RATE };
+		.rate = QUESTIONS_RATE,
+		.together = &guest->tree->questions };
 
 	options.udp_count = gather(guest, DOOR_DNS_UDP4, DOOR_DNS_UDP6, udp);
 	options.tcp_count = gather(guest, DOOR_DNS_TCP4, DOOR_DNS_TCP6, tcp);

@@ -60,22 +60,23 @@ static void log_limited(struct dns_box *box)
 
 unsigned dns_box_allowance(struct dns_box *box, unsigned wanted)
 {
+	struct dns_rate *rate = box->rate;
 	int64_t now = clock_mono_us();
 
-	box->saved_us = MIN(box->full_us, box->saved_us + now - box->filled_at);
-	box->filled_at = now;
-	if (box->saved_us >= box->cost_us)
-		return MIN((int64_t)wanted, box->saved_us / box->cost_us);
+	rate->saved_us = MIN(box->full_us, rate->saved_us + now - rate->filled_at);
+	rate->filled_at = now;
+	if (rate->saved_us >= box->cost_us)
+		return MIN((int64_t)wanted, rate->saved_us / box->cost_us);
 	/* Until an eighth of the bucket is full again: not a wake-up for each question. */
 	if (!box->paused)
 		log_limited(box);
-	dns_box_pause(box, MAX(1, (MAX(box->cost_us, box->full_us / 8) - box->saved_us) / 1000));
+	dns_box_pause(box, MAX(1, (MAX(box->cost_us, box->full_us / 8) - rate->saved_us) / 1000));
 	return 0;
 }
 
 void dns_box_spend(struct dns_box *box, unsigned questions)
 {
-	box->saved_us -= questions * box->cost_us;
+	box->rate->saved_us -= questions * box->cost_us;
 }
 
 /* ---- boxes -------------------------------------------------------------------------------------- */
@@ -120,8 +121,11 @@ int dns_server_add(struct dns_server *server, const struct dns_box_options *opti
 	if (!box->options.burst)
 		box->options.burst = box->options.rate;
 	box->cost_us = 1000000 / box->options.rate;
-	box->full_us = box->saved_us = box->cost_us * box->options.burst;
-	box->filled_at = clock_mono_us();
+	box->full_us = box->cost_us * box->options.burst;
+	box->rate = options->together ? options->together : &box->own;
+	/* It begins full, for the first of them. */
+	if (!box->rate->filled_at)
+		*box->rate = (struct dns_rate){ box->full_us, clock_mono_us() };
 	box->pause = loop_timer_new(server->loop, on_pause_over, box);
 	for (; box->udp_count < options->udp_count; box->udp_count++)
 		open_door(&box->udp[box->udp_count], box, options->udp[box->udp_count],

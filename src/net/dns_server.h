@@ -58,6 +58,11 @@ struct dns_server_options {
 	unsigned idle_ms;	   /* a connection without a whole question is closed; 0: 10000 */
 };
 
+/* A rate that boxes have together. Zeroed by whoever owns it; it outlives them. */
+struct dns_rate {
+	int64_t saved_us, filled_at;
+};
+
 struct dns_box_options {
 	const int *udp; /* bound, non-blocking sockets; the box owns and closes them */
 	size_t udp_count;
@@ -69,6 +74,8 @@ struct dns_box_options {
 	bool ipv6;	    /* answer AAAA with addresses; else names have none of that type */
 	unsigned rate;	    /* questions a second; 0: 1000 */
 	unsigned burst;	    /* and at once; 0: as many as rate */
+	struct dns_rate
+		*together; /* borrowed: of boxes with the same rate and burst; NULL: its own */
 };
 
 enum { DNS_BOX_SOCKETS_MAX = 4 }; /* of each kind */

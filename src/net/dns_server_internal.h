@@ -64,7 +64,8 @@ struct dns_box {
 	struct dns_pending *pendings;
 	unsigned pending_count;
 	/* The bucket holds time: a question costs 1 / rate seconds of it. */
-	int64_t saved_us, cost_us, full_us, filled_at;
+	int64_t cost_us, full_us;
+	struct dns_rate own, *rate;
 	struct loop_timer *pause;
 	bool paused;
 };

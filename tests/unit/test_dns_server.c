@@ -612,6 +612,47 @@ static void test_rate_is_kept_and_the_rest_waits(void **state)
 	close(fd);
 }
 
+static void test_rate_of_boxes_together(void **state)
+{
+	struct dns_rate together = { 0 };
+	struct dns_box_options options = { .rate = 200,
+		.burst = 20,
+		.together = &together,
+		.udp_count = 1,
+		.tcp_count = 1,
+		.arg = &port };
+	struct dns_box *second;
+	uint8_t message[DNS_QUERY_MAX];
+	size_t len = make_query(message, 1, "syn.test", DNS_TYPE_A, 0);
+	uint16_t other_port = 0;
+	struct err err = ERR_INIT;
+	int64_t begin;
+	int fds[2], udp, tcp;
+
+	(void)state;
+	start(&(struct dns_box_options){ .rate = 200, .burst = 20, .together = &together });
+	loopback_pair(&udp, &tcp, &other_port);
+	options.udp = &udp;
+	options.tcp = &tcp;
+	options.synthetic = map;
+	assert_int_equal(dns_server_add(server, &options, &second, &err), 0);
+	begin = clock_mono_us();
+	fds[0] = connect_to(port, SOCK_DGRAM);
+	fds[1] = connect_to(other_port, SOCK_DGRAM);
+	for (int i = 0; i < 60; i++)
+		assert_int_equal(send(fds[i % 2], message, len, 0), len);
+	/* Both are heard in the end, neither adds anything to what they have. */
+	while (logged < 60) {
+		run_for(5);
+		assert_true(logged <= 21 + 200 * (double)(clock_mono_us() - begin) / 1e6);
+		assert_true(clock_mono_us() - begin < 3000000);
+	}
+	dns_box_free(box);
+	box = second;
+	close(fds[0]);
+	close(fds[1]);
+}
+
 static void test_rate_counts_tcp_too(void **state)
 {
 	uint8_t frames[40 * 64];
@@ -753,6 +794,7 @@ int main(void)
 		TEST(test_tcp_refuses_long_questions),
 		TEST(test_tcp_client_that_does_not_read_is_held_up),
 		TEST(test_rate_is_kept_and_the_rest_waits),
+		TEST(test_rate_of_boxes_together),
 		TEST(test_rate_counts_tcp_too),
 		TEST(test_box_that_goes_takes_its_questions_along),
 		TEST(test_figure_answers_a_second),
