@@ -5,6 +5,7 @@
  *   auth.c       who may come in
  *   input.c      what clients send: paths, modes, signals, queries
  *   exec_body.c  the description of a program; box_body.c that of a box
+ *   exec_time.c  the time limit of a program whose box stands still
  *   ndjson.c     lines of streamed answers
  *   exchange.c   a client on one side, a channel into a box on the other
  *   follow.c     a client on one side, a log that grows on the other
@@ -206,6 +207,20 @@ struct exec_body {
 
 int exec_body_read(json_t *body, struct exec_body *ret, struct err *err);
 void exec_body_done(struct exec_body *body);
+
+/* ---- exec_time.c -------------------------------------------------------------------------------- */
+
+struct exec_time {
+	void (*on_over)(const struct err *err, void *arg); /* once; ERR_TIMEOUT */
+	void *arg;
+	struct yard *yard;
+	char box[API_PARAM_MAX]; /* id */
+	struct loop_timer *timer;
+};
+
+/* A program with this limit (0: none) begins in box: on_over is called when the limit is over and the box stands still. */
+void exec_time_start(struct exec_time *time, struct yard *yard, const struct box *box, uint64_t ms);
+void exec_time_stop(struct exec_time *time); /* or it never began */
 
 json_t *exec_json(const struct wire_exec_info *info); /* new reference */
 /* execs.c: of a reply to WIRE_OP_EXEC_LIST; new reference, NULL with err. */

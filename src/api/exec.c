@@ -13,6 +13,7 @@ struct exec_run {
 	bool over; /* its exit was told */
 	struct exec_body body;
 	json_t *json; /* what body borrows from */
+	struct exec_time time;
 };
 
 /* What the program was described by is of no use once it has been asked for. */
@@ -26,6 +27,7 @@ static void run_done(struct exchange *x)
 {
 	struct exec_run *run = (struct exec_run *)x;
 
+	exec_time_stop(&run->time);
 	release(run);
 	free(run);
 }
@@ -102,6 +104,7 @@ static void on_exited(struct chan *chan, const struct wire_exit *exit, void *arg
 	ndjson_exit(line, exit);
 	send_line(run, line);
 	run->over = true;
+	exec_time_stop(&run->time);
 	exchange_end(&run->x); /* CLOSE follows and settles */
 }
 
@@ -111,13 +114,10 @@ static void on_writable(struct chan *chan, void *arg)
 	exchange_flush(arg);
 }
 
-static void on_error(struct chan *chan, const struct err *err, void *arg)
+static void tell_error(struct exec_run *run, const struct err *err)
 {
-	struct exec_run *run = arg;
 	bool begun = !run->x.hold && !run->detach;
 
-	(void)chan;
-	run->x.chan = NULL;
 	if (begun && run->x.request) {
 		struct buf *line = scratch(run);
 
@@ -127,6 +127,15 @@ static void on_error(struct chan *chan, const struct err *err, void *arg)
 	} else {
 		exchange_error(&run->x, err);
 	}
+}
+
+static void on_error(struct chan *chan, const struct err *err, void *arg)
+{
+	struct exec_run *run = arg;
+
+	(void)chan;
+	run->x.chan = NULL;
+	tell_error(run, err);
 	exchange_settle(&run->x);
 }
 
@@ -150,17 +159,30 @@ static const struct chan_ops run_ops = {
 
 /* ---- from the client ------------------------------------------------------------------------------- */
 
-static void on_gone(struct http_request *request, void *arg)
+/* Nobody listens any more. */
+static void leave(struct exec_run *run)
 {
-	struct exec_run *run = arg;
-
-	(void)request;
 	run->x.request = NULL;
+	exec_time_stop(&run->time);
 	if (!run->has_input || run->over)
 		exchange_close_chan(&run->x);
 	else
 		exchange_drained(&run->x); /* its output goes nowhere from now on */
 	exchange_settle(&run->x);
+}
+
+static void on_gone(struct http_request *request, void *arg)
+{
+	(void)request;
+	leave(arg);
+}
+
+static void on_time_over(const struct err *err, void *arg)
+{
+	struct exec_run *run = arg;
+
+	tell_error(run, err);
+	leave(run);
 }
 
 /* The box is ready for it. A client that has gone meanwhile only does not hear of it. */
@@ -177,6 +199,9 @@ static void start(struct box *box, const struct err *why, void *arg)
 		box_exec_start(box, &run->body.spec, id, &run_ops, run, &run->x.chan, &err) == 0) {
 		if (!run->x.request && !run->has_input)
 			exchange_close_chan(&run->x);
+		if (run->x.request && !run->detach)
+			exec_time_start(
+				&run->time, run->x.api->yard, box, run->body.spec.timeout_ms);
 	} else {
 		exchange_error(&run->x, &err);
 	}
@@ -204,6 +229,7 @@ void api_exec(struct call *call)
 	run->json = json_incref(call->body);
 	run->detach = body.detach;
 	run->has_input = body.has_input;
+	run->time = (struct exec_time){ .on_over = on_time_over, .arg = run };
 	run->x.hold = true; /* until the program is there */
 	if (body.has_input) {
 		exchange_send(&run->x, body.input, body.input_len);

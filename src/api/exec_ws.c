@@ -19,6 +19,7 @@ struct session {
 	struct exec_body body;	 /* of a program that is started here */
 	json_t *json;		 /* what body borrows from */
 	uint32_t signal;	 /* asked for before the program was there; 0: none */
+	struct exec_time time;
 };
 
 /* What the program was described by is of no use once it has been asked for. */
@@ -33,6 +34,7 @@ static void session_done(struct exchange *x)
 	struct session *session = (struct session *)x;
 
 	live_remove(&session->live);
+	exec_time_stop(&session->time);
 	release(session);
 	free(session);
 }
@@ -131,6 +133,7 @@ static void on_exited(struct chan *chan, const struct wire_exit *exit, void *arg
 	struct buf *line = scratch(session);
 
 	(void)chan;
+	exec_time_stop(&session->time);
 	ndjson_exit(line, exit);
 	send_text(session, line);
 	close_ws(session, CLOSE_NORMAL, "exit");
@@ -181,6 +184,14 @@ static void touch(struct session *session)
 
 /* ---- from the client ------------------------------------------------------------------------------- */
 
+/* The program waits in its box; whoever comes back to it attaches. */
+static void on_time_over(const struct err *err, void *arg)
+{
+	struct session *session = arg;
+
+	fail(session, err);
+}
+
 /* The box is ready for it. A client that has gone meanwhile only does not hear of it. */
 static void begin(struct box *box, const struct err *why, void *arg)
 {
@@ -196,6 +207,9 @@ static void begin(struct box *box, const struct err *why, void *arg)
 		fail(session, &err);
 	else if (session->signal)
 		chan_signal(session->x.chan, session->signal);
+	if (session->x.chan)
+		exec_time_start(
+			&session->time, session->x.api->yard, box, session->body.spec.timeout_ms);
 	release(session);
 	if (!session->x.ws)
 		exchange_close_chan(&session->x);
@@ -348,6 +362,7 @@ static struct session *session_accept(struct call *call)
 	session->x.reading = true;
 	session->x.hold = true; /* until the program is there */
 	session->input = true;
+	session->time = (struct exec_time){ .on_over = on_time_over, .arg = session };
 	session->x.ws = ws_accept(call->request, MESSAGE_MAX, &ws_ops, session);
 	if (!session->x.ws) {
 		free(session);

@@ -187,6 +187,13 @@ static void take_exit(struct session *session, json_t *message)
 static void take_error(struct session *session, const char *text, size_t len)
 {
 	client_api_error(500, text, len, &session->err);
+	/* It says so a little earlier than check_time would find out. */
+	if (session->err.kind == ERR_TIMEOUT && session->deadline_us) {
+		session->exit_code = EXIT_TIMEOUT;
+		session->end = END_TIMEOUT;
+		cli_note(session->cli, "%s", session->err.message);
+		return;
+	}
 	/* A daemon that is being stopped says so; its successor takes over. */
 	session->end =
 		session->err.kind == ERR_UNAVAILABLE && session->exec[0] ? END_LOST : END_ERROR;

@@ -6,6 +6,7 @@ import os
 import signal
 import socket
 import subprocess
+import threading
 import time
 
 import pytest
@@ -199,6 +200,22 @@ def test_timeout_ends_the_program_with_124(box):
 
 def test_timeout_over_rest_tells_its_reason(box):
     assert box.run("sleep", "100", timeout_ms=200).exit["reason"] == "timeout"
+
+
+@pytest.mark.parametrize("stdin", [None, "input"])
+def test_timeout_in_a_box_that_stands_still_is_told(yard, make_box, stdin):
+    """No time passes in the box; the program is ended when it goes on."""
+    box = make_box()
+    threading.Timer(0.5, lambda: yard.box("suspend", box.name)).start()
+    began = time.monotonic()
+    reply = yard.api("POST", f"{box.path}/exec", {"argv": ["sleep", "1000"], "timeout_ms": 1500, **({"stdin": stdin} if stdin else {})})
+    assert 1.4 < time.monotonic() - began < 6
+    last = json.loads(reply.body.splitlines()[-1])
+    assert last["type"] == "error" and last["error"]["code"] == "timeout", last
+    assert f"'{box.name}' is suspended" in last["error"]["message"] and "box resume" in last["error"]["hint"], last
+    assert box.show()["state"] == "suspended", "being told of it is not use"
+    yard.box("resume", box.name)
+    eventually(lambda: "sleep 1000" not in box.commands(), 10)
 
 
 def test_timeout_takes_the_children_too(box):
