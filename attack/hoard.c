@@ -28,6 +28,7 @@
 
 enum {
 	HOARD_MS = 3000,
+	KEPT_MS = 700,
 	CHUNK = 60000,
 	RING_BLOCK = 1 << 20,
 	RING_BLOCKS = 16,
@@ -311,6 +312,9 @@ static _Noreturn void work(size_t which, int64_t wanted, int hold_ms, struct sha
 	/* For others to be looked at meanwhile. */
 	if (hold_ms)
 		printf("{\"held\":%lld}\n", (long long)shared->got);
+	/* What counts is what can be kept: queues that no cgroup counts are looked at five times a second. */
+	if (shared->got >= wanted && hold_ms < KEPT_MS)
+		hold_ms = KEPT_MS;
 	usleep((useconds_t)hold_ms * 1000);
 	_exit(0);
 }

@@ -2,14 +2,16 @@
 processes, which decide what such a program looks like to a restore."""
 import json
 import os
+import shutil
 import subprocess
+import tempfile
 import time
 from pathlib import Path
 
 import pytest
 
 import states
-from boxtest import BOX_BIN, CRIU, ROOT, Yard, eventually, read_proc
+from boxtest import BOX_BIN, CRIU, Yard, eventually, read_proc
 
 
 def init_of(box):
@@ -158,9 +160,11 @@ int main(int argc, char **argv)
 @pytest.fixture
 def failing():
     """A yard whose CRIU can be made to fail at every restore, by touching a file."""
-    program = ROOT / "build" / f"criu-that-fails-{os.getpid()}"
-    flag = Path(f"{program}.fails")
-    subprocess.run(["gcc", "-x", "c", f'-DFLAG="{flag}"', f'-DCRIU="{CRIU}"', "-o", program, "-"], input=CRIU_THAT_FAILS, text=True, check=True)
+    # CRIU has a /tmp and a /run of its own, in which a checkout that lies there is not seen.
+    folder = Path(tempfile.mkdtemp(prefix="boxt-", dir="/var/tmp"))
+    program, flag, real = folder / "criu-that-fails", folder / "fails", folder / "criu"
+    shutil.copy(CRIU, real)
+    subprocess.run(["gcc", "-x", "c", f'-DFLAG="{flag}"', f'-DCRIU="{real}"', "-o", program, "-"], input=CRIU_THAT_FAILS, text=True, check=True)
     yard = Yard()
     yard.env["BOX_CRIU"] = str(program)
     try:
@@ -168,8 +172,7 @@ def failing():
         yield yard, flag
     finally:
         problems = yard.destroy()
-        for path in (program, flag):
-            path.unlink(missing_ok=True)
+        shutil.rmtree(folder)
     assert not problems, "\n".join(problems)
 
 

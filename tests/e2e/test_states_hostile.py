@@ -136,11 +136,11 @@ def people(yard, box):
 def outside(yard, box):
     pid = init_of(yard, box)
     fds = [re.sub(r"\d+", "N", os.readlink(f"/proc/{pid}/fd/{n}")) for n in os.listdir(f"/proc/{pid}/fd")]
-    _, base, count = map(int, read_proc(pid, "uid_map").split())
+    (_, base, count), shared = (tuple(map(int, line.split())) for line in read_proc(pid, "uid_map").splitlines())
     assert base >= 65536 and read_proc(pid, "gid_map").split() == read_proc(pid, "uid_map").split()
     limits, members = groups(yard, box)
     return {
-        "fds of init": sorted(fds), "ids": count, "limits of init": read_proc(pid, "limits").decode(),
+        "fds of init": sorted(fds), "ids": (count, shared), "limits of init": read_proc(pid, "limits").decode(),
         "oom": read_proc(pid, "oom_score_adj"), "groups": limits, "members": members,
         "people": people(yard, box), "setgroups": read_proc(pid, "setgroups"), "root": os.readlink(f"/proc/{pid}/root"),
         "own namespaces": [os.readlink(f"/proc/{pid}/ns/{kind}") != os.readlink(f"/proc/self/ns/{kind}")
