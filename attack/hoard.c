@@ -22,6 +22,7 @@
 #include <sys/msg.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
+#include <sys/shm.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -205,6 +206,21 @@ static int64_t hoard_memfd(void)
 	return written;
 }
 
+/* Terabytes without a byte in them. */
+static int64_t hoard_sparse(void)
+{
+	int fd = memfd_create("sparse", 0);
+
+	return fd >= 0 && ftruncate(fd, (off_t)8 << 40) == 0 ? (int64_t)8 << 40 : 0;
+}
+
+static int64_t hoard_segment(void)
+{
+	return shmget(IPC_PRIVATE, (size_t)4 << 40, IPC_CREAT | SHM_NORESERVE | 0600) >= 0
+		       ? (int64_t)4 << 40
+		       : 0;
+}
+
 /* ---- what the kernel counts: one more each --------------------------------------------------------------- */
 
 static int64_t hoard_inotify(void)
@@ -272,6 +288,8 @@ static const struct {
 	{ "unix", hoard_unix, 20 },
 	{ "pipe", hoard_pipe, 20 },
 	{ "memfd", hoard_memfd, 20 },
+	{ "sparse", hoard_sparse, 40 },
+	{ "segment", hoard_segment, 40 },
 	{ "inotify", hoard_inotify, 0 },
 	{ "signals", hoard_signal, 0 },
 	{ "queues", hoard_mqueue, 0 },

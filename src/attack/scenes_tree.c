@@ -140,7 +140,7 @@ static void look_at_reserve(struct suite *suite, const struct group *group)
 			"all boxes together may use up the machine");
 }
 
-static bool can_fork(struct suite *suite)
+bool suite_can_fork(struct suite *suite)
 {
 	static const char *const words[] = { "doctor", "--json", NULL };
 	_cleanup_json_ json_t *answer = ask(suite, words);
@@ -163,7 +163,7 @@ static void scene_tree(struct suite *suite, const struct group *group, const cha
 
 	(void)box;
 	look_at_reserve(suite, group);
-	if (!can_fork(suite)) {
+	if (!suite_can_fork(suite)) {
 		suite_add(suite, group, "forks", true, "skipped: this machine has no CRIU");
 		return;
 	}

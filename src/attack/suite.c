@@ -18,7 +18,8 @@
 enum { NEIGHBOUR_WORST_MS = 1500, NEIGHBOUR_MIDDLE_MS = 100, UNGUARDED_MAX = 65536 };
 
 static const struct group *const group_lists[] = { reach_groups, speak_groups, http_groups,
-	scene_groups, disk_groups, file_groups, kernel_groups, tree_groups, copy_groups };
+	scene_groups, disk_groups, file_groups, kernel_groups, tree_groups, share_groups,
+	copy_groups };
 static const char *const profiles[] = { "standard", "nested" };
 
 char *attack_groups(void)

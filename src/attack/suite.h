@@ -10,6 +10,7 @@
  * scenes_files.c  what is copied out of a box
  * scenes_kernel.c more of the kernel than was given
  * scenes_tree.c   more boxes than were given
+ * scenes_share.c  what they share at the gate, and captures without end
  * neighbour.c     the innocent box next door
  * audit_look.c    the audit log, read from outside
  * report.c        what is printed */
@@ -60,7 +61,7 @@ struct group {
 };
 
 extern const struct group reach_groups[], speak_groups[], http_groups[], scene_groups[],
-	disk_groups[], file_groups[], kernel_groups[], tree_groups[],
+	disk_groups[], file_groups[], kernel_groups[], tree_groups[], share_groups[],
 	copy_groups[]; /* each ends with a row without name */
 
 /* What one attempt led to. */
@@ -113,6 +114,9 @@ char *suite_policy_file(struct suite *suite, const char *name, const char *polic
 bool suite_new_box(
 	struct suite *suite, const struct group *group, const char *name, const char *policy);
 void suite_remove_box(struct suite *suite, const char *name);
+
+/* scenes_tree.c: whether boxes can be captured here. */
+bool suite_can_fork(struct suite *suite);
 
 /* neighbour.c */
 int neighbour_start(struct rig *rig, struct neighbour **ret, struct err *err);

@@ -27,7 +27,7 @@ def place(tmp_path_factory):
 def test_groups_are_listed():
     names = [line.split()[0] for line in attack("--list").stdout.splitlines()]
     assert {"addresses", "host", "boxes", "forging", "protocols", "dns", "names", "rebinding", "tls", "http", "quic", "change",
-            "exhaustion", "closed", "disk", "files", "kernel", "forks"} <= set(names)
+            "exhaustion", "closed", "disk", "files", "kernel", "forks", "shares"} <= set(names)
 
 
 def test_wrong_words_are_refused():
@@ -77,6 +77,16 @@ def test_forks_have_no_more_than_their_box_in_both_profiles(place):
         pytest.skip("LOUD: no CRIU here")
     assert {"memory-multiplied-by-forks", "processes-multiplied-by-forks", "fork-that-does-not-fit",
             "reserve-of-the-machine"} <= {result["check"] for result in results}
+
+
+def test_forks_share_the_gate_and_captures_end(place):
+    done = attack("--group", "shares", "--json", env={**os.environ, "TMPDIR": str(place)})
+    assert done.returncode == 0, done.stdout + done.stderr
+    results = {result["check"] for result in json.loads(done.stdout)["results"] if result["group"] == "shares"}
+    if "forks" in results:
+        pytest.skip("LOUD: this machine has no CRIU")
+    assert {"connections-multiplied-by-forks", "questions-multiplied-by-forks", "lines-multiplied-by-forks", "lines-of-others",
+            "name-that-a-policy-waits-for", "endless-memory-file", "endless-segment"} <= results
 
 
 def test_the_rig_sees_everything_and_lets_nothing_out():
