@@ -175,17 +175,19 @@ int network_store(struct box *box, enum store_grade grade, struct err *err)
 	return network_store_as(box->yard, box->row.id, box->net, grade, err);
 }
 
-/* What could not be stored is new the next time too. */
+/* What could not be stored, or was not given, is new the next time too. */
 static void update(struct box *box, const char *names, const char *spent, const char *meters)
 {
 	struct network *net = box->net;
 	struct err err = ERR_INIT;
 
-	if (store_network_update(box->yard->store, box->row.id, names, spent, meters, &err) == 0)
-		net->names_changed = net->spent_changed = false;
-	else
+	if (store_network_update(box->yard->store, box->row.id, names, spent, meters, &err) < 0) {
 		log_warn("the figures of a box's network are not kept", kv_str("box", box->row.id),
 			kv_err(&err));
+		return;
+	}
+	net->names_changed = net->names_changed && !names;
+	net->spent_changed = net->spent_changed && !spent;
 }
 
 void network_keep(struct box *box)

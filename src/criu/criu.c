@@ -41,14 +41,14 @@ struct criu {
 	struct loop_timer *limit, *sweep;
 	unsigned sweeps;
 
-	bool heard;	  /* CRIU itself has spoken */
-	bool asked;	  /* an event waits for its answer */
-	bool deaf;	  /* it lets what it restored run, whatever we answer */
-	bool to_fail;	  /* every event is refused from now on */
-	bool replied;	  /* reply is its last word */
-	bool reaped;	  /* the process */
-	bool over;	  /* nothing of it is left */
-	const char *last; /* event; "" before the first */
+	bool heard;	   /* CRIU itself has spoken */
+	bool asked;	   /* an event waits for its answer */
+	bool deaf;	   /* it lets what it restored run, whatever we answer */
+	bool to_fail;	   /* every event is refused from now on */
+	bool replied;	   /* reply is its last word */
+	bool reaped;	   /* the process */
+	bool over;	   /* nothing of it is left */
+	const char *doing; /* what its last event began, for people */
 	struct criu_reply reply;
 	pid_t restored;
 	int restored_fd;    /* -1: not known */
@@ -105,7 +105,7 @@ void criu_answer(struct criu *criu, bool ok, const struct err *reason)
 		if (reason)
 			refused = *reason;
 		else
-			err_set(&refused, ERR_CANCELLED, "%s was refused", criu->last);
+			err_set(&refused, ERR_CANCELLED, "refused while %s", criu->doing);
 		remember(criu, &refused);
 	}
 	tell(criu, ok && !criu->to_fail);
@@ -156,7 +156,7 @@ static void on_notify(struct criu *criu, const struct criu_reply *reply)
 	}
 	criu->asked = true;
 	if (name)
-		criu->last = name;
+		criu->doing = criu_event_work(event.kind);
 	log_debug("criu", kv_str("event", reply->script), kv_int("criu", criu->process.pid));
 	if (criu->type == CRIU_TYPE_RESTORE &&
 		(event.kind == CRIU_NETWORK_UNLOCK || event.kind == CRIU_PRE_RESUME))
@@ -379,8 +379,8 @@ static void on_limit(void *arg)
 	struct criu *criu = arg;
 	struct err err = ERR_INIT;
 
-	err_set(&err, ERR_TIMEOUT, "not done after %llu ms%s%s", (unsigned long long)criu->limit_ms,
-		criu->last[0] ? ", at " : "", criu->last);
+	err_set(&err, ERR_TIMEOUT, "not done after %llu ms, while %s",
+		(unsigned long long)criu->limit_ms, criu->doing);
 	remember(criu, &err);
 	if (criu->asked) {
 		tell(criu, false);
@@ -517,9 +517,9 @@ static int start(struct loop *loop, enum criu_type type, const struct criu_reque
 		.arg = arg,
 		.type = type,
 		.limit_ms = request->limit_ms,
+		.doing = "it began",
 		.images = -1,
 		.work = -1,
-		.last = "",
 		.restored_fd = -1 };
 	if (begin(criu, request, err) < 0) {
 		criu_free(criu);

@@ -41,6 +41,8 @@ enum criu_event_kind {
 	CRIU_EVENT_COUNT
 };
 const char *criu_event_name(enum criu_event_kind kind); /* "setup-namespaces" */
+/* For people: what is under way from it on, "memory was read". */
+const char *criu_event_work(enum criu_event_kind kind);
 
 enum { CRIU_LOG_MAX = 8192, CRIU_INHERIT_MAX = 16, CRIU_STRINGS_MAX = 256 };
 

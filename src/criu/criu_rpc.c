@@ -353,6 +353,27 @@ const char *criu_event_name(enum criu_event_kind kind)
 	return event_names[kind];
 }
 
+/* What is under way from an event on until the next one. */
+static const char *const event_works[] = {
+	[CRIU_PRE_DUMP] = "the box was about to be stopped",
+	[CRIU_NETWORK_LOCK] = "memory was written",
+	[CRIU_QUERY_EXT_FILES] = "memory was written",
+	[CRIU_POST_DUMP] = "the disk was copied",
+	[CRIU_NETWORK_UNLOCK] = "processes were let go on",
+	[CRIU_PRE_RESTORE] = "files were opened",
+	[CRIU_SETUP_NAMESPACES] = "namespaces were made",
+	[CRIU_POST_SETUP_NAMESPACES] = "memory was read",
+	[CRIU_POST_RESTORE] = "processes were let go on",
+	[CRIU_PRE_RESUME] = "processes were let go on",
+	[CRIU_POST_RESUME] = "processes were let go on",
+};
+_Static_assert(ARRAY_LEN(event_works) == CRIU_EVENT_COUNT, "every event has words");
+
+const char *criu_event_work(enum criu_event_kind kind)
+{
+	return event_works[kind];
+}
+
 const char *criu_rpc_find_event(const char *script, enum criu_event_kind *ret)
 {
 	for (unsigned i = 0; i < CRIU_EVENT_COUNT; i++)

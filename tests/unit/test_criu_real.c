@@ -233,7 +233,7 @@ static void test_criu_failed_dump_harms_nobody(void **state)
 		{ CRIU_POST_DUMP, ACT_REFUSE, ERR_LIMIT, "capture: the disk is full" },
 		{ CRIU_POST_DUMP, ACT_CANCEL, ERR_CANCELLED, "capture: dump was cancelled" },
 		{ CRIU_POST_DUMP, ACT_WAIT, ERR_TIMEOUT,
-			"capture: not done after 1000 ms, at post-dump" },
+			"capture: not done after 1000 ms, while the disk was copied" },
 		{ CRIU_PRE_DUMP, ACT_FREE, ERR_NONE, "" },
 		{ CRIU_NETWORK_LOCK, ACT_FREE, ERR_NONE, "" },
 		{ CRIU_QUERY_EXT_FILES, ACT_FREE, ERR_NONE, "" },
