@@ -125,7 +125,7 @@ static uint64_t count_in(struct ns_instance *instance, uint64_t (*count_of)(pid_
 	return sum;
 }
 
-static void take_back(
+void guard_take_back(
 	struct ns_engine *engine, const char *what, uint64_t fair, uint64_t (*count_of)(pid_t pid))
 {
 	struct ns_instance *greedy = NULL;
@@ -145,7 +145,7 @@ static void take_back(
 		kv_str("box", greedy->id), kv_str("what", what), kv_int("number", (int64_t)most));
 }
 
-static bool is_scarce(uint64_t used, uint64_t most)
+bool guard_is_scarce(uint64_t used, uint64_t most)
 {
 	return most && used > most - most / 4;
 }
@@ -155,10 +155,10 @@ static void look(void *arg)
 	struct ns_engine *engine = arg;
 	uint64_t files = files_most();
 
-	if (is_scarce(number_in("/proc/sys/kernel/pty/nr"), terminals_most()))
-		take_back(engine, "terminals", TERMINALS_FAIR, count_terminals);
-	if (is_scarce(number_in("/proc/sys/fs/file-nr"), files))
-		take_back(engine, "open files", files / FILES_PART, guard_count_fds);
+	if (guard_is_scarce(number_in("/proc/sys/kernel/pty/nr"), terminals_most()))
+		guard_take_back(engine, "terminals", TERMINALS_FAIR, count_terminals);
+	if (guard_is_scarce(number_in("/proc/sys/fs/file-nr"), files))
+		guard_take_back(engine, "open files", files / FILES_PART, guard_count_fds);
 	loop_timer_start(engine->guard_timer, LOOK_MS);
 }
 

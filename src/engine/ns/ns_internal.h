@@ -412,6 +412,10 @@ void guard_open(struct ns_engine *engine);
 uint64_t guard_count_fds(pid_t pid);
 /* The process of the box that has the most by count_of. False: there is none but box-init. */
 bool guard_kill_largest(struct ns_instance *instance, uint64_t (*count_of)(pid_t pid));
+/* The same in the box that has the most, when that is more than fair. */
+void guard_take_back(
+	struct ns_engine *engine, const char *what, uint64_t fair, uint64_t (*count_of)(pid_t pid));
+bool guard_is_scarce(uint64_t used, uint64_t most); /* most 0: not known, so never */
 
 /* sockets.c */
 void sockets_open(struct ns_engine *engine);

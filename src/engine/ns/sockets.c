@@ -49,6 +49,8 @@ static uint64_t value_of(const char *line, unsigned column, bool hexadecimal)
 		at += strcspn(at, " \n");
 		at += strspn(at, " ");
 	}
+	if (*at == '\n') /* it would be looked for in the next line */
+		return 0;
 	if (!hexadecimal)
 		return strtoull(at, NULL, 10);
 	sum = strtoull(at, &end, 16);
