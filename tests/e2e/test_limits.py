@@ -23,10 +23,10 @@ def types(yard, box):
     return [event["type"] for event in yard.events(box=box.id)]
 
 
-def shown_paused(ran, box, what):
+def shown_paused(ran, box, what, who="it reached its"):
     """The words of the promise, and the exit code."""
     assert ran.returncode == EXIT_LIMIT, (ran.returncode, ran.stderr)
-    assert f"box '{box.name}' is paused: it reached its {what} limit" in ran.stderr, ran.stderr
+    assert f"box '{box.name}' is paused: {who} {what} limit" in ran.stderr, ran.stderr
     assert f"box resume {box.name}" in ran.stderr
 
 
@@ -247,7 +247,8 @@ def test_the_limit_of_a_tree_pauses_before_anything_is_killed(yard):
         for file in ("memory.memsw.limit_in_bytes", "memory.limit_in_bytes"):
             with open(f"{group[0]}/{file}", "w") as limit:
                 limit.write("-1")
-        shown_paused(box.python(EATER, "90", check=False, timeout=20 * SLOWNESS), box, "memory")
+        shown_paused(box.python(EATER, "90", check=False, timeout=20 * SLOWNESS), box, "memory",
+                     f"all boxes that came out of '{name}' together reached their")
         assert yard.api("GET", f"{box.path}/stats").json["oom_kills"] == 0
     finally:
         yard.box("rm", "-f", name)
