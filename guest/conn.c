@@ -135,6 +135,14 @@ void conn_event(enum wire_event event, const struct wire_exec_info *info)
 	}
 }
 
+bool conn_has_unsent(void)
+{
+	for (struct conn *conn = conns; conn; conn = conn->next)
+		if (conn->out.len && !conn->dead)
+			return true;
+	return false;
+}
+
 static struct conn *conn_newest_daemon(void)
 {
 	struct conn *found = NULL;

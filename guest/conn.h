@@ -40,6 +40,7 @@ struct channel {
 int conn_listen(int fd, struct err *err);
 /* Sends what waits and buries the dead; after each turn of the loop. */
 void conn_settle(void);
+bool conn_has_unsent(void); /* something waits for a daemon that is slow to read */
 void conn_event(enum wire_event event, const struct wire_exec_info *info);
 
 /* To the daemon that came last and knows what a request is. False: there is none. */

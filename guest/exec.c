@@ -400,6 +400,14 @@ unsigned exec_count_running(void)
 	return count;
 }
 
+bool exec_has_news(void)
+{
+	for (struct exec *exec = execs; exec; exec = exec->next)
+		if (exec->state != EXEC_OVER || exec->readers)
+			return true;
+	return false;
+}
+
 uint64_t exec_journal_memory(void)
 {
 	uint64_t bytes = 0;

@@ -9,9 +9,9 @@
 #include <signal.h>
 #include <sys/wait.h>
 
-enum { GRACE_MAX_MS = 600 * 1000, AFTER_KILL_MS = 1000 };
+enum { GRACE_MAX_MS = 600 * 1000, AFTER_KILL_MS = 1000, LAST_WORDS_MS = 300 };
 
-static bool under_way, done;
+static bool under_way, empty, done;
 static struct timer timer;
 
 static void signal_all(int number)
@@ -37,14 +37,16 @@ static void on_grace_over(struct timer *unused)
 
 void shutdown_children(bool left)
 {
-	/* A moment for what waits to be sent: the exits of the last programs. */
-	if (under_way && !left)
-		timer_arm(&timer, 0, on_enough);
+	if (!under_way || left || empty)
+		return;
+	/* A moment for what waits to be read and sent: the last words and exits of the programs. */
+	empty = true;
+	timer_arm(&timer, LAST_WORDS_MS, on_enough);
 }
 
 bool shutdown_is_done(void)
 {
-	return done;
+	return done || (empty && !exec_has_news() && !conn_has_unsent());
 }
 
 int shutdown_open(struct channel *channel, enum wire_op op, struct wire_reader *in, struct err *err)
