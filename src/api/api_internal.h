@@ -223,6 +223,8 @@ void exec_time_start(struct exec_time *time, struct yard *yard, const struct box
 void exec_time_stop(struct exec_time *time); /* or it never began */
 
 json_t *exec_json(const struct wire_exec_info *info); /* new reference */
+/* The same of one in a box that has stopped: nothing runs there, though its end may not be known. */
+json_t *exec_ended_json(const struct wire_exec_info *info);
 /* execs.c: of a reply to WIRE_OP_EXEC_LIST; new reference, NULL with err. */
 json_t *execs_json(struct wire_reader *reply, struct err *err);
 
@@ -275,7 +277,7 @@ void ndjson_output(
 	struct buf *out, enum wire_stream stream, uint64_t offset, const void *data, size_t len);
 void ndjson_gap(struct buf *out, uint64_t offset, uint64_t lost);
 void ndjson_exit(struct buf *out, const struct wire_exit *exit);
-void ndjson_start(struct buf *out, const struct wire_exec_info *info);
+void ndjson_start(struct buf *out, json_t *exec); /* takes exec */
 void ndjson_error(struct buf *out, const struct err *err);
 void ndjson_add(struct buf *out, const json_t *value); /* any value and a newline */
 

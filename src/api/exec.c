@@ -62,7 +62,7 @@ static void on_reply(struct chan *chan, struct wire_reader *reply, void *arg)
 
 		http_reply_header(run->x.request, "Box-Exec", info.id);
 		http_reply_begin(run->x.request, 200, "application/x-ndjson");
-		ndjson_start(line, &info);
+		ndjson_start(line, exec_json(&info));
 		send_line(run, line);
 	}
 	free((void *)info.argv);

@@ -97,7 +97,7 @@ static void on_reply(struct chan *chan, struct wire_reader *reply, void *arg)
 	} else {
 		struct buf *line = scratch(session);
 
-		ndjson_start(line, &info);
+		ndjson_start(line, exec_json(&info));
 		send_text(session, line);
 	}
 	free((void *)info.argv);

@@ -15,7 +15,8 @@ bool call_exec_id(struct call *call)
 	return false;
 }
 
-json_t *execs_json(struct wire_reader *reply, struct err *err)
+static json_t *list_json(struct wire_reader *reply,
+	json_t *(*render)(const struct wire_exec_info *info), struct err *err)
 {
 	uint32_t count = wire_get_u32(reply);
 	_cleanup_json_ json_t *list = json_array();
@@ -25,12 +26,17 @@ json_t *execs_json(struct wire_reader *reply, struct err *err)
 
 		wire_get_exec_info(reply, &info);
 		if (!reply->bad)
-			json_array_append_new(list, exec_json(&info));
+			json_array_append_new(list, render(&info));
 		free((void *)info.argv);
 	}
 	if (wire_get_done(reply, err) < 0)
 		return NULL;
 	return steal_ptr(&list);
+}
+
+json_t *execs_json(struct wire_reader *reply, struct err *err)
+{
+	return list_json(reply, exec_json, err);
 }
 
 static json_t *render_list(struct wire_reader *reply, json_t *extra, struct err *err)
@@ -41,9 +47,64 @@ static json_t *render_list(struct wire_reader *reply, json_t *extra, struct err 
 	return list ? json_pack("{s:o}", "execs", list) : NULL;
 }
 
+/* Of a box that has stopped; NULL with err. */
+static json_t *kept_json(const struct box *box, struct err *err)
+{
+	struct buf kept = BUF_INIT;
+	json_t *list = NULL;
+
+	if (box_output_list(box, &kept, err) == 0) {
+		struct wire_reader reply = { buf_head(&kept), buf_head(&kept) + kept.len, false };
+
+		list = list_json(&reply, exec_ended_json, err);
+	}
+	buf_done(&kept);
+	return list;
+}
+
+static void list_kept(struct call *call, const struct box *box)
+{
+	struct err err = ERR_INIT;
+	json_t *list = kept_json(box, &err);
+
+	if (list)
+		call_json(call, 200, json_pack("{s:o}", "execs", list));
+	else
+		call_error(call, &err);
+}
+
+static void show_kept(struct call *call, const struct box *box)
+{
+	struct err err = ERR_INIT;
+	_cleanup_json_ json_t *list = kept_json(box, &err);
+	json_t *exec;
+	size_t i;
+
+	if (!list)
+		return call_error(call, &err);
+	json_array_foreach (list, i, exec)
+		if (!strcmp(json_string_value(json_object_get(exec, "id")), call->params[1]))
+			return call_json(call, 200, json_incref(exec));
+	err_set(&err, ERR_NOT_FOUND, "no exec '%s' was kept when box '%s' stopped", call->params[1],
+		box_get_name(box));
+	call_error(call, &err);
+}
+
+/* NULL when it has to be asked itself, or is not there: that is told by whoever asks. */
+static const struct box *stopped_box(struct call *call)
+{
+	struct box *box = box_find(call->api->yard, call->params[0], NULL);
+
+	return box && box_get_state(box) == BOX_STOPPED ? call_box(call) : NULL;
+}
+
 void api_execs_list(struct call *call)
 {
 	struct buf request = BUF_INIT;
+	const struct box *stopped = stopped_box(call);
+
+	if (stopped)
+		return list_kept(call, stopped);
 
 	ask(call, WIRE_OP_EXEC_LIST, &request, render_list, NULL);
 }
@@ -66,9 +127,13 @@ void api_exec_show(struct call *call)
 {
 	struct wire_attach_spec spec = { .id = call->params[1], .offset = WIRE_OFFSET_END };
 	struct buf request = BUF_INIT;
+	const struct box *stopped;
 
 	if (!call_exec_id(call))
 		return;
+	stopped = stopped_box(call);
+	if (stopped)
+		return show_kept(call, stopped);
 	wire_put_attach_spec(&request, &spec);
 	ask(call, WIRE_OP_EXEC_ATTACH, &request, render_one, NULL);
 }

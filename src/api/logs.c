@@ -17,6 +17,7 @@ struct log_stream {
 	struct exchange x;
 	struct live live;
 	bool raw;
+	bool stopped; /* the box: what was kept of it is told */
 	bool begun;
 	bool holding;	   /* what is of the past, for tail */
 	uint64_t tail;	   /* lines */
@@ -94,7 +95,7 @@ static void on_reply(struct chan *chan, struct wire_reader *reply, void *arg)
 		stream->past_end = info.newest;
 		if (info.newest <= info.oldest)
 			stream->holding = false;
-		ndjson_start(line, &info);
+		ndjson_start(line, stream->stopped ? exec_ended_json(&info) : exec_json(&info));
 		send_line(stream, line);
 	}
 	free((void *)info.argv);
@@ -259,7 +260,16 @@ void api_exec_logs(struct call *call)
 	stream->raw = raw;
 	stream->tail = tail;
 	stream->holding = call_query(call, "tail");
+	stream->stopped = box_get_state(box) == BOX_STOPPED;
 	exchange_init(&stream->x, call, stream_done);
+	if (stream->stopped) {
+		stream->x.pending =
+			true; /* a client that goes meanwhile ends nothing under our feet */
+		if (box_output_play(box, &spec, &ops, stream, &err) < 0)
+			fail(stream, &err);
+		stream->x.pending = false;
+		return exchange_settle(&stream->x);
+	}
 	if (spec.follow)
 		live_add(call->api, &stream->live, on_stop);
 	wire_put_attach_spec(&request, &spec);

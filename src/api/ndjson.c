@@ -362,12 +362,23 @@ json_t *exec_json(const struct wire_exec_info *info)
 	return exec;
 }
 
-void ndjson_start(struct buf *out, const struct wire_exec_info *info)
+json_t *exec_ended_json(const struct wire_exec_info *info)
+{
+	json_t *exec = exec_json(info);
+
+	if (info->reason == WIRE_EXIT_RUNNING) {
+		json_object_set_new(exec, "state", json_string("exited"));
+		json_object_set_new(exec, "reason", json_string("unknown"));
+	}
+	return exec;
+}
+
+void ndjson_start(struct buf *out, json_t *exec)
 {
 	_cleanup_json_ json_t *line = json_object();
 
 	json_object_set_new(line, "type", json_string("start"));
-	json_object_set_new(line, "exec", exec_json(info));
+	json_object_set_new(line, "exec", exec);
 	ndjson_add(out, line);
 }
 

@@ -113,7 +113,8 @@ const struct command boxes_commands[] = {
 			"runs without a terminal and was\n"
 			"started last, such as a server; else of the last one. At most 1 MiB is "
 			"kept; what had to be dropped is\n"
-			"told on stderr.",
+			"told on stderr. Of a box that was stopped the end is kept, 256 KiB of a "
+			"program, until it starts again.",
 		.examples = "box logs -f --tail 20 ada\tthe last lines, and go on with it\n"
 			    "box logs ada main --since-offset 4096\tonly the rest\n",
 		.flags = logs_flags,

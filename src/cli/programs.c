@@ -246,6 +246,11 @@ static int on_logs_line(json_t *line, const char *text, size_t len, void *arg, s
 	}
 	if (!strcmp(type, "output"))
 		return print_output(logs, line, err);
+	if (!strcmp(type, "start") &&
+		!strcmp(json_str(json_object_get(line, "exec"), "reason"), "unknown"))
+		cli_note(logs->cli,
+			"the box ended before this program could tell how it ended; the "
+			"last of its output may be missing");
 	if (!strcmp(type, "gap"))
 		cli_note(logs->cli, "%lld bytes of output were lost",
 			(long long)json_num(line, "lost"));

@@ -4,6 +4,7 @@
 #include "core/inside.h"
 #include "core/meters.h"
 #include "core/network_internal.h"
+#include "core/output_internal.h"
 #include "core/tree_internal.h"
 #include "base/clock.h"
 #include "base/log.h"
@@ -108,6 +109,7 @@ void box_free(struct box *box)
 		}
 	seed_cancel(box);
 	end_states(box);
+	output_forget(box);
 	inside_free(box);
 	wake_done(box);
 	idle_done(box);

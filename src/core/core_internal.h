@@ -83,6 +83,7 @@ struct box {
 	struct taking *taking;	   /* its state is being written; see take.c */
 	struct rolling *rolling;   /* it is being taken back; see rollback.c */
 	struct sleeping *sleeping; /* it is being hibernated; see hibernate.c */
+	struct saving *saving;	   /* its output is being kept while it stops; see output.c */
 	struct trial *trial;	   /* what was captured of it is restored beside it; see trial.c */
 	struct beginning {	   /* how it comes to life, when from a state; see begin.c */
 		char *state;	   /* id, held; NULL: it starts anew */
@@ -286,6 +287,9 @@ void inside_box_removed(struct box *box);
 /* criu_check.c: what is wrong with the CRIU at that path (NULL: none was found), a literal; NULL: nothing. */
 const char *criu_problem(const char *criu);
 char *criu_find(const struct conf *conf); /* yard.c; yours, or NULL */
+
+/* life.c: TERM to all, KILL after that; kills it when it cannot be asked. */
+void box_ask_shutdown(struct box *box, uint64_t grace_ms);
 
 /* recover.c */
 int yard_recover(struct yard *yard, struct err *err);

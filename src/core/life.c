@@ -15,6 +15,7 @@
 #include "core/core_internal.h"
 #include "core/limit.h"
 #include "core/network_internal.h"
+#include "core/output_internal.h"
 #include "core/timeline.h"
 #include "core/tree_internal.h"
 #include "base/clock.h"
@@ -148,6 +149,7 @@ void box_finish_removal(struct box *box)
 		return;
 	}
 	snapshots_box_removed(box);
+	output_remove(box);
 	gone = pool_disk_discard(yard->pool, BOX_DISKS, box->row.id, &err) == 0 &&
 	       store_box_delete(yard->store, box->row.id, STORE_SAFE, &err) == 0;
 
@@ -218,6 +220,7 @@ void box_ended(struct box *box, const char *reason, const char *detail)
 	err_set(&gone, ERR_STATE, "box '%s' ended meanwhile: %s", box->row.name,
 		box->row.end_detail);
 	take_cancel(box, &gone);
+	output_write(box);
 	inside_forget(box);
 	box_disconnect(box);
 	network_detach(box);
@@ -679,7 +682,7 @@ void box_start(struct box *box, box_done done, void *arg)
 		start_now(box, done, arg);
 }
 
-static void ask_shutdown(struct box *box, uint64_t grace_ms)
+void box_ask_shutdown(struct box *box, uint64_t grace_ms)
 {
 	static const struct chan_ops ops = { 0 };
 	struct buf request = BUF_INIT;
@@ -714,6 +717,7 @@ static void give_processes_up(struct box *box)
 static void stop_now(struct box *box, uint64_t grace_ms, box_done done, void *arg)
 {
 	struct err err = ERR_INIT;
+	bool asks = grace_ms || box->state == BOX_RUNNING; /* one that stands still says nothing */
 
 	if (box->state == BOX_STOPPED) {
 		done(box, NULL, arg);
@@ -743,7 +747,8 @@ static void stop_now(struct box *box, uint64_t grace_ms, box_done done, void *ar
 	box_wait(box, done, arg);
 	box_set_state(box, BOX_STOPPING, "stop");
 	box_save(box, STORE_KEPT);
-	ask_shutdown(box, grace_ms);
+	if (!asks || !output_save(box, grace_ms))
+		box_ask_shutdown(box, grace_ms);
 }
 
 static void on_stop_turn(struct box *box, const struct err *gone, void *arg)

@@ -23,6 +23,7 @@
 #include "core/core_internal.h"
 #include "core/limit.h"
 #include "core/network_internal.h"
+#include "core/output_internal.h"
 #include "core/tree_internal.h"
 #include "base/log.h"
 #include "base/text.h"
@@ -285,6 +286,7 @@ static void sweep_orphans(struct yard *yard)
 			log_warn("an orphan is left behind", kv_str("box", json_string_value(id)),
 				kv_err(&err));
 	sweep_disks(yard);
+	output_sweep(yard);
 	disk_sweep_views(yard);
 }
 

@@ -4,6 +4,7 @@
  * box-init. It breaks when box-init drops us or speaks nonsense; then it is made again, slower each time. */
 #include "core/core_internal.h"
 #include "core/limit.h"
+#include "core/output_internal.h"
 #include "core/tree_internal.h"
 #include "base/clock.h"
 #include "base/log.h"
@@ -255,6 +256,7 @@ void box_came_up(struct box *box)
 	if (!rollback_commit(box))
 		return;
 	box_set_state(box, BOX_RUNNING, "");
+	output_remove(box); /* of its life before */
 	limit_arm(box);
 	if (box->beginning.state) {
 		came_back(box, created);

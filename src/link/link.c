@@ -13,6 +13,7 @@
 
 enum {
 	READ_CHUNK = 128 * 1024,
+	DRAIN_ROUNDS = 64,
 	READ_ROUNDS = 4, /* chunks a wake-up, so that one busy box does not starve the others */
 	OUT_HIGH = 1024 * 1024,	       /* a box that does not read: channels may not send more */
 	WINDOW_STEP = WIRE_WINDOW / 4, /* credit is given back in lumps of this */
@@ -478,6 +479,24 @@ void link_attach(struct link *link, int fd)
 	assert(!link->watch);
 	link->fd = fd;
 	link->watch = loop_fd_new(link->loop, fd, LOOP_READ | LOOP_WRITE, on_fd, link);
+}
+
+void link_drain(struct link *link)
+{
+	struct err err = ERR_INIT;
+
+	if (link->dispatching)
+		return;
+	dispatch_enter(link);
+	for (int i = 0; i < DRAIN_ROUNDS && link->fd >= 0 && !link->over && !link->freed; i++) {
+		uint64_t before = link->traffic;
+
+		if (read_some(link, &err) < 0)
+			link_lost(link, &err);
+		else if (link->traffic == before)
+			break;
+	}
+	dispatch_leave(link);
 }
 
 void link_fail(struct link *link, const struct err *err)

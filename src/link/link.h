@@ -29,6 +29,8 @@ struct link *link_new(struct loop *loop, int fd, const struct link_ops *ops, voi
 /* What both sides speak; 0 before on_ready. Ops of a later version are not for this box-init. */
 unsigned link_version(const struct link *link);
 void link_attach(struct link *link, int fd); /* of one that has none; takes fd */
+/* Takes what has come already; for one whose box has ended. on_lost may come from it. */
+void link_drain(struct link *link);
 /* There will be none: all channels get err, then on_lost comes. */
 void link_fail(struct link *link, const struct err *err);
 /* Channels that somebody waits for, those in the background left out; and bytes of data in both directions, ever. */

@@ -1,7 +1,10 @@
 """test_logs.py - which program's output 'box logs' shows, and how much of it"""
+import contextlib
+import os
+import signal
 import time
 
-from boxtest import eventually
+from boxtest import eventually, instance_processes
 
 SERVER = "echo server; while :; do sleep 1; done"
 
@@ -52,3 +55,87 @@ def test_tail_goes_on_with_what_comes(yard, box):
     big = box.start("sh", "-c", "seq 400000")["id"]
     box.wait_exec(big)
     assert logs(yard, "--tail", "2", box.name, big) == "399999\n400000\n"
+
+
+# ---- of a box that has stopped ------------------------------------------------------------------------
+
+FAREWELL = "trap 'echo farewell; echo sorry >&2; exit 3' TERM; echo hello; while :; do sleep 0.05; done"
+
+
+def test_a_stopped_box_shows_what_it_said(yard, make_box):
+    box = make_box(command=["sh", "-c", FAREWELL])
+    eventually(lambda: "hello" in logs(yard, box.name), 5)
+    passing = box.start("sh", "-c", "echo passing; exit 7")["id"]
+    box.wait_exec(passing)
+    yard.box("stop", box.name)
+    ran = yard.box("logs", box.name)
+    # sh itself may say "Terminated" of its sleep
+    assert ran.stdout == "hello\nfarewell\n" and ran.stderr.endswith("sorry\n"), ran
+    assert logs(yard, "-f", box.name) == "hello\nfarewell\n"
+    assert logs(yard, "-n", "1", box.name, passing) == "passing\n"
+    execs = {e["id"]: e for e in yard.json("ps", "--execs", box.name)}
+    assert (execs["main"]["state"], execs["main"]["exit_code"], execs["main"]["reason"]) == ("exited", 3, "exited")
+    assert execs[passing]["exit_code"] == 7 and execs["main"]["ended_at"]
+    lines = box.logs("main")
+    assert [line["type"] for line in lines if line["type"] != "output"] == ["start", "exit"]
+    rest = yard.api("GET", f"{box.path}/execs/main/logs", query={"raw": "true", "offset": 6}, expect=200).body
+    assert b"farewell\n" in rest and b"sorry\n" in rest and b"hello" not in rest
+    assert box.get_exec(passing)["exit_code"] == 7
+    assert yard.api("GET", f"{box.path}/execs/nosuch").status == 404
+    assert yard.api("GET", f"{box.path}/execs/nosuch/logs").status == 404
+    # another life, other output
+    yard.box("start", box.name)
+    eventually(lambda: logs(yard, box.name) == "hello\n", 5)
+
+
+def test_a_box_killed_on_request_keeps_its_output(yard, make_box):
+    box = make_box(command=["sh", "-c", SERVER])
+    eventually(lambda: "server" in logs(yard, box.name), 5)
+    yard.box("stop", "-t", "0", box.name)
+    ran = yard.box("logs", box.name)
+    assert ran.stdout == "server\n" and "may be missing" in ran.stderr
+    main = box.get_exec("main")
+    assert (main["state"], main["exit_code"], main["reason"]) == ("exited", None, "unknown")
+
+
+def test_much_output_of_a_stopped_box_is_bounded(yard, make_box):
+    box = make_box(command=["sh", "-c", "seq 400000; " + SERVER])
+    others = [box.start("sh", "-c", "seq 100000")["id"] for _ in range(6)]
+    for one in others:
+        box.wait_exec(one)
+    eventually(lambda: "server" in logs(yard, "-n", "1", box.name), 10)
+    yard.box("stop", box.name)
+    ran = yard.box("logs", box.name)
+    assert ran.stdout.endswith("399999\n400000\nserver\n") and 240_000 < len(ran.stdout) <= 256 * 1024
+    assert "lost" in ran.stderr
+    assert logs(yard, "-n", "1", box.name, others[-1]) == "100000\n"
+    kept = yard.base / "home" / "output" / box.id
+    assert kept.stat().st_size < 1200 * 1024
+    box.remove()
+    assert not kept.exists()
+
+
+def test_a_box_that_died_has_no_output_and_says_why(fresh_yard):
+    yard, box = fresh_yard, fresh_yard.new(command=["sh", "-c", SERVER])
+    eventually(lambda: "server" in logs(yard, box.name), 5)
+    daemon = yard.daemon_pid()
+    for pid in instance_processes(yard.name, yard.base):
+        if pid != daemon:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+    eventually(lambda: box.show()["state"] == "stopped", 10)
+    ran = yard.box("logs", box.name, check=False)
+    assert ran.returncode and ran.stdout == "" and "was not kept" in ran.stderr
+    assert yard.api("GET", f"{box.path}/execs").status == 409
+
+
+def test_a_damaged_file_of_output_is_not_believed(yard, make_box):
+    box = make_box(command=["sh", "-c", SERVER])
+    eventually(lambda: "server" in logs(yard, box.name), 5)
+    yard.box("stop", box.name)
+    kept = yard.base / "home" / "output" / box.id
+    whole = kept.read_bytes()
+    for torn in (whole[:-5], b"", b"\xff" * 64):
+        kept.write_bytes(torn)
+        assert yard.api("GET", f"{box.path}/execs").status == 500
+        assert "damaged" in yard.box("logs", box.name, check=False).stderr

@@ -165,7 +165,7 @@ static void test_ndjson_hostile_exec_is_still_json(void **state)
 	json_t *line, *exec;
 
 	(void)state;
-	ndjson_start(&lines, &info);
+	ndjson_start(&lines, exec_json(&info));
 	assert_ptr_equal(strchr(buf_str(&lines), '\n'), buf_str(&lines) + lines.len - 1);
 	line = json_loads(buf_str(&lines), 0, NULL);
 	exec = json_object_get(line, "exec");
