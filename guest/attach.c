@@ -33,6 +33,18 @@ static void send_gap(struct reader *reader, uint64_t oldest)
 	reader->at = oldest;
 }
 
+static void send_time(struct reader *reader)
+{
+	uint64_t time_us = journal_time(&reader->exec->journal, reader->at);
+
+	if (reader->lossless || time_us == reader->time_us ||
+		channel_version(reader->channel) < WIRE_VERSION_TIMES)
+		return;
+	reader->time_us = time_us;
+	wire_put_u64(channel_begin(reader->channel, WIRE_TIME), time_us);
+	channel_end(reader->channel);
+}
+
 static void send_exit(struct reader *reader)
 {
 	const struct exec *exec = reader->exec;
@@ -71,6 +83,7 @@ static void reader_send(struct reader *reader)
 			send_gap(reader, journal->oldest);
 			continue;
 		}
+		send_time(reader);
 		len = journal_peek(journal, reader->at, MIN(room, end - reader->at), &stream, data);
 		if (!channel_send(reader->channel, stream, reader->at, data))
 			return;

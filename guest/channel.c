@@ -44,6 +44,11 @@ void channel_error(struct channel *channel, const struct err *err)
 	channel_close(channel);
 }
 
+unsigned channel_version(const struct channel *channel)
+{
+	return channel->conn->version;
+}
+
 size_t channel_room(struct channel *channel)
 {
 	struct conn *conn = channel->conn;

@@ -55,6 +55,7 @@ void channel_end(struct channel *channel);
 void channel_close(struct channel *channel);
 void channel_error(struct channel *channel, const struct err *err);
 
+unsigned channel_version(const struct channel *channel); /* that both sides speak */
 /* Bytes that channel_send may be given now; 0: wait for the room callback. */
 size_t channel_room(struct channel *channel);
 /* A DATA frame of the two pieces, sent from where they lie. False: nothing was taken, wait for room. */

@@ -301,7 +301,8 @@ static void take_output(
 	/* A full pipe: this program writes much. Most write little, and pipe memory is counted. */
 	if ((size_t)got == sizeof scratch && !exec->tty)
 		fcntl(watch->fd, F_SETPIPE_SZ, PIPE_LARGE);
-	journal_add(&exec->journal, (uint8_t)stream, scratch, (size_t)got);
+	journal_add(
+		&exec->journal, (uint8_t)stream, (uint64_t)clock_wall_us(), scratch, (size_t)got);
 	attach_pump(exec);
 	if (exec->grace_over)
 		*left -= (size_t)got;

@@ -19,6 +19,7 @@ struct reader {
 	uint64_t at;	/* journal offset to be sent next */
 	uint64_t until; /* stop there; UINT64_MAX: follow */
 	bool lossless;
+	uint64_t time_us; /* that was told last */
 	bool input;
 	bool input_end;	  /* END came; takes effect when typed is empty */
 	struct buf typed; /* input that the program has not taken yet; bounded by the window */

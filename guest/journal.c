@@ -1,8 +1,9 @@
 /* journal.c - see journal.h
  *
  * Two rings. One holds the bytes of both streams as they came, so that a frame can be sent straight from
- * it; the other holds the runs: where the stream changes. Only a program that alternates its streams byte
- * by byte fills the second before the first, and then whole runs are dropped like old bytes.
+ * it; the other holds the runs: where the stream or the time changes. Only a program that alternates its streams byte
+ * by byte fills the second before the first, and then whole runs are dropped like old bytes. A change of time alone never
+ * costs bytes: when runs become few, it starts one less often.
  *
  * The bytes live in a mapping of their own that forks do not copy: starting a program must not become
  * slower because others have written much. A mapping that cannot be had is no error: the journal stays
@@ -16,6 +17,8 @@ enum {
 	RUNS_FIRST = 8,
 	RUNS_LEAST = 256,
 	BYTES_PER_RUN = 64, /* the memory of runs stays at a quarter of that of bytes */
+	BYTES_PER_TIME = 2 * BYTES_PER_RUN,
+	TIME_STEP_US = 1000,
 	PAGE = 4096,
 };
 
@@ -101,19 +104,37 @@ static void grow_runs(struct journal *journal)
 	journal->run_head = 0;
 }
 
-static void start_run(struct journal *journal, uint8_t stream)
+static bool time_starts_run(
+	const struct journal *journal, const struct journal_run *last, uint64_t time_us)
 {
-	if (journal->run_count && run_at(journal, journal->run_count - 1)->stream == stream)
+	size_t most = runs_max(journal);
+
+	if (time_us >= last->time_us && time_us - last->time_us < TIME_STEP_US)
+		return false;
+	if (journal->run_count < most / 2)
+		return true;
+	return journal->newest - last->start >= BYTES_PER_TIME && journal->run_count < most / 4 * 3;
+}
+
+static void start_run(struct journal *journal, uint8_t stream, uint64_t time_us)
+{
+	const struct journal_run *last =
+		journal->run_count ? run_at(journal, journal->run_count - 1) : NULL;
+
+	if (last && last->stream == stream && !time_starts_run(journal, last, time_us))
 		return;
 	if (journal->run_count >= runs_max(journal))
 		drop_to(journal, run_at(journal, 1)->start);
 	if (journal->run_count == journal->run_cap)
 		grow_runs(journal);
 	journal->run_count++;
-	*run_at(journal, journal->run_count - 1) = (struct journal_run){ journal->newest, stream };
+	*run_at(journal, journal->run_count - 1) = (struct journal_run){
+		.start = journal->newest, .time_us = time_us, .stream = stream
+	};
 }
 
-void journal_add(struct journal *journal, uint8_t stream, const void *data, size_t len)
+void journal_add(
+	struct journal *journal, uint8_t stream, uint64_t time_us, const void *data, size_t len)
 {
 	const uint8_t *bytes = data;
 
@@ -132,7 +153,7 @@ void journal_add(struct journal *journal, uint8_t stream, const void *data, size
 		return;
 	if (journal->newest - journal->oldest + len > journal->cap)
 		drop_to(journal, journal->newest + len - journal->cap);
-	start_run(journal, stream);
+	start_run(journal, stream, time_us);
 	while (len) {
 		size_t at = journal->newest % journal->cap;
 		size_t part = MIN(len, journal->cap - at);
@@ -189,6 +210,13 @@ size_t journal_peek(const struct journal *journal, uint64_t offset, size_t max, 
 	ret[1] = (struct iovec){ journal->data, len - first };
 	*ret_stream = run_at(journal, run)->stream;
 	return len;
+}
+
+uint64_t journal_time(const struct journal *journal, uint64_t offset)
+{
+	if (offset < journal->oldest || offset >= journal->newest)
+		return 0;
+	return run_at(journal, run_of(journal, offset))->time_us;
 }
 
 void journal_shrink(struct journal *journal)

@@ -171,6 +171,8 @@ int input_signal(const char *text, uint32_t *ret, struct err *err); /* "TERM" "S
 int input_query_bool(struct call *call, const char *key, bool *ret, struct err *err);
 int input_query_u64(struct call *call, const char *key, uint64_t lowest, uint64_t highest,
 	uint64_t *ret, struct err *err);
+/* A time like 2026-01-02T03:04:05Z, or how long ago: 90s, 10m, 2h, 1d. In microseconds since 1970. */
+int input_query_time(struct call *call, const char *key, uint64_t *ret, struct err *err);
 int input_query_offset(
 	struct call *call, uint64_t *ret, struct err *err); /* offset=N or offset=end */
 /* A size as integer or text; 0 or at least lowest. NULL and null leave *ret alone. */
@@ -275,6 +277,9 @@ void api_box_save_full(struct call *call, struct box *box, const char *name);
 /* Appends one line each. */
 void ndjson_output(
 	struct buf *out, enum wire_stream stream, uint64_t offset, const void *data, size_t len);
+/* time_us 0: it is not known. */
+void ndjson_output_at(struct buf *out, enum wire_stream stream, uint64_t offset, uint64_t time_us,
+	const void *data, size_t len);
 void ndjson_gap(struct buf *out, uint64_t offset, uint64_t lost);
 void ndjson_exit(struct buf *out, const struct wire_exit *exit);
 void ndjson_start(struct buf *out, json_t *exec); /* takes exec */

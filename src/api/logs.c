@@ -9,7 +9,7 @@ enum { TAIL_MAX = 1000000, PIECES_MAX = WIRE_JOURNAL_MAX / 64 };
 /* A piece of output that is held back until it is known whether it is among the last lines. */
 struct piece {
 	enum wire_stream which;
-	uint64_t offset;
+	uint64_t offset, time_us;
 	size_t start, len; /* in held */
 };
 
@@ -21,6 +21,8 @@ struct log_stream {
 	bool begun;
 	bool holding;	   /* what is of the past, for tail */
 	uint64_t tail;	   /* lines */
+	uint64_t since_us; /* what came before is left out; 0: nothing */
+	uint64_t time_us;  /* of what comes now; 0: not known */
 	uint64_t past_end; /* the past ends at this offset */
 	struct buf held;   /* at most as much as the journal holds */
 	struct piece *pieces;
@@ -102,7 +104,7 @@ static void on_reply(struct chan *chan, struct wire_reader *reply, void *arg)
 }
 
 static void send_output(struct log_stream *stream, enum wire_stream which, uint64_t offset,
-	const void *data, size_t len)
+	uint64_t time_us, const void *data, size_t len)
 {
 	struct buf *line;
 
@@ -111,7 +113,7 @@ static void send_output(struct log_stream *stream, enum wire_stream which, uint6
 		return;
 	}
 	line = scratch(stream);
-	ndjson_output(line, which, offset, data, len);
+	ndjson_output_at(line, which, offset, time_us, data, len);
 	send_line(stream, line);
 }
 
@@ -143,7 +145,7 @@ static void let_go(struct log_stream *stream)
 		size_t skip = MIN(piece->len, from > piece->start ? from - piece->start : 0);
 
 		if (skip < piece->len)
-			send_output(stream, piece->which, piece->offset + skip,
+			send_output(stream, piece->which, piece->offset + skip, piece->time_us,
 				(const char *)buf_head(&stream->held) + piece->start + skip,
 				piece->len - skip);
 	}
@@ -156,24 +158,55 @@ static void hold(struct log_stream *stream, enum wire_stream which, uint64_t off
 	if (!(stream->piece_count & (stream->piece_count - 1)))
 		xgrow(stream->pieces, MAX(stream->piece_count * 2, 64U));
 	stream->pieces[stream->piece_count++] =
-		(struct piece){ which, offset, stream->held.len, len };
+		(struct piece){ which, offset, stream->time_us, stream->held.len, len };
 	buf_add(&stream->held, data, len);
+}
+
+static bool holds_all(const struct log_stream *stream, uint64_t end)
+{
 	/* No journal holds more; a box-init that says otherwise gets no memory for it. */
-	if (offset + len >= stream->past_end || stream->held.len > WIRE_JOURNAL_MAX ||
-		stream->piece_count >= PIECES_MAX)
-		let_go(stream);
+	return end >= stream->past_end || stream->held.len > WIRE_JOURNAL_MAX ||
+	       stream->piece_count >= PIECES_MAX;
+}
+
+/* ---- what comes -------------------------------------------------------------------------------------- */
+
+static void on_time(struct chan *chan, uint64_t time_us, void *arg)
+{
+	struct log_stream *stream = arg;
+
+	(void)chan;
+	stream->time_us = time_us;
+}
+
+static void refuse_since(struct log_stream *stream)
+{
+	struct err err = ERR_INIT;
+
+	err_set(&err, ERR_STATE, "this box was started by an earlier version, which kept no times");
+	err_hint(&err, "leave out 'since', or stop and start the box");
+	fail(stream, &err);
+	exchange_close_chan(&stream->x);
+	exchange_settle(&stream->x);
 }
 
 static void on_data(struct chan *chan, enum wire_stream which, uint64_t offset, const void *data,
 	size_t len, void *arg)
 {
 	struct log_stream *stream = arg;
+	bool wanted = stream->time_us >= stream->since_us;
 
 	(void)chan;
-	if (stream->holding)
+	if (stream->since_us && !stream->time_us) {
+		refuse_since(stream);
+		return;
+	}
+	if (wanted && stream->holding)
 		hold(stream, which, offset, data, len);
-	else
-		send_output(stream, which, offset, data, len);
+	else if (wanted)
+		send_output(stream, which, offset, stream->time_us, data, len);
+	if (stream->holding && holds_all(stream, offset + len))
+		let_go(stream);
 	exchange_passed(&stream->x, len);
 }
 
@@ -183,8 +216,8 @@ static void on_gap(struct chan *chan, uint64_t offset, uint64_t lost, void *arg)
 	struct buf *line = scratch(stream);
 
 	(void)chan;
-	/* Whoever wants the last lines knows that there are others. */
-	if (stream->holding)
+	/* Whoever wants the last lines, or the latest, knows that there are others. */
+	if (stream->holding || stream->since_us)
 		return;
 	ndjson_gap(line, offset, lost);
 	send_line(stream, line);
@@ -236,6 +269,7 @@ void api_exec_logs(struct call *call)
 	static const struct chan_ops ops = {
 		.on_reply = on_reply,
 		.on_data = on_data,
+		.on_time = on_time,
 		.on_gap = on_gap,
 		.on_exit = on_exited,
 		.on_error = on_error,
@@ -246,7 +280,7 @@ void api_exec_logs(struct call *call)
 	struct log_stream *stream;
 	struct buf request = BUF_INIT;
 	struct err err = ERR_INIT;
-	uint64_t tail = 0;
+	uint64_t tail = 0, since_us = 0;
 	bool raw = false;
 
 	if (!box || !call_exec_id(call))
@@ -254,11 +288,13 @@ void api_exec_logs(struct call *call)
 	if (input_query_offset(call, &spec.offset, &err) < 0 ||
 		input_query_bool(call, "follow", &spec.follow, &err) < 0 ||
 		input_query_bool(call, "raw", &raw, &err) < 0 ||
-		input_query_u64(call, "tail", 0, TAIL_MAX, &tail, &err) < 0)
+		input_query_u64(call, "tail", 0, TAIL_MAX, &tail, &err) < 0 ||
+		input_query_time(call, "since", &since_us, &err) < 0)
 		return call_error(call, &err);
 	stream = xnew(struct log_stream);
 	stream->raw = raw;
 	stream->tail = tail;
+	stream->since_us = since_us;
 	stream->holding = call_query(call, "tail");
 	stream->stopped = box_get_state(box) == BOX_STOPPED;
 	exchange_init(&stream->x, call, stream_done);

@@ -5,6 +5,7 @@
  * in the middle of a character that is fine as a whole; only those few bytes become lines of base64, and the
  * rest of the frame stays readable. */
 #include "api/api_internal.h"
+#include "base/clock.h"
 #include "base/text.h"
 #include <inttypes.h>
 
@@ -111,20 +112,30 @@ static uint64_t cut(uint64_t value)
 	return MIN(value, (uint64_t)INT64_MAX);
 }
 
-static void output_head(struct buf *out, enum wire_stream stream, uint64_t offset, const char *key)
+/* The end of the year 9999: there is no place for a longer one. */
+#define TIME_MAX UINT64_C(253402300799999999)
+
+static void output_head(struct buf *out, enum wire_stream stream, uint64_t offset, uint64_t time_us,
+	const char *key)
 {
-	buf_addf(out, "{\"type\":\"output\",\"stream\":\"%s\",\"offset\":%" PRIu64 ",\"%s\":\"",
-		stream == WIRE_STREAM_STDERR ? "stderr" : "stdout", cut(offset), key);
+	char time[CLOCK_RFC3339_MAX];
+
+	buf_addf(out, "{\"type\":\"output\",\"stream\":\"%s\",\"offset\":%" PRIu64 ",",
+		stream == WIRE_STREAM_STDERR ? "stderr" : "stdout", cut(offset));
+	if (time_us)
+		buf_addf(out, "\"time\":\"%s\",",
+			clock_rfc3339((int64_t)MIN(time_us, TIME_MAX), time));
+	buf_addf(out, "\"%s\":\"", key);
 }
 
-static void output_base64(
-	struct buf *out, enum wire_stream stream, uint64_t offset, const uint8_t *p, size_t len)
+static void output_base64(struct buf *out, enum wire_stream stream, uint64_t offset,
+	uint64_t time_us, const uint8_t *p, size_t len)
 {
 	char *start, *end;
 
 	if (!len)
 		return;
-	output_head(out, stream, offset, "data_b64");
+	output_head(out, stream, offset, time_us, "data_b64");
 	start = (char *)buf_room(out, len / 3 * 4 + 4);
 	end = encode_base64(start, p, len);
 	buf_grew(out, (size_t)(end - start));
@@ -132,13 +143,13 @@ static void output_base64(
 }
 
 /* False, with nothing appended, when it is not UTF-8. */
-static bool output_text(
-	struct buf *out, enum wire_stream stream, uint64_t offset, const uint8_t *p, size_t len)
+static bool output_text(struct buf *out, enum wire_stream stream, uint64_t offset, uint64_t time_us,
+	const uint8_t *p, size_t len)
 {
 	size_t before = out->len;
 	char *start, *end;
 
-	output_head(out, stream, offset, "data");
+	output_head(out, stream, offset, time_us, "data");
 	start = (char *)buf_room(out, len * ESCAPE_MAX);
 	end = escape(start, p, p + len);
 	if (!end) {
@@ -174,25 +185,32 @@ static size_t count_unfinished(const uint8_t *p, size_t len)
 	return 0;
 }
 
-void ndjson_output(
-	struct buf *out, enum wire_stream stream, uint64_t offset, const void *data, size_t len)
+void ndjson_output_at(struct buf *out, enum wire_stream stream, uint64_t offset, uint64_t time_us,
+	const void *data, size_t len)
 {
 	const uint8_t *p = data;
 	size_t head, tail, before = out->len;
 
-	if (!len || output_text(out, stream, offset, p, len))
+	if (!len || output_text(out, stream, offset, time_us, p, len))
 		return;
 	head = count_continuation(p, len);
 	tail = count_unfinished(p + head, len - head);
 	if ((head || tail) && len > head + tail) {
-		output_base64(out, stream, offset, p, head);
-		if (output_text(out, stream, offset + head, p + head, len - head - tail)) {
-			output_base64(out, stream, offset + len - tail, p + len - tail, tail);
+		output_base64(out, stream, offset, time_us, p, head);
+		if (output_text(out, stream, offset + head, time_us, p + head, len - head - tail)) {
+			output_base64(
+				out, stream, offset + len - tail, time_us, p + len - tail, tail);
 			return;
 		}
 		out->len = before;
 	}
-	output_base64(out, stream, offset, p, len);
+	output_base64(out, stream, offset, time_us, p, len);
+}
+
+void ndjson_output(
+	struct buf *out, enum wire_stream stream, uint64_t offset, const void *data, size_t len)
+{
+	ndjson_output_at(out, stream, offset, 0, data, len);
 }
 
 void ndjson_gap(struct buf *out, uint64_t offset, uint64_t lost)

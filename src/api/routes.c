@@ -61,6 +61,7 @@ static const struct query_key query_logs[] = {
 	{ "offset", "string", "first byte wanted, or end", false },
 	{ "follow", "boolean", "go on with what comes", false },
 	{ "tail", "integer", "of what is kept only the last lines, so many", false },
+	{ "since", "string", "only what came since: 2026-01-02T03:04:05Z, or 10m ago", false },
 	{ "raw", "boolean", "plain bytes instead of lines", false },
 	END,
 };

@@ -375,6 +375,7 @@ static const struct field fields[] = {
 	{ "ExecLine", "exec", "Exec", "start: the program" },
 	{ "ExecLine", "stream", "string", "output: stdout or stderr" },
 	{ "ExecLine", "offset", "integer", "output, gap: position in the journal" },
+	{ "ExecLine", "time", "time", "output: when it came; logs only, absent when not known" },
 	{ "ExecLine", "data", "string", "output: text" },
 	{ "ExecLine", "data_b64", "string", "output: bytes that are not UTF-8" },
 	{ "ExecLine", "lost", "integer", "gap: bytes that are gone" },

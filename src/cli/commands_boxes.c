@@ -116,6 +116,7 @@ const struct command boxes_commands[] = {
 			"told on stderr. Of a box that was stopped the end is kept, 256 KiB of a "
 			"program, until it starts again.",
 		.examples = "box logs -f --tail 20 ada\tthe last lines, and go on with it\n"
+			    "box logs -t --since 10m ada\tthe last ten minutes, with times\n"
 			    "box logs ada main --since-offset 4096\tonly the rest\n",
 		.flags = logs_flags,
 		.run = cmd_logs,

@@ -146,6 +146,8 @@ static const struct flag attach_flags[] = {
 static const struct flag logs_flags[] = {
 	{ "follow", 'f', NULL, "go on until the program ends" },
 	{ "tail", 'n', "N", "of what is kept only the last N lines" },
+	{ "since", 0, "TIME", "only what came since: 2026-01-02T03:04:05Z, or so long ago: 10m" },
+	{ "timestamps", 't', NULL, "the time before each line" },
 	{ "since-offset", 0, "N", "output from this offset on" },
 	FLAG_END,
 };

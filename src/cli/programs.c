@@ -189,6 +189,8 @@ struct logs {
 	struct cli *cli;
 	uint64_t offset; /* of the next byte, for going on after a lost connection */
 	bool ended;
+	bool times;
+	bool within[STDERR_FILENO + 1]; /* a line, on this fd */
 };
 
 static int write_stream(int fd, const void *data, size_t len, struct err *err)
@@ -211,6 +213,29 @@ static size_t output_len(json_t *line)
 	return text ? json_string_length(text) : len / 4 * 3 - padding;
 }
 
+/* With the time before each line that begins here. */
+static int write_timed(
+	struct logs *logs, int fd, const char *time, const char *data, size_t len, struct err *err)
+{
+	struct buf out = BUF_INIT;
+	int result;
+
+	while (len) {
+		const char *end = memchr(data, '\n', len);
+		size_t part = end ? (size_t)(end - data) + 1 : len;
+
+		if (!logs->within[fd])
+			buf_addf(&out, "%s ", *time ? time : "-");
+		buf_add(&out, data, part);
+		logs->within[fd] = !end;
+		data += part;
+		len -= part;
+	}
+	result = write_stream(fd, buf_head(&out), out.len, err);
+	buf_done(&out);
+	return result;
+}
+
 static int print_output(struct logs *logs, json_t *line, struct err *err)
 {
 	json_t *text = json_object_get(line, "data");
@@ -222,6 +247,9 @@ static int print_output(struct logs *logs, json_t *line, struct err *err)
 	if (!text && base64_decode(encoded, strlen(encoded), &bytes, &len, err) < 0)
 		return -1;
 	logs->offset = (uint64_t)json_num(line, "offset") + len;
+	if (logs->times)
+		return write_timed(logs, fd, json_str(line, "time"),
+			text ? json_string_value(text) : (char *)bytes, len, err);
 	return write_stream(fd, text ? json_string_value(text) : (char *)bytes, len, err);
 }
 
@@ -257,10 +285,22 @@ static int on_logs_line(json_t *line, const char *text, size_t len, void *arg, s
 	return 0;
 }
 
+static char *add_bounds(struct cli *cli, const char *path, uint64_t tail)
+{
+	_cleanup_free_ char *last = cli_get(cli, "tail")
+					    ? client_path("&tail=%llu", (unsigned long long)tail)
+					    : xstrdup("");
+	_cleanup_free_ char *since = cli_get(cli, "since")
+					     ? client_path("&since=%s", cli_get(cli, "since"))
+					     : xstrdup("");
+
+	return xasprintf("%s%s%s", path, last, since);
+}
+
 int cmd_logs(struct cli *cli, int argc, char **argv)
 {
 	_cleanup_json_ json_t *exec = NULL;
-	struct logs logs = { .cli = cli };
+	struct logs logs = { .cli = cli, .times = cli_has(cli, "timestamps") };
 	bool follow = cli_has(cli, "follow");
 	struct err err = ERR_INIT;
 	int result, tries = 0;
@@ -281,10 +321,7 @@ int cmd_logs(struct cli *cli, int argc, char **argv)
 				json_str(exec, "id"), (unsigned long long)logs.offset,
 				follow ? "true" : "false");
 		/* What comes after a lost connection is wanted whole. */
-		_cleanup_free_ char *path =
-			cli_get(cli, "tail") && !tries
-				? xasprintf("%s&tail=%llu", whole, (unsigned long long)tail)
-				: xstrdup(whole);
+		_cleanup_free_ char *path = tries ? xstrdup(whole) : add_bounds(cli, whole, tail);
 
 		if (tries)
 			nanosleep(&(struct timespec){ .tv_nsec = LOGS_PAUSE_MS * 1000000 }, NULL);

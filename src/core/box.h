@@ -128,7 +128,7 @@ void box_is_used(struct box *box);
 int box_exec_start(struct box *box, const struct wire_exec_spec *spec, char ret_id[33],
 	const struct chan_ops *ops, void *arg, struct chan **ret, struct err *err);
 /* Of a box that has stopped, what was kept of its programs: as WIRE_OP_EXEC_LIST answers, and as WIRE_OP_EXEC_ATTACH does,
- * at once and with NULL for the channel; ops needs on_reply, on_gap, on_data, on_exit and on_closed. One that was running still
+ * at once and with NULL for the channel; ops needs on_reply, on_gap, on_time, on_data, on_exit and on_closed. One that was running still
  * when last heard of is told as running: how it ended is not known. ERR_STATE: nothing was kept, and why. */
 int box_output_list(const struct box *box, struct buf *ret, struct err *err);
 int box_output_play(const struct box *box, const struct wire_attach_spec *spec,

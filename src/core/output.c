@@ -29,7 +29,8 @@ struct kept {
 	struct saving *saving;
 	struct chan *chan; /* NULL: it is over, or was never opened */
 	struct buf info;   /* wire_exec_info as it was when asked for */
-	struct buf frames; /* GAP and DATA */
+	struct buf frames; /* GAP, TIME and DATA */
+	struct buf time;   /* the last TIME that was dropped */
 	struct wire_exit exit;
 	bool has_exit;
 	/* Of info. */
@@ -68,12 +69,16 @@ static void count_bytes(struct saving *saving, size_t more, size_t less)
 
 static void drop_first(struct kept *kept)
 {
-	struct wire_frame frame;
+	struct wire_frame frame = { 0 };
 	size_t len = kept->frames.len;
 
 	/* We wrote them. */
 	if (wire_frame_parse(&kept->frames, &frame, NULL) > 0)
 		len = WIRE_HEADER + frame.len;
+	if (frame.type == WIRE_TIME) {
+		kept->time.len = kept->time.head = 0;
+		buf_add(&kept->time, buf_head(&kept->frames), len);
+	}
 	count_bytes(kept->saving, 0, len);
 	buf_eat(&kept->frames, len);
 }
@@ -132,6 +137,17 @@ static void on_gap(struct chan *chan, uint64_t offset, uint64_t lost, void *arg)
 	(void)chan;
 	wire_put_u64(&kept->frames, offset);
 	wire_put_u64(&kept->frames, lost);
+	wire_end(&kept->frames, mark);
+	added(kept, before);
+}
+
+static void on_time(struct chan *chan, uint64_t time_us, void *arg)
+{
+	struct kept *kept = arg;
+	size_t before = kept->frames.len, mark = wire_begin(&kept->frames, WIRE_TIME, 1);
+
+	(void)chan;
+	wire_put_u64(&kept->frames, time_us);
 	wire_end(&kept->frames, mark);
 	added(kept, before);
 }
@@ -200,6 +216,7 @@ static void follow(struct kept *kept, size_t *room)
 {
 	static const struct chan_ops ops = {
 		.on_data = on_data,
+		.on_time = on_time,
 		.on_gap = on_gap,
 		.on_exit = on_exited,
 		.on_error = on_error,
@@ -312,6 +329,7 @@ void output_forget(struct box *box)
 		count_bytes(saving, 0, kept->frames.len);
 		buf_done(&kept->info);
 		buf_done(&kept->frames);
+		buf_done(&kept->time);
 	}
 	free(saving->kept);
 	free(saving);
@@ -360,6 +378,8 @@ static void put_kept(struct buf *out, const struct kept *kept)
 	wire_put_exec_info(out, &info);
 	wire_end(out, mark);
 	free((void *)info.argv);
+	if (kept->time.len)
+		buf_add(out, buf_head(&kept->time), kept->time.len);
 	buf_add(out, buf_head(&kept->frames), kept->frames.len);
 	if (kept->has_exit) {
 		mark = wire_begin(out, WIRE_EXIT, 1);

@@ -83,9 +83,16 @@ static int play(const struct wire_frame *frame, uint64_t from, const struct chan
 	struct wire_exit exit;
 	uint64_t offset, lost;
 
+	/* Nothing here is believed more than a frame of a connection. */
 	switch (frame->type) {
 	case WIRE_DATA:
 		return play_data(frame, from, ops, arg, err);
+	case WIRE_TIME:
+		offset = wire_get_u64(&in);
+		if (wire_get_done(&in, err) < 0)
+			return -1;
+		ops->on_time(NULL, offset, arg);
+		return 0;
 	case WIRE_GAP:
 		offset = wire_get_u64(&in);
 		lost = wire_get_u64(&in);

@@ -247,6 +247,20 @@ static int on_data(struct chan *chan, const struct wire_frame *frame, struct err
 	return 0;
 }
 
+static int on_time(struct chan *chan, const struct wire_frame *frame, struct err *err)
+{
+	struct wire_reader in = WIRE_READER(frame);
+	uint64_t time_us = wire_get_u64(&in);
+
+	if (wire_get_done(&in, err) < 0)
+		return -1;
+	if (chan->link->version < WIRE_VERSION_TIMES)
+		return err_set(err, ERR_PROTOCOL, "a time from a box-init that knows none");
+	if (chan->ops && chan->ops->on_time)
+		chan->ops->on_time(chan, time_us, chan->arg);
+	return 0;
+}
+
 static int on_gap(struct chan *chan, const struct wire_frame *frame, struct err *err)
 {
 	struct wire_reader in = WIRE_READER(frame);
@@ -341,7 +355,8 @@ static void on_close(struct link *link, struct chan *chan, unsigned index)
 /* Readers begin their own answer at the reply and rely on its coming first. */
 static bool follows_reply(enum wire_type type)
 {
-	return type == WIRE_DATA || type == WIRE_END || type == WIRE_GAP || type == WIRE_EXIT;
+	return type == WIRE_DATA || type == WIRE_END || type == WIRE_GAP || type == WIRE_EXIT ||
+	       type == WIRE_TIME;
 }
 
 static int on_chan_frame(struct link *link, const struct wire_frame *frame, struct err *err)
@@ -365,6 +380,8 @@ static int on_chan_frame(struct link *link, const struct wire_frame *frame, stru
 		return on_end(chan, err);
 	case WIRE_WINDOW_ADD:
 		return on_window(chan, frame, err);
+	case WIRE_TIME:
+		return on_time(chan, frame, err);
 	case WIRE_GAP:
 		return on_gap(chan, frame, err);
 	case WIRE_EXIT:

@@ -45,6 +45,8 @@ struct chan_ops {
 	void (*on_reply)(struct chan *chan, struct wire_reader *reply, void *arg);
 	void (*on_data)(struct chan *chan, enum wire_stream stream, uint64_t offset,
 		const void *data, size_t len, void *arg);
+	/* Of the data that follows, by the box's wall clock. A box-init of before WIRE_VERSION_TIMES tells none. */
+	void (*on_time)(struct chan *chan, uint64_t time_us, void *arg);
 	void (*on_end)(struct chan *chan, void *arg);
 	void (*on_gap)(struct chan *chan, uint64_t offset, uint64_t lost, void *arg);
 	void (*on_exit)(struct chan *chan, const struct wire_exit *exit, void *arg);

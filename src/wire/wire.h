@@ -24,12 +24,14 @@
  *           only loses this reader; init still answers CLOSE.
  *   EVENT   init, channel 0: u8 wire_event, wire_exec_info: something happened to an exec
  *   REQUEST init, channel 0: wire_request: the box asks something of the daemon; ANSWER is the answer
+ *   TIME    init: u64 wall clock, microseconds: when the DATA of this channel that follows was read from the program; to readers
+ *           that are not lossless
  *
  * Flow control: a side may have at most WIRE_WINDOW bytes of DATA payload (the whole payload counts,
  * the 9 bytes of stream and offset too) on a channel that the other side has not given back by WINDOW.
  *
  * Versions: each side says in its hello the newest version it speaks and the oldest it puts up with; the smaller of the
- * two newest holds. Version 2 has REQUEST and the ops from ANSWER on; neither is sent to a side that speaks 1.
+ * two newest holds. Version 2 has REQUEST and the ops from ANSWER on; neither is sent to a side that speaks 1. Version 3 has TIME.
  *
  * Strings travel as u32 length, bytes, NUL; they hold no other NUL and are valid only with all three.
  * Lists of strings are u32 count, strings. */
@@ -39,9 +41,10 @@
 
 enum {
 	WIRE_MAGIC = 0x59584f42, /* "BOXY" */
-	WIRE_VERSION = 2,
+	WIRE_VERSION = 3,
 	WIRE_VERSION_MIN = 1,
 	WIRE_VERSION_INSIDE = 2, /* the first with REQUEST, ANSWER, IDENTITY, RESTORED */
+	WIRE_VERSION_TIMES = 3,	 /* the first with TIME */
 	WIRE_HEADER = 12,
 	WIRE_DATA_HEADER = 9,	       /* u8 stream, u64 offset */
 	WIRE_DATA_MAX = 64 * 1024,     /* bytes in one DATA frame, without its header */
@@ -72,6 +75,7 @@ enum wire_type {
 	WIRE_CLOSE,
 	WIRE_EVENT,
 	WIRE_REQUEST,
+	WIRE_TIME,
 	WIRE_TYPE_COUNT
 };
 

@@ -3,6 +3,7 @@ import contextlib
 import os
 import signal
 import time
+from datetime import datetime, timedelta, timezone
 
 from boxtest import eventually, instance_processes
 
@@ -139,3 +140,42 @@ def test_a_damaged_file_of_output_is_not_believed(yard, make_box):
         kept.write_bytes(torn)
         assert yard.api("GET", f"{box.path}/execs").status == 500
         assert "damaged" in yard.box("logs", box.name, check=False).stderr
+
+
+# ---- times ------------------------------------------------------------------------------------------------
+
+
+def at(text):
+    return datetime.fromisoformat(text.replace("Z", "+00:00")).timestamp()
+
+
+def test_logs_know_when_output_came(yard, box):
+    began = time.time()
+    one = box.start("sh", "-c", "echo first; sleep 1.2; echo second; echo oops >&2; printf 'third\nrest'")["id"]
+    box.wait_exec(one)
+    ran = yard.box("logs", "-t", box.name, one)
+    stamps = [line.split(" ", 1) for line in ran.stdout.splitlines()]
+    assert [text for _, text in stamps] == ["first", "second", "third", "rest"]
+    assert began - 0.1 < at(stamps[0][0]) < at(stamps[1][0]) - 1 < time.time()
+    assert ran.stderr.endswith(" oops\n") and at(ran.stderr.split(" ")[0]) >= at(stamps[1][0])
+    assert logs(yard, "--since", "1h", box.name, one) == logs(yard, box.name, one)
+    middle = datetime.fromtimestamp(at(stamps[0][0]) + 0.6, timezone.utc)
+    for text in (middle.isoformat(), middle.strftime("%Y-%m-%dT%H:%M:%S.%fZ"),
+                 middle.astimezone(timezone(timedelta(hours=-3, minutes=-30))).isoformat()):
+        assert logs(yard, "--since", text, box.name, one) == "second\nthird\nrest"
+    assert logs(yard, "--since", middle.isoformat(), "-n", "1", box.name, one) == "rest"
+    assert logs(yard, "--since", "0s", box.name, one) == ""
+    assert logs(yard, "--since", "0s", "-n", "9", box.name, one) == ""
+    for wrong in ("yesterday", "2026-13-01T00:00:00Z", "2026-01-01T00:00:00", "2026-01-01T00:00:00+1:00", "-1m"):
+        ran = yard.box("logs", f"--since={wrong}", box.name, one, check=False)
+        assert ran.returncode == 64 and "10m" in ran.stderr, ran
+    # the same after it has stopped
+    yard.box("stop", box.name)
+    assert logs(yard, "-t", box.name, one).splitlines()[0] == " ".join(stamps[0])
+    assert logs(yard, "--since", middle.isoformat(), box.name, one) == "second\nthird\nrest"
+
+
+def test_since_goes_on_with_what_comes(yard, box):
+    one = box.start("sh", "-c", "echo old; sleep 2; echo new")["id"]
+    time.sleep(1)
+    assert logs(yard, "-f", "--since", "500ms", box.name, one) == "new\n"

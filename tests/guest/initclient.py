@@ -8,7 +8,7 @@ import tempfile
 import time
 
 (HELLO, OPEN, REPLY, ERROR, DATA, END, WINDOW, GAP, EXIT, SIGNAL, RESIZE, CLOSE, EVENT,
- REQUEST) = range(1, 15)
+ REQUEST, TIME) = range(1, 16)
 (EXEC_START, EXEC_ATTACH, EXEC_LIST, EXEC_SIGNAL, PROCESSES, STAT, LIST, READ, WRITE, MKDIR, REMOVE,
  RENAME, CHMOD, TAR_OUT, TAR_IN, DIAL, STATS, SHUTDOWN, NAME, ANSWER, IDENTITY, RESTORED) = range(1, 23)
 OUT, ERR, DONE = 1, 2, 3  # of answers
@@ -94,6 +94,7 @@ class Channel:
         self.reply = self.error = self.exit = None
         self.out, self.err, self.main = bytearray(), bytearray(), bytearray()
         self.frames, self.gaps = [], []
+        self.times = []  # (offset of what follows, seconds)
         self.end = self.closed = False
         self.offset = None
         self.unreturned = 0
@@ -161,6 +162,8 @@ class Channel:
         elif kind == GAP:
             self.gaps.append(struct.unpack("<QQ", payload))
             self.offset = sum(self.gaps[-1])
+        elif kind == TIME:
+            self.times.append((self.offset or 0, struct.unpack("<Q", payload)[0] / 1e6))
         elif kind == EXIT:
             self.exit = Fields(payload).exit()
         elif kind == CLOSE:
@@ -177,7 +180,7 @@ class Channel:
 
 
 class Conn:
-    def __init__(self, path, hello=True, version=2):
+    def __init__(self, path, hello=True, version=3):
         self.sock = socket.socket(socket.AF_UNIX)
         self.sock.connect(path)
         self.inbox = bytearray()

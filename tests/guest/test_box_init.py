@@ -678,3 +678,39 @@ def test_random_bytes_do_no_harm(init, conn):
             pass
         bad.close()
     assert conn.run("a", "echo", "ok").out == b"ok\n"
+
+
+# ---- times, and the last words ------------------------------------------------------------------------------
+
+
+def test_readers_of_logs_hear_when_output_came(conn):
+    began = time.time()
+    ran = conn.run("a", "sh", "-c", "echo one; sleep 0.3; echo two")
+    assert ran.out == b"one\ntwo\n" and not ran.times  # whoever started it hears none
+    log = conn.attach("a").wait_closed()
+    assert log.out == b"one\ntwo\n"
+    assert [offset for offset, _ in log.times] == [0, 4]
+    (_, first), (_, second) = log.times
+    assert began - 0.1 < first < second - 0.2 < time.time()
+    assert [offset for offset, _ in conn.attach("a", offset=5).wait_closed().times] == [0]
+
+
+def test_a_daemon_of_before_hears_no_times(init):
+    old = init.conn(version=2)
+    old.run("a", "echo", "hello")
+    log = old.attach("a").wait_closed()
+    assert log.out == b"hello\n" and not log.times and log.exit["code"] == 0
+
+
+def test_a_shutdown_lets_the_last_words_out(init):
+    conn = init.conn()
+    script = "trap 'seq 100000; exit 4' TERM; echo up; while :; do sleep 0.02; done"
+    conn.start("a", "sh", "-c", script, attach=False).wait_closed()
+    log = conn.attach("a")
+    log.wait(lambda c: b"up" in c.out)
+    conn.open(ic.SHUTDOWN, struct.pack("<I", 5000)).wait_closed()
+    log.wait_closed()
+    assert log.out.endswith(b"99999\n100000\n") and log.exit["code"] == 4
+    assert init.process.wait(5) == 0
+    init.process = subprocess.Popen([BINARY, "--listen", init.path])
+    init.conn()

@@ -21,7 +21,7 @@ static void add(struct journal *journal, uint8_t stream, size_t len)
 
 	for (size_t i = 0; i < len; i++)
 		data[i] = byte_at(journal->newest + i);
-	journal_add(journal, stream, data, len);
+	journal_add(journal, stream, 1000000, data, len);
 	free(data);
 }
 
@@ -62,7 +62,7 @@ static void test_journal_is_empty_and_free_at_first(void **state)
 	assert_int_equal(journal_memory(&journal), 0);
 	assert_int_equal(journal_peek(&journal, 0, 10, &stream, piece), 0);
 	assert_int_equal(journal_room(&journal, JOURNAL_NEED_NOTHING), 1 << 20);
-	journal_add(&journal, OUT, "", 0);
+	journal_add(&journal, OUT, 0, "", 0);
 	assert_int_equal(journal.newest, 0);
 	journal_done(&journal);
 }
@@ -235,6 +235,47 @@ static void test_journal_shrinks_to_its_content(void **state)
 	journal_done(&journal);
 }
 
+static void test_journal_knows_when_bytes_came(void **state)
+{
+	struct journal journal;
+
+	(void)state;
+	journal_init(&journal, 1 << 20);
+	journal_add(&journal, OUT, 5000000, "ab", 2);
+	journal_add(&journal, OUT, 5000500, "c", 1); /* the same millisecond */
+	journal_add(&journal, OUT, 7000000, "d", 1);
+	journal_add(&journal, ERR, 7000000, "e", 1);
+	journal_add(&journal, ERR, 6000000, "f", 1); /* the clock was set back */
+	assert_int_equal(journal_time(&journal, 0), 5000000);
+	assert_int_equal(journal_time(&journal, 2), 5000000);
+	assert_int_equal(journal_time(&journal, 3), 7000000);
+	assert_int_equal(journal_time(&journal, 4), 7000000);
+	assert_int_equal(journal_time(&journal, 5), 6000000);
+	assert_int_equal(journal_time(&journal, 6), 0);
+	journal_done(&journal);
+}
+
+static void test_journal_loses_no_bytes_for_times(void **state)
+{
+	struct journal journal;
+	uint64_t last = 0;
+
+	(void)state;
+	journal_init(&journal, 1 << 20);
+	for (uint64_t i = 0; i < (1 << 19); i++)
+		journal_add(&journal, OUT, (i + 1) * 10000, "x\n", 2);
+	assert_int_equal(journal.oldest, 0);
+	for (uint64_t at = 0; at < journal.newest; at += 2) {
+		uint64_t time = journal_time(&journal, at), came = (at / 2 + 1) * 10000;
+
+		assert_true(time >= last && time <= came);
+		if (at < 16000)
+			assert_int_equal(time, came);
+		last = time;
+	}
+	journal_done(&journal);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -246,6 +287,8 @@ int main(void)
 		cmocka_unit_test(test_journal_room_protects_what_a_reader_needs),
 		cmocka_unit_test(test_journal_is_lossless_for_a_slow_reader),
 		cmocka_unit_test(test_journal_bounds_the_memory_of_alternating_streams),
+		cmocka_unit_test(test_journal_knows_when_bytes_came),
+		cmocka_unit_test(test_journal_loses_no_bytes_for_times),
 		cmocka_unit_test(test_journal_shrinks_to_its_content),
 	};
 

@@ -23,6 +23,7 @@ struct rig {
 	size_t bytes;
 	struct err err;
 	bool close_on_data, free_on_data;
+	uint64_t time_us;
 };
 
 static void on_ready(struct link *link, void *arg)
@@ -101,6 +102,12 @@ static void on_exit_frame(struct chan *chan, const struct wire_exit *exit, void 
 	((struct rig *)arg)->exits++;
 }
 
+static void on_time(struct chan *chan, uint64_t time_us, void *arg)
+{
+	(void)chan;
+	((struct rig *)arg)->time_us = time_us;
+}
+
 static void on_writable(struct chan *chan, void *arg)
 {
 	(void)chan;
@@ -123,6 +130,7 @@ static void on_closed(struct chan *chan, void *arg)
 static const struct chan_ops chan_ops = { .on_reply = on_reply,
 	.on_data = on_data,
 	.on_gap = on_gap,
+	.on_time = on_time,
 	.on_exit = on_exit_frame,
 	.on_writable = on_writable,
 	.on_error = on_chan_error,
@@ -301,6 +309,40 @@ static void test_link_refuses_requests_of_a_box_init_that_knows_none(void **stat
 	say_hello(rig, WIRE_VERSION_INSIDE - 1);
 	say_request(rig, 1, "info");
 	assert_int_equal(rig->requests, 0);
+	assert_int_equal(rig->lost, 1);
+	assert_int_equal(rig->err.kind, ERR_PROTOCOL);
+}
+
+static void say_time(struct rig *rig)
+{
+	struct buf out = BUF_INIT;
+	size_t mark;
+
+	put_reply(&out);
+	mark = wire_begin(&out, WIRE_TIME, 1);
+	wire_put_u64(&out, 1234567);
+	wire_end(&out, mark);
+	say(rig, &out);
+}
+
+static void test_link_passes_on_when_output_came(void **state)
+{
+	struct rig *rig = *state;
+
+	open_one(rig);
+	say_time(rig);
+	assert_int_equal(rig->lost, 0);
+	assert_int_equal(rig->time_us, 1234567);
+}
+
+static void test_link_refuses_times_of_a_box_init_that_knows_none(void **state)
+{
+	struct rig *rig = *state;
+
+	say_hello(rig, WIRE_VERSION_TIMES - 1);
+	assert_non_null(chan_open(rig->link, WIRE_OP_STATS, NULL, &chan_ops, rig, NULL));
+	say_time(rig);
+	assert_int_equal(rig->time_us, 0);
 	assert_int_equal(rig->lost, 1);
 	assert_int_equal(rig->err.kind, ERR_PROTOCOL);
 }
@@ -664,6 +706,10 @@ int main(void)
 		cmocka_unit_test_setup_teardown(
 			test_link_carries_a_whole_exchange, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_link_refuses_another_version, setup, teardown),
+		cmocka_unit_test_setup_teardown(
+			test_link_passes_on_when_output_came, setup, teardown),
+		cmocka_unit_test_setup_teardown(
+			test_link_refuses_times_of_a_box_init_that_knows_none, setup, teardown),
 		cmocka_unit_test_setup_teardown(
 			test_link_takes_an_older_box_init_and_tells, setup, teardown),
 		cmocka_unit_test_setup_teardown(
