@@ -8,6 +8,7 @@
 #include <fcntl.h>
 #include <linux/if_ether.h>
 #include <linux/if_packet.h>
+#include <linux/net_tstamp.h>
 #include <linux/netlink.h>
 #include <linux/rtnetlink.h>
 #include <mqueue.h>
@@ -136,6 +137,50 @@ static int64_t hoard_datagrams(int type, int protocol)
 static int64_t hoard_udp(void)
 {
 	return hoard_datagrams(SOCK_DGRAM, 0);
+}
+
+/* Packets that come back to their sender with the time they were sent at. */
+static int64_t hoard_returned(void)
+{
+	struct sockaddr_in nobody = { .sin_family = AF_INET,
+		.sin_addr.s_addr = htonl(INADDR_LOOPBACK),
+		.sin_port = htons(9) };
+	int fd = socket(AF_INET, SOCK_DGRAM, 0), times = SOF_TIMESTAMPING_TX_SOFTWARE |
+							 SOF_TIMESTAMPING_SOFTWARE |
+							 SOF_TIMESTAMPING_OPT_ID;
+
+	if (fd < 0 || setsockopt(fd, SOL_SOCKET, SO_TIMESTAMPING, &times, sizeof times) < 0)
+		return 0;
+	widen(fd);
+	for (int i = 0; i < SENDS; i++)
+		sendto(fd, chunk, sizeof chunk / 2, MSG_DONTWAIT, (struct sockaddr *)&nobody,
+			sizeof nobody);
+	return waiting_in(fd);
+}
+
+/* The first message of a connection passes where the kernel would refuse the second. */
+static int64_t hoard_first(void)
+{
+	static struct sockaddr_in self = { .sin_family = AF_INET };
+	static int door = -1;
+	socklen_t len = sizeof self;
+	int from = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK, 0);
+	ssize_t got;
+
+	if (door < 0) {
+		self.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+		door = socket(AF_INET, SOCK_STREAM, 0);
+		if (bind(door, (struct sockaddr *)&self, sizeof self) < 0 || listen(door, 8) < 0 ||
+			getsockname(door, (struct sockaddr *)&self, &len) < 0)
+			return 0;
+	}
+	if (from < 0)
+		return 0;
+	connect(from, (struct sockaddr *)&self, sizeof self);
+	if (accept(door, NULL, NULL) < 0)
+		return 0;
+	got = send(from, chunk, sizeof chunk, 0);
+	return got > 0 ? got : 1;
 }
 
 static int64_t hoard_raw(void)
@@ -285,6 +330,8 @@ static const struct {
 	{ "udp", hoard_udp, 20 },
 	{ "raw", hoard_raw, 20 },
 	{ "tcp", hoard_tcp, 20 },
+	{ "returned", hoard_returned, 20 },
+	{ "first", hoard_first, 20 },
 	{ "unix", hoard_unix, 20 },
 	{ "pipe", hoard_pipe, 20 },
 	{ "memfd", hoard_memfd, 20 },

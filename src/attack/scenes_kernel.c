@@ -26,6 +26,8 @@ static const struct {
 	{ "udp-queues", "udp", true },
 	{ "raw-queues", "raw", true },
 	{ "tcp-buffers", "tcp", true },
+	{ "returned-packets", "returned", true },
+	{ "first-messages", "first", true },
 	{ "unix-queues", "unix", false },
 	{ "pipes", "pipe", false },
 	{ "memory-files", "memfd", false },

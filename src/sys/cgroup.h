@@ -159,6 +159,9 @@ uint64_t cgroup_oom_kills(struct cgroup_tree *tree, const char *id);
 uint64_t cgroup_cpu_us(struct cgroup_tree *tree, const char *id);
 uint64_t cgroup_io_bytes(struct cgroup_tree *tree, const char *id);
 
+/* What v1 counts for sockets of TCP and UDP; the kernel lets it grow over the limit where it cannot refuse. 0 on v2. */
+uint64_t cgroup_socket_bytes(struct cgroup_tree *tree, const char *id);
+
 /* How much is left below the limit of memory (bytes) or processes; UINT64_MAX: there is none. */
 uint64_t cgroup_room(struct cgroup_tree *tree, const char *id, enum cgroup_controller controller);
 

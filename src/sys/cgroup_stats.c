@@ -94,6 +94,15 @@ uint64_t cgroup_cpu_us(struct cgroup_tree *tree, const char *id)
 	return cgroup_read_number(cgroup_find(tree, CGROUP_CPUACCT), id, "cpuacct.usage") / 1000;
 }
 
+uint64_t cgroup_socket_bytes(struct cgroup_tree *tree, const char *id)
+{
+	const struct cgroup_hierarchy *memory = cgroup_find(tree, CGROUP_MEMORY);
+
+	if (!memory || memory->v2)
+		return 0;
+	return cgroup_read_number(memory, id, "memory.kmem.tcp.usage_in_bytes");
+}
+
 /* "8:0 rbytes=1 wbytes=2 rios=…", a line a device. */
 uint64_t cgroup_io_bytes(struct cgroup_tree *tree, const char *id)
 {

@@ -119,6 +119,71 @@ def test_queues_no_cgroup_counts_are_bounded(make_box, profile, what):
     assert box.out("echo alive") == "alive"
 
 
+# Says each 100 ms how many megabytes its sockets hold: raw ones, behind processes with more descriptors and others that have the
+# same; packets that come back to their sender with the time; the first message of each of many connections.
+HIDE = """
+import os, resource, signal, socket, struct, sys, time
+what, chunk, held = sys.argv[1], b"x" * 60000, []
+resource.setrlimit(resource.RLIMIT_NOFILE, (resource.getrlimit(resource.RLIMIT_NOFILE)[1],) * 2)
+sender = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+signal.alarm(15)
+def fork(fds):
+    if os.fork() == 0:
+        signal.alarm(15)
+        for _ in range(fds):
+            os.dup(0)
+        signal.pause()
+if what == "decoys":
+    for _ in range(60):
+        fork(800)
+def more():
+    if what == "decoys" and len(held) < 600:
+        one = socket.socket(socket.AF_INET, socket.SOCK_RAW, 17)
+        one.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4 << 20)
+        held.append(one)
+        if len(held) == 600:
+            for _ in range(12):
+                sender.sendto(chunk, ("127.0.0.1", 9))
+            for _ in range(20):
+                fork(0)
+    elif what == "returned" and len(held) < 1500:
+        one = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        one.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4 << 20)
+        one.setsockopt(socket.SOL_SOCKET, 37, 1 | 2 | 16 | 128)
+        held.append(one)
+        try:
+            for _ in range(12):
+                one.sendto(chunk[:30000], socket.MSG_DONTWAIT, ("127.0.0.1", 9))
+        except OSError:
+            pass
+    elif what == "first" and len(held) < 9000:
+        one = socket.socket()
+        one.setblocking(False)
+        one.connect_ex(door.getsockname())
+        held.extend((one, door.accept()[0]))
+        try:
+            one.send(chunk)
+        except OSError:
+            pass
+door = socket.create_server(("127.0.0.1", 0))
+end = time.monotonic() + 6
+while time.monotonic() < end:
+    more()
+print("kept", len(held))
+"""
+
+
+@pytest.mark.parametrize("profile", ["standard", "nested"])
+@pytest.mark.parametrize("what", ["decoys", "returned", "first"])
+def test_sockets_are_not_hidden(make_box, profile, what):
+    """Whoever of the box's processes has them, and where the kernel lets TCP and UDP pass their limit."""
+    box = make_box(memory="256M", profile=profile)
+    done = box.python(HIDE, what, check=False)
+    assert done.returncode != 0 and "kept" not in done.stdout, done
+    assert "memory limit" in done.stderr
+    assert box.out("echo alive") == "alive"
+
+
 @pytest.mark.parametrize("profile", ["standard", "nested"])
 def test_sockets_that_only_hold_memory_are_refused(make_box, profile):
     box = make_box(profile=profile)

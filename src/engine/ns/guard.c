@@ -112,6 +112,21 @@ bool guard_kill_largest(struct ns_instance *instance, uint64_t (*count_of)(pid_t
 	return who && cgroup_holds(tree, instance->group, who) && kill(who, SIGKILL) == 0;
 }
 
+bool guard_kill_all(struct ns_instance *instance)
+{
+	struct cgroup_tree *tree = ns_engine_of(instance->base.engine)->cgroups;
+	pid_t *pids = xcalloc(PIDS_LOOKED_AT, sizeof *pids);
+	size_t count = cgroup_pids_below(tree, instance->group, pids, PIDS_LOOKED_AT);
+	bool any = false;
+
+	for (size_t i = 0; i < MIN(count, (size_t)PIDS_LOOKED_AT); i++)
+		if (pids[i] != instance->base.mark.pid &&
+			cgroup_holds(tree, instance->group, pids[i]))
+			any |= kill(pids[i], SIGKILL) == 0;
+	free(pids);
+	return any;
+}
+
 static uint64_t count_in(struct ns_instance *instance, uint64_t (*count_of)(pid_t pid))
 {
 	struct cgroup_tree *tree = ns_engine_of(instance->base.engine)->cgroups;

@@ -214,7 +214,8 @@ struct ns_instance {
 	uint32_t uid_base;
 	enum profile profile;
 	uint64_t memory_limit;
-	uint64_t cpu_limit; /* thousandths; 0: none */
+	unsigned sockets_over; /* looks in a row that found too much in its sockets */
+	uint64_t cpu_limit;    /* thousandths; 0: none */
 	bool frozen;
 	enum ns_state state;
 	struct restoring *restoring; /* it is being made from a state; NULL: no */
@@ -411,6 +412,8 @@ int ns_hold(struct ns_engine *engine, pid_t init, const char *id, bool frozen, s
 void guard_open(struct ns_engine *engine);
 uint64_t guard_count_fds(pid_t pid);
 /* The process of the box that has the most by count_of. False: there is none but box-init. */
+/* Every process but box-init, as far as they are looked at. */
+bool guard_kill_all(struct ns_instance *instance);
 bool guard_kill_largest(struct ns_instance *instance, uint64_t (*count_of)(pid_t pid));
 /* The same in the box that has the most, when that is more than fair. */
 void guard_take_back(
