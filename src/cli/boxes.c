@@ -425,17 +425,23 @@ int cmd_rm(struct cli *cli, int argc, char **argv)
 {
 	_cleanup_json_ json_t *boxes = NULL;
 	json_t *removed = json_array(), *box;
-	bool force = cli_has(cli, "force"), all = cli_has(cli, "all");
+	bool force = cli_has(cli, "force"), some = cli_has(cli, "all") || cli_has(cli, "label");
 	struct err err = ERR_INIT;
 	int code = 0, one;
 	size_t at;
 
-	if (all == (argc > 0)) {
+	if (some == (argc > 0) || (cli_has(cli, "all") && cli_has(cli, "label"))) {
 		json_decref(removed);
-		return cli_usage(
-			cli, all ? "either names or --all" : "which box? give names or --all");
+		return cli_usage(cli, some ? "either names, --label or --all"
+					   : "which box? give names, --label or --all");
 	}
-	if (all && cli_list_boxes(cli, &boxes, &err) < 0) {
+	/* A variable of a script that is not set must not mean more boxes than one that is. */
+	for (size_t i = 0; cli_nth(cli, "label", i); i++)
+		if (!*cli_nth(cli, "label", i) || *cli_nth(cli, "label", i) == '=') {
+			json_decref(removed);
+			return cli_usage(cli, "a label is empty: --label KEY[=VALUE]");
+		}
+	if (some && cli_list_boxes(cli, &boxes, &err) < 0) {
 		json_decref(removed);
 		return cli_fail(cli, &err);
 	}

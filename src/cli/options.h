@@ -168,6 +168,7 @@ static const struct flag stop_flags[] = {
 static const struct flag rm_flags[] = {
 	{ "force", 'f', NULL, "also when it runs; no error when there is none" },
 	{ "all", 'a', NULL, "all boxes" },
+	{ "label", 'l', "KEY[=VALUE]", "all boxes with this label (repeatable)" },
 	{ "keep-workspace", 0, NULL, "keep what /workspace holds; 'box workspace' finds it" },
 	FLAG_END,
 };

@@ -121,6 +121,20 @@ def test_several_boxes_in_one_command(yard, make_box):
     assert not {one.name, two.name} & {b["name"] for b in yard.boxes()}
 
 
+def test_rm_by_label_takes_those_alone(yard):
+    try:
+        for name, labels in (("won", []), ("try-a", ["-l", "try=1"]), ("try-b", ["-l", "try=2"])):
+            yard.box("new", name, *labels)
+        for wrong in (["-l", ""], ["-l", "=1"], ["won", "-l", "try"], ["--all", "-l", "try"]):
+            assert yard.box("rm", "-f", *wrong, check=False).returncode == 64
+        assert yard.box("rm", "-f", "-l", "try=1").stdout == "try-a\n"
+        assert yard.box("rm", "-f", "--label", "try").stdout == "try-b\n"
+        assert yard.box("rm", "-f", "-l", "try").stdout == ""
+        assert yard.box("show", "won", "--json")
+    finally:
+        yard.box("rm", "-f", "won", "try-a", "try-b", check=False)
+
+
 def test_rm_refuses_a_running_box_without_force(yard, box):
     done = yard.box("rm", box.name, check=False)
     assert done.returncode == EXIT_STATE and "-f" in done.stderr
