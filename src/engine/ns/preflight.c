@@ -29,16 +29,18 @@ enum {
 	LINK_MAX_LEN = 64, /* of what a file is; the rest of a path does not matter */
 	STATUS_MAX = 2048, /* up to the lines we want; a list of 65536 groups comes after them */
 	STATUS_WHOLE_MAX = 1024 * 1024,
-	SPARSE_MOST = 64,	    /* memory files that are counted, */
-	MAPS_MAX = 1024 * 1024,	    /* and so much of a list of mappings is read for them */
-	HOLD_US = 100 * 1000,	    /* tries to find a good moment */
-	HOLD_FREEZE_US = 10 * 1000, /* the loop waits meanwhile */
+	SPARSE_MOST = 64,	     /* memory files that are counted, */
+	MAPS_MAX = 32 * 1024 * 1024, /* a list of mappings; 65530 with long names are less */
+	HOLD_US = 100 * 1000,	     /* tries to find a good moment */
+	HOLD_FREEZE_US = 10 * 1000,  /* the loop waits meanwhile */
 	HOLD_PAUSE_US =
 		100, /* the box goes on for so long between the first two, twice as long each time */
 	HOLD_PAUSE_MAX_US = 1000,
 };
 
 #define HINT "'box snapshot --disk-only' takes the disk alone"
+
+#define MEMORY_FILE "a memory file (memfd)"
 
 /* CRIU walks a memory file page by page, holes too, while the box stands still: half a second a terabyte. */
 #define SPARSE_FROM (UINT64_C(1) << 30) /* smaller ones are not counted */
@@ -446,8 +448,8 @@ static int check_space_file(const struct look *look, const struct file *file, st
 	return 0;
 }
 
-static int count_sparse(
-	struct look *look, const struct task *task, const struct stat *st, struct err *err)
+static int count_sparse(struct look *look, const struct task *task, const struct stat *st,
+	const char *what, struct err *err)
 {
 	char why[96], size[16];
 
@@ -461,22 +463,20 @@ static int count_sparse(
 		look->sparse[look->sparse_count++] = st->st_ino;
 	if (look->sparse_bytes <= SPARSE_BYTES)
 		return 0;
-	snprintf(why, sizeof why, "has a memory file (memfd) of %s%s",
-		format_size((uint64_t)st->st_size, size),
+	snprintf(why, sizeof why, "has %s of %s%s", what, format_size((uint64_t)st->st_size, size),
 		look->sparse_count > 1 ? " beside others" : "");
 	refuse(task, why, err);
 	return err_hint(err, "together they may be 256G long, holes included; " HINT);
 }
 
-/* Of one whose file was closed: "7f00-7f01 rw-s 00000000 00:01 17 /memfd:name (deleted)". */
-static int look_at_maps(struct look *look, const struct task *task, struct err *err)
+/* Of one whose file was closed: "7f00-7f01 rw-s 00000000 00:01 17 /memfd:name (deleted)"; "/dev/zero" is shared memory
+ * without a name. */
+static int look_at_mapped(struct look *look, const struct task *task, char *maps, const char *name,
+	const char *what, struct err *err)
 {
-	_cleanup_free_ char *maps = NULL;
 	int status = 0;
 
-	if (file_read(task->dir, "maps", MAPS_MAX, &maps, NULL, NULL) < 0)
-		return 0;
-	for (char *at = maps; status == 0 && (at = strstr(at, " /memfd:")); at++) {
+	for (char *at = maps; status == 0 && (at = strstr(at, name)); at++) {
 		char *line = at, path[64];
 		struct stat st;
 
@@ -484,9 +484,20 @@ static int look_at_maps(struct look *look, const struct task *task, struct err *
 			line--;
 		snprintf(path, sizeof path, "map_files/%.*s", (int)strcspn(line, " "), line);
 		if (fstatat(task->dir, path, &st, 0) == 0)
-			status = count_sparse(look, task, &st, err);
+			status = count_sparse(look, task, &st, what, err);
 	}
 	return status;
+}
+
+static int look_at_maps(struct look *look, const struct task *task, struct err *err)
+{
+	_cleanup_free_ char *maps = NULL;
+
+	if (file_read(task->dir, "maps", MAPS_MAX, &maps, NULL, NULL) < 0)
+		return 0;
+	if (look_at_mapped(look, task, maps, " /memfd:", MEMORY_FILE, err) < 0)
+		return -1;
+	return look_at_mapped(look, task, maps, " /dev/zero (deleted)", "shared memory", err);
 }
 
 static int check_memfd(struct look *look, const struct file *file, struct err *err)
@@ -495,7 +506,7 @@ static int check_memfd(struct look *look, const struct file *file, struct err *e
 
 	return fstatat(file->dir, file->number, &st, 0) < 0
 		       ? 0
-		       : count_sparse(look, file->task, &st, err);
+		       : count_sparse(look, file->task, &st, MEMORY_FILE, err);
 }
 
 static int check_file(struct look *look, const struct file *file, struct err *err)
