@@ -355,7 +355,8 @@ static void load_names(struct guest *guest, json_t *message)
 	json_t *saved = json_object_get(message, "names");
 	struct err err = ERR_INIT;
 
-	if (!saved || synthetic_load(saved, NAMES_MAX, &guest->names, &err) < 0)
+	/* Of a box that never asked for a name nothing was kept. */
+	if (!json_object_size(saved) || synthetic_load(saved, NAMES_MAX, &guest->names, &err) < 0)
 		guest->names = synthetic_new(NAMES_MAX);
 	if (err.kind)
 		log_warn("addresses of names begin anew", kv_str("box", guest->key), kv_err(&err));

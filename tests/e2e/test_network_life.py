@@ -220,3 +220,10 @@ def test_a_host_with_thousands_of_addresses(world, yard, make):
             assert send(box, "here.test", 1) == "ConnectionResetError"
         finally:
             world._ip(world.site, "".join(f"address del {one} dev out0\n" for one in many))
+
+
+def test_a_box_that_asked_for_no_name_loses_none_in_a_restart(yard, make_box):
+    make_box()
+    before = len(yard.log.read_text())
+    restart(yard)
+    assert "begin anew" not in yard.log.read_text()[before:]
