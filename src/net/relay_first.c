@@ -8,7 +8,8 @@
  * Bytes that might still become one of them are kept until it is known, but not for ever: who sends the beginning of a hello and
  * waits is cut off in the end, not let through. A few letters where anything may be spoken are passed on if nothing
  * follows them for UNDECIDED_MS: they may be some other protocol's, whose client waits for an answer. They are remembered: when they turn
- * out to be the beginning of a request or a hello, the rest is kept until that was judged, so a pause wins nothing.
+ * out to be the beginning of a request or a hello, the rest is kept until that was judged, so a pause wins nothing. Letters that follow
+ * such ones wait for UNDECIDED_AGAIN_MS only: a conversation in short words would take 150 ms a word.
  *
  * Many protocols begin in plain and go on with TLS (PostgreSQL, SMTP, LDAP), and a byte before a hello must not hide it. So what began as
  * neither is searched for one. */
@@ -19,6 +20,7 @@
 
 enum {
 	UNDECIDED_MS = 150,
+	UNDECIDED_AGAIN_MS = 5,
 	TLS_HANDSHAKE = 22, /* what a hello begins with */
 	HELLO_BEGIN = 11,   /* bytes that tell it from others: record, message, version */
 	HELLO_TINY =
@@ -267,6 +269,11 @@ static bool is_undecided(const struct relay *relay)
 	return relay->scans ? !begins_hello(relay) : buf_head(&relay->first)[0] != TLS_HANDSHAKE;
 }
 
+static unsigned undecided_ms(const struct relay *relay)
+{
+	return relay->first_given ? UNDECIDED_AGAIN_MS : UNDECIDED_MS;
+}
+
 /* Something is kept back. */
 static bool waits(const struct relay *relay)
 {
@@ -285,7 +292,8 @@ void relay_first_client(struct relay *relay, const uint8_t *data, size_t len)
 	relay->first_seen += len;
 	judge_first(relay);
 	if (!relay->ending && waits(relay) && !relay->first_by)
-		relay_start_first(relay, is_undecided(relay) ? UNDECIDED_MS : relay->hub->first_ms);
+		relay_start_first(
+			relay, is_undecided(relay) ? undecided_ms(relay) : relay->hub->first_ms);
 }
 
 void relay_first_late(struct relay *relay)

@@ -1,4 +1,5 @@
 /* test_relay.c - what a relay lets through: TLS, HTTP, anything; and how it begins and ends */
+#include "base/clock.h"
 #include "relay_scene.h"
 
 static size_t hello_to(const char *name, uint8_t out[512])
@@ -323,6 +324,36 @@ static void test_a_pause_hides_no_request(void **state)
 	}
 }
 
+/* The first short word waits for what may follow it; the next do not wait as long again, and still hide nothing. */
+static void test_a_talk_in_short_words_is_not_slow(void **state)
+{
+	int client = scene_start(RELAY_FREE), server = scene_server();
+	int64_t since = clock_mono_us();
+
+	(void)state;
+	for (int i = 0; i < 20; i++) {
+		say(client, "x");
+		hear(server, "x");
+	}
+	assert_true(clock_mono_us() - since < 20 * 150 * 1000 / 2);
+	expect_done(client, server);
+
+	scene.ended = 0;
+	client = scene_start(RELAY_FREE);
+	server = scene_server();
+	for (const char *letter = "GET"; *letter; letter++) {
+		const char word[] = { *letter, '\0' };
+
+		say(client, word);
+		hear(server, word);
+	}
+	say(client, " / HTTP/1.1\r\nHost: evil.test\r\n\r\n");
+	expect_ended(RELAY_END_REFUSED);
+	assert_int_equal(hear_end(client), ECONNRESET);
+	close(client);
+	close(server);
+}
+
 static void test_what_comes_after_a_pause_comes_once(void **state)
 {
 	int client = scene_start(RELAY_FREE), server = scene_server();
@@ -624,6 +655,7 @@ int main(void)
 		TEST(test_server_may_speak_first),
 		TEST(test_free_checks_tls_and_http_all_the_same),
 		TEST(test_a_pause_hides_no_request),
+		TEST(test_a_talk_in_short_words_is_not_slow),
 		TEST(test_what_comes_after_a_pause_comes_once),
 		TEST(test_nothing_before_it_hides_a_hello),
 		TEST(test_a_hello_that_follows_is_asked_for_and_passes),
