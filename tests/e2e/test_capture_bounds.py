@@ -42,6 +42,15 @@ def test_holes_of_memory_files_do_not_stop_a_box(yard, make_box, kind, quick):
     assert states.state(box) == "running"
 
 
+def test_pieces_of_shared_memory_are_counted(yard, make_box):
+    """60,000 of them stopped a box for 15 s."""
+    box = make_box()
+    start(box, "k = [mmap.mmap(-1, 4096, prot=1 + 2 * (i & 1)) for i in range(20000)]")
+    refused = yard.box("snapshot", box.name, check=False)
+    assert refused.returncode and "(python3) has, with others, more than 8192 pieces of shared memory" in refused.stderr, refused.stderr
+    assert states.state(box) == "running"
+
+
 @pytest.mark.asan
 def test_large_memory_files_that_are_used_come_back(yard, make_box):
     box = make_box(memory="512M")

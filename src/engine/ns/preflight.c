@@ -31,6 +31,7 @@ enum {
 	STATUS_WHOLE_MAX = 1024 * 1024,
 	SPARSE_MOST = 64,	     /* memory files that are counted, */
 	MAPS_MAX = 32 * 1024 * 1024, /* a list of mappings; 65530 with long names are less */
+	MAPPED_MOST = 8192,	     /* pieces of shared memory; CRIU takes 0.25 ms for each */
 	HOLD_US = 100 * 1000,	     /* tries to find a good moment */
 	HOLD_FREEZE_US = 10 * 1000,  /* the loop waits meanwhile */
 	HOLD_PAUSE_US =
@@ -75,6 +76,7 @@ struct look {
 	size_t threads, files;	   /* looked at so far */
 	ino_t sparse[SPARSE_MOST]; /* large memory files, each counted once */
 	size_t sparse_count;
+	size_t mapped;	       /* pieces of shared memory without a file */
 	uint64_t sparse_bytes; /* together, as long as they are */
 };
 
@@ -469,6 +471,16 @@ static int count_sparse(struct look *look, const struct task *task, const struct
 	return err_hint(err, "together they may be 256G long, holes included; " HINT);
 }
 
+static int refuse_pieces(const struct task *task, struct err *err)
+{
+	char why[96];
+
+	snprintf(why, sizeof why, "has, with others, more than %d pieces of shared memory",
+		MAPPED_MOST);
+	refuse(task, why, err);
+	return err_hint(err, "the box would stand still for seconds; " HINT);
+}
+
 /* Of one whose file was closed: "7f00-7f01 rw-s 00000000 00:01 17 /memfd:name (deleted)"; "/dev/zero" is shared memory
  * without a name. */
 static int look_at_mapped(struct look *look, const struct task *task, char *maps, const char *name,
@@ -483,6 +495,8 @@ static int look_at_mapped(struct look *look, const struct task *task, char *maps
 		while (line > maps && line[-1] != '\n')
 			line--;
 		snprintf(path, sizeof path, "map_files/%.*s", (int)strcspn(line, " "), line);
+		if (++look->mapped > MAPPED_MOST)
+			return refuse_pieces(task, err);
 		if (fstatat(task->dir, path, &st, 0) == 0)
 			status = count_sparse(look, task, &st, what, err);
 	}
