@@ -102,7 +102,8 @@ def test_captures_are_made_within_the_cpu_limit_of_the_box(fresh_yard, cpu):
     thread.join()
     if cpu:
         assert any(group == f"{box.id}-work" and comm == b"criu" for group, comm, _ in seen), seen
-        assert {limits for _, _, limits in seen} <= {("50000",), ("50000 100000",)}, "half a CPU, or what the box has"
+        # Nothing: the group went while it was looked at.
+        assert {limits for _, _, limits in seen if limits} <= {("50000",), ("50000 100000",)}, "half a CPU, or what the box has"
     else:
         assert not seen, "without a limit nothing is in its way"
     assert not work_groups(fresh_yard), "nothing is left"
