@@ -1,7 +1,8 @@
 /* attacker.h - box-attacker: one attempt to get out, made by root inside a box
  *
- * `box-attacker ATTACK ARGS` tries one thing and prints what it saw as one line of JSON. It knows no verdicts: whether something
- * came of it is found out by those outside. Static and without libraries, so that it runs in an image with nothing else in it.
+ * `box-attacker ATTACK ARGS` tries one thing and prints what it saw as one line of JSON. It knows
+ * no verdicts: whether something came of it is found out by those outside. Static and without
+ * libraries, so that it runs in an image with nothing else in it.
  *
  *   main.c      the table of attacks; the line that is printed
  *   endpoint.c  addresses and names; connecting with a clock in the hand
@@ -26,7 +27,8 @@ enum {
 	TEXT_MAX = 64 * 1024,
 };
 
-/* How long exchange() waits for an answer; ANSWER_MS unless somebody has reasons to be more patient. */
+/* How long exchange() waits for an answer; ANSWER_MS unless somebody has reasons to be more
+ * patient. */
 extern int patience_ms;
 
 struct outcome {
@@ -54,14 +56,15 @@ void outcome_detail(struct outcome *out, const char *fmt, ...)
 /* "\r\n\x00\\" as C has them, into out; returns the length. */
 size_t unescape(const char *text, uint8_t *out, size_t max);
 
-/* endpoint.c. An address (with %interface where needed) or a name, which is asked for; false with outcome filled in when there is none. */
+/* endpoint.c. An address (with %interface where needed) or a name, which is asked for; false with
+ * outcome filled in when there is none. */
 bool endpoint_find(const char *host, const char *port, struct endpoint *ret, struct outcome *out);
 /* A connected socket, or -1 with the outcome filled in. */
 int endpoint_connect(const struct endpoint *to, struct outcome *out);
 /* Sends, then waits for any byte back; fills in the outcome. */
 void exchange(int fd, const void *data, size_t len, struct outcome *out);
-/* What comes until the other side ends, is_enough says so, or it falls silent; returns the length, *ret_error the errno of
- * a reset, EAGAIN after silence. */
+/* What comes until the other side ends, is_enough says so, or it falls silent; returns the length,
+ * *ret_error the errno of a reset, EAGAIN after silence. */
 size_t receive_all(int fd, uint8_t *buf, size_t max,
 	bool (*is_enough)(const uint8_t *data, size_t len, void *arg), void *arg, int *ret_error);
 bool send_all(int fd, const void *data, size_t len);

@@ -1,4 +1,5 @@
-/* disk.c - more room than was given: subvolumes of btrfs, which no quota counts, and plain writing */
+/* disk.c - more room than was given: subvolumes of btrfs, which no quota counts, and plain
+ * writing */
 #include "attack/attacker.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -85,6 +86,6 @@ void attack_disk(int argc, char **argv, struct outcome *out)
 	else if (!strcmp(argv[0], "snapshot"))
 		order(argv[1], make_snapshot, out);
 	else
-		order(argv[1],
-			strcmp(argv[0], "subvolume") ? make_subvolume_v2 : make_subvolume, out);
+		order(argv[1], strcmp(argv[0], "subvolume") ? make_subvolume_v2 : make_subvolume,
+			out);
 }

@@ -1,7 +1,7 @@
 /* dns.c - a DNS client that also sends what no client would
  *
- * Names are written with escapes, so that a label may hold dots, NULs and whatever else: "a\x00b.test". A dot parts labels, "\x2e"
- * is one inside of a label. */
+ * Names are written with escapes, so that a label may hold dots, NULs and whatever else:
+ * "a\x00b.test". A dot parts labels, "\x2e" is one inside of a label. */
 #include "attack/attacker.h"
 #include <arpa/inet.h>
 #include <errno.h>
@@ -28,7 +28,8 @@ static void put16(struct message *m, unsigned value)
 	}
 }
 
-/* Labels of any length are written as they are: a length over 63 is one of the things to be tried. */
+/* Labels of any length are written as they are: a length over 63 is one of the things to be
+ * tried. */
 static void put_name(struct message *m, const char *name)
 {
 	while (*name) {

@@ -1,7 +1,7 @@
 /* endpoint.c - where to, and a connection with a clock in the hand
  *
- * In a box a connection may be taken and cut a moment later, when the gate has seen its first bytes. So nobody counts as reached
- * before something came back. */
+ * In a box a connection may be taken and cut a moment later, when the gate has seen its first
+ * bytes. So nobody counts as reached before something came back. */
 #include "attack/attacker.h"
 #include <arpa/inet.h>
 #include <errno.h>

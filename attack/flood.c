@@ -1,6 +1,7 @@
 /* flood.c - too much of everything: questions, connections, half-said hellos, datagrams
  *
- * Each goes on until COUNT is reached or its time is over, holds what it opened for a while, and tells how much was answered. */
+ * Each goes on until COUNT is reached or its time is over, holds what it opened for a while, and
+ * tells how much was answered. */
 #include "attack/attacker.h"
 #include <arpa/inet.h>
 #include <errno.h>

@@ -1,7 +1,9 @@
-/* hoard.c - more of the kernel than was given: memory behind sockets, and what it counts for users and for the machine
+/* hoard.c - more of the kernel than was given: memory behind sockets, and what it counts for users
+ * and for the machine
  *
- * The work is done in a process of its own, which may be killed for it; what it got so far stands in memory that both see. A
- * hoard counts as refused when it did not get what it asked for. Everything is given back at the end. */
+ * The work is done in a process of its own, which may be killed for it; what it got so far stands
+ * in memory that both see. A hoard counts as refused when it did not get what it asked for.
+ * Everything is given back at the end. */
 #include "attack/attacker.h"
 #include <arpa/inet.h>
 #include <errno.h>
@@ -43,7 +45,7 @@ enum {
 
 static char chunk[CHUNK];
 
-/* ---- memory: each takes some more and says how many bytes; 0: no more ----------------------------------- */
+/* ---- memory: each takes some more and says how many bytes; 0: no more ----------------------- */
 
 static int64_t waiting_in(int fd)
 {
@@ -203,7 +205,8 @@ static int64_t hoard_tcp(void)
 		return 0;
 	widen(from);
 	setsockopt(from, SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof patience);
-	if (connect(from, (struct sockaddr *)&self, sizeof self) < 0 || accept(door, NULL, NULL) < 0)
+	if (connect(from, (struct sockaddr *)&self, sizeof self) < 0 ||
+		accept(door, NULL, NULL) < 0)
 		return 0;
 	close(door);
 	for (int i = 0; i < 2 * SENDS && (got = send(from, chunk, sizeof chunk, 0)) > 0; i++)
@@ -266,7 +269,7 @@ static int64_t hoard_segment(void)
 		       : 0;
 }
 
-/* ---- what the kernel counts: one more each --------------------------------------------------------------- */
+/* ---- what the kernel counts: one more each -------------------------------------------------- */
 
 static int64_t hoard_inotify(void)
 {
@@ -377,7 +380,8 @@ static _Noreturn void work(size_t which, int64_t wanted, int hold_ms, struct sha
 	/* For others to be looked at meanwhile. */
 	if (hold_ms)
 		printf("{\"held\":%lld}\n", (long long)shared->got);
-	/* What counts is what can be kept: queues that no cgroup counts are looked at five times a second. */
+	/* What counts is what can be kept: queues that no cgroup counts are looked at five times a
+	 * second. */
 	if (shared->got >= wanted && hold_ms < KEPT_MS)
 		hold_ms = KEPT_MS;
 	usleep((useconds_t)hold_ms * 1000);
@@ -388,8 +392,8 @@ void attack_hoard(int argc, char **argv, struct outcome *out)
 {
 	int64_t since = now_us(), wanted;
 	size_t which = 0;
-	struct shared *shared = mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE,
-		MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	struct shared *shared = mmap(
+		NULL, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	int status = 0, hold_ms = argc > 2 ? atoi(argv[2]) : 0;
 	pid_t pid;
 

@@ -1,13 +1,17 @@
 /* load.c - honest work, measured: what `box bench` lets programs in a box do, and their server
  *
- *   load serve PORT                        one process for all: the first byte of a connection says what it wants
- *   load connect HOST PORT COUNT           connect, one byte there and back; ms, the middle one of COUNT. "*.NAME" asks for another
- *                                          name each time, within the clock
- *   load ping HOST PORT COUNT              64 bytes there and back on one connection; us, the middle one
- *   load send|receive HOST PORT MS FLOWS   as much as goes for MS after a warm-up; Gbit/s of all FLOWS together, and how fair
+ *   load serve PORT                        one process for all: the first byte of a connection says
+ *                                          what it wants
+ *   load connect HOST PORT COUNT           connect, one byte there and back; ms, the middle one of
+ *                                          COUNT. "*.NAME" asks for another name each time, within
+ *                                          the clock
+ *   load ping HOST PORT COUNT              64 bytes there and back on one connection; us, the
+ *                                          middle one
+ *   load send|receive HOST PORT MS FLOWS   as much as goes for MS after a warm-up; Gbit/s of all
+ *                                          FLOWS together, and how fair
  *
- * The same program runs in the box and outside of it, so that nothing but the way differs. What it measured is in "detail":
- * one number or two. */
+ * The same program runs in the box and outside of it, so that nothing but the way differs. What it
+ * measured is in "detail": one number or two. */
 #include "attack/attacker.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -23,8 +27,8 @@
 #include <unistd.h>
 
 enum {
-	WANT_ECHO =
-		1, /* no byte that HTTP or TLS begins with: nobody on the way has reason to look closer */
+	/* no byte that HTTP or TLS begins with: nobody on the way has reason to look closer */
+	WANT_ECHO = 1,
 	WANT_SINK = 2,
 	WANT_SOURCE = 3,
 	WANT_HTTP = 'G',
@@ -39,7 +43,7 @@ enum {
 
 static uint8_t chunk[CHUNK];
 
-/* ---- the server ---------------------------------------------------------------------------------- */
+/* ---- the server ----------------------------------------------------------------------------- */
 
 static struct {
 	uint8_t want; /* 0: has not said */
@@ -150,7 +154,7 @@ static void serve(const char *port, struct outcome *out)
 	}
 }
 
-/* ---- there and back ------------------------------------------------------------------------------ */
+/* ---- there and back ------------------------------------------------------------------------- */
 
 static double values[COUNT_MAX];
 
@@ -274,7 +278,7 @@ static void measure_ping(const struct endpoint *to, size_t count, struct outcome
 	outcome_detail(out, "%.4f", middle(count));
 }
 
-/* ---- as much as goes ----------------------------------------------------------------------------- */
+/* ---- as much as goes ------------------------------------------------------------------------ */
 
 static double moved[FDS_MAX]; /* bytes, by fd */
 

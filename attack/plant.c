@@ -1,5 +1,5 @@
-/* plant.c - files that are a trap for whoever copies them out of the box: links that lead out, set-user-id programs, pipes, names that
- * speak to a terminal, folders without end */
+/* plant.c - files that are a trap for whoever copies them out of the box: links that lead out,
+ * set-user-id programs, pipes, names that speak to a terminal, folders without end */
 #include "attack/attacker.h"
 #include <errno.h>
 #include <fcntl.h>

@@ -1,7 +1,7 @@
 /* raw.c - packets written by hand: other protocols, foreign senders, whole frames
  *
- * A packet that leaves without an error proves nothing by itself: whether it arrived anywhere is known outside. An echo that comes
- * back, or an answer to a forged packet, is told. */
+ * A packet that leaves without an error proves nothing by itself: whether it arrived anywhere is
+ * known outside. An echo that comes back, or an answer to a forged packet, is told. */
 #include "attack/attacker.h"
 #include <arpa/inet.h>
 #include <errno.h>

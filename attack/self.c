@@ -1,7 +1,8 @@
-/* self.c - the box's own network changed first: addresses, routes, devices, rules, and how a socket is bound
+/* self.c - the box's own network changed first: addresses, routes, devices, rules, and how a socket
+ * is bound
  *
- * Root of a box may or may not be let do these; both is fine. What counts is whether anything can be reached afterwards that
- * could not be reached before. */
+ * Root of a box may or may not be let do these; both is fine. What counts is whether anything can
+ * be reached afterwards that could not be reached before. */
 #include "attack/attacker.h"
 #include <arpa/inet.h>
 #include <errno.h>
@@ -25,7 +26,7 @@
 #define FOREIGN_V4 "203.0.113.77"
 #define FOREIGN_V6 "2001:db8:66::77"
 
-/* ---- netlink, as little as will do ---------------------------------------------------------------- */
+/* ---- netlink, as little as will do ---------------------------------------------------------- */
 
 struct message {
 	uint8_t bytes[1024];
@@ -138,7 +139,7 @@ static int change_route(const char *to, uint16_t type, uint16_t flags, uint8_t k
 	return deliver(NETLINK_ROUTE, &m);
 }
 
-/* ---- what may be changed -------------------------------------------------------------------------- */
+/* ---- what may be changed -------------------------------------------------------------------- */
 
 static int by_ioctl(unsigned long request, struct ifreq *ifr)
 {

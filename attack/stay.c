@@ -1,4 +1,5 @@
-/* stay.c - what goes on for a while: a victim that listens, a connection that is held, a neighbour who minds its own business */
+/* stay.c - what goes on for a while: a victim that listens, a connection that is held, a neighbour
+ * who minds its own business */
 #include "attack/attacker.h"
 #include <errno.h>
 #include <netinet/in.h>
@@ -127,7 +128,8 @@ static bool visit(const char *host, const char *port, struct outcome *out)
 	return !out->refused;
 }
 
-/* Asks for a page again and again and tells how it went: a line each, with the time of day it began in milliseconds. */
+/* Asks for a page again and again and tells how it went: a line each, with the time of day it began
+ * in milliseconds. */
 void attack_neighbour(int argc, char **argv, struct outcome *out)
 {
 	int64_t since = now_us();

@@ -35,7 +35,8 @@ void attack_datagram(int argc, char **argv, struct outcome *out)
 	if (fd < 0 || connect(fd, (struct sockaddr *)&to.addr, to.len) < 0)
 		outcome_errno(out, since, errno);
 	else
-		/* A QUIC version 1 Initial begins like this; who is no QUIC server echoes it all the same. */
+		/* A QUIC version 1 Initial begins like this; who is no QUIC server echoes it all
+		 * the same. */
 		exchange(fd,
 			"\xc3\x00\x00\x00\x01\x08"
 			"evilevil",
@@ -61,7 +62,8 @@ static bool has_answers(const uint8_t *text, size_t len, void *arg)
 	return count_answers(text, len) >= *(size_t *)arg;
 }
 
-/* Each text is a write of its own; an empty one is a pause, longer than the gate waits with a few letters. Got through when so many answers came as ANSWERS says. */
+/* Each text is a write of its own; an empty one is a pause, longer than the gate waits with a few
+ * letters. Got through when so many answers came as ANSWERS says. */
 void attack_send(int argc, char **argv, struct outcome *out)
 {
 	static uint8_t buf[TEXT_MAX];

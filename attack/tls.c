@@ -1,6 +1,7 @@
 /* tls.c - ClientHellos: whole, in pieces, with names where none or others should be
  *
- * Nothing is encrypted here. Who gets a hello answers with something, and that is all there is to know. */
+ * Nothing is encrypted here. Who gets a hello answers with something, and that is all there is to
+ * know. */
 #include "attack/attacker.h"
 #include <errno.h>
 #include <stdio.h>
@@ -162,8 +163,7 @@ void attack_tls(int argc, char **argv, struct outcome *out)
 	}
 	if (!strcmp(how, "sslv2"))
 		exchange(fd, ssl2, sizeof ssl2, out);
-	else if (!strcmp(how, "segments") || !strcmp(how, "bytes") ||
-		 !strcmp(how, "behind-pieces"))
+	else if (!strcmp(how, "segments") || !strcmp(how, "bytes") || !strcmp(how, "behind-pieces"))
 		send_in_pieces(fd, &whole, !strcmp(how, "bytes") ? 2 : 40)
 			? exchange(fd, "", 0, out)
 			: outcome_errno(out, 0, errno);

@@ -1,11 +1,12 @@
 /* attach.c - the readers of an exec: output from the journal to channels, input from channels to it
  *
- * A reader has a position in the journal and sends from there as far as its window and the connection
- * allow. If the journal has moved past the position, the reader is told the gap and goes on at the oldest
- * byte; a lossless reader never sees one, because its position holds the journal back (attach_need).
+ * A reader has a position in the journal and sends from there as far as its window and the
+ * connection allow. If the journal has moved past the position, the reader is told the gap and goes
+ * on at the oldest byte; a lossless reader never sees one, because its position holds the journal
+ * back (attach_need).
  *
- * Input waits with the reader it came from until the program takes it, so that the window given back to
- * a channel means bytes that really went in. */
+ * Input waits with the reader it came from until the program takes it, so that the window given
+ * back to a channel means bytes that really went in. */
 #include "guest/exec_internal.h"
 #include <errno.h>
 #include <sys/ioctl.h>
@@ -121,10 +122,10 @@ uint64_t attach_need(const struct exec *exec)
 	return need;
 }
 
-/* ---- input -------------------------------------------------------------------------------------- */
+/* ---- input ---------------------------------------------------------------------------------- */
 
-/* A pipe is closed. A terminal has no end of file; its user would type the end-of-file character, twice
- * if the line is not empty. */
+/* A pipe is closed. A terminal has no end of file; its user would type the end-of-file character,
+ * twice if the line is not empty. */
 static void input_end(struct exec *exec, struct reader *reader)
 {
 	struct termios settings;
@@ -198,7 +199,7 @@ void attach_feed(struct exec *exec)
 	watch_set(&exec->in, waiting ? EPOLLOUT : 0);
 }
 
-/* ---- the channel's side --------------------------------------------------------------------------- */
+/* ---- the channel's side --------------------------------------------------------------------- */
 
 static void reader_data(
 	struct channel *channel, const struct wire_frame *frame, const uint8_t *data, size_t len)

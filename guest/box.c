@@ -1,8 +1,8 @@
 /* box.c - see box.h
  *
- * It knows little: words go out, output and an exit code come back (self.h). What it does know is what to do when it is
- * found in a copy of the box it had asked in: `box fork` and `box snapshot` then print nothing, or run the command
- * after --, as a child of fork(2) goes its own way. */
+ * It knows little: words go out, output and an exit code come back (self.h). What it does know is
+ * what to do when it is found in a copy of the box it had asked in: `box fork` and `box snapshot`
+ * then print nothing, or run the command after --, as a child of fork(2) goes its own way. */
 #include "guest/box.h"
 #include "guest/self.h"
 #include "base/file.h"
@@ -130,7 +130,7 @@ static int ask(int fd, const struct request *request)
 	return put < 0 && errno != EPIPE && errno != ECONNRESET ? -1 : 0;
 }
 
-/* ---- help ------------------------------------------------------------------------------------------ */
+/* ---- help ----------------------------------------------------------------------------------- */
 
 static const struct verb *verb_find(const char *name)
 {
@@ -205,7 +205,7 @@ static int help(int argc, char **argv)
 	return 0;
 }
 
-/* ---- input that goes nowhere ----------------------------------------------------------------------- */
+/* ---- input that goes nowhere ---------------------------------------------------------------- */
 
 static bool has_input(void)
 {
@@ -235,7 +235,7 @@ static void warn_of_input(const struct request *request)
 		stderr);
 }
 
-/* ---- in a copy ------------------------------------------------------------------------------------- */
+/* ---- in a copy ------------------------------------------------------------------------------ */
 
 static bool is_moment(const struct request *request)
 {
@@ -287,7 +287,7 @@ static int in_restored(const struct request *request)
 	return EXIT_RETURNED;
 }
 
-/* ---- answers --------------------------------------------------------------------------------------- */
+/* ---- answers -------------------------------------------------------------------------------- */
 
 static int listen_to(int fd, const struct request *request)
 {

@@ -1,15 +1,15 @@
 /* channel.c - channels: windows both ways, and the frames that come on them; see conn.h
  *
- * The window of what we send is counted down here and given back by the daemon; that of what it sends is
- * given back as the owner of the channel says channel_consumed(). A daemon that sends beyond its window,
- * gives back more than it got or uses a number twice breaks the protocol. */
+ * The window of what we send is counted down here and given back by the daemon; that of what it
+ * sends is given back as the owner of the channel says channel_consumed(). A daemon that sends
+ * beyond its window, gives back more than it got or uses a number twice breaks the protocol. */
 #include "guest/conn_internal.h"
 #include "guest/ops.h"
 #include <endian.h>
 
 enum { GIVE_BACK = WIRE_WINDOW / 4 };
 
-/* ---- sending ---------------------------------------------------------------------------------------- */
+/* ---- sending -------------------------------------------------------------------------------- */
 
 struct buf *channel_begin(struct channel *channel, enum wire_type type)
 {
@@ -107,7 +107,7 @@ void channel_consumed(struct channel *channel, size_t len)
 	channel->owed = 0;
 }
 
-/* ---- receiving -------------------------------------------------------------------------------------- */
+/* ---- receiving ------------------------------------------------------------------------------ */
 
 static struct channel *channel_find(struct conn *conn, uint32_t id)
 {
@@ -226,7 +226,8 @@ static int take_close(struct channel *channel, const struct wire_frame *frame, s
 
 typedef int (*take_fn)(struct channel *channel, const struct wire_frame *frame, struct err *err);
 
-/* Frames on a channel; OPEN and HELLO come before there is one, the rest is not the daemon's to send. */
+/* Frames on a channel; OPEN and HELLO come before there is one, the rest is not the daemon's to
+ * send. */
 static const take_fn takers[WIRE_TYPE_COUNT] = {
 	[WIRE_DATA] = take_data,
 	[WIRE_END] = take_end,

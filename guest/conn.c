@@ -1,13 +1,14 @@
 /* conn.c - see conn.h
  *
- * Output has two ways. Frames about the work (REPLY, EXIT, CLOSE ...) are collected in conn->out and sent
- * when the turn of the loop is over. DATA goes past it, straight from the memory it lies in, but only when
- * out is empty and the socket takes bytes; of a frame that was taken in part, the rest is kept in out.
- * So out holds at most one DATA frame, and order on a channel is the order of the calls.
+ * Output has two ways. Frames about the work (REPLY, EXIT, CLOSE ...) are collected in conn->out
+ * and sent when the turn of the loop is over. DATA goes past it, straight from the memory it lies
+ * in, but only when out is empty and the socket takes bytes; of a frame that was taken in part, the
+ * rest is kept in out. So out holds at most one DATA frame, and order on a channel is the order of
+ * the calls.
  *
- * A socket that is full makes the connection `blocked`: DATA is refused until it is writable again, and
- * then every channel gets its room callback, starting with another one each time. A daemon that asks but
- * never reads is no longer listened to over OUT_PAUSE and cut off over OUT_MAX.
+ * A socket that is full makes the connection `blocked`: DATA is refused until it is writable again,
+ * and then every channel gets its room callback, starting with another one each time. A daemon that
+ * asks but never reads is no longer listened to over OUT_PAUSE and cut off over OUT_MAX.
  *
  * A frame that breaks the protocol makes the connection `dead`: nothing more is read or sent, and
  * conn_settle() cancels its channels and frees it. */
@@ -62,7 +63,7 @@ static void give_back_memory(struct buf *buf)
 		buf_done(buf);
 }
 
-/* ---- sending ---------------------------------------------------------------------------------- */
+/* ---- sending -------------------------------------------------------------------------------- */
 
 static ssize_t conn_write(struct conn *conn, struct iovec *iov, size_t count)
 {
@@ -174,7 +175,7 @@ void conn_drop_others(const struct channel *channel)
 	random_bytes(&boot_id, sizeof boot_id);
 }
 
-/* ---- receiving -------------------------------------------------------------------------------------- */
+/* ---- receiving ------------------------------------------------------------------------------ */
 
 static int take_hello(struct conn *conn, const struct wire_frame *frame, struct err *err)
 {
@@ -266,7 +267,7 @@ static void on_conn(struct watch *watch, uint32_t ready)
 		conn_read(conn);
 }
 
-/* ---- life ------------------------------------------------------------------------------------- */
+/* ---- life ----------------------------------------------------------------------------------- */
 
 static void conn_free(struct conn *conn)
 {
@@ -353,8 +354,8 @@ static bool make_place(void)
 	return silent != NULL;
 }
 
-/* The daemon lives outside and has no pid in here. Programs of the box have nothing to ask of their own
- * init, and could otherwise keep the daemon out by taking all places. */
+/* The daemon lives outside and has no pid in here. Programs of the box have nothing to ask of their
+ * own init, and could otherwise keep the daemon out by taking all places. */
 static bool comes_from_inside(int fd)
 {
 	struct ucred peer;
@@ -376,7 +377,8 @@ static void on_accept(struct watch *watch, uint32_t ready)
 
 	(void)ready;
 	if (fd < 0) {
-		/* Out of descriptors: the waiting connection stays readable, and must not become a busy loop. */
+		/* Out of descriptors: the waiting connection stays readable, and must not become a
+		 * busy loop. */
 		if (errno == EMFILE || errno == ENFILE || errno == ENOMEM || errno == ENOBUFS) {
 			watch_set(&listener, 0);
 			timer_arm(&accept_timer, ACCEPT_PAUSE_MS, on_accept_again);

@@ -1,8 +1,9 @@
 /* conn.h - connections of the daemon and the channels on them
  *
- * A channel belongs to whoever serves it (an exec's reader, a file worker, a dialled port: its owner) from
- * ops_open() until channel_close(), channel_error() or the cancel callback, whichever comes first; after
- * that it is gone. Connections that break die between two turns of the loop, never below a caller. */
+ * A channel belongs to whoever serves it (an exec's reader, a file worker, a dialled port: its
+ * owner) from ops_open() until channel_close(), channel_error() or the cancel callback, whichever
+ * comes first; after that it is gone. Connections that break die between two turns of the loop,
+ * never below a caller. */
 #pragma once
 #include "base/buf.h"
 #include "base/err.h"
@@ -45,7 +46,8 @@ void conn_event(enum wire_event event, const struct wire_exec_info *info);
 
 /* To the daemon that came last and knows what a request is. False: there is none. */
 bool conn_request(const struct wire_request *request);
-/* After a restore: what is left of connections to the daemon of another box, or of another time, goes. */
+/* After a restore: what is left of connections to the daemon of another box, or of another time,
+ * goes. */
 void conn_drop_others(const struct channel *channel);
 
 /* One frame: wire_put_* into the returned buffer, then channel_end. */
@@ -58,7 +60,8 @@ void channel_error(struct channel *channel, const struct err *err);
 unsigned channel_version(const struct channel *channel); /* that both sides speak */
 /* Bytes that channel_send may be given now; 0: wait for the room callback. */
 size_t channel_room(struct channel *channel);
-/* A DATA frame of the two pieces, sent from where they lie. False: nothing was taken, wait for room. */
+/* A DATA frame of the two pieces, sent from where they lie. False: nothing was taken, wait for
+ * room. */
 bool channel_send(struct channel *channel, enum wire_stream stream, uint64_t offset,
 	const struct iovec data[2]);
 /* A frame made elsewhere, byte by byte; false as above. DATA must fit channel->send_room. */

@@ -1,4 +1,5 @@
-/* conn_internal.h - a connection, shared by conn.c (its life and bytes) and channel.c (its channels) */
+/* conn_internal.h - a connection, shared by conn.c (its life and bytes) and channel.c (its
+ * channels) */
 #pragma once
 #include "guest/conn.h"
 #include "guest/watch.h"

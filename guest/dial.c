@@ -1,8 +1,8 @@
 /* dial.c - see dial.h
  *
- * First 127.0.0.1, then ::1: servers listen on either. Each direction ends on its own: END from the daemon
- * shuts our sending side when all is written, end of file from the server becomes END; when both have
- * ended the channel closes. */
+ * First 127.0.0.1, then ::1: servers listen on either. Each direction ends on its own: END from the
+ * daemon shuts our sending side when all is written, end of file from the server becomes END; when
+ * both have ended the channel closes. */
 #include "guest/dial.h"
 #include "guest/conn.h"
 #include "guest/watch.h"
@@ -131,7 +131,7 @@ static void on_dial(struct watch *watch, uint32_t ready)
 	dial_goes_on(dial);
 }
 
-/* ---- connecting ------------------------------------------------------------------------------------- */
+/* ---- connecting ----------------------------------------------------------------------------- */
 
 static void dial_connected(struct dial *dial)
 {
@@ -202,7 +202,7 @@ static void on_slow(struct timer *timer)
 	dial_fail(owner_of(timer, struct dial, timer), ERR_TIMEOUT, "no answer");
 }
 
-/* ---- the channel's side -------------------------------------------------------------------------------- */
+/* ---- the channel's side --------------------------------------------------------------------- */
 
 static void dial_data(
 	struct channel *channel, const struct wire_frame *frame, const uint8_t *data, size_t len)

@@ -1,17 +1,19 @@
 /* exec.c - the life of an exec; see exec.h
  *
- *   STARTING  forked. The report pipe says an error (the exec is forgotten, the channel gets ERROR) or just
- *             ends (the program was executed: REPLY).
- *   RUNNING   output is read into the journal and handed to the readers. When the journal is full of bytes
- *             a lossless reader still needs, reading stops and the program waits on its full pipe.
- *   ENDING    the program was reaped. Its output is over at the end of file of its pipes, or when GRACE_MS
- *             have passed: background children may hold a pipe open for ever. What lay in the pipes at
- *             that moment is still read, however long a slow lossless reader makes that take.
+ *   STARTING  forked. The report pipe says an error (the exec is forgotten, the channel gets ERROR)
+ *             or just ends (the program was executed: REPLY).
+ *   RUNNING   output is read into the journal and handed to the readers. When the journal is full
+ *             of bytes a lossless reader still needs, reading stops and the program waits on its
+ *             full pipe.
+ *   ENDING    the program was reaped. Its output is over at the end of file of its pipes, or when
+ *             GRACE_MS have passed: background children may hold a pipe open for ever. What lay in
+ *             the pipes at that moment is still read, however long a slow lossless reader makes
+ *             that take.
  *   OVER      EXIT goes to the readers when they have read all; the journal is kept for later ones.
  *             Finished execs go oldest first when there are too many.
  *
- * Output of background children after that is read and thrown away, so that they do not die of SIGPIPE;
- * a terminal hangs up as it does with ssh. */
+ * Output of background children after that is read and thrown away, so that they do not die of
+ * SIGPIPE; a terminal hangs up as it does with ssh. */
 #include "guest/exec_internal.h"
 #include "guest/proc.h"
 #include "base/clock.h"
@@ -109,7 +111,7 @@ void exec_tell(const struct exec *exec, enum wire_event event)
 	conn_event(event, &info);
 }
 
-/* ---- the end ---------------------------------------------------------------------------------- */
+/* ---- the end -------------------------------------------------------------------------------- */
 
 static struct watch drains[DRAINS_MAX]; /* fn is NULL: free */
 
@@ -245,7 +247,7 @@ bool exec_reaped(pid_t pid, int status, const struct rusage *usage)
 	return false;
 }
 
-/* ---- output ------------------------------------------------------------------------------------ */
+/* ---- output --------------------------------------------------------------------------------- */
 
 void exec_update_reading(struct exec *exec)
 {
@@ -334,7 +336,7 @@ static void on_in(struct watch *watch, uint32_t ready)
 	attach_feed(owner_of(watch, struct exec, in));
 }
 
-/* ---- signals and the time limit ------------------------------------------------------------------ */
+/* ---- signals and the time limit ------------------------------------------------------------- */
 
 void exec_signal_group(struct exec *exec, int number)
 {
@@ -390,7 +392,7 @@ void exec_program_started(struct exec *exec)
 		program_ended(exec);
 }
 
-/* ---- figures -------------------------------------------------------------------------------------- */
+/* ---- figures -------------------------------------------------------------------------------- */
 
 unsigned exec_count_running(void)
 {

@@ -28,7 +28,8 @@ void exec_signal_all(int number);
 void exec_refuse_more(void);
 
 unsigned exec_count_running(void);
-/* Whether there is output or an exit that one of its readers has not been sent yet, or that was not read. */
+/* Whether there is output or an exit that one of its readers has not been sent yet, or that was not
+ * read. */
 bool exec_has_news(void);
 uint64_t exec_journal_memory(void);
 /* The id of the exec whose session or program this is, or NULL. */

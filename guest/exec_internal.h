@@ -65,7 +65,8 @@ void exec_take_fds(struct exec *exec, int out, int err, int in);
 void exec_program_started(struct exec *exec); /* its time runs */
 void exec_fill_info(const struct exec *exec, struct wire_exec_info *ret);
 void exec_signal_group(struct exec *exec, int number);
-/* Reads the program's output if the journal may take it, else pauses. After any reader moved or left. */
+/* Reads the program's output if the journal may take it, else pauses. After any reader moved or
+ * left. */
 void exec_update_reading(struct exec *exec);
 void exec_evict(void);
 

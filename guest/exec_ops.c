@@ -1,7 +1,7 @@
 /* exec_ops.c - how execs begin, and what can be asked about them; see exec.c for their life
  *
- * A start is answered when the report pipe of the child says how it went. Until then the exec exists for
- * the channel that asked alone: its input is taken already, but nobody else sees it. */
+ * A start is answered when the report pipe of the child says how it went. Until then the exec
+ * exists for the channel that asked alone: its input is taken already, but nobody else sees it. */
 #include "guest/exec_internal.h"
 #include "guest/spawn.h"
 #include "base/clock.h"
@@ -37,7 +37,7 @@ static char **argv_cut(const char *const *argv, size_t max)
 	return cut;
 }
 
-/* ---- the start ----------------------------------------------------------------------------------- */
+/* ---- the start ------------------------------------------------------------------------------ */
 
 static void starter_cancel(struct channel *channel)
 {
@@ -150,7 +150,7 @@ static int exec_start(struct channel *channel, const struct wire_exec_spec *spec
 	return 0;
 }
 
-/* ---- ops ------------------------------------------------------------------------------------------ */
+/* ---- ops ------------------------------------------------------------------------------------ */
 
 int exec_open_start(
 	struct channel *channel, enum wire_op op, struct wire_reader *in, struct err *err)

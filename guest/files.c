@@ -159,7 +159,7 @@ int files_read(struct job *job, struct err *err)
 	return job_end(job, err);
 }
 
-/* ---- writing ------------------------------------------------------------------------------------- */
+/* ---- writing -------------------------------------------------------------------------------- */
 
 static int receive(struct job *job, int fd, struct err *err)
 {
@@ -224,7 +224,7 @@ int files_write(struct job *job, struct err *err)
 	return reply_stat(job, job->path, &made, "", err);
 }
 
-/* ---- the rest ------------------------------------------------------------------------------------- */
+/* ---- the rest ------------------------------------------------------------------------------- */
 
 int files_mkdir(struct job *job, struct err *err)
 {

@@ -1,6 +1,7 @@
 /* identity.c - see identity.h: box-init's side of it
  *
- * One at a time. A second request takes the place of the first: the daemon that made that is gone. */
+ * One at a time. A second request takes the place of the first: the daemon that made that is
+ * gone. */
 #include "guest/identity.h"
 #include "guest/conn.h"
 #include "guest/self.h"

@@ -1,9 +1,10 @@
 /* identity.h - a box that was restored learns who it is now
  *
- * A fork gets a machine id, host name and randomness of its own, and its programs a chance to make theirs: what is
- * executable in /etc/boxyard/fork.d runs, in the order of names, with BOX_EVENT=fork BOX_NAME BOX_ID BOX_PARENT and
- * BOX_FORK_INDEX. A box that was woken or taken back gets randomness, and /etc/boxyard/restore.d runs with
- * BOX_EVENT=wake or rollback. Each program has HOOK_MS, all of them HOOKS_MS; the daemon serves the box after that.
+ * A fork gets a machine id, host name and randomness of its own, and its programs a chance to make
+ * theirs: what is executable in /etc/boxyard/fork.d runs, in the order of names, with
+ * BOX_EVENT=fork BOX_NAME BOX_ID BOX_PARENT and BOX_FORK_INDEX. A box that was woken or taken back
+ * gets randomness, and /etc/boxyard/restore.d runs with BOX_EVENT=wake or rollback. Each program
+ * has HOOK_MS, all of them HOOKS_MS; the daemon serves the box after that.
  *
  * Those who wait in self.h are answered when it is done. */
 #pragma once
@@ -22,7 +23,7 @@ int identity_open(
 int identity_open_restored(
 	struct channel *channel, enum wire_op op, struct wire_reader *in, struct err *err);
 
-/* ---- identity_run.c: the part that may block, in a process of its own ------------------------------- */
+/* ---- identity_run.c: the part that may block, in a process of its own ----------------------- */
 
 struct identity_job {
 	bool fork;

@@ -1,7 +1,7 @@
 /* identity_run.c - machine id, host name, randomness and hooks; see identity.h
  *
- * Runs in a process of its own with all signals blocked, and ends within HOOKS_MS unless a file system hangs; then
- * identity.c ends it. */
+ * Runs in a process of its own with all signals blocked, and ends within HOOKS_MS unless a file
+ * system hangs; then identity.c ends it. */
 #include "guest/identity.h"
 #include "guest/hosts.h"
 #include "base/clock.h"
@@ -21,7 +21,7 @@
 
 enum { PATH_BYTES = 768 };
 
-/* ---- files ----------------------------------------------------------------------------------------- */
+/* ---- files ---------------------------------------------------------------------------------- */
 
 /* In place: its owner and mode stay, and it may be a mount. An empty one is meant to be empty. */
 static int replace_machine_id(const struct identity_job *job, const char *path, const char *text,
@@ -62,12 +62,13 @@ static void stir_randomness(const struct identity_job *job)
 {
 	_cleanup_close_ int fd = open("/dev/urandom", O_WRONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
 
-	/* The kernel's pool is the machine's and was never copied; this is for a box in a machine of its own. */
+	/* The kernel's pool is the machine's and was never copied; this is for a box in a machine
+	 * of its own. */
 	if (fd >= 0)
 		(void)!write(fd, job->seed, sizeof job->seed);
 }
 
-/* ---- hooks ----------------------------------------------------------------------------------------- */
+/* ---- hooks ---------------------------------------------------------------------------------- */
 
 static void note_failure(struct identity_result *ret, const char *name, const char *how)
 {

@@ -1,7 +1,8 @@
 /* job.h - one file operation, as the worker process sees it: a request, and a line to the daemon
  *
- * The worker may block as it likes: box-init forwards its frames as the window allows, and closes the line
- * to cancel. Then reading gives ERR_CANCELLED, and so does writing; the job cleans up and ends. */
+ * The worker may block as it likes: box-init forwards its frames as the window allows, and closes
+ * the line to cancel. Then reading gives ERR_CANCELLED, and so does writing; the job cleans up and
+ * ends. */
 #pragma once
 #include "base/buf.h"
 #include "base/err.h"
@@ -29,5 +30,6 @@ int job_data(
 	struct job *job, const void *data, size_t len, struct err *err); /* at most WIRE_DATA_MAX */
 int job_end(struct job *job, struct err *err);
 int job_error(struct job *job, const struct err *why);
-/* The next bytes the daemon sent, borrowed until the next call. Their number; 0 at the END; or -1. */
+/* The next bytes the daemon sent, borrowed until the next call. Their number; 0 at the END; or
+ * -1. */
 ssize_t job_take(struct job *job, const uint8_t **ret, struct err *err);

@@ -1,13 +1,14 @@
 /* journal.c - see journal.h
  *
- * Two rings. One holds the bytes of both streams as they came, so that a frame can be sent straight from
- * it; the other holds the runs: where the stream or the time changes. Only a program that alternates its streams byte
- * by byte fills the second before the first, and then whole runs are dropped like old bytes. A change of time alone never
- * costs bytes: when runs become few, it starts one less often.
+ * Two rings. One holds the bytes of both streams as they came, so that a frame can be sent straight
+ * from it; the other holds the runs: where the stream or the time changes. Only a program that
+ * alternates its streams byte by byte fills the second before the first, and then whole runs are
+ * dropped like old bytes. A change of time alone never costs bytes: when runs become few, it starts
+ * one less often.
  *
- * The bytes live in a mapping of their own that forks do not copy: starting a program must not become
- * slower because others have written much. A mapping that cannot be had is no error: the journal stays
- * as small as it is. */
+ * The bytes live in a mapping of their own that forks do not copy: starting a program must not
+ * become slower because others have written much. A mapping that cannot be had is no error: the
+ * journal stays as small as it is. */
 #include "guest/journal.h"
 #include "base/alloc.h"
 #include <sys/mman.h>

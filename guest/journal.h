@@ -1,6 +1,7 @@
 /* journal.h - the last bytes a program wrote, with the stream and the offset of each
  *
- * Offsets count the bytes of both streams together from the program's start; [oldest, newest) is there. */
+ * Offsets count the bytes of both streams together from the program's start; [oldest, newest) is
+ * there. */
 #pragma once
 #include <stdbool.h>
 #include <stddef.h>
@@ -31,12 +32,14 @@ void journal_add(
 	struct journal *journal, uint8_t stream, uint64_t time_us, const void *data, size_t len);
 /* How many bytes can be added, of whichever stream, without losing anything from offset need on. */
 size_t journal_room(const struct journal *journal, uint64_t need);
-/* The bytes from offset (not below oldest) on: at most max, of one stream, in one or two pieces (the
- * unused piece is empty). They are borrowed until the next change. Returns how many; 0 at newest. */
+/* The bytes from offset (not below oldest) on: at most max, of one stream, in one or two pieces
+ * (the unused piece is empty). They are borrowed until the next change. Returns how many; 0 at
+ * newest. */
 size_t journal_peek(const struct journal *journal, uint64_t offset, size_t max, uint8_t *ret_stream,
 	struct iovec ret[2]);
-/* When the byte at offset came, or a little earlier; 0: it is not there. What comes in one millisecond has one time; a program that
- * writes often and little gets one time for 128 bytes at least. */
+/* When the byte at offset came, or a little earlier; 0: it is not there. What comes in one
+ * millisecond has one time; a program that writes often and little gets one time for 128 bytes at
+ * least. */
 uint64_t journal_time(const struct journal *journal, uint64_t offset);
 /* Gives back the memory its content does not need. Adding more is still allowed but not meant. */
 void journal_shrink(struct journal *journal);

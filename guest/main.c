@@ -1,12 +1,13 @@
 /* main.c - box-init: PID 1 of every box
  *
- * The driver hands over the listening socket as descriptor 3 and /dev/null as 0, 1 and 2. From then on
- * nothing that a client or the box does may end this process, because the box ends with it: all signals are
- * blocked, children are reaped as SIGCHLD tells, work that may block is done by forked workers, and every
- * table and queue has a bound.
+ * The driver hands over the listening socket as descriptor 3 and /dev/null as 0, 1 and 2. From then
+ * on nothing that a client or the box does may end this process, because the box ends with it: all
+ * signals are blocked, children are reaped as SIGCHLD tells, work that may block is done by forked
+ * workers, and every table and queue has a bound.
  *
- * `box-init --listen PATH` makes the socket itself and runs as an ordinary process, for tests. Called `box`, the same
- * program is the command by which programs in the box ask the daemon (box.c). */
+ * `box-init --listen PATH` makes the socket itself and runs as an ordinary process, for tests.
+ * Called `box`, the same program is the command by which programs in the box ask the daemon
+ * (box.c). */
 #include "guest/box.h"
 #include "guest/conn.h"
 #include "guest/exec.h"
@@ -66,7 +67,8 @@ static void on_signals(struct watch *watch, uint32_t ready)
 	reap(NULL);
 }
 
-/* By the bare call: the library keeps two signals to itself and would leave them ignored, if they are. */
+/* By the bare call: the library keeps two signals to itself and would leave them ignored, if they
+ * are. */
 static void make_default(int number)
 {
 	static const uint64_t zeros[8]; /* handler SIG_DFL, no flags, empty mask */
@@ -74,8 +76,8 @@ static void make_default(int number)
 	syscall(SYS_rt_sigaction, number, zeros, NULL, sizeof(uint64_t));
 }
 
-/* Everything is blocked, and nothing but SIGCHLD is looked at. Dispositions are made default once, so that
- * programs do not inherit what the daemon ignores. */
+/* Everything is blocked, and nothing but SIGCHLD is looked at. Dispositions are made default once,
+ * so that programs do not inherit what the daemon ignores. */
 static int take_signals(struct err *err)
 {
 	sigset_t all, children;
@@ -155,8 +157,8 @@ int main(int argc, char **argv)
 
 	if (argc > 0 && !strcmp(basename(argv[0]), "box"))
 		return box_main(argc, argv);
-	/* Root in the box has our user id, and by ptrace, /proc/1/mem or pidfd_getfd would speak to the daemon in
-	 * our name. What we fork inherits this until it executes a program. */
+	/* Root in the box has our user id, and by ptrace, /proc/1/mem or pidfd_getfd would speak to
+	 * the daemon in our name. What we fork inherits this until it executes a program. */
 	prctl(PR_SET_DUMPABLE, 0);
 	if (setup(argc, argv, &err) < 0) {
 		fprintf(stderr, "box-init: %s\n", err.message);

@@ -1,10 +1,12 @@
 /* pack.c - a tree of files becomes a tar stream (archive_out)
  *
- * Folders before what is in them, files before folders. There is no recursion and one open folder: names of folders that wait are
- * kept a level, and ".." leads back up; if it does not lead where we came from, somebody moved the tree while it was read. What lies
- * at a longer path than WIRE_PATH_MAX is named once, with that long name, which no reader of ours takes, and not entered: folders
- * nested without end cost neither memory nor the square of their number, and the one who asked hears of it. Mount points are named, but not entered: /proc, /sys and /dev are not
- * part of a box's files. A file that changes while it is read keeps the size its header told: cut, or
+ * Folders before what is in them, files before folders. There is no recursion and one open folder:
+ * names of folders that wait are kept a level, and ".." leads back up; if it does not lead where we
+ * came from, somebody moved the tree while it was read. What lies at a longer path than
+ * WIRE_PATH_MAX is named once, with that long name, which no reader of ours takes, and not entered:
+ * folders nested without end cost neither memory nor the square of their number, and the one who
+ * asked hears of it. Mount points are named, but not entered: /proc, /sys and /dev are not part of
+ * a box's files. A file that changes while it is read keeps the size its header told: cut, or
  * filled with zeros. Hard links are told by the inode; there are only so many that we remember. */
 #include "guest/archive.h"
 #include "guest/path.h"
@@ -205,7 +207,7 @@ static int pack_member(
 	return flush(pack, WIRE_DATA_MAX, err);
 }
 
-/* ---- down and up again ------------------------------------------------------------------------- */
+/* ---- down and up again ---------------------------------------------------------------------- */
 
 static void set_name(struct pack *pack, size_t at, const char *name)
 {

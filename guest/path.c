@@ -43,7 +43,8 @@ int open_how(int dir, const char *path, int flags, mode_t mode, unsigned long lo
 	return (int)syscall(SYS_openat2, dir, path, &how, sizeof how);
 }
 
-/* After an ELOOP: it means a magic link, or links in a circle. The second also stops one who follows all. */
+/* After an ELOOP: it means a magic link, or links in a circle. The second also stops one who
+ * follows all. */
 static int fail_loop(int dir, const char *name, const char *path, struct err *err)
 {
 	_cleanup_close_ int any = openat(dir, name, O_PATH | O_CLOEXEC);
@@ -65,7 +66,8 @@ int path_open(int dir, const char *path, int flags, mode_t mode, struct err *err
 	return err_sys(err, errno, "'%.300s'", path);
 }
 
-/* Splits path into its folder ("" when it has none) and last component, without trailing slashes. */
+/* Splits path into its folder ("" when it has none) and last component, without trailing
+ * slashes. */
 static int split(const char *path, char *folder, size_t size, char name[256], struct err *err)
 {
 	size_t len = strlen(path);

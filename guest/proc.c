@@ -1,10 +1,10 @@
 /* proc.c - see proc.h
  *
- * /proc/PID/stat never waits for the process it tells about, so box-init itself may read it. cmdline does
- * (it reads the other's memory), hence listing is left to a worker.
+ * /proc/PID/stat never waits for the process it tells about, so box-init itself may read it.
+ * cmdline does (it reads the other's memory), hence listing is left to a worker.
  *
- * A nested box may mount over /proc, or over files in it, what nobody comes back from opening. box-init
- * therefore opens it once, before any program runs, and crosses no mount below. */
+ * A nested box may mount over /proc, or over files in it, what nobody comes back from opening.
+ * box-init therefore opens it once, before any program runs, and crosses no mount below. */
 #include "guest/proc.h"
 #include "guest/exec.h"
 #include "guest/path.h"
@@ -56,8 +56,8 @@ static ssize_t read_small(int dir, const char *path, char *out, size_t size)
 	return got;
 }
 
-/* pid (name) state ppid pgrp session ...; the name may hold anything, ')' too, so its end is searched
- * from behind. */
+/* pid (name) state ppid pgrp session ...; the name may hold anything, ')' too, so its end is
+ * searched from behind. */
 static bool parse_stat(char *text, struct process *ret)
 {
 	char *open = strchr(text, '('), *close = strrchr(text, ')');
@@ -175,7 +175,7 @@ void proc_signal_session(pid_t session, bool leader_lives, int number)
 	free(list.all);
 }
 
-/* ---- listing, in a worker ------------------------------------------------------------------------ */
+/* ---- listing, in a worker ------------------------------------------------------------------- */
 
 static uint64_t tick_us(void)
 {

@@ -1,11 +1,11 @@
 /* self.c - see self.h
  *
- * Whoever asks is hostile to us as the whole box is: so many at once, one packet of bounded size each, a few seconds
- * to send it. An asker costs a descriptor and its words; what the daemon answers waits here one packet at a time, and the
- * daemon sends the next when this one was taken.
+ * Whoever asks is hostile to us as the whole box is: so many at once, one packet of bounded size
+ * each, a few seconds to send it. An asker costs a descriptor and its words; what the daemon
+ * answers waits here one packet at a time, and the daemon sends the next when this one was taken.
  *
- * Requests survive connections. A daemon that comes is sent all that wait, with `again` where one may have seen them
- * before; it knows by the number whether it is at work on them. */
+ * Requests survive connections. A daemon that comes is sent all that wait, with `again` where one
+ * may have seen them before; it knows by the number whether it is at work on them. */
 #include "guest/self.h"
 #include "guest/conn.h"
 #include "guest/watch.h"
@@ -18,8 +18,8 @@ enum {
 	ASKERS_MAX = 32,
 	ASK_MS = 5000,	   /* to say what is wanted */
 	DAEMON_MS = 10000, /* for a daemon to be there */
-	/* For a daemon that was there to come back, and for an asker to take its answer. Long: a box that is frozen for a large
-	 * capture loses that time. */
+	/* For a daemon that was there to come back, and for an asker to take its answer. Long: a
+	 * box that is frozen for a large capture loses that time. */
 	RETURN_MS = 600000,
 	TAKE_MS = 600000,
 	EXIT_UNAVAILABLE = 69,
@@ -51,7 +51,7 @@ static bool held;
 static void on_patience(struct timer *timer);
 static void on_silence(struct timer *timer);
 
-/* ---- the end of one ------------------------------------------------------------------------------ */
+/* ---- the end of one ------------------------------------------------------------------------- */
 
 static void asker_free(struct asker *asker)
 {
@@ -110,7 +110,7 @@ static void asker_refuse(struct asker *asker, uint32_t code, const char *why)
 	buf_done(&payload);
 }
 
-/* ---- requests ------------------------------------------------------------------------------------ */
+/* ---- requests ------------------------------------------------------------------------------- */
 
 static void asker_send(struct asker *asker)
 {
@@ -205,7 +205,7 @@ static void on_silence(struct timer *timer)
 	asker_gone(owner_of(timer, struct asker, timer));
 }
 
-/* ---- answers ------------------------------------------------------------------------------------- */
+/* ---- answers -------------------------------------------------------------------------------- */
 
 static void update_watch(struct asker *asker)
 {
@@ -321,7 +321,7 @@ int self_open_answer(
 	return 0;
 }
 
-/* ---- after a restore ------------------------------------------------------------------------------- */
+/* ---- after a restore ------------------------------------------------------------------------ */
 
 void self_hold(void)
 {
@@ -373,7 +373,7 @@ void self_release_copy(const struct wire_identity *identity)
 	self_release();
 }
 
-/* ---- those who come -------------------------------------------------------------------------------- */
+/* ---- those who come ------------------------------------------------------------------------- */
 
 static void on_accept_again(struct timer *timer)
 {
@@ -390,7 +390,8 @@ static unsigned count_askers(void)
 	return count;
 }
 
-/* As this user namespace sees it: somebody in a namespace of the box's own making is nobody here. */
+/* As this user namespace sees it: somebody in a namespace of the box's own making is nobody
+ * here. */
 static bool is_root(int fd)
 {
 	struct ucred peer;

@@ -1,14 +1,17 @@
-/* self.h - what the box asks for itself: `box fork` and the like, passed between programs inside and the daemon
+/* self.h - what the box asks for itself: `box fork` and the like, passed between programs inside
+ * and the daemon
  *
- * A program in the box connects to a socket of packets, SELF_SOCKET in the abstract names of the box's network namespace,
- * sends one packet (the words of its request, as wire_put_strv) and gets packets until the last:
+ * A program in the box connects to a socket of packets, SELF_SOCKET in the abstract names of the
+ * box's network namespace, sends one packet (the words of its request, as wire_put_strv) and gets
+ * packets until the last:
  *
- *     u8 self_kind, then   OUT, ERR: bytes · DONE: u32 exit code · CHILD: str name, str id, str parent, u32 index
- *                          RESTORED: nothing
+ *     u8 self_kind, then   OUT, ERR: bytes · DONE: u32 exit code · CHILD: str name, str id, str
+ *                          parent, u32 index RESTORED: nothing
  *
- * Only root of the box is listened to. The request goes to the daemon, and stays when the daemon is gone for a while:
- * the next one gets it again. In a box that was forked or taken back, who had asked for a fork or a snapshot is told that
- * it is the copy (CHILD, RESTORED), as fork(2) answers twice. */
+ * Only root of the box is listened to. The request goes to the daemon, and stays when the daemon is
+ * gone for a while: the next one gets it again. In a box that was forked or taken back, who had
+ * asked for a fork or a snapshot is told that it is the copy (CHILD, RESTORED), as fork(2) answers
+ * twice. */
 #pragma once
 #include "wire/wire.h"
 
@@ -35,8 +38,8 @@ void self_daemon_left(void);
 void self_hold(void);
 /* Asks again, as if nothing had happened. */
 void self_release(void);
-/* The same in a box that is a copy of the one that asked: forks and snapshots under way have happened, here too.
- * identity NULL: taken back in time. */
+/* The same in a box that is a copy of the one that asked: forks and snapshots under way have
+ * happened, here too. identity NULL: taken back in time. */
 void self_release_copy(const struct wire_identity *identity);
 
 int self_open_answer(

@@ -1,7 +1,7 @@
 /* shutdown.c - see shutdown.h
  *
- * As PID 1 every process of the box is ours to end, and orphans become our children, so "no child left"
- * means the box is empty. As an ordinary process (under test) only the execs are ended. */
+ * As PID 1 every process of the box is ours to end, and orphans become our children, so "no child
+ * left" means the box is empty. As an ordinary process (under test) only the execs are ended. */
 #include "guest/shutdown.h"
 #include "guest/conn.h"
 #include "guest/exec.h"

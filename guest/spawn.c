@@ -1,8 +1,9 @@
 /* spawn.c - see spawn.h
  *
- * A plain fork: everything that looks at the box's file system (users, the working directory, the program)
- * happens in the child, so that a file system that hangs keeps only this exec waiting and never box-init,
- * as vfork would. The 0.1 ms it costs more is the price; journals are not copied (journal.c).
+ * A plain fork: everything that looks at the box's file system (users, the working directory, the
+ * program) happens in the child, so that a file system that hangs keeps only this exec waiting and
+ * never box-init, as vfork would. The 0.1 ms it costs more is the price; journals are not copied
+ * (journal.c).
  *
  * The child reports its first error whole, as a struct err, down a pipe that closes itself when the
  * program is executed. */
@@ -46,7 +47,7 @@ static void ends_done(struct ends *ends)
 	cleanup_closep(&ends->report);
 }
 
-/* ---- in the child ---------------------------------------------------------------------------------- */
+/* ---- in the child --------------------------------------------------------------------------- */
 
 static const char *env_find(char **env, const char *key)
 {
@@ -210,7 +211,8 @@ static _Noreturn void child(const struct wire_exec_spec *spec, const struct ends
 	struct err err = ERR_INIT;
 
 	setsid();
-	/* 0 to 3 are always taken, so none of these overwrites another. Without stdin, 0 is /dev/null. */
+	/* 0 to 3 are always taken, so none of these overwrites another. Without stdin, 0 is
+	 * /dev/null. */
 	if (ends->in >= 0)
 		dup2(ends->in, 0);
 	dup2(ends->out, 1);
@@ -223,7 +225,7 @@ static _Noreturn void child(const struct wire_exec_spec *spec, const struct ends
 	_exit(127);
 }
 
-/* ---- in box-init -------------------------------------------------------------------------------------- */
+/* ---- in box-init ---------------------------------------------------------------------------- */
 
 static int make_pipe(int *ret_read, int *ret_write, bool ours_is_read, struct err *err)
 {
@@ -238,7 +240,8 @@ static int make_pipe(int *ret_read, int *ret_write, bool ours_is_read, struct er
 
 static int open_master(struct err *err)
 {
-	/* The instance of this box first; /dev/ptmx is only a link to it, and the box may have lost it. */
+	/* The instance of this box first; /dev/ptmx is only a link to it, and the box may have lost
+	 * it. */
 	int fd = open("/dev/pts/ptmx", O_RDWR | O_NOCTTY | O_CLOEXEC | O_NONBLOCK);
 
 	if (fd < 0)

@@ -5,12 +5,14 @@
 
 struct spawned {
 	pid_t pid;
-	int report; /* a struct err if the program could not be executed, else just the end of file */
-	int out;    /* non-blocking, as all of these; the terminal's own end with tty */
-	int err;    /* -1 with tty */
-	int in;	    /* -1 when stdin is /dev/null; a second descriptor of the terminal with tty */
+	/* a struct err if the program could not be executed, else just the end of file */
+	int report;
+	int out; /* non-blocking, as all of these; the terminal's own end with tty */
+	int err; /* -1 with tty */
+	int in;	 /* -1 when stdin is /dev/null; a second descriptor of the terminal with tty */
 };
 
-/* Forks. The caller owns the descriptors of *ret and reaps the child. Only what happens before the fork
- * is an error here (ERR_LIMIT mostly); a missing program, user or folder comes through report. */
+/* Forks. The caller owns the descriptors of *ret and reaps the child. Only what happens before the
+ * fork is an error here (ERR_LIMIT mostly); a missing program, user or folder comes through
+ * report. */
 int spawn(const struct wire_exec_spec *spec, struct spawned *ret, struct err *err);

@@ -1,10 +1,12 @@
 /* trust.c - see trust.h
  *
- * Most programs read one file, and it differs from system to system; each that is there gets what it lacks. Under the name
- * the added ones have, update-ca-certificates finds them too, so that an upgrade in the box keeps them. Programs with a
- * list of their own are told by variables (spawn.c): node takes more, Python's requests and OpenSSL another file.
+ * Most programs read one file, and it differs from system to system; each that is there gets what
+ * it lacks. Under the name the added ones have, update-ca-certificates finds them too, so that an
+ * upgrade in the box keeps them. Programs with a list of their own are told by variables (spawn.c):
+ * node takes more, Python's requests and OpenSSL another file.
  *
- * This runs in PID 1 before anything else does: nothing here may block, whatever the image holds. */
+ * This runs in PID 1 before anything else does: nothing here may block, whatever the image
+ * holds. */
 #include "guest/trust.h"
 #include "base/alloc.h"
 #include <fcntl.h>

@@ -1,11 +1,12 @@
 /* unpack.c - a tar stream becomes a tree of files (archive_in)
  *
- * Everything stays below the target folder: names with ".." or a leading slash are refused, and folders are
- * opened with RESOLVE_BENEATH, so that a symlink the archive planted cannot lead the next member out. In
- * "/" itself nothing can lead out, and links may be absolute there.
+ * Everything stays below the target folder: names with ".." or a leading slash are refused, and
+ * folders are opened with RESOLVE_BENEATH, so that a symlink the archive planted cannot lead the
+ * next member out. In "/" itself nothing can lead out, and links may be absolute there.
  *
- * What is in the way of a member is removed first, unless it is a folder. Modes and times of folders are
- * set at the end, because what comes into them would change the one and may be kept out by the other. */
+ * What is in the way of a member is removed first, unless it is a folder. Modes and times of
+ * folders are set at the end, because what comes into them would change the one and may be kept out
+ * by the other. */
 #include "guest/archive.h"
 #include "guest/path.h"
 #include "tar/tar.h"
@@ -89,7 +90,8 @@ static int open_below(struct unpack *unpack, const char *name)
 	return open_how(unpack->top, *name ? name : ".", O_PATH | O_DIRECTORY, 0, unpack->resolve);
 }
 
-/* Opens the folder name below the top, making what is missing on the way. name is cut for a while. */
+/* Opens the folder name below the top, making what is missing on the way. name is cut for a
+ * while. */
 static int open_parent(struct unpack *unpack, char *name, const char *member, struct err *err)
 {
 	int dir = open_below(unpack, name);

@@ -1,7 +1,7 @@
 /* user.h - who a program runs as, looked up in the box's own /etc/passwd and /etc/group
  *
- * Runs in the forked child: nothing is allocated. A static program has no name service, and wants none:
- * it would load the box's libraries into box-init. */
+ * Runs in the forked child: nothing is allocated. A static program has no name service, and wants
+ * none: it would load the box's libraries into box-init. */
 #pragma once
 #include "base/err.h"
 #include <sys/types.h>
@@ -18,8 +18,8 @@ struct user {
 	char shell[256];
 };
 
-/* spec: "" (root), a name or a number, optionally ":group" (name or number). The texts are the two files
- * and are cut up. ERR_NOT_FOUND names the user or group that does not exist. */
+/* spec: "" (root), a name or a number, optionally ":group" (name or number). The texts are the two
+ * files and are cut up. ERR_NOT_FOUND names the user or group that does not exist. */
 int user_lookup(char *passwd, char *group, const char *spec, struct user *ret, struct err *err);
 /* The same with the files of the box; missing ones are empty. */
 int user_find(const char *spec, struct user *ret, struct err *err);

@@ -1,8 +1,9 @@
 /* watch.c - see watch.h
  *
- * A watch may be closed while an event for it waits later in the batch that epoll_wait gave; such events
- * are crossed out of the batch instead of being delivered to memory that is gone. A paused watch leaves
- * the epoll set, because epoll reports hang-ups even of a watch that asked for nothing. */
+ * A watch may be closed while an event for it waits later in the batch that epoll_wait gave; such
+ * events are crossed out of the batch instead of being delivered to memory that is gone. A paused
+ * watch leaves the epoll set, because epoll reports hang-ups even of a watch that asked for
+ * nothing. */
 #include "guest/watch.h"
 #include "base/alloc.h"
 #include "base/clock.h"

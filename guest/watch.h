@@ -1,7 +1,7 @@
 /* watch.h - the loop of box-init: file descriptors that become ready, and timers
  *
- * One epoll, level-triggered. Watches and timers are fields of their owners, so nothing is allocated;
- * a callback may close any watch and free its owner, its own included. */
+ * One epoll, level-triggered. Watches and timers are fields of their owners, so nothing is
+ * allocated; a callback may close any watch and free its owner, its own included. */
 #pragma once
 #include "base/err.h"
 #include <stdbool.h>

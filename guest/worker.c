@@ -1,12 +1,13 @@
 /* worker.c - box-init's side of file operations; see worker.h
  *
- * A worker is forked for each operation and has a stream socket to us on which it speaks frames of its
- * channel. Its frames pass only when the channel's window has room for them; else we stop reading, and the
- * worker blocks. What the daemon sends is queued for it, bounded by the window, and given back as written.
+ * A worker is forked for each operation and has a stream socket to us on which it speaks frames of
+ * its channel. Its frames pass only when the channel's window has room for them; else we stop
+ * reading, and the worker blocks. What the daemon sends is queued for it, bounded by the window,
+ * and given back as written.
  *
- * Cancelling closes our end: the worker notices at its next step, removes what is half done and ends. One
- * that does not within KILL_MS is killed. It counts until it was reaped, so that workers stuck in a file
- * system that hangs do not pile up. */
+ * Cancelling closes our end: the worker notices at its next step, removes what is half done and
+ * ends. One that does not within KILL_MS is killed. It counts until it was reaped, so that workers
+ * stuck in a file system that hangs do not pile up. */
 #include "guest/worker.h"
 #include "guest/archive.h"
 #include "guest/conn.h"
@@ -43,7 +44,7 @@ struct worker {
 
 static struct worker *workers;
 
-/* ---- what a worker does --------------------------------------------------------------------------- */
+/* ---- what a worker does --------------------------------------------------------------------- */
 
 static void get_path(struct wire_reader *in, struct job *job)
 {
@@ -138,7 +139,7 @@ static _Noreturn void worker_main(struct job *job)
 	_exit(0);
 }
 
-/* ---- the line to it --------------------------------------------------------------------------------- */
+/* ---- the line to it ------------------------------------------------------------------------- */
 
 static void worker_free_if_done(struct worker *worker)
 {
@@ -212,8 +213,8 @@ static void worker_update(struct worker *worker, bool reading)
 	watch_set(&worker->watch, (reading ? EPOLLIN : 0) | (worker->to.len ? EPOLLOUT : 0));
 }
 
-/* Passes frames on as far as possible, and reads more only when all have passed. The worker may be gone
- * afterwards. */
+/* Passes frames on as far as possible, and reads more only when all have passed. The worker may be
+ * gone afterwards. */
 static void worker_pass(struct worker *worker)
 {
 	struct wire_frame frame;
@@ -298,7 +299,7 @@ static void on_worker(struct watch *watch, uint32_t ready)
 	}
 }
 
-/* ---- the channel's side ------------------------------------------------------------------------------ */
+/* ---- the channel's side --------------------------------------------------------------------- */
 
 static void worker_send(struct worker *worker, const struct wire_frame *frame, size_t data_len)
 {

@@ -1,6 +1,7 @@
 /* worker.h - work that may block, each piece in a process of its own
  *
- * box-init forwards frames between the channel and the worker, within the windows, and never waits. */
+ * box-init forwards frames between the channel and the worker, within the windows, and never
+ * waits. */
 #pragma once
 #include "wire/wire.h"
 #include <sys/types.h>

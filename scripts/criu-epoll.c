@@ -1,12 +1,15 @@
-/* criu-epoll.c - epolls whose files are not all in one process; a part of our CRIU, see criu-changes
+/* criu-epoll.c - epolls whose files are not all in one process; a part of our CRIU, see
+ * criu-changes
  *
- * An epoll remembers a file and the number it had when it was added. CRIU adds all of them again in one process that has the
- * epoll, under the numbers that are there, and that fails when processes share an epoll after a fork: the one that CRIU
- * chooses may not have the files, a file may be closed where it was added and live on in a child, a child may have added
- * files of its own. So the owner of an epoll is written down, the process whose numbers its files have, and for each file that
- * does not have its number there, the file itself, found by comparing pointers in the kernel (kcmp). When the owner is not the
- * process that makes the epoll, or one of its files is elsewhere, CRIU's main process adds them when all processes have
- * their files: in a child with descriptors of its own, where a file can have any number for a moment.
+ * An epoll remembers a file and the number it had when it was added. CRIU adds all of them again in
+ * one process that has the epoll, under the numbers that are there, and that fails when processes
+ * share an epoll after a fork: the one that CRIU chooses may not have the files, a file may be
+ * closed where it was added and live on in a child, a child may have added files of its own. So the
+ * owner of an epoll is written down, the process whose numbers its files have, and for each file
+ * that does not have its number there, the file itself, found by comparing pointers in the kernel
+ * (kcmp). When the owner is not the process that makes the epoll, or one of its files is elsewhere,
+ * CRIU's main process adds them when all processes have their files: in a child with descriptors of
+ * its own, where a file can have any number for a moment.
  *
  * This is included by criu/eventpoll.c. */
 #include <fcntl.h>
@@ -15,7 +18,7 @@
 #include <sys/syscall.h>
 #include <sys/wait.h>
 
-/* ---- dump ----------------------------------------------------------------------------------------------------- */
+/* ---- dump ----------------------------------------------------------------------------------- */
 
 static struct held_file {
 	pid_t pid;
@@ -42,8 +45,9 @@ static bool is_held(u32 id)
 	return false;
 }
 
-/* The tree goes by what stat says of a file; of a FIFO on an overlay the kernel says something else here, and a file that was
- * first seen on its way through a socket stands in the tree under a descriptor of ours. */
+/* The tree goes by what stat says of a file; of a FIFO on an overlay the kernel says something else
+ * here, and a file that was first seen on its way through a socket stands in the tree under a
+ * descriptor of ours. */
 static bool find_target(const struct eventpoll_dinfo *dinfo, const EventpollTfdEntry *tfde,
 	kcmp_epoll_slot_t *slot, u32 *ret)
 {
@@ -131,10 +135,10 @@ static void note_owner(EventpollFileEntry *e, const struct fd_parms *p)
 	e->owner = item ? vpid(item) : 0;
 }
 
-/* ---- restore -------------------------------------------------------------------------------------------------- */
+/* ---- restore -------------------------------------------------------------------------------- */
 
-/* Who has what is known to the first process of the box and its descendants; CRIU's main process, which is not one of them,
- * reads it here. Shared memory. */
+/* Who has what is known to the first process of the box and its descendants; CRIU's main process,
+ * which is not one of them, reads it here. Shared memory. */
 struct place {
 	int pid; /* as the box counts; 0: nobody has it */
 	int fd;
@@ -264,7 +268,8 @@ static int grab(struct place place)
 	return fd;
 }
 
-/* Whatever has that number here gets it back: the log may be written into it, and the epoll itself may have it. */
+/* Whatever has that number here gets it back: the log may be written into it, and the epoll itself
+ * may have it. */
 static int add_as(int epoll, int file, EventpollTfdEntry *tfde)
 {
 	struct epoll_event event = { .events = tfde->events, .data.u64 = tfde->data };

@@ -10,7 +10,7 @@
 #include <grp.h>
 #include <stdio.h>
 
-/* ---- what handlers use --------------------------------------------------------------------------- */
+/* ---- what handlers use ---------------------------------------------------------------------- */
 
 void call_error(struct call *call, const struct err *err)
 {
@@ -60,7 +60,7 @@ void live_remove(struct live *live)
 	live->next = live->prev = NULL;
 }
 
-/* ---- from request to handler --------------------------------------------------------------------- */
+/* ---- from request to handler ---------------------------------------------------------------- */
 
 struct query_check {
 	const struct query_key *known;
@@ -163,7 +163,7 @@ static void handle(struct http_request *request, void *arg)
 	http_request_read_body(request, API_BODY_MAX, on_body, api);
 }
 
-/* ---- opening and closing ------------------------------------------------------------------------- */
+/* ---- opening and closing -------------------------------------------------------------------- */
 
 /* The group may not exist on this machine; then root alone has the socket. */
 static int listen_unix(struct api *api, const struct conf *conf, struct err *err)
@@ -209,7 +209,8 @@ void api_stop(struct api *api, uint64_t grace_ms, void (*done)(void *arg), void 
 		"the daemon was told to end before all boxes were hibernated");
 	shutdown_askers_fail(api, &err);
 	api->hibernate = false; /* who asks from now on does not wait */
-	/* Streams without an end would use up the grace for nothing. Each stop takes itself off the ring. */
+	/* Streams without an end would use up the grace for nothing. Each stop takes itself off the
+	 * ring. */
 	while (api->lives.next != &api->lives) {
 		struct live *live = api->lives.next;
 

@@ -9,10 +9,12 @@ struct api;
 struct http_server;
 struct yard;
 
-/* What a front door needs to be told to end the daemon: purge true removes everything first, hibernate puts boxes on disk. */
+/* What a front door needs to be told to end the daemon: purge true removes everything first,
+ * hibernate puts boxes on disk. */
 typedef void (*api_shutdown_fn)(bool purge, bool hibernate, void *arg);
 
-/* Those who asked for a shutdown with hibernate are answered: failed, borrowed, as yard_hibernate_all has it. */
+/* Those who asked for a shutdown with hibernate are answered: failed, borrowed, as
+ * yard_hibernate_all has it. */
 void api_hibernated(struct api *api, json_t *failed);
 
 /* Listens on conf's unix socket and TCP address. */

@@ -12,11 +12,13 @@
  *   ask.c        one question to box-init, one JSON answer
  *   pump.c       a client on one side, bytes a helper makes on the other
  *   job.c        a client on one side, an image being made on the other
- *   boxes.c box_disk.c exec.c exec_ws.c execs.c logs.c files.c transfer.c images.c image_jobs.c image_import.c
- *   timeline.c policy.c net.c ports.c pool.c volumes.c workspaces.c tokens.c events.c audit.c system.c   the calls
+ *   boxes.c box_disk.c exec.c exec_ws.c execs.c logs.c files.c transfer.c images.c image_jobs.c
+ *   image_import.c
+ *   timeline.c policy.c net.c ports.c pool.c volumes.c workspaces.c tokens.c
+ *   events.c audit.c system.c                                                  the calls
  *
- * Neither http nor link calls back from inside a call made to it; each callback here may therefore use its
- * exchange to its end, and lets go of it there. */
+ * Neither http nor link calls back from inside a call made to it; each callback here may therefore
+ * use its exchange to its end, and lets go of it there. */
 #pragma once
 #include "api/api.h"
 #include "base/alloc.h"
@@ -42,8 +44,8 @@ enum {
 /* ---- calls ----------------------------------------------------------------------------------- */
 
 enum route_flag {
-	ROUTE_BODY =
-		1, /* the body is a JSON object (nothing counts as {}), read before the handler runs */
+	/* the body is a JSON object (nothing counts as {}), read before the handler runs */
+	ROUTE_BODY = 1,
 	ROUTE_UPLOAD = 2,    /* the handler streams the body */
 	ROUTE_STREAM = 4,    /* the answer is streamed; no HEAD */
 	ROUTE_WEBSOCKET = 8, /* the answer is an upgrade */
@@ -131,10 +133,12 @@ const char *call_query(struct call *call, const char *key);
 struct box *call_box(struct call *call);
 /* Whether whoever asks has one of these scopes (enum scope). */
 bool call_may(const struct call *call, unsigned scopes);
-/* Who asks, for the audit log, into out (CALL_WHO_SIZE bytes): "uid 0 by the socket", "token ci". Returns out. */
+/* Who asks, for the audit log, into out (CALL_WHO_SIZE bytes): "uid 0 by the socket", "token ci".
+ * Returns out. */
 const char *call_who(struct call *call, char *out);
 
-/* An answer that comes later, from a callback that is called once; the client may go away before. policy.c */
+/* An answer that comes later, from a callback that is called once; the client may go away before.
+ * policy.c */
 struct later {
 	struct http_request *request; /* NULL: it has gone */
 	json_t *value;		      /* owned or NULL; what is known already */
@@ -142,18 +146,20 @@ struct later {
 struct later *later_new(struct call *call);
 /* Frees it; the request to answer, or NULL. */
 struct http_request *later_end(struct later *later);
-/* execs.c: whether the path's {exec} can be the id of one ([a-z0-9]+); false after answering 404. */
+/* execs.c: whether the path's {exec} can be the id of one ([a-z0-9]+); false after answering
+ * 404. */
 bool call_exec_id(struct call *call);
 
-/* ---- routes.c, openapi.c ---------------------------------------------------------------------- */
+/* ---- routes.c, openapi.c -------------------------------------------------------------------- */
 
 const struct route *route_table(size_t *ret_count);
-/* NULL when there is none; *ret_allow then says which methods the path has ("" if it is unknown; 64 bytes). */
+/* NULL when there is none; *ret_allow then says which methods the path has ("" if it is unknown; 64
+ * bytes). */
 const struct route *route_match(const char *method, const char *path,
 	char params[API_PARAMS][API_PARAM_MAX], char *ret_allow);
 json_t *schemas_json(void); /* new reference: name -> JSON schema */
 
-/* ---- auth.c ------------------------------------------------------------------------------------ */
+/* ---- auth.c --------------------------------------------------------------------------------- */
 
 /* Host and Origin of the TCP door. host and origin may be NULL; address is the one we listen on. */
 int auth_check_host(const char *host, const char *address, uint16_t port, struct err *err);
@@ -162,7 +168,7 @@ int auth_check_origin(const char *origin, const char *host, struct err *err);
 int auth_check(
 	struct api *api, struct http_request *request, const struct route *route, struct err *err);
 
-/* ---- input.c ----------------------------------------------------------------------------------- */
+/* ---- input.c -------------------------------------------------------------------------------- */
 
 int input_path(const char *what, const char *path, struct err *err); /* NULL is refused */
 int input_mode(const char *what, const char *text, uint32_t *ret, struct err *err);
@@ -171,7 +177,8 @@ int input_signal(const char *text, uint32_t *ret, struct err *err); /* "TERM" "S
 int input_query_bool(struct call *call, const char *key, bool *ret, struct err *err);
 int input_query_u64(struct call *call, const char *key, uint64_t lowest, uint64_t highest,
 	uint64_t *ret, struct err *err);
-/* A time like 2026-01-02T03:04:05Z, or how long ago: 90s, 10m, 2h, 1d. In microseconds since 1970. */
+/* A time like 2026-01-02T03:04:05Z, or how long ago: 90s, 10m, 2h, 1d. In microseconds since
+ * 1970. */
 int input_query_time(struct call *call, const char *key, uint64_t *ret, struct err *err);
 int input_query_offset(
 	struct call *call, uint64_t *ret, struct err *err); /* offset=N or offset=end */
@@ -195,7 +202,7 @@ json_t *json_from_box(const char *text);
 json_t *json_time_us(uint64_t us);     /* RFC 3339, or null for 0 */
 json_t *json_from_u64(uint64_t value); /* cut to what JSON integers hold */
 
-/* ---- exec_body.c -------------------------------------------------------------------------------- */
+/* ---- exec_body.c ---------------------------------------------------------------------------- */
 
 struct exec_body {
 	struct wire_exec_spec spec; /* strings borrowed from the JSON */
@@ -210,7 +217,7 @@ struct exec_body {
 int exec_body_read(json_t *body, struct exec_body *ret, struct err *err);
 void exec_body_done(struct exec_body *body);
 
-/* ---- exec_time.c -------------------------------------------------------------------------------- */
+/* ---- exec_time.c ---------------------------------------------------------------------------- */
 
 struct exec_time {
 	void (*on_over)(const struct err *err, void *arg); /* once; ERR_TIMEOUT */
@@ -220,17 +227,19 @@ struct exec_time {
 	struct loop_timer *timer;
 };
 
-/* A program with this limit (0: none) begins in box: on_over is called when the limit is over and the box stands still. */
+/* A program with this limit (0: none) begins in box: on_over is called when the limit is over and
+ * the box stands still. */
 void exec_time_start(struct exec_time *time, struct yard *yard, const struct box *box, uint64_t ms);
 void exec_time_stop(struct exec_time *time); /* or it never began */
 
 json_t *exec_json(const struct wire_exec_info *info); /* new reference */
-/* The same of one in a box that has stopped: nothing runs there, though its end may not be known. */
+/* The same of one in a box that has stopped: nothing runs there, though its end may not be
+ * known. */
 json_t *exec_ended_json(const struct wire_exec_info *info);
 /* execs.c: of a reply to WIRE_OP_EXEC_LIST; new reference, NULL with err. */
 json_t *execs_json(struct wire_reader *reply, struct err *err);
 
-/* ---- box_body.c ---------------------------------------------------------------------------------- */
+/* ---- box_body.c ----------------------------------------------------------------------------- */
 
 struct box_body {
 	struct box_spec spec;			    /* strings borrowed from the JSON */
@@ -258,7 +267,7 @@ struct box_change {
 int box_change_read(json_t *body, struct box_change *ret, struct err *err);
 void box_change_done(struct box_change *change);
 
-/* ---- timeline.c ---------------------------------------------------------------------------------- */
+/* ---- timeline.c ----------------------------------------------------------------------------- */
 
 /* Strings are borrowed from the JSON. */
 int snapshot_body_read(json_t *body, struct snapshot_spec *ret, struct err *err);
@@ -272,7 +281,7 @@ void fork_body_done(struct fork_body *body);
 /* "full": true of a save; its callback answers with the image. */
 void api_box_save_full(struct call *call, struct box *box, const char *name);
 
-/* ---- ndjson.c ----------------------------------------------------------------------------------- */
+/* ---- ndjson.c ------------------------------------------------------------------------------- */
 
 /* Appends one line each. */
 void ndjson_output(
@@ -286,10 +295,11 @@ void ndjson_start(struct buf *out, json_t *exec); /* takes exec */
 void ndjson_error(struct buf *out, const struct err *err);
 void ndjson_add(struct buf *out, const json_t *value); /* any value and a newline */
 
-/* ---- exchange.c ---------------------------------------------------------------------------------- */
+/* ---- exchange.c ----------------------------------------------------------------------------- */
 
-/* A client (an HTTP request or a WebSocket) and a channel into a box; either may end first. It is freed when
- * both are over: every callback ends with exchange_settle(). Others embed it as their first member. */
+/* A client (an HTTP request or a WebSocket) and a channel into a box; either may end first. It is
+ * freed when both are over: every callback ends with exchange_settle(). Others embed it as their
+ * first member. */
 struct exchange {
 	struct api *api;
 	struct http_request *request; /* NULL: answered, or the client went away */
@@ -313,7 +323,8 @@ void exchange_json(struct exchange *x, int status, json_t *value);
 void exchange_error(struct exchange *x, const struct err *err);
 void exchange_end(struct exchange *x);
 void exchange_write(struct exchange *x, const void *data, size_t len);
-/* len bytes from the box went to the client: the box gets its window back once the client has room. */
+/* len bytes from the box went to the client: the box gets its window back once the client has
+ * room. */
 void exchange_passed(struct exchange *x, size_t len);
 void exchange_drained(struct exchange *x);
 /* Box's side: what the channel does not take stays in left, and the client is paused. */
@@ -321,20 +332,21 @@ void exchange_send(struct exchange *x, const void *data, size_t len);
 void exchange_send_eof(struct exchange *x);
 void exchange_flush(struct exchange *x); /* the channel takes more */
 
-/* ---- ask.c ---------------------------------------------------------------------------------------- */
+/* ---- ask.c ---------------------------------------------------------------------------------- */
 
 /* Turns box-init's reply into the answer; NULL with err. extra is what ask() was given. */
 typedef json_t *(*ask_fn)(struct wire_reader *reply, json_t *extra, struct err *err);
-/* Sends op to the box the path names and answers the call with what render makes of the reply; render NULL:
+/* Sends op to the box the path names and answers the call with what render makes of the reply;
+ * render NULL:
  * 204. Takes extra and the request's bytes. */
 void ask(struct call *call, enum wire_op op, struct buf *request, ask_fn render, json_t *extra);
 
 json_t *stat_json(const struct wire_stat *stat); /* files.c; new reference */
 
-/* ---- pump.c ---------------------------------------------------------------------------------------- */
+/* ---- pump.c --------------------------------------------------------------------------------- */
 
-/* Bytes a helper makes become the answer, as fast as the client takes them. An error before the first byte is a
- * plain one, later it cuts the connection; a client that goes away ends the helper.
+/* Bytes a helper makes become the answer, as fast as the client takes them. An error before the
+ * first byte is a plain one, later it cuts the connection; a client that goes away ends the helper.
  *
  *   struct pump *pump = pump_new(call, "application/x-tar");
  *   pump_started(pump, workspace_get_start(…, &pump_ops, pump, &pump->stream, &err), &err); */
@@ -344,7 +356,8 @@ struct pump {
 	struct disk_stream *stream;
 	const char *content_type;
 	bool begun;
-	/* What is done with bytes instead of passing them on, and after the last ones. NULL: nothing else. */
+	/* What is done with bytes instead of passing them on, and after the last ones. NULL:
+	 * nothing else. */
 	int (*take)(struct pump *pump, const void *data, size_t len, struct err *err);
 	void (*finish)(struct pump *pump);
 	struct buf gathered; /* for them */
@@ -357,15 +370,15 @@ void pump_write(struct pump *pump, const void *data, size_t len);
 struct pump *pump_new(struct call *call, const char *content_type);
 void pump_started(struct pump *pump, int started, const struct err *err);
 
-/* ---- look.c ---------------------------------------------------------------------------------------- */
+/* ---- look.c --------------------------------------------------------------------------------- */
 
 /* Answers from the disk of a box that is stopped: true. False: the box itself is to be asked. */
 bool look(struct call *call, const struct look_spec *spec);
 
-/* ---- job.c ----------------------------------------------------------------------------------------- */
+/* ---- job.c ---------------------------------------------------------------------------------- */
 
-/* An image in the making and the client that asked for it; belongs to the client: when it goes away the work is
- * cancelled and nothing of it stays. Others embed it as their first member. */
+/* An image in the making and the client that asked for it; belongs to the client: when it goes away
+ * the work is cancelled and nothing of it stays. Others embed it as their first member. */
 struct job {
 	struct api *api;
 	struct http_request *request;
@@ -378,10 +391,11 @@ struct job {
 extern const struct image_job_ops job_ops;
 void job_init(struct job *job, struct call *call, const char *event, bool lines,
 	void (*done)(struct job *job));
-/* started: what the …_start call that filled job->run has returned; a failure is answered and false. */
+/* started: what the …_start call that filled job->run has returned; a failure is answered and
+ * false. */
 bool job_started(struct job *job, int started, const struct err *err);
 
-/* ---- the calls -------------------------------------------------------------------------------------- */
+/* ---- the calls ------------------------------------------------------------------------------ */
 
 void api_boxes_create(struct call *call);
 void api_boxes_list(struct call *call);

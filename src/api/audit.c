@@ -1,6 +1,8 @@
-/* audit.c - what boxes tried: a page of the audit log, a stream that goes on (follow.c), and whether its chain is whole
+/* audit.c - what boxes tried: a page of the audit log, a stream that goes on (follow.c), and
+ * whether its chain is whole
  *
- * The work of a page is bounded by the log, so one with a narrow filter may be empty without being the last. */
+ * The work of a page is bounded by the log, so one with a narrow filter may be empty without being
+ * the last. */
 #include "api/api_internal.h"
 #include "audit/audit.h"
 #include "core/audit.h"
@@ -31,7 +33,7 @@ static int read_verdict(struct call *call, const char **ret, struct err *err)
 	return 0;
 }
 
-/* ---- following ---------------------------------------------------------------------------------------- */
+/* ---- following ------------------------------------------------------------------------------ */
 
 struct follower {
 	struct audit *audit;
@@ -89,7 +91,7 @@ static void follow(struct call *call, struct audit *audit, uint64_t since, struc
 	follower->follow = follow_new(call, since, &follow_ops, follower);
 }
 
-/* ---- a page -------------------------------------------------------------------------------------------- */
+/* ---- a page --------------------------------------------------------------------------------- */
 
 static void answer_page(struct call *call, struct audit *audit, uint64_t since, uint64_t limit,
 	const struct wanted *wanted)
@@ -136,7 +138,7 @@ void api_audit(struct call *call)
 	free(wanted.box);
 }
 
-/* ---- checking ------------------------------------------------------------------------------------------- */
+/* ---- checking ------------------------------------------------------------------------------- */
 
 /* Belongs to its client: nobody else would see what it finds. */
 struct checking {

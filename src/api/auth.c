@@ -1,9 +1,9 @@
 /* auth.c - who may come in
  *
- * The unix door is guarded by the socket's owner and mode: whoever can connect may do everything. The TCP
- * door is open to every program and every web page on this machine, so there
- *   - Host must be one of our own loopback names with our port: a page whose name was made to point here
- *     (DNS rebinding) sends its own name;
+ * The unix door is guarded by the socket's owner and mode: whoever can connect may do everything.
+ * The TCP door is open to every program and every web page on this machine, so there
+ *   - Host must be one of our own loopback names with our port: a page whose name was made to point
+ *     here (DNS rebinding) sends its own name;
  *   - Origin, which browsers send, must be the same place: no other site's page may call us;
  *   - a bearer token must carry the scope of the route.
  * Wrong tokens are answered 429 when there are many of them; a right one is let in at any time. */

@@ -1,7 +1,7 @@
 /* box_body.c - the description of a box, and of a change to one
  *
- * Types, names and bounds are checked here, all of them before anything happens; whether an image, a volume or a
- * folder is there is core's to say. */
+ * Types, names and bounds are checked here, all of them before anything happens; whether an image,
+ * a volume or a folder is there is core's to say. */
 #include "api/api_internal.h"
 #include "base/text.h"
 #include "core/auto.h"
@@ -16,7 +16,8 @@ enum {
 static const struct limits limits_unset = { BOX_LIMIT_DEFAULT, BOX_LIMIT_DEFAULT, BOX_LIMIT_DEFAULT,
 	BOX_LIMIT_DEFAULT };
 
-/* Figures come as numbers or as text, which json_read does not know; they are taken out before it looks. */
+/* Figures come as numbers or as text, which json_read does not know; they are taken out before it
+ * looks. */
 static int take_figures(json_t *body, struct limits *ret, struct err *err)
 {
 	_cleanup_json_ json_t *cpu = input_take(body, "cpu");

@@ -3,7 +3,7 @@
 
 enum { CONFIG_BYTES_MAX = 256 * 1024 };
 
-/* ---- save ------------------------------------------------------------------------------------------ */
+/* ---- save ----------------------------------------------------------------------------------- */
 
 /* null is as good as absent, and nothing to keep. */
 static void drop_nulls(json_t *object)
@@ -92,7 +92,7 @@ void api_box_save(struct call *call)
 	job_started(job, box_save_image(box, &spec, &job_ops, job, &job->run, &err), &err);
 }
 
-/* ---- diff ------------------------------------------------------------------------------------------ */
+/* ---- diff ----------------------------------------------------------------------------------- */
 
 void api_box_diff(struct call *call)
 {

@@ -14,7 +14,7 @@ enum {
 	KEY_MAX = 128,
 };
 
-/* ---- verbs that take time ------------------------------------------------------------------------ */
+/* ---- verbs that take time ------------------------------------------------------------------- */
 
 /* The verb goes on when its client has gone; only the answer falls away. */
 struct verb {
@@ -58,7 +58,8 @@ static void verb_done(struct box *box, const struct err *err, void *arg)
 		http_reply(request, 204, NULL, NULL, 0);
 	} else {
 		value = box_json(box);
-		/* A box that is older than the request was made by an earlier one with the same key. */
+		/* A box that is older than the request was made by an earlier one with the same
+		 * key. */
 		if (*verb->asked_at &&
 			strcmp(json_string_value(json_object_get(value, "created_at")),
 				verb->asked_at) < 0)
@@ -68,7 +69,7 @@ static void verb_done(struct box *box, const struct err *err, void *arg)
 	free(verb);
 }
 
-/* ---- creating ------------------------------------------------------------------------------------ */
+/* ---- creating ------------------------------------------------------------------------------- */
 
 static int read_key(struct call *call, const char **ret, struct err *err)
 {
@@ -101,7 +102,7 @@ void api_boxes_create(struct call *call)
 	box_body_done(&body);
 }
 
-/* ---- listing ------------------------------------------------------------------------------------- */
+/* ---- listing -------------------------------------------------------------------------------- */
 
 struct listing {
 	struct call *call;
@@ -200,7 +201,7 @@ void api_boxes_list(struct call *call)
 	buf_done(&listing.out);
 }
 
-/* ---- one box ------------------------------------------------------------------------------------- */
+/* ---- one box -------------------------------------------------------------------------------- */
 
 void api_box_show(struct call *call)
 {
@@ -212,7 +213,8 @@ void api_box_show(struct call *call)
 	call_json(call, 200, box_json(box));
 }
 
-/* What can be told beforehand is looked at before anything is changed: half a change is worse than none. */
+/* What can be told beforehand is looked at before anything is changed: half a change is worse than
+ * none. */
 static int check_name_is_free(
 	struct yard *yard, const struct box *box, const char *name, struct err *err)
 {
@@ -336,7 +338,7 @@ void api_box_resume(struct call *call)
 	box_resume_deep(box, verb_done, verb_new(call, 200));
 }
 
-/* ---- figures ------------------------------------------------------------------------------------- */
+/* ---- figures -------------------------------------------------------------------------------- */
 
 /* The host's figures and box-init's together. */
 static json_t *render_stats(struct wire_reader *reply, json_t *extra, struct err *err)

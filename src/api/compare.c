@@ -4,8 +4,8 @@
  *                                                 > one answer
  *   a helper  ------------- files --------------'
  *
- * A box that sleeps is not woken for this, and one that does not answer in time is told without its programs. The helper's
- * bytes are the second half of the answer as they are. */
+ * A box that sleeps is not woken for this, and one that does not answer in time is told without its
+ * programs. The helper's bytes are the second half of the answer as they are. */
 #include "api/api_internal.h"
 #include "core/compare.h"
 #include "loop/loop.h"
@@ -68,7 +68,7 @@ static void settle(struct comparing *comparing)
 	comparing_free(comparing);
 }
 
-/* ---- programs ---------------------------------------------------------------------------------------------- */
+/* ---- programs ------------------------------------------------------------------------------- */
 
 static json_t *short_exec(json_t *exec)
 {
@@ -140,7 +140,7 @@ static void ask_execs(struct comparing *comparing, struct box *box, json_t *figu
 	buf_done(&request);
 }
 
-/* ---- files --------------------------------------------------------------------------------------------------- */
+/* ---- files ---------------------------------------------------------------------------------- */
 
 static void on_files(struct disk_stream *stream, void *arg)
 {
@@ -170,7 +170,7 @@ static void on_files_done(struct disk_stream *stream, const struct err *err, voi
 static const struct disk_stream_ops files_ops = { .on_readable = on_files,
 	.on_done = on_files_done };
 
-/* ---- the call --------------------------------------------------------------------------------------------------- */
+/* ---- the call ------------------------------------------------------------------------------- */
 
 struct wanted {
 	struct yard *yard;

@@ -1,9 +1,10 @@
 /* exchange.c - a client on one side, a channel into a box on the other; see api_internal.h
  *
- * From the box to the client: bytes are written to the client at once, and the channel's window is given
- * back when few enough of them wait there; a client that does not read so makes the box wait, and the daemon
- * holds at most the window and API_PENDING_MAX. From the client to the box: what the channel does not take
- * stays in `left` (one read's worth) and the client is paused until the channel takes it. */
+ * From the box to the client: bytes are written to the client at once, and the channel's window is
+ * given back when few enough of them wait there; a client that does not read so makes the box wait,
+ * and the daemon holds at most the window and API_PENDING_MAX. From the client to the box: what the
+ * channel does not take stays in `left` (one read's worth) and the client is paused until the
+ * channel takes it. */
 #include "api/api_internal.h"
 
 void exchange_settle(struct exchange *x)

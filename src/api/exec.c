@@ -1,8 +1,9 @@
 /* exec.c - POST exec: a program's output as lines of JSON, until it ends
  *
- * Nothing is answered before box-init has started the program, so that one that cannot start is a plain
- * error. A client that goes away only stops listening. Where the request carried input for the program, the
- * channel stays open without the client until the program ends: the rest of the input goes in through it. */
+ * Nothing is answered before box-init has started the program, so that one that cannot start is a
+ * plain error. A client that goes away only stops listening. Where the request carried input for
+ * the program, the channel stays open without the client until the program ends: the rest of the
+ * input goes in through it. */
 #include "api/api_internal.h"
 #include "core/auto.h"
 
@@ -43,7 +44,7 @@ static void send_line(struct exec_run *run, const struct buf *line)
 	exchange_write(&run->x, buf_head(line), line->len);
 }
 
-/* ---- from the box ---------------------------------------------------------------------------------- */
+/* ---- from the box --------------------------------------------------------------------------- */
 
 static void on_reply(struct chan *chan, struct wire_reader *reply, void *arg)
 {
@@ -157,7 +158,7 @@ static const struct chan_ops run_ops = {
 	.on_closed = on_closed,
 };
 
-/* ---- from the client ------------------------------------------------------------------------------- */
+/* ---- from the client ------------------------------------------------------------------------ */
 
 /* Nobody listens any more. */
 static void leave(struct exec_run *run)

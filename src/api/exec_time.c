@@ -1,7 +1,8 @@
 /* exec_time.c - the time limit of a program whose box stands still
  *
- * The limit is kept inside the box, by box-init, which ends the program. No time passes there while the box is suspended, so
- * whoever waits for the program would wait for as long: he is told. The program is ended when its box goes on. */
+ * The limit is kept inside the box, by box-init, which ends the program. No time passes there while
+ * the box is suspended, so whoever waits for the program would wait for as long: he is told. The
+ * program is ended when its box goes on. */
 #include "api/api_internal.h"
 #include "loop/loop.h"
 

@@ -1,8 +1,9 @@
 /* exec_ws.c - a program over WebSocket: started here (exec) or running already (attach)
  *
- * The client's binary messages are stdin and the server's are output, behind one byte that says which. Text
- * messages are JSON. The order on the server's side is start, output and gaps, exit; then the connection
- * is closed. It may end from any side at any time: the client leaving only detaches it. */
+ * The client's binary messages are stdin and the server's are output, behind one byte that says
+ * which. Text messages are JSON. The order on the server's side is start, output and gaps, exit;
+ * then the connection is closed. It may end from any side at any time: the client leaving only
+ * detaches it. */
 #include "api/api_internal.h"
 #include "core/auto.h"
 
@@ -39,7 +40,7 @@ static void session_done(struct exchange *x)
 	free(session);
 }
 
-/* ---- to the client --------------------------------------------------------------------------------- */
+/* ---- to the client -------------------------------------------------------------------------- */
 
 static struct buf *scratch(struct session *session)
 {
@@ -82,7 +83,7 @@ static void on_stop(struct live *live)
 	close_ws(session, CLOSE_GOING_AWAY, "the daemon stops");
 }
 
-/* ---- from the box ---------------------------------------------------------------------------------- */
+/* ---- from the box --------------------------------------------------------------------------- */
 
 static void on_reply(struct chan *chan, struct wire_reader *reply, void *arg)
 {
@@ -182,7 +183,7 @@ static void touch(struct session *session)
 		box_is_used(box);
 }
 
-/* ---- from the client ------------------------------------------------------------------------------- */
+/* ---- from the client ------------------------------------------------------------------------ */
 
 /* The program waits in its box; whoever comes back to it attaches. */
 static void on_time_over(const struct err *err, void *arg)
@@ -390,8 +391,8 @@ void api_exec_ws(struct call *call)
 	snprintf(session->box, sizeof session->box, "%s", box_get_id(box));
 }
 
-/* The attach is opened after the handshake, because only then is there anyone to hand the output to; a
- * failure comes as an error message. */
+/* The attach is opened after the handshake, because only then is there anyone to hand the output
+ * to; a failure comes as an error message. */
 void api_exec_attach(struct call *call)
 {
 	struct wire_attach_spec spec = {

@@ -1,8 +1,9 @@
 /* follow.c - a client that follows a log of numbered entries
  *
- * It first gets what is kept from its number on, in pages as it takes them, and then each entry as it comes. A slow one
- * falls back to what is kept until it has caught up again: what waits in memory is bounded and no entry is left out. Between two pages
- * the loop gets its turn. If what it should get next is no longer kept, a line says how much is lost (the page's business). */
+ * It first gets what is kept from its number on, in pages as it takes them, and then each entry as
+ * it comes. A slow one falls back to what is kept until it has caught up again: what waits in
+ * memory is bounded and no entry is left out. Between two pages the loop gets its turn. If what it
+ * should get next is no longer kept, a line says how much is lost (the page's business). */
 #include "api/api_internal.h"
 #include "loop/loop.h"
 
@@ -40,7 +41,8 @@ static void end(struct follow *follow, const struct err *err)
 	follow_free(follow);
 }
 
-/* A page; the rest when the client has taken it, or after others had their turn. The follow may be gone afterwards. */
+/* A page; the rest when the client has taken it, or after others had their turn. The follow may be
+ * gone afterwards. */
 static void catch_up(struct follow *follow)
 {
 	struct buf *out = &follow->api->scratch;

@@ -2,11 +2,11 @@
  *
  *   client -> http -> left -> pipe -> the helper that unpacks
  *
- * What the pipe does not take stays in left (one read's worth) and the client is paused until it does. The
- * helper need not read to the end: it may fail early, and then its error is the answer at once, while the
- * client is still sending; or it has seen the end of the archive, and the padding behind is thrown away. A
- * client that goes away in the middle must not look like the end of the archive: the job is cancelled first,
- * the pipe closed after. */
+ * What the pipe does not take stays in left (one read's worth) and the client is paused until it
+ * does. The helper need not read to the end: it may fail early, and then its error is the answer at
+ * once, while the client is still sending; or it has seen the end of the archive, and the padding
+ * behind is thrown away. A client that goes away in the middle must not look like the end of the
+ * archive: the job is cancelled first, the pipe closed after. */
 #include "api/api_internal.h"
 #include "base/text.h"
 #include "image/image.h"
@@ -40,7 +40,8 @@ static void import_done(struct job *job)
 	free(import);
 }
 
-/* How much of it the pipe took. When nobody reads any more it is closed, and everything counts as taken. */
+/* How much of it the pipe took. When nobody reads any more it is closed, and everything counts as
+ * taken. */
 static size_t put(struct import *import, const uint8_t *data, size_t len)
 {
 	size_t taken = 0;
@@ -102,7 +103,7 @@ static void on_body_end(struct http_request *request, void *arg)
 		close_pipe(import);
 }
 
-/* ---- beginning -------------------------------------------------------------------------------------- */
+/* ---- beginning ------------------------------------------------------------------------------ */
 
 static int read_spec(struct call *call, struct image_import_spec *ret, struct err *err)
 {

@@ -11,7 +11,7 @@ static void free_job(struct job *job)
 	free(job);
 }
 
-/* ---- building ------------------------------------------------------------------------------------- */
+/* ---- building ------------------------------------------------------------------------------- */
 
 static int check_packages(json_t *packages, struct err *err)
 {
@@ -24,7 +24,8 @@ static int check_packages(json_t *packages, struct err *err)
 		const char *name = json_string_value(item);
 		size_t len = strlen(name);
 
-		/* As Debian names them, with an optional :architecture; never an option of the builder. */
+		/* As Debian names them, with an optional :architecture; never an option of the
+		 * builder. */
 		if (len < 2 || len > PACKAGE_LEN_MAX ||
 			strspn(name, "abcdefghijklmnopqrstuvwxyz0123456789+-.:") != len ||
 			name[0] == '-' || name[0] == '+' || name[0] == '.' || name[0] == ':')
@@ -72,9 +73,10 @@ void api_image_build(struct call *call)
 		&err);
 }
 
-/* ---- pulling -------------------------------------------------------------------------------------- */
+/* ---- pulling -------------------------------------------------------------------------------- */
 
-/* "host:5000" of "host:5000/team/tool:v2": what comes before the first slash, if it looks like a host. */
+/* "host:5000" of "host:5000/team/tool:v2": what comes before the first slash, if it looks like a
+ * host. */
 static char *host_of(const char *reference)
 {
 	size_t len = strcspn(reference, "/");

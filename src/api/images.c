@@ -1,4 +1,5 @@
-/* images.c - images: list, show, name, export, remove, tidy up; image_jobs.c and image_import.c make them */
+/* images.c - images: list, show, name, export, remove, tidy up; image_jobs.c and image_import.c
+ * make them */
 #include "api/api_internal.h"
 #include "image/image.h"
 
@@ -12,7 +13,7 @@ static const struct image *call_image(struct call *call)
 	return image;
 }
 
-/* ---- looking ---------------------------------------------------------------------------------------- */
+/* ---- looking -------------------------------------------------------------------------------- */
 
 static json_t *list_cached(struct images *images, const char *cache_key)
 {
@@ -63,7 +64,7 @@ void api_image_export(struct call *call)
 		&err);
 }
 
-/* ---- changing --------------------------------------------------------------------------------------- */
+/* ---- changing ------------------------------------------------------------------------------- */
 
 void api_image_tag(struct call *call)
 {

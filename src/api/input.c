@@ -26,7 +26,7 @@ json_t *input_take(json_t *object, const char *key)
 	return value;
 }
 
-/* ---- paths, modes, signals --------------------------------------------------------------------- */
+/* ---- paths, modes, signals ------------------------------------------------------------------ */
 
 static bool has_dotdot(const char *path)
 {
@@ -119,7 +119,7 @@ int input_signal(const char *text, uint32_t *ret, struct err *err)
 	return 0;
 }
 
-/* ---- queries ---------------------------------------------------------------------------------- */
+/* ---- queries -------------------------------------------------------------------------------- */
 
 int input_query_bool(struct call *call, const char *key, bool *ret, struct err *err)
 {
@@ -200,7 +200,7 @@ int input_query_offset(struct call *call, uint64_t *ret, struct err *err)
 	return text ? parse_u64("offset", text, 0, INT64_MAX, ret, err) : 0;
 }
 
-/* ---- figures of a box --------------------------------------------------------------------------- */
+/* ---- figures of a box ----------------------------------------------------------------------- */
 
 int input_size(const char *what, json_t *value, uint64_t lowest, uint64_t *ret, struct err *err)
 {
@@ -312,7 +312,7 @@ int input_labels(json_t *labels, struct err *err)
 	return 0;
 }
 
-/* ---- what a box sees of the outside --------------------------------------------------------------- */
+/* ---- what a box sees of the outside --------------------------------------------------------- */
 
 static int check_list(const char *what, json_t *list, struct err *err)
 {
@@ -409,7 +409,7 @@ int input_cache_key(const char *key, struct err *err)
 	return 0;
 }
 
-/* ---- from inside a box --------------------------------------------------------------------------- */
+/* ---- from inside a box ---------------------------------------------------------------------- */
 
 json_t *json_from_box(const char *text)
 {

@@ -1,7 +1,8 @@
 /* job.c - an image in the making and the client that asked for it
  *
- * The work is over in one of two ways: the job says how it ended, which is the answer, or the client goes away,
- * which cancels the job. Each of them ends the other, so whichever comes first frees everything. */
+ * The work is over in one of two ways: the job says how it ended, which is the answer, or the
+ * client goes away, which cancels the job. Each of them ends the other, so whichever comes first
+ * frees everything. */
 #include "api/api_internal.h"
 #include "image/image.h"
 

@@ -1,7 +1,7 @@
 /* logs.c - output of a program from an offset on, as lines or as plain bytes
  *
- * A reader of logs never makes the program wait: box-init keeps its journal going and tells a slow reader
- * what it missed. */
+ * A reader of logs never makes the program wait: box-init keeps its journal going and tells a slow
+ * reader what it missed. */
 #include "api/api_internal.h"
 
 enum { TAIL_MAX = 1000000, PIECES_MAX = WIRE_JOURNAL_MAX / 64 };
@@ -51,7 +51,8 @@ static void send_line(struct log_stream *stream, const struct buf *line)
 		exchange_write(&stream->x, buf_head(line), line->len);
 }
 
-/* Plain bytes have no place for an error: the connection is cut, so that nobody takes them for whole. */
+/* Plain bytes have no place for an error: the connection is cut, so that nobody takes them for
+ * whole. */
 static void fail(struct log_stream *stream, const struct err *err)
 {
 	if (stream->begun && !stream->raw && stream->x.request) {
@@ -117,7 +118,7 @@ static void send_output(struct log_stream *stream, enum wire_stream which, uint6
 	send_line(stream, line);
 }
 
-/* ---- the last lines ---------------------------------------------------------------------------------- */
+/* ---- the last lines ------------------------------------------------------------------------- */
 
 /* Where they begin in held. A last line without its end counts as one. */
 static size_t tail_start(const struct log_stream *stream)
@@ -169,7 +170,7 @@ static bool holds_all(const struct log_stream *stream, uint64_t end)
 	       stream->piece_count >= PIECES_MAX;
 }
 
-/* ---- what comes -------------------------------------------------------------------------------------- */
+/* ---- what comes ----------------------------------------------------------------------------- */
 
 static void on_time(struct chan *chan, uint64_t time_us, void *arg)
 {

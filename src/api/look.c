@@ -1,10 +1,12 @@
-/* look.c - files of a box that is stopped: what core/look.h reads from its disk, said as box-init's answers are (files.c, transfer.c) */
+/* look.c - files of a box that is stopped: what core/look.h reads from its disk, said as box-init's
+ * answers are (files.c, transfer.c) */
 #include "api/api_internal.h"
 #include <stdio.h>
 
 enum { RECORD_MAX = 64 * 1024 };
 
-/* The next whole record of what was gathered: 1. 0: there is none yet. It is borrowed until the next call. */
+/* The next whole record of what was gathered: 1. 0: there is none yet. It is borrowed until the
+ * next call. */
 static int next_record(struct pump *pump, struct wire_stat *ret, size_t *ret_len, struct err *err)
 {
 	const uint8_t *at = buf_head(&pump->gathered);

@@ -1,9 +1,9 @@
 /* ndjson.c - lines of a streamed answer
  *
- * Output of programs is most of what passes here, so its lines are written by hand: one pass over the bytes
- * checks that they are UTF-8 and escapes them. Bytes that are not go as base64. A frame may begin or end
- * in the middle of a character that is fine as a whole; only those few bytes become lines of base64, and the
- * rest of the frame stays readable. */
+ * Output of programs is most of what passes here, so its lines are written by hand: one pass over
+ * the bytes checks that they are UTF-8 and escapes them. Bytes that are not go as base64. A frame
+ * may begin or end in the middle of a character that is fine as a whole; only those few bytes
+ * become lines of base64, and the rest of the frame stays readable. */
 #include "api/api_internal.h"
 #include "base/clock.h"
 #include "base/text.h"
@@ -11,7 +11,8 @@
 
 enum { ESCAPE_MAX = 6 }; /* a byte becomes at most \u00XX */
 
-/* 0: as it is; 1: escaped; 2: begins or continues a longer character, or is NUL (which JSON readers refuse) */
+/* 0: as it is; 1: escaped; 2: begins or continues a longer character, or is NUL (which JSON readers
+ * refuse) */
 static const uint8_t byte_class[256] = {
 	[0] = 2,
 	[1 ... 0x1f] = 1,
@@ -247,10 +248,10 @@ void ndjson_exit(struct buf *out, const struct wire_exit *exit)
 		cut(exit->newest));
 }
 
-/* ---- any value ------------------------------------------------------------------------------------ */
+/* ---- any value ------------------------------------------------------------------------------ */
 
-/* jansson's own writer looks for loops and formats each number with printf: 500 boxes take it 5 ms. Values
- * made here have no loops. */
+/* jansson's own writer looks for loops and formats each number with printf: 500 boxes take it 5 ms.
+ * Values made here have no loops. */
 
 static void add_text(struct buf *out, const char *text, size_t len)
 {
@@ -352,7 +353,7 @@ void ndjson_add(struct buf *out, const json_t *value)
 	buf_add(out, "\n", 1);
 }
 
-/* ---- programs -------------------------------------------------------------------------------------- */
+/* ---- programs ------------------------------------------------------------------------------- */
 
 json_t *exec_json(const struct wire_exec_info *info)
 {

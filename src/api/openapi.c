@@ -107,7 +107,8 @@ static json_t *answers_json(const struct route *route)
 	return answers;
 }
 
-/* "GET /v1/boxes/{box}/files/stat" becomes getBoxFilesStat: readable and without a second list of names. */
+/* "GET /v1/boxes/{box}/files/stat" becomes getBoxFilesStat: readable and without a second list of
+ * names. */
 static json_t *operation_id(const struct route *route)
 {
 	char id[96];

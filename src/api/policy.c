@@ -3,7 +3,7 @@
 #include "conf/conf.h"
 #include "core/network.h"
 
-/* ---- asking the gate ----------------------------------------------------------------------------- */
+/* ---- asking the gate ------------------------------------------------------------------------ */
 
 static void later_gone(struct http_request *request, void *arg)
 {
@@ -31,7 +31,7 @@ struct http_request *later_end(struct later *later)
 	return request;
 }
 
-/* ---- a box's policy ------------------------------------------------------------------------------ */
+/* ---- a box's policy ------------------------------------------------------------------------- */
 
 void api_policy_show(struct call *call)
 {
@@ -72,7 +72,7 @@ void api_policy_set(struct call *call)
 	call_json(call, 200, box_policy_json(box));
 }
 
-/* ---- explain ------------------------------------------------------------------------------------- */
+/* ---- explain -------------------------------------------------------------------------------- */
 
 static const struct {
 	const char *name;
@@ -84,7 +84,8 @@ static const struct {
 	{ "http", POLICY_FLOW_HTTP },
 };
 
-/* What was not said follows from what was: a method or a path is HTTP, no port is a question for the name. */
+/* What was not said follows from what was: a method or a path is HTTP, no port is a question for
+ * the name. */
 static int read_kind(const char *text, struct policy_flow *flow, struct err *err)
 {
 	if (!text) {
@@ -152,7 +153,7 @@ void api_policy_explain(struct call *call)
 	call_json(call, 200, answer);
 }
 
-/* ---- watch mode ---------------------------------------------------------------------------------- */
+/* ---- watch mode ----------------------------------------------------------------------------- */
 
 void api_policy_record(struct call *call)
 {
@@ -190,7 +191,7 @@ void api_policy_proposal(struct call *call)
 		box_policy_proposal(box, on_proposal, later_new(call));
 }
 
-/* ---- the language -------------------------------------------------------------------------------- */
+/* ---- the language --------------------------------------------------------------------------- */
 
 static json_t *problems_json(const struct policy_report *report)
 {

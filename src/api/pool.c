@@ -9,7 +9,7 @@ void api_pool_show(struct call *call)
 	call_json(call, 200, pool_json(yard_get_pool(call->yard)));
 }
 
-/* ---- growing ---------------------------------------------------------------------------------------- */
+/* ---- growing -------------------------------------------------------------------------------- */
 
 /* It goes on when its client has gone; only the answer falls away. */
 struct growth {
@@ -57,7 +57,7 @@ void api_pool_grow(struct call *call)
 	pool_grow(yard_get_pool(call->yard), bytes, growth_done, growth);
 }
 
-/* ---- verifying -------------------------------------------------------------------------------------- */
+/* ---- verifying ------------------------------------------------------------------------------ */
 
 /* Belongs to its client: nobody else would see what it finds. */
 struct scrub {

@@ -105,7 +105,7 @@ void api_box_url(struct call *call)
 			url_value(call, box, asked)));
 }
 
-/* ---- links that log in ------------------------------------------------------------------------- */
+/* ---- links that log in ---------------------------------------------------------------------- */
 
 static const char *text_of(const json_t *object, const char *key)
 {

@@ -2,9 +2,10 @@
  *
  *   helper -> pipe -> disk_stream -> http -> client
  *
- * Each place on the way is bounded: over API_PENDING_MAX bytes the client has not taken, the stream is paused,
- * the pipe runs full and the helper waits. The answer begins with the first byte, so that what fails before is
- * a plain error; after that bytes have no place for one, and the connection is cut. */
+ * Each place on the way is bounded: over API_PENDING_MAX bytes the client has not taken, the stream
+ * is paused, the pipe runs full and the helper waits. The answer begins with the first byte, so
+ * that what fails before is a plain error; after that bytes have no place for one, and the
+ * connection is cut. */
 #include "api/api_internal.h"
 #include "base/log.h"
 

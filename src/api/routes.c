@@ -1,4 +1,5 @@
-/* routes.c - every call of the API, once: dispatch, scopes, allowed queries and the OpenAPI file come from here */
+/* routes.c - every call of the API, once: dispatch, scopes, allowed queries and the OpenAPI file
+ * come from here */
 #include "api/api_internal.h"
 #include "base/text.h"
 #include <stdio.h>
@@ -328,9 +329,10 @@ const struct route *route_table(size_t *ret_count)
 	return routes;
 }
 
-/* How much of path the {…} at the start of pattern stands for; 0: it does not fit. One part; but the names of
- * images hold slashes, so an {image} goes as far as what follows it in the pattern leaves. (The path is decoded
- * as a whole before it comes here: a slash is a slash, however it was written.) */
+/* How much of path the {…} at the start of pattern stands for; 0: it does not fit. One part; but
+ * the names of images hold slashes, so an {image} goes as far as what follows it in the pattern
+ * leaves. (The path is decoded as a whole before it comes here: a slash is a slash, however it was
+ * written.) */
 static size_t param_len(const char *pattern, const char *path)
 {
 	const char *rest = strchr(pattern, '}') + 1;

@@ -1,7 +1,8 @@
 /* schemas.c - the shapes of bodies and answers, for the OpenAPI file
  *
- * A type is a word of JSON schema or the name of another shape; in brackets it is a list of them, in braces an
- * object whose values are of it, with '?' it may be null. A '!' before the name: the key is required. */
+ * A type is a word of JSON schema or the name of another shape; in brackets it is a list of them,
+ * in braces an object whose values are of it, with '?' it may be null. A '!' before the name: the
+ * key is required. */
 #include "api/api_internal.h"
 #include <assert.h>
 

@@ -44,7 +44,7 @@ void api_openapi_json(struct call *call)
 	call_json(call, 200, api_openapi());
 }
 
-/* ---- the end ------------------------------------------------------------------------------------- */
+/* ---- the end -------------------------------------------------------------------------------- */
 
 /* All who wait for boxes to be hibernated; failed or err. */
 static void answer_askers(struct api *api, json_t *failed, const struct err *err)
@@ -79,7 +79,8 @@ static void shut_down(void *arg)
 	api->shutdown(api->purge, api->hibernate, api->shutdown_arg);
 }
 
-/* The end begins after the answer, outside this call. Where boxes are hibernated first, the answer tells which were not. */
+/* The end begins after the answer, outside this call. Where boxes are hibernated first, the answer
+ * tells which were not. */
 void api_shutdown(struct call *call)
 {
 	struct api *api = call->api;

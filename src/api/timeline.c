@@ -1,11 +1,11 @@
 /* timeline.c - a box in time: put to sleep and woken, kept, taken back, copied
  *
- * Bodies are checked whole before core hears of them. What core does goes on when its client has gone; only the answer falls
- * away. */
+ * Bodies are checked whole before core hears of them. What core does goes on when its client has
+ * gone; only the answer falls away. */
 #include "api/api_internal.h"
 #include "base/text.h"
 
-/* ---- answers that come later ---------------------------------------------------------------------- */
+/* ---- answers that come later ---------------------------------------------------------------- */
 
 static void on_box(struct box *box, const struct err *err, void *arg)
 {
@@ -37,7 +37,7 @@ static void on_made(json_t *result, const struct err *err, void *arg)
 	answer(arg, 201, result, err);
 }
 
-/* ---- sleep ------------------------------------------------------------------------------------------ */
+/* ---- sleep ---------------------------------------------------------------------------------- */
 
 /* The box of a call without a body; NULL after answering. */
 static struct box *plain_call(struct call *call)
@@ -68,7 +68,7 @@ void api_box_wake(struct call *call)
 		box_wake(box, on_box, later_new(call));
 }
 
-/* ---- snapshots -------------------------------------------------------------------------------------- */
+/* ---- snapshots ------------------------------------------------------------------------------ */
 
 /* An id or a name: whether there is one is core's to say. */
 static int check_reference(const char *text, struct err *err)
@@ -138,7 +138,7 @@ void api_snapshot_remove(struct call *call)
 	call_none(call);
 }
 
-/* ---- rollback ---------------------------------------------------------------------------------------- */
+/* ---- rollback ------------------------------------------------------------------------------- */
 
 int rollback_body_read(json_t *body, struct rollback_spec *ret, struct err *err)
 {
@@ -168,7 +168,7 @@ void api_box_rollback(struct call *call)
 	box_rollback(box, &spec, on_done, later_new(call));
 }
 
-/* ---- forks ------------------------------------------------------------------------------------------- */
+/* ---- forks ---------------------------------------------------------------------------------- */
 
 static int check_names(json_t *names, struct err *err)
 {
@@ -271,7 +271,7 @@ void api_box_promote(struct call *call)
 	box_promote(box, &spec, on_done, later_new(call));
 }
 
-/* ---- an image with its processes ---------------------------------------------------------------------- */
+/* ---- an image with its processes ------------------------------------------------------------ */
 
 void api_box_save_full(struct call *call, struct box *box, const char *name)
 {

@@ -1,9 +1,9 @@
 /* transfer.c - bytes of files and archives, both ways, and lists of folders
  *
- * Downloads: nothing is answered before box-init's reply, so that a missing file is a plain error; an error
- * after that cuts the connection, since bytes have no place for it. Uploads: the body goes into the channel
- * as fast as the box takes it, and box-init replies when all of it is safely there. A client that goes away
- * cancels: box-init leaves the old file as it was. */
+ * Downloads: nothing is answered before box-init's reply, so that a missing file is a plain error;
+ * an error after that cuts the connection, since bytes have no place for it. Uploads: the body goes
+ * into the channel as fast as the box takes it, and box-init replies when all of it is safely
+ * there. A client that goes away cancels: box-init leaves the old file as it was. */
 #include "api/api_internal.h"
 #include <stdio.h>
 
@@ -19,7 +19,7 @@ static void transfer_done(struct exchange *x)
 	free((struct transfer *)x);
 }
 
-/* ---- from the box to the client --------------------------------------------------------------------- */
+/* ---- from the box to the client ------------------------------------------------------------- */
 
 static void begin_read(struct transfer *transfer, struct wire_reader *reply, struct err *err)
 {
@@ -160,7 +160,7 @@ static void download(struct call *call, enum wire_op op, struct buf *request)
 	buf_done(request);
 }
 
-/* ---- from the client to the box --------------------------------------------------------------------- */
+/* ---- from the client to the box ------------------------------------------------------------- */
 
 static void on_up_reply(struct chan *chan, struct wire_reader *reply, void *arg)
 {
@@ -235,7 +235,7 @@ static void upload(struct call *call, enum wire_op op, struct buf *request)
 	buf_done(request);
 }
 
-/* ---- the calls --------------------------------------------------------------------------------------- */
+/* ---- the calls ------------------------------------------------------------------------------ */
 
 void api_file_read(struct call *call)
 {

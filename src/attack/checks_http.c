@@ -1,4 +1,5 @@
-/* checks_http.c - requests for other hosts, for what a rule does not name, and those that two servers would read in two ways */
+/* checks_http.c - requests for other hosts, for what a rule does not name, and those that two
+ * servers would read in two ways */
 #include "attack/suite.h"
 #include "base/alloc.h"
 

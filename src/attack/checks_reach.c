@@ -1,6 +1,8 @@
-/* checks_reach.c - addresses, ranges, hosts, protocols, packets: everything that aims at a place instead of a name
+/* checks_reach.c - addresses, ranges, hosts, protocols, packets: everything that aims at a place
+ * instead of a name
  *
- * Checks are rows. An address that stands in two rows of a group would be told once in the audit log, so each has its own. */
+ * Checks are rows. An address that stands in two rows of a group would be told once in the audit
+ * log, so each has its own. */
 #include "attack/suite.h"
 #include "base/alloc.h"
 
@@ -291,8 +293,8 @@ static const struct check forging[] = {
 		.words = { "frame", "eth0", "udp-forged", "2001:db8::126" } },
 };
 
-/* What was changed may be refused or not; nothing may be reached by it. Once its own rules are gone, or its devices are down, a box is told nothing
- * and tells nothing. */
+/* What was changed may be refused or not; nothing may be reached by it. Once its own rules are
+ * gone, or its devices are down, a box is told nothing and tells nothing. */
 #define CHANGE(what, address)                                                  \
 	{                                                                      \
 		.name = what, .flags = CHECK_SILENT | CHECK_NO_LOG, .words = { \

@@ -1,4 +1,5 @@
-/* checks_speak.c - everything that goes by name: DNS, names that only look allowed, rebinding, TLS */
+/* checks_speak.c - everything that goes by name: DNS, names that only look allowed, rebinding,
+ * TLS */
 #include "attack/suite.h"
 #include "base/alloc.h"
 
@@ -19,7 +20,7 @@
 #define TLS_8443 "203.0.113.10:8443 [2001:db8::10]:8443"
 #define LONG	 "ZXZpbCBkYXRhIGdvaW5nIG91dCBieSBuYW1lIGluIGxvbmcgbGFiZWxzIG9u"
 
-/* ---- DNS ------------------------------------------------------------------------------------------------ */
+/* ---- DNS ------------------------------------------------------------------------------------ */
 
 #define ASK(label, server, way, type, question)                                                 \
 	{                                                                                       \
@@ -127,7 +128,7 @@ static const struct check dns[] = {
 		.log = "allowed.test" },
 };
 
-/* ---- names ---------------------------------------------------------------------------------------------- */
+/* ---- names ---------------------------------------------------------------------------------- */
 
 #define NAME(label, question)                                                                 \
 	{                                                                                     \
@@ -212,7 +213,7 @@ static const struct check names[] = {
 	HOST("address", "10.0.0.1"),
 };
 
-/* ---- rebinding ------------------------------------------------------------------------------------------ */
+/* ---- rebinding ------------------------------------------------------------------------------ */
 
 #define REBIND(label, host, host_port)                                          \
 	{                                                                       \
@@ -282,7 +283,7 @@ static const struct check rebinding[] = {
 			"GET / HTTP/1.1\\r\\nHost: flop.test\\r\\n\\r\\n" } },
 };
 
-/* ---- TLS ------------------------------------------------------------------------------------------------ */
+/* ---- TLS ------------------------------------------------------------------------------------ */
 
 #define HELLO(label, how, server)                                                      \
 	{                                                                              \
@@ -335,7 +336,8 @@ static const struct check tls[] = {
 			"GET /evil HTTP/1.1\\r\\nHost: allowed.test\\r\\n\\r\\n" } },
 	{ .name = "plain-bytes-on-443", .words = { "connect", "allowed.test", "443" } },
 	{ .name = "tls-on-80", .words = { "tls", "allowed.test", "80", "plain", "allowed.test" } },
-	/* There the server may speak first, so it is dialled at once; but the hello must not arrive. */
+	/* There the server may speak first, so it is dialled at once; but the hello must not
+	 * arrive. */
 	{ .name = "other-name-on-8443",
 		.words = { "tls", "allowed.test", "8443", "plain", "evil.test" },
 		.may = TLS_8443 },

@@ -1,15 +1,15 @@
 /* judge.c - one check, and what came of it
  *
- * It passes when the attacker was told no and neither the world nor the host saw anything that the check does not allow. In the
- * first profile each attack is also run outside any box, where nobody guards, and must arrive: one that would fail anyhow proves
- * nothing. */
+ * It passes when the attacker was told no and neither the world nor the host saw anything that the
+ * check does not allow. In the first profile each attack is also run outside any box, where nobody
+ * guards, and must arrive: one that would fail anyhow proves nothing. */
 #include "attack/suite.h"
 #include "attack/witness.h"
 #include "base/alloc.h"
 #include <stdio.h>
 #include <string.h>
 
-/* ---- what the witnesses saw --------------------------------------------------------------------------- */
+/* ---- what the witnesses saw ----------------------------------------------------------------- */
 
 static bool word_in(const char *list, const char *word, size_t len)
 {
@@ -42,12 +42,14 @@ static bool is_fine(const struct group *group, const struct check *check, const 
 		return false;
 	what++;
 	len = strcspn(what, " ");
-	/* The neighbour's business. Letters of names come in any case: the daemon's guard against forged answers. */
+	/* The neighbour's business. Letters of names come in any case: the daemon's guard against
+	 * forged answers. */
 	if (!strncmp(what, "203.0.113.20:", 13) || strcasestr(line, "neighbour.test"))
 		return true;
 	if (!strncmp(line, "dns ", 4))
 		return what[len] && name_in(group->names, what + len + 1);
-	/* The daemon's questions, which are told by their names too; and its kernel's word on answers that came too late. */
+	/* The daemon's questions, which are told by their names too; and its kernel's word on
+	 * answers that came too late. */
 	if (word_in(RIG_RESOLVER ":53", what, len) || !strcmp(line, "ip 1 " RIG_RESOLVER))
 		return true;
 	return word_in(check->may, what, len) && !strcasestr(line, never);
@@ -86,7 +88,7 @@ char *suite_look(struct suite *suite, const struct group *group, const struct ch
 	return NULL;
 }
 
-/* ---- one check ---------------------------------------------------------------------------------------- */
+/* ---- one check ------------------------------------------------------------------------------ */
 
 static void judge(struct result *result, const struct check *check, const struct outcome *outcome)
 {

@@ -1,4 +1,5 @@
-/* report.c - a line for each group as it ends, what was wrong in full, and the sum; or all of it as JSON */
+/* report.c - a line for each group as it ends, what was wrong in full, and the sum; or all of it as
+ * JSON */
 #include "attack/suite.h"
 #include "base/alloc.h"
 #include <stdio.h>

@@ -1,7 +1,7 @@
 /* rig.c - see rig.h: the folder, the image, the daemon, and commands to it
  *
- * The daemon is this program again, with a home and a run folder of its own. Its image holds box-attacker and nothing else, so no
- * image of the installation is needed or touched. */
+ * The daemon is this program again, with a home and a run folder of its own. Its image holds
+ * box-attacker and nothing else, so no image of the installation is needed or touched. */
 #include "attack/rig.h"
 #include "attack/rig_links.h"
 #include "attack/witness.h"
@@ -52,7 +52,7 @@ static void catch_signals(void)
 	signal(SIGPIPE, SIG_IGN);
 }
 
-/* ---- the namespaces -------------------------------------------------------------------------------- */
+/* ---- the namespaces ------------------------------------------------------------------------- */
 
 static int start_world(void *arg, struct err *err)
 {
@@ -78,7 +78,7 @@ int rig_open(struct rig *ret, struct err *err)
 	return 0;
 }
 
-/* ---- the folder ------------------------------------------------------------------------------------ */
+/* ---- the folder ----------------------------------------------------------------------------- */
 
 static int write_text(const char *folder, const char *name, mode_t mode, const void *data,
 	size_t len, struct err *err)
@@ -141,7 +141,7 @@ static int make_folder(struct rig *rig, struct err *err)
 	return make_image(rig->folder, err);
 }
 
-/* ---- processes ------------------------------------------------------------------------------------- */
+/* ---- processes ------------------------------------------------------------------------------ */
 
 /* Nothing of the user's own settings reaches the daemon under attack. */
 static void set_environment(const struct rig *rig)
@@ -272,7 +272,7 @@ int rig_box(struct rig *rig, const char *const *words, struct buf *ret_out, int 
 			  : 0;
 }
 
-/* ---- the daemon ------------------------------------------------------------------------------------ */
+/* ---- the daemon ----------------------------------------------------------------------------- */
 
 static char *log_tail(const struct rig *rig)
 {

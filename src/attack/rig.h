@@ -1,10 +1,12 @@
 /* rig.h - a place for attacks: a daemon that can reach nothing but a world of our own
  *
- *   boxes -> daemon in the *site* namespace -> veth -> *world* namespace, where every address there is is a local one
+ *   boxes -> daemon in the *site* namespace -> veth -> *world* namespace, where every address there
+ *   is is a local one
  *
- * The only way out of the site leads into the world, which leads nowhere. So a hole shows as something a witness in the world saw, never
- * as traffic to a real address. In the site, a second witness stands for the services of a host: it listens on all its addresses, its
- * loopback and an abstract socket, and must not be seen by any box.
+ * The only way out of the site leads into the world, which leads nowhere. So a hole shows as
+ * something a witness in the world saw, never as traffic to a real address. In the site, a second
+ * witness stands for the services of a host: it listens on all its addresses, its loopback and an
+ * abstract socket, and must not be seen by any box.
  *
  *   site   192.0.2.2/30, 2001:db8:77::2/64 on out0; 10.77.0.2/30, fd77::2/64 on lan0; 127.0.0.1
  *   world  everything else, by out0's other end up0; DNS at 203.0.113.53 and everywhere
@@ -55,5 +57,6 @@ int rig_spawn(
 	struct rig *rig, const char *const *words, pid_t *ret_pid, int *ret_fd, struct err *err);
 /* The pid of the daemon's gate; 0: none now. */
 pid_t rig_gate_pid(const struct rig *rig);
-/* True once ^C was pressed or the like: what is under way is finished, and everything is taken down. */
+/* True once ^C was pressed or the like: what is under way is finished, and everything is taken
+ * down. */
 bool rig_is_stopping(void);

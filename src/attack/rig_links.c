@@ -1,7 +1,8 @@
 /* rig_links.c - see rig_links.h
  *
- * In the world a route of type local for everything makes every address its own; that route stands in the table of local addresses, where
- * the kernel also looks for the sender's. The links to the site stand there too: the longer prefix wins. */
+ * In the world a route of type local for everything makes every address its own; that route stands
+ * in the table of local addresses, where the kernel also looks for the sender's. The links to the
+ * site stand there too: the longer prefix wins. */
 #include "attack/rig_links.h"
 #include "attack/rig.h"
 #include "base/alloc.h"
@@ -195,7 +196,8 @@ static int new_namespace(int *ret, struct err *err)
 {
 	if (unshare(CLONE_NEWNET) < 0)
 		return err_sys(err, errno, "make a network namespace");
-	/* Link-local addresses are good at once; where this cannot be set, IPv6 begins a second later. */
+	/* Link-local addresses are good at once; where this cannot be set, IPv6 begins a second
+	 * later. */
 	file_poke(AT_FDCWD, "/proc/sys/net/ipv6/conf/default/accept_dad", "0", NULL);
 	*ret = open("/proc/self/ns/net", O_RDONLY | O_CLOEXEC);
 	return *ret < 0 ? err_sys(err, errno, "open the network namespace") : 0;

@@ -1,4 +1,5 @@
-/* scenes.c - what takes more than one step: other boxes, a policy that changes under a connection, floods, a gate and a daemon that die */
+/* scenes.c - what takes more than one step: other boxes, a policy that changes under a connection,
+ * floods, a gate and a daemon that die */
 #include "attack/suite.h"
 #include "attack/witness.h"
 #include "base/alloc.h"
@@ -39,7 +40,7 @@ static bool set_policy(
 	return suite_box(suite, group, words);
 }
 
-/* ---- other boxes ------------------------------------------------------------------------------------------ */
+/* ---- other boxes ---------------------------------------------------------------------------- */
 
 #define VICTIM "victim"
 
@@ -141,7 +142,7 @@ static void scene_boxes(struct suite *suite, const struct group *group, const ch
 	suite_remove_box(suite, VICTIM);
 }
 
-/* ---- a policy that changes ---------------------------------------------------------------------------------- */
+/* ---- a policy that changes ------------------------------------------------------------------ */
 
 static const struct held {
 	const char *name;
@@ -219,7 +220,7 @@ static void scene_change(struct suite *suite, const struct group *group, const c
 		stay_stop(&stays[i]);
 }
 
-/* ---- floods ------------------------------------------------------------------------------------------------ */
+/* ---- floods --------------------------------------------------------------------------------- */
 
 #define FLOOD(label, ...)                                                                        \
 	{                                                                                        \
@@ -267,7 +268,7 @@ static void scene_floods(struct suite *suite, const struct group *group, const c
 		suite_add(suite, group, "gate-and-daemon-live", true, "");
 }
 
-/* ---- closed when nobody is there ------------------------------------------------------------------------------ */
+/* ---- closed when nobody is there ------------------------------------------------------------ */
 
 /* Visits that begin after this moment until ms later; how many of them went well. */
 static unsigned count_good(struct stay *stay, int ms)

@@ -1,7 +1,9 @@
-/* scenes_copies.c - what a box leaves to its copies: addresses of names, and hosts that it wrote into files
+/* scenes_copies.c - what a box leaves to its copies: addresses of names, and hosts that it wrote
+ * into files
  *
- * A fork remembers addresses. None of them may come to stand for another name, also when the gate dies before it told of them. An
- * image that is saved from a box must not open what the box wrote into the files of package managers. */
+ * A fork remembers addresses. None of them may come to stand for another name, also when the gate
+ * dies before it told of them. An image that is saved from a box must not open what the box wrote
+ * into the files of package managers. */
 #include "attack/suite.h"
 #include "base/alloc.h"
 #include "base/buf.h"

@@ -1,7 +1,7 @@
 /* scenes_disk.c - more disk than was given: subvolumes, going back in time, forks
  *
- * A box of its own has a small disk and a small volume. What it keeps in the end is asked of the daemon, whatever the box was
- * told on the way. */
+ * A box of its own has a small disk and a small volume. What it keeps in the end is asked of the
+ * daemon, whatever the box was told on the way. */
 #include "attack/suite.h"
 #include "base/alloc.h"
 #include "base/buf.h"

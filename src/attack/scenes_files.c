@@ -1,7 +1,8 @@
 /* scenes_files.c - files that are copied out of a box: nothing lands but where it was asked for
  *
- * A box plants links that lead to a folder of the host, and what else harms whoever copies it. The folder is copied out, then more is
- * copied onto what came: the links must be met and not followed. The host's folder is looked at after each step. */
+ * A box plants links that lead to a folder of the host, and what else harms whoever copies it. The
+ * folder is copied out, then more is copied onto what came: the links must be met and not followed.
+ * The host's folder is looked at after each step. */
 #include "attack/suite.h"
 #include "base/alloc.h"
 #include "base/buf.h"

@@ -1,8 +1,9 @@
 /* scenes_kernel.c - more of the kernel than was given
  *
- * A small box fills what the kernel holds for it without anybody's account, and takes what it counts for users or for the whole
- * machine. Memory must end at the box's limit and a share above it; what is counted must leave other boxes theirs. In the
- * first profile each hoard of memory is tried unguarded too, where it succeeds. */
+ * A small box fills what the kernel holds for it without anybody's account, and takes what it
+ * counts for users or for the whole machine. Memory must end at the box's limit and a share above
+ * it; what is counted must leave other boxes theirs. In the first profile each hoard of memory is
+ * tried unguarded too, where it succeeds. */
 #include "attack/suite.h"
 #include "base/alloc.h"
 #include <stdio.h>

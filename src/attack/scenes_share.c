@@ -1,8 +1,10 @@
-/* scenes_share.c - what boxes that were made from inside share, beside memory and processes (scenes_tree.c)
+/* scenes_share.c - what boxes that were made from inside share, beside memory and processes
+ * (scenes_tree.c)
  *
- * A box forks itself twice. All three flood the gate at once: together they get what one box gets, in connections, questions and
- * lines of the log. Neither may a fork take a name that somebody else's policy waits for, nor a box hold up the machine with
- * captures of what has no end. The gate and the daemon are the same in both profiles: the first is enough. */
+ * A box forks itself twice. All three flood the gate at once: together they get what one box gets,
+ * in connections, questions and lines of the log. Neither may a fork take a name that somebody
+ * else's policy waits for, nor a box hold up the machine with captures of what has no end. The gate
+ * and the daemon are the same in both profiles: the first is enough. */
 #include "attack/suite.h"
 #include "base/alloc.h"
 #include "base/buf.h"
@@ -21,7 +23,8 @@
 enum {
 	BOXES = 3,
 	CONNECTIONS = 100, /* as the policy has it */
-	/* A second's worth at once and what comes in two more; each box for itself would get as much again. */
+	/* A second's worth at once and what comes in two more; each box for itself would get as
+	 * much again. */
 	ANSWERS = 3000,
 	LINES = 1000 + 3 * 200,
 	LINE_MS = 6000,
@@ -31,7 +34,8 @@ enum {
 static const char *const names[BOXES] = { SHARER, SHARER "-1", SHARER "-2" };
 static const struct check anything = { .name = "", .never = "nothing" };
 
-/* Sums up the figures that stand before word in what the attackers said; -1: one of them said nothing. */
+/* Sums up the figures that stand before word in what the attackers said; -1: one of them said
+ * nothing. */
 static long flood_in_all(struct suite *suite, const struct group *group,
 	const char *const words[CHECK_WORDS], const char *word)
 {

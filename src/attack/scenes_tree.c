@@ -1,7 +1,9 @@
-/* scenes_tree.c - more boxes than were given: one that forks itself from inside, and fills all of them
+/* scenes_tree.c - more boxes than were given: one that forks itself from inside, and fills all of
+ * them
  *
- * A small box makes three more. All four ask for memory and processes at once, each within its own limit. What they have is
- * asked of the daemon while they hold it: together no more than the first may have. */
+ * A small box makes three more. All four ask for memory and processes at once, each within its own
+ * limit. What they have is asked of the daemon while they hold it: together no more than the first
+ * may have. */
 #include "attack/suite.h"
 #include "base/alloc.h"
 #include "base/buf.h"

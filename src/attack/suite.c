@@ -1,6 +1,7 @@
 /* suite.c - runs groups of checks: a new box with the group's policy for each profile and group
  *
- * After each group the audit log must tell of its attacks, and the neighbour must be as well as before. */
+ * After each group the audit log must tell of its attacks, and the neighbour must be as well as
+ * before. */
 #include "attack/suite.h"
 #include "attack/attack.h"
 #include "attack/witness.h"
@@ -35,7 +36,7 @@ char *attack_groups(void)
 	return ret;
 }
 
-/* ---- results ------------------------------------------------------------------------------------------ */
+/* ---- results -------------------------------------------------------------------------------- */
 
 struct result *suite_add(struct suite *suite, const struct group *group, const char *check,
 	bool passed, const char *how)
@@ -66,7 +67,7 @@ void suite_problem(struct result *result, const char *fmt, ...)
 	result->passed = false;
 }
 
-/* ---- running ------------------------------------------------------------------------------------------ */
+/* ---- running -------------------------------------------------------------------------------- */
 
 /* The line box-attacker ends with. */
 static struct outcome read_outcome(struct buf *out, int code)
@@ -196,7 +197,7 @@ void suite_remove_box(struct suite *suite, const char *name)
 	buf_done(&out);
 }
 
-/* ---- groups ------------------------------------------------------------------------------------------- */
+/* ---- groups --------------------------------------------------------------------------------- */
 
 static bool is_wanted(const struct suite *suite, const struct check *check)
 {
@@ -271,7 +272,7 @@ static void run_group(struct suite *suite, const struct group *group)
 	report_group(suite, group, from, (double)(clock_mono_us() - start) / 1e6);
 }
 
-/* ---- the run ------------------------------------------------------------------------------------------ */
+/* ---- the run -------------------------------------------------------------------------------- */
 
 static int run_profile(struct suite *suite, const struct attack_options *options,
 	const char *profile, struct err *err)

@@ -5,7 +5,8 @@
  * checks_reach.c  addresses, ranges, hosts, protocols, packets, the box's own network
  * checks_speak.c  DNS, names, rebinding, TLS
  * checks_http.c   HTTP
- * scenes.c        what takes more than one step: other boxes, a policy that changes, a daemon that dies, floods
+ * scenes.c        what takes more than one step: other boxes, a policy that changes, a daemon that
+ *                 dies, floods
  * scenes_disk.c   more disk than was given
  * scenes_files.c  what is copied out of a box
  * scenes_kernel.c more of the kernel than was given
@@ -140,7 +141,8 @@ bool stay_start(struct rig *rig, const char *box, const char *const *words, stru
 json_t *stay_line(struct stay *stay, int ms);
 void stay_stop(struct stay *stay);
 
-/* audit_look.c: all lines of a box's so far, as text; yours to free. Waits until they are on disk. */
+/* audit_look.c: all lines of a box's so far, as text; yours to free. Waits until they are on
+ * disk. */
 char *audit_look(const struct rig *rig, const char *box);
 /* Whether a line has word in it and, unless any, a verdict that is no "allowed". */
 bool audit_has(const char *lines, const char *word, bool any);

@@ -1,9 +1,11 @@
-/* witness.h - a process that listens in a network namespace and remembers everything that reached it
+/* witness.h - a process that listens in a network namespace and remembers everything that reached
+ * it
  *
- * It answers whoever comes, so that a hole is seen from the inside too: HTTP on port 80, something like TLS on 443, 853 and 8443, DNS on
- * 53, an echo on all other ports. What it saw are lines:
+ * It answers whoever comes, so that a hole is seen from the inside too: HTTP on port 80, something
+ * like TLS on 443, 853 and 8443, DNS on 53, an echo on all other ports. What it saw are lines:
  *
- *   syn 10.0.0.1:80            a packet that opens a connection, whoever listens or not (with .link alone)
+ *   syn 10.0.0.1:80            a packet that opens a connection, whoever listens or not (with .link
+ *                              alone)
  *   udp [fd00::1]:53           a datagram
  *   ip 47 10.0.0.1             a packet of another protocol
  *   tcp 203.0.113.10:80        a connection that was taken
@@ -26,5 +28,6 @@ struct witness_spec {
 /* Starts it in the network namespace of the caller. It ends with us. */
 int witness_start(const struct witness_spec *spec, struct witness **ret, struct err *err);
 void witness_stop(struct witness *witness); /* accepts NULL */
-/* What was seen since the last call, when all that was under way has arrived: lines, yours to free. */
+/* What was seen since the last call, when all that was under way has arrived: lines, yours to
+ * free. */
 char *witness_take(struct witness *witness);

@@ -1,6 +1,7 @@
 /* witness_dns.c - the names of the test internet, and the server that knows them
  *
- * Everybody in the world answers DNS: a box that reached another server than its own would get what it asks for. */
+ * Everybody in the world answers DNS: a box that reached another server than its own would get what
+ * it asks for. */
 #include "attack/witness_internal.h"
 #include <arpa/inet.h>
 #include <stdio.h>
@@ -17,7 +18,8 @@ enum {
 	TURNS = 4
 };
 
-/* Addresses are separated by blanks; "|" parts answers that are given in turn; "=NAME" is an alias. */
+/* Addresses are separated by blanks; "|" parts answers that are given in turn; "=NAME" is an
+ * alias. */
 static struct {
 	const char *name;
 	const char *answers;

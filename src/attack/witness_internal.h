@@ -31,6 +31,7 @@ void packet_note(struct record *record, unsigned ethertype, const uint8_t *packe
 size_t dns_answer(
 	struct record *record, const uint8_t *question, size_t len, uint8_t *out, size_t max);
 
-/* Opens the sockets (in the process that will serve them) and serves until the control socket is closed. */
+/* Opens the sockets (in the process that will serve them) and serves until the control socket is
+ * closed. */
 int serve_open(const struct witness_spec *spec, int control, struct err *err);
 void serve_forever(void);

@@ -1,7 +1,7 @@
 /* witness_packet.c - packets as they come from the wire, each told in one line
  *
- * Here nothing can hide behind a closed port or an unknown protocol. What the kernels of both ends say to each other to find their
- * neighbours is left out. */
+ * Here nothing can hide behind a closed port or an unknown protocol. What the kernels of both ends
+ * say to each other to find their neighbours is left out. */
 #include "attack/witness_internal.h"
 #include <arpa/inet.h>
 #include <net/ethernet.h>

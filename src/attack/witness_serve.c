@@ -1,7 +1,8 @@
 /* witness_serve.c - the sockets of a witness, and what it answers
  *
- * One epoll loop. Each descriptor has a row that says what it is; connections are known by the port they came to. The record
- * is handed over when somebody asks and everything that was under way has been read. */
+ * One epoll loop. Each descriptor has a row that says what it is; connections are known by the port
+ * they came to. The record is handed over when somebody asks and everything that was under way has
+ * been read. */
 #include "attack/witness_internal.h"
 #include "base/file.h"
 #include <arpa/inet.h>
@@ -45,7 +46,7 @@ static int poller = -1;
 static int control_fd = -1;
 static struct record record;
 
-/* ---- the record ------------------------------------------------------------------------------------ */
+/* ---- the record ----------------------------------------------------------------------------- */
 
 void record_add(struct record *to, const char *fmt, ...)
 {
@@ -87,7 +88,7 @@ static void hand_over(void)
 	record.lost = 0;
 }
 
-/* ---- sockets --------------------------------------------------------------------------------------- */
+/* ---- sockets -------------------------------------------------------------------------------- */
 
 static int watch(int fd, enum kind kind, uint16_t port, struct err *err)
 {
@@ -183,7 +184,7 @@ int serve_open(const struct witness_spec *spec, int control, struct err *err)
 	return spec->unix_socket ? open_unix(spec->unix_socket, err) : 0;
 }
 
-/* ---- what came ------------------------------------------------------------------------------------- */
+/* ---- what came ------------------------------------------------------------------------------ */
 
 static char *endpoint_text(const struct sockaddr_in6 *at, char *out)
 {

@@ -1,14 +1,17 @@
 /* audit.c - lines into files
  *
- * A line is made and chained at once, then waits with others for the next write: one write() for all of them, then the mark `head`.
- * Nothing is synced; a power cut may cost the last seconds, and the next start tells so by the marks.
+ * A line is made and chained at once, then waits with others for the next write: one write() for
+ * all of them, then the mark `head`. Nothing is synced; a power cut may cost the last seconds, and
+ * the next start tells so by the marks.
  *
- * A write that fails leaves the file as it was before (what was written of it is cut off) and the lines waiting: the chain has no hole, whatever
- * the disk does. When too many wait, new events are counted instead of made into lines, and a line tells how many as soon as lines can be written
- * again. Old files are not removed to make room: whoever fills the disk must not be able to erase what he did before.
+ * A write that fails leaves the file as it was before (what was written of it is cut off) and the
+ * lines waiting: the chain has no hole, whatever the disk does. When too many wait, new events are
+ * counted instead of made into lines, and a line tells how many as soon as lines can be written
+ * again. Old files are not removed to make room: whoever fills the disk must not be able to erase
+ * what he did before.
  *
- * When a file has its size another is begun. If there are too many, `tail` first moves past the oldest, then the file goes: a crash
- * in between leaves a file that the next start removes. */
+ * When a file has its size another is begun. If there are too many, `tail` first moves past the
+ * oldest, then the file goes: a crash in between leaves a file that the next start removes. */
 #include "audit/audit_internal.h"
 #include "base/clock.h"
 #include "base/file.h"
@@ -30,7 +33,7 @@ enum {
 	FILE_BYTES_DEFAULT = 64 * 1024 * 1024,
 };
 
-/* ---- lines ------------------------------------------------------------------------------------------ */
+/* ---- lines ---------------------------------------------------------------------------------- */
 
 /* Of an event that is too long: who, what and how it ended. New reference. */
 static json_t *first_facts(json_t *event)
@@ -50,7 +53,8 @@ static json_t *first_facts(json_t *event)
 	return facts;
 }
 
-/* The event behind a line's beginning, as ",key":…}"; returns the length, 0 when it does not fit. */
+/* The event behind a line's beginning, as ",key":…}"; returns the length, 0 when it does not
+ * fit. */
 static size_t put_rest(char *out, size_t room, const json_t *event)
 {
 	size_t len = json_dumpb(event, out, room, JSON_COMPACT);
@@ -143,7 +147,7 @@ void audit_add_note(struct audit *audit, json_t *note)
 	audit_add(audit, line);
 }
 
-/* ---- files ------------------------------------------------------------------------------------------ */
+/* ---- files ---------------------------------------------------------------------------------- */
 
 static struct audit_file *newest(const struct audit *audit)
 {
@@ -177,7 +181,8 @@ void audit_drop_oldest(struct audit *audit)
 	while (audit->files.count > audit->files_kept) {
 		struct audit_point point = audit->oldest;
 
-		/* A file whose beginning cannot be read was damaged: the chain is broken there anyway. */
+		/* A file whose beginning cannot be read was damaged: the chain is broken there
+		 * anyway. */
 		if (point_before_second(audit, &point) &&
 			audit_mark_write(audit->tail, &point, &err) < 0) {
 			log_error("cannot remove an old file of the audit log", kv_err(&err));
@@ -197,7 +202,8 @@ static bool newest_was_removed(const struct audit *audit)
 	return fstat(audit->fd, &st) == 0 && st.st_nlink == 0;
 }
 
-/* Somebody took the newest file away, perhaps with all others and the folder. What is written to it now nobody would ever read. */
+/* Somebody took the newest file away, perhaps with all others and the folder. What is written to it
+ * now nobody would ever read. */
 static int begin_anew(struct audit *audit, struct err *err)
 {
 	if (!audit->trouble[0])
@@ -225,7 +231,7 @@ static void rotate(struct audit *audit)
 	audit_drop_oldest(audit);
 }
 
-/* ---- writing ---------------------------------------------------------------------------------------- */
+/* ---- writing -------------------------------------------------------------------------------- */
 
 static int write_waiting(struct audit *audit, struct err *err)
 {
@@ -239,7 +245,8 @@ static int write_waiting(struct audit *audit, struct err *err)
 		rotate(audit);
 	}
 	file = newest(audit);
-	/* What a failed write left behind must go first, or the next line would follow half of another. */
+	/* What a failed write left behind must go first, or the next line would follow half of
+	 * another. */
 	if (audit->trouble[0] && ftruncate(audit->fd, (off_t)file->bytes) < 0)
 		return err_sys(err, errno, "cut off half a line");
 	if (fd_write_all(audit->fd, buf_head(&audit->waiting), audit->waiting.len, err) < 0) {
@@ -332,7 +339,7 @@ const char *audit_trouble(const struct audit *audit)
 	return audit->trouble[0] ? audit->trouble : NULL;
 }
 
-/* ---- the rest ---------------------------------------------------------------------------------------- */
+/* ---- the rest ------------------------------------------------------------------------------- */
 
 struct audit *audit_new(struct loop *loop, const char *folder, const struct audit_options *options)
 {
@@ -413,7 +420,8 @@ struct audit_feed *audit_feed_new(
 {
 	struct audit_feed *feed = xnew(struct audit_feed);
 
-	/* Lines made while nobody followed are not kept for followers: they must be in the file by now. */
+	/* Lines made while nobody followed are not kept for followers: they must be in the file by
+	 * now. */
 	audit_flush(audit, NULL);
 	*feed = (struct audit_feed){ .audit = audit, .fn = fn, .arg = arg, .next = audit->feeds };
 	audit->feeds = feed;

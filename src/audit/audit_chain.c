@@ -1,7 +1,8 @@
 /* audit_chain.c - the form of lines, marks and file names
  *
- * A line begins with {"seq":N,"prev":"64 hex digits", always in this order and without spaces, so that its place in the
- * chain is read without a JSON parser, and a file can be searched for a number by halving. */
+ * A line begins with {"seq":N,"prev":"64 hex digits", always in this order and without spaces, so
+ * that its place in the chain is read without a JSON parser, and a file can be searched for a
+ * number by halving. */
 #include "audit/audit_internal.h"
 #include <dirent.h>
 #include <errno.h>
@@ -22,7 +23,7 @@ enum {
 #define LINE_SEQ    "{\"seq\":"
 #define LINE_PREV   ",\"prev\":\""
 
-/* ---- points and lines --------------------------------------------------------------------------- */
+/* ---- points and lines ----------------------------------------------------------------------- */
 
 struct audit_point audit_point_zero(void)
 {
@@ -98,7 +99,7 @@ bool audit_line_parse(
 	return len && line[len - 1] == '}' && audit_begin_parse(line, len, ret_seq, ret_prev);
 }
 
-/* ---- marks ------------------------------------------------------------------------------------------ */
+/* ---- marks ---------------------------------------------------------------------------------- */
 
 int audit_mark_write(int fd, const struct audit_point *point, struct err *err)
 {
@@ -153,7 +154,7 @@ int audit_mark_read(
 	return 0;
 }
 
-/* ---- files ------------------------------------------------------------------------------------------ */
+/* ---- files ---------------------------------------------------------------------------------- */
 
 ssize_t audit_pread(int fd, void *data, size_t len, uint64_t offset)
 {

@@ -1,4 +1,5 @@
-/* audit_hash.h - SHA-256 of many short lines with one context; without base/err.h, which OpenSSL's names clash with */
+/* audit_hash.h - SHA-256 of many short lines with one context; without base/err.h, which OpenSSL's
+ * names clash with */
 #pragma once
 #include <stddef.h>
 

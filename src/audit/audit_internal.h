@@ -1,4 +1,5 @@
-/* audit_internal.h - what the files of audit share: the form of a line, the marks, the list of files */
+/* audit_internal.h - what the files of audit share: the form of a line, the marks, the list of
+ * files */
 #pragma once
 #include "audit/audit.h"
 #include "audit/audit_hash.h"
@@ -11,9 +12,10 @@ enum {
 	AUDIT_LOOK_MAX = 4 * 1024 * 1024, /* bytes one call of a reader looks at */
 };
 
-/* ---- audit_chain.c ------------------------------------------------------------------------------ */
+/* ---- audit_chain.c -------------------------------------------------------------------------- */
 
-/* A place in the chain: a line's number and the hash of its bytes. Before the first line: 0 and zeros. */
+/* A place in the chain: a line's number and the hash of its bytes. Before the first line: 0 and
+ * zeros. */
 struct audit_point {
 	uint64_t seq;
 	char hash[AUDIT_HASH_HEX + 1];
@@ -21,18 +23,20 @@ struct audit_point {
 struct audit_point audit_point_zero(void);
 bool audit_point_equal(const struct audit_point *a, const struct audit_point *b);
 
-/* {"seq":N,"prev":"…" - how each line begins; with at (may be NULL) also ,"at":"…". Returns the length. */
+/* {"seq":N,"prev":"…" - how each line begins; with at (may be NULL) also ,"at":"…". Returns the
+ * length. */
 enum { AUDIT_BEGIN_MAX = 192 };
 size_t audit_line_begin(char *out, const struct audit_point *before, const char *at);
-/* Reads exactly what audit_line_begin writes, of a line that may not be whole; ret_prev may be NULL. */
+/* Reads exactly what audit_line_begin writes, of a line that may not be whole; ret_prev may be
+ * NULL. */
 bool audit_begin_parse(
 	const char *line, size_t len, uint64_t *ret_seq, char ret_prev[AUDIT_HASH_HEX + 1]);
 /* The same of a whole line. */
 bool audit_line_parse(
 	const char *line, size_t len, uint64_t *ret_seq, char ret_prev[AUDIT_HASH_HEX + 1]);
 
-/* Marks: the files head and tail, overwritten in place: a full disk does not hinder that, and one sector is whole or old after a
- * power cut. */
+/* Marks: the files head and tail, overwritten in place: a full disk does not hinder that, and one
+ * sector is whole or old after a power cut. */
 int audit_mark_write(int fd, const struct audit_point *point, struct err *err);
 /* *ret_there false: the file is missing or empty. ERR_PROTOCOL when it holds something else. */
 int audit_mark_read(
@@ -55,7 +59,7 @@ bool audit_first_line(int fd, uint64_t *ret_seq, char ret_prev[AUDIT_HASH_HEX + 
 ssize_t audit_pread(
 	int fd, void *data, size_t len, uint64_t offset); /* all there is; -1 with errno */
 
-/* ---- audit.c -------------------------------------------------------------------------------------- */
+/* ---- audit.c -------------------------------------------------------------------------------- */
 
 struct audit_feed {
 	struct audit *audit;

@@ -1,12 +1,14 @@
 /* audit_open.c - going on where the last daemon ended
  *
  *   the end        the last whole line; what follows it was torn by a crash and is cut off
- *   head           at the last line, or before it when the daemon was killed between the two writes. Behind it: the newest lines are
- *                  gone, by a power cut or by somebody
- *   tail           right before the first line, or before a later file when the daemon was killed while it removed the oldest
+ *   head           at the last line, or before it when the daemon was killed between the two
+ *                  writes. Behind it: the newest lines are gone, by a power cut or by somebody
+ *   tail           right before the first line, or before a later file when the daemon was killed
+ *                  while it removed the oldest
  *
- * Whatever is found, the log goes on from its last line: a daemon that does not start would be worse. What is wrong is told in a line of
- * type "audit", with what the mark said, and audit_verify points at these lines. */
+ * Whatever is found, the log goes on from its last line: a daemon that does not start would be
+ * worse. What is wrong is told in a line of type "audit", with what the mark said, and audit_verify
+ * points at these lines. */
 #include "audit/audit_internal.h"
 #include "base/file.h"
 #include "base/log.h"
@@ -45,7 +47,7 @@ int audit_begin_file(struct audit *audit, struct err *err)
 	return 0;
 }
 
-/* ---- the end ---------------------------------------------------------------------------------------- */
+/* ---- the end -------------------------------------------------------------------------------- */
 
 /* Where the line that ends before `end` begins: behind a newline, or at 0. */
 static int line_start(int fd, uint64_t end, uint64_t *ret, struct err *err)
@@ -106,7 +108,8 @@ static int last_line(struct audit *audit, int fd, uint64_t bytes, struct audit_p
 	return 0;
 }
 
-/* Opens the newest file and finds the last line, which is in the one before when the newest is empty. */
+/* Opens the newest file and finds the last line, which is in the one before when the newest is
+ * empty. */
 static int find_end(struct audit *audit, bool *ret_found, json_t *notes, struct err *err)
 {
 	bool readable = false;
@@ -140,7 +143,7 @@ static int find_end(struct audit *audit, bool *ret_found, json_t *notes, struct 
 	return 0;
 }
 
-/* ---- the marks -------------------------------------------------------------------------------------- */
+/* ---- the marks ------------------------------------------------------------------------------ */
 
 static bool read_mark(
 	struct audit *audit, const char *name, struct audit_point *ret, bool wanted, json_t *notes)
@@ -230,7 +233,7 @@ static void settle_tail(struct audit *audit, bool found, json_t *notes)
 	audit->oldest = first;
 }
 
-/* ---- opening ---------------------------------------------------------------------------------------- */
+/* ---- opening -------------------------------------------------------------------------------- */
 
 int audit_open_folder(struct audit *audit, struct err *err)
 {

@@ -1,9 +1,10 @@
 /* audit_read.c - lines for readers
  *
- * Files are searched for a number by halving; there is no index to keep. Lines that cannot fit are passed over by looking for the
- * wanted words in their bytes, and only the others are parsed. One call looks at AUDIT_LOOK_MAX bytes at most, so that a reader with
- * a narrow filter does not hold up the loop: it asks again. Lines that somebody made unreadable are passed over here; audit_verify
- * is for finding them. */
+ * Files are searched for a number by halving; there is no index to keep. Lines that cannot fit are
+ * passed over by looking for the wanted words in their bytes, and only the others are parsed. One
+ * call looks at AUDIT_LOOK_MAX bytes at most, so that a reader with a narrow filter does not hold
+ * up the loop: it asks again. Lines that somebody made unreadable are passed over here;
+ * audit_verify is for finding them. */
 #include "audit/audit_internal.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -82,7 +83,7 @@ static int open_file(const struct audit *audit, size_t at, struct err *err)
 	return fd;
 }
 
-/* ---- forwards ---------------------------------------------------------------------------------------- */
+/* ---- forwards ------------------------------------------------------------------------------- */
 
 struct reading {
 	const struct filter *filter;
@@ -193,7 +194,8 @@ static int read_file_lines(const struct audit *audit, size_t at, struct reading 
 	return 0;
 }
 
-/* Behind the last line of a file: also past lines that are missing, or a reader would look for them for ever. */
+/* Behind the last line of a file: also past lines that are missing, or a reader would look for them
+ * for ever. */
 static uint64_t behind(const struct audit *audit, size_t at, uint64_t next)
 {
 	while (++at < audit->files.count)
@@ -230,7 +232,7 @@ json_t *audit_read(struct audit *audit, uint64_t since, const char *box, const c
 	return reading.lines;
 }
 
-/* ---- backwards --------------------------------------------------------------------------------------- */
+/* ---- backwards ------------------------------------------------------------------------------ */
 
 struct looking_back {
 	const struct filter *filter;

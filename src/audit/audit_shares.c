@@ -1,10 +1,13 @@
 /* audit_shares.c - see audit_shares.h
  *
- *   BOX_HOME/audit/audit-….jsonl               what everybody writes, as long as a tree has room in the newest file
- *   BOX_HOME/audit/trees/TREE/audit-….jsonl    what a tree writes beyond its share of a file; a log like the other, with its own chain
+ *   BOX_HOME/audit/audit-….jsonl               what everybody writes, as long as a tree has room in
+ *                                              the newest file
+ *   BOX_HOME/audit/trees/TREE/audit-….jsonl    what a tree writes beyond its share of a file; a log
+ *                                              like the other, with its own chain
  *
- * Counted is what a tree has written into the newest file of the common log. A daemon that starts anew begins to count anew: no box can
- * make it. Logs of trees stay when their boxes are gone; of more than LOGS_MAX the one that was written to longest ago goes. */
+ * Counted is what a tree has written into the newest file of the common log. A daemon that starts
+ * anew begins to count anew: no box can make it. Logs of trees stay when their boxes are gone; of
+ * more than LOGS_MAX the one that was written to longest ago goes. */
 #include "audit/audit_shares.h"
 #include "audit/audit_internal.h"
 #include "base/file.h"
@@ -73,7 +76,7 @@ static bool is_tree(const char *name)
 	       strspn(name, "abcdefghijklmnopqrstuvwxyz0123456789") == len;
 }
 
-/* ---- the logs of trees ------------------------------------------------------------------------------ */
+/* ---- the logs of trees ---------------------------------------------------------------------- */
 
 static struct share *find(struct audit_shares *shares, const char *tree)
 {
@@ -189,7 +192,7 @@ struct audit *audit_shares_log(struct audit_shares *shares, const char *tree, st
 	return open_own(shares, share, err) < 0 ? NULL : share->own;
 }
 
-/* ---- lines -------------------------------------------------------------------------------------------- */
+/* ---- lines ---------------------------------------------------------------------------------- */
 
 static void tell_moved(struct audit_shares *shares, const char *tree, const json_t *line)
 {

@@ -1,8 +1,10 @@
-/* audit_shares.h - a share of the audit log for each tree of boxes, so that none pushes the lines of others out
+/* audit_shares.h - a share of the audit log for each tree of boxes, so that none pushes the lines
+ * of others out
  *
- * The log keeps so many files; whoever writes most would decide how long everybody's lines are kept. So a tree writes a sixteenth of
- * a file at most. What it has to say beyond that goes into a log of its own, where it pushes out nobody but itself: nothing is left
- * unsaid, so a flood does not hide what follows it. */
+ * The log keeps so many files; whoever writes most would decide how long everybody's lines are
+ * kept. So a tree writes a sixteenth of a file at most. What it has to say beyond that goes into a
+ * log of its own, where it pushes out nobody but itself: nothing is left unsaid, so a flood does
+ * not hide what follows it. */
 #pragma once
 #include "base/err.h"
 #include "base/json.h"

@@ -1,14 +1,15 @@
 /* audit_verify.c - the whole chain, from outside
  *
- * The daemon may be writing meanwhile. So the marks are read first, then all files are opened, and if `tail` has moved by then it begins
- * again: once a file is open, its removal does no harm. What is in the files must reach `head` as it was at the beginning; it may
- * go on behind it, and the very last line may be half there. Behind head a file can even be cut and written again (a full
+ * The daemon may be writing meanwhile. So the marks are read first, then all files are opened, and
+ * if `tail` has moved by then it begins again: once a file is open, its removal does no harm. What
+ * is in the files must reach `head` as it was at the beginning; it may go on behind it, and the
+ * very last line may be half there. Behind head a file can even be cut and written again (a full
  * disk): a fault found there is believed when it is found again.
  *
  *   tail ── file ── file ── file ── (head as it was) ── what was written since
  *
- * A fault is told at the line where it shows. A changed line shows in the next one, whose "prev" is not its hash: it is told at the
- * changed one. */
+ * A fault is told at the line where it shows. A changed line shows in the next one, whose "prev" is
+ * not its hash: it is told at the changed one. */
 #include "audit/audit_internal.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -73,7 +74,7 @@ static const char *name_of(const struct verify *verify, size_t file, char name[A
 	return audit_file_name(verify->files.list[file].number, name);
 }
 
-/* ---- opening ---------------------------------------------------------------------------------------- */
+/* ---- opening -------------------------------------------------------------------------------- */
 
 /* A mark that holds nonsense is a fault, not an error. */
 static int read_mark(struct verify *verify, const char *name, struct audit_point *ret,
@@ -141,7 +142,7 @@ static int open_all(struct verify *verify, struct err *err)
 	return 0;
 }
 
-/* ---- lines ------------------------------------------------------------------------------------------ */
+/* ---- lines ---------------------------------------------------------------------------------- */
 
 static void take_note(struct verify *verify, const char *line, size_t len, uint64_t seq)
 {
@@ -240,7 +241,7 @@ static bool check_file(struct verify *verify, size_t file, char *block, struct e
 	return true;
 }
 
-/* ---- the chain -------------------------------------------------------------------------------------- */
+/* ---- the chain ------------------------------------------------------------------------------ */
 
 /* Files before the one that tail points at were about to be removed. */
 static size_t first_file(const struct verify *verify)

@@ -16,7 +16,8 @@ struct buf {
 	}
 
 void buf_done(struct buf *buf);
-/* Room for at least want more bytes at the tail; returns where to write them. Follow with buf_grew. */
+/* Room for at least want more bytes at the tail; returns where to write them. Follow with
+ * buf_grew. */
 uint8_t *buf_room(struct buf *buf, size_t want);
 void buf_grew(struct buf *buf, size_t len);
 void buf_add(struct buf *buf, const void *data, size_t len);

@@ -1,6 +1,8 @@
-/* err.h - an error as a plain value: a kind, an errno and a message that grows a prefix at each level
+/* err.h - an error as a plain value: a kind, an errno and a message that grows a prefix at each
+ * level
  *
- * It allocates nothing and holds no pointers, so a cloned child can write() it whole down a pipe. */
+ * It allocates nothing and holds no pointers, so a cloned child can write() it whole down a
+ * pipe. */
 #pragma once
 #include <stddef.h>
 
@@ -35,10 +37,11 @@ struct err {
 		0 \
 	}
 
-/* All of these give -1, so that a failing function can end with `return err_set(...)`; macros, so that
- * compilers and analyzers see it too. err may be NULL when the caller does not care. */
+/* All of these give -1, so that a failing function can end with `return err_set(...)`; macros, so
+ * that compilers and analyzers see it too. err may be NULL when the caller does not care. */
 #define err_set(...) ERR_FAIL_(err_set_to(__VA_ARGS__))
-/* err_sys appends ": strerror(errno_value)"; the kind follows the errno (ENOENT is ERR_NOT_FOUND ...). */
+/* err_sys appends ": strerror(errno_value)"; the kind follows the errno (ENOENT is ERR_NOT_FOUND
+ * ...). */
 #define err_sys(...) ERR_FAIL_(err_sys_to(__VA_ARGS__))
 /* err_wrap puts "text: " before the message already there. */
 #define err_wrap(...) ERR_FAIL_(err_wrap_to(__VA_ARGS__))

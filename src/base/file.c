@@ -123,8 +123,8 @@ int dir_make_all(const char *path, mode_t mode, struct err *err)
 
 /* ---- removing trees ---------------------------------------------------------------------------
  *
- * A tree may be deeper than there are descriptors or stack. What lies below DEPTH_MAX is moved up to the
- * top of the tree and removed from there in another round. */
+ * A tree may be deeper than there are descriptors or stack. What lies below DEPTH_MAX is moved up
+ * to the top of the tree and removed from there in another round. */
 
 enum { DEPTH_MAX = 64 };
 

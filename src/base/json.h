@@ -1,7 +1,7 @@
 /* json.h - reading JSON objects from outside strictly, over jansson
  *
- * A spec table names each key with its type; unknown keys, wrong types and missing required keys are
- * ERR_INVALID with the key in the message. */
+ * A spec table names each key with its type; unknown keys, wrong types and missing required keys
+ * are ERR_INVALID with the key in the message. */
 #pragma once
 #include "base/err.h"
 #include <jansson.h>
@@ -24,7 +24,8 @@ struct json_key {
 	bool required;
 };
 
-/* Parses text strictly: duplicate keys and trailing bytes refused, nesting bounded. New reference. */
+/* Parses text strictly: duplicate keys and trailing bytes refused, nesting bounded. New
+ * reference. */
 json_t *json_parse(const char *text, size_t len, struct err *err);
 int json_read(json_t *object, const struct json_key *keys, size_t count, struct err *err);
 /* One line, no spaces; yours to free. */

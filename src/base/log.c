@@ -1,4 +1,5 @@
-/* log.c - logfmt lines, each written with one write() so that lines of several processes do not mix */
+/* log.c - logfmt lines, each written with one write() so that lines of several processes do not
+ * mix */
 #include "base/log.h"
 #include "base/alloc.h"
 #include "base/buf.h"

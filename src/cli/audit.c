@@ -41,7 +41,7 @@ static const int widths[COLUMNS] = {
 	[BYTES] = 12,
 };
 
-/* ---- a line in columns ---------------------------------------------------------------------------- */
+/* ---- a line in columns ---------------------------------------------------------------------- */
 
 static void put_what(struct buf *out, json_t *line)
 {
@@ -164,7 +164,7 @@ static void print_line(json_t *line)
 	}
 }
 
-/* ---- reading ---------------------------------------------------------------------------------------- */
+/* ---- reading -------------------------------------------------------------------------------- */
 
 struct reading {
 	struct cli *cli;
@@ -212,7 +212,8 @@ static int on_line(json_t *line, const char *text, size_t len, void *arg, struct
 	return 0;
 }
 
-/* Goes on where it was when the daemon is restarted; one that does not run at all is told at once. */
+/* Goes on where it was when the daemon is restarted; one that does not run at all is told at
+ * once. */
 static int follow(struct reading *reading)
 {
 	struct cli *cli = reading->cli;
@@ -280,7 +281,7 @@ static int show(struct reading *reading)
 	return 0;
 }
 
-/* ---- checking --------------------------------------------------------------------------------------- */
+/* ---- checking ------------------------------------------------------------------------------- */
 
 static int fetch_check(struct cli *cli, const char *log, json_t **ret, struct err *err)
 {
@@ -370,7 +371,7 @@ static int check(struct cli *cli)
 	return code;
 }
 
-/* ---- the command ------------------------------------------------------------------------------------ */
+/* ---- the command ---------------------------------------------------------------------------- */
 
 int cmd_audit(struct cli *cli, int argc, char **argv)
 {

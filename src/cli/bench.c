@@ -1,12 +1,13 @@
 /* bench.c - `box bench`: this machine measured, side by side with the other sandboxes on it
  *
- * The rows stand in one table. Those of a group are measured together, in rounds: each round runs every
- * row of the group once, in a new random order. A noisy moment of the machine hits all of them alike, and
- * nobody always comes after the heaviest one. A row leaves its group when it has its runs or its time is
- * used up, or when it failed three times; what remains of it is in the report with the reason.
+ * The rows stand in one table. Those of a group are measured together, in rounds: each round runs
+ * every row of the group once, in a new random order. A noisy moment of the machine hits all of
+ * them alike, and nobody always comes after the heaviest one. A row leaves its group when it has
+ * its runs or its time is used up, or when it failed three times; what remains of it is in the
+ * report with the reason.
  *
- * ^C ends the run after the measurement under way; boxes, files and namespaces go, what was measured is
- * printed. */
+ * ^C ends the run after the measurement under way; boxes, files and namespaces go, what was
+ * measured is printed. */
 #include "cli/bench_internal.h"
 #include "base/clock.h"
 #include "base/text.h"
@@ -95,7 +96,8 @@ static bool is_family(const char *name, const struct bench_item *item)
 	       item->group <= GROUP_STATES_MANY;
 }
 
-/* 0, or the exit code of a wrong command line. `idle_500`, `page_cache`, `net` and `states` stand for all of their rows. */
+/* 0, or the exit code of a wrong command line. `idle_500`, `page_cache`, `net` and `states` stand
+ * for all of their rows. */
 static int choose_named(struct bench *bench, const char *name, bool with_peers)
 {
 	bool found = false;

@@ -1,10 +1,11 @@
 /* bench_box.c - our boxes: the rows that go through the API
  *
- * API rows go over one kept connection with bodies made beforehand, so that the clock sees the daemon and
- * not our JSON. Names are ours too: the exec after a create needs nothing out of the create's answer.
+ * API rows go over one kept connection with bodies made beforehand, so that the clock sees the
+ * daemon and not our JSON. Names are ours too: the exec after a create needs nothing out of the
+ * create's answer.
  *
- * Each box carries the label `bench=RUN`. A row removes its boxes outside the clock; whatever is left when
- * the run ends, for whatever reason, is found by that label. */
+ * Each box carries the label `bench=RUN`. A row removes its boxes outside the clock; whatever is
+ * left when the run ends, for whatever reason, is found by that label. */
 #include "cli/bench_internal.h"
 #include "base/clock.h"
 #include "base/json.h"
@@ -125,7 +126,8 @@ static int create_box(struct bench_boxes *boxes, const char *name, struct err *e
 	return request(boxes, "POST", "/v1/boxes", body, err);
 }
 
-/* A removal is answered before all is cleaned up; whoever is measured next does not pay for that. */
+/* A removal is answered before all is cleaned up; whoever is measured next does not pay for
+ * that. */
 static int settle(struct bench_boxes *boxes, struct err *err)
 {
 	for (int tries = 0; tries < SETTLE_TRIES; tries++) {

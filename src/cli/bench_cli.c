@@ -1,7 +1,7 @@
 /* bench_cli.c - the rows that start a program: the command line as people use it, and the floor
  *
- * /proc/self/exe is started like any other program, so process start and dynamic linking count. A stream
- * is 64 MiB; while it runs the daemon's memory is looked at every few milliseconds. */
+ * /proc/self/exe is started like any other program, so process start and dynamic linking count. A
+ * stream is 64 MiB; while it runs the daemon's memory is looked at every few milliseconds. */
 #include "cli/bench_internal.h"
 #include "base/file.h"
 #include "base/text.h"
@@ -81,8 +81,8 @@ static int run_stream(struct bench_boxes *boxes, struct bench_row *rss, const ch
 	return bench_program_run(&program, LIMIT_MS, ret, err);
 }
 
-/* A folder with a 64 MiB file, in memory where the machine has such a place: the copy is to be measured,
- * not our disk. Random bytes, so that nothing on the way can profit from zeros. */
+/* A folder with a 64 MiB file, in memory where the machine has such a place: the copy is to be
+ * measured, not our disk. Random bytes, so that nothing on the way can profit from zeros. */
 static int need_work(struct err *err)
 {
 	_cleanup_close_ int fd = -1;

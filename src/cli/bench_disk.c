@@ -1,8 +1,9 @@
 /* bench_disk.c - disks and images, side by side with the host's file system
  *
- * What is compared does the same work with the same program and the same files, once in a box and once in a
- * folder on the host (--host-dir, which should lie where BOX_HOME does). Preparing and removing is outside the
- * clock; nobody syncs. The host's page cache is looked at as a whole, so the machine should be quiet then. */
+ * What is compared does the same work with the same program and the same files, once in a box and
+ * once in a folder on the host (--host-dir, which should lie where BOX_HOME does). Preparing and
+ * removing is outside the clock; nobody syncs. The host's page cache is looked at as a whole, so
+ * the machine should be quiet then. */
 #include "cli/bench_internal.h"
 #include "base/clock.h"
 #include "base/file.h"
@@ -261,8 +262,8 @@ static int need_untar(struct bench_boxes *boxes, struct err *err)
 	return 0;
 }
 
-/* Into a new folder each time, and nothing is removed before the end: ext4 is many times slower where files were
- * deleted a moment ago, and that is not what is to be compared. */
+/* Into a new folder each time, and nothing is removed before the end: ext4 is many times slower
+ * where files were deleted a moment ago, and that is not what is to be compared. */
 #define UNTAR_NEW "d=$(mktemp -d %s/out-XXXXXX); exec tar xf %s/files.tar -C $d"
 
 int bench_untar_box(struct bench_boxes *boxes, double *ret, struct err *err)
@@ -346,7 +347,8 @@ int bench_npm_host(struct bench_boxes *boxes, double *ret, struct err *err)
 #define CHOOSE                                                                                    \
 	"find /usr -xdev -type f -size +64k ! -name '*[ \\\"]*' -printf '%s %p\\n' | sort -k2 | " \
 	"awk '{ if (sum > 200 * 1048576) exit; sum += $1; print $2 }' >/tmp/list; "
-/* Asks the kernel to forget one file at a time: dropping all caches would hit everybody on the machine. */
+/* Asks the kernel to forget one file at a time: dropping all caches would hit everybody on the
+ * machine. */
 #define FORGET "while read -r f; do dd if=\"$f\" iflag=nocache count=0 status=none; done </tmp/list"
 #define READ   "exec xargs -a /tmp/list cat >/dev/null"
 

@@ -5,8 +5,10 @@
  * bench_box.c     our boxes: the rows that go through the API
  * bench_cli.c     the rows that start a program: the command line, and the floor
  * bench_disk.c    disks and images, side by side with the host's file system
- * bench_net.c     the network of a box: the process that measures it; bench_net_rig.c where it does, bench_net_load.c its own load
- * bench_states.c  boxes asleep, kept, taken back and copied; bench_wake.c sleeping ones that wake, and many of them
+ * bench_net.c     the network of a box: the process that measures it; bench_net_rig.c where it
+ *                 does, bench_net_load.c its own load
+ * bench_states.c  boxes asleep, kept, taken back and copied; bench_wake.c sleeping ones that wake,
+ *                 and many of them
  * bench_peers.c   the other sandboxes of this machine, each with options under which it works here
  * bench_spawn.c   programs started and timed, the same way for everybody
  * bench_memory.c  memory of the daemon and of the host
@@ -77,9 +79,9 @@ struct bench_times {
 	char head[16];	    /* its beginning, NUL-terminated */
 };
 
-/* Runs the program to its end with stdout on a pipe to us, and waits for whatever it left behind, so
- * that the next measurement starts on a quiet machine. Fails with the last line of stderr when the
- * program does not exit with 0, and with ERR_TIMEOUT after limit_ms. */
+/* Runs the program to its end with stdout on a pipe to us, and waits for whatever it left behind,
+ * so that the next measurement starts on a quiet machine. Fails with the last line of stderr when
+ * the program does not exit with 0, and with ERR_TIMEOUT after limit_ms. */
 int bench_program_run(const struct bench_program *program, unsigned limit_ms,
 	struct bench_times *ret, struct err *err);
 /* Path of an installed program, yours to free; NULL when PATH does not have it. */
@@ -90,8 +92,8 @@ char *bench_program_find(const char *name);
 int bench_memory_of(pid_t pid, double *ret, struct err *err); /* resident */
 int bench_memory_own(
 	pid_t pid, double *ret, struct err *err); /* resident and of no file; exact to the page */
-/* What the host could still give. Others use the machine too: the middle one of a few looks, spread over
- * a second. */
+/* What the host could still give. Others use the machine too: the middle one of a few looks, spread
+ * over a second. */
 int bench_memory_available(double *ret, struct err *err);
 int bench_memory_cached(double *ret, struct err *err); /* the page cache */
 
@@ -99,8 +101,8 @@ int bench_memory_cached(double *ret, struct err *err); /* the page cache */
 
 struct bench_boxes;
 
-/* Finds the daemon behind client (borrowed, like socket). Every box made here carries one label, by which
- * the last of them goes. */
+/* Finds the daemon behind client (borrowed, like socket). Every box made here carries one label, by
+ * which the last of them goes. */
 int bench_boxes_open(
 	struct client *client, const char *socket, struct bench_boxes **ret, struct err *err);
 /* Removes every box of this run. accepts NULL. */
@@ -132,7 +134,8 @@ int bench_boxes_make_from(
 int bench_boxes_echo(struct bench_boxes *boxes, const char *name, double *ret, struct err *err);
 /* ret may be NULL: ms until it was answered. Returns when all of it is gone. */
 int bench_boxes_remove(struct bench_boxes *boxes, const char *name, double *ret, struct err *err);
-/* `sh -ec script` in the box, to its end; fails with its last words when it does not exit with 0. */
+/* `sh -ec script` in the box, to its end; fails with its last words when it does not exit with
+ * 0. */
 int bench_boxes_run(struct bench_boxes *boxes, const char *name, const char *script, double *ret,
 	struct err *err);
 struct client *bench_boxes_get_client(struct bench_boxes *boxes);
@@ -210,8 +213,9 @@ int bench_new_golden_work(struct bench_boxes *boxes, double *ret, struct err *er
 const char *bench_states_parts(void); /* what the working box consists of; "" until it is there */
 void bench_states_done(struct bench_boxes *boxes); /* removes boxes and images */
 
-/* For bench_wake.c: the small box, awake, borrowed; a call without a body (ret_ms may be NULL); a program that runs on,
- * waited for until it has made the file up (NULL: not waited for); whether the box has a program. */
+/* For bench_wake.c: the small box, awake, borrowed; a call without a body (ret_ms may be NULL); a
+ * program that runs on, waited for until it has made the file up (NULL: not waited for); whether
+ * the box has a program. */
 int bench_states_small(struct bench_boxes *boxes, const char **ret, struct err *err);
 int bench_states_post(struct bench_boxes *boxes, const char *box, const char *verb, double *ret_ms,
 	struct err *err);
@@ -256,7 +260,8 @@ const char *bench_peer_name(enum bench_peer peer);
 /* Finds the options under which the peer works here; how is borrowed and says which. */
 int bench_peer_probe(
 	struct bench_peers *peers, enum bench_peer peer, const char **ret_how, struct err *err);
-/* A probed peer runs `echo hi` once: time to the first byte. Those of states: *ret is the checkpoint, *ret_second the restore. */
+/* A probed peer runs `echo hi` once: time to the first byte. Those of states: *ret is the
+ * checkpoint, *ret_second the restore. */
 int bench_peer_run(struct bench_peers *peers, enum bench_peer peer, double *ret, double *ret_second,
 	struct err *err);
 
@@ -294,7 +299,8 @@ enum bench_net_what {
 
 struct bench_net;
 
-/* A process in a network of its own, with a daemon of its own: no packet leaves the machine, and the running daemon is not asked. Needs root. */
+/* A process in a network of its own, with a daemon of its own: no packet leaves the machine, and
+ * the running daemon is not asked. Needs root. */
 int bench_net_open(struct bench_net **ret, struct err *err);
 void bench_net_close(struct bench_net *net); /* with its boxes; accepts NULL */
 /* *ret_second is the figure of the row's `second`. */
@@ -341,7 +347,8 @@ struct bench_item {
 	bool is_second;		    /* a peer's row that another one fills */
 	const char *versus;	    /* row that a peer is compared with; NULL: create_first_byte */
 	const char *(*about)(void); /* a note for a row that was measured; may be NULL */
-	size_t most; /* runs, whatever was asked for; 0: any number; 1: nothing is run to warm up either */
+	/* runs, whatever was asked for; 0: any number; 1: nothing is run to warm up either */
+	size_t most;
 	const char *second; /* row that gets the second figure of each run; NULL: there is none */
 	const char *needs;  /* rows measured along with it, separated by blanks */
 };
@@ -351,8 +358,10 @@ extern const size_t bench_items_count;
 extern const char *const bench_group_titles[GROUP_COUNT];
 
 size_t bench_item_find(const char *name); /* bench_items_count: there is none */
-/* Fills the rows that follow from others, when those are finished; rows[i] belongs to bench_items[i]. */
+/* Fills the rows that follow from others, when those are finished; rows[i] belongs to
+ * bench_items[i]. */
 void bench_items_derive(struct bench_row *rows);
 
-/* True once the person pressed ^C (or the terminal went away): finish what is under way, clean up. */
+/* True once the person pressed ^C (or the terminal went away): finish what is under way, clean
+ * up. */
 bool bench_is_stopping(void);

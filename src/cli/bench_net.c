@@ -1,11 +1,12 @@
 /* bench_net.c - the network of a box, measured in a network of its own
  *
- * No packet may leave the machine, and the running daemon has other things to do. So a process of its own moves into the two
- * namespaces that `box attack` uses, starts a daemon, a server in the "world" and boxes there, and measures what it is asked for,
- * one figure at a time, over a socket pair. It ends when the pair is closed, for whatever reason, and takes everything with it.
+ * No packet may leave the machine, and the running daemon has other things to do. So a process of
+ * its own moves into the two namespaces that `box attack` uses, starts a daemon, a server in the
+ * "world" and boxes there, and measures what it is asked for, one figure at a time, over a socket
+ * pair. It ends when the pair is closed, for whatever reason, and takes everything with it.
  *
- * The network of a box is also made by hand, with the functions that the daemon uses: a namespace, furnished, our sockets in it, and
- * the sockets sent through a socket as the gate gets them. */
+ * The network of a box is also made by hand, with the functions that the daemon uses: a namespace,
+ * furnished, our sockets in it, and the sockets sent through a socket as the gate gets them. */
 #include "cli/bench_internal.h"
 #include "base/alloc.h"
 #include "cli/bench_net_internal.h"
@@ -20,14 +21,15 @@
 #include <time.h>
 
 enum {
-	SETTLE_US =
-		20000, /* the kernel takes a namespace down behind our back: whoever comes next does not pay for it */
+	/* the kernel takes a namespace down behind our back: whoever comes next does not pay for
+	 * it */
+	SETTLE_US = 20000,
 	LOAD_MS = 500,
 	WEB_CONNS = 32,
 	ASKING_BOXES = 100,
 };
 
-/* ---- a network made by hand ------------------------------------------------------------------------ */
+/* ---- a network made by hand ----------------------------------------------------------------- */
 
 struct steps {
 	double netns, setup, teardown;
@@ -41,7 +43,8 @@ static double now_ms(void)
 	return (double)now.tv_sec * 1e3 + (double)now.tv_nsec / 1e6;
 }
 
-/* As the gate gets them: one message with a few words. What arrives at pair[1] stays there until that is closed. */
+/* As the gate gets them: one message with a few words. What arrives at pair[1] stays there until
+ * that is closed. */
 static int hand_over(const int pair[2], const int doors[DOOR_COUNT], struct err *err)
 {
 	char words[512] = "{", control[CMSG_SPACE(sizeof(int) * DOOR_COUNT)] = { 0 };
@@ -152,7 +155,7 @@ static int add_idle_box(struct net_rig *rig, struct err *err)
 	return net_rig_add_box(rig, name, err);
 }
 
-/* ---- what is measured by programs ------------------------------------------------------------------ */
+/* ---- what is measured by programs ----------------------------------------------------------- */
 
 static const struct {
 	const char *what;
@@ -203,7 +206,7 @@ static int measure(
 	}
 }
 
-/* ---- the process ----------------------------------------------------------------------------------- */
+/* ---- the process ---------------------------------------------------------------------------- */
 
 struct answer {
 	int status;

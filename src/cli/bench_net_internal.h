@@ -1,7 +1,8 @@
 /* bench_net_internal.h - what the files that measure the network share
  *
  * bench_net.c       the process, what is asked of it, doors measured by hand
- * bench_net_rig.c   where: two namespaces, servers, a daemon, boxes; programs run in a box and outside
+ * bench_net_rig.c   where: two namespaces, servers, a daemon, boxes; programs run in a box and
+ *                   outside
  * bench_net_load.c  load made by this process itself: requests and questions */
 #pragma once
 #include "attack/rig.h"
@@ -43,16 +44,18 @@ int net_rig_close(struct net_rig *rig, struct err *err);
 /* A box that may reach NET_DOMAIN alone. */
 int net_rig_add_box(struct net_rig *rig, const char *name, struct err *err);
 int net_rig_remove_box(struct net_rig *rig, const char *name, struct err *err);
-/* `box-attacker load WHAT HOST PORT …`; host and port are put in by the place. fresh: another name each time. */
+/* `box-attacker load WHAT HOST PORT …`; host and port are put in by the place. fresh: another name
+ * each time. */
 int net_rig_load(struct net_rig *rig, enum net_place place, const char *what, bool fresh,
 	const char *amount, const char *flows, struct net_figures *ret, struct err *err);
 /* Network namespaces of boxes, at most max; the caller closes them. Returns how many. */
 size_t net_rig_namespaces(const struct net_rig *rig, int *ret, size_t max);
 
-/* Keeps conns connections busy for ms: requests a second, and requests for each second of processor the daemon used; or, with
- * one connection, the middle time of a request in us. */
+/* Keeps conns connections busy for ms: requests a second, and requests for each second of processor
+ * the daemon used; or, with one connection, the middle time of a request in us. */
 int net_load_requests(struct net_rig *rig, bool direct, size_t conns, unsigned ms,
 	struct net_figures *ret, struct err *err);
-/* Asks for names out of most boxes for ms, as fast as answers come: answers a second, and for each second of processor the gate used. */
+/* Asks for names out of most boxes for ms, as fast as answers come: answers a second, and for each
+ * second of processor the gate used. */
 int net_load_questions(
 	struct net_rig *rig, size_t most, unsigned ms, struct net_figures *ret, struct err *err);

@@ -1,8 +1,10 @@
-/* bench_net_load.c - load made by the measuring process itself: requests to a box's URL, questions out of many boxes
+/* bench_net_load.c - load made by the measuring process itself: requests to a box's URL, questions
+ * out of many boxes
  *
- * Requests come from outside, where browsers are, or go straight into the box's port. Questions are sent by sockets that were made in
- * the boxes' networks: they take the same way as a program's, and one process can ask for all boxes, so that the processors are left
- * to the one who answers. All of it is closed loop: whoever got an answer asks again. */
+ * Requests come from outside, where browsers are, or go straight into the box's port. Questions are
+ * sent by sockets that were made in the boxes' networks: they take the same way as a program's, and
+ * one process can ask for all boxes, so that the processors are left to the one who answers. All of
+ * it is closed loop: whoever got an answer asks again. */
 #include "base/alloc.h"
 #include "base/file.h"
 #include "cli/bench_net_internal.h"
@@ -142,7 +144,7 @@ static double middle_us(struct load *load)
 	return load->times[middle] / 1e3;
 }
 
-/* ---- requests -------------------------------------------------------------------------------------- */
+/* ---- requests ------------------------------------------------------------------------------- */
 
 static void send_request(struct load *load, struct conn *conn)
 {
@@ -250,7 +252,7 @@ int net_load_requests(struct net_rig *rig, bool direct, size_t conns, unsigned m
 	return status;
 }
 
-/* ---- questions ------------------------------------------------------------------------------------- */
+/* ---- questions ------------------------------------------------------------------------------ */
 
 /* "NUMBER.server.bench.test", an address of it. */
 static void ask(struct load *load, struct conn *conn)

@@ -1,7 +1,8 @@
 /* bench_net_rig.c - where the network is measured: two namespaces, servers, a daemon, boxes
  *
- * The namespaces, the daemon and its image are those of `box attack`, without the witnesses: nobody looks at packets while they are
- * counted. What runs in a box and what runs outside is the same program, box-attacker, and so are the servers it talks to. */
+ * The namespaces, the daemon and its image are those of `box attack`, without the witnesses: nobody
+ * looks at packets while they are counted. What runs in a box and what runs outside is the same
+ * program, box-attacker, and so are the servers it talks to. */
 #include "attack/rig_links.h"
 #include "attack/witness.h"
 #include "base/alloc.h"
@@ -28,9 +29,10 @@ enum { READY_MS = 5000, OUTPUT_MAX = 64 * 1024 };
 	"{\"name\":\"%s\",\"image\":\"" RIG_IMAGE "\",\"policy\":{\"version\":1,\"preset\":" \
 	"\"none\",\"allow\":[\"*." NET_DOMAIN ":%d\"]}}"
 
-/* ---- programs -------------------------------------------------------------------------------------- */
+/* ---- programs ------------------------------------------------------------------------------- */
 
-/* box-attacker outside of any box, in a network namespace (-1: ours), with the rig's resolver. Its stdout is *ret_fd. */
+/* box-attacker outside of any box, in a network namespace (-1: ours), with the rig's resolver. Its
+ * stdout is *ret_fd. */
 static int start_outside(struct net_rig *rig, int netns, const char *const *words, pid_t *ret_pid,
 	int *ret_fd, struct err *err)
 {
@@ -105,7 +107,7 @@ static int start_inside(struct net_rig *rig, struct err *err)
 	return await_ready(rig->inside_out, "in a box", err);
 }
 
-/* ---- the places ------------------------------------------------------------------------------------ */
+/* ---- the places ----------------------------------------------------------------------------- */
 
 /* The names of the world are told by a process in it. */
 static int open_world(struct net_rig *rig, struct err *err)
@@ -159,7 +161,7 @@ int net_rig_close(struct net_rig *rig, struct err *err)
 	return status;
 }
 
-/* ---- boxes ----------------------------------------------------------------------------------------- */
+/* ---- boxes ---------------------------------------------------------------------------------- */
 
 int net_rig_add_box(struct net_rig *rig, const char *name, struct err *err)
 {
@@ -202,7 +204,7 @@ size_t net_rig_namespaces(const struct net_rig *rig, int *ret, size_t max)
 	return count;
 }
 
-/* ---- load ------------------------------------------------------------------------------------------ */
+/* ---- load ----------------------------------------------------------------------------------- */
 
 /* The line box-attacker ends with: {"refused","how","detail":"NUMBER [NUMBER]"}. */
 static int read_figures(const char *text, struct net_figures *ret, struct err *err)

@@ -2,21 +2,22 @@
  *
  * All of them run in one mount namespace of their own, entered right before exec:
  *
- *	DIR           tmpfs: bundle, states, upper layer; the host sees an empty folder
- *	DIR/rootfs    the image our boxes start from, bound read-only, so nobody can touch it
- *	DIR/writable  an overlay of it for podman, which writes mount points into a given root
- *	/run, /dev/shm   fresh tmpfs: what they leave there is gone with the namespace
- *	/sys/fs/cgroup/unified   unmounted: crun refuses to work beside controllers on both versions
+ * 	DIR           tmpfs: bundle, states, upper layer; the host sees an empty folder
+ * 	DIR/rootfs    the image our boxes start from, bound read-only, so nobody can touch it
+ * 	DIR/writable  an overlay of it for podman, which writes mount points into a given root
+ * 	/run, /dev/shm   fresh tmpfs: what they leave there is gone with the namespace
+ * 	/sys/fs/cgroup/unified   unmounted: crun refuses to work beside controllers on both versions
  *
- * Nothing but a descriptor of ours holds that namespace, so it goes with us even when we are killed.
+ * Nothing but a descriptor of ours holds that namespace, so it goes with us even when we are
+ * killed.
  *
  * A peer may have several ways to be run, best first; the first that prints `hi` is measured. The
- * choices lean to the peer's favour: state in memory, no network to set up, no log, cgroups off where
- * that is possible. Our own boxes get no such discount.
+ * choices lean to the peer's favour: state in memory, no network to set up, no log, cgroups off
+ * where that is possible. Our own boxes get no such discount.
  *
- * Those of states are scripts, since a container has to live between the calls: started, put to disk, brought back, removed. The
- * scripts clock themselves with `date`, which costs them a millisecond. A CRIU of the machine is tried first, then the one
- * that was built with box. */
+ * Those of states are scripts, since a container has to live between the calls: started, put to
+ * disk, brought back, removed. The scripts clock themselves with `date`, which costs them a
+ * millisecond. A CRIU of the machine is tried first, then the one that was built with box. */
 #include "cli/bench_internal.h"
 #include "base/file.h"
 #include "base/strv.h"
@@ -35,7 +36,8 @@ enum { RUN_LIMIT_MS = 30000, WAY_WORDS = 32 };
 struct way {
 	enum bench_peer peer;
 	const char *how;
-	/* First the program; %D is the folder, %I a fresh container id, %C where our CRIU is, for a PATH. */
+	/* First the program; %D is the folder, %I a fresh container id, %C where our CRIU is, for a
+	 * PATH. */
 	const char *words[WAY_WORDS];
 };
 

@@ -1,7 +1,7 @@
 /* bench_report.c - percentiles, the table for people and the JSON for programs
  *
- * Percentiles are by nearest rank: each is a value that was really measured. p95 and p99 are always the
- * bad end, so for a rate (MB/s) they are what all but 5 or 1 in 100 runs reached. */
+ * Percentiles are by nearest rank: each is a value that was really measured. p95 and p99 are always
+ * the bad end, so for a rate (MB/s) they are what all but 5 or 1 in 100 runs reached. */
 #include "cli/bench_internal.h"
 #include "base/json.h"
 #include <stdarg.h>
@@ -88,7 +88,8 @@ static json_t *row_json(const struct bench_row *row)
 
 void bench_report_json(const struct bench_row *const *rows, size_t count)
 {
-	/* A line a row: JSON for programs that people can read too. Six digits are more than we know. */
+	/* A line a row: JSON for programs that people can read too. Six digits are more than we
+	 * know. */
 	for (size_t i = 0; i < count; i++) {
 		_cleanup_json_ json_t *object = row_json(rows[i]);
 		_cleanup_free_ char *text = json_dumps(

@@ -1,12 +1,12 @@
 /* bench_spawn.c - programs started and timed, the same way for everybody
  *
- * The clock starts before clone(CLONE_VM | CLONE_VFORK), which is the cheapest start Linux has, and the
- * child does three things before exec: its own process group (so that ^C reaches us alone, and we decide
- * when to stop), stdio, and for the peers the prepared mount namespace.
+ * The clock starts before clone(CLONE_VM | CLONE_VFORK), which is the cheapest start Linux has, and
+ * the child does three things before exec: its own process group (so that ^C reaches us alone, and
+ * we decide when to stop), stdio, and for the peers the prepared mount namespace.
  *
- * We are a subreaper: conmon, gofers and clean-up processes that outlive the program come to us, and a
- * run is over only when they are gone. Otherwise one peer's tail would be measured as the next one's
- * start. */
+ * We are a subreaper: conmon, gofers and clean-up processes that outlive the program come to us,
+ * and a run is over only when they are gone. Otherwise one peer's tail would be measured as the
+ * next one's start. */
 #include "cli/bench_internal.h"
 #include "base/clock.h"
 #include "base/file.h"
@@ -69,7 +69,8 @@ static double since(int64_t start_us)
 	return (double)(clock_mono_us() - start_us) / 1000.0;
 }
 
-/* Those that came to us as a subreaper and have ended: a runtime may wait until they are really gone. Not the program itself. */
+/* Those that came to us as a subreaper and have ended: a runtime may wait until they are really
+ * gone. Not the program itself. */
 static void reap_orphans(pid_t program)
 {
 	siginfo_t info = { 0 };
@@ -79,7 +80,8 @@ static void reap_orphans(pid_t program)
 		waitpid(info.si_pid, NULL, 0);
 }
 
-/* Waits for fd at most until the next tick, and ticks. 1: fd has something, 0: not yet, -1: ERR_TIMEOUT. */
+/* Waits for fd at most until the next tick, and ticks. 1: fd has something, 0: not yet, -1:
+ * ERR_TIMEOUT. */
 static int wait_ticking(const struct bench_program *program, pid_t pid, int fd, int64_t start_us,
 	unsigned limit_ms, int64_t *tick_us, struct err *err)
 {
@@ -148,7 +150,8 @@ static int wait_program(const struct bench_program *program, pid_t pid, int64_t 
 	return 0;
 }
 
-/* Our children by the kernel's list: whoever is still there was left by a program that has ended. */
+/* Our children by the kernel's list: whoever is still there was left by a program that has
+ * ended. */
 static void kill_children(void)
 {
 	_cleanup_free_ char *text = NULL;

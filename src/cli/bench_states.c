@@ -1,11 +1,12 @@
 /* bench_states.c - boxes put to sleep, woken, kept, taken back and copied, through the API
  *
- * Two boxes are measured. The small one has nothing in it but box-init. The working one has bash on a terminal, python with
- * threads, asyncio, a child and a connection to itself, a node server, and 512 MB of files of its own; what the image does not
- * have is left out, and the rows say so.
+ * Two boxes are measured. The small one has nothing in it but box-init. The working one has bash on
+ * a terminal, python with threads, asyncio, a child and a connection to itself, a node server, and
+ * 512 MB of files of its own; what the image does not have is left out, and the rows say so.
  *
- * A figure is the time until the call is answered; where the box stands still meanwhile the daemon tells for how long, and that
- * is the second one. Copies, snapshots and images are removed outside the clock. */
+ * A figure is the time until the call is answered; where the box stands still meanwhile the daemon
+ * tells for how long, and that is the second one. Copies, snapshots and images are removed outside
+ * the clock. */
 #include "cli/bench_internal.h"
 #include "base/clock.h"
 #include "base/json.h"
@@ -40,7 +41,7 @@ const char *bench_states_parts(void)
 	return states.parts;
 }
 
-/* ---- calls -------------------------------------------------------------------------------------------- */
+/* ---- calls ---------------------------------------------------------------------------------- */
 
 /* `POST /v1/boxes/BOX/VERB`; body is consumed, the last three may be NULL. */
 static int post(struct bench_boxes *boxes, const char *box, const char *verb, json_t *body,
@@ -76,7 +77,7 @@ static int forget_snapshot(
 	return client_call(bench_boxes_get_client(boxes), "DELETE", path, NULL, NULL, err);
 }
 
-/* ---- what is measured ----------------------------------------------------------------------------------- */
+/* ---- what is measured ----------------------------------------------------------------------- */
 
 /* Detached; up when it has made the file, or at once when there is none. */
 int bench_states_start(struct bench_boxes *boxes, const char *box, const char *const *argv,
@@ -163,7 +164,8 @@ static int fill_work(struct bench_boxes *boxes, const char *box, struct err *err
 		NULL, err);
 }
 
-/* Made when it is not there, awake when it is: between the runs of a row it may have fallen asleep. */
+/* Made when it is not there, awake when it is: between the runs of a row it may have fallen
+ * asleep. */
 static int need(struct bench_boxes *boxes, struct subject *subject, struct err *err)
 {
 	_cleanup_free_ char *box = NULL;
@@ -186,7 +188,7 @@ int bench_states_small(struct bench_boxes *boxes, const char **ret, struct err *
 	return 0;
 }
 
-/* ---- asleep and awake ------------------------------------------------------------------------------------- */
+/* ---- asleep and awake ----------------------------------------------------------------------- */
 
 int bench_suspend(struct bench_boxes *boxes, double *ret, double *ret_resume, struct err *err)
 {
@@ -215,7 +217,7 @@ int bench_hibernate_work(struct bench_boxes *boxes, double *ret, double *ret_wak
 	return hibernate(boxes, &states.work, ret, ret_wake, err);
 }
 
-/* ---- copies ------------------------------------------------------------------------------------------------- */
+/* ---- copies --------------------------------------------------------------------------------- */
 
 static int remove_children(struct bench_boxes *boxes, json_t *answer, struct err *err)
 {
@@ -313,7 +315,7 @@ int bench_fork_big(struct bench_boxes *boxes, double *ret, double *ret_paused, s
 	return need_big(boxes, err) < 0 ? -1 : fork_box(boxes, states.big, 1, ret, ret_paused, err);
 }
 
-/* ---- kept and taken back --------------------------------------------------------------------------------------- */
+/* ---- kept and taken back -------------------------------------------------------------------- */
 
 static int snapshot(struct bench_boxes *boxes, struct subject *subject, double *ret,
 	double *ret_paused, struct err *err)
@@ -377,7 +379,7 @@ int bench_rollback_work(struct bench_boxes *boxes, double *ret, double *ret_forg
 	return roll_back_twice(boxes, &states.work, ret, ret_forget, err);
 }
 
-/* ---- images with everything up ----------------------------------------------------------------------------------- */
+/* ---- images with everything up -------------------------------------------------------------- */
 
 static int new_golden(
 	struct bench_boxes *boxes, struct subject *subject, double *ret, struct err *err)
@@ -409,7 +411,7 @@ int bench_new_golden_work(struct bench_boxes *boxes, double *ret, struct err *er
 	return new_golden(boxes, &states.work, ret, err);
 }
 
-/* ---- the end ------------------------------------------------------------------------------------------------------- */
+/* ---- the end -------------------------------------------------------------------------------- */
 
 static void subject_done(struct bench_boxes *boxes, struct subject *subject)
 {

@@ -1,7 +1,8 @@
 /* bench_wake.c - sleeping boxes: the first byte out of one that wakes, and what many of them cost
  *
- * First bytes are watched on a connection of their own, opened before: a program that wants to write every few milliseconds is
- * stopped in the middle, what it had written is read, and the clock begins with the call that lets it go on. */
+ * First bytes are watched on a connection of their own, opened before: a program that wants to
+ * write every few milliseconds is stopped in the middle, what it had written is read, and the clock
+ * begins with the call that lets it go on. */
 #include "cli/bench_internal.h"
 #include "base/alloc.h"
 #include "base/clock.h"
@@ -37,7 +38,7 @@ static double since(int64_t start_us)
 	return (double)(clock_mono_us() - start_us) / 1000.0;
 }
 
-/* ---- connections -------------------------------------------------------------------------------------- */
+/* ---- connections ---------------------------------------------------------------------------- */
 
 static int send_text(int fd, const char *text, struct err *err)
 {
@@ -74,7 +75,7 @@ static int drain(int fd, struct err *err)
 	return got < 0 ? -1 : 0;
 }
 
-/* ---- resume ---------------------------------------------------------------------------------------------- */
+/* ---- resume --------------------------------------------------------------------------------- */
 
 #define TICKER                                                                       \
 	"{\"argv\":[\"python3\",\"-c\",\"import os, time\\nwhile True: os.write(1, " \
@@ -164,7 +165,7 @@ int bench_resume(struct bench_boxes *boxes, double *ret, double *ret_answer, str
 	return drain(wake.control, err);
 }
 
-/* ---- whoever comes ------------------------------------------------------------------------------------------ */
+/* ---- whoever comes -------------------------------------------------------------------------- */
 
 /* A box that does not wake by itself is no error of the row. */
 static int not_by_itself(struct err *err)
@@ -200,7 +201,7 @@ int bench_wake_exec_hibernated(struct bench_boxes *boxes, double *ret, struct er
 	return wake_exec(boxes, "hibernate", ret, err);
 }
 
-/* ---- a request to its URL -------------------------------------------------------------------------------------- */
+/* ---- a request to its URL ------------------------------------------------------------------- */
 
 static const char server_code[] = "import socket\n"
 				  "s = socket.create_server(('127.0.0.1', 8080))\n"
@@ -304,7 +305,7 @@ int bench_wake_url_hibernated(struct bench_boxes *boxes, double *ret, struct err
 	return wake_url(boxes, "hibernate", ret, err);
 }
 
-/* ---- many ---------------------------------------------------------------------------------------------------------- */
+/* ---- many ----------------------------------------------------------------------------------- */
 
 /* Removed by the caller, with whatever was made before something failed. */
 static int make_asleep(
@@ -421,7 +422,7 @@ int bench_hibernated(struct bench_boxes *boxes, double *ret, struct err *err)
 	return status;
 }
 
-/* ---- the end --------------------------------------------------------------------------------------------------------- */
+/* ---- the end -------------------------------------------------------------------------------- */
 
 void bench_wake_done(struct bench_boxes *boxes)
 {

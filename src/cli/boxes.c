@@ -336,7 +336,7 @@ int cmd_show(struct cli *cli, int argc, char **argv)
 	return code;
 }
 
-/* ---- verbs over several boxes ----------------------------------------------------------------- */
+/* ---- verbs over several boxes --------------------------------------------------------------- */
 
 int cli_post_each(struct cli *cli, int argc, char **argv, const char *verb, json_t *body)
 {

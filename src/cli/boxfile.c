@@ -1,7 +1,8 @@
 /* boxfile.c - see boxfile.h
  *
- * Two passes a line: joining (a backslash at the end goes on with the next line, comment lines in between are
- * left out), then the keyword's row in a table, which says how the rest is read and what it must be. */
+ * Two passes a line: joining (a backslash at the end goes on with the next line, comment lines in
+ * between are left out), then the keyword's row in a table, which says how the rest is read and
+ * what it must be. */
 #include "cli/boxfile.h"
 #include "base/buf.h"
 #include "base/json.h"
@@ -14,7 +15,7 @@
 
 enum { WORD_MAX = 32 * 1024, WORDS_MAX = 1000, PORT_MAX = 65535 };
 
-/* ---- words ------------------------------------------------------------------------------------ */
+/* ---- words ---------------------------------------------------------------------------------- */
 
 struct splitter {
 	const char *at;
@@ -160,7 +161,7 @@ static int read_json_words(const char *text, char ***ret, struct err *err)
 	return 0;
 }
 
-/* ---- what the words of each keyword must be ----------------------------------------------------- */
+/* ---- what the words of each keyword must be ------------------------------------------------- */
 
 static int check_env(const char *word, struct err *err)
 {
@@ -243,7 +244,7 @@ bool boxfile_changes_disk(enum boxfile_kind kind)
 	return rules[kind].changes_disk;
 }
 
-/* ---- lines -------------------------------------------------------------------------------------- */
+/* ---- lines ---------------------------------------------------------------------------------- */
 
 struct reader {
 	const char *at; /* NUL-terminated */

@@ -1,7 +1,7 @@
 /* boxfile.h - a recipe for an image, read into steps; docs/boxfile.md describes the language
  *
- * Pure: the runner (build.c) does the work. All text is UTF-8, bounded, and has been checked as far as it can be
- * without a box: a wrong line is found before anything is built. */
+ * Pure: the runner (build.c) does the work. All text is UTF-8, bounded, and has been checked as far
+ * as it can be without a box: a wrong line is found before anything is built. */
 #pragma once
 #include "base/err.h"
 #include <stdbool.h>
@@ -47,6 +47,7 @@ bool boxfile_changes_disk(enum boxfile_kind kind);
 
 /* The value of a variable, borrowed; NULL: it has none. */
 typedef const char *(*boxfile_lookup)(const char *name, void *arg);
-/* Words as a shell splits them: blanks, '…', "…", backslash. With lookup, $NAME and ${NAME} outside of '…' become
- * their value, or nothing; without, a dollar is a dollar. *ret is a strv, never NULL. */
+/* Words as a shell splits them: blanks, '…', "…", backslash. With lookup, $NAME and ${NAME} outside
+ * of '…' become their value, or nothing; without, a dollar is a dollar. *ret is a strv, never
+ * NULL. */
 int boxfile_words(const char *text, boxfile_lookup lookup, void *arg, char ***ret, struct err *err);

@@ -1,14 +1,16 @@
-/* build.c - `box image build -f Boxfile`: a recipe run step by step in a box, each step kept as an image
+/* build.c - `box image build -f Boxfile`: a recipe run step by step in a box, each step kept as an
+ * image
  *
- * Steps that change the disk have a key (build_hash.c). The daemon is asked for an image with that key; if there is
- * one the step is done. Else it runs in the build box, made from the last image when the first such step comes and
- * used by all that follow, and the box's disk is saved under the key. Saving is a snapshot and costs next to
- * nothing. Steps that only describe the image change the configuration, which goes along with each save; it
- * includes what the steps right behind say, so that the last save usually is the image that was asked for, and
- * only gets its name.
+ * Steps that change the disk have a key (build_hash.c). The daemon is asked for an image with that
+ * key; if there is one the step is done. Else it runs in the build box, made from the last image
+ * when the first such step comes and used by all that follow, and the box's disk is saved under the
+ * key. Saving is a snapshot and costs next to nothing. Steps that only describe the image change
+ * the configuration, which goes along with each save; it includes what the steps right behind say,
+ * so that the last save usually is the image that was asked for, and only gets its name.
  *
- * A step that fails leaves the box: somebody will want to look. Ctrl-C removes it, and so does the guard when we are
- * killed (build_guard.c). Either way the steps before are images already, and the next build begins there. */
+ * A step that fails leaves the box: somebody will want to look. Ctrl-C removes it, and so does the
+ * guard when we are killed (build_guard.c). Either way the steps before are images already, and the
+ * next build begins there. */
 #include "cli/build.h"
 #include "base/alloc.h"
 #include "base/file.h"
@@ -27,7 +29,7 @@ static const struct boxfile_step *this_step(const struct build *build)
 	return &build->boxfile.steps[build->step];
 }
 
-/* ---- what is told ------------------------------------------------------------------------------- */
+/* ---- what is told --------------------------------------------------------------------------- */
 
 /* "[2/5] run make  (cached)" */
 static void tell_step(struct build *build, bool cached)
@@ -79,7 +81,7 @@ static int tell_image(struct build *build)
 	return 0;
 }
 
-/* ---- the build box -------------------------------------------------------------------------------- */
+/* ---- the build box -------------------------------------------------------------------------- */
 
 static void take_image(struct build *build, json_t *image)
 {
@@ -138,7 +140,7 @@ static int save(struct build *build, const char *key, json_t *config, struct err
 	return 0;
 }
 
-/* ---- the cache ------------------------------------------------------------------------------------ */
+/* ---- the cache ------------------------------------------------------------------------------ */
 
 /* 1: the image is build->image now; 0: there is none. */
 static int find_cached(struct build *build, const char *key, struct err *err)
@@ -160,7 +162,7 @@ static int find_cached(struct build *build, const char *key, struct err *err)
 	return 1;
 }
 
-/* ---- steps ------------------------------------------------------------------------------------------ */
+/* ---- steps ---------------------------------------------------------------------------------- */
 
 /* The configuration with what follows up to the next step that changes the disk. */
 static int config_ahead(const struct build *build, json_t **ret, struct err *err)
@@ -278,7 +280,7 @@ static int run_all(struct build *build, struct err *err)
 	return finish_config(build, err) < 0 ? -1 : finish_name(build, err);
 }
 
-/* ---- the command ------------------------------------------------------------------------------------ */
+/* ---- the command ---------------------------------------------------------------------------- */
 
 static int read_boxfile(struct build *build, const char *file, struct err *err)
 {

@@ -1,7 +1,8 @@
 /* build_config.c - what an image tells besides its files; see build_internal.h
  *
- * The configuration is that of image.h: {"entrypoint":[],"cmd":[],"env":["K=V"],"user":"","workdir":"",
- * "ports":["80/tcp"],"labels":{}}. It begins as the base image's. */
+ * The configuration is that of image.h:
+ * {"entrypoint":[],"cmd":[],"env":["K=V"],"user":"","workdir":"", "ports":["80/tcp"],"labels":{}}.
+ * It begins as the base image's. */
 #include "base/alloc.h"
 #include "base/strv.h"
 #include "cli/build_internal.h"
@@ -27,7 +28,7 @@ static json_t *need(json_t *config, const char *key, json_t *empty)
 	return empty;
 }
 
-/* ---- environment -------------------------------------------------------------------------------- */
+/* ---- environment ---------------------------------------------------------------------------- */
 
 /* What programs get where nobody has said anything, see box-init; "$PATH" must not lose it. */
 #define DEFAULT_PATH "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
@@ -89,7 +90,7 @@ json_t *build_config_env(json_t *config)
 	return env;
 }
 
-/* ---- paths -------------------------------------------------------------------------------------- */
+/* ---- paths ---------------------------------------------------------------------------------- */
 
 char *build_config_path(json_t *config, const char *path)
 {
@@ -114,7 +115,7 @@ char *build_config_path(json_t *config, const char *path)
 	return out;
 }
 
-/* ---- the others --------------------------------------------------------------------------------- */
+/* ---- the others ----------------------------------------------------------------------------- */
 
 static void apply_ports(json_t *config, char *const *words)
 {

@@ -1,9 +1,10 @@
 /* build_guard.c - nobody's build box goes; see build_internal.h
  *
- * Whoever builds can be killed in the middle of it: by kill -9, by a pipe whose reader has had enough, with his terminal. The
- * box would run on and nobody would know whose it was. So a second process waits at the other end of a pipe, in a session
- * of its own, with nothing of the terminal open. It hears the name of the box before the box is made, and when the pipe
- * closes without a word that the box has gone or is to stay, it removes it. */
+ * Whoever builds can be killed in the middle of it: by kill -9, by a pipe whose reader has had
+ * enough, with his terminal. The box would run on and nobody would know whose it was. So a second
+ * process waits at the other end of a pipe, in a session of its own, with nothing of the terminal
+ * open. It hears the name of the box before the box is made, and when the pipe closes without a
+ * word that the box has gone or is to stay, it removes it. */
 #include "base/alloc.h"
 #include "cli/build_internal.h"
 #include <errno.h>

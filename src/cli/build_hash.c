@@ -1,9 +1,9 @@
 /* build_hash.c - keys of the cache; see build_internal.h
  *
- * A key is the SHA-256 of all that a step's result depends on: the key before it, its text, the environment, user
- * and folder it runs with, and for copy the names, modes and contents of the files. Times are left out: a fresh
- * checkout of the same files is the same. Every piece is told with its length, so that no two lists of pieces look
- * alike. */
+ * A key is the SHA-256 of all that a step's result depends on: the key before it, its text, the
+ * environment, user and folder it runs with, and for copy the names, modes and contents of the
+ * files. Times are left out: a fresh checkout of the same files is the same. Every piece is told
+ * with its length, so that no two lists of pieces look alike. */
 #include "base/alloc.h"
 #include "base/strv.h"
 #include "cli/build_internal.h"
@@ -40,7 +40,7 @@ static void hash_end(struct sha256 *hash, char *out)
 	strcpy(out, digest_hex(digest));
 }
 
-/* ---- files -------------------------------------------------------------------------------------- */
+/* ---- files ---------------------------------------------------------------------------------- */
 
 static int hash_contents(struct sha256 *hash, int fd, const char *path, struct err *err)
 {
@@ -152,7 +152,7 @@ static int hash_open(struct sha256 *hash, int fd, const char *path, unsigned dep
 	return 0;
 }
 
-/* ---- keys --------------------------------------------------------------------------------------- */
+/* ---- keys ----------------------------------------------------------------------------------- */
 
 void build_key_of_base(const char *image_id, char *out)
 {

@@ -21,8 +21,9 @@ struct build {
 	json_t *config; /* as the image will have it, after the steps so far */
 	json_t *image;	/* what the steps so far have made */
 	char key[BUILD_KEY_LEN + 1];
-	char box[24]; /* name of the box that steps run in; "" before the first that is not cached */
-	size_t step;  /* the one being worked on, from 0 */
+	/* name of the box that steps run in; "" before the first that is not cached */
+	char box[24];
+	size_t step;	  /* the one being worked on, from 0 */
 	bool learn_hosts; /* package hosts that steps configure count */
 	bool midline;	  /* the last output did not end its line */
 	bool step_failed; /* in the box, which is worth a look then */
@@ -30,22 +31,22 @@ struct build {
 	pid_t guard_pid;
 };
 
-/* ---- build_step.c --------------------------------------------------------------------------------- */
+/* ---- build_step.c --------------------------------------------------------------------------- */
 
-/* Does the step in the box; only those that change the disk. ERR_STATE when a program ends with another code
- * than 0. */
+/* Does the step in the box; only those that change the disk. ERR_STATE when a program ends with
+ * another code than 0. */
 int build_step_run(struct build *build, const struct boxfile_step *step, struct err *err);
 /* A file or folder of the context; never one outside of it. */
 int build_context_open(const struct build *build, const char *path, int *ret, struct err *err);
 
-/* ---- build_guard.c --------------------------------------------------------------------------------- */
+/* ---- build_guard.c -------------------------------------------------------------------------- */
 
 int build_guard_start(struct build *build, struct err *err);
 /* The box to be removed when we die, before it is made; "": it has gone, or stays on purpose. */
 void build_guard_tell(struct build *build, const char *box);
 void build_guard_end(struct build *build);
 
-/* ---- build_config.c ------------------------------------------------------------------------------- */
+/* ---- build_config.c ------------------------------------------------------------------------- */
 
 /* The steps that change no file, and workdir, whose folder build_step_run() makes. */
 int build_config_apply(json_t *config, const struct boxfile_step *step, struct err *err);
@@ -56,9 +57,10 @@ json_t *build_config_env(json_t *config);
 /* An absolute path: relative ones are below the workdir; "." and double slashes go. Yours. */
 char *build_config_path(json_t *config, const char *path);
 
-/* ---- build_hash.c --------------------------------------------------------------------------------- */
+/* ---- build_hash.c --------------------------------------------------------------------------- */
 
-/* Of a step that follows what had the key before. out needs BUILD_KEY_LEN + 1 bytes and may be before. */
+/* Of a step that follows what had the key before. out needs BUILD_KEY_LEN + 1 bytes and may be
+ * before. */
 int build_key_of_step(
 	struct build *build, const struct boxfile_step *step, char *out, struct err *err);
 void build_key_of_base(const char *image_id, char *out);

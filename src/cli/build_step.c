@@ -10,7 +10,7 @@
 #include <sys/stat.h>
 #include <sys/syscall.h>
 
-/* ---- programs ----------------------------------------------------------------------------------- */
+/* ---- programs ------------------------------------------------------------------------------- */
 
 struct program {
 	struct build *build;
@@ -19,7 +19,8 @@ struct program {
 	char reason[16];
 };
 
-/* What the program says is not ours to change, but it goes where remarks go: stdout is for the image. */
+/* What the program says is not ours to change, but it goes where remarks go: stdout is for the
+ * image. */
 static void show_output(struct build *build, json_t *line)
 {
 	const char *text = json_string_value(json_object_get(line, "data"));
@@ -100,7 +101,7 @@ static int run_packages(struct build *build, char *const *names, struct err *err
 	return result;
 }
 
-/* ---- copies ------------------------------------------------------------------------------------- */
+/* ---- copies --------------------------------------------------------------------------------- */
 
 int build_context_open(const struct build *build, const char *path, int *ret, struct err *err)
 {
@@ -196,7 +197,8 @@ static char *last_part(const char *path)
 	return xstrndup(path + begin, end - begin);
 }
 
-/* A folder gives what it holds; a file goes into a target that is, or must be, a folder, or is named like it. */
+/* A folder gives what it holds; a file goes into a target that is, or must be, a folder, or is
+ * named like it. */
 static int copy_one(
 	struct build *build, const char *source, const char *target, bool into, struct err *err)
 {
@@ -231,7 +233,7 @@ static int run_copy(struct build *build, char *const *words, struct err *err)
 	return 0;
 }
 
-/* ---- a step ------------------------------------------------------------------------------------- */
+/* ---- a step --------------------------------------------------------------------------------- */
 
 int build_step_run(struct build *build, const struct boxfile_step *step, struct err *err)
 {

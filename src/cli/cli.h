@@ -1,12 +1,13 @@
 /* cli.h - the command line: one table of commands, what each is handed, and how it answers
  *
- * A command gets the words that are left when the options are taken out (argv[0] is the first one, argv[argc]
- * is NULL) and returns the exit code of the program. Options are asked for by name:
+ * A command gets the words that are left when the options are taken out (argv[0] is the first one,
+ * argv[argc] is NULL) and returns the exit code of the program. Options are asked for by name:
  *
- *	if (cli_has(cli, "all")) ...
- *	const char *runs = cli_get(cli, "runs");
+ * 	if (cli_has(cli, "all")) ...
+ * 	const char *runs = cli_get(cli, "runs");
  *
- * A failing command ends with `return cli_fail(cli, &err);`: one line on stderr and the exit code of the kind. */
+ * A failing command ends with `return cli_fail(cli, &err);`: one line on stderr and the exit code
+ * of the kind. */
 #pragma once
 #include "base/err.h"
 #include "base/json.h"
@@ -23,8 +24,8 @@ enum command_flag {
 	CMD_GROUP = 2,		 /* only a heading for "image build" and the like */
 	CMD_HIDDEN = 4,
 	CMD_NO_CONF = 8, /* works without configuration and daemon */
-	CMD_HERE =
-		16, /* is about this machine, whatever BOX_HOST says; refused where it names another */
+	/* is about this machine, whatever BOX_HOST says; refused where it names another */
+	CMD_HERE = 16,
 };
 
 struct command {
@@ -38,8 +39,9 @@ struct command {
 	unsigned options; /* enum command_flag */
 	int least, most;  /* words; most -1: any number */
 	int stop_after;	  /* with CMD_STOP_AT_PROGRAM: words before the program */
-	const char *
-		words; /* what completion offers for words: "box", "image", "volume", "workspace", "token", "command", "file" */
+	/* what completion offers for words: "box", "image", "volume", "workspace", "token",
+	 * "command", "file" */
+	const char *words;
 };
 
 struct cli {
@@ -72,17 +74,19 @@ int64_t json_num(json_t *object, const char *key); /* 0 when there is none */
 
 /* Prints value as one line of JSON and takes the reference; returns 0. */
 int cli_print_json(json_t *value);
-/* The array under key ("boxes") alone, as --json prints lists; takes the reference of answer; returns 0. */
+/* The array under key ("boxes") alone, as --json prints lists; takes the reference of answer;
+ * returns 0. */
 int cli_print_json_list(json_t *answer, const char *key);
 
-/* All pages of GET /v1/boxes with --label and --state of the command line: an array, a new reference. */
+/* All pages of GET /v1/boxes with --label and --state of the command line: an array, a new
+ * reference. */
 int cli_list_boxes(struct cli *cli, json_t **ret, struct err *err);
-/* DELETE of /v1/WHAT/NAME for each name; prints those that went; goes on after a failure and returns the last
- * one's code. */
+/* DELETE of /v1/WHAT/NAME for each name; prints those that went; goes on after a failure and
+ * returns the last one's code. */
 int cli_delete_each(struct cli *cli, const char *what, int argc, char **argv);
 
-/* POSTs body (consumed, may be NULL) to each box's verb and prints those it worked for; goes on after a failure and returns the
- * last failure's code. */
+/* POSTs body (consumed, may be NULL) to each box's verb and prints those it worked for; goes on
+ * after a failure and returns the last failure's code. */
 int cli_post_each(struct cli *cli, int argc, char **argv, const char *verb, json_t *body);
 
 /* ---- the tables, in commands_*.c ------------------------------------------------------------- */
@@ -93,7 +97,8 @@ extern const struct command boxes_commands[], timeline_commands[], disks_command
 /* All of them in order: the one behind command, the first for NULL, NULL behind the last. */
 const struct command *command_next(const struct command *command);
 extern const struct flag common_flags[];
-/* The command named by the first one or two words; *ret_words tells how many they are. NULL: none. */
+/* The command named by the first one or two words; *ret_words tells how many they are. NULL:
+ * none. */
 const struct command *command_find(int argc, char **argv, int *ret_words);
 
 /* What a word of other tools is called here, as a sentence; NULL: nothing known. habits.c */
@@ -187,7 +192,8 @@ int cmd_workspace_get(struct cli *cli, int argc, char **argv);
 int cmd_workspace_ls(struct cli *cli, int argc, char **argv);
 int cmd_workspace_rm(struct cli *cli, int argc, char **argv);
 
-/* ports.c: the ports of --publish, [HOST:]PORT each: whether they can be meant, and set for a box. */
+/* ports.c: the ports of --publish, [HOST:]PORT each: whether they can be meant, and set for a
+ * box. */
 int ports_check_publish(struct cli *cli, struct err *err);
 int ports_publish(struct cli *cli, const char *box, struct err *err);
 

@@ -1,9 +1,9 @@
 /* client.c - see client.h
  *
- * One exchange at a time on one connection. The request head and a small body leave in one write. An
- * uploaded body is sent while the socket is watched for an early answer: a daemon that refuses an upload
- * says so at once and must not have to swallow gigabytes first. The answer's body is handed on from the
- * receive buffer, so that a download is copied once. */
+ * One exchange at a time on one connection. The request head and a small body leave in one write.
+ * An uploaded body is sent while the socket is watched for an early answer: a daemon that refuses
+ * an upload says so at once and must not have to swallow gigabytes first. The answer's body is
+ * handed on from the receive buffer, so that a download is copied once. */
 #include "cli/client.h"
 #include "base/alloc.h"
 #include "base/buf.h"
@@ -152,7 +152,7 @@ static int ensure_connected(struct client *client, struct err *err)
 	return client_dial(client->socket_path, &client->fd, err);
 }
 
-/* ---- the answer ------------------------------------------------------------------------------- */
+/* ---- the answer ----------------------------------------------------------------------------- */
 
 int client_api_error(int status, const char *body, size_t len, struct err *err)
 {
@@ -264,7 +264,7 @@ static int receive_answer(struct client *client, struct exchange *exchange)
 	return 0;
 }
 
-/* ---- the request ------------------------------------------------------------------------------ */
+/* ---- the request ---------------------------------------------------------------------------- */
 
 /* 1: the daemon has something to say (or has gone), stop sending; 0: all sent; -1 with err. */
 static int send_bytes(struct client *client, const void *data, size_t len, struct err *err)
@@ -384,7 +384,8 @@ int client_do(struct client *client, const struct client_request *request, int *
 	bool reused = client->fd >= 0 && client->reused;
 	int ret = exchange_once(client, &exchange);
 
-	/* The daemon may close a kept connection just as we write to it; reading again does no harm. */
+	/* The daemon may close a kept connection just as we write to it; reading again does no
+	 * harm. */
 	if (ret < 0 && reused && !exchange.begun && !strcmp(request->method, "GET") &&
 		exchange.err->kind == ERR_UNAVAILABLE) {
 		exchange = (struct exchange){ .request = request, .err = exchange.err };
@@ -399,7 +400,7 @@ int client_do(struct client *client, const struct client_request *request, int *
 	return ret;
 }
 
-/* ---- whole answers and lines ------------------------------------------------------------------ */
+/* ---- whole answers and lines ---------------------------------------------------------------- */
 
 static int collect(const void *data, size_t len, void *arg, struct err *err)
 {

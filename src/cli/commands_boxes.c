@@ -1,4 +1,5 @@
-/* commands_boxes.c - commands about a box: made, used, looked at, removed; what happened to it; see commands.c */
+/* commands_boxes.c - commands about a box: made, used, looked at, removed; what happened to it; see
+ * commands.c */
 #include "cli/cli.h"
 #include "cli/options.h"
 

@@ -1,4 +1,5 @@
-/* commands_disks.c - commands about what outlives a box: workspaces, volumes, images; see commands.c */
+/* commands_disks.c - commands about what outlives a box: workspaces, volumes, images; see
+ * commands.c */
 #include "cli/cli.h"
 #include "cli/options.h"
 

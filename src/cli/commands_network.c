@@ -1,4 +1,5 @@
-/* commands_network.c - commands about the ways in and out of a box: URLs, ports, figures, policies; see commands.c */
+/* commands_network.c - commands about the ways in and out of a box: URLs, ports, figures, policies;
+ * see commands.c */
 #include "cli/cli.h"
 #include "cli/options.h"
 

@@ -1,4 +1,5 @@
-/* commands_system.c - commands about the installation: pool, tokens, checks, measurements, the daemon; see commands.c */
+/* commands_system.c - commands about the installation: pool, tokens, checks, measurements, the
+ * daemon; see commands.c */
 #include "cli/cli.h"
 #include "cli/options.h"
 

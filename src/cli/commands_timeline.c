@@ -1,4 +1,5 @@
-/* commands_timeline.c - commands about a box in time: asleep, kept, taken back, copied; see commands.c */
+/* commands_timeline.c - commands about a box in time: asleep, kept, taken back, copied; see
+ * commands.c */
 #include "cli/cli.h"
 #include "cli/options.h"
 

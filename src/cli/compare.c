@@ -31,7 +31,7 @@ static char *compare_path(struct cli *cli, int argc, char **argv)
 	return whole;
 }
 
-/* ---- figures ---------------------------------------------------------------------------------------------- */
+/* ---- figures -------------------------------------------------------------------------------- */
 
 static void add_bytes(struct table *table, json_t *value)
 {
@@ -100,7 +100,7 @@ static void print_figures(json_t *boxes)
 	table_print(table);
 }
 
-/* ---- programs --------------------------------------------------------------------------------------------- */
+/* ---- programs ------------------------------------------------------------------------------- */
 
 static char *command_text(json_t *argv)
 {
@@ -154,7 +154,7 @@ static void print_ended(json_t *boxes)
 	table_print(table);
 }
 
-/* ---- files ------------------------------------------------------------------------------------------------- */
+/* ---- files ---------------------------------------------------------------------------------- */
 
 /* "M 14K" for what is not as in the first box, "3K" for what is, "-" for what is in neither. */
 static void add_change(struct table *table, json_t *file, const char *box)

@@ -1,8 +1,9 @@
 /* completion.c - bash completion, printed from the table of commands
  *
- * The script knows commands and options; names of boxes, images, volumes and tokens are asked of the daemon when
- * they are needed. In it, `options` are those of the command, `valued` the ones a value follows, `names` is what
- * its words are and `most` how many of them are such names (-1: all). */
+ * The script knows commands and options; names of boxes, images, volumes and tokens are asked of
+ * the daemon when they are needed. In it, `options` are those of the command, `valued` the ones a
+ * value follows, `names` is what its words are and `most` how many of them are such names (-1:
+ * all). */
 #include "base/alloc.h"
 #include "cli/cli.h"
 

@@ -2,10 +2,10 @@
  *
  * ~/.config/boxyard/contexts.json, readable by its owner alone since it holds tokens:
  *
- *	{"current": "build", "contexts": {"build": {"host": "ssh://ada@build"}}}
+ * 	{"current": "build", "contexts": {"build": {"host": "ssh://ada@build"}}}
  *
- * BOX_HOST comes first, then BOX_CONTEXT, then the context in use; but whoever sets BOX_HOME or BOX_RUN means a daemon of this
- * machine. "default" is this machine's daemon and needs no entry. */
+ * BOX_HOST comes first, then BOX_CONTEXT, then the context in use; but whoever sets BOX_HOME or
+ * BOX_RUN means a daemon of this machine. "default" is this machine's daemon and needs no entry. */
 #include "base/alloc.h"
 #include "base/file.h"
 #include "base/text.h"
@@ -20,7 +20,7 @@
 #define THIS_MACHINE "default"
 enum { FILE_MAX = 1024 * 1024, TOKEN_MAX = 4096, CHUNK = 64 * 1024 };
 
-/* ---- the file --------------------------------------------------------------------------------- */
+/* ---- the file ------------------------------------------------------------------------------- */
 
 static char *folder_path(struct err *err)
 {
@@ -112,7 +112,7 @@ int context_find(const char *name, char **ret_target, char **ret_token, char **r
 	return 0;
 }
 
-/* ---- the commands ------------------------------------------------------------------------------ */
+/* ---- the commands --------------------------------------------------------------------------- */
 
 /* "-": a line of stdin, which no list of processes shows. */
 static int read_token(struct cli *cli, char **ret, struct err *err)
@@ -252,7 +252,7 @@ int cmd_context_rm(struct cli *cli, int argc, char **argv)
 	return cli->json ? cli_print_json(json_pack("{s:i}", "removed", argc)) : 0;
 }
 
-/* ---- the other end of ssh:// ------------------------------------------------------------------------ */
+/* ---- the other end of ssh:// ---------------------------------------------------------------- */
 
 static void copy_all(int from, int to)
 {
@@ -284,7 +284,8 @@ int cmd_dial_stdio(struct cli *cli, int argc, char **argv)
 	}
 	if (child == 0) {
 		copy_all(STDIN_FILENO, daemon);
-		/* Whoever asked has gone: the daemon hears that at once, and the other process ends. */
+		/* Whoever asked has gone: the daemon hears that at once, and the other process
+		 * ends. */
 		shutdown(daemon, SHUT_RDWR);
 		_exit(0);
 	}

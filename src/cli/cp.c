@@ -4,8 +4,8 @@
  *   a folder   GET and PUT /archive: a tar stream, written by mktar.c, read by untar.c
  *   between    what comes out of one box goes into another, and touches no file here
  *
- * A target that is a folder, or ends in /, is copied into; else it is the new name. A source folder that ends
- * in /. gives what it holds and not itself. */
+ * A target that is a folder, or ends in /, is copied into; else it is the new name. A source folder
+ * that ends in /. gives what it holds and not itself. */
 #include "cli/cp.h"
 #include "cli/cp_internal.h"
 #include "base/alloc.h"
@@ -124,7 +124,7 @@ int copy_box_type(
 	return 0;
 }
 
-/* ---- moving bytes ----------------------------------------------------------------------------- */
+/* ---- moving bytes --------------------------------------------------------------------------- */
 
 void copy_count(struct copy *copy, size_t len)
 {
@@ -160,7 +160,7 @@ static int64_t read_tar(void *buf, size_t len, void *arg, struct err *err)
 	return got;
 }
 
-/* ---- into a box ------------------------------------------------------------------------------- */
+/* ---- into a box ----------------------------------------------------------------------------- */
 
 static int send_file(struct copy *copy, const struct place *to, const char *path,
 	const struct stat *status, struct err *err)
@@ -275,7 +275,7 @@ static int copy_in(struct copy *copy, const struct place *from, const struct pla
 	return send_file(copy, to, into ? into : to->path, &status, err);
 }
 
-/* ---- the command ------------------------------------------------------------------------------ */
+/* ---- the command ---------------------------------------------------------------------------- */
 
 static int copy_one(
 	struct copy *copy, const char *word, const struct place *to, bool several, struct err *err)
@@ -321,7 +321,7 @@ int cmd_cp(struct cli *cli, int argc, char **argv)
 	return code;
 }
 
-/* ---- box new --copy --------------------------------------------------------------------------- */
+/* ---- box new --copy ------------------------------------------------------------------------- */
 
 #define COPY_TARGET "/workspace"
 

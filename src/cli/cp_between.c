@@ -1,8 +1,9 @@
 /* cp_between.c - from one box into another
  *
- * A child of ours reads from the one box into a pipe, we write what comes out of it to the other: two requests at the same time,
- * each on a connection of its own, and nothing of it on this machine's disk. The end of the pipe means the end of the file
- * only when the child ended well; else its error is ours, and the upload is broken off. */
+ * A child of ours reads from the one box into a pipe, we write what comes out of it to the other:
+ * two requests at the same time, each on a connection of its own, and nothing of it on this
+ * machine's disk. The end of the pipe means the end of the file only when the child ended well;
+ * else its error is ours, and the upload is broken off. */
 #include "cli/cp_internal.h"
 #include "base/alloc.h"
 #include "base/file.h"

@@ -1,4 +1,5 @@
-/* cp_internal.h - what the parts of `box cp` share: cp.c (places, into a box), cp_out.c, cp_between.c */
+/* cp_internal.h - what the parts of `box cp` share: cp.c (places, into a box), cp_out.c,
+ * cp_between.c */
 #pragma once
 #include "cli/cli.h"
 #include "cli/outfile.h"
@@ -33,11 +34,12 @@ char *place_join(const char *folder, const char *name); /* yours to free */
 bool copy_preserves(const struct copy *copy);
 void copy_count(struct copy *copy, size_t len);
 
-/* "file", "dir" ... of a path in a box, symlinks followed; "" when there is none. Fills copy's mode and total. */
+/* "file", "dir" ... of a path in a box, symlinks followed; "" when there is none. Fills copy's mode
+ * and total. */
 int copy_box_type(
 	struct copy *copy, const struct place *place, char *ret, size_t size, struct err *err);
-/* The name a folder gets below the target in a box, which is of that type; "" when only what it holds goes there. *ret_folder is
- * where the archive is unpacked; yours to free. */
+/* The name a folder gets below the target in a box, which is of that type; "" when only what it
+ * holds goes there. *ret_folder is where the archive is unpacked; yours to free. */
 int copy_target_in_box(const struct place *from, const struct place *to, const char *type,
 	const char **ret_top, char **ret_folder, struct err *err);
 /* Fails unless to is a folder where it has to be one. */

@@ -1,4 +1,5 @@
-/* cp_out.c - out of a box: the box is an attacker, this machine's files are written by outfile.c and untar.c alone
+/* cp_out.c - out of a box: the box is an attacker, this machine's files are written by outfile.c
+ * and untar.c alone
  *
  * What the box says of a path (its type and size) is only used to choose what to ask for. */
 #include "cli/cp_internal.h"
@@ -173,7 +174,8 @@ int copy_out(struct copy *copy, const struct place *from, const struct place *to
 			       ? err_set(err, ERR_INVALID, "'%s:%s' is a folder, '%s' is none",
 					 from->box, from->path, to->path)
 			       : fetch_folder_to(copy, from, to, is_dir, err);
-	/* With the name of a folder a file goes into it, also where a link only pretends to be one: that is refused. */
+	/* With the name of a folder a file goes into it, also where a link only pretends to be one:
+	 * that is refused. */
 	if (is_dir)
 		into = place_join(to->path, place_name(from));
 	return fetch_file(copy, from, into ? into : to->path, err);

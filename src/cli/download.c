@@ -1,7 +1,7 @@
 /* download.c - see download.h
  *
- * The file gets its name when it is whole (outfile.c). The answer of a stream that broke in the daemon ends
- * too early for HTTP, so a cut archive is never taken for a whole one. */
+ * The file gets its name when it is whole (outfile.c). The answer of a stream that broke in the
+ * daemon ends too early for HTTP, so a cut archive is never taken for a whole one. */
 #include "cli/download.h"
 #include "base/alloc.h"
 #include "base/file.h"

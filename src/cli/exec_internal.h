@@ -7,8 +7,8 @@
 struct cli;
 struct session_spec;
 
-/* --env into env. "KEY=VALUE", or "KEY" that takes ours; a KEY that is not set here is left out, as with env and
- * docker. */
+/* --env into env. "KEY=VALUE", or "KEY" that takes ours; a KEY that is not set here is left out, as
+ * with env and docker. */
 int exec_read_env(struct cli *cli, json_t *env, struct err *err);
 /* A new array; NULL with err when a word is not UTF-8. */
 json_t *exec_words(int count, char **words, struct err *err);
@@ -19,6 +19,6 @@ void exec_warn_without_input(struct cli *cli, const struct session_spec *spec);
 
 /* new.c: --label into labels. */
 int labels_read(struct cli *cli, json_t *labels, struct err *err);
-/* new.c: --cpu, --memory, --disk, --pids, --on-limit, --inside and --auto-snapshot into body, checked here, so that a wrong one is reported
- * with the name of its option. */
+/* new.c: --cpu, --memory, --disk, --pids, --on-limit, --inside and --auto-snapshot into body,
+ * checked here, so that a wrong one is reported with the name of its option. */
 int limits_read(struct cli *cli, json_t *body, struct err *err);

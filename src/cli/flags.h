@@ -1,8 +1,8 @@
 /* flags.h - options of a command line, parsed by a table
  *
- * `--name value`, `--name=value`, `-n value`, `-nvalue`, `-n=value`, bundled switches (`-it`), `--` ends the
- * options. Anything that is not in the table is refused with the nearest name. The same table prints help
- * and completion. Pure: no I/O. */
+ * `--name value`, `--name=value`, `-n value`, `-nvalue`, `-n=value`, bundled switches (`-it`), `--`
+ * ends the options. Anything that is not in the table is refused with the nearest name. The same
+ * table prints help and completion. Pure: no I/O. */
 #pragma once
 #include "base/err.h"
 #include <stdbool.h>

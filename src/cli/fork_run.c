@@ -1,8 +1,9 @@
 /* fork_run.c - see fork_run.h
  *
- * One program is a session, as with exec. Of several each has a process of its own with a session in it; its output comes here by
- * pipes and is printed line by line, with the name of the box before it (with --json: in it). Signals go to all of them: the
- * processes are in groups of their own, so that a terminal sends Ctrl-C to nobody but us. */
+ * One program is a session, as with exec. Of several each has a process of its own with a session
+ * in it; its output comes here by pipes and is printed line by line, with the name of the box
+ * before it (with --json: in it). Signals go to all of them: the processes are in groups of their
+ * own, so that a terminal sends Ctrl-C to nobody but us. */
 #include "cli/fork_run.h"
 #include "base/alloc.h"
 #include "base/buf.h"
@@ -29,7 +30,7 @@ struct runner {
 	int code;
 };
 
-/* ---- in a process of its own ------------------------------------------------------------------------------- */
+/* ---- in a process of its own ---------------------------------------------------------------- */
 
 static int become(struct cli *cli, const struct fork_program *program, int out, int err_fd)
 {
@@ -65,7 +66,7 @@ static int start(struct cli *cli, struct runner *runner, struct err *err)
 	return runner->pid < 0 ? err_sys(err, errno, "fork") : 0;
 }
 
-/* ---- lines ---------------------------------------------------------------------------------------------------- */
+/* ---- lines ---------------------------------------------------------------------------------- */
 
 static void print_line(const struct cli *cli, const struct runner *runner, int width, FILE *to,
 	const char *line, size_t len)
@@ -118,7 +119,7 @@ static void read_from(const struct cli *cli, struct runner *runner, int which, i
 	runner->pipes[which] = -1;
 }
 
-/* ---- all of them ------------------------------------------------------------------------------------------------ */
+/* ---- all of them ---------------------------------------------------------------------------- */
 
 static volatile sig_atomic_t heard[NSIG];
 

@@ -11,7 +11,8 @@ struct fork_program {
 	json_t *body; /* of the exec */
 };
 
-/* Runs all beside each other until the last has ended. The exit code is that of the first in the list that failed. named: each
- * line of output begins with the name of its box, and what failed is told; else there is one at most. */
+/* Runs all beside each other until the last has ended. The exit code is that of the first in the
+ * list that failed. named: each line of output begins with the name of its box, and what failed is
+ * told; else there is one at most. */
 int fork_run(struct cli *cli, const struct fork_program *programs, size_t count, bool named);
 void fork_remove(struct cli *cli, const char *box); /* whatever runs in it */

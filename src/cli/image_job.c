@@ -84,7 +84,7 @@ int image_job_run(struct cli *cli, const char *what, const char *path, json_t *b
 	return result;
 }
 
-/* ---- an image somebody wants ------------------------------------------------------------------- */
+/* ---- an image somebody wants ---------------------------------------------------------------- */
 
 int image_pull_from_name(const char *name, enum image_pull *ret, struct err *err)
 {

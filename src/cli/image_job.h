@@ -1,4 +1,5 @@
-/* image_job.h - the daemon makes an image while we watch: build, pull, and what needs an image first */
+/* image_job.h - the daemon makes an image while we watch: build, pull, and what needs an image
+ * first */
 #pragma once
 #include "base/err.h"
 #include "base/json.h"
@@ -6,13 +7,14 @@
 
 struct cli;
 
-/* POSTs body (consumed) to path and follows the stream: a bar on a terminal, else a line for each stage. With
- * echo each line of the stream goes to stdout as it is, for --json. *ret is the image, a new reference. */
+/* POSTs body (consumed) to path and follows the stream: a bar on a terminal, else a line for each
+ * stage. With echo each line of the stream goes to stdout as it is, for --json. *ret is the image,
+ * a new reference. */
 int image_job_run(struct cli *cli, const char *what, const char *path, json_t *body, bool echo,
 	json_t **ret, struct err *err);
 
-/* When an image that is wanted is not here: "missing" pulls it, "never" does not, "always" asks the registry in
- * any case. */
+/* When an image that is wanted is not here: "missing" pulls it, "never" does not, "always" asks the
+ * registry in any case. */
 enum image_pull { IMAGE_PULL_MISSING, IMAGE_PULL_NEVER, IMAGE_PULL_ALWAYS };
 /* By the value of --pull; NULL is "missing". */
 int image_pull_from_name(const char *name, enum image_pull *ret, struct err *err);

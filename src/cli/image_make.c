@@ -1,4 +1,5 @@
-/* image_make.c - image pull, import, export, and build from Debian packages; build.c runs Boxfiles */
+/* image_make.c - image pull, import, export, and build from Debian packages; build.c runs
+ * Boxfiles */
 #include "base/buf.h"
 #include "base/text.h"
 #include "cli/build.h"
@@ -22,7 +23,7 @@ static int finish(struct cli *cli, json_t *image)
 	return 0;
 }
 
-/* ---- build, pull ------------------------------------------------------------------------------ */
+/* ---- build, pull ---------------------------------------------------------------------------- */
 
 static int build_packages(struct cli *cli, int argc, char **argv)
 {
@@ -71,7 +72,7 @@ int cmd_image_pull(struct cli *cli, int argc, char **argv)
 	return finish(cli, image);
 }
 
-/* ---- import ----------------------------------------------------------------------------------- */
+/* ---- import --------------------------------------------------------------------------------- */
 
 struct upload {
 	struct progress bar;
@@ -216,7 +217,7 @@ int cmd_image_import(struct cli *cli, int argc, char **argv)
 	return finish(cli, image);
 }
 
-/* ---- export ----------------------------------------------------------------------------------- */
+/* ---- export --------------------------------------------------------------------------------- */
 
 int cmd_image_export(struct cli *cli, int argc, char **argv)
 {

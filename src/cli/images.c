@@ -129,7 +129,7 @@ int cmd_image_ls(struct cli *cli, int argc, char **argv)
 	return table_print(table);
 }
 
-/* ---- show ------------------------------------------------------------------------------------- */
+/* ---- show ----------------------------------------------------------------------------------- */
 
 static void show_line(const char *key, const char *value)
 {
@@ -199,7 +199,7 @@ int cmd_image_show(struct cli *cli, int argc, char **argv)
 	return 0;
 }
 
-/* ---- tag, gc, rm ------------------------------------------------------------------------------ */
+/* ---- tag, gc, rm ---------------------------------------------------------------------------- */
 
 int cmd_image_tag(struct cli *cli, int argc, char **argv)
 {

@@ -45,7 +45,7 @@ static int check_words(const struct cli *cli)
 	return 0;
 }
 
-/* ---- which daemon ------------------------------------------------------------------------------ */
+/* ---- which daemon --------------------------------------------------------------------------- */
 
 static const char *variable(const char *name)
 {

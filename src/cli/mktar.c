@@ -1,8 +1,8 @@
 /* mktar.c - see mktar.h
  *
- * fts walks the tree; each step puts an entry's header into a small buffer, and a file's bytes are read
- * straight into the caller's. A file that shrinks while it is read is filled up with zeros, one that grows is
- * cut: the header has told its size already. */
+ * fts walks the tree; each step puts an entry's header into a small buffer, and a file's bytes are
+ * read straight into the caller's. A file that shrinks while it is read is filled up with zeros,
+ * one that grows is cut: the header has told its size already. */
 #include "cli/mktar.h"
 #include "base/alloc.h"
 #include "base/buf.h"

@@ -8,8 +8,8 @@
 struct mktar;
 
 struct mktar_spec {
-	const char *
-		path; /* what to pack; a symlink named here is followed, those below are kept as they are */
+	/* what to pack; a symlink named here is followed, those below are kept as they are */
+	const char *path;
 	const char *top; /* its name in the archive; "": only what it holds */
 	bool preserve;	 /* owners and set-user-id bits go along; else all belongs to root */
 };

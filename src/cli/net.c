@@ -21,7 +21,7 @@ static void add_count(struct table *table, json_t *object, const char *key)
 	table_addf(table, "%lld", (long long)json_num(object, key));
 }
 
-/* ---- all boxes ---------------------------------------------------------------------------------- */
+/* ---- all boxes ------------------------------------------------------------------------------ */
 
 static struct table *totals_table(json_t *answer)
 {
@@ -45,7 +45,7 @@ static struct table *totals_table(json_t *answer)
 	return table;
 }
 
-/* ---- one box ------------------------------------------------------------------------------------ */
+/* ---- one box -------------------------------------------------------------------------------- */
 
 static bool has_unicode(void)
 {
@@ -197,7 +197,7 @@ static void print_connections(json_t *net)
 	table_print(table);
 }
 
-/* ---- the command -------------------------------------------------------------------------------- */
+/* ---- the command ---------------------------------------------------------------------------- */
 
 static void print_net(struct cli *cli, json_t *answer, bool one)
 {

@@ -1,7 +1,7 @@
 /* new.c - new: a box from an image, which is pulled first when it is not here
  *
- * A program after -- runs attached to us, so it is started by an exec and not as the box's own: the image's
- * entrypoint is put before it here, as the daemon does with -d. */
+ * A program after -- runs attached to us, so it is started by an exec and not as the box's own: the
+ * image's entrypoint is put before it here, as the daemon does with -d. */
 #include "base/alloc.h"
 #include "base/text.h"
 #include "cli/attach_points.h"
@@ -228,7 +228,7 @@ static int new_body(struct cli *cli, const char *name, json_t **ret, struct err 
 	return 0;
 }
 
-/* ---- the box ----------------------------------------------------------------------------------- */
+/* ---- the box -------------------------------------------------------------------------------- */
 
 static int post_box(struct cli *cli, json_t *body, json_t **ret, struct err *err)
 {
@@ -318,7 +318,7 @@ static int run_in_new(struct cli *cli, json_t *box, int argc, char **argv)
 	return code;
 }
 
-/* ---- files that go along ------------------------------------------------------------------------ */
+/* ---- files that go along -------------------------------------------------------------------- */
 
 static void drop_box(struct cli *cli, const char *name)
 {
@@ -362,7 +362,7 @@ static int check_copies(struct cli *cli, struct err *err)
 	return 0;
 }
 
-/* ---- the command ------------------------------------------------------------------------------- */
+/* ---- the command ---------------------------------------------------------------------------- */
 
 /* 0, or the exit code of a wrong command line. before: words before --. */
 static int check_words(struct cli *cli, int before, int argc, char **argv)

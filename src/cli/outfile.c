@@ -1,8 +1,9 @@
 /* outfile.c - see outfile.h
  *
- * A path the user typed is opened with RESOLVE_NO_SYMLINKS. Only when that meets a link the path is walked by hand, to tell links
- * of the machine (root's, in a folder only root can write) from others, and to say which one is meant. For root itself every link
- * may have been planted by an earlier copy, so of those only the ones right below / count as the machine's. */
+ * A path the user typed is opened with RESOLVE_NO_SYMLINKS. Only when that meets a link the path is
+ * walked by hand, to tell links of the machine (root's, in a folder only root can write) from
+ * others, and to say which one is meant. For root itself every link may have been planted by an
+ * earlier copy, so of those only the ones right below / count as the machine's. */
 #include "cli/outfile.h"
 #include "base/alloc.h"
 #include <errno.h>
@@ -31,7 +32,7 @@ int outdir_open_beneath(int dir, const char *path, int flags)
 	return open_without_links(dir, *path ? path : ".", flags, RESOLVE_BENEATH);
 }
 
-/* ---- links of the machine ------------------------------------------------------------------------- */
+/* ---- links of the machine ------------------------------------------------------------------- */
 
 static bool is_root_folder(int dir)
 {
@@ -71,7 +72,8 @@ static char *join_link(const char *target, const char *rest)
 	return *rest ? xasprintf("%s/%s", target, rest) : xstrdup(target);
 }
 
-/* One component after the other; *dir is the folder so far. Only called when a link is in the way. */
+/* One component after the other; *dir is the folder so far. Only called when a link is in the
+ * way. */
 static int walk(const char *typed, int *dir, struct err *err)
 {
 	_cleanup_free_ char *path = xstrdup(typed);
@@ -131,7 +133,7 @@ int outdir_open(const char *path, int flags, int *ret, struct err *err)
 	return 0;
 }
 
-/* ---- Ctrl-C ------------------------------------------------------------------------------------------ */
+/* ---- Ctrl-C --------------------------------------------------------------------------------- */
 
 /* For the handler: the file that is being written. At most one is at a time. */
 static struct {
@@ -163,7 +165,7 @@ static void remove_when_stopped(int dir, const char *temp)
 	unfinished.dir = dir;
 }
 
-/* ---- files ------------------------------------------------------------------------------------------- */
+/* ---- files ---------------------------------------------------------------------------------- */
 
 void outfile_temp_name(char ret[OUTFILE_TEMP_SIZE])
 {

@@ -1,7 +1,8 @@
 /* policy.c - policy show, set, check, explain, presets, propose: what boxes may reach
  *
- * The policy language is read here too, before anything is sent: all that is wrong with a file is told with its lines, and
- * `check` needs no daemon. A policy is changed with the version it was read with, so that nobody's change is lost. */
+ * The policy language is read here too, before anything is sent: all that is wrong with a file is
+ * told with its lines, and `check` needs no daemon. A policy is changed with the version it was
+ * read with, so that nobody's change is lost. */
 #include "base/alloc.h"
 #include "base/text.h"
 #include "cli/cli.h"
@@ -11,7 +12,7 @@
 
 enum { EXIT_DENIED = 1 };
 
-/* ---- show --------------------------------------------------------------------------------------- */
+/* ---- show ----------------------------------------------------------------------------------- */
 
 static int print_rules(json_t *answer)
 {
@@ -57,7 +58,7 @@ int cmd_policy_show(struct cli *cli, int argc, char **argv)
 	return 0;
 }
 
-/* ---- set ---------------------------------------------------------------------------------------- */
+/* ---- set ------------------------------------------------------------------------------------ */
 
 static int read_present(struct cli *cli, const char *path, struct policy **ret,
 	json_int_t *ret_version, struct err *err)
@@ -72,7 +73,8 @@ static int read_present(struct cli *cli, const char *path, struct policy **ret,
 	return policy_parse(text, strlen(text), ret, NULL, err);
 }
 
-/* The policy to set: the file, or with --add the present one and the file, or nothing; and the flags on top. */
+/* The policy to set: the file, or with --add the present one and the file, or nothing; and the
+ * flags on top. */
 static int compose(struct cli *cli, const char *path, const char *file, struct policy **ret,
 	json_int_t *ret_version, struct err *err)
 {
@@ -120,7 +122,7 @@ int cmd_policy_set(struct cli *cli, int argc, char **argv)
 	return 0;
 }
 
-/* ---- check -------------------------------------------------------------------------------------- */
+/* ---- check ---------------------------------------------------------------------------------- */
 
 static json_t *report_json(const struct policy_report *report, const struct policy *policy)
 {
@@ -160,7 +162,7 @@ int cmd_policy_check(struct cli *cli, int argc, char **argv)
 	return code;
 }
 
-/* ---- explain ------------------------------------------------------------------------------------ */
+/* ---- explain -------------------------------------------------------------------------------- */
 
 struct question {
 	char *host;
@@ -276,7 +278,7 @@ int cmd_policy_explain(struct cli *cli, int argc, char **argv)
 	return code;
 }
 
-/* ---- presets, propose --------------------------------------------------------------------------- */
+/* ---- presets, propose ----------------------------------------------------------------------- */
 
 int cmd_policy_presets(struct cli *cli, int argc, char **argv)
 {

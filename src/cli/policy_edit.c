@@ -1,7 +1,8 @@
 /* policy_edit.c - policy edit, record: what takes a while and a person
  *
- * edit    the policy as text in $EDITOR; what is wrong with it is told with lines and may be put right at once. It is set with the
- *         version it was read with; whatever goes wrong, the text is not lost.
+ * edit    the policy as text in $EDITOR; what is wrong with it is told with lines and may be put
+ *         right at once. It is set with the version it was read with; whatever goes wrong, the text
+ *         is not lost.
  * record  watch mode while a program runs in the box, or until Enter; then the proposal. */
 #include "base/alloc.h"
 #include "base/file.h"
@@ -16,7 +17,7 @@
 #include <signal.h>
 #include <sys/wait.h>
 
-/* ---- edit --------------------------------------------------------------------------------------- */
+/* ---- edit ----------------------------------------------------------------------------------- */
 
 static char *make_file(const char *text, struct err *err)
 {
@@ -136,14 +137,15 @@ int cmd_policy_edit(struct cli *cli, int argc, char **argv)
 	return 0;
 }
 
-/* ---- record ------------------------------------------------------------------------------------- */
+/* ---- record --------------------------------------------------------------------------------- */
 
 static void on_signal(int signal)
 {
 	(void)signal;
 }
 
-/* From before watch mode is on until it is off again: Ctrl-C ends the waiting, not us, or everything public would stay allowed. */
+/* From before watch mode is on until it is off again: Ctrl-C ends the waiting, not us, or
+ * everything public would stay allowed. */
 static void hold_signals(sigset_t *ret_outside)
 {
 	static const int signals[] = { SIGINT, SIGTERM, SIGHUP };

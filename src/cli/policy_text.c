@@ -1,7 +1,8 @@
 /* policy_text.c - see policy_text.h
  *
- * Text is written from the normal form: rules that have no more than a destination, ports and a protocol become one line, as on
- * the command line; others a map. Everything that YAML might read in another way is quoted. */
+ * Text is written from the normal form: rules that have no more than a destination, ports and a
+ * protocol become one line, as on the command line; others a map. Everything that YAML might read
+ * in another way is quoted. */
 #include "cli/policy_text.h"
 #include "base/alloc.h"
 #include "base/file.h"
@@ -13,7 +14,7 @@
 #include <fcntl.h>
 #include <unistd.h>
 
-/* ---- writing ------------------------------------------------------------------------------------ */
+/* ---- writing -------------------------------------------------------------------------------- */
 
 static bool is_plain(const char *text, const char *also)
 {
@@ -179,7 +180,7 @@ char *policy_yaml(json_t *normal)
 	return text;
 }
 
-/* ---- reading ------------------------------------------------------------------------------------ */
+/* ---- reading -------------------------------------------------------------------------------- */
 
 static int read_stdin(char **ret, struct err *err)
 {
@@ -238,7 +239,7 @@ int policy_read(
 	return status;
 }
 
-/* ---- flags -------------------------------------------------------------------------------------- */
+/* ---- flags ---------------------------------------------------------------------------------- */
 
 static int add_allow(struct policy *policy, const char *text, struct err *err)
 {

@@ -1,4 +1,5 @@
-/* policy_text.h - policies on the command line: from files and flags, and as text to read and edit */
+/* policy_text.h - policies on the command line: from files and flags, and as text to read and
+ * edit */
 #pragma once
 #include "base/buf.h"
 #include "base/err.h"
@@ -14,7 +15,8 @@ char *policy_yaml(json_t *normal);
 int policy_read_text(const char *file, char **ret, struct err *err);
 /* `FILE:LINE:COLUMN: error: …` for each problem, on out. */
 void policy_print_problems(const char *file, const struct policy_report *report, FILE *out);
-/* Reads a text, tells warnings and errors on stderr; the error that is returned says how many there are. */
+/* Reads a text, tells warnings and errors on stderr; the error that is returned says how many there
+ * are. */
 int policy_read(
 	struct cli *cli, const char *file, const char *text, struct policy **ret, struct err *err);
 
@@ -23,7 +25,9 @@ bool policy_has_flags(const struct cli *cli);
 /* Those flags on top of base (NULL: nothing). *ret is a new policy. */
 int policy_read_flags(
 	struct cli *cli, const struct policy *base, struct policy **ret, struct err *err);
-/* What `box new` is given: --policy and the flags above, as JSON into body; without any, nothing. */
+/* What `box new` is given: --policy and the flags above, as JSON into body; without any,
+ * nothing. */
 int policy_read_new(struct cli *cli, json_t *body, struct err *err);
-/* The same for a fork of box: --allow and the like are meant on top of that box's policy, and --policy may be a preset. */
+/* The same for a fork of box: --allow and the like are meant on top of that box's policy, and
+ * --policy may be a preset. */
 int policy_read_fork(struct cli *cli, const char *box, json_t *body, struct err *err);

@@ -73,7 +73,7 @@ int cmd_pool_grow(struct cli *cli, int argc, char **argv)
 	return answer_pool(cli, pool);
 }
 
-/* ---- scrub ------------------------------------------------------------------------------------ */
+/* ---- scrub ---------------------------------------------------------------------------------- */
 
 struct scrub {
 	struct cli *cli;

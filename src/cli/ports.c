@@ -29,7 +29,7 @@ static json_t *find_port(json_t *answer, uint64_t port)
 	return NULL;
 }
 
-/* ---- url ---------------------------------------------------------------------------------------- */
+/* ---- url ------------------------------------------------------------------------------------ */
 
 static int get_url(
 	struct cli *cli, const char *box, const char *port, json_t **ret, struct err *err)
@@ -105,7 +105,7 @@ int cmd_url(struct cli *cli, int argc, char **argv)
 	return 0;
 }
 
-/* ---- port --------------------------------------------------------------------------------------- */
+/* ---- port ----------------------------------------------------------------------------------- */
 
 int cmd_port_ls(struct cli *cli, int argc, char **argv)
 {

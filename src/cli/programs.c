@@ -108,8 +108,8 @@ int cmd_ps(struct cli *cli, int argc, char **argv)
 
 /* ---- finding an exec ------------------------------------------------------------------------- */
 
-/* How much a program is what people mean by the logs of a box: its main one, then what runs without a terminal (a server), then
- * what runs, then what ran. */
+/* How much a program is what people mean by the logs of a box: its main one, then what runs without
+ * a terminal (a server), then what runs, then what ran. */
 static int log_rank(json_t *exec)
 {
 	bool running = !strcmp(json_str(exec, "state"), "running");

@@ -47,7 +47,7 @@ bool remote_is(const char *target)
 	return target[0] != '/';
 }
 
-/* ---- what was written ------------------------------------------------------------------------- */
+/* ---- what was written ----------------------------------------------------------------------- */
 
 static int refuse(const char *text, const char *why, struct err *err)
 {
@@ -56,7 +56,8 @@ static int refuse(const char *text, const char *why, struct err *err)
 		err, "ssh://USER@HOST, https://HOST:PORT, http://127.0.0.1:PORT or unix:///SOCKET");
 }
 
-/* Words of a command line on another machine, and names in a head: nothing that a shell or HTTP would take apart. */
+/* Words of a command line on another machine, and names in a head: nothing that a shell or HTTP
+ * would take apart. */
 static bool is_plain(const char *text, size_t len, const char *more)
 {
 	for (size_t i = 0; i < len; i++)
@@ -162,7 +163,7 @@ int remote_read(const char *text, char **ret, struct err *err)
 	return 0;
 }
 
-/* ---- heads -------------------------------------------------------------------------------------- */
+/* ---- heads ---------------------------------------------------------------------------------- */
 
 void remote_add_head(struct buf *out, const char *text)
 {
@@ -184,7 +185,7 @@ void remote_add_head(struct buf *out, const char *text)
 		buf_addf(out, "Authorization: Bearer %s\r\n", use_token);
 }
 
-/* ---- dialling ----------------------------------------------------------------------------------- */
+/* ---- dialling ------------------------------------------------------------------------------- */
 
 static int dial_tcp(const struct target *target, int *ret, struct err *err)
 {
@@ -223,8 +224,8 @@ static int dial_tcp(const struct target *target, int *ret, struct err *err)
 	return 0;
 }
 
-/* In the child. Ctrl-C is for the program in the box, not for the connection to it: hence a session of its own. It ends when we hang up,
- * and not before what we said is sent. */
+/* In the child. Ctrl-C is for the program in the box, not for the connection to it: hence a session
+ * of its own. It ends when we hang up, and not before what we said is sent. */
 static void run_ssh(const struct target *target, int end)
 {
 	char port[8], where[sizeof target->user + sizeof target->host + 2],

@@ -1,9 +1,10 @@
 /* remote_tls.c - TLS to a daemon behind an https address
  *
- * A child of ours speaks TLS with the daemon and plain bytes with us over a socket pair, so that everything else need not know: the
- * command reads, writes and polls a socket as it does on this machine. The handshake is over before the first byte, and its failure is
- * told whole, as a struct err down a pipe. The certificate must be valid for the host, by the
- * machine's store or the file given; there is no way around that. */
+ * A child of ours speaks TLS with the daemon and plain bytes with us over a socket pair, so that
+ * everything else need not know: the command reads, writes and polls a socket as it does on this
+ * machine. The handshake is over before the first byte, and its failure is told whole, as a struct
+ * err down a pipe. The certificate must be valid for the host, by the machine's store or the file
+ * given; there is no way around that. */
 #include "cli/remote.h"
 #include "base/alloc.h"
 #include <arpa/inet.h>
@@ -35,7 +36,7 @@ struct pump {
 	bool told_end;
 };
 
-/* ---- the handshake ------------------------------------------------------------------------------ */
+/* ---- the handshake -------------------------------------------------------------------------- */
 
 static int openssl_fail(struct err *err, const char *what)
 {
@@ -97,7 +98,7 @@ static int shake_hands(int net, const char *host, const char *cacert, SSL **ret,
 	return err_hint(err, "BOX_CACERT=FILE names a certificate to trust");
 }
 
-/* ---- bytes -------------------------------------------------------------------------------------- */
+/* ---- bytes ---------------------------------------------------------------------------------- */
 
 static bool is_empty(const struct half *half)
 {

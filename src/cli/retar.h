@@ -1,7 +1,9 @@
-/* retar.h - an archive out of one box becomes one for another: parsed strictly, the folder it holds renamed, written anew
+/* retar.h - an archive out of one box becomes one for another: parsed strictly, the folder it holds
+ * renamed, written anew
  *
- * The bytes of one box never reach another as they came. Names must all lie below the first one, which is a folder; owners
- * and set-user-id bits go along only if they are preserved. Sparse files become whole ones. */
+ * The bytes of one box never reach another as they came. Names must all lie below the first one,
+ * which is a folder; owners and set-user-id bits go along only if they are preserved. Sparse files
+ * become whole ones. */
 #pragma once
 #include "base/err.h"
 #include <stdbool.h>

@@ -1,18 +1,20 @@
 /* session.c - see session.h
  *
- * One poll loop over stdin, the WebSocket and signals. Signals are blocked except while we wait (in ppoll)
- * and while we write output, so none is lost between a look and a sleep, and a reader of our output that
- * hangs does not make us deaf.
+ * One poll loop over stdin, the WebSocket and signals. Signals are blocked except while we wait (in
+ * ppoll) and while we write output, so none is lost between a look and a sleep, and a reader of our
+ * output that hangs does not make us deaf.
  *
  *   raw terminal   every byte goes to the box, ^C and ^Z too; SIGWINCH becomes a resize
- *   otherwise	    INT TERM HUP QUIT become signal messages; a second INT within a second ends the client;
- *		    ^Z stops the client as any program, and the box waits for us to read on
+ *   otherwise	 INT TERM HUP QUIT become signal messages; a second INT within a second ends the
+ *   client;
+ * 		    ^Z stops the client as any program, and the box waits for us to read on
  *
  * Ctrl-p ctrl-q lets go wherever input comes from a terminal, also where that sends whole lines.
  *
- * A connection that breaks (the daemon is being restarted; box and program run on) is made anew for up to
- * ten seconds by attaching at the offset we have reached: the count of all bytes of both streams, and of
- * those we were told are lost. Input that was on its way in that moment may be lost; output is not. */
+ * A connection that breaks (the daemon is being restarted; box and program run on) is made anew for
+ * up to ten seconds by attaching at the offset we have reached: the count of all bytes of both
+ * streams, and of those we were told are lost. Input that was on its way in that moment may be
+ * lost; output is not. */
 #include "cli/session_internal.h"
 #include "base/alloc.h"
 #include "base/clock.h"
@@ -106,9 +108,9 @@ static bool asks_terminal(const char *text, size_t len)
 	return false;
 }
 
-/* Output of the past that asks something makes our terminal answer again, to a program that does not wait
- * for it any more: a shell would take the answer for a command. So input is thrown away until such a replay
- * has been shown and answered. */
+/* Output of the past that asks something makes our terminal answer again, to a program that does
+ * not wait for it any more: a shell would take the answer for a command. So input is thrown away
+ * until such a replay has been shown and answered. */
 static void watch_replay(struct session *session, const void *data, size_t len)
 {
 	if (session->offset >= session->replay_end || !session->raw)
@@ -135,7 +137,7 @@ static void on_data(uint8_t tag, const void *data, size_t len, void *arg)
 	session->offset += len;
 }
 
-/* ---- what the daemon says --------------------------------------------------------------------- */
+/* ---- what the daemon says ------------------------------------------------------------------- */
 
 static const char *text_of(json_t *object, const char *key)
 {
@@ -277,7 +279,7 @@ static void read_input(struct session *session)
 	}
 }
 
-/* ---- the connection --------------------------------------------------------------------------- */
+/* ---- the connection ------------------------------------------------------------------------- */
 
 static char *attach_path(const struct session *session, bool from_end)
 {
@@ -359,8 +361,8 @@ static void receive(struct session *session)
 	session->end = got < 0 ? END_ERROR : END_LOST;
 }
 
-/* The time limit of a program is kept inside its box, where no time passes while that is suspended: then it ends the
- * client alone. */
+/* The time limit of a program is kept inside its box, where no time passes while that is suspended:
+ * then it ends the client alone. */
 static const struct timespec *patience(const struct session *session, struct timespec *ret)
 {
 	int64_t left_us = session->deadline_us - clock_mono_us();
@@ -398,7 +400,8 @@ static void pump(struct session *session)
 			{ .fd = -1, .events = POLLIN } };
 		struct timespec wait;
 
-		/* One may have come while output was written; ppoll would not be woken by it again. */
+		/* One may have come while output was written; ppoll would not be woken by it
+		 * again. */
 		session_take_signals(session);
 		if (session->end)
 			break;
@@ -420,10 +423,10 @@ static void pump(struct session *session)
 		wsclient_flush(session->ws);
 }
 
-/* Our reader is gone or its disk is full, so the program is told as over a lost line. Hanging up at once could overtake the
- * word: the daemon would fail to write to us before it reads. So what still comes is thrown away (the session
- * has its end, nothing is written) until the daemon says goodbye; a program that does not care about HUP is
- * left behind after a second. */
+/* Our reader is gone or its disk is full, so the program is told as over a lost line. Hanging up at
+ * once could overtake the word: the daemon would fail to write to us before it reads. So what still
+ * comes is thrown away (the session has its end, nothing is written) until the daemon says goodbye;
+ * a program that does not care about HUP is left behind after a second. */
 static void hang_up(struct session *session)
 {
 	struct pollfd watch = { .fd = wsclient_get_fd(session->ws), .events = POLLIN };

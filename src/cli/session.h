@@ -1,4 +1,5 @@
-/* session.h - a person or a pipe joined to a program in a box, until the program ends or we let go */
+/* session.h - a person or a pipe joined to a program in a box, until the program ends or we let
+ * go */
 #pragma once
 #include "base/json.h"
 #include <stdbool.h>
@@ -18,7 +19,7 @@ struct session_spec {
 	bool *ret_detached; /* set when the detach keys were pressed; may be NULL */
 };
 
-/* Returns the exit code for the client: the program's own, 124 for its time limit, 0 after the detach keys,
- * 141 when nobody reads our output any more. A program that was started here is hung up then; one attached
- * to is not. */
+/* Returns the exit code for the client: the program's own, 124 for its time limit, 0 after the
+ * detach keys, 141 when nobody reads our output any more. A program that was started here is hung
+ * up then; one attached to is not. */
 int session_run(struct cli *cli, const struct session_spec *spec);

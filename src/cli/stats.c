@@ -35,7 +35,8 @@ static int take_sample(struct cli *cli, int argc, char **argv, struct sample *re
 	return 0;
 }
 
-/* A name that is not among the running boxes gets the daemon's own answer: no such box, or not running. */
+/* A name that is not among the running boxes gets the daemon's own answer: no such box, or not
+ * running. */
 static int check_names(struct cli *cli, int argc, char **argv, struct err *err)
 {
 	for (int i = 0; i < argc; i++) {

@@ -81,7 +81,8 @@ static size_t rune_len(const char *p)
 	return c < 0x80 ? 1 : c < 0xe0 ? 2 : c < 0xf0 ? 3 : 4;
 }
 
-/* Characters that are not seen, but turn the order of those around them or hide them: a name could read as another one. */
+/* Characters that are not seen, but turn the order of those around them or hide them: a name could
+ * read as another one. */
 static bool is_hidden(const char *text, size_t len)
 {
 	static const char *const ranges[][2] = {

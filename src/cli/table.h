@@ -1,7 +1,7 @@
 /* table.h - aligned columns for people, and text from outside made safe for a terminal
  *
- * Cells are added row by row. Columns are as wide as their widest cell; where the terminal is narrower the
- * widest columns are cut. Pure but for table_print. */
+ * Cells are added row by row. Columns are as wide as their widest cell; where the terminal is
+ * narrower the widest columns are cut. Pure but for table_print. */
 #pragma once
 #include "base/buf.h"
 #include <stdbool.h>
@@ -11,7 +11,8 @@ struct table;
 
 enum paint { PAINT_NONE, PAINT_GOOD, PAINT_WARN, PAINT_BAD, PAINT_DIM };
 
-/* heads: NULL-terminated; one that begins with '>' heads a column of numbers, aligned to the right. */
+/* heads: NULL-terminated; one that begins with '>' heads a column of numbers, aligned to the
+ * right. */
 struct table *table_new(const char *const *heads);
 void table_free(struct table *table); /* accepts NULL */
 void table_add(struct table *table, const char *text);
@@ -22,7 +23,8 @@ void table_render(const struct table *table, unsigned width, bool colour, struct
 /* On stdout, as its terminal allows. Frees the table; returns 0. */
 int table_print(struct table *table);
 
-/* Control characters, escape sequences, bad UTF-8 and what turns the direction of text become '?'. Yours to free. */
+/* Control characters, escape sequences, bad UTF-8 and what turns the direction of text become '?'.
+ * Yours to free. */
 char *text_printable(const char *text);
 /* Columns text takes: one per character. */
 size_t text_columns(const char *text);

@@ -12,11 +12,11 @@ unsigned terminal_width(void);
 /* Colours on fd: a terminal, NO_COLOR unset, TERM not dumb. */
 bool terminal_has_colour(int fd);
 
-/* stdin becomes raw: every byte goes to the box. Undone by terminal_restore(), which is also called at exit
- * and may be called from a signal handler. */
+/* stdin becomes raw: every byte goes to the box. Undone by terminal_restore(), which is also called
+ * at exit and may be called from a signal handler. */
 int terminal_raw(struct err *err);
-/* stdin goes on by lines, with echo and signals, but Ctrl-Q ends a line and arrives, so that Ctrl-P Ctrl-Q is
- * seen at once. Undone by terminal_restore(), too. Nothing happens in the background. */
+/* stdin goes on by lines, with echo and signals, but Ctrl-Q ends a line and arrives, so that Ctrl-P
+ * Ctrl-Q is seen at once. Undone by terminal_restore(), too. Nothing happens in the background. */
 void terminal_lines(void);
 bool terminal_is_raw(void);
 void terminal_restore(void);

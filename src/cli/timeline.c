@@ -9,7 +9,7 @@
 #include <stdio.h>
 #include <unistd.h>
 
-/* ---- what goes on without us --------------------------------------------------------------------------- */
+/* ---- what goes on without us ---------------------------------------------------------------- */
 
 static char going_on[256];
 
@@ -53,7 +53,7 @@ static const char *name_or_id(json_t *snapshot)
 	return *name ? name : json_str(snapshot, "id");
 }
 
-/* ---- snapshots --------------------------------------------------------------------------------------- */
+/* ---- snapshots ------------------------------------------------------------------------------ */
 
 int cmd_snapshot(struct cli *cli, int argc, char **argv)
 {
@@ -122,7 +122,7 @@ int cmd_forget(struct cli *cli, int argc, char **argv)
 	return code;
 }
 
-/* ---- rollback ------------------------------------------------------------------------------------------ */
+/* ---- rollback ------------------------------------------------------------------------------- */
 
 static void print_rollback(struct cli *cli, json_t *result)
 {
@@ -161,7 +161,7 @@ int cmd_rollback(struct cli *cli, int argc, char **argv)
 	return 0;
 }
 
-/* ---- promote ------------------------------------------------------------------------------------------ */
+/* ---- promote -------------------------------------------------------------------------------- */
 
 /* "try=1 team=a"; yours. */
 static char *labels_text(json_t *labels)

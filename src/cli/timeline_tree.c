@@ -1,9 +1,10 @@
 /* timeline_tree.c - see timeline_tree.h
  *
- * A chain is a run of snapshots each of which goes back to the one before; at each of them one child goes on with the chain
- * (the one that leads to now, else the newest), and the others begin branches of their own, one level deeper, with the boxes that
- * were forked there. A branch that is alone on its level is a chain; where there are several, each is its first snapshot with
- * the rest one level deeper, so that the last thing on a level, and nothing else, has a └─. */
+ * A chain is a run of snapshots each of which goes back to the one before; at each of them one
+ * child goes on with the chain (the one that leads to now, else the newest), and the others begin
+ * branches of their own, one level deeper, with the boxes that were forked there. A branch that is
+ * alone on its level is a chain; where there are several, each is its first snapshot with the rest
+ * one level deeper, so that the last thing on a level, and nothing else, has a └─. */
 #include "cli/timeline_tree.h"
 #include "base/alloc.h"
 #include "base/text.h"
@@ -47,7 +48,7 @@ static void link_up(struct tree *tree)
 		tree->to_now[at] = true;
 }
 
-/* ---- lines ------------------------------------------------------------------------------------------- */
+/* ---- lines ---------------------------------------------------------------------------------- */
 
 static void add_empty(struct tree *tree, unsigned cells)
 {
@@ -109,7 +110,7 @@ static void add_snapshot(struct tree *tree, const char *prefix, bool last, size_
 	table_add(tree->table, json_str(snapshot, "detail"));
 }
 
-/* ---- chains ------------------------------------------------------------------------------------------ */
+/* ---- chains --------------------------------------------------------------------------------- */
 
 /* Which child of index (count: of nothing) goes on with the chain; count: none, or now does. */
 static size_t next_of(const struct tree *tree, size_t index)
@@ -130,7 +131,8 @@ static size_t next_of(const struct tree *tree, size_t index)
 										     : newest;
 }
 
-/* A box that was forked, from that snapshot or from what its box was after it. index count: from before all that is kept. */
+/* A box that was forked, from that snapshot or from what its box was after it. index count: from
+ * before all that is kept. */
 static bool is_fork_of(const struct tree *tree, json_t *box, size_t index)
 {
 	json_t *origin = json_object_get(box, "origin");
@@ -156,8 +158,8 @@ static size_t count_below(const struct tree *tree, size_t index, size_t next)
 	return count;
 }
 
-/* What begins at index and is not its chain: other snapshots, each a branch, then boxes. more: something follows on this
- * level. */
+/* What begins at index and is not its chain: other snapshots, each a branch, then boxes. more:
+ * something follows on this level. */
 static void draw_below(
 	struct tree *tree, size_t index, size_t next, const char *prefix, bool more, unsigned depth)
 {
@@ -234,8 +236,8 @@ struct table *timeline_tree(json_t *timeline, json_t *boxes)
 	tree.to_now = xcalloc(tree.count + 1, sizeof *tree.to_now);
 	link_up(&tree);
 	next = next_of(&tree, tree.count);
-	/* Time lines that begin apart from the one of now (its first snapshots were forgotten), and boxes forked before
-	 * all that is kept. */
+	/* Time lines that begin apart from the one of now (its first snapshots were forgotten), and
+	 * boxes forked before all that is kept. */
 	draw_below(&tree, tree.count, next, "", true, 0);
 	if (next < tree.count)
 		draw_chain(&tree, next, "", 0);

@@ -7,19 +7,22 @@
  *   ├─ x7k2            2026-01-02 10:30:00Z  exec      full      goes back to base
  *   └─ ● now
  *
- * What stands on one level goes back to the one above it on that level, up to the └─ that ends a branch; a branch is drawn
- * below where it begins. */
+ * What stands on one level goes back to the one above it on that level, up to the └─ that ends a
+ * branch; a branch is drawn below where it begins. */
 #pragma once
 #include "base/json.h"
 #include "cli/table.h"
 
 struct cli;
 
-/* timeline as the API gives it, and boxes, an array: those forked from its box are drawn. The table is yours. */
+/* timeline as the API gives it, and boxes, an array: those forked from its box are drawn. The table
+ * is yours. */
 struct table *timeline_tree(json_t *timeline, json_t *boxes);
 
-/* POST. The daemon does what it was asked for also when nobody waits any more: Ctrl-C says so. body is consumed. */
+/* POST. The daemon does what it was asked for also when nobody waits any more: Ctrl-C says so. body
+ * is consumed. */
 int timeline_post(struct cli *cli, const char *path, json_t *body, const char *box, json_t **ret,
 	struct err *err);
-/* What follows a command that goes to that snapshot: " (its disk alone)", or "" when it has processes. */
+/* What follows a command that goes to that snapshot: " (its disk alone)", or "" when it has
+ * processes. */
 const char *snapshot_extent(json_t *snapshot);

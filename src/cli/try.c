@@ -1,8 +1,9 @@
 /* try.c - try: a snapshot, a program, and back if it did not work
  *
- * All of it is done here, with the public API. Once the snapshot is there nothing ends this command before it is decided: a
- * signal goes to the program, and one that ends the session (a second Ctrl-C) takes the box back. Before, a signal waits until
- * the snapshot is made, which the daemon does in any case: else nobody would know its id, to remove it. */
+ * All of it is done here, with the public API. Once the snapshot is there nothing ends this command
+ * before it is decided: a signal goes to the program, and one that ends the session (a second
+ * Ctrl-C) takes the box back. Before, a signal waits until the snapshot is made, which the daemon
+ * does in any case: else nobody would know its id, to remove it. */
 #include "base/alloc.h"
 #include "base/text.h"
 #include "cli/cli.h"
@@ -28,7 +29,7 @@ static const char *snapshot_name(const struct trial *trial)
 	return *name ? name : json_str(trial->snapshot, "id");
 }
 
-/* ---- before -------------------------------------------------------------------------------------------- */
+/* ---- before --------------------------------------------------------------------------------- */
 
 static volatile sig_atomic_t stopped_by; /* a signal while the snapshot is made; 0: none */
 static const char told_once[] =
@@ -102,9 +103,10 @@ static int prepare(struct trial *trial)
 	return stopped_by ? drop_snapshot(trial) : 0;
 }
 
-/* ---- the program, and what judges it ---------------------------------------------------------------------- */
+/* ---- the program, and what judges it -------------------------------------------------------- */
 
-/* A session leaves its signals blocked; the next one must hear them again. Those that come in between wait for it. */
+/* A session leaves its signals blocked; the next one must hear them again. Those that come in
+ * between wait for it. */
 static int run(struct trial *trial, json_t *body, bool input, bool tty)
 {
 	struct session_spec spec = {
@@ -143,7 +145,7 @@ static bool is_interrupted(int code)
 	       code == 128 + SIGQUIT;
 }
 
-/* ---- after ------------------------------------------------------------------------------------------------ */
+/* ---- after ---------------------------------------------------------------------------------- */
 
 static int print_result(struct trial *trial, bool kept, json_t *rollback, int code)
 {

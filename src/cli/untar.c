@@ -1,7 +1,7 @@
 /* untar.c - see untar.h
  *
- * Bytes come in pieces of any size. The tar reader takes them as it needs them and says TAR_WAIT when they are
- * used up; then we return for more, and the next piece goes on where it stopped. */
+ * Bytes come in pieces of any size. The tar reader takes them as it needs them and says TAR_WAIT
+ * when they are used up; then we return for more, and the next piece goes on where it stopped. */
 #include "cli/untar_internal.h"
 #include "base/alloc.h"
 #include "base/file.h"

@@ -1,8 +1,9 @@
 /* untar_make.c - one member of an archive becomes a file, folder or link below the target
  *
- * The target folder is the user's choice; every name below it is an attacker's. Each is opened relative to the
- * target with openat2, which refuses to leave it and to follow any symlink. Folders get their final mode and
- * time at the end, since what comes into them would change the one and may be kept out by the other. */
+ * The target folder is the user's choice; every name below it is an attacker's. Each is opened
+ * relative to the target with openat2, which refuses to leave it and to follow any symlink. Folders
+ * get their final mode and time at the end, since what comes into them would change the one and may
+ * be kept out by the other. */
 #include "cli/untar_internal.h"
 #include "base/alloc.h"
 #include <errno.h>
@@ -46,8 +47,8 @@ static int check_top(struct untar *untar, const char *name, struct err *err)
 	return 0;
 }
 
-/* The archive's name as a path below the target: without empty and "." components, its first one replaced as
- * the spec says. "" is the target itself. */
+/* The archive's name as a path below the target: without empty and "." components, its first one
+ * replaced as the spec says. "" is the target itself. */
 static int map_name(struct untar *untar, const char *name, char *ret, struct err *err)
 {
 	const char *top = untar->spec.top;
@@ -91,7 +92,8 @@ static int map_name(struct untar *untar, const char *name, char *ret, struct err
 	return 0;
 }
 
-/* An O_PATH fd of the folder that path lies in, made if missing; *ret_last is path's last component. */
+/* An O_PATH fd of the folder that path lies in, made if missing; *ret_last is path's last
+ * component. */
 static int open_parent(
 	const struct untar *untar, char *path, const char **ret_last, int *ret, struct err *err)
 {
@@ -169,9 +171,10 @@ static int make_folder(struct untar *untar, char *path, struct err *err)
 	return fd < 0 ? refuse(err, errno, path) : 0;
 }
 
-/* ---- what was made ---------------------------------------------------------------------------- */
+/* ---- what was made -------------------------------------------------------------------------- */
 
-/* A file of the archive. A hard link to anything else in the target would give the box's name to a file of the user's. */
+/* A file of the archive. A hard link to anything else in the target would give the box's name to a
+ * file of the user's. */
 struct made {
 	dev_t dev;
 	ino_t ino;
@@ -218,7 +221,7 @@ static bool is_made_here(const struct untar *untar, int dir, const char *name)
 	       S_ISREG(st.st_mode) && made_slot(untar, st.st_dev, st.st_ino)->ino;
 }
 
-/* ---- files and links ---------------------------------------------------------------------------- */
+/* ---- files and links ------------------------------------------------------------------------ */
 
 static int make_link(struct untar *untar, int parent, const char *temp, struct err *err)
 {

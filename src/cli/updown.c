@@ -1,7 +1,8 @@
 /* updown.c - up, down, serve: the daemon's life as seen from the command line
  *
- * `up` runs this same program as `box serve` in a session of its own, its output appended to the log, and
- * waits until it answers. A daemon that dies meanwhile has left its reason as the last line of the log. */
+ * `up` runs this same program as `box serve` in a session of its own, its output appended to the
+ * log, and waits until it answers. A daemon that dies meanwhile has left its reason as the last
+ * line of the log. */
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/file.h"
@@ -260,7 +261,8 @@ static int confirm(struct cli *cli, json_t *info, struct err *err)
 	return err_set(err, ERR_CANCELLED, "nothing was removed");
 }
 
-/* The daemon as a process, so that we can see it end; -1 where it cannot be had (another user's). */
+/* The daemon as a process, so that we can see it end; -1 where it cannot be had (another
+ * user's). */
 static int daemon_pidfd(json_t *info)
 {
 	pid_t pid = (pid_t)json_num(info, "pid");
@@ -406,8 +408,8 @@ int cmd_down(struct cli *cli, int argc, char **argv)
 				purge ? "; there is nothing to remove" : "");
 			return 0;
 		}
-		/* Only a daemon knows its boxes, mounts and cgroups; let it have a last turn. Nobody else needs to
-		 * reach it, so that a port that is taken does not matter. */
+		/* Only a daemon knows its boxes, mounts and cgroups; let it have a last turn.
+		 * Nobody else needs to reach it, so that a port that is taken does not matter. */
 		setenv("BOX_LISTEN", "off", 1);
 		setenv("BOX_URL_LISTEN", "off", 1);
 		if (start_daemon(cli, &err) < 0)

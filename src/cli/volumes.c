@@ -57,7 +57,7 @@ int cmd_volume_set(struct cli *cli, int argc, char **argv)
 	return answer_volume(cli, volume);
 }
 
-/* ---- ls, show --------------------------------------------------------------------------------- */
+/* ---- ls, show ------------------------------------------------------------------------------- */
 
 static void add_box_names(struct buf *out, json_t *boxes)
 {

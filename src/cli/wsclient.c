@@ -1,9 +1,9 @@
 /* wsclient.c - see wsclient.h
  *
- * RFC 6455 without extensions. A frame's head (2 to 10 bytes; frames of a server are not masked) is parsed
- * once it is complete; its payload is then passed on in whatever pieces recv() brings. The handshake's
- * Sec-WebSocket-Accept is not verified: it guards against caches and plain HTTP servers answering by
- * mistake, and this socket belongs to the daemon. */
+ * RFC 6455 without extensions. A frame's head (2 to 10 bytes; frames of a server are not masked) is
+ * parsed once it is complete; its payload is then passed on in whatever pieces recv() brings. The
+ * handshake's Sec-WebSocket-Accept is not verified: it guards against caches and plain HTTP servers
+ * answering by mistake, and this socket belongs to the daemon. */
 #include "cli/wsclient.h"
 #include "base/alloc.h"
 #include "base/buf.h"
@@ -351,8 +351,8 @@ int wsclient_receive(struct wsclient *ws, struct err *err)
 	bool ended = false;
 	ssize_t got;
 
-	/* Payload is passed on at once, so only the beginning of a frame's head can be left here, or what
-	 * came along with the handshake. */
+	/* Payload is passed on at once, so only the beginning of a frame's head can be left here,
+	 * or what came along with the handshake. */
 	memmove(ws->in, ws->in + ws->start, ws->end - ws->start);
 	ws->end -= ws->start;
 	ws->start = 0;

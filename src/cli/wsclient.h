@@ -1,8 +1,8 @@
 /* wsclient.h - the client end of a WebSocket to the daemon
  *
- * Text messages come whole; of binary messages (a tag byte, then data) the data is handed on in pieces as
- * it arrives, straight from the receive buffer. Sending never blocks: bytes wait here until
- * wsclient_flush() gets them out, so that both directions go on when one is slow. */
+ * Text messages come whole; of binary messages (a tag byte, then data) the data is handed on in
+ * pieces as it arrives, straight from the receive buffer. Sending never blocks: bytes wait here
+ * until wsclient_flush() gets them out, so that both directions go on when one is slow. */
 #pragma once
 #include "base/err.h"
 #include <stdbool.h>
@@ -28,5 +28,6 @@ void wsclient_send_text(struct wsclient *ws, const char *text);
 void wsclient_send_data(struct wsclient *ws, const void *data, size_t len);
 /* -1: the connection is over. */
 int wsclient_flush(struct wsclient *ws);
-/* Reads what is there, once; call it first right after opening, for bytes may have come along. 1: go on; 0: the connection is over; -1 with err: nonsense came. */
+/* Reads what is there, once; call it first right after opening, for bytes may have come along. 1:
+ * go on; 0: the connection is over; -1 with err: nonsense came. */
 int wsclient_receive(struct wsclient *ws, struct err *err);

@@ -513,7 +513,8 @@ static int read_environment(struct conf *conf, struct err *err)
 	return 0;
 }
 
-/* Two daemons with different homes must not share cgroups: all but the default home get a name of theirs. */
+/* Two daemons with different homes must not share cgroups: all but the default home get a name of
+ * theirs. */
 static char *instance_name(const char *home)
 {
 	uint32_t hash = 2166136261u;
@@ -525,8 +526,8 @@ static char *instance_name(const char *home)
 	return xasprintf("boxyard-%08x", hash);
 }
 
-/* Whoever says where the home of a daemon is means that daemon, not the one whose sockets are in the usual place. A home that the
- * file names is the usual one of this machine. */
+/* Whoever says where the home of a daemon is means that daemon, not the one whose sockets are in
+ * the usual place. A home that the file names is the usual one of this machine. */
 static void derive_run(struct conf *conf)
 {
 	const char *home = getenv("BOX_HOME");

@@ -1,7 +1,8 @@
 /* auto.c - see auto.h
  *
- * One attempt at a time a box; programs that come meanwhile wait for the same one. It is first tried whole and then, where that cannot be done, with the disk alone. The box may be
- * removed meanwhile, so an attempt knows it by its id. */
+ * One attempt at a time a box; programs that come meanwhile wait for the same one. It is first
+ * tried whole and then, where that cannot be done, with the disk alone. The box may be removed
+ * meanwhile, so an attempt knows it by its id. */
 #include "core/auto.h"
 #include "core/core_internal.h"
 #include "core/timeline.h"
@@ -12,11 +13,12 @@
 
 enum {
 	DETAIL_MAX = 200,
-	/* What box-init needs for being stopped and let go on is no work of the box: an idle one would be captured for ever. */
+	/* What box-init needs for being stopped and let go on is no work of the box: an idle one
+	 * would be captured for ever. */
 	IDLE_CPU_US = 500,
 };
 
-/* ---- when ------------------------------------------------------------------------------------------- */
+/* ---- when ----------------------------------------------------------------------------------- */
 
 int auto_snapshot_parse(const char *text, struct auto_snapshot *ret, struct err *err)
 {
@@ -78,7 +80,7 @@ static struct auto_snapshot when_of(const struct box *box)
 	return when;
 }
 
-/* ---- one attempt ------------------------------------------------------------------------------------ */
+/* ---- one attempt ---------------------------------------------------------------------------- */
 
 struct attempt {
 	struct yard *yard;
@@ -176,7 +178,7 @@ static struct attempt *attempt_new(struct box *box, const char *cause)
 	return attempt;
 }
 
-/* ---- now and then ------------------------------------------------------------------------------------ */
+/* ---- now and then --------------------------------------------------------------------------- */
 
 static void look_at(struct box *box)
 {
@@ -203,7 +205,8 @@ static void look_at(struct box *box)
 
 void auto_look(struct yard *yard)
 {
-	/* One that ends at once may change the list: its place is looked at again a second later. */
+	/* One that ends at once may change the list: its place is looked at again a second
+	 * later. */
 	for (size_t i = 0; i < yard->box_count; i++) {
 		struct box *box = yard->boxes[i];
 
@@ -213,7 +216,7 @@ void auto_look(struct yard *yard)
 	}
 }
 
-/* ---- before a program --------------------------------------------------------------------------------- */
+/* ---- before a program ----------------------------------------------------------------------- */
 
 /* Cut at a whole character. */
 static char *words_of(const char *const *argv)

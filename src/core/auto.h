@@ -1,8 +1,9 @@
 /* auto.h - snapshots that are taken by themselves: before each program, or now and then
  *
- * A box says when: "off", "exec" (before each program that is started from outside) or "interval=300" (seconds between them,
- * as long as the box does something). What cannot be captured whole is kept as a disk-only snapshot; when that fails too, the
- * box goes on without, and an event snapshot.failed says why. */
+ * A box says when: "off", "exec" (before each program that is started from outside) or
+ * "interval=300" (seconds between them, as long as the box does something). What cannot be captured
+ * whole is kept as a disk-only snapshot; when that fails too, the box goes on without, and an event
+ * snapshot.failed says why. */
 #pragma once
 #include "core/box.h"
 
@@ -25,7 +26,8 @@ int box_set_auto_snapshot(struct box *box, const char *text, struct err *err);
 
 /* Called when the program may start: box as it is then, or NULL with err when it has gone. */
 typedef void (*exec_ready)(struct box *box, const struct err *err, void *arg);
-/* Before a program is started for a client: takes the snapshot, if the box wants one. ready is called exactly once, possibly
- * before this returns; a snapshot that fails keeps nobody from starting. spec is borrowed for the call. */
+/* Before a program is started for a client: takes the snapshot, if the box wants one. ready is
+ * called exactly once, possibly before this returns; a snapshot that fails keeps nobody from
+ * starting. spec is borrowed for the call. */
 void box_before_exec(
 	struct box *box, const struct wire_exec_spec *spec, exec_ready ready, void *arg);

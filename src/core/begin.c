@@ -1,7 +1,8 @@
 /* begin.c - a box from a state: woken, taken back, or a fork
  *
- * The state's plain form is needed first, which may have to be unpacked; it is held until the box runs. When box-init has
- * said hello it is told what happened to it (guest/self.c): a fork gets its new identity before anybody can talk to it. */
+ * The state's plain form is needed first, which may have to be unpacked; it is held until the box
+ * runs. When box-init has said hello it is told what happened to it (guest/self.c): a fork gets its
+ * new identity before anybody can talk to it. */
 #include "core/core_internal.h"
 #include "core/inside.h"
 #include "base/alloc.h"
@@ -101,7 +102,7 @@ void begin_done(struct box *box)
 	*beginning = (struct beginning){ .dir = -1 };
 }
 
-/* ---- who it is now ---------------------------------------------------------------------------------------------- */
+/* ---- who it is now -------------------------------------------------------------------------- */
 
 static void on_greeted(struct box *box, const struct err *err, void *arg)
 {

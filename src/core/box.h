@@ -1,7 +1,7 @@
 /* box.h - the verbs over a box
  *
- * Verbs that take time answer through `done`, exactly once, possibly before they return. A box pointer is
- * valid until the call stack that got it unwinds to the loop; keep ids, not pointers. */
+ * Verbs that take time answer through `done`, exactly once, possibly before they return. A box
+ * pointer is valid until the call stack that got it unwinds to the loop; keep ids, not pointers. */
 #pragma once
 #include "base/err.h"
 #include "base/json.h"
@@ -50,26 +50,30 @@ struct box_spec {
 	struct limits limits; /* BOX_LIMIT_DEFAULT in a field: the configured default; 0: none */
 	enum on_limit on_limit;
 	json_t *env; /* object of strings or NULL; given to every exec */
-	/* Arrays or NULL, borrowed. [{"volume":"cache","path":"/cache","read_only":false}]; a volume that is not there
-	 * is made. [{"source":"/srv/data","path":"/data","read_only":false,"uid":0,"gid":0,"root":false}]: a folder of the
-	 * host that mount_roots of conf allow; its owner there is uid:gid in the box. "root": one of root's may be written to. */
+	/* Arrays or NULL, borrowed. [{"volume":"cache","path":"/cache","read_only":false}]; a
+	 * volume that is not there is made.
+	 * [{"source":"/srv/data","path":"/data","read_only":false,"uid":0,"gid":0,"root":false}]: a
+	 * folder of the host that mount_roots of conf allow; its owner there is uid:gid in the box.
+	 * "root": one of root's may be written to. */
 	json_t *volumes, *mounts;
 	bool by_socket; /* asked for through the socket, by the user asked_by of this machine */
 	uid_t asked_by;
 	json_t *labels; /* object of strings or NULL */
-	/* Array of strings or NULL: runs at once as exec "main", after the image's entrypoint. NULL: the image's
-	 * own command, if it has one. */
+	/* Array of strings or NULL: runs at once as exec "main", after the image's entrypoint.
+	 * NULL: the image's own command, if it has one. */
 	json_t *command;
 	json_t *entrypoint; /* array of strings or NULL: instead of the image's; [] : none */
 	json_t *policy;	    /* in the policy language, or NULL: the configured default; borrowed */
-	json_t *inside; /* what it may do from inside, see inside.h; NULL: as configured; borrowed */
-	bool no_main;	/* the image's own command does not run */
-	bool hold; /* what runs as "main" waits for box_start(): something is put into the box first */
+	/* what it may do from inside, see inside.h; NULL: as configured; borrowed */
+	json_t *inside;
+	bool no_main; /* the image's own command does not run */
+	/* what runs as "main" waits for box_start(): something is put into the box first */
+	bool hold;
 	bool remove_on_exit;	       /* goes away when stopped, or when its command ends */
 	const char *auto_snapshot;     /* NULL: none are taken; else as auto.h says */
 	const struct box_sleep *sleep; /* NULL: as configured */
-	/* What it and all that is made from inside it may use together; BOX_LIMIT_DEFAULT in a field: what it may itself.
-	 * NULL: so in all. See tree.h. */
+	/* What it and all that is made from inside it may use together; BOX_LIMIT_DEFAULT in a
+	 * field: what it may itself. NULL: so in all. See tree.h. */
 	const struct limits *tree;
 	const char *
 		idempotency; /* NULL or a key: the same key again gives the box made by the first */
@@ -79,7 +83,8 @@ struct box_spec {
 typedef void (*box_done)(
 	struct box *box, const struct err *err, void *arg); /* err NULL: it worked */
 
-/* The box is running and answers when done is called. Bad specs are refused before anything happens. */
+/* The box is running and answers when done is called. Bad specs are refused before anything
+ * happens. */
 void box_create(struct yard *yard, const struct box_spec *spec, box_done done, void *arg);
 void box_start(struct box *box, box_done done, void *arg);
 /* TERM to all, KILL after grace_ms. Stopping a stopped box is fine. */
@@ -89,18 +94,21 @@ void box_remove(struct box *box, bool force, box_done done, void *arg);
 int box_rename(struct box *box, const char *name, struct err *err);
 /* The same; /workspace is kept first, see disk.h. */
 void box_remove_keeping(struct box *box, bool force, box_done done, void *arg);
-/* Limits of a box, running or not; BOX_LIMIT_DEFAULT in a field leaves it. on_limit NULL leaves it. */
+/* Limits of a box, running or not; BOX_LIMIT_DEFAULT in a field leaves it. on_limit NULL leaves
+ * it. */
 int box_set(struct box *box, const struct limits *limits, const enum on_limit *on_limit,
 	struct err *err);
 int box_set_sleep(struct box *box, const struct box_sleep *sleep, struct err *err);
-/* Frozen in memory, and on again. Already so is fine. reason: "idle", "limit…" or whoever asked. Unless it was for a limit, it
- * goes on by itself when somebody wants something of it: box_chan_open, box_port_connect. */
+/* Frozen in memory, and on again. Already so is fine. reason: "idle", "limit…" or whoever asked.
+ * Unless it was for a limit, it goes on by itself when somebody wants something of it:
+ * box_chan_open, box_port_connect. */
 int box_suspend(struct box *box, const char *reason, struct err *err);
 int box_resume(struct box *box, struct err *err);
 
 /* By id or name; ERR_NOT_FOUND. */
 struct box *box_find(struct yard *yard, const char *id_or_name, struct err *err);
-/* Calls fn for each box, oldest first, until it returns false. fn must not create or remove boxes. */
+/* Calls fn for each box, oldest first, until it returns false. fn must not create or remove
+ * boxes. */
 void box_each(struct yard *yard, bool (*fn)(struct box *box, void *arg), void *arg);
 
 const char *box_get_id(const struct box *box);
@@ -122,17 +130,19 @@ void box_is_used(struct box *box);
 
 /* ---- work inside, through box-init ----------------------------------------------------------- */
 
-/* Starts a program. spec->id may be NULL: one is made up and, on return, stands in ret_id (33 bytes). The box's
- * env comes before spec->env. ERR_STATE when the box does not run; ERR_NOT_FOUND (argv[0], user, cwd)
- * comes through ops->on_error. */
+/* Starts a program. spec->id may be NULL: one is made up and, on return, stands in ret_id (33
+ * bytes). The box's env comes before spec->env. ERR_STATE when the box does not run; ERR_NOT_FOUND
+ * (argv[0], user, cwd) comes through ops->on_error. */
 int box_exec_start(struct box *box, const struct wire_exec_spec *spec, char ret_id[33],
 	const struct chan_ops *ops, void *arg, struct chan **ret, struct err *err);
-/* Of a box that has stopped, what was kept of its programs: as WIRE_OP_EXEC_LIST answers, and as WIRE_OP_EXEC_ATTACH does,
- * at once and with NULL for the channel; ops needs on_reply, on_gap, on_time, on_data, on_exit and on_closed. One that was running still
- * when last heard of is told as running: how it ended is not known. ERR_STATE: nothing was kept, and why. */
+/* Of a box that has stopped, what was kept of its programs: as WIRE_OP_EXEC_LIST answers, and as
+ * WIRE_OP_EXEC_ATTACH does, at once and with NULL for the channel; ops needs on_reply, on_gap,
+ * on_time, on_data, on_exit and on_closed. One that was running still when last heard of is told as
+ * running: how it ended is not known. ERR_STATE: nothing was kept, and why. */
 int box_output_list(const struct box *box, struct buf *ret, struct err *err);
 int box_output_play(const struct box *box, const struct wire_attach_spec *spec,
 	const struct chan_ops *ops, void *arg, struct err *err);
-/* Any other op: request as wire.h says. A box that sleeps is woken for it; the channel hears when that fails. */
+/* Any other op: request as wire.h says. A box that sleeps is woken for it; the channel hears when
+ * that fails. */
 int box_chan_open(struct box *box, enum wire_op op, const struct buf *request,
 	const struct chan_ops *ops, void *arg, struct chan **ret, struct err *err);

@@ -1,13 +1,14 @@
 /* budget.c - what a tree of boxes keeps on disk, against one limit
  *
- * --disk of the first box of a tree (tree.h) is the limit of all that the tree keeps because its boxes wrote it or asked
- * for it themselves: their disks, the disks from before rollbacks, snapshots, and the captured memory (states) of
- * snapshots that were asked for from inside. The kernel counts the first three (pool_budget_limit) and refuses writes.
- * States lie outside of the pool, where no quota counts; so what those from inside take is taken off the limit the kernel
- * is told, and one that does not fit is not made.
+ * --disk of the first box of a tree (tree.h) is the limit of all that the tree keeps because its
+ * boxes wrote it or asked for it themselves: their disks, the disks from before rollbacks,
+ * snapshots, and the captured memory (states) of snapshots that were asked for from inside. The
+ * kernel counts the first three (pool_budget_limit) and refuses writes. States lie outside of the
+ * pool, where no quota counts; so what those from inside take is taken off the limit the kernel is
+ * told, and one that does not fit is not made.
  *
- * What somebody outside asked for (snapshots by hand, 'box auto', hibernation) is not a box's doing: its states are told in
- * `box df` and bounded by what the host keeps free. */
+ * What somebody outside asked for (snapshots by hand, 'box auto', hibernation) is not a box's
+ * doing: its states are told in `box df` and bounded by what the host keeps free. */
 #include "core/core_internal.h"
 #include "core/tree.h"
 #include "base/log.h"
@@ -15,7 +16,7 @@
 #include "pool/pool.h"
 #include "states/states.h"
 
-/* ---- the tree -------------------------------------------------------------------------------------------------- */
+/* ---- the tree ------------------------------------------------------------------------------- */
 
 struct box *budget_get_first(const struct box *box)
 {
@@ -45,7 +46,7 @@ static bool is_of_tree(const struct snapshot *snapshot, const struct box *box)
 	return owner && box_is_akin(owner, box);
 }
 
-/* ---- states ---------------------------------------------------------------------------------------------------- */
+/* ---- states --------------------------------------------------------------------------------- */
 
 /* A plain form beside a packed one is a cache. */
 static uint64_t state_bytes(const struct snapshot *snapshot)
@@ -87,7 +88,7 @@ static uint64_t less(uint64_t limit, uint64_t used)
 	return limit ? limit - MIN(limit, used) : UINT64_MAX;
 }
 
-/* ---- limits ---------------------------------------------------------------------------------------------------- */
+/* ---- limits --------------------------------------------------------------------------------- */
 
 /* 0 would mean none. */
 static uint64_t left_for_disks(uint64_t limit, uint64_t states)
@@ -149,7 +150,7 @@ int box_disk_nearest(struct box *box, uint64_t *ret_used, uint64_t *ret_limit, b
 	return 0;
 }
 
-/* ---- room ------------------------------------------------------------------------------------------------------ */
+/* ---- room ----------------------------------------------------------------------------------- */
 
 static bool may_go(const struct yard *yard, const struct snapshot *snapshot)
 {
@@ -236,7 +237,7 @@ void budget_pressed(struct box *box)
 	snapshot_discard(yard, oldest);
 }
 
-/* ---- told ------------------------------------------------------------------------------------------------------ */
+/* ---- told ----------------------------------------------------------------------------------- */
 
 /* What it may still write, by its own limit and by its tree's; UINT64_MAX: neither has one. */
 static uint64_t left_of(const struct box *box, uint64_t states)

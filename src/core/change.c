@@ -8,16 +8,17 @@
 #include "loop/loop.h"
 #include "pool/pool.h"
 
-/* ---- suspend, resume ------------------------------------------------------------------------------- */
+/* ---- suspend, resume ------------------------------------------------------------------------ */
 
-/* What CRIU has put into a process must run: while it is at work nobody but take.c freezes or thaws. It does what the state
- * says when it is through. */
+/* What CRIU has put into a process must run: while it is at work nobody but take.c freezes or
+ * thaws. It does what the state says when it is through. */
 static int freeze(struct box *box, bool frozen, struct err *err)
 {
 	return box->taking ? 0 : instance_freeze(box->instance, frozen, err);
 }
 
-/* At a limit nobody waits for a program that is deep in the kernel: it may be there because of the limit. */
+/* At a limit nobody waits for a program that is deep in the kernel: it may be there because of the
+ * limit. */
 static int freeze_for(struct box *box, const char *reason, struct err *err)
 {
 	if (!text_has_prefix(reason, "limit.") || box->taking)
@@ -85,7 +86,7 @@ int box_resume(struct box *box, struct err *err)
 	return box_resume_for(box, "request", err);
 }
 
-/* ---- when it is put to sleep ------------------------------------------------------------------------- */
+/* ---- when it is put to sleep ---------------------------------------------------------------- */
 
 static void keep_or_set(json_t *kept, const char *key, int64_t ms)
 {
@@ -133,7 +134,7 @@ int box_set_sleep(struct box *box, const struct box_sleep *sleep, struct err *er
 	return 0;
 }
 
-/* ---- limits and name ------------------------------------------------------------------------------- */
+/* ---- limits and name ------------------------------------------------------------------------ */
 
 static void change_limit(uint64_t *limit, uint64_t wanted)
 {
@@ -163,7 +164,8 @@ static void keep_limits(struct box_row *row, const struct limits *limits)
 	row->pids = limits->pids;
 }
 
-/* The tree of its head has its limits. Of CPU time the tree never has less than a box in it, not even in between. */
+/* The tree of its head has its limits. Of CPU time the tree never has less than a box in it, not
+ * even in between. */
 static int apply_with_tree(
 	struct box *box, const struct limits *limits, const struct limits *wanted, struct err *err)
 {

@@ -1,8 +1,9 @@
 /* compare.c - see compare.h
  *
- * In the helper each box but the first is held against the first (view_diff), which gives the paths where any of them
- * differs. Then every path is looked up in the tree of every box: so a box in which a whole folder is gone is seen as one without
- * the file that another box has changed in that folder. */
+ * In the helper each box but the first is held against the first (view_diff), which gives the paths
+ * where any of them differs. Then every path is looked up in the tree of every box: so a box in
+ * which a whole folder is gone is seen as one without the file that another box has changed in that
+ * folder. */
 #include "core/compare.h"
 #include "base/buf.h"
 #include "base/file.h"
@@ -14,7 +15,7 @@
 #include "view/view.h"
 #include <sys/stat.h>
 
-/* ---- figures ---------------------------------------------------------------------------------------------- */
+/* ---- figures -------------------------------------------------------------------------------- */
 
 json_t *box_figures_json(struct box *box)
 {
@@ -31,9 +32,10 @@ json_t *box_figures_json(struct box *box)
 		"memory_bytes", memory, "processes", processes, "execs");
 }
 
-/* ---- in the helper ------------------------------------------------------------------------------------------ */
+/* ---- in the helper -------------------------------------------------------------------------- */
 
-/* paths: an object, path -> bits of the boxes where it is there as in the first box, but not the same. Keys are bytes. */
+/* paths: an object, path -> bits of the boxes where it is there as in the first box, but not the
+ * same. Keys are bytes. */
 struct gather {
 	json_t *paths;
 	size_t limit; /* of paths, for now */
@@ -165,7 +167,7 @@ static int make_compare(struct disk_stream *stream, int out, struct err *err)
 	return write_files(stream, roots, &gather, out, err);
 }
 
-/* ---- in the daemon --------------------------------------------------------------------------------------------- */
+/* ---- in the daemon -------------------------------------------------------------------------- */
 
 int boxes_compare_start(struct box *const *boxes, size_t count, size_t limit,
 	const struct disk_stream_ops *ops, void *arg, struct disk_stream **ret, struct err *err)

@@ -23,11 +23,13 @@ enum {
 #define VOLUME_DISKS	   "volumes"
 #define VOLUME_DATA	   "data"
 #define INTENT_REMOVE_KEEP "remove-keep"
-#define INTENT_WOKEN	   "woken" /* its programs run, or are about to: the state it slept in is old */
+/* its programs run, or are about to: the state it slept in is old */
+#define INTENT_WOKEN "woken"
 
 #define SNAPSHOT_DISKS "snapshots"
 
-/* Instead of how a box ended, while it runs: it could not be hibernated when the daemon ended; the detail says why. */
+/* Instead of how a box ended, while it runs: it could not be hibernated when the daemon ended; the
+ * detail says why. */
 #define NOT_HIBERNATED "not-hibernated"
 
 /* Somebody waiting for a box to reach the end of what is being done to it. */
@@ -57,7 +59,8 @@ struct box {
 	struct box_idle idle;
 	bool spare;	     /* started ahead, nobody's yet; see spare.c */
 	bool command_is_new; /* its command runs for the first time */
-	bool held; /* its command waits for box_start(); not kept: a box that is started anew runs it */
+	/* its command waits for box_start(); not kept: a box that is started anew runs it */
+	bool held;
 	bool adopted;	    /* its instance is older than this daemon */
 	bool catch_up;	    /* adopted: programs may have ended while nobody watched */
 	bool remove_wanted; /* removal goes on once it has stopped */
@@ -72,7 +75,8 @@ struct box {
 	uint64_t pids_refused;	 /* as far as told */
 	const char *stopped_for; /* the limit whose policy stops it, or NULL; a literal */
 	bool holds;		 /* at its limit of memory; see limit.c */
-	int64_t let_kill_us; /* when it went on at its limit of memory: the kernel may kill, once; 0: no */
+	/* when it went on at its limit of memory: the kernel may kill, once; 0: no */
+	int64_t let_kill_us;
 	uint64_t disk_seen;	   /* at the last close look */
 	int64_t disk_changed_us;   /* when that was another figure than before */
 	int64_t look_us;	   /* when the next one is due */
@@ -93,15 +97,17 @@ struct box {
 		unsigned index; /* and the how manieth */
 		bool waits;	/* for the plain form */
 		bool in_call, held;
-		bool used;     /* it is that of a snapshot, which does not go meanwhile */
-		json_t *names; /* that had addresses when it was captured; NULL: not known, or taken */
+		bool used; /* it is that of a snapshot, which does not go meanwhile */
+		/* that had addresses when it was captured; NULL: not known, or taken */
+		json_t *names;
 		struct err problem;
 	} beginning;
 	struct inside *inside; /* what it asked for from inside; NULL: nothing yet. See inside.c */
 	struct waiter *waiters;
 	struct waiter *removers; /* those who wait for it to be gone */
 	uint64_t events_dropped;
-	int64_t auto_due_us; /* monotonic, of the next automatic snapshot; 0: not known yet; see auto.c */
+	/* monotonic, of the next automatic snapshot; 0: not known yet; see auto.c */
+	int64_t auto_due_us;
 	uint64_t auto_cpu_us;	  /* CPU time at the last one */
 	struct attempt *auto_now; /* the one being taken, or NULL */
 };
@@ -200,7 +206,8 @@ void box_keeping_ended(
 	struct box *box, const struct err *why); /* why NULL: its workspace is safe */
 void box_ended(struct box *box, const char *reason, const char *detail);
 extern const struct instance_ops box_instance_ops;
-/* image NULL: for an instance that runs already. The spec's disk is yours to free; the rest is borrowed. */
+/* image NULL: for an instance that runs already. The spec's disk is yours to free; the rest is
+ * borrowed. */
 void box_instance_spec(struct box *box, const struct image *image, struct instance_spec *ret);
 /* One more instance of a box, from a state, upon another of its disks. */
 struct box_beside {
@@ -212,7 +219,8 @@ struct box_beside {
 };
 int box_start_beside(
 	struct box *box, const struct box_beside *beside, struct instance **ret, struct err *err);
-/* Is there room for so much more of it for a moment: of the machine's memory, and of what its tree may have together? */
+/* Is there room for so much more of it for a moment: of the machine's memory, and of what its tree
+ * may have together? */
 bool box_fits_twice(struct box *box, uint64_t bytes, uint64_t processes);
 bool box_has_mounts(const struct box *box); /* volumes, or folders of the host */
 void box_keep_mark(struct box *box);	    /* of its instance, in the row */
@@ -258,7 +266,8 @@ extern const struct link_ops box_link_ops;
 void box_tell_name(struct box *box);		   /* files inside follow the host name */
 int box_connect(struct box *box, struct err *err); /* starts a link to box-init */
 void box_disconnect(struct box *box);
-/* Of one that is about to end for a while: who waits for something of it hears that it did what it says. */
+/* Of one that is about to end for a while: who waits for something of it hears that it did what it
+ * says. */
 void box_hang_up(struct box *box, const char *what, const char *hint);
 /* All who wait for something of it get err; its programs are not touched. */
 void box_fail_channels(struct box *box, const struct err *err);
@@ -278,13 +287,15 @@ void inside_forget(struct box *box); /* what it had asked for; its box-init is a
 void inside_free(struct box *box);
 
 /* inside_limits.c - the limits of a tree outlive its members */
-/* child takes the place of parent, with the forks and at most the limits it had; its own row is the caller's to store. */
+/* child takes the place of parent, with the forks and at most the limits it had; its own row is the
+ * caller's to store. */
 int inside_promoted(struct box *parent, struct box *child, struct err *err);
-/* Its forks become those of the box it was forked from itself, and may do no more than before. To be called once, while
- * it can still be found. */
+/* Its forks become those of the box it was forked from itself, and may do no more than before. To
+ * be called once, while it can still be found. */
 void inside_box_removed(struct box *box);
 
-/* criu_check.c: what is wrong with the CRIU at that path (NULL: none was found), a literal; NULL: nothing. */
+/* criu_check.c: what is wrong with the CRIU at that path (NULL: none was found), a literal; NULL:
+ * nothing. */
 const char *criu_problem(const char *criu);
 char *criu_find(const struct conf *conf); /* yard.c; yours, or NULL */
 
@@ -309,12 +320,12 @@ void box_limit_hit_as(struct box *box, const char *type, json_t *data, enum on_l
 void auto_look(struct yard *yard);
 
 /* mount.c - what a box sees besides its disk */
-/* Checks volumes and mounts as asked for, makes volumes that are missing, and tells how rows keep them; both
- * texts are yours. */
+/* Checks volumes and mounts as asked for, makes volumes that are missing, and tells how rows keep
+ * them; both texts are yours. */
 int box_mounts_check(struct yard *yard, const struct box_spec *spec, char **ret_volumes,
 	char **ret_mounts, struct err *err);
-/* What the driver is told at a start; another box may write to the volume meanwhile: ERR_STATE. At most
- * INSTANCE_MOUNTS_MAX; box_mounts_done frees. */
+/* What the driver is told at a start; another box may write to the volume meanwhile: ERR_STATE. At
+ * most INSTANCE_MOUNTS_MAX; box_mounts_done frees. */
 int box_mounts_resolve(
 	struct box *box, struct instance_mount **ret, size_t *ret_count, struct err *err);
 void box_mounts_done(struct instance_mount *mounts, size_t count);
@@ -338,8 +349,8 @@ void workspaces_sweep(struct yard *yard); /* what a dead daemon had not kept to 
 
 /* turn.c - what takes or replaces the state of a box is done one at a time */
 typedef void (*turn_fn)(struct box *box, const struct err *gone, void *arg);
-/* fn is called with the box when it is the caller's turn, perhaps at once, and box_end_turn must follow; or with an
- * error and no box when that will never be. */
+/* fn is called with the box when it is the caller's turn, perhaps at once, and box_end_turn must
+ * follow; or with an error and no box when that will never be. */
 void box_take_turn(struct box *box, turn_fn fn, void *arg);
 void box_end_turn(struct box *box);
 void box_drop_turns(struct box *box); /* the box goes */
@@ -364,15 +375,18 @@ struct take_result {
 struct take_ops {
 	/* It is written, and the box goes on; may be used from now on. May be NULL. */
 	void (*on_taken)(struct box *box, const struct take_result *result, void *arg);
-	/* Exactly once, unless the box goes before (then with an error as well). Nothing is left when it failed. */
+	/* Exactly once, unless the box goes before (then with an error as well). Nothing is left
+	 * when it failed. */
 	void (*on_done)(struct box *box, const struct take_result *result, const struct err *err,
 		void *arg);
 };
-/* The caller has the turn. A box that does not run has no processes: its disk alone is copied, and a state is refused. */
+/* The caller has the turn. A box that does not run has no processes: its disk alone is copied, and
+ * a state is refused. */
 void box_take(struct box *box, const struct take_spec *spec, const struct take_ops *ops, void *arg);
 /* Bytes a state of it would take: its memory, and some more for what describes it. */
 uint64_t box_capture_need(struct box *box);
-/* Of a capture that was refused: what it hints at besides stays, and instead of the disk's snapshot it hints at this. */
+/* Of a capture that was refused: what it hints at besides stays, and instead of the disk's snapshot
+ * it hints at this. */
 void take_hint_instead(struct err *err, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 void take_cancel(
 	struct box *box, const struct err *why); /* on_done follows at once; accepts one without */
@@ -380,12 +394,13 @@ void take_cancel(
 /* budget.c - what a tree of boxes keeps, against the limit of its first one */
 /* Of the disk of a box, and of all disks of its tree when it is the tree's first. bytes 0: none. */
 int box_limit_disk(struct box *box, uint64_t bytes, struct err *err);
-/* Before a box keeps need bytes more because it asked for them itself: what its tree keeps without a name goes, the oldest
- * first. ERR_LIMIT, with figures and a hint, when that is not enough. */
+/* Before a box keeps need bytes more because it asked for them itself: what its tree keeps without
+ * a name goes, the oldest first. ERR_LIMIT, with figures and a hint, when that is not enough. */
 int budget_make_room(struct box *box, uint64_t need, struct err *err);
 /* States of the boxes of a tree have come, gone or changed in size. box: the id of one. */
 void budget_states_changed(struct yard *yard, const char *box);
-/* What automatic snapshots of a tree that has nearly used its limit hold back is given up, one at a time. */
+/* What automatic snapshots of a tree that has nearly used its limit hold back is given up, one at a
+ * time. */
 void budget_pressed(struct box *box);
 /* Whichever limit is nearer: a disk's own, or that of its tree. limit 0: none. */
 struct pool_figures;
@@ -394,7 +409,8 @@ int box_disk_nearest(
 	struct box *box, uint64_t *ret_used, uint64_t *ret_limit, bool *ret_tree); /* now */
 /* Whose limit of disk is the tree's: the first box, or the oldest that is left of it. */
 struct box *budget_get_first(const struct box *box);
-/* {"used_bytes","limit_bytes","tree_bytes","states_bytes","inside_states_bytes","free_bytes"}; new reference. */
+/* {"used_bytes","limit_bytes","tree_bytes","states_bytes","inside_states_bytes","free_bytes"}; new
+ * reference. */
 json_t *box_disk_json(struct box *box);
 uint64_t box_states_bytes(struct box *box); /* captured memory kept of it */
 
@@ -404,7 +420,8 @@ void box_begin_from(struct box *box, const char *state, enum begin_kind kind);
 /* Its plain form is needed first: *ret_wait: it is on its way, and box_launch is called again. */
 int begin_prepare(struct box *box, bool *ret_wait, struct err *err);
 void begin_done(struct box *box); /* it runs, or never will: lets go */
-/* Right after box-init has said hello: who it is now. The box is up when that is answered (box_came_up). */
+/* Right after box-init has said hello: who it is now. The box is up when that is answered
+ * (box_came_up). */
 void begin_greet(struct box *box);
 void box_came_up(struct box *box); /* work.c */
 
@@ -455,7 +472,8 @@ struct snapshot *golden_of(
 char *golden_profile(const struct snapshot *golden);   /* of boxes made of it; yours */
 void golden_check(struct yard *yard);		       /* now and then: of images that are gone */
 
-/* fork.c, rollback.c, hibernate.c: the box's start or end is part of theirs. True: they see to it. */
+/* fork.c, rollback.c, hibernate.c: the box's start or end is part of theirs. True: they see to
+ * it. */
 bool rollback_ended(struct box *box);
 /* A daemon died after the instance was killed for it: it goes on. */
 void rollback_recover(struct box *box, const char *target);
@@ -468,14 +486,17 @@ void rollback_came_up(struct box *box);
 bool rollback_is_ahead(const struct box *box);
 const char *rollback_disk(const struct box *box); /* what it is made upon, or NULL */
 void rollback_is_ready(struct box *box);	  /* the target runs: the network is its own */
-/* It was told who it is: the present ends. False: that failed, and the end of the target is on its way. */
+/* It was told who it is: the present ends. False: that failed, and the end of the target is on its
+ * way. */
 bool rollback_commit(struct box *box);
 bool rollback_lost_link(struct box *box, struct link *link); /* true: it was that to the present */
 bool hibernate_ended(struct box *box);
-/* A new daemon has found all boxes: of those that run it is not said any more why they could not be hibernated. */
+/* A new daemon has found all boxes: of those that run it is not said any more why they could not be
+ * hibernated. */
 void hibernate_recovered(struct yard *yard);
-/* trial.c: is what was captured of a box that stands still, and goes on doing so, restorable? False: it is nothing unusual, or there
- * is no room to try it; done is not called. Else done hears, not from inside the call, unless cancelled. */
+/* trial.c: is what was captured of a box that stands still, and goes on doing so, restorable?
+ * False: it is nothing unusual, or there is no room to try it; done is not called. Else done hears,
+ * not from inside the call, unless cancelled. */
 bool trial_start(struct box *box, const char *state, uint64_t processes, box_done done, void *arg);
 void trial_cancel(struct box *box); /* accepts one without */
 bool wake_launch_failed(struct box *box, const struct err *why);

@@ -1,8 +1,8 @@
 /* create.c - from what was asked for to a box
  *
- * The spec is checked whole before anything happens. Then a spare that fits is dressed up as the box, which
- * takes about a millisecond; where there is none, a row with its intent is written and an instance made,
- * as life.c tells. */
+ * The spec is checked whole before anything happens. Then a spare that fits is dressed up as the
+ * box, which takes about a millisecond; where there is none, a row with its intent is written and
+ * an instance made, as life.c tells. */
 #include "core/auto.h"
 #include "core/core_internal.h"
 #include "core/limit.h"
@@ -102,8 +102,9 @@ static uint64_t limit_or(uint64_t given, uint64_t otherwise)
 	return given == BOX_LIMIT_DEFAULT ? otherwise : given;
 }
 
-/* As people know it from containers: the entrypoint, followed by what was asked for or else by the image's own
- * command. An entrypoint given by hand drops the image's command. "" when there is nothing to run. */
+/* As people know it from containers: the entrypoint, followed by what was asked for or else by the
+ * image's own command. An entrypoint given by hand drops the image's command. "" when there is
+ * nothing to run. */
 static char *main_of(const struct image *image, const struct box_spec *spec)
 {
 	json_t *entrypoint =
@@ -225,8 +226,8 @@ int box_insert(struct yard *yard, const struct box_row *row, struct network *net
 	return store_commit(yard->store, grade, err);
 }
 
-/* The spare becomes the box of the row: its id and uid range go into the row, the row's limits and name
- * into the spare. */
+/* The spare becomes the box of the row: its id and uid range go into the row, the row's limits and
+ * name into the spare. */
 static int dress(struct box *spare, struct box_row *row, struct network *net, struct err *err)
 {
 	struct limits limits = { row->cpu_milli, row->memory_bytes, row->disk_bytes, row->pids };

@@ -1,8 +1,9 @@
 /* criu_check.c - whether the CRIU that was found is the one this program was made for
  *
- * CRIU is built from Debian's source with changes of ours (scripts/criu-changes), and this program relies on them. What was built has a key
- * beside it, made of those scripts; this program holds the key of the scripts it was built with. A CRIU without a key
- * is the operator's own: nothing is known of it. */
+ * CRIU is built from Debian's source with changes of ours (scripts/criu-changes), and this program
+ * relies on them. What was built has a key beside it, made of those scripts; this program holds the
+ * key of the scripts it was built with. A CRIU without a key is the operator's own: nothing is
+ * known of it. */
 #include "core/core_internal.h"
 #include "base/file.h"
 #include <fcntl.h>

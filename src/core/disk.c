@@ -1,11 +1,12 @@
 /* disk.c - see disk.h: images of disks, and streams of what is on them
  *
- * A stream is a flow whose helper reads a stack of layers. The disk of a running box is not read while it
- * changes: the helper makes a snapshot of it first, in the pool's "views", which goes with the stream. Where the
- * pool cannot make snapshots the disk is read as it is.
+ * A stream is a flow whose helper reads a stack of layers. The disk of a running box is not read
+ * while it changes: the helper makes a snapshot of it first, in the pool's "views", which goes with
+ * the stream. Where the pool cannot make snapshots the disk is read as it is.
  *
- * A helper that is making a snapshot does not end before the kernel has written what is dirty. So a stream that
- * nobody wants any more is left to itself until its helper is gone; only a daemon that goes down waits. */
+ * A helper that is making a snapshot does not end before the kernel has written what is dirty. So a
+ * stream that nobody wants any more is left to itself until its helper is gone; only a daemon that
+ * goes down waits. */
 #include "core/disk.h"
 #include "base/buf.h"
 #include "base/file.h"
@@ -23,7 +24,7 @@
 
 enum { STREAMS_MAX = 16 }; /* a process each, and perhaps a snapshot */
 
-/* ---- box save ------------------------------------------------------------------------------------- */
+/* ---- box save ------------------------------------------------------------------------------- */
 
 static json_t *merged_config(const struct image *image, json_t *changes)
 {
@@ -59,7 +60,7 @@ int box_save_image(struct box *box, const struct box_save_spec *spec,
 		ops, arg, ret, err);
 }
 
-/* ---- streams ---------------------------------------------------------------------------------------- */
+/* ---- streams -------------------------------------------------------------------------------- */
 
 static int run(int out, void *arg, struct err *err)
 {
@@ -198,7 +199,7 @@ void disk_sweep_views(struct yard *yard)
 		closedir(dir);
 }
 
-/* ---- one side of it: a box or an image ------------------------------------------------------------------- */
+/* ---- one side of it: a box or an image ------------------------------------------------------ */
 
 static void side_of_image(const struct image *image, struct stream_side *ret)
 {
@@ -254,7 +255,7 @@ static int side_by_name(
 	return 0;
 }
 
-/* ---- differences --------------------------------------------------------------------------------------- */
+/* ---- differences ---------------------------------------------------------------------------- */
 
 struct lines {
 	int out;
@@ -366,7 +367,7 @@ int box_diff_start(struct box *box, const char *other, bool tar, const struct di
 	return disk_stream_start(stream, ret, err);
 }
 
-/* ---- images ----------------------------------------------------------------------------------------------- */
+/* ---- images --------------------------------------------------------------------------------- */
 
 static int make_export(struct disk_stream *stream, int out, struct err *err)
 {

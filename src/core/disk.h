@@ -12,20 +12,21 @@ struct box;
 struct flow_ops;
 struct yard;
 
-/* ---- box save ------------------------------------------------------------------------------------- */
+/* ---- box save ------------------------------------------------------------------------------- */
 
 struct box_save_spec {
 	const char *name;      /* NULL or "": none */
 	const char *cache_key; /* of a step of a build; or NULL */
 	bool learn_hosts;      /* package hosts are learnt from what the box wrote, too */
-	json_t *config; /* keys that differ from the box's image ("cmd", "env", …); or NULL; borrowed */
+	/* keys that differ from the box's image ("cmd", "env", …); or NULL; borrowed */
+	json_t *config;
 };
-/* An image of the box's disk as it is now; the box goes on, stopped or running. ERR_STATE while it is made or
- * removed. Cancel with image_job_cancel(). */
+/* An image of the box's disk as it is now; the box goes on, stopped or running. ERR_STATE while it
+ * is made or removed. Cancel with image_job_cancel(). */
 int box_save_image(struct box *box, const struct box_save_spec *spec,
 	const struct image_job_ops *ops, void *arg, struct image_job **ret, struct err *err);
 
-/* ---- streams: bytes made by a helper (helper/flow.h) ------------------------------------------------ */
+/* ---- streams: bytes made by a helper (helper/flow.h) ---------------------------------------- */
 
 /* A stream holds what it needs (a snapshot of the disk) until disk_stream_free(). */
 struct disk_stream;
@@ -38,16 +39,17 @@ size_t disk_stream_read(struct disk_stream *stream, void *data, size_t len); /* 
 void disk_stream_pause(struct disk_stream *stream, bool paused);
 void disk_stream_free(struct disk_stream *stream); /* accepts NULL; no callback afterwards */
 
-/* What changed between another state and the box's disk now. other: NULL: the box's image; else the name or id
- * of a box or an image. tar: an archive with .wh. entries; else NDJSON lines {"change":"added|changed|removed",
- * "path","type","size","mode"} ("path_b64" as well when it is not UTF-8), last {"type":"end","changes":N}. */
+/* What changed between another state and the box's disk now. other: NULL: the box's image; else the
+ * name or id of a box or an image. tar: an archive with .wh. entries; else NDJSON lines
+ * {"change":"added|changed|removed", "path","type","size","mode"} ("path_b64" as well when it is
+ * not UTF-8), last {"type":"end","changes":N}. */
 int box_diff_start(struct box *box, const char *other, bool tar, const struct disk_stream_ops *ops,
 	void *arg, struct disk_stream **ret, struct err *err);
 /* image.h's image_export as a stream. */
 int image_export_start(struct yard *yard, const char *image, enum image_format format,
 	const struct disk_stream_ops *ops, void *arg, struct disk_stream **ret, struct err *err);
 
-/* ---- /workspace after the box ------------------------------------------------------------------------ */
+/* ---- /workspace after the box --------------------------------------------------------------- */
 
 /* [{"id","box","box_id","kept_at","size_bytes","files"}], newest first; new reference. */
 json_t *workspaces_json(struct yard *yard);

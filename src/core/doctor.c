@@ -1,7 +1,7 @@
 /* doctor.c - what this machine can and cannot do, asked of a daemon or without one
  *
- * Without one the driver is opened for a moment in a folder of its own beside the home, so that the same file system is tried, with
- * cgroups of its own; nothing of it stays. */
+ * Without one the driver is opened for a moment in a folder of its own beside the home, so that the
+ * same file system is tried, with cgroups of its own; nothing of it stays. */
 #include "core/core_internal.h"
 #include "core/network_internal.h"
 #include "base/file.h"
@@ -49,7 +49,7 @@ json_t *yard_doctor_json(struct yard *yard)
 	return json_pack("{s:b,s:o}", "ok", ok && image, "checks", checks);
 }
 
-/* ---- without a daemon ------------------------------------------------------------------------------- */
+/* ---- without a daemon ----------------------------------------------------------------------- */
 
 /* A new folder in the home, or in the deepest folder there is on the way to it. */
 static int make_trial_folder(const char *home, char **ret, struct err *err)

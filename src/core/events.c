@@ -1,4 +1,5 @@
-/* events.c - what happened, in order, with offsets; kept in the store and handed to those who follow */
+/* events.c - what happened, in order, with offsets; kept in the store and handed to those who
+ * follow */
 #include "core/core_internal.h"
 #include "core/tree.h"
 #include "base/clock.h"

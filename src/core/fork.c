@@ -1,14 +1,16 @@
 /* fork.c - boxes from the state that a box has now, or had at a snapshot
  *
  *   rows of the children with intent "fork" ─► parent captured, its disk copied ─► parent goes on
- *                                             └► each child: disk ─► restored ─► told who it is ─► running
+ *                                             └► each child: disk ─► restored ─► told who it is ─►
+ *                                             running
  *
- * One capture serves all of them. The copy of the disk that was made while the parent stood still becomes the disk of the
- * child that is launched last; the others get copies of it, made by a helper one after the other, and begin as soon as theirs
- * is there. Few are restored at once: more would only get in each other's way.
+ * One capture serves all of them. The copy of the disk that was made while the parent stood still
+ * becomes the disk of the child that is launched last; the others get copies of it, made by a
+ * helper one after the other, and begin as soon as theirs is there. Few are restored at once: more
+ * would only get in each other's way.
  *
- * A child is a box of its own from the first moment: nothing of it depends on the parent. What fails takes one child with it,
- * and is told with its name. */
+ * A child is a box of its own from the first moment: nothing of it depends on the parent. What
+ * fails takes one child with it, and is told with its name. */
 #include "core/core_internal.h"
 #include "core/inside_internal.h"
 #include "core/network_internal.h"
@@ -93,7 +95,7 @@ static void forking_free(struct forking *forking)
 	free(forking);
 }
 
-/* ---- the answer ------------------------------------------------------------------------------------------------ */
+/* ---- the answer ----------------------------------------------------------------------------- */
 
 static json_t *failure_json(const struct child *child)
 {
@@ -168,7 +170,7 @@ static void fail_all(struct forking *forking, const struct err *why)
 	}
 }
 
-/* ---- children ---------------------------------------------------------------------------------------------------- */
+/* ---- children ------------------------------------------------------------------------------- */
 
 static char *merged(const char *text, json_t *more)
 {
@@ -296,7 +298,7 @@ static void launch(struct child *child)
 		box_launch_failed(box, &err);
 }
 
-/* ---- disks --------------------------------------------------------------------------------------------------------- */
+/* ---- disks ---------------------------------------------------------------------------------- */
 
 /* In the helper: one copy for each child that has none, told as they are made. */
 static int run_copies(int sock, void *arg)
@@ -395,7 +397,7 @@ static void copy_disks(struct forking *forking)
 	}
 }
 
-/* ---- going on -------------------------------------------------------------------------------------------------------- */
+/* ---- going on ------------------------------------------------------------------------------- */
 
 /* Launches what can be launched; answers when all are over. May free. */
 static void step(struct forking *forking)
@@ -530,8 +532,9 @@ static int check(struct box *box, struct forking *forking, struct err *err)
 	return 0;
 }
 
-/* Whether the policy of another tree names a box that is not there: it means one that somebody makes from outside. A fork that took such
- * a name by itself would be reached, and let in, in its place. */
+/* Whether the policy of another tree names a box that is not there: it means one that somebody
+ * makes from outside. A fork that took such a name by itself would be reached, and let in, in its
+ * place. */
 static bool is_meant(const struct forking *forking, const char *name)
 {
 	const struct yard *yard = forking->yard;
@@ -651,8 +654,9 @@ void box_fork(struct box *box, const struct fork_spec *spec, json_done done, voi
 	box_take_turn(box, on_turn, forking);
 }
 
-/* Their boxes are still there: what was launched, is captured or waits for its turn is told when they go, and comes back to
- * us. The others end here. What is not launched has the intent "fork" in its row, and the next daemon removes it. */
+/* Their boxes are still there: what was launched, is captured or waits for its turn is told when
+ * they go, and comes back to us. The others end here. What is not launched has the intent "fork" in
+ * its row, and the next daemon removes it. */
 void forks_close(struct yard *yard)
 {
 	struct err err = ERR_INIT;

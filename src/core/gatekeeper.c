@@ -1,9 +1,11 @@
-/* gatekeeper.c - the gate's life, what it tells and what it asks for; how the host stands in its own network
+/* gatekeeper.c - the gate's life, what it tells and what it asks for; how the host stands in its
+ * own network
  *
- * There is one gate for all boxes. When it dies it is started again, and every running box is handed to the new one with fresh
- * sockets; in between their connections are refused. What it tells of a box goes into the audit log, the
- * box's meters, its kept names. What it cannot do itself, for it has no rights at all, it asks for: a socket into another box, a
- * socket that speaks to a box in somebody's name. */
+ * There is one gate for all boxes. When it dies it is started again, and every running box is
+ * handed to the new one with fresh sockets; in between their connections are refused. What it tells
+ * of a box goes into the audit log, the box's meters, its kept names. What it cannot do itself, for
+ * it has no rights at all, it asks for: a socket into another box, a socket that speaks to a box in
+ * somebody's name. */
 #include "core/core_internal.h"
 #include "core/meters.h"
 #include "core/network_internal.h"
@@ -86,9 +88,10 @@ static struct box *box_by_id(struct yard *yard, const char *id)
 	return NULL;
 }
 
-/* ---- what it tells ------------------------------------------------------------------------------- */
+/* ---- what it tells -------------------------------------------------------------------------- */
 
-/* Looking for a process costs up to some milliseconds: a box that connects all the time must not keep the daemon busy with it. */
+/* Looking for a process costs up to some milliseconds: a box that connects all the time must not
+ * keep the daemon busy with it. */
 static bool may_look(struct networks *networks)
 {
 	int64_t now = clock_mono_us();
@@ -199,8 +202,8 @@ static void on_reserve(void *arg, const char *id)
 		network_names_reserve(box);
 }
 
-/* Of a box that sleeps. What another box sends to it is use, and wakes like any; what comes for connections it made itself
- * wakes it if it fell asleep by itself. */
+/* Of a box that sleeps. What another box sends to it is use, and wakes like any; what comes for
+ * connections it made itself wakes it if it fell asleep by itself. */
 static void on_traffic(void *arg, const char *id, bool from_peer)
 {
 	struct networks *networks = arg;
@@ -255,7 +258,7 @@ static void on_left(void *arg, const char *id)
 	go_on_without(box);
 }
 
-/* ---- what it asks for ---------------------------------------------------------------------------- */
+/* ---- what it asks for ----------------------------------------------------------------------- */
 
 /* Its own rules for boxes say so; ports are those of the one that calls. */
 bool network_names_peer(const struct box *box, const char *name)
@@ -395,7 +398,7 @@ static void on_open_udp(void *arg, const char *id, const struct doors_endpoint *
 	gate_dialled(networks->gate, ticket, fd, fd < 0 ? &err : NULL);
 }
 
-/* ---- its life ------------------------------------------------------------------------------------ */
+/* ---- its life ------------------------------------------------------------------------------- */
 
 static void close_dead(void *arg)
 {
@@ -555,7 +558,8 @@ static void on_keep(void *arg)
 	loop_timer_start(networks->keep, KEEP_MS);
 }
 
-/* A file may be mended while the daemon runs; until then no box is made without a policy of its own. */
+/* A file may be mended while the daemon runs; until then no box is made without a policy of its
+ * own. */
 static void check_default(struct yard *yard)
 {
 	struct err err = ERR_INIT;

@@ -1,8 +1,9 @@
 /* golden.c - images with processes: a box of one starts with everything up
  *
- * Such an image is an ordinary one of the disk, made of the copy that was taken while the box stood still. A snapshot that
- * belongs to no box, state and disk, names it in its detail. A box of it is made like a fork of that snapshot, upon
- * the image the saved box stood on. When the image goes, the snapshot does. */
+ * Such an image is an ordinary one of the disk, made of the copy that was taken while the box stood
+ * still. A snapshot that belongs to no box, state and disk, names it in its detail. A box of it is
+ * made like a fork of that snapshot, upon the image the saved box stood on. When the image goes,
+ * the snapshot does. */
 #include "core/core_internal.h"
 #include "core/timeline.h"
 #include "base/alloc.h"

@@ -1,10 +1,12 @@
 /* hibernate.c - asleep on disk, and awake again
  *
- *   hibernate  frozen ─► captured (─► tried; trial.c) ─► packed, safe ─► the row says where its state is (safe) ─► killed ─► hibernated
+ *   hibernate  frozen ─► captured (─► tried; trial.c) ─► packed, safe ─► the row says where its
+ *              state is (safe) ─► killed ─► hibernated
  *   wake       row with intent "wake" ─► restored ─► running ─► the state is thrown away
  *
- * Until the row says where its state is, whatever fails thaws the box: it goes on as if nothing had been. After that the state
- * is the box; what still runs of it is frozen and is killed, by the next daemon if need be. Its disk stays where it is. */
+ * Until the row says where its state is, whatever fails thaws the box: it goes on as if nothing had
+ * been. After that the state is the box; what still runs of it is frozen and is killed, by the next
+ * daemon if need be. Its disk stays where it is. */
 #include "core/core_internal.h"
 #include "core/idle.h"
 #include "core/network_internal.h"
@@ -68,7 +70,8 @@ static void go_on(const struct sleeping *sleeping, struct box *box)
 	box_save(box, STORE_KEPT);
 }
 
-/* If the machine goes down with the daemon, the next one finds it stopped, and says why (box_ended). */
+/* If the machine goes down with the daemon, the next one finds it stopped, and says why
+ * (box_ended). */
 static void note_failure(struct box *box, const struct err *why)
 {
 	text_replace(&box->row.end_reason, NOT_HIBERNATED);
@@ -297,7 +300,7 @@ void box_hibernate(struct box *box, const char *reason, box_done done, void *arg
 	box_take_turn(box, on_turn, sleeping);
 }
 
-/* ---- awake --------------------------------------------------------------------------------------------------------- */
+/* ---- awake ---------------------------------------------------------------------------------- */
 
 void wake_forget_state(struct box *box)
 {
@@ -446,7 +449,7 @@ void box_resume_deep(struct box *box, box_done done, void *arg)
 		done(box, box_resume(box, &err) < 0 ? &err : NULL, arg);
 }
 
-/* ---- all of them --------------------------------------------------------------------------------------------------- */
+/* ---- all of them ---------------------------------------------------------------------------- */
 
 struct bedtime {
 	struct yard *yard;
@@ -532,7 +535,8 @@ static bool put_all_to_bed(struct bedtime *bedtime)
 	return any;
 }
 
-/* Again and again: what was asked for before may make boxes still, a fork that waits for its turn for one. */
+/* Again and again: what was asked for before may make boxes still, a fork that waits for its turn
+ * for one. */
 static void bedtime_go_on(struct bedtime *bedtime)
 {
 	if (bedtime->left || bedtime->counting)

@@ -1,11 +1,13 @@
 /* idle.c - boxes that do nothing are put to sleep; see docs/sleep.md
  *
- * Once a second each running box is looked at: whether somebody waits for something in it, what came and went over its link
- * and its network, its CPU time. That is one small file read a box. Only of one that has done nothing for long enough are the
- * timers looked for, which costs some microseconds a thread; when one is due soon the box stays awake, and it is not asked
- * again for a while.
+ * Once a second each running box is looked at: whether somebody waits for something in it, what
+ * came and went over its link and its network, its CPU time. That is one small file read a box.
+ * Only of one that has done nothing for long enough are the timers looked for, which costs some
+ * microseconds a thread; when one is due soon the box stays awake, and it is not asked again for a
+ * while.
  *
- *     running ──(suspend_ms idle, no timer within suspend_ms)──> suspended ──(hibernate_ms)──> hibernated
+ *     running ──(suspend_ms idle, no timer within suspend_ms)──> suspended ──(hibernate_ms)──>
+ *     hibernated
  *        ^───────────(a timer inside is due, a touch)───────────────┘ <──────(a touch)────────────┘
  *
  * Timers of a hibernated box wake it as well: row.wake_us says when. */
@@ -28,7 +30,7 @@ enum {
 	AGAIN_MAX_US = 5 * 1000 * 1000,
 };
 
-/* ---- settings -------------------------------------------------------------------------------------- */
+/* ---- settings ------------------------------------------------------------------------------- */
 
 static uint64_t setting(const json_t *kept, const char *key, uint64_t configured)
 {
@@ -51,7 +53,7 @@ void idle_settings_changed(struct box *box)
 	idle->again_us = 0;
 }
 
-/* ---- awake and asleep ------------------------------------------------------------------------------ */
+/* ---- awake and asleep ----------------------------------------------------------------------- */
 
 void idle_awake(struct box *box)
 {
@@ -129,7 +131,7 @@ void idle_network(struct box *box, bool inbound)
 	}
 }
 
-/* ---- looking ---------------------------------------------------------------------------------------- */
+/* ---- looking -------------------------------------------------------------------------------- */
 
 /* "node (pid 17)"; the process may be nobody in particular. */
 static void name_process(const struct instance_timer *timer, char *out, size_t size)
@@ -284,7 +286,8 @@ static void look_at_suspended(struct box *box)
 		idle->asleep_us = now;
 		wait_for_timer(box);
 	}
-	/* What sleeps for a span inside would be late; of an earlier daemon's time nobody knows. It stays in memory until then. */
+	/* What sleeps for a span inside would be late; of an earlier daemon's time nobody knows. It
+	 * stays in memory until then. */
 	if (box->row.wake_us && (idle->timer.span || idle->timer.kind == INSTANCE_TIMER_NONE))
 		return;
 	if (now - idle->asleep_us >= (int64_t)idle->hibernate_ms * 1000 && !box->in_turn)
@@ -328,7 +331,7 @@ void idle_close(struct yard *yard)
 	yard->look_timer = NULL;
 }
 
-/* ---- telling ---------------------------------------------------------------------------------------- */
+/* ---- telling -------------------------------------------------------------------------------- */
 
 static json_t *moment_json(int64_t wall_us)
 {

@@ -1,8 +1,9 @@
 /* idle.h - boxes that do nothing are put to sleep, and wake when somebody wants something of them
  *
- *   idle.c   once a second: what does each running box do? Those that do nothing for long enough are suspended, later
- *            hibernated. A timer inside that falls due wakes them.
- *   wake.c   touching: exec, files, requests to ports; whoever wants something of a sleeping box waits while it wakes. */
+ *   idle.c   once a second: what does each running box do? Those that do nothing for long enough
+ *            are suspended, later hibernated. A timer inside that falls due wakes them.
+ *   wake.c   touching: exec, files, requests to ports; whoever wants something of a sleeping box
+ *            waits while it wakes. */
 #pragma once
 #include "core/box.h"
 
@@ -24,7 +25,7 @@ struct box_idle {
 	bool settings_known;
 };
 
-/* ---- idle.c ---------------------------------------------------------------------------------------- */
+/* ---- idle.c --------------------------------------------------------------------------------- */
 
 void idle_open(struct yard *yard);
 void idle_close(struct yard *yard);
@@ -38,15 +39,17 @@ json_t *idle_json(const struct box *box); /* for box_json; new reference */
 /* The gate told figures of its network: it did something. inbound: bytes came for it. */
 void idle_network(struct box *box, bool inbound);
 
-/* ---- wake.c ---------------------------------------------------------------------------------------- */
+/* ---- wake.c --------------------------------------------------------------------------------- */
 
-/* Somebody wants something of it, which counts as activity. 0: it runs. 1: it is being woken, see box_woken. -1: it does not
- * run and is not woken by this: stopped, paused because of a limit, or the daemon is going down. */
+/* Somebody wants something of it, which counts as activity. 0: it runs. 1: it is being woken, see
+ * box_woken. -1: it does not run and is not woken by this: stopped, paused because of a limit, or
+ * the daemon is going down. */
 int box_touch(struct box *box, struct err *err);
 /* Whether a touch makes it run, if it does not. */
 bool box_wakes(const struct box *box);
 int box_refuse_touch(const struct box *box, struct err *err); /* why not; -1 */
-/* It reached a limit and sleeps because of that, however deep: it is nobody's to wake but by 'box resume'. */
+/* It reached a limit and sleeps because of that, however deep: it is nobody's to wake but by 'box
+ * resume'. */
 bool box_is_paused(const struct box *box);
 /* For channels opened before there is a link: waits for it. */
 struct link *box_waiting_link(struct box *box);

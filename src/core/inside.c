@@ -1,10 +1,12 @@
 /* inside.c - requests from inside a box, and their answers; see inside.h
  *
- * A request is an `ask`. It outlives the link, because every capture breaks that: box-init sends it again, with the
- * same number, and answers go out where they stopped. Answers go one piece at a time; the next is sent when box-init
- * says that the program inside took it, and the window of a program whose output is passed on is given back then.
+ * A request is an `ask`. It outlives the link, because every capture breaks that: box-init sends it
+ * again, with the same number, and answers go out where they stopped. Answers go one piece at a
+ * time; the next is sent when box-init says that the program inside took it, and the window of a
+ * program whose output is passed on is given back then.
  *
- * box-init is as hostile as its box: asks are counted, and what it says about them is only ever a number and words. */
+ * box-init is as hostile as its box: asks are counted, and what it says about them is only ever a
+ * number and words. */
 #include "core/inside_internal.h"
 #include "base/strv.h"
 #include "base/text.h"
@@ -28,7 +30,7 @@ struct inside *box_inside(struct box *box)
 	return box->inside;
 }
 
-/* ---- the end of an ask ----------------------------------------------------------------------------- */
+/* ---- the end of an ask ---------------------------------------------------------------------- */
 
 static void piece_free(struct piece *piece)
 {
@@ -60,7 +62,8 @@ static void ask_free(struct ask *ask)
 	free(ask);
 }
 
-/* Whoever asked is gone: a program in a child that runs for him is ended, as by a closed terminal. */
+/* Whoever asked is gone: a program in a child that runs for him is ended, as by a closed
+ * terminal. */
 static void ask_cancel(struct ask *ask)
 {
 	if (ask->exec)
@@ -85,7 +88,7 @@ void inside_free(struct box *box)
 	box->inside = NULL;
 }
 
-/* ---- answers --------------------------------------------------------------------------------------- */
+/* ---- answers -------------------------------------------------------------------------------- */
 
 static void ask_pump(struct ask *ask);
 
@@ -267,7 +270,7 @@ void ask_fail_outer(struct ask *ask, const struct err *err)
 	ask_fail(ask, &told);
 }
 
-/* ---- requests -------------------------------------------------------------------------------------- */
+/* ---- requests ------------------------------------------------------------------------------- */
 
 static struct ask *ask_find(struct box *box, uint64_t id)
 {
@@ -299,7 +302,8 @@ void inside_request(struct box *box, const struct wire_request *request)
 	bool new_to_us = inside->links > 1 && request->id > inside->seen;
 	struct err err = ERR_INIT;
 
-	/* A box that does not know yet who it is speaks of another's requests; it asks again when it does. */
+	/* A box that does not know yet who it is speaks of another's requests; it asks again when
+	 * it does. */
 	if (inside->telling || box->spare)
 		return;
 	if (!request->words[0]) {
@@ -326,7 +330,7 @@ void inside_link_ready(struct box *box)
 	inside_pump(box);
 }
 
-/* ---- errands --------------------------------------------------------------------------------------- */
+/* ---- errands -------------------------------------------------------------------------------- */
 
 struct errand *errand_new(struct ask *ask)
 {

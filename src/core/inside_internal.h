@@ -1,5 +1,5 @@
-/* inside_internal.h - a request from inside a box; shared by inside.c (its life), inside_verbs.c (what is done),
- * inside_limits.c (how much) and inside_tell.c (who the box is) */
+/* inside_internal.h - a request from inside a box; shared by inside.c (its life), inside_verbs.c
+ * (what is done), inside_limits.c (how much) and inside_tell.c (who the box is) */
 #pragma once
 #include "core/core_internal.h"
 #include "core/inside.h"
@@ -76,7 +76,8 @@ bool inside_is_below(const struct box *box, const struct box *ancestor);
 json_t *inside_below(const struct box *box); /* an object whose keys are their ids; new reference */
 /* The box itself, or one it descends from, that may ask for nothing; NULL: it may. */
 const struct box *inside_forbidden_by(const struct box *box);
-/* May so much more be done, and for fork, with so many new boxes? The first takes it from the rate if so. */
+/* May so much more be done, and for fork, with so many new boxes? The first takes it from the rate
+ * if so. */
 int inside_charge(struct box *box, unsigned count, struct err *err);
 int inside_check_fork(struct box *box, unsigned count, struct err *err);
 

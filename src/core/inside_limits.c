@@ -1,8 +1,9 @@
 /* inside_limits.c - how deep, how many, how often; see inside.h
  *
- * Whatever a box may do is asked of all boxes it descends from as well: the limits of the first one bound the whole
- * tree below it, however its members share the work. Where one of them goes, what it bounded is not free: a promoted
- * box takes its place, else its forks divide what it had left. */
+ * Whatever a box may do is asked of all boxes it descends from as well: the limits of the first one
+ * bound the whole tree below it, however its members share the work. Where one of them goes, what
+ * it bounded is not free: a promoted box takes its place, else its forks divide what it had
+ * left. */
 #include "core/inside_internal.h"
 #include "core/tree_internal.h"
 #include "base/clock.h"
@@ -14,7 +15,7 @@ enum {
 	MINUTE_US = 60 * 1000000,
 };
 
-/* ---- what was set ---------------------------------------------------------------------------------- */
+/* ---- what was set --------------------------------------------------------------------------- */
 
 struct inside_limits box_inside_limits(const struct box *box)
 {
@@ -102,7 +103,7 @@ int box_set_inside(struct box *box, json_t *given, struct err *err)
 	return 0;
 }
 
-/* ---- who descends from whom ------------------------------------------------------------------------ */
+/* ---- who descends from whom ----------------------------------------------------------------- */
 
 static struct box *origin_of(const struct box *box)
 {
@@ -124,8 +125,8 @@ static bool is_child(const struct box *box, const struct box *parent)
 	return !box->gone && !strcmp(box->row.origin_box, parent->row.id);
 }
 
-/* Boxes are listed oldest first, and a fork is younger than its origin; unless that was promoted, and has older ones
- * below it. So it is looked again until nothing is new. */
+/* Boxes are listed oldest first, and a fork is younger than its origin; unless that was promoted,
+ * and has older ones below it. So it is looked again until nothing is new. */
 json_t *inside_below(const struct box *box)
 {
 	struct yard *yard = box->yard;
@@ -152,7 +153,7 @@ static uint64_t count_below(const struct box *box)
 	return json_object_size(below);
 }
 
-/* ---- who descends from whom changes ---------------------------------------------------------------- */
+/* ---- who descends from whom changes --------------------------------------------------------- */
 
 /* How many forks of forks it and all it descends from leave it. */
 static uint64_t depth_left(const struct box *box)
@@ -219,8 +220,9 @@ static size_t count_children(const struct box *box)
 	return count;
 }
 
-/* What a fork has when its parent is gone: the depth that was left, and its share of what the parent still might have.
- * One made from outside is another box of whoever made it, and keeps its own. */
+/* What a fork has when its parent is gone: the depth that was left, and its share of what the
+ * parent still might have. One made from outside is another box of whoever made it, and keeps its
+ * own. */
 static struct inside_limits inherited(
 	const struct box *child, const struct box *parent, size_t children)
 {
@@ -267,7 +269,7 @@ void inside_box_removed(struct box *box)
 	tree_box_removed(box);
 }
 
-/* ---- may it? --------------------------------------------------------------------------------------- */
+/* ---- may it? -------------------------------------------------------------------------------- */
 
 const struct box *inside_forbidden_by(const struct box *box)
 {

@@ -1,4 +1,5 @@
-/* inside_tell.c - a box made from a state learns who it is before anybody else speaks to it; see inside.h */
+/* inside_tell.c - a box made from a state learns who it is before anybody else speaks to it; see
+ * inside.h */
 #include "core/inside_internal.h"
 #include "base/log.h"
 #include "base/text.h"

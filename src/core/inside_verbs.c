@@ -1,7 +1,7 @@
 /* inside_verbs.c - what can be asked from inside a box; see inside.h
  *
- * A box sees itself and the boxes below it. To everything else the answer is the one for a box that is not there, so
- * that nobody learns names by asking. */
+ * A box sees itself and the boxes below it. To everything else the answer is the one for a box that
+ * is not there, so that nobody learns names by asking. */
 #include "core/inside_internal.h"
 #include "core/tree_internal.h"
 #include "core/timeline.h"
@@ -11,7 +11,7 @@
 
 enum { EVENT_WORDS = 16, EVENT_WORD_BYTES = 200 };
 
-/* ---- words ----------------------------------------------------------------------------------------- */
+/* ---- words ---------------------------------------------------------------------------------- */
 
 struct args {
 	bool json, disk_only, quiet;
@@ -114,7 +114,7 @@ static json_t *text_or_null(const char *text)
 	return *text ? json_string(text) : json_null();
 }
 
-/* ---- info, ls, timeline ---------------------------------------------------------------------------- */
+/* ---- info, ls, timeline --------------------------------------------------------------------- */
 
 static json_t *children_json(const struct box *box)
 {
@@ -135,7 +135,8 @@ static json_t *children_json(const struct box *box)
 	return list;
 }
 
-/* What it may know of itself: nothing of the host, and nothing of other boxes but the name of its origin. */
+/* What it may know of itself: nothing of the host, and nothing of other boxes but the name of its
+ * origin. */
 static void do_info(struct ask *ask, const struct args *args)
 {
 	const struct box *box = ask->box;
@@ -208,9 +209,10 @@ static void do_timeline(struct ask *ask, const struct args *args)
 	ask_done(ask, 0);
 }
 
-/* ---- fork, snapshot, rollback ---------------------------------------------------------------------- */
+/* ---- fork, snapshot, rollback --------------------------------------------------------------- */
 
-/* Names of boxes are everybody's, and URLs follow them: a box gives only such as begin with its own. */
+/* Names of boxes are everybody's, and URLs follow them: a box gives only such as begin with its
+ * own. */
 static int child_names(struct ask *ask, const struct args *args, json_t *ret, struct err *err)
 {
 	const char *own = ask->box->row.name;
@@ -354,7 +356,7 @@ static void do_rollback(struct ask *ask, const struct args *args)
 		rollback_done, errand_new(ask));
 }
 
-/* ---- exec ------------------------------------------------------------------------------------------ */
+/* ---- exec ----------------------------------------------------------------------------------- */
 
 static void on_exec_data(struct chan *chan, enum wire_stream stream, uint64_t offset,
 	const void *data, size_t len, void *arg)
@@ -444,7 +446,7 @@ static void do_exec(struct ask *ask, const struct args *args)
 		start_exec(ask, child, program_of(ask));
 }
 
-/* ---- rm -------------------------------------------------------------------------------------------- */
+/* ---- rm ------------------------------------------------------------------------------------- */
 
 static void one_removed(struct box *box, const struct err *err, void *arg)
 {
@@ -472,7 +474,8 @@ static void add_tree(json_t *ids, const struct box *top)
 	json_object_update(ids, below);
 }
 
-/* With all that was forked from them: a box that nobody's chain leads to any more would count for nobody. */
+/* With all that was forked from them: a box that nobody's chain leads to any more would count for
+ * nobody. */
 static void do_rm(struct ask *ask, const struct args *args)
 {
 	struct yard *yard = ask->box->yard;
@@ -502,7 +505,7 @@ static void do_rm(struct ask *ask, const struct args *args)
 	one_removed(NULL, NULL, errand);
 }
 
-/* ---- the table ------------------------------------------------------------------------------------- */
+/* ---- the table ------------------------------------------------------------------------------ */
 
 static const struct verb {
 	const char *name;

@@ -2,16 +2,16 @@
  *
  * Each change is written as an intent before its side effects and as a fact after them:
  *
- *   create   row with intent "create" (kept) -> folder, instance -> mark in the row (safe; the fsync runs
- *            while the child sets itself up) -> box-init answers -> running (kept)
+ *   create   row with intent "create" (kept) -> folder, instance -> mark in the row (safe; the
+ *            fsync runs while the child sets itself up) -> box-init answers -> running (kept)
  *   start    the same from the instance on, with intent "start"
  *   stop     intent "stop" -> box-init asked, or killed -> everything gone -> stopped
- *   remove   intent "remove" (safe if it runs: it is answered for) -> killed -> disk renamed into the trash ->
- *            row deleted (safe);
- *            with "remove-keep" its workspace is packed away first (workspace.c)
+ *   remove   intent "remove" (safe if it runs: it is answered for) -> killed -> disk renamed into
+ *            the trash -> row deleted (safe); with "remove-keep" its workspace is packed away first
+ *            (workspace.c)
  *
- * An intent is kept, not safe: a dead daemon finds it, and what it guards (processes, mounts, cgroups) does
- * not outlive a dead machine. recover.c reads the same words. */
+ * An intent is kept, not safe: a dead daemon finds it, and what it guards (processes, mounts,
+ * cgroups) does not outlive a dead machine. recover.c reads the same words. */
 #include "core/core_internal.h"
 #include "core/limit.h"
 #include "core/network_internal.h"
@@ -153,7 +153,8 @@ void box_finish_removal(struct box *box)
 	gone = pool_disk_discard(yard->pool, BOX_DISKS, box->row.id, &err) == 0 &&
 	       store_box_delete(yard->store, box->row.id, STORE_SAFE, &err) == 0;
 
-	/* On a full host the row cannot be deleted; the disk, now in the trash, soon makes room for that. */
+	/* On a full host the row cannot be deleted; the disk, now in the trash, soon makes room for
+	 * that. */
 	if (!gone && ++box->removal_tries < REMOVAL_TRIES) {
 		box_set_state(box, BOX_REMOVING, "remove");
 		box_timer_start(box, REMOVAL_PAUSE_MS);
@@ -177,9 +178,9 @@ void box_finish_removal(struct box *box)
 	yard_purge_step(yard);
 }
 
-/* While the last process of a box goes, the kernel writes out what it has not written yet, for as long as that takes.
- * Whoever removes the box does not wait for it: once it is killed and its row says so, safely, it is gone for
- * everybody, its name is free, and the rest happens behind. */
+/* While the last process of a box goes, the kernel writes out what it has not written yet, for as
+ * long as that takes. Whoever removes the box does not wait for it: once it is killed and its row
+ * says so, safely, it is gone for everybody, its name is free, and the rest happens behind. */
 static void vanish(struct box *box)
 {
 	struct waiter *waiters, *removers;
@@ -457,8 +458,8 @@ void box_instance_spec(struct box *box, const struct image *image, struct instan
 	profile_from_name(box->row.profile, &ret->profile, NULL);
 }
 
-/* A box needs some fds for as long as it runs. The last eighth is not for more of them: without it nobody could
- * connect to remove one. */
+/* A box needs some fds for as long as it runs. The last eighth is not for more of them: without it
+ * nobody could connect to remove one. */
 static int check_fds(struct err *err)
 {
 	_cleanup_close_ int lowest = open("/", O_PATH | O_CLOEXEC);
@@ -469,7 +470,8 @@ static int check_fds(struct err *err)
 	return err_hint(err, "raise its LimitNOFILE (ulimit -n) and restart it; boxes run on");
 }
 
-/* A disk that was there once is never replaced by an empty one without a word. *ret_wait: it is being made. */
+/* A disk that was there once is never replaced by an empty one without a word. *ret_wait: it is
+ * being made. */
 static int need_disk(struct box *box, const struct image *image, bool *ret_wait, struct err *err)
 {
 	struct pool *pool = box->yard->pool;
@@ -495,7 +497,8 @@ static int need_disk(struct box *box, const struct image *image, bool *ret_wait,
 		pool, BOX_DISKS, box->row.id, pool_has_quota(pool) ? box->row.disk_bytes : 0, err);
 }
 
-/* Layers that are no snapshots of disks. On a native pool they are on the file system of the disks all the same. */
+/* Layers that are no snapshots of disks. On a native pool they are on the file system of the disks
+ * all the same. */
 static size_t count_apart(const struct pool *pool, const struct image *image)
 {
 	_cleanup_free_ char *saved = xasprintf("%s/layers/", pool_get_path(pool));
@@ -585,7 +588,7 @@ int box_launch(struct box *box, struct err *err)
 	return 0;
 }
 
-/* ---- start, stop, remove, rename ---------------------------------------------------------------- */
+/* ---- start, stop, remove, rename ------------------------------------------------------------ */
 
 int box_refuse_busy(struct box *box, struct err *err)
 {
@@ -763,8 +766,8 @@ static void on_stop_turn(struct box *box, const struct err *gone, void *arg)
 	stop_now(box, caller->grace_ms, caller->done, caller->arg);
 }
 
-/* Programs that stand still, being written down, cannot be asked to end; they can be killed. What is between two states is
- * waited for in any case. */
+/* Programs that stand still, being written down, cannot be asked to end; they can be killed. What
+ * is between two states is waited for in any case. */
 static bool stop_waits(const struct box *box, uint64_t grace_ms)
 {
 	switch (box->state) {

@@ -1,20 +1,21 @@
 /* limit.c - what happens when a box reaches a limit
  *
- * The limits themselves are the kernel's: a write or a fork that goes too far fails inside, a process is killed
- * for memory. Here it is noticed and told, and the box's policy is carried out.
+ * The limits themselves are the kernel's: a write or a fork that goes too far fails inside, a
+ * process is killed for memory. Here it is noticed and told, and the box's policy is carried out.
  *
- *   memory     tells by itself (instance_ops.on_oom). A box whose policy is to pause holds there: what would be killed
- *              waits in the kernel instead (engine_ops.hold), so it is paused whole. What the kernel cannot let wait is
- *              noticed at the next look
- *   processes  tell by themselves after the first fork that was refused (on_pids), on v2; else the box is looked at. The kernel
- *              lets no fork wait
- *   disk       btrfs tells nobody when it refuses a write, so a disk counts as full when less than FULL_WITHIN of it is left; the
- *              event comes once, and again only after a tenth was freed in between. Disks are looked at by the kernel's
- *              figures of this moment, the more often the more happens; one whose box is to be paused is full a little
- *              earlier, so that no write has failed yet
+ *   memory     tells by itself (instance_ops.on_oom). A box whose policy is to pause holds there:
+ *              what would be killed waits in the kernel instead (engine_ops.hold), so it is paused
+ *              whole. What the kernel cannot let wait is noticed at the next look
+ *   processes  tell by themselves after the first fork that was refused (on_pids), on v2; else the
+ *              box is looked at. The kernel lets no fork wait
+ *   disk       btrfs tells nobody when it refuses a write, so a disk counts as full when less than
+ *              FULL_WITHIN of it is left; the event comes once, and again only after a tenth was
+ *              freed in between. Disks are looked at by the kernel's figures of this moment, the
+ *              more often the more happens; one whose box is to be paused is full a little earlier,
+ *              so that no write has failed yet
  *
- * A box that goes on with the same limit of memory gets what the kernel does, for LET_KILL_US: else it would stand still for ever.
- * What is killed takes its time to give its memory back. */
+ * A box that goes on with the same limit of memory gets what the kernel does, for LET_KILL_US: else
+ * it would stand still for ever. What is killed takes its time to give its memory back. */
 #include "core/core_internal.h"
 #include "core/limit.h"
 #include "core/tree_internal.h"
@@ -27,7 +28,8 @@
 enum {
 	LOOK_MS = 1000,
 	FULL_WITHIN = 256 * 1024, /* a limit is hardly ever reached to the byte */
-	/* Between close looks at a box that is to be paused: while its disk is written to, else. At others seldom. */
+	/* Between close looks at a box that is to be paused: while its disk is written to, else. At
+	 * others seldom. */
 	NEAR_MS = 15,
 	FAR_MS = 50,
 	PAUSE_PART = 16, /* with less than this part of a disk left its box is paused */
@@ -119,7 +121,7 @@ static enum on_limit policy_of(const struct box *box)
 	return policy;
 }
 
-/* ---- holding at the limit of memory ------------------------------------------------------------------- */
+/* ---- holding at the limit of memory --------------------------------------------------------- */
 
 void limit_arm(struct box *box)
 {
@@ -146,7 +148,7 @@ void limit_resumed(struct box *box)
 	}
 }
 
-/* ---- what is done about it ----------------------------------------------------------------------------- */
+/* ---- what is done about it ------------------------------------------------------------------ */
 
 static void save_paused(struct box *box, const char *type, const char *whose)
 {
@@ -207,7 +209,8 @@ void limit_memory(struct box *box, uint64_t kills)
 	enum on_limit policy = policy_of(box);
 	json_t *data;
 
-	/* Nothing was lost, so there is nothing to tell of one that is not about to be paused, or is already. */
+	/* Nothing was lost, so there is nothing to tell of one that is not about to be paused, or
+	 * is already. */
 	if (!kills && (policy != ON_LIMIT_PAUSE || box->state != BOX_RUNNING || box->let_kill_us))
 		return;
 	if (box->let_kill_us)
@@ -308,7 +311,8 @@ void limit_processes(struct box *box)
 	}
 }
 
-/* cgroup v2 counts where the limit is, not where the process was to be: of a tree's it is known which, not by whom. */
+/* cgroup v2 counts where the limit is, not where the process was to be: of a tree's it is known
+ * which, not by whom. */
 static void look_at_trees(struct yard *yard)
 {
 	for (struct tree *tree = yard->trees; tree; tree = tree->next) {
@@ -329,7 +333,8 @@ static void look_at_trees(struct yard *yard)
 	}
 }
 
-/* By the kernel's figures of this moment: what is on its way to the disk counts, and what was removed a moment ago, too. */
+/* By the kernel's figures of this moment: what is on its way to the disk counts, and what was
+ * removed a moment ago, too. */
 static void look_closely(struct box *box, int64_t now)
 {
 	bool pauses = policy_of(box) == ON_LIMIT_PAUSE;

@@ -19,7 +19,7 @@ bool box_is_looked_at(const struct box *box)
 	return box->state == BOX_STOPPED && !box->gone && !box->remove_wanted;
 }
 
-/* ---- in the helper ---------------------------------------------------------------------------------------- */
+/* ---- in the helper -------------------------------------------------------------------------- */
 
 static void put_record(struct buf *out, const char *name, const struct stat *st, const char *target)
 {
@@ -150,7 +150,8 @@ static int read_file(
 		stream, fd, out, stream->look.length ? stream->look.length : UINT64_MAX, err);
 }
 
-/* The last component is the top of the archive; with a slash at its end a link means what it leads to. */
+/* The last component is the top of the archive; with a slash at its end a link means what it leads
+ * to. */
 static int pack_path(const struct disk_stream *stream, int root, int out, struct err *err)
 {
 	_cleanup_free_ char *path = xstrdup(stream->file);
@@ -210,7 +211,7 @@ static int make_look(struct disk_stream *stream, int out, struct err *err)
 	return ret;
 }
 
-/* ---- in the daemon ----------------------------------------------------------------------------------------- */
+/* ---- in the daemon -------------------------------------------------------------------------- */
 
 int box_look_start(struct box *box, const struct look_spec *spec, const struct disk_stream_ops *ops,
 	void *arg, struct disk_stream **ret, struct err *err)

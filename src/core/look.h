@@ -1,22 +1,23 @@
 /* look.h - files of a box that does not run, read from its disk
  *
- * The same questions and the same bytes as box-init gives (wire.h), by a helper that sees the layers of the box as one tree, as
- * the box would: links are followed inside it, whatever they say. Volumes and folders of the host are not part of a disk. */
+ * The same questions and the same bytes as box-init gives (wire.h), by a helper that sees the
+ * layers of the box as one tree, as the box would: links are followed inside it, whatever they say.
+ * Volumes and folders of the host are not part of a disk. */
 #pragma once
 #include "core/disk.h"
 #include "wire/wire.h"
 
 struct look_spec {
-	/* WIRE_OP_STAT: one record. LIST: records. READ: one record, then the bytes. TAR_OUT: a tar. A record is a u32, the length
-	 * of the wire_stat that follows it. */
+	/* WIRE_OP_STAT: one record. LIST: records. READ: one record, then the bytes. TAR_OUT: a
+	 * tar. A record is a u32, the length of the wire_stat that follows it. */
 	enum wire_op op;
 	const char *path;	 /* absolute; copied */
 	bool follow;		 /* STAT */
 	uint64_t offset, length; /* READ; length 0: to the end */
 };
 
-/* Whether files of the box are read this way: it is stopped. A hibernated one is woken instead: what it has in memory (/run,
- * /dev/shm) is nowhere else. */
+/* Whether files of the box are read this way: it is stopped. A hibernated one is woken instead:
+ * what it has in memory (/run, /dev/shm) is nowhere else. */
 bool box_is_looked_at(const struct box *box);
 int box_look_start(struct box *box, const struct look_spec *spec, const struct disk_stream_ops *ops,
 	void *arg, struct disk_stream **ret, struct err *err);

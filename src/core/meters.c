@@ -59,7 +59,7 @@ static void add_up(json_t *to, const json_t *more, const char *key)
 		to, key, json_integer(meters_figure(to, key) + meters_figure(more, key)));
 }
 
-/* ---- history ------------------------------------------------------------------------------------- */
+/* ---- history -------------------------------------------------------------------------------- */
 
 static void count_in(struct slot *slots, unsigned count, int64_t width, const json_int_t *more)
 {
@@ -87,7 +87,7 @@ void meters_told(struct meters *meters, json_t *told)
 	meters->changed = true;
 }
 
-/* ---- destinations -------------------------------------------------------------------------------- */
+/* ---- destinations --------------------------------------------------------------------------- */
 
 static char *destination_key(const json_t *destination)
 {
@@ -159,7 +159,7 @@ static json_t *all_destinations(const struct meters *meters)
 	return ret;
 }
 
-/* ---- all of it ----------------------------------------------------------------------------------- */
+/* ---- all of it ------------------------------------------------------------------------------ */
 
 json_t *meters_totals_json(const struct meters *meters)
 {
@@ -233,7 +233,7 @@ json_t *meters_json(const struct meters *meters)
 	return ret;
 }
 
-/* ---- keeping ------------------------------------------------------------------------------------- */
+/* ---- keeping -------------------------------------------------------------------------------- */
 
 bool meters_have_changed(const struct meters *meters)
 {

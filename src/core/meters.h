@@ -21,7 +21,9 @@ bool meters_have_changed(const struct meters *meters);
 char *meters_save(struct meters *meters); /* yours to free */
 void meters_load(
 	struct meters *meters, const char *saved); /* what is no saved text is taken for none */
-/* Totals alone: {"bytes_out","bytes_in","connections","connections_now","refused","questions"}; new reference. */
+/* Totals alone: {"bytes_out","bytes_in","connections","connections_now","refused","questions"}; new
+ * reference. */
 json_t *meters_totals_json(const struct meters *meters);
-/* And "destinations", most bytes first, "minutes" (60) and "hours" (168), those with anything in them, oldest first. */
+/* And "destinations", most bytes first, "minutes" (60) and "hours" (168), those with anything in
+ * them, oldest first. */
 json_t *meters_json(const struct meters *meters);

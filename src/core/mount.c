@@ -1,15 +1,18 @@
 /* mount.c - what a box sees besides its disk: volumes, and folders of the host
  *
- * A folder of the host, with all links resolved, must be one that the asker may give away: below one of conf's mount_roots anybody,
- * else who asks through the socket his own (mount_own), and root those of others too, but not what the machine itself is made
- * of. A token is nobody's uid, so over TCP only the roots count. Who asked is kept with the mount ("by") and holds at each start.
+ * A folder of the host, with all links resolved, must be one that the asker may give away: below
+ * one of conf's mount_roots anybody, else who asks through the socket his own (mount_own), and root
+ * those of others too, but not what the machine itself is made of. A token is nobody's uid, so over
+ * TCP only the roots count. Who asked is kept with the mount ("by") and holds at each start.
  *
- * The folder is seen through its owner's eyes: the one user it belongs to is uid:gid in the box, everybody else is nobody. What
- * box root writes is therefore owned by that user on the host, set-user-id bits and all; a folder of root's, or of root's group,
- * is for this reason given read-only, unless root asks for it with that very word ("root"). What the daemon itself lives in (the disks of all boxes, its
- * socket) is given to nobody, and neither is a folder that holds it.
+ * The folder is seen through its owner's eyes: the one user it belongs to is uid:gid in the box,
+ * everybody else is nobody. What box root writes is therefore owned by that user on the host,
+ * set-user-id bits and all; a folder of root's, or of root's group, is for this reason given
+ * read-only, unless root asks for it with that very word ("root"). What the daemon itself lives in
+ * (the disks of all boxes, its socket) is given to nobody, and neither is a folder that holds it.
  *
- * Both lists are checked when a box is made and again at each start: the host may have changed meanwhile. */
+ * Both lists are checked when a box is made and again at each start: the host may have changed
+ * meanwhile. */
 #include "core/core_internal.h"
 #include "base/text.h"
 #include "core/volume.h"
@@ -50,7 +53,7 @@ static int read_wish(json_t *item, const char *from_key, struct wish *ret, struc
 	return 0;
 }
 
-/* ---- folders of the host -------------------------------------------------------------------------- */
+/* ---- folders of the host -------------------------------------------------------------------- */
 
 static bool lies_below(const char *path, const char *root)
 {
@@ -71,7 +74,8 @@ static bool holds_or_lies_in(const char *path, const char *ours)
 	return real && (lies_below(path, real) || lies_below(real, path));
 }
 
-/* What root gives away only by naming it in the configuration: secrets, devices and sockets of the machine. */
+/* What root gives away only by naming it in the configuration: secrets, devices and sockets of the
+ * machine. */
 static bool is_of_the_machine(const char *path)
 {
 	static const char *const folders[] = { "/boot", "/dev", "/etc", "/proc", "/run", "/sys" };
@@ -140,8 +144,8 @@ static int resolve_folder(const struct yard *yard, const struct wish *wish,
 
 	if (wish->from[0] != '/')
 		return err_set(err, ERR_INVALID, "'%.200s' is not an absolute path", wish->from);
-	/* What is not there and what is not allowed look the same to whoever asks. The engine looks at the owner again when
-	 * it has opened the folder. */
+	/* What is not there and what is not allowed look the same to whoever asks. The engine looks
+	 * at the owner again when it has opened the folder. */
 	if (!real || stat(real, &st) < 0 || !is_allowed(yard, wish, real, &st))
 		return refuse_folder(yard, wish, err);
 	if (holds_or_lies_in(real, yard->conf->home) || holds_or_lies_in(real, yard->conf->run))
@@ -164,7 +168,7 @@ static int resolve_folder(const struct yard *yard, const struct wish *wish,
 	return 0;
 }
 
-/* ---- volumes ---------------------------------------------------------------------------------------- */
+/* ---- volumes -------------------------------------------------------------------------------- */
 
 static bool writes_to(const struct box *box, const char *volume)
 {
@@ -215,7 +219,7 @@ static int resolve_volume(
 	return 0;
 }
 
-/* ---- both -------------------------------------------------------------------------------------------- */
+/* ---- both ----------------------------------------------------------------------------------- */
 
 static int check_paths(json_t *volumes, json_t *mounts, struct err *err)
 {

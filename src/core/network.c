@@ -1,7 +1,8 @@
 /* network.c - the network of one box: made, kept, attached to its instance, let go
  *
- * A network belongs to a box for all its life. While the box runs it is attached: the sockets in the box's namespace are opened
- * and handed to the gate together with the policy. From the box's side nothing leads anywhere before that, or without it. */
+ * A network belongs to a box for all its life. While the box runs it is attached: the sockets in
+ * the box's namespace are opened and handed to the gate together with the policy. From the box's
+ * side nothing leads anywhere before that, or without it. */
 #include "core/core_internal.h"
 #include "core/meters.h"
 #include "core/network_internal.h"
@@ -13,7 +14,7 @@
 #include <errno.h>
 #include <unistd.h>
 
-/* ---- made and kept ------------------------------------------------------------------------------- */
+/* ---- made and kept -------------------------------------------------------------------------- */
 
 static struct network *make(void)
 {
@@ -67,7 +68,8 @@ int network_fork(const struct box *parent, json_t *policy, struct network **ret,
 		   : policy_parse(text, strlen(text), &net->policy, NULL, err) < 0)
 		return -1;
 	net->package_hosts = strv_copy((const char *const *)old->package_hosts);
-	/* Those of the capture it begins from come later, see network_names_attach; its disk knows no more than these. */
+	/* Those of the capture it begins from come later, see network_names_attach; its disk knows
+	 * no more than these. */
 	net->names = json_deep_copy(old->names);
 	net->given = net->reserved = old->reserved;
 	/* A budget is not filled up by dividing oneself. */
@@ -342,7 +344,7 @@ void network_free(struct box *box)
 	network_discard(steal_ptr(&box->net));
 }
 
-/* ---- attached ------------------------------------------------------------------------------------ */
+/* ---- attached ------------------------------------------------------------------------------- */
 
 /* Paused at a limit, it is nobody's to wake. */
 static unsigned asleep(const struct box *box)
@@ -378,8 +380,9 @@ static struct gate_box describe(const struct box *box, json_t *policy)
 	};
 }
 
-/* A box that a daemon of before boxes had networks started has a namespace where no packet comes as far as our sockets. Nobody listens to
- * port 1 now, it is ours; the question is whether there is a way at all. */
+/* A box that a daemon of before boxes had networks started has a namespace where no packet comes as
+ * far as our sockets. Nobody listens to port 1 now, it is ours; the question is whether there is a
+ * way at all. */
 static int check_furniture(const struct network *net, struct err *err)
 {
 	int fd = -1;
@@ -502,7 +505,7 @@ void network_renamed(struct box *box)
 		gate_rename(yard_gate(box->yard), box->row.id, box->row.name);
 }
 
-/* ---- figures ------------------------------------------------------------------------------------- */
+/* ---- figures -------------------------------------------------------------------------------- */
 
 static json_t *limits_json(const struct policy *policy)
 {

@@ -1,7 +1,8 @@
 /* network_aims.c - what of a box's traffic leads to the gate, as its policy has it
  *
- * Names always do, by their synthetic addresses. Real addresses and datagrams only where some rule could allow them: the rest is refused
- * by the box's own namespace at once, and costs the gate nothing. */
+ * Names always do, by their synthetic addresses. Real addresses and datagrams only where some rule
+ * could allow them: the rest is refused by the box's own namespace at once, and costs the gate
+ * nothing. */
 #include "core/network_internal.h"
 #include "base/alloc.h"
 #include <string.h>

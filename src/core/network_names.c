@@ -1,14 +1,18 @@
 /* network_names.c - the addresses that stand for names, across captures and deaths
  *
- * Programs in a box remember addresses, and so do captures of it. An address must never come to stand for another name:
+ * Programs in a box remember addresses, and so do captures of it. An address must never come to
+ * stand for another name:
  *
- *   a capture     asks the gate, while the box stands still, which names have addresses; the answer is a file of the state
- *                 (take.c) and comes back with it: to a fork, a box of an image with processes, a rollback, a wake (begin.c)
- *   gate killed   the last names it told are seconds old. Addresses are given out in an order, and not beyond what the store has as
- *                 reserved: all of these may be in use, so the next gate goes on behind them. What nobody knows stands for nothing
+ *   a capture     asks the gate, while the box stands still, which names have addresses; the answer
+ *                 is a file of the state (take.c) and comes back with it: to a fork, a box of an
+ *                 image with processes, a rollback, a wake (begin.c)
+ *   gate killed   the last names it told are seconds old. Addresses are given out in an order, and
+ *                 not beyond what the store has as reserved: all of these may be in use, so the
+ *                 next gate goes on behind them. What nobody knows stands for nothing
  *   daemon killed the same
  *
- * Asking the daemon about each new name would lose none of them, for a round trip and a write each. */
+ * Asking the daemon about each new name would lose none of them, for a round trip and a write
+ * each. */
 #include "core/core_internal.h"
 #include "core/network_internal.h"
 #include "base/alloc.h"
@@ -76,8 +80,8 @@ void network_names_left(struct network *net)
 	net->given = MAX(net->given, given_of(net->names));
 }
 
-/* What the box knew when it was captured is what it knows. A fork begins with that; one that went back in time must not
- * give out what it had given out since: folders it shares may remember it. */
+/* What the box knew when it was captured is what it knows. A fork begins with that; one that went
+ * back in time must not give out what it had given out since: folders it shares may remember it. */
 static void take_from_state(struct box *box)
 {
 	struct network *net = box->net;

@@ -1,9 +1,10 @@
 /* output.c - what the programs of a box wrote last, kept when the box stops
  *
- * Output lives in box-init and would end with it. So a box that is stopped is first asked which programs it has, then each of
- * them is followed like a log while the box ends: what a program says on its way out is kept as well. box-init's own
- * frames are kept as they came, the oldest dropped when there are too many, and written to a file when the instance is gone;
- * output_read.c plays them back. A box that dies by itself is not asked, and nothing is kept of it.
+ * Output lives in box-init and would end with it. So a box that is stopped is first asked which
+ * programs it has, then each of them is followed like a log while the box ends: what a program says
+ * on its way out is kept as well. box-init's own frames are kept as they came, the oldest dropped
+ * when there are too many, and written to a file when the instance is gone; output_read.c plays
+ * them back. A box that dies by itself is not asked, and nothing is kept of it.
  *
  * The file is not synced: after a power cut it may be missing or torn, and is then not believed. */
 #include "core/output_internal.h"
@@ -59,7 +60,7 @@ char *output_path(const struct box *box)
 	return xasprintf("%s/" OUTPUT_DIR "/%s", box->yard->conf->home, box->row.id);
 }
 
-/* ---- bounds ----------------------------------------------------------------------------------- */
+/* ---- bounds --------------------------------------------------------------------------------- */
 
 static void count_bytes(struct saving *saving, size_t more, size_t less)
 {
@@ -105,7 +106,7 @@ static void added(struct kept *kept, size_t before)
 		continue;
 }
 
-/* ---- what comes --------------------------------------------------------------------------------- */
+/* ---- what comes ----------------------------------------------------------------------------- */
 
 static void go_on(struct saving *saving)
 {
@@ -177,7 +178,7 @@ static void on_error(struct chan *chan, const struct err *err, void *arg)
 	on_closed(chan, arg);
 }
 
-/* ---- whose ------------------------------------------------------------------------------------ */
+/* ---- whose ---------------------------------------------------------------------------------- */
 
 static int rank(const struct kept *kept)
 {
@@ -335,7 +336,7 @@ void output_forget(struct box *box)
 	free(saving);
 }
 
-/* ---- the file ----------------------------------------------------------------------------------- */
+/* ---- the file ------------------------------------------------------------------------------- */
 
 /* Where the first byte is that is still there; newest when there is none. */
 static uint64_t first_offset(const struct kept *kept, uint64_t newest)

@@ -110,7 +110,8 @@ static int play(const struct wire_frame *frame, uint64_t from, const struct chan
 	}
 }
 
-/* Whether frame begins the program that is looked for; what was lost before its first byte is told. */
+/* Whether frame begins the program that is looked for; what was lost before its first byte is
+ * told. */
 static bool begins(const struct wire_frame *frame, const struct wire_attach_spec *spec,
 	const struct chan_ops *ops, void *arg)
 {

@@ -1,10 +1,12 @@
 /* policy.c - the policy of a box: where it comes from, how it is changed, asked and learnt
  *
- * A policy is kept in its normal form with a version that counts its changes. A change is written down first and then told to
- * the gate: if the daemon dies in between, the next one finds the new policy and starts with it. If the gate refuses it,
- * the old one is put back, so that what is stored is what holds. Each change is a line of the audit log.
+ * A policy is kept in its normal form with a version that counts its changes. A change is written
+ * down first and then told to the gate: if the daemon dies in between, the next one finds the new
+ * policy and starts with it. If the gate refuses it, the old one is put back, so that what is
+ * stored is what holds. Each change is a line of the audit log.
  *
- * What package managers use is looked for once an image: images never change, so it is remembered here for all. */
+ * What package managers use is looked for once an image: images never change, so it is remembered
+ * here for all. */
 #include "core/core_internal.h"
 #include "audit/audit.h"
 #include "base/clock.h"
@@ -21,7 +23,7 @@
 enum { CACHE_SIZE = 16 };
 #define RECORD_MOST_US INT64_C(3600000000)
 
-/* ---- package hosts ------------------------------------------------------------------------------ */
+/* ---- package hosts -------------------------------------------------------------------------- */
 
 static struct {
 	char *image;
@@ -70,7 +72,7 @@ char **package_hosts_of(struct yard *yard, const char *image_name)
 	return strv_copy((const char *const *)hosts);
 }
 
-/* ---- reading ------------------------------------------------------------------------------------ */
+/* ---- reading -------------------------------------------------------------------------------- */
 
 /* An object in the policy language, or a text of it. */
 static int parse_given(json_t *given, struct policy **ret, struct err *err)
@@ -116,7 +118,7 @@ json_t *yard_default_policy(struct yard *yard, struct err *err)
 									    : NULL;
 }
 
-/* ---- showing ------------------------------------------------------------------------------------ */
+/* ---- showing -------------------------------------------------------------------------------- */
 
 static int compile(const struct box *box, const struct policy *policy, struct policy_matcher **ret,
 	struct err *err)
@@ -186,7 +188,7 @@ json_t *box_policy_explain(struct box *box, const struct policy_flow *flow, stru
 	return answer;
 }
 
-/* ---- changing ----------------------------------------------------------------------------------- */
+/* ---- changing ------------------------------------------------------------------------------- */
 
 static const char *const change_names[] = {
 	[POLICY_SAME] = "same",
@@ -237,7 +239,8 @@ static int install(struct box *box, struct policy *policy, struct err *err)
 	net->policy = old;
 	net->version--;
 	net->changed_us = old_changed_us;
-	/* The gate may have it already. If it does not take the old one either, it is gone, and all is closed. */
+	/* The gate may have it already. If it does not take the old one either, it is gone, and all
+	 * is closed. */
 	if (network_apply_policy(box, &why) < 0)
 		log_error("the old policy does not hold again", kv_str("box", box->row.id),
 			kv_err(&why));
@@ -291,9 +294,10 @@ int box_policy_add(
 	return box_policy_set(box, merged, if_version, who, err);
 }
 
-/* ---- watch mode --------------------------------------------------------------------------------- */
+/* ---- watch mode ----------------------------------------------------------------------------- */
 
-/* The namespace follows as well: addresses that no rule names are let through to the gate while it watches. */
+/* The namespace follows as well: addresses that no rule names are let through to the gate while it
+ * watches. */
 static int apply_recording(struct box *box, bool on, struct err *err)
 {
 	box->net->recording = on;

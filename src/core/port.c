@@ -1,7 +1,8 @@
 /* port.c - the ways into a box: what was set for its ports, and connections to them
  *
- * A box's row keeps an array, one object a port, sorted: {"port","access","host_port","default"}. A port that is not in it is
- * private and has no port on the host. The listeners on the host are port_listen.c's. */
+ * A box's row keeps an array, one object a port, sorted: {"port","access","host_port","default"}. A
+ * port that is not in it is private and has no port on the host. The listeners on the host are
+ * port_listen.c's. */
 #include "core/core_internal.h"
 #include "core/network_internal.h"
 #include "core/port_internal.h"
@@ -41,7 +42,7 @@ static json_t *find(const struct box *box, uint16_t port)
 	return NULL;
 }
 
-/* ---- telling -------------------------------------------------------------------------------------- */
+/* ---- telling -------------------------------------------------------------------------------- */
 
 json_t *box_ports_json(struct box *box)
 {
@@ -120,7 +121,7 @@ char *box_port_url(const struct box *box, uint16_t port, uint16_t door)
 		*conf->url_domain ? conf->url_domain : "localhost", suffix);
 }
 
-/* ---- changing ------------------------------------------------------------------------------------- */
+/* ---- changing ------------------------------------------------------------------------------- */
 
 /* Becomes what the box has, once it is kept; takes the array. */
 static int replace(struct box *box, json_t *ports, struct err *err)
@@ -233,7 +234,7 @@ int box_port_set_default(struct box *box, uint16_t port, struct err *err)
 	return replace(box, ports, err);
 }
 
-/* ---- connecting ----------------------------------------------------------------------------------- */
+/* ---- connecting ----------------------------------------------------------------------------- */
 
 int box_port_connect(struct box *box, uint16_t port, bool v6, int *ret_fd, struct err *err)
 {
@@ -252,7 +253,7 @@ int box_port_connect(struct box *box, uint16_t port, bool v6, int *ret_fd, struc
 		box->net->netns, v6 ? DOORS_LOOPBACK_V6 : DOORS_LOOPBACK, port, ret_fd, err);
 }
 
-/* ---- boxes come and go ---------------------------------------------------------------------------- */
+/* ---- boxes come and go ---------------------------------------------------------------------- */
 
 void ports_box_added(struct box *box)
 {

@@ -1,4 +1,5 @@
-/* port_internal.h - ports of the host that lead into boxes (port_listen.c, port_pipe.c), for port.c */
+/* port_internal.h - ports of the host that lead into boxes (port_listen.c, port_pipe.c), for
+ * port.c */
 #pragma once
 #include "base/err.h"
 #include <stdbool.h>
@@ -10,9 +11,10 @@ struct port_listener;
 struct port_pipe;
 struct yard;
 
-/* ---- port_listen.c ---------------------------------------------------------------------------------- */
+/* ---- port_listen.c -------------------------------------------------------------------------- */
 
-/* Listens on 127.0.0.1; host_port 0: any free one. ERR_EXISTS when it is taken. The box does not have it yet. */
+/* Listens on 127.0.0.1; host_port 0: any free one. ERR_EXISTS when it is taken. The box does not
+ * have it yet. */
 int port_listener_new(struct box *box, uint16_t port, uint16_t host_port,
 	struct port_listener **ret, struct err *err);
 void port_listener_free(struct port_listener *listener); /* cuts its connections; accepts NULL */
@@ -28,22 +30,25 @@ void port_listener_restore(struct box *box, uint16_t port, uint16_t host_port);
 const char *port_listener_problem(const struct box *box, uint16_t port);
 int port_listener_host_port(const struct box *box, uint16_t port); /* -1: none that listens */
 
-/* ---- port_login.c ----------------------------------------------------------------------------------- */
+/* ---- port_login.c --------------------------------------------------------------------------- */
 
 void port_logins_drop(struct box *box);
 
-/* ---- port_pipe.c ------------------------------------------------------------------------------------ */
+/* ---- port_pipe.c ---------------------------------------------------------------------------- */
 
-/* How the other end is opened: 127.0.0.1 of the box, then ::1. *ret_fd -1: not yet, see port_pipe_retry. */
+/* How the other end is opened: 127.0.0.1 of the box, then ::1. *ret_fd -1: not yet, see
+ * port_pipe_retry. */
 typedef int (*port_open_fn)(bool v6, int *ret_fd, struct err *err, void *arg);
 typedef void (*port_gone_fn)(struct port_pipe *pipe, void *arg);
 
-/* Takes the client's socket. gone is called once when both ways have ended or one broke, not after port_pipe_free. NULL: the
- * box cannot be reached, and the client was let go. */
+/* Takes the client's socket. gone is called once when both ways have ended or one broke, not after
+ * port_pipe_free. NULL: the box cannot be reached, and the client was let go. */
 struct port_pipe *port_pipe_new(
 	struct loop *loop, int client, port_open_fn open, port_gone_fn gone, void *arg);
-/* used (may be NULL) hears of bytes that came from either end, not more often than every tenth of a second. */
+/* used (may be NULL) hears of bytes that came from either end, not more often than every tenth of a
+ * second. */
 void port_pipe_on_used(struct port_pipe *pipe, void (*used)(void *arg));
-/* The box is awake: opens what could not be opened yet; or it will not be, and the client is let go. The pipe may be gone after it. */
+/* The box is awake: opens what could not be opened yet; or it will not be, and the client is let
+ * go. The pipe may be gone after it. */
 void port_pipe_retry(struct port_pipe *pipe, bool awake);
 void port_pipe_free(struct port_pipe *pipe);

@@ -1,8 +1,9 @@
 /* port_listen.c - ports of the host's loopback that lead into boxes
  *
- * A listener is there as long as its box and the daemon are, whether the box runs or not: a connection to a stopped box is
- * accepted and closed. Every program of this machine may connect; that is what was asked for. A port that another program
- * has when the daemon starts is tried again until it is free. */
+ * A listener is there as long as its box and the daemon are, whether the box runs or not: a
+ * connection to a stopped box is accepted and closed. Every program of this machine may connect;
+ * that is what was asked for. A port that another program has when the daemon starts is tried again
+ * until it is free. */
 #include "base/file.h"
 #include "base/log.h"
 #include "core/core_internal.h"
@@ -188,7 +189,7 @@ uint16_t port_listener_get_host_port(const struct port_listener *listener)
 	return listener->host_port;
 }
 
-/* ---- those of a box --------------------------------------------------------------------------------- */
+/* ---- those of a box ------------------------------------------------------------------------- */
 
 static struct port_listener **slot_of(struct box *box, uint16_t port)
 {

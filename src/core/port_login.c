@@ -1,8 +1,9 @@
 /* port_login.c - codes that log a browser in to a port of a box, once
  *
- * Made for who may come in anyway, for one host name and one box; good for five minutes and for one use. They are kept
- * in memory alone: those of a daemon that ended are worth nothing. A code that is shown to another host than its own has been
- * seen by somebody it was not meant for, and is used up by that. */
+ * Made for who may come in anyway, for one host name and one box; good for five minutes and for one
+ * use. They are kept in memory alone: those of a daemon that ended are worth nothing. A code that
+ * is shown to another host than its own has been seen by somebody it was not meant for, and is used
+ * up by that. */
 #include "base/clock.h"
 #include "base/text.h"
 #include "core/core_internal.h"

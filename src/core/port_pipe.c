@@ -1,8 +1,9 @@
 /* port_pipe.c - bytes between a client on the host and a port in a box, both ways
  *
- * What one side does not take is kept, and the other not read until it is gone: at most one read's worth a direction. Each
- * direction ends on its own, by shutdown; the pipe ends when both have, or when one side breaks: also one that is neither read
- * nor written is watched for that, and asked now and then whether it is still there. */
+ * What one side does not take is kept, and the other not read until it is gone: at most one read's
+ * worth a direction. Each direction ends on its own, by shutdown; the pipe ends when both have, or
+ * when one side breaks: also one that is neither read nor written is watched for that, and asked
+ * now and then whether it is still there. */
 #include "base/alloc.h"
 #include "base/buf.h"
 #include "base/clock.h"

@@ -1,11 +1,13 @@
 /* promote.c - a fork takes the place of the box it was forked from
  *
- * What the parent is becomes a snapshot on its own time line; the time line, the name, the ports, the URL, labels, limits and the
- * other forks of the parent go to the child; the parent is removed. Labels and limits of a fork are those of an attempt ("try=1",
- * a tight limit): whoever removes all attempts by their label does not mean the one that was chosen. Going back to that snapshot undoes it. The child's own policy, budgets
- * and figures stay its own.
+ * What the parent is becomes a snapshot on its own time line; the time line, the name, the ports,
+ * the URL, labels, limits and the other forks of the parent go to the child; the parent is removed.
+ * Labels and limits of a fork are those of an attempt ("try=1", a tight limit): whoever removes all
+ * attempts by their label does not mean the one that was chosen. Going back to that snapshot undoes
+ * it. The child's own policy, budgets and figures stay its own.
  *
- *   parent's snapshot ─► time line, name and ports change hands in one transaction ─► the parent is removed */
+ *   parent's snapshot ─► time line, name and ports change hands in one transaction ─► the parent is
+ *   removed */
 #include "core/core_internal.h"
 #include "core/network_internal.h"
 #include "core/timeline.h"
@@ -41,7 +43,8 @@ static void finish(struct promotion *promotion, const struct err *err)
 	free(promotion);
 }
 
-/* Of the time line: what stood on nothing in the child's own stands on the parent's snapshot the child came from. */
+/* Of the time line: what stood on nothing in the child's own stands on the parent's snapshot the
+ * child came from. */
 static int move_time_line(struct yard *yard, struct box *parent, struct box *child, struct err *err)
 {
 	/* Before forks followed snapshots that are forgotten, it may have been left behind. */

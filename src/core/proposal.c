@@ -1,8 +1,9 @@
 /* proposal.c - a proposed policy; see proposal.h
  *
- * What was connected to becomes a rule, one for each destination and protocol, with the ports that were used, those most used
- * first. Nothing is made wider than it was seen: that some names lie below one domain is told in a comment, and so is what was
- * only asked for, or was refused while watching. The text is read again before it is given away. */
+ * What was connected to becomes a rule, one for each destination and protocol, with the ports that
+ * were used, those most used first. Nothing is made wider than it was seen: that some names lie
+ * below one domain is told in a comment, and so is what was only asked for, or was refused while
+ * watching. The text is read again before it is given away. */
 #include "core/proposal.h"
 #include "base/alloc.h"
 #include "base/buf.h"
@@ -32,7 +33,7 @@ struct targets {
 	size_t left_out;
 };
 
-/* ---- gathering ---------------------------------------------------------------------------------- */
+/* ---- gathering ------------------------------------------------------------------------------ */
 
 static uint64_t number_of(const json_t *object, const char *key)
 {
@@ -99,7 +100,8 @@ static void add_port(struct target *target, uint64_t port)
 	qsort(target->ports, target->port_count, sizeof *target->ports, compare_ports);
 }
 
-/* An attempt that was refused in the end: it is told among the refused ones, and nothing went through. */
+/* An attempt that was refused in the end: it is told among the refused ones, and nothing went
+ * through. */
 static bool is_refused(const json_t *refused, const json_t *seen)
 {
 	json_t *one;
@@ -153,7 +155,7 @@ static int compare_use(const void *a, const void *b)
 	return strcmp(x->name, y->name);
 }
 
-/* ---- writing ------------------------------------------------------------------------------------ */
+/* ---- writing -------------------------------------------------------------------------------- */
 
 /* A flow in brackets would begin with '[': IPv6 needs quotes. */
 static void write_rule(const struct target *target, struct buf *out)

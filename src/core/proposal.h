@@ -3,6 +3,7 @@
 #include "base/err.h"
 #include "base/json.h"
 
-/* seen is what gate_recorded tells. {"since","policy":{normal form},"text":YAML,"destinations":[…]}; new reference. Names come
- * from inside a box: what is no proper name or address is left out. NULL with err. */
+/* seen is what gate_recorded tells. {"since","policy":{normal
+ * form},"text":YAML,"destinations":[…]}; new reference. Names come from inside a box: what is no
+ * proper name or address is left out. NULL with err. */
 json_t *proposal_make(const json_t *seen, struct err *err);

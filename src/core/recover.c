@@ -1,23 +1,33 @@
 /* recover.c - the daemon starts: what runs is adopted, what was half done is finished or undone
  *
- *   found in the row              still runs                  gone, same boot        gone, machine restarted
- *   intent create                 adopted, running            undone without trace   kept, stopped (it may have
- *                                                                                    been answered for)
- *   running, or intent start      adopted, running            stopped, "lost"        stopped, "lost"
- *   suspended                     adopted, suspended          stopped, "lost"        stopped, "lost"
+ *   found in the row              still runs                  gone, same boot        gone, machine
+ *                                                                                    restarted
+ *   intent create                 adopted, running            undone without trace   kept, stopped
+ *                                                                                    (it may have
+ *                                                                                    been answered
+ *                                                                                    for)
+ *   running, or intent start      adopted, running            stopped, "lost"        stopped,
+ *                                                                                    "lost"
+ *   suspended                     adopted, suspended          stopped, "lost"        stopped,
+ *                                                                                    "lost"
  *   intent stop                   killed, stopped             stopped                stopped
  *   intent remove, remove-keep    killed, removed             removed                removed
  *   intent fork                   killed, removed             removed                removed
- *       also create from an image with processes                                     (this one: as create)
+ *       also create from an image with processes                                     (this one: as
+ *                                                                                    create)
  *   intent wake                   killed, hibernated          hibernated             hibernated
- *   intent woken                  adopted, running            stopped, "lost"        stopped, "lost"
- *   intent hibernate              adopted, as it was before; killed and hibernated when its state is on record
- *   intent rollback               adopted, as it was before   stopped, "lost"        stopped, "lost"
+ *   intent woken                  adopted, running            stopped, "lost"        stopped,
+ *                                                                                    "lost"
+ *   intent hibernate              adopted, as it was before; killed and hibernated when its state
+ *                                 is on record
+ *   intent rollback               adopted, as it was before   stopped, "lost"        stopped,
+ *                                                                                    "lost"
  *       (what there is of its target goes)
  *       of a hibernated box                                   hibernated             hibernated
  *   intent rollback:TARGET        killed, and it goes on to the target in any case
  *
- * What a restore had half made cannot be told from a box that runs: it is ended, and made again from its state.
+ * What a restore had half made cannot be told from a box that runs: it is ended, and made again
+ * from its state.
  *
  * Then orphans: cgroups and folders of boxes no row knows. */
 #include "core/core_internal.h"
@@ -32,7 +42,8 @@
 #include <dirent.h>
 #include <sys/resource.h>
 
-/* A box holds a pidfd, box-init's socket, the link, its network namespace and, in cgroup v1, a watch of its memory. */
+/* A box holds a pidfd, box-init's socket, the link, its network namespace and, in cgroup v1, a
+ * watch of its memory. */
 enum { FDS_PER_BOX = 5, FDS_OF_DAEMON = 64 };
 enum { HELLO_MS = 10 * 1000 }; /* one that was half made answers by then, or never */
 enum { THAW_SOON_MS = 20, THAWS_SOON = 100, THAW_LATER_MS = 500, THAWS_LATER = 240 };
@@ -47,7 +58,8 @@ static int load_row(const struct box_row *row, void *arg, struct err *err)
 	return 0;
 }
 
-/* 1: it runs and is ours again; 0: it does not; -1: we cannot tell for want of something, so hands off. */
+/* 1: it runs and is ours again; 0: it does not; -1: we cannot tell for want of something, so hands
+ * off. */
 static int adopt(struct box *box, struct err *err)
 {
 	struct instance_mark mark = { .pid = (pid_t)box->row.pid,
@@ -76,8 +88,9 @@ static int adopt(struct box *box, struct err *err)
 	return 0;
 }
 
-/* A CRIU that a dead daemon left in the middle of a capture undoes what it did and ends, and leaves the box frozen as it found
- * it. When that is nobody tells; boxes that should run are let go again and again for a while. */
+/* A CRIU that a dead daemon left in the middle of a capture undoes what it did and ends, and leaves
+ * the box frozen as it found it. When that is nobody tells; boxes that should run are let go again
+ * and again for a while. */
 static void thaw_adopted(void *arg)
 {
 	struct yard *yard = arg;
@@ -112,7 +125,8 @@ static void sweep(struct box *box)
 			kv_err(&err));
 }
 
-/* Half restored, or no longer needed: its processes end, its state is what counts. True: nothing is to be adopted. */
+/* Half restored, or no longer needed: its processes end, its state is what counts. True: nothing is
+ * to be adopted. */
 static bool end_half(struct box *box)
 {
 	const char *intent = box->row.intent;
@@ -171,7 +185,8 @@ static void go_on(struct box *box)
 	if (!strcmp(box->row.intent, INTENT_WOKEN))
 		box_begin_from(box, box->row.state_id, BEGIN_WAKE);
 	if (half) {
-		/* The daemon may have died half-way through its set-up; only box-init's answer tells. */
+		/* The daemon may have died half-way through its set-up; only box-init's answer
+		 * tells. */
 		box_timer_start(box, HELLO_MS);
 		box->state = !strcmp(box->row.intent, "create") ? BOX_CREATING : BOX_STARTING;
 		if (box_connect(box, &err) < 0)
@@ -306,7 +321,8 @@ static int check_fds(const struct yard *yard, struct err *err)
 	return err_hint(err, "raise LimitNOFILE (ulimit -n); the boxes run on meanwhile");
 }
 
-/* Earlier versions gave boxes ranges of ids that are shared now. One that runs keeps its own until it ends. */
+/* Earlier versions gave boxes ranges of ids that are shared now. One that runs keeps its own until
+ * it ends. */
 static void move_slots(struct yard *yard)
 {
 	struct err err = ERR_INIT;

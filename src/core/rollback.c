@@ -1,18 +1,20 @@
 /* rollback.c - the same box at an earlier moment
  *
- *   present captured as a snapshot of its own, a copy of the target's disk made beside ─► the target comes up while the
- *   present stands still (rollback_ahead.c) ─► the present is killed
+ *   present captured as a snapshot of its own, a copy of the target's disk made beside ─► the
+ *   target comes up while the present stands still (rollback_ahead.c) ─► the present is killed
  *
- * Until then, whatever fails leaves the box as it was, processes and all. Where two of it do not fit beside each other
- * (ahead_is_possible) the present is killed first:
+ * Until then, whatever fails leaves the box as it was, processes and all. Where two of it do not
+ * fit beside each other (ahead_is_possible) the present is killed first:
  *
  *   ─► instance killed ─► disks changed over ─► launched from the target's state ─► running
  *
- * The row then has the intent "rollback:TARGET": a daemon that dies goes on from there (recover.c). When the target does not come
- * up, the present that was captured is put back; what cannot be captured with its processes is kept as a disk, unless there is no
- * other way back: then the rollback is refused.
+ * The row then has the intent "rollback:TARGET": a daemon that dies goes on from there (recover.c).
+ * When the target does not come up, the present that was captured is put back; what cannot be
+ * captured with its processes is kept as a disk, unless there is no other way back: then the
+ * rollback is refused.
  *
- * Id, name, addresses, URL, policy, budgets and the ids of execs are not part of a state and stay. */
+ * Id, name, addresses, URL, policy, budgets and the ids of execs are not part of a state and
+ * stay. */
 #include "core/network_internal.h"
 #include "core/rollback_internal.h"
 #include "base/alloc.h"
@@ -116,7 +118,7 @@ void rolling_give_up(struct rolling *rolling, const struct err *why)
 		box_tell(box, NULL); /* who came meanwhile */
 }
 
-/* ---- the change ----------------------------------------------------------------------------------------------- */
+/* ---- the change ----------------------------------------------------------------------------- */
 
 static int change_disks(struct rolling *rolling, struct err *err)
 {
@@ -304,7 +306,7 @@ static void on_exit_copy(int code, void *arg)
 	change_over(rolling);
 }
 
-/* ---- it comes up, or not ---------------------------------------------------------------------------------------- */
+/* ---- it comes up, or not -------------------------------------------------------------------- */
 
 void rollback_came_up(struct box *box)
 {
@@ -359,7 +361,7 @@ bool rollback_launch_failed(struct box *box, const struct err *why)
 	return false;
 }
 
-/* ---- the way there ------------------------------------------------------------------------------------------------ */
+/* ---- the way there -------------------------------------------------------------------------- */
 
 static void take_present(struct rolling *rolling, bool full);
 

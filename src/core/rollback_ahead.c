@@ -1,13 +1,15 @@
 /* rollback_ahead.c - the target of a rollback comes up beside the present, which stands still
  *
- *   present frozen ─► target made in groups and on a disk of its own ─► it runs, on the network of the box ─► it was told who it
- *   is: committed ─► disks change names, the present is killed
+ *   present frozen ─► target made in groups and on a disk of its own ─► it runs, on the network of
+ *   the box ─► it was told who it is: committed ─► disks change names, the present is killed
  *
- * Until it is committed the row is that of the present, with the intent "rollback": a daemon that dies finds it and lets it go on
- * (recover.c), and what there is of the target is swept. When the target does not come up, the present goes on with its processes,
- * links and, if the network had not been handed over yet, its connections.
+ * Until it is committed the row is that of the present, with the intent "rollback": a daemon that
+ * dies finds it and lets it go on (recover.c), and what there is of the target is swept. When the
+ * target does not come up, the present goes on with its processes, links and, if the network had
+ * not been handed over yet, its connections.
  *
- * The groups of the two need two names: instances of a box have its id, or that with a "b" behind it, in turn. */
+ * The groups of the two need two names: instances of a box have its id, or that with a "b" behind
+ * it, in turn. */
 #include "core/rollback_internal.h"
 #include "core/network_internal.h"
 #include "base/file.h"
@@ -83,8 +85,8 @@ bool box_fits_twice(struct box *box, uint64_t bytes, uint64_t processes)
 	return fits_tree(box, bytes, processes) && bytes + ROOM_LEFT < states_memory_available();
 }
 
-/* Both are in memory for a moment. And what both see, volumes and folders of the host, may have locks on it that only one can
- * hold. */
+/* Both are in memory for a moment. And what both see, volumes and folders of the host, may have
+ * locks on it that only one can hold. */
 bool ahead_is_possible(struct rolling *rolling)
 {
 	const struct snapshot *target = snapshot_by_id(rolling->yard, rolling->wanted);
@@ -108,7 +110,7 @@ const char *rollback_disk(const struct box *box)
 	return rollback_is_ahead(box) ? box->rolling->disk : NULL;
 }
 
-/* ---- the present -------------------------------------------------------------------------------------------------- */
+/* ---- the present ---------------------------------------------------------------------------- */
 
 static void discard_past(struct rolling *rolling)
 {
@@ -178,7 +180,7 @@ bool rollback_lost_link(struct box *box, struct link *link)
 	return true;
 }
 
-/* ---- the target ----------------------------------------------------------------------------------------------------- */
+/* ---- the target ----------------------------------------------------------------------------- */
 
 static int launch(struct rolling *rolling, struct err *err)
 {
@@ -221,7 +223,7 @@ void rollback_is_ready(struct box *box)
 	network_detach(box);
 }
 
-/* ---- it works -------------------------------------------------------------------------------------------------------- */
+/* ---- it works ------------------------------------------------------------------------------- */
 
 static int change_disks(struct rolling *rolling, struct err *err)
 {
@@ -298,7 +300,7 @@ bool rollback_commit(struct box *box)
 	return true;
 }
 
-/* ---- it does not ------------------------------------------------------------------------------------------------------ */
+/* ---- it does not ---------------------------------------------------------------------------- */
 
 /* The network that was handed over is its own again. */
 static void take_network_back(struct box *box)

@@ -1,15 +1,17 @@
 /* seed.c - the disk of a box whose image was saved from another box
  *
- * It could be empty like any other, with the saved layer below it, but for inode numbers: every subvolume of a
- * btrfs counts its own from the same start, and overlayfs passes them on as they are. Two files of a box, one in
- * the saved layer and one in its own, would look like one: `cat a > b` refuses, tar finds hard links. btrfs gives
- * a new file a number above all that are in the subvolume. So the disk begins as a snapshot of the saved layer's
- * whole subvolume, in which `upper` is put aside as `below-ID`, and nobody looks there again; the driver makes a new
- * `upper` beside it. What else the layer has of the box it was saved from (containers of a nested one) is put aside
- * too: it is no part of the image. So is its size, which is not that of a layer saved from this disk.
+ * It could be empty like any other, with the saved layer below it, but for inode numbers: every
+ * subvolume of a btrfs counts its own from the same start, and overlayfs passes them on as they
+ * are. Two files of a box, one in the saved layer and one in its own, would look like one: `cat a >
+ * b` refuses, tar finds hard links. btrfs gives a new file a number above all that are in the
+ * subvolume. So the disk begins as a snapshot of the saved layer's whole subvolume, in which
+ * `upper` is put aside as `below-ID`, and nobody looks there again; the driver makes a new `upper`
+ * beside it. What else the layer has of the box it was saved from (containers of a nested one) is
+ * put aside too: it is no part of the image. So is its size, which is not that of a layer saved
+ * from this disk.
  *
- * A snapshot waits for a commit of the file system, so it is made in a helper, under a name with a dot; renamed by
- * the daemon it is there. */
+ * A snapshot waits for a commit of the file system, so it is made in a helper, under a name with a
+ * dot; renamed by the daemon it is there. */
 #include "core/core_internal.h"
 #include "base/log.h"
 #include "helper/helper.h"

@@ -1,8 +1,9 @@
 /* snapshot.c - the time line of a box: snapshots as they are made, kept, told and let go
  *
- * A snapshot is a row, a copy of the disk in the pool (snapshots/ID), and for a full one a state (states/ID). The row is there
- * first, as "making"; what a dead daemon left at that is removed. Once it is captured it is "ready" and can be used; packing
- * it, which takes the state off the machine's memory of dirty files and makes it safe, follows in the background. */
+ * A snapshot is a row, a copy of the disk in the pool (snapshots/ID), and for a full one a state
+ * (states/ID). The row is there first, as "making"; what a dead daemon left at that is removed.
+ * Once it is captured it is "ready" and can be used; packing it, which takes the state off the
+ * machine's memory of dirty files and makes it safe, follows in the background. */
 #include "core/core_internal.h"
 #include "core/thin.h"
 #include "core/timeline.h"
@@ -20,7 +21,7 @@ enum {
 	PLAIN_KEPT = 4, /* plain forms kept beside packed ones, for going back quickly */
 };
 
-/* ---- the list ------------------------------------------------------------------------------------------------ */
+/* ---- the list ------------------------------------------------------------------------------- */
 
 struct snapshot *snapshot_by_id(struct yard *yard, const char *id)
 {
@@ -82,7 +83,7 @@ char *state_id_new(struct yard *yard)
 	return xstrdup(id);
 }
 
-/* ---- made ----------------------------------------------------------------------------------------------------- */
+/* ---- made ----------------------------------------------------------------------------------- */
 
 /* What a box is made from again: all but what belongs to one box alone. */
 static char *config_of(const struct box *box)
@@ -156,7 +157,7 @@ void snapshot_ready(struct box *box, struct snapshot *snapshot, const struct tak
 			"state_bytes", (json_int_t)snapshot->row.plain_bytes));
 }
 
-/* ---- packed ----------------------------------------------------------------------------------------------------- */
+/* ---- packed --------------------------------------------------------------------------------- */
 
 struct packing {
 	struct yard *yard;
@@ -228,7 +229,7 @@ void snapshot_make_safe(struct yard *yard, struct snapshot *snapshot, safe_done 
 	states_pack(yard->states, snapshot->row.id, on_packed, packing);
 }
 
-/* ---- let go ------------------------------------------------------------------------------------------------------- */
+/* ---- let go --------------------------------------------------------------------------------- */
 
 /* A box that was going back from its sleep has it still, when a daemon died over that. */
 static bool is_slept_in(const struct yard *yard, const char *state)
@@ -408,7 +409,7 @@ int box_snapshot_remove(struct box *box, const char *which, struct err *err)
 	return 0;
 }
 
-/* ---- told ------------------------------------------------------------------------------------------------------------ */
+/* ---- told ----------------------------------------------------------------------------------- */
 
 static json_t *text_or_null(const char *text)
 {
@@ -464,7 +465,7 @@ json_t *box_timeline_json(struct box *box)
 		"snapshots", all);
 }
 
-/* ---- the verb ---------------------------------------------------------------------------------------------------------- */
+/* ---- the verb ------------------------------------------------------------------------------- */
 
 struct wish {
 	char *name, *detail;
@@ -669,7 +670,7 @@ void box_snapshot(struct box *box, const struct snapshot_spec *spec, json_done d
 	box_take_turn(box, on_turn, wish);
 }
 
-/* ---- the daemon starts and ends -------------------------------------------------------------------------------------------- */
+/* ---- the daemon starts and ends ------------------------------------------------------------- */
 
 static int load(const struct snapshot_row *row, void *arg, struct err *err)
 {

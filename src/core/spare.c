@@ -1,11 +1,13 @@
 /* spare.c - boxes started ahead of need
  *
- * Most of what a new box takes is the kernel making namespaces and mounts. A few boxes of the kind that was
- * asked for lately (image and profile) are therefore started when the daemon has nothing better to do. They
- * have an id, a uid range and a folder, but no name, no row and no owner; create.c takes one and gives it
- * all three. The kind changes when another one was asked for twice in a row.
+ * Most of what a new box takes is the kernel making namespaces and mounts. A few boxes of the kind
+ * that was asked for lately (image and profile) are therefore started when the daemon has nothing
+ * better to do. They have an id, a uid range and a folder, but no name, no row and no owner;
+ * create.c takes one and gives it all three. The kind changes when another one was asked for twice
+ * in a row.
  *
- * Nobody misses a spare: what is left of the spares of a dead daemon is swept as an orphan (recover.c). */
+ * Nobody misses a spare: what is left of the spares of a dead daemon is swept as an orphan
+ * (recover.c). */
 #include "core/core_internal.h"
 #include "base/strv.h"
 #include "core/network_internal.h"
@@ -57,7 +59,7 @@ static void unlist(struct box *box)
 		}
 }
 
-/* ---- making them ------------------------------------------------------------------------------ */
+/* ---- making them ---------------------------------------------------------------------------- */
 
 static void refill_in(struct yard *yard, uint64_t ms)
 {
@@ -118,7 +120,7 @@ void spares_start(struct yard *yard)
 	refill_in(yard, REFILL_MS);
 }
 
-/* ---- using them ------------------------------------------------------------------------------- */
+/* ---- using them ----------------------------------------------------------------------------- */
 
 static void note_kind(struct yard *yard, const char *image, const char *profile)
 {
@@ -153,7 +155,7 @@ struct box *spare_take(struct yard *yard, const char *image, const char *profile
 	return NULL;
 }
 
-/* ---- ending them ------------------------------------------------------------------------------ */
+/* ---- ending them ---------------------------------------------------------------------------- */
 
 static void drop(struct box *box)
 {
@@ -210,7 +212,8 @@ size_t spares_ready(const struct yard *yard)
 	return ready;
 }
 
-/* The loop turns no more: kill and wait here, so that a daemon that went down orderly leaves nothing. */
+/* The loop turns no more: kill and wait here, so that a daemon that went down orderly leaves
+ * nothing. */
 void spares_end(struct yard *yard)
 {
 	while (yard->spare_count) {

@@ -51,7 +51,8 @@ int stream_side_of_box(const struct box *box, struct stream_side *ret, struct er
 /* In the helper, before the layers are read. */
 int stream_side_open(const struct yard *yard, const struct stream_side *side, struct err *err);
 
-/* One line of NDJSON; takes the reference. text gathers lines and is written out from flush_at bytes on. */
+/* One line of NDJSON; takes the reference. text gathers lines and is written out from flush_at
+ * bytes on. */
 int stream_line(int out, struct buf *text, json_t *line, size_t flush_at, struct err *err);
 const char *stream_type_name(mode_t mode); /* "file", "dir", … */
 /* "path", with a slash before it; "path_b64" as well where it is not UTF-8. */

@@ -1,11 +1,13 @@
 /* take.c - the state of a box as it is now, written down
  *
- *   helper started, it waits ─► driver captures ─► everything stands still ─► helper: disk, memory file systems
+ *   helper started, it waits ─► driver captures ─► everything stands still ─► helper: disk, memory
+ *   file systems
  *                                                                                    │
  *                        on_done ◄─ driver has finished ◄─ on_taken ◄─ the box goes on ◄┘
  *
- * The helper is there before the box stands still, so that the pause holds only what must be in it. A box that does not run,
- * or whose disk alone is wanted, has no capture: it is frozen while its disk is copied. */
+ * The helper is there before the box stands still, so that the pause holds only what must be in it.
+ * A box that does not run, or whose disk alone is wanted, has no capture: it is frozen while its
+ * disk is copied. */
 #include "core/core_internal.h"
 #include "core/inside.h"
 #include "core/network_internal.h"
@@ -56,7 +58,7 @@ struct question {
 
 enum { GATE_PATIENCE_MS = 1000 };
 
-/* ---- in the helper ------------------------------------------------------------------------------------------- */
+/* ---- in the helper -------------------------------------------------------------------------- */
 
 static int copy(const struct taking *taking, struct err *err)
 {
@@ -83,7 +85,7 @@ static int run(int sock, void *arg)
 	return err.kind != ERR_NONE;
 }
 
-/* ---- the end -------------------------------------------------------------------------------------------------- */
+/* ---- the end -------------------------------------------------------------------------------- */
 
 static void thaw(struct taking *taking)
 {
@@ -99,7 +101,8 @@ static void thaw(struct taking *taking)
 	taking->result.paused_us = (uint64_t)(clock_mono_us() - taking->frozen_at);
 }
 
-/* Somebody may have asked for it to go on, or to stand still, while it was taken; it was left as it was found. */
+/* Somebody may have asked for it to go on, or to stand still, while it was taken; it was left as it
+ * was found. */
 static void settle_freezer(struct box *box, bool was_frozen)
 {
 	bool frozen = box->state == BOX_SUSPENDED;
@@ -196,7 +199,7 @@ void take_hint_instead(struct err *err, const char *fmt, ...)
 	err_hint(err, "%s%s%s", kept, *kept ? "; " : "", instead);
 }
 
-/* ---- the helper's answer ---------------------------------------------------------------------------------------- */
+/* ---- the helper's answer -------------------------------------------------------------------- */
 
 /* A child may be launched from it at once, though the capture can still fail in its last steps. */
 static void tell_taken(struct taking *taking)
@@ -256,9 +259,10 @@ static void go(struct taking *taking)
 		err_set(&taking->err, ERR_SYSTEM, "the helper that copies has gone");
 }
 
-/* ---- names --------------------------------------------------------------------------------------------------------- */
+/* ---- names ---------------------------------------------------------------------------------- */
 
-/* Beside the processes, see network_names.c. Without the gate's answer it says which addresses may be in use. */
+/* Beside the processes, see network_names.c. Without the gate's answer it says which addresses may
+ * be in use. */
 static void keep_names(struct taking *taking, json_t *exact)
 {
 	_cleanup_json_ json_t *names = network_names_json(taking->box->net, exact);
@@ -332,7 +336,7 @@ static void ask_names(struct taking *taking)
 	gate_names(yard_gate(box->yard), box->row.id, on_names, question);
 }
 
-/* ---- the driver's words ------------------------------------------------------------------------------------------- */
+/* ---- the driver's words --------------------------------------------------------------------- */
 
 static void on_rest(struct capture *capture, void *arg)
 {
@@ -381,7 +385,7 @@ static void on_done(struct capture *capture, const struct capture_result *result
 	finish(taking);
 }
 
-/* ---- the start ------------------------------------------------------------------------------------------------------ */
+/* ---- the start ------------------------------------------------------------------------------ */
 
 /* Memory of the box, and some more for what describes it. */
 uint64_t box_capture_need(struct box *box)

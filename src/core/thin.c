@@ -1,8 +1,8 @@
 /* thin.c - see thin.h
  *
- * Stretches are those of the calendar (created_us divided by their length), not counted from now: an hour's oldest is
- * also the oldest of its ten minutes, and a day's oldest that of its hour. So what a later, coarser look wants to keep has
- * survived the finer ones before it. */
+ * Stretches are those of the calendar (created_us divided by their length), not counted from now:
+ * an hour's oldest is also the oldest of its ten minutes, and a day's oldest that of its hour. So
+ * what a later, coarser look wants to keep has survived the finer ones before it. */
 #include "core/thin.h"
 #include "base/alloc.h"
 

@@ -1,8 +1,9 @@
 /* thin.h - which automatic snapshots of a time line are let go; pure
  *
- * The newest ten stay as they are. Older ones get thinner with age: one in ten minutes for an hour, one an hour for a day,
- * one a day for thirty days, none after that. The policy may allow fewer. Of each stretch of time its oldest stays, so that
- * asking often and asking seldom end with the same ones. */
+ * The newest ten stay as they are. Older ones get thinner with age: one in ten minutes for an hour,
+ * one an hour for a day, one a day for thirty days, none after that. The policy may allow fewer. Of
+ * each stretch of time its oldest stays, so that asking often and asking seldom end with the same
+ * ones. */
 #pragma once
 #include <stdbool.h>
 #include <stddef.h>
@@ -10,7 +11,8 @@
 
 struct thin_item {
 	int64_t created_us;
-	bool keep; /* never dropped: has a name, the box stands on it, somebody uses it. Not counted either */
+	/* never dropped: has a name, the box stands on it, somebody uses it. Not counted either */
+	bool keep;
 };
 
 struct thin_policy {

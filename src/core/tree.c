@@ -1,17 +1,19 @@
 /* tree.c - see tree.h
  *
- * A tree is in memory as long as it has boxes, and in the store as soon as it has limits of its own: when its first fork
- * is made from inside, or they were given. Before that the limits of its only box are enough.
+ * A tree is in memory as long as it has boxes, and in the store as soon as it has limits of its
+ * own: when its first fork is made from inside, or they were given. Before that the limits of its
+ * only box are enough.
  *
- * The kernel holds the limits (engine_set_tree_limits). One thing it wants arranged: on cgroup v1 no box may have a larger
- * share of CPU time than its tree, so boxes are told the smaller of both, before the tree's falls and after it has risen. */
+ * The kernel holds the limits (engine_set_tree_limits). One thing it wants arranged: on cgroup v1
+ * no box may have a larger share of CPU time than its tree, so boxes are told the smaller of both,
+ * before the tree's falls and after it has risen. */
 #include "core/tree.h"
 #include "core/core_internal.h"
 #include "core/tree_internal.h"
 #include "base/log.h"
 #include "base/text.h"
 
-/* ---- figures --------------------------------------------------------------------------------------- */
+/* ---- figures -------------------------------------------------------------------------------- */
 
 /* 0: as much as there is. */
 static bool is_more(uint64_t a, uint64_t b)
@@ -47,7 +49,7 @@ struct limits tree_bound(const struct box *box, const struct limits *own)
 	return bound;
 }
 
-/* ---- who is in it ---------------------------------------------------------------------------------- */
+/* ---- who is in it --------------------------------------------------------------------------- */
 
 const char *box_get_tree(const struct box *box)
 {
@@ -201,7 +203,7 @@ json_t *box_tree_json(const struct box *box)
 		"memory", (json_int_t)limits.memory_bytes, "pids", (json_int_t)limits.pids);
 }
 
-/* ---- what it may use ------------------------------------------------------------------------------- */
+/* ---- what it may use ------------------------------------------------------------------------ */
 
 static void tell_boxes(struct yard *yard, const struct tree *tree)
 {
@@ -360,7 +362,7 @@ int box_set_tree(struct box *box, const struct limits *given, struct err *err)
 	return 0;
 }
 
-/* ---- its head changes ------------------------------------------------------------------------------ */
+/* ---- its head changes ----------------------------------------------------------------------- */
 
 void tree_box_removed(struct box *box)
 {
@@ -385,7 +387,7 @@ int tree_promoted(struct box *parent, struct box *child, struct err *err)
 	return tree_record(child->yard, tree, STORE_KEPT, err);
 }
 
-/* ---- the daemon starts and ends -------------------------------------------------------------------- */
+/* ---- the daemon starts and ends ------------------------------------------------------------- */
 
 static void load(struct tree_row *row, void *arg)
 {

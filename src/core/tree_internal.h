@@ -20,7 +20,8 @@ bool tree_is_head(const struct box *box);
 const struct box *tree_get_head(const struct tree *tree, const struct yard *yard); /* or NULL */
 /* Its head if that runs, else any that does; NULL: none. */
 struct box *tree_get_any(const struct tree *tree, const struct yard *yard);
-/* Adds to the data of an event whose limit of "memory" or "pids" a box has reached: scope, limit, tree, detail. */
+/* Adds to the data of an event whose limit of "memory" or "pids" a box has reached: scope, limit,
+ * tree, detail. */
 void tree_scope_json(
 	const struct box *box, enum instance_scope scope, const char *what, json_t *data);
 size_t tree_count(const struct tree *tree, const struct yard *yard);
@@ -28,9 +29,11 @@ size_t tree_count(const struct tree *tree, const struct yard *yard);
 struct limits tree_limits(const struct tree *tree); /* zeros when it has none of its own */
 /* What a box is given of its own limits, within its tree. */
 struct limits tree_bound(const struct box *box, const struct limits *own);
-/* What its tree has when a box gets these limits; BOX_LIMIT_DEFAULT in a field: it does not change. */
+/* What its tree has when a box gets these limits; BOX_LIMIT_DEFAULT in a field: it does not
+ * change. */
 struct limits tree_followed(const struct box *box, const struct limits *wanted);
-/* ERR_INVALID when a box wants more than its tree has. BOX_LIMIT_DEFAULT in a field: it does not. */
+/* ERR_INVALID when a box wants more than its tree has. BOX_LIMIT_DEFAULT in a field: it does
+ * not. */
 int tree_check_own(const struct box *box, const struct limits *wanted, struct err *err);
 /* In the kernel and in the row, which is not stored yet. */
 int tree_apply(struct yard *yard, struct tree *tree, const struct limits *limits, struct err *err);
@@ -40,8 +43,8 @@ struct limits yard_limits(const struct yard *yard); /* yard.c: of all boxes toge
 
 /* Before the first fork from inside: the tree has the limits of its only box from now on. */
 int tree_begin(struct box *box, struct err *err);
-/* Would so many forks of a box as it is now find room? ERR_LIMIT: no. Without it the kernel would make room by killing
- * whoever is largest in the tree. */
+/* Would so many forks of a box as it is now find room? ERR_LIMIT: no. Without it the kernel would
+ * make room by killing whoever is largest in the tree. */
 int tree_check_fork(struct box *box, unsigned count, struct err *err);
 int tree_check_memory(struct box *box, uint64_t more, struct err *err);
 int tree_check_state(struct box *box, int state, struct err *err); /* a plain one, as a folder */

@@ -1,8 +1,8 @@
 /* tree_room.c - does what is about to be made fit into its tree?
  *
- * The limits hold in any case. But the kernel makes room for one that comes by killing whoever is largest in the tree, perhaps
- * the box that asked. So forks from inside and boxes that come back from a state are refused when what they are known to need
- * is more than is left. */
+ * The limits hold in any case. But the kernel makes room for one that comes by killing whoever is
+ * largest in the tree, perhaps the box that asked. So forks from inside and boxes that come back
+ * from a state are refused when what they are known to need is more than is left. */
 #include "core/tree_internal.h"
 #include "base/text.h"
 #include <dirent.h>

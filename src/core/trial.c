@@ -1,14 +1,17 @@
 /* trial.c - a state that is unusual is restored once before the processes it was taken of end
  *
- *   captured, the box stands still ─► a copy of its disk ─► restored beside it, up to where it would run ─► killed
+ *   captured, the box stands still ─► a copy of its disk ─► restored beside it, up to where it
+ *   would run ─► killed
  *
- * A capture that cannot be restored is the loss of a box's memory. What is known not to come back is refused by the capture
- * itself; whether something new is among it, only a restore tells. It takes as long as a wake and needs the memory
- * twice, so it is done where CRIU has met something rare (file "unusual" of the state; see scripts/criu-changes), and where there
- * is room. Not with volumes and folders of the host: names that the capture left there for removed files would be used up.
+ * A capture that cannot be restored is the loss of a box's memory. What is known not to come back
+ * is refused by the capture itself; whether something new is among it, only a restore tells. It
+ * takes as long as a wake and needs the memory twice, so it is done where CRIU has met something
+ * rare (file "unusual" of the state; see scripts/criu-changes), and where there is room. Not with
+ * volumes and folders of the host: names that the capture left there for removed files would be
+ * used up.
  *
- * The disk is ".roll-ID" and the groups have the other id of the box, as of a rollback: what a daemon that dies leaves of it is swept by
- * the next. */
+ * The disk is ".roll-ID" and the groups have the other id of the box, as of a rollback: what a
+ * daemon that dies leaves of it is swept by the next. */
 #include "core/core_internal.h"
 #include "core/rollback_internal.h"
 #include "base/alloc.h"
@@ -74,7 +77,7 @@ static void finish(struct trial *trial)
 	done(box, err.kind ? &err : NULL, arg);
 }
 
-/* ---- the processes ------------------------------------------------------------------------------------------------ */
+/* ---- the processes -------------------------------------------------------------------------- */
 
 /* All is there, and nothing has run: that is what was to be known. */
 static void on_going(struct instance *instance, void *arg)
@@ -128,7 +131,7 @@ static int restore(struct trial *trial, struct err *err)
 	return box_start_beside(trial->box, &beside, &trial->instance, err);
 }
 
-/* ---- its disk ------------------------------------------------------------------------------------------------------ */
+/* ---- its disk ------------------------------------------------------------------------------- */
 
 static int run_copy(int sock, void *arg)
 {
@@ -161,7 +164,7 @@ static void on_copied(int code, void *arg)
 		finish(trial);
 }
 
-/* ---- the start ----------------------------------------------------------------------------------------------------- */
+/* ---- the start ------------------------------------------------------------------------------ */
 
 static void on_plain(int dir, const struct err *err, void *arg)
 {

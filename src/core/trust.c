@@ -15,7 +15,8 @@
 
 enum { FILE_MAX = 256 * 1024, ALL_MAX = 1024 * 1024, FILES_MAX = 200 };
 
-/* Where update-ca-certificates (Debian, Alpine) and update-ca-trust (Fedora) look for what the machine's owner added. */
+/* Where update-ca-certificates (Debian, Alpine) and update-ca-trust (Fedora) look for what the
+ * machine's owner added. */
 static const char *const places[] = { "/usr/local/share/ca-certificates",
 	"/etc/pki/ca-trust/source/anchors" };
 

@@ -1,7 +1,7 @@
 /* turn.c - what takes or replaces the state of a box is done one at a time
  *
- * A snapshot, a fork, a rollback, a hibernation: each has the box to itself. Who comes meanwhile waits in line; whoever waits
- * is told when the box is removed. */
+ * A snapshot, a fork, a rollback, a hibernation: each has the box to itself. Who comes meanwhile
+ * waits in line; whoever waits is told when the box is removed. */
 #include "core/core_internal.h"
 #include "base/alloc.h"
 #include "loop/loop.h"

@@ -1,4 +1,5 @@
-/* volume.c - see volume.h: nothing is kept about a volume but the volume itself and its limit in the pool */
+/* volume.c - see volume.h: nothing is kept about a volume but the volume itself and its limit in
+ * the pool */
 #include "core/volume.h"
 #include "base/clock.h"
 #include "base/text.h"

@@ -1,7 +1,7 @@
 /* volume.h - named folders that outlive boxes
  *
- * pool/volumes/NAME, a subvolume with `data` in it. Any number of boxes may have a volume read-only, one running
- * box at a time may write to it. */
+ * pool/volumes/NAME, a subvolume with `data` in it. Any number of boxes may have a volume
+ * read-only, one running box at a time may write to it. */
 #pragma once
 #include "base/err.h"
 #include "base/json.h"
@@ -14,7 +14,7 @@ int volume_create(struct yard *yard, const char *name, uint64_t limit, struct er
 /* ERR_STATE, naming them, while boxes have it (stopped ones too). */
 int volume_remove(struct yard *yard, const char *name, struct err *err);
 int volume_set_limit(struct yard *yard, const char *name, uint64_t limit, struct err *err);
-/* [{"name","created_at","limit_bytes","used_bytes","boxes":[{"name","path","read_only"}]}]; new reference. used_bytes
- * is null without quota. */
+/* [{"name","created_at","limit_bytes","used_bytes","boxes":[{"name","path","read_only"}]}]; new
+ * reference. used_bytes is null without quota. */
 json_t *volumes_json(struct yard *yard);
 json_t *volume_json(struct yard *yard, const char *name, struct err *err); /* NULL: ERR_NOT_FOUND */

@@ -1,14 +1,15 @@
 /* wake.c - whoever wants something of a sleeping box waits while it wakes
  *
- * A suspended box is resumed at once, within the call. A hibernated one takes its time, so those who come meanwhile wait: channels
- * on a link that has no connection yet (box->waiting; box_connect attaches it), connections to its ports in their pipes
- * and backends. All are told together, by box_woken. The waking itself is begun by a timer of no time: its failure may come at
- * once, and must not reach somebody who is still asking.
+ * A suspended box is resumed at once, within the call. A hibernated one takes its time, so those
+ * who come meanwhile wait: channels on a link that has no connection yet (box->waiting; box_connect
+ * attaches it), connections to its ports in their pipes and backends. All are told together, by
+ * box_woken. The waking itself is begun by a timer of no time: its failure may come at once, and
+ * must not reach somebody who is still asking.
  *
  * When the daemon puts all boxes to bed before it ends, those that sleep stay asleep.
  *
- * A box that was stopped stays so, and one that was paused because it reached a limit is nobody's to wake but by
- * 'box resume': its limit would otherwise be none. */
+ * A box that was stopped stays so, and one that was paused because it reached a limit is nobody's
+ * to wake but by 'box resume': its limit would otherwise be none. */
 #include "core/core_internal.h"
 #include "core/idle.h"
 #include "core/limit.h"
@@ -101,7 +102,8 @@ void box_is_used(struct box *box)
 
 struct link *box_waiting_link(struct box *box)
 {
-	/* Connected, and about to be marked as running: no other connection will be made for those who come now. */
+	/* Connected, and about to be marked as running: no other connection will be made for those
+	 * who come now. */
 	if (box->state == BOX_STARTING && box->link)
 		return box->link;
 	if (!box->waiting)
@@ -109,7 +111,7 @@ struct link *box_waiting_link(struct box *box)
 	return box->waiting;
 }
 
-/* ---- waking ---------------------------------------------------------------------------------------- */
+/* ---- waking --------------------------------------------------------------------------------- */
 
 /* All who waited hear of it. err NULL: it runs. */
 static void told(struct box *box, const struct err *err)
@@ -182,7 +184,8 @@ static void begin(struct box *box)
 	}
 }
 
-/* Whoever is told may make or remove boxes: the list is gone through from its start until nothing is left. */
+/* Whoever is told may make or remove boxes: the list is gone through from its start until nothing
+ * is left. */
 static void on_timer(void *arg)
 {
 	struct yard *yard = arg;

@@ -1,8 +1,9 @@
 /* who.c - see who.h
  *
- * One question to the kernel by all four numbers of a connection is answered from its hash table. Without the far address it has
- * to be a dump filtered by port. TCP wants the socket's own end as source; UDP, for historical reasons, the other way round. Only the netlink socket is
- * made in the box's namespace; it stays there when we are back. */
+ * One question to the kernel by all four numbers of a connection is answered from its hash table.
+ * Without the far address it has to be a dump filtered by port. TCP wants the socket's own end as
+ * source; UDP, for historical reasons, the other way round. Only the netlink socket is made in the
+ * box's namespace; it stays there when we are back. */
 #include "core/who.h"
 #include "base/alloc.h"
 #include "base/clock.h"
@@ -27,7 +28,7 @@ enum {
 	STATUS_MAX = 4096,
 };
 
-/* ---- the socket -------------------------------------------------------------------------------------- */
+/* ---- the socket ----------------------------------------------------------------------------- */
 
 struct question {
 	uint8_t protocol;
@@ -196,7 +197,7 @@ int who_socket(int netns, uint8_t protocol, const struct doors_endpoint *from,
 	return 0;
 }
 
-/* ---- its owner ---------------------------------------------------------------------------------------- */
+/* ---- its owner ------------------------------------------------------------------------------ */
 
 struct search {
 	char link[40]; /* "socket:[INODE]" */
@@ -297,7 +298,7 @@ json_t *who_holds(ino_t inode, const pid_t *pids, size_t count)
 	return NULL;
 }
 
-/* ---- events -------------------------------------------------------------------------------------------- */
+/* ---- events --------------------------------------------------------------------------------- */
 
 /* "192.0.2.1:80" or "[2001:db8::1]:80". */
 static bool read_endpoint(const char *text, struct doors_endpoint *ret)

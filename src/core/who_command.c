@@ -1,10 +1,12 @@
 /* who_command.c - the command line of a process, read where nothing can be held up
  *
- * A command line lies in the memory of its process, and reading it takes a lock of that memory. A box can hold this lock for as long as
- * it likes (a page fault in a file system of its own making, and a thread that waits behind it), and who reads then
- * waits as long: never the daemon. So it is read by a small process of ours, which gets the opened file and answers with the text. An answer that does not
- * come in time is done without: the name of the process, which needs no lock, has to do. As long as an answer is owed nothing else is asked,
- * and after a second of that the reader is killed and another takes its place. */
+ * A command line lies in the memory of its process, and reading it takes a lock of that memory. A
+ * box can hold this lock for as long as it likes (a page fault in a file system of its own making,
+ * and a thread that waits behind it), and who reads then waits as long: never the daemon. So it is
+ * read by a small process of ours, which gets the opened file and answers with the text. An answer
+ * that does not come in time is done without: the name of the process, which needs no lock, has to
+ * do. As long as an answer is owed nothing else is asked, and after a second of that the reader is
+ * killed and another takes its place. */
 #include "core/who.h"
 #include "base/alloc.h"
 #include "base/clock.h"
@@ -29,7 +31,7 @@ static struct reader {
 	int64_t asked_us;
 } reader = { .sock = -1 };
 
-/* ---- the reader ----------------------------------------------------------------------------------- */
+/* ---- the reader ----------------------------------------------------------------------------- */
 
 static int receive_fd(int sock)
 {
@@ -80,7 +82,7 @@ static _Noreturn void reader_main(int sock)
 	}
 }
 
-/* ---- the daemon's end ------------------------------------------------------------------------------ */
+/* ---- the daemon's end ----------------------------------------------------------------------- */
 
 static bool reader_has_ended(void)
 {
@@ -196,14 +198,15 @@ static size_t ask(int cmdline, int64_t till, char text[WHO_COMMAND_MAX])
 	return len > 0 ? (size_t)len : 0;
 }
 
-/* ---- text ------------------------------------------------------------------------------------------ */
+/* ---- text ----------------------------------------------------------------------------------- */
 
 static size_t rune_len(unsigned char first)
 {
 	return first < 0x80 ? 1 : first < 0xe0 ? 2 : first < 0xf0 ? 3 : 4;
 }
 
-/* Words with spaces between them; what is not printable UTF-8 becomes '?'. A character that the end cuts is left out. */
+/* Words with spaces between them; what is not printable UTF-8 becomes '?'. A character that the end
+ * cuts is left out. */
 static void make_line(const char *text, size_t len, char *out)
 {
 	while (len && !text[len - 1])

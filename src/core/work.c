@@ -1,7 +1,9 @@
-/* work.c - work inside a box goes through its box-init, over one link that is made again when it breaks
+/* work.c - work inside a box goes through its box-init, over one link that is made again when it
+ * breaks
  *
- * The link is cheap (a unix connection) and holds no state the box needs: execs and their journals live in
- * box-init. It breaks when box-init drops us or speaks nonsense; then it is made again, slower each time. */
+ * The link is cheap (a unix connection) and holds no state the box needs: execs and their journals
+ * live in box-init. It breaks when box-init drops us or speaks nonsense; then it is made again,
+ * slower each time. */
 #include "core/core_internal.h"
 #include "core/limit.h"
 #include "core/output_internal.h"
@@ -57,7 +59,8 @@ static void on_link_lost(struct link *link, const struct err *err, void *arg)
 	box->link_ready = false;
 	link_free(link);
 	if (box->state == BOX_CREATING || box->state == BOX_STARTING) {
-		/* It came up and hung up at once: the instance's end or the start's failure tells why. */
+		/* It came up and hung up at once: the instance's end or the start's failure tells
+		 * why. */
 		instance_kill(box->instance, NULL);
 		return;
 	}
@@ -76,7 +79,8 @@ static const char *const reasons[] = {
 	[WIRE_EXIT_TIMEOUT] = "timeout",
 };
 
-/* A box may start programs as fast as it likes; the event log may not grow as fast, by however many boxes of one tree. */
+/* A box may start programs as fast as it likes; the event log may not grow as fast, by however many
+ * boxes of one tree. */
 bool box_event_allowed(struct box *box)
 {
 	struct tree *tree = box->tree;
@@ -153,8 +157,8 @@ static void on_link_request(struct link *link, const struct wire_request *reques
 	inside_request(arg, request);
 }
 
-/* Programs that ended while no daemon watched. Had one ended before the last event that is on record, its
- * own event would be on record too: an event is written after what it tells of. */
+/* Programs that ended while no daemon watched. Had one ended before the last event that is on
+ * record, its own event would be on record too: an event is written after what it tells of. */
 static void on_missed(struct chan *chan, struct wire_reader *reply, void *arg)
 {
 	struct box *box = arg;
@@ -306,7 +310,8 @@ void box_hang_up(struct box *box, const char *what, const char *hint)
 
 	if (!box->link)
 		return;
-	/* Not ERR_UNAVAILABLE: a client that tries again by itself would wake it, or ask for what is not there any more. */
+	/* Not ERR_UNAVAILABLE: a client that tries again by itself would wake it, or ask for what
+	 * is not there any more. */
 	err_set(&err, ERR_STATE, "box '%s' %s meanwhile", box->row.name, what);
 	err_hint(&err, "%s", hint);
 	link_fail(box->link, &err);
@@ -409,7 +414,7 @@ int box_exec_start(struct box *box, const struct wire_exec_spec *spec, char ret_
 	return done;
 }
 
-/* ---- main: the command given with `new`, or the image's ------------------------------------------ */
+/* ---- main: the command given with `new`, or the image's ------------------------------------- */
 
 static void on_command_reply(struct chan *chan, struct wire_reader *reply, void *arg)
 {
@@ -418,8 +423,8 @@ static void on_command_reply(struct chan *chan, struct wire_reader *reply, void 
 	box_tell(arg, NULL);
 }
 
-/* A new box whose command cannot start was asked for in error: the caller hears why and nothing stays. The
- * channel belongs to the box's link, which ends before the box does. */
+/* A new box whose command cannot start was asked for in error: the caller hears why and nothing
+ * stays. The channel belongs to the box's link, which ends before the box does. */
 static void on_command_error(struct chan *chan, const struct err *err, void *arg)
 {
 	struct box *box = arg;

@@ -1,7 +1,8 @@
 /* workspace.c - /workspace of a box that is gone
  *
- * Kept as pool/workspaces/ID.tar, ID being the box's, with ID.json beside it; the JSON is written last and makes
- * it visible. A box is removed only after that: `box rm --keep-workspace` that fails leaves the box. */
+ * Kept as pool/workspaces/ID.tar, ID being the box's, with ID.json beside it; the JSON is written
+ * last and makes it visible. A box is removed only after that: `box rm --keep-workspace` that fails
+ * leaves the box. */
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/log.h"
@@ -35,7 +36,7 @@ static char *folder_of(const struct yard *yard)
 	return xasprintf("%s/workspaces", pool_get_path(yard->pool));
 }
 
-/* ---- keeping: in the helper -------------------------------------------------------------------------- */
+/* ---- keeping: in the helper ----------------------------------------------------------------- */
 
 static int pack(const struct keeping *keeping, int out, struct view_totals *ret, struct err *err)
 {
@@ -113,7 +114,7 @@ static int run_keep(int sock, void *arg)
 	return 1;
 }
 
-/* ---- keeping: in the daemon ---------------------------------------------------------------------------- */
+/* ---- keeping: in the daemon ----------------------------------------------------------------- */
 
 static void keeping_release(struct keeping *keeping)
 {
@@ -216,7 +217,7 @@ void workspaces_sweep(struct yard *yard)
 		closedir(dir);
 }
 
-/* ---- afterwards ---------------------------------------------------------------------------------------- */
+/* ---- afterwards ----------------------------------------------------------------------------- */
 
 static bool is_id(const char *text)
 {

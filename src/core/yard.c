@@ -113,7 +113,8 @@ static int open_states(struct yard *yard, struct err *err)
 	return states_open(yard->loop, yard->conf->home, quick, &yard->states, err);
 }
 
-/* Named by the configuration, beside this program (as it was built, or installed), or the machine's own. Yours, or NULL. */
+/* Named by the configuration, beside this program (as it was built, or installed), or the machine's
+ * own. Yours, or NULL. */
 char *criu_find(const struct conf *conf)
 {
 	static const char *const places[] = { "%.*s/criu/criu", "%.*s/../lib/boxyard/criu" };
@@ -299,7 +300,7 @@ int yard_check_stays(const struct yard *yard, struct err *err)
 	return err_set(err, ERR_UNAVAILABLE, "the daemon is going down");
 }
 
-/* ---- words about it --------------------------------------------------------------------------- */
+/* ---- words about it ------------------------------------------------------------------------- */
 
 struct images *yard_get_images(struct yard *yard)
 {

@@ -11,8 +11,8 @@ struct pool;
 struct store;
 struct yard;
 
-/* Opens the home and brings it in order: running boxes are adopted, half-done changes finished or undone,
- * orphans removed. conf is borrowed for the yard's life. */
+/* Opens the home and brings it in order: running boxes are adopted, half-done changes finished or
+ * undone, orphans removed. conf is borrowed for the yard's life. */
 int yard_open(struct loop *loop, const struct conf *conf, struct yard **ret, struct err *err);
 /* Lets go of everything; boxes run on. Accepts NULL. */
 void yard_close(struct yard *yard);
@@ -39,7 +39,8 @@ json_t *yard_stats_json(struct yard *yard); /* {"boxes":[box_stats_json...]} of 
 /* ---- events: what happened, with offsets ----------------------------------------------------- */
 
 struct box;
-/* Boxes that were waited for (box_port_connect gave no socket yet) have woken, or cannot be: err. One listener; NULL: none. */
+/* Boxes that were waited for (box_port_connect gave no socket yet) have woken, or cannot be: err.
+ * One listener; NULL: none. */
 typedef void (*woken_fn)(struct box *box, const struct err *err, void *arg);
 void yard_on_woken(struct yard *yard, woken_fn fn, void *arg);
 
@@ -47,8 +48,8 @@ struct event_feed;
 
 /* Records an event and hands it to the feeds. box may be NULL; data may be NULL and is consumed. */
 void yard_event(struct yard *yard, const char *type, struct box *box, json_t *data);
-/* {"events":[...],"next":N,"oldest":N,"missing":N}: at most limit events from since on; box_id may be NULL. None is missing from
- * oldest on; before it some may be, and so many are from since on. */
+/* {"events":[...],"next":N,"oldest":N,"missing":N}: at most limit events from since on; box_id may
+ * be NULL. None is missing from oldest on; before it some may be, and so many are from since on. */
 json_t *yard_events_json(
 	struct yard *yard, uint64_t since, const char *box_id, unsigned limit, struct err *err);
 /* Called for each event from now on; event is borrowed. */

@@ -5,9 +5,10 @@
  *                ▼
  *             process ended ──► (failed: what it was restoring is killed and reaped) ──► on_done
  *
- * Whatever is to end a run early, the time limit, criu_cancel, a refused event or a message that is none, is
- * remembered as the failure, and then the process ends: by itself when an event can be refused, which lets CRIU undo
- * what it did, else by a kill. on_done is called only when nothing of the run is left. */
+ * Whatever is to end a run early, the time limit, criu_cancel, a refused event or a message that is
+ * none, is remembered as the failure, and then the process ends: by itself when an event can be
+ * refused, which lets CRIU undo what it did, else by a kill. on_done is called only when nothing of
+ * the run is left. */
 #include "criu/criu.h"
 #include "criu/criu_internal.h"
 #include "base/log.h"
@@ -69,7 +70,7 @@ static void give_up(struct criu *criu, const struct err *err)
 	criu_process_kill(&criu->process);
 }
 
-/* ---- events ---------------------------------------------------------------------------------------------------- */
+/* ---- events --------------------------------------------------------------------------------- */
 
 static void kill_all(struct criu *criu)
 {
@@ -141,7 +142,8 @@ static int adopt(struct criu *criu, pid_t pid, struct err *err)
 		err, ERR_PROTOCOL, "criu restored process %d, which is no child of ours", (int)pid);
 }
 
-/* Ends with the caller's function, which may free the run. Events that only newer ones have are agreed to. */
+/* Ends with the caller's function, which may free the run. Events that only newer ones have are
+ * agreed to. */
 static void on_notify(struct criu *criu, const struct criu_reply *reply)
 {
 	struct criu_event event = { .pid = 0, .pidfd = -1 };
@@ -173,7 +175,7 @@ static void on_notify(struct criu *criu, const struct criu_reply *reply)
 		criu->ops->on_event(criu, &event, criu->arg);
 }
 
-/* ---- messages -------------------------------------------------------------------------------------------------- */
+/* ---- messages ------------------------------------------------------------------------------- */
 
 static void on_reply(struct criu *criu, const struct criu_reply *reply)
 {
@@ -210,7 +212,8 @@ static void on_message(struct criu *criu, const void *message, size_t len)
 		on_reply(criu, &reply);
 }
 
-/* One message; false when there is none now. Descriptors that come with it are closed by the kernel. */
+/* One message; false when there is none now. Descriptors that come with it are closed by the
+ * kernel. */
 static bool receive(struct criu *criu)
 {
 	char message[CRIU_MESSAGE_MAX + 1];
@@ -231,10 +234,10 @@ static void on_readable(void *arg, unsigned ready)
 	receive(arg);
 }
 
-/* ---- the end --------------------------------------------------------------------------------------------------- */
+/* ---- the end -------------------------------------------------------------------------------- */
 
-/* CRIU goes on where it thinks that it is too late to fail. A dump that is done cannot be taken back; what was
- * restored can. */
+/* CRIU goes on where it thinks that it is too late to fail. A dump that is done cannot be taken
+ * back; what was restored can. */
 static bool succeeded(const struct criu *criu)
 {
 	if (!criu->replied || !criu->reply.success || criu->failure.kind == ERR_PROTOCOL)
@@ -269,8 +272,9 @@ static void explain_other(struct criu *criu, const char *log, bool by_signal, in
 			by_signal ? "signal" : "code", value, line[0] ? ": " : "", line);
 }
 
-/* What the caller refused it for, else what its log tells, else how it ended. CRIU's own words are in the log, for those who know
- * them: they speak of its options and of numbers that nobody in a box knows. */
+/* What the caller refused it for, else what its log tells, else how it ended. CRIU's own words are
+ * in the log, for those who know them: they speak of its options and of numbers that nobody in a
+ * box knows. */
 static void explain(struct criu *criu, const char *log, bool by_signal, int value)
 {
 	struct err *failure = &criu->failure;
@@ -325,7 +329,8 @@ static void finish(struct criu *criu, bool by_signal, int value)
 	criu->ops->on_done(criu, &result, &err, criu->arg);
 }
 
-/* What a failed restore made: known by its pid, or only as a member of the group. True when it is gone. */
+/* What a failed restore made: known by its pid, or only as a member of the group. True when it is
+ * gone. */
 static bool sweep_restored(struct criu *criu)
 {
 	int value;
@@ -390,7 +395,7 @@ static void on_limit(void *arg)
 	}
 }
 
-/* ---- the start -------------------------------------------------------------------------------------------------- */
+/* ---- the start ------------------------------------------------------------------------------ */
 
 static int copy_fd(int fd, int *ret, struct err *err)
 {
@@ -553,7 +558,8 @@ int criu_ask_version(struct loop *loop, const struct criu_request *request,
 	return start(loop, CRIU_TYPE_VERSION, request, ops, arg, ret, err);
 }
 
-/* Until nothing is left, at most some seconds: a process that the kernel does not let die is left to it. */
+/* Until nothing is left, at most some seconds: a process that the kernel does not let die is left
+ * to it. */
 static void end_now(struct criu *criu)
 {
 	bool by_signal;

@@ -1,20 +1,23 @@
 /* criu.h - processes with their memory into files and back, by CRIU
  *
- * One struct criu is one run of the criu program with one request. It is a process of its own that talks to the
- * loop by messages; nothing here blocks but criu_free. CRIU parses the memory and the kernel objects of hostile
- * processes: what it says is read strictly and bounded.
+ * One struct criu is one run of the criu program with one request. It is a process of its own that
+ * talks to the loop by messages; nothing here blocks but criu_free. CRIU parses the memory and the
+ * kernel objects of hostile processes: what it says is read strictly and bounded.
  *
  * On its way it stops at events and goes on when the caller has answered.
- *   dump      pre-dump, network-lock, query-ext-files, (memory is written), post-dump, with leave_running network-unlock.
- *             Processes stand still from network-lock on: what must fit the images (the disk) is copied at post-dump,
- *             the last event that can be refused. Without leave_running they are killed after it: the images are whole.
- *   restore   pre-restore, setup-namespaces (the new PID 1 is known, its network can be made), post-setup-namespaces,
- *             post-restore (everything is there, still stopped), network-unlock, pre-resume, post-resume.
+ *   dump      pre-dump, network-lock, query-ext-files, (memory is written), post-dump, with
+ *             leave_running network-unlock. Processes stand still from network-lock on: what must
+ *             fit the images (the disk) is copied at post-dump, the last event that can be refused.
+ *             Without leave_running they are killed after it: the images are whole.
+ *   restore   pre-restore, setup-namespaces (the new PID 1 is known, its network can be made),
+ *             post-setup-namespaces, post-restore (everything is there, still stopped),
+ *             network-unlock, pre-resume, post-resume.
  *
- * A dump that is refused or cancelled, or whose caller dies, undoes what it did to the processes. A killed criu mostly
- * does too: what it put into them ends by itself when the connection to it is cut. But while it puts code into a process or
- * takes it out, a kill of criu is the end of that process (SIGTRAP). The time limit is for a criu that hangs, which it
- * does elsewhere; nobody should kill it in a hurry. A restore whose caller dies is killed, and what it made is left where
+ * A dump that is refused or cancelled, or whose caller dies, undoes what it did to the processes. A
+ * killed criu mostly does too: what it put into them ends by itself when the connection to it is
+ * cut. But while it puts code into a process or takes it out, a kill of criu is the end of that
+ * process (SIGTRAP). The time limit is for a criu that hangs, which it does elsewhere; nobody
+ * should kill it in a hurry. A restore whose caller dies is killed, and what it made is left where
  * it is: in its cgroup, for the caller's successor to remove. */
 #pragma once
 #include "base/err.h"
@@ -46,14 +49,15 @@ const char *criu_event_work(enum criu_event_kind kind);
 
 enum { CRIU_LOG_MAX = 8192, CRIU_INHERIT_MAX = 16, CRIU_STRINGS_MAX = 256 };
 
-/* A file descriptor of the caller's that a restored process finds in the place of the one that had this key:
- * "pipe:[1234]", "socket:[1234]", "/path" or what a dump's external named. */
+/* A file descriptor of the caller's that a restored process finds in the place of the one that had
+ * this key: "pipe:[1234]", "socket:[1234]", "/path" or what a dump's external named. */
 struct criu_inherit {
 	const char *key;
 	int fd;
 };
 
-/* A process of criu's that waits for a dump, started ahead: that takes milliseconds. It ends with its caller. */
+/* A process of criu's that waits for a dump, started ahead: that takes milliseconds. It ends with
+ * its caller. */
 struct criu_spare;
 struct criu_request;
 int criu_spare_start(const struct criu_request *request, struct criu_spare **ret,
@@ -61,11 +65,12 @@ int criu_spare_start(const struct criu_request *request, struct criu_spare **ret
 void criu_spare_free(struct criu_spare *spare); /* accepts NULL */
 
 struct criu_request {
-	/* One started ahead with the same program and scratch, for a dump; it is used up by the call, also when that fails. NULL:
-	 * one is started now. */
+	/* One started ahead with the same program and scratch, for a dump; it is used up by the
+	 * call, also when that fails. NULL: one is started now. */
 	struct criu_spare *spare;
 	const char *program; /* path of criu */
-	/* Directories; borrowed until the call returns. work: where logs go (dump.log, restore.log); -1: images. */
+	/* Directories; borrowed until the call returns. work: where logs go (dump.log,
+	 * restore.log); -1: images. */
 	int images;
 	int work;
 	pid_t pid; /* dump: the topmost process, as the caller sees it */
@@ -74,15 +79,17 @@ struct criu_request {
 	bool leave_running;   /* dump: they go on afterwards */
 	bool ext_unix_sk;     /* unix sockets whose other end is outside */
 	bool tcp_established; /* connections, within the tree and to the outside */
-	bool tcp_skip_in_flight; /* those that nobody has accepted yet are left out, not a reason to fail */
-	bool tcp_close;		 /* restore: connections are there, but closed */
+	/* those that nobody has accepted yet are left out, not a reason to fail */
+	bool tcp_skip_in_flight;
+	bool tcp_close; /* restore: connections are there, but closed */
 	bool file_locks;
 	bool link_remap;  /* files that were removed under one of their names */
 	bool force_irmap; /* inotify: look files up in irmap_paths */
 	bool orphan_pts_master;
 	bool lazy_pages; /* restore: memory comes from a lazy-pages process */
 	bool skip_file_rwx_check;
-	/* restore: punch holes into the images as they are read. dump, with our CRIU: what link_remap made on the disk stays there */
+	/* restore: punch holes into the images as they are read. dump, with our CRIU: what
+	 * link_remap made on the disk stays there */
 	bool auto_dedup;
 	bool weak_sysctls;
 	bool mntns_compat_mode;
@@ -93,12 +100,15 @@ struct criu_request {
 	const char *const *irmap_paths; /* NULL: none */
 	const char *const *skip_mounts; /* NULL: none */
 	const char *const *enable_fs;	/* NULL: none */
-	/* dump: path of the group it is frozen by; one frozen before is frozen afterwards. NULL: process by process */
+	/* dump: path of the group it is frozen by; one frozen before is frozen afterwards. NULL:
+	 * process by process */
 	const char *freeze_cgroup;
 	const char *root; /* restore: a mount that becomes the new root */
-	/* restore, with our CRIU: the clocks of the box go on as if it had been awake since the dump */
+	/* restore, with our CRIU: the clocks of the box go on as if it had been awake since the
+	 * dump */
 	bool time_passes;
-	/* restore, with our CRIU: who makes the user namespace, and so has what is used in it on his account; 0: root */
+	/* restore, with our CRIU: who makes the user namespace, and so has what is used in it on
+	 * his account; 0: root */
 	uint32_t owner;
 	const char *lsm_profile;	    /* restore; NULL: as it was */
 	const struct criu_inherit *inherit; /* restore */
@@ -108,15 +118,17 @@ struct criu_request {
 	/* Killed when it takes longer, what the caller takes in events included; 0 is refused. */
 	uint64_t limit_ms;
 	int log_level; /* 0: errors only; to 4 */
-	/* Directory of a v2 group it runs in: restored processes are born there. -1: the caller's. */
+	/* Directory of a v2 group it runs in: restored processes are born there. -1: the
+	 * caller's. */
 	int cgroup;
-	/* A directory on a tmpfs that becomes its /run and /tmp, in a mount namespace of its own: CRIU keeps there what it
-	 * found out about the kernel, else each run takes twice as long. What `root` and `external` name is looked up
-	 * there. -1: it stays in the caller's mount namespace, with the machine's /run. */
+	/* A directory on a tmpfs that becomes its /run and /tmp, in a mount namespace of its own:
+	 * CRIU keeps there what it found out about the kernel, else each run takes twice as long.
+	 * What `root` and `external` name is looked up there. -1: it stays in the caller's mount
+	 * namespace, with the machine's /run. */
 	int scratch;
-	/* In the new process right before the exec; may be NULL. Allocates nothing, logs nothing. It may join cgroups,
-	 * enter namespaces, attach mounts: with `scratch` only detached ones, for the process has left the caller's mount
-	 * namespace. */
+	/* In the new process right before the exec; may be NULL. Allocates nothing, logs nothing.
+	 * It may join cgroups, enter namespaces, attach mounts: with `scratch` only detached ones,
+	 * for the process has left the caller's mount namespace. */
 	int (*prepare)(void *arg, struct err *err);
 	void *prepare_arg;
 };
@@ -129,7 +141,8 @@ struct criu_request {
 
 struct criu_event {
 	enum criu_event_kind kind;
-	/* From setup-namespaces on: the topmost restored process, a child of the caller's. Borrowed. */
+	/* From setup-namespaces on: the topmost restored process, a child of the caller's.
+	 * Borrowed. */
 	pid_t pid; /* 0: not known */
 	int pidfd; /* -1: not known */
 };
@@ -142,7 +155,8 @@ struct criu_result {
 	struct criu_version version; /* of criu_ask_version */
 	pid_t pid;		     /* restore: the topmost process */
 	int pidfd;		     /* the same; yours to close. -1: none */
-	/* When it failed: the end of its log, whole lines, printable; else "". Borrowed, as the result is. */
+	/* When it failed: the end of its log, whole lines, printable; else "". Borrowed, as the
+	 * result is. */
 	const char *log;
 };
 
@@ -150,12 +164,14 @@ struct criu_result {
 struct criu_ops {
 	/* It waits for criu_answer, which may come later. NULL: all is agreed to. */
 	void (*on_event)(struct criu *criu, const struct criu_event *event, void *arg);
-	/* Its work is done, and well; the process ends in a moment. May be NULL; must not free the run. */
+	/* Its work is done, and well; the process ends in a moment. May be NULL; must not free the
+	 * run. */
 	void (*on_replied)(struct criu *criu, void *arg);
-	/* Exactly once, unless freed before: the process is gone. err->kind is ERR_NONE when it succeeded; ERR_TIMEOUT when
-	 * it was killed for its limit, ERR_CANCELLED after criu_cancel, ERR_NOT_FOUND when the process to dump is not
-	 * there, ERR_EXISTS when a pid to restore is taken, ERR_UNAVAILABLE when it died. A failed dump has let go
-	 * of its processes; a failed restore has left none. Free the run. */
+	/* Exactly once, unless freed before: the process is gone. err->kind is ERR_NONE when it
+	 * succeeded; ERR_TIMEOUT when it was killed for its limit, ERR_CANCELLED after criu_cancel,
+	 * ERR_NOT_FOUND when the process to dump is not there, ERR_EXISTS when a pid to restore is
+	 * taken, ERR_UNAVAILABLE when it died. A failed dump has let go of its processes; a failed
+	 * restore has left none. Free the run. */
 	void (*on_done)(struct criu *criu, const struct criu_result *result, const struct err *err,
 		void *arg);
 };
@@ -170,18 +186,22 @@ int criu_check(struct loop *loop, const struct criu_request *request, const stru
 int criu_ask_version(struct loop *loop, const struct criu_request *request,
 	const struct criu_ops *ops, void *arg, struct criu **ret, struct err *err);
 
-/* To the last event; once for each. With ok false the operation fails: processes of a dump go on, those of a restore
- * end without having run (but for post-resume). reason (may be NULL) becomes the error. */
+/* To the last event; once for each. With ok false the operation fails: processes of a dump go on,
+ * those of a restore end without having run (but for post-resume). reason (may be NULL) becomes the
+ * error. */
 void criu_answer(struct criu *criu, bool ok, const struct err *reason);
-/* The operation is to fail: at once if an event is open, else at the next one. It may have succeeded before. */
+/* The operation is to fail: at once if an event is open, else at the next one. It may have
+ * succeeded before. */
 void criu_cancel(struct criu *criu);
-/* Kills it if it still runs, and what it was restoring; waits for that; calls nothing. Accepts NULL. A killed dump without
- * freeze_cgroup leaves its processes running; with it, thawing the group is the caller's. */
+/* Kills it if it still runs, and what it was restoring; waits for that; calls nothing. Accepts
+ * NULL. A killed dump without freeze_cgroup leaves its processes running; with it, thawing the
+ * group is the caller's. */
 void criu_free(struct criu *criu);
-/* Lets go of it without a kill, calls nothing: a dump fails at its next event and undoes what it did, a restore that has let
- * its processes go ends by itself. Accepts NULL. */
+/* Lets go of it without a kill, calls nothing: a dump fails at its next event and undoes what it
+ * did, a restore that has let its processes go ends by itself. Accepts NULL. */
 void criu_abandon(struct criu *criu);
 
-/* Why a run failed, in words for people: the first of a log's errors that is known ("process 17 (node) uses io_uring"), with the
- * process as the box numbers it where the log says it, one printable line. False and "" when none is. What on_done is given says it already. */
+/* Why a run failed, in words for people: the first of a log's errors that is known ("process 17
+ * (node) uses io_uring"), with the process as the box numbers it where the log says it, one
+ * printable line. False and "" when none is. What on_done is given says it already. */
 bool criu_explain(const char *log, char *out, size_t size);

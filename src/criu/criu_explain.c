@@ -1,8 +1,9 @@
 /* criu_explain.c - why CRIU failed, in words of the box
  *
- * Its messages speak of its own options and inner matters. The first of its errors that is known here is translated; the
- * order of its lines counts, since one failure draws others behind it. A message is matched from its start: names of files
- * and programs of hostile processes stand behind that. A forged line costs no more than a wrong sentence. */
+ * Its messages speak of its own options and inner matters. The first of its errors that is known
+ * here is translated; the order of its lines counts, since one failure draws others behind it. A
+ * message is matched from its start: names of files and programs of hostile processes stand behind
+ * that. A forged line costs no more than a wrong sentence. */
 #include "criu/criu_internal.h"
 #include "base/alloc.h"
 #include <stdio.h>
@@ -179,7 +180,8 @@ static void say(char *out, size_t size, size_t which, const char *line, size_t l
 		mark + 2);
 }
 
-/* Some of its files begin their messages with a word of their own ("unix: "), and some indent them. */
+/* Some of its files begin their messages with a word of their own ("unix: "), and some indent
+ * them. */
 static void skip_prefix(const char **text, size_t *len)
 {
 	const char *at = *text, *end = *text + *len;
@@ -208,7 +210,8 @@ static bool explain_message(const char *text, size_t len, char *out, size_t size
 	return false;
 }
 
-/* "a process uses io_uring" becomes "process 17 (node) uses io_uring", and what is no sentence about one gets it before it. */
+/* "a process uses io_uring" becomes "process 17 (node) uses io_uring", and what is no sentence
+ * about one gets it before it. */
 static void name_process(const char *log, char *out, size_t size)
 {
 	static const char some[] = "a process ";

@@ -1,7 +1,8 @@
 /* criu_image.c - see criu_image.h
  *
- * An image file is two numbers that say what it is, then messages, each behind its length; all little-endian. These have
- * one message. Files are called KIND-N.img, where N is CRIU's own number of the namespace. */
+ * An image file is two numbers that say what it is, then messages, each behind its length; all
+ * little-endian. These have one message. Files are called KIND-N.img, where N is CRIU's own number
+ * of the namespace. */
 #include "criu/criu_image.h"
 #include "base/alloc.h"
 #include "base/file.h"
@@ -58,8 +59,9 @@ static void put_word(struct buf *out, uint32_t word)
 	buf_add(out, &word, sizeof word);
 }
 
-/* Not synced: a restore follows at once, or the dump is synced as a whole. Readable by all, as CRIU's own are: a restore
- * reads them as root of the box. What keeps them from others is the directory. */
+/* Not synced: a restore follows at once, or the dump is synced as a whole. Readable by all, as
+ * CRIU's own are: a restore reads them as root of the box. What keeps them from others is the
+ * directory. */
 static int replace(
 	int images, const char *kind, uint32_t magic, const struct buf *message, struct err *err)
 {

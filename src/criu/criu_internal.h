@@ -2,7 +2,7 @@
 #pragma once
 #include "criu/criu_rpc.h"
 
-/* ---- criu_process.c: the process ---------------------------------------------------------------------------- */
+/* ---- criu_process.c: the process ------------------------------------------------------------ */
 
 struct criu_process {
 	pid_t pid; /* also its process group and session, until it is reaped */
@@ -17,25 +17,28 @@ int criu_process_start(const struct criu_request *request, bool dies_with_us,
 /* With all it started that has not got a session of its own. */
 void criu_process_kill(const struct criu_process *process);
 bool criu_process_reap(struct criu_process *process, bool *ret_by_signal, int *ret_value);
-/* After it was killed and reaped: what is left of its group and is a child of ours. False while one of them is alive. */
+/* After it was killed and reaped: what is left of its group and is a child of ours. False while one
+ * of them is alive. */
 bool criu_process_reap_group(const struct criu_process *process);
 void criu_process_close(struct criu_process *process);
 /* A message of the new process's own, before CRIU runs, that says why it does not. */
 bool criu_process_failed(const void *message, size_t len, struct err *ret);
 
-/* ---- criu_request.c ------------------------------------------------------------------------------------------- */
+/* ---- criu_request.c ------------------------------------------------------------------------- */
 
 int criu_request_check(enum criu_type type, const struct criu_request *request, struct err *err);
 
-/* ---- criu_log.c ------------------------------------------------------------------------------------------------ */
+/* ---- criu_log.c ----------------------------------------------------------------------------- */
 
-/* The end of a file, at most CRIU_LOG_MAX - 1 bytes from the start of a line on, printable, into log (CRIU_LOG_MAX bytes);
- * "" when there is none. The file may be a directory's (fd, name) or fd itself (name NULL). */
+/* The end of a file, at most CRIU_LOG_MAX - 1 bytes from the start of a line on, printable, into
+ * log (CRIU_LOG_MAX bytes); "" when there is none. The file may be a directory's (fd, name) or fd
+ * itself (name NULL). */
 void criu_log_tail(int fd, const char *name, char *log);
-/* Text of the next line in log that tells an error, without its time and place, and where to look for the one after it; NULL:
- * none. ret is borrowed from log. */
+/* Text of the next line in log that tells an error, without its time and place, and where to look
+ * for the one after it; NULL: none. ret is borrowed from log. */
 const char *criu_log_next_error(const char *log, const char **ret, size_t *ret_len);
-/* In which process of the box an error happened, as our CRIU says it: "process 17 (node)". False and "": it is not said. */
+/* In which process of the box an error happened, as our CRIU says it: "process 17 (node)". False
+ * and "": it is not said. */
 enum { CRIU_WHO_MAX = 64 };
 bool criu_log_process(const char *log, char *out, size_t size);
 /* The first line in log that tells an error, without its time and place; "" when there is none. */

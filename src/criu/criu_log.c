@@ -1,6 +1,7 @@
 /* criu_log.c - what CRIU wrote down when it failed
  *
- * Its lines look like "(00.012345)     17: Error (criu/files-reg.c:1815): Can't lookup mount=..." and carry names of
+ * Its lines look like "(00.012345)     17: Error (criu/files-reg.c:1815): Can't lookup mount=..."
+ *                                      and carry names of
  * files and programs of hostile processes: all but printable ASCII is replaced. */
 #include "criu/criu_internal.h"
 #include <errno.h>
@@ -96,7 +97,8 @@ void criu_log_error(const char *log, char *out, size_t size)
 		criu_text_clean(out, size, text, len);
 }
 
-/* "In process 17 (node)", the first of them; else the number before the first error, which is the process's of a restore. */
+/* "In process 17 (node)", the first of them; else the number before the first error, which is the
+ * process's of a restore. */
 bool criu_log_process(const char *log, char *out, size_t size)
 {
 	static const char mark[] = "In process ";

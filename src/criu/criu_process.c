@@ -1,13 +1,15 @@
 /* criu_process.c - the process that is to become criu, and its end
  *
- * It gets a socket, hardly an environment and none of our file descriptors but those to be inherited. It leads a
- * session of its own, so that its group is what it started: a restore that is killed before we were told the pid of the new
- * PID 1, which is our child, is still found and ended. What fails before the exec is told over the same socket, as a
- * packet that starts with a zero byte, which no protobuf message does.
+ * It gets a socket, hardly an environment and none of our file descriptors but those to be
+ * inherited. It leads a session of its own, so that its group is what it started: a restore that is
+ * killed before we were told the pid of the new PID 1, which is our child, is still found and
+ * ended. What fails before the exec is told over the same socket, as a packet that starts with a
+ * zero byte, which no protobuf message does.
  *
- * A dump is not tied to our life by a signal: killed at a bad moment it could be the end of a process. With
- * the socket closed it fails at its next event, and undoes what it did. A restore without us is killed: it has nothing to
- * undo, and would wait for ever for the end of what it made, which is not its child. */
+ * A dump is not tied to our life by a signal: killed at a bad moment it could be the end of a
+ * process. With the socket closed it fails at its next event, and undoes what it did. A restore
+ * without us is killed: it has nothing to undo, and would wait for ever for the end of what it
+ * made, which is not its child. */
 #include "criu/criu_internal.h"
 #include "sys/clone.h"
 #include "sys/mountfd.h"
@@ -33,10 +35,10 @@ struct failure {
 	struct err err;
 };
 
-/* ---- the child ------------------------------------------------------------------------------------------------ */
+/* ---- the child ------------------------------------------------------------------------------ */
 
-/* stdin is empty, what it prints goes to output, its socket is FD_SOCK; all others that are not inherited are closed by
- * the exec. */
+/* stdin is empty, what it prints goes to output, its socket is FD_SOCK; all others that are not
+ * inherited are closed by the exec. */
 static int arrange_fds(
 	const struct criu_request *request, int *sock, int *program, int output, struct err *err)
 {
@@ -89,8 +91,9 @@ static int keep(const char *path, int tree, struct err *err)
 	return status;
 }
 
-/* A box chooses the names of its files, and may have put a link where a folder of such a name was. However CRIU comes to the
- * machine's own files by one, it changes none of them. /proc and the groups in /sys are what it works with. */
+/* A box chooses the names of its files, and may have put a link where a folder of such a name was.
+ * However CRIU comes to the machine's own files by one, it changes none of them. /proc and the
+ * groups in /sys are what it works with. */
 static int protect_machine(struct err *err)
 {
 	const unsigned flags = OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC | AT_RECURSIVE;
@@ -131,7 +134,8 @@ static int prepare(const struct criu_request *request, int *ret_program, struct 
 	return request->prepare ? request->prepare(request->prepare_arg, err) : 0;
 }
 
-/* The caller may be dead already, and then no signal comes; but nobody holds the other end any more. */
+/* The caller may be dead already, and then no signal comes; but nobody holds the other end any
+ * more. */
 static int die_with_caller(int sock)
 {
 	struct pollfd p = { .fd = sock };
@@ -159,7 +163,8 @@ static _Noreturn void run(
 	if (dies_with_us && die_with_caller(sock) < 0)
 		_exit(127);
 	setsid();
-	umask(022); /* a restore reads the images as root of the box; the directory keeps others out */
+	/* a restore reads the images as root of the box; the directory keeps others out */
+	umask(022);
 	if (prepare(request, &program, &failure.err) == 0 &&
 		arrange_fds(request, &sock, &program, output, &failure.err) == 0) {
 		clone_reset_signals();
@@ -173,7 +178,7 @@ static _Noreturn void run(
 	_exit(127);
 }
 
-/* ---- the caller --------------------------------------------------------------------------------------------- */
+/* ---- the caller ----------------------------------------------------------------------------- */
 
 int criu_process_start(const struct criu_request *request, bool dies_with_us,
 	struct criu_process *ret, struct err *err)

@@ -1,14 +1,15 @@
 /* criu_rpc.c - see criu_rpc.h
  *
- * Reading is strict where we know a field: the right wire type, once, in range. Fields that we do not know are
- * passed over, as long as they are whole: a newer CRIU may say more. */
+ * Reading is strict where we know a field: the right wire type, once, in range. Fields that we do
+ * not know are passed over, as long as they are whole: a newer CRIU may say more. */
 #include "criu/criu_rpc.h"
 #include "criu/protobuf.h"
 #include <errno.h>
 
-/* ---- writing --------------------------------------------------------------------------------------------- */
+/* ---- writing -------------------------------------------------------------------------------- */
 
-/* Options that are the field as it stands; those that are false, 0 or NULL are left to CRIU's default. */
+/* Options that are the field as it stands; those that are false, 0 or NULL are left to CRIU's
+ * default. */
 enum option_kind { OPTION_FLAG, OPTION_NUMBER, OPTION_STRING, OPTION_STRINGS };
 static const struct {
 	unsigned field;
@@ -80,7 +81,8 @@ static void put_inherit(struct buf *out, const struct criu_request *request)
 	}
 }
 
-/* cgroups are the caller's own affair, and a box's network is cut off by other means than rules of CRIU's. */
+/* cgroups are the caller's own affair, and a box's network is cut off by other means than rules of
+ * CRIU's. */
 enum { CGROUPS_IGNORE = 0, NETWORK_LOCK_SKIP = 3 };
 
 static void put_work(struct buf *out, enum criu_type type, const struct criu_request *request)
@@ -122,7 +124,7 @@ void criu_rpc_put_notified(struct buf *out, bool ok)
 	pb_put_number(out, 3, ok);
 }
 
-/* ---- reading ---------------------------------------------------------------------------------------------- */
+/* ---- reading -------------------------------------------------------------------------------- */
 
 struct reader {
 	const uint8_t *at, *end;
@@ -331,7 +333,7 @@ int criu_rpc_get_reply(const void *data, size_t len, struct criu_reply *ret, str
 	return 0;
 }
 
-/* ---- names -------------------------------------------------------------------------------------------------- */
+/* ---- names ---------------------------------------------------------------------------------- */
 
 static const char *const event_names[] = {
 	[CRIU_PRE_DUMP] = "pre-dump",

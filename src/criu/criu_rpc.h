@@ -1,4 +1,5 @@
-/* criu_rpc.h - the messages of `criu swrk`: protobuf, one message each packet, the few fields in use
+/* criu_rpc.h - the messages of `criu swrk`: protobuf, one message each packet, the few fields in
+ * use
  *
  * Pure: bytes from a request, an answer from bytes. Field numbers are those of CRIU's rpc.proto. */
 #pragma once
@@ -43,5 +44,6 @@ enum err_kind criu_reply_kind(const struct criu_reply *reply);
 const char *criu_rpc_find_event(const char *script, enum criu_event_kind *ret);
 const char *criu_type_name(enum criu_type type); /* of a request: "dump" */
 
-/* Anything as one line: what is not printable becomes '?', ends of lines become spaces; cut to size. */
+/* Anything as one line: what is not printable becomes '?', ends of lines become spaces; cut to
+ * size. */
 void criu_text_clean(char *out, size_t size, const char *text, size_t len);

@@ -1,6 +1,7 @@
 /* protobuf.h - fields of protobuf messages, written
  *
- * A message is a row of fields, each a key (number and wire type) and a value: a varint, or a length and bytes. */
+ * A message is a row of fields, each a key (number and wire type) and a value: a varint, or a
+ * length and bytes. */
 #pragma once
 #include "base/buf.h"
 

@@ -1,7 +1,7 @@
 /* serve.c - subsystems start in the order of this file and stop in reverse
  *
- *   mount namespace -> run folder -> loop -> yard (store, images, driver, recovery) -> front doors (API, ways into
- *   boxes) -> signals
+ *   mount namespace -> run folder -> loop -> yard (store, images, driver, recovery) -> front doors
+ *   (API, ways into boxes) -> signals
  */
 #include "daemon/serve.h"
 #include "api/api.h"
@@ -136,8 +136,8 @@ static void remove_home(const struct conf *conf)
 		log_error("not everything could be removed", kv_err(&err));
 }
 
-/* The pool is mounted where nobody else sees it; the host's mounts come and go here as they do there. First of
- * all: files opened before would lie on other mounts. */
+/* The pool is mounted where nobody else sees it; the host's mounts come and go here as they do
+ * there. First of all: files opened before would lie on other mounts. */
 static int leave_mounts(struct err *err)
 {
 	if (unshare(CLONE_NEWNS) < 0) {
@@ -149,7 +149,8 @@ static int leave_mounts(struct err *err)
 	return 0;
 }
 
-/* For a home that is to be made: nothing of it is, when the daemon could not be reached in the end. */
+/* For a home that is to be made: nothing of it is, when the daemon could not be reached in the
+ * end. */
 static int check_doors(const struct conf *conf, struct err *err)
 {
 	_cleanup_free_ char *made = xasprintf("%s/state.db", conf->home);

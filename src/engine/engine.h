@@ -1,8 +1,8 @@
 /* engine.h - how a box is isolated: one table of functions a driver
  *
  * An instance is a running box as the driver sees it: processes, namespaces, cgroup, disk mount. It
- * outlives the daemon; `instance_free` only lets go of it. Drivers know nothing of each other and nothing
- * of names, rows or front doors. */
+ * outlives the daemon; `instance_free` only lets go of it. Drivers know nothing of each other and
+ * nothing of names, rows or front doors. */
 #pragma once
 #include "base/err.h"
 #include "base/json.h"
@@ -26,17 +26,18 @@ enum profile { PROFILE_STANDARD, PROFILE_NESTED, PROFILE_COUNT };
 const char *profile_name(enum profile profile);
 int profile_from_name(const char *name, enum profile *ret, struct err *err);
 
-/* A folder or a file of the host that a box sees; what is mounted below it is not seen. Neither device nodes nor
- * set-user-id programs work there. ERR_INVALID for a target the box itself depends on ("/", "/run", and in /proc,
- * /sys, /dev, /run/boxyard, /.boxyard) and for one that is not plain ("/a/", "/a/../b"); ERR_UNSUPPORTED when the
- * source's file system cannot be id-mapped. */
+/* A folder or a file of the host that a box sees; what is mounted below it is not seen. Neither
+ * device nodes nor set-user-id programs work there. ERR_INVALID for a target the box itself depends
+ * on ("/", "/run", and in /proc, /sys, /dev, /run/boxyard, /.boxyard) and for one that is not plain
+ * ("/a/", "/a/../b"); ERR_UNSUPPORTED when the source's file system cannot be id-mapped. */
 struct instance_mount {
 	const char
 		*source; /* absolute; resolved by the driver without following a link at its end */
 	const char *target; /* absolute path in the box; made if it is missing */
 	bool read_only;
-	/* False: ids on disk are the box's own, shifted as its layers are (a volume). True: the one host user
-	 * owner_uid:owner_gid is seen as box_uid:box_gid, everybody else as nobody (a folder of the host's). */
+	/* False: ids on disk are the box's own, shifted as its layers are (a volume). True: the one
+	 * host user owner_uid:owner_gid is seen as box_uid:box_gid, everybody else as nobody (a
+	 * folder of the host's). */
 	bool map_owner;
 	uid_t owner_uid;
 	gid_t owner_gid;
@@ -47,14 +48,16 @@ enum { INSTANCE_MOUNTS_MAX = 32, INSTANCE_LAYERS_MAX = 128 };
 
 struct instance_spec {
 	const char *id; /* box id: [a-z0-9]+, names cgroups and files */
-	/* Instances of one tree (an id, as above) use no more than its limits together; see set_tree_limits. NULL: of none. */
+	/* Instances of one tree (an id, as above) use no more than its limits together; see
+	 * set_tree_limits. NULL: of none. */
 	const char *tree;
 	struct limits tree_limits; /* not the disk's; 0: none */
 	const char *hostname;	   /* the box's name */
 	const char *const
 		*layers; /* read-only folders of the image, topmost first, NULL at the end */
-	/* So many of the lowest layers lie on the file system of the disk, in another subvolume. Two subvolumes
-	 * number their files alike, so these layers are put into an overlay of their own. 0: none. */
+	/* So many of the lowest layers lie on the file system of the disk, in another subvolume.
+	 * Two subvolumes number their files alike, so these layers are put into an overlay of their
+	 * own. 0: none. */
 	size_t apart;
 	const char *disk; /* directory of the box's own; the driver keeps upper and work in it */
 	const struct instance_mount *mounts;
@@ -62,15 +65,18 @@ struct instance_spec {
 	uint32_t uid_base; /* 131072 ids from here belong to this box */
 	enum profile profile;
 	struct limits limits;
-	/* A state that was captured: its processes go on where they were instead of a new box-init. NULL: none. The limit of processes
-	 * is a little higher then, until set_limits says what it is to be: one that is at its limit must be able to come back. */
+	/* A state that was captured: its processes go on where they were instead of a new box-init.
+	 * NULL: none. The limit of processes is a little higher then, until set_limits says what it
+	 * is to be: one that is at its limit must be able to come back. */
 	const struct instance_state *state;
 };
 
-/* Where a state lies, as instance_capture left it. Borrowed during the call; what is made there is removed again. */
+/* Where a state lies, as instance_capture left it. Borrowed during the call; what is made there is
+ * removed again. */
 struct instance_state {
 	int dir;
-	bool time_passes; /* its clocks go on as if it had been awake; else they stood still since the capture */
+	/* its clocks go on as if it had been awake; else they stood still since the capture */
+	bool time_passes;
 };
 
 /* What identifies a running instance across daemon restarts; stored with the box. */
@@ -84,8 +90,8 @@ struct instance_stats {
 	uint64_t cpu_us;
 	uint64_t memory_bytes;
 	uint64_t memory_peak_bytes;
-	uint64_t
-		memory_held_bytes; /* without copies of files, which the kernel drops when it needs room */
+	/* without copies of files, which the kernel drops when it needs room */
+	uint64_t memory_held_bytes;
 	uint64_t processes;
 	uint64_t threads; /* of all of them; what the limit of processes counts */
 	uint64_t oom_kills;
@@ -113,7 +119,8 @@ struct instance_timer {
 	pid_t pid;     /* as the box sees it; 0: nobody in particular */
 	char comm[16]; /* printable; the box's own word */
 	char call[48];
-	/* Something in it sleeps for a span that begins anew, or is late, once it was captured and made again. */
+	/* Something in it sleeps for a span that begins anew, or is late, once it was captured and
+	 * made again. */
 	bool span;
 };
 
@@ -129,24 +136,29 @@ enum instance_end {
 
 /* Called from the loop, never from inside start, adopt or kill. Each may free the instance. */
 struct instance_ops {
-	/* box-init is up and listening. Exactly one of on_ready and on_failed follows instance start. */
+	/* box-init is up and listening. Exactly one of on_ready and on_failed follows instance
+	 * start. */
 	void (*on_ready)(struct instance *instance, void *arg);
 	/* It never came up; everything it had is removed already, free it. */
 	void (*on_failed)(struct instance *instance, const struct err *err, void *arg);
-	/* All its processes are gone; cgroup and mounts are removed. detail is a sentence for people. */
+	/* All its processes are gone; cgroup and mounts are removed. detail is a sentence for
+	 * people. */
 	void (*on_ended)(
 		struct instance *instance, enum instance_end end, const char *detail, void *arg);
-	/* The kernel killed something inside for memory (count since the last call); 0: it would have, see hold. */
+	/* The kernel killed something inside for memory (count since the last call); 0: it would
+	 * have, see hold. */
 	void (*on_oom)(struct instance *instance, uint64_t kills, void *arg);
 	/* Forks were refused for the limit of processes. May be NULL; not every machine tells. */
 	void (*on_pids)(struct instance *instance, void *arg);
-	/* Of one made from a state, before on_ready: its mark is known, and nothing in it has run yet. May be NULL. */
+	/* Of one made from a state, before on_ready: its mark is known, and nothing in it has run
+	 * yet. May be NULL. */
 	void (*on_marked)(struct instance *instance, void *arg);
-	/* Of such a one, between the two: it is whole, and goes on when this returns. May be NULL. */
+	/* Of such a one, between the two: it is whole, and goes on when this returns. May be
+	 * NULL. */
 	void (*on_going)(struct instance *instance, void *arg);
 };
 
-/* ---- capture: an instance at one moment, written into files -------------------------------------- */
+/* ---- capture: an instance at one moment, written into files --------------------------------- */
 
 struct capture; /* one being made; drivers embed it as their first member */
 
@@ -158,12 +170,14 @@ struct capture_result {
 
 /* Called from the loop, never from inside capture. on_rest may free the capture, on_done must. */
 struct capture_ops {
-	/* Everything in it stands still. What must fit the state is copied now: the disk, and by instance_capture_rest what
-	 * the driver copies itself. Then capture_go_on. */
+	/* Everything in it stands still. What must fit the state is copied now: the disk, and by
+	 * instance_capture_rest what the driver copies itself. Then capture_go_on. */
 	void (*on_rest)(struct capture *capture, void *arg);
-	/* The files are complete and the processes go on; what is left is bookkeeping. May be NULL. */
+	/* The files are complete and the processes go on; what is left is bookkeeping. May be
+	 * NULL. */
 	void (*on_taken)(struct capture *capture, const struct capture_result *result, void *arg);
-	/* Exactly once, unless freed before. The instance is as it was, frozen or not, whether it worked or not. */
+	/* Exactly once, unless freed before. The instance is as it was, frozen or not, whether it
+	 * worked or not. */
 	void (*on_done)(struct capture *capture, const struct capture_result *result,
 		const struct err *err, void *arg);
 };
@@ -172,8 +186,8 @@ struct capture_spec {
 	int dir;	  /* empty; borrowed until the call returns */
 	bool frozen;	  /* it is frozen already */
 	bool stay_frozen; /* afterwards, when it worked */
-	/* It is killed afterwards, and its disk is that of the state: what the driver keeps there for files that were removed and
-	 * are open is not taken away. */
+	/* It is killed afterwards, and its disk is that of the state: what the driver keeps there
+	 * for files that were removed and are open is not taken away. */
 	bool to_end;
 	uint64_t limit_ms;	    /* given up after so long; 0: as the driver thinks fit */
 	const char *const *targets; /* of its mounts (instance_spec), NULL at the end; or NULL */
@@ -189,7 +203,8 @@ struct engine_config {
 	const char
 		*certificates; /* PEM, trusted in every box beside its image's; NULL or "": none */
 	const char *criu;      /* path of the program, or NULL: states cannot be captured */
-	/* All instances together; 0: no limit, ENGINE_LIMIT_AUTO: what leaves the machine enough for itself. */
+	/* All instances together; 0: no limit, ENGINE_LIMIT_AUTO: what leaves the machine enough
+	 * for itself. */
 	uint64_t memory_bytes, pids;
 };
 #define ENGINE_LIMIT_AUTO UINT64_MAX
@@ -198,23 +213,29 @@ struct engine_ops {
 	const char *name; /* "ns" */
 	int (*open)(const struct engine_config *config, struct engine **ret, struct err *err);
 	void (*close)(struct engine *engine);
-	/* Adds {"name","ok","detail","hint","required"} objects to checks. ERR_UNSUPPORTED when boxes cannot run. */
+	/* Adds {"name","ok","detail","hint","required"} objects to checks. ERR_UNSUPPORTED when
+	 * boxes cannot run. */
 	int (*probe)(struct engine *engine, json_t *checks, struct err *err);
 	/* Facts for `box info`: e.g. {"cgroup":"v1+v2"}. New reference. */
 	json_t *(*describe)(struct engine *engine);
-	/* What all instances may use together, as it was set, and what they do; the disk's are 0. */
+	/* What all instances may use together, as it was set, and what they do; the disk's are
+	 * 0. */
 	void (*whole)(struct engine *engine, struct limits *ret, struct instance_stats *ret_stats);
-	/* Returns once the first process exists: *mark is known, nothing outlives a crash unrecorded for
-	 * longer than the call. The rest happens in the background, see instance_ops. */
+	/* Returns once the first process exists: *mark is known, nothing outlives a crash
+	 * unrecorded for longer than the call. The rest happens in the background, see
+	 * instance_ops. */
 	int (*start)(struct engine *engine, const struct instance_spec *spec,
 		const struct instance_ops *ops, void *arg, struct instance **ret, struct err *err);
-	/* Take over an instance that an earlier daemon started. ERR_NOT_FOUND when it no longer runs. */
+	/* Take over an instance that an earlier daemon started. ERR_NOT_FOUND when it no longer
+	 * runs. */
 	int (*adopt)(struct engine *engine, const struct instance_spec *spec,
 		const struct instance_mark *mark, const struct instance_ops *ops, void *arg,
 		struct instance **ret, struct err *err);
-	/* Remove whatever is left of an instance that does not run: processes, cgroups, mounts. Not its disk. */
+	/* Remove whatever is left of an instance that does not run: processes, cgroups, mounts. Not
+	 * its disk. */
 	int (*sweep)(struct engine *engine, const char *id, struct err *err);
-	/* Ids of all instances that have left something (cgroups), for finding orphans. New array of strings. */
+	/* Ids of all instances that have left something (cgroups), for finding orphans. New array
+	 * of strings. */
 	json_t *(*leftovers)(struct engine *engine);
 
 	/* A fresh connection to box-init, non-blocking. */
@@ -223,32 +244,38 @@ struct engine_ops {
 		struct instance *instance, struct err *err); /* everything, now; on_ended follows */
 	int (*stats)(struct instance *instance, struct instance_stats *ret, struct err *err);
 	int (*set_hostname)(struct instance *instance, const char *hostname, struct err *err);
-	/* Forks refused for the limit of processes, ever; cheap, for asking every second. 0 when nobody can tell. */
+	/* Forks refused for the limit of processes, ever; cheap, for asking every second. 0 when
+	 * nobody can tell. */
 	uint64_t (*pids_refused)(struct instance *instance);
 	/* Cheap, for asking every second. */
 	int (*activity)(struct instance *instance, struct instance_activity *ret, struct err *err);
-	/* The earliest moment at which something inside runs by itself. Takes some microseconds a thread.
-	 * quiet_since_us (CLOCK_MONOTONIC): it used no CPU after that. Before freezing; frozen, nobody can tell. */
+	/* The earliest moment at which something inside runs by itself. Takes some microseconds a
+	 * thread. quiet_since_us (CLOCK_MONOTONIC): it used no CPU after that. Before freezing;
+	 * frozen, nobody can tell. */
 	int (*next_timer)(struct instance *instance, int64_t quiet_since_us,
 		struct instance_timer *ret, struct err *err);
-	/* All processes stop where they are, or go on. Returns when the kernel says so; ERR_TIMEOUT after a second.
-	 * A frozen instance can be killed. */
+	/* All processes stop where they are, or go on. Returns when the kernel says so; ERR_TIMEOUT
+	 * after a second. A frozen instance can be killed. */
 	int (*freeze)(struct instance *instance, bool frozen, struct err *err);
-	/* As freeze, but what is deep in the kernel (in a long write, waiting for memory) is not waited for: it stops as soon as it
-	 * comes out. */
+	/* As freeze, but what is deep in the kernel (in a long write, waiting for memory) is not
+	 * waited for: it stops as soon as it comes out. */
 	int (*pause)(struct instance *instance, struct err *err);
-	/* hold: where the machine can, what reaches the limit of memory waits there instead of being killed, until hold is taken back or
-	 * the limit raised; on_oom tells. To be called again after set_limits. */
+	/* hold: where the machine can, what reaches the limit of memory waits there instead of
+	 * being killed, until hold is taken back or the limit raised; on_oom tells. To be called
+	 * again after set_limits. */
 	int (*hold)(struct instance *instance, bool hold, struct err *err);
-	/* Of one that holds: whether it has run into its limit of memory since the last call and cannot get on. */
+	/* Of one that holds: whether it has run into its limit of memory since the last call and
+	 * cannot get on. */
 	bool (*memory_full)(struct instance *instance);
-	/* Of a running instance; 0 lifts a limit. ERR_STATE, and nothing has changed, when more memory is in use
-	 * than it would be allowed. */
+	/* Of a running instance; 0 lifts a limit. ERR_STATE, and nothing has changed, when more
+	 * memory is in use than it would be allowed. */
 	int (*set_limits)(struct instance *instance, const struct limits *limits, struct err *err);
-	/* Of all running instances of a tree together; 0 lifts a limit. As above; nothing happens when none runs. */
+	/* Of all running instances of a tree together; 0 lifts a limit. As above; nothing happens
+	 * when none runs. */
 	int (*set_tree_limits)(struct engine *engine, const char *tree, const struct limits *limits,
 		struct err *err);
-	/* Right after a process of the instance was killed for memory, or could not be made: whose limit was it? */
+	/* Right after a process of the instance was killed for memory, or could not be made: whose
+	 * limit was it? */
 	enum instance_scope (*memory_scope)(struct instance *instance);
 	enum instance_scope (*pids_scope)(struct instance *instance);
 	/* As pids_refused, for the limit of the tree, where the kernel counts it there. */
@@ -263,8 +290,8 @@ struct engine_ops {
 	void (*free)(
 		struct instance *instance); /* lets go; the box runs on; no callback after this */
 
-	/* Its processes into files; it goes on afterwards as it was. ERR_UNSUPPORTED, ERR_STATE with the process and the
-	 * reason when something in it cannot be captured. */
+	/* Its processes into files; it goes on afterwards as it was. ERR_UNSUPPORTED, ERR_STATE
+	 * with the process and the reason when something in it cannot be captured. */
 	int (*capture)(struct instance *instance, const struct capture_spec *spec,
 		const struct capture_ops *ops, void *arg, struct capture **ret, struct err *err);
 	/* Blocks: for a helper process, between on_rest and capture_go_on. dir is the capture's. */
@@ -275,7 +302,8 @@ struct engine_ops {
 
 extern const struct engine_ops engine_ns;
 
-/* Called through the table; a function a driver lacks answers ERR_UNSUPPORTED here, in one place. */
+/* Called through the table; a function a driver lacks answers ERR_UNSUPPORTED here, in one
+ * place. */
 const struct engine_ops *engine_by_name(const char *name); /* NULL when unknown */
 int engine_open(const struct engine_ops *ops, const struct engine_config *config,
 	struct engine **ret, struct err *err);

@@ -1,8 +1,9 @@
 /* event.c - what is written down of a box, and how much of it
  *
- * A box can try something a hundred thousand times a second, and each try would be a line in a log that must not be lost. So the same
- * thing again within ten seconds is counted ("count"), and over EVENTS_RATE events a second of a tree the rest is counted too ("dropped", in the next
- * one that is written). */
+ * A box can try something a hundred thousand times a second, and each try would be a line in a log
+ * that must not be lost. So the same thing again within ten seconds is counted ("count"), and over
+ * EVENTS_RATE events a second of a tree the rest is counted too ("dropped", in the next one that is
+ * written). */
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "gate/gate_internal.h"
@@ -67,7 +68,7 @@ void event_send(struct guest *guest, json_t *event)
 	channel_send(guest->process->channel, message, NULL, 0);
 }
 
-/* ---- the same again ------------------------------------------------------------------------------- */
+/* ---- the same again ------------------------------------------------------------------------- */
 
 static void repeat_end(struct guest *guest, struct repeat *repeat)
 {
@@ -126,9 +127,10 @@ void event_forget_all(struct guest *guest)
 	name_table_done(&guest->repeats);
 }
 
-/* ---- verdicts in words ---------------------------------------------------------------------------- */
+/* ---- verdicts in words ---------------------------------------------------------------------- */
 
-/* Some rules are long: dozens of paths. What is cut off is told apart by its hash, for budgets are known by this text. */
+/* Some rules are long: dozens of paths. What is cut off is told apart by its hash, for budgets are
+ * known by this text. */
 char *gate_rule_text(const struct policy_rule *rule)
 {
 	_cleanup_free_ char *text = policy_rule_text(rule);

@@ -1,9 +1,12 @@
-/* flow.c - a connection of a box, or a flow of its datagrams: from the policy's word to the last line about it
+/* flow.c - a connection of a box, or a flow of its datagrams: from the policy's word to the last
+ * line about it
  *
  *   flow_admit   the policy by name or address, limits           refused: one line, RST
  *   (tcp.c and udp.c: what is seen, where it leads)              flow_may for each address
  *   flow_connected                                               a line "connect", allowed
- *   flow_end                                                     a line "close" with figures; or "connect", refused, when it never led anywhere */
+ *   flow_end                                                     a line "close" with figures; or
+ *                                                                "connect", refused, when it never
+ *                                                                led anywhere */
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "gate/gate_internal.h"
@@ -24,7 +27,7 @@ static char *endpoint_text(const struct doors_endpoint *endpoint, char out[64])
 	return out;
 }
 
-/* ---- lines ---------------------------------------------------------------------------------------- */
+/* ---- lines ---------------------------------------------------------------------------------- */
 
 static json_t *line(const struct flow *flow, const char *type, const char *verdict)
 {
@@ -88,7 +91,7 @@ void flow_refuse(struct flow *flow, const char *reason)
 	snprintf(flow->reason, sizeof flow->reason, "%s", reason);
 }
 
-/* ---- asking --------------------------------------------------------------------------------------- */
+/* ---- asking --------------------------------------------------------------------------------- */
 
 struct policy_flow flow_question(const struct flow *flow)
 {
@@ -127,7 +130,7 @@ bool flow_may(struct flow *flow, const struct net_address *address)
 	return false;
 }
 
-/* ---- the beginning -------------------------------------------------------------------------------- */
+/* ---- the beginning -------------------------------------------------------------------------- */
 
 static bool find_name(struct flow *flow)
 {
@@ -226,7 +229,8 @@ static void flow_free(struct flow *flow)
 	free(flow);
 }
 
-/* Named flows on 443 are TLS, on 80 HTTP; others are looked at if they are either. An address that was dialled has no name to compare with. */
+/* Named flows on 443 are TLS, on 80 HTTP; others are looked at if they are either. An address that
+ * was dialled has no name to compare with. */
 static enum relay_check check_of(const struct flow *flow, bool needs_http)
 {
 	if (needs_http)
@@ -296,7 +300,7 @@ void flow_connected(struct flow *flow, const struct net_address *address)
 	event_send(flow->guest, line(flow, "connect", "allowed"));
 }
 
-/* ---- the end -------------------------------------------------------------------------------------- */
+/* ---- the end -------------------------------------------------------------------------------- */
 
 void flow_count(struct flow *flow, uint64_t out, uint64_t in)
 {
@@ -466,7 +470,7 @@ json_t *flow_json(struct flow *flow)
 	return value;
 }
 
-/* ---- questions to the daemon ---------------------------------------------------------------------- */
+/* ---- questions to the daemon ---------------------------------------------------------------- */
 
 void flow_wait(struct flow *flow)
 {

@@ -1,8 +1,10 @@
-/* gate.c - the daemon's end: the process is started, told what to do, and what it tells is passed on
+/* gate.c - the daemon's end: the process is started, told what to do, and what it tells is passed
+ * on
  *
- * The gate reads what boxes send, so it may be in their hands: each message of it is checked whole before anything is done with it
- * (reports.c), and a single one that is not as it must be ends it. What is told of a box that is not known here any more is passed over;
- * a box that was dropped is known until the gate says that it has let go of it, so that its last figures are not lost. */
+ * The gate reads what boxes send, so it may be in their hands: each message of it is checked whole
+ * before anything is done with it (reports.c), and a single one that is not as it must be ends it.
+ * What is told of a box that is not known here any more is passed over; a box that was dropped is
+ * known until the gate says that it has let go of it, so that its last figures are not lost. */
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/log.h"
@@ -26,7 +28,7 @@ enum {
 	MESSAGES_MAX = 200000, /* a second: what a thousand boxes can cause */
 };
 
-/* ---- the end -------------------------------------------------------------------------------------- */
+/* ---- the end -------------------------------------------------------------------------------- */
 
 static void fail_requests(struct gate *gate)
 {
@@ -78,7 +80,7 @@ static void on_channel_ended(void *arg, const struct err *err)
 	gate_go_down(arg, &why);
 }
 
-/* ---- what it tells -------------------------------------------------------------------------------- */
+/* ---- what it tells -------------------------------------------------------------------------- */
 
 static struct doors_endpoint endpoint_of(json_t *value)
 {
@@ -256,7 +258,7 @@ static void on_message(void *arg, json_t *message, int *fds, size_t count)
 	gate_go_down(gate, &err);
 }
 
-/* ---- starting ------------------------------------------------------------------------------------- */
+/* ---- starting ------------------------------------------------------------------------------- */
 
 /* Between clone and exec: system calls only. */
 static _Noreturn void become_gate(int sock, int (*run)(void))
@@ -301,7 +303,7 @@ static int start_process(struct gate *gate, int (*run)(void), struct err *err)
 	return 0;
 }
 
-/* ---- life ----------------------------------------------------------------------------------------- */
+/* ---- life ----------------------------------------------------------------------------------- */
 
 int gate_open_as(struct loop *loop, const struct gate_settings *settings,
 	const struct gate_ops *ops, void *arg, int (*run)(void), struct gate **ret, struct err *err)

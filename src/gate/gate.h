@@ -1,17 +1,19 @@
 /* gate.h - the process between the boxes and the world, as the daemon sees it
  *
- * What boxes send is read by a process of its own, without any privilege: it answers their DNS questions, accepts their
- * connections, asks the policy, dials by name and relays (`box gate`, gate_main). It is given sockets by the daemon and tells what
- * happened. If it dies, everything is closed until the daemon has started another; if the daemon dies, it ends.
+ * What boxes send is read by a process of its own, without any privilege: it answers their DNS
+ * questions, accepts their connections, asks the policy, dials by name and relays (`box gate`,
+ * gate_main). It is given sockets by the daemon and tells what happened. If it dies, everything is
+ * closed until the daemon has started another; if the daemon dies, it ends.
  *
  *   gate.c      the daemon's end: start, messages, callbacks; orders.c what it tells the gate
  *   reports.c   what the gate tells, checked: it may be in the hands of a box
  *   message.c   JSON with fds over a SEQPACKET socket; large texts go in a memfd
  *   process.c   the gate's main: privileges away (privileges.c), loop, messages in
  *   guest.c     a box as the gate knows it: policy, doors, figures
- *   names.c     its questions (dns_server), tcp.c its connections, udp.c its datagrams, flow.c what both have in common,
- *               refused.c what its own rules refused
- *   allot.c     limits of rules and what is spent of them, tally.c figures by destination, event.c lines for the log
+ *   names.c     its questions (dns_server), tcp.c its connections, udp.c its datagrams, flow.c what
+ *               both have in common, refused.c what its own rules refused
+ *   allot.c     limits of rules and what is spent of them, tally.c figures by destination, event.c
+ *               lines for the log
  *   tree.c      what boxes of one tree share: connections at once, lines, a rate
  *   record.c    watch mode: what it would need
  */
@@ -28,23 +30,30 @@ struct policy_rule;
 
 /* Called from the loop; they must not free the gate. box is the id given with gate_add. */
 struct gate_ops {
-	/* Something to be written down; event is borrowed. {"at","box","type","verdict","name","address","port","protocol","rule",
-	 * "reason",…}, see docs/audit.md. Connections of a box have "from":"ADDRESS:PORT", its own end, and "to", the other as it sees it. */
+	/* Something to be written down; event is borrowed.
+	 * {"at","box","type","verdict","name","address","port","protocol","rule", "reason",…}, see
+	 * docs/audit.md. Connections of a box have "from":"ADDRESS:PORT", its own end, and "to",
+	 * the other as it sees it. */
 	void (*event)(void *arg, const char *box, json_t *event);
-	/* Once a second for each box where something changed: figures since it was added. {"bytes_out","bytes_in","connections",
+	/* Once a second for each box where something changed: figures since it was added.
+	 * {"bytes_out","bytes_in","connections",
 	 * "connections_now","refused","questions","destinations":[{"name","address","port","protocol","bytes_out","bytes_in",
-	 * "connections","connections_now","refused","last_at"}], "spent":{…}}; spent goes back in with gate_add. */
+	 * "connections","connections_now","refused","last_at"}], "spent":{…}}; spent goes back in
+	 * with gate_add. */
 	void (*meters)(void *arg, const char *box, json_t *meters);
-	/* A limit of the policy was reached. {"limit":"bytes|connections|rate","scope":"box|rule","rule","name","on_limit"}. At most once a second
-	 * for each box and limit. */
+	/* A limit of the policy was reached.
+	 * {"limit":"bytes|connections|rate","scope":"box|rule","rule","name","on_limit"}. At most
+	 * once a second for each box and limit. */
 	void (*limit)(void *arg, const char *box, json_t *data);
-	/* The names that got addresses changed; saved goes back in with gate_add. Not more often than every two seconds. */
+	/* The names that got addresses changed; saved goes back in with gate_add. Not more often
+	 * than every two seconds. */
 	void (*names)(void *arg, const char *box, json_t *saved);
-	/* Few of the addresses reserved for names are left (gate_box.reserved). Write down a higher number, then tell it with gate_reserve;
-	 * until then new names may get no address. */
+	/* Few of the addresses reserved for names are left (gate_box.reserved). Write down a higher
+	 * number, then tell it with gate_reserve; until then new names may get no address. */
 	void (*reserve)(void *arg, const char *box);
-	/* Data was given to a box that sleeps (gate_asleep), just now: for a connection of its own, or (from_peer) by another box that is
-	 * connected to it. Once for each of them; gate_asleep asks for it again. */
+	/* Data was given to a box that sleeps (gate_asleep), just now: for a connection of its own,
+	 * or (from_peer) by another box that is connected to it. Once for each of them; gate_asleep
+	 * asks for it again. */
 	void (*traffic)(void *arg, const char *box, bool from_peer);
 	/* A box wants to reach a port of another (its policy says so). Answer with gate_dialled. */
 	void (*dial_box)(
@@ -68,8 +77,8 @@ struct gate_settings {
 /* Starts the process (this program again, as `box gate`). */
 int gate_open(struct loop *loop, const struct gate_settings *settings, const struct gate_ops *ops,
 	void *arg, struct gate **ret, struct err *err);
-/* Ends the process and waits for it, a second at most; last events, meters and names still come to ops, and what is asked is answered with
- * ERR_CANCELLED. Accepts NULL. */
+/* Ends the process and waits for it, a second at most; last events, meters and names still come to
+ * ops, and what is asked is answered with ERR_CANCELLED. Accepts NULL. */
 void gate_close(struct gate *gate);
 pid_t gate_get_pid(const struct gate *gate);
 /* From now on. */
@@ -93,35 +102,44 @@ struct gate_box {
 /* What is told by ops->traffic. */
 enum gate_asleep { GATE_TELL_OWN = 1, GATE_TELL_PEERS = 2 };
 
-/* The box is served. doors are handed over (closed here), also when it fails. Messages are sent at once or queued, never lost: an error
- * means that the gate is gone or the policy is refused here already. */
+/* The box is served. doors are handed over (closed here), also when it fails. Messages are sent at
+ * once or queued, never lost: an error means that the gate is gone or the policy is refused here
+ * already. */
 int gate_add(struct gate *gate, const struct gate_box *box, int doors[DOOR_COUNT], struct err *err);
-/* Its connections are cut. Events, meters and names of its last moments may still come after this; its sockets are closed soon, not at once. */
+/* Its connections are cut. Events, meters and names of its last moments may still come after this;
+ * its sockets are closed soon, not at once. */
 void gate_drop(struct gate *gate, const char *id);
-/* Another policy from now on: connections that it forbids are cut; an event "policy" tells how many. */
+/* Another policy from now on: connections that it forbids are cut; an event "policy" tells how
+ * many. */
 int gate_set_policy(struct gate *gate, const struct gate_box *box, struct err *err);
 void gate_rename(struct gate *gate, const char *id, const char *name);
 /* The box sleeps, and these are to be told; 0: it is awake. */
 void gate_asleep(struct gate *gate, const char *id, unsigned what);
 /* Watch mode: every name and public address is allowed and counted. */
 void gate_record(struct gate *gate, const char *id, bool on);
-/* What was seen in watch mode: {"since","destinations":[{"name","address","port","protocol","connections","questions","bytes_out","bytes_in"}],
- * "private":[…what was refused all the same]}. done is called once from the loop; err set when the gate is gone. */
+/* What was seen in watch mode:
+ * {"since","destinations":[{"name","address","port","protocol","connections","questions","bytes_out","bytes_in"}],
+ * "private":[…what was refused all the same]}. done is called once from the loop; err set when the
+ * gate is gone. */
 void gate_recorded(struct gate *gate, const char *id,
 	void (*done)(void *arg, json_t *seen, const struct err *err), void *arg);
 /* More addresses may be given to names. */
 void gate_reserve(struct gate *gate, const char *id, uint64_t reserved);
-/* The names that have addresses now, as ops->names tells them; what a box was answered before this call is in it. NULL value: the box is
- * not served. */
+/* The names that have addresses now, as ops->names tells them; what a box was answered before this
+ * call is in it. NULL value: the box is not served. */
 void gate_names(struct gate *gate, const char *id,
 	void (*done)(void *arg, json_t *saved, const struct err *err), void *arg);
-/* Its connections now: [{"name","address","port","protocol","from","rule","bytes_out","bytes_in","since"}], at most 1000. */
+/* Its connections now:
+ * [{"name","address","port","protocol","from","rule","bytes_out","bytes_in","since"}], at most
+ * 1000. */
 void gate_connections(struct gate *gate, const char *id,
 	void (*done)(void *arg, json_t *list, const struct err *err), void *arg);
-/* A rule as it is called in what the gate tells, in "spent" too: its text, long ones cut and told apart by a hash. To be freed. */
+/* A rule as it is called in what the gate tells, in "spent" too: its text, long ones cut and told
+ * apart by a hash. To be freed. */
 char *gate_rule_text(const struct policy_rule *rule);
 /* fd is handed over; -1 with err. */
 void gate_dialled(struct gate *gate, uint64_t ticket, int fd, const struct err *err);
 
-/* The process itself: main of `box gate`, with the daemon's socket as fd 3. Returns the exit code. */
+/* The process itself: main of `box gate`, with the daemon's socket as fd 3. Returns the exit
+ * code. */
 int gate_main(void);

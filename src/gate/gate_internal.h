@@ -1,14 +1,21 @@
 /* gate_internal.h - messages between the daemon and the gate, and what the files of the gate share
  *
- * Messages are objects with "do". A box is named on the wire by a key of its own for each gate_add, so that what is still told of a box
- * that was dropped is never taken for the next one with the same id.
+ * Messages are objects with "do". A box is named on the wire by a key of its own for each gate_add,
+ * so that what is still told of a box that was dropped is never taken for the next one with the
+ * same id.
  *
- *   to the gate     settings {servers, proxy, no_proxy, host_ranges}   add {box, name, tree, policy, version, package_hosts, names, given,
- *                   reserved, spent, recording, doors} + fds   drop {box}   policy {box, policy, version, package_hosts, name}   rename {box, name}
- *                   record {box, on}   recorded {box, request}   connections {box, request}   names {box, request}   asleep {box, what}
+ *   to the gate     settings {servers, proxy, no_proxy, host_ranges}
+ *                   add {box, name, tree, policy, version, package_hosts, names, given, reserved,
+ *                        spent, recording, doors} + fds
+ *                   drop {box}   rename {box, name}
+ *                   policy {box, policy, version, package_hosts, name}
+ *                   record {box, on}   recorded {box, request}
+ *                   connections {box, request}   names {box, request}   asleep {box, what}
  *                   reserve {box, reserved}   dialled {ticket, error, kind} + fd   end {}
- *   to the daemon   event {box, event}   meters {box, meters}   limit {box, data}   names {box, saved}   reserve {box}   traffic {box, peer}   dropped {box}
- *                   dial_box {box, name, port, ticket}   open_udp {box, aim, client, ticket}   answer {request, value} */
+ *   to the daemon   event {box, event}   meters {box, meters}   limit {box, data}
+ *                   names {box, saved}   reserve {box}   traffic {box, peer}   dropped {box}
+ *                   dial_box {box, name, port, ticket}   open_udp {box, aim, client, ticket}
+ *                   answer {request, value} */
 #pragma once
 #include "base/err.h"
 #include "base/json.h"
@@ -24,7 +31,7 @@
 
 struct loop;
 
-/* ---- message.c: the socket between them ---------------------------------------------------------- */
+/* ---- message.c: the socket between them ----------------------------------------------------- */
 
 enum {
 	CHANNEL_TEXT_MAX = 32 * 1024, /* longer texts go in a sealed memfd */
@@ -35,7 +42,8 @@ enum {
 
 struct channel;
 struct channel_ops {
-	/* Fds that it takes it sets to -1; the others are closed after it. Fewer may arrive than were sent when there is no room for them. */
+	/* Fds that it takes it sets to -1; the others are closed after it. Fewer may arrive than
+	 * were sent when there is no room for them. */
 	void (*message)(void *arg, json_t *message, int *fds, size_t count);
 	/* The other side is gone, or spoke nonsense. Once, from the loop. */
 	void (*ended)(void *arg, const struct err *err);
@@ -49,7 +57,8 @@ void channel_send(struct channel *channel, json_t *message, const int *fds, size
 /* No more callbacks, nothing more is sent. */
 void channel_stop(struct channel *channel);
 size_t channel_queued(const struct channel *channel); /* bytes */
-/* Sends and receives until nothing is queued (or, with until_ended, the other side is gone), ms at most. */
+/* Sends and receives until nothing is queued (or, with until_ended, the other side is gone), ms at
+ * most. */
 void channel_drain(struct channel *channel, bool until_ended, unsigned ms);
 
 /* ---- gate.c, orders.c, reports.c: the daemon's end ------------------------------------------- */
@@ -98,17 +107,17 @@ int gate_open_as(struct loop *loop, const struct gate_settings *settings,
 /* For each "do" of the gate: is it as it must be? ERR_PROTOCOL when not. */
 int report_check(json_t *message, struct err *err);
 
-/* ---- privileges.c -------------------------------------------------------------------------------- */
+/* ---- privileges.c --------------------------------------------------------------------------- */
 
 /* Gives up everything that is not needed for sockets that are there and new ones to the outside. */
 int privileges_drop(struct err *err);
 
-/* ---- process.c ----------------------------------------------------------------------------------- */
+/* ---- process.c ------------------------------------------------------------------------------ */
 
 enum {
 	FLOWS_MAX = 4096, /* of one tree, whatever its policies say */
-	FLOWS_NEW_MAX =
-		512, /* of those, not connected yet: nobody else's names wait behind those of one tree */
+	/* of those, not connected yet: nobody else's names wait behind those of one tree */
+	FLOWS_NEW_MAX = 512,
 	FLOW_FDS = 4,	  /* that one needs, reckoned generously */
 	FDS_APART = 64,	  /* for what is not a box's */
 	NAMES_MAX = 8192, /* synthetic addresses of one box */
@@ -134,7 +143,7 @@ struct process {
 	int exit_code;
 };
 
-/* ---- tally.c: figures for each destination ------------------------------------------------------- */
+/* ---- tally.c: figures for each destination -------------------------------------------------- */
 
 struct tally_row {
 	struct named node; /* the key is made of what follows */
@@ -157,8 +166,9 @@ struct tally {
 
 void tally_init(struct tally *tally, size_t max);
 void tally_done(struct tally *tally);
-/* The row of a destination: by name, or by address when name is "". Borrowed; valid until the next call, longer when its `now` is raised by
- * tally_enter. Never NULL: the row `other` when there is no room. */
+/* The row of a destination: by name, or by address when name is "". Borrowed; valid until the next
+ * call, longer when its `now` is raised by tally_enter. Never NULL: the row `other` when there is
+ * no room. */
 struct tally_row *tally_get(struct tally *tally, const char *name,
 	const struct net_address *address, uint16_t port, const char *protocol);
 void tally_enter(struct tally *tally,
@@ -166,7 +176,7 @@ void tally_enter(struct tally *tally,
 void tally_leave(struct tally *tally, struct tally_row *row);
 json_t *tally_json(const struct tally *tally); /* new array */
 
-/* ---- allot.c: what rules with limits have left ---------------------------------------------------- */
+/* ---- allot.c: what rules with limits have left ---------------------------------------------- */
 
 struct guest;
 struct allotment {
@@ -190,9 +200,10 @@ json_t *allot_save(
 void allot_load(struct guest *guest, json_t *saved);
 void allot_tick(struct guest *guest); /* rates that were reached */
 
-/* ---- tree.c: boxes that were made from inside each other ----------------------------------------- */
+/* ---- tree.c: boxes that were made from inside each other ------------------------------------ */
 
-/* Each of them has a place of its own in the world, but not a share of its own in the gate: forks would multiply it. */
+/* Each of them has a place of its own in the world, but not a share of its own in the gate: forks
+ * would multiply it. */
 struct tree {
 	struct named node;
 	char *id;
@@ -210,7 +221,7 @@ void tree_leave(struct process *process, struct tree *tree); /* freed with the l
 /* The rate of one of its guests has changed, or one has gone. */
 void tree_set_rate(struct process *process, struct tree *tree);
 
-/* ---- guest.c: a box ------------------------------------------------------------------------------- */
+/* ---- guest.c: a box ------------------------------------------------------------------------- */
 
 enum limit_kind { LIMIT_BYTES, LIMIT_CONNECTIONS, LIMIT_RATE, LIMIT_KIND_COUNT };
 
@@ -220,8 +231,8 @@ struct guest {
 	struct tree *tree;
 	char *key, *name;
 	struct policy *policy;
-	struct policy_matcher *
-		matcher; /* of the policy; in watch mode of the same with everything public allowed */
+	/* of the policy; in watch mode of the same with everything public allowed */
+	struct policy_matcher *matcher;
 	uint64_t version;
 	char **package_hosts;
 	bool recording;
@@ -278,7 +289,7 @@ void guest_limit_reached(
 /* Leaves the door alone for a moment. */
 void guest_pause_door(struct guest *guest, enum door door, unsigned ms);
 
-/* ---- event.c: what is written down ---------------------------------------------------------------- */
+/* ---- event.c: what is written down ---------------------------------------------------------- */
 
 enum {
 	EVENT_KEY_MAX = 512,
@@ -301,7 +312,7 @@ void event_put_rule(json_t *event, const struct policy_rule *rule);
 /* Why a flow is refused, one line; buffer of EVENT_TEXT_MAX. */
 const char *event_reason(const struct policy_verdict *verdict, const char *seen, char *out);
 
-/* ---- flow.c: a connection, or a flow of datagrams ------------------------------------------------- */
+/* ---- flow.c: a connection, or a flow of datagrams ------------------------------------------- */
 
 struct udp_pending;
 
@@ -351,7 +362,7 @@ json_t *flow_json(struct flow *flow);
 void flow_wait(struct flow *flow);
 void flow_answered(struct process *process, uint64_t ticket, int fd, const struct err *err);
 
-/* ---- names.c, tcp.c, udp.c, refused.c, record.c --------------------------------------------------- */
+/* ---- names.c, tcp.c, udp.c, refused.c, record.c --------------------------------------------- */
 
 extern const struct dns_server_ops names_ops;
 bool names_may_be_private(const struct guest *guest, const char *name);

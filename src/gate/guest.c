@@ -1,7 +1,8 @@
 /* guest.c - a box as the gate knows it: its policy, its doors, its figures
  *
- * A policy is changed in one step: the new one is compiled, takes the place of the old, and every live flow is asked about again. Whatever
- * goes wrong with a policy ends the box's service: no policy, no network. */
+ * A policy is changed in one step: the new one is compiled, takes the place of the old, and every
+ * live flow is asked about again. Whatever goes wrong with a policy ends the box's service: no
+ * policy, no network. */
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/log.h"
@@ -46,7 +47,7 @@ static void tell(struct guest *guest, const char *what, const char *key, json_t 
 	channel_send(guest->process->channel, message, NULL, 0);
 }
 
-/* ---- policy --------------------------------------------------------------------------------------- */
+/* ---- policy --------------------------------------------------------------------------------- */
 
 static int read_policy(json_t *message, struct policy **ret, struct err *err)
 {
@@ -74,7 +75,8 @@ static int compile(struct guest *guest, struct err *err)
 		.host_ranges = (const char *const *)guest->process->host_ranges };
 	struct policy_matcher *matcher;
 
-	/* Rules behind which everything public is allowed: what a policy denies stays denied, what it opens stays open. */
+	/* Rules behind which everything public is allowed: what a policy denies stays denied, what
+	 * it opens stays open. */
 	if (guest->recording)
 		policy->preset = POLICY_OPEN;
 	if (policy_compile(policy, &world, &matcher, err) < 0)
@@ -154,7 +156,8 @@ static bool leads_to(const struct flow *flow, const char *name)
 	return flow->is_box && !strncmp(flow->name, name, len) && !strcmp(flow->name + len, ".box");
 }
 
-/* Connections of other boxes into this one, which was called name when they began: those that it does not want any more. */
+/* Connections of other boxes into this one, which was called name when they began: those that it
+ * does not want any more. */
 static unsigned cut_strangers(struct guest *guest, const char *name)
 {
 	bool is_renamed = strcmp(name, guest->name) != 0;
@@ -242,7 +245,7 @@ void guest_set_recording(struct guest *guest, bool on)
 	guest_recompile(guest);
 }
 
-/* ---- doors ---------------------------------------------------------------------------------------- */
+/* ---- doors ---------------------------------------------------------------------------------- */
 
 static const struct {
 	enum door door;
@@ -330,7 +333,7 @@ static void close_doors(struct guest *guest)
 	loop_timer_free(guest->pause);
 }
 
-/* ---- coming and going ----------------------------------------------------------------------------- */
+/* ---- coming and going ----------------------------------------------------------------------- */
 
 static struct guest *guest_new(struct process *process, const char *key, const char *tree)
 {
@@ -464,7 +467,7 @@ void guest_free(struct guest *guest, const char *why)
 	free(guest);
 }
 
-/* ---- every second --------------------------------------------------------------------------------- */
+/* ---- every second --------------------------------------------------------------------------- */
 
 static void look_at_names(struct guest *guest, int64_t now)
 {

@@ -1,7 +1,8 @@
 /* message.c - JSON with fds over a SEQPACKET socket
  *
- * A packet begins with a byte: 'T', its text follows; 'F', its text is in the first fd, a sealed memfd. Nobody waits for the other: what does not
- * go at once is queued. What comes is read a few packets at a time, so that the loop has its turn. */
+ * A packet begins with a byte: 'T', its text follows; 'F', its text is in the first fd, a sealed
+ * memfd. Nobody waits for the other: what does not go at once is queued. What comes is read a few
+ * packets at a time, so that the loop has its turn. */
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "gate/gate_internal.h"
@@ -49,7 +50,7 @@ static void close_all(const int *fds, size_t count)
 			close(fds[i]);
 }
 
-/* ---- the end -------------------------------------------------------------------------------------- */
+/* ---- the end -------------------------------------------------------------------------------- */
 
 static void tell_end(void *arg)
 {
@@ -94,7 +95,7 @@ void channel_stop(struct channel *channel)
 		drop_first(channel);
 }
 
-/* ---- sending -------------------------------------------------------------------------------------- */
+/* ---- sending -------------------------------------------------------------------------------- */
 
 static int seal_text(const char *text, size_t len, int *ret, struct err *err)
 {
@@ -205,7 +206,7 @@ size_t channel_queued(const struct channel *channel)
 	return channel->queued;
 }
 
-/* ---- receiving ------------------------------------------------------------------------------------ */
+/* ---- receiving ------------------------------------------------------------------------------ */
 
 static int read_sealed(int fd, char **ret, size_t *ret_len, struct err *err)
 {
@@ -336,7 +337,7 @@ void channel_drain(struct channel *channel, bool until_ended, unsigned ms)
 	}
 }
 
-/* ---- making --------------------------------------------------------------------------------------- */
+/* ---- making --------------------------------------------------------------------------------- */
 
 struct channel *channel_new(
 	struct loop *loop, int fd, size_t fds_max, const struct channel_ops *ops, void *arg)

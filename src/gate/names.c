@@ -1,7 +1,7 @@
 /* names.c - the questions of a box: the policy's word, and a line for each
  *
- * A name that some rule allows gets a synthetic address, the others do not exist. No question leaves the machine here: allowed names
- * are resolved when something connects to them. */
+ * A name that some rule allows gets a synthetic address, the others do not exist. No question
+ * leaves the machine here: allowed names are resolved when something connects to them. */
 #include "base/alloc.h"
 #include "gate/gate_internal.h"
 #include <stdio.h>

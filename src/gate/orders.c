@@ -9,7 +9,7 @@
 
 enum { HOST_RANGES_MAX = POLICY_HOSTS_MAX - 2 /* the synthetic ones come to them */ };
 
-/* ---- settings ------------------------------------------------------------------------------------- */
+/* ---- settings ------------------------------------------------------------------------------- */
 
 static json_t *strings(const char *const *list)
 {
@@ -102,7 +102,7 @@ void gate_set(struct gate *gate, const struct gate_settings *settings)
 		gate_send_settings(gate, settings);
 }
 
-/* ---- boxes ---------------------------------------------------------------------------------------- */
+/* ---- boxes ---------------------------------------------------------------------------------- */
 
 static struct member *find(struct gate *gate, const char *id)
 {
@@ -264,7 +264,7 @@ void gate_reserve(struct gate *gate, const char *id, uint64_t reserved)
 	channel_send(gate->channel, message, NULL, 0);
 }
 
-/* ---- questions ------------------------------------------------------------------------------------ */
+/* ---- questions ------------------------------------------------------------------------------ */
 
 struct refusal {
 	struct err err;

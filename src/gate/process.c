@@ -1,6 +1,7 @@
 /* process.c - main of `box gate`: privileges away, a loop, messages of the daemon in
  *
- * It ends when the daemon's end of the socket does. The daemon is trusted: its messages are not doubted. */
+ * It ends when the daemon's end of the socket does. The daemon is trusted: its messages are not
+ * doubted. */
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/log.h"
@@ -18,7 +19,7 @@ enum { DAEMON_FD = 3, TICK_MS = 1000, END_MS = 500, QUESTIONS_MAX = 2048 };
 
 static const char *const synthetic_ranges[] = { "198.18.0.0/15", "fd62:6f78:7961:7264::/64" };
 
-/* ---- settings ------------------------------------------------------------------------------------- */
+/* ---- settings ------------------------------------------------------------------------------- */
 
 static struct upstream_server read_server(json_t *value)
 {
@@ -96,7 +97,7 @@ static void on_settings(struct process *process, json_t *message)
 	each_guest(process, guest_recompile);
 }
 
-/* ---- boxes ---------------------------------------------------------------------------------------- */
+/* ---- boxes ---------------------------------------------------------------------------------- */
 
 static void on_drop(struct guest *guest, json_t *message)
 {
@@ -180,7 +181,7 @@ static const struct {
 	{ "asleep", on_asleep },
 };
 
-/* ---- messages ------------------------------------------------------------------------------------- */
+/* ---- messages ------------------------------------------------------------------------------- */
 
 static void on_add(struct process *process, json_t *message, int *fds, size_t count)
 {
@@ -272,7 +273,7 @@ static void on_second(void *arg)
 	each_guest(process, tick_one);
 }
 
-/* ---- life ----------------------------------------------------------------------------------------- */
+/* ---- life ----------------------------------------------------------------------------------- */
 
 static void start(struct process *process)
 {

@@ -63,7 +63,8 @@ void record_closed(struct guest *guest, const char *name, const struct net_addre
 	}
 }
 
-/* Questions were counted for names; here they come to the rows of what was connected to, and names that were asked for alone stay. */
+/* Questions were counted for names; here they come to the rows of what was connected to, and names
+ * that were asked for alone stay. */
 static json_t *seen_json(const struct record *record)
 {
 	json_t *rows = tally_json(&record->seen), *row;

@@ -1,7 +1,8 @@
 /* reports.c - is a message of the gate as it must be?
  *
- * A shape is a table: each key of an object with what it may hold. Unknown keys, wrong types, numbers below zero and texts over
- * their length are nonsense. What is left is safe to write down and to give back. */
+ * A shape is a table: each key of an object with what it may hold. Unknown keys, wrong types,
+ * numbers below zero and texts over their length are nonsense. What is left is safe to write down
+ * and to give back. */
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/text.h"
@@ -150,7 +151,7 @@ static const struct key connection_keys[] = {
 };
 static const struct shape connection_shape = SHAPE(connection_keys);
 
-/* ---- checking ------------------------------------------------------------------------------------- */
+/* ---- checking ------------------------------------------------------------------------------- */
 
 static int check_object(json_t *object, const struct shape *shape, struct err *err);
 
@@ -222,7 +223,7 @@ static int check_object(json_t *object, const struct shape *shape, struct err *e
 	return 0;
 }
 
-/* ---- messages ------------------------------------------------------------------------------------- */
+/* ---- messages ------------------------------------------------------------------------------- */
 
 static int check_saved(json_t *saved, struct err *err)
 {

@@ -28,7 +28,7 @@ static struct doors_endpoint endpoint_of(const struct sockaddr_storage *from)
 	return endpoint;
 }
 
-/* ---- what the relay asks -------------------------------------------------------------------------- */
+/* ---- what the relay asks -------------------------------------------------------------------- */
 
 static void tell_request(
 	struct flow *flow, const struct relay_seen *seen, const struct policy_verdict *verdict)
@@ -64,7 +64,8 @@ static bool on_seen(void *arg, const struct relay_seen *seen)
 	struct policy_verdict verdict;
 	char reason[EVENT_TEXT_MAX];
 
-	/* On other ports there are protocols whose clients do not say it; the name that is dialled is the right one in any case. */
+	/* On other ports there are protocols whose clients do not say it; the name that is dialled
+	 * is the right one in any case. */
 	if (seen->kind == RELAY_SEEN_NO_SNI && flow->check == RELAY_TLS)
 		return flow_refuse(flow, "TLS without the name of the server"), false;
 	question.seen = seen->name;
@@ -114,7 +115,7 @@ static const struct relay_ops relay_ops = {
 	.seen = on_seen, .may = on_may, .dialled = on_dialled, .moved = on_moved, .ended = on_ended
 };
 
-/* ---- accepting ------------------------------------------------------------------------------------ */
+/* ---- accepting ------------------------------------------------------------------------------ */
 
 static void ask_for_box(struct flow *flow)
 {
@@ -143,7 +144,8 @@ void tcp_answered(struct flow *flow, int fd, const struct err *err)
 static void start(struct flow *flow, int fd)
 {
 	struct process *process = flow->guest->process;
-	/* Private addresses are told too: flow_may knows which names may lead there, and the log shall tell. */
+	/* Private addresses are told too: flow_may knows which names may lead there, and the log
+	 * shall tell. */
 	struct dial_target target = {
 		.name = flow->name, .port = flow->port, .allow_private = true
 	};

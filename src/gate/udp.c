@@ -1,7 +1,9 @@
-/* udp.c - the datagrams of a box: the first of each flow comes by the door, the rest by a socket of the flow's own
+/* udp.c - the datagrams of a box: the first of each flow comes by the door, the rest by a socket of
+ * the flow's own
  *
- * Two things are needed before datagrams can pass: the flow's socket inside the namespace, which the daemon opens, and an address for
- * its name. Both are asked for at once; a few datagrams are kept meanwhile. Who sends a datagram that is refused is told so by ICMP. */
+ * Two things are needed before datagrams can pass: the flow's socket inside the namespace, which
+ * the daemon opens, and an address for its name. Both are asked for at once; a few datagrams are
+ * kept meanwhile. Who sends a datagram that is refused is told so by ICMP. */
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "gate/gate_internal.h"
@@ -24,7 +26,7 @@ struct udp_pending {
 	} kept[KEPT];
 };
 
-/* ---- ends ----------------------------------------------------------------------------------------- */
+/* ---- ends ----------------------------------------------------------------------------------- */
 
 void udp_pending_free(struct flow *flow)
 {
@@ -79,7 +81,7 @@ static void on_ended(void *arg, const struct relay_report *report)
 	flow_end(flow, report);
 }
 
-/* ---- both ends of a flow -------------------------------------------------------------------------- */
+/* ---- both ends of a flow -------------------------------------------------------------------- */
 
 static void on_moved(void *arg, bool out)
 {
@@ -174,7 +176,7 @@ void udp_answered(struct flow *flow, int fd, const struct err *err)
 	go_if_ready(flow);
 }
 
-/* ---- the door ------------------------------------------------------------------------------------- */
+/* ---- the door ------------------------------------------------------------------------------- */
 
 static json_t *endpoint_json(const struct doors_endpoint *endpoint)
 {

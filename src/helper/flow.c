@@ -1,9 +1,10 @@
 /* flow.c - bytes out of a helper process, as fast as somebody takes them
  *
- * A helper and a pipe. The pipe's bound is the backpressure: a reader that pauses stops the helper's write().
- * Why it failed comes beside the bytes, as one message through the helper's own socket. A flow is over when both
- * have happened: the pipe was read to its end and the helper is gone; either may be first. The helper has a pid
- * namespace, so once it is gone nobody holds the other end of the pipe, whatever it had started. */
+ * A helper and a pipe. The pipe's bound is the backpressure: a reader that pauses stops the
+ * helper's write(). Why it failed comes beside the bytes, as one message through the helper's own
+ * socket. A flow is over when both have happened: the pipe was read to its end and the helper is
+ * gone; either may be first. The helper has a pid namespace, so once it is gone nobody holds the
+ * other end of the pipe, whatever it had started. */
 #include "helper/flow.h"
 #include "base/alloc.h"
 #include "helper/helper.h"
@@ -29,7 +30,7 @@ struct flow {
 
 static_assert(sizeof(struct err) <= HELPER_MESSAGE_MAX, "an error is one message");
 
-/* ---- in the helper -------------------------------------------------------------------------------- */
+/* ---- in the helper -------------------------------------------------------------------------- */
 
 static int run(int sock, void *arg)
 {
@@ -44,7 +45,7 @@ static int run(int sock, void *arg)
 	return 1;
 }
 
-/* ---- in the daemon -------------------------------------------------------------------------------- */
+/* ---- in the daemon -------------------------------------------------------------------------- */
 
 static void settle(struct flow *flow)
 {
@@ -80,8 +81,8 @@ static void on_exit_of_helper(int code, void *arg)
 	settle(flow);
 }
 
-/* Ready means bytes or the end. The end is looked for here, so that on_readable may free the flow; and as what
- * was ready may have been read since, neither is possible too. */
+/* Ready means bytes or the end. The end is looked for here, so that on_readable may free the flow;
+ * and as what was ready may have been read since, neither is possible too. */
 static void on_ready(void *arg, unsigned ready)
 {
 	struct flow *flow = arg;

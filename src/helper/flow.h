@@ -14,7 +14,8 @@ struct flow_ops {
 	int (*run)(int out, void *arg, struct err *err);
 	/* In the daemon, both from the loop. Bytes are there: call flow_read. */
 	void (*on_readable)(struct flow *flow, void *arg);
-	/* Once, after the last byte was read: err NULL if run returned 0. Free the flow now or later. */
+	/* Once, after the last byte was read: err NULL if run returned 0. Free the flow now or
+	 * later. */
 	void (*on_done)(struct flow *flow, const struct err *err, void *arg);
 };
 
@@ -25,7 +26,7 @@ int flow_start(struct loop *loop, const struct flow_ops *ops, void *arg, const i
 size_t flow_read(struct flow *flow, void *data, size_t len);
 /* While paused on_readable is not called. */
 void flow_pause(struct flow *flow, bool paused);
-/* Kills the helper and does not wait for it: on_done follows from the loop, on_readable does not. False: the helper is
- * gone already and nothing follows. */
+/* Kills the helper and does not wait for it: on_done follows from the loop, on_readable does not.
+ * False: the helper is gone already and nothing follows. */
 bool flow_cancel(struct flow *flow);
 void flow_free(struct flow *flow); /* ends the helper; accepts NULL; no callback afterwards */

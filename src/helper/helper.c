@@ -1,10 +1,11 @@
 /* helper.c - slow work in a process of its own
  *
- * The helper is a clone of the daemon that is PID 1 of a new pid namespace and has a mount namespace of its
- * own. That gives three things at once: killing it kills everything it started, however deep (mmdebstrap,
- * apt, dpkg, maintainer scripts); its exit is seen only after all of them are gone; and no mount made for the
- * work is ever visible to, or left on, the host. PDEATHSIG ties it to the daemon, so a kill -9 of the daemon
- * ends the work too. It talks to the daemon through a SEQPACKET socket, one message each send(). */
+ * The helper is a clone of the daemon that is PID 1 of a new pid namespace and has a mount
+ * namespace of its own. That gives three things at once: killing it kills everything it started,
+ * however deep (mmdebstrap, apt, dpkg, maintainer scripts); its exit is seen only after all of them
+ * are gone; and no mount made for the work is ever visible to, or left on, the host. PDEATHSIG ties
+ * it to the daemon, so a kill -9 of the daemon ends the work too. It talks to the daemon through a
+ * SEQPACKET socket, one message each send(). */
 #include "helper/helper.h"
 #include "base/alloc.h"
 #include "loop/loop.h"

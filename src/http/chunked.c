@@ -1,7 +1,8 @@
 /* chunked.c - see chunked.h
  *
- * http_parser could do this, but the library as packaged is compiled lenient: it takes any two bytes for
- * the CRLF after a chunk. Two parties that disagree on where a body ends are how requests get smuggled. */
+ * http_parser could do this, but the library as packaged is compiled lenient: it takes any two
+ * bytes for the CRLF after a chunk. Two parties that disagree on where a body ends are how requests
+ * get smuggled. */
 #include "http/chunked.h"
 #include "base/alloc.h"
 

@@ -1,4 +1,5 @@
-/* chunked.h - the chunked transfer coding (RFC 9112, 7.1), strictly and without keeping data; pure */
+/* chunked.h - the chunked transfer coding (RFC 9112, 7.1), strictly and without keeping data;
+ * pure */
 #pragma once
 #include "base/buf.h"
 #include <stddef.h>
@@ -25,8 +26,8 @@ struct chunked {
 	unsigned digits;   /* of the size line at hand */
 	unsigned overhead; /* bytes of extension, or of all trailers */
 	uint64_t left;	   /* of the chunk at hand */
-	struct buf *
-		trailers; /* gets the trailers' lines, each with its CR LF; NULL: nobody wants them */
+	/* gets the trailers' lines, each with its CR LF; NULL: nobody wants them */
+	struct buf *trailers;
 };
 
 #define CHUNKED_INIT \
@@ -34,7 +35,8 @@ struct chunked {
 		0    \
 	}
 
-/* Takes bytes up to the end of a run of data, the end of the body or the end of the input, and tells how
- * many. A run of data is in *ret_data, *ret_len (0 when there is none). Look at state afterwards. */
+/* Takes bytes up to the end of a run of data, the end of the body or the end of the input, and
+ * tells how many. A run of data is in *ret_data, *ret_len (0 when there is none). Look at state
+ * afterwards. */
 size_t chunked_take(struct chunked *chunked, const char *data, size_t len, const char **ret_data,
 	size_t *ret_len);

@@ -4,18 +4,18 @@
  *     │        │        └────> SOCKET          ws_accept, http_tunnel_accept
  *     └────────┴─────────────> FLUSH ──> LINGER ──> gone
  *
- * A pipelined request stays in `in` unparsed until the answer before it is complete. Reading stops (and the
- * client is held back by its full socket) while a body's reader has paused, while nobody has asked for the
- * body yet, and while too many bytes of answers wait.
+ * A pipelined request stays in `in` unparsed until the answer before it is complete. Reading stops
+ * (and the client is held back by its full socket) while a body's reader has paused, while nobody
+ * has asked for the body yet, and while too many bytes of answers wait.
  *
- * The client's end of file is not the end of the connection: after a whole request it may be a half-close,
- * and the answer is still wanted. Then, and whenever we neither read nor write, the hang-up watch tells of
- * a peer that is really gone. Over TCP a full close cannot be told from a half-close before a packet
- * bounces; keep-alive probes make sure that one does.
+ * The client's end of file is not the end of the connection: after a whole request it may be a
+ * half-close, and the answer is still wanted. Then, and whenever we neither read nor write, the
+ * hang-up watch tells of a peer that is really gone. Over TCP a full close cannot be told from a
+ * half-close before a packet bounces; keep-alive probes make sure that one does.
  *
- * After a last answer that the client may not have read yet, we only shut down our sending side and throw
- * away what still comes: closing with unread bytes would make the kernel reset the connection and take the
- * answer back out of the client's hands. */
+ * After a last answer that the client may not have read yet, we only shut down our sending side and
+ * throw away what still comes: closing with unread bytes would make the kernel reset the connection
+ * and take the answer back out of the client's hands. */
 #include "http/http_internal.h"
 #include "base/clock.h"
 #include "loop/loop.h"
@@ -80,7 +80,7 @@ void conn_end(struct http_conn *conn)
 	conn_leave(conn);
 }
 
-/* ---- what to wait for ------------------------------------------------------------------------- */
+/* ---- what to wait for ----------------------------------------------------------------------- */
 
 static bool may_parse(const struct http_conn *conn)
 {
@@ -141,7 +141,7 @@ static bool tell_drain(struct http_conn *conn)
 	return conn->request && reply_tell_drain(conn->request);
 }
 
-/* ---- exchanges -------------------------------------------------------------------------------- */
+/* ---- exchanges ------------------------------------------------------------------------------ */
 
 static void next_request(struct http_conn *conn)
 {
@@ -170,8 +170,8 @@ void conn_refuse(struct http_conn *conn, int status, const struct err *why)
 	if (request && request->begun) {
 		conn->broken = true;
 	} else if (!request && conn->stage == CONN_BODY) {
-		conn->stage =
-			CONN_FLUSH; /* it has its answer already; a second would be taken for another's */
+		/* it has its answer already; a second would be taken for another's */
+		conn->stage = CONN_FLUSH;
 	} else {
 		conn->keep = false;
 		reply_put_error(conn, status, why);
@@ -254,7 +254,7 @@ static size_t parse(struct http_conn *conn, const char *data, size_t len)
 	return used;
 }
 
-/* ---- going on --------------------------------------------------------------------------------- */
+/* ---- going on ------------------------------------------------------------------------------- */
 
 /* The client sends no more and what it sent is parsed as far as possible. */
 static void settle_eof(struct http_conn *conn)
@@ -343,7 +343,8 @@ static void take_input(struct http_conn *conn, const char *data, size_t len)
 		buf_add(&conn->in, data + used, len - used);
 }
 
-/* What is read may have to wait in memory for whom it is meant: many connections take small bites. */
+/* What is read may have to wait in memory for whom it is meant: many connections take small
+ * bites. */
 static size_t read_size(const struct http_server *server)
 {
 	size_t share = HTTP_READ_ALL / MAX(http_server_get_connections(server), 1u);
@@ -415,7 +416,7 @@ void conn_run_scheduled(struct http_conn *conn)
 		conn_free(conn);
 }
 
-/* ---- events ----------------------------------------------------------------------------------- */
+/* ---- events --------------------------------------------------------------------------------- */
 
 static void on_ready(void *arg, unsigned ready)
 {
@@ -479,7 +480,7 @@ void conn_tick(struct http_conn *conn, int64_t now)
 	}
 }
 
-/* ---- new -------------------------------------------------------------------------------------- */
+/* ---- new ------------------------------------------------------------------------------------ */
 
 static void set_tcp_options(int fd)
 {

@@ -1,9 +1,9 @@
 /* conn_out.c - the sending side of a connection
  *
- * Bytes are sent when there are many of them, when an answer is complete, or at the end of the loop's round,
- * so that what an exchange writes in small pieces leaves in one system call. What the socket does not take
- * is kept in `out` until it is writable. Nothing here calls back: a failed send only marks the connection,
- * and the loop ends it. */
+ * Bytes are sent when there are many of them, when an answer is complete, or at the end of the
+ * loop's round, so that what an exchange writes in small pieces leaves in one system call. What the
+ * socket does not take is kept in `out` until it is writable. Nothing here calls back: a failed
+ * send only marks the connection, and the loop ends it. */
 #include "http/http_internal.h"
 #include <assert.h>
 #include <errno.h>

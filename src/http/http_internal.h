@@ -10,10 +10,10 @@
  *   tls.c        TLS below a connection
  *
  * Re-entrancy. The handler's callbacks (handler, body, drain, gone, WebSocket ones) are called from
- * conn_advance() and conn_end() alone, which run from the loop and never from inside a call the handler
- * made. So a call into this layer never calls back before it returns: an error met while writing is noted
- * in conn->broken, and the loop does the rest soon (conn_schedule). While callbacks run conn->depth is
- * above zero and keeps the connection's memory. */
+ * conn_advance() and conn_end() alone, which run from the loop and never from inside a call the
+ * handler made. So a call into this layer never calls back before it returns: an error met while
+ * writing is noted in conn->broken, and the loop does the rest soon (conn_schedule). While
+ * callbacks run conn->depth is above zero and keeps the connection's memory. */
 #pragma once
 #include "base/buf.h"
 #include "http/parse.h"
@@ -183,8 +183,8 @@ void conn_refuse(struct http_conn *conn, int status, const struct err *why);
 
 /* conn_out.c */
 void conn_flush(struct http_conn *conn);
-/* Queues bytes. They are sent at once if they are many, or urgent and this is not inside a callback (after
- * which all is sent anyway), else at the end of the loop's round. Calls nobody back. */
+/* Queues bytes. They are sent at once if they are many, or urgent and this is not inside a callback
+ * (after which all is sent anyway), else at the end of the loop's round. Calls nobody back. */
 void conn_write(struct http_conn *conn, const struct iovec *parts, unsigned count, bool urgent);
 
 /* request.c */

@@ -1,19 +1,21 @@
 /* parse.c - see parse.h
  *
- * The head is collected line by line up to its empty line, at most HTTP_HEAD_MAX bytes, and then given to
- * http_parser in one piece, which finds the request line's parts and the headers. Collecting first means
- * that every name and value lies whole in one buffer, and that a slow sender costs no more than a fast one.
+ * The head is collected line by line up to its empty line, at most HTTP_HEAD_MAX bytes, and then
+ * given to http_parser in one piece, which finds the request line's parts and the headers.
+ * Collecting first means that every name and value lies whole in one buffer, and that a slow sender
+ * costs no more than a fast one.
  *
- * http_parser as packaged is compiled lenient (HTTP_PARSER_STRICT=0: spaces in header names, bare LF, any
- * byte in targets, folded lines), so what matters is checked here again: line ends and folds before it
- * runs, names, values and the framing headers after. It is not asked where the body ends at all. */
+ * http_parser as packaged is compiled lenient (HTTP_PARSER_STRICT=0: spaces in header names, bare
+ * LF, any byte in targets, folded lines), so what matters is checked here again: line ends and
+ * folds before it runs, names, values and the framing headers after. It is not asked where the body
+ * ends at all. */
 #include "http/parse.h"
 #include <ctype.h>
 #include <http_parser.h>
 #include <strings.h>
 
-/* What http_parser's callbacks fill in: offsets into the text, since names must not be cut up while it
- * still reads them. */
+/* What http_parser's callbacks fill in: offsets into the text, since names must not be cut up while
+ * it still reads them. */
 struct outline {
 	const char *base;
 	unsigned count;
@@ -31,7 +33,7 @@ static void refuse(struct http_piece *piece, int status, enum err_kind kind, con
 	err_set(&piece->why, kind, "%s", text);
 }
 
-/* ---- http_parser ------------------------------------------------------------------------------ */
+/* ---- http_parser ---------------------------------------------------------------------------- */
 
 static int on_url(http_parser *parser, const char *at, size_t len)
 {
@@ -88,7 +90,7 @@ const char *http_status_text(int status)
 	return *text == '<' ? "Other" : text; /* "<unknown>" */
 }
 
-/* ---- checks of a whole head ------------------------------------------------------------------- */
+/* ---- checks of a whole head ----------------------------------------------------------------- */
 
 static bool is_token(const char *text)
 {
@@ -232,10 +234,10 @@ static void parse_head(struct http_parse *parse, struct http_piece *piece)
 	parse->chunked = (struct chunked)CHUNKED_INIT;
 }
 
-/* ---- collecting the head ---------------------------------------------------------------------- */
+/* ---- collecting the head -------------------------------------------------------------------- */
 
-/* Looks at the lines not looked at yet. True when the head's empty line is among them, which then is the
- * end of the text. */
+/* Looks at the lines not looked at yet. True when the head's empty line is among them, which then
+ * is the end of the text. */
 static bool scan_lines(struct http_parse *parse, struct http_piece *piece)
 {
 	const char *text = (const char *)buf_head(&parse->text);
@@ -307,7 +309,7 @@ static size_t take_head(
 	return used;
 }
 
-/* ---- the body --------------------------------------------------------------------------------- */
+/* ---- the body ------------------------------------------------------------------------------- */
 
 static size_t end_request(struct http_parse *parse, struct http_piece *piece, size_t used)
 {
@@ -347,7 +349,7 @@ static size_t take_chunked(
 	return used;
 }
 
-/* ---- public ----------------------------------------------------------------------------------- */
+/* ---- public --------------------------------------------------------------------------------- */
 
 size_t http_parse_next(
 	struct http_parse *parse, const char *data, size_t len, struct http_piece *ret)

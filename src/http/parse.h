@@ -2,7 +2,8 @@
  *
  *   HEAD  BODY*  END   and again
  *
- * The caller takes one piece at a time and so decides itself when to go on; there are no callbacks. */
+ * The caller takes one piece at a time and so decides itself when to go on; there are no
+ * callbacks. */
 #pragma once
 #include "base/buf.h"
 #include "base/err.h"
@@ -64,7 +65,8 @@ struct http_parse {
 	}
 
 void http_parse_done(struct http_parse *parse);
-/* Takes bytes up to the end of the next piece and tells how many. len may be 0 after HEAD and BODY. */
+/* Takes bytes up to the end of the next piece and tells how many. len may be 0 after HEAD and
+ * BODY. */
 size_t http_parse_next(
 	struct http_parse *parse, const char *data, size_t len, struct http_piece *ret);
 /* Some bytes of a head are here, but not all. */

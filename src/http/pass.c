@@ -1,7 +1,8 @@
 /* pass.c - see pass.h
  *
- * A tunnel is a connection in the stage CONN_SOCKET without a WebSocket: what comes is handed on as it is, and each way
- * ends on its own. It goes when both have ended, or when the client breaks off; its owner hears of it either way. */
+ * A tunnel is a connection in the stage CONN_SOCKET without a WebSocket: what comes is handed on as
+ * it is, and each way ends on its own. It goes when both have ended, or when the client breaks off;
+ * its owner hears of it either way. */
 #include "http/pass.h"
 #include "http/http_internal.h"
 #include <arpa/inet.h>
@@ -23,7 +24,7 @@ struct http_tunnel {
 	bool shut;	/* and the client was told */
 };
 
-/* ---- the request ---------------------------------------------------------------------------------- */
+/* ---- the request ---------------------------------------------------------------------------- */
 
 void http_server_set_front(struct http_server *server, http_front front, void *arg)
 {
@@ -54,7 +55,7 @@ const char *http_request_peer(struct http_request *request)
 	return conn->peer;
 }
 
-/* ---- the answer ----------------------------------------------------------------------------------- */
+/* ---- the answer ----------------------------------------------------------------------------- */
 
 static struct iovec part(const void *data, size_t len)
 {
@@ -114,7 +115,7 @@ void http_pass_trailers(struct http_request *request, const struct buf *lines)
 	http_reply_end(request);
 }
 
-/* ---- tunnels: the owner's side -------------------------------------------------------------------- */
+/* ---- tunnels: the owner's side -------------------------------------------------------------- */
 
 struct http_tunnel *http_tunnel_accept(struct http_request *request, const struct buf *headers,
 	const struct http_tunnel_ops *ops, void *arg)
@@ -185,7 +186,7 @@ void http_tunnel_cut(struct http_tunnel *tunnel)
 	conn_schedule(tunnel->conn);
 }
 
-/* ---- tunnels: the connection's side --------------------------------------------------------------- */
+/* ---- tunnels: the connection's side --------------------------------------------------------- */
 
 size_t tunnel_take(struct http_tunnel *tunnel, const char *data, size_t len)
 {

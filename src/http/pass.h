@@ -1,7 +1,9 @@
-/* pass.h - what a proxy needs of the server: heads as they came, answers as they come, and the bare connection
+/* pass.h - what a proxy needs of the server: heads as they came, answers as they come, and the bare
+ * connection
  *
- * A front takes requests before their target is taken apart, and answers them like any other handler; in the place of
- * http_reply_begin() it may use http_pass_begin(), or make the connection a tunnel. */
+ * A front takes requests before their target is taken apart, and answers them like any other
+ * handler; in the place of http_reply_begin() it may use http_pass_begin(), or make the connection
+ * a tunnel. */
 #pragma once
 #include "base/buf.h"
 #include "http/parse.h"
@@ -11,7 +13,8 @@ typedef bool (*http_front)(struct http_request *request, void *arg);
 
 /* Asked before the handler, for each request; true: it is the front's. */
 void http_server_set_front(struct http_server *server, http_front front, void *arg);
-/* The head, strictly parsed; target and headers as they were sent, in order (the target only for a front). */
+/* The head, strictly parsed; target and headers as they were sent, in order (the target only for a
+ * front). */
 const struct http_head *http_request_head(const struct http_request *request);
 /* The client's address as text; "" for the unix door. */
 const char *http_request_peer(struct http_request *request);
@@ -27,13 +30,13 @@ struct http_pass {
 	bool trailers;	  /* the body, of unknown length, may end with http_pass_trailers */
 };
 
-/* Instead of http_reply_begin; http_reply_write and http_reply_end follow. No more than length may be written; with less,
- * end by http_reply_error, which cuts the connection. */
+/* Instead of http_reply_begin; http_reply_write and http_reply_end follow. No more than length may
+ * be written; with less, end by http_reply_error, which cuts the connection. */
 void http_pass_begin(struct http_request *request, const struct http_pass *pass);
 /* Instead of http_reply_end: whole lines, as above. */
 void http_pass_trailers(struct http_request *request, const struct buf *lines);
 
-/* ---- tunnels: after "101 Switching Protocols" the connection is bytes, both ways ------------------- */
+/* ---- tunnels: after "101 Switching Protocols" the connection is bytes, both ways ------------ */
 
 struct http_tunnel;
 

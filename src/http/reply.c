@@ -1,7 +1,7 @@
 /* reply.c - answers: whole, streamed, errors
  *
- * A whole answer is head and body in one system call. A streamed one is chunked for HTTP/1.1 and ends with
- * the connection for 1.0. Bytes go through conn_write(), which calls nobody back. */
+ * A whole answer is head and body in one system call. A streamed one is chunked for HTTP/1.1 and
+ * ends with the connection for 1.0. Bytes go through conn_write(), which calls nobody back. */
 #include "http/http_internal.h"
 #include "base/log.h"
 #include "base/text.h"
@@ -29,7 +29,7 @@ static const char *date_now(struct http_server *server)
 	return server->date;
 }
 
-/* ---- the head --------------------------------------------------------------------------------- */
+/* ---- the head ------------------------------------------------------------------------------- */
 
 bool reply_keeps(const struct http_conn *conn)
 {
@@ -39,8 +39,8 @@ bool reply_keeps(const struct http_conn *conn)
 		return false;
 	if (conn->stage != CONN_BODY || !http_head_has_body(head))
 		return true;
-	/* A client that waits for 100 Continue may send the body or not: where the next request begins is
-	 * anyone's guess. */
+	/* A client that waits for 100 Continue may send the body or not: where the next request
+	 * begins is anyone's guess. */
 	if (head->expects_continue && !(conn->request && conn->request->continued))
 		return false;
 	return head->chunked || conn->parse.left <= HTTP_UNWANTED_MAX;
@@ -92,7 +92,7 @@ void http_reply_header(struct http_request *request, const char *name, const cha
 	buf_add(&request->headers, "\r\n", 2);
 }
 
-/* ---- whole answers ---------------------------------------------------------------------------- */
+/* ---- whole answers -------------------------------------------------------------------------- */
 
 static void finish(struct http_request *request)
 {
@@ -147,7 +147,7 @@ void http_reply_json(struct http_request *request, int status, json_t *value)
 	http_reply_error(request, &err);
 }
 
-/* ---- errors ----------------------------------------------------------------------------------- */
+/* ---- errors --------------------------------------------------------------------------------- */
 
 /* Messages quote what clients sent, which need not be UTF-8; JSON must. */
 static json_t *text_value(const char *text)
@@ -200,7 +200,7 @@ void http_reply_error(struct http_request *request, const struct err *err)
 	reply_error_as(request, err_kind_http_status(err->kind), err);
 }
 
-/* ---- streamed answers ------------------------------------------------------------------------- */
+/* ---- streamed answers ----------------------------------------------------------------------- */
 
 void http_reply_begin(struct http_request *request, int status, const char *content_type)
 {

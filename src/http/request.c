@@ -1,7 +1,8 @@
 /* request.c - one request: what the handler may ask of it, and its body
  *
- * The head stays in the connection's parser, which does not go on before the answer is complete. The body
- * is handed on as it is parsed, straight from the read buffer; only http_request_read_body() collects it. */
+ * The head stays in the connection's parser, which does not go on before the answer is complete.
+ * The body is handed on as it is parsed, straight from the read buffer; only
+ * http_request_read_body() collects it. */
 #include "http/http_internal.h"
 #include <assert.h>
 
@@ -31,7 +32,7 @@ void request_gone(struct http_request *request)
 	request_free(request);
 }
 
-/* ---- what it says ----------------------------------------------------------------------------- */
+/* ---- what it says --------------------------------------------------------------------------- */
 
 static const struct http_head *head_of(const struct http_request *request)
 {
@@ -125,7 +126,7 @@ void http_request_on_gone(struct http_request *request,
 	request->gone_arg = arg;
 }
 
-/* ---- its body --------------------------------------------------------------------------------- */
+/* ---- its body ------------------------------------------------------------------------------- */
 
 static bool is_too_large(const struct http_request *request)
 {

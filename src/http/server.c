@@ -1,7 +1,7 @@
 /* server.c - listeners, the list of connections, the clock of their limits
  *
- * Connections have no timers of their own: while there are any, one tick a second looks at all of them.
- * That costs nothing per request and lets limits strike at most a second late. */
+ * Connections have no timers of their own: while there are any, one tick a second looks at all of
+ * them. That costs nothing per request and lets limits strike at most a second late. */
 #include "http/http_internal.h"
 #include "base/file.h"
 #include "base/log.h"
@@ -42,7 +42,7 @@ static const struct http_limits default_limits = {
 	.tick = 1000,
 };
 
-/* ---- life ------------------------------------------------------------------------------------- */
+/* ---- life ----------------------------------------------------------------------------------- */
 
 static void server_destroy(struct http_server *server)
 {
@@ -151,7 +151,7 @@ void server_add_conn(struct http_server *server, struct http_conn *conn)
 	}
 }
 
-/* ---- the end ---------------------------------------------------------------------------------- */
+/* ---- the end -------------------------------------------------------------------------------- */
 
 static void on_stopped(void *arg)
 {
@@ -252,7 +252,7 @@ void http_server_free(struct http_server *server)
 	server_leave(server);
 }
 
-/* ---- listening -------------------------------------------------------------------------------- */
+/* ---- listening ------------------------------------------------------------------------------ */
 
 static void on_accept_again(void *arg)
 {
@@ -261,8 +261,8 @@ static void on_accept_again(void *arg)
 	loop_fd_set(listener->watch, LOOP_READ);
 }
 
-/* Anybody on this machine may connect by TCP, before any token is looked at. The last eighth of our fds is
- * not for them, so that the unix door and the boxes go on. */
+/* Anybody on this machine may connect by TCP, before any token is looked at. The last eighth of our
+ * fds is not for them, so that the unix door and the boxes go on. */
 static bool is_refused(const struct http_listener *listener, int fd)
 {
 	if (listener->server->count[listener->door] >= HTTP_CONNECTIONS_MAX)
@@ -326,8 +326,8 @@ static bool somebody_listens(const struct sockaddr_un *address)
 		       errno == EAGAIN);
 }
 
-/* A socket file without a listener behind it is left over from a daemon that was killed. A process it had just started may
- * hold the socket for a moment longer. */
+/* A socket file without a listener behind it is left over from a daemon that was killed. A process
+ * it had just started may hold the socket for a moment longer. */
 static int remove_stale(const struct sockaddr_un *address, struct err *err)
 {
 	struct stat st;

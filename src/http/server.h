@@ -1,17 +1,19 @@
-/* server.h - HTTP/1.1 server: keep-alive, streamed bodies both ways, chunked, limits, timeouts, WebSocket
+/* server.h - HTTP/1.1 server: keep-alive, streamed bodies both ways, chunked, limits, timeouts,
+ * WebSocket
  *
  * The handler is called once a request's head is complete and must, then or later, give exactly one
  * answer: http_reply(), http_reply_error(), http_reply_begin()..http_reply_end(), or ws_accept().
- * A request is valid until its answer is complete or its on_gone was called, whichever is first; after
- * that it must not be touched. Bodies are not kept in memory unless asked for.
+ * A request is valid until its answer is complete or its on_gone was called, whichever is first;
+ * after that it must not be touched. Bodies are not kept in memory unless asked for.
  *
- * Limits (a breach is answered 4xx and the connection closed): head 16 KiB, 64 header lines, 30 s for the
- * head to arrive, 60 s without a byte of a body, 60 s idle between requests, 2 min without a client taking
- * a byte of the answer while some wait. Refused always: both Content-Length and Transfer-Encoding, repeated
- * Content-Length or Host, transfer codings other than chunked, obs-fold, NUL or control bytes in headers,
- * missing Host on 1.1, HTTP/1.0 with keep-alive is answered and closed. `Expect: 100-continue` is honoured
- * when the body is first wanted. A body nobody asked for is drained up to 1 MiB, else the connection ends. At
- * most 4096 connections a door; by TCP fewer, if that would take the last eighth of the process's fds. */
+ * Limits (a breach is answered 4xx and the connection closed): head 16 KiB, 64 header lines, 30 s
+ * for the head to arrive, 60 s without a byte of a body, 60 s idle between requests, 2 min without
+ * a client taking a byte of the answer while some wait. Refused always: both Content-Length and
+ * Transfer-Encoding, repeated Content-Length or Host, transfer codings other than chunked,
+ * obs-fold, NUL or control bytes in headers, missing Host on 1.1, HTTP/1.0 with keep-alive is
+ * answered and closed. `Expect: 100-continue` is honoured when the body is first wanted. A body
+ * nobody asked for is drained up to 1 MiB, else the connection ends. At most 4096 connections a
+ * door; by TCP fewer, if that would take the last eighth of the process's fds. */
 #pragma once
 #include "base/err.h"
 #include "base/json.h"
@@ -41,7 +43,8 @@ struct http_tls;
 /* The same with TLS (see tls.h); tls is borrowed for the server's life. */
 int http_server_listen_tls(struct http_server *server, const char *address, uint16_t port,
 	struct http_tls *tls, uint16_t *ret_port, struct err *err);
-/* Stops listening, ends idle connections, lets running exchanges finish for at most grace_ms, then calls done. */
+/* Stops listening, ends idle connections, lets running exchanges finish for at most grace_ms, then
+ * calls done. */
 void http_server_stop(
 	struct http_server *server, uint64_t grace_ms, void (*done)(void *arg), void *arg);
 void http_server_free(
@@ -69,14 +72,15 @@ void *http_request_get_data(const struct http_request *request);
 /* What whoever asks may do, in the handler's own bits; 0 until set. */
 void http_request_set_rights(struct http_request *request, unsigned rights);
 unsigned http_request_get_rights(const struct http_request *request);
-/* Every JSON answer to it goes through fn first: what the asker may not see is taken out in one place. */
+/* Every JSON answer to it goes through fn first: what the asker may not see is taken out in one
+ * place. */
 void http_request_filter_json(struct http_request *request, void (*fn)(json_t *value));
 /* For answers written as text: the same, done to a part. */
 void http_request_filter(const struct http_request *request, json_t *value);
 
-/* Called once if the client goes away (or the server is freed) before the answer is complete, or if this
- * layer had to answer itself: body over its bound, malformed or late. No callback is ever made from inside a
- * call to this layer. */
+/* Called once if the client goes away (or the server is freed) before the answer is complete, or if
+ * this layer had to answer itself: body over its bound, malformed or late. No callback is ever made
+ * from inside a call to this layer. */
 void http_request_on_gone(struct http_request *request,
 	void (*fn)(struct http_request *request, void *arg), void *arg);
 
@@ -101,8 +105,8 @@ void http_reply(struct http_request *request, int status, const char *content_ty
 	const void *body, size_t len);
 void http_reply_json(
 	struct http_request *request, int status, json_t *value); /* takes the reference */
-/* {"error":{"code","message","hint"}} with the status of the error's kind. After http_reply_begin it
- * cuts the connection instead, so that nobody takes the answer for whole. */
+/* {"error":{"code","message","hint"}} with the status of the error's kind. After http_reply_begin
+ * it cuts the connection instead, so that nobody takes the answer for whole. */
 void http_reply_error(struct http_request *request, const struct err *err);
 
 /* Streamed: chunked for 1.1, until close for 1.0. HEAD gets the head alone. */

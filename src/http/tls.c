@@ -1,9 +1,10 @@
 /* tls.c - TLS below a connection, over OpenSSL
  *
- * The connection keeps its own buffers and its own loop; here is only what stands in the place of read() and
- * sendmsg(). Two things differ from a socket. OpenSSL may hold bytes that it has read already, of which epoll knows
- * nothing: conn->more says so. And reading may need to write first (a handshake into a full socket): conn->stalled.
- * Writing never waits for reading: nothing is written before the handshake is done, and renegotiation is off. */
+ * The connection keeps its own buffers and its own loop; here is only what stands in the place of
+ * read() and sendmsg(). Two things differ from a socket. OpenSSL may hold bytes that it has read
+ * already, of which epoll knows nothing: conn->more says so. And reading may need to write first (a
+ * handshake into a full socket): conn->stalled. Writing never waits for reading: nothing is written
+ * before the handshake is done, and renegotiation is off. */
 #include "http/tls.h"
 #include "base/text.h"
 #include "http/http_internal.h"
@@ -27,7 +28,7 @@ struct http_tls {
 	struct seen seen[2];
 };
 
-/* ---- the files ------------------------------------------------------------------------------------ */
+/* ---- the files ------------------------------------------------------------------------------ */
 
 static struct seen look(const char *path)
 {
@@ -138,7 +139,7 @@ void http_tls_free(struct http_tls *tls)
 	free(tls);
 }
 
-/* ---- connections ---------------------------------------------------------------------------------- */
+/* ---- connections ---------------------------------------------------------------------------- */
 
 struct ssl_st *tls_accept(struct http_tls *tls, int fd)
 {

@@ -1,16 +1,20 @@
 /* tls.h - a certificate and its key, for http_server_listen_tls
  *
- * TLS 1.2 and 1.3; HTTP/1.1 alone is offered (ALPN). The same certificate answers every server name. */
+ * TLS 1.2 and 1.3; HTTP/1.1 alone is offered (ALPN). The same certificate answers every server
+ * name. */
 #pragma once
 #include "base/err.h"
 #include <stdbool.h>
 
 struct http_tls;
 
-/* PEM files: the certificate with its chain, and the key. ERR_INVALID when they do not belong together. */
+/* PEM files: the certificate with its chain, and the key. ERR_INVALID when they do not belong
+ * together. */
 int http_tls_new(const char *certificate, const char *key, struct http_tls **ret, struct err *err);
 void http_tls_free(struct http_tls *tls); /* accepts NULL; after the servers that use it */
-/* Reads the files again. What cannot be used leaves what was there; connections that are open keep what they have. */
+/* Reads the files again. What cannot be used leaves what was there; connections that are open keep
+ * what they have. */
 int http_tls_reload(struct http_tls *tls, struct err *err);
-/* Whether the files have other contents on disk (by inode, size, time) than at the last reading, good or bad. */
+/* Whether the files have other contents on disk (by inode, size, time) than at the last reading,
+ * good or bad. */
 bool http_tls_is_stale(const struct http_tls *tls);

@@ -1,9 +1,9 @@
 /* websocket.c - see websocket.h
  *
- * wslay reads: frames, masks, fragments, UTF-8, pings, the closing handshake. What it wants to say itself
- * (pongs, closes) it hands to send_callback, which queues it. Messages are framed here: a server's frame is
- * a header of at most ten bytes before the data, so they go out without wslay's copy of them. Both ways
- * queue whole frames, so they never mix.
+ * wslay reads: frames, masks, fragments, UTF-8, pings, the closing handshake. What it wants to say
+ * itself (pongs, closes) it hands to send_callback, which queues it. Messages are framed here: a
+ * server's frame is a header of at most ten bytes before the data, so they go out without wslay's
+ * copy of them. Both ways queue whole frames, so they never mix.
  *
  * The end: once both sides have closed, or the client broke the rules, ws_is_over() is true and the
  * connection takes the WebSocket off itself, tells its owner, and goes on to flush and linger. */
@@ -32,7 +32,7 @@ struct websocket {
 	int64_t pinged;
 };
 
-/* ---- wslay's side ----------------------------------------------------------------------------- */
+/* ---- wslay's side --------------------------------------------------------------------------- */
 
 static ssize_t recv_callback(
 	wslay_event_context_ptr wslay, uint8_t *buf, size_t len, int flags, void *arg)
@@ -88,7 +88,7 @@ static void ws_free(struct websocket *ws)
 	free(ws);
 }
 
-/* ---- the connection's side -------------------------------------------------------------------- */
+/* ---- the connection's side ------------------------------------------------------------------ */
 
 size_t ws_take(struct websocket *ws, const char *data, size_t len)
 {
@@ -165,7 +165,7 @@ void ws_gone(struct websocket *ws)
 		ws_free(ws);
 }
 
-/* ---- the handshake ---------------------------------------------------------------------------- */
+/* ---- the handshake -------------------------------------------------------------------------- */
 
 static void accept_value(const char *key, char **ret)
 {
@@ -260,7 +260,7 @@ struct websocket *ws_accept(struct http_request *request, size_t max_message,
 	return ws;
 }
 
-/* ---- the owner's side ------------------------------------------------------------------------- */
+/* ---- the owner's side ----------------------------------------------------------------------- */
 
 static void send_frame(struct websocket *ws, uint8_t opcode, struct iovec tag, struct iovec data)
 {

@@ -1,7 +1,7 @@
 /* websocket.h - WebSocket (RFC 6455) over a request, by wslay
  *
- * Messages from the client are bounded (max_message); a larger one closes with 1009. Pings are answered
- * here; a ping is sent after 30 s of silence and the connection ends after 90. */
+ * Messages from the client are bounded (max_message); a larger one closes with 1009. Pings are
+ * answered here; a ping is sent after 30 s of silence and the connection ends after 90. */
 #pragma once
 #include <stdbool.h>
 #include <stddef.h>
@@ -13,14 +13,16 @@ struct websocket;
 struct websocket_ops {
 	void (*on_message)(
 		struct websocket *ws, bool binary, const void *data, size_t len, void *arg);
-	/* Bytes waiting have fallen below the low mark of 64 KiB after being above it. May be NULL. */
+	/* Bytes waiting have fallen below the low mark of 64 KiB after being above it. May be
+	 * NULL. */
 	void (*on_drain)(struct websocket *ws, void *arg);
-	/* The connection is over, by either side; the websocket is gone after this returns. Called once. */
+	/* The connection is over, by either side; the websocket is gone after this returns. Called
+	 * once. */
 	void (*on_close)(struct websocket *ws, void *arg);
 };
 
-/* Answers the request with 101 and takes its connection; the request is gone after this. NULL when the
- * request is not a proper WebSocket handshake; then it has been answered with 400 or 426. */
+/* Answers the request with 101 and takes its connection; the request is gone after this. NULL when
+ * the request is not a proper WebSocket handshake; then it has been answered with 400 or 426. */
 struct websocket *ws_accept(struct http_request *request, size_t max_message,
 	const struct websocket_ops *ops, void *arg);
 void ws_send(struct websocket *ws, bool binary, const void *data, size_t len);

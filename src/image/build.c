@@ -6,9 +6,10 @@
 #include <fcntl.h>
 #include <stdio.h>
 
-/* What an agent at work expects to find; then what makes these work in a box: iproute2 to see the network,
- * iputils-ping because everybody tries it first, libnss-myhostname so that sudo and friends can resolve the box's own
- * name, netbase for /etc/services, xz-utils and unzip because archives come in those. */
+/* What an agent at work expects to find; then what makes these work in a box: iproute2 to see the
+ * network, iputils-ping because everybody tries it first, libnss-myhostname so that sudo and
+ * friends can resolve the box's own name, netbase for /etc/services, xz-utils and unzip because
+ * archives come in those. */
 static const char *const standard_packages[] = { "git", "curl", "ca-certificates", "python3",
 	"python3-pip", "python3-venv", "nodejs", "npm", "build-essential", "sudo", "procps",
 	"strace", "openssh-client", "tmux", "less", "nano", "vim-tiny", "jq", "ripgrep", "iproute2",
@@ -57,8 +58,8 @@ char *program_find(const char *name)
 	return NULL;
 }
 
-/* Debian's rule for package names, with room to spare; nothing that apt or mmdebstrap would read as an
- * option, a pattern or a path. */
+/* Debian's rule for package names, with room to spare; nothing that apt or mmdebstrap would read as
+ * an option, a pattern or a path. */
 static int package_check(const char *name, struct err *err)
 {
 	static const char allowed[] = "abcdefghijklmnopqrstuvwxyz0123456789+-.";

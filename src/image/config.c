@@ -1,7 +1,7 @@
 /* config.c - the configuration of an image: what its maker says about how to run it
  *
- * It comes from a registry or an archive and ends as arguments and environment of programs in a box, so it
- * is checked for types and bounded once, when the image is made. */
+ * It comes from a registry or an archive and ends as arguments and environment of programs in a
+ * box, so it is checked for types and bounded once, when the image is made. */
 #include "image/image_internal.h"
 
 enum {

@@ -1,8 +1,9 @@
 /* discard.c - files that go in the background
  *
- * Layers, folders of images that older homes have, and finished downloads: what is no disk of the pool, and may be
- * large. It has been renamed to .trash-… before, so it is gone for everybody; what a dead daemon left of it is
- * taken up at the next open. One after the other: an image may have a hundred layers, and the disk is one. */
+ * Layers, folders of images that older homes have, and finished downloads: what is no disk of the
+ * pool, and may be large. It has been renamed to .trash-… before, so it is gone for everybody; what
+ * a dead daemon left of it is taken up at the next open. One after the other: an image may have a
+ * hundred layers, and the disk is one. */
 #include "image/image_internal.h"
 #include "base/file.h"
 #include "base/log.h"
@@ -49,8 +50,9 @@ static void unescape_octal(char *text)
 	*out = '\0';
 }
 
-/* Whatever is mounted below must not be walked into. We are in a mount namespace of our own: what is
- * detached here stays where it is on the host, and the kernel detaches it there when its directory goes. */
+/* Whatever is mounted below must not be walked into. We are in a mount namespace of our own: what
+ * is detached here stays where it is on the host, and the kernel detaches it there when its
+ * directory goes. */
 static void unmount_below(const char *path)
 {
 	FILE *file = fopen("/proc/self/mountinfo", "re");
@@ -81,7 +83,8 @@ static int removal_run(int sock, void *arg)
 
 	(void)sock;
 	unmount_below(removal->path);
-	/* Another daemon on the same folder may be removing it too; then things vanish under our hands. */
+	/* Another daemon on the same folder may be removing it too; then things vanish under our
+	 * hands. */
 	for (int i = 0; i < 3; i++)
 		if (tree_remove(AT_FDCWD, removal->path, &err) == 0)
 			return 0;

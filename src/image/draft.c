@@ -1,9 +1,9 @@
 /* draft.c - images and layers on their way; all of it runs in the helper that makes them
  *
- * A layer is filled under BOX_HOME/layers/.new-JOB-RANDOM, written to disk, and then renamed to its id: a layer that
- * has its name is whole even after a power cut, and a pull that is tried again may trust it. A draft is written
- * when all its layers are there, names and all: it lies on another file system, which keeps no order between them.
- * The daemon publishes it. */
+ * A layer is filled under BOX_HOME/layers/.new-JOB-RANDOM, written to disk, and then renamed to its
+ * id: a layer that has its name is whole even after a power cut, and a pull that is tried again may
+ * trust it. A draft is written when all its layers are there, names and all: it lies on another
+ * file system, which keeps no order between them. The daemon publishes it. */
 #include "image/image_internal.h"
 #include "base/clock.h"
 #include "base/file.h"
@@ -20,7 +20,7 @@ enum {
 	CACHE_KEY_MAX = 255,
 };
 
-/* ---- drafts ------------------------------------------------------------------------------------------ */
+/* ---- drafts --------------------------------------------------------------------------------- */
 
 static int check_text(const char *what, const char *text, size_t max, struct err *err)
 {
@@ -129,8 +129,9 @@ int draft_write(const struct images *images, const struct image_draft *draft, st
 	return fsync_path(path, err) < 0 ? -1 : fsync_path(images->path, err);
 }
 
-/* Started, the write of a small file becomes part of the running transaction of btrfs, which the snapshot commits.
- * Should the power fail in between, the draft is cut short and swept at the next open. */
+/* Started, the write of a small file becomes part of the running transaction of btrfs, which the
+ * snapshot commits. Should the power fail in between, the draft is cut short and swept at the next
+ * open. */
 int draft_write_early(const struct images *images, struct image_draft *draft, struct err *err)
 {
 	_cleanup_free_ char *path = NULL, *text = NULL;
@@ -151,7 +152,7 @@ int draft_write_early(const struct images *images, struct image_draft *draft, st
 	return 0;
 }
 
-/* ---- layers ------------------------------------------------------------------------------------------ */
+/* ---- layers --------------------------------------------------------------------------------- */
 
 bool layer_exists(const struct images *images, const char *id)
 {

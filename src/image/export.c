@@ -1,8 +1,9 @@
 /* export.c - an image as an archive others read
  *
- * Layers are kept apart; export_layer.c makes their blobs first, because the index, which holds the digests, comes
- * before them. gzip at its fastest: everybody reads it, and it costs the least. A docker-archive has its layers plain,
- * as `docker save` writes them. A root file system is the merged tree, straight to the reader. */
+ * Layers are kept apart; export_layer.c makes their blobs first, because the index, which holds the
+ * digests, comes before them. gzip at its fastest: everybody reads it, and it costs the least. A
+ * docker-archive has its layers plain, as `docker save` writes them. A root file system is the
+ * merged tree, straight to the reader. */
 #include "image/oci_internal.h"
 #include "base/clock.h"
 #include "base/file.h"
@@ -35,7 +36,7 @@ int image_format_from_name(const char *name, enum image_format *ret, struct err 
 	return err_set(err, ERR_INVALID, "'%.40s' is no format: oci, docker or rootfs", name);
 }
 
-/* ---- the archive ----------------------------------------------------------------------------------------------------- */
+/* ---- the archive ---------------------------------------------------------------------------- */
 
 static int put_zeros(int out, size_t len, struct err *err)
 {
@@ -133,7 +134,7 @@ static char *full_name(const struct image *image)
 	return strchr(last, ':') ? xstrdup(image->name) : xasprintf("%s:latest", image->name);
 }
 
-/* ---- OCI layout -------------------------------------------------------------------------------------------------------- */
+/* ---- OCI layout ----------------------------------------------------------------------------- */
 
 static json_t *describe(const char *type, const char *digest, uint64_t size)
 {
@@ -212,7 +213,7 @@ static int put_layout(struct exporter *exporter, struct err *err)
 	return put_zeros(exporter->out, TAR_END_SIZE, err);
 }
 
-/* ---- docker-archive ------------------------------------------------------------------------------------------------------ */
+/* ---- docker-archive ------------------------------------------------------------------------- */
 
 static int put_docker(struct exporter *exporter, struct err *err)
 {
@@ -241,7 +242,7 @@ static int put_docker(struct exporter *exporter, struct err *err)
 	return put_zeros(exporter->out, TAR_END_SIZE, err);
 }
 
-/* ---- all of them ---------------------------------------------------------------------------------------------------------- */
+/* ---- all of them ---------------------------------------------------------------------------- */
 
 static int put_image(struct exporter *exporter, struct err *err)
 {
@@ -294,8 +295,8 @@ static ino_t inode_of(const char *path)
 	return stat(path, &st) < 0 ? 0 : st.st_ino;
 }
 
-/* Nothing keeps the image from being removed meanwhile. Then its files vanish one by one, and the archive would look
- * whole; but before that, the layer's folder has lost its name. */
+/* Nothing keeps the image from being removed meanwhile. Then its files vanish one by one, and the
+ * archive would look whole; but before that, the layer's folder has lost its name. */
 int image_export(struct images *images, const struct image *image, enum image_format format,
 	int out, struct err *err)
 {

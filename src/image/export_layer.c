@@ -1,9 +1,11 @@
 /* export_layer.c - a layer as a blob
  *
- * A layer on disk is in the format of overlayfs; src/view tells what it changes in the layers below it as a tar with
- * whiteouts, in a process of its own, while this one hashes, compresses and hashes again:
+ * A layer on disk is in the format of overlayfs; src/view tells what it changes in the layers below
+ * it as a tar with whiteouts, in a process of its own, while this one hashes, compresses and hashes
+ * again:
  *
- *   view (child) ──► pipe ──► [diff id] ──► gzip ──► [digest] ──► a file without a name in BOX_HOME/downloads */
+ *   view (child) ──► pipe ──► [diff id] ──► gzip ──► [digest] ──► a file without a name in
+ *   BOX_HOME/downloads */
 #include "image/oci_internal.h"
 #include "base/file.h"
 #include "tar/tar.h"
@@ -17,9 +19,10 @@
 
 enum { CHUNK = 256 * 1024 };
 
-/* ---- a layer as tar ------------------------------------------------------------------------------------------------ */
+/* ---- a layer as tar ------------------------------------------------------------------------- */
 
-/* The root is no name in the trees that src/view packs; its mode and owner belong to the image, too. */
+/* The root is no name in the trees that src/view packs; its mode and owner belong to the image,
+ * too. */
 static int pack_root(const char *const *layers, int out, struct err *err)
 {
 	struct buf header = BUF_INIT;
@@ -118,7 +121,7 @@ static int packer_end(struct packer *packer, struct err *err)
 	return code;
 }
 
-/* ---- its blob ------------------------------------------------------------------------------------------------------- */
+/* ---- its blob ------------------------------------------------------------------------------- */
 
 struct blob_writer {
 	int fd;

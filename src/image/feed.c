@@ -3,14 +3,15 @@
  *   fd ──► [hash of what came] ──► inflate ──► [hash of what came out] ──► slots ──► feed_read
  *          └──────────────────── child ───────────────────────────────┘
  *
- * Making files and decompressing cost about the same, so two processes on two cores halve the time. Bytes go through
- * slots in memory both see; that a slot is full, and with how much, goes through a pipe, that it is free again through a
- * socket (no signal when the child is gone). The end of the pipe is the end of the bytes, but is trusted only if the child says so in the
- * shared memory, where the sums are, too, or why it failed. Bytes in a pipe would cost two copies more, and a system
- * call for each header of a tar.
+ * Making files and decompressing cost about the same, so two processes on two cores halve the time.
+ * Bytes go through slots in memory both see; that a slot is full, and with how much, goes through a
+ * pipe, that it is free again through a socket (no signal when the child is gone). The end of the
+ * pipe is the end of the bytes, but is trusted only if the child says so in the shared memory,
+ * where the sums are, too, or why it failed. Bytes in a pipe would cost two copies more, and a
+ * system call for each header of a tar.
  *
- * A bomb: few bytes that become endlessly many. Honest layers shrink to a fifth or a tenth; what is large and
- * claims more than a hundredth is refused here. */
+ * A bomb: few bytes that become endlessly many. Honest layers shrink to a fifth or a tenth; what is
+ * large and claims more than a hundredth is refused here. */
 #include "image/oci_internal.h"
 #include "base/file.h"
 #include <errno.h>
@@ -210,7 +211,8 @@ static int conclude(struct feed *feed, struct err *err)
 	return -1;
 }
 
-/* The next slot: 1, or as conclude(). The child is ours: a length is never more than a slot, a token never torn. */
+/* The next slot: 1, or as conclude(). The child is ours: a length is never more than a slot, a
+ * token never torn. */
 static int next_slot(struct feed *feed, struct err *err)
 {
 	ssize_t got;

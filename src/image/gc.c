@@ -1,8 +1,9 @@
 /* gc.c - what nobody needs any more
  *
- * Needed are images of ours that have a name or a user, all shared ones, and the images those were made upon. Layers
- * that no needed image has go with the rest, and finished downloads: they only serve to not fetch again. While
- * a job runs layers and downloads stay, because it may count on them. */
+ * Needed are images of ours that have a name or a user, all shared ones, and the images those were
+ * made upon. Layers that no needed image has go with the rest, and finished downloads: they only
+ * serve to not fetch again. While a job runs layers and downloads stay, because it may count on
+ * them. */
 #include "image/image_internal.h"
 #include "base/file.h"
 #include "base/log.h"
@@ -11,7 +12,8 @@
 #include <stdio.h>
 #include <sys/stat.h>
 
-/* Whether each image of the list is needed, and how many needed images have each layer of the table. */
+/* Whether each image of the list is needed, and how many needed images have each layer of the
+ * table. */
 struct survey {
 	bool *needed;
 	unsigned *holders;
@@ -77,7 +79,7 @@ static void mark_layers(struct images *images, struct survey *survey)
 	}
 }
 
-/* ---- layers without an image ---------------------------------------------------------------------------- */
+/* ---- layers without an image ---------------------------------------------------------------- */
 
 static void collect_layers(
 	struct images *images, enum layer_kind kind, bool dry, struct survey *survey)
@@ -102,7 +104,7 @@ static void collect_layers(
 	}
 }
 
-/* ---- downloads -------------------------------------------------------------------------------------------- */
+/* ---- downloads ------------------------------------------------------------------------------ */
 
 static uint64_t size_of(int dir, const char *name)
 {
@@ -143,7 +145,7 @@ static void collect_downloads(struct images *images, bool dry, struct survey *su
 		images_discard(images, path, name);
 }
 
-/* ---- all together ------------------------------------------------------------------------------------------ */
+/* ---- all together --------------------------------------------------------------------------- */
 
 static int remove_unneeded(struct images *images, const json_t *ids, struct err *err)
 {

@@ -1,16 +1,17 @@
 /* image.h - the root file systems boxes start from
  *
- * A layer is a folder in the format of overlayfs, never changed once it is there; an image is a list of layers
- * and what belongs to them: a name, its parent, the configuration of an OCI image. Both appear whole (made under
- * a name that starts with a dot, renamed):
+ * A layer is a folder in the format of overlayfs, never changed once it is there; an image is a
+ * list of layers and what belongs to them: a name, its parent, the configuration of an OCI image.
+ * Both appear whole (made under a name that starts with a dot, renamed):
  *
  *   pool/layers/ID/upper       what `box save` or a step of a build has added to the layers below
- *   BOX_HOME/layers/ID/files   what was unpacked or built: a layer of an OCI image (ID is its chain id: shared by all
- *                              images that have it), a root file system. For root alone: there are set-user-id
- *                              programs of images in it
+ *   BOX_HOME/layers/ID/files   what was unpacked or built: a layer of an OCI image (ID is its chain
+ *                              id: shared by all images that have it), a root file system. For root
+ *                              alone: there are set-user-id programs of images in it
  *   BOX_HOME/downloads         what is fetched or spooled, for the moment
  *   pool/images/ID/image.json
- *   BOX_HOME/images/ID       image.json and `rootfs`: an image that several homes share by links; read only
+ *   BOX_HOME/images/ID       image.json and `rootfs`: an image that several homes share by links;
+ *                            read only
  *
  * Names are as people know them: "debian", "python:3.11", "host:5000/team/tool:v2". "python" and
  * "python:latest" are one name. A name points at the newest image that carries it. */
@@ -36,25 +37,25 @@ struct image {
 	char *digest; /* "sha256:…" of its manifest, or "" */
 	char *cache_key; /* of a step of a build, or "" */
 	char **layers;	 /* absolute folders, topmost first; NULL at the end */
-	/* So many of them, from the lowest up, came from outside or were vouched for: package hosts are learnt from these alone, never from
-	 * what a box wrote. */
+	/* So many of them, from the lowest up, came from outside or were vouched for: package hosts
+	 * are learnt from these alone, never from what a box wrote. */
 	size_t host_layers;
 	int64_t created_us;
-	uint64_t
-		size_bytes; /* of all files in all layers, as they lie on disk; 0: not measured yet */
+	/* of all files in all layers, as they lie on disk; 0: not measured yet */
+	uint64_t size_bytes;
 	uint64_t files;
 	json_t *packages; /* names asked for, an array of strings */
-	/* {"entrypoint":[],"cmd":[],"env":["K=V"],"user":"","workdir":"","ports":["80/tcp"],"labels":{}}; keys
-	 * may be missing. Checked when the image was made: right types, bounded. */
+	/* {"entrypoint":[],"cmd":[],"env":["K=V"],"user":"","workdir":"","ports":["80/tcp"],"labels":{}};
+	 * keys may be missing. Checked when the image was made: right types, bounded. */
 	json_t *config;
 };
 
-/* Who uses an image: adds names for people to names ("box 'ada'", separated by ", "; some of many are enough)
- * and returns how many. */
+/* Who uses an image: adds names for people to names ("box 'ada'", separated by ", "; some of many
+ * are enough) and returns how many. */
 typedef unsigned (*image_users_fn)(const char *image_id, struct buf *names, void *arg);
 
-/* Sweeps what unfinished work has left; that of another daemon in a shared BOX_HOME/images is left alone.
- * pool is borrowed. */
+/* Sweeps what unfinished work has left; that of another daemon in a shared BOX_HOME/images is left
+ * alone. pool is borrowed. */
 int images_open(struct loop *loop, struct pool *pool, const char *home, struct images **ret,
 	struct err *err);
 void images_set_users(struct images *images, image_users_fn fn, void *arg);
@@ -63,40 +64,43 @@ void images_close(struct images *images);
 
 /* "python", "python:3.11", "host:5000/a/b:tag", "name@sha256:…": lower case, bounded. */
 int image_name_check(const char *name, struct err *err);
-/* By name or id. ERR_NOT_FOUND with a hint that names `box image pull` and `build`. Borrowed, valid until
- * images_close even if the image is removed meanwhile. */
+/* By name or id. ERR_NOT_FOUND with a hint that names `box image pull` and `build`. Borrowed, valid
+ * until images_close even if the image is removed meanwhile. */
 const struct image *images_find(struct images *images, const char *name_or_id, struct err *err);
 const struct image *images_find_cached(struct images *images, const char *cache_key); /* or NULL */
 /* Newest first; new reference. all: those without a name too. */
 json_t *images_json(struct images *images, bool all);
 /* {"id","name","names":[…],"created_at","size_bytes","files","origin","parent","digest","cache_key","packages","config",
- * "layers":[{"id","size_bytes","shared_by":N}],"own_bytes","shared_bytes","users":N}; new reference. A layer is
- * shared_by the other images that have it; own_bytes would come back if the image went. users are boxes and images
- * made upon it. names begins with name; the others came by images_tag. */
+ * "layers":[{"id","size_bytes","shared_by":N}],"own_bytes","shared_bytes","users":N}; new
+ * reference. A layer is shared_by the other images that have it; own_bytes would come back if the
+ * image went. users are boxes and images made upon it. names begins with name; the others came by
+ * images_tag. */
 json_t *image_json(struct images *images, const struct image *image);
-/* ERR_STATE, naming them, while boxes or images made upon it use it. Removal returns at once; layers nobody else
- * has go in the background. */
+/* ERR_STATE, naming them, while boxes or images made upon it use it. Removal returns at once;
+ * layers nobody else has go in the background. */
 int images_remove(struct images *images, const char *id, struct err *err);
 /* Another name for it; whoever had that name loses it. */
 int images_tag(struct images *images, const char *id, const char *name, struct err *err);
-/* Images without a name that nobody uses, layers and downloads nobody needs. dry: only tells. New reference:
- * {"images":[id…],"layers":N,"downloads":N,"bytes":N}. */
+/* Images without a name that nobody uses, layers and downloads nobody needs. dry: only tells. New
+ * reference: {"images":[id…],"layers":N,"downloads":N,"bytes":N}. */
 json_t *images_gc(struct images *images, bool dry, struct err *err);
 
-/* ---- making them: in helper processes ---------------------------------------------------------- */
+/* ---- making them: in helper processes ------------------------------------------------------- */
 
 struct image_job_ops {
-	/* 0 <= done <= total; a total of 0 means nobody knows yet. stage is one word: "download" "unpack"
-	 * "configure" "clean" "measure" "copy". May be NULL. */
+	/* 0 <= done <= total; a total of 0 means nobody knows yet. stage is one word: "download"
+	 * "unpack" "configure" "clean" "measure" "copy". May be NULL. */
 	void (*on_progress)(
 		const char *stage, uint64_t done, uint64_t total, const char *detail, void *arg);
-	/* Called once, from the loop; the job is gone afterwards. image is NULL on failure, err on success. */
+	/* Called once, from the loop; the job is gone afterwards. image is NULL on failure, err on
+	 * success. */
 	void (*on_done)(const struct image *image, const struct err *err, void *arg);
 };
 /* No callback afterwards; leaves nothing half-visible. Finished downloads stay for the next try. */
 void image_job_cancel(struct image_job *job);
 
-/* One job of a name at a time (ERR_STATE) for all of these. ERR_LIMIT when there is too little room. */
+/* One job of a name at a time (ERR_STATE) for all of these. ERR_LIMIT when there is too little
+ * room. */
 
 struct image_build_spec {
 	const char *name;	     /* NULL: "debian" */
@@ -115,16 +119,17 @@ struct image_pull_spec {
 	const char *authfile; /* NULL: skopeo's own search */
 	bool insecure;	      /* plain HTTP or an unknown certificate is fine */
 };
-/* Through skopeo; layers that are here already are not fetched again. Verifies every digest itself. ERR_UNSUPPORTED
- * without skopeo and for an image of another architecture. */
+/* Through skopeo; layers that are here already are not fetched again. Verifies every digest itself.
+ * ERR_UNSUPPORTED without skopeo and for an image of another architecture. */
 int image_pull_start(struct images *images, const struct image_pull_spec *spec,
 	const struct image_job_ops *ops, void *arg, struct image_job **ret, struct err *err);
 
 struct image_import_spec {
 	const char *name;     /* NULL: the first the archive tells; ERR_INVALID if it tells none */
 	const char *fallback; /* instead of that error; NULL: none */
-	/* Read to its end in the helper; taken (closed) by a successful call. A docker-archive, an OCI layout or a
-	 * root file system as tar; plain, gzip, zstd or xz. Told apart by what it begins with. */
+	/* Read to its end in the helper; taken (closed) by a successful call. A docker-archive, an
+	 * OCI layout or a root file system as tar; plain, gzip, zstd or xz. Told apart by what it
+	 * begins with. */
 	int input;
 	uint64_t size; /* for the progress; 0: not known */
 };
@@ -145,12 +150,12 @@ struct image_save_spec {
 int image_save_start(struct images *images, const struct image_save_spec *spec,
 	const struct image_job_ops *ops, void *arg, struct image_job **ret, struct err *err);
 
-/* ---- for helper processes: blocks ---------------------------------------------------------------- */
+/* ---- for helper processes: blocks ----------------------------------------------------------- */
 
 enum image_format { IMAGE_FORMAT_OCI, IMAGE_FORMAT_DOCKER, IMAGE_FORMAT_ROOTFS };
 int image_format_from_name(
 	const char *name, enum image_format *ret, struct err *err); /* "oci" "docker" "rootfs" */
-/* Writes an archive that image_import_start, skopeo and others read. Space for the layers is taken on the disk of
- * BOX_HOME for the moment (not for a rootfs). */
+/* Writes an archive that image_import_start, skopeo and others read. Space for the layers is taken
+ * on the disk of BOX_HOME for the moment (not for a rootfs). */
 int image_export(struct images *images, const struct image *image, enum image_format format,
 	int out, struct err *err);

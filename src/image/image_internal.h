@@ -11,7 +11,7 @@
 
 struct loop;
 
-/* ---- images.c: the list -------------------------------------------------------------------------- */
+/* ---- images.c: the list --------------------------------------------------------------------- */
 
 struct image_tag;
 struct layer;
@@ -53,7 +53,8 @@ struct images {
 	char work_id[11]; /* in a helper: the id of its job, part of all temporary names */
 };
 
-/* A draft is images/.new-ID with image.json, written by a helper; published by a rename in the daemon. */
+/* A draft is images/.new-ID with image.json, written by a helper; published by a rename in the
+ * daemon. */
 #define IMAGE_DRAFT_PREFIX ".new-"
 #define IMAGE_TRASH_PREFIX ".trash-"
 int images_publish(
@@ -67,7 +68,7 @@ struct image *images_by_id(const struct images *images, const char *id);
 int images_unlist(struct images *images, struct image *image, struct err *err);
 unsigned images_count_users(struct images *images, const struct image *image, struct buf *names);
 
-/* ---- record.c: image.json ---------------------------------------------------------------------------- */
+/* ---- record.c: image.json ------------------------------------------------------------------- */
 
 /* What only this folder needs to know of an image. */
 struct image_entry {
@@ -86,9 +87,10 @@ int record_read(const struct images *images, const char *dir, const char *folder
 	bool shared, struct image **ret, struct err *err);
 void image_free(struct image *image);
 
-/* ---- names.c ------------------------------------------------------------------------------------------- */
+/* ---- names.c -------------------------------------------------------------------------------- */
 
-/* As image_name_check, for a name that somebody gives: without a digest, which would be a claim nobody verifies. */
+/* As image_name_check, for a name that somebody gives: without a digest, which would be a claim
+ * nobody verifies. */
 int image_name_check_given(const char *name, struct err *err);
 /* Without ":latest": two names are one when these are equal. Yours. */
 char *image_name_normal(const char *name);
@@ -99,10 +101,10 @@ void names_settle(struct images *images);
 const struct image *names_find(const struct images *images, const char *normal);
 json_t *names_of(const struct images *images, const struct image *image); /* array; new reference */
 
-/* ---- layers.c: what layers there are, who has them, how large they are --------------------------------- */
+/* ---- layers.c: what layers there are, who has them, how large they are ---------------------- */
 
-/* Each in a place of its own: a file system numbers its files, and subvolumes of a pool number them alike; those of
- * another file system are told apart (see docs/images.md). */
+/* Each in a place of its own: a file system numbers its files, and subvolumes of a pool number them
+ * alike; those of another file system are told apart (see docs/images.md). */
 enum layer_kind {
 	LAYER_FILES, /* BOX_HOME/layers/ID/files */
 	LAYER_UPPER, /* pool/layers/ID/upper */
@@ -135,19 +137,20 @@ bool layers_have(const struct images *images, enum layer_kind kind,
 /* Reads layer.json when that was not done yet, and has the layer measured when it says nothing. */
 void layers_know(struct images *images, struct layer *layer);
 void layers_settle(struct images *images); /* no job runs: what had to wait goes now */
-/* Layers being filled that nobody fills any more, and what was spooled for them: of one job, or ("") of all. */
+/* Layers being filled that nobody fills any more, and what was spooled for them: of one job, or
+ * ("") of all. */
 void layers_sweep(struct images *images, const char *work_id);
 void layers_free(struct images *images);
 /* {"size_bytes","files"} of layer_dir/layer.json, true when it is known. */
 bool layer_read_size(const char *layer_dir, uint64_t *bytes, uint64_t *files);
 int layer_write_size(const char *layer_dir, uint64_t bytes, uint64_t files, struct err *err);
 
-/* measure.c: bytes as they lie on disk and entries of any type below name; blocks. A file with many links counts
- * once. */
+/* measure.c: bytes as they lie on disk and entries of any type below name; blocks. A file with many
+ * links counts once. */
 int tree_measure(
 	int dirfd, const char *name, uint64_t *ret_bytes, uint64_t *ret_files, struct err *err);
 
-/* ---- discard.c: files that go in the background -------------------------------------------------------- */
+/* ---- discard.c: files that go in the background --------------------------------------------- */
 
 /* dir/name, which nobody uses any more; one after the other. */
 void images_discard(struct images *images, const char *dir, const char *name);
@@ -155,7 +158,7 @@ void removals_end(struct images *images);
 /* Names in a folder, "." and ".." left out; NULL when there are none. Yours. */
 char **folder_list(const char *path);
 
-/* ---- draft.c: an image on its way, in the helper ---------------------------------------------------- */
+/* ---- draft.c: an image on its way, in the helper -------------------------------------------- */
 
 struct image_draft {
 	char id[11]; /* set by image_job_start */
@@ -164,31 +167,33 @@ struct image_draft {
 	char *parent;	 /* or NULL */
 	char *digest;	 /* or NULL */
 	char *cache_key; /* or NULL */
-	char **layers; /* "ID/files" or "ID/upper", topmost first; or, below those, absolute folders of a shared
-			  * image */
+	/* "ID/files" or "ID/upper", topmost first; or, below those, absolute folders of a shared
+	 * image */
+	char **layers;
 	json_t *packages, *config; /* or NULL */
 	size_t host_layers;	   /* as in struct image; 0: all that no box wrote */
 	uint64_t size_bytes, files;
 	bool written; /* draft_write_early was called */
 };
 int draft_write(const struct images *images, const struct image_draft *draft, struct err *err);
-/* Before the last layer is there, and without waiting for the disk: the commit of a snapshot takes it along. */
+/* Before the last layer is there, and without waiting for the disk: the commit of a snapshot takes
+ * it along. */
 int draft_write_early(const struct images *images, struct image_draft *draft, struct err *err);
 /* Only known keys, right types, bounded: at most 1024 strings of 32 KiB, 256 KiB in all. */
 int image_config_check(json_t *config, struct err *err);
 
-/* A layer being filled: BOX_HOME/layers/.new-JOB-… with the folder `files`; *ret is that folder. Work for the same id
- * by somebody else at the same time does not disturb it. */
+/* A layer being filled: BOX_HOME/layers/.new-JOB-… with the folder `files`; *ret is that folder.
+ * Work for the same id by somebody else at the same time does not disturb it. */
 int layer_begin(
 	const struct images *images, const char *id, char **ret_tmp, int *ret, struct err *err);
-/* It is whole: renamed to ID. If ID has come meanwhile that one is as good, and this one goes. size is recorded
- * beside it (layer.json: {"size_bytes","files"}). */
+/* It is whole: renamed to ID. If ID has come meanwhile that one is as good, and this one goes. size
+ * is recorded beside it (layer.json: {"size_bytes","files"}). */
 int layer_publish(const struct images *images, const char *id, const char *tmp, uint64_t size_bytes,
 	uint64_t files, struct err *err);
 void layer_abandon(const struct images *images, const char *tmp);
 bool layer_exists(const struct images *images, const char *id); /* of these */
 
-/* ---- room.c: images must not fill the host's disk ----------------------------------------------------- */
+/* ---- room.c: images must not fill the host's disk ------------------------------------------- */
 
 uint64_t room_left(const struct images *images); /* for images, on the disk of BOX_HOME */
 /* ERR_LIMIT, with figures and a hint, when there is less than need, or nothing at all. Cheap. */
@@ -202,7 +207,7 @@ struct room {
 };
 int room_take(struct room *room, uint64_t bytes, struct err *err);
 
-/* ---- job.c: a helper process that makes an image --------------------------------------------------- */
+/* ---- job.c: a helper process that makes an image -------------------------------------------- */
 
 struct job_sink; /* the helper's way to tell of its progress */
 /* Sent at most 20 times a second, and when the stage changes. */
@@ -218,19 +223,19 @@ struct job_work {
 	const char *verb;	 /* for messages: "build", "pull"; NULL: "make" */
 };
 
-/* name: may be NULL (the work finds one, or there is none). keep: fds for the helper, -1: none. Takes arg (free is called
- * also when this fails). ERR_STATE when a job of that name runs. */
+/* name: may be NULL (the work finds one, or there is none). keep: fds for the helper, -1: none.
+ * Takes arg (free is called also when this fails). ERR_STATE when a job of that name runs. */
 int image_job_start(struct images *images, const char *name, const struct job_work *work, void *arg,
 	int keep, const struct image_job_ops *ops, void *user, struct image_job **ret,
 	struct err *err);
 void image_jobs_end(struct images *images); /* for images_close */
 
-/* ---- unpack.c: a layer as tar becomes a folder; in the helper ------------------------------------------ */
+/* ---- unpack.c: a layer as tar becomes a folder; in the helper ------------------------------- */
 
 struct unpack_spec {
 	int dir; /* empty folder */
-	/* Folders of the layers below, absolute, topmost first; NULL: none. A name in the archive may lead through
-	 * folders and links of theirs. */
+	/* Folders of the layers below, absolute, topmost first; NULL: none. A name in the archive
+	 * may lead through folders and links of theirs. */
 	const char *const *lowers;
 	/* Up to len bytes of the (decompressed) tar; 0 at the end, -1 on error. Read to its end. */
 	ssize_t (*read)(void *arg, void *data, size_t len, struct err *err);
@@ -243,11 +248,12 @@ struct unpack_totals {
 	uint64_t bytes; /* as they lie on disk: whole blocks */
 	uint64_t files;
 	uint64_t devices,
-		xattrs; /* left out: boxes get their devices elsewhere, and few attributes are for images */
+		/* left out: boxes get their devices elsewhere, and few attributes are for images */
+		xattrs;
 };
 int unpack_layer(const struct unpack_spec *spec, struct unpack_totals *ret, struct err *err);
 
-/* ---- inflate.c: gzip, zstd, xz or plain, told by the first bytes ----------------------------------------- */
+/* ---- inflate.c: gzip, zstd, xz or plain, told by the first bytes ---------------------------- */
 
 struct inflate; /* reads an fd, or any source */
 typedef ssize_t (*read_fn)(void *arg, void *data, size_t len, struct err *err);
@@ -276,8 +282,8 @@ enum build_stage {
 /* A job_work's run; arg is a struct recipe. */
 int recipe_run(const struct images *images, struct job_sink *sink, struct image_draft *draft,
 	void *arg, struct err *err);
-/* Programs can run in the folder, whatever the flags of the mount it lies on: a mount of its own, in the
- * helper's mount namespace. Give path back with folder_lock(). */
+/* Programs can run in the folder, whatever the flags of the mount it lies on: a mount of its own,
+ * in the helper's mount namespace. Give path back with folder_lock(). */
 int folder_unlock(const char *path, struct err *err);
 void folder_lock(const char *path);
 /* Looks a program up in PATH; NULL when it is not there. Yours. */
@@ -287,7 +293,8 @@ char *program_find(const char *name);
 
 /* VERSION_CODENAME of os-release text. */
 int suite_from_os_release(const char *text, char **ret, struct err *err);
-/* Drops comments, deb-src and cdrom lines of a one-line style list; yours, "" when nothing is left. */
+/* Drops comments, deb-src and cdrom lines of a one-line style list; yours, "" when nothing is
+ * left. */
 char *sources_clean_list(const char *text);
 /* Files mmdebstrap can be given: what etc_apt (normally /etc/apt) has, copied into dir. */
 int sources_collect(const char *etc_apt, const char *dir, char ***ret, struct err *err);

@@ -1,8 +1,9 @@
 /* images.c - the list of images, and their removal
  *
- * There are two places. pool/images is this daemon's alone: read once, at open; afterwards the list in memory is
- * right because every change comes from here. BOX_HOME/images may be shared with other homes, so it is read again
- * when its mtime has moved; images there are only listed, or taken out of the folder when that is our own. */
+ * There are two places. pool/images is this daemon's alone: read once, at open; afterwards the list
+ * in memory is right because every change comes from here. BOX_HOME/images may be shared with other
+ * homes, so it is read again when its mtime has moved; images there are only listed, or taken out
+ * of the folder when that is our own. */
 #include "image/image_internal.h"
 #include "base/clock.h"
 #include "base/file.h"
@@ -12,11 +13,11 @@
 #include <stdio.h>
 #include <sys/stat.h>
 
-/* File times tick coarsely: a folder changed this shortly before it was read may change again without its
- * mtime showing it. */
+/* File times tick coarsely: a folder changed this shortly before it was read may change again
+ * without its mtime showing it. */
 enum { MTIME_SLACK_US = 50 * 1000 };
 
-/* ---- the list -------------------------------------------------------------------------------------- */
+/* ---- the list ------------------------------------------------------------------------------- */
 
 static int newest_first(const void *a, const void *b)
 {
@@ -92,7 +93,7 @@ static void drop(struct images *images, struct image *image, bool discard_layers
 	layers_drop(images, image, discard_layers);
 }
 
-/* ---- reading the folders --------------------------------------------------------------------------- */
+/* ---- reading the folders -------------------------------------------------------------------- */
 
 static void complain(struct images *images, const char *id, const struct err *err)
 {
@@ -155,7 +156,7 @@ void images_refresh(struct images *images)
 	images_read_place(images, images->shared, true);
 }
 
-/* ---- finding ---------------------------------------------------------------------------------------- */
+/* ---- finding -------------------------------------------------------------------------------- */
 
 /* "python:3.11@sha256:…": the image of that digest, if its name fits. */
 static const struct image *find_by_digest(const struct images *images, const char *reference)
@@ -210,7 +211,7 @@ const struct image *images_find_cached(struct images *images, const char *cache_
 	return NULL;
 }
 
-/* ---- told ------------------------------------------------------------------------------------------- */
+/* ---- told ----------------------------------------------------------------------------------- */
 
 struct sizes {
 	uint64_t own, shared, files;
@@ -286,7 +287,7 @@ json_t *images_json(struct images *images, bool all)
 	return list;
 }
 
-/* ---- coming and going -------------------------------------------------------------------------------- */
+/* ---- coming and going ----------------------------------------------------------------------- */
 
 int images_publish(struct images *images, const char *id, const struct image **ret, struct err *err)
 {

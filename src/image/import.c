@@ -1,13 +1,17 @@
 /* import.c - an image out of a stream of bytes
  *
- *   stream ──► feed (decompressed) ──► first member? ──► a root file system: unpacked from the stream, one layer
- *                                                   └──► an image archive: spooled, its index read, then stack.c
+ *   stream ──► feed (decompressed) ──► first member? ──► a root file system: unpacked from the
+ *   stream, one layer
+ *                                                   └──► an image archive: spooled, its index read,
+ *                                                   then stack.c
  *
- * The first bytes are looked at and then read again. An image archive is known by the name it begins with; both kinds
- * are understood, and newer versions of Docker write files of both into one archive:
+ * The first bytes are looked at and then read again. An image archive is known by the name it
+ * begins with; both kinds are understood, and newer versions of Docker write files of both into one
+ * archive:
  *
  *   OCI layout       index.json names manifests, those name blobs, all by digest
- *   docker-archive   manifest.json names a configuration and layers by file; layers are verified by their diff ids */
+ *   docker-archive   manifest.json names a configuration and layers by file; layers are verified by
+ *                    their diff ids */
 #include "image/spool.h"
 #include "base/text.h"
 #include "tar/tar.h"
@@ -21,7 +25,7 @@ struct import_work {
 	char *fallback; /* a name, or NULL */
 };
 
-/* ---- the first bytes ------------------------------------------------------------------------------------ */
+/* ---- the first bytes ------------------------------------------------------------------------ */
 
 struct peek {
 	struct feed *feed;
@@ -107,7 +111,7 @@ static bool begins_as_image(struct peek *peek)
 	return is_image;
 }
 
-/* ---- OCI layout ---------------------------------------------------------------------------------------- */
+/* ---- OCI layout ----------------------------------------------------------------------------- */
 
 static void blob_name(const char *digest, char *ret, size_t size)
 {
@@ -199,7 +203,7 @@ static int import_layout(const struct images *images, struct job_sink *sink,
 	return code;
 }
 
-/* ---- docker-archive --------------------------------------------------------------------------------------- */
+/* ---- docker-archive ------------------------------------------------------------------------- */
 
 static int open_file(void *arg, size_t index, int *ret, struct err *err)
 {
@@ -273,7 +277,7 @@ static int import_docker(const struct images *images, struct job_sink *sink,
 	return code;
 }
 
-/* ---- either --------------------------------------------------------------------------------------------------- */
+/* ---- either --------------------------------------------------------------------------------- */
 
 static int import_spooled(const struct images *images, struct job_sink *sink,
 	const struct spool *spool, struct image_draft *draft, struct err *err)

@@ -1,9 +1,10 @@
 /* inflate.c - gzip, zstd, xz or plain, told by the first bytes
  *
- * All three may come in several parts one after the other (members, frames, streams), as parallel compressors and
- * `cat` make them. A stream that stops inside a part is an error; zeros after the last part of a gzip stream are
- * what tapes leave, and are passed over. How much comes out is not bounded here: feed.c looks at the ratio, and
- * who takes the bytes counts them. Memory is bounded: xz and zstd streams that want a larger window are refused. */
+ * All three may come in several parts one after the other (members, frames, streams), as parallel
+ * compressors and `cat` make them. A stream that stops inside a part is an error; zeros after the
+ * last part of a gzip stream are what tapes leave, and are passed over. How much comes out is not
+ * bounded here: feed.c looks at the ratio, and who takes the bytes counts them. Memory is bounded:
+ * xz and zstd streams that want a larger window are refused. */
 #include "image/oci_internal.h"
 #include <lzma.h>
 #include <zlib.h>
@@ -35,7 +36,7 @@ struct inflate {
 	lzma_stream xz;
 };
 
-/* ---- plain -------------------------------------------------------------------------------------- */
+/* ---- plain ---------------------------------------------------------------------------------- */
 
 static ssize_t plain_step(struct inflate *inflate, void *data, size_t len, struct err *err)
 {
@@ -47,7 +48,7 @@ static ssize_t plain_step(struct inflate *inflate, void *data, size_t len, struc
 	return (ssize_t)part;
 }
 
-/* ---- gzip ---------------------------------------------------------------------------------------- */
+/* ---- gzip ----------------------------------------------------------------------------------- */
 
 static int gzip_open(struct inflate *inflate, struct err *err)
 {
@@ -92,7 +93,7 @@ static void gzip_close(struct inflate *inflate)
 	inflateEnd(&inflate->gzip);
 }
 
-/* ---- zstd --------------------------------------------------------------------------------------- */
+/* ---- zstd ----------------------------------------------------------------------------------- */
 
 static int zstd_open(struct inflate *inflate, struct err *err)
 {
@@ -123,7 +124,7 @@ static void zstd_close(struct inflate *inflate)
 	ZSTD_freeDStream(inflate->zstd);
 }
 
-/* ---- xz ------------------------------------------------------------------------------------------- */
+/* ---- xz ------------------------------------------------------------------------------------- */
 
 static int xz_open(struct inflate *inflate, struct err *err)
 {
@@ -171,7 +172,7 @@ static const struct coder coders[] = {
 };
 static const struct coder plain = { .name = "plain", .step = plain_step };
 
-/* ---- all of them ------------------------------------------------------------------------------------ */
+/* ---- all of them ---------------------------------------------------------------------------- */
 
 struct inflate *inflate_new(read_fn read, void *arg)
 {

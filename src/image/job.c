@@ -1,8 +1,9 @@
 /* job.c - a helper process that makes an image
  *
- * The helper makes layers, writes the draft and says that it has finished, or why not. Only the daemon publishes,
- * and only after the helper and all it started are gone. So an image is whole or not there, whichever side dies
- * when: what a dead or cancelled helper left carries the id of its job and is swept by that. */
+ * The helper makes layers, writes the draft and says that it has finished, or why not. Only the
+ * daemon publishes, and only after the helper and all it started are gone. So an image is whole or
+ * not there, whichever side dies when: what a dead or cancelled helper left carries the id of its
+ * job and is swept by that. */
 #include "image/image_internal.h"
 #include "base/clock.h"
 #include "base/file.h"
@@ -46,7 +47,7 @@ struct image_job {
 	struct image_job *next;
 };
 
-/* ---- in the helper ------------------------------------------------------------------------------------- */
+/* ---- in the helper -------------------------------------------------------------------------- */
 
 void job_progress(
 	struct job_sink *sink, const char *stage, uint64_t done, uint64_t total, const char *detail)
@@ -84,7 +85,7 @@ static int run_in_helper(int sock, void *arg)
 	return send(sock, &end, sizeof end, MSG_NOSIGNAL) < 0 || end.type == JOB_FAILED;
 }
 
-/* ---- in the daemon ------------------------------------------------------------------------------------- */
+/* ---- in the daemon -------------------------------------------------------------------------- */
 
 static void job_free(struct image_job *job)
 {
@@ -127,7 +128,8 @@ static void on_message(const void *data, size_t len, void *arg)
 	}
 }
 
-/* Whole layers stay, so that the next try finds them; but not the one that is called as the image is. */
+/* Whole layers stay, so that the next try finds them; but not the one that is called as the image
+ * is. */
 static void sweep(struct image_job *job)
 {
 	_cleanup_free_ char *draft =

@@ -1,6 +1,7 @@
 /* layer_below.c - what the layers below show, through whiteouts and opaque folders
  *
- * As overlayfs looks a name up: from the top down, until a layer has it, or hides it from those further down. */
+ * As overlayfs looks a name up: from the top down, until a layer has it, or hides it from those
+ * further down. */
 #include "image/oci_internal.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -36,8 +37,8 @@ static int open_dir(int at, const char *name)
 
 enum sight { SIGHT_FOUND, SIGHT_MISSING, SIGHT_HIDDEN };
 
-/* Looks path up in one layer, whose leaf counts as missing when it is this layer itself. HIDDEN: nothing of the layers
- * further down shows there either. */
+/* Looks path up in one layer, whose leaf counts as missing when it is this layer itself. HIDDEN:
+ * nothing of the layers further down shows there either. */
 static int look_into(int layer, bool is_top, const char *path, enum sight *ret_sight, int *ret,
 	struct stat *ret_st, struct err *err)
 {

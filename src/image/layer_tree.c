@@ -1,13 +1,16 @@
-/* layer_tree.c - where a name of an archive lies, in a layer that is being filled, over the layers below
+/* layer_tree.c - where a name of an archive lies, in a layer that is being filled, over the layers
+ * below
  *
- * Archives of layers are made to be unpacked over the layers below, and names in them may lead through links that
- * only those have: one layer has `bin -> usr/bin`, the next one a member `bin/tool`, which belongs to usr/bin. So a
- * name is walked component by component in the merged tree, and folders it passes are made in this layer as overlayfs
- * would copy them up. A link is followed here, by hand and from the root of the layer: the kernel is never given
- * more than one component, with O_NOFOLLOW, so nothing an archive holds leads out of the folder.
+ * Archives of layers are made to be unpacked over the layers below, and names in them may lead
+ * through links that only those have: one layer has `bin -> usr/bin`, the next one a member
+ * `bin/tool`, which belongs to usr/bin. So a name is walked component by component in the merged
+ * tree, and folders it passes are made in this layer as overlayfs would copy them up. A link is
+ * followed here, by hand and from the root of the layer: the kernel is never given more than one
+ * component, with O_NOFOLLOW, so nothing an archive holds leads out of the folder.
  *
- * Nobody else writes in the folder meanwhile, so what was looked at stays as it was. The folders last used are kept
- * open under the names that led to them: archives come sorted, and hardly a name has to be walked. */
+ * Nobody else writes in the folder meanwhile, so what was looked at stays as it was. The folders
+ * last used are kept open under the names that led to them: archives come sorted, and hardly a name
+ * has to be walked. */
 #include "image/oci_internal.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -86,7 +89,7 @@ int layer_tree_below(struct layer_tree *tree, const struct place *place, int *re
 	return layer_below_find(&tree->stack, path, ret, ret_st, err);
 }
 
-/* ---- walking ---------------------------------------------------------------------------------------- */
+/* ---- walking -------------------------------------------------------------------------------- */
 
 static void walk_leave(struct walk *walk)
 {
@@ -253,7 +256,7 @@ static int walk_all(struct walk *walk, struct err *err)
 	return 0;
 }
 
-/* ---- folders kept open ------------------------------------------------------------------------------- */
+/* ---- folders kept open ---------------------------------------------------------------------- */
 
 static void forget(struct kept *kept)
 {
@@ -267,7 +270,8 @@ static void forget(struct kept *kept)
 
 void layer_tree_changed(struct layer_tree *tree, bool removed)
 {
-	/* A name that led through a link may lead elsewhere now: what was made may lie before the link. */
+	/* A name that led through a link may lead elsewhere now: what was made may lie before the
+	 * link. */
 	for (size_t i = 0; i < KEPT_MAX; i++)
 		if (removed || tree->kept[i].via_link)
 			forget(&tree->kept[i]);
@@ -369,7 +373,7 @@ int layer_tree_place(struct layer_tree *tree, const char *name, struct place *re
 	return 0;
 }
 
-/* ---- times of folders ----------------------------------------------------------------------------------- */
+/* ---- times of folders ----------------------------------------------------------------------- */
 
 int layer_tree_set_time(struct layer_tree *tree, const char *path, const char *leaf,
 	const struct timespec *mtime, struct err *err)
@@ -408,7 +412,7 @@ int layer_tree_end(struct layer_tree *tree, struct err *err)
 	return 0;
 }
 
-/* ---- the tree as a whole ---------------------------------------------------------------------------------- */
+/* ---- the tree as a whole -------------------------------------------------------------------- */
 
 int layer_tree_new(int root, const char *const *lowers, struct layer_tree **ret, struct err *err)
 {
@@ -423,7 +427,8 @@ int layer_tree_new(int root, const char *const *lowers, struct layer_tree **ret,
 			return err_sys(err, errno, "open the layer '%s'", lowers[i]);
 		tree->stack.lower_count++;
 	}
-	/* The root shows what the topmost layer has: without a member for it, what was there before. */
+	/* The root shows what the topmost layer has: without a member for it, what was there
+	 * before. */
 	if (count && make_alike(tree, root, "", tree->stack.lowers[0], err) < 0)
 		return -1;
 	*ret = steal_ptr(&tree);

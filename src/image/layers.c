@@ -1,16 +1,18 @@
 /* layers.c - what layers there are, who has them, how large they are
  *
- * The table holds every layer of a listed image with the number of images that have it: it tells what an image has
- * for itself, and which layers go with an image. While a job runs no layer goes: the job may just have found that it
- * is there already. Such layers wait until the last job is over.
+ * The table holds every layer of a listed image with the number of images that have it: it tells
+ * what an image has for itself, and which layers go with an image. While a job runs no layer goes:
+ * the job may just have found that it is there already. Such layers wait until the last job is
+ * over.
  *
- * Sizes lie beside a layer in layer.json. A saved layer has none at first, because a walk through it would take longer
- * than the saving: a helper measures it afterwards, one layer at a time.
+ * Sizes lie beside a layer in layer.json. A saved layer has none at first, because a walk through
+ * it would take longer than the saving: a helper measures it afterwards, one layer at a time.
  *
- * The same helper throws away what a saved layer has besides its `upper`: the layers further down, which the disk it
- * was saved from had put aside (core/seed.c), and what the driver kept there. Without that each generation would hold
- * all before it. A disk made from the layer must still number its files above all of them: `mark`, made before
- * anything is deleted, has the highest number of the subvolume and stays. */
+ * The same helper throws away what a saved layer has besides its `upper`: the layers further down,
+ * which the disk it was saved from had put aside (core/seed.c), and what the driver kept there.
+ * Without that each generation would hold all before it. A disk made from the layer must still
+ * number its files above all of them: `mark`, made before anything is deleted, has the highest
+ * number of the subvolume and stays. */
 #include "image/image_internal.h"
 #include "base/file.h"
 #include "base/log.h"
@@ -50,7 +52,7 @@ bool layer_id_is_valid(const char *id)
 		       len;
 }
 
-/* ---- places ----------------------------------------------------------------------------------------- */
+/* ---- places --------------------------------------------------------------------------------- */
 
 static const char *const leaves[] = { [LAYER_FILES] = "files", [LAYER_UPPER] = "upper" };
 static_assert(ARRAY_LEN(leaves) == LAYER_KIND_COUNT, "every kind has its folder");
@@ -128,7 +130,7 @@ int layer_discard(struct images *images, enum layer_kind kind, const char *id, s
 				   : pool_disk_discard(images->pool, "layers", id, err);
 }
 
-/* ---- sizes ------------------------------------------------------------------------------------------ */
+/* ---- sizes ---------------------------------------------------------------------------------- */
 
 bool layer_read_size(const char *layer_dir, uint64_t *bytes, uint64_t *files)
 {
@@ -178,7 +180,8 @@ static int prune(const char *layer_dir, struct err *err)
 
 	if (dir < 0)
 		return err_sys(err, errno, "open '%s'", layer_dir);
-	/* One that came with the disk has a lower number than what the box wrote; it stays until the new one is there. */
+	/* One that came with the disk has a lower number than what the box wrote; it stays until
+	 * the new one is there. */
 	unlinkat(dir, LAYER_MARK ".new", 0);
 	mark = openat(dir, LAYER_MARK ".new", O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
 	if (mark < 0 || renameat(dir, LAYER_MARK ".new", dir, LAYER_MARK) < 0)
@@ -284,7 +287,7 @@ void layers_know(struct images *images, struct layer *layer)
 	measure_next(images);
 }
 
-/* ---- the table --------------------------------------------------------------------------------------- */
+/* ---- the table ------------------------------------------------------------------------------ */
 
 /* Where path is, or would be. */
 static size_t position(const struct images *images, const char *path, bool *found)

@@ -1,7 +1,7 @@
 /* measure.c - how much a folder takes on disk
  *
- * The folder may come from a box: deeper than there are descriptors, with names of any bytes. One folder is
- * open at a time; the way back up is "..", which is safe because layers never change. */
+ * The folder may come from a box: deeper than there are descriptors, with names of any bytes. One
+ * folder is open at a time; the way back up is "..", which is safe because layers never change. */
 #include "image/image_internal.h"
 #include <dirent.h>
 #include <errno.h>

@@ -1,8 +1,9 @@
 /* names.c - what images are called
  *
- * An image is made with a name, and may be given others later (tags: pool/images/names.json, so that an image
- * itself never changes). When several claim a name, the latest claim holds: the image made last, or the tag given
- * after that. "python" and "python:latest" are one name, kept as "python". */
+ * An image is made with a name, and may be given others later (tags: pool/images/names.json, so
+ * that an image itself never changes). When several claim a name, the latest claim holds: the image
+ * made last, or the tag given after that. "python" and "python:latest" are one name, kept as
+ * "python". */
 #include "image/image_internal.h"
 #include "base/clock.h"
 #include "base/file.h"
@@ -32,7 +33,7 @@ struct naming {
 	int64_t since_us;
 };
 
-/* ---- the language of names ------------------------------------------------------------------------ */
+/* ---- the language of names ------------------------------------------------------------------ */
 
 static bool is_lower_or_digit(char c)
 {
@@ -139,7 +140,7 @@ char *image_name_normal(const char *name)
 	return xstrndup(name, len);
 }
 
-/* ---- tags ------------------------------------------------------------------------------------------- */
+/* ---- tags ----------------------------------------------------------------------------------- */
 
 static struct image_tag *tag_find(const struct images *images, const char *normal)
 {
@@ -253,7 +254,7 @@ int images_tag(struct images *images, const char *id, const char *name, struct e
 	return 0;
 }
 
-/* ---- who has which name ------------------------------------------------------------------------------- */
+/* ---- who has which name --------------------------------------------------------------------- */
 
 static int by_name_latest_first(const void *a, const void *b)
 {

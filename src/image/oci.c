@@ -1,7 +1,8 @@
 /* oci.c - manifests, indexes, configurations: JSON in, checked values out
  *
- * Written by many programs, so keys nobody here knows are passed over; those that are known must have the right
- * type, and all lists are bounded. The words of OCI and of Docker (schema 2) are the same but for media types. */
+ * Written by many programs, so keys nobody here knows are passed over; those that are known must
+ * have the right type, and all lists are bounded. The words of OCI and of Docker (schema 2) are the
+ * same but for media types. */
 #include "image/oci_internal.h"
 #include "base/text.h"
 #include <stdio.h>
@@ -10,7 +11,7 @@
 enum { INDEX_MAX = 256, STRINGS_MAX = 1024 };
 #define BLOB_SIZE_MAX (1ll << 40)
 
-/* ---- reading loosely ---------------------------------------------------------------------------------- */
+/* ---- reading loosely ------------------------------------------------------------------------ */
 
 /* NULL when it is not there; a wrong type is an error. */
 static int get(json_t *object, const char *key, json_type type, json_t **ret, struct err *err)
@@ -68,7 +69,7 @@ static int read_blob(json_t *descriptor, struct oci_blob *ret, struct err *err)
 	return 0;
 }
 
-/* ---- this machine --------------------------------------------------------------------------------------- */
+/* ---- this machine --------------------------------------------------------------------------- */
 
 const char *oci_architecture(void)
 {
@@ -94,7 +95,7 @@ const char *oci_architecture(void)
 	return system.machine;
 }
 
-/* ---- indexes -------------------------------------------------------------------------------------------- */
+/* ---- indexes -------------------------------------------------------------------------------- */
 
 bool oci_is_index(json_t *json)
 {
@@ -168,7 +169,7 @@ int oci_index_pick(json_t *index, struct oci_blob *ret, json_t **ret_entry, stru
 	return 0;
 }
 
-/* ---- manifests ------------------------------------------------------------------------------------------- */
+/* ---- manifests ------------------------------------------------------------------------------ */
 
 /* Helm charts, signatures and encrypted layers come in manifests, too. */
 static int check_layer_type(json_t *layer, struct err *err)
@@ -210,7 +211,7 @@ int oci_manifest_read(json_t *json, struct oci_manifest *ret, struct err *err)
 	return 0;
 }
 
-/* ---- configurations ---------------------------------------------------------------------------------------- */
+/* ---- configurations ------------------------------------------------------------------------- */
 
 static int check_machine(json_t *json, struct err *err)
 {
@@ -252,7 +253,8 @@ static int read_diff_ids(json_t *json, struct oci_config *ret, struct err *err)
 	return 0;
 }
 
-/* A line of the environment without a name, a port that is none: the image runs without them, too. */
+/* A line of the environment without a name, a port that is none: the image runs without them,
+ * too. */
 static bool is_variable(const char *text)
 {
 	const char *equals = strchr(text, '=');

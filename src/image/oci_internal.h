@@ -3,7 +3,8 @@
  *   sha256.c      the sums blobs and layers are named by
  *   feed.c        a process that decompresses and hashes beside the one that unpacks
  *   layer_below.c what the layers below show, through whiteouts
- *   layer_tree.c  where a name of an archive lies, in a layer that is being filled, over the layers below
+ *   layer_tree.c  where a name of an archive lies, in a layer that is being filled, over the layers
+ *                 below
  *   oci.c         manifests, indexes, configurations: JSON in, checked values out
  *   stack.c       the layers of an image, from blobs to folders
  *   skopeo.c      the program that talks to registries, and what its complaints mean
@@ -16,7 +17,7 @@
 #include <limits.h>
 #include <sys/stat.h>
 
-/* ---- feed.c ----------------------------------------------------------------------------------------- */
+/* ---- feed.c --------------------------------------------------------------------------------- */
 
 struct feed;
 struct feed_totals {
@@ -33,22 +34,22 @@ const struct feed_totals *feed_get_totals(const struct feed *feed);
 void feed_free(struct feed *feed); /* ends it; accepts NULL */
 DEFINE_CLEANUP(feed_free, struct feed)
 
-/* ---- layer_below.c ------------------------------------------------------------------------------------ */
+/* ---- layer_below.c -------------------------------------------------------------------------- */
 
 struct layer_stack {
 	int root;    /* of the layer that is being filled */
 	int *lowers; /* topmost first */
 	size_t lower_count;
 };
-/* What the layers below show at path: 1 with an O_PATH fd that is yours, 0: nothing. What the layer being filled has
- * there itself does not count, only what it hides. */
+/* What the layers below show at path: 1 with an O_PATH fd that is yours, 0: nothing. What the layer
+ * being filled has there itself does not count, only what it hides. */
 int layer_below_find(const struct layer_stack *stack, const char *path, int *ret,
 	struct stat *ret_st, struct err *err);
 bool layer_is_whiteout(const struct stat *st);
 /* Nothing below the folder dir shows through it. */
 int layer_set_opaque(int dir, struct err *err);
 
-/* ---- layer_tree.c ------------------------------------------------------------------------------------- */
+/* ---- layer_tree.c --------------------------------------------------------------------------- */
 
 struct layer_tree;
 struct place {
@@ -60,9 +61,9 @@ struct place {
 int layer_tree_new(int root, const char *const *lowers, struct layer_tree **ret, struct err *err);
 void layer_tree_free(struct layer_tree *tree); /* accepts NULL */
 DEFINE_CLEANUP(layer_tree_free, struct layer_tree)
-/* Where name lies, folders on the way made: like those of the layers below, or 0755. Links on the way (of this
- * layer and those below) are followed inside the root, the last component is not. ERR_INVALID for "..", for
- * names too long or too deep, when something on the way is no folder. */
+/* Where name lies, folders on the way made: like those of the layers below, or 0755. Links on the
+ * way (of this layer and those below) are followed inside the root, the last component is not.
+ * ERR_INVALID for "..", for names too long or too deep, when something on the way is no folder. */
 int layer_tree_place(struct layer_tree *tree, const char *name, struct place *ret, struct err *err);
 /* The leaf of place was made, or removed with all below it. */
 void layer_tree_changed(struct layer_tree *tree, bool removed);
@@ -79,7 +80,7 @@ int layer_tree_end(struct layer_tree *tree, struct err *err); /* sets those time
 uint64_t layer_tree_made(const struct layer_tree *tree);      /* folders no entry asked for */
 bool layer_xattr_is_kept(const char *name, mode_t type);
 
-/* ---- oci.c ---------------------------------------------------------------------------------------------- */
+/* ---- oci.c ---------------------------------------------------------------------------------- */
 
 enum { OCI_JSON_MAX = 4 * 1024 * 1024 };
 
@@ -101,8 +102,8 @@ struct oci_config {
 /* "sha256:" and 64 lower-case hex digits, nothing else. */
 int digest_check(const char *text, struct err *err);
 bool oci_is_index(json_t *json);
-/* The manifest (or index) for this machine. ERR_UNSUPPORTED that names what there is instead. *ret_entry is its
- * descriptor, borrowed; may be NULL. */
+/* The manifest (or index) for this machine. ERR_UNSUPPORTED that names what there is instead.
+ * *ret_entry is its descriptor, borrowed; may be NULL. */
 int oci_index_pick(json_t *index, struct oci_blob *ret, json_t **ret_entry, struct err *err);
 int oci_manifest_read(json_t *json, struct oci_manifest *ret, struct err *err);
 int oci_config_read(json_t *json, struct oci_config *ret, struct err *err);
@@ -111,7 +112,7 @@ void oci_config_done(struct oci_config *config);
 json_t *oci_config_export(const json_t *config);
 const char *oci_architecture(void); /* of this machine: "amd64" */
 
-/* ---- stack.c -------------------------------------------------------------------------------------------- */
+/* ---- stack.c -------------------------------------------------------------------------------- */
 
 struct stack_spec {
 	const struct oci_config *config;
@@ -129,7 +130,7 @@ int stack_unpack(const struct images *images, struct job_sink *sink, const struc
 int stack_unpack_rootfs(const struct images *images, struct job_sink *sink, struct feed *feed,
 	read_fn read, void *arg, uint64_t size, struct image_draft *draft, struct err *err);
 
-/* ---- export_layer.c ------------------------------------------------------------------------------------ */
+/* ---- export_layer.c ------------------------------------------------------------------------- */
 
 struct exported {
 	char diff_id[DIGEST_SIZE];
@@ -142,7 +143,7 @@ int export_layer(const struct images *images, const struct image *image, size_t 
 int export_rootfs(
 	const struct image *image, int out, struct err *err); /* a tar of the merged tree */
 
-/* ---- scratch.c -------------------------------------------------------------------------------------- */
+/* ---- scratch.c ------------------------------------------------------------------------------ */
 
 /* A folder in BOX_HOME/downloads that is locked (flock) as long as somebody works in it. */
 struct scratch {
@@ -153,7 +154,8 @@ struct scratch {
 	{                 \
 		.dir = -1 \
 	}
-/* A new one, ".KIND-JOB-XXXXXX", which goes with the job; those of the kind that nobody works in go. */
+/* A new one, ".KIND-JOB-XXXXXX", which goes with the job; those of the kind that nobody works in
+ * go. */
 int scratch_make(
 	const struct images *images, const char *kind, struct scratch *ret, struct err *err);
 /* That name, made or found; waits until nobody else works in it. */
@@ -162,7 +164,7 @@ int scratch_open(
 void scratch_close(struct scratch *scratch);   /* what is in it stays */
 void scratch_discard(struct scratch *scratch); /* and goes */
 
-/* ---- skopeo.c ------------------------------------------------------------------------------------- */
+/* ---- skopeo.c ------------------------------------------------------------------------------- */
 
 struct skopeo_run {
 	const char *program;

@@ -1,10 +1,12 @@
 /* open.c - from the disk to a list and back: what is there at the start, what is left to sweep
  *
- *   pool/images/.new-ID    a draft. One whose image.json is whole and whose layers are all there was finished, only
- *                          the daemon died before it could say so: it is published now. That is why nobody has to
- *                          wait for the disk to publish one: the rename may get lost, the image does not.
- *                          Other drafts are swept.
- *   pool/layers/.…, BOX_HOME/layers/.…   a layer being filled, which nobody fills any more, or being removed
+ *   pool/images/.new-ID    a draft. One whose image.json is whole and whose layers are all there
+ *                          was finished, only the daemon died before it could say so: it is
+ *                          published now. That is why nobody has to wait for the disk to publish
+ *                          one: the rename may get lost, the image does not. Other drafts are
+ *                          swept.
+ *   pool/layers/.…, BOX_HOME/layers/.…   a layer being filled, which nobody fills any more, or
+ *                                        being removed
  *   …/.trash-…             being removed, in pool/images, BOX_HOME/downloads and BOX_HOME/images
  *   BOX_HOME/images/.build-ID   a build of an older version; swept when nobody holds its lock
  *
@@ -115,9 +117,10 @@ static int make_places(const struct images *images, struct err *err)
 	return 0;
 }
 
-/* ext4 does not give out the number of a deleted file again for minutes, and looks at each of them for every new
- * file: a layer unpacked where another one was removed took ten times as long. Below a folder marked so, as below the
- * root, each folder gets a region of the disk to itself. Other file systems know no such mark. */
+/* ext4 does not give out the number of a deleted file again for minutes, and looks at each of them
+ * for every new file: a layer unpacked where another one was removed took ten times as long. Below
+ * a folder marked so, as below the root, each folder gets a region of the disk to itself. Other
+ * file systems know no such mark. */
 static void spread_out(const char *path)
 {
 	_cleanup_close_ int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);

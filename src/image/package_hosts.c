@@ -1,9 +1,10 @@
 /* package_hosts.c - where package managers keep what they use; see package_hosts.h
  *
- * The layers are looked at as one read-only tree (view.h), so that a file that a layer removed is not there. Symbolic links are
- * followed inside of that tree alone. For each manager the files of its configuration are read; if none of them, nor the
- * environment, replaces its default, the default is looked for in the manager's own files: the line of program text that
- * says it. A manager that is not in the image therefore adds nothing. */
+ * The layers are looked at as one read-only tree (view.h), so that a file that a layer removed is
+ * not there. Symbolic links are followed inside of that tree alone. For each manager the files of
+ * its configuration are read; if none of them, nor the environment, replaces its default, the
+ * default is looked for in the manager's own files: the line of program text that says it. A
+ * manager that is not in the image therefore adds nothing. */
 #include "image/package_hosts_internal.h"
 #include "base/text.h"
 #include "view/view.h"
@@ -146,7 +147,7 @@ struct search {
 	struct found *found;
 };
 
-/* ---- the tree ----------------------------------------------------------------------------------- */
+/* ---- the tree ------------------------------------------------------------------------------- */
 
 static int open_in(const struct search *search, const char *path, int flags)
 {
@@ -178,7 +179,8 @@ static int compare_names(const void *a, const void *b)
 	return strcmp(*(char *const *)a, *(char *const *)b);
 }
 
-/* Names in folder that fit the pattern, sorted: what is taken when there are too many must not be chance. */
+/* Names in folder that fit the pattern, sorted: what is taken when there are too many must not be
+ * chance. */
 static char **list_folder(struct search *search, const char *folder, const char *pattern)
 {
 	char **names = xnew(char *);
@@ -225,7 +227,7 @@ static void each_path(struct search *search, const char *pattern,
 	}
 }
 
-/* ---- reading ------------------------------------------------------------------------------------ */
+/* ---- reading -------------------------------------------------------------------------------- */
 
 static void read_config(struct search *search, const char *path, const void *arg)
 {
@@ -246,7 +248,8 @@ static void read_config(struct search *search, const char *path, const void *arg
 		search->found->replaced = replaced;
 }
 
-/* Looks for the mark piece by piece: such files may be large, and what is wanted may stand anywhere. */
+/* Looks for the mark piece by piece: such files may be large, and what is wanted may stand
+ * anywhere. */
 static void read_default(struct search *search, const char *path, const void *arg)
 {
 	const struct default_source *source = arg;

@@ -5,9 +5,10 @@
 #include "image/package_hosts.h"
 
 enum host_format {
-	/* KEY = VALUE, KEY: VALUE, KEY "VALUE", with lines that go on below; sections in brackets or between empty
-	 * lines may be switched off by `enabled`. Takes the URLs of the keys it is told: '!' before one says that it
-	 * replaces the default, '@' that its value may be a bare name. */
+	/* KEY = VALUE, KEY: VALUE, KEY "VALUE", with lines that go on below; sections in brackets
+	 * or between empty lines may be switched off by `enabled`. Takes the URLs of the keys it is
+	 * told: '!' before one says that it replaces the default, '@' that its value may be a bare
+	 * name. */
 	FORMAT_KEYS,
 	FORMAT_DEB,   /* deb [options] URL ...; one a line */
 	FORMAT_PROXY, /* apt.conf: what is said of a proxy */
@@ -25,8 +26,9 @@ void found_done(struct found *found);
 void found_add(struct found *found,
 	const char *host); /* "NAME:PORT"; once, and not more than the maximum */
 
-/* text is NUL-terminated, len bytes; NULs in it end it. keys: words separated by spaces, for FORMAT_KEYS. */
+/* text is NUL-terminated, len bytes; NULs in it end it. keys: words separated by spaces, for
+ * FORMAT_KEYS. */
 void hosts_read(enum host_format format, const char *keys, const char *text, struct found *found);
-/* What stands in program text behind a mark: quoted URLs and names up to the character `until`, or, where that
- * is 0, the first URL. */
+/* What stands in program text behind a mark: quoted URLs and names up to the character `until`, or,
+ * where that is 0, the first URL. */
 void hosts_read_code(const char *text, char until, struct found *found);

@@ -1,8 +1,9 @@
 /* package_hosts_text.c - the hosts in a configuration file, whatever its format
  *
- * Package managers have a format each, and all of them are lines with keys and URLs. So there is one reader of lines that
- * knows what is a key, a comment, a section and a line that goes on, and one of URLs. Neither refuses anything: what they do
- * not understand leads nowhere, and what comes of it are plain host names in any case. */
+ * Package managers have a format each, and all of them are lines with keys and URLs. So there is
+ * one reader of lines that knows what is a key, a comment, a section and a line that goes on, and
+ * one of URLs. Neither refuses anything: what they do not understand leads nowhere, and what comes
+ * of it are plain host names in any case. */
 #include "image/package_hosts_internal.h"
 #include <assert.h>
 #include <ctype.h>
@@ -22,7 +23,7 @@ static const struct {
 	{ "ssh", 22 },
 };
 
-/* ---- hosts and URLs ----------------------------------------------------------------------------- */
+/* ---- hosts and URLs ------------------------------------------------------------------------- */
 
 void found_done(struct found *found)
 {
@@ -76,7 +77,8 @@ static bool ends_url(char c)
 	return !c || isspace((unsigned char)c) || strchr("\"'`,;|<>(){}[]\\", c);
 }
 
-/* The scheme may have others before it: sparse+https, mirror+http. 0: not one that leads to a host. */
+/* The scheme may have others before it: sparse+https, mirror+http. 0: not one that leads to a
+ * host. */
 static unsigned port_of_scheme(const char *start, const char *end)
 {
 	const char *plus = memrchr(start, '+', (size_t)(end - start));
@@ -146,7 +148,7 @@ static void read_names(const char *text, struct found *found)
 	}
 }
 
-/* ---- lines with keys ---------------------------------------------------------------------------- */
+/* ---- lines with keys ------------------------------------------------------------------------ */
 
 /* A section's hosts are held back until it is known that it is not switched off. */
 struct section {
@@ -176,7 +178,8 @@ static void end_section(struct key_reader *reader)
 	reader->current = NULL;
 }
 
-/* Where name stands among the keys; a key of npm may have a scope before it: @team:registry. That one replaces nothing. */
+/* Where name stands among the keys; a key of npm may have a scope before it: @team:registry. That
+ * one replaces nothing. */
 static const char *find_key(const char *keys, const char *name, size_t len, bool *ret_scoped)
 {
 	const char *scope = name[0] == '@' ? memchr(name, ':', len) : NULL;
@@ -223,7 +226,8 @@ static bool is_off(const char *name, size_t len, const char *value)
 	return false;
 }
 
-/* How long the key is that the line begins with; 0: it begins with none. *ret_value is what follows it. */
+/* How long the key is that the line begins with; 0: it begins with none. *ret_value is what follows
+ * it. */
 static size_t split_key(const char *line, const char **ret_value)
 {
 	size_t len = strcspn(line, "= \t\"");
@@ -273,7 +277,7 @@ static void read_key_line(struct key_reader *reader, char *line)
 		read_value(reader, value);
 }
 
-/* ---- other lines -------------------------------------------------------------------------------- */
+/* ---- other lines ---------------------------------------------------------------------------- */
 
 /* deb [arch=amd64 signed-by=/x] URL suite component */
 static void read_deb_line(const char *line, struct found *found)
@@ -335,7 +339,7 @@ void hosts_read(enum host_format format, const char *keys, const char *text, str
 	end_section(&reader);
 }
 
-/* ---- program text ------------------------------------------------------------------------------- */
+/* ---- program text --------------------------------------------------------------------------- */
 
 void hosts_read_code(const char *text, char until, struct found *found)
 {

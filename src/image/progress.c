@@ -1,12 +1,12 @@
 /* progress.c - from the words of mmdebstrap, apt and dpkg to a bar and to a cause
  *
- * mmdebstrap --verbose passes on what apt and dpkg print. It runs apt twice: once for the essential packages
- * and once for the rest. Each run says "N newly installed" and then shows each package three times: Get,
- * Unpacking, Setting up. dpkg configures some packages before it has unpacked all; the bar stays with
- * "unpack" until that is through, so that it does not jump to and fro.
+ * mmdebstrap --verbose passes on what apt and dpkg print. It runs apt twice: once for the essential
+ * packages and once for the rest. Each run says "N newly installed" and then shows each package
+ * three times: Get, Unpacking, Setting up. dpkg configures some packages before it has unpacked
+ * all; the bar stays with "unpack" until that is through, so that it does not jump to and fro.
  *
- * When it fails, the last lines are mmdebstrap's own ("E: apt-get ... failed"), which say nothing; the cause
- * is the last line before them that complains about something. */
+ * When it fails, the last lines are mmdebstrap's own ("E: apt-get ... failed"), which say nothing;
+ * the cause is the last line before them that complains about something. */
 #include "image/image_internal.h"
 #include "base/text.h"
 #include <ctype.h>

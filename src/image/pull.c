@@ -1,14 +1,18 @@
 /* pull.c - an image out of a registry
  *
- *   1. the manifest, or an index first, then the manifest for this machine       a few kilobytes each,
- *   2. the configuration: it tells what the layers are called here               compared with their digests
- *   3. the blobs of those layers that are not here, with skopeo, into BOX_HOME/downloads/pull-DIGEST
+ *   1. the manifest, or an index first, then the manifest for this machine       a few kilobytes
+ *                                                                                each,
+ *   2. the configuration: it tells what the layers are called here               compared with
+ *                                                                                their digests
+ *   3. the blobs of those layers that are not here, with skopeo, into
+ *      BOX_HOME/downloads/pull-DIGEST
  *   4. stack.c: verified and unpacked; then the folder goes
  *
- * An image that is here already costs steps 1 and 2. skopeo copies all layers of an image, but leaves out a blob whose
- * file is there, without looking into it: so for layers that are not needed an empty file is put in its place. A pull
- * that is cut off leaves its folder, with every blob that had arrived whole (skopeo renames them into their place when
- * the digest is right); the next one of the same image finds it by the digest of the manifest. */
+ * An image that is here already costs steps 1 and 2. skopeo copies all layers of an image, but
+ * leaves out a blob whose file is there, without looking into it: so for layers that are not needed
+ * an empty file is put in its place. A pull that is cut off leaves its folder, with every blob that
+ * had arrived whole (skopeo renames them into their place when the digest is right); the next one
+ * of the same image finds it by the digest of the manifest. */
 #include "image/oci_internal.h"
 #include "base/file.h"
 #include "base/text.h"
@@ -39,7 +43,7 @@ struct pull {
 	uint64_t want_bytes;
 };
 
-/* ---- asking -------------------------------------------------------------------------------------------------- */
+/* ---- asking --------------------------------------------------------------------------------- */
 
 static bool has_policy(void)
 {
@@ -156,7 +160,7 @@ static int read_config(struct pull *pull, struct err *err)
 	return oci_config_read(json, &pull->config, err);
 }
 
-/* ---- fetching ---------------------------------------------------------------------------------------------------- */
+/* ---- fetching ------------------------------------------------------------------------------- */
 
 static char *blob_path(const struct pull *pull, size_t index)
 {
@@ -174,7 +178,8 @@ static bool is_wanted(const struct pull *pull, size_t index)
 	return false;
 }
 
-/* Blobs that came whole stay, what else an earlier pull left goes, and what is not needed gets its placeholder. */
+/* Blobs that came whole stay, what else an earlier pull left goes, and what is not needed gets its
+ * placeholder. */
 static int prepare(struct pull *pull, struct err *err)
 {
 	_cleanup_free_ char *blobs = xasprintf("%s/" BLOBS, pull->scratch.path);
@@ -263,7 +268,7 @@ static int open_layer(void *arg, size_t index, int *ret, struct err *err)
 	return 0;
 }
 
-/* ---- the job ------------------------------------------------------------------------------------------------------ */
+/* ---- the job -------------------------------------------------------------------------------- */
 
 /* Which layers are missing? */
 static int take_stock(struct pull *pull, bool *ret_missing, struct err *err)
@@ -305,7 +310,8 @@ static int fetch_and_unpack(
 		scratch_close(&pull->scratch);
 		return -1;
 	}
-	/* Whatever comes of it, the blobs have done their work: damaged ones must not be met again. */
+	/* Whatever comes of it, the blobs have done their work: damaged ones must not be met
+	 * again. */
 	if (stack_unpack(pull->images, pull->sink, &spec, draft, err) < 0) {
 		if (err->kind == ERR_INVALID)
 			scratch_discard(&pull->scratch);

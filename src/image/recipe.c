@@ -4,12 +4,13 @@
  *   clean                         what of the build machine got in goes out
  *   measure                       size and number of files, then everything to disk
  *
- * An installation runs programs of the tree and makes devices in it, and whoever runs this machine may have mounted
- * the disk of BOX_HOME so that neither works: in the helper's own mount namespace the layer gets a mount of its own
- * that allows it.
+ * An installation runs programs of the tree and makes devices in it, and whoever runs this machine
+ * may have mounted the disk of BOX_HOME so that neither works: in the helper's own mount namespace
+ * the layer gets a mount of its own that allows it.
  *
- * Settings of the machine that only matter for downloading (proxies, credentials, certificates) are given to
- * apt by a file that the setup hook puts in and the customize hook takes out: none of it stays in the image. */
+ * Settings of the machine that only matter for downloading (proxies, credentials, certificates) are
+ * given to apt by a file that the setup hook puts in and the customize hook takes out: none of it
+ * stays in the image. */
 #include "image/image_internal.h"
 #include "base/buf.h"
 #include "base/file.h"
@@ -49,9 +50,9 @@ static const char setup_hook[] =
 	"\"$conf\"\n"
 	"echo 'Acquire::IndexTargets::deb-src::Sources::DefaultEnabled \"false\";' >> \"$conf\"\n";
 
-/* A user for programs that refuse to run as root; names the box can resolve; the keys its package sources
- * name; a locale that speaks UTF-8; the folders of manuals, empty: packages like openjdk make links in them with
- * update-alternatives and cannot be configured without. */
+/* A user for programs that refuse to run as root; names the box can resolve; the keys its package
+ * sources name; a locale that speaks UTF-8; the folders of manuals, empty: packages like openjdk
+ * make links in them with update-alternatives and cannot be configured without. */
 static const char customize_hook[] =
 	"set -e\n"
 	"rm -f \"$1/etc/apt/apt.conf.d/00boxyard-build\"\n"
@@ -71,8 +72,9 @@ static const char customize_hook[] =
 	"\"$1$key\"\n"
 	"	done\n";
 
-/* No manuals, no translations: a third of the size. Licences stay. unsafe-io: fsync after each file makes
- * installing slow and protects nothing in a box; the image as a whole is synced once at the end. */
+/* No manuals, no translations: a third of the size. Licences stay. unsafe-io: fsync after each file
+ * makes installing slow and protects nothing in a box; the image as a whole is synced once at the
+ * end. */
 static const char *const options[] = {
 	"--mode=root",
 	"--format=directory",
@@ -91,7 +93,7 @@ static const char *const options[] = {
 	NULL,
 };
 
-/* ---- a place where programs run --------------------------------------------------------------- */
+/* ---- a place where programs run ------------------------------------------------------------- */
 
 int folder_unlock(const char *path, struct err *err)
 {
@@ -173,7 +175,8 @@ static _Noreturn void run_mmdebstrap(const struct kitchen *kitchen, char **argv,
 	_exit(127);
 }
 
-/* Reads until everybody has closed the pipe. The whole text is kept as build.log beside the files. */
+/* Reads until everybody has closed the pipe. The whole text is kept as build.log beside the
+ * files. */
 static void follow(struct job_sink *sink, FILE *in, FILE *log, struct progress *progress)
 {
 	char line[4096];

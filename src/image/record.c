@@ -1,7 +1,8 @@
 /* record.c - image.json, as it is read
  *
- * One an older home has made names no layers: its layer is `rootfs` beside it. Layers are "ID/files" or "ID/upper" in
- * the places of layers.c, or, as the lowest ones of an image saved upon a shared one, folders by their absolute path. */
+ * One an older home has made names no layers: its layer is `rootfs` beside it. Layers are
+ * "ID/files" or "ID/upper" in the places of layers.c, or, as the lowest ones of an image saved upon
+ * a shared one, folders by their absolute path. */
 #include "image/image_internal.h"
 #include "base/file.h"
 #include "pool/pool.h"

@@ -1,15 +1,18 @@
 /* save.c - an image of a box's disk, as it is at this moment
  *
- * The box's subvolume is snapshotted; `upper` of the snapshot is the new top layer, upon those of the box's image.
- * Whiteouts and opaque folders of an upper mean the same in a lower; what else overlayfs has marked does no harm there.
+ * The box's subvolume is snapshotted; `upper` of the snapshot is the new top layer, upon those of
+ * the box's image. Whiteouts and opaque folders of an upper mean the same in a lower; what else
+ * overlayfs has marked does no harm there.
  *
- * On btrfs a snapshot is atomic and is committed to disk when the ioctl returns. So the draft is written first, and the
- * snapshot made right under the layer's own name, which is the image's id: its commit takes both to disk, and nothing else has to wait. A
- * draft without its layer is swept at the next open; one with it is a whole image.
+ * On btrfs a snapshot is atomic and is committed to disk when the ioctl returns. So the draft is
+ * written first, and the snapshot made right under the layer's own name, which is the image's id:
+ * its commit takes both to disk, and nothing else has to wait. A draft without its layer is swept
+ * at the next open; one with it is a whole image.
  *
- * The snapshot holds everything the disk has. `work` is emptied; other folders (what a nested profile keeps beside
- * the upper) stay as they are and are neither seen nor counted, because to delete many files would cost more than the
- * save. A plain folder is copied instead, `upper` alone. */
+ * The snapshot holds everything the disk has. `work` is emptied; other folders (what a nested
+ * profile keeps beside the upper) stay as they are and are neither seen nor counted, because to
+ * delete many files would cost more than the save. A plain folder is copied instead, `upper`
+ * alone. */
 #include "image/image_internal.h"
 #include "base/file.h"
 #include "base/text.h"

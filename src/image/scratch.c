@@ -1,8 +1,8 @@
 /* scratch.c - folders for the moment, in BOX_HOME/downloads
  *
- * Whoever works in one holds a lock on it, and the kernel lets go of the lock when he is killed: so what nobody
- * works in any more can be told from what somebody does. A folder may be removed between being opened and being locked;
- * then it has no name any more, and another one is made. */
+ * Whoever works in one holds a lock on it, and the kernel lets go of the lock when he is killed: so
+ * what nobody works in any more can be told from what somebody does. A folder may be removed
+ * between being opened and being locked; then it has no name any more, and another one is made. */
 #include "image/oci_internal.h"
 #include "base/file.h"
 #include "base/log.h"

@@ -1,4 +1,5 @@
-/* sha256.c - see sha256.h. Apart from the rest because OpenSSL and base/err.h both define ERR_STATE. */
+/* sha256.c - see sha256.h. Apart from the rest because OpenSSL and base/err.h both define
+ * ERR_STATE. */
 #include "image/sha256.h"
 #include "base/alloc.h"
 #include <openssl/evp.h>

@@ -1,8 +1,8 @@
 /* skopeo.c - the program that talks to registries, and what its complaints mean
  *
- * skopeo knows the protocols, credentials and certificates of registries; what it brings is verified by us. It says
- * why it failed in a line of its log (level=fatal msg="…"), whose words are stable enough to tell the cases apart
- * that people can do something about. */
+ * skopeo knows the protocols, credentials and certificates of registries; what it brings is
+ * verified by us. It says why it failed in a line of its log (level=fatal msg="…"), whose words are
+ * stable enough to tell the cases apart that people can do something about. */
 #include "image/oci_internal.h"
 #include "base/buf.h"
 #include "base/clock.h"
@@ -17,7 +17,7 @@
 
 enum { OUT_MAX = OCI_JSON_MAX, ERR_TAIL = 8192, TICK_MS = 100, READ_SIZE = 64 * 1024 };
 
-/* ---- complaints ------------------------------------------------------------------------------------------ */
+/* ---- complaints ----------------------------------------------------------------------------- */
 
 /* The first that fits counts; words are compared without regard to case. */
 static const struct complaint {
@@ -111,7 +111,7 @@ void skopeo_explain(const char *said, struct err *err)
 		*message ? message : "failed without a word");
 }
 
-/* ---- running it ---------------------------------------------------------------------------------------------- */
+/* ---- running it ----------------------------------------------------------------------------- */
 
 struct running {
 	pid_t pid;

@@ -1,8 +1,8 @@
 /* sources.c - where the machine itself gets its packages
  *
- * The image is made from the same places: /etc/apt/sources.list and sources.list.d, in both styles. deb822
- * files (.sources) go to mmdebstrap as they are; the one-line files (.list) are first rid of what cannot serve
- * (cdrom) or is not needed (deb-src). */
+ * The image is made from the same places: /etc/apt/sources.list and sources.list.d, in both styles.
+ * deb822 files (.sources) go to mmdebstrap as they are; the one-line files (.list) are first rid of
+ * what cannot serve (cdrom) or is not needed (deb-src). */
 #include "image/image_internal.h"
 #include "base/buf.h"
 #include "base/file.h"

@@ -1,8 +1,9 @@
 /* spool.c - the files of an image archive, laid down for reading in any order
  *
- * An archive of an image has its index somewhere, often at its end, so its files are written into a scratch folder
- * first. They get numbers there: names of the archive are only words to be compared, never paths. Links between
- * members (older archives of Docker have them, for layers that come twice) are followed in the list alone. */
+ * An archive of an image has its index somewhere, often at its end, so its files are written into a
+ * scratch folder first. They get numbers there: names of the archive are only words to be compared,
+ * never paths. Links between members (older archives of Docker have them, for layers that come
+ * twice) are followed in the list alone. */
 #include "image/oci_internal.h"
 #include "image/spool.h"
 #include "base/file.h"
@@ -29,8 +30,8 @@ struct spool {
 	struct room room;
 };
 
-/* Joins what name says to the folder base lies in (NULL: none) and takes out ".", ".." and doubled slashes. NULL when
- * it leads out of the archive. Yours. */
+/* Joins what name says to the folder base lies in (NULL: none) and takes out ".", ".." and doubled
+ * slashes. NULL when it leads out of the archive. Yours. */
 static char *name_join(const char *base, const char *name)
 {
 	const char *slash = base ? strrchr(base, '/') : NULL;

@@ -1,12 +1,13 @@
 /* stack.c - the layers of an image, from blobs to folders
  *
- * How a layer unpacks depends on the layers below it (see layer_tree.c), so it is called by its chain id, which names
- * the whole stack up to it: chain(1) = diff(1), chain(n) = sha256("chain(n-1) diff(n)"). A layer that is there under
- * that name already was verified then and is not read again. Each layer is published as soon as it is whole, so work
- * that is cut off goes on with the next one.
+ * How a layer unpacks depends on the layers below it (see layer_tree.c), so it is called by its
+ * chain id, which names the whole stack up to it: chain(1) = diff(1), chain(n) = sha256("chain(n-1)
+ * diff(n)"). A layer that is there under that name already was verified then and is not read again.
+ * Each layer is published as soon as it is whole, so work that is cut off goes on with the next
+ * one.
  *
- * A blob is believed only after its last byte: its size, its digest and the digest of what it decompresses to are
- * compared before the layer gets its name. */
+ * A blob is believed only after its last byte: its size, its digest and the digest of what it
+ * decompresses to are compared before the layer gets its name. */
 #include "image/oci_internal.h"
 #include "base/log.h"
 #include <fcntl.h>
@@ -30,7 +31,7 @@ void stack_ids(const struct oci_config *config, char (*ret)[LAYER_ID_SIZE])
 	}
 }
 
-/* ---- one layer --------------------------------------------------------------------------------------- */
+/* ---- one layer ------------------------------------------------------------------------------ */
 
 /* Passes bytes on and tells how far it is. */
 struct meter {
@@ -98,7 +99,8 @@ static int fill_layer(
 		snprintf(work->made, sizeof work->made, "%s", work->id);
 		return 0;
 	}
-	/* The same archive as a layer of an image would have its whiteouts turned: it must not meet that one. */
+	/* The same archive as a layer of an image would have its whiteouts turned: it must not meet
+	 * that one. */
 	snprintf(text, sizeof text, "rootfs %s", fed->digest);
 	digest_of(text, strlen(text), digest);
 	snprintf(work->made, sizeof work->made, "%s", digest_hex(digest));
@@ -124,7 +126,7 @@ static int make_layer(const struct images *images, struct layer_work *work, stru
 	return layer_publish(images, work->made, tmp, work->totals.bytes, work->totals.files, err);
 }
 
-/* ---- all of them --------------------------------------------------------------------------------------- */
+/* ---- all of them ---------------------------------------------------------------------------- */
 
 struct expected {
 	const struct oci_blob *blob; /* or NULL */

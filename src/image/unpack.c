@@ -1,13 +1,17 @@
 /* unpack.c - a layer as tar becomes a folder in the format of overlayfs
  *
- * Runs as root, over an archive from anywhere. Where a name leads is layer_tree.c's business; here only one component
- * is ever given to the kernel, in a folder that is open. Later members replace earlier ones.
+ * Runs as root, over an archive from anywhere. Where a name leads is layer_tree.c's business; here
+ * only one component is ever given to the kernel, in a folder that is open. Later members replace
+ * earlier ones.
  *
  * What hides the layers below:
- *   .wh.NAME       a character device 0/0, if they have NAME; on a folder that this layer has as well: opaque
- *   .wh..wh..opq   the folder becomes opaque; overlayfs takes no notice of that on a root, so there all names are hidden
- * A whiteout concerns the layers below only, whether it comes before or after a member of that name. So a folder made
- * where something of this layer lay (a whiteout, a file) is opaque, and the order makes no difference.
+ *   .wh.NAME       a character device 0/0, if they have NAME; on a folder that this layer has as
+ *                  well: opaque
+ *   .wh..wh..opq   the folder becomes opaque; overlayfs takes no notice of that on a root, so there
+ *                  all names are hidden
+ * A whiteout concerns the layers below only, whether it comes before or after a member of that
+ * name. So a folder made where something of this layer lay (a whiteout, a file) is opaque, and the
+ * order makes no difference.
  *
  * Devices are left out (boxes get theirs elsewhere), and so are extended attributes but user.*
  * and security.capability: trusted.overlay.* would let an archive rearrange the layers. */
@@ -67,7 +71,7 @@ static int clear_place(struct unpack *unpack, struct err *err)
 	return layer_tree_place(unpack->tree, unpack->entry->name, &unpack->place, err);
 }
 
-/* ---- what a member has besides its content ----------------------------------------------------------------- */
+/* ---- what a member has besides its content -------------------------------------------------- */
 
 static int set_xattrs(
 	struct unpack *unpack, int fd, mode_t type, const struct tar_entry *entry, struct err *err)
@@ -81,8 +85,8 @@ static int set_xattrs(
 		}
 		if (fsetxattr(fd, xattr->name, xattr->value, xattr->len, 0) == 0)
 			continue;
-		/* Of those of one file ext4 holds a block, btrfs some more, and this is how they say so; a full disk
-		 * is noticed elsewhere. */
+		/* Of those of one file ext4 holds a block, btrfs some more, and this is how they
+		 * say so; a full disk is noticed elsewhere. */
 		if (errno != EOPNOTSUPP &&
 			!(errno == ENOSPC && text_has_prefix(xattr->name, "user.")))
 			return err_sys(err, errno, "set the attribute '%.100s'", xattr->name);
@@ -91,8 +95,8 @@ static int set_xattrs(
 	return 0;
 }
 
-/* Mostly all is right from birth, and to look costs less than to set. The owner first: the kernel takes set-user-id and
- * capabilities away when it changes. */
+/* Mostly all is right from birth, and to look costs less than to set. The owner first: the kernel
+ * takes set-user-id and capabilities away when it changes. */
 static int set_meta(
 	struct unpack *unpack, int fd, mode_t type, const struct tar_entry *entry, struct err *err)
 {
@@ -134,7 +138,7 @@ static int set_meta_at(struct unpack *unpack, const struct tar_entry *entry, str
 	return set_xattrs(unpack, -1, 0, entry, err);
 }
 
-/* ---- members ---------------------------------------------------------------------------------------------- */
+/* ---- members -------------------------------------------------------------------------------- */
 
 static int pwrite_all(int fd, const uint8_t *data, size_t len, uint64_t offset, struct err *err)
 {
@@ -269,7 +273,7 @@ static int make_fifo(struct unpack *unpack, const struct tar_entry *entry, struc
 	return set_meta_at(unpack, entry, err);
 }
 
-/* ---- hard links --------------------------------------------------------------------------------------------- */
+/* ---- hard links ----------------------------------------------------------------------------- */
 
 static int copy_content(struct unpack *unpack, int from, int to, struct err *err)
 {
@@ -378,7 +382,7 @@ static int make_link(struct unpack *unpack, const struct tar_entry *entry, struc
 	return 0;
 }
 
-/* ---- whiteouts ------------------------------------------------------------------------------------------------ */
+/* ---- whiteouts ------------------------------------------------------------------------------ */
 
 static int hide(struct unpack *unpack, const char *name, struct err *err)
 {
@@ -438,7 +442,7 @@ static int take_whiteout(struct unpack *unpack, struct err *err)
 	return hide(unpack, place->leaf + strlen(WHITEOUT), err);
 }
 
-/* ---- the archive ------------------------------------------------------------------------------------------------- */
+/* ---- the archive ---------------------------------------------------------------------------- */
 
 static int make_member(struct unpack *unpack, const struct tar_entry *entry, struct err *err)
 {

@@ -1,7 +1,8 @@
 /* answer.c - see answer.h
  *
- * The head is collected up to its empty line, then cut into lines in place. Nothing is repaired: a line without CR, a
- * folded line, a space before the colon, a control byte, two lengths, a length and a coding are each the end. */
+ * The head is collected up to its empty line, then cut into lines in place. Nothing is repaired: a
+ * line without CR, a folded line, a space before the colon, a control byte, two lengths, a length
+ * and a coding are each the end. */
 #include "ingress/answer.h"
 #include <ctype.h>
 #include <stdio.h>
@@ -62,7 +63,7 @@ const char *answer_get(const struct answer *answer, const char *name)
 	return NULL;
 }
 
-/* ---- the head ------------------------------------------------------------------------------------- */
+/* ---- the head ------------------------------------------------------------------------------- */
 
 /* "HTTP/1.1 200 OK", without its line end. */
 static const char *read_status(struct answer *answer, char *line, size_t len)
@@ -221,7 +222,8 @@ static void end_head(struct answer *answer, struct answer_piece *piece)
 	answer->state = answer->status == 101 ? ANSWER_IS_OVER : ANSWER_IN_BODY;
 }
 
-/* Looks at the lines not looked at yet; true when the empty one is among them, which then ends the text. */
+/* Looks at the lines not looked at yet; true when the empty one is among them, which then ends the
+ * text. */
 static bool scan_lines(struct answer *answer, struct answer_piece *piece)
 {
 	const char *text = (const char *)buf_head(&answer->text);
@@ -270,7 +272,7 @@ static size_t take_head(
 	return take;
 }
 
-/* ---- the body ------------------------------------------------------------------------------------- */
+/* ---- the body ------------------------------------------------------------------------------- */
 
 static size_t end_body(struct answer *answer, struct answer_piece *piece, size_t used)
 {
@@ -324,7 +326,7 @@ static size_t take_body(
 	return end_body(answer, piece, 0);
 }
 
-/* ---- public --------------------------------------------------------------------------------------- */
+/* ---- public --------------------------------------------------------------------------------- */
 
 size_t answer_next(struct answer *answer, const char *data, size_t len, struct answer_piece *ret)
 {

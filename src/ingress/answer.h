@@ -2,9 +2,9 @@
  *
  *   HEAD  BODY*  END
  *
- * One piece at a time, as in http/parse.h. Whatever two readers could understand differently is refused: the box is
- * hostile, and what it says goes out again on a connection that carries other answers too. Interim answers (1xx)
- * are passed over, but for the 101 that was asked for. */
+ * One piece at a time, as in http/parse.h. Whatever two readers could understand differently is
+ * refused: the box is hostile, and what it says goes out again on a connection that carries other
+ * answers too. Interim answers (1xx) are passed over, but for the 101 that was asked for. */
 #pragma once
 #include "base/buf.h"
 #include "http/chunked.h"
@@ -60,7 +60,8 @@ struct answer {
 /* Ready for the answer to another request; keeps its memory. Also for a zeroed one. */
 void answer_reset(struct answer *answer, bool to_head, bool upgrade);
 void answer_done(struct answer *answer);
-/* Takes bytes up to the end of the next piece and tells how many. len may be 0 after HEAD and BODY. */
+/* Takes bytes up to the end of the next piece and tells how many. len may be 0 after HEAD and
+ * BODY. */
 size_t answer_next(struct answer *answer, const char *data, size_t len, struct answer_piece *ret);
 /* The box closed: true when that is how the body ends. */
 bool answer_ends_by_close(const struct answer *answer);

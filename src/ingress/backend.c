@@ -1,9 +1,10 @@
 /* backend.c - connections into boxes
  *
- * A connection belongs to one exchange at a time. After a whole answer it waits at its target, the newest on top, for
- * five seconds or as long as the box says (Keep-Alive: timeout=N, less one second). While it waits it is watched, and
- * once more looked at before it is used: a byte nobody asked for, or its end, closes it. So what a box says unasked is never
- * the answer to another request.
+ * A connection belongs to one exchange at a time. After a whole answer it waits at its target, the
+ * newest on top, for five seconds or as long as the box says (Keep-Alive: timeout=N, less one
+ * second). While it waits it is watched, and once more looked at before it is used: a byte nobody
+ * asked for, or its end, closes it. So what a box says unasked is never the answer to another
+ * request.
  *
  * Connecting tries 127.0.0.1, then ::1. One tick a second looks at those that wait or connect. */
 #include "ingress/ingress_internal.h"
@@ -47,7 +48,7 @@ static int64_t now_ms(void)
 	return clock_mono_us() / 1000;
 }
 
-/* ---- targets -------------------------------------------------------------------------------------- */
+/* ---- targets -------------------------------------------------------------------------------- */
 
 static struct target **target_slot(struct ingress *ingress, const char *box, uint16_t port)
 {
@@ -101,7 +102,7 @@ static void idle_remove(struct backend *backend)
 	backend->ingress->idle_count--;
 }
 
-/* ---- watching ------------------------------------------------------------------------------------- */
+/* ---- watching ------------------------------------------------------------------------------- */
 
 static void update_watch(struct backend *backend)
 {
@@ -204,7 +205,7 @@ static void on_ready(void *arg, unsigned ready)
 	end(backend, got < 0 ? errno : 0);
 }
 
-/* ---- opening -------------------------------------------------------------------------------------- */
+/* ---- opening -------------------------------------------------------------------------------- */
 
 /* Also in the place of one by 127.0.0.1 that was refused. */
 static int connect_by(struct backend *backend, bool v6, struct err *err)
@@ -244,8 +245,8 @@ static struct backend *next_waking(struct ingress *ingress, const char *box)
 	return backend;
 }
 
-/* Owners close those that end, and may begin other exchanges then: each time the list is gone through from its start. Those
- * that come meanwhile are not of this round. */
+/* Owners close those that end, and may begin other exchanges then: each time the list is gone
+ * through from its start. Those that come meanwhile are not of this round. */
 void ingress_box_woken(struct ingress *ingress, const char *box, const struct err *err)
 {
 	struct backend *backend;
@@ -338,7 +339,7 @@ int backend_open(struct ingress *ingress, const char *box, uint16_t port, bool f
 	return 0;
 }
 
-/* ---- use ------------------------------------------------------------------------------------------ */
+/* ---- use ------------------------------------------------------------------------------------ */
 
 bool backend_is_reused(const struct backend *backend)
 {
@@ -418,7 +419,7 @@ void backend_pause(struct backend *backend, bool paused)
 	update_watch(backend);
 }
 
-/* ---- afterwards ----------------------------------------------------------------------------------- */
+/* ---- afterwards ----------------------------------------------------------------------------- */
 
 void backend_keep(struct backend *backend, unsigned wait_ms)
 {

@@ -78,7 +78,7 @@ static void on_woken(struct box *box, const struct err *err, void *arg)
 	ingress_box_woken(boxes->ingress, box_get_id(box), err);
 }
 
-/* ---- tokens --------------------------------------------------------------------------------------- */
+/* ---- tokens --------------------------------------------------------------------------------- */
 
 static json_t *tokens(struct boxes *boxes, bool fresh)
 {

@@ -1,17 +1,20 @@
 /* exchange.c - one request on its way into a box, and the answer on its way out
  *
  *   connect ──> head out, body out ──> answer's head in ──> body in ──> connection kept or closed
- *                                            └── 101 ──> tunnel: bytes both ways until both have ended
+ *                                            └── 101 ──> tunnel: bytes both ways until both have
+ *                                            ended
  *
- * Bodies go through in pieces as they come: a client that sends faster than the box reads is paused, a box that
- * sends faster than the client reads is not read. The answer may come before the request's body is through; then
- * both go on, and if the answer ends first the rest of the body is not sent.
+ * Bodies go through in pieces as they come: a client that sends faster than the box reads is
+ * paused, a box that sends faster than the client reads is not read. The answer may come before the
+ * request's body is through; then both go on, and if the answer ends first the rest of the body is
+ * not sent.
  *
- * A connection that waited may have been closed by the box just when the request was sent. Then, without a byte of an
- * answer, a request that may be done twice and has no body is sent again on a new one; others fail.
+ * A connection that waited may have been closed by the box just when the request was sent. Then,
+ * without a byte of an answer, a request that may be done twice and has no body is sent again on a
+ * new one; others fail.
  *
- * While an exchange lasts, the tick asks again whether it would be let in: a token that was revoked and a port that was
- * closed end what they let in. */
+ * While an exchange lasts, the tick asks again whether it would be let in: a token that was revoked
+ * and a port that was closed end what they let in. */
 #include "base/text.h"
 #include "ingress/ingress_internal.h"
 #include <errno.h>
@@ -49,7 +52,7 @@ static void exchange_free(struct exchange *exchange)
 	free(exchange);
 }
 
-/* ---- failing -------------------------------------------------------------------------------------- */
+/* ---- failing -------------------------------------------------------------------------------- */
 
 static void fail_with(struct exchange *exchange, int status, enum err_kind kind, const char *title,
 	const char *text, const char *hint)
@@ -98,7 +101,7 @@ static void fail_connect(struct exchange *exchange, const struct err *err)
 	fail_with(exchange, 502, ERR_UNAVAILABLE, "Nothing listens there", text, hint);
 }
 
-/* ---- the request's way in ------------------------------------------------------------------------- */
+/* ---- the request's way in ------------------------------------------------------------------- */
 
 static void on_body_data(struct http_request *request, const void *data, size_t len, void *arg)
 {
@@ -165,7 +168,7 @@ static void on_backend_drain(struct backend *backend, void *owner)
 		http_request_body_resume(exchange->request);
 }
 
-/* ---- the answer's way out ------------------------------------------------------------------------- */
+/* ---- the answer's way out ------------------------------------------------------------------- */
 
 /* "timeout=5" of the box's Keep-Alive, less a second; 0: it says nothing. */
 static unsigned keep_for(const struct answer *answer)
@@ -179,7 +182,8 @@ static unsigned keep_for(const struct answer *answer)
 	return seconds == 1 ? 500 : (unsigned)(seconds - 1) * 1000;
 }
 
-/* extra: the box sent more than its answer; nothing it says can be trusted to belong to the next. */
+/* extra: the box sent more than its answer; nothing it says can be trusted to belong to the
+ * next. */
 static void finish(struct exchange *exchange, bool extra)
 {
 	const struct answer *answer = backend_answer(exchange->backend);
@@ -262,7 +266,7 @@ static void on_data(struct backend *backend, const char *data, size_t len, void 
 	}
 }
 
-/* ---- ends ----------------------------------------------------------------------------------------- */
+/* ---- ends ----------------------------------------------------------------------------------- */
 
 static bool may_retry(const struct exchange *exchange)
 {
@@ -318,7 +322,7 @@ static void on_client_gone(struct http_request *request, void *arg)
 	exchange_free(exchange);
 }
 
-/* ---- tunnels -------------------------------------------------------------------------------------- */
+/* ---- tunnels -------------------------------------------------------------------------------- */
 
 static void on_tunnel_data(struct http_tunnel *tunnel, const void *data, size_t len, void *arg)
 {
@@ -376,7 +380,7 @@ static void begin_tunnel(struct exchange *exchange, const char *data, size_t len
 	buf_done(&lines);
 }
 
-/* ---- being let in still ----------------------------------------------------------------------------- */
+/* ---- being let in still --------------------------------------------------------------------- */
 
 static bool is_still_let_in(const struct exchange *exchange)
 {
@@ -401,7 +405,7 @@ void exchanges_check(struct ingress *ingress)
 	}
 }
 
-/* ---- starting ------------------------------------------------------------------------------------- */
+/* ---- starting ------------------------------------------------------------------------------- */
 
 static bool is_safe(const char *method)
 {

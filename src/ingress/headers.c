@@ -1,8 +1,8 @@
 /* headers.c - see headers.h
  *
- * A header is looked up in a table of what never passes, then in the lists of the Connection headers, which name what
- * was meant for the next hop alone. '_' counts as '-' in the tables: many servers make no difference, and a client
- * could slip an X_Forwarded_For past one that does. */
+ * A header is looked up in a table of what never passes, then in the lists of the Connection
+ * headers, which name what was meant for the next hop alone. '_' counts as '-' in the tables: many
+ * servers make no difference, and a client could slip an X_Forwarded_For past one that does. */
 #include "ingress/headers.h"
 #include "base/text.h"
 #include <ctype.h>
@@ -65,7 +65,7 @@ static void put(struct buf *out, const char *name, const char *value)
 	buf_add(out, "\r\n", 2);
 }
 
-/* ---- cookies and tokens --------------------------------------------------------------------------- */
+/* ---- cookies and tokens --------------------------------------------------------------------- */
 
 static const char *trimmed(const char *text, size_t *len)
 {
@@ -83,8 +83,8 @@ static bool is_name(const char *text, size_t len, const char *name)
 	return len == strlen(name) && !strncasecmp(text, name, len);
 }
 
-/* The name of a cookie "name=value"; one without '=' has none, or is all name: either way it counts. One with an empty name,
- * "=name=value", comes back from browsers as "name=value". */
+/* The name of a cookie "name=value"; one without '=' has none, or is all name: either way it
+ * counts. One with an empty name, "=name=value", comes back from browsers as "name=value". */
 static bool is_login_cookie(const char *pair, size_t len)
 {
 	size_t empty = strspn(pair, " \t="), name_len;
@@ -184,7 +184,8 @@ static bool names_token(const char *text)
 	return false;
 }
 
-/* Sent in a way that we do not take it (another scheme, as a password of Basic), a token still is none of the box's business. */
+/* Sent in a way that we do not take it (another scheme, as a password of Basic), a token still is
+ * none of the box's business. */
 static bool holds_token(const char *value)
 {
 	char plain[512];
@@ -210,7 +211,7 @@ const char *headers_token(const struct http_head *head)
 	return NULL;
 }
 
-/* ---- to the box ----------------------------------------------------------------------------------- */
+/* ---- to the box ----------------------------------------------------------------------------- */
 
 static bool is_for_next_hop(const struct http_head *head, const char *name)
 {
@@ -258,7 +259,7 @@ void headers_put_request(
 	buf_add(out, "\r\n", 2);
 }
 
-/* ---- to the client -------------------------------------------------------------------------------- */
+/* ---- to the client -------------------------------------------------------------------------- */
 
 /* Without its Domain, so that it belongs to the host that was asked alone. */
 static void put_set_cookie(const char *value, struct buf *out)

@@ -1,8 +1,8 @@
 /* headers.h - what passes between a client and a box, and what does not; pure
  *
- * Towards the box: nothing about the connection (RFC 9110, 7.6.1), none of our tokens and login cookies, and who asked
- * as we know it, not as the client says. Towards the client: nothing about the connection, no cookie for any host but
- * the one that was asked, and none of ours. */
+ * Towards the box: nothing about the connection (RFC 9110, 7.6.1), none of our tokens and login
+ * cookies, and who asked as we know it, not as the client says. Towards the client: nothing about
+ * the connection, no cookie for any host but the one that was asked, and none of ours. */
 #pragma once
 #include "base/buf.h"
 #include "http/parse.h"
@@ -28,7 +28,8 @@ void headers_put_answer(const struct answer *answer, bool upgrade, struct buf *o
 /* Of the trailers that came, those that may pass. */
 void headers_put_trailers(const struct answer *answer, struct buf *out);
 
-/* Calls fn for the value of each of our login cookies (of this name) in the request, until it returns true; tells whether it did. */
+/* Calls fn for the value of each of our login cookies (of this name) in the request, until it
+ * returns true; tells whether it did. */
 bool headers_each_login(const struct http_head *head, const char *name,
 	bool (*fn)(const char *value, size_t len, void *arg), void *arg);
 /* One of our tokens in Authorization or Box-Token; NULL: none. Borrowed. */

@@ -17,5 +17,6 @@ struct host {
 
 /* False when it is neither below "localhost" nor below domain ("" : none). */
 bool host_parse(const char *text, const char *domain, struct host *ret);
-/* "8080-web" is port 8080 of "web"; false for a label without a port. *ret_name points into label. */
+/* "8080-web" is port 8080 of "web"; false for a label without a port. *ret_name points into
+ * label. */
 bool host_split_port(const char *label, const char **ret_name, uint16_t *ret_port);

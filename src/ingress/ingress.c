@@ -17,10 +17,10 @@ static const struct ingress_limits default_limits = {
 	.connect = 10000, .idle = 5000, .tick = 1000
 };
 
-/* ---- finding the box ------------------------------------------------------------------------------ */
+/* ---- finding the box ------------------------------------------------------------------------ */
 
-/* A box that is called exactly so comes first; only then are leading digits a port. (Names of boxes begin with a letter, so
- * today there is never a choice.) */
+/* A box that is called exactly so comes first; only then are leading digits a port. (Names of boxes
+ * begin with a letter, so today there is never a choice.) */
 static bool find_box(struct ingress *ingress, struct aim *aim)
 {
 	const char *name;
@@ -140,7 +140,7 @@ void ingress_attach(struct ingress *ingress, struct http_server *server)
 	http_server_set_front(server, front, ingress);
 }
 
-/* ---- TLS ------------------------------------------------------------------------------------------ */
+/* ---- TLS ------------------------------------------------------------------------------------ */
 
 void ingress_reload(struct ingress *ingress)
 {
@@ -190,7 +190,7 @@ uint16_t ingress_get_tls_port(const struct ingress *ingress)
 	return ingress->tls_port;
 }
 
-/* ---- opening and closing -------------------------------------------------------------------------- */
+/* ---- opening and closing -------------------------------------------------------------------- */
 
 int ingress_new(const struct ingress_spec *spec, struct ingress **ret, struct err *err)
 {

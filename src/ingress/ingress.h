@@ -2,10 +2,12 @@
  *
  *   http://web.localhost:30001/        the daemon's own port: the default port of the box "web"
  *   http://8080-web.localhost:30001/   port 8080 of it
- *   https://8080-web.DOMAIN/           the same by TLS, on a listener of its own (conf: url_listen, url_domain …)
+ *   https://8080-web.DOMAIN/           the same by TLS, on a listener of its own (conf: url_listen,
+ *                                      url_domain …)
  *
- * docs/urls.md tells what is promised. Requests come from a http_server, whose front this is; what a request needs to
- * know about boxes it asks through ingress_ops, so that all of it runs in tests without one. */
+ * docs/urls.md tells what is promised. Requests come from a http_server, whose front this is; what
+ * a request needs to know about boxes it asks through ingress_ops, so that all of it runs in tests
+ * without one. */
 #pragma once
 #include "base/err.h"
 #include <stdbool.h>
@@ -37,13 +39,14 @@ struct ingress_ops {
 	/* By name or id; false: there is none. */
 	bool (*find)(const char *name, struct ingress_box *ret, void *arg);
 	bool (*is_public)(const char *box, uint16_t port, void *arg);
-	/* A socket connecting to a port of the box: by 127.0.0.1, or by ::1. *ret_fd -1: the box is waking; asked again after
-	 * ingress_box_woken. */
+	/* A socket connecting to a port of the box: by 127.0.0.1, or by ::1. *ret_fd -1: the box is
+	 * waking; asked again after ingress_box_woken. */
 	int (*connect)(
 		const char *box, uint16_t port, bool v6, int *ret_fd, struct err *err, void *arg);
 	/* Bytes go into the box by a connection that is there already. May be NULL. */
 	void (*used)(const char *box, void *arg);
-	/* Whether a token opens private ports; ret_id (INGRESS_TOKEN_ID_MAX) is what a login remembers of it. */
+	/* Whether a token opens private ports; ret_id (INGRESS_TOKEN_ID_MAX) is what a login
+	 * remembers of it. */
 	int (*check_token)(const char *secret, char *ret_id, struct err *err, void *arg);
 	/* Whether it still does. */
 	bool (*has_token)(const char *id, void *arg);
@@ -67,7 +70,8 @@ struct ingress_spec {
 int ingress_new(const struct ingress_spec *spec, struct ingress **ret, struct err *err);
 /* With the yard's configuration and boxes. */
 int ingress_open(struct yard *yard, struct ingress **ret, struct err *err);
-/* Becomes the front of this server: requests for boxes by its TCP door are taken, all others left. */
+/* Becomes the front of this server: requests for boxes by its TCP door are taken, all others
+ * left. */
 void ingress_attach(struct ingress *ingress, struct http_server *server);
 /* The front itself; false: it is no request for a box. */
 bool ingress_takes(struct ingress *ingress, struct http_request *request);
@@ -76,7 +80,8 @@ void ingress_box_woken(struct ingress *ingress, const char *box, const struct er
 /* Reads the certificate again; what cannot be used is logged, and the old one stays. */
 void ingress_reload(struct ingress *ingress);
 uint16_t ingress_get_tls_port(const struct ingress *ingress);
-/* Stops listening and lets exchanges end for at most grace_ms, then calls done. Without a TLS listener at once. */
+/* Stops listening and lets exchanges end for at most grace_ms, then calls done. Without a TLS
+ * listener at once. */
 void ingress_stop(struct ingress *ingress, uint64_t grace_ms, void (*done)(void *arg), void *arg);
 /* After the servers it is the front of. Accepts NULL. */
 void ingress_free(struct ingress *ingress);

@@ -76,7 +76,7 @@ struct ingress {
 	int64_t strikes_us;
 };
 
-/* ---- a request that was found to be for a box ------------------------------------------------------- */
+/* ---- a request that was found to be for a box ----------------------------------------------- */
 
 struct aim {
 	struct host host;
@@ -112,7 +112,7 @@ void page_reply(struct http_request *request, const struct page *page);
 void page_reply_html(struct http_request *request, int status, const char *title, struct buf *body);
 void page_add_escaped(struct buf *out, const char *text);
 
-/* ---- backend.c -------------------------------------------------------------------------------------- */
+/* ---- backend.c ------------------------------------------------------------------------------ */
 
 struct backend_ops {
 	void (*on_connected)(struct backend *backend, void *owner);
@@ -123,8 +123,8 @@ struct backend_ops {
 	void (*on_end)(struct backend *backend, int failed, void *owner);
 };
 
-/* A connection that waited, or a new one: the ops tell when it is there. ERR_LIMIT: too many; else nothing listens. The
- * owner ends it with backend_keep or backend_close. */
+/* A connection that waited, or a new one: the ops tell when it is there. ERR_LIMIT: too many; else
+ * nothing listens. The owner ends it with backend_keep or backend_close. */
 int backend_open(struct ingress *ingress, const char *box, uint16_t port, bool fresh,
 	const struct backend_ops *ops, void *owner, struct backend **ret, struct err *err);
 bool backend_is_reused(const struct backend *backend);
@@ -144,8 +144,8 @@ void backend_pause(struct backend *backend, bool paused); /* no on_data meanwhil
 void backend_keep(struct backend *backend, unsigned wait_ms);
 void backend_close(struct backend *backend); /* accepts NULL */
 void backends_open(struct ingress *ingress);
-/* Of the memory for what is on its way, as much as one connection may take: less when there are many. It bounds what is read
- * at once, and what may wait for a client before the box waits too. */
+/* Of the memory for what is on its way, as much as one connection may take: less when there are
+ * many. It bounds what is read at once, and what may wait for a client before the box waits too. */
 size_t backends_share(const struct ingress *ingress);
 void backends_tick(struct ingress *ingress); /* something has begun that the tick looks at */
 void backends_close(struct ingress *ingress);

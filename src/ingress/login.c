@@ -1,18 +1,22 @@
 /* login.c - who may come in to a private port
  *
- * Programs send a token of scope exec (Authorization: Bearer, or Box-Token when the application wants the former for
- * itself). Browsers are shown a page that asks for one and get a cookie for it:
+ * Programs send a token of scope exec (Authorization: Bearer, or Box-Token when the application
+ * wants the former for itself). Browsers are shown a page that asks for one and get a cookie for
+ * it:
  *
- *	EXPIRY.TOKEN-ID.HMAC(key, host, box, EXPIRY, TOKEN-ID)
+ * 	EXPIRY.TOKEN-ID.HMAC(key, host, box, EXPIRY, TOKEN-ID)
  *
- * Good for this host and this box alone (one made later under the same name has another id), for twelve hours, and
- * as long as the token is: a revoked one ends its logins. The cookie is HttpOnly and belongs to the host; other sites
- * cannot use it, for it is SameSite, nor can the pages of other boxes below the same domain, which browsers take for
- * the same site: an Origin that is not this host is refused wherever something is changed, and for every upgrade.
+ * Good for this host and this box alone (one made later under the same name has another id), for
+ * twelve hours, and as long as the token is: a revoked one ends its logins. The cookie is HttpOnly
+ * and belongs to the host; other sites cannot use it, for it is SameSite, nor can the pages of
+ * other boxes below the same domain, which browsers take for the same site: an Origin that is not
+ * this host is refused wherever something is changed, and for every upgrade.
  *
- * The same cookie is got for a code, in a link that `box url --login` makes: good once, and for the redirection away from it.
+ * The same cookie is got for a code, in a link that `box url --login` makes: good once, and for the
+ * redirection away from it.
  *
- * Neither cookie nor token nor code ever gets to the box: headers.c takes them out, and the paths below /.boxyard/ are ours. */
+ * Neither cookie nor token nor code ever gets to the box: headers.c takes them out, and the paths
+ * below /.boxyard/ are ours. */
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/text.h"
@@ -35,7 +39,7 @@ enum {
 	STRIKES_PER_SECOND = 2,
 };
 
-/* ---- the key -------------------------------------------------------------------------------------- */
+/* ---- the key -------------------------------------------------------------------------------- */
 
 int login_open(struct ingress *ingress, const char *home, struct err *err)
 {
@@ -56,7 +60,7 @@ int login_open(struct ingress *ingress, const char *home, struct err *err)
 	return file_write_atomic(dir, KEY_FILE, ingress->key, SIGN_KEY_LEN, 0600, err);
 }
 
-/* ---- cookies -------------------------------------------------------------------------------------- */
+/* ---- cookies -------------------------------------------------------------------------------- */
 
 static bool is_tls(const struct http_request *request)
 {
@@ -129,7 +133,7 @@ static void reply_logged_in(struct ingress *ingress, struct http_request *reques
 	http_reply(request, 303, "text/plain", "", 0);
 }
 
-/* ---- checks --------------------------------------------------------------------------------------- */
+/* ---- checks --------------------------------------------------------------------------------- */
 
 /* What the API's door says of the same: a right token is let in at any time. */
 static bool too_many_strikes(struct ingress *ingress)
@@ -185,7 +189,7 @@ static void refuse_token(
 			.hint = many ? "wait a few seconds" : err->hint });
 }
 
-/* ---- the page ------------------------------------------------------------------------------------- */
+/* ---- the page ------------------------------------------------------------------------------- */
 
 /* Only back to where it came from: a path of this host. */
 static bool is_good_next(const char *next)
@@ -280,7 +284,7 @@ bool login_check(struct ingress *ingress, struct http_request *request, struct a
 	return false;
 }
 
-/* ---- our own paths -------------------------------------------------------------------------------- */
+/* ---- our own paths -------------------------------------------------------------------------- */
 
 bool login_is_own_path(const struct http_request *request)
 {
@@ -295,7 +299,8 @@ static int hex_value(char c)
 				      : -1;
 }
 
-/* The value of a key in a form's body, decoded; NULL when it is missing or malformed. Yours to free. */
+/* The value of a key in a form's body, decoded; NULL when it is missing or malformed. Yours to
+ * free. */
 static char *form_value(const char *body, const char *key)
 {
 	size_t key_len = strlen(key);

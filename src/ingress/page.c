@@ -1,4 +1,5 @@
-/* page.c - what is said in a box's place: a small page for browsers, the API's error form for programs */
+/* page.c - what is said in a box's place: a small page for browsers, the API's error form for
+ * programs */
 #include "ingress/ingress_internal.h"
 #include "base/json.h"
 #include <strings.h>

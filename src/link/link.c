@@ -1,11 +1,12 @@
 /* link.c - channels over one connection to a box-init; see link.h and wire/wire.h
  *
- * Everything read here was written by an attacker for all we know. A frame that breaks the rules (unknown
- * channel, more data than the window allows, a second reply) ends the link; it is never worked around.
+ * Everything read here was written by an attacker for all we know. A frame that breaks the rules
+ * (unknown channel, more data than the window allows, a second reply) ends the link; it is never
+ * worked around.
  *
- * Lifetimes: callbacks may close channels and free the link. Channels are therefore taken out of the table
- * only by the reading code itself (on CLOSE from the box, or when the link ends), and a link freed
- * while it is dispatching is only marked and freed when the dispatch is over. */
+ * Lifetimes: callbacks may close channels and free the link. Channels are therefore taken out of
+ * the table only by the reading code itself (on CLOSE from the box, or when the link ends), and a
+ * link freed while it is dispatching is only marked and freed when the dispatch is over. */
 #include "link/link.h"
 #include "loop/loop.h"
 #include <assert.h>

@@ -1,9 +1,9 @@
 /* link.h - the daemon's end of the connection to a box-init; every byte from it is an attacker's
  *
- * A link multiplexes channels (see wire/wire.h). A channel is one piece of work: an exec's output, a file
- * being read, a dialled port. Data is handed to the reader as it comes; the reader gives the window back
- * with chan_consumed() when it really has passed the bytes on, so that a slow client slows the box and
- * not the daemon's memory. */
+ * A link multiplexes channels (see wire/wire.h). A channel is one piece of work: an exec's output,
+ * a file being read, a dialled port. Data is handed to the reader as it comes; the reader gives the
+ * window back with chan_consumed() when it really has passed the bytes on, so that a slow client
+ * slows the box and not the daemon's memory. */
 #pragma once
 #include "base/buf.h"
 #include "base/err.h"
@@ -23,8 +23,8 @@ struct link_ops {
 	void (*on_lost)(struct link *link, const struct err *err, void *arg);
 };
 
-/* Takes fd (non-blocking). -1: there is no connection yet; channels can be opened all the same, and what is sent waits for
- * link_attach, as much of it as chan_send_room and chan_open allow. */
+/* Takes fd (non-blocking). -1: there is no connection yet; channels can be opened all the same, and
+ * what is sent waits for link_attach, as much of it as chan_send_room and chan_open allow. */
 struct link *link_new(struct loop *loop, int fd, const struct link_ops *ops, void *arg);
 /* What both sides speak; 0 before on_ready. Ops of a later version are not for this box-init. */
 unsigned link_version(const struct link *link);
@@ -33,7 +33,8 @@ void link_attach(struct link *link, int fd); /* of one that has none; takes fd *
 void link_drain(struct link *link);
 /* There will be none: all channels get err, then on_lost comes. */
 void link_fail(struct link *link, const struct err *err);
-/* Channels that somebody waits for, those in the background left out; and bytes of data in both directions, ever. */
+/* Channels that somebody waits for, those in the background left out; and bytes of data in both
+ * directions, ever. */
 unsigned link_open_work(const struct link *link);
 uint64_t link_traffic(const struct link *link);
 void link_free(struct link *link); /* accepts NULL; channels get on_error(ERR_UNAVAILABLE) */
@@ -45,7 +46,8 @@ struct chan_ops {
 	void (*on_reply)(struct chan *chan, struct wire_reader *reply, void *arg);
 	void (*on_data)(struct chan *chan, enum wire_stream stream, uint64_t offset,
 		const void *data, size_t len, void *arg);
-	/* Of the data that follows, by the box's wall clock. A box-init of before WIRE_VERSION_TIMES tells none. */
+	/* Of the data that follows, by the box's wall clock. A box-init of before
+	 * WIRE_VERSION_TIMES tells none. */
 	void (*on_time)(struct chan *chan, uint64_t time_us, void *arg);
 	void (*on_end)(struct chan *chan, void *arg);
 	void (*on_gap)(struct chan *chan, uint64_t offset, uint64_t lost, void *arg);

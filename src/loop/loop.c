@@ -1,16 +1,17 @@
 /* loop.c - see loop.h
  *
- * A watch is up to three libevent events on one fd, so that turning reading or writing on and off is one
- * epoll_ctl each. Hang-up alone is watched edge-triggered for EPOLLRDHUP: a peer that only shut down its
- * sending side wakes us once instead of for ever, and its full close wakes us again; poll() then tells the
- * two apart. EV_WRITE is in there because libevent reports a broken socket as readable and writable but not
- * as closed; it costs one wake-up at the start.
+ * A watch is up to three libevent events on one fd, so that turning reading or writing on and off
+ * is one epoll_ctl each. Hang-up alone is watched edge-triggered for EPOLLRDHUP: a peer that only
+ * shut down its sending side wakes us once instead of for ever, and its full close wakes us again;
+ * poll() then tells the two apart. EV_WRITE is in there because libevent reports a broken socket as
+ * readable and writable but not as closed; it costs one wake-up at the start.
  *
- * Timers: libevent's default clock is the coarse one (up to 4 ms off) and is cached for a whole round of
- * callbacks; both are turned off, so that 1 ms means 1 ms.
+ * Timers: libevent's default clock is the coarse one (up to 4 ms off) and is cached for a whole
+ * round of callbacks; both are turned off, so that 1 ms means 1 ms.
  *
- * Not used: libevent's epoll change list. It delays EPOLL_CTL_DEL past close(), and where a child still
- * holds a duplicate of the file, the kernel goes on reporting an fd that is somebody else's by then. */
+ * Not used: libevent's epoll change list. It delays EPOLL_CTL_DEL past close(), and where a child
+ * still holds a duplicate of the file, the kernel goes on reporting an fd that is somebody else's
+ * by then. */
 #include "loop/loop.h"
 #include "base/alloc.h"
 #include <assert.h>
@@ -54,7 +55,7 @@ struct loop_signal {
 	void *arg;
 };
 
-/* ---- the loop and deferred calls -------------------------------------------------------------- */
+/* ---- the loop and deferred calls ------------------------------------------------------------ */
 
 static void run_deferred(evutil_socket_t fd, short what, void *arg)
 {
@@ -143,7 +144,7 @@ void loop_undefer(struct loop *loop, loop_fn fn, void *arg)
 	take_back(loop->deferred, loop->deferred_count, fn, arg);
 }
 
-/* ---- fds -------------------------------------------------------------------------------------- */
+/* ---- fds ------------------------------------------------------------------------------------ */
 
 static void on_read(evutil_socket_t fd, short what, void *arg)
 {
@@ -194,7 +195,8 @@ void loop_fd_set(struct loop_fd *watch, unsigned ready)
 
 	assert(!(ready & LOOP_HANGUP) || ready == LOOP_HANGUP);
 	/* Coming from hang-up or going to it, the old must go first: libevent refuses edge- and
-	 * level-triggered events side by side. Otherwise the new comes first, which keeps the fd in epoll. */
+	 * level-triggered events side by side. Otherwise the new comes first, which keeps the fd in
+	 * epoll. */
 	if (off && ((off | on) & LOOP_HANGUP)) {
 		event_del(&watch->hangup);
 		event_del(&watch->reading);
@@ -225,7 +227,7 @@ void loop_fd_free(struct loop_fd *watch)
 	free(watch);
 }
 
-/* ---- timers and signals ----------------------------------------------------------------------- */
+/* ---- timers and signals --------------------------------------------------------------------- */
 
 static void on_timer(evutil_socket_t fd, short what, void *arg)
 {

@@ -1,6 +1,7 @@
 /* loop.h - libevent wrapped once: readiness, timers, signals, work for later
  *
- * One thread runs the loop and owns all state. Callbacks may free the object they were called for. */
+ * One thread runs the loop and owns all state. Callbacks may free the object they were called
+ * for. */
 #pragma once
 #include "base/err.h"
 #include <stdint.h>
@@ -18,13 +19,13 @@ void loop_stop(struct loop *loop);
 enum loop_ready {
 	LOOP_READ = 1,
 	LOOP_WRITE = 2,
-	LOOP_HANGUP =
-		4, /* the peer closed both ways or the socket broke; watched alone, never with others */
+	/* the peer closed both ways or the socket broke; watched alone, never with others */
+	LOOP_HANGUP = 4,
 };
 
-/* Calls fn as long as fd is ready (level-triggered; LOOP_HANGUP once). Ready for both, fn is called once for
- * each. The caller keeps the fd and frees the watch before closing it. Works for pidfds too (LOOP_READ: the
- * process ended). A hang-up makes LOOP_READ and LOOP_WRITE ready. */
+/* Calls fn as long as fd is ready (level-triggered; LOOP_HANGUP once). Ready for both, fn is called
+ * once for each. The caller keeps the fd and frees the watch before closing it. Works for pidfds
+ * too (LOOP_READ: the process ended). A hang-up makes LOOP_READ and LOOP_WRITE ready. */
 typedef void (*loop_fd_fn)(void *arg, unsigned ready);
 struct loop_fd *loop_fd_new(struct loop *loop, int fd, unsigned ready, loop_fd_fn fn, void *arg);
 void loop_fd_set(struct loop_fd *watch, unsigned ready); /* 0 pauses */

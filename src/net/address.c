@@ -1,7 +1,7 @@
 /* address.c - see address.h
  *
- * What is special, and what wraps an IPv4 address, the policy knows: one table for names that are resolved and for
- * addresses that are dialled. */
+ * What is special, and what wraps an IPv4 address, the policy knows: one table for names that are
+ * resolved and for addresses that are dialled. */
 #include "net/address.h"
 #include "base/alloc.h"
 #include "policy/policy.h"

@@ -17,8 +17,9 @@ bool net_address_parse(const char *text, struct net_address *ret);
 /* out needs NET_ADDRESS_TEXT_MAX bytes. Returns out. */
 char *net_address_format(const struct net_address *address, char *out);
 bool net_address_equal(const struct net_address *a, const struct net_address *b);
-/* The IPv4 address that an IPv6 one only wraps (mapped, translated, compatible, NAT64, 6to4); any other as it is. */
+/* The IPv4 address that an IPv6 one only wraps (mapped, translated, compatible, NAT64, 6to4); any
+ * other as it is. */
 struct net_address net_address_real(const struct net_address *address);
-/* Why a name of the public internet must not lead there: "private", "loopback", "link-local" ...; NULL
- * for a public address. Wrapped addresses are judged by what they wrap. */
+/* Why a name of the public internet must not lead there: "private", "loopback", "link-local" ...;
+ * NULL for a public address. Wrapped addresses are judged by what they wrap. */
 const char *net_address_special(const struct net_address *address);

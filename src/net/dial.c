@@ -1,12 +1,16 @@
 /* dial.c - see dial.h
  *
- *   begin ──► ask A and AAAA ──► try addresses, one more each next_ms or when one failed ──► first that connects
- *      └── an address is given ──────────┘                                   (by a proxy: CONNECT, its answer) ──► done
+ *   begin ──► ask A and AAAA ──► try addresses, one more each next_ms or when one failed ──► first
+ *   that connects
+ *      └── an address is given ──────────┘                                   (by a proxy: CONNECT,
+ *                                                                            its answer) ──► done
  *
- * As RFC 8305 has it: IPv6 goes first and the families take turns; when only IPv4 is known, IPv6 gets a little time to be answered.
- * By a proxy it is the proxy's name that is resolved and the proxy's addresses that are tried.
+ * As RFC 8305 has it: IPv6 goes first and the families take turns; when only IPv4 is known, IPv6
+ * gets a little time to be answered. By a proxy it is the proxy's name that is resolved and the
+ * proxy's addresses that are tried.
  *
- * Everything happens from the loop, also what is known at once: nobody is called back from within dial_start. */
+ * Everything happens from the loop, also what is known at once: nobody is called back from within
+ * dial_start. */
 #include "base/file.h"
 #include "loop/loop.h"
 #include "net/dial_internal.h"
@@ -64,7 +68,7 @@ static const uint16_t family_types[FAMILIES] = { DNS_TYPE_AAAA, DNS_TYPE_A };
 static void begin(void *arg);
 static void go_on(struct dial *dial);
 
-/* ---- endings ------------------------------------------------------------------------------------ */
+/* ---- endings -------------------------------------------------------------------------------- */
 
 static void attempt_close(struct attempt *attempt)
 {
@@ -144,7 +148,7 @@ static void on_deadline(void *arg)
 	finish(dial, -1, &err);
 }
 
-/* ---- connecting --------------------------------------------------------------------------------- */
+/* ---- connecting ----------------------------------------------------------------------------- */
 
 static void on_talked(void *arg, const struct err *err)
 {
@@ -257,7 +261,7 @@ static bool try_address(struct dial *dial, const struct net_address *address)
 	return true;
 }
 
-/* ---- which one next ----------------------------------------------------------------------------- */
+/* ---- which one next ------------------------------------------------------------------------- */
 
 /* The next address, families taking turns; NULL: none is known now. */
 static const struct net_address *pick(struct dial *dial)
@@ -332,7 +336,7 @@ static void on_answer(void *arg, const struct upstream_result *result)
 		go_on(dial);
 }
 
-/* ---- beginning ---------------------------------------------------------------------------------- */
+/* ---- beginning ------------------------------------------------------------------------------ */
 
 static void ask(struct dial *dial, const char *name)
 {

@@ -1,8 +1,9 @@
 /* dial.h - connects to a name of the world outside, from where the daemon stands
  *
- * The name is resolved by upstream (A and AAAA at once), each address is shown to the caller, who may refuse it, and those left are
- * tried as RFC 8305 says: the next one 250 ms after the last, the first that answers wins. With a proxy (the host reaches the world
- * only that way) the name is handed to it by CONNECT and nothing is resolved here. */
+ * The name is resolved by upstream (A and AAAA at once), each address is shown to the caller, who
+ * may refuse it, and those left are tried as RFC 8305 says: the next one 250 ms after the last, the
+ * first that answers wins. With a proxy (the host reaches the world only that way) the name is
+ * handed to it by CONNECT and nothing is resolved here. */
 #pragma once
 #include "base/err.h"
 #include "net/address.h"
@@ -19,14 +20,16 @@ enum {
 	DIAL_ADDRESSES_MAX = 8, /* tried of one name */
 };
 
-/* How the host reaches the world, from its environment: HTTPS_PROXY (http://[user:password@]host:port), NO_PROXY. */
+/* How the host reaches the world, from its environment: HTTPS_PROXY
+ * (http://[user:password@]host:port), NO_PROXY. */
 struct dial_proxy {
 	char host[256]; /* a name or an address; "": none */
 	uint16_t port;
 	char *authorization; /* value of Proxy-Authorization, or NULL; owned */
 	char **exempt;	     /* NO_PROXY: names, ".suffix", addresses, CIDRs, "*"; owned; or NULL */
 };
-/* Either text may be NULL or "": none. ERR_INVALID says what is wrong (https:// and socks proxies are ERR_UNSUPPORTED). */
+/* Either text may be NULL or "": none. ERR_INVALID says what is wrong (https:// and socks proxies
+ * are ERR_UNSUPPORTED). */
 int dial_proxy_parse(
 	const char *proxy, const char *no_proxy, struct dial_proxy *ret, struct err *err);
 void dial_proxy_done(struct dial_proxy *proxy);
@@ -42,12 +45,15 @@ struct dial_target {
 };
 
 struct dial_ops {
-	/* May this address be connected to? Called before anything is sent there, for each; also when target.address is to be reached by
-	 * a proxy, never for the proxy's own. Must not cancel the dial. */
+	/* May this address be connected to? Called before anything is sent there, for each; also
+	 * when target.address is to be reached by a proxy, never for the proxy's own. Must not
+	 * cancel the dial. */
 	bool (*may)(void *arg, const struct net_address *address);
-	/* Exactly once, from the loop, never from within dial_start: fd connected and non-blocking, yours; -1 with err (ERR_FORBIDDEN
-	 * when no address was allowed or the proxy refused, ERR_NOT_FOUND for no such name, ERR_TIMEOUT, ERR_LIMIT without descriptors,
-	 * ERR_UNAVAILABLE or the like for the rest). The dial is freed. address: family 0 by a proxy. */
+	/* Exactly once, from the loop, never from within dial_start: fd connected and non-blocking,
+	 * yours; -1 with err (ERR_FORBIDDEN when no address was allowed or the proxy refused,
+	 * ERR_NOT_FOUND for no such name, ERR_TIMEOUT, ERR_LIMIT without descriptors,
+	 * ERR_UNAVAILABLE or the like for the rest). The dial is freed. address: family 0 by a
+	 * proxy. */
 	void (*done)(void *arg, int fd, const struct net_address *address, const struct err *err);
 };
 

@@ -1,7 +1,8 @@
 /* dial_proxy.c - a host that reaches the world by an HTTP proxy: its settings, and the talk with it
  *
- * The settings are those of HTTPS_PROXY and NO_PROXY as curl and most others read them. The talk is one CONNECT and one answer. What comes
- * behind the answer belongs to the connection, so bytes are peeked at, and only those of the answer's head are taken. */
+ * The settings are those of HTTPS_PROXY and NO_PROXY as curl and most others read them. The talk is
+ * one CONNECT and one answer. What comes behind the answer belongs to the connection, so bytes are
+ * peeked at, and only those of the answer's head are taken. */
 #include "base/buf.h"
 #include "base/strv.h"
 #include "base/text.h"
@@ -21,7 +22,7 @@ enum {
 	PORT_HTTP = 80,
 };
 
-/* ---- HTTPS_PROXY -------------------------------------------------------------------------------- */
+/* ---- HTTPS_PROXY ---------------------------------------------------------------------------- */
 
 /* %XX of a user name or password. */
 static int decode(const char *text, size_t len, struct buf *out, struct err *err)
@@ -124,7 +125,7 @@ static int parse_url(const char *text, struct dial_proxy *ret, struct err *err)
 	return take_place(at ? at + 1 : text, ret, err);
 }
 
-/* ---- NO_PROXY ----------------------------------------------------------------------------------- */
+/* ---- NO_PROXY ------------------------------------------------------------------------------- */
 
 static void parse_exempt(const char *text, struct dial_proxy *ret)
 {
@@ -215,7 +216,7 @@ void dial_proxy_done(struct dial_proxy *proxy)
 	*proxy = (struct dial_proxy){ 0 };
 }
 
-/* ---- the talk ----------------------------------------------------------------------------------- */
+/* ---- the talk ------------------------------------------------------------------------------- */
 
 struct dial_talk {
 	int fd;

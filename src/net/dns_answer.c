@@ -1,7 +1,8 @@
 /* dns_answer.c - what a box is told; see dns_server.h
  *
- * Parse, decide, answer. Only an allowed name whose answer is not known yet takes longer: the question is
- * kept as a dns_pending until upstream has answered, and its box or its connection may end before that. */
+ * Parse, decide, answer. Only an allowed name whose answer is not known yet takes longer: the
+ * question is kept as a dns_pending until upstream has answered, and its box or its connection may
+ * end before that. */
 #include "base/clock.h"
 #include "loop/loop.h"
 #include "net/dns_server_internal.h"
@@ -28,7 +29,7 @@ static size_t say(struct dns_box *box, const struct dns_query *query, enum dns_v
 	return len;
 }
 
-/* ---- upstream ----------------------------------------------------------------------------------- */
+/* ---- upstream ------------------------------------------------------------------------------- */
 
 static void pending_free(struct dns_pending *pending)
 {
@@ -129,7 +130,7 @@ static bool ask_upstream(struct dns_box *box, const struct dns_origin *origin,
 	return true;
 }
 
-/* ---- verdicts ----------------------------------------------------------------------------------- */
+/* ---- verdicts ------------------------------------------------------------------------------- */
 
 static bool wants_addresses(const struct dns_box *box, const struct dns_query *query)
 {

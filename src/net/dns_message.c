@@ -1,7 +1,7 @@
 /* dns_message.c - what boxes ask and what they are told; see dns_message.h
  *
- * A reply names the question once and points at it from each record, so its size is known before it is
- * written: header, question, 16 or 28 bytes an address, 11 bytes of OPT. */
+ * A reply names the question once and points at it from each record, so its size is known before it
+ * is written: header, question, 16 or 28 bytes an address, 11 bytes of OPT. */
 #include "net/dns_message.h"
 #include "base/alloc.h"
 #include "net/dns_wire_internal.h"
@@ -18,7 +18,7 @@ static_assert(DNS_HEADER + DNS_NAME_MAX + 4 + DNS_ADDRESSES_MAX * (ADDRESS_HEAD 
 		      DNS_REPLY_MAX,
 	"a reply always fits");
 
-/* ---- questions ---------------------------------------------------------------------------------- */
+/* ---- questions ------------------------------------------------------------------------------ */
 
 /* Options are not used, but a list that does not add up is no list. */
 static bool options_are_whole(const uint8_t *at, size_t len)
@@ -95,7 +95,7 @@ enum dns_rcode dns_query_parse(const uint8_t *message, size_t len, struct dns_qu
 	return rcode == DNS_NOERROR ? judge_question(ret) : rcode;
 }
 
-/* ---- replies ------------------------------------------------------------------------------------ */
+/* ---- replies -------------------------------------------------------------------------------- */
 
 size_t dns_reply_udp_max(const struct dns_query *query)
 {

@@ -1,9 +1,10 @@
-/* dns_message.h - DNS messages: questions of boxes and our replies; our questions and replies from above
+/* dns_message.h - DNS messages: questions of boxes and our replies; our questions and replies from
+ * above
  *
- * Pure: bytes in, bytes out. Whatever does not follow the rules is refused, never guessed at. A reply of
- * ours holds addresses of the name that was asked for and nothing else: aliases are followed here, and
- * types beside A and AAAA have no data (HTTPS and SVCB records would carry address hints and keys past
- * whoever watches the names). */
+ * Pure: bytes in, bytes out. Whatever does not follow the rules is refused, never guessed at. A
+ * reply of ours holds addresses of the name that was asked for and nothing else: aliases are
+ * followed here, and types beside A and AAAA have no data (HTTPS and SVCB records would carry
+ * address hints and keys past whoever watches the names). */
 #pragma once
 #include "net/address.h"
 #include "net/dns_name.h"
@@ -42,7 +43,7 @@ enum dns_rcode {
 	DNS_BADVERS = 16,
 };
 
-/* ---- questions of boxes ------------------------------------------------------------------------- */
+/* ---- questions of boxes --------------------------------------------------------------------- */
 
 struct dns_query {
 	uint16_t id;
@@ -57,9 +58,9 @@ struct dns_query {
 	uint16_t udp_size; /* what the client takes by UDP, DNS_UDP_MIN to 65535 */
 };
 
-/* One question of class IN, no other records but one OPT, no bytes left over. Returns DNS_NOERROR, or how
- * the message is to be answered (dns_reply_build understands what is filled in by then), or DNS_DROP for
- * what is no question at all: too short, or a reply. */
+/* One question of class IN, no other records but one OPT, no bytes left over. Returns DNS_NOERROR,
+ * or how the message is to be answered (dns_reply_build understands what is filled in by then), or
+ * DNS_DROP for what is no question at all: too short, or a reply. */
 enum dns_rcode dns_query_parse(const uint8_t *message, size_t len, struct dns_query *ret);
 
 struct dns_reply {
@@ -69,14 +70,15 @@ struct dns_reply {
 	size_t count;
 };
 
-/* Writes the reply into out, at most max bytes (DNS_UDP_MIN or more); out has room for DNS_REPLY_MAX.
- * Addresses that do not fit are all left out and the client is told to come by TCP. Returns its length. */
+/* Writes the reply into out, at most max bytes (DNS_UDP_MIN or more); out has room for
+ * DNS_REPLY_MAX. Addresses that do not fit are all left out and the client is told to come by TCP.
+ * Returns its length. */
 size_t dns_reply_build(
 	const struct dns_query *query, const struct dns_reply *reply, size_t max, uint8_t *out);
 /* How much of a reply by UDP the client takes, as max for dns_reply_build. */
 size_t dns_reply_udp_max(const struct dns_query *query);
 
-/* ---- our questions, and replies from above ------------------------------------------------------ */
+/* ---- our questions, and replies from above -------------------------------------------------- */
 
 struct dns_question {
 	uint16_t id;
@@ -103,7 +105,7 @@ struct dns_result {
 	struct net_address addresses[DNS_ADDRESSES_MAX];
 };
 
-/* Reads a reply to question. Aliases are followed within the message, 16 at most; addresses of other
- * names are ignored. *ret is filled for DNS_MATCH and DNS_MATCH_CASE. */
+/* Reads a reply to question. Aliases are followed within the message, 16 at most; addresses of
+ * other names are ignored. *ret is filled for DNS_MATCH and DNS_MATCH_CASE. */
 enum dns_match dns_result_parse(const uint8_t *message, size_t len,
 	const struct dns_question *question, struct dns_result *ret);

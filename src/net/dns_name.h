@@ -1,8 +1,8 @@
 /* dns_name.h - domain names as they travel and as text
  *
- * As text a name is lower-case, without the dot at the end; the root is "". A byte that no host name has
- * (anything but letters, digits, '-' and '_') is written \DDD, so that a dot inside a label can never be
- * taken for one between labels. */
+ * As text a name is lower-case, without the dot at the end; the root is "". A byte that no host
+ * name has (anything but letters, digits, '-' and '_') is written \DDD, so that a dot inside a
+ * label can never be taken for one between labels. */
 #pragma once
 #include <stdbool.h>
 #include <stddef.h>
@@ -20,11 +20,12 @@ struct dns_name {
 	uint8_t wire[DNS_NAME_MAX];
 };
 
-/* Reads the name at *pos of a message and moves *pos behind it. A pointer must aim behind the header and
- * before everything that was read of this name yet, so it cannot loop. False: malformed, *pos unchanged. */
+/* Reads the name at *pos of a message and moves *pos behind it. A pointer must aim behind the
+ * header and before everything that was read of this name yet, so it cannot loop. False: malformed,
+ * *pos unchanged. */
 bool dns_name_read(const uint8_t *message, size_t len, size_t *pos, struct dns_name *ret);
-/* Writes the name as text into out (DNS_TEXT_MAX bytes). True when it is a host name: at least one label,
- * no byte that had to be escaped; it then fits DNS_HOST_MAX. */
+/* Writes the name as text into out (DNS_TEXT_MAX bytes). True when it is a host name: at least one
+ * label, no byte that had to be escaped; it then fits DNS_HOST_MAX. */
 bool dns_name_text(const struct dns_name *name, char *out);
 /* From the text of a host name, a dot at its end allowed; case is kept. False: not a host name. */
 bool dns_name_parse(const char *text, struct dns_name *ret);

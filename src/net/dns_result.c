@@ -1,7 +1,7 @@
 /* dns_result.c - what we ask above and what comes back; see dns_message.h
  *
- * A reply is walked once for each alias: the records of the name that is looked for now are taken, all
- * others ignored, wherever they stand in the section. Both numbers are bounded. */
+ * A reply is walked once for each alias: the records of the name that is looked for now are taken,
+ * all others ignored, wherever they stand in the section. Both numbers are bounded. */
 #include "base/alloc.h"
 #include "base/text.h"
 #include "net/dns_message.h"
@@ -27,7 +27,7 @@ struct walk {
 	size_t pos;
 };
 
-/* ---- asking ------------------------------------------------------------------------------------- */
+/* ---- asking --------------------------------------------------------------------------------- */
 
 size_t dns_question_build(struct dns_question *question, uint8_t *out)
 {
@@ -52,7 +52,7 @@ size_t dns_question_build(struct dns_question *question, uint8_t *out)
 	return at - out;
 }
 
-/* ---- reading ------------------------------------------------------------------------------------ */
+/* ---- reading -------------------------------------------------------------------------------- */
 
 static bool read_record(struct walk *walk, struct record *ret)
 {

@@ -21,7 +21,7 @@ const char *dns_verdict_name(enum dns_verdict verdict)
 	return verdict_names[verdict];
 }
 
-/* ---- rate --------------------------------------------------------------------------------------- */
+/* ---- rate ----------------------------------------------------------------------------------- */
 
 static void watch_doors(struct dns_box *box, unsigned ready)
 {
@@ -79,7 +79,7 @@ void dns_box_spend(struct dns_box *box, unsigned questions)
 	box->rate->saved_us -= questions * box->cost_us;
 }
 
-/* ---- boxes -------------------------------------------------------------------------------------- */
+/* ---- boxes ---------------------------------------------------------------------------------- */
 
 static void open_door(struct dns_door *door, struct dns_box *box, int fd, loop_fd_fn fn)
 {
@@ -158,7 +158,7 @@ void dns_box_free(struct dns_box *box)
 	free(box);
 }
 
-/* ---- the server --------------------------------------------------------------------------------- */
+/* ---- the server ----------------------------------------------------------------------------- */
 
 struct dns_server *dns_server_new(struct loop *loop, const struct dns_server_options *options)
 {

@@ -1,11 +1,12 @@
 /* dns_server.h - answers the questions of boxes, by UDP and TCP
  *
- * Each box has sockets of its own, made by somebody else where the box can reach them and nobody else can:
- * which socket a question came by says which box asks. Only names that decide() lets through are ever
- * known further up; a name that is denied leaves this program in the log and nowhere else.
+ * Each box has sockets of its own, made by somebody else where the box can reach them and nobody
+ * else can: which socket a question came by says which box asks. Only names that decide() lets
+ * through are ever known further up; a name that is denied leaves this program in the log and
+ * nowhere else.
  *
- * A box over its rate is not answered more slowly but read more slowly: its questions wait in the kernel's
- * buffer, which drops what is too much, and cost us nothing. */
+ * A box over its rate is not answered more slowly but read more slowly: its questions wait in the
+ * kernel's buffer, which drops what is too much, and cost us nothing. */
 #pragma once
 #include "base/alloc.h"
 #include "base/err.h"
@@ -25,7 +26,8 @@ enum dns_verdict {
 	DNS_UPSTREAM,	      /* the real addresses; not those in private ranges */
 	DNS_UPSTREAM_PRIVATE, /* the real addresses, whatever they are */
 	DNS_MALFORMED, /* not asked of decide: no question, or not a name that a host can have */
-	DNS_LIMITED, /* not asked either: the box is over its rate; logged once each time, without a name */
+	/* not asked either: the box is over its rate; logged once each time, without a name */
+	DNS_LIMITED,
 	DNS_VERDICT_COUNT
 };
 
@@ -82,8 +84,8 @@ enum { DNS_BOX_SOCKETS_MAX = 4 }; /* of each kind */
 
 struct dns_server *dns_server_new(struct loop *loop, const struct dns_server_options *options);
 void dns_server_free(struct dns_server *server); /* with its boxes; accepts NULL */
-/* Begins to answer. Ends with dns_box_free, or with the server. The sockets are taken over only when this
- * succeeds. ERR_INVALID for too many sockets. */
+/* Begins to answer. Ends with dns_box_free, or with the server. The sockets are taken over only
+ * when this succeeds. ERR_INVALID for too many sockets. */
 int dns_server_add(struct dns_server *server, const struct dns_box_options *options,
 	struct dns_box **ret, struct err *err);
 void dns_box_free(struct dns_box *box); /* closes its sockets; accepts NULL */

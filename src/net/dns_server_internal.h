@@ -1,4 +1,5 @@
-/* dns_server_internal.h - what the UDP side, the TCP side and the answering of a dns_server share */
+/* dns_server_internal.h - what the UDP side, the TCP side and the answering of a dns_server
+ * share */
 #pragma once
 #include "base/buf.h"
 #include "net/dns_message.h"
@@ -70,29 +71,30 @@ struct dns_box {
 	bool paused;
 };
 
-/* ---- dns_server.c ------------------------------------------------------------------------------- */
+/* ---- dns_server.c --------------------------------------------------------------------------- */
 
-/* How many of wanted questions may be read now. When none, the box is paused and goes on by itself. */
+/* How many of wanted questions may be read now. When none, the box is paused and goes on by
+ * itself. */
 unsigned dns_box_allowance(struct dns_box *box, unsigned wanted);
 void dns_box_spend(struct dns_box *box, unsigned questions);
 void dns_box_pause(struct dns_box *box, unsigned ms);
 
-/* ---- dns_answer.c ------------------------------------------------------------------------------- */
+/* ---- dns_answer.c --------------------------------------------------------------------------- */
 
-/* Answers one message into out (DNS_REPLY_MAX bytes). Returns the length of the reply; 0 when there is
- * none, or none yet: it is then sent when upstream has answered. */
+/* Answers one message into out (DNS_REPLY_MAX bytes). Returns the length of the reply; 0 when there
+ * is none, or none yet: it is then sent when upstream has answered. */
 size_t dns_box_answer(struct dns_box *box, const struct dns_origin *origin, const uint8_t *message,
 	size_t len, uint8_t *out);
 void dns_pending_cancel(struct dns_pending *pending);
 
-/* ---- dns_udp.c ---------------------------------------------------------------------------------- */
+/* ---- dns_udp.c ------------------------------------------------------------------------------ */
 
 struct dns_batch *dns_batch_new(void);
 int dns_udp_prepare(int fd, struct err *err);
 void dns_udp_ready(void *door, unsigned ready); /* a loop_fd_fn */
 void dns_udp_send(const struct dns_pending *pending, const uint8_t *reply, size_t len);
 
-/* ---- dns_tcp.c ---------------------------------------------------------------------------------- */
+/* ---- dns_tcp.c ------------------------------------------------------------------------------ */
 
 void dns_tcp_ready(void *door, unsigned ready); /* a loop_fd_fn: somebody connects */
 void dns_conn_free(struct dns_conn *conn);

@@ -1,8 +1,8 @@
 /* dns_tcp.c - questions by TCP: a length, then a message; many on one connection
  *
- * A connection is read only as far as its box's rate, its waiting questions and its unsent answers allow;
- * so it holds one question, a few answers and no more. The idle timer starts anew with each whole question
- * and with nothing else: bytes that trickle in do not keep a connection. */
+ * A connection is read only as far as its box's rate, its waiting questions and its unsent answers
+ * allow; so it holds one question, a few answers and no more. The idle timer starts anew with each
+ * whole question and with nothing else: bytes that trickle in do not keep a connection. */
 #include "base/file.h"
 #include "loop/loop.h"
 #include "net/dns_server_internal.h"
@@ -27,7 +27,7 @@ struct dns_conn {
 	bool ended; /* the client will send no more */
 };
 
-/* ---- life --------------------------------------------------------------------------------------- */
+/* ---- life ----------------------------------------------------------------------------------- */
 
 static void drop_pendings(struct dns_conn *conn)
 {
@@ -69,7 +69,7 @@ static void on_idle(void *arg)
 		dns_conn_free(conn);
 }
 
-/* ---- questions and answers ---------------------------------------------------------------------- */
+/* ---- questions and answers ------------------------------------------------------------------ */
 
 static bool has_question(const struct dns_conn *conn)
 {
@@ -124,8 +124,8 @@ static bool flush(struct dns_conn *conn)
 	return true;
 }
 
-/* Goes on as far as it goes now: answers what is there, sends what is ready, and watches for what can come
- * next. May end the connection. */
+/* Goes on as far as it goes now: answers what is there, sends what is ready, and watches for what
+ * can come next. May end the connection. */
 static void conn_go_on(struct dns_conn *conn)
 {
 	unsigned ready = 0;
@@ -183,7 +183,7 @@ void dns_conns_resume(struct dns_box *box)
 	}
 }
 
-/* ---- connecting --------------------------------------------------------------------------------- */
+/* ---- connecting ----------------------------------------------------------------------------- */
 
 static void conn_new(struct dns_box *box, int fd)
 {
@@ -220,7 +220,8 @@ void dns_tcp_ready(void *arg, unsigned ready)
 		int fd = accept4(door->fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
 
 		if (fd < 0) {
-			/* No descriptors; or root of the box has broken the socket, which stays ready for ever then. */
+			/* No descriptors; or root of the box has broken the socket, which stays
+			 * ready for ever then. */
 			if (errno != EAGAIN && errno != EINTR && errno != ECONNABORTED)
 				dns_box_pause(box, SCARCE_PAUSE_MS);
 			return;

@@ -1,7 +1,8 @@
 /* dns_udp.c - questions by UDP: read in batches, answered in batches
  *
- * The kernel says by which address and interface each packet came, and the same note sent back makes the
- * answer leave by them: a client that asked 198.18.0.1 takes no answer from another address. */
+ * The kernel says by which address and interface each packet came, and the same note sent back
+ * makes the answer leave by them: a client that asked 198.18.0.1 takes no answer from another
+ * address. */
 #include "net/dns_server_internal.h"
 #include <errno.h>
 #include <netinet/in.h>
@@ -48,8 +49,8 @@ static int receive(struct dns_batch *batch, int fd, unsigned most)
 	return recvmmsg(fd, batch->in, most, MSG_DONTWAIT, NULL);
 }
 
-/* What does not go out at once is lost: the client asks again, as after any lost packet. One that is
- * refused (its port is closed, its host unreachable) must not hold up the others. */
+/* What does not go out at once is lost: the client asks again, as after any lost packet. One that
+ * is refused (its port is closed, its host unreachable) must not hold up the others. */
 static void send_all(struct dns_batch *batch, int fd, unsigned count)
 {
 	unsigned at = 0;

@@ -1,4 +1,5 @@
-/* doors.c - see doors.h: the namespace is furnished by its first process, the sockets are opened by the daemon */
+/* doors.c - see doors.h: the namespace is furnished by its first process, the sockets are opened by
+ * the daemon */
 #include "net/doors.h"
 #include "base/alloc.h"
 #include "base/log.h"
@@ -55,7 +56,7 @@ struct net_address doors_box(unsigned family)
 	return numbered(family, 2);
 }
 
-/* ---- furnishing ---------------------------------------------------------------------------------- */
+/* ---- furnishing ----------------------------------------------------------------------------- */
 
 static void add_link(struct netlink_batch *batch, const char *kind)
 {
@@ -112,7 +113,8 @@ static void add_address(struct netlink_batch *batch, unsigned family)
 	netlink_end(batch);
 }
 
-/* To everything: of type local by lo, which is the one that counts; and by eth0, where programs look for it. */
+/* To everything: of type local by lo, which is the one that counts; and by eth0, where programs
+ * look for it. */
 static void add_route(struct netlink_batch *batch, unsigned family, bool local)
 {
 	struct net_address source = doors_box(family);
@@ -216,7 +218,7 @@ int doors_prepare(struct doors_plan **ret, struct err *err)
 	return err_hint(err, "the kernel needs nf_tables with tproxy, reject, log and limit");
 }
 
-/* ---- sockets ------------------------------------------------------------------------------------- */
+/* ---- sockets -------------------------------------------------------------------------------- */
 
 static socklen_t socket_address(
 	const struct net_address *address, uint16_t port, struct sockaddr_storage *ret)
@@ -285,7 +287,8 @@ static int open_questions(unsigned family, int type, int *ret, struct err *err)
 		return -1;
 	if (type == SOCK_STREAM && listen(*ret, BACKLOG) < 0)
 		return err_sys(err, errno, "listen in the box's network");
-	/* From the first question on it must be known whom it was for: the answer comes from there. */
+	/* From the first question on it must be known whom it was for: the answer comes from
+	 * there. */
 	if (type == SOCK_DGRAM &&
 		(domain == AF_INET ? set_on(*ret, SOL_IP, IP_PKTINFO)
 				   : set_on(*ret, SOL_IPV6, IPV6_RECVPKTINFO)) < 0)
@@ -371,7 +374,7 @@ void doors_close(int doors[DOOR_COUNT])
 		close_door(&doors[i]);
 }
 
-/* ---- for a moment in the namespace --------------------------------------------------------------- */
+/* ---- for a moment in the namespace ---------------------------------------------------------- */
 
 struct errand {
 	const struct netlink_batch *batch;
@@ -403,8 +406,8 @@ int doors_set_aims(
 	netlink_batch_done(&batch);
 	if (status < 0)
 		return err_wrap(err, "set what leads to the gate");
-	/* Root of a nested box may have deleted the rules, or hold them so that nobody else can change them. That is its own loss and
-	 * must not be its word against a policy. */
+	/* Root of a nested box may have deleted the rules, or hold them so that nobody else can
+	 * change them. That is its own loss and must not be its word against a policy. */
 	if (errand.refusal.kind != ERR_NONE)
 		log_warn("what leads to the gate cannot be set in a box; ranges of its policy stay "
 			 "closed",

@@ -1,14 +1,17 @@
 /* doors.h - the network of a box: a namespace with nothing that leads out, and our sockets in it
  *
- * No device of a box's network namespace leads anywhere. Every address of the world is "local" in it (a route of type
- * local for everything), so that a packet for 192.0.2.7 loops back at once and, if it is for a synthetic address, for a
- * range the policy names, or for port 53, is handed by TPROXY to a socket of ours with its destination
- * kept. The rest is refused by the namespace's own rules with RST or ICMP, and reported. These rules are comfort, not the
- * wall: root of a nested box may change them and reaches nothing by it, for only our sockets lead anywhere, and the gate
- * decides on each connection by itself. With the daemon dead the sockets are gone and everything is refused.
+ * No device of a box's network namespace leads anywhere. Every address of the world is "local" in
+ * it (a route of type local for everything), so that a packet for 192.0.2.7 loops back at once and,
+ * if it is for a synthetic address, for a range the policy names, or for port 53, is handed by
+ * TPROXY to a socket of ours with its destination kept. The rest is refused by the namespace's own
+ * rules with RST or ICMP, and reported. These rules are comfort, not the wall: root of a nested box
+ * may change them and reaches nothing by it, for only our sockets lead anywhere, and the gate
+ * decides on each connection by itself. With the daemon dead the sockets are gone and everything is
+ * refused.
  *
  *   eth0  198.18.0.2/32, PREFIX::2/128   the box, the same in every box
- *   lo    everything else; 198.18.0.1 and PREFIX::1 are ours: port 53 the resolver, port 1 where TPROXY leads to
+ *   lo    everything else; 198.18.0.1 and PREFIX::1 are ours: port 53 the resolver, port 1 where
+ *         TPROXY leads to
  *   (PREFIX is synthetic_v6_prefix) */
 #pragma once
 #include "base/err.h"
@@ -25,28 +28,37 @@ enum { DOORS_PORT = 1, DOORS_DNS_PORT = 53 };
 
 /* What the gate gets of each box. All are non-blocking. */
 enum door {
-	DOOR_TCP, /* listens, both families (v4 as ::ffff:a.b.c.d). getsockname() of what is accepted is where the box wanted to go */
-	DOOR_UDP, /* both families; the first datagram of each flow, with IPV6_RECVORIGDSTADDR or IP_RECVORIGDSTADDR (mapped) as control data */
-	DOOR_DNS_UDP4, /* bound to the resolver's address; questions for any server end here. For dns_server_add */
+	/* listens, both families (v4 as ::ffff:a.b.c.d). getsockname() of what is accepted is where
+	 * the box wanted to go */
+	DOOR_TCP,
+	/* both families; the first datagram of each flow, with IPV6_RECVORIGDSTADDR or
+	 * IP_RECVORIGDSTADDR (mapped) as control data */
+	DOOR_UDP,
+	/* bound to the resolver's address; questions for any server end here. For dns_server_add */
+	DOOR_DNS_UDP4,
 	DOOR_DNS_UDP6,
 	DOOR_DNS_TCP4,
 	DOOR_DNS_TCP6,
 	DOOR_RAW4, /* by which a refused datagram is answered, see doors_refuse_udp */
 	DOOR_RAW6,
-	DOOR_REFUSED, /* netlink: heads of packets that the namespace's rules refused (NFLOG); read with doors_refused_read */
+	/* netlink: heads of packets that the namespace's rules refused (NFLOG); read with
+	 * doors_refused_read */
+	DOOR_REFUSED,
 	DOOR_COUNT
 };
 
-/* In the process that is to become a box, in its new, empty network namespace: interfaces, addresses, routes, rules. Allocates
- * nothing; everything was made ready by doors_prepare. */
+/* In the process that is to become a box, in its new, empty network namespace: interfaces,
+ * addresses, routes, rules. Allocates nothing; everything was made ready by doors_prepare. */
 struct doors_plan;
 int doors_prepare(struct doors_plan **ret, struct err *err);
 void doors_plan_free(struct doors_plan *plan);
-/* nested: the box may make networks of its own (for its containers), which the rules then leave alone. */
+/* nested: the box may make networks of its own (for its containers), which the rules then leave
+ * alone. */
 int doors_furnish(const struct doors_plan *plan, bool nested, struct err *err);
 
-/* In the namespace: nothing goes out of sockets of the box until it is let go; ours go on. *ret_fd is yours, also when it
- * fails (-1: none): closing it may wait for the kernel for milliseconds, so somebody else should. */
+/* In the namespace: nothing goes out of sockets of the box until it is let go; ours go on. *ret_fd
+ * is yours, also when it fails (-1: none): closing it may wait for the kernel for milliseconds, so
+ * somebody else should. */
 int doors_hold(bool hold, int *ret_fd, struct err *err);
 
 /* In the daemon: opens the sockets in the namespace behind netns. */
@@ -57,9 +69,10 @@ struct doors_range {
 	struct net_address base;
 	uint8_t bits;
 };
-/* What the gate wants to see besides TCP to synthetic addresses, because the policy has rules for it: real addresses in ranges, and
- * UDP at all. Replaces what was set before, at once. At first: neither. A refusal of the kernel is told in the log and no error: it can be
- * the box's doing, and the gate decides in any case. */
+/* What the gate wants to see besides TCP to synthetic addresses, because the policy has rules for
+ * it: real addresses in ranges, and UDP at all. Replaces what was set before, at once. At first:
+ * neither. A refusal of the kernel is told in the log and no error: it can be the box's doing, and
+ * the gate decides in any case. */
 int doors_set_aims(
 	int netns, const struct doors_range *ranges, size_t count, bool udp, struct err *err);
 
@@ -67,16 +80,17 @@ struct doors_endpoint {
 	struct net_address address;
 	uint16_t port;
 };
-/* A UDP socket in the namespace, bound to what the box believes to talk to, connected to the box's own socket. */
+/* A UDP socket in the namespace, bound to what the box believes to talk to, connected to the box's
+ * own socket. */
 int doors_open_udp(int netns, const struct doors_endpoint *aim, const struct doors_endpoint *client,
 	int *ret, struct err *err);
-/* A TCP socket in the namespace, connecting (non-blocking) to a port of the box: by its loopback (v6: ::1), or by
- * DOORS_BOX_V4 as another box sees it. */
+/* A TCP socket in the namespace, connecting (non-blocking) to a port of the box: by its loopback
+ * (v6: ::1), or by DOORS_BOX_V4 as another box sees it. */
 enum doors_side { DOORS_LOOPBACK, DOORS_LOOPBACK_V6, DOORS_OUTSIDE };
 int doors_connect(int netns, enum doors_side side, uint16_t port, int *ret, struct err *err);
 
-/* Tells a box that a datagram from client to aim is refused (ICMP, administratively prohibited), in the name of aim. By the raw door of
- * their family; no privilege is needed for it. */
+/* Tells a box that a datagram from client to aim is refused (ICMP, administratively prohibited), in
+ * the name of aim. By the raw door of their family; no privilege is needed for it. */
 void doors_refuse_udp(
 	int raw, const struct doors_endpoint *aim, const struct doors_endpoint *client);
 
@@ -85,5 +99,6 @@ struct doors_refused {
 	uint8_t protocol;		/* IPPROTO_* */
 	struct doors_endpoint from, to; /* port 0: none */
 };
-/* Up to max of them; returns how many, 0 when there are none now. lost (may be NULL) is raised by what was not told. */
+/* Up to max of them; returns how many, 0 when there are none now. lost (may be NULL) is raised by
+ * what was not told. */
 size_t doors_refused_read(int fd, struct doors_refused *ret, size_t max, uint64_t *lost);

@@ -19,10 +19,10 @@ enum {
 struct net_address doors_resolver(unsigned family);
 struct net_address doors_box(unsigned family);
 
-/* ---- doors_rules.c ------------------------------------------------------------------------------- */
+/* ---- doors_rules.c -------------------------------------------------------------------------- */
 
-/* Messages to nf_tables; family: NFPROTO_*. Everything between the two marks (NFNL_MSG_BATCH_*) takes effect at once, or not
- * at all. */
+/* Messages to nf_tables; family: NFPROTO_*. Everything between the two marks (NFNL_MSG_BATCH_*)
+ * takes effect at once, or not at all. */
 void nft_begin(struct netlink_batch *batch, unsigned type, unsigned flags, uint8_t family);
 void nft_mark_batch(struct netlink_batch *batch, uint16_t type);
 /* All rules of a new namespace. Without v6 those for IPv6 only refuse. */
@@ -31,7 +31,7 @@ void doors_rules_write(struct netlink_batch *batch, bool nested);
 void doors_aims_write(
 	struct netlink_batch *batch, const struct doors_range *ranges, size_t count, bool udp);
 
-/* ---- doors_refused.c ----------------------------------------------------------------------------- */
+/* ---- doors_refused.c ------------------------------------------------------------------------ */
 
 /* A socket in the present namespace that tells of refused packets. */
 int doors_refused_open(int *ret, struct err *err);

@@ -58,7 +58,7 @@ int doors_refused_open(int *ret, struct err *err)
 	return 0;
 }
 
-/* ---- reading ------------------------------------------------------------------------------------- */
+/* ---- reading -------------------------------------------------------------------------------- */
 
 static uint16_t get16(const uint8_t *at)
 {
@@ -83,7 +83,8 @@ static void read_ports(const uint8_t *data, size_t len, struct doors_refused *re
 	}
 }
 
-/* The first bytes of a packet that the box wrote, so anything. Extension headers of IPv6 are not looked behind. */
+/* The first bytes of a packet that the box wrote, so anything. Extension headers of IPv6 are not
+ * looked behind. */
 static bool read_packet(const uint8_t *data, size_t len, struct doors_refused *ret)
 {
 	size_t head;

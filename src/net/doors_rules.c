@@ -3,12 +3,13 @@
  * One table with three chains, the same in every box:
  *
  *   before   what leads to a door of ours is given to it (TPROXY) and marked
- *   in       marked packets and those for the box's own addresses come in; the rest is reported and refused
+ *   in       marked packets and those for the box's own addresses come in; the rest is reported and
+ *            refused
  *   out      what was bound to eth0 by force, which leads nowhere, is refused too
  *
  * A rule is a row of small expressions: load something into the register, compare it, act. They are
- * written here without a library because a child between clone and exec must send them, and because there is no text to
- * parse: a box costs one send() of some kilobytes. */
+ * written here without a library because a child between clone and exec must send them, and because
+ * there is no text to parse: a box costs one send() of some kilobytes. */
 #include "net/doors_internal.h"
 #include "net/synthetic.h"
 #include <netinet/in.h> /* before the kernel's */
@@ -27,7 +28,7 @@ enum {
 	TYPE_PROTOCOL = 12,
 };
 
-/* ---- messages ------------------------------------------------------------------------------------ */
+/* ---- messages ------------------------------------------------------------------------------- */
 
 void nft_begin(struct netlink_batch *batch, unsigned type, unsigned flags, uint8_t family)
 {
@@ -86,7 +87,7 @@ static void add_chain(
 	netlink_end(batch);
 }
 
-/* ---- expressions --------------------------------------------------------------------------------- */
+/* ---- expressions ---------------------------------------------------------------------------- */
 
 struct rule {
 	struct netlink_batch *batch;
@@ -231,8 +232,8 @@ static void accept_it(struct rule *rule)
 	expr_end(rule);
 }
 
-/* Finds no socket for what is neither TCP nor UDP, nor when nobody listens: the rule then ends here, and the packet meets the refusal at the
- * end. */
+/* Finds no socket for what is neither TCP nor UDP, nor when nobody listens: the rule then ends
+ * here, and the packet meets the refusal at the end. */
 static void lead_to_door(struct rule *rule, unsigned family, uint16_t port)
 {
 	struct net_address door = doors_resolver(family);
@@ -279,7 +280,7 @@ static void refuse_it(struct rule *rule, uint32_t type, uint8_t code)
 	expr_end(rule);
 }
 
-/* ---- the rules ----------------------------------------------------------------------------------- */
+/* ---- the rules ------------------------------------------------------------------------------ */
 
 static struct doors_range range(const char *base, uint8_t bits)
 {
@@ -313,7 +314,8 @@ static void accept_own(struct netlink_batch *batch, const char *chain)
 	accept_range(batch, chain, alone(doors_box(6)));
 }
 
-/* No policy carries datagrams unless it says so: QUIC is refused at once then, and its clients try something else. */
+/* No policy carries datagrams unless it says so: QUIC is refused at once then, and its clients try
+ * something else. */
 static void match_carried(struct rule *rule)
 {
 	load_meta(rule, NFT_META_L4PROTO);
@@ -419,7 +421,7 @@ static void write_in(struct netlink_batch *batch, bool nested)
 	refuse_rest(batch, "in", false);
 }
 
-/* ---- what is in the sets ---------------------------------------------------------------------------- */
+/* ---- what is in the sets -------------------------------------------------------------------- */
 
 static bool range_has(const struct doors_range *a, const struct doors_range *b)
 {

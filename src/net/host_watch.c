@@ -1,7 +1,7 @@
 /* host_watch.c - see host_watch.h
  *
- * The kernel tells of addresses that come and go; resolv.conf is looked at every few seconds, because it may be a link, a file
- * replaced by rename, or both. */
+ * The kernel tells of addresses that come and go; resolv.conf is looked at every few seconds,
+ * because it may be a link, a file replaced by rename, or both. */
 #include "net/host_watch.h"
 #include "base/alloc.h"
 #include "base/buf.h"
@@ -37,7 +37,8 @@ struct host_watch {
 	void *arg;
 };
 
-/* A host that forwards answers to the first address of each IPv6 network it is in, too: as its router. */
+/* A host that forwards answers to the first address of each IPv6 network it is in, too: as its
+ * router. */
 static struct net_address router_of(const struct net_address *address, const struct sockaddr *mask)
 {
 	const uint8_t *bits = (const uint8_t *)&((const struct sockaddr_in6 *)mask)->sin6_addr;
@@ -48,8 +49,9 @@ static struct net_address router_of(const struct net_address *address, const str
 	return router;
 }
 
-/* Hosts of clusters have thousands of addresses, and policies room for some hundreds. Then whole ranges around them stand for them, the
- * narrowest that fit: what is closed too much can be told from the log, what is open too much cannot be taken back. */
+/* Hosts of clusters have thousands of addresses, and policies room for some hundreds. Then whole
+ * ranges around them stand for them, the narrowest that fit: what is closed too much can be told
+ * from the log, what is open too much cannot be taken back. */
 static const struct {
 	unsigned v4, v6;
 } widths[] = { { 32, 128 }, { 28, 120 }, { 24, 112 }, { 20, 64 }, { 16, 56 }, { 12, 48 }, { 8, 32 },
@@ -80,7 +82,8 @@ static struct net_address address_of(const struct ifaddrs *at)
 	return (struct net_address){ 0 };
 }
 
-/* NULL: the kernel does not tell now, as without a descriptor left. That is not the same as none. */
+/* NULL: the kernel does not tell now, as without a descriptor left. That is not the same as
+ * none. */
 static char **read_addresses(void)
 {
 	struct ifaddrs *list = NULL;
@@ -133,7 +136,8 @@ static bool look(struct host_watch *watch)
 	char *text = NULL;
 	bool changed = false;
 
-	/* A file that is not there means this host, to every resolver; one that cannot be read now means what it said before. */
+	/* A file that is not there means this host, to every resolver; one that cannot be read now
+	 * means what it said before. */
 	if (file_read(AT_FDCWD, watch->path, RESOLV_CONF_MAX, &text, NULL, &err) < 0)
 		text = xstrdup(
 			err.kind == ERR_NOT_FOUND || !watch->resolv_conf ? "" : watch->resolv_conf);

@@ -5,9 +5,10 @@
  *                                         --> ANSWER, not 101 ----------------> HEAD
  *                                             ANSWER, 101 --------------------> OPEN
  *
- * A head is gathered in held only when it comes in pieces. Bodies pass as they come: each byte of a chunk's
- * framing is checked before it goes on. Of the many things chunks may carry (extensions, trailers, spaces,
- * leading zeros without end) none is allowed: no client needs them, and servers disagree about each. */
+ * A head is gathered in held only when it comes in pieces. Bodies pass as they come: each byte of a
+ * chunk's framing is checked before it goes on. Of the many things chunks may carry (extensions,
+ * trailers, spaces, leading zeros without end) none is allowed: no client needs them, and servers
+ * disagree about each. */
 #include "net/http_guard_internal.h"
 #include <ctype.h>
 
@@ -92,10 +93,10 @@ static void pass(struct input *input, size_t len, struct buf *out)
 	input->len -= len;
 }
 
-/* ---- heads -------------------------------------------------------------------------------------- */
+/* ---- heads ---------------------------------------------------------------------------------- */
 
-/* How much of the input belongs to the head. Ends behind its empty line: *ret_whole, else all that was
- * looked at. */
+/* How much of the input belongs to the head. Ends behind its empty line: *ret_whole, else all that
+ * was looked at. */
 static const char *measure(
 	struct http_guard *guard, const struct input *input, size_t *ret_len, bool *ret_whole)
 {
@@ -177,7 +178,7 @@ static const char *take_head(struct http_guard *guard, struct input *input, stru
 	return NULL;
 }
 
-/* ---- bodies ------------------------------------------------------------------------------------- */
+/* ---- bodies --------------------------------------------------------------------------------- */
 
 static void ate(struct http_guard *guard, uint64_t len)
 {
@@ -245,7 +246,7 @@ static const char *take_framing(struct http_guard *guard, struct input *input, s
 	return NULL;
 }
 
-/* ---- the client --------------------------------------------------------------------------------- */
+/* ---- the client ----------------------------------------------------------------------------- */
 
 static const char *hold(struct http_guard *guard, struct input *input)
 {
@@ -307,7 +308,7 @@ void http_guard_skip(struct http_guard *guard, uint64_t len)
 		ate(guard, len);
 }
 
-/* ---- the server --------------------------------------------------------------------------------- */
+/* ---- the server ----------------------------------------------------------------------------- */
 
 static bool is_status(const char *line, size_t len)
 {
@@ -316,8 +317,8 @@ static bool is_status(const char *line, size_t len)
 	       isdigit((uint8_t)line[11]);
 }
 
-/* One byte of an answer's head. True: the head is whole. It goes to the client in any case, so CR means
- * nothing here. */
+/* One byte of an answer's head. True: the head is whole. It goes to the client in any case, so CR
+ * means nothing here. */
 static bool answer_byte(struct answer *answer, char c)
 {
 	bool is_empty = !answer->line;

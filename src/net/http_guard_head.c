@@ -2,8 +2,9 @@
  *
  * Whoever looks at requests that another one serves must read them as that one does, or he looks at
  * something else ("request smuggling"). Servers differ, so a head that any two of them could read
- * differently is refused: there is one way to write each thing here. Checked are: the bytes, the request
- * line, the shape of each header; then those headers that say where the request goes and where it ends. */
+ * differently is refused: there is one way to write each thing here. Checked are: the bytes, the
+ * request line, the shape of each header; then those headers that say where the request goes and
+ * where it ends. */
 #include "net/http_guard_internal.h"
 #include "net/address.h"
 #include "policy/policy.h"
@@ -59,7 +60,7 @@ static bool is_word_byte(char c)
 	return isalnum((uint8_t)c) || (c && strchr("!#$%&'*+-.^_`|~", c));
 }
 
-/* ---- headers that count ------------------------------------------------------------------------- */
+/* ---- headers that count --------------------------------------------------------------------- */
 
 enum header {
 	HEADER_HOST,
@@ -115,7 +116,8 @@ static bool has(const struct reading *reading, enum header header)
 	return reading->headers[header].at;
 }
 
-/* Which one it is, HEADER_COUNT for all others. '_' counts as '-': gateways to programs make them the same. */
+/* Which one it is, HEADER_COUNT for all others. '_' counts as '-': gateways to programs make them
+ * the same. */
 static enum header header_of(struct slice name)
 {
 	for (enum header i = 0; i < HEADER_COUNT; i++) {
@@ -162,7 +164,7 @@ static const char *read_known(
 	return NULL;
 }
 
-/* ---- lines -------------------------------------------------------------------------------------- */
+/* ---- lines ---------------------------------------------------------------------------------- */
 
 static const char *check_bytes(struct slice line)
 {
@@ -245,7 +247,7 @@ static const char *read_lines(struct slice head, struct reading *reading)
 	}
 }
 
-/* ---- where it goes ------------------------------------------------------------------------------ */
+/* ---- where it goes -------------------------------------------------------------------------- */
 
 struct place {
 	char host[DNS_HOST_MAX];
@@ -363,7 +365,7 @@ static const char *read_where(const struct reading *reading, struct http_head *h
 	return NULL;
 }
 
-/* ---- where it ends ------------------------------------------------------------------------------ */
+/* ---- where it ends -------------------------------------------------------------------------- */
 
 static const char *read_length(struct slice text, uint64_t *ret)
 {
@@ -396,7 +398,7 @@ static const char *read_body(const struct reading *reading, struct http_head *he
 	return NULL;
 }
 
-/* ---- what it becomes ---------------------------------------------------------------------------- */
+/* ---- what it becomes ------------------------------------------------------------------------ */
 
 /* A handshake with any fault may be an upgrade to one server and a request to the next. */
 static const char *read_upgrade(const struct reading *reading, struct http_head *head)

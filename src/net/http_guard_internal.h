@@ -13,7 +13,7 @@ struct http_head {
 	uint64_t length; /* of the body; 0: none, or chunked */
 };
 
-/* Reads a request's head: len bytes that end with the first empty line. NULL and *ret, to be ended with
- * http_head_done; or why it is refused (a literal), and *ret needs no end. */
+/* Reads a request's head: len bytes that end with the first empty line. NULL and *ret, to be ended
+ * with http_head_done; or why it is refused (a literal), and *ret needs no end. */
 const char *http_head_read(const char *text, size_t len, struct http_head *ret);
 void http_head_done(struct http_head *head);

@@ -1,9 +1,9 @@
 /* http_guess.c - do these first bytes begin an HTTP request?
  *
- * Asked on ports where anything may be spoken, so it must not say yes to the first line of another protocol
- * (EHLO, NICK, get of memcached, CONNECT {...} of NATS), and must say yes to whatever a forgiving server
- * would take for a request: blank lines before it, methods nobody knows, tabs. What is odd is then refused
- * by the guard. */
+ * Asked on ports where anything may be spoken, so it must not say yes to the first line of another
+ * protocol (EHLO, NICK, get of memcached, CONNECT {...} of NATS), and must say yes to whatever a
+ * forgiving server would take for a request: blank lines before it, methods nobody knows, tabs.
+ * What is odd is then refused by the guard. */
 #include "net/http_guard.h"
 #include <ctype.h>
 #include <strings.h>
@@ -27,7 +27,8 @@ static bool may_begin(const char *text, size_t len, const char *word)
 	return !strncasecmp(text, word, MIN(len, strlen(word)));
 }
 
-/* The git protocol begins with four digits, a word, a path and a NUL; the path makes it look like a request. */
+/* The git protocol begins with four digits, a word, a path and a NUL; the path makes it look like a
+ * request. */
 static bool is_git(const char *word, size_t len)
 {
 	return len > 8 && !strncmp(word + 4, "git-", 4) && isxdigit((uint8_t)word[0]) &&

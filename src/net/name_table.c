@@ -6,7 +6,7 @@
 
 enum { BUCKETS_AT_FIRST = 64 };
 
-/* ---- hash --------------------------------------------------------------------------------------- */
+/* ---- hash ----------------------------------------------------------------------------------- */
 
 static uint64_t rotate(uint64_t value, unsigned by)
 {
@@ -55,7 +55,7 @@ static uint64_t hash_of(const struct name_table *table, const char *name, uint16
 	return v[0] ^ v[1] ^ v[2] ^ v[3];
 }
 
-/* ---- order of use ------------------------------------------------------------------------------- */
+/* ---- order of use --------------------------------------------------------------------------- */
 
 static void order_remove(struct name_table *table, struct named *node)
 {
@@ -96,7 +96,7 @@ void name_table_unpin(struct name_table *table, struct named *node)
 	order_append(table, node);
 }
 
-/* ---- buckets ------------------------------------------------------------------------------------ */
+/* ---- buckets -------------------------------------------------------------------------------- */
 
 void name_table_init(struct name_table *table)
 {

@@ -32,6 +32,7 @@ void name_table_add(
 	struct name_table *table, struct named *node, const char *name, uint16_t number);
 void name_table_remove(struct name_table *table, struct named *node);
 void name_table_touch(struct name_table *table, struct named *node); /* the newest now */
-/* A pinned node is found as before and is in the order of use no more; unpinned, it is the newest. */
+/* A pinned node is found as before and is in the order of use no more; unpinned, it is the
+ * newest. */
 void name_table_pin(struct name_table *table, struct named *node);
 void name_table_unpin(struct name_table *table, struct named *node);

@@ -1,11 +1,12 @@
 /* quota.c - see quota.h
  *
  * The rate is a bucket that fills with time. What is in it is counted in millionths of a byte: a
- * microsecond at one byte a second is one of them, so nothing is lost by rounding however small the steps
- * are. It may go below zero: who spent more than was allowed (a datagram is not cut in two) waits longer.
+ * microsecond at one byte a second is one of them, so nothing is lost by rounding however small the
+ * steps are. It may go below zero: who spent more than was allowed (a datagram is not cut in two)
+ * waits longer.
  *
- * Crumbs are not handed out: of a hundred connections that share a rate each would move a few bytes at a
- * time, and the machine would do nothing else. */
+ * Crumbs are not handed out: of a hundred connections that share a rate each would move a few bytes
+ * at a time, and the machine would do nothing else. */
 #include "net/quota.h"
 #include "base/alloc.h"
 #include <assert.h>

@@ -1,6 +1,7 @@
 /* quota.h - how much may pass: a rate, a budget, connections at once; and how much did
  *
- * Pure but for the time it is told. One quota counts for all who share it: a box, or one destination of a rule. */
+ * Pure but for the time it is told. One quota counts for all who share it: a box, or one
+ * destination of a rule. */
 #pragma once
 #include <stdbool.h>
 #include <stddef.h>
@@ -23,8 +24,8 @@ struct quota {
 		0  \
 	}
 
-/* How many of want bytes may pass now (a quarter of a second's worth is saved up at most). 0: none now, see quota_wait_ms, or
- * none ever, see quota_is_spent. */
+/* How many of want bytes may pass now (a quarter of a second's worth is saved up at most). 0: none
+ * now, see quota_wait_ms, or none ever, see quota_is_spent. */
 size_t quota_allow(struct quota *quota, size_t want, int64_t now_us);
 void quota_spend(struct quota *quota, uint64_t bytes, int64_t now_us);
 /* Milliseconds until it is worth asking again; at least 1. */

@@ -1,12 +1,14 @@
 /* relay.c - see relay.h
  *
- * Life of a relay: which socket is watched for what, when the server is dialled, and how everything ends.
+ * Life of a relay: which socket is watched for what, when the server is dialled, and how everything
+ * ends.
  *
- * Each direction (relay_flow.c) moves when its source has something or its target takes something again. A socket that is needed for
- * neither right now is watched for its breaking alone, so that a client that went away does not leave a relay behind it that waits
- * for a server which never reads.
+ * Each direction (relay_flow.c) moves when its source has something or its target takes something
+ * again. A socket that is needed for neither right now is watched for its breaking alone, so that a
+ * client that went away does not leave a relay behind it that waits for a server which never reads.
  *
- * An end is noted at once and carried out from the loop: whoever noted it may be deep in a call that still uses the relay. */
+ * An end is noted at once and carried out from the loop: whoever noted it may be deep in a call
+ * that still uses the relay. */
 #include "net/relay_internal.h"
 #include "base/clock.h"
 #include <assert.h>
@@ -39,9 +41,10 @@ const char *relay_end_name(enum relay_end end)
 	return (unsigned)end < RELAY_END_COUNT ? end_names[end] : "unknown";
 }
 
-/* ---- sockets ------------------------------------------------------------------------------------ */
+/* ---- sockets -------------------------------------------------------------------------------- */
 
-/* Small messages go at once, and a peer that vanished without a word is noticed after some minutes. Not worth failing for. */
+/* Small messages go at once, and a peer that vanished without a word is noticed after some minutes.
+ * Not worth failing for. */
 static void tune(int fd)
 {
 	static const struct {
@@ -99,7 +102,7 @@ void relay_watch(struct relay *relay)
 	loop_fd_set(relay->server.watch, server ? server : LOOP_HANGUP);
 }
 
-/* ---- endings ------------------------------------------------------------------------------------ */
+/* ---- endings -------------------------------------------------------------------------------- */
 
 static void relay_destroy(struct relay *relay, bool in_order)
 {
@@ -152,7 +155,7 @@ void relay_broke(struct relay *relay, const struct relay_side *side, int errno_v
 	relay_end(relay, RELAY_END_RESET, why);
 }
 
-/* ---- time --------------------------------------------------------------------------------------- */
+/* ---- time ----------------------------------------------------------------------------------- */
 
 static bool is_half(const struct relay *relay)
 {
@@ -210,7 +213,7 @@ void relay_start_half(struct relay *relay)
 	start_timer(relay);
 }
 
-/* ---- a spent budget ----------------------------------------------------------------------------- */
+/* ---- a spent budget ------------------------------------------------------------------------- */
 
 /* A reset takes back what the peer's machine has not confirmed yet. */
 static bool has_unsent(const struct relay_side *side)
@@ -257,7 +260,7 @@ void relay_resume(struct relay *relay, int64_t now_us)
 		relay_flow_move(relay, &relay->in);
 }
 
-/* ---- events ------------------------------------------------------------------------------------- */
+/* ---- events --------------------------------------------------------------------------------- */
 
 /* Gone, or only ended in both directions? Then whatever it sent before is still to be read. */
 static void on_hangup(struct relay *relay, const struct relay_side *side)
@@ -288,7 +291,7 @@ static void on_server(void *arg, unsigned ready)
 		relay_flow_move(relay, ready == LOOP_READ ? &relay->in : &relay->out);
 }
 
-/* ---- the server --------------------------------------------------------------------------------- */
+/* ---- the server ----------------------------------------------------------------------------- */
 
 static void server_is_there(struct relay *relay)
 {
@@ -374,7 +377,7 @@ void relay_connect(struct relay *relay, int server, const struct err *err)
 		watch_given(relay);
 }
 
-/* ---- the contract ------------------------------------------------------------------------------- */
+/* ---- the contract --------------------------------------------------------------------------- */
 
 struct relay *relay_new(const struct relay_options *options)
 {

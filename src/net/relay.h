@@ -2,12 +2,14 @@
  *
  *   accepted -> (first bytes looked at) -> dialled -> both ways, until both have ended
  *
- * On port 443 nothing is dialled before the client's TLS hello named the right host; on port 80 (and where the policy has
- * methods or paths) nothing before a whole allowed HTTP request. On other ports the dial begins at once, for servers may speak first, and
- * the first bytes are looked at as they come: TLS and HTTP are checked there too if that is what they are.
- * Bytes move by splice() through pipes that are lent while something is in them; what must be looked at is copied. At most
- * RELAY_CHUNK bytes move for one connection before the others get their turn. A client that does not read stops the server's sending and the
- * other way round. Half-closed connections stay until the other half ends, too. A refused connection ends with RST. */
+ * On port 443 nothing is dialled before the client's TLS hello named the right host; on port 80
+ * (and where the policy has methods or paths) nothing before a whole allowed HTTP request. On other
+ * ports the dial begins at once, for servers may speak first, and the first bytes are looked at as
+ * they come: TLS and HTTP are checked there too if that is what they are. Bytes move by splice()
+ * through pipes that are lent while something is in them; what must be looked at is copied. At most
+ * RELAY_CHUNK bytes move for one connection before the others get their turn. A client that does
+ * not read stops the server's sending and the other way round. Half-closed connections stay until
+ * the other half ends, too. A refused connection ends with RST. */
 #pragma once
 #include "base/err.h"
 #include "net/address.h"
@@ -21,7 +23,8 @@ struct dial_target;
 struct loop;
 struct quota;
 struct relay;
-struct relay_hub; /* what all relays of a process share: pipes, the ring of those waiting for their rate */
+/* what all relays of a process share: pipes, the ring of those waiting for their rate */
+struct relay_hub;
 
 enum {
 	RELAY_CHUNK = 256 * 1024,
@@ -70,13 +73,15 @@ struct relay_report {
 	struct net_address address; /* where it led; family 0: not known */
 };
 
-/* Called from the loop, never from within a call to this file. They may cut relays, this one too, but free none. */
+/* Called from the loop, never from within a call to this file. They may cut relays, this one too,
+ * but free none. */
 struct relay_ops {
 	bool (*seen)(void *arg, const struct relay_seen *seen);	   /* false: refused */
 	bool (*may)(void *arg, const struct net_address *address); /* as in dial.h */
 	void (*dialled)(
 		void *arg, const struct net_address *address); /* it is connected; may be NULL */
-	/* Bytes were given to the server (out) or to the client, right now; must not free the relay. May be NULL. */
+	/* Bytes were given to the server (out) or to the client, right now; must not free the
+	 * relay. May be NULL. */
 	void (*moved)(void *arg, bool out);
 	void (*ended)(void *arg, const struct relay_report *report); /* once; the relay is freed */
 };
@@ -87,14 +92,15 @@ struct relay_options {
 	enum relay_check check;
 	const struct dial_settings *dial; /* borrowed */
 	const struct dial_target *target; /* copied; NULL: a server is given by relay_connect */
-	struct quota *quotas
-		[RELAY_QUOTAS]; /* borrowed; NULL: none. Bytes count for all of them; connections are the caller's */
+	/* borrowed; NULL: none. Bytes count for all of them; connections are the caller's */
+	struct quota *quotas[RELAY_QUOTAS];
 	const struct relay_ops *ops;
 	void *arg;
 };
 
 struct relay *relay_new(const struct relay_options *options);
-/* The server of a relay without target, connected or connecting, owned from now on; -1: it cannot be reached. */
+/* The server of a relay without target, connected or connecting, owned from now on; -1: it cannot
+ * be reached. */
 void relay_connect(struct relay *relay, int server, const struct err *err);
 /* Both sides get RST; ended is called from the loop. why is copied. */
 void relay_cut(struct relay *relay, const char *why);

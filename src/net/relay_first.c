@@ -3,16 +3,19 @@
  *   check    first bytes are                     otherwise
  *   TLS      a hello, whose name is asked for    refused
  *   HTTP     a request; each is asked for        refused
- *   FREE     either of them, treated likewise    passed on; a hello is looked for in its first SCAN_MAX bytes
+ *   FREE     either of them, treated likewise    passed on; a hello is looked for in its first
+ *                                                SCAN_MAX bytes
  *
- * Bytes that might still become one of them are kept until it is known, but not for ever: who sends the beginning of a hello and
- * waits is cut off in the end, not let through. A few letters where anything may be spoken are passed on if nothing
- * follows them for UNDECIDED_MS: they may be some other protocol's, whose client waits for an answer. They are remembered: when they turn
- * out to be the beginning of a request or a hello, the rest is kept until that was judged, so a pause wins nothing. Letters that follow
- * such ones wait for UNDECIDED_AGAIN_MS only: a conversation in short words would take 150 ms a word.
+ * Bytes that might still become one of them are kept until it is known, but not for ever: who sends
+ * the beginning of a hello and waits is cut off in the end, not let through. A few letters where
+ * anything may be spoken are passed on if nothing follows them for UNDECIDED_MS: they may be some
+ * other protocol's, whose client waits for an answer. They are remembered: when they turn out to be
+ * the beginning of a request or a hello, the rest is kept until that was judged, so a pause wins
+ * nothing. Letters that follow such ones wait for UNDECIDED_AGAIN_MS only: a conversation in short
+ * words would take 150 ms a word.
  *
- * Many protocols begin in plain and go on with TLS (PostgreSQL, SMTP, LDAP), and a byte before a hello must not hide it. So what began as
- * neither is searched for one. */
+ * Many protocols begin in plain and go on with TLS (PostgreSQL, SMTP, LDAP), and a byte before a
+ * hello must not hide it. So what began as neither is searched for one. */
 #include "net/relay_internal.h"
 #include "net/tls_hello.h"
 
@@ -39,7 +42,7 @@ static bool is_allowed(struct relay *relay, const struct relay_seen *seen)
 	return relay->ops->seen(relay->arg, seen) && !relay->ending;
 }
 
-/* ---- HTTP --------------------------------------------------------------------------------------- */
+/* ---- HTTP ----------------------------------------------------------------------------------- */
 
 static bool allow_request(void *arg, const struct http_guard_request *request)
 {
@@ -86,7 +89,7 @@ static void begin_http(struct relay *relay)
 	relay->guard = http_guard_new(&guard_ops, relay);
 }
 
-/* ---- TLS, or anything --------------------------------------------------------------------------- */
+/* ---- TLS, or anything ----------------------------------------------------------------------- */
 
 /* What is not passed on yet of the first len bytes; they are still remembered. */
 static void give(struct relay *relay, size_t len)
@@ -175,7 +178,8 @@ static void scan(struct relay *relay)
 			tls_hello_parse(buf_head(&relay->first), relay->first.len, &hello);
 
 		if (result == TLS_HELLO_MORE) {
-			/* It has its own time; before, a few bytes that might begin one were waited with. */
+			/* It has its own time; before, a few bytes that might begin one were waited
+			 * with. */
 			relay->first_by = relay->in_hello ? relay->first_by : 0;
 			relay->in_hello = true;
 			return;
@@ -201,7 +205,8 @@ static void meet_other(struct relay *relay)
 		refuse(relay, "not TLS");
 		return;
 	}
-	/* HTTP/2 without TLS (gRPC): nothing to see but that. Where HTTP/1 alone may be spoken the guard refuses it. */
+	/* HTTP/2 without TLS (gRPC): nothing to see but that. Where HTTP/1 alone may be spoken the
+	 * guard refuses it. */
 	if (relay->first.len >= strlen(H2_PREFACE) && !memcmp(data, H2_PREFACE, strlen(H2_PREFACE)))
 		guess = HTTP_GUESS_NO;
 	else
@@ -247,7 +252,7 @@ static void judge_first(struct relay *relay)
 	}
 }
 
-/* ---- what the flows call ------------------------------------------------------------------------ */
+/* ---- what the flows call -------------------------------------------------------------------- */
 
 void relay_first_begin(struct relay *relay)
 {
@@ -310,8 +315,8 @@ void relay_first_late(struct relay *relay)
 
 void relay_first_ended(struct relay *relay)
 {
-	/* An unfinished hello or request leads nowhere, so nothing is lost by passing it on where anything may pass. Where only those
-	 * may, nothing was dialled yet. */
+	/* An unfinished hello or request leads nowhere, so nothing is lost by passing it on where
+	 * anything may pass. Where only those may, nothing was dialled yet. */
 	if (relay->look == LOOK_FIRST && relay->check == RELAY_FREE)
 		pass(relay);
 	else if (relay->look != LOOK_NOT && !relay->wants_server)

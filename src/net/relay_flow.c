@@ -1,13 +1,15 @@
 /* relay_flow.c - bytes of one direction, from socket to socket
  *
- *   take ──► inside: a lent pipe (splice), or held (copied: it must be looked at, or there is no pipe) ──► give
+ *   take ──► inside: a lent pipe (splice), or held (copied: it must be looked at, or there is no
+ *   pipe) ──► give
  *
- * A flow takes only when nothing is inside, so what it keeps is bounded by a pipe, or by what was copied at once plus what the guard
- * held back. While its target is full it is woken by the target alone, while it waits for its rate by the hub alone; the
- * source is not read, and so the sender is slowed down by TCP itself.
+ * A flow takes only when nothing is inside, so what it keeps is bounded by a pipe, or by what was
+ * copied at once plus what the guard held back. While its target is full it is woken by the target
+ * alone, while it waits for its rate by the hub alone; the source is not read, and so the sender is
+ * slowed down by TCP itself.
  *
- * Bytes are paid for when they are taken: connections that share a budget cannot spend the same byte twice. They count as
- * moved when they are given. */
+ * Bytes are paid for when they are taken: connections that share a budget cannot spend the same
+ * byte twice. They count as moved when they are given. */
 #include "net/relay_internal.h"
 #include "base/clock.h"
 #include <errno.h>
@@ -16,7 +18,7 @@
 
 enum { TURN_MIN = 32 * 1024 };
 
-/* ---- giving ------------------------------------------------------------------------------------- */
+/* ---- giving --------------------------------------------------------------------------------- */
 
 /* Of a call that moved n of want bytes to the target. False: it takes no more now, or broke. */
 static bool was_given(struct relay *relay, struct relay_flow *flow, ssize_t n, size_t want)
@@ -74,7 +76,7 @@ static void give_end(struct relay *relay, struct relay_flow *flow)
 		relay_start_half(relay);
 }
 
-/* ---- taking ------------------------------------------------------------------------------------- */
+/* ---- taking --------------------------------------------------------------------------------- */
 
 enum way {
 	WAY_NONE, /* not now */
@@ -185,7 +187,7 @@ static size_t take(struct relay *relay, struct relay_flow *flow, size_t most, bo
 	return (size_t)n;
 }
 
-/* ---- the contract ------------------------------------------------------------------------------- */
+/* ---- the contract --------------------------------------------------------------------------- */
 
 void relay_flow_init(struct relay_flow *flow, struct relay_side *from, struct relay_side *to)
 {
@@ -214,8 +216,9 @@ bool relay_flow_wants(const struct relay *relay, const struct relay_flow *flow)
 	       !flow->in_pipe && !flow->held.len && choose_way(relay, flow, &limit) != WAY_NONE;
 }
 
-/* How much this turn may move. The more others had theirs since the last one, the shorter it is: alone, a connection
- * has the whole machine; among a hundred busy ones a new connection must not wait for a hundred large turns. */
+/* How much this turn may move. The more others had theirs since the last one, the shorter it is:
+ * alone, a connection has the whole machine; among a hundred busy ones a new connection must not
+ * wait for a hundred large turns. */
 static size_t begin_turn(struct relay *relay, struct relay_flow *flow)
 {
 	uint64_t others = relay->hub->turns - flow->last_turn;

@@ -1,10 +1,13 @@
-/* relay_hub.c - what all relays of a process share: pipes, and the ring of those who wait for their rate
+/* relay_hub.c - what all relays of a process share: pipes, and the ring of those who wait for their
+ * rate
  *
- * A pipe is needed only while bytes are under way, so a handful serves thousands of connections; only a peer that does not read
- * keeps one. When too many do, or descriptors get scarce, none is lent and bytes are copied: slower, but no connection is lost.
+ * A pipe is needed only while bytes are under way, so a handful serves thousands of connections;
+ * only a peer that does not read keeps one. When too many do, or descriptors get scarce, none is
+ * lent and bytes are copied: slower, but no connection is lost.
  *
- * Who has used up its rate waits in a queue, and one timer rings for all. The ring goes round in order: who gets something goes behind
- * those who got nothing this time, so connections that share a rate take turns. */
+ * Who has used up its rate waits in a queue, and one timer rings for all. The ring goes round in
+ * order: who gets something goes behind those who got nothing this time, so connections that share
+ * a rate take turns. */
 #include "net/relay_internal.h"
 #include "base/clock.h"
 #include "base/file.h"
@@ -17,7 +20,7 @@ enum {
 	PIPE_SIZE = RELAY_CHUNK,
 };
 
-/* ---- pipes -------------------------------------------------------------------------------------- */
+/* ---- pipes ---------------------------------------------------------------------------------- */
 
 static void pipe_close(struct relay_hub *hub, struct relay_pipe *pipe)
 {
@@ -42,7 +45,8 @@ static struct relay_pipe *pipe_open(struct relay_hub *hub)
 		pipe_close(hub, pipe);
 		return NULL;
 	}
-	/* Without privileges there is a limit on the sum of all sizes; a small pipe is as good, only slower. */
+	/* Without privileges there is a limit on the sum of all sizes; a small pipe is as good,
+	 * only slower. */
 	fcntl(pipe->in, F_SETPIPE_SZ, PIPE_SIZE);
 	return pipe;
 }
@@ -69,7 +73,7 @@ void relay_hub_return(struct relay_hub *hub, struct relay_pipe *pipe, bool is_em
 	hub->idle_count++;
 }
 
-/* ---- the ring ----------------------------------------------------------------------------------- */
+/* ---- the ring ------------------------------------------------------------------------------- */
 
 static void queue_push(struct relay_queue *queue, struct relay *relay)
 {
@@ -136,7 +140,7 @@ static void on_ring(void *arg)
 	}
 }
 
-/* ---- the contract ------------------------------------------------------------------------------- */
+/* ---- the contract --------------------------------------------------------------------------- */
 
 struct relay_hub *relay_hub_new(struct loop *loop)
 {
@@ -169,7 +173,7 @@ void relay_hub_set_times(struct relay_hub *hub, unsigned first_ms, unsigned half
 	hub->half_ms = half_ms;
 }
 
-/* ---- quotas ------------------------------------------------------------------------------------- */
+/* ---- quotas --------------------------------------------------------------------------------- */
 
 size_t relay_quotas_allow(struct quota *const quotas[RELAY_QUOTAS], size_t want, int64_t now_us,
 	unsigned *ret_wait_ms)

@@ -19,7 +19,7 @@ enum {
 	RELAY_RATED = 64 * 1024, /* moved at once under a rate: more would be a burst */
 };
 
-/* ---- the hub ------------------------------------------------------------------------------------ */
+/* ---- the hub -------------------------------------------------------------------------------- */
 
 struct relay_pipe {
 	int in, out; /* the ends: written to, read from */
@@ -49,13 +49,14 @@ struct relay_hub {
 struct relay_pipe *relay_hub_lend(struct relay_hub *hub);
 /* Takes it back; one that has something in it is closed. */
 void relay_hub_return(struct relay_hub *hub, struct relay_pipe *pipe, bool is_empty);
-/* Calls relay_resume in about ms. served: it got something since it was called last, and goes behind the others. */
+/* Calls relay_resume in about ms. served: it got something since it was called last, and goes
+ * behind the others. */
 void relay_hub_wait(struct relay *relay, unsigned ms, bool served);
 void relay_hub_forget(struct relay *relay);
 /* For tests: other times than RELAY_FIRST_MS and RELAY_HALF_MS. */
 void relay_hub_set_times(struct relay_hub *hub, unsigned first_ms, unsigned half_ms);
 
-/* ---- one relay ---------------------------------------------------------------------------------- */
+/* ---- one relay ------------------------------------------------------------------------------ */
 
 struct relay_side {
 	int fd; /* -1: not there yet */
@@ -63,8 +64,8 @@ struct relay_side {
 	bool connected;
 };
 
-/* One direction. What is inside was taken from one side and not given to the other yet: first what is in the pipe, then what is
- * held. Nothing is taken while something is inside. */
+/* One direction. What is inside was taken from one side and not given to the other yet: first what
+ * is in the pipe, then what is held. Nothing is taken while something is inside. */
 struct relay_flow {
 	struct relay_side *from, *to;
 	struct relay_pipe *pipe; /* NULL: none lent */
@@ -119,7 +120,8 @@ struct relay {
 	struct relay_report report;
 };
 
-/* The first call counts. The relay goes from the loop a little later, so nobody who still works on it loses it. why is cut to fit. */
+/* The first call counts. The relay goes from the loop a little later, so nobody who still works on
+ * it loses it. why is cut to fit. */
 void relay_end(struct relay *relay, enum relay_end end, const char *why);
 /* One of its sides broke, with errno_value. */
 void relay_broke(struct relay *relay, const struct relay_side *side, int errno_value);
@@ -129,14 +131,15 @@ void relay_want_server(struct relay *relay);
 void relay_start_first(struct relay *relay, unsigned ms);
 /* One side has ended; the other may be silent for half_ms at most. */
 void relay_start_half(struct relay *relay);
-/* A budget is spent: nothing more is taken; the end comes when what was paid for has arrived, or soon anyhow. */
+/* A budget is spent: nothing more is taken; the end comes when what was paid for has arrived, or
+ * soon anyhow. */
 void relay_settle(struct relay *relay);
 /* Watches for what can come next. */
 void relay_watch(struct relay *relay);
 /* From the hub: its rate may allow something again. */
 void relay_resume(struct relay *relay, int64_t now_us);
 
-/* ---- looking ------------------------------------------------------------------------------------ */
+/* ---- looking -------------------------------------------------------------------------------- */
 
 void relay_first_begin(struct relay *relay);
 /* The client's bytes; what may go on is put into out.held. */
@@ -148,7 +151,7 @@ void relay_first_late(struct relay *relay);
 /* The server's, which are passed on by the caller. */
 void relay_first_server(struct relay *relay, const uint8_t *data, size_t len);
 
-/* ---- moving ------------------------------------------------------------------------------------- */
+/* ---- moving --------------------------------------------------------------------------------- */
 
 void relay_flow_init(struct relay_flow *flow, struct relay_side *from, struct relay_side *to);
 void relay_flow_done(struct relay *relay, struct relay_flow *flow);
@@ -157,9 +160,10 @@ void relay_flow_move(struct relay *relay, struct relay_flow *flow);
 /* Whether its source should be watched for more. */
 bool relay_flow_wants(const struct relay *relay, const struct relay_flow *flow);
 
-/* ---- quotas, for datagrams too ------------------------------------------------------------------ */
+/* ---- quotas, for datagrams too -------------------------------------------------------------- */
 
-/* How many of want bytes all of them allow; 0 with *ret_wait_ms: later; 0 with *ret_wait_ms 0: never, a budget is spent. */
+/* How many of want bytes all of them allow; 0 with *ret_wait_ms: later; 0 with *ret_wait_ms 0:
+ * never, a budget is spent. */
 size_t relay_quotas_allow(struct quota *const quotas[RELAY_QUOTAS], size_t want, int64_t now_us,
 	unsigned *ret_wait_ms);
 void relay_quotas_spend(struct quota *const quotas[RELAY_QUOTAS], uint64_t bytes, int64_t now_us);

@@ -1,7 +1,8 @@
 /* sever.c - see sever.h
  *
- * The kernel tells all TCP sockets of the namespace (sock_diag). A connection is within the box when the socket of the
- * other direction is there too, whatever the addresses: the box may speak to itself by any of them. */
+ * The kernel tells all TCP sockets of the namespace (sock_diag). A connection is within the box
+ * when the socket of the other direction is there too, whatever the addresses: the box may speak to
+ * itself by any of them. */
 #include "net/sever.h"
 #include "base/alloc.h"
 #include <errno.h>
@@ -94,7 +95,8 @@ static int list(int fd, int family, struct found *found, struct err *err)
 	}
 }
 
-/* One end as the other would name it: all as IPv6, for a listener of both families accepts IPv4 as mapped addresses. */
+/* One end as the other would name it: all as IPv6, for a listener of both families accepts IPv4 as
+ * mapped addresses. */
 struct end {
 	uint32_t here[4], there[4];
 	uint16_t here_port, there_port;

@@ -1,8 +1,9 @@
 /* synthetic.c - see synthetic.h
  *
- * A slot is a name with its number; the number is its place in 198.18.0.0/15 and the end of its IPv6
- * address. Numbers are given out upwards; after that, those that went longest ago come first: a program
- * that kept an old address then meets "nothing there" for as long as possible, and not another name. */
+ * A slot is a name with its number; the number is its place in 198.18.0.0/15 and the end of its
+ * IPv6 address. Numbers are given out upwards; after that, those that went longest ago come first:
+ * a program that kept an old address then meets "nothing there" for as long as possible, and not
+ * another name. */
 #include "net/synthetic.h"
 #include "base/buf.h"
 #include "net/dns_name.h"
@@ -34,7 +35,7 @@ static const json_int_t GIVEN_MAX = (json_int_t)1 << 48; /* nobody gets there */
 static_assert(SYNTHETIC_NAMES_MAX < SYNTHETIC_COUNT - SYNTHETIC_FIRST,
 	"a full map has numbers left, so that those given back can rest");
 
-/* ---- numbers and addresses ---------------------------------------------------------------------- */
+/* ---- numbers and addresses ------------------------------------------------------------------ */
 
 static void addresses_of(uint32_t number, struct net_address *v4, struct net_address *v6)
 {
@@ -88,7 +89,7 @@ static uint32_t take_number(struct synthetic *map)
 	return number;
 }
 
-/* ---- slots -------------------------------------------------------------------------------------- */
+/* ---- slots ---------------------------------------------------------------------------------- */
 
 static struct slot *slot_add(struct synthetic *map, const char *name, uint32_t number)
 {
@@ -142,7 +143,7 @@ static bool canonical(const char *name, char out[DNS_TEXT_MAX])
 	return dns_name_parse(name, &wire) && dns_name_text(&wire, out);
 }
 
-/* ---- the map ------------------------------------------------------------------------------------ */
+/* ---- the map -------------------------------------------------------------------------------- */
 
 struct synthetic *synthetic_new(size_t names_max)
 {
@@ -250,14 +251,15 @@ uint64_t synthetic_version(const struct synthetic *map)
 	return map->version;
 }
 
-/* ---- stored with the box ------------------------------------------------------------------------ */
+/* ---- stored with the box -------------------------------------------------------------------- */
 
 static void save_slot(json_t *names, const struct slot *slot)
 {
 	json_array_append_new(names, json_pack("[s, i]", slot->name, (int)slot->number));
 }
 
-/* Numbers that follow each other are one entry, [first, count]: those of a lost map come by the thousand. */
+/* Numbers that follow each other are one entry, [first, count]: those of a lost map come by the
+ * thousand. */
 static json_t *save_resting(const struct synthetic *map)
 {
 	json_t *resting = json_array();

@@ -1,13 +1,14 @@
 /* synthetic.h - the addresses that stand for names inside one box
  *
- * A box that may reach a name is told an address that exists nowhere else: one of 198.18.0.0/15, and one
- * of a /64 of ours for IPv6, both with the same number. What connects to it is led to the daemon, which
- * finds the name here and dials that. The map belongs to one box and lives as long as the box: it is
- * stored with it, so that a resumed or forked box keeps valid addresses.
+ * A box that may reach a name is told an address that exists nowhere else: one of 198.18.0.0/15,
+ * and one of a /64 of ours for IPv6, both with the same number. What connects to it is led to the
+ * daemon, which finds the name here and dials that. The map belongs to one box and lives as long as
+ * the box: it is stored with it, so that a resumed or forked box keeps valid addresses.
  *
- * Addresses are given out in an order of their own, counted from the box's beginning (synthetic_given), and only as far as was
- * reserved. Who keeps the map writes the reservation down first: when a map is lost, the next one goes on behind what was
- * reserved (synthetic_skip), and an address that somebody may still remember is nobody's instead of another name's. */
+ * Addresses are given out in an order of their own, counted from the box's beginning
+ * (synthetic_given), and only as far as was reserved. Who keeps the map writes the reservation down
+ * first: when a map is lost, the next one goes on behind what was reserved (synthetic_skip), and an
+ * address that somebody may still remember is nobody's instead of another name's. */
 #pragma once
 #include "base/alloc.h"
 #include "base/err.h"
@@ -22,32 +23,35 @@ enum {
 	SYNTHETIC_COUNT = 131072,
 };
 
-/* fd62:6f78:7961:7264::/64, which spells "boxyard". The same in every box, as all inner addresses are. */
+/* fd62:6f78:7961:7264::/64, which spells "boxyard". The same in every box, as all inner addresses
+ * are. */
 extern const uint8_t synthetic_v6_prefix[8];
 
 struct synthetic *synthetic_new(size_t names_max); /* 0: SYNTHETIC_NAMES_MAX */
 void synthetic_free(struct synthetic *map);	   /* accepts NULL */
 
-/* The addresses of name (as text, see dns_name.h), given out now if it had none. When the map is full,
- * the name that was not asked for longest goes, and its address rests until all others have been used;
- * names with live connections stay. ERR_LIMIT when all have some or nothing more is reserved, ERR_INVALID for what is no host
- * name. */
+/* The addresses of name (as text, see dns_name.h), given out now if it had none. When the map is
+ * full, the name that was not asked for longest goes, and its address rests until all others have
+ * been used; names with live connections stay. ERR_LIMIT when all have some or nothing more is
+ * reserved, ERR_INVALID for what is no host name. */
 int synthetic_assign(struct synthetic *map, const char *name, struct net_address *ret_v4,
 	struct net_address *ret_v6, struct err *err);
-/* The name behind an address of either family; NULL when it stands for none. Borrowed, valid until the
- * next synthetic_assign or as long as the address is held. */
+/* The name behind an address of either family; NULL when it stands for none. Borrowed, valid until
+ * the next synthetic_assign or as long as the address is held. */
 const char *synthetic_name(const struct synthetic *map, const struct net_address *address);
-/* A connection to address began or ended; false when it stands for no name. Each hold has one release. */
+/* A connection to address began or ended; false when it stands for no name. Each hold has one
+ * release. */
 bool synthetic_hold(struct synthetic *map, const struct net_address *address);
 void synthetic_release(struct synthetic *map, const struct net_address *address);
 size_t synthetic_count(const struct synthetic *map);
 
 /* How many addresses were given out so far, those given out again included. */
 uint64_t synthetic_given(const struct synthetic *map);
-/* No more than that many are given out in all: synthetic_assign then fails for new names, until more are reserved. Without it there
- * is no such end. */
+/* No more than that many are given out in all: synthetic_assign then fails for new names, until
+ * more are reserved. Without it there is no such end. */
 void synthetic_reserve(struct synthetic *map, uint64_t given);
-/* Up to that many may have been given out by a map that is lost: they stand for nothing, and rest like those of names that went. */
+/* Up to that many may have been given out by a map that is lost: they stand for nothing, and rest
+ * like those of names that went. */
 void synthetic_skip(struct synthetic *map, uint64_t given);
 
 /* Changes with each name that came or went, so that whoever stores the map knows when. */

@@ -1,15 +1,16 @@
 /* tls_hello.c - see tls_hello.h
  *
- *   record  22, version, length | record  22, version, length | ...     gathered: the payloads make one message
+ *   record  22, version, length | record  22, version, length | ...     gathered: the payloads make
+ *                                                                       one message
  *   message  1, length | version, random, session, ciphers, compressions, extensions
  *
- * Each call walks the records from the start, for the state would cost more than the walk; the message
- * itself is read once, when it is whole. The first byte that breaks a rule decides, so it does not matter
- * in what pieces the bytes came.
+ * Each call walks the records from the start, for the state would cost more than the walk; the
+ * message itself is read once, when it is whole. The first byte that breaks a rule decides, so it
+ * does not matter in what pieces the bytes came.
  *
- * Servers are more forgiving than the standard: some do not look at the version of the record, some skip
- * empty records, some take the hello of SSL 2, which has no name. Whoever begins like this means TLS, so it
- * is broken and not something else. */
+ * Servers are more forgiving than the standard: some do not look at the version of the record, some
+ * skip empty records, some take the hello of SSL 2, which has no name. Whoever begins like this
+ * means TLS, so it is broken and not something else. */
 #include "net/tls_hello.h"
 #include "base/alloc.h"
 #include "policy/policy.h"
@@ -29,7 +30,7 @@ enum {
 	EXTENSION_ESNI = 0xffce,      /* what came before it */
 };
 
-/* ---- reading within bounds ---------------------------------------------------------------------- */
+/* ---- reading within bounds ------------------------------------------------------------------ */
 
 struct cursor {
 	const uint8_t *at;
@@ -73,7 +74,7 @@ static bool is_version(const uint8_t *at)
 	return at[0] == 3 && at[1] >= 1 && at[1] <= 3;
 }
 
-/* ---- the message -------------------------------------------------------------------------------- */
+/* ---- the message ---------------------------------------------------------------------------- */
 
 /* Exactly one name, and a proper one: the server might look at the other. */
 static bool read_server_name(struct cursor body, struct tls_hello *hello)
@@ -146,7 +147,7 @@ static bool read_message(struct cursor message, struct tls_hello *hello)
 	       read_extensions(extensions, hello);
 }
 
-/* ---- records ------------------------------------------------------------------------------------ */
+/* ---- records -------------------------------------------------------------------------------- */
 
 static bool begins_well(const uint8_t *data, size_t len)
 {

@@ -1,7 +1,8 @@
 /* tls_hello.h - the name a TLS client asks for, read from its first bytes
  *
- * Pure. A ClientHello may be spread over several records, and each of those over several packets: the caller gathers
- * bytes and asks again. Nothing is guessed: what breaks the rules of TLS 1.0 to 1.3 records is broken. */
+ * Pure. A ClientHello may be spread over several records, and each of those over several packets:
+ * the caller gathers bytes and asks again. Nothing is guessed: what breaks the rules of TLS 1.0 to
+ * 1.3 records is broken. */
 #pragma once
 #include "net/dns_name.h"
 #include <stdbool.h>
@@ -16,7 +17,9 @@ enum tls_hello_result {
 	TLS_HELLO_NAMED,   /* name is filled in */
 	TLS_HELLO_UNNAMED, /* whole, well-formed, without server_name */
 	TLS_HELLO_OTHER,   /* the first bytes are not those of a TLS handshake record */
-	TLS_HELLO_BROKEN, /* it begins like one and breaks the rules; also a name that is no host name, or two of them */
+	/* it begins like one and breaks the rules; also a name that is no host name, or two of
+	 * them */
+	TLS_HELLO_BROKEN,
 };
 
 struct tls_hello {

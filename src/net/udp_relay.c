@@ -1,8 +1,8 @@
 /* udp_relay.c - see udp_relay.h
  *
- * Datagrams are read in batches into memory that all flows share, and written from there; nothing is kept. What an ICMP
- * message says about the server (a closed port, no route) is not the end of a flow, it may come back; but a client whose
- * socket is gone will not. */
+ * Datagrams are read in batches into memory that all flows share, and written from there; nothing
+ * is kept. What an ICMP message says about the server (a closed port, no route) is not the end of a
+ * flow, it may come back; but a client whose socket is gone will not. */
 #include "net/udp_relay.h"
 #include "base/clock.h"
 #include "loop/loop.h"
@@ -29,7 +29,7 @@ struct udp_relay {
 /* One thread runs the loop, and nothing stays in here between two calls. */
 static uint8_t room[UDP_RELAY_BATCH][DATAGRAM_ROOM];
 
-/* ---- endings ------------------------------------------------------------------------------------ */
+/* ---- endings -------------------------------------------------------------------------------- */
 
 static void finish(void *arg)
 {
@@ -67,7 +67,7 @@ static void on_idle(void *arg)
 		loop_timer_start(relay->idle, (uint64_t)left / 1000 + 1);
 }
 
-/* ---- datagrams ---------------------------------------------------------------------------------- */
+/* ---- datagrams ------------------------------------------------------------------------------ */
 
 static bool has_budget(const struct udp_relay *relay, size_t len)
 {
@@ -81,7 +81,8 @@ static bool has_budget(const struct udp_relay *relay, size_t len)
 	return true;
 }
 
-/* Whether a datagram may pass: whole, if its rate allows some of it (the next ones wait the longer), and never beyond a budget. */
+/* Whether a datagram may pass: whole, if its rate allows some of it (the next ones wait the
+ * longer), and never beyond a budget. */
 static bool pay(struct udp_relay *relay, size_t len, int64_t now)
 {
 	unsigned wait_ms;
@@ -156,7 +157,7 @@ static void on_server(void *arg, unsigned ready)
 	move(arg, false);
 }
 
-/* ---- the contract ------------------------------------------------------------------------------- */
+/* ---- the contract --------------------------------------------------------------------------- */
 
 struct udp_relay *udp_relay_new(const struct udp_relay_options *options)
 {

@@ -1,7 +1,7 @@
 /* udp_relay.h - one UDP flow of a box, carried on: datagrams between two connected sockets
  *
- * Dropped rather than queued when the other side takes none, or when the rate is used up. Ends after UDP_RELAY_IDLE_MS of
- * silence. */
+ * Dropped rather than queued when the other side takes none, or when the rate is used up. Ends
+ * after UDP_RELAY_IDLE_MS of silence. */
 #pragma once
 #include "net/relay.h"
 

@@ -1,9 +1,10 @@
 /* upstream.c - see upstream.h
  *
- * A question goes to one server after the other until one gives a usable answer: NOERROR or NXDOMAIN. Each
- * try is by UDP, and goes on by TCP with the same server when the answer was cut off, when it did not keep
- * the case of the name (then it proves too little), or when too many packets came that answer something
- * else: somebody may be guessing. By TCP nobody can put words in between, so case does not matter there.
+ * A question goes to one server after the other until one gives a usable answer: NOERROR or
+ * NXDOMAIN. Each try is by UDP, and goes on by TCP with the same server when the answer was cut
+ * off, when it did not keep the case of the name (then it proves too little), or when too many
+ * packets came that answer something else: somebody may be guessing. By TCP nobody can put words in
+ * between, so case does not matter there.
  *
  *   try_next ──► udp ──usable──────────► finish: keep, tell all who ask
  *      ▲          │──cut off, strange──► tcp ──usable──► finish
@@ -65,10 +66,10 @@ struct upstream_ask {
 static void try_next(struct question *question);
 static void tell_recalled(void *arg);
 
-/* ---- telling ------------------------------------------------------------------------------------ */
+/* ---- telling -------------------------------------------------------------------------------- */
 
-/* What one asker may see of an answer: rebinding is refused here and not when it is kept, since another
- * box may be allowed to see it. */
+/* What one asker may see of an answer: rebinding is refused here and not when it is kept, since
+ * another box may be allowed to see it. */
 static void judge(const struct dns_result *from, unsigned flags, struct upstream_result *ret)
 {
 	*ret = (struct upstream_result){ .ttl = from->ttl };
@@ -147,7 +148,7 @@ static void tell_recalled(void *arg)
 	ask_tell(ask, known);
 }
 
-/* ---- questions ---------------------------------------------------------------------------------- */
+/* ---- questions ------------------------------------------------------------------------------ */
 
 static void close_socket(struct question *question)
 {
@@ -211,7 +212,7 @@ static void on_timeout(void *arg)
 	try_failed(arg);
 }
 
-/* ---- one try ------------------------------------------------------------------------------------ */
+/* ---- one try -------------------------------------------------------------------------------- */
 
 static int socket_open(struct question *question, int type, loop_fd_fn fn, unsigned ready)
 {
@@ -222,7 +223,8 @@ static int socket_open(struct question *question, int type, loop_fd_fn fn, unsig
 	question->fd = socket(to->address.ss_family, type | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 	if (question->fd < 0)
 		return -1;
-	/* Connected, the kernel drops what comes from elsewhere and tells us of ports that are closed. */
+	/* Connected, the kernel drops what comes from elsewhere and tells us of ports that are
+	 * closed. */
 	if (connect(question->fd, (const struct sockaddr *)&to->address, to->len) < 0 &&
 		errno != EINPROGRESS)
 		return -1;
@@ -391,7 +393,8 @@ static void give_up(struct question *question)
 	loop_defer(question->upstream->loop, fail_later, question);
 }
 
-/* Whether one more question may be asked; somebody who has more of them than share may lose his oldest by it. */
+/* Whether one more question may be asked; somebody who has more of them than share may lose his
+ * oldest by it. */
 static bool has_room(struct upstream *upstream, const struct upstream_share *share)
 {
 	if (upstream->questions.count - upstream->given_up < upstream->options.questions_max)
@@ -429,7 +432,7 @@ static void question_abandon(struct question *question)
 	question_free(question);
 }
 
-/* ---- the contract ------------------------------------------------------------------------------- */
+/* ---- the contract --------------------------------------------------------------------------- */
 
 struct upstream *upstream_new(struct loop *loop, const struct upstream_options *options)
 {

@@ -1,8 +1,9 @@
 /* upstream.h - asks the host's resolvers for the addresses of a name
  *
- * Equal questions asked at once become one; answers are kept for as long as they say, within bounds. A
- * server that fails is asked later and later again. Each question has a socket of its own, and so a port
- * of its own, a random id and mixed case, all of which a forged answer would have to guess. */
+ * Equal questions asked at once become one; answers are kept for as long as they say, within
+ * bounds. A server that fails is asked later and later again. Each question has a socket of its
+ * own, and so a port of its own, a random id and mixed case, all of which a forged answer would
+ * have to guess. */
 #pragma once
 #include "base/alloc.h"
 #include "base/err.h"
@@ -55,9 +56,10 @@ enum upstream_flags {
 
 typedef void (*upstream_fn)(void *arg, const struct upstream_result *result);
 
-/* Somebody who asks, for whom questions in flight are counted: when there are too many of them, the one who has most gives up his
- * oldest for one who has fewer. So names that nobody answers, thousands of them, keep no one else from asking. The caller's,
- * zeroed at first; lives longer than its asks. */
+/* Somebody who asks, for whom questions in flight are counted: when there are too many of them, the
+ * one who has most gives up his oldest for one who has fewer. So names that nobody answers,
+ * thousands of them, keep no one else from asking. The caller's, zeroed at first; lives longer than
+ * its asks. */
 struct upstream_share {
 	unsigned questions;
 };
@@ -65,17 +67,17 @@ struct upstream_share {
 struct upstream *upstream_new(struct loop *loop, const struct upstream_options *options);
 /* Forgets all asks without calling them. Not from within a callback. Accepts NULL. */
 void upstream_free(struct upstream *upstream);
-/* Other servers from now on, as when the host's resolv.conf changed; questions in flight begin again with
- * them. What is kept stays. */
+/* Other servers from now on, as when the host's resolv.conf changed; questions in flight begin
+ * again with them. What is kept stays. */
 void upstream_set_servers(
 	struct upstream *upstream, const struct upstream_server *servers, size_t count);
-/* The servers of a resolv.conf, as sockets want them; ret has room for RESOLV_SERVERS_MAX. A server on an
- * interface that does not exist is left out. Returns how many. */
+/* The servers of a resolv.conf, as sockets want them; ret has room for RESOLV_SERVERS_MAX. A server
+ * on an interface that does not exist is left out. Returns how many. */
 size_t upstream_servers_from_conf(const struct resolv_conf *conf, struct upstream_server *ret);
 
-/* Asks for type (DNS_TYPE_A or DNS_TYPE_AAAA) of name. fn is called once, from the loop, never from within
- * this call; before that, *ret can be cancelled. Fails with ERR_INVALID for what is no host name,
- * ERR_LIMIT when too much is in flight. share: may be NULL. */
+/* Asks for type (DNS_TYPE_A or DNS_TYPE_AAAA) of name. fn is called once, from the loop, never from
+ * within this call; before that, *ret can be cancelled. Fails with ERR_INVALID for what is no host
+ * name, ERR_LIMIT when too much is in flight. share: may be NULL. */
 int upstream_ask_as(struct upstream *upstream, struct upstream_share *share, const char *name,
 	uint16_t type, unsigned flags, upstream_fn fn, void *arg, struct upstream_ask **ret,
 	struct err *err);

@@ -1,9 +1,10 @@
-/* upstream_internal.h - the pieces of upstream: servers and their health, kept answers, questions */
+/* upstream_internal.h - the pieces of upstream: servers and their health, kept answers,
+ * questions */
 #pragma once
 #include "net/name_table.h"
 #include "net/upstream.h"
 
-/* ---- upstream_servers.c: whom to ask ------------------------------------------------------------ */
+/* ---- upstream_servers.c: whom to ask -------------------------------------------------------- */
 
 struct server {
 	struct upstream_server to;
@@ -18,12 +19,12 @@ struct servers {
 
 void upstream_servers_set(
 	struct servers *servers, const struct upstream_server *list, size_t count);
-/* The best one not yet in the set of bits tried; -1 when all are. Healthy ones come in their order, after
- * them those that failed, the longest ago first. */
+/* The best one not yet in the set of bits tried; -1 when all are. Healthy ones come in their order,
+ * after them those that failed, the longest ago first. */
 int upstream_servers_pick(const struct servers *servers, unsigned tried);
 void upstream_servers_note(struct servers *servers, int server, bool worked);
 
-/* ---- upstream_cache.c: answers kept ------------------------------------------------------------- */
+/* ---- upstream_cache.c: answers kept --------------------------------------------------------- */
 
 struct cache {
 	struct name_table table;

@@ -1,7 +1,7 @@
 /* upstream_servers.c - the servers above and how they do
  *
- * A server that fails is avoided for a second, then two, four ... up to a minute. Avoided means asked
- * last, not never: when all fail, all are still tried. */
+ * A server that fails is avoided for a second, then two, four ... up to a minute. Avoided means
+ * asked last, not never: when all fail, all are still tried. */
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "net/upstream_internal.h"

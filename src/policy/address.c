@@ -1,8 +1,8 @@
 /* address.c - addresses and ranges, and those that are closed by themselves
  *
- * An IPv6 address can carry an IPv4 one, and a router, a kernel or a NAT64 box then sends the packet to the IPv4
- * address. So each is brought to the IPv4 address before anything is compared: what is closed as 10.0.0.1 is closed
- * as ::ffff:10.0.0.1, 64:ff9b::a00:1 and 2002:a00:1:: too. */
+ * An IPv6 address can carry an IPv4 one, and a router, a kernel or a NAT64 box then sends the
+ * packet to the IPv4 address. So each is brought to the IPv4 address before anything is compared:
+ * what is closed as 10.0.0.1 is closed as ::ffff:10.0.0.1, 64:ff9b::a00:1 and 2002:a00:1:: too. */
 #include "policy/policy_internal.h"
 #include "base/text.h"
 #include <arpa/inet.h>
@@ -138,7 +138,7 @@ bool cidr_covers(const struct policy_cidr *wide, const struct policy_cidr *narro
 	return wide->bits <= narrow->bits && policy_cidr_has(wide, &narrow->base);
 }
 
-/* ---- what is closed by itself --------------------------------------------------------------------- */
+/* ---- what is closed by itself --------------------------------------------------------------- */
 
 #define V4(bits, what, closed, ...)                            \
 	{                                                      \
@@ -149,9 +149,10 @@ bool cidr_covers(const struct policy_cidr *wide, const struct policy_cidr *narro
 		{ { 6, { __VA_ARGS__ } }, bits }, what, closed \
 	}
 
-/* The first that holds an address counts. Metadata services of clouds come first: some are in ranges that a rule
- * may open, one is a public address. The ranges kept for documentation are not here: nothing answers there on a real
- * network, so an address there harms nobody, and tests can play the internet with them. */
+/* The first that holds an address counts. Metadata services of clouds come first: some are in
+ * ranges that a rule may open, one is a public address. The ranges kept for documentation are not
+ * here: nothing answers there on a real network, so an address there harms nobody, and tests can
+ * play the internet with them. */
 static const struct {
 	struct policy_cidr cidr;
 	const char *what;

@@ -1,7 +1,8 @@
-/* check.c - what is odd about a policy that can be read: conflicts, rules that never decide, surprises
+/* check.c - what is odd about a policy that can be read: conflicts, rules that never decide,
+ * surprises
  *
- * The same destination in allow and deny is an error: one of them is a mistake, and nobody can tell which. All the
- * rest is a warning, because it is safe: deny wins. */
+ * The same destination in allow and deny is an error: one of them is a mistake, and nobody can tell
+ * which. All the rest is a warning, because it is safe: deny wins. */
 #include "policy/policy_internal.h"
 #include "base/text.h"
 #include <stdarg.h>

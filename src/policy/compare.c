@@ -1,8 +1,9 @@
 /* compare.c - two policies beside each other, and a policy beside what is going on
  *
- * One leads nowhere the other does not, if each of its allow rules is covered by one of the other's, and each deny
- * rule of the other is covered by one of its own or meets none of its allow rules. That can say no where a clever
- * eye says yes (two rules that together cover a third), never the other way round. */
+ * One leads nowhere the other does not, if each of its allow rules is covered by one of the
+ * other's, and each deny rule of the other is covered by one of its own or meets none of its allow
+ * rules. That can say no where a clever eye says yes (two rules that together cover a third), never
+ * the other way round. */
 #include "policy/policy_internal.h"
 
 static bool covers_alike(const struct policy_rule *other, void *arg)

@@ -1,7 +1,7 @@
 /* cover.c - rules beside each other: does one include the other, can they meet?
  *
- * Both answers err to one side only. rule_covers says yes only when each part of the one includes that part of the
- * other; rule_overlaps says no only when some part shows that they cannot meet. */
+ * Both answers err to one side only. rule_covers says yes only when each part of the one includes
+ * that part of the other; rule_overlaps says no only when some part shows that they cannot meet. */
 #include "policy/policy_internal.h"
 
 static bool target_covers(const struct policy_rule *wide, const struct policy_rule *narrow)

@@ -1,8 +1,9 @@
 /* cover_index.c - which rules of a policy may cover one, without asking all of them
  *
- * Each rule beside each other takes a tenth of a second in a policy of two thousand, and the daemon does nothing else meanwhile. What covers a
- * name has that name or one above it; what covers a range of IPv4 has its beginning, as far as it goes. So rules are found by
- * these. The others are few, and asked one by one. */
+ * Each rule beside each other takes a tenth of a second in a policy of two thousand, and the daemon
+ * does nothing else meanwhile. What covers a name has that name or one above it; what covers a
+ * range of IPv4 has its beginning, as far as it goes. So rules are found by these. The others are
+ * few, and asked one by one. */
 #include "policy/policy_internal.h"
 
 enum { BUCKETS = 4096, NONE = UINT32_MAX };
@@ -86,7 +87,7 @@ void cover_index_free(struct cover_index *index)
 	free(index);
 }
 
-/* ---- looking -------------------------------------------------------------------------------------- */
+/* ---- looking -------------------------------------------------------------------------------- */
 
 struct search {
 	const struct cover_index *index;

@@ -1,11 +1,12 @@
 /* http.c - methods and paths of plain HTTP
  *
- * A pattern is a whole path; '*' in it stands for anything within one segment, '**' for anything at all, and a '/'
- * at its end for everything below. Servers differ in how they read a path: some undo escapes twice, join
- * slashes, climb with '..', or cut off dots at the end of a name. A path that could be read in two ways therefore fits no allow rule
- * with paths, and every deny rule with paths. Parameters ("/a;x=1/b") are common, and some servers leave them out: an allow rule
- * must fit both readings, a deny rule either. What a deny rule names it names in any case of letters, and with or without a '/' at
- * the end. */
+ * A pattern is a whole path; '*' in it stands for anything within one segment, '**' for anything at
+ * all, and a '/' at its end for everything below. Servers differ in how they read a path: some undo
+ * escapes twice, join slashes, climb with '..', or cut off dots at the end of a name. A path that
+ * could be read in two ways therefore fits no allow rule with paths, and every deny rule with
+ * paths. Parameters ("/a;x=1/b") are common, and some servers leave them out: an allow rule must
+ * fit both readings, a deny rule either. What a deny rule names it names in any case of letters,
+ * and with or without a '/' at the end. */
 #include "base/text.h"
 #include "policy/policy_internal.h"
 #include <strings.h>
@@ -60,7 +61,7 @@ int http_add_method(const char *text, struct policy_rule *rule, struct err *err)
 	return add_bounded(&rule->methods, upper, "methods", err);
 }
 
-/* ---- paths ---------------------------------------------------------------------------------------- */
+/* ---- paths ---------------------------------------------------------------------------------- */
 
 static int hex_value(char c)
 {
@@ -70,8 +71,8 @@ static int hex_value(char c)
 	return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
 }
 
-/* ".", "..", "" and those with a parameter ("..;x"), which some servers cut off before they climb; and names that end with what some
- * file systems leave out. */
+/* ".", "..", "" and those with a parameter ("..;x"), which some servers cut off before they climb;
+ * and names that end with what some file systems leave out. */
 static bool segment_is_odd(const char *segment, size_t len, bool last)
 {
 	const char *cut = memchr(segment, ';', len);
@@ -144,8 +145,8 @@ int http_add_path(const char *text, struct policy_rule *rule, struct err *err)
 	return add_bounded(&rule->paths, text, "paths", err);
 }
 
-/* reach[i]: the pattern so far fits the first i bytes of text. One pass over text for each part of the pattern, so
- * that no pattern takes more than length times length steps. */
+/* reach[i]: the pattern so far fits the first i bytes of text. One pass over text for each part of
+ * the pattern, so that no pattern takes more than length times length steps. */
 static bool glob(const char *pattern, const char *text)
 {
 	bool reach[HTTP_PATH_SIZE] = { true };

@@ -1,9 +1,10 @@
 /* match.c - a flow becomes a verdict
  *
- * One hash table holds all destinations: names, wildcards by what follows "*.", and ranges by their prefix. Rules with
- * the same destination hang together in the order of the file. A name is hashed from its end, so that one walk over
- * it passes the hash of every domain above it; an address is looked up once for each length of prefix that some rule
- * has. Everything found is weighed, and the best of each sort is kept: see policy.h for the order. */
+ * One hash table holds all destinations: names, wildcards by what follows "*.", and ranges by their
+ * prefix. Rules with the same destination hang together in the order of the file. A name is hashed
+ * from its end, so that one walk over it passes the hash of every domain above it; an address is
+ * looked up once for each length of prefix that some rule has. Everything found is weighed, and the
+ * best of each sort is kept: see policy.h for the order. */
 #include "policy/policy_internal.h"
 
 enum { NO_RULE = UINT32_MAX };
@@ -13,7 +14,8 @@ struct slot {
 	uint32_t first; /* rule, or NO_RULE: free */
 };
 
-/* For each rule, another one with its destination; and enough to pass over it without a look at the rule. */
+/* For each rule, another one with its destination; and enough to pass over it without a look at the
+ * rule. */
 struct link {
 	uint32_t next;
 	uint16_t low, high; /* all its ports are between these */
@@ -35,7 +37,7 @@ struct policy_matcher {
 	size_t host_count;
 };
 
-/* ---- the table ------------------------------------------------------------------------------------ */
+/* ---- the table ------------------------------------------------------------------------------ */
 
 static const uint64_t HASH_START = 0xcbf29ce484222325, HASH_PRIME = 0x100000001b3;
 
@@ -153,7 +155,7 @@ static void build_index(struct policy_matcher *matcher)
 		index_rule(matcher, (uint32_t)i);
 }
 
-/* ---- weighing ------------------------------------------------------------------------------------- */
+/* ---- weighing ------------------------------------------------------------------------------- */
 
 struct asked {
 	const struct policy_matcher *matcher;
@@ -344,7 +346,7 @@ static void look_at_addr(struct asked *asked)
 			asked->name_len && may_be_private(matcher->policy, asked->name);
 }
 
-/* ---- the verdict ---------------------------------------------------------------------------------- */
+/* ---- the verdict ---------------------------------------------------------------------------- */
 
 static struct policy_verdict denied(enum policy_reason reason, const char *what)
 {
@@ -381,8 +383,8 @@ static struct policy_verdict decide(struct asked *asked)
 	return verdict;
 }
 
-/* What SNI or Host says must be the name; where an address was dialled, it may be that address or any name that is
- * not denied. Returns the reason to refuse, or POLICY_BY_RULE. */
+/* What SNI or Host says must be the name; where an address was dialled, it may be that address or
+ * any name that is not denied. Returns the reason to refuse, or POLICY_BY_RULE. */
 static enum policy_reason look_at_seen(struct asked *asked, char *normal, const char **ret_what)
 {
 	const char *seen = asked->flow->seen;
@@ -444,7 +446,7 @@ struct policy_verdict policy_match(
 	return decide(&asked);
 }
 
-/* ---- making --------------------------------------------------------------------------------------- */
+/* ---- making --------------------------------------------------------------------------------- */
 
 static int read_host(struct policy_matcher *matcher, const char *const *ranges, struct err *err)
 {

@@ -17,8 +17,8 @@ static bool has_rule(const struct policy *policy, const struct policy_rule *rule
 	return false;
 }
 
-/* What is denied on top takes an allow rule below away. The other way round deny wins, as everywhere, and what
- * was asked for cannot be had: an error. */
+/* What is denied on top takes an allow rule below away. The other way round deny wins, as
+ * everywhere, and what was asked for cannot be had: an error. */
 static void drop_mirrors(struct policy *policy, const struct policy_rule *deny)
 {
 	size_t kept = 0;
@@ -37,7 +37,7 @@ static void drop_mirrors(struct policy *policy, const struct policy_rule *deny)
 	policy->count = kept;
 }
 
-/* ---- what is allowed already -------------------------------------------------------------------- */
+/* ---- what is allowed already ---------------------------------------------------------------- */
 
 static bool allows(
 	const struct policy_matcher *matcher, const struct policy_rule *rule, unsigned port)
@@ -82,7 +82,7 @@ void policy_drop_allowed(struct policy *policy, const struct policy_matcher *mat
 	policy->count = kept;
 }
 
-/* ---- merging ------------------------------------------------------------------------------------ */
+/* ---- merging -------------------------------------------------------------------------------- */
 
 static int merge_rules(struct policy *policy, const struct policy *more, struct err *err)
 {

@@ -2,18 +2,21 @@
  *
  * Pure code: no files, no sockets, no clock. docs/policy.md describes the language for people.
  *
- *   text --policy_parse--> struct policy --policy_compile--> struct policy_matcher --policy_match--> verdict
+ *   text --policy_parse--> struct policy --policy_compile--> struct policy_matcher
+ *   --policy_match--> verdict
  *
- * A policy is the document: what somebody wrote, in its normal form. A matcher is a policy together with
- * what the machine knows (hosts of package managers, the host's own addresses), made for asking quickly.
+ * A policy is the document: what somebody wrote, in its normal form. A matcher is a policy together
+ * with what the machine knows (hosts of package managers, the host's own addresses), made for
+ * asking quickly.
  *
  * How a verdict is found, in this order; the first that applies decides:
  *   1. a name that is no proper host name: denied
  *   2. SNI or Host differs from the name that was resolved: denied
  *   3. a deny rule fits: denied
- *   4. the address is one that nobody may reach (loopback, link-local, metadata, this host, ...): denied
- *   5. an allow rule fits: allowed; the first one in the file lends its limits. A rule with a name does not
- *      lead to private addresses, unless dns.allow_private says so for that name
+ *   4. the address is one that nobody may reach (loopback, link-local, metadata, this host, ...):
+ *      denied
+ *   5. an allow rule fits: allowed; the first one in the file lends its limits. A rule with a name
+ *      does not lead to private addresses, unless dns.allow_private says so for that name
  *   6. denied */
 #pragma once
 #include "base/buf.h"
@@ -34,7 +37,7 @@ enum {
 	POLICY_PROBLEMS_MAX = 100,
 };
 
-/* ---- names and addresses ------------------------------------------------------------------------- */
+/* ---- names and addresses -------------------------------------------------------------------- */
 
 struct policy_addr {
 	uint8_t family; /* 4, 6; 0: none */
@@ -46,14 +49,16 @@ struct policy_cidr {
 	uint8_t bits;
 };
 
-/* Lower case, one trailing dot taken off, into out (POLICY_NAME_SIZE bytes). NULL when it is a host name as
- * DNS has them; else what is wrong with it: "has an empty label". A-labels (xn--) stay as they are. */
+/* Lower case, one trailing dot taken off, into out (POLICY_NAME_SIZE bytes). NULL when it is a host
+ * name as DNS has them; else what is wrong with it: "has an empty label". A-labels (xn--) stay as
+ * they are. */
 const char *policy_name_normalise(const char *text, char *out);
 
 int policy_addr_parse(const char *text, struct policy_addr *ret, struct err *err);
 /* "10.0.0.0/8", "2001:db8::/32" or an address alone. Bits behind the prefix must be 0. */
 int policy_cidr_parse(const char *text, struct policy_cidr *ret, struct err *err);
-/* The IPv4 address that hides in an IPv6 one (mapped, compatible, NAT64, 6to4); others as they are. */
+/* The IPv4 address that hides in an IPv6 one (mapped, compatible, NAT64, 6to4); others as they
+ * are. */
 struct policy_addr policy_addr_normalise(const struct policy_addr *addr);
 /* out needs POLICY_ADDR_SIZE bytes. Returns out. */
 char *policy_addr_text(const struct policy_addr *addr, char *out);
@@ -69,7 +74,7 @@ enum policy_closed {
 /* addr must be normalised. *ret_what is "loopback", "private", ...; NULL for a public address. */
 enum policy_closed policy_addr_closed(const struct policy_addr *addr, const char **ret_what);
 
-/* ---- rules --------------------------------------------------------------------------------------- */
+/* ---- rules ---------------------------------------------------------------------------------- */
 
 enum policy_protocol { POLICY_TCP = 1, POLICY_UDP = 2 }; /* flags */
 
@@ -163,7 +168,7 @@ const char *policy_preset_text(enum policy_preset preset);
 int policy_preset_parse(const char *text, enum policy_preset *ret, struct err *err);
 const char *policy_on_limit_name(enum policy_on_limit on_limit);
 
-/* ---- reading and writing ------------------------------------------------------------------------- */
+/* ---- reading and writing -------------------------------------------------------------------- */
 
 struct policy_problem {
 	bool is_error; /* else a warning */
@@ -183,24 +188,26 @@ struct policy_report {
 	}
 void policy_report_done(struct policy_report *report);
 
-/* YAML or JSON. ERR_INVALID with the first error, its line and column; report (may be NULL) gets all errors,
- * and the warnings of policy_check. *ret is only written when there was no error. */
+/* YAML or JSON. ERR_INVALID with the first error, its line and column; report (may be NULL) gets
+ * all errors, and the warnings of policy_check. *ret is only written when there was no error. */
 int policy_parse(const char *text, size_t len, struct policy **ret, struct policy_report *report,
 	struct err *err);
-/* Conflicts are errors; rules that never decide anything, or do less than they seem to, are warnings. */
+/* Conflicts are errors; rules that never decide anything, or do less than they seem to, are
+ * warnings. */
 void policy_check(const struct policy *policy, struct policy_report *report);
 
-/* Adds a rule written as on the command line: NAME|*.NAME|CIDR [:PORTS] [/tcp|/udp]. ERR_INVALID, also when a rule
- * says the opposite. */
+/* Adds a rule written as on the command line: NAME|*.NAME|CIDR [:PORTS] [/tcp|/udp]. ERR_INVALID,
+ * also when a rule says the opposite. */
 int policy_add_flag(struct policy *policy, bool deny, const char *text, struct err *err);
 /* Adds NAME[:PORTS][/tcp|/udp] of another box. */
 int policy_add_box(struct policy *policy, const char *text, struct err *err);
-/* Takes away the allow rules for a name and a few ports, without more conditions or limits, that the matcher's policy allows already. */
+/* Takes away the allow rules for a name and a few ports, without more conditions or limits, that
+ * the matcher's policy allows already. */
 struct policy_matcher;
 void policy_drop_allowed(struct policy *policy, const struct policy_matcher *matcher);
-/* What more says comes on top of base: its preset and its limits where they are written, all rules of both.
- * What more denies is no longer allowed by the same rule of base. A new policy. ERR_INVALID when more allows what
- * base denies, ERR_TOO_LARGE when there are too many rules. */
+/* What more says comes on top of base: its preset and its limits where they are written, all rules
+ * of both. What more denies is no longer allowed by the same rule of base. A new policy.
+ * ERR_INVALID when more allows what base denies, ERR_TOO_LARGE when there are too many rules. */
 int policy_merge(
 	const struct policy *base, const struct policy *more, struct policy **ret, struct err *err);
 
@@ -215,7 +222,7 @@ char *policy_rule_text(const struct policy_rule *rule);
 /* "allow #2 (line 7)", "preset #1". Yours to free. */
 char *policy_rule_place(const struct policy_rule *rule);
 
-/* ---- asking -------------------------------------------------------------------------------------- */
+/* ---- asking --------------------------------------------------------------------------------- */
 
 /* What the machine knows. Borrowed; NULL lists are empty. */
 struct policy_world {
@@ -226,7 +233,8 @@ struct policy_world {
 };
 
 enum policy_flow_kind {
-	POLICY_FLOW_DNS, /* a question for name; with an address: whether this answer may be given */
+	/* a question for name; with an address: whether this answer may be given */
+	POLICY_FLOW_DNS,
 	POLICY_FLOW_TCP,
 	POLICY_FLOW_UDP,
 	POLICY_FLOW_HTTP, /* a request on a connection that carries plain HTTP */
@@ -256,14 +264,14 @@ enum policy_reason {
 
 struct policy_verdict {
 	bool allowed;
-	/* Allowed as far as can be seen: the connection must turn out to be plain HTTP, and each request is asked
-	 * for again, as POLICY_FLOW_HTTP. */
+	/* Allowed as far as can be seen: the connection must turn out to be plain HTTP, and each
+	 * request is asked for again, as POLICY_FLOW_HTTP. */
 	bool needs_http;
 	enum policy_reason reason;
 	const struct policy_rule
 		*rule; /* that decided; NULL: none did. Borrowed from the matcher */
-	const struct policy_rule *
-		near; /* denied by default: an allow rule with this destination, but not this port, ... */
+	/* denied by default: an allow rule with this destination, but not this port, ... */
+	const struct policy_rule *near;
 	const char *what; /* by name: what is wrong with it; by range: "loopback", ... */
 };
 
@@ -288,7 +296,7 @@ char *policy_explain(const struct policy_flow *flow, const struct policy_verdict
 /* The same as data; new reference. */
 json_t *policy_explain_json(const struct policy_flow *flow, const struct policy_verdict *verdict);
 
-/* ---- comparing ----------------------------------------------------------------------------------- */
+/* ---- comparing ------------------------------------------------------------------------------ */
 
 enum policy_change {
 	POLICY_SAME,	 /* both lead to the same destinations */
@@ -297,10 +305,12 @@ enum policy_change {
 	POLICY_DIFFERENT /* neither can be shown */
 };
 
-/* What becomes possible and impossible; limits do not count. Careful: tighter is said only when it can be
- * shown rule by rule. *ret_rule (may be NULL) is a rule of either that shows why it is not tighter. */
+/* What becomes possible and impossible; limits do not count. Careful: tighter is said only when it
+ * can be shown rule by rule. *ret_rule (may be NULL) is a rule of either that shows why it is not
+ * tighter. */
 enum policy_change policy_compare(const struct policy_matcher *old_one,
 	const struct policy_matcher *new_one, const struct policy_rule **ret_rule);
-/* Writes into ret (room for count) the indexes of the flows that the matcher denies; returns how many. */
+/* Writes into ret (room for count) the indexes of the flows that the matcher denies; returns how
+ * many. */
 size_t policy_forbids(const struct policy_matcher *matcher, const struct policy_flow *flows,
 	size_t count, size_t *ret);

@@ -3,7 +3,7 @@
 #include "base/strv.h"
 #include "policy/policy.h"
 
-/* ---- yaml.c: text as a tree, with places ---------------------------------------------------------- */
+/* ---- yaml.c: text as a tree, with places ---------------------------------------------------- */
 
 enum node_kind { NODE_TEXT, NODE_LIST, NODE_MAP };
 
@@ -22,11 +22,12 @@ int node_parse(const char *text, size_t len, struct node **ret, unsigned *ret_li
 void node_free(struct node *node);
 DEFINE_CLEANUP(node_free, struct node)
 
-/* ---- rule.c --------------------------------------------------------------------------------------- */
+/* ---- rule.c --------------------------------------------------------------------------------- */
 
 void rule_done(struct policy_rule *rule);
 struct policy_rule rule_copy(const struct policy_rule *rule);
-/* Both decide the same; where they were written, and with notes: what they are noted with, does not count. */
+/* Both decide the same; where they were written, and with notes: what they are noted with, does not
+ * count. */
 bool rule_is_same(const struct policy_rule *a, const struct policy_rule *b, bool with_notes);
 bool rule_has_http(const struct policy_rule *rule);
 bool rule_has_port(const struct policy_rule *rule, uint16_t port);
@@ -42,7 +43,7 @@ int policy_add_rule(struct policy *policy, struct policy_rule *rule, struct err 
 /* ERR_TOO_LARGE when the normal form could not be read again. */
 int policy_check_size(const struct policy *policy, struct err *err);
 
-/* ---- target.c: destinations as people write them -------------------------------------------------- */
+/* ---- target.c: destinations as people write them -------------------------------------------- */
 
 int target_parse(const char *text, struct policy_rule *rule, struct err *err);
 int target_parse_name(const char *text, struct policy_rule *rule, struct err *err);
@@ -53,25 +54,26 @@ int target_add_ports(const char *text, struct policy_rule *rule, struct err *err
 int target_add_protocol(const char *text, struct policy_rule *rule, struct err *err);
 void target_print_ports(const struct policy_rule *rule, struct buf *out);
 
-/* ---- http.c: methods and paths -------------------------------------------------------------------- */
+/* ---- http.c: methods and paths -------------------------------------------------------------- */
 
 int http_add_method(const char *text, struct policy_rule *rule, struct err *err);
 int http_add_path(const char *text, struct policy_rule *rule, struct err *err);
 void http_sort(struct policy_rule *rule);
 
 enum { HTTP_PATH_SIZE = 2048 };
-/* The path without query and with escapes undone, into out (HTTP_PATH_SIZE bytes). False when servers could read it
- * in more than one way. */
+/* The path without query and with escapes undone, into out (HTTP_PATH_SIZE bytes). False when
+ * servers could read it in more than one way. */
 bool http_path_normalise(const char *path, char *out);
 bool http_has_method(const struct policy_rule *rule, const char *method);
 bool http_has_path(const struct policy_rule *rule, const char *normal);
 bool http_path_covers(const char *wide, const char *narrow); /* patterns */
 
-/* ---- cover.c: rules beside each other ------------------------------------------------------------- */
+/* ---- cover.c: rules beside each other ------------------------------------------------------- */
 
 /* Every flow that fits narrow fits wide. Says no when in doubt. */
 bool rule_covers(const struct policy_rule *wide, const struct policy_rule *narrow);
-/* The first rule (its place in policy->rules) that is wanted, of those that may cover rule; policy->count: none is. The policy must stay. */
+/* The first rule (its place in policy->rules) that is wanted, of those that may cover rule;
+ * policy->count: none is. The policy must stay. */
 struct cover_index *cover_index_new(const struct policy *policy);
 void cover_index_free(struct cover_index *index);
 DEFINE_CLEANUP(cover_index_free, struct cover_index)
@@ -92,12 +94,12 @@ const char *cidr_never(const struct policy_cidr *cidr);
 bool cidr_has_closed(const struct policy_cidr *cidr);
 bool name_is_below(const char *name, const char *parent); /* a.b below b; not b below b */
 
-/* ---- preset.c ------------------------------------------------------------------------------------- */
+/* ---- preset.c ------------------------------------------------------------------------------- */
 
 /* Adds the rules of policy's preset. Returns how many package hosts were left out. */
 size_t preset_expand(struct policy *policy, const char *const *package_hosts);
 
-/* ---- check.c -------------------------------------------------------------------------------------- */
+/* ---- check.c -------------------------------------------------------------------------------- */
 
 void report_add(struct policy_report *report, bool is_error, unsigned line, unsigned column,
 	const char *fmt, ...) __attribute__((format(printf, 5, 6)));

@@ -1,7 +1,8 @@
 /* preset.c - ready-made sets of rules
  *
- * A preset's rules stand behind those of the policy, so that limits written there come first. The hosts of package
- * managers are whatever the image says; the git hosts are the only names in this program. */
+ * A preset's rules stand behind those of the policy, so that limits written there come first. The
+ * hosts of package managers are whatever the image says; the git hosts are the only names in this
+ * program. */
 #include "policy/policy_internal.h"
 
 static const struct {

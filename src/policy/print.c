@@ -1,7 +1,9 @@
-/* print.c - the normal form of a policy: JSON with a fixed order of keys, that parses to the same policy
+/* print.c - the normal form of a policy: JSON with a fixed order of keys, that parses to the same
+ * policy
  *
- * What has a default is written out only where reading it again would give something else; the protocol always is,
- * because allow and deny differ in it. allowed_domains and flags are allow rules like others here. */
+ * What has a default is written out only where reading it again would give something else; the
+ * protocol always is, because allow and deny differ in it. allowed_domains and flags are allow
+ * rules like others here. */
 #include "policy/policy_internal.h"
 #include "base/json.h"
 

@@ -1,7 +1,7 @@
 /* read.c - the tree of a text becomes a policy
  *
- * Tables name the keys; each has a function that reads its value. An error is noted with its place and reading goes
- * on, so that one run tells all of them. */
+ * Tables name the keys; each has a function that reads its value. An error is noted with its place
+ * and reading goes on, so that one run tells all of them. */
 #include "policy/policy_internal.h"
 #include "base/text.h"
 #include <stdio.h>
@@ -20,7 +20,7 @@ struct key {
 
 enum { KEYS_MAX = 64 };
 
-/* ---- helpers -------------------------------------------------------------------------------------- */
+/* ---- helpers -------------------------------------------------------------------------------- */
 
 static void complain(struct reader *reader, const struct node *node, const struct err *err)
 {
@@ -107,7 +107,7 @@ static void read_texts(struct reader *reader, const struct node *node, const cha
 	}
 }
 
-/* ---- limits --------------------------------------------------------------------------------------- */
+/* ---- limits --------------------------------------------------------------------------------- */
 
 static void read_amount(struct reader *reader, const struct node *node, const char *what,
 	bool a_second, uint64_t *ret)
@@ -169,7 +169,7 @@ static void read_on_limit(struct reader *reader, const struct node *node)
 		fail(reader, node, "on_limit '%.40s' must be notify, pause or stop", text);
 }
 
-/* ---- one rule ------------------------------------------------------------------------------------- */
+/* ---- one rule ------------------------------------------------------------------------------- */
 
 static bool has_target(const struct policy_rule *rule)
 {
@@ -218,8 +218,9 @@ static void read_paths(struct reader *reader, const struct node *node)
 	read_texts(reader, node, "paths", http_add_path);
 }
 
-/* Characters that would not come back from the normal form as they are, or that move a terminal's cursor:
- * controls of both sets, line separators, the byte order mark, the last two of the plane. */
+/* Characters that would not come back from the normal form as they are, or that move a terminal's
+ * cursor: controls of both sets, line separators, the byte order mark, the last two of the
+ * plane. */
 static bool note_is_plain(const char *text)
 {
 	const unsigned char *p = (const unsigned char *)text;
@@ -301,7 +302,7 @@ static void read_rule(struct reader *reader, const struct node *node, enum polic
 		complain(reader, node, &err);
 }
 
-/* ---- lists and the top ---------------------------------------------------------------------------- */
+/* ---- lists and the top ---------------------------------------------------------------------- */
 
 static void read_rules(
 	struct reader *reader, const struct node *node, enum policy_list list, const char *what)

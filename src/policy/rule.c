@@ -200,7 +200,7 @@ bool policy_is_same(const struct policy *a, const struct policy *b)
 	       same_lists(a, b, false, true);
 }
 
-/* ---- for people ----------------------------------------------------------------------------------- */
+/* ---- for people ----------------------------------------------------------------------------- */
 
 static const char *const list_names[] = {
 	[POLICY_LIST_ALLOW] = "allow",

@@ -1,15 +1,16 @@
 /* target.c - destinations as people write them
  *
- *   github.com   *.internal.example:443   10.1.0.0/16:5432/tcp   [2001:db8::/32]:80,8000-8099   dns.example:53/udp
+ *   github.com   *.internal.example:443   10.1.0.0/16:5432/tcp   [2001:db8::/32]:80,8000-8099
+ *   dns.example:53/udp
  *
- * The end is read first: "/tcp" or "/udp", then ":PORTS", and what is left is a name or a range. An IPv6 range with
- * ports stands in brackets, as in URLs. */
+ * The end is read first: "/tcp" or "/udp", then ":PORTS", and what is left is a name or a range. An
+ * IPv6 range with ports stands in brackets, as in URLs. */
 #include "policy/policy_internal.h"
 #include "base/text.h"
 
 enum { TARGET_LEN_MAX = 600 };
 
-/* ---- ports and protocols -------------------------------------------------------------------------- */
+/* ---- ports and protocols -------------------------------------------------------------------- */
 
 static int parse_port(const char *text, size_t len, uint16_t *ret, struct err *err)
 {
@@ -98,7 +99,7 @@ void target_print_ports(const struct policy_rule *rule, struct buf *out)
 	}
 }
 
-/* ---- names and ranges ----------------------------------------------------------------------------- */
+/* ---- names and ranges ----------------------------------------------------------------------- */
 
 int target_parse_name(const char *text, struct policy_rule *rule, struct err *err)
 {

@@ -1,7 +1,8 @@
 /* yaml.c - YAML, and so JSON, as a tree of texts, lists and maps with places
  *
- * Only the plain part of YAML: no tags, no anchors, no aliases, one document, keys that are texts. Without aliases a
- * tree is never larger than its text, and that is bounded. All scalars stay texts; who reads them knows the type. */
+ * Only the plain part of YAML: no tags, no anchors, no aliases, one document, keys that are texts.
+ * Without aliases a tree is never larger than its text, and that is bounded. All scalars stay
+ * texts; who reads them knows the type. */
 #include "policy/policy_internal.h"
 #include "base/text.h"
 #include <yaml.h>

@@ -1,7 +1,7 @@
 /* btrfs.c - the ioctls of btrfs as typed functions
  *
- * Only what is in the kernel's interface, no btrfs-progs and no library: a subvolume is made in less time
- * than a program takes to start. */
+ * Only what is in the kernel's interface, no btrfs-progs and no library: a subvolume is made in
+ * less time than a program takes to start. */
 #include "pool/pool_internal.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -34,7 +34,7 @@ bool btrfs_is_subvol(int fd)
 	       st.st_ino == SUBVOL_TOP_INODE;
 }
 
-/* ---- subvolumes ----------------------------------------------------------------------------------------- */
+/* ---- subvolumes ----------------------------------------------------------------------------- */
 
 enum { GROUPS_MAX = 2 };
 struct inherit {
@@ -93,7 +93,7 @@ int btrfs_subvol_snapshot(
 	return 0;
 }
 
-/* ---- subvolumes in subvolumes ------------------------------------------------------------------------------ */
+/* ---- subvolumes in subvolumes --------------------------------------------------------------- */
 
 /* One that lies in another: where, and by which name. */
 struct inner {
@@ -135,7 +135,8 @@ static int find_inner(int fd, struct inner *ret, struct err *err)
 	return btrfs_search(fd, &range, take_inner, ret, err);
 }
 
-/* The folder in the subvolume of fd that has this number. Whoever made it chose its path, but no link is followed. */
+/* The folder in the subvolume of fd that has this number. Whoever made it chose its path, but no
+ * link is followed. */
 static int open_folder(int fd, uint64_t number, int *ret, struct err *err)
 {
 	struct btrfs_ioctl_ino_lookup_args args = { .objectid = number };
@@ -167,8 +168,8 @@ static int destroy(int dirfd, const char *name)
 	return ioctl(dirfd, BTRFS_IOC_SNAP_DESTROY, &args);
 }
 
-/* Removes one that has none in it itself, and says whether there was one. Without recursion: how deep they lie was chosen by
- * whoever made them. */
+/* Removes one that has none in it itself, and says whether there was one. Without recursion: how
+ * deep they lie was chosen by whoever made them. */
 static int destroy_deepest(int top, bool *ret_found, struct err *err)
 {
 	_cleanup_close_ int fd = dup(top), dir = -1;
@@ -233,7 +234,7 @@ int btrfs_subvol_id(int fd, uint64_t *ret, struct err *err)
 	return 0;
 }
 
-/* ---- the file system as a whole ---------------------------------------------------------------------------- */
+/* ---- the file system as a whole ------------------------------------------------------------- */
 
 int btrfs_fsid(int fd, char ret[37], struct err *err)
 {
@@ -279,7 +280,7 @@ void btrfs_renew_metadata(int fd)
 	ioctl(fd, BTRFS_IOC_BALANCE_V2, &args);
 }
 
-/* ---- searching a tree ------------------------------------------------------------------------------------ */
+/* ---- searching a tree ----------------------------------------------------------------------- */
 
 /* The key after the last one seen. */
 static void step_past(struct btrfs_ioctl_search_key *key, const struct btrfs_item *last)

@@ -1,14 +1,16 @@
 /* budget.c - disks that are counted together
  *
- * A limit on a disk alone can be multiplied: a box goes back to a snapshot of its own, and its new disk begins at
- * nothing, because simple quotas leave what it shares charged to the disk that wrote it; it forks itself, and each copy
- * has a limit of its own. So each disk is in a budget, a quota group that has no disk itself, and a copy
- * made for the same owner is in the same one. The kernel adds up what all members wrote and still keep, those that are
- * gone included: the group of a removed subvolume stays a member until its last extent goes. It refuses a write when the
- * disk's limit or the budget's is reached.
+ * A limit on a disk alone can be multiplied: a box goes back to a snapshot of its own, and its new
+ * disk begins at nothing, because simple quotas leave what it shares charged to the disk that wrote
+ * it; it forks itself, and each copy has a limit of its own. So each disk is in a budget, a quota
+ * group that has no disk itself, and a copy made for the same owner is in the same one. The kernel
+ * adds up what all members wrote and still keep, those that are gone included: the group of a
+ * removed subvolume stays a member until its last extent goes. It refuses a write when the disk's
+ * limit or the budget's is reached.
  *
- * Which budget a disk is in stands in the quota tree and nowhere else, so nothing can disagree with it. A budget is called
- * after the first subvolume that was in it, and subvolumes' numbers are never used again. */
+ * Which budget a disk is in stands in the quota tree and nowhere else, so nothing can disagree with
+ * it. A budget is called after the first subvolume that was in it, and subvolumes' numbers are
+ * never used again. */
 #include "pool/pool_internal.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -18,7 +20,7 @@
 
 enum { TRIES = 5 };
 
-/* ---- which one --------------------------------------------------------------------------------------------- */
+/* ---- which one ------------------------------------------------------------------------------ */
 
 static bool take_budget(const struct btrfs_item *item, void *arg)
 {
@@ -46,7 +48,7 @@ int budget_of(const struct pool *pool, int fd, uint64_t *ret, struct err *err)
 	return btrfs_search(fd, &range, take_budget, ret, err);
 }
 
-/* ---- made ---------------------------------------------------------------------------------------------------- */
+/* ---- made ----------------------------------------------------------------------------------- */
 
 /* 0 or an errno. */
 static int assign(int outside, uint64_t id, uint64_t budget)
@@ -102,7 +104,7 @@ int budget_need_at(const struct pool *pool, int dirfd, const char *name, struct 
 	return budget_need(pool, dirfd, fd, &budget, err);
 }
 
-/* ---- limit and figures --------------------------------------------------------------------------------------- */
+/* ---- limit and figures ---------------------------------------------------------------------- */
 
 static int open_budget(struct pool *pool, const char *place, const char *id, int *ret_fd,
 	uint64_t *ret, struct err *err)

@@ -1,8 +1,9 @@
 /* disk.c - disks: one subvolume each, made ahead, renamed into place
  *
- * To make a subvolume takes a transaction; to rename one that waits in spares/ takes next to nothing. A spare
- * gets its limit before it gets its name, so a disk in its place never lacks it, whenever the daemon dies.
- * Spares are refilled by a timer, one at a time, after the create that took one has been answered. */
+ * To make a subvolume takes a transaction; to rename one that waits in spares/ takes next to
+ * nothing. A spare gets its limit before it gets its name, so a disk in its place never lacks it,
+ * whenever the daemon dies. Spares are refilled by a timer, one at a time, after the create that
+ * took one has been answered. */
 #include "pool/pool_internal.h"
 #include "base/file.h"
 #include "base/log.h"
@@ -92,7 +93,7 @@ int places_empty(const struct pool *pool, int root, struct err *err)
 	return 0;
 }
 
-/* ---- one disk ---------------------------------------------------------------------------------------------- */
+/* ---- one disk ------------------------------------------------------------------------------- */
 
 char *pool_disk_path(const struct pool *pool, const char *place, const char *id)
 {
@@ -197,7 +198,7 @@ int pool_disk_discard(struct pool *pool, const char *place, const char *id, stru
 	return trash_take(pool, dirfd, id, err);
 }
 
-/* ---- spares ------------------------------------------------------------------------------------------------- */
+/* ---- spares --------------------------------------------------------------------------------- */
 
 /* False: there is none to be had, and a disk must be made. */
 static bool take_spare(
@@ -308,7 +309,7 @@ void spares_refill(struct pool *pool)
 		loop_timer_start(pool->spare_timer, REFILL_MS);
 }
 
-/* ---- copies -------------------------------------------------------------------------------------------------- */
+/* ---- copies --------------------------------------------------------------------------------- */
 
 static int snapshot(const struct pool *pool, int source, int dirfd, const char *id,
 	enum pool_budget budget, struct err *err)

@@ -1,7 +1,7 @@
 /* grow.c - a larger pool.img, while it is in use
  *
- * A helper makes the file longer, tells the loop device, and has btrfs take the new end: each step can wait
- * for the disk. If it dies on the way, the next open finishes (loopfile.c). */
+ * A helper makes the file longer, tells the loop device, and has btrfs take the new end: each step
+ * can wait for the disk. If it dies on the way, the next open finishes (loopfile.c). */
 #include "pool/pool_internal.h"
 #include "base/clock.h"
 #include "base/log.h"
@@ -52,7 +52,7 @@ static void answer_later(struct pool *pool, const struct err *err, pool_done don
 	loop_defer(pool->loop, tell_answer, answer);
 }
 
-/* ---- the helper ----------------------------------------------------------------------------------------------- */
+/* ---- the helper ----------------------------------------------------------------------------- */
 
 static int run_grow(int sock, void *arg)
 {
@@ -105,7 +105,7 @@ static int start(struct pool *pool, uint64_t target, struct err *err)
 	return helper_start(pool->loop, &ops, pool, NULL, 0, &pool->growing, err);
 }
 
-/* ---- how much --------------------------------------------------------------------------------------------------- */
+/* ---- how much ------------------------------------------------------------------------------- */
 
 static int refuse(const struct host_room *room, struct err *err)
 {

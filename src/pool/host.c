@@ -1,9 +1,10 @@
 /* host.c - what the host's disk can give to pool.img
  *
- * The file is sparse: btrfs believes in its whole length, the host gives blocks only as they are written. So
- * the length is never more than the host could back at that moment, some of the host's disk is never promised
- * at all (keep), and a file of real blocks, pool.reserve, is held back to be given up in need: when the host
- * is full to the last block, btrfs can still write down what it has in memory, and stays healthy. */
+ * The file is sparse: btrfs believes in its whole length, the host gives blocks only as they are
+ * written. So the length is never more than the host could back at that moment, some of the host's
+ * disk is never promised at all (keep), and a file of real blocks, pool.reserve, is held back to be
+ * given up in need: when the host is full to the last block, btrfs can still write down what it has
+ * in memory, and stays healthy. */
 #include "pool/pool_internal.h"
 #include "base/log.h"
 #include <errno.h>
@@ -57,7 +58,8 @@ uint64_t host_room_left(const struct pool *pool, const struct host_room *room)
 	return room->free > keep ? room->free - keep : 0;
 }
 
-/* Others end before the brake of watch.c comes on, and far enough from it that it can go off again. */
+/* Others end before the brake of watch.c comes on, and far enough from it that it can go off
+ * again. */
 int pool_host_left(const struct pool *pool, uint64_t *ret, struct err *err)
 {
 	struct host_room room;

@@ -1,8 +1,8 @@
 /* kind.c - which kind of pool this home has or can have, and how each is brought to BOX_HOME/pool
  *
- * A pool keeps its kind for life: disks in it would be lost from sight if the next daemon chose another. So
- * what is there decides, the configuration may only agree, and only where nothing is there the best kind that
- * works is made. */
+ * A pool keeps its kind for life: disks in it would be lost from sight if the next daemon chose
+ * another. So what is there decides, the configuration may only agree, and only where nothing is
+ * there the best kind that works is made. */
 #include "pool/pool_internal.h"
 #include "base/file.h"
 #include "base/log.h"
@@ -31,7 +31,7 @@ const char *pool_kind_name(enum pool_kind kind)
 	return kind_names[kind];
 }
 
-/* ---- choosing ------------------------------------------------------------------------------------------------ */
+/* ---- choosing ------------------------------------------------------------------------------- */
 
 static bool is_on_btrfs(const char *path)
 {
@@ -93,7 +93,7 @@ static int choose(struct pool *pool, const char *mode, struct err *err)
 	return 0;
 }
 
-/* ---- each kind -------------------------------------------------------------------------------------------------- */
+/* ---- each kind ------------------------------------------------------------------------------ */
 
 static int make_dir(const struct pool *pool, struct err *err)
 {
@@ -215,7 +215,7 @@ int kind_open(struct pool *pool, const char *mode, uint64_t size, struct err *er
 	return openers[pool->kind](pool, size, err);
 }
 
-/* ---- the end ----------------------------------------------------------------------------------------------------- */
+/* ---- the end -------------------------------------------------------------------------------- */
 
 enum { WAIT_US = 20 * 1000, WAITS = 500 };
 

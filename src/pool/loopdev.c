@@ -1,9 +1,9 @@
 /* loopdev.c - loop devices: found by their file, or bound to it
  *
- * A device is bound with "autoclear": it lets go of the file when nobody has it open, and a mounted file
- * system has it open. So nothing must be undone, however the daemon ends, and a device that is still there
- * means that somebody still uses the file system on it: it must be found and used again, for two devices on
- * one file would be two file systems writing the same blocks. */
+ * A device is bound with "autoclear": it lets go of the file when nobody has it open, and a mounted
+ * file system has it open. So nothing must be undone, however the daemon ends, and a device that is
+ * still there means that somebody still uses the file system on it: it must be found and used
+ * again, for two devices on one file would be two file systems writing the same blocks. */
 #include "pool/pool_internal.h"
 #include "base/file.h"
 #include "base/text.h"

@@ -1,8 +1,9 @@
 /* loopfile.c - pool.img: a btrfs in a sparse file
  *
- * Made under another name and renamed when it is whole, so a pool.img is always a file system. It has three
- * sizes: the file's, the loop device's and the file system's. Growing sets them in this order, and whoever
- * finds them different (the daemon died in between) goes on where it ended: the file's size is the truth. */
+ * Made under another name and renamed when it is whole, so a pool.img is always a file system. It
+ * has three sizes: the file's, the loop device's and the file system's. Growing sets them in this
+ * order, and whoever finds them different (the daemon died in between) goes on where it ended: the
+ * file's size is the truth. */
 #include "pool/pool_internal.h"
 #include "base/file.h"
 #include "base/log.h"
@@ -52,12 +53,13 @@ bool loopfile_can(char *why, size_t size)
 	return true;
 }
 
-/* ---- making ------------------------------------------------------------------------------------------------ */
+/* ---- making --------------------------------------------------------------------------------- */
 
 static int run_mkfs(const char *path, struct err *err)
 {
 	const char *program = find_mkfs();
-	/* One copy of metadata: a second one in the same file would save nothing from a broken disk. */
+	/* One copy of metadata: a second one in the same file would save nothing from a broken
+	 * disk. */
 	const char *argv[] = { "mkfs.btrfs", "-q", "-f", "-K", "-m", "single", "-L", "boxyard",
 		path, NULL };
 	char *const env[] = { "PATH=/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL=C", NULL };
@@ -124,7 +126,7 @@ int loopfile_make(struct pool *pool, uint64_t size, struct err *err)
 	return 0;
 }
 
-/* ---- mounting ---------------------------------------------------------------------------------------------- */
+/* ---- mounting ------------------------------------------------------------------------------- */
 
 #define MOUNT_FLAGS (MS_NOSUID | MS_NODEV | MS_NOEXEC | MS_NOATIME)
 
@@ -159,7 +161,7 @@ int loopfile_mount(struct pool *pool, struct err *err)
 	return mount_device(pool, err);
 }
 
-/* ---- one size for all three ---------------------------------------------------------------------------------- */
+/* ---- one size for all three ----------------------------------------------------------------- */
 
 static int spread_to_device(const struct pool *pool, uint64_t size, struct err *err)
 {
@@ -191,8 +193,9 @@ int loopfile_spread(const struct pool *pool, struct err *err)
 	return present < size ? btrfs_resize_to_device(root, err) : 0;
 }
 
-/* mkfs leaves 8 MiB. Data takes chunk after chunk, and a pool filled to its end by one big file could then not
- * even delete it: everything needs metadata, balancing too. Done once: afterwards there is more. */
+/* mkfs leaves 8 MiB. Data takes chunk after chunk, and a pool filled to its end by one big file
+ * could then not even delete it: everything needs metadata, balancing too. Done once: afterwards
+ * there is more. */
 void loopfile_settle(const struct pool *pool)
 {
 	_cleanup_free_ char *path = NULL, *text = NULL;

@@ -1,10 +1,11 @@
 /* pool.c - the pool as a whole: opened, told about, closed
  *
- * The order of opening: the kind and its mount (kind.c), the size if growth was cut short, quotas, the folders
- * for the places, then what works in the background: trash, spares, the watch over what is free.
+ * The order of opening: the kind and its mount (kind.c), the size if growth was cut short, quotas,
+ * the folders for the places, then what works in the background: trash, spares, the watch over what
+ * is free.
  *
- * A new loop file is as large as half of what the host can back, at most 64 GiB: it is sparse, takes only what
- * is written, and grows by itself. */
+ * A new loop file is as large as half of what the host can back, at most 64 GiB: it is sparse,
+ * takes only what is written, and grows by itself. */
 #include "pool/pool_internal.h"
 #include "base/log.h"
 #include "base/text.h"
@@ -16,7 +17,7 @@
 #include <signal.h>
 #include <sys/mount.h>
 
-/* ---- open and close ------------------------------------------------------------------------------------------ */
+/* ---- open and close ------------------------------------------------------------------------- */
 
 static struct pool *pool_new(const struct pool_config *config)
 {
@@ -104,7 +105,8 @@ void pool_close(struct pool *pool)
 {
 	if (!pool)
 		return;
-	/* A limit that the host's disk set on all disks stays: boxes go on writing while no daemon runs. */
+	/* A limit that the host's disk set on all disks stays: boxes go on writing while no daemon
+	 * runs. */
 	stop_all(pool);
 	umount2(pool->path, MNT_DETACH);
 	pool_free(pool);
@@ -128,7 +130,7 @@ int pool_destroy(struct pool *pool, struct err *err)
 	return ret;
 }
 
-/* ---- told about ------------------------------------------------------------------------------------------------- */
+/* ---- told about ----------------------------------------------------------------------------- */
 
 const char *pool_get_path(const struct pool *pool)
 {

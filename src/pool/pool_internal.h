@@ -13,7 +13,8 @@ struct loop_fd;
 #define MIB		  (UINT64_C(1) << 20)
 #define GIB		  (UINT64_C(1) << 30)
 #define QUOTA_LEVEL_SHIFT 48 /* a quota group's number is level << 48 | id */
-/* Of budgets. Nobody else uses so high a level: on a file system that is not ours alone they are known by it. */
+/* Of budgets. Nobody else uses so high a level: on a file system that is not ours alone they are
+ * known by it. */
 #define QUOTA_BUDGET_LEVEL 66
 
 enum pool_quota { POOL_QUOTA_NONE, POOL_QUOTA_SIMPLE, POOL_QUOTA_FULL, POOL_QUOTA_COUNT };
@@ -69,7 +70,7 @@ struct pool {
 	struct pool_scrub *scrub;
 };
 
-/* ---- btrfs.c: typed ioctls ---------------------------------------------------------------------------- */
+/* ---- btrfs.c: typed ioctls ------------------------------------------------------------------ */
 
 bool btrfs_is(int fd);	      /* on btrfs */
 bool btrfs_is_subvol(int fd); /* the top of one */
@@ -107,7 +108,7 @@ typedef bool (*btrfs_item_fn)(const struct btrfs_item *item, void *arg);
 int btrfs_search(
 	int fd, const struct btrfs_range *range, btrfs_item_fn fn, void *arg, struct err *err);
 
-/* ---- loopdev.c: loop devices --------------------------------------------------------------------------- */
+/* ---- loopdev.c: loop devices ---------------------------------------------------------------- */
 
 /* The device bound to the whole of this file, opened; *ret_number -1 and *ret -1: there is none. */
 int loopdev_find(const char *path, int *ret_number, int *ret, struct err *err);
@@ -118,23 +119,24 @@ int loopdev_open(int number, int *ret, struct err *err);
 bool loopdev_has_direct_io(int fd);
 bool loopdev_works(char *why, size_t size); /* can this machine have loop devices at all? */
 
-/* ---- loopfile.c: pool.img -------------------------------------------------------------------------------- */
+/* ---- loopfile.c: pool.img ------------------------------------------------------------------- */
 
 int loopfile_make(struct pool *pool, uint64_t size, struct err *err);
 int loopfile_mount(struct pool *pool, struct err *err);
 /* File, device and file system of one size, that of the file. Blocks; in helpers too. */
 int loopfile_spread(const struct pool *pool, struct err *err);
-/* A new file system has next to no room for metadata; it gets a proper chunk before data can take all. */
+/* A new file system has next to no room for metadata; it gets a proper chunk before data can take
+ * all. */
 void loopfile_settle(const struct pool *pool);
 bool loopfile_can(char *why, size_t size); /* is everything there that a loop pool needs? */
 
-/* ---- kind.c: the kinds ---------------------------------------------------------------------------------- */
+/* ---- kind.c: the kinds ---------------------------------------------------------------------- */
 
 /* The pool is at pool->path afterwards. size: of a new loop file, or 0. */
 int kind_open(struct pool *pool, const char *mode, uint64_t size, struct err *err);
 int kind_destroy(const struct pool *pool, struct err *err); /* blocks */
 
-/* ---- host.c: what the host's disk can give ------------------------------------------------------------- */
+/* ---- host.c: what the host's disk can give -------------------------------------------------- */
 
 struct host_room {
 	uint64_t total, free;	       /* as for a user without privileges */
@@ -150,7 +152,7 @@ uint64_t host_room_left(const struct pool *pool, const struct host_room *room);
 void host_reserve_make(const struct pool *pool);
 void host_reserve_give_up(const struct pool *pool);
 
-/* ---- quota.c ----------------------------------------------------------------------------------------------- */
+/* ---- quota.c -------------------------------------------------------------------------------- */
 
 /* Finds what there is or turns quotas on. Not to have any is no error. */
 void quota_open(struct pool *pool);
@@ -168,7 +170,7 @@ int quota_group_used(const struct pool *pool, uint64_t *ret, struct err *err);
 /* Quota groups of subvolumes that are gone. */
 void quota_sweep(const struct pool *pool);
 
-/* ---- budget.c: disks that are counted together ----------------------------------------------------------------- */
+/* ---- budget.c: disks that are counted together ---------------------------------------------- */
 
 /* Of the subvolume fd is in; 0: it is in none, or there are no quotas. */
 int budget_of(const struct pool *pool, int fd, uint64_t *ret, struct err *err);
@@ -176,7 +178,7 @@ int budget_of(const struct pool *pool, int fd, uint64_t *ret, struct err *err);
 int budget_need(const struct pool *pool, int outside, int fd, uint64_t *ret, struct err *err);
 int budget_need_at(const struct pool *pool, int dirfd, const char *name, struct err *err);
 
-/* ---- disk.c, trash.c, watch.c, grow.c, scrub.c, treecopy.c ---------------------------------------------------- */
+/* ---- disk.c, trash.c, watch.c, grow.c, scrub.c, treecopy.c ---------------------------------- */
 
 int places_make(struct pool *pool, struct err *err);
 /* Every disk in root, the places' own subvolumes too. */

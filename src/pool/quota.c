@@ -1,13 +1,15 @@
 /* quota.c - how much each disk may write, and how much it has
  *
- * Simple quotas (Linux 6.7) charge an extent to the subvolume that wrote it, for good: a copy starts at about
- * nothing, and its limit means "own new data". Where there are none, full quota groups do: dearer, and a copy
- * is charged what it shares. Quotas that somebody else turned on (a native pool) are used as they are.
+ * Simple quotas (Linux 6.7) charge an extent to the subvolume that wrote it, for good: a copy
+ * starts at about nothing, and its limit means "own new data". Where there are none, full quota
+ * groups do: dearer, and a copy is charged what it shares. Quotas that somebody else turned on (a
+ * native pool) are used as they are.
  *
- * Figures of all disks come from two searches: the references from the pool's subvolume to those in it, which
- * tell place and name of each id, and the items of the quota tree. The tree is written at each commit, twice
- * a minute, and whenever a disk hits its limit (the kernel then looks twice), so a disk that is full is never
- * told too small. Figures of one disk come from sysfs, where they are of this moment. */
+ * Figures of all disks come from two searches: the references from the pool's subvolume to those in
+ * it, which tell place and name of each id, and the items of the quota tree. The tree is written at
+ * each commit, twice a minute, and whenever a disk hits its limit (the kernel then looks twice), so
+ * a disk that is full is never told too small. Figures of one disk come from sysfs, where they are
+ * of this moment. */
 #include "pool/pool_internal.h"
 #include "base/file.h"
 #include "base/log.h"
@@ -39,7 +41,7 @@ const char *quota_name(enum pool_quota quota)
 	return quota_names[quota];
 }
 
-/* ---- turning them on --------------------------------------------------------------------------------------- */
+/* ---- turning them on ------------------------------------------------------------------------ */
 
 static bool take_status(const struct btrfs_item *item, void *arg)
 {
@@ -118,7 +120,7 @@ bool pool_has_quota(const struct pool *pool)
 	return pool->quota != POOL_QUOTA_NONE;
 }
 
-/* ---- limits ------------------------------------------------------------------------------------------------- */
+/* ---- limits --------------------------------------------------------------------------------- */
 
 int quota_limit(int fd, uint64_t group, uint64_t limit, struct err *err)
 {
@@ -131,7 +133,8 @@ int quota_limit(int fd, uint64_t group, uint64_t limit, struct err *err)
 	return 0;
 }
 
-/* By a descriptor outside of it: to write this down takes room, and a subvolume that is full has none. */
+/* By a descriptor outside of it: to write this down takes room, and a subvolume that is full has
+ * none. */
 int quota_limit_disk(int outside, int fd, uint64_t limit, struct err *err)
 {
 	uint64_t id;
@@ -175,7 +178,7 @@ int pool_disk_limit(
 	return quota_limit_disk(pool->root, fd, limit, err);
 }
 
-/* ---- figures of one ------------------------------------------------------------------------------------------ */
+/* ---- figures of one ------------------------------------------------------------------------- */
 
 static int read_figure(
 	const struct pool *pool, uint64_t group, const char *name, uint64_t *ret, struct err *err)
@@ -234,7 +237,7 @@ int pool_usage(struct pool *pool, const char *place, const char *id, uint64_t *r
 	return quota_figures(pool, group, ret_used, ret_limit, err);
 }
 
-/* ---- figures of all --------------------------------------------------------------------------------------------- */
+/* ---- figures of all ------------------------------------------------------------------------- */
 
 struct group_figures {
 	uint64_t id, used, limit;
@@ -380,7 +383,7 @@ int pool_usage_each(struct pool *pool, pool_usage_fn fn, void *arg, struct err *
 	return ret;
 }
 
-/* ---- groups nobody needs -------------------------------------------------------------------------------------------- */
+/* ---- groups nobody needs -------------------------------------------------------------------- */
 
 static bool strike_out(const struct btrfs_item *item, void *arg)
 {
@@ -391,7 +394,8 @@ static bool strike_out(const struct btrfs_item *item, void *arg)
 	return true;
 }
 
-/* On a native pool the groups of others look like those of disks that are gone; budgets are ours everywhere. */
+/* On a native pool the groups of others look like those of disks that are gone; budgets are ours
+ * everywhere. */
 static bool may_go(const struct pool *pool, const struct group_figures *group)
 {
 	uint64_t level = group->id >> QUOTA_LEVEL_SHIFT;
@@ -415,8 +419,8 @@ void quota_sweep(const struct pool *pool)
 		for (size_t i = 0; i < all.count; i++) {
 			struct btrfs_ioctl_qgroup_create_args args = { .qgroupid = all.list[i].id };
 
-			/* The kernel refuses where something still needs the group: a budget that has
-			 * members. They come before it in the list. */
+			/* The kernel refuses where something still needs the group: a budget that
+			 * has members. They come before it in the list. */
 			if (may_go(pool, &all.list[i]))
 				ioctl(root, BTRFS_IOC_QGROUP_CREATE, &args);
 		}

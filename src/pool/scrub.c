@@ -1,7 +1,7 @@
 /* scrub.c - every block read, every checksum verified
  *
- * The ioctl returns when all is read, so a helper waits in it, device after device (a native pool may have
- * several); the daemon asks the kernel how far it is. */
+ * The ioctl returns when all is read, so a helper waits in it, device after device (a native pool
+ * may have several); the daemon asks the kernel how far it is. */
 #include "pool/pool_internal.h"
 #include "helper/helper.h"
 #include "loop/loop.h"
@@ -39,7 +39,7 @@ static uint64_t bytes_of(const struct btrfs_scrub_progress *p)
 	return p->data_bytes_scrubbed + p->tree_bytes_scrubbed;
 }
 
-/* ---- in the helper -------------------------------------------------------------------------------------------- */
+/* ---- in the helper -------------------------------------------------------------------------- */
 
 static int run_scrub(int sock, void *arg)
 {
@@ -74,7 +74,7 @@ static int run_scrub(int sock, void *arg)
 	return 0;
 }
 
-/* ---- in the daemon ---------------------------------------------------------------------------------------------- */
+/* ---- in the daemon -------------------------------------------------------------------------- */
 
 static void scrub_free(struct pool_scrub *scrub)
 {
@@ -155,7 +155,8 @@ void pool_scrub_cancel(struct pool *pool)
 
 	if (!scrub)
 		return;
-	/* A helper killed in the ioctl would stay in it to the end; and it must not begin another. */
+	/* A helper killed in the ioctl would stay in it to the end; and it must not begin
+	 * another. */
 	helper_kill(scrub->helper);
 	ioctl(pool->root, BTRFS_IOC_SCRUB_CANCEL, NULL);
 	helper_free(scrub->helper);

@@ -1,12 +1,12 @@
 /* trash.c - disks on their way out
  *
- * A disk is renamed into trash/, which takes no time at any size, and deleted from there by a forked helper,
- * one at a time, which outlives the daemon on purpose: half-deleted disks are of no use to anybody. What a
- * dead daemon left there is deleted by the next one.
+ * A disk is renamed into trash/, which takes no time at any size, and deleted from there by a
+ * forked helper, one at a time, which outlives the daemon on purpose: half-deleted disks are of no
+ * use to anybody. What a dead daemon left there is deleted by the next one.
  *
- * A deleted subvolume is only unlinked; the kernel's cleaner frees its blocks behind our back. The helper
- * waits for the cleaner after every few, so that the work it has before it stays bounded and deleted data
- * returns soon rather than all at once. */
+ * A deleted subvolume is only unlinked; the kernel's cleaner frees its blocks behind our back. The
+ * helper waits for the cleaner after every few, so that the work it has before it stays bounded and
+ * deleted data returns soon rather than all at once. */
 #include "pool/pool_internal.h"
 #include "base/file.h"
 #include "base/log.h"
@@ -29,7 +29,7 @@ enum {
 	CLEANER_ASKS = 1200, /* a minute; then we go on */
 };
 
-/* ---- in the helper -------------------------------------------------------------------------------------------- */
+/* ---- in the helper -------------------------------------------------------------------------- */
 
 static bool count_one(const struct btrfs_item *item, void *arg)
 {
@@ -38,7 +38,8 @@ static bool count_one(const struct btrfs_item *item, void *arg)
 	return true;
 }
 
-/* Subvolumes that are deleted and not yet cleaned up: each is noted in the root tree until it is. */
+/* Subvolumes that are deleted and not yet cleaned up: each is noted in the root tree until it
+ * is. */
 static unsigned uncleaned(int fd)
 {
 	struct btrfs_range range = { .tree = BTRFS_ROOT_TREE_OBJECTID,
@@ -99,7 +100,7 @@ static _Noreturn void helper_main(const struct pool *pool, int dirfd)
 	_exit(empty_all(pool, dirfd));
 }
 
-/* ---- in the daemon ---------------------------------------------------------------------------------------------- */
+/* ---- in the daemon -------------------------------------------------------------------------- */
 
 static void on_helper_end(void *arg, unsigned ready)
 {
@@ -163,8 +164,8 @@ int trash_take(struct pool *pool, int dirfd, const char *name, struct err *err)
 	if (renameat(dirfd, name, trash, random) < 0) {
 		if (errno == ENOENT)
 			return 0;
-		/* Out of a place that is a subvolume of its own; or a pool so full that no name can be
-		 * written any more, where deleting has blocks of its own set aside by btrfs. */
+		/* Out of a place that is a subvolume of its own; or a pool so full that no name can
+		 * be written any more, where deleting has blocks of its own set aside by btrfs. */
 		if (errno == EXDEV || errno == ENOSPC || errno == EDQUOT)
 			failed = disk_destroy_at(pool, dirfd, name, err);
 		else

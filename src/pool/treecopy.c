@@ -1,12 +1,14 @@
 /* treecopy.c - a tree copied as true as can be, where there are no snapshots
  *
- * Owners, modes, times, extended attributes (trusted ones too: overlay's whiteouts and opaque folders are
- * such), hard links, device nodes, sockets and pipes. Data is shared where the file system can (FICLONE),
- * else copied in the kernel, holes left out. Nothing is followed: what a box made may point anywhere.
+ * Owners, modes, times, extended attributes (trusted ones too: overlay's whiteouts and opaque
+ * folders are such), hard links, device nodes, sockets and pipes. Data is shared where the file
+ * system can (FICLONE), else copied in the kernel, holes left out. Nothing is followed: what a box
+ * made may point anywhere.
  *
- * Trees are as deep as a box likes. There is no recursion, and only the deepest folders on the way are open. One further up that
- * is needed again is opened anew from the top, together with those below it; if it is another one then, the tree was moved while it
- * was copied. ("..", which would be shorter, makes the kernel look at all folders above each time.) */
+ * Trees are as deep as a box likes. There is no recursion, and only the deepest folders on the way
+ * are open. One further up that is needed again is opened anew from the top, together with those
+ * below it; if it is another one then, the tree was moved while it was copied. ("..", which would
+ * be shorter, makes the kernel look at all folders above each time.) */
 #include "pool/pool_internal.h"
 #include "base/file.h"
 #include <dirent.h>
@@ -22,8 +24,8 @@
 enum {
 	OPEN_MAX = 128,	 /* levels with their folders open */
 	STEP_MAX = 2048, /* bytes of a path in one call */
-	LINK_PATH_MAX =
-		4095, /* of a file whose other names are made links; beyond that they are files of their own */
+	/* of a file whose other names are made links; beyond that they are files of their own */
+	LINK_PATH_MAX = 4095,
 	NAMES_MAX = 65536,
 	VALUE_MAX = 65536,
 };
@@ -36,7 +38,8 @@ struct hard_link {
 
 /* A folder on the way down. */
 struct level {
-	char *name; /* in the folder above; its owner and times are copied when all that is in it was */
+	/* in the folder above; its owner and times are copied when all that is in it was */
+	char *name;
 	struct stat st; /* of the source */
 	int in, out;	/* the folder in both trees; -1: closed for now */
 	ino_t in_ino, out_ino;
@@ -54,7 +57,7 @@ struct copy {
 	char *names, *value;	 /* for extended attributes */
 };
 
-/* ---- hard links -------------------------------------------------------------------------------------------- */
+/* ---- hard links ----------------------------------------------------------------------------- */
 
 static struct hard_link *link_slot(struct copy *copy, dev_t dev, ino_t ino)
 {
@@ -99,9 +102,10 @@ static int try_link(struct copy *copy, const struct stat *st, const char *path, 
 	return 0;
 }
 
-/* ---- what a file has besides its data ------------------------------------------------------------------------- */
+/* ---- what a file has besides its data ------------------------------------------------------- */
 
-/* By way of /proc: there is no *at call for attributes of links, and none for O_PATH descriptors. */
+/* By way of /proc: there is no *at call for attributes of links, and none for O_PATH
+ * descriptors. */
 static char *proc_path(int dirfd, const char *name)
 {
 	return xasprintf("/proc/self/fd/%d/%s", dirfd, name);
@@ -144,7 +148,7 @@ static int copy_owner_and_rest(struct copy *copy, int from, int to, const char *
 	return 0;
 }
 
-/* ---- the kinds of files ----------------------------------------------------------------------------------------- */
+/* ---- the kinds of files --------------------------------------------------------------------- */
 
 static int copy_range(int in, int out, off_t from, off_t end, struct err *err)
 {
@@ -208,7 +212,7 @@ static int copy_symlink(int from, int to, const char *name, struct err *err)
 	return 0;
 }
 
-/* ---- down and up again ------------------------------------------------------------------------------------------- */
+/* ---- down and up again ---------------------------------------------------------------------- */
 
 static const char *set_path(struct copy *copy, size_t at, const char *name)
 {
@@ -354,7 +358,8 @@ static int reopen(struct copy *copy, struct err *err)
 	return 0;
 }
 
-/* Goes on with the folder name, which in and out are in both trees; its path is copy->path. Takes both. */
+/* Goes on with the folder name, which in and out are in both trees; its path is copy->path. Takes
+ * both. */
 static int enter(struct copy *copy, int in, int out, const char *name, struct err *err)
 {
 	struct level *level;
@@ -380,7 +385,8 @@ static int enter(struct copy *copy, int in, int out, const char *name, struct er
 	return copy_entries(copy, in, out, level, err);
 }
 
-/* The folder is whole: back up, and then its owner, mode, attributes and times, which its contents would have changed. */
+/* The folder is whole: back up, and then its owner, mode, attributes and times, which its contents
+ * would have changed. */
 static int leave(struct copy *copy, struct err *err)
 {
 	struct level done = copy->levels[--copy->depth];

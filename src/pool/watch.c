@@ -2,15 +2,17 @@
  *
  * Once a second, more often when it is tight, a timer looks at the pool and at the host's disk.
  *
- * The pool's own end is harmless: btrfs says "no space left" and stays healthy. A little before, it grows.
+ * The pool's own end is harmless: btrfs says "no space left" and stays healthy. A little before, it
+ * grows.
  *
- * The host's end is not: btrfs has promised blocks that the sparse file cannot get, writes fail below it and
- * it turns read-only. So all disks are in one quota group, and while the host has less left than the file
- * could still take, the group may write no more than that: its limit is moved along with what is free. A box
- * cannot outrun it, however fast it writes into the page cache, because the kernel checks when it accepts
- * the bytes. Only others who fill the host can; for them some of the host's disk is kept back. When that is
- * touched nothing may be written at all ("Disk quota exceeded" in the boxes) and the reserve is given up, so
- * that what was accepted can still be written. It all goes back by itself when there is room again. */
+ * The host's end is not: btrfs has promised blocks that the sparse file cannot get, writes fail
+ * below it and it turns read-only. So all disks are in one quota group, and while the host has less
+ * left than the file could still take, the group may write no more than that: its limit is moved
+ * along with what is free. A box cannot outrun it, however fast it writes into the page cache,
+ * because the kernel checks when it accepts the bytes. Only others who fill the host can; for them
+ * some of the host's disk is kept back. When that is touched nothing may be written at all ("Disk
+ * quota exceeded" in the boxes) and the reserve is given up, so that what was accepted can still be
+ * written. It all goes back by itself when there is room again. */
 #include "pool/pool_internal.h"
 #include "base/log.h"
 #include "base/text.h"
@@ -49,7 +51,7 @@ uint64_t pool_margin(const struct pool_space *space)
 	return MIN(64 * MIB, space->total / 32);
 }
 
-/* ---- the host ---------------------------------------------------------------------------------------------- */
+/* ---- the host ------------------------------------------------------------------------------- */
 
 static void tell(struct pool *pool, const char *what, bool full, const char *detail)
 {
@@ -71,8 +73,8 @@ static void limit_group(struct pool *pool, uint64_t limit)
 		log_warn("cannot limit what all disks may write", kv_err(&err));
 }
 
-/* What all disks may still write follows what the host has left; set again only when it is off by a quarter,
- * because each time is a write to the pool. */
+/* What all disks may still write follows what the host has left; set again only when it is off by a
+ * quarter, because each time is a write to the pool. */
 static void follow_host(struct pool *pool, const struct host_room *room, uint64_t left)
 {
 	uint64_t used, may;
@@ -134,7 +136,7 @@ static bool look_at_host(struct pool *pool)
 	return pool->host_full || left < TIGHT;
 }
 
-/* ---- the pool ------------------------------------------------------------------------------------------------- */
+/* ---- the pool ------------------------------------------------------------------------------- */
 
 static void look_at_pool(struct pool *pool)
 {

@@ -37,7 +37,7 @@ void state_list_done(struct state_list *list)
 	*list = (struct state_list){ 0 };
 }
 
-/* ---- from a directory ------------------------------------------------------------------------------------ */
+/* ---- from a directory ----------------------------------------------------------------------- */
 
 static int compare_files(const void *a, const void *b)
 {
@@ -99,7 +99,7 @@ int state_list_scan(int dir, struct state_list *ret, struct err *err)
 	return 0;
 }
 
-/* ---- as bytes ---------------------------------------------------------------------------------------------- */
+/* ---- as bytes ------------------------------------------------------------------------------- */
 
 static void put_u32(struct buf *out, uint32_t value)
 {

@@ -1,8 +1,8 @@
 /* open.c - finding the states at the start, and the tmpfs for quick ones
  *
- * What a helper had not finished when the daemon died has a name ending in .tmp and goes. Plain forms are not synced: they
- * are whole as long as this kernel runs, and after another start of the machine nobody can tell. The file .boot says under
- * which kernel the plain forms were written. */
+ * What a helper had not finished when the daemon died has a name ending in .tmp and goes. Plain
+ * forms are not synced: they are whole as long as this kernel runs, and after another start of the
+ * machine nobody can tell. The file .boot says under which kernel the plain forms were written. */
 #include "states/states_internal.h"
 #include "base/file.h"
 #include "base/log.h"
@@ -66,7 +66,8 @@ static int read_folder(struct states *states, bool same_boot, struct err *err)
 		cleanup_closep(&copy);
 		return -1;
 	}
-	/* A name may be told twice while others are renamed: the second look finds it taken in, or gone. */
+	/* A name may be told twice while others are renamed: the second look finds it taken in, or
+	 * gone. */
 	while ((entry = readdir(folder)))
 		if (text_has_prefix(entry->d_name, GONE_PREFIX))
 			sweep_take(states->top, entry->d_name, NULL);

@@ -1,8 +1,9 @@
 /* pack.c - a plain form into one compressed stream; runs in a helper
  *
- * Level 1: memory of programs shrinks to a third or less at half a gigabyte a second, and the next levels win a few
- * percent for twice the time. One thread: two states are packed beside each other at most, and boxes want the other cores.
- * Each file is a frame of its own, so that damage can be told by the file's name. */
+ * Level 1: memory of programs shrinks to a third or less at half a gigabyte a second, and the next
+ * levels win a few percent for twice the time. One thread: two states are packed beside each other
+ * at most, and boxes want the other cores. Each file is a frame of its own, so that damage can be
+ * told by the file's name. */
 #include "states/states_internal.h"
 #include "base/buf.h"
 #include "base/file.h"
@@ -34,7 +35,8 @@ struct packer {
 static int flush(struct packer *packer, struct err *err)
 {
 	sha256_add(packer->sha, packer->out, packer->held);
-	/* Boxes live on that disk too: they are not to find it full because a large one of them is put away. */
+	/* Boxes live on that disk too: they are not to find it full because a large one of them is
+	 * put away. */
 	if (packer->written >= SMALL && state_disk_room(packer->fd) < packer->held)
 		return err_set(err, ERR_LIMIT, "the disk of BOX_HOME has no room for the state");
 	if (fd_write_all(packer->fd, packer->out, packer->held, err) < 0)

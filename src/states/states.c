@@ -1,7 +1,8 @@
 /* states.c - the table of states: which there are, in which form, who holds them; see states.h
  *
- * The table is made from the folders at open and kept in memory; the folders are the truth. A discarded state is called
- * .gone-… until its last hold is released and its helper has ended, then it is trash (sweep.c). */
+ * The table is made from the folders at open and kept in memory; the folders are the truth. A
+ * discarded state is called .gone-… until its last hold is released and its helper has ended, then
+ * it is trash (sweep.c). */
 #include "states/states_internal.h"
 #include "base/file.h"
 #include "base/log.h"
@@ -19,7 +20,7 @@ enum {
 };
 #define RESERVE_MAX (UINT64_C(64) << 20) /* of the disk, not given to states */
 
-/* ---- finding -------------------------------------------------------------------------------------------- */
+/* ---- finding -------------------------------------------------------------------------------- */
 
 bool state_id_is_good(const char *id)
 {
@@ -79,7 +80,7 @@ void state_touch(struct states *states, struct state *state)
 	state->used = ++states->clock;
 }
 
-/* ---- room ------------------------------------------------------------------------------------------------- */
+/* ---- room ----------------------------------------------------------------------------------- */
 
 uint64_t state_disk_room(int fd)
 {
@@ -141,7 +142,7 @@ int state_check_disk(const struct states *states, uint64_t need, struct err *err
 	return err_hint(err, "make some space on the disk of BOX_HOME; removing snapshots does");
 }
 
-/* ---- making ------------------------------------------------------------------------------------------------- */
+/* ---- making --------------------------------------------------------------------------------- */
 
 /* ID/plain below dir, new. */
 static int make_plain(int dir, const char *id, int *ret, struct err *err)
@@ -194,7 +195,7 @@ int state_open_plain(const struct states *states, const struct state *state, str
 	return fd < 0 ? err_sys(err, errno, "open the files of state '%s'", state->id) : fd;
 }
 
-/* ---- packing and unpacking ------------------------------------------------------------------------------------- */
+/* ---- packing and unpacking ------------------------------------------------------------------ */
 
 static struct answer *answer_new(states_done done, states_opened opened, void *arg)
 {
@@ -256,7 +257,7 @@ void states_plain(struct states *states, const char *id, states_opened done, voi
 	done(dir, dir < 0 ? &err : NULL, arg);
 }
 
-/* ---- holding and dropping --------------------------------------------------------------------------------------- */
+/* ---- holding and dropping ------------------------------------------------------------------- */
 
 void states_hold(struct states *states, const char *id)
 {
@@ -410,7 +411,7 @@ void state_settle(struct states *states, struct state *state)
 	sweep(states);
 }
 
-/* ---- asking ------------------------------------------------------------------------------------------------------ */
+/* ---- asking --------------------------------------------------------------------------------- */
 
 bool states_exists(const struct states *states, const char *id)
 {

@@ -24,10 +24,12 @@ enum {
 #define PACKED_NAME	"packed.zst"
 #define PACKED_TMP_NAME "packed.zst.tmp"
 
-/* ---- the packed form: format.c (names and bounds), pack.c, unpack.c ------------------------------------
+/* ---- the packed form: format.c (names and bounds), pack.c, unpack.c
+ * ------------------------------------
  *
- * A zstd stream, so that `zstd -d` shows what is in it: first a frame with the list of the files, then a frame for each
- * file, all with the checksum zstd has (XXH64), then a skippable frame with length and SHA-256 of all that came before. */
+ * A zstd stream, so that `zstd -d` shows what is in it: first a frame with the list of the files,
+ * then a frame for each file, all with the checksum zstd has (XXH64), then a skippable frame with
+ * length and SHA-256 of all that came before. */
 
 struct state_file {
 	char name[STATE_NAME_MAX + 1];
@@ -69,11 +71,11 @@ struct state_place {
 	int (*open)(void *arg, uint64_t total, struct err *err);
 	void *arg;
 };
-/* Makes the files; place NULL: makes none, only looks. Everything is verified, at last the sum over all of it: until this
- * returns 0 nothing that was made may be used. */
+/* Makes the files; place NULL: makes none, only looks. Everything is verified, at last the sum over
+ * all of it: until this returns 0 nothing that was made may be used. */
 int state_unpack(const struct state_source *source, const char *id, const struct state_place *place,
 	struct err *err);
-/* ---- the states: states.c ------------------------------------------------------------------------------ */
+/* ---- the states: states.c ------------------------------------------------------------------- */
 
 enum plain_place { PLAIN_NONE, PLAIN_DISK, PLAIN_QUICK };
 
@@ -126,12 +128,12 @@ int state_open_plain(const struct states *states, const struct state *state, str
 void state_touch(struct states *states, struct state *state);
 /* Forgets a gone state that nobody needs any more, and has its files removed. */
 void state_settle(struct states *states, struct state *state);
-/* With the quick states there are, and what they may still write, no more than a quarter of the memory that would be free
- * without them. */
+/* With the quick states there are, and what they may still write, no more than a quarter of the
+ * memory that would be free without them. */
 bool state_fits_in_memory(const struct states *states, uint64_t need);
 uint64_t state_disk_room(int fd); /* on the disk it lies on, less what is kept for others */
 int state_check_disk(const struct states *states, uint64_t need, struct err *err);
-/* ---- helpers: work.c ------------------------------------------------------------------------------------- */
+/* ---- helpers: work.c ------------------------------------------------------------------------ */
 
 enum job_kind { JOB_PACK, JOB_UNPACK, JOB_VERIFY };
 
@@ -145,9 +147,10 @@ void job_close_all(struct states *states);
 void answer_send(struct states *states, struct answer *answer, const struct err *err);
 void answer_close_all(struct states *states);
 
-/* ---- what is to be removed: sweep.c ------------------------------------------------------------------------ */
+/* ---- what is to be removed: sweep.c --------------------------------------------------------- */
 
-/* Renames it out of the way, first. dir is states->top or states->quick. A missing one is no error. */
+/* Renames it out of the way, first. dir is states->top or states->quick. A missing one is no
+ * error. */
 int sweep_take(int dir, const char *name, struct err *err);
 void sweep(struct states *states); /* removes what was taken, in a helper */
 void sweep_close(struct states *states);

@@ -1,7 +1,7 @@
 /* sweep.c - files of states that nobody needs any more
  *
- * Removing gigabytes takes a while. So they are renamed out of the way, which takes no time, and removed by a helper. What a
- * dead daemon had renamed is removed by the next. */
+ * Removing gigabytes takes a while. So they are renamed out of the way, which takes no time, and
+ * removed by a helper. What a dead daemon had renamed is removed by the next. */
 #include "states/states_internal.h"
 #include "base/file.h"
 #include "base/log.h"

@@ -1,9 +1,10 @@
 /* unpack.c - a packed state back into files; runs in a helper
  *
- * What is read may be damaged in any way, or made by somebody who wants harm: every size is known before the bytes come, no
- * frame gives one byte more or less than announced, and the window zstd may ask for is bounded. A byte that changed is found
- * by zstd's checksum of the frame it lies in, which tells the file; one that zstd passes over (there are some in the heads of
- * frames) by the SHA-256 at the end. */
+ * What is read may be damaged in any way, or made by somebody who wants harm: every size is known
+ * before the bytes come, no frame gives one byte more or less than announced, and the window zstd
+ * may ask for is bounded. A byte that changed is found by zstd's checksum of the frame it lies in,
+ * which tells the file; one that zstd passes over (there are some in the heads of frames) by the
+ * SHA-256 at the end. */
 #include "states/states_internal.h"
 #include "image/sha256.h"
 #include <errno.h>
@@ -57,7 +58,8 @@ static void take(struct unpacker *unpacker, size_t len)
 	unpacker->taken += len;
 }
 
-/* Up to len bytes of the present frame; fewer only at its end, which *ret_end tells if it was met. */
+/* Up to len bytes of the present frame; fewer only at its end, which *ret_end tells if it was
+ * met. */
 static ssize_t frame_read(
 	struct unpacker *unpacker, void *data, size_t len, bool *ret_end, struct err *err)
 {
@@ -103,7 +105,7 @@ static int frame_end(struct unpacker *unpacker, bool ended, struct err *err)
 	}
 }
 
-/* ---- the parts ------------------------------------------------------------------------------------------- */
+/* ---- the parts ------------------------------------------------------------------------------ */
 
 static int read_list(
 	struct unpacker *unpacker, const char *id, struct state_list *ret, struct err *err)

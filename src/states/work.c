@@ -1,8 +1,8 @@
 /* work.c - packing, unpacking and verifying in helpers, and who is told when it is through
  *
- * A job waits until no other works on its state and few enough run at all. Who asks for what is under way joins it. Nobody is
- * called from inside a call of his: answers go through the loop, one at a time, so that whoever is called may do anything,
- * close the whole thing too. */
+ * A job waits until no other works on its state and few enough run at all. Who asks for what is
+ * under way joins it. Nobody is called from inside a call of his: answers go through the loop, one
+ * at a time, so that whoever is called may do anything, close the whole thing too. */
 #include "states/states_internal.h"
 #include "base/clock.h"
 #include "base/file.h"
@@ -44,7 +44,7 @@ static const char *const verbs[] = {
 	[JOB_PACK] = "pack", [JOB_UNPACK] = "unpack", [JOB_VERIFY] = "verify"
 };
 
-/* ---- answers ------------------------------------------------------------------------------------------- */
+/* ---- answers -------------------------------------------------------------------------------- */
 
 static void send_next(void *arg)
 {
@@ -119,7 +119,7 @@ void answer_close_all(struct states *states)
 	states->answers = NULL;
 }
 
-/* ---- in the helper -------------------------------------------------------------------------------------- */
+/* ---- in the helper -------------------------------------------------------------------------- */
 
 static ssize_t read_fd(void *arg, void *data, size_t len, struct err *err)
 {
@@ -147,7 +147,8 @@ static void remove_halves(struct job *job)
 		unlinkat(job->states->quick, job->state->id, AT_REMOVEDIR);
 }
 
-/* The file first, then its name, then the name of its folder: in this order they must reach the disk. */
+/* The file first, then its name, then the name of its folder: in this order they must reach the
+ * disk. */
 static int make_safe(struct job *job, int fd, struct err *err)
 {
 	if (fsync(fd) < 0)
@@ -189,7 +190,8 @@ static int run_read(struct job *job, const struct state_place *place, struct err
 	return state_unpack(&source, job->state->id, place, err);
 }
 
-/* In memory if there is enough: it is needed for a moment mostly, and what goes to the disk must get there. */
+/* In memory if there is enough: it is needed for a moment mostly, and what goes to the disk must
+ * get there. */
 static int open_place(void *arg, uint64_t total, struct err *err)
 {
 	struct job *job = arg;
@@ -257,7 +259,7 @@ static int run(int sock, void *arg)
 	return send(sock, &outcome, sizeof outcome, MSG_NOSIGNAL) == sizeof outcome ? 0 : 1;
 }
 
-/* ---- in the daemon ---------------------------------------------------------------------------------------- */
+/* ---- in the daemon -------------------------------------------------------------------------- */
 
 static void explain(struct job *job, struct err *err)
 {
@@ -280,7 +282,8 @@ static void unlink_job(struct job *job)
 	*at = job->next;
 }
 
-/* The helper was killed and could not remove them itself. A gone state's folder is removed whole. */
+/* The helper was killed and could not remove them itself. A gone state's folder is removed
+ * whole. */
 static void take_halves(struct job *job)
 {
 	struct states *states = job->states;

@@ -1,4 +1,5 @@
-/* columns.h - a table's row as a struct: one list of its columns serves insert, update and read, so that they agree */
+/* columns.h - a table's row as a struct: one list of its columns serves insert, update and read, so
+ * that they agree */
 #pragma once
 #include <sqlite3.h>
 #include <stddef.h>

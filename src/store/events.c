@@ -1,10 +1,10 @@
 /* events.c - the log of what happened; see store.h
  *
- * Offsets are the table's row numbers. They rise by one because the newest row is never deleted: SQLite
- * gives the next row the highest number there is plus one.
+ * Offsets are the table's row numbers. They rise by one because the newest row is never deleted:
+ * SQLite gives the next row the highest number there is plus one.
  *
- * The log is trimmed by shares: a box that causes thousands of events pushes out its own, and those of its tree, but
- * not what is known of others. So there are holes below events_from. */
+ * The log is trimmed by shares: a box that causes thousands of events pushes out its own, and those
+ * of its tree, but not what is known of others. So there are holes below events_from. */
 #include "store/store_internal.h"
 #include "base/clock.h"
 
@@ -163,7 +163,7 @@ int store_event_missing(struct store *store, uint64_t since, uint64_t *ret, stru
 	return 0;
 }
 
-/* ---- shares ------------------------------------------------------------------------------------ */
+/* ---- shares --------------------------------------------------------------------------------- */
 
 /* Of one tree the newest count stay, and none that is newer than border goes. */
 static int trim_tree(

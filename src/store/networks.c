@@ -1,7 +1,7 @@
 /* networks.c - the table of networks, a row for each box that has one; see store.h
  *
- * A row is written whole when a policy or a port changes. Names, budgets and meters change all the time; they
- * have a statement of their own, which leaves the rest alone. */
+ * A row is written whole when a policy or a port changes. Names, budgets and meters change all the
+ * time; they have a statement of their own, which leaves the rest alone. */
 #include "store/store_internal.h"
 #include "base/alloc.h"
 

@@ -1,7 +1,7 @@
 /* schema.c - the tables, as steps from one version of the schema to the next
  *
- * PRAGMA user_version says how many steps a database has seen. A step is never changed once it has been
- * released; what is wrong with it is put right by the next one. */
+ * PRAGMA user_version says how many steps a database has seen. A step is never changed once it has
+ * been released; what is wrong with it is put right by the next one. */
 #include "store/schema.h"
 #include "base/alloc.h"
 
@@ -102,8 +102,8 @@ static const char *const steps[] = {
 	") STRICT;"
 	"CREATE INDEX snapshots_box ON snapshots (box, created_us);"
 	"CREATE UNIQUE INDEX snapshots_name ON snapshots (box, name) WHERE name <> '';",
-	/* 5: trees of boxes that were made from inside. A fork of a higher generation than its origin is of its
-	 * origin's tree; an event is of the tree of its box */
+	/* 5: trees of boxes that were made from inside. A fork of a higher generation than its
+	 * origin is of its origin's tree; an event is of the tree of its box */
 	"ALTER TABLE boxes ADD COLUMN tree TEXT NOT NULL DEFAULT '';"
 	"UPDATE boxes SET tree = ("
 	" WITH RECURSIVE up (id, origin, generation) AS ("

@@ -4,6 +4,6 @@
 
 /* The version this program makes. */
 int schema_version(void);
-/* Applies the steps the database lacks, each in one transaction. Returns an SQLite code; *ret_found is the
- * version it had, which may be higher than schema_version(): then nothing was done. */
+/* Applies the steps the database lacks, each in one transaction. Returns an SQLite code; *ret_found
+ * is the version it had, which may be higher than schema_version(): then nothing was done. */
 int schema_migrate(sqlite3 *db, int *ret_found);

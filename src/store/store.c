@@ -1,16 +1,17 @@
 /* store.c - the database file: opening, locking, transactions, durability; see store.h
  *
- * Durability. The connection runs with synchronous=NORMAL: a commit writes its pages to the write-ahead
- * log and does not wait for the disk (STORE_KEPT, 0.03 ms). For STORE_SAFE the log is synced after the
- * commit through SQLite's own file object (1.2 ms here). Switching PRAGMA synchronous instead costs a
- * statement before and after each transaction, and the grade must be known at BEGIN; a second connection in
- * FULL mode would need a second set of statements. The effect is the same: pages, then one sync.
+ * Durability. The connection runs with synchronous=NORMAL: a commit writes its pages to the
+ * write-ahead log and does not wait for the disk (STORE_KEPT, 0.03 ms). For STORE_SAFE the log is
+ * synced after the commit through SQLite's own file object (1.2 ms here). Switching PRAGMA
+ * synchronous instead costs a statement before and after each transaction, and the grade must be
+ * known at BEGIN; a second connection in FULL mode would need a second set of statements. The
+ * effect is the same: pages, then one sync.
  *
  * The log is copied into the database (two syncs) when the daemon has nothing else to do, by
  * store_idle(); only a log that has grown very large is copied in the middle of things.
  *
- * The lock of the home is an fcntl lock: it belongs to the process, so that a helper forked from the daemon
- * does not go on holding it when the daemon has died. */
+ * The lock of the home is an fcntl lock: it belongs to the process, so that a helper forked from
+ * the daemon does not go on holding it when the daemon has died. */
 #include "store/store_internal.h"
 #include "base/alloc.h"
 #include "base/file.h"
@@ -150,8 +151,8 @@ void store_bind_text(sqlite3_stmt *stmt, int at, const char *text)
 	sqlite3_bind_text(stmt, at, text ? text : "", -1, SQLITE_STATIC);
 }
 
-/* Waits until the write-ahead log is on the disk. SQLite's own file object also knows that a new log needs
- * its directory synced. */
+/* Waits until the write-ahead log is on the disk. SQLite's own file object also knows that a new
+ * log needs its directory synced. */
 static int sync_log(struct store *store, struct err *err)
 {
 	sqlite3_file *file = NULL;
@@ -213,7 +214,8 @@ void store_rollback(struct store *store)
 {
 	sqlite3_stmt *stmt = store_stmt(store, SQL_ROLLBACK, NULL);
 
-	/* SQLite has rolled back by itself after some failures; then this one fails, and that is fine. */
+	/* SQLite has rolled back by itself after some failures; then this one fails, and that is
+	 * fine. */
 	if (store->in_transaction && stmt)
 		store_run(store, stmt, STORE_KEPT, NULL);
 	store->in_transaction = false;
@@ -304,8 +306,8 @@ static int set_up(struct store *store, struct err *err)
 	return 0;
 }
 
-/* A look at the whole file once, while nothing depends on it yet: a damaged page found later would be found
- * in the middle of a change. */
+/* A look at the whole file once, while nothing depends on it yet: a damaged page found later would
+ * be found in the middle of a change. */
 static int check_whole(struct store *store, struct err *err)
 {
 	sqlite3_stmt *stmt = NULL;
@@ -340,8 +342,8 @@ static int migrate(struct store *store, struct err *err)
 	return found < schema_version() ? sync_log(store, err) : 0;
 }
 
-/* Made here, so that nobody but root ever reads it; SQLite gives its other files the same mode. Closed
- * before SQLite opens it: closing a file drops all fcntl locks the process has on it. */
+/* Made here, so that nobody but root ever reads it; SQLite gives its other files the same mode.
+ * Closed before SQLite opens it: closing a file drops all fcntl locks the process has on it. */
 static int make_private(const char *path, struct err *err)
 {
 	int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);

@@ -1,9 +1,10 @@
 /* store.h - what must survive: SQLite in WAL mode under BOX_HOME/state.db
  *
  * Every call is one transaction unless inside store_begin/store_commit. Two grades of durability:
- * STORE_KEPT survives the daemon's death at any moment (written to the WAL, no fsync); STORE_SAFE also
- * survives power loss (fsync). An intent needs STORE_KEPT only: what it guards (processes, mounts,
- * cgroups) does not outlive the machine. Rows are plain structs; strings in them belong to the row. */
+ * STORE_KEPT survives the daemon's death at any moment (written to the WAL, no fsync); STORE_SAFE
+ * also survives power loss (fsync). An intent needs STORE_KEPT only: what it guards (processes,
+ * mounts, cgroups) does not outlive the machine. Rows are plain structs; strings in them belong to
+ * the row. */
 #pragma once
 #include "base/alloc.h"
 #include "base/err.h"
@@ -14,8 +15,9 @@
 struct store;
 enum store_grade { STORE_KEPT, STORE_SAFE };
 
-/* Opens or makes the database, migrates it, takes the lock of the home. ERR_STATE when another daemon
- * has it (the message names its pid); ERR_UNSUPPORTED when the schema is newer than this program. */
+/* Opens or makes the database, migrates it, takes the lock of the home. ERR_STATE when another
+ * daemon has it (the message names its pid); ERR_UNSUPPORTED when the schema is newer than this
+ * program. */
 int store_open(const char *home, struct store **ret, struct err *err);
 void store_close(struct store *store); /* accepts NULL */
 DEFINE_CLEANUP(store_close, struct store)
@@ -33,7 +35,8 @@ struct box_row {
 	char *id;
 	char *name;
 	char *state; /* what it is: "creating" "running" "stopped" "removing" ... see core/box.h */
-	char *intent; /* what was being done to it: "" or "create" "start" "stop" "remove" "remove-keep" */
+	/* what was being done to it: "" or "create" "start" "stop" "remove" "remove-keep" */
+	char *intent;
 	char *image; /* image id */
 	char *image_name;
 	char *driver;
@@ -54,7 +57,8 @@ struct box_row {
 	char *on_limit;	   /* "notify" "pause" "stop" */
 	char *volumes;	   /* JSON array, see box_spec */
 	char *mounts;	   /* JSON array, see box_spec */
-	char *main; /* JSON array or "": what really runs as main; the image's entrypoint is in it */
+	/* JSON array or "": what really runs as main; the image's entrypoint is in it */
+	char *main;
 	char *sleep; /* JSON {"suspend_ms":N,"hibernate_ms":N}, 0: never; "": as configured */
 	char *auto_snapshot; /* "" (as configured) "off" "exec" "interval=SECONDS" */
 	char *fork_limits; /* JSON, what the box may do to itself from inside; "": as configured */
@@ -65,7 +69,8 @@ struct box_row {
 	char *asleep_for;      /* why it sleeps: "" "request" "idle" "limit.memory"… "shutdown" */
 	int64_t wake_us;     /* wall clock when a timer inside falls due while it sleeps; 0: none */
 	uint64_t generation; /* forks between it and a box that was made by hand */
-	char *tree; /* id of the tree it belongs to, see core/tree.h; "": of its own, named by its id */
+	/* id of the tree it belongs to, see core/tree.h; "": of its own, named by its id */
+	char *tree;
 	char *origin_position; /* the snapshot that box stood upon when it was forked, or "" */
 };
 
@@ -77,12 +82,13 @@ int store_box_insert(
 int store_box_update(
 	struct store *store, const struct box_row *row, enum store_grade grade, struct err *err);
 int store_box_delete(struct store *store, const char *id, enum store_grade grade, struct err *err);
-/* Calls fn for each row, oldest first; the row is borrowed. fn returning -1 stops with that error. */
+/* Calls fn for each row, oldest first; the row is borrowed. fn returning -1 stops with that
+ * error. */
 int store_box_each(struct store *store,
 	int (*fn)(const struct box_row *row, void *arg, struct err *err), void *arg,
 	struct err *err);
 
-/* ---- trees: of boxes that were made from inside, see core/tree.h ------------------------------ */
+/* ---- trees: of boxes that were made from inside, see core/tree.h ---------------------------- */
 
 enum tree_given { TREE_CPU = 1, TREE_MEMORY = 2, TREE_PIDS = 4 };
 struct tree_row {
@@ -135,15 +141,16 @@ int store_snapshot_each(struct store *store,
 
 /* ---- events --------------------------------------------------------------------------------- */
 
-/* Appends; *ret_offset is its place (rising by one). Always STORE_KEPT. data may be NULL; not consumed. tree: of the box, NULL
- * for an event of no box. */
+/* Appends; *ret_offset is its place (rising by one). Always STORE_KEPT. data may be NULL; not
+ * consumed. tree: of the box, NULL for an event of no box. */
 int store_event_add(struct store *store, const char *type, const char *box_id, const char *box_name,
 	const char *tree, json_t *data, int64_t at_us, uint64_t *ret_offset, struct err *err);
 /* At most limit events with offset >= since (of box_id, if not NULL) as
  * [{"offset","at","type","box","box_name","data"}]. New reference. */
 json_t *store_event_list(
 	struct store *store, uint64_t since, const char *box_id, unsigned limit, struct err *err);
-/* Of the newest ones (of a box; NULL: of all), at most so many: how many there are, and where they begin. */
+/* Of the newest ones (of a box; NULL: of all), at most so many: how many there are, and where they
+ * begin. */
 int store_event_tail(struct store *store, const char *box_id, uint64_t wanted, uint64_t *ret_count,
 	uint64_t *ret_first, struct err *err);
 /* The offset from which on none is missing, and the one that the next event will get. */
@@ -151,9 +158,9 @@ int store_event_range(
 	struct store *store, uint64_t *ret_oldest, uint64_t *ret_next, struct err *err);
 /* How many from since on are no longer kept. */
 int store_event_missing(struct store *store, uint64_t since, uint64_t *ret, struct err *err);
-/* Keeps about keep events: the newest half, whoever caused them, and of what is older a share for each tree that has boxes, one
- * for events of no box, and one for all that are gone. So nobody pushes out the lines of others. Cheap when there is
- * nothing to do. */
+/* Keeps about keep events: the newest half, whoever caused them, and of what is older a share for
+ * each tree that has boxes, one for events of no box, and one for all that are gone. So nobody
+ * pushes out the lines of others. Cheap when there is nothing to do. */
 int store_event_trim(struct store *store, uint64_t keep, struct err *err);
 
 /* ---- tokens --------------------------------------------------------------------------------- */
@@ -169,8 +176,9 @@ enum scope {
 /* "files or exec"; borrowed, until the next call. */
 const char *scopes_text(unsigned scopes);
 
-/* Makes a token "box_<32 random base62>"; only its SHA-256 is stored. *ret_secret is shown once; yours.
- * expires_us 0: never. *ret_row: {"id","name","scopes":[...],"created_at","expires_at","last_used_at"}. */
+/* Makes a token "box_<32 random base62>"; only its SHA-256 is stored. *ret_secret is shown once;
+ * yours. expires_us 0: never. *ret_row:
+ * {"id","name","scopes":[...],"created_at","expires_at","last_used_at"}. */
 int store_token_create(struct store *store, const char *name, unsigned scopes, int64_t expires_us,
 	char **ret_secret, json_t **ret_row, struct err *err);
 json_t *store_token_list(struct store *store, struct err *err);
@@ -182,7 +190,7 @@ int store_token_check(
 const char *store_token_name(const struct store *store, const char *secret);
 int scopes_from_names(json_t *names, unsigned *ret, struct err *err);
 
-/* ---- networks: what is kept of a box's network -------------------------------------------------- */
+/* ---- networks: what is kept of a box's network ---------------------------------------------- */
 
 struct network_row {
 	char *box;	  /* id */

@@ -66,10 +66,11 @@ struct store {
 
 /* The statement, prepared and reset; NULL with err. */
 sqlite3_stmt *store_stmt(struct store *store, enum store_sql which, struct err *err);
-/* Steps a statement that gives no rows, resets it and, outside a transaction, makes its commit as durable
- * as grade asks. */
+/* Steps a statement that gives no rows, resets it and, outside a transaction, makes its commit as
+ * durable as grade asks. */
 int store_run(struct store *store, sqlite3_stmt *stmt, enum store_grade grade, struct err *err);
-/* err from the connection's last error: what was tried, then SQLite's words. A damaged file gets a hint. */
+/* err from the connection's last error: what was tried, then SQLite's words. A damaged file gets a
+ * hint. */
 int store_fail(struct store *store, struct err *err, const char *what);
 
 /* tokens.c: reads the table into store->tokens. */

@@ -1,8 +1,9 @@
 /* tokens.c - bearer tokens of the TCP door; see store.h
  *
- * A token is "box_" and 32 characters of base62 (190 bits); the database holds its SHA-256 alone. No slow
- * hash is needed: nobody guesses 190 bits, with or without the database. A check hashes what was given and
- * compares it with every stored hash in constant time, so that how long it takes tells nothing. */
+ * A token is "box_" and 32 characters of base62 (190 bits); the database holds its SHA-256 alone.
+ * No slow hash is needed: nobody guesses 190 bits, with or without the database. A check hashes
+ * what was given and compares it with every stored hash in constant time, so that how long it takes
+ * tells nothing. */
 #include "store/store_internal.h"
 #include "base/alloc.h"
 #include "base/clock.h"

@@ -76,8 +76,9 @@ static int make_missing(int root, const char *path, mode_t mode, struct err *err
 			close(fd);
 			continue;
 		}
-		/* The parent was opened one round ago without any link on the way, and whoever could swap
-		 * it is the one who would be cheated: mkdirat makes no more than an empty directory. */
+		/* The parent was opened one round ago without any link on the way, and whoever
+		 * could swap it is the one who would be cheated: mkdirat makes no more than an
+		 * empty directory. */
 		if (errno != ENOENT || mkdirat(root, part, mode) < 0)
 			return err_sys(err, errno, "make '/%s'", part);
 	}

@@ -1,8 +1,9 @@
 /* cgroup.c - trees and groups
  *
- * Where a v2 tree exists it is used for birth (CLONE_INTO_CGROUP), for killing (cgroup.kill) and for
- * knowing whether anybody is left (cgroup.events), with or without controllers. On v1 alone, the freezer
- * holds a group still while its processes are killed one by one. Limits are in cgroup_limit.c. */
+ * Where a v2 tree exists it is used for birth (CLONE_INTO_CGROUP), for killing (cgroup.kill) and
+ * for knowing whether anybody is left (cgroup.events), with or without controllers. On v1 alone,
+ * the freezer holds a group still while its processes are killed one by one. Limits are in
+ * cgroup_limit.c. */
 #include "sys/cgroup_internal.h"
 #include "base/alloc.h"
 #include "base/file.h"
@@ -20,7 +21,7 @@ enum {
 	DESCENDANTS_MAX = 512, /* and how many */
 };
 
-/* ---- the tree ---------------------------------------------------------------------------------- */
+/* ---- the tree ------------------------------------------------------------------------------- */
 
 const struct cgroup_hierarchy *cgroup_find(
 	const struct cgroup_tree *tree, enum cgroup_controller controller)
@@ -72,8 +73,8 @@ static int open_top(struct cgroup_tree *tree, const char *mount, bool v2, struct
 	return 0;
 }
 
-/* Controllers are handed down level by level. One that cannot be (processes sit in the parent, or it is
- * not delegated to us) is simply not ours. */
+/* Controllers are handed down level by level. One that cannot be (processes sit in the parent, or
+ * it is not delegated to us) is simply not ours. */
 static bool hand_down(struct cgroup_hierarchy *hierarchy, enum cgroup_controller controller)
 {
 	_cleanup_free_ char *top = xasprintf("%s/cgroup.subtree_control", hierarchy->mount);
@@ -272,7 +273,7 @@ bool cgroup_find_id(struct cgroup_tree *tree, const char *last, char ret[CGROUP_
 	return false;
 }
 
-/* ---- one group ----------------------------------------------------------------------------------- */
+/* ---- one group ------------------------------------------------------------------------------ */
 
 int cgroup_poke(const struct cgroup_hierarchy *hierarchy, const char *id, const char *file,
 	const char *text, struct err *err)
@@ -412,7 +413,7 @@ void cgroup_join_done(struct cgroup_join *join)
 	join->count = 0;
 }
 
-/* ---- its end --------------------------------------------------------------------------------------- */
+/* ---- its end -------------------------------------------------------------------------------- */
 
 static int kill_listed(
 	const struct cgroup_hierarchy *hierarchy, const char *id, bool *ret_any, struct err *err)
@@ -498,8 +499,8 @@ bool cgroup_is_populated(struct cgroup_tree *tree, const char *id)
 	return false;
 }
 
-/* Depth first. The owner of a delegated group may have made some below it; their number and depth are
- * bounded by cgroup_delegate. */
+/* Depth first. The owner of a delegated group may have made some below it; their number and depth
+ * are bounded by cgroup_delegate. */
 static int remove_groups(int parent, const char *name, int depth)
 {
 	int fd;

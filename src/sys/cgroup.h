@@ -1,11 +1,12 @@
 /* cgroup.h - control groups on any layout: v2 alone, v1 alone, or v1 controllers beside a v2 tree
  *
- * A tree is the directory NAME at the top of every hierarchy in use; a group is a directory ID in each of
- * them. A group has no object of its own: its id is enough, so nothing is held open for it and an earlier
- * process's groups need no adopting.
+ * A tree is the directory NAME at the top of every hierarchy in use; a group is a directory ID in
+ * each of them. A group has no object of its own: its id is enough, so nothing is held open for it
+ * and an earlier process's groups need no adopting.
  *
- * Groups that share limits lie in a group of theirs: the id of such a one is "tree-NAME/ID". "tree-NAME" is made with
- * the first of them and goes with the last; it is an id too, for limits and figures of all in it. "." is the tree. */
+ * Groups that share limits lie in a group of theirs: the id of such a one is "tree-NAME/ID".
+ * "tree-NAME" is made with the first of them and goes with the last; it is an id too, for limits
+ * and figures of all in it. "." is the tree. */
 #pragma once
 #include "base/err.h"
 #include <stdbool.h>
@@ -45,8 +46,8 @@ bool cgroup_layout_has(const struct cgroup_layout *layout, enum cgroup_controlle
 
 struct cgroup_tree;
 
-/* Makes the directory name in every hierarchy and hands the controllers down to it. A controller that
- * cannot be had is left out; see cgroup_tree_has. */
+/* Makes the directory name in every hierarchy and hands the controllers down to it. A controller
+ * that cannot be had is left out; see cgroup_tree_has. */
 int cgroup_tree_open(const char *name, struct cgroup_tree **ret, struct err *err);
 void cgroup_tree_close(
 	struct cgroup_tree *tree); /* removes its directories where empty; accepts NULL */
@@ -56,7 +57,8 @@ bool cgroup_tree_has(const struct cgroup_tree *tree, enum cgroup_controller cont
 bool cgroup_tree_has_v2(const struct cgroup_tree *tree);
 #define CGROUP_SHARED "tree-" /* how a group begins that holds others */
 enum { CGROUP_ID_SIZE = 128 };
-/* Calls fn with every group's id, "tree-NAME/ID" for one in a shared group; shared groups with nothing in them go. */
+/* Calls fn with every group's id, "tree-NAME/ID" for one in a shared group; shared groups with
+ * nothing in them go. */
 void cgroup_tree_each(struct cgroup_tree *tree, void (*fn)(const char *id, void *arg), void *arg);
 /* A group by the last part of its id, wherever it is. False: there is none. */
 bool cgroup_find_id(struct cgroup_tree *tree, const char *last, char ret[CGROUP_ID_SIZE]);
@@ -70,18 +72,20 @@ struct cgroup_limits { /* 0: unlimited */
 /* Nothing is left when it fails. ERR_UNSUPPORTED when a limit has no controller. */
 int cgroup_create(struct cgroup_tree *tree, const char *id, const struct cgroup_limits *limits,
 	struct err *err);
-/* Limits of a group that is in use; 0 lifts one. ERR_UNSUPPORTED as above; ERR_STATE, and everything stays as it was,
- * when more memory is in use than the new limit allows and the kernel could not get enough of it back. */
+/* Limits of a group that is in use; 0 lifts one. ERR_UNSUPPORTED as above; ERR_STATE, and
+ * everything stays as it was, when more memory is in use than the new limit allows and the kernel
+ * could not get enough of it back. */
 int cgroup_limit(struct cgroup_tree *tree, const char *id, const struct cgroup_limits *limits,
 	struct err *err);
 /* The v2 group is given to uid, who may then make groups of his own in it (bounded in number). */
 int cgroup_delegate(struct cgroup_tree *tree, const char *id, uid_t uid, struct err *err);
-/* The v2 directory, made if it is not there yet, for clone_process; -1 in *ret where there is no v2 tree.
- * May come before cgroup_create: a process that waits can be born while its limits are being set. */
+/* The v2 directory, made if it is not there yet, for clone_process; -1 in *ret where there is no v2
+ * tree. May come before cgroup_create: a process that waits can be born while its limits are being
+ * set. */
 int cgroup_open_v2(struct cgroup_tree *tree, const char *id, int *ret, struct err *err);
 
-/* v1 groups are entered by the process itself, through fds its parent opened: moving oneself needs none
- * of the locks that moving another process waits for (it can take milliseconds). */
+/* v1 groups are entered by the process itself, through fds its parent opened: moving oneself needs
+ * none of the locks that moving another process waits for (it can take milliseconds). */
 enum { CGROUP_JOIN_MAX = 6 };
 struct cgroup_join {
 	int fds[CGROUP_JOIN_MAX];
@@ -93,18 +97,19 @@ int cgroup_join_enter(
 	const struct cgroup_join *join, struct err *err); /* in the child; allocates nothing */
 void cgroup_join_done(struct cgroup_join *join);
 
-/* A group with a limit of CPU and nothing else, for work that is done for a box outside it (cgroup_work.c). Entered by *ret, or
- * *ret_v2, which is yours, at a clone; where there is no CPU controller by neither. cgroup_remove removes it. */
+/* A group with a limit of CPU and nothing else, for work that is done for a box outside it
+ * (cgroup_work.c). Entered by *ret, or *ret_v2, which is yours, at a clone; where there is no CPU
+ * controller by neither. cgroup_remove removes it. */
 int cgroup_work_open(struct cgroup_tree *tree, const char *id, uint64_t cpu_milli,
 	struct cgroup_join *ret, int *ret_v2, struct err *err);
 
 /* Everything in the group, groups below it included. A group that is not there is no error. */
 int cgroup_kill(struct cgroup_tree *tree, const char *id, struct err *err);
-/* All processes of the group stop where they are, or go on. Returns when they do; ERR_TIMEOUT after a second, and
- * then they go on. A frozen group can be killed. */
+/* All processes of the group stop where they are, or go on. Returns when they do; ERR_TIMEOUT after
+ * a second, and then they go on. A frozen group can be killed. */
 int cgroup_freeze(struct cgroup_tree *tree, const char *id, bool frozen, struct err *err);
-/* Waits no longer than that. ERR_TIMEOUT: some run on, but only to the end of what they are about in the kernel; ask again, or let
- * all go on by cgroup_freeze. */
+/* Waits no longer than that. ERR_TIMEOUT: some run on, but only to the end of what they are about
+ * in the kernel; ask again, or let all go on by cgroup_freeze. */
 int cgroup_freeze_try(struct cgroup_tree *tree, const char *id, int64_t bound_us, struct err *err);
 /* Where the group is frozen, as a path; NULL where it cannot be. Yours. */
 char *cgroup_freezer_path(const struct cgroup_tree *tree, const char *id);
@@ -114,30 +119,33 @@ bool cgroup_is_populated(struct cgroup_tree *tree, const char *id);
 int cgroup_remove(struct cgroup_tree *tree, const char *id, struct err *err);
 bool cgroup_holds(struct cgroup_tree *tree, const char *id, pid_t pid);
 
-/* ---- waiting at the limit of memory (cgroup_hold.c) --------------------------------------------- */
+/* ---- waiting at the limit of memory (cgroup_hold.c) ----------------------------------------- */
 
-/* hold: a process that would be killed for the group's limit of memory waits instead (v1), or is slowed down shortly before
- * (v2); cgroup_oom_watch tells of both. limit as set, 0: none; to be called again when it changes. */
+/* hold: a process that would be killed for the group's limit of memory waits instead (v1), or is
+ * slowed down shortly before (v2); cgroup_oom_watch tells of both. limit as set, 0: none; to be
+ * called again when it changes. */
 #define CGROUP_HOLD_ITS_LIMIT UINT64_MAX /* whatever limit the group has */
 int cgroup_hold(
 	struct cgroup_tree *tree, const char *id, uint64_t limit, bool hold, struct err *err);
 /* Whether a process waits for memory right now; v1 only. */
 bool cgroup_memory_waits(struct cgroup_tree *tree, const char *id);
-/* Whether next to nothing is left of the limit but what the kernel cannot take back. Reads a large file. */
+/* Whether next to nothing is left of the limit but what the kernel cannot take back. Reads a large
+ * file. */
 bool cgroup_memory_is_tight(struct cgroup_tree *tree, const char *id, uint64_t limit);
 /* How often the limit was run into, ever; also for what the kernel could make room for. */
 uint64_t cgroup_memory_refused(struct cgroup_tree *tree, const char *id);
-/* To be told of forks the limit of processes refused: a watch on the inotify fd, -1 when that cannot be had. */
+/* To be told of forks the limit of processes refused: a watch on the inotify fd, -1 when that
+ * cannot be had. */
 int cgroup_pids_watch(struct cgroup_tree *tree, const char *id, int inotify_fd);
 
-/* ---- the machine (cgroup_machine.c) ------------------------------------------------------------ */
+/* ---- the machine (cgroup_machine.c) --------------------------------------------------------- */
 
 /* Pure: what of so much may be given away, so that the machine itself stays of use. */
 struct cgroup_limits cgroup_machine_share(uint64_t memory_bytes, uint64_t pids);
 /* That of this machine: limits for ".". CPU time has none: it is always shared. */
 struct cgroup_limits cgroup_machine_limits(const struct cgroup_tree *tree);
 
-/* ---- figures (cgroup_stats.c) ------------------------------------------------------------------ */
+/* ---- figures (cgroup_stats.c) --------------------------------------------------------------- */
 
 struct cgroup_stats { /* 0 where the machine cannot tell */
 	uint64_t cpu_us;
@@ -155,11 +163,13 @@ int cgroup_stats(
 /* Processes of the group the kernel killed for memory, ever. */
 uint64_t cgroup_oom_kills(struct cgroup_tree *tree, const char *id);
 
-/* CPU time used, ever, in microseconds, and bytes read and written where the tree counts them; cheap. */
+/* CPU time used, ever, in microseconds, and bytes read and written where the tree counts them;
+ * cheap. */
 uint64_t cgroup_cpu_us(struct cgroup_tree *tree, const char *id);
 uint64_t cgroup_io_bytes(struct cgroup_tree *tree, const char *id);
 
-/* What v1 counts for sockets of TCP and UDP; the kernel lets it grow over the limit where it cannot refuse. 0 on v2. */
+/* What v1 counts for sockets of TCP and UDP; the kernel lets it grow over the limit where it cannot
+ * refuse. 0 on v2. */
 uint64_t cgroup_socket_bytes(struct cgroup_tree *tree, const char *id);
 
 /* How much is left below the limit of memory (bytes) or processes; UINT64_MAX: there is none. */
@@ -170,10 +180,12 @@ uint64_t cgroup_pids_refused(struct cgroup_tree *tree, const char *id);
 
 /* Processes of the group itself, not of groups in it; at most max. */
 size_t cgroup_pids(struct cgroup_tree *tree, const char *id, pid_t *ret, size_t max);
-/* Those of groups in it, too. More than max is answered when there are more; ret then holds the first max. */
+/* Those of groups in it, too. More than max is answered when there are more; ret then holds the
+ * first max. */
 size_t cgroup_pids_below(struct cgroup_tree *tree, const char *id, pid_t *ret, size_t max);
 
-/* To be told of kills for memory: v1 gives an eventfd of its own a group (*ret_fd, yours), v2 a watch on the
- * shared inotify fd (*ret_wd). The other one is set to -1; both are without a memory controller. */
+/* To be told of kills for memory: v1 gives an eventfd of its own a group (*ret_fd, yours), v2 a
+ * watch on the shared inotify fd (*ret_wd). The other one is set to -1; both are without a memory
+ * controller. */
 int cgroup_oom_watch(struct cgroup_tree *tree, const char *id, int inotify_fd, int *ret_fd,
 	int *ret_wd, struct err *err);

@@ -1,9 +1,10 @@
 /* cgroup_freeze.c - holding the processes of a group still
  *
- * v2 says in cgroup.events when all have stopped, and wakes whoever polls that file; but not twice within 10 ms, so one
- * that was just thawed is asked in between. v1 has to be asked again and again, and tries again by itself only when it is asked. A process deep in the kernel may take its
- * time; one that has not stopped within the bound is an error, and then all go on: nothing is left half
- * frozen. */
+ * v2 says in cgroup.events when all have stopped, and wakes whoever polls that file; but not twice
+ * within 10 ms, so one that was just thawed is asked in between. v1 has to be asked again and
+ * again, and tries again by itself only when it is asked. A process deep in the kernel may take its
+ * time; one that has not stopped within the bound is an error, and then all go on: nothing is left
+ * half frozen. */
 #include "sys/cgroup_internal.h"
 #include "base/alloc.h"
 #include "base/clock.h"

@@ -1,14 +1,16 @@
 /* cgroup_hold.c - a group that waits at its limit of memory instead of losing a process
  *
- * v1 can turn the killing off: a process that needs one page more waits in the kernel, where nothing but a kill, more
- * memory or the killing turned on again gets it out, and the eventfd of kills tells. Only page faults wait; a system
- * call that needs memory (a file in /dev/shm, a fork) fails with ENOMEM and tells nobody, so the group is looked at now and then.
+ * v1 can turn the killing off: a process that needs one page more waits in the kernel, where
+ * nothing but a kill, more memory or the killing turned on again gets it out, and the eventfd of
+ * kills tells. Only page faults wait; a system call that needs memory (a file in /dev/shm, a fork)
+ * fails with ENOMEM and tells nobody, so the group is looked at now and then.
  *
- * v2 has no such thing, but memory.high a little below the limit: whoever goes beyond is slowed down more and more, and memory.events
- * changes at once. There is time to freeze the group between the two.
+ * v2 has no such thing, but memory.high a little below the limit: whoever goes beyond is slowed
+ * down more and more, and memory.events changes at once. There is time to freeze the group between
+ * the two.
  *
- * Memory that the kernel can take back at once (file caches) fills every group that reads files; it is not what makes a group
- * full. */
+ * Memory that the kernel can take back at once (file caches) fills every group that reads files; it
+ * is not what makes a group full. */
 #include "sys/cgroup_internal.h"
 #include "base/alloc.h"
 #include <errno.h>

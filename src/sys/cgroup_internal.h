@@ -23,7 +23,8 @@ const struct cgroup_hierarchy *cgroup_find_v2(const struct cgroup_tree *tree);
 
 int cgroup_poke(const struct cgroup_hierarchy *hierarchy, const char *id, const char *file,
 	const char *text, struct err *err);
-/* A small file of a group, without allocating. False when it cannot be read; hierarchy may be NULL. */
+/* A small file of a group, without allocating. False when it cannot be read; hierarchy may be
+ * NULL. */
 bool cgroup_read(const struct cgroup_hierarchy *hierarchy, const char *id, const char *file,
 	char *out, size_t size);
 /* A file that holds one number; 0 when it cannot be read. */

@@ -1,8 +1,10 @@
 /* cgroup_layout.c - which control group hierarchies this machine has
  *
- * A line of mountinfo:  41 31 0:38 / /sys/fs/cgroup/unified rw shared:4 - cgroup2 cgroup2 rw,nsdelegate
- * The part before " - " has a varying number of fields, the three after it are type, source and options;
- * a v1 mount names its controllers among the options. The first mount of each kind counts. */
+ * A line of mountinfo:  41 31 0:38 / /sys/fs/cgroup/unified rw shared:4 - cgroup2 cgroup2
+ *                       rw,nsdelegate
+ * The part before " - " has a varying number of fields, the three after it are type, source and
+ * options; a v1 mount names its controllers among the options. The first mount of each kind
+ * counts. */
 #include "sys/cgroup.h"
 #include "base/alloc.h"
 #include "base/file.h"

@@ -1,9 +1,9 @@
 /* cgroup_limit.c - what a group may use
  *
- * Limits go to wherever the controller is: one table says file and format for each version. Memory comes
- * first, since it alone can be refused while a group is in use, and then nothing has changed yet: v1 tries
- * to get memory back and says EBUSY when it cannot; v2 would kill instead, so it is asked to get memory back
- * before the limit is written. */
+ * Limits go to wherever the controller is: one table says file and format for each version. Memory
+ * comes first, since it alone can be refused while a group is in use, and then nothing has changed
+ * yet: v1 tries to get memory back and says EBUSY when it cannot; v2 would kill instead, so it is
+ * asked to get memory back before the limit is written. */
 #include "sys/cgroup_internal.h"
 #include "base/alloc.h"
 #include "base/text.h"
@@ -25,10 +25,11 @@ struct limit_file {
 };
 
 /* CPU quotas are microseconds of a 100 ms period, which is what a new group has. New groups have
- * memory.oom.group = 0: the kernel kills one process, not the box. memory.memsw may never be the lower one of
- * the two, so it is written before and after: the first works when limits rise, the second when they fall.
- * v1 counts what sockets of TCP and UDP hold apart, and only where it is limited: boxes get an eighth of their memory on top
- * (v2 counts it as memory). A group that holds more than a lowered limit keeps the one it had. */
+ * memory.oom.group = 0: the kernel kills one process, not the box. memory.memsw may never be the
+ * lower one of the two, so it is written before and after: the first works when limits rise, the
+ * second when they fall. v1 counts what sockets of TCP and UDP hold apart, and only where it is
+ * limited: boxes get an eighth of their memory on top (v2 counts it as memory). A group that holds
+ * more than a lowered limit keeps the one it had. */
 enum { SOCKETS_PART = 8, SOCKETS_LOWEST = 16 << 20 };
 #define FIELD(name) offsetof(struct cgroup_limits, name)
 static const struct limit_file limit_files[] = {

@@ -1,7 +1,8 @@
-/* cgroup_machine.c - what a machine can give to all groups of a tree together, and still be of use itself
+/* cgroup_machine.c - what a machine can give to all groups of a tree together, and still be of use
+ * itself
  *
- * Memory is that of the machine, process numbers are pid_max and threads-max; where this is a container, what its own
- * group may have is less, and is what counts. */
+ * Memory is that of the machine, process numbers are pid_max and threads-max; where this is a
+ * container, what its own group may have is less, and is what counts. */
 #include "sys/cgroup_internal.h"
 #include "base/alloc.h"
 #include "base/file.h"

@@ -1,7 +1,8 @@
 /* cgroup_work.c - a group for work that is done for a box outside it
  *
- * What captures a box cannot be in its group, which is frozen meanwhile. Its CPU time is bounded by a group of its own beside it,
- * in the hierarchy that has the CPU controller and in no other: memory that it writes files with is not the box's. */
+ * What captures a box cannot be in its group, which is frozen meanwhile. Its CPU time is bounded by
+ * a group of its own beside it, in the hierarchy that has the CPU controller and in no other:
+ * memory that it writes files with is not the box's. */
 #include "sys/cgroup_internal.h"
 #include "base/file.h"
 #include <errno.h>

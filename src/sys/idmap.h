@@ -22,8 +22,8 @@ struct idmap_pair {
 	uint32_t count;		  /* 0: one */
 	struct idmap_extent more; /* users and groups; none when its count is 0 */
 };
-/* A user namespace that maps these and nobody else; made by a process that is gone afterwards. The caller
- * should be small, since it is copied. */
+/* A user namespace that maps these and nobody else; made by a process that is gone afterwards. The
+ * caller should be small, since it is copied. */
 int idmap_new(const struct idmap_pair *pair, int *ret, struct err *err);
 
 struct idmap_view {
@@ -31,7 +31,7 @@ struct idmap_view {
 	uint64_t set;	/* MOUNT_ATTR_* to set as well */
 	uint64_t clear; /* and to clear */
 };
-/* A detached copy of the mount at path (relative to dirfd; "" is dirfd itself), seen so. ERR_UNSUPPORTED when the
- * file system cannot. */
+/* A detached copy of the mount at path (relative to dirfd; "" is dirfd itself), seen so.
+ * ERR_UNSUPPORTED when the file system cannot. */
 int idmap_clone_tree(
 	int dirfd, const char *path, const struct idmap_view *view, int *ret, struct err *err);

@@ -1,9 +1,9 @@
 /* mountfd.c - see mountfd.h
  *
- * Overlay keeps the credentials of whoever makes it and uses them for every access to its layers. Host
- * uid 0 has no place in an id-mapped upper: made by plain root, the mount comes up read-only without a
- * word. So the file system user is set to the box's root for the moment of creation, and since that
- * drops capabilities from the effective set, they are raised again. */
+ * Overlay keeps the credentials of whoever makes it and uses them for every access to its layers.
+ * Host uid 0 has no place in an id-mapped upper: made by plain root, the mount comes up read-only
+ * without a word. So the file system user is set to the box's root for the moment of creation, and
+ * since that drops capabilities from the effective set, they are raised again. */
 #include "sys/mountfd.h"
 #include "base/alloc.h"
 #include "sys/caps.h"
@@ -177,8 +177,8 @@ static int format_options(const struct overlay_spec *spec, char *out, size_t siz
 	return 0;
 }
 
-/* By mount(2), which takes a page of options: fsconfig takes 255 bytes each, and before lowerdir+ (6.7) all
- * lowers had to be in one of them. */
+/* By mount(2), which takes a page of options: fsconfig takes 255 bytes each, and before lowerdir+
+ * (6.7) all lowers had to be in one of them. */
 int overlay_attach(const struct overlay_spec *spec, const char *place, struct err *err)
 {
 	char options[4096];

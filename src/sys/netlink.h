@@ -1,7 +1,8 @@
 /* netlink.h - messages to the kernel's network stack: written once, sent as often as needed
  *
- * A batch holds whole messages; the last asks for an acknowledgement, which comes when all were carried out. A refusal comes in any case. Sending allocates nothing, so a cloned child may send what was
- * written before it was born. */
+ * A batch holds whole messages; the last asks for an acknowledgement, which comes when all were
+ * carried out. A refusal comes in any case. Sending allocates nothing, so a cloned child may send
+ * what was written before it was born. */
 #pragma once
 #include "base/buf.h"
 #include "base/err.h"
@@ -36,8 +37,8 @@ void netlink_attr_be64(struct netlink_batch *batch, uint16_t type, uint64_t valu
 size_t netlink_nest(struct netlink_batch *batch, uint16_t type);
 void netlink_unnest(struct netlink_batch *batch, size_t nest);
 
-/* Sends everything to protocol (NETLINK_ROUTE, NETLINK_NETFILTER) of the network namespace the caller is in, and waits for the answer. The first refusal is
- * the error. */
+/* Sends everything to protocol (NETLINK_ROUTE, NETLINK_NETFILTER) of the network namespace the
+ * caller is in, and waits for the answer. The first refusal is the error. */
 int netlink_send(int protocol, const struct netlink_batch *batch, struct err *err);
 /* The same by a socket that the caller has. */
 int netlink_send_by(int fd, const struct netlink_batch *batch, struct err *err);

@@ -1,8 +1,8 @@
 /* pidns.c - where a pid namespace has got to with its numbers
  *
- * A process that enters a pid namespace is not in it, its children are: the caller enters, has one child by vfork, since
- * copying its memory would take longer than the work, and leaves. A vfork within a vfork is not possible: sanitizers keep the
- * way back in one place. */
+ * A process that enters a pid namespace is not in it, its children are: the caller enters, has one
+ * child by vfork, since copying its memory would take longer than the work, and leaves. A vfork
+ * within a vfork is not possible: sanitizers keep the way back in one place. */
 #include "sys/pidns.h"
 #include "base/alloc.h"
 #include <errno.h>
@@ -13,8 +13,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#define LAST \
-	"/proc/sys/kernel/ns_last_pid" /* of the namespace of who opens it, wherever it is mounted */
+/* of the namespace of who opens it, wherever it is mounted */
+#define LAST "/proc/sys/kernel/ns_last_pid"
 
 /* Between vfork and _exit: system calls only. */
 struct inside {

@@ -1,4 +1,5 @@
-/* procfd.h - processes by handle: no signal and no question ever reaches a successor of the same pid */
+/* procfd.h - processes by handle: no signal and no question ever reaches a successor of the same
+ * pid */
 #pragma once
 #include "base/err.h"
 #include <stdbool.h>
@@ -15,6 +16,6 @@ enum procfd_status {
 	PROCFD_GONE,	 /* ended, but not our child and the kernel no longer tells how */
 };
 
-/* Reaps the process if it is our child and has ended; asks the kernel for the status if it is not. Does
- * not block. */
+/* Reaps the process if it is our child and has ended; asks the kernel for the status if it is not.
+ * Does not block. */
 enum procfd_status procfd_reap(int pidfd, int *ret_value);

@@ -11,10 +11,12 @@ enum { BOOT_ID_SIZE = 40 };
 int procstat_start_time(pid_t pid, uint64_t *ret, struct err *err);
 /* Stopped by a signal, as by Ctrl-Z. */
 bool procstat_is_stopped(pid_t pid);
-/* Whether it has executed a program since it was forked; ended processes that nobody reaped count too. */
+/* Whether it has executed a program since it was forked; ended processes that nobody reaped count
+ * too. */
 int procstat_has_execed(pid_t pid, bool *ret, struct err *err);
 int procstat_boot_id(char ret[BOOT_ID_SIZE], struct err *err);
 /* Where id 0 of the process's user namespace lies outside, and how many ids follow it. */
 int procstat_uid_map(pid_t pid, uint32_t *ret_base, uint32_t *ret_count, struct err *err);
-/* Whether ids from first on are mapped in the process's user namespace, as an extent of their own. */
+/* Whether ids from first on are mapped in the process's user namespace, as an extent of their
+ * own. */
 int procstat_has_ids(pid_t pid, uint32_t first, bool *ret, struct err *err);

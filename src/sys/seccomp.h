@@ -1,4 +1,5 @@
-/* seccomp.h - system call filters: built once by libseccomp, installed in children as ready-made BPF */
+/* seccomp.h - system call filters: built once by libseccomp, installed in children as ready-made
+ * BPF */
 #pragma once
 #include "base/err.h"
 #include <stdbool.h>
@@ -18,7 +19,8 @@ struct seccomp_rule {
 
 struct seccomp_program; /* opaque */
 
-/* Everything is allowed but the rules. Calls of foreign architectures (32 bit, x32) end the process. */
+/* Everything is allowed but the rules. Calls of foreign architectures (32 bit, x32) end the
+ * process. */
 int seccomp_program_new(const struct seccomp_rule *rules, size_t count,
 	struct seccomp_program **ret, struct err *err);
 void seccomp_program_free(struct seccomp_program *program); /* accepts NULL */

@@ -1,7 +1,8 @@
 /* extension.c - what pax headers say about the next entry; see tar_internal.h
  *
- * A pax header is a list of records "LEN key=value\n", LEN counting all of it. Keys we do not know are passed
- * over. A record with an empty value says nothing: the entry's own header counts then. */
+ * A pax header is a list of records "LEN key=value\n", LEN counting all of it. Keys we do not know
+ * are passed over. A record with an empty value says nothing: the entry's own header counts
+ * then. */
 #include "tar/tar_internal.h"
 
 static int malformed(struct err *err)
@@ -21,7 +22,7 @@ int tar_take_name(char *out, const char *text, size_t len, struct err *err)
 	return 0;
 }
 
-/* ---- records, one function a key --------------------------------------------------------------------- */
+/* ---- records, one function a key ------------------------------------------------------------ */
 
 typedef int (*take_fn)(
 	struct tar_reader *reader, const char *key, char *value, size_t len, struct err *err);
@@ -29,7 +30,8 @@ typedef int (*take_fn)(
 static int take_path(
 	struct tar_reader *reader, const char *key, char *value, size_t len, struct err *err)
 {
-	/* Beside a sparse file's own name, its path is a stand-in for readers that know nothing of those. */
+	/* Beside a sparse file's own name, its path is a stand-in for readers that know nothing of
+	 * those. */
 	if (reader->map.has_name)
 		return 0;
 	reader->has_name = len > 0;
@@ -145,7 +147,7 @@ static int take_record(
 	return 0;
 }
 
-/* ---- the list ---------------------------------------------------------------------------------------- */
+/* ---- the list ------------------------------------------------------------------------------- */
 
 /* Cuts the first record off; its key and value end with zero bytes then. */
 static int next_record(char **text, size_t *size, char **ret_key, char **ret_value, size_t *ret_len,
@@ -186,8 +188,8 @@ int tar_take_pax(struct tar_reader *reader, char *text, size_t size, struct err 
 	return 0;
 }
 
-/* A global header counts for all entries that follow. git leaves a comment in one; anything that would change
- * an entry is refused rather than overlooked. */
+/* A global header counts for all entries that follow. git leaves a comment in one; anything that
+ * would change an entry is refused rather than overlooked. */
 int tar_take_global(char *text, size_t size, struct err *err)
 {
 	static const char *const harmless[] = { "comment", "charset", "hdrcharset", "atime",

@@ -20,8 +20,8 @@ uint32_t tar_sum(const struct tar_header *header)
 	return total;
 }
 
-/* With the highest bit set the rest is a large number, high byte first. Negative ones (times before 1970)
- * exist only like this. */
+/* With the highest bit set the rest is a large number, high byte first. Negative ones (times before
+ * 1970) exist only like this. */
 static int get_binary(const uint8_t *p, const uint8_t *end, int64_t *ret, struct err *err)
 {
 	bool negative = *p & 0x40;

@@ -1,8 +1,8 @@
 /* reader.c - entries out of a stream of tar bytes; see tar.h
  *
- * The reader always is at one step: it collects the bytes that step wants (a block, an extended header) and then
- * runs it, which says what comes next. Bytes may come in any pieces, and stay away for a while in between: what
- * was collected is kept, and the same call goes on. */
+ * The reader always is at one step: it collects the bytes that step wants (a block, an extended
+ * header) and then runs it, which says what comes next. Bytes may come in any pieces, and stay away
+ * for a while in between: what was collected is kept, and the same call goes on. */
 #include "tar/tar_internal.h"
 #include <stdio.h>
 
@@ -68,7 +68,7 @@ static int drop(struct tar_reader *reader, struct err *err)
 	return GO_ON;
 }
 
-/* ---- extensions --------------------------------------------------------------------------------------- */
+/* ---- extensions ----------------------------------------------------------------------------- */
 
 static int begin_pax(struct tar_reader *reader, enum step step, uint64_t size, struct err *err)
 {
@@ -136,7 +136,7 @@ static int step_name(struct tar_reader *reader, struct err *err)
 	return tar_take_name(text, text, strnlen(text, size), err) < 0 ? -1 : GO_ON;
 }
 
-/* ---- entries ------------------------------------------------------------------------------------------ */
+/* ---- entries -------------------------------------------------------------------------------- */
 
 static void copy_field(char *out, const char *field, size_t size)
 {
@@ -283,7 +283,7 @@ static int step_map(struct tar_reader *reader, struct err *err)
 	return more ? GO_ON : finish_entry(reader, err);
 }
 
-/* ---- headers ------------------------------------------------------------------------------------------ */
+/* ---- headers -------------------------------------------------------------------------------- */
 
 /* Some old programs took the bytes as signed. */
 static uint32_t signed_sum(const struct tar_header *header)
@@ -381,7 +381,7 @@ static int step_header(struct tar_reader *reader, struct err *err)
 	}
 }
 
-/* ---- the reader --------------------------------------------------------------------------------------- */
+/* ---- the reader ----------------------------------------------------------------------------- */
 
 static int step_content(struct tar_reader *reader, struct err *err)
 {

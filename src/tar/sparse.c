@@ -1,11 +1,13 @@
 /* sparse.c - maps of sparse files: which bytes of a file an archive holds; see tar_internal.h
  *
  * Four ways to write the same list of (offset, length):
- *   GNU      a header of type 'S' has four pieces, blocks after it 21 each; the real size stands in the header
- *   pax 0.0  GNU.sparse.offset and GNU.sparse.numbytes again and again; GNU.sparse.size is the real size
+ *   GNU      a header of type 'S' has four pieces, blocks after it 21 each; the real size stands in
+ *            the header
+ *   pax 0.0  GNU.sparse.offset and GNU.sparse.numbytes again and again; GNU.sparse.size is the real
+ *            size
  *   pax 0.1  GNU.sparse.map=OFFSET,LEN,OFFSET,LEN...
- *   pax 1.0  decimal lines before the content, in whole blocks: count, then offset and length of each;
- *            GNU.sparse.realsize is the real size
+ *   pax 1.0  decimal lines before the content, in whole blocks: count, then offset and length of
+ *            each; GNU.sparse.realsize is the real size
  * Writers end the list with an empty piece at the file's end; empty ones are dropped. */
 #include "tar/tar_internal.h"
 
@@ -59,7 +61,7 @@ int tar_map_check(const struct tar_map *map, uint64_t stored, struct err *err)
 	return 0;
 }
 
-/* ---- pax records -------------------------------------------------------------------------------------- */
+/* ---- pax records ---------------------------------------------------------------------------- */
 
 static int take_list(struct tar_map *map, char *text, struct err *err)
 {
@@ -117,7 +119,7 @@ int tar_map_take_record(struct tar_map *map, const char *key, char *value, struc
 	return 0;
 }
 
-/* ---- pax 1.0: a map before the content ---------------------------------------------------------------- */
+/* ---- pax 1.0: a map before the content ------------------------------------------------------ */
 
 bool tar_map_is_text(const struct tar_map *map)
 {
@@ -139,7 +141,8 @@ static int take_number(struct tar_map *map, struct err *err)
 
 int tar_map_take_text(struct tar_map *map, const uint8_t *block, bool *ret_more, struct err *err)
 {
-	/* numblocks has no place in this format: the count is what tells that the list has begun. */
+	/* numblocks has no place in this format: the count is what tells that the list has
+	 * begun. */
 	for (size_t i = 0; i < TAR_BLOCK && (!map->has_count || map->numbers_left); i++) {
 		if (block[i] == '\n' && map->digits) {
 			if (take_number(map, err) < 0)
@@ -156,7 +159,7 @@ int tar_map_take_text(struct tar_map *map, const uint8_t *block, bool *ret_more,
 	return 0;
 }
 
-/* ---- GNU ------------------------------------------------------------------------------------------------ */
+/* ---- GNU ------------------------------------------------------------------------------------ */
 
 /* The list ends at the first piece that is all zero. */
 static int take_pieces(

@@ -1,9 +1,9 @@
 /* tar.h - the tar format: ustar with pax and GNU extensions; pure, bytes in and out
  *
- * Strict: checksums, numbers, terminators and (but for bare_end) the two blocks at the end must be right. Unknown types are
- * refused. Long names (pax, GNU), large numbers, extended attributes (SCHILY.xattr.) and sparse files (GNU old
- * format and pax 0.0, 0.1, 1.0) are understood, and headers from before ustar. Of global headers only those that
- * change nothing are taken. */
+ * Strict: checksums, numbers, terminators and (but for bare_end) the two blocks at the end must be
+ * right. Unknown types are refused. Long names (pax, GNU), large numbers, extended attributes
+ * (SCHILY.xattr.) and sparse files (GNU old format and pax 0.0, 0.1, 1.0) are understood, and
+ * headers from before ustar. Of global headers only those that change nothing are taken. */
 #pragma once
 #include "base/buf.h"
 #include "base/err.h"
@@ -54,23 +54,25 @@ struct tar_entry {
 	uint32_t major, minor;
 	const struct tar_xattr *xattrs;
 	size_t xattr_count;
-	/* NULL: not sparse. Rising, apart from each other, inside real_size; none is empty. Not written. */
+	/* NULL: not sparse. Rising, apart from each other, inside real_size; none is empty. Not
+	 * written. */
 	const struct tar_piece *sparse;
 	size_t sparse_count;
 };
 
-/* ---- reading --------------------------------------------------------------------------------------- */
+/* ---- reading -------------------------------------------------------------------------------- */
 
-/* What read(), and then tar_next() and tar_read(), return when no more bytes have come yet: the same call goes
- * on later where it stopped. Only for those whose read() says so. */
+/* What read(), and then tar_next() and tar_read(), return when no more bytes have come yet: the
+ * same call goes on later where it stopped. Only for those whose read() says so. */
 enum { TAR_WAIT = -2 };
 
 struct tar_reader {
-	/* Up to len bytes into data; 0 at the end, -1 on error, TAR_WAIT when there are none at present. */
+	/* Up to len bytes into data; 0 at the end, -1 on error, TAR_WAIT when there are none at
+	 * present. */
 	ssize_t (*read)(void *arg, void *data, size_t len, struct err *err);
 	void *arg;
-	/* The archive may end after a member, without its two blocks, as some tools write layers. Only where something else
-	 * tells that nothing is missing. */
+	/* The archive may end after a member, without its two blocks, as some tools write layers.
+	 * Only where something else tells that nothing is missing. */
 	bool bare_end;
 
 	/* The rest is the reader's own, and zero at first. */
@@ -104,19 +106,21 @@ struct tar_reader {
 	char name[WIRE_PATH_MAX + 2], link[WIRE_PATH_MAX + 2];
 };
 
-/* The next entry, borrowed until the next call, in *ret: 1. 0 at the end of the archive, -1 on error (then
- * nothing but tar_reader_done() may follow). What was not read of the last entry is passed over. */
+/* The next entry, borrowed until the next call, in *ret: 1. 0 at the end of the archive, -1 on
+ * error (then nothing but tar_reader_done() may follow). What was not read of the last entry is
+ * passed over. */
 int tar_next(struct tar_reader *reader, const struct tar_entry **ret, struct err *err);
-/* Stored content of the present file: up to len bytes, 0 at its end, -1 on error. What one call gives lies in
- * one run in the file, from tar_offset() as it was before the call. */
+/* Stored content of the present file: up to len bytes, 0 at its end, -1 on error. What one call
+ * gives lies in one run in the file, from tar_offset() as it was before the call. */
 ssize_t tar_read(struct tar_reader *reader, void *data, size_t len, struct err *err);
 uint64_t tar_offset(const struct tar_reader *reader);
 void tar_reader_done(struct tar_reader *reader);
 
-/* ---- writing --------------------------------------------------------------------------------------- */
+/* ---- writing -------------------------------------------------------------------------------- */
 
-/* The blocks that announce entry; a file's size bytes and tar_fill() zeros follow. Names may be longer than those
- * the reader takes; together with links and xattrs less than TAR_PAX_MAX. The name of an xattr has no '='. */
+/* The blocks that announce entry; a file's size bytes and tar_fill() zeros follow. Names may be
+ * longer than those the reader takes; together with links and xattrs less than TAR_PAX_MAX. The
+ * name of an xattr has no '='. */
 void tar_put_header(struct buf *out, const struct tar_entry *entry);
 uint32_t tar_fill(uint64_t size);
 enum { TAR_END_SIZE = 2 * TAR_BLOCK }; /* zeros at the end of an archive */

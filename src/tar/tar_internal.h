@@ -28,7 +28,7 @@ static inline bool tar_is_gnu(const struct tar_header *header)
 	return !memcmp(header->magic, "ustar  ", 8);
 }
 
-/* ---- number.c: numbers as headers and records have them ---------------------------------------------- */
+/* ---- number.c: numbers as headers and records have them ------------------------------------- */
 
 #define TAR_SIZE_MAX ((uint64_t)INT64_MAX / 2)
 
@@ -39,7 +39,7 @@ int tar_parse_decimal(const char *text, uint64_t max, uint64_t *ret, struct err 
 /* "-12.345": seconds and a fraction, of which nine digits count. Cuts text. */
 int tar_parse_time(char *text, int64_t *ret, uint32_t *ret_ns, struct err *err);
 
-/* ---- extension.c: records that say something about the next entry ------------------------------------ */
+/* ---- extension.c: records that say something about the next entry --------------------------- */
 
 /* text has size bytes and one more; it is cut up, and xattrs point into it. */
 int tar_take_pax(struct tar_reader *reader, char *text, size_t size, struct err *err);
@@ -47,16 +47,18 @@ int tar_take_global(char *text, size_t size, struct err *err);
 /* A name that came as len bytes. */
 int tar_take_name(char *out, const char *text, size_t len, struct err *err);
 
-/* ---- sparse.c: maps of sparse files -------------------------------------------------------------------- */
+/* ---- sparse.c: maps of sparse files --------------------------------------------------------- */
 
 void tar_map_clear(struct tar_map *map); /* keeps the room */
 /* A "GNU.sparse." record, key without that; has no zero bytes in it. The name is not for here. */
 int tar_map_take_record(struct tar_map *map, const char *key, char *value, struct err *err);
-/* Pieces of a GNU header of type 'S', or of one of the blocks that follow it. *ret_more: another follows. */
+/* Pieces of a GNU header of type 'S', or of one of the blocks that follow it. *ret_more: another
+ * follows. */
 int tar_map_take_header(
 	struct tar_map *map, const struct tar_header *header, bool *ret_more, struct err *err);
 int tar_map_take_more(struct tar_map *map, const uint8_t *block, bool *ret_more, struct err *err);
-/* Whether the map comes as text before the content; its blocks are then given until *ret_more is false. */
+/* Whether the map comes as text before the content; its blocks are then given until *ret_more is
+ * false. */
 bool tar_map_is_text(const struct tar_map *map);
 int tar_map_take_text(struct tar_map *map, const uint8_t *block, bool *ret_more, struct err *err);
 /* With all pieces there: do they fit the real size and the stored bytes? */

@@ -1,7 +1,7 @@
 /* writer.c - headers of tar entries; see tar.h
  *
- * What does not fit into a plain ustar header (long or non-ASCII names, large numbers, fractions of seconds,
- * extended attributes) goes into a pax header before it. */
+ * What does not fit into a plain ustar header (long or non-ASCII names, large numbers, fractions of
+ * seconds, extended attributes) goes into a pax header before it. */
 #include "tar/tar_internal.h"
 #include <inttypes.h>
 #include <stdio.h>

@@ -1,10 +1,11 @@
 /* diff.c - what leads from one stack of layers to another; see view.h
  *
- * Where two stacks share their bottom, a difference can only lie at a path that one of the other layers holds: as
- * a file or folder, or as a mark that hides one. So these layers are walked together for names, and each name is
- * looked up in the two merged trees, which know what overlayfs makes of it. Only where a layer hides all that is
- * below a folder (it is opaque there, or something else lies there in a layer under it) does a path matter that is
- * in none of them: from there on the merged trees themselves are walked.
+ * Where two stacks share their bottom, a difference can only lie at a path that one of the other
+ * layers holds: as a file or folder, or as a mark that hides one. So these layers are walked
+ * together for names, and each name is looked up in the two merged trees, which know what overlayfs
+ * makes of it. Only where a layer hides all that is below a folder (it is opaque there, or
+ * something else lies there in a layer under it) does a path matter that is in none of them: from
+ * there on the merged trees themselves are walked.
  *
  * Trees of the walk: the old one, the new one, then the layers that are not shared. */
 #include "view/view_internal.h"
@@ -40,9 +41,10 @@ const char *view_change_name(enum view_change change)
 	return names[change];
 }
 
-/* ---- looking things up -------------------------------------------------------------------------------- */
+/* ---- looking things up ---------------------------------------------------------------------- */
 
-/* 1: there. What overlayfs refuses to look up are redirects and files without content, which no box makes. */
+/* 1: there. What overlayfs refuses to look up are redirects and files without content, which no box
+ * makes. */
 static int look_up(int dir, const char *name, const char *path, struct stat *ret, struct err *err)
 {
 	if (dir < 0)
@@ -82,7 +84,7 @@ static int enter_layer(
 	return 0;
 }
 
-/* ---- the walk ----------------------------------------------------------------------------------------- */
+/* ---- the walk ------------------------------------------------------------------------------- */
 
 static int open_next(struct diff *diff, const struct walk_item *item, bool is_in_old, bool *whole,
 	struct err *err)
@@ -167,7 +169,7 @@ static int run(struct diff *diff, struct err *err)
 	return status;
 }
 
-/* ---- the stacks --------------------------------------------------------------------------------------- */
+/* ---- the stacks ----------------------------------------------------------------------------- */
 
 /* Opens the layers of a stack but the last `shared` ones. */
 static int open_layers(struct diff *diff, const char *const *layers, size_t shared, struct err *err)
@@ -193,7 +195,8 @@ static size_t count_shared(const char *const *a, const char *const *b)
 	return shared;
 }
 
-/* What is removed loses its name first, and then file after file: what was told of it would look whole. */
+/* What is removed loses its name first, and then file after file: what was told of it would look
+ * whole. */
 static int check_there(const char *const *layers, struct err *err)
 {
 	for (size_t i = 0; layers[i]; i++)
@@ -238,7 +241,7 @@ out:
 	return ret;
 }
 
-/* ---- as a list ---------------------------------------------------------------------------------------- */
+/* ---- as a list ------------------------------------------------------------------------------ */
 
 struct listing {
 	view_change_fn fn;
@@ -265,7 +268,7 @@ int view_diff(const char *const *old_layers, const char *const *new_layers, view
 	return compare_stacks(old_layers, new_layers, tell_list, &listing, ret_too_deep, err);
 }
 
-/* ---- as a tar ----------------------------------------------------------------------------------------- */
+/* ---- as a tar ------------------------------------------------------------------------------- */
 
 static int put_whiteout(struct packer *packer, const char *path, const char *name, struct err *err)
 {

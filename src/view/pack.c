@@ -1,7 +1,8 @@
 /* pack.c - a tree becomes a tar stream; see view.h
  *
- * Entries gather in one buffer, file contents are read straight into it, and it is written out whenever it is
- * full. A file that changes while it is read keeps the size its header told: cut, or filled with zeros. */
+ * Entries gather in one buffer, file contents are read straight into it, and it is written out
+ * whenever it is full. A file that changes while it is read keeps the size its header told: cut, or
+ * filled with zeros. */
 #include "view/view_internal.h"
 #include "base/file.h"
 #include "sys/beneath.h"
@@ -94,7 +95,7 @@ int packer_finish(struct packer *packer, struct err *err)
 	return flush(packer, 1, err);
 }
 
-/* ---- one entry, by type ------------------------------------------------------------------------------- */
+/* ---- one entry, by type --------------------------------------------------------------------- */
 
 static struct tar_entry describe(const char *path, const struct stat *st)
 {
@@ -214,7 +215,7 @@ int packer_put(struct packer *packer, int dir, const char *name, const char *pat
 	return packer_put_header(packer, &entry, err);
 }
 
-/* ---- a tree ------------------------------------------------------------------------------------------- */
+/* ---- a tree --------------------------------------------------------------------------------- */
 
 /* What is done with each entry of a tree. */
 typedef int (*visit_fn)(void *arg, int dir, const char *name, const char *path,

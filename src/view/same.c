@@ -1,7 +1,7 @@
 /* same.c - is an entry of two trees the same? see view_internal.h
  *
- * Contents are read side by side. Where both files have a hole it is passed over, since a box may make a file of
- * any size for nothing. */
+ * Contents are read side by side. Where both files have a hole it is passed over, since a box may
+ * make a file of any size for nothing. */
 #include "view/view_internal.h"
 #include <errno.h>
 #include <fcntl.h>

@@ -1,8 +1,9 @@
 /* view.c - a stack of layers becomes one tree; see view.h
  *
- * Two layers or more are an overlay without an upper one, made detached. One layer is its folder, cloned into a
- * mount of its own: no other mount that may lie in it is seen, and like the overlay it is read-only and opens no
- * devices. Layers are handed over as fds, so that neither their names' length nor a character in them matters. */
+ * Two layers or more are an overlay without an upper one, made detached. One layer is its folder,
+ * cloned into a mount of its own: no other mount that may lie in it is seen, and like the overlay
+ * it is read-only and opens no devices. Layers are handed over as fds, so that neither their names'
+ * length nor a character in them matters. */
 #include "view/view_internal.h"
 #include "base/strv.h"
 #include "sys/beneath.h"
@@ -58,7 +59,8 @@ static int open_one(const char *layer, int *ret, struct err *err)
 	return 0;
 }
 
-/* Boxes make neither redirects nor files without their content; whatever looks like it is not followed. */
+/* Boxes make neither redirects nor files without their content; whatever looks like it is not
+ * followed. */
 static int open_overlay(const struct lowers *lowers, int *ret, struct err *err)
 {
 	_cleanup_free_ struct mount_option *options = xnewn(struct mount_option, lowers->count + 2);
@@ -69,8 +71,8 @@ static int open_overlay(const struct lowers *lowers, int *ret, struct err *err)
 	return mount_new("overlay", options, VIEW_ATTR, ret, err);
 }
 
-/* Made by mount(2), whose options may be as long as a page. It has to be attached for a moment, and the topmost
- * layer is a place that is there for sure. */
+/* Made by mount(2), whose options may be as long as a page. It has to be attached for a moment, and
+ * the topmost layer is a place that is there for sure. */
 int view_open_by_mount(const char *const *layers, int *ret, struct err *err)
 {
 	_cleanup_(lowers_closep) struct lowers *lowers = NULL;

@@ -4,7 +4,7 @@
 #include "tar/tar.h"
 #include "view/view.h"
 
-/* ---- view.c ------------------------------------------------------------------------------------------- */
+/* ---- view.c --------------------------------------------------------------------------------- */
 
 /* The way of kernels before 6.7; in a mount namespace of its own. At least two layers. */
 int view_open_by_mount(const char *const *layers, int *ret, struct err *err);
@@ -17,7 +17,7 @@ static inline bool view_is_whiteout(const struct stat *st)
 	return S_ISCHR(st->st_mode) && st->st_rdev == 0;
 }
 
-/* ---- walk.c: several trees at once, by path ------------------------------------------------------------- */
+/* ---- walk.c: several trees at once, by path ------------------------------------------------- */
 
 /* One folder on the way from the top to where the walk is. */
 struct walk_frame {
@@ -47,16 +47,18 @@ struct walk_item {
 
 void walk_init(struct walk *walk, size_t width);
 void walk_done(struct walk *walk);
-/* Goes into the item last given, or for the first time into the tops. fds has one fd a tree or -1; they are the
- * walk's from now on, also on failure. What is visited is every name found in one of the trees from..to-1. */
+/* Goes into the item last given, or for the first time into the tops. fds has one fd a tree or -1;
+ * they are the walk's from now on, also on failure. What is visited is every name found in one of
+ * the trees from..to-1. */
 int walk_enter(
 	struct walk *walk, const int *fds, size_t from, size_t to, bool whole, struct err *err);
 /* The folder name in dir, or *ret = -1 when it is gone or no folder. */
 int walk_open_folder(int dir, const char *name, const char *path, int *ret, struct err *err);
-/* The next item, folders before what they hold, sorted by name in each folder: 1. 0: there is no more. */
+/* The next item, folders before what they hold, sorted by name in each folder: 1. 0: there is no
+ * more. */
 int walk_next(struct walk *walk, struct walk_item *ret, struct err *err);
 
-/* ---- links.c: files with several names ------------------------------------------------------------------ */
+/* ---- links.c: files with several names ------------------------------------------------------ */
 
 struct links {
 	struct link **buckets;
@@ -66,7 +68,7 @@ struct links {
 const char *links_seen(struct links *links, const struct stat *st, const char *path);
 void links_done(struct links *links);
 
-/* ---- pack.c ------------------------------------------------------------------------------------------------ */
+/* ---- pack.c --------------------------------------------------------------------------------- */
 
 struct packer {
 	int out;
@@ -78,8 +80,8 @@ struct packer {
 	view_progress progress;
 	void *arg;
 };
-/* One entry, called path in the archive. A folder is only named. Something that is gone by now, a socket or a
- * whiteout is left out. */
+/* One entry, called path in the archive. A folder is only named. Something that is gone by now, a
+ * socket or a whiteout is left out. */
 int packer_put(struct packer *packer, int dir, const char *name, const char *path,
 	const struct stat *st, struct err *err);
 int packer_put_header(struct packer *packer, const struct tar_entry *entry, struct err *err);
@@ -90,7 +92,7 @@ int packer_check_path(const char *path, struct err *err);
 int packer_finish(struct packer *packer, struct err *err);
 void packer_done(struct packer *packer);
 
-/* ---- same.c: is it the same in two trees? ---------------------------------------------------------------- */
+/* ---- same.c: is it the same in two trees? --------------------------------------------------- */
 
 /* One of the two sides of a comparison. */
 struct side {
@@ -101,7 +103,7 @@ struct side {
 /* 1: mode, owner, content and attributes are. 0: not. Both are of the same type. */
 int same_entry(const struct side *old, const struct side *new, const char *path, struct err *err);
 
-/* ---- xattrs.c ------------------------------------------------------------------------------------------------ */
+/* ---- xattrs.c ------------------------------------------------------------------------------- */
 
 /* Those that are packed and compared (security.capability, user.*), sorted by name. */
 struct xattrs {

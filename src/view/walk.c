@@ -1,10 +1,11 @@
 /* walk.c - several trees walked at once; see view_internal.h
  *
- * A stack of frames, one a folder between the top and the present place, each with the folder's fd in every tree
- * and the sorted names that are visited in it. Trees are as deep as a box likes: there is no recursion, no path is
- * given to the kernel whole, and only the deepest frames keep their fds open. One that is needed again is opened
- * anew from the top, together with those above it, which will be needed next. Nothing on the way is followed, so
- * whatever changed meanwhile, it stays in the tree; what is gone counts as not there. */
+ * A stack of frames, one a folder between the top and the present place, each with the folder's fd
+ * in every tree and the sorted names that are visited in it. Trees are as deep as a box likes:
+ * there is no recursion, no path is given to the kernel whole, and only the deepest frames keep
+ * their fds open. One that is needed again is opened anew from the top, together with those above
+ * it, which will be needed next. Nothing on the way is followed, so whatever changed meanwhile, it
+ * stays in the tree; what is gone counts as not there. */
 #include "view/view_internal.h"
 #include "sys/beneath.h"
 #include <dirent.h>
@@ -50,7 +51,7 @@ void walk_done(struct walk *walk)
 	buf_done(&walk->path);
 }
 
-/* ---- names -------------------------------------------------------------------------------------------- */
+/* ---- names ---------------------------------------------------------------------------------- */
 
 static int read_names(struct walk_frame *frame, int fd, const char *path, struct err *err)
 {
@@ -102,7 +103,7 @@ static void sort_names(struct walk_frame *frame)
 	frame->count = kept;
 }
 
-/* ---- frames ------------------------------------------------------------------------------------------- */
+/* ---- frames --------------------------------------------------------------------------------- */
 
 int walk_enter(
 	struct walk *walk, const int *fds, size_t from, size_t to, bool whole, struct err *err)

@@ -54,7 +54,8 @@ static int read_one(
 	return xattrs->text.len > TAR_XATTR_BYTES_MAX ? too_large(path, err) : 0;
 }
 
-/* Most files have one or none: the long list, which costs the kernel more, is for those that need it. */
+/* Most files have one or none: the long list, which costs the kernel more, is for those that need
+ * it. */
 static ssize_t list_names(int fd, char *few, size_t size, char **ret_many)
 {
 	ssize_t len = flistxattr(fd, few, size);

@@ -177,7 +177,8 @@ const char **wire_get_strv(struct wire_reader *in, size_t max_count)
 	uint32_t count = wire_get_u32(in);
 	const char **strv;
 
-	/* Each string takes five bytes at least: a count the payload cannot hold allocates nothing. */
+	/* Each string takes five bytes at least: a count the payload cannot hold allocates
+	 * nothing. */
 	if (in->bad || count > max_count || count > (size_t)(in->end - in->at) / 5) {
 		in->bad = in->bad || count > 0;
 		count = 0;

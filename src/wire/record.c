@@ -1,4 +1,5 @@
-/* record.c - the records of wire.h, field by field; put and get stand side by side so that they agree */
+/* record.c - the records of wire.h, field by field; put and get stand side by side so that they
+ * agree */
 #include "wire/wire.h"
 
 void wire_put_hello(struct buf *out, const struct wire_hello *hello)

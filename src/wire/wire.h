@@ -4,9 +4,9 @@
  *
  *     u32 length of payload | u8 type | u8 zero | u16 zero | u32 channel      (little endian)
  *
- * Channel 0 is the connection itself. The daemon opens channels with rising ids and OPEN; ids are not
- * used again on one connection. Both sides treat a frame that breaks these rules as the end of the
- * connection; nothing else on it is believed afterwards.
+ * Channel 0 is the connection itself. The daemon opens channels with rising ids and OPEN; ids are
+ * not used again on one connection. Both sides treat a frame that breaks these rules as the end of
+ * the connection; nothing else on it is believed afterwards.
  *
  *   HELLO   both, channel 0, first frame each way: wire_hello
  *   OPEN    daemon: u8 op, then the op's request
@@ -19,22 +19,25 @@
  *   EXIT    init: wire_exit; the exec is over and all its output was sent
  *   SIGNAL  daemon: u32 signal number, to the exec's process group (its foreground group on a tty)
  *   RESIZE  daemon: u16 rows, u16 cols
- *   CLOSE   both: the channel is over. init ends every channel with exactly one CLOSE, after REPLY and
- *           everything else. A CLOSE from the daemon means "stop caring": file work is cancelled, an exec
- *           only loses this reader; init still answers CLOSE.
+ *   CLOSE   both: the channel is over. init ends every channel with exactly one CLOSE, after REPLY
+ *           and everything else. A CLOSE from the daemon means "stop caring": file work is
+ *           cancelled, an exec only loses this reader; init still answers CLOSE.
  *   EVENT   init, channel 0: u8 wire_event, wire_exec_info: something happened to an exec
- *   REQUEST init, channel 0: wire_request: the box asks something of the daemon; ANSWER is the answer
- *   TIME    init: u64 wall clock, microseconds: when the DATA of this channel that follows was read from the program; to readers
- *           that are not lossless
+ *   REQUEST init, channel 0: wire_request: the box asks something of the daemon; ANSWER is the
+ *   answer
+ *   TIME    init: u64 wall clock, microseconds: when the DATA of this channel that follows was read
+ *           from the program; to readers that are not lossless
  *
- * Flow control: a side may have at most WIRE_WINDOW bytes of DATA payload (the whole payload counts,
- * the 9 bytes of stream and offset too) on a channel that the other side has not given back by WINDOW.
+ * Flow control: a side may have at most WIRE_WINDOW bytes of DATA payload (the whole payload
+ * counts, the 9 bytes of stream and offset too) on a channel that the other side has not given back
+ * by WINDOW.
  *
- * Versions: each side says in its hello the newest version it speaks and the oldest it puts up with; the smaller of the
- * two newest holds. Version 2 has REQUEST and the ops from ANSWER on; neither is sent to a side that speaks 1. Version 3 has TIME.
+ * Versions: each side says in its hello the newest version it speaks and the oldest it puts up
+ * with; the smaller of the two newest holds. Version 2 has REQUEST and the ops from ANSWER on;
+ * neither is sent to a side that speaks 1. Version 3 has TIME.
  *
- * Strings travel as u32 length, bytes, NUL; they hold no other NUL and are valid only with all three.
- * Lists of strings are u32 count, strings. */
+ * Strings travel as u32 length, bytes, NUL; they hold no other NUL and are valid only with all
+ * three. Lists of strings are u32 count, strings. */
 #pragma once
 #include "base/buf.h"
 #include "base/err.h"
@@ -90,28 +93,37 @@ enum wire_stream {
 enum wire_op {
 	WIRE_OP_EXEC_START =
 		1, /* wire_exec_spec -> wire_exec_info; then as EXEC_ATTACH if attach is set */
-	WIRE_OP_EXEC_ATTACH, /* wire_attach_spec -> wire_exec_info; GAP and DATA, then EXIT if it is over */
+	/* wire_attach_spec -> wire_exec_info; GAP and DATA, then EXIT if it is over */
+	WIRE_OP_EXEC_ATTACH,
 	WIRE_OP_EXEC_LIST,   /* - -> u32 count, wire_exec_info each */
 	WIRE_OP_EXEC_SIGNAL, /* str id, u32 signal -> - */
 	WIRE_OP_PROCESSES,   /* - -> u32 total, u32 count, wire_process each (first 500) */
 	WIRE_OP_STAT,	     /* str path, u8 follow -> wire_stat */
 	WIRE_OP_LIST,	     /* str path -> -; DATA frames of whole wire_stat records; END */
 	WIRE_OP_READ, /* str path, u64 offset, u64 length (0: to the end) -> wire_stat; DATA; END */
-	WIRE_OP_WRITE, /* str path, u32 mode, u8 parents; then DATA, END from the daemon -> wire_stat.
-				 * Written beside and renamed over; an unfinished one leaves the old file */
+	/* str path, u32 mode, u8 parents; then DATA, END from the daemon -> wire_stat. Written
+	 * beside and renamed over; an unfinished one leaves the old file */
+	WIRE_OP_WRITE,
 	WIRE_OP_MKDIR,	/* str path, u32 mode, u8 parents -> - */
 	WIRE_OP_REMOVE, /* str path, u8 recursive -> - */
 	WIRE_OP_RENAME, /* str from, str to -> - */
 	WIRE_OP_CHMOD,	/* str path, u32 mode -> - */
-	WIRE_OP_TAR_OUT, /* str path -> -; DATA: a tar of path (its last component is the top name); END */
+	/* str path -> -; DATA: a tar of path (its last component is the top name); END */
+	WIRE_OP_TAR_OUT,
 	WIRE_OP_TAR_IN, /* str dir; then DATA, END from the daemon -> u64 files, u64 bytes */
-	WIRE_OP_DIAL, /* u16 port -> -; DATA both ways to 127.0.0.1:port (then ::1), END half-closes */
+	/* u16 port -> -; DATA both ways to 127.0.0.1:port (then ::1), END half-closes */
+	WIRE_OP_DIAL,
 	WIRE_OP_STATS, /* - -> wire_stats */
-	WIRE_OP_SHUTDOWN, /* u32 grace_ms -> - at once; TERM to all, KILL after grace, then PID 1 exits */
+	/* u32 grace_ms -> - at once; TERM to all, KILL after grace, then PID 1 exits */
+	WIRE_OP_SHUTDOWN,
 	WIRE_OP_NAME, /* - -> -; the host name has changed: /etc/hostname and /etc/hosts follow */
-	WIRE_OP_ANSWER, /* wire_answer -> - when whoever asked has taken it; ERR_NOT_FOUND: he is gone */
-	WIRE_OP_IDENTITY, /* wire_identity -> wire_told; the box was just made from another's state */
-	WIRE_OP_RESTORED, /* u8 wire_restored, seed -> wire_told; it is the same box, but time was lost or taken back */
+	/* wire_answer -> - when whoever asked has taken it; ERR_NOT_FOUND: he is gone */
+	WIRE_OP_ANSWER,
+	/* wire_identity -> wire_told; the box was just made from another's state */
+	WIRE_OP_IDENTITY,
+	/* u8 wire_restored, seed -> wire_told; it is the same box, but time was lost or taken
+	 * back */
+	WIRE_OP_RESTORED,
 	WIRE_OP_COUNT
 };
 
@@ -140,8 +152,8 @@ struct wire_frame {
 	uint32_t len;
 };
 
-/* Looks at the head of in. 1: a frame is in *ret (drop it with buf_eat(in, WIRE_HEADER + ret->len) when
- * done); 0: more bytes are needed; -1: not our protocol (ERR_PROTOCOL). */
+/* Looks at the head of in. 1: a frame is in *ret (drop it with buf_eat(in, WIRE_HEADER + ret->len)
+ * when done); 0: more bytes are needed; -1: not our protocol (ERR_PROTOCOL). */
 int wire_frame_parse(const struct buf *in, struct wire_frame *ret, struct err *err);
 
 /* Starts a frame at the tail of out and ends it; write the payload with wire_put_* between them. */
@@ -160,7 +172,8 @@ void wire_put_u64(struct buf *out, uint64_t value);
 void wire_put_str(struct buf *out, const char *text); /* NULL travels as "" */
 void wire_put_strv(struct buf *out, const char *const *strv);
 
-/* Reads past the end or malformed give zeros and "" and set bad; check once with wire_get_done(). */
+/* Reads past the end or malformed give zeros and "" and set bad; check once with
+ * wire_get_done(). */
 struct wire_reader {
 	const uint8_t *at;
 	const uint8_t *end;
@@ -248,8 +261,8 @@ struct wire_exec_info {
 	uint32_t signal;
 	uint64_t started_us; /* wall clock, microseconds */
 	uint64_t ended_us;   /* 0 while it runs */
-	uint64_t
-		cpu_us; /* user + system of the program and its waited-for children; 0 while it runs */
+	/* user + system of the program and its waited-for children; 0 while it runs */
+	uint64_t cpu_us;
 	uint64_t oldest;	 /* first journal offset still there */
 	uint64_t newest;	 /* journal offset after the last byte */
 	const char *const *argv; /* cut to 4096 bytes in all */
@@ -290,7 +303,8 @@ struct wire_stats {
 	uint64_t journal_bytes; /* memory of all journals */
 };
 
-/* Something the box asks for. The number rises; it goes back with the box when that is taken back in time. */
+/* Something the box asks for. The number rises; it goes back with the box when that is taken back
+ * in time. */
 struct wire_request {
 	uint64_t id;
 	bool again; /* sent before, perhaps to nobody: the connection broke before an answer came */
@@ -299,8 +313,8 @@ struct wire_request {
 
 struct wire_answer {
 	uint64_t id; /* of the request */
-	uint64_t
-		number; /* answers of one request count from 0; one that is there already is not given again */
+	/* answers of one request count from 0; one that is there already is not given again */
+	uint64_t number;
 	enum wire_answer_kind kind;
 	uint32_t code;	     /* exit code, 0-255, with DONE */
 	const uint8_t *data; /* at most WIRE_ANSWER_MAX; borrowed */

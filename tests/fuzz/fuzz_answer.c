@@ -1,7 +1,8 @@
 /* fuzz_answer.c - arbitrary bytes as the answer of a box, and what of it goes on to the client
  *
- * The first byte says how the rest is cut into reads, and what was asked. Every input is read twice, cut and whole: how bytes
- * arrive must not change what they mean. Whatever is accepted must come out as whole, plain lines. */
+ * The first byte says how the rest is cut into reads, and what was asked. Every input is read
+ * twice, cut and whole: how bytes arrive must not change what they mean. Whatever is accepted must
+ * come out as whole, plain lines. */
 #include "base/alloc.h"
 #include "ingress/answer.h"
 #include "ingress/headers.h"

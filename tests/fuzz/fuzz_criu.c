@@ -1,7 +1,7 @@
 /* fuzz_criu.c - arbitrary bytes as a message of CRIU's and as its log
  *
- * A message that is taken keeps to its bounds and says all that its type must; what is printed of it is one printable
- * line. */
+ * A message that is taken keeps to its bounds and says all that its type must; what is printed of
+ * it is one printable line. */
 #include "criu/criu_internal.h"
 #include "criu/criu_rpc.h"
 #include <assert.h>
@@ -11,7 +11,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 size_t LLVMFuzzerMutate(uint8_t *data, size_t size, size_t max_size);
 size_t LLVMFuzzerCustomMutator(uint8_t *data, size_t size, size_t max_size, unsigned seed);
 
-/* ---- seeds ------------------------------------------------------------------------------------ */
+/* ---- seeds ---------------------------------------------------------------------------------- */
 
 #define SEED(text)                     \
 	{                              \
@@ -41,7 +41,7 @@ size_t LLVMFuzzerCustomMutator(uint8_t *data, size_t size, size_t max_size, unsi
 	return LLVMFuzzerMutate(data, size, max_size);
 }
 
-/* ---- messages --------------------------------------------------------------------------------- */
+/* ---- messages ------------------------------------------------------------------------------- */
 
 static void check_line(const char *text, size_t size)
 {
@@ -82,7 +82,7 @@ static void read_message(const uint8_t *data, size_t size)
 	}
 }
 
-/* ---- logs --------------------------------------------------------------------------------------- */
+/* ---- logs ----------------------------------------------------------------------------------- */
 
 static void read_log(const uint8_t *data, size_t size)
 {

@@ -1,8 +1,8 @@
 /* fuzz_dns.c - arbitrary bytes as a question of a box and as a reply from above
  *
- * A question that was understood is answered in every way; each answer keeps to its bounds and is read again
- * as a reply to that question, with the addresses that were put in. A reply is read as an answer to a fixed
- * question, which the seeds match. */
+ * A question that was understood is answered in every way; each answer keeps to its bounds and is
+ * read again as a reply to that question, with the addresses that were put in. A reply is read as
+ * an answer to a fixed question, which the seeds match. */
 #include "base/alloc.h"
 #include "net/dns_message.h"
 #include "net/resolv_conf.h"
@@ -12,7 +12,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 size_t LLVMFuzzerMutate(uint8_t *data, size_t size, size_t max_size);
 size_t LLVMFuzzerCustomMutator(uint8_t *data, size_t size, size_t max_size, unsigned seed);
 
-/* ---- seeds ------------------------------------------------------------------------------------ */
+/* ---- seeds ---------------------------------------------------------------------------------- */
 
 #define SEED(text)                     \
 	{                              \
@@ -48,7 +48,7 @@ size_t LLVMFuzzerCustomMutator(uint8_t *data, size_t size, size_t max_size, unsi
 	return LLVMFuzzerMutate(data, size, max_size);
 }
 
-/* ---- questions -------------------------------------------------------------------------------- */
+/* ---- questions ------------------------------------------------------------------------------ */
 
 static void check_text(const struct dns_query *query)
 {
@@ -103,7 +103,7 @@ static void read_query(const uint8_t *data, size_t size)
 	check_reply(&query, &reply, DNS_REPLY_MAX);
 }
 
-/* ---- replies ---------------------------------------------------------------------------------- */
+/* ---- replies -------------------------------------------------------------------------------- */
 
 static void read_result(const uint8_t *data, size_t size)
 {

@@ -1,8 +1,10 @@
-/* fuzz_gate_input.c - arbitrary bytes as the first of a connection: TLS hello, HTTP requests, or a guess
+/* fuzz_gate_input.c - arbitrary bytes as the first of a connection: TLS hello, HTTP requests, or a
+ * guess
  *
- * The first byte is the size of the pieces; what follows is read as a hello and as a client's requests, up to a
- * line of the server's ("\nS:"), which is its answer. In pieces the outcome must be the one of the whole, what
- * passes must be the client's own bytes in their order, and what is asked for must be clean. */
+ * The first byte is the size of the pieces; what follows is read as a hello and as a client's
+ * requests, up to a line of the server's ("\nS:"), which is its answer. In pieces the outcome must
+ * be the one of the whole, what passes must be the client's own bytes in their order, and what is
+ * asked for must be clean. */
 #include "net/http_guard.h"
 #include "net/tls_hello.h"
 #include <assert.h>
@@ -11,7 +13,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 size_t LLVMFuzzerMutate(uint8_t *data, size_t size, size_t max_size);
 size_t LLVMFuzzerCustomMutator(uint8_t *data, size_t size, size_t max_size, unsigned seed);
 
-/* ---- seeds ------------------------------------------------------------------------------------ */
+/* ---- seeds ---------------------------------------------------------------------------------- */
 
 #define SEED(text)                     \
 	{                              \
@@ -56,7 +58,7 @@ size_t LLVMFuzzerCustomMutator(uint8_t *data, size_t size, size_t max_size, unsi
 	return LLVMFuzzerMutate(data, size, max_size);
 }
 
-/* ---- TLS -------------------------------------------------------------------------------------- */
+/* ---- TLS ------------------------------------------------------------------------------------ */
 
 static bool is_clean_host(const char *text)
 {
@@ -84,7 +86,7 @@ static void read_hello(const uint8_t *data, size_t size, size_t piece)
 	}
 }
 
-/* ---- HTTP ------------------------------------------------------------------------------------- */
+/* ---- HTTP ----------------------------------------------------------------------------------- */
 
 static bool allow(void *arg, const struct http_guard_request *request)
 {

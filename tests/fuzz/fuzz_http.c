@@ -1,8 +1,8 @@
 /* fuzz_http.c - arbitrary bytes into the request parser and the URL splitter
  *
- * The first byte says how the rest is cut into reads. Every input is parsed twice, cut and whole: how bytes
- * arrive must not change what they mean. Seeds are built in: the custom mutator starts from one of them now
- * and then, so that no corpus has to be kept. */
+ * The first byte says how the rest is cut into reads. Every input is parsed twice, cut and whole:
+ * how bytes arrive must not change what they mean. Seeds are built in: the custom mutator starts
+ * from one of them now and then, so that no corpus has to be kept. */
 #include "base/alloc.h"
 #include "http/parse.h"
 #include "http/url.h"

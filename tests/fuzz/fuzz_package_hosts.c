@@ -1,6 +1,8 @@
-/* fuzz_package_hosts.c - any bytes as a file of a package manager: nothing but NAME:PORT comes of them
+/* fuzz_package_hosts.c - any bytes as a file of a package manager: nothing but NAME:PORT comes of
+ * them
  *
- * The first byte chooses the format; program text is tried with each input. Seeds are built in, as in fuzz_http.c. */
+ * The first byte chooses the format; program text is tried with each input. Seeds are built in, as
+ * in fuzz_http.c. */
 #include "image/package_hosts_internal.h"
 #include <ctype.h>
 

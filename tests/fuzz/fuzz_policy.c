@@ -1,7 +1,7 @@
 /* fuzz_policy.c - any bytes as a policy, as a flag and as a flow
  *
- * What parses must print, parse again to the same, merge with itself to itself, and compare as the same with itself.
- * The first byte says what the rest is. Seeds are built in, as in fuzz_http.c. */
+ * What parses must print, parse again to the same, merge with itself to itself, and compare as the
+ * same with itself. The first byte says what the rest is. Seeds are built in, as in fuzz_http.c. */
 #include "base/json.h"
 #include "policy/policy.h"
 

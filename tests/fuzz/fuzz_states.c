@@ -1,9 +1,10 @@
 /* fuzz_states.c - arbitrary bytes as a packed state
  *
- * The first byte tells what the rest is: the stream itself; or the list of files and then their contents, which are
- * compressed here into frames with the right checksums and the right sum at the end. So the list and what follows it are
- * tried as well as zstd's own format. States are really unpacked, in a folder of /dev/shm: what comes out has the names and
- * sizes that were announced, and nothing lies beside it. */
+ * The first byte tells what the rest is: the stream itself; or the list of files and then their
+ * contents, which are compressed here into frames with the right checksums and the right sum at the
+ * end. So the list and what follows it are tried as well as zstd's own format. States are really
+ * unpacked, in a folder of /dev/shm: what comes out has the names and sizes that were announced,
+ * and nothing lies beside it. */
 #include "states/states_internal.h"
 #include "base/buf.h"
 #include "base/file.h"
@@ -24,7 +25,7 @@ enum { TOTAL_MAX = 1 << 20 }; /* of what a test unpacks */
 static char base[64];
 static int base_fd = -1, out_fd = -1;
 
-/* ---- streams ------------------------------------------------------------------------------------------------- */
+/* ---- streams -------------------------------------------------------------------------------- */
 
 static void put_frame(struct buf *out, const void *data, size_t len)
 {
@@ -117,7 +118,7 @@ size_t LLVMFuzzerCustomMutator(uint8_t *data, size_t size, size_t max, unsigned 
 	return LLVMFuzzerMutate(data, size, max);
 }
 
-/* ---- unpacking --------------------------------------------------------------------------------------------------- */
+/* ---- unpacking ------------------------------------------------------------------------------ */
 
 struct source {
 	const uint8_t *data;

@@ -1,7 +1,7 @@
 /* fuzz_tar.c - the tar reader on any bytes, in pieces of any size
  *
- * Random bytes never have a right checksum, so the harness repairs the checksum of each block that looks
- * like a header. Without a corpus the mutator starts from archives made here. */
+ * Random bytes never have a right checksum, so the harness repairs the checksum of each block that
+ * looks like a header. Without a corpus the mutator starts from archives made here. */
 #include "fuzz_tar_block.h"
 #include "tar/tar.h"
 #include <stdio.h>
@@ -53,7 +53,8 @@ static void put_extended(struct buf *out, char type, const char *text)
 	put_zeros(out, tar_fill(head.size));
 }
 
-/* Records and what an archive holds after them, for the features that a plain entry does not show. */
+/* Records and what an archive holds after them, for the features that a plain entry does not
+ * show. */
 static const struct {
 	char type;
 	const char *text;

@@ -1,8 +1,10 @@
-/* fuzz_unpack.c - what images bring: manifests, indexes and configurations as JSON, layers as tar, compressed data
+/* fuzz_unpack.c - what images bring: manifests, indexes and configurations as JSON, layers as tar,
+ * compressed data
  *
- * The first byte tells which. Layers are really unpacked, two on top of each other, in a folder of /dev/shm; beside it
- * lies a file that nothing may touch, and nothing may appear beside it. Random bytes never have a right checksum, so
- * the mutator repairs the checksum of each block that looks like a header, and starts from archives made here. */
+ * The first byte tells which. Layers are really unpacked, two on top of each other, in a folder of
+ * /dev/shm; beside it lies a file that nothing may touch, and nothing may appear beside it. Random
+ * bytes never have a right checksum, so the mutator repairs the checksum of each block that looks
+ * like a header, and starts from archives made here. */
 #include "fuzz_tar_block.h"
 #include "image/oci_internal.h"
 #include "base/file.h"
@@ -38,7 +40,7 @@ static ssize_t read_source(void *arg, void *data, size_t len, struct err *err)
 	return (ssize_t)len;
 }
 
-/* ---- seeds ------------------------------------------------------------------------------------------------- */
+/* ---- seeds ---------------------------------------------------------------------------------- */
 
 static void put_zeros(struct buf *out, size_t len)
 {
@@ -113,7 +115,7 @@ size_t LLVMFuzzerCustomMutator(uint8_t *data, size_t size, size_t max, unsigned 
 	return size;
 }
 
-/* ---- the three kinds ---------------------------------------------------------------------------------------------- */
+/* ---- the three kinds ------------------------------------------------------------------------ */
 
 static void take_json(const uint8_t *data, size_t size)
 {
@@ -188,7 +190,8 @@ static void take_layers(const uint8_t *data, size_t size)
 
 		if (tree_remove(AT_FDCWD, path, NULL) < 0 || mkdir(path, 0755) < 0)
 			__builtin_trap();
-		/* The lower one gets the first half; that it ends too early does not undo what it holds. */
+		/* The lower one gets the first half; that it ends too early does not undo what it
+		 * holds. */
 		source.len =
 			i ? (size_t)(data + size - source.data) : size / 2 / TAR_BLOCK * TAR_BLOCK;
 		spec.dir = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);

@@ -1,8 +1,8 @@
 /* fuzz_wire.c - arbitrary bytes as frames, and as each of the records they may carry
  *
- * The bytes are parsed as a stream of frames, as the daemon and box-init do; the payload of each frame goes
- * through every reader. A record that was well-formed is written again and must come out the same: what one
- * side believes is what the other side said. */
+ * The bytes are parsed as a stream of frames, as the daemon and box-init do; the payload of each
+ * frame goes through every reader. A record that was well-formed is written again and must come out
+ * the same: what one side believes is what the other side said. */
 #include "wire/wire.h"
 #include <assert.h>
 #include <stdint.h>

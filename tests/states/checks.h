@@ -1,8 +1,9 @@
 /* checks.h - programs that set something up and then check again and again that it is still there
  *
- * Each kind is a process of its own: set_up once, then verify whenever it is asked. Between two questions the box may have
- * been suspended, hibernated, taken back or copied; a program cannot tell, and that is what is checked. verify looks at
- * everything that set_up or the verify before it left behind, and leaves something for the next one. */
+ * Each kind is a process of its own: set_up once, then verify whenever it is asked. Between two
+ * questions the box may have been suspended, hibernated, taken back or copied; a program cannot
+ * tell, and that is what is checked. verify looks at everything that set_up or the verify before it
+ * left behind, and leaves something for the next one. */
 #pragma once
 #include <stdbool.h>
 #include <stddef.h>
@@ -26,7 +27,7 @@ struct kind {
 bool must(struct check *check, bool good, const char *format, ...)
 	__attribute__((format(printf, 3, 4)));
 
-/* ---- small helpers --------------------------------------------------------------------------------- */
+/* ---- small helpers -------------------------------------------------------------------------- */
 
 /* Byte number `at` of an endless sequence that does not compress and is different for each seed. */
 unsigned char pattern(uint64_t seed, uint64_t at);
@@ -35,7 +36,8 @@ bool pattern_is(const void *bytes, size_t size, uint64_t seed, uint64_t from);
 uint64_t now_ms(void); /* CLOCK_MONOTONIC */
 /* Waits until *counter is beyond old, for limit_ms at most. */
 bool moves_on(const volatile unsigned *counter, unsigned old, unsigned limit_ms);
-/* A forked child, or 0 in it; ends the program when there is none to be had. It dies with its parent. */
+/* A forked child, or 0 in it; ends the program when there is none to be had. It dies with its
+ * parent. */
 pid_t child_new(void);
 bool child_is_over(pid_t pid, int status);    /* waits; did it end with this status of wait(2)? */
 bool process_state_is(pid_t pid, char state); /* the letter in /proc/PID/stat; looks for 2 s */

@@ -1,7 +1,8 @@
 /* descriptors.c - descriptors of every kind keep their flags, whom they send signals to, and which
  *
- * Each kind is opened twice: plainly, and with everything set that can be: not to block, to be closed by an exec, to signal
- * (O_ASYNC) a process, a thread or a group. What fcntl says of it is compared. */
+ * Each kind is opened twice: plainly, and with everything set that can be: not to block, to be
+ * closed by an exec, to signal (O_ASYNC) a process, a thread or a group. What fcntl says of it is
+ * compared. */
 #include "tests/states/checks.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -56,8 +57,10 @@ static struct seen look(int fd)
 
 	if (fcntl(fd, F_GETOWN_EX, &seen.owner) < 0)
 		seen.owner = (struct f_owner_ex){ 0 };
-	/* That a file never had a name is not known of a restored one: it is removed, as others are. */
-	/* Nor by which call a terminal was opened: open() alone says that files may be large, which means nothing there. */
+	/* That a file never had a name is not known of a restored one: it is removed, as others
+	 * are. */
+	/* Nor by which call a terminal was opened: open() alone says that files may be large, which
+	 * means nothing there. */
 	seen.flags &= ~LARGE;
 	if ((seen.flags & O_TMPFILE) == O_TMPFILE)
 		seen.flags &= ~O_TMPFILE;

@@ -13,7 +13,7 @@
 #include <sys/signalfd.h>
 #include <unistd.h>
 
-/* ---- epoll --------------------------------------------------------------------------------------------- */
+/* ---- epoll ---------------------------------------------------------------------------------- */
 
 enum { MANY = 200, ONCE = 7 };
 static int poller, outer, members[MANY];
@@ -62,7 +62,8 @@ static void epoll_verify(struct check *check)
 	bool expected[MANY] = { 0 };
 	uint64_t value;
 
-	/* A restored edge-triggered member may be told once too often: that is allowed by epoll(7). */
+	/* A restored edge-triggered member may be told once too often: that is allowed by
+	 * epoll(7). */
 	while (epoll_wait(poller, &event, 1, 0) == 1)
 		;
 	for (int i = (int)(check->asked % 10); i < MANY; i += 10) {
@@ -81,7 +82,7 @@ static void epoll_verify(struct check *check)
 
 const struct kind kind_epoll = { "epoll", epoll_set_up, epoll_verify };
 
-/* ---- eventfd ------------------------------------------------------------------------------------------- */
+/* ---- eventfd -------------------------------------------------------------------------------- */
 
 static int counter, semaphore;
 
@@ -109,7 +110,7 @@ static void eventfd_verify(struct check *check)
 
 const struct kind kind_eventfd = { "eventfd", eventfd_set_up, eventfd_verify };
 
-/* ---- signalfd ------------------------------------------------------------------------------------------ */
+/* ---- signalfd ------------------------------------------------------------------------------- */
 
 static int signals;
 
@@ -152,7 +153,7 @@ static void signalfd_verify(struct check *check)
 
 const struct kind kind_signalfd = { "signalfd", signalfd_set_up, signalfd_verify };
 
-/* ---- inotify ------------------------------------------------------------------------------------------- */
+/* ---- inotify -------------------------------------------------------------------------------- */
 
 static int watcher, watch_here, watch_root, watch_file;
 static char root_file[64];
@@ -174,7 +175,8 @@ static void inotify_set_up(struct check *check)
 	close(file);
 }
 
-/* Waits for this event; others may come before it: of kept files of a capture, of events that were told before. */
+/* Waits for this event; others may come before it: of kept files of a capture, of events that were
+ * told before. */
 static bool event_comes(int watch, uint32_t mask, const char *name)
 {
 	union {

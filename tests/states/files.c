@@ -28,7 +28,7 @@ static void whole_file_must_be(struct check *check, int fd, size_t size, uint64_
 		"content of %zu bytes", size);
 }
 
-/* ---- files: what an open file remembers ------------------------------------------------------------- */
+/* ---- files: what an open file remembers ----------------------------------------------------- */
 
 static int plain, copy, appending, flagged, folder, sparse;
 static off_t offset = 500;
@@ -83,7 +83,7 @@ static void files_verify(struct check *check)
 
 const struct kind kind_files = { "files", files_set_up, files_verify };
 
-/* ---- removed but open --------------------------------------------------------------------------------- */
+/* ---- removed but open ----------------------------------------------------------------------- */
 
 static int small, large, other_name;
 
@@ -151,7 +151,7 @@ static void removed_folder_verify(struct check *check)
 const struct kind kind_removed_folder = { "removed-folder", removed_folder_set_up,
 	removed_folder_verify };
 
-/* ---- files in memory ----------------------------------------------------------------------------------- */
+/* ---- files in memory ------------------------------------------------------------------------ */
 
 enum { MAPPED = 1 << 20 };
 static unsigned char *shared_map, *private_map, *removed_map;
@@ -194,7 +194,7 @@ static void mapped_verify(struct check *check)
 
 const struct kind kind_mapped = { "mapped", mapped_set_up, mapped_verify };
 
-/* ---- a program whose file is gone ---------------------------------------------------------------------- */
+/* ---- a program whose file is gone ----------------------------------------------------------- */
 
 static int to_program[2], from_program[2];
 static pid_t program;

@@ -1,12 +1,14 @@
 /* main.c - starts the kinds, asks them, and tells what they say
  *
  *   states-checks run DIR KIND...|all      a process for each; stays until they end
- *   states-checks ask DIR TOKEN [KIND...]  asks all that run there, waits, a line each: "KIND ok N detail" or "KIND BAD why"
+ *   states-checks ask DIR TOKEN [KIND...]  asks all that run there, waits, a line each: "KIND ok N
+ *                                          detail" or "KIND BAD why"
  *   states-checks kinds                    the names
  *
- * Questions go through a named pipe DIR/KIND.ask, answers into a file DIR/KIND.answer, a line each that begins with the
- * question's token. Both are held open by the kind's process and so are part of what is captured. N counts the
- * answers a process remembers having given: after going back in time it is what it was then. */
+ * Questions go through a named pipe DIR/KIND.ask, answers into a file DIR/KIND.answer, a line each
+ * that begins with the question's token. Both are held open by the kind's process and so are part
+ * of what is captured. N counts the answers a process remembers having given: after going back in
+ * time it is what it was then. */
 #include "tests/states/checks.h"
 #include <dirent.h>
 #include <errno.h>
@@ -45,7 +47,7 @@ static int give_up(const char *what)
 	return 2;
 }
 
-/* ---- one kind ---------------------------------------------------------------------------------------- */
+/* ---- one kind ------------------------------------------------------------------------------- */
 
 static void answer(int to, const char *token, const struct check *check)
 {
@@ -55,7 +57,8 @@ static void answer(int to, const char *token, const struct check *check)
 		dprintf(to, "%s ok %u %s\n", token, check->asked, check->detail);
 }
 
-/* A token without its newline; false at the end, which never comes: the pipe is open for writing too. */
+/* A token without its newline; false at the end, which never comes: the pipe is open for writing
+ * too. */
 static bool next_question(int ask, char token[LINE_MAX_BYTES])
 {
 	size_t used = 0;
@@ -167,7 +170,7 @@ static int run(const char *dir, int count, char **names)
 	return 0;
 }
 
-/* ---- asking ------------------------------------------------------------------------------------------ */
+/* ---- asking --------------------------------------------------------------------------------- */
 
 /* The answer to token, or to none when the set-up failed; NULL: not yet. Static. */
 static const char *answer_find(const char *dir, const char *name, const char *token)

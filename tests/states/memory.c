@@ -15,7 +15,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* ---- 64 MB, and pages that are special --------------------------------------------------------------------- */
+/* ---- 64 MB, and pages that are special ------------------------------------------------------ */
 
 enum { WORDS = (64 << 20) / 8, PAGE = 4096 };
 static uint64_t *words;
@@ -65,7 +65,8 @@ static void memory_verify(struct check *check)
 {
 	uint64_t wrong = 0;
 
-	/* One word in each 1000 is written anew at each question, with its own value: the page is dirty, not changed. */
+	/* One word in each 1000 is written anew at each question, with its own value: the page is
+	 * dirty, not changed. */
 	for (uint64_t i = 0; i < WORDS; i++)
 		wrong += words[i] != word(i);
 	for (uint64_t i = check->asked % 1000; i < WORDS; i += 1000)
@@ -80,7 +81,7 @@ static void memory_verify(struct check *check)
 
 const struct kind kind_memory = { "memory", memory_set_up, memory_verify };
 
-/* ---- memfd --------------------------------------------------------------------------------------------- */
+/* ---- memfd ---------------------------------------------------------------------------------- */
 
 enum { FILE_BYTES = 200000, SEALS = F_SEAL_WRITE | F_SEAL_SHRINK | F_SEAL_GROW };
 static int open_file, sealed;
@@ -133,7 +134,7 @@ static void memfd_verify(struct check *check)
 
 const struct kind kind_memfd = { "memfd", memfd_set_up, memfd_verify };
 
-/* ---- shared with a child: anonymous, POSIX, an unlinked one ------------------------------------------------------ */
+/* ---- shared with a child: anonymous, POSIX, an unlinked one --------------------------------- */
 
 enum { SEGMENTS = 3, SEGMENT_BYTES = 100000 };
 struct segment {
@@ -202,7 +203,7 @@ static void shared_verify(struct check *check)
 
 const struct kind kind_shared = { "shared", shared_set_up, shared_verify };
 
-/* ---- System V -------------------------------------------------------------------------------------------- */
+/* ---- System V ------------------------------------------------------------------------------- */
 
 enum { MESSAGES = 3 };
 struct message {

@@ -16,7 +16,8 @@
 
 enum { QUEUED = 3000, STEP = 100, WIDE = 1 << 18 };
 
-/* A queue that always holds QUEUED bytes of an endless sequence: STEP out at one end, STEP in at the other. */
+/* A queue that always holds QUEUED bytes of an endless sequence: STEP out at one end, STEP in at
+ * the other. */
 struct queue {
 	int in, out;
 	uint64_t seed, from;
@@ -56,7 +57,7 @@ static void pipe_open(struct check *check, struct queue *queue, uint64_t seed, i
 		queue_fill(check, queue);
 }
 
-/* ---- pipes ------------------------------------------------------------------------------------------- */
+/* ---- pipes ---------------------------------------------------------------------------------- */
 
 static struct queue plain, closing, wide;
 static int full[2], widow;
@@ -126,14 +127,15 @@ static void fifo_verify(struct check *check)
 
 const struct kind kind_fifo = { "fifo", fifo_set_up, fifo_verify };
 
-/* ---- a terminal ---------------------------------------------------------------------------------------- */
+/* ---- a terminal ----------------------------------------------------------------------------- */
 
 static int master;
 static pid_t shell;
 static char screen[8192]; /* what came out and was not looked at yet */
 static size_t screen_used;
 
-/* As a shell does it: jobs in groups of their own, in the foreground one after the other; what became of each is printed. */
+/* As a shell does it: jobs in groups of their own, in the foreground one after the other; what
+ * became of each is printed. */
 static void shell_main(void)
 {
 	signal(SIGTTOU, SIG_IGN);

@@ -18,7 +18,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* ---- locks ----------------------------------------------------------------------------------------------- */
+/* ---- locks ---------------------------------------------------------------------------------- */
 
 static int flocked, posix_locked, ofd_locked, mapped_locked;
 
@@ -32,7 +32,8 @@ static void locks_set_up(struct check *check)
 	must(check, flock(flocked, LOCK_EX) == 0, "flock");
 	must(check, fcntl(posix_locked, F_SETLK, &range) == 0, "POSIX lock");
 	must(check, fcntl(ofd_locked, F_OFD_SETLK, &range) == 0, "OFD lock");
-	/* As databases do: locks in a file that is in memory too. Whoever closes any descriptor of it loses them all. */
+	/* As databases do: locks in a file that is in memory too. Whoever closes any descriptor of
+	 * it loses them all. */
 	mapped_locked = open("mapped", O_RDWR | O_CREAT, 0644);
 	must(check,
 		ftruncate(mapped_locked, 4096) == 0 && fcntl(mapped_locked, F_SETLK, &range) == 0 &&
@@ -80,7 +81,7 @@ static void locks_verify(struct check *check)
 
 const struct kind kind_locks = { "locks", locks_set_up, locks_verify };
 
-/* ---- signals: blocked, pending, handled ---------------------------------------------------------------------- */
+/* ---- signals: blocked, pending, handled ----------------------------------------------------- */
 
 enum { VALUES = 3 };
 static volatile unsigned handled;
@@ -150,7 +151,7 @@ static void signals_verify(struct check *check)
 
 const struct kind kind_signals = { "signals", signals_set_up, signals_verify };
 
-/* ---- children: living, stopped, dead ------------------------------------------------------------------------- */
+/* ---- children: living, stopped, dead -------------------------------------------------------- */
 
 static int question[2], reply[2];
 static pid_t living, grandchild, stopped, zombie, leader, follower;
@@ -281,7 +282,7 @@ static void pidfd_verify(struct check *check)
 
 const struct kind kind_pidfd = { "pidfd", pidfd_set_up, pidfd_verify };
 
-/* ---- what a process is ----------------------------------------------------------------------------------------- */
+/* ---- what a process is ---------------------------------------------------------------------- */
 
 enum { USER = 1234, GROUP = 2345, EXTRA = 3456 };
 

@@ -1,8 +1,9 @@
-/* shared_epoll.c - an epoll that processes share after a fork, as of a server that saves itself in a child
+/* shared_epoll.c - an epoll that processes share after a fork, as of a server that saves itself in
+ * a child
  *
- * The epoll belongs to the first process and to its child; what it watches is partly here, partly there, and partly under
- * another number than it was added with. Whatever happens to a file is told, with what it was registered with, and each can be
- * registered anew by who has it. */
+ * The epoll belongs to the first process and to its child; what it watches is partly here, partly
+ * there, and partly under another number than it was added with. Whatever happens to a file is
+ * told, with what it was registered with, and each can be registered anew by who has it. */
 #include "tests/states/checks.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -41,8 +42,9 @@ static void watch(struct check *check, int fd, uint64_t name)
 		(int)name);
 }
 
-/* The child adds a file of its own, holds what the parent closes, and does as it is told: 'w': something
- * happens to its file, 'r': it is taken back; 'c': it reads what it holds, 'm': that is registered anew. */
+/* The child adds a file of its own, holds what the parent closes, and does as it is told: 'w':
+ * something happens to its file, 'r': it is taken back; 'c': it reads what it holds, 'm': that is
+ * registered anew. */
 static void child_run(int held, int commands, int answers)
 {
 	struct check ignored = { 0 };
@@ -186,7 +188,7 @@ static void shared_verify(struct check *check)
 
 const struct kind kind_shared_epoll = { "shared_epoll", shared_set_up, shared_verify };
 
-/* ---- lent to a process before it ------------------------------------------------------------------------------- */
+/* ---- lent to a process before it ------------------------------------------------------------ */
 
 enum { LENT = 50 };
 static int lent, bell, bells[LENT];
@@ -226,7 +228,8 @@ static int receive(int socket)
 	return fd;
 }
 
-/* The child makes an epoll and 50 files for it, and gives the epoll to its parent, which has a lower number. */
+/* The child makes an epoll and 50 files for it, and gives the epoll to its parent, which has a
+ * lower number. */
 static void lent_set_up(struct check *check)
 {
 	int pair[2], up[2];
@@ -274,11 +277,12 @@ static void lent_verify(struct check *check)
 
 const struct kind kind_lent_epoll = { "lent_epoll", lent_set_up, lent_verify };
 
-/* ---- on its way ----------------------------------------------------------------------------------------------- */
+/* ---- on its way ----------------------------------------------------------------------------- */
 
 static int way[2], counters[3];
 
-/* Eventfds all look alike but to kcmp: of those in flight one is open here too, one is nowhere else. */
+/* Eventfds all look alike but to kcmp: of those in flight one is open here too, one is nowhere
+ * else. */
 static void flight_set_up(struct check *check)
 {
 	must(check, socketpair(AF_UNIX, SOCK_STREAM, 0, way) == 0, "socketpair");

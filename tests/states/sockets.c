@@ -69,7 +69,7 @@ static void both_step(struct check *check, struct flow flows[2], const char *wha
 	flow_step(check, &flows[1], what);
 }
 
-/* ---- unix -------------------------------------------------------------------------------------------- */
+/* ---- unix ----------------------------------------------------------------------------------- */
 
 static struct flow pair[2], accepted[2];
 static int packets[2][2], half[2], listener, abstract, bound;
@@ -192,11 +192,12 @@ static void unix_verify(struct check *check)
 
 const struct kind kind_unix = { "unix", unix_set_up, unix_verify };
 
-/* ---- connections that nobody has accepted yet ------------------------------------------------------------ */
+/* ---- connections that nobody has accepted yet ----------------------------------------------- */
 
 static int waiting_at, waiting;
 
-/* He has not said anything yet: CRIU refuses connections that are not accepted and have data in them. */
+/* He has not said anything yet: CRIU refuses connections that are not accepted and have data in
+ * them. */
 static void unix_backlog_set_up(struct check *check)
 {
 	waiting_at = listen_at(check, "waiting", SOCK_STREAM);
@@ -222,7 +223,7 @@ static void unix_backlog_verify(struct check *check)
 
 const struct kind kind_unix_backlog = { "unix-backlog", unix_backlog_set_up, unix_backlog_verify };
 
-/* ---- descriptors on their way through a socket ------------------------------------------------------------ */
+/* ---- descriptors on their way through a socket ---------------------------------------------- */
 
 static int passing[2];
 
@@ -282,7 +283,7 @@ static void rights_verify(struct check *check)
 
 const struct kind kind_rights = { "rights", rights_set_up, rights_verify };
 
-/* ---- TCP over loopback ------------------------------------------------------------------------------------ */
+/* ---- TCP over loopback ---------------------------------------------------------------------- */
 
 static struct flow tcp4[2], tcp6[2];
 static int listener4, listener6, closed_half[2];
@@ -453,7 +454,8 @@ static void udp_verify(struct check *check)
 
 const struct kind kind_udp = { "udp", udp_set_up, udp_verify };
 
-/* ---- talk that never ends: one message is always on its way, and one that is lost ends it for ever ------------------------ */
+/* ---- talk that never ends: one message is always on its way, and one that is lost ends it for
+ * ever */
 
 enum { TALKS = 2, WORD = 700 };
 static struct {

@@ -17,7 +17,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* ---- eight of them: a counter under a lock, ping and pong, storage of their own ------------------------------------- */
+/* ---- eight of them: a counter under a lock, ping and pong, storage of their own ------------- */
 
 enum { THREADS = 8 };
 struct worker {
@@ -100,7 +100,7 @@ static void threads_verify(struct check *check)
 
 const struct kind kind_threads = { "threads", threads_set_up, threads_verify };
 
-/* ---- blocked: each in another system call, which must go on as if nothing had been ------------------------------------ */
+/* ---- blocked: each in another system call, which must go on as if nothing had been ---------- */
 
 enum { WAITERS = 7 };
 static volatile unsigned woken[WAITERS], failed[WAITERS], interrupted;
@@ -117,8 +117,9 @@ static bool wait_read(void)
 	return read(pipe_ends[0], &byte, 1) == 1;
 }
 
-/* poll and epoll_wait are ended with EINTR by a capture (and epoll_wait by any stop, signal(7)): the kernel does not let
- * anybody restart them. Programs know how to go on; it must not happen to the others. */
+/* poll and epoll_wait are ended with EINTR by a capture (and epoll_wait by any stop, signal(7)):
+ * the kernel does not let anybody restart them. Programs know how to go on; it must not happen to
+ * the others. */
 static bool wait_poll(void)
 {
 	struct pollfd wait = { .fd = polled[0], .events = POLLIN };

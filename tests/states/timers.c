@@ -106,7 +106,8 @@ static void timers_verify(struct check *check)
 	must(check, ready == 1 && read(periodic, &fired, sizeof fired) == 8 && fired >= 1,
 		"the timerfd stands still");
 	errno = 0;
-	/* By the clocks they were set by; a second for a machine that is busy between the two looks. */
+	/* By the clocks they were set by; a second for a machine that is busy between the two
+	 * looks. */
 	must(check, timerfd_gettime(far, &left) == 0, "timerfd_gettime");
 	check_left(check, "an hour's timer", &left, far_set_ms + FAR_S * 1000 - now_ms());
 	must(check, timerfd_gettime(absolute, &left) == 0, "timerfd_gettime");
@@ -119,7 +120,7 @@ static void timers_verify(struct check *check)
 
 const struct kind kind_timers = { "timers", timers_set_up, timers_verify };
 
-/* ---- sleepers ------------------------------------------------------------------------------------------ */
+/* ---- sleepers ------------------------------------------------------------------------------- */
 
 static volatile unsigned short_naps, exact_naps, broken_naps;
 
@@ -181,7 +182,7 @@ static void sleepers_verify(struct check *check)
 
 const struct kind kind_sleepers = { "sleepers", sleepers_set_up, sleepers_verify };
 
-/* ---- clocks ---------------------------------------------------------------------------------------------- */
+/* ---- clocks --------------------------------------------------------------------------------- */
 
 enum { CLOCKS = 4 };
 static const clockid_t clock_ids[CLOCKS] = { CLOCK_MONOTONIC, CLOCK_BOOTTIME, CLOCK_MONOTONIC_RAW,
@@ -226,7 +227,8 @@ static void clock_set_up(struct check *check)
 	must(check, pthread_create(&thread, NULL, watch_clocks, NULL) == 0, "thread");
 }
 
-/* The monotonic clock may have stood still meanwhile; it must not have run faster than the time of day. */
+/* The monotonic clock may have stood still meanwhile; it must not have run faster than the time of
+ * day. */
 static void clock_verify(struct check *check)
 {
 	int64_t ahead = clock_ns(CLOCK_MONOTONIC) + offset_ns - clock_ns(CLOCK_REALTIME);
@@ -241,7 +243,7 @@ static void clock_verify(struct check *check)
 
 const struct kind kind_clock = { "clock", clock_set_up, clock_verify };
 
-/* ---- random numbers: the kernel's, which must differ in a fork ----------------------------------------------- */
+/* ---- random numbers: the kernel's, which must differ in a fork ------------------------------ */
 
 static unsigned char first[16];
 

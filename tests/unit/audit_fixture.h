@@ -1,4 +1,5 @@
-/* audit_fixture.h - a log in a folder of its own, its files to look at and to change, and what verify says of it */
+/* audit_fixture.h - a log in a folder of its own, its files to look at and to change, and what
+ * verify says of it */
 #pragma once
 #include "audit/audit.h"
 #include "base/alloc.h"

@@ -1,4 +1,5 @@
-/* dns_fixture.h - a loop, sockets on 127.0.0.1, and a server above that is honest or not, as told */
+/* dns_fixture.h - a loop, sockets on 127.0.0.1, and a server above that is honest or not, as
+ * told */
 #pragma once
 #include "base/alloc.h"
 #include "base/clock.h"
@@ -16,7 +17,7 @@
 
 static struct loop *loop;
 
-/* ---- the loop --------------------------------------------------------------------------------- */
+/* ---- the loop ------------------------------------------------------------------------------- */
 
 static void stop_loop(void *arg)
 {
@@ -43,7 +44,7 @@ static inline void run_until(const volatile unsigned *what, unsigned count)
 	assert_true(*what >= count);
 }
 
-/* ---- sockets ---------------------------------------------------------------------------------- */
+/* ---- sockets -------------------------------------------------------------------------------- */
 
 static inline int loopback_socket(int type, uint16_t *port)
 {
@@ -106,7 +107,7 @@ static inline int connect_to(uint16_t port, int type)
 	return fd;
 }
 
-/* ---- the server above ------------------------------------------------------------------------- */
+/* ---- the server above ----------------------------------------------------------------------- */
 
 enum above_mode {
 	ABOVE_HONEST,

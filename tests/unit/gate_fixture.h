@@ -1,7 +1,9 @@
-/* gate_fixture.h - a box's network namespace, an "internet" on the loopback of another, and a gate between them
+/* gate_fixture.h - a box's network namespace, an "internet" on the loopback of another, and a gate
+ * between them
  *
- * The test process lives in a namespace of its own that has nothing but lo, where 203.0.113.0/24 is local: servers and a resolver are
- * there. The box is a second namespace, furnished as real ones are. Nothing leads out of either. */
+ * The test process lives in a namespace of its own that has nothing but lo, where 203.0.113.0/24 is
+ * local: servers and a resolver are there. The box is a second namespace, furnished as real ones
+ * are. Nothing leads out of either. */
 #pragma once
 #include "base/alloc.h"
 #include "base/clock.h"
@@ -33,7 +35,7 @@ static unsigned downs, dials;
 static struct err down_err;
 static char dialled_name[64];
 
-/* ---- waiting -------------------------------------------------------------------------------------- */
+/* ---- waiting -------------------------------------------------------------------------------- */
 
 static inline void stop_loop(void *arg)
 {
@@ -60,7 +62,7 @@ static inline void run_for(uint64_t ms)
 		assert_true(holds_);                                      \
 	} while (0)
 
-/* ---- what the gate tells -------------------------------------------------------------------------- */
+/* ---- what the gate tells -------------------------------------------------------------------- */
 
 static inline void on_event(void *arg, const char *box, json_t *event)
 {
@@ -206,7 +208,7 @@ static inline json_int_t number_of(json_t *object, const char *key)
 	return json_integer_value(json_object_get(object, key));
 }
 
-/* ---- the internet --------------------------------------------------------------------------------- */
+/* ---- the internet --------------------------------------------------------------------------- */
 
 static struct server {
 	struct server *next;
@@ -291,7 +293,8 @@ static inline void servers_free(void)
 	}
 }
 
-/* The host's resolver, on 127.0.0.1:53: names that begin with "private" lead to 10.0.0.1, others to SERVER. */
+/* The host's resolver, on 127.0.0.1:53: names that begin with "private" lead to 10.0.0.1, others to
+ * SERVER. */
 static int resolver = -1;
 static struct loop_fd *resolver_watch;
 static unsigned resolver_questions;
@@ -331,7 +334,7 @@ static inline void resolver_open(void)
 	resolver_watch = loop_fd_new(loop, resolver, LOOP_READ, resolver_on_question, NULL);
 }
 
-/* ---- the box -------------------------------------------------------------------------------------- */
+/* ---- the box -------------------------------------------------------------------------------- */
 
 static inline int box_socket(int type)
 {
@@ -392,7 +395,8 @@ static inline void assert_reset(int fd)
 	close(fd);
 }
 
-/* Asks the box's resolver. Returns the rcode; address (16 bytes or more) is filled in for an answer, else "". */
+/* Asks the box's resolver. Returns the rcode; address (16 bytes or more) is filled in for an
+ * answer, else "". */
 static inline int ask(const char *name, char *address)
 {
 	struct dns_question question = { .type = DNS_TYPE_A };
@@ -429,7 +433,7 @@ static inline int box_dial(const char *name, uint16_t port)
 	"{\"preset\":\"none\",\"allow\":[\"good.test:7000\",\"good.test:443\",\"private.test\"," \
 	"\"*.wild.test:7000\"]}"
 
-/* ---- the gate ------------------------------------------------------------------------------------- */
+/* ---- the gate ------------------------------------------------------------------------------- */
 
 static const struct gate_settings settings = { .resolv_conf = "nameserver 127.0.0.1\n" };
 

@@ -1,7 +1,7 @@
 /* http_fixture.h - a server in a child process and a client that speaks raw bytes to it
  *
- * The child leaves by itself when the fixture ends, so a sanitizer in it has its say; the parent checks its
- * exit code. */
+ * The child leaves by itself when the fixture ends, so a sanitizer in it has its say; the parent
+ * checks its exit code. */
 #pragma once
 #include "base/buf.h"
 #include "base/log.h"

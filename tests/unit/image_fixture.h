@@ -85,7 +85,7 @@ static inline int fixture_tear_down(void **state)
 	return 0;
 }
 
-/* ---- files ------------------------------------------------------------------------------------------ */
+/* ---- files ---------------------------------------------------------------------------------- */
 
 static inline void put(const struct fixture *f, const char *name, const char *text)
 {
@@ -110,7 +110,8 @@ static inline bool is_there(const struct fixture *f, const char *name)
 	return faccessat(AT_FDCWD, path, F_OK, AT_SYMLINK_NOFOLLOW) == 0;
 }
 
-/* image.json as homes before the pool have it; with layers (a JSON array) as it is now. folder is below home. */
+/* image.json as homes before the pool have it; with layers (a JSON array) as it is now. folder is
+ * below home. */
 static inline void put_record(const struct fixture *f, const char *folder, const char *id,
 	const char *name, int64_t created_us, const char *more)
 {
@@ -154,7 +155,7 @@ static inline void put_own(const struct fixture *f, const char *id, const char *
 }
 #define LAYERS(...) ((const char *const[]){ __VA_ARGS__, NULL })
 
-/* ---- the loop ----------------------------------------------------------------------------------------- */
+/* ---- the loop ------------------------------------------------------------------------------- */
 
 static inline void fixture_stop(void *loop)
 {

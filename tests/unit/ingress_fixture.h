@@ -1,9 +1,11 @@
-/* ingress_fixture.h - a way in, in a child process; the test is the client on one side and the box on the other
+/* ingress_fixture.h - a way in, in a child process; the test is the client on one side and the box
+ * on the other
  *
- * Boxes: "web" runs; its ports 8080 (the default) and 8081 are public and lead to the test's listener, 9090 leads there
- * too and is private; on 1 nothing listens; what is behind 2 accepts nobody. "off" is stopped, "ice" suspended, both public; "nap" wakes
- * when it is connected to, "bed" does not wake. Tokens: box_good, and
- * box_weak without the scope; the file "revoked" in the home makes the good one go, the file "closed" all ports private. Requests that are not for a box
+ * Boxes: "web" runs; its ports 8080 (the default) and 8081 are public and lead to the test's
+ * listener, 9090 leads there too and is private; on 1 nothing listens; what is behind 2 accepts
+ * nobody. "off" is stopped, "ice" suspended, both public; "nap" wakes when it is connected to,
+ * "bed" does not wake. Tokens: box_good, and box_weak without the scope; the file "revoked" in the
+ * home makes the good one go, the file "closed" all ports private. Requests that are not for a box
  * are answered "api". */
 #pragma once
 #include "http/http_internal.h"
@@ -34,7 +36,7 @@ static struct {
 	uint16_t deaf_port;
 } fixture;
 
-/* ---- the child -------------------------------------------------------------------------------------- */
+/* ---- the child ------------------------------------------------------------------------------ */
 
 static bool fake_find(const char *name, struct ingress_box *ret, void *arg)
 {
@@ -219,7 +221,7 @@ static void fixture_serve(int told, bool tls)
 	exit(0);
 }
 
-/* ---- the test --------------------------------------------------------------------------------------- */
+/* ---- the test ------------------------------------------------------------------------------- */
 
 static int listen_loopback(uint16_t *ret_port)
 {

@@ -1,7 +1,9 @@
-/* ns_fixture.h - real instances of the ns driver for its tests; needs root, and BOX_TEST_INIT naming stand_in_init
+/* ns_fixture.h - real instances of the ns driver for its tests; needs root, and BOX_TEST_INIT
+ * naming stand_in_init
  *
- * Each test starts an instance on an empty root and asks the stand-in for box-init inside what it sees and may
- * do. Everything lives in a directory of the test's own and a cgroup tree of its own. */
+ * Each test starts an instance on an empty root and asks the stand-in for box-init inside what it
+ * sees and may do. Everything lives in a directory of the test's own and a cgroup tree of its
+ * own. */
 #pragma once
 #include "engine/engine.h"
 #include "base/alloc.h"
@@ -187,7 +189,7 @@ static inline void stop(struct seen *seen)
 	expect_no_leftovers();
 }
 
-/* ---- set-up ------------------------------------------------------------------------------------------------------ */
+/* ---- set-up --------------------------------------------------------------------------------- */
 
 /* A driver of its own for each test, so that one that failed cannot disturb the next. */
 static inline int open_engine(void **state)

@@ -1,4 +1,5 @@
-/* relay_fixture.h - names that lead to loopback, sockets that speak while the loop runs, a client's TLS hello */
+/* relay_fixture.h - names that lead to loopback, sockets that speak while the loop runs, a client's
+ * TLS hello */
 #pragma once
 #include "dns_fixture.h"
 #include "base/buf.h"
@@ -6,7 +7,7 @@
 #include <sys/resource.h>
 #include <time.h>
 
-/* ---- names ------------------------------------------------------------------------------------ */
+/* ---- names ---------------------------------------------------------------------------------- */
 
 /* Answers by UDP on 127.0.0.1; every name leads to loopback, so no packet leaves the machine. */
 struct names {
@@ -80,7 +81,7 @@ static inline void names_close(struct names *names)
 	close(names->fd);
 }
 
-/* ---- sockets that speak while the loop runs ----------------------------------------------------- */
+/* ---- sockets that speak while the loop runs ------------------------------------------------- */
 
 /* Bounds each wait; a test that gets there fails. */
 static inline void still_waiting(int64_t *end, const char *what)
@@ -195,7 +196,7 @@ static inline void reset(int fd)
 	close(fd);
 }
 
-/* ---- what a process uses ------------------------------------------------------------------------ */
+/* ---- what a process uses -------------------------------------------------------------------- */
 
 static inline unsigned count_fds(void)
 {
@@ -217,7 +218,7 @@ static inline int64_t cpu_us(void)
 	return used.tv_sec * INT64_C(1000000) + used.tv_nsec / 1000;
 }
 
-/* ---- TLS ---------------------------------------------------------------------------------------- */
+/* ---- TLS ------------------------------------------------------------------------------------ */
 
 /* A whole ClientHello in one record; name NULL: without server_name. Returns its length. */
 static inline size_t tls_hello_make(const char *name, uint8_t *out)

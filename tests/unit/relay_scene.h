@@ -1,4 +1,5 @@
-/* relay_scene.h - a client, a relay and a server on loopback, and what the relay said to its owner */
+/* relay_scene.h - a client, a relay and a server on loopback, and what the relay said to its
+ * owner */
 #pragma once
 #include "relay_fixture.h"
 #include "net/relay_internal.h"

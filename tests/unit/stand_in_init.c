@@ -1,8 +1,8 @@
 /* stand_in_init.c - a box-init that does what a test asks for, one line at a time
  *
- * Accepts on fd 3; each line is a verb and at most one argument, each answer one line. Verbs that try
- * something answer "ok" or the name of the errno. Static, since the test's box has an empty root. Run with an
- * argument it only tells by its exit code whether it is root. */
+ * Accepts on fd 3; each line is a verb and at most one argument, each answer one line. Verbs that
+ * try something answer "ok" or the name of the errno. Static, since the test's box has an empty
+ * root. Run with an argument it only tells by its exit code whether it is root. */
 #include <arpa/inet.h>
 #include <dirent.h>
 #include <errno.h>
@@ -148,7 +148,7 @@ static void do_stat(const char *path)
 		st.st_uid, st.st_gid, st.st_mode & 07777);
 }
 
-/* ---- files that cannot be told apart -------------------------------------------------------------------- */
+/* ---- files that cannot be told apart -------------------------------------------------------- */
 
 enum { TWINS_MAX = 4096 };
 static struct file {

@@ -1,8 +1,9 @@
 /* stand_in_tree.c - two processes that check themselves, for dumps and restores
  *
- * PID 1 of a small root. Its child counts and sends each number through a pipe; PID 1 compares it with what it remembers and
- * writes it to /count, through a descriptor that stays open. Both hold memory that must not change. What is wrong ends it
- * with a code of its own. Static, since the root is empty but for it. */
+ * PID 1 of a small root. Its child counts and sends each number through a pipe; PID 1 compares it
+ * with what it remembers and writes it to /count, through a descriptor that stays open. Both hold
+ * memory that must not change. What is wrong ends it with a code of its own. Static, since the root
+ * is empty but for it. */
 #include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>

@@ -31,7 +31,7 @@ static struct {
 	struct err err;		 /* of the last call */
 } test;
 
-/* ---- waiting --------------------------------------------------------------------------------------------------- */
+/* ---- waiting -------------------------------------------------------------------------------- */
 
 static inline void stop_loop(void *arg)
 {
@@ -121,7 +121,7 @@ static inline void count_each(const char *id, void *arg)
 	test.count++;
 }
 
-/* ---- states ------------------------------------------------------------------------------------------------------- */
+/* ---- states --------------------------------------------------------------------------------- */
 
 static inline void open_states(void)
 {
@@ -361,7 +361,7 @@ static inline uint64_t memory_available(void)
 	return (uint64_t)kib << 10;
 }
 
-/* ---- files --------------------------------------------------------------------------------------------------------- */
+/* ---- files ---------------------------------------------------------------------------------- */
 
 static inline char *packed_path(const char *id)
 {
@@ -428,7 +428,7 @@ static inline int unpack_bytes(const char *id, const char *data, size_t len, str
 	return state_unpack(&source, id, NULL, err);
 }
 
-/* ---- set-up ----------------------------------------------------------------------------------------------------------- */
+/* ---- set-up --------------------------------------------------------------------------------- */
 
 static inline int set_up(void **state)
 {

@@ -205,7 +205,7 @@ static void test_input_argv_is_bounded(void **state)
 	free(word);
 }
 
-/* ---- boxes ------------------------------------------------------------------------------------------ */
+/* ---- boxes ---------------------------------------------------------------------------------- */
 
 static void test_input_box_body_is_read_whole(void **state)
 {

@@ -1,4 +1,5 @@
-/* test_api_ndjson.c - every line of a stream is one JSON object that gives the program's bytes back */
+/* test_api_ndjson.c - every line of a stream is one JSON object that gives the program's bytes
+ * back */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -7,7 +8,8 @@
 #include "api/api_internal.h"
 #include "base/text.h"
 
-/* Reads the lines as a client would and appends what they carry to bytes; returns how many there were. */
+/* Reads the lines as a client would and appends what they carry to bytes; returns how many there
+ * were. */
 static unsigned read_lines(struct buf *lines, uint64_t offset, struct buf *bytes)
 {
 	unsigned count = 0;

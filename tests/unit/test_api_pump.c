@@ -1,6 +1,8 @@
-/* test_api_pump.c - bytes of a real helper through a real HTTP server: whole, slow, failing, given up
+/* test_api_pump.c - bytes of a real helper through a real HTTP server: whole, slow, failing, given
+ * up
  *
- * The stream of core is stood in for by the flow it is made of. Needs root: a helper has namespaces of its own. */
+ * The stream of core is stood in for by the flow it is made of. Needs root: a helper has namespaces
+ * of its own. */
 #include "http_fixture.h"
 #include "api/api_internal.h"
 #include "base/file.h"
@@ -16,7 +18,7 @@ static struct {
 	atomic_uint freed;
 } * shared;
 
-/* ---- the stream --------------------------------------------------------------------------------------- */
+/* ---- the stream ----------------------------------------------------------------------------- */
 
 struct disk_stream {
 	struct flow *flow;
@@ -116,7 +118,7 @@ static void handle(struct http_request *request, void *arg)
 		&err);
 }
 
-/* ---- the promises ------------------------------------------------------------------------------------- */
+/* ---- the promises --------------------------------------------------------------------------- */
 
 static int set_up(void **state)
 {

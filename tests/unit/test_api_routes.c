@@ -1,4 +1,5 @@
-/* test_api_routes.c - the route table, the door's checks and the OpenAPI document printed from the table */
+/* test_api_routes.c - the route table, the door's checks and the OpenAPI document printed from the
+ * table */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -126,8 +127,9 @@ static void test_routes_reading_is_all_that_read_allows(void **state)
 
 #define B "/v1/boxes/{box}"
 
-/* Every call that is not a change, with the scope it takes; whatever is not here changes something and needs more. A new one
- * has to be thought about: what it shows, and whether a box is woken for it. */
+/* Every call that is not a change, with the scope it takes; whatever is not here changes something
+ * and needs more. A new one has to be thought about: what it shows, and whether a box is woken for
+ * it. */
 static const struct {
 	const char *pattern;
 	unsigned scope;

@@ -1,4 +1,5 @@
-/* test_api_timeline.c - bodies of snapshots, rollbacks and forks: what is taken, what is refused before anything happens */
+/* test_api_timeline.c - bodies of snapshots, rollbacks and forks: what is taken, what is refused
+ * before anything happens */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -16,7 +17,7 @@ static json_t *parse(const char *text)
 	return body;
 }
 
-/* ---- snapshots --------------------------------------------------------------------------------------- */
+/* ---- snapshots ------------------------------------------------------------------------------ */
 
 static void test_snapshot_body_is_by_request_and_safe_unless_told(void **state)
 {
@@ -59,7 +60,7 @@ static void test_snapshot_body_refuses(void **state)
 	}
 }
 
-/* ---- rollback ----------------------------------------------------------------------------------------- */
+/* ---- rollback ------------------------------------------------------------------------------- */
 
 static void test_rollback_body_names_a_snapshot_or_none(void **state)
 {
@@ -90,7 +91,7 @@ static void test_rollback_body_names_a_snapshot_or_none(void **state)
 	}
 }
 
-/* ---- forks -------------------------------------------------------------------------------------------- */
+/* ---- forks ---------------------------------------------------------------------------------- */
 
 static void test_fork_body_is_read_whole(void **state)
 {
@@ -170,7 +171,7 @@ static void test_fork_body_refuses(void **state)
 	buf_done(&many);
 }
 
-/* ---- what a box is told about automatic ones ----------------------------------------------------------- */
+/* ---- what a box is told about automatic ones ------------------------------------------------ */
 
 static void test_auto_snapshot_is_part_of_a_box_and_of_a_change(void **state)
 {

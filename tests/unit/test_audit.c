@@ -1,7 +1,7 @@
 /* test_audit.c - the audit log: how its lines and files are written, and how they are read */
 #include "audit_fixture.h"
 
-/* ---- writing ------------------------------------------------------------------------------------- */
+/* ---- writing -------------------------------------------------------------------------------- */
 
 static void test_lines_are_chained(void **state)
 {
@@ -212,7 +212,7 @@ static void test_head_behind_lines_is_no_fault(void **state)
 	assert_good(f, 1, 20);
 }
 
-/* ---- readers ------------------------------------------------------------------------------------- */
+/* ---- readers -------------------------------------------------------------------------------- */
 
 static void test_read_pages_and_filters(void **state)
 {
@@ -259,7 +259,8 @@ static void test_read_pages_and_filters(void **state)
 	assert_int_equal(audit_recent(f->audit, "id1", NULL, 1), 1001);
 }
 
-/* 40 MB of lines and a filter that fits none of them: each call does a part, and the parts come to an end. */
+/* 40 MB of lines and a filter that fits none of them: each call does a part, and the parts come to
+ * an end. */
 static void test_read_is_bounded(void **state)
 {
 	struct fixture *f = *state;

@@ -3,7 +3,7 @@
  * Needs root for the full disk: a tiny tmpfs in a mount namespace of its own. */
 #include "audit_fixture.h"
 
-/* ---- trouble and load ---------------------------------------------------------------------------- */
+/* ---- trouble and load ----------------------------------------------------------------------- */
 
 static void test_full_disk_loses_only_what_has_no_room(void **state)
 {
@@ -99,7 +99,8 @@ static void test_mark_that_was_not_written_is_tried_again(void **state)
 	assert_good(f, 1, 5);
 }
 
-/* A writer that is killed at any moment, verified all the while and afterwards, with files begun and removed. */
+/* A writer that is killed at any moment, verified all the while and afterwards, with files begun
+ * and removed. */
 static void test_verify_while_writing(void **state)
 {
 	struct fixture *f = *state;

@@ -1,7 +1,8 @@
-/* test_audit_tamper.c - the audit log: whatever is done to its files is found, by verify and by the next start */
+/* test_audit_tamper.c - the audit log: whatever is done to its files is found, by verify and by the
+ * next start */
 #include "audit_fixture.h"
 
-/* ---- tampering ----------------------------------------------------------------------------------- */
+/* ---- tampering ------------------------------------------------------------------------------ */
 
 static void test_verify_finds_changed_byte(void **state)
 {
@@ -177,7 +178,8 @@ static void test_verify_of_no_log_is_an_error(void **state)
 	assert_int_equal(err.kind, ERR_NOT_FOUND);
 }
 
-/* The log goes on, and its first line from since on tells what was found; verify points at notes such lines. */
+/* The log goes on, and its first line from since on tells what was found; verify points at notes
+ * such lines. */
 static void assert_told(struct fixture *f, const char *reason, uint64_t since, unsigned notes)
 {
 	_cleanup_json_ json_t *lines = NULL, *result = NULL;

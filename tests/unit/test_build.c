@@ -1,4 +1,5 @@
-/* test_build.c - a Boxfile's build without a box: the configuration that grows, and the keys of the cache */
+/* test_build.c - a Boxfile's build without a box: the configuration that grows, and the keys of the
+ * cache */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -1,6 +1,7 @@
 /* test_cgroup.c - which hierarchies are found in /proc/self/mountinfo; what is written where
  *
- * What a v2 group is told is looked at in plain files: few machines have the controllers of both versions. */
+ * What a v2 group is told is looked at in plain files: few machines have the controllers of both
+ * versions. */
 #include "sys/cgroup_internal.h"
 #include "base/alloc.h"
 #include "base/file.h"
@@ -115,7 +116,7 @@ static void test_cgroup_controllers_are_whole_words(void **state)
 	assert_int_equal(cgroup_controllers_parse("pids"), BIT(CGROUP_PIDS));
 }
 
-/* ---- groups that share limits ---------------------------------------------------------------------------- */
+/* ---- groups that share limits --------------------------------------------------------------- */
 
 static void note_id(const char *id, void *arg)
 {
@@ -201,7 +202,7 @@ static void test_cgroup_machine_keeps_something_for_itself(void **state)
 	}
 }
 
-/* ---- limits of v2 ---------------------------------------------------------------------------------------- */
+/* ---- limits of v2 --------------------------------------------------------------------------- */
 
 static const char *const v2_files[] = { "memory.max", "memory.current", "memory.reclaim", "cpu.max",
 	"pids.max", "pids.events", "pids.events.local", "memory.high", "memory.events",
@@ -342,7 +343,7 @@ static void test_cgroup_v2_is_not_full_of_what_can_be_taken_back(void **state)
 	assert_false(cgroup_memory_waits(&plain->tree, "box"));
 }
 
-/* ---- the freezer of v1 ------------------------------------------------------------------------------------ */
+/* ---- the freezer of v1 ---------------------------------------------------------------------- */
 
 /* A tree that has the v1 freezer alone, whatever else the machine has. */
 static bool open_freezer(struct cgroup_tree *tree, char *dir, size_t size)

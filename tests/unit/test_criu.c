@@ -1,7 +1,8 @@
-/* test_criu.c - runs of programs that only pretend to be criu: whatever they do is bounded and told */
+/* test_criu.c - runs of programs that only pretend to be criu: whatever they do is bounded and
+ * told */
 #include "criu_fixture.h"
 
-/* ---- programs that pretend ------------------------------------------------------------------------------------------ */
+/* ---- programs that pretend ------------------------------------------------------------------ */
 
 /* A shell script as criu; its socket is fd 3. */
 static struct criu_request pretend(const char *script)
@@ -153,7 +154,8 @@ static pid_t start_stranger(pid_t *ret_child)
 	return inner;
 }
 
-/* What criu claims to have restored is killed when something fails: only a child of ours may be one. */
+/* What criu claims to have restored is killed when something fails: only a child of ours may be
+ * one. */
 static void test_criu_cannot_name_a_stranger_as_restored(void **state)
 {
 	pid_t child, stranger = start_stranger(&child);

@@ -1,10 +1,10 @@
 /* test_criu_real.c - runs of the real criu with a real tree of processes
  *
- * The tree is stand_in_tree.c on a root of its own, in namespaces of its own. Needs BOX_TEST_CRIU (scripts/criu makes it) and
- * BOX_TEST_TREE, and says aloud when it skips. */
+ * The tree is stand_in_tree.c on a root of its own, in namespaces of its own. Needs BOX_TEST_CRIU
+ * (scripts/criu makes it) and BOX_TEST_TREE, and says aloud when it skips. */
 #include "criu_fixture.h"
 
-/* ---- the real program ------------------------------------------------------------------------------------------------ */
+/* ---- the real program ----------------------------------------------------------------------- */
 
 static void need_criu(void)
 {
@@ -62,7 +62,8 @@ static void fail_tree(const char *root, int pidfd)
 		value);
 }
 
-/* Both processes run, and what they check of themselves is right: 70 steps hold a check of their memory. */
+/* Both processes run, and what they check of themselves is right: 70 steps hold a check of their
+ * memory. */
 static void expect_counting(const char *root, int pidfd)
 {
 	unsigned from = counted(root);
@@ -318,8 +319,8 @@ static void test_criu_undoes_a_dump_whose_caller_is_killed(void **state)
 	expect_no_children();
 }
 
-/* Children of ours, adopted ones too, that lead a session and are in no pid namespace: criu itself. What it made is
- * killed. */
+/* Children of ours, adopted ones too, that lead a session and are in no pid namespace: criu itself.
+ * What it made is killed. */
 static int count_criu(void)
 {
 	char path[64], *text = NULL, *rest;

@@ -1,4 +1,5 @@
-/* test_criu_rpc.c - the messages to and from CRIU, byte by byte, its logs, and changes of its images */
+/* test_criu_rpc.c - the messages to and from CRIU, byte by byte, its logs, and changes of its
+ * images */
 #include "base/file.h"
 #include "criu/criu_image.h"
 #include "criu/criu_internal.h"
@@ -19,7 +20,7 @@ static void expect_bytes(struct buf *got, const void *want, size_t len)
 }
 #define EXPECT_BYTES(got, text) expect_bytes(got, text, sizeof(text) - 1)
 
-/* ---- writing: the bytes are those of CRIU's own rpc.proto, as protoc reads them -------------------------------- */
+/* ---- writing: the bytes are those of CRIU's own rpc.proto, as protoc reads them ------------- */
 
 static void test_criu_rpc_small_requests(void **state)
 {
@@ -134,7 +135,7 @@ static void test_criu_rpc_every_option(void **state)
 	buf_done(&before);
 }
 
-/* ---- reading ---------------------------------------------------------------------------------------------------- */
+/* ---- reading -------------------------------------------------------------------------------- */
 
 static int read_reply(const char *bytes, size_t len, struct criu_reply *ret)
 {
@@ -214,8 +215,10 @@ static void test_criu_rpc_refuses_hostile_replies(void **state)
 		ROW("\x08\x01\x10\x01\x1b"),		 /* a group */
 		ROW("\x08\x01\x10\x01\x1f"),		 /* no such wire type */
 		ROW("\x08\x01\x10\x01\xf8\x07"),	 /* cut off in a value */
-		ROW("\x08\x01\x10\x01\x80\x80\x80\x80\x80\x80\x80\x80\x80\x80\x01\x00"), /* a key without end */
-		ROW("\x08\x01\x10\x01\xf8\x07\xff\xff\xff\xff\xff\xff\xff\xff\xff\x02"), /* over 64 bits */
+		/* a key without end */
+		ROW("\x08\x01\x10\x01\x80\x80\x80\x80\x80\x80\x80\x80\x80\x80\x01\x00"),
+		/* over 64 bits */
+		ROW("\x08\x01\x10\x01\xf8\x07\xff\xff\xff\xff\xff\xff\xff\xff\xff\x02"),
 		ROW("\x08\x01\x10\x01\x4a\x05"
 		    "1234"), /* text longer than the message */
 		ROW("\x08\x01\x10\x01\x4a\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01"
@@ -268,7 +271,7 @@ static void test_criu_rpc_bounds_texts(void **state)
 	buf_done(&in);
 }
 
-/* ---- logs ------------------------------------------------------------------------------------------------------- */
+/* ---- logs ----------------------------------------------------------------------------------- */
 
 static void test_criu_log_ends_on_whole_printable_lines(void **state)
 {
@@ -394,7 +397,7 @@ static void test_criu_log_of_a_pipe_or_nothing_is_empty(void **state)
 	close(ends[1]);
 }
 
-/* ---- images: the bytes are CRIU's own ---------------------------------------------------------------------------- */
+/* ---- images: the bytes are CRIU's own ------------------------------------------------------- */
 
 static void expect_file(int dir, const char *name, const char *want, size_t len)
 {

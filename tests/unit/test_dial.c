@@ -101,7 +101,7 @@ static uint16_t free_port(void)
 	return port;
 }
 
-/* ---- directly ----------------------------------------------------------------------------------- */
+/* ---- directly ------------------------------------------------------------------------------- */
 
 static void test_name_is_resolved_and_connected(void **state)
 {
@@ -318,7 +318,7 @@ static void test_no_descriptors_left_is_an_error(void **state)
 	close(listener);
 }
 
-/* ---- by a proxy --------------------------------------------------------------------------------- */
+/* ---- by a proxy ----------------------------------------------------------------------------- */
 
 static void use_proxy(const char *url, const char *exempt)
 {

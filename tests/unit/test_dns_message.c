@@ -1,4 +1,5 @@
-/* test_dns_message.c - names, questions and replies: what is read, what is refused, what is written */
+/* test_dns_message.c - names, questions and replies: what is read, what is refused, what is
+ * written */
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/text.h"
@@ -24,7 +25,7 @@ static uint16_t get16(const uint8_t *at)
 	return (uint16_t)(at[0] << 8 | at[1]);
 }
 
-/* ---- questions -------------------------------------------------------------------------------- */
+/* ---- questions ------------------------------------------------------------------------------ */
 
 static void test_query_is_read(void **state)
 {
@@ -160,7 +161,7 @@ static void test_edns_sizes_are_bounded(void **state)
 		DNS_NOERROR);
 }
 
-/* ---- names ------------------------------------------------------------------------------------ */
+/* ---- names ---------------------------------------------------------------------------------- */
 
 static void test_odd_names_are_no_host_names(void **state)
 {
@@ -242,7 +243,7 @@ static void test_names_from_text(void **state)
 	assert_false(dns_name_parse(longest, &name));
 }
 
-/* ---- replies ---------------------------------------------------------------------------------- */
+/* ---- replies -------------------------------------------------------------------------------- */
 
 static void test_reply_has_the_addresses_of_its_family(void **state)
 {
@@ -315,7 +316,7 @@ static void test_bad_edns_version_is_told_in_the_opt_record(void **state)
 	assert_memory_equal(out + len - 11, "\0\0\x29\4\xd0\1\0\0\0\0\0", 11);
 }
 
-/* ---- replies from above ----------------------------------------------------------------------- */
+/* ---- replies from above --------------------------------------------------------------------- */
 
 static struct dns_question ask(const char *name, uint16_t type, uint8_t *out, size_t *ret_len)
 {
@@ -476,7 +477,7 @@ static void test_addresses_of_wrong_size_break_the_result(void **state)
 	assert_int_equal(dns_result_parse(m, len, &question, &result), DNS_MATCH_BROKEN);
 }
 
-/* ---- addresses and resolv.conf ---------------------------------------------------------------- */
+/* ---- addresses and resolv.conf -------------------------------------------------------------- */
 
 static void test_special_addresses_are_known(void **state)
 {
@@ -561,7 +562,7 @@ static void test_resolv_conf_is_bounded(void **state)
 	free(text);
 }
 
-/* ---- figures ---------------------------------------------------------------------------------- */
+/* ---- figures -------------------------------------------------------------------------------- */
 
 static void test_figure_parse_and_build(void **state)
 {

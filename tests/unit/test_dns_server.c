@@ -1,4 +1,5 @@
-/* test_dns_server.c - the server seen from a box's sockets: verdicts, hostile packets, TCP, limits, speed */
+/* test_dns_server.c - the server seen from a box's sockets: verdicts, hostile packets, TCP, limits,
+ * speed */
 #include "dns_fixture.h"
 #include "base/text.h"
 #include "net/dns_server.h"
@@ -6,7 +7,7 @@
 #include <sys/wait.h>
 #include <time.h>
 
-/* ---- the box ---------------------------------------------------------------------------------- */
+/* ---- the box -------------------------------------------------------------------------------- */
 
 static struct dns_server *server;
 static struct dns_box *box;
@@ -107,7 +108,7 @@ static int teardown(void **state)
 	return 0;
 }
 
-/* ---- the client ------------------------------------------------------------------------------- */
+/* ---- the client ----------------------------------------------------------------------------- */
 
 struct answer {
 	size_t len;
@@ -207,7 +208,7 @@ static struct net_address address_of(const struct answer *answer)
 					  : net_address_v6(answer->bytes + at);
 }
 
-/* ---- verdicts --------------------------------------------------------------------------------- */
+/* ---- verdicts ------------------------------------------------------------------------------- */
 
 static struct answer answer;
 
@@ -324,7 +325,7 @@ static void test_waiting_questions_are_bounded(void **state)
 	close(fd);
 }
 
-/* ---- hostile packets -------------------------------------------------------------------------- */
+/* ---- hostile packets ------------------------------------------------------------------------ */
 
 static void test_hostile_packets_are_refused_and_the_server_lives(void **state)
 {
@@ -410,7 +411,7 @@ static void test_edns_of_odd_sizes_is_answered(void **state)
 	close(fd);
 }
 
-/* ---- TCP -------------------------------------------------------------------------------------- */
+/* ---- TCP ------------------------------------------------------------------------------------ */
 
 static size_t make_frame(uint8_t *out, uint16_t id, const char *name)
 {
@@ -585,7 +586,7 @@ static void test_tcp_client_that_does_not_read_is_held_up(void **state)
 	close(fd);
 }
 
-/* ---- limits and ends -------------------------------------------------------------------------- */
+/* ---- limits and ends ------------------------------------------------------------------------ */
 
 static void test_rate_is_kept_and_the_rest_waits(void **state)
 {
@@ -698,11 +699,12 @@ static void test_box_that_goes_takes_its_questions_along(void **state)
 	close(tcp);
 }
 
-/* ---- figures ---------------------------------------------------------------------------------- */
+/* ---- figures -------------------------------------------------------------------------------- */
 
 enum { LOAD_MS = 700, LOAD_WINDOW = 64 };
 
-/* The client of the load test, in a process of its own: a window of questions always on their way. */
+/* The client of the load test, in a process of its own: a window of questions always on their
+ * way. */
 static void load_client(uint16_t to)
 {
 	struct mmsghdr messages[LOAD_WINDOW] = { 0 };

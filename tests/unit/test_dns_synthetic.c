@@ -171,8 +171,9 @@ static void test_map_survives_being_stored(void **state)
 	synthetic_free(again);
 }
 
-/* A gate that died had given out more than it told. Whoever goes on with what is known, and knows how much was reserved, gives none of
- * these to another name; also when all numbers went round already. */
+/* A gate that died had given out more than it told. Whoever goes on with what is known, and knows
+ * how much was reserved, gives none of these to another name; also when all numbers went round
+ * already. */
 static void test_lost_addresses_are_nobodys(void **state)
 {
 	static const unsigned before[] = { 3, SYNTHETIC_COUNT + 50 };

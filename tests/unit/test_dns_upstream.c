@@ -1,4 +1,5 @@
-/* test_dns_upstream.c - asking above: servers that are dead, lie, cut off or lead into private ranges */
+/* test_dns_upstream.c - asking above: servers that are dead, lie, cut off or lead into private
+ * ranges */
 #include "dns_fixture.h"
 
 static unsigned told;

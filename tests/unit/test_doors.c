@@ -1,4 +1,5 @@
-/* test_doors.c - the network of a box with real namespaces: what leads to a door, what is refused, what is told of it */
+/* test_doors.c - the network of a box with real namespaces: what leads to a door, what is refused,
+ * what is told of it */
 #include "base/alloc.h"
 #include "base/text.h"
 #include "net/doors.h"
@@ -23,7 +24,7 @@
 
 static int home = -1, netns = -1, doors[DOOR_COUNT];
 
-/* ---- the inside ---------------------------------------------------------------------------------- */
+/* ---- the inside ----------------------------------------------------------------------------- */
 
 static void inside(bool yes)
 {
@@ -138,7 +139,7 @@ static void assert_nothing_reported(void)
 	assert_int_equal(doors_refused_read(doors[DOOR_REFUSED], &refused, 1, NULL), 0);
 }
 
-/* ---- tests --------------------------------------------------------------------------------------- */
+/* ---- tests ---------------------------------------------------------------------------------- */
 
 static int set_up(void **state)
 {

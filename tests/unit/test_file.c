@@ -152,7 +152,8 @@ static void test_tree_remove_takes_all_and_follows_nothing(void **state)
 	assert_int_equal(tree_remove(dir, "real", NULL), 0);
 }
 
-/* Whoever is inside a box can nest folders as deep as the disk takes; removing its disk must still work. */
+/* Whoever is inside a box can nest folders as deep as the disk takes; removing its disk must still
+ * work. */
 static void test_tree_remove_goes_deeper_than_fds_last(void **state)
 {
 	struct rlimit before, few;

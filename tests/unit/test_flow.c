@@ -114,7 +114,7 @@ static void run_for(struct taking *t, uint64_t ms)
 	loop_timer_free(timer);
 }
 
-/* ---- whole ------------------------------------------------------------------------------------------- */
+/* ---- whole ---------------------------------------------------------------------------------- */
 
 static int write_big(int out, void *arg, struct err *err)
 {
@@ -193,7 +193,7 @@ static void test_flow_helper_keeps_what_it_was_given(void **state)
 	assert_string_equal(buf_str(&t->got), "kept");
 }
 
-/* ---- held back --------------------------------------------------------------------------------------- */
+/* ---- held back ------------------------------------------------------------------------------ */
 
 static void test_flow_makes_the_helper_wait_while_paused(void **state)
 {
@@ -236,7 +236,7 @@ static void test_flow_is_not_done_before_its_last_byte_was_read(void **state)
 	assert_string_equal(buf_str(&t->got), "little");
 }
 
-/* ---- failing ----------------------------------------------------------------------------------------- */
+/* ---- failing -------------------------------------------------------------------------------- */
 
 static int write_and_fail(int out, void *arg, struct err *err)
 {
@@ -323,7 +323,7 @@ static void test_flow_of_a_killed_helper_is_not_whole(void **state)
 	assert_string_equal(buf_str(&t->got), "some");
 }
 
-/* ---- cut short --------------------------------------------------------------------------------------- */
+/* ---- cut short ------------------------------------------------------------------------------ */
 
 static void test_flow_freed_while_it_runs_says_nothing_more(void **state)
 {

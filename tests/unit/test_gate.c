@@ -2,7 +2,7 @@
 #include "gate_fixture.h"
 #include "base/text.h"
 
-/* ---- names and connections ------------------------------------------------------------------------ */
+/* ---- names and connections ------------------------------------------------------------------ */
 
 static void test_gate_leads_to_an_allowed_name(void **state)
 {
@@ -105,7 +105,7 @@ static void test_gate_tells_what_the_namespace_refused(void **state)
 	assert_string_equal(text_of(find_event("packet", NULL, NULL), "protocol"), "tcp");
 }
 
-/* ---- what is seen inside -------------------------------------------------------------------------- */
+/* ---- what is seen inside -------------------------------------------------------------------- */
 
 /* A ClientHello for name; NULL: without one. Returns its length. */
 static size_t make_hello(const char *name, uint8_t *out)
@@ -214,7 +214,7 @@ static void test_gate_asks_for_each_request(void **state)
 	assert_int_equal(server->accepted, 1);
 }
 
-/* ---- addresses, datagrams, other boxes ------------------------------------------------------------ */
+/* ---- addresses, datagrams, other boxes ------------------------------------------------------ */
 
 static void test_gate_leads_to_ranges_that_rules_name(void **state)
 {

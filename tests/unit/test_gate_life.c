@@ -1,7 +1,7 @@
 /* test_gate_life.c - changes under way: policies, budgets, the watch; and the end of the gate */
 #include "gate_fixture.h"
 
-/* ---- change --------------------------------------------------------------------------------------- */
+/* ---- change --------------------------------------------------------------------------------- */
 
 static void test_gate_cuts_what_a_new_policy_forbids(void **state)
 {
@@ -236,7 +236,7 @@ static void test_gate_dropped_box_is_cut_and_told(void **state)
 	assert_reset(box_connect("198.18.1.0", 7000, SOCK_STREAM));
 }
 
-/* ---- questions ------------------------------------------------------------------------------------ */
+/* ---- questions ------------------------------------------------------------------------------ */
 
 static json_t *answer;
 static struct err answer_err;
@@ -341,7 +341,7 @@ static void test_gate_box_cannot_flood_the_log(void **state)
 	assert_int_equal(ask(name, address), DNS_NOERROR);
 }
 
-/* ---- the process ---------------------------------------------------------------------------------- */
+/* ---- the process ---------------------------------------------------------------------------- */
 
 static void read_status(pid_t pid, char *text, size_t size)
 {

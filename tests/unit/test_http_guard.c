@@ -1,4 +1,5 @@
-/* test_http_guard.c - plain HTTP as it may pass: what is refused, what is asked for, what is held back
+/* test_http_guard.c - plain HTTP as it may pass: what is refused, what is asked for, what is held
+ * back
  *
  * Everything is fed whole, byte by byte and in odd pieces: the outcome must be the same. */
 #include "net/http_guard.h"
@@ -95,7 +96,7 @@ static void expect(
 #define POST "POST / HTTP/1.1\r\n" HOST
 #define GET  LINE HOST "\r\n"
 
-/* ---- what passes -------------------------------------------------------------------------------- */
+/* ---- what passes ---------------------------------------------------------------------------- */
 
 static void test_requests_pass_and_are_asked_for(void **state)
 {
@@ -142,7 +143,7 @@ static void test_each_pipelined_request_is_asked_for(void **state)
 		GET, LINE "Host: b.test\r\nHost: c.test\r\n\r\n", "smuggling: more than one Host");
 }
 
-/* ---- what is refused ---------------------------------------------------------------------------- */
+/* ---- what is refused ------------------------------------------------------------------------ */
 
 static void test_two_lengths_are_refused(void **state)
 {
@@ -362,7 +363,7 @@ static void test_nothing_passes_after_a_refusal(void **state)
 	run_end(&run);
 }
 
-/* ---- upgrades ----------------------------------------------------------------------------------- */
+/* ---- upgrades ------------------------------------------------------------------------------- */
 
 #define SWITCH	"Connection: keep-alive, Upgrade\r\nUpgrade: websocket\r\n"
 #define KEY	"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n"
@@ -431,7 +432,8 @@ static void test_upgrade_that_is_refused_goes_on_as_http(void **state)
 	}
 }
 
-/* Some clients offer HTTP/2 with every first request. It goes on; what must not come about is the switch. */
+/* Some clients offer HTTP/2 with every first request. It goes on; what must not come about is the
+ * switch. */
 static void test_an_offer_of_h2c_is_not_taken(void **state)
 {
 	static const char offer[] = LINE HOST
@@ -518,7 +520,7 @@ static void test_held_back_bytes_are_bounded(void **state)
 	run_end(&run);
 }
 
-/* ---- bodies that are not looked at --------------------------------------------------------------- */
+/* ---- bodies that are not looked at ---------------------------------------------------------- */
 
 static void test_plain_bodies_may_be_skipped(void **state)
 {
@@ -541,7 +543,7 @@ static void test_plain_bodies_may_be_skipped(void **state)
 	run_end(&run);
 }
 
-/* ---- the guess ---------------------------------------------------------------------------------- */
+/* ---- the guess ------------------------------------------------------------------------------ */
 
 static void expect_guess(const char *text, size_t len, enum http_guess wanted)
 {

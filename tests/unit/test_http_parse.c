@@ -1,12 +1,13 @@
-/* test_http_parse.c - requests from bytes: what is taken, what is refused, however the bytes are cut */
+/* test_http_parse.c - requests from bytes: what is taken, what is refused, however the bytes are
+ * cut */
 #include "http/parse.h"
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <cmocka.h>
 
-/* Feeds text in steps of `step` bytes and writes down what came out: "H" with method, target and framing,
- * body bytes in brackets, "E", or "!status". */
+/* Feeds text in steps of `step` bytes and writes down what came out: "H" with method, target and
+ * framing, body bytes in brackets, "E", or "!status". */
 static void trace(const char *text, size_t len, size_t step, struct buf *out)
 {
 	struct http_parse parse = HTTP_PARSE_INIT;

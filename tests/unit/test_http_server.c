@@ -4,7 +4,7 @@
 #define HOST	  "Host: a\r\n"
 #define GET(path) "GET " path " HTTP/1.1\r\n" HOST "\r\n"
 
-/* ---- the handler, in the child ---------------------------------------------------------------- */
+/* ---- the handler, in the child -------------------------------------------------------------- */
 
 static unsigned gone_count;
 static unsigned live_count; /* things of ours that wait for a callback */
@@ -239,7 +239,7 @@ static void await_stats(const char *want)
 	fail_msg("stats never became '%s'", want);
 }
 
-/* ---- exchanges -------------------------------------------------------------------------------- */
+/* ---- exchanges ------------------------------------------------------------------------------ */
 
 static void test_server_answers(void **state)
 {
@@ -438,7 +438,7 @@ static void test_server_refuses_oversize_heads(void **state)
 	buf_done(&text);
 }
 
-/* ---- ends ------------------------------------------------------------------------------------- */
+/* ---- ends ----------------------------------------------------------------------------------- */
 
 static void test_server_answers_after_a_half_close(void **state)
 {
@@ -543,7 +543,7 @@ static void test_server_survives_slow_senders(void **state)
 	buf_done(&in);
 }
 
-/* ---- life of the server, in one process ------------------------------------------------------- */
+/* ---- life of the server, in one process ----------------------------------------------------- */
 
 static void on_stopped(void *arg)
 {

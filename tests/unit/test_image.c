@@ -3,7 +3,7 @@
 #include <sys/resource.h>
 #include <sys/file.h>
 
-/* ---- names -------------------------------------------------------------------------------------------- */
+/* ---- names ---------------------------------------------------------------------------------- */
 
 #define DIGEST "sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
 
@@ -122,7 +122,7 @@ static void test_a_digest_finds_its_image(void **state)
 	assert_null(images_find(f->images, "python@sha256:00", &err));
 }
 
-/* ---- the configuration ----------------------------------------------------------------------------------- */
+/* ---- the configuration ---------------------------------------------------------------------- */
 
 static int check_config(const char *text)
 {
@@ -163,7 +163,7 @@ static void test_config_has_known_keys_of_right_types(void **state)
 	buf_done(&many);
 }
 
-/* ---- the shared folder -------------------------------------------------------------------------------------- */
+/* ---- the shared folder ---------------------------------------------------------------------- */
 
 static void test_images_of_older_homes_are_listed(void **state)
 {
@@ -250,7 +250,7 @@ static void test_open_sweeps_dead_builds_and_spares_living_ones(void **state)
 	close(lock);
 }
 
-/* ---- our own ------------------------------------------------------------------------------------------------- */
+/* ---- our own -------------------------------------------------------------------------------- */
 
 static void test_an_image_without_its_layer_is_not_listed(void **state)
 {

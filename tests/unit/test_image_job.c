@@ -1,4 +1,5 @@
-/* test_image_job.c - images being made: helpers that finish, fail, are cancelled or killed; saving; needs root
+/* test_image_job.c - images being made: helpers that finish, fail, are cancelled or killed; saving;
+ * needs root
  *
  * The last tests use a pool in a loop file and say so when this machine cannot have one. */
 #include "image_fixture.h"
@@ -6,7 +7,7 @@
 #include <sys/wait.h>
 #include <sys/xattr.h>
 
-/* ---- jobs with a work of our own ------------------------------------------------------------------------- */
+/* ---- jobs with a work of our own ------------------------------------------------------------ */
 
 enum ending { END_WELL, END_BADLY, END_BY_KILL, END_NEVER, END_WITHOUT_LAYER };
 
@@ -166,7 +167,8 @@ static void test_a_cancelled_job_is_silent_and_leaves_nothing(void **state)
 	assert_int_equal(count_layers(f), 1);
 }
 
-/* A daemon in a child, killed while a job runs: the helper dies with it, the next one finds order. */
+/* A daemon in a child, killed while a job runs: the helper dies with it, the next one finds
+ * order. */
 static void test_a_killed_daemon_leaves_nothing_half_visible(void **state)
 {
 	struct fixture *f = *state;
@@ -274,7 +276,7 @@ static void test_layers_wait_for_running_jobs(void **state)
 	assert_false(is_there(f, "layers/l1"));
 }
 
-/* ---- saving --------------------------------------------------------------------------------------------------- */
+/* ---- saving --------------------------------------------------------------------------------- */
 
 static void put_box(struct fixture *f, const char *id)
 {
@@ -435,7 +437,7 @@ static void test_building_refuses_bad_requests_before_it_starts(void **state)
 	setenv("PATH", path ? path : "", 1);
 }
 
-/* ---- on btrfs --------------------------------------------------------------------------------------------------- */
+/* ---- on btrfs ------------------------------------------------------------------------------- */
 
 static int set_up_loop(void **state)
 {
@@ -539,7 +541,8 @@ static void test_saving_takes_no_longer_for_more(void **state)
 	assert_true(took[RUNS / 2] < 200 * 1000); /* far from a copy, also on a busy machine */
 }
 
-/* The pool lets no program run; a layer being built does, in its own mount namespace, and nowhere else. */
+/* The pool lets no program run; a layer being built does, in its own mount namespace, and nowhere
+ * else. */
 static void test_programs_run_in_a_layer_being_built_only(void **state)
 {
 	struct fixture *f = *state;
@@ -567,7 +570,8 @@ static void test_programs_run_in_a_layer_being_built_only(void **state)
 	assert_int_not_equal(system(program), 0);
 }
 
-/* mmdebstrap needs a mirror; this stands in for it and does what an installation does that a pool forbids. */
+/* mmdebstrap needs a mirror; this stands in for it and does what an installation does that a pool
+ * forbids. */
 static const char installer[] =
 	"#!/bin/sh\n"
 	"set -e\n"

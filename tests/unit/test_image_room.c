@@ -1,4 +1,5 @@
-/* test_image_room.c - where layers lie, and what happens when the disk they lie on is small; needs root
+/* test_image_room.c - where layers lie, and what happens when the disk they lie on is small; needs
+ * root
  *
  * The home is a file system of its own, of SIZE bytes, seen by this process alone. */
 #include "image_fixture.h"
@@ -34,7 +35,7 @@ static int tear_down_small(void **state)
 	return 0;
 }
 
-/* ---- archives ---------------------------------------------------------------------------------------- */
+/* ---- archives ------------------------------------------------------------------------------- */
 
 static void add_file(int out, const char *name, size_t len)
 {
@@ -49,8 +50,8 @@ static void add_file(int out, const char *name, size_t len)
 	buf_done(&header);
 }
 
-/* count files of len bytes each; image: as one whose first name is that of an image archive. In memory, so that it
- * takes no room. */
+/* count files of len bytes each; image: as one whose first name is that of an image archive. In
+ * memory, so that it takes no room. */
 static int make_archive(unsigned count, size_t len, bool image)
 {
 	static const char end[TAR_END_SIZE];
@@ -84,7 +85,7 @@ static size_t count_layers(const struct fixture *f)
 	return strv_len((const char *const *)names);
 }
 
-/* ---- a disk that is too small --------------------------------------------------------------------------- */
+/* ---- a disk that is too small --------------------------------------------------------------- */
 
 static void test_what_cannot_fit_is_refused_with_figures(void **state)
 {
@@ -101,7 +102,8 @@ static void test_what_cannot_fit_is_refused_with_figures(void **state)
 	close(spec.input);
 }
 
-/* One large file, many small ones, an archive that is spooled: nobody said how large it would be. */
+/* One large file, many small ones, an archive that is spooled: nobody said how large it would
+ * be. */
 static void test_what_turns_out_too_large_leaves_nothing(void **state)
 {
 	static const struct {
@@ -189,7 +191,7 @@ static void test_room_comes_back_when_an_image_goes(void **state)
 	}
 }
 
-/* ---- places ------------------------------------------------------------------------------------------------ */
+/* ---- places --------------------------------------------------------------------------------- */
 
 static void test_nobody_else_gets_in(void **state)
 {
@@ -242,7 +244,8 @@ static void test_layers_of_both_kinds_may_be_called_alike(void **state)
 	assert_false(is_there(f, "layers/same"));
 }
 
-/* What a dead daemon was removing goes at the next start, and many at once go one after the other. */
+/* What a dead daemon was removing goes at the next start, and many at once go one after the
+ * other. */
 static void test_trash_is_taken_up(void **state)
 {
 	struct fixture *f = *state;

@@ -1,4 +1,5 @@
-/* test_inflate.c - compressed streams, whole, in parts and damaged, and the process that reads them beside */
+/* test_inflate.c - compressed streams, whole, in parts and damaged, and the process that reads them
+ * beside */
 #include "source_fixture.h"
 #include "image/oci_internal.h"
 #include "base/file.h"
@@ -25,7 +26,7 @@ static int tear_down(void **state)
 	return tree_remove(AT_FDCWD, base, NULL);
 }
 
-/* ---- compression ------------------------------------------------------------------------------------------------- */
+/* ---- compression ---------------------------------------------------------------------------- */
 
 static size_t deflate_into(uint8_t *out, size_t room, const void *data, size_t len)
 {
@@ -154,7 +155,7 @@ static void test_inflate_refuses_bzip2_by_name(void **state)
 	buf_done(&out);
 }
 
-/* ---- the process beside ---------------------------------------------------------------------------------------- */
+/* ---- the process beside --------------------------------------------------------------------- */
 
 static void test_feed_decompresses_and_hashes(void **state)
 {

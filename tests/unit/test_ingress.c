@@ -70,7 +70,7 @@ static void test_ingress_leaves_the_api_alone(void **state)
 		"GET /v1/boxes HTTP/1.1\r\nHost: a.b.localhost\r\n\r\n", "HTTP/1.1 404", "no box");
 }
 
-/* ---- connections kept ------------------------------------------------------------------------------- */
+/* ---- connections kept ----------------------------------------------------------------------- */
 
 static void test_ingress_uses_connections_again(void **state)
 {
@@ -164,7 +164,7 @@ static void test_ingress_tries_again_when_the_box_closed(void **state)
 	close(client);
 }
 
-/* ---- bodies ----------------------------------------------------------------------------------------- */
+/* ---- bodies --------------------------------------------------------------------------------- */
 
 static void test_ingress_streams_answers_as_they_come(void **state)
 {
@@ -370,7 +370,7 @@ static void test_ingress_streams_bodies_in(void **state)
 	close(box);
 }
 
-/* ---- hostile boxes ---------------------------------------------------------------------------------- */
+/* ---- hostile boxes -------------------------------------------------------------------------- */
 
 static void test_ingress_answers_for_boxes_that_talk_nonsense(void **state)
 {
@@ -441,7 +441,7 @@ static void test_ingress_ends_the_boxes_side_with_the_clients(void **state)
 	close(box);
 }
 
-/* ---- upgrades --------------------------------------------------------------------------------------- */
+/* ---- upgrades ------------------------------------------------------------------------------- */
 
 #define UPGRADE(host, more) \
 	"GET /ws HTTP/1.1\r\n" host "Connection: Upgrade\r\nUpgrade: echo\r\n" more "\r\n"
@@ -515,7 +515,7 @@ static void test_ingress_lets_a_box_refuse_an_upgrade(void **state)
 	close(box);
 }
 
-/* ---- pages ------------------------------------------------------------------------------------------ */
+/* ---- pages ---------------------------------------------------------------------------------- */
 
 #define HTML "Accept: text/html,*/*\r\n"
 

@@ -1,4 +1,5 @@
-/* test_ingress_hostile.c - boxes and clients that try to get more than theirs: each other's answers, time, memory */
+/* test_ingress_hostile.c - boxes and clients that try to get more than theirs: each other's
+ * answers, time, memory */
 #include "ingress_fixture.h"
 #include <sys/resource.h>
 
@@ -21,9 +22,10 @@ static void make_file(const char *name)
 	close(open(path, O_CREAT | O_WRONLY | O_CLOEXEC, 0600));
 }
 
-/* ---- answers ---------------------------------------------------------------------------------------- */
+/* ---- answers -------------------------------------------------------------------------------- */
 
-/* Bytes nobody asked for and the next request are there in one round of the loop, the request first. */
+/* Bytes nobody asked for and the next request are there in one round of the loop, the request
+ * first. */
 static void test_unasked_bytes_answer_nobody(void **state)
 {
 	int client = client_connect(), box, second;
@@ -49,7 +51,7 @@ static void test_unasked_bytes_answer_nobody(void **state)
 	close(second);
 }
 
-/* ---- time ------------------------------------------------------------------------------------------- */
+/* ---- time ----------------------------------------------------------------------------------- */
 
 /* What hangs is given up when its time is over, each as soon as the first. */
 static void test_connections_that_hang_are_all_given_up_in_time(void **state)
@@ -69,7 +71,7 @@ static void test_connections_that_hang_are_all_given_up_in_time(void **state)
 	assert_in_range(http_now_ms() - began, 1900, 4000);
 }
 
-/* ---- memory ----------------------------------------------------------------------------------------- */
+/* ---- memory --------------------------------------------------------------------------------- */
 
 static size_t memory_of(pid_t pid)
 {
@@ -159,7 +161,7 @@ static void test_many_stuck_uploads_cost_little(void **state)
 	}
 }
 
-/* ---- tunnels ---------------------------------------------------------------------------------------- */
+/* ---- tunnels -------------------------------------------------------------------------------- */
 
 #define UPGRADE "Connection: Upgrade\r\nUpgrade: x\r\n"
 

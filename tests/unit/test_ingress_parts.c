@@ -1,4 +1,5 @@
-/* test_ingress_parts.c - the pure parts of the way in: hosts, answers of boxes, headers both ways */
+/* test_ingress_parts.c - the pure parts of the way in: hosts, answers of boxes, headers both
+ * ways */
 #include "ingress/answer.h"
 #include "ingress/headers.h"
 #include "ingress/host.h"
@@ -8,7 +9,7 @@
 #include <stdarg.h>
 #include <cmocka.h>
 
-/* ---- hosts ------------------------------------------------------------------------------------------ */
+/* ---- hosts ---------------------------------------------------------------------------------- */
 
 static void test_host_tells_boxes_from_the_api(void **state)
 {
@@ -94,7 +95,7 @@ static void test_host_splits_ports(void **state)
 	}
 }
 
-/* ---- answers ---------------------------------------------------------------------------------------- */
+/* ---- answers -------------------------------------------------------------------------------- */
 
 #define H "HTTP/1.1 200 OK\r\n"
 enum { ASK_GET, ASK_HEAD, ASK_UPGRADE };
@@ -267,7 +268,7 @@ static void test_answer_is_bounded(void **state)
 	buf_done(&interim);
 }
 
-/* ---- headers ---------------------------------------------------------------------------------------- */
+/* ---- headers -------------------------------------------------------------------------------- */
 
 static char *to_box(const char *request, bool upgrade)
 {

@@ -163,7 +163,8 @@ static void test_journal_room_protects_what_a_reader_needs(void **state)
 	journal_done(&journal);
 }
 
-/* Whatever a reader needs is never lost if only journal_room() bytes are added, however the streams mix. */
+/* Whatever a reader needs is never lost if only journal_room() bytes are added, however the streams
+ * mix. */
 static void test_journal_is_lossless_for_a_slow_reader(void **state)
 {
 	struct journal journal;

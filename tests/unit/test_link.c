@@ -1,4 +1,5 @@
-/* test_link.c - the daemon's end of the protocol against a box-init that keeps to it, and one that does not */
+/* test_link.c - the daemon's end of the protocol against a box-init that keeps to it, and one that
+ * does not */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -564,7 +565,7 @@ static void test_chan_sends_no_more_than_its_window(void **state)
 	assert_true(chan_send_room(chan) >= 900);
 }
 
-/* ---- a link that has no connection yet ------------------------------------------------------------ */
+/* ---- a link that has no connection yet ------------------------------------------------------ */
 
 struct waiting {
 	struct rig rig;

@@ -1,7 +1,8 @@
-/* test_ns.c - what an instance of the ns driver is: its walls, its limits, what it can do to itself */
+/* test_ns.c - what an instance of the ns driver is: its walls, its limits, what it can do to
+ * itself */
 #include "ns_fixture.h"
 
-/* ---- isolation ----------------------------------------------------------------------------------------- */
+/* ---- isolation ------------------------------------------------------------------------------ */
 
 static void test_ns_has_namespaces_of_its_own(void **state)
 {
@@ -102,7 +103,7 @@ static void test_ns_nested_owns_its_cgroup(void **state)
 	stop(&seen);
 }
 
-/* ---- what a box can do to itself ---------------------------------------------------------------------- */
+/* ---- what a box can do to itself ------------------------------------------------------------ */
 
 static void test_ns_socket_and_init_cannot_be_removed(void **state)
 {
@@ -189,7 +190,8 @@ static void test_ns_is_not_led_to_another_socket(void **state)
 
 	(void)state;
 	start(PROFILE_NESTED, &seen);
-	/* Over another connection than the checked one: root of a nested box may unmount what it likes. */
+	/* Over another connection than the checked one: root of a nested box may unmount what it
+	 * likes. */
 	expect(&seen, "umount /run/boxyard", "ok");
 	expect(&seen, "rmdir /run/boxyard", "ok");
 	expect(&seen, "symlink /run/boxyard", "ok");
@@ -209,7 +211,7 @@ static void test_ns_is_not_led_to_another_socket(void **state)
 	stop(&seen);
 }
 
-/* ---- limits -------------------------------------------------------------------------------------------------- */
+/* ---- limits --------------------------------------------------------------------------------- */
 
 static bool can_limit(const char *name)
 {
@@ -353,7 +355,7 @@ static void test_ns_cpu_is_limited_and_counted(void **state)
 	stop(&seen);
 }
 
-/* ---- the machine ----------------------------------------------------------------------------------------------- */
+/* ---- the machine ---------------------------------------------------------------------------- */
 
 static void test_ns_probe_agrees_that_boxes_run(void **state)
 {

@@ -1,4 +1,5 @@
-/* test_ns_guard.c - what all boxes and the machine have together: who loses when it runs short, and how sockets are added up */
+/* test_ns_guard.c - what all boxes and the machine have together: who loses when it runs short, and
+ * how sockets are added up */
 #include "ns_fixture.h"
 #include "engine/ns/ns_internal.h"
 #include "sys/cgroup.h"

@@ -1,7 +1,7 @@
 /* test_ns_life.c - how an instance of the ns driver begins and ends, and what survives what */
 #include "ns_fixture.h"
 
-/* ---- life ------------------------------------------------------------------------------------------------ */
+/* ---- life ----------------------------------------------------------------------------------- */
 
 static void test_ns_end_is_told_with_its_reason(void **state)
 {
@@ -95,8 +95,8 @@ static void test_ns_missing_image_leaves_nothing(void **state)
 	expect_no_leftovers();
 }
 
-/* A second driver on the same home, as the next daemon would open it. The first one's process stays the
- * parent, so the end comes to the second as to a stranger. */
+/* A second driver on the same home, as the next daemon would open it. The first one's process stays
+ * the parent, so the end comes to the second as to a stranger. */
 static void test_ns_adopts_what_runs_and_nothing_else(void **state)
 {
 	struct instance_spec spec = spec_of(PROFILE_STANDARD);
@@ -138,7 +138,7 @@ static void test_ns_adopts_what_runs_and_nothing_else(void **state)
 		engine_adopt(test.engine, &spec, &mark, &ops, &again, &again.instance, &err), -1);
 }
 
-/* ---- frozen ---------------------------------------------------------------------------------------------- */
+/* ---- frozen --------------------------------------------------------------------------------- */
 
 static uint64_t cpu_used(struct seen *seen)
 {
@@ -304,7 +304,7 @@ static void test_ns_goes_on_when_the_spawner_is_lost(void **state)
 	stop(&seen);
 }
 
-/* ---- layers, attached and detached ------------------------------------------------------------------ */
+/* ---- layers, attached and detached ---------------------------------------------------------- */
 
 /* Mounts below our home that a process sees. */
 static int layer_mounts(pid_t pid)

@@ -208,7 +208,7 @@ static void test_ns_box_is_free_on_a_mount_that_is_not(void **state)
 	assert_int_equal(umount2(in_dir("pool"), MNT_DETACH), 0);
 }
 
-/* ---- volumes and folders -------------------------------------------------------------------------------- */
+/* ---- volumes and folders -------------------------------------------------------------------- */
 
 static const char *fresh_source(const char *name)
 {

@@ -1,7 +1,8 @@
 /* test_ns_native.c - an instance whose image and disk lie in different subvolumes of one btrfs
  *
- * Such subvolumes number their files alike; what a box sees must not. Runs on a btrfs of its own, in a mount
- * namespace of its own: both go with the test. Needs root, a loop device and mkfs.btrfs. */
+ * Such subvolumes number their files alike; what a box sees must not. Runs on a btrfs of its own,
+ * in a mount namespace of its own: both go with the test. Needs root, a loop device and
+ * mkfs.btrfs. */
 #include "ns_fixture.h"
 #include <linux/btrfs.h>
 #include <sys/ioctl.h>
@@ -79,7 +80,8 @@ static void clear(void)
 		tree_remove(AT_FDCWD, in_dir(parts[i]), NULL);
 }
 
-/* ---- an image: two layers of the host's, one that was saved from a box, the disk of another upon it ---------- */
+/* ---- an image: two layers of the host's, one that was saved from a box, the disk of another upon
+ * it */
 
 enum { SAVED, UPPER_LAYER, LOWER_LAYER, LAYERS };
 
@@ -259,7 +261,7 @@ static void test_ns_boxes_share_the_memory_of_layers_apart(void **state)
 	stop(&other);
 }
 
-/* ---- many ----------------------------------------------------------------------------------------------------- */
+/* ---- many ----------------------------------------------------------------------------------- */
 
 /* Layers l0 (the top) to l(count-1), each with a file of its own and one that all have. */
 static void make_layers(unsigned count)
@@ -314,8 +316,8 @@ static ino_t number_of(const char *name)
 	return st.st_ino;
 }
 
-/* Layers of several file systems, as when homes share images. The other one counts from the start: it is brought
- * to where the layer beside it is. */
+/* Layers of several file systems, as when homes share images. The other one counts from the start:
+ * it is brought to where the layer beside it is. */
 static void test_ns_layers_apart_may_be_of_several_file_systems(void **state)
 {
 	static const char *const dirs[] = { "other", NULL };
@@ -381,7 +383,7 @@ static void test_ns_no_more_layers_are_apart_than_there_are(void **state)
 	expect_no_leftovers();
 }
 
-/* ---- the btrfs --------------------------------------------------------------------------------------------------- */
+/* ---- the btrfs ------------------------------------------------------------------------------ */
 
 static int make_btrfs(void)
 {

@@ -1,6 +1,7 @@
 /* test_ns_preflight.c - what cannot be captured is named before it is tried
  *
- * A little box: PID 1 of a pid namespace of its own, in a group of its own, and a child that does what the test is about. */
+ * A little box: PID 1 of a pid namespace of its own, in a group of its own, and a child that does
+ * what the test is about. */
 #include "engine/ns/ns_internal.h"
 #include "base/clock.h"
 #include "base/file.h"
@@ -167,7 +168,7 @@ static void expect_refused(struct little *little, const char *message)
 #define WHO  "process 2 (wor\\nk?er) "
 #define TAIL ", which cannot be captured"
 
-/* ---- what is fine ------------------------------------------------------------------------------------------------- */
+/* ---- what is fine --------------------------------------------------------------------------- */
 
 static bool is_open(int fd)
 {
@@ -214,7 +215,7 @@ static void test_ns_preflight_of_an_ended_box(void **state)
 	expect_fine(little);
 }
 
-/* ---- files ----------------------------------------------------------------------------------------------------------- */
+/* ---- files ---------------------------------------------------------------------------------- */
 
 static bool act_io_uring(void)
 {
@@ -302,7 +303,7 @@ static void test_ns_preflight_tells_go_programs_the_way_out(void **state)
 	assert_non_null(strstr(err.hint, "GODEBUG=multipathtcp=0"));
 }
 
-/* ---- namespaces ------------------------------------------------------------------------------------------------------ */
+/* ---- namespaces ----------------------------------------------------------------------------- */
 
 #define SPACE(name, flag, why)             \
 	static bool act_space_##name(void) \
@@ -364,7 +365,7 @@ static bool act_thread_space(void)
 REFUSED(network_namespace_of_a_thread, act_thread_space,
 	"has a thread with a network namespace of its own")
 
-/* ---- who belongs to whom ------------------------------------------------------------------------------------------------ */
+/* ---- who belongs to whom -------------------------------------------------------------------- */
 
 /* Process 2 traces 3. */
 static bool act_trace(void)
@@ -401,7 +402,8 @@ static void test_ns_preflight_refuses_a_tracer_outside(void **state)
 	assert_int_equal(ptrace(PTRACE_DETACH, little->init, NULL, NULL), 0);
 }
 
-/* A child of ours in the group, in none of the box's namespaces but by chance in all that are looked at. */
+/* A child of ours in the group, in none of the box's namespaces but by chance in all that are
+ * looked at. */
 static void test_ns_preflight_refuses_who_came_from_outside(void **state)
 {
 	struct little *little = *state;
@@ -518,7 +520,7 @@ static void test_ns_hold_gives_up_and_leaves_the_box_as_it_was(void **state)
 	assert_true(is_frozen(little));
 }
 
-/* ---- groups in groups, figures -------------------------------------------------------------------------------------------- */
+/* ---- groups in groups, figures -------------------------------------------------------------- */
 
 static void test_ns_preflight_looks_into_groups_of_the_box(void **state)
 {

@@ -1,6 +1,7 @@
 /* test_oci.c - images of others: what manifests say, which archives are taken, what comes back out
  *
- * Archives are imported into a pool that is a plain folder, by the real job. Needs root: the pool and the layers are. */
+ * Archives are imported into a pool that is a plain folder, by the real job. Needs root: the pool
+ * and the layers are. */
 #include "image/spool.h"
 #include "base/file.h"
 #include "loop/loop.h"
@@ -32,7 +33,7 @@ static json_t *parse(const char *text)
 	return json;
 }
 
-/* ---- words ------------------------------------------------------------------------------------------------- */
+/* ---- words ---------------------------------------------------------------------------------- */
 
 static void test_digest_is_checked_strictly(void **state)
 {
@@ -280,7 +281,7 @@ static void test_spool_names_stay_inside(void **state)
 	}
 }
 
-/* ---- whole images -------------------------------------------------------------------------------------------- */
+/* ---- whole images --------------------------------------------------------------------------- */
 
 static char base[] = "/tmp/test-oci-XXXXXX";
 static struct loop *loop;
@@ -353,7 +354,8 @@ static void make_layers(struct buf *lower, struct buf *upper)
 	put_end(upper);
 }
 
-/* A docker-archive of two layers. twist: 'd' another diff id, 'm' a layer is missing, 'o' it leads out, 'l' it is a link. */
+/* A docker-archive of two layers. twist: 'd' another diff id, 'm' a layer is missing, 'o' it leads
+ * out, 'l' it is a link. */
 static void make_archive(struct buf *out, char twist)
 {
 	struct buf lower = BUF_INIT, upper = BUF_INIT;

@@ -1,4 +1,5 @@
-/* test_package_hosts.c - what an image's package managers use is found, and a hostile image leads nowhere else
+/* test_package_hosts.c - what an image's package managers use is found, and a hostile image leads
+ * nowhere else
  *
  * Needs root. Layers lie on a tmpfs in a mount namespace of its own. */
 #include <setjmp.h>
@@ -83,7 +84,7 @@ static void expect(const char *wanted)
 	assert_string_equal(found, wanted);
 }
 
-/* ---- formats ------------------------------------------------------------------------------------ */
+/* ---- formats -------------------------------------------------------------------------------- */
 
 static void test_package_hosts_of_apt(void **state)
 {
@@ -231,7 +232,7 @@ static void test_package_hosts_in_a_large_program(void **state)
 	expect("yarn.example.com:443 php.example.com:443");
 }
 
-/* ---- layers ------------------------------------------------------------------------------------- */
+/* ---- layers --------------------------------------------------------------------------------- */
 
 static void test_package_hosts_upper_layers_hide_lower_ones(void **state)
 {
@@ -245,7 +246,7 @@ static void test_package_hosts_upper_layers_hide_lower_ones(void **state)
 	expect("top.example.com:80 list.example.com:80");
 }
 
-/* ---- hostile images ----------------------------------------------------------------------------- */
+/* ---- hostile images ------------------------------------------------------------------------- */
 
 static void test_package_hosts_links_stay_in_the_image(void **state)
 {

@@ -18,8 +18,8 @@ static struct policy_matcher *compile(const char *text, const struct policy_worl
 	return matcher;
 }
 
-/* "tcp example.com 443", "udp 10.0.0.1 53", "dns example.com", "dns example.com=10.0.0.1", "tcp a.example=10.0.0.1 80",
- * "http a.example 80 GET /x"; a last word "seen=..." is the SNI or Host. */
+/* "tcp example.com 443", "udp 10.0.0.1 53", "dns example.com", "dns example.com=10.0.0.1", "tcp
+ * a.example=10.0.0.1 80", "http a.example 80 GET /x"; a last word "seen=..." is the SNI or Host. */
 static struct policy_verdict ask(struct policy_matcher *matcher, const char *question)
 {
 	static char line[4096]; /* the flow is explained after this returns */

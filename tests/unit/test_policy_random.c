@@ -1,4 +1,5 @@
-/* test_policy_random.c - the matcher against the plainest code there is, over random policies; and how long it takes */
+/* test_policy_random.c - the matcher against the plainest code there is, over random policies; and
+ * how long it takes */
 #include "base/clock.h"
 #include "policy/policy.h"
 #include <setjmp.h>
@@ -18,7 +19,7 @@ static unsigned pick(unsigned below)
 	return (unsigned)(seed >> 33) % below;
 }
 
-/* ---- random things from a small world, so that they meet ------------------------------------------ */
+/* ---- random things from a small world, so that they meet ------------------------------------ */
 
 static const char *random_name(char *out)
 {
@@ -133,7 +134,7 @@ static void random_question(struct question *question)
 		question->flow.seen = random_name(question->seen);
 }
 
-/* ---- the plainest code ---------------------------------------------------------------------------- */
+/* ---- the plainest code ---------------------------------------------------------------------- */
 
 static bool plain_below(const char *name, const char *parent)
 {
@@ -347,7 +348,7 @@ static void test_policy_normal_form_of_any_policy(void **state)
 	}
 }
 
-/* ---- time ----------------------------------------------------------------------------------------- */
+/* ---- time ----------------------------------------------------------------------------------- */
 
 static void measure(const char *what, const struct policy_matcher *matcher, struct policy_flow flow)
 {

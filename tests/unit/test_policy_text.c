@@ -1,4 +1,5 @@
-/* test_policy_text.c - policies as people write them: what is read, what is refused and where, what comes back */
+/* test_policy_text.c - policies as people write them: what is read, what is refused and where, what
+ * comes back */
 #include "policy/policy.h"
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,9 +1,10 @@
 /* test_pool.c - disks, quotas, kinds, restarts and growth, on real loop devices and real btrfs
  *
- * Needs root, loop devices, btrfs and mkfs.btrfs. What is missing is said and those tests are skipped. */
+ * Needs root, loop devices, btrfs and mkfs.btrfs. What is missing is said and those tests are
+ * skipped. */
 #include "pool_fixture.h"
 
-/* ---- disks -------------------------------------------------------------------------------------------------- */
+/* ---- disks ---------------------------------------------------------------------------------- */
 
 static void check_disks(void)
 {
@@ -126,7 +127,7 @@ static void test_pool_spares_are_used_refilled_and_taken_over(void **state)
 	WAIT_FOR(pool_trash_is_empty(test.pool), 10000);
 }
 
-/* ---- quota ----------------------------------------------------------------------------------------------------- */
+/* ---- quota ---------------------------------------------------------------------------------- */
 
 struct seen {
 	int count;
@@ -210,7 +211,7 @@ static void test_pool_a_full_disk_can_be_emptied(void **state)
 	OK(pool_disk_discard(test.pool, "boxes", "one", &err));
 }
 
-/* ---- native: a btrfs of this test's own as the host ------------------------------------------------------------ */
+/* ---- native: a btrfs of this test's own as the host ----------------------------------------- */
 
 static void mount_btrfs_host(bool full_quota)
 {
@@ -269,7 +270,7 @@ static void test_pool_uses_full_quotas_it_finds(void **state)
 	unmount_host();
 }
 
-/* ---- life: kinds, restarts, growth ------------------------------------------------------------------------------- */
+/* ---- life: kinds, restarts, growth ---------------------------------------------------------- */
 
 static void test_pool_keeps_its_kind(void **state)
 {

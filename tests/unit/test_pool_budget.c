@@ -35,7 +35,8 @@ static void test_budget_holds_through_snapshots_and_going_back(void **state)
 	(void)state;
 	open_counted("loop");
 	OK(pool_disk_make(test.pool, "boxes", "one", LIMIT * MIB, &err));
-	/* Each turn: some data, a snapshot, the disk replaced by a copy of it. What was written before stays in use. */
+	/* Each turn: some data, a snapshot, the disk replaced by a copy of it. What was written
+	 * before stays in use. */
 	for (int i = 0; i < 8 && !answer; i++) {
 		char file[8], snapshot[8];
 
@@ -154,7 +155,7 @@ static void test_budget_of_disks_that_are_gone_goes(void **state)
 	assert_in_range(count, 0, 2); /* the last ones wait for the next sweep */
 }
 
-/* ---- subvolumes in disks ---------------------------------------------------------------------------------------- */
+/* ---- subvolumes in disks -------------------------------------------------------------------- */
 
 static void make_inner(const char *folder, const char *name, bool read_only)
 {

@@ -1,9 +1,11 @@
-/* test_pool_full.c - rot, a host that runs full, plain folders, deleted data, on real loop devices and real btrfs
+/* test_pool_full.c - rot, a host that runs full, plain folders, deleted data, on real loop devices
+ * and real btrfs
  *
- * Needs root, loop devices, btrfs, mkfs.btrfs and mkfs.ext4. What is missing is said and those tests are skipped. */
+ * Needs root, loop devices, btrfs, mkfs.btrfs and mkfs.ext4. What is missing is said and those
+ * tests are skipped. */
 #include "pool_fixture.h"
 
-/* ---- scrub ----------------------------------------------------------------------------------------------------------- */
+/* ---- scrub ---------------------------------------------------------------------------------- */
 
 static struct {
 	int progress, done;
@@ -100,7 +102,7 @@ static void test_pool_scrub_finds_rot(void **state)
 	assert_int_equal(scrub.done, 0);
 }
 
-/* ---- the host's end ------------------------------------------------------------------------------------------------- */
+/* ---- the host's end ------------------------------------------------------------------------- */
 
 /* A small ext4 as the host's disk. */
 static void mount_small_host(int mib)
@@ -214,8 +216,8 @@ static void test_pool_survives_a_host_that_others_fill(void **state)
 	unmount_host();
 }
 
-/* A box that writes as fast as it can while the host has less than the pool's file promises: the page cache
- * takes it all, and only the group's limit stands between it and a read-only btrfs. */
+/* A box that writes as fast as it can while the host has less than the pool's file promises: the
+ * page cache takes it all, and only the group's limit stands between it and a read-only btrfs. */
 static void test_pool_boxes_cannot_outrun_the_host(void **state)
 {
 	struct pool_config config;
@@ -279,7 +281,7 @@ static void test_pool_is_never_larger_than_the_host_can_back(void **state)
 	unmount_host();
 }
 
-/* ---- a folder's copies ------------------------------------------------------------------------------------------------ */
+/* ---- a folder's copies ---------------------------------------------------------------------- */
 
 static void test_pool_folder_copy_is_true(void **state)
 {
@@ -354,10 +356,10 @@ static void test_pool_doctor_tells_of_a_folder(void **state)
 	assert_int_equal(grow_err.kind, ERR_UNSUPPORTED);
 }
 
-/* ---- deleted data ---------------------------------------------------------------------------------------------------- */
+/* ---- deleted data --------------------------------------------------------------------------- */
 
-/* btrfs discards about ten seconds after the last use of a block, and nothing here asks for it. So a disk is
- * deleted before all other tests, and looked for after them. */
+/* btrfs discards about ten seconds after the last use of a block, and nothing here asks for it. So
+ * a disk is deleted before all other tests, and looked for after them. */
 static struct {
 	struct pool *pool;
 	char home[128];

@@ -1,4 +1,5 @@
-/* test_port_pipe.c - bytes between a client and a port of a box: both ways, held back, ended one way at a time */
+/* test_port_pipe.c - bytes between a client and a port of a box: both ways, held back, ended one
+ * way at a time */
 #include "base/alloc.h"
 #include "core/port_internal.h"
 #include "loop/loop.h"
@@ -278,7 +279,8 @@ static void on_late(void *arg)
 	loop_stop(arg);
 }
 
-/* The client ended its side, the box does not care, then the client is gone: nothing is left to wait for. */
+/* The client ended its side, the box does not care, then the client is gone: nothing is left to
+ * wait for. */
 static void test_pipe_ends_when_a_client_is_gone_that_had_ended(void **state)
 {
 	struct loop_timer *late;

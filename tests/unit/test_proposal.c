@@ -1,4 +1,5 @@
-/* test_proposal.c - what was seen becomes the smallest policy that allows it, as text that can be read again */
+/* test_proposal.c - what was seen becomes the smallest policy that allows it, as text that can be
+ * read again */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

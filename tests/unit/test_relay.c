@@ -7,7 +7,7 @@ static size_t hello_to(const char *name, uint8_t out[512])
 	return tls_hello_make(name, out);
 }
 
-/* ---- TLS ---------------------------------------------------------------------------------------- */
+/* ---- TLS ------------------------------------------------------------------------------------ */
 
 static void test_tls_with_the_right_name_passes(void **state)
 {
@@ -110,7 +110,7 @@ static void test_client_that_goes_early_is_noticed(void **state)
 	assert_int_equal(scene.seen, 0);
 }
 
-/* ---- HTTP --------------------------------------------------------------------------------------- */
+/* ---- HTTP ----------------------------------------------------------------------------------- */
 
 static const char first_request[] = "GET /a HTTP/1.1\r\nHost: good.test\r\n\r\n";
 static const char second_request[] =
@@ -249,7 +249,7 @@ static void test_http_upgrade_waits_for_the_server(void **state)
 	expect_done(client, server);
 }
 
-/* ---- anything ----------------------------------------------------------------------------------- */
+/* ---- anything ------------------------------------------------------------------------------- */
 
 static void test_server_may_speak_first(void **state)
 {
@@ -324,7 +324,8 @@ static void test_a_pause_hides_no_request(void **state)
 	}
 }
 
-/* The first short word waits for what may follow it; the next do not wait as long again, and still hide nothing. */
+/* The first short word waits for what may follow it; the next do not wait as long again, and still
+ * hide nothing. */
 static void test_a_talk_in_short_words_is_not_slow(void **state)
 {
 	int client = scene_start(RELAY_FREE), server = scene_server();
@@ -377,7 +378,8 @@ static void test_what_comes_after_a_pause_comes_once(void **state)
 	expect_done(client, server);
 }
 
-/* What stands before a hello does not hide it, nor does a pause in it: the server never gets all of it. */
+/* What stands before a hello does not hide it, nor does a pause in it: the server never gets all of
+ * it. */
 static void test_nothing_before_it_hides_a_hello(void **state)
 {
 	static const char *const before[] = { "x", "\1", "\x16", "EHLO me\r\nSTARTTLS\r\n",
@@ -463,7 +465,7 @@ static void test_free_passes_a_short_word_and_its_end(void **state)
 	expect_done(client, server);
 }
 
-/* ---- life --------------------------------------------------------------------------------------- */
+/* ---- life ----------------------------------------------------------------------------------- */
 
 static void test_unreachable_servers_reset_the_client(void **state)
 {

@@ -1,4 +1,5 @@
-/* test_relay_flow.c - how a relay moves bytes: whole, bounded, at their rate, within their budget */
+/* test_relay_flow.c - how a relay moves bytes: whole, bounded, at their rate, within their
+ * budget */
 #include "relay_scene.h"
 #include <sys/ioctl.h>
 
@@ -63,7 +64,7 @@ static void carry(int from, int to, size_t size)
 	}
 }
 
-/* ---- whole and bounded -------------------------------------------------------------------------- */
+/* ---- whole and bounded ---------------------------------------------------------------------- */
 
 static void test_bytes_arrive_whole_both_ways(void **state)
 {
@@ -229,7 +230,7 @@ static void test_without_descriptors_bytes_are_copied(void **state)
 	assert_int_equal(scene.report.bytes_out, BULK);
 }
 
-/* ---- budgets ------------------------------------------------------------------------------------ */
+/* ---- budgets -------------------------------------------------------------------------------- */
 
 static void test_budget_is_exact(void **state)
 {
@@ -282,7 +283,7 @@ static void test_spent_budget_passes_nothing(void **state)
 	close(server);
 }
 
-/* ---- rates -------------------------------------------------------------------------------------- */
+/* ---- rates ---------------------------------------------------------------------------------- */
 
 static void test_rate_is_held_without_spinning(void **state)
 {

@@ -3,7 +3,7 @@
  * Everything is mounted in a mount namespace of the test program's own. */
 #include "states_fixture.h"
 
-/* ---- round trips --------------------------------------------------------------------------------------------- */
+/* ---- round trips ---------------------------------------------------------------------------- */
 
 static void test_states_come_back_as_they_were(void **state)
 {
@@ -100,7 +100,7 @@ static void test_states_are_made_once_and_found_by_id(void **state)
 	assert_int_equal(test.count, 1);
 }
 
-/* ---- holds ------------------------------------------------------------------------------------------------------------ */
+/* ---- holds ---------------------------------------------------------------------------------- */
 
 static void test_states_held_ones_are_not_trimmed(void **state)
 {
@@ -312,7 +312,7 @@ static void test_states_forgotten_ones_hold_nothing(void **state)
 	assert_int_equal(entries_of_home(), 1);
 }
 
-/* ---- in memory ----------------------------------------------------------------------------------------------------------- */
+/* ---- in memory ------------------------------------------------------------------------------ */
 
 static void test_states_quick_ones_lie_in_memory_and_pack_to_disk(void **state)
 {
@@ -361,7 +361,8 @@ static void test_states_memory_is_promised_once(void **state)
 	OK(states_make(test.states, "s1", need, true, &dir, &err));
 	close(dir);
 	assert_true(states_is_quick(test.states, "s1"));
-	/* Nothing has been written; still there is no room for another such: it goes to the disk, if that has the room. */
+	/* Nothing has been written; still there is no room for another such: it goes to the disk,
+	 * if that has the room. */
 	if (states_make(test.states, "s2", need, true, &dir, NULL) == 0)
 		close(dir);
 	assert_false(states_is_quick(test.states, "s2"));
@@ -389,7 +390,7 @@ static void test_states_full_memory_unpacks_to_the_disk(void **state)
 	assert_int_equal(state_entries("s1"), 2);
 }
 
-/* ---- figures ---------------------------------------------------------------------------------------------------------------- */
+/* ---- figures -------------------------------------------------------------------------------- */
 
 static int compare_times(const void *a, const void *b)
 {

@@ -1,9 +1,10 @@
-/* test_states_damage.c - damaged states are refused by name; full disks and sudden deaths leave nothing half done
+/* test_states_damage.c - damaged states are refused by name; full disks and sudden deaths leave
+ * nothing half done
  *
  * Everything is mounted in a mount namespace of the test program's own. */
 #include "states_fixture.h"
 
-/* ---- damage ------------------------------------------------------------------------------------------------------ */
+/* ---- damage --------------------------------------------------------------------------------- */
 
 /* Some in the head and the tail, and others all over it. */
 static void test_states_a_changed_byte_is_found(void **state)
@@ -79,7 +80,7 @@ static void test_states_a_damaged_one_is_refused_and_leaves_nothing(void **state
 	check_sample(plain_of("s1"));
 }
 
-/* ---- full disks and sudden deaths ------------------------------------------------------------------------------------ */
+/* ---- full disks and sudden deaths ----------------------------------------------------------- */
 
 static void test_states_a_full_disk_fails_and_leaves_the_plain_form(void **state)
 {

@@ -1,4 +1,5 @@
-/* test_store.c - what the store promises: rows come back, offsets rise, death loses nothing, damage is told */
+/* test_store.c - what the store promises: rows come back, offsets rise, death loses nothing, damage
+ * is told */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -591,7 +592,7 @@ static void test_store_idle_moves_the_log_into_the_database(void **state)
 	store_close(store);
 }
 
-/* ---- networks --------------------------------------------------------------------------------- */
+/* ---- networks ------------------------------------------------------------------------------- */
 
 static struct network_row sample_network(const char *box)
 {

@@ -1,4 +1,5 @@
-/* test_table.c - columns line up, narrow terminals cut, and nothing from a box reaches the terminal raw */
+/* test_table.c - columns line up, narrow terminals cut, and nothing from a box reaches the terminal
+ * raw */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -311,7 +311,7 @@ static void test_tar_waits_for_bytes_at_any_place(void **state)
 	buf_done(&out);
 }
 
-/* ---- archives of GNU tar -------------------------------------------------------------------------------- */
+/* ---- archives of GNU tar -------------------------------------------------------------------- */
 
 static ssize_t read_pipe(void *arg, void *data, size_t len, struct err *err)
 {
@@ -518,7 +518,8 @@ static void test_tar_without_its_end_is_whole_only_where_that_is_allowed(void **
 		assert_int_equal(count_entries(&out, both, step, true), 2);
 		assert_int_equal(count_entries(&out, both, step, false), -1);
 		assert_int_equal(count_entries(&out, first, step, true), 1);
-		/* In the middle of a header, of content, and between an extended header and its entry. */
+		/* In the middle of a header, of content, and between an extended header and its
+		 * entry. */
 		assert_int_equal(count_entries(&out, first + 100, step, true), -1);
 		assert_int_equal(count_entries(&out, first - 512, step, true), -1);
 		assert_int_equal(count_entries(&out, first + 1024, step, true), -1);

@@ -81,7 +81,8 @@ static void test_thin_drops_nothing_twice(void **state)
 	assert_int_equal(thin_choose(items, count, NOW, &no_limits, drop), 0);
 }
 
-/* A snapshot a minute for three days, thinned at each: as many stay as if thinned once at the end. */
+/* A snapshot a minute for three days, thinned at each: as many stay as if thinned once at the
+ * end. */
 static void test_thin_often_keeps_what_thin_once_keeps(void **state)
 {
 	size_t count = 0, once;

@@ -211,7 +211,7 @@ static void in_a_grandchild(void)
 	pause();
 }
 
-/* ---- those that never end by themselves -------------------------------------------------------------- */
+/* ---- those that never end by themselves ----------------------------------------------------- */
 
 static void in_pause(void)
 {
@@ -267,7 +267,7 @@ static void with_posix_timer(void)
 	pause();
 }
 
-/* ---- asking ------------------------------------------------------------------------------------------ */
+/* ---- asking --------------------------------------------------------------------------------- */
 
 static pid_t child_that(void (*sleeps)(void))
 {
@@ -406,7 +406,8 @@ static void test_posix_timers_make_it_unknown(void **state)
 	assert_int_equal(timer.kind, INSTANCE_TIMER_UNKNOWN);
 }
 
-/* SIGSTOP and SIGCONT make the kernel go on with a sleep as restart_syscall, as a freezer of v2 does. */
+/* SIGSTOP and SIGCONT make the kernel go on with a sleep as restart_syscall, as a freezer of v2
+ * does. */
 static void test_an_interrupted_sleep_is_remembered(void **state)
 {
 	struct timers_memory memory = { 0 };
@@ -430,7 +431,8 @@ static void test_an_interrupted_sleep_is_remembered(void **state)
 	assert_int_equal(after.kind, INSTANCE_TIMER_UNKNOWN);
 }
 
-/* Ends by itself after two seconds; a second of them it is stopped, which makes the kernel begin it anew. */
+/* Ends by itself after two seconds; a second of them it is stopped, which makes the kernel begin it
+ * anew. */
 static void test_calls_that_begin_anew_end_in_time(void **state)
 {
 	void (*const cases[])(void) = { in_ppoll_raw, in_pselect_raw, in_select_raw };

@@ -1,4 +1,5 @@
-/* test_tls_hello.c - the name in a ClientHello: of a real client, in any pieces, and of those who cheat */
+/* test_tls_hello.c - the name in a ClientHello: of a real client, in any pieces, and of those who
+ * cheat */
 #include "base/buf.h"
 #include "net/tls_hello.h"
 #include <setjmp.h>
@@ -7,7 +8,7 @@
 #include <cmocka.h>
 #include <openssl/ssl.h>
 
-/* ---- real ones ---------------------------------------------------------------------------------- */
+/* ---- real ones ------------------------------------------------------------------------------ */
 
 static int add_nothing(SSL *ssl, unsigned type, unsigned context, const unsigned char **out,
 	size_t *len, X509 *x, size_t index, int *alert, void *arg)
@@ -66,7 +67,7 @@ static struct buf client_hello(struct client client)
 	return hello;
 }
 
-/* ---- made ones ---------------------------------------------------------------------------------- */
+/* ---- made ones ------------------------------------------------------------------------------ */
 
 static void add16(struct buf *out, size_t value)
 {
@@ -148,7 +149,7 @@ static struct buf payload(const struct buf *hello)
 	return out;
 }
 
-/* ---- outcomes ----------------------------------------------------------------------------------- */
+/* ---- outcomes ------------------------------------------------------------------------------- */
 
 static const char *const result_names[] = {
 	[TLS_HELLO_MORE] = "more",
@@ -158,8 +159,8 @@ static const char *const result_names[] = {
 	[TLS_HELLO_BROKEN] = "broken",
 };
 
-/* Whole, and byte by byte: every beginning is "more" until the outcome, and that stays. Each beginning lies in memory
- * of its own, so that a sanitizer sees who reads on. */
+/* Whole, and byte by byte: every beginning is "more" until the outcome, and that stays. Each
+ * beginning lies in memory of its own, so that a sanitizer sees who reads on. */
 static enum tls_hello_result outcome(const uint8_t *data, size_t len, struct tls_hello *ret)
 {
 	struct tls_hello hello, again;
@@ -204,7 +205,7 @@ static struct buf bytes_of(const char *bytes, size_t len)
 	return out;
 }
 
-/* ---- tests -------------------------------------------------------------------------------------- */
+/* ---- tests ---------------------------------------------------------------------------------- */
 
 static void test_real_hello_is_named(void **state)
 {

@@ -20,7 +20,7 @@ static size_t layer_count;
 static struct buf tar;
 static struct unpack_totals totals;
 
-/* ---- making archives ------------------------------------------------------------------------------------ */
+/* ---- making archives ------------------------------------------------------------------------ */
 
 static void put_zeros(size_t len)
 {
@@ -56,7 +56,7 @@ static void put_link(enum tar_type type, const char *name, const char *to)
 	put_entry(&(struct tar_entry){ .type = type, .name = name, .link = to, .mode = 0777 }, "");
 }
 
-/* ---- unpacking them -------------------------------------------------------------------------------------- */
+/* ---- unpacking them ------------------------------------------------------------------------- */
 
 /* What was put becomes the next layer. */
 static int unpack_with(struct unpack_spec *spec, struct err *err)
@@ -176,7 +176,7 @@ static int tear_down(void **state)
 	return tree_remove(AT_FDCWD, base, NULL);
 }
 
-/* ---- one layer ------------------------------------------------------------------------------------------- */
+/* ---- one layer ------------------------------------------------------------------------------ */
 
 static void test_unpack_keeps_what_files_are(void **state)
 {
@@ -485,7 +485,7 @@ static void test_unpack_whiteouts_are_plain_names_of_a_rootfs(void **state)
 	assert_content(".wh.a", "x");
 }
 
-/* ---- over other layers ----------------------------------------------------------------------------------------- */
+/* ---- over other layers ---------------------------------------------------------------------- */
 
 static void put_base(void)
 {

@@ -1,4 +1,5 @@
-/* test_untar.c - what mktar packs untar unpacks; and an archive made by an attacker stays in its folder */
+/* test_untar.c - what mktar packs untar unpacks; and an archive made by an attacker stays in its
+ * folder */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -139,7 +140,7 @@ static void assert_refused(struct place *place, struct buf *archive)
 	assert_int_equal(access("outside", F_OK), -1);
 }
 
-/* ---- promises ----------------------------------------------------------------------------------- */
+/* ---- promises ------------------------------------------------------------------------------- */
 
 static void pack(const char *path, const char *top, struct buf *out)
 {

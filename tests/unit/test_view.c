@@ -1,12 +1,12 @@
 /* test_view.c - layers as overlayfs makes them: merged, packed, compared
  *
- * Layers are made by random work in real overlay mounts, and what view_diff tells is held against a plain comparison
- * of the two merged trees. */
+ * Layers are made by random work in real overlay mounts, and what view_diff tells is held against a
+ * plain comparison of the two merged trees. */
 #include "view_fixture.h"
 #include <ftw.h>
 #include <sched.h>
 
-/* ---- random work ----------------------------------------------------------------------------------------------- */
+/* ---- random work ---------------------------------------------------------------------------- */
 
 static unsigned seed;
 static char **found;
@@ -169,7 +169,7 @@ static void test_view_diff_equals_plain_comparison(void **state)
 	found = NULL;
 }
 
-/* ---- promises --------------------------------------------------------------------------------------------------- */
+/* ---- promises ------------------------------------------------------------------------------- */
 
 static void make_two_layers(void)
 {

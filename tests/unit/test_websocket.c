@@ -8,7 +8,7 @@
 
 enum { TEXT = 1, BINARY = 2, CLOSE = 8, PING = 9, PONG = 10, MESSAGE_MAX = 100000 };
 
-/* ---- the handler, in the child ---------------------------------------------------------------- */
+/* ---- the handler, in the child -------------------------------------------------------------- */
 
 static unsigned closed_count, open_count;
 
@@ -100,7 +100,7 @@ static int teardown(void **state)
 	return 0;
 }
 
-/* ---- the client ------------------------------------------------------------------------------- */
+/* ---- the client ----------------------------------------------------------------------------- */
 
 static int ws_open(struct buf *in)
 {
@@ -226,7 +226,7 @@ static void await_stats(const char *want)
 	fail_msg("stats never became '%s'", want);
 }
 
-/* ---- tests ------------------------------------------------------------------------------------ */
+/* ---- tests ---------------------------------------------------------------------------------- */
 
 static void test_ws_refuses_bad_handshakes(void **state)
 {
@@ -404,7 +404,7 @@ static void test_ws_does_not_wait_for_ever_for_a_close(void **state)
 	await_stats("closed=1 open=0.");
 }
 
-/* ---- pulled away under our own feet ----------------------------------------------------------- */
+/* ---- pulled away under our own feet --------------------------------------------------------- */
 
 static struct http_server *doomed;
 

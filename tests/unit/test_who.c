@@ -1,7 +1,7 @@
 /* test_who.c - which process of a box made a connection
  *
- * A stand-in for a box: a child in new network, pid and user namespaces that connects to itself over loopback and tells
- * its ends. Needs root. */
+ * A stand-in for a box: a child in new network, pid and user namespaces that connects to itself
+ * over loopback and tells its ends. Needs root. */
 #include "core/who.h"
 #include "base/alloc.h"
 #include "base/clock.h"
@@ -40,7 +40,7 @@ struct fixture {
 	struct ends ends;
 };
 
-/* ---- in the box ---------------------------------------------------------------------------------- */
+/* ---- in the box ----------------------------------------------------------------------------- */
 
 static void raise_loopback(void)
 {
@@ -128,7 +128,7 @@ static _Noreturn void box_main(int sock)
 		pause();
 }
 
-/* ---- the box from outside ------------------------------------------------------------------------ */
+/* ---- the box from outside ------------------------------------------------------------------- */
 
 static int set_up(void **state)
 {
@@ -204,8 +204,8 @@ static json_t *find_process(
 
 	for (int i = 0; i < TRIES && !process; i++) {
 		if (i)
-			usleep(i *
-				1000); /* its time is bounded, and the machine may be busy elsewhere */
+			/* its time is bounded, and the machine may be busy elsewhere */
+			usleep(i * 1000);
 		process = who_made(f->netns, event, pids, count);
 		if (process && json_string_value(json_object_get(process, "command"))[0] == '[') {
 			json_decref(process);
@@ -272,7 +272,8 @@ static void test_socket_that_is_not_there(void **state)
 	assert_int_equal(who_socket(f->netns, IPPROTO_TCP, &from, &to, &inode, &uid, &err), -1);
 	assert_int_equal(err.kind, ERR_NOT_FOUND);
 	assert_int_equal(who_socket(f->netns, IPPROTO_TCP, &from, &none, &inode, &uid, NULL), -1);
-	/* A listener is nobody's connection: the far end's own port, asked for as if it were a client's. */
+	/* A listener is nobody's connection: the far end's own port, asked for as if it were a
+	 * client's. */
 	from = f->ends.to[TCP4];
 	assert_int_equal(who_socket(f->netns, IPPROTO_TCP, &from, &none, &inode, &uid, NULL), -1);
 	assert_int_equal(who_socket(f->netns, IPPROTO_ICMP, &from, &to, &inode, &uid, NULL), -1);
@@ -334,7 +335,7 @@ static void test_nonsense_in_events_finds_nobody(void **state)
 	}
 }
 
-/* ---- command lines ------------------------------------------------------------------------------- */
+/* ---- command lines -------------------------------------------------------------------------- */
 
 /* A child with this command line, as it gives it to itself: hostile bytes too. */
 static pid_t start_with(char *const argv[])
@@ -413,7 +414,8 @@ static pid_t reader_pid(pid_t other)
 	return -1;
 }
 
-/* As if the memory of the process were locked: the reader does not answer, and nobody waits for it. */
+/* As if the memory of the process were locked: the reader does not answer, and nobody waits for
+ * it. */
 static void test_command_line_that_cannot_be_read_holds_nobody_up(void **state)
 {
 	char *argv[] = { "sleep", "1000", NULL };

@@ -1,6 +1,8 @@
-/* view_fixture.h - layers for the tests of view: a place for them, a plain comparison, archives applied
+/* view_fixture.h - layers for the tests of view: a place for them, a plain comparison, archives
+ * applied
  *
- * Needs root. Everything lies on a tmpfs in a mount namespace of its own, so nothing is left behind. */
+ * Needs root. Everything lies on a tmpfs in a mount namespace of its own, so nothing is left
+ * behind. */
 #pragma once
 #include <setjmp.h>
 #include <stdarg.h>
@@ -23,7 +25,7 @@
 
 static char place[] = "/tmp/test-view-XXXXXX";
 
-/* ---- a place of our own ---------------------------------------------------------------------------------- */
+/* ---- a place of our own --------------------------------------------------------------------- */
 
 static int setup(void **state)
 {
@@ -69,7 +71,7 @@ static void write_text(const char *path, const char *text)
 	close(fd);
 }
 
-/* ---- the plain comparison ---------------------------------------------------------------------------------- */
+/* ---- the plain comparison ------------------------------------------------------------------- */
 
 struct names {
 	char **list;
@@ -202,7 +204,7 @@ static void assert_same_trees(int a, int b)
 	buf_done(&differences);
 }
 
-/* ---- applying an archive ------------------------------------------------------------------------------------ */
+/* ---- applying an archive -------------------------------------------------------------------- */
 
 static ssize_t read_fd(void *arg, void *data, size_t len, struct err *err)
 {

@@ -21,7 +21,8 @@ int ns_activity(struct instance *base, struct instance_activity *ret, struct err
 
 enum { FRESH_US = 100 * 1000 }; /* a look is about what is frozen right after it */
 
-/* Without a look, a box that is frozen has its timers stand still: whoever asked for that gets it. */
+/* Without a look, a box that is frozen has its timers stand still: whoever asked for that gets
+ * it. */
 void ns_timers_freeze(struct ns_instance *instance, bool frozen)
 {
 	if (!instance->timers)

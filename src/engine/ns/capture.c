@@ -1,12 +1,12 @@
 /* capture.c - the processes of an instance into files
  *
- * The instance's cgroup is frozen by us, at a moment when nobody is in a vfork (preflight.c). CRIU takes hold of every
- * process, reads it by way of code it puts into it, and lets it go, still frozen; then it is thawed, unless it was frozen
- * before. In between, when everything is written, the caller copies the disk, and ns_capture_rest, in a helper, what is on the
- * memory file systems.
+ * The instance's cgroup is frozen by us, at a moment when nobody is in a vfork (preflight.c). CRIU
+ * takes hold of every process, reads it by way of code it puts into it, and lets it go, still
+ * frozen; then it is thawed, unless it was frozen before. In between, when everything is written,
+ * the caller copies the disk, and ns_capture_rest, in a helper, what is on the memory file systems.
  *
- * The daemon's connection to box-init is not in the way: our CRIU writes it down as one that has been hung up. In the
- * instance it lives on; whoever is made from the files finds its end. */
+ * The daemon's connection to box-init is not in the way: our CRIU writes it down as one that has
+ * been hung up. In the instance it lives on; whoever is made from the files finds its end. */
 #include "engine/ns/ns_internal.h"
 #include "base/clock.h"
 #include "base/file.h"
@@ -29,9 +29,8 @@
 #include <sys/vfs.h>
 
 enum {
-	LIMIT_MS =
-		120 *
-		1000, /* a hundred GB at a GB a second; CRIU's own patience with stubborn processes is less */
+	/* a hundred GB at a GB a second; CRIU's own patience with stubborn processes is less */
+	LIMIT_MS = 120 * 1000,
 	SEIZE_SECONDS = 5,
 	SPARE_FIRST_MS = 10, /* the daemon comes up first */
 	SPARE_MS = 30,	     /* whoever has captured a box goes on with that first */
@@ -64,7 +63,7 @@ static struct ns_capture *capture_of(struct capture *base)
 	return (struct ns_capture *)base;
 }
 
-/* ---- the place CRIU works in ---------------------------------------------------------------------------------- */
+/* ---- the place CRIU works in ---------------------------------------------------------------- */
 
 static int make_places(int scratch, struct err *err)
 {
@@ -127,7 +126,7 @@ void criu_close_scratch(struct ns_engine *engine)
 	free(engine->scratch_path);
 }
 
-/* ---- its way ---------------------------------------------------------------------------------------------------- */
+/* ---- its way -------------------------------------------------------------------------------- */
 
 static struct capture_result result_of(const struct ns_capture *capture, const char *log)
 {
@@ -304,11 +303,12 @@ static void on_done(
 		capture->base.arg);
 }
 
-/* ---- its CPU time ------------------------------------------------------------------------------------------------- */
+/* ---- its CPU time --------------------------------------------------------------------------- */
 
-/* A box with a limit of CPU does not get more by having itself captured again and again. Half a CPU is for everybody: within a
- * tenth of a second, the kernel's period, that is fifty milliseconds without a stop, more than most captures take. One that was started
- * ahead is in no group, and moving it takes longer than starting one. */
+/* A box with a limit of CPU does not get more by having itself captured again and again. Half a CPU
+ * is for everybody: within a tenth of a second, the kernel's period, that is fifty milliseconds
+ * without a stop, more than most captures take. One that was started ahead is in no group, and
+ * moving it takes longer than starting one. */
 static int bound_work(
 	struct ns_capture *capture, struct cgroup_join *ret, int *ret_v2, struct err *err)
 {
@@ -324,7 +324,8 @@ static int enter_work(void *arg, struct err *err)
 	return cgroup_join_enter(arg, err);
 }
 
-/* Where CRIU is left to itself the group stays, and goes after the next capture or with the daemon. */
+/* Where CRIU is left to itself the group stays, and goes after the next capture or with the
+ * daemon. */
 static void unbound_work(struct ns_capture *capture)
 {
 	if (capture->work)
@@ -421,7 +422,7 @@ int ns_capture(struct instance *base, const struct capture_spec *spec,
 	return 0;
 }
 
-/* ---- what is copied while it stands still ------------------------------------------------------------------------- */
+/* ---- what is copied while it stands still --------------------------------------------------- */
 
 static int save_tree(
 	struct ns_instance *instance, const char *at, int dir, const char *name, struct err *err)
@@ -431,7 +432,8 @@ static int save_tree(
 
 	if (state_open_inside(instance, at, &tree, err) < 0)
 		return err_wrap(err, "'%s' of the box", at);
-	/* Root of a nested box may have mounted something else there, of which we could read more than it can. */
+	/* Root of a nested box may have mounted something else there, of which we could read more
+	 * than it can. */
 	if (fstatfs(tree, &fs) < 0 || fs.f_type != TMPFS_MAGIC)
 		return err_set(err, ERR_STATE, "the box has mounted something else on '%s'", at);
 	out = openat(dir, name, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
@@ -442,8 +444,8 @@ static int save_tree(
 	return 0;
 }
 
-/* Restored processes get the numbers they had, which moves no counter: without this the next one would have a number that was
- * somebody's before, and a child one below its parent's. */
+/* Restored processes get the numbers they had, which moves no counter: without this the next one
+ * would have a number that was somebody's before, and a child one below its parent's. */
 static int save_last_pid(struct ns_instance *instance, int dir, struct err *err)
 {
 	_cleanup_close_ int out = -1, init = -1; /* the instance's own is not the helper's */
@@ -480,7 +482,8 @@ void ns_capture_free(struct capture *base)
 {
 	struct ns_capture *capture = capture_of(base);
 
-	/* Not killed: that could be the end of a process it has its code in. It undoes what it did, and finds the group frozen. */
+	/* Not killed: that could be the end of a process it has its code in. It undoes what it did,
+	 * and finds the group frozen. */
 	criu_abandon(capture->criu);
 	stop_holding(capture);
 	thaw(capture, true);

@@ -1,12 +1,13 @@
 /* child.c - the box's half of a start: from clone to box-init
  *
- * One list of steps. Until the daemon's second message the child makes what needs no root file system
- * (network, detached mounts, the socket), while the daemon stacks the overlay; then it puts everything
- * together, changes its root and gives up what the profile does not grant.
+ * One list of steps. Until the daemon's second message the child makes what needs no root file
+ * system (network, detached mounts, the socket), while the daemon stacks the overlay; then it puts
+ * everything together, changes its root and gives up what the profile does not grant.
  *
- * The child is a copy of the spawner: it allocates nothing, logs nothing, makes system calls and reports a
- * struct err. The root it mounts on may have been prepared by the box in an earlier life: targets are
- * opened without following links, missing directories are made, anything else is refused. */
+ * The child is a copy of the spawner: it allocates nothing, logs nothing, makes system calls and
+ * reports a struct err. The root it mounts on may have been prepared by the box in an earlier life:
+ * targets are opened without following links, missing directories are made, anything else is
+ * refused. */
 #include "engine/ns/ns_internal.h"
 #include "net/doors.h"
 #include "sys/beneath.h"
@@ -77,12 +78,12 @@ struct child {
 	int listener;
 	int gifts[NS_FDS_MAX]; /* from the daemon; -1: none */
 	size_t mount_count;    /* of the last gifts */
-	char targets[1 +
-		     MOUNT_TARGETS_MAX]; /* theirs, each ended by a NUL, as they came: behind a word */
+	/* theirs, each ended by a NUL, as they came: behind a word */
+	char targets[1 + MOUNT_TARGETS_MAX];
 	int root;
 };
 
-/* ---- before the root is there ---------------------------------------------------------------------- */
+/* ---- before the root is there --------------------------------------------------------------- */
 
 static int make_network(struct child *child, struct err *err)
 {
@@ -152,11 +153,12 @@ static int become_root(struct child *child, struct err *err)
 	setsid();
 	if (sethostname(hostname, strlen(hostname)) < 0)
 		return err_sys(err, errno, "sethostname");
-	/* Only now: the group the child stands in becomes the root of what the box sees, and message queues
-	 * belong to who makes their namespace. */
+	/* Only now: the group the child stands in becomes the root of what the box sees, and
+	 * message queues belong to who makes their namespace. */
 	if (unshare(CLONE_NEWCGROUP | CLONE_NEWIPC) < 0)
 		return err_sys(err, errno, "unshare");
-	/* Counts for the children of box-init; before Linux 6.3 not for itself. EINVAL: the kernel has none. */
+	/* Counts for the children of box-init; before Linux 6.3 not for itself. EINVAL: the kernel
+	 * has none. */
 	if (child->plan->time_apart && unshare(CLONE_NEWTIME) < 0 && errno != EINVAL)
 		return err_sys(err, errno, "unshare the time");
 	return 0;
@@ -186,7 +188,8 @@ static int make_mounts(struct child *child, struct err *err)
 	return 0;
 }
 
-/* On a read-only file system of its own, so that the box cannot remove what the daemon connects to. */
+/* On a read-only file system of its own, so that the box cannot remove what the daemon connects
+ * to. */
 static int make_socket(struct child *child, struct err *err)
 {
 	struct sockaddr_un address = { .sun_family = AF_UNIX };
@@ -223,8 +226,9 @@ static int forbid_user_namespaces(struct child *child, struct err *err)
 	return 0;
 }
 
-/* A segment of System V may be longer than the machine has memory, with nothing in it; made again after a capture it may not,
- * and the state would be lost. Where the kernel does not let us, it stays as it is. */
+/* A segment of System V may be longer than the machine has memory, with nothing in it; made again
+ * after a capture it may not, and the state would be lost. Where the kernel does not let us, it
+ * stays as it is. */
 static int bound_shared_memory(struct child *child, struct err *err)
 {
 	int fd = openat(child->mounts[FS_PROC], "sys/kernel/shmmax", O_WRONLY | O_CLOEXEC);
@@ -243,7 +247,7 @@ static int bound_shared_memory(struct child *child, struct err *err)
 	return 0;
 }
 
-/* ---- putting it together ------------------------------------------------------------------------------ */
+/* ---- putting it together -------------------------------------------------------------------- */
 
 static int attach_at(struct child *child, int mount, const char *path, struct err *err)
 {
@@ -279,7 +283,8 @@ static int attach_root(struct child *child, struct err *err)
 	return mount_attach(child->root, top, err);
 }
 
-/* Device nodes work in /dev alone, whatever an image or the box's disk holds. In the same file system, as a mount of its own. */
+/* Device nodes work in /dev alone, whatever an image or the box's disk holds. In the same file
+ * system, as a mount of its own. */
 static int keep_devices_apart(struct child *child, struct err *err)
 {
 	int target = -1, copy = -1, status = -1;
@@ -384,7 +389,8 @@ static int make_sysctls_read_only(struct child *child, struct err *err)
 	return mount_attach(copy, target, err);
 }
 
-/* Not in nested: where /proc is covered in places, the kernel refuses a fresh one further inside. */
+/* Not in nested: where /proc is covered in places, the kernel refuses a fresh one further
+ * inside. */
 static int hide_paths(struct child *child, struct err *err)
 {
 	int null = -1, empty = -1;
@@ -419,7 +425,7 @@ static int change_root(struct child *child, struct err *err)
 	return 0;
 }
 
-/* ---- giving things up ------------------------------------------------------------------------------------ */
+/* ---- giving things up ----------------------------------------------------------------------- */
 
 static int arrange_fds(struct child *child, struct err *err)
 {
@@ -453,7 +459,8 @@ static int drop_privileges(struct child *child, struct err *err)
 		return err_sys(err, errno, "set RLIMIT_NOFILE");
 	if (caps_bound(keep, err) < 0)
 		return -1;
-	/* Without no_new_privs, which would break sudo, a filter needs CAP_SYS_ADMIN: before it goes. */
+	/* Without no_new_privs, which would break sudo, a filter needs CAP_SYS_ADMIN: before it
+	 * goes. */
 	if (seccomp_program_install(child->engine->filters[profile], err) < 0)
 		return -1;
 	return caps_keep(keep, err);

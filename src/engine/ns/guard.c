@@ -1,9 +1,10 @@
 /* guard.c - what all boxes and the machine have together: terminals and open files
  *
- * The kernel has one number of pseudo-terminals and one of open files for the whole machine. A box's own /dev/pts has a limit,
- * but root of a nested box can mount others without one; open files are limited for a process, not for a box. So once a
- * second two small files are read. When most of one is used, the box that has the most of it, if that is more than any box
- * needs, loses the process with the most, and again until there is enough. */
+ * The kernel has one number of pseudo-terminals and one of open files for the whole machine. A
+ * box's own /dev/pts has a limit, but root of a nested box can mount others without one; open files
+ * are limited for a process, not for a box. So once a second two small files are read. When most of
+ * one is used, the box that has the most of it, if that is more than any box needs, loses the
+ * process with the most, and again until there is enough. */
 #include "engine/ns/ns_internal.h"
 #include "base/file.h"
 #include "base/log.h"

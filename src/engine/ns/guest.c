@@ -1,14 +1,17 @@
 /* guest.c - the files every box gets from us
  *
- * BOX_HOME/guest/HASH/layer is a read-only layer above every image: device nodes (nobody in a box can
- * make them) and mount points. BOX_HOME/guest/HASH/bin holds box-init and becomes /.boxyard in the box, a
- * mount of its own that `rm -rf /` inside cannot empty; under the name `box`, to which /usr/local/bin/box in the layer
- * leads, it is the command for the inside. /etc/resolv.conf, which leads to the daemon's resolver, is in the layer too, above whatever the image brings; the box may change it. So are certificates of the machine's own. HASH covers the bytes of all: a new version
+ * BOX_HOME/guest/HASH/layer is a read-only layer above every image: device nodes (nobody in a box
+ * can make them) and mount points. BOX_HOME/guest/HASH/bin holds box-init and becomes /.boxyard in
+ * the box, a mount of its own that `rm -rf /` inside cannot empty; under the name `box`, to which
+ * /usr/local/bin/box in the layer leads, it is the command for the inside. /etc/resolv.conf, which
+ * leads to the daemon's resolver, is in the layer too, above whatever the image brings; the box may
+ * change it. So are certificates of the machine's own. HASH covers the bytes of all: a new version
  * gets a new directory, and boxes that run keep theirs. Made under a temporary name and renamed.
  *
- * Boxes see bin as a memory file system of its own, made once: a mount of the folder itself would tell them, in
- * /proc/self/mountinfo, where BOX_HOME is. What it was made from stands in it, under the name NAME_FILE. Kernels that cannot copy a
- * mount that is nowhere attached (before 6.15) show the folder. */
+ * Boxes see bin as a memory file system of its own, made once: a mount of the folder itself would
+ * tell them, in /proc/self/mountinfo, where BOX_HOME is. What it was made from stands in it, under
+ * the name NAME_FILE. Kernels that cannot copy a mount that is nowhere attached (before 6.15) show
+ * the folder. */
 #include "engine/ns/ns_internal.h"
 #include "base/file.h"
 #include "base/text.h"
@@ -125,8 +128,9 @@ static int make_dir(int parent, const char *path, mode_t mode, struct err *err)
 	return 0;
 }
 
-/* Nothing of the same folder in the layers below is seen. An overlay keeps its marks to itself and shows the
- * second one (since Linux 6.7) as the first: for when the layer is itself seen through an overlay. */
+/* Nothing of the same folder in the layers below is seen. An overlay keeps its marks to itself and
+ * shows the second one (since Linux 6.7) as the first: for when the layer is itself seen through an
+ * overlay. */
 static int hide_below(int layer, const char *path, struct err *err)
 {
 	_cleanup_close_ int dir = openat(layer, path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -144,7 +148,8 @@ static int make_layer(int layer, const char *resolv_conf, struct err *err)
 	for (size_t i = 0; i < ARRAY_LEN(dirs); i++)
 		if (make_dir(layer, dirs[i].path, dirs[i].mode, err) < 0)
 			return -1;
-	/* Opaque: an image may bring nodes of its own, /dev/console among them, which is the machine's. */
+	/* Opaque: an image may bring nodes of its own, /dev/console among them, which is the
+	 * machine's. */
 	if (hide_below(layer, "dev", err) < 0)
 		return -1;
 	for (size_t i = 0; i < ARRAY_LEN(nodes); i++) {
@@ -230,7 +235,7 @@ static int make_named(int parent, const char *name, const struct init_bytes *ini
 	return status;
 }
 
-/* ---- bin as boxes see it ------------------------------------------------------------------------------ */
+/* ---- bin as boxes see it -------------------------------------------------------------------- */
 
 static int copy_program(int from, int to, struct err *err)
 {
@@ -422,7 +427,8 @@ void guest_close(struct guest *guest)
 	guest->layer = guest->bin = -1;
 }
 
-/* In the box's layer a removed file is a device 0:0. What the box put in the place of its workspace stays. */
+/* In the box's layer a removed file is a device 0:0. What the box put in the place of its workspace
+ * stays. */
 static int heal_workspace(int upper, struct err *err)
 {
 	struct stat st;
@@ -434,8 +440,8 @@ static int heal_workspace(int upper, struct err *err)
 	return 0;
 }
 
-/* A replaced directory is marked opaque. What stands there under one of our names is taken away, so that
- * ours shows again. */
+/* A replaced directory is marked opaque. What stands there under one of our names is taken away, so
+ * that ours shows again. */
 static int heal_dev(int upper, struct err *err)
 {
 	_cleanup_close_ int dev = -1;

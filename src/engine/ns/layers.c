@@ -1,33 +1,37 @@
 /* layers.c - the layers of a root file system, stacked as this kernel wants it
  *
- * An image has many layers, most of them side by side in one folder. Making and letting go of a mount is what
- * costs, so layers on the same mount share one id-mapped copy of the deepest folder that holds them all; each
- * is a directory on that copy, by fd. A layer that is alone on its mount is a copy itself.
+ * An image has many layers, most of them side by side in one folder. Making and letting go of a
+ * mount is what costs, so layers on the same mount share one id-mapped copy of the deepest folder
+ * that holds them all; each is a directory on that copy, by fd. A layer that is alone on its mount
+ * is a copy itself.
  *
- * Detached: the copies are attached nowhere, never visible to anybody. Linux 6.15 is the first to take layers
- * on such. Older kernels take only mounts of the caller's own mount namespace. There the copies are attached for
- * the moment in which the overlay is made, each on a directory of a small tmpfs (the holder), and taken off
- * again; the overlay keeps copies of its own.
+ * Detached: the copies are attached nowhere, never visible to anybody. Linux 6.15 is the first to
+ * take layers on such. Older kernels take only mounts of the caller's own mount namespace. There
+ * the copies are attached for the moment in which the overlay is made, each on a directory of a
+ * small tmpfs (the holder), and taken off again; the overlay keeps copies of its own.
  *
- * What is attached must not be left behind by a daemon that is killed in between. So the spawner does it,
- * in a mount namespace of its own that ends with it, and it ends with the daemon. The daemon itself stays
- * in the host's: for files it has open already, those of a new namespace would be on other mounts, and
- * nothing could be renamed between the two. The host's mounts come and go in the spawner's namespace as
- * they do on the host (slave), nothing goes the other way. The spawner does one thing at a time, so no box
- * is ever cloned while layers are attached.
+ * What is attached must not be left behind by a daemon that is killed in between. So the spawner
+ * does it, in a mount namespace of its own that ends with it, and it ends with the daemon. The
+ * daemon itself stays in the host's: for files it has open already, those of a new namespace would
+ * be on other mounts, and nothing could be renamed between the two. The host's mounts come and go
+ * in the spawner's namespace as they do on the host (slave), nothing goes the other way. The
+ * spawner does one thing at a time, so no box is ever cloned while layers are attached.
  *
- * Files are told apart by device and number, and overlayfs passes on the numbers of its layers with one device
- * for all that are on one file system. Two subvolumes of a btrfs are one file system and both number from 257.
- * So layers in another subvolume than the disk would have files that look like files of the disk: `cat a > b`
- * refuses, tar finds hard links. An overlay is a file system of its own, so these layers (apart) go into one,
- * and the guest layer, which lies beside them, into another, since it is on top of all:
+ * Files are told apart by device and number, and overlayfs passes on the numbers of its layers with
+ * one device for all that are on one file system. Two subvolumes of a btrfs are one file system and
+ * both number from 257. So layers in another subvolume than the disk would have files that look
+ * like files of the disk: `cat a > b` refuses, tar finds hard links. An overlay is a file system of
+ * its own, so these layers (apart) go into one, and the guest layer, which lies beside them, into
+ * another, since it is on top of all:
  *
- *   disk/upper | overlay(guest, empty) | layers that share numbers with the disk | overlay(guest, apart...)
+ *   disk/upper | overlay(guest, empty) | layers that share numbers with the disk | overlay(guest,
+ *   apart...)
  *
- * Without an upper an overlay wants two layers; an empty folder is the second of the first one. The guest layer
- * in the other one hides the /dev of images also where its own overlay does not (before Linux 6.7). The box's
- * overlay sees only the numbers of an inner one, not its devices: if that has layers of several file systems, the
- * numbers carry a mark (xino). One overlay in another is as deep as the kernel goes. */
+ * Without an upper an overlay wants two layers; an empty folder is the second of the first one. The
+ * guest layer in the other one hides the /dev of images also where its own overlay does not (before
+ * Linux 6.7). The box's overlay sees only the numbers of an inner one, not its devices: if that has
+ * layers of several file systems, the numbers carry a mark (xino). One overlay in another is as
+ * deep as the kernel goes. */
 #include "engine/ns/ns_internal.h"
 #include "base/log.h"
 #include "base/strv.h"
@@ -103,7 +107,7 @@ int layers_choose(enum layers_way *ret, struct err *err)
 	return 0;
 }
 
-/* ---- gathering them ------------------------------------------------------------------------------------- */
+/* ---- gathering them ------------------------------------------------------------------------- */
 
 /* 0 when nobody can tell: whoever uses the path finds out why. */
 static uint64_t mount_id(const char *path)
@@ -146,8 +150,8 @@ static int add_copy(
 	return 0;
 }
 
-/* The layers of the image that are on one mount with the first of them, as directories on one copy. What
- * cannot be had so (a link on the way) is left for a copy of its own. */
+/* The layers of the image that are on one mount with the first of them, as directories on one copy.
+ * What cannot be had so (a link on the way) is left for a copy of its own. */
 static int add_group(struct layers *layers, const char *const *paths, size_t first,
 	const uint64_t *mounts, int userns, struct err *err)
 {
@@ -269,7 +273,7 @@ void layers_close(struct ns_engine *engine, struct layers *layers)
 	layers_init(layers);
 }
 
-/* ---- stacking them --------------------------------------------------------------------------------------- */
+/* ---- stacking them -------------------------------------------------------------------------- */
 
 static void format_place(int holder, enum overlay_role role, char *out, size_t size)
 {
@@ -334,7 +338,8 @@ static int stack(int holder, struct layers *layers, uint32_t uid, int *ret, stru
 		.lowers = layers->fds + LAYER_GUEST,
 		.lower_count = layers->lower_count,
 		.disk = layers->fds[LAYER_DISK],
-		/* One device number for all files: CRIU finds what is watched by device and number. */
+		/* One device number for all files: CRIU finds what is watched by device and
+		 * number. */
 		.mixed = true,
 		.uid = uid,
 	};
@@ -353,7 +358,7 @@ int layers_stack(
 	return spawner_stack(engine, layers, uid, ret, err);
 }
 
-/* ---- in the spawner, where layers are attached ----------------------------------------------------------- */
+/* ---- in the spawner, where layers are attached ---------------------------------------------- */
 
 static int make_spots(int holder, struct err *err)
 {

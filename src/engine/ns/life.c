@@ -1,13 +1,14 @@
 /* life.c - what happens to an instance
  *
  *   STARTING ──control socket closed by an exec──▶ RUNNING ──process gone──▶ ENDING ──▶ on_ended
- *       └──────error reported, process gone, or 10 s──────────────────────────▶ ENDING ──▶ on_failed
+ *       └──────error reported, process gone, or 10 s──────────────────────────▶ ENDING ──▶
+ *       on_failed
  *
- * The control socket is close-on-exec: its end without a message means that box-init was executed. Since
- * PID 1 of a pid namespace becomes waitable only after all others in it are dead, the pidfd alone tells
- * that nothing runs any more. ENDING lasts until the cgroups are gone, which the kernel may refuse for a
- * moment; it is retried by timer. A callback is always the last thing a function does, because it may free
- * the instance. */
+ * The control socket is close-on-exec: its end without a message means that box-init was executed.
+ * Since PID 1 of a pid namespace becomes waitable only after all others in it are dead, the pidfd
+ * alone tells that nothing runs any more. ENDING lasts until the cgroups are gone, which the kernel
+ * may refuse for a moment; it is retried by timer. A callback is always the last thing a function
+ * does, because it may free the instance. */
 #include "engine/ns/ns_internal.h"
 #include "base/clock.h"
 #include "base/log.h"
@@ -100,7 +101,7 @@ void ns_free(struct instance *base)
 	free(instance);
 }
 
-/* ---- memory ------------------------------------------------------------------------------------------ */
+/* ---- memory --------------------------------------------------------------------------------- */
 
 /* Kills nobody was told of yet. */
 static uint64_t take_oom_kills(struct ns_instance *instance)
@@ -197,7 +198,7 @@ static void watch_oom(struct ns_instance *instance)
 			loop_fd_new(engine->loop, instance->oom_fd, LOOP_READ, oom_event, instance);
 }
 
-/* ---- the end ------------------------------------------------------------------------------------------- */
+/* ---- the end -------------------------------------------------------------------------------- */
 
 static void finish(struct ns_instance *instance)
 {
@@ -228,7 +229,8 @@ static void clean_up(void *arg)
 	finish(instance);
 }
 
-/* End by memory: PID 1 got SIGKILL, not from us, and the kernel has just counted a kill for memory. */
+/* End by memory: PID 1 got SIGKILL, not from us, and the kernel has just counted a kill for
+ * memory. */
 static bool fell_to_memory(struct ns_instance *instance, enum procfd_status status, int value)
 {
 	if (status == PROCFD_EXITED || (status == PROCFD_SIGNALED && value != SIGKILL) ||
@@ -269,7 +271,8 @@ static void describe_end(struct ns_instance *instance, enum procfd_status status
 	}
 }
 
-/* The start failed by the end of the process: the child's own word, ours, or what its death tells. */
+/* The start failed by the end of the process: the child's own word, ours, or what its death
+ * tells. */
 static void describe_failure(struct ns_instance *instance)
 {
 	struct err *failure = &instance->failure;
@@ -329,7 +332,8 @@ static void process_event(void *arg, unsigned ready)
 	if (status == PROCFD_GONE && !instance->ended_at)
 		instance->ended_at = clock_mono_us();
 	if (status == PROCFD_GONE && clock_mono_us() - instance->ended_at < STATUS_WAIT_US) {
-		/* Its parent, who is not us, has not reaped it yet; the status can be had after that. */
+		/* Its parent, who is not us, has not reaped it yet; the status can be had after
+		 * that. */
 		loop_fd_set(instance->pidfd_watch, 0);
 		loop_timer_free(instance->timer);
 		instance->timer =
@@ -345,7 +349,7 @@ static void wait_for_status(void *arg)
 	process_event(arg, LOOP_READ);
 }
 
-/* ---- the beginning --------------------------------------------------------------------------------------- */
+/* ---- the beginning -------------------------------------------------------------------------- */
 
 static void give_up_start(struct ns_instance *instance)
 {
@@ -380,7 +384,8 @@ static void control_event(void *arg, unsigned ready)
 		give_up_start(instance);
 		return;
 	}
-	/* Too late to be ready: whoever asked for the kill hears that the start failed, by process_event. */
+	/* Too late to be ready: whoever asked for the kill hears that the start failed, by
+	 * process_event. */
 	if (instance->kill_asked)
 		return;
 	/* A process closes its files some time before its pidfd tells of its end. */
@@ -427,7 +432,7 @@ void ns_instance_fail(struct ns_instance *instance, const struct err *why)
 	loop_timer_start(instance->timer, 0);
 }
 
-/* ---- the daemon's own wishes --------------------------------------------------------------------------------- */
+/* ---- the daemon's own wishes ---------------------------------------------------------------- */
 
 int ns_kill(struct instance *base, struct err *err)
 {
@@ -436,7 +441,8 @@ int ns_kill(struct instance *base, struct err *err)
 	if (instance->state == NS_ENDING)
 		return 0;
 	instance->kill_asked = true;
-	/* The group first: should PID 1 be slow to die, nothing else in the box goes on meanwhile. */
+	/* The group first: should PID 1 be slow to die, nothing else in the box goes on
+	 * meanwhile. */
 	if (cgroup_kill(engine_of(instance)->cgroups, instance->group, err) < 0)
 		return -1;
 	return instance->pidfd < 0 ? 0 : procfd_kill(instance->pidfd, SIGKILL, err);
@@ -451,7 +457,8 @@ static bool runs_init(pid_t pid)
 	return readlink(path, exe, sizeof exe - 1) > 0 && text_has_prefix(exe, GUEST_INIT);
 }
 
-/* A daemon may have died while a start went on without it; what is not box-init yet soon is, or ends. */
+/* A daemon may have died while a start went on without it; what is not box-init yet soon is, or
+ * ends. */
 static bool becomes_init(pid_t pid, int pidfd)
 {
 	bool executed = false;
@@ -467,8 +474,8 @@ static bool becomes_init(pid_t pid, int pidfd)
 	return executed && procfd_is_alive(pidfd);
 }
 
-/* That the process at this pid is the box that was started: same boot, same start time, checked while a
- * pidfd holds it; in this box's group, with this box's ids. */
+/* That the process at this pid is the box that was started: same boot, same start time, checked
+ * while a pidfd holds it; in this box's group, with this box's ids. */
 static int check_mark(struct ns_engine *engine, const struct instance_spec *spec,
 	const struct instance_mark *mark, const char *group, int *ret_pidfd, struct err *err)
 {
@@ -521,7 +528,8 @@ int ns_adopt(struct engine *base, const struct instance_spec *spec,
 	instance->group = steal_ptr(&group);
 	instance->oom_seen = cgroup_oom_kills(engine->cgroups, instance->group);
 	ns_instance_watch(instance);
-	/* A daemon that died while it was captured may have left it shut; mostly there is nothing to open. */
+	/* A daemon that died while it was captured may have left it shut; mostly there is nothing
+	 * to open. */
 	(void)ns_net_hold(engine, mark->pid, false, NULL);
 	*ret = &instance->base;
 	return 0;

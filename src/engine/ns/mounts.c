@@ -1,15 +1,17 @@
 /* mounts.c - folders of the host and volumes, as the box sees them
  *
- * Each is a detached copy of one mount, nothing that is mounted below it included, on which neither device
- * nodes nor set-user-id programs work. A volume holds the box's own ids and is seen through the box's user
- * namespace like its disk; a folder of the host's is seen through one made for it, in which its owner is one
- * user of the box and everybody else is nobody. The targets are the box's to prepare: child.c attaches
- * without following a link. Places that the box's own working depends on are not to be covered.
+ * Each is a detached copy of one mount, nothing that is mounted below it included, on which neither
+ * device nodes nor set-user-id programs work. A volume holds the box's own ids and is seen through
+ * the box's user namespace like its disk; a folder of the host's is seen through one made for it,
+ * in which its owner is one user of the box and everybody else is nobody. The targets are the box's
+ * to prepare: child.c attaches without following a link. Places that the box's own working depends
+ * on are not to be covered.
  *
- * Root of a nested box may remount what was attached in its mount namespace, and so make a read-only folder
- * writable. The kernel locks the flags of a mount only when a mount namespace is copied into another user
- * namespace. So for nested boxes a process attaches the mounts in a namespace of its own, goes over into a
- * new user and mount namespace, and takes copies there: their flags are locked wherever they go. */
+ * Root of a nested box may remount what was attached in its mount namespace, and so make a
+ * read-only folder writable. The kernel locks the flags of a mount only when a mount namespace is
+ * copied into another user namespace. So for nested boxes a process attaches the mounts in a
+ * namespace of its own, goes over into a new user and mount namespace, and takes copies there:
+ * their flags are locked wherever they go. */
 #include "engine/ns/ns_internal.h"
 #include "base/file.h"
 #include "base/text.h"
@@ -28,7 +30,7 @@ enum { MOUNTINFO_MAX = 4 * 1024 * 1024 };
 /* Nothing on these, below them, or above them. */
 static const char *const kept[] = { "/proc", "/sys", "/dev", WIRE_SOCKET_DIR, ("/" GUEST_MOUNT) };
 
-/* ---- targets ------------------------------------------------------------------------------------------- */
+/* ---- targets -------------------------------------------------------------------------------- */
 
 static bool is_in(const char *path, const char *folder)
 {
@@ -86,10 +88,10 @@ int mounts_check(const struct instance_spec *spec, struct err *err)
 	return 0;
 }
 
-/* ---- sources ------------------------------------------------------------------------------------------- */
+/* ---- sources -------------------------------------------------------------------------------- */
 
-/* A folder of the host's was looked at before, and whoever owns one on the way may put a link there since: none is
- * followed. Where volumes lie is the daemon's own affair. */
+/* A folder of the host's was looked at before, and whoever owns one on the way may put a link there
+ * since: none is followed. Where volumes lie is the daemon's own affair. */
 static int open_path(const struct instance_mount *mount, int *ret, struct err *err)
 {
 	_cleanup_close_ int top = -1;
@@ -124,7 +126,8 @@ static int open_source(const struct instance_mount *mount, int *ret, struct err 
 	return 0;
 }
 
-/* The type of the file system fd lies on, as mountinfo tells: "36 35 98:0 / /srv rw - ext4 /dev/sda1 rw". */
+/* The type of the file system fd lies on, as mountinfo tells: "36 35 98:0 / /srv rw - ext4
+ * /dev/sda1 rw". */
 static void describe_fs(int fd, char *out, size_t size)
 {
 	_cleanup_free_ char *text = NULL;
@@ -144,8 +147,8 @@ static void describe_fs(int fd, char *out, size_t size)
 	}
 }
 
-/* Those of the pool may be executed in a box, see make_containers; a folder of the host's stays as the host
- * has it. */
+/* Those of the pool may be executed in a box, see make_containers; a folder of the host's stays as
+ * the host has it. */
 static int copy_source(const struct instance_mount *mount, int userns, int *ret, struct err *err)
 {
 	const struct idmap_view view = {
@@ -217,7 +220,7 @@ int mounts_open(struct ns_engine *engine, const struct instance_spec *spec, int 
 	return spawner_lock(engine, ret, spec->mount_count, err);
 }
 
-/* ---- locked flags, in a process of its own --------------------------------------------------------------- */
+/* ---- locked flags, in a process of its own -------------------------------------------------- */
 
 static int attach_on_spot(int holder, unsigned number, int mount, struct err *err)
 {

@@ -1,4 +1,5 @@
-/* net_hold.c - no packets between sockets of a box while they are written down or put back; see net/doors_hold.c */
+/* net_hold.c - no packets between sockets of a box while they are written down or put back; see
+ * net/doors_hold.c */
 #include "engine/ns/ns_internal.h"
 #include "net/doors.h"
 #include "net/sever.h"

@@ -87,7 +87,8 @@ static void open_criu(struct ns_engine *engine, const struct engine_config *conf
 		log_warn("processes of boxes cannot be captured", kv_err(&err));
 }
 
-/* One that cannot be set, because boxes of an earlier daemon use more already, is tried again by the next one. */
+/* One that cannot be set, because boxes of an earlier daemon use more already, is tried again by
+ * the next one. */
 static void bound_all(struct ns_engine *engine, const struct engine_config *config)
 {
 	struct cgroup_limits limits = cgroup_machine_limits(engine->cgroups);
@@ -133,7 +134,8 @@ static int ns_open(const struct engine_config *config, struct engine **ret, stru
 		if (profile_filter_new(i, &engine->filters[i], err) < 0)
 			return -1;
 	find_hidden(engine);
-	/* Without it the daemon comes up all the same, to say what is missing; boxes do not start. */
+	/* Without it the daemon comes up all the same, to say what is missing; boxes do not
+	 * start. */
 	(void)doors_prepare(&engine->doors, &engine->doors_problem);
 	read_oom_score(engine);
 	raise_nofile(engine);
@@ -203,7 +205,8 @@ static void add_leftover(const char *group, void *arg)
 	const struct leftovers *left = arg;
 	const char *slash = strrchr(group, '/');
 
-	/* A CRIU that a dead daemon left behind undoes what it did and ends; killed, it would take processes of the box along. */
+	/* A CRIU that a dead daemon left behind undoes what it did and ends; killed, it would take
+	 * processes of the box along. */
 	if (strstr(group, NS_WORK_SUFFIX)) {
 		cgroup_remove(left->engine->cgroups, group, NULL);
 		return;

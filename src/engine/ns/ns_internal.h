@@ -6,7 +6,8 @@
  *   mounts.c   folders of the host and volumes, as the box sees them
  *   spawner.c  the small process that clones for the daemon
  *   child.c    the box's half: mounts, root, privileges, exec of box-init
- *   life.c     what happens to an instance: ready, failed, ended, short of memory; adopting, letting go
+ *   life.c     what happens to an instance: ready, failed, ended, short of memory; adopting,
+ *              letting go
  *   reach.c    calls into a running instance: connect, figures, host name
  *   profile.c  what a profile may do: capabilities, system calls, hidden paths
  *   guest.c    the files every box gets from us: device nodes, mount points, box-init
@@ -32,16 +33,17 @@ struct idmap_pair;
 struct seccomp_program;
 
 enum {
-	NS_IDS =
-		131072, /* user ids of a box alone: its own 65536 and as many for users nested in it */
+	/* user ids of a box alone: its own 65536 and as many for users nested in it */
+	NS_IDS = 131072,
 	NS_START_MS = 10000, /* a start that takes longer has failed */
 	NS_SWEEP_MS = 2000,
 	NS_RANGES_KEPT = 32,
 };
 
-/* Ids above those, up to 2^31 - 1, are the same outside for all boxes: files of archives have such owners (of Windows, of company
- * directories), and tar and npm give files to them. What keeps boxes apart is not the ids but that each sees its own
- * processes and files alone; what the kernel counts for one of these users it counts for all boxes together. */
+/* Ids above those, up to 2^31 - 1, are the same outside for all boxes: files of archives have such
+ * owners (of Windows, of company directories), and tar and npm give files to them. What keeps boxes
+ * apart is not the ids but that each sees its own processes and files alone; what the kernel counts
+ * for one of these users it counts for all boxes together. */
 #define NS_SHARED_FIRST 0x80000000u
 #define NS_SHARED_COUNT (0x80000000u - NS_IDS)
 #define NS_EXTENTS(base)                                         \
@@ -53,12 +55,13 @@ enum {
 	}
 enum { NS_EXTENT_COUNT = 2 };
 
-/* ---- guest.c ------------------------------------------------------------------------------------- */
+/* ---- guest.c -------------------------------------------------------------------------------- */
 
 enum { GUEST_NAME_SIZE = 32 };
 struct guest {
 	int layer; /* directory: the lower layer above every image */
-	int bin; /* directory beside it, or a mount of the same files: becomes GUEST_MOUNT in the box */
+	/* directory beside it, or a mount of the same files: becomes GUEST_MOUNT in the box */
+	int bin;
 	char name[GUEST_NAME_SIZE]; /* of guest_open */
 };
 #define GUEST_LAYER "layer" /* what they are called */
@@ -67,7 +70,8 @@ struct guest {
 #define GUEST_INIT  "/" GUEST_MOUNT "/box-init"
 #define GUEST_EMPTY GUEST_MOUNT "/empty" /* an empty directory, to hide others with */
 
-/* Beside it: what was open when a state was captured, by the name it has in BOX_HOME/guest; and that name. */
+/* Beside it: what was open when a state was captured, by the name it has in BOX_HOME/guest; and
+ * that name. */
 int guest_open_named(const char *home, const char *name, struct guest *ret, struct err *err);
 int guest_find_name(const char *home, int bin, char ret[GUEST_NAME_SIZE], struct err *err);
 int guest_open(const char *home, const char *resolv_conf, const char *certificates,
@@ -75,17 +79,17 @@ int guest_open(const char *home, const char *resolv_conf, const char *certificat
 void guest_close(struct guest *guest);
 /* bin becomes a memory file system with its files, which tells boxes nothing of where they lie. */
 int guest_show_from_memory(const char *name, struct guest *guest, struct err *err);
-/* Undoes what a box did to /dev in its own layer before it stopped, since nodes cannot be made inside; and a
- * removed /workspace. */
+/* Undoes what a box did to /dev in its own layer before it stopped, since nodes cannot be made
+ * inside; and a removed /workspace. */
 int guest_heal(int upper, struct err *err);
 
-/* ---- layers.c ------------------------------------------------------------------------------------ */
+/* ---- layers.c ------------------------------------------------------------------------------- */
 
 enum layers_way { LAYERS_DETACHED, LAYERS_ATTACHED };
 
-/* What an overlay is stacked from: detached mounts, and directories on them. All lowers are in a row: the guest
- * layer, then the image's from the top down; copies that several of them share follow, and what the apart ones
- * need. */
+/* What an overlay is stacked from: detached mounts, and directories on them. All lowers are in a
+ * row: the guest layer, then the image's from the top down; copies that several of them share
+ * follow, and what the apart ones need. */
 enum layer { LAYER_DISK, LAYER_GUEST, LAYER_IMAGE };
 enum { LAYERS_FDS_MAX = LAYER_IMAGE + INSTANCE_LAYERS_MAX + INSTANCE_LAYERS_MAX / 2 + 4 };
 struct layers {
@@ -114,17 +118,19 @@ void layers_init(struct layers *layers);
 int layers_open(struct ns_engine *engine, const struct layers_spec *spec, struct layers *ret,
 	struct err *err);
 void layers_close(struct ns_engine *engine, struct layers *layers);
-/* The overlay, detached. The layers are good for nothing else after it. uid: the box's root outside. */
+/* The overlay, detached. The layers are good for nothing else after it. uid: the box's root
+ * outside. */
 int layers_stack(
 	struct ns_engine *engine, struct layers *layers, uint32_t uid, int *ret, struct err *err);
 
-/* The spawner's part of the attached way. It enters a mount namespace of its own, once; then each overlay is
- * made, and the layers are taken off, whether it came up or not. None of these allocates. */
+/* The spawner's part of the attached way. It enters a mount namespace of its own, once; then each
+ * overlay is made, and the layers are taken off, whether it came up or not. None of these
+ * allocates. */
 int layers_open_holder(const struct ns_engine *engine, int *ret, struct err *err);
 int layers_stack_on(int holder, struct layers *layers, uint32_t uid, int *ret, struct err *err);
 void layers_take_off(int holder, const struct layers *layers);
 
-/* ---- mounts.c ------------------------------------------------------------------------------------ */
+/* ---- mounts.c ------------------------------------------------------------------------------- */
 
 enum {
 	MOUNT_TARGET_MAX = 256, /* with its NUL */
@@ -133,15 +139,15 @@ enum {
 
 /* That every target is a place where something may be mounted; before anything is made. */
 int mounts_check(const struct instance_spec *spec, struct err *err);
-/* Detached mounts as the box sees them, spec->mount_count of them; what is there when it fails is the caller's
- * to close (the others stay as they were). userns: the box's. */
+/* Detached mounts as the box sees them, spec->mount_count of them; what is there when it fails is
+ * the caller's to close (the others stay as they were). userns: the box's. */
 int mounts_open(struct ns_engine *engine, const struct instance_spec *spec, int userns, int *ret,
 	struct err *err);
-/* In a process with a mount namespace of its own, which is left changed: copies of detached mounts that no
- * other user namespace can make writable or free of nodev and nosuid. */
+/* In a process with a mount namespace of its own, which is left changed: copies of detached mounts
+ * that no other user namespace can make writable or free of nodev and nosuid. */
 int mounts_lock(const char *place, const int *fds, size_t count, int *ret, struct err *err);
 
-/* ---- profile.c ----------------------------------------------------------------------------------- */
+/* ---- profile.c ------------------------------------------------------------------------------ */
 
 struct hidden_path {
 	const char *path;
@@ -152,7 +158,7 @@ extern const struct hidden_path hidden_paths[]; /* ends with a NULL path */
 uint64_t profile_capabilities(enum profile profile);
 int profile_filter_new(enum profile profile, struct seccomp_program **ret, struct err *err);
 
-/* ---- the driver and its instances ------------------------------------------------------------------ */
+/* ---- the driver and its instances ----------------------------------------------------------- */
 
 struct ns_instance;
 struct restoring;
@@ -194,7 +200,8 @@ struct ns_engine {
 	struct ns_range {
 		uint32_t base;
 		int userns;
-	} ranges[NS_RANGES_KEPT]; /* user namespaces by which layers are seen, used lately; see restore.c */
+		/* user namespaces by which layers are seen, used lately; see restore.c */
+	} ranges[NS_RANGES_KEPT];
 	unsigned range_next;
 };
 
@@ -273,7 +280,7 @@ void ns_inotify_ready(void *engine, unsigned ready);
 /* The start failed, and nothing of it runs: on_failed follows. */
 void ns_instance_fail(struct ns_instance *instance, const struct err *why);
 
-/* ---- state.c: what a capture and a restore agree upon ------------------------------------------------ */
+/* ---- state.c: what a capture and a restore agree upon --------------------------------------- */
 
 enum external_kind {
 	EXTERNAL_RUN,
@@ -316,7 +323,8 @@ char **state_watched(struct ns_instance *instance); /* for irmap_paths; yours */
 int state_read(int dir, struct state *ret, struct err *err);
 struct criu_request;
 void state_options(struct ns_engine *engine, struct criu_request *request);
-/* "mnt[/run]:e0" for a capture, "mnt[e0]:PLACE/0" for a restore; a list as CRIU wants it, yours (strv_free). */
+/* "mnt[/run]:e0" for a capture, "mnt[e0]:PLACE/0" for a restore; a list as CRIU wants it, yours
+ * (strv_free). */
 char **state_externals(const struct state *state, const char *place);
 /* The folder of the box's as O_PATH, wherever the box may have put links. */
 int state_open_inside(struct ns_instance *instance, const char *path, int *ret, struct err *err);
@@ -327,7 +335,8 @@ int ns_in_network(pid_t pid, int (*fn)(void *arg, struct err *err), void *arg, s
 int ns_net_hold(struct ns_engine *engine, pid_t pid, bool hold, struct err *err);
 bool ns_has_connections(pid_t pid);
 
-/* tree.c: what a directory on a memory file system holds, owned by ids from base on, into a file; and back. */
+/* tree.c: what a directory on a memory file system holds, owned by ids from base on, into a file;
+ * and back. */
 int tree_save(int dir, uint32_t base, int out, struct err *err);
 int tree_load(int dir, uint32_t base, int in, struct err *err);
 
@@ -348,8 +357,8 @@ void restorings_close(struct ns_engine *engine);     /* and the ranges */
 
 /* start.c */
 char *ns_group(const struct instance_spec *spec); /* the id of its cgroup; yours */
-/* So many processes more than its limit a restored instance may have for a while, and a tree always: CRIU is in the groups
- * of the box as long as it works; then box-init is told things. */
+/* So many processes more than its limit a restored instance may have for a while, and a tree
+ * always: CRIU is in the groups of the box as long as it works; then box-init is told things. */
 enum { NS_PIDS_MORE = 64 };
 /* Cgroups of a new instance with its limits, and how to enter them. */
 int ns_make_cgroups(struct ns_engine *engine, const struct instance_spec *spec, bool delegate,
@@ -388,10 +397,11 @@ int ns_netns(struct instance *instance, int *ret, struct err *err);
 size_t ns_pids(struct instance *instance, pid_t *ret, size_t max);
 
 /* preflight.c */
-/* Is there anything in the box that CRIU is known to refuse, or to leave out without a word? ERR_STATE with the process, as
- * the box numbers it, and the reason. errno_value EAGAIN: it will be over in a moment, try again. Box ended meanwhile: 0.
- * A tenth of a millisecond for a small box; of a very large one only a part is looked at. Exact when the box is
- * frozen. init: PID 1 of the box, as we see it; id: its group. */
+/* Is there anything in the box that CRIU is known to refuse, or to leave out without a word?
+ * ERR_STATE with the process, as the box numbers it, and the reason. errno_value EAGAIN: it will be
+ * over in a moment, try again. Box ended meanwhile: 0. A tenth of a millisecond for a small box; of
+ * a very large one only a part is looked at. Exact when the box is frozen. init: PID 1 of the box,
+ * as we see it; id: its group. */
 int ns_preflight(struct ns_engine *engine, pid_t init, const char *id, struct err *err);
 /* activity.c */
 int ns_activity(struct instance *instance, struct instance_activity *ret, struct err *err);
@@ -401,10 +411,11 @@ int ns_next_timer(struct instance *instance, int64_t quiet_since_us, struct inst
 /* Before it is frozen, or goes on: calls with time-outs that would not notice. */
 void ns_timers_freeze(struct ns_instance *instance, bool frozen);
 
-/* Freezes the box at a moment when it can be captured: with CRIU's freeze_cgroup on a group that is not frozen yet, a
- * process that waits in vfork for its frozen child hangs CRIU until its time is over, and a box that starts programs all the
- * time is in that state most of the time. 0: it is frozen, and CRIU may start. -1: as ns_preflight, and frozen only if it was
- * (frozen); ERR_TIMEOUT: a process is long in the kernel, try again. Takes some milliseconds for a busy box, a tenth of a
+/* Freezes the box at a moment when it can be captured: with CRIU's freeze_cgroup on a group that is
+ * not frozen yet, a process that waits in vfork for its frozen child hangs CRIU until its time is
+ * over, and a box that starts programs all the time is in that state most of the time. 0: it is
+ * frozen, and CRIU may start. -1: as ns_preflight, and frozen only if it was (frozen); ERR_TIMEOUT:
+ * a process is long in the kernel, try again. Takes some milliseconds for a busy box, a tenth of a
  * second at most. */
 int ns_hold(struct ns_engine *engine, pid_t init, const char *id, bool frozen, struct err *err);
 
@@ -422,16 +433,17 @@ bool guard_is_scarce(uint64_t used, uint64_t most); /* most 0: not known, so nev
 
 /* sockets.c */
 void sockets_open(struct ns_engine *engine);
-/* Pure: the sum of a column (from 0) of one of the kernel's tables of sockets; hexadecimal ones are two numbers with ':'. */
+/* Pure: the sum of a column (from 0) of one of the kernel's tables of sockets; hexadecimal ones are
+ * two numbers with ':'. */
 uint64_t sockets_add_up(const char *table, unsigned column, bool hexadecimal);
 
 /* probe.c */
 int ns_probe(struct engine *engine, json_t *checks, struct err *err);
 
-/* ---- child.c: between clone and exec ---------------------------------------------------------------- */
+/* ---- child.c: between clone and exec -------------------------------------------------------- */
 
-/* Namespaces the child is born in, with CLONE_NEWTIME where clone3 takes it. The others it makes itself,
- * beside the daemon's work: a network namespace alone takes half a millisecond. */
+/* Namespaces the child is born in, with CLONE_NEWTIME where clone3 takes it. The others it makes
+ * itself, beside the daemon's work: a network namespace alone takes half a millisecond. */
 #define NS_CLONE_FLAGS (CLONE_NEWUSER | CLONE_NEWPID | CLONE_NEWNS | CLONE_NEWUTS)
 
 /* What a child is told at its birth; the rest it sees in the driver it was copied from. */
@@ -445,9 +457,9 @@ struct ns_plan {
 	int cgroup;	 /* the v2 group; -1: none */
 };
 
-/* What the daemon sends over the control socket, a word first: MAPPED with the cgroups to join; then ROOT with
- * the fds below, CONTAINERS and DOCKER for a nested box alone, and after them one for each of the box's mounts.
- * Behind the word ROOT stand their targets, each ended by a NUL. */
+/* What the daemon sends over the control socket, a word first: MAPPED with the cgroups to join;
+ * then ROOT with the fds below, CONTAINERS and DOCKER for a nested box alone, and after them one
+ * for each of the box's mounts. Behind the word ROOT stand their targets, each ended by a NUL. */
 enum ns_word { NS_WORD_MAPPED = 1, NS_WORD_ROOT };
 enum ns_fd { NS_FD_ROOT, NS_FD_BIN, NS_FD_CONTAINERS, NS_FD_DOCKER, NS_FD_COUNT };
 enum { NS_FDS_MAX = (int)NS_FD_COUNT + (int)INSTANCE_MOUNTS_MAX };
@@ -462,15 +474,17 @@ static inline size_t ns_fds_fixed(enum profile profile)
 /* Never returns: becomes box-init, or reports a struct err over the control socket and exits. */
 _Noreturn void ns_child(const struct ns_engine *engine, struct ns_plan *plan);
 
-/* ---- spawner.c: the process that clones ---------------------------------------------------------------- */
+/* ---- spawner.c: the process that clones ----------------------------------------------------- */
 
 /* Everything in engine that a child needs must be there by now. */
 int spawner_open(struct ns_engine *engine, struct err *err);
 void spawner_close(struct spawner *spawner); /* accepts one that is not open */
-/* Asks for a child as planned; spawner_answer waits for it. Work of the caller's fits between them. */
+/* Asks for a child as planned; spawner_answer waits for it. Work of the caller's fits between
+ * them. */
 int spawner_ask(struct ns_engine *engine, const struct ns_plan *plan, struct err *err);
 int spawner_answer(struct ns_engine *engine, pid_t *ret_pid, struct err *err);
-/* Makes an overlay in the spawner's own mount namespace; for kernels that want their layers attached. */
+/* Makes an overlay in the spawner's own mount namespace; for kernels that want their layers
+ * attached. */
 int spawner_stack(struct ns_engine *engine, const struct layers *layers, uint32_t uid, int *ret,
 	struct err *err);
 /* idmap_new, by a process that is cheaper to copy. */
@@ -478,5 +492,6 @@ int spawner_idmap(
 	struct ns_engine *engine, const struct idmap_pair *pair, int *ret, struct err *err);
 /* mounts_lock, by a process made for it; fds are replaced. */
 int spawner_lock(struct ns_engine *engine, int *fds, size_t count, struct err *err);
-/* Closes fds in the spawner: letting go of a detached mount waits for the kernel. They are yours no more. */
+/* Closes fds in the spawner: letting go of a detached mount waits for the kernel. They are yours no
+ * more. */
 void spawner_dispose(struct ns_engine *engine, const int *fds, size_t count);

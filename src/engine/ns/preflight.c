@@ -1,13 +1,16 @@
 /* preflight.c - what in a box cannot be captured, found before CRIU stops it
  *
- * Every process of the box's group, and of groups in it, is looked at through /proc: its parent, its tracer, its
- * namespaces, its open files. What is refused here is what CRIU refuses (a second namespace, io_uring, sockets of families it does
- * not know) and what it would lose in silence: a process that came in from outside is no descendant of PID 1, and a thread
- * with a namespace of its own would come back without it. A mount namespace of a process's own is refused although CRIU
- * knows some: it finds out only at the restore that one of its mounts cannot be made again, and then there is no box.
+ * Every process of the box's group, and of groups in it, is looked at through /proc: its parent,
+ * its tracer, its namespaces, its open files. What is refused here is what CRIU refuses (a second
+ * namespace, io_uring, sockets of families it does not know) and what it would lose in silence: a
+ * process that came in from outside is no descendant of PID 1, and a thread with a namespace of its
+ * own would come back without it. A mount namespace of a process's own is refused although CRIU
+ * knows some: it finds out only at the restore that one of its mounts cannot be made again, and
+ * then there is no box.
  *
- * What takes longer to find out (who is at the other end of a unix socket, what a mapping is) is left to CRIU; see
- * criu_explain.c. Everything in /proc is written by hostile processes in part, and any of them may end while it is looked at. */
+ * What takes longer to find out (who is at the other end of a unix socket, what a mapping is) is
+ * left to CRIU; see criu_explain.c. Everything in /proc is written by hostile processes in part,
+ * and any of them may end while it is looked at. */
 #include "engine/ns/ns_internal.h"
 #include "base/clock.h"
 #include "base/file.h"
@@ -34,8 +37,8 @@ enum {
 	MAPPED_MOST = 8192,	     /* pieces of shared memory; CRIU takes 0.25 ms for each */
 	HOLD_US = 100 * 1000,	     /* tries to find a good moment */
 	HOLD_FREEZE_US = 10 * 1000,  /* the loop waits meanwhile */
-	HOLD_PAUSE_US =
-		100, /* the box goes on for so long between the first two, twice as long each time */
+	/* the box goes on for so long between the first two, twice as long each time */
+	HOLD_PAUSE_US = 100,
 	HOLD_PAUSE_MAX_US = 1000,
 };
 
@@ -43,7 +46,8 @@ enum {
 
 #define MEMORY_FILE "a memory file (memfd)"
 
-/* CRIU walks a memory file page by page, holes too, while the box stands still: half a second a terabyte. */
+/* CRIU walks a memory file page by page, holes too, while the box stands still: half a second a
+ * terabyte. */
 #define SPARSE_FROM (UINT64_C(1) << 30) /* smaller ones are not counted */
 #define SPARSE_BYTES \
 	(UINT64_C(1) << 38) /* 256 GiB, more memory than a box is ever given without need */
@@ -86,7 +90,7 @@ struct task {
 	char status[STATUS_MAX];
 };
 
-/* ---- one process: name and number ------------------------------------------------------------------------------ */
+/* ---- one process: name and number ----------------------------------------------------------- */
 
 static int compare_pids(const void *a, const void *b)
 {
@@ -123,7 +127,8 @@ static bool task_open(pid_t pid, struct task *task)
 	return false;
 }
 
-/* key with a newline before it and a tab behind. The name of a process cannot hold a newline there. */
+/* key with a newline before it and a tab behind. The name of a process cannot hold a newline
+ * there. */
 static const char *status_find(const char *status, const char *key)
 {
 	const char *at = strstr(status, key);
@@ -182,7 +187,7 @@ static int refuse(const struct task *task, const char *why, struct err *err)
 	return err_hint(err, HINT);
 }
 
-/* ---- who belongs to whom ----------------------------------------------------------------------------------------- */
+/* ---- who belongs to whom -------------------------------------------------------------------- */
 
 static int check_parent(const struct look *look, const struct task *task, struct err *err)
 {
@@ -236,7 +241,8 @@ static const struct {
 	{ "podman", "'podman stop -a' first: containers have namespaces of their own; " HINT },
 };
 
-/* Electron programs have names of their own, and the word --type= among their words as Chromium's have. NULL: it is none. */
+/* Electron programs have names of their own, and the word --type= among their words as Chromium's
+ * have. NULL: it is none. */
 static const char *sandbox_hint(const struct task *task)
 {
 	char program[256] = "", words[1024] = "", name[24];
@@ -255,7 +261,8 @@ static const char *sandbox_hint(const struct task *task)
 	return NULL;
 }
 
-/* Who made the namespace may be another process: of a container it is podman's, not the program in it. */
+/* Who made the namespace may be another process: of a container it is podman's, not the program in
+ * it. */
 static int hint_at_sandbox(const struct look *look, const struct task *task, struct err *err)
 {
 	const char *hint = sandbox_hint(task);
@@ -271,8 +278,8 @@ static int hint_at_sandbox(const struct look *look, const struct task *task, str
 	return hint ? err_hint(err, "%s", hint) : -1;
 }
 
-/* Where no process can have CAP_SYS_ADMIN, one that is in the box's user namespace is in the others as well: seven questions
- * less, a third of the time. */
+/* Where no process can have CAP_SYS_ADMIN, one that is in the box's user namespace is in the others
+ * as well: seven questions less, a third of the time. */
 static int check_spaces(
 	const struct look *look, const struct task *task, int dir, bool thread, struct err *err)
 {
@@ -291,8 +298,8 @@ static int check_spaces(
 	return 0;
 }
 
-/* One that waits in vfork for its child to execute something cannot be stopped before the child has, and the child is
- * stopped. It is a matter of a millisecond. */
+/* One that waits in vfork for its child to execute something cannot be stopped before the child
+ * has, and the child is stopped. It is a matter of a millisecond. */
 static int check_vfork(const struct task *task, struct err *err)
 {
 	char text[64];
@@ -316,7 +323,7 @@ static int check_vfork(const struct task *task, struct err *err)
 	return -1;
 }
 
-/* ---- open files ----------------------------------------------------------------------------------------------------- */
+/* ---- open files ----------------------------------------------------------------------------- */
 
 /* Kinds CRIU knows. */
 static const char *const anon_known[] = { "[eventfd]", "[eventpoll]", "inotify", "[fanotify]",
@@ -383,7 +390,8 @@ static int check_anon(const struct file *file, struct err *err)
 	return refuse(file->task, why, err);
 }
 
-/* By path: a socket's xattrs are reached through the link alone, and *xattrat came with Linux 6.13. */
+/* By path: a socket's xattrs are reached through the link alone, and *xattrat came with Linux
+ * 6.13. */
 static int check_socket(const struct file *file, struct err *err)
 {
 	char path[48], name[33], why[96];
@@ -481,8 +489,8 @@ static int refuse_pieces(const struct task *task, struct err *err)
 	return err_hint(err, "the box would stand still for seconds; " HINT);
 }
 
-/* Of one whose file was closed: "7f00-7f01 rw-s 00000000 00:01 17 /memfd:name (deleted)"; "/dev/zero" is shared memory
- * without a name. */
+/* Of one whose file was closed: "7f00-7f01 rw-s 00000000 00:01 17 /memfd:name (deleted)";
+ * "/dev/zero" is shared memory without a name. */
 static int look_at_mapped(struct look *look, const struct task *task, char *maps, const char *name,
 	const char *what, struct err *err)
 {
@@ -540,7 +548,7 @@ static int check_file(struct look *look, const struct file *file, struct err *er
 	return link[0] == '/' ? 0 : check_space_file(look, file, err);
 }
 
-/* ---- folders of /proc ------------------------------------------------------------------------------------------------ */
+/* ---- folders of /proc ----------------------------------------------------------------------- */
 
 struct folder {
 	struct look *look;
@@ -603,7 +611,7 @@ static int look_at_thread(const struct folder *folder, const char *name, struct 
 	return check_spaces(folder->look, folder->task, dir, true, err);
 }
 
-/* ---- all of it -------------------------------------------------------------------------------------------------------- */
+/* ---- all of it ------------------------------------------------------------------------------ */
 
 static int look_at(struct look *look, const struct task *task, struct err *err)
 {
@@ -663,7 +671,7 @@ int ns_preflight(struct ns_engine *engine, pid_t init, const char *id, struct er
 	return status;
 }
 
-/* ---- the right moment ---------------------------------------------------------------------------------------------------- */
+/* ---- the right moment ----------------------------------------------------------------------- */
 
 int ns_hold(struct ns_engine *engine, pid_t init, const char *id, bool frozen, struct err *err)
 {

@@ -1,8 +1,8 @@
 /* probe.c - what this machine can do, by trying it
  *
- * Each check does the real thing in a small way, in a child where it could leave traces: a version number
- * says little about kernels with options left out or rights taken away. Required checks decide whether
- * boxes can run; the others explain what is missing and what follows from it. */
+ * Each check does the real thing in a small way, in a child where it could leave traces: a version
+ * number says little about kernels with options left out or rights taken away. Required checks
+ * decide whether boxes can run; the others explain what is missing and what follows from it. */
 #include "engine/ns/ns_internal.h"
 #include "base/file.h"
 #include "base/text.h"
@@ -106,7 +106,7 @@ static int in_child(struct ns_engine *engine, int (*fn)(struct ns_engine *engine
 	return story.kind ? -1 : 0;
 }
 
-/* ---- the checks: 0 and a detail, or -1 and why ------------------------------------------------------------ */
+/* ---- the checks: 0 and a detail, or -1 and why ---------------------------------------------- */
 
 struct finding {
 	char detail[256];
@@ -196,8 +196,8 @@ static int check_idmap(struct ns_engine *engine, struct finding *ret, struct err
 	return status;
 }
 
-/* The overlay a box would get, with box-init's folder in the image's place; written to, since one that
- * comes up read-only does so without an error. */
+/* The overlay a box would get, with box-init's folder in the image's place; written to, since one
+ * that comes up read-only does so without an error. */
 static int try_layers(struct ns_engine *engine, const struct dummy *dummy, int disk,
 	struct layers *layers, struct err *err)
 {

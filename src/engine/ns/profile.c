@@ -1,11 +1,12 @@
 /* profile.c - what a profile may do
  *
- * standard: the capabilities usual for containers, no new namespaces, no mounts; what a box keeps is
- * enough for apt, sudo, useradd, tmux, debuggers. nested: every capability within the box's own user
- * namespace, so that containers run inside.
+ * standard: the capabilities usual for containers, no new namespaces, no mounts; what a box keeps
+ * is enough for apt, sudo, useradd, tmux, debuggers. nested: every capability within the box's own
+ * user namespace, so that containers run inside.
  *
- * The user namespace is the wall; the filter makes the kernel behind it smaller. io_uring is answered
- * "no such call" in both: processes that use it cannot be checkpointed, and libuv falls back to epoll. */
+ * The user namespace is the wall; the filter makes the kernel behind it smaller. io_uring is
+ * answered "no such call" in both: processes that use it cannot be checkpointed, and libuv falls
+ * back to epoll. */
 #include "engine/ns/ns_internal.h"
 #include "sys/caps.h"
 #include "sys/seccomp.h"
@@ -70,7 +71,8 @@ static const struct {
 	{ SCMP_SYS(finit_module), EPERM },
 	{ SCMP_SYS(delete_module), EPERM },
 	{ SCMP_SYS(open_by_handle_at), EPERM },
-	/* Keyrings are shared with the host; container runtimes go on without them on ENOSYS only. */
+	/* Keyrings are shared with the host; container runtimes go on without them on ENOSYS
+	 * only. */
 	{ SCMP_SYS(add_key), ENOSYS },
 	{ SCMP_SYS(request_key), ENOSYS },
 	{ SCMP_SYS(keyctl), ENOSYS },
@@ -126,10 +128,11 @@ static const uint64_t namespace_flags[] = {
 /* Both push characters into a terminal as if they were typed. */
 static const uint64_t denied_ioctls[] = { TIOCSTI, TIOCLINUX };
 
-/* Orders to btrfs, which disks, volumes and the storage of nested containers lie on where the kernel has it: a subvolume
- * made in them is out of every quota, and nobody removes it. Numbers are a type and a number in it, as in _IOC; those of
- * btrfs are refused as on any other file system ("no such ioctl"), but for what it shares with them: copies without
- * copying (FICLONE, FICLONERANGE, FIDEDUPERANGE). */
+/* Orders to btrfs, which disks, volumes and the storage of nested containers lie on where the
+ * kernel has it: a subvolume made in them is out of every quota, and nobody removes it. Numbers are
+ * a type and a number in it, as in _IOC; those of btrfs are refused as on any other file system
+ * ("no such ioctl"), but for what it shares with them: copies without copying (FICLONE,
+ * FICLONERANGE, FIDEDUPERANGE). */
 enum {
 	BTRFS_TYPE = 0x94,
 	IOCTL_TYPE_SHIFT = 8,
@@ -137,13 +140,15 @@ enum {
 };
 static const unsigned allowed_btrfs[] = { 9, 13, 54 };
 
-/* A network namespace does not hold the other families (vsock reaches the machine's host), and asking for
- * one may load a module of the machine's. Not packet: its rings and queues are memory that no cgroup counts, gigabytes of
- * it, and there is nothing in a box's network that IP does not reach. */
+/* A network namespace does not hold the other families (vsock reaches the machine's host), and
+ * asking for one may load a module of the machine's. Not packet: its rings and queues are memory
+ * that no cgroup counts, gigabytes of it, and there is nothing in a box's network that IP does not
+ * reach. */
 static const int allowed_families[] = { AF_UNIX, AF_INET, AF_INET6, AF_NETLINK };
 
-/* Addresses and routes, sockets (ss), devices that come and go (udev), and by their names those that have no number. Others
- * speak to parts of the kernel that a box has no part in, or, as usersock, only hold memory that no cgroup counts. */
+/* Addresses and routes, sockets (ss), devices that come and go (udev), and by their names those
+ * that have no number. Others speak to parts of the kernel that a box has no part in, or, as
+ * usersock, only hold memory that no cgroup counts. */
 static const int allowed_netlinks[] = { NETLINK_ROUTE, NETLINK_SOCK_DIAG, NETLINK_KOBJECT_UEVENT,
 	NETLINK_GENERIC };
 
@@ -186,8 +191,8 @@ static bool has_allowed(unsigned first, unsigned count)
 	return false;
 }
 
-/* Numbers from first on, count of them, a power of two: one rule where none of them is allowed, else each half apart. Two
- * dozen comparisons instead of 253. */
+/* Numbers from first on, count of them, a power of two: one rule where none of them is allowed,
+ * else each half apart. Two dozen comparisons instead of 253. */
 static void add_btrfs(struct rules *rules, unsigned first, unsigned count)
 {
 	if (!has_allowed(first, count)) {
@@ -269,7 +274,8 @@ static void add_standard(struct rules *rules)
 			   .masked = true,
 			   .mask = CLONE_NEWTIME,
 			   .value = CLONE_NEWTIME });
-	/* The flags of clone3 lie in memory, out of the filter's sight: libc falls back to clone. */
+	/* The flags of clone3 lie in memory, out of the filter's sight: libc falls back to
+	 * clone. */
 	add(rules, (struct seccomp_rule){ .call = SCMP_SYS(clone3), .answer = ENOSYS });
 }
 

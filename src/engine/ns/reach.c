@@ -1,8 +1,8 @@
 /* reach.c - calls into a running instance
  *
- * Everything inside is the box's to rearrange. Its socket is opened without following links, checked to
- * be a socket, and its other end must belong to the box's root: a socket the box got from elsewhere, or a
- * link to one of the host's, is refused. */
+ * Everything inside is the box's to rearrange. Its socket is opened without following links,
+ * checked to be a socket, and its other end must belong to the box's root: a socket the box got
+ * from elsewhere, or a link to one of the host's, is refused. */
 #include "engine/ns/ns_internal.h"
 #include "engine/ns/timers.h"
 #include "base/clock.h"
@@ -22,7 +22,8 @@
 
 enum { PAUSE_WAIT_US = 5000 };
 
-/* Kept open: it stays the same socket whatever the box mounts over it, and whatever becomes of the pid. */
+/* Kept open: it stays the same socket whatever the box mounts over it, and whatever becomes of the
+ * pid. */
 static int open_socket(struct ns_instance *instance, struct err *err)
 {
 	_cleanup_close_ int root = -1, fd = -1;
@@ -51,8 +52,8 @@ static int make_socket(void *arg, struct err *err)
 	return *fd < 0 ? err_sys(err, errno, "socket") : 0;
 }
 
-/* In the box's own network namespace: box-init's end of a connection belongs to the namespace of who connects, and CRIU
- * knows only what belongs to the box's. */
+/* In the box's own network namespace: box-init's end of a connection belongs to the namespace of
+ * who connects, and CRIU knows only what belongs to the box's. */
 static int make_socket_inside(struct instance *instance, int *ret, struct err *err)
 {
 	_cleanup_close_ int netns = -1;
@@ -137,8 +138,8 @@ static int arrange(int pidfd, const char *hostname, bool forbid_users)
 	return fd < 0 || write(fd, "0", 1) < 0 ? errno : 0;
 }
 
-/* In a short-lived process of its own: the daemon itself never enters a box's namespace. vfork, since
- * copying the daemon's memory would take longer than the work. */
+/* In a short-lived process of its own: the daemon itself never enters a box's namespace. vfork,
+ * since copying the daemon's memory would take longer than the work. */
 int ns_arrange(
 	struct ns_instance *instance, const char *hostname, bool forbid_users, struct err *err)
 {
@@ -206,8 +207,8 @@ int ns_set_limits(struct instance *base, const struct limits *limits, struct err
 	return 0;
 }
 
-/* What is used falls in all groups above a process alike when it ends, so the limit that was reached is still the one with
- * the least room below it. */
+/* What is used falls in all groups above a process alike when it ends, so the limit that was
+ * reached is still the one with the least room below it. */
 static enum instance_scope scope_of(struct instance *base, enum cgroup_controller controller)
 {
 	struct cgroup_tree *cgroups = ns_engine_of(base->engine)->cgroups;
@@ -309,8 +310,8 @@ static bool same_tree(const struct ns_instance *a, const struct ns_instance *b)
 	return !strncmp(a->group, b->group, len + 1);
 }
 
-/* A tree holds as long as one of its instances does. But what waits at the tree's limit is let go when one is: it may be that
- * one. */
+/* A tree holds as long as one of its instances does. But what waits at the tree's limit is let go
+ * when one is: it may be that one. */
 static void hold_tree(struct ns_instance *instance)
 {
 	struct ns_engine *engine = ns_engine_of(instance->base.engine);

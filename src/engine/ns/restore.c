@@ -1,19 +1,23 @@
 /* restore.c - an instance from a state: its processes go on where they were
  *
- * The daemon makes what needs its privileges: cgroups, the layers seen through the range of users the instance has, mounts
- * of the host. A process that is to become CRIU joins the cgroups, gets a cgroup namespace there, attaches everything in a
- * mount namespace of its own, fills the memory file systems, and becomes CRIU; what it restores is born in the groups.
+ * The daemon makes what needs its privileges: cgroups, the layers seen through the range of users
+ * the instance has, mounts of the host. A process that is to become CRIU joins the cgroups, gets a
+ * cgroup namespace there, attaches everything in a mount namespace of its own, fills the memory
+ * file systems, and becomes CRIU; what it restores is born in the groups.
  *
- *   setup-namespaces   PID 1 exists; its network is furnished, and nothing is sent in it until all connections are there
- *   post-restore       everything is there and stands still: connections to the outside are ended, the host name is set, user
- *                      namespaces are forbidden again (CRIU does not keep that), the kernel's random numbers begin anew, so that
- *                      no two copies of a process have the same ones in store; numbers of processes are counted on from
- *                      where they were; box-init's socket becomes unchangeable
+ *   setup-namespaces   PID 1 exists; its network is furnished, and nothing is sent in it until all
+ *                      connections are there
+ *   post-restore       everything is there and stands still: connections to the outside are ended,
+ *                      the host name is set, user namespaces are forbidden again (CRIU does not
+ *                      keep that), the kernel's random numbers begin anew, so that no two copies of
+ *                      a process have the same ones in store; numbers of processes are counted on
+ *                      from where they were; box-init's socket becomes unchangeable
  *   pre-resume         all is as it will be, and nothing has run: on_going
  *   post-resume        it runs: on_ready. CRIU ends by itself a little later
  *
- * The images say which users outside a box's are. For another range than that of the capture one small file is replaced, in
- * a folder of links beside the state. Whatever fails ends everything in the cgroup, CRIU too. */
+ * The images say which users outside a box's are. For another range than that of the capture one
+ * small file is replaced, in a folder of links beside the state. Whatever fails ends everything in
+ * the cgroup, CRIU too. */
 #include "engine/ns/ns_internal.h"
 #include "base/file.h"
 #include "base/log.h"
@@ -73,7 +77,7 @@ static void close_set(int *fd)
 	*fd = -1;
 }
 
-/* ---- in the process that becomes CRIU ----------------------------------------------------------------------------- */
+/* ---- in the process that becomes CRIU ------------------------------------------------------- */
 
 static int attach(int mount, size_t place, struct err *err)
 {
@@ -166,7 +170,8 @@ static int prepare(void *arg, struct err *err)
 
 	if (cgroup_join_enter(&restoring->join, err) < 0)
 		return -1;
-	/* As for a new box, see start.c: else the box could make itself as safe from the memory killer as the daemon is. */
+	/* As for a new box, see start.c: else the box could make itself as safe from the memory
+	 * killer as the daemon is. */
 	if (restoring->engine->oom_score_adj)
 		file_poke(AT_FDCWD, "/proc/self/oom_score_adj", "0", NULL);
 	if (unshare(CLONE_NEWCGROUP) < 0)
@@ -184,7 +189,7 @@ static int prepare(void *arg, struct err *err)
 	return 0;
 }
 
-/* ---- ready for it --------------------------------------------------------------------------------------------------- */
+/* ---- ready for it --------------------------------------------------------------------------- */
 
 static int link_all(int from, int to, struct err *err)
 {
@@ -237,8 +242,8 @@ static int make_work(struct restoring *restoring, struct err *err)
 	return restoring->work < 0 ? err_sys(err, errno, "open the folder for CRIU's log") : 0;
 }
 
-/* What the names of the images tell. A thread has a file by its number: of a state that does not say how far its processes
- * were counted, the highest in use. */
+/* What the names of the images tell. A thread has a file by its number: of a state that does not
+ * say how far its processes were counted, the highest in use. */
 static void read_names(struct restoring *restoring, int dir)
 {
 	int copy = openat(dir, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -344,8 +349,8 @@ static int make_socket_mount(struct restoring *restoring, struct err *err)
 		&restoring->socket, err);
 }
 
-/* Making one takes a process; boxes are woken and rolled back in the range they had, and forks often get one that was free
- * a moment ago. Borrowed. */
+/* Making one takes a process; boxes are woken and rolled back in the range they had, and forks
+ * often get one that was free a moment ago. Borrowed. */
 static int open_range(struct ns_engine *engine, uint32_t base, int *ret, struct err *err)
 {
 	const struct idmap_pair range = { .uid = base,
@@ -416,7 +421,7 @@ static int make_mounts(struct restoring *restoring, struct err *err)
 	return status;
 }
 
-/* ---- on its way ------------------------------------------------------------------------------------------------------- */
+/* ---- on its way ----------------------------------------------------------------------------- */
 
 struct furnishing {
 	const struct doors_plan *doors;
@@ -533,7 +538,7 @@ static void on_event(struct criu *criu, const struct criu_event *event, void *ar
 	instance->base.events->on_ready(&instance->base, instance->base.arg);
 }
 
-/* ---- the end ------------------------------------------------------------------------------------------------------------ */
+/* ---- the end -------------------------------------------------------------------------------- */
 
 static void let_go_of_fds(struct restoring *restoring)
 {
@@ -595,7 +600,8 @@ static void on_done(
 	ns_instance_fail(instance, &why);
 }
 
-/* The instance is let go of while it is being made: what is made is ended by its successor's sweep. */
+/* The instance is let go of while it is being made: what is made is ended by its successor's
+ * sweep. */
 void restoring_forget(struct ns_instance *instance)
 {
 	struct restoring *restoring = instance->restoring;
@@ -620,7 +626,7 @@ void restorings_close(struct ns_engine *engine)
 			close(engine->ranges[i].userns);
 }
 
-/* ---- the start ------------------------------------------------------------------------------------------------------------ */
+/* ---- the start ------------------------------------------------------------------------------ */
 
 static int run(struct restoring *restoring, int cgroup, struct err *err)
 {
@@ -676,7 +682,8 @@ static int begin(struct restoring *restoring, struct err *err)
 		return err_set(err, ERR_UNSUPPORTED, "there is no CRIU for the daemon to use");
 	if (open_images(restoring, spec->state->dir, err) < 0)
 		return -1;
-	/* The images are read by root of the box, who has nothing to say outside; the folder above keeps others out. */
+	/* The images are read by root of the box, who has nothing to say outside; the folder above
+	 * keeps others out. */
 	if (fchmod(restoring->images, 0711) < 0)
 		return err_sys(err, errno, "chmod the state");
 	if (restoring->state.profile != spec->profile)

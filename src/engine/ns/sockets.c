@@ -1,15 +1,18 @@
 /* sockets.c - what sockets hold and no cgroup counts
  *
- * Messages that wait in netlink, raw and ping sockets are on no account of the kernel's, on v1 and v2 alike: each socket may
- * hold some hundred kilobytes, and a box can have tens of thousands. TCP and UDP are counted (see cgroup_limit.c), unix
- * sockets too; packet sockets are refused. But v1 lets TCP grow over its limit, by the first message of each of many
- * connections, and packets that come back with their time of sending (SO_TIMESTAMPING) wait in UDP sockets on no account. So a few times a second the tables of those kinds are added up in the network
- * namespaces of each box that runs and has a limit of memory. One that holds more than its share loses the process with the most
- * descriptors, as it would to the kernel's own memory killer. That one may be a decoy, or one of many that hold the same
- * sockets: a box that holds as much some looks later loses all its processes, and at last box-init too.
+ * Messages that wait in netlink, raw and ping sockets are on no account of the kernel's, on v1 and
+ * v2 alike: each socket may hold some hundred kilobytes, and a box can have tens of thousands. TCP
+ * and UDP are counted (see cgroup_limit.c), unix sockets too; packet sockets are refused. But v1
+ * lets TCP grow over its limit, by the first message of each of many connections, and packets that
+ * come back with their time of sending (SO_TIMESTAMPING) wait in UDP sockets on no account. So a
+ * few times a second the tables of those kinds are added up in the network namespaces of each box
+ * that runs and has a limit of memory. One that holds more than its share loses the process with
+ * the most descriptors, as it would to the kernel's own memory killer. That one may be a decoy, or
+ * one of many that hold the same sockets: a box that holds as much some looks later loses all its
+ * processes, and at last box-init too.
  *
- * A box with few sockets costs one small file a look; one that is frozen costs nothing. In a nested box every namespace is
- * looked at in which a process stands. */
+ * A box with few sockets costs one small file a look; one that is frozen costs nothing. In a nested
+ * box every namespace is looked at in which a process stands. */
 #include "engine/ns/ns_internal.h"
 #include "base/file.h"
 #include "base/log.h"

@@ -1,21 +1,24 @@
 /* spawner.c - the small process that clones for the daemon
  *
  * A clone copies the page tables and the descriptors of whoever calls it: with 30 MB in use and two
- * thousand descriptors open that alone takes milliseconds, and the copy holds the daemon's secrets until
- * it executes box-init. So the driver forks a spawner while it is still small. It knows the driver's
- * fixed parts (filters, hidden paths), has no descriptor but its socket, and clones with CLONE_PARENT: the
- * new PID 1 is the daemon's child, as if the daemon had cloned it.
+ * thousand descriptors open that alone takes milliseconds, and the copy holds the daemon's secrets
+ * until it executes box-init. So the driver forks a spawner while it is still small. It knows the
+ * driver's fixed parts (filters, hidden paths), has no descriptor but its socket, and clones with
+ * CLONE_PARENT: the new PID 1 is the daemon's child, as if the daemon had cloned it.
  *
  * One request, one packet, and but for CLOSE one answer:
  *
  *   SPAWN   struct ns_plan, its descriptors (control, cgroup)   the child's pid
  *   STACK   layers (see layers.c)                               an overlay of them
- *   IDMAP   a user and a group                                  a user namespace that maps them alone
- *   LOCK    mounts                                              copies with locked flags (see mounts.c)
+ *   IDMAP   a user and a group                                  a user namespace that maps them
+ *                                                               alone
+ *   LOCK    mounts                                              copies with locked flags (see
+ *                                                               mounts.c)
  *   CLOSE   descriptors
  *
- * What CLOSE brings is kept for a moment: whoever closes a detached mount last waits for the kernel, and that
- * must not be the daemon, who closes its own right after asking; nor a child, which would get copies.
+ * What CLOSE brings is kept for a moment: whoever closes a detached mount last waits for the
+ * kernel, and that must not be the daemon, who closes its own right after asking; nor a child,
+ * which would get copies.
  *
  * The spawner ends when the daemon does. If it is lost, the next request starts another. */
 #include "engine/ns/ns_internal.h"
@@ -112,7 +115,7 @@ static int receive_packet(int socket, void *data, size_t size, int flags, int *f
 	return (int)(len / sizeof(int));
 }
 
-/* ---- in the spawner --------------------------------------------------------------------------------- */
+/* ---- in the spawner ------------------------------------------------------------------------- */
 
 /* Where layers are attached; -1: nowhere, and why. */
 struct spot {
@@ -126,16 +129,17 @@ static void close_all(const int *fds, int count)
 		close(fds[i]);
 }
 
-/* The kernel counts what users of a box have (inotify instances, pending signals, message queues, namespaces) once more for
- * who made its user namespace. Were that root, one box would use up what all boxes and the machine have together. */
+/* The kernel counts what users of a box have (inotify instances, pending signals, message queues,
+ * namespaces) once more for who made its user namespace. Were that root, one box would use up what
+ * all boxes and the machine have together. */
 static void act_as(uint32_t uid)
 {
 	if (syscall(SYS_setresuid, -1, uid, -1) < 0)
 		_exit(1); /* the daemon starts another */
 }
 
-/* Before Linux 6.3 clone3 takes CLONE_NEWTIME for something else, unless the fix was carried back; and a
- * kernel may have no time namespaces. Both say EINVAL, and both is remembered. */
+/* Before Linux 6.3 clone3 takes CLONE_NEWTIME for something else, unless the fix was carried back;
+ * and a kernel may have no time namespaces. Both say EINVAL, and both is remembered. */
 static pid_t clone_child(struct clone_spec *how, struct ns_plan *plan, struct err *err)
 {
 	static bool no_time;
@@ -191,7 +195,8 @@ static void answer_fd(int socket, struct answer *answer, int fd)
 		close(fd);
 }
 
-/* Layers stay attached until the answer is out, and are off again before the next request is looked at. */
+/* Layers stay attached until the answer is out, and are off again before the next request is looked
+ * at. */
 static void stack(struct spot *spot, int socket, struct request *request, const int *fds, int count)
 {
 	struct answer answer = { .pid = -1, .err = spot->trouble };
@@ -317,7 +322,7 @@ static _Noreturn void serve(const struct ns_engine *engine, int inherited)
 	_exit(0);
 }
 
-/* ---- in the daemon ------------------------------------------------------------------------------------ */
+/* ---- in the daemon -------------------------------------------------------------------------- */
 
 int spawner_open(struct ns_engine *engine, struct err *err)
 {
@@ -376,8 +381,8 @@ static int send_request(struct ns_engine *engine, const struct request *request,
 	return 0;
 }
 
-/* After a lost answer the spawner is not trusted with another question: its late answer would be taken
- * for the next one's. */
+/* After a lost answer the spawner is not trusted with another question: its late answer would be
+ * taken for the next one's. */
 static int receive_answer(struct ns_engine *engine, struct answer *ret, int *ret_fds,
 	size_t *ret_count, struct err *err)
 {

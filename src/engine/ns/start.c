@@ -1,9 +1,10 @@
 /* start.c - the daemon's half of a start
  *
- * Everything that needs the host's privileges happens inside ns_start, which takes about a millisecond:
- * cgroups, the clone (by the spawner), id maps, the layers seen through the child's own user namespace,
- * the overlay. The child works beside it and waits twice: for its id maps, and for its root. Once
- * ns_start has returned the daemon is no longer needed: a start goes on to its end even if it dies. */
+ * Everything that needs the host's privileges happens inside ns_start, which takes about a
+ * millisecond: cgroups, the clone (by the spawner), id maps, the layers seen through the child's
+ * own user namespace, the overlay. The child works beside it and waits twice: for its id maps, and
+ * for its root. Once ns_start has returned the daemon is no longer needed: a start goes on to its
+ * end even if it dies. */
 #include "engine/ns/ns_internal.h"
 #include "base/file.h"
 #include "loop/loop.h"
@@ -71,7 +72,8 @@ char *ns_group(const struct instance_spec *spec)
 			  : xstrdup(spec->id);
 }
 
-/* Its tree first: a quota of CPU time of v1 may not exceed the one above it, and nothing runs before its limits hold. */
+/* Its tree first: a quota of CPU time of v1 may not exceed the one above it, and nothing runs
+ * before its limits hold. */
 int ns_make_cgroups(struct ns_engine *engine, const struct instance_spec *spec, bool delegate,
 	struct cgroup_join *ret, struct err *err)
 {
@@ -118,7 +120,8 @@ static int ask_for_child(struct start *start, struct err *err)
 	return status;
 }
 
-/* A child that has died already has left its reason in the socket: that is not an error of sending. */
+/* A child that has died already has left its reason in the socket: that is not an error of
+ * sending. */
 static int tell(struct start *start, const void *words, size_t len, const int *fds, size_t count,
 	struct err *err)
 {
@@ -184,8 +187,8 @@ static int make_root(struct start *start, int userns, struct err *err)
 		&start->gifts[NS_FD_ROOT], err);
 }
 
-/* Not id-mapped: to the box its files are nobody's, so that root of a nested box, who may make the mount
- * writable, still cannot write to what all boxes share. */
+/* Not id-mapped: to the box its files are nobody's, so that root of a nested box, who may make the
+ * mount writable, still cannot write to what all boxes share. */
 int ns_make_bin(int bin, int *ret, struct err *err)
 {
 	if (mount_clone(bin, "", ret, err) < 0)
@@ -193,8 +196,8 @@ int ns_make_bin(int bin, int *ret, struct err *err)
 	return mount_set(*ret, MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV, err);
 }
 
-/* Disks lie where nothing may be executed and no identity is taken on, for the host's sake; in a box both
- * is the box's own affair. Device nodes are nobody's. */
+/* Disks lie where nothing may be executed and no identity is taken on, for the host's sake; in a
+ * box both is the box's own affair. Device nodes are nobody's. */
 int ns_make_containers(const struct instance_spec *spec, int disk, int userns, int *ret_containers,
 	int *ret_docker, struct err *err)
 {
@@ -228,8 +231,9 @@ static int make_gifts(struct start *start, struct err *err)
 		start->gifts + ns_fds_fixed(start->spec->profile), err);
 }
 
-/* A daemon that is protected from the memory killer does not pass that on. Written by us, not by the child,
- * so that the box cannot go back below it. Best effort: what fails leaves the box as protected as we are. */
+/* A daemon that is protected from the memory killer does not pass that on. Written by us, not by
+ * the child, so that the box cannot go back below it. Best effort: what fails leaves the box as
+ * protected as we are. */
 static void reset_oom_score(pid_t pid)
 {
 	char path[64];
@@ -321,8 +325,8 @@ static void let_go(struct start *start)
 	free(start->group);
 }
 
-/* Between the question and the answer the cgroups and the disk are made ready: the child, who is born in
- * the v2 group at once, is busy with its network for longer than that. */
+/* Between the question and the answer the cgroups and the disk are made ready: the child, who is
+ * born in the v2 group at once, is busy with its network for longer than that. */
 static int prepare(struct start *start, struct err *err)
 {
 	if (ns_make_cgroups(start->engine, start->spec, start->plan.cgroup_view == CGROUP_VIEW_OWN,

@@ -1,8 +1,9 @@
 /* state.c - what a capture and a restore of an instance agree upon
  *
- * The root, the memory file systems, box-init's folder and what the box was given of the host are ours to make again, for
- * another range of users if need be: CRIU is told to leave them to us ("external"). Which of them there are is looked up
- * in the running box and kept beside CRIU's own files, with the version of box-init it runs and the range it had. */
+ * The root, the memory file systems, box-init's folder and what the box was given of the host are
+ * ours to make again, for another range of users if need be: CRIU is told to leave them to us
+ * ("external"). Which of them there are is looked up in the running box and kept beside CRIU's own
+ * files, with the version of box-init it runs and the range it had. */
 #include "engine/ns/ns_internal.h"
 #include "base/file.h"
 #include "base/json.h"
@@ -52,7 +53,7 @@ static const struct {
 	{ EXTERNAL_DOCKER, "/var/lib/docker", false },
 };
 
-/* ---- looking ------------------------------------------------------------------------------------------------- */
+/* ---- looking -------------------------------------------------------------------------------- */
 
 int state_open_inside(struct ns_instance *instance, const char *path, int *ret, struct err *err)
 {
@@ -158,7 +159,7 @@ int state_look(struct ns_instance *instance, const char *const *targets, struct 
 	return guest_find_name(ns_engine_of(instance->base.engine)->home, bin, ret->guest, err);
 }
 
-/* ---- keeping --------------------------------------------------------------------------------------------------- */
+/* ---- keeping -------------------------------------------------------------------------------- */
 
 int state_write(const struct state *state, int dir, struct err *err)
 {
@@ -230,7 +231,7 @@ int state_read(int dir, struct state *ret, struct err *err)
 	return 0;
 }
 
-/* ---- CRIU ------------------------------------------------------------------------------------------------------ */
+/* ---- CRIU ----------------------------------------------------------------------------------- */
 
 static bool is_watched(const char *name)
 {
@@ -241,8 +242,8 @@ static bool is_watched(const char *name)
 	return strcmp(name, ".") && strcmp(name, "..") && !strv_has(others, name);
 }
 
-/* Folders in which files are looked for by number that somebody watches by inotify: all below "/", which itself does not work. The
- * largest comes last. */
+/* Folders in which files are looked for by number that somebody watches by inotify: all below "/",
+ * which itself does not work. The largest comes last. */
 char **state_watched(struct ns_instance *instance)
 {
 	char **list = strv_copy(NULL);

@@ -1,12 +1,13 @@
 /* timers.c - when will a sleeping process tree run by itself? See timers.h
  *
- * A thread runs again by itself when a time-out ends. The kernel shows which system call it sleeps in, with the
- * arguments (/proc/PID/task/TID/syscall); the time-out is one of them, or lies in its memory. Where it is relative, it
- * counts from when the thread fell asleep: se.exec_start in /proc/PID/task/TID/sched is the moment it last ran, on a clock
- * of the processor it ran on. Those clocks leave out what a hypervisor took away and drift apart without bound, so ours is read
- * on that same processor: we move there for a moment (40 us), once a second at most for each. Timers that are files tell what
- * is left of them (/proc/PID/fdinfo). POSIX timers are listed without their times, and what alarm() and setitimer() set is not
- * shown at all.
+ * A thread runs again by itself when a time-out ends. The kernel shows which system call it sleeps
+ * in, with the arguments (/proc/PID/task/TID/syscall); the time-out is one of them, or lies in its
+ * memory. Where it is relative, it counts from when the thread fell asleep: se.exec_start in
+ * /proc/PID/task/TID/sched is the moment it last ran, on a clock of the processor it ran on. Those
+ * clocks leave out what a hypervisor took away and drift apart without bound, so ours is read on
+ * that same processor: we move there for a moment (40 us), once a second at most for each. Timers
+ * that are files tell what is left of them (/proc/PID/fdinfo). POSIX timers are listed without
+ * their times, and what alarm() and setitimer() set is not shown at all.
  *
  * A thread that runs, or waits for a disk, is busy; then nothing else matters. */
 #include "engine/ns/timers.h"
@@ -49,7 +50,7 @@ struct thread {
 	uint64_t args[6];
 };
 
-/* ---- small files of /proc ------------------------------------------------------------------------- */
+/* ---- small files of /proc ------------------------------------------------------------------- */
 
 static ssize_t read_at(int dir, const char *name, char *out, size_t size)
 {
@@ -77,8 +78,8 @@ static double exec_start_ms(int dir, const char *name)
 	return at ? strtod(at + 1, NULL) : 0;
 }
 
-/* The processor a thread is on, or was on last; -1: not told. Field 39, counted from behind the name in parentheses, which
- * may hold any characters itself. */
+/* The processor a thread is on, or was on last; -1: not told. Field 39, counted from behind the
+ * name in parentheses, which may hold any characters itself. */
 static int processor_of(int dir)
 {
 	char text[1024];
@@ -91,8 +92,8 @@ static int processor_of(int dir)
 	return at ? atoi(at) : -1;
 }
 
-/* How far the clock of se.exec_start is ahead of CLOCK_MONOTONIC on a processor. False: it cannot be told, as where we may not
- * run there. */
+/* How far the clock of se.exec_start is ahead of CLOCK_MONOTONIC on a processor. False: it cannot
+ * be told, as where we may not run there. */
 static bool processor_clock(int processor, int64_t *ret)
 {
 	static struct known {
@@ -142,7 +143,7 @@ static void read_offsets(struct look *look, int dir)
 	look->boottime_offset_us = offset_of(text, "boottime");
 }
 
-/* ---- what was found ------------------------------------------------------------------------------- */
+/* ---- what was found ------------------------------------------------------------------------- */
 
 /* For people; the box chooses its processes' names. */
 static void tell_process(struct look *look, int dir, pid_t pid)
@@ -206,11 +207,12 @@ static void too_many(struct look *look, const char *what)
 	look->done = true;
 }
 
-/* ---- time-outs of system calls -------------------------------------------------------------------- */
+/* ---- time-outs of system calls -------------------------------------------------------------- */
 
 enum form { MILLISECONDS, TIMESPEC, TIMEVAL, CLOCK_SLEEP, FUTEX, FUTEX_V, UNTIL_REALTIME, URING };
 
-/* How an interrupted call goes on: not at all, as restart_syscall, or anew with what is left in its memory. */
+/* How an interrupted call goes on: not at all, as restart_syscall, or anew with what is left in its
+ * memory. */
 enum again { ENDS, RENAMED, ANEW };
 
 /* arg: which argument the time-out is. */
@@ -432,8 +434,9 @@ static void look_at_restarted(struct look *look, const struct thread *thread)
 		"sleeps in a call that was interrupted");
 }
 
-/* After a capture poll and its kin return to programs that look at the clock. A sleep often is begun again by who asked for it,
- * with all of its time, and what begins anew by itself has what was left then. */
+/* After a capture poll and its kin return to programs that look at the clock. A sleep often is
+ * begun again by who asked for it, with all of its time, and what begins anew by itself has what
+ * was left then. */
 static bool is_span(const struct thread *thread, const struct call *call)
 {
 	return call->again == ANEW || (call->form == TIMESPEC && call->again == RENAMED) ||
@@ -464,7 +467,7 @@ static void look_at_call(struct look *look, const struct thread *thread)
 	}
 }
 
-/* ---- threads, files, processes -------------------------------------------------------------------- */
+/* ---- threads, files, processes -------------------------------------------------------------- */
 
 /* The letter behind the name in parentheses, which may hold any characters itself. */
 static char state_of(int dir)

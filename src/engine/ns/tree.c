@@ -1,14 +1,17 @@
 /* tree.c - what a box has in its memory file systems, as one file and back
  *
- * /run and /dev/shm of a box are mounts that CRIU is told nothing about: it would start a tar for each. While the box
- * stands still their contents are written into one file, and read back into a new mount when it is restored.
+ * /run and /dev/shm of a box are mounts that CRIU is told nothing about: it would start a tar for
+ * each. While the box stands still their contents are written into one file, and read back into a
+ * new mount when it is restored.
  *
- * The file is a row of entries as the tree is walked: a head, a name (one component), and what the type has: extents of a
- * file, the target of a link, the path of the first name of a hard link. A folder's entries follow it up to an END. Owners
- * are the box's own ids, so that another range can be given. Sockets are left out: CRIU binds them again.
+ * The file is a row of entries as the tree is walked: a head, a name (one component), and what the
+ * type has: extents of a file, the target of a link, the path of the first name of a hard link. A
+ * folder's entries follow it up to an END. Owners are the box's own ids, so that another range can
+ * be given. Sockets are left out: CRIU binds them again.
  *
- * The walk opens nothing it did not find as what it is, and follows no link: the tree is the box's own making, though it
- * stands still. What is read back we wrote ourselves, into a mount nobody else sees yet; it is bounded all the same. */
+ * The walk opens nothing it did not find as what it is, and follows no link: the tree is the box's
+ * own making, though it stands still. What is read back we wrote ourselves, into a mount nobody
+ * else sees yet; it is bounded all the same. */
 #include "engine/ns/ns_internal.h"
 #include "base/file.h"
 #include <dirent.h>
@@ -73,7 +76,7 @@ static void walk_done(struct walk *walk)
 		fclose(walk->file);
 }
 
-/* ---- writing ------------------------------------------------------------------------------------------------ */
+/* ---- writing -------------------------------------------------------------------------------- */
 
 static int put(struct walk *walk, const void *data, size_t len, struct err *err)
 {
@@ -232,8 +235,9 @@ static int mount_of(int dir, const char *name, uint64_t *ret, struct err *err)
 	return 0;
 }
 
-/* What another mount lies on is kept empty. Whatever is mounted there is no part of this file system and CRIU's affair; we could
- * read more of it than the box can: a file of /proc or /sys, for one. */
+/* What another mount lies on is kept empty. Whatever is mounted there is no part of this file
+ * system and CRIU's affair; we could read more of it than the box can: a file of /proc or /sys, for
+ * one. */
 static int put_mount_point(
 	struct walk *walk, const struct stat *st, const char *name, struct err *err)
 {
@@ -355,7 +359,7 @@ int tree_save(int dir, uint32_t base, int out, struct err *err)
 	return status;
 }
 
-/* ---- reading ------------------------------------------------------------------------------------------------ */
+/* ---- reading -------------------------------------------------------------------------------- */
 
 static int damaged(struct err *err)
 {
