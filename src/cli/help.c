@@ -127,6 +127,13 @@ void help_print(const struct command *command, FILE *out)
 	}
 }
 
+/* A cell of a Markdown table: a bar in it would begin the next one. */
+static void print_cell(const char *text, FILE *out)
+{
+	for (; *text; text++)
+		fprintf(out, *text == '|' ? "\\%c" : "%c", *text);
+}
+
 static void print_markdown_command(const struct command *command, FILE *out)
 {
 	fprintf(out, "\n## box %s\n\n    box %s%s%s\n\n%c%s.", command->name, command->name,
@@ -141,8 +148,11 @@ static void print_markdown_command(const struct command *command, FILE *out)
 			fprintf(out, "| `");
 			if (flag->letter)
 				fprintf(out, "-%c`, `", flag->letter);
-			fprintf(out, "--%s%s%s` | %s |\n", flag->name, flag->value ? " " : "",
-				flag->value ? flag->value : "", flag->help);
+			fprintf(out, "--%s%s", flag->name, flag->value ? " " : "");
+			print_cell(flag->value ? flag->value : "", out);
+			fprintf(out, "` | ");
+			print_cell(flag->help, out);
+			fprintf(out, " |\n");
 		}
 	}
 	if (command->examples) {

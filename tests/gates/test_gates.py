@@ -1,0 +1,92 @@
+"""The gates themselves: each refuses what it is there for."""
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def run(*command, cwd):
+    done = subprocess.run([str(word) for word in command], cwd=cwd, capture_output=True, text=True, timeout=120)
+    return done.returncode, done.stdout + done.stderr
+
+
+# ---- include arrows --------------------------------------------------------------------------------
+
+ROWS = """| folder | is | includes, besides base | libraries |
+| --- | --- | --- | --- |
+| `src/base` | text | nothing | |
+| `src/top` | a door | low/*, not base/json.h | zstd |
+| `src/low` | a thing | | |
+| `src/low/deep` | a part | low | |
+| `attack` | a program | nothing | |
+"""
+GOOD = {
+    "src/base/text.h": "", "src/low/low.h": '#include "base/text.h"\n', "src/low/low_internal.h": "",
+    "src/low/deep/x.h": '#include "low/low_internal.h"\n', "attack/main.c": '#include "attack/a.h"\n',
+    "src/top/top.c": '#include "low/deep/x.h"\n#include "low/low.h"\n#include <zstd.h>\n',
+}
+
+
+def includes(tmp_path, rows=ROWS, **files):
+    """What the gate says of a small tree with these files too ('__' for '/')."""
+    tree = {**GOOD, **{name.replace("__", "/") + ".c": text for name, text in files.items()}}
+    for name, text in tree.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    (tmp_path / "ARCHITECTURE.md").write_text(rows)
+    (tmp_path / "scripts").mkdir(exist_ok=True)
+    shutil.copy(ROOT / "scripts/check-includes", tmp_path / "scripts")
+    return run("scripts/check-includes", cwd=tmp_path)
+
+
+def test_includes_that_the_table_allows_pass(tmp_path):
+    code, output = includes(tmp_path)
+    assert code == 0, output
+
+
+def test_an_include_that_points_up_is_refused(tmp_path):
+    code, output = includes(tmp_path, src__low__bad='#include "top/top.h"\n')
+    assert code == 1 and "src/low/bad.c:1: top/top.h" in output
+
+
+def test_a_subfolder_is_a_folder_of_its_own(tmp_path):
+    code, output = includes(tmp_path, src__low__bad='#include "low/deep/x.h"\n')
+    assert code == 1 and "src/low may include nothing only" in output
+    code, output = includes(tmp_path, src__low__new__a="")
+    assert code == 1 and "src/low/new: has no row in ARCHITECTURE.md" in output
+
+
+def test_private_headers_are_private(tmp_path):
+    code, output = includes(tmp_path, src__top__bad='#include "low/low_internal.h"\n')
+    assert code == 1 and "private to low" in output
+
+
+def test_the_attacker_includes_nothing_of_ours(tmp_path):
+    code, output = includes(tmp_path, attack__bad='#include "base/text.h"\n')
+    assert code == 1 and "attack/bad.c:1" in output
+
+
+def test_exceptions_and_libraries_are_refused(tmp_path):
+    code, output = includes(tmp_path, src__top__bad='#include "base/json.h"\n', src__low__bad="#include <zstd.h>\n")
+    assert code == 1 and "src/top must not include it" in output and "zstd is not in the row of src/low" in output
+
+
+def test_a_row_that_is_more_than_the_truth_is_refused(tmp_path):
+    code, output = includes(tmp_path, rows=ROWS + "| `src/gone` | nothing | | |\n| `src/low` | a thing | top | |\n")
+    assert code == 1 and "there is no folder src/gone" in output and "src/low does not use top" in output
+
+
+# ---- documents -------------------------------------------------------------------------------------
+
+
+def test_tables_of_the_documents_are_whole():
+    """A blank line ends a table: rows behind it are printed as text."""
+    for page in (*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")):
+        for block in re.findall(r"(?:^\|.*\n)+", page.read_text() + "\n", re.M):
+            rows = block.splitlines()
+            assert len(rows) > 2 and re.fullmatch(r"\|(?: *:?-+:? *\|)+", rows[1]), f"{page.name}: {rows[0][:60]}"
+            columns = [len(re.findall(r"(?<!\\)\|", row)) for row in rows]
+            for row, count in zip(rows, columns):
+                assert count == columns[0], f"{page.name}: a | in a cell is written \\|: {row[:80]}"
