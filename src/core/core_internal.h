@@ -129,7 +129,8 @@ struct yard {
 	const struct conf *conf;
 	struct store *store;
 	struct images *images;
-	struct engine *engine; /* ns; a table of them when there is a second */
+	const struct engine_ops *const *drivers; /* NULL at the end */
+	struct engine *engine; /* of the first driver; a table of them when there is a second */
 	struct pool *pool;
 	struct audit *audit;
 	struct audit_shares *audit_shares; /* of it, for each tree */

@@ -140,7 +140,7 @@ static int fill_row(
 	limits.memory_bytes = limit_or(spec->limits.memory_bytes, yard->conf->default_memory);
 	limits.disk_bytes = limit_or(spec->limits.disk_bytes, yard->conf->default_disk);
 	limits.pids = limit_or(spec->limits.pids, yard->conf->default_pids);
-	if (!engine_by_name(spec->driver ? spec->driver : "ns")) {
+	if (!engine_by_name(yard->drivers, spec->driver ? spec->driver : "ns")) {
 		err_set(err, ERR_INVALID, "there is no driver '%.40s'", spec->driver);
 		return err_hint(err, "drivers: ns");
 	}

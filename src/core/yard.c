@@ -174,8 +174,8 @@ static int open_parts(struct yard *yard, struct err *err)
 	engine.resolv_conf = resolv_conf;
 	certificates = trust_collect(conf);
 	engine.certificates = certificates;
-	if (engine_open(&engine_ns, &engine, &yard->engine, err) < 0)
-		return err_wrap(err, "driver ns");
+	if (engine_open(yard->drivers[0], &engine, &yard->engine, err) < 0)
+		return -1;
 	if (snapshots_load(yard, err) < 0 || yard_recover(yard, err) < 0)
 		return -1;
 	hibernate_recovered(yard);
@@ -185,10 +185,17 @@ static int open_parts(struct yard *yard, struct err *err)
 
 int yard_open(struct loop *loop, const struct conf *conf, struct yard **ret, struct err *err)
 {
+	return yard_open_with(loop, conf, engine_drivers(), ret, err);
+}
+
+int yard_open_with(struct loop *loop, const struct conf *conf,
+	const struct engine_ops *const *drivers, struct yard **ret, struct err *err)
+{
 	struct yard *yard = xnew(struct yard);
 
 	yard->loop = loop;
 	yard->conf = conf;
+	yard->drivers = drivers;
 	yard->started_us = clock_wall_us();
 	if (open_parts(yard, err) < 0) {
 		yard_close(yard);

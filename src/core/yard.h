@@ -5,6 +5,7 @@
 #include <stdint.h>
 
 struct conf;
+struct engine_ops;
 struct images;
 struct loop;
 struct pool;
@@ -14,6 +15,9 @@ struct yard;
 /* Opens the home and brings it in order: running boxes are adopted, half-done changes finished or
  * undone, orphans removed. conf is borrowed for the yard's life. */
 int yard_open(struct loop *loop, const struct conf *conf, struct yard **ret, struct err *err);
+/* The same with these drivers, NULL at the end, instead of those the program has. */
+int yard_open_with(struct loop *loop, const struct conf *conf,
+	const struct engine_ops *const *drivers, struct yard **ret, struct err *err);
 /* Lets go of everything; boxes run on. Accepts NULL. */
 void yard_close(struct yard *yard);
 

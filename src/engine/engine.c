@@ -3,7 +3,7 @@
 #include "base/alloc.h"
 #include <stdio.h>
 
-static const struct engine_ops *const engines[] = { &engine_ns };
+static const struct engine_ops *const engines[] = { &engine_ns, NULL };
 
 static const char *const profile_names[] = {
 	[PROFILE_STANDARD] = "standard",
@@ -31,11 +31,16 @@ static int unsupported(const struct engine *engine, const char *what, struct err
 	return err_set(err, ERR_UNSUPPORTED, "driver '%s' cannot %s", engine->ops->name, what);
 }
 
-const struct engine_ops *engine_by_name(const char *name)
+const struct engine_ops *const *engine_drivers(void)
 {
-	for (size_t i = 0; i < ARRAY_LEN(engines); i++)
-		if (!strcmp(engines[i]->name, name))
-			return engines[i];
+	return engines;
+}
+
+const struct engine_ops *engine_by_name(const struct engine_ops *const *drivers, const char *name)
+{
+	for (; *drivers; drivers++)
+		if (!strcmp((*drivers)->name, name))
+			return *drivers;
 	return NULL;
 }
 

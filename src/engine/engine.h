@@ -304,7 +304,9 @@ extern const struct engine_ops engine_ns;
 
 /* Called through the table; a function a driver lacks answers ERR_UNSUPPORTED here, in one
  * place. */
-const struct engine_ops *engine_by_name(const char *name); /* NULL when unknown */
+const struct engine_ops *const *engine_drivers(void); /* of this program; NULL at the end */
+/* Among drivers, NULL at the end; NULL when there is none of that name. */
+const struct engine_ops *engine_by_name(const struct engine_ops *const *drivers, const char *name);
 int engine_open(const struct engine_ops *ops, const struct engine_config *config,
 	struct engine **ret, struct err *err);
 void engine_close(struct engine *engine);
