@@ -106,8 +106,8 @@ static uint64_t cpu_of(struct box *box)
 	return box->instance && instance_stats(box->instance, &stats, NULL) == 0 ? stats.cpu_us : 0;
 }
 
-/* The box may be removed by what one of them does. */
-static void tell(struct yard *yard, const char *id, struct starter *starter)
+/* The box may be removed by what one of them does. why: it cannot be woken; NULL: they start. */
+static void tell(struct yard *yard, const char *id, struct starter *starter, const struct err *why)
 {
 	while (starter) {
 		struct starter *next = starter->next;
@@ -117,20 +117,20 @@ static void tell(struct yard *yard, const char *id, struct starter *starter)
 		if (!box)
 			err_set(&gone, ERR_NOT_FOUND,
 				"the box was removed before the program began");
-		starter->ready(box, box ? NULL : &gone, starter->arg);
+		starter->ready(box, box ? why : &gone, starter->arg);
 		free(starter);
 		starter = next;
 	}
 }
 
-static void finish(struct attempt *attempt, struct box *box)
+static void finish(struct attempt *attempt, struct box *box, const struct err *why)
 {
 	if (box) {
 		box->auto_now = NULL;
 		box->auto_cpu_us = cpu_of(box);
 		box->auto_due_us = clock_mono_us() + (int64_t)when_of(box).interval_s * 1000000;
 	}
-	tell(attempt->yard, attempt->box, attempt->starters);
+	tell(attempt->yard, attempt->box, attempt->starters, why);
 	free(attempt->detail);
 	free(attempt);
 }
@@ -153,7 +153,7 @@ static void on_captured(json_t *result, const struct err *err, void *arg)
 
 	(void)result;
 	if (!err || !box)
-		return finish(attempt, box);
+		return finish(attempt, box, NULL);
 	if (!attempt->disk_only && box->state == BOX_RUNNING) {
 		attempt->disk_only = true;
 		attempt->err = *err;
@@ -165,7 +165,7 @@ static void on_captured(json_t *result, const struct err *err, void *arg)
 		kv_str("cause", attempt->cause), kv_err(&attempt->err));
 	yard_event(box->yard, "snapshot.failed", box,
 		json_pack("{s:s,s:s}", "cause", attempt->cause, "message", attempt->err.message));
-	finish(attempt, box);
+	finish(attempt, box, NULL);
 }
 
 static struct attempt *attempt_new(struct box *box, const char *cause)
@@ -246,22 +246,39 @@ static void add_starter(struct attempt *attempt, exec_ready ready, void *arg)
 	**last = (struct starter){ ready, arg, NULL };
 }
 
+/* What the box does from now on is the program's doing: it is captured awake. */
+static void on_awake(struct box *box, const struct err *err, void *arg)
+{
+	struct attempt *attempt = arg;
+	struct err why = ERR_INIT;
+
+	if (err)
+		why = *err;
+	if (!box || err)
+		finish(attempt, box, box ? &why : NULL);
+	else
+		capture(attempt, box);
+}
+
 void box_before_exec(
 	struct box *box, const struct wire_exec_spec *spec, exec_ready ready, void *arg)
 {
-	bool wanted = box->state == BOX_RUNNING && when_of(box).kind == AUTO_EXEC;
 	struct attempt *attempt;
+	struct err err = ERR_INIT;
 
 	if (box->auto_now) {
 		add_starter(box->auto_now, ready, arg);
 		return;
 	}
-	if (!wanted) {
+	if (when_of(box).kind != AUTO_EXEC || !box_wakes(box)) {
 		ready(box, NULL, arg);
 		return;
 	}
 	attempt = attempt_new(box, "exec");
 	attempt->detail = words_of(spec->argv);
 	add_starter(attempt, ready, arg);
-	capture(attempt, box);
+	if (box->state == BOX_RUNNING || box->state == BOX_SUSPENDED)
+		on_awake(box, box_touch(box, &err) < 0 ? &err : NULL, attempt);
+	else
+		box_wake(box, on_awake, attempt);
 }

@@ -210,3 +210,23 @@ def test_a_terminal_with_a_high_number_comes_back(make_box):
     states.wake(box)
     box.exec("rm", "-f", "/said")
     eventually(lambda: box.stat("/said").status == 200, 5 * SLOWNESS)
+
+
+# ---- the snapshot before a program --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("how", ["idle", "suspended", "hibernated"])
+def test_a_program_of_a_sleeping_box_has_its_snapshot_first(yard, make_box, how):
+    box = make_box(auto_snapshot="exec", idle={**NEVER, "suspend": "1s"} if how == "idle" else NEVER)
+    if how == "idle":
+        eventually(lambda: states.state(box) == "suspended", 15 * SLOWNESS, "the box is suspended")
+    elif how == "suspended":
+        yard.box("suspend", box.name)
+    else:
+        states.hibernate(box)
+    assert yard.box("exec", box.name, "--", "echo", "one").stdout == "one\n"
+    snapshots = yard.api("GET", f"{box.path}/timeline", expect=200).json["snapshots"]
+    kept = [s for s in snapshots if s["cause"] == "exec"]
+    assert kept and kept[0]["detail"] == "echo one" and kept[0]["kind"] == "full", snapshots
+    events = yard.api("GET", "/v1/events", query={"box": box.id, "limit": 1000}, expect=200).json["events"]
+    assert "snapshot.failed" not in [event["type"] for event in events]
