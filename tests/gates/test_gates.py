@@ -1,4 +1,5 @@
 """The gates themselves: each refuses what it is there for."""
+import json
 import re
 import shutil
 import subprocess
@@ -76,6 +77,23 @@ def test_exceptions_and_libraries_are_refused(tmp_path):
 def test_a_row_that_is_more_than_the_truth_is_refused(tmp_path):
     code, output = includes(tmp_path, rows=ROWS + "| `src/gone` | nothing | | |\n| `src/low` | a thing | top | |\n")
     assert code == 1 and "there is no folder src/gone" in output and "src/low does not use top" in output
+
+
+# ---- files nobody builds ----------------------------------------------------------------------------
+
+
+def test_a_file_that_is_not_built_fails_the_build(tmp_path):
+    for name in ("scripts", "tests/unit", "build"):
+        (tmp_path / name).mkdir(parents=True)
+    shutil.copy(ROOT / "scripts/check-sources", tmp_path / "scripts")
+    (tmp_path / "tests/unit/test_a.c").write_text("")
+    commands = [{"directory": str(tmp_path / "build"), "file": "../tests/unit/test_a.c"}]
+    (tmp_path / "build/compile_commands.json").write_text(json.dumps(commands))
+    assert run("scripts/check-sources", "build", "tests/unit", cwd=tmp_path)[0] == 0
+    (tmp_path / "tests/unit/test_b.c").write_text("")
+    code, output = run("scripts/check-sources", "build", "tests/unit", cwd=tmp_path)
+    assert code == 1 and "tests/unit/test_b.c: no meson.build names it" in output
+    assert "scripts/check-sources" in (ROOT / "tests/meson.build").read_text()
 
 
 # ---- documents -------------------------------------------------------------------------------------
