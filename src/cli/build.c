@@ -9,7 +9,7 @@
  * so that the last save usually is the image that was asked for, and only gets its name.
  *
  * A step that fails leaves the box: somebody will want to look. Ctrl-C removes it, and so does the
- * guard when we are killed (build_guard.c). Either way the steps before are images already, and the
+ * guard when we are killed (guard.c). Either way the steps before are images already, and the
  * next build begins there. */
 #include "cli/build.h"
 #include "base/alloc.h"
@@ -98,7 +98,7 @@ static int need_box(struct build *build, struct err *err)
 		return 0;
 	random_id(id, sizeof id - 1);
 	snprintf(name, sizeof name, "build-%s", id);
-	build_guard_tell(build, name);
+	guard_tell_box(&build->guard, name);
 	if (client_call(build->cli->client, "POST", "/v1/boxes",
 		    json_pack("{s:s, s:s, s:b, s:{s:s}}", "name", name, "image",
 			    json_str(build->image, "id"), "no_main", 1, "labels", "build",
@@ -122,7 +122,7 @@ static void drop_box(struct build *build)
 			build->box, build->box);
 		return; /* the guard tries on */
 	}
-	build_guard_tell(build, "");
+	guard_tell_nothing(&build->guard);
 	build->box[0] = '\0';
 }
 
@@ -328,7 +328,7 @@ static int run_build(struct build *build, struct err *err)
 	int code;
 
 	catch_signals();
-	if (build_guard_start(build, err) < 0)
+	if (guard_start(&build->guard, build->cli->target, err) < 0)
 		return tell_failure(build, err);
 	if (run_all(build, err) == 0) {
 		drop_box(build);
@@ -339,7 +339,7 @@ static int run_build(struct build *build, struct err *err)
 	if (!build->step_failed)
 		drop_box(build);
 	else
-		build_guard_tell(build, "");
+		guard_tell_nothing(&build->guard);
 	return code ? (tell_failure(build, err), code) : tell_failure(build, err);
 }
 
@@ -349,7 +349,7 @@ int build_boxfile(struct cli *cli, const char *dir)
 	struct build build = {
 		.cli = cli,
 		.context = -1,
-		.guard = -1,
+		.guard = GUARD_INIT,
 		.learn_hosts = cli_has(cli, "learn-hosts"),
 	};
 	struct err err = ERR_INIT;
@@ -359,7 +359,7 @@ int build_boxfile(struct cli *cli, const char *dir)
 		code = cli_fail(cli, &err);
 	else
 		code = run_build(&build, &err);
-	build_guard_end(&build);
+	guard_end(&build.guard);
 	cleanup_closep(&build.context);
 	json_decref(build.config);
 	json_decref(build.image);

@@ -3,14 +3,13 @@
  * build.c         the command: steps in order, what is cached, the box, the name at the end
  * build_step.c    what a step does in the box
  * build_config.c  what an image tells besides its files: environment, command, ports
- * build_hash.c    keys of the cache
- * build_guard.c   removes the box when whoever builds is killed */
+ * build_hash.c    keys of the cache */
 #pragma once
 #include "base/err.h"
 #include "base/json.h"
 #include "cli/boxfile.h"
 #include "cli/cli.h"
-#include <sys/types.h>
+#include "cli/guard.h"
 
 enum { BUILD_KEY_LEN = 64 }; /* hex of a SHA-256 */
 
@@ -23,12 +22,11 @@ struct build {
 	char key[BUILD_KEY_LEN + 1];
 	/* name of the box that steps run in; "" before the first that is not cached */
 	char box[24];
-	size_t step;	  /* the one being worked on, from 0 */
-	bool learn_hosts; /* package hosts that steps configure count */
-	bool midline;	  /* the last output did not end its line */
-	bool step_failed; /* in the box, which is worth a look then */
-	int guard;	  /* pipe to the guard; -1: none */
-	pid_t guard_pid;
+	size_t step;	    /* the one being worked on, from 0 */
+	bool learn_hosts;   /* package hosts that steps configure count */
+	bool midline;	    /* the last output did not end its line */
+	bool step_failed;   /* in the box, which is worth a look then */
+	struct guard guard; /* removes the box when whoever builds is killed */
 };
 
 /* ---- build_step.c --------------------------------------------------------------------------- */
@@ -38,13 +36,6 @@ struct build {
 int build_step_run(struct build *build, const struct boxfile_step *step, struct err *err);
 /* A file or folder of the context; never one outside of it. */
 int build_context_open(const struct build *build, const char *path, int *ret, struct err *err);
-
-/* ---- build_guard.c -------------------------------------------------------------------------- */
-
-int build_guard_start(struct build *build, struct err *err);
-/* The box to be removed when we die, before it is made; "": it has gone, or stays on purpose. */
-void build_guard_tell(struct build *build, const char *box);
-void build_guard_end(struct build *build);
 
 /* ---- build_config.c ------------------------------------------------------------------------- */
 

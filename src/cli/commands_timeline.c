@@ -120,7 +120,8 @@ const struct command timeline_commands[] = {
 			"BOX_PARENT in its environment and its output here: of one fork as it is, "
 			"of several with the\n"
 			"name of the box before each line. The exit code is that of the first that "
-			"fails.",
+			"fails. With --rm they\n"
+			"are removed when all have ended, and also when this command is killed.",
 		.examples = "box fork ada bob\tone more\nbox fork ada -n 10 --rm\tten of them\n"
 			    "box fork ada -n 4 --rm -- make test\tthe same thing four times\n"
 			    "box fork ada --from before-upgrade old\tas it was then\n"

@@ -5,6 +5,7 @@
 #include "cli/cli.h"
 #include "cli/exec_internal.h"
 #include "cli/fork_run.h"
+#include "cli/guard.h"
 #include "cli/policy_text.h"
 #include "cli/timeline_tree.h"
 #include <stdio.h>
@@ -97,12 +98,14 @@ static void add_identity(json_t *body, json_t *child, const char *parent, int64_
 }
 
 /* The exit code of the first one that fails; those that are not there have failed. */
-static int run_in(struct cli *cli, const char *parent, json_t *result, json_t *body, int failed)
+static int run_in(struct cli *cli, const char *parent, json_t *result, json_t *body, int failed,
+	struct guard *guard)
 {
 	json_t *children = json_object_get(result, "children"), *child;
 	size_t count = json_array_size(children), i;
 	struct fork_program *programs = xcalloc(count + 1, sizeof *programs);
 	int64_t index = 0;
+	bool gone = true;
 	int code;
 
 	json_array_foreach (children, i, child) {
@@ -114,22 +117,39 @@ static int run_in(struct cli *cli, const char *parent, json_t *result, json_t *b
 		cli_note(cli, "forked '%s'", programs[i].box);
 	}
 	code = fork_run(cli, programs, count,
-		count + json_array_size(json_object_get(result, "failed")) > 1);
+		count + json_array_size(json_object_get(result, "failed")) > 1, guard);
 	for (i = 0; i < count; i++) {
 		if (cli_has(cli, "rm"))
-			fork_remove(cli, programs[i].box);
+			gone = fork_remove(cli, programs[i].box) && gone;
 		json_decref(programs[i].body);
 	}
+	if (gone)
+		guard_tell_nothing(guard);
 	free(programs);
 	return failed ? failed : code;
 }
 
+/* Nobody would remove what we make when we are killed: the guard does. */
+static int make_forks(struct cli *cli, const char *parent, json_t *body, bool runs,
+	struct guard *guard, json_t **ret, struct err *err)
+{
+	_cleanup_free_ char *path = client_path("/v1/boxes/%s/fork", parent);
+
+	if (runs && cli_has(cli, "rm") && guard_start_run(guard, cli->target, body, err) < 0)
+		return -1;
+	if (timeline_post(cli, path, json_incref(body), parent, ret, err) == 0)
+		return 0;
+	if (err->kind != ERR_UNAVAILABLE) /* then nobody knows what has been made */
+		guard_tell_nothing(guard);
+	return -1;
+}
+
 int cmd_fork(struct cli *cli, int argc, char **argv)
 {
-	_cleanup_free_ char *path = client_path("/v1/boxes/%s/fork", argv[0]);
 	_cleanup_json_ json_t *body = NULL, *program = NULL, *result = NULL;
 	int names = cli->flags.dash_at >= 0 ? cli->flags.dash_at : argc;
 	bool runs = cli->flags.dash_at >= 0;
+	struct guard guard = GUARD_INIT;
 	struct err err = ERR_INIT;
 	json_t *child;
 	int code;
@@ -143,13 +163,18 @@ int cmd_fork(struct cli *cli, int argc, char **argv)
 			cli, "--workdir, --user and --timeout are for a program after '--'");
 	if (fork_body(cli, names, argv, &body, &err) < 0 ||
 		(runs && exec_body(cli, argc - names, argv + names, false, &program, &err) < 0) ||
-		timeline_post(cli, path, json_incref(body), argv[0], &result, &err) < 0)
+		make_forks(cli, argv[0], body, runs, &guard, &result, &err) < 0) {
+		guard_end(&guard);
 		return cli_fail(cli, &err);
+	}
 	code = tell_failures(cli, json_object_get(result, "failed"));
 	if (cli->json)
 		cli_print_json(json_incref(result));
 	else if (!runs)
 		json_array_foreach (json_object_get(result, "children"), i, child)
 			puts(json_str(child, "name"));
-	return runs ? run_in(cli, argv[0], result, program, code) : code;
+	if (runs)
+		code = run_in(cli, argv[0], result, program, code, &guard);
+	guard_end(&guard);
+	return code;
 }

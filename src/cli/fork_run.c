@@ -10,6 +10,7 @@
 #include "base/json.h"
 #include "base/text.h"
 #include "cli/cli.h"
+#include "cli/guard.h"
 #include "cli/session.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -32,10 +33,12 @@ struct runner {
 
 /* ---- in a process of its own ---------------------------------------------------------------- */
 
-static int become(struct cli *cli, const struct fork_program *program, int out, int err_fd)
+static int become(struct cli *cli, struct guard *guard, const struct fork_program *program, int out,
+	int err_fd)
 {
 	struct session_spec spec = { .box = program->box, .body = program->body };
 
+	guard_leave(guard);
 	setpgid(0, 0);
 	prctl(PR_SET_PDEATHSIG, SIGTERM);
 	if (dup2(out, STDOUT_FILENO) < 0 || dup2(err_fd, STDERR_FILENO) < 0)
@@ -45,7 +48,7 @@ static int become(struct cli *cli, const struct fork_program *program, int out, 
 	return session_run(cli, &spec);
 }
 
-static int start(struct cli *cli, struct runner *runner, struct err *err)
+static int start(struct cli *cli, struct guard *guard, struct runner *runner, struct err *err)
 {
 	int out[2] = { -1, -1 }, errors[2] = { -1, -1 };
 
@@ -54,7 +57,7 @@ static int start(struct cli *cli, struct runner *runner, struct err *err)
 	fflush(NULL);
 	runner->pid = fork();
 	if (runner->pid == 0) {
-		int code = become(cli, runner->program, out[1], errors[1]);
+		int code = become(cli, guard, runner->program, out[1], errors[1]);
 
 		fflush(NULL);
 		_exit(code);
@@ -197,7 +200,7 @@ static int wait_for(const struct cli *cli, struct runner *runner)
 	return runner->code;
 }
 
-static int run_several(struct cli *cli, struct runner *runners, size_t count)
+static int run_several(struct cli *cli, struct runner *runners, size_t count, struct guard *guard)
 {
 	sigset_t before;
 	struct err err = ERR_INIT;
@@ -206,7 +209,7 @@ static int run_several(struct cli *cli, struct runner *runners, size_t count)
 	for (size_t i = 0; i < count; i++)
 		width = MAX(width, (int)strlen(runners[i].program->box));
 	for (size_t i = 0; i < count; i++)
-		if (start(cli, &runners[i], &err) < 0)
+		if (start(cli, guard, &runners[i], &err) < 0)
 			return cli_fail(cli, &err);
 	catch_signals(&before);
 	pump(cli, runners, count, width);
@@ -219,7 +222,8 @@ static int run_several(struct cli *cli, struct runner *runners, size_t count)
 	return code;
 }
 
-int fork_run(struct cli *cli, const struct fork_program *programs, size_t count, bool named)
+int fork_run(struct cli *cli, const struct fork_program *programs, size_t count, bool named,
+	struct guard *guard)
 {
 	struct runner *runners;
 	int code;
@@ -234,7 +238,7 @@ int fork_run(struct cli *cli, const struct fork_program *programs, size_t count,
 		runners[i] = (struct runner){ .program = &programs[i],
 			.pipes = { -1, -1 },
 			.lines = { BUF_INIT, BUF_INIT } };
-	code = run_several(cli, runners, count);
+	code = run_several(cli, runners, count, guard);
 	for (size_t i = 0; i < count; i++) {
 		buf_done(&runners[i].lines[0]);
 		buf_done(&runners[i].lines[1]);
@@ -243,12 +247,14 @@ int fork_run(struct cli *cli, const struct fork_program *programs, size_t count,
 	return code;
 }
 
-void fork_remove(struct cli *cli, const char *box)
+bool fork_remove(struct cli *cli, const char *box)
 {
 	_cleanup_free_ char *path = client_path("/v1/boxes/%s?force=true", box);
 	struct err err = ERR_INIT;
 
-	if (client_call(cli->client, "DELETE", path, NULL, NULL, &err) < 0 &&
-		err.kind != ERR_NOT_FOUND)
-		cli_fail(cli, &err);
+	if (client_call(cli->client, "DELETE", path, NULL, NULL, &err) == 0 ||
+		err.kind == ERR_NOT_FOUND)
+		return true;
+	cli_fail(cli, &err);
+	return false;
 }

@@ -8,6 +8,7 @@
 #include "cli/cli.h"
 #include "cli/cp.h"
 #include "cli/exec_internal.h"
+#include "cli/guard.h"
 #include "cli/image_job.h"
 #include "cli/policy_text.h"
 #include "cli/session.h"
@@ -284,7 +285,7 @@ static int add_entrypoint(struct cli *cli, json_t *box, json_t *exec, struct err
 }
 
 /* The program runs attached to us in the box just made; with --rm nothing is left of either. */
-static int run_in_new(struct cli *cli, json_t *box, int argc, char **argv)
+static int run_in_new(struct cli *cli, json_t *box, int argc, char **argv, struct guard *guard)
 {
 	const char *name = json_str(box, "name");
 	_cleanup_free_ char *path = client_path("/v1/boxes/%s?force=true", name);
@@ -314,21 +315,27 @@ static int run_in_new(struct cli *cli, json_t *box, int argc, char **argv)
 	if (cli_has(cli, "rm") && !detached &&
 		client_call(cli->client, "DELETE", path, NULL, NULL, &err) < 0 &&
 		err.kind != ERR_NOT_FOUND)
-		cli_fail(cli, &err);
+		cli_fail(cli, &err); /* the guard tries on */
+	else
+		guard_tell_nothing(guard);
 	return code;
 }
 
 /* ---- files that go along -------------------------------------------------------------------- */
 
-static void drop_box(struct cli *cli, const char *name)
+/* If it fails the guard tries on. */
+static void drop_box(struct cli *cli, const char *name, struct guard *guard)
 {
 	_cleanup_free_ char *path = client_path("/v1/boxes/%s?force=true", name);
+	struct err err = ERR_INIT;
 
-	client_call(cli->client, "DELETE", path, NULL, NULL, NULL);
+	if (client_call(cli->client, "DELETE", path, NULL, NULL, &err) == 0 ||
+		err.kind == ERR_NOT_FOUND)
+		guard_tell_nothing(guard);
 }
 
 /* 0, or the exit code; then there is no box any more. */
-static int copy_all(struct cli *cli, json_t *box, bool attached)
+static int copy_all(struct cli *cli, json_t *box, bool attached, struct guard *guard)
 {
 	const char *name = json_str(box, "name"), *word;
 	_cleanup_free_ char *start = client_path("/v1/boxes/%s/start", name);
@@ -341,7 +348,7 @@ static int copy_all(struct cli *cli, json_t *box, bool attached)
 	if (status == 0 && !attached)
 		status = client_call(cli->client, "POST", start, NULL, NULL, &err);
 	if (status < 0)
-		drop_box(cli, name);
+		drop_box(cli, name, guard);
 	number = copy_catch_signals(false);
 	if (status == 0)
 		return 0;
@@ -386,15 +393,71 @@ static int check_words(struct cli *cli, int before, int argc, char **argv)
 	return 0;
 }
 
+/* The box with its files and ports. Killed before it is whole, or before a program of --rm has
+ * ended, nobody else would remove it. 0, or the exit code. */
+static int make_whole(
+	struct cli *cli, json_t *body, bool attached, struct guard *guard, json_t **ret)
+{
+	bool runs = attached && cli_has(cli, "rm"), copies = cli_has(cli, "copy");
+	_cleanup_json_ json_t *box = NULL;
+	struct err err = ERR_INIT;
+	int failed = 0;
+
+	if ((runs && guard_start_run(guard, cli->target, body, &err) < 0) ||
+		(copies && !runs && guard_start(guard, cli->target, &err) < 0))
+		return cli_fail(cli, &err);
+	if (make_box(cli, body, &box, &err) < 0) {
+		if (err.kind != ERR_UNAVAILABLE) /* then nobody knows what has been made */
+			guard_tell_nothing(guard);
+		return cli_fail(cli, &err);
+	}
+	if (copies && !runs)
+		guard_tell_box(guard, json_str(box, "id"));
+	if (ports_publish(cli, json_str(box, "name"), &err) < 0) {
+		drop_box(cli, json_str(box, "name"), guard);
+		failed = cli_fail(cli, &err);
+	} else if (copies) {
+		failed = copy_all(cli, box, attached, guard);
+	}
+	if (!runs && !failed)
+		guard_tell_nothing(guard);
+	*ret = steal_ptr(&box);
+	return failed;
+}
+
+static int make_and_run(
+	struct cli *cli, json_t *body, int before, int argc, char **argv, struct guard *guard)
+{
+	bool attached = before < argc && !cli_has(cli, "detach");
+	_cleanup_json_ json_t *box = NULL;
+	int failed = make_whole(cli, body, attached, guard, &box);
+	json_t *warning;
+	size_t i;
+
+	if (failed)
+		return failed;
+	json_array_foreach (json_object_get(box, "warnings"), i, warning)
+		cli_note(cli, "warning: %s",
+			json_string_value(warning) ? json_string_value(warning) : "");
+	if (attached) {
+		if (!before && !cli_has(cli, "rm"))
+			cli_note(cli, "box '%s'", json_str(box, "name"));
+		return run_in_new(cli, box, argc - before, argv + before, guard);
+	}
+	if (cli->json)
+		return cli_print_json(steal_ptr(&box));
+	puts(json_str(box, "name"));
+	return 0;
+}
+
 int cmd_new(struct cli *cli, int argc, char **argv)
 {
 	int before = cli->flags.dash_at < 0 ? argc : cli->flags.dash_at;
 	int wrong = check_words(cli, before, argc, argv);
-	bool attached = before < argc && !cli_has(cli, "detach");
-	_cleanup_json_ json_t *body = NULL, *box = NULL, *words = NULL;
+	_cleanup_json_ json_t *body = NULL, *words = NULL;
+	struct guard guard = GUARD_INIT;
 	struct err err = ERR_INIT;
-	json_t *warning;
-	size_t i;
+	int code;
 
 	if (wrong)
 		return wrong;
@@ -406,32 +469,11 @@ int cmd_new(struct cli *cli, int argc, char **argv)
 		json_object_set_new(body, "hold", json_true());
 		copy_catch_signals(true);
 	}
-	if (attached)
+	if (before < argc && !cli_has(cli, "detach"))
 		json_object_set_new(body, "no_main", json_true());
 	else if (before < argc)
 		json_object_set(body, "command", words);
-	if (make_box(cli, body, &box, &err) < 0)
-		return cli_fail(cli, &err);
-	if (ports_publish(cli, json_str(box, "name"), &err) < 0) {
-		drop_box(cli, json_str(box, "name"));
-		return cli_fail(cli, &err);
-	}
-	if (cli_has(cli, "copy")) {
-		int failed = copy_all(cli, box, attached);
-
-		if (failed)
-			return failed;
-	}
-	json_array_foreach (json_object_get(box, "warnings"), i, warning)
-		cli_note(cli, "warning: %s",
-			json_string_value(warning) ? json_string_value(warning) : "");
-	if (attached) {
-		if (!before && !cli_has(cli, "rm"))
-			cli_note(cli, "box '%s'", json_str(box, "name"));
-		return run_in_new(cli, box, argc - before, argv + before);
-	}
-	if (cli->json)
-		return cli_print_json(steal_ptr(&box));
-	puts(json_str(box, "name"));
-	return 0;
+	code = make_and_run(cli, body, before, argc, argv, &guard);
+	guard_end(&guard);
+	return code;
 }

@@ -1,6 +1,7 @@
 """The life of a box: new, ls, show, stop, start, rename, rm, stats, ps, limits, labels."""
 import concurrent.futures
 import json
+import signal
 import threading
 import time
 
@@ -68,6 +69,19 @@ def test_detached_command_of_a_box_that_removes_itself(yard):
     name = random_name()
     yard.api("POST", "/v1/boxes", {"name": name, "command": ["sleep", "0.2"], "remove_on_exit": True}, expect=201)
     eventually(lambda: name not in [b["name"] for b in yard.boxes()], what="the box is gone")
+
+
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGHUP, "reader"])
+def test_new_rm_removes_the_box_when_the_command_is_killed(yard, how):
+    run = yard.spawn("new", "--rm", "--", "sh", "-c", "echo ready; while :; do sleep 0.05; echo x; done", text=True)
+    assert run.stdout.readline() == "ready\n"
+    [name] = [one["name"] for one in yard.boxes() if "boxyard.run" in one["labels"]]
+    if how == "reader":
+        run.stdout.close()
+    else:
+        run.send_signal(how)
+    assert run.wait(20) != 0
+    eventually(lambda: name not in [one["name"] for one in yard.boxes()], 15)
 
 
 def test_rm_box_goes_when_stopped(yard):
@@ -258,6 +272,7 @@ def test_removing_twice_at_once_is_harmless(yard):
 # ---- limits ----------------------------------------------------------------------------------------
 
 BURN = """
+import signal
 import threading
 import time
 start = time.monotonic()

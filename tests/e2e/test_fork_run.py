@@ -56,6 +56,46 @@ def test_with_rm_they_go_when_the_command_has_ended(yard, parent):
     eventually(lambda: names(yard) == before, 20, lambda: names(yard))
 
 
+def runs(yard):
+    return [one["name"] for one in yard.boxes() if "boxyard.run" in one["labels"]]
+
+
+@pytest.mark.parametrize("count", ["1", "2"])
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGHUP, signal.SIGTERM, "reader"])
+def test_with_rm_they_go_when_the_command_is_killed(yard, parent, how, count):
+    run = yard.spawn("fork", parent.name, "-n", count, "--rm", "--", "sh", "-c",
+                     "echo ready; while :; do sleep 0.05; echo x; done", text=True)
+    assert "ready" in run.stdout.readline()
+    assert len(runs(yard)) == int(count)
+    if how == "reader":
+        run.stdout.close()
+    else:
+        run.send_signal(how)
+    assert run.wait(20) != 0
+    eventually(lambda: not runs(yard), 15, lambda: runs(yard))
+
+
+def test_killed_while_it_forks_nothing_stays(yard, parent):
+    for _ in range(3):
+        run = yard.spawn("fork", parent.name, "-n", "3", "--rm", "--", "sleep", "600")
+        time.sleep(0.05)
+        run.kill()
+        run.wait()
+    time.sleep(1)
+    eventually(lambda: not runs(yard), 20, lambda: runs(yard))
+
+
+def test_a_fork_of_such_a_fork_stays(yard, parent):
+    run = yard.spawn("fork", parent.name, "--rm", "--", "sh", "-c", "echo ready; sleep 600", text=True)
+    run.stdout.readline()
+    [child] = runs(yard)
+    other = f"{parent.name}-stays"
+    yard.box("fork", child, other)
+    run.kill()
+    run.wait()
+    eventually(lambda: runs(yard) == [other], 15, lambda: runs(yard))
+
+
 def test_json_has_a_line_for_each_thing(yard, parent):
     done = yard.box("fork", parent.name, "-n", "2", "--json", "--", "sh", "-c", "echo hi; exit $BOX_FORK_INDEX", check=False)
     lines = [json.loads(line) for line in done.stdout.splitlines()]
@@ -69,7 +109,7 @@ def test_ctrl_c_reaches_all_of_them(yard, parent):
     run = yard.spawn("fork", parent.name, "-n", "2", "--", "sh", "-c",
                      "trap 'echo heard; exit 9' INT; echo ready; while :; do sleep 0.05; done", text=True)
     seen = [run.stdout.readline() for _ in range(2)]
-    assert all("ready" in line for line in seen), seen
+    assert all("ready" in line for line in seen), run.communicate()
     run.send_signal(signal.SIGINT)
     out, _ = run.communicate(timeout=30)
     assert out.count("heard") == 2 and run.returncode == 9

@@ -64,7 +64,7 @@ def test_a_command_that_does_not_start_leaves_no_box(yard, folder):
     assert name not in [b["name"] for b in yard.boxes()]
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGKILL])
 def test_ctrl_c_leaves_no_box(yard, folder, number):
     name = random_name("c")
     with open(folder / "endless", "wb") as sparse:
