@@ -339,7 +339,7 @@ static json_t *tree_stats_json(const struct box *box)
 	const struct box *head;
 	struct instance_stats stats;
 
-	if (count < 2 || engine_tree_stats(box->yard->engine, box_get_tree(box), &stats, NULL) < 0)
+	if (count < 2 || groups_tree_stats(box->yard->groups, box_get_tree(box), &stats, NULL) < 0)
 		return NULL;
 	head = tree_get_head(box->tree, box->yard);
 	return json_pack("{s:s,s:s?,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I}", "id", box_get_tree(box),

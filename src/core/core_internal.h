@@ -5,6 +5,7 @@
 #include "core/box.h"
 #include "core/idle.h"
 #include "core/yard.h"
+#include "engine/groups.h"
 #include "store/store.h"
 
 enum {
@@ -129,6 +130,7 @@ struct yard {
 	const struct conf *conf;
 	struct store *store;
 	struct images *images;
+	struct groups *groups;			 /* cgroups of all boxes */
 	const struct engine_ops *const *drivers; /* NULL at the end */
 	struct engine *engine; /* of the first driver; a table of them when there is a second */
 	struct pool *pool;

@@ -69,9 +69,8 @@ static int make_trial_folder(const char *home, char **ret, struct err *err)
 int yard_doctor_alone(const struct conf *conf, json_t **ret, struct err *err)
 {
 	_cleanup_free_ char *folder = NULL, *run = NULL, *name = NULL, *criu = criu_find(conf);
-	struct engine_config config = {
-		.criu = criu, .memory_bytes = ENGINE_LIMIT_AUTO, .pids = ENGINE_LIMIT_AUTO
-	};
+	struct groups_config limits = { NULL, ENGINE_LIMIT_AUTO, ENGINE_LIMIT_AUTO };
+	struct engine_config config = { .criu = criu };
 	struct engine *engine = NULL;
 	json_t *checks = json_array();
 	struct err why = ERR_INIT;
@@ -91,9 +90,10 @@ int yard_doctor_alone(const struct conf *conf, json_t **ret, struct err *err)
 	name = xasprintf("boxyard-doctor-%d", (int)getpid());
 	config.home = folder;
 	config.run = run;
-	config.name = name;
+	limits.name = name;
 	config.loop = loop_new();
 	ok = dir_make_all(run, 0700, &why) == 0 &&
+	     groups_open(&limits, &config.groups, &why) == 0 &&
 	     engine_open(&engine_ns, &config, &engine, &why) == 0 &&
 	     engine_probe(engine, checks, &why) == 0;
 	/* It did not even open: that is what there is to say. */
@@ -102,6 +102,7 @@ int yard_doctor_alone(const struct conf *conf, json_t **ret, struct err *err)
 			checks, json_pack("{s:s,s:b,s:s,s:s,s:b}", "name", "driver ns", "ok", 0,
 					"detail", why.message, "hint", why.hint, "required", 1));
 	engine_close(engine);
+	groups_close(config.groups);
 	loop_free(config.loop);
 	if (tree_remove(AT_FDCWD, folder, &why) < 0)
 		log_warn("a folder is left", kv_str("path", folder), kv_err(&why));

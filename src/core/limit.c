@@ -322,7 +322,7 @@ static void look_at_trees(struct yard *yard)
 
 		if (!tree->recorded || !(box = tree_get_any(tree, yard)))
 			continue;
-		refused = engine_tree_pids_refused(yard->engine, tree->row.id);
+		refused = groups_tree_pids_refused(yard->groups, tree->row.id);
 		more = refused < tree->pids_refused ? refused : refused - tree->pids_refused;
 		tree->pids_refused = refused;
 		if (!more)

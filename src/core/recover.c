@@ -290,7 +290,7 @@ static void sweep_disks(struct yard *yard)
 
 static void sweep_orphans(struct yard *yard)
 {
-	_cleanup_json_ json_t *left = engine_leftovers(yard->engine);
+	_cleanup_json_ json_t *left = groups_leftovers(yard->groups);
 	struct err err = ERR_INIT;
 	size_t i;
 	json_t *id;

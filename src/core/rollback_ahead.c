@@ -73,7 +73,7 @@ static bool fits_tree(struct box *box, uint64_t bytes, uint64_t processes)
 
 	box_instance_spec(box, NULL, &spec);
 	if ((!spec.tree_limits.memory_bytes && !spec.tree_limits.pids) ||
-		engine_tree_stats(box->yard->engine, spec.tree, &stats, NULL) < 0)
+		groups_tree_stats(box->yard->groups, spec.tree, &stats, NULL) < 0)
 		return true;
 	return (!spec.tree_limits.memory_bytes ||
 		       stats.memory_bytes + bytes < spec.tree_limits.memory_bytes) &&

@@ -4,7 +4,7 @@
  * own: when its first fork is made from inside, or they were given. Before that the limits of its
  * only box are enough.
  *
- * The kernel holds the limits (engine_set_tree_limits). One thing it wants arranged: on cgroup v1
+ * The kernel holds the limits (groups_set_tree_limits). One thing it wants arranged: on cgroup v1
  * no box may have a larger share of CPU time than its tree, so boxes are told the smaller of both,
  * before the tree's falls and after it has risen. */
 #include "core/tree.h"
@@ -237,7 +237,7 @@ int tree_apply(struct yard *yard, struct tree *tree, const struct limits *limits
 	set_row(tree, limits);
 	if (falls)
 		tell_boxes(yard, tree);
-	if (engine_set_tree_limits(yard->engine, tree->row.id, limits, err) < 0) {
+	if (groups_set_tree_limits(yard->groups, tree->row.id, limits, err) < 0) {
 		set_row(tree, &before);
 		if (falls)
 			tell_boxes(yard, tree);

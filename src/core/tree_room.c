@@ -38,7 +38,7 @@ int tree_check_memory(struct box *box, uint64_t more, struct err *err)
 	uint64_t most = tree_limits(box->tree).memory_bytes;
 	char used[16], wanted[16], limit[16];
 
-	if (!most || engine_tree_stats(box->yard->engine, box->tree->row.id, &stats, NULL) < 0 ||
+	if (!most || groups_tree_stats(box->yard->groups, box->tree->row.id, &stats, NULL) < 0 ||
 		stats.memory_held_bytes + more <= most)
 		return 0;
 	return refuse(box, "memory", format_size(stats.memory_held_bytes, used),
@@ -51,7 +51,7 @@ static int check_processes(struct box *box, uint64_t more, struct err *err)
 	uint64_t most = tree_limits(box->tree).pids;
 	char used[24], wanted[24], limit[24];
 
-	if (!most || engine_tree_stats(box->yard->engine, box->tree->row.id, &stats, NULL) < 0 ||
+	if (!most || groups_tree_stats(box->yard->groups, box->tree->row.id, &stats, NULL) < 0 ||
 		stats.threads + more <= most)
 		return 0;
 	snprintf(used, sizeof used, "%llu", (unsigned long long)stats.threads);

@@ -138,6 +138,19 @@ char *criu_find(const struct conf *conf)
 	return NULL;
 }
 
+static int open_groups(struct yard *yard, struct err *err)
+{
+	const struct conf *conf = yard->conf;
+	const struct groups_config config = {
+		.name = conf->name,
+		.memory_bytes =
+			conf->yard_memory == CONF_AUTO ? ENGINE_LIMIT_AUTO : conf->yard_memory,
+		.pids = conf->yard_pids == CONF_AUTO ? ENGINE_LIMIT_AUTO : conf->yard_pids,
+	};
+
+	return groups_open(&config, &yard->groups, err);
+}
+
 static int open_parts(struct yard *yard, struct err *err)
 {
 	const struct conf *conf = yard->conf;
@@ -146,10 +159,6 @@ static int open_parts(struct yard *yard, struct err *err)
 		.loop = yard->loop,
 		.home = conf->home,
 		.run = conf->run,
-		.name = conf->name,
-		.memory_bytes =
-			conf->yard_memory == CONF_AUTO ? ENGINE_LIMIT_AUTO : conf->yard_memory,
-		.pids = conf->yard_pids == CONF_AUTO ? ENGINE_LIMIT_AUTO : conf->yard_pids,
 	};
 
 	wake_open(yard);
@@ -165,6 +174,9 @@ static int open_parts(struct yard *yard, struct err *err)
 		return err_wrap(err, "states");
 	if (networks_open(yard, err) < 0)
 		return -1;
+	if (open_groups(yard, err) < 0)
+		return -1;
+	engine.groups = yard->groups;
 	criu = criu_find(conf);
 	engine.criu = criu;
 	yard->criu_problem = criu_problem(criu);
@@ -250,8 +262,8 @@ void yard_close(struct yard *yard)
 	networks_close(yard);
 	loop_timer_free(yard->idle);
 	loop_timer_free(yard->thaw_timer);
-	if (yard->engine)
-		engine_close(yard->engine);
+	engine_close(yard->engine);
+	groups_close(yard->groups);
 	states_close(yard->states);
 	images_close(yard->images);
 	close_pool(yard);
@@ -345,19 +357,15 @@ static size_t count_boxes(const struct yard *yard)
 
 struct limits yard_limits(const struct yard *yard)
 {
-	struct limits limits;
-
-	engine_whole(yard->engine, &limits, NULL);
-	return limits;
+	return groups_get_limits(yard->groups);
 }
 
 /* What all boxes may use together, and use. */
 static json_t *whole_json(struct yard *yard)
 {
-	struct limits limits;
-	struct instance_stats stats;
+	struct limits limits = groups_get_limits(yard->groups);
+	struct instance_stats stats = groups_stats(yard->groups);
 
-	engine_whole(yard->engine, &limits, &stats);
 	return json_pack("{s:I,s:I,s:I,s:I,s:I}", "memory_bytes", (json_int_t)stats.memory_bytes,
 		"memory_limit_bytes", (json_int_t)limits.memory_bytes, "processes",
 		(json_int_t)stats.processes, "threads", (json_int_t)stats.threads,

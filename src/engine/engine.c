@@ -70,19 +70,6 @@ json_t *engine_describe(struct engine *engine)
 	return engine->ops->describe ? engine->ops->describe(engine) : json_object();
 }
 
-void engine_whole(struct engine *engine, struct limits *ret, struct instance_stats *ret_stats)
-{
-	struct limits limits = { 0 };
-	struct instance_stats stats = { 0 };
-
-	if (engine->ops->whole)
-		engine->ops->whole(engine, &limits, &stats);
-	if (ret)
-		*ret = limits;
-	if (ret_stats)
-		*ret_stats = stats;
-}
-
 int engine_start(struct engine *engine, const struct instance_spec *spec,
 	const struct instance_ops *ops, void *arg, struct instance **ret, struct err *err)
 {
@@ -105,32 +92,6 @@ int engine_sweep(struct engine *engine, const char *id, struct err *err)
 	if (!engine->ops->sweep)
 		return unsupported(engine, "clean up", err);
 	return engine->ops->sweep(engine, id, err);
-}
-
-json_t *engine_leftovers(struct engine *engine)
-{
-	return engine->ops->leftovers ? engine->ops->leftovers(engine) : json_array();
-}
-
-int engine_set_tree_limits(
-	struct engine *engine, const char *tree, const struct limits *limits, struct err *err)
-{
-	if (!engine->ops->set_tree_limits)
-		return unsupported(engine, "limit boxes together", err);
-	return engine->ops->set_tree_limits(engine, tree, limits, err);
-}
-
-uint64_t engine_tree_pids_refused(struct engine *engine, const char *tree)
-{
-	return engine->ops->tree_pids_refused ? engine->ops->tree_pids_refused(engine, tree) : 0;
-}
-
-int engine_tree_stats(
-	struct engine *engine, const char *tree, struct instance_stats *ret, struct err *err)
-{
-	if (!engine->ops->tree_stats)
-		return unsupported(engine, "tell figures of boxes together", err);
-	return engine->ops->tree_stats(engine, tree, ret, err);
 }
 
 const struct instance_mark *instance_get_mark(const struct instance *instance)

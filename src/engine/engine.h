@@ -11,9 +11,12 @@
 #include <stdint.h>
 #include <sys/types.h>
 
+struct groups;
 struct loop;
 struct engine;	 /* a driver opened for one home */
 struct instance; /* drivers embed this as their first member; see engine_internal.h */
+
+#define ENGINE_LIMIT_AUTO UINT64_MAX /* what leaves the machine enough for itself */
 
 struct limits {
 	uint64_t cpu_milli;    /* thousandths of a CPU; 0: unlimited */
@@ -195,19 +198,15 @@ struct capture_spec {
 
 struct engine_config {
 	struct loop *loop;
-	const char *home; /* BOX_HOME */
-	const char *run;  /* BOX_RUN */
-	const char *name; /* instance name of this daemon, in cgroup names */
+	const char *home;      /* BOX_HOME */
+	const char *run;       /* BOX_RUN */
+	struct groups *groups; /* of all instances, see groups.h; borrowed for the engine's life */
 	const char
 		*resolv_conf; /* text of /etc/resolv.conf in every box; NULL: the resolver alone */
 	const char
 		*certificates; /* PEM, trusted in every box beside its image's; NULL or "": none */
 	const char *criu;      /* path of the program, or NULL: states cannot be captured */
-	/* All instances together; 0: no limit, ENGINE_LIMIT_AUTO: what leaves the machine enough
-	 * for itself. */
-	uint64_t memory_bytes, pids;
 };
-#define ENGINE_LIMIT_AUTO UINT64_MAX
 
 struct engine_ops {
 	const char *name; /* "ns" */
@@ -218,9 +217,6 @@ struct engine_ops {
 	int (*probe)(struct engine *engine, json_t *checks, struct err *err);
 	/* Facts for `box info`: e.g. {"cgroup":"v1+v2"}. New reference. */
 	json_t *(*describe)(struct engine *engine);
-	/* What all instances may use together, as it was set, and what they do; the disk's are
-	 * 0. */
-	void (*whole)(struct engine *engine, struct limits *ret, struct instance_stats *ret_stats);
 	/* Returns once the first process exists: *mark is known, nothing outlives a crash
 	 * unrecorded for longer than the call. The rest happens in the background, see
 	 * instance_ops. */
@@ -234,9 +230,6 @@ struct engine_ops {
 	/* Remove whatever is left of an instance that does not run: processes, cgroups, mounts. Not
 	 * its disk. */
 	int (*sweep)(struct engine *engine, const char *id, struct err *err);
-	/* Ids of all instances that have left something (cgroups), for finding orphans. New array
-	 * of strings. */
-	json_t *(*leftovers)(struct engine *engine);
 
 	/* A fresh connection to box-init, non-blocking. */
 	int (*connect)(struct instance *instance, int *ret_fd, struct err *err);
@@ -270,19 +263,10 @@ struct engine_ops {
 	/* Of a running instance; 0 lifts a limit. ERR_STATE, and nothing has changed, when more
 	 * memory is in use than it would be allowed. */
 	int (*set_limits)(struct instance *instance, const struct limits *limits, struct err *err);
-	/* Of all running instances of a tree together; 0 lifts a limit. As above; nothing happens
-	 * when none runs. */
-	int (*set_tree_limits)(struct engine *engine, const char *tree, const struct limits *limits,
-		struct err *err);
 	/* Right after a process of the instance was killed for memory, or could not be made: whose
 	 * limit was it? */
 	enum instance_scope (*memory_scope)(struct instance *instance);
 	enum instance_scope (*pids_scope)(struct instance *instance);
-	/* As pids_refused, for the limit of the tree, where the kernel counts it there. */
-	uint64_t (*tree_pids_refused)(struct engine *engine, const char *tree);
-	/* What they use together. ERR_NOT_FOUND when none runs. */
-	int (*tree_stats)(struct engine *engine, const char *tree, struct instance_stats *ret,
-		struct err *err);
 	/* Its network namespace, furnished as net/doors.h says; yours to close. */
 	int (*netns)(struct instance *instance, int *ret, struct err *err);
 	/* Its processes as the host sees them, at most max. */
@@ -320,12 +304,6 @@ int engine_adopt(struct engine *engine, const struct instance_spec *spec,
 	const struct instance_mark *mark, const struct instance_ops *ops, void *arg,
 	struct instance **ret, struct err *err);
 int engine_sweep(struct engine *engine, const char *id, struct err *err);
-json_t *engine_leftovers(struct engine *engine);
-int engine_set_tree_limits(
-	struct engine *engine, const char *tree, const struct limits *limits, struct err *err);
-uint64_t engine_tree_pids_refused(struct engine *engine, const char *tree);
-int engine_tree_stats(
-	struct engine *engine, const char *tree, struct instance_stats *ret, struct err *err);
 
 const struct instance_mark *instance_get_mark(const struct instance *instance);
 int instance_connect(struct instance *instance, int *ret_fd, struct err *err);

@@ -6,6 +6,7 @@
  * own. */
 #pragma once
 #include "engine/engine.h"
+#include "engine/groups.h"
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/file.h"
@@ -171,7 +172,7 @@ static inline void expect(struct seen *seen, const char *line, const char *want)
 
 static inline void expect_no_leftovers(void)
 {
-	json_t *left = engine_leftovers(test.engine);
+	json_t *left = groups_leftovers(test.config.groups);
 
 	assert_int_equal(json_array_size(left), 0);
 	json_decref(left);
@@ -203,10 +204,10 @@ static inline int open_engine(void **state)
 		return -1;
 	snprintf(name, sizeof name, "boxyard-test-%d", (int)getpid());
 	test.loop = loop_new();
-	test.config = (struct engine_config){
-		.loop = test.loop, .home = test.home, .run = test.dir, .name = name
-	};
-	if (engine_open(&engine_ns, &test.config, &test.engine, &err) < 0) {
+	test.config =
+		(struct engine_config){ .loop = test.loop, .home = test.home, .run = test.dir };
+	if (groups_open(&(struct groups_config){ .name = name }, &test.config.groups, &err) < 0 ||
+		engine_open(&engine_ns, &test.config, &test.engine, &err) < 0) {
 		print_error("open: %s\n", err.message);
 		return -1;
 	}
@@ -215,7 +216,7 @@ static inline int open_engine(void **state)
 
 static inline int close_engine(void **state)
 {
-	json_t *left = engine_leftovers(test.engine);
+	json_t *left = groups_leftovers(test.config.groups);
 	size_t i;
 	json_t *id;
 
@@ -224,6 +225,7 @@ static inline int close_engine(void **state)
 		engine_sweep(test.engine, json_string_value(id), NULL);
 	json_decref(left);
 	engine_close(test.engine);
+	groups_close(test.config.groups);
 	loop_free(test.loop);
 	return 0;
 }

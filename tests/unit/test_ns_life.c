@@ -243,7 +243,7 @@ static void test_ns_sweep_ends_what_nobody_owns(void **state)
 	(void)state;
 	start(PROFILE_STANDARD, &seen);
 	instance_free(seen.instance);
-	left = engine_leftovers(test.engine);
+	left = groups_leftovers(test.config.groups);
 	assert_int_equal(json_array_size(left), 1);
 	assert_string_equal(json_string_value(json_array_get(left, 0)), "t1");
 	json_decref(left);

@@ -314,7 +314,7 @@ static int bound_work(
 {
 	struct ns_instance *instance = capture->instance;
 
-	capture->work = xasprintf("%s" NS_WORK_SUFFIX, instance->id);
+	capture->work = xasprintf("%s" GROUPS_WORK_SUFFIX, instance->id);
 	return cgroup_work_open(ns_engine_of(capture->base.engine)->cgroups, capture->work,
 		MAX(instance->cpu_limit, (uint64_t)WORK_CPU_MILLI), ret, ret_v2, err);
 }

@@ -45,7 +45,7 @@ struct ns_instance *ns_instance_new(struct ns_engine *engine, const struct insta
 
 	instance->base = (struct instance){ .engine = &engine->base, .events = ops, .arg = arg };
 	instance->id = xstrdup(spec->id);
-	instance->group = ns_group(spec);
+	instance->group = groups_id(spec);
 	instance->uid_base = spec->uid_base;
 	instance->profile = spec->profile;
 	instance->memory_limit = spec->limits.memory_bytes;
@@ -510,7 +510,7 @@ int ns_adopt(struct engine *base, const struct instance_spec *spec,
 	struct instance **ret, struct err *err)
 {
 	struct ns_engine *engine = ns_engine_of(base);
-	_cleanup_free_ char *group = ns_group(spec);
+	_cleanup_free_ char *group = groups_id(spec);
 	struct ns_instance *instance;
 	int pidfd = -1;
 

@@ -62,7 +62,6 @@ static void ns_close(struct engine *base)
 		seccomp_program_free(engine->filters[i]);
 	doors_plan_free(engine->doors);
 	guest_close(&engine->guest);
-	cgroup_tree_close(engine->cgroups);
 	free(engine->home);
 	free(engine);
 }
@@ -87,25 +86,6 @@ static void open_criu(struct ns_engine *engine, const struct engine_config *conf
 		log_warn("processes of boxes cannot be captured", kv_err(&err));
 }
 
-/* One that cannot be set, because boxes of an earlier daemon use more already, is tried again by
- * the next one. */
-static void bound_all(struct ns_engine *engine, const struct engine_config *config)
-{
-	struct cgroup_limits limits = cgroup_machine_limits(engine->cgroups);
-	struct err err = ERR_INIT;
-
-	if (config->memory_bytes != ENGINE_LIMIT_AUTO)
-		limits.memory_bytes = config->memory_bytes;
-	if (config->pids != ENGINE_LIMIT_AUTO)
-		limits.pids = config->pids;
-	if (cgroup_limit(engine->cgroups, ".", &limits, &err) < 0) {
-		log_warn("all boxes together are not limited as they should be", kv_err(&err));
-		return;
-	}
-	engine->whole.memory_bytes = limits.memory_bytes;
-	engine->whole.pids = limits.pids;
-}
-
 static int ns_open(const struct engine_config *config, struct engine **ret, struct err *err)
 {
 	struct ns_engine *engine = xnew(struct ns_engine);
@@ -116,14 +96,13 @@ static int ns_open(const struct engine_config *config, struct engine **ret, stru
 	engine->home = xstrdup(config->home);
 	engine->inotify = engine->guest.layer = engine->guest.bin = -1;
 	engine->spawner.socket = engine->spawner.pidfd = engine->scratch = -1;
+	engine->groups = config->groups;
+	engine->cgroups = groups_get_cgroups(config->groups);
 	engine->criu = xstrdup(config->criu);
 	if (procstat_boot_id(engine->boot, err) < 0 || open_events(engine, err) < 0)
 		return -1;
 	if (layers_choose(&engine->layers, err) < 0)
 		return -1;
-	if (cgroup_tree_open(config->name, &engine->cgroups, err) < 0)
-		return -1;
-	bound_all(engine, config);
 	if (guest_open(config->home, config->resolv_conf ? config->resolv_conf : DOORS_RESOLV_CONF,
 		    config->certificates ? config->certificates : "", &engine->guest, err) < 0)
 		return -1;
@@ -169,57 +148,9 @@ static json_t *ns_describe(struct engine *base)
 		"cgroup_limits", limited, "namespaces", namespaces, "profiles", profiles);
 }
 
-static int sweep_group(struct cgroup_tree *tree, const char *group, struct err *err)
-{
-	int64_t deadline = clock_mono_us() + NS_SWEEP_MS * 1000;
-
-	if (cgroup_kill(tree, group, err) < 0)
-		return -1;
-	while (cgroup_remove(tree, group, err) < 0) {
-		if (clock_mono_us() > deadline)
-			return -1;
-		usleep(2000);
-		cgroup_kill(tree, group, NULL);
-	}
-	return 0;
-}
-
 static int ns_sweep(struct engine *base, const char *id, struct err *err)
 {
-	struct cgroup_tree *tree = ns_engine_of(base)->cgroups;
-	char group[CGROUP_ID_SIZE];
-
-	while (cgroup_find_id(tree, id, group))
-		if (sweep_group(tree, group, err) < 0)
-			return err_wrap(err, "sweep box '%s'", id);
-	return 0;
-}
-
-struct leftovers {
-	struct ns_engine *engine;
-	json_t *ids;
-};
-
-static void add_leftover(const char *group, void *arg)
-{
-	const struct leftovers *left = arg;
-	const char *slash = strrchr(group, '/');
-
-	/* A CRIU that a dead daemon left behind undoes what it did and ends; killed, it would take
-	 * processes of the box along. */
-	if (strstr(group, NS_WORK_SUFFIX)) {
-		cgroup_remove(left->engine->cgroups, group, NULL);
-		return;
-	}
-	json_array_append_new(left->ids, json_string(slash ? slash + 1 : group));
-}
-
-static json_t *ns_leftovers(struct engine *base)
-{
-	struct leftovers left = { ns_engine_of(base), json_array() };
-
-	cgroup_tree_each(left.engine->cgroups, add_leftover, &left);
-	return left.ids;
+	return groups_sweep(ns_engine_of(base)->groups, id, err);
 }
 
 const struct engine_ops engine_ns = {
@@ -228,11 +159,9 @@ const struct engine_ops engine_ns = {
 	.close = ns_close,
 	.probe = ns_probe,
 	.describe = ns_describe,
-	.whole = ns_whole,
 	.start = ns_start,
 	.adopt = ns_adopt,
 	.sweep = ns_sweep,
-	.leftovers = ns_leftovers,
 	.connect = ns_connect,
 	.kill = ns_kill,
 	.stats = ns_stats,
@@ -245,11 +174,8 @@ const struct engine_ops engine_ns = {
 	.hold = ns_hold_limit,
 	.memory_full = ns_memory_full,
 	.set_limits = ns_set_limits,
-	.set_tree_limits = ns_set_tree_limits,
 	.memory_scope = ns_memory_scope,
 	.pids_scope = ns_pids_scope,
-	.tree_pids_refused = ns_tree_pids_refused,
-	.tree_stats = ns_tree_stats,
 	.netns = ns_netns,
 	.pids = ns_pids,
 	.free = ns_free,

@@ -23,6 +23,7 @@
 #pragma once
 #include "base/alloc.h"
 #include "engine/engine_internal.h"
+#include "engine/groups.h"
 #include "sys/cgroup.h"
 #include <sys/resource.h>
 
@@ -176,7 +177,7 @@ struct ns_engine {
 	struct loop *loop;
 	char *home;
 	struct cgroup_tree *cgroups;
-	struct limits whole; /* of all instances together */
+	struct groups *groups; /* the cgroups with their limits; borrowed */
 	enum layers_way layers;
 	struct guest guest;
 	struct seccomp_program *filters[PROFILE_COUNT];
@@ -210,8 +211,6 @@ enum ns_state {
 	NS_RUNNING,
 	NS_ENDING, /* PID 1 is gone; cgroups are being removed */
 };
-
-#define NS_WORK_SUFFIX "-work" /* after the id of an instance: the group of what captures it */
 
 struct ns_instance {
 	struct instance base;
@@ -356,10 +355,6 @@ void restoring_forget(struct ns_instance *instance); /* the instance goes before
 void restorings_close(struct ns_engine *engine);     /* and the ranges */
 
 /* start.c */
-char *ns_group(const struct instance_spec *spec); /* the id of its cgroup; yours */
-/* So many processes more than its limit a restored instance may have for a while, and a tree
- * always: CRIU is in the groups of the box as long as it works; then box-init is told things. */
-enum { NS_PIDS_MORE = 64 };
 /* Cgroups of a new instance with its limits, and how to enter them. */
 int ns_make_cgroups(struct ns_engine *engine, const struct instance_spec *spec, bool delegate,
 	struct cgroup_join *ret, struct err *err);
@@ -379,15 +374,8 @@ int ns_arrange(
 	struct ns_instance *instance, const char *hostname, bool forbid_users, struct err *err);
 int ns_set_hostname(struct instance *instance, const char *hostname, struct err *err);
 int ns_set_limits(struct instance *instance, const struct limits *limits, struct err *err);
-struct cgroup_limits ns_cgroup_limits(const struct limits *limits);
-int ns_set_tree_limits(
-	struct engine *engine, const char *tree, const struct limits *limits, struct err *err);
 enum instance_scope ns_memory_scope(struct instance *instance);
 enum instance_scope ns_pids_scope(struct instance *instance);
-uint64_t ns_tree_pids_refused(struct engine *engine, const char *tree);
-void ns_whole(struct engine *engine, struct limits *ret, struct instance_stats *ret_stats);
-int ns_tree_stats(
-	struct engine *engine, const char *tree, struct instance_stats *ret, struct err *err);
 uint64_t ns_pids_refused(struct instance *instance);
 int ns_freeze(struct instance *instance, bool frozen, struct err *err);
 int ns_pause(struct instance *instance, struct err *err);

@@ -298,15 +298,14 @@ static int check_pids(struct ns_engine *engine, struct finding *ret, struct err 
 
 static int check_whole(struct ns_engine *engine, struct finding *ret, struct err *err)
 {
+	struct limits all = groups_get_limits(engine->groups);
 	char size[16];
-
-	if (!engine->whole.memory_bytes || !engine->whole.pids)
+	if (!all.memory_bytes || !all.pids)
 		return err_set(err, ERR_UNSUPPORTED, "%s of all boxes together %s no limit",
-			!engine->whole.memory_bytes ? "memory" : "processes",
-			!engine->whole.memory_bytes ? "has" : "have");
+			!all.memory_bytes ? "memory" : "processes",
+			!all.memory_bytes ? "has" : "have");
 	snprintf(ret->detail, sizeof ret->detail, "%s of memory and %llu processes",
-		format_size(engine->whole.memory_bytes, size),
-		(unsigned long long)engine->whole.pids);
+		format_size(all.memory_bytes, size), (unsigned long long)all.pids);
 	return 0;
 }
 

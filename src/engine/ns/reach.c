@@ -89,38 +89,10 @@ int ns_connect(struct instance *base, int *ret_fd, struct err *err)
 	return 0;
 }
 
-static int group_stats(
-	struct ns_engine *engine, const char *group, struct instance_stats *ret, struct err *err)
-{
-	struct cgroup_stats stats;
-
-	if (cgroup_stats(engine->cgroups, group, &stats, err) < 0)
-		return -1;
-	*ret = (struct instance_stats){
-		.cpu_us = stats.cpu_us,
-		.memory_bytes = stats.memory_bytes,
-		.memory_peak_bytes = stats.memory_peak_bytes,
-		.memory_held_bytes = stats.memory_held_bytes,
-		.processes = stats.processes,
-		.threads = stats.threads,
-		.oom_kills = stats.oom_kills,
-		.throttled_us = stats.throttled_us,
-		.pids_refused = stats.pids_refused,
-	};
-	return 0;
-}
-
 int ns_stats(struct instance *base, struct instance_stats *ret, struct err *err)
 {
-	return group_stats(ns_engine_of(base->engine), ns_instance_of(base)->group, ret, err);
-}
-
-int ns_tree_stats(
-	struct engine *engine, const char *tree, struct instance_stats *ret, struct err *err)
-{
-	_cleanup_free_ char *group = xasprintf(CGROUP_SHARED "%s", tree);
-
-	return group_stats(ns_engine_of(engine), group, ret, err);
+	return groups_instance_stats(
+		ns_engine_of(base->engine)->groups, ns_instance_of(base)->group, ret, err);
 }
 
 /* Between vfork and _exit: system calls only. Gives an errno. */
@@ -164,41 +136,10 @@ int ns_set_hostname(struct instance *base, const char *hostname, struct err *err
 	return ns_arrange(ns_instance_of(base), hostname, false, err);
 }
 
-void ns_whole(struct engine *base, struct limits *ret, struct instance_stats *ret_stats)
-{
-	struct ns_engine *engine = ns_engine_of(base);
-
-	*ret = engine->whole;
-	(void)group_stats(engine, ".", ret_stats, NULL);
-}
-
-struct cgroup_limits ns_cgroup_limits(const struct limits *limits)
-{
-	return (struct cgroup_limits){
-		.cpu_milli = limits->cpu_milli,
-		.memory_bytes = limits->memory_bytes,
-		.pids = limits->pids,
-	};
-}
-
-int ns_set_tree_limits(
-	struct engine *engine, const char *tree, const struct limits *limits, struct err *err)
-{
-	struct cgroup_tree *cgroups = ns_engine_of(engine)->cgroups;
-	_cleanup_free_ char *group = xasprintf(CGROUP_SHARED "%s", tree);
-	struct cgroup_limits wanted = ns_cgroup_limits(limits);
-
-	if (!cgroup_exists(cgroups, group))
-		return 0;
-	if (wanted.pids)
-		wanted.pids += NS_PIDS_MORE;
-	return cgroup_limit(cgroups, group, &wanted, err);
-}
-
 int ns_set_limits(struct instance *base, const struct limits *limits, struct err *err)
 {
 	struct ns_instance *instance = ns_instance_of(base);
-	struct cgroup_limits wanted = ns_cgroup_limits(limits);
+	struct cgroup_limits wanted = groups_limits(limits);
 
 	if (cgroup_limit(ns_engine_of(base->engine)->cgroups, instance->group, &wanted, err) < 0)
 		return -1;
@@ -207,30 +148,16 @@ int ns_set_limits(struct instance *base, const struct limits *limits, struct err
 	return 0;
 }
 
-/* What is used falls in all groups above a process alike when it ends, so the limit that was
- * reached is still the one with the least room below it. */
-static enum instance_scope scope_of(struct instance *base, enum cgroup_controller controller)
-{
-	struct cgroup_tree *cgroups = ns_engine_of(base->engine)->cgroups;
-	const char *group = ns_instance_of(base)->group, *slash = strchr(group, '/');
-	_cleanup_free_ char *tree = slash ? xstrndup(group, (size_t)(slash - group)) : NULL;
-	uint64_t own = cgroup_room(cgroups, group, controller);
-	uint64_t together = tree ? cgroup_room(cgroups, tree, controller) : UINT64_MAX;
-	uint64_t all = cgroup_room(cgroups, ".", controller);
-
-	if (own <= together && own <= all)
-		return INSTANCE_SCOPE_OWN;
-	return together <= all ? INSTANCE_SCOPE_TREE : INSTANCE_SCOPE_ALL;
-}
-
 enum instance_scope ns_memory_scope(struct instance *base)
 {
-	return scope_of(base, CGROUP_MEMORY);
+	return groups_scope(
+		ns_engine_of(base->engine)->groups, ns_instance_of(base)->group, CGROUP_MEMORY);
 }
 
 enum instance_scope ns_pids_scope(struct instance *base)
 {
-	return scope_of(base, CGROUP_PIDS);
+	return groups_scope(
+		ns_engine_of(base->engine)->groups, ns_instance_of(base)->group, CGROUP_PIDS);
 }
 
 /* By path, a few microseconds: a file held open would be one more for each of hundreds of boxes. */
@@ -238,13 +165,6 @@ uint64_t ns_pids_refused(struct instance *base)
 {
 	return cgroup_pids_refused(
 		ns_engine_of(base->engine)->cgroups, ns_instance_of(base)->group);
-}
-
-uint64_t ns_tree_pids_refused(struct engine *engine, const char *tree)
-{
-	_cleanup_free_ char *group = xasprintf(CGROUP_SHARED "%s", tree);
-
-	return cgroup_pids_refused(ns_engine_of(engine)->cgroups, group);
 }
 
 int ns_netns(struct instance *base, int *ret, struct err *err)

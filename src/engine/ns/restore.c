@@ -674,7 +674,7 @@ static int begin(struct restoring *restoring, struct err *err)
 	struct ns_engine *engine = restoring->engine;
 	const struct instance_spec *spec = restoring->spec;
 	struct instance_spec roomy = *spec;
-	_cleanup_free_ char *group = ns_group(spec);
+	_cleanup_free_ char *group = groups_id(spec);
 	_cleanup_close_ int cgroup = -1;
 	bool delegate = ns_cgroup_view(engine, spec->profile) == CGROUP_VIEW_OWN;
 
@@ -689,7 +689,7 @@ static int begin(struct restoring *restoring, struct err *err)
 	if (restoring->state.profile != spec->profile)
 		return err_set(err, ERR_INVALID, "the state is of a box of another profile");
 	if (roomy.limits.pids)
-		roomy.limits.pids += NS_PIDS_MORE;
+		roomy.limits.pids += GROUPS_PIDS_MORE;
 	if (cgroup_open_v2(engine->cgroups, group, &cgroup, err) < 0 ||
 		ns_make_cgroups(engine, &roomy, delegate, &restoring->join, err) < 0 ||
 		make_mounts(restoring, err) < 0 || note_files(restoring, err) < 0)
@@ -722,7 +722,7 @@ int ns_restore(struct ns_engine *engine, const struct instance_spec *spec,
 	memset(restoring->mounts, 0xff, sizeof restoring->mounts);
 	engine->restorings = restoring;
 	if (begin(restoring, err) < 0) {
-		_cleanup_free_ char *group = ns_group(spec);
+		_cleanup_free_ char *group = groups_id(spec);
 
 		restoring_free(restoring);
 		cgroup_remove(engine->cgroups, group, NULL);

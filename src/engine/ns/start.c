@@ -66,31 +66,16 @@ int ns_open_disk(const struct instance_spec *spec, int *ret, struct err *err)
 	return 0;
 }
 
-char *ns_group(const struct instance_spec *spec)
-{
-	return spec->tree ? xasprintf(CGROUP_SHARED "%s/%s", spec->tree, spec->id)
-			  : xstrdup(spec->id);
-}
-
-/* Its tree first: a quota of CPU time of v1 may not exceed the one above it, and nothing runs
- * before its limits hold. */
 int ns_make_cgroups(struct ns_engine *engine, const struct instance_spec *spec, bool delegate,
 	struct cgroup_join *ret, struct err *err)
 {
-	struct cgroup_tree *tree = engine->cgroups;
-	_cleanup_free_ char *group = ns_group(spec);
-	struct cgroup_limits limits = ns_cgroup_limits(&spec->limits), none = { 0 };
-	const struct limits *all = &spec->tree_limits;
-	bool bounded = spec->tree && (all->cpu_milli || all->memory_bytes || all->pids);
+	_cleanup_free_ char *group = groups_id(spec);
 
-	if (bounded && (cgroup_create(tree, group, &none, err) < 0 ||
-			       ns_set_tree_limits(&engine->base, spec->tree, all, err) < 0))
-		return err_wrap(err, "limits of the tree");
-	if (cgroup_create(tree, group, &limits, err) < 0)
+	if (groups_make(engine->groups, spec, err) < 0)
 		return -1;
-	if (delegate && cgroup_delegate(tree, group, spec->uid_base, err) < 0)
+	if (delegate && cgroup_delegate(engine->cgroups, group, spec->uid_base, err) < 0)
 		return -1;
-	return cgroup_join_open(tree, group, ret, err);
+	return cgroup_join_open(engine->cgroups, group, ret, err);
 }
 
 enum cgroup_view ns_cgroup_view(const struct ns_engine *engine, enum profile profile)
@@ -373,7 +358,7 @@ int ns_start(struct engine *engine, const struct instance_spec *spec,
 	if (spec->state)
 		return ns_restore(start.engine, spec, ops, arg, ret, err);
 	strcpy(start.plan.hostname, spec->hostname);
-	start.group = ns_group(spec);
+	start.group = groups_id(spec);
 	memset(start.gifts, 0xff, sizeof start.gifts);
 	layers_init(&start.layers);
 	status = run(&start, err);
