@@ -96,6 +96,14 @@ def test_a_file_that_is_not_built_fails_the_build(tmp_path):
     assert "scripts/check-sources" in (ROOT / "tests/meson.build").read_text()
 
 
+def test_every_fuzzer_begins_with_samples():
+    fuzzers = {path.stem.removeprefix("fuzz_") for path in ROOT.glob("tests/fuzz/fuzz_*.c")}
+    corpora = {path.name: [sample.stat().st_size for sample in path.iterdir()] for path in ROOT.glob("tests/fuzz/corpus/*")}
+    assert fuzzers == set(corpora)
+    for name, sizes in corpora.items():
+        assert len(sizes) >= 3 and max(sizes) <= 16384, f"{name}: a few small ones, at most 16 KiB each"
+
+
 # ---- documents -------------------------------------------------------------------------------------
 
 
