@@ -33,9 +33,10 @@ all: deps build/build.ninja
 deps:
 	@scripts/deps build
 
-# Where it cannot be had everything else works: it says so, and so does 'box doctor'.
+# Where it cannot be had everything else works: it says so, and so does 'box doctor'. An edit of its source that does not
+# apply (2) is a bug of ours, and fails.
 criu:
-	@scripts/deps criu && scripts/criu || :
+	@scripts/deps criu && scripts/criu || [ $$? != 2 ]
 
 build/build.ninja: | deps
 	@meson setup build >build-setup.log 2>&1 || { cat build-setup.log; exit 1; }
@@ -43,7 +44,8 @@ build/build.ninja: | deps
 
 run:
 	@scripts/deps build image
-	@$(MAKE) --no-print-directory all criu
+	@$(MAKE) --no-print-directory all
+	@scripts/deps criu && scripts/criu || :
 	@scripts/run build/box
 
 # Prints as its last line how many passed and failed. One part: scripts/test e2e

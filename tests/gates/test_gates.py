@@ -96,6 +96,16 @@ def test_a_file_that_is_not_built_fails_the_build(tmp_path):
     assert "scripts/check-sources" in (ROOT / "tests/meson.build").read_text()
 
 
+def test_an_edit_of_criu_that_does_not_apply_fails_and_is_named(tmp_path):
+    for name in ("criu/include", "criu/pie", "images", "compel/arch/x86/src/lib"):
+        (tmp_path / name).mkdir(parents=True)
+    (tmp_path / "criu/seize.c").write_text("static int other(void)\n{\n}\n")
+    code, output = run("sh", "-euc", f"here={ROOT}/scripts; . $here/criu-changes", cwd=tmp_path)
+    assert code == 2, output
+    assert "criu/seize.c: an edit finds nothing to change" in output and "criu/seize.c: dumps are slower" in output
+    assert "criu/timens.c: there is no such file" in output
+
+
 def test_every_fuzzer_begins_with_samples():
     fuzzers = {path.stem.removeprefix("fuzz_") for path in ROOT.glob("tests/fuzz/fuzz_*.c")}
     corpora = {path.name: [sample.stat().st_size for sample in path.iterdir()] for path in ROOT.glob("tests/fuzz/corpus/*")}
