@@ -28,7 +28,7 @@ DOCDIR  := $(PREFIX)/share/doc/boxyard
 .DEFAULT_GOAL := all
 
 all: deps build/build.ninja
-	@ninja -C build -j $(JOBS) box $(NINJA_QUIET)
+	@JOBS=$(JOBS) scripts/build box
 
 deps:
 	@scripts/deps build

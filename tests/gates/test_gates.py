@@ -96,6 +96,11 @@ def test_a_file_that_is_not_built_fails_the_build(tmp_path):
     assert "scripts/check-sources" in (ROOT / "tests/meson.build").read_text()
 
 
+def test_a_build_that_nobody_watches_is_one_line():
+    code, output = run("scripts/build", "box", cwd=ROOT)
+    assert code == 0 and re.fullmatch(r"built box: \w+ steps in \d+ s\n", output), output
+
+
 def test_an_edit_of_criu_that_does_not_apply_fails_and_is_named(tmp_path):
     for name in ("criu/include", "criu/pie", "images", "compel/arch/x86/src/lib"):
         (tmp_path / name).mkdir(parents=True)
