@@ -1,0 +1,81 @@
+/* engine_fake.h - a driver without a kernel: every step does what a test tells it to
+ *
+ * Its "processes" are entries of a list in this program. They outlive the daemon as real ones do:
+ * a yard that is closed and opened again finds them (fake_find, adopt, leftovers). Behind each is
+ * a box-init that speaks the wire protocol on a socketpair (fake_init.c). Their cgroups are real,
+ * and empty; so are their network namespaces, in which core opens sockets.
+ *
+ * A driver promises to give up by itself what takes too long. So a start, a restore or a capture
+ * that never answers fails with ERR_TIMEOUT after FAKE_LIMIT_MS; of box-init's answers and of the
+ * end of a killed instance core has to think itself. */
+#pragma once
+#include "engine/engine.h"
+
+extern const struct engine_ops engine_fake; /* its name is "fake" */
+
+enum { FAKE_LIMIT_MS = 120 * 1000 };
+
+enum fake_step {
+	/* calls of the driver */
+	FAKE_START,
+	FAKE_ADOPT,
+	FAKE_SWEEP,
+	FAKE_CONNECT,
+	FAKE_NETNS,
+	FAKE_KILL, /* fails: the call does, and nothing ends; never: nothing ends */
+	FAKE_FREEZE,
+	FAKE_THAW,
+	FAKE_LIMITS,
+	FAKE_HOSTNAME,
+	/* what follows a start; the first two of a restore alone */
+	FAKE_MARKED,
+	FAKE_GOING,
+	FAKE_READY,
+	/* a capture, in this order */
+	FAKE_CAPTURE,
+	FAKE_REST,
+	FAKE_COPY, /* capture_rest, in the helper */
+	FAKE_TAKEN,
+	FAKE_DONE,
+	/* answers of box-init; fails: it hangs up (hello), or answers with an error */
+	FAKE_HELLO,
+	FAKE_TOLD, /* who it is, or what happened to it */
+	FAKE_EXEC,
+	FAKE_LIST, /* of its programs */
+	FAKE_SHUTDOWN,
+	FAKE_STEP_COUNT
+};
+const char *fake_step_name(enum fake_step step);
+
+enum fake_how { FAKE_OK, FAKE_FAIL, FAKE_NEVER, FAKE_HOW_COUNT };
+const char *fake_how_name(enum fake_how how);
+
+/* The nth time from now (1: the next) that the step is reached it goes like this; 0: every time. */
+void fake_tell(enum fake_step step, unsigned nth, enum fake_how how);
+void fake_tell_nothing(void); /* all steps succeed; counting and the trace begin anew */
+/* The steps that were reached since, in their order. */
+size_t fake_trace(const enum fake_step **ret);
+/* Called when a step is reached, before it goes as it was told to; NULL: nobody. */
+void fake_on_step(void (*fn)(size_t index, void *arg), void *arg);
+
+/* ---- what a kernel would know --------------------------------------------------------------- */
+
+struct fake_process {
+	struct fake_process *next;
+	char id[32], tree[32]; /* of the instance; "": of none */
+	struct instance_mark mark;
+	bool frozen;
+	bool listens; /* box-init is up */
+	int netns;
+	struct instance *instance; /* who holds it; NULL: no daemon */
+};
+
+struct fake_process *fake_find(const char *id); /* NULL: none */
+size_t fake_count(void);			/* processes that run */
+/* One that nobody had asked for: the box ends by itself. */
+void fake_end(struct fake_process *process, enum instance_end end);
+
+/* The moment a daemon dies: what runs goes on without it. */
+struct fake_process *fake_world_copy(void);
+void fake_world_set(struct fake_process *copy); /* instead of what runs now; takes copy */
+void fake_world_free(struct fake_process *list);
