@@ -47,4 +47,5 @@ extern const struct kind kind_files, kind_deleted, kind_removed_folder, kind_map
 	kind_udp, kind_talk, kind_timers, kind_sleepers, kind_epoll, kind_eventfd, kind_signalfd,
 	kind_inotify, kind_memfd, kind_shared, kind_sysv, kind_locks, kind_threads, kind_blocked,
 	kind_signals, kind_children, kind_pidfd, kind_context, kind_memory, kind_clock, kind_random,
-	kind_program, kind_shared_epoll, kind_lent_epoll, kind_in_flight, kind_descriptors;
+	kind_program, kind_shared_epoll, kind_lent_epoll, kind_in_flight, kind_descriptors,
+	kind_pty_between;

@@ -1,4 +1,5 @@
-/* pipes.c - pipes with data in them, named ones, and a terminal with a job in the foreground */
+/* pipes.c - pipes with data in them, named ones, and terminals: with a job in the foreground, and
+ * with one that has just ended */
 #include "tests/states/checks.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -249,3 +250,69 @@ static void pty_verify(struct check *check)
 }
 
 const struct kind kind_pty = { "pty", pty_set_up, pty_verify };
+
+/* ---- a shell between two jobs --------------------------------------------------------------- */
+
+static int next_job[2];
+
+/* Its job has ended and was waited for, but the terminal is still that group's, of which nobody is
+ * left: every shell is there for a moment after every job. */
+static void between_main(void)
+{
+	char line[64];
+	char byte;
+
+	signal(SIGTTOU, SIG_IGN);
+	for (unsigned number = 0;; number++) {
+		pid_t job = fork();
+
+		if (job < 0)
+			_exit(1);
+		setpgid(job, job);
+		if (job == 0)
+			for (;;)
+				pause();
+		tcsetpgrp(0, job);
+		kill(job, SIGKILL);
+		waitpid(job, NULL, 0);
+		printf("between %u\n", number);
+		fflush(stdout);
+		if (read(next_job[0], &byte, 1) != 1 || tcsetpgrp(0, getpid()) != 0)
+			_exit(2);
+		if (!fgets(line, sizeof line, stdin))
+			_exit(3);
+		printf("read %s", line);
+		fflush(stdout);
+	}
+}
+
+static void between_set_up(struct check *check)
+{
+	struct termios how;
+
+	must(check, pipe(next_job) == 0, "pipe");
+	shell = forkpty(&master, NULL, NULL, NULL);
+	if (shell == 0)
+		between_main();
+	must(check, shell > 0, "forkpty");
+	must(check, tcgetattr(master, &how) == 0, "tcgetattr");
+	how.c_lflag &= ~(tcflag_t)ECHO;
+	must(check, tcsetattr(master, TCSANOW, &how) == 0, "tcsetattr");
+	must(check, screen_shows("between 0\r\n"), "the first job");
+}
+
+static void between_verify(struct check *check)
+{
+	char text[64];
+
+	must(check, tcgetsid(master) == shell, "session of the terminal");
+	must(check, write(next_job[1], "?", 1) == 1, "write");
+	snprintf(text, sizeof text, "line %u\n", check->asked);
+	must(check, write(master, text, strlen(text)) == (ssize_t)strlen(text), "type");
+	snprintf(text, sizeof text, "read line %u\r\n", check->asked);
+	must(check, screen_shows(text), "the shell cannot read its terminal: '%s'", screen);
+	snprintf(text, sizeof text, "between %u\r\n", check->asked + 1);
+	must(check, screen_shows(text), "the next job: '%s'", screen);
+}
+
+const struct kind kind_pty_between = { "pty_between", between_set_up, between_verify };
