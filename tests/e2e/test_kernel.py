@@ -120,8 +120,10 @@ def test_queues_no_cgroup_counts_are_bounded(make_box, profile, what):
 
 
 # Says each 100 ms how many megabytes its sockets hold: raw ones, behind processes with more descriptors and others that have the
-# same; packets that come back to their sender with the time; the first message of each of many connections.
+# same; packets that come back to their sender with the time, by UDP and by TCP; the first message of each of many connections;
+# raw ones that left their table, in a thread with descriptors of its own, or in a network that no process is in.
 HIDE = """
+import ctypes, threading
 import os, resource, signal, socket, struct, sys, time
 what, chunk, held = sys.argv[1], b"x" * 60000, []
 resource.setrlimit(resource.RLIMIT_NOFILE, (resource.getrlimit(resource.RLIMIT_NOFILE)[1],) * 2)
@@ -156,6 +158,21 @@ def more():
                 one.sendto(chunk[:30000], socket.MSG_DONTWAIT, ("127.0.0.1", 9))
         except OSError:
             pass
+    elif what == "returned-tcp" and len(held) < 3000:
+        one = socket.create_connection(door.getsockname())
+        one.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4 << 20)
+        one.setsockopt(socket.SOL_SOCKET, 37, 2 | 16 | 128)
+        held.extend((one, door.accept()[0]))
+        for _ in range(12):
+            one.send(chunk[:30000])
+            held[-1].recv(60000)
+    elif what in ("unlisted", "thread") and len(held) < 1500:
+        one = socket.socket(socket.AF_INET, socket.SOCK_RAW, 17)
+        one.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4 << 20)
+        held.append(one)
+        for _ in range(12):
+            sender.sendto(chunk, ("127.0.0.1", 9))
+        libc.connect(one.fileno(), bytes(16), 16)
     elif what == "first" and len(held) < 9000:
         one = socket.socket()
         one.setblocking(False)
@@ -165,16 +182,42 @@ def more():
             one.send(chunk)
         except OSError:
             pass
+libc = ctypes.CDLL(None, use_errno=True)
+def work():
+    if what == "thread":
+        assert libc.unshare(0x400) == 0
+    end = time.monotonic() + 6
+    while time.monotonic() < end:
+        more()
+    print("kept", len(held))
+if what == "elsewhere":
+    here = os.open("/proc/self/ns/net", os.O_RDONLY)
+    assert libc.unshare(0x40000000) == 0
+    os.system("ip link set lo up")
+    sender = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    # Sockets belong to the network they were made in.
+    ready = [socket.socket(socket.AF_INET, socket.SOCK_RAW, 17) for _ in range(800)]
+    assert libc.setns(here, 0) == 0
+    def more():
+        if len(held) < 800:
+            held.append(ready[len(held)])
+            held[-1].setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4 << 20)
+            sender.sendto(chunk, ("127.0.0.1", 9))
 door = socket.create_server(("127.0.0.1", 0))
-end = time.monotonic() + 6
-while time.monotonic() < end:
-    more()
-print("kept", len(held))
+if what == "thread":
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+else:
+    work()
 """
 
 
-@pytest.mark.parametrize("profile", ["standard", "nested"])
-@pytest.mark.parametrize("what", ["decoys", "returned", "first"])
+HIDDEN = [(what, profile) for what in ("decoys", "returned", "returned-tcp", "first", "unlisted", "thread")
+          for profile in ("standard", "nested")] + [("elsewhere", "nested")]
+
+
+@pytest.mark.parametrize("what,profile", HIDDEN)
 def test_sockets_are_not_hidden(make_box, profile, what):
     """Whoever of the box's processes has them, and where the kernel lets TCP and UDP pass their limit."""
     box = make_box(memory="256M", profile=profile)

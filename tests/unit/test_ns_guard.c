@@ -2,7 +2,12 @@
  * how sockets are added up */
 #include "ns_fixture.h"
 #include "engine/ns/ns_internal.h"
+#include "engine/ns/sockets.h"
 #include "sys/cgroup.h"
+#include <netinet/in.h>
+#include <signal.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
 
 enum { PIDS_MAX = 64 };
 
@@ -115,17 +120,69 @@ static void test_sockets_are_added_up(void **state)
 		"       0 1 2 0 0\n";
 
 	(void)state;
-	assert_int_equal(sockets_add_up(netlink, 4, false), 1000 + 212992);
-	assert_int_equal(sockets_add_up(raw, 4, true), 0x10 + 0x34000 + 0xff);
+	assert_int_equal(socket_tables_sum(netlink, 4, false), 1000 + 212992);
+	assert_int_equal(socket_tables_sum(raw, 4, true), 0x10 + 0x34000 + 0xff);
 	/* Empty, no more than the names, cut off, shorter than it should be. */
-	assert_int_equal(sockets_add_up("", 4, false), 0);
-	assert_int_equal(sockets_add_up("sk Eth\n", 4, false), 0);
-	assert_int_equal(sockets_add_up("sk Eth", 4, true), 0);
-	assert_int_equal(sockets_add_up("sk\n0 1 2 3 44", 4, false), 44);
-	assert_int_equal(sockets_add_up("sk\n0 1\n5 1 2 3 44\n", 4, false), 44);
-	assert_int_equal(sockets_add_up("sl\n0 1\n5:5 1 2 3 2:2\n", 4, true), 4);
-	assert_int_equal(sockets_add_up("sl\n0 1 2 3 44\n", 4, true), 0);
-	assert_int_equal(sockets_add_up("sl\n\n\n", 4, true), 0);
+	assert_int_equal(socket_tables_sum("", 4, false), 0);
+	assert_int_equal(socket_tables_sum("sk Eth\n", 4, false), 0);
+	assert_int_equal(socket_tables_sum("sk Eth", 4, true), 0);
+	assert_int_equal(socket_tables_sum("sk\n0 1 2 3 44", 4, false), 44);
+	assert_int_equal(socket_tables_sum("sk\n0 1\n5 1 2 3 44\n", 4, false), 44);
+	assert_int_equal(socket_tables_sum("sl\n0 1\n5:5 1 2 3 2:2\n", 4, true), 4);
+	assert_int_equal(socket_tables_sum("sl\n0 1 2 3 44\n", 4, true), 0);
+	assert_int_equal(socket_tables_sum("sl\n\n\n", 4, true), 0);
+}
+
+static void test_sockets_without_a_table_are_told_apart(void **state)
+{
+	static const char protocols[] =
+		"protocol  size sockets  memory press maxhdr  slab module     cl co di\n"
+		"UNIX-STREAM 1152     20      -1   NI       0   yes  kernel      y  n  n\n"
+		"UNIX      1152      3      -1   NI       0   yes  kernel      y  n  n\n"
+		"RAWv6     1344      1      -1   NI       0   yes  kernel      y  y  y\n"
+		"RAW       1152      7      -1   NI       0   yes  kernel      y  y  y\n"
+		"TCP       2304    900      72   no     192   yes  kernel      y  y  y\n"
+		"NETLINK   1096      2      -1   NI       0   no   kernel      n  n  n\n";
+
+	(void)state;
+	assert_int_equal(socket_tables_untold(protocols, 1000), 1000 - 20 - 3 - 1 - 7 - 2);
+	assert_int_equal(socket_tables_untold(protocols, 30), 0);
+	assert_int_equal(socket_tables_untold("", 30), 30);
+	assert_int_equal(socket_tables_untold("x\nRAW", 30), 30);
+}
+
+/* One raw-like queue that no table tells of: UDP, disconnected with a message in it. A copy of the
+ * descriptor and a child with the same one count nothing more. */
+static void test_sockets_are_asked_once_each(void **state)
+{
+	struct sockaddr_in self = { .sin_family = AF_INET,
+		.sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
+	struct sockaddr nobody = { .sa_family = AF_UNSPEC };
+	int to = socket(AF_INET, SOCK_DGRAM, 0), from = socket(AF_INET, SOCK_DGRAM, 0), copy;
+	pid_t pids[2] = { getpid() };
+	struct held before = socket_walk(pids, 1), held;
+	socklen_t len = sizeof self;
+	char text[3000] = "";
+
+	(void)state;
+	assert_int_equal(bind(to, (struct sockaddr *)&self, sizeof self), 0);
+	assert_int_equal(getsockname(to, (struct sockaddr *)&self, &len), 0);
+	assert_int_equal(sendto(from, text, sizeof text, 0, (struct sockaddr *)&self, len), 3000);
+	assert_int_equal(connect(to, &nobody, sizeof nobody), 0);
+	copy = dup(to);
+	pids[1] = fork();
+	if (pids[1] == 0) {
+		pause();
+		_exit(0);
+	}
+	held = socket_walk(pids, 2);
+	kill(pids[1], SIGKILL);
+	waitpid(pids[1], NULL, 0);
+	close(to);
+	close(from);
+	close(copy);
+	assert_int_equal(held.uncounted, before.uncounted);
+	assert_in_range(held.counted - before.counted, 3000, 5999);
 }
 
 static int run(void)
@@ -134,6 +191,8 @@ static int run(void)
 		cmocka_unit_test(test_guard_counts_open_files),
 		cmocka_unit_test(test_guard_knows_when_little_is_left),
 		cmocka_unit_test(test_sockets_are_added_up),
+		cmocka_unit_test(test_sockets_without_a_table_are_told_apart),
+		cmocka_unit_test(test_sockets_are_asked_once_each),
 		NS_TEST(test_guard_takes_files_from_the_greediest),
 	};
 

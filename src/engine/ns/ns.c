@@ -53,7 +53,7 @@ static void ns_close(struct engine *base)
 	criu_close_scratch(engine);
 	free(engine->criu);
 	spawner_close(&engine->spawner);
-	loop_timer_free(engine->sockets_timer);
+	sockets_close(engine);
 	loop_timer_free(engine->guard_timer);
 	loop_fd_free(engine->inotify_watch);
 	if (engine->inotify >= 0)

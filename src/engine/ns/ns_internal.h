@@ -18,7 +18,7 @@
  *   net_hold.c no packets while connections are written down or put back
  *   preflight.c  what in a box cannot be captured, before that is tried
  *   guard.c    terminals and open files, which the machine has together with all boxes
- *   sockets.c  what sockets hold that no cgroup counts
+ *   sockets.c  what sockets hold that no cgroup counts; see sockets.h
  *   probe.c    what this machine can do, by trying it */
 #pragma once
 #include "base/alloc.h"
@@ -32,6 +32,7 @@ struct loop_fd;
 struct loop_timer;
 struct idmap_pair;
 struct seccomp_program;
+struct walker;
 
 enum {
 	/* user ids of a box alone: its own 65536 and as many for users nested in it */
@@ -191,6 +192,7 @@ struct ns_engine {
 	struct loop_fd *inotify_watch;
 	struct ns_instance *first;
 	struct loop_timer *sockets_timer, *guard_timer; /* see sockets.c, guard.c */
+	struct walker *walker;				/* see socket_walker.c */
 	struct spawner spawner;
 	char *criu;  /* the program; NULL: none */
 	int scratch; /* a tmpfs that becomes CRIU's /run and /tmp; -1: none */
@@ -221,7 +223,11 @@ struct ns_instance {
 	enum profile profile;
 	uint64_t memory_limit;
 	unsigned sockets_over; /* looks in a row that found too much in its sockets */
-	uint64_t cpu_limit;    /* thousandths; 0: none */
+	struct {
+		uint64_t asked; /* the question that is not answered yet; 0: none */
+		int64_t asked_at, not_before;
+	} walk;		    /* see socket_walker.c */
+	uint64_t cpu_limit; /* thousandths; 0: none */
 	bool frozen;
 	enum ns_state state;
 	struct restoring *restoring; /* it is being made from a state; NULL: no */
@@ -421,9 +427,7 @@ bool guard_is_scarce(uint64_t used, uint64_t most); /* most 0: not known, so nev
 
 /* sockets.c */
 void sockets_open(struct ns_engine *engine);
-/* Pure: the sum of a column (from 0) of one of the kernel's tables of sockets; hexadecimal ones are
- * two numbers with ':'. */
-uint64_t sockets_add_up(const char *table, unsigned column, bool hexadecimal);
+void sockets_close(struct ns_engine *engine);
 
 /* probe.c */
 int ns_probe(struct engine *engine, json_t *checks, struct err *err);
