@@ -14,12 +14,15 @@
 #include <linux/netlink.h>
 #include <linux/rtnetlink.h>
 #include <mqueue.h>
+#include <net/if.h>
 #include <netinet/in.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/inotify.h>
+#include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/mount.h>
 #include <sys/msg.h>
@@ -40,6 +43,7 @@ enum {
 	MEMINFO_WORDS = 9, /* what SO_MEMINFO gives; the first is what waits to be read */
 	SENDS = 60,
 	DUMPS = 2000,
+	BACKLOG = 1024, /* of a listening socket */
 	PROCESS_S = 20,
 };
 
@@ -160,22 +164,29 @@ static int64_t hoard_returned(void)
 	return waiting_in(fd);
 }
 
+static int listen_on(struct sockaddr_in *ret, int backlog)
+{
+	socklen_t len = sizeof *ret;
+	int door = socket(AF_INET, SOCK_STREAM, 0);
+
+	*ret = (struct sockaddr_in){ .sin_family = AF_INET,
+		.sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
+	if (bind(door, (struct sockaddr *)ret, sizeof *ret) < 0 || listen(door, backlog) < 0 ||
+		getsockname(door, (struct sockaddr *)ret, &len) < 0)
+		return -1;
+	return door;
+}
+
 /* The first message of a connection passes where the kernel would refuse the second. */
 static int64_t hoard_first(void)
 {
-	static struct sockaddr_in self = { .sin_family = AF_INET };
+	static struct sockaddr_in self;
 	static int door = -1;
-	socklen_t len = sizeof self;
 	int from = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK, 0);
 	ssize_t got;
 
-	if (door < 0) {
-		self.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-		door = socket(AF_INET, SOCK_STREAM, 0);
-		if (bind(door, (struct sockaddr *)&self, sizeof self) < 0 || listen(door, 8) < 0 ||
-			getsockname(door, (struct sockaddr *)&self, &len) < 0)
-			return 0;
-	}
+	if (door < 0 && (door = listen_on(&self, 8)) < 0)
+		return 0;
 	if (from < 0)
 		return 0;
 	connect(from, (struct sockaddr *)&self, sizeof self);
@@ -185,9 +196,97 @@ static int64_t hoard_first(void)
 	return got > 0 ? got : 1;
 }
 
+/* The same as hoard_returned on a connection whose other end reads: what comes back is in no table
+ * of the kernel's. */
+static int64_t hoard_returned_tcp(void)
+{
+	static struct sockaddr_in self;
+	static char sink[CHUNK];
+	static int door = -1;
+	int times = SOF_TIMESTAMPING_TX_SOFTWARE | SOF_TIMESTAMPING_SOFTWARE |
+		    SOF_TIMESTAMPING_OPT_ID,
+	    from = socket(AF_INET, SOCK_STREAM, 0), to;
+
+	if (door < 0 && (door = listen_on(&self, 8)) < 0)
+		return 0;
+	if (from < 0)
+		return 0;
+	widen(from);
+	if (connect(from, (struct sockaddr *)&self, sizeof self) < 0 ||
+		(to = accept(door, NULL, NULL)) < 0 ||
+		setsockopt(from, SOL_SOCKET, SO_TIMESTAMPING, &times, sizeof times) < 0)
+		return 0;
+	for (int i = 0; i < SENDS; i++) {
+		send(from, chunk, sizeof chunk / 2, MSG_DONTWAIT);
+		while (recv(to, sink, sizeof sink, MSG_DONTWAIT) > 0)
+			continue;
+	}
+	close(to);
+	return waiting_in(from) + 1;
+}
+
+/* Connections that wait to be accepted are on nobody's account yet. */
+static int64_t hoard_unaccepted(void)
+{
+	static struct sockaddr_in self;
+	static unsigned number;
+	int from = socket(AF_INET, SOCK_STREAM, 0);
+	int64_t sent = 0;
+	ssize_t got;
+
+	if (number++ % BACKLOG == 0 && listen_on(&self, BACKLOG) < 0)
+		return 0;
+	if (from < 0 || connect(from, (struct sockaddr *)&self, sizeof self) < 0)
+		return 0;
+	while (sent < 2 * CHUNK && (got = send(from, chunk, sizeof chunk, MSG_DONTWAIT)) > 0)
+		sent += got;
+	close(from);
+	return sent + 1;
+}
+
+/* A socket that was disconnected keeps what waits in it and leaves its table. */
+static int64_t hoard_unlisted(void)
+{
+	struct sockaddr nobody = { .sa_family = AF_UNSPEC };
+	struct sockaddr_in self = { .sin_family = AF_INET,
+		.sin_addr.s_addr = htonl(INADDR_LOOPBACK),
+		.sin_port = htons(9) };
+	int to = socket(AF_INET, SOCK_RAW, IPPROTO_UDP), from = socket(AF_INET, SOCK_DGRAM, 0);
+
+	if (to < 0 || from < 0)
+		return 0;
+	widen(to);
+	for (int i = 0; i < SENDS / 4; i++)
+		sendto(from, chunk, sizeof chunk, MSG_DONTWAIT, (struct sockaddr *)&self,
+			sizeof self);
+	connect(to, &nobody, sizeof nobody);
+	close(from);
+	return waiting_in(to);
+}
+
 static int64_t hoard_raw(void)
 {
 	return hoard_datagrams(SOCK_RAW, IPPROTO_UDP);
+}
+
+/* Sockets of a network that no process is in. */
+static int64_t hoard_elsewhere(void)
+{
+	static int here = -1;
+	struct ifreq lo = { .ifr_name = "lo", .ifr_flags = IFF_UP };
+	int64_t got = 0;
+	int control;
+
+	if (here < 0)
+		here = open("/proc/self/ns/net", O_RDONLY | O_CLOEXEC);
+	if (here < 0 || unshare(CLONE_NEWNET) < 0)
+		return 0;
+	control = socket(AF_INET, SOCK_DGRAM, 0);
+	ioctl(control, SIOCSIFFLAGS, &lo);
+	close(control);
+	for (int i = 0; i < 8; i++)
+		got += hoard_raw();
+	return setns(here, CLONE_NEWNET) < 0 ? 0 : got;
 }
 
 static int64_t hoard_tcp(void)
@@ -334,7 +433,11 @@ static const struct {
 	{ "raw", hoard_raw, 20 },
 	{ "tcp", hoard_tcp, 20 },
 	{ "returned", hoard_returned, 20 },
+	{ "returned-tcp", hoard_returned_tcp, 20 },
 	{ "first", hoard_first, 20 },
+	{ "unaccepted", hoard_unaccepted, 20 },
+	{ "unlisted", hoard_unlisted, 20 },
+	{ "elsewhere", hoard_elsewhere, 20 },
 	{ "unix", hoard_unix, 20 },
 	{ "pipe", hoard_pipe, 20 },
 	{ "memfd", hoard_memfd, 20 },

@@ -66,7 +66,8 @@ def test_the_kernel_holds_in_both_profiles(place):
     done = attack("--group", "kernel", "--json", env={**os.environ, "TMPDIR": str(place)})
     assert done.returncode == 0, done.stdout + done.stderr
     checks = {result["check"] for result in json.loads(done.stdout)["results"]}
-    assert {"packet-rings", "netlink-queues", "tcp-buffers", "udp-queues", "inotify-instances", "terminals"} <= checks
+    assert {"packet-rings", "netlink-queues", "tcp-buffers", "udp-queues", "inotify-instances", "terminals",
+            "returned-packets-of-tcp", "queues-of-unlisted-sockets", "queues-in-a-network-without-processes"} <= checks
 
 
 def test_forks_have_no_more_than_their_box_in_both_profiles(place):
