@@ -7,6 +7,7 @@
 #include "audit/audit.h"
 #include "core/audit.h"
 #include "core/network.h"
+#include "store/store.h"
 
 enum {
 	PAGE = 500,
@@ -109,6 +110,23 @@ static void answer_page(struct call *call, struct audit *audit, uint64_t since, 
 			next < audit_get_next(audit), "logs", yard_audit_logs(call->yard)));
 }
 
+/* Not a box any more, but one that left lines or events. Where a reader asks for old lines of a
+ * long log, it has to be read to know. */
+static int check_known(
+	struct call *call, struct audit *audit, const char *box, bool old, struct err *err)
+{
+	uint64_t count = 0, first;
+	bool all;
+
+	if (store_event_tail(yard_get_store(call->yard), box, 1, &count, &first, err) < 0)
+		return -1;
+	if (count || audit_knows(audit, box, &all) || (old && !all))
+		return 0;
+	err_set(err, ERR_NOT_FOUND, "no box '%.80s', and no line about one%s", box,
+		all ? "" : " among the newest");
+	return all ? -1 : err_hint(err, "since=0 ('box audit --since 0') looks through all");
+}
+
 void api_audit(struct call *call)
 {
 	struct err err = ERR_INIT;
@@ -125,7 +143,9 @@ void api_audit(struct call *call)
 	} else if (input_query_u64(call, "since", 0, INT64_MAX, &since, &err) < 0 ||
 		   input_query_u64(call, "limit", 0, LIMIT_MAX, &limit, &err) < 0 ||
 		   input_query_bool(call, "follow", &following, &err) < 0 ||
-		   read_verdict(call, &wanted.verdict, &err) < 0) {
+		   read_verdict(call, &wanted.verdict, &err) < 0 ||
+		   (name && !box &&
+			   check_known(call, audit, name, since != UINT64_MAX, &err) < 0)) {
 		call_error(call, &err);
 	} else {
 		if (since == UINT64_MAX)

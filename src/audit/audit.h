@@ -60,6 +60,9 @@ json_t *audit_read(struct audit *audit, uint64_t since, const char *box, const c
 	unsigned max, uint64_t *ret_next, struct err *err);
 /* Where to begin for the last count lines that fit; bounded. */
 uint64_t audit_recent(struct audit *audit, const char *box, const char *verdict, unsigned count);
+/* Whether a line is about box. *ret_all: all lines were looked at; in a long log only the newest
+ * are, bounded. */
+bool audit_knows(struct audit *audit, const char *box, bool *ret_all);
 bool audit_fits(const json_t *line, const char *box, const char *verdict);
 /* fn is called for each line written from now on, right after it was; event is borrowed, with its
  * "seq". */

@@ -282,3 +282,14 @@ uint64_t audit_recent(struct audit *audit, const char *box, const char *verdict,
 	}
 	return looking.first;
 }
+
+bool audit_knows(struct audit *audit, const char *box, bool *ret_all)
+{
+	uint64_t next = 0, first = audit_recent(audit, box, NULL, 1), all = 0;
+	_cleanup_json_ json_t *lines = audit_read(audit, first, box, NULL, 1, &next, NULL);
+
+	for (size_t i = 0; i < audit->files.count; i++)
+		all += audit->files.list[i].bytes;
+	*ret_all = all <= AUDIT_LOOK_MAX;
+	return json_array_size(lines);
+}

@@ -1,10 +1,14 @@
 /* text.c - see text.h */
 #include "base/text.h"
 #include "base/alloc.h"
+#include "base/clock.h"
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <sys/random.h>
+#include <time.h>
+
+#define AGO_MAX_MS (UINT64_C(100) * 366 * 86400 * 1000)
 
 static bool is_lower(char c)
 {
@@ -194,6 +198,49 @@ int env_check(const char *what, const char *text, struct err *err)
 	if (strlen(text) > 32768)
 		return err_set(err, ERR_INVALID, "%s '%.*s' is longer than 32768 bytes", what,
 			(int)MIN(p - text, 80), text);
+	return 0;
+}
+
+/* The rest of a time after its seconds: a fraction perhaps, then Z or the distance from it. */
+static bool parse_zone(const char *text, int64_t *us)
+{
+	int hours, minutes, end = -1;
+	int64_t unit = 100000;
+	char sign;
+
+	if (*text == '.')
+		for (text++; *text >= '0' && *text <= '9'; text++, unit /= 10)
+			*us += (*text - '0') * unit;
+	if (!strcmp(text, "Z"))
+		return true;
+	if (sscanf(text, "%c%2d:%2d%n", &sign, &hours, &minutes, &end) < 3 || end != 6 ||
+		text[end] || (sign != '+' && sign != '-') || hours > 23 || minutes > 59 ||
+		hours < 0 || minutes < 0)
+		return false;
+	*us -= (sign == '-' ? -1 : 1) * (int64_t)(hours * 60 + minutes) * 60000000;
+	return true;
+}
+
+int parse_moment(const char *what, const char *text, uint64_t *ret_us, struct err *err)
+{
+	struct tm parts = { 0 };
+	const char *rest;
+	uint64_t ago_ms;
+	int64_t us;
+
+	if (!strchr(text, 'T')) {
+		if (parse_duration(what, text, 0, AGO_MAX_MS, &ago_ms, err) < 0)
+			return err_hint(err, "how long ago (10m), or a time: 2026-01-02T03:04:05Z");
+		us = clock_wall_us() - (int64_t)ago_ms * 1000;
+	} else {
+		rest = strptime(text, "%Y-%m-%dT%H:%M:%S", &parts);
+		us = rest ? (int64_t)timegm(&parts) * 1000000 : 0;
+		if (!rest || !parse_zone(rest, &us)) {
+			err_set(err, ERR_INVALID, "%s: '%.40s' is no time", what, text);
+			return err_hint(err, "like 2026-01-02T03:04:05Z, or how long ago: 10m");
+		}
+	}
+	*ret_us = (uint64_t)MAX(us, 0);
 	return 0;
 }
 

@@ -21,6 +21,8 @@ int parse_size(const char *what, const char *text, uint64_t lowest, uint64_t hig
 /* "1500ms", "30s", "5m", "2h", "1d"; a bare number means seconds. In milliseconds. */
 int parse_duration(const char *what, const char *text, uint64_t lowest_ms, uint64_t highest_ms,
 	uint64_t *ret_ms, struct err *err);
+/* "2026-01-02T03:04:05Z", or how long ago: "10m". Microseconds since 1970. */
+int parse_moment(const char *what, const char *text, uint64_t *ret_us, struct err *err);
 /* CPUs as thousandths: "2", "0.5", "1.25". */
 int parse_cpus(const char *what, const char *text, uint64_t *ret_milli, struct err *err);
 /* KEY=VALUE where KEY is [A-Za-z_][A-Za-z0-9_]*. */

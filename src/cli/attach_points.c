@@ -4,6 +4,7 @@
 #include "base/strv.h"
 #include "base/text.h"
 #include "cli/cli.h"
+#include "cli/remote.h"
 #include <errno.h>
 
 enum { ID_MAX = 2147483647 };
@@ -131,4 +132,20 @@ int volumes_read(struct cli *cli, json_t *body, struct err *err)
 int mounts_read(struct cli *cli, json_t *body, struct err *err)
 {
 	return read_all(cli, "mount", "mounts", mount_parse, body, err);
+}
+
+void mounts_explain(struct cli *cli, json_t *body, struct err *err)
+{
+	json_t *mount;
+	size_t i;
+
+	if (err->kind != ERR_FORBIDDEN || remote_is(cli->target))
+		return;
+	json_array_foreach (json_object_get(body, "mounts"), i, mount)
+		if (access(json_str(mount, "source"), F_OK) < 0 && errno == ENOENT) {
+			err_clear(err);
+			err_set(err, ERR_NOT_FOUND, "--mount: there is no '%.200s'",
+				json_str(mount, "source"));
+			return;
+		}
 }

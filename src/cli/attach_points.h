@@ -13,3 +13,6 @@ int mount_parse(const char *text, json_t **ret, struct err *err);
 /* All that were given, into body. */
 int volumes_read(struct cli *cli, json_t *body, struct err *err);
 int mounts_read(struct cli *cli, json_t *body, struct err *err);
+/* The daemon tells nobody but root whether a folder that it refuses is there. Who asks can look
+ * himself: changes err if that is the reason. */
+void mounts_explain(struct cli *cli, json_t *body, struct err *err);

@@ -252,6 +252,16 @@ static void show_page(const struct cli *cli, json_t *lines)
 		table_free(table);
 }
 
+/* Nothing was found in all of the log. */
+static int check_box(struct reading *reading)
+{
+	_cleanup_free_ char *path = client_path("/v1/boxes/%s", reading->box);
+	struct err err = ERR_INIT;
+
+	return client_get(reading->cli->client, path, NULL, &err) < 0 ? cli_fail(reading->cli, &err)
+								      : 0;
+}
+
 static int show(struct reading *reading)
 {
 	struct cli *cli = reading->cli;
@@ -278,7 +288,7 @@ static int show(struct reading *reading)
 			reading->has_since || (!reading->box && !reading->verdict)
 				? ""
 				: " among the newest lines; --since 0 looks through all");
-	return 0;
+	return !any && reading->box && reading->has_since ? check_box(reading) : 0;
 }
 
 /* ---- checking ------------------------------------------------------------------------------- */

@@ -103,6 +103,8 @@ const struct command *command_find(int argc, char **argv, int *ret_words);
 
 /* What a word of other tools is called here, as a sentence; NULL: nothing known. habits.c */
 const char *habit_hint(const char *word);
+/* The word of another tool that is one letter from word; NULL: none. */
+const char *habit_near(const char *word);
 /* Says that there is no such command, and which one may be meant; returns 64. */
 int command_unknown(const char *word);
 

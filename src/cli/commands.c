@@ -37,12 +37,25 @@ const struct command *command_next(const struct command *command)
 	return NULL;
 }
 
+/* What they take away does not come back by itself. They are offered for long words with one wrong
+ * letter alone: somebody who types 'tpo' or 'rn' may mean anything, and repeats what is offered. */
+static bool may_offer(const char *word, const char *command)
+{
+	static const char *const careful[] = { "down", "forget", "promote", "rm", "rollback",
+		"stop" };
+
+	for (size_t i = 0; i < ARRAY_LEN(careful); i++)
+		if (!strcmp(careful[i], command))
+			return strlen(word) > 3 && text_distance(word, command) == 1;
+	return text_is_near(word, command);
+}
+
 static const char *nearest_command(const char *word)
 {
 	const char *best = NULL;
 
 	for (const struct command *command = NULL; (command = command_next(command));)
-		if (!strchr(command->name, ' ') && text_is_near(word, command->name) &&
+		if (!strchr(command->name, ' ') && may_offer(word, command->name) &&
 			(!best || text_distance(word, command->name) < text_distance(word, best)))
 			best = command->name;
 	return best;
@@ -51,13 +64,17 @@ static const char *nearest_command(const char *word)
 int command_unknown(const char *word)
 {
 	const struct cli no_command = { 0 };
-	const char *near = nearest_command(word), *habit = habit_hint(word);
+	const char *near = nearest_command(word), *habit = habit_hint(word), *meant;
 
 	if (habit)
 		return cli_usage(&no_command, "there is no 'box %s': %s", word, habit);
 	if (word[0] == '-')
 		return cli_usage(&no_command,
 			"unknown option '%.60s'; options come after the command", word);
+	meant = habit_near(word);
+	if (meant && (!near || text_distance(word, meant) < text_distance(word, near)))
+		return cli_usage(&no_command, "unknown command '%.60s'; if '%s' is meant: %s", word,
+			meant, habit_hint(meant));
 	if (near)
 		return cli_usage(
 			&no_command, "unknown command '%.60s', did you mean '%s'?", word, near);

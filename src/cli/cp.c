@@ -303,6 +303,13 @@ static int copy_one(
 	return result;
 }
 
+static int fail(const struct cli *cli, struct err *err)
+{
+	if (err->kind == ERR_INVALID && !err->hint[0])
+		err_hint(err, "see 'box help cp'");
+	return cli_fail(cli, err);
+}
+
 int cmd_cp(struct cli *cli, int argc, char **argv)
 {
 	struct copy copy = { .cli = cli, .file = OUTFILE_INIT };
@@ -311,10 +318,12 @@ int cmd_cp(struct cli *cli, int argc, char **argv)
 	int code = 0;
 
 	if (parse_place(argv[argc - 1], &to, &err) < 0)
-		return cli_fail(cli, &err);
-	for (int i = 0; i < argc - 1; i++)
+		return fail(cli, &err);
+	for (int i = 0; i < argc - 1; i++) {
+		err_clear(&err);
 		if (copy_one(&copy, argv[i], &to, argc > 2, &err) < 0)
-			code = cli_fail(cli, &err);
+			code = fail(cli, &err);
+	}
 	if (!code && cli->json && !place_is_stream(&to))
 		cli_print_json(json_pack("{s:I}", "bytes", (json_int_t)copy.all));
 	place_done(&to);

@@ -29,6 +29,9 @@ static const struct {
 	{ "login", "log in with 'skopeo login HOST', or set registry_auth in boxyard.conf; then "
 		   "'box image pull'" },
 	{ "logout", "log out with 'skopeo logout HOST'" },
+	{ "mount", "'box new --mount FOLDER:/path' gives a box a folder of this machine, --volume "
+		   "NAME:/path a volume" },
+	{ "mv", "'box rename BOX NAME' gives a box another name" },
 	{ "network", "'box net' shows traffic, 'box policy' what a box may reach" },
 	{ "pause", "'box suspend BOX' freezes a box" },
 	{ "ports", "'box port ls BOX' lists them" },
@@ -64,5 +67,13 @@ const char *habit_hint(const char *word)
 	for (size_t i = 0; i < ARRAY_LEN(habits); i++)
 		if (!strcmp(habits[i].word, word))
 			return habits[i].hint;
+	return NULL;
+}
+
+const char *habit_near(const char *word)
+{
+	for (size_t i = 0; i < ARRAY_LEN(habits); i++)
+		if (strlen(word) > 2 && text_distance(word, habits[i].word) == 1)
+			return habits[i].word;
 	return NULL;
 }

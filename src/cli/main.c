@@ -1,9 +1,47 @@
 /* main.c - finds the command, parses its options, runs it */
 #include "base/alloc.h"
+#include "base/text.h"
 #include "cli/cli.h"
 #include "cli/remote.h"
 #include <errno.h>
 #include <signal.h>
+
+/* What the word at index stands for: "BOX" of the usage "BOX [NAME...]". The last one goes on for
+ * ever if it may. Returns whether usage has one. */
+static bool word_of_usage(const char *usage, int index, char *out, size_t size)
+{
+	bool again = false;
+
+	*out = '\0';
+	for (int i = 0; *usage && *usage != '|' && !text_has_prefix(usage, "[--"); i++) {
+		size_t len = strcspn(usage, " "), start = strspn(usage, "[");
+		size_t end = start + strspn(usage + start, "ABCDEFGHIJKLMNOPQRSTUVWXYZ");
+
+		snprintf(out, size, "%.*s", (int)(end - start), usage + start);
+		again = !strncmp(usage + end, "...", 3);
+		if (i == index)
+			return true;
+		usage += len + strspn(usage + len, " ");
+	}
+	return again;
+}
+
+/* Paths of the API are made of such words, and one with a slash would be another path. */
+static const char *find_name_with_slash(const struct cli *cli)
+{
+	static const char *const names[] = { "BOX", "CHILD", "OTHER", "EXEC", "SNAPSHOT", "VOLUME",
+		"WORKSPACE", "TOKEN", "PORT" };
+	int count = cli->flags.dash_at >= 0 ? cli->flags.dash_at : cli->flags.word_count;
+	char what[16];
+
+	if (cli->command->options & CMD_STOP_AT_PROGRAM)
+		count = MIN(count, cli->command->stop_after);
+	for (int i = 0; i < count && word_of_usage(cli->command->usage, i, what, sizeof what); i++)
+		for (size_t j = 0; j < ARRAY_LEN(names); j++)
+			if (!strcmp(what, names[j]) && strchr(cli->flags.words[i], '/'))
+				return cli->flags.words[i];
+	return NULL;
+}
 
 /* An unset variable in a script. A path of the API cannot be made of it. */
 static bool has_empty_name(const struct cli *cli)
@@ -42,6 +80,9 @@ static int check_words(const struct cli *cli)
 			command->usage);
 	if (has_empty_name(cli))
 		return cli_usage(cli, "a name is empty: box %s %s", command->name, command->usage);
+	if (find_name_with_slash(cli))
+		return cli_usage(cli, "'%.60s' is no name, it has a '/': box %s %s",
+			find_name_with_slash(cli), command->name, command->usage);
 	return 0;
 }
 

@@ -409,6 +409,7 @@ static int make_whole(
 	if (make_box(cli, body, &box, &err) < 0) {
 		if (err.kind != ERR_UNAVAILABLE) /* then nobody knows what has been made */
 			guard_tell_nothing(guard);
+		mounts_explain(cli, body, &err);
 		return cli_fail(cli, &err);
 	}
 	if (copies && !runs)

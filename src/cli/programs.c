@@ -304,11 +304,13 @@ int cmd_logs(struct cli *cli, int argc, char **argv)
 	bool follow = cli_has(cli, "follow");
 	struct err err = ERR_INIT;
 	int result, tries = 0;
-	uint64_t tail = 0;
+	uint64_t tail = 0, since;
 
-	if (cli_get(cli, "since-offset") &&
-		parse_u64("--since-offset", cli_get(cli, "since-offset"), 0, INT64_MAX,
-			&logs.offset, &err) < 0)
+	if ((cli_get(cli, "since-offset") &&
+		    parse_u64("--since-offset", cli_get(cli, "since-offset"), 0, INT64_MAX,
+			    &logs.offset, &err) < 0) ||
+		(cli_get(cli, "since") &&
+			parse_moment("--since", cli_get(cli, "since"), &since, &err) < 0))
 		return cli_fail(cli, &err);
 	if (find_exec(cli, argc, argv, false, &exec, &err) < 0)
 		return cli_fail(cli, &err);

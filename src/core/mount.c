@@ -101,6 +101,9 @@ static int refuse_folder(const struct yard *yard, const struct wish *wish, struc
 {
 	const char *own = yard->conf->mount_own ? "own:" : "";
 
+	if (wish->by == 0 && access(wish->from, F_OK) < 0 && errno == ENOENT)
+		return err_set(
+			err, ERR_NOT_FOUND, "there is no '%.200s' on this machine", wish->from);
 	err_set(err, ERR_FORBIDDEN, "'%.200s' cannot be given to a box", wish->from);
 	if (!yard->conf->mount_own || wish->by < 0)
 		return err_hint(err,
@@ -109,9 +112,8 @@ static int refuse_folder(const struct yard *yard, const struct wish *wish, struc
 			yard->conf->mount_own ? "over TCP, " : "", own, wish->from);
 	if (wish->by == 0)
 		return err_hint(err,
-			"it is not there, or holds what the machine is made of; /etc/boxyard.conf "
-			"can "
-			"allow it: mount_roots = %s%.100s",
+			"it holds what the machine is made of; /etc/boxyard.conf can allow it: "
+			"mount_roots = %s%.100s",
 			own, wish->from);
 	return err_hint(err,
 		"only what is there and belongs to you (uid %lld) can; /etc/boxyard.conf can allow "

@@ -351,3 +351,53 @@ def test_events_can_be_the_last_ones(yard, box):
     finally:
         follow.kill()
         follow.communicate()
+
+
+@pytest.mark.parametrize("args", [["audit", "nosuch"], ["audit", "nosuch", "--since", "0"], ["audit", "-f", "nosuch"],
+                                  ["events", "nosuch"]])
+def test_a_box_that_never_was_is_not_found(yard, args):
+    assert "nosuch" in refused(yard.box(*args, check=False), EXIT_NOT_FOUND)
+
+
+def test_the_audit_of_a_box_that_is_gone(yard):
+    box = yard.new()
+    yard.box("policy", "set", box.name, "--preset", "none", check=False)
+    box.remove()
+    assert yard.box("audit", box.id, check=False).returncode == 0
+
+
+@pytest.mark.parametrize("args", [["show", "a/b"], ["rm", "-f", "a/b"], ["exec", "a/b", "true"], ["stop", "x", "a/b"],
+                                  ["rollback", "x", "a/b"], ["volume", "rm", "a/b"], ["logs", "x", "../y"], ["fork", "a/b"],
+                                  ["snapshot", "a/b"], ["workspace", "rm", "a/b"], ["token", "revoke", "a/b"], ["url", "a/b"]])
+def test_a_name_with_a_slash_is_refused_before_anything_is_asked(yard, args):
+    assert "'/'" in refused(yard.box(*args, check=False), EXIT_USAGE)
+
+
+def test_words_that_may_have_a_slash(yard, box):
+    assert yard.box("policy", "explain", box.name, "https://example.com/a", check=False).returncode == 1
+    yard.box("save", box.name, "some/image")
+    yard.box("image", "rm", "some/image")
+    assert yard.box("exec", box.name, "/bin/echo", "a/b").stdout == "a/b\n"
+
+
+@pytest.mark.parametrize("word", ["tpo", "rn", "r", "sto", "topp", "stat", "rum", "rum-", "stp", "don"])
+def test_what_takes_away_is_not_offered_for_short_words(yard, word):
+    said = refused(yard.box(word, check=False), EXIT_USAGE)
+    for command in ("stop", "rm", "rollback", "forget", "down", "promote"):
+        assert f"mean '{command}'" not in said, said
+
+
+def test_typos_of_other_tools_words_get_their_hint(yard):
+    assert "'box ps BOX'" in refused(yard.box("tpo", check=False), EXIT_USAGE)
+    assert "mean 'stop'" in refused(yard.box("sotp", check=False), EXIT_USAGE)
+    assert "--mount" in refused(yard.box("mount", check=False), EXIT_USAGE)
+
+
+def test_errors_name_the_option_and_say_what_to_do(yard, box, tmp_path):
+    for since in ("zzz", "2026-13-01T00:00:00Z"):
+        assert "--since" in refused(yard.box("logs", box.name, "--since", since, check=False), EXIT_USAGE)
+    said = refused(yard.box("new", "--mount", "/nonexist:/m", check=False), EXIT_NOT_FOUND)
+    assert "/nonexist" in said and "mount_roots" not in said
+    for args in (["a", "b"], ["", f"{box.name}:/"], [f"{box.name}:x", "."]):
+        done = yard.box("cp", *args, "--json", check=False)
+        assert done.returncode == EXIT_USAGE and json.loads(done.stderr)["error"]["hint"], done.stderr

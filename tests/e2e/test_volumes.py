@@ -2,12 +2,15 @@
 import http.client
 import json
 import os
+import shutil
 import subprocess
 import sys
+import tempfile
+from pathlib import Path
 
 import pytest
 
-from boxtest import random_name
+from boxtest import BOX_BIN, EXIT_NOT_FOUND, random_name
 from fixtures import running_yard_with
 
 pytestmark = pytest.mark.asan
@@ -109,10 +112,12 @@ def test_a_folder_of_the_host(rooted):
 def test_only_below_the_roots(rooted):
     yard, root, outside = rooted
     (root / "link").symlink_to(outside)
-    for source in (outside, root / "link", "/", "/etc", root / "missing"):
+    for source in (outside, root / "link", "/", "/etc"):
         refused = yard.api("POST", "/v1/boxes", {"mounts": [{"source": str(source), "path": "/x"}]})
         assert refused.status == 403, (source, refused.body)
         assert "mount_roots" in refused.json["error"]["hint"]
+    missing = yard.api("POST", "/v1/boxes", {"mounts": [{"source": str(root / "missing"), "path": "/x"}]})
+    assert missing.status == 404 and "there is no" in missing.json["error"]["message"], "root may know what is there"
 
 
 def test_roots_own_folder_is_read_only(rooted):
@@ -137,6 +142,27 @@ def homes(image, tmp_path):
         os.chmod(yard.sock.parent, 0o755)
         os.chmod(yard.sock, 0o666)
         yield yard, tmp_path
+
+
+def test_as_a_user_with_the_command_line(homes):
+    yard, hidden = homes
+    with tempfile.TemporaryDirectory() as name:
+        top = Path(name)  # all folders above it can be entered, unlike those of pytest
+        os.chmod(top, 0o755)
+        program = shutil.copy(BOX_BIN, top / "box")
+        (top / "mine").mkdir()
+        (top / "mine" / "f").write_text("mine")
+        os.chown(top / "mine", 1234, 1234)
+
+        def new(spec):
+            return subprocess.run([program, "new", "--rm", "--mount", spec, "--", "sh", "-c", "cat /x/f; echo n > /x/n"], env=yard.env,
+                                  user=1234, group=1234, extra_groups=[], capture_output=True, text=True, timeout=60)
+
+        done = new(f"{top}/mine:/x")
+        assert done.stdout == "mine" and os.stat(top / "mine" / "n").st_uid == 1234, done
+        assert "belongs to you" in new(f"{hidden}/his:/x").stderr
+        missing = new(f"{top}/missing:/x")
+        assert missing.returncode == EXIT_NOT_FOUND and "there is no" in missing.stderr and "mount_roots" not in missing.stderr
 
 
 def ask_as(yard, uid, mount):
