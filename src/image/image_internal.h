@@ -307,9 +307,10 @@ struct progress {
 	char detail[96];
 	unsigned round; /* packages of the present apt run; 0: not known */
 	unsigned fetched, unpacked, configured;
-	enum err_kind kind; /* of the failure, as far as the words tell */
-	char blame[320];    /* last line that names a cause */
-	char last[320];	    /* last line at all */
+	enum err_kind kind;  /* of the failure, as far as the words tell */
+	char blame[320];     /* last line that names a cause */
+	char last[320];	     /* last line at all */
+	bool package_failed; /* blame names the first package that cannot be configured */
 };
 
 /* Takes in one line without its newline; true when stage, done, total or detail changed. */

@@ -6,7 +6,9 @@
  * all; the bar stays with "unpack" until that is through, so that it does not jump to and fro.
  *
  * When it fails, the last lines are mmdebstrap's own ("E: apt-get ... failed"), which say nothing;
- * the cause is the last line before them that complains about something. */
+ * the cause is the last line before them that complains about something. A package that cannot be
+ * configured takes others with it: the cause is the first of them, and what its script said
+ * last. */
 #include "image/image_internal.h"
 #include "base/text.h"
 #include <ctype.h>
@@ -79,6 +81,7 @@ static bool is_complaint(const char *line)
 		return false;
 	if (text_has_prefix(line, "E: mmdebstrap failed") ||
 		text_has_prefix(line, "E: run_chroot failed") ||
+		text_has_prefix(line, "E: Sub-process ") ||
 		text_has_prefix(line, "E: Some index files failed"))
 		return false;
 	for (size_t i = 0; i < ARRAY_LEN(starts); i++)
@@ -87,10 +90,32 @@ static bool is_complaint(const char *line)
 	return false;
 }
 
+/* "dpkg: error processing package NAME (--configure):", after the words of its script. */
+static bool note_package(struct progress *progress, const char *line)
+{
+	static const char start[] = "dpkg: error processing package ";
+	const char *name = line + strlen(start);
+	char text[sizeof progress->last + 128];
+
+	if (!text_has_prefix(line, start) || !strstr(name, " (--configure)"))
+		return false;
+	if (progress->package_failed)
+		return true;
+	progress->package_failed = true;
+	snprintf(text, sizeof text, "package '%.*s' cannot be configured: %s",
+		(int)MIN(strcspn(name, " "), 64u), name, progress->last);
+	keep_text(progress->blame, sizeof progress->blame, text, strlen(text));
+	return true;
+}
+
 static void note_trouble(struct progress *progress, const char *line)
 {
 	bool complaint = is_complaint(line);
 
+	if (progress->kind != ERR_LIMIT && note_package(progress, line))
+		return;
+	if (progress->package_failed)
+		complaint = false;
 	for (size_t i = 0; i < ARRAY_LEN(causes); i++)
 		if (strstr(line, causes[i].words)) {
 			/* A full disk makes everything else fail too: it stays the cause. */
@@ -175,10 +200,10 @@ bool progress_feed(struct progress *progress, const char *line)
 {
 	if (!*line)
 		return false;
+	note_trouble(progress, line);
 	/* mmdebstrap's last words about its own end are not a cause. */
 	if (!text_has_prefix(line, "I: "))
 		keep_text(progress->last, sizeof progress->last, line, strlen(line));
-	note_trouble(progress, line);
 	if (text_has_prefix(line, "Get:"))
 		return feed_get(progress, line);
 	if (text_has_prefix(line, "Unpacking ") || text_has_prefix(line, "Setting up "))

@@ -39,7 +39,9 @@ struct kitchen {
 	int dir;
 };
 
-/* mmdebstrap runs hooks as `sh -c HOOK exec ROOT` with the machine's own apt settings in force. */
+/* mmdebstrap runs hooks as `sh -c HOOK exec ROOT` with the machine's own apt settings in force. The
+ * folders of manuals are made empty before any package comes: openjdk and others make links in them
+ * with update-alternatives and cannot be configured without. */
 static const char setup_hook[] =
 	"set -e\n"
 	"conf=\"$1/etc/apt/apt.conf.d/00boxyard-build\"\n"
@@ -48,11 +50,11 @@ static const char setup_hook[] =
 	"eval \"$(apt-config shell auth Dir::Etc::netrc/f authd Dir::Etc::netrcparts/d)\"\n"
 	"echo \"Dir::Etc::netrc \\\"$auth\\\"; Dir::Etc::netrcparts \\\"$authd\\\";\" >> "
 	"\"$conf\"\n"
-	"echo 'Acquire::IndexTargets::deb-src::Sources::DefaultEnabled \"false\";' >> \"$conf\"\n";
+	"echo 'Acquire::IndexTargets::deb-src::Sources::DefaultEnabled \"false\";' >> \"$conf\"\n"
+	"for section in 1 2 3 4 5 6 7 8; do mkdir -p \"$1/usr/share/man/man$section\"; done\n";
 
 /* A user for programs that refuse to run as root; names the box can resolve; the keys its package
- * sources name; a locale that speaks UTF-8; the folders of manuals, empty: packages like openjdk
- * make links in them with update-alternatives and cannot be configured without. */
+ * sources name; a locale that speaks UTF-8. */
 static const char customize_hook[] =
 	"set -e\n"
 	"rm -f \"$1/etc/apt/apt.conf.d/00boxyard-build\"\n"
@@ -63,7 +65,6 @@ static const char customize_hook[] =
 	"fi\n"
 	"[ -e \"$1/etc/hosts\" ] || printf '127.0.0.1\\tlocalhost\\n"
 	"::1\\tlocalhost ip6-localhost ip6-loopback\\n' > \"$1/etc/hosts\"\n"
-	"for section in 1 2 3 4 5 6 7 8; do mkdir -p \"$1/usr/share/man/man$section\"; done\n"
 	"echo 'export LANG=\"${LANG:-C.UTF-8}\"' > \"$1/etc/profile.d/lang.sh\"\n"
 	"cat \"$1\"/etc/apt/sources.list \"$1\"/etc/apt/sources.list.d/* 2>/dev/null |\n"
 	"	grep -ioE 'signed-by[=:] */[^] ]+' | sed 's/^[^/]*//' | sort -u |\n"

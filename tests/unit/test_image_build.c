@@ -142,6 +142,30 @@ static void test_progress_names_the_cause_not_the_echo(void **state)
 	assert_string_equal(err.message, "Unable to locate package no-such-thing");
 }
 
+static void test_progress_names_the_first_package_and_what_its_script_said(void **state)
+{
+	static const char *const lines[] = {
+		"Setting up openjdk-17-jre-headless:amd64 (17.0.1) ...",
+		"update-alternatives: error: error creating symbolic link '/man1/rmid.1.gz'",
+		"dpkg: error processing package openjdk-17-jre-headless:amd64 (--configure):",
+		" installed package post-installation script subprocess returned error exit status 2",
+		"dpkg: dependency problems prevent configuration of default-jre-headless:",
+		"dpkg: error processing package default-jre-headless (--configure):",
+		" dependency problems - leaving unconfigured",
+		"E: Sub-process env returned an error code (1)",
+		"E: apt-get --yes install default-jre-headless failed"
+	};
+	struct progress p = { 0 };
+	struct err err = ERR_INIT;
+
+	(void)state;
+	feed(&p, lines, ARRAY_LEN(lines));
+	progress_explain(&p, 1, &err);
+	assert_string_equal(err.message,
+		"package 'openjdk-17-jre-headless:amd64' cannot be configured: update-alternatives: "
+		"error: error creating symbolic link '/man1/rmid.1.gz'");
+}
+
 static void test_progress_explains_silence(void **state)
 {
 	struct progress p = { 0 };
@@ -228,6 +252,7 @@ int main(void)
 		cmocka_unit_test(test_progress_never_passes_its_total),
 		cmocka_unit_test(test_progress_text_is_printable),
 		cmocka_unit_test(test_progress_names_the_cause_not_the_echo),
+		cmocka_unit_test(test_progress_names_the_first_package_and_what_its_script_said),
 		cmocka_unit_test(test_progress_explains_silence),
 		cmocka_unit_test(test_suite_is_the_codename),
 		cmocka_unit_test(test_sources_lists_lose_what_cannot_serve),
