@@ -203,12 +203,12 @@ def test_daemon_that_goes_down_in_the_middle_loses_nothing(scene):
 
 def kill_criu(yard, over):
     """Ends the first criu of this yard that is seen; gives whether one was."""
+    daemon = yard.daemon_pid()
     while not over.is_set():
-        for pid in instance_processes(yard.name, yard.base):
-            if read_proc(pid, "comm").strip() == b"criu":
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGKILL)
-                    return True
+        for pid in states.criu_processes(yard, daemon):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+                return True
         time.sleep(0.001)
     return False
 
@@ -231,7 +231,7 @@ def test_criu_killed(scene, verb):
     eventually(lambda: states.state(scene.box) in SETTLED, 60, every=0.05)
     shown = scene.box.show()
     if shown["state"] == "stopped":
-        assert shown.get("cause") or shown.get("reason") or shown.get("stop_reason"), shown
+        assert shown["end"]["detail"], shown
         scene.yard.box("start", scene.box.name)
         assert scene.box.out("echo up") == "up"
         return

@@ -9,7 +9,7 @@ import json
 import os
 from pathlib import Path
 
-from boxtest import ROOT, SLOWNESS, Box, box_cgroups, eventually, instance_cgroups, instance_processes, read_proc, status_kb
+from boxtest import ROOT, SLOWNESS, Box, box_cgroups, eventually, instance_cgroups, instance_processes, processes, read_proc, status_kb
 
 PROGRAM = ROOT / "build" / "tests" / "states" / "states-checks"
 INSIDE = "/usr/local/bin/states-checks"
@@ -129,6 +129,20 @@ class Checks:
 
 def plus(counts, more):
     return {kind: count + more for kind, count in counts.items()}
+
+
+def criu_processes(yard, daemon=None):
+    """CRIU that restores boxes of the yard; with the number of its daemon also the one that captures, or waits to."""
+    def is_criu(pid):
+        return read_proc(pid, "comm").strip() == b"criu"
+
+    def above(pid):
+        while is_criu(pid):
+            pid = int((read_proc(pid, "stat").rpartition(b")")[2].split() or [b"", b"0"])[1])
+        return pid
+
+    return [pid for pid in processes() if is_criu(pid) and
+            (above(pid) == daemon or f"/{yard.name}".encode() in read_proc(pid, "cgroup"))]
 
 
 # ---- what must not be left -------------------------------------------------------------------------

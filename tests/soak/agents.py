@@ -145,7 +145,7 @@ class Agent(Real):
 
 
 class Claude(Agent):
-    name, package = "claude", "@anthropic-ai/claude-code"
+    name, package = "claude", "@anthropic-ai/claude-code@2.1.326"
     env = {**Agent.env, "ANTHROPIC_BASE_URL": "http://127.0.0.1:7016", "ANTHROPIC_API_KEY": "none", "IS_SANDBOX": "1",
            "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1"}
 
@@ -154,7 +154,7 @@ class Claude(Agent):
 
 
 class Codex(Agent):
-    name, package = "codex", "@openai/codex"
+    name, package = "codex", "@openai/codex@0.169.0"
     env = {**Agent.env, "KEY": "none"}
 
     def words(self, prompt):
@@ -164,7 +164,7 @@ class Codex(Agent):
 
 
 class Opencode(Agent):
-    name, package = "opencode", "opencode-ai"
+    name, package = "opencode", "opencode-ai@1.18.33"
 
     def settings(self, box):
         self.script(box, "/root/w/opencode.json", json.dumps({

@@ -20,7 +20,7 @@ NPM = ROOT / "build" / "soak-npm"  # what npm fetches for it, once
 
 def ensure_real_image(name, packages):
     try:
-        ensure_image(name, *[word for package in packages for word in ("--package", package)], images=IMAGES)
+        ensure_image(name, "--minimal", *[word for package in packages for word in ("--package", package)], images=IMAGES)
     except AssertionError as why:
         pytest.skip(f"LOUD: no image with {' '.join(packages)}: {str(why)[-300:]}")
 
@@ -297,7 +297,7 @@ class Vite(Long):
 
     def prepare(self):
         super().prepare()
-        self.folder = npm("vite@5")  # of those that the node of Debian runs
+        self.folder = npm("vite@5.4.21")  # of those that the node of Debian runs
 
     def start(self, box):
         box.yard.box("cp", f"{self.folder}/node_modules", f"{box.name}:/root/app", timeout=300)
