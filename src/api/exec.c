@@ -239,5 +239,5 @@ void api_exec(struct call *call)
 	run->body.spec.stdin_open = body.has_input;
 	run->body.spec.attach = !body.detach || body.has_input;
 	run->x.pending = true;
-	box_before_exec(box, &run->body.spec, start, run);
+	box_before_exec(box, run->body.spec.argv, start, run);
 }

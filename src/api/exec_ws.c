@@ -234,7 +234,7 @@ static int start(struct session *session, json_t *message, struct err *err)
 	body->spec.stdin_open = true;
 	body->spec.attach = true;
 	session->x.pending = true;
-	box_before_exec(box, &body->spec, begin, session);
+	box_before_exec(box, body->spec.argv, begin, session);
 	return 0;
 }
 

@@ -4,7 +4,7 @@
  * tried whole and then, where that cannot be done, with the disk alone. The box may be removed
  * meanwhile, so an attempt knows it by its id. */
 #include "core/auto.h"
-#include "core/core_internal.h"
+#include "core/exec_internal.h"
 #include "core/timeline.h"
 #include "base/buf.h"
 #include "base/clock.h"
@@ -260,8 +260,7 @@ static void on_awake(struct box *box, const struct err *err, void *arg)
 		capture(attempt, box);
 }
 
-void box_before_exec(
-	struct box *box, const struct wire_exec_spec *spec, exec_ready ready, void *arg)
+void box_before_exec(struct box *box, const char *const *argv, exec_ready ready, void *arg)
 {
 	struct attempt *attempt;
 	struct err err = ERR_INIT;
@@ -275,7 +274,7 @@ void box_before_exec(
 		return;
 	}
 	attempt = attempt_new(box, "exec");
-	attempt->detail = words_of(spec->argv);
+	attempt->detail = words_of(argv);
 	add_starter(attempt, ready, arg);
 	if (box->state == BOX_RUNNING || box->state == BOX_SUSPENDED)
 		on_awake(box, box_touch(box, &err) < 0 ? &err : NULL, attempt);

@@ -28,6 +28,5 @@ int box_set_auto_snapshot(struct box *box, const char *text, struct err *err);
 typedef void (*exec_ready)(struct box *box, const struct err *err, void *arg);
 /* Before a program is started for a client: takes the snapshot, if the box wants one. ready is
  * called exactly once, possibly before this returns; a snapshot that fails keeps nobody from
- * starting. spec is borrowed for the call. */
-void box_before_exec(
-	struct box *box, const struct wire_exec_spec *spec, exec_ready ready, void *arg);
+ * starting. argv is borrowed for the call. */
+void box_before_exec(struct box *box, const char *const *argv, exec_ready ready, void *arg);

@@ -1,0 +1,15 @@
+/* exec_internal.h - a program's way from its description to box-init */
+#pragma once
+#include "core/auto.h"
+#include "core/core_internal.h"
+#include "core/exec.h"
+
+int exec_spec_check(const struct exec_spec *spec, struct err *err);
+/* A spec that outlives the call it came with. */
+struct exec_spec exec_spec_copy(const struct exec_spec *spec);
+void exec_spec_free(struct exec_spec *spec); /* of a copy */
+/* stopped: the box, so that it does not run any more whatever is said. ret borrows from info. */
+void exec_info_from(const struct wire_exec_info *info, bool stopped, struct exec_info *ret);
+/* Asks box-init for the program; a box that sleeps is woken. The channel hears the rest. */
+int exec_open(struct box *box, const struct exec_spec *spec, const struct chan_ops *ops, void *arg,
+	struct chan **ret, struct err *err);
