@@ -50,8 +50,7 @@ static void ask_free(struct ask *ask)
 		}
 	if (ask->answer)
 		chan_close(ask->answer);
-	if (ask->exec)
-		chan_close(ask->exec);
+	exec_close(ask->exec);
 	while (ask->pieces) {
 		struct piece *piece = ask->pieces;
 
@@ -67,7 +66,7 @@ static void ask_free(struct ask *ask)
 static void ask_cancel(struct ask *ask)
 {
 	if (ask->exec)
-		chan_signal(ask->exec, SIGTERM);
+		exec_signal(ask->exec, SIGTERM);
 	ask_free(ask);
 }
 
@@ -102,7 +101,7 @@ static void on_answer_closed(struct chan *chan, void *arg)
 	ask->number++;
 	ask->pieces = piece->next;
 	if (piece->relayed && ask->exec)
-		chan_consumed(ask->exec, piece->len);
+		exec_consumed(ask->exec, piece->len);
 	piece_free(piece);
 	if (!ask->pieces && ask->over)
 		ask_free(ask);

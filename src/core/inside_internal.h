@@ -2,6 +2,7 @@
  * (what is done), inside_limits.c (how much) and inside_tell.c (who the box is) */
 #pragma once
 #include "core/core_internal.h"
+#include "core/exec.h"
 #include "core/inside.h"
 
 struct ask;
@@ -37,9 +38,7 @@ struct ask {
 	struct piece *pieces;
 	struct chan *answer; /* the first piece is under way */
 	bool over;	     /* the last piece is in the list */
-	struct chan *exec;   /* a program in a child whose output goes to whoever asked */
-	bool exec_ended;
-	int exec_code;
+	struct exec *exec;   /* a program in a child whose output goes to whoever asked */
 	struct ask *next;
 };
 

@@ -358,56 +358,35 @@ static void do_rollback(struct ask *ask, const struct args *args)
 
 /* ---- exec ----------------------------------------------------------------------------------- */
 
-static void on_exec_data(struct chan *chan, enum wire_stream stream, uint64_t offset,
-	const void *data, size_t len, void *arg)
+static void on_exec_output(struct exec *exec, enum exec_stream stream, uint64_t offset,
+	uint64_t time_us, const void *data, size_t len, void *arg)
 {
-	(void)chan;
+	(void)exec;
 	(void)offset;
-	ask_relay(arg, stream == WIRE_STREAM_STDERR ? WIRE_ANSWER_ERR : WIRE_ANSWER_OUT, data, len);
+	(void)time_us;
+	ask_relay(arg, stream == EXEC_STDERR ? WIRE_ANSWER_ERR : WIRE_ANSWER_OUT, data, len);
 }
 
-static void on_exec_exit(struct chan *chan, const struct wire_exit *exit, void *arg)
+static void on_exec_done(
+	struct exec *exec, const struct exec_end *end, const struct err *err, void *arg)
 {
 	struct ask *ask = arg;
 
-	(void)chan;
-	ask->exec_ended = true;
-	ask->exec_code = exit->signal ? 128 + (int)(exit->signal & 127) : (int)(exit->code & 255);
-}
-
-static void on_exec_closed(struct chan *chan, void *arg)
-{
-	struct ask *ask = arg;
-	struct err err = ERR_INIT;
-
-	(void)chan;
+	(void)exec;
 	ask->exec = NULL;
-	if (ask->exec_ended)
-		return ask_done(ask, ask->exec_code);
-	err_set(&err, ERR_PROTOCOL, "how the program ended is not known");
-	ask_fail(ask, &err);
-}
-
-static void on_exec_error(struct chan *chan, const struct err *err, void *arg)
-{
-	struct ask *ask = arg;
-
-	(void)chan;
-	ask->exec = NULL;
-	ask_fail_outer(ask, err);
+	if (end)
+		ask_done(ask, (int)end->exit_code);
+	else
+		ask_fail_outer(ask, err);
 }
 
 static void start_exec(struct ask *ask, struct box *child, const char *const *argv)
 {
-	static const struct chan_ops ops = { .on_data = on_exec_data,
-		.on_exit = on_exec_exit,
-		.on_closed = on_exec_closed,
-		.on_error = on_exec_error };
-	struct wire_exec_spec spec = { .argv = argv, .attach = true };
+	static const struct exec_ops ops = { .on_output = on_exec_output, .on_done = on_exec_done };
 	struct err err = ERR_INIT;
-	char id[33];
 
-	if (box_exec_start(child, &spec, id, &ops, ask, &ask->exec, &err) < 0)
+	if (exec_start(child, &(struct exec_spec){ .argv = argv, .no_snapshot = true }, &ops, ask,
+		    &ask->exec, &err) < 0)
 		ask_fail_outer(ask, &err);
 }
 
@@ -420,19 +399,6 @@ static const char *const *program_of(struct ask *ask)
 	return (const char *const *)(*at && !strcmp(*at, "--") ? at + 1 : at);
 }
 
-static void child_woken(struct box *child, const struct err *err, void *arg)
-{
-	_cleanup_free_ struct errand *errand = arg;
-	struct ask *ask = errand_find(errand);
-
-	if (!ask)
-		return;
-	if (err)
-		ask_fail_outer(ask, err);
-	else
-		start_exec(ask, child, program_of(ask));
-}
-
 static void do_exec(struct ask *ask, const struct args *args)
 {
 	struct err err = ERR_INIT;
@@ -440,10 +406,7 @@ static void do_exec(struct ask *ask, const struct args *args)
 
 	if (!child)
 		return ask_fail(ask, &err);
-	if (child->state == BOX_SUSPENDED || child->state == BOX_HIBERNATED)
-		box_wake(child, child_woken, errand_new(ask));
-	else
-		start_exec(ask, child, program_of(ask));
+	start_exec(ask, child, program_of(ask));
 }
 
 /* ---- rm ------------------------------------------------------------------------------------- */

@@ -5,6 +5,7 @@
  * live in box-init. It breaks when box-init drops us or speaks nonsense; then it is made again,
  * slower each time. */
 #include "core/core_internal.h"
+#include "core/exec.h"
 #include "core/limit.h"
 #include "core/output_internal.h"
 #include "core/tree_internal.h"
@@ -416,20 +417,24 @@ int box_exec_start(struct box *box, const struct wire_exec_spec *spec, char ret_
 
 /* ---- main: the command given with `new`, or the image's ------------------------------------- */
 
-static void on_command_reply(struct chan *chan, struct wire_reader *reply, void *arg)
+static void on_command_started(struct exec *exec, const struct exec_info *info, void *arg)
 {
-	(void)chan;
-	(void)reply;
+	(void)exec;
+	(void)info;
 	box_tell(arg, NULL);
 }
 
 /* A new box whose command cannot start was asked for in error: the caller hears why and nothing
- * stays. The channel belongs to the box's link, which ends before the box does. */
-static void on_command_error(struct chan *chan, const struct err *err, void *arg)
+ * stays. The exec ends with the box's link, which ends before the box does. */
+static void on_command_done(
+	struct exec *exec, const struct exec_end *end, const struct err *err, void *arg)
 {
 	struct box *box = arg;
 
-	(void)chan;
+	(void)exec;
+	(void)end;
+	if (!err)
+		return;
 	if (err->kind != ERR_UNAVAILABLE)
 		yard_event(box->yard, "exec.failed", box,
 			json_pack("{s:s,s:o}", "exec", "main", "message", text_json(err->message)));
@@ -444,15 +449,13 @@ static void on_command_error(struct chan *chan, const struct err *err, void *arg
 
 bool box_run_command(struct box *box)
 {
-	static const struct chan_ops ops = { .on_reply = on_command_reply,
-		.on_error = on_command_error };
+	static const struct exec_ops ops = { .on_started = on_command_started,
+		.on_done = on_command_done };
 	const char *text = *box->row.main ? box->row.main : box->row.command;
 	_cleanup_json_ json_t *command = *text ? json_loads(text, 0, NULL) : NULL;
 	_cleanup_strv_ char **argv = NULL;
-	struct wire_exec_spec spec = { .id = "main" };
-	struct chan *chan;
+	struct exec *exec;
 	struct err err = ERR_INIT;
-	char id[33];
 	size_t i;
 	json_t *item;
 
@@ -460,11 +463,13 @@ bool box_run_command(struct box *box)
 		strv_add(&argv, json_string_value(item));
 	if (!argv)
 		return false;
-	spec.argv = (const char *const *)argv;
-	if (box_exec_start(box, &spec, id, &ops, box, &chan, &err) == 0) {
-		chan_set_background(chan);
+	if (exec_start(box,
+		    &(struct exec_spec){ .id = "main",
+			    .argv = (const char *const *)argv,
+			    .detach = true,
+			    .no_snapshot = true },
+		    &ops, box, &exec, &err) == 0)
 		return true;
-	}
 	log_warn("the command of a box did not start", kv_str("box", box->row.id), kv_err(&err));
 	return false;
 }
