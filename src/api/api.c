@@ -42,6 +42,21 @@ struct box *call_box(struct call *call)
 	return box;
 }
 
+struct box *call_box_awake(struct call *call)
+{
+	struct box *box = call_box(call);
+	enum box_state state = box ? box_get_state(box) : BOX_RUNNING;
+	struct err err = ERR_INIT;
+
+	if (state == BOX_RUNNING || state == BOX_STOPPED || call_may(call, SCOPE_ALL & ~SCOPE_READ))
+		return box;
+	err_set(&err, ERR_STATE, "box '%s' is %s, not running", box_get_name(box),
+		box_state_name(state));
+	err_hint(&err, "a token that may only read wakes no box");
+	call_error(call, &err);
+	return NULL;
+}
+
 void live_add(struct api *api, struct live *live, void (*stop)(struct live *live))
 {
 	live->stop = stop;

@@ -5,7 +5,6 @@
  *   auth.c       who may come in
  *   input.c      what clients send: paths, modes, signals, queries
  *   exec_body.c  the description of a program; box_body.c that of a box
- *   exec_time.c  the time limit of a program whose box stands still
  *   ndjson.c     lines of streamed answers
  *   exchange.c   a client on one side, a channel into a box on the other
  *   follow.c     a client on one side, a log that grows on the other
@@ -25,6 +24,7 @@
 #include "base/buf.h"
 #include "core/box.h"
 #include "core/disk.h"
+#include "core/exec.h"
 #include "core/look.h"
 #include "core/timeline.h"
 #include "core/yard.h"
@@ -131,6 +131,8 @@ void call_none(struct call *call);			      /* 204 */
 const char *call_query(struct call *call, const char *key);
 /* The box the path names; NULL after answering 404. */
 struct box *call_box(struct call *call);
+/* The same, for questions that would wake a box that sleeps: 409 to those who may only look. */
+struct box *call_box_awake(struct call *call);
 /* Whether whoever asks has one of these scopes (enum scope). */
 bool call_may(const struct call *call, unsigned scopes);
 /* Who asks, for the audit log, into out (CALL_WHO_SIZE bytes): "uid 0 by the socket", "token ci".
@@ -205,39 +207,18 @@ json_t *json_from_u64(uint64_t value); /* cut to what JSON integers hold */
 /* ---- exec_body.c ---------------------------------------------------------------------------- */
 
 struct exec_body {
-	struct wire_exec_spec spec; /* strings borrowed from the JSON */
+	struct exec_spec spec; /* strings borrowed from the JSON */
 	const char **argv;
 	char **env;
 	uint8_t *input; /* stdin or stdin_b64; owned */
 	size_t input_len;
 	bool has_input;
-	bool detach;
 };
 
 int exec_body_read(json_t *body, struct exec_body *ret, struct err *err);
 void exec_body_done(struct exec_body *body);
 
-/* ---- exec_time.c ---------------------------------------------------------------------------- */
-
-struct exec_time {
-	void (*on_over)(const struct err *err, void *arg); /* once; ERR_TIMEOUT */
-	void *arg;
-	struct yard *yard;
-	char box[API_PARAM_MAX]; /* id */
-	struct loop_timer *timer;
-};
-
-/* A program with this limit (0: none) begins in box: on_over is called when the limit is over and
- * the box stands still. */
-void exec_time_start(struct exec_time *time, struct yard *yard, const struct box *box, uint64_t ms);
-void exec_time_stop(struct exec_time *time); /* or it never began */
-
-json_t *exec_json(const struct wire_exec_info *info); /* new reference */
-/* The same of one in a box that has stopped: nothing runs there, though its end may not be
- * known. */
-json_t *exec_ended_json(const struct wire_exec_info *info);
-/* execs.c: of a reply to WIRE_OP_EXEC_LIST; new reference, NULL with err. */
-json_t *execs_json(struct wire_reader *reply, struct err *err);
+json_t *exec_json(const struct exec_info *info); /* ndjson.c; new reference */
 
 /* ---- box_body.c ----------------------------------------------------------------------------- */
 
@@ -285,12 +266,12 @@ void api_box_save_full(struct call *call, struct box *box, const char *name);
 
 /* Appends one line each. */
 void ndjson_output(
-	struct buf *out, enum wire_stream stream, uint64_t offset, const void *data, size_t len);
+	struct buf *out, enum exec_stream stream, uint64_t offset, const void *data, size_t len);
 /* time_us 0: it is not known. */
-void ndjson_output_at(struct buf *out, enum wire_stream stream, uint64_t offset, uint64_t time_us,
+void ndjson_output_at(struct buf *out, enum exec_stream stream, uint64_t offset, uint64_t time_us,
 	const void *data, size_t len);
 void ndjson_gap(struct buf *out, uint64_t offset, uint64_t lost);
-void ndjson_exit(struct buf *out, const struct wire_exit *exit);
+void ndjson_exit(struct buf *out, const struct exec_end *end);
 void ndjson_start(struct buf *out, json_t *exec); /* takes exec */
 void ndjson_error(struct buf *out, const struct err *err);
 void ndjson_add(struct buf *out, const json_t *value); /* any value and a newline */
@@ -304,7 +285,9 @@ struct exchange {
 	struct api *api;
 	struct http_request *request; /* NULL: answered, or the client went away */
 	struct websocket *ws;	      /* NULL: likewise */
-	struct chan *chan;	      /* NULL: over */
+	struct exec *exec;	      /* a program, or */
+	struct task *task;	      /* a question; NULL: over */
+	struct chan *chan;	      /* file work; NULL: over */
 	bool reading;		      /* the client can be told to pause */
 	size_t owed;		      /* bytes given to the client, not yet to the box's window */
 	struct buf left;	      /* for the box, not yet taken by the channel */
@@ -317,9 +300,10 @@ struct exchange {
 /* Takes the request; a client that goes away closes the channel. */
 void exchange_init(struct exchange *x, struct call *call, void (*done)(struct exchange *x));
 void exchange_settle(struct exchange *x);
-void exchange_close_chan(struct exchange *x);
-/* Client's side. Each of these three ends the request. */
+void exchange_close(struct exchange *x); /* the box's side */
+/* Client's side. Each of these four ends the request. */
 void exchange_json(struct exchange *x, int status, json_t *value);
+void exchange_none(struct exchange *x); /* 204 */
 void exchange_error(struct exchange *x, const struct err *err);
 void exchange_end(struct exchange *x);
 void exchange_write(struct exchange *x, const void *data, size_t len);

@@ -61,22 +61,13 @@ void ask(struct call *call, enum wire_op op, struct buf *request, ask_fn render,
 		.on_reply = on_reply, .on_error = on_error, .on_closed = on_closed
 	};
 	struct asking *asking;
-	struct box *box = call_box(call);
+	struct box *box = call_box_awake(call);
 	struct err err = ERR_INIT;
 
 	if (!box) {
 		json_decref(extra);
 		buf_done(request);
 		return;
-	}
-	/* Looking alone wakes nobody. */
-	if (!call_may(call, SCOPE_ALL & ~SCOPE_READ) && box_get_state(box) != BOX_RUNNING) {
-		err_set(&err, ERR_STATE, "box '%s' is %s, not running", box_get_name(box),
-			box_state_name(box_get_state(box)));
-		err_hint(&err, "a token that may only read wakes no box");
-		json_decref(extra);
-		buf_done(request);
-		return call_error(call, &err);
 	}
 	asking = xnew(struct asking);
 	asking->render = render;

@@ -17,7 +17,8 @@ struct comparing;
 struct asked {
 	struct comparing *comparing;
 	json_t *figures; /* borrowed from boxes */
-	struct chan *chan;
+	json_t *execs;	 /* so far */
+	struct task *task;
 };
 
 struct comparing {
@@ -33,9 +34,10 @@ struct comparing {
 
 static void comparing_free(struct comparing *comparing)
 {
-	for (size_t i = 0; i < comparing->count; i++)
-		if (comparing->asked[i].chan)
-			chan_close(comparing->asked[i].chan);
+	for (size_t i = 0; i < comparing->count; i++) {
+		task_cancel(comparing->asked[i].task);
+		json_decref(comparing->asked[i].execs);
+	}
 	disk_stream_free(comparing->stream);
 	loop_timer_free(comparing->timer);
 	json_decref(comparing->boxes);
@@ -56,7 +58,7 @@ static void settle(struct comparing *comparing)
 	struct buf answer = BUF_INIT;
 
 	for (size_t i = 0; i < comparing->count; i++)
-		if (comparing->asked[i].chan)
+		if (comparing->asked[i].task)
 			return;
 	if (!comparing->files_done)
 		return;
@@ -70,74 +72,46 @@ static void settle(struct comparing *comparing)
 
 /* ---- programs ------------------------------------------------------------------------------- */
 
-static json_t *short_exec(json_t *exec)
-{
-	const char *state = json_string_value(json_object_get(exec, "state"));
-
-	return json_pack("{s:O,s:O,s:b,s:O,s:O}", "id", json_object_get(exec, "id"), "argv",
-		json_object_get(exec, "argv"), "running", state && !strcmp(state, "running"),
-		"exit_code", json_object_get(exec, "exit_code"), "reason",
-		json_object_get(exec, "reason"));
-}
-
-static void on_reply(struct chan *chan, struct wire_reader *reply, void *arg)
+static void on_exec(const struct exec_info *info, void *arg)
 {
 	struct asked *asked = arg;
-	_cleanup_json_ json_t *execs = execs_json(reply, NULL);
-	json_t *list, *exec;
-	size_t i;
+	_cleanup_json_ json_t *exec = exec_json(info);
 
-	(void)chan;
-	if (!execs)
-		return;
-	list = json_array();
-	json_array_foreach (execs, i, exec)
-		json_array_append_new(list, short_exec(exec));
-	json_object_set_new(asked->figures, "execs", list);
+	json_array_append_new(asked->execs,
+		json_pack("{s:O,s:O,s:b,s:O,s:O}", "id", json_object_get(exec, "id"), "argv",
+			json_object_get(exec, "argv"), "running", info->reason == EXEC_RUNNING,
+			"exit_code", json_object_get(exec, "exit_code"), "reason",
+			json_object_get(exec, "reason")));
 }
 
-/* Before, after or instead of the reply: it stays unknown what it did not tell. */
-static void on_closed(struct chan *chan, void *arg)
+/* What it did not tell stays unknown. */
+static void on_execs(const struct err *err, void *arg)
 {
 	struct asked *asked = arg;
 
-	(void)chan;
-	asked->chan = NULL;
+	asked->task = NULL;
+	if (!err)
+		json_object_set(asked->figures, "execs", asked->execs);
 	settle(asked->comparing);
-}
-
-static void on_error(struct chan *chan, const struct err *err, void *arg)
-{
-	(void)err;
-	on_closed(chan, arg);
 }
 
 static void on_late(void *arg)
 {
 	struct comparing *comparing = arg;
 
-	for (size_t i = 0; i < comparing->count; i++) {
-		struct chan *chan = steal_ptr(&comparing->asked[i].chan);
-
-		if (chan)
-			chan_close(chan);
-	}
+	for (size_t i = 0; i < comparing->count; i++)
+		task_cancel(steal_ptr(&comparing->asked[i].task));
 	settle(comparing);
 }
 
 static void ask_execs(struct comparing *comparing, struct box *box, json_t *figures)
 {
-	static const struct chan_ops ops = {
-		.on_reply = on_reply, .on_error = on_error, .on_closed = on_closed
-	};
+	static const struct exec_list_ops ops = { .on_exec = on_exec, .on_done = on_execs };
 	struct asked *asked = &comparing->asked[comparing->count++];
-	struct buf request = BUF_INIT;
 
-	*asked = (struct asked){ .comparing = comparing, .figures = figures };
-	if (box_get_state(box) == BOX_RUNNING && box_chan_open(box, WIRE_OP_EXEC_LIST, &request,
-							 &ops, asked, &asked->chan, NULL) < 0)
-		asked->chan = NULL;
-	buf_done(&request);
+	*asked = (struct asked){ comparing, figures, json_array(), NULL };
+	if (box_get_state(box) == BOX_RUNNING)
+		exec_list(box, &ops, asked, &asked->task, NULL);
 }
 
 /* ---- files ---------------------------------------------------------------------------------- */

@@ -9,16 +9,18 @@
 
 void exchange_settle(struct exchange *x)
 {
-	if (x->request || x->ws || x->chan || x->pending)
+	if (x->request || x->ws || x->exec || x->task || x->chan || x->pending)
 		return;
 	buf_done(&x->left);
 	x->done(x);
 }
 
-void exchange_close_chan(struct exchange *x)
+void exchange_close(struct exchange *x)
 {
 	struct chan *chan = steal_ptr(&x->chan);
 
+	exec_close(steal_ptr(&x->exec));
+	task_cancel(steal_ptr(&x->task));
 	if (chan)
 		chan_close(chan);
 }
@@ -29,7 +31,7 @@ static void on_gone(struct http_request *request, void *arg)
 
 	(void)request;
 	x->request = NULL;
-	exchange_close_chan(x);
+	exchange_close(x);
 	exchange_settle(x);
 }
 
@@ -58,6 +60,14 @@ void exchange_json(struct exchange *x, int status, json_t *value)
 		http_reply_json(request, status, value);
 	else
 		json_decref(value);
+}
+
+void exchange_none(struct exchange *x)
+{
+	struct http_request *request = steal_ptr(&x->request);
+
+	if (request)
+		http_reply(request, 204, NULL, NULL, 0);
 }
 
 void exchange_error(struct exchange *x, const struct err *err)
@@ -95,10 +105,15 @@ void exchange_drained(struct exchange *x)
 				    : 0;
 	size_t owed = x->owed;
 
-	if (!x->chan || !owed || pending > API_PENDING_MAX)
+	if (!owed || pending > API_PENDING_MAX)
 		return;
 	x->owed = 0;
-	chan_consumed(x->chan, owed);
+	if (x->exec)
+		exec_consumed(x->exec, owed);
+	if (x->task)
+		task_consumed(x->task, owed);
+	if (x->chan)
+		chan_consumed(x->chan, owed);
 }
 
 /* ---- to the box ------------------------------------------------------------------------------ */

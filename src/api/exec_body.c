@@ -1,9 +1,7 @@
-/* exec_body.c - the description of a program to be run, from JSON to what box-init is told */
+/* exec_body.c - the description of a program to be run, from JSON to what core is told */
 #include "api/api_internal.h"
 #include "base/strv.h"
 #include "base/text.h"
-
-enum { SIZE_MAX_CELLS = 10000, TIMEOUT_MAX_DAYS = 3650 };
 
 static const char **argv_of(json_t *list)
 {
@@ -26,19 +24,6 @@ static char **env_of(json_t *map)
 	json_object_foreach (map, key, value)
 		env[count++] = xasprintf("%s=%s", key, json_string_value(value));
 	return env;
-}
-
-static int check_user(const char *user, struct err *err)
-{
-	bool ok = strlen(user) <= 64;
-
-	for (const char *p = user; ok && *p; p++)
-		ok = (*p >= 'a' && *p <= 'z') || (*p >= 'A' && *p <= 'Z') ||
-		     (*p >= '0' && *p <= '9') || strchr("_.-:$", *p);
-	if (!ok || *user == ':' || *user == '-')
-		return err_set(err, ERR_INVALID,
-			"user '%.64s' must be a name or number, optionally with :group", user);
-	return 0;
 }
 
 static int read_input(const char *text, const char *base64, struct exec_body *ret, struct err *err)
@@ -71,7 +56,7 @@ int exec_body_read(json_t *body, struct exec_body *ret, struct err *err)
 		{ "timeout_ms", JSON_WANT_INT, &timeout_ms, false },
 		{ "stdin", JSON_WANT_STRING, &text, false },
 		{ "stdin_b64", JSON_WANT_STRING, &base64, false },
-		{ "detach", JSON_WANT_BOOL, &ret->detach, false },
+		{ "detach", JSON_WANT_BOOL, &ret->spec.detach, false },
 	};
 
 	*ret = (struct exec_body){ 0 };
@@ -80,22 +65,15 @@ int exec_body_read(json_t *body, struct exec_body *ret, struct err *err)
 		return -1;
 	if (ret->spec.cwd && *ret->spec.cwd && input_path("cwd", ret->spec.cwd, err) < 0)
 		return -1;
-	if (ret->spec.user && check_user(ret->spec.user, err) < 0)
-		return -1;
-	if (rows > SIZE_MAX_CELLS || cols > SIZE_MAX_CELLS)
-		return err_set(
-			err, ERR_INVALID, "'rows' and 'cols' are at most %d", SIZE_MAX_CELLS);
-	if (timeout_ms > (json_int_t)TIMEOUT_MAX_DAYS * 86400000)
-		return err_set(
-			err, ERR_INVALID, "'timeout_ms' is at most %d days", TIMEOUT_MAX_DAYS);
 	if (read_input(text, base64, ret, err) < 0)
 		return -1;
 	ret->argv = argv_of(argv);
 	ret->env = env_of(env);
 	ret->spec.argv = ret->argv;
 	ret->spec.env = (const char *const *)ret->env;
-	ret->spec.rows = (uint16_t)rows;
-	ret->spec.cols = (uint16_t)cols;
+	/* How much is too much is for core to say. */
+	ret->spec.rows = (uint16_t)MIN(rows, (json_int_t)UINT16_MAX);
+	ret->spec.cols = (uint16_t)MIN(cols, (json_int_t)UINT16_MAX);
 	ret->spec.timeout_ms = (uint64_t)timeout_ms;
 	return 0;
 }

@@ -5,7 +5,6 @@
  * then the connection is closed. It may end from any side at any time: the client leaving only
  * detaches it. */
 #include "api/api_internal.h"
-#include "core/auto.h"
 
 enum { MESSAGE_MAX = API_BODY_MAX, CELLS_MAX = 10000 };
 enum { CLOSE_NORMAL = 1000, CLOSE_GOING_AWAY = 1001 };
@@ -14,29 +13,16 @@ struct session {
 	struct exchange x;
 	struct live live;
 	char box[API_PARAM_MAX]; /* id */
-	bool awaiting;		 /* that message */
+	bool awaiting;		 /* the description of a program that is started here */
 	bool input;		 /* the client's bytes go to the program */
 	bool closing;		 /* ws_close was called; nothing more is sent */
-	struct exec_body body;	 /* of a program that is started here */
-	json_t *json;		 /* what body borrows from */
-	uint32_t signal;	 /* asked for before the program was there; 0: none */
-	struct exec_time time;
 };
-
-/* What the program was described by is of no use once it has been asked for. */
-static void release(struct session *session)
-{
-	exec_body_done(&session->body);
-	json_decref(steal_ptr(&session->json));
-}
 
 static void session_done(struct exchange *x)
 {
 	struct session *session = (struct session *)x;
 
 	live_remove(&session->live);
-	exec_time_stop(&session->time);
-	release(session);
 	free(session);
 }
 
@@ -85,157 +71,103 @@ static void on_stop(struct live *live)
 
 /* ---- from the box --------------------------------------------------------------------------- */
 
-static void on_reply(struct chan *chan, struct wire_reader *reply, void *arg)
-{
-	struct session *session = arg;
-	struct wire_exec_info info;
-	struct err err = ERR_INIT;
-
-	(void)chan;
-	wire_get_exec_info(reply, &info);
-	if (wire_get_done(reply, &err) < 0) {
-		fail(session, &err);
-	} else {
-		struct buf *line = scratch(session);
-
-		ndjson_start(line, exec_json(&info));
-		send_text(session, line);
-	}
-	free((void *)info.argv);
-	session->x.hold = false;
-	exchange_flush(&session->x);
-}
-
-static void on_data(struct chan *chan, enum wire_stream stream, uint64_t offset, const void *data,
-	size_t len, void *arg)
-{
-	struct session *session = arg;
-
-	(void)chan;
-	(void)offset;
-	if (session->x.ws && !session->closing)
-		ws_send_tagged(session->x.ws, stream == WIRE_STREAM_STDERR ? 2 : 1, data, len);
-	exchange_passed(&session->x, len);
-}
-
-static void on_gap(struct chan *chan, uint64_t offset, uint64_t lost, void *arg)
+static void on_started(struct exec *exec, const struct exec_info *info, void *arg)
 {
 	struct session *session = arg;
 	struct buf *line = scratch(session);
 
-	(void)chan;
+	(void)exec;
+	ndjson_start(line, exec_json(info));
+	send_text(session, line);
+}
+
+static void on_output(struct exec *exec, enum exec_stream stream, uint64_t offset, uint64_t time_us,
+	const void *data, size_t len, void *arg)
+{
+	struct session *session = arg;
+
+	(void)exec;
+	(void)offset;
+	(void)time_us;
+	if (session->x.ws && !session->closing)
+		ws_send_tagged(session->x.ws, stream == EXEC_STDERR ? 2 : 1, data, len);
+	exchange_passed(&session->x, len);
+}
+
+static void on_gap(struct exec *exec, uint64_t offset, uint64_t lost, void *arg)
+{
+	struct session *session = arg;
+	struct buf *line = scratch(session);
+
+	(void)exec;
 	ndjson_gap(line, offset, lost);
 	send_text(session, line);
 }
 
-static void on_exited(struct chan *chan, const struct wire_exit *exit, void *arg)
-{
-	struct session *session = arg;
-	struct buf *line = scratch(session);
-
-	(void)chan;
-	exec_time_stop(&session->time);
-	ndjson_exit(line, exit);
-	send_text(session, line);
-	close_ws(session, CLOSE_NORMAL, "exit");
-}
-
-static void on_writable(struct chan *chan, void *arg)
-{
-	(void)chan;
-	exchange_flush(arg);
-}
-
-static void on_error(struct chan *chan, const struct err *err, void *arg)
+static void on_writable(struct exec *exec, void *arg)
 {
 	struct session *session = arg;
 
-	(void)chan;
-	session->x.chan = NULL;
-	fail(session, err);
+	(void)exec;
+	if (session->x.ws)
+		ws_resume(session->x.ws);
+}
+
+static void on_done(struct exec *exec, const struct exec_end *end, const struct err *err, void *arg)
+{
+	struct session *session = arg;
+
+	(void)exec;
+	session->x.exec = NULL;
+	if (end) {
+		struct buf *line = scratch(session);
+
+		ndjson_exit(line, end);
+		send_text(session, line);
+		close_ws(session, CLOSE_NORMAL, "exit");
+	} else {
+		fail(session, err);
+	}
 	exchange_settle(&session->x);
 }
 
-static void on_closed(struct chan *chan, void *arg)
-{
-	struct err err = ERR_INIT;
-
-	err_set(&err, ERR_PROTOCOL, "box-init ended the program's channel without its exit");
-	on_error(chan, &err, arg); /* says nothing when the exit was told */
-}
-
-static const struct chan_ops session_ops = {
-	.on_reply = on_reply,
-	.on_data = on_data,
+static const struct exec_ops session_ops = {
+	.on_started = on_started,
+	.on_output = on_output,
 	.on_gap = on_gap,
-	.on_exit = on_exited,
 	.on_writable = on_writable,
-	.on_error = on_error,
-	.on_closed = on_closed,
+	.on_done = on_done,
 };
-
-/* Somebody speaks to the program: a box that was suspended meanwhile goes on. */
-static void touch(struct session *session)
-{
-	struct box *box = box_find(session->x.api->yard, session->box, NULL);
-
-	if (box && session->x.chan)
-		box_is_used(box);
-}
 
 /* ---- from the client ------------------------------------------------------------------------ */
 
-/* The program waits in its box; whoever comes back to it attaches. */
-static void on_time_over(const struct err *err, void *arg)
+static void write_input(struct session *session, const void *data, size_t len)
 {
-	struct session *session = arg;
-
-	fail(session, err);
-}
-
-/* The box is ready for it. A client that has gone meanwhile only does not hear of it. */
-static void begin(struct box *box, const struct err *why, void *arg)
-{
-	struct session *session = arg;
-	struct err err = ERR_INIT;
-	char id[33];
-
-	session->x.pending = false;
-	if (why)
-		err = *why;
-	if (why || box_exec_start(box, &session->body.spec, id, &session_ops, session,
-			   &session->x.chan, &err) < 0)
-		fail(session, &err);
-	else if (session->signal)
-		chan_signal(session->x.chan, session->signal);
-	if (session->x.chan)
-		exec_time_start(
-			&session->time, session->x.api->yard, box, session->body.spec.timeout_ms);
-	release(session);
-	if (!session->x.ws)
-		exchange_close_chan(&session->x);
-	exchange_settle(&session->x);
+	if (session->x.exec && session->input && len && !exec_write(session->x.exec, data, len))
+		ws_pause(session->x.ws);
 }
 
 static int start(struct session *session, json_t *message, struct err *err)
 {
 	struct box *box = box_find(session->x.api->yard, session->box, err);
-	struct exec_body *body = &session->body;
+	struct exec_body body = { 0 };
+	int done = -1;
 
-	if (!box || exec_body_read(message, body, err) < 0)
-		return -1;
-	session->json = json_incref(message);
-	if (body->detach)
-		return err_set(err, ERR_INVALID, "'detach' is for POST");
-	if (body->has_input) {
-		exchange_send(&session->x, body->input, body->input_len);
-		exchange_send_eof(&session->x);
+	if (!box || exec_body_read(message, &body, err) < 0)
+		goto out;
+	if (body.spec.detach) {
+		err_set(err, ERR_INVALID, "'detach' is for POST");
+		goto out;
 	}
-	body->spec.stdin_open = true;
-	body->spec.attach = true;
-	session->x.pending = true;
-	box_before_exec(box, body->spec.argv, begin, session);
-	return 0;
+	body.spec.input = true;
+	done = exec_start(box, &body.spec, &session_ops, session, &session->x.exec, err);
+	if (done == 0 && body.has_input) {
+		write_input(session, body.input, body.input_len);
+		exec_write_end(session->x.exec);
+	}
+out:
+	exec_body_done(&body);
+	return done;
 }
 
 static int resize(struct session *session, json_int_t rows, json_int_t cols, struct err *err)
@@ -243,10 +175,8 @@ static int resize(struct session *session, json_int_t rows, json_int_t cols, str
 	if (rows < 1 || cols < 1 || rows > CELLS_MAX || cols > CELLS_MAX)
 		return err_set(
 			err, ERR_INVALID, "'rows' and 'cols' must be from 1 to %d", CELLS_MAX);
-	if (session->x.chan && session->input)
-		chan_resize(session->x.chan, (uint16_t)rows, (uint16_t)cols);
-	session->body.spec.rows = (uint16_t)rows; /* for one that is yet to start */
-	session->body.spec.cols = (uint16_t)cols;
+	if (session->x.exec && session->input)
+		exec_resize(session->x.exec, (uint16_t)rows, (uint16_t)cols);
 	return 0;
 }
 
@@ -260,11 +190,8 @@ static int signal_named(struct session *session, json_t *value, struct err *err)
 		return err_set(err, ERR_INVALID, "'signal' must be a name or a number");
 	if (input_signal(json_is_string(value) ? json_string_value(value) : text, &number, err) < 0)
 		return -1;
-	touch(session);
-	if (session->x.chan && session->input)
-		chan_signal(session->x.chan, number);
-	else if (session->x.pending)
-		session->signal = number;
+	if (session->x.exec && session->input)
+		exec_signal(session->x.exec, number);
 	return 0;
 }
 
@@ -288,8 +215,8 @@ static int control(struct session *session, json_t *message, struct err *err)
 		return signal_named(session, signal, err);
 	if (!type || strcmp(type, "eof"))
 		return err_set(err, ERR_INVALID, "unknown message type '%.40s'", type ? type : "");
-	if (session->input)
-		exchange_send_eof(&session->x);
+	if (session->x.exec && session->input)
+		exec_write_end(session->x.exec);
 	return 0;
 }
 
@@ -328,9 +255,7 @@ static void on_message(struct websocket *ws, bool binary, const void *data, size
 			"the first message must be the description of the program");
 		return fail(session, &err);
 	}
-	touch(session);
-	if (session->input && len)
-		exchange_send(&session->x, data, len);
+	write_input(session, data, len);
 }
 
 static void on_drain(struct websocket *ws, void *arg)
@@ -345,7 +270,7 @@ static void on_close(struct websocket *ws, void *arg)
 
 	(void)ws;
 	session->x.ws = NULL;
-	exchange_close_chan(&session->x); /* the program runs on */
+	exchange_close(&session->x); /* the program runs on */
 	exchange_settle(&session->x);
 }
 
@@ -360,10 +285,7 @@ static struct session *session_accept(struct call *call)
 
 	session->x.api = call->api;
 	session->x.done = session_done;
-	session->x.reading = true;
-	session->x.hold = true; /* until the program is there */
 	session->input = true;
-	session->time = (struct exec_time){ .on_over = on_time_over, .arg = session };
 	session->x.ws = ws_accept(call->request, MESSAGE_MAX, &ws_ops, session);
 	if (!session->x.ws) {
 		free(session);
@@ -395,12 +317,11 @@ void api_exec_ws(struct call *call)
  * to; a failure comes as an error message. */
 void api_exec_attach(struct call *call)
 {
-	struct wire_attach_spec spec = {
+	struct exec_attach_spec spec = {
 		.id = call->params[1], .follow = true, .lossless = true, .input = true
 	};
 	struct box *box = call_box(call);
 	struct session *session;
-	struct buf request = BUF_INIT;
 	struct err err = ERR_INIT;
 
 	if (!box || !call_exec_id(call))
@@ -414,12 +335,6 @@ void api_exec_attach(struct call *call)
 	if (!session)
 		return;
 	session->input = spec.input;
-	snprintf(session->box, sizeof session->box, "%s", box_get_id(box));
-	wire_put_attach_spec(&request, &spec);
-	if (box_chan_open(box, WIRE_OP_EXEC_ATTACH, &request, &session_ops, session,
-		    &session->x.chan, &err) < 0)
+	if (exec_attach(box, &spec, &session_ops, session, &session->x.exec, &err) < 0)
 		fail(session, &err);
-	else if (!spec.input)
-		chan_set_background(session->x.chan);
-	buf_done(&request);
 }

@@ -7,7 +7,7 @@ bool call_exec_id(struct call *call)
 	const char *id = call->params[1];
 	struct err err = ERR_INIT;
 
-	if (strlen(id) <= WIRE_EXEC_ID_MAX &&
+	if (strlen(id) <= EXEC_ID_MAX &&
 		id[strspn(id, "abcdefghijklmnopqrstuvwxyz0123456789")] == '\0')
 		return true;
 	err_set(&err, ERR_NOT_FOUND, "no exec '%.80s'", id);
@@ -15,133 +15,107 @@ bool call_exec_id(struct call *call)
 	return false;
 }
 
-static json_t *list_json(struct wire_reader *reply,
-	json_t *(*render)(const struct wire_exec_info *info), struct err *err)
+/* ---- list, signal --------------------------------------------------------------------------- */
+
+struct asking {
+	struct exchange x;
+	json_t *execs; /* NULL: there is nothing to answer but that it worked */
+};
+
+static void asking_free(struct exchange *x)
 {
-	uint32_t count = wire_get_u32(reply);
-	_cleanup_json_ json_t *list = json_array();
+	struct asking *asking = (struct asking *)x;
 
-	for (uint32_t i = 0; i < count && !reply->bad; i++) {
-		struct wire_exec_info info;
-
-		wire_get_exec_info(reply, &info);
-		if (!reply->bad)
-			json_array_append_new(list, render(&info));
-		free((void *)info.argv);
-	}
-	if (wire_get_done(reply, err) < 0)
-		return NULL;
-	return steal_ptr(&list);
+	json_decref(asking->execs);
+	free(asking);
 }
 
-json_t *execs_json(struct wire_reader *reply, struct err *err)
+static void on_exec(const struct exec_info *info, void *arg)
 {
-	return list_json(reply, exec_json, err);
+	struct asking *asking = arg;
+
+	json_array_append_new(asking->execs, exec_json(info));
 }
 
-static json_t *render_list(struct wire_reader *reply, json_t *extra, struct err *err)
+static void on_answer(const struct err *err, void *arg)
 {
-	json_t *list = execs_json(reply, err);
+	struct asking *asking = arg;
 
-	(void)extra;
-	return list ? json_pack("{s:o}", "execs", list) : NULL;
-}
-
-/* Of a box that has stopped; NULL with err. */
-static json_t *kept_json(const struct box *box, struct err *err)
-{
-	struct buf kept = BUF_INIT;
-	json_t *list = NULL;
-
-	if (box_output_list(box, &kept, err) == 0) {
-		struct wire_reader reply = { buf_head(&kept), buf_head(&kept) + kept.len, false };
-
-		list = list_json(&reply, exec_ended_json, err);
-	}
-	buf_done(&kept);
-	return list;
-}
-
-static void list_kept(struct call *call, const struct box *box)
-{
-	struct err err = ERR_INIT;
-	json_t *list = kept_json(box, &err);
-
-	if (list)
-		call_json(call, 200, json_pack("{s:o}", "execs", list));
+	asking->x.task = NULL;
+	if (err)
+		exchange_error(&asking->x, err);
+	else if (asking->execs)
+		exchange_json(&asking->x, 200, json_pack("{s:O}", "execs", asking->execs));
 	else
-		call_error(call, &err);
-}
-
-static void show_kept(struct call *call, const struct box *box)
-{
-	struct err err = ERR_INIT;
-	_cleanup_json_ json_t *list = kept_json(box, &err);
-	json_t *exec;
-	size_t i;
-
-	if (!list)
-		return call_error(call, &err);
-	json_array_foreach (list, i, exec)
-		if (!strcmp(json_string_value(json_object_get(exec, "id")), call->params[1]))
-			return call_json(call, 200, json_incref(exec));
-	err_set(&err, ERR_NOT_FOUND, "no exec '%s' was kept when box '%s' stopped", call->params[1],
-		box_get_name(box));
-	call_error(call, &err);
-}
-
-/* NULL when it has to be asked itself, or is not there: that is told by whoever asks. */
-static const struct box *stopped_box(struct call *call)
-{
-	struct box *box = box_find(call->api->yard, call->params[0], NULL);
-
-	return box && box_get_state(box) == BOX_STOPPED ? call_box(call) : NULL;
+		exchange_none(&asking->x);
+	exchange_settle(&asking->x);
 }
 
 void api_execs_list(struct call *call)
 {
-	struct buf request = BUF_INIT;
-	const struct box *stopped = stopped_box(call);
+	static const struct exec_list_ops ops = { .on_exec = on_exec, .on_done = on_answer };
+	struct box *box = call_box_awake(call);
+	struct asking *asking;
+	struct err err = ERR_INIT;
 
-	if (stopped)
-		return list_kept(call, stopped);
-
-	ask(call, WIRE_OP_EXEC_LIST, &request, render_list, NULL);
+	if (!box)
+		return;
+	asking = xnew(struct asking);
+	asking->execs = json_array();
+	exchange_init(&asking->x, call, asking_free);
+	if (exec_list(box, &ops, asking, &asking->x.task, &err) < 0)
+		exchange_error(&asking->x, &err);
+	exchange_settle(&asking->x);
 }
 
-static json_t *render_one(struct wire_reader *reply, json_t *extra, struct err *err)
-{
-	struct wire_exec_info info;
-	json_t *value = NULL;
+/* ---- one ------------------------------------------------------------------------------------ */
 
-	(void)extra;
-	wire_get_exec_info(reply, &info);
-	if (wire_get_done(reply, err) == 0)
-		value = exec_json(&info);
-	free((void *)info.argv);
-	return value;
+static void showing_free(struct exchange *x)
+{
+	free(x);
+}
+
+static void on_started(struct exec *exec, const struct exec_info *info, void *arg)
+{
+	(void)exec;
+	exchange_json(arg, 200, exec_json(info));
+}
+
+static void on_done(struct exec *exec, const struct exec_end *end, const struct err *err, void *arg)
+{
+	struct exchange *x = arg;
+
+	(void)exec;
+	(void)end;
+	x->exec = NULL;
+	if (err)
+		exchange_error(x, err);
+	exchange_settle(x);
 }
 
 /* Attaching without wanting any output is how one exec is asked about. */
 void api_exec_show(struct call *call)
 {
-	struct wire_attach_spec spec = { .id = call->params[1], .offset = WIRE_OFFSET_END };
-	struct buf request = BUF_INIT;
-	const struct box *stopped;
+	static const struct exec_ops ops = { .on_started = on_started, .on_done = on_done };
+	const struct exec_attach_spec spec = { .id = call->params[1], .offset = EXEC_OFFSET_END };
+	struct box *box = call_exec_id(call) ? call_box_awake(call) : NULL;
+	struct exchange *x;
+	struct err err = ERR_INIT;
 
-	if (!call_exec_id(call))
+	if (!box)
 		return;
-	stopped = stopped_box(call);
-	if (stopped)
-		return show_kept(call, stopped);
-	wire_put_attach_spec(&request, &spec);
-	ask(call, WIRE_OP_EXEC_ATTACH, &request, render_one, NULL);
+	x = xnew(struct exchange);
+	exchange_init(x, call, showing_free);
+	if (exec_attach(box, &spec, &ops, x, &x->exec, &err) < 0)
+		exchange_error(x, &err);
+	exchange_settle(x);
 }
 
 void api_exec_signal(struct call *call)
 {
 	_cleanup_json_ json_t *value = json_incref(json_object_get(call->body, "signal"));
-	struct buf request = BUF_INIT;
+	struct asking *asking;
+	struct box *box;
 	struct err err = ERR_INIT;
 	char text[24];
 	uint32_t number = 0;
@@ -159,7 +133,13 @@ void api_exec_signal(struct call *call)
 			json_is_string(value) ? json_string_value(value) : text, &number, &err);
 	if (err.kind)
 		return call_error(call, &err);
-	wire_put_str(&request, call->params[1]);
-	wire_put_u32(&request, number);
-	ask(call, WIRE_OP_EXEC_SIGNAL, &request, NULL, NULL);
+	box = call_box(call);
+	if (!box)
+		return;
+	asking = xnew(struct asking);
+	exchange_init(&asking->x, call, asking_free);
+	if (exec_signal_by_id(
+		    box, call->params[1], number, on_answer, asking, &asking->x.task, &err) < 0)
+		exchange_error(&asking->x, &err);
+	exchange_settle(&asking->x);
 }

@@ -153,7 +153,7 @@ int input_query_offset(struct call *call, uint64_t *ret, struct err *err)
 	const char *text = call_query(call, "offset");
 
 	if (text && !strcmp(text, "end")) {
-		*ret = WIRE_OFFSET_END;
+		*ret = EXEC_OFFSET_END;
 		return 0;
 	}
 	return text ? parse_u64("offset", text, 0, INT64_MAX, ret, err) : 0;

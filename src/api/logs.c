@@ -4,11 +4,11 @@
  * reader what it missed. */
 #include "api/api_internal.h"
 
-enum { TAIL_MAX = 1000000, PIECES_MAX = WIRE_JOURNAL_MAX / 64 };
+enum { TAIL_MAX = 1000000, PIECES_MAX = EXEC_KEPT_MAX / 64 };
 
 /* A piece of output that is held back until it is known whether it is among the last lines. */
 struct piece {
-	enum wire_stream which;
+	enum exec_stream which;
 	uint64_t offset, time_us;
 	size_t start, len; /* in held */
 };
@@ -17,12 +17,10 @@ struct log_stream {
 	struct exchange x;
 	struct live live;
 	bool raw;
-	bool stopped; /* the box: what was kept of it is told */
 	bool begun;
 	bool holding;	   /* what is of the past, for tail */
 	uint64_t tail;	   /* lines */
 	uint64_t since_us; /* what came before is left out; 0: nothing */
-	uint64_t time_us;  /* of what comes now; 0: not known */
 	uint64_t past_end; /* the past ends at this offset */
 	struct buf held;   /* at most as much as the journal holds */
 	struct piece *pieces;
@@ -74,37 +72,28 @@ static void on_stop(struct live *live)
 
 	err_set(&err, ERR_UNAVAILABLE, "the daemon stops");
 	fail(stream, &err);
-	exchange_close_chan(&stream->x);
+	exchange_close(&stream->x);
 	exchange_settle(&stream->x);
 }
 
-static void on_reply(struct chan *chan, struct wire_reader *reply, void *arg)
+static void on_started(struct exec *exec, const struct exec_info *info, void *arg)
 {
 	struct log_stream *stream = arg;
-	struct wire_exec_info info;
-	struct err err = ERR_INIT;
+	struct buf *line = scratch(stream);
 
-	(void)chan;
-	wire_get_exec_info(reply, &info);
-	if (wire_get_done(reply, &err) < 0) {
-		fail(stream, &err);
-	} else if (stream->x.request) {
-		struct buf *line = scratch(stream);
-
-		http_reply_header(stream->x.request, "Box-Exec", info.id);
-		http_reply_begin(stream->x.request, 200,
-			stream->raw ? "application/octet-stream" : "application/x-ndjson");
-		stream->begun = true;
-		stream->past_end = info.newest;
-		if (info.newest <= info.oldest)
-			stream->holding = false;
-		ndjson_start(line, stream->stopped ? exec_ended_json(&info) : exec_json(&info));
-		send_line(stream, line);
-	}
-	free((void *)info.argv);
+	(void)exec;
+	http_reply_header(stream->x.request, "Box-Exec", info->id);
+	http_reply_begin(stream->x.request, 200,
+		stream->raw ? "application/octet-stream" : "application/x-ndjson");
+	stream->begun = true;
+	stream->past_end = info->newest;
+	if (info->newest <= info->oldest)
+		stream->holding = false;
+	ndjson_start(line, exec_json(info));
+	send_line(stream, line);
 }
 
-static void send_output(struct log_stream *stream, enum wire_stream which, uint64_t offset,
+static void send_output(struct log_stream *stream, enum exec_stream which, uint64_t offset,
 	uint64_t time_us, const void *data, size_t len)
 {
 	struct buf *line;
@@ -153,32 +142,24 @@ static void let_go(struct log_stream *stream)
 	buf_done(&stream->held);
 }
 
-static void hold(struct log_stream *stream, enum wire_stream which, uint64_t offset,
-	const void *data, size_t len)
+static void hold(struct log_stream *stream, enum exec_stream which, uint64_t offset,
+	uint64_t time_us, const void *data, size_t len)
 {
 	if (!(stream->piece_count & (stream->piece_count - 1)))
 		xgrow(stream->pieces, MAX(stream->piece_count * 2, 64U));
 	stream->pieces[stream->piece_count++] =
-		(struct piece){ which, offset, stream->time_us, stream->held.len, len };
+		(struct piece){ which, offset, time_us, stream->held.len, len };
 	buf_add(&stream->held, data, len);
 }
 
 static bool holds_all(const struct log_stream *stream, uint64_t end)
 {
 	/* No journal holds more; a box-init that says otherwise gets no memory for it. */
-	return end >= stream->past_end || stream->held.len > WIRE_JOURNAL_MAX ||
+	return end >= stream->past_end || stream->held.len > EXEC_KEPT_MAX ||
 	       stream->piece_count >= PIECES_MAX;
 }
 
 /* ---- what comes ----------------------------------------------------------------------------- */
-
-static void on_time(struct chan *chan, uint64_t time_us, void *arg)
-{
-	struct log_stream *stream = arg;
-
-	(void)chan;
-	stream->time_us = time_us;
-}
 
 static void refuse_since(struct log_stream *stream)
 {
@@ -187,36 +168,36 @@ static void refuse_since(struct log_stream *stream)
 	err_set(&err, ERR_STATE, "this box was started by an earlier version, which kept no times");
 	err_hint(&err, "leave out 'since', or stop and start the box");
 	fail(stream, &err);
-	exchange_close_chan(&stream->x);
+	exchange_close(&stream->x);
 	exchange_settle(&stream->x);
 }
 
-static void on_data(struct chan *chan, enum wire_stream which, uint64_t offset, const void *data,
-	size_t len, void *arg)
+static void on_output(struct exec *exec, enum exec_stream which, uint64_t offset, uint64_t time_us,
+	const void *data, size_t len, void *arg)
 {
 	struct log_stream *stream = arg;
-	bool wanted = stream->time_us >= stream->since_us;
+	bool wanted = time_us >= stream->since_us;
 
-	(void)chan;
-	if (stream->since_us && !stream->time_us) {
+	(void)exec;
+	if (stream->since_us && !time_us) {
 		refuse_since(stream);
 		return;
 	}
 	if (wanted && stream->holding)
-		hold(stream, which, offset, data, len);
+		hold(stream, which, offset, time_us, data, len);
 	else if (wanted)
-		send_output(stream, which, offset, stream->time_us, data, len);
+		send_output(stream, which, offset, time_us, data, len);
 	if (stream->holding && holds_all(stream, offset + len))
 		let_go(stream);
 	exchange_passed(&stream->x, len);
 }
 
-static void on_gap(struct chan *chan, uint64_t offset, uint64_t lost, void *arg)
+static void on_gap(struct exec *exec, uint64_t offset, uint64_t lost, void *arg)
 {
 	struct log_stream *stream = arg;
 	struct buf *line = scratch(stream);
 
-	(void)chan;
+	(void)exec;
 	/* Whoever wants the last lines, or the latest, knows that there are others. */
 	if (stream->holding || stream->since_us)
 		return;
@@ -224,62 +205,39 @@ static void on_gap(struct chan *chan, uint64_t offset, uint64_t lost, void *arg)
 	send_line(stream, line);
 }
 
-static void on_exited(struct chan *chan, const struct wire_exit *exit, void *arg)
-{
-	struct log_stream *stream = arg;
-	struct buf *line;
-
-	(void)chan;
-	if (stream->holding)
-		let_go(stream);
-	line = scratch(stream);
-	ndjson_exit(line, exit);
-	send_line(stream, line);
-	exchange_end(&stream->x); /* CLOSE follows and settles */
-}
-
-static void on_error(struct chan *chan, const struct err *err, void *arg)
+static void on_done(struct exec *exec, const struct exec_end *end, const struct err *err, void *arg)
 {
 	struct log_stream *stream = arg;
 
-	(void)chan;
-	stream->x.chan = NULL;
-	fail(stream, err);
-	exchange_settle(&stream->x);
-}
-
-/* Without following, this is how the journal's end is told. */
-static void on_closed(struct chan *chan, void *arg)
-{
-	struct log_stream *stream = arg;
-	struct err err = ERR_INIT;
-
-	if (!stream->begun) {
-		err_set(&err, ERR_PROTOCOL, "box-init gave no answer");
-		return on_error(chan, &err, arg);
+	(void)exec;
+	stream->x.exec = NULL;
+	if (err) {
+		fail(stream, err);
+		return exchange_settle(&stream->x);
 	}
 	if (stream->holding)
 		let_go(stream);
-	stream->x.chan = NULL;
+	if (end) {
+		struct buf *line = scratch(stream);
+
+		ndjson_exit(line, end);
+		send_line(stream, line);
+	}
 	exchange_end(&stream->x);
 	exchange_settle(&stream->x);
 }
 
 void api_exec_logs(struct call *call)
 {
-	static const struct chan_ops ops = {
-		.on_reply = on_reply,
-		.on_data = on_data,
-		.on_time = on_time,
+	static const struct exec_ops ops = {
+		.on_started = on_started,
+		.on_output = on_output,
 		.on_gap = on_gap,
-		.on_exit = on_exited,
-		.on_error = on_error,
-		.on_closed = on_closed,
+		.on_done = on_done,
 	};
-	struct wire_attach_spec spec = { .id = call->params[1] };
+	struct exec_attach_spec spec = { .id = call->params[1] };
 	struct box *box = call_box(call);
 	struct log_stream *stream;
-	struct buf request = BUF_INIT;
 	struct err err = ERR_INIT;
 	uint64_t tail = 0, since_us = 0;
 	bool raw = false;
@@ -297,24 +255,10 @@ void api_exec_logs(struct call *call)
 	stream->tail = tail;
 	stream->since_us = since_us;
 	stream->holding = call_query(call, "tail");
-	stream->stopped = box_get_state(box) == BOX_STOPPED;
 	exchange_init(&stream->x, call, stream_done);
-	if (stream->stopped) {
-		stream->x.pending =
-			true; /* a client that goes meanwhile ends nothing under our feet */
-		if (box_output_play(box, &spec, &ops, stream, &err) < 0)
-			fail(stream, &err);
-		stream->x.pending = false;
-		return exchange_settle(&stream->x);
-	}
 	if (spec.follow)
 		live_add(call->api, &stream->live, on_stop);
-	wire_put_attach_spec(&request, &spec);
-	if (box_chan_open(box, WIRE_OP_EXEC_ATTACH, &request, &ops, stream, &stream->x.chan, &err) <
-		0)
+	if (exec_attach(box, &spec, &ops, stream, &stream->x.exec, &err) < 0)
 		exchange_error(&stream->x, &err);
-	else if (spec.follow)
-		chan_set_background(stream->x.chan);
-	buf_done(&request);
 	exchange_settle(&stream->x);
 }

@@ -116,20 +116,20 @@ static uint64_t cut(uint64_t value)
 /* The end of the year 9999: there is no place for a longer one. */
 #define TIME_MAX UINT64_C(253402300799999999)
 
-static void output_head(struct buf *out, enum wire_stream stream, uint64_t offset, uint64_t time_us,
+static void output_head(struct buf *out, enum exec_stream stream, uint64_t offset, uint64_t time_us,
 	const char *key)
 {
 	char time[CLOCK_RFC3339_MAX];
 
 	buf_addf(out, "{\"type\":\"output\",\"stream\":\"%s\",\"offset\":%" PRIu64 ",",
-		stream == WIRE_STREAM_STDERR ? "stderr" : "stdout", cut(offset));
+		stream == EXEC_STDERR ? "stderr" : "stdout", cut(offset));
 	if (time_us)
 		buf_addf(out, "\"time\":\"%s\",",
 			clock_rfc3339((int64_t)MIN(time_us, TIME_MAX), time));
 	buf_addf(out, "\"%s\":\"", key);
 }
 
-static void output_base64(struct buf *out, enum wire_stream stream, uint64_t offset,
+static void output_base64(struct buf *out, enum exec_stream stream, uint64_t offset,
 	uint64_t time_us, const uint8_t *p, size_t len)
 {
 	char *start, *end;
@@ -144,7 +144,7 @@ static void output_base64(struct buf *out, enum wire_stream stream, uint64_t off
 }
 
 /* False, with nothing appended, when it is not UTF-8. */
-static bool output_text(struct buf *out, enum wire_stream stream, uint64_t offset, uint64_t time_us,
+static bool output_text(struct buf *out, enum exec_stream stream, uint64_t offset, uint64_t time_us,
 	const uint8_t *p, size_t len)
 {
 	size_t before = out->len;
@@ -186,7 +186,7 @@ static size_t count_unfinished(const uint8_t *p, size_t len)
 	return 0;
 }
 
-void ndjson_output_at(struct buf *out, enum wire_stream stream, uint64_t offset, uint64_t time_us,
+void ndjson_output_at(struct buf *out, enum exec_stream stream, uint64_t offset, uint64_t time_us,
 	const void *data, size_t len)
 {
 	const uint8_t *p = data;
@@ -209,7 +209,7 @@ void ndjson_output_at(struct buf *out, enum wire_stream stream, uint64_t offset,
 }
 
 void ndjson_output(
-	struct buf *out, enum wire_stream stream, uint64_t offset, const void *data, size_t len)
+	struct buf *out, enum exec_stream stream, uint64_t offset, const void *data, size_t len)
 {
 	ndjson_output_at(out, stream, offset, 0, data, len);
 }
@@ -220,32 +220,19 @@ void ndjson_gap(struct buf *out, uint64_t offset, uint64_t lost)
 		cut(offset), cut(lost));
 }
 
-static const char *const reason_names[] = {
-	[WIRE_EXIT_RUNNING] = "running",
-	[WIRE_EXIT_EXITED] = "exited",
-	[WIRE_EXIT_SIGNALED] = "signaled",
-	[WIRE_EXIT_TIMEOUT] = "timeout",
-};
-
-/* What the program ended with, as shells count it. */
-static uint32_t exit_code(uint32_t code, uint32_t signal)
-{
-	return signal ? 128 + (signal & 127) : code & 255;
-}
-
-void ndjson_exit(struct buf *out, const struct wire_exit *exit)
+void ndjson_exit(struct buf *out, const struct exec_end *end)
 {
 	char signal[16] = "null";
 
-	if (exit->signal)
-		snprintf(signal, sizeof signal, "%u", exit->signal & 127);
+	if (end->signal)
+		snprintf(signal, sizeof signal, "%u", end->signal);
 	buf_addf(out, "{\"type\":\"exit\",\"exit_code\":%u,\"signal\":%s,\"reason\":\"%s\",",
-		exit_code(exit->code, exit->signal), signal, reason_names[exit->reason]);
+		end->exit_code, signal, exec_reason_name(end->reason));
 	buf_addf(out,
 		"\"duration_ms\":%" PRIu64 ".%03u,\"cpu_us\":%" PRIu64 ",\"newest_offset\":%" PRIu64
 		"}\n",
-		exit->duration_us / 1000, (unsigned)(exit->duration_us % 1000), cut(exit->cpu_us),
-		cut(exit->newest));
+		end->duration_us / 1000, (unsigned)(end->duration_us % 1000), cut(end->cpu_us),
+		cut(end->newest));
 }
 
 /* ---- any value ------------------------------------------------------------------------------ */
@@ -355,9 +342,10 @@ void ndjson_add(struct buf *out, const json_t *value)
 
 /* ---- programs ------------------------------------------------------------------------------- */
 
-json_t *exec_json(const struct wire_exec_info *info)
+json_t *exec_json(const struct exec_info *info)
 {
-	bool over = info->reason != WIRE_EXIT_RUNNING;
+	bool over = info->reason != EXEC_RUNNING;
+	bool known = over && info->reason != EXEC_UNKNOWN;
 	json_t *argv = json_array();
 	json_t *exec = json_object();
 
@@ -368,27 +356,15 @@ json_t *exec_json(const struct wire_exec_info *info)
 	json_object_set_new(exec, "argv", argv);
 	json_object_set_new(exec, "tty", json_boolean(info->tty));
 	json_object_set_new(exec, "state", json_string(over ? "exited" : "running"));
-	json_object_set_new(exec, "exit_code",
-		over ? json_integer(exit_code(info->code, info->signal)) : json_null());
-	json_object_set_new(exec, "signal",
-		over && info->signal ? json_integer(info->signal & 127) : json_null());
-	json_object_set_new(exec, "reason", json_string(reason_names[info->reason]));
+	json_object_set_new(exec, "exit_code", known ? json_integer(info->exit_code) : json_null());
+	json_object_set_new(
+		exec, "signal", known && info->signal ? json_integer(info->signal) : json_null());
+	json_object_set_new(exec, "reason", json_string(exec_reason_name(info->reason)));
 	json_object_set_new(exec, "started_at", json_time_us(info->started_us));
 	json_object_set_new(exec, "ended_at", json_time_us(info->ended_us));
 	json_object_set_new(exec, "cpu_us", json_from_u64(info->cpu_us));
 	json_object_set_new(exec, "oldest_offset", json_from_u64(info->oldest));
 	json_object_set_new(exec, "newest_offset", json_from_u64(info->newest));
-	return exec;
-}
-
-json_t *exec_ended_json(const struct wire_exec_info *info)
-{
-	json_t *exec = exec_json(info);
-
-	if (info->reason == WIRE_EXIT_RUNNING) {
-		json_object_set_new(exec, "state", json_string("exited"));
-		json_object_set_new(exec, "reason", json_string("unknown"));
-	}
 	return exec;
 }
 

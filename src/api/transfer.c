@@ -55,7 +55,7 @@ static void on_down_reply(struct chan *chan, struct wire_reader *reply, void *ar
 	}
 	if (err.kind) {
 		exchange_error(&transfer->x, &err);
-		exchange_close_chan(&transfer->x);
+		exchange_close(&transfer->x);
 		exchange_settle(&transfer->x);
 	}
 }
@@ -101,7 +101,7 @@ static void on_down_data(struct chan *chan, enum wire_stream stream, uint64_t of
 	exchange_passed(&transfer->x, len);
 	if (err.kind) {
 		exchange_error(&transfer->x, &err);
-		exchange_close_chan(&transfer->x);
+		exchange_close(&transfer->x);
 		exchange_settle(&transfer->x);
 	}
 }

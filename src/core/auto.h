@@ -23,10 +23,3 @@ char *auto_snapshot_text(const struct auto_snapshot *when);
 
 /* From now on; text as above. */
 int box_set_auto_snapshot(struct box *box, const char *text, struct err *err);
-
-/* Called when the program may start: box as it is then, or NULL with err when it has gone. */
-typedef void (*exec_ready)(struct box *box, const struct err *err, void *arg);
-/* Before a program is started for a client: takes the snapshot, if the box wants one. ready is
- * called exactly once, possibly before this returns; a snapshot that fails keeps nobody from
- * starting. argv is borrowed for the call. */
-void box_before_exec(struct box *box, const char *const *argv, exec_ready ready, void *arg);

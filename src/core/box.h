@@ -130,11 +130,6 @@ void box_is_used(struct box *box);
 
 /* ---- work inside, through box-init ----------------------------------------------------------- */
 
-/* Starts a program. spec->id may be NULL: one is made up and, on return, stands in ret_id (33
- * bytes). The box's env comes before spec->env. ERR_STATE when the box does not run; ERR_NOT_FOUND
- * (argv[0], user, cwd) comes through ops->on_error. */
-int box_exec_start(struct box *box, const struct wire_exec_spec *spec, char ret_id[33],
-	const struct chan_ops *ops, void *arg, struct chan **ret, struct err *err);
 /* Of a box that has stopped, what was kept of its programs: as WIRE_OP_EXEC_LIST answers, and as
  * WIRE_OP_EXEC_ATTACH does, at once and with NULL for the channel; ops needs on_reply, on_gap,
  * on_time, on_data, on_exit and on_closed. One that was running still when last heard of is told as

@@ -13,7 +13,6 @@
 #include "base/log.h"
 #include "base/strv.h"
 #include "base/text.h"
-#include "image/image.h"
 #include "loop/loop.h"
 #include "states/states.h"
 
@@ -348,71 +347,6 @@ int box_chan_open(struct box *box, enum wire_op op, const struct buf *request,
 		chan_set_background(chan);
 	*ret = chan;
 	return 0;
-}
-
-/* A later variable of the same name takes the place of an earlier one. */
-static void env_put(char ***env, const char *pair)
-{
-	size_t name = strcspn(pair, "=") + 1;
-
-	for (size_t i = 0; *env && (*env)[i]; i++)
-		if (!strncmp((*env)[i], pair, name)) {
-			text_replace(&(*env)[i], pair);
-			return;
-		}
-	strv_add(env, pair);
-}
-
-/* The image's, then the box's, then the program's own. */
-static char **whole_env(const struct box *box, json_t *config, const char *const *more)
-{
-	_cleanup_json_ json_t *own = *box->row.env ? json_loads(box->row.env, 0, NULL) : NULL;
-	char **env = strv_copy(NULL);
-	const char *key;
-	json_t *value;
-	size_t i;
-
-	json_array_foreach (json_object_get(config, "env"), i, value)
-		env_put(&env, json_string_value(value));
-	json_object_foreach (own, key, value) {
-		_cleanup_free_ char *pair = xasprintf("%s=%s", key, json_string_value(value));
-
-		env_put(&env, pair);
-	}
-	for (i = 0; more && more[i]; i++)
-		env_put(&env, more[i]);
-	return env;
-}
-
-static const char *config_or(json_t *config, const char *key, const char *given)
-{
-	const char *value = json_string_value(json_object_get(config, key));
-
-	return (given && *given) || !value ? given : value;
-}
-
-int box_exec_start(struct box *box, const struct wire_exec_spec *spec, char ret_id[33],
-	const struct chan_ops *ops, void *arg, struct chan **ret, struct err *err)
-{
-	const struct image *image = box_image(box);
-	json_t *config = image ? image->config : NULL;
-	_cleanup_strv_ char **env = whole_env(box, config, spec->env);
-	struct wire_exec_spec whole = *spec;
-	struct buf request = BUF_INIT;
-	int done;
-
-	if (spec->id && *spec->id)
-		memcpy(ret_id, spec->id, strnlen(spec->id, 32) + 1);
-	else
-		random_id(ret_id, 8);
-	whole.id = ret_id;
-	whole.env = (const char *const *)env;
-	whole.user = config_or(config, "user", spec->user);
-	whole.cwd = config_or(config, "workdir", spec->cwd);
-	wire_put_exec_spec(&request, &whole);
-	done = box_chan_open(box, WIRE_OP_EXEC_START, &request, ops, arg, ret, err);
-	buf_done(&request);
-	return done;
 }
 
 /* ---- main: the command given with `new`, or the image's ------------------------------------- */

@@ -6,6 +6,7 @@
 #include <stdint.h>
 #include <cmocka.h>
 #include "api/api_internal.h"
+#include "core/exec_internal.h"
 #include "base/text.h"
 
 /* Reads the lines as a client would and appends what they carry to bytes; returns how many there
@@ -50,7 +51,7 @@ static unsigned round_trip(const void *data, size_t len)
 	struct buf lines = BUF_INIT, bytes = BUF_INIT;
 	unsigned count;
 
-	ndjson_output(&lines, WIRE_STREAM_STDOUT, 1000, data, len);
+	ndjson_output(&lines, EXEC_STDOUT, 1000, data, len);
 	count = read_lines(&lines, 1000, &bytes);
 	assert_int_equal(bytes.len, len);
 	if (len)
@@ -74,7 +75,7 @@ static void test_ndjson_text_is_readable_as_text(void **state)
 	struct buf lines = BUF_INIT;
 
 	(void)state;
-	ndjson_output(&lines, WIRE_STREAM_STDERR, 7, "a\"ü\x1b", 5);
+	ndjson_output(&lines, EXEC_STDERR, 7, "a\"ü\x1b", 5);
 	assert_string_equal(buf_str(&lines), "{\"type\":\"output\",\"stream\":\"stderr\","
 					     "\"offset\":7,\"data\":\"a\\\"ü\\u001b\"}\n");
 	buf_done(&lines);
@@ -126,11 +127,13 @@ static void test_ndjson_random_bytes_survive(void **state)
 	}
 }
 
-static void test_ndjson_exit_counts_signals_as_shells_do(void **state)
+static void test_ndjson_exit_tells_code_and_signal(void **state)
 {
-	struct wire_exit exit = {
-		.reason = WIRE_EXIT_SIGNALED, .signal = 9, .duration_us = 3100, .cpu_us = UINT64_MAX
-	};
+	struct exec_end exit = { .reason = EXEC_SIGNALED,
+		.exit_code = 137,
+		.signal = 9,
+		.duration_us = 3100,
+		.cpu_us = UINT64_MAX };
 	struct buf lines = BUF_INIT;
 	json_t *line;
 
@@ -143,7 +146,7 @@ static void test_ndjson_exit_counts_signals_as_shells_do(void **state)
 	assert_int_equal(json_integer_value(json_object_get(line, "cpu_us")), INT64_MAX);
 	json_decref(line);
 	lines.len = 0;
-	exit = (struct wire_exit){ .reason = WIRE_EXIT_EXITED, .code = 3 };
+	exit = (struct exec_end){ .reason = EXEC_EXITED, .exit_code = 3 };
 	ndjson_exit(&lines, &exit);
 	line = json_loads(buf_str(&lines), 0, NULL);
 	assert_int_equal(json_integer_value(json_object_get(line, "exit_code")), 3);
@@ -155,7 +158,7 @@ static void test_ndjson_exit_counts_signals_as_shells_do(void **state)
 static void test_ndjson_hostile_exec_is_still_json(void **state)
 {
 	const char *const argv[] = { "/bin/\xff\xfe", "line\nbreak", NULL };
-	struct wire_exec_info info = {
+	const struct wire_exec_info told = {
 		.id = "x",
 		.argv = argv,
 		.started_us = UINT64_MAX,
@@ -163,10 +166,12 @@ static void test_ndjson_hostile_exec_is_still_json(void **state)
 		.reason = WIRE_EXIT_SIGNALED,
 		.signal = UINT32_MAX,
 	};
+	struct exec_info info;
 	struct buf lines = BUF_INIT;
 	json_t *line, *exec;
 
 	(void)state;
+	exec_info_from(&told, false, &info);
 	ndjson_start(&lines, exec_json(&info));
 	assert_ptr_equal(strchr(buf_str(&lines), '\n'), buf_str(&lines) + lines.len - 1);
 	line = json_loads(buf_str(&lines), 0, NULL);
@@ -174,7 +179,7 @@ static void test_ndjson_hostile_exec_is_still_json(void **state)
 	assert_string_equal(
 		json_string_value(json_array_get(json_object_get(exec, "argv"), 0)), "/bin/??");
 	assert_true(json_is_null(json_object_get(exec, "started_at")));
-	assert_true(json_integer_value(json_object_get(exec, "exit_code")) <= 255);
+	assert_int_equal(json_integer_value(json_object_get(exec, "exit_code")), 255);
 	json_decref(line);
 	buf_done(&lines);
 }
@@ -214,7 +219,7 @@ int main(void)
 		cmocka_unit_test(test_ndjson_bytes_that_are_no_text_survive),
 		cmocka_unit_test(test_ndjson_cut_characters_leave_the_rest_readable),
 		cmocka_unit_test(test_ndjson_random_bytes_survive),
-		cmocka_unit_test(test_ndjson_exit_counts_signals_as_shells_do),
+		cmocka_unit_test(test_ndjson_exit_tells_code_and_signal),
 		cmocka_unit_test(test_ndjson_hostile_exec_is_still_json),
 		cmocka_unit_test(test_ndjson_writes_what_jansson_reads_back),
 	};
