@@ -1,11 +1,23 @@
 """The gates themselves: each refuses what it is there for."""
+import importlib.machinery
+import importlib.util
 import json
 import re
 import shutil
+import signal
 import subprocess
+import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
+
+
+def script(name):
+    """One of scripts/ that is Python, as a module."""
+    loader = importlib.machinery.SourceFileLoader(name, str(ROOT / "scripts" / name))
+    module = importlib.util.module_from_spec(importlib.util.spec_from_loader(name, loader))
+    loader.exec_module(module)
+    return module
 
 
 def run(*command, cwd):
@@ -94,6 +106,21 @@ def test_a_file_that_is_not_built_fails_the_build(tmp_path):
     code, output = run("scripts/check-sources", "build", "tests/unit", cwd=tmp_path)
     assert code == 1 and "tests/unit/test_b.c: no meson.build names it" in output
     assert "scripts/check-sources" in (ROOT / "tests/meson.build").read_text()
+
+
+def test_tests_hear_the_signals_that_nohup_makes_us_ignore(tmp_path, monkeypatch):
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    module = script("test")
+    module.LOGS = tmp_path
+    numbers = (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT)
+    before = [signal.signal(number, signal.SIG_IGN) for number in numbers]
+    try:
+        code, output = module.Part("signals").run(["grep", "SigIgn", "/proc/self/status"], 10)
+    finally:
+        for number, handler in zip(numbers, before):
+            signal.signal(number, handler)
+    ignored = int(output.split()[1], 16)
+    assert code == 0 and not any(ignored >> (number - 1) & 1 for number in numbers)
 
 
 def test_a_build_that_nobody_watches_is_one_line():
