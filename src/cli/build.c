@@ -17,6 +17,7 @@
 #include "base/text.h"
 #include "cli/build_internal.h"
 #include "cli/image_job.h"
+#include "cli/signals.h"
 #include "cli/table.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -317,10 +318,8 @@ static void on_signal(int number)
 static void catch_signals(void)
 {
 	static const int numbers[] = { SIGINT, SIGTERM, SIGHUP };
-	struct sigaction action = { .sa_handler = on_signal };
 
-	for (size_t i = 0; i < ARRAY_LEN(numbers); i++)
-		sigaction(numbers[i], &action, NULL);
+	signals_catch(numbers, ARRAY_LEN(numbers), on_signal, NULL);
 }
 
 static int run_build(struct build *build, struct err *err)

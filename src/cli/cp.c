@@ -11,6 +11,7 @@
 #include "base/alloc.h"
 #include "base/text.h"
 #include "cli/mktar.h"
+#include "cli/signals.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -346,13 +347,13 @@ static void on_copy_signal(int number)
 int copy_catch_signals(bool begin)
 {
 	static const int numbers[] = { SIGINT, SIGTERM, SIGHUP };
-	static struct sigaction old[ARRAY_LEN(numbers)];
-	struct sigaction action = { .sa_handler = on_copy_signal };
 
-	if (begin)
+	if (begin) {
 		copy_signal = 0;
-	for (size_t i = 0; i < ARRAY_LEN(numbers); i++)
-		sigaction(numbers[i], begin ? &action : &old[i], begin ? &old[i] : NULL);
+		signals_catch(numbers, ARRAY_LEN(numbers), on_copy_signal, NULL);
+	} else {
+		signals_release(numbers, ARRAY_LEN(numbers));
+	}
 	return copy_signal;
 }
 

@@ -12,6 +12,7 @@
 #include "cli/cli.h"
 #include "cli/guard.h"
 #include "cli/session.h"
+#include "cli/signals.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -172,14 +173,10 @@ static void pump(const struct cli *cli, struct runner *runners, size_t count, in
 static void catch_signals(sigset_t *ret_before)
 {
 	static const int passed[] = { SIGINT, SIGTERM, SIGHUP, SIGQUIT };
-	const struct sigaction action = { .sa_handler = on_signal };
 	sigset_t set;
 
 	sigemptyset(&set);
-	for (size_t i = 0; i < ARRAY_LEN(passed); i++) {
-		sigaddset(&set, passed[i]);
-		sigaction(passed[i], &action, NULL);
-	}
+	signals_catch(passed, ARRAY_LEN(passed), on_signal, &set);
 	sigprocmask(SIG_BLOCK, &set, ret_before);
 }
 

@@ -11,6 +11,7 @@
 #include "cli/exec_internal.h"
 #include "cli/policy_text.h"
 #include "cli/session.h"
+#include "cli/signals.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -149,14 +150,10 @@ static void on_signal(int signal)
 static void hold_signals(sigset_t *ret_outside)
 {
 	static const int signals[] = { SIGINT, SIGTERM, SIGHUP };
-	struct sigaction action = { .sa_handler = on_signal };
 	sigset_t held;
 
 	sigemptyset(&held);
-	for (size_t i = 0; i < ARRAY_LEN(signals); i++) {
-		sigaction(signals[i], &action, NULL);
-		sigaddset(&held, signals[i]);
-	}
+	signals_catch(signals, ARRAY_LEN(signals), on_signal, &held);
 	sigprocmask(SIG_BLOCK, &held, ret_outside);
 }
 

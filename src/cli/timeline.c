@@ -3,6 +3,7 @@
 #include "base/text.h"
 #include "cli/cli.h"
 #include "cli/exec_internal.h"
+#include "cli/signals.h"
 #include "cli/table.h"
 #include "cli/timeline_tree.h"
 #include <signal.h>
@@ -23,16 +24,16 @@ static void on_stop(int number)
 int timeline_post(struct cli *cli, const char *path, json_t *body, const char *box, json_t **ret,
 	struct err *err)
 {
-	const struct sigaction tells = { .sa_handler = on_stop }, ends = { .sa_handler = SIG_DFL };
+	static const int stop = SIGINT;
 	int status;
 
 	snprintf(going_on, sizeof going_on,
 		"\nbox: interrupted; it is done all the same: see 'box ls' and 'box timeline "
 		"%.100s'\n",
 		box);
-	sigaction(SIGINT, &tells, NULL);
+	signals_catch(&stop, 1, on_stop, NULL);
 	status = client_call(cli->client, "POST", path, body, ret, err);
-	sigaction(SIGINT, &ends, NULL);
+	signals_release(&stop, 1);
 	return status;
 }
 
