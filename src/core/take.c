@@ -387,13 +387,14 @@ static void on_done(struct capture *capture, const struct capture_result *result
 
 /* ---- the start ------------------------------------------------------------------------------ */
 
-/* Memory of the box, and some more for what describes it. */
+/* Memory of the box, and some more for what describes it. Copies of files are not captured: they
+ * are on the disk. */
 uint64_t box_capture_need(struct box *box)
 {
 	struct instance_stats stats = { 0 };
 
 	instance_stats(box->instance, &stats, NULL);
-	return stats.memory_bytes + (8u << 20);
+	return stats.memory_held_bytes + (8u << 20);
 }
 
 /* Where volumes and folders of the host are seen; yours. */

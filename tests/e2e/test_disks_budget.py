@@ -125,6 +125,15 @@ def test_captured_memory_asked_for_from_inside_counts(counted):
     box.remove()
 
 
+def test_copies_of_files_in_memory_are_not_counted_for_a_snapshot(counted):
+    box = counted.new(disk=300 * MIB)
+    assert fill(box, "large", 200)
+    assert counted.api("GET", f"{box.path}/stats").json["memory_bytes"] > 150 * MIB, "the file is in memory, too"
+    assert box.sh("box snapshot kept", check=False, timeout=60).stderr == ""
+    assert disk_of(box)["inside_states_bytes"] < 60 * MIB
+    box.remove()
+
+
 def test_the_oldest_without_a_name_make_room(counted):
     box = counted.new(disk=120 * MIB)
     box.start("python3", "-c", "import os, time; kept = os.urandom(30 << 20); time.sleep(1000)")
