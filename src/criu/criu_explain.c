@@ -32,6 +32,11 @@ static const struct {
 		NULL, NULL },
 	{ "A session leader of ", "outside of its pid namespace",
 		"a process was put into the box from outside", NULL, NULL },
+	{ "Landlock restricts a thread", NULL,
+		"a process has restricted itself with Landlock, which nobody can read back", NULL,
+		NULL },
+	{ "Cannot find out whether Landlock", NULL,
+		"it could not be found out whether Landlock restricts a process", NULL, NULL },
 	{ "Timeout reached", NULL, "the processes did not stop in time", NULL, NULL },
 	{ "Unable to freeze cgroup", NULL, "the processes did not stop in time", NULL, NULL },
 	/* ---- dump: files ---- */

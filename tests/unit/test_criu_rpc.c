@@ -352,6 +352,10 @@ static void test_criu_explain_tells_people(void **state)
 		{ "Error (criu/files-ext.c:94): Can't dump file 21 of that type [600] (anon "
 		  "anon_inode:[io_uring])\nError (criu/cr-dump.c:2095): In process 17 (node)\n",
 			"process 17 (node) uses io_uring" },
+		{ "Error (criu/include/criu-landlock.c:130): Landlock restricts a thread\n"
+		  "Error (criu/cr-dump.c:2095): In process 17 (xz)\n",
+			"process 17 (xz) has restricted itself with Landlock, which nobody can "
+			"read back" },
 		{ "Error (criu/cr-dump.c:9): Timeout reached\nError (criu/x.c:1): In process 0 "
 		  "(gone)\n"
 		  "Error (criu/x.c:1): In process 4 (a\x01(b)\n",
