@@ -83,7 +83,7 @@ static char *draft_text(const struct image_draft *draft)
 		(json_int_t)now, "size", (json_int_t)draft->size_bytes, "files",
 		(json_int_t)draft->files, "packages", draft->packages ? draft->packages : none,
 		"config", draft->config ? draft->config : empty, "layers", layers);
-	if (json && draft->host_layers)
+	if (json && draft->says_hosts)
 		json_object_set_new(
 			json, "host_layers", json_integer((json_int_t)draft->host_layers));
 	return json ? json_text(json) : NULL;

@@ -107,6 +107,16 @@ static bool is_repeated(const struct exporter *exporter, size_t index)
 	return false;
 }
 
+/* NULL: all layers count. */
+static const char *hosts_until(const struct exporter *exporter)
+{
+	size_t counted = exporter->image->host_layers;
+
+	if (counted >= exporter->count)
+		return NULL;
+	return counted ? exporter->layers[counted - 1].diff_id : OCI_NO_HOSTS;
+}
+
 static json_t *make_config(const struct exporter *exporter)
 {
 	char created[CLOCK_RFC3339_MAX];
@@ -120,8 +130,8 @@ static json_t *make_config(const struct exporter *exporter)
 	}
 	return json_pack("{s:s, s:s, s:s, s:o, s:{s:s, s:o}, s:o}", "created", created,
 		"architecture", oci_architecture(), "os", "linux", "config",
-		oci_config_export(exporter->image->config), "rootfs", "type", "layers", "diff_ids",
-		diff_ids, "history", history);
+		oci_config_export(exporter->image->config, hosts_until(exporter)), "rootfs", "type",
+		"layers", "diff_ids", diff_ids, "history", history);
 }
 
 /* With a tag, as others expect it; NULL when the image has no name. Yours. */

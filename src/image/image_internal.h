@@ -171,7 +171,8 @@ struct image_draft {
 	 * image */
 	char **layers;
 	json_t *packages, *config; /* or NULL */
-	size_t host_layers;	   /* as in struct image; 0: all that no box wrote */
+	bool says_hosts;	   /* else all layers count that are no disk of a box */
+	size_t host_layers;	   /* as in struct image */
 	uint64_t size_bytes, files;
 	bool written; /* draft_write_early was called */
 };

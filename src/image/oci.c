@@ -349,6 +349,23 @@ static int copy_labels(json_t *from, json_t *to, struct err *err)
 	return 0;
 }
 
+/* A layer that is not there any more, e.g. merged with others, counts for nothing. */
+static void take_hosts_label(struct oci_config *config)
+{
+	json_t *labels = json_object_get(config->config, "labels");
+	const char *until = json_string_value(json_object_get(labels, OCI_HOSTS_LABEL));
+
+	config->says_hosts = until;
+	config->host_layers = 0;
+	for (size_t i = 0; until && i < config->count && !config->host_layers; i++)
+		if (!strcmp(config->diff_ids[i], until))
+			config->host_layers = i + 1;
+	if (until)
+		json_object_del(labels, OCI_HOSTS_LABEL);
+	if (labels && !json_object_size(labels))
+		json_object_del(config->config, "labels");
+}
+
 static int read_settings(json_t *json, json_t *to, struct err *err)
 {
 	json_t *from;
@@ -375,6 +392,7 @@ int oci_config_read(json_t *json, struct oci_config *ret, struct err *err)
 		read_settings(json, config, err) < 0)
 		return -1;
 	ret->config = steal_ptr(&config);
+	take_hosts_label(ret);
 	return 0;
 }
 
@@ -384,7 +402,7 @@ void oci_config_done(struct oci_config *config)
 	config->config = NULL;
 }
 
-json_t *oci_config_export(const json_t *config)
+json_t *oci_config_export(const json_t *config, const char *hosts)
 {
 	static const char *const same[][2] = { { "entrypoint", "Entrypoint" }, { "cmd", "Cmd" },
 		{ "env", "Env" }, { "user", "User" }, { "workdir", "WorkingDir" },
@@ -397,6 +415,13 @@ json_t *oci_config_export(const json_t *config)
 
 		if (value)
 			json_object_set(to, same[i][1], value);
+	}
+	if (hosts) {
+		json_t *labels = json_object();
+
+		json_object_update(labels, json_object_get(to, "Labels"));
+		json_object_set_new(labels, OCI_HOSTS_LABEL, json_string(hosts));
+		json_object_set_new(to, "Labels", labels);
 	}
 	if (json_array_size(ports))
 		json_object_set_new(to, "ExposedPorts", json_object());

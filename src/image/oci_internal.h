@@ -84,6 +84,13 @@ bool layer_xattr_is_kept(const char *name, mode_t type);
 
 enum { OCI_JSON_MAX = 4 * 1024 * 1024 };
 
+/* A label of images that hold layers a box wrote, with the diff id of the topmost layer whose
+ * package hosts count, or OCI_NO_HOSTS. It is a label because those go with an image wherever it is
+ * copied, and a diff id because that names the layer whatever is put above it or made of it. It can
+ * only narrow what counts, so it does not matter who wrote it. */
+#define OCI_HOSTS_LABEL "io.boxyard.hosts-until"
+#define OCI_NO_HOSTS	"none"
+
 struct oci_blob {
 	char digest[DIGEST_SIZE];
 	uint64_t size;
@@ -97,6 +104,8 @@ struct oci_config {
 	json_t *config; /* as struct image has it; yours */
 	char diff_ids[IMAGE_LAYERS_MAX][DIGEST_SIZE];
 	size_t count;
+	bool says_hosts; /* only the lowest host_layers count: see OCI_HOSTS_LABEL */
+	size_t host_layers;
 };
 
 /* "sha256:" and 64 lower-case hex digits, nothing else. */
@@ -108,8 +117,9 @@ int oci_index_pick(json_t *index, struct oci_blob *ret, json_t **ret_entry, stru
 int oci_manifest_read(json_t *json, struct oci_manifest *ret, struct err *err);
 int oci_config_read(json_t *json, struct oci_config *ret, struct err *err);
 void oci_config_done(struct oci_config *config);
-/* Our form of a configuration as OCI has it ("Entrypoint" …); new reference. */
-json_t *oci_config_export(const json_t *config);
+/* Our form of a configuration as OCI has it ("Entrypoint" …); hosts: value of OCI_HOSTS_LABEL, or
+ * NULL. New reference. */
+json_t *oci_config_export(const json_t *config, const char *hosts);
 const char *oci_architecture(void); /* of this machine: "amd64" */
 
 /* ---- stack.c -------------------------------------------------------------------------------- */

@@ -316,6 +316,8 @@ char **package_hosts_find(const char *const *layers, const json_t *env, struct e
 	struct found found = { 0 };
 	struct search search = { .root = -1, .found = &found };
 
+	if (!layers[0])
+		return xnew(char *);
 	if (view_open(layers, &search.root, err) < 0) {
 		err_wrap(err, "look for package hosts");
 		return NULL;

@@ -73,7 +73,7 @@ static void count_host_layers(struct image *image, json_int_t said)
 {
 	size_t count = strv_len((const char *const *)image->layers);
 
-	if (said > 0) {
+	if (said >= 0) {
 		image->host_layers = MIN((size_t)said, count);
 		return;
 	}
@@ -98,7 +98,7 @@ static int parse(const struct images *images, json_t *json, const char *folder_p
 {
 	const char *id, *name, *origin, *parent = "", *digest = "", *cache_key = "";
 	json_t *packages, *config = NULL, *layers = NULL;
-	json_int_t created, size, files, host_layers = 0;
+	json_int_t created, size, files, host_layers = -1;
 	json_error_t why;
 
 	if (json_unpack_ex(json, &why, 0,

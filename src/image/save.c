@@ -89,6 +89,7 @@ static int save_run(const struct images *images, struct job_sink *sink, struct i
 	draft->parent = save->parent;
 	draft->cache_key = save->cache_key;
 	draft->config = save->config;
+	draft->says_hosts = true;
 	draft->host_layers = save->host_layers;
 	return pool_get_kind(images->pool) == POOL_FOLDER ? copy_files(images, save, draft, err)
 							  : copy_snapshot(images, save, draft, err);

@@ -239,6 +239,8 @@ int stack_unpack(const struct images *images, struct job_sink *sink, const struc
 	strv_free(stacking.lowers);
 	if (code == 0)
 		draft->config = json_incref(spec->config->config);
+	draft->says_hosts = spec->config->says_hosts;
+	draft->host_layers = spec->config->host_layers;
 	return code;
 }
 

@@ -293,6 +293,36 @@ def test_export_and_import_again(yard, make_box, tmp_path, small, layout, format
         yard.box("image", "rm", name)
 
 
+def package_hosts(box):
+    return box.yard.json("policy", "show", box.name)["package_hosts"]
+
+
+@pytest.mark.parametrize("format", ["oci", "docker"])
+def test_export_and_import_open_no_hosts_that_a_box_wrote(fresh_yard, tmp_path, small, layout, format):
+    yard, out = fresh_yard, tmp_path / "out.tar"
+    sources = "etc/apt/sources.list"
+    layout.add_image("x:1", [small, [folder("etc/apt"), member(sources, b"deb http://own.example/debian stable main\n")], app_layer()],
+                     config=CONFIG)
+    yard.box("image", "import", str(layout.archive(tmp_path / "in.tar")), "first")
+    box = yard.new(image="first", no_main=True)
+    assert "own.example:80" in package_hosts(box)
+    before = package_hosts(box)
+    box.exec("sh", "-c", f"echo 'deb http://evil.example/debian stable main' >>/{sources}", flags=("--user", "root"))
+    yard.box("save", box.name, "saved")
+    yard.box("image", "export", "saved", "-o", out, "--format", format)
+    yard.box("image", "import", out, "back")
+    back = yard.new(image="back", no_main=True)
+    assert "evil.example" in back.out(f"cat /{sources}") and package_hosts(back) == before
+    assert yard.json("image", "show", "back")["config"]["labels"] == {"who": "me"}
+    yard.box("save", back.name, "upon")
+    assert package_hosts(yard.new(image="upon", no_main=True)) == before
+    # What was vouched for stays so.
+    yard.box("save", "--learn-hosts", box.name, "vouched")
+    yard.box("image", "export", "vouched", "-o", out, "--format", format)
+    yard.box("image", "import", out, "again")
+    assert "evil.example:80" in package_hosts(yard.new(image="again", no_main=True))
+
+
 def test_ctrl_c_in_an_export_leaves_no_file(yard, tmp_path):
     process = yard.spawn("image", "export", IMAGE, "--format", "rootfs", "-o", str(tmp_path / "x.tar"),
                          stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)

@@ -182,10 +182,46 @@ static void test_config_is_translated(void **state)
 	assert_int_equal(oci_config_read(json, &config, NULL), 0);
 	assert_int_equal(config.count, 1);
 	assert_true(json_equal(config.config, expected));
-	back = oci_config_export(config.config);
+	back = oci_config_export(config.config, NULL);
 	assert_non_null(json_object_get(json_object_get(back, "ExposedPorts"), "53/udp"));
 	assert_string_equal(json_string_value(json_object_get(back, "User")), "7");
 	oci_config_done(&config);
+}
+
+static void test_layers_that_a_box_wrote_are_told_by_a_label(void **state)
+{
+#define OTHER "sha256:1111111111111111111111111111111111111111111111111111111111111111"
+	static const struct {
+		const char *label;
+		bool says;
+		size_t count;
+	} cases[] = {
+		{ "\"a\":\"b\"", false, 0 },
+		{ "\"a\":\"b\",\"" OCI_HOSTS_LABEL "\":\"" OTHER "\"", true, 2 },
+		{ "\"a\":\"b\",\"" OCI_HOSTS_LABEL "\":\"" DIGEST "\"", true, 1 },
+		{ "\"a\":\"b\",\"" OCI_HOSTS_LABEL "\":\"sha256:gone\"", true, 0 },
+		{ "\"a\":\"b\",\"" OCI_HOSTS_LABEL "\":\"none\"", true, 0 },
+	};
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+		_cleanup_free_ char *text =
+			xasprintf("{\"rootfs\":{\"diff_ids\":[\"%s\",\"%s\",\"%s\"]},\"config\":{"
+				  "\"Labels\":{%s}}}",
+				DIGEST, OTHER, DIGEST, cases[i].label);
+		_cleanup_json_ json_t *json = parse(text), *labels = parse("{\"a\":\"b\"}");
+		_cleanup_json_ json_t *back = NULL;
+		struct oci_config config;
+
+		assert_int_equal(oci_config_read(json, &config, NULL), 0);
+		assert_int_equal(config.says_hosts, cases[i].says);
+		assert_int_equal(config.host_layers, cases[i].count);
+		assert_true(json_equal(json_object_get(config.config, "labels"), labels));
+		back = oci_config_export(config.config, "none");
+		assert_int_equal(json_object_size(json_object_get(back, "Labels")), 2);
+		assert_true(json_equal(json_object_get(config.config, "labels"), labels));
+		oci_config_done(&config);
+	}
 }
 
 static void test_config_refuses_nonsense(void **state)
@@ -574,6 +610,7 @@ int main(void)
 		cmocka_unit_test(test_index_picks_this_machine),
 		cmocka_unit_test(test_index_tells_what_there_is),
 		cmocka_unit_test(test_config_is_translated),
+		cmocka_unit_test(test_layers_that_a_box_wrote_are_told_by_a_label),
 		cmocka_unit_test(test_config_refuses_nonsense),
 		cmocka_unit_test(test_layers_are_called_by_their_chain),
 		cmocka_unit_test(test_skopeo_complaints_become_clear),
