@@ -366,6 +366,13 @@ static int set_yard_pids(struct conf *conf, const char *value, struct err *err)
 	return 0;
 }
 
+static int set_driver(struct conf *conf, const char *value, struct err *err)
+{
+	(void)err;
+	replace(&conf->driver, value);
+	return 0;
+}
+
 static int set_criu(struct conf *conf, const char *value, struct err *err)
 {
 	if (*value && *value != '/')
@@ -436,6 +443,7 @@ static const struct {
 	{ "default_policy", "BOX_DEFAULT_POLICY", set_default_policy },
 	{ "ca_certificates", "BOX_CA_CERTIFICATES", set_ca_certificates },
 	{ "resolv_conf", "BOX_RESOLV_CONF", set_resolv_conf },
+	{ "driver", "BOX_DRIVER", set_driver },
 	{ "criu", "BOX_CRIU", set_criu },
 	{ "inside_fork_depth", NULL, set_inside_depth },
 	{ "inside_fork_count", NULL, set_inside_count },
@@ -570,6 +578,7 @@ int conf_load(struct conf *ret, struct err *err)
 	conf.default_policy = xstrdup("dev");
 	conf.ca_certificates = xstrdup("machine");
 	conf.resolv_conf = xstrdup("/etc/resolv.conf");
+	conf.driver = xstrdup("");
 	conf.criu = xstrdup("");
 	if (set_listen(&conf, DEFAULT_LISTEN, err) < 0 || read_file(&conf, err) < 0 ||
 		read_environment(&conf, err) < 0 || check_url(&conf, err) < 0) {
@@ -602,6 +611,7 @@ void conf_done(struct conf *conf)
 	free(conf->default_policy);
 	free(conf->ca_certificates);
 	free(conf->resolv_conf);
+	free(conf->driver);
 	free(conf->criu);
 	strv_free(conf->mount_roots);
 	strv_free(conf->registries_insecure);

@@ -62,6 +62,7 @@ struct conf {
 	uint64_t snapshots_keep; /* snapshots_keep = 20: automatic ones of a box; 0: any number */
 	uint64_t
 		snapshots_keep_age_ms; /* snapshots_keep_age = 7d: of automatic ones; 0: for ever */
+	char *driver;		       /* driver = ns: the only one boxes may have; "": any */
 	char *criu; /* criu = PATH: the program that captures processes; "": beside this one */
 	char *resolv_conf; /* resolv_conf = /etc/resolv.conf: how the host resolves names */
 };

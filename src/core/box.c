@@ -151,6 +151,11 @@ bool box_is_busy(const struct box *box)
 	       box->state != BOX_SUSPENDED && box->state != BOX_HIBERNATED;
 }
 
+int box_engine(const struct box *box, struct engine **ret, struct err *err)
+{
+	return drivers_find(box->yard->drivers, box->row.driver, ret, err);
+}
+
 bool box_has_disk(const struct box *box)
 {
 	return pool_disk_exists(box->yard->pool, BOX_DISKS, box->row.id);

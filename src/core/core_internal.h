@@ -3,6 +3,7 @@
 #include "base/alloc.h"
 #include "conf/conf.h"
 #include "core/box.h"
+#include "core/drivers.h"
 #include "core/idle.h"
 #include "core/yard.h"
 #include "engine/groups.h"
@@ -130,9 +131,8 @@ struct yard {
 	const struct conf *conf;
 	struct store *store;
 	struct images *images;
-	struct groups *groups;			 /* cgroups of all boxes */
-	const struct engine_ops *const *drivers; /* NULL at the end */
-	struct engine *engine; /* of the first driver; a table of them when there is a second */
+	struct groups *groups;	 /* cgroups of all boxes */
+	struct drivers *drivers; /* how boxes are isolated; see drivers.h */
 	struct pool *pool;
 	struct audit *audit;
 	struct audit_shares *audit_shares; /* of it, for each tree */
@@ -145,6 +145,7 @@ struct yard {
 	struct loop_timer *spare_timer;
 	struct spare_kind {
 		char *image; /* id */
+		char *driver;
 		char *profile;
 		unsigned times;	  /* asked for in a row */
 	} spare_kind, other_kind; /* what is kept, and what was asked for instead lately */
@@ -152,8 +153,6 @@ struct yard {
 	unsigned feeding;
 	struct loop_timer *idle;
 	struct loop_timer *limit_timer, *close_timer;
-	struct loop_timer *thaw_timer; /* see recover.c */
-	unsigned thaw_count;
 	struct loop_timer *look_timer; /* idle.c's */
 	int64_t look_spent_us;
 	size_t look_first;
@@ -170,8 +169,7 @@ struct yard {
 	struct forking *forkings;     /* see fork.c */
 	char boot[40];
 	int64_t started_us;
-	char last_event_at[32];	  /* of the daemon before this one; see work.c */
-	const char *criu_problem; /* or NULL; see criu_check.c */
+	char last_event_at[32]; /* of the daemon before this one; see work.c */
 	bool closing;
 	bool going_down; /* all boxes are being hibernated: none is woken or made any more */
 	bool purged;	 /* the pool goes too */
@@ -195,6 +193,8 @@ void box_set_state(struct box *box, enum box_state state, const char *intent);
 void box_save(struct box *box, enum store_grade grade); /* logs a failure: the daemon goes on */
 bool box_is_busy(const struct box *box);
 bool box_has_disk(const struct box *box);
+/* The driver of its row. ERR_UNSUPPORTED when it does not work here. */
+int box_engine(const struct box *box, struct engine **ret, struct err *err);
 void text_replace(char **slot, const char *text);
 
 /* life.c */
@@ -255,8 +255,9 @@ int box_pick_slot(struct yard *yard, uint32_t *ret, struct err *err);
 /* spare.c */
 void spares_start(struct yard *yard);
 void spares_end(struct yard *yard);
-/* A spare of that image and profile, out of the pool and running; NULL when there is none. */
-struct box *spare_take(struct yard *yard, const char *image, const char *profile);
+/* A spare of that kind, out of the pool and running; NULL when there is none. */
+struct box *spare_take(
+	struct yard *yard, const char *image, const char *driver, const char *profile);
 void spare_discard(struct box *box);			  /* taken, but of no use */
 void spare_ended(struct box *box, const struct err *why); /* why NULL: on request */
 void spares_drop(struct yard *yard);			  /* all; for a purge */
@@ -296,11 +297,6 @@ int inside_promoted(struct box *parent, struct box *child, struct err *err);
 /* Its forks become those of the box it was forked from itself, and may do no more than before. To
  * be called once, while it can still be found. */
 void inside_box_removed(struct box *box);
-
-/* criu_check.c: what is wrong with the CRIU at that path (NULL: none was found), a literal; NULL:
- * nothing. */
-const char *criu_problem(const char *criu);
-char *criu_find(const struct conf *conf); /* yard.c; yours, or NULL */
 
 /* life.c: TERM to all, KILL after that; kills it when it cannot be asked. */
 void box_ask_shutdown(struct box *box, uint64_t grace_ms);
@@ -472,6 +468,7 @@ char *state_id_new(struct yard *yard); /* yours */
 /* golden.c - images with processes */
 struct snapshot *golden_of(
 	struct yard *yard, const struct image *image); /* NULL: an ordinary one */
+char *golden_driver(const struct snapshot *golden);    /* of boxes made of it; yours */
 char *golden_profile(const struct snapshot *golden);   /* of boxes made of it; yours */
 void golden_check(struct yard *yard);		       /* now and then: of images that are gone */
 

@@ -123,6 +123,18 @@ static char *main_of(const struct image *image, const struct box_spec *spec)
 	return json_array_size(whole) ? json_text(whole) : xstrdup("");
 }
 
+/* Processes of an image go on only with the driver that captured them. */
+static int choose_driver(struct yard *yard, const struct box_spec *spec,
+	const struct snapshot *golden, struct engine **ret, struct err *err)
+{
+	_cleanup_free_ char *captured = golden ? golden_driver(golden) : NULL;
+
+	if (captured && spec->driver && strcmp(spec->driver, captured))
+		return err_set(
+			err, ERR_INVALID, "the image has processes of driver '%s'", captured);
+	return drivers_choose(yard->drivers, captured ? captured : spec->driver, ret, err);
+}
+
 static int fill_row(
 	struct yard *yard, const struct box_spec *spec, struct box_row *row, struct err *err)
 {
@@ -132,18 +144,18 @@ static int fill_row(
 	const struct snapshot *golden;
 	enum profile profile;
 	struct limits limits;
+	struct engine *engine;
 	char id[BOX_ID_LEN + 1];
 
 	if (!image)
+		return -1;
+	golden = golden_of(yard, image);
+	if (choose_driver(yard, spec, golden, &engine, err) < 0)
 		return -1;
 	limits.cpu_milli = limit_or(spec->limits.cpu_milli, yard->conf->default_cpu_milli);
 	limits.memory_bytes = limit_or(spec->limits.memory_bytes, yard->conf->default_memory);
 	limits.disk_bytes = limit_or(spec->limits.disk_bytes, yard->conf->default_disk);
 	limits.pids = limit_or(spec->limits.pids, yard->conf->default_pids);
-	if (!engine_by_name(yard->drivers, spec->driver ? spec->driver : "ns")) {
-		err_set(err, ERR_INVALID, "there is no driver '%.40s'", spec->driver);
-		return err_hint(err, "drivers: ns");
-	}
 	if (profile_from_name(spec->profile ? spec->profile : "standard", &profile, err) < 0 ||
 		limits_check(&limits, err) < 0 ||
 		(spec->auto_snapshot && auto_snapshot_parse(spec->auto_snapshot, &when, err) < 0) ||
@@ -173,15 +185,18 @@ static int fill_row(
 	row->id = xstrdup(id);
 	row->state = xstrdup("creating");
 	row->intent = xstrdup("create");
-	golden = golden_of(yard, image);
 	/* With processes, it stands upon what the saved box stood on. */
 	row->image = xstrdup(golden ? golden->row.image : image->id);
 	row->image_name = xstrdup(image->name);
-	row->driver = xstrdup(spec->driver ? spec->driver : "ns");
+	row->driver = xstrdup(engine_get_name(engine));
 	row->profile = golden ? golden_profile(golden) : xstrdup(profile_name(profile));
 	if (spec->profile && strcmp(spec->profile, row->profile))
 		return err_set(err, ERR_INVALID, "image '%s' has processes of profile '%s'",
 			image->name, row->profile);
+	if (!strcmp(row->profile, profile_name(PROFILE_NESTED)) &&
+		!engine_can(engine, ENGINE_CAN_NEST))
+		return err_set(err, ERR_UNSUPPORTED, "driver '%s' has no profile 'nested'",
+			engine_get_name(engine));
 	row->env = spec->env ? json_text(spec->env) : xstrdup("{}");
 	row->labels = spec->labels ? json_text(spec->labels) : xstrdup("{}");
 	row->command = json_array_size(spec->command) ? json_text(spec->command) : xstrdup("");
@@ -265,7 +280,7 @@ static bool create_from_spare(struct yard *yard, struct box_row *row, struct net
 	const struct box_spec *spec, box_done done, void *arg)
 {
 	bool plain = !strcmp(row->volumes, "[]") && !strcmp(row->mounts, "[]");
-	struct box *box = plain ? spare_take(yard, row->image, row->profile) : NULL;
+	struct box *box = plain ? spare_take(yard, row->image, row->driver, row->profile) : NULL;
 	struct err err = ERR_INIT;
 
 	if (!box)

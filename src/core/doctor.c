@@ -14,13 +14,6 @@
 #include <stdio.h>
 #include <unistd.h>
 
-static json_t *criu_check(const char *problem)
-{
-	return json_pack("{s:s,s:b,s:s,s:s,s:b}", "name", "criu build", "ok", !problem, "detail",
-		problem ? problem : "made for this program, or the operator's own", "hint",
-		problem ? "'make criu' builds it" : "", "required", 0);
-}
-
 static json_t *gate_check(struct yard *yard)
 {
 	_cleanup_json_ json_t *state = networks_json(yard);
@@ -35,8 +28,7 @@ static json_t *gate_check(struct yard *yard)
 json_t *yard_doctor_json(struct yard *yard)
 {
 	json_t *checks = json_array();
-	struct err err = ERR_INIT;
-	bool ok = engine_probe(yard->engine, checks, &err) == 0;
+	bool ok = drivers_probe(yard->drivers, checks);
 	bool image = images_find(yard->images, "debian", NULL) != NULL;
 
 	json_array_append_new(
@@ -44,7 +36,6 @@ json_t *yard_doctor_json(struct yard *yard)
 				"detail", image ? "image 'debian' is there" : "no image 'debian'",
 				"hint", image ? "" : "box image build", "required", 1));
 	pool_probe(yard->pool, checks);
-	json_array_append_new(checks, criu_check(yard->criu_problem));
 	json_array_append_new(checks, gate_check(yard));
 	return json_pack("{s:b,s:o}", "ok", ok && image, "checks", checks);
 }
@@ -68,10 +59,10 @@ static int make_trial_folder(const char *home, char **ret, struct err *err)
 
 int yard_doctor_alone(const struct conf *conf, json_t **ret, struct err *err)
 {
-	_cleanup_free_ char *folder = NULL, *run = NULL, *name = NULL, *criu = criu_find(conf);
+	_cleanup_free_ char *folder = NULL, *run = NULL, *name = NULL;
 	struct groups_config limits = { NULL, ENGINE_LIMIT_AUTO, ENGINE_LIMIT_AUTO };
-	struct engine_config config = { .criu = criu };
-	struct engine *engine = NULL;
+	struct engine_config config = { .criu = conf->criu };
+	struct drivers *drivers = NULL;
 	json_t *checks = json_array();
 	struct err why = ERR_INIT;
 	bool ok;
@@ -94,19 +85,18 @@ int yard_doctor_alone(const struct conf *conf, json_t **ret, struct err *err)
 	config.loop = loop_new();
 	ok = dir_make_all(run, 0700, &why) == 0 &&
 	     groups_open(&limits, &config.groups, &why) == 0 &&
-	     engine_open(&engine_ns, &config, &engine, &why) == 0 &&
-	     engine_probe(engine, checks, &why) == 0;
-	/* It did not even open: that is what there is to say. */
-	if (!engine)
+	     drivers_open(engine_drivers(), &config, conf->driver, &drivers, &why) == 0 &&
+	     drivers_probe(drivers, checks);
+	/* None of them opened: that is what there is to say. */
+	if (!drivers)
 		json_array_append_new(
-			checks, json_pack("{s:s,s:b,s:s,s:s,s:b}", "name", "driver ns", "ok", 0,
+			checks, json_pack("{s:s,s:b,s:s,s:s,s:b}", "name", "drivers", "ok", 0,
 					"detail", why.message, "hint", why.hint, "required", 1));
-	engine_close(engine);
+	drivers_close(drivers);
 	groups_close(config.groups);
 	loop_free(config.loop);
 	if (tree_remove(AT_FDCWD, folder, &why) < 0)
 		log_warn("a folder is left", kv_str("path", folder), kv_err(&why));
-	json_array_append_new(checks, criu_check(criu_problem(criu)));
 	*ret = json_pack("{s:b,s:o}", "ok", ok, "checks", checks);
 	return 0;
 }

@@ -180,6 +180,14 @@ struct snapshot *golden_of(struct yard *yard, const struct image *image)
 	return NULL;
 }
 
+char *golden_driver(const struct snapshot *golden)
+{
+	_cleanup_json_ json_t *config = json_loads(golden->row.config, 0, NULL);
+	const char *driver = json_get_text(config, "driver");
+
+	return xstrdup(*driver ? driver : "ns");
+}
+
 char *golden_profile(const struct snapshot *golden)
 {
 	_cleanup_json_ json_t *config = json_loads(golden->row.config, 0, NULL);

@@ -342,9 +342,9 @@ bool wake_launch_failed(struct box *box, const struct err *why)
 	box_set_state(box, BOX_HIBERNATED, "");
 	box_save(box, STORE_KEPT);
 	err_wrap(&err, "wake '%s'", box->row.name);
-	if (box->yard->criu_problem && err.kind != ERR_LIMIT)
+	if (drivers_capture_problem(box->yard->drivers) && err.kind != ERR_LIMIT)
 		err_hint(&err, "%s; 'make criu' builds the one that belongs to it",
-			box->yard->criu_problem);
+			drivers_capture_problem(box->yard->drivers));
 	else if (!*err.hint)
 		err_hint(&err,
 			"if a limit is too low for it, 'box set %s' raises it; 'box stop %s' gives "

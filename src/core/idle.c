@@ -224,6 +224,11 @@ static void look_at_running(struct box *box)
 	int64_t now = clock_mono_us(), spent_us;
 	bool awake;
 
+	if (!instance_can(box->instance, ENGINE_CAN_SLEEP)) {
+		snprintf(idle->busy, sizeof idle->busy,
+			"driver '%s' cannot tell when a box is idle", box->row.driver);
+		return;
+	}
 	if (instance_activity(box->instance, &activity, NULL) < 0)
 		return;
 	if (!idle->settings_known)

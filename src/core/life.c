@@ -518,6 +518,7 @@ static int make_instance(struct box *box, const struct image *image,
 	_cleanup_free_ char *disk = pool_disk_path(box->yard->pool, BOX_DISKS, beside->disk);
 	struct instance_mount *mounts = NULL;
 	struct instance_spec spec;
+	struct engine *engine;
 	int status;
 
 	box_instance_spec(box, image, &spec);
@@ -527,12 +528,13 @@ static int make_instance(struct box *box, const struct image *image,
 		spec.state = &beside->state;
 	if (spec.state && box->tree && tree_check_state(box, spec.state->dir, err) < 0)
 		return -1;
-	if (box_mounts_resolve(box, &mounts, &spec.mount_count, err) < 0)
+	if (box_engine(box, &engine, err) < 0 ||
+		box_mounts_resolve(box, &mounts, &spec.mount_count, err) < 0)
 		return -1;
 	spec.apart = count_apart(box->yard->pool, image);
 	spec.disk = disk;
 	spec.mounts = mounts;
-	status = engine_start(box->yard->engine, &spec, beside->ops, beside->arg, ret, err);
+	status = engine_start(engine, &spec, beside->ops, beside->arg, ret, err);
 	box_mounts_done(mounts, spec.mount_count);
 	return status;
 }

@@ -42,11 +42,9 @@
 #include <dirent.h>
 #include <sys/resource.h>
 
-/* A box holds a pidfd, box-init's socket, the link, its network namespace and, in cgroup v1, a
- * watch of its memory. */
-enum { FDS_PER_BOX = 5, FDS_OF_DAEMON = 64 };
+/* The link and the network namespace of a box, besides what its driver holds. */
+enum { FDS_PER_BOX = 2, FDS_OF_DAEMON = 64 };
 enum { HELLO_MS = 10 * 1000 }; /* one that was half made answers by then, or never */
-enum { THAW_SOON_MS = 20, THAWS_SOON = 100, THAW_LATER_MS = 500, THAWS_LATER = 240 };
 
 static int load_row(const struct box_row *row, void *arg, struct err *err)
 {
@@ -65,16 +63,19 @@ static int adopt(struct box *box, struct err *err)
 	struct instance_mark mark = { .pid = (pid_t)box->row.pid,
 		.start_time = box->row.start_time };
 	struct instance_spec spec;
+	struct engine *engine;
 
 	if (!box->row.pid || strcmp(box->row.boot, box->yard->boot))
 		return 0;
+	if (box_engine(box, &engine, err) < 0)
+		return err_wrap(err, "take over box '%s'", box->row.name);
 	memcpy(mark.boot, box->row.boot, strnlen(box->row.boot, sizeof mark.boot - 1));
 	/* It has one of two ids, by how often it went back. */
 	for (int i = 0; i < 2; i++) {
 		box->second = i == 1;
 		box_instance_spec(box, NULL, &spec);
-		if (engine_adopt(box->yard->engine, &spec, &mark, &box_instance_ops, box,
-			    &box->instance, err) == 0)
+		if (engine_adopt(
+			    engine, &spec, &mark, &box_instance_ops, box, &box->instance, err) == 0)
 			return 1;
 		if (err->kind != ERR_NOT_FOUND)
 			break;
@@ -88,26 +89,6 @@ static int adopt(struct box *box, struct err *err)
 	return 0;
 }
 
-/* A CRIU that a dead daemon left in the middle of a capture undoes what it did and ends, and leaves
- * the box frozen as it found it. When that is nobody tells; boxes that should run are let go again
- * and again for a while. */
-static void thaw_adopted(void *arg)
-{
-	struct yard *yard = arg;
-
-	for (size_t i = 0; i < yard->box_count; i++) {
-		struct box *box = yard->boxes[i];
-
-		if (!box->adopted || !box->instance || box->state != BOX_RUNNING || box->taking)
-			continue;
-		instance_freeze(box->instance, false, NULL);
-	}
-	yard->thaw_count++;
-	if (yard->thaw_count < THAWS_SOON + THAWS_LATER)
-		loop_timer_start(yard->thaw_timer,
-			yard->thaw_count < THAWS_SOON ? THAW_SOON_MS : THAW_LATER_MS);
-}
-
 static bool is_removal(const struct box *box)
 {
 	return !strcmp(box->row.intent, "remove") || !strcmp(box->row.intent, INTENT_REMOVE_KEEP);
@@ -119,8 +100,8 @@ static void sweep(struct box *box)
 	_cleanup_free_ char *second = xasprintf("%s" SECOND_SUFFIX, box->row.id);
 	struct err err = ERR_INIT;
 
-	if (engine_sweep(box->yard->engine, box->row.id, &err) < 0 ||
-		engine_sweep(box->yard->engine, second, &err) < 0)
+	if (drivers_sweep(box->yard->drivers, box->row.id, &err) < 0 ||
+		drivers_sweep(box->yard->drivers, second, &err) < 0)
 		log_warn("something of a box is left behind", kv_str("box", box->row.id),
 			kv_err(&err));
 }
@@ -297,7 +278,7 @@ static void sweep_orphans(struct yard *yard)
 
 	json_array_foreach (left, i, id)
 		if (!instance_is_known(yard, json_string_value(id)) &&
-			engine_sweep(yard->engine, json_string_value(id), &err) < 0)
+			drivers_sweep(yard->drivers, json_string_value(id), &err) < 0)
 			log_warn("an orphan is left behind", kv_str("box", json_string_value(id)),
 				kv_err(&err));
 	sweep_disks(yard);
@@ -313,7 +294,7 @@ static int check_fds(const struct yard *yard, struct err *err)
 
 	for (size_t i = 0; i < yard->box_count; i++)
 		running += yard->boxes[i]->row.pid && !strcmp(yard->boxes[i]->row.boot, yard->boot);
-	need = FDS_OF_DAEMON + running * FDS_PER_BOX;
+	need = FDS_OF_DAEMON + running * (FDS_PER_BOX + drivers_fds(yard->drivers));
 	if (!running || getrlimit(RLIMIT_NOFILE, &files) < 0 || need <= files.rlim_cur)
 		return 0;
 	err_set(err, ERR_LIMIT, "%zu boxes run; that takes %zu open files, and %llu are allowed",
@@ -369,7 +350,5 @@ int yard_recover(struct yard *yard, struct err *err)
 		return -1;
 	move_slots(yard);
 	sweep_orphans(yard);
-	yard->thaw_timer = loop_timer_new(yard->loop, thaw_adopted, yard);
-	loop_timer_start(yard->thaw_timer, THAW_SOON_MS);
 	return 0;
 }

@@ -24,7 +24,6 @@
 
 enum {
 	ROOM_LEFT = 64 << 20, /* of the machine's memory, for everybody else */
-	MAGIC_SIZE = 8,	      /* an image of CRIU's with nothing in it */
 };
 
 bool box_has_mounts(const struct box *box)
@@ -34,18 +33,18 @@ bool box_has_mounts(const struct box *box)
 }
 
 struct look {
+	struct engine *engine;
 	bool held, locks;
 };
 
 static void on_plain(int dir, const struct err *err, void *arg)
 {
 	struct look *look = arg;
-	struct stat st;
 
 	if (err)
 		return;
 	look->held = true;
-	look->locks = fstatat(dir, "filelocks.img", &st, 0) == 0 && st.st_size > MAGIC_SIZE;
+	look->locks = engine_look_at_state(look->engine, dir).locks;
 	close(dir);
 }
 
@@ -55,7 +54,8 @@ static bool has_locks(struct rolling *rolling)
 	struct states *states = rolling->yard->states;
 	struct look look = { .locks = true };
 
-	if (!rolling->from || !states_exists(states, rolling->from))
+	if (!rolling->from || !states_exists(states, rolling->from) ||
+		box_engine(rolling->box, &look.engine, NULL) < 0)
 		return true;
 	/* Just written, it is there at once. */
 	states_plain(states, rolling->from, on_plain, &look);
@@ -367,7 +367,7 @@ void ahead_cancel(struct rolling *rolling, const struct err *why)
 	other = xasprintf("%s%s", box->row.id, box->second ? "" : SECOND_SUFFIX);
 	instance_free(steal_ptr(&rolling->present));
 	if (!rolling->yard->closing)
-		engine_sweep(rolling->yard->engine, other, NULL);
+		drivers_sweep(rolling->yard->drivers, other, NULL);
 	discard_past(rolling);
 	box->rolling = NULL;
 	rolling->box = NULL;

@@ -1,10 +1,10 @@
 /* spare.c - boxes started ahead of need
  *
  * Most of what a new box takes is the kernel making namespaces and mounts. A few boxes of the kind
- * that was asked for lately (image and profile) are therefore started when the daemon has nothing
- * better to do. They have an id, a uid range and a folder, but no name, no row and no owner;
- * create.c takes one and gives it all three. The kind changes when another one was asked for twice
- * in a row.
+ * that was asked for lately (image, driver and profile) are therefore started when the daemon has
+ * nothing better to do. They have an id, a uid range and a folder, but no name, no row and no
+ * owner; create.c takes one and gives it all three. The kind changes when another one was asked for
+ * twice in a row.
  *
  * Nobody misses a spare: what is left of the spares of a dead daemon is swept as an orphan
  * (recover.c). */
@@ -22,25 +22,28 @@ enum {
 	RETRY_MS = 10000,
 };
 
-static bool kind_is(const struct spare_kind *kind, const char *image, const char *profile)
+static bool kind_is(
+	const struct spare_kind *kind, const char *image, const char *driver, const char *profile)
 {
-	return kind->image && !strcmp(kind->image, image) && !strcmp(kind->profile, profile);
-}
-
-static void kind_set(struct spare_kind *kind, const char *image, const char *profile)
-{
-	char *old_image = kind->image, *old_profile = kind->profile;
-
-	*kind = (struct spare_kind){ xstrdup(image), xstrdup(profile), 1 };
-	free(old_image);
-	free(old_profile);
+	return kind->image && !strcmp(kind->image, image) && !strcmp(kind->driver, driver) &&
+	       !strcmp(kind->profile, profile);
 }
 
 static void kind_done(struct spare_kind *kind)
 {
 	free(kind->image);
+	free(kind->driver);
 	free(kind->profile);
 	*kind = (struct spare_kind){ 0 };
+}
+
+static void kind_set(
+	struct spare_kind *kind, const char *image, const char *driver, const char *profile)
+{
+	struct spare_kind old = *kind;
+
+	*kind = (struct spare_kind){ xstrdup(image), xstrdup(driver), xstrdup(profile), 1 };
+	kind_done(&old);
 }
 
 static bool is_ready(const struct box *box)
@@ -67,7 +70,7 @@ static void refill_in(struct yard *yard, uint64_t ms)
 		loop_timer_start(yard->spare_timer, ms);
 }
 
-static void make_one(struct yard *yard, const struct image *image, const char *profile)
+static void make_one(struct yard *yard, const struct image *image, const struct spare_kind *kind)
 {
 	struct box *box = xnew(struct box);
 	char id[BOX_ID_LEN + 1];
@@ -81,7 +84,8 @@ static void make_one(struct yard *yard, const struct image *image, const char *p
 	box->row.id = xstrdup(id);
 	box->row.name = xstrdup("");
 	box->row.image = xstrdup(image->id);
-	box->row.profile = xstrdup(profile);
+	box->row.driver = xstrdup(kind->driver);
+	box->row.profile = xstrdup(kind->profile);
 	box->row.volumes = xstrdup("[]");
 	box->row.mounts = xstrdup("[]");
 	box->row.state_id = xstrdup("");
@@ -100,18 +104,20 @@ static void refill(void *arg)
 {
 	struct yard *yard = arg;
 	const struct image *image;
+	struct engine *engine;
 
 	if (yard->closing || yard->spare_count >= yard->conf->spares)
 		return;
 	if (!yard->spare_kind.image) {
 		image = images_find(yard->images, "debian", NULL);
-		if (image)
-			kind_set(&yard->spare_kind, image->id, profile_name(PROFILE_STANDARD));
+		if (image && drivers_choose(yard->drivers, NULL, &engine, NULL) == 0)
+			kind_set(&yard->spare_kind, image->id, engine_get_name(engine),
+				profile_name(PROFILE_STANDARD));
 	} else {
 		image = images_find(yard->images, yard->spare_kind.image, NULL);
 	}
 	if (image)
-		make_one(yard, image, yard->spare_kind.profile);
+		make_one(yard, image, &yard->spare_kind);
 }
 
 void spares_start(struct yard *yard)
@@ -122,30 +128,31 @@ void spares_start(struct yard *yard)
 
 /* ---- using them ----------------------------------------------------------------------------- */
 
-static void note_kind(struct yard *yard, const char *image, const char *profile)
+static void note_kind(struct yard *yard, const char *image, const char *driver, const char *profile)
 {
-	if (kind_is(&yard->spare_kind, image, profile)) {
+	if (kind_is(&yard->spare_kind, image, driver, profile)) {
 		yard->other_kind.times = 0;
 		return;
 	}
-	if (!kind_is(&yard->other_kind, image, profile))
-		kind_set(&yard->other_kind, image, profile);
+	if (!kind_is(&yard->other_kind, image, driver, profile))
+		kind_set(&yard->other_kind, image, driver, profile);
 	else
 		yard->other_kind.times++;
 	if (yard->spare_kind.image && yard->other_kind.times < 2)
 		return;
-	kind_set(&yard->spare_kind, image, profile);
+	kind_set(&yard->spare_kind, image, driver, profile);
 	spares_drop(yard);
 }
 
-struct box *spare_take(struct yard *yard, const char *image, const char *profile)
+struct box *spare_take(
+	struct yard *yard, const char *image, const char *driver, const char *profile)
 {
-	note_kind(yard, image, profile);
+	note_kind(yard, image, driver, profile);
 	for (size_t i = 0; i < yard->spare_count; i++) {
 		struct box *box = yard->spares[i];
 
 		if (is_ready(box) && !strcmp(box->row.image, image) &&
-			!strcmp(box->row.profile, profile)) {
+			!strcmp(box->row.driver, driver) && !strcmp(box->row.profile, profile)) {
 			unlist(box);
 			refill_in(yard, REFILL_MS);
 			return box;
@@ -222,7 +229,7 @@ void spares_end(struct yard *yard)
 		struct err err = ERR_INIT;
 
 		box_free(box);
-		if (engine_sweep(yard->engine, id, &err) < 0 ||
+		if (drivers_sweep(yard->drivers, id, &err) < 0 ||
 			pool_disk_discard(yard->pool, BOX_DISKS, id, &err) < 0)
 			log_warn("something of a spare stays", kv_str("box", id), kv_err(&err));
 	}

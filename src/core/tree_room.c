@@ -75,22 +75,13 @@ int tree_check_fork(struct box *box, unsigned count, struct err *err)
 
 int tree_check_state(struct box *box, int state, struct err *err)
 {
-	int fd = tree_limits(box->tree).memory_bytes
-			 ? openat(state, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC)
-			 : -1;
-	DIR *dir = fd < 0 ? NULL : fdopendir(fd);
-	struct dirent *entry;
-	uint64_t bytes = 0;
-	struct stat st;
+	struct engine *engine;
+	uint64_t bytes;
 
-	if (fd >= 0 && !dir)
-		close(fd);
-	/* CRIU's files of memory; the others are small. */
-	while (dir && (entry = readdir(dir)))
-		if (text_has_prefix(entry->d_name, "pages-") &&
-			fstatat(fd, entry->d_name, &st, AT_SYMLINK_NOFOLLOW) == 0)
-			bytes += (uint64_t)st.st_size;
-	if (dir)
-		closedir(dir);
+	if (!tree_limits(box->tree).memory_bytes)
+		return 0;
+	if (box_engine(box, &engine, err) < 0)
+		return -1;
+	bytes = engine_look_at_state(engine, state).memory_bytes;
 	return bytes ? tree_check_memory(box, bytes, err) : 0;
 }

@@ -25,8 +25,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define UNUSUAL_FILE "unusual"
-
 struct trial {
 	struct box *box;
 	char *state, *disk, *id;
@@ -174,9 +172,10 @@ static void on_plain(int dir, const struct err *err, void *arg)
 
 static bool is_unusual(const struct trial *trial)
 {
-	struct stat st;
+	struct engine *engine;
 
-	return trial->dir >= 0 && fstatat(trial->dir, UNUSUAL_FILE, &st, AT_SYMLINK_NOFOLLOW) == 0;
+	return trial->dir >= 0 && box_engine(trial->box, &engine, NULL) == 0 &&
+	       engine_look_at_state(engine, trial->dir).unusual;
 }
 
 static bool has_room(const struct trial *trial, uint64_t processes)
@@ -238,5 +237,5 @@ void trial_cancel(struct box *box)
 		instance_kill(trial->instance, NULL);
 	trial_free(trial);
 	if (!box->yard->closing)
-		engine_sweep(box->yard->engine, id, NULL);
+		drivers_sweep(box->yard->drivers, id, NULL);
 }

@@ -113,31 +113,6 @@ static int open_states(struct yard *yard, struct err *err)
 	return states_open(yard->loop, yard->conf->home, quick, &yard->states, err);
 }
 
-/* Named by the configuration, beside this program (as it was built, or installed), or the machine's
- * own. Yours, or NULL. */
-char *criu_find(const struct conf *conf)
-{
-	static const char *const places[] = { "%.*s/criu/criu", "%.*s/../lib/boxyard/criu" };
-	char self[4096];
-	ssize_t len = readlink("/proc/self/exe", self, sizeof self - 1);
-	char *slash;
-
-	if (*conf->criu)
-		return access(conf->criu, X_OK) == 0 ? xstrdup(conf->criu) : NULL;
-	if (len <= 0)
-		return NULL;
-	self[len] = '\0';
-	slash = strrchr(self, '/');
-	for (size_t i = 0; slash && i < ARRAY_LEN(places); i++) {
-		char *path = xasprintf(places[i], (int)(slash - self), self);
-
-		if (access(path, X_OK) == 0)
-			return path;
-		free(path);
-	}
-	return NULL;
-}
-
 static int open_groups(struct yard *yard, struct err *err)
 {
 	const struct conf *conf = yard->conf;
@@ -151,10 +126,10 @@ static int open_groups(struct yard *yard, struct err *err)
 	return groups_open(&config, &yard->groups, err);
 }
 
-static int open_parts(struct yard *yard, struct err *err)
+static int open_parts(struct yard *yard, const struct engine_ops *const *list, struct err *err)
 {
 	const struct conf *conf = yard->conf;
-	_cleanup_free_ char *resolv_conf = NULL, *criu = NULL, *certificates = NULL;
+	_cleanup_free_ char *resolv_conf = NULL, *certificates = NULL;
 	struct engine_config engine = {
 		.loop = yard->loop,
 		.home = conf->home,
@@ -177,16 +152,12 @@ static int open_parts(struct yard *yard, struct err *err)
 	if (open_groups(yard, err) < 0)
 		return -1;
 	engine.groups = yard->groups;
-	criu = criu_find(conf);
-	engine.criu = criu;
-	yard->criu_problem = criu_problem(criu);
-	if (yard->criu_problem)
-		log_warn("captures are not what they should be", kv_str("why", yard->criu_problem));
+	engine.criu = conf->criu;
 	resolv_conf = yard_box_resolv_conf(yard);
 	engine.resolv_conf = resolv_conf;
 	certificates = trust_collect(conf);
 	engine.certificates = certificates;
-	if (engine_open(yard->drivers[0], &engine, &yard->engine, err) < 0)
+	if (drivers_open(list, &engine, conf->driver, &yard->drivers, err) < 0)
 		return -1;
 	if (snapshots_load(yard, err) < 0 || yard_recover(yard, err) < 0)
 		return -1;
@@ -207,9 +178,8 @@ int yard_open_with(struct loop *loop, const struct conf *conf,
 
 	yard->loop = loop;
 	yard->conf = conf;
-	yard->drivers = drivers;
 	yard->started_us = clock_wall_us();
-	if (open_parts(yard, err) < 0) {
+	if (open_parts(yard, drivers, err) < 0) {
 		yard_close(yard);
 		return -1;
 	}
@@ -261,8 +231,7 @@ void yard_close(struct yard *yard)
 	snapshots_close(yard);
 	networks_close(yard);
 	loop_timer_free(yard->idle);
-	loop_timer_free(yard->thaw_timer);
-	engine_close(yard->engine);
+	drivers_close(yard->drivers);
 	groups_close(yard->groups);
 	states_close(yard->states);
 	images_close(yard->images);
@@ -386,15 +355,14 @@ json_t *yard_info_json(struct yard *yard)
 			count += !yard->boxes[i]->gone && yard->boxes[i]->state == state;
 		json_object_set_new(states, box_state_name(state), json_integer((json_int_t)count));
 	}
-	return json_pack("{s:s,s:s,s:s,s:s,s:s,s:s,s:I,s:s?,s:I,s:I,s:I,s:o,s:s,s:{s:o},s:o,s:o}",
+	return json_pack("{s:s,s:s,s:s,s:s,s:s,s:s,s:I,s:s?,s:I,s:I,s:I,s:o,s:s,s:o,s:o,s:o}",
 		"version", BOX_VERSION, "home", conf->home, "run", conf->run, "name", conf->name,
 		"socket", conf->socket, "started_at", clock_rfc3339(yard->started_us, when), "pid",
-		(json_int_t)getpid(), "criu_problem", yard->criu_problem, "boxes",
-		(json_int_t)boxes, "leaving", (json_int_t)(yard->box_count - boxes), "spares",
-		(json_int_t)spares_ready(yard), "states", states, "pool",
-		pool_kind_name(pool_get_kind(yard->pool)), "drivers", "ns",
-		engine_describe(yard->engine), "network", networks_json(yard), "together",
-		whole_json(yard));
+		(json_int_t)getpid(), "criu_problem", drivers_capture_problem(yard->drivers),
+		"boxes", (json_int_t)boxes, "leaving", (json_int_t)(yard->box_count - boxes),
+		"spares", (json_int_t)spares_ready(yard), "states", states, "pool",
+		pool_kind_name(pool_get_kind(yard->pool)), "drivers", drivers_json(yard->drivers),
+		"network", networks_json(yard), "together", whole_json(yard));
 }
 
 json_t *yard_stats_json(struct yard *yard)

@@ -82,6 +82,13 @@ struct instance_state {
 	bool time_passes;
 };
 
+/* What a state will want of who makes an instance of it. */
+struct instance_state_facts {
+	uint64_t memory_bytes;
+	bool locks;   /* its processes hold locks on files */
+	bool unusual; /* something in it is rare: worth a trial before its processes are ended */
+};
+
 /* What identifies a running instance across daemon restarts; stored with the box. */
 struct instance_mark {
 	pid_t pid;	     /* PID 1 of the box as the host sees it */
@@ -196,6 +203,18 @@ struct capture_spec {
 	const char *const *targets; /* of its mounts (instance_spec), NULL at the end; or NULL */
 };
 
+/* What a driver can do on this machine; said when it is opened, so that nobody finds out by trying.
+ * Everything else in the table every driver has. */
+enum engine_can {
+	ENGINE_CAN_SUSPEND,   /* freeze, pause */
+	ENGINE_CAN_SLEEP,     /* activity, next_timer: a box may be suspended when it is idle */
+	ENGINE_CAN_HOLD,      /* hold, memory_full: a box waits at its limit of memory */
+	ENGINE_CAN_HIBERNATE, /* capture, and start from a state: hibernate, fork, roll back */
+	ENGINE_CAN_NEST,      /* profile nested */
+	ENGINE_CAN_COUNT
+};
+const char *engine_can_name(enum engine_can can);
+
 struct engine_config {
 	struct loop *loop;
 	const char *home;      /* BOX_HOME */
@@ -205,7 +224,7 @@ struct engine_config {
 		*resolv_conf; /* text of /etc/resolv.conf in every box; NULL: the resolver alone */
 	const char
 		*certificates; /* PEM, trusted in every box beside its image's; NULL or "": none */
-	const char *criu;      /* path of the program, or NULL: states cannot be captured */
+	const char *criu; /* path of the program; NULL or "": where it was built or installed */
 };
 
 struct engine_ops {
@@ -278,6 +297,7 @@ struct engine_ops {
 	 * with the process and the reason when something in it cannot be captured. */
 	int (*capture)(struct instance *instance, const struct capture_spec *spec,
 		const struct capture_ops *ops, void *arg, struct capture **ret, struct err *err);
+	void (*look_at_state)(struct engine *engine, int dir, struct instance_state_facts *ret);
 	/* Blocks: for a helper process, between on_rest and capture_go_on. dir is the capture's. */
 	int (*capture_rest)(struct instance *instance, int dir, struct err *err);
 	void (*capture_go_on)(struct capture *capture, const struct err *failed);
@@ -289,11 +309,15 @@ extern const struct engine_ops engine_ns;
 /* Called through the table; a function a driver lacks answers ERR_UNSUPPORTED here, in one
  * place. */
 const struct engine_ops *const *engine_drivers(void); /* of this program; NULL at the end */
-/* Among drivers, NULL at the end; NULL when there is none of that name. */
-const struct engine_ops *engine_by_name(const struct engine_ops *const *drivers, const char *name);
 int engine_open(const struct engine_ops *ops, const struct engine_config *config,
 	struct engine **ret, struct err *err);
-void engine_close(struct engine *engine);
+void engine_close(struct engine *engine); /* accepts NULL */
+const char *engine_get_name(const struct engine *engine);
+bool engine_can(const struct engine *engine, enum engine_can can);
+/* Open files of the daemon that an instance takes as long as it runs. */
+unsigned engine_get_fds(const struct engine *engine);
+/* What is wrong with its captures, a literal for people; NULL: nothing. */
+const char *engine_capture_problem(const struct engine *engine);
 int engine_probe(struct engine *engine, json_t *checks, struct err *err);
 json_t *engine_describe(struct engine *engine);
 void engine_whole(struct engine *engine, struct limits *ret,
@@ -304,7 +328,9 @@ int engine_adopt(struct engine *engine, const struct instance_spec *spec,
 	const struct instance_mark *mark, const struct instance_ops *ops, void *arg,
 	struct instance **ret, struct err *err);
 int engine_sweep(struct engine *engine, const char *id, struct err *err);
+struct instance_state_facts engine_look_at_state(struct engine *engine, int dir);
 
+bool instance_can(const struct instance *instance, enum engine_can can);
 const struct instance_mark *instance_get_mark(const struct instance *instance);
 int instance_connect(struct instance *instance, int *ret_fd, struct err *err);
 int instance_kill(struct instance *instance, struct err *err);

@@ -56,8 +56,8 @@ def test_daemon_of_up_holds_neither_terminal_nor_pipes(image):
     assert not problems
 
 
-def test_up_on_a_taken_port_leaves_nothing(tmp_path):
-    yard = Yard(base=tmp_path)
+def test_up_on_a_taken_port_leaves_nothing():
+    yard = Yard()
     with socket.create_server(("127.0.0.1", 0)) as taken:
         yard.env["BOX_LISTEN"] = f"127.0.0.1:{taken.getsockname()[1]}"
         (yard.home / "images").unlink()
@@ -358,3 +358,25 @@ def test_up_warns_of_a_criu_that_is_not_ours(image, tmp_path, found):
     finally:
         problems = yard.destroy()
     assert not problems, problems
+
+
+# ---- drivers -----------------------------------------------------------------------------------------
+
+
+def test_drivers_are_listed_and_one_can_be_demanded(image):
+    yard = Yard()
+    try:
+        yard.box("up")
+        drivers = yard.info()["drivers"]
+        assert drivers["ns"]["available"] and drivers["ns"]["default"]
+        assert {"suspend", "sleep", "nest"} <= set(drivers["ns"]["can"])
+        done = yard.box("new", "a", "--driver", "nosuch", check=False)
+        assert done.returncode == 64 and "there is no driver 'nosuch'" in done.stderr
+        assert "drivers: ns" in done.stderr
+        yard.box("down")
+        done = yard.box("up", check=False, env={"BOX_DRIVER": "nosuch"})
+        assert done.returncode != 0 and "there is no driver 'nosuch'" in done.stderr
+        yard.box("up", env={"BOX_DRIVER": "ns"})
+        assert yard.json("new", "b")["driver"] == "ns"
+    finally:
+        assert not yard.destroy()

@@ -77,7 +77,8 @@ def test_spares_end_with_their_daemon(spare_yard):
     spare_yard.kill_daemon()
     spare_yard.start_daemon()
     daemon = spare_yard.daemon_pid()
-    eventually(lambda: len(instance_processes(spare_yard.name, spare_yard.base)) <= 2, 10, f"{daemon} and its spawner")
+    eventually(lambda: len(instance_processes(spare_yard.name, spare_yard.base)) <= 3, 10,
+               f"{daemon}, its spawner and its walker")
 
 
 def test_a_daemon_that_goes_down_takes_its_spares_along(spare_yard):

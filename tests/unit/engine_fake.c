@@ -278,14 +278,6 @@ static int fake_stats(struct instance *base, struct instance_stats *ret, struct 
 	return 0;
 }
 
-static int fake_activity(struct instance *base, struct instance_activity *ret, struct err *err)
-{
-	(void)base;
-	(void)err;
-	*ret = (struct instance_activity){ 0 };
-	return 0;
-}
-
 static int fake_set_hostname(struct instance *base, const char *hostname, struct err *err)
 {
 	(void)base;
@@ -314,6 +306,7 @@ static int fake_open(const struct engine_config *config, struct engine **ret, st
 	fake_capture_open();
 	snprintf(engine->boot, sizeof engine->boot, "%.*s", (int)strcspn(boot, "\n"), boot);
 	engine->base.ops = &engine_fake;
+	engine->base.can = 1U << ENGINE_CAN_SUSPEND | 1U << ENGINE_CAN_HIBERNATE;
 	engine->loop = config->loop;
 	engine->groups = config->groups;
 	*ret = &engine->base;
@@ -337,10 +330,58 @@ static int fake_sweep(struct engine *engine, const char *id, struct err *err)
 	return groups_sweep(((struct fake_engine *)engine)->groups, id, err);
 }
 
+static int fake_probe(struct engine *engine, json_t *checks, struct err *err)
+{
+	(void)engine;
+	(void)checks;
+	(void)err;
+	return 0;
+}
+
+static json_t *fake_describe(struct engine *engine)
+{
+	(void)engine;
+	return json_object();
+}
+
+static enum instance_scope fake_scope(struct instance *instance)
+{
+	(void)instance;
+	return INSTANCE_SCOPE_OWN;
+}
+
+static uint64_t fake_pids_refused(struct instance *instance)
+{
+	(void)instance;
+	return 0;
+}
+
+static size_t fake_pids(struct instance *instance, pid_t *ret, size_t max)
+{
+	(void)instance;
+	(void)ret;
+	(void)max;
+	return 0;
+}
+
+static void fake_look_at_state(struct engine *engine, int dir, struct instance_state_facts *ret)
+{
+	(void)engine;
+	(void)dir;
+	*ret = (struct instance_state_facts){ 0 };
+}
+
 const struct engine_ops engine_fake = {
 	.name = "fake",
 	.open = fake_open,
 	.close = fake_close,
+	.probe = fake_probe,
+	.describe = fake_describe,
+	.memory_scope = fake_scope,
+	.pids_scope = fake_scope,
+	.pids_refused = fake_pids_refused,
+	.pids = fake_pids,
+	.look_at_state = fake_look_at_state,
 	.start = fake_start,
 	.adopt = fake_adopt,
 	.sweep = fake_sweep,
@@ -348,7 +389,6 @@ const struct engine_ops engine_fake = {
 	.kill = fake_kill,
 	.stats = fake_stats,
 	.set_hostname = fake_set_hostname,
-	.activity = fake_activity,
 	.freeze = fake_freeze,
 	.pause = fake_pause,
 	.set_limits = fake_set_limits,

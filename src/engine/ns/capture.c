@@ -373,15 +373,6 @@ static int run(struct ns_instance *instance, const struct capture_spec *spec,
 	return status;
 }
 
-static int check_criu(const struct ns_engine *engine, struct err *err)
-{
-	if (engine->criu && engine->scratch >= 0)
-		return 0;
-	err_set(err, ERR_UNSUPPORTED,
-		"processes cannot be captured here: there is no CRIU for the daemon to use");
-	return err_hint(err, "'make criu' builds it; 'box doctor' says more");
-}
-
 static int start(struct ns_instance *instance, const struct capture_spec *spec,
 	struct ns_capture *capture, struct err *err)
 {
@@ -401,13 +392,10 @@ int ns_capture(struct instance *base, const struct capture_spec *spec,
 	const struct capture_ops *ops, void *arg, struct capture **ret, struct err *err)
 {
 	struct ns_instance *instance = ns_instance_of(base);
-	struct ns_engine *engine = ns_engine_of(base->engine);
 	struct ns_capture *capture;
 
 	if (instance->state != NS_RUNNING)
 		return err_set(err, ERR_STATE, "the box is not running");
-	if (check_criu(engine, err) < 0)
-		return -1;
 	capture = xnew(struct ns_capture);
 	capture->base = (struct capture){ .engine = base->engine, .events = ops, .arg = arg };
 	capture->instance = instance;
@@ -418,6 +406,7 @@ int ns_capture(struct instance *base, const struct capture_spec *spec,
 		free(capture);
 		return -1;
 	}
+	instance->capture = capture;
 	*ret = &capture->base;
 	return 0;
 }
@@ -482,6 +471,7 @@ void ns_capture_free(struct capture *base)
 {
 	struct ns_capture *capture = capture_of(base);
 
+	capture->instance->capture = NULL;
 	/* Not killed: that could be the end of a process it has its code in. It undoes what it did,
 	 * and finds the group frozen. */
 	criu_abandon(capture->criu);

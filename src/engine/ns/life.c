@@ -505,6 +505,24 @@ static int check_mark(struct ns_engine *engine, const struct instance_spec *spec
 	return 0;
 }
 
+enum { THAW_SOON_MS = 20, THAWS_SOON = 100, THAW_LATER_MS = 500, THAWS_LATER = 240 };
+
+/* A CRIU that a dead daemon left in the middle of a capture undoes what it did and ends, and leaves
+ * the box frozen as it found it. When that is nobody tells; boxes that should run are let go again
+ * and again for a while. */
+static void thaw_adopted(void *arg)
+{
+	struct ns_engine *engine = arg;
+
+	for (struct ns_instance *i = engine->first; i; i = i->next)
+		if (i->adopted && i->state == NS_RUNNING && !i->frozen && !i->capture)
+			(void)cgroup_freeze(engine->cgroups, i->group, false, NULL);
+	engine->thaw_count++;
+	if (engine->thaw_count < THAWS_SOON + THAWS_LATER)
+		loop_timer_start(engine->thaw_timer,
+			engine->thaw_count < THAWS_SOON ? THAW_SOON_MS : THAW_LATER_MS);
+}
+
 int ns_adopt(struct engine *base, const struct instance_spec *spec,
 	const struct instance_mark *mark, const struct instance_ops *ops, void *arg,
 	struct instance **ret, struct err *err)
@@ -531,6 +549,11 @@ int ns_adopt(struct engine *base, const struct instance_spec *spec,
 	/* A daemon that died while it was captured may have left it shut; mostly there is nothing
 	 * to open. */
 	(void)ns_net_hold(engine, mark->pid, false, NULL);
+	instance->adopted = true;
+	if (!engine->thaw_timer) {
+		engine->thaw_timer = loop_timer_new(engine->loop, thaw_adopted, engine);
+		loop_timer_start(engine->thaw_timer, THAW_SOON_MS);
+	}
 	*ret = &instance->base;
 	return 0;
 }

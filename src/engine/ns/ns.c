@@ -55,6 +55,7 @@ static void ns_close(struct engine *base)
 	spawner_close(&engine->spawner);
 	sockets_close(engine);
 	loop_timer_free(engine->guard_timer);
+	loop_timer_free(engine->thaw_timer);
 	loop_fd_free(engine->inotify_watch);
 	if (engine->inotify >= 0)
 		close(engine->inotify);
@@ -77,13 +78,22 @@ static int open_events(struct ns_engine *engine, struct err *err)
 	return 0;
 }
 
-/* Without it boxes run all the same. */
+/* Without CRIU boxes run all the same. */
 static void open_criu(struct ns_engine *engine, const struct engine_config *config)
 {
 	struct err err = ERR_INIT;
 
-	if (engine->criu && criu_open_scratch(engine, config->run, &err) < 0)
+	engine->criu = criu_find(config->criu);
+	engine->base.capture_problem = criu_problem(engine->criu);
+	if (engine->criu && criu_open_scratch(engine, config->run, &err) < 0) {
 		log_warn("processes of boxes cannot be captured", kv_err(&err));
+		engine->base.capture_problem = "there is no place for CRIU to work in";
+	} else if (engine->base.capture_problem) {
+		log_warn("captures are not what they should be",
+			kv_str("why", engine->base.capture_problem));
+	}
+	if (engine->criu && engine->scratch >= 0)
+		engine->base.can |= 1U << ENGINE_CAN_HIBERNATE;
 }
 
 static int ns_open(const struct engine_config *config, struct engine **ret, struct err *err)
@@ -98,7 +108,9 @@ static int ns_open(const struct engine_config *config, struct engine **ret, stru
 	engine->spawner.socket = engine->spawner.pidfd = engine->scratch = -1;
 	engine->groups = config->groups;
 	engine->cgroups = groups_get_cgroups(config->groups);
-	engine->criu = xstrdup(config->criu);
+	engine->base.fds = 3; /* a pidfd, box-init's socket and, in cgroup v1, a watch of memory */
+	engine->base.can = 1U << ENGINE_CAN_SUSPEND | 1U << ENGINE_CAN_SLEEP |
+			   1U << ENGINE_CAN_HOLD | 1U << ENGINE_CAN_NEST;
 	if (procstat_boot_id(engine->boot, err) < 0 || open_events(engine, err) < 0)
 		return -1;
 	if (layers_choose(&engine->layers, err) < 0)
@@ -179,6 +191,7 @@ const struct engine_ops engine_ns = {
 	.netns = ns_netns,
 	.pids = ns_pids,
 	.free = ns_free,
+	.look_at_state = ns_look_at_state,
 	.capture = ns_capture,
 	.capture_rest = ns_capture_rest,
 	.capture_go_on = ns_capture_go_on,

@@ -193,6 +193,8 @@ struct ns_engine {
 	struct ns_instance *first;
 	struct loop_timer *sockets_timer, *guard_timer; /* see sockets.c, guard.c */
 	struct walker *walker;				/* see socket_walker.c */
+	struct loop_timer *thaw_timer;			/* see life.c */
+	unsigned thaw_count;
 	struct spawner spawner;
 	char *criu;  /* the program; NULL: none */
 	int scratch; /* a tmpfs that becomes CRIU's /run and /tmp; -1: none */
@@ -229,6 +231,8 @@ struct ns_instance {
 	} walk;		    /* see socket_walker.c */
 	uint64_t cpu_limit; /* thousandths; 0: none */
 	bool frozen;
+	bool adopted;		    /* from an earlier daemon */
+	struct ns_capture *capture; /* the one being made; NULL: none */
 	enum ns_state state;
 	struct restoring *restoring; /* it is being made from a state; NULL: no */
 	pid_t *stopped;		     /* by a signal, when a capture began; see capture.c */
@@ -389,6 +393,15 @@ int ns_hold_limit(struct instance *instance, bool hold, struct err *err);
 bool ns_memory_full(struct instance *instance);
 int ns_netns(struct instance *instance, int *ret, struct err *err);
 size_t ns_pids(struct instance *instance, pid_t *ret, size_t max);
+
+/* state.c */
+void ns_look_at_state(struct engine *engine, int dir, struct instance_state_facts *ret);
+
+/* criu_find.c */
+/* Where CRIU is: as wanted, or where it was built or installed. Yours, or NULL. */
+char *criu_find(const char *wanted);
+/* What is wrong with the CRIU at that path (NULL: none was found), a literal; NULL: nothing. */
+const char *criu_problem(const char *criu);
 
 /* preflight.c */
 /* Is there anything in the box that CRIU is known to refuse, or to leave out without a word?

@@ -373,6 +373,14 @@ static int check_criu(struct ns_engine *engine, struct finding *ret, struct err 
 	return 0;
 }
 
+static int check_criu_build(struct ns_engine *engine, struct finding *ret, struct err *err)
+{
+	if (engine->base.capture_problem)
+		return err_set(err, ERR_UNSUPPORTED, "%s", engine->base.capture_problem);
+	snprintf(ret->detail, sizeof ret->detail, "made for this program, or the operator's own");
+	return 0;
+}
+
 static const struct {
 	const char *name;
 	bool required;
@@ -400,6 +408,7 @@ static const struct {
 	{ "criu", false, check_criu,
 		"'make criu' builds it; without it boxes sleep in memory alone, and snapshots and "
 		"forks are of disks" },
+	{ "criu build", false, check_criu_build, "'make criu' builds it" },
 	{ "CAP_SYS_RESOURCE", false, check_resource,
 		"only the limit of open files stays as it is" },
 	{ "kvm", false, check_kvm, "not needed for this driver" },

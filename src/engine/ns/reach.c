@@ -218,6 +218,7 @@ int ns_pause(struct instance *base, struct err *err)
 			*err = why;
 		return -1;
 	}
+	instance->frozen = true;
 	if (instance->timers)
 		instance->timers->frozen_us = clock_mono_us();
 	return 0;

@@ -678,8 +678,8 @@ static int begin(struct restoring *restoring, struct err *err)
 	_cleanup_close_ int cgroup = -1;
 	bool delegate = ns_cgroup_view(engine, spec->profile) == CGROUP_VIEW_OWN;
 
-	if (!engine->criu || engine->scratch < 0)
-		return err_set(err, ERR_UNSUPPORTED, "there is no CRIU for the daemon to use");
+	if (!engine_can(&engine->base, ENGINE_CAN_HIBERNATE))
+		return err_set(err, ERR_UNSUPPORTED, "%s", engine->base.capture_problem);
 	if (open_images(restoring, spec->state->dir, err) < 0)
 		return -1;
 	/* The images are read by root of the box, who has nothing to say outside; the folder above

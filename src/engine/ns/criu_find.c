@@ -1,10 +1,10 @@
-/* criu_check.c - whether the CRIU that was found is the one this program was made for
+/* criu_find.c - where CRIU is, and whether it is the one this program was made for
  *
  * CRIU is built from Debian's source with changes of ours (scripts/criu-changes), and this program
  * relies on them. What was built has a key beside it, made of those scripts; this program holds the
  * key of the scripts it was built with. A CRIU without a key is the operator's own: nothing is
  * known of it. */
-#include "core/core_internal.h"
+#include "engine/ns/ns_internal.h"
 #include "base/file.h"
 #include <fcntl.h>
 #include <unistd.h>
@@ -12,6 +12,29 @@
 extern const char criu_key[]; /* meson.build puts it in */
 
 enum { KEY_MAX = 128 };
+
+char *criu_find(const char *wanted)
+{
+	static const char *const places[] = { "%.*s/criu/criu", "%.*s/../lib/boxyard/criu" };
+	char self[4096];
+	ssize_t len = readlink("/proc/self/exe", self, sizeof self - 1);
+	char *slash;
+
+	if (wanted && *wanted)
+		return access(wanted, X_OK) == 0 ? xstrdup(wanted) : NULL;
+	if (len <= 0)
+		return NULL;
+	self[len] = '\0';
+	slash = strrchr(self, '/');
+	for (size_t i = 0; slash && i < ARRAY_LEN(places); i++) {
+		char *path = xasprintf(places[i], (int)(slash - self), self);
+
+		if (access(path, X_OK) == 0)
+			return path;
+		free(path);
+	}
+	return NULL;
+}
 
 static bool key_differs(const char *path)
 {
