@@ -25,7 +25,7 @@
 #include "core/box.h"
 #include "core/disk.h"
 #include "core/exec.h"
-#include "core/look.h"
+#include "core/files.h"
 #include "core/timeline.h"
 #include "core/yard.h"
 #include "http/server.h"
@@ -172,7 +172,6 @@ int auth_check(
 
 /* ---- input.c -------------------------------------------------------------------------------- */
 
-int input_path(const char *what, const char *path, struct err *err); /* NULL is refused */
 int input_mode(const char *what, const char *text, uint32_t *ret, struct err *err);
 int input_signal(const char *text, uint32_t *ret, struct err *err); /* "TERM" "SIGTERM" "15" */
 /* Absent keys leave *ret alone; a bare key means true. */
@@ -187,7 +186,7 @@ int input_query_offset(
 /* A size as integer or text; 0 or at least lowest. NULL and null leave *ret alone. */
 int input_size(const char *what, json_t *value, uint64_t lowest, uint64_t *ret, struct err *err);
 int input_cpu(json_t *value, uint64_t *ret_milli, struct err *err); /* likewise */
-/* At least one word, at most WIRE_ARGV_MAX and 128 KiB in all. */
+/* At least one word, at most EXEC_ARGV_MAX and 128 KiB in all. */
 int input_argv(const char *what, json_t *argv, struct err *err);
 int input_env(json_t *env, struct err *err);
 int input_labels(json_t *labels, struct err *err);
@@ -288,12 +287,7 @@ struct exchange {
 	struct exec *exec;	      /* a program, or */
 	struct task *task;	      /* a question; NULL: over */
 	struct chan *chan;	      /* file work; NULL: over */
-	bool reading;		      /* the client can be told to pause */
 	size_t owed;		      /* bytes given to the client, not yet to the box's window */
-	struct buf left;	      /* for the box, not yet taken by the channel */
-	bool hold;		      /* keep all in left: the box is not ready for it */
-	bool pending;		      /* the channel is yet to be opened, from a callback */
-	bool eof, eof_sent;
 	void (*done)(struct exchange *x); /* frees; the exchange's own parts are released already */
 };
 
@@ -311,10 +305,6 @@ void exchange_write(struct exchange *x, const void *data, size_t len);
  * room. */
 void exchange_passed(struct exchange *x, size_t len);
 void exchange_drained(struct exchange *x);
-/* Box's side: what the channel does not take stays in left, and the client is paused. */
-void exchange_send(struct exchange *x, const void *data, size_t len);
-void exchange_send_eof(struct exchange *x);
-void exchange_flush(struct exchange *x); /* the channel takes more */
 
 /* ---- ask.c ---------------------------------------------------------------------------------- */
 
@@ -325,7 +315,11 @@ typedef json_t *(*ask_fn)(struct wire_reader *reply, json_t *extra, struct err *
  * 204. Takes extra and the request's bytes. */
 void ask(struct call *call, enum wire_op op, struct buf *request, ask_fn render, json_t *extra);
 
-json_t *stat_json(const struct wire_stat *stat); /* files.c; new reference */
+/* ---- transfer.c, files.c -------------------------------------------------------------------- */
+
+/* Does it, and answers the call with what comes of it. */
+void transfer(struct call *call, const struct file_spec *spec);
+json_t *file_json(const struct file_info *info); /* new reference */
 
 /* ---- pump.c --------------------------------------------------------------------------------- */
 
@@ -340,24 +334,10 @@ struct pump {
 	struct disk_stream *stream;
 	const char *content_type;
 	bool begun;
-	/* What is done with bytes instead of passing them on, and after the last ones. NULL:
-	 * nothing else. */
-	int (*take)(struct pump *pump, const void *data, size_t len, struct err *err);
-	void (*finish)(struct pump *pump);
-	struct buf gathered; /* for them */
-	bool some;	     /* likewise */
 };
 extern const struct disk_stream_ops pump_ops;
-/* Begins the answer, if it has not begun; then bytes of it. */
-void pump_begin(struct pump *pump);
-void pump_write(struct pump *pump, const void *data, size_t len);
 struct pump *pump_new(struct call *call, const char *content_type);
 void pump_started(struct pump *pump, int started, const struct err *err);
-
-/* ---- look.c --------------------------------------------------------------------------------- */
-
-/* Answers from the disk of a box that is stopped: true. False: the box itself is to be asked. */
-bool look(struct call *call, const struct look_spec *spec);
 
 /* ---- job.c ---------------------------------------------------------------------------------- */
 

@@ -1,17 +1,14 @@
-/* exchange.c - a client on one side, a channel into a box on the other; see api_internal.h
+/* exchange.c - a client on one side, a program or a task in a box on the other; see api_internal.h
  *
- * From the box to the client: bytes are written to the client at once, and the channel's window is
- * given back when few enough of them wait there; a client that does not read so makes the box wait,
- * and the daemon holds at most the window and API_PENDING_MAX. From the client to the box: what the
- * channel does not take stays in `left` (one read's worth) and the client is paused until the
- * channel takes it. */
+ * Bytes from the box are written to the client at once and given back to the box's window when few
+ * enough of them wait there: a client that does not read makes the box wait, and the daemon holds
+ * at most the window and API_PENDING_MAX. */
 #include "api/api_internal.h"
 
 void exchange_settle(struct exchange *x)
 {
-	if (x->request || x->ws || x->exec || x->task || x->chan || x->pending)
+	if (x->request || x->ws || x->exec || x->task || x->chan)
 		return;
-	buf_done(&x->left);
 	x->done(x);
 }
 
@@ -114,69 +111,4 @@ void exchange_drained(struct exchange *x)
 		task_consumed(x->task, owed);
 	if (x->chan)
 		chan_consumed(x->chan, owed);
-}
-
-/* ---- to the box ------------------------------------------------------------------------------ */
-
-static void pause_client(struct exchange *x)
-{
-	if (!x->reading)
-		return;
-	if (x->ws)
-		ws_pause(x->ws);
-	else if (x->request)
-		http_request_body_pause(x->request);
-}
-
-static void resume_client(struct exchange *x)
-{
-	if (!x->reading)
-		return;
-	if (x->ws)
-		ws_resume(x->ws);
-	else if (x->request)
-		http_request_body_resume(x->request);
-}
-
-void exchange_send(struct exchange *x, const void *data, size_t len)
-{
-	size_t sent = 0;
-
-	if (x->eof)
-		return;
-	if (x->chan && !x->hold && !x->left.len)
-		sent = chan_send(x->chan, data, len);
-	if (sent == len)
-		return;
-	buf_add(&x->left, (const uint8_t *)data + sent, len - sent);
-	pause_client(x);
-}
-
-static void send_eof_when_due(struct exchange *x)
-{
-	if (!x->eof || x->eof_sent || x->hold || x->left.len || !x->chan)
-		return;
-	x->eof_sent = true;
-	chan_send_end(x->chan);
-}
-
-void exchange_send_eof(struct exchange *x)
-{
-	x->eof = true;
-	send_eof_when_due(x);
-}
-
-void exchange_flush(struct exchange *x)
-{
-	size_t sent;
-
-	if (!x->chan || x->hold)
-		return;
-	while (x->left.len && (sent = chan_send(x->chan, buf_head(&x->left), x->left.len)))
-		buf_eat(&x->left, sent);
-	if (x->left.len)
-		return;
-	buf_done(&x->left);
-	send_eof_when_due(x);
-	resume_client(x);
 }

@@ -63,8 +63,6 @@ int exec_body_read(json_t *body, struct exec_body *ret, struct err *err)
 	if (json_read(body, keys, ARRAY_LEN(keys), err) < 0 || input_argv("argv", argv, err) < 0 ||
 		input_env(env, err) < 0)
 		return -1;
-	if (ret->spec.cwd && *ret->spec.cwd && input_path("cwd", ret->spec.cwd, err) < 0)
-		return -1;
 	if (read_input(text, base64, ret, err) < 0)
 		return -1;
 	ret->argv = argv_of(argv);

@@ -1,4 +1,4 @@
-/* files.c - questions about files and small changes to them; bytes of files are in transfer.c */
+/* files.c - the calls about files: what is asked, how a file is told; transfer.c does the rest */
 #include "api/api_internal.h"
 #include "base/text.h"
 #include <stdio.h>
@@ -37,124 +37,129 @@ static void set_name(json_t *value, const char *key, const char *key_b64, const 
 	}
 }
 
-json_t *stat_json(const struct wire_stat *stat)
+json_t *file_json(const struct file_info *info)
 {
 	json_t *value = json_object();
 	char mode[8];
 
-	snprintf(mode, sizeof mode, "%04o", stat->mode & 07777);
-	set_name(value, "name", "name_b64", stat->name);
-	json_object_set_new(value, "type", json_string(type_name(stat->mode)));
+	snprintf(mode, sizeof mode, "%04o", info->mode & 07777);
+	set_name(value, "name", "name_b64", info->name);
+	json_object_set_new(value, "type", json_string(type_name(info->mode)));
 	json_object_set_new(value, "mode", json_string(mode));
-	json_object_set_new(value, "uid", json_integer(stat->uid));
-	json_object_set_new(value, "gid", json_integer(stat->gid));
-	json_object_set_new(value, "size", json_from_u64(stat->size));
-	json_object_set_new(value, "mtime", json_time_us(stat->mtime_us));
-	if (S_ISLNK(stat->mode))
-		set_name(value, "target", "target_b64", stat->target);
+	json_object_set_new(value, "uid", json_integer(info->uid));
+	json_object_set_new(value, "gid", json_integer(info->gid));
+	json_object_set_new(value, "size", json_from_u64(info->size));
+	json_object_set_new(value, "mtime", json_time_us(info->mtime_us));
+	if (S_ISLNK(info->mode))
+		set_name(value, "target", "target_b64", info->target);
 	else
 		json_object_set_new(value, "target", json_null());
 	return value;
 }
 
-static json_t *render_stat(struct wire_reader *reply, json_t *extra, struct err *err)
-{
-	struct wire_stat stat;
-
-	(void)extra;
-	wire_get_stat(reply, &stat);
-	return wire_get_done(reply, err) < 0 ? NULL : stat_json(&stat);
-}
-
 void api_file_stat(struct call *call)
 {
-	const char *path = call_query(call, "path");
-	bool follow = false;
-	struct buf request = BUF_INIT;
+	struct file_spec spec = { .verb = FILE_STAT, .path = call_query(call, "path") };
 	struct err err = ERR_INIT;
 
-	if (input_path("path", path, &err) < 0 ||
-		input_query_bool(call, "follow", &follow, &err) < 0)
+	if (input_query_bool(call, "follow", &spec.follow, &err) < 0)
 		return call_error(call, &err);
-	if (look(call, &(struct look_spec){ .op = WIRE_OP_STAT, .path = path, .follow = follow }))
-		return;
-	wire_put_str(&request, path);
-	wire_put_u8(&request, follow);
-	ask(call, WIRE_OP_STAT, &request, render_stat, NULL);
+	transfer(call, &spec);
+}
+
+void api_file_list(struct call *call)
+{
+	transfer(call, &(struct file_spec){ .verb = FILE_LIST, .path = call_query(call, "path") });
+}
+
+void api_file_read(struct call *call)
+{
+	struct file_spec spec = { .verb = FILE_READ, .path = call_query(call, "path") };
+	struct err err = ERR_INIT;
+
+	if (input_query_u64(call, "offset", 0, INT64_MAX, &spec.offset, &err) < 0 ||
+		input_query_u64(call, "length", 0, INT64_MAX, &spec.length, &err) < 0)
+		return call_error(call, &err);
+	transfer(call, &spec);
+}
+
+void api_file_write(struct call *call)
+{
+	struct file_spec spec = { .verb = FILE_WRITE, .path = call_query(call, "path") };
+	const char *mode = call_query(call, "mode");
+	struct err err = ERR_INIT;
+
+	if ((mode && input_mode("mode", mode, &spec.mode, &err) < 0) ||
+		input_query_bool(call, "parents", &spec.parents, &err) < 0)
+		return call_error(call, &err);
+	transfer(call, &spec);
 }
 
 void api_file_remove(struct call *call)
 {
-	const char *path = call_query(call, "path");
-	bool recursive = false;
-	struct buf request = BUF_INIT;
+	struct file_spec spec = { .verb = FILE_REMOVE, .path = call_query(call, "path") };
 	struct err err = ERR_INIT;
 
-	if (input_path("path", path, &err) < 0 ||
-		input_query_bool(call, "recursive", &recursive, &err) < 0)
+	if (input_query_bool(call, "recursive", &spec.recursive, &err) < 0)
 		return call_error(call, &err);
-	wire_put_str(&request, path);
-	wire_put_u8(&request, recursive);
-	ask(call, WIRE_OP_REMOVE, &request, NULL, NULL);
+	transfer(call, &spec);
+}
+
+void api_archive_read(struct call *call)
+{
+	transfer(call,
+		&(struct file_spec){ .verb = FILE_TAR_OUT, .path = call_query(call, "path") });
+}
+
+void api_archive_write(struct call *call)
+{
+	transfer(
+		call, &(struct file_spec){ .verb = FILE_TAR_IN, .path = call_query(call, "path") });
 }
 
 void api_file_mkdir(struct call *call)
 {
-	const char *path = NULL, *mode_text = "0755";
-	bool parents = false;
-	uint32_t mode = 0;
+	struct file_spec spec = { .verb = FILE_MKDIR };
+	const char *mode = "0755";
 	const struct json_key keys[] = {
-		{ "path", JSON_WANT_STRING, &path, true },
-		{ "mode", JSON_WANT_STRING, &mode_text, false },
-		{ "parents", JSON_WANT_BOOL, &parents, false },
+		{ "path", JSON_WANT_STRING, &spec.path, true },
+		{ "mode", JSON_WANT_STRING, &mode, false },
+		{ "parents", JSON_WANT_BOOL, &spec.parents, false },
 	};
-	struct buf request = BUF_INIT;
 	struct err err = ERR_INIT;
 
 	if (json_read(call->body, keys, ARRAY_LEN(keys), &err) < 0 ||
-		input_path("path", path, &err) < 0 ||
-		input_mode("mode", mode_text, &mode, &err) < 0)
+		input_mode("mode", mode, &spec.mode, &err) < 0)
 		return call_error(call, &err);
-	wire_put_str(&request, path);
-	wire_put_u32(&request, mode);
-	wire_put_u8(&request, parents);
-	ask(call, WIRE_OP_MKDIR, &request, NULL, NULL);
+	transfer(call, &spec);
 }
 
 void api_file_rename(struct call *call)
 {
-	const char *from = NULL, *to = NULL;
+	struct file_spec spec = { .verb = FILE_RENAME };
 	const struct json_key keys[] = {
-		{ "from", JSON_WANT_STRING, &from, true },
-		{ "to", JSON_WANT_STRING, &to, true },
+		{ "from", JSON_WANT_STRING, &spec.path, true },
+		{ "to", JSON_WANT_STRING, &spec.to, true },
 	};
-	struct buf request = BUF_INIT;
 	struct err err = ERR_INIT;
 
-	if (json_read(call->body, keys, ARRAY_LEN(keys), &err) < 0 ||
-		input_path("from", from, &err) < 0 || input_path("to", to, &err) < 0)
+	if (json_read(call->body, keys, ARRAY_LEN(keys), &err) < 0)
 		return call_error(call, &err);
-	wire_put_str(&request, from);
-	wire_put_str(&request, to);
-	ask(call, WIRE_OP_RENAME, &request, NULL, NULL);
+	transfer(call, &spec);
 }
 
 void api_file_chmod(struct call *call)
 {
-	const char *path = NULL, *mode_text = NULL;
-	uint32_t mode = 0;
+	struct file_spec spec = { .verb = FILE_CHMOD };
+	const char *mode = NULL;
 	const struct json_key keys[] = {
-		{ "path", JSON_WANT_STRING, &path, true },
-		{ "mode", JSON_WANT_STRING, &mode_text, true },
+		{ "path", JSON_WANT_STRING, &spec.path, true },
+		{ "mode", JSON_WANT_STRING, &mode, true },
 	};
-	struct buf request = BUF_INIT;
 	struct err err = ERR_INIT;
 
 	if (json_read(call->body, keys, ARRAY_LEN(keys), &err) < 0 ||
-		input_path("path", path, &err) < 0 ||
-		input_mode("mode", mode_text ? mode_text : "", &mode, &err) < 0)
+		input_mode("mode", mode ? mode : "", &spec.mode, &err) < 0)
 		return call_error(call, &err);
-	wire_put_str(&request, path);
-	wire_put_u32(&request, mode);
-	ask(call, WIRE_OP_CHMOD, &request, NULL, NULL);
+	transfer(call, &spec);
 }

@@ -23,30 +23,7 @@ json_t *input_take(json_t *object, const char *key)
 	return value;
 }
 
-/* ---- paths, modes, signals ------------------------------------------------------------------ */
-
-static bool has_dotdot(const char *path)
-{
-	for (const char *p = path; *p; p++)
-		if (p[0] == '/' && p[1] == '.' && p[2] == '.' && (p[3] == '/' || p[3] == '\0'))
-			return true;
-	return false;
-}
-
-int input_path(const char *what, const char *path, struct err *err)
-{
-	if (!path || !*path)
-		return err_set(err, ERR_INVALID, "'%s' is missing", what);
-	if (strlen(path) > WIRE_PATH_MAX)
-		return err_set(
-			err, ERR_INVALID, "'%s' is longer than %d bytes", what, WIRE_PATH_MAX);
-	if (*path != '/')
-		return err_set(err, ERR_INVALID, "%s '%.80s' must be absolute: begin with '/'",
-			what, path);
-	if (has_dotdot(path))
-		return err_set(err, ERR_INVALID, "%s '%.80s' must not hold '..'", what, path);
-	return 0;
-}
+/* ---- modes, signals ------------------------------------------------------------------------- */
 
 int input_mode(const char *what, const char *text, uint32_t *ret, struct err *err)
 {
@@ -217,9 +194,9 @@ int input_argv(const char *what, json_t *argv, struct err *err)
 
 	if (json_array_size(argv) == 0 || !*json_string_value(json_array_get(argv, 0)))
 		return err_set(err, ERR_INVALID, "'%s' must name a program", what);
-	if (json_array_size(argv) > WIRE_ARGV_MAX)
+	if (json_array_size(argv) > EXEC_ARGV_MAX)
 		return err_set(
-			err, ERR_INVALID, "'%s' has more than %d words", what, WIRE_ARGV_MAX);
+			err, ERR_INVALID, "'%s' has more than %d words", what, EXEC_ARGV_MAX);
 	json_array_foreach (argv, i, word)
 		bytes += json_string_length(word) + 1;
 	if (bytes > ARGV_BYTES_MAX)
@@ -286,7 +263,7 @@ static int check_list(const char *what, json_t *list, struct err *err)
 /* Where it appears in the box: anywhere but in place of all of it. */
 static int check_target(const char *path, struct err *err)
 {
-	if (input_path("path", path, err) < 0)
+	if (file_path_check("path", path, err) < 0)
 		return -1;
 	if (strspn(path, "/.") == strlen(path))
 		return err_set(err, ERR_INVALID, "path '%.80s' is the box's root", path);
@@ -323,7 +300,7 @@ static int check_mount(json_t *entry, struct err *err)
 	};
 
 	if (json_read(entry, keys, ARRAY_LEN(keys), err) < 0 ||
-		input_path("source", source, err) < 0)
+		file_path_check("source", source, err) < 0)
 		return -1;
 	if (uid >= UINT32_MAX || gid >= UINT32_MAX)
 		return err_set(err, ERR_INVALID, "'uid' and 'gid' are below %u", UINT32_MAX);

@@ -14,11 +14,10 @@ enum { READ_SIZE = 128 * 1024 };
 static void pump_free(struct pump *pump)
 {
 	disk_stream_free(pump->stream);
-	buf_done(&pump->gathered);
 	free(pump);
 }
 
-void pump_begin(struct pump *pump)
+static void begin(struct pump *pump)
 {
 	if (pump->begun)
 		return;
@@ -26,36 +25,19 @@ void pump_begin(struct pump *pump)
 	http_reply_begin(pump->request, 200, pump->content_type);
 }
 
-void pump_write(struct pump *pump, const void *data, size_t len)
-{
-	pump_begin(pump);
-	if (len)
-		http_reply_write(pump->request, data, len);
-}
-
-/* What the helper said makes no sense. */
-static void fail(struct pump *pump, const struct err *err)
-{
-	http_reply_error(pump->request, err);
-	pump_free(pump);
-}
-
 /* One read a round: other clients have their turn between. */
 static void on_readable(struct disk_stream *stream, void *arg)
 {
 	struct pump *pump = arg;
 	struct buf *bytes = &pump->api->scratch;
-	struct err err = ERR_INIT;
 	size_t len;
 
 	bytes->len = bytes->head = 0;
 	len = disk_stream_read(stream, buf_room(bytes, READ_SIZE), READ_SIZE);
 	if (!len)
 		return;
-	if (!pump->take)
-		pump_write(pump, bytes->data, len);
-	else if (pump->take(pump, bytes->data, len, &err) < 0)
-		return fail(pump, &err);
+	begin(pump);
+	http_reply_write(pump->request, bytes->data, len);
 	if (http_reply_pending(pump->request) > API_PENDING_MAX)
 		disk_stream_pause(stream, true);
 }
@@ -71,9 +53,7 @@ static void on_done(struct disk_stream *stream, const struct err *err, void *arg
 				kv_int("request", http_request_id(pump->request)));
 		http_reply_error(pump->request, err);
 	} else {
-		if (pump->finish)
-			pump->finish(pump);
-		pump_begin(pump);
+		begin(pump);
 		http_reply_end(pump->request);
 	}
 	pump_free(pump);

@@ -1,5 +1,6 @@
 /* exec_open.c - what box-init is told of a program: the image's words, the box's, and its own */
 #include "core/exec_internal.h"
+#include "core/files.h"
 #include "base/strv.h"
 #include "base/text.h"
 #include "image/image.h"
@@ -30,6 +31,8 @@ int exec_spec_check(const struct exec_spec *spec, struct err *err)
 	if (strv_len(spec->argv) > EXEC_ARGV_MAX || strv_len(spec->env) > EXEC_ARGV_MAX)
 		return err_set(err, ERR_INVALID,
 			"a program has at most %d words and as many variables", EXEC_ARGV_MAX);
+	if (spec->cwd && *spec->cwd && file_path_check("cwd", spec->cwd, err) < 0)
+		return -1;
 	if (spec->user && check_user(spec->user, err) < 0)
 		return -1;
 	if (spec->rows > CELLS_MAX || spec->cols > CELLS_MAX)

@@ -1,5 +1,5 @@
-/* look.c - see look.h */
-#include "core/look.h"
+/* look.c - see look_internal.h */
+#include "core/look_internal.h"
 #include "base/buf.h"
 #include "base/file.h"
 #include "core/core_internal.h"

@@ -31,7 +31,7 @@ struct disk_stream {
 	const struct image *image;
 	enum image_format format;
 	char *file; /* of a workspace; a path in a box */
-	struct {    /* look.h */
+	struct {    /* look_internal.h */
 		enum wire_op op;
 		bool follow;
 		uint64_t offset, length;

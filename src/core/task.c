@@ -162,4 +162,6 @@ void task_consumed(struct task *task, size_t len)
 	task->owed -= given;
 	if (task->out.chan && given)
 		chan_consumed(task->out.chan, given);
+	if (task->consumed)
+		task->consumed(task);
 }

@@ -24,6 +24,8 @@ struct task {
 	bool replied;
 	unsigned depth; /* callbacks that use it afterwards */
 	bool over;	/* free it when depth is 0 */
+	/* Some was given back; or NULL. */
+	void (*consumed)(struct task *task);
 	/* Instead of a channel: what is known without asking the box. */
 	void (*later)(void *arg);
 	void (*release)(struct task *task); /* what is around it, but not itself; or NULL */

@@ -5,6 +5,7 @@
 #include <stdint.h>
 #include <cmocka.h>
 #include "api/api_internal.h"
+#include "core/exec_internal.h"
 
 static void test_input_paths_are_absolute_without_dotdot(void **state)
 {
@@ -12,20 +13,20 @@ static void test_input_paths_are_absolute_without_dotdot(void **state)
 		"/a//b/./c" };
 	static const char *const bad[] = { "", "a", "../a", "/..", "/../a", "/a/..", "/a/../b",
 		"//.." };
-	char longest[WIRE_PATH_MAX + 2];
+	char longest[FILE_PATH_MAX + 2];
 
 	(void)state;
 	for (size_t i = 0; i < ARRAY_LEN(good); i++)
-		assert_int_equal(input_path("path", good[i], NULL), 0);
+		assert_int_equal(file_path_check("path", good[i], NULL), 0);
 	for (size_t i = 0; i < ARRAY_LEN(bad); i++)
-		assert_int_equal(input_path("path", bad[i], NULL), -1);
-	assert_int_equal(input_path("path", NULL, NULL), -1);
+		assert_int_equal(file_path_check("path", bad[i], NULL), -1);
+	assert_int_equal(file_path_check("path", NULL, NULL), -1);
 	memset(longest, 'a', sizeof longest);
 	longest[0] = '/';
-	longest[WIRE_PATH_MAX + 1] = '\0';
-	assert_int_equal(input_path("path", longest, NULL), -1);
-	longest[WIRE_PATH_MAX] = '\0';
-	assert_int_equal(input_path("path", longest, NULL), 0);
+	longest[FILE_PATH_MAX + 1] = '\0';
+	assert_int_equal(file_path_check("path", longest, NULL), -1);
+	longest[FILE_PATH_MAX] = '\0';
+	assert_int_equal(file_path_check("path", longest, NULL), 0);
 }
 
 static void test_input_modes_are_octal(void **state)
@@ -116,6 +117,9 @@ static int body_of(const char *text, struct exec_body *body, struct err *err)
 
 	assert_non_null(value);
 	ret = exec_body_read(value, body, err);
+	/* What is too much is core's to say, for all doors alike. */
+	if (ret == 0)
+		ret = exec_spec_check(&body->spec, err);
 	if (ret < 0)
 		exec_body_done(body);
 	json_decref(value);
@@ -194,7 +198,7 @@ static void test_input_argv_is_bounded(void **state)
 	char *word = xcalloc(1, 200 * 1024);
 
 	(void)state;
-	for (unsigned i = 0; i < WIRE_ARGV_MAX; i++)
+	for (unsigned i = 0; i < EXEC_ARGV_MAX; i++)
 		json_array_append_new(many, json_string("a"));
 	assert_int_equal(input_argv("argv", many, NULL), 0);
 	json_array_append_new(many, json_string("a"));

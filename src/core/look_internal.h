@@ -1,4 +1,4 @@
-/* look.h - files of a box that does not run, read from its disk
+/* look_internal.h - files of a box that does not run, read from its disk
  *
  * The same questions and the same bytes as box-init gives (wire.h), by a helper that sees the
  * layers of the box as one tree, as the box would: links are followed inside it, whatever they say.
