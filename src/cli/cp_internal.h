@@ -24,6 +24,7 @@ struct copy {
 	struct outfile file;  /* the local file that is written */
 	struct mktar *mktar;
 	struct untar *untar;
+	uint64_t files; /* that came out of the last archive */
 };
 
 bool place_is_stream(const struct place *place);

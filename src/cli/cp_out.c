@@ -5,6 +5,7 @@
 #include "cli/cp_internal.h"
 #include "base/alloc.h"
 #include "base/file.h"
+#include "cli/outtree.h"
 #include "cli/untar.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -28,6 +29,8 @@ static int write_tar(const void *data, size_t len, void *arg, struct err *err)
 {
 	struct copy *copy = arg;
 
+	if (client_interrupted)
+		return err_set(err, ERR_CANCELLED, "copying was broken off");
 	copy_count(copy, len);
 	return untar_feed(copy->untar, data, len, err);
 }
@@ -95,7 +98,7 @@ static int fetch_folder(
 	};
 	int result;
 
-	copy->total = 0;
+	copy->total = copy->files = 0;
 	if (dir_fd < 0)
 		return client_do(copy->cli->client, &request, NULL, err);
 	copy->untar = untar_new(&spec);
@@ -105,8 +108,31 @@ static int fetch_folder(
 	if (result == 0 && untar_skipped(copy->untar))
 		cli_note(copy->cli, "left out %llu sockets, pipes or devices",
 			(unsigned long long)untar_skipped(copy->untar));
+	copy->files = untar_files(copy->untar);
 	untar_free(steal_ptr(&copy->untar));
 	return result;
+}
+
+/* The folder is not there yet. */
+static int fetch_new_folder(
+	struct copy *copy, const struct place *from, int dir, const char *name, struct err *err)
+{
+	_cleanup_close_ int below = -1;
+	struct outtree tree;
+	int result = 0;
+
+	outtree_begin(&tree, dir, name);
+	/* The contents of a folder need one to go into. */
+	if (from->contents) {
+		if (mkdirat(dir, tree.temp, 0755) < 0)
+			result = err_sys(err, errno, "mkdir '%s'", name);
+		else if ((below = outdir_open_beneath(dir, tree.temp, O_RDONLY | O_DIRECTORY)) < 0)
+			result = err_sys(err, errno, "open '%s'", name);
+	}
+	if (result == 0)
+		result = fetch_folder(copy, from, from->contents ? below : dir,
+			from->contents ? "" : tree.temp, err);
+	return outtree_end(&tree, result, err);
 }
 
 static int fetch_folder_to(struct copy *copy, const struct place *from, const struct place *to,
@@ -116,22 +142,19 @@ static int fetch_folder_to(struct copy *copy, const struct place *from, const st
 	const char *where = is_dir ? to->path : parent;
 	const char *top = is_dir ? place_name(from) : place_name(to);
 	_cleanup_close_ int fd = -1;
+	struct stat st;
 
 	if (outdir_open(where, O_RDONLY, &fd, err) < 0)
 		return -1;
-	/* The contents of a folder need one to go into. */
-	if (!is_dir && from->contents) {
-		int below;
-
-		if (mkdirat(fd, top, 0755) < 0)
-			return err_sys(err, errno, "mkdir '%s'", to->path);
-		below = outdir_open_beneath(fd, top, O_RDONLY | O_DIRECTORY);
-		if (below < 0)
-			return err_sys(err, errno, "open '%s'", to->path);
-		close(fd);
-		fd = below;
-	}
-	return fetch_folder(copy, from, fd, from->contents ? "" : top, err);
+	if (*top && !(is_dir && from->contents) && fstatat(fd, top, &st, AT_SYMLINK_NOFOLLOW) < 0 &&
+		errno == ENOENT)
+		return fetch_new_folder(copy, from, fd, top, err);
+	if (fetch_folder(copy, from, fd, from->contents ? "" : top, err) == 0)
+		return 0;
+	/* What was there before and what came cannot be told apart any more. */
+	if (copy->files && !err->hint[0])
+		err_hint(err, "the folder was there already; what came before that is in it");
+	return -1;
 }
 
 static int to_stdout(struct copy *copy, const struct place *from, const char *type, struct err *err)

@@ -2,8 +2,9 @@
 #include "base/alloc.h"
 #include "base/text.h"
 #include "cli/cli.h"
+#include "cli/cp_internal.h"
 #include "cli/download.h"
-#include "cli/outfile.h"
+#include "cli/outtree.h"
 #include "cli/progress.h"
 #include "cli/table.h"
 #include "cli/untar.h"
@@ -105,6 +106,8 @@ static int on_data(const void *data, size_t len, void *arg, struct err *err)
 {
 	struct fetch *fetch = arg;
 
+	if (client_interrupted)
+		return err_set(err, ERR_CANCELLED, "unpacking was broken off");
 	fetch->done += len;
 	progress_bytes(&fetch->bar, fetch->done, 0);
 	return untar_feed(fetch->untar, data, len, err);
@@ -136,22 +139,52 @@ static int fetch_into(
 	return result;
 }
 
-/* Into a folder of its own, or one that is there: files of the same name are replaced. */
-static int unpack(struct cli *cli, const char *path, const char *target, struct err *err)
+static int fetch_new(
+	struct cli *cli, const char *path, const char *target, uint64_t *ret_files, struct err *err)
 {
-	bool made = mkdir(target, 0755) == 0;
-	_cleanup_close_ int dir = -1;
-	uint64_t files;
+	_cleanup_free_ char *given = xstrdup(target), *folder = NULL;
+	_cleanup_close_ int dir = -1, below = -1;
+	struct outtree tree;
+	int result;
 
-	if (!made && errno != EEXIST)
-		return err_sys(err, errno, "mkdir '%s'", target);
+	for (size_t len = strlen(given); len > 1 && given[len - 1] == '/';)
+		given[--len] = '\0';
+	folder = place_folder(given);
+	if (outdir_open(folder, O_RDONLY, &dir, err) < 0)
+		return -1;
+	outtree_begin(&tree, dir, strrchr(given, '/') ? strrchr(given, '/') + 1 : given);
+	if (mkdirat(dir, tree.temp, 0755) < 0 ||
+		(below = outdir_open_beneath(dir, tree.temp, O_RDONLY | O_DIRECTORY)) < 0)
+		result = err_sys(err, errno, "mkdir '%s'", target);
+	else
+		result = fetch_into(cli, path, below, ret_files, err);
+	return outtree_end(&tree, result, err);
+}
+
+/* Files of the same name are replaced. */
+static int fetch_over(
+	struct cli *cli, const char *path, const char *target, uint64_t *ret_files, struct err *err)
+{
+	_cleanup_close_ int dir = -1;
+
 	if (outdir_open(target, O_RDONLY, &dir, err) < 0)
 		return -1;
-	if (fetch_into(cli, path, dir, &files, err) < 0) {
-		if (made)
-			rmdir(target); /* when nothing came */
+	if (fetch_into(cli, path, dir, ret_files, err) == 0)
+		return 0;
+	if (*ret_files && !err->hint[0])
+		err_hint(err, "the folder was there already; what came before that is in it");
+	return -1;
+}
+
+/* Into a folder of its own, which is whole or not there, or one that is there. */
+static int unpack(struct cli *cli, const char *path, const char *target, struct err *err)
+{
+	uint64_t files = 0;
+	struct stat st;
+	bool is_new = lstat(target, &st) < 0 && errno == ENOENT;
+
+	if ((is_new ? fetch_new : fetch_over)(cli, path, target, &files, err) < 0)
 		return -1;
-	}
 	if (cli->json)
 		cli_print_json(
 			json_pack("{s:s, s:I}", "folder", target, "files", (json_int_t)files));

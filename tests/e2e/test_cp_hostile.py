@@ -257,11 +257,29 @@ def test_a_full_disk_leaves_the_old_file_and_no_half_one(liar, small):
     assert (small / "big").read_text() == "old" and [p.name for p in small.iterdir()] == ["big"]
     liar.kind = "dir"
     liar.tar = archive(("d", DIR, ""), ("d/a", FILE, b"whole"), ("d/big", FILE, liar.file))
-    assert liar.box("cp", "b:/d", ".", cwd=small, check=False).returncode != 0
+    for words in (["b:/d", "."], ["b:/d", "e"], ["b:/d/.", "e"]):
+        assert liar.box("cp", *words, cwd=small, check=False).returncode != 0
+        assert [p.name for p in small.iterdir()] == ["big"], "a new folder is whole or not there"
+    (small / "d").mkdir()
+    done = liar.box("cp", "b:/d", ".", cwd=small, check=False)
+    assert done.returncode != 0 and b"what came before that is in it" in done.stderr
     assert [p.name for p in (small / "d").iterdir()] == ["a"]
+    done = liar.box("workspace", "get", "w", "kept", cwd=small, check=False)
+    assert done.returncode != 0 and not (small / "kept").exists()
+    assert sorted(p.name for p in small.iterdir()) == ["big", "d"]
     for words in (["workspace", "get", "w", "-o", "ws.tar"], ["diff", "b", "--tar", "ws.tar"]):
         assert liar.box(*words, cwd=small, check=False).returncode != 0
         assert not (small / "ws.tar").exists()
+
+
+@pytest.mark.parametrize("number", [2, 15, 1])
+def test_ctrl_c_leaves_no_half_folder(yard, box, tmp_path, number):
+    box.sh("mkdir -p /root/d && echo a >/root/d/a && truncate -s 8G /root/d/b")
+    child = yard.spawn("cp", f"{box.name}:/root/d", tmp_path)
+    eventually(lambda: list(tmp_path.glob(".box-*/*")), 10)
+    child.send_signal(number)
+    assert child.wait(10) == -number
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_ctrl_c_leaves_no_half_file(yard, box, tmp_path):
