@@ -446,8 +446,8 @@ void box_instance_spec(struct box *box, const struct image *image, struct instan
 		.id = box->instance_id,
 		.tree = box_get_tree(box),
 		.hostname = box->row.name,
-		.layers = image ? (const char *const *)image->layers : NULL,
-		.uid_base = UID_FIRST + box->row.uid_slot * (uint32_t)UID_RANGE,
+		.ns.layers = image ? (const char *const *)image->layers : NULL,
+		.ns.uid_base = UID_FIRST + box->row.uid_slot * (uint32_t)UID_RANGE,
 		.limits = { box->row.cpu_milli, box->row.memory_bytes, box->row.disk_bytes,
 			box->row.pids },
 	};
@@ -455,7 +455,7 @@ void box_instance_spec(struct box *box, const struct image *image, struct instan
 		ret->limits = tree_bound(box, &ret->limits);
 		ret->tree_limits = tree_limits(box->tree);
 	}
-	profile_from_name(box->row.profile, &ret->profile, NULL);
+	profile_from_name(box->row.profile, &ret->ns.profile, NULL);
 }
 
 /* A box needs some fds for as long as it runs. The last eighth is not for more of them: without it
@@ -531,7 +531,7 @@ static int make_instance(struct box *box, const struct image *image,
 	if (box_engine(box, &engine, err) < 0 ||
 		box_mounts_resolve(box, &mounts, &spec.mount_count, err) < 0)
 		return -1;
-	spec.apart = count_apart(box->yard->pool, image);
+	spec.ns.apart = count_apart(box->yard->pool, image);
 	spec.disk = disk;
 	spec.mounts = mounts;
 	status = engine_start(engine, &spec, beside->ops, beside->arg, ret, err);

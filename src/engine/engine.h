@@ -49,25 +49,30 @@ struct instance_mount {
 };
 enum { INSTANCE_MOUNTS_MAX = 32, INSTANCE_LAYERS_MAX = 128 };
 
-struct instance_spec {
-	const char *id; /* box id: [a-z0-9]+, names cgroups and files */
-	/* Instances of one tree (an id, as above) use no more than its limits together; see
-	 * set_tree_limits. NULL: of none. */
-	const char *tree;
-	struct limits tree_limits; /* not the disk's; 0: none */
-	const char *hostname;	   /* the box's name */
-	const char *const
-		*layers; /* read-only folders of the image, topmost first, NULL at the end */
+/* What only instances of the ns driver have. */
+struct instance_ns {
+	/* Read-only folders of the image, topmost first, NULL at the end. */
+	const char *const *layers;
 	/* So many of the lowest layers lie on the file system of the disk, in another subvolume.
 	 * Two subvolumes number their files alike, so these layers are put into an overlay of their
 	 * own. 0: none. */
 	size_t apart;
+	uint32_t uid_base; /* 131072 ids from here belong to this box */
+	enum profile profile;
+};
+
+struct instance_spec {
+	const char *id; /* box id: [a-z0-9]+, names cgroups and files */
+	/* Instances of one tree (an id, as above) use no more than its limits together; see
+	 * groups_set_tree_limits. NULL: of none. */
+	const char *tree;
+	struct limits tree_limits; /* not the disk's; 0: none */
+	const char *hostname;	   /* the box's name */
 	const char *disk; /* directory of the box's own; the driver keeps upper and work in it */
 	const struct instance_mount *mounts;
 	size_t mount_count;
-	uint32_t uid_base; /* 131072 ids from here belong to this box */
-	enum profile profile;
 	struct limits limits;
+	struct instance_ns ns; /* for that driver; others do not look at it */
 	/* A state that was captured: its processes go on where they were instead of a new box-init.
 	 * NULL: none. The limit of processes is a little higher then, until set_limits says what it
 	 * is to be: one that is at its limit must be able to come back. */

@@ -108,10 +108,10 @@ static inline struct instance_spec spec_of(enum profile profile)
 	return (struct instance_spec){
 		.id = "t1",
 		.hostname = "first",
-		.layers = test.layers,
+		.ns.layers = test.layers,
 		.disk = test.disk,
-		.uid_base = UID_BASE,
-		.profile = profile,
+		.ns.uid_base = UID_BASE,
+		.ns.profile = profile,
 	};
 }
 

@@ -46,7 +46,7 @@ static void test_guard_takes_files_from_the_greediest(void **state)
 	assert_int_equal(mkdir(disk, 0755), 0);
 	second.id = "t2";
 	second.disk = disk;
-	second.uid_base += 65536;
+	second.ns.uid_base += 65536;
 	start_spec(&second, &other);
 	expect(&greedy, "files 100", "ok");
 	expect(&greedy, "files 300", "ok");

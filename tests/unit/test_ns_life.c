@@ -88,7 +88,7 @@ static void test_ns_missing_image_leaves_nothing(void **state)
 	struct err err = ERR_INIT;
 
 	(void)state;
-	spec.layers = (const char *const[]){ "/nonexistent", NULL };
+	spec.ns.layers = (const char *const[]){ "/nonexistent", NULL };
 	assert_int_equal(engine_start(test.engine, &spec, &ops, &seen, &seen.instance, &err), -1);
 	assert_int_equal(err.kind, ERR_NOT_FOUND);
 	assert_non_null(strstr(err.message, "image"));
@@ -124,11 +124,11 @@ static void test_ns_adopts_what_runs_and_nothing_else(void **state)
 		engine_adopt(test.engine, &spec, &mark, &ops, &again, &again.instance, &err), -1);
 	assert_int_equal(err.kind, ERR_NOT_FOUND);
 	spec.id = "t1";
-	spec.uid_base++;
+	spec.ns.uid_base++;
 	assert_int_equal(
 		engine_adopt(test.engine, &spec, &mark, &ops, &again, &again.instance, &err), -1);
 	assert_int_equal(err.kind, ERR_NOT_FOUND);
-	spec.uid_base--;
+	spec.ns.uid_base--;
 
 	assert_int_equal(
 		engine_adopt(test.engine, &spec, &mark, &ops, &again, &again.instance, &err), 0);

@@ -117,7 +117,7 @@ static void start_stacked(unsigned count, unsigned split)
 	struct seen seen;
 
 	make_layers(count, split);
-	spec.layers = names;
+	spec.ns.layers = names;
 	start_spec(&spec, &seen);
 	expect_layers(&seen, count);
 	stop(&seen);
@@ -148,7 +148,7 @@ static void test_ns_stacks_layers_reached_through_a_link(void **state)
 	make_layers(3, 3);
 	assert_int_equal(symlink(in_dir("home/l1"), in_dir("home/link")), 0);
 	snprintf(paths[1], sizeof paths[1], "%s/home/link/files", test.dir);
-	spec.layers = names;
+	spec.ns.layers = names;
 	start_spec(&spec, &seen);
 	expect_layers(&seen, 3);
 	stop(&seen);
@@ -165,7 +165,7 @@ static void test_ns_takes_no_more_layers_than_it_can(void **state)
 	(void)state;
 	start_stacked(INSTANCE_LAYERS_MAX, INSTANCE_LAYERS_MAX);
 	make_layers(INSTANCE_LAYERS_MAX + 1, INSTANCE_LAYERS_MAX);
-	spec.layers = names;
+	spec.ns.layers = names;
 	assert_int_equal(engine_start(test.engine, &spec, &ops, &seen, &seen.instance, &err), -1);
 	assert_int_equal(err.kind, ERR_INVALID);
 	names[0] = NULL;
@@ -193,7 +193,7 @@ static void test_ns_box_is_free_on_a_mount_that_is_not(void **state)
 	make_dir(disk);
 	put_program(layer, "plain", 0755);
 	put_program(layer, "setuid", 04755);
-	spec.layers = layers;
+	spec.ns.layers = layers;
 	spec.disk = disk;
 	start_spec(&spec, &seen);
 	expect(&seen, "run /plain", "exit 20");

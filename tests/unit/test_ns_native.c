@@ -124,8 +124,8 @@ static struct instance_spec spec_apart(size_t apart)
 {
 	struct instance_spec spec = spec_of(PROFILE_STANDARD);
 
-	spec.layers = names;
-	spec.apart = apart;
+	spec.ns.layers = names;
+	spec.ns.apart = apart;
 	spec.disk = in_dir("own");
 	return spec;
 }
@@ -244,7 +244,7 @@ static void test_ns_boxes_share_the_memory_of_layers_apart(void **state)
 	spec = second = spec_apart(2);
 	second.id = "t2";
 	second.disk = in_dir("other");
-	second.uid_base = UID_BASE + 131072;
+	second.ns.uid_base = UID_BASE + 131072;
 	start_spec(&spec, &seen);
 	start_spec(&second, &other);
 	fd = open(in_dir("lower/big"), O_RDONLY | O_CLOEXEC);

@@ -46,8 +46,8 @@ struct ns_instance *ns_instance_new(struct ns_engine *engine, const struct insta
 	instance->base = (struct instance){ .engine = &engine->base, .events = ops, .arg = arg };
 	instance->id = xstrdup(spec->id);
 	instance->group = groups_id(spec);
-	instance->uid_base = spec->uid_base;
-	instance->profile = spec->profile;
+	instance->uid_base = spec->ns.uid_base;
+	instance->profile = spec->ns.profile;
 	instance->memory_limit = spec->limits.memory_bytes;
 	instance->cpu_limit = spec->limits.cpu_milli;
 	instance->pidfd = instance->control = instance->socket = instance->oom_fd =
@@ -496,7 +496,7 @@ static int check_mark(struct ns_engine *engine, const struct instance_spec *spec
 			(int)mark->pid, spec->id);
 	if (procstat_uid_map(mark->pid, &base, &count, err) < 0)
 		return -1;
-	if (base != spec->uid_base || count != NS_IDS)
+	if (base != spec->ns.uid_base || count != NS_IDS)
 		return err_set(err, ERR_NOT_FOUND, "process %d has not the user ids of box '%s'",
 			(int)mark->pid, spec->id);
 	if (!becomes_init(mark->pid, pidfd))

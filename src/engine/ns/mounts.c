@@ -186,9 +186,9 @@ static int make_userns(struct ns_engine *engine, const struct instance_spec *spe
 {
 	const struct idmap_pair pair = {
 		.disk_uid = mount->owner_uid,
-		.uid = spec->uid_base + mount->box_uid,
+		.uid = spec->ns.uid_base + mount->box_uid,
 		.disk_gid = mount->owner_gid,
-		.gid = spec->uid_base + mount->box_gid,
+		.gid = spec->ns.uid_base + mount->box_gid,
 	};
 
 	if (spawner_idmap(engine, &pair, ret, err) < 0)
@@ -215,7 +215,7 @@ int mounts_open(struct ns_engine *engine, const struct instance_spec *spec, int 
 		if (copy_source(mount, mount->map_owner ? owners : userns, &ret[i], err) < 0)
 			return err_wrap(err, "mount on '%s'", mount->target);
 	}
-	if (spec->profile != PROFILE_NESTED || !spec->mount_count)
+	if (spec->ns.profile != PROFILE_NESTED || !spec->mount_count)
 		return 0;
 	return spawner_lock(engine, ret, spec->mount_count, err);
 }

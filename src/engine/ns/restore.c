@@ -320,8 +320,8 @@ static int make_root(struct restoring *restoring, const struct guest *guest, int
 	struct err *err)
 {
 	struct layers_spec spec = {
-		.image = restoring->spec->layers,
-		.apart = restoring->spec->apart,
+		.image = restoring->spec->ns.layers,
+		.apart = restoring->spec->ns.apart,
 		.disk = disk,
 		.userns = userns,
 		.guest = guest->layer,
@@ -676,7 +676,7 @@ static int begin(struct restoring *restoring, struct err *err)
 	struct instance_spec roomy = *spec;
 	_cleanup_free_ char *group = groups_id(spec);
 	_cleanup_close_ int cgroup = -1;
-	bool delegate = ns_cgroup_view(engine, spec->profile) == CGROUP_VIEW_OWN;
+	bool delegate = ns_cgroup_view(engine, spec->ns.profile) == CGROUP_VIEW_OWN;
 
 	if (!engine_can(&engine->base, ENGINE_CAN_HIBERNATE))
 		return err_set(err, ERR_UNSUPPORTED, "%s", engine->base.capture_problem);
@@ -686,7 +686,7 @@ static int begin(struct restoring *restoring, struct err *err)
 	 * keeps others out. */
 	if (fchmod(restoring->images, 0711) < 0)
 		return err_sys(err, errno, "chmod the state");
-	if (restoring->state.profile != spec->profile)
+	if (restoring->state.profile != spec->ns.profile)
 		return err_set(err, ERR_INVALID, "the state is of a box of another profile");
 	if (roomy.limits.pids)
 		roomy.limits.pids += GROUPS_PIDS_MORE;
@@ -710,7 +710,7 @@ int ns_restore(struct ns_engine *engine, const struct instance_spec *spec,
 		.parent = -1,
 		.work = -1,
 		.socket = -1,
-		.uid_base = spec->uid_base,
+		.uid_base = spec->ns.uid_base,
 		.time_passes = spec->state->time_passes,
 		.root = -1,
 		.bin = -1,

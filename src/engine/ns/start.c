@@ -54,7 +54,7 @@ int ns_open_disk(const struct instance_spec *spec, int *ret, struct err *err)
 		return err_sys(err, errno, "open the box's disk '%s'", spec->disk);
 	if (make_dirs(disk, always, err) < 0)
 		return -1;
-	if (spec->profile == PROFILE_NESTED && make_dirs(disk, nested, err) < 0)
+	if (spec->ns.profile == PROFILE_NESTED && make_dirs(disk, nested, err) < 0)
 		return -1;
 	upper = openat(disk, "upper", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	if (upper < 0)
@@ -73,7 +73,7 @@ int ns_make_cgroups(struct ns_engine *engine, const struct instance_spec *spec, 
 
 	if (groups_make(engine->groups, spec, err) < 0)
 		return -1;
-	if (delegate && cgroup_delegate(engine->cgroups, group, spec->uid_base, err) < 0)
+	if (delegate && cgroup_delegate(engine->cgroups, group, spec->ns.uid_base, err) < 0)
 		return -1;
 	return cgroup_join_open(engine->cgroups, group, ret, err);
 }
@@ -93,7 +93,7 @@ static int ask_for_child(struct start *start, struct err *err)
 	struct ns_plan *plan = &start->plan;
 	int pair[2], status;
 
-	plan->cgroup_view = ns_cgroup_view(start->engine, start->spec->profile);
+	plan->cgroup_view = ns_cgroup_view(start->engine, start->spec->ns.profile);
 	if (cgroup_open_v2(start->engine->cgroups, start->group, &plan->cgroup, err) < 0)
 		return -1;
 	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) < 0)
@@ -145,7 +145,7 @@ static int tell_mapped(struct start *start, struct err *err)
 static int tell_root(struct start *start, struct err *err)
 {
 	const struct instance_spec *spec = start->spec;
-	size_t count = ns_fds_fixed(spec->profile) + spec->mount_count, len = 1;
+	size_t count = ns_fds_fixed(spec->ns.profile) + spec->mount_count, len = 1;
 	char words[1 + MOUNT_TARGETS_MAX];
 
 	words[0] = NS_WORD_ROOT;
@@ -159,8 +159,8 @@ static int tell_root(struct start *start, struct err *err)
 static int make_root(struct start *start, int userns, struct err *err)
 {
 	struct layers_spec spec = {
-		.image = start->spec->layers,
-		.apart = start->spec->apart,
+		.image = start->spec->ns.layers,
+		.apart = start->spec->ns.apart,
 		.disk = start->disk,
 		.userns = userns,
 		.guest = start->engine->guest.layer,
@@ -168,7 +168,7 @@ static int make_root(struct start *start, int userns, struct err *err)
 
 	if (layers_open(start->engine, &spec, &start->layers, err) < 0)
 		return -1;
-	return layers_stack(start->engine, &start->layers, start->spec->uid_base,
+	return layers_stack(start->engine, &start->layers, start->spec->ns.uid_base,
 		&start->gifts[NS_FD_ROOT], err);
 }
 
@@ -192,7 +192,7 @@ int ns_make_containers(const struct instance_spec *spec, int disk, int userns, i
 		.clear = MOUNT_ATTR_NOSUID | MOUNT_ATTR_NOEXEC,
 	};
 
-	if (spec->profile != PROFILE_NESTED)
+	if (spec->ns.profile != PROFILE_NESTED)
 		return 0;
 	if (idmap_clone_tree(disk, "containers/containers", &view, ret_containers, err) < 0)
 		return -1;
@@ -213,7 +213,7 @@ static int make_gifts(struct start *start, struct err *err)
 		    &start->gifts[NS_FD_DOCKER], err) < 0)
 		return err_wrap(err, "containers of the box");
 	return mounts_open(start->engine, start->spec, userns,
-		start->gifts + ns_fds_fixed(start->spec->profile), err);
+		start->gifts + ns_fds_fixed(start->spec->ns.profile), err);
 }
 
 /* A daemon that is protected from the memory killer does not pass that on. Written by us, not by
@@ -229,7 +229,7 @@ static void reset_oom_score(pid_t pid)
 
 static int guide_child(struct start *start, struct err *err)
 {
-	const struct idmap_extent extents[] = NS_EXTENTS(start->spec->uid_base);
+	const struct idmap_extent extents[] = NS_EXTENTS(start->spec->ns.uid_base);
 
 	if (start->engine->oom_score_adj)
 		reset_oom_score(start->pid);
@@ -344,8 +344,8 @@ int ns_start(struct engine *engine, const struct instance_spec *spec,
 		.disk = -1,
 		.control = -1,
 		.pidfd = -1,
-		.plan = { .owner = spec->uid_base,
-			.profile = spec->profile,
+		.plan = { .owner = spec->ns.uid_base,
+			.profile = spec->ns.profile,
 			.control = -1,
 			.cgroup = -1 },
 	};
