@@ -357,12 +357,26 @@ static void on_failed(struct instance *instance, const struct err *err, void *ar
 	box_launch_failed(arg, err);
 }
 
+/* It runs already: what cannot be done for it now is no reason to end it. */
+static void open_running(struct box *box)
+{
+	struct err err = ERR_INIT;
+
+	if (box->net && network_attach(box, &err) < 0)
+		log_error("a box has no network", kv_str("box", box->row.id), kv_err(&err));
+	box_reconnect(box);
+}
+
 void box_open_up(struct box *box)
 {
 	struct err err = ERR_INIT;
 
 	if (box->timer)
 		loop_timer_stop(box->timer);
+	if (box->state == BOX_RUNNING) {
+		open_running(box);
+		return;
+	}
 	/* A box whose policy cannot be installed does not start. */
 	if (box->net && network_attach(box, &err) < 0) {
 		instance_kill(box->instance, NULL);
