@@ -33,7 +33,8 @@ enum {
 	REMOVAL_TRIES = 10,
 	REMOVAL_PAUSE_MS = 500,
 	GATE_PATIENCE_MS = 3000,
-	FDS_OF_START = 32, /* open at once while a box is started, and some more */
+	HELLO_MS = 60 * 1000, /* box-init of one that starts answers by then, or never */
+	FDS_OF_START = 32,    /* open at once while a box is started, and some more */
 };
 
 /* ---- those who wait ------------------------------------------------------------------------- */
@@ -85,6 +86,9 @@ static void on_timer(void *arg)
 {
 	struct box *box = arg;
 
+	if ((box->state == BOX_CREATING || box->state == BOX_STARTING) && box->link)
+		err_set(&box->beginning.problem, ERR_TIMEOUT, "box-init of '%s' does not answer",
+			box->row.name);
 	if (box->state == BOX_RUNNING)
 		box_reconnect(box);
 	else if (box->instance)
@@ -386,7 +390,9 @@ void box_open_up(struct box *box)
 		log_warn(
 			"a new box-init does not answer", kv_str("box", box->row.id), kv_err(&err));
 		instance_kill(box->instance, NULL);
+		return;
 	}
+	box_timer_start(box, HELLO_MS);
 }
 
 static void on_ready(struct instance *instance, void *arg)

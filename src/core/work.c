@@ -205,6 +205,8 @@ static void on_link_ready(struct link *link, void *arg)
 	(void)link;
 	box->link_ready = true;
 	box->reconnects = 0;
+	if (box->timer && (box->state == BOX_CREATING || box->state == BOX_STARTING))
+		loop_timer_stop(box->timer);
 	inside_link_ready(box);
 	if (box->spare)
 		return;
