@@ -117,6 +117,7 @@ void box_free(struct box *box)
 	network_free(box);
 	instance_free(box->instance);
 	loop_timer_free(box->timer);
+	loop_timer_free(box->command_timer);
 	box_leave_tree(box);
 	box_row_done(&box->row);
 	free(box);

@@ -53,6 +53,7 @@ struct box {
 	struct network *net;	  /* NULL for a spare; see network_internal.h */
 	struct tree *tree;	  /* NULL for a spare; see tree_internal.h */
 	struct loop_timer *timer; /* see box_timer_start */
+	struct loop_timer *command_timer; /* its command is being started; or NULL */
 	unsigned reconnects;
 	bool link_ready;
 	bool wake_wanted; /* somebody waits for it to wake */

@@ -21,6 +21,7 @@ enum {
 	RECONNECT_MAX_MS = 2000,
 	EVENT_BURST = 2000, /* exec events a box may cause at once, and a second */
 	EVENT_RATE = 200,
+	COMMAND_MS = 60 * 1000, /* box-init says by then whether a command has started */
 };
 
 /* ---- the link ------------------------------------------------------------------------------- */
@@ -353,11 +354,24 @@ int box_chan_open(struct box *box, enum wire_op op, const struct buf *request,
 
 /* ---- main: the command given with `new`, or the image's ------------------------------------- */
 
+/* Who waits for the end of something else, a stop for one, is told by that. */
+static void command_known(struct box *box)
+{
+	if (!box_is_busy(box))
+		box_tell(box, NULL);
+}
+
 static void on_command_started(struct exec *exec, const struct exec_info *info, void *arg)
 {
+	struct box *box = arg;
+
 	(void)exec;
 	(void)info;
-	box_tell(arg, NULL);
+	/* It took too long, and whoever waits by now waits for something else. */
+	if (!box->command_timer)
+		return;
+	loop_timer_free(steal_ptr(&box->command_timer));
+	command_known(box);
 }
 
 /* A new box whose command cannot start was asked for in error: the caller hears why and nothing
@@ -369,18 +383,30 @@ static void on_command_done(
 
 	(void)exec;
 	(void)end;
-	if (!err)
+	if (!err || !box->command_timer)
 		return;
+	loop_timer_free(steal_ptr(&box->command_timer));
 	if (err->kind != ERR_UNAVAILABLE)
 		yard_event(box->yard, "exec.failed", box,
 			json_pack("{s:s,s:o}", "exec", "main", "message", text_json(err->message)));
 	if (err->kind != ERR_UNAVAILABLE && box->command_is_new && *box->row.command &&
-		box->waiters) {
+		box->waiters && !box_is_busy(box)) {
 		box_tell_without(box, err);
 		box_remove(box, true, NULL, NULL);
 	} else {
-		box_tell(box, NULL);
+		command_known(box);
 	}
+}
+
+/* Its answer, should it come, finds nobody who waits. */
+static void on_command_late(void *arg)
+{
+	struct box *box = arg;
+	struct err err = ERR_INIT;
+
+	err_set(&err, ERR_TIMEOUT, "box-init of '%s' did not start its command within %d s",
+		box->row.name, COMMAND_MS / 1000);
+	on_command_done(NULL, NULL, &err, box);
 }
 
 bool box_run_command(struct box *box)
@@ -404,8 +430,12 @@ bool box_run_command(struct box *box)
 			    .argv = (const char *const *)argv,
 			    .detach = true,
 			    .no_snapshot = true },
-		    &ops, box, &exec, &err) == 0)
+		    &ops, box, &exec, &err) == 0) {
+		loop_timer_free(box->command_timer);
+		box->command_timer = loop_timer_new(box->yard->loop, on_command_late, box);
+		loop_timer_start(box->command_timer, COMMAND_MS);
 		return true;
+	}
 	log_warn("the command of a box did not start", kv_str("box", box->row.id), kv_err(&err));
 	return false;
 }
