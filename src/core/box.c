@@ -127,6 +127,9 @@ void box_set_state(struct box *box, enum box_state state, const char *intent)
 {
 	char *old = box->row.intent; /* perhaps what we were given */
 
+	/* Its timer was to reconnect it; in another state it would end it. */
+	if (box->state == BOX_RUNNING && state != BOX_RUNNING && box->timer)
+		loop_timer_stop(box->timer);
 	box->state = state;
 	box->row.intent = xstrdup(intent);
 	free(old);
