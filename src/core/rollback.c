@@ -35,6 +35,7 @@ static void rolling_free(struct rolling *rolling)
 	free(rolling->wanted);
 	free(rolling->from);
 	free(rolling->disk);
+	loop_timer_free(rolling->patience);
 	free(rolling);
 }
 

@@ -24,6 +24,8 @@
 
 enum {
 	ROOM_LEFT = 64 << 20, /* of the machine's memory, for everybody else */
+	KILL_AGAIN_MS = 5000,
+	KILLS_MAX = 3,
 };
 
 bool box_has_mounts(const struct box *box)
@@ -119,21 +121,30 @@ static void discard_past(struct rolling *rolling)
 	pool_disk_discard(rolling->yard->pool, BOX_DISKS, past, NULL);
 }
 
-/* Killed by us; or by somebody else before, which the target does not mind. */
-static void on_present_ended(
-	struct instance *instance, enum instance_end end, const char *detail, void *arg)
+static void present_is_gone(struct rolling *rolling)
 {
-	struct rolling *rolling = arg;
-
-	(void)end;
-	(void)detail;
-	rolling->present = NULL;
-	instance_free(instance);
+	instance_free(steal_ptr(&rolling->present));
 	if (!rolling->committed)
 		return;
 	discard_past(rolling);
 	if (rolling->came_up)
 		rolling_finish(rolling, NULL);
+}
+
+/* Killed by us; or by somebody else before, which the target does not mind. */
+static void on_present_ended(
+	struct instance *instance, enum instance_end end, const char *detail, void *arg)
+{
+	(void)instance;
+	(void)end;
+	(void)detail;
+	present_is_gone(arg);
+}
+
+/* The id that the target does not have. */
+static char *other_id(const struct box *box)
+{
+	return xasprintf("%s%s", box->row.id, box->second ? "" : SECOND_SUFFIX);
 }
 
 static const struct instance_ops present_ops = { .on_ended = on_present_ended };
@@ -242,6 +253,27 @@ static int change_disks(struct rolling *rolling, struct err *err)
 	return -1;
 }
 
+/* The box is the target already: nobody waits for ever for the end of what it was. */
+static void kill_present(void *arg)
+{
+	struct rolling *rolling = arg;
+	struct box *box = rolling->box;
+	_cleanup_free_ char *id = NULL;
+	struct err err = ERR_INIT;
+
+	if (rolling->kills++ < KILLS_MAX) {
+		instance_kill(rolling->present, NULL); /* on_present_ended follows */
+		loop_timer_start(rolling->patience, KILL_AGAIN_MS);
+		return;
+	}
+	id = other_id(box);
+	instance_free(steal_ptr(&rolling->present));
+	if (drivers_sweep(rolling->yard->drivers, id, &err) < 0)
+		log_error("what a box was before a rollback does not end",
+			kv_str("box", box->row.id), kv_err(&err));
+	present_is_gone(rolling);
+}
+
 static void end_present(struct rolling *rolling)
 {
 	struct err err = ERR_INIT;
@@ -253,10 +285,12 @@ static void end_present(struct rolling *rolling)
 			       "was not wanted");
 		link_fail(rolling->link, &err); /* rollback_lost_link follows */
 	}
-	if (rolling->present)
-		instance_kill(rolling->present, NULL); /* on_present_ended follows */
-	else
+	if (!rolling->present) {
 		discard_past(rolling);
+		return;
+	}
+	rolling->patience = loop_timer_new(rolling->yard->loop, kill_present, rolling);
+	kill_present(rolling);
 }
 
 /* The row first: a daemon that dies from here on goes to the target once more. */
@@ -364,7 +398,7 @@ void ahead_cancel(struct rolling *rolling, const struct err *why)
 		return;
 	}
 	/* Only the end of the present is missing. */
-	other = xasprintf("%s%s", box->row.id, box->second ? "" : SECOND_SUFFIX);
+	other = other_id(box);
 	instance_free(steal_ptr(&rolling->present));
 	if (!rolling->yard->closing)
 		drivers_sweep(rolling->yard->drivers, other, NULL);

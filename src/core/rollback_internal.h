@@ -28,9 +28,11 @@ struct rolling {
 		*present;  /* stands still meanwhile; NULL: it does not run, or not any more */
 	struct link *link; /* to it */
 	bool link_ready;
-	bool switched;	/* the network of the box is the target's */
-	bool committed; /* the present is being killed; its disk is ".past-ID" */
-	bool came_up;	/* all is done but for its end */
+	bool switched;		     /* the network of the box is the target's */
+	bool committed;		     /* the present is being killed; its disk is ".past-ID" */
+	bool came_up;		     /* all is done but for its end */
+	struct loop_timer *patience; /* with that end */
+	unsigned kills;
 };
 
 /* ---- rollback.c */
