@@ -74,6 +74,7 @@ struct fake_process *fake_find(const char *id); /* NULL: none */
 size_t fake_count(void);			/* processes that run */
 /* One that nobody had asked for: the box ends by itself. */
 void fake_end(struct fake_process *process, enum instance_end end);
+void fake_init_hang_up(struct fake_process *process); /* its box-init drops all connections */
 
 /* The moment a daemon dies: what runs goes on without it. */
 struct fake_process *fake_world_copy(void);

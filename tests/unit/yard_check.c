@@ -198,6 +198,6 @@ void check_empty(const char *context)
 	}
 	for (size_t i = yard->snapshot_count; i-- > 0;)
 		snapshot_discard(yard, yard->snapshots[i]);
-	yard_settle();
+	yard_settle_late();
 	check_yard(context);
 }

@@ -21,7 +21,8 @@ extern struct yard_fixture {
 	struct conf conf;
 	struct loop *loop;
 	struct yard *yard;
-	size_t fds; /* open before the yard was */
+	size_t fds;	     /* open before the yard was */
+	const char *context; /* what is being tried, for messages; or NULL */
 } test;
 
 int yard_group_setup(void **state);
@@ -42,6 +43,7 @@ void yard_skip(uint64_t ms); /* the clock jumps; timers that are due by then fir
 /* Until no helper works, nothing is under way and nobody has to be waited for. Fails the test
  * after some seconds. */
 void yard_settle(void);
+void yard_settle_late(void); /* the same; time limits may act */
 
 /* What a verb answered. */
 struct answer {

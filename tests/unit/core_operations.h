@@ -1,0 +1,21 @@
+/* core_operations.h - the operations of core as a table, for tests that walk through them */
+#pragma once
+#include "yard_fixture.h"
+
+enum { OPERATIONS_MAX = 32 };
+
+struct operation {
+	const char *name;
+	void (*prepare)(void); /* makes the box "ada" as it is before */
+	void (*begin)(struct answer *answer);
+	/* What "ada" may be afterwards: bits 1 << enum box_state, and OPERATION_GONE. */
+	unsigned worked, failed;
+};
+#define OPERATION_GONE (1u << BOX_STATE_COUNT)
+
+extern const struct operation operations[];
+extern const size_t operation_count;
+
+/* Is the box what it may be after that answer? Fails the test when not. */
+void operation_check(
+	const struct operation *operation, const struct answer *answer, const char *context);
