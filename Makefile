@@ -50,7 +50,7 @@ run:
 
 # Prints as its last line how many passed and failed. One part: scripts/test e2e
 test: criu
-	@scripts/deps build image test
+	@scripts/deps build image test lint
 	@scripts/test-registry
 	@scripts/test
 

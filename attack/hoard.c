@@ -109,7 +109,7 @@ static int64_t hoard_usersock(void)
 		return 0;
 	widen(to);
 	widen(from);
-	bind(to, (struct sockaddr *)&self, sizeof self);
+	(void)bind(to, (struct sockaddr *)&self, sizeof self);
 	getsockname(to, (struct sockaddr *)&self, &len);
 	while (sendto(from, chunk, sizeof chunk, 0, (struct sockaddr *)&self, len) > 0)
 		continue;
@@ -128,7 +128,7 @@ static int64_t hoard_datagrams(int type, int protocol)
 	if (to < 0 || from < 0)
 		return 0;
 	widen(to);
-	bind(to, (struct sockaddr *)&self, sizeof self);
+	(void)bind(to, (struct sockaddr *)&self, sizeof self);
 	if (type == SOCK_DGRAM)
 		getsockname(to, (struct sockaddr *)&self, &len);
 	else
@@ -189,7 +189,7 @@ static int64_t hoard_first(void)
 		return 0;
 	if (from < 0)
 		return 0;
-	connect(from, (struct sockaddr *)&self, sizeof self);
+	(void)connect(from, (struct sockaddr *)&self, sizeof self);
 	if (accept(door, NULL, NULL) < 0)
 		return 0;
 	got = send(from, chunk, sizeof chunk, 0);
@@ -259,7 +259,7 @@ static int64_t hoard_unlisted(void)
 	for (int i = 0; i < SENDS / 4; i++)
 		sendto(from, chunk, sizeof chunk, MSG_DONTWAIT, (struct sockaddr *)&self,
 			sizeof self);
-	connect(to, &nobody, sizeof nobody);
+	(void)connect(to, &nobody, sizeof nobody);
 	close(from);
 	return waiting_in(to);
 }

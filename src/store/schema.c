@@ -125,8 +125,8 @@ static const char *const steps[] = {
 	" (SELECT tree FROM boxes WHERE id = box_id AND tree <> ''), box_id);"
 	"CREATE INDEX events_tree ON events (tree, position);",
 	/* 6: where on its origin's time line a fork was made */
-	"ALTER TABLE boxes ADD COLUMN origin_position TEXT NOT NULL DEFAULT '';"
-	"UPDATE boxes SET origin_position = origin_snapshot WHERE origin_box <> '';",
+	("ALTER TABLE boxes ADD COLUMN origin_position TEXT NOT NULL DEFAULT '';"
+	 "UPDATE boxes SET origin_position = origin_snapshot WHERE origin_box <> '';"),
 };
 
 int schema_version(void)

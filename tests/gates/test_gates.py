@@ -91,6 +91,29 @@ def test_a_row_that_is_more_than_the_truth_is_refused(tmp_path):
     assert code == 1 and "there is no folder src/gone" in output and "src/low does not use top" in output
 
 
+# ---- lint ------------------------------------------------------------------------------------------
+
+
+def test_lint_finds_a_bug_and_remembers_what_passed(tmp_path):
+    for name in ("scripts", "src/a", "guest", "attack"):
+        (tmp_path / name).mkdir(parents=True)
+    shutil.copy(ROOT / "scripts/lint", tmp_path / "scripts")
+    shutil.copy(ROOT / ".clang-tidy", tmp_path)
+    (tmp_path / "src/a/a.h").write_text("int twice(int number);\n")
+    (tmp_path / "attack/a.c").write_text('#include "a/a.h"\nint twice(int number)\n{\n\treturn number * 2;\n}\n')
+    code, output = run("scripts/lint", "--quick", cwd=tmp_path)
+    passed = set((tmp_path / "build/lint").iterdir())
+    assert code == 0 and len(passed) == 1, output
+    (tmp_path / "src/a/a.h").write_text("long twice(int number);\n")
+    code, output = run("scripts/lint", "--quick", cwd=tmp_path)
+    assert code == 1 and "attack/a.c" in output, "a header has changed"
+    (tmp_path / "src/a/a.h").write_text("int twice(int number);\n")
+    (tmp_path / "src/a/b.c").write_text("int g(int n);\n\nint g(int n)\n{\n\tint i = 0;\n\n\twhile (i < n)\n\t\t;\n\treturn i;\n}\n")
+    code, output = run("scripts/lint", "--quick", cwd=tmp_path)
+    assert code == 1 and "src/a/b.c" in output and "bugprone" in output
+    assert set((tmp_path / "build/lint").iterdir()) == passed
+
+
 # ---- files nobody builds ----------------------------------------------------------------------------
 
 
@@ -136,6 +159,8 @@ def test_an_edit_of_criu_that_does_not_apply_fails_and_is_named(tmp_path):
     assert code == 2, output
     assert "criu/seize.c: an edit finds nothing to change" in output and "criu/seize.c: dumps are slower" in output
     assert "criu/timens.c: there is no such file" in output
+    changes = (ROOT / "scripts/criu-changes").read_text()
+    assert changes.count("sed -i") == 1 and "give_up" not in changes, "edit and missed, so that all are named at once"
 
 
 def test_every_fuzzer_begins_with_samples():
