@@ -83,12 +83,12 @@ soak: criu
 	  BOX_TEST_DEPTH=$${BOX_TEST_DEPTH:-20} BOX_TEST_FORKS=$${BOX_TEST_FORKS:-100} BOX_TEST_SOAK=1 scripts/test build crash leaks chain
 
 # Real programs (redis while it saves, PostgreSQL, MariaDB, a JVM, Go, Chromium, vite, three coding agents and others) through random forks,
-# rollbacks, hibernations and kills, 50 each; BOX_TEST_ALONE=redis,go takes some. Builds images with them first, and fetches from npm; what
+# rollbacks, hibernations and kills, 50 each; BOX_TEST_ALONE=redis,go takes some. Podman in a nested box. Builds images with them first, and fetches from npm; what
 # cannot be had is skipped, aloud. Hours; its short form is part of make test.
 soak-real: criu
 	@scripts/deps build image test
 	@scripts/test build
-	@BOX_TEST_REAL=$${BOX_TEST_REAL:-50} /usr/bin/python3 -m pytest -q -rs -p no:cacheprovider tests/soak/test_soak_real.py
+	@BOX_TEST_REAL=$${BOX_TEST_REAL:-50} /usr/bin/python3 -m pytest -q -rs -p no:cacheprovider tests/soak/test_soak_real.py tests/soak/test_nested.py
 
 # Packages from the hosts this machine uses, from a box: the one target that leaves the machine, no part of make test.
 clients:

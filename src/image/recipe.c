@@ -53,11 +53,14 @@ static const char setup_hook[] =
 	"echo 'Acquire::IndexTargets::deb-src::Sources::DefaultEnabled \"false\";' >> \"$conf\"\n"
 	"for section in 1 2 3 4 5 6 7 8; do mkdir -p \"$1/usr/share/man/man$section\"; done\n";
 
-/* A user for programs that refuse to run as root; names the box can resolve; the keys its package
- * sources name; a locale that speaks UTF-8. */
+/* Ids of users in containers that begin at 65536: the range that Debian gives the first user, from
+ * 100000, crosses 131072, and such a one cannot be mapped (see NS_EXTENTS in engine/ns). A user for
+ * programs that refuse to run as root; names the box can resolve; the keys its package sources
+ * name; a locale that speaks UTF-8. */
 static const char customize_hook[] =
 	"set -e\n"
 	"rm -f \"$1/etc/apt/apt.conf.d/00boxyard-build\"\n"
+	"sed -i -E 's/^#?(SUB_[UG]ID_MIN)[ \t].*/\\1\\t65536/' \"$1/etc/login.defs\"\n"
 	"chroot \"$1\" useradd --create-home --uid 1000 --user-group --shell /bin/bash user\n"
 	"if [ -d \"$1/etc/sudoers.d\" ]; then\n"
 	"	echo 'user ALL=(ALL:ALL) NOPASSWD: ALL' > \"$1/etc/sudoers.d/user\"\n"

@@ -63,7 +63,8 @@ def test_large_memory_files_that_are_used_come_back(yard, make_box):
 
 @pytest.mark.parametrize("program, hint", [
     ("chrome", "start it with --no-sandbox: the box is the sandbox"), ("bwrap", "the box is the sandbox"),
-    ("conmon", "'podman stop -a' first"), ("other", "--disk-only")])
+    ("conmon", "'podman stop -a' first"), ("podman pause", "'podman system migrate' first, as the user of podman"),
+    ("other", "--disk-only")])
 def test_a_sandbox_in_the_box_is_told_of(yard, make_box, program, hint):
     box = make_box(profile="nested")
     box.exec("cp", "/bin/sleep", f"/root/{program}")

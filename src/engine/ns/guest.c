@@ -5,8 +5,9 @@
  * the box, a mount of its own that `rm -rf /` inside cannot empty; under the name `box`, to which
  * /usr/local/bin/box in the layer leads, it is the command for the inside. /etc/resolv.conf, which
  * leads to the daemon's resolver, is in the layer too, above whatever the image brings; the box may
- * change it. So are certificates of the machine's own. HASH covers the bytes of all: a new version
- * gets a new directory, and boxes that run keep theirs. Made under a temporary name and renamed.
+ * change it. So are certificates of the machine's own and settings of podman. HASH covers the bytes
+ * of all: a new version gets a new directory, and boxes that run keep theirs. Made under a
+ * temporary name and renamed.
  *
  * Boxes see bin as a memory file system of its own, made once: a mount of the folder itself would
  * tell them, in /proc/self/mountinfo, where BOX_HOME is. What it was made from stands in it, under
@@ -112,7 +113,7 @@ static int find_init(struct init_bytes *ret, struct err *err)
 }
 
 /* FNV-1a: told apart are versions of our own file, not an attacker's. */
-static uint64_t hash_more(uint64_t hash, const void *data, size_t len)
+uint64_t guest_hash_more(uint64_t hash, const void *data, size_t len)
 {
 	const uint8_t *bytes = data;
 
@@ -209,7 +210,7 @@ static int make_guest(int dir, const struct init_bytes *init, struct err *err)
 	/* One program under two names. */
 	if (linkat(bin, "box-init", bin, GUEST_COMMAND, 0) < 0)
 		return err_sys(err, errno, "link box-init");
-	if (make_layer(layer, init->resolv_conf, err) < 0)
+	if (make_layer(layer, init->resolv_conf, err) < 0 || guest_make_containers(layer, err) < 0)
 		return -1;
 	return make_certificates(layer, init->certificates, err);
 }
@@ -327,12 +328,13 @@ static int open_or_make(
 	int parent, const struct init_bytes *init, struct guest *ret, struct err *err)
 {
 	uint64_t hash =
-		hash_more(UINT64_C(0xcbf29ce484222325), GUEST_VERSION, strlen(GUEST_VERSION));
+		guest_hash_more(UINT64_C(0xcbf29ce484222325), GUEST_VERSION, strlen(GUEST_VERSION));
 	char name[GUEST_NAME_SIZE];
 
-	hash = hash_more(hash, init->data, init->len);
-	hash = hash_more(hash, init->resolv_conf, strlen(init->resolv_conf));
-	hash = hash_more(hash, init->certificates, strlen(init->certificates));
+	hash = guest_hash_more(hash, init->data, init->len);
+	hash = guest_hash_more(hash, init->resolv_conf, strlen(init->resolv_conf));
+	hash = guest_hash_more(hash, init->certificates, strlen(init->certificates));
+	hash = guest_hash_containers(hash);
 	snprintf(name, sizeof name, "%016llx", (unsigned long long)hash);
 	memcpy(ret->name, name, sizeof ret->name);
 	if (faccessat(parent, name, F_OK, 0) < 0 && make_named(parent, name, init, err) < 0)

@@ -84,6 +84,13 @@ int guest_show_from_memory(const char *name, struct guest *guest, struct err *er
 /* Undoes what a box did to /dev in its own layer before it stopped, since nodes cannot be made
  * inside; and a removed /workspace. */
 int guest_heal(int upper, struct err *err);
+uint64_t guest_hash_more(uint64_t hash, const void *data, size_t len);
+
+/* ---- containers.c --------------------------------------------------------------------------- */
+
+/* Puts the settings of podman into the guest layer, and adds their bytes to its hash. */
+int guest_make_containers(int layer, struct err *err);
+uint64_t guest_hash_containers(uint64_t hash);
 
 /* ---- layers.c ------------------------------------------------------------------------------- */
 

@@ -225,6 +225,11 @@ static bool read_space(int dir, size_t which, char out[LINK_MAX_LEN])
 	return len > 0;
 }
 
+/* What podman without root keeps for its user, also when no container runs. */
+#define PAUSE_HINT                                                                                \
+	"'podman system migrate' first, as the user of podman: it stops the containers and ends " \
+	"this process; " HINT
+
 /* Programs that put themselves into namespaces, and how they are told not to. */
 static const struct {
 	const char *word; /* in the path of the program, or its name */
@@ -237,6 +242,8 @@ static const struct {
 		     "security.sandbox.content.level=0: the box is the "
 		     "sandbox; " HINT },
 	{ "bwrap", "run the program without bwrap: the box is the sandbox; " HINT },
+	{ "podman pause", PAUSE_HINT },
+	{ "catatonit", PAUSE_HINT },
 	{ "conmon", "'podman stop -a' first: containers have namespaces of their own; " HINT },
 	{ "podman", "'podman stop -a' first: containers have namespaces of their own; " HINT },
 };
