@@ -76,9 +76,10 @@ static char *draft_text(const struct image_draft *draft)
 
 	for (size_t i = 0; draft->layers[i]; i++)
 		json_array_append_new(layers, json_string(draft->layers[i]));
-	json = json_pack("{s:s, s:s, s:s, s:s, s:s, s:s, s:s, s:I, s:I, s:I, s:O, s:O, s:O}", "id",
-		draft->id, "name", or_empty(draft->name), "origin", or_empty(draft->origin),
-		"parent", or_empty(draft->parent), "digest", or_empty(draft->digest), "cache_key",
+	json = json_pack("{s:s, s:s, s:s, s:s, s:s, s:s, s:s, s:s, s:I, s:I, s:I, s:O, s:O, s:O}",
+		"id", draft->id, "owner", draft->owner ? draft->owner : IMAGE_OWNER_SHARED, "name",
+		or_empty(draft->name), "origin", or_empty(draft->origin), "parent",
+		or_empty(draft->parent), "digest", or_empty(draft->digest), "cache_key",
 		or_empty(draft->cache_key), "created_at", clock_rfc3339(now, created), "created_us",
 		(json_int_t)now, "size", (json_int_t)draft->size_bytes, "files",
 		(json_int_t)draft->files, "packages", draft->packages ? draft->packages : none,

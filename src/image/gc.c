@@ -43,6 +43,7 @@ static void mark_images(struct images *images, struct survey *survey)
 		const struct image *image = images->list[i];
 
 		if (!*image->name && !entry_of(image)->shared &&
+			images_check_own(images, image, NULL) == 0 &&
 			!images_count_users(images, image, NULL))
 			continue;
 		while (image && !survey->needed[index_of(images, image)]) {
@@ -160,6 +161,8 @@ static int remove_unneeded(struct images *images, const json_t *ids, struct err 
 
 json_t *images_gc(struct images *images, bool dry, struct err *err)
 {
+	/* What is nobody's is tidied up by who may change everybody's. */
+	bool rest = !images->jobs && !images->only_own;
 	_cleanup_json_ json_t *ids = json_array();
 	_cleanup_(survey_done) struct survey survey = { 0 };
 
@@ -169,11 +172,11 @@ json_t *images_gc(struct images *images, bool dry, struct err *err)
 	for (size_t i = 0; i < images->count; i++)
 		if (!survey.needed[i])
 			json_array_append_new(ids, json_string(images->list[i]->id));
-	for (size_t kind = 0; kind < LAYER_KIND_COUNT && !images->jobs; kind++)
+	for (size_t kind = 0; kind < LAYER_KIND_COUNT && rest; kind++)
 		collect_layers(images, (enum layer_kind)kind, dry, &survey);
 	if (!dry && remove_unneeded(images, ids, err) < 0)
 		return NULL;
-	if (!images->jobs)
+	if (rest)
 		collect_downloads(images, dry, &survey);
 	return json_pack("{s:O, s:i, s:i, s:I}", "images", ids, "layers", (int)survey.layers,
 		"downloads", (int)survey.downloads, "bytes", (json_int_t)survey.bytes);

@@ -36,6 +36,7 @@ struct image {
 	char *parent; /* id of the image it was made upon; "" */
 	char *digest; /* "sha256:…" of its manifest, or "" */
 	char *cache_key; /* of a step of a build, or "" */
+	char *owner;	 /* whose it is */
 	char **layers;	 /* absolute folders, topmost first; NULL at the end */
 	/* So many of them, from the lowest up, came from outside or were vouched for: package hosts
 	 * are learnt from these alone, never from what a box wrote. */
@@ -58,6 +59,13 @@ typedef unsigned (*image_users_fn)(const char *image_id, struct buf *names, void
  * alone. pool is borrowed. */
 int images_open(struct loop *loop, struct pool *pool, const char *home, struct images **ret,
 	struct err *err);
+/* For whom the calls below work from now on; owner is borrowed. Names of images are each owner's
+ * own: one means the owner's image of that name, else that of IMAGE_OWNER_SHARED, whose images
+ * everybody may use. Without all, other owners' images are not there, and only one's own can be
+ * named, removed and tidied up. With all, they are found by id. New images belong to owner. At
+ * first: IMAGE_OWNER_SHARED, all. */
+#define IMAGE_OWNER_SHARED "local"
+void images_set_view(struct images *images, const char *owner, bool all);
 void images_set_users(struct images *images, image_users_fn fn, void *arg);
 /* Ends running jobs without a callback. */
 void images_close(struct images *images);
@@ -67,10 +75,12 @@ int image_name_check(const char *name, struct err *err);
 /* By name or id. ERR_NOT_FOUND with a hint that names `box image pull` and `build`. Borrowed, valid
  * until images_close even if the image is removed meanwhile. */
 const struct image *images_find(struct images *images, const char *name_or_id, struct err *err);
+/* By id alone, whoever asks: what a box stands on. ERR_NOT_FOUND: it is gone. */
+const struct image *images_get(struct images *images, const char *id, struct err *err);
 const struct image *images_find_cached(struct images *images, const char *cache_key); /* or NULL */
 /* Newest first; new reference. all: those without a name too. */
 json_t *images_json(struct images *images, bool all);
-/* {"id","name","names":[…],"created_at","size_bytes","files","origin","parent","digest","cache_key","packages","config",
+/* {"id","name","names":[…],"created_at","size_bytes","files","origin","parent","digest","cache_key","owner","packages","config",
  * "layers":[{"id","size_bytes","shared_by":N}],"own_bytes","shared_bytes","users":N}; new
  * reference. A layer is shared_by the other images that have it; own_bytes would come back if the
  * image went. users are boxes and images made upon it. names begins with name; the others came by
@@ -145,6 +155,7 @@ struct image_save_spec {
 	json_t *config;	       /* NULL: the parent's; borrowed */
 	const char *cache_key; /* NULL: none */
 	bool learn_hosts;      /* package hosts are learnt from what the box wrote, too */
+	const char *owner;     /* NULL: as images_set_view says */
 };
 /* Returns before the copy is made: on btrfs a matter of milliseconds. */
 int image_save_start(struct images *images, const struct image_save_spec *spec,

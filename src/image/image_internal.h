@@ -22,6 +22,8 @@ struct removal;
 struct images {
 	struct loop *loop;
 	struct pool *pool;
+	const char *owner; /* see images_set_view */
+	bool only_own;
 	char *path;	      /* pool/images: made here, removed here */
 	char *layers_path;    /* pool/layers: those saved, "ID/upper" */
 	char *files_path;     /* BOX_HOME/layers: those unpacked or built, "ID/files" */
@@ -98,7 +100,10 @@ void tags_load(struct images *images);
 void tags_free(struct images *images);
 /* After each change of the list: who has which name now. */
 void names_settle(struct images *images);
-const struct image *names_find(const struct images *images, const char *normal);
+const struct image *names_find(const struct images *images, const char *owner, const char *normal);
+bool images_may_see(const struct images *images, const struct image *image);
+/* ERR_FORBIDDEN unless it can be changed by whoever asks. */
+int images_check_own(const struct images *images, const struct image *image, struct err *err);
 json_t *names_of(const struct images *images, const struct image *image); /* array; new reference */
 
 /* ---- layers.c: what layers there are, who has them, how large they are ---------------------- */
@@ -167,6 +172,7 @@ struct image_draft {
 	char *parent;	 /* or NULL */
 	char *digest;	 /* or NULL */
 	char *cache_key; /* or NULL */
+	char *owner;	 /* set by image_job_start */
 	/* "ID/files" or "ID/upper", topmost first; or, below those, absolute folders of a shared
 	 * image */
 	char **layers;
@@ -220,8 +226,10 @@ struct job_work {
 	int (*run)(const struct images *images, struct job_sink *sink, struct image_draft *draft,
 		void *arg, struct err *err);
 	void (*free)(void *arg); /* in the daemon, when the job is over */
-	bool light;		 /* as in helper_ops */
-	const char *verb;	 /* for messages: "build", "pull"; NULL: "make" */
+	/* whose the image will be; NULL or answering NULL: of whoever asks */
+	const char *(*owner)(const void *arg);
+	bool light;	  /* as in helper_ops */
+	const char *verb; /* for messages: "build", "pull"; NULL: "make" */
 };
 
 /* name: may be NULL (the work finds one, or there is none). keep: fds for the helper, -1: none.

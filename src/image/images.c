@@ -156,6 +156,33 @@ void images_refresh(struct images *images)
 	images_read_place(images, images->shared, true);
 }
 
+/* ---- for whom ------------------------------------------------------------------------------- */
+
+void images_set_view(struct images *images, const char *owner, bool all)
+{
+	images->owner = owner;
+	images->only_own = !all;
+}
+
+static bool is_own(const struct images *images, const struct image *image)
+{
+	return !images->only_own || !strcmp(image->owner, images->owner);
+}
+
+bool images_may_see(const struct images *images, const struct image *image)
+{
+	return is_own(images, image) || !strcmp(image->owner, IMAGE_OWNER_SHARED);
+}
+
+int images_check_own(const struct images *images, const struct image *image, struct err *err)
+{
+	if (is_own(images, image))
+		return 0;
+	return err_set(err, ERR_FORBIDDEN,
+		"image '%s' belongs to '%s': it can be used, not changed",
+		*image->name ? image->name : image->id, image->owner);
+}
+
 /* ---- finding -------------------------------------------------------------------------------- */
 
 /* "python:3.11@sha256:…": the image of that digest, if its name fits. */
@@ -169,7 +196,8 @@ static const struct image *find_by_digest(const struct images *images, const cha
 		const char *given = entry_of(image)->given;
 		size_t len = strlen(name);
 
-		if (!strcmp(image->digest, at + 1) && !strncmp(given, name, len) &&
+		if (images_may_see(images, image) && !strcmp(image->digest, at + 1) &&
+			!strncmp(given, name, len) &&
 			(!given[len] || given[len] == ':' || given[len] == '@'))
 			return image;
 	}
@@ -182,13 +210,17 @@ const struct image *images_find(struct images *images, const char *name_or_id, s
 	/* Asked for every box of a list: an id that is known needs no look at the folder. */
 	const struct image *image = images_by_id(images, name_or_id);
 
-	if (image)
+	if (image && images_may_see(images, image))
 		return image;
 	images_refresh(images);
 	normal = image_name_normal(name_or_id);
 	image = images_by_id(images, name_or_id);
+	if (image && !images_may_see(images, image))
+		image = NULL;
 	if (!image)
-		image = names_find(images, normal);
+		image = names_find(images, images->owner, normal);
+	if (!image)
+		image = names_find(images, IMAGE_OWNER_SHARED, normal);
 	if (!image)
 		image = find_by_digest(images, name_or_id);
 	if (image)
@@ -203,10 +235,24 @@ const struct image *images_find(struct images *images, const char *name_or_id, s
 	return NULL;
 }
 
+const struct image *images_get(struct images *images, const char *id, struct err *err)
+{
+	const struct image *image = images_by_id(images, id);
+
+	if (!image) {
+		images_refresh(images);
+		image = images_by_id(images, id);
+	}
+	if (!image)
+		err_set(err, ERR_NOT_FOUND, "no image '%.80s'", id);
+	return image;
+}
+
 const struct image *images_find_cached(struct images *images, const char *cache_key)
 {
 	for (size_t i = 0; *cache_key && i < images->count; i++)
-		if (!strcmp(images->list[i]->cache_key, cache_key))
+		if (images_may_see(images, images->list[i]) &&
+			!strcmp(images->list[i]->cache_key, cache_key))
 			return images->list[i];
 	return NULL;
 }
@@ -264,14 +310,14 @@ json_t *image_json(struct images *images, const struct image *image)
 		ours->files = sizes.files;
 	}
 	return json_pack(
-		"{s:s, s:s, s:o, s:s, s:I, s:I, s:s, s:s, s:s, s:s, s:O, s:O, s:o, s:I, s:I, "
+		"{s:s, s:s, s:s, s:o, s:s, s:I, s:I, s:s, s:s, s:s, s:s, s:O, s:O, s:o, s:I, s:I, "
 		"s:i}",
-		"id", image->id, "name", image->name, "names", names_of(images, image),
-		"created_at", clock_rfc3339(image->created_us, created), "size_bytes",
-		(json_int_t)image->size_bytes, "files", (json_int_t)image->files, "origin",
-		image->origin, "parent", image->parent, "digest", image->digest, "cache_key",
-		image->cache_key, "packages", image->packages, "config", image->config, "layers",
-		layers, "own_bytes", (json_int_t)sizes.own, "shared_bytes",
+		"id", image->id, "name", image->name, "owner", image->owner, "names",
+		names_of(images, image), "created_at", clock_rfc3339(image->created_us, created),
+		"size_bytes", (json_int_t)image->size_bytes, "files", (json_int_t)image->files,
+		"origin", image->origin, "parent", image->parent, "digest", image->digest,
+		"cache_key", image->cache_key, "packages", image->packages, "config", image->config,
+		"layers", layers, "own_bytes", (json_int_t)sizes.own, "shared_bytes",
 		(json_int_t)sizes.shared, "users",
 		(int)(images_count_users(images, image, NULL) + entry_of(image)->children));
 }
@@ -282,7 +328,7 @@ json_t *images_json(struct images *images, bool all)
 
 	images_refresh(images);
 	for (size_t i = 0; i < images->count; i++)
-		if (all || *images->list[i]->name)
+		if (images_may_see(images, images->list[i]) && (all || *images->list[i]->name))
 			json_array_append_new(list, image_json(images, images->list[i]));
 	return list;
 }
@@ -408,7 +454,7 @@ int images_remove(struct images *images, const char *id, struct err *err)
 	image = images_by_id(images, id);
 	if (!image)
 		return err_set(err, ERR_NOT_FOUND, "no image '%.80s'", id);
-	if (check_unused(images, image, err) < 0)
+	if (images_check_own(images, image, err) < 0 || check_unused(images, image, err) < 0)
 		return -1;
 	return images_unlist(images, image, err);
 }

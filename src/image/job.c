@@ -41,6 +41,7 @@ struct image_job {
 	void *user;
 	char id[11];
 	char *name; /* normal; NULL: none, or the work finds it */
+	char *owner;
 	bool finished, cancelled;
 	struct err err;
 	int64_t started_us;
@@ -73,7 +74,7 @@ static int run_in_helper(int sock, void *arg)
 	struct image_job *job = arg;
 	struct images *images = job->images;
 	struct job_sink sink = { .sock = sock };
-	struct image_draft draft = { .name = xstrdup(job->name) };
+	struct image_draft draft = { .name = xstrdup(job->name), .owner = job->owner };
 	struct job_message end = { .type = JOB_FINISHED };
 
 	umask(022);
@@ -99,6 +100,7 @@ static void job_free(struct image_job *job)
 	if (job->work->free)
 		job->work->free(job->arg);
 	free(job->name);
+	free(job->owner);
 	free(job);
 }
 DEFINE_CLEANUP(job_free, struct image_job)
@@ -187,10 +189,12 @@ static void on_exit_of_helper(int code, void *arg)
 		ops->on_done(image, image ? NULL : &err, user);
 }
 
-static int check_name(const struct images *images, const char *normal, struct err *err)
+static int check_name(
+	const struct images *images, const char *owner, const char *normal, struct err *err)
 {
 	for (const struct image_job *other = images->jobs; other; other = other->next)
-		if (!other->cancelled && other->name && !strcmp(other->name, normal))
+		if (!other->cancelled && other->name && !strcmp(other->name, normal) &&
+			!strcmp(other->owner, owner))
 			return err_set(err, ERR_STATE, "image '%s' is being made already", normal);
 	return 0;
 }
@@ -199,6 +203,8 @@ int image_job_start(struct images *images, const char *name, const struct job_wo
 	int keep, const struct image_job_ops *ops, void *user, struct image_job **ret,
 	struct err *err)
 {
+	const char *owner = work->owner && work->owner(arg) ? work->owner(arg) : images->owner;
+
 	static const struct helper_ops heavy = {
 		.run = run_in_helper, .on_message = on_message, .on_exit = on_exit_of_helper
 	};
@@ -214,12 +220,13 @@ int image_job_start(struct images *images, const char *name, const struct job_wo
 	job->ops = ops;
 	job->user = user;
 	job->started_us = clock_mono_us();
+	job->owner = xstrdup(owner);
 	random_id(job->id, sizeof job->id - 1);
 	if (name && *name) {
 		if (image_name_check(name, err) < 0)
 			return -1;
 		job->name = image_name_normal(name);
-		if (check_name(images, job->name, err) < 0)
+		if (check_name(images, owner, job->name, err) < 0)
 			return -1;
 	}
 	if (helper_start(images->loop, work->light ? &light : &heavy, job, &keep, keep >= 0,

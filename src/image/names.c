@@ -23,6 +23,7 @@ enum {
 /* Never freed before the end: image.name may point into it. */
 struct image_tag {
 	char *name; /* normal */
+	char *owner;
 	char id[11];
 	int64_t since_us;
 };
@@ -142,21 +143,25 @@ char *image_name_normal(const char *name)
 
 /* ---- tags ----------------------------------------------------------------------------------- */
 
-static struct image_tag *tag_find(const struct images *images, const char *normal)
+static struct image_tag *tag_find(
+	const struct images *images, const char *owner, const char *normal)
 {
 	for (size_t i = images->tag_count; i-- > 0;)
-		if (!strcmp(images->tags[i]->name, normal))
+		if (!strcmp(images->tags[i]->name, normal) &&
+			!strcmp(images->tags[i]->owner, owner))
 			return images->tags[i];
 	return NULL;
 }
 
-static void tag_put(struct images *images, const char *normal, const char *id, int64_t since_us)
+static void tag_put(struct images *images, const char *owner, const char *normal, const char *id,
+	int64_t since_us)
 {
-	struct image_tag *tag = tag_find(images, normal);
+	struct image_tag *tag = tag_find(images, owner, normal);
 
 	if (!tag) {
 		tag = xnew(struct image_tag);
 		tag->name = xstrdup(normal);
+		tag->owner = xstrdup(owner);
 		xgrow(images->tags, images->tag_count + 1);
 		images->tags[images->tag_count++] = tag;
 	}
@@ -164,21 +169,32 @@ static void tag_put(struct images *images, const char *normal, const char *id, i
 	tag->since_us = since_us;
 }
 
+/* In the file a tag of IMAGE_OWNER_SHARED is called by its name, as before there were owners, one
+ * of another "OWNER NAME". Yours. */
+static char *tag_key(const struct image_tag *tag)
+{
+	return strcmp(tag->owner, IMAGE_OWNER_SHARED) ? xasprintf("%s %s", tag->owner, tag->name)
+						      : xstrdup(tag->name);
+}
+
 static int tags_parse(struct images *images, json_t *tags, struct err *err)
 {
-	const char *name;
+	const char *key;
 	json_t *tag;
 
 	if (!json_is_object(tags) || json_object_size(tags) > TAGS_MAX)
 		return err_set(err, ERR_INVALID, "not an object of names");
-	json_object_foreach (tags, name, tag) {
+	json_object_foreach (tags, key, tag) {
+		const char *space = strchr(key, ' '), *name = space ? space + 1 : key;
+		_cleanup_free_ char *owner =
+			space ? xstrndup(key, (size_t)(space - key)) : xstrdup(IMAGE_OWNER_SHARED);
 		json_int_t since;
 		const char *id;
 
 		if (json_unpack(tag, "{s:s, s:I}", "image", &id, "since_us", &since) < 0 ||
 			!image_id_is_valid(id) || image_name_check(name, NULL) < 0)
 			return err_set(err, ERR_INVALID, "name '%.80s'", name);
-		tag_put(images, name, id, since);
+		tag_put(images, owner, name, id, since);
 	}
 	return 0;
 }
@@ -208,9 +224,10 @@ static int tags_save(const struct images *images, struct err *err)
 
 	for (size_t i = 0; i < images->tag_count; i++) {
 		const struct image_tag *tag = images->tags[i];
+		_cleanup_free_ char *key = tag_key(tag);
 
 		if (images_by_id(images, tag->id))
-			json_object_set_new(tags, tag->name,
+			json_object_set_new(tags, key,
 				json_pack("{s:s, s:I}", "image", tag->id, "since_us",
 					(json_int_t)tag->since_us));
 	}
@@ -222,6 +239,7 @@ void tags_free(struct images *images)
 {
 	for (size_t i = 0; i < images->tag_count; i++) {
 		free(images->tags[i]->name);
+		free(images->tags[i]->owner);
 		free(images->tags[i]);
 	}
 	free(images->tags);
@@ -239,14 +257,17 @@ int images_tag(struct images *images, const char *id, const char *name, struct e
 	image = images_by_id(images, id);
 	if (!image)
 		return err_set(err, ERR_NOT_FOUND, "no image '%.80s'", id);
+	if (images_check_own(images, image, err) < 0)
+		return -1;
 	normal = image_name_normal(name);
-	if (images->tag_count >= TAGS_MAX && !tag_find(images, normal))
+	old = tag_find(images, image->owner, normal);
+	if (images->tag_count >= TAGS_MAX && !old)
 		return err_set(err, ERR_LIMIT, "more than %d names given", TAGS_MAX);
-	old = tag_find(images, normal);
 	before = old ? *old : (struct image_tag){ 0 };
-	tag_put(images, normal, image->id, clock_wall_us());
+	tag_put(images, image->owner, normal, image->id, clock_wall_us());
 	if (tags_save(images, err) < 0) {
-		tag_put(images, normal, before.id, before.since_us); /* an empty id names nobody */
+		/* an empty id names nobody */
+		tag_put(images, image->owner, normal, before.id, before.since_us);
 		return err_wrap(err, "name image '%s'", image->id);
 	}
 	names_settle(images);
@@ -256,10 +277,19 @@ int images_tag(struct images *images, const char *id, const char *name, struct e
 
 /* ---- who has which name --------------------------------------------------------------------- */
 
+/* Each owner has his own names. */
+static int compare_names(
+	const char *name, const char *owner, const char *other_name, const char *other_owner)
+{
+	int order = strcmp(name, other_name);
+
+	return order ? order : strcmp(owner, other_owner);
+}
+
 static int by_name_latest_first(const void *a, const void *b)
 {
 	const struct naming *x = a, *y = b;
-	int order = strcmp(x->name, y->name);
+	int order = compare_names(x->name, x->image->owner, y->name, y->image->owner);
 
 	if (order)
 		return order;
@@ -298,7 +328,10 @@ void names_settle(struct images *images)
 	for (size_t i = 0; i < images->naming_count; i++) {
 		struct naming *naming = &images->namings[i];
 
-		if (kept && !strcmp(images->namings[kept - 1].name, naming->name))
+		const struct naming *before = &images->namings[kept - 1];
+
+		if (kept && !compare_names(before->name, before->image->owner, naming->name,
+				    naming->image->owner))
 			continue;
 		/* Of several names the one it was made with is shown first. */
 		if (!*naming->image->name || naming->name == entry_of(naming->image)->given)
@@ -308,17 +341,25 @@ void names_settle(struct images *images)
 	images->naming_count = kept;
 }
 
-static int compare_name(const void *name, const void *naming)
+struct name_key {
+	const char *name, *owner;
+};
+
+static int compare_key(const void *a, const void *b)
 {
-	return strcmp(name, ((const struct naming *)naming)->name);
+	const struct name_key *key = a;
+	const struct naming *naming = b;
+
+	return compare_names(key->name, key->owner, naming->name, naming->image->owner);
 }
 
-const struct image *names_find(const struct images *images, const char *normal)
+const struct image *names_find(const struct images *images, const char *owner, const char *normal)
 {
-	const struct naming *found =
-		images->naming_count ? bsearch(normal, images->namings, images->naming_count,
-					       sizeof *images->namings, compare_name)
-				     : NULL;
+	const struct name_key key = { normal, owner };
+	const struct naming *found = images->naming_count
+					     ? bsearch(&key, images->namings, images->naming_count,
+						       sizeof *images->namings, compare_key)
+					     : NULL;
 
 	return found ? found->image : NULL;
 }

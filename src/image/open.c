@@ -143,6 +143,7 @@ int images_open(struct loop *loop, struct pool *pool, const char *home, struct i
 	images = xnew(struct images);
 	images->loop = loop;
 	images->pool = pool;
+	images->owner = IMAGE_OWNER_SHARED;
 	images->path = xasprintf("%s/images", pool_get_path(pool));
 	images->layers_path = xasprintf("%s/layers", pool_get_path(pool));
 	images->files_path = xasprintf("%s/layers", real_home);

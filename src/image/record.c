@@ -28,6 +28,7 @@ void image_free(struct image *image)
 	free(image->parent);
 	free(image->digest);
 	free(image->cache_key);
+	free(image->owner);
 	strv_free(image->layers);
 	json_decref(image->packages);
 	json_decref(image->config);
@@ -97,16 +98,17 @@ static int parse(const struct images *images, json_t *json, const char *folder_p
 	struct image *image, struct err *err)
 {
 	const char *id, *name, *origin, *parent = "", *digest = "", *cache_key = "";
+	const char *owner = IMAGE_OWNER_SHARED; /* also of those from before there were owners */
 	json_t *packages, *config = NULL, *layers = NULL;
 	json_int_t created, size, files, host_layers = -1;
 	json_error_t why;
 
 	if (json_unpack_ex(json, &why, 0,
-		    "{s:s, s:s, s:s, s:I, s:I, s:I, s:o, s?s, s?s, s?s, s?o, s?o, s?I}", "id", &id,
-		    "name", &name, "origin", &origin, "created_us", &created, "size", &size,
+		    "{s:s, s:s, s:s, s:I, s:I, s:I, s:o, s?s, s?s, s?s, s?o, s?o, s?I, s?s}", "id",
+		    &id, "name", &name, "origin", &origin, "created_us", &created, "size", &size,
 		    "files", &files, "packages", &packages, "parent", &parent, "digest", &digest,
 		    "cache_key", &cache_key, "config", &config, "layers", &layers, "host_layers",
-		    &host_layers) < 0)
+		    &host_layers, "owner", &owner) < 0)
 		return err_set(err, ERR_INVALID, "%s", why.text);
 	if (!image_id_is_valid(id) || !json_is_array(packages) || size < 0 || files < 0 ||
 		(*name && image_name_check(name, NULL) < 0) ||
@@ -121,6 +123,7 @@ static int parse(const struct images *images, json_t *json, const char *folder_p
 	image->parent = xstrdup(parent);
 	image->digest = xstrdup(digest);
 	image->cache_key = xstrdup(cache_key);
+	image->owner = xstrdup(owner);
 	image->created_us = created;
 	image->size_bytes = (uint64_t)size;
 	image->files = (uint64_t)files;

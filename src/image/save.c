@@ -24,6 +24,7 @@
 struct save {
 	char *place, *disk;
 	char *origin, *parent, *cache_key;
+	char *owner;  /* or NULL */
 	char **lower; /* the layers of the parent */
 	size_t host_layers;
 	json_t *config;
@@ -38,6 +39,7 @@ static void save_free(void *arg)
 	free(save->origin);
 	free(save->parent);
 	free(save->cache_key);
+	free(save->owner);
 	strv_free(save->lower);
 	json_decref(save->config);
 	free(save);
@@ -95,6 +97,11 @@ static int save_run(const struct images *images, struct job_sink *sink, struct i
 							  : copy_snapshot(images, save, draft, err);
 }
 
+static const char *save_owner(const void *arg)
+{
+	return ((const struct save *)arg)->owner;
+}
+
 static int check_spec(struct images *images, const struct image_save_spec *spec, struct err *err)
 {
 	if (strv_len((const char *const *)spec->parent->layers) >= IMAGE_LAYERS_MAX) {
@@ -118,9 +125,11 @@ static int check_spec(struct images *images, const struct image_save_spec *spec,
 int image_save_start(struct images *images, const struct image_save_spec *spec,
 	const struct image_job_ops *ops, void *arg, struct image_job **ret, struct err *err)
 {
-	static const struct job_work work = {
-		.run = save_run, .free = save_free, .light = true, .verb = "save"
-	};
+	static const struct job_work work = { .run = save_run,
+		.free = save_free,
+		.owner = save_owner,
+		.light = true,
+		.verb = "save" };
 	struct save *save;
 
 	if (check_spec(images, spec, err) < 0)
@@ -136,6 +145,7 @@ int image_save_start(struct images *images, const struct image_save_spec *spec,
 	save->origin = xstrdup(spec->origin);
 	save->parent = xstrdup(spec->parent->id);
 	save->cache_key = xstrdup(spec->cache_key);
+	save->owner = spec->owner ? xstrdup(spec->owner) : NULL;
 	save->config = json_deep_copy(spec->config ? spec->config : spec->parent->config);
 	return image_job_start(images, spec->name, &work, save, -1, ops, arg, ret, err);
 }
