@@ -108,6 +108,15 @@ static int check_query(const struct call *call, struct err *err)
 	return 0;
 }
 
+/* The handler works for whoever asks: core finds what he may see, and events name him. */
+static void run_handler(struct call *call)
+{
+	const struct asker *before = auth_enter(call->api->auth, call->principal);
+
+	call->route->handler(call);
+	auth_leave(call->api->auth, before);
+}
+
 static void on_body(struct http_request *request, const char *body, size_t len, void *arg)
 {
 	struct api *api = arg;
@@ -124,7 +133,8 @@ static void on_body(struct http_request *request, const char *body, size_t len, 
 	if (err.kind)
 		return call_error(&call, &err);
 	call.body = value;
-	route->handler(&call);
+	call.principal = http_request_get_asker(request);
+	run_handler(&call);
 }
 
 static void refuse_route(struct http_request *request, const char *allow)
@@ -161,19 +171,23 @@ static void handle(struct http_request *request, void *arg)
 {
 	struct api *api = arg;
 	struct call call = { .api = api, .yard = api->yard, .request = request };
+	struct principal principal;
 	struct err err = ERR_INIT;
 	char allow[64];
 
 	call.route = route_match(
 		http_request_method(request), http_request_path(request), call.params, allow);
-	if (auth_check(api, request, call.route, &err) < 0 || check_home(api, request, &err) < 0)
+	call.principal = &principal;
+	if (auth_check(api, request, call.route, &principal, &err) < 0 ||
+		check_home(api, request, &err) < 0)
 		return http_reply_error(request, &err);
 	if (!call.route)
 		return refuse_route(request, allow);
 	if (check_query(&call, &err) < 0)
 		return http_reply_error(request, &err);
 	if (!(call.route->flags & ROUTE_BODY))
-		return call.route->handler(&call);
+		return run_handler(&call);
+	http_request_set_asker(request, xmemdup(&principal, sizeof principal), free);
 	http_request_set_data(request, (void *)call.route);
 	http_request_read_body(request, API_BODY_MAX, on_body, api);
 }
@@ -189,13 +203,14 @@ static int listen_unix(struct api *api, const struct conf *conf, struct err *err
 		group ? 0660 : 0600, err);
 }
 
-int api_open(
-	struct yard *yard, api_shutdown_fn shutdown, void *arg, struct api **ret, struct err *err)
+int api_open(struct yard *yard, struct auth *auth, api_shutdown_fn shutdown, void *arg,
+	struct api **ret, struct err *err)
 {
 	const struct conf *conf = yard_get_conf(yard);
 	struct api *api = xnew(struct api);
 
 	api->yard = yard;
+	api->auth = auth;
 	api->home = realpath(conf->home, NULL);
 	if (!api->home)
 		api->home = xstrdup(conf->home);

@@ -6,6 +6,7 @@
 #include <stdint.h>
 
 struct api;
+struct auth;
 struct http_server;
 struct yard;
 
@@ -17,9 +18,9 @@ typedef void (*api_shutdown_fn)(bool purge, bool hibernate, void *arg);
  * yard_hibernate_all has it. */
 void api_hibernated(struct api *api, json_t *failed);
 
-/* Listens on conf's unix socket and TCP address. */
-int api_open(
-	struct yard *yard, api_shutdown_fn shutdown, void *arg, struct api **ret, struct err *err);
+/* Listens on conf's unix socket and TCP address. auth is borrowed. */
+int api_open(struct yard *yard, struct auth *auth, api_shutdown_fn shutdown, void *arg,
+	struct api **ret, struct err *err);
 /* Stops accepting, lets exchanges end for at most grace_ms, then calls done. */
 void api_stop(struct api *api, uint64_t grace_ms, void (*done)(void *arg), void *arg);
 void api_close(struct api *api); /* accepts NULL */

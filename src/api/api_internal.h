@@ -20,6 +20,7 @@
  * use its exchange to its end, and lets go of it there. */
 #pragma once
 #include "api/api.h"
+#include "auth/auth.h"
 #include "base/alloc.h"
 #include "base/buf.h"
 #include "core/box.h"
@@ -38,7 +39,6 @@ enum {
 		256 * 1024, /* bytes a client has not taken yet, over which the box has to wait */
 	API_PARAM_MAX = IMAGE_NAME_MAX + 1, /* a name in a path, decoded */
 	API_PARAMS = 2,
-	CALL_WHO_SIZE = 96,
 };
 
 /* ---- calls ----------------------------------------------------------------------------------- */
@@ -78,6 +78,7 @@ struct call {
 	struct yard *yard;
 	struct http_request *request;
 	const struct route *route;
+	const struct principal *principal;	/* who asks */
 	char params[API_PARAMS][API_PARAM_MAX]; /* what the pattern's {…} stand for */
 	json_t *body;				/* ROUTE_BODY: an object, borrowed */
 };
@@ -103,6 +104,7 @@ void follow_entry(struct follow *follow, uint64_t number, const json_t *entry, b
 
 struct api {
 	struct yard *yard;
+	struct auth *auth; /* borrowed */
 	struct http_server *server;
 	char *home;    /* without links in it */
 	uint16_t port; /* of the TCP door, 0: closed */
@@ -115,8 +117,6 @@ struct api {
 	size_t asker_count;
 	struct live lives;  /* head of a ring */
 	struct buf scratch; /* one line of output being made */
-	double strikes;	    /* wrong tokens of late; see auth.c */
-	int64_t strikes_us;
 };
 
 void live_add(struct api *api, struct live *live, void (*stop)(struct live *live));
@@ -135,9 +135,10 @@ struct box *call_box(struct call *call);
 struct box *call_box_awake(struct call *call);
 /* Whether whoever asks has one of these scopes (enum scope). */
 bool call_may(const struct call *call, unsigned scopes);
-/* Who asks, for the audit log, into out (CALL_WHO_SIZE bytes): "uid 0 by the socket", "token ci".
- * Returns out. */
-const char *call_who(struct call *call, char *out);
+/* Whether something may be made for that owner: ERR_FORBIDDEN. */
+int call_check_owner(const struct call *call, const char *owner, struct err *err);
+/* Who asks, for the audit log: "uid 0 by the socket", "token ci". Borrowed. */
+const char *call_who(const struct call *call);
 
 /* An answer that comes later, from a callback that is called once; the client may go away before.
  * policy.c */
@@ -166,9 +167,9 @@ json_t *schemas_json(void); /* new reference: name -> JSON schema */
 /* Host and Origin of the TCP door. host and origin may be NULL; address is the one we listen on. */
 int auth_check_host(const char *host, const char *address, uint16_t port, struct err *err);
 int auth_check_origin(const char *origin, const char *host, struct err *err);
-/* All of it: the door, then the token where the route has a scope. */
-int auth_check(
-	struct api *api, struct http_request *request, const struct route *route, struct err *err);
+/* All of it: the door, then the token where the route has a scope. *ret is who asks. */
+int auth_check(struct api *api, struct http_request *request, const struct route *route,
+	struct principal *ret, struct err *err);
 
 /* ---- input.c -------------------------------------------------------------------------------- */
 
@@ -347,9 +348,10 @@ struct job {
 	struct api *api;
 	struct http_request *request;
 	struct image_job *run;
-	const char *event; /* raised when it worked */
-	bool lines;	   /* progress is streamed; else one answer, 201 and the image */
-	char *box;	   /* id of the box it is made of, or NULL; owned */
+	struct principal principal; /* who asked */
+	const char *event;	    /* raised when it worked */
+	bool lines;		    /* progress is streamed; else one answer, 201 and the image */
+	char *box;		    /* id of the box it is made of, or NULL; owned */
 	void (*done)(struct job *job); /* frees what is around it; job_done() was called */
 };
 extern const struct image_job_ops job_ops;

@@ -18,7 +18,19 @@ enum {
 struct wanted {
 	char *box;	     /* id, or a name of one that is gone; NULL: all */
 	const char *verdict; /* a literal, or NULL: both */
+	char *owner;	     /* whose alone; or NULL: all */
 };
+
+static struct audit_filter filter_of(const struct wanted *wanted)
+{
+	return (struct audit_filter){ wanted->box, wanted->verdict, wanted->owner };
+}
+
+static void wanted_done(struct wanted *wanted)
+{
+	free(wanted->box);
+	free(wanted->owner);
+}
 
 static int read_verdict(struct call *call, const char **ret, struct err *err)
 {
@@ -46,9 +58,9 @@ struct follower {
 static int put_page(void *arg, uint64_t *next, struct buf *out, bool *ret_more, struct err *err)
 {
 	struct follower *follower = arg;
+	const struct audit_filter filter = filter_of(&follower->wanted);
 	uint64_t since = *next, oldest;
-	_cleanup_json_ json_t *lines = audit_read(follower->audit, since, follower->wanted.box,
-		follower->wanted.verdict, PAGE, next, err);
+	_cleanup_json_ json_t *lines = audit_read(follower->audit, since, &filter, PAGE, next, err);
 	json_t *line;
 	size_t i;
 
@@ -68,7 +80,7 @@ static void on_ended(void *arg)
 	struct follower *follower = arg;
 
 	audit_feed_free(follower->feed);
-	free(follower->wanted.box);
+	wanted_done(&follower->wanted);
 	free(follower);
 }
 
@@ -77,9 +89,10 @@ static const struct follow_ops follow_ops = { .page = put_page, .ended = on_ende
 static void on_line(void *arg, json_t *line)
 {
 	struct follower *follower = arg;
+	const struct audit_filter filter = filter_of(&follower->wanted);
 
 	follow_entry(follower->follow, (uint64_t)json_integer_value(json_object_get(line, "seq")),
-		line, audit_fits(line, follower->wanted.box, follower->wanted.verdict));
+		line, audit_fits(line, &filter));
 }
 
 static void follow(struct call *call, struct audit *audit, uint64_t since, struct wanted *wanted)
@@ -87,7 +100,8 @@ static void follow(struct call *call, struct audit *audit, uint64_t since, struc
 	struct follower *follower = xnew(struct follower);
 
 	follower->audit = audit;
-	follower->wanted = (struct wanted){ steal_ptr(&wanted->box), wanted->verdict };
+	follower->wanted = *wanted;
+	*wanted = (struct wanted){ 0 };
 	follower->feed = audit_feed_new(audit, on_line, follower);
 	follower->follow = follow_new(call, since, &follow_ops, follower);
 }
@@ -97,10 +111,10 @@ static void follow(struct call *call, struct audit *audit, uint64_t since, struc
 static void answer_page(struct call *call, struct audit *audit, uint64_t since, uint64_t limit,
 	const struct wanted *wanted)
 {
+	const struct audit_filter filter = filter_of(wanted);
 	struct err err = ERR_INIT;
 	uint64_t next = 0;
-	json_t *lines = audit_read(
-		audit, since, wanted->box, wanted->verdict, (unsigned)limit, &next, &err);
+	json_t *lines = audit_read(audit, since, &filter, (unsigned)limit, &next, &err);
 
 	if (!lines)
 		return call_error(call, &err);
@@ -115,12 +129,15 @@ static void answer_page(struct call *call, struct audit *audit, uint64_t since, 
 static int check_known(
 	struct call *call, struct audit *audit, const char *box, bool old, struct err *err)
 {
+	const char *owner = yard_only_owner(call->yard);
+	const struct event_filter events = { .box_id = box, .owner = owner };
+	const struct audit_filter lines = { .box = box, .owner = owner };
 	uint64_t count = 0, first;
 	bool all;
 
-	if (store_event_tail(yard_get_store(call->yard), box, 1, &count, &first, err) < 0)
+	if (store_event_tail(yard_get_store(call->yard), &events, 1, &count, &first, err) < 0)
 		return -1;
-	if (count || audit_knows(audit, box, &all) || (old && !all))
+	if (count || audit_knows(audit, &lines, &all) || (old && !all))
 		return 0;
 	err_set(err, ERR_NOT_FOUND, "no box '%.80s', and no line about one%s", box,
 		all ? "" : " among the newest");
@@ -134,7 +151,8 @@ void api_audit(struct call *call)
 	const char *name = call_query(call, "box");
 	/* A box that is gone is found by its id, or by the name it had. */
 	struct box *box = name ? box_find(call->yard, name, NULL) : NULL;
-	struct wanted wanted = { .box = xstrdup(box ? box_get_id(box) : name) };
+	struct wanted wanted = { .box = xstrdup(box ? box_get_id(box) : name),
+		.owner = xstrdup(yard_only_owner(call->yard)) };
 	uint64_t since = UINT64_MAX, limit = LIMIT_DEFAULT;
 	bool following = false;
 
@@ -148,14 +166,16 @@ void api_audit(struct call *call)
 			   check_known(call, audit, name, since != UINT64_MAX, &err) < 0)) {
 		call_error(call, &err);
 	} else {
+		const struct audit_filter filter = filter_of(&wanted);
+
 		if (since == UINT64_MAX)
-			since = audit_recent(audit, wanted.box, wanted.verdict, (unsigned)limit);
+			since = audit_recent(audit, &filter, (unsigned)limit);
 		if (following)
 			follow(call, audit, since, &wanted);
 		else
 			answer_page(call, audit, since, limit, &wanted);
 	}
-	free(wanted.box);
+	wanted_done(&wanted);
 }
 
 /* ---- checking ------------------------------------------------------------------------------- */

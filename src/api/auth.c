@@ -8,13 +8,12 @@
  *   - a bearer token must carry the scope of the route.
  * Wrong tokens are answered 429 when there are many of them; a right one is let in at any time. */
 #include "api/api_internal.h"
-#include "base/clock.h"
 #include "base/log.h"
+#include "base/text.h"
 #include "conf/conf.h"
+#include "http/pass.h"
 #include <stdio.h>
 #include <strings.h>
-
-enum { STRIKES_MAX = 20, STRIKES_PER_SECOND = 2 };
 
 static bool host_is(const char *host, const char *name, uint16_t port)
 {
@@ -55,77 +54,35 @@ int auth_check_origin(const char *origin, const char *host, struct err *err)
 		err, ERR_FORBIDDEN, "requests from the page '%.80s' are not allowed", origin);
 }
 
-/* A bucket that fills with each wrong token and runs out with time. */
-static bool too_many_strikes(struct api *api)
+static int hint_token(struct http_request *request, struct err *err)
 {
-	int64_t now = clock_mono_us();
-
-	api->strikes -= (double)(now - api->strikes_us) / 1e6 * STRIKES_PER_SECOND;
-	if (api->strikes < 0)
-		api->strikes = 0;
-	api->strikes_us = now;
-	if (api->strikes >= STRIKES_MAX)
-		return true;
-	api->strikes++;
-	return false;
-}
-
-static int refuse_token(struct api *api, struct http_request *request, struct err *err)
-{
-	if (too_many_strikes(api)) {
-		err_set(err, ERR_LIMIT, "too many requests with wrong tokens");
-		return err_hint(err, "wait a few seconds");
-	}
 	http_reply_header(request, "WWW-Authenticate", "Bearer");
-	log_debug("request with a wrong token",
-		kv_int("request", (int64_t)http_request_id(request)), kv_err(err));
 	return err_hint(
 		err, "'box token create' makes one; send it as Authorization: Bearer TOKEN");
 }
 
-static int check_token(struct api *api, struct http_request *request, unsigned wanted,
-	unsigned *ret, struct err *err)
+static int check_token(
+	struct api *api, struct http_request *request, struct principal *ret, struct err *err)
 {
 	const char *header = http_request_header(request, "Authorization");
-	unsigned scopes = 0;
+	const char *peer = http_request_peer(request);
 
 	if (!header) {
-		http_reply_header(request, "WWW-Authenticate", "Bearer");
 		err_set(err, ERR_UNAUTHORIZED, "this door needs a token");
-		return err_hint(err,
-			"'box token create' makes one; send it as Authorization: Bearer TOKEN");
+		return hint_token(request, err);
 	}
 	if (strncasecmp(header, "Bearer ", 7)) {
 		err_set(err, ERR_UNAUTHORIZED, "Authorization must be a bearer token");
-		return refuse_token(api, request, err);
+		return auth_strike(api->auth, peer, err) < 0 ? -1 : hint_token(request, err);
 	}
 	header += 7;
 	header += strspn(header, " ");
-	if (store_token_check(yard_get_store(api->yard), header, &scopes, err) < 0)
-		return err->kind == ERR_UNAUTHORIZED ? refuse_token(api, request, err) : -1;
-	/* Whoever may make tokens may do everything. */
-	if (!(scopes & (wanted | SCOPE_ADMIN))) {
-		err_set(err, ERR_FORBIDDEN, "the token's scopes do not allow this");
-		return err_hint(err, "it needs the scope %s", scopes_text(wanted));
-	}
-	*ret = scopes & SCOPE_ADMIN ? SCOPE_ALL : scopes;
-	return 0;
-}
-
-const char *call_who(struct call *call, char *out)
-{
-	const char *header = http_request_header(call->request, "Authorization");
-	const char *name;
-
-	if (http_request_door(call->request) == HTTP_DOOR_UNIX) {
-		snprintf(out, CALL_WHO_SIZE, "uid %u by the socket",
-			(unsigned)http_request_peer_uid(call->request));
-		return out;
-	}
-	header = header && !strncasecmp(header, "Bearer ", 7) ? header + 7 : "";
-	name = store_token_name(yard_get_store(call->yard), header + strspn(header, " "));
-	snprintf(out, CALL_WHO_SIZE, "token %s", name ? name : "");
-	return out;
+	if (auth_by_token(api->auth, peer, header, ret, err) == 0)
+		return 0;
+	log_debug("request with a wrong token",
+		kv_int("request", (int64_t)http_request_id(request)), kv_str("peer", peer),
+		kv_err(err));
+	return err->kind == ERR_UNAUTHORIZED ? hint_token(request, err) : -1;
 }
 
 /* Variables hold passwords. Whoever may not make tokens sees their names alone. */
@@ -151,19 +108,33 @@ static void hide_env(json_t *value)
 	}
 }
 
-bool call_may(const struct call *call, unsigned scopes)
+int call_check_owner(const struct call *call, const char *owner, struct err *err)
 {
-	return http_request_get_rights(call->request) & scopes;
+	if (name_check("owner", owner, err) < 0)
+		return -1;
+	if (yard_may_see(call->yard, owner))
+		return 0;
+	return err_set(err, ERR_FORBIDDEN, "'owner' is for tokens with the scope admin alone");
 }
 
-int auth_check(
-	struct api *api, struct http_request *request, const struct route *route, struct err *err)
+const char *call_who(const struct call *call)
+{
+	return call->principal->asker.who;
+}
+
+bool call_may(const struct call *call, unsigned scopes)
+{
+	return call->principal->scopes & scopes;
+}
+
+int auth_check(struct api *api, struct http_request *request, const struct route *route,
+	struct principal *ret, struct err *err)
 {
 	const char *host = http_request_header(request, "Host");
-	unsigned scopes = 0;
 
+	*ret = (struct principal){ .kind = PRINCIPAL_NOBODY };
 	if (http_request_door(request) == HTTP_DOOR_UNIX) {
-		http_request_set_rights(request, SCOPE_ALL);
+		auth_by_socket(api->auth, http_request_peer_uid(request), ret);
 		return 0;
 	}
 	http_request_filter_json(request, hide_env);
@@ -172,10 +143,10 @@ int auth_check(
 		return -1;
 	if (!route || !route->scope)
 		return 0;
-	if (check_token(api, request, route->scope, &scopes, err) < 0)
+	if (check_token(api, request, ret, err) < 0 ||
+		principal_check_scope(ret, route->scope, err) < 0)
 		return -1;
-	http_request_set_rights(request, scopes);
-	if (scopes & SCOPE_ADMIN)
+	if (principal_is_admin(ret))
 		http_request_filter_json(request, NULL);
 	return 0;
 }

@@ -148,6 +148,7 @@ int box_body_read(json_t *body, struct box_body *ret, struct err *err)
 	bool sleeps = false, has_tree = false, ignored;
 	const struct json_key keys[] = {
 		{ "name", JSON_WANT_STRING, &spec->name, false },
+		{ "owner", JSON_WANT_STRING, &spec->owner, false },
 		{ "image", JSON_WANT_STRING, &spec->image, false },
 		{ "driver", JSON_WANT_STRING, &spec->driver, false },
 		{ "profile", JSON_WANT_STRING, &spec->profile, false },

@@ -218,9 +218,7 @@ void api_box_show(struct call *call)
 static int check_name_is_free(
 	struct yard *yard, const struct box *box, const char *name, struct err *err)
 {
-	const struct box *other = box_find(yard, name, NULL);
-
-	if (other && other != box)
+	if (box_name_is_taken(yard, name) && box_find(yard, name, NULL) != box)
 		return err_set(err, ERR_EXISTS, "there is a box '%s' already", name);
 	return 0;
 }

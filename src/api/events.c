@@ -12,7 +12,8 @@ struct follower {
 	struct yard *yard;
 	struct follow *follow;
 	struct event_feed *feed;
-	char *box; /* id, or NULL: all */
+	char *box;   /* id, or NULL: all */
+	char *owner; /* whose alone; or NULL: all */
 	bool gap_told;
 };
 
@@ -20,7 +21,7 @@ static int put_page(void *arg, uint64_t *next, struct buf *out, bool *ret_more, 
 {
 	struct follower *follower = arg;
 	_cleanup_json_ json_t *page =
-		yard_events_json(follower->yard, *next, follower->box, PAGE, err);
+		yard_events_json(follower->yard, *next, follower->box, follower->owner, PAGE, err);
 	json_t *events = json_object_get(page, "events"), *event;
 	uint64_t missing;
 	size_t i;
@@ -47,6 +48,7 @@ static void on_ended(void *arg)
 
 	event_feed_free(follower->feed);
 	free(follower->box);
+	free(follower->owner);
 	free(follower);
 }
 
@@ -56,10 +58,12 @@ static void on_event(json_t *event, void *arg)
 {
 	struct follower *follower = arg;
 	const char *box = json_string_value(json_object_get(event, "box"));
+	const char *owner = json_string_value(json_object_get(event, "owner"));
+	bool wanted = (!follower->box || (box && !strcmp(follower->box, box))) &&
+		      (!follower->owner || (owner && !strcmp(follower->owner, owner)));
 
 	follow_entry(follower->follow,
-		(uint64_t)json_integer_value(json_object_get(event, "offset")), event,
-		!follower->box || (box && !strcmp(follower->box, box)));
+		(uint64_t)json_integer_value(json_object_get(event, "offset")), event, wanted);
 }
 
 static void follow(struct call *call, uint64_t since, const char *box_id)
@@ -68,6 +72,7 @@ static void follow(struct call *call, uint64_t since, const char *box_id)
 
 	follower->yard = call->yard;
 	follower->box = xstrdup(box_id);
+	follower->owner = xstrdup(yard_only_owner(call->yard));
 	follower->feed = event_feed_new(call->yard, on_event, follower);
 	follower->follow = follow_new(call, since, &follow_ops, follower);
 }
@@ -77,7 +82,9 @@ static int check_known(struct call *call, const char *id, struct err *err)
 {
 	uint64_t count = 0, first;
 
-	if (store_event_tail(yard_get_store(call->yard), id, 1, &count, &first, err) < 0)
+	const struct event_filter filter = { .box_id = id, .owner = yard_only_owner(call->yard) };
+
+	if (store_event_tail(yard_get_store(call->yard), &filter, 1, &count, &first, err) < 0)
 		return -1;
 	if (count)
 		return 0;
@@ -88,10 +95,12 @@ static int check_known(struct call *call, const char *id, struct err *err)
 static int skip_to_tail(struct call *call, const char *box_id, uint64_t *since, struct err *err)
 {
 	struct store *store = yard_get_store(call->yard);
+	const struct event_filter filter = { .box_id = box_id,
+		.owner = yard_only_owner(call->yard) };
 	uint64_t tail, count, first, oldest, next;
 
 	if (input_query_u64(call, "tail", 0, TAIL_MAX, &tail, err) < 0 ||
-		store_event_tail(store, box_id, tail, &count, &first, err) < 0 ||
+		store_event_tail(store, &filter, tail, &count, &first, err) < 0 ||
 		store_event_range(store, &oldest, &next, err) < 0)
 		return -1;
 	*since = MAX(*since, count ? first : next);
@@ -117,7 +126,8 @@ void api_events(struct call *call)
 		return call_error(call, &err);
 	if (following)
 		return follow(call, since, box_id);
-	page = yard_events_json(call->yard, since, box_id, (unsigned)limit, &err);
+	page = yard_events_json(
+		call->yard, since, box_id, yard_only_owner(call->yard), (unsigned)limit, &err);
 	if (!page)
 		return call_error(call, &err);
 	call_json(call, 200, page);

@@ -60,15 +60,18 @@ static void answer_error(struct job *job, const struct err *err)
 	http_reply_end(job->request);
 }
 
+/* In the name of whoever asked. */
 static void tell_made(const struct job *job, const struct image *image)
 {
 	struct yard *yard = job->api->yard;
+	const struct asker *before = auth_enter(job->api->auth, &job->principal);
 
 	yard_event(yard, job->event, NULL,
 		json_pack("{s:s,s:s}", "id", image->id, "name", image->name));
 	if (job->box) /* it may have gone meanwhile */
 		yard_event(yard, "box.saved", box_find(yard, job->box, NULL),
 			json_pack("{s:s,s:s}", "image", image->id, "name", image->name));
+	auth_leave(job->api->auth, before);
 }
 
 static void on_done(const struct image *image, const struct err *err, void *arg)
@@ -101,6 +104,7 @@ void job_init(struct job *job, struct call *call, const char *event, bool lines,
 {
 	*job = (struct job){ .api = call->api,
 		.request = call->request,
+		.principal = *call->principal,
 		.event = event,
 		.lines = lines,
 		.done = done };

@@ -58,7 +58,6 @@ void api_policy_set(struct call *call)
 	};
 	struct box *box = call_box(call);
 	_cleanup_json_ json_t *policy = NULL;
-	char who[CALL_WHO_SIZE];
 	struct err err = ERR_INIT;
 
 	if (!box)
@@ -67,7 +66,7 @@ void api_policy_set(struct call *call)
 	if (json_read(call->body, keys, ARRAY_LEN(keys), &err) < 0 ||
 		input_policy(policy, &err) < 0 ||
 		(add ? box_policy_add : box_policy_set)(
-			box, policy, (uint64_t)if_version, call_who(call, who), &err) < 0)
+			box, policy, (uint64_t)if_version, call_who(call), &err) < 0)
 		return call_error(call, &err);
 	call_json(call, 200, box_policy_json(box));
 }
@@ -160,13 +159,12 @@ void api_policy_record(struct call *call)
 	bool on = true;
 	const struct json_key keys[] = { { "on", JSON_WANT_BOOL, &on, true } };
 	struct box *box = call_box(call);
-	char who[CALL_WHO_SIZE];
 	struct err err = ERR_INIT;
 
 	if (!box)
 		return;
 	if (json_read(call->body, keys, ARRAY_LEN(keys), &err) < 0 ||
-		box_policy_record(box, on, call_who(call, who), &err) < 0)
+		box_policy_record(box, on, call_who(call), &err) < 0)
 		return call_error(call, &err);
 	call_json(call, 200, box_policy_json(box));
 }

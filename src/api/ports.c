@@ -107,37 +107,6 @@ void api_box_url(struct call *call)
 
 /* ---- links that log in ---------------------------------------------------------------------- */
 
-static const char *text_of(const json_t *object, const char *key)
-{
-	const char *text = json_string_value(json_object_get(object, key));
-
-	return text ? text : "";
-}
-
-/* What the login is to end with: the id of the token that asks. */
-static int asking_token(struct call *call, char *out, struct err *err)
-{
-	const char *header = http_request_header(call->request, "Authorization");
-	struct store *store = yard_get_store(call->yard);
-	_cleanup_json_ json_t *tokens = NULL;
-	const char *name;
-	json_t *token;
-	size_t i;
-
-	snprintf(out, PORT_LOGIN_TOKEN_MAX, "%s", PORT_LOGIN_SOCKET);
-	if (http_request_door(call->request) == HTTP_DOOR_UNIX)
-		return 0;
-	header = header && !strncasecmp(header, "Bearer ", 7) ? header + 7 : "";
-	name = store_token_name(store, header + strspn(header, " "));
-	tokens = store_token_list(store, err);
-	json_array_foreach (tokens, i, token)
-		if (name && !strcmp(text_of(token, "name"), name)) {
-			snprintf(out, PORT_LOGIN_TOKEN_MAX, "%s", text_of(token, "id"));
-			return 0;
-		}
-	return err_set(err, ERR_UNAUTHORIZED, "unknown token");
-}
-
 /* "8080-web.localhost" of "http://8080-web.localhost:30001/"; yours to free. */
 static char *host_of(const char *url)
 {
@@ -152,7 +121,7 @@ void api_box_login(struct call *call)
 	json_int_t port = 0;
 	const struct json_key keys[] = { { "port", JSON_WANT_INT, &port, false } };
 	_cleanup_free_ char *url = NULL, *host = NULL, *link = NULL;
-	char code[PORT_LOGIN_CODE_LEN + 1], token[PORT_LOGIN_TOKEN_MAX], until[CLOCK_RFC3339_MAX];
+	char code[PORT_LOGIN_CODE_LEN + 1], until[CLOCK_RFC3339_MAX];
 	struct err err = ERR_INIT;
 
 	if (!box)
@@ -171,7 +140,8 @@ void api_box_login(struct call *call)
 		return call_error(call, &err);
 	}
 	host = host_of(url);
-	if (asking_token(call, token, &err) < 0 || box_login_new(box, host, token, code, &err) < 0)
+	/* The login ends with the credential that asks for it. */
+	if (box_login_new(box, host, call->principal->id, code, &err) < 0)
 		return call_error(call, &err);
 	link = xasprintf("%s.boxyard/login?code=%s", url, code);
 	clock_rfc3339(clock_wall_us() + PORT_LOGIN_SECONDS * 1000000LL, until);

@@ -15,19 +15,14 @@ void api_tokens_list(struct call *call)
 	call_json(call, 200, json_pack("{s:o}", "tokens", list));
 }
 
-struct token_spec {
-	const char *name;
-	unsigned scopes;
-	int64_t expires_us;
-};
-
-static int read_spec(json_t *body, struct token_spec *ret, struct err *err)
+static int read_spec(json_t *body, struct token_row *ret, struct err *err)
 {
 	const char *expires_in = NULL;
 	json_t *scopes = NULL;
 	uint64_t ms = 0;
 	const struct json_key keys[] = {
 		{ "name", JSON_WANT_STRING, &ret->name, true },
+		{ "owner", JSON_WANT_STRING, &ret->owner, false },
 		{ "scopes", JSON_WANT_STRINGS, &scopes, false },
 		{ "expires_in", JSON_WANT_STRING, &expires_in, false },
 	};
@@ -49,18 +44,18 @@ static int read_spec(json_t *body, struct token_spec *ret, struct err *err)
 
 void api_token_create(struct call *call)
 {
-	struct token_spec spec = { 0 };
+	struct token_row spec = { .owner = (char *)call->principal->asker.owner };
 	_cleanup_free_ char *secret = NULL;
 	struct err err = ERR_INIT;
 	json_t *row = NULL;
 
 	if (read_spec(call->body, &spec, &err) < 0 ||
-		store_token_create(yard_get_store(call->yard), spec.name, spec.scopes,
-			spec.expires_us, &secret, &row, &err) < 0)
+		store_token_create(yard_get_store(call->yard), &spec, &secret, &row, &err) < 0)
 		return call_error(call, &err);
 	yard_event(call->yard, "token.created", NULL,
-		json_pack("{s:O,s:O,s:O}", "id", json_object_get(row, "id"), "name",
-			json_object_get(row, "name"), "scopes", json_object_get(row, "scopes")));
+		json_pack("{s:O,s:O,s:O,s:O}", "id", json_object_get(row, "id"), "name",
+			json_object_get(row, "name"), "owner", json_object_get(row, "owner"),
+			"scopes", json_object_get(row, "scopes")));
 	json_object_set_new(row, "token", json_string(secret));
 	explicit_bzero(secret, strlen(secret));
 	http_reply_header(call->request, "Cache-Control", "no-store");

@@ -24,15 +24,18 @@ static void answer(struct call *call, int status, const char *name)
 void api_volume_create(struct call *call)
 {
 	_cleanup_json_ json_t *value = input_take(call->body, "size");
-	const char *name = NULL;
-	const struct json_key keys[] = { { "name", JSON_WANT_STRING, &name, true } };
+	const char *name = NULL, *owner = call->principal->asker.owner;
+	const struct json_key keys[] = {
+		{ "name", JSON_WANT_STRING, &name, true },
+		{ "owner", JSON_WANT_STRING, &owner, false },
+	};
 	struct err err = ERR_INIT;
 	uint64_t size = 0;
 
 	if (input_size("size", value, SIZE_MIN, &size, &err) < 0 ||
 		json_read(call->body, keys, ARRAY_LEN(keys), &err) < 0 ||
-		name_check("name", name, &err) < 0 ||
-		volume_create(call->yard, name, size, &err) < 0)
+		name_check("name", name, &err) < 0 || call_check_owner(call, owner, &err) < 0 ||
+		volume_create(call->yard, name, owner, size, &err) < 0)
 		return call_error(call, &err);
 	answer(call, 201, name);
 }

@@ -52,18 +52,25 @@ uint64_t audit_get_file(const struct audit *audit);   /* number of the newest fi
 uint64_t audit_get_oldest(const struct audit *audit); /* seq of the oldest line kept */
 uint64_t audit_get_next(const struct audit *audit);   /* behind the newest line that is in a file */
 
-/* Lines as they are, for readers: from seq `since` on, at most max lines whose "box" or "box_name"
- * is box and whose "verdict" is verdict (NULL: all). Reads files, bounded work a call (about 4 MiB
- * of lines looked at); *ret_next is where to go on, audit_get_next at the end. New array of
- * objects. */
-json_t *audit_read(struct audit *audit, uint64_t since, const char *box, const char *verdict,
+/* Which lines are read; a NULL in a field: all. */
+struct audit_filter {
+	const char *box; /* their "box" or "box_name" */
+	const char *verdict;
+	const char *owner; /* a line that names none is of AUDIT_OWNER_DEFAULT */
+};
+#define AUDIT_OWNER_DEFAULT "local"
+
+/* Lines as they are, for readers: from seq `since` on, at most max lines that fit filter (NULL:
+ * all). Reads files, bounded work a call (about 4 MiB of lines looked at); *ret_next is where to go
+ * on, audit_get_next at the end. New array of objects. */
+json_t *audit_read(struct audit *audit, uint64_t since, const struct audit_filter *filter,
 	unsigned max, uint64_t *ret_next, struct err *err);
 /* Where to begin for the last count lines that fit; bounded. */
-uint64_t audit_recent(struct audit *audit, const char *box, const char *verdict, unsigned count);
-/* Whether a line is about box. *ret_all: all lines were looked at; in a long log only the newest
- * are, bounded. */
-bool audit_knows(struct audit *audit, const char *box, bool *ret_all);
-bool audit_fits(const json_t *line, const char *box, const char *verdict);
+uint64_t audit_recent(struct audit *audit, const struct audit_filter *filter, unsigned count);
+/* Whether a line fits. *ret_all: all lines were looked at; in a long log only the newest are,
+ * bounded. */
+bool audit_knows(struct audit *audit, const struct audit_filter *filter, bool *ret_all);
+bool audit_fits(const json_t *line, const struct audit_filter *filter);
 /* fn is called for each line written from now on, right after it was; event is borrowed, with its
  * "seq". */
 struct audit_feed;

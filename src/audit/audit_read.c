@@ -18,14 +18,15 @@ static_assert(BLOCK_MAX + AUDIT_BEGIN_MAX < AUDIT_LOOK_MAX, "a call gets past th
 
 /* What to look for, and the words that its lines must hold. */
 struct filter {
-	const char *box, *verdict;
-	char *box_word, *verdict_word;
+	struct audit_filter wanted;
+	char *box_word, *verdict_word, *owner_word;
 };
 
 static void filter_done(struct filter *filter)
 {
 	free(filter->box_word);
 	free(filter->verdict_word);
+	free(filter->owner_word);
 }
 
 /* As it stands in a line, with quotes and escapes. */
@@ -34,6 +35,18 @@ static char *word_of(const char *text)
 	_cleanup_json_ json_t *value = text ? json_string(text) : NULL;
 
 	return value ? json_text(value) : NULL;
+}
+
+static struct filter filter_of(const struct audit_filter *wanted)
+{
+	struct filter filter = { .wanted = wanted ? *wanted : (struct audit_filter){ 0 } };
+	const char *owner = filter.wanted.owner;
+
+	filter.box_word = word_of(filter.wanted.box);
+	filter.verdict_word = word_of(filter.wanted.verdict);
+	if (owner && strcmp(owner, AUDIT_OWNER_DEFAULT))
+		filter.owner_word = word_of(owner);
+	return filter;
 }
 
 static bool has_word(const char *line, size_t len, const char *word)
@@ -48,10 +61,20 @@ static bool is_text(const json_t *line, const char *key, const char *text)
 	return value && !strcmp(value, text);
 }
 
-bool audit_fits(const json_t *line, const char *box, const char *verdict)
+static bool has_owner(const json_t *line, const char *owner)
 {
+	if (!json_object_get(line, "owner"))
+		return !strcmp(owner, AUDIT_OWNER_DEFAULT);
+	return is_text(line, "owner", owner);
+}
+
+bool audit_fits(const json_t *line, const struct audit_filter *filter)
+{
+	const char *box = filter->box;
+
 	return (!box || is_text(line, "box", box) || is_text(line, "box_name", box)) &&
-	       (!verdict || is_text(line, "verdict", verdict));
+	       (!filter->verdict || is_text(line, "verdict", filter->verdict)) &&
+	       (!filter->owner || has_owner(line, filter->owner));
 }
 
 /* New reference, or NULL: it does not fit. */
@@ -59,10 +82,11 @@ static json_t *parse_if_fits(const struct filter *filter, const char *line, size
 {
 	json_t *value;
 
-	if (!has_word(line, len, filter->box_word) || !has_word(line, len, filter->verdict_word))
+	if (!has_word(line, len, filter->box_word) || !has_word(line, len, filter->verdict_word) ||
+		!has_word(line, len, filter->owner_word))
 		return NULL;
 	value = json_parse(line, len, NULL);
-	if (value && audit_fits(value, filter->box, filter->verdict))
+	if (value && audit_fits(value, &filter->wanted))
 		return value;
 	json_decref(value);
 	return NULL;
@@ -204,11 +228,10 @@ static uint64_t behind(const struct audit *audit, size_t at, uint64_t next)
 	return audit->written.seq + 1;
 }
 
-json_t *audit_read(struct audit *audit, uint64_t since, const char *box, const char *verdict,
+json_t *audit_read(struct audit *audit, uint64_t since, const struct audit_filter *wanted,
 	unsigned max, uint64_t *ret_next, struct err *err)
 {
-	_cleanup_(filter_done) struct filter filter = { box, verdict, word_of(box),
-		word_of(verdict) };
+	_cleanup_(filter_done) struct filter filter = filter_of(wanted);
 	struct reading reading = {
 		.filter = &filter, .budget = AUDIT_LOOK_MAX, .max = max, .lines = json_array()
 	};
@@ -259,16 +282,15 @@ static void look_back(struct looking_back *looking, const char *text, size_t len
 	}
 }
 
-uint64_t audit_recent(struct audit *audit, const char *box, const char *verdict, unsigned count)
+uint64_t audit_recent(struct audit *audit, const struct audit_filter *wanted, unsigned count)
 {
-	_cleanup_(filter_done) struct filter filter = { box, verdict, word_of(box),
-		word_of(verdict) };
+	_cleanup_(filter_done) struct filter filter = filter_of(wanted);
 	struct looking_back looking = { .filter = &filter, .left = count };
 	size_t budget = AUDIT_LOOK_MAX;
 
 	audit_flush(audit, NULL);
 	looking.first = audit->written.seq + 1;
-	if (!box && !verdict)
+	if (!filter.wanted.box && !filter.wanted.verdict && !filter.wanted.owner)
 		return MAX(looking.first - MIN(count, looking.first), audit->oldest.seq + 1);
 	for (size_t i = audit->files.count; i-- && looking.left && budget;) {
 		const struct audit_file *file = &audit->files.list[i];
@@ -283,10 +305,10 @@ uint64_t audit_recent(struct audit *audit, const char *box, const char *verdict,
 	return looking.first;
 }
 
-bool audit_knows(struct audit *audit, const char *box, bool *ret_all)
+bool audit_knows(struct audit *audit, const struct audit_filter *filter, bool *ret_all)
 {
-	uint64_t next = 0, first = audit_recent(audit, box, NULL, 1), all = 0;
-	_cleanup_json_ json_t *lines = audit_read(audit, first, box, NULL, 1, &next, NULL);
+	uint64_t next = 0, first = audit_recent(audit, filter, 1), all = 0;
+	_cleanup_json_ json_t *lines = audit_read(audit, first, filter, 1, &next, NULL);
 
 	for (size_t i = 0; i < audit->files.count; i++)
 		all += audit->files.list[i].bytes;

@@ -202,6 +202,8 @@ static void tell_moved(struct audit_shares *shares, const char *tree, const json
 
 	json_object_set(note, "box", json_object_get(line, "box"));
 	json_object_set(note, "box_name", json_object_get(line, "box_name"));
+	if (json_object_get(line, "owner"))
+		json_object_set(note, "owner", json_object_get(line, "owner"));
 	audit_add(shares->common, note);
 }
 

@@ -173,15 +173,24 @@ void text_replace(char **slot, const char *text)
 
 const struct image *box_image(const struct box *box)
 {
-	return images_find(box->yard->images, box->row.image, NULL);
+	return images_get(box->yard->images, box->row.image, NULL);
 }
 
-struct box *box_find(struct yard *yard, const char *id_or_name, struct err *err)
+struct box *box_lookup(struct yard *yard, const char *id_or_name)
 {
 	for (size_t i = 0; i < yard->box_count; i++)
 		if (!yard->boxes[i]->gone && (!strcmp(yard->boxes[i]->row.name, id_or_name) ||
 						     !strcmp(yard->boxes[i]->row.id, id_or_name)))
 			return yard->boxes[i];
+	return NULL;
+}
+
+struct box *box_find(struct yard *yard, const char *id_or_name, struct err *err)
+{
+	struct box *box = box_lookup(yard, id_or_name);
+
+	if (box && yard_may_see(yard, box->row.owner))
+		return box;
 	err_set(err, ERR_NOT_FOUND, "no box '%.80s'", id_or_name);
 	err_hint(err, "'box ls' lists them");
 	return NULL;
@@ -190,13 +199,24 @@ struct box *box_find(struct yard *yard, const char *id_or_name, struct err *err)
 void box_each(struct yard *yard, bool (*fn)(struct box *box, void *arg), void *arg)
 {
 	for (size_t i = 0; i < yard->box_count; i++)
-		if (!yard->boxes[i]->gone && !fn(yard->boxes[i], arg))
+		if (!yard->boxes[i]->gone && yard_may_see(yard, yard->boxes[i]->row.owner) &&
+			!fn(yard->boxes[i], arg))
 			return;
 }
 
 const char *box_get_id(const struct box *box)
 {
 	return box->row.id;
+}
+
+const char *box_get_owner(const struct box *box)
+{
+	return box->row.owner;
+}
+
+bool box_name_is_taken(struct yard *yard, const char *name)
+{
+	return box_lookup(yard, name) != NULL;
 }
 
 const char *box_get_name(const struct box *box)
@@ -290,6 +310,7 @@ json_t *box_json(const struct box *box)
 
 	json_object_set_new(json, "id", json_string(row->id));
 	json_object_set_new(json, "name", json_string(row->name));
+	json_object_set_new(json, "owner", json_string(row->owner));
 	json_object_set_new(json, "state", json_string(state_names[box->state]));
 	json_object_set_new(json, "image", json_string(row->image_name));
 	json_object_set_new(json, "image_id", json_string(row->image));

@@ -44,6 +44,7 @@ enum { BOX_SLEEP_MIN_MS = 1000 };
 
 struct box_spec {
 	const char *name;     /* NULL: one is made up */
+	const char *owner;    /* NULL: the asker's; another only if he sees all */
 	const char *image;    /* NULL: "debian" */
 	const char *driver;   /* NULL: "ns" */
 	const char *profile;  /* NULL: "standard" */
@@ -105,14 +106,17 @@ int box_set_sleep(struct box *box, const struct box_sleep *sleep, struct err *er
 int box_suspend(struct box *box, const char *reason, struct err *err);
 int box_resume(struct box *box, struct err *err);
 
-/* By id or name; ERR_NOT_FOUND. */
+/* By id or name; ERR_NOT_FOUND, also for one that the asker (asker.h) may not see. */
 struct box *box_find(struct yard *yard, const char *id_or_name, struct err *err);
-/* Calls fn for each box, oldest first, until it returns false. fn must not create or remove
- * boxes. */
+/* Names are the whole yard's: taken also by what the asker may not see. */
+bool box_name_is_taken(struct yard *yard, const char *name);
+/* Calls fn for each box the asker may see, oldest first, until it returns false. fn must not create
+ * or remove boxes. */
 void box_each(struct yard *yard, bool (*fn)(struct box *box, void *arg), void *arg);
 
 const char *box_get_id(const struct box *box);
 const char *box_get_name(const struct box *box);
+const char *box_get_owner(const struct box *box);
 enum box_state box_get_state(const struct box *box);
 struct yard *box_get_yard(const struct box *box);
 bool box_has_label(const struct box *box, const char *key_value); /* "key=value" or "key" */

@@ -224,15 +224,13 @@ int box_set(struct box *box, const struct limits *limits, const enum on_limit *o
 int box_rename(struct box *box, const char *name, struct err *err)
 {
 	_cleanup_free_ char *old = xstrdup(box->row.name);
-	struct box *other;
 
 	if (name_check("box name", name, err) < 0)
 		return -1;
-	other = box_find(box->yard, name, NULL);
-	if (other == box)
+	if (box_lookup(box->yard, name) == box)
 		return 0;
-	if (other)
-		return err_set(err, ERR_EXISTS, "there is a box '%s' already", name);
+	if (box_refuse_taken(box->yard, name, err) < 0)
+		return -1;
 	if (box_is_busy(box))
 		return box_refuse_busy(box, err);
 	text_replace(&box->row.name, name);

@@ -2,6 +2,7 @@
 #pragma once
 #include "base/alloc.h"
 #include "conf/conf.h"
+#include "core/asker.h"
 #include "core/box.h"
 #include "core/drivers.h"
 #include "core/idle.h"
@@ -106,6 +107,7 @@ struct box {
 		struct err problem;
 	} beginning;
 	struct inside *inside; /* what it asked for from inside; NULL: nothing yet. See inside.c */
+	char asked_by[ASKER_WHO_SIZE]; /* what it is busy with, see asker.h; "": nobody */
 	struct waiter *waiters;
 	struct waiter *removers; /* those who wait for it to be gone */
 	uint64_t events_dropped;
@@ -130,6 +132,7 @@ struct pool;
 struct yard {
 	struct loop *loop;
 	const struct conf *conf;
+	const struct asker *asker; /* or NULL: it works for itself; see asker.h */
 	struct store *store;
 	struct images *images;
 	struct groups *groups;	 /* cgroups of all boxes */
@@ -193,6 +196,9 @@ void box_free(struct box *box); /* out of the list, handles let go */
 void box_set_state(struct box *box, enum box_state state, const char *intent);
 void box_save(struct box *box, enum store_grade grade); /* logs a failure: the daemon goes on */
 bool box_is_busy(const struct box *box);
+/* By id or name, whoever asks: for names that must be free, and for what the daemon does by itself.
+ * NULL: there is none. */
+struct box *box_lookup(struct yard *yard, const char *id_or_name);
 bool box_has_disk(const struct box *box);
 /* The driver of its row. ERR_UNSUPPORTED when it does not work here. */
 int box_engine(const struct box *box, struct engine **ret, struct err *err);
@@ -250,6 +256,8 @@ int limits_check(const struct limits *limits, struct err *err);
 struct network;
 int box_insert(struct yard *yard, const struct box_row *row, struct network *net,
 	enum store_grade grade, struct err *err);
+/* ERR_EXISTS when a box has the name; says plainly when it is another owner's. */
+int box_refuse_taken(struct yard *yard, const char *name, struct err *err);
 /* A uid range nobody has. */
 int box_pick_slot(struct yard *yard, uint32_t *ret, struct err *err);
 
@@ -322,8 +330,8 @@ void auto_look(struct yard *yard);
 /* mount.c - what a box sees besides its disk */
 /* Checks volumes and mounts as asked for, makes volumes that are missing, and tells how rows keep
  * them; both texts are yours. */
-int box_mounts_check(struct yard *yard, const struct box_spec *spec, char **ret_volumes,
-	char **ret_mounts, struct err *err);
+int box_mounts_check(struct yard *yard, const struct box_spec *spec, const char *owner,
+	char **ret_volumes, char **ret_mounts, struct err *err);
 /* What the driver is told at a start; another box may write to the volume meanwhile: ERR_STATE. At
  * most INSTANCE_MOUNTS_MAX; box_mounts_done frees. */
 int box_mounts_resolve(

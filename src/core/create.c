@@ -78,22 +78,44 @@ static int check_pairs(json_t *pairs, const char *what,
 	return 0;
 }
 
+int box_refuse_taken(struct yard *yard, const char *name, struct err *err)
+{
+	if (!box_lookup(yard, name))
+		return 0;
+	if (!box_find(yard, name, NULL)) {
+		err_set(err, ERR_EXISTS, "the name '%s' is taken by another owner's box", name);
+		return err_hint(err, "names are unique on a machine; choose another");
+	}
+	err_set(err, ERR_EXISTS, "there is a box '%s' already", name);
+	return err_hint(err, "choose another name, or 'box rm -f %s'", name);
+}
+
+/* Only who sees the things of all owners makes something for another one. */
+static int pick_owner(struct yard *yard, const char *wanted, char **ret, struct err *err)
+{
+	if (wanted && name_check("owner", wanted, err) < 0)
+		return -1;
+	if (wanted && !yard_may_see(yard, wanted))
+		return err_set(
+			err, ERR_FORBIDDEN, "'owner' is for tokens with the scope admin alone");
+	*ret = xstrdup(wanted ? wanted : yard_get_owner(yard));
+	return 0;
+}
+
 static int pick_name(struct yard *yard, const char *wanted, char **ret, struct err *err)
 {
 	if (wanted) {
 		if (name_check("box name", wanted, err) < 0)
 			return -1;
-		if (box_find(yard, wanted, NULL)) {
-			err_set(err, ERR_EXISTS, "there is a box '%s' already", wanted);
-			return err_hint(err, "choose another name, or 'box rm -f %s'", wanted);
-		}
+		if (box_refuse_taken(yard, wanted, err) < 0)
+			return -1;
 		*ret = xstrdup(wanted);
 		return 0;
 	}
 	do {
 		free(*ret);
 		*ret = name_make_up();
-	} while (box_find(yard, *ret, NULL));
+	} while (box_lookup(yard, *ret));
 	return 0;
 }
 
@@ -147,7 +169,7 @@ static int fill_row(
 	struct engine *engine;
 	char id[BOX_ID_LEN + 1];
 
-	if (!image)
+	if (!image || pick_owner(yard, spec->owner, &row->owner, err) < 0)
 		return -1;
 	golden = golden_of(yard, image);
 	if (choose_driver(yard, spec, golden, &engine, err) < 0)
@@ -173,7 +195,7 @@ static int fill_row(
 		pool_check_room(yard->pool, 0, err) < 0)
 		return -1;
 	/* Last: a volume that was not there is made. */
-	if (box_mounts_check(yard, spec, &row->volumes, &row->mounts, err) < 0)
+	if (box_mounts_check(yard, spec, row->owner, &row->volumes, &row->mounts, err) < 0)
 		return -1;
 	row->cpu_milli = limits.cpu_milli;
 	row->memory_bytes = limits.memory_bytes;
@@ -181,7 +203,7 @@ static int fill_row(
 	row->pids = limits.pids;
 	do
 		random_id(id, BOX_ID_LEN);
-	while (box_find(yard, id, NULL));
+	while (box_lookup(yard, id));
 	row->id = xstrdup(id);
 	row->state = xstrdup("creating");
 	row->intent = xstrdup("create");
@@ -220,10 +242,12 @@ static int fill_row(
 	return 0;
 }
 
-static struct box *find_by_key(struct yard *yard, const char *key)
+/* The same key of another owner is another key. */
+static struct box *find_by_key(struct yard *yard, const char *key, const char *owner)
 {
 	for (size_t i = 0; key && *key && i < yard->box_count; i++)
-		if (!strcmp(yard->boxes[i]->row.idempotency, key))
+		if (!strcmp(yard->boxes[i]->row.idempotency, key) &&
+			!strcmp(yard->boxes[i]->row.owner, owner))
 			return yard->boxes[i];
 	return NULL;
 }
@@ -315,7 +339,8 @@ static bool create_from_spare(struct yard *yard, struct box_row *row, struct net
 
 void box_create(struct yard *yard, const struct box_spec *spec, box_done done, void *arg)
 {
-	struct box *box = find_by_key(yard, spec->idempotency);
+	struct box *box = find_by_key(
+		yard, spec->idempotency, spec->owner ? spec->owner : yard_get_owner(yard));
 	struct box_row row = { 0 };
 	struct network *net = NULL;
 	struct err err = ERR_INIT;

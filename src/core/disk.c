@@ -38,7 +38,7 @@ static json_t *merged_config(const struct image *image, json_t *changes)
 int box_save_image(struct box *box, const struct box_save_spec *spec,
 	const struct image_job_ops *ops, void *arg, struct image_job **ret, struct err *err)
 {
-	const struct image *image = images_find(box->yard->images, box->row.image, err);
+	const struct image *image = images_get(box->yard->images, box->row.image, err);
 	_cleanup_free_ char *origin = xasprintf("saved from %s", box->row.name);
 	_cleanup_json_ json_t *config = NULL;
 
@@ -56,6 +56,7 @@ int box_save_image(struct box *box, const struct box_save_spec *spec,
 			.config = config,
 			.cache_key = spec->cache_key,
 			.learn_hosts = spec->learn_hosts,
+			.owner = box->row.owner,
 		},
 		ops, arg, ret, err);
 }
@@ -211,7 +212,7 @@ static void side_of_image(const struct image *image, struct stream_side *ret)
 int stream_side_of_box(const struct box *box, struct stream_side *ret, struct err *err)
 {
 	struct yard *yard = box->yard;
-	const struct image *image = images_find(yard->images, box->row.image, err);
+	const struct image *image = images_get(yard->images, box->row.image, err);
 	bool live = box->instance && pool_get_kind(yard->pool) != POOL_FOLDER;
 	_cleanup_free_ char *disk = NULL, *upper = NULL;
 	char id[17];

@@ -14,17 +14,26 @@ void yard_event(struct yard *yard, const char *type, struct box *box, json_t *da
 	char when[CLOCK_RFC3339_MAX];
 	struct err err = ERR_INIT;
 
-	if (store_event_add(yard->store, type, box ? box->row.id : NULL, box ? box->row.name : NULL,
-		    box ? box_get_tree(box) : NULL, data, now, &offset, &err) < 0) {
+	struct event_row row = { .type = type, .data = data, .at_us = now };
+
+	if (box) {
+		row.box_id = box->row.id;
+		row.box_name = box->row.name;
+		row.tree = box_get_tree(box);
+	}
+	row.owner = box ? box->row.owner : yard_get_owner(yard);
+	row.who = !yard->asker && box && *box->asked_by ? box->asked_by : yard_get_who(yard);
+	if (store_event_add(yard->store, &row, &offset, &err) < 0) {
 		log_error("cannot record an event", kv_str("type", type), kv_err(&err));
 		return;
 	}
-	log_debug("event", kv_str("type", type), kv_str("box", box ? box->row.id : ""));
+	log_debug("event", kv_str("type", type), kv_str("box", box ? box->row.id : ""),
+		kv_str("who", row.who));
 	if (!yard->feeds)
 		return;
-	event = json_pack("{s:I,s:s,s:s,s:s?,s:s?,s:O?}", "offset", (json_int_t)offset, "at",
-		clock_rfc3339(now, when), "type", type, "box", box ? box->row.id : NULL, "box_name",
-		box ? box->row.name : NULL, "data", owned);
+	event = json_pack("{s:I,s:s,s:s,s:s?,s:s?,s:s,s:s,s:O?}", "offset", (json_int_t)offset,
+		"at", clock_rfc3339(now, when), "type", type, "box", row.box_id, "box_name",
+		row.box_name, "owner", row.owner, "who", row.who, "data", owned);
 	yard->feeding++;
 	for (struct event_feed *feed = yard->feeds; feed; feed = feed->next)
 		if (!feed->dead)
@@ -43,10 +52,11 @@ void yard_event(struct yard *yard, const char *type, struct box *box, json_t *da
 	}
 }
 
-json_t *yard_events_json(
-	struct yard *yard, uint64_t since, const char *box_id, unsigned limit, struct err *err)
+json_t *yard_events_json(struct yard *yard, uint64_t since, const char *box_id, const char *owner,
+	unsigned limit, struct err *err)
 {
-	json_t *events = store_event_list(yard->store, since, box_id, limit, err);
+	const struct event_filter filter = { .box_id = box_id, .owner = owner };
+	json_t *events = store_event_list(yard->store, since, &filter, limit, err);
 	uint64_t oldest = 0, next = 0, missing = 0;
 
 	if (!events)

@@ -199,7 +199,7 @@ static int fill_row(struct forking *forking, const struct box *parent, struct ch
 		return -1;
 	do
 		random_id(id, BOX_ID_LEN);
-	while (box_find(yard, id, NULL));
+	while (box_lookup(yard, id));
 	text_replace(&row->id, id);
 	text_replace(&row->name, child->name);
 	text_replace(&row->state, "creating");
@@ -238,11 +238,8 @@ static int make_child(
 	struct box_row row = { 0 };
 	struct network *net = NULL;
 
-	if (box_find(yard, child->name, NULL)) {
-		err_set(err, ERR_EXISTS, "there is a box '%s' already", child->name);
-		return err_hint(err, "choose another name, or 'box rm -f %s'", child->name);
-	}
-	if (fill_row(forking, parent, child, &row, err) < 0 ||
+	if (box_refuse_taken(yard, child->name, err) < 0 ||
+		fill_row(forking, parent, child, &row, err) < 0 ||
 		network_fork(parent, forking->policy, &net, err) < 0) {
 		box_row_done(&row);
 		return -1;
@@ -257,6 +254,7 @@ static int make_child(
 	child->id = xstrdup(row.id);
 	child->box = box_new(yard, &row);
 	child->box->net = net;
+	memcpy(child->box->asked_by, parent->asked_by, sizeof parent->asked_by);
 	child->box->beginning.dir = -1;
 	ports_box_added(child->box);
 	return 0;
@@ -508,7 +506,7 @@ static int check(struct box *box, struct forking *forking, struct err *err)
 	} else if (box_is_busy(box)) {
 		return box_refuse_busy(box, err);
 	}
-	if (!images_find(box->yard->images, snapshot ? snapshot->row.image : box->row.image, err))
+	if (!images_get(box->yard->images, snapshot ? snapshot->row.image : box->row.image, err))
 		return -1;
 	if (strcmp(box->row.volumes, "[]") || strcmp(box->row.mounts, "[]")) {
 		_cleanup_json_ json_t *volumes = json_loads(box->row.volumes, 0, NULL);
@@ -564,8 +562,7 @@ static int name_children(struct forking *forking, struct err *err)
 		for (unsigned tries = i + 1; !name && !child->name; tries++) {
 			_cleanup_free_ char *made =
 				xasprintf("%.40s-%u", forking->parent_name, tries);
-			bool taken = box_find(forking->yard, made, NULL) != NULL ||
-				     is_meant(forking, made);
+			bool taken = box_lookup(forking->yard, made) || is_meant(forking, made);
 
 			for (unsigned j = 0; j < i; j++)
 				taken = taken || !strcmp(forking->children[j].name, made);

@@ -66,18 +66,38 @@ struct audit *yard_get_audit(struct yard *yard)
 	return yard->audit;
 }
 
+/* All boxes of a tree have one owner; of a tree without boxes it is not known any more. */
+static bool may_see_tree(const struct yard *yard, const char *tree)
+{
+	for (size_t i = 0; i < yard->box_count; i++)
+		if (yard->boxes[i]->tree && !strcmp(box_get_tree(yard->boxes[i]), tree))
+			return yard_may_see(yard, yard->boxes[i]->row.owner);
+	return yard_may_see(yard, OWNER_LOCAL);
+}
+
 struct audit *yard_find_audit(struct yard *yard, const char *log, struct err *err)
 {
 	if (!yard->audit) {
 		err_set(err, ERR_UNAVAILABLE, "there is no audit log");
 		return NULL;
 	}
-	return log && *log ? audit_shares_log(yard->audit_shares, log, err) : yard->audit;
+	if (!log || !*log)
+		return yard->audit;
+	if (!may_see_tree(yard, log)) {
+		err_set(err, ERR_NOT_FOUND, "'%.40s' has no audit log of its own", log);
+		return NULL;
+	}
+	return audit_shares_log(yard->audit_shares, log, err);
 }
 
 json_t *yard_audit_logs(struct yard *yard)
 {
-	return yard->audit_shares ? audit_shares_list(yard->audit_shares) : json_array();
+	json_t *list = yard->audit_shares ? audit_shares_list(yard->audit_shares) : json_array();
+
+	for (size_t i = json_array_size(list); i-- > 0;)
+		if (!may_see_tree(yard, json_string_value(json_array_get(list, i))))
+			json_array_remove(list, i);
+	return list;
 }
 
 static struct box *box_by_id(struct yard *yard, const char *id)
@@ -130,6 +150,8 @@ static void on_event(void *arg, const char *id, json_t *event)
 	line = json_deep_copy(event);
 	json_object_set_new(line, "box", json_string(id));
 	json_object_set_new(line, "box_name", json_string(box->row.name));
+	json_object_set_new(line, "owner", json_string(box->row.owner));
+	json_object_set_new(line, "who", json_sprintf("box %s", box->row.name));
 	if (!strcmp(type, "connect") || !strcmp(type, "packet"))
 		add_process(networks, box, line);
 	audit_shares_add(networks->yard->audit_shares, box_get_tree(box), line);
@@ -157,7 +179,7 @@ static void note_traffic(struct box *box, const json_t *told)
 			!meters_figure(destination, "connections_now"))
 			continue;
 		snprintf(label, sizeof label, "%.*s", (int)len - 4, name);
-		other = box_find(box->yard, label, NULL);
+		other = box_lookup(box->yard, label);
 		if (other && other != box)
 			idle_network(other, true);
 	}
@@ -233,6 +255,8 @@ static void on_limit(void *arg, const char *id, json_t *data)
 	json_object_set_new(line, "type", json_string("limit"));
 	json_object_set_new(line, "box", json_string(id));
 	json_object_set_new(line, "box_name", json_string(box->row.name));
+	json_object_set_new(line, "owner", json_string(box->row.owner));
+	json_object_set_new(line, "who", json_sprintf("box %s", box->row.name));
 	audit_shares_add(networks->yard->audit_shares, box_get_tree(box), line);
 	if (box->net && !strcmp(json_get_text(data, "limit"), "bytes"))
 		network_spent_all(box, data);
@@ -284,8 +308,10 @@ static int reach_box(struct yard *yard, const char *from_id, const char *name, u
 	for (size_t i = 0; i < yard->box_count; i++)
 		if (!yard->boxes[i]->gone && !strcmp(yard->boxes[i]->row.name, name))
 			to = yard->boxes[i];
-	/* One answer for what is not there and what does not want to be seen. */
-	if (!from || !to || !to->net || !network_names_peer(to, from->row.name))
+	/* One answer for what is not there and what does not want to be seen. A policy names boxes
+	 * of its own owner: another's is not meant, whatever it is called. */
+	if (!from || !to || !to->net || strcmp(to->row.owner, from->row.owner) ||
+		!network_names_peer(to, from->row.name))
 		return err_set(err, ERR_FORBIDDEN,
 			"box '%s' does not exist or its policy does not name this one", name);
 	later = box_touch(to, err);
@@ -438,8 +464,8 @@ static void on_down(void *arg, const struct err *err)
 	for (size_t i = 0; i < yard->box_count; i++)
 		if (yard->boxes[i]->net)
 			go_on_without(yard->boxes[i]);
-	audit_add(yard->audit, json_pack("{s:s,s:s,s:s}", "type", "gate", "state", "ended",
-				       "reason", err->message));
+	audit_add(yard->audit, json_pack("{s:s,s:s,s:s,s:s}", "type", "gate", "state", "ended",
+				       "reason", err->message, "who", "daemon"));
 	yard_event(yard, "gate.ended", NULL, json_pack("{s:s}", "reason", err->message));
 	try_again(networks);
 }
@@ -511,7 +537,8 @@ static void open_gate(struct networks *networks)
 		return;
 	}
 	attach_all(yard);
-	audit_add(yard->audit, json_pack("{s:s,s:s}", "type", "gate", "state", "started"));
+	audit_add(yard->audit,
+		json_pack("{s:s,s:s,s:s}", "type", "gate", "state", "started", "who", "daemon"));
 }
 
 static void on_again(void *arg)

@@ -12,7 +12,7 @@
 
 struct saving {
 	struct yard *yard;
-	char *name, *snapshot, *box_name, *parent;
+	char *name, *snapshot, *box_name, *parent, *owner;
 	struct image_job *job;
 	json_done done;
 	void *arg;
@@ -24,6 +24,7 @@ static void saving_free(struct saving *saving)
 	free(saving->snapshot);
 	free(saving->box_name);
 	free(saving->parent);
+	free(saving->owner);
 	free(saving);
 }
 
@@ -62,7 +63,7 @@ static void on_image(const struct image *image, const struct err *err, void *arg
 static void save_disk(struct saving *saving)
 {
 	static const struct image_job_ops ops = { .on_done = on_image };
-	const struct image *parent = images_find(saving->yard->images, saving->parent, NULL);
+	const struct image *parent = images_get(saving->yard->images, saving->parent, NULL);
 	_cleanup_free_ char *origin =
 		xasprintf("saved from %s, with its processes", saving->box_name);
 	struct err err = ERR_INIT;
@@ -77,7 +78,8 @@ static void save_disk(struct saving *saving)
 			    .parent = parent,
 			    .place = SNAPSHOT_DISKS,
 			    .disk = saving->snapshot,
-			    .origin = origin },
+			    .origin = origin,
+			    .owner = saving->owner },
 		    &ops, saving, &saving->job, &err) < 0)
 		fail(saving, &err);
 }
@@ -164,6 +166,7 @@ void box_save_full(struct box *box, const char *name, json_done done, void *arg)
 	*saving = (struct saving){ .yard = box->yard,
 		.name = xstrdup(name),
 		.box_name = xstrdup(box->row.name),
+		.owner = xstrdup(box->row.owner),
 		.done = done,
 		.arg = arg };
 	box_take_turn(box, on_turn, saving);
@@ -202,7 +205,7 @@ void golden_check(struct yard *yard)
 		struct snapshot *snapshot = yard->snapshots[i];
 
 		if (!*snapshot->row.box && *snapshot->row.detail && !snapshot->packing &&
-			!images_find(yard->images, snapshot->row.detail, NULL))
+			!images_get(yard->images, snapshot->row.detail, NULL))
 			snapshot_discard(yard, snapshot);
 	}
 }

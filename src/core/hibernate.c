@@ -24,17 +24,17 @@ struct sleeping {
 	bool was_suspended;
 	bool committed; /* the row says where its state is */
 	int64_t started_us;
-	struct asker {
+	struct sleep_waiter {
 		box_done done;
 		void *arg;
-		struct asker *next;
+		struct sleep_waiter *next;
 	} * askers;
 };
 
 static void tell(struct sleeping *sleeping, struct box *box, const struct err *err)
 {
 	while (sleeping->askers) {
-		struct asker *asker = sleeping->askers;
+		struct sleep_waiter *asker = sleeping->askers;
 
 		sleeping->askers = asker->next;
 		if (asker->done)
@@ -52,9 +52,9 @@ static void sleeping_free(struct sleeping *sleeping)
 
 static void ask(struct sleeping *sleeping, box_done done, void *arg)
 {
-	struct asker *asker = xnew(struct asker);
+	struct sleep_waiter *asker = xnew(struct sleep_waiter);
 
-	*asker = (struct asker){ done, arg, sleeping->askers };
+	*asker = (struct sleep_waiter){ done, arg, sleeping->askers };
 	sleeping->askers = asker;
 }
 

@@ -299,7 +299,10 @@ void inside_request(struct box *box, const struct wire_request *request)
 	struct inside *inside = box_inside(box);
 	struct ask *ask = ask_find(box, request->id);
 	bool new_to_us = inside->links > 1 && request->id > inside->seen;
+	struct yard *yard = box->yard;
+	const struct asker *before;
 	struct err err = ERR_INIT;
+	struct asker asker;
 
 	/* A box that does not know yet who it is speaks of another's requests; it asks again when
 	 * it does. */
@@ -320,7 +323,10 @@ void inside_request(struct box *box, const struct wire_request *request)
 		ask_fail(ask, &err);
 		return;
 	}
+	asker_of_box(&asker, box);
+	before = yard_set_asker(yard, &asker);
 	inside_do(ask, request->again && !new_to_us);
+	yard_set_asker(yard, before);
 }
 
 void inside_link_ready(struct box *box)

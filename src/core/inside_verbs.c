@@ -225,7 +225,7 @@ static int child_names(struct ask *ask, const struct args *args, json_t *ret, st
 
 		if (name_check("box name", name, err) < 0)
 			return -1;
-		if (box_find(ask->box->yard, name, NULL))
+		if (box_lookup(ask->box->yard, name))
 			return err_set(err, ERR_EXISTS, "there is a box '%s' already", name);
 		json_array_append_new(ret, json_string(name));
 	}

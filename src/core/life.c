@@ -52,6 +52,7 @@ static void wait_in(struct waiter **end, box_done done, void *arg)
 
 void box_wait(struct box *box, box_done done, void *arg)
 {
+	box_note_asker(box);
 	wait_in(&box->waiters, done, arg);
 }
 
@@ -253,6 +254,7 @@ void box_ended(struct box *box, const char *reason, const char *detail)
 		json_pack(
 			"{s:s,s:s}", "reason", box->row.end_reason, "detail", box->row.end_detail));
 	box_tell(box, NULL);
+	box_forget_asker(box);
 }
 
 static void on_ended(
@@ -352,6 +354,7 @@ void box_launch_failed(struct box *box, const struct err *why)
 	text_replace(&box->row.end_reason, "failed");
 	text_replace(&box->row.end_detail, err.message);
 	box_save(box, STORE_KEPT);
+	box_forget_asker(box);
 	tell_all(waiters, box, &err);
 }
 
@@ -576,7 +579,7 @@ static int start_instance(struct box *box, const struct image *image, struct err
 int box_start_beside(
 	struct box *box, const struct box_beside *beside, struct instance **ret, struct err *err)
 {
-	const struct image *image = images_find(box->yard->images, box->row.image, err);
+	const struct image *image = images_get(box->yard->images, box->row.image, err);
 
 	if (!image || check_fds(err) < 0)
 		return -1;
@@ -585,7 +588,7 @@ int box_start_beside(
 
 int box_launch(struct box *box, struct err *err)
 {
-	const struct image *image = images_find(box->yard->images, box->row.image, err);
+	const struct image *image = images_get(box->yard->images, box->row.image, err);
 	bool wait = false;
 
 	if (box->net)
@@ -827,6 +830,7 @@ static void remove_with(struct box *box, bool force, const char *intent, box_don
 		done(box, &err, arg);
 		return;
 	}
+	box_note_asker(box);
 	wait_in(&box->removers, done, arg);
 	if (box->state == BOX_REMOVING)
 		return;

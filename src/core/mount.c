@@ -185,6 +185,14 @@ static bool writes_to(const struct box *box, const char *volume)
 	return false;
 }
 
+/* Before anything is said about who uses it. */
+static int check_volume_owner(
+	struct yard *yard, const char *name, const char *owner, struct err *err)
+{
+	return pool_disk_exists(yard->pool, VOLUME_DISKS, name) ? volume_use(yard, name, owner, err)
+								: 0;
+}
+
 static int check_writer(
 	struct yard *yard, const struct box *self, const struct wish *wish, struct err *err)
 {
@@ -208,7 +216,8 @@ static int resolve_volume(
 	struct yard *yard = box->yard;
 	_cleanup_free_ char *path = NULL;
 
-	if (check_writer(yard, box, wish, err) < 0)
+	if (check_volume_owner(yard, wish->from, box->row.owner, err) < 0 ||
+		check_writer(yard, box, wish, err) < 0)
 		return -1;
 	if (!pool_disk_exists(yard->pool, VOLUME_DISKS, wish->from))
 		return err_set(err, ERR_NOT_FOUND, "there is no volume '%.80s'", wish->from);
@@ -243,7 +252,7 @@ static int check_paths(json_t *volumes, json_t *mounts, struct err *err)
 	return 0;
 }
 
-static int check_volumes(struct yard *yard, json_t *volumes, struct err *err)
+static int check_volumes(struct yard *yard, json_t *volumes, const char *owner, struct err *err)
 {
 	struct wish wish;
 	json_t *item;
@@ -252,20 +261,17 @@ static int check_volumes(struct yard *yard, json_t *volumes, struct err *err)
 	json_array_foreach (volumes, i, item)
 		if (read_wish(item, "volume", &wish, err) < 0 ||
 			name_check("volume", wish.from, err) < 0 ||
+			check_volume_owner(yard, wish.from, owner, err) < 0 ||
 			check_writer(yard, NULL, &wish, err) < 0)
 			return -1;
-	json_array_foreach (volumes, i, item) {
-		const char *name = json_get_text(item, "volume");
-
-		if (!pool_disk_exists(yard->pool, VOLUME_DISKS, name) &&
-			volume_create(yard, name, 0, err) < 0)
+	json_array_foreach (volumes, i, item)
+		if (volume_use(yard, json_get_text(item, "volume"), owner, err) < 0)
 			return -1;
-	}
 	return 0;
 }
 
-int box_mounts_check(struct yard *yard, const struct box_spec *spec, char **ret_volumes,
-	char **ret_mounts, struct err *err)
+int box_mounts_check(struct yard *yard, const struct box_spec *spec, const char *owner,
+	char **ret_volumes, char **ret_mounts, struct err *err)
 {
 	struct wish wish;
 	json_t *item;
@@ -284,7 +290,7 @@ int box_mounts_check(struct yard *yard, const struct box_spec *spec, char **ret_
 		free((char *)mount.source);
 		free((char *)mount.target);
 	}
-	if (check_volumes(yard, spec->volumes, err) < 0)
+	if (check_volumes(yard, spec->volumes, owner, err) < 0)
 		return -1;
 	*ret_volumes = spec->volumes ? json_text(spec->volumes) : xstrdup("[]");
 	*ret_mounts = spec->mounts ? json_text(spec->mounts) : xstrdup("[]");

@@ -209,9 +209,9 @@ static const char *compare(
 
 static void audit_change(struct box *box, const char *who, const char *change, json_t *policy)
 {
-	json_t *line = json_pack("{s:s,s:s,s:s,s:s,s:I,s:b}", "type", "policy", "box", box->row.id,
-		"box_name", box->row.name, "who", who, "version", (json_int_t)box->net->version,
-		"recording", box->net->recording);
+	json_t *line = json_pack("{s:s,s:s,s:s,s:s,s:s,s:I,s:b}", "type", "policy", "box",
+		box->row.id, "box_name", box->row.name, "owner", box->row.owner, "who", who,
+		"version", (json_int_t)box->net->version, "recording", box->net->recording);
 
 	if (change)
 		json_object_set_new(line, "change", json_string(change));

@@ -114,7 +114,7 @@ static void refill(void *arg)
 			kind_set(&yard->spare_kind, image->id, engine_get_name(engine),
 				profile_name(PROFILE_STANDARD));
 	} else {
-		image = images_find(yard->images, yard->spare_kind.image, NULL);
+		image = images_get(yard->images, yard->spare_kind.image, NULL);
 	}
 	if (image)
 		make_one(yard, image, &yard->spare_kind);
@@ -205,7 +205,7 @@ void spares_drop(struct yard *yard)
 void spares_check(struct yard *yard)
 {
 	for (size_t i = 0; i < yard->spare_count; i++)
-		if (!images_find(yard->images, yard->spares[i]->row.image, NULL))
+		if (!images_get(yard->images, yard->spares[i]->row.image, NULL))
 			drop(yard->spares[i]);
 	refill_in(yard, REFILL_MS);
 }

@@ -5,12 +5,14 @@
 #include "core/core_internal.h"
 #include "base/alloc.h"
 #include "loop/loop.h"
+#include <stdio.h>
 
 enum { TURNS_MAX = 64 };
 
 struct turn {
 	turn_fn fn;
 	void *arg;
+	char asked_by[ASKER_WHO_SIZE];
 	struct turn *next;
 };
 
@@ -22,6 +24,7 @@ void box_take_turn(struct box *box, turn_fn fn, void *arg)
 
 	if (!box->in_turn) {
 		box->in_turn = true;
+		box_note_asker(box);
 		fn(box, NULL, arg);
 		return;
 	}
@@ -36,6 +39,8 @@ void box_take_turn(struct box *box, turn_fn fn, void *arg)
 	}
 	*end = xnew(struct turn);
 	**end = (struct turn){ .fn = fn, .arg = arg };
+	if (box->yard->asker)
+		snprintf((*end)->asked_by, ASKER_WHO_SIZE, "%s", box->yard->asker->who);
 }
 
 static void next_turn(void *arg)
@@ -46,6 +51,7 @@ static void next_turn(void *arg)
 	void *fn_arg = turn->arg;
 
 	box->turns = turn->next;
+	snprintf(box->asked_by, sizeof box->asked_by, "%s", turn->asked_by);
 	free(turn);
 	fn(box, NULL, fn_arg);
 }
@@ -53,6 +59,7 @@ static void next_turn(void *arg)
 /* From the loop: whoever ends his turn is often in the middle of a change of the box. */
 void box_end_turn(struct box *box)
 {
+	box_forget_asker(box);
 	if (box->turns)
 		loop_defer(box->yard->loop, next_turn, box);
 	else

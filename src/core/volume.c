@@ -23,24 +23,54 @@ static int check_limit(struct yard *yard, uint64_t limit, struct err *err)
 	return err_hint(err, "'box doctor' says what is missing");
 }
 
+static bool may_see(struct yard *yard, const char *name)
+{
+	_cleanup_free_ char *owner = store_volume_owner(yard->store, name);
+
+	return yard_may_see(yard, owner);
+}
+
 static int find(struct yard *yard, const char *name, struct err *err)
 {
 	if (name_check("volume", name, NULL) == 0 &&
-		pool_disk_exists(yard->pool, VOLUME_DISKS, name))
+		pool_disk_exists(yard->pool, VOLUME_DISKS, name) && may_see(yard, name))
 		return 0;
 	err_set(err, ERR_NOT_FOUND, "no volume '%.80s'", name);
 	return err_hint(err, "'box volume ls' lists them");
 }
 
-int volume_create(struct yard *yard, const char *name, uint64_t limit, struct err *err)
+static int refuse_taken(struct yard *yard, const char *name, struct err *err)
+{
+	if (may_see(yard, name))
+		return err_set(err, ERR_EXISTS, "there is a volume '%s' already", name);
+	err_set(err, ERR_EXISTS, "the name '%s' is taken by another owner's volume", name);
+	return err_hint(err, "names are unique on a machine; choose another");
+}
+
+int volume_use(struct yard *yard, const char *name, const char *owner, struct err *err)
+{
+	_cleanup_free_ char *of = NULL;
+
+	if (!pool_disk_exists(yard->pool, VOLUME_DISKS, name))
+		return volume_create(yard, name, owner, 0, err);
+	of = store_volume_owner(yard->store, name);
+	if (!strcmp(of, owner))
+		return 0;
+	return refuse_taken(yard, name, err);
+}
+
+int volume_create(
+	struct yard *yard, const char *name, const char *owner, uint64_t limit, struct err *err)
 {
 	_cleanup_free_ char *path = NULL, *data = NULL;
 
 	if (name_check("volume", name, err) < 0 || check_limit(yard, limit, err) < 0)
 		return -1;
 	if (pool_disk_exists(yard->pool, VOLUME_DISKS, name))
-		return err_set(err, ERR_EXISTS, "there is a volume '%s' already", name);
+		return refuse_taken(yard, name, err);
+	/* Its owner first: a volume that is there is never anybody else's. */
 	if (pool_check_room(yard->pool, 0, err) < 0 ||
+		store_volume_put(yard->store, name, owner, err) < 0 ||
 		pool_disk_make(yard->pool, VOLUME_DISKS, name, limit, err) < 0)
 		return err_wrap(err, "make volume '%s'", name);
 	path = pool_disk_path(yard->pool, VOLUME_DISKS, name);
@@ -93,6 +123,7 @@ int volume_remove(struct yard *yard, const char *name, struct err *err)
 	}
 	if (pool_disk_discard(yard->pool, VOLUME_DISKS, name, err) < 0)
 		return err_wrap(err, "remove volume '%s'", name);
+	store_volume_delete(yard->store, name, NULL);
 	yard_event(yard, "volume.removed", NULL, json_pack("{s:s}", "name", name));
 	return 0;
 }
@@ -108,7 +139,7 @@ int volume_set_limit(struct yard *yard, const char *name, uint64_t limit, struct
 
 json_t *volume_json(struct yard *yard, const char *name, struct err *err)
 {
-	_cleanup_free_ char *path = NULL;
+	_cleanup_free_ char *path = NULL, *owner = NULL;
 	char when[CLOCK_RFC3339_MAX];
 	uint64_t used = 0, limit = 0;
 	json_t *used_json;
@@ -123,7 +154,8 @@ json_t *volume_json(struct yard *yard, const char *name, struct err *err)
 	used_json = pool_usage(yard->pool, VOLUME_DISKS, name, &used, &limit, NULL) < 0
 			    ? json_null()
 			    : json_integer((json_int_t)used);
-	return json_pack("{s:s,s:s,s:I,s:o,s:o}", "name", name, "created_at",
+	owner = store_volume_owner(yard->store, name);
+	return json_pack("{s:s,s:s,s:s,s:I,s:o,s:o}", "name", name, "owner", owner, "created_at",
 		clock_rfc3339(st.stx_btime.tv_sec * 1000000LL + st.stx_btime.tv_nsec / 1000, when),
 		"limit_bytes", (json_int_t)limit, "used_bytes", used_json, "boxes",
 		users_json(yard, name));

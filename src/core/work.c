@@ -197,6 +197,7 @@ void box_is_up(struct box *box, bool created)
 	if (created)
 		yard_event(box->yard, "box.created", box, NULL);
 	yard_event(box->yard, "box.started", box, NULL);
+	box_forget_asker(box);
 }
 
 static void on_link_ready(struct link *link, void *arg)
@@ -253,6 +254,7 @@ static void came_back(struct box *box, bool created)
 			json_pack("{s:s}", "origin", box->row.origin_box));
 	yard_event(box->yard, created ? "box.forked" : "box.resumed", box, NULL);
 	rollback_came_up(box);
+	box_forget_asker(box);
 	box_tell(box, NULL);
 }
 

@@ -63,10 +63,10 @@ static int write_json(
 	_cleanup_json_ json_t *json = NULL;
 	char when[CLOCK_RFC3339_MAX];
 
-	json = json_pack("{s:s,s:s,s:s,s:s,s:I,s:I}", "id", keeping->box->row.id, "box",
-		keeping->box->row.name, "box_id", keeping->box->row.id, "kept_at",
-		clock_rfc3339(clock_wall_us(), when), "size_bytes", (json_int_t)totals->bytes,
-		"files", (json_int_t)totals->files);
+	json = json_pack("{s:s,s:s,s:s,s:s,s:s,s:I,s:I}", "id", keeping->box->row.id, "box",
+		keeping->box->row.name, "box_id", keeping->box->row.id, "owner",
+		keeping->box->row.owner, "kept_at", clock_rfc3339(clock_wall_us(), when),
+		"size_bytes", (json_int_t)totals->bytes, "files", (json_int_t)totals->files);
 	text = json_text(json);
 	return file_write_atomic(dir, name, text, strlen(text), 0600, err);
 }
@@ -228,11 +228,16 @@ static bool is_id(const char *text)
 static json_t *read_one(const char *folder, const char *file)
 {
 	_cleanup_free_ char *path = xasprintf("%s/%s", folder, file), *text = NULL;
+	json_t *one;
 	size_t len;
 
 	if (file_read(AT_FDCWD, path, 65536, &text, &len, NULL) < 0)
 		return NULL;
-	return json_parse(text, len, NULL);
+	one = json_parse(text, len, NULL);
+	/* Kept before there were owners. */
+	if (json_is_object(one) && !*json_get_text(one, "owner"))
+		json_object_set_new(one, "owner", json_string(OWNER_LOCAL));
+	return one;
 }
 
 static int newest_first(const void *a, const void *b)
@@ -253,7 +258,9 @@ json_t *workspaces_json(struct yard *yard)
 		const char *dot = strrchr(entry->d_name, '.');
 		json_t *one = dot && !strcmp(dot, ".json") ? read_one(folder, entry->d_name) : NULL;
 
-		if (one) {
+		if (one && !yard_may_see(yard, json_get_text(one, "owner"))) {
+			json_decref(one);
+		} else if (one) {
 			xgrow(list, count + 1);
 			list[count++] = one;
 		}

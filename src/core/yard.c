@@ -99,7 +99,9 @@ static unsigned name_image_users(const char *image, struct buf *names, void *arg
 			continue;
 		if (count++ < 5)
 			buf_addf(names, "%sbox '%s'", count > 1 ? ", " : "",
-				yard->boxes[i]->row.name);
+				yard_may_see(yard, yard->boxes[i]->row.owner)
+					? yard->boxes[i]->row.name
+					: "of another owner");
 	}
 	if (count > 5)
 		buf_addf(names, " and %u more", count - 5);
@@ -320,7 +322,16 @@ static size_t count_boxes(const struct yard *yard)
 	size_t count = 0;
 
 	for (size_t i = 0; i < yard->box_count; i++)
-		count += !yard->boxes[i]->gone;
+		count += !yard->boxes[i]->gone && yard_may_see(yard, yard->boxes[i]->row.owner);
+	return count;
+}
+
+static size_t count_leaving(const struct yard *yard)
+{
+	size_t count = 0;
+
+	for (size_t i = 0; i < yard->box_count; i++)
+		count += yard->boxes[i]->gone;
 	return count;
 }
 
@@ -352,15 +363,16 @@ json_t *yard_info_json(struct yard *yard)
 		size_t count = 0;
 
 		for (size_t i = 0; i < yard->box_count; i++)
-			count += !yard->boxes[i]->gone && yard->boxes[i]->state == state;
+			count += !yard->boxes[i]->gone && yard->boxes[i]->state == state &&
+				 yard_may_see(yard, yard->boxes[i]->row.owner);
 		json_object_set_new(states, box_state_name(state), json_integer((json_int_t)count));
 	}
 	return json_pack("{s:s,s:s,s:s,s:s,s:s,s:s,s:I,s:s?,s:I,s:I,s:I,s:o,s:s,s:o,s:o,s:o}",
 		"version", BOX_VERSION, "home", conf->home, "run", conf->run, "name", conf->name,
 		"socket", conf->socket, "started_at", clock_rfc3339(yard->started_us, when), "pid",
 		(json_int_t)getpid(), "criu_problem", drivers_capture_problem(yard->drivers),
-		"boxes", (json_int_t)boxes, "leaving", (json_int_t)(yard->box_count - boxes),
-		"spares", (json_int_t)spares_ready(yard), "states", states, "pool",
+		"boxes", (json_int_t)boxes, "leaving", (json_int_t)count_leaving(yard), "spares",
+		(json_int_t)spares_ready(yard), "states", states, "pool",
 		pool_kind_name(pool_get_kind(yard->pool)), "drivers", drivers_json(yard->drivers),
 		"network", networks_json(yard), "together", whole_json(yard));
 }
@@ -371,7 +383,9 @@ json_t *yard_stats_json(struct yard *yard)
 
 	for (size_t i = 0; i < yard->box_count; i++) {
 		json_t *stats =
-			yard->boxes[i]->instance ? box_stats_json(yard->boxes[i], NULL) : NULL;
+			yard->boxes[i]->instance && yard_may_see(yard, yard->boxes[i]->row.owner)
+				? box_stats_json(yard->boxes[i], NULL)
+				: NULL;
 
 		if (stats)
 			json_array_append_new(list, stats);

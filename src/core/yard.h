@@ -52,10 +52,11 @@ struct event_feed;
 
 /* Records an event and hands it to the feeds. box may be NULL; data may be NULL and is consumed. */
 void yard_event(struct yard *yard, const char *type, struct box *box, json_t *data);
-/* {"events":[...],"next":N,"oldest":N,"missing":N}: at most limit events from since on; box_id may
- * be NULL. None is missing from oldest on; before it some may be, and so many are from since on. */
-json_t *yard_events_json(
-	struct yard *yard, uint64_t since, const char *box_id, unsigned limit, struct err *err);
+/* {"events":[...],"next":N,"oldest":N,"missing":N}: at most limit events from since on; box_id and
+ * owner may be NULL: of all. None is missing from oldest on; before it some may be, and so many are
+ * from since on. An event of no box belongs to who caused it, the daemon's own to OWNER_LOCAL. */
+json_t *yard_events_json(struct yard *yard, uint64_t since, const char *box_id, const char *owner,
+	unsigned limit, struct err *err);
 /* Called for each event from now on; event is borrowed. */
 typedef void (*event_fn)(json_t *event, void *arg);
 struct event_feed *event_feed_new(struct yard *yard, event_fn fn, void *arg);

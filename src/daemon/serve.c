@@ -5,6 +5,7 @@
  */
 #include "daemon/serve.h"
 #include "api/api.h"
+#include "auth/auth.h"
 #include "base/alloc.h"
 #include "base/file.h"
 #include "base/log.h"
@@ -27,6 +28,7 @@ struct daemon {
 	const struct conf *conf;
 	struct loop *loop;
 	struct yard *yard;
+	struct auth *auth;
 	struct api *api;
 	struct ingress *ingress;
 	unsigned stopping_doors;
@@ -169,8 +171,10 @@ static int run(struct daemon *daemon, struct err *err)
 	daemon->loop = loop_new();
 	if (check_doors(daemon->conf, err) < 0 ||
 		yard_open(daemon->loop, daemon->conf, &daemon->yard, err) < 0 ||
-		api_open(daemon->yard, on_shutdown, daemon, &daemon->api, err) < 0 ||
-		ingress_open(daemon->yard, &daemon->ingress, err) < 0)
+		(daemon->auth = auth_new(daemon->yard),
+			api_open(daemon->yard, daemon->auth, on_shutdown, daemon, &daemon->api,
+				err)) < 0 ||
+		ingress_open(daemon->yard, daemon->auth, &daemon->ingress, err) < 0)
 		return -1;
 	ingress_attach(daemon->ingress, api_get_server(daemon->api));
 	term = loop_signal_new(daemon->loop, SIGTERM, on_signal, daemon);
@@ -208,6 +212,7 @@ int serve_run(const struct conf *conf, struct err *err)
 	ret = run(&daemon, err);
 	api_close(daemon.api);
 	ingress_free(daemon.ingress);
+	auth_free(daemon.auth);
 	yard_close(daemon.yard);
 	if (daemon.loop)
 		loop_free(daemon.loop);

@@ -132,7 +132,8 @@ struct http_request {
 	uint64_t id;
 	struct url url;
 	void *data;
-	unsigned rights;
+	void *asker;
+	void (*free_asker)(void *asker);
 	void (*filter)(json_t *value); /* or NULL */
 	void (*gone)(struct http_request *request, void *arg);
 	void *gone_arg;

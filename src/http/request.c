@@ -20,6 +20,8 @@ void request_free(struct http_request *request)
 	url_done(&request->url);
 	buf_done(&request->body);
 	buf_done(&request->headers);
+	if (request->asker)
+		request->free_asker(request->asker);
 	free(request);
 }
 
@@ -93,14 +95,18 @@ void http_request_set_data(struct http_request *request, void *data)
 	request->data = data;
 }
 
-void http_request_set_rights(struct http_request *request, unsigned rights)
+void http_request_set_asker(
+	struct http_request *request, void *asker, void (*free_asker)(void *asker))
 {
-	request->rights = rights;
+	if (request->asker)
+		request->free_asker(request->asker);
+	request->asker = asker;
+	request->free_asker = free_asker;
 }
 
-unsigned http_request_get_rights(const struct http_request *request)
+void *http_request_get_asker(const struct http_request *request)
 {
-	return request->rights;
+	return request->asker;
 }
 
 void http_request_filter_json(struct http_request *request, void (*fn)(json_t *value))

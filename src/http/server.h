@@ -69,9 +69,10 @@ uint64_t http_request_id(const struct http_request *request);	 /* for logs */
 bool http_request_wants_websocket(const struct http_request *request);
 void http_request_set_data(struct http_request *request, void *data); /* one slot for the handler */
 void *http_request_get_data(const struct http_request *request);
-/* What whoever asks may do, in the handler's own bits; 0 until set. */
-void http_request_set_rights(struct http_request *request, unsigned rights);
-unsigned http_request_get_rights(const struct http_request *request);
+/* Who asks, in the handler's own words: kept with the request, which frees it at its end. */
+void http_request_set_asker(
+	struct http_request *request, void *asker, void (*free_asker)(void *asker));
+void *http_request_get_asker(const struct http_request *request); /* NULL until set */
 /* Every JSON answer to it goes through fn first: what the asker may not see is taken out in one
  * place. */
 void http_request_filter_json(struct http_request *request, void (*fn)(json_t *value));

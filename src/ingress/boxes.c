@@ -1,22 +1,17 @@
 /* boxes.c - the boxes and tokens of a yard, as ingress_ops wants them */
-#include "base/clock.h"
-#include "base/json.h"
+#include "auth/auth.h"
 #include "conf/conf.h"
 #include "core/box.h"
 #include "core/network.h"
 #include "core/yard.h"
 #include "ingress/ingress_internal.h"
-#include "store/store.h"
 #include <assert.h>
 #include <stdio.h>
 
-enum { TOKENS_FRESH_US = 500 * 1000 };
-
 struct boxes {
 	struct yard *yard;
+	struct auth *auth;
 	struct ingress *ingress;
-	json_t *tokens; /* as they were a moment ago; logins are checked against them */
-	int64_t tokens_us;
 };
 
 static bool find(const char *name, struct ingress_box *ret, void *arg)
@@ -78,68 +73,51 @@ static void on_woken(struct box *box, const struct err *err, void *arg)
 	ingress_box_woken(boxes->ingress, box_get_id(box), err);
 }
 
-/* ---- tokens --------------------------------------------------------------------------------- */
+/* ---- who may come in ------------------------------------------------------------------------ */
 
-static json_t *tokens(struct boxes *boxes, bool fresh)
+static int check_principal(
+	struct boxes *boxes, const struct principal *principal, const char *id, struct err *err)
 {
-	int64_t now = clock_mono_us();
+	const struct asker *before;
+	struct box *box;
 
-	if (!boxes->tokens || fresh || now - boxes->tokens_us > TOKENS_FRESH_US) {
-		json_decref(boxes->tokens);
-		boxes->tokens = store_token_list(yard_get_store(boxes->yard), NULL);
-		boxes->tokens_us = now;
-	}
-	return boxes->tokens;
+	if (principal_check_scope(principal, SCOPE_EXEC | SCOPE_ADMIN, err) < 0)
+		return -1;
+	before = auth_enter(boxes->auth, principal);
+	box = box_find(boxes->yard, id, NULL);
+	auth_leave(boxes->auth, before);
+	return box ? 0 : err_set(err, ERR_FORBIDDEN, "the token does not open this box");
 }
 
-static const char *text_of(const json_t *token, const char *key)
-{
-	const char *text = json_string_value(json_object_get(token, key));
-
-	return text ? text : "";
-}
-
-static int check_token(const char *secret, char *ret_id, struct err *err, void *arg)
+static int check_token(const char *box, const char *peer, const char *secret, char *ret_id,
+	struct err *err, void *arg)
 {
 	struct boxes *boxes = arg;
-	struct store *store = yard_get_store(boxes->yard);
-	const char *name;
-	unsigned scopes;
-	json_t *token;
-	size_t i;
+	struct principal principal;
 
-	if (store_token_check(store, secret, &scopes, err) < 0)
+	static_assert((int)PRINCIPAL_ID_SIZE == (int)INGRESS_TOKEN_ID_MAX, "one id, one size");
+	if (auth_by_token(boxes->auth, peer, secret, &principal, err) < 0 ||
+		check_principal(boxes, &principal, box, err) < 0)
 		return -1;
-	if (!(scopes & (SCOPE_EXEC | SCOPE_ADMIN))) {
-		err_set(err, ERR_FORBIDDEN, "the token's scopes do not allow this");
-		return err_hint(err, "it needs the scope 'exec'");
-	}
-	name = store_token_name(store, secret);
-	json_array_foreach (tokens(boxes, true), i, token)
-		if (name && !strcmp(text_of(token, "name"), name)) {
-			snprintf(ret_id, INGRESS_TOKEN_ID_MAX, "%s", text_of(token, "id"));
-			return 0;
-		}
-	return err_set(err, ERR_UNAUTHORIZED, "unknown token");
+	snprintf(ret_id, INGRESS_TOKEN_ID_MAX, "%s", principal.id);
+	return 0;
 }
 
-static bool has_token(const char *id, void *arg)
+/* Of a login by the socket: until the login's own time is over. */
+static bool has_token(const char *box, const char *id, void *arg)
 {
-	char now[CLOCK_RFC3339_MAX];
-	json_t *token;
-	size_t i;
+	struct boxes *boxes = arg;
+	struct principal principal;
 
-	if (!strcmp(id, PORT_LOGIN_SOCKET))
-		return true; /* until the login's own time is over */
-	json_array_foreach (tokens(arg, false), i, token)
-		if (!strcmp(text_of(token, "id"), id)) {
-			const char *expires = text_of(token, "expires_at");
+	return auth_by_id(boxes->auth, id, &principal, NULL) == 0 &&
+	       check_principal(boxes, &principal, box, NULL) == 0;
+}
 
-			/* Times of this form are in order as texts are. */
-			return !*expires ||
-			       strcmp(expires, clock_rfc3339(clock_wall_us(), now)) > 0;
-		}
-	return false;
+static bool strike(const char *peer, void *arg)
+{
+	struct boxes *boxes = arg;
+
+	return auth_strike(boxes->auth, peer, NULL) < 0;
 }
 
 static bool take_code(const char *id, const char *host, const char *code, char *ret_id, void *arg)
@@ -150,8 +128,7 @@ static bool take_code(const char *id, const char *host, const char *code, char *
 	static_assert((int)PORT_LOGIN_TOKEN_MAX == (int)INGRESS_TOKEN_ID_MAX, "one id, one size");
 	if (!box || !box_login_take(box, host, code, ret_id))
 		return false;
-	tokens(boxes, true); /* it may be younger than what is remembered */
-	return has_token(ret_id, arg);
+	return has_token(id, ret_id, arg);
 }
 
 static const struct ingress_ops ops = {
@@ -161,6 +138,7 @@ static const struct ingress_ops ops = {
 	.used = used,
 	.check_token = check_token,
 	.has_token = has_token,
+	.strike = strike,
 	.take_code = take_code,
 };
 
@@ -169,11 +147,10 @@ static void boxes_free(void *arg)
 	struct boxes *boxes = arg;
 
 	yard_on_woken(boxes->yard, NULL, NULL);
-	json_decref(boxes->tokens);
 	free(boxes);
 }
 
-int ingress_open(struct yard *yard, struct ingress **ret, struct err *err)
+int ingress_open(struct yard *yard, struct auth *auth, struct ingress **ret, struct err *err)
 {
 	const struct conf *conf = yard_get_conf(yard);
 	struct boxes *boxes = xnew(struct boxes);
@@ -189,6 +166,7 @@ int ingress_open(struct yard *yard, struct ingress **ret, struct err *err)
 		.free_arg = boxes_free };
 
 	boxes->yard = yard;
+	boxes->auth = auth;
 	if (ingress_new(&spec, ret, err) < 0)
 		return -1;
 	boxes->ingress = *ret;

@@ -387,7 +387,7 @@ static bool is_still_let_in(const struct exchange *exchange)
 	const struct ingress *ingress = exchange->ingress;
 	const struct aim *aim = &exchange->aim;
 
-	return *aim->token ? ingress->ops.has_token(aim->token, ingress->arg)
+	return *aim->token ? ingress->ops.has_token(aim->box.id, aim->token, ingress->arg)
 			   : ingress->ops.is_public(aim->box.id, aim->port, ingress->arg);
 }
 

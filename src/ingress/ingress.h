@@ -13,6 +13,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+struct auth;
 struct http_request;
 struct http_server;
 struct ingress;
@@ -45,11 +46,14 @@ struct ingress_ops {
 		const char *box, uint16_t port, bool v6, int *ret_fd, struct err *err, void *arg);
 	/* Bytes go into the box by a connection that is there already. May be NULL. */
 	void (*used)(const char *box, void *arg);
-	/* Whether a token opens private ports; ret_id (INGRESS_TOKEN_ID_MAX) is what a login
-	 * remembers of it. */
-	int (*check_token)(const char *secret, char *ret_id, struct err *err, void *arg);
+	/* Whether a token opens private ports of the box; ret_id (INGRESS_TOKEN_ID_MAX) is what a
+	 * login remembers of it. ERR_LIMIT when peer, an address, has shown too many wrong ones. */
+	int (*check_token)(const char *box, const char *peer, const char *secret, char *ret_id,
+		struct err *err, void *arg);
 	/* Whether it still does. */
-	bool (*has_token)(const char *id, void *arg);
+	bool (*has_token)(const char *box, const char *id, void *arg);
+	/* Peer has shown something else that is wrong; true: too many of that. */
+	bool (*strike)(const char *peer, void *arg);
 	/* Whether a code logs in to the box by this host; it does so once. ret_id as above. */
 	bool (*take_code)(
 		const char *box, const char *host, const char *code, char *ret_id, void *arg);
@@ -68,8 +72,8 @@ struct ingress_spec {
 };
 
 int ingress_new(const struct ingress_spec *spec, struct ingress **ret, struct err *err);
-/* With the yard's configuration and boxes. */
-int ingress_open(struct yard *yard, struct ingress **ret, struct err *err);
+/* With the yard's configuration and boxes; auth is borrowed. */
+int ingress_open(struct yard *yard, struct auth *auth, struct ingress **ret, struct err *err);
 /* Becomes the front of this server: requests for boxes by its TCP door are taken, all others
  * left. */
 void ingress_attach(struct ingress *ingress, struct http_server *server);

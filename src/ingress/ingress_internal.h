@@ -72,8 +72,6 @@ struct ingress {
 	bool ticking;
 	unsigned round; /* of ingress_box_woken */
 	char *scratch;	/* INGRESS_READ_SIZE */
-	double strikes; /* wrong tokens of late */
-	int64_t strikes_us;
 };
 
 /* ---- a request that was found to be for a box ----------------------------------------------- */

@@ -35,8 +35,6 @@ enum {
 	LOGIN_SECONDS = 12 * 3600,
 	FORM_MAX = 8192,
 	NEXT_MAX = 2048,
-	STRIKES_MAX = 20,
-	STRIKES_PER_SECOND = 2,
 };
 
 /* ---- the key -------------------------------------------------------------------------------- */
@@ -105,7 +103,7 @@ static bool cookie_is_good(const char *value, size_t len, void *arg)
 	/* It is ours: what it says is what we wrote. */
 	snprintf(check->token, INGRESS_TOKEN_ID_MAX, "%s", token);
 	return strtoll(expiry, NULL, 10) > clock_wall_us() / 1000000 &&
-	       check->ingress->ops.has_token(token, check->ingress->arg);
+	       check->ingress->ops.has_token(check->aim->box.id, token, check->ingress->arg);
 }
 
 static void set_cookie(const struct ingress *ingress, struct http_request *request,
@@ -135,20 +133,6 @@ static void reply_logged_in(struct ingress *ingress, struct http_request *reques
 
 /* ---- checks --------------------------------------------------------------------------------- */
 
-/* What the API's door says of the same: a right token is let in at any time. */
-static bool too_many_strikes(struct ingress *ingress)
-{
-	int64_t now = clock_mono_us();
-
-	ingress->strikes -= (double)(now - ingress->strikes_us) / 1e6 * STRIKES_PER_SECOND;
-	ingress->strikes = MAX(ingress->strikes, 0);
-	ingress->strikes_us = now;
-	if (ingress->strikes >= STRIKES_MAX)
-		return true;
-	ingress->strikes++;
-	return false;
-}
-
 /* Browsers say where a page that sends something came from. */
 static bool origin_is_own(const struct http_request *request)
 {
@@ -174,19 +158,15 @@ static bool changes_nothing(const struct http_request *request)
 	       !http_request_header(request, "Upgrade");
 }
 
-static void refuse_token(
-	struct ingress *ingress, struct http_request *request, const struct err *err)
+static void refuse_token(struct http_request *request, const struct err *err)
 {
-	bool many = err->kind == ERR_UNAUTHORIZED && too_many_strikes(ingress);
-
-	if (!many && err->kind == ERR_UNAUTHORIZED)
+	if (err->kind == ERR_UNAUTHORIZED)
 		http_reply_header(request, "WWW-Authenticate", "Bearer");
-	page_reply(request,
-		&(struct page){ .status = many ? 429 : err_kind_http_status(err->kind),
-			.kind = many ? ERR_LIMIT : err->kind,
-			.title = "No entry",
-			.text = many ? "too many requests with wrong tokens" : err->message,
-			.hint = many ? "wait a few seconds" : err->hint });
+	page_reply(request, &(struct page){ .status = err_kind_http_status(err->kind),
+				    .kind = err->kind,
+				    .title = "No entry",
+				    .text = err->message,
+				    .hint = err->hint });
 }
 
 /* ---- the page ------------------------------------------------------------------------------- */
@@ -264,9 +244,10 @@ bool login_check(struct ingress *ingress, struct http_request *request, struct a
 	struct err err = ERR_INIT;
 
 	if (token) {
-		if (ingress->ops.check_token(token, aim->token, &err, ingress->arg) == 0)
+		if (ingress->ops.check_token(aim->box.id, http_request_peer(request), token,
+			    aim->token, &err, ingress->arg) == 0)
 			return true;
-		refuse_token(ingress, request, &err);
+		refuse_token(request, &err);
 		return false;
 	}
 	if (!headers_each_login(head, is_tls(request) ? LOGIN_COOKIE_SECURE : LOGIN_COOKIE,
@@ -359,10 +340,11 @@ static void on_form(struct http_request *request, const char *body, size_t len, 
 	http_request_on_gone(request, NULL, NULL);
 	if (!token)
 		return reply_form(request, &login->aim, back, "Enter a token.");
-	if (ingress->ops.check_token(token, id, &err, ingress->arg) < 0)
+	if (ingress->ops.check_token(login->aim.box.id, http_request_peer(request), token, id, &err,
+		    ingress->arg) < 0)
 		return reply_form(request, &login->aim, back,
-			too_many_strikes(ingress) ? "Too many wrong tokens; wait a few seconds."
-						  : err.message);
+			err.kind == ERR_LIMIT ? "Too many wrong tokens; wait a few seconds."
+					      : err.message);
 	reply_logged_in(ingress, request, &login->aim, id, back);
 }
 
@@ -392,8 +374,9 @@ static void answer_code(
 	if (ingress->ops.take_code(aim->box.id, aim->host.name, code, token, ingress->arg))
 		return reply_logged_in(ingress, request, aim, token, "/");
 	reply_form(request, aim, "/",
-		too_many_strikes(ingress) ? "Too many wrong links; wait a few seconds."
-					  : "This link was used already, or is too old.");
+		ingress->ops.strike(http_request_peer(request), ingress->arg)
+			? "Too many wrong links; wait a few seconds."
+			: "This link was used already, or is too old.");
 }
 
 void login_answer(struct ingress *ingress, struct http_request *request, const struct aim *aim)

@@ -46,6 +46,7 @@ static const struct column columns[] = {
 	{ COLUMN_U64, offsetof(struct box_row, generation) },
 	{ COLUMN_TEXT, offsetof(struct box_row, tree) },
 	{ COLUMN_TEXT, offsetof(struct box_row, origin_position) },
+	{ COLUMN_TEXT, offsetof(struct box_row, owner) },
 };
 
 void box_row_done(struct box_row *row)

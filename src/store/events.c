@@ -10,22 +10,24 @@
 
 enum { TRIM_PART = 50 }; /* of what is kept, comes in between two looks */
 
-int store_event_add(struct store *store, const char *type, const char *box_id, const char *box_name,
-	const char *tree, json_t *data, int64_t at_us, uint64_t *ret_offset, struct err *err)
+int store_event_add(
+	struct store *store, const struct event_row *event, uint64_t *ret_offset, struct err *err)
 {
-	_cleanup_free_ char *text = data ? json_text(data) : NULL;
+	_cleanup_free_ char *text = event->data ? json_text(event->data) : NULL;
 	sqlite3_stmt *stmt = store_stmt(store, SQL_EVENT_ADD, err);
 
 	if (!stmt)
 		return -1;
-	sqlite3_bind_int64(stmt, 1, at_us);
-	store_bind_text(stmt, 2, type);
-	store_bind_text(stmt, 3, box_id);
-	store_bind_text(stmt, 4, box_name);
+	sqlite3_bind_int64(stmt, 1, event->at_us);
+	store_bind_text(stmt, 2, event->type);
+	store_bind_text(stmt, 3, event->box_id);
+	store_bind_text(stmt, 4, event->box_name);
 	store_bind_text(stmt, 5, text);
-	store_bind_text(stmt, 6, tree);
+	store_bind_text(stmt, 6, event->tree);
+	store_bind_text(stmt, 7, event->owner ? event->owner : OWNER_LOCAL);
+	store_bind_text(stmt, 8, event->who);
 	if (store_run(store, stmt, STORE_KEPT, err) < 0)
-		return err_wrap(err, "record event '%s'", type);
+		return err_wrap(err, "record event '%s'", event->type);
 	if (ret_offset)
 		*ret_offset = (uint64_t)sqlite3_last_insert_rowid(store->db);
 	return 0;
@@ -51,14 +53,31 @@ static json_t *event_json(sqlite3_stmt *stmt)
 	json_object_set_new(event, "type", json_string((const char *)sqlite3_column_text(stmt, 2)));
 	json_object_set_new(event, "box", text_or_null(stmt, 3));
 	json_object_set_new(event, "box_name", text_or_null(stmt, 4));
+	json_object_set_new(event, "owner", text_or_null(stmt, 6));
+	json_object_set_new(event, "who", text_or_null(stmt, 7));
 	json_object_set_new(event, "data", data ? data : json_null());
 	return event;
 }
 
-json_t *store_event_list(
-	struct store *store, uint64_t since, const char *box_id, unsigned limit, struct err *err)
+/* The statement for a filter, its ?3 and ?4 bound. The box's index is the narrower one. */
+static sqlite3_stmt *filtered(struct store *store, const struct event_filter *filter,
+	enum store_sql all, enum store_sql of_box, enum store_sql of_owner, struct err *err)
 {
-	sqlite3_stmt *stmt = store_stmt(store, box_id ? SQL_EVENT_LIST_BOX : SQL_EVENT_LIST, err);
+	const char *box = filter ? filter->box_id : NULL, *owner = filter ? filter->owner : NULL;
+	sqlite3_stmt *stmt = store_stmt(store, box ? of_box : owner ? of_owner : all, err);
+
+	if (stmt && box)
+		store_bind_text(stmt, 3, box);
+	if (stmt && (box || owner))
+		store_bind_text(stmt, 4, owner);
+	return stmt;
+}
+
+json_t *store_event_list(struct store *store, uint64_t since, const struct event_filter *filter,
+	unsigned limit, struct err *err)
+{
+	sqlite3_stmt *stmt = filtered(
+		store, filter, SQL_EVENT_LIST, SQL_EVENT_LIST_BOX, SQL_EVENT_LIST_OWNER, err);
 	json_t *list = json_array();
 	int rc;
 
@@ -68,8 +87,6 @@ json_t *store_event_list(
 	}
 	sqlite3_bind_int64(stmt, 1, (sqlite3_int64)MIN(since, (uint64_t)INT64_MAX));
 	sqlite3_bind_int64(stmt, 2, limit);
-	if (box_id)
-		store_bind_text(stmt, 3, box_id);
 	while ((rc = sqlite3_step(stmt)) == SQLITE_ROW)
 		json_array_append_new(list, event_json(stmt));
 	if (rc != SQLITE_DONE) {
@@ -120,15 +137,15 @@ int store_event_range(
 	return ret;
 }
 
-int store_event_tail(struct store *store, const char *box_id, uint64_t wanted, uint64_t *ret_count,
-	uint64_t *ret_first, struct err *err)
+int store_event_tail(struct store *store, const struct event_filter *filter, uint64_t wanted,
+	uint64_t *ret_count, uint64_t *ret_first, struct err *err)
 {
-	sqlite3_stmt *stmt = store_stmt(store, SQL_EVENT_TAIL, err);
+	sqlite3_stmt *stmt = filtered(
+		store, filter, SQL_EVENT_TAIL, SQL_EVENT_TAIL_BOX, SQL_EVENT_TAIL_OWNER, err);
 	int ret = -1;
 
 	if (!stmt)
 		return -1;
-	store_bind_text(stmt, 1, box_id ? box_id : "");
 	sqlite3_bind_int64(stmt, 2, (sqlite3_int64)MIN(wanted, (uint64_t)INT64_MAX));
 	if (sqlite3_step(stmt) == SQLITE_ROW) {
 		*ret_count = (uint64_t)sqlite3_column_int64(stmt, 0);

@@ -127,6 +127,20 @@ static const char *const steps[] = {
 	/* 6: where on its origin's time line a fork was made */
 	("ALTER TABLE boxes ADD COLUMN origin_position TEXT NOT NULL DEFAULT '';"
 	 "UPDATE boxes SET origin_position = origin_snapshot WHERE origin_box <> '';"),
+	/* 7: owners, and who asked for what happened. All that is older belongs to 'local'; a
+	 * volume without a row does so too. A key of one owner says nothing about another's */
+	("ALTER TABLE boxes ADD COLUMN owner TEXT NOT NULL DEFAULT 'local';"
+	 "DROP INDEX boxes_idempotency;"
+	 "CREATE UNIQUE INDEX boxes_idempotency ON boxes (owner, idempotency)"
+	 " WHERE idempotency <> '';"
+	 "ALTER TABLE tokens ADD COLUMN owner TEXT NOT NULL DEFAULT 'local';"
+	 "ALTER TABLE events ADD COLUMN owner TEXT NOT NULL DEFAULT 'local';"
+	 "ALTER TABLE events ADD COLUMN who TEXT NOT NULL DEFAULT '';"
+	 "CREATE INDEX events_owner ON events (owner, position);"
+	 "CREATE TABLE volumes ("
+	 " name TEXT PRIMARY KEY,"
+	 " owner TEXT NOT NULL"
+	 ") STRICT;"),
 };
 
 int schema_version(void)

@@ -28,6 +28,8 @@ enum {
 	WAL_PAGES_MAX = 16384, /* 64 MiB: the log is copied whether idle or not */
 };
 
+#define EVENT_COLUMNS "position, at_us, type, box_id, box_name, data, owner, who"
+
 static const char *const sql_texts[] = {
 	[SQL_BEGIN] = "BEGIN IMMEDIATE",
 	[SQL_COMMIT] = "COMMIT",
@@ -35,7 +37,8 @@ static const char *const sql_texts[] = {
 	[SQL_BOX_INSERT] =
 		"INSERT INTO boxes VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, "
 		"?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?21, ?22, ?23, ?24, ?25, ?26, "
-		"?27, ?28, ?29, ?30, ?31, ?32, ?33, ?34, ?35, ?36, ?37, ?38, ?39, ?40, ?41, ?42)",
+		"?27, ?28, ?29, ?30, ?31, ?32, ?33, ?34, ?35, ?36, ?37, ?38, ?39, ?40, ?41, ?42, "
+		"?43)",
 	[SQL_BOX_UPDATE] =
 		"UPDATE boxes SET name = ?2, state = ?3, intent = ?4, image = ?5, image_name = ?6, "
 		"driver = ?7, profile = ?8, cpu_milli = ?9, memory_bytes = ?10, disk_bytes = ?11, "
@@ -45,19 +48,30 @@ static const char *const sql_texts[] = {
 		"idempotency = ?26, on_limit = ?27, volumes = ?28, mounts = ?29, main = ?30, "
 		"sleep = ?31, auto_snapshot = ?32, fork_limits = ?33, origin_box = ?34, "
 		"origin_snapshot = ?35, position = ?36, state_id = ?37, asleep_for = ?38, "
-		"wake_us = ?39, generation = ?40, tree = ?41, origin_position = ?42 "
+		"wake_us = ?39, generation = ?40, tree = ?41, origin_position = ?42, "
+		"owner = ?43 "
 		"WHERE id = ?1",
 	[SQL_BOX_DELETE] = "DELETE FROM boxes WHERE id = ?1",
 	[SQL_BOX_EACH] = "SELECT * FROM boxes ORDER BY created_us, rowid",
 	[SQL_EVENT_ADD] =
-		"INSERT INTO events (at_us, type, box_id, box_name, data, tree) VALUES (?1, "
-		"?2, ?3, ?4, ?5, ?6)",
-	[SQL_EVENT_LIST] = "SELECT position, at_us, type, box_id, box_name, data FROM events "
+		"INSERT INTO events (at_us, type, box_id, box_name, data, tree, owner, who) "
+		"VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)",
+	[SQL_EVENT_LIST] = "SELECT " EVENT_COLUMNS " FROM events "
 			   "WHERE position >= ?1 ORDER BY position LIMIT ?2",
-	[SQL_EVENT_LIST_BOX] = "SELECT position, at_us, type, box_id, box_name, data FROM events "
-			       "WHERE box_id = ?3 AND position >= ?1 ORDER BY position LIMIT ?2",
+	[SQL_EVENT_LIST_BOX] =
+		"SELECT " EVENT_COLUMNS " FROM events WHERE box_id = ?3 AND position >= ?1 "
+		"AND (?4 = '' OR owner = ?4) ORDER BY position LIMIT ?2",
+	[SQL_EVENT_LIST_OWNER] =
+		"SELECT " EVENT_COLUMNS " FROM events WHERE owner = ?4 AND position >= ?1 "
+		"ORDER BY position LIMIT ?2",
 	[SQL_EVENT_TAIL] = "SELECT count(*), min(position) FROM (SELECT position FROM events "
-			   "WHERE ?1 = '' OR box_id = ?1 ORDER BY position DESC LIMIT ?2)",
+			   "ORDER BY position DESC LIMIT ?2)",
+	[SQL_EVENT_TAIL_BOX] =
+		"SELECT count(*), min(position) FROM (SELECT position FROM events WHERE "
+		"box_id = ?3 AND (?4 = '' OR owner = ?4) ORDER BY position DESC LIMIT ?2)",
+	[SQL_EVENT_TAIL_OWNER] =
+		"SELECT count(*), min(position) FROM (SELECT position FROM events WHERE "
+		"owner = ?4 ORDER BY position DESC LIMIT ?2)",
 	[SQL_EVENT_RANGE] =
 		"SELECT (SELECT min(position) FROM events), (SELECT max(position) FROM events)",
 	/* Mostly none is missing at all, and nothing has to be looked for. */
@@ -78,9 +92,10 @@ static const char *const sql_texts[] = {
 	[SQL_EVENT_TRIM_GONE] =
 		"DELETE FROM events WHERE position <= ?1 AND tree <> '' AND tree NOT IN "
 		"(SELECT iif(tree = '', id, tree) FROM boxes)",
-	[SQL_TOKEN_ADD] = "INSERT INTO tokens VALUES (?1, ?2, ?3, ?4, ?5, ?6, 0)",
+	[SQL_TOKEN_ADD] = "INSERT INTO tokens VALUES (?1, ?2, ?3, ?4, ?5, ?6, 0, ?7)",
 	[SQL_TOKEN_LIST] =
-		"SELECT id, name, hash, scopes, created_us, expires_us, last_used_us FROM tokens "
+		"SELECT id, name, hash, scopes, created_us, expires_us, last_used_us, owner "
+		"FROM tokens "
 		"ORDER BY created_us, rowid",
 	[SQL_TOKEN_DELETE] = "DELETE FROM tokens WHERE id = ?1",
 	[SQL_TOKEN_USED] = "UPDATE tokens SET last_used_us = ?2 WHERE id = ?1",
@@ -102,6 +117,9 @@ static const char *const sql_texts[] = {
 	[SQL_TREE_PUT] = "INSERT OR REPLACE INTO trees VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
 	[SQL_TREE_DELETE] = "DELETE FROM trees WHERE id = ?1",
 	[SQL_TREE_EACH] = "SELECT * FROM trees",
+	[SQL_VOLUME_PUT] = "INSERT OR REPLACE INTO volumes VALUES (?1, ?2)",
+	[SQL_VOLUME_GET] = "SELECT owner FROM volumes WHERE name = ?1",
+	[SQL_VOLUME_DELETE] = "DELETE FROM volumes WHERE name = ?1",
 };
 static_assert(ARRAY_LEN(sql_texts) == SQL_COUNT, "every statement has its text");
 

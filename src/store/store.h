@@ -13,6 +13,9 @@
 #include <stdint.h>
 
 struct store;
+/* Owner of everything that was made by nobody in particular, and of all homes from before there
+ * were owners. */
+#define OWNER_LOCAL "local"
 enum store_grade { STORE_KEPT, STORE_SAFE };
 
 /* Opens or makes the database, migrates it, takes the lock of the home. ERR_STATE when another
@@ -72,11 +75,12 @@ struct box_row {
 	/* id of the tree it belongs to, see core/tree.h; "": of its own, named by its id */
 	char *tree;
 	char *origin_position; /* the snapshot that box stood upon when it was forked, or "" */
+	char *owner;	       /* whose it is: OWNER_LOCAL or a name */
 };
 
 void box_row_done(struct box_row *row);
 struct box_row box_row_copy(const struct box_row *row); /* strings and all; yours */
-/* ERR_EXISTS when id, name, slot or idempotency key is taken. */
+/* ERR_EXISTS when id, name, slot or, of the same owner, the idempotency key is taken. */
 int store_box_insert(
 	struct store *store, const struct box_row *row, enum store_grade grade, struct err *err);
 int store_box_update(
@@ -141,18 +145,31 @@ int store_snapshot_each(struct store *store,
 
 /* ---- events --------------------------------------------------------------------------------- */
 
-/* Appends; *ret_offset is its place (rising by one). Always STORE_KEPT. data may be NULL; not
- * consumed. tree: of the box, NULL for an event of no box. */
-int store_event_add(struct store *store, const char *type, const char *box_id, const char *box_name,
-	const char *tree, json_t *data, int64_t at_us, uint64_t *ret_offset, struct err *err);
-/* At most limit events with offset >= since (of box_id, if not NULL) as
- * [{"offset","at","type","box","box_name","data"}]. New reference. */
-json_t *store_event_list(
-	struct store *store, uint64_t since, const char *box_id, unsigned limit, struct err *err);
-/* Of the newest ones (of a box; NULL: of all), at most so many: how many there are, and where they
- * begin. */
-int store_event_tail(struct store *store, const char *box_id, uint64_t wanted, uint64_t *ret_count,
-	uint64_t *ret_first, struct err *err);
+struct event_row {
+	const char *type;
+	const char *box_id, *box_name, *tree; /* NULL for an event of no box */
+	const char *owner;		      /* who may read it; NULL: OWNER_LOCAL */
+	const char *who;		      /* asked for it: "token ci"; NULL: not known */
+	json_t *data;			      /* or NULL; not consumed */
+	int64_t at_us;
+};
+/* Which events are read; a NULL in a field: all. */
+struct event_filter {
+	const char *box_id;
+	const char *owner;
+};
+
+/* Appends; *ret_offset is its place (rising by one). Always STORE_KEPT. */
+int store_event_add(
+	struct store *store, const struct event_row *event, uint64_t *ret_offset, struct err *err);
+/* At most limit events with offset >= since as
+ * [{"offset","at","type","box","box_name","owner","who","data"}]. filter NULL: all. New
+ * reference. */
+json_t *store_event_list(struct store *store, uint64_t since, const struct event_filter *filter,
+	unsigned limit, struct err *err);
+/* Of the newest ones, at most so many: how many there are, and where they begin. */
+int store_event_tail(struct store *store, const struct event_filter *filter, uint64_t wanted,
+	uint64_t *ret_count, uint64_t *ret_first, struct err *err);
 /* The offset from which on none is missing, and the one that the next event will get. */
 int store_event_range(
 	struct store *store, uint64_t *ret_oldest, uint64_t *ret_next, struct err *err);
@@ -176,19 +193,35 @@ enum scope {
 /* "files or exec"; borrowed, until the next call. */
 const char *scopes_text(unsigned scopes);
 
-/* Makes a token "box_<32 random base62>"; only its SHA-256 is stored. *ret_secret is shown once;
- * yours. expires_us 0: never. *ret_row:
- * {"id","name","scopes":[...],"created_at","expires_at","last_used_at"}. */
-int store_token_create(struct store *store, const char *name, unsigned scopes, int64_t expires_us,
-	char **ret_secret, json_t **ret_row, struct err *err);
+struct token_row {
+	char *id;
+	char *name;
+	char *owner; /* whose things it sees */
+	unsigned scopes;
+	int64_t created_us, expires_us, last_used_us; /* wall clock; expires_us 0: never */
+};
+
+/* Makes a token "box_<32 random base62>"; only its SHA-256 is stored. Of spec, name, owner (NULL:
+ * OWNER_LOCAL), scopes and expires_us are read. *ret_secret is shown once; yours. *ret_row:
+ * {"id","name","owner","scopes":[...],"created_at","expires_at","last_used_at"}. */
+int store_token_create(struct store *store, const struct token_row *spec, char **ret_secret,
+	json_t **ret_row, struct err *err);
 json_t *store_token_list(struct store *store, struct err *err);
 int store_token_revoke(struct store *store, const char *id_or_name, struct err *err);
-/* ERR_UNAUTHORIZED when unknown or expired. Compared in constant time. */
+/* The token a secret belongs to; ERR_UNAUTHORIZED when unknown or expired. Compared in constant
+ * time. *ret is borrowed, valid until a token is made or revoked. */
 int store_token_check(
-	struct store *store, const char *secret, unsigned *ret_scopes, struct err *err);
-/* The name of the token a secret belongs to; NULL when there is none. Borrowed. */
-const char *store_token_name(const struct store *store, const char *secret);
+	struct store *store, const char *secret, const struct token_row **ret, struct err *err);
+/* By its id alone; NULL: there is none, or it has expired. Borrowed as above. */
+const struct token_row *store_token_get(const struct store *store, const char *id);
 int scopes_from_names(json_t *names, unsigned *ret, struct err *err);
+
+/* ---- owners of volumes ---------------------------------------------------------------------- */
+
+/* The volumes themselves are in the pool; one without a row belongs to OWNER_LOCAL. STORE_SAFE. */
+int store_volume_put(struct store *store, const char *name, const char *owner, struct err *err);
+int store_volume_delete(struct store *store, const char *name, struct err *err);
+char *store_volume_owner(struct store *store, const char *name); /* yours */
 
 /* ---- networks: what is kept of a box's network ---------------------------------------------- */
 

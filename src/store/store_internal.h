@@ -15,6 +15,7 @@ enum store_sql {
 	SQL_EVENT_ADD,
 	SQL_EVENT_LIST,
 	SQL_EVENT_LIST_BOX,
+	SQL_EVENT_LIST_OWNER,
 	SQL_EVENT_RANGE,
 	SQL_EVENT_FROM,
 	SQL_EVENT_MISSING,
@@ -24,6 +25,8 @@ enum store_sql {
 	SQL_EVENT_CUT_GONE,
 	SQL_EVENT_TRIM_GONE,
 	SQL_EVENT_TAIL,
+	SQL_EVENT_TAIL_BOX,
+	SQL_EVENT_TAIL_OWNER,
 	SQL_TOKEN_ADD,
 	SQL_TOKEN_LIST,
 	SQL_TOKEN_DELETE,
@@ -37,6 +40,9 @@ enum store_sql {
 	SQL_TREE_PUT,
 	SQL_TREE_DELETE,
 	SQL_TREE_EACH,
+	SQL_VOLUME_PUT,
+	SQL_VOLUME_GET,
+	SQL_VOLUME_DELETE,
 	SQL_COUNT
 };
 
@@ -44,11 +50,8 @@ enum { TOKENS_MAX = 1000 };
 
 /* Tokens are few and asked for at every request of the TCP door, so they are kept here as well. */
 struct token {
-	char *id;
-	char *name;
+	struct token_row row; /* first; its strings are owned here */
 	uint8_t hash[HASH_LEN];
-	unsigned scopes;
-	int64_t created_us, expires_us, last_used_us;
 };
 
 struct store {

@@ -86,12 +86,13 @@ static json_t *time_json(int64_t us)
 	return us ? json_string(clock_rfc3339(us, text)) : json_null();
 }
 
-static json_t *token_json(const struct token *token)
+static json_t *token_json(const struct token_row *token)
 {
 	json_t *row = json_object();
 
 	json_object_set_new(row, "id", json_string(token->id));
 	json_object_set_new(row, "name", json_string(token->name));
+	json_object_set_new(row, "owner", json_string(token->owner));
 	json_object_set_new(row, "scopes", scopes_json(token->scopes));
 	json_object_set_new(row, "created_at", time_json(token->created_us));
 	json_object_set_new(row, "expires_at", time_json(token->expires_us));
@@ -101,8 +102,9 @@ static json_t *token_json(const struct token *token)
 
 static void token_done(struct token *token)
 {
-	free(token->id);
-	free(token->name);
+	free(token->row.id);
+	free(token->row.name);
+	free(token->row.owner);
 }
 
 void store_tokens_done(struct store *store)
@@ -130,18 +132,20 @@ int store_tokens_load(struct store *store, struct err *err)
 		return -1;
 	while ((rc = sqlite3_step(stmt)) == SQLITE_ROW) {
 		struct token *token = token_push(store);
+		struct token_row *row = &token->row;
 
-		token->id = xstrdup((const char *)sqlite3_column_text(stmt, 0));
-		token->name = xstrdup((const char *)sqlite3_column_text(stmt, 1));
+		row->id = xstrdup((const char *)sqlite3_column_text(stmt, 0));
+		row->name = xstrdup((const char *)sqlite3_column_text(stmt, 1));
 		if (sqlite3_column_bytes(stmt, 2) == HASH_LEN)
 			memcpy(token->hash, sqlite3_column_blob(stmt, 2), HASH_LEN);
 		else
-			token->expires_us = 1; /* damaged: expired long ago */
-		token->scopes = (unsigned)sqlite3_column_int(stmt, 3) & SCOPE_ALL;
-		token->created_us = sqlite3_column_int64(stmt, 4);
-		if (!token->expires_us)
-			token->expires_us = sqlite3_column_int64(stmt, 5);
-		token->last_used_us = sqlite3_column_int64(stmt, 6);
+			row->expires_us = 1; /* damaged: expired long ago */
+		row->scopes = (unsigned)sqlite3_column_int(stmt, 3) & SCOPE_ALL;
+		row->created_us = sqlite3_column_int64(stmt, 4);
+		if (!row->expires_us)
+			row->expires_us = sqlite3_column_int64(stmt, 5);
+		row->last_used_us = sqlite3_column_int64(stmt, 6);
+		row->owner = xstrdup((const char *)sqlite3_column_text(stmt, 7));
 	}
 	sqlite3_reset(stmt);
 	return rc == SQLITE_DONE ? 0 : store_fail(store, err, "read tokens");
@@ -180,44 +184,56 @@ static int token_insert(struct store *store, const struct token *token, struct e
 
 	if (!stmt)
 		return -1;
-	store_bind_text(stmt, 1, token->id);
-	store_bind_text(stmt, 2, token->name);
+	store_bind_text(stmt, 1, token->row.id);
+	store_bind_text(stmt, 2, token->row.name);
 	sqlite3_bind_blob(stmt, 3, token->hash, sizeof token->hash, SQLITE_STATIC);
-	sqlite3_bind_int64(stmt, 4, token->scopes);
-	sqlite3_bind_int64(stmt, 5, token->created_us);
-	sqlite3_bind_int64(stmt, 6, token->expires_us);
+	sqlite3_bind_int64(stmt, 4, token->row.scopes);
+	sqlite3_bind_int64(stmt, 5, token->row.created_us);
+	sqlite3_bind_int64(stmt, 6, token->row.expires_us);
+	store_bind_text(stmt, 7, token->row.owner);
 	return store_run(store, stmt, STORE_SAFE, err);
 }
 
-int store_token_create(struct store *store, const char *name, unsigned scopes, int64_t expires_us,
-	char **ret_secret, json_t **ret_row, struct err *err)
+static int check_new(const struct store *store, const struct token_row *spec, struct err *err)
 {
-	_cleanup_free_ char *secret = NULL;
-	char id[ID_LEN + 1];
-	struct token token = { .scopes = scopes & SCOPE_ALL, .expires_us = expires_us };
-
-	if (name_check("token name", name, err) < 0)
+	if (name_check("token name", spec->name, err) < 0 ||
+		(spec->owner && name_check("owner", spec->owner, err) < 0))
 		return -1;
 	for (size_t i = 0; i < store->token_count; i++)
-		if (!strcmp(store->tokens[i].name, name))
+		if (!strcmp(store->tokens[i].row.name, spec->name))
 			return err_set(
-				err, ERR_EXISTS, "there is a token named '%s' already", name);
+				err, ERR_EXISTS, "there is a token named '%s' already", spec->name);
 	if (store->token_count >= TOKENS_MAX)
 		return err_set(
 			err, ERR_LIMIT, "there are %d tokens already; revoke some", TOKENS_MAX);
+	return 0;
+}
+
+int store_token_create(struct store *store, const struct token_row *spec, char **ret_secret,
+	json_t **ret_row, struct err *err)
+{
+	_cleanup_free_ char *secret = NULL;
+	char id[ID_LEN + 1];
+	struct token token = { .row = *spec };
+
+	if (check_new(store, spec, err) < 0)
+		return -1;
 	random_id(id, ID_LEN);
 	secret = secret_new();
 	if (hash_secret(secret, token.hash, err) < 0)
 		return -1;
-	token.id = id;
-	token.name = (char *)name;
-	token.created_us = clock_wall_us();
+	token.row.id = id;
+	token.row.scopes = spec->scopes & SCOPE_ALL;
+	token.row.owner = spec->owner ? spec->owner : (char *)OWNER_LOCAL;
+	token.row.created_us = clock_wall_us();
+	token.row.last_used_us = 0;
 	if (token_insert(store, &token, err) < 0)
-		return err_wrap(err, "create token '%s'", name);
-	token.id = xstrdup(id);
-	token.name = xstrdup(name);
+		return err_wrap(err, "create token '%s'", spec->name);
+	token.row.id = xstrdup(id);
+	token.row.name = xstrdup(spec->name);
+	token.row.owner = xstrdup(token.row.owner);
 	*token_push(store) = token;
-	*ret_row = token_json(&token);
+	*ret_row = token_json(&token.row);
 	*ret_secret = steal_ptr(&secret);
 	return 0;
 }
@@ -228,7 +244,7 @@ json_t *store_token_list(struct store *store, struct err *err)
 
 	(void)err;
 	for (size_t i = 0; i < store->token_count; i++)
-		json_array_append_new(list, token_json(&store->tokens[i]));
+		json_array_append_new(list, token_json(&store->tokens[i].row));
 	return list;
 }
 
@@ -236,10 +252,10 @@ json_t *store_token_list(struct store *store, struct err *err)
 static struct token *token_find(struct store *store, const char *id_or_name)
 {
 	for (size_t i = 0; i < store->token_count; i++)
-		if (!strcmp(store->tokens[i].id, id_or_name))
+		if (!strcmp(store->tokens[i].row.id, id_or_name))
 			return &store->tokens[i];
 	for (size_t i = 0; i < store->token_count; i++)
-		if (!strcmp(store->tokens[i].name, id_or_name))
+		if (!strcmp(store->tokens[i].row.name, id_or_name))
 			return &store->tokens[i];
 	return NULL;
 }
@@ -256,9 +272,9 @@ int store_token_revoke(struct store *store, const char *id_or_name, struct err *
 	stmt = store_stmt(store, SQL_TOKEN_DELETE, err);
 	if (!stmt)
 		return -1;
-	store_bind_text(stmt, 1, token->id);
+	store_bind_text(stmt, 1, token->row.id);
 	if (store_run(store, stmt, STORE_SAFE, err) < 0)
-		return err_wrap(err, "revoke token '%s'", token->name);
+		return err_wrap(err, "revoke token '%s'", token->row.name);
 	token_done(token);
 	store->token_count--;
 	memmove(token, token + 1,
@@ -268,7 +284,7 @@ int store_token_revoke(struct store *store, const char *id_or_name, struct err *
 
 /* ---- checking -------------------------------------------------------------------------------- */
 
-static void note_use(struct store *store, struct token *token, int64_t now)
+static void note_use(struct store *store, struct token_row *token, int64_t now)
 {
 	struct err err = ERR_INIT;
 	sqlite3_stmt *stmt;
@@ -304,26 +320,31 @@ static int find_secret(
 	return 0;
 }
 
-const char *store_token_name(const struct store *store, const char *secret)
+static bool is_over(const struct token_row *token)
 {
-	struct token *found = NULL;
-
-	return find_secret(store, secret, &found, NULL) == 0 && found ? found->name : NULL;
+	return token->expires_us && token->expires_us <= clock_wall_us();
 }
 
 int store_token_check(
-	struct store *store, const char *secret, unsigned *ret_scopes, struct err *err)
+	struct store *store, const char *secret, const struct token_row **ret, struct err *err)
 {
 	struct token *found = NULL;
-	int64_t now = clock_wall_us();
 
 	if (find_secret(store, secret, &found, err) < 0)
 		return -1;
 	if (!found)
 		return err_set(err, ERR_UNAUTHORIZED, "unknown token");
-	if (found->expires_us && found->expires_us <= now)
+	if (is_over(&found->row))
 		return err_set(err, ERR_UNAUTHORIZED, "the token has expired");
-	note_use(store, found, now);
-	*ret_scopes = found->scopes;
+	note_use(store, &found->row, clock_wall_us());
+	*ret = &found->row;
 	return 0;
+}
+
+const struct token_row *store_token_get(const struct store *store, const char *id)
+{
+	for (size_t i = 0; i < store->token_count; i++)
+		if (!strcmp(store->tokens[i].row.id, id))
+			return is_over(&store->tokens[i].row) ? NULL : &store->tokens[i].row;
+	return NULL;
 }

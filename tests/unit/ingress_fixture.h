@@ -8,6 +8,8 @@
  * home makes the good one go, the file "closed" all ports private. Requests that are not for a box
  * are answered "api". */
 #pragma once
+#include "auth/strikes.h"
+#include "base/clock.h"
 #include "http/http_internal.h"
 #include "ingress/ingress_internal.h"
 #include "loop/loop.h"
@@ -124,19 +126,31 @@ static bool is_revoked(void)
 	return has_file("revoked");
 }
 
-static int fake_check_token(const char *secret, char *ret_id, struct err *err, void *arg)
+static bool fake_strike(const char *peer, void *arg)
 {
+	static struct strikes strikes;
+
 	(void)arg;
+	return strikes_add(&strikes, peer, clock_mono_us());
+}
+
+static int fake_check_token(const char *box, const char *peer, const char *secret, char *ret_id,
+	struct err *err, void *arg)
+{
+	(void)box;
 	if (!strcmp(secret, "box_weak"))
 		return err_set(err, ERR_FORBIDDEN, "the token's scopes do not allow this");
 	if (strcmp(secret, "box_good") || is_revoked())
-		return err_set(err, ERR_UNAUTHORIZED, "unknown token");
+		return fake_strike(peer, arg)
+			       ? err_set(err, ERR_LIMIT, "too many requests with wrong tokens")
+			       : err_set(err, ERR_UNAUTHORIZED, "unknown token");
 	strcpy(ret_id, "t1");
 	return 0;
 }
 
-static bool fake_has_token(const char *id, void *arg)
+static bool fake_has_token(const char *box, const char *id, void *arg)
 {
+	(void)box;
 	(void)arg;
 	return !strcmp(id, "t1") && !is_revoked();
 }
@@ -161,6 +175,7 @@ static const struct ingress_ops fake_ops = {
 	.connect = fake_connect,
 	.check_token = fake_check_token,
 	.has_token = fake_has_token,
+	.strike = fake_strike,
 	.take_code = fake_take_code,
 };
 

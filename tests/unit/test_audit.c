@@ -58,7 +58,7 @@ static void test_long_events_are_cut(void **state)
 	memset(name, 'x', AUDIT_LINE_MAX);
 	open_log(f, 0, 0);
 	audit_add(f->audit, json_pack("{s:s,s:s,s:s}", "type", "dns", "box", "ada", "name", name));
-	lines = audit_read(f->audit, 0, NULL, NULL, 10, &next, NULL);
+	lines = audit_read(f->audit, 0, NULL, 10, &next, NULL);
 	line = json_array_get(lines, 0);
 	assert_true(json_is_true(json_object_get(line, "cut")));
 	assert_string_equal(json_string_value(json_object_get(line, "box")), "ada");
@@ -84,16 +84,14 @@ static void test_long_lines_are_found(void **state)
 	}
 	audit_flush(f->audit, NULL);
 	for (uint64_t since = 0; since < audit_get_next(f->audit); since = next) {
-		_cleanup_json_ json_t *lines =
-			audit_read(f->audit, since, NULL, NULL, 100, &next, NULL);
+		_cleanup_json_ json_t *lines = audit_read(f->audit, since, NULL, 100, &next, NULL);
 
 		assert_true(next > since);
 		seen += json_array_size(lines);
 	}
 	assert_int_equal(seen, 20 * 301);
 	for (uint64_t since = 1; since < audit_get_next(f->audit); since += 43) {
-		_cleanup_json_ json_t *lines =
-			audit_read(f->audit, since, NULL, NULL, 1, &next, NULL);
+		_cleanup_json_ json_t *lines = audit_read(f->audit, since, NULL, 1, &next, NULL);
 
 		assert_int_equal(number_of(json_array_get(lines, 0), "seq"), since);
 	}
@@ -138,7 +136,7 @@ static void test_old_files_go(void **state)
 	assert_int_equal(number_of(now, "next"), 201);
 	assert_true(oldest > 100);
 	assert_true(number_of(now, "bytes") < 4 * 4096);
-	lines = audit_read(f->audit, 1, NULL, NULL, 1, &next, NULL);
+	lines = audit_read(f->audit, 1, NULL, 1, &next, NULL);
 	assert_int_equal(number_of(json_array_get(lines, 0), "seq"), oldest);
 	assert_good(f, oldest, 200);
 	close_log(f);
@@ -184,7 +182,7 @@ static void test_torn_line_is_cut_off(void **state)
 	}
 	assert_good(f, 1, 10); /* as while the daemon writes */
 	open_log(f, 0, 0);
-	lines = audit_read(f->audit, 11, NULL, NULL, 10, &next, NULL);
+	lines = audit_read(f->audit, 11, NULL, 10, &next, NULL);
 	assert_int_equal(json_array_size(lines), 1);
 	assert_string_equal(
 		json_string_value(json_object_get(json_array_get(lines, 0), "type")), "audit");
@@ -223,40 +221,39 @@ static void test_read_pages_and_filters(void **state)
 	open_log(f, 20000, 16);
 	add(f, 1000);
 	for (uint64_t since = 0; since <= 1000; since = next) {
-		_cleanup_json_ json_t *lines =
-			audit_read(f->audit, since, NULL, NULL, 7, &next, NULL);
+		_cleanup_json_ json_t *lines = audit_read(f->audit, since, NULL, 7, &next, NULL);
 
 		for (size_t i = 0; i < json_array_size(lines); i++)
 			assert_int_equal(number_of(json_array_get(lines, i), "seq"), ++seen);
 	}
 	assert_int_equal(seen, 1000);
 	for (uint64_t since = 1; since <= 1000; since += 37) {
-		_cleanup_json_ json_t *lines =
-			audit_read(f->audit, since, NULL, NULL, 1, &next, NULL);
+		_cleanup_json_ json_t *lines = audit_read(f->audit, since, NULL, 1, &next, NULL);
 
 		assert_int_equal(number_of(json_array_get(lines, 0), "seq"), since);
 	}
 	{
-		_cleanup_json_ json_t *lines =
-			audit_read(f->audit, 0, "ada", "refused", 5000, &next, NULL);
+		_cleanup_json_ json_t *lines = audit_read(f->audit, 0,
+			&(struct audit_filter){ .box = "ada", .verdict = "refused" }, 5000, &next,
+			NULL);
 
 		assert_int_equal(json_array_size(lines), 167);
 		assert_int_equal(next, 1001);
 	}
 	{
-		_cleanup_json_ json_t *lines =
-			audit_read(f->audit, 0, "nobody", NULL, 10, &next, NULL);
+		_cleanup_json_ json_t *lines = audit_read(
+			f->audit, 0, &(struct audit_filter){ .box = "nobody" }, 10, &next, NULL);
 
 		assert_int_equal(json_array_size(lines), 0);
 	}
-	assert_int_equal(audit_recent(f->audit, NULL, NULL, 10), 991);
-	assert_int_equal(audit_recent(f->audit, NULL, NULL, 0), 1001);
-	assert_int_equal(audit_recent(f->audit, NULL, NULL, 5000), 1);
-	assert_int_equal(audit_recent(f->audit, "ada", NULL, 10), 982);
-	assert_int_equal(audit_recent(f->audit, "nobody", NULL, 10), 1);
+	assert_int_equal(audit_recent(f->audit, NULL, 10), 991);
+	assert_int_equal(audit_recent(f->audit, NULL, 0), 1001);
+	assert_int_equal(audit_recent(f->audit, NULL, 5000), 1);
+	assert_int_equal(audit_recent(f->audit, &(struct audit_filter){ .box = "ada" }, 10), 982);
+	assert_int_equal(audit_recent(f->audit, &(struct audit_filter){ .box = "nobody" }, 10), 1);
 	audit_add(f->audit, json_pack("{s:s,s:s}", "box", "id1", "box_name", "eve"));
-	assert_int_equal(audit_recent(f->audit, "eve", NULL, 1), 1001);
-	assert_int_equal(audit_recent(f->audit, "id1", NULL, 1), 1001);
+	assert_int_equal(audit_recent(f->audit, &(struct audit_filter){ .box = "eve" }, 1), 1001);
+	assert_int_equal(audit_recent(f->audit, &(struct audit_filter){ .box = "id1" }, 1), 1001);
 }
 
 /* 40 MB of lines and a filter that fits none of them: each call does a part, and the parts come to
@@ -272,8 +269,8 @@ static void test_read_is_bounded(void **state)
 	add(f, 200000);
 	for (uint64_t since = 0; since <= 200000; since = next, calls++) {
 		int64_t start = clock_mono_us();
-		_cleanup_json_ json_t *lines =
-			audit_read(f->audit, since, "nobody", NULL, 10, &next, NULL);
+		_cleanup_json_ json_t *lines = audit_read(f->audit, since,
+			&(struct audit_filter){ .box = "nobody" }, 10, &next, NULL);
 
 		longest = MAX(longest, clock_mono_us() - start);
 		assert_int_equal(json_array_size(lines), 0);

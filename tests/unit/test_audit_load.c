@@ -47,7 +47,7 @@ static void test_full_disk_loses_only_what_has_no_room(void **state)
 	mount("none", f->folder, "tmpfs", MS_REMOUNT, "size=8m");
 	assert_int_equal(audit_flush(f->audit, &err), 0);
 	assert_null(audit_trouble(f->audit));
-	lines = audit_read(f->audit, (uint64_t)made + 1, NULL, NULL, 10, &next, NULL);
+	lines = audit_read(f->audit, (uint64_t)made + 1, NULL, 10, &next, NULL);
 	assert_int_equal(json_array_size(lines), 1);
 	assert_int_equal(number_of(json_array_get(lines, 0), "lost"), lost);
 	assert_string_equal(

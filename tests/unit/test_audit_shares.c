@@ -15,8 +15,8 @@ static size_t count_of(struct audit *audit, const char *box, unsigned *ret_last)
 	size_t count = 0;
 
 	do {
-		_cleanup_json_ json_t *lines =
-			audit_read(audit, next, box, NULL, 1000, &next, &err);
+		_cleanup_json_ json_t *lines = audit_read(
+			audit, next, &(struct audit_filter){ .box = box }, 1000, &next, &err);
 		size_t size = json_array_size(lines);
 
 		assert_non_null(lines);

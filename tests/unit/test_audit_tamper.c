@@ -187,7 +187,7 @@ static void assert_told(struct fixture *f, const char *reason, uint64_t since, u
 	uint64_t next;
 
 	open_log(f, 0, 0);
-	lines = audit_read(f->audit, since, NULL, NULL, 10, &next, NULL);
+	lines = audit_read(f->audit, since, NULL, 10, &next, NULL);
 	told = json_string_value(json_object_get(json_array_get(lines, 0), "reason"));
 	if (!told || !strstr(told, reason))
 		fail_msg("'%s' instead of '%s'", told, reason);
@@ -258,7 +258,7 @@ static void test_removed_newest_file_is_replaced(void **state)
 	remove_in(f, FIRST);
 	add(f, 5);
 	audit_flush(f->audit, NULL);
-	lines = audit_read(f->audit, 0, NULL, NULL, 100, &next, NULL);
+	lines = audit_read(f->audit, 0, NULL, 100, &next, NULL);
 	assert_int_equal(json_array_size(lines), 5);
 	assert_int_equal(next, 11);
 	close_log(f);

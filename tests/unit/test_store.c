@@ -66,6 +66,19 @@ static struct box_row sample(const char *id, const char *name, uint32_t slot)
 	};
 }
 
+static int add_event(struct store *store, const char *type, const char *box, const char *tree,
+	json_t *data, int64_t at_us, uint64_t *ret_offset, struct err *err)
+{
+	const struct event_row event = { .type = type,
+		.box_id = box,
+		.box_name = box,
+		.tree = tree,
+		.data = data,
+		.at_us = at_us };
+
+	return store_event_add(store, &event, ret_offset, err);
+}
+
 static int count_row(const struct box_row *row, void *arg, struct err *err)
 {
 	(void)row;
@@ -161,9 +174,7 @@ static void test_store_rolls_back_whole_transactions(void **state)
 	assert_int_equal(store_begin(store, &err), 0);
 	assert_int_equal(store_begin(store, &err), -1);
 	assert_int_equal(store_box_insert(store, &row, STORE_SAFE, &err), 0);
-	assert_int_equal(
-		store_event_add(store, "box.created", "b1", "ada", "b1", NULL, 5, &offset, &err),
-		0);
+	assert_int_equal(add_event(store, "box.created", "b1", "b1", NULL, 5, &offset, &err), 0);
 	store_rollback(store);
 	assert_int_equal(count_boxes(store), 0);
 	assert_int_equal(store_event_range(store, &oldest, &next, &err), 0);
@@ -186,8 +197,8 @@ static void test_store_event_offsets_rise_by_one_for_ever(void **state)
 
 	(void)state;
 	for (int i = 0; i < 20; i++) {
-		assert_int_equal(store_event_add(store, "exec.exited", i % 2 ? "odd" : "even", "n",
-					 "t", data, 1000000, &offset, &err),
+		assert_int_equal(add_event(store, "exec.exited", i % 2 ? "odd" : "even", "t", data,
+					 1000000, &offset, &err),
 			0);
 		assert_true(last == 0 || offset == last + 1);
 		last = offset;
@@ -201,7 +212,7 @@ static void test_store_event_offsets_rise_by_one_for_ever(void **state)
 	assert_int_equal(
 		json_integer_value(json_object_get(json_object_get(event, "data"), "code")), 3);
 	json_decref(list);
-	list = store_event_list(store, 0, "odd", 3, &err);
+	list = store_event_list(store, 0, &(struct event_filter){ .box_id = "odd" }, 3, &err);
 	assert_int_equal(json_array_size(list), 3);
 	json_decref(list);
 	assert_int_equal(
@@ -214,14 +225,15 @@ static void test_store_event_offsets_rise_by_one_for_ever(void **state)
 	assert_int_equal(store_event_range(store, &oldest, &next, &err), 0);
 	assert_int_equal(oldest, last);
 	assert_int_equal(next, last + 1);
-	assert_int_equal(store_event_add(store, "x", NULL, NULL, NULL, NULL, 1, &offset, &err), 0);
+	assert_int_equal(add_event(store, "x", NULL, NULL, NULL, 1, &offset, &err), 0);
 	assert_int_equal(offset, last + 1);
 	store_close(store);
 }
 
 static size_t count_events(struct store *store, const char *box)
 {
-	_cleanup_json_ json_t *list = store_event_list(store, 0, box, 100000, NULL);
+	const struct event_filter filter = { .box_id = box };
+	_cleanup_json_ json_t *list = store_event_list(store, 0, &filter, 100000, NULL);
 
 	return json_array_size(list);
 }
@@ -232,8 +244,7 @@ static void add_events(struct store *store, const char *box, const char *tree, u
 
 	for (unsigned i = 0; i < count; i++)
 		assert_int_equal(
-			store_event_add(store, "exec.started", box, box, tree, NULL, i, NULL, &err),
-			0);
+			add_event(store, "exec.started", box, tree, NULL, i, NULL, &err), 0);
 }
 
 static void test_store_events_of_one_tree_leave_those_of_others(void **state)
@@ -310,36 +321,42 @@ static void test_store_tokens_open_the_door_until_revoked(void **state)
 	struct store *store = open_store();
 	_cleanup_free_ char *secret = NULL, *other = NULL;
 	json_t *row = NULL;
-	unsigned scopes = 0;
+	const struct token_row *found = NULL;
+	struct token_row spec = { .name = "ci", .owner = "ann", .scopes = SCOPE_READ | SCOPE_EXEC };
 
 	(void)state;
-	assert_int_equal(
-		store_token_create(store, "ci", SCOPE_READ | SCOPE_EXEC, 0, &secret, &row, &err),
-		0);
+	assert_int_equal(store_token_create(store, &spec, &secret, &row, &err), 0);
 	assert_int_equal(strlen(secret), 36);
 	assert_string_equal(json_string_value(json_object_get(row, "name")), "ci");
 	json_decref(row);
 	assert_false(home_holds(secret));
-	assert_int_equal(store_token_create(store, "ci", SCOPE_READ, 0, &other, &row, &err), -1);
+	assert_int_equal(store_token_create(store, &spec, &other, &row, &err), -1);
 	assert_int_equal(err.kind, ERR_EXISTS);
-	assert_int_equal(
-		store_token_create(store, "Bad Name", SCOPE_READ, 0, &other, &row, &err), -1);
+	spec.name = "Bad Name";
+	assert_int_equal(store_token_create(store, &spec, &other, &row, &err), -1);
+	spec.name = "good";
+	spec.owner = "Bad Owner";
+	assert_int_equal(store_token_create(store, &spec, &other, &row, &err), -1);
 	store_close(store);
 
 	store = open_store();
-	assert_int_equal(store_token_check(store, secret, &scopes, &err), 0);
-	assert_int_equal(scopes, SCOPE_READ | SCOPE_EXEC);
+	assert_int_equal(store_token_check(store, secret, &found, &err), 0);
+	assert_int_equal(found->scopes, SCOPE_READ | SCOPE_EXEC);
+	assert_string_equal(found->name, "ci");
+	assert_string_equal(found->owner, "ann");
+	assert_ptr_equal(store_token_get(store, found->id), found);
+	assert_null(store_token_get(store, "ci"));
 	secret[10] ^= 1;
-	assert_int_equal(store_token_check(store, secret, &scopes, &err), -1);
+	assert_int_equal(store_token_check(store, secret, &found, &err), -1);
 	assert_int_equal(err.kind, ERR_UNAUTHORIZED);
-	assert_int_equal(store_token_check(store, "", &scopes, &err), -1);
+	assert_int_equal(store_token_check(store, "", &found, &err), -1);
 	secret[10] ^= 1;
 	row = store_token_list(store, &err);
 	assert_int_equal(json_array_size(row), 1);
 	assert_true(json_is_string(json_object_get(json_array_get(row, 0), "last_used_at")));
 	json_decref(row);
 	assert_int_equal(store_token_revoke(store, "ci", &err), 0);
-	assert_int_equal(store_token_check(store, secret, &scopes, &err), -1);
+	assert_int_equal(store_token_check(store, secret, &found, &err), -1);
 	assert_int_equal(store_token_revoke(store, "ci", &err), -1);
 	assert_int_equal(err.kind, ERR_NOT_FOUND);
 	store_close(store);
@@ -351,14 +368,15 @@ static void test_store_token_expires(void **state)
 	struct store *store = open_store();
 	_cleanup_free_ char *secret = NULL;
 	json_t *row = NULL;
-	unsigned scopes = 0;
+	const struct token_row *found = NULL;
+	struct token_row spec = { .name = "short", .scopes = SCOPE_ADMIN };
 
 	(void)state;
-	assert_int_equal(store_token_create(store, "short", SCOPE_ADMIN, clock_wall_us() - 1,
-				 &secret, &row, &err),
-		0);
+	spec.expires_us = clock_wall_us() - 1;
+	assert_int_equal(store_token_create(store, &spec, &secret, &row, &err), 0);
+	assert_null(store_token_get(store, json_string_value(json_object_get(row, "id"))));
 	json_decref(row);
-	assert_int_equal(store_token_check(store, secret, &scopes, &err), -1);
+	assert_int_equal(store_token_check(store, secret, &found, &err), -1);
 	assert_int_equal(err.kind, ERR_UNAUTHORIZED);
 	store_close(store);
 }
@@ -442,6 +460,15 @@ static void test_store_kept_rows_survive_sudden_death(void **state)
 	store_close(store);
 }
 
+/* What step 7 of the schema has made, undone: a home from before there were owners. */
+#define DROP_OWNERS                                                          \
+	"DROP INDEX boxes_idempotency; ALTER TABLE boxes DROP COLUMN owner;" \
+	"CREATE UNIQUE INDEX boxes_idempotency ON boxes (idempotency)"       \
+	" WHERE idempotency <> '';"                                          \
+	"ALTER TABLE tokens DROP COLUMN owner;"                              \
+	"DROP INDEX events_owner; ALTER TABLE events DROP COLUMN owner;"     \
+	"ALTER TABLE events DROP COLUMN who; DROP TABLE volumes;"
+
 static int note_tree(const struct box_row *row, void *arg, struct err *err)
 {
 	(void)err;
@@ -480,12 +507,13 @@ static void test_store_finds_the_trees_of_older_homes(void **state)
 	}
 	store_close(store);
 	assert_int_equal(sqlite3_open(path, &db), SQLITE_OK);
-	assert_int_equal(sqlite3_exec(db,
-				 "DROP INDEX events_tree; ALTER TABLE events DROP COLUMN tree;"
-				 "DROP TABLE trees; ALTER TABLE boxes DROP COLUMN tree;"
-				 "ALTER TABLE boxes DROP COLUMN origin_position;"
-				 "PRAGMA user_version = 4",
-				 NULL, NULL, NULL),
+	assert_int_equal(
+		sqlite3_exec(db,
+			DROP_OWNERS "DROP INDEX events_tree; ALTER TABLE events DROP COLUMN tree;"
+				    "DROP TABLE trees; ALTER TABLE boxes DROP COLUMN tree;"
+				    "ALTER TABLE boxes DROP COLUMN origin_position;"
+				    "PRAGMA user_version = 4",
+			NULL, NULL, NULL),
 		SQLITE_OK);
 	sqlite3_close(db);
 	store = open_store();
@@ -493,6 +521,91 @@ static void test_store_finds_the_trees_of_older_homes(void **state)
 	for (unsigned i = 0; i < ARRAY_LEN(boxes); i++)
 		assert_string_equal(
 			json_string_value(json_object_get(trees, boxes[i].id)), boxes[i].tree);
+	store_close(store);
+}
+
+static int note_owner(const struct box_row *row, void *arg, struct err *err)
+{
+	(void)err;
+	return json_object_set_new(arg, row->id, json_string(row->owner));
+}
+
+static void test_store_all_of_an_older_home_belongs_to_local(void **state)
+{
+	_cleanup_free_ char *path = xasprintf("%s/state.db", home), *secret = NULL, *owner = NULL;
+	_cleanup_json_ json_t *owners = json_object(), *row = NULL, *events = NULL;
+	struct token_row spec = { .name = "ci", .owner = "ann", .scopes = SCOPE_READ };
+	struct box_row box = sample("b1", "ada", 1);
+	const struct event_filter local = { .owner = OWNER_LOCAL };
+	const struct token_row *found = NULL;
+	struct err err = ERR_INIT;
+	struct store *store = open_store();
+	sqlite3 *db = NULL;
+
+	(void)state;
+	box.owner = "ann";
+	assert_int_equal(store_box_insert(store, &box, STORE_KEPT, &err), 0);
+	assert_int_equal(store_token_create(store, &spec, &secret, &row, &err), 0);
+	assert_int_equal(store_volume_put(store, "cache", "ann", &err), 0);
+	add_event(store, "box.created", "b1", "b1", NULL, 1, NULL, &err);
+	store_close(store);
+	assert_int_equal(sqlite3_open(path, &db), SQLITE_OK);
+	assert_int_equal(sqlite3_exec(db, DROP_OWNERS "PRAGMA user_version = 6", NULL, NULL, NULL),
+		SQLITE_OK);
+	sqlite3_close(db);
+
+	store = open_store();
+	assert_int_equal(store_box_each(store, note_owner, owners, &err), 0);
+	assert_string_equal(json_string_value(json_object_get(owners, "b1")), OWNER_LOCAL);
+	assert_int_equal(store_token_check(store, secret, &found, &err), 0);
+	assert_string_equal(found->owner, OWNER_LOCAL);
+	owner = store_volume_owner(store, "cache");
+	assert_string_equal(owner, OWNER_LOCAL);
+	events = store_event_list(store, 0, &local, 10, &err);
+	assert_int_equal(json_array_size(events), 1);
+	assert_true(json_is_null(json_object_get(json_array_get(events, 0), "who")));
+	store_close(store);
+}
+
+static void test_store_owners_keep_their_events_and_keys_apart(void **state)
+{
+	struct err err = ERR_INIT;
+	struct store *store = open_store();
+	struct box_row ann = sample("b1", "ada", 1), bob = sample("b2", "bea", 2);
+	const struct event_filter of_bob = { .owner = "bob" };
+	const struct event_filter ann_by_bob = { .box_id = "b1", .owner = "bob" };
+	uint64_t count = 0, first = 0;
+	json_t *list;
+
+	(void)state;
+	ann.owner = "ann";
+	bob.owner = "bob";
+	ann.idempotency = bob.idempotency = "key";
+	assert_int_equal(store_box_insert(store, &ann, STORE_KEPT, &err), 0);
+	assert_int_equal(store_box_insert(store, &bob, STORE_KEPT, &err), 0);
+	for (int i = 0; i < 6; i++) {
+		struct event_row event = { .type = "x",
+			.box_id = i % 2 ? "b2" : "b1",
+			.owner = i % 2 ? "bob" : "ann",
+			.who = "token ci",
+			.at_us = i };
+
+		assert_int_equal(store_event_add(store, &event, NULL, &err), 0);
+	}
+	list = store_event_list(store, 0, &of_bob, 100, &err);
+	assert_int_equal(json_array_size(list), 3);
+	assert_string_equal(
+		json_string_value(json_object_get(json_array_get(list, 0), "owner")), "bob");
+	assert_string_equal(
+		json_string_value(json_object_get(json_array_get(list, 0), "who")), "token ci");
+	json_decref(list);
+	list = store_event_list(store, 0, &ann_by_bob, 100, &err);
+	assert_int_equal(json_array_size(list), 0);
+	json_decref(list);
+	assert_int_equal(store_event_tail(store, &of_bob, 2, &count, &first, &err), 0);
+	assert_int_equal(count, 2);
+	assert_int_equal(store_event_tail(store, &ann_by_bob, 2, &count, &first, &err), 0);
+	assert_int_equal(count, 0);
 	store_close(store);
 }
 
@@ -552,7 +665,7 @@ static void test_store_damage_in_the_middle_is_found_at_open(void **state)
 
 	(void)state;
 	for (int i = 0; i < 200; i++)
-		store_event_add(store, "box.created", "b1", "ada", "b1", NULL, i, NULL, &err);
+		add_event(store, "box.created", "b1", "b1", NULL, i, NULL, &err);
 	store_close(store);
 	overwrite(path, 4096, "garbage!", 4 * 512);
 	assert_int_equal(store_open(home, &store, &err), -1);
@@ -584,7 +697,7 @@ static void test_store_idle_moves_the_log_into_the_database(void **state)
 	(void)state;
 	store_idle(store);
 	for (int i = 0; i < 500; i++)
-		store_event_add(store, "box.created", "b1", "ada", "b1", NULL, i, NULL, &err);
+		add_event(store, "box.created", "b1", "b1", NULL, i, NULL, &err);
 	assert_int_equal(stat(path, &before), 0);
 	store_idle(store);
 	assert_int_equal(stat(path, &after), 0);
@@ -697,6 +810,8 @@ int main(void)
 		promise(test_store_network_update_leaves_the_rest),
 		promise(test_store_network_belongs_to_a_box_and_goes_with_it),
 		promise(test_store_finds_the_trees_of_older_homes),
+		promise(test_store_all_of_an_older_home_belongs_to_local),
+		promise(test_store_owners_keep_their_events_and_keys_apart),
 		promise(test_store_newer_schema_is_left_alone),
 		promise(test_store_damaged_file_is_told_and_kept),
 		promise(test_store_damage_in_the_middle_is_found_at_open),

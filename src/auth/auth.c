@@ -1,0 +1,108 @@
+/* auth.c - see auth.h */
+#include "auth/auth.h"
+#include "auth/strikes.h"
+#include "base/clock.h"
+#include "core/yard.h"
+#include <stdio.h>
+
+struct auth {
+	struct yard *yard;
+	struct strikes strikes;
+};
+
+struct auth *auth_new(struct yard *yard)
+{
+	struct auth *auth = xnew(struct auth);
+
+	auth->yard = yard;
+	return auth;
+}
+
+void auth_free(struct auth *auth)
+{
+	free(auth);
+}
+
+void auth_by_socket(struct auth *auth, uid_t uid, struct principal *ret)
+{
+	(void)auth;
+	*ret = (struct principal){
+		.kind = PRINCIPAL_SOCKET, .id = PRINCIPAL_ID_SOCKET, .scopes = SCOPE_ALL, .uid = uid
+	};
+	snprintf(ret->asker.who, sizeof ret->asker.who, "uid %u by the socket", (unsigned)uid);
+	snprintf(ret->asker.owner, sizeof ret->asker.owner, "%s", OWNER_LOCAL);
+	ret->asker.sees_all = true;
+}
+
+/* Whoever may make tokens may do everything: he could make himself one for it. */
+static void from_token(const struct token_row *token, struct principal *ret)
+{
+	bool admin = token->scopes & SCOPE_ADMIN;
+
+	*ret = (struct principal){ .kind = PRINCIPAL_TOKEN,
+		.scopes = admin ? SCOPE_ALL : token->scopes };
+	snprintf(ret->id, sizeof ret->id, "%s", token->id);
+	snprintf(ret->asker.who, sizeof ret->asker.who, "token %s", token->name);
+	snprintf(ret->asker.owner, sizeof ret->asker.owner, "%s", token->owner);
+	ret->asker.sees_all = admin;
+}
+
+int auth_strike(struct auth *auth, const char *peer, struct err *err)
+{
+	if (!strikes_add(&auth->strikes, peer, clock_mono_us()))
+		return 0;
+	err_set(err, ERR_LIMIT, "too many requests with wrong tokens");
+	return err_hint(err, "wait a few seconds");
+}
+
+int auth_by_token(struct auth *auth, const char *peer, const char *secret, struct principal *ret,
+	struct err *err)
+{
+	const struct token_row *token = NULL;
+
+	if (store_token_check(yard_get_store(auth->yard), secret, &token, err) < 0) {
+		if (err->kind == ERR_UNAUTHORIZED)
+			auth_strike(auth, peer, err);
+		return -1;
+	}
+	from_token(token, ret);
+	return 0;
+}
+
+int auth_by_id(struct auth *auth, const char *id, struct principal *ret, struct err *err)
+{
+	const struct token_row *token;
+
+	if (!strcmp(id, PRINCIPAL_ID_SOCKET)) {
+		auth_by_socket(auth, 0, ret);
+		return 0;
+	}
+	token = store_token_get(yard_get_store(auth->yard), id);
+	if (!token)
+		return err_set(err, ERR_UNAUTHORIZED, "the token is not valid any more");
+	from_token(token, ret);
+	return 0;
+}
+
+int principal_check_scope(const struct principal *principal, unsigned scopes, struct err *err)
+{
+	if (principal->scopes & scopes)
+		return 0;
+	err_set(err, ERR_FORBIDDEN, "the token's scopes do not allow this");
+	return err_hint(err, "it needs the scope %s", scopes_text(scopes));
+}
+
+bool principal_is_admin(const struct principal *principal)
+{
+	return principal->scopes & SCOPE_ADMIN;
+}
+
+const struct asker *auth_enter(struct auth *auth, const struct principal *principal)
+{
+	return yard_set_asker(auth->yard, &principal->asker);
+}
+
+void auth_leave(struct auth *auth, const struct asker *before)
+{
+	yard_set_asker(auth->yard, before);
+}

@@ -1,0 +1,61 @@
+/* asker.c - see asker.h */
+#include "core/asker.h"
+#include "core/core_internal.h"
+#include <assert.h>
+#include "image/image.h"
+#include <stdio.h>
+
+static_assert(sizeof OWNER_LOCAL == sizeof IMAGE_OWNER_SHARED, "one word for both");
+
+void asker_of_box(struct asker *asker, const struct box *box)
+{
+	*asker = (struct asker){ 0 };
+	snprintf(asker->who, sizeof asker->who, "box %s", box->row.name);
+	snprintf(asker->owner, sizeof asker->owner, "%s", box->row.owner);
+}
+
+const struct asker *yard_set_asker(struct yard *yard, const struct asker *asker)
+{
+	const struct asker *before = yard->asker;
+
+	yard->asker = asker;
+	if (yard->images)
+		images_set_view(yard->images, yard_get_owner(yard), !asker || asker->sees_all);
+	return before;
+}
+
+const struct asker *yard_get_asker(const struct yard *yard)
+{
+	return yard->asker;
+}
+
+bool yard_may_see(const struct yard *yard, const char *owner)
+{
+	return !yard->asker || yard->asker->sees_all || !strcmp(yard->asker->owner, owner);
+}
+
+const char *yard_get_owner(const struct yard *yard)
+{
+	return yard->asker ? yard->asker->owner : OWNER_LOCAL;
+}
+
+const char *yard_only_owner(const struct yard *yard)
+{
+	return yard->asker && !yard->asker->sees_all ? yard->asker->owner : NULL;
+}
+
+const char *yard_get_who(const struct yard *yard)
+{
+	return yard->asker ? yard->asker->who : "daemon";
+}
+
+void box_note_asker(struct box *box)
+{
+	if (box->yard->asker)
+		snprintf(box->asked_by, sizeof box->asked_by, "%s", box->yard->asker->who);
+}
+
+void box_forget_asker(struct box *box)
+{
+	box->asked_by[0] = '\0';
+}
