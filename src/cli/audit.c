@@ -79,7 +79,8 @@ static void put_why(struct buf *out, json_t *line)
 	static const char *const keys[] = { "reason", "rule", "end", "change", "who" };
 
 	for (size_t i = 0; i < ARRAY_LEN(keys); i++)
-		if (*json_str(line, keys[i]))
+		/* Most lines are a box's own; only what somebody else asked for is told. */
+		if (*json_str(line, keys[i]) && !text_has_prefix(json_str(line, keys[i]), "box "))
 			buf_addf(out, "%s%s", out->len ? ", " : "", json_str(line, keys[i]));
 	if (json_num(line, "lost"))
 		buf_addf(out, "; %lld lost", (long long)json_num(line, "lost"));

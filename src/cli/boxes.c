@@ -47,6 +47,7 @@ static void add_box_row(struct table *table, json_t *box)
 	add_map(&labels, json_object_get(box, "labels"));
 	format_limits(json_object_get(box, "limits"), limits, sizeof limits);
 	table_add(table, json_str(box, "name"));
+	table_add(table, json_str(box, "owner"));
 	table_add(table, json_str(box, "state"));
 	table_paint(table, state_paint(json_str(box, "state")));
 	table_add(table, json_str(box, "image"));
@@ -56,6 +57,18 @@ static void add_box_row(struct table *table, json_t *box)
 	table_add(table, json_str(box, "id"));
 	table_add(table, buf_str(&labels));
 	buf_done(&labels);
+}
+
+bool cli_has_owners(json_t *list)
+{
+	const char *first = json_str(json_array_get(list, 0), "owner");
+	json_t *item;
+	size_t i;
+
+	json_array_foreach (list, i, item)
+		if (strcmp(json_str(item, "owner"), first))
+			return true;
+	return false;
 }
 
 int cli_list_boxes(struct cli *cli, json_t **ret, struct err *err)
@@ -101,8 +114,9 @@ int cli_list_boxes(struct cli *cli, json_t **ret, struct err *err)
 
 int cmd_ls(struct cli *cli, int argc, char **argv)
 {
-	static const char *const heads[] = { "NAME", "STATE", "IMAGE", "DRIVER", "CPU/MEM/DISK",
-		">AGE", "ID", "LABELS", NULL };
+	static const char *const heads[] = { "NAME", "OWNER", "STATE", "IMAGE", "DRIVER",
+		"CPU/MEM/DISK", ">AGE", "ID", "LABELS", NULL };
+	const char *format = cli_get(cli, "output");
 	_cleanup_json_ json_t *boxes = NULL;
 	struct table *table;
 	struct err err = ERR_INIT;
@@ -111,6 +125,8 @@ int cmd_ls(struct cli *cli, int argc, char **argv)
 
 	(void)argc;
 	(void)argv;
+	if (format && strcmp(format, "wide"))
+		return cli_usage(cli, "--output is wide; --json prints everything");
 	if (cli_list_boxes(cli, &boxes, &err) < 0)
 		return cli_fail(cli, &err);
 	if (cli->json)
@@ -126,6 +142,7 @@ int cmd_ls(struct cli *cli, int argc, char **argv)
 		return 0;
 	}
 	table = table_new(heads);
+	table_hide(table, format || cli_has_owners(boxes) ? -1 : 1);
 	json_array_foreach (boxes, i, box)
 		add_box_row(table, box);
 	return table_print(table);
@@ -283,8 +300,8 @@ static void show_idle(json_t *box)
 
 static void show_box(json_t *box)
 {
-	static const char *const keys[] = { "name", "id", "state", "image", "image_id", "driver",
-		"profile", "created_at", "started_at", "ended_at" };
+	static const char *const keys[] = { "name", "id", "owner", "state", "image", "image_id",
+		"driver", "profile", "created_at", "started_at", "ended_at" };
 	json_t *limits = json_object_get(box, "limits"), *end = json_object_get(box, "end"), *item;
 	double cpu = json_number_value(json_object_get(limits, "cpu"));
 	size_t i;

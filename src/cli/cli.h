@@ -81,6 +81,8 @@ int cli_print_json_list(json_t *answer, const char *key);
 /* All pages of GET /v1/boxes with --label and --state of the command line: an array, a new
  * reference. */
 int cli_list_boxes(struct cli *cli, json_t **ret, struct err *err);
+/* Whether its objects are of more than one "owner": then a table names them. */
+bool cli_has_owners(json_t *list);
 /* DELETE of /v1/WHAT/NAME for each name; prints those that went; goes on after a failure and
  * returns the last one's code. */
 int cli_delete_each(struct cli *cli, const char *what, int argc, char **argv);

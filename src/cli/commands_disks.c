@@ -46,7 +46,7 @@ const struct command disks_commands[] = {
 		.summary = "make a volume",
 		.examples = "box volume create cache --size 10G\twith a limit\n"
 			    "box new ada -v cache:/root/.cache\tand a box that uses it\n",
-		.flags = volume_flags,
+		.flags = volume_create_flags,
 		.run = cmd_volume_create,
 		.least = 1,
 		.most = 1 },

@@ -33,7 +33,8 @@ const struct command system_commands[] = {
 		.usage = "NAME",
 		.summary = "make a token and print it, once",
 		.examples = "box token create ci --scope read --scope exec --expires 30d\ta narrow "
-			    "one\n",
+			    "one\n"
+			    "box token create ann --owner ann\tsees and makes only what is ann's\n",
 		.flags = token_create_flags,
 		.run = cmd_token_create,
 		.least = 1,

@@ -26,6 +26,8 @@ static void print_event(json_t *event)
 		*box			  ? box
 		: *json_str(event, "box") ? json_str(event, "box")
 					  : "-");
+	if (*json_str(event, "who"))
+		buf_addf(&text, "  who='%s'", json_str(event, "who"));
 	json_object_foreach (data, key, value) {
 		_cleanup_free_ char *plain = json_is_string(value)
 						     ? xstrdup(json_string_value(value))

@@ -25,6 +25,7 @@ static void add_row(struct table *table, json_t *image, const char *branch)
 	table_addf(table, "%s%s", branch, *name ? name : "-");
 	if (!*name)
 		table_paint(table, PAINT_DIM);
+	table_add(table, json_str(image, "owner"));
 	table_add(table, json_str(image, "id"));
 	add_size(table, image, "size_bytes");
 	add_size(table, image, "own_bytes");
@@ -95,8 +96,8 @@ static void print_names(json_t *images)
 
 int cmd_image_ls(struct cli *cli, int argc, char **argv)
 {
-	static const char *const heads[] = { "NAME", "ID", ">SIZE", ">OWN", ">SHARED", ">FILES",
-		">AGE", "ORIGIN", NULL };
+	static const char *const heads[] = { "NAME", "OWNER", "ID", ">SIZE", ">OWN", ">SHARED",
+		">FILES", ">AGE", "ORIGIN", NULL };
 	bool tree = cli_has(cli, "tree"), all = tree || cli_has(cli, "all");
 	_cleanup_json_ json_t *answer = NULL;
 	json_t *images, *image;
@@ -121,6 +122,7 @@ int cmd_image_ls(struct cli *cli, int argc, char **argv)
 		return 0;
 	}
 	table = table_new(heads);
+	table_hide(table, cli_has_owners(images) ? -1 : 1);
 	if (tree)
 		add_below(table, images, "", "", 0);
 	else

@@ -204,7 +204,7 @@ static int read_main(struct cli *cli, json_t *body, struct err *err)
 
 static int new_body(struct cli *cli, const char *name, json_t **ret, struct err *err)
 {
-	static const char *const texts[] = { "image", "profile", "driver" };
+	static const char *const texts[] = { "image", "profile", "driver", "owner" };
 	_cleanup_json_ json_t *body = json_object(), *env = json_object(), *labels = json_object();
 
 	if (name && name_check("name", name, err) < 0)

@@ -59,6 +59,7 @@
 static const struct flag new_flags[] = {
 	{ "name", 0, "NAME", "the same as the word NAME" },
 	{ "image", 0, "IMAGE", "what it starts from (debian)" },
+	{ "owner", 0, "OWNER", "whose it is, by who is admin (yours)" },
 	{ "cpu", 0, "N", "at most so many CPUs, like 1.5" },
 	{ "memory", 'm', "SIZE", "at most so much memory, like 512M" },
 	{ "disk", 0, "SIZE", "at most so much disk, like 10G" },
@@ -126,6 +127,7 @@ static const struct flag ls_flags[] = {
 	{ "label", 'l', "KEY[=VALUE]", "only boxes with this label (repeatable)" },
 	{ "state", 0, "STATE", "only boxes in this state, like running" },
 	{ "names", 'q', NULL, "names only, one a line" },
+	{ "output", 'o', "FORMAT", "wide: owners too, also when there is one alone" },
 	{ "all", 'a', NULL, "nothing: all boxes are listed anyway" },
 	FLAG_END,
 };
@@ -331,6 +333,12 @@ static const struct flag output_flags[] = {
 	FLAG_END,
 };
 
+static const struct flag volume_create_flags[] = {
+	{ "size", 0, "SIZE", "at most so much, like 10G; 0: no limit" },
+	{ "owner", 0, "OWNER", "whose it is, by who is admin (yours)" },
+	FLAG_END,
+};
+
 static const struct flag volume_flags[] = {
 	{ "size", 0, "SIZE", "at most so much, like 10G; 0: no limit" },
 	FLAG_END,
@@ -376,6 +384,7 @@ static const struct flag token_create_flags[] = {
 	{ "scope", 's', "SCOPE",
 		"read, files, exec, create or admin (repeatable; read exec create)" },
 	{ "expires", 0, "TIME", "valid for this time, like 30d (for ever)" },
+	{ "owner", 0, "OWNER", "whose things it sees, unless it is admin (yours)" },
 	FLAG_END,
 };
 

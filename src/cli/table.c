@@ -17,6 +17,7 @@ struct cell {
 struct table {
 	const char *const *heads;
 	size_t columns;
+	int hidden; /* column, or -1 */
 	struct cell *cells;
 	size_t count;
 };
@@ -34,6 +35,7 @@ struct table *table_new(const char *const *heads)
 	struct table *table = xnew(struct table);
 
 	table->heads = heads;
+	table->hidden = -1;
 	while (heads[table->columns])
 		table->columns++;
 	return table;
@@ -47,6 +49,12 @@ void table_free(struct table *table)
 		free(table->cells[i].text);
 	free(table->cells);
 	free(table);
+}
+
+void table_hide(struct table *table, int column)
+{
+	assert(column < 0 || ((size_t)column + 1 < table->columns && column > 0));
+	table->hidden = column;
 }
 
 void table_add(struct table *table, const char *text)
@@ -161,6 +169,10 @@ static void measure(const struct table *table, unsigned width, size_t *widths)
 	for (size_t i = 0; i < table->count; i++)
 		widths[i % table->columns] =
 			MAX(widths[i % table->columns], text_columns(table->cells[i].text));
+	if (table->hidden >= 0) {
+		widths[table->hidden] = 0;
+		total -= GUTTER;
+	}
 	for (size_t c = 0; c < table->columns; c++)
 		total += widths[c];
 	while (width && total > width) {
@@ -222,11 +234,15 @@ void table_render(const struct table *table, unsigned width, bool colour, struct
 	assert(table->columns > 0);
 	measure(table, width, widths);
 	for (size_t c = 0; c < table->columns; c++)
-		add_cell(out, table->heads[c] + is_right(table, c), widths[c], is_right(table, c),
-			c + 1 == table->columns, colour ? paints[PAINT_DIM] : "");
+		if ((int)c != table->hidden)
+			add_cell(out, table->heads[c] + is_right(table, c), widths[c],
+				is_right(table, c), c + 1 == table->columns,
+				colour ? paints[PAINT_DIM] : "");
 	for (size_t i = 0; i < table->count; i++) {
 		size_t c = i % table->columns;
 
+		if ((int)c == table->hidden)
+			continue;
 		add_cell(out, table->cells[i].text, widths[c], is_right(table, c),
 			c + 1 == table->columns, colour ? paints[table->cells[i].paint] : "");
 	}

@@ -15,6 +15,8 @@ enum paint { PAINT_NONE, PAINT_GOOD, PAINT_WARN, PAINT_BAD, PAINT_DIM };
  * right. */
 struct table *table_new(const char *const *heads);
 void table_free(struct table *table); /* accepts NULL */
+/* It is not printed; neither the first nor the last one. -1: all are. */
+void table_hide(struct table *table, int column);
 void table_add(struct table *table, const char *text);
 void table_addf(struct table *table, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 void table_paint(struct table *table, enum paint paint); /* the cell added last */

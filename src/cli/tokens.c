@@ -35,6 +35,8 @@ int cmd_token_create(struct cli *cli, int argc, char **argv)
 	body = json_pack("{s:s, s:o}", "name", argv[0], "scopes", scopes_json(cli));
 	if (expires)
 		json_object_set_new(body, "expires_in", json_string(expires));
+	if (cli_get(cli, "owner"))
+		json_object_set_new(body, "owner", json_string(cli_get(cli, "owner")));
 	if (client_call(cli->client, "POST", "/v1/tokens", body, &token, &err) < 0)
 		return cli_fail(cli, &err);
 	if (cli->json)
@@ -59,8 +61,8 @@ static void add_scopes(struct table *table, json_t *scopes)
 
 int cmd_token_ls(struct cli *cli, int argc, char **argv)
 {
-	static const char *const heads[] = { "NAME", "ID", "SCOPES", ">AGE", ">USED", "EXPIRES",
-		NULL };
+	static const char *const heads[] = { "NAME", "ID", "OWNER", "SCOPES", ">AGE", ">USED",
+		"EXPIRES", NULL };
 	_cleanup_json_ json_t *answer = NULL;
 	json_t *token;
 	struct table *table;
@@ -88,6 +90,7 @@ int cmd_token_ls(struct cli *cli, int argc, char **argv)
 
 		table_add(table, json_str(token, "name"));
 		table_add(table, json_str(token, "id"));
+		table_add(table, json_str(token, "owner"));
 		add_scopes(table, json_object_get(token, "scopes"));
 		table_add(table, age_since(json_str(token, "created_at"), age));
 		table_add(table, age_since(json_str(token, "last_used_at"), used));

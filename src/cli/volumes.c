@@ -34,6 +34,8 @@ int cmd_volume_create(struct cli *cli, int argc, char **argv)
 	json_t *volume = NULL;
 
 	(void)argc;
+	if (cli_get(cli, "owner"))
+		json_object_set_new(body, "owner", json_string(cli_get(cli, "owner")));
 	if (name_check("volume", argv[0], &err) < 0 || read_size(cli, body, &err) < 0 ||
 		client_call(cli->client, "POST", "/v1/volumes", json_incref(body), &volume, &err) <
 			0)
@@ -79,6 +81,7 @@ static void add_row(struct table *table, json_t *volume)
 
 	add_box_names(&boxes, json_object_get(volume, "boxes"));
 	table_add(table, json_str(volume, "name"));
+	table_add(table, json_str(volume, "owner"));
 	table_add(table, json_is_integer(used)
 				 ? format_size((uint64_t)json_integer_value(used), text)
 				 : "-");
@@ -90,7 +93,8 @@ static void add_row(struct table *table, json_t *volume)
 
 int cmd_volume_ls(struct cli *cli, int argc, char **argv)
 {
-	static const char *const heads[] = { "NAME", ">USED", ">LIMIT", ">AGE", "BOXES", NULL };
+	static const char *const heads[] = { "NAME", "OWNER", ">USED", ">LIMIT", ">AGE", "BOXES",
+		NULL };
 	_cleanup_json_ json_t *answer = NULL;
 	struct err err = ERR_INIT;
 	json_t *volumes, *volume;
@@ -109,6 +113,7 @@ int cmd_volume_ls(struct cli *cli, int argc, char **argv)
 		return 0;
 	}
 	table = table_new(heads);
+	table_hide(table, cli_has_owners(volumes) ? -1 : 1);
 	json_array_foreach (volumes, i, volume)
 		if (cli_has(cli, "names"))
 			puts(json_str(volume, "name"));
@@ -135,8 +140,8 @@ int cmd_volume_show(struct cli *cli, int argc, char **argv)
 	if (cli->json)
 		return cli_print_json(steal_ptr(&volume));
 	used = json_object_get(volume, "used_bytes");
-	printf("%-12s %s\n%-12s %s\n", "name", json_str(volume, "name"), "created_at",
-		json_str(volume, "created_at"));
+	printf("%-12s %s\n%-12s %s\n%-12s %s\n", "name", json_str(volume, "name"), "owner",
+		json_str(volume, "owner"), "created_at", json_str(volume, "created_at"));
 	if (json_is_integer(used))
 		printf("%-12s %s\n", "used", format_size((uint64_t)json_integer_value(used), text));
 	printf("%-12s %s\n", "limit",
