@@ -19,6 +19,8 @@ enum {
 	REFILL_RETRY_MS = 5000,
 };
 
+#define HALF_COPY_PREFIX ".copy-" /* before the name of a disk: its copy is not whole yet */
+
 static const char *const places[] = {
 	"boxes",
 	"volumes",
@@ -70,6 +72,26 @@ int places_make(struct pool *pool, struct err *err)
 			return err_sys(err, errno, "mkdir '%s/%s'", pool->path, places[i]);
 		if (fchmodat(pool->root, places[i], 0700, 0) < 0)
 			return err_sys(err, errno, "chmod '%s/%s'", pool->path, places[i]);
+	}
+	return 0;
+}
+
+int places_sweep(struct pool *pool, struct err *err)
+{
+	for (size_t i = 0; i < ARRAY_LEN(places); i++) {
+		int fd = openat(pool->root, places[i], O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+		DIR *dir = fd < 0 ? NULL : fdopendir(fd);
+		struct dirent *entry;
+		int failed = 0;
+
+		if (!dir)
+			return err_sys(err, errno, "open '%s/%s'", pool->path, places[i]);
+		while (!failed && (entry = readdir(dir)))
+			if (text_has_prefix(entry->d_name, HALF_COPY_PREFIX))
+				failed = trash_take(pool, fd, entry->d_name, err);
+		closedir(dir);
+		if (failed)
+			return -1;
 	}
 	return 0;
 }
@@ -192,8 +214,12 @@ int pool_disk_rename(
 int pool_disk_discard(struct pool *pool, const char *place, const char *id, struct err *err)
 {
 	_cleanup_close_ int dirfd = -1;
+	_cleanup_free_ char *half = xasprintf(HALF_COPY_PREFIX "%s", id);
 
 	if (id_check(place, id, err) < 0 || place_open(pool, place, &dirfd, err) < 0)
+		return -1;
+	/* Whoever copied it may have been killed over that. */
+	if (trash_take(pool, dirfd, half, err) < 0)
 		return -1;
 	return trash_take(pool, dirfd, id, err);
 }
@@ -330,7 +356,7 @@ static int snapshot(const struct pool *pool, int source, int dirfd, const char *
 static int copy_plain(const struct pool *pool, int source, int dirfd, const char *id,
 	const char *only, struct err *err)
 {
-	_cleanup_free_ char *tmp = xasprintf(".copy-%s", id);
+	_cleanup_free_ char *tmp = xasprintf(HALF_COPY_PREFIX "%s", id);
 	_cleanup_close_ int to = -1, from = -1, inner = -1;
 
 	if (faccessat(dirfd, id, F_OK, AT_SYMLINK_NOFOLLOW) == 0)

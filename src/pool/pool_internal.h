@@ -181,6 +181,7 @@ int budget_need_at(const struct pool *pool, int dirfd, const char *name, struct 
 /* ---- disk.c, trash.c, watch.c, grow.c, scrub.c, treecopy.c ---------------------------------- */
 
 int places_make(struct pool *pool, struct err *err);
+int places_sweep(struct pool *pool, struct err *err); /* copies that a dead daemon left half made */
 /* Every disk in root, the places' own subvolumes too. */
 int places_empty(const struct pool *pool, int root, struct err *err);
 int place_open(const struct pool *pool, const char *place, int *ret, struct err *err);

@@ -338,6 +338,25 @@ static void test_pool_folder_copy_is_true(void **state)
 	close(out);
 }
 
+/* A helper that is killed over a copy leaves a part of it. */
+static void test_pool_half_made_copies_go(void **state)
+{
+	_cleanup_free_ char *one = NULL, *two = NULL;
+
+	(void)state;
+	new_home();
+	open_pool("folder");
+	one = pool_disk_path(test.pool, "snapshots", ".copy-one");
+	two = pool_disk_path(test.pool, "layers", ".copy-two");
+	shell("mkdir -p %s/upper %s/upper", one, two);
+	OK(pool_disk_discard(test.pool, "snapshots", "one", &err));
+	assert_int_equal(access(one, F_OK), -1);
+	assert_int_equal(access(two, F_OK), 0);
+	close_pool();
+	open_pool("folder");
+	assert_int_equal(access(two, F_OK), -1);
+}
+
 static void test_pool_doctor_tells_of_a_folder(void **state)
 {
 	json_t *checks = json_array(), *first;
@@ -414,6 +433,7 @@ int main(void)
 		PROMISE(test_pool_boxes_cannot_outrun_the_host),
 		PROMISE(test_pool_is_never_larger_than_the_host_can_back),
 		PROMISE(test_pool_folder_copy_is_true),
+		PROMISE(test_pool_half_made_copies_go),
 		PROMISE(test_pool_doctor_tells_of_a_folder),
 		PROMISE(test_pool_deleted_data_returns_to_the_host),
 	};
