@@ -122,8 +122,10 @@ static bool end_half(struct box *box)
 
 	if (!asleep && !copy && !text_has_prefix(intent, "rollback:")) {
 		/* Nothing had been changed yet. */
-		if (!strcmp(intent, "hibernate") || !strcmp(intent, "rollback"))
+		if (!strcmp(intent, "hibernate") || !strcmp(intent, "rollback")) {
 			box_set_state(box, *box->row.asleep_for ? BOX_SUSPENDED : BOX_RUNNING, "");
+			box_save(box, STORE_KEPT);
+		}
 		return false;
 	}
 	sweep(box);
