@@ -19,3 +19,5 @@ extern const size_t operation_count;
 /* Is the box what it may be after that answer? Fails the test when not. */
 void operation_check(
 	const struct operation *operation, const struct answer *answer, const char *context);
+/* The same when nobody knows how far it came; before: what it was, as a bit. */
+void operation_check_any(const struct operation *operation, unsigned before, const char *context);

@@ -231,6 +231,27 @@ void wait_for(struct answer *answer, bool skip)
 		fail_msg("%s: answered %u times", test.context, answer->calls);
 }
 
+struct either {
+	const struct answer *answer;
+	const bool *over;
+};
+
+static bool either_holds(const void *arg)
+{
+	const struct either *either = arg;
+
+	return either->answer->calls > 0 || *either->over;
+}
+
+void wait_until(struct answer *answer, const bool *over)
+{
+	const struct either either = { answer, over };
+	char what[256];
+
+	if (!run_until(either_holds, &either, false))
+		fail_msg("%s: nobody answers: %s", test.context, what_moves(what));
+}
+
 void wait_ok(struct answer *answer)
 {
 	wait_for(answer, false);
