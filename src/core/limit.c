@@ -333,6 +333,13 @@ static void look_at_trees(struct yard *yard)
 	}
 }
 
+/* A box of a tree may have no limit of its own and share that of its first. */
+static bool disk_is_limited(const struct box *box)
+{
+	return box->row.disk_bytes || (strcmp(box_get_tree(box), box->row.id) != 0 &&
+					      budget_get_first(box)->row.disk_bytes);
+}
+
 /* By the kernel's figures of this moment: what is on its way to the disk counts, and what was
  * removed a moment ago, too. */
 static void look_closely(struct box *box, int64_t now)
@@ -341,7 +348,7 @@ static void look_closely(struct box *box, int64_t now)
 	uint64_t used, limit, again_ms;
 	bool of_all = false;
 
-	if (!box->row.disk_bytes || box_disk_nearest(box, &used, &limit, &of_all) < 0)
+	if (!disk_is_limited(box) || box_disk_nearest(box, &used, &limit, &of_all) < 0)
 		used = limit = 0;
 	if (used != box->disk_seen)
 		box->disk_changed_us = now;

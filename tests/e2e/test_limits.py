@@ -161,6 +161,21 @@ def test_a_disk_pauses_before_a_write_fails(yard, make_box):
     assert types(yard, box).count("limit.disk") == 1
 
 
+def test_a_disk_without_a_limit_of_its_own_pauses_by_its_trees(yard, make_box):
+    has_quota(yard)
+    parent = make_box(disk="512M", on_limit="pause")
+    box = Box(yard, yard.api("GET", f"/v1/boxes/{parent.out('box fork')}", expect=200).json)
+    try:
+        yard.box("set", box.name, "--disk", "0")
+        ran = box.sh("for i in $(seq 150); do dd if=/dev/zero bs=64k count=64 2>&1 >>/x || echo failed; sleep 0.02; done; echo end",
+                     check=False, timeout=60 * SLOWNESS)
+        assert "failed" not in ran.stdout and "end" not in ran.stdout, ran
+        assert ran.returncode == EXIT_LIMIT and f"came out of '{parent.name}' together reached their disk limit" in ran.stderr, ran
+        assert box.show()["state"] == "suspended"
+    finally:
+        box.remove()
+
+
 def test_a_disk_that_was_full_for_a_moment_is_told(fresh_yard):
     """In a pool where nothing else is written: each commit of btrfs gives back what was removed."""
     yard = fresh_yard
