@@ -43,14 +43,22 @@ static bool may_have_domain(const struct parasite_dump_creds *creds)
 	return any || creds->no_new_privs > 0;
 }
 
-static int enter(pid_t pid, const char *name, int kind)
+static int open_namespace(pid_t pid, const char *name)
 {
 	char path[64];
-	int fd;
 
 	snprintf(path, sizeof(path), "/proc/%d/ns/%s", pid, name);
-	fd = open(path, O_RDONLY | O_CLOEXEC);
-	return fd < 0 ? -1 : setns(fd, kind);
+	return open(path, O_RDONLY | O_CLOEXEC);
+}
+
+/* Both are opened first: in the user namespace of a box that was restored nobody may look at its
+ * processes from outside any more. */
+static int enter(pid_t pid)
+{
+	int user = open_namespace(pid, "user"), numbers = open_namespace(pid, "pid");
+
+	return user < 0 || numbers < 0 || setns(user, CLONE_NEWUSER) < 0 ||
+	       setns(numbers, CLONE_NEWPID) < 0;
 }
 
 static bool tell(int to, int which, int number)
@@ -98,7 +106,7 @@ static int bystander_start(pid_t pid)
 	if (between == 0) {
 		pid_t child;
 
-		if (enter(pid, "user", CLONE_NEWUSER) < 0 || enter(pid, "pid", CLONE_NEWPID) < 0)
+		if (enter(pid))
 			_exit(1);
 		child = syscall(__NR_clone, CLONE_PARENT, NULL, NULL, NULL, NULL);
 		if (child == 0)
