@@ -48,4 +48,4 @@ extern const struct kind kind_files, kind_deleted, kind_removed_folder, kind_map
 	kind_inotify, kind_memfd, kind_shared, kind_sysv, kind_locks, kind_threads, kind_blocked,
 	kind_signals, kind_children, kind_pidfd, kind_context, kind_memory, kind_clock, kind_random,
 	kind_program, kind_shared_epoll, kind_lent_epoll, kind_in_flight, kind_descriptors,
-	kind_pty_between;
+	kind_pty_between, kind_attributes;

@@ -31,7 +31,7 @@ static const struct kind *const kinds[] = { &kind_files, &kind_deleted, &kind_re
 	&kind_shared, &kind_sysv, &kind_locks, &kind_threads, &kind_blocked, &kind_signals,
 	&kind_children, &kind_pidfd, &kind_context, &kind_memory, &kind_clock, &kind_random,
 	&kind_program, &kind_shared_epoll, &kind_lent_epoll, &kind_in_flight, &kind_descriptors,
-	&kind_pty_between };
+	&kind_pty_between, &kind_attributes };
 enum { KINDS = sizeof kinds / sizeof kinds[0] };
 
 static const struct kind *kind_find(const char *name)

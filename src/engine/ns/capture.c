@@ -455,7 +455,8 @@ int ns_capture_rest(struct instance *base, int dir, struct err *err)
 {
 	struct ns_instance *instance = ns_instance_of(base);
 
-	if (save_last_pid(instance, dir, err) < 0)
+	if (save_last_pid(instance, dir, err) < 0 ||
+		attributes_save(instance->base.mark.pid, dir, err) < 0)
 		return -1;
 	if (save_tree(instance, "/run", dir, STATE_RUN, err) < 0)
 		return -1;

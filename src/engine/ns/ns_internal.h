@@ -326,10 +326,11 @@ struct state {
 	struct external externals[EXTERNALS_MAX];
 	size_t external_count;
 };
-#define STATE_FILE "box.json"
-#define STATE_RUN  "run.tree"
-#define STATE_LAST "last-pid" /* the number after which its processes are counted on */
-#define STATE_SHM  "shm.tree"
+#define STATE_FILE	 "box.json"
+#define STATE_RUN	 "run.tree"
+#define STATE_LAST	 "last-pid"   /* the number after which its processes are counted on */
+#define STATE_ATTRIBUTES "attributes" /* what threads have set for themselves; attributes.c */
+#define STATE_SHM	 "shm.tree"
 
 /* Of a running instance. targets: of the mounts it was given. */
 int state_look(struct ns_instance *instance, const char *const *targets, struct state *ret,
@@ -344,6 +345,10 @@ void state_options(struct ns_engine *engine, struct criu_request *request);
 char **state_externals(const struct state *state, const char *place);
 /* The folder of the box's as O_PATH, wherever the box may have put links. */
 int state_open_inside(struct ns_instance *instance, const char *path, int *ret, struct err *err);
+
+/* attributes.c: of all threads of the box with this PID 1, while they stand still. */
+int attributes_save(pid_t init, int dir, struct err *err);
+void attributes_load(pid_t init, int dir); /* tells the log what fails */
 
 /* net_hold.c */
 int ns_in_network(pid_t pid, int (*fn)(void *arg, struct err *err), void *arg, struct err *err);

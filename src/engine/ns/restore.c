@@ -11,7 +11,8 @@
  *                      the host name is set, user namespaces are forbidden again (CRIU does not
  *                      keep that), the kernel's random numbers begin anew, so that no two copies of
  *                      a process have the same ones in store; numbers of processes are counted on
- *                      from where they were; box-init's socket becomes unchangeable
+ *                      from where they were; threads get back what they had set for themselves
+ *                      (attributes.c); box-init's socket becomes unchangeable
  *   pre-resume         all is as it will be, and nothing has run: on_going
  *   post-resume        it runs: on_ready. CRIU ends by itself a little later
  *
@@ -501,6 +502,7 @@ static int on_restored(struct restoring *restoring, const struct criu_event *eve
 		    err) < 0)
 		return -1;
 	count_on(restoring);
+	attributes_load(event->pid, restoring->images);
 	if (renew_random(err) < 0 || mount_freeze(restoring->socket, err) < 0)
 		return -1;
 	close_set(&restoring->socket);
