@@ -6,18 +6,19 @@
  *   input.c      what clients send: paths, modes, signals, queries
  *   exec_body.c  the description of a program; box_body.c that of a box
  *   ndjson.c     lines of streamed answers
- *   exchange.c   a client on one side, a channel into a box on the other
+ *   exchange.c   a client on one side, a program or a task in a box on the other
  *   follow.c     a client on one side, a log that grows on the other
- *   ask.c        one question to box-init, one JSON answer
+ *   ask.c        one question to a box, one JSON answer
+ *   transfer.c   work on files of a box as an answer
  *   pump.c       a client on one side, bytes a helper makes on the other
  *   job.c        a client on one side, an image being made on the other
- *   boxes.c box_disk.c exec.c exec_ws.c execs.c logs.c files.c transfer.c images.c image_jobs.c
+ *   boxes.c box_disk.c exec.c exec_ws.c execs.c logs.c files.c images.c image_jobs.c
  *   image_import.c
  *   timeline.c policy.c net.c ports.c pool.c volumes.c workspaces.c tokens.c
  *   events.c audit.c system.c                                                  the calls
  *
- * Neither http nor link calls back from inside a call made to it; each callback here may therefore
- * use its exchange to its end, and lets go of it there. */
+ * Neither http nor core's exec.h and task.h call back from inside a call made to them; each
+ * callback here may therefore use its exchange to its end, and lets go of it there. */
 #pragma once
 #include "api/api.h"
 #include "auth/auth.h"
@@ -199,10 +200,6 @@ int input_policy(json_t *policy, struct err *err);
 int input_cache_key(const char *key, struct err *err); /* of a step of a build */
 /* Takes a key out of an object, for values json_read does not know; new reference or NULL. */
 json_t *input_take(json_t *object, const char *key);
-/* Text from inside a box as JSON: bytes that are not UTF-8 become '?'. */
-json_t *json_from_box(const char *text);
-json_t *json_time_us(uint64_t us);     /* RFC 3339, or null for 0 */
-json_t *json_from_u64(uint64_t value); /* cut to what JSON integers hold */
 
 /* ---- exec_body.c ---------------------------------------------------------------------------- */
 
@@ -278,7 +275,7 @@ void ndjson_add(struct buf *out, const json_t *value); /* any value and a newlin
 
 /* ---- exchange.c ----------------------------------------------------------------------------- */
 
-/* A client (an HTTP request or a WebSocket) and a channel into a box; either may end first. It is
+/* A client (an HTTP request or a WebSocket) and work in a box; either may end first. It is
  * freed when both are over: every callback ends with exchange_settle(). Others embed it as their
  * first member. */
 struct exchange {
@@ -286,13 +283,12 @@ struct exchange {
 	struct http_request *request; /* NULL: answered, or the client went away */
 	struct websocket *ws;	      /* NULL: likewise */
 	struct exec *exec;	      /* a program, or */
-	struct task *task;	      /* a question; NULL: over */
-	struct chan *chan;	      /* file work; NULL: over */
+	struct task *task;	      /* anything else in the box; NULL: over */
 	size_t owed;		      /* bytes given to the client, not yet to the box's window */
 	void (*done)(struct exchange *x); /* frees; the exchange's own parts are released already */
 };
 
-/* Takes the request; a client that goes away closes the channel. */
+/* Takes the request; a client that goes away lets go of the box's side. */
 void exchange_init(struct exchange *x, struct call *call, void (*done)(struct exchange *x));
 void exchange_settle(struct exchange *x);
 void exchange_close(struct exchange *x); /* the box's side */
@@ -309,12 +305,11 @@ void exchange_drained(struct exchange *x);
 
 /* ---- ask.c ---------------------------------------------------------------------------------- */
 
-/* Turns box-init's reply into the answer; NULL with err. extra is what ask() was given. */
-typedef json_t *(*ask_fn)(struct wire_reader *reply, json_t *extra, struct err *err);
-/* Sends op to the box the path names and answers the call with what render makes of the reply;
- * render NULL:
- * 204. Takes extra and the request's bytes. */
-void ask(struct call *call, enum wire_op op, struct buf *request, ask_fn render, json_t *extra);
+/* A question about the box the path names. started: what the call that filled x->task or x->exec
+ * has returned; ask_answer is its callback (json_done), and a NULL result without err is 204. */
+struct exchange *ask_new(struct call *call);
+void ask_started(struct exchange *x, int started, const struct err *err);
+void ask_answer(json_t *result, const struct err *err, void *arg);
 
 /* ---- transfer.c, files.c -------------------------------------------------------------------- */
 

@@ -1,80 +1,37 @@
-/* ask.c - one question to box-init, one JSON answer */
+/* ask.c - one question to a box, one JSON answer */
 #include "api/api_internal.h"
 
-struct asking {
-	struct exchange x;
-	ask_fn render;
-	json_t *extra;
-};
-
-static void asking_done(struct exchange *x)
+static void asking_free(struct exchange *x)
 {
-	struct asking *asking = (struct asking *)x;
-
-	json_decref(asking->extra);
-	free(asking);
+	free(x);
 }
 
-static void on_reply(struct chan *chan, struct wire_reader *reply, void *arg)
+struct exchange *ask_new(struct call *call)
 {
-	struct asking *asking = arg;
-	struct http_request *request;
-	struct err err = ERR_INIT;
-	json_t *answer;
+	struct exchange *x = xnew(struct exchange);
 
-	(void)chan;
-	if (!asking->render) {
-		request = steal_ptr(&asking->x.request);
-		if (request)
-			http_reply(request, 204, NULL, NULL, 0);
-		return;
-	}
-	answer = asking->render(reply, asking->extra, &err);
-	if (answer)
-		exchange_json(&asking->x, 200, answer);
+	exchange_init(x, call, asking_free);
+	return x;
+}
+
+void ask_started(struct exchange *x, int started, const struct err *err)
+{
+	if (started < 0)
+		exchange_error(x, err);
+	exchange_settle(x);
+}
+
+void ask_answer(json_t *result, const struct err *err, void *arg)
+{
+	struct exchange *x = arg;
+
+	x->exec = NULL;
+	x->task = NULL;
+	if (err)
+		exchange_error(x, err);
+	else if (result)
+		exchange_json(x, 200, json_incref(result));
 	else
-		exchange_error(&asking->x, &err);
-	/* CLOSE follows and settles. */
-}
-
-static void on_error(struct chan *chan, const struct err *err, void *arg)
-{
-	struct asking *asking = arg;
-
-	(void)chan;
-	asking->x.chan = NULL;
-	exchange_error(&asking->x, err);
-	exchange_settle(&asking->x);
-}
-
-static void on_closed(struct chan *chan, void *arg)
-{
-	struct err err = ERR_INIT;
-
-	err_set(&err, ERR_PROTOCOL, "box-init gave no answer");
-	on_error(chan, &err, arg);
-}
-
-void ask(struct call *call, enum wire_op op, struct buf *request, ask_fn render, json_t *extra)
-{
-	static const struct chan_ops ops = {
-		.on_reply = on_reply, .on_error = on_error, .on_closed = on_closed
-	};
-	struct asking *asking;
-	struct box *box = call_box_awake(call);
-	struct err err = ERR_INIT;
-
-	if (!box) {
-		json_decref(extra);
-		buf_done(request);
-		return;
-	}
-	asking = xnew(struct asking);
-	asking->render = render;
-	asking->extra = extra;
-	exchange_init(&asking->x, call, asking_done);
-	if (box_chan_open(box, op, request, &ops, asking, &asking->x.chan, &err) < 0)
-		exchange_error(&asking->x, &err);
-	buf_done(request);
-	exchange_settle(&asking->x);
+		exchange_none(x);
+	exchange_settle(x);
 }

@@ -338,79 +338,29 @@ void api_box_resume(struct call *call)
 
 /* ---- figures -------------------------------------------------------------------------------- */
 
-/* The host's figures and box-init's together. */
-static json_t *render_stats(struct wire_reader *reply, json_t *extra, struct err *err)
-{
-	struct wire_stats stats;
-
-	wire_get_stats(reply, &stats);
-	if (wire_get_done(reply, err) < 0)
-		return NULL;
-	json_object_set_new(extra, "uptime_us", json_from_u64(stats.uptime_us));
-	json_object_set_new(extra, "execs_running", json_integer(stats.execs_running));
-	json_object_set_new(extra, "journal_bytes", json_from_u64(stats.journal_bytes));
-	return json_incref(extra);
-}
-
 void api_box_stats(struct call *call)
 {
-	struct buf request = BUF_INIT;
 	struct err err = ERR_INIT;
 	struct box *box = call_box(call);
-	json_t *stats;
+	struct exchange *x;
 
+	/* Of a suspended box they are the host's alone, and nobody is woken. */
+	if (box && box_get_state(box) != BOX_SUSPENDED)
+		box = call_box_awake(call);
 	if (!box)
 		return;
-	box_refresh(box);
-	stats = box_stats_json(box, &err);
-	if (!stats)
-		return call_error(call, &err);
-	/* Frozen, its box-init says nothing. */
-	if (box_get_state(box) == BOX_SUSPENDED)
-		return call_json(call, 200, stats);
-	ask(call, WIRE_OP_STATS, &request, render_stats, stats);
-}
-
-static json_t *process_json(const struct wire_process *process)
-{
-	char state[2] = { process->state, '\0' };
-	json_t *value = json_object();
-
-	json_object_set_new(value, "pid", json_integer(process->pid));
-	json_object_set_new(value, "ppid", json_integer(process->ppid));
-	json_object_set_new(value, "uid", json_integer(process->uid));
-	json_object_set_new(value, "state", json_from_box(state));
-	json_object_set_new(value, "rss_bytes", json_from_u64(process->rss_bytes));
-	json_object_set_new(value, "cpu_us", json_from_u64(process->cpu_us));
-	json_object_set_new(value, "started_us", json_from_u64(process->started_us));
-	json_object_set_new(
-		value, "exec", *process->exec ? json_from_box(process->exec) : json_null());
-	json_object_set_new(value, "command", json_from_box(process->command));
-	return value;
-}
-
-static json_t *render_processes(struct wire_reader *reply, json_t *extra, struct err *err)
-{
-	uint32_t total = wire_get_u32(reply);
-	uint32_t count = wire_get_u32(reply);
-	_cleanup_json_ json_t *list = json_array();
-
-	(void)extra;
-	for (uint32_t i = 0; i < count && !reply->bad; i++) {
-		struct wire_process process;
-
-		wire_get_process(reply, &process);
-		if (!reply->bad)
-			json_array_append_new(list, process_json(&process));
-	}
-	if (wire_get_done(reply, err) < 0)
-		return NULL;
-	return json_pack("{s:O,s:I}", "processes", list, "total", (json_int_t)total);
+	x = ask_new(call);
+	ask_started(x, box_stats(box, ask_answer, x, &x->task, &err), &err);
 }
 
 void api_box_processes(struct call *call)
 {
-	struct buf request = BUF_INIT;
+	struct err err = ERR_INIT;
+	struct box *box = call_box_awake(call);
+	struct exchange *x;
 
-	ask(call, WIRE_OP_PROCESSES, &request, render_processes, NULL);
+	if (!box)
+		return;
+	x = ask_new(call);
+	ask_started(x, box_processes(box, ask_answer, x, &x->task, &err), &err);
 }

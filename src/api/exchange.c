@@ -7,19 +7,15 @@
 
 void exchange_settle(struct exchange *x)
 {
-	if (x->request || x->ws || x->exec || x->task || x->chan)
+	if (x->request || x->ws || x->exec || x->task)
 		return;
 	x->done(x);
 }
 
 void exchange_close(struct exchange *x)
 {
-	struct chan *chan = steal_ptr(&x->chan);
-
 	exec_close(steal_ptr(&x->exec));
 	task_cancel(steal_ptr(&x->task));
-	if (chan)
-		chan_close(chan);
 }
 
 static void on_gone(struct http_request *request, void *arg)
@@ -109,6 +105,4 @@ void exchange_drained(struct exchange *x)
 		exec_consumed(x->exec, owed);
 	if (x->task)
 		task_consumed(x->task, owed);
-	if (x->chan)
-		chan_consumed(x->chan, owed);
 }

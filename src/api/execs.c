@@ -15,64 +15,48 @@ bool call_exec_id(struct call *call)
 	return false;
 }
 
-/* ---- list, signal --------------------------------------------------------------------------- */
-
-struct asking {
+struct listing {
 	struct exchange x;
-	json_t *execs; /* NULL: there is nothing to answer but that it worked */
+	json_t *execs;
 };
 
-static void asking_free(struct exchange *x)
+static void listing_free(struct exchange *x)
 {
-	struct asking *asking = (struct asking *)x;
+	struct listing *listing = (struct listing *)x;
 
-	json_decref(asking->execs);
-	free(asking);
+	json_decref(listing->execs);
+	free(listing);
 }
 
 static void on_exec(const struct exec_info *info, void *arg)
 {
-	struct asking *asking = arg;
+	struct listing *listing = arg;
 
-	json_array_append_new(asking->execs, exec_json(info));
+	json_array_append_new(listing->execs, exec_json(info));
 }
 
-static void on_answer(const struct err *err, void *arg)
+static void on_listed(const struct err *err, void *arg)
 {
-	struct asking *asking = arg;
+	struct listing *listing = arg;
+	_cleanup_json_ json_t *answer = json_pack("{s:O}", "execs", listing->execs);
 
-	asking->x.task = NULL;
-	if (err)
-		exchange_error(&asking->x, err);
-	else if (asking->execs)
-		exchange_json(&asking->x, 200, json_pack("{s:O}", "execs", asking->execs));
-	else
-		exchange_none(&asking->x);
-	exchange_settle(&asking->x);
+	ask_answer(answer, err, &listing->x);
 }
+
+static const struct exec_list_ops list_ops = { .on_exec = on_exec, .on_done = on_listed };
 
 void api_execs_list(struct call *call)
 {
-	static const struct exec_list_ops ops = { .on_exec = on_exec, .on_done = on_answer };
 	struct box *box = call_box_awake(call);
-	struct asking *asking;
+	struct listing *listing;
 	struct err err = ERR_INIT;
 
 	if (!box)
 		return;
-	asking = xnew(struct asking);
-	asking->execs = json_array();
-	exchange_init(&asking->x, call, asking_free);
-	if (exec_list(box, &ops, asking, &asking->x.task, &err) < 0)
-		exchange_error(&asking->x, &err);
-	exchange_settle(&asking->x);
-}
-
-/* ---- one ------------------------------------------------------------------------------------ */
-
-static void showing_free(struct exchange *x)
-{
-	free(x);
+	listing = xnew(struct listing);
+	listing->execs = json_array();
+	exchange_init(&listing->x, call, listing_free);
+	ask_started(&listing->x, exec_list(box, &list_ops, listing, &listing->x.task, &err), &err);
 }
 
 static void on_started(struct exec *exec, const struct exec_info *info, void *arg)
@@ -83,14 +67,9 @@ static void on_started(struct exec *exec, const struct exec_info *info, void *ar
 
 static void on_done(struct exec *exec, const struct exec_end *end, const struct err *err, void *arg)
 {
-	struct exchange *x = arg;
-
 	(void)exec;
 	(void)end;
-	x->exec = NULL;
-	if (err)
-		exchange_error(x, err);
-	exchange_settle(x);
+	ask_answer(NULL, err, arg);
 }
 
 /* Attaching without wanting any output is how one exec is asked about. */
@@ -104,17 +83,19 @@ void api_exec_show(struct call *call)
 
 	if (!box)
 		return;
-	x = xnew(struct exchange);
-	exchange_init(x, call, showing_free);
-	if (exec_attach(box, &spec, &ops, x, &x->exec, &err) < 0)
-		exchange_error(x, &err);
-	exchange_settle(x);
+	x = ask_new(call);
+	ask_started(x, exec_attach(box, &spec, &ops, x, &x->exec, &err), &err);
+}
+
+static void on_signalled(const struct err *err, void *arg)
+{
+	ask_answer(NULL, err, arg);
 }
 
 void api_exec_signal(struct call *call)
 {
 	_cleanup_json_ json_t *value = json_incref(json_object_get(call->body, "signal"));
-	struct asking *asking;
+	struct exchange *x;
 	struct box *box;
 	struct err err = ERR_INIT;
 	char text[24];
@@ -136,10 +117,8 @@ void api_exec_signal(struct call *call)
 	box = call_box(call);
 	if (!box)
 		return;
-	asking = xnew(struct asking);
-	exchange_init(&asking->x, call, asking_free);
-	if (exec_signal_by_id(
-		    box, call->params[1], number, on_answer, asking, &asking->x.task, &err) < 0)
-		exchange_error(&asking->x, &err);
-	exchange_settle(&asking->x);
+	x = ask_new(call);
+	ask_started(x,
+		exec_signal_by_id(box, call->params[1], number, on_signalled, x, &x->task, &err),
+		&err);
 }

@@ -346,30 +346,3 @@ int input_cache_key(const char *key, struct err *err)
 }
 
 /* ---- from inside a box ---------------------------------------------------------------------- */
-
-json_t *json_from_box(const char *text)
-{
-	_cleanup_free_ char *clean = NULL;
-
-	if (text_is_utf8(text, strlen(text)))
-		return json_string_nocheck(text);
-	clean = xstrdup(text);
-	for (char *p = clean; *p; p++)
-		if ((unsigned char)*p >= 0x80)
-			*p = '?';
-	return json_string_nocheck(clean);
-}
-
-json_t *json_time_us(uint64_t us)
-{
-	char text[CLOCK_RFC3339_MAX];
-
-	/* The year 9999 is where four digits end; a clock inside a box may claim anything. */
-	return us && us < 253402300800000000 ? json_string_nocheck(clock_rfc3339((int64_t)us, text))
-					     : json_null();
-}
-
-json_t *json_from_u64(uint64_t value)
-{
-	return json_integer((json_int_t)MIN(value, (uint64_t)INT64_MAX));
-}

@@ -5,6 +5,7 @@
 #pragma once
 #include "base/err.h"
 #include <jansson.h>
+#include <stdint.h>
 #include <stdbool.h>
 #include <stddef.h>
 
@@ -30,6 +31,10 @@ json_t *json_parse(const char *text, size_t len, struct err *err);
 int json_read(json_t *object, const struct json_key *keys, size_t count, struct err *err);
 /* One line, no spaces; yours to free. */
 char *json_text(const json_t *value);
+/* Text from inside a box as JSON: bytes that are not UTF-8 become '?'. */
+json_t *json_from_box(const char *text);
+json_t *json_time_us(uint64_t us);     /* RFC 3339, or null for 0 */
+json_t *json_from_u64(uint64_t value); /* cut to what JSON integers hold */
 
 static inline void json_unrefp(json_t **value)
 {

@@ -6,8 +6,7 @@
 #include "base/err.h"
 #include "base/json.h"
 #include "engine/engine.h"
-#include "link/link.h"
-#include "wire/wire.h"
+#include "core/task.h"
 
 struct box;
 struct yard;
@@ -83,6 +82,8 @@ struct box_spec {
 
 typedef void (*box_done)(
 	struct box *box, const struct err *err, void *arg); /* err NULL: it worked */
+typedef void (*json_done)(json_t *result, const struct err *err,
+	void *arg); /* result borrowed; err NULL: it worked */
 
 /* The box is running and answers when done is called. Bad specs are refused before anything
  * happens. */
@@ -102,7 +103,7 @@ int box_set(struct box *box, const struct limits *limits, const enum on_limit *o
 int box_set_sleep(struct box *box, const struct box_sleep *sleep, struct err *err);
 /* Frozen in memory, and on again. Already so is fine. reason: "idle", "limit…" or whoever asked.
  * Unless it was for a limit, it goes on by itself when somebody wants something of it:
- * box_chan_open, box_port_connect. */
+ * exec.h, files.h, box_port_connect. */
 int box_suspend(struct box *box, const char *reason, struct err *err);
 int box_resume(struct box *box, struct err *err);
 
@@ -125,23 +126,14 @@ void box_refresh(struct box *box);
 json_t *box_json(const struct box *box); /* as docs/api.md says; new reference */
 /* cgroup figures now: {"box","name","cpu_us","memory_bytes",...}; new reference, NULL with err. */
 json_t *box_stats_json(struct box *box, struct err *err);
+/* The same of this moment, with what its box-init counts, unless it is suspended: "uptime_us",
+ * "execs_running", "journal_bytes". */
+int box_stats(struct box *box, json_done done, void *arg, struct task **ret, struct err *err);
+/* {"processes":[{"pid","ppid",…}],"total"}, the first 500. */
+int box_processes(struct box *box, json_done done, void *arg, struct task **ret, struct err *err);
 
 /* Whether somebody who wants something of it gets it: it runs, or wakes. */
 bool box_is_there(const struct box *box);
 int box_check_there(const struct box *box, struct err *err); /* ERR_STATE when not */
 /* Bytes go to and fro between it and somebody: it is not idle, and goes on if it sleeps. */
 void box_is_used(struct box *box);
-
-/* ---- work inside, through box-init ----------------------------------------------------------- */
-
-/* Of a box that has stopped, what was kept of its programs: as WIRE_OP_EXEC_LIST answers, and as
- * WIRE_OP_EXEC_ATTACH does, at once and with NULL for the channel; ops needs on_reply, on_gap,
- * on_time, on_data, on_exit and on_closed. One that was running still when last heard of is told as
- * running: how it ended is not known. ERR_STATE: nothing was kept, and why. */
-int box_output_list(const struct box *box, struct buf *ret, struct err *err);
-int box_output_play(const struct box *box, const struct wire_attach_spec *spec,
-	const struct chan_ops *ops, void *arg, struct err *err);
-/* Any other op: request as wire.h says. A box that sleeps is woken for it; the channel hears when
- * that fails. */
-int box_chan_open(struct box *box, enum wire_op op, const struct buf *request,
-	const struct chan_ops *ops, void *arg, struct chan **ret, struct err *err);

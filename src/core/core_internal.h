@@ -8,6 +8,7 @@
 #include "core/idle.h"
 #include "core/yard.h"
 #include "engine/groups.h"
+#include "link/link.h"
 #include "store/store.h"
 
 enum {
@@ -274,6 +275,10 @@ void spares_check(struct yard *yard); /* now and then: is their image still ther
 size_t spares_ready(const struct yard *yard);
 
 /* work.c */
+/* Asks box-init for something: request as wire.h says. A box that sleeps is woken for it; the
+ * channel hears when that fails. */
+int box_chan_open(struct box *box, enum wire_op op, const struct buf *request,
+	const struct chan_ops *ops, void *arg, struct chan **ret, struct err *err);
 void box_is_up(struct box *box, bool created); /* it runs: its command, those who wait, events */
 extern const struct link_ops box_link_ops;
 void box_tell_name(struct box *box);		   /* files inside follow the host name */
@@ -298,6 +303,24 @@ void inside_request(struct box *box, const struct wire_request *request);
 void inside_pump(struct box *box);   /* answers that wait go on */
 void inside_forget(struct box *box); /* what it had asked for; its box-init is another or gone */
 void inside_free(struct box *box);
+
+/* inside_tell.c - how a restored box learns who it is */
+/* Its box-init can be told who it is. False for one from before version 2 of the protocol: such a
+ * box can neither be forked with its processes nor taken back until it was stopped and started.
+ * Asked of a box with a link. */
+bool box_can_be_told(const struct box *box);
+
+/* To be called from on_link_ready of a box just made from another's state, before anything else is
+ * asked of it. Its host name has been set already. done comes once: err NULL when it has a machine
+ * id, randomness and host name of its own and its programs were told; the box must not be served
+ * before. What its hooks failed at is an event, "box.hooks_failed". -1: done is not called. */
+int box_tell_identity(struct box *child, const char *parent_name, unsigned index, box_done done,
+	void *arg, struct err *err);
+/* The same for a box that is itself again: woken, or taken back. After WIRE_RESTORED_ROLLED_BACK
+ * what it had asked for is forgotten. Best effort: with an old box-init nothing is told, and done
+ * comes at once. */
+int box_tell_restored(
+	struct box *box, enum wire_restored kind, box_done done, void *arg, struct err *err);
 
 /* inside_limits.c - the limits of a tree outlive its members */
 /* child takes the place of parent, with the forks and at most the limits it had; its own row is the

@@ -1,4 +1,4 @@
-/* inside.h - what a box may do to itself from inside, and how a restored one learns who it is
+/* inside.h - what a box may do to itself from inside
  *
  * `box` in a box reaches the daemon through box-init (guest/self.h). It may look at its own box,
  * fork it, snapshot it, take it back, and use and remove the boxes forked from it: those whose
@@ -23,22 +23,3 @@ json_t *box_inside_json(const struct box *box); /* {"enabled","depth","count","r
  * configured). *ret_text: how a row keeps it (fork_limits); yours. */
 int inside_limits_read(json_t *given, char **ret_text, struct err *err);
 int box_set_inside(struct box *box, json_t *given, struct err *err);
-
-/* ---- after a restore ------------------------------------------------------------------------ */
-
-/* Its box-init can be told who it is. False for one from before version 2 of the protocol: such a
- * box can neither be forked with its processes nor taken back until it was stopped and started.
- * Asked of a box with a link. */
-bool box_can_be_told(const struct box *box);
-
-/* To be called from on_link_ready of a box just made from another's state, before anything else is
- * asked of it. Its host name has been set already. done comes once: err NULL when it has a machine
- * id, randomness and host name of its own and its programs were told; the box must not be served
- * before. What its hooks failed at is an event, "box.hooks_failed". -1: done is not called. */
-int box_tell_identity(struct box *child, const char *parent_name, unsigned index, box_done done,
-	void *arg, struct err *err);
-/* The same for a box that is itself again: woken, or taken back. After WIRE_RESTORED_ROLLED_BACK
- * what it had asked for is forgotten. Best effort: with an old box-init nothing is told, and done
- * comes at once. */
-int box_tell_restored(
-	struct box *box, enum wire_restored kind, box_done done, void *arg, struct err *err);

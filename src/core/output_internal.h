@@ -15,3 +15,11 @@ void output_forget(struct box *box);	  /* what is being collected; the file stay
 void output_remove(struct box *box);	  /* both */
 void output_sweep(struct yard *yard);	  /* files of boxes that are not there */
 char *output_path(const struct box *box); /* yours */
+
+/* Of a box that has stopped, what was kept of its programs: as WIRE_OP_EXEC_LIST answers, and as
+ * WIRE_OP_EXEC_ATTACH does, at once and with NULL for the channel; ops needs on_reply, on_gap,
+ * on_time, on_data, on_exit and on_closed. One that was running still when last heard of is told as
+ * running: how it ended is not known. ERR_STATE: nothing was kept, and why. */
+int box_output_list(const struct box *box, struct buf *ret, struct err *err);
+int box_output_play(const struct box *box, const struct wire_attach_spec *spec,
+	const struct chan_ops *ops, void *arg, struct err *err);

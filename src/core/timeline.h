@@ -10,9 +10,6 @@
 #pragma once
 #include "core/box.h"
 
-typedef void (*json_done)(json_t *result, const struct err *err,
-	void *arg); /* result borrowed; err NULL: it worked */
-
 /* ---- sleep: suspended (box.h), hibernated, stopped ------------------------------------------ */
 
 /* Its processes are on disk, nothing of it in memory. Of a suspended one too. When its processes
