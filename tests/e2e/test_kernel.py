@@ -325,3 +325,65 @@ def test_devices_work_in_dev_alone(yard, make_box, profile):
     yard.box("stop", box.name)
     yard.box("start", box.name)
     check(box.out(look))
+
+
+# ---- neighbours --------------------------------------------------------------------------------------------
+
+# Asks for so many neighbours that never answer, on a device of its own in a network of its own, as often as it is told; they are
+# kept for a quarter of a minute. "mounted": the network has no process afterwards.
+NEIGHBOURS = """
+import ctypes, os, socket, sys, time
+how, count, seconds = sys.argv[1], int(sys.argv[2]), float(sys.argv[3])
+libc = ctypes.CDLL(None, use_errno=True)
+if libc.unshare(0x40000000) != 0:
+    sys.exit("no network of its own")
+if how == "mounted":
+    open("/run/kept", "w").close()
+    assert libc.mount(b"/proc/self/ns/net", b"/run/kept", None, 4096, None) == 0
+assert os.system("ip link add v0 type veth peer name v1 && ip link set v1 up && ip link set v0 up && ip addr add 10.9.0.1/16 dev v0 && "
+                 "ip link set lo up && echo 15 > /proc/sys/net/ipv4/neigh/v0/mcast_solicit") == 0
+end, failed, sockets = time.monotonic() + seconds, 0, []
+while True:
+    for i in range(count):
+        if i % 100 == 0:
+            sockets = sockets[-50:] + [socket.socket(socket.AF_INET, socket.SOCK_DGRAM)]
+        try:
+            sockets[-1].sendto(b"x", socket.MSG_DONTWAIT, ("10.9.%d.%d" % (i // 250 + 1, i % 250 + 1), 9))
+        except OSError:
+            failed += 1
+    if time.monotonic() >= end:
+        break
+    time.sleep(0.01)
+print(failed)
+"""
+
+
+def machine_neighbours():
+    with open("/proc/net/stat/arp_cache") as file:
+        return int(file.readlines()[1].split()[0], 16)
+
+
+def machine_most():
+    with open("/proc/sys/net/ipv4/neigh/default/gc_thresh3") as file:
+        return int(file.read())
+
+
+def test_neighbours_of_a_nested_box_do_not_fill_the_machines_table(yard, make_box):
+    if machine_most() > 4096:
+        pytest.skip("LOUD: the machine's table of neighbours is too large to be filled here")
+    box, other = make_box(profile="nested"), make_box(profile="nested")
+    box.python(NEIGHBOURS, "mounted", str(machine_most() + 100), "0")
+    eventually(lambda: machine_neighbours() < machine_most() // 2, timeout=5)
+    assert other.python(NEIGHBOURS, "plain", "30", "0").stdout == "0\n"
+    assert box.out("echo alive") == "alive"  # nobody died for it
+
+
+def test_box_that_fills_the_table_of_neighbours_again_and_again_loses_its_processes(yard, make_box):
+    if machine_most() > 4096:
+        pytest.skip("LOUD: the machine's table of neighbours is too large to be filled here")
+    box, other = make_box(profile="nested"), make_box(profile="nested")
+    done = box.python(NEIGHBOURS, "plain", str(machine_most() + 100), "8", check=False)
+    assert done.returncode == 137, done
+    eventually(lambda: machine_neighbours() < machine_most() // 2, timeout=5)
+    assert other.python(NEIGHBOURS, "plain", "30", "0").stdout == "0\n"
+    assert box.out("echo alive") == "alive"

@@ -19,6 +19,7 @@
  *   preflight.c  what in a box cannot be captured, before that is tried
  *   guard.c    terminals and open files, which the machine has together with all boxes
  *   sockets.c  what sockets hold that no cgroup counts; see sockets.h
+ *   neighbours.c  addresses on a link, of which the machine has one table
  *   probe.c    what this machine can do, by trying it */
 #pragma once
 #include "base/alloc.h"
@@ -199,8 +200,9 @@ struct ns_engine {
 	struct loop_fd *inotify_watch;
 	struct ns_instance *first;
 	struct loop_timer *sockets_timer, *guard_timer; /* see sockets.c, guard.c */
-	struct walker *walker;				/* see socket_walker.c */
-	struct loop_timer *thaw_timer;			/* see life.c */
+	unsigned sockets_looks;
+	struct walker *walker;	       /* see socket_walker.c */
+	struct loop_timer *thaw_timer; /* see life.c */
 	unsigned thaw_count;
 	struct spawner spawner;
 	char *criu;  /* the program; NULL: none */
@@ -235,7 +237,9 @@ struct ns_instance {
 	struct {
 		uint64_t asked; /* the question that is not answered yet; 0: none */
 		int64_t asked_at, not_before;
-	} walk;		    /* see socket_walker.c */
+	} walk;			  /* see socket_walker.c */
+	unsigned neighbours_over; /* looks that found too many, the last at; see neighbours.c */
+	int64_t neighbours_at;
 	uint64_t cpu_limit; /* thousandths; 0: none */
 	bool frozen;
 	bool adopted;		    /* from an earlier daemon */

@@ -4,25 +4,15 @@
  * a TCP socket's queue; a socket that was disconnected leaves its table and keeps what waits in it;
  * and a network namespace without processes has no tables that could be read. But whoever holds a
  * socket has a descriptor of it, and a copy of that (pidfd_getfd) answers for the socket.
- *
- * Threads may have descriptors of their own (unshare), and a process whose first thread has ended
- * shows none in /proc/PID/fd: so threads are looked at where their table is another one. Not seen
- * are sockets that are on their way through a unix socket (SCM_RIGHTS). */
+ */
+#include "engine/ns/descriptors.h"
 #include "engine/ns/sockets.h"
 #include "base/alloc.h"
-#include <dirent.h>
-#include <errno.h>
-#include <fcntl.h>
-#include <linux/kcmp.h>
 #include <linux/sock_diag.h>
 #include <netinet/in.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
-#include <sys/syscall.h>
-#include <unistd.h>
 
 #ifndef SO_MEMINFO
 #define SO_MEMINFO 55
@@ -30,20 +20,12 @@
 #ifndef IPPROTO_MPTCP
 #define IPPROTO_MPTCP 262
 #endif
-#define PIDFD_OF_THREAD O_EXCL /* PIDFD_THREAD, Linux 6.9 */
 
-enum {
-	DESCRIPTORS_MAX = 1 << 18, /* of all processes together; about a second */
-	SEEN_SLOTS = DESCRIPTORS_MAX * 2,
-	NAME_LEN = 64,
-};
-static const char socket_prefix[] = "socket:[";
+enum { SEEN_SLOTS = DESCRIPTORS_MAX * 2 };
 
 struct walk {
 	struct held held;
 	ino_t *seen; /* sockets by their numbers, hashed; 0: free */
-	unsigned looked;
-	bool cut; /* there is more than was looked at */
 };
 
 /* False: it was there. */
@@ -81,8 +63,9 @@ static bool is_counted(int fd)
 
 /* What waits to be read, returned packets among it; what waits to be sent is counted for TCP, and
  * little elsewhere. */
-static void add_socket(struct walk *walk, int fd)
+static void add_socket(int fd, void *arg)
 {
+	struct walk *walk = arg;
 	uint32_t info[SK_MEMINFO_VARS] = { 0 };
 	socklen_t len = sizeof info;
 	int domain = option(fd, SO_DOMAIN);
@@ -96,85 +79,21 @@ static void add_socket(struct walk *walk, int fd)
 		walk->held.uncounted += info[SK_MEMINFO_RMEM_ALLOC];
 }
 
-static void walk_table(struct walk *walk, const char *path, int pidfd)
+static bool is_new_socket(const char *link, void *arg)
 {
-	DIR *dir = opendir(path);
-	struct dirent *entry;
+	static const char prefix[] = "socket:[";
 
-	while (dir && !walk->cut && (entry = readdir(dir))) {
-		char name[NAME_LEN];
-		ssize_t len = readlinkat(dirfd(dir), entry->d_name, name, sizeof name - 1);
-		int fd;
-
-		walk->cut = ++walk->looked >= DESCRIPTORS_MAX;
-		name[MAX(len, 0)] = '\0';
-		if (strncmp(name, socket_prefix, strlen(socket_prefix)) != 0 ||
-			!remember(walk, strtoull(name + strlen(socket_prefix), NULL, 10)))
-			continue;
-		fd = (int)syscall(SYS_pidfd_getfd, pidfd, atoi(entry->d_name), 0);
-		if (fd < 0)
-			continue;
-		add_socket(walk, fd);
-		close(fd);
-	}
-	if (dir)
-		closedir(dir);
-}
-
-static void walk_thread(struct walk *walk, pid_t pid, pid_t thread)
-{
-	char path[64];
-	int pidfd = (int)syscall(SYS_pidfd_open, thread, thread == pid ? 0 : PIDFD_OF_THREAD);
-
-	if (pidfd < 0) {
-		/* Before Linux 6.9 nobody gets at a table that is a thread's alone. */
-		walk->cut |= errno == EINVAL;
-		return;
-	}
-	snprintf(path, sizeof path, "/proc/%d/task/%d/fd", (int)pid, (int)thread);
-	walk_table(walk, path, pidfd);
-	close(pidfd);
-}
-
-static bool share_table(pid_t one, pid_t other)
-{
-	return syscall(SYS_kcmp, one, other, KCMP_FILES, 0, 0) == 0;
-}
-
-/* The number of links of the folder is two more than that of the threads. */
-static void walk_process(struct walk *walk, pid_t pid)
-{
-	pid_t last = pid;
-	struct dirent *entry;
-	struct stat st;
-	char path[32];
-	DIR *dir;
-
-	walk_thread(walk, pid, pid);
-	snprintf(path, sizeof path, "/proc/%d/task", (int)pid);
-	if (stat(path, &st) < 0 || st.st_nlink <= 3)
-		return;
-	dir = opendir(path);
-	while (dir && !walk->cut && (entry = readdir(dir))) {
-		pid_t thread = (pid_t)atoi(entry->d_name);
-
-		if (thread <= 0 || thread == pid || share_table(last, thread))
-			continue;
-		walk_thread(walk, pid, thread);
-		last = thread;
-	}
-	if (dir)
-		closedir(dir);
+	return strncmp(link, prefix, strlen(prefix)) == 0 &&
+	       remember(arg, strtoull(link + strlen(prefix), NULL, 10));
 }
 
 struct held socket_walk(const pid_t *pids, size_t count)
 {
+	static const struct descriptors_ops ops = { is_new_socket, add_socket };
 	struct walk walk = { .seen = xcalloc(SEEN_SLOTS, sizeof(ino_t)) };
 
-	for (size_t i = 0; i < count && !walk.cut; i++)
-		walk_process(&walk, pids[i]);
-	free(walk.seen);
-	if (walk.cut)
+	if (!descriptors_each(pids, count, &ops, &walk))
 		walk.held.uncounted = HELD_TOO_MUCH;
+	free(walk.seen);
 	return walk.held;
 }

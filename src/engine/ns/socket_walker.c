@@ -1,4 +1,5 @@
-/* socket_walker.c - the process that asks the sockets of boxes what they hold
+/* socket_walker.c - the process that asks the sockets of boxes what they hold, and counts their
+ * neighbours
  *
  * The daemon does not do it itself: whoever closes a socket last may wait for it as long as a box
  * likes (SO_LINGER), and a box with very many descriptors takes a second. One question, one packet;
@@ -7,6 +8,7 @@
  *
  * After a long walk the box has some time without one, so that no box takes more than a part of a
  * processor. The walker ends when the daemon does. */
+#include "engine/ns/neighbours.h"
 #include "engine/ns/ns_internal.h"
 #include "engine/ns/sockets.h"
 #include "base/clock.h"
@@ -24,11 +26,13 @@
 
 enum {
 	PATIENCE_US = 5 * 1000 * 1000,
-	REST = 8, /* times as long as the walk took */
+	REST = 8,      /* times as long as the walk took */
+	KEPT_MS = 100, /* until networks are emptied again */
 };
 
 struct question {
 	uint64_t serial;
+	unsigned neighbours; /* 0: it is about sockets */
 	size_t count;
 	pid_t pids[WALK_PIDS_MAX];
 };
@@ -36,6 +40,8 @@ struct question {
 struct answer {
 	uint64_t serial;
 	int64_t took_us;
+	bool of_neighbours;
+	unsigned neighbours;
 	struct held held;
 };
 
@@ -49,6 +55,15 @@ struct walker {
 
 /* ---- the process ---------------------------------------------------------------------------- */
 
+static ssize_t receive(struct question *ret)
+{
+	struct pollfd poller = { .fd = 3, .events = POLLIN };
+
+	if (neighbours_has_kept() && poll(&poller, 1, KEPT_MS) == 0)
+		neighbours_finish();
+	return recv(3, ret, sizeof *ret, 0);
+}
+
 static _Noreturn void serve(int inherited)
 {
 	static struct question question;
@@ -60,11 +75,16 @@ static _Noreturn void serve(int inherited)
 	if (dup2(inherited, 3) < 0)
 		_exit(1);
 	close_range(4, ~0u, 0);
-	while (recv(3, &question, sizeof question, 0) > 0) {
+	while (receive(&question) > 0) {
 		int64_t since = clock_mono_us();
 		struct answer answer = { .serial = question.serial,
-			.held = socket_walk(question.pids, question.count) };
+			.of_neighbours = question.neighbours > 0 };
 
+		if (question.neighbours)
+			answer.neighbours =
+				neighbours_walk(question.pids, question.count, question.neighbours);
+		else
+			answer.held = socket_walk(question.pids, question.count);
 		answer.took_us = clock_mono_us() - since;
 		if (send(3, &answer, sizeof answer, MSG_NOSIGNAL) < 0)
 			break;
@@ -129,7 +149,8 @@ static void on_answer(void *arg, unsigned ready)
 		return;
 	instance->walk.asked = 0;
 	instance->walk.not_before = clock_mono_us() + REST * answer.took_us;
-	engine->walker->fn(engine, instance, answer.held);
+	engine->walker->fn(
+		engine, instance, answer.held, answer.of_neighbours ? &answer.neighbours : NULL);
 }
 
 static int start(struct ns_engine *engine, struct err *err)
@@ -170,20 +191,23 @@ static void end_wait(struct ns_engine *engine, struct ns_instance *instance)
 	log_warn("sockets of a box could not be looked at", kv_str("box", instance->id));
 	lose(engine);
 	if (guilty)
-		engine->walker->fn(engine, instance, (struct held){ .uncounted = HELD_TOO_MUCH });
+		engine->walker->fn(
+			engine, instance, (struct held){ .uncounted = HELD_TOO_MUCH }, NULL);
 }
 
-static void send_question(struct ns_engine *engine, struct ns_instance *instance)
+static void send_question(
+	struct ns_engine *engine, struct ns_instance *instance, unsigned neighbours)
 {
 	struct walker *walker = engine->walker;
 	struct question *question = &walker->question;
 	size_t size;
 
 	question->serial = ++walker->serial;
+	question->neighbours = neighbours;
 	question->count =
 		cgroup_pids_below(engine->cgroups, instance->group, question->pids, WALK_PIDS_MAX);
 	if (question->count > WALK_PIDS_MAX) {
-		walker->fn(engine, instance, (struct held){ .uncounted = HELD_TOO_MUCH });
+		walker->fn(engine, instance, (struct held){ .uncounted = HELD_TOO_MUCH }, NULL);
 		return;
 	}
 	size = offsetof(struct question, pids) + question->count * sizeof *question->pids;
@@ -196,7 +220,7 @@ static void send_question(struct ns_engine *engine, struct ns_instance *instance
 	instance->walk.asked_at = clock_mono_us();
 }
 
-void walker_ask(struct ns_engine *engine, struct ns_instance *instance)
+void walker_ask(struct ns_engine *engine, struct ns_instance *instance, unsigned neighbours)
 {
 	struct err err = ERR_INIT;
 	int64_t now = clock_mono_us();
@@ -211,7 +235,7 @@ void walker_ask(struct ns_engine *engine, struct ns_instance *instance)
 	if (engine->walker->socket < 0 && start(engine, &err) < 0)
 		log_warn("sockets of boxes cannot be looked at", kv_err(&err));
 	else
-		send_question(engine, instance);
+		send_question(engine, instance, neighbours);
 }
 
 void walker_open(struct ns_engine *engine, walker_fn fn)

@@ -14,6 +14,7 @@
  *
  * A box with few sockets costs one small file a look; one that is frozen costs nothing. In a nested
  * box every namespace is looked at in which a process stands, and every socket is asked. */
+#include "engine/ns/neighbours.h"
 #include "engine/ns/ns_internal.h"
 #include "engine/ns/sockets.h"
 #include "base/log.h"
@@ -92,9 +93,12 @@ static bool judge(struct ns_engine *engine, struct ns_instance *instance, struct
 	return true;
 }
 
-static void on_walked(struct ns_engine *engine, struct ns_instance *instance, struct held held)
+static void on_walked(struct ns_engine *engine, struct ns_instance *instance, struct held held,
+	const unsigned *neighbours)
 {
-	if (instance->state == NS_RUNNING && !judge(engine, instance, held))
+	if (neighbours)
+		neighbours_judge(engine, instance, *neighbours);
+	else if (instance->state == NS_RUNNING && !judge(engine, instance, held))
 		instance->sockets_over = 0;
 }
 
@@ -112,7 +116,7 @@ static void look_at(struct ns_engine *engine, struct ns_instance *instance)
 	if (judge(engine, instance, held))
 		return;
 	if (nested || untold > UNTOLD_FEW)
-		walker_ask(engine, instance);
+		walker_ask(engine, instance, 0);
 	else
 		instance->sockets_over = 0;
 }
@@ -121,6 +125,9 @@ static void look(void *arg)
 {
 	struct ns_engine *engine = arg;
 
+	/* Not each time: one question a box, and its sockets have their turn too. */
+	if (engine->sockets_looks++ % 2 == 0)
+		neighbours_look(engine);
 	for (struct ns_instance *instance = engine->first, *next; instance; instance = next) {
 		next = instance->next; /* it may end by what is told */
 		if (instance->state == NS_RUNNING && instance->memory_limit && !instance->frozen)

@@ -44,12 +44,14 @@ struct held socket_walk(const pid_t *pids, size_t count);
 
 /* ---- socket_walker.c ------------------------------------------------------------------------ */
 
-typedef void (*walker_fn)(struct ns_engine *engine, struct ns_instance *instance, struct held held);
-
+/* neighbours: NULL when it was sockets that were asked for. */
+typedef void (*walker_fn)(struct ns_engine *engine, struct ns_instance *instance, struct held held,
+	const unsigned *neighbours);
 /* fn is called with each answer. Without the process nothing is answered; the next question starts
  * it. */
 void walker_open(struct ns_engine *engine, walker_fn fn);
 void walker_close(struct ns_engine *engine);
-/* Asks for the sockets of the instance's processes, unless it was asked already. One that keeps the
+/* Asks for the sockets of the instance's processes, unless something was asked already; or, with
+ * neighbours, for those, of which it may have so many (see neighbours_walk). One that keeps the
  * walker waiting is answered HELD_TOO_MUCH. */
-void walker_ask(struct ns_engine *engine, struct ns_instance *instance);
+void walker_ask(struct ns_engine *engine, struct ns_instance *instance, unsigned neighbours);
