@@ -10,6 +10,7 @@
 #include <dirent.h>
 #include <fcntl.h>
 #include <sched.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/mount.h>
@@ -100,8 +101,7 @@ static bool is_settled(void)
 {
 	const struct yard *yard = test.yard;
 
-	if (count_children() > 1 || yard->packings || yard->forkings || yard->snapshot_wishes ||
-		!pool_trash_is_empty(yard->pool))
+	if (count_children() > 1 || yard->packings || yard->forkings || yard->snapshot_wishes)
 		return false;
 	for (size_t i = 0; i < yard->box_count; i++) {
 		const struct box *box = yard->boxes[i];
@@ -400,12 +400,20 @@ int yard_setup(void **state)
 	return 0;
 }
 
+static bool trash_holds(const void *arg)
+{
+	(void)arg;
+	return pool_trash_is_empty(test.yard->pool) && is_settled();
+}
+
 int yard_teardown(void **state)
 {
 	(void)state;
 	fake_tell_nothing();
 	fake_on_step(NULL, NULL);
 	check_empty("at the end");
+	if (!run_until(trash_holds, NULL, true))
+		fail_msg("what was thrown away stays");
 	yard_end();
 	if (fake_count() || count_fds() != test.fds)
 		fail_msg("%zu processes and %zu more fds are left", fake_count(),
@@ -437,6 +445,7 @@ int yard_group_setup(void **state)
 	/* Failures are what these tests are about; BOX_TEST_LOG=1 shows what is said of them. */
 	log_open(getenv("BOX_TEST_LOG") ? STDERR_FILENO : open("/dev/null", O_WRONLY | O_CLOEXEC),
 		LOG_LEVEL_INFO);
+	signal(SIGPIPE, SIG_IGN); /* as the daemon does */
 	snprintf(top, sizeof top, "/tmp/test-yard-XXXXXX");
 	if (!mkdtemp(top) || unshare(CLONE_NEWNS) < 0 ||
 		mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) < 0 ||
