@@ -210,7 +210,7 @@ void auto_look(struct yard *yard)
 	for (size_t i = 0; i < yard->box_count; i++) {
 		struct box *box = yard->boxes[i];
 
-		if (box->state == BOX_RUNNING && box->instance && !box->gone &&
+		if (box->state == BOX_RUNNING && box->instance && !box_is_gone(box) &&
 			text_has_prefix(box->row.auto_snapshot, "interval="))
 			look_at(box);
 	}

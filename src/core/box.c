@@ -69,7 +69,7 @@ struct box *box_new(struct yard *yard, const struct box_row *row)
 	box->yard = yard;
 	box->row = *row;
 	box->state = state_from_name(row->state);
-	box->gone = row->name[0] == '.';
+	box->intent = intent_from_name(row->intent);
 	box_list(box);
 	return box;
 }
@@ -123,21 +123,31 @@ void box_free(struct box *box)
 	free(box);
 }
 
-void box_set_state(struct box *box, enum box_state state, const char *intent)
+void box_set_state(struct box *box, enum box_state state, enum intent intent)
 {
-	char *old = box->row.intent; /* perhaps what we were given */
-
 	/* Its timer was to reconnect it; in another state it would end it. */
 	if (box->state == BOX_RUNNING && state != BOX_RUNNING && box->timer)
 		loop_timer_stop(box->timer);
 	box->state = state;
-	box->row.intent = xstrdup(intent);
-	free(old);
+	box->intent = intent;
+	text_replace(&box->row.intent, intent_name(intent));
+	text_replace(&box->row.target, "");
 	text_replace(&box->row.state, state_names[state]);
 	if (state == BOX_RUNNING || state == BOX_STOPPED) {
 		text_replace(&box->row.asleep_for, "");
 		box->row.wake_us = 0;
 	}
+}
+
+void box_set_target(struct box *box, enum box_state state, const char *target)
+{
+	box_set_state(box, state, INTENT_ROLLBACK_TO);
+	text_replace(&box->row.target, target);
+}
+
+bool box_is_gone(const struct box *box)
+{
+	return box->intent == INTENT_GONE;
 }
 
 void box_save(struct box *box, enum store_grade grade)
@@ -179,8 +189,9 @@ const struct image *box_image(const struct box *box)
 struct box *box_lookup(struct yard *yard, const char *id_or_name)
 {
 	for (size_t i = 0; i < yard->box_count; i++)
-		if (!yard->boxes[i]->gone && (!strcmp(yard->boxes[i]->row.name, id_or_name) ||
-						     !strcmp(yard->boxes[i]->row.id, id_or_name)))
+		if (!box_is_gone(yard->boxes[i]) &&
+			(!strcmp(yard->boxes[i]->row.name, id_or_name) ||
+				!strcmp(yard->boxes[i]->row.id, id_or_name)))
 			return yard->boxes[i];
 	return NULL;
 }
@@ -199,7 +210,7 @@ struct box *box_find(struct yard *yard, const char *id_or_name, struct err *err)
 void box_each(struct yard *yard, bool (*fn)(struct box *box, void *arg), void *arg)
 {
 	for (size_t i = 0; i < yard->box_count; i++)
-		if (!yard->boxes[i]->gone && yard_may_see(yard, yard->boxes[i]->row.owner) &&
+		if (!box_is_gone(yard->boxes[i]) && yard_may_see(yard, yard->boxes[i]->row.owner) &&
 			!fn(yard->boxes[i], arg))
 			return;
 }

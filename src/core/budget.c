@@ -26,7 +26,7 @@ struct box *budget_get_first(const struct box *box)
 	if (first && box_is_akin(first, box))
 		return first;
 	for (size_t i = 0; i < yard->box_count; i++)
-		if (!yard->boxes[i]->gone && box_is_akin(yard->boxes[i], box))
+		if (!box_is_gone(yard->boxes[i]) && box_is_akin(yard->boxes[i], box))
 			return yard->boxes[i];
 	return (struct box *)box;
 }

@@ -54,7 +54,7 @@ int box_suspend(struct box *box, const char *reason, struct err *err)
 		loop_timer_stop(box->timer);
 	text_replace(&box->row.asleep_for,
 		text_has_prefix(reason, "limit.") || !strcmp(reason, "idle") ? reason : "request");
-	box_set_state(box, BOX_SUSPENDED, "");
+	box_set_state(box, BOX_SUSPENDED, INTENT_NONE);
 	network_asleep(box);
 	idle_asleep(box);
 	box_save(box, STORE_KEPT);
@@ -72,7 +72,7 @@ int box_resume_for(struct box *box, const char *reason, struct err *err)
 		limit_resumed(box);
 	if (freeze(box, false, err) < 0)
 		return err_wrap(err, "resume '%s'", box->row.name);
-	box_set_state(box, BOX_RUNNING, "");
+	box_set_state(box, BOX_RUNNING, INTENT_NONE);
 	network_asleep(box);
 	idle_awake(box);
 	box_reconnect(box);

@@ -6,6 +6,7 @@
 #include "core/box.h"
 #include "core/drivers.h"
 #include "core/idle.h"
+#include "core/intent.h"
 #include "core/yard.h"
 #include "engine/groups.h"
 #include "link/link.h"
@@ -20,21 +21,14 @@ enum {
 	EVENTS_KEPT = 100000,
 };
 
-#define BOX_DISKS	   "boxes"  /* where they are in the pool */
-#define ROLL_DISK_PREFIX   ".roll-" /* before the id of a box: the disk it goes back to */
-#define PAST_DISK_PREFIX   ".past-" /* and the one it has left */
-#define SECOND_SUFFIX	   "b"	    /* after the id of a box: the second id of instances */
-#define VOLUME_DISKS	   "volumes"
-#define VOLUME_DATA	   "data"
-#define INTENT_REMOVE_KEEP "remove-keep"
-/* its programs run, or are about to: the state it slept in is old */
-#define INTENT_WOKEN "woken"
+#define BOX_DISKS	 "boxes"  /* where they are in the pool */
+#define ROLL_DISK_PREFIX ".roll-" /* before the id of a box: the disk it goes back to */
+#define PAST_DISK_PREFIX ".past-" /* and the one it has left */
+#define SECOND_SUFFIX	 "b"	  /* after the id of a box: the second id of instances */
+#define VOLUME_DISKS	 "volumes"
+#define VOLUME_DATA	 "data"
 
 #define SNAPSHOT_DISKS "snapshots"
-
-/* Instead of how a box ended, while it runs: it could not be hibernated when the daemon ended; the
- * detail says why. */
-#define NOT_HIBERNATED "not-hibernated"
 
 /* Somebody waiting for a box to reach the end of what is being done to it. */
 struct waiter {
@@ -47,6 +41,7 @@ struct box {
 	struct yard *yard;
 	struct box_row row; /* what the store has, kept in step with it */
 	enum box_state state;
+	enum intent intent;
 	struct instance *instance; /* NULL unless it runs */
 	bool second; /* the instance has the second of its two ids; see rollback_ahead.c */
 	char instance_id[BOX_ID_LEN + 8];
@@ -71,7 +66,6 @@ struct box {
 	bool remove_wanted; /* removal goes on once it has stopped */
 	bool put_to_bed;    /* for the end of the daemon; see yard_hibernate_all */
 	bool keep_wanted;   /* and its workspace is kept */
-	bool gone;	    /* for everybody but us: what is left of it is being cleaned up */
 	unsigned removal_tries;
 	uint64_t oom_kills;	 /* since this start */
 	uint64_t disk_used;	 /* as it was a second ago; see limit.c */
@@ -194,9 +188,15 @@ static inline const char *json_get_text(const json_t *object, const char *key)
 struct box *box_new(struct yard *yard, const struct box_row *row); /* takes the row's strings */
 void box_list(struct box *box);					   /* into the list of boxes */
 void box_free(struct box *box); /* out of the list, handles let go */
-void box_set_state(struct box *box, enum box_state state, const char *intent);
+void box_set_state(struct box *box, enum box_state state, enum intent intent);
+/* The same with INTENT_ROLLBACK_TO and the snapshot it goes to. */
+void box_set_target(struct box *box, enum box_state state, const char *target);
 void box_save(struct box *box, enum store_grade grade); /* logs a failure: the daemon goes on */
 bool box_is_busy(const struct box *box);
+/* Removed for everybody but us: what is left of it is being cleaned up. */
+bool box_is_gone(const struct box *box);
+/* What its row says of its removal: its workspace is kept first, or not. */
+enum intent box_removal_intent(const struct box *box);
 /* By id or name, whoever asks: for names that must be free, and for what the daemon does by itself.
  * NULL: there is none. */
 struct box *box_lookup(struct yard *yard, const char *id_or_name);
@@ -508,7 +508,7 @@ void golden_check(struct yard *yard);		       /* now and then: of images that ar
  * it. */
 bool rollback_ended(struct box *box);
 /* A daemon died after the instance was killed for it: it goes on. */
-void rollback_recover(struct box *box, const char *target);
+void rollback_recover(struct box *box);
 void rollback_cancel(
 	struct box *box, const struct err *why); /* the box goes; accepts one without */
 void hibernate_cancel(struct box *box, const struct err *why);

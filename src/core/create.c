@@ -206,7 +206,7 @@ static int fill_row(
 	while (box_lookup(yard, id));
 	row->id = xstrdup(id);
 	row->state = xstrdup("creating");
-	row->intent = xstrdup("create");
+	row->intent = xstrdup(intent_name(INTENT_CREATE));
 	/* With processes, it stands upon what the saved box stood on. */
 	row->image = xstrdup(golden ? golden->row.image : image->id);
 	row->image_name = xstrdup(image->name);
@@ -234,6 +234,8 @@ static int fill_row(
 	row->auto_snapshot = spec->auto_snapshot ? auto_snapshot_text(&when) : xstrdup("");
 	row->origin_box = xstrdup("");
 	row->origin_position = xstrdup("");
+	row->target = xstrdup("");
+	row->sleep_failure = xstrdup("");
 	row->tree = xstrdup("");
 	row->origin_snapshot = xstrdup(golden ? golden->row.id : "");
 	row->position = xstrdup("");

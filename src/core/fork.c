@@ -164,7 +164,7 @@ static void fail_all(struct forking *forking, const struct err *why)
 		if (child->box) {
 			struct box *box = steal_ptr(&child->box);
 
-			box_set_state(box, BOX_REMOVING, "remove");
+			box_set_state(box, BOX_REMOVING, INTENT_REMOVE);
 			box_finish_removal(box);
 		}
 	}
@@ -203,7 +203,9 @@ static int fill_row(struct forking *forking, const struct box *parent, struct ch
 	text_replace(&row->id, id);
 	text_replace(&row->name, child->name);
 	text_replace(&row->state, "creating");
-	text_replace(&row->intent, "fork");
+	text_replace(&row->intent, intent_name(INTENT_FORK));
+	text_replace(&row->target, "");
+	text_replace(&row->sleep_failure, "");
 	text_replace(&row->idempotency, "");
 	text_replace(&row->end_reason, "");
 	text_replace(&row->end_detail, "");
@@ -337,7 +339,7 @@ static void on_copied(const void *message, size_t len, void *arg)
 	child = &forking->children[word.index];
 	if (word.err.kind) {
 		child_over(child, &word.err);
-		box_set_state(child->box, BOX_REMOVING, "remove");
+		box_set_state(child->box, BOX_REMOVING, INTENT_REMOVE);
 		box_finish_removal(steal_ptr(&child->box));
 	} else {
 		child->has_disk = true;
@@ -365,7 +367,7 @@ static void on_copies_done(int code, void *arg)
 		}
 		err_set(&err, ERR_SYSTEM, "the helper that copies disks ended with code %d", code);
 		child_over(child, &err);
-		box_set_state(child->box, BOX_REMOVING, "remove");
+		box_set_state(child->box, BOX_REMOVING, INTENT_REMOVE);
 		box_finish_removal(steal_ptr(&child->box));
 	}
 	step(forking);

@@ -306,7 +306,7 @@ static int reach_box(struct yard *yard, const char *from_id, const char *name, u
 	struct box *from = box_by_id(yard, from_id), *to = NULL;
 
 	for (size_t i = 0; i < yard->box_count; i++)
-		if (!yard->boxes[i]->gone && !strcmp(yard->boxes[i]->row.name, name))
+		if (!box_is_gone(yard->boxes[i]) && !strcmp(yard->boxes[i]->row.name, name))
 			to = yard->boxes[i];
 	/* One answer for what is not there and what does not want to be seen. A policy names boxes
 	 * of its own owner: another's is not meant, whatever it is called. */

@@ -63,7 +63,7 @@ static void go_on(const struct sleeping *sleeping, struct box *box)
 {
 	struct err err = ERR_INIT;
 
-	box_set_state(box, sleeping->was_suspended ? BOX_SUSPENDED : BOX_RUNNING, "");
+	box_set_state(box, sleeping->was_suspended ? BOX_SUSPENDED : BOX_RUNNING, INTENT_NONE);
 	if (!sleeping->was_suspended && box->instance &&
 		instance_freeze(box->instance, false, &err) < 0)
 		log_error("a box stays frozen", kv_str("box", box->row.id), kv_err(&err));
@@ -74,8 +74,7 @@ static void go_on(const struct sleeping *sleeping, struct box *box)
  * (box_ended). */
 static void note_failure(struct box *box, const struct err *why)
 {
-	text_replace(&box->row.end_reason, NOT_HIBERNATED);
-	text_replace(&box->row.end_detail, why->message);
+	text_replace(&box->row.sleep_failure, why->message);
 	box_save(box, STORE_SAFE);
 }
 
@@ -84,10 +83,9 @@ void hibernate_recovered(struct yard *yard)
 	for (size_t i = 0; i < yard->box_count; i++) {
 		struct box *box = yard->boxes[i];
 
-		if (strcmp(box->row.end_reason, NOT_HIBERNATED))
+		if (!*box->row.sleep_failure)
 			continue;
-		text_replace(&box->row.end_reason, "");
-		text_replace(&box->row.end_detail, "");
+		text_replace(&box->row.sleep_failure, "");
 		box_save(box, STORE_KEPT);
 	}
 }
@@ -198,7 +196,7 @@ bool hibernate_ended(struct box *box)
 	if (box->timer)
 		loop_timer_stop(box->timer);
 	box->row.pid = 0;
-	box_set_state(box, BOX_HIBERNATED, "");
+	box_set_state(box, BOX_HIBERNATED, INTENT_NONE);
 	/* The pause of one that reached a limit outlasts whoever puts it deeper. */
 	if (!box_is_paused(box))
 		text_replace(&box->row.asleep_for, sleeping->reason);
@@ -267,7 +265,7 @@ static void on_turn(struct box *box, const struct err *gone, void *arg)
 	box->sleeping = sleeping;
 	sleeping->box = box;
 	sleeping->state = state_id_new(box->yard);
-	box_set_state(box, BOX_HIBERNATING, "hibernate");
+	box_set_state(box, BOX_HIBERNATING, INTENT_HIBERNATE);
 	box_save(box, STORE_KEPT);
 	box_take(box,
 		&(struct take_spec){ .state = sleeping->state,
@@ -314,7 +312,7 @@ static void wake(struct box *box)
 {
 	struct err err = ERR_INIT;
 
-	box_set_state(box, BOX_STARTING, "wake");
+	box_set_state(box, BOX_STARTING, INTENT_WAKE);
 	text_replace(&box->row.boot, box->yard->boot);
 	box_save(box, STORE_KEPT);
 	box_begin_from(box, box->row.state_id, BEGIN_WAKE);
@@ -329,7 +327,7 @@ bool wake_launch_failed(struct box *box, const struct err *why)
 
 	if (box->beginning.kind != BEGIN_WAKE || !box->beginning.state || box->remove_wanted)
 		return false;
-	if (!strcmp(box->row.intent, INTENT_WOKEN)) {
+	if (box->intent == INTENT_WOKEN) {
 		begin_done(box);
 		wake_forget_state(box);
 		return false;
@@ -339,7 +337,7 @@ bool wake_launch_failed(struct box *box, const struct err *why)
 	network_detach(box);
 	instance_free(steal_ptr(&box->instance));
 	box->row.pid = 0;
-	box_set_state(box, BOX_HIBERNATED, "");
+	box_set_state(box, BOX_HIBERNATED, INTENT_NONE);
 	box_save(box, STORE_KEPT);
 	err_wrap(&err, "wake '%s'", box->row.name);
 	if (drivers_capture_problem(box->yard->drivers) && err.kind != ERR_LIMIT)
@@ -507,7 +505,7 @@ static bool put_to_bed(struct bedtime *bedtime, struct box *box)
 {
 	bool starting = box->state == BOX_STARTING || box->state == BOX_CREATING;
 
-	if (box->gone || box->remove_wanted || box->put_to_bed)
+	if (box_is_gone(box) || box->remove_wanted || box->put_to_bed)
 		return false;
 	if (!starting && !is_awake(box) && box->state != BOX_HIBERNATING &&
 		box->state != BOX_ROLLING_BACK)

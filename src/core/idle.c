@@ -309,7 +309,7 @@ static void look(void *arg)
 	for (size_t i = 0; i < yard->box_count; i++) {
 		struct box *box = yard->boxes[(yard->look_first + i) % yard->box_count];
 
-		if (box->gone || box->remove_wanted || yard->closing || yard->going_down)
+		if (box_is_gone(box) || box->remove_wanted || yard->closing || yard->going_down)
 			continue;
 		if (box->state == BOX_RUNNING && box->instance)
 			look_at_running(box);

@@ -122,7 +122,7 @@ bool inside_is_below(const struct box *box, const struct box *ancestor)
 
 static bool is_child(const struct box *box, const struct box *parent)
 {
-	return !box->gone && !strcmp(box->row.origin_box, parent->row.id);
+	return !box_is_gone(box) && !strcmp(box->row.origin_box, parent->row.id);
 }
 
 /* Boxes are listed oldest first, and a fork is younger than its origin; unless that was promoted,
@@ -139,7 +139,8 @@ json_t *inside_below(const struct box *box)
 			const struct box *other = yard->boxes[i];
 
 			if (is_child(other, box) ||
-				(!other->gone && json_object_get(below, other->row.origin_box)))
+				(!box_is_gone(other) &&
+					json_object_get(below, other->row.origin_box)))
 				json_object_set_new(below, other->row.id, json_true());
 		}
 	} while (json_object_size(below) > before);

@@ -108,13 +108,13 @@ void box_timer_start(struct box *box, uint64_t ms)
 /* ---- the end of an instance ------------------------------------------------------------------ */
 
 /* Nothing is thrown away that was to be kept: the box stays, stopped. */
-static void removal_failed(struct box *box, const char *intent, const struct err *why)
+static void removal_failed(struct box *box, enum intent intent, const struct err *why)
 {
 	struct waiter *waiters = steal_ptr(&box->waiters), *removers = steal_ptr(&box->removers);
 
 	log_error("cannot remove a box", kv_str("box", box->row.id), kv_err(why));
 	/* Nobody waits; the next start of the daemon tries again. */
-	if (box->gone)
+	if (box_is_gone(box))
 		return;
 	box->removal_tries = 0;
 	box->remove_wanted = box->keep_wanted = false;
@@ -127,18 +127,17 @@ static void removal_failed(struct box *box, const char *intent, const struct err
 void box_keeping_ended(struct box *box, const struct err *why)
 {
 	if (why) {
-		removal_failed(box, "", why);
+		removal_failed(box, INTENT_NONE, why);
 		return;
 	}
-	box_set_state(box, BOX_REMOVING, "remove");
+	box_set_state(box, BOX_REMOVING, INTENT_REMOVE);
 	box_save(box, STORE_SAFE);
 	box_finish_removal(box);
 }
 
-/* In this daemon's life or before: see vanish. */
-static bool has_vanished(const struct box *box)
+enum intent box_removal_intent(const struct box *box)
 {
-	return box->row.name[0] == '.';
+	return box->keep_wanted ? INTENT_REMOVE_KEEP : INTENT_REMOVE;
 }
 
 void box_finish_removal(struct box *box)
@@ -148,9 +147,9 @@ void box_finish_removal(struct box *box)
 	struct err err = ERR_INIT;
 	bool gone;
 
-	if (!strcmp(box->row.intent, INTENT_REMOVE_KEEP)) {
+	if (box->intent == INTENT_REMOVE_KEEP) {
 		if (workspace_keep(box, &err) < 0)
-			removal_failed(box, "", &err);
+			removal_failed(box, INTENT_NONE, &err);
 		return;
 	}
 	snapshots_box_removed(box);
@@ -161,21 +160,21 @@ void box_finish_removal(struct box *box)
 	/* On a full host the row cannot be deleted; the disk, now in the trash, soon makes room for
 	 * that. */
 	if (!gone && ++box->removal_tries < REMOVAL_TRIES) {
-		box_set_state(box, BOX_REMOVING, "remove");
+		box_set_state(box, BOX_REMOVING, box_is_gone(box) ? INTENT_GONE : INTENT_REMOVE);
 		box_timer_start(box, REMOVAL_PAUSE_MS);
 		return;
 	}
 	if (!gone) {
 		/* The row still says "remove": the next start of the daemon tries again. */
-		removal_failed(box, "remove", &err);
+		removal_failed(box, INTENT_REMOVE, &err);
 		return;
 	}
 	waiters = steal_ptr(&box->waiters);
 	removers = steal_ptr(&box->removers);
-	if (!has_vanished(box))
+	if (!box_is_gone(box)) {
 		inside_box_removed(box);
-	if (!box->gone)
 		yard_event(yard, "box.removed", box, NULL);
+	}
 	err_set(&err, ERR_STATE, "box '%s' was removed meanwhile", box->row.name);
 	box_free(box);
 	tell_all(waiters, NULL, &err);
@@ -193,8 +192,9 @@ static void vanish(struct box *box)
 	struct box_row hidden = box->row;
 	_cleanup_free_ char *name = xasprintf(".%s", box->row.id);
 
-	hidden.name = name;
+	hidden.name = name; /* its own is free for others */
 	hidden.idempotency = "";
+	hidden.intent = (char *)intent_name(INTENT_GONE);
 	inside_box_removed(box);
 	if (store_box_update(box->yard->store, &hidden, STORE_SAFE, &err) < 0)
 		return;
@@ -202,7 +202,7 @@ static void vanish(struct box *box)
 	err_set(&err, ERR_STATE, "box '%s' was removed meanwhile", box->row.name);
 	text_replace(&box->row.name, name);
 	text_replace(&box->row.idempotency, "");
-	box->gone = true;
+	box_set_state(box, BOX_REMOVING, INTENT_GONE);
 	box_disconnect(box);
 	network_detach(box);
 	waiters = steal_ptr(&box->waiters);
@@ -213,16 +213,17 @@ static void vanish(struct box *box)
 
 void box_ended(struct box *box, const char *reason, const char *detail)
 {
-	bool not_kept = !strcmp(reason, "lost") && !strcmp(box->row.end_reason, NOT_HIBERNATED);
+	bool not_kept = !strcmp(reason, "lost") && *box->row.sleep_failure;
 	_cleanup_free_ char *whole =
 		not_kept ? xasprintf("%s; it could not be hibernated before: %s", detail,
-				   box->row.end_detail)
+				   box->row.sleep_failure)
 			 : xstrdup(detail);
 	struct err gone = ERR_INIT;
 
 	/* First of all: detail may belong to the instance. */
 	text_replace(&box->row.end_reason, reason);
 	text_replace(&box->row.end_detail, whole);
+	text_replace(&box->row.sleep_failure, "");
 	err_set(&gone, ERR_STATE, "box '%s' ended meanwhile: %s", box->row.name,
 		box->row.end_detail);
 	take_cancel(box, &gone);
@@ -241,14 +242,13 @@ void box_ended(struct box *box, const char *reason, const char *detail)
 		if (box->state == BOX_STOPPING)
 			box_tell(box, NULL);
 		if (box->state != BOX_REMOVING) {
-			box_set_state(box, BOX_REMOVING,
-				box->keep_wanted ? INTENT_REMOVE_KEEP : "remove");
+			box_set_state(box, BOX_REMOVING, box_removal_intent(box));
 			box_save(box, STORE_KEPT);
 		}
 		box_finish_removal(box);
 		return;
 	}
-	box_set_state(box, BOX_STOPPED, "");
+	box_set_state(box, BOX_STOPPED, INTENT_NONE);
 	box_save(box, STORE_KEPT);
 	yard_event(box->yard, "box.stopped", box,
 		json_pack(
@@ -342,15 +342,14 @@ void box_launch_failed(struct box *box, const struct err *why)
 	yard_event(yard, "box.failed", box, json_pack("{s:s}", "message", err.message));
 	if (box->state == BOX_CREATING || box->remove_wanted) {
 		if (box->state == BOX_STARTING) {
-			box_set_state(box, BOX_REMOVING,
-				box->keep_wanted ? INTENT_REMOVE_KEEP : "remove");
+			box_set_state(box, BOX_REMOVING, box_removal_intent(box));
 			box_save(box, STORE_KEPT);
 		}
 		tell_all(waiters, NULL, &err);
 		box_finish_removal(box);
 		return;
 	}
-	box_set_state(box, BOX_STOPPED, "");
+	box_set_state(box, BOX_STOPPED, INTENT_NONE);
 	text_replace(&box->row.end_reason, "failed");
 	text_replace(&box->row.end_detail, err.message);
 	box_save(box, STORE_KEPT);
@@ -653,7 +652,7 @@ static void start_now(struct box *box, box_done done, void *arg)
 	}
 	box_wait(box, done, arg);
 	box->held = false;
-	box_set_state(box, BOX_STARTING, "start");
+	box_set_state(box, BOX_STARTING, INTENT_START);
 	text_replace(&box->row.boot, box->yard->boot);
 	box_save(box, STORE_KEPT);
 	if (box_launch(box, &err) < 0)
@@ -734,7 +733,7 @@ static void give_processes_up(struct box *box)
 	text_replace(&box->row.end_reason, "stopped");
 	text_replace(&box->row.end_detail, "stopped on request while it was hibernated");
 	box->row.ended_us = clock_wall_us();
-	box_set_state(box, BOX_STOPPED, "");
+	box_set_state(box, BOX_STOPPED, INTENT_NONE);
 	box_save(box, STORE_SAFE);
 	states_discard(box->yard->states, state, NULL);
 	yard_event(box->yard, "box.stopped", box,
@@ -773,7 +772,7 @@ static void stop_now(struct box *box, uint64_t grace_ms, box_done done, void *ar
 		return;
 	}
 	box_wait(box, done, arg);
-	box_set_state(box, BOX_STOPPING, "stop");
+	box_set_state(box, BOX_STOPPING, INTENT_STOP);
 	box_save(box, STORE_KEPT);
 	if (!asks || !output_save(box, grace_ms))
 		box_ask_shutdown(box, grace_ms);
@@ -819,7 +818,7 @@ void box_stop(struct box *box, uint64_t grace_ms, box_done done, void *arg)
 		stop_now(box, grace_ms, done, arg);
 }
 
-static void remove_with(struct box *box, bool force, const char *intent, box_done done, void *arg)
+static void remove_with(struct box *box, bool force, enum intent intent, box_done done, void *arg)
 {
 	struct err err = ERR_INIT;
 
@@ -837,7 +836,7 @@ static void remove_with(struct box *box, bool force, const char *intent, box_don
 	if (box->state == BOX_CREATING || box->state == BOX_STARTING) {
 		/* The start's own end carries on with the removal. */
 		box->remove_wanted = true;
-		box->keep_wanted |= !strcmp(intent, INTENT_REMOVE_KEEP);
+		box->keep_wanted |= intent == INTENT_REMOVE_KEEP;
 		if (box->instance)
 			instance_kill(box->instance, NULL);
 		return;
@@ -851,7 +850,7 @@ static void remove_with(struct box *box, bool force, const char *intent, box_don
 	}
 	instance_kill(box->instance, NULL);
 	box_timer_start(box, 5000);
-	if (!strcmp(intent, INTENT_REMOVE_KEEP))
+	if (intent == INTENT_REMOVE_KEEP)
 		box_save(box, STORE_KEPT);
 	else
 		vanish(box);
@@ -859,7 +858,7 @@ static void remove_with(struct box *box, bool force, const char *intent, box_don
 
 void box_remove(struct box *box, bool force, box_done done, void *arg)
 {
-	remove_with(box, force, "remove", done, arg);
+	remove_with(box, force, INTENT_REMOVE, done, arg);
 }
 
 void box_remove_keeping(struct box *box, bool force, box_done done, void *arg)

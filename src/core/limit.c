@@ -373,7 +373,7 @@ static void look_at_all_closely(void *arg)
 	for (size_t i = 0; i < yard->box_count; i++) {
 		struct box *box = yard->boxes[i];
 
-		if (box->state != BOX_RUNNING || !box->instance || box->gone)
+		if (box->state != BOX_RUNNING || !box->instance || box_is_gone(box))
 			continue;
 		if (now >= box->look_us)
 			look_closely(box, now);
@@ -416,7 +416,7 @@ static void look(void *arg)
 	for (size_t i = 0; i < yard->box_count; i++) {
 		struct box *box = yard->boxes[i];
 
-		if (box->state != BOX_RUNNING || !box->instance || box->gone)
+		if (box->state != BOX_RUNNING || !box->instance || box_is_gone(box))
 			continue;
 		limit_processes(box);
 		if (box->state == BOX_RUNNING)

@@ -16,7 +16,7 @@ enum { CHUNK = 256 * 1024 };
 
 bool box_is_looked_at(const struct box *box)
 {
-	return box->state == BOX_STOPPED && !box->gone && !box->remove_wanted;
+	return box->state == BOX_STOPPED && !box_is_gone(box) && !box->remove_wanted;
 }
 
 /* ---- in the helper -------------------------------------------------------------------------- */

@@ -199,7 +199,8 @@ static int check_writer(
 	for (size_t i = 0; !wish->read_only && i < yard->box_count; i++) {
 		const struct box *box = yard->boxes[i];
 
-		if (box == self || box->gone || !box->instance || !writes_to(box, wish->from))
+		if (box == self || box_is_gone(box) || !box->instance ||
+			!writes_to(box, wish->from))
 			continue;
 		err_set(err, ERR_STATE, "box '%s' writes to volume '%s'", box->row.name,
 			wish->from);

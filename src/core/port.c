@@ -160,7 +160,7 @@ static json_t *edit(struct box *box, uint16_t port, json_t **ret_ports)
 
 static int check(struct box *box, uint16_t port, struct err *err)
 {
-	if (!box->net || box->gone)
+	if (!box->net || box_is_gone(box))
 		return err_set(err, ERR_STATE, "box '%s' is going away", box->row.name);
 	if (!port)
 		return err_set(err, ERR_INVALID, "a port is between 1 and 65535");

@@ -53,7 +53,7 @@ int box_login_new(struct box *box, const char *host, const char *token,
 	uint8_t bytes[PORT_LOGIN_CODE_LEN / 2];
 	struct port_login *login;
 
-	if (!box->net || box->gone)
+	if (!box->net || box_is_gone(box))
 		return err_set(err, ERR_STATE, "box '%s' is going away", box->row.name);
 	keep_newest(box, LOGINS_MAX - 1);
 	login = xnew(struct port_login);

@@ -78,7 +78,7 @@ static void give_back(struct promotion *promotion, struct box *parent)
 		return;
 	text_replace(&parent->row.state_id, id);
 	if (parent->state == BOX_STOPPED)
-		box_set_state(parent, BOX_HIBERNATED, "");
+		box_set_state(parent, BOX_HIBERNATED, INTENT_NONE);
 	if (snapshot)
 		snapshot_forget_state(promotion->yard, snapshot);
 }
@@ -96,7 +96,7 @@ static int change_hands(
 	/* Without its state it sleeps no more, should a daemon find it; stored with its name. */
 	if (promotion->adopted) {
 		text_replace(&parent->row.state_id, "");
-		box_set_state(parent, BOX_STOPPED, "");
+		box_set_state(parent, BOX_STOPPED, INTENT_NONE);
 	}
 	/* Names are unique: the parent steps aside first. */
 	ports_box_removed(parent);

@@ -1,35 +1,7 @@
 /* recover.c - the daemon starts: what runs is adopted, what was half done is finished or undone
  *
- *   found in the row              still runs                  gone, same boot        gone, machine
- *                                                                                    restarted
- *   intent create                 adopted, running            undone without trace   kept, stopped
- *                                                                                    (it may have
- *                                                                                    been answered
- *                                                                                    for)
- *   running, or intent start      adopted, running            stopped, "lost"        stopped,
- *                                                                                    "lost"
- *   suspended                     adopted, suspended          stopped, "lost"        stopped,
- *                                                                                    "lost"
- *   intent stop                   killed, stopped             stopped                stopped
- *   intent remove, remove-keep    killed, removed             removed                removed
- *   intent fork                   killed, removed             removed                removed
- *       also create from an image with processes                                     (this one: as
- *                                                                                    create)
- *   intent wake                   killed, hibernated          hibernated             hibernated
- *   intent woken                  adopted, running            stopped, "lost"        stopped,
- *                                                                                    "lost"
- *   intent hibernate              adopted, as it was before; killed and hibernated when its state
- *                                 is on record
- *   intent rollback               adopted, as it was before   stopped, "lost"        stopped,
- *                                                                                    "lost"
- *       (what there is of its target goes)
- *       of a hibernated box                                   hibernated             hibernated
- *   intent rollback:TARGET        killed, and it goes on to the target in any case
- *
- * What a restore had half made cannot be told from a box that runs: it is ended, and made again
- * from its state.
- *
- * Then orphans: cgroups and folders of boxes no row knows. */
+ * What becomes of a box is in the table of intent.c; here it is done. Then orphans: cgroups and
+ * folders of boxes no row knows. */
 #include "core/core_internal.h"
 #include "core/limit.h"
 #include "core/network_internal.h"
@@ -89,11 +61,6 @@ static int adopt(struct box *box, struct err *err)
 	return 0;
 }
 
-static bool is_removal(const struct box *box)
-{
-	return !strcmp(box->row.intent, "remove") || !strcmp(box->row.intent, INTENT_REMOVE_KEEP);
-}
-
 /* Under both of its ids. */
 static void sweep(struct box *box)
 {
@@ -106,118 +73,149 @@ static void sweep(struct box *box)
 			kv_err(&err));
 }
 
-/* Half restored, or no longer needed: its processes end, its state is what counts. True: nothing is
- * to be adopted. */
+static bool is_same_boot(const struct box *box)
+{
+	return !strcmp(box->row.boot, box->yard->boot);
+}
+
+/* What its intent says without a look at what runs; FATE_NONE: that must be looked at. */
+static enum fate find_fate(const struct box *box)
+{
+	const struct recovery *recovery = intent_recovery(box->intent);
+
+	if (recovery->always)
+		return recovery->always;
+	if (*box->row.state_id && recovery->with_state)
+		return recovery->with_state;
+	if (*box->row.origin_snapshot && is_same_boot(box))
+		return recovery->as_copy;
+	return FATE_NONE;
+}
+
+/* Half restored, or no longer needed: its processes end. True: nothing is to be adopted. */
 static bool end_half(struct box *box)
 {
-	const char *intent = box->row.intent;
-	/* Going back, it was asleep if it still has a state of its own. */
-	bool asleep = !strcmp(intent, "wake") ||
-		      ((!strcmp(intent, "hibernate") || !strcmp(intent, "rollback")) &&
-			      *box->row.state_id);
-	/* Whether it knows already who it is, nobody can tell. */
-	bool copy = !strcmp(intent, "fork") ||
-		    (!strcmp(intent, "create") && *box->row.origin_snapshot &&
-			    !strcmp(box->row.boot, box->yard->boot));
+	enum fate fate = find_fate(box);
 
-	if (!asleep && !copy && !text_has_prefix(intent, "rollback:")) {
-		/* Nothing had been changed yet. */
-		if (!strcmp(intent, "hibernate") || !strcmp(intent, "rollback")) {
-			box_set_state(box, *box->row.asleep_for ? BOX_SUSPENDED : BOX_RUNNING, "");
-			box_save(box, STORE_KEPT);
-		}
+	if (!fate)
 		return false;
-	}
 	sweep(box);
 	box->row.pid = 0;
-	if (asleep) {
-		box_set_state(box, BOX_HIBERNATED, "");
+	if (fate == FATE_HIBERNATED) {
+		box_set_state(box, BOX_HIBERNATED, INTENT_NONE);
 		box_save(box, STORE_KEPT);
-	} else if (copy) {
-		box_set_state(box, BOX_REMOVING, "remove");
-		box_finish_removal(box);
+	} else if (fate == FATE_GOES_BACK) {
+		rollback_recover(box);
 	} else {
-		_cleanup_free_ char *target = xstrdup(intent + strlen("rollback:"));
-
-		rollback_recover(box, target);
+		box_set_state(box, BOX_REMOVING, INTENT_REMOVE);
+		box_finish_removal(box);
 	}
 	return true;
 }
 
-static void go_on(struct box *box)
+/* It is killed, and what was wanted goes on with its end. */
+static void kill_adopted(struct box *box)
 {
-	bool half = *box->row.intent != '\0';
+	box->remove_wanted = intent_is_removal(box->intent);
+	box->state = box->remove_wanted ? BOX_REMOVING : BOX_STOPPING;
+	instance_kill(box->instance, NULL);
+	box_timer_start(box, 5000);
+}
+
+/* The daemon may have died half-way through its set-up; only box-init's answer tells. */
+static void finish_start(struct box *box)
+{
 	struct err err = ERR_INIT;
 
-	box->catch_up = box->adopted = true;
-	box->pids_refused = instance_pids_refused(box->instance); /* told when it happened */
-	limit_arm(box);
-	if (!strcmp(box->row.intent, "stop") || is_removal(box)) {
-		box->remove_wanted = is_removal(box);
-		box->state = box->remove_wanted ? BOX_REMOVING : BOX_STOPPING;
-		instance_kill(box->instance, NULL);
-		box_timer_start(box, 5000);
-		return;
-	}
-	network_adopt(box);
-	if (network_attach(box, &err) < 0) {
-		log_error("a box has no network", kv_str("box", box->row.id), kv_err(&err));
-		err_clear(&err);
-	}
 	/* Told once more that it woke: twice does no harm. */
-	if (!strcmp(box->row.intent, INTENT_WOKEN))
+	if (box->intent == INTENT_WOKEN)
 		box_begin_from(box, box->row.state_id, BEGIN_WAKE);
-	if (half) {
-		/* The daemon may have died half-way through its set-up; only box-init's answer
-		 * tells. */
-		box_timer_start(box, HELLO_MS);
-		box->state = !strcmp(box->row.intent, "create") ? BOX_CREATING : BOX_STARTING;
-		if (box_connect(box, &err) < 0)
-			instance_kill(box->instance, NULL);
-		return;
-	}
-	/* The daemon may have died between freezing it and writing that down. */
-	if ((box->state == BOX_SUSPENDED && box_is_paused(box)
-			    ? instance_pause(box->instance, &err)
-			    : instance_freeze(box->instance, box->state == BOX_SUSPENDED, &err)) <
-			0 &&
-		err.kind != ERR_UNSUPPORTED)
+	box_timer_start(box, HELLO_MS);
+	box->state = box->intent == INTENT_CREATE ? BOX_CREATING : BOX_STARTING;
+	if (box_connect(box, &err) < 0)
+		instance_kill(box->instance, NULL);
+}
+
+static int freeze_as_recorded(struct box *box, struct err *err)
+{
+	if (box->state == BOX_SUSPENDED && box_is_paused(box))
+		return instance_pause(box->instance, err);
+	return instance_freeze(box->instance, box->state == BOX_SUSPENDED, err);
+}
+
+/* The daemon may have died between freezing it and writing that down. */
+static void go_on_as_recorded(struct box *box)
+{
+	struct err err = ERR_INIT;
+
+	if (freeze_as_recorded(box, &err) < 0 && err.kind != ERR_UNSUPPORTED)
 		log_warn("a box may be frozen, or not, against its state",
 			kv_str("box", box->row.id), kv_err(&err));
 	err_clear(&err);
 	/* Frozen, it answers nobody. */
 	if (box->state == BOX_SUSPENDED)
 		return;
-	box_set_state(box, BOX_RUNNING, "");
+	box_set_state(box, BOX_RUNNING, INTENT_NONE);
 	if (box_connect(box, &err) < 0)
 		box_timer_start(box, 20);
+}
+
+/* It runs, and is ours again. */
+static void go_on(struct box *box)
+{
+	enum fate fate = intent_recovery(box->intent)->runs;
+	struct err err = ERR_INIT;
+
+	box->catch_up = box->adopted = true;
+	box->pids_refused = instance_pids_refused(box->instance); /* told when it happened */
+	limit_arm(box);
+	if (fate == FATE_KILLED) {
+		kill_adopted(box);
+		return;
+	}
+	network_adopt(box);
+	if (network_attach(box, &err) < 0)
+		log_error("a box has no network", kv_str("box", box->row.id), kv_err(&err));
+	if (fate == FATE_UNTOUCHED) {
+		box_set_state(box, *box->row.asleep_for ? BOX_SUSPENDED : BOX_RUNNING, INTENT_NONE);
+		box_save(box, STORE_KEPT);
+	}
+	if (fate == FATE_FINISHED)
+		finish_start(box);
+	else
+		go_on_as_recorded(box);
+}
+
+static bool was_up(const struct box *box)
+{
+	return !strcmp(box->row.state, "running") || !strcmp(box->row.state, "suspended") ||
+	       box->intent == INTENT_START || box->intent == INTENT_WOKEN ||
+	       box->intent == INTENT_HIBERNATE || box->intent == INTENT_ROLLBACK;
 }
 
 /* The instance is gone; sweep what it left. */
 static void clean_up(struct box *box)
 {
-	bool same_boot = !strcmp(box->row.boot, box->yard->boot);
-	bool was_up = !strcmp(box->row.state, "running") || !strcmp(box->row.state, "suspended") ||
-		      !strcmp(box->row.intent, "start") || !strcmp(box->row.intent, INTENT_WOKEN);
+	const struct recovery *recovery = intent_recovery(box->intent);
+	enum fate fate = is_same_boot(box) ? recovery->ended : recovery->restarted;
+	const char *detail = is_same_boot(box) ? "it ended while no daemon was watching"
+					       : "the machine restarted";
 
-	if (!strcmp(box->row.intent, INTENT_WOKEN))
+	if (box->intent == INTENT_WOKEN)
 		wake_forget_state(box);
-
 	sweep(box);
 	box->row.pid = 0;
-	if (is_removal(box) ||
-		(!strcmp(box->row.intent, "create") && (same_boot || !box_has_disk(box))) ||
-		(was_up && box->row.remove_on_exit)) {
-		box_set_state(box, BOX_REMOVING, is_removal(box) ? box->row.intent : "remove");
+	if (fate == FATE_KEPT)
+		fate = box_has_disk(box) ? FATE_LOST : FATE_REMOVED;
+	if (was_up(box) && box->row.remove_on_exit)
+		fate = FATE_REMOVED;
+	if (fate == FATE_REMOVED) {
+		box_set_state(box, BOX_REMOVING,
+			intent_is_removal(box->intent) ? box->intent : INTENT_REMOVE);
 		box_finish_removal(box);
-		return;
-	}
-	if (was_up || *box->row.intent) {
-		const char *detail = !same_boot ? "the machine restarted"
-						: "it ended while no daemon was watching";
-
+	} else if (was_up(box) || box->intent) {
 		box->row.remove_on_exit = false;
-		box_ended(box, !strcmp(box->row.intent, "stop") ? "stopped" : "lost", detail);
+		box_ended(box, fate == FATE_STOPPED ? "stopped" : "lost", detail);
 	}
 }
 

@@ -8,10 +8,10 @@
  *
  *   ─► instance killed ─► disks changed over ─► launched from the target's state ─► running
  *
- * The row then has the intent "rollback:TARGET": a daemon that dies goes on from there (recover.c).
- * When the target does not come up, the present that was captured is put back; what cannot be
- * captured with its processes is kept as a disk, unless there is no other way back: then the
- * rollback is refused.
+ * The row then has the intent "rollback-to" and the target: a daemon that dies goes on from there
+ * (recover.c). When the target does not come up, the present that was captured is put back; what
+ * cannot be captured with its processes is kept as a disk, unless there is no other way back: then
+ * the rollback is refused.
  *
  * Id, name, addresses, URL, policy, budgets and the ids of execs are not part of a state and
  * stay. */
@@ -104,7 +104,7 @@ void rolling_give_up(struct rolling *rolling, const struct err *why)
 			: box->instance	       ? BOX_RUNNING
 			: *box->row.state_id   ? BOX_HIBERNATED
 					       : BOX_STOPPED,
-			"");
+			INTENT_NONE);
 		if (box->state == BOX_RUNNING &&
 			instance_freeze(box->instance, false, &problem) < 0)
 			log_error(
@@ -168,7 +168,6 @@ bool rollback_ended(struct box *box)
 {
 	struct rolling *rolling = box->rolling;
 	struct err err = ERR_INIT;
-	char intent[64];
 
 	if (!rolling || box->state != BOX_ROLLING_BACK)
 		return false;
@@ -183,8 +182,7 @@ bool rollback_ended(struct box *box)
 	instance_free(steal_ptr(&box->instance));
 	if (box->timer)
 		loop_timer_stop(box->timer);
-	snprintf(intent, sizeof intent, "rollback:%s", rolling->wanted);
-	box_set_state(box, BOX_STARTING, intent);
+	box_set_target(box, BOX_STARTING, rolling->wanted);
 	go(rolling);
 	return true;
 }
@@ -235,7 +233,6 @@ static void change_over(struct rolling *rolling)
 {
 	struct box *box = rolling->box;
 	struct err err = ERR_INIT;
-	char intent[64];
 
 	if (!rolling->copied || !rolling->captured)
 		return;
@@ -259,8 +256,7 @@ static void change_over(struct rolling *rolling)
 		rolling_give_up(rolling, &err);
 		return;
 	}
-	snprintf(intent, sizeof intent, "rollback:%s", rolling->wanted);
-	box_set_state(box, BOX_ROLLING_BACK, intent);
+	box_set_target(box, BOX_ROLLING_BACK, rolling->wanted);
 	/* What it slept in is the snapshot's from here on. */
 	if (rolling->adopted)
 		text_replace(&box->row.state_id, "");
@@ -273,7 +269,7 @@ static void change_over(struct rolling *rolling)
 		box_timer_start(box, 5000);
 		return;
 	}
-	box_set_state(box, BOX_STARTING, intent);
+	box_set_target(box, BOX_STARTING, rolling->wanted);
 	go(rolling);
 }
 
@@ -488,7 +484,7 @@ static void on_turn(struct box *box, const struct err *gone, void *arg)
 	full = box->instance &&
 	       !(rolling->from_inside && budget_make_room(box, box_capture_need(box), NULL) < 0);
 	box->rolling = rolling;
-	box_set_state(box, BOX_ROLLING_BACK, "rollback");
+	box_set_state(box, BOX_ROLLING_BACK, INTENT_ROLLBACK);
 	box_save(box, STORE_KEPT);
 	pool_disk_discard(rolling->yard->pool, BOX_DISKS, rolling->disk, NULL);
 	/* One that lost its disk has no present to keep. */
@@ -515,20 +511,20 @@ void box_rollback(struct box *box, const struct rollback_spec *spec, json_done d
 	box_take_turn(box, on_turn, rolling);
 }
 
-void rollback_recover(struct box *box, const char *target)
+void rollback_recover(struct box *box)
 {
 	struct rolling *rolling = xnew(struct rolling);
 	struct err err = ERR_INIT;
 
 	*rolling = (struct rolling){ .box = box,
 		.yard = box->yard,
-		.wanted = xstrdup(target),
+		.wanted = xstrdup(box->row.target),
 		.disk = xasprintf(ROLL_DISK_PREFIX "%s", box->row.id),
 		.started_us = clock_mono_us() };
-	rolling->used = snapshot_use(box->yard, target);
+	rolling->used = snapshot_use(box->yard, rolling->wanted);
 	box->rolling = rolling;
 	box->in_turn = true;
-	box_set_state(box, BOX_ROLLING_BACK, box->row.intent);
+	box_set_target(box, BOX_ROLLING_BACK, rolling->wanted);
 	rolling->captured = true;
 	/* Whatever is there may be half of it. */
 	pool_disk_discard(rolling->yard->pool, BOX_DISKS, rolling->disk, NULL);
@@ -547,7 +543,7 @@ void rollback_cancel(struct box *box, const struct err *why)
 		return;
 	}
 	/* The daemon ends and the box does not: it goes on, unless its present is gone already. */
-	if (box->state == BOX_ROLLING_BACK && !strcmp(box->row.intent, "rollback")) {
+	if (box->state == BOX_ROLLING_BACK && box->intent == INTENT_ROLLBACK) {
 		rolling_give_up(rolling, why);
 		return;
 	}

@@ -219,7 +219,7 @@ void ahead_begin(struct rolling *rolling)
 	struct err err = ERR_INIT;
 
 	put_aside(rolling);
-	box_set_state(box, BOX_STARTING, "rollback");
+	box_set_state(box, BOX_STARTING, INTENT_ROLLBACK);
 	if (launch(rolling, &err) < 0)
 		box_launch_failed(box, &err);
 }
@@ -297,7 +297,7 @@ static void end_present(struct rolling *rolling)
 bool rollback_commit(struct box *box)
 {
 	struct rolling *rolling = box->rolling;
-	_cleanup_free_ char *slept_in = NULL, *position = NULL, *intent = NULL;
+	_cleanup_free_ char *slept_in = NULL, *position = NULL;
 	struct box_row before = box->row;
 	struct err err = ERR_INIT;
 
@@ -305,8 +305,7 @@ bool rollback_commit(struct box *box)
 		return true;
 	slept_in = xstrdup(box->row.state_id);
 	position = xstrdup(box->row.position);
-	intent = xasprintf("rollback:%s", rolling->wanted);
-	box_set_state(box, BOX_STARTING, intent);
+	box_set_target(box, BOX_STARTING, rolling->wanted);
 	text_replace(&box->row.state_id, "");
 	text_replace(&box->row.position, rolling->wanted);
 	box_keep_mark(box);
@@ -316,7 +315,7 @@ bool rollback_commit(struct box *box)
 		text_replace(&box->row.position, position);
 		box->row.pid = before.pid;
 		box->row.start_time = before.start_time;
-		box_set_state(box, BOX_STARTING, "rollback");
+		box_set_state(box, BOX_STARTING, INTENT_ROLLBACK);
 		box_save(box, STORE_SAFE);
 		box->beginning.problem = err;
 		instance_kill(box->instance, NULL); /* ahead_failed follows */
@@ -357,7 +356,7 @@ static bool remove_present(struct rolling *rolling, const struct err *why)
 		rolling_finish(rolling, why);
 		return false;
 	}
-	box_set_state(box, BOX_REMOVING, box->keep_wanted ? INTENT_REMOVE_KEEP : "remove");
+	box_set_state(box, BOX_REMOVING, box_removal_intent(box));
 	box_save(box, STORE_KEPT);
 	rolling_finish(rolling, why);
 	instance_kill(box->instance, NULL); /* box_ended goes on with it */
@@ -377,7 +376,7 @@ bool ahead_failed(struct rolling *rolling, const struct err *why)
 	log_warn("a rollback failed; the box goes on as it was", kv_str("box", box->row.id),
 		kv_err(why));
 	err_wrap(&err, "it is as it was before");
-	box_set_state(box, BOX_ROLLING_BACK, "rollback");
+	box_set_state(box, BOX_ROLLING_BACK, INTENT_ROLLBACK);
 	rolling_give_up(rolling, &err);
 	if (switched)
 		take_network_back(box);
@@ -393,7 +392,7 @@ void ahead_cancel(struct rolling *rolling, const struct err *why)
 		if (box->instance)
 			instance_kill(box->instance, NULL);
 		put_back(rolling);
-		box_set_state(box, BOX_ROLLING_BACK, "rollback");
+		box_set_state(box, BOX_ROLLING_BACK, INTENT_ROLLBACK);
 		rolling_give_up(rolling, why);
 		return;
 	}

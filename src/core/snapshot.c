@@ -438,7 +438,8 @@ static json_t *forks_json(struct yard *yard, const char *snapshot)
 	json_t *names = json_array();
 
 	for (size_t i = 0; i < yard->box_count; i++)
-		if (!yard->boxes[i]->gone && !strcmp(yard->boxes[i]->row.origin_snapshot, snapshot))
+		if (!box_is_gone(yard->boxes[i]) &&
+			!strcmp(yard->boxes[i]->row.origin_snapshot, snapshot))
 			json_array_append_new(names, json_string(yard->boxes[i]->row.name));
 	return names;
 }

@@ -89,6 +89,7 @@ static void make_one(struct yard *yard, const struct image *image, const struct 
 	box->row.volumes = xstrdup("[]");
 	box->row.mounts = xstrdup("[]");
 	box->row.state_id = xstrdup("");
+	box->row.sleep_failure = xstrdup("");
 	if (box_pick_slot(yard, &box->row.uid_slot, &err) < 0) {
 		box_free(box);
 		return;

@@ -115,7 +115,7 @@ static void settle_freezer(struct box *box, bool was_frozen)
 		log_error(frozen ? "a box cannot be suspended and runs on" : "a box stays frozen",
 			kv_str("box", box->row.id), kv_err(&err));
 		if (frozen) {
-			box_set_state(box, BOX_RUNNING, "");
+			box_set_state(box, BOX_RUNNING, INTENT_NONE);
 			box_save(box, STORE_KEPT);
 		}
 	}

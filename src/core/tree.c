@@ -124,7 +124,7 @@ bool tree_is_head(const struct box *box)
 const struct box *tree_get_head(const struct tree *tree, const struct yard *yard)
 {
 	for (size_t i = 0; i < yard->box_count; i++)
-		if (!yard->boxes[i]->gone && yard->boxes[i]->tree == tree &&
+		if (!box_is_gone(yard->boxes[i]) && yard->boxes[i]->tree == tree &&
 			tree_is_head(yard->boxes[i]))
 			return yard->boxes[i];
 	return NULL;
@@ -137,7 +137,7 @@ struct box *tree_get_any(const struct tree *tree, const struct yard *yard)
 	for (size_t i = 0; i < yard->box_count; i++) {
 		struct box *box = yard->boxes[i];
 
-		if (box->tree == tree && !box->gone && box->instance &&
+		if (box->tree == tree && !box_is_gone(box) && box->instance &&
 			(!found || tree_is_head(box)))
 			found = box;
 	}
@@ -184,7 +184,7 @@ size_t tree_count(const struct tree *tree, const struct yard *yard)
 	size_t count = 0;
 
 	for (size_t i = 0; i < yard->box_count; i++)
-		count += !yard->boxes[i]->gone && yard->boxes[i]->tree == tree;
+		count += !box_is_gone(yard->boxes[i]) && yard->boxes[i]->tree == tree;
 	return count;
 }
 
@@ -212,7 +212,7 @@ static void tell_boxes(struct yard *yard, const struct tree *tree)
 		struct limits own = own_limits(box), bound;
 		struct err err = ERR_INIT;
 
-		if (box->tree != tree || !box->instance || box->gone)
+		if (box->tree != tree || !box->instance || box_is_gone(box))
 			continue;
 		bound = tree_bound(box, &own);
 		/* It may be about to begin or to end; then its start tells it, or nobody. */

@@ -94,7 +94,7 @@ static json_t *users_json(struct yard *yard, const char *name)
 	for (size_t box = 0; box < yard->box_count; box++) {
 		_cleanup_json_ json_t *list = NULL;
 
-		if (yard->boxes[box]->gone)
+		if (box_is_gone(yard->boxes[box]))
 			continue;
 		list = json_loads(yard->boxes[box]->row.volumes, 0, NULL);
 		json_array_foreach (list, i, item)

@@ -18,7 +18,7 @@ int volume_use(struct yard *yard, const char *name, const char *owner, struct er
 /* ERR_STATE, naming them, while boxes have it (stopped ones too). */
 int volume_remove(struct yard *yard, const char *name, struct err *err);
 int volume_set_limit(struct yard *yard, const char *name, uint64_t limit, struct err *err);
-/* [{"name","owner","created_at","limit_bytes","used_bytes","boxes":[{"name","path","read_only"}]}]; new
- * reference. used_bytes is null without quota. */
+/* [{"name","owner","created_at","limit_bytes","used_bytes","boxes":[{"name","path","read_only"}]}];
+ * new reference. used_bytes is null without quota. */
 json_t *volumes_json(struct yard *yard);
 json_t *volume_json(struct yard *yard, const char *name, struct err *err); /* NULL: ERR_NOT_FOUND */

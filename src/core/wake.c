@@ -44,7 +44,7 @@ static bool is_between(const struct box *box)
 
 bool box_wakes(const struct box *box)
 {
-	if (box->gone || box->remove_wanted)
+	if (box_is_gone(box) || box->remove_wanted)
 		return false;
 	if (box->yard->going_down)
 		return box->state == BOX_RUNNING;

@@ -264,7 +264,7 @@ void box_came_up(struct box *box)
 
 	if (!rollback_commit(box))
 		return;
-	box_set_state(box, BOX_RUNNING, "");
+	box_set_state(box, BOX_RUNNING, INTENT_NONE);
 	output_remove(box); /* of its life before */
 	limit_arm(box);
 	if (box->beginning.state) {

@@ -95,7 +95,7 @@ static unsigned name_image_users(const char *image, struct buf *names, void *arg
 	unsigned count = 0;
 
 	for (size_t i = 0; i < yard->box_count; i++) {
-		if (yard->boxes[i]->gone || strcmp(yard->boxes[i]->row.image, image))
+		if (box_is_gone(yard->boxes[i]) || strcmp(yard->boxes[i]->row.image, image))
 			continue;
 		if (count++ < 5)
 			buf_addf(names, "%sbox '%s'", count > 1 ? ", " : "",
@@ -322,7 +322,8 @@ static size_t count_boxes(const struct yard *yard)
 	size_t count = 0;
 
 	for (size_t i = 0; i < yard->box_count; i++)
-		count += !yard->boxes[i]->gone && yard_may_see(yard, yard->boxes[i]->row.owner);
+		count += !box_is_gone(yard->boxes[i]) &&
+			 yard_may_see(yard, yard->boxes[i]->row.owner);
 	return count;
 }
 
@@ -331,7 +332,7 @@ static size_t count_leaving(const struct yard *yard)
 	size_t count = 0;
 
 	for (size_t i = 0; i < yard->box_count; i++)
-		count += yard->boxes[i]->gone;
+		count += box_is_gone(yard->boxes[i]);
 	return count;
 }
 
@@ -363,7 +364,7 @@ json_t *yard_info_json(struct yard *yard)
 		size_t count = 0;
 
 		for (size_t i = 0; i < yard->box_count; i++)
-			count += !yard->boxes[i]->gone && yard->boxes[i]->state == state &&
+			count += !box_is_gone(yard->boxes[i]) && yard->boxes[i]->state == state &&
 				 yard_may_see(yard, yard->boxes[i]->row.owner);
 		json_object_set_new(states, box_state_name(state), json_integer((json_int_t)count));
 	}

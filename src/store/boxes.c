@@ -47,6 +47,8 @@ static const struct column columns[] = {
 	{ COLUMN_TEXT, offsetof(struct box_row, tree) },
 	{ COLUMN_TEXT, offsetof(struct box_row, origin_position) },
 	{ COLUMN_TEXT, offsetof(struct box_row, owner) },
+	{ COLUMN_TEXT, offsetof(struct box_row, target) },
+	{ COLUMN_TEXT, offsetof(struct box_row, sleep_failure) },
 };
 
 void box_row_done(struct box_row *row)

@@ -141,6 +141,14 @@ static const char *const steps[] = {
 	 " name TEXT PRIMARY KEY,"
 	 " owner TEXT NOT NULL"
 	 ") STRICT;"),
+	/* 8: what stood in the spelling of an intent, a name and an end reason */
+	("ALTER TABLE boxes ADD COLUMN target TEXT NOT NULL DEFAULT '';"
+	 "ALTER TABLE boxes ADD COLUMN sleep_failure TEXT NOT NULL DEFAULT '';"
+	 "UPDATE boxes SET target = substr(intent, 10), intent = 'rollback-to'"
+	 " WHERE intent LIKE 'rollback:%';"
+	 "UPDATE boxes SET intent = 'gone' WHERE name LIKE '.%' AND intent = 'remove';"
+	 "UPDATE boxes SET sleep_failure = end_detail, end_reason = '', end_detail = ''"
+	 " WHERE end_reason = 'not-hibernated';"),
 };
 
 int schema_version(void)

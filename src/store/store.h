@@ -38,7 +38,7 @@ struct box_row {
 	char *id;
 	char *name;
 	char *state; /* what it is: "creating" "running" "stopped" "removing" ... see core/box.h */
-	/* what was being done to it: "" or "create" "start" "stop" "remove" "remove-keep" */
+	/* what was being done to it; see core/intent.h */
 	char *intent;
 	char *image; /* image id */
 	char *image_name;
@@ -76,6 +76,8 @@ struct box_row {
 	char *tree;
 	char *origin_position; /* the snapshot that box stood upon when it was forked, or "" */
 	char *owner;	       /* whose it is: OWNER_LOCAL or a name */
+	char *target;	       /* the snapshot it is on its way back to, or "" */
+	char *sleep_failure;   /* it runs: why it was not hibernated when the daemon ended, or "" */
 };
 
 void box_row_done(struct box_row *row);

@@ -461,6 +461,8 @@ static void test_store_kept_rows_survive_sudden_death(void **state)
 }
 
 /* What step 7 of the schema has made, undone: a home from before there were owners. */
+#define DROP_SPELLING \
+	"ALTER TABLE boxes DROP COLUMN target; ALTER TABLE boxes DROP COLUMN sleep_failure;"
 #define DROP_OWNERS                                                          \
 	"DROP INDEX boxes_idempotency; ALTER TABLE boxes DROP COLUMN owner;" \
 	"CREATE UNIQUE INDEX boxes_idempotency ON boxes (idempotency)"       \
@@ -507,13 +509,13 @@ static void test_store_finds_the_trees_of_older_homes(void **state)
 	}
 	store_close(store);
 	assert_int_equal(sqlite3_open(path, &db), SQLITE_OK);
-	assert_int_equal(
-		sqlite3_exec(db,
-			DROP_OWNERS "DROP INDEX events_tree; ALTER TABLE events DROP COLUMN tree;"
-				    "DROP TABLE trees; ALTER TABLE boxes DROP COLUMN tree;"
-				    "ALTER TABLE boxes DROP COLUMN origin_position;"
-				    "PRAGMA user_version = 4",
-			NULL, NULL, NULL),
+	assert_int_equal(sqlite3_exec(db,
+				 DROP_SPELLING DROP_OWNERS
+				 "DROP INDEX events_tree; ALTER TABLE events DROP COLUMN tree;"
+				 "DROP TABLE trees; ALTER TABLE boxes DROP COLUMN tree;"
+				 "ALTER TABLE boxes DROP COLUMN origin_position;"
+				 "PRAGMA user_version = 4",
+				 NULL, NULL, NULL),
 		SQLITE_OK);
 	sqlite3_close(db);
 	store = open_store();
@@ -550,7 +552,8 @@ static void test_store_all_of_an_older_home_belongs_to_local(void **state)
 	add_event(store, "box.created", "b1", "b1", NULL, 1, NULL, &err);
 	store_close(store);
 	assert_int_equal(sqlite3_open(path, &db), SQLITE_OK);
-	assert_int_equal(sqlite3_exec(db, DROP_OWNERS "PRAGMA user_version = 6", NULL, NULL, NULL),
+	assert_int_equal(sqlite3_exec(db, DROP_SPELLING DROP_OWNERS "PRAGMA user_version = 6", NULL,
+				 NULL, NULL),
 		SQLITE_OK);
 	sqlite3_close(db);
 
@@ -606,6 +609,53 @@ static void test_store_owners_keep_their_events_and_keys_apart(void **state)
 	assert_int_equal(count, 2);
 	assert_int_equal(store_event_tail(store, &ann_by_bob, 2, &count, &first, &err), 0);
 	assert_int_equal(count, 0);
+	store_close(store);
+}
+
+static int note_spelling(const struct box_row *row, void *arg, struct err *err)
+{
+	(void)err;
+	json_object_set_new(arg, row->id,
+		json_pack("[s,s,s,s]", row->intent, row->target, row->end_reason,
+			row->sleep_failure));
+	return 0;
+}
+
+/* Earlier versions wrote these into an intent, a name and an end reason. */
+static void test_store_spelling_of_earlier_versions_becomes_columns(void **state)
+{
+	static const char *const expected[] = { "[\"rollback-to\",\"s1\",\"\",\"\"]",
+		"[\"gone\",\"\",\"\",\"\"]", "[\"\",\"\",\"\",\"no room\"]" };
+	_cleanup_free_ char *path = xasprintf("%s/state.db", home);
+	_cleanup_json_ json_t *found = json_object();
+	struct err err = ERR_INIT;
+	struct store *store = open_store();
+	sqlite3 *db = NULL;
+
+	(void)state;
+	for (unsigned i = 0; i < 3; i++) {
+		char id[] = { (char)('a' + i), '\0' };
+		struct box_row row = sample(id, i == 1 ? ".b" : id, i + 1);
+
+		row.intent = i == 0 ? "rollback:s1" : i == 1 ? "remove" : "";
+		row.end_reason = i == 2 ? "not-hibernated" : "";
+		row.end_detail = i == 2 ? "no room" : "";
+		assert_int_equal(store_box_insert(store, &row, STORE_KEPT, &err), 0);
+	}
+	store_close(store);
+	assert_int_equal(sqlite3_open(path, &db), SQLITE_OK);
+	assert_int_equal(
+		sqlite3_exec(db, DROP_SPELLING "PRAGMA user_version = 7", NULL, NULL, NULL),
+		SQLITE_OK);
+	sqlite3_close(db);
+	store = open_store();
+	assert_int_equal(store_box_each(store, note_spelling, found, &err), 0);
+	for (unsigned i = 0; i < 3; i++) {
+		char id[] = { (char)('a' + i), '\0' };
+		_cleanup_free_ char *text = json_dumps(json_object_get(found, id), JSON_COMPACT);
+
+		assert_string_equal(text, expected[i]);
+	}
 	store_close(store);
 }
 
@@ -812,6 +862,7 @@ int main(void)
 		promise(test_store_finds_the_trees_of_older_homes),
 		promise(test_store_all_of_an_older_home_belongs_to_local),
 		promise(test_store_owners_keep_their_events_and_keys_apart),
+		promise(test_store_spelling_of_earlier_versions_becomes_columns),
 		promise(test_store_newer_schema_is_left_alone),
 		promise(test_store_damaged_file_is_told_and_kept),
 		promise(test_store_damage_in_the_middle_is_found_at_open),

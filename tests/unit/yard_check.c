@@ -47,7 +47,7 @@ static void check_instance(const struct box *box, const char *context)
 
 static void check_box(const struct box *box, const char *context)
 {
-	CHECK(!box_is_busy(box) && !box->gone, "box '%s' is %s", box->row.name,
+	CHECK(!box_is_busy(box) && !box_is_gone(box), "box '%s' is %s", box->row.name,
 		box_state_name(box->state));
 	CHECK(!*box->row.intent && !strcmp(box->row.state, box_state_name(box->state)),
 		"the row of '%s' says %s, intent '%s'", box->row.name, box->row.state,
