@@ -156,8 +156,8 @@ struct yard {
 	int64_t look_spent_us;
 	size_t look_first;
 	struct loop_timer *wake_timer; /* wake.c's */
-	woken_fn woken;
-	void *woken_arg;
+	struct woken_watch *woken_watches;
+	unsigned waking_told; /* watches are being told */
 	struct keeping *keepings;
 	struct disk_stream *streams;
 	struct states *states;	     /* NULL before it is open */

@@ -90,6 +90,6 @@ int box_login_new(struct box *box, const char *host, const char *token,
 bool box_login_take(
 	struct box *box, const char *host, const char *code, char ret_token[PORT_LOGIN_TOKEN_MAX]);
 /* A socket connecting to a port of a box, by its loopback; v6: by ::1. A box that sleeps is woken;
- * when that takes its time, *ret_fd is -1: ask again when yard_on_woken's listener hears of it.
+ * when that takes its time, *ret_fd is -1: ask again when a woken_watch hears of it.
  * ERR_STATE when it does not run, or sleeps because of a limit. */
 int box_port_connect(struct box *box, uint16_t port, bool v6, int *ret_fd, struct err *err);

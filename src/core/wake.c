@@ -111,6 +111,62 @@ struct link *box_waiting_link(struct box *box)
 	return box->waiting;
 }
 
+/* ---- front doors that watch ----------------------------------------------------------------- */
+
+struct woken_watch {
+	struct yard *yard;
+	woken_fn fn;
+	void *arg;
+	struct woken_watch *next;
+	bool dead; /* freed while watches were told */
+};
+
+struct woken_watch *woken_watch_new(struct yard *yard, woken_fn fn, void *arg)
+{
+	struct woken_watch *watch = xnew(struct woken_watch), **end = &yard->woken_watches;
+
+	*watch = (struct woken_watch){ .yard = yard, .fn = fn, .arg = arg };
+	while (*end)
+		end = &(*end)->next;
+	*end = watch;
+	return watch;
+}
+
+static void sweep_watches(struct yard *yard)
+{
+	for (struct woken_watch **at = &yard->woken_watches; *at;) {
+		struct woken_watch *watch = *at;
+
+		if (!watch->dead) {
+			at = &watch->next;
+			continue;
+		}
+		*at = watch->next;
+		free(watch);
+	}
+}
+
+void woken_watch_free(struct woken_watch *watch)
+{
+	if (!watch)
+		return;
+	watch->dead = true;
+	if (!watch->yard->waking_told)
+		sweep_watches(watch->yard);
+}
+
+static void tell_watches(struct box *box, const struct err *err)
+{
+	struct yard *yard = box->yard;
+
+	yard->waking_told++;
+	for (struct woken_watch *watch = yard->woken_watches; watch; watch = watch->next)
+		if (!watch->dead)
+			watch->fn(box, err, watch->arg);
+	if (--yard->waking_told == 0)
+		sweep_watches(yard);
+}
+
 /* ---- waking --------------------------------------------------------------------------------- */
 
 /* All who waited hear of it. err NULL: it runs. */
@@ -129,8 +185,7 @@ static void told(struct box *box, const struct err *err)
 	}
 	port_listeners_woken(box, !err);
 	networks_box_woken(box, err);
-	if (box->yard->woken)
-		box->yard->woken(box, err, box->yard->woken_arg);
+	tell_watches(box, err);
 }
 
 static void on_settled(struct box *box, const struct err *err, void *arg)
@@ -225,12 +280,5 @@ void wake_done(struct box *box)
 	box->wake_wanted = false;
 	err_set(&err, ERR_STATE, "box '%s' was removed meanwhile", box->row.name);
 	networks_box_woken(box, &err);
-	if (box->yard->woken)
-		box->yard->woken(box, &err, box->yard->woken_arg);
-}
-
-void yard_on_woken(struct yard *yard, woken_fn fn, void *arg)
-{
-	yard->woken = fn;
-	yard->woken_arg = arg;
+	tell_watches(box, &err);
 }

@@ -44,9 +44,12 @@ json_t *yard_stats_json(struct yard *yard); /* {"boxes":[box_stats_json...]} of 
 
 struct box;
 /* Boxes that were waited for (box_port_connect gave no socket yet) have woken, or cannot be: err.
- * One listener; NULL: none. */
+ * Any number of front doors watch; they are told in the order they came. A watch may be freed while
+ * it, or another, is told. */
 typedef void (*woken_fn)(struct box *box, const struct err *err, void *arg);
-void yard_on_woken(struct yard *yard, woken_fn fn, void *arg);
+struct woken_watch;
+struct woken_watch *woken_watch_new(struct yard *yard, woken_fn fn, void *arg);
+void woken_watch_free(struct woken_watch *watch); /* accepts NULL */
 
 struct event_feed;
 

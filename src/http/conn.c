@@ -190,7 +190,7 @@ static void begin_request(struct http_conn *conn)
 	conn->thrown = 0;
 	conn->stage = CONN_BODY;
 	conn->request = request;
-	if (conn->server->front && conn->server->front(request, conn->server->front_arg)) {
+	if (fronts_take(conn->server, request)) {
 		/* taken, target and all */
 	} else if (url_split(conn->parse.head.target, &request->url, &err) < 0) {
 		conn->stage = CONN_HEAD;

@@ -59,8 +59,11 @@ struct http_server {
 	struct loop *loop;
 	http_handler handler;
 	void *arg;
-	http_front front; /* asked first, or NULL */
-	void *front_arg;
+	struct {
+		const struct http_front *front;
+		void *arg;
+	} fronts[HTTP_FRONTS_MAX]; /* asked first, in this order */
+	unsigned front_count;
 	struct http_limits limits;
 	struct http_listener *listeners;
 	struct http_conn *conns;
@@ -223,6 +226,7 @@ void ws_tick(struct websocket *ws, int64_t now);
 void ws_gone(struct websocket *ws); /* tells its owner and frees it */
 
 /* pass.c */
+bool fronts_take(struct http_server *server, struct http_request *request); /* true: taken */
 size_t tunnel_take(struct http_tunnel *tunnel, const char *data, size_t len);
 bool tunnel_wants_read(const struct http_tunnel *tunnel);
 bool tunnel_tell_drain(struct http_tunnel *tunnel);

@@ -26,10 +26,21 @@ struct http_tunnel {
 
 /* ---- the request ---------------------------------------------------------------------------- */
 
-void http_server_set_front(struct http_server *server, http_front front, void *arg)
+void http_server_add_front(struct http_server *server, const struct http_front *front, void *arg)
 {
-	server->front = front;
-	server->front_arg = arg;
+	assert(server->front_count < HTTP_FRONTS_MAX);
+	server->fronts[server->front_count].front = front;
+	server->fronts[server->front_count++].arg = arg;
+}
+
+bool fronts_take(struct http_server *server, struct http_request *request)
+{
+	for (unsigned i = 0; i < server->front_count; i++)
+		if (server->fronts[i].front->wants(request, server->fronts[i].arg)) {
+			server->fronts[i].front->handle(request, server->fronts[i].arg);
+			return true;
+		}
+	return false;
 }
 
 const struct http_head *http_request_head(const struct http_request *request)

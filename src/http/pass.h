@@ -9,10 +9,17 @@
 #include "http/parse.h"
 #include "http/server.h"
 
-typedef bool (*http_front)(struct http_request *request, void *arg);
+/* Several fronts share a server's listeners: each request goes to the first one, in the order they
+ * were added, that wants it, and to the server's handler when none does. */
+struct http_front {
+	/* By its host, path or headers (http_request_head); changes nothing. */
+	bool (*wants)(const struct http_request *request, void *arg);
+	http_handler handle;
+};
 
-/* Asked before the handler, for each request; true: it is the front's. */
-void http_server_set_front(struct http_server *server, http_front front, void *arg);
+enum { HTTP_FRONTS_MAX = 8 };
+/* front and arg are borrowed for the server's life. At most HTTP_FRONTS_MAX. */
+void http_server_add_front(struct http_server *server, const struct http_front *front, void *arg);
 /* The head, strictly parsed; target and headers as they were sent, in order (the target only for a
  * front). */
 const struct http_head *http_request_head(const struct http_request *request);

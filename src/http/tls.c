@@ -6,8 +6,10 @@
  * handshake into a full socket): conn->stalled. Writing never waits for reading: nothing is written
  * before the handshake is done, and renegotiation is off. */
 #include "http/tls.h"
+#include "base/log.h"
 #include "base/text.h"
 #include "http/http_internal.h"
+#include "loop/loop.h"
 #include <errno.h>
 /* OpenSSL has a type of the name of one of our error kinds. */
 #define ERR_STATE OPENSSL_ERR_STATE
@@ -15,6 +17,8 @@
 #include <openssl/ssl.h>
 #undef ERR_STATE
 #include <sys/stat.h>
+
+enum { WATCH_MS = 10000 };
 
 struct seen {
 	ino_t ino;
@@ -26,6 +30,7 @@ struct http_tls {
 	char *certificate, *key;
 	SSL_CTX *context;
 	struct seen seen[2];
+	struct loop_timer *watch; /* or NULL */
 };
 
 /* ---- the files ------------------------------------------------------------------------------ */
@@ -129,10 +134,38 @@ int http_tls_new(const char *certificate, const char *key, struct http_tls **ret
 	return 0;
 }
 
+void http_tls_refresh(struct http_tls *tls)
+{
+	struct err err = ERR_INIT;
+
+	if (!tls)
+		return;
+	if (http_tls_reload(tls, &err) < 0)
+		log_error("cannot use the new certificate, the old one stays", kv_err(&err));
+	else
+		log_info("certificate was read again", kv_str("file", tls->certificate));
+}
+
+static void on_watch(void *arg)
+{
+	struct http_tls *tls = arg;
+
+	if (http_tls_is_stale(tls))
+		http_tls_refresh(tls);
+	loop_timer_start(tls->watch, WATCH_MS);
+}
+
+void http_tls_watch(struct http_tls *tls, struct loop *loop)
+{
+	tls->watch = loop_timer_new(loop, on_watch, tls);
+	loop_timer_start(tls->watch, WATCH_MS);
+}
+
 void http_tls_free(struct http_tls *tls)
 {
 	if (!tls)
 		return;
+	loop_timer_free(tls->watch);
 	SSL_CTX_free(tls->context);
 	free(tls->certificate);
 	free(tls->key);

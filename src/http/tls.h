@@ -7,6 +7,7 @@
 #include <stdbool.h>
 
 struct http_tls;
+struct loop;
 
 /* PEM files: the certificate with its chain, and the key. ERR_INVALID when they do not belong
  * together. */
@@ -15,6 +16,10 @@ void http_tls_free(struct http_tls *tls); /* accepts NULL; after the servers tha
 /* Reads the files again. What cannot be used leaves what was there; connections that are open keep
  * what they have. */
 int http_tls_reload(struct http_tls *tls, struct err *err);
+/* Reads them again whenever they have changed on disk; logs whether they could be used. */
+void http_tls_watch(struct http_tls *tls, struct loop *loop);
+/* The same now. Accepts NULL. */
+void http_tls_refresh(struct http_tls *tls);
 /* Whether the files have other contents on disk (by inode, size, time) than at the last reading,
  * good or bad. */
 bool http_tls_is_stale(const struct http_tls *tls);

@@ -12,6 +12,7 @@ struct boxes {
 	struct yard *yard;
 	struct auth *auth;
 	struct ingress *ingress;
+	struct woken_watch *watch;
 };
 
 static bool find(const char *name, struct ingress_box *ret, void *arg)
@@ -146,7 +147,7 @@ static void boxes_free(void *arg)
 {
 	struct boxes *boxes = arg;
 
-	yard_on_woken(boxes->yard, NULL, NULL);
+	woken_watch_free(boxes->watch);
 	free(boxes);
 }
 
@@ -170,6 +171,6 @@ int ingress_open(struct yard *yard, struct auth *auth, struct ingress **ret, str
 	if (ingress_new(&spec, ret, err) < 0)
 		return -1;
 	boxes->ingress = *ret;
-	yard_on_woken(yard, on_woken, boxes);
+	boxes->watch = woken_watch_new(yard, on_woken, boxes);
 	return 0;
 }

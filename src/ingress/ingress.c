@@ -11,8 +11,6 @@
 #include "loop/loop.h"
 #include <stdio.h>
 
-enum { FILES_TICK_MS = 10000 };
-
 static const struct ingress_limits default_limits = {
 	.connect = 10000, .idle = 5000, .tick = 1000
 };
@@ -111,56 +109,43 @@ static void take(struct ingress *ingress, struct http_request *request, struct a
 	exchange_start(ingress, request, aim);
 }
 
-bool ingress_takes(struct ingress *ingress, struct http_request *request)
+static bool is_box_host(const struct http_request *request, void *arg)
 {
-	struct aim aim = { 0 };
-	bool is_box = host_parse(http_request_header(request, "Host"), ingress->domain, &aim.host);
+	const struct ingress *ingress = arg;
+	struct host host;
 
-	switch (http_request_door(request)) {
-	case HTTP_DOOR_TLS:
-		break; /* there is nothing else behind it */
-	case HTTP_DOOR_TCP:
-		if (is_box)
-			break;
-		return false;
-	default:
-		return false;
-	}
-	take(ingress, request, &aim);
+	return http_request_door(request) != HTTP_DOOR_UNIX &&
+	       host_parse(http_request_header(request, "Host"), ingress->domain, &host);
+}
+
+static bool is_any(const struct http_request *request, void *arg)
+{
+	(void)request;
+	(void)arg;
 	return true;
 }
 
-static bool front(struct http_request *request, void *arg)
+static void handle(struct http_request *request, void *arg)
 {
-	return ingress_takes(arg, request);
+	struct ingress *ingress = arg;
+	struct aim aim = { 0 };
+
+	host_parse(http_request_header(request, "Host"), ingress->domain, &aim.host);
+	take(ingress, request, &aim);
 }
 
 void ingress_attach(struct ingress *ingress, struct http_server *server)
 {
-	http_server_set_front(server, front, ingress);
+	static const struct http_front boxes = { .wants = is_box_host, .handle = handle };
+
+	http_server_add_front(server, &boxes, ingress);
 }
 
 /* ---- TLS ------------------------------------------------------------------------------------ */
 
 void ingress_reload(struct ingress *ingress)
 {
-	struct err err = ERR_INIT;
-
-	if (!ingress->tls)
-		return;
-	if (http_tls_reload(ingress->tls, &err) < 0)
-		log_error("cannot use the new certificate, the old one stays", kv_err(&err));
-	else
-		log_info("certificate was read again");
-}
-
-static void on_files_tick(void *arg)
-{
-	struct ingress *ingress = arg;
-
-	if (http_tls_is_stale(ingress->tls))
-		ingress_reload(ingress);
-	loop_timer_start(ingress->watch_files, FILES_TICK_MS);
+	http_tls_refresh(ingress->tls);
 }
 
 /* Never called: the front takes everything that comes by this door. */
@@ -171,15 +156,17 @@ static void handle_nothing(struct http_request *request, void *arg)
 
 static int open_tls(struct ingress *ingress, const struct ingress_spec *spec, struct err *err)
 {
+	/* There is nothing else behind this listener. */
+	static const struct http_front all = { .wants = is_any, .handle = handle };
+
 	if (http_tls_new(spec->certificate, spec->key, &ingress->tls, err) < 0)
 		return -1;
 	ingress->server = http_server_new(spec->loop, handle_nothing, ingress);
-	http_server_set_front(ingress->server, front, ingress);
+	http_server_add_front(ingress->server, &all, ingress);
 	if (http_server_listen_tls(ingress->server, spec->tls_address, spec->tls_port, ingress->tls,
 		    &ingress->tls_port, err) < 0)
 		return -1;
-	ingress->watch_files = loop_timer_new(spec->loop, on_files_tick, ingress);
-	loop_timer_start(ingress->watch_files, FILES_TICK_MS);
+	http_tls_watch(ingress->tls, spec->loop);
 	log_info("listening for boxes by TLS", kv_str("address", spec->tls_address),
 		kv_int("port", ingress->tls_port));
 	return 0;
@@ -227,7 +214,6 @@ void ingress_free(struct ingress *ingress)
 		return;
 	http_server_free(ingress->server);
 	http_tls_free(ingress->tls);
-	loop_timer_free(ingress->watch_files);
 	backends_close(ingress);
 	if (ingress->free_arg)
 		ingress->free_arg(ingress->arg);

@@ -74,11 +74,9 @@ struct ingress_spec {
 int ingress_new(const struct ingress_spec *spec, struct ingress **ret, struct err *err);
 /* With the yard's configuration and boxes; auth is borrowed. */
 int ingress_open(struct yard *yard, struct auth *auth, struct ingress **ret, struct err *err);
-/* Becomes the front of this server: requests for boxes by its TCP door are taken, all others
+/* Becomes a front of this server: requests for boxes by its TCP doors are taken, all others
  * left. */
 void ingress_attach(struct ingress *ingress, struct http_server *server);
-/* The front itself; false: it is no request for a box. */
-bool ingress_takes(struct ingress *ingress, struct http_request *request);
 /* A box that connections wait for is awake; err: it will not be. */
 void ingress_box_woken(struct ingress *ingress, const char *box, const struct err *err);
 /* Reads the certificate again; what cannot be used is logged, and the old one stays. */

@@ -63,7 +63,6 @@ struct ingress {
 	struct http_tls *tls;
 	struct http_server *server; /* TLS */
 	uint16_t tls_port;
-	struct loop_timer *watch_files;
 	struct target *targets[INGRESS_BUCKETS];
 	struct backend *backends; /* all */
 	unsigned backend_count, idle_count;
