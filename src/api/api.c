@@ -6,6 +6,7 @@
 #include "api/api_internal.h"
 #include "base/log.h"
 #include "conf/conf.h"
+#include "http/tls.h"
 #include "loop/loop.h"
 #include <grp.h>
 #include <stdio.h>
@@ -203,6 +204,22 @@ static int listen_unix(struct api *api, const struct conf *conf, struct err *err
 		group ? 0660 : 0600, err);
 }
 
+/* With a certificate the door speaks TLS, wherever it is; conf has seen to it that it has one where
+ * others could listen. */
+static int listen_tcp(struct api *api, const struct conf *conf, struct err *err)
+{
+	if (!conf->listen_tcp)
+		return 0;
+	if (!*conf->listen_certificate)
+		return http_server_listen_tcp(
+			api->server, conf->address, conf->port, &api->port, err);
+	if (http_tls_new(conf->listen_certificate, conf->listen_key, &api->tls, err) < 0)
+		return -1;
+	http_tls_watch(api->tls, yard_get_loop(api->yard));
+	return http_server_listen_tls(
+		api->server, conf->address, conf->port, api->tls, &api->port, err);
+}
+
 int api_open(struct yard *yard, struct auth *auth, api_shutdown_fn shutdown, void *arg,
 	struct api **ret, struct err *err)
 {
@@ -218,9 +235,7 @@ int api_open(struct yard *yard, struct auth *auth, api_shutdown_fn shutdown, voi
 	api->shutdown_arg = arg;
 	api->lives.next = api->lives.prev = &api->lives;
 	api->server = http_server_new(yard_get_loop(yard), handle, api);
-	if (listen_unix(api, conf, err) < 0 ||
-		(conf->listen_tcp && http_server_listen_tcp(api->server, conf->address, conf->port,
-					     &api->port, err) < 0)) {
+	if (listen_unix(api, conf, err) < 0 || listen_tcp(api, conf, err) < 0) {
 		api_close(api);
 		return err_wrap(err, "listen");
 	}
@@ -255,10 +270,16 @@ void api_close(struct api *api)
 	if (!api)
 		return;
 	http_server_free(api->server);
+	http_tls_free(api->tls);
 	buf_done(&api->scratch);
 	free(api->askers);
 	free(api->home);
 	free(api);
+}
+
+void api_reload(struct api *api)
+{
+	http_tls_refresh(api->tls);
 }
 
 struct http_server *api_get_server(struct api *api)

@@ -24,6 +24,8 @@ int api_open(struct yard *yard, struct auth *auth, api_shutdown_fn shutdown, voi
 /* Stops accepting, lets exchanges end for at most grace_ms, then calls done. */
 void api_stop(struct api *api, uint64_t grace_ms, void (*done)(void *arg), void *arg);
 void api_close(struct api *api); /* accepts NULL */
+/* Reads the certificate of the TCP door again, if it has one. */
+void api_reload(struct api *api);
 /* For who shares its doors. */
 struct http_server *api_get_server(struct api *api);
 /* The OpenAPI 3.1 document, from the route table. New reference. */

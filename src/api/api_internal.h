@@ -107,8 +107,9 @@ struct api {
 	struct yard *yard;
 	struct auth *auth; /* borrowed */
 	struct http_server *server;
-	char *home;    /* without links in it */
-	uint16_t port; /* of the TCP door, 0: closed */
+	struct http_tls *tls; /* of the TCP door; NULL: it is plain */
+	char *home;	      /* without links in it */
+	uint16_t port;	      /* of the TCP door, 0: closed */
 	api_shutdown_fn shutdown;
 	void *shutdown_arg;
 	bool purge;

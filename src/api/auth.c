@@ -3,7 +3,7 @@
  * The unix door is guarded by the socket's owner and mode: whoever can connect may do everything.
  * The TCP door is open to every program and every web page on this machine, so there
  *   - Host must be one of our own loopback names with our port: a page whose name was made to point
- *     here (DNS rebinding) sends its own name;
+ *     here (DNS rebinding) sends its own name. With TLS any name the certificate has will do;
  *   - Origin, which browsers send, must be the same place: no other site's page may call us;
  *   - a bearer token must carry the scope of the route.
  * Wrong tokens are answered 429 when there are many of them; a right one is let in at any time. */
@@ -138,7 +138,9 @@ int auth_check(struct api *api, struct http_request *request, const struct route
 		return 0;
 	}
 	http_request_filter_json(request, hide_env);
-	if (auth_check_host(host, yard_get_conf(api->yard)->address, api->port, err) < 0 ||
+	/* Behind TLS a page whose name was made to point here has no certificate for it. */
+	if ((http_request_door(request) == HTTP_DOOR_TCP &&
+		    auth_check_host(host, yard_get_conf(api->yard)->address, api->port, err) < 0) ||
 		auth_check_origin(http_request_header(request, "Origin"), host, err) < 0)
 		return -1;
 	if (!route || !route->scope)

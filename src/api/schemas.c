@@ -598,6 +598,7 @@ static const struct field fields[] = {
 	{ "Info", "socket", "string", "the unix door" },
 	{ "Info", "hibernate_on_shutdown", "boolean", "boxes are hibernated when the daemon ends" },
 	{ "Info", "listen", "string?", "the TCP door" },
+	{ "Info", "listen_tls", "boolean", "that door speaks TLS" },
 	{ "Info", "criu_problem", "string?", "what is wrong with the CRIU it found" },
 	{ "Info", "boxes", "integer", "all of them" },
 	{ "Info", "leaving", "integer", "removed ones that are still being cleaned up" },

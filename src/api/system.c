@@ -20,6 +20,7 @@ void api_info(struct call *call)
 		strchr(conf->address ? conf->address : "", ':') ? "[%s]:%u" : "%s:%u",
 		conf->address ? conf->address : "", call->api->port);
 	json_object_set_new(info, "listen", call->api->port ? json_string(listen) : json_null());
+	json_object_set_new(info, "listen_tls", json_boolean(call->api->tls));
 	json_object_set_new(
 		info, "hibernate_on_shutdown", json_boolean(conf->hibernate_on_shutdown));
 	json_object_set_new(

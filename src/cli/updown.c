@@ -199,7 +199,9 @@ static int print_up(struct cli *cli, bool already)
 	}
 	printf("the daemon is %sup\n  socket  %s\n", already ? "already " : "", cli->conf.socket);
 	if (*json_str(info, "listen"))
-		printf("  REST    http://%s\n", json_str(info, "listen"));
+		printf("  REST    %s://%s\n",
+			json_is_true(json_object_get(info, "listen_tls")) ? "https" : "http",
+			json_str(info, "listen"));
 	printf("  log     %s/log/daemon.log\n", cli->conf.home);
 	if (*json_str(info, "criu_problem"))
 		cli_note(

@@ -5,6 +5,7 @@
 #include "base/log.h"
 #include "base/strv.h"
 #include "base/text.h"
+#include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -73,6 +74,13 @@ static int split_listen(const char *what, const char *value, char **ret_address,
 	return 0;
 }
 
+static bool is_address(const char *text)
+{
+	struct in6_addr ignored;
+
+	return inet_pton(AF_INET, text, &ignored) == 1 || inet_pton(AF_INET6, text, &ignored) == 1;
+}
+
 static int set_listen(struct conf *conf, const char *value, struct err *err)
 {
 	_cleanup_free_ char *address = NULL;
@@ -84,10 +92,9 @@ static int set_listen(struct conf *conf, const char *value, struct err *err)
 	}
 	if (split_listen("listen", value, &address, &port, err) < 0)
 		return -1;
-	/* Tokens travel in the clear here, so only this machine may listen. */
-	if (!text_has_prefix(address, "127.") && strcmp(address, "::1"))
+	if (!is_address(address))
 		return err_set(err, ERR_INVALID,
-			"listen '%.80s' must be a loopback address (127.x.x.x or [::1])", value);
+			"listen '%.80s' must begin with an IPv4 address or [IPv6 address]", value);
 	conf->listen_tcp = true;
 	conf->port = port;
 	replace(&conf->address, address);
@@ -138,6 +145,34 @@ static int set_url_certificate(struct conf *conf, const char *value, struct err 
 static int set_url_key(struct conf *conf, const char *value, struct err *err)
 {
 	return set_pem(&conf->url_key, "url_key", value, err);
+}
+
+static int set_listen_certificate(struct conf *conf, const char *value, struct err *err)
+{
+	return set_pem(&conf->listen_certificate, "listen_certificate", value, err);
+}
+
+static int set_listen_key(struct conf *conf, const char *value, struct err *err)
+{
+	return set_pem(&conf->listen_key, "listen_key", value, err);
+}
+
+/* Without TLS tokens travel in the clear: only this machine may hear them. */
+static int check_listen(const struct conf *conf, struct err *err)
+{
+	bool loopback = !conf->listen_tcp || text_has_prefix(conf->address, "127.") ||
+			!strcmp(conf->address, "::1");
+
+	if (!*conf->listen_certificate != !*conf->listen_key)
+		return err_set(err, ERR_INVALID,
+			"listen_certificate and listen_key belong together: set both");
+	if (loopback || *conf->listen_certificate)
+		return 0;
+	err_set(err, ERR_INVALID,
+		"listen on %s, which is not a loopback address (127.x.x.x or ::1), needs TLS",
+		conf->address);
+	return err_hint(err, "set listen_certificate and listen_key (BOX_LISTEN_CERTIFICATE, "
+			     "BOX_LISTEN_KEY) to PEM files");
 }
 
 static int check_url(const struct conf *conf, struct err *err)
@@ -420,6 +455,8 @@ static const struct {
 	{ "home", "BOX_HOME", set_home },
 	{ "run", "BOX_RUN", set_run },
 	{ "listen", "BOX_LISTEN", set_listen },
+	{ "listen_certificate", "BOX_LISTEN_CERTIFICATE", set_listen_certificate },
+	{ "listen_key", "BOX_LISTEN_KEY", set_listen_key },
 	{ "log_level", "BOX_LOG_LEVEL", set_log_level },
 	{ "spares", "BOX_SPARES", set_spares },
 	{ "group", NULL, set_group },
@@ -573,6 +610,8 @@ int conf_load(struct conf *ret, struct err *err)
 	conf.registry = xstrdup("");
 	conf.registry_auth = xstrdup("");
 	conf.url_domain = xstrdup("");
+	conf.listen_certificate = xstrdup("");
+	conf.listen_key = xstrdup("");
 	conf.url_certificate = xstrdup("");
 	conf.url_key = xstrdup("");
 	conf.default_policy = xstrdup("dev");
@@ -581,7 +620,8 @@ int conf_load(struct conf *ret, struct err *err)
 	conf.driver = xstrdup("");
 	conf.criu = xstrdup("");
 	if (set_listen(&conf, DEFAULT_LISTEN, err) < 0 || read_file(&conf, err) < 0 ||
-		read_environment(&conf, err) < 0 || check_url(&conf, err) < 0) {
+		read_environment(&conf, err) < 0 || check_listen(&conf, err) < 0 ||
+		check_url(&conf, err) < 0) {
 		conf_done(&conf);
 		return -1;
 	}
@@ -606,6 +646,8 @@ void conf_done(struct conf *conf)
 	free(conf->registry_auth);
 	free(conf->url_domain);
 	free(conf->url_listen);
+	free(conf->listen_certificate);
+	free(conf->listen_key);
 	free(conf->url_certificate);
 	free(conf->url_key);
 	free(conf->default_policy);

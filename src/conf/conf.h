@@ -20,7 +20,9 @@ struct conf {
 	char *group;	 /* group = boxyard: may use the socket */
 	bool listen_tcp; /* listen = 127.0.0.1:30001 | off */
 	char *address;
-	uint16_t port;	    /* 0: any */
+	uint16_t port; /* 0: any */
+	/* PEM files: the TCP door speaks TLS, and may be on any address; "": plain, loopback */
+	char *listen_certificate, *listen_key;
 	int log_level;	    /* log_level = debug|info|warn|error */
 	uint64_t max_boxes; /* max_boxes = 4096 */
 	/* idle_suspend = 30s: a box that does nothing for so long is suspended; idle_hibernate =

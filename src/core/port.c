@@ -103,8 +103,9 @@ uint16_t box_port_default(const struct box *box)
 char *box_port_url(const struct box *box, uint16_t port, uint16_t door)
 {
 	const struct conf *conf = box->yard->conf;
-	bool tls = conf->url_listen && *conf->url_domain;
-	uint16_t outer = tls ? conf->url_port : door;
+	bool apart = conf->url_listen && *conf->url_domain;
+	bool tls = apart || *conf->listen_certificate;
+	uint16_t outer = apart ? conf->url_port : door;
 	char label[96], suffix[16] = "";
 
 	if (!outer)

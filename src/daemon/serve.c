@@ -89,11 +89,12 @@ static void on_signal(void *arg)
 	leave(daemon, daemon->conf->hibernate_on_shutdown);
 }
 
-/* The certificate has changed; nothing else is read again. */
+/* A certificate has changed; nothing else is read again. */
 static void on_hangup(void *arg)
 {
 	struct daemon *daemon = arg;
 
+	api_reload(daemon->api);
 	ingress_reload(daemon->ingress);
 }
 

@@ -167,8 +167,8 @@ static void test_conf_homes_have_names_of_their_own(void **state)
 static void test_conf_says_which_line_is_wrong(void **state)
 {
 	static const char *const bad[] = { "nonsense", "colour = red", "= x", "home",
-		"home =", "home = relative", "listen = 8080", "listen = 0.0.0.0:80",
-		"listen = 10.0.0.1:80", "listen = [::]:80", "listen = 127.0.0.1:65536",
+		"home =", "home = relative", "listen = 8080", "listen = 127.0.0.1:65536",
+		"listen_certificate = cert.pem", "listen_key = key.pem",
 		"listen = 127.0.0.1:", "listen = :80", "listen = localhost:80",
 		"listen =", "log_level = loud", "max_boxes = 0", "max_boxes = many",
 		"idle_suspend = never", "idle_suspend = 10ms", "idle_hibernate = -1s",
@@ -191,6 +191,31 @@ static void test_conf_says_which_line_is_wrong(void **state)
 		assert_int_equal(err.kind, ERR_INVALID);
 		assert_non_null(strstr(err.message, "line 2"));
 		assert_non_null(strstr(err.message, path));
+	}
+}
+
+static void test_conf_listens_elsewhere_with_a_certificate_alone(void **state)
+{
+	static const char *const places[] = { "0.0.0.0:80", "10.0.0.1:80", "[::]:80",
+		"192.168.1.1:0" };
+	struct conf conf;
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_LEN(places); i++) {
+		_cleanup_free_ char *plain = xasprintf("listen = %s\n", places[i]);
+		_cleanup_free_ char *half = xasprintf("%slisten_certificate = /a.pem\n", plain);
+		_cleanup_free_ char *both = xasprintf("%slisten_key = /b.pem\n", half);
+		struct err err = ERR_INIT;
+
+		assert_int_equal(load(plain, &conf, &err), -1);
+		assert_non_null(strstr(err.message, "needs TLS"));
+		assert_non_null(strstr(err.hint, "listen_certificate"));
+		err_clear(&err);
+		assert_int_equal(load(half, &conf, &err), -1);
+		err_clear(&err);
+		assert_int_equal(load(both, &conf, &err), 0);
+		assert_string_equal(conf.listen_key, "/b.pem");
+		conf_done(&conf);
 	}
 }
 
@@ -244,6 +269,8 @@ int main(void)
 		cmocka_unit_test_setup(test_conf_says_when_boxes_sleep, clean_environment),
 		cmocka_unit_test_setup(test_conf_homes_have_names_of_their_own, clean_environment),
 		cmocka_unit_test_setup(test_conf_says_which_line_is_wrong, clean_environment),
+		cmocka_unit_test_setup(
+			test_conf_listens_elsewhere_with_a_certificate_alone, clean_environment),
 		cmocka_unit_test_setup(test_conf_named_file_must_exist, clean_environment),
 		cmocka_unit_test_setup(test_conf_reads_how_boxes_are_found, clean_environment),
 	};
