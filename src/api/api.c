@@ -239,9 +239,6 @@ int api_open(struct yard *yard, struct auth *auth, api_shutdown_fn shutdown, voi
 		api_close(api);
 		return err_wrap(err, "listen");
 	}
-	log_info("listening", kv_str("socket", conf->socket),
-		kv_str("address", conf->listen_tcp ? conf->address : "off"),
-		kv_int("port", api->port));
 	*ret = api;
 	return 0;
 }
@@ -280,6 +277,11 @@ void api_close(struct api *api)
 void api_reload(struct api *api)
 {
 	http_tls_refresh(api->tls);
+}
+
+uint16_t api_get_port(const struct api *api)
+{
+	return api->port;
 }
 
 struct http_server *api_get_server(struct api *api)

@@ -1,9 +1,7 @@
-/* serve.c - subsystems start in the order of this file and stop in reverse
- *
- *   mount namespace -> run folder -> loop -> yard (store, images, driver, recovery) -> front doors
- *   (API, ways into boxes) -> signals
- */
+/* serve.c - the daemon from start to end: its parts are the rows of one table, at the end of this
+ * file. A new front door is a row before "api", whose listeners all HTTP fronts share. */
 #include "daemon/serve.h"
+#include "daemon/parts.h"
 #include "api/api.h"
 #include "auth/auth.h"
 #include "base/alloc.h"
@@ -19,6 +17,7 @@
 #include <fcntl.h>
 #include <sched.h>
 #include <signal.h>
+#include <stdio.h>
 #include <sys/mount.h>
 #include <sys/stat.h>
 
@@ -31,19 +30,19 @@ struct daemon {
 	struct auth *auth;
 	struct api *api;
 	struct ingress *ingress;
-	unsigned stopping_doors;
+	struct parts parts;
+	struct loop_signal *term, *interrupt, *hangup;
 	bool stopping;
 	bool hibernating;
 	bool purging;
 	bool purged;
 };
 
-static void on_door_stopped(void *arg)
+static void on_stopped(void *arg)
 {
 	struct daemon *daemon = arg;
 
-	if (--daemon->stopping_doors == 0)
-		loop_stop(daemon->loop);
+	loop_stop(daemon->loop);
 }
 
 static void stop(struct daemon *daemon)
@@ -52,9 +51,7 @@ static void stop(struct daemon *daemon)
 		return;
 	daemon->stopping = true;
 	log_info("daemon is stopping");
-	daemon->stopping_doors = 2;
-	ingress_stop(daemon->ingress, STOP_GRACE_MS, on_door_stopped, daemon);
-	api_stop(daemon->api, STOP_GRACE_MS, on_door_stopped, daemon);
+	parts_stop(&daemon->parts, on_stopped);
 }
 
 static void on_hibernated(json_t *failed, void *arg)
@@ -94,8 +91,7 @@ static void on_hangup(void *arg)
 {
 	struct daemon *daemon = arg;
 
-	api_reload(daemon->api);
-	ingress_reload(daemon->ingress);
+	parts_reload(&daemon->parts);
 }
 
 static void on_purged(const struct err *err, void *arg)
@@ -120,8 +116,12 @@ static void on_shutdown(bool purge, bool hibernate, void *arg)
 	yard_purge(daemon->yard, on_purged, daemon);
 }
 
-static int make_run_dir(const struct conf *conf, struct err *err)
+/* ---- the parts ------------------------------------------------------------------------------ */
+
+static int start_run(void *arg, struct err *err)
 {
+	const struct conf *conf = ((struct daemon *)arg)->conf;
+
 	if (dir_make_all(conf->run, 0755, err) < 0)
 		return -1;
 	if (chmod(conf->run, 0755) < 0)
@@ -154,8 +154,9 @@ static int leave_mounts(struct err *err)
 
 /* For a home that is to be made: nothing of it is, when the daemon could not be reached in the
  * end. */
-static int check_doors(const struct conf *conf, struct err *err)
+static int check_ports(void *arg, struct err *err)
 {
+	const struct conf *conf = ((struct daemon *)arg)->conf;
 	_cleanup_free_ char *made = xasprintf("%s/state.db", conf->home);
 
 	if (access(made, F_OK) == 0)
@@ -165,30 +166,170 @@ static int check_doors(const struct conf *conf, struct err *err)
 	return conf->url_listen ? http_server_probe_tcp(conf->url_listen, conf->url_port, err) : 0;
 }
 
-static int run(struct daemon *daemon, struct err *err)
+static int start_mounts(void *arg, struct err *err)
 {
-	struct loop_signal *term, *interrupt, *hangup;
+	(void)arg;
+	return leave_mounts(err);
+}
 
+static int start_loop(void *arg, struct err *err)
+{
+	struct daemon *daemon = arg;
+
+	(void)err;
 	daemon->loop = loop_new();
-	if (check_doors(daemon->conf, err) < 0 ||
-		yard_open(daemon->loop, daemon->conf, &daemon->yard, err) < 0 ||
-		(daemon->auth = auth_new(daemon->yard),
-			api_open(daemon->yard, daemon->auth, on_shutdown, daemon, &daemon->api,
-				err)) < 0 ||
-		ingress_open(daemon->yard, daemon->auth, &daemon->ingress, err) < 0)
-		return -1;
-	ingress_attach(daemon->ingress, api_get_server(daemon->api));
-	term = loop_signal_new(daemon->loop, SIGTERM, on_signal, daemon);
-	interrupt = loop_signal_new(daemon->loop, SIGINT, on_signal, daemon);
-	hangup = loop_signal_new(daemon->loop, SIGHUP, on_hangup, daemon);
-	log_info("daemon is up", kv_str("home", daemon->conf->home),
-		kv_str("socket", daemon->conf->socket));
-	loop_run(daemon->loop);
-	loop_signal_free(hangup);
-	loop_signal_free(interrupt);
-	loop_signal_free(term);
 	return 0;
 }
+
+static void close_loop(void *arg)
+{
+	loop_free(((struct daemon *)arg)->loop);
+}
+
+static int start_yard(void *arg, struct err *err)
+{
+	struct daemon *daemon = arg;
+
+	return yard_open(daemon->loop, daemon->conf, &daemon->yard, err);
+}
+
+static void close_yard(void *arg)
+{
+	yard_close(((struct daemon *)arg)->yard);
+}
+
+static int start_auth(void *arg, struct err *err)
+{
+	struct daemon *daemon = arg;
+
+	(void)err;
+	daemon->auth = auth_new(daemon->yard);
+	return 0;
+}
+
+static void close_auth(void *arg)
+{
+	auth_free(((struct daemon *)arg)->auth);
+}
+
+static int start_ingress(void *arg, struct err *err)
+{
+	struct daemon *daemon = arg;
+
+	return ingress_open(daemon->yard, daemon->auth, &daemon->ingress, err);
+}
+
+static void attach_ingress(void *arg, struct http_server *server)
+{
+	ingress_attach(((struct daemon *)arg)->ingress, server);
+}
+
+static const char *ingress_listens(void *arg)
+{
+	const struct daemon *daemon = arg;
+	static char text[128];
+
+	if (!daemon->conf->url_listen)
+		return NULL;
+	snprintf(text, sizeof text, "https://%s port %u", daemon->conf->url_listen,
+		ingress_get_tls_port(daemon->ingress));
+	return text;
+}
+
+static void reload_ingress(void *arg)
+{
+	ingress_reload(((struct daemon *)arg)->ingress);
+}
+
+static void stop_ingress(void *arg, void (*done)(void *done_arg), void *done_arg)
+{
+	ingress_stop(((struct daemon *)arg)->ingress, STOP_GRACE_MS, done, done_arg);
+}
+
+static void close_ingress(void *arg)
+{
+	ingress_free(((struct daemon *)arg)->ingress);
+}
+
+static int start_api(void *arg, struct err *err)
+{
+	struct daemon *daemon = arg;
+
+	return api_open(daemon->yard, daemon->auth, on_shutdown, daemon, &daemon->api, err);
+}
+
+static const char *api_listens(void *arg)
+{
+	const struct daemon *daemon = arg;
+	const struct conf *conf = daemon->conf;
+	static char text[256];
+
+	snprintf(text, sizeof text, "%s", conf->socket);
+	if (conf->listen_tcp)
+		snprintf(text, sizeof text, "%s, %s://%s port %u", conf->socket,
+			*conf->listen_certificate ? "https" : "http", conf->address,
+			api_get_port(daemon->api));
+	return text;
+}
+
+static void reload_api(void *arg)
+{
+	api_reload(((struct daemon *)arg)->api);
+}
+
+static void stop_api(void *arg, void (*done)(void *done_arg), void *done_arg)
+{
+	api_stop(((struct daemon *)arg)->api, STOP_GRACE_MS, done, done_arg);
+}
+
+static void close_api(void *arg)
+{
+	api_close(((struct daemon *)arg)->api);
+}
+
+static int start_signals(void *arg, struct err *err)
+{
+	struct daemon *daemon = arg;
+
+	(void)err;
+	daemon->term = loop_signal_new(daemon->loop, SIGTERM, on_signal, daemon);
+	daemon->interrupt = loop_signal_new(daemon->loop, SIGINT, on_signal, daemon);
+	daemon->hangup = loop_signal_new(daemon->loop, SIGHUP, on_hangup, daemon);
+	return 0;
+}
+
+static void close_signals(void *arg)
+{
+	struct daemon *daemon = arg;
+
+	loop_signal_free(daemon->hangup);
+	loop_signal_free(daemon->interrupt);
+	loop_signal_free(daemon->term);
+}
+
+/* The API's server is closed before the fronts that are asked by it. */
+static const struct part parts[] = {
+	{ .name = "mounts", .start = start_mounts },
+	{ .name = "run folder", .start = start_run },
+	{ .name = "ports", .start = check_ports },
+	{ .name = "loop", .start = start_loop, .close = close_loop },
+	{ .name = "yard", .start = start_yard, .close = close_yard },
+	{ .name = "auth", .start = start_auth, .close = close_auth },
+	{ .name = "box URLs",
+		.start = start_ingress,
+		.attach = attach_ingress,
+		.listens = ingress_listens,
+		.reload = reload_ingress,
+		.stop = stop_ingress,
+		.close = close_ingress },
+	{ .name = "api",
+		.start = start_api,
+		.listens = api_listens,
+		.reload = reload_api,
+		.stop = stop_api,
+		.close = close_api },
+	{ .name = "signals", .start = start_signals, .close = close_signals },
+};
 
 int serve_doctor(const struct conf *conf, json_t **ret, struct err *err)
 {
@@ -203,21 +344,18 @@ int serve_doctor(const struct conf *conf, json_t **ret, struct err *err)
 int serve_run(const struct conf *conf, struct err *err)
 {
 	struct daemon daemon = { .conf = conf };
-	int ret;
 
 	umask(022);
 	signal(SIGPIPE, SIG_IGN);
 	log_open(2, conf->log_level);
-	if (leave_mounts(err) < 0 || make_run_dir(conf, err) < 0)
+	daemon.parts = (struct parts){ .table = parts, .count = ARRAY_LEN(parts), .arg = &daemon };
+	if (parts_start(&daemon.parts, err) < 0)
 		return -1;
-	ret = run(&daemon, err);
-	api_close(daemon.api);
-	ingress_free(daemon.ingress);
-	auth_free(daemon.auth);
-	yard_close(daemon.yard);
-	if (daemon.loop)
-		loop_free(daemon.loop);
+	parts_attach(&daemon.parts, api_get_server(daemon.api));
+	log_info("daemon is up", kv_str("home", conf->home), kv_str("socket", conf->socket));
+	loop_run(daemon.loop);
+	parts_close(&daemon.parts);
 	if (daemon.purged)
 		remove_home(conf);
-	return ret;
+	return 0;
 }

@@ -167,8 +167,6 @@ static int open_tls(struct ingress *ingress, const struct ingress_spec *spec, st
 		    &ingress->tls_port, err) < 0)
 		return -1;
 	http_tls_watch(ingress->tls, spec->loop);
-	log_info("listening for boxes by TLS", kv_str("address", spec->tls_address),
-		kv_int("port", ingress->tls_port));
 	return 0;
 }
 

@@ -45,9 +45,21 @@ static void fixture_on_term(void *arg)
 	loop_stop(arg);
 }
 
+/* Two fronts: targets that begin with "/front/", and then those with "/front". */
+static bool front_wants(const struct http_request *request, void *arg)
+{
+	return !strncmp(http_request_head(request)->target, arg, strlen(arg));
+}
+
+static void front_answers(struct http_request *request, void *arg)
+{
+	http_reply(request, 200, "text/plain", arg, strlen(arg));
+}
+
 static void fixture_serve(http_handler handler, const struct http_limits *limits)
 {
 	struct loop *loop = loop_new();
+	static const struct http_front front = { .wants = front_wants, .handle = front_answers };
 	struct http_server *server = http_server_new(loop, handler, loop);
 	struct loop_signal *term = loop_signal_new(loop, SIGTERM, fixture_on_term, loop);
 	struct err err = ERR_INIT;
@@ -55,6 +67,8 @@ static void fixture_serve(http_handler handler, const struct http_limits *limits
 	log_open(STDERR_FILENO, LOG_LEVEL_ERROR);
 	if (limits)
 		http_server_set_limits(server, limits);
+	http_server_add_front(server, &front, "/front/");
+	http_server_add_front(server, &front, "/front");
 	if (http_server_listen_unix(server, fixture.path, (gid_t)-1, 0600, &err) < 0) {
 		fprintf(stderr, "%s\n", err.message);
 		exit(1);

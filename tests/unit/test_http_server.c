@@ -267,6 +267,14 @@ static void test_server_answers(void **state)
 		"POST /echo HTTP/1.1\r\n" HOST "\r\n", "HTTP/1.1 200", "Content-Length: 0\r\n");
 }
 
+static void test_server_fronts_are_asked_in_order(void **state)
+{
+	(void)state;
+	expect_answer(GET("/front/%zz"), "HTTP/1.1 200 OK\r\n", "\r\n\r\n/front/");
+	expect_answer(GET("/frontal"), "HTTP/1.1 200 OK\r\n", "\r\n\r\n/front");
+	expect_answer(GET("/hello"), "HTTP/1.1 200 OK\r\n", "\r\n\r\nhello");
+}
+
 static void test_server_leaves_out_headers_that_would_split(void **state)
 {
 	_cleanup_free_ char *answer = client_ask(GET("/split"));
@@ -631,6 +639,8 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_setup_teardown(test_server_answers, setup, teardown),
+		cmocka_unit_test_setup_teardown(
+			test_server_fronts_are_asked_in_order, setup, teardown),
 		cmocka_unit_test_setup_teardown(
 			test_server_leaves_out_headers_that_would_split, setup, teardown),
 		cmocka_unit_test_setup_teardown(
