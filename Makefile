@@ -22,6 +22,9 @@ JOBS   ?= $(shell nproc)
 BINDIR  := $(PREFIX)/bin
 UNITDIR := $(PREFIX)/lib/systemd/system
 COMPDIR := $(PREFIX)/share/bash-completion/completions
+ZSHDIR  := $(PREFIX)/share/zsh/site-functions
+FISHDIR := $(PREFIX)/share/fish/vendor_completions.d
+MANDIR  := $(PREFIX)/share/man/man1
 DOCDIR  := $(PREFIX)/share/doc/boxyard
 
 .PHONY: all criu deps run test check asan lint fuzz bench e2e attack soak soak-real clients restart format install uninstall clean
@@ -126,9 +129,12 @@ install: all criu
 	@if [ -x build/criu/criu ]; then install -D -m 0755 build/criu/criu $(DESTDIR)$(PREFIX)/lib/boxyard/criu; \
 	  install -m 0644 build/criu/key $(DESTDIR)$(PREFIX)/lib/boxyard/criu.key; \
 	  else echo "without CRIU: boxes are not hibernated or forked with their processes; 'make criu' builds it"; fi
-	mkdir -p $(DESTDIR)$(UNITDIR) $(DESTDIR)$(COMPDIR) $(DESTDIR)$(DOCDIR)/docs
+	mkdir -p $(DESTDIR)$(UNITDIR) $(DESTDIR)$(COMPDIR) $(DESTDIR)$(ZSHDIR) $(DESTDIR)$(FISHDIR) $(DESTDIR)$(MANDIR) $(DESTDIR)$(DOCDIR)/docs
 	sed -e 's|@BINDIR@|$(BINDIR)|g' -e 's|@DOCDIR@|$(DOCDIR)|g' dist/boxyard.service >$(DESTDIR)$(UNITDIR)/boxyard.service
 	build/box completion bash >$(DESTDIR)$(COMPDIR)/box
+	build/box completion zsh >$(DESTDIR)$(ZSHDIR)/_box
+	build/box completion fish >$(DESTDIR)$(FISHDIR)/box.fish
+	build/box help --man $(DESTDIR)$(MANDIR)
 	install -m 0644 README.md ARCHITECTURE.md CHANGELOG.md CONTRIBUTING.md LICENSE $(DESTDIR)$(DOCDIR)
 	install -m 0644 docs/*.md $(DESTDIR)$(DOCDIR)/docs
 	@if [ -z "$(DESTDIR)" ]; then groupadd --system --force boxyard; \
@@ -136,7 +142,8 @@ install: all criu
 	  echo "installed; start it with 'systemctl enable --now boxyard' or 'box up'"; fi
 
 uninstall:
-	rm -f $(DESTDIR)$(BINDIR)/box $(DESTDIR)$(UNITDIR)/boxyard.service $(DESTDIR)$(COMPDIR)/box
+	rm -f $(DESTDIR)$(BINDIR)/box $(DESTDIR)$(UNITDIR)/boxyard.service $(DESTDIR)$(COMPDIR)/box \
+	  $(DESTDIR)$(ZSHDIR)/_box $(DESTDIR)$(FISHDIR)/box.fish $(DESTDIR)$(MANDIR)/box.1 $(DESTDIR)$(MANDIR)/box-*.1
 	rm -rf $(DESTDIR)$(DOCDIR) $(DESTDIR)$(PREFIX)/lib/boxyard
 	@echo "boxes, images and the group boxyard are left; 'box down --purge' before uninstalling removes them"
 

@@ -1,8 +1,8 @@
 /* commands.c - finds commands in the tables that have all there is to know about them
  *
- * Help, completion and docs/cli.md are printed from the tables, in this order: commands_boxes.c,
- * commands_timeline.c, commands_disks.c, commands_network.c, commands_system.c. The options of each
- * command are in options.h. */
+ * Help, manual pages, completion and docs/cli.md are printed from the tables, in this order:
+ * commands_boxes.c, commands_timeline.c, commands_disks.c, commands_network.c, commands_system.c.
+ * The options of each command are in options.h. */
 #include "cli/cli.h"
 #include "base/alloc.h"
 #include "cli/options.h"

@@ -170,10 +170,12 @@ const struct command system_commands[] = {
 		.options = CMD_HIDDEN,
 		.most = 1 },
 	{ .name = "completion",
-		.usage = "bash",
+		.usage = "bash | zsh | fish",
 		.summary = "print shell completion",
 		.examples = "source <(box completion bash)\tfor this shell\n"
-			    "box completion bash > /etc/bash_completion.d/box\tfor all\n",
+			    "box completion bash > /etc/bash_completion.d/box\tfor all\n"
+			    "box completion zsh > ~/.zfunc/_box\twith ~/.zfunc in fpath\n"
+			    "box completion fish > ~/.config/fish/completions/box.fish\tfor you\n",
 		.run = cmd_completion,
 		.options = CMD_NO_CONF,
 		.least = 1,

@@ -1,11 +1,12 @@
-/* completion.c - bash completion, printed from the table of commands
+/* completion.c - shell completion, printed from the table of commands: what is the same for all
+ * shells, and bash
  *
  * The script knows commands and options; names of boxes, images, volumes and tokens are asked of
  * the daemon when they are needed. In it, `options` are those of the command, `valued` the ones a
  * value follows, `names` is what its words are and `most` how many of them are such names (-1:
  * all). */
+#include "cli/completion_internal.h"
 #include "base/alloc.h"
-#include "cli/cli.h"
 
 static const char script_head[] = "# bash completion for box: source <(box completion bash)\n"
 				  "_box_names() {\n"
@@ -34,38 +35,91 @@ static const char script_tail[] =
 	"((given++))\n"
 	"\tdone\n"
 	"\tif [[ \" $valued \" == *\" ${COMP_WORDS[COMP_CWORD-1]} \"* ]]; then\n"
-	"\t\tcase ${COMP_WORDS[COMP_CWORD-1]} in\n"
-	"\t\t--image) words=$(_box_names image) ;;\n"
-	"\t\t--box|-b) words=$(_box_names box) ;;\n"
-	"\t\t--state) words='creating starting running suspended hibernating hibernated "
-	"rolling-back stopping stopped removing' ;;\n"
-	"\t\t--auto-snapshot) words='off exec interval=5m' ;;\n"
-	"\t\t--on-limit) words='notify pause stop' ;;\n"
-	"\t\t--pull) words='missing never always' ;;\n"
-	"\t\t--format) words='oci docker rootfs' ;;\n"
-	"\t\t--file|-f|--output|-o|--tar|--mount|--policy) COMPREPLY=($(compgen -f -- \"$cur\")); "
-	"return "
-	";;\n"
-	"\t\t--net) words='none packages dev open' ;;\n"
-	"\t\t--profile) words='standard nested' ;;\n"
-	"\t\t--scope|-s) words='read files exec create admin' ;;\n"
-	"\t\t*) words= ;;\n"
-	"\t\tesac\n"
-	"\telif [[ $cur == -* ]]; then\n"
-	"\t\twords=\"$options --json --quiet --help\"\n"
-	"\telif [[ $names == file ]]; then\n"
-	"\t\tcompopt -o nospace 2>/dev/null\n"
-	"\t\tCOMPREPLY=($(compgen -f -- \"$cur\") $(compgen -S : -W "
-	"\"$(_box_names box)\" -- \"$cur\"))\n"
-	"\t\treturn\n"
-	"\telif [[ -n $names ]] && ((most < 0 || given < most)); then\n"
-	"\t\twords+=\" $(_box_names \"$names\")\"\n"
-	"\telif ((most >= 0 && given >= most)); then\n"
-	"\t\twords=\n"
-	"\tfi\n"
-	"\tCOMPREPLY=($(compgen -W \"$words\" -- \"$cur\"))\n"
-	"}\n"
-	"complete -F _box box\n";
+	"\t\tcase ${COMP_WORDS[COMP_CWORD-1]} in\n";
+
+static const char script_end[] = "\t\t*) words= ;;\n"
+				 "\t\tesac\n"
+				 "\telif [[ $cur == -* ]]; then\n"
+				 "\t\twords=\"$options --json --quiet --help\"\n"
+				 "\telif [[ $names == file ]]; then\n"
+				 "\t\tcompopt -o nospace 2>/dev/null\n"
+				 "\t\tCOMPREPLY=($(compgen -f -- \"$cur\") $(compgen -S : -W "
+				 "\"$(_box_names box)\" -- \"$cur\"))\n"
+				 "\t\treturn\n"
+				 "\telif [[ -n $names ]] && ((most < 0 || given < most)); then\n"
+				 "\t\twords+=\" $(_box_names \"$names\")\"\n"
+				 "\telif ((most >= 0 && given >= most)); then\n"
+				 "\t\twords=\n"
+				 "\tfi\n"
+				 "\tCOMPREPLY=($(compgen -W \"$words\" -- \"$cur\"))\n"
+				 "}\n"
+				 "complete -F _box box\n";
+
+/* Options that mean the same wherever they are. */
+const struct completion_value completion_values[] = {
+	{ "image", "image", NULL },
+	{ "box", "box", NULL },
+	{ "peer", "box", NULL },
+	{ "state", NULL,
+		"creating starting running suspended hibernating hibernated rolling-back stopping "
+		"stopped removing" },
+	{ "auto-snapshot", NULL, "off exec interval=5m" },
+	{ "on-limit", NULL, "notify pause stop" },
+	{ "pull", NULL, "missing never always" },
+	{ "format", NULL, "oci docker rootfs" },
+	{ "file", "file", NULL },
+	{ "output", "file", NULL },
+	{ "tar", "file", NULL },
+	{ "mount", "file", NULL },
+	{ "copy", "file", NULL },
+	{ "policy", "file", NULL },
+	{ "net", NULL, "none packages dev open" },
+	{ "profile", NULL, "standard nested" },
+	{ "scope", NULL, "read files exec create admin" },
+	{ NULL },
+};
+
+const struct completion_value *completion_value_of(const struct flag *flag)
+{
+	for (const struct completion_value *value = completion_values; value->flag; value++)
+		if (!strcmp(value->flag, flag->name))
+			return value;
+	return NULL;
+}
+
+bool completion_is_below(const struct command *command, const struct command *group)
+{
+	size_t len = strlen(group->name);
+
+	return !strncmp(command->name, group->name, len) && command->name[len] == ' ';
+}
+
+/* The letter of an option in whatever command has one. */
+static char letter_of(const char *name)
+{
+	for (const struct command *command = NULL; (command = command_next(command));)
+		for (const struct flag *flag = command->flags; flag && flag->name; flag++)
+			if (!strcmp(flag->name, name) && flag->letter)
+				return flag->letter;
+	return 0;
+}
+
+static void print_values(void)
+{
+	for (const struct completion_value *value = completion_values; value->flag; value++) {
+		char letter = letter_of(value->flag);
+
+		printf("\t\t--%s", value->flag);
+		if (letter)
+			printf("|-%c", letter);
+		if (!value->kind)
+			printf(") words='%s' ;;\n", value->words);
+		else if (!strcmp(value->kind, "file"))
+			printf(") COMPREPLY=($(compgen -f -- \"$cur\")); return ;;\n");
+		else
+			printf(") words=$(_box_names %s) ;;\n", value->kind);
+	}
+}
 
 static void print_names(void)
 {
@@ -77,11 +131,9 @@ static void print_names(void)
 /* The second words of a heading such as image. */
 static void print_below(const struct command *group)
 {
-	size_t len = strlen(group->name);
-
 	for (const struct command *command = NULL; (command = command_next(command));)
-		if (!strncmp(command->name, group->name, len) && command->name[len] == ' ')
-			printf(" %s", command->name + len + 1);
+		if (completion_is_below(command, group))
+			printf(" %s", command->name + strlen(group->name) + 1);
 }
 
 static void print_case(const struct command *command)
@@ -115,11 +167,8 @@ static void print_case(const struct command *command)
 	printf("' ;;\n");
 }
 
-int cmd_completion(struct cli *cli, int argc, char **argv)
+static void print_bash(void)
 {
-	(void)argc;
-	if (strcmp(argv[0], "bash"))
-		return cli_usage(cli, "no completion for '%.40s', only for bash", argv[0]);
 	fputs(script_head, stdout);
 	for (const struct command *command = NULL; (command = command_next(command));)
 		if (strchr(command->name, ' '))
@@ -132,5 +181,26 @@ int cmd_completion(struct cli *cli, int argc, char **argv)
 			print_case(command);
 	printf("\t\tesac\n\tfi\n");
 	fputs(script_tail, stdout);
-	return 0;
+	print_values();
+	fputs(script_end, stdout);
+}
+
+int cmd_completion(struct cli *cli, int argc, char **argv)
+{
+	static const struct {
+		const char *shell;
+		void (*print)(void);
+	} shells[] = {
+		{ "bash", print_bash },
+		{ "zsh", completion_print_zsh },
+		{ "fish", completion_print_fish },
+	};
+
+	(void)argc;
+	for (size_t i = 0; i < ARRAY_LEN(shells); i++)
+		if (!strcmp(argv[0], shells[i].shell)) {
+			shells[i].print();
+			return 0;
+		}
+	return cli_usage(cli, "no completion for '%.40s', only for bash, zsh and fish", argv[0]);
 }

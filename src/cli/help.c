@@ -1,15 +1,12 @@
-/* help.c - the manual, printed from the table of commands: for a terminal and as Markdown */
+/* help.c - the manual, printed from the table of commands: for a terminal and as Markdown. Manual
+ * pages are in help_man.c. */
 #include "base/alloc.h"
-#include "cli/cli.h"
+#include "cli/help_internal.h"
 #include "cli/terminal.h"
-
-#ifndef BOX_VERSION
-#define BOX_VERSION "0.1.0"
-#endif
 
 enum { NAME_COLUMN = 16, FLAG_COLUMN = 27 };
 
-static const char exit_codes[] =
+const char help_exit_codes[] =
 	"0          it worked\n"
 	"1-125      from exec, shell, attach and 'new -- PROGRAM': the program's own\n"
 	"124        the program reached its --timeout\n"
@@ -29,7 +26,7 @@ static const char exit_codes[] =
 	"76         the other side answered nonsense (protocol)\n"
 	"77         not allowed (unauthorized, forbidden)\n";
 
-static const char environment[] =
+const char help_environment[] =
 	"BOX_HOME    state of the daemon (/var/lib/boxyard)\n"
 	"BOX_RUN     sockets (/run/boxyard; BOX_HOME/run if that is set alone): commands talk to "
 	"BOX_RUN/box.sock\n"
@@ -47,8 +44,8 @@ static const struct {
 	const char *title;
 	const char *text;
 } topics[] = {
-	{ "exit-codes", "exit codes", exit_codes },
-	{ "environment", "environment", environment },
+	{ "exit-codes", "exit codes", help_exit_codes },
+	{ "environment", "environment", help_environment },
 };
 
 static void print_flag(const struct flag *flag, FILE *out)
@@ -182,8 +179,11 @@ static void print_markdown(FILE *out)
 int cmd_help(struct cli *cli, int argc, char **argv)
 {
 	const struct command *command;
+	struct err err = ERR_INIT;
 	int words = 0;
 
+	if (cli_has(cli, "man"))
+		return help_write_man(cli_get(cli, "man"), &err) < 0 ? cli_fail(cli, &err) : 0;
 	if (cli_has(cli, "markdown")) {
 		print_markdown(stdout);
 		return 0;

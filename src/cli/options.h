@@ -430,5 +430,7 @@ static const struct flag serve_flags[] = {
 
 static const struct flag help_flags[] = {
 	{ "markdown", 0, NULL, "the whole manual as Markdown" },
+	{ "man", 0, "DIR",
+		"write the manual pages into this folder: box.1 and one for each command" },
 	FLAG_END,
 };
