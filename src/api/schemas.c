@@ -128,6 +128,7 @@ static const struct field fields[] = {
 	{ "Box", "labels", "{string}", "for finding boxes" },
 	{ "Box", "command", "[string]?", "what runs at each start" },
 	{ "Box", "remove_on_exit", "boolean", "gone when stopped" },
+	{ "Box", "held", "boolean", "made with hold, and not let go by a start yet" },
 	{ "Box", "main", "[string]?", "what really runs as exec main, with the entrypoint" },
 	{ "Box", "on_limit", "string", "notify pause stop" },
 	{ "Box", "inside", "object", "what it may do from inside: enabled depth count rate" },

@@ -39,8 +39,15 @@ static void add_map(struct buf *out, json_t *map)
 			json_string_value(value) ? json_string_value(value) : "(hidden)");
 }
 
+static bool is_held(json_t *box)
+{
+	return json_is_true(json_object_get(box, "held"));
+}
+
 static void add_box_row(struct table *table, json_t *box)
 {
+	_cleanup_free_ char *state =
+		xasprintf("%s%s", json_str(box, "state"), is_held(box) ? " (held)" : "");
 	struct buf labels = BUF_INIT;
 	char limits[64], age[16];
 
@@ -48,8 +55,8 @@ static void add_box_row(struct table *table, json_t *box)
 	format_limits(json_object_get(box, "limits"), limits, sizeof limits);
 	table_add(table, json_str(box, "name"));
 	table_add(table, json_str(box, "owner"));
-	table_add(table, json_str(box, "state"));
-	table_paint(table, state_paint(json_str(box, "state")));
+	table_add(table, state);
+	table_paint(table, is_held(box) ? PAINT_BAD : state_paint(json_str(box, "state")));
 	table_add(table, json_str(box, "image"));
 	table_add(table, json_str(box, "driver"));
 	table_add(table, limits);
@@ -323,6 +330,9 @@ static void show_box(json_t *box)
 	show_json("command", json_object_get(box, "command"));
 	show_json("ports", json_object_get(box, "ports"));
 	show_place(box);
+	if (is_held(box))
+		show_line("held", "its files may not be whole yet, and its command has not begun; "
+				  "'box start' lets it go, 'box rm -f' removes it");
 	if (json_is_true(json_object_get(box, "remove_on_exit")))
 		show_line("removed", "when it stops or its command ends");
 	json_array_foreach (json_object_get(box, "warnings"), i, item)

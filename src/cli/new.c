@@ -335,23 +335,27 @@ static void drop_box(struct cli *cli, const char *name, struct guard *guard)
 }
 
 /* 0, or the exit code; then there is no box any more. */
-static int copy_all(struct cli *cli, json_t *box, bool attached, struct guard *guard)
+static int copy_all(struct cli *cli, json_t **box, struct guard *guard)
 {
-	const char *name = json_str(box, "name"), *word;
+	const char *name = json_str(*box, "name"), *word;
 	_cleanup_free_ char *start = client_path("/v1/boxes/%s/start", name);
+	json_t *started = NULL;
 	struct err err = ERR_INIT;
 	int status = 0, number;
 
 	for (size_t i = 0; status == 0 && (word = cli_nth(cli, "copy", i)); i++)
 		status = copy_into_new(cli, name, word, &err);
-	/* Its command has waited for the files. */
-	if (status == 0 && !attached)
-		status = client_call(cli->client, "POST", start, NULL, NULL, &err);
+	/* Its command has waited for the files; until then it counts as not whole. */
+	if (status == 0)
+		status = client_call(cli->client, "POST", start, NULL, &started, &err);
 	if (status < 0)
 		drop_box(cli, name, guard);
 	number = copy_catch_signals(false);
-	if (status == 0)
+	if (status == 0) {
+		json_decref(*box);
+		*box = started;
 		return 0;
+	}
 	if (number) {
 		signal(number, SIG_DFL);
 		raise(number);
@@ -418,7 +422,7 @@ static int make_whole(
 		drop_box(cli, json_str(box, "name"), guard);
 		failed = cli_fail(cli, &err);
 	} else if (copies) {
-		failed = copy_all(cli, box, attached, guard);
+		failed = copy_all(cli, &box, guard);
 	}
 	if (!runs && !failed)
 		guard_tell_nothing(guard);

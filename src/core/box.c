@@ -332,6 +332,7 @@ json_t *box_json(const struct box *box)
 	json_object_set_new(json, "labels", stored_json(row->labels, json_object()));
 	json_object_set_new(json, "command", stored_json(row->command, json_null()));
 	json_object_set_new(json, "remove_on_exit", json_boolean(row->remove_on_exit));
+	json_object_set_new(json, "held", json_boolean(row->held));
 	json_object_set_new(json, "main", stored_json(row->main, json_null()));
 	json_object_set_new(json, "on_limit", json_string(row->on_limit));
 	json_object_set_new(json, "inside", box_inside_json(box));

@@ -59,13 +59,11 @@ struct box {
 	struct box_idle idle;
 	bool spare;	     /* started ahead, nobody's yet; see spare.c */
 	bool command_is_new; /* its command runs for the first time */
-	/* its command waits for box_start(); not kept: a box that is started anew runs it */
-	bool held;
-	bool adopted;	    /* its instance is older than this daemon */
-	bool catch_up;	    /* adopted: programs may have ended while nobody watched */
-	bool remove_wanted; /* removal goes on once it has stopped */
-	bool put_to_bed;    /* for the end of the daemon; see yard_hibernate_all */
-	bool keep_wanted;   /* and its workspace is kept */
+	bool adopted;	     /* its instance is older than this daemon */
+	bool catch_up;	     /* adopted: programs may have ended while nobody watched */
+	bool remove_wanted;  /* removal goes on once it has stopped */
+	bool put_to_bed;     /* for the end of the daemon; see yard_hibernate_all */
+	bool keep_wanted;    /* and its workspace is kept */
 	unsigned removal_tries;
 	uint64_t oom_kills;	 /* since this start */
 	uint64_t disk_used;	 /* as it was a second ago; see limit.c */

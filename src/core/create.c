@@ -225,6 +225,7 @@ static int fill_row(
 	row->main = main_of(image, spec);
 	row->on_limit = xstrdup(on_limit_name(spec->on_limit));
 	row->remove_on_exit = spec->remove_on_exit;
+	row->held = spec->hold;
 	row->created_us = clock_wall_us();
 	row->end_reason = xstrdup("");
 	row->end_detail = xstrdup("");
@@ -325,7 +326,6 @@ static bool create_from_spare(struct yard *yard, struct box_row *row, struct net
 	box->spare = false;
 	limit_arm(box);
 	box_list(box);
-	box->held = spec->hold;
 	give_tree(box, spec->tree);
 	if (network_attach(box, &err) < 0) {
 		box_remove(box, true, NULL, NULL);
@@ -368,7 +368,6 @@ void box_create(struct yard *yard, const struct box_spec *spec, box_done done, v
 	}
 	box = box_new(yard, &row);
 	box->net = net;
-	box->held = spec->hold;
 	give_tree(box, spec->tree);
 	ports_box_added(box);
 	box_wait(box, done, arg);

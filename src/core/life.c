@@ -651,7 +651,7 @@ static void start_now(struct box *box, box_done done, void *arg)
 		return;
 	}
 	box_wait(box, done, arg);
-	box->held = false;
+	box->row.held = false;
 	box_set_state(box, BOX_STARTING, INTENT_START);
 	text_replace(&box->row.boot, box->yard->boot);
 	box_save(box, STORE_KEPT);
@@ -678,8 +678,9 @@ void box_start(struct box *box, box_done done, void *arg)
 {
 	struct err err = ERR_INIT;
 
-	if (box->state == BOX_RUNNING && box->held) {
-		box->held = false;
+	if (box->state == BOX_RUNNING && box->row.held) {
+		box->row.held = false;
+		box_save(box, STORE_KEPT);
 		box_wait(box, done, arg);
 		if (!box_run_command(box))
 			box_tell(box, NULL);

@@ -191,7 +191,7 @@ void box_is_up(struct box *box, bool created)
 {
 	/* With a command, whoever waits hears when it is known to have started. */
 	box->command_is_new = created;
-	if (box->held || !box_run_command(box))
+	if (box->row.held || !box_run_command(box))
 		box_tell(box, NULL);
 	/* After the answer: nobody waits for the log. */
 	if (created)

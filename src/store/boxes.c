@@ -49,6 +49,7 @@ static const struct column columns[] = {
 	{ COLUMN_TEXT, offsetof(struct box_row, owner) },
 	{ COLUMN_TEXT, offsetof(struct box_row, target) },
 	{ COLUMN_TEXT, offsetof(struct box_row, sleep_failure) },
+	{ COLUMN_BOOL, offsetof(struct box_row, held) },
 };
 
 void box_row_done(struct box_row *row)

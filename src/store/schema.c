@@ -149,6 +149,8 @@ static const char *const steps[] = {
 	 "UPDATE boxes SET intent = 'gone' WHERE name LIKE '.%' AND intent = 'remove';"
 	 "UPDATE boxes SET sleep_failure = end_detail, end_reason = '', end_detail = ''"
 	 " WHERE end_reason = 'not-hibernated';"),
+	/* 9: what was made to be filled first is known as such by the next daemon */
+	"ALTER TABLE boxes ADD COLUMN held INTEGER NOT NULL DEFAULT 0;",
 };
 
 int schema_version(void)

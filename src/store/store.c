@@ -38,7 +38,7 @@ static const char *const sql_texts[] = {
 		"INSERT INTO boxes VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, "
 		"?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?21, ?22, ?23, ?24, ?25, ?26, "
 		"?27, ?28, ?29, ?30, ?31, ?32, ?33, ?34, ?35, ?36, ?37, ?38, ?39, ?40, ?41, ?42, "
-		"?43, ?44, ?45)",
+		"?43, ?44, ?45, ?46)",
 	[SQL_BOX_UPDATE] =
 		"UPDATE boxes SET name = ?2, state = ?3, intent = ?4, image = ?5, image_name = ?6, "
 		"driver = ?7, profile = ?8, cpu_milli = ?9, memory_bytes = ?10, disk_bytes = ?11, "
@@ -49,7 +49,7 @@ static const char *const sql_texts[] = {
 		"sleep = ?31, auto_snapshot = ?32, fork_limits = ?33, origin_box = ?34, "
 		"origin_snapshot = ?35, position = ?36, state_id = ?37, asleep_for = ?38, "
 		"wake_us = ?39, generation = ?40, tree = ?41, origin_position = ?42, "
-		"owner = ?43, target = ?44, sleep_failure = ?45 "
+		"owner = ?43, target = ?44, sleep_failure = ?45, held = ?46 "
 		"WHERE id = ?1",
 	[SQL_BOX_DELETE] = "DELETE FROM boxes WHERE id = ?1",
 	[SQL_BOX_EACH] = "SELECT * FROM boxes ORDER BY created_us, rowid",

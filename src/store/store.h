@@ -78,6 +78,7 @@ struct box_row {
 	char *owner;	       /* whose it is: OWNER_LOCAL or a name */
 	char *target;	       /* the snapshot it is on its way back to, or "" */
 	char *sleep_failure;   /* it runs: why it was not hibernated when the daemon ended, or "" */
+	bool held;	       /* made with hold, and not let go by a start yet */
 };
 
 void box_row_done(struct box_row *row);

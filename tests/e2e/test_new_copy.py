@@ -21,6 +21,11 @@ def folder(tmp_path):
     return top
 
 
+def has_begun(yard, name):
+    """Some of the files are there, so whoever copies knows of the box."""
+    return yard.box("exec", name, "--", "ls", "-A", "/workspace", check=False).stdout
+
+
 def test_the_folder_is_in_workspace_when_the_program_starts(yard, folder):
     out = yard.box("new", "--rm", "--copy", ".", "--", "sh", "-c", "cd /workspace; python3 link; ./run.sh; ls -A | sort | tr '\\n' ' '",
                    cwd=folder).stdout
@@ -70,7 +75,7 @@ def test_ctrl_c_leaves_no_box(yard, folder, number):
     with open(folder / "endless", "wb") as sparse:
         sparse.truncate(1 << 40)
     child = yard.spawn("new", "--copy", folder, name)
-    eventually(lambda: name in [b["name"] for b in yard.boxes()])
+    eventually(lambda: has_begun(yard, name), 15)
     child.send_signal(number)
     assert child.wait(15) == -number
     eventually(lambda: name not in [b["name"] for b in yard.boxes()])
@@ -83,3 +88,33 @@ def test_hold_is_let_go_by_start(yard):
     yard.box("start", box.name)
     eventually(lambda: "there" in yard.box("logs", box.name, "main").stdout)
     box.remove()
+
+
+def test_a_box_that_is_not_whole_can_be_seen_after_the_daemon_was_killed(fresh_yard, folder):
+    yard, name = fresh_yard, random_name("c")
+    with open(folder / "endless", "wb") as sparse:
+        sparse.truncate(1 << 40)
+    child = yard.spawn("new", "--copy", folder, name)
+    eventually(lambda: has_begun(yard, name), 15)
+    os.kill(child.pid, signal.SIGSTOP)  # it can clean up nothing
+    yard.kill_daemon()
+    yard.start_daemon()
+    try:
+        assert yard.json("show", name)["held"] is True
+        assert "(held)" in yard.box("ls").stdout and "not be whole" in yard.box("show", name).stdout
+    finally:
+        os.kill(child.pid, signal.SIGCONT)
+    assert child.wait(20) != 0
+    eventually(lambda: name not in [b["name"] for b in yard.boxes()], 20, "and its client removes it")
+
+
+def test_what_was_let_go_is_not_held(yard, folder):
+    name = random_name("c")
+    assert yard.json("new", "--copy", folder, name)["held"] is False
+    assert yard.json("show", name)["held"] is False
+    yard.box("rm", "-f", name)
+    made = yard.new(hold=True)
+    assert made.show()["held"] is True
+    yard.box("stop", "-t", "0", made.name)
+    yard.box("start", made.name)
+    assert made.show()["held"] is False

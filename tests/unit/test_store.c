@@ -460,8 +460,9 @@ static void test_store_kept_rows_survive_sudden_death(void **state)
 	store_close(store);
 }
 
-/* What step 7 of the schema has made, undone: a home from before there were owners. */
-#define DROP_SPELLING \
+/* What steps 8 and 9 of the schema have made, undone; and step 7: a home without owners. */
+#define DROP_SPELLING                         \
+	"ALTER TABLE boxes DROP COLUMN held;" \
 	"ALTER TABLE boxes DROP COLUMN target; ALTER TABLE boxes DROP COLUMN sleep_failure;"
 #define DROP_OWNERS                                                          \
 	"DROP INDEX boxes_idempotency; ALTER TABLE boxes DROP COLUMN owner;" \
