@@ -27,6 +27,22 @@ def test_openapi_lists_every_documented_route_and_no_other(yard):
     assert listed == documented_routes()
 
 
+def test_the_tables_of_the_manual_are_those_of_the_program(yard):
+    """Each row of docs/api.md has the scope of its route and names every key of its query."""
+    text = (ROOT / "docs" / "api.md").read_text()
+    rows = {(method, path): (scope, line) for line, method, path, scope in
+            re.findall(r"^(\| `(GET|POST|PUT|PATCH|DELETE) (/v1[^`? ]*)[^|]*\| ([a-z]+) \|.*)$", text, re.M)}
+    doc = yard.api("GET", "/v1/openapi.json", expect=200).json
+    for path, methods in doc["paths"].items():
+        for method, operation in methods.items():
+            if method not in ("get", "post", "put", "patch", "delete"):
+                continue
+            scope, row = rows[method.upper(), path]
+            assert scope == operation["x-scope"].removesuffix(" or exec"), (method, path)
+            keys = [key["name"] for key in operation.get("parameters", ()) if key["in"] == "query"]
+            assert not [key for key in keys if not re.search(rf"\b{key}\b", row)], (method, path, keys)
+
+
 def test_openapi_has_what_its_linters_ask_for(yard):
     """Servers, a licence, and for each operation an id of its own and at least one refusal: redocly finds nothing."""
     doc = yard.api("GET", "/v1/openapi.json", expect=200).json
