@@ -13,7 +13,7 @@
  *   self.c      the box's own addresses, routes, devices and rules changed first
  *   flood.c     too much of everything
  *   disk.c      more room than was given
- *   hoard.c     more of the kernel than was given
+ *   hoard.c     more of the kernel than was given; hoard_sockets.c: in sockets
  *   stay.c      what goes on for a while: listening, holding a connection, being a neighbour
  *   load.c      no attack: what `box bench` measures */
 #pragma once
