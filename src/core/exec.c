@@ -108,9 +108,9 @@ void exec_close(struct exec *exec)
 	loop_timer_free(steal_ptr(&exec->timer));
 	if (exec->waiting)
 		return; /* begin() goes on */
-	if (!exec->in.chan || !exec->in.eof)
+	if (!exec->in.chan || (!exec->in.eof && !exec->in.left.len))
 		return exec_free(exec);
-	/* The channel is what the rest of the input goes in by; it ends with the program. */
+	/* The channel is what the rest of the input goes in by. */
 	chan_set_background(exec->in.chan);
 	exec_consumed(exec, exec->owed);
 }
@@ -147,7 +147,11 @@ static void on_writable(struct chan *chan, void *arg)
 	struct exec *exec = arg;
 
 	(void)chan;
-	if (sender_flush(&exec->in) && exec->ops && exec->ops->on_writable)
+	if (!sender_flush(&exec->in))
+		return;
+	if (!exec->ops && !exec->in.eof)
+		exec_free(exec); /* nobody cares, and all input is on its way */
+	else if (exec->ops && exec->ops->on_writable)
 		exec->ops->on_writable(exec, exec->arg);
 }
 

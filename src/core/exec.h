@@ -124,8 +124,9 @@ void exec_resize(struct exec *exec, uint16_t rows, uint16_t cols);
 /* So many bytes of on_output were passed on. Until then they count against a window of 512 KiB,
  * beyond which the box has to wait: a slow client slows the program, not the daemon. */
 void exec_consumed(struct exec *exec, size_t len);
-/* Lets go: no callback comes after this. A program that is yet to be started is started; input
- * whose end was written goes in whole. Accepts NULL. */
+/* Lets go: no callback comes after this. A program that is yet to be started is started, and what
+ * was written goes in: to the last byte if its end was written too, else as far as the program
+ * takes it at once. Accepts NULL. */
 void exec_close(struct exec *exec);
 
 /* ---- by name -------------------------------------------------------------------------------- */

@@ -10,6 +10,7 @@ import threading
 import time
 
 import pytest
+from websocket import ABNF
 
 from boxtest import BOX_BIN, EXIT_NOT_FOUND, eventually, random_name
 
@@ -333,3 +334,18 @@ def test_bad_exec_bodies_are_refused(yard, box, body):
 def test_names_of_boxes_are_not_paths(yard):
     for name in ("..", "%2e%2e", "a%2fb", random_name() + "%00"):
         assert yard.api("POST", f"/v1/boxes/{name}/exec", {"argv": ["true"]}).status in (400, 404)
+
+
+# ---- input of those who leave ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("tty", [False, True])
+def test_input_of_a_client_that_leaves_at_once_goes_in(yard, box, tty):
+    spec = {"argv": ["sh", "-c", "read line; echo $line > /root/got; sleep 1000"], "tty": tty}
+    ws = yard.ws(f"{box.path}/exec")
+    frames = [(json.dumps(spec).encode(), ABNF.OPCODE_TEXT), (b"hello\n", ABNF.OPCODE_BINARY),
+              (b"\x03\xe8", ABNF.OPCODE_CLOSE)]
+    ws.sock.sendall(b"".join(ABNF.create_frame(*frame).format() for frame in frames))
+    ws.shutdown()
+    eventually(lambda: box.get("/root/got").body == b"hello\n", what="the program has its line")
+    assert box.execs()[-1]["state"] == "running"
