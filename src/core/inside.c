@@ -21,6 +21,16 @@ enum {
 	RETRY_MS = 50,
 };
 
+/* Bytes on their way to whoever asked. */
+struct piece {
+	enum wire_answer_kind kind;
+	uint32_t code;
+	uint8_t *data;
+	size_t len;
+	bool relayed; /* comes from a program, and counts in its window */
+	struct piece *next;
+};
+
 static uint64_t last_serial;
 
 struct inside *box_inside(struct box *box)
@@ -195,9 +205,9 @@ void ask_out(struct ask *ask, const void *data, size_t len)
 	add_bytes(ask, WIRE_ANSWER_OUT, data, len, false);
 }
 
-void ask_relay(struct ask *ask, enum wire_answer_kind kind, const void *data, size_t len)
+void ask_relay(struct ask *ask, enum exec_stream stream, const void *data, size_t len)
 {
-	add_bytes(ask, kind, data, len, true);
+	add_bytes(ask, stream == EXEC_STDERR ? WIRE_ANSWER_ERR : WIRE_ANSWER_OUT, data, len, true);
 }
 
 void ask_outf(struct ask *ask, const char *fmt, ...)

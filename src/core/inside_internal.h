@@ -6,6 +6,7 @@
 #include "core/inside.h"
 
 struct ask;
+struct piece;
 struct telling;
 
 struct inside {
@@ -19,26 +20,16 @@ struct inside {
 	struct loop_timer *retry;
 };
 
-/* Bytes on their way to whoever asked. */
-struct piece {
-	enum wire_answer_kind kind;
-	uint32_t code;
-	uint8_t *data;
-	size_t len;
-	bool relayed; /* comes from a program, and counts in its window */
-	struct piece *next;
-};
-
 struct ask {
 	struct box *box;
 	uint64_t id;	 /* box-init's */
 	uint64_t serial; /* ours, for those who come back later */
 	char **words;
-	uint64_t number; /* of the next answer */
-	struct piece *pieces;
-	struct chan *answer; /* the first piece is under way */
-	bool over;	     /* the last piece is in the list */
-	struct exec *exec;   /* a program in a child whose output goes to whoever asked */
+	uint64_t number;      /* of the next answer */
+	struct piece *pieces; /* answers that are not given yet */
+	struct chan *answer;  /* the first of them is under way */
+	bool over;	      /* the last piece is in the list */
+	struct exec *exec;    /* a program in a child whose output goes to whoever asked */
 	struct ask *next;
 };
 
@@ -47,7 +38,8 @@ struct inside *box_inside(struct box *box); /* made when it is needed */
 void ask_out(struct ask *ask, const void *data, size_t len);
 void ask_outf(struct ask *ask, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 void ask_json(struct ask *ask, const json_t *value);
-void ask_relay(struct ask *ask, enum wire_answer_kind kind, const void *data, size_t len);
+/* Output of ask->exec, which gets its window back when whoever asked has taken it. */
+void ask_relay(struct ask *ask, enum exec_stream stream, const void *data, size_t len);
 /* The end: nothing is added to it any more; it goes when all was taken. */
 void ask_done(struct ask *ask, int code);
 void ask_fail(struct ask *ask, const struct err *err);
@@ -65,6 +57,8 @@ struct errand {
 };
 struct errand *errand_new(struct ask *ask);
 struct ask *errand_find(const struct errand *errand); /* NULL: nobody waits any more */
+
+enum { ASK_WORDS_MAX = WIRE_WORDS_MAX };
 
 /* inside_verbs.c */
 /* Does what was asked, or answers why not. */

@@ -364,7 +364,7 @@ static void on_exec_output(struct exec *exec, enum exec_stream stream, uint64_t 
 	(void)exec;
 	(void)offset;
 	(void)time_us;
-	ask_relay(arg, stream == EXEC_STDERR ? WIRE_ANSWER_ERR : WIRE_ANSWER_OUT, data, len);
+	ask_relay(arg, stream, data, len);
 }
 
 static void on_exec_done(
@@ -483,7 +483,7 @@ static const struct verb {
 	{ "fork", do_fork, ARG_JSON | ARG_COUNT | ARG_FROM, 0, FORKS_MAX, false },
 	{ "snapshot", do_snapshot, ARG_JSON | ARG_DISK_ONLY, 0, 1, false },
 	{ "rollback", do_rollback, ARG_DISK_ONLY, 0, 1, false },
-	{ "exec", do_exec, ARG_PROGRAM, 2, WIRE_WORDS_MAX, false },
+	{ "exec", do_exec, ARG_PROGRAM, 2, ASK_WORDS_MAX, false },
 	{ "rm", do_rm, 0, 1, FORKS_MAX, false },
 };
 
