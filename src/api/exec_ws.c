@@ -13,9 +13,10 @@ struct session {
 	struct exchange x;
 	struct live live;
 	char box[API_PARAM_MAX]; /* id */
-	bool awaiting;		 /* the description of a program that is started here */
-	bool input;		 /* the client's bytes go to the program */
-	bool closing;		 /* ws_close was called; nothing more is sent */
+	struct principal principal;
+	bool awaiting; /* the description of a program that is started here */
+	bool input;    /* the client's bytes go to the program */
+	bool closing;  /* ws_close was called; nothing more is sent */
 };
 
 static void session_done(struct exchange *x)
@@ -147,7 +148,7 @@ static void write_input(struct session *session, const void *data, size_t len)
 		ws_pause(session->x.ws);
 }
 
-static int start(struct session *session, json_t *message, struct err *err)
+static int start_program(struct session *session, json_t *message, struct err *err)
 {
 	struct box *box = box_find(session->x.api->yard, session->box, err);
 	struct exec_body body = { 0 };
@@ -167,6 +168,16 @@ static int start(struct session *session, json_t *message, struct err *err)
 	}
 out:
 	exec_body_done(&body);
+	return done;
+}
+
+/* In the name of whoever opened the connection. */
+static int start(struct session *session, json_t *message, struct err *err)
+{
+	const struct asker *before = auth_enter(session->x.api->auth, &session->principal);
+	int done = start_program(session, message, err);
+
+	auth_leave(session->x.api->auth, before);
 	return done;
 }
 
@@ -284,6 +295,7 @@ static struct session *session_accept(struct call *call)
 	struct session *session = xnew(struct session);
 
 	session->x.api = call->api;
+	session->principal = *call->principal;
 	session->x.done = session_done;
 	session->input = true;
 	session->x.ws = ws_accept(call->request, MESSAGE_MAX, &ws_ops, session);

@@ -59,3 +59,31 @@ void box_forget_asker(struct box *box)
 {
 	box->asked_by[0] = '\0';
 }
+
+/* One that does not start is not told of again; nor is one whose end was not heard. */
+enum { EXECS_MAX = 4096 };
+
+void box_note_exec(struct box *box, const char *exec, const char *who)
+{
+	if (!box->exec_who || json_object_size(box->exec_who) >= EXECS_MAX) {
+		json_decref(box->exec_who);
+		box->exec_who = json_object();
+	}
+	if (*who && !json_object_get(box->exec_who, exec))
+		json_object_set_new(box->exec_who, exec, json_string(who));
+}
+
+const char *box_exec_who(const struct box *box, const char *exec)
+{
+	return json_string_value(json_object_get(box->exec_who, exec));
+}
+
+void box_forget_exec(struct box *box, const char *exec)
+{
+	if (exec && box->exec_who) {
+		json_object_del(box->exec_who, exec);
+		return;
+	}
+	json_decref(box->exec_who);
+	box->exec_who = NULL;
+}

@@ -43,3 +43,8 @@ const char *yard_get_who(const struct yard *yard);
  * it until box_forget_asker. */
 void box_note_asker(struct box *box);
 void box_forget_asker(struct box *box);
+/* Who started a program of the box, for the events of its start and its end: box-init, which tells
+ * of them, does not know. NULL: not known, such as after a restart of the daemon. */
+void box_note_exec(struct box *box, const char *exec, const char *who);
+const char *box_exec_who(const struct box *box, const char *exec);
+void box_forget_exec(struct box *box, const char *exec); /* NULL: all */

@@ -119,6 +119,7 @@ void box_free(struct box *box)
 	loop_timer_free(box->timer);
 	loop_timer_free(box->command_timer);
 	box_leave_tree(box);
+	box_forget_exec(box, NULL);
 	box_row_done(&box->row);
 	free(box);
 }

@@ -100,6 +100,7 @@ struct box {
 		struct err problem;
 	} beginning;
 	struct inside *inside; /* what it asked for from inside; NULL: nothing yet. See inside.c */
+	json_t *exec_who;      /* of its programs, by id; or NULL; see asker.h */
 	char asked_by[ASKER_WHO_SIZE]; /* what it is busy with, see asker.h; "": nobody */
 	struct waiter *waiters;
 	struct waiter *removers; /* those who wait for it to be gone */
@@ -181,6 +182,10 @@ static inline const char *json_get_text(const json_t *object, const char *key)
 
 	return text ? text : "";
 }
+
+/* events.c: yard_event in the name of who; NULL: of whoever asks. */
+void yard_event_by(
+	struct yard *yard, const char *type, struct box *box, const char *who, json_t *data);
 
 /* box.c */
 struct box *box_new(struct yard *yard, const struct box_row *row); /* takes the row's strings */

@@ -7,6 +7,12 @@
 
 void yard_event(struct yard *yard, const char *type, struct box *box, json_t *data)
 {
+	yard_event_by(yard, type, box, NULL, data);
+}
+
+void yard_event_by(
+	struct yard *yard, const char *type, struct box *box, const char *who, json_t *data)
+{
 	_cleanup_json_ json_t *owned = data;
 	_cleanup_json_ json_t *event = NULL;
 	int64_t now = clock_wall_us();
@@ -22,7 +28,9 @@ void yard_event(struct yard *yard, const char *type, struct box *box, json_t *da
 		row.tree = box_get_tree(box);
 	}
 	row.owner = box ? box->row.owner : yard_get_owner(yard);
-	row.who = !yard->asker && box && *box->asked_by ? box->asked_by : yard_get_who(yard);
+	if (!who)
+		who = !yard->asker && box && *box->asked_by ? box->asked_by : yard_get_who(yard);
+	row.who = who;
 	if (store_event_add(yard->store, &row, &offset, &err) < 0) {
 		log_error("cannot record an event", kv_str("type", type), kv_err(&err));
 		return;

@@ -17,6 +17,7 @@ enum { LATE_MS = 1000 }; /* a running box tells the end of a time limit well wit
 struct exec {
 	struct yard *yard;
 	char box[BOX_ID_LEN + 1];
+	char asked_by[ASKER_WHO_SIZE];
 	const struct exec_ops *ops;
 	void *arg;
 	struct sender in;      /* with the channel */
@@ -310,6 +311,7 @@ static struct exec *exec_new(struct box *box, const struct exec_ops *ops, void *
 
 	exec->yard = box->yard;
 	snprintf(exec->box, sizeof exec->box, "%s", box->row.id);
+	snprintf(exec->asked_by, sizeof exec->asked_by, "%s", yard_get_who(box->yard));
 	exec->ops = ops;
 	exec->arg = arg;
 	exec->in.hold = true; /* until the program is there */
@@ -324,7 +326,8 @@ static void begin(struct box *box, const struct err *why, void *arg)
 
 	if (why)
 		err = *why;
-	if (why || exec_open(box, &exec->spec, &chan_ops, exec, &exec->in.chan, &err) < 0) {
+	if (why || exec_open(box, &exec->spec, exec->asked_by, &chan_ops, exec, &exec->in.chan,
+			   &err) < 0) {
 		if (exec->failed)
 			*exec->failed = err;
 		else

@@ -15,6 +15,7 @@ typedef void (*exec_ready)(struct box *box, const struct err *err, void *arg);
 void box_before_exec(struct box *box, const char *const *argv, exec_ready ready, void *arg);
 /* stopped: the box, so that it does not run any more whatever is said. ret borrows from info. */
 void exec_info_from(const struct wire_exec_info *info, bool stopped, struct exec_info *ret);
-/* Asks box-init for the program; a box that sleeps is woken. The channel hears the rest. */
-int exec_open(struct box *box, const struct exec_spec *spec, const struct chan_ops *ops, void *arg,
-	struct chan **ret, struct err *err);
+/* Asks box-init for the program, in the name of who; a box that sleeps is woken. The channel hears
+ * the rest. */
+int exec_open(struct box *box, const struct exec_spec *spec, const char *who,
+	const struct chan_ops *ops, void *arg, struct chan **ret, struct err *err);

@@ -106,8 +106,8 @@ static const char *config_or(json_t *config, const char *key, const char *given)
 	return (given && *given) || !value ? given : value;
 }
 
-int exec_open(struct box *box, const struct exec_spec *spec, const struct chan_ops *ops, void *arg,
-	struct chan **ret, struct err *err)
+int exec_open(struct box *box, const struct exec_spec *spec, const char *who,
+	const struct chan_ops *ops, void *arg, struct chan **ret, struct err *err)
 {
 	const struct image *image = box_image(box);
 	json_t *config = image ? image->config : NULL;
@@ -130,6 +130,7 @@ int exec_open(struct box *box, const struct exec_spec *spec, const struct chan_o
 					     .cols = spec->cols,
 					     .timeout_ms = spec->timeout_ms,
 				     });
+	box_note_exec(box, spec->id && *spec->id ? spec->id : id, who);
 	done = box_chan_open(box, WIRE_OP_EXEC_START, &request, ops, arg, ret, err);
 	buf_done(&request);
 	return done;

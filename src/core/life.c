@@ -255,6 +255,7 @@ void box_ended(struct box *box, const char *reason, const char *detail)
 			"{s:s,s:s}", "reason", box->row.end_reason, "detail", box->row.end_detail));
 	box_tell(box, NULL);
 	box_forget_asker(box);
+	box_forget_exec(box, NULL);
 }
 
 static void on_ended(

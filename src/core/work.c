@@ -137,9 +137,11 @@ static json_t *event_json(struct box *box, enum wire_event event, const struct w
 static void exec_event(struct box *box, enum wire_event event, const struct wire_exec_info *info)
 {
 	if (box_event_allowed(box))
-		yard_event(box->yard,
+		yard_event_by(box->yard,
 			event == WIRE_EVENT_EXEC_STARTED ? "exec.started" : "exec.exited", box,
-			event_json(box, event, info));
+			box_exec_who(box, info->id), event_json(box, event, info));
+	if (event == WIRE_EVENT_EXEC_EXITED)
+		box_forget_exec(box, info->id);
 	if (event == WIRE_EVENT_EXEC_EXITED && !strcmp(info->id, "main") && *box->row.command &&
 		box->row.remove_on_exit && box->state == BOX_RUNNING)
 		box_remove(box, true, NULL, NULL);

@@ -257,6 +257,15 @@ def test_events_and_audit_are_the_owners_and_name_who_asked(yard, things, ann, b
     assert f"token {ann.name}" in {event["who"] for event in theirs if event["type"] == "image.saved"}
     removed = [event for event in theirs if event["type"] == "box.removed" and event["box_name"] == things["kept"]]
     assert [event["who"] for event in removed] == [f"token {ann.name}"]
+    ended = bob.api("POST", f"/v1/boxes/{own['id']}/exec", {"argv": ["true"]}, expect=200)
+    assert b'"exit"' in ended.body
+    yard.box("exec", own["name"], "--", "true")  # by WebSocket
+
+    def programs():
+        return [event["who"] for event in yard.events(box=own["id"]) if event["type"].startswith("exec.")]
+
+    eventually(lambda: len(programs()) == 4, 5, "starts and ends of both")
+    assert programs() == [f"token {bob.name}"] * 2 + ["uid 0 by the socket"] * 2
     every = yard.events()
     assert {"ann", "bob", "local"} <= {event["owner"] for event in every}
     assert not [event for event in every if not event["who"]]
