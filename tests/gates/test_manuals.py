@@ -88,3 +88,65 @@ def test_zsh_offers_what_fits(tmp_path):
 
     assert "rollback" in offered("box ")
     assert "build an image" in offered("box image ")
+
+
+# ---- pages that people wrote -----------------------------------------------------------------------
+
+PAGES = [path for path in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))) if path.name not in ("cli.md", "decisions.md")]
+INSIDE = {"self", "fork", "ls", "exec", "rm", "snapshot", "rollback", "snapshots", "help", "cp"}  # verbs of the `box` in boxes
+
+HIDDEN = {"serve", "gate", "dial-stdio"}
+
+
+def command_lines(page):
+    """The words of each `box …` in the blocks and the code of a page, up to what belongs to a program."""
+    text = page.read_text()
+    blocks = [line.strip().removeprefix("$ ") for line in text.splitlines() if line.startswith("    ")]
+    for line in (*blocks, *re.findall(r"`(box [^`]+)`", text)):
+        for one in re.split(r"; |&& |\| |\$\(|#", line):
+            words = one.strip().split()
+            if words[:1] == ["box"] and len(words) > 1 and re.fullmatch(r"[a-z-]+", words[1]):
+                yield line, words[1:words.index("--")] if "--" in words else words[1:]
+
+
+def test_commands_and_options_of_the_pages_exist():
+    groups = {name.split()[0] for name in COMMANDS if " " in name}
+    common = {"json", "quiet", "help"}
+    wrong = []
+    for page in PAGES:
+        for line, words in command_lines(page):
+            name = " ".join(words[:2]) if words[0] in groups else words[0]
+            if words[0] in groups and (len(words) < 2 or "|" in words[1] or not re.fullmatch(r"[a-z-]+", words[1])):
+                continue  # `box policy`, the group itself
+            if page.name == "inside.md" and words[0] in INSIDE:
+                continue
+            if name in ("ada", "outside") or name in HIDDEN:
+                continue
+            if name not in COMMANDS:
+                wrong.append(f"{page.name}: there is no 'box {name}': {line}")
+                continue
+            given = {re.split(r"[=\[|]", word[2:])[0].rstrip(",.;)]") for word in words if word.startswith("--") and len(word) > 2}
+            wrong += [f"{page.name}: box {name} has no --{flag}: {line}" for flag in given - common - set(COMMANDS.get(name, ()))]
+    assert not wrong, "\n".join(wrong)
+
+
+def test_every_setting_is_explained_and_every_explanation_is_a_setting():
+    source = (ROOT / "src/conf/conf.c").read_text()
+    known = dict(re.findall(r'^\t\{ "([a-z_]+)", (?:"(BOX_[A-Z_]+)"|NULL), set_', source, re.M))
+    page = (ROOT / "docs/conf.md").read_text()
+    rows = re.findall(r"^\| ((?:`[a-z_]+`(?:, )?)+) \| ((?:`BOX_[A-Z_]+`(?:, )?)*)", page, re.M)
+    told = {}
+    for names, variables in rows:
+        names, variables = re.findall(r"[a-z_]+", names), re.findall(r"[A-Z_]+", variables)
+        told.update(zip(names, variables or [""] * len(names)))
+    assert known and known == told
+
+
+def test_files_that_pages_and_comments_name_exist():
+    """`core/recover.c` in a page: somebody will look for it."""
+    wrong = []
+    for page in (ROOT / "ARCHITECTURE.md", ROOT / "CONTRIBUTING.md", *PAGES, ROOT / "docs/decisions.md"):
+        for name in re.findall(r"`((?:[a-z0-9_]+/)+[a-z0-9_]+\.(?:c|h|py))`", page.read_text()):
+            if not any((top / name).exists() for top in (ROOT, ROOT / "src", ROOT / "src/core", ROOT / "tests")):
+                wrong.append(f"{page.name}: {name}")
+    assert not wrong, "\n".join(wrong)
