@@ -451,6 +451,18 @@ static void on_going(struct instance *instance, void *arg)
 	box_save(box, STORE_SAFE);
 }
 
+/* Its memory is as good as before. */
+static void on_held(struct instance *instance, void *arg)
+{
+	struct box *box = arg;
+
+	(void)instance;
+	if (box->intent != INTENT_WOKEN)
+		return;
+	box_set_state(box, BOX_STARTING, INTENT_WAKE);
+	box_save(box, STORE_SAFE);
+}
+
 const struct instance_ops box_instance_ops = {
 	.on_ready = on_ready,
 	.on_failed = on_failed,
@@ -459,6 +471,7 @@ const struct instance_ops box_instance_ops = {
 	.on_pids = on_pids,
 	.on_marked = on_marked,
 	.on_going = on_going,
+	.on_held = on_held,
 };
 
 void box_instance_spec(struct box *box, const struct image *image, struct instance_spec *ret)

@@ -24,6 +24,7 @@
 #include <sys/wait.h>
 
 enum {
+	KILL_MS = 200,	 /* a killed process is gone */
 	GRACE_MS = 2000, /* from a refused event to the kill */
 	SWEEP_MS = 2,
 	SWEEPS_MAX = 2500,
@@ -45,6 +46,9 @@ struct criu {
 	bool heard;	   /* CRIU itself has spoken */
 	bool asked;	   /* an event waits for its answer */
 	bool deaf;	   /* it lets what it restored run, whatever we answer */
+	bool resuming;	   /* CRIU_PRE_RESUME was told */
+	bool agreed;	   /* to what is restored going on */
+	bool goes_on;	   /* it does, though CRIU ended before it said so */
 	bool to_fail;	   /* every event is refused from now on */
 	bool replied;	   /* reply is its last word */
 	bool reaped;	   /* the process */
@@ -109,6 +113,7 @@ void criu_answer(struct criu *criu, bool ok, const struct err *reason)
 			err_set(&refused, ERR_CANCELLED, "refused while %s", criu->doing);
 		remember(criu, &refused);
 	}
+	criu->agreed |= criu->resuming && ok && !criu->to_fail;
 	tell(criu, ok && !criu->to_fail);
 }
 
@@ -163,6 +168,7 @@ static void on_notify(struct criu *criu, const struct criu_reply *reply)
 	if (criu->type == CRIU_TYPE_RESTORE &&
 		(event.kind == CRIU_NETWORK_UNLOCK || event.kind == CRIU_PRE_RESUME))
 		criu->deaf = true;
+	criu->resuming |= name && event.kind == CRIU_PRE_RESUME;
 	if (criu->type == CRIU_TYPE_RESTORE && reply->pid && adopt(criu, reply->pid, &err) < 0) {
 		give_up(criu, &err);
 		return;
@@ -240,6 +246,8 @@ static void on_readable(void *arg, unsigned ready)
  * back; what was restored can. */
 static bool succeeded(const struct criu *criu)
 {
+	if (criu->goes_on)
+		return true;
 	if (!criu->replied || !criu->reply.success || criu->failure.kind == ERR_PROTOCOL)
 		return false;
 	return criu->type == CRIU_TYPE_DUMP || criu->failure.kind == ERR_NONE;
@@ -321,6 +329,7 @@ static void finish(struct criu *criu, bool by_signal, int value)
 		result.pid = criu->restored;
 		result.pidfd = steal_fd(&criu->restored_fd);
 	} else {
+		result.held = criu->agreed && !criu->replied && criu->failure.kind == ERR_NONE;
 		read_log(criu, log);
 		explain(criu, log, by_signal, value);
 		err = criu->failure;
@@ -353,6 +362,16 @@ static void on_sweep(void *arg)
 		loop_timer_start(criu->sweep, SWEEP_MS);
 }
 
+/* One that is killed after all agreed that the processes go on has let them all go, or none: then
+ * they were killed with it, PID 1 among them (scripts/criu-changes). That takes a moment. */
+static bool went_on(const struct criu *criu)
+{
+	struct pollfd ended = { .fd = criu->restored_fd, .events = POLLIN };
+
+	return criu->agreed && criu->failure.kind == ERR_NONE && !criu->replied &&
+	       criu->restored_fd >= 0 && poll(&ended, 1, KILL_MS) == 0;
+}
+
 static void on_ended(void *arg, unsigned ready)
 {
 	struct criu *criu = arg;
@@ -361,13 +380,14 @@ static void on_ended(void *arg, unsigned ready)
 
 	(void)ready;
 	/* What it said last may still be there. An event nobody waits for any more is not told. */
-	criu->to_fail = true;
+	criu->to_fail |= !criu->agreed;
 	while (receive(criu))
 		;
 	loop_timer_stop(criu->limit);
 	loop_fd_set(criu->message_watch, 0);
 	loop_fd_set(criu->exit_watch, 0);
 	criu->asked = false;
+	criu->goes_on = went_on(criu);
 	if (!succeeded(criu)) /* before it is reaped: then its group has its number for sure */
 		kill_all(criu);
 	criu_process_reap(&criu->process, &by_signal, &value);

@@ -16,7 +16,9 @@
  * A dump that is refused or cancelled, or whose caller dies, undoes what it did to the processes. A
  * killed criu mostly does too: what it put into them ends by itself when the connection to it is
  * cut. But while it puts code into a process or takes it out, a kill of criu is the end of that
- * process (SIGTRAP). The time limit is for a criu that hangs, which it does elsewhere; nobody
+ * process (SIGTRAP). A criu that is killed while it restores takes along what it made; once the
+ * caller has agreed to pre-resume all of it goes on, and the run succeeds, or none of it has run.
+ * The time limit is for a criu that hangs, which it does elsewhere; nobody
  * should kill it in a hurry. A restore whose caller dies is killed, and what it made is left where
  * it is: in its cgroup, for the caller's successor to remove. */
 #pragma once
@@ -158,6 +160,7 @@ struct criu_result {
 	/* When it failed: the end of its log, whole lines, printable; else "". Borrowed, as the
 	 * result is. */
 	const char *log;
+	bool held; /* of a restore that failed: agreed to pre-resume, and nothing has run */
 };
 
 /* Called from the loop, never from inside the calls below. Each may free the run. */

@@ -171,6 +171,9 @@ struct instance_ops {
 	/* Of such a one, between the two: it is whole, and goes on when this returns. May be
 	 * NULL. */
 	void (*on_going)(struct instance *instance, void *arg);
+	/* After on_going, before on_failed: none of its processes has run after all. May be
+	 * NULL. */
+	void (*on_held)(struct instance *instance, void *arg);
 };
 
 /* ---- capture: an instance at one moment, written into files --------------------------------- */

@@ -19,6 +19,7 @@ import states
 from boxtest import SLOWNESS, Yard, eventually, instance_processes, read_proc
 from states import Checks, plus
 
+WAKE_KILLS = int(os.environ.get("BOX_TEST_WAKE_KILLS", "12"))
 KILLS = int(os.environ.get("BOX_TEST_STATE_KILLS", "2"))
 SEED = int(os.environ.get("BOX_TEST_SEED", random.SystemRandom().randrange(1 << 32)))
 # Those that no operation is known to trouble: what fails here is about the fault.
@@ -240,6 +241,42 @@ def test_criu_killed(scene, verb):
     scene.now = scene.checks.counts()
     states.snapshot(scene.box)
     assert scene.checks.counts() == plus(scene.now, 1)
+
+
+WRITER = """import os, threading, time
+def write(n):
+    with open(f"/root/grows{n}", "ab", 0) as f:
+        while True: f.write(b"x" * 100)
+for n in range(20): threading.Thread(target=write, args=(n,), daemon=True).start()
+time.sleep(10000)
+"""
+
+
+@pytest.mark.slow
+def test_criu_killed_while_it_lets_the_processes_go(fresh_yard):
+    """The kernel lets go of processes whose tracer ends: they wrote to the disk of a box that counted as asleep, and its
+    memory could never be used again."""
+    box, daemon = fresh_yard.new(memory="512M"), fresh_yard.daemon_pid()
+    assert box.put("/root/w.py", WRITER.encode()).status < 300
+    writer = box.start("python3", "/root/w.py")
+    eventually(lambda: box.out("ls /root | grep -c grows || true") == "20", 10)
+    states.hibernate(box)
+    before = time.monotonic()
+    states.wake(box)
+    took = time.monotonic() - before
+    for number in range(WAKE_KILLS):
+        states.hibernate(box)
+        client = fresh_yard.spawn("wake", box.name)
+        time.sleep(took * (0.4 + 0.6 * number / WAKE_KILLS))
+        for pid in states.criu_processes(fresh_yard)[:1]:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        end(client)
+        eventually(lambda: states.state(box) in ("running", "hibernated"), 30, lambda: box.show())
+        if states.state(box) == "hibernated":
+            states.wake(box)
+        assert box.get_exec(writer["id"])["state"] == "running", number
+    assert daemon == fresh_yard.daemon_pid()
 
 
 # ---- no room -----------------------------------------------------------------------------------------------

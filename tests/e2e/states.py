@@ -132,16 +132,18 @@ def plus(counts, more):
 
 
 def criu_processes(yard, daemon=None):
-    """CRIU that restores boxes of the yard; with the number of its daemon also the one that captures, or waits to."""
+    """CRIU that restores boxes of the yard; with the number of its daemon also the one that captures, or waits to. Not its
+    helpers, nor the processes it makes, which are called so at first."""
     def is_criu(pid):
         return read_proc(pid, "comm").strip() == b"criu"
 
-    def above(pid):
-        while is_criu(pid):
-            pid = int((read_proc(pid, "stat").rpartition(b")")[2].split() or [b"", b"0"])[1])
-        return pid
+    def is_inside(pid):
+        return len(read_proc(pid, "status").partition(b"NSpid:")[2].partition(b"\n")[0].split()) != 1
 
-    return [pid for pid in processes() if is_criu(pid) and
+    def above(pid):
+        return int((read_proc(pid, "stat").rpartition(b")")[2].split() or [b"", b"0"])[1])
+
+    return [pid for pid in processes() if is_criu(pid) and not is_inside(pid) and not is_criu(above(pid)) and
             (above(pid) == daemon or f"/{yard.name}".encode() in read_proc(pid, "cgroup"))]
 
 

@@ -58,6 +58,7 @@ struct restoring {
 	char links[64];
 	int work;   /* where CRIU writes its log; in the scratch place, as links */
 	int socket; /* the mount box-init's socket is bound on */
+	bool going; /* CRIU was told to let the processes go on */
 	bool runs;
 	bool has_connections; /* TCP, in the images */
 	pid_t last_pid;	      /* processes are counted on from there */
@@ -509,6 +510,17 @@ static int on_restored(struct restoring *restoring, const struct criu_event *eve
 	return 0;
 }
 
+static void let_go(struct restoring *restoring)
+{
+	struct ns_instance *instance = restoring->instance;
+
+	restoring->runs = true;
+	restoring->instance = NULL;
+	instance->restoring = NULL;
+	ns_instance_watch(instance);
+	instance->base.events->on_ready(&instance->base, instance->base.arg);
+}
+
 static void on_event(struct criu *criu, const struct criu_event *event, void *arg)
 {
 	struct restoring *restoring = arg;
@@ -531,13 +543,10 @@ static void on_event(struct criu *criu, const struct criu_event *event, void *ar
 	/* Whoever only wanted to know whether it comes back kills it here. */
 	criu_answer(criu, status == 0 && (!instance->kill_asked || event->kind == CRIU_POST_RESUME),
 		status < 0 ? &err : NULL);
-	if (event->kind != CRIU_POST_RESUME)
-		return;
-	restoring->runs = true;
-	restoring->instance = NULL;
-	instance->restoring = NULL;
-	ns_instance_watch(instance);
-	instance->base.events->on_ready(&instance->base, instance->base.arg);
+	if (event->kind == CRIU_PRE_RESUME)
+		restoring->going = !instance->kill_asked;
+	if (event->kind == CRIU_POST_RESUME)
+		let_go(restoring);
 }
 
 /* ---- the end -------------------------------------------------------------------------------- */
@@ -586,6 +595,13 @@ static void on_done(
 
 	if (result->pidfd >= 0)
 		close(result->pidfd);
+	/* It was killed when the processes went on already. */
+	if (!err->kind && instance && restoring->going && !instance->kill_asked) {
+		let_go(restoring);
+		instance = NULL;
+	}
+	if (result->held && instance && instance->base.events->on_held)
+		instance->base.events->on_held(&instance->base, instance->base.arg);
 	if (err->kind && !instance && restoring->runs)
 		log_warn("criu failed after all was restored", kv_err(err));
 	if (err->kind && *result->log && !(instance && instance->kill_asked))
