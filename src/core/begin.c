@@ -10,7 +10,7 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/text.h"
-#include "states/states.h"
+#include "checkpoint/checkpoints.h"
 
 void box_begin_from(struct box *box, const char *state, enum begin_kind kind)
 {
@@ -72,7 +72,7 @@ int begin_prepare(struct box *box, bool *ret_wait, struct err *err)
 		return 0;
 	beginning->in_call = beginning->waits = true;
 	err_clear(&beginning->problem);
-	states_plain(box->yard->states, beginning->state, on_plain, box);
+	checkpoints_plain(box->yard->checkpoints, beginning->state, on_plain, box);
 	beginning->in_call = false;
 	if (beginning->problem.kind) {
 		*err = beginning->problem;
@@ -89,11 +89,11 @@ void begin_done(struct box *box)
 	if (!beginning->state)
 		return;
 	if (beginning->waits)
-		states_forget(box->yard->states, box);
+		checkpoints_forget(box->yard->checkpoints, box);
 	if (beginning->dir >= 0)
 		close(beginning->dir);
 	if (beginning->held)
-		states_release(box->yard->states, beginning->state);
+		checkpoints_release(box->yard->checkpoints, beginning->state);
 	if (beginning->used)
 		snapshot_unuse(box->yard, beginning->state);
 	free(beginning->state);

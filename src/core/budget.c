@@ -14,7 +14,7 @@
 #include "base/log.h"
 #include "base/text.h"
 #include "pool/pool.h"
-#include "states/states.h"
+#include "checkpoint/checkpoints.h"
 
 /* ---- the tree ------------------------------------------------------------------------------- */
 
@@ -78,7 +78,7 @@ uint64_t box_states_bytes(struct box *box)
 		if (!strcmp(yard->snapshots[i]->row.box, box->row.id))
 			sum += state_bytes(yard->snapshots[i]);
 	if (*box->row.state_id && !snapshot_by_id(yard, box->row.state_id))
-		states_sizes(yard->states, box->row.state_id, &plain, &packed);
+		checkpoints_sizes(yard->checkpoints, box->row.state_id, &plain, &packed);
 	return sum + (packed ? packed : plain);
 }
 

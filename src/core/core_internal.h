@@ -159,8 +159,8 @@ struct yard {
 	unsigned waking_told; /* watches are being told */
 	struct keeping *keepings;
 	struct disk_stream *streams;
-	struct states *states;	     /* NULL before it is open */
-	struct snapshot **snapshots; /* oldest first; see snapshot.c */
+	struct checkpoints *checkpoints; /* NULL before it is open */
+	struct snapshot **snapshots;	 /* oldest first; see snapshot.c */
 	size_t snapshot_count;
 	struct wish *snapshot_wishes; /* who waits until one is safe */
 	struct packing *packings;     /* of snapshots */

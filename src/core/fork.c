@@ -23,7 +23,7 @@
 #include "helper/helper.h"
 #include "image/image.h"
 #include "pool/pool.h"
-#include "states/states.h"
+#include "checkpoint/checkpoints.h"
 #include <sys/socket.h>
 
 enum { AT_ONCE = 4 };
@@ -71,9 +71,9 @@ static void forking_free(struct forking *forking)
 		*at = forking->next;
 	helper_free(forking->helper);
 	if (forking->own_state && forking->state)
-		states_discard(forking->yard->states, forking->state, NULL);
+		checkpoints_discard(forking->yard->checkpoints, forking->state, NULL);
 	if (forking->pinned)
-		states_unpin(forking->yard->states, forking->state);
+		checkpoints_unpin(forking->yard->checkpoints, forking->state);
 	if (forking->used)
 		snapshot_unuse(forking->yard, forking->snapshot);
 	for (unsigned i = 0; i < forking->count && forking->children; i++) {
@@ -612,7 +612,7 @@ static void on_turn(struct box *box, const struct err *gone, void *arg)
 	/* Hibernated, its processes are written down already. */
 	if (box->state == BOX_HIBERNATED && !forking->disk_only) {
 		forking->state = xstrdup(box->row.state_id);
-		forking->pinned = states_pin(forking->yard->states, forking->state);
+		forking->pinned = checkpoints_pin(forking->yard->checkpoints, forking->state);
 	}
 	forking->box = box;
 	take(forking, box);

@@ -15,7 +15,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "loop/loop.h"
-#include "states/states.h"
+#include "checkpoint/checkpoints.h"
 
 struct sleeping {
 	struct box *box;
@@ -103,7 +103,7 @@ static void give_up(struct sleeping *sleeping, const struct err *why)
 	struct err err = *why;
 
 	box->sleeping = NULL;
-	states_discard(box->yard->states, sleeping->state, NULL);
+	checkpoints_discard(box->yard->checkpoints, sleeping->state, NULL);
 	if (box->state == BOX_HIBERNATING) {
 		go_on(sleeping, box);
 		if (box->state == BOX_RUNNING)
@@ -156,7 +156,7 @@ static void on_tried(struct box *box, const struct err *err, void *arg)
 	if (err)
 		give_up(sleeping, err);
 	else
-		states_pack(box->yard->states, sleeping->state, on_packed, sleeping);
+		checkpoints_pack(box->yard->checkpoints, sleeping->state, on_packed, sleeping);
 }
 
 static void on_taken(
@@ -169,7 +169,7 @@ static void on_taken(
 		return;
 	}
 	if (!trial_start(box, sleeping->state, result->processes, on_tried, sleeping))
-		states_pack(box->yard->states, sleeping->state, on_packed, sleeping);
+		checkpoints_pack(box->yard->checkpoints, sleeping->state, on_packed, sleeping);
 }
 
 /* Its instance has ended: as wanted, or by itself while it was captured. */
@@ -201,8 +201,8 @@ bool hibernate_ended(struct box *box)
 	if (!box_is_paused(box))
 		text_replace(&box->row.asleep_for, sleeping->reason);
 	box_save(box, STORE_KEPT);
-	states_drop_plain(box->yard->states, sleeping->state);
-	states_sizes(box->yard->states, sleeping->state, &plain, &packed);
+	checkpoints_drop_plain(box->yard->checkpoints, sleeping->state);
+	checkpoints_sizes(box->yard->checkpoints, sleeping->state, &plain, &packed);
 	yard_event(box->yard, "box.hibernated", box,
 		json_pack("{s:s,s:I,s:I}", "reason", sleeping->reason, "stored_bytes",
 			(json_int_t)packed, "took_us",
@@ -223,9 +223,9 @@ void hibernate_cancel(struct box *box, const struct err *why)
 		return;
 	box->sleeping = NULL;
 	trial_cancel(box);
-	states_forget(box->yard->states, sleeping);
+	checkpoints_forget(box->yard->checkpoints, sleeping);
 	if (!sleeping->committed)
-		states_discard(box->yard->states, sleeping->state, NULL);
+		checkpoints_discard(box->yard->checkpoints, sleeping->state, NULL);
 	/* Nobody would let it go on before the next daemon comes. */
 	if (!sleeping->committed && box->yard->closing && box->state == BOX_HIBERNATING)
 		go_on(sleeping, box);
@@ -303,7 +303,7 @@ void box_hibernate(struct box *box, const char *reason, box_done done, void *arg
 void wake_forget_state(struct box *box)
 {
 	if (*box->row.state_id)
-		states_discard(box->yard->states, box->row.state_id, NULL);
+		checkpoints_discard(box->yard->checkpoints, box->row.state_id, NULL);
 	text_replace(&box->row.state_id, "");
 	text_replace(&box->row.asleep_for, "");
 }

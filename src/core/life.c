@@ -25,7 +25,7 @@
 #include "image/image.h"
 #include "loop/loop.h"
 #include "pool/pool.h"
-#include "states/states.h"
+#include "checkpoint/checkpoints.h"
 #include <fcntl.h>
 #include <stdio.h>
 
@@ -750,7 +750,7 @@ static void give_processes_up(struct box *box)
 	box->row.ended_us = clock_wall_us();
 	box_set_state(box, BOX_STOPPED, INTENT_NONE);
 	box_save(box, STORE_SAFE);
-	states_discard(box->yard->states, state, NULL);
+	checkpoints_discard(box->yard->checkpoints, state, NULL);
 	yard_event(box->yard, "box.stopped", box,
 		json_pack(
 			"{s:s,s:s}", "reason", box->row.end_reason, "detail", box->row.end_detail));

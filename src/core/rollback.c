@@ -24,7 +24,7 @@
 #include "helper/helper.h"
 #include "loop/loop.h"
 #include "pool/pool.h"
-#include "states/states.h"
+#include "checkpoint/checkpoints.h"
 #include <stdio.h>
 #include <sys/socket.h>
 
@@ -147,7 +147,7 @@ static void go(struct rolling *rolling)
 		err_set(&err, ERR_NOT_FOUND, "the snapshot has gone meanwhile");
 	if (snapshot && change_disks(rolling, &err) == 0) {
 		if (*box->row.state_id)
-			states_discard(rolling->yard->states, box->row.state_id, NULL);
+			checkpoints_discard(rolling->yard->checkpoints, box->row.state_id, NULL);
 		text_replace(&box->row.state_id, "");
 		text_replace(&box->row.position, target);
 		text_replace(&box->row.boot, rolling->yard->boot);

@@ -17,7 +17,7 @@
 #include "base/text.h"
 #include "loop/loop.h"
 #include "pool/pool.h"
-#include "states/states.h"
+#include "checkpoint/checkpoints.h"
 #include <stdio.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -53,17 +53,17 @@ static void on_plain(int dir, const struct err *err, void *arg)
 /* Whether its processes hold locks on files; unknown is yes. */
 static bool has_locks(struct rolling *rolling)
 {
-	struct states *states = rolling->yard->states;
+	struct checkpoints *checkpoints = rolling->yard->checkpoints;
 	struct look look = { .locks = true };
 
-	if (!rolling->from || !states_exists(states, rolling->from) ||
+	if (!rolling->from || !checkpoints_exists(checkpoints, rolling->from) ||
 		box_engine(rolling->box, &look.engine, NULL) < 0)
 		return true;
 	/* Just written, it is there at once. */
-	states_plain(states, rolling->from, on_plain, &look);
-	states_forget(states, &look);
+	checkpoints_plain(checkpoints, rolling->from, on_plain, &look);
+	checkpoints_forget(checkpoints, &look);
 	if (look.held)
-		states_release(states, rolling->from);
+		checkpoints_release(checkpoints, rolling->from);
 	return look.locks;
 }
 
@@ -84,7 +84,8 @@ static bool fits_tree(struct box *box, uint64_t bytes, uint64_t processes)
 
 bool box_fits_twice(struct box *box, uint64_t bytes, uint64_t processes)
 {
-	return fits_tree(box, bytes, processes) && bytes + ROOM_LEFT < states_memory_available();
+	return fits_tree(box, bytes, processes) &&
+	       bytes + ROOM_LEFT < checkpoints_memory_available();
 }
 
 /* Both are in memory for a moment. And what both see, volumes and folders of the host, may have
@@ -328,7 +329,7 @@ bool rollback_commit(struct box *box)
 	rolling->committed = true;
 	/* Else it is the snapshot's. */
 	if (*slept_in && !rolling->adopted)
-		states_discard(rolling->yard->states, slept_in, NULL);
+		checkpoints_discard(rolling->yard->checkpoints, slept_in, NULL);
 	end_present(rolling);
 	return true;
 }

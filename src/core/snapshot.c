@@ -11,7 +11,7 @@
 #include "base/log.h"
 #include "base/text.h"
 #include "pool/pool.h"
-#include "states/states.h"
+#include "checkpoint/checkpoints.h"
 #include <dirent.h>
 
 enum {
@@ -79,7 +79,7 @@ char *state_id_new(struct yard *yard)
 
 	do
 		random_id(id, BOX_ID_LEN);
-	while (snapshot_by_id(yard, id) || states_exists(yard->states, id));
+	while (snapshot_by_id(yard, id) || checkpoints_exists(yard->checkpoints, id));
 	return xstrdup(id);
 }
 
@@ -135,7 +135,7 @@ void snapshot_ready_of(
 	struct yard *yard, struct snapshot *snapshot, const struct take_result *result)
 {
 	if (!strcmp(snapshot->row.kind, "full"))
-		states_sizes(yard->states, snapshot->row.id, &snapshot->row.plain_bytes,
+		checkpoints_sizes(yard->checkpoints, snapshot->row.id, &snapshot->row.plain_bytes,
 			&snapshot->row.stored_bytes);
 	else
 		snapshot->safe = true;
@@ -203,10 +203,11 @@ static void on_packed(const struct err *err, void *arg)
 			kv_err(err));
 	} else {
 		snapshot->safe = true;
-		states_sizes(yard->states, snapshot->row.id, &plain, &snapshot->row.stored_bytes);
+		checkpoints_sizes(
+			yard->checkpoints, snapshot->row.id, &plain, &snapshot->row.stored_bytes);
 		record(yard, snapshot, STORE_SAFE);
 		budget_states_changed(yard, snapshot->row.box);
-		states_trim(yard->states, PLAIN_KEPT);
+		checkpoints_trim(yard->checkpoints, PLAIN_KEPT);
 	}
 	snapshot_waiters_tell(yard, id, err);
 	if (done)
@@ -226,7 +227,7 @@ void snapshot_make_safe(struct yard *yard, struct snapshot *snapshot, safe_done 
 	*packing = (struct packing){ yard, xstrdup(snapshot->row.id), yard->packings, done, arg };
 	yard->packings = packing;
 	snapshot->packing = true;
-	states_pack(yard->states, snapshot->row.id, on_packed, packing);
+	checkpoints_pack(yard->checkpoints, snapshot->row.id, on_packed, packing);
 }
 
 /* ---- let go --------------------------------------------------------------------------------- */
@@ -281,7 +282,8 @@ static void drop(struct yard *yard, struct snapshot *snapshot, bool with_state)
 		return;
 	}
 	if (store_snapshot_delete(yard->store, snapshot->row.id, STORE_KEPT, &err) < 0 ||
-		(with_state && states_discard(yard->states, snapshot->row.id, &err) < 0) ||
+		(with_state &&
+			checkpoints_discard(yard->checkpoints, snapshot->row.id, &err) < 0) ||
 		pool_disk_discard(yard->pool, SNAPSHOT_DISKS, snapshot->row.id, &err) < 0)
 		log_warn("something of a snapshot stays", kv_str("snapshot", snapshot->row.id),
 			kv_err(&err));
@@ -324,7 +326,7 @@ void snapshots_box_removed(struct box *box)
 		if (is_of(yard->snapshots[i], box))
 			snapshot_discard(yard, yard->snapshots[i]);
 	if (box->row.state_id && *box->row.state_id)
-		states_discard(yard->states, box->row.state_id, NULL);
+		checkpoints_discard(yard->checkpoints, box->row.state_id, NULL);
 }
 
 bool snapshot_is_automatic(const struct snapshot *snapshot)
@@ -543,7 +545,7 @@ static void on_taken(
 	wish->result = *result;
 	/* It was packed before the box fell asleep. */
 	if (wish->adopted)
-		snapshot->safe = states_is_packed(yard->states, wish->id);
+		snapshot->safe = checkpoints_is_packed(yard->checkpoints, wish->id);
 	snapshot_ready(box, snapshot, result);
 	if (wish->wait_safe && !snapshot->safe) {
 		wish->next = yard->snapshot_wishes;
@@ -699,7 +701,8 @@ static void put_in_order(struct yard *yard)
 		struct snapshot *snapshot = yard->snapshots[i];
 		bool full = !strcmp(snapshot->row.kind, "full");
 
-		snapshot->safe = !full || states_is_packed(yard->states, snapshot->row.id);
+		snapshot->safe =
+			!full || checkpoints_is_packed(yard->checkpoints, snapshot->row.id);
 		if (strcmp(snapshot->row.status, "ready") ||
 			(!*snapshot->row.box && !*snapshot->row.detail) ||
 			!owner_is_there(yard, snapshot->row.box) ||
@@ -709,7 +712,7 @@ static void put_in_order(struct yard *yard)
 			continue;
 		}
 		/* It was in memory alone when the daemon died. */
-		if (full && !states_exists(yard->states, snapshot->row.id)) {
+		if (full && !checkpoints_exists(yard->checkpoints, snapshot->row.id)) {
 			log_warn("of a snapshot the disk alone is left",
 				kv_str("snapshot", snapshot->row.id));
 			text_replace(&snapshot->row.kind, "disk");
@@ -731,7 +734,7 @@ static void sweep_state(const char *id, void *arg)
 	struct yard *yard = arg;
 
 	if (!state_is_needed(yard, id))
-		states_discard(yard->states, id, NULL);
+		checkpoints_discard(yard->checkpoints, id, NULL);
 }
 
 static void sweep_disks(struct yard *yard)
@@ -757,7 +760,7 @@ int snapshots_load(struct yard *yard, struct err *err)
 void snapshots_sweep(struct yard *yard)
 {
 	put_in_order(yard);
-	states_each(yard->states, sweep_state, yard);
+	checkpoints_each(yard->checkpoints, sweep_state, yard);
 	sweep_disks(yard);
 }
 
@@ -777,7 +780,7 @@ void snapshots_close(struct yard *yard)
 		void *arg = packing->arg;
 
 		next = packing->next;
-		states_forget(yard->states, packing);
+		checkpoints_forget(yard->checkpoints, packing);
 		packing_free(packing);
 		if (done)
 			done(&err, arg);

@@ -21,7 +21,7 @@
 #include "helper/helper.h"
 #include "loop/loop.h"
 #include "pool/pool.h"
-#include "states/states.h"
+#include "checkpoint/checkpoints.h"
 #include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -126,7 +126,7 @@ static void discard(struct taking *taking)
 	struct yard *yard = taking->box->yard;
 
 	if (taking->state)
-		states_discard(yard->states, taking->state, NULL);
+		checkpoints_discard(yard->checkpoints, taking->state, NULL);
 	if (taking->disk && !taking->given)
 		pool_disk_discard(yard->pool, taking->disk_place, taking->disk, NULL);
 }
@@ -475,7 +475,7 @@ static int start(struct taking *taking, const struct take_spec *spec, struct err
 	}
 	if (spec->disk && pool_check_room(yard->pool, 0, err) < 0)
 		return -1;
-	if (spec->state && states_make(yard->states, spec->state, box_capture_need(box),
+	if (spec->state && checkpoints_make(yard->checkpoints, spec->state, box_capture_need(box),
 				   spec->quick, &taking->dir, err) < 0)
 		return -1;
 	/* The driver's look at the box may refuse: before the helper is made. */

@@ -19,7 +19,7 @@
 #include "base/log.h"
 #include "helper/helper.h"
 #include "pool/pool.h"
-#include "states/states.h"
+#include "checkpoint/checkpoints.h"
 #include <fcntl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -47,7 +47,7 @@ static void trial_free(struct trial *trial)
 	instance_free(trial->instance);
 	if (trial->dir >= 0) {
 		close(trial->dir);
-		states_release(yard->states, trial->state);
+		checkpoints_release(yard->checkpoints, trial->state);
 	}
 	pool_disk_discard(yard->pool, BOX_DISKS, trial->disk, NULL);
 	free(trial->state);
@@ -182,7 +182,7 @@ static bool has_room(const struct trial *trial, uint64_t processes)
 {
 	uint64_t plain, packed;
 
-	states_sizes(trial->box->yard->states, trial->state, &plain, &packed);
+	checkpoints_sizes(trial->box->yard->checkpoints, trial->state, &plain, &packed);
 	return !box_has_mounts(trial->box) && box_fits_twice(trial->box, plain, processes) &&
 	       pool_check_room(trial->box->yard->pool, 0, NULL) == 0;
 }
@@ -205,8 +205,8 @@ bool trial_start(struct box *box, const char *state, uint64_t processes, box_don
 		.arg = arg };
 	box->trial = trial;
 	/* Just written, it is there at once. */
-	states_plain(box->yard->states, state, on_plain, trial);
-	states_forget(box->yard->states, trial);
+	checkpoints_plain(box->yard->checkpoints, state, on_plain, trial);
+	checkpoints_forget(box->yard->checkpoints, trial);
 	if (!is_unusual(trial)) {
 		trial_free(trial);
 		return false;

@@ -14,7 +14,7 @@
 #include "base/strv.h"
 #include "base/text.h"
 #include "loop/loop.h"
-#include "states/states.h"
+#include "checkpoint/checkpoints.h"
 
 enum {
 	RECONNECT_MS = 20,
@@ -250,7 +250,7 @@ static void came_back(struct box *box, bool created)
 	box_save(box, STORE_KEPT);
 	begin_done(box);
 	if (*slept_in)
-		states_discard(box->yard->states, slept_in, NULL);
+		checkpoints_discard(box->yard->checkpoints, slept_in, NULL);
 	if (created)
 		yard_event(box->yard, "box.created", box,
 			json_pack("{s:s}", "origin", box->row.origin_box));

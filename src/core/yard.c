@@ -10,7 +10,7 @@
 #include "image/image.h"
 #include "loop/loop.h"
 #include "pool/pool.h"
-#include "states/states.h"
+#include "checkpoint/checkpoints.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -112,7 +112,7 @@ static int open_states(struct yard *yard, struct err *err)
 {
 	_cleanup_free_ char *quick = xasprintf("%s/states", yard->conf->run);
 
-	return states_open(yard->loop, yard->conf->home, quick, &yard->states, err);
+	return checkpoints_open(yard->loop, yard->conf->home, quick, &yard->checkpoints, err);
 }
 
 static int open_groups(struct yard *yard, struct err *err)
@@ -235,7 +235,7 @@ void yard_close(struct yard *yard)
 	loop_timer_free(yard->idle);
 	drivers_close(yard->drivers);
 	groups_close(yard->groups);
-	states_close(yard->states);
+	checkpoints_close(yard->checkpoints);
 	images_close(yard->images);
 	close_pool(yard);
 	store_close(yard->store);

@@ -3,7 +3,7 @@
 #include "base/text.h"
 #include "image/image.h"
 #include "pool/pool.h"
-#include "states/states.h"
+#include "checkpoint/checkpoints.h"
 #include <dirent.h>
 
 #define CHECK(cond, ...)                              \
@@ -58,7 +58,8 @@ static void check_box(const struct box *box, const char *context)
 	CHECK((box->state == BOX_HIBERNATED) == (*box->row.state_id != '\0'),
 		"box '%s' is %s and its state is '%s'", box->row.name, box_state_name(box->state),
 		box->row.state_id);
-	CHECK(!*box->row.state_id || states_is_packed(test.yard->states, box->row.state_id),
+	CHECK(!*box->row.state_id ||
+			checkpoints_is_packed(test.yard->checkpoints, box->row.state_id),
 		"box '%s' sleeps in a state that is not packed", box->row.name);
 	CHECK(!*box->row.position || snapshot_by_id(test.yard, box->row.position),
 		"the position of '%s' is gone", box->row.name);
@@ -148,7 +149,7 @@ static void check_snapshots(const char *context)
 		CHECK(pool_disk_exists(test.yard->pool, SNAPSHOT_DISKS, id),
 			"snapshot '%s' has no disk", id);
 		CHECK(strcmp(snapshot->row.kind, "full") != 0 ||
-				states_exists(test.yard->states, id),
+				checkpoints_exists(test.yard->checkpoints, id),
 			"snapshot '%s' has no state", id);
 		CHECK(!*snapshot->row.box || box_find(test.yard, snapshot->row.box, NULL),
 			"snapshot '%s' is of no box", id);
@@ -181,7 +182,7 @@ void check_yard(const char *context)
 	check_disks(BOX_DISKS, is_box, context);
 	check_disks(SNAPSHOT_DISKS, is_snapshot, context);
 	check_disks("views", is_box, context);
-	states_each(yard->states, check_state, (void *)context);
+	checkpoints_each(yard->checkpoints, check_state, (void *)context);
 }
 
 void check_empty(const char *context)

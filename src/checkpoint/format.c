@@ -1,11 +1,11 @@
-/* format.c - the list at the head of a packed state and the sum at its end
+/* format.c - the list at the head of a packed checkpoint and the sum at its end
  *
  *   list:     "boxstate" u32 version, u32 count, u64 total, u8 length of the id, id,
  *             then for each file: u8 length of the name, name, u64 size
  *   trailer:  u32 0x184d2a5b, u32 79, u64 length of all before it, "sha256:" and 64 hex digits
  *
  * Numbers are little-endian. There is one way only to write a list, and only that one is read. */
-#include "states/states_internal.h"
+#include "checkpoint/checkpoints_internal.h"
 #include "base/buf.h"
 #include <dirent.h>
 #include <endian.h>
@@ -17,12 +17,12 @@
 static const char magic[8] = { 'b', 'o', 'x', 's', 't', 'a', 't', 'e' };
 enum { VERSION = 1 };
 
-bool state_name_is_good(const char *name, size_t len)
+bool checkpoint_name_is_good(const char *name, size_t len)
 {
 	static const char good[] =
 		"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-";
 
-	if (!len || len > STATE_NAME_MAX ||
+	if (!len || len > CHECKPOINT_NAME_MAX ||
 		(name[0] == '.' && (len == 1 || (len == 2 && name[1] == '.'))))
 		return false;
 	for (size_t i = 0; i < len; i++)
@@ -31,32 +31,33 @@ bool state_name_is_good(const char *name, size_t len)
 	return true;
 }
 
-void state_list_done(struct state_list *list)
+void checkpoint_list_done(struct checkpoint_list *list)
 {
 	free(list->files);
-	*list = (struct state_list){ 0 };
+	*list = (struct checkpoint_list){ 0 };
 }
 
 /* ---- from a directory ----------------------------------------------------------------------- */
 
 static int compare_files(const void *a, const void *b)
 {
-	return strcmp(((const struct state_file *)a)->name, ((const struct state_file *)b)->name);
+	return strcmp(((const struct checkpoint_file *)a)->name,
+		((const struct checkpoint_file *)b)->name);
 }
 
 static int add_file(
-	struct state_list *list, size_t *room, int dir, const char *name, struct err *err)
+	struct checkpoint_list *list, size_t *room, int dir, const char *name, struct err *err)
 {
 	struct stat st;
 
 	if (fstatat(dir, name, &st, AT_SYMLINK_NOFOLLOW) < 0)
 		return err_sys(err, errno, "look at '%s'", name);
-	if (!S_ISREG(st.st_mode) || !state_name_is_good(name, strlen(name)))
+	if (!S_ISREG(st.st_mode) || !checkpoint_name_is_good(name, strlen(name)))
 		return err_set(err, ERR_INVALID, "'%s' is not a file a state may hold", name);
-	if (list->count == STATE_FILES_MAX)
+	if (list->count == CHECKPOINT_FILES_MAX)
 		return err_set(
-			err, ERR_TOO_LARGE, "a state holds %d files at most", STATE_FILES_MAX);
-	if ((uint64_t)st.st_size > STATE_FILE_MAX)
+			err, ERR_TOO_LARGE, "a state holds %d files at most", CHECKPOINT_FILES_MAX);
+	if ((uint64_t)st.st_size > CHECKPOINT_FILE_MAX)
 		return err_set(err, ERR_TOO_LARGE, "'%s' is too large", name);
 	if (list->count == *room) {
 		*room = MAX(64, *room * 2);
@@ -68,11 +69,11 @@ static int add_file(
 	return 0;
 }
 
-int state_list_scan(int dir, struct state_list *ret, struct err *err)
+int checkpoint_list_scan(int dir, struct checkpoint_list *ret, struct err *err)
 {
 	int copy = openat(dir, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC), failed = 0;
 	DIR *folder = copy < 0 ? NULL : fdopendir(copy);
-	struct state_list list = { 0 };
+	struct checkpoint_list list = { 0 };
 	struct dirent *entry;
 	size_t room = 0;
 
@@ -86,11 +87,11 @@ int state_list_scan(int dir, struct state_list *ret, struct err *err)
 			failed = add_file(&list, &room, dir, entry->d_name, err);
 	if (!failed && errno)
 		failed = err_sys(err, errno, "read the folder of a state");
-	if (!failed && list.total > STATE_TOTAL_MAX)
+	if (!failed && list.total > CHECKPOINT_TOTAL_MAX)
 		failed = err_set(err, ERR_TOO_LARGE, "the state is too large");
 	closedir(folder);
 	if (failed) {
-		state_list_done(&list);
+		checkpoint_list_done(&list);
 		return -1;
 	}
 	if (list.count)
@@ -121,7 +122,7 @@ static void put_text(struct buf *out, const char *text)
 	buf_add(out, text, len);
 }
 
-void state_list_put(struct buf *out, const char *id, const struct state_list *list)
+void checkpoint_list_put(struct buf *out, const char *id, const struct checkpoint_list *list)
 {
 	buf_add(out, magic, sizeof magic);
 	put_u32(out, VERSION);
@@ -177,35 +178,35 @@ static bool get_text(struct cursor *cursor, char *ret, size_t max)
 }
 
 static const char *get_head(
-	struct cursor *cursor, const char *id, struct state_list *list, uint32_t *ret_count)
+	struct cursor *cursor, const char *id, struct checkpoint_list *list, uint32_t *ret_count)
 {
-	char found[sizeof magic], found_id[STATE_ID_MAX + 1];
+	char found[sizeof magic], found_id[CHECKPOINT_ID_MAX + 1];
 	uint32_t version;
 
 	if (!get(cursor, found, sizeof found) || memcmp(found, magic, sizeof magic))
 		return "it does not begin as a state does";
 	if (!get_u32(cursor, &version) || version != VERSION)
 		return "it was written by another version of box";
-	if (!get_u32(cursor, ret_count) || *ret_count > STATE_FILES_MAX ||
-		!get_u64(cursor, &list->total) || list->total > STATE_TOTAL_MAX)
+	if (!get_u32(cursor, ret_count) || *ret_count > CHECKPOINT_FILES_MAX ||
+		!get_u64(cursor, &list->total) || list->total > CHECKPOINT_TOTAL_MAX)
 		return "its list of files makes no sense";
-	if (!get_text(cursor, found_id, STATE_ID_MAX) || strcmp(found_id, id))
+	if (!get_text(cursor, found_id, CHECKPOINT_ID_MAX) || strcmp(found_id, id))
 		return "it is another state";
 	return NULL;
 }
 
-static const char *get_files(struct cursor *cursor, struct state_list *list, uint32_t count)
+static const char *get_files(struct cursor *cursor, struct checkpoint_list *list, uint32_t count)
 {
 	uint64_t total = 0;
 
 	for (; list->count < count; list->count++) {
-		struct state_file *file = &list->files[list->count];
+		struct checkpoint_file *file = &list->files[list->count];
 
-		if (!get_text(cursor, file->name, STATE_NAME_MAX) ||
-			!state_name_is_good(file->name, strlen(file->name)) ||
+		if (!get_text(cursor, file->name, CHECKPOINT_NAME_MAX) ||
+			!checkpoint_name_is_good(file->name, strlen(file->name)) ||
 			(list->count && strcmp(file[-1].name, file->name) >= 0))
 			return "its list has a name that cannot be";
-		if (!get_u64(cursor, &file->size) || file->size > STATE_FILE_MAX)
+		if (!get_u64(cursor, &file->size) || file->size > CHECKPOINT_FILE_MAX)
 			return "its list has a size that cannot be";
 		total += file->size;
 	}
@@ -214,21 +215,21 @@ static const char *get_files(struct cursor *cursor, struct state_list *list, uin
 	return NULL;
 }
 
-int state_list_get(const uint8_t *data, size_t len, const char *id, struct state_list *ret,
-	const char **ret_why)
+int checkpoint_list_get(const uint8_t *data, size_t len, const char *id,
+	struct checkpoint_list *ret, const char **ret_why)
 {
 	struct cursor cursor = { data, len };
-	struct state_list list = { 0 };
+	struct checkpoint_list list = { 0 };
 	const char *why;
 	uint32_t count;
 
 	why = get_head(&cursor, id, &list, &count);
 	if (!why) {
-		list.files = xnewn(struct state_file, count + 1);
+		list.files = xnewn(struct checkpoint_file, count + 1);
 		why = get_files(&cursor, &list, count);
 	}
 	if (why) {
-		state_list_done(&list);
+		checkpoint_list_done(&list);
 		*ret_why = why;
 		return -1;
 	}
@@ -236,12 +237,13 @@ int state_list_get(const uint8_t *data, size_t len, const char *id, struct state
 	return 0;
 }
 
-void state_trailer_put(uint8_t out[STATE_TRAILER_SIZE], uint64_t length, const char *digest)
+void checkpoint_trailer_put(
+	uint8_t out[CHECKPOINT_TRAILER_SIZE], uint64_t length, const char *digest)
 {
-	uint32_t head[2] = { htole32(0x184d2a5b), htole32(STATE_TRAILER_SIZE - 8) };
+	uint32_t head[2] = { htole32(0x184d2a5b), htole32(CHECKPOINT_TRAILER_SIZE - 8) };
 
 	length = htole64(length);
 	memcpy(out, head, 8);
 	memcpy(out + 8, &length, 8);
-	memcpy(out + 16, digest, STATE_TRAILER_SIZE - 16);
+	memcpy(out + 16, digest, CHECKPOINT_TRAILER_SIZE - 16);
 }

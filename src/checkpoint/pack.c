@@ -1,10 +1,10 @@
 /* pack.c - a plain form into one compressed stream; runs in a helper
  *
  * Level 1: memory of programs shrinks to a third or less at half a gigabyte a second, and the next
- * levels win a few percent for twice the time. One thread: two states are packed beside each other
- * at most, and boxes want the other cores. Each file is a frame of its own, so that damage can be
- * told by the file's name. */
-#include "states/states_internal.h"
+ * levels win a few percent for twice the time. One thread: two checkpoints are packed beside each
+ * other at most, and boxes want the other cores. Each file is a frame of its own, so that damage
+ * can be told by the file's name. */
+#include "checkpoint/checkpoints_internal.h"
 #include "base/buf.h"
 #include "base/file.h"
 #include "image/sha256.h"
@@ -37,7 +37,7 @@ static int flush(struct packer *packer, struct err *err)
 	sha256_add(packer->sha, packer->out, packer->held);
 	/* Boxes live on that disk too: they are not to find it full because a large one of them is
 	 * put away. */
-	if (packer->written >= SMALL && state_disk_room(packer->fd) < packer->held)
+	if (packer->written >= SMALL && checkpoint_disk_room(packer->fd) < packer->held)
 		return err_set(err, ERR_LIMIT, "the disk of BOX_HOME has no room for the state");
 	if (fd_write_all(packer->fd, packer->out, packer->held, err) < 0)
 		return err_wrap(err, "'%s'", PACKED_NAME);
@@ -83,12 +83,12 @@ static int add(struct packer *packer, const void *data, size_t len, bool last, s
 }
 
 static int add_list(
-	struct packer *packer, const char *id, const struct state_list *list, struct err *err)
+	struct packer *packer, const char *id, const struct checkpoint_list *list, struct err *err)
 {
 	struct buf bytes = BUF_INIT;
 	int ret;
 
-	state_list_put(&bytes, id, list);
+	checkpoint_list_put(&bytes, id, list);
 	ret = begin_frame(packer, bytes.len, err);
 	if (ret == 0)
 		ret = add(packer, buf_head(&bytes), bytes.len, true, err);
@@ -98,7 +98,7 @@ static int add_list(
 
 /* As many bytes as the list says: what was added since is left out. */
 static int add_file(
-	struct packer *packer, int plain, const struct state_file *file, struct err *err)
+	struct packer *packer, int plain, const struct checkpoint_file *file, struct err *err)
 {
 	_cleanup_close_ int fd = openat(
 		plain, file->name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NOCTTY | O_NONBLOCK);
@@ -127,13 +127,13 @@ static int add_file(
 
 static int add_trailer(struct packer *packer, struct err *err)
 {
-	uint8_t trailer[STATE_TRAILER_SIZE];
+	uint8_t trailer[CHECKPOINT_TRAILER_SIZE];
 	char digest[DIGEST_SIZE];
 
 	if (flush(packer, err) < 0)
 		return -1;
 	sha256_end(steal_ptr(&packer->sha), digest);
-	state_trailer_put(trailer, packer->written, digest);
+	checkpoint_trailer_put(trailer, packer->written, digest);
 	packer->written += sizeof trailer;
 	if (fd_write_all(packer->fd, trailer, sizeof trailer, err) < 0)
 		return err_wrap(err, "'%s'", PACKED_NAME);
@@ -142,24 +142,24 @@ static int add_trailer(struct packer *packer, struct err *err)
 
 static int pack_all(struct packer *packer, int plain, const char *id, struct err *err)
 {
-	struct state_list list;
+	struct checkpoint_list list;
 	int ret;
 
-	if (state_list_scan(plain, &list, err) < 0)
+	if (checkpoint_list_scan(plain, &list, err) < 0)
 		return -1;
 	ret = add_list(packer, id, &list, err);
 	for (size_t i = 0; i < list.count && ret == 0; i++)
 		ret = add_file(packer, plain, &list.files[i], err);
-	state_list_done(&list);
+	checkpoint_list_done(&list);
 	return ret == 0 ? add_trailer(packer, err) : -1;
 }
 
-int state_pack(int plain, const char *id, int fd, uint64_t *ret_bytes, struct err *err)
+int checkpoint_pack(int plain, const char *id, int fd, uint64_t *ret_bytes, struct err *err)
 {
 	struct packer packer = { .fd = fd, .zstd = ZSTD_createCCtx(), .sha = sha256_new() };
 	int ret = -1;
 
-	packer.in = malloc(IN_SIZE); /* not cleared: most states fill little of it */
+	packer.in = malloc(IN_SIZE); /* not cleared: most checkpoints fill little of it */
 	packer.out = malloc(OUT_SIZE);
 	if (!packer.zstd || !packer.in || !packer.out) {
 		err_set(err, ERR_LIMIT, "no memory for packing");

@@ -1,8 +1,8 @@
-/* sweep.c - files of states that nobody needs any more
+/* sweep.c - files of checkpoints that nobody needs any more
  *
  * Removing gigabytes takes a while. So they are renamed out of the way, which takes no time, and
  * removed by a helper. What a dead daemon had renamed is removed by the next. */
-#include "states/states_internal.h"
+#include "checkpoint/checkpoints_internal.h"
 #include "base/file.h"
 #include "base/log.h"
 #include "base/text.h"
@@ -44,12 +44,12 @@ static int sweep_folder(int top, struct err *err)
 
 static int run(int sock, void *arg)
 {
-	struct states *states = arg;
+	struct checkpoints *checkpoints = arg;
 	struct err err = ERR_INIT;
 
-	if (states->quick >= 0)
-		sweep_folder(states->quick, &err);
-	sweep_folder(states->top, &err);
+	if (checkpoints->quick >= 0)
+		sweep_folder(checkpoints->quick, &err);
+	sweep_folder(checkpoints->top, &err);
 	if (err.kind)
 		send(sock, &err, sizeof err, MSG_NOSIGNAL);
 	return 0;
@@ -68,34 +68,34 @@ static void on_message(const void *message, size_t len, void *arg)
 
 static void on_swept(int code, void *arg)
 {
-	struct states *states = arg;
+	struct checkpoints *checkpoints = arg;
 
 	(void)code;
-	states->sweeper = NULL;
-	if (states->sweep_again)
-		sweep(states);
+	checkpoints->sweeper = NULL;
+	if (checkpoints->sweep_again)
+		sweep(checkpoints);
 }
 
 static const struct helper_ops ops = {
 	.run = run, .on_message = on_message, .on_exit = on_swept, .light = true
 };
 
-void sweep(struct states *states)
+void sweep(struct checkpoints *checkpoints)
 {
-	const int keep[] = { states->top, states->quick };
+	const int keep[] = { checkpoints->top, checkpoints->quick };
 	struct err err = ERR_INIT;
 
 	/* It may have passed the place already. */
-	states->sweep_again = states->sweeper != NULL;
-	if (states->sweeper)
+	checkpoints->sweep_again = checkpoints->sweeper != NULL;
+	if (checkpoints->sweeper)
 		return;
-	if (helper_start(states->loop, &ops, states, keep, states->quick >= 0 ? 2 : 1,
-		    &states->sweeper, &err) < 0)
+	if (helper_start(checkpoints->loop, &ops, checkpoints, keep,
+		    checkpoints->quick >= 0 ? 2 : 1, &checkpoints->sweeper, &err) < 0)
 		log_warn("cannot remove files of a state, will try again", kv_err(&err));
 }
 
-void sweep_close(struct states *states)
+void sweep_close(struct checkpoints *checkpoints)
 {
-	helper_free(states->sweeper);
-	states->sweeper = NULL;
+	helper_free(checkpoints->sweeper);
+	checkpoints->sweeper = NULL;
 }

@@ -1,11 +1,11 @@
-/* fuzz_states.c - arbitrary bytes as a packed state
+/* fuzz_checkpoint.c - arbitrary bytes as a packed checkpoint
  *
  * The first byte tells what the rest is: the stream itself; or the list of files and then their
  * contents, which are compressed here into frames with the right checksums and the right sum at the
- * end. So the list and what follows it are tried as well as zstd's own format. States are really
- * unpacked, in a folder of /dev/shm: what comes out has the names and sizes that were announced,
- * and nothing lies beside it. */
-#include "states/states_internal.h"
+ * end. So the list and what follows it are tried as well as zstd's own format. Checkpoints are
+ * really unpacked, in a folder of /dev/shm: what comes out has the names and sizes that were
+ * announced, and nothing lies beside it. */
+#include "checkpoint/checkpoints_internal.h"
 #include "base/buf.h"
 #include "base/file.h"
 #include "image/sha256.h"
@@ -45,11 +45,11 @@ static void put_frame(struct buf *out, const void *data, size_t len)
 
 static void put_trailer(struct buf *out)
 {
-	uint8_t trailer[STATE_TRAILER_SIZE];
+	uint8_t trailer[CHECKPOINT_TRAILER_SIZE];
 	char digest[DIGEST_SIZE];
 
 	digest_of(buf_head(out), out->len, digest);
-	state_trailer_put(trailer, out->len, digest);
+	checkpoint_trailer_put(trailer, out->len, digest);
 	buf_add(out, trailer, sizeof trailer);
 }
 
@@ -73,15 +73,15 @@ static void make_stream(struct buf *out, const uint8_t *data, size_t size)
 
 static void make_seed(struct buf *out, unsigned seed)
 {
-	static const struct state_file files[] = { { "a.img", 3 }, { "b", 0 },
+	static const struct checkpoint_file files[] = { { "a.img", 3 }, { "b", 0 },
 		{ "pages-1.img", 5 } };
-	struct state_list list = { (struct state_file *)files, seed % 4, 0 };
+	struct checkpoint_list list = { (struct checkpoint_file *)files, seed % 4, 0 };
 	struct buf bytes = BUF_INIT, stream = BUF_INIT;
 	uint8_t len[2];
 
 	for (size_t i = 0; i < list.count; i++)
 		list.total += files[i].size;
-	state_list_put(&bytes, "id", &list);
+	checkpoint_list_put(&bytes, "id", &list);
 	len[0] = (uint8_t)bytes.len;
 	len[1] = 0;
 	buf_add(&stream, len, 2);
@@ -161,7 +161,7 @@ static uint64_t clear_out(void)
 	while ((entry = readdir(dir))) {
 		if (entry->d_name[0] == '.' && (!entry->d_name[1] || !strcmp(entry->d_name, "..")))
 			continue;
-		if (!state_name_is_good(entry->d_name, strlen(entry->d_name)) ||
+		if (!checkpoint_name_is_good(entry->d_name, strlen(entry->d_name)) ||
 			fstatat(out_fd, entry->d_name, &st, AT_SYMLINK_NOFOLLOW) < 0 ||
 			!S_ISREG(st.st_mode) || unlinkat(out_fd, entry->d_name, 0) < 0)
 			__builtin_trap();
@@ -185,15 +185,15 @@ static void check_beside(void)
 
 static void unpack(const uint8_t *data, size_t size, size_t step)
 {
-	const struct state_place place = { open_place, NULL };
+	const struct checkpoint_place place = { open_place, NULL };
 	struct source first = { data, size, step }, second = { data, size, size + 1 };
-	const struct state_source source = { read_source, &first },
-				  again = { read_source, &second };
+	const struct checkpoint_source source = { read_source, &first },
+				       again = { read_source, &second };
 	struct err err = ERR_INIT;
 	uint64_t bytes;
 	int ret;
 
-	ret = state_unpack(&source, "id", &place, &err);
+	ret = checkpoint_unpack(&source, "id", &place, &err);
 	if (ret < 0 && err.kind != ERR_PROTOCOL && err.kind != ERR_LIMIT)
 		__builtin_trap();
 	bytes = clear_out();
@@ -203,7 +203,7 @@ static void unpack(const uint8_t *data, size_t size, size_t step)
 		__builtin_trap();
 	check_beside();
 	/* However the bytes come, and whether files are made or not, the verdict is the same. */
-	if (err.kind != ERR_LIMIT && state_unpack(&again, "id", NULL, NULL) != ret)
+	if (err.kind != ERR_LIMIT && checkpoint_unpack(&again, "id", NULL, NULL) != ret)
 		__builtin_trap();
 }
 

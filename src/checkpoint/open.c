@@ -1,9 +1,9 @@
-/* open.c - finding the states at the start, and the tmpfs for quick ones
+/* open.c - finding the checkpoints at the start, and the tmpfs for quick ones
  *
  * What a helper had not finished when the daemon died has a name ending in .tmp and goes. Plain
  * forms are not synced: they are whole as long as this kernel runs, and after another start of the
  * machine nobody can tell. The file .boot says under which kernel the plain forms were written. */
-#include "states/states_internal.h"
+#include "checkpoint/checkpoints_internal.h"
 #include "base/file.h"
 #include "base/log.h"
 #include "base/text.h"
@@ -26,38 +26,38 @@ static bool has(int dir, const char *name, mode_t type)
 }
 
 /* Takes in what is whole; moves away what is not. */
-static void take_in(struct states *states, const char *id, bool same_boot)
+static void take_in(struct checkpoints *checkpoints, const char *id, bool same_boot)
 {
 	_cleanup_close_ int dir =
-		openat(states->top, id, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
-	char path[STATE_ID_MAX + sizeof "/" PACKED_TMP_NAME];
-	struct state *state;
+		openat(checkpoints->top, id, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
+	char path[CHECKPOINT_ID_MAX + sizeof "/" PACKED_TMP_NAME];
+	struct checkpoint *checkpoint;
 	bool plain, packed;
 
 	if (dir < 0)
 		return;
 	unlinkat(dir, PACKED_TMP_NAME, 0);
 	snprintf(path, sizeof path, "%s/%s", id, PLAIN_TMP_NAME);
-	sweep_take(states->top, path, NULL);
+	sweep_take(checkpoints->top, path, NULL);
 	plain = has(dir, PLAIN_NAME, S_IFDIR);
 	packed = has(dir, PACKED_NAME, S_IFREG);
 	if (plain && !same_boot) {
 		snprintf(path, sizeof path, "%s/%s", id, PLAIN_NAME);
-		sweep_take(states->top, path, NULL);
+		sweep_take(checkpoints->top, path, NULL);
 		plain = false;
 	}
 	if (!plain && !packed) {
-		sweep_take(states->top, id, NULL);
+		sweep_take(checkpoints->top, id, NULL);
 		return;
 	}
-	state = state_add(states, id);
-	state->plain = plain ? PLAIN_DISK : PLAIN_NONE;
-	state->packed = packed;
+	checkpoint = checkpoint_add(checkpoints, id);
+	checkpoint->plain = plain ? PLAIN_DISK : PLAIN_NONE;
+	checkpoint->packed = packed;
 }
 
-static int read_folder(struct states *states, bool same_boot, struct err *err)
+static int read_folder(struct checkpoints *checkpoints, bool same_boot, struct err *err)
 {
-	int copy = openat(states->top, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	int copy = openat(checkpoints->top, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	DIR *folder = copy < 0 ? NULL : fdopendir(copy);
 	struct dirent *entry;
 
@@ -70,14 +70,15 @@ static int read_folder(struct states *states, bool same_boot, struct err *err)
 	 * gone. */
 	while ((entry = readdir(folder)))
 		if (text_has_prefix(entry->d_name, GONE_PREFIX))
-			sweep_take(states->top, entry->d_name, NULL);
-		else if (state_id_is_good(entry->d_name) && !state_find(states, entry->d_name))
-			take_in(states, entry->d_name, same_boot);
+			sweep_take(checkpoints->top, entry->d_name, NULL);
+		else if (checkpoint_id_is_good(entry->d_name) &&
+			 !checkpoint_find(checkpoints, entry->d_name))
+			take_in(checkpoints, entry->d_name, same_boot);
 	closedir(folder);
 	return 0;
 }
 
-static int find_states(struct states *states, struct err *err)
+static int find_checkpoints(struct checkpoints *checkpoints, struct err *err)
 {
 	_cleanup_free_ char *written = NULL;
 	char boot[BOOT_ID_SIZE];
@@ -85,18 +86,19 @@ static int find_states(struct states *states, struct err *err)
 
 	if (procstat_boot_id(boot, err) < 0)
 		return -1;
-	same_boot = file_read(states->top, BOOT_NAME, BOOT_ID_SIZE, &written, NULL, NULL) == 0 &&
-		    !strcmp(written, boot);
-	if (read_folder(states, same_boot, err) < 0)
+	same_boot =
+		file_read(checkpoints->top, BOOT_NAME, BOOT_ID_SIZE, &written, NULL, NULL) == 0 &&
+		!strcmp(written, boot);
+	if (read_folder(checkpoints, same_boot, err) < 0)
 		return -1;
 	/* Last: until then the plain forms are those of another kernel. */
 	if (!same_boot &&
-		file_write_atomic(states->top, BOOT_NAME, boot, strlen(boot), 0600, err) < 0)
+		file_write_atomic(checkpoints->top, BOOT_NAME, boot, strlen(boot), 0600, err) < 0)
 		return err_wrap(err, "folder of states");
 	return 0;
 }
 
-static int mount_quick(struct states *states, const char *run, struct err *err)
+static int mount_quick(struct checkpoints *checkpoints, const char *run, struct err *err)
 {
 	static const struct mount_option options[] = { { "mode", "0700" }, { "size", "50%" },
 		{ NULL, NULL } };
@@ -111,70 +113,71 @@ static int mount_quick(struct states *states, const char *run, struct err *err)
 		    &mount, err) < 0 ||
 		mount_attach(mount, target, err) < 0)
 		return -1;
-	states->quick = openat(mount, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	if (states->quick < 0) {
+	checkpoints->quick = openat(mount, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	if (checkpoints->quick < 0) {
 		err_sys(err, errno, "open '%s'", run);
 		mount_take_off(mount);
 		return -1;
 	}
-	states->quick_mount = steal_fd(&mount);
-	states->run = xstrdup(run);
+	checkpoints->quick_mount = steal_fd(&mount);
+	checkpoints->run = xstrdup(run);
 	return 0;
 }
 
-int states_open(
-	struct loop *loop, const char *home, const char *run, struct states **ret, struct err *err)
+int checkpoints_open(struct loop *loop, const char *home, const char *run, struct checkpoints **ret,
+	struct err *err)
 {
 	_cleanup_free_ char *path = xasprintf("%s/states", home);
-	struct states *states = xnew(struct states);
+	struct checkpoints *checkpoints = xnew(struct checkpoints);
 	struct err why = ERR_INIT;
 	char digest[DIGEST_SIZE];
 
-	*states = (struct states){ .loop = loop, .top = -1, .quick = -1, .quick_mount = -1 };
-	states->answers_end = &states->answers;
+	*checkpoints =
+		(struct checkpoints){ .loop = loop, .top = -1, .quick = -1, .quick_mount = -1 };
+	checkpoints->answers_end = &checkpoints->answers;
 	/* OpenSSL sets itself up when it is first used: once here instead of in each helper. */
 	digest_of("", 0, digest);
 	if (dir_make_all(path, 0700, err) < 0)
 		goto failed;
-	states->top = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	if (states->top < 0) {
+	checkpoints->top = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	if (checkpoints->top < 0) {
 		err_sys(err, errno, "open '%s'", path);
 		goto failed;
 	}
-	if (find_states(states, err) < 0)
+	if (find_checkpoints(checkpoints, err) < 0)
 		goto failed;
-	if (run && mount_quick(states, run, &why) < 0)
+	if (run && mount_quick(checkpoints, run, &why) < 0)
 		log_warn("no memory disk for states, they go to the disk", kv_err(&why));
-	sweep(states);
-	*ret = states;
+	sweep(checkpoints);
+	*ret = checkpoints;
 	return 0;
 
 failed:
-	states_close(states);
+	checkpoints_close(checkpoints);
 	return -1;
 }
 
-void states_close(struct states *states)
+void checkpoints_close(struct checkpoints *checkpoints)
 {
-	if (!states)
+	if (!checkpoints)
 		return;
-	job_close_all(states);
-	answer_close_all(states);
-	sweep_close(states);
+	job_close_all(checkpoints);
+	answer_close_all(checkpoints);
+	sweep_close(checkpoints);
 	for (unsigned i = 0; i < BUCKETS; i++)
-		while (states->buckets[i]) {
-			struct state *state = states->buckets[i];
+		while (checkpoints->buckets[i]) {
+			struct checkpoint *checkpoint = checkpoints->buckets[i];
 
-			states->buckets[i] = state->next;
-			free(state);
+			checkpoints->buckets[i] = checkpoint->next;
+			free(checkpoint);
 		}
-	if (states->quick_mount >= 0) {
-		mount_take_off(states->quick_mount);
-		rmdir(states->run);
+	if (checkpoints->quick_mount >= 0) {
+		mount_take_off(checkpoints->quick_mount);
+		rmdir(checkpoints->run);
 	}
-	free(states->run);
-	cleanup_closep(&states->quick_mount);
-	cleanup_closep(&states->quick);
-	cleanup_closep(&states->top);
-	free(states);
+	free(checkpoints->run);
+	cleanup_closep(&checkpoints->quick_mount);
+	cleanup_closep(&checkpoints->quick);
+	cleanup_closep(&checkpoints->top);
+	free(checkpoints);
 }

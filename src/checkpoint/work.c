@@ -1,9 +1,9 @@
 /* work.c - packing, unpacking and verifying in helpers, and who is told when it is through
  *
- * A job waits until no other works on its state and few enough run at all. Who asks for what is
- * under way joins it. Nobody is called from inside a call of his: answers go through the loop, one
- * at a time, so that whoever is called may do anything, close the whole thing too. */
-#include "states/states_internal.h"
+ * A job waits until no other works on its checkpoint and few enough run at all. Who asks for what
+ * is under way joins it. Nobody is called from inside a call of his: answers go through the loop,
+ * one at a time, so that whoever is called may do anything, close the whole thing too. */
+#include "checkpoint/checkpoints_internal.h"
 #include "base/clock.h"
 #include "base/file.h"
 #include "helper/helper.h"
@@ -20,8 +20,8 @@ enum { FINISH_MS = 60 * 1000 }; /* the daemon goes down so much later */
 
 struct job {
 	struct job *next;
-	struct states *states;
-	struct state *state;
+	struct checkpoints *checkpoints;
+	struct checkpoint *checkpoint;
 	enum job_kind kind;
 	struct helper *helper; /* NULL: waits for its turn */
 	int dir;	       /* BOX_HOME/states/ID */
@@ -48,31 +48,31 @@ static const char *const verbs[] = {
 
 static void send_next(void *arg)
 {
-	struct states *states = arg;
-	_cleanup_free_ struct answer *answer = states->answers;
+	struct checkpoints *checkpoints = arg;
+	_cleanup_free_ struct answer *answer = checkpoints->answers;
 	const struct err *err = answer->err.kind ? &answer->err : NULL;
 
-	states->answers = answer->next;
-	if (states->answers)
-		loop_defer(states->loop, send_next, states);
+	checkpoints->answers = answer->next;
+	if (checkpoints->answers)
+		loop_defer(checkpoints->loop, send_next, checkpoints);
 	else
-		states->answers_end = &states->answers;
-	/* states may be gone after this */
+		checkpoints->answers_end = &checkpoints->answers;
+	/* checkpoints may be gone after this */
 	if (answer->opened)
 		answer->opened(answer->dir, err, answer->arg);
 	else if (answer->done)
 		answer->done(err, answer->arg);
 }
 
-void answer_send(struct states *states, struct answer *answer, const struct err *err)
+void answer_send(struct checkpoints *checkpoints, struct answer *answer, const struct err *err)
 {
 	if (err)
 		answer->err = *err;
 	answer->next = NULL;
-	if (!states->answers)
-		loop_defer(states->loop, send_next, states);
-	*states->answers_end = answer;
-	states->answers_end = &answer->next;
+	if (!checkpoints->answers)
+		loop_defer(checkpoints->loop, send_next, checkpoints);
+	*checkpoints->answers_end = answer;
+	checkpoints->answers_end = &answer->next;
 }
 
 static void free_answers(struct answer *answer)
@@ -86,9 +86,9 @@ static void free_answers(struct answer *answer)
 	}
 }
 
-static void answer_forget(struct states *states, struct answer *answer)
+static void answer_forget(struct checkpoints *checkpoints, struct answer *answer)
 {
-	struct state *held = answer->held;
+	struct checkpoint *held = answer->held;
 
 	answer->done = NULL;
 	answer->opened = NULL;
@@ -98,25 +98,25 @@ static void answer_forget(struct states *states, struct answer *answer)
 	close(answer->dir);
 	answer->dir = -1;
 	held->holds--;
-	state_settle(states, held);
+	checkpoint_settle(checkpoints, held);
 }
 
-void states_forget(struct states *states, const void *arg)
+void checkpoints_forget(struct checkpoints *checkpoints, const void *arg)
 {
-	for (struct job *job = states->jobs; job; job = job->next)
+	for (struct job *job = checkpoints->jobs; job; job = job->next)
 		for (struct answer *answer = job->answers; answer; answer = answer->next)
 			if (answer->arg == arg)
-				answer_forget(states, answer);
-	for (struct answer *answer = states->answers; answer; answer = answer->next)
+				answer_forget(checkpoints, answer);
+	for (struct answer *answer = checkpoints->answers; answer; answer = answer->next)
 		if (answer->arg == arg)
-			answer_forget(states, answer);
+			answer_forget(checkpoints, answer);
 }
 
-void answer_close_all(struct states *states)
+void answer_close_all(struct checkpoints *checkpoints)
 {
-	loop_undefer(states->loop, send_next, states);
-	free_answers(states->answers);
-	states->answers = NULL;
+	loop_undefer(checkpoints->loop, send_next, checkpoints);
+	free_answers(checkpoints->answers);
+	checkpoints->answers = NULL;
 }
 
 /* ---- in the helper -------------------------------------------------------------------------- */
@@ -144,7 +144,7 @@ static void remove_halves(struct job *job)
 	else
 		tree_remove(dir_of(job), PLAIN_TMP_NAME, NULL);
 	if (job->quick_dir >= 0)
-		unlinkat(job->states->quick, job->state->id, AT_REMOVEDIR);
+		unlinkat(job->checkpoints->quick, job->checkpoint->id, AT_REMOVEDIR);
 }
 
 /* The file first, then its name, then the name of its folder: in this order they must reach the
@@ -155,7 +155,7 @@ static int make_safe(struct job *job, int fd, struct err *err)
 		return err_sys(err, errno, "sync '%s'", PACKED_NAME);
 	if (renameat(job->dir, PACKED_TMP_NAME, job->dir, PACKED_NAME) < 0)
 		return err_sys(err, errno, "rename '%s'", PACKED_TMP_NAME);
-	if (fsync(job->dir) == 0 && fsync(job->states->top) == 0)
+	if (fsync(job->dir) == 0 && fsync(job->checkpoints->top) == 0)
 		return 0;
 	err_sys(err, errno, "sync the folder of the state");
 	unlinkat(job->dir, PACKED_NAME, 0);
@@ -172,7 +172,7 @@ static int run_pack(struct job *job, struct err *err)
 	setpriority(PRIO_PROCESS, 0, 10);
 	if (fd < 0)
 		return err_sys(err, errno, "make '%s'", PACKED_TMP_NAME);
-	if (state_pack(job->plain, job->state->id, fd, &bytes, err) == 0 &&
+	if (checkpoint_pack(job->plain, job->checkpoint->id, fd, &bytes, err) == 0 &&
 		make_safe(job, fd, err) == 0)
 		return 0;
 	remove_halves(job);
@@ -180,14 +180,14 @@ static int run_pack(struct job *job, struct err *err)
 }
 
 /* place NULL: verify only. */
-static int run_read(struct job *job, const struct state_place *place, struct err *err)
+static int run_read(struct job *job, const struct checkpoint_place *place, struct err *err)
 {
 	_cleanup_close_ int fd = openat(job->dir, PACKED_NAME, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
-	const struct state_source source = { read_fd, &fd };
+	const struct checkpoint_source source = { read_fd, &fd };
 
 	if (fd < 0)
 		return err_sys(err, errno, "open '%s'", PACKED_NAME);
-	return state_unpack(&source, job->state->id, place, err);
+	return checkpoint_unpack(&source, job->checkpoint->id, place, err);
 }
 
 /* In memory if there is enough: it is needed for a moment mostly, and what goes to the disk must
@@ -195,13 +195,15 @@ static int run_read(struct job *job, const struct state_place *place, struct err
 static int open_place(void *arg, uint64_t total, struct err *err)
 {
 	struct job *job = arg;
-	struct states *states = job->states;
+	struct checkpoints *checkpoints = job->checkpoints;
 	const char *id =
-		job->state->id; /* Others may be unpacking, and have not filled what they will. */
-	if (!job->disk_only && state_fits_in_memory(states, total * (states->unpacking + 1)) &&
-		(mkdirat(states->quick, id, 0700) == 0 || errno == EEXIST))
-		job->quick_dir = openat(states->quick, id, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	if (job->quick_dir < 0 && state_check_disk(states, total, err) < 0)
+		job->checkpoint
+			->id; /* Others may be unpacking, and have not filled what they will. */
+	if (!job->disk_only &&
+		checkpoint_fits_in_memory(checkpoints, total * (checkpoints->unpacking + 1)) &&
+		(mkdirat(checkpoints->quick, id, 0700) == 0 || errno == EEXIST))
+		job->quick_dir = openat(checkpoints->quick, id, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	if (job->quick_dir < 0 && checkpoint_check_disk(checkpoints, total, err) < 0)
 		return -1;
 	if (mkdirat(dir_of(job), PLAIN_TMP_NAME, 0700) < 0)
 		return err_sys(err, errno, "make '%s'", PLAIN_TMP_NAME);
@@ -212,7 +214,7 @@ static int open_place(void *arg, uint64_t total, struct err *err)
 
 static int unpack_once(struct job *job, struct err *err)
 {
-	const struct state_place place = { open_place, job };
+	const struct checkpoint_place place = { open_place, job };
 
 	if (run_read(job, &place, err) < 0)
 		;
@@ -263,7 +265,7 @@ static int run(int sock, void *arg)
 
 static void explain(struct job *job, struct err *err)
 {
-	err_wrap(err, "%s state '%s'", verbs[job->kind], job->state->id);
+	err_wrap(err, "%s state '%s'", verbs[job->kind], job->checkpoint->id);
 	if (*err->hint)
 		return;
 	if (err->kind == ERR_LIMIT)
@@ -275,28 +277,28 @@ static void explain(struct job *job, struct err *err)
 
 static void unlink_job(struct job *job)
 {
-	struct job **at = &job->states->jobs;
+	struct job **at = &job->checkpoints->jobs;
 
 	while (*at != job)
 		at = &(*at)->next;
 	*at = job->next;
 }
 
-/* The helper was killed and could not remove them itself. A gone state's folder is removed
+/* The helper was killed and could not remove them itself. A gone checkpoint's folder is removed
  * whole. */
 static void take_halves(struct job *job)
 {
-	struct states *states = job->states;
-	struct state *now = state_find(states, job->state->id);
-	char path[STATE_ID_MAX + sizeof "/" PACKED_TMP_NAME];
+	struct checkpoints *checkpoints = job->checkpoints;
+	struct checkpoint *now = checkpoint_find(checkpoints, job->checkpoint->id);
+	char path[CHECKPOINT_ID_MAX + sizeof "/" PACKED_TMP_NAME];
 
-	if (now && now != job->state)
+	if (now && now != job->checkpoint)
 		return; /* the id has been given anew */
-	snprintf(path, sizeof path, "%s/%s", job->state->id,
+	snprintf(path, sizeof path, "%s/%s", job->checkpoint->id,
 		job->kind == JOB_PACK ? PACKED_TMP_NAME : PLAIN_TMP_NAME);
-	sweep_take(states->top, path, NULL);
-	if (job->kind == JOB_UNPACK && states->quick >= 0)
-		sweep_take(states->quick, job->state->id, NULL);
+	sweep_take(checkpoints->top, path, NULL);
+	if (job->kind == JOB_UNPACK && checkpoints->quick >= 0)
+		sweep_take(checkpoints->quick, job->checkpoint->id, NULL);
 }
 
 static void free_job(struct job *job)
@@ -310,11 +312,11 @@ static void free_job(struct job *job)
 /* Each of those who wait for the plain form gets a directory and a hold. */
 static void open_for(struct job *job, struct answer *answer)
 {
-	answer->dir = state_open_plain(job->states, job->state, &answer->err);
+	answer->dir = checkpoint_open_plain(job->checkpoints, job->checkpoint, &answer->err);
 	if (answer->dir < 0)
 		return;
-	job->state->holds++;
-	answer->held = job->state;
+	job->checkpoint->holds++;
+	answer->held = job->checkpoint;
 }
 
 static void answer_all(struct job *job)
@@ -325,18 +327,18 @@ static void answer_all(struct job *job)
 		job->answers = answer->next;
 		if (!job->err.kind && answer->opened)
 			open_for(job, answer);
-		answer_send(job->states, answer, job->err.kind ? &job->err : NULL);
+		answer_send(job->checkpoints, answer, job->err.kind ? &job->err : NULL);
 	}
 }
 
-/* It failed: a quick state has no folder on disk then. */
+/* It failed: a quick checkpoint has no folder on disk then. */
 static void remove_empty(struct job *job)
 {
-	if (job->state->plain == PLAIN_QUICK && !job->state->gone)
-		unlinkat(job->states->top, job->state->id, AT_REMOVEDIR);
+	if (job->checkpoint->plain == PLAIN_QUICK && !job->checkpoint->gone)
+		unlinkat(job->checkpoints->top, job->checkpoint->id, AT_REMOVEDIR);
 }
 
-static void start_waiting(struct states *states);
+static void start_waiting(struct checkpoints *checkpoints);
 
 static void on_message(const void *message, size_t len, void *arg)
 {
@@ -351,62 +353,62 @@ static void on_message(const void *message, size_t len, void *arg)
 	job->told = true;
 }
 
-static unsigned *running_of(struct states *states, enum job_kind kind)
+static unsigned *running_of(struct checkpoints *checkpoints, enum job_kind kind)
 {
-	return kind == JOB_UNPACK ? &states->unpacking : &states->packing;
+	return kind == JOB_UNPACK ? &checkpoints->unpacking : &checkpoints->packing;
 }
 
 static void on_ended(int code, void *arg)
 {
 	struct job *job = arg;
-	struct states *states = job->states;
-	struct state *state = job->state;
+	struct checkpoints *checkpoints = job->checkpoints;
+	struct checkpoint *checkpoint = job->checkpoint;
 
 	(void)code;
 	job->helper = NULL;
 	unlink_job(job);
-	--*running_of(states, job->kind);
-	state->running = NULL;
+	--*running_of(checkpoints, job->kind);
+	checkpoint->running = NULL;
 	if (!job->told) {
 		err_set(&job->err, ERR_SYSTEM, "the helper process was killed");
 		take_halves(job);
-		sweep(states);
+		sweep(checkpoints);
 	}
-	if (state->gone)
+	if (checkpoint->gone)
 		err_set(&job->err, ERR_CANCELLED, "it was discarded");
 	if (job->err.kind) {
 		remove_empty(job);
 		explain(job, &job->err);
 	} else if (job->kind == JOB_PACK) {
-		state->packed = true;
+		checkpoint->packed = true;
 	} else if (job->kind == JOB_UNPACK) {
-		state->plain = job->quick ? PLAIN_QUICK : PLAIN_DISK;
+		checkpoint->plain = job->quick ? PLAIN_QUICK : PLAIN_DISK;
 	}
-	state_touch(states, state);
+	checkpoint_touch(checkpoints, checkpoint);
 	answer_all(job);
 	free_job(job);
-	state_settle(states, state);
-	start_waiting(states);
+	checkpoint_settle(checkpoints, checkpoint);
+	start_waiting(checkpoints);
 }
 
 static const struct helper_ops ops = {
 	.run = run, .on_message = on_message, .on_exit = on_ended, .light = true
 };
 
-/* A quick state has no folder on disk until it is packed. */
+/* A quick checkpoint has no folder on disk until it is packed. */
 static int open_dirs(struct job *job, struct err *err)
 {
-	struct states *states = job->states;
+	struct checkpoints *checkpoints = job->checkpoints;
 
-	if (mkdirat(states->top, job->state->id, 0700) < 0 && errno != EEXIST)
+	if (mkdirat(checkpoints->top, job->checkpoint->id, 0700) < 0 && errno != EEXIST)
 		return err_sys(err, errno, "make its folder");
-	job->dir = openat(
-		states->top, job->state->id, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
+	job->dir = openat(checkpoints->top, job->checkpoint->id,
+		O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
 	if (job->dir < 0)
 		return err_sys(err, errno, "open its folder");
 	if (job->kind != JOB_PACK)
 		return 0;
-	job->plain = state_open_plain(states, job->state, err);
+	job->plain = checkpoint_open_plain(checkpoints, job->checkpoint, err);
 	return job->plain < 0 ? -1 : 0;
 }
 
@@ -416,26 +418,26 @@ static int start(struct job *job, struct err *err)
 	size_t count = 0;
 	if (open_dirs(job, err) < 0)
 		return -1;
-	keep[count++] = job->states->top;
+	keep[count++] = job->checkpoints->top;
 	keep[count++] = job->dir;
 	if (job->plain >= 0)
 		keep[count++] = job->plain;
-	if (job->states->quick >= 0)
-		keep[count++] = job->states->quick;
-	return helper_start(job->states->loop, &ops, job, keep, count, &job->helper, err);
+	if (job->checkpoints->quick >= 0)
+		keep[count++] = job->checkpoints->quick;
+	return helper_start(job->checkpoints->loop, &ops, job, keep, count, &job->helper, err);
 }
 
-static void start_waiting(struct states *states)
+static void start_waiting(struct checkpoints *checkpoints)
 {
-	for (struct job *job = states->jobs, *next; job; job = next) {
-		unsigned *running = running_of(states, job->kind);
+	for (struct job *job = checkpoints->jobs, *next; job; job = next) {
+		unsigned *running = running_of(checkpoints, job->kind);
 
 		next = job->next;
-		if (job->helper || job->state->running ||
+		if (job->helper || job->checkpoint->running ||
 			*running >= (job->kind == JOB_UNPACK ? UNPACKERS_MAX : PACKERS_MAX))
 			continue;
 		if (start(job, &job->err) == 0) {
-			job->state->running = job;
+			job->checkpoint->running = job;
 			++*running;
 			continue;
 		}
@@ -447,18 +449,19 @@ static void start_waiting(struct states *states)
 	}
 }
 
-void job_ask(struct states *states, struct state *state, enum job_kind kind, struct answer *answer)
+void job_ask(struct checkpoints *checkpoints, struct checkpoint *checkpoint, enum job_kind kind,
+	struct answer *answer)
 {
-	struct job **at = &states->jobs, *job;
+	struct job **at = &checkpoints->jobs, *job;
 	struct answer **last;
 
-	while (*at && ((*at)->state != state || (*at)->kind != kind))
+	while (*at && ((*at)->checkpoint != checkpoint || (*at)->kind != kind))
 		at = &(*at)->next;
 	job = *at;
 	if (!job) {
 		*at = job = xnew(struct job);
-		*job = (struct job){ .states = states,
-			.state = state,
+		*job = (struct job){ .checkpoints = checkpoints,
+			.checkpoint = checkpoint,
 			.kind = kind,
 			.dir = -1,
 			.plain = -1,
@@ -468,14 +471,14 @@ void job_ask(struct states *states, struct state *state, enum job_kind kind, str
 		;
 	answer->next = NULL;
 	*last = answer;
-	start_waiting(states);
+	start_waiting(checkpoints);
 }
 
-void job_cancel(struct states *states, struct state *state)
+void job_cancel(struct checkpoints *checkpoints, struct checkpoint *checkpoint)
 {
-	for (struct job *job = states->jobs, *next; job; job = next) {
+	for (struct job *job = checkpoints->jobs, *next; job; job = next) {
 		next = job->next;
-		if (job->state != state)
+		if (job->checkpoint != checkpoint)
 			continue;
 		if (job->helper) {
 			helper_kill(job->helper); /* on_ended tells the rest */
@@ -490,25 +493,25 @@ void job_cancel(struct states *states, struct state *state)
 }
 
 /* What is in memory alone would be lost with us: it was promised to somebody. */
-static void finish_packing(struct states *states)
+static void finish_packing(struct checkpoints *checkpoints)
 {
 	int64_t deadline = clock_mono_us() + FINISH_MS * 1000;
 
-	for (struct job *job = states->jobs; job; job = job->next) {
-		if (job->kind != JOB_PACK || job->state->plain != PLAIN_QUICK || job->state->gone ||
-			(!job->helper && start(job, &job->err) < 0))
+	for (struct job *job = checkpoints->jobs; job; job = job->next) {
+		if (job->kind != JOB_PACK || job->checkpoint->plain != PLAIN_QUICK ||
+			job->checkpoint->gone || (!job->helper && start(job, &job->err) < 0))
 			continue;
 		helper_wait(job->helper, (int)MAX((deadline - clock_mono_us()) / 1000, 0));
 	}
 }
 
-void job_close_all(struct states *states)
+void job_close_all(struct checkpoints *checkpoints)
 {
-	finish_packing(states);
-	while (states->jobs) {
-		struct job *job = states->jobs;
+	finish_packing(checkpoints);
+	while (checkpoints->jobs) {
+		struct job *job = checkpoints->jobs;
 
-		states->jobs = job->next;
+		checkpoints->jobs = job->next;
 		if (job->helper) {
 			helper_free(job->helper);
 			take_halves(job);

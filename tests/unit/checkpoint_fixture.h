@@ -1,4 +1,5 @@
-/* states_fixture.h - homes, states with known content and waiting, for the tests of states */
+/* checkpoint_fixture.h - homes, checkpoints with known content and waiting, for the tests of
+ * checkpoints */
 #pragma once
 #include <setjmp.h>
 #include <stdarg.h>
@@ -8,7 +9,7 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "loop/loop.h"
-#include "states/states_internal.h"
+#include "checkpoint/checkpoints_internal.h"
 #include <dirent.h>
 #include <fcntl.h>
 #include <sched.h>
@@ -23,7 +24,7 @@ static struct {
 	char top[64]; /* everything of this program */
 	char home[128], run[128];
 	struct loop *loop;
-	struct states *states;
+	struct checkpoints *checkpoints;
 	int homes;
 	bool no_quick;
 	int done, opened, count; /* calls */
@@ -121,26 +122,26 @@ static inline void count_each(const char *id, void *arg)
 	test.count++;
 }
 
-/* ---- states --------------------------------------------------------------------------------- */
+/* ---- checkpoints ----------------------------------------------------------------------------- */
 
-static inline void open_states(void)
+static inline void open_checkpoints(void)
 {
 	struct err err = ERR_INIT;
 
-	if (states_open(test.loop, test.home, test.no_quick ? NULL : test.run, &test.states, &err) <
-		0)
-		fail_msg("states_open: %s", err.message);
+	if (checkpoints_open(test.loop, test.home, test.no_quick ? NULL : test.run,
+		    &test.checkpoints, &err) < 0)
+		fail_msg("checkpoints_open: %s", err.message);
 }
 
-static inline void close_states(void)
+static inline void close_checkpoints(void)
 {
-	states_close(test.states);
-	test.states = NULL;
+	checkpoints_close(test.checkpoints);
+	test.checkpoints = NULL;
 }
 
 static inline void wait_swept(void)
 {
-	WAIT_FOR(!test.states->sweeper, 5000);
+	WAIT_FOR(!test.checkpoints->sweeper, 5000);
 }
 
 static inline void put_bytes(int dir, const char *name, const void *data, size_t len)
@@ -239,22 +240,22 @@ static inline void check_sample(int dir)
 	close(dir);
 }
 
-static inline void make_state(const char *id, bool quick)
+static inline void make_checkpoint(const char *id, bool quick)
 {
 	int dir;
 
-	OK(states_make(test.states, id, SAMPLE_BYTES, quick, &dir, &err));
+	OK(checkpoints_make(test.checkpoints, id, SAMPLE_BYTES, quick, &dir, &err));
 	fill_sample(dir);
 	close(dir);
 }
 
 /* For trying each byte. */
-static inline void make_small_state(const char *id)
+static inline void make_small_checkpoint(const char *id)
 {
 	_cleanup_free_ char *pages = sample_bytes(40000);
 	int dir;
 
-	OK(states_make(test.states, id, 0, false, &dir, &err));
+	OK(checkpoints_make(test.checkpoints, id, 0, false, &dir, &err));
 	put_bytes(dir, "pages-1.img", pages, 40000);
 	put_bytes(dir, "core-1.img", "hello", 5);
 	put_bytes(dir, "empty.log", "", 0);
@@ -267,7 +268,7 @@ static inline void make_like_criu(const char *id)
 	_cleanup_free_ char *pages = sample_bytes(1400000);
 	int dir;
 
-	OK(states_make(test.states, id, 1500000, false, &dir, &err));
+	OK(checkpoints_make(test.checkpoints, id, 1500000, false, &dir, &err));
 	put_bytes(dir, "pages-1.img", pages, 1400000);
 	for (int i = 0; i < 39; i++) {
 		char name[32];
@@ -281,7 +282,7 @@ static inline void make_like_criu(const char *id)
 static inline void pack(const char *id)
 {
 	test.done = 0;
-	states_pack(test.states, id, on_done, NULL);
+	checkpoints_pack(test.checkpoints, id, on_done, NULL);
 	assert_int_equal(test.done, 0); /* never from within the call */
 	WAIT_FOR(test.done, 20000);
 	if (test.err.kind)
@@ -297,7 +298,7 @@ static inline void check_err(enum err_kind kind, const char *text)
 static inline void pack_fails(const char *id, enum err_kind kind, const char *text)
 {
 	test.done = 0;
-	states_pack(test.states, id, on_done, NULL);
+	checkpoints_pack(test.checkpoints, id, on_done, NULL);
 	WAIT_FOR(test.done, 20000);
 	check_err(kind, text);
 }
@@ -305,7 +306,7 @@ static inline void pack_fails(const char *id, enum err_kind kind, const char *te
 static inline void verify(const char *id)
 {
 	test.done = 0;
-	states_verify(test.states, id, on_done, NULL);
+	checkpoints_verify(test.checkpoints, id, on_done, NULL);
 	WAIT_FOR(test.done, 20000);
 	if (test.err.kind)
 		fail_msg("verify: %s", test.err.message);
@@ -314,7 +315,7 @@ static inline void verify(const char *id)
 static inline void verify_fails(const char *id, enum err_kind kind, const char *text)
 {
 	test.done = 0;
-	states_verify(test.states, id, on_done, NULL);
+	checkpoints_verify(test.checkpoints, id, on_done, NULL);
 	WAIT_FOR(test.done, 20000);
 	check_err(kind, text);
 }
@@ -322,7 +323,7 @@ static inline void verify_fails(const char *id, enum err_kind kind, const char *
 static inline int plain_of(const char *id)
 {
 	test.opened = 0;
-	states_plain(test.states, id, on_opened, NULL);
+	checkpoints_plain(test.checkpoints, id, on_opened, NULL);
 	WAIT_FOR(test.opened, 20000);
 	if (test.dir < 0)
 		fail_msg("plain: %s", test.err.message);
@@ -332,7 +333,7 @@ static inline int plain_of(const char *id)
 static inline void plain_fails(const char *id, enum err_kind kind, const char *text)
 {
 	test.opened = 0;
-	states_plain(test.states, id, on_opened, NULL);
+	checkpoints_plain(test.checkpoints, id, on_opened, NULL);
 	WAIT_FOR(test.opened, 20000);
 	assert_int_equal(test.dir, -1);
 	check_err(kind, text);
@@ -390,7 +391,7 @@ static inline unsigned entries_at(const char *path)
 	return count;
 }
 
-static inline unsigned state_entries(const char *id)
+static inline unsigned checkpoint_entries(const char *id)
 {
 	_cleanup_free_ char *path = xasprintf("%s/states/%s", test.home, id);
 
@@ -424,8 +425,8 @@ static inline ssize_t read_bytes(void *arg, void *data, size_t len, struct err *
 static inline int unpack_bytes(const char *id, const char *data, size_t len, struct err *err)
 {
 	struct bytes bytes = { data, len };
-	const struct state_source source = { read_bytes, &bytes };
-	return state_unpack(&source, id, NULL, err);
+	const struct checkpoint_source source = { read_bytes, &bytes };
+	return checkpoint_unpack(&source, id, NULL, err);
 }
 
 /* ---- set-up --------------------------------------------------------------------------------- */
@@ -439,14 +440,14 @@ static inline int set_up(void **state)
 		return -1;
 	test.err = (struct err)ERR_INIT;
 	test.no_quick = false;
-	open_states();
+	open_checkpoints();
 	return 0;
 }
 
 static inline int tear_down(void **state)
 {
 	(void)state;
-	close_states();
+	close_checkpoints();
 	umount2(test.home, MNT_DETACH);
 	return tree_remove(AT_FDCWD, test.home, NULL);
 }

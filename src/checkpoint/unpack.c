@@ -1,11 +1,11 @@
-/* unpack.c - a packed state back into files; runs in a helper
+/* unpack.c - a packed checkpoint back into files; runs in a helper
  *
  * What is read may be damaged in any way, or made by somebody who wants harm: every size is known
  * before the bytes come, no frame gives one byte more or less than announced, and the window zstd
  * may ask for is bounded. A byte that changed is found by zstd's checksum of the frame it lies in,
  * which tells the file; one that zstd passes over (there are some in the heads of frames) by the
  * SHA-256 at the end. */
-#include "states/states_internal.h"
+#include "checkpoint/checkpoints_internal.h"
 #include "image/sha256.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -18,7 +18,7 @@ enum {
 };
 
 struct unpacker {
-	const struct state_source *source;
+	const struct checkpoint_source *source;
 	ZSTD_DCtx *zstd;
 	struct sha256 *sha; /* of what frames took */
 	uint8_t *in, *out;
@@ -108,19 +108,19 @@ static int frame_end(struct unpacker *unpacker, bool ended, struct err *err)
 /* ---- the parts ------------------------------------------------------------------------------ */
 
 static int read_list(
-	struct unpacker *unpacker, const char *id, struct state_list *ret, struct err *err)
+	struct unpacker *unpacker, const char *id, struct checkpoint_list *ret, struct err *err)
 {
-	_cleanup_free_ uint8_t *bytes = malloc(STATE_LIST_BYTES_MAX);
+	_cleanup_free_ uint8_t *bytes = malloc(CHECKPOINT_LIST_BYTES_MAX);
 	const char *why;
 	bool ended;
 	ssize_t len;
 
 	if (!bytes)
 		return err_set(err, ERR_LIMIT, "no memory for unpacking");
-	len = frame_read(unpacker, bytes, STATE_LIST_BYTES_MAX, &ended, err);
+	len = frame_read(unpacker, bytes, CHECKPOINT_LIST_BYTES_MAX, &ended, err);
 	if (len < 0 || frame_end(unpacker, ended, err) < 0)
 		return -1; /* NOLINT(clang-analyzer-unix.Malloc): bytes frees itself */
-	if (state_list_get(bytes, (size_t)len, id, ret, &why) < 0)
+	if (checkpoint_list_get(bytes, (size_t)len, id, ret, &why) < 0)
 		return damaged(unpacker, why, err);
 	return 0;
 }
@@ -174,7 +174,7 @@ static int read_content(struct unpacker *unpacker, uint64_t size, int fd, struct
 }
 
 static int read_file(
-	struct unpacker *unpacker, const struct state_file *file, int dir, struct err *err)
+	struct unpacker *unpacker, const struct checkpoint_file *file, int dir, struct err *err)
 {
 	_cleanup_close_ int fd = -1;
 
@@ -190,13 +190,13 @@ static int read_file(
 
 static int read_trailer(struct unpacker *unpacker, struct err *err)
 {
-	uint8_t found[STATE_TRAILER_SIZE], want[STATE_TRAILER_SIZE];
+	uint8_t found[CHECKPOINT_TRAILER_SIZE], want[CHECKPOINT_TRAILER_SIZE];
 	char digest[DIGEST_SIZE];
 	size_t have = 0;
 
 	unpacker->where = NULL;
 	sha256_end(steal_ptr(&unpacker->sha), digest);
-	state_trailer_put(want, unpacker->taken, digest);
+	checkpoint_trailer_put(want, unpacker->taken, digest);
 	while (have < sizeof found) {
 		size_t part;
 
@@ -216,10 +216,10 @@ static int read_trailer(struct unpacker *unpacker, struct err *err)
 	return unpacker->at_end ? 0 : damaged(unpacker, "something follows its end", err);
 }
 
-static int unpack_all(
-	struct unpacker *unpacker, const char *id, const struct state_place *place, struct err *err)
+static int unpack_all(struct unpacker *unpacker, const char *id,
+	const struct checkpoint_place *place, struct err *err)
 {
-	struct state_list list;
+	struct checkpoint_list list;
 	int dir = -1, ret = 0;
 
 	if (read_list(unpacker, id, &list, err) < 0)
@@ -230,12 +230,12 @@ static int unpack_all(
 	}
 	for (size_t i = 0; i < list.count && ret == 0; i++)
 		ret = read_file(unpacker, &list.files[i], dir, err);
-	state_list_done(&list);
+	checkpoint_list_done(&list);
 	return ret == 0 ? read_trailer(unpacker, err) : -1;
 }
 
-int state_unpack(const struct state_source *source, const char *id, const struct state_place *place,
-	struct err *err)
+int checkpoint_unpack(const struct checkpoint_source *source, const char *id,
+	const struct checkpoint_place *place, struct err *err)
 {
 	struct unpacker unpacker = {
 		.source = source, .zstd = ZSTD_createDCtx(), .sha = sha256_new()
