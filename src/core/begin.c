@@ -117,7 +117,7 @@ static void on_greeted(struct box *box, const struct err *err, void *arg)
 	/* One that does not know who it is, is not served. */
 	log_error("a restored box was not told who it is", kv_str("box", box->row.id), kv_err(err));
 	box->beginning.problem = *err;
-	instance_kill(box->instance, NULL);
+	box_kill(box);
 }
 
 void begin_greet(struct box *box)

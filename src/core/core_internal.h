@@ -65,6 +65,7 @@ struct box {
 	bool put_to_bed;     /* for the end of the daemon; see yard_hibernate_all */
 	bool keep_wanted;    /* and its workspace is kept */
 	unsigned removal_tries;
+	unsigned kills;		 /* of its instance, by the timer */
 	uint64_t oom_kills;	 /* since this start */
 	uint64_t disk_used;	 /* as it was a second ago; see limit.c */
 	uint64_t tree_used;	 /* of all disks of its tree, likewise; see budget.c */
@@ -240,6 +241,9 @@ bool box_has_mounts(const struct box *box); /* volumes, or folders of the host *
 void box_keep_mark(struct box *box);	    /* of its instance, in the row */
 /* One timer a box: reconnects a running one, ends the patience with a stopping one. */
 void box_timer_start(struct box *box, uint64_t ms);
+/* Kills its instance, again and again until it has ended. Whoever waits for that is told
+ * ERR_TIMEOUT when it takes too long. */
+void box_kill(struct box *box);
 /* Goes on with a purge when a box has gone. */
 void yard_purge_step(struct yard *yard);
 
@@ -515,6 +519,9 @@ void rollback_recover(struct box *box);
 void rollback_cancel(
 	struct box *box, const struct err *why); /* the box goes; accepts one without */
 void hibernate_cancel(struct box *box, const struct err *why);
+/* Its instance does not end: who waits for its sleep, or for where it goes back to, hears it. */
+void hibernate_late(struct box *box, const struct err *err);
+void rollback_late(struct box *box, const struct err *err);
 bool rollback_launch_failed(struct box *box, const struct err *why);
 void rollback_came_up(struct box *box);
 /* rollback_ahead.c: the target is made beside the present. */

@@ -145,8 +145,7 @@ static void on_packed(const struct err *err, void *arg)
 	}
 	sleeping->committed = true;
 	box_hang_up(box, "was hibernated", "its programs go on when it wakes; 'box ps' lists them");
-	instance_kill(box->instance, NULL);
-	box_timer_start(box, 5000);
+	box_kill(box);
 }
 
 static void on_tried(struct box *box, const struct err *err, void *arg)
@@ -213,6 +212,12 @@ bool hibernate_ended(struct box *box)
 	sleeping_free(sleeping);
 	box_tell(box, NULL); /* who came meanwhile wakes it */
 	return true;
+}
+
+void hibernate_late(struct box *box, const struct err *err)
+{
+	if (box->sleeping)
+		tell(box->sleeping, box, err);
 }
 
 void hibernate_cancel(struct box *box, const struct err *why)

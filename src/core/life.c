@@ -33,6 +33,8 @@ enum {
 	REMOVAL_TRIES = 10,
 	REMOVAL_PAUSE_MS = 500,
 	GATE_PATIENCE_MS = 3000,
+	KILL_AGAIN_MS = 5000,
+	KILLS_LATE = 4,	      /* after so many, whoever waits is told */
 	HELLO_MS = 60 * 1000, /* box-init of one that starts answers by then, or never */
 	FDS_OF_START = 32,    /* open at once while a box is started, and some more */
 };
@@ -83,19 +85,47 @@ void box_tell_everybody(struct box *box, const struct err *err)
 	tell_all(steal_ptr(&box->removers), NULL, err);
 }
 
+/* Everybody who waits for its end; it is tried further. */
+static void tell_late(struct box *box)
+{
+	struct waiter *removers = steal_ptr(&box->removers);
+	struct err err = ERR_INIT;
+
+	err_set(&err, ERR_TIMEOUT, "box '%s' was killed and does not end", box->row.name);
+	err_hint(&err, "something in it is stuck in the kernel; it is tried again until it ends");
+	log_error("a box does not end", kv_str("box", box->row.id));
+	hibernate_late(box, &err);
+	rollback_late(box, &err);
+	box_tell(box, &err);
+	tell_all(removers, box, &err);
+}
+
+void box_kill(struct box *box)
+{
+	struct err err = ERR_INIT;
+
+	if (instance_kill(box->instance, &err) < 0)
+		log_warn("a box cannot be killed", kv_str("box", box->row.id), kv_err(&err));
+	box_timer_start(box, KILL_AGAIN_MS);
+}
+
 static void on_timer(void *arg)
 {
 	struct box *box = arg;
 
-	if ((box->state == BOX_CREATING || box->state == BOX_STARTING) && box->link)
+	if ((box->state == BOX_CREATING || box->state == BOX_STARTING) && box->link &&
+		!box->link_ready && !box->beginning.problem.kind)
 		err_set(&box->beginning.problem, ERR_TIMEOUT, "box-init of '%s' does not answer",
 			box->row.name);
-	if (box->state == BOX_RUNNING)
+	if (box->state == BOX_RUNNING) {
 		box_reconnect(box);
-	else if (box->instance)
-		instance_kill(box->instance, NULL);
-	else if (box->state == BOX_REMOVING)
+	} else if (box->instance) {
+		box_kill(box);
+		if (++box->kills % KILLS_LATE == 0)
+			tell_late(box);
+	} else if (box->state == BOX_REMOVING) {
 		box_finish_removal(box);
+	}
 }
 
 void box_timer_start(struct box *box, uint64_t ms)
@@ -386,13 +416,13 @@ void box_open_up(struct box *box)
 	}
 	/* A box whose policy cannot be installed does not start. */
 	if (box->net && network_attach(box, &err) < 0) {
-		instance_kill(box->instance, NULL);
+		box_kill(box);
 		return;
 	}
 	if (box_connect(box, &err) < 0) {
 		log_warn(
 			"a new box-init does not answer", kv_str("box", box->row.id), kv_err(&err));
-		instance_kill(box->instance, NULL);
+		box_kill(box);
 		return;
 	}
 	box_timer_start(box, HELLO_MS);
@@ -404,7 +434,7 @@ static void on_ready(struct instance *instance, void *arg)
 
 	(void)instance;
 	if (box->remove_wanted) {
-		instance_kill(box->instance, NULL);
+		box_kill(box);
 		return;
 	}
 	rollback_is_ready(box);
@@ -586,6 +616,10 @@ static int start_instance(struct box *box, const struct image *image, struct err
 		.arg = box,
 	};
 
+	/* That of the instance before it. */
+	box->kills = 0;
+	if (box->timer)
+		loop_timer_stop(box->timer);
 	return make_instance(box, image, &own, &box->instance, err);
 }
 
@@ -733,7 +767,7 @@ void box_ask_shutdown(struct box *box, uint64_t grace_ms)
 	/* The box may be beyond asking; then the timer's kill ends it. */
 	if (!grace_ms || !box->link ||
 		!chan_open(box->link, WIRE_OP_SHUTDOWN, &request, &ops, NULL, NULL))
-		instance_kill(box->instance, NULL);
+		box_kill(box);
 	else
 		box_timer_start(box, grace_ms + 1500);
 	buf_done(&request);
@@ -768,7 +802,7 @@ static void stop_now(struct box *box, uint64_t grace_ms, box_done done, void *ar
 	if (box->state == BOX_STOPPING) {
 		box_wait(box, done, arg);
 		if (!grace_ms)
-			instance_kill(box->instance, NULL);
+			box_kill(box);
 		return;
 	}
 	if (box->state == BOX_HIBERNATED) {
@@ -853,7 +887,7 @@ static void remove_with(struct box *box, bool force, enum intent intent, box_don
 		box->remove_wanted = true;
 		box->keep_wanted |= intent == INTENT_REMOVE_KEEP;
 		if (box->instance)
-			instance_kill(box->instance, NULL);
+			box_kill(box);
 		return;
 	}
 	box->remove_wanted = true;
@@ -863,8 +897,7 @@ static void remove_with(struct box *box, bool force, enum intent intent, box_don
 		box_finish_removal(box);
 		return;
 	}
-	instance_kill(box->instance, NULL);
-	box_timer_start(box, 5000);
+	box_kill(box);
 	if (intent == INTENT_REMOVE_KEEP)
 		box_save(box, STORE_KEPT);
 	else

@@ -113,7 +113,7 @@ static void go_on(struct saving *saving)
 	struct box *box = saving->box;
 
 	if (saving->kill && !saving->list && !saving->open && box->instance)
-		instance_kill(box->instance, NULL);
+		box_kill(box);
 }
 
 static void on_data(struct chan *chan, enum wire_stream stream, uint64_t offset, const void *data,

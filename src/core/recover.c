@@ -118,8 +118,7 @@ static void kill_adopted(struct box *box)
 {
 	box->remove_wanted = intent_is_removal(box->intent);
 	box->state = box->remove_wanted ? BOX_REMOVING : BOX_STOPPING;
-	instance_kill(box->instance, NULL);
-	box_timer_start(box, 5000);
+	box_kill(box);
 }
 
 /* The daemon may have died half-way through its set-up; only box-init's answer tells. */
@@ -133,7 +132,7 @@ static void finish_start(struct box *box)
 	box_timer_start(box, HELLO_MS);
 	box->state = box->intent == INTENT_CREATE ? BOX_CREATING : BOX_STARTING;
 	if (box_connect(box, &err) < 0)
-		instance_kill(box->instance, NULL);
+		box_kill(box);
 }
 
 static int freeze_as_recorded(struct box *box, struct err *err)

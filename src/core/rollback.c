@@ -265,8 +265,7 @@ static void change_over(struct rolling *rolling)
 		box_hang_up(box, "went back in time",
 			"what it was doing is kept in the snapshot of before, unless that was not "
 			"wanted");
-		instance_kill(box->instance, NULL); /* rollback_ended follows */
-		box_timer_start(box, 5000);
+		box_kill(box); /* rollback_ended follows */
 		return;
 	}
 	box_set_target(box, BOX_STARTING, rolling->wanted);
@@ -530,6 +529,17 @@ void rollback_recover(struct box *box)
 	pool_disk_discard(rolling->yard->pool, BOX_DISKS, rolling->disk, NULL);
 	if (copy_disk(rolling, &err) < 0)
 		box_launch_failed(box, &err);
+}
+
+void rollback_late(struct box *box, const struct err *err)
+{
+	struct rolling *rolling = box->rolling;
+	json_done done = rolling ? rolling->done : NULL;
+
+	if (!done)
+		return;
+	rolling->done = NULL;
+	done(NULL, err, rolling->arg);
 }
 
 void rollback_cancel(struct box *box, const struct err *why)

@@ -319,7 +319,7 @@ bool rollback_commit(struct box *box)
 		box_set_state(box, BOX_STARTING, INTENT_ROLLBACK);
 		box_save(box, STORE_SAFE);
 		box->beginning.problem = err;
-		instance_kill(box->instance, NULL); /* ahead_failed follows */
+		box_kill(box); /* ahead_failed follows */
 		return false;
 	}
 	if (box_limit_disk(box, box->row.disk_bytes, &err) < 0)
@@ -360,8 +360,7 @@ static bool remove_present(struct rolling *rolling, const struct err *why)
 	box_set_state(box, BOX_REMOVING, box_removal_intent(box));
 	box_save(box, STORE_KEPT);
 	rolling_finish(rolling, why);
-	instance_kill(box->instance, NULL); /* box_ended goes on with it */
-	box_timer_start(box, 5000);
+	box_kill(box); /* box_ended goes on with it */
 	return true;
 }
 

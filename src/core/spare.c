@@ -172,7 +172,7 @@ static void drop(struct box *box)
 	box->remove_wanted = true;
 	/* One whose disk is still being made ends after that. */
 	if (box->instance)
-		instance_kill(box->instance, NULL);
+		box_kill(box);
 }
 
 void spare_discard(struct box *box)

@@ -62,7 +62,7 @@ static void on_link_lost(struct link *link, const struct err *err, void *arg)
 	if (box->state == BOX_CREATING || box->state == BOX_STARTING) {
 		/* It came up and hung up at once: the instance's end or the start's failure tells
 		 * why. */
-		instance_kill(box->instance, NULL);
+		box_kill(box);
 		return;
 	}
 	if (box->state != BOX_RUNNING)

@@ -111,6 +111,126 @@ static void test_rollback_is_answered_though_the_present_does_not_end(void **sta
 	check_yard("rolled back");
 }
 
+/* ---- what cannot be killed ------------------------------------------------------------------ */
+
+static void told_late(struct answer *answer, const char *context)
+{
+	wait_for_answer(answer);
+	if (answer->err.kind != ERR_TIMEOUT)
+		fail_msg("%s: %s", context, answer->err.message);
+	answer_done(answer);
+}
+
+/* And once it can be, it ends as it was to. */
+static void ends_now(const char *context)
+{
+	fake_tell_nothing();
+	yard_settle_late();
+	check_yard(context);
+}
+
+static void test_stop_of_what_does_not_end_is_answered(void **state)
+{
+	struct answer answer = ANSWER_INIT;
+
+	(void)state;
+	make_box("ada");
+	fake_tell(FAKE_KILL, 0, FAKE_NEVER);
+	box_stop(box_named("ada"), 0, on_box, &answer);
+	told_late(&answer, "stop");
+	assert_state("ada", BOX_STOPPING);
+	box_stop(box_named("ada"), 0, on_box, &answer);
+	told_late(&answer, "stop again");
+	ends_now("stopped");
+	assert_state("ada", BOX_STOPPED);
+}
+
+static void test_kill_that_fails_is_tried_again(void **state)
+{
+	struct answer answer = ANSWER_INIT;
+
+	(void)state;
+	make_box("ada");
+	fake_tell(FAKE_KILL, 1, FAKE_FAIL);
+	fake_tell(FAKE_KILL, 2, FAKE_NEVER);
+	box_stop(box_named("ada"), 0, on_box, &answer);
+	wait_for(&answer, true);
+	assert_false(answer.err.kind);
+	assert_state("ada", BOX_STOPPED);
+}
+
+static void test_start_that_fails_and_does_not_end_is_answered(void **state)
+{
+	const struct box_spec spec = { .name = "ada", .driver = "fake" };
+	struct answer answer = ANSWER_INIT, removed = ANSWER_INIT;
+
+	(void)state;
+	fake_tell(FAKE_HELLO, 1, FAKE_FAIL);
+	fake_tell(FAKE_KILL, 0, FAKE_NEVER);
+	box_create(test.yard, &spec, on_box, &answer);
+	told_late(&answer, "create");
+	assert_state("ada", BOX_CREATING);
+	box_remove(box_named("ada"), true, on_box, &removed);
+	told_late(&removed, "remove");
+	ends_now("removed");
+	assert_false(box_is_here("ada"));
+}
+
+static void test_hibernation_of_what_does_not_end_is_answered(void **state)
+{
+	struct answer answer = ANSWER_INIT;
+
+	(void)state;
+	make_box("ada");
+	fake_tell(FAKE_KILL, 0, FAKE_FAIL);
+	box_hibernate(box_named("ada"), "request", on_box, &answer);
+	told_late(&answer, "hibernate");
+	assert_state("ada", BOX_HIBERNATING);
+	ends_now("hibernated");
+	assert_state("ada", BOX_HIBERNATED);
+}
+
+static void test_removal_does_not_wait_for_what_does_not_end(void **state)
+{
+	struct answer answer = ANSWER_INIT;
+
+	(void)state;
+	make_box("ada");
+	fake_tell(FAKE_KILL, 0, FAKE_NEVER);
+	box_remove(box_named("ada"), true, on_box, &answer);
+	assert_int_equal(answer.calls, 1);
+	assert_false(answer.err.kind);
+	for (int i = 0; i < 60; i++)
+		yard_skip(1000);
+	assert_int_equal(fake_count(), 1);
+	ends_now("removed");
+	assert_int_equal(fake_count(), 0);
+}
+
+/* The timer of an instance that is gone must not be that of the next one. */
+static void test_box_started_right_after_a_failed_start_is_not_killed(void **state)
+{
+	struct answer answer = ANSWER_INIT;
+
+	(void)state;
+	make_box("ada");
+	box_stop(box_named("ada"), 0, on_box, &answer);
+	wait_ok(&answer);
+	answer_done(&answer);
+	fake_tell(FAKE_HELLO, 1, FAKE_FAIL);
+	box_start(box_named("ada"), on_box, &answer);
+	wait_err(&answer, ERR_SYSTEM);
+	answer_done(&answer);
+	fake_tell(FAKE_READY, 1, FAKE_NEVER);
+	box_start(box_named("ada"), on_box, &answer);
+	for (int i = 0; i < 100; i++)
+		yard_skip(1000);
+	assert_state("ada", BOX_STARTING);
+	assert_int_equal(answer.calls, 0);
+	wait_for(&answer, true); /* the driver's own limit */
+	assert_int_equal(answer.err.kind, ERR_TIMEOUT);
+}
+
 int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
@@ -120,6 +240,12 @@ int main(int argc, char **argv)
 		YARD_TEST(test_box_without_a_link_survives_a_capture),
 		YARD_TEST(test_failed_rollback_does_not_end_the_present_for_its_link),
 		YARD_TEST(test_rollback_is_answered_though_the_present_does_not_end),
+		YARD_TEST(test_stop_of_what_does_not_end_is_answered),
+		YARD_TEST(test_kill_that_fails_is_tried_again),
+		YARD_TEST(test_start_that_fails_and_does_not_end_is_answered),
+		YARD_TEST(test_hibernation_of_what_does_not_end_is_answered),
+		YARD_TEST(test_removal_does_not_wait_for_what_does_not_end),
+		YARD_TEST(test_box_started_right_after_a_failed_start_is_not_killed),
 	};
 	int ret;
 

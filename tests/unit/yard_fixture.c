@@ -113,7 +113,7 @@ static bool is_settled(void)
 	return !gate_works();
 }
 
-enum { PATIENCE_US = 10 * 1000 * 1000, QUIET_US = 60 * 1000, SKIP_MS = 1000, SKIPS_MAX = 900 };
+enum { PATIENCE_US = 30 * 1000 * 1000, QUIET_US = 60 * 1000, SKIP_MS = 3000, SKIPS_MAX = 300 };
 
 /* Until the condition holds. Time is moved on when nothing but a time limit can help any more: no
  * helper works, or one has worked for too long. */
@@ -220,12 +220,22 @@ static bool answer_holds(const void *arg)
 	return ((const struct answer *)arg)->calls > 0;
 }
 
-void wait_for(struct answer *answer, bool skip)
+static void run_to_answer(struct answer *answer, bool skip)
 {
 	char what[256];
 
 	if (!run_until(answer_holds, answer, skip))
 		fail_msg("%s: nobody answers: %s", test.context, what_moves(what));
+}
+
+void wait_for_answer(struct answer *answer)
+{
+	run_to_answer(answer, true);
+}
+
+void wait_for(struct answer *answer, bool skip)
+{
+	run_to_answer(answer, skip);
 	settle(skip);
 	if (answer->calls != 1)
 		fail_msg("%s: answered %u times", test.context, answer->calls);

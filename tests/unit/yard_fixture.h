@@ -62,6 +62,7 @@ void answer_done(struct answer *answer);
 /* Runs the loop until it is there; then until all is settled. skip: when nothing moves any more,
  * time is moved on, up to ten minutes. */
 void wait_for(struct answer *answer, bool skip);
+void wait_for_answer(struct answer *answer); /* not for all to settle; time limits may act */
 void wait_until(struct answer *answer, const bool *over); /* or over, whichever comes first */
 /* As wait_for; fails the test unless it worked. */
 void wait_ok(struct answer *answer);
