@@ -1,5 +1,6 @@
 /* core_operations.c - see core_operations.h */
 #include "core_operations.h"
+#include <stdlib.h>
 
 enum {
 	RUNS = 1 << BOX_RUNNING,
@@ -223,6 +224,19 @@ const struct operation operations[] = {
 };
 const size_t operation_count = ARRAY_LEN(operations);
 _Static_assert(ARRAY_LEN(operations) <= OPERATIONS_MAX, "there is room for all");
+
+size_t operation_tests(
+	int argc, char **argv, CMUnitTestFunction walk, struct CMUnitTest ret[OPERATIONS_MAX])
+{
+	size_t part = argc == 3 ? (size_t)atoi(argv[1]) : 0;
+	size_t parts = argc == 3 ? (size_t)atoi(argv[2]) : 1, count = 0;
+
+	for (size_t i = 0; i < operation_count; i++)
+		if (i % parts == part)
+			ret[count++] = (struct CMUnitTest){ operations[i].name, walk, yard_setup,
+				yard_teardown, (void *)&operations[i] };
+	return count;
+}
 
 static void check(unsigned allowed, const char *context, const char *after)
 {

@@ -16,6 +16,11 @@ struct operation {
 extern const struct operation operations[];
 extern const size_t operation_count;
 
+/* A test for each operation, by walk; how many. With the arguments PART and PARTS it is so many
+ * of them, for programs that run beside each other. */
+size_t operation_tests(
+	int argc, char **argv, CMUnitTestFunction walk, struct CMUnitTest ret[OPERATIONS_MAX]);
+
 /* Is the box what it may be after that answer? Fails the test when not. */
 void operation_check(
 	const struct operation *operation, const struct answer *answer, const char *context);

@@ -79,6 +79,7 @@ static bool run(const struct operation *operation, const struct event *event, si
 	other.event = event;
 	other.at = at;
 	other.over = false;
+	other.answer = (struct answer)ANSWER_INIT;
 	fake_on_step(on_step, NULL);
 	snprintf(context, sizeof context, "%s: %s at step %zu", operation->name, event->name, at);
 	test.context = context;
@@ -117,13 +118,11 @@ static void walk(void **state)
 int main(int argc, char **argv)
 {
 	struct CMUnitTest tests[OPERATIONS_MAX];
+	size_t count = operation_tests(argc, argv, walk, tests);
 	int ret;
 
 	if (yard_is_gate(argc, argv, &ret))
 		return ret;
-	for (size_t i = 0; i < operation_count; i++)
-		tests[i] = (struct CMUnitTest){ operations[i].name, walk, yard_setup, yard_teardown,
-			(void *)&operations[i] };
 	return _cmocka_run_group_tests(
-		"meanwhile", tests, operation_count, yard_group_setup, yard_group_teardown);
+		"meanwhile", tests, count, yard_group_setup, yard_group_teardown);
 }

@@ -118,26 +118,20 @@ static void walk_ending(void **state)
 	walk(*state);
 }
 
+static int run_all(int argc, char **argv, const char *group, CMUnitTestFunction fn)
+{
+	struct CMUnitTest tests[OPERATIONS_MAX];
+	size_t count = operation_tests(argc, argv, fn, tests);
+
+	return _cmocka_run_group_tests(group, tests, count, yard_group_setup, yard_group_teardown);
+}
+
 int main(int argc, char **argv)
 {
-	struct CMUnitTest tests[2 * OPERATIONS_MAX];
-	char *names[2 * OPERATIONS_MAX];
-	size_t count = 0;
 	int ret;
 
 	if (yard_is_gate(argc, argv, &ret))
 		return ret;
-	for (size_t i = 0; i < operation_count; i++, count += 2) {
-		names[count] = xasprintf("%s, the daemon dies", operations[i].name);
-		names[count + 1] = xasprintf("%s, the daemon ends", operations[i].name);
-		tests[count] = (struct CMUnitTest){ names[count], walk_dying, yard_setup,
-			yard_teardown, (void *)&operations[i] };
-		tests[count + 1] = (struct CMUnitTest){ names[count + 1], walk_ending, yard_setup,
-			yard_teardown, (void *)&operations[i] };
-	}
-	ret = _cmocka_run_group_tests(
-		"recover", tests, count, yard_group_setup, yard_group_teardown);
-	while (count)
-		free(names[--count]);
-	return ret;
+	ret = run_all(argc, argv, "the daemon dies", walk_dying);
+	return run_all(argc, argv, "the daemon ends", walk_ending) + ret;
 }

@@ -130,9 +130,9 @@ static bool run_until(bool (*holds)(const void *arg), const void *arg, bool skip
 			return false;
 		if (!since || gate_works())
 			since = now;
-		if (skip && now - since > (children > 1 ? QUIET_US : QUIET_US / 10)) {
-			if (skips++ == SKIPS_MAX)
-				return false;
+		if (skip && skips < SKIPS_MAX &&
+			now - since > (children > 1 ? QUIET_US : QUIET_US / 10)) {
+			skips++;
 			yard_skip(SKIP_MS);
 			if (children <= 1)
 				continue;
