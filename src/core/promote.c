@@ -21,7 +21,8 @@ struct promotion {
 	json_t *was;	      /* the snapshot */
 	bool adopted;	      /* it has the state that the parent slept in */
 	struct promote_spec spec;
-	json_t *had; /* labels and limits of the child before */
+	json_t *had;	    /* labels and limits of the child before */
+	struct asker asker; /* who asked; without a name: the daemon */
 	json_done done;
 	void *arg;
 };
@@ -158,9 +159,8 @@ static void take_limits(struct box *parent, struct box *child)
 		box_set(child, &(struct limits){ keep, keep, keep, keep }, &policy, &err);
 }
 
-static void on_snapshot(json_t *snapshot, const struct err *err, void *arg)
+static void go_on(struct promotion *promotion, json_t *snapshot, const struct err *err)
 {
-	struct promotion *promotion = arg;
 	struct yard *yard = promotion->yard;
 	struct box *parent, *child;
 	struct err why = ERR_INIT;
@@ -190,6 +190,18 @@ static void on_snapshot(json_t *snapshot, const struct err *err, void *arg)
 			json_get_text(snapshot, "id")));
 	box_remove(parent, true, NULL, NULL);
 	finish(promotion, NULL);
+}
+
+/* In the name of whoever asked. */
+static void on_snapshot(json_t *snapshot, const struct err *err, void *arg)
+{
+	struct promotion *promotion = arg;
+	struct yard *yard = promotion->yard;
+	const struct asker asker = promotion->asker; /* go_on() frees it */
+	const struct asker *before = yard_set_asker(yard, *asker.who ? &asker : NULL);
+
+	go_on(promotion, snapshot, err);
+	yard_set_asker(yard, before);
 }
 
 static json_t *had_json(const struct box *child)
@@ -227,6 +239,8 @@ void box_promote(struct box *child, const struct promote_spec *spec, json_done d
 		.had = had_json(child),
 		.done = done,
 		.arg = arg };
+	if (yard->asker)
+		promotion->asker = *yard->asker;
 	box_snapshot(parent,
 		&(struct snapshot_spec){ .cause = "promote",
 			.detail = child->row.name,

@@ -355,6 +355,10 @@ def test_what_is_made_of_a_box_has_its_owner(yard, ann):
     if CRIU.exists():
         child = yard.api("POST", at + "/fork", {}, expect=201).json["children"][0]
         assert ann.api("GET", f"/v1/boxes/{child['id']}", expect=200).json["owner"] == "ann"
+        ann.api("POST", f"/v1/boxes/{child['id']}/promote", {}, expect=200)
+        told = [event for event in ann.api("GET", "/v1/events", query={"limit": 1000}).json["events"]
+                if event["type"] == "box.promoted" and event["box"] == child["id"]]
+        assert [event["who"] for event in told] == [f"token {ann.name}"]
     made = yard.json("new", random_name("given"), "--owner", "ann", "--image", IMAGE)
     assert made["owner"] == "ann"
     ann.api("DELETE", f"/v1/boxes/{made['name']}", query={"force": "true"}, expect=204)
