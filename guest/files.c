@@ -18,16 +18,9 @@ enum {
 
 static void put_stat(struct buf *out, const char *name, const struct stat *st, const char *target)
 {
-	wire_put_stat(out, &(struct wire_stat){
-				   .name = name,
-				   .mode = st->st_mode,
-				   .uid = st->st_uid,
-				   .gid = st->st_gid,
-				   .size = (uint64_t)st->st_size,
-				   .mtime_us = (uint64_t)(st->st_mtim.tv_sec * 1000000 +
-							  st->st_mtim.tv_nsec / 1000),
-				   .target = target,
-			   });
+	const struct wire_stat stat = wire_stat_from(name, st, target);
+
+	wire_put_stat(out, &stat);
 }
 
 /* Of the symlink name in dir, or of dir itself when name is "". */

@@ -23,18 +23,10 @@ bool box_is_looked_at(const struct box *box)
 
 static void put_record(struct buf *out, const char *name, const struct stat *st, const char *target)
 {
+	const struct wire_stat stat = wire_stat_from(name, st, target);
 	struct buf record = BUF_INIT;
 
-	wire_put_stat(&record, &(struct wire_stat){
-				       .name = name,
-				       .mode = st->st_mode,
-				       .uid = st->st_uid,
-				       .gid = st->st_gid,
-				       .size = (uint64_t)st->st_size,
-				       .mtime_us = (uint64_t)(st->st_mtim.tv_sec * 1000000 +
-							      st->st_mtim.tv_nsec / 1000),
-				       .target = target,
-			       });
+	wire_put_stat(&record, &stat);
 	wire_put_u32(out, (uint32_t)record.len);
 	buf_add(out, buf_head(&record), record.len);
 	buf_done(&record);

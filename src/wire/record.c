@@ -1,6 +1,7 @@
 /* record.c - the records of wire.h, field by field; put and get stand side by side so that they
  * agree */
 #include "wire/wire.h"
+#include <sys/stat.h>
 
 void wire_put_hello(struct buf *out, const struct wire_hello *hello)
 {
@@ -182,6 +183,19 @@ void wire_get_process(struct wire_reader *in, struct wire_process *ret)
 	ret->command = wire_get_str(in, 512);
 	if (ret->state < 'A' || ret->state > 'Z')
 		ret->state = '?';
+}
+
+struct wire_stat wire_stat_from(const char *name, const struct stat *st, const char *target)
+{
+	return (struct wire_stat){
+		.name = name,
+		.mode = st->st_mode,
+		.uid = st->st_uid,
+		.gid = st->st_gid,
+		.size = (uint64_t)st->st_size,
+		.mtime_us = (uint64_t)(st->st_mtim.tv_sec * 1000000 + st->st_mtim.tv_nsec / 1000),
+		.target = target,
+	};
 }
 
 void wire_put_stat(struct buf *out, const struct wire_stat *stat)

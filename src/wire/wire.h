@@ -42,6 +42,8 @@
 #include "base/buf.h"
 #include "base/err.h"
 
+struct stat;
+
 enum {
 	WIRE_MAGIC = 0x59584f42, /* "BOXY" */
 	WIRE_VERSION = 3,
@@ -353,6 +355,8 @@ void wire_put_exit(struct buf *out, const struct wire_exit *exit);
 void wire_get_exit(struct wire_reader *in, struct wire_exit *ret);
 void wire_put_process(struct buf *out, const struct wire_process *process);
 void wire_get_process(struct wire_reader *in, struct wire_process *ret);
+/* Borrows name and target. */
+struct wire_stat wire_stat_from(const char *name, const struct stat *st, const char *target);
 void wire_put_stat(struct buf *out, const struct wire_stat *stat);
 void wire_get_stat(struct wire_reader *in, struct wire_stat *ret);
 void wire_put_stats(struct buf *out, const struct wire_stats *stats);
