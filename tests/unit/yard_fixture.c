@@ -8,6 +8,7 @@
 #include "pool/pool.h"
 #include "sys/netns.h"
 #include <dirent.h>
+#include <errno.h>
 #include <fcntl.h>
 #include <sched.h>
 #include <signal.h>
@@ -16,6 +17,7 @@
 #include <sys/mount.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -375,6 +377,9 @@ void yard_start(void)
 void yard_end(void)
 {
 	yard_close(steal_ptr(&test.yard));
+	/* What empties the trash outlives the daemon. */
+	while (waitpid(-1, NULL, 0) > 0 || errno == EINTR)
+		continue;
 	conf_done(&test.conf);
 	test.conf = (struct conf){ 0 };
 }
