@@ -97,13 +97,17 @@ static unsigned name_image_users(const char *image, struct buf *names, void *arg
 	for (size_t i = 0; i < yard->box_count; i++) {
 		if (box_is_gone(yard->boxes[i]) || strcmp(yard->boxes[i]->row.image, image))
 			continue;
+		if (!names) {
+			count += yard_may_see(yard, yard->boxes[i]->row.owner);
+			continue;
+		}
 		if (count++ < 5)
 			buf_addf(names, "%sbox '%s'", count > 1 ? ", " : "",
 				yard_may_see(yard, yard->boxes[i]->row.owner)
 					? yard->boxes[i]->row.name
 					: "of another owner");
 	}
-	if (count > 5)
+	if (names && count > 5)
 		buf_addf(names, " and %u more", count - 5);
 	return count;
 }

@@ -53,6 +53,7 @@ struct image {
 
 /* Who uses an image: adds names for people to names ("box 'ada'", separated by ", "; some of many
  * are enough) and returns how many. */
+/* names NULL: only those are counted that whoever asks may see. */
 typedef unsigned (*image_users_fn)(const char *image_id, struct buf *names, void *arg);
 
 /* Sweeps what unfinished work has left; that of another daemon in a shared BOX_HOME/images is left

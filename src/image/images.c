@@ -297,6 +297,20 @@ unsigned images_count_users(struct images *images, const struct image *image, st
 	return count;
 }
 
+/* Boxes and images upon it, as far as whoever asks may see them. */
+static unsigned users_seen(struct images *images, const struct image *image)
+{
+	unsigned count;
+
+	if (!images->only_own)
+		return images_count_users(images, image, NULL) + entry_of(image)->children;
+	count = images->users ? images->users(image->id, NULL, images->users_arg) : 0;
+	for (size_t i = 0; entry_of(image)->children && i < images->count; i++)
+		count += !strcmp(images->list[i]->parent, image->id) &&
+			 images_may_see(images, images->list[i]);
+	return count;
+}
+
 json_t *image_json(struct images *images, const struct image *image)
 {
 	char created[CLOCK_RFC3339_MAX];
@@ -318,8 +332,7 @@ json_t *image_json(struct images *images, const struct image *image)
 		"origin", image->origin, "parent", image->parent, "digest", image->digest,
 		"cache_key", image->cache_key, "packages", image->packages, "config", image->config,
 		"layers", layers, "own_bytes", (json_int_t)sizes.own, "shared_bytes",
-		(json_int_t)sizes.shared, "users",
-		(int)(images_count_users(images, image, NULL) + entry_of(image)->children));
+		(json_int_t)sizes.shared, "users", (int)users_seen(images, image));
 }
 
 json_t *images_json(struct images *images, bool all)
