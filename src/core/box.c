@@ -90,9 +90,7 @@ static void end_states(struct box *box)
 
 	err_set(&err, ERR_STATE, "box '%s' was removed meanwhile", box->row.name);
 	take_cancel(box, &err);
-	hibernate_cancel(box, &err);
-	rollback_cancel(box, &err);
-	box_drop_turns(box);
+	operation_cancel(box, &err);
 	begin_done(box);
 }
 

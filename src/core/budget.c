@@ -157,7 +157,8 @@ static bool may_go(const struct yard *yard, const struct snapshot *snapshot)
 	const struct box *owner = owner_of(yard, snapshot);
 
 	return !*snapshot->row.name && !strcmp(snapshot->row.status, "ready") &&
-	       !snapshot->packing && !snapshot->users && owner && !owner->rolling &&
+	       !snapshot->packing && !snapshot->users && owner &&
+	       !(owner->operation && box_is_busy(owner)) &&
 	       strcmp(owner->row.position, snapshot->row.id) != 0;
 }
 

@@ -7,6 +7,7 @@
 #include "core/drivers.h"
 #include "core/idle.h"
 #include "core/intent.h"
+#include "core/operation.h"
 #include "core/yard.h"
 #include "engine/groups.h"
 #include "link/link.h"
@@ -75,21 +76,19 @@ struct box {
 	bool holds;		 /* at its limit of memory; see limit.c */
 	/* when it went on at its limit of memory: the kernel may kill, once; 0: no */
 	int64_t let_kill_us;
-	uint64_t disk_seen;	   /* at the last close look */
-	int64_t disk_changed_us;   /* when that was another figure than before */
-	int64_t look_us;	   /* when the next one is due */
-	struct seeding *seeding;   /* its disk is being made; see seed.c */
-	struct keeping *keeping;   /* its workspace is being kept; see workspace.c */
-	struct turn *turns;	   /* those who wait for theirs; see turn.c */
-	bool in_turn;		   /* somebody has it */
-	struct taking *taking;	   /* its state is being written; see take.c */
-	struct rolling *rolling;   /* it is being taken back; see rollback.c */
-	struct sleeping *sleeping; /* it is being hibernated; see hibernate.c */
-	struct saving *saving;	   /* its output is being kept while it stops; see output.c */
-	struct trial *trial;	   /* what was captured of it is restored beside it; see trial.c */
-	struct beginning {	   /* how it comes to life, when from a state; see begin.c */
-		char *state;	   /* id, held; NULL: it starts anew */
-		int dir;	   /* its plain form; -1: not there yet */
+	uint64_t disk_seen;	     /* at the last close look */
+	int64_t disk_changed_us;     /* when that was another figure than before */
+	int64_t look_us;	     /* when the next one is due */
+	struct seeding *seeding;     /* its disk is being made; see seed.c */
+	struct keeping *keeping;     /* its workspace is being kept; see workspace.c */
+	struct operation *operation; /* what it is busy with; NULL: nothing */
+	struct operation *queue;     /* and what comes after that; see operation.h */
+	struct taking *taking;	     /* its state is being written; see take.c */
+	struct saving *saving;	     /* its output is being kept while it stops; see output.c */
+	struct trial *trial; /* what was captured of it is restored beside it; see trial.c */
+	struct beginning {   /* how it comes to life, when from a state; see begin.c */
+		char *state; /* id, held; NULL: it starts anew */
+		int dir;     /* its plain form; -1: not there yet */
 		enum begin_kind { BEGIN_ANEW, BEGIN_WAKE, BEGIN_ROLLBACK, BEGIN_FORK } kind;
 		char *parent;	/* BEGIN_FORK: name of the box it is a fork of */
 		unsigned index; /* and the how manieth */
@@ -219,6 +218,8 @@ void box_tell_everybody(struct box *box, const struct err *err); /* removers too
 void box_finish_removal(struct box *box);
 void box_keeping_ended(
 	struct box *box, const struct err *why); /* why NULL: its workspace is safe */
+/* Its instance is gone, or goes: nothing of it is held any more. */
+void box_let_go(struct box *box);
 void box_ended(struct box *box, const char *reason, const char *detail);
 extern const struct instance_ops box_instance_ops;
 /* image NULL: for an instance that runs already. The spec's disk is yours to free; the rest is
@@ -385,14 +386,6 @@ int workspace_keep(struct box *box, struct err *err);
 void workspaces_close(struct yard *yard);
 void workspaces_sweep(struct yard *yard); /* what a dead daemon had not kept to the end */
 
-/* turn.c - what takes or replaces the state of a box is done one at a time */
-typedef void (*turn_fn)(struct box *box, const struct err *gone, void *arg);
-/* fn is called with the box when it is the caller's turn, perhaps at once, and box_end_turn must
- * follow; or with an error and no box when that will never be. */
-void box_take_turn(struct box *box, turn_fn fn, void *arg);
-void box_end_turn(struct box *box);
-void box_drop_turns(struct box *box); /* the box goes */
-
 /* take.c - the state of a box as it is now, written down */
 #define TAKE_NAMES_FILE "names.json" /* of a state: see network_names_json */
 enum { TAKE_NAMES_MAX = 16 * 1024 * 1024 };
@@ -511,28 +504,8 @@ char *golden_driver(const struct snapshot *golden);    /* of boxes made of it; y
 char *golden_profile(const struct snapshot *golden);   /* of boxes made of it; yours */
 void golden_check(struct yard *yard);		       /* now and then: of images that are gone */
 
-/* fork.c, rollback.c, hibernate.c: the box's start or end is part of theirs. True: they see to
- * it. */
-bool rollback_ended(struct box *box);
-/* A daemon died after the instance was killed for it: it goes on. */
+/* rollback.c: a daemon died after the present was ended for it: it goes on. */
 void rollback_recover(struct box *box);
-void rollback_cancel(
-	struct box *box, const struct err *why); /* the box goes; accepts one without */
-void hibernate_cancel(struct box *box, const struct err *why);
-/* Its instance does not end: who waits for its sleep, or for where it goes back to, hears it. */
-void hibernate_late(struct box *box, const struct err *err);
-void rollback_late(struct box *box, const struct err *err);
-bool rollback_launch_failed(struct box *box, const struct err *why);
-void rollback_came_up(struct box *box);
-/* rollback_ahead.c: the target is made beside the present. */
-bool rollback_is_ahead(const struct box *box);
-const char *rollback_disk(const struct box *box); /* what it is made upon, or NULL */
-void rollback_is_ready(struct box *box);	  /* the target runs: the network is its own */
-/* It was told who it is: the present ends. False: that failed, and the end of the target is on its
- * way. */
-bool rollback_commit(struct box *box);
-bool rollback_lost_link(struct box *box, struct link *link); /* true: it was that to the present */
-bool hibernate_ended(struct box *box);
 /* A new daemon has found all boxes: of those that run it is not said any more why they could not be
  * hibernated. */
 void hibernate_recovered(struct yard *yard);

@@ -37,6 +37,7 @@ struct child {
 };
 
 struct forking {
+	struct operation op;
 	struct yard *yard;
 	struct forking *next;
 	char *parent, *parent_name; /* id and name */
@@ -452,7 +453,7 @@ static void on_take_done(
 				box->row.name);
 		fail_all(forking, &why);
 	}
-	box_end_turn(box);
+	operation_end(box);
 	step(forking);
 }
 
@@ -463,7 +464,7 @@ static void take(struct forking *forking, struct box *box)
 
 	if (!last) {
 		forking->box = NULL;
-		box_end_turn(box);
+		operation_end(box);
 		step(forking);
 		return;
 	}
@@ -584,9 +585,9 @@ static void refuse(struct forking *forking, const struct err *err)
 	forking_free(forking);
 }
 
-static void on_turn(struct box *box, const struct err *gone, void *arg)
+static void begin(struct operation *op, struct box *box, const struct err *gone)
 {
-	struct forking *forking = arg;
+	struct forking *forking = (struct forking *)op;
 	struct snapshot *snapshot;
 	struct err err = ERR_INIT;
 
@@ -595,7 +596,7 @@ static void on_turn(struct box *box, const struct err *gone, void *arg)
 		return;
 	}
 	if (check(box, forking, &err) < 0 || name_children(forking, &err) < 0) {
-		box_end_turn(box);
+		operation_end(box);
 		refuse(forking, &err);
 		return;
 	}
@@ -605,7 +606,7 @@ static void on_turn(struct box *box, const struct err *gone, void *arg)
 	snapshot = forking->snapshot ? snapshot_by_id(forking->yard, forking->snapshot) : NULL;
 	if (snapshot) {
 		forking->used = snapshot_use(forking->yard, forking->snapshot);
-		box_end_turn(box);
+		operation_end(box);
 		use_snapshot(forking, snapshot);
 		return;
 	}
@@ -617,6 +618,8 @@ static void on_turn(struct box *box, const struct err *gone, void *arg)
 	forking->box = box;
 	take(forking, box);
 }
+
+static const struct operation_ops fork_ops = { .name = "fork", .begin = begin };
 
 void box_fork(struct box *box, const struct fork_spec *spec, json_done done, void *arg)
 {
@@ -632,7 +635,8 @@ void box_fork(struct box *box, const struct fork_spec *spec, json_done done, voi
 		return;
 	}
 	forking = xnew(struct forking);
-	*forking = (struct forking){ .yard = box->yard,
+	*forking = (struct forking){ .op = { .ops = &fork_ops },
+		.yard = box->yard,
 		.next = box->yard->forkings,
 		.parent = xstrdup(box->row.id),
 		.parent_name = xstrdup(box->row.name),
@@ -650,7 +654,7 @@ void box_fork(struct box *box, const struct fork_spec *spec, json_done done, voi
 		.done = done,
 		.arg = arg };
 	box->yard->forkings = forking;
-	box_take_turn(box, on_turn, forking);
+	operation_queue(box, &forking->op);
 }
 
 /* Their boxes are still there: what was launched, is captured or waits for its turn is told when

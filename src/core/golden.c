@@ -11,6 +11,7 @@
 #include "image/image.h"
 
 struct saving {
+	struct operation op;
 	struct yard *yard;
 	char *name, *snapshot, *box_name, *parent, *owner;
 	struct image_job *job;
@@ -103,7 +104,7 @@ static void on_taken(
 
 	if (!err && snapshot)
 		snapshot_ready_of(saving->yard, snapshot, result);
-	box_end_turn(box);
+	operation_end(box);
 	if (err)
 		fail(saving, err);
 	else
@@ -117,10 +118,10 @@ static void refuse_asleep(const struct box *box, struct err *err)
 	err_hint(err, "'box wake %s' first", box->row.name);
 }
 
-static void on_turn(struct box *box, const struct err *gone, void *arg)
+static void begin(struct operation *op, struct box *box, const struct err *gone)
 {
 	static const struct take_ops ops = { .on_done = on_taken };
-	struct saving *saving = arg;
+	struct saving *saving = (struct saving *)op;
 	struct snapshot *snapshot;
 	struct err err = ERR_INIT;
 
@@ -135,7 +136,7 @@ static void on_turn(struct box *box, const struct err *gone, void *arg)
 			"box '%s' has volumes or folders of the host, which an image cannot have",
 			box->row.name);
 	if (err.kind) {
-		box_end_turn(box);
+		operation_end(box);
 		fail(saving, &err);
 		return;
 	}
@@ -146,7 +147,7 @@ static void on_turn(struct box *box, const struct err *gone, void *arg)
 	saving->snapshot = xstrdup(snapshot->row.id);
 	saving->parent = xstrdup(box->row.image);
 	if (snapshot_record(saving->yard, snapshot, STORE_KEPT, &err) < 0) {
-		box_end_turn(box);
+		operation_end(box);
 		fail(saving, &err);
 		return;
 	}
@@ -159,17 +160,20 @@ static void on_turn(struct box *box, const struct err *gone, void *arg)
 		&ops, saving);
 }
 
+static const struct operation_ops save_ops = { .name = "save", .begin = begin };
+
 void box_save_full(struct box *box, const char *name, json_done done, void *arg)
 {
 	struct saving *saving = xnew(struct saving);
 
-	*saving = (struct saving){ .yard = box->yard,
+	*saving = (struct saving){ .op = { .ops = &save_ops },
+		.yard = box->yard,
 		.name = xstrdup(name),
 		.box_name = xstrdup(box->row.name),
 		.owner = xstrdup(box->row.owner),
 		.done = done,
 		.arg = arg };
-	box_take_turn(box, on_turn, saving);
+	operation_queue(box, &saving->op);
 }
 
 struct snapshot *golden_of(struct yard *yard, const struct image *image)

@@ -18,6 +18,7 @@
 #include "checkpoint/checkpoints.h"
 
 struct sleeping {
+	struct operation op;
 	struct box *box;
 	char *state;
 	char *reason;
@@ -102,7 +103,6 @@ static void give_up(struct sleeping *sleeping, const struct err *why)
 	struct box *box = sleeping->box;
 	struct err err = *why;
 
-	box->sleeping = NULL;
 	checkpoints_discard(box->yard->checkpoints, sleeping->state, NULL);
 	if (box->state == BOX_HIBERNATING) {
 		go_on(sleeping, box);
@@ -115,7 +115,7 @@ static void give_up(struct sleeping *sleeping, const struct err *why)
 		box->yard, "box.hibernate_failed", box, json_pack("{s:s}", "message", err.message));
 	err_wrap(&err, "hibernate '%s'", box->row.name);
 	hint_at_others(box, &err);
-	box_end_turn(box);
+	operation_end(box);
 	tell(sleeping, box, &err);
 	sleeping_free(sleeping);
 	box_tell(box, NULL);
@@ -171,30 +171,37 @@ static void on_taken(
 		checkpoints_pack(box->yard->checkpoints, sleeping->state, on_packed, sleeping);
 }
 
-/* Its instance has ended: as wanted, or by itself while it was captured. */
-bool hibernate_ended(struct box *box)
+static void cancel(struct operation *op, struct box *box, const struct err *why)
 {
-	struct sleeping *sleeping = box->sleeping;
+	struct sleeping *sleeping = (struct sleeping *)op;
+
+	trial_cancel(box);
+	checkpoints_forget(box->yard->checkpoints, sleeping);
+	if (!sleeping->committed)
+		checkpoints_discard(box->yard->checkpoints, sleeping->state, NULL);
+	/* Nobody would let it go on before the next daemon comes. */
+	if (!sleeping->committed && box->yard->closing && box->state == BOX_HIBERNATING)
+		go_on(sleeping, box);
+	tell(sleeping, NULL, why);
+	sleeping_free(sleeping);
+}
+
+/* Its instance has ended: as wanted, or by itself while it was captured. */
+static bool ended(struct operation *op, struct box *box)
+{
+	struct sleeping *sleeping = (struct sleeping *)op;
 	uint64_t plain, packed;
 
-	if (!sleeping)
-		return false;
 	/* By itself, or it is being removed. */
 	if (!sleeping->committed || box->state != BOX_HIBERNATING) {
 		struct err err = ERR_INIT;
 
 		err_set(&err, ERR_STATE, "box '%s' ended meanwhile", box->row.name);
-		hibernate_cancel(box, &err);
-		box_end_turn(box);
+		cancel(op, box, &err);
+		operation_end(box);
 		return false;
 	}
-	box->sleeping = NULL;
-	box_disconnect(box);
-	network_detach(box);
-	instance_free(steal_ptr(&box->instance));
-	if (box->timer)
-		loop_timer_stop(box->timer);
-	box->row.pid = 0;
+	box_let_go(box);
 	box_set_state(box, BOX_HIBERNATED, INTENT_NONE);
 	/* The pause of one that reached a limit outlasts whoever puts it deeper. */
 	if (!box_is_paused(box))
@@ -207,41 +214,22 @@ bool hibernate_ended(struct box *box)
 			(json_int_t)packed, "took_us",
 			(json_int_t)(clock_mono_us() - sleeping->started_us)));
 	idle_asleep(box);
-	box_end_turn(box);
+	operation_end(box);
 	tell(sleeping, box, NULL);
 	sleeping_free(sleeping);
 	box_tell(box, NULL); /* who came meanwhile wakes it */
 	return true;
 }
 
-void hibernate_late(struct box *box, const struct err *err)
+static void late(struct operation *op, struct box *box, const struct err *err)
 {
-	if (box->sleeping)
-		tell(box->sleeping, box, err);
+	tell((struct sleeping *)op, box, err);
 }
 
-void hibernate_cancel(struct box *box, const struct err *why)
-{
-	struct sleeping *sleeping = box->sleeping;
-
-	if (!sleeping)
-		return;
-	box->sleeping = NULL;
-	trial_cancel(box);
-	checkpoints_forget(box->yard->checkpoints, sleeping);
-	if (!sleeping->committed)
-		checkpoints_discard(box->yard->checkpoints, sleeping->state, NULL);
-	/* Nobody would let it go on before the next daemon comes. */
-	if (!sleeping->committed && box->yard->closing && box->state == BOX_HIBERNATING)
-		go_on(sleeping, box);
-	tell(sleeping, NULL, why);
-	sleeping_free(sleeping);
-}
-
-static void on_turn(struct box *box, const struct err *gone, void *arg)
+static void begin(struct operation *op, struct box *box, const struct err *gone)
 {
 	static const struct take_ops ops = { .on_done = on_taken };
-	struct sleeping *sleeping = arg;
+	struct sleeping *sleeping = (struct sleeping *)op;
 	struct err err = ERR_INIT;
 
 	if (!box) {
@@ -250,7 +238,7 @@ static void on_turn(struct box *box, const struct err *gone, void *arg)
 		return;
 	}
 	if (box->state == BOX_HIBERNATED) {
-		box_end_turn(box);
+		operation_end(box);
 		tell(sleeping, box, NULL);
 		sleeping_free(sleeping);
 		return;
@@ -262,12 +250,11 @@ static void on_turn(struct box *box, const struct err *gone, void *arg)
 		sleeping->was_suspended = box->state == BOX_SUSPENDED;
 	}
 	if (err.kind) {
-		box_end_turn(box);
+		operation_end(box);
 		tell(sleeping, box, &err);
 		sleeping_free(sleeping);
 		return;
 	}
-	box->sleeping = sleeping;
 	sleeping->box = box;
 	sleeping->state = state_id_new(box->yard);
 	box_set_state(box, BOX_HIBERNATING, INTENT_HIBERNATE);
@@ -281,13 +268,21 @@ static void on_turn(struct box *box, const struct err *gone, void *arg)
 		&ops, sleeping);
 }
 
+static const struct operation_ops hibernation = {
+	.name = "hibernation",
+	.begin = begin,
+	.ended = ended,
+	.late = late,
+	.cancel = cancel,
+};
+
 void box_hibernate(struct box *box, const char *reason, box_done done, void *arg)
 {
-	struct sleeping *sleeping;
+	struct sleeping *sleeping = (struct sleeping *)operation_find(box, &hibernation);
 	struct err err = ERR_INIT;
 
-	if (box->sleeping) {
-		ask(box->sleeping, done, arg);
+	if (sleeping) {
+		ask(sleeping, done, arg);
 		return;
 	}
 	if (box->state == BOX_STOPPED) {
@@ -297,10 +292,11 @@ void box_hibernate(struct box *box, const char *reason, box_done done, void *arg
 		return;
 	}
 	sleeping = xnew(struct sleeping);
+	sleeping->op.ops = &hibernation;
 	sleeping->reason = xstrdup(reason);
 	sleeping->started_us = clock_mono_us();
 	ask(sleeping, done, arg);
-	box_take_turn(box, on_turn, sleeping);
+	operation_queue(box, &sleeping->op);
 }
 
 /* ---- awake ---------------------------------------------------------------------------------- */
@@ -338,10 +334,7 @@ bool wake_launch_failed(struct box *box, const struct err *why)
 		return false;
 	}
 	begin_done(box);
-	box_disconnect(box);
-	network_detach(box);
-	instance_free(steal_ptr(&box->instance));
-	box->row.pid = 0;
+	box_let_go(box);
 	box_set_state(box, BOX_HIBERNATED, INTENT_NONE);
 	box_save(box, STORE_KEPT);
 	err_wrap(&err, "wake '%s'", box->row.name);
@@ -359,6 +352,7 @@ bool wake_launch_failed(struct box *box, const struct err *why)
 }
 
 struct waking {
+	struct operation op;
 	bool paused_too;
 	box_done done;
 	void *arg;
@@ -376,24 +370,26 @@ static int check_wakes(const struct box *box, bool paused_too, struct err *err)
 	return asleep && box_is_paused(box) && !paused_too ? box_refuse_touch(box, err) : 0;
 }
 
-static void on_wake_turn(struct box *box, const struct err *gone, void *arg)
+static void begin_wake(struct operation *op, struct box *box, const struct err *gone)
 {
-	struct waking *waking = arg;
+	struct waking *waking = (struct waking *)op;
 	struct err err = ERR_INIT;
 
 	if (!box) {
 		waking->done(NULL, gone, waking->arg);
 	} else if (box->state == BOX_HIBERNATED &&
 		   check_wakes(box, waking->paused_too, &err) == 0) {
-		box_end_turn(box);
+		operation_end(box);
 		box_wait(box, waking->done, waking->arg);
 		wake(box);
 	} else {
-		box_end_turn(box);
+		operation_end(box);
 		wake_as(box, waking->paused_too, waking->done, waking->arg);
 	}
 	free(waking);
 }
+
+static const struct operation_ops waking_ops = { .name = "wake", .begin = begin_wake };
 
 static void nobody(struct box *box, const struct err *err, void *arg)
 {
@@ -412,7 +408,7 @@ static void wake_as(struct box *box, bool paused_too, box_done done, void *arg)
 		done(box, &err, arg);
 		return;
 	}
-	if (box->state == BOX_HIBERNATED && !box->in_turn) {
+	if (box->state == BOX_HIBERNATED && !operation_is_on(box)) {
 		box_wait(box, done, arg);
 		wake(box);
 		return;
@@ -423,8 +419,8 @@ static void wake_as(struct box *box, bool paused_too, box_done done, void *arg)
 	case BOX_ROLLING_BACK: {
 		struct waking *waking = xnew(struct waking);
 
-		*waking = (struct waking){ paused_too, done, arg };
-		box_take_turn(box, on_wake_turn, waking);
+		*waking = (struct waking){ { .ops = &waking_ops }, paused_too, done, arg };
+		operation_queue(box, &waking->op);
 		return;
 	}
 	case BOX_SUSPENDED:
@@ -518,7 +514,7 @@ static bool put_to_bed(struct bedtime *bedtime, struct box *box)
 	box->put_to_bed = true;
 	bedtime->left++;
 	/* A rollback has the turn until the box runs. */
-	if (starting && !box->rolling)
+	if (starting && !operation_is_on(box))
 		box_wait(box, on_started, bedtime);
 	else
 		box_hibernate(box, "shutdown", on_asleep, bedtime);

@@ -251,7 +251,7 @@ static void look_at_running(struct box *box)
 	idle->io_bytes = activity.io_bytes;
 	idle->looked_us = now;
 	if (!idle->suspend_ms || now - idle->active_us < (int64_t)idle->suspend_ms * 1000 ||
-		now < idle->again_us || !box->link_ready || box->in_turn ||
+		now < idle->again_us || !box->link_ready || operation_is_on(box) ||
 		box->yard->look_spent_us > SPENT_MAX_US)
 		return;
 	awake = timers_keep_awake(box, now);
@@ -295,7 +295,7 @@ static void look_at_suspended(struct box *box)
 	 * stays in memory until then. */
 	if (box->row.wake_us && (idle->timer.span || idle->timer.kind == INSTANCE_TIMER_NONE))
 		return;
-	if (now - idle->asleep_us >= (int64_t)idle->hibernate_ms * 1000 && !box->in_turn)
+	if (now - idle->asleep_us >= (int64_t)idle->hibernate_ms * 1000 && !operation_is_on(box))
 		box_hibernate(box, "idle", on_hibernated, NULL);
 }
 

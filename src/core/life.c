@@ -94,8 +94,7 @@ static void tell_late(struct box *box)
 	err_set(&err, ERR_TIMEOUT, "box '%s' was killed and does not end", box->row.name);
 	err_hint(&err, "something in it is stuck in the kernel; it is tried again until it ends");
 	log_error("a box does not end", kv_str("box", box->row.id));
-	hibernate_late(box, &err);
-	rollback_late(box, &err);
+	operation_late(box, &err);
 	box_tell(box, &err);
 	tell_all(removers, box, &err);
 }
@@ -133,6 +132,16 @@ void box_timer_start(struct box *box, uint64_t ms)
 	if (!box->timer)
 		box->timer = loop_timer_new(box->yard->loop, on_timer, box);
 	loop_timer_start(box->timer, ms);
+}
+
+void box_let_go(struct box *box)
+{
+	box_disconnect(box);
+	network_detach(box);
+	instance_free(steal_ptr(&box->instance));
+	if (box->timer)
+		loop_timer_stop(box->timer);
+	box->row.pid = 0;
 }
 
 /* ---- the end of an instance ------------------------------------------------------------------ */
@@ -259,13 +268,8 @@ void box_ended(struct box *box, const char *reason, const char *detail)
 	take_cancel(box, &gone);
 	output_write(box);
 	inside_forget(box);
-	box_disconnect(box);
-	network_detach(box);
-	instance_free(steal_ptr(&box->instance));
-	if (box->timer)
-		loop_timer_stop(box->timer);
+	box_let_go(box);
 	box->stopped_for = NULL;
-	box->row.pid = 0;
 	box->row.ended_us = clock_wall_us();
 	if (box->remove_wanted || box->row.remove_on_exit) {
 		/* Whoever stopped it has what he wanted. */
@@ -303,9 +307,7 @@ static void on_ended(
 	(void)instance;
 	err_set(&gone, ERR_STATE, "box '%s' ended meanwhile: %s", box->row.name, detail);
 	take_cancel(box, &gone);
-	if (box->state == BOX_ROLLING_BACK && rollback_ended(box))
-		return;
-	if (box->sleeping && hibernate_ended(box))
+	if (operation_ended(box))
 		return;
 	if (box->state == BOX_CREATING || box->state == BOX_STARTING) {
 		struct err err = ERR_INIT;
@@ -352,24 +354,18 @@ static void on_pids(struct instance *instance, void *arg)
 void box_launch_failed(struct box *box, const struct err *why)
 {
 	struct err err = *why;
-	struct waiter *waiters = steal_ptr(&box->waiters);
+	struct waiter *waiters;
 	struct yard *yard = box->yard;
 
 	if (box->spare) {
 		spare_ended(box, &err);
 		return;
 	}
-	if (box->rolling || box->beginning.kind == BEGIN_WAKE) {
-		box->waiters = waiters;
-		if (rollback_launch_failed(box, why) || wake_launch_failed(box, why))
-			return;
-		waiters = steal_ptr(&box->waiters);
-	}
+	if (operation_launch_failed(box, why) || wake_launch_failed(box, why))
+		return;
+	waiters = steal_ptr(&box->waiters);
 	begin_done(box);
-	box_disconnect(box);
-	network_detach(box);
-	instance_free(steal_ptr(&box->instance));
-	box->row.pid = 0;
+	box_let_go(box);
 	yard_event(yard, "box.failed", box, json_pack("{s:s}", "message", err.message));
 	if (box->state == BOX_CREATING || box->remove_wanted) {
 		if (box->state == BOX_STARTING) {
@@ -437,7 +433,7 @@ static void on_ready(struct instance *instance, void *arg)
 		box_kill(box);
 		return;
 	}
-	rollback_is_ready(box);
+	operation_ready(box);
 	/* It was stopped a moment ago, and what it spent until then is not told yet. */
 	if (box->net && box->net->leaving) {
 		box->net->waited_for = true;
@@ -463,7 +459,7 @@ static void on_marked(struct instance *instance, void *arg)
 
 	(void)instance;
 	/* Until it has proved to work the row is of the present. */
-	if (rollback_is_ahead(box))
+	if (operation_disk(box))
 		return;
 	box_keep_mark(box);
 	box_save(box, STORE_KEPT);
@@ -543,7 +539,7 @@ static int need_disk(struct box *box, const struct image *image, bool *ret_wait,
 	struct pool *pool = box->yard->pool;
 
 	*ret_wait = false;
-	if (rollback_is_ahead(box) || box_has_disk(box))
+	if (operation_disk(box) || box_has_disk(box))
 		return 0;
 	if (box->row.started_us) {
 		err_set(err, ERR_NOT_FOUND, "the disk of box '%s' is gone", box->row.name);
@@ -607,7 +603,7 @@ static int make_instance(struct box *box, const struct image *image,
 
 static int start_instance(struct box *box, const struct image *image, struct err *err)
 {
-	const char *ahead = rollback_disk(box);
+	const char *ahead = operation_disk(box);
 	const struct box_beside own = {
 		.disk = ahead ? ahead : box->row.id,
 		.state = { .dir = box->beginning.state ? box->beginning.dir : -1,
@@ -651,8 +647,8 @@ int box_launch(struct box *box, struct err *err)
 		return 0;
 	if (start_instance(box, image, err) < 0)
 		return err_wrap(err, "start box '%s'", box->row.name);
-	if (box->beginning.state || rollback_is_ahead(box))
-		return 0; /* on_marked follows, or rollback_commit */
+	if (box->beginning.state || operation_disk(box))
+		return 0; /* on_marked follows, or operation_commit */
 	box_keep_mark(box);
 	/* The child sets itself up on another core during this fsync. */
 	if (!box->spare)
@@ -670,17 +666,19 @@ int box_refuse_busy(struct box *box, struct err *err)
 
 /* Somebody who waits for his turn with a box. */
 struct caller {
+	struct operation op;
 	uint64_t grace_ms;
 	box_done done;
 	void *arg;
 };
 
-static struct caller *caller_new(uint64_t grace_ms, box_done done, void *arg)
+static void queue_caller(struct box *box, const struct operation_ops *ops, uint64_t grace_ms,
+	box_done done, void *arg)
 {
 	struct caller *caller = xnew(struct caller);
 
-	*caller = (struct caller){ grace_ms, done, arg };
-	return caller;
+	*caller = (struct caller){ { .ops = ops }, grace_ms, done, arg };
+	operation_queue(box, &caller->op);
 }
 
 static void nobody(struct box *box, const struct err *err, void *arg)
@@ -707,20 +705,22 @@ static void start_now(struct box *box, box_done done, void *arg)
 		box_launch_failed(box, &err);
 }
 
-static void on_start_turn(struct box *box, const struct err *gone, void *arg)
+static void begin_start(struct operation *op, struct box *box, const struct err *gone)
 {
-	_cleanup_free_ struct caller *caller = arg;
+	_cleanup_free_ struct caller *caller = (struct caller *)op;
 
 	if (!box) {
 		caller->done(NULL, gone, caller->arg);
 		return;
 	}
-	box_end_turn(box);
+	operation_end(box);
 	if (box->state == BOX_STOPPED)
 		start_now(box, caller->done, caller->arg);
 	else
 		box_start(box, caller->done, caller->arg);
 }
+
+static const struct operation_ops start_ops = { .name = "start", .begin = begin_start };
 
 void box_start(struct box *box, box_done done, void *arg)
 {
@@ -752,8 +752,8 @@ void box_start(struct box *box, box_done done, void *arg)
 		return;
 	}
 	/* Its disk is being copied, and that is to be of one moment. */
-	if (box->in_turn)
-		box_take_turn(box, on_start_turn, caller_new(0, done, arg));
+	if (operation_is_on(box))
+		queue_caller(box, &start_ops, 0, done, arg);
 	else
 		start_now(box, done, arg);
 }
@@ -827,17 +827,19 @@ static void stop_now(struct box *box, uint64_t grace_ms, box_done done, void *ar
 		box_ask_shutdown(box, grace_ms);
 }
 
-static void on_stop_turn(struct box *box, const struct err *gone, void *arg)
+static void begin_stop(struct operation *op, struct box *box, const struct err *gone)
 {
-	_cleanup_free_ struct caller *caller = arg;
+	_cleanup_free_ struct caller *caller = (struct caller *)op;
 
 	if (!box) {
 		caller->done(NULL, gone, caller->arg);
 		return;
 	}
-	box_end_turn(box);
+	operation_end(box);
 	stop_now(box, caller->grace_ms, caller->done, caller->arg);
 }
+
+static const struct operation_ops stop_ops = { .name = "stop", .begin = begin_stop };
 
 /* Programs that stand still, being written down, cannot be asked to end; they can be killed. What
  * is between two states is waited for in any case. */
@@ -846,12 +848,12 @@ static bool stop_waits(const struct box *box, uint64_t grace_ms)
 	switch (box->state) {
 	case BOX_RUNNING:
 	case BOX_SUSPENDED:
-		return box->in_turn && grace_ms;
+		return operation_is_on(box) && grace_ms;
 	case BOX_HIBERNATING:
 	case BOX_ROLLING_BACK:
 		return true;
 	case BOX_STARTING:
-		return box->rolling != NULL;
+		return operation_is_on(box);
 	default:
 		return false;
 	}
@@ -862,7 +864,7 @@ void box_stop(struct box *box, uint64_t grace_ms, box_done done, void *arg)
 	if (!done)
 		done = nobody;
 	if (stop_waits(box, grace_ms))
-		box_take_turn(box, on_stop_turn, caller_new(grace_ms, done, arg));
+		queue_caller(box, &stop_ops, grace_ms, done, arg);
 	else
 		stop_now(box, grace_ms, done, arg);
 }

@@ -170,7 +170,7 @@ static void carry_out(struct box *box, const char *type, const char *whose, enum
 	if (policy == ON_LIMIT_NOTIFY || box->state != BOX_RUNNING)
 		return;
 	/* Told already, it waits for its turn. */
-	if (policy == ON_LIMIT_STOP && box->stopped_for && box->in_turn)
+	if (policy == ON_LIMIT_STOP && box->stopped_for && operation_is_on(box))
 		return;
 	if (policy == ON_LIMIT_STOP) {
 		box->stopped_for = type;

@@ -225,7 +225,7 @@ void box_promote(struct box *child, const struct promote_spec *spec, json_done d
 	else if (!parent)
 		err_set(&err, ERR_STATE, "the box that '%s' was forked from is gone",
 			child->row.name);
-	else if (box_is_busy(child) || child->in_turn)
+	else if (box_is_busy(child) || operation_is_on(child))
 		box_refuse_busy(child, &err);
 	if (err.kind || !parent) {
 		done(NULL, &err, arg);

@@ -247,7 +247,7 @@ static bool disk_is_known(const struct yard *yard, const char *name)
 		return id_is_known(yard, name);
 	for (size_t i = 0; i < yard->box_count; i++)
 		if (!strcmp(yard->boxes[i]->row.id, name + strlen(ROLL_DISK_PREFIX)))
-			return yard->boxes[i]->rolling != NULL;
+			return operation_is_on(yard->boxes[i]);
 	return false;
 }
 

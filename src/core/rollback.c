@@ -65,10 +65,8 @@ void rolling_finish(struct rolling *rolling, const struct err *err)
 		result = json_pack("{s:o,s:o,s:o,s:I}", "box", box_json(box), "to",
 			told(yard, rolling->wanted), "from", told(yard, rolling->from), "took_us",
 			(json_int_t)(clock_mono_us() - rolling->started_us));
-	if (box) {
-		box->rolling = NULL;
-		box_end_turn(box);
-	}
+	if (box)
+		operation_end(box);
 	if (rolling->done)
 		rolling->done(result, err, rolling->arg);
 	rolling_free(rolling);
@@ -164,12 +162,12 @@ static void go(struct rolling *rolling)
 }
 
 /* What ended, ended for this; or by itself, before anything was changed. */
-bool rollback_ended(struct box *box)
+static bool ended(struct operation *op, struct box *box)
 {
-	struct rolling *rolling = box->rolling;
+	struct rolling *rolling = (struct rolling *)op;
 	struct err err = ERR_INIT;
 
-	if (!rolling || box->state != BOX_ROLLING_BACK)
+	if (box->state != BOX_ROLLING_BACK)
 		return false;
 	if (!rolling->copied || !rolling->captured) {
 		err_set(&err, ERR_STATE, "box '%s' ended meanwhile", box->row.name);
@@ -177,11 +175,7 @@ bool rollback_ended(struct box *box)
 		rolling_finish(rolling, &err);
 		return false;
 	}
-	box_disconnect(box);
-	network_detach(box);
-	instance_free(steal_ptr(&box->instance));
-	if (box->timer)
-		loop_timer_stop(box->timer);
+	box_let_go(box);
 	box_set_target(box, BOX_STARTING, rolling->wanted);
 	go(rolling);
 	return true;
@@ -265,7 +259,7 @@ static void change_over(struct rolling *rolling)
 		box_hang_up(box, "went back in time",
 			"what it was doing is kept in the snapshot of before, unless that was not "
 			"wanted");
-		box_kill(box); /* rollback_ended follows */
+		box_kill(box); /* ended follows */
 		return;
 	}
 	box_set_target(box, BOX_STARTING, rolling->wanted);
@@ -304,13 +298,11 @@ static void on_exit_copy(int code, void *arg)
 
 /* ---- it comes up, or not -------------------------------------------------------------------- */
 
-void rollback_came_up(struct box *box)
+static void came_up(struct operation *op, struct box *box)
 {
-	struct rolling *rolling = box->rolling;
+	struct rolling *rolling = (struct rolling *)op;
 	struct err err = ERR_INIT;
 
-	if (!rolling)
-		return;
 	if (rolling->returning) {
 		err = rolling->failure;
 		err_wrap(&err, "roll back '%s' (it is as it was before)", box->row.name);
@@ -328,20 +320,15 @@ void rollback_came_up(struct box *box)
 }
 
 /* Back to the present that was captured; if that fails as well the box is stopped, on that disk. */
-bool rollback_launch_failed(struct box *box, const struct err *why)
+static bool launch_failed(struct operation *op, struct box *box, const struct err *why)
 {
-	struct rolling *rolling = box->rolling;
+	struct rolling *rolling = (struct rolling *)op;
 	struct err err = *why;
 
-	if (!rolling)
-		return false;
 	if (rolling->ahead)
 		return ahead_failed(rolling, why);
 	begin_done(box);
-	box_disconnect(box);
-	network_detach(box);
-	instance_free(steal_ptr(&box->instance));
-	box->row.pid = 0;
+	box_let_go(box);
 	if (!rolling->returning && rolling->from && !box->remove_wanted) {
 		log_warn("a rollback failed; the box goes back to where it was",
 			kv_str("box", box->row.id), kv_err(why));
@@ -438,7 +425,7 @@ static struct snapshot *newest(struct box *box, struct err *err)
 	return NULL;
 }
 
-static int begin(struct box *box, struct rolling *rolling, struct err *err)
+static int check(struct box *box, struct rolling *rolling, struct err *err)
 {
 	struct snapshot *target =
 		rolling->wanted ? snapshot_find(box, rolling->wanted, err) : newest(box, err);
@@ -458,9 +445,9 @@ static int begin(struct box *box, struct rolling *rolling, struct err *err)
 	return 0;
 }
 
-static void on_turn(struct box *box, const struct err *gone, void *arg)
+static void begin(struct operation *op, struct box *box, const struct err *gone)
 {
-	struct rolling *rolling = arg;
+	struct rolling *rolling = (struct rolling *)op;
 	struct err err = ERR_INIT;
 	bool full;
 
@@ -470,8 +457,8 @@ static void on_turn(struct box *box, const struct err *gone, void *arg)
 		rolling_free(rolling);
 		return;
 	}
-	if (begin(box, rolling, &err) < 0) {
-		box_end_turn(box);
+	if (check(box, rolling, &err) < 0) {
+		operation_end(box);
 		if (rolling->done)
 			rolling->done(NULL, &err, rolling->arg);
 		rolling_free(rolling);
@@ -482,7 +469,6 @@ static void on_turn(struct box *box, const struct err *gone, void *arg)
 	/* A box that has no room for what it would keep of its processes goes back all the same. */
 	full = box->instance &&
 	       !(rolling->from_inside && budget_make_room(box, box_capture_need(box), NULL) < 0);
-	box->rolling = rolling;
 	box_set_state(box, BOX_ROLLING_BACK, INTENT_ROLLBACK);
 	box_save(box, STORE_KEPT);
 	pool_disk_discard(rolling->yard->pool, BOX_DISKS, rolling->disk, NULL);
@@ -495,59 +481,21 @@ static void on_turn(struct box *box, const struct err *gone, void *arg)
 		take_present(rolling, full);
 }
 
-void box_rollback(struct box *box, const struct rollback_spec *spec, json_done done, void *arg)
+static void late(struct operation *op, struct box *box, const struct err *err)
 {
-	struct rolling *rolling = xnew(struct rolling);
+	struct rolling *rolling = (struct rolling *)op;
+	json_done done = rolling->done;
 
-	*rolling = (struct rolling){ .yard = box->yard,
-		.wanted = xstrdup(spec->snapshot),
-		.disk_only = spec->disk_only,
-		.forget = spec->forget,
-		.from_inside = spec->from_inside,
-		.started_us = clock_mono_us(),
-		.done = done,
-		.arg = arg };
-	box_take_turn(box, on_turn, rolling);
-}
-
-void rollback_recover(struct box *box)
-{
-	struct rolling *rolling = xnew(struct rolling);
-	struct err err = ERR_INIT;
-
-	*rolling = (struct rolling){ .box = box,
-		.yard = box->yard,
-		.wanted = xstrdup(box->row.target),
-		.disk = xasprintf(ROLL_DISK_PREFIX "%s", box->row.id),
-		.started_us = clock_mono_us() };
-	rolling->used = snapshot_use(box->yard, rolling->wanted);
-	box->rolling = rolling;
-	box->in_turn = true;
-	box_set_target(box, BOX_ROLLING_BACK, rolling->wanted);
-	rolling->captured = true;
-	/* Whatever is there may be half of it. */
-	pool_disk_discard(rolling->yard->pool, BOX_DISKS, rolling->disk, NULL);
-	if (copy_disk(rolling, &err) < 0)
-		box_launch_failed(box, &err);
-}
-
-void rollback_late(struct box *box, const struct err *err)
-{
-	struct rolling *rolling = box->rolling;
-	json_done done = rolling ? rolling->done : NULL;
-
-	if (!done)
-		return;
+	(void)box;
 	rolling->done = NULL;
-	done(NULL, err, rolling->arg);
+	if (done)
+		done(NULL, err, rolling->arg);
 }
 
-void rollback_cancel(struct box *box, const struct err *why)
+static void cancel(struct operation *op, struct box *box, const struct err *why)
 {
-	struct rolling *rolling = box->rolling;
+	struct rolling *rolling = (struct rolling *)op;
 
-	if (!rolling)
-		return;
 	if (rolling->ahead || rolling->committed) {
 		ahead_cancel(rolling, why);
 		return;
@@ -557,7 +505,57 @@ void rollback_cancel(struct box *box, const struct err *why)
 		rolling_give_up(rolling, why);
 		return;
 	}
-	box->rolling = NULL;
 	rolling->box = NULL;
 	rolling_finish(rolling, why);
+}
+
+static const struct operation_ops rollback = {
+	.name = "rollback",
+	.begin = begin,
+	.ended = ended,
+	.launch_failed = launch_failed,
+	.disk = ahead_disk,
+	.ready = ahead_ready,
+	.commit = ahead_commit,
+	.came_up = came_up,
+	.lost_link = ahead_lost_link,
+	.late = late,
+	.cancel = cancel,
+};
+
+void box_rollback(struct box *box, const struct rollback_spec *spec, json_done done, void *arg)
+{
+	struct rolling *rolling = xnew(struct rolling);
+
+	*rolling = (struct rolling){ .op = { .ops = &rollback },
+		.yard = box->yard,
+		.wanted = xstrdup(spec->snapshot),
+		.disk_only = spec->disk_only,
+		.forget = spec->forget,
+		.from_inside = spec->from_inside,
+		.started_us = clock_mono_us(),
+		.done = done,
+		.arg = arg };
+	operation_queue(box, &rolling->op);
+}
+
+void rollback_recover(struct box *box)
+{
+	struct rolling *rolling = xnew(struct rolling);
+	struct err err = ERR_INIT;
+
+	*rolling = (struct rolling){ .op = { .ops = &rollback },
+		.box = box,
+		.yard = box->yard,
+		.wanted = xstrdup(box->row.target),
+		.disk = xasprintf(ROLL_DISK_PREFIX "%s", box->row.id),
+		.started_us = clock_mono_us() };
+	rolling->used = snapshot_use(box->yard, rolling->wanted);
+	operation_resume(box, &rolling->op);
+	box_set_target(box, BOX_ROLLING_BACK, rolling->wanted);
+	rolling->captured = true;
+	/* Whatever is there may be half of it. */
+	pool_disk_discard(rolling->yard->pool, BOX_DISKS, rolling->disk, NULL);
+	if (copy_disk(rolling, &err) < 0)
+		box_launch_failed(box, &err);
 }

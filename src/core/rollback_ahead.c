@@ -103,14 +103,11 @@ bool ahead_is_possible(struct rolling *rolling)
 		       (uint64_t)target->row.processes);
 }
 
-bool rollback_is_ahead(const struct box *box)
+const char *ahead_disk(struct operation *op)
 {
-	return box->rolling && box->rolling->ahead;
-}
+	const struct rolling *rolling = (struct rolling *)op;
 
-const char *rollback_disk(const struct box *box)
-{
-	return rollback_is_ahead(box) ? box->rolling->disk : NULL;
+	return rolling->ahead ? rolling->disk : NULL;
 }
 
 /* ---- the present ---------------------------------------------------------------------------- */
@@ -184,11 +181,13 @@ static void put_back(struct rolling *rolling)
 	rolling->ahead = false;
 }
 
-bool rollback_lost_link(struct box *box, struct link *link)
+bool ahead_lost_link(struct operation *op, struct link *link)
 {
-	if (!box->rolling || !link || box->rolling->link != link)
+	struct rolling *rolling = (struct rolling *)op;
+
+	if (!link || rolling->link != link)
 		return false;
-	box->rolling->link = NULL;
+	rolling->link = NULL;
 	return true;
 }
 
@@ -225,11 +224,11 @@ void ahead_begin(struct rolling *rolling)
 		box_launch_failed(box, &err);
 }
 
-void rollback_is_ready(struct box *box)
+void ahead_ready(struct operation *op, struct box *box)
 {
-	struct rolling *rolling = box->rolling;
+	struct rolling *rolling = (struct rolling *)op;
 
-	if (!rollback_is_ahead(box) || rolling->switched)
+	if (!rolling->ahead || rolling->switched)
 		return;
 	rolling->switched = true;
 	network_detach(box);
@@ -284,7 +283,7 @@ static void end_present(struct rolling *rolling)
 			rolling->box->row.name);
 		err_hint(&err, "what it was doing is kept in the snapshot of before, unless that "
 			       "was not wanted");
-		link_fail(rolling->link, &err); /* rollback_lost_link follows */
+		link_fail(rolling->link, &err); /* ahead_lost_link follows */
 	}
 	if (!rolling->present) {
 		discard_past(rolling);
@@ -295,14 +294,14 @@ static void end_present(struct rolling *rolling)
 }
 
 /* The row first: a daemon that dies from here on goes to the target once more. */
-bool rollback_commit(struct box *box)
+bool ahead_commit(struct operation *op, struct box *box)
 {
-	struct rolling *rolling = box->rolling;
+	struct rolling *rolling = (struct rolling *)op;
 	_cleanup_free_ char *slept_in = NULL, *position = NULL;
 	struct box_row before = box->row;
 	struct err err = ERR_INIT;
 
-	if (!rollback_is_ahead(box))
+	if (!rolling->ahead)
 		return true;
 	slept_in = xstrdup(box->row.state_id);
 	position = xstrdup(box->row.position);
@@ -402,7 +401,6 @@ void ahead_cancel(struct rolling *rolling, const struct err *why)
 	if (!rolling->yard->closing)
 		drivers_sweep(rolling->yard->drivers, other, NULL);
 	discard_past(rolling);
-	box->rolling = NULL;
 	rolling->box = NULL;
 	rolling_finish(rolling, why);
 }

@@ -4,6 +4,7 @@
 #include "core/timeline.h"
 
 struct rolling {
+	struct operation op;
 	struct box *box;
 	struct yard *yard;
 	char *wanted; /* id of the target */
@@ -40,7 +41,11 @@ void rolling_finish(struct rolling *rolling, const struct err *err); /* frees it
 /* The box is as it was, in state BOX_ROLLING_BACK: it goes on. Frees it. */
 void rolling_give_up(struct rolling *rolling, const struct err *why);
 
-/* ---- rollback_ahead.c */
+/* ---- rollback_ahead.c: functions of its table too */
+const char *ahead_disk(struct operation *op);
+void ahead_ready(struct operation *op, struct box *box);
+bool ahead_commit(struct operation *op, struct box *box);
+bool ahead_lost_link(struct operation *op, struct link *link);
 bool ahead_is_possible(struct rolling *rolling);
 void ahead_begin(struct rolling *rolling);
 /* The target did not come up. False: the box is to be removed, and nothing of it runs. */

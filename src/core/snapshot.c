@@ -403,7 +403,7 @@ int box_snapshot_remove(struct box *box, const char *which, struct err *err)
 
 	if (!snapshot)
 		return -1;
-	if (box->rolling)
+	if (box->operation && box_is_busy(box))
 		return box_refuse_busy(box, err);
 	yard_event(box->yard, "snapshot.removed", box,
 		json_pack("{s:s}", "snapshot", snapshot->row.id));
@@ -471,6 +471,7 @@ json_t *box_timeline_json(struct box *box)
 /* ---- the verb ------------------------------------------------------------------------------- */
 
 struct wish {
+	struct operation op;
 	char *name, *detail;
 	const char *cause;
 	bool disk_only, adopt, wait_safe;
@@ -538,7 +539,7 @@ static void on_taken(
 
 		if (snapshot)
 			drop(yard, snapshot, !wish->adopted);
-		box_end_turn(box);
+		operation_end(box);
 		answer(wish, &why);
 		return;
 	}
@@ -554,7 +555,7 @@ static void on_taken(
 	}
 	snapshot_pack(yard, snapshot);
 	snapshots_thin(box);
-	box_end_turn(box);
+	operation_end(box);
 	/* Last: it may be the end of the box. */
 	if (wish)
 		answer(wish, NULL);
@@ -600,10 +601,10 @@ static int check(struct box *box, const struct wish *wish, struct err *err)
 	return 0;
 }
 
-static void on_turn(struct box *box, const struct err *gone, void *arg)
+static void begin(struct operation *op, struct box *box, const struct err *gone)
 {
 	static const struct take_ops ops = { .on_done = on_taken };
-	struct wish *wish = arg;
+	struct wish *wish = (struct wish *)op;
 	struct err err = ERR_INIT;
 	struct snapshot *snapshot;
 	bool full;
@@ -613,7 +614,7 @@ static void on_turn(struct box *box, const struct err *gone, void *arg)
 		return;
 	}
 	if (check(box, wish, &err) < 0) {
-		box_end_turn(box);
+		operation_end(box);
 		answer(wish, &err);
 		return;
 	}
@@ -626,7 +627,7 @@ static void on_turn(struct box *box, const struct err *gone, void *arg)
 		text_replace(&snapshot->row.name, wish->name);
 	if (snapshot_record(box->yard, snapshot, STORE_KEPT, &err) < 0) {
 		unlist(box->yard, snapshot);
-		box_end_turn(box);
+		operation_end(box);
 		answer(wish, &err);
 		return;
 	}
@@ -638,6 +639,8 @@ static void on_turn(struct box *box, const struct err *gone, void *arg)
 			.quick = true },
 		&ops, wish);
 }
+
+static const struct operation_ops snapshot_ops = { .name = "snapshot", .begin = begin };
 
 int snapshot_name_check(const char *name, struct err *err)
 {
@@ -660,7 +663,8 @@ void box_snapshot(struct box *box, const struct snapshot_spec *spec, json_done d
 		return;
 	}
 	wish = xnew(struct wish);
-	*wish = (struct wish){ .name = xstrdup(spec->name),
+	*wish = (struct wish){ .op = { .ops = &snapshot_ops },
+		.name = xstrdup(spec->name),
 		.detail = xstrdup(spec->detail),
 		.cause = spec->cause,
 		.disk_only = spec->disk_only,
@@ -670,7 +674,7 @@ void box_snapshot(struct box *box, const struct snapshot_spec *spec, json_done d
 		.done = done,
 		.arg = arg,
 		.yard = box->yard };
-	box_take_turn(box, on_turn, wish);
+	operation_queue(box, &wish->op);
 }
 
 /* ---- the daemon starts and ends ------------------------------------------------------------- */

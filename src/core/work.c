@@ -51,7 +51,7 @@ static void on_link_lost(struct link *link, const struct err *err, void *arg)
 		link_free(link);
 		return;
 	}
-	if (rollback_lost_link(box, link)) {
+	if (operation_lost_link(box, link)) {
 		link_free(link);
 		return;
 	}
@@ -255,7 +255,7 @@ static void came_back(struct box *box, bool created)
 		yard_event(box->yard, "box.created", box,
 			json_pack("{s:s}", "origin", box->row.origin_box));
 	yard_event(box->yard, created ? "box.forked" : "box.resumed", box, NULL);
-	rollback_came_up(box);
+	operation_came_up(box);
 	box_forget_asker(box);
 	box_tell(box, NULL);
 }
@@ -264,7 +264,7 @@ void box_came_up(struct box *box)
 {
 	bool created = box->state == BOX_CREATING;
 
-	if (!rollback_commit(box))
+	if (!operation_commit(box))
 		return;
 	box_set_state(box, BOX_RUNNING, INTENT_NONE);
 	output_remove(box); /* of its life before */
@@ -277,7 +277,7 @@ void box_came_up(struct box *box)
 	box->row.ended_us = 0;
 	box->oom_kills = 0;
 	box_save(box, STORE_KEPT);
-	rollback_came_up(box); /* to a disk alone */
+	operation_came_up(box); /* to a disk alone */
 	box_is_up(box, created);
 }
 

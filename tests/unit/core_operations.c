@@ -197,7 +197,7 @@ static void save_golden(struct answer *answer)
 
 /* ---- the table ------------------------------------------------------------------------------ */
 
-const struct operation operations[] = {
+const struct trial_of operations[] = {
 	{ "create", nothing, create, RUNS, GONE },
 	{ "start", stopped, start, RUNS, STOPPED },
 	{ "stop", running, stop, STOPPED, STOPPED },
@@ -249,13 +249,13 @@ static void check(unsigned allowed, const char *context, const char *after)
 }
 
 void operation_check(
-	const struct operation *operation, const struct answer *answer, const char *context)
+	const struct trial_of *operation, const struct answer *answer, const char *context)
 {
 	check(answer->err.kind ? operation->failed : operation->worked, context,
 		answer->err.kind ? answer->err.message : "ok");
 }
 
-void operation_check_any(const struct operation *operation, unsigned before, const char *context)
+void operation_check_any(const struct trial_of *operation, unsigned before, const char *context)
 {
 	check(operation->worked | operation->failed | before, context, "that");
 }

@@ -4,7 +4,7 @@
 
 enum { OPERATIONS_MAX = 32 };
 
-struct operation {
+struct trial_of {
 	const char *name;
 	void (*prepare)(void); /* makes the box "ada" as it is before */
 	void (*begin)(struct answer *answer);
@@ -13,7 +13,7 @@ struct operation {
 };
 #define OPERATION_GONE (1u << BOX_STATE_COUNT)
 
-extern const struct operation operations[];
+extern const struct trial_of operations[];
 extern const size_t operation_count;
 
 /* A test for each operation, by walk; how many. With the arguments PART and PARTS it is so many
@@ -23,6 +23,6 @@ size_t operation_tests(
 
 /* Is the box what it may be after that answer? Fails the test when not. */
 void operation_check(
-	const struct operation *operation, const struct answer *answer, const char *context);
+	const struct trial_of *operation, const struct answer *answer, const char *context);
 /* The same when nobody knows how far it came; before: what it was, as a bit. */
-void operation_check_any(const struct operation *operation, unsigned before, const char *context);
+void operation_check_any(const struct trial_of *operation, unsigned before, const char *context);

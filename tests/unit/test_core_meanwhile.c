@@ -68,7 +68,7 @@ static void on_step(size_t index, void *arg)
 /* ---- the walk ------------------------------------------------------------------------------- */
 
 /* False: the operation has fewer steps. */
-static bool run(const struct operation *operation, const struct event *event, size_t at)
+static bool run(const struct trial_of *operation, const struct event *event, size_t at)
 {
 	struct answer answer = ANSWER_INIT;
 	const enum fake_step *trace;
@@ -104,7 +104,7 @@ static bool run(const struct operation *operation, const struct event *event, si
 
 static void walk(void **state)
 {
-	const struct operation *operation = *state;
+	const struct trial_of *operation = *state;
 
 	for (size_t i = 0; i < ARRAY_LEN(events); i++) {
 		size_t at = 0;

@@ -53,7 +53,7 @@ static void go_on_from_copy(void)
 }
 
 /* False: the operation has fewer steps. */
-static bool run(const struct operation *operation, size_t at)
+static bool run(const struct trial_of *operation, size_t at)
 {
 	struct answer answer = ANSWER_INIT;
 	const struct box *before;
@@ -97,7 +97,7 @@ static bool run(const struct operation *operation, size_t at)
 	return true;
 }
 
-static void walk(const struct operation *operation)
+static void walk(const struct trial_of *operation)
 {
 	size_t at = 0;
 

@@ -31,7 +31,7 @@ static bool has_kill(const struct steps *steps)
 	return false;
 }
 
-static void begin(const struct operation *operation, const struct way *way, struct answer *answer)
+static void begin(const struct trial_of *operation, const struct way *way, struct answer *answer)
 {
 	fake_tell_nothing();
 	if (way->how != FAKE_OK)
@@ -49,7 +49,7 @@ static void wait_stuck(struct answer *answer)
 	wait_for(answer, true);
 }
 
-static void run(const struct operation *operation, const struct way *way, struct steps *ret)
+static void run(const struct trial_of *operation, const struct way *way, struct steps *ret)
 {
 	struct answer answer = ANSWER_INIT;
 	const enum fake_step *trace;
@@ -87,7 +87,7 @@ static void run(const struct operation *operation, const struct way *way, struct
 
 static void walk(void **state)
 {
-	const struct operation *operation = *state;
+	const struct trial_of *operation = *state;
 	unsigned reached[FAKE_STEP_COUNT] = { 0 };
 	struct way way = { .how = FAKE_OK };
 	struct steps steps, then;

@@ -108,14 +108,14 @@ static bool is_settled(void)
 	for (size_t i = 0; i < yard->box_count; i++) {
 		const struct box *box = yard->boxes[i];
 
-		if (box_is_busy(box) || box->in_turn || box->waiters || box->removers ||
+		if (box_is_busy(box) || operation_is_on(box) || box->waiters || box->removers ||
 			(box->state == BOX_RUNNING && !box->link_ready))
 			return false;
 	}
 	return !gate_works();
 }
 
-enum { PATIENCE_US = 30 * 1000 * 1000, QUIET_US = 60 * 1000, SKIP_MS = 3000, SKIPS_MAX = 300 };
+enum { PATIENCE_US = 60 * 1000 * 1000, QUIET_US = 60 * 1000, SKIP_MS = 3000, SKIPS_MAX = 300 };
 
 /* Until the condition holds. Time is moved on when nothing but a time limit can help any more: no
  * helper works, or one has worked for too long. */
@@ -162,7 +162,7 @@ static const char *what_moves(char ret[256])
 		const struct box *box = yard->boxes[i];
 
 		len += snprintf(ret + len, 256 - (size_t)len, ", '%s' is %s%s%s%s%s", box->row.name,
-			box_state_name(box->state), box->in_turn ? " in turn" : "",
+			box_state_name(box->state), operation_is_on(box) ? " in turn" : "",
 			box->waiters ? " waited for" : "", box->removers ? " being removed" : "",
 			box->net && box->net->leaving ? " leaving" : "");
 	}
