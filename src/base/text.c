@@ -437,3 +437,14 @@ void hex_encode(const void *data, size_t len, char *out)
 	}
 	out[2 * len] = '\0';
 }
+
+int text_hex_digit(char c)
+{
+	if (c >= '0' && c <= '9')
+		return c - '0';
+	if (c >= 'a' && c <= 'f')
+		return c - 'a' + 10;
+	if (c >= 'A' && c <= 'F')
+		return c - 'A' + 10;
+	return -1;
+}

@@ -15,6 +15,8 @@ int name_check(const char *what, const char *text, struct err *err);
 /* Whole decimal number between lowest and highest. */
 int parse_u64(const char *what, const char *text, uint64_t lowest, uint64_t highest, uint64_t *ret,
 	struct err *err);
+/* What a hexadecimal digit stands for; -1: it is none. */
+int text_hex_digit(char c);
 /* "512M", "1.5G", "4096", "64KiB": powers of 1024; suffixes K M G T with optional B or iB. */
 int parse_size(const char *what, const char *text, uint64_t lowest, uint64_t highest, uint64_t *ret,
 	struct err *err);

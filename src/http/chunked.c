@@ -5,19 +5,9 @@
  * get smuggled. */
 #include "http/chunked.h"
 #include "base/alloc.h"
+#include "base/text.h"
 
 enum { SIZE_DIGITS_MAX = 15, EXTENSION_MAX = 256, TRAILERS_MAX = 4096 };
-
-static int hex_value(char c)
-{
-	if (c >= '0' && c <= '9')
-		return c - '0';
-	if (c >= 'a' && c <= 'f')
-		return c - 'a' + 10;
-	if (c >= 'A' && c <= 'F')
-		return c - 'A' + 10;
-	return -1;
-}
 
 static bool is_line_text(char c)
 {
@@ -26,7 +16,7 @@ static bool is_line_text(char c)
 
 static enum chunked_state take_size(struct chunked *chunked, char c)
 {
-	int value = hex_value(c);
+	int value = text_hex_digit(c);
 
 	if (value >= 0) {
 		if (chunked->digits++ == SIZE_DIGITS_MAX)

@@ -1,17 +1,7 @@
 /* url.c - see url.h */
 #include "http/url.h"
 #include "base/alloc.h"
-
-static int hex_value(char c)
-{
-	if (c >= '0' && c <= '9')
-		return c - '0';
-	if (c >= 'a' && c <= 'f')
-		return c - 'a' + 10;
-	if (c >= 'A' && c <= 'F')
-		return c - 'A' + 10;
-	return -1;
-}
+#include "base/text.h"
 
 /* Text only shrinks, so it is written over itself. */
 static int decode(char *text, bool plus_is_space, struct err *err)
@@ -20,8 +10,8 @@ static int decode(char *text, bool plus_is_space, struct err *err)
 
 	for (const char *from = text; *from; from++) {
 		if (*from == '%') {
-			int high = hex_value(from[1]);
-			int low = high < 0 ? -1 : hex_value(from[2]);
+			int high = text_hex_digit(from[1]);
+			int low = high < 0 ? -1 : text_hex_digit(from[2]);
 
 			if (low < 0)
 				return err_set(err, ERR_INVALID,

@@ -272,14 +272,6 @@ bool login_is_own_path(const struct http_request *request)
 	return text_has_prefix(http_request_head(request)->target, OWN_PATHS);
 }
 
-static int hex_value(char c)
-{
-	return c >= '0' && c <= '9'   ? c - '0'
-	       : c >= 'a' && c <= 'f' ? c - 'a' + 10
-	       : c >= 'A' && c <= 'F' ? c - 'A' + 10
-				      : -1;
-}
-
 /* The value of a key in a form's body, decoded; NULL when it is missing or malformed. Yours to
  * free. */
 static char *form_value(const char *body, const char *key)
@@ -299,7 +291,8 @@ static char *form_value(const char *body, const char *key)
 			char c = *p == '+' ? ' ' : *p;
 
 			if (c == '%') {
-				int high = hex_value(p[1]), low = high < 0 ? -1 : hex_value(p[2]);
+				int high = text_hex_digit(p[1]),
+				    low = high < 0 ? -1 : text_hex_digit(p[2]);
 
 				if (low < 0 || !(high | low)) {
 					buf_done(&out);

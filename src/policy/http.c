@@ -63,14 +63,6 @@ int http_add_method(const char *text, struct policy_rule *rule, struct err *err)
 
 /* ---- paths ---------------------------------------------------------------------------------- */
 
-static int hex_value(char c)
-{
-	if (c >= '0' && c <= '9')
-		return c - '0';
-	c = (char)(c | 32);
-	return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
-}
-
 /* ".", "..", "" and those with a parameter ("..;x"), which some servers cut off before they climb;
  * and names that end with what some file systems leave out. */
 static bool segment_is_odd(const char *segment, size_t len, bool last)
@@ -106,7 +98,8 @@ bool http_path_normalise(const char *path, char *out)
 		unsigned char c = (unsigned char)*path;
 
 		if (c == '%') {
-			int high = hex_value(path[1]), low = high < 0 ? -1 : hex_value(path[2]);
+			int high = text_hex_digit(path[1]),
+			    low = high < 0 ? -1 : text_hex_digit(path[2]);
 
 			if (low < 0)
 				return false;
