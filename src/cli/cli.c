@@ -1,6 +1,7 @@
 /* cli.c - what every command uses: options by name, errors in one line, JSON on stdout */
 #include "cli/cli.h"
 #include "base/alloc.h"
+#include "cli/client.h"
 #include "cli/table.h"
 #include "cli/terminal.h"
 #include <stdarg.h>
@@ -76,6 +77,24 @@ int cli_fail(const struct cli *cli, const struct err *err)
 	(void)cli;
 	say_error(kind, err->message[0] ? err->message : "it failed without saying why", err->hint);
 	return err_kind_exit_code(kind);
+}
+
+int cli_fail_each(const struct cli *cli, json_t *errors, const char *verb)
+{
+	json_t *one;
+	int code = 0;
+	size_t i;
+
+	json_array_foreach (errors, i, one) {
+		_cleanup_free_ char *text = json_text(one);
+		struct err err = ERR_INIT;
+
+		client_api_error(500, text, strlen(text), &err);
+		if (verb)
+			err_wrap(&err, "%s '%.63s'", verb, json_str(one, "name"));
+		code = cli_fail(cli, &err);
+	}
+	return code;
 }
 
 void cli_note(const struct cli *cli, const char *fmt, ...)

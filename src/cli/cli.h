@@ -63,6 +63,10 @@ const char *cli_nth(const struct cli *cli, const char *flag, size_t index);
 void cli_want_json(bool wanted);
 /* `box: message (hint)` on stderr; returns the exit code of the error's kind. */
 int cli_fail(const struct cli *cli, const struct err *err);
+/* Of each of the errors that an answer of the API has in an array ({"error", "name"}), with "VERB
+ * 'NAME': " before it if verb is not NULL; returns the exit code of the last one, 0 when there is
+ * none. */
+int cli_fail_each(const struct cli *cli, json_t *errors, const char *verb);
 /* Same line without ending anything; nothing with --quiet. */
 void cli_note(const struct cli *cli, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 /* A wrong command line: message and `box help VERB`; returns 64. */

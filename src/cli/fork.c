@@ -51,24 +51,6 @@ static int fork_body(struct cli *cli, int argc, char **argv, json_t **ret, struc
 	return 0;
 }
 
-/* Tells of each child that is not there; the exit code of the last one. */
-static int tell_failures(struct cli *cli, json_t *failed)
-{
-	json_t *one;
-	int code = 0;
-	size_t i;
-
-	json_array_foreach (failed, i, one) {
-		_cleanup_free_ char *text = json_text(one);
-		struct err err = ERR_INIT;
-
-		client_api_error(500, text, strlen(text), &err);
-		err_wrap(&err, "fork '%.63s'", json_str(one, "name"));
-		code = cli_fail(cli, &err);
-	}
-	return code;
-}
-
 static bool is_failed(json_t *failed, int64_t index)
 {
 	json_t *one;
@@ -167,7 +149,7 @@ int cmd_fork(struct cli *cli, int argc, char **argv)
 		guard_end(&guard);
 		return cli_fail(cli, &err);
 	}
-	code = tell_failures(cli, json_object_get(result, "failed"));
+	code = cli_fail_each(cli, json_object_get(result, "failed"), "fork");
 	if (cli->json)
 		cli_print_json(json_incref(result));
 	else if (!runs)

@@ -320,23 +320,6 @@ static int ask_shutdown(struct cli *cli, enum down how, json_t **ret, struct err
 	return status;
 }
 
-/* Tells of each box that runs on; the exit code of the last one. */
-static int tell_awake(struct cli *cli, json_t *awake)
-{
-	json_t *one;
-	int code = 0;
-	size_t i;
-
-	json_array_foreach (awake, i, one) {
-		_cleanup_free_ char *text = json_text(one);
-		struct err err = ERR_INIT;
-
-		client_api_error(500, text, strlen(text), &err);
-		code = cli_fail(cli, &err);
-	}
-	return code;
-}
-
 static int print_down(struct cli *cli, json_t *info, enum down how, json_t *awake)
 {
 	long long boxes = (long long)json_num(info, "boxes");
@@ -386,7 +369,7 @@ static int shut_down(struct cli *cli, enum down how, struct err *err)
 			err, ERR_SYSTEM, "not everything in '%s' could be removed", cli->conf.home);
 	awake = json_object_get(answer, "not_hibernated");
 	print_down(cli, info, how, awake);
-	return tell_awake(cli, awake);
+	return cli_fail_each(cli, awake, NULL);
 }
 
 int cmd_down(struct cli *cli, int argc, char **argv)
