@@ -18,12 +18,15 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "helper/helper.h"
+#include "loop/loop.h"
 #include "pool/pool.h"
 #include "checkpoint/checkpoints.h"
 #include <fcntl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
+
+enum { KILL_AGAIN_MS = 5000, KILLS_MAX = 3 };
 
 struct trial {
 	struct box *box;
@@ -32,7 +35,9 @@ struct trial {
 	struct helper *helper;
 	struct instance *instance;
 	struct err err;
-	bool came; /* it was about to run */
+	bool came;		     /* it was about to run */
+	struct loop_timer *patience; /* with its end */
+	unsigned kills;
 	int64_t started_us;
 	box_done done;
 	void *arg;
@@ -44,6 +49,7 @@ static void trial_free(struct trial *trial)
 
 	trial->box->trial = NULL;
 	helper_free(trial->helper);
+	loop_timer_free(trial->patience);
 	instance_free(trial->instance);
 	if (trial->dir >= 0) {
 		close(trial->dir);
@@ -77,13 +83,33 @@ static void finish(struct trial *trial)
 
 /* ---- the processes -------------------------------------------------------------------------- */
 
+/* The box stands still meanwhile: nobody waits for ever for the end of its double. */
+static void end(void *arg)
+{
+	struct trial *trial = arg;
+	struct err err = ERR_INIT;
+
+	if (trial->kills++ < KILLS_MAX) {
+		instance_kill(trial->instance, NULL); /* on_failed or on_ended follows */
+		loop_timer_start(trial->patience, KILL_AGAIN_MS);
+		return;
+	}
+	instance_free(steal_ptr(&trial->instance));
+	if (drivers_sweep(trial->box->yard->drivers, trial->id, &err) < 0)
+		log_error("what was restored for a trial does not end",
+			kv_str("box", trial->box->row.id), kv_err(&err));
+	finish(trial);
+}
+
 /* All is there, and nothing has run: that is what was to be known. */
 static void on_going(struct instance *instance, void *arg)
 {
 	struct trial *trial = arg;
 
+	(void)instance;
 	trial->came = true;
-	instance_kill(instance, NULL);
+	trial->patience = loop_timer_new(trial->box->yard->loop, end, trial);
+	end(trial);
 }
 
 static void on_failed(struct instance *instance, const struct err *why, void *arg)
