@@ -135,6 +135,12 @@ static void hibernate_box(struct answer *answer)
 	box_hibernate(box_named("ada"), "request", on_box, answer);
 }
 
+static void hibernate_tried(struct answer *answer)
+{
+	fake_states_unusual = true;
+	hibernate_box(answer);
+}
+
 static void wake(struct answer *answer)
 {
 	box_wake(box_named("ada"), on_box, answer);
@@ -208,6 +214,7 @@ const struct trial_of operations[] = {
 	{ "resume", suspended, resume, RUNS, SUSPENDED },
 	{ "hibernate", running, hibernate_box, HIBERNATED, RUNS },
 	{ "hibernate of a suspended box", suspended, hibernate_box, HIBERNATED, SUSPENDED },
+	{ "hibernate that is tried first", running, hibernate_tried, HIBERNATED, RUNS },
 	/* Once its programs ran, its state is no longer that of its disk. */
 	{ "wake", hibernated, wake, RUNS, HIBERNATED | STOPPED },
 	{ "snapshot", running, snapshot, RUNS, RUNS },

@@ -15,6 +15,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+bool fake_states_unusual;
+
 struct fake_instance *fake_instance_of(struct instance *instance)
 {
 	return (struct fake_instance *)instance;
@@ -368,7 +370,7 @@ static void fake_look_at_state(struct engine *engine, int dir, struct instance_s
 {
 	(void)engine;
 	(void)dir;
-	*ret = (struct instance_state_facts){ 0 };
+	*ret = (struct instance_state_facts){ .unusual = fake_states_unusual };
 }
 
 const struct engine_ops engine_fake = {

@@ -58,6 +58,8 @@ size_t fake_trace(const enum fake_step **ret);
 /* Called when a step is reached, before it goes as it was told to; NULL: nobody. */
 void fake_on_step(void (*fn)(size_t index, void *arg), void *arg);
 
+extern bool fake_states_unusual; /* what is captured from now on is worth a trial */
+
 /* ---- what a kernel would know --------------------------------------------------------------- */
 
 struct fake_process {

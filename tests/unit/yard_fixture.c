@@ -392,6 +392,7 @@ static void abandon(void)
 		yard_end();
 	abandoned = false;
 	fake_world_set(NULL);
+	fake_states_unusual = false;
 	fake_tell_nothing();
 	fake_on_step(NULL, NULL);
 	if (test.loop)
@@ -426,6 +427,7 @@ int yard_teardown(void **state)
 	(void)state;
 	fake_tell_nothing();
 	fake_on_step(NULL, NULL);
+	fake_states_unusual = false;
 	check_empty("at the end");
 	if (!run_until(trash_holds, NULL, true))
 		fail_msg("what was thrown away stays");
