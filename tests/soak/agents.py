@@ -1,10 +1,13 @@
 """agents.py - coding agents for the soak: their real programs, with a model that recites
 
-The model is a server in the box that keeps nothing: what it answers follows from the request alone, [[count]] or [[job]] in the
-prompt and how often the agent has spoken. So it is the same after every fork, rollback and sleep. check() lets an agent count up a file by
-its own shell tool; stir() starts one on a job of several steps, which must end well in every copy, each step done once.
+The model is a server in the box that keeps nothing: what it answers follows from the request alone, [[count]] or
+[[job]] in the last prompt and how often the agent has spoken since. So it is the same after every fork, rollback and
+sleep. check() asks the agent that is there from the beginning, on a terminal of tmux, to count up a file by its own
+shell tool. stir() starts a second one on a job of several steps, which must end well in every copy, each step done once.
 """
+import itertools
 import json
+import shlex
 
 from boxtest import eventually
 from real import Real, npm
@@ -48,6 +51,8 @@ class H(http.server.BaseHTTPRequestHandler):
         if path.endswith("count_tokens"): return self.reply({"input_tokens": 10})
         items = j.get("messages") or j.get("input") or []
         if isinstance(items, str): items = [{"role": "user", "content": items}]
+        asked = [n for n, i in enumerate(items) if i.get("role") == "user" and "[[" in texts(i.get("content"))]
+        items = items[asked[-1]:] if asked else items
         prompt = " ".join(texts(i.get("content")) for i in items if i.get("role") == "user")
         names = [t.get("name") or (t.get("function") or {}).get("name") or "" for t in j.get("tools") or []]
         tool = next((n for n in names if re.fullmatch(r"(?i)bash|exec_command|shell|shell_command", n)), None)
@@ -57,7 +62,8 @@ class H(http.server.BaseHTTPRequestHandler):
         elif tool and "[[count]]" in prompt and turn < 1: command = COUNT
         args = {"cmd": command} if tool == "exec_command" else {"command": ["bash", "-c", command]} if tool == "shell" else {
             "command": command, "description": "a step"}
-        text, ident = "all done", f"x{turn}"
+        token = re.search(r"\[\[count\]\] (t[0-9]+)", prompt)
+        text, ident = "all done" + (" " + token[1] if token else ""), f"x{len(prompt)}-{turn}"
         if not j.get("stream"):
             if path.endswith("messages"):
                 return self.reply({"id": "m", "type": "message", "role": "assistant", "model": j.get("model"), "content": [
@@ -102,9 +108,14 @@ S(("127.0.0.1", 7016), H).serve_forever()
 '''
 
 
+TMUX = "tmux -f /dev/null"
+tokens = itertools.count(1)
+
+
 class Agent(Real):
     package, memory, job = "", "3G", None
-    env = {"HOME": "/root", "PATH": "/opt/agent/node_modules/.bin:/usr/local/bin:/usr/bin:/bin"}
+    ready = ""  # on the screen when it waits for words
+    env = {"HOME": "/root", "TERM": "xterm-256color", "PATH": "/opt/agent/node_modules/.bin:/usr/local/bin:/usr/bin:/bin"}
 
     def prepare(self):
         software.ensure_states_image()
@@ -112,6 +123,9 @@ class Agent(Real):
 
     def words(self, prompt):
         """The program and its words for one prompt."""
+
+    def resident(self):
+        """The program and its words on a terminal."""
 
     def settings(self, box):
         pass
@@ -122,6 +136,17 @@ class Agent(Real):
         self.settings(box)
         box.start("python3", self.script(box, "/root/model.py", MODEL))
         self.up(box, "python3 -c 'import urllib.request as u; u.urlopen(\"http://127.0.0.1:7016/v1/models\")'")
+        words = shlex.join(["env", *(f"{name}={value}" for name, value in self.env.items()), *self.resident()])
+        box.sh(f"cd /root/w && {TMUX} new-session -d -s s -x 100 -y 40 {shlex.quote(words)}")
+        eventually(lambda: self.ready in self.screen(box), 120, lambda: self.screen(box), every=0.5)
+
+    def screen(self, box):
+        return box.sh(f"{TMUX} capture-pane -p -t s", check=False).stdout
+
+    def count_up(self, box):
+        token = f"t{next(tokens)}"
+        box.sh(f"{TMUX} send-keys -t s -l '[[count]] {token}'; sleep 0.5; {TMUX} send-keys -t s Enter")
+        eventually(lambda: f"all done {token}" in self.screen(box), 180, lambda: self.screen(box), every=0.2)
 
     def run(self, box, prompt):
         return box.start(*self.words(prompt), env=self.env, cwd="/root/w")
@@ -140,7 +165,7 @@ class Agent(Real):
         if self.job and self.job["id"] in [one["id"] for one in box.execs()]:
             self.over(box, self.job, "job")
             assert box.out("cat /root/job").split() == [f"step-{i}" for i in range(STEPS)]
-        self.over(box, self.run(box, "[[count]] count up"), "count")
+        self.count_up(box)
         return int(box.out("cat /root/n"))
 
 
@@ -149,18 +174,38 @@ class Claude(Agent):
     env = {**Agent.env, "ANTHROPIC_BASE_URL": "http://127.0.0.1:7016", "ANTHROPIC_API_KEY": "none", "IS_SANDBOX": "1",
            "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1"}
 
+    ready = "bypass permissions on"
+
+    def settings(self, box):
+        self.script(box, "/root/.claude.json", json.dumps({
+            "hasCompletedOnboarding": True, "theme": "dark", "bypassPermissionsModeAccepted": True,
+            "customApiKeyResponses": {"approved": ["none"], "rejected": []},
+            "projects": {"/root/w": {"hasTrustDialogAccepted": True}}}))
+
+    def resident(self):
+        return "claude", "--dangerously-skip-permissions"
+
     def words(self, prompt):
-        return "claude", "-p", prompt, "--dangerously-skip-permissions"
+        return *self.resident(), "-p", prompt
 
 
 class Codex(Agent):
     name, package = "codex", "@openai/codex@0.169.0"
     env = {**Agent.env, "KEY": "none"}
 
+    ready = "Ask Codex"
+    flags = ("--dangerously-bypass-approvals-and-sandbox", "-m", "m", "-c", "model_provider=f", "-c",
+             'model_providers.f={name="f",base_url="http://127.0.0.1:7016/v1",env_key="KEY",wire_api="responses"}')
+
+    def settings(self, box):
+        box.sh("mkdir -p /root/.codex")
+        self.script(box, "/root/.codex/config.toml", '[projects."/root/w"]\ntrust_level = "trusted"\n')
+
+    def resident(self):
+        return "codex", *self.flags
+
     def words(self, prompt):
-        provider = 'model_providers.f={name="f",base_url="http://127.0.0.1:7016/v1",env_key="KEY",wire_api="responses"}'
-        return ("codex", "exec", "--skip-git-repo-check", "--dangerously-bypass-approvals-and-sandbox", "-m", "m",
-                "-c", "model_provider=f", "-c", provider, prompt)
+        return "codex", "exec", "--skip-git-repo-check", *self.flags, prompt
 
 
 class Opencode(Agent):
@@ -171,6 +216,11 @@ class Opencode(Agent):
             "permission": {"bash": "allow", "edit": "allow", "external_directory": "allow"}, "autoupdate": False, "model": "f/m",
             "provider": {"f": {"npm": "@ai-sdk/openai-compatible", "options": {"baseURL": "http://127.0.0.1:7016/v1", "apiKey": "none"},
                                "models": {"m": {"name": "m"}}}}}))
+
+    ready = "Ask anything"
+
+    def resident(self):
+        return ("opencode",)
 
     def words(self, prompt):
         return "opencode", "run", prompt
