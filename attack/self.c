@@ -71,14 +71,13 @@ static int deliver(int protocol, const struct message *m)
 	int fd = socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, protocol), error = 0;
 	uint8_t answer[4096];
 	struct timeval patience = { .tv_usec = 200000 };
-	ssize_t len;
 
 	if (fd < 0)
 		return errno;
 	setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
 	if (send(fd, m->bytes, m->len, 0) < 0)
 		error = errno;
-	else if ((len = recv(fd, answer, sizeof answer, 0)) >= (ssize_t)sizeof(struct nlmsghdr)) {
+	else if (recv(fd, answer, sizeof answer, 0) >= (ssize_t)sizeof(struct nlmsghdr)) {
 		const struct nlmsghdr *head = (const struct nlmsghdr *)answer;
 
 		if (head->nlmsg_type == NLMSG_ERROR)
