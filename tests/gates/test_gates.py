@@ -187,3 +187,9 @@ def test_tables_of_the_documents_are_whole():
             columns = [len(re.findall(r"(?<!\\)\|", row)) for row in rows]
             for row, count in zip(rows, columns):
                 assert count == columns[0], f"{page.name}: a | in a cell is written \\|: {row[:80]}"
+
+
+def test_the_changelog_keeps_its_order():
+    for version in (ROOT / "CHANGELOG.md").read_text().split("\n## ")[1:]:
+        parts = re.findall(r"^### (\w+)", version, re.M)
+        assert parts == [part for part in ("Added", "Changed", "Fixed", "Security") if part in parts], parts
