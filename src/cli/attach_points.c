@@ -4,7 +4,7 @@
 #include "base/strv.h"
 #include "base/text.h"
 #include "cli/cli.h"
-#include "cli/remote.h"
+#include "client/remote.h"
 #include <errno.h>
 
 enum { ID_MAX = 2147483647 };

@@ -10,7 +10,7 @@
 #include "base/clock.h"
 #include "base/json.h"
 #include "base/text.h"
-#include "cli/client.h"
+#include "client/client.h"
 #include <errno.h>
 #include <stdio.h>
 #include <sys/socket.h>

@@ -9,7 +9,7 @@
 #include "base/file.h"
 #include "base/json.h"
 #include "base/text.h"
-#include "cli/client.h"
+#include "client/client.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>

@@ -9,7 +9,7 @@
 #include "base/file.h"
 #include "base/json.h"
 #include "cli/bench_net_internal.h"
-#include "cli/client.h"
+#include "client/client.h"
 #include "net/doors.h"
 #include <errno.h>
 #include <fcntl.h>

@@ -11,7 +11,7 @@
 #include "base/clock.h"
 #include "base/json.h"
 #include "base/text.h"
-#include "cli/client.h"
+#include "client/client.h"
 #include <stdio.h>
 
 enum { TEN = 10, BIG_MIB = 1024, BIG_NEEDS_MIB = 4 * BIG_MIB };

@@ -1,7 +1,7 @@
 /* cli.c - what every command uses: options by name, errors in one line, JSON on stdout */
 #include "cli/cli.h"
 #include "base/alloc.h"
-#include "cli/client.h"
+#include "client/client.h"
 #include "cli/table.h"
 #include "cli/terminal.h"
 #include <stdarg.h>

@@ -11,7 +11,7 @@
 #pragma once
 #include "base/err.h"
 #include "base/json.h"
-#include "cli/client.h"
+#include "client/client.h"
 #include "cli/flags.h"
 #include "conf/conf.h"
 #include <stdbool.h>
@@ -204,6 +204,11 @@ int cmd_workspace_rm(struct cli *cli, int argc, char **argv);
  * box. */
 int ports_check_publish(struct cli *cli, struct err *err);
 int ports_publish(struct cli *cli, const char *box, struct err *err);
+
+/* context.c: the target and the credentials of the context name, NULL: of the one in use.
+ * *ret_target NULL: this machine's daemon. All yours. */
+int context_find(const char *name, char **ret_target, char **ret_token, char **ret_cacert,
+	char **ret_name, struct err *err);
 
 /* help.c: the manual of one command (or heading) on out; of the program when command is NULL. */
 void help_print(const struct command *command, FILE *out);

@@ -10,7 +10,7 @@
 #include "base/file.h"
 #include "base/text.h"
 #include "cli/cli.h"
-#include "cli/remote.h"
+#include "client/remote.h"
 #include "cli/table.h"
 #include <errno.h>
 #include <fcntl.h>

@@ -2,7 +2,7 @@
 #include "cli/guard.h"
 #include "base/alloc.h"
 #include "base/text.h"
-#include "cli/client.h"
+#include "client/client.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>

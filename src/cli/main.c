@@ -2,7 +2,7 @@
 #include "base/alloc.h"
 #include "base/text.h"
 #include "cli/cli.h"
-#include "cli/remote.h"
+#include "client/remote.h"
 #include <errno.h>
 #include <signal.h>
 

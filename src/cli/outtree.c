@@ -2,7 +2,7 @@
 #include "cli/outtree.h"
 #include "base/alloc.h"
 #include "base/file.h"
-#include "cli/client.h"
+#include "client/client.h"
 #include "cli/signals.h"
 #include <errno.h>
 #include <fcntl.h>

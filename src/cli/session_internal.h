@@ -2,7 +2,7 @@
 #pragma once
 #include "cli/cli.h"
 #include "cli/session.h"
-#include "cli/wsclient.h"
+#include "client/wsclient.h"
 #include <signal.h>
 
 enum { INPUT_SIZE = 64 * 1024 };

@@ -1,7 +1,7 @@
 /* system.c - info and doctor: what the daemon is and what this machine can do */
 #include "base/alloc.h"
 #include "cli/cli.h"
-#include "cli/remote.h"
+#include "client/remote.h"
 #include "cli/table.h"
 #include "cli/terminal.h"
 #include "daemon/serve.h"

@@ -1,5 +1,5 @@
 /* remote.c - see remote.h */
-#include "cli/remote.h"
+#include "client/remote.h"
 #include "base/alloc.h"
 #include "base/buf.h"
 #include "base/text.h"

@@ -5,7 +5,7 @@
  * machine. The handshake is over before the first byte, and its failure is told whole, as a struct
  * err down a pipe. The certificate must be valid for the host, by the machine's store or the file
  * given; there is no way around that. */
-#include "cli/remote.h"
+#include "client/remote.h"
 #include "base/alloc.h"
 #include <arpa/inet.h>
 #include <errno.h>

@@ -4,12 +4,12 @@
  * parsed once it is complete; its payload is then passed on in whatever pieces recv() brings. The
  * handshake's Sec-WebSocket-Accept is not verified: it guards against caches and plain HTTP servers
  * answering by mistake, and this socket belongs to the daemon. */
-#include "cli/wsclient.h"
+#include "client/wsclient.h"
 #include "base/alloc.h"
 #include "base/buf.h"
 #include "base/text.h"
-#include "cli/client.h"
-#include "cli/remote.h"
+#include "client/client.h"
+#include "client/remote.h"
 #include <endian.h>
 #include <errno.h>
 #include <http_parser.h>

@@ -4,10 +4,10 @@
  * An uploaded body is sent while the socket is watched for an early answer: a daemon that refuses
  * an upload says so at once and must not have to swallow gigabytes first. The answer's body is
  * handed on from the receive buffer, so that a download is copied once. */
-#include "cli/client.h"
+#include "client/client.h"
 #include "base/alloc.h"
 #include "base/buf.h"
-#include "cli/remote.h"
+#include "client/remote.h"
 #include <errno.h>
 #include <http_parser.h>
 #include <poll.h>

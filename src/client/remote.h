@@ -32,8 +32,3 @@ void remote_hint(const char *target, struct err *err);
  * in plain bytes. */
 int remote_tls_start(
 	int connected, const char *host, const char *cacert, int *ret_fd, struct err *err);
-
-/* context.c: the target and the credentials of the context name, NULL: of the one in use.
- * *ret_target NULL: this machine's daemon. All yours. */
-int context_find(const char *name, char **ret_target, char **ret_token, char **ret_cacert,
-	char **ret_name, struct err *err);
