@@ -6,6 +6,7 @@
 #include "cli/boxfile.h"
 #include "base/buf.h"
 #include "base/json.h"
+#include "base/near.h"
 #include "base/strv.h"
 #include "base/text.h"
 #include "cli/flags.h"

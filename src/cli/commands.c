@@ -5,6 +5,7 @@
  * The options of each command are in options.h. */
 #include "cli/cli.h"
 #include "base/alloc.h"
+#include "base/near.h"
 #include "cli/options.h"
 
 const struct flag common_flags[] = {

@@ -46,8 +46,3 @@ const char *flags_get(
 	const struct flags *flags, const char *name); /* the last one; NULL when not given */
 /* The value of the index-th use of name, NULL after the last. */
 const char *flags_nth(const struct flags *flags, const char *name, size_t index);
-
-/* How many letters must change to make one out of the other (insert, delete, replace, swap). */
-unsigned text_distance(const char *a, const char *b);
-/* Whether b is near enough to a to be offered as "did you mean". */
-bool text_is_near(const char *a, const char *b);

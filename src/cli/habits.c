@@ -3,6 +3,7 @@
  * People type what docker, git and systemd taught them. A near guess by letters would be wrong for
  * most of these, and for one it would be dangerous: 'top' is one letter from 'stop'. */
 #include "base/alloc.h"
+#include "base/near.h"
 #include "cli/cli.h"
 
 static const struct {

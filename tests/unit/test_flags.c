@@ -5,6 +5,7 @@
 #include <stdint.h>
 #include <cmocka.h>
 #include "base/alloc.h"
+#include "base/near.h"
 #include "cli/flags.h"
 
 static const struct flag table[] = {
