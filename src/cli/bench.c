@@ -1,4 +1,4 @@
-/* bench.c - `box bench`: this machine measured, side by side with the other sandboxes on it
+/* bench.c - see bench.h: this machine measured, side by side with the other sandboxes on it
  *
  * The rows stand in one table. Those of a group are measured together, in rounds: each round runs
  * every row of the group once, in a new random order. A noisy moment of the machine hits all of
@@ -8,20 +8,16 @@
  *
  * ^C ends the run after the measurement under way; boxes, files and namespaces go, what was
  * measured is printed. */
-#include "cli/bench_internal.h"
+#include "cli/bench.h"
 #include "base/clock.h"
+#include "base/near.h"
 #include "base/text.h"
-#include "cli/cli.h"
-#include "cli/progress.h"
+#include "cli/bench_internal.h"
 #include <signal.h>
 #include <stdio.h>
 #include <sys/random.h>
 
 enum {
-	RUNS_DEFAULT = 200,
-	RUNS_MAX = 100000,
-	MANY_BOXES = 500,
-	NET_BOXES_MAX = 1000,
 	FAILURES_MAX = 3,
 	BUDGET_OURS_S = 60,
 	BUDGET_PEER_S = 15,
@@ -29,8 +25,7 @@ enum {
 };
 
 struct bench {
-	struct cli *cli;
-	size_t runs;
+	const struct bench_options *options;
 	struct bench_row rows[BENCH_ITEMS_MAX];
 	bool chosen[BENCH_ITEMS_MAX];
 	bool counting;		    /* not warming up any more */
@@ -41,8 +36,6 @@ struct bench {
 	struct bench_boxes *boxes;
 	struct bench_peers *peers;
 	struct bench_net *net;
-	size_t net_boxes; /* for the rows with many boxes */
-	struct progress progress;
 };
 
 static volatile sig_atomic_t stopping;
@@ -96,54 +89,61 @@ static bool is_family(const char *name, const struct bench_item *item)
 	       item->group <= GROUP_STATES_MANY;
 }
 
-/* 0, or the exit code of a wrong command line. `idle_500`, `page_cache`, `net` and `states` stand
- * for all of their rows. */
-static int choose_named(struct bench *bench, const char *name, bool with_peers)
+/* `idle_500`, `page_cache`, `net` and `states` stand for all of their rows. */
+static bool is_named(const char *name, const struct bench_item *item)
 {
-	bool found = false;
-
-	for (size_t i = 0; i < bench_items_count; i++) {
-		bool named = strcmp(bench_items[i].name, name) == 0;
-
-		if (!named && !is_family(name, &bench_items[i]))
-			continue;
-		/* A peer that is asked for by its name is wanted, --no-peers or not. */
-		choose(bench, i, with_peers || (named && bench_items[i].is_peer));
-		found = true;
-	}
-	if (found)
-		return 0;
-	for (size_t i = 0; i < bench_items_count; i++)
-		if (text_is_near(name, bench_items[i].name))
-			return cli_usage(bench->cli, "no measurement '%s', did you mean '%s'?",
-				name, bench_items[i].name);
-	return cli_usage(bench->cli, "no measurement '%s', box bench --list shows them", name);
+	return !strcmp(item->name, name) || is_family(name, item);
 }
 
-static int list_items(bool json)
+static void choose_named(struct bench *bench, const char *name)
+{
+	for (size_t i = 0; i < bench_items_count; i++) {
+		const struct bench_item *item = &bench_items[i];
+		/* A peer that is asked for by its name is wanted, --no-peers or not. */
+		bool with_peers =
+			bench->options->with_peers || (item->is_peer && !strcmp(item->name, name));
+
+		if (is_named(name, item))
+			choose(bench, i, with_peers);
+	}
+}
+
+static void choose_all(struct bench *bench)
+{
+	for (size_t i = 0; i < bench->options->name_count; i++)
+		choose_named(bench, bench->options->names[i]);
+	for (size_t i = 0; i < bench_items_count && !bench->options->name_count; i++)
+		choose(bench, i, bench->options->with_peers);
+}
+
+int bench_check_name(const char *name, struct err *err)
+{
+	for (size_t i = 0; i < bench_items_count; i++)
+		if (is_named(name, &bench_items[i]))
+			return 0;
+	for (size_t i = 0; i < bench_items_count; i++)
+		if (text_is_near(name, bench_items[i].name))
+			return err_set(err, ERR_INVALID, "no measurement '%s', did you mean '%s'?",
+				name, bench_items[i].name);
+	return err_set(err, ERR_INVALID, "no measurement '%s', box bench --list shows them", name);
+}
+
+json_t *bench_list(void)
 {
 	json_t *list = json_array();
 
 	for (size_t i = 0; i < bench_items_count; i++)
-		if (json)
-			json_array_append_new(list,
-				json_pack("{s:s, s:s, s:s}", "name", bench_items[i].name, "unit",
-					bench_items[i].unit, "summary", bench_items[i].summary));
-		else
-			printf("%-24s %-6s %s\n", bench_items[i].name, bench_items[i].unit,
-				bench_items[i].summary);
-	if (json)
-		return cli_print_json(list);
-	json_decref(list);
-	return 0;
+		json_array_append_new(
+			list, json_pack("{s:s, s:s, s:s}", "name", bench_items[i].name, "unit",
+				      bench_items[i].unit, "summary", bench_items[i].summary));
+	return list;
 }
 
 /* --- rounds --- */
 
 static void show_progress(struct bench *bench, enum bench_group group, size_t done, size_t total)
 {
-	bench->progress.what = bench_group_titles[group];
-	progress_steps(&bench->progress, done, total, NULL);
+	bench->options->progress(bench_group_titles[group], done, total, bench->options->arg);
 }
 
 static void row_failed(struct bench *bench, size_t index, const struct err *err)
@@ -190,7 +190,7 @@ static void measure(struct bench *bench, size_t index)
 	int64_t start_us = clock_mono_us();
 	int64_t budget_us =
 		(bench_items[index].is_peer ? BUDGET_PEER_S : BUDGET_OURS_S) * 1000000LL;
-	size_t most = bench_items[index].most ?: bench->runs;
+	size_t most = bench_items[index].most ?: bench->options->runs;
 	struct err err = ERR_INIT;
 	double value;
 
@@ -200,7 +200,7 @@ static void measure(struct bench *bench, size_t index)
 	else if (++bench->failures[index] >= FAILURES_MAX)
 		return row_failed(bench, index, &err);
 	bench->spent_us[index] += clock_mono_us() - start_us;
-	if (bench->rows[index].samples.count >= MIN(most, bench->runs))
+	if (bench->rows[index].samples.count >= MIN(most, bench->options->runs))
 		bench->over[index] = true;
 	else if (bench->spent_us[index] > budget_us) {
 		bench->over[index] = true;
@@ -241,11 +241,11 @@ static void run_rounds(struct bench *bench, enum bench_group group)
 	size_t order[BENCH_ITEMS_MAX] = { 0 }, count, rounds = 0;
 
 	while (!stopping && (count = next_round(bench, group, order)) > 0) {
-		show_progress(bench, group, rounds++, bench->runs);
+		show_progress(bench, group, rounds++, bench->options->runs);
 		for (size_t i = 0; i < count && !stopping; i++)
 			measure(bench, order[i]);
 	}
-	progress_done(&bench->progress);
+	bench->options->progress(NULL, 0, 0, bench->options->arg);
 }
 
 /* --- what a group needs before its rounds --- */
@@ -298,7 +298,7 @@ static void fail_group(struct bench *bench, enum bench_group group, const struct
 
 static bool box_made(size_t made, void *arg)
 {
-	show_progress(arg, GROUP_MANY, made, MANY_BOXES);
+	show_progress(arg, GROUP_MANY, made, BENCH_BOXES);
 	return !stopping;
 }
 
@@ -316,7 +316,7 @@ static void prepare_many(struct bench *bench)
 	double per_box, rss;
 	size_t count;
 
-	if (bench_boxes_fill(bench->boxes, MANY_BOXES, box_made, bench, &per_box, &err) < 0 ||
+	if (bench_boxes_fill(bench->boxes, BENCH_BOXES, box_made, bench, &per_box, &err) < 0 ||
 		bench_boxes_daemon_rss(bench->boxes, &rss, &err) < 0) {
 		fail_group(bench, GROUP_MANY, &err);
 		return;
@@ -324,7 +324,7 @@ static void prepare_many(struct bench *bench)
 	fill_row(bench, "idle_500_daemon_rss", rss);
 	fill_row(bench, "idle_500_per_box", per_box);
 	count = bench_boxes_count(bench->boxes);
-	if (count != MANY_BOXES)
+	if (count != BENCH_BOXES)
 		bench_row_note(&bench->rows[bench_item_find("list_500")],
 			"the daemon listed %zu boxes", count);
 }
@@ -335,7 +335,7 @@ static void prepare_cache(struct bench *bench)
 	struct bench_page_cache seen;
 	struct err err = ERR_INIT;
 
-	for (size_t run = 0; run < MIN(bench->runs, CACHE_RUNS) && !stopping; run++) {
+	for (size_t run = 0; run < MIN(bench->options->runs, CACHE_RUNS) && !stopping; run++) {
 		if (bench_page_cache(bench->boxes, &seen, &err) < 0) {
 			fail_group(bench, GROUP_CACHE, &err);
 			return;
@@ -349,7 +349,7 @@ static void prepare_cache(struct bench *bench)
 
 static void prepare_net(struct bench *bench, enum bench_group group)
 {
-	size_t count = group == GROUP_NET_MANY ? bench->net_boxes : 0;
+	size_t count = group == GROUP_NET_MANY ? bench->options->boxes : 0;
 	struct err err = ERR_INIT;
 
 	if (!bench->net && bench_net_open(&bench->net, &err) < 0) {
@@ -409,7 +409,7 @@ static void run_group(struct bench *bench, enum bench_group group)
 		any = any || (bench_items[i].group == group && bench->chosen[i]);
 	if (!any || stopping)
 		return;
-	show_progress(bench, group, 0, bench->runs);
+	show_progress(bench, group, 0, bench->options->runs);
 	prepare(bench, group);
 	run_rounds(bench, group);
 	if (group == GROUP_STREAMS)
@@ -452,7 +452,7 @@ static void report(struct bench *bench)
 			compare_peer(bench, i);
 		rows[count++] = &bench->rows[i];
 	}
-	if (bench->cli->json)
+	if (bench->options->json)
 		bench_report_json(rows, count);
 	else
 		bench_report_table(rows, count);
@@ -478,13 +478,11 @@ static bool needs_daemon(const struct bench *bench)
 	return false;
 }
 
-static int run_all(struct bench *bench)
+static int run_all(struct bench *bench, struct err *err)
 {
-	struct err err = ERR_INIT;
-
-	if (needs_daemon(bench) &&
-		bench_boxes_open(bench->cli->client, bench->cli->target, &bench->boxes, &err) < 0)
-		return cli_fail(bench->cli, &err);
+	if (needs_daemon(bench) && bench_boxes_open(bench->options->client, bench->options->target,
+					   &bench->boxes, err) < 0)
+		return -1;
 	catch_signals();
 	for (enum bench_group group = 0; group < GROUP_DERIVED; group++)
 		run_group(bench, group);
@@ -496,43 +494,22 @@ static int run_all(struct bench *bench)
 	report(bench);
 	for (size_t i = 0; i < bench_items_count; i++)
 		bench_row_done(&bench->rows[i]);
-	return stopping ? 130 : bench->exit_code;
+	return 0;
 }
 
-int cmd_bench(struct cli *cli, int argc, char **argv)
+int bench_run(const struct bench_options *options, int *ret, struct err *err)
 {
-	struct bench bench = { .cli = cli, .runs = RUNS_DEFAULT, .net_boxes = MANY_BOXES };
-	bool with_peers = !cli_has(cli, "no-peers");
-	const char *runs = cli_get(cli, "runs"), *boxes = cli_get(cli, "boxes");
-	struct err err = ERR_INIT;
-	uint64_t number;
+	struct bench bench = { .options = options };
 
-	if (cli_has(cli, "list"))
-		return list_items(cli->json);
 	bench_disk_configure(&(struct bench_disk_options){
-		.tar = cli_get(cli, "tar"),
-		.host_dir = cli_get(cli, "host-dir"),
-		.npm_project = cli_get(cli, "npm-project"),
+		.tar = options->tar,
+		.host_dir = options->host_dir,
+		.npm_project = options->npm_project,
 	});
-	if (runs) {
-		if (parse_u64("--runs", runs, 1, RUNS_MAX, &number, &err) < 0)
-			return cli_usage(cli, "%s", err.message);
-		bench.runs = (size_t)number;
-	}
-	if (boxes) {
-		if (parse_u64("--boxes", boxes, 1, NET_BOXES_MAX, &number, &err) < 0)
-			return cli_usage(cli, "%s", err.message);
-		bench.net_boxes = (size_t)number;
-	}
-	for (int i = 0; i < argc; i++) {
-		int wrong = choose_named(&bench, argv[i], with_peers);
-
-		if (wrong)
-			return wrong;
-	}
-	for (size_t i = 0; i < bench_items_count && argc == 0; i++)
-		choose(&bench, i, with_peers);
-	progress_init(&bench.progress, "", !cli->quiet, 0);
+	choose_all(&bench);
 	init_rows(&bench);
-	return run_all(&bench);
+	if (run_all(&bench, err) < 0)
+		return -1;
+	*ret = stopping ? 130 : bench.exit_code;
+	return 0;
 }

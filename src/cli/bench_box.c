@@ -326,7 +326,7 @@ int bench_round_trip(struct bench_boxes *boxes, double *ret, struct err *err)
 	return 0;
 }
 
-int bench_list(struct bench_boxes *boxes, double *ret, struct err *err)
+int bench_list_boxes(struct bench_boxes *boxes, double *ret, struct err *err)
 {
 	int64_t start_us = clock_mono_us();
 

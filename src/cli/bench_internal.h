@@ -1,6 +1,6 @@
 /* bench_internal.h - what the files of `box bench` share
  *
- * bench.c         the command: which rows, in what order, what is left behind (nothing)
+ * bench.c         see bench.h: which rows, in what order, what is left behind (nothing)
  * bench_items.c   the table of rows
  * bench_box.c     our boxes: the rows that go through the API
  * bench_cli.c     the rows that start a program: the command line, and the floor
@@ -119,7 +119,7 @@ int bench_create(struct bench_boxes *boxes, double *ret, struct err *err);
 int bench_remove(struct bench_boxes *boxes, double *ret, struct err *err);
 int bench_exec_first_byte(struct bench_boxes *boxes, double *ret, struct err *err);
 int bench_round_trip(struct bench_boxes *boxes, double *ret, struct err *err);
-int bench_list(struct bench_boxes *boxes, double *ret, struct err *err);
+int bench_list_boxes(struct bench_boxes *boxes, double *ret, struct err *err);
 
 /* Makes boxes until count of ours idle at once, calling on_made after each (a return of false stops
  * with ERR_CANCELLED). *ret_per_box is the host's memory for each, in MiB. */

@@ -71,7 +71,7 @@ const struct bench_item bench_items[] = {
 	{ "page_cache_second_grown", "MB", ROW_SIZE, GROUP_CACHE, "and for the second",
 		.run = NULL },
 	{ "list_500", "ms", ROW_TIME, GROUP_MANY, "GET /v1/boxes with 500 idle boxes",
-		.run = bench_list },
+		.run = bench_list_boxes },
 	{ "idle_500_daemon_rss", "MB", ROW_SIZE, GROUP_MANY,
 		"memory of the daemon with 500 idle boxes", .run = NULL },
 	{ "idle_500_per_box", "MB", ROW_SIZE, GROUP_MANY, "memory of the host for each of them",
