@@ -1,4 +1,4 @@
-/* bench_peers.c - the other sandboxes of this machine, each with options under which it works here
+/* peers.c - the other sandboxes of this machine, each with options under which it works here
  *
  * All of them run in one mount namespace of their own, entered right before exec:
  *
@@ -18,7 +18,7 @@
  * Those of states are scripts, since a container has to live between the calls: started, put to
  * disk, brought back, removed. The scripts clock themselves with `date`, which costs them a
  * millisecond. A CRIU of the machine is tried first, then the one that was built with box. */
-#include "cli/bench_internal.h"
+#include "bench/bench_internal.h"
 #include "base/file.h"
 #include "base/strv.h"
 #include "base/text.h"

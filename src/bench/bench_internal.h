@@ -1,18 +1,18 @@
 /* bench_internal.h - what the files of `box bench` share
  *
- * bench.c         see bench.h: which rows, in what order, what is left behind (nothing)
- * bench_items.c   the table of rows
- * bench_box.c     our boxes: the rows that go through the API
- * bench_cli.c     the rows that start a program: the command line, and the floor
- * bench_disk.c    disks and images, side by side with the host's file system
- * bench_net.c     the network of a box: the process that measures it; bench_net_rig.c where it
- *                 does, bench_net_load.c its own load
- * bench_states.c  boxes asleep, kept, taken back and copied; bench_wake.c sleeping ones that wake,
- *                 and many of them
- * bench_peers.c   the other sandboxes of this machine, each with options under which it works here
- * bench_spawn.c   programs started and timed, the same way for everybody
- * bench_memory.c  memory of the daemon and of the host
- * bench_report.c  percentiles, the table and the JSON
+ * bench.c    see bench.h: which rows, in what order, what is left behind (nothing)
+ * items.c    the table of rows
+ * box.c      our boxes: the rows that go through the API
+ * cli.c      the rows that start a program: the command line, and the floor
+ * disk.c     disks and images, side by side with the host's file system
+ * net.c      the network of a box: the process that measures it; net_rig.c where it does,
+ *            net_load.c its own load
+ * states.c   boxes asleep, kept, taken back and copied; wake.c sleeping ones that wake, and many
+ *            of them
+ * peers.c    the other sandboxes of this machine, each with options under which it works here
+ * spawn.c    programs started and timed, the same way for everybody
+ * memory.c   memory of the daemon and of the host
+ * report.c   percentiles, the table and the JSON
  *
  * All times are milliseconds. */
 #pragma once
@@ -24,7 +24,7 @@
 
 struct client;
 
-/* --- figures (bench_report.c) --- */
+/* --- figures (report.c) --- */
 
 struct bench_samples {
 	double *values; /* owned */
@@ -61,7 +61,7 @@ void bench_row_done(struct bench_row *row);
 void bench_report_json(const struct bench_row *const *rows, size_t count);
 void bench_report_table(const struct bench_row *const *rows, size_t count);
 
-/* --- programs (bench_spawn.c) --- */
+/* --- programs (spawn.c) --- */
 
 struct bench_program {
 	const char *const *argv; /* argv[0] is a path */
@@ -87,7 +87,7 @@ int bench_program_run(const struct bench_program *program, unsigned limit_ms,
 /* Path of an installed program, yours to free; NULL when PATH does not have it. */
 char *bench_program_find(const char *name);
 
-/* --- memory in MiB (bench_memory.c) --- */
+/* --- memory in MiB (memory.c) --- */
 
 int bench_memory_of(pid_t pid, double *ret, struct err *err); /* resident */
 int bench_memory_own(
@@ -97,7 +97,7 @@ int bench_memory_own(
 int bench_memory_available(double *ret, struct err *err);
 int bench_memory_cached(double *ret, struct err *err); /* the page cache */
 
-/* --- our boxes (bench_box.c) --- */
+/* --- our boxes (box.c) --- */
 
 struct bench_boxes;
 
@@ -145,7 +145,7 @@ size_t bench_boxes_count(struct bench_boxes *boxes);
 /* Removes the boxes bench_boxes_fill() made. */
 void bench_boxes_drain(struct bench_boxes *boxes);
 
-/* --- the command line (bench_cli.c) --- */
+/* --- the command line (cli.c) --- */
 
 int bench_floor_exec(struct bench_boxes *boxes, double *ret, struct err *err);
 int bench_exec_cli(struct bench_boxes *boxes, double *ret, struct err *err);
@@ -156,7 +156,7 @@ int bench_cp_in(struct bench_boxes *boxes, struct bench_row *rss, double *ret, s
 int bench_cp_out(struct bench_boxes *boxes, struct bench_row *rss, double *ret, struct err *err);
 void bench_cli_done(void); /* removes the files */
 
-/* --- disks and images (bench_disk.c) --- */
+/* --- disks and images (disk.c) --- */
 
 struct bench_disk_options {
 	const char *tar;	 /* root file system to import; NULL: the base image's own */
@@ -185,7 +185,7 @@ struct bench_page_cache {
 };
 int bench_page_cache(struct bench_boxes *boxes, struct bench_page_cache *ret, struct err *err);
 
-/* --- states (bench_states.c) --- */
+/* --- states (states.c) --- */
 
 /* Each gives two figures; what the second is says the table of rows. */
 typedef int (*bench_pair_fn)(
@@ -213,7 +213,7 @@ int bench_new_golden_work(struct bench_boxes *boxes, double *ret, struct err *er
 const char *bench_states_parts(void); /* what the working box consists of; "" until it is there */
 void bench_states_done(struct bench_boxes *boxes); /* removes boxes and images */
 
-/* For bench_wake.c: the small box, awake, borrowed; a call without a body (ret_ms may be NULL); a
+/* For wake.c: the small box, awake, borrowed; a call without a body (ret_ms may be NULL); a
  * program that runs on, waited for until it has made the file up (NULL: not waited for); whether
  * the box has a program. */
 int bench_states_small(struct bench_boxes *boxes, const char **ret, struct err *err);
@@ -223,7 +223,7 @@ int bench_states_start(struct bench_boxes *boxes, const char *box, const char *c
 	bool tty, const char *up, struct err *err);
 bool bench_states_has(struct bench_boxes *boxes, const char *box, const char *program);
 
-/* --- sleeping boxes (bench_wake.c) --- */
+/* --- sleeping boxes (wake.c) --- */
 
 /* ERR_UNSUPPORTED where boxes do not wake by themselves. */
 int bench_resume(struct bench_boxes *boxes, double *ret, double *ret_answer, struct err *err);
@@ -238,7 +238,7 @@ int bench_hibernated(struct bench_boxes *boxes, double *ret, struct err *err); /
 const char *bench_hibernated_about(void);
 void bench_wake_done(struct bench_boxes *boxes); /* removes the boxes */
 
-/* --- the others (bench_peers.c) --- */
+/* --- the others (peers.c) --- */
 
 enum bench_peer {
 	PEER_BWRAP,
@@ -265,7 +265,7 @@ int bench_peer_probe(
 int bench_peer_run(struct bench_peers *peers, enum bench_peer peer, double *ret, double *ret_second,
 	struct err *err);
 
-/* --- the network (bench_net.c) --- */
+/* --- the network (net.c) --- */
 
 /* What is measured there; values are in the unit of the row. */
 enum bench_net_what {
@@ -307,7 +307,7 @@ void bench_net_close(struct bench_net *net); /* with its boxes; accepts NULL */
 int bench_net_run(struct bench_net *net, enum bench_net_what what, double *ret, double *ret_second,
 	struct err *err);
 
-/* --- the rows (bench_items.c) --- */
+/* --- the rows (items.c) --- */
 
 enum { BENCH_ITEMS_MAX = 160 };
 

@@ -1,9 +1,9 @@
-/* bench_net_internal.h - what the files that measure the network share
+/* net_internal.h - what the files that measure the network share
  *
- * bench_net.c       the process, what is asked of it, doors measured by hand
- * bench_net_rig.c   where: two namespaces, servers, a daemon, boxes; programs run in a box and
+ * net.c       the process, what is asked of it, doors measured by hand
+ * net_rig.c   where: two namespaces, servers, a daemon, boxes; programs run in a box and
  *                   outside
- * bench_net_load.c  load made by this process itself: requests and questions */
+ * net_load.c  load made by this process itself: requests and questions */
 #pragma once
 #include "attack/rig.h"
 #include "base/err.h"

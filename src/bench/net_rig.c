@@ -1,4 +1,4 @@
-/* bench_net_rig.c - where the network is measured: two namespaces, servers, a daemon, boxes
+/* net_rig.c - where the network is measured: two namespaces, servers, a daemon, boxes
  *
  * The namespaces, the daemon and its image are those of `box attack`, without the witnesses: nobody
  * looks at packets while they are counted. What runs in a box and what runs outside is the same
@@ -8,7 +8,7 @@
 #include "base/alloc.h"
 #include "base/file.h"
 #include "base/json.h"
-#include "cli/bench_net_internal.h"
+#include "bench/net_internal.h"
 #include "client/client.h"
 #include "net/doors.h"
 #include <errno.h>

@@ -1,5 +1,5 @@
-/* bench_items.c - the table of what `box bench` measures, and rows that follow from others */
-#include "cli/bench_internal.h"
+/* items.c - the table of what `box bench` measures, and rows that follow from others */
+#include "bench/bench_internal.h"
 #include "base/alloc.h"
 #include <string.h>
 

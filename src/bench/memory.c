@@ -1,5 +1,5 @@
-/* bench_memory.c - memory of the daemon and of the host, as the kernel tells it */
-#include "cli/bench_internal.h"
+/* memory.c - memory of the daemon and of the host, as the kernel tells it */
+#include "bench/bench_internal.h"
 #include "base/file.h"
 #include "base/text.h"
 #include <fcntl.h>

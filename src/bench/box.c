@@ -1,4 +1,4 @@
-/* bench_box.c - our boxes: the rows that go through the API
+/* box.c - our boxes: the rows that go through the API
  *
  * API rows go over one kept connection with bodies made beforehand, so that the clock sees the
  * daemon and not our JSON. Names are ours too: the exec after a create needs nothing out of the
@@ -6,7 +6,7 @@
  *
  * Each box carries the label `bench=RUN`. A row removes its boxes outside the clock; whatever is
  * left when the run ends, for whatever reason, is found by that label. */
-#include "cli/bench_internal.h"
+#include "bench/bench_internal.h"
 #include "base/clock.h"
 #include "base/json.h"
 #include "base/text.h"

@@ -1,9 +1,9 @@
-/* bench_wake.c - sleeping boxes: the first byte out of one that wakes, and what many of them cost
+/* wake.c - sleeping boxes: the first byte out of one that wakes, and what many of them cost
  *
  * First bytes are watched on a connection of their own, opened before: a program that wants to
  * write every few milliseconds is stopped in the middle, what it had written is read, and the clock
  * begins with the call that lets it go on. */
-#include "cli/bench_internal.h"
+#include "bench/bench_internal.h"
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/file.h"

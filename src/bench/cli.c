@@ -1,8 +1,8 @@
-/* bench_cli.c - the rows that start a program: the command line as people use it, and the floor
+/* cli.c - the rows that start a program: the command line as people use it, and the floor
  *
  * /proc/self/exe is started like any other program, so process start and dynamic linking count. A
  * stream is 64 MiB; while it runs the daemon's memory is looked at every few milliseconds. */
-#include "cli/bench_internal.h"
+#include "bench/bench_internal.h"
 #include "base/file.h"
 #include "base/text.h"
 #include <errno.h>

@@ -1,4 +1,4 @@
-/* bench_spawn.c - programs started and timed, the same way for everybody
+/* spawn.c - programs started and timed, the same way for everybody
  *
  * The clock starts before clone(CLONE_VM | CLONE_VFORK), which is the cheapest start Linux has, and
  * the child does three things before exec: its own process group (so that ^C reaches us alone, and
@@ -7,7 +7,7 @@
  * We are a subreaper: conmon, gofers and clean-up processes that outlive the program come to us,
  * and a run is over only when they are gone. Otherwise one peer's tail would be measured as the
  * next one's start. */
-#include "cli/bench_internal.h"
+#include "bench/bench_internal.h"
 #include "base/clock.h"
 #include "base/file.h"
 #include <errno.h>

@@ -1,10 +1,10 @@
-/* bench_disk.c - disks and images, side by side with the host's file system
+/* disk.c - disks and images, side by side with the host's file system
  *
  * What is compared does the same work with the same program and the same files, once in a box and
  * once in a folder on the host (--host-dir, which should lie where BOX_HOME does). Preparing and
  * removing is outside the clock; nobody syncs. The host's page cache is looked at as a whole, so
  * the machine should be quiet then. */
-#include "cli/bench_internal.h"
+#include "bench/bench_internal.h"
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/json.h"

@@ -1,4 +1,4 @@
-/* bench_net.c - the network of a box, measured in a network of its own
+/* net.c - the network of a box, measured in a network of its own
  *
  * No packet may leave the machine, and the running daemon has other things to do. So a process of
  * its own moves into the two namespaces that `box attack` uses, starts a daemon, a server in the
@@ -7,9 +7,9 @@
  *
  * The network of a box is also made by hand, with the functions that the daemon uses: a namespace,
  * furnished, our sockets in it, and the sockets sent through a socket as the gate gets them. */
-#include "cli/bench_internal.h"
+#include "bench/bench_internal.h"
 #include "base/alloc.h"
-#include "cli/bench_net_internal.h"
+#include "bench/net_internal.h"
 #include "net/doors.h"
 #include <errno.h>
 #include <fcntl.h>

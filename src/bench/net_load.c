@@ -1,4 +1,4 @@
-/* bench_net_load.c - load made by the measuring process itself: requests to a box's URL, questions
+/* net_load.c - load made by the measuring process itself: requests to a box's URL, questions
  * out of many boxes
  *
  * Requests come from outside, where browsers are, or go straight into the box's port. Questions are
@@ -7,7 +7,7 @@
  * it is closed loop: whoever got an answer asks again. */
 #include "base/alloc.h"
 #include "base/file.h"
-#include "cli/bench_net_internal.h"
+#include "bench/net_internal.h"
 #include "net/doors.h"
 #include <arpa/inet.h>
 #include <errno.h>

@@ -1,4 +1,4 @@
-/* bench_states.c - boxes put to sleep, woken, kept, taken back and copied, through the API
+/* states.c - boxes put to sleep, woken, kept, taken back and copied, through the API
  *
  * Two boxes are measured. The small one has nothing in it but box-init. The working one has bash on
  * a terminal, python with threads, asyncio, a child and a connection to itself, a node server, and
@@ -7,7 +7,7 @@
  * A figure is the time until the call is answered; where the box stands still meanwhile the daemon
  * tells for how long, and that is the second one. Copies, snapshots and images are removed outside
  * the clock. */
-#include "cli/bench_internal.h"
+#include "bench/bench_internal.h"
 #include "base/clock.h"
 #include "base/json.h"
 #include "base/text.h"

@@ -1,8 +1,8 @@
-/* bench_report.c - percentiles, the table for people and the JSON for programs
+/* report.c - percentiles, the table for people and the JSON for programs
  *
  * Percentiles are by nearest rank: each is a value that was really measured. p95 and p99 are always
  * the bad end, so for a rate (MB/s) they are what all but 5 or 1 in 100 runs reached. */
-#include "cli/bench_internal.h"
+#include "bench/bench_internal.h"
 #include "base/json.h"
 #include <stdarg.h>
 #include <stdio.h>
