@@ -208,6 +208,11 @@ bool box_has_disk(const struct box *box);
 int box_engine(const struct box *box, struct engine **ret, struct err *err);
 void text_replace(char **slot, const char *text);
 
+/* waiters.c */
+void box_wait_removal(struct box *box, box_done done, void *arg);
+/* Answers and frees them. */
+void waiters_tell(struct waiter *waiters, struct box *box, const struct err *err);
+
 /* life.c */
 int box_refuse_busy(struct box *box, struct err *err); /* -1 */
 void box_wait(struct box *box, box_done done, void *arg);
