@@ -5,8 +5,8 @@
  * the last. */
 #include "api/api_internal.h"
 #include "audit/audit.h"
-#include "core/audit.h"
-#include "core/network.h"
+#include "core/boxnet/audit.h"
+#include "core/boxnet/network.h"
 #include "store/store.h"
 
 enum {

@@ -4,7 +4,7 @@
  * a volume or a folder is there is core's to say. */
 #include "api/api_internal.h"
 #include "base/text.h"
-#include "core/auto.h"
+#include "core/time/auto.h"
 #include "core/inside.h"
 
 enum {

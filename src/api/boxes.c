@@ -2,7 +2,7 @@
 #include "api/api_internal.h"
 #include "base/clock.h"
 #include "base/text.h"
-#include "core/auto.h"
+#include "core/time/auto.h"
 #include "core/inside.h"
 #include "core/tree.h"
 

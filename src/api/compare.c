@@ -7,7 +7,7 @@
  * A box that sleeps is not woken for this, and one that does not answer in time is told without its
  * programs. The helper's bytes are the second half of the answer as they are. */
 #include "api/api_internal.h"
-#include "core/compare.h"
+#include "core/disk/compare.h"
 #include "loop/loop.h"
 
 enum { PATIENCE_MS = 3000, READ_SIZE = 128 * 1024, BYTES_MAX = 64 * 1024 * 1024 };

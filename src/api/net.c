@@ -1,6 +1,6 @@
 /* net.c - what boxes sent and received */
 #include "api/api_internal.h"
-#include "core/network.h"
+#include "core/boxnet/network.h"
 
 static void on_connections(void *arg, json_t *list, const struct err *err)
 {

@@ -1,7 +1,7 @@
 /* policy.c - what a box may reach: shown, replaced, asked, watched */
 #include "api/api_internal.h"
 #include "conf/conf.h"
-#include "core/network.h"
+#include "core/boxnet/network.h"
 
 /* ---- asking the gate ------------------------------------------------------------------------ */
 

@@ -2,7 +2,7 @@
 #include "api/api_internal.h"
 #include "base/clock.h"
 #include "base/text.h"
-#include "core/network.h"
+#include "core/boxnet/network.h"
 #include <stdio.h>
 #include <strings.h>
 

@@ -1,7 +1,7 @@
 /* volumes.c - named folders that outlive boxes */
 #include "api/api_internal.h"
 #include "base/text.h"
-#include "core/volume.h"
+#include "core/disk/volume.h"
 
 enum { SIZE_MIN = 1024 * 1024 };
 

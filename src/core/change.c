@@ -1,7 +1,7 @@
 /* change.c - what changes while a box lives on: suspended or not, its limits, its name */
 #include "core/core_internal.h"
 #include "core/limit.h"
-#include "core/network_internal.h"
+#include "core/boxnet/network_internal.h"
 #include "core/tree_internal.h"
 #include "base/log.h"
 #include "base/text.h"

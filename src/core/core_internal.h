@@ -5,7 +5,7 @@
 #include "core/asker.h"
 #include "core/box.h"
 #include "core/drivers.h"
-#include "core/idle.h"
+#include "core/time/idle.h"
 #include "core/intent.h"
 #include "core/operation.h"
 #include "core/yard.h"

@@ -3,12 +3,12 @@
  * The spec is checked whole before anything happens. Then a spare that fits is dressed up as the
  * box, which takes about a millisecond; where there is none, a row with its intent is written and
  * an instance made, as life.c tells. */
-#include "core/auto.h"
+#include "core/time/auto.h"
 #include "core/core_internal.h"
 #include "core/limit.h"
 #include "core/inside.h"
 #include "core/tree.h"
-#include "core/network_internal.h"
+#include "core/boxnet/network_internal.h"
 #include "base/log.h"
 #include "base/clock.h"
 #include "base/text.h"

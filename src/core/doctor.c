@@ -3,7 +3,7 @@
  * Without one the driver is opened for a moment in a folder of its own beside the home, so that the
  * same file system is tried, with cgroups of its own; nothing of it stays. */
 #include "core/core_internal.h"
-#include "core/network_internal.h"
+#include "core/boxnet/network_internal.h"
 #include "base/file.h"
 #include "base/log.h"
 #include "image/image.h"

@@ -4,7 +4,7 @@
  * is not there, so that nobody learns names by asking. */
 #include "core/inside_internal.h"
 #include "core/tree_internal.h"
-#include "core/timeline.h"
+#include "core/time/timeline.h"
 #include "base/strv.h"
 #include "base/text.h"
 #include <stdio.h>

@@ -1,7 +1,7 @@
 /* instance.c - what the driver tells of a box's instance */
 #include "core/core_internal.h"
 #include "core/limit.h"
-#include "core/network_internal.h"
+#include "core/boxnet/network_internal.h"
 
 enum { GATE_PATIENCE_MS = 3000 };
 

@@ -1,6 +1,6 @@
 /* launch.c - an instance for a box: its disk, its state, its mounts, its limits */
 #include "core/core_internal.h"
-#include "core/network_internal.h"
+#include "core/boxnet/network_internal.h"
 #include "core/tree_internal.h"
 #include "base/file.h"
 #include "base/log.h"

@@ -11,9 +11,9 @@
  * An intent is kept, not safe: a dead daemon finds it, and what it guards (processes, mounts,
  * cgroups) does not outlive a dead machine. recover.c reads the same words. */
 #include "core/core_internal.h"
-#include "core/network_internal.h"
+#include "core/boxnet/network_internal.h"
 #include "core/output_internal.h"
-#include "core/timeline.h"
+#include "core/time/timeline.h"
 #include "base/clock.h"
 #include "base/log.h"
 #include "loop/loop.h"

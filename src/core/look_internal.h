@@ -4,7 +4,7 @@
  * layers of the box as one tree, as the box would: links are followed inside it, whatever they say.
  * Volumes and folders of the host are not part of a disk. */
 #pragma once
-#include "core/disk.h"
+#include "core/disk/disk.h"
 #include "wire/wire.h"
 
 struct look_spec {

@@ -4,7 +4,7 @@
  * folders of boxes no row knows. */
 #include "core/core_internal.h"
 #include "core/limit.h"
-#include "core/network_internal.h"
+#include "core/boxnet/network_internal.h"
 #include "core/output_internal.h"
 #include "core/tree_internal.h"
 #include "base/log.h"

@@ -4,7 +4,7 @@
  *            the trash -> row deleted (safe); with "remove-keep" its workspace is packed away first
  *            (workspace.c) */
 #include "core/core_internal.h"
-#include "core/network_internal.h"
+#include "core/boxnet/network_internal.h"
 #include "core/output_internal.h"
 #include "base/log.h"
 #include "pool/pool.h"

@@ -10,7 +10,7 @@
  * (recover.c). */
 #include "core/core_internal.h"
 #include "base/strv.h"
-#include "core/network_internal.h"
+#include "core/boxnet/network_internal.h"
 #include "base/log.h"
 #include "base/text.h"
 #include "image/image.h"

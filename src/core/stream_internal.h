@@ -1,6 +1,6 @@
 /* stream_internal.h - what disk.c and workspace.c share: streams made by helpers */
 #pragma once
-#include "core/disk.h"
+#include "core/disk/disk.h"
 #include "helper/flow.h"
 #include "wire/wire.h"
 #include <sys/types.h>

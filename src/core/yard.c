@@ -1,7 +1,7 @@
 /* yard.c - opening and closing the whole, and what can be said about it */
 #include "core/core_internal.h"
 #include "core/trust.h"
-#include "core/network_internal.h"
+#include "core/boxnet/network_internal.h"
 #include "core/tree_internal.h"
 #include "base/clock.h"
 #include "base/file.h"

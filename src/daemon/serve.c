@@ -8,7 +8,7 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "conf/conf.h"
-#include "core/timeline.h"
+#include "core/time/timeline.h"
 #include "core/yard.h"
 #include "http/server.h"
 #include "ingress/ingress.h"

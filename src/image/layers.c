@@ -9,10 +9,10 @@
  * it would take longer than the saving: a helper measures it afterwards, one layer at a time.
  *
  * The same helper throws away what a saved layer has besides its `upper`: the layers further down,
- * which the disk it was saved from had put aside (core/seed.c), and what the driver kept there.
- * Without that each generation would hold all before it. A disk made from the layer must still
- * number its files above all of them: `mark`, made before anything is deleted, has the highest
- * number of the subvolume and stays. */
+ * which the disk it was saved from had put aside (core/disk/seed.c), and what the driver kept
+ * there. Without that each generation would hold all before it. A disk made from the layer must
+ * still number its files above all of them: `mark`, made before anything is deleted, has the
+ * highest number of the subvolume and stays. */
 #include "image/image_internal.h"
 #include "base/file.h"
 #include "base/log.h"

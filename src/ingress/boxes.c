@@ -2,7 +2,7 @@
 #include "auth/auth.h"
 #include "conf/conf.h"
 #include "core/box.h"
-#include "core/network.h"
+#include "core/boxnet/network.h"
 #include "core/yard.h"
 #include "ingress/ingress_internal.h"
 #include <assert.h>

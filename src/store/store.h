@@ -131,7 +131,7 @@ struct snapshot_row {
 	uint64_t stored_bytes; /* what it takes packed; 0: not packed (yet) */
 	char *image;	       /* id: what the disk stands upon */
 	char *image_name;
-	char *config; /* JSON: what the box was, for making one from it; see core/snapshot.c */
+	char *config; /* JSON: what the box was, for making one from it; see core/time/snapshot.c */
 };
 
 void snapshot_row_done(struct snapshot_row *row);
@@ -236,8 +236,8 @@ struct network_row {
 	char *package_hosts; /* JSON array of strings */
 	char *names;	     /* JSON, as the gate saved it; "" : none */
 	char *spent;	     /* JSON, budgets used; "" : none */
-	char *ports;	     /* JSON array, see core/network.h; "" : none */
-	char *meters;	     /* JSON, see core/network.h; "" : none */
+	char *ports;	     /* JSON array, see core/boxnet/network.h; "" : none */
+	char *meters;	     /* JSON, see core/boxnet/network.h; "" : none */
 	bool recording;
 };
 void network_row_done(struct network_row *row);

@@ -191,7 +191,7 @@ def instance_cgroups(name):
 
 
 def box_cgroups(name, box_id):
-    """The group of a box in every hierarchy; it lies in that of its tree, under one of two names (core/rollback_ahead.c)."""
+    """The group of a box in every hierarchy; it lies in that of its tree, under one of two names (core/time/rollback_ahead.c)."""
     return [folder for mount in cgroup_mounts() for end in ("", "b") for folder in Path(mount, name).glob(f"tree-*/{box_id}{end}")]
 
 

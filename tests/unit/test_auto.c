@@ -5,7 +5,7 @@
 #include <stdint.h>
 #include <cmocka.h>
 #include "base/alloc.h"
-#include "core/auto.h"
+#include "core/time/auto.h"
 
 static void expect(const char *text, enum auto_kind kind, uint64_t seconds, const char *kept)
 {

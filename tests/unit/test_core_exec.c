@@ -3,7 +3,7 @@
  * The fake box-init answers each request and closes its channel: a program that is attached to ends
  * "without its exit", which is an error like any other. */
 #include "yard_fixture.h"
-#include "core/auto.h"
+#include "core/time/auto.h"
 #include "core/exec.h"
 #include "core/files.h"
 

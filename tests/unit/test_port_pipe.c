@@ -1,7 +1,7 @@
 /* test_port_pipe.c - bytes between a client and a port of a box: both ways, held back, ended one
  * way at a time */
 #include "base/alloc.h"
-#include "core/port_internal.h"
+#include "core/boxnet/port_internal.h"
 #include "loop/loop.h"
 #include <arpa/inet.h>
 #include <errno.h>

@@ -6,7 +6,7 @@
 #include <stdint.h>
 #include <cmocka.h>
 #include "base/alloc.h"
-#include "core/proposal.h"
+#include "core/boxnet/proposal.h"
 #include "policy/policy.h"
 #include <stdio.h>
 

@@ -5,7 +5,7 @@
 #include <stdint.h>
 #include <cmocka.h>
 #include "base/alloc.h"
-#include "core/thin.h"
+#include "core/time/thin.h"
 
 #define MINUTE INT64_C(60000000)
 #define HOUR   (60 * MINUTE)

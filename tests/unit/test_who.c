@@ -2,7 +2,7 @@
  *
  * A stand-in for a box: a child in new network, pid and user namespaces that connects to itself
  * over loopback and tells its ends. Needs root. */
-#include "core/who.h"
+#include "core/boxnet/who.h"
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/file.h"

@@ -1,6 +1,6 @@
 /* yard_fixture.c - see yard_fixture.h; what must hold afterwards is in yard_check.c */
 #include "yard_fixture.h"
-#include "core/network_internal.h"
+#include "core/boxnet/network_internal.h"
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/log.h"

@@ -8,7 +8,7 @@
 #pragma once
 #include "engine_fake.h"
 #include "core/core_internal.h"
-#include "core/timeline.h"
+#include "core/time/timeline.h"
 #include "loop/loop.h"
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,0 +1,258 @@
+/* who_command.c - the command line of a process, read where nothing can be held up
+ *
+ * A command line lies in the memory of its process, and reading it takes a lock of that memory. A
+ * box can hold this lock for as long as it likes (a page fault in a file system of its own making,
+ * and a thread that waits behind it), and who reads then waits as long: never the daemon. So it is
+ * read by a small process of ours, which gets the opened file and answers with the text. An answer
+ * that does not come in time is done without: the name of the process, which needs no lock, has to
+ * do. As long as an answer is owed nothing else is asked, and after a second of that the reader is
+ * killed and another takes its place. */
+#include "core/boxnet/who.h"
+#include "base/alloc.h"
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/text.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+
+enum { PATIENCE_US = 1000000 };
+
+static struct reader {
+	pid_t pid;    /* 0: none */
+	pid_t ending; /* killed, not yet reaped; 0: none */
+	int sock;
+	bool owes;
+	int64_t asked_us;
+} reader = { .sock = -1 };
+
+/* ---- the reader ----------------------------------------------------------------------------- */
+
+static int receive_fd(int sock)
+{
+	union {
+		char space[CMSG_SPACE(sizeof(int))];
+		struct cmsghdr align;
+	} control = { 0 };
+	char byte;
+	struct iovec part = { &byte, 1 };
+	struct msghdr message = { .msg_iov = &part,
+		.msg_iovlen = 1,
+		.msg_control = &control,
+		.msg_controllen = sizeof control };
+	struct cmsghdr *head;
+	int fd = -1;
+
+	if (recvmsg(sock, &message, MSG_CMSG_CLOEXEC) <= 0)
+		_exit(0); /* the daemon is gone */
+	head = CMSG_FIRSTHDR(&message);
+	if (head && head->cmsg_type == SCM_RIGHTS)
+		memcpy(&fd, CMSG_DATA(head), sizeof fd);
+	return fd;
+}
+
+static _Noreturn void reader_main(int sock)
+{
+	char text[WHO_COMMAND_MAX];
+	sigset_t none;
+
+	prctl(PR_SET_PDEATHSIG, SIGKILL);
+	prctl(PR_SET_NAME, "box-who");
+	setsid();
+	for (int i = 1; i < NSIG; i++)
+		signal(i, SIG_DFL);
+	sigemptyset(&none);
+	sigprocmask(SIG_SETMASK, &none, NULL);
+	if (dup2(sock, 3) < 0)
+		_exit(1);
+	close_range(4, ~0U, 0);
+	for (;;) {
+		int fd = receive_fd(3);
+		ssize_t len = fd < 0 ? 0 : read(fd, text, sizeof text);
+
+		if (fd >= 0)
+			close(fd);
+		if (send(3, text, (size_t)MAX(len, 0), MSG_NOSIGNAL) < 0)
+			_exit(0);
+	}
+}
+
+/* ---- the daemon's end ----------------------------------------------------------------------- */
+
+static bool reader_has_ended(void)
+{
+	if (reader.ending && waitpid(reader.ending, NULL, WNOHANG) != 0)
+		reader.ending = 0;
+	return !reader.ending;
+}
+
+static void reader_kill(void)
+{
+	if (!reader.pid)
+		return;
+	kill(reader.pid, SIGKILL); /* our child, not reaped: the pid is its own */
+	cleanup_closep(&reader.sock);
+	reader.ending = reader.pid;
+	reader.pid = 0;
+	reader.sock = -1;
+	reader_has_ended();
+}
+
+void who_close(void)
+{
+	reader_kill();
+	while (reader.ending && waitpid(reader.ending, NULL, 0) < 0 && errno == EINTR)
+		continue;
+	reader.ending = 0;
+}
+
+static bool reader_start(void)
+{
+	int pair[2];
+
+	/* One that even SIGKILL does not reach yet: not another beside it. */
+	if (!reader_has_ended() || socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) < 0)
+		return false;
+	reader.pid = fork();
+	if (reader.pid == 0)
+		reader_main(pair[1]);
+	close(pair[1]);
+	if (reader.pid < 0) {
+		log_warn("cannot start the reader of command lines", kv_int("errno", errno));
+		reader.pid = 0;
+		close(pair[0]);
+		return false;
+	}
+	reader.sock = pair[0];
+	reader.owes = false;
+	return true;
+}
+
+static bool send_fd(int fd)
+{
+	union {
+		char space[CMSG_SPACE(sizeof(int))];
+		struct cmsghdr align;
+	} control = { 0 };
+	struct iovec part = { "", 1 };
+	struct msghdr message = { .msg_iov = &part,
+		.msg_iovlen = 1,
+		.msg_control = &control,
+		.msg_controllen = sizeof control };
+	struct cmsghdr *head = CMSG_FIRSTHDR(&message);
+
+	head->cmsg_level = SOL_SOCKET;
+	head->cmsg_type = SCM_RIGHTS;
+	head->cmsg_len = CMSG_LEN(sizeof fd);
+	memcpy(CMSG_DATA(head), &fd, sizeof fd);
+	return sendmsg(reader.sock, &message, MSG_NOSIGNAL | MSG_DONTWAIT) == 1;
+}
+
+/* The answer that is owed, if it comes till then; -1 when not. */
+static ssize_t answer(int64_t till, char *text)
+{
+	struct pollfd ready = { .fd = reader.sock, .events = POLLIN };
+	int64_t left = till - clock_mono_us();
+	struct timespec wait = { .tv_nsec = MAX(left, 0) * 1000 };
+	ssize_t len = -1;
+
+	if (ppoll(&ready, 1, &wait, NULL) > 0) {
+		len = recv(reader.sock, text, WHO_COMMAND_MAX, MSG_DONTWAIT);
+		reader.owes = false;
+		if (ready.revents & (POLLHUP | POLLERR))
+			reader_kill();
+	} else if (clock_mono_us() - reader.asked_us > PATIENCE_US) {
+		reader_kill();
+	}
+	return len;
+}
+
+/* Whether a question can be asked: there is a reader, and it owes nothing. */
+static bool reader_is_free(void)
+{
+	char old[WHO_COMMAND_MAX];
+
+	if (reader.pid && reader.owes)
+		answer(0, old);
+	return reader.pid ? !reader.owes : reader_start();
+}
+
+static size_t ask(int cmdline, int64_t till, char text[WHO_COMMAND_MAX])
+{
+	ssize_t len;
+
+	if (!reader_is_free())
+		return 0;
+	if (!send_fd(cmdline)) {
+		reader_kill();
+		return 0;
+	}
+	reader.owes = true;
+	reader.asked_us = clock_mono_us();
+	len = answer(till, text);
+	return len > 0 ? (size_t)len : 0;
+}
+
+/* ---- text ----------------------------------------------------------------------------------- */
+
+static size_t rune_len(unsigned char first)
+{
+	return first < 0x80 ? 1 : first < 0xe0 ? 2 : first < 0xf0 ? 3 : 4;
+}
+
+/* Words with spaces between them; what is not printable UTF-8 becomes '?'. A character that the end
+ * cuts is left out. */
+static void make_line(const char *text, size_t len, char *out)
+{
+	while (len && !text[len - 1])
+		len--;
+	for (size_t i = 0; i < len;) {
+		unsigned char first = (unsigned char)text[i];
+		size_t rune = rune_len(first);
+
+		if (first >= 0xc2 && i + rune > len)
+			break;
+		if (first == '\0') {
+			*out++ = ' ';
+			rune = 1;
+		} else if (first < ' ' || first == 0x7f || !text_is_utf8(text + i, rune) ||
+			   (first == 0xc2 && (unsigned char)text[i + 1] < 0xa0)) {
+			*out++ = '?';
+			rune = 1;
+		} else {
+			memcpy(out, text + i, rune);
+			out += rune;
+		}
+		i += rune;
+	}
+	*out = '\0';
+}
+
+/* "[name]": what the kernel calls it. */
+static void name_in_brackets(int proc, char *out)
+{
+	_cleanup_close_ int fd = openat(proc, "comm", O_RDONLY | O_CLOEXEC);
+	char name[16], line[sizeof name + 1] = "";
+	ssize_t len = fd < 0 ? 0 : read(fd, name, sizeof name);
+
+	if (len > 0)
+		make_line(name, (size_t)len - (name[len - 1] == '\n'), line);
+	snprintf(out, WHO_COMMAND_MAX, "[%s]", line);
+}
+
+void who_command(int proc, int64_t till, char ret[WHO_COMMAND_MAX + 1])
+{
+	_cleanup_close_ int cmdline = openat(proc, "cmdline", O_RDONLY | O_CLOEXEC);
+	char text[WHO_COMMAND_MAX];
+	size_t len = cmdline < 0 ? 0 : ask(cmdline, till, text);
+
+	if (len)
+		make_line(text, len, ret);
+	if (!len || !*ret)
+		name_in_brackets(proc, ret);
+}

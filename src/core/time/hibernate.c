@@ -1,0 +1,562 @@
+/* hibernate.c - asleep on disk, and awake again
+ *
+ *   hibernate  frozen ─► captured (─► tried; trial.c) ─► packed, safe ─► the row says where its
+ *              state is (safe) ─► killed ─► hibernated
+ *   wake       row with intent "wake" ─► restored ─► running ─► the state is thrown away
+ *
+ * Until the row says where its state is, whatever fails thaws the box: it goes on as if nothing had
+ * been. After that the state is the box; what still runs of it is frozen and is killed, by the next
+ * daemon if need be. Its disk stays where it is. */
+#include "core/core_internal.h"
+#include "core/time/idle.h"
+#include "core/boxnet/network_internal.h"
+#include "core/time/timeline.h"
+#include "base/alloc.h"
+#include "base/clock.h"
+#include "base/log.h"
+#include "loop/loop.h"
+#include "checkpoint/checkpoints.h"
+
+struct sleeping {
+	struct operation op;
+	struct box *box;
+	char *state;
+	char *reason;
+	bool was_suspended;
+	bool committed; /* the row says where its state is */
+	int64_t started_us;
+	struct sleep_waiter {
+		box_done done;
+		void *arg;
+		struct sleep_waiter *next;
+	} * askers;
+};
+
+static void tell(struct sleeping *sleeping, struct box *box, const struct err *err)
+{
+	while (sleeping->askers) {
+		struct sleep_waiter *asker = sleeping->askers;
+
+		sleeping->askers = asker->next;
+		if (asker->done)
+			asker->done(box, err, asker->arg);
+		free(asker);
+	}
+}
+
+static void sleeping_free(struct sleeping *sleeping)
+{
+	free(sleeping->state);
+	free(sleeping->reason);
+	free(sleeping);
+}
+
+static void ask(struct sleeping *sleeping, box_done done, void *arg)
+{
+	struct sleep_waiter *asker = xnew(struct sleep_waiter);
+
+	*asker = (struct sleep_waiter){ done, arg, sleeping->askers };
+	sleeping->askers = asker;
+}
+
+/* As it was before. */
+static void go_on(const struct sleeping *sleeping, struct box *box)
+{
+	struct err err = ERR_INIT;
+
+	box_set_state(box, sleeping->was_suspended ? BOX_SUSPENDED : BOX_RUNNING, INTENT_NONE);
+	if (!sleeping->was_suspended && box->instance &&
+		instance_freeze(box->instance, false, &err) < 0)
+		log_error("a box stays frozen", kv_str("box", box->row.id), kv_err(&err));
+	box_save(box, STORE_KEPT);
+}
+
+/* If the machine goes down with the daemon, the next one finds it stopped, and says why
+ * (box_ended). */
+static void note_failure(struct box *box, const struct err *why)
+{
+	text_replace(&box->row.sleep_failure, why->message);
+	box_save(box, STORE_SAFE);
+}
+
+void hibernate_recovered(struct yard *yard)
+{
+	for (size_t i = 0; i < yard->box_count; i++) {
+		struct box *box = yard->boxes[i];
+
+		if (!*box->row.sleep_failure)
+			continue;
+		text_replace(&box->row.sleep_failure, "");
+		box_save(box, STORE_KEPT);
+	}
+}
+
+static void hint_at_others(const struct box *box, struct err *err)
+{
+	take_hint_instead(err,
+		"'box stop %s' ends its processes, 'box snapshot --disk-only %s' keeps its disk",
+		box->row.name, box->row.name);
+}
+
+static void give_up(struct sleeping *sleeping, const struct err *why)
+{
+	struct box *box = sleeping->box;
+	struct err err = *why;
+
+	checkpoints_discard(box->yard->checkpoints, sleeping->state, NULL);
+	if (box->state == BOX_HIBERNATING) {
+		go_on(sleeping, box);
+		if (box->state == BOX_RUNNING)
+			box_reconnect(box);
+		if (box->yard->going_down)
+			note_failure(box, &err);
+	}
+	yard_event(
+		box->yard, "box.hibernate_failed", box, json_pack("{s:s}", "message", err.message));
+	err_wrap(&err, "hibernate '%s'", box->row.name);
+	hint_at_others(box, &err);
+	operation_end(box);
+	tell(sleeping, box, &err);
+	sleeping_free(sleeping);
+	box_tell(box, NULL);
+}
+
+static void on_packed(const struct err *err, void *arg)
+{
+	struct sleeping *sleeping = arg;
+	struct box *box = sleeping->box;
+	struct err why = ERR_INIT;
+
+	/* It is being removed. */
+	if (!err && box->state != BOX_HIBERNATING) {
+		err_set(&why, ERR_STATE, "box '%s' is %s", box->row.name,
+			box_state_name(box->state));
+		err = &why;
+	}
+	if (err) {
+		give_up(sleeping, err);
+		return;
+	}
+	text_replace(&box->row.state_id, sleeping->state);
+	if (store_box_update(box->yard->store, &box->row, STORE_SAFE, &why) < 0) {
+		text_replace(&box->row.state_id, "");
+		give_up(sleeping, &why);
+		return;
+	}
+	sleeping->committed = true;
+	box_hang_up(box, "was hibernated", "its programs go on when it wakes; 'box ps' lists them");
+	box_kill(box);
+}
+
+static void on_tried(struct box *box, const struct err *err, void *arg)
+{
+	struct sleeping *sleeping = arg;
+
+	if (err)
+		give_up(sleeping, err);
+	else
+		checkpoints_pack(box->yard->checkpoints, sleeping->state, on_packed, sleeping);
+}
+
+static void on_taken(
+	struct box *box, const struct take_result *result, const struct err *err, void *arg)
+{
+	struct sleeping *sleeping = arg;
+
+	if (err) {
+		give_up(sleeping, err);
+		return;
+	}
+	if (!trial_start(box, sleeping->state, result->processes, on_tried, sleeping))
+		checkpoints_pack(box->yard->checkpoints, sleeping->state, on_packed, sleeping);
+}
+
+static void cancel(struct operation *op, struct box *box, const struct err *why)
+{
+	struct sleeping *sleeping = (struct sleeping *)op;
+
+	trial_cancel(box);
+	checkpoints_forget(box->yard->checkpoints, sleeping);
+	if (!sleeping->committed)
+		checkpoints_discard(box->yard->checkpoints, sleeping->state, NULL);
+	/* Nobody would let it go on before the next daemon comes. */
+	if (!sleeping->committed && box->yard->closing && box->state == BOX_HIBERNATING)
+		go_on(sleeping, box);
+	tell(sleeping, NULL, why);
+	sleeping_free(sleeping);
+}
+
+/* Its instance has ended: as wanted, or by itself while it was captured. */
+static bool ended(struct operation *op, struct box *box)
+{
+	struct sleeping *sleeping = (struct sleeping *)op;
+	uint64_t plain, packed;
+
+	/* By itself, or it is being removed. */
+	if (!sleeping->committed || box->state != BOX_HIBERNATING) {
+		struct err err = ERR_INIT;
+
+		err_set(&err, ERR_STATE, "box '%s' ended meanwhile", box->row.name);
+		cancel(op, box, &err);
+		operation_end(box);
+		return false;
+	}
+	box_let_go(box);
+	box_set_state(box, BOX_HIBERNATED, INTENT_NONE);
+	/* The pause of one that reached a limit outlasts whoever puts it deeper. */
+	if (!box_is_paused(box))
+		text_replace(&box->row.asleep_for, sleeping->reason);
+	box_save(box, STORE_KEPT);
+	checkpoints_drop_plain(box->yard->checkpoints, sleeping->state);
+	checkpoints_sizes(box->yard->checkpoints, sleeping->state, &plain, &packed);
+	yard_event(box->yard, "box.hibernated", box,
+		json_pack("{s:s,s:I,s:I}", "reason", sleeping->reason, "stored_bytes",
+			(json_int_t)packed, "took_us",
+			(json_int_t)(clock_mono_us() - sleeping->started_us)));
+	idle_asleep(box);
+	operation_end(box);
+	tell(sleeping, box, NULL);
+	sleeping_free(sleeping);
+	box_tell(box, NULL); /* who came meanwhile wakes it */
+	return true;
+}
+
+static void late(struct operation *op, struct box *box, const struct err *err)
+{
+	tell((struct sleeping *)op, box, err);
+}
+
+static void begin(struct operation *op, struct box *box, const struct err *gone)
+{
+	static const struct take_ops ops = { .on_done = on_taken };
+	struct sleeping *sleeping = (struct sleeping *)op;
+	struct err err = ERR_INIT;
+
+	if (!box) {
+		tell(sleeping, NULL, gone);
+		sleeping_free(sleeping);
+		return;
+	}
+	if (box->state == BOX_HIBERNATED) {
+		operation_end(box);
+		tell(sleeping, box, NULL);
+		sleeping_free(sleeping);
+		return;
+	}
+	if (box->state != BOX_RUNNING && box->state != BOX_SUSPENDED) {
+		err_set(&err, ERR_STATE, "box '%s' is %s, not running", box->row.name,
+			box_state_name(box->state));
+	} else {
+		sleeping->was_suspended = box->state == BOX_SUSPENDED;
+	}
+	if (err.kind) {
+		operation_end(box);
+		tell(sleeping, box, &err);
+		sleeping_free(sleeping);
+		return;
+	}
+	sleeping->box = box;
+	sleeping->state = state_id_new(box->yard);
+	box_set_state(box, BOX_HIBERNATING, INTENT_HIBERNATE);
+	box_save(box, STORE_KEPT);
+	box_take(box,
+		&(struct take_spec){ .state = sleeping->state,
+			.quick = true,
+			.to_end = true,
+			.frozen = sleeping->was_suspended,
+			.stay_frozen = true },
+		&ops, sleeping);
+}
+
+static const struct operation_ops hibernation = {
+	.name = "hibernation",
+	.begin = begin,
+	.ended = ended,
+	.late = late,
+	.cancel = cancel,
+};
+
+void box_hibernate(struct box *box, const char *reason, box_done done, void *arg)
+{
+	struct sleeping *sleeping = (struct sleeping *)operation_find(box, &hibernation);
+	struct err err = ERR_INIT;
+
+	if (sleeping) {
+		ask(sleeping, done, arg);
+		return;
+	}
+	if (box->state == BOX_STOPPED) {
+		err_set(&err, ERR_STATE, "box '%s' is stopped: it has no processes to keep",
+			box->row.name);
+		done(box, &err, arg);
+		return;
+	}
+	sleeping = xnew(struct sleeping);
+	sleeping->op.ops = &hibernation;
+	sleeping->reason = xstrdup(reason);
+	sleeping->started_us = clock_mono_us();
+	ask(sleeping, done, arg);
+	operation_queue(box, &sleeping->op);
+}
+
+/* ---- awake ---------------------------------------------------------------------------------- */
+
+void wake_forget_state(struct box *box)
+{
+	if (*box->row.state_id)
+		checkpoints_discard(box->yard->checkpoints, box->row.state_id, NULL);
+	text_replace(&box->row.state_id, "");
+	text_replace(&box->row.asleep_for, "");
+}
+
+static void wake(struct box *box)
+{
+	struct err err = ERR_INIT;
+
+	box_set_state(box, BOX_STARTING, INTENT_WAKE);
+	text_replace(&box->row.boot, box->yard->boot);
+	box_save(box, STORE_KEPT);
+	box_begin_from(box, box->row.state_id, BEGIN_WAKE);
+	if (box_launch(box, &err) < 0)
+		box_launch_failed(box, &err);
+}
+
+/* It sleeps on, its state is as good as it was; unless its programs had begun to run. */
+bool wake_launch_failed(struct box *box, const struct err *why)
+{
+	struct err err = *why;
+
+	if (box->beginning.kind != BEGIN_WAKE || !box->beginning.state || box->remove_wanted)
+		return false;
+	if (box->intent == INTENT_WOKEN) {
+		begin_done(box);
+		wake_forget_state(box);
+		return false;
+	}
+	begin_done(box);
+	box_let_go(box);
+	box_set_state(box, BOX_HIBERNATED, INTENT_NONE);
+	box_save(box, STORE_KEPT);
+	err_wrap(&err, "wake '%s'", box->row.name);
+	if (drivers_capture_problem(box->yard->drivers) && err.kind != ERR_LIMIT)
+		err_hint(&err, "%s; 'make criu' builds the one that belongs to it",
+			drivers_capture_problem(box->yard->drivers));
+	else if (!*err.hint)
+		err_hint(&err,
+			"if a limit is too low for it, 'box set %s' raises it; 'box stop %s' gives "
+			"its processes up, and 'box start %s' then starts it from its disk",
+			box->row.name, box->row.name, box->row.name);
+	yard_event(box->yard, "box.failed", box, json_pack("{s:s}", "message", err.message));
+	box_tell(box, &err);
+	return true;
+}
+
+struct waking {
+	struct operation op;
+	bool paused_too;
+	box_done done;
+	void *arg;
+};
+
+static void wake_as(struct box *box, bool paused_too, box_done done, void *arg);
+
+/* paused_too: also one that reached a limit. */
+static int check_wakes(const struct box *box, bool paused_too, struct err *err)
+{
+	bool asleep = box->state == BOX_SUSPENDED || box->state == BOX_HIBERNATED;
+
+	if (yard_check_stays(box->yard, err) < 0)
+		return -1;
+	return asleep && box_is_paused(box) && !paused_too ? box_refuse_touch(box, err) : 0;
+}
+
+static void begin_wake(struct operation *op, struct box *box, const struct err *gone)
+{
+	struct waking *waking = (struct waking *)op;
+	struct err err = ERR_INIT;
+
+	if (!box) {
+		waking->done(NULL, gone, waking->arg);
+	} else if (box->state == BOX_HIBERNATED &&
+		   check_wakes(box, waking->paused_too, &err) == 0) {
+		operation_end(box);
+		box_wait(box, waking->done, waking->arg);
+		wake(box);
+	} else {
+		operation_end(box);
+		wake_as(box, waking->paused_too, waking->done, waking->arg);
+	}
+	free(waking);
+}
+
+static const struct operation_ops waking_ops = { .name = "wake", .begin = begin_wake };
+
+static void nobody(struct box *box, const struct err *err, void *arg)
+{
+	(void)box;
+	(void)err;
+	(void)arg;
+}
+
+static void wake_as(struct box *box, bool paused_too, box_done done, void *arg)
+{
+	struct err err = ERR_INIT;
+
+	if (!done)
+		done = nobody;
+	if (box->state != BOX_RUNNING && check_wakes(box, paused_too, &err) < 0) {
+		done(box, &err, arg);
+		return;
+	}
+	if (box->state == BOX_HIBERNATED && !operation_is_on(box)) {
+		box_wait(box, done, arg);
+		wake(box);
+		return;
+	}
+	switch (box->state) {
+	case BOX_HIBERNATED: /* its disk is being copied */
+	case BOX_HIBERNATING:
+	case BOX_ROLLING_BACK: {
+		struct waking *waking = xnew(struct waking);
+
+		*waking = (struct waking){ { .ops = &waking_ops }, paused_too, done, arg };
+		operation_queue(box, &waking->op);
+		return;
+	}
+	case BOX_SUSPENDED:
+		done(box, box_resume(box, &err) < 0 ? &err : NULL, arg);
+		return;
+	default:
+		box_start(box, done, arg);
+	}
+}
+
+void box_wake(struct box *box, box_done done, void *arg)
+{
+	wake_as(box, false, done, arg);
+}
+
+void box_resume_deep(struct box *box, box_done done, void *arg)
+{
+	struct err err = ERR_INIT;
+
+	if (box_is_paused(box) && (box->state == BOX_HIBERNATED || box->state == BOX_HIBERNATING))
+		wake_as(box, true, done, arg);
+	else if (box->state == BOX_SUSPENDED && yard_check_stays(box->yard, &err) < 0)
+		done(box, &err, arg);
+	else
+		done(box, box_resume(box, &err) < 0 ? &err : NULL, arg);
+}
+
+/* ---- all of them ---------------------------------------------------------------------------- */
+
+struct bedtime {
+	struct yard *yard;
+	size_t left;
+	bool counting;
+	json_t *failed;
+	void (*done)(json_t *failed, void *arg);
+	void *arg;
+};
+
+static void bedtime_go_on(struct bedtime *bedtime);
+
+static void one_is_done(struct bedtime *bedtime)
+{
+	bedtime->left--;
+	bedtime_go_on(bedtime);
+}
+
+static bool is_awake(const struct box *box)
+{
+	return box->state == BOX_RUNNING || box->state == BOX_SUSPENDED;
+}
+
+static json_t *failure_json(const struct box *box, const struct err *err)
+{
+	return json_pack("{s:s,s:s,s:{s:s,s:s,s:s}}", "id", box->row.id, "name", box->row.name,
+		"error", "code", err_kind_code(err->kind), "message", err->message, "hint",
+		err->hint);
+}
+
+static void on_asleep(struct box *box, const struct err *err, void *arg)
+{
+	struct bedtime *bedtime = arg;
+
+	/* One that ended or is gone meanwhile needs no bed. */
+	if (err && box && is_awake(box)) {
+		log_warn("a box does not hibernate and runs on", kv_str("box", box->row.id),
+			kv_err(err));
+		json_array_append_new(bedtime->failed, failure_json(box, err));
+	}
+	one_is_done(bedtime);
+}
+
+static void on_started(struct box *box, const struct err *err, void *arg)
+{
+	(void)err;
+	if (box && is_awake(box))
+		box_hibernate(box, "shutdown", on_asleep, arg);
+	else
+		one_is_done(arg);
+}
+
+/* True: it was, and is heard of. Those on their way into another state are waited for. */
+static bool put_to_bed(struct bedtime *bedtime, struct box *box)
+{
+	bool starting = box->state == BOX_STARTING || box->state == BOX_CREATING;
+
+	if (box_is_gone(box) || box->remove_wanted || box->put_to_bed)
+		return false;
+	if (!starting && !is_awake(box) && box->state != BOX_HIBERNATING &&
+		box->state != BOX_ROLLING_BACK)
+		return false;
+	box->put_to_bed = true;
+	bedtime->left++;
+	/* A rollback has the turn until the box runs. */
+	if (starting && !operation_is_on(box))
+		box_wait(box, on_started, bedtime);
+	else
+		box_hibernate(box, "shutdown", on_asleep, bedtime);
+	return true;
+}
+
+static bool put_all_to_bed(struct bedtime *bedtime)
+{
+	struct yard *yard = bedtime->yard;
+	size_t count = yard->box_count;
+	struct box **boxes = xmemdup(yard->boxes, count * sizeof *boxes);
+	bool any = false;
+
+	for (size_t i = 0; i < count; i++)
+		any = put_to_bed(bedtime, boxes[i]) || any;
+	free(boxes);
+	return any;
+}
+
+/* Again and again: what was asked for before may make boxes still, a fork that waits for its turn
+ * for one. */
+static void bedtime_go_on(struct bedtime *bedtime)
+{
+	if (bedtime->left || bedtime->counting)
+		return;
+	bedtime->counting = true;
+	while (!bedtime->yard->closing && !bedtime->left && put_all_to_bed(bedtime))
+		;
+	bedtime->counting = false;
+	if (bedtime->left)
+		return;
+	bedtime->done(bedtime->failed, bedtime->arg);
+	json_decref(bedtime->failed);
+	free(bedtime);
+}
+
+void yard_hibernate_all(struct yard *yard, void (*done)(json_t *failed, void *arg), void *arg)
+{
+	struct bedtime *bedtime = xnew(struct bedtime);
+
+	*bedtime =
+		(struct bedtime){ .yard = yard, .failed = json_array(), .done = done, .arg = arg };
+	yard->going_down = true;
+	bedtime_go_on(bedtime);
+}

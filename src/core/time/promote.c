@@ -1,0 +1,250 @@
+/* promote.c - a fork takes the place of the box it was forked from
+ *
+ * What the parent is becomes a snapshot on its own time line; the time line, the name, the ports,
+ * the URL, labels, limits and the other forks of the parent go to the child; the parent is removed.
+ * Labels and limits of a fork are those of an attempt ("try=1", a tight limit): whoever removes all
+ * attempts by their label does not mean the one that was chosen. Going back to that snapshot undoes
+ * it. The child's own policy, budgets and figures stay its own.
+ *
+ *   parent's snapshot ─► time line, name and ports change hands in one transaction ─► the parent is
+ *   removed */
+#include "core/core_internal.h"
+#include "core/boxnet/network_internal.h"
+#include "core/time/timeline.h"
+#include "core/tree_internal.h"
+#include "base/alloc.h"
+#include "base/log.h"
+
+struct promotion {
+	struct yard *yard;
+	char *child, *parent; /* ids */
+	json_t *was;	      /* the snapshot */
+	bool adopted;	      /* it has the state that the parent slept in */
+	struct promote_spec spec;
+	json_t *had;	    /* labels and limits of the child before */
+	struct asker asker; /* who asked; without a name: the daemon */
+	json_done done;
+	void *arg;
+};
+
+static void finish(struct promotion *promotion, const struct err *err)
+{
+	struct box *child = box_find(promotion->yard, promotion->child, NULL);
+	_cleanup_json_ json_t *result = NULL;
+
+	if (!err && child)
+		result = json_pack("{s:o,s:O,s:O}", "box", box_json(child), "was", promotion->was,
+			"had", promotion->had);
+	if (promotion->done)
+		promotion->done(result, err, promotion->arg);
+	free(promotion->child);
+	free(promotion->parent);
+	json_decref(promotion->was);
+	json_decref(promotion->had);
+	free(promotion);
+}
+
+/* Of the time line: what stood on nothing in the child's own stands on the parent's snapshot the
+ * child came from. */
+static int move_time_line(struct yard *yard, struct box *parent, struct box *child, struct err *err)
+{
+	/* Before forks followed snapshots that are forgotten, it may have been left behind. */
+	const char *base =
+		snapshot_by_id(yard, child->row.origin_position) ? child->row.origin_position : "";
+
+	for (size_t i = 0; i < yard->snapshot_count; i++) {
+		struct snapshot *snapshot = yard->snapshots[i];
+
+		if (!strcmp(snapshot->row.box, child->row.id) && !*snapshot->row.parent)
+			text_replace(&snapshot->row.parent, base);
+		else if (!strcmp(snapshot->row.box, parent->row.id))
+			text_replace(&snapshot->row.box, child->row.id);
+		else
+			continue;
+		if (snapshot_record(yard, snapshot, STORE_KEPT, err) < 0)
+			return -1;
+	}
+	if (!*child->row.position)
+		text_replace(&child->row.position, base);
+	return 0;
+}
+
+/* What a hibernated parent slept in is its own again. */
+static void give_back(struct promotion *promotion, struct box *parent)
+{
+	const char *id = json_get_text(promotion->was, "id");
+	struct snapshot *snapshot = snapshot_by_id(promotion->yard, id);
+
+	if (!promotion->adopted)
+		return;
+	text_replace(&parent->row.state_id, id);
+	if (parent->state == BOX_STOPPED)
+		box_set_state(parent, BOX_HIBERNATED, INTENT_NONE);
+	if (snapshot)
+		snapshot_forget_state(promotion->yard, snapshot);
+}
+
+static int change_hands(
+	struct promotion *promotion, struct box *parent, struct box *child, struct err *err)
+{
+	struct yard *yard = promotion->yard;
+	_cleanup_free_ char *name = xstrdup(parent->row.name);
+	_cleanup_free_ char *aside = xasprintf("was-%s", parent->row.id);
+	json_t *ports = parent->net->ports;
+
+	if (move_time_line(yard, parent, child, err) < 0)
+		return -1;
+	/* Without its state it sleeps no more, should a daemon find it; stored with its name. */
+	if (promotion->adopted) {
+		text_replace(&parent->row.state_id, "");
+		box_set_state(parent, BOX_STOPPED, INTENT_NONE);
+	}
+	/* Names are unique: the parent steps aside first. */
+	ports_box_removed(parent);
+	ports_box_removed(child);
+	parent->net->ports = child->net->ports;
+	child->net->ports = ports;
+	if (box_rename(parent, aside, err) < 0 || box_rename(child, name, err) < 0)
+		return -1;
+	ports_box_added(child);
+	if (inside_promoted(parent, child, err) < 0 || tree_promoted(parent, child, err) < 0)
+		return -1;
+	network_promoted(parent, child);
+	text_replace(&child->row.origin_box, parent->row.origin_box);
+	text_replace(&child->row.origin_snapshot, parent->row.origin_snapshot);
+	text_replace(&child->row.origin_position, parent->row.origin_position);
+	if (!promotion->spec.keep_labels)
+		text_replace(&child->row.labels, parent->row.labels);
+	/* A fork made to vanish is no longer one. */
+	child->row.remove_on_exit = parent->row.remove_on_exit;
+	if (network_store(child, STORE_KEPT, err) < 0 || network_store(parent, STORE_KEPT, err) < 0)
+		return -1;
+	return store_box_update(yard->store, &child->row, STORE_KEPT, err);
+}
+
+/* All or nothing, whenever the daemon dies. */
+static int hand_over(
+	struct promotion *promotion, struct box *parent, struct box *child, struct err *err)
+{
+	struct yard *yard = promotion->yard;
+
+	if (store_begin(yard->store, err) < 0)
+		return -1;
+	if (change_hands(promotion, parent, child, err) < 0) {
+		store_rollback(yard->store);
+		return -1;
+	}
+	return store_commit(yard->store, STORE_SAFE, err);
+}
+
+/* Each by itself: one that the child is beyond already stays as it is. */
+static void take_limits(struct box *parent, struct box *child)
+{
+	const uint64_t keep = BOX_LIMIT_DEFAULT;
+	const struct box_row *row = &parent->row;
+	const struct limits each[] = {
+		{ row->cpu_milli, keep, keep, keep },
+		{ keep, row->memory_bytes, keep, keep },
+		{ keep, keep, row->disk_bytes, keep },
+		{ keep, keep, keep, row->pids },
+	};
+	enum on_limit policy;
+	struct err err = ERR_INIT;
+
+	for (size_t i = 0; i < ARRAY_LEN(each); i++)
+		if (box_set(child, &each[i], NULL, &err) < 0)
+			log_warn("a promoted box keeps a limit of its own",
+				kv_str("box", child->row.id), kv_err(&err));
+	if (on_limit_from_name(row->on_limit, &policy, &err) == 0)
+		box_set(child, &(struct limits){ keep, keep, keep, keep }, &policy, &err);
+}
+
+static void go_on(struct promotion *promotion, json_t *snapshot, const struct err *err)
+{
+	struct yard *yard = promotion->yard;
+	struct box *parent, *child;
+	struct err why = ERR_INIT;
+
+	if (err) {
+		finish(promotion, err);
+		return;
+	}
+	promotion->was = json_incref(snapshot);
+	parent = box_find(yard, promotion->parent, &why);
+	child = parent ? box_find(yard, promotion->child, &why) : NULL;
+	promotion->adopted = parent && !strcmp(parent->row.state_id, json_get_text(snapshot, "id"));
+	/* Before anything changes hands: one that is busy keeps its name. */
+	if (child && box_is_busy(child))
+		box_refuse_busy(child, &why);
+	else if (child && box_is_busy(parent))
+		box_refuse_busy(parent, &why);
+	if (!child || why.kind || hand_over(promotion, parent, child, &why) < 0) {
+		give_back(promotion, parent);
+		finish(promotion, &why);
+		return;
+	}
+	if (!promotion->spec.keep_limits)
+		take_limits(parent, child);
+	yard_event(yard, "box.promoted", child,
+		json_pack("{s:s,s:s}", "instead_of", promotion->parent, "was",
+			json_get_text(snapshot, "id")));
+	box_remove(parent, true, NULL, NULL);
+	finish(promotion, NULL);
+}
+
+/* In the name of whoever asked. */
+static void on_snapshot(json_t *snapshot, const struct err *err, void *arg)
+{
+	struct promotion *promotion = arg;
+	struct yard *yard = promotion->yard;
+	const struct asker asker = promotion->asker; /* go_on() frees it */
+	const struct asker *before = yard_set_asker(yard, *asker.who ? &asker : NULL);
+
+	go_on(promotion, snapshot, err);
+	yard_set_asker(yard, before);
+}
+
+static json_t *had_json(const struct box *child)
+{
+	_cleanup_json_ json_t *box = box_json(child);
+
+	return json_pack("{s:O,s:O}", "labels", json_object_get(box, "labels"), "limits",
+		json_object_get(box, "limits"));
+}
+
+void box_promote(struct box *child, const struct promote_spec *spec, json_done done, void *arg)
+{
+	struct yard *yard = child->yard;
+	struct box *parent =
+		*child->row.origin_box ? box_find(yard, child->row.origin_box, NULL) : NULL;
+	struct promotion *promotion;
+	struct err err = ERR_INIT;
+
+	if (!*child->row.origin_box)
+		err_set(&err, ERR_STATE, "box '%s' is no fork", child->row.name);
+	else if (!parent)
+		err_set(&err, ERR_STATE, "the box that '%s' was forked from is gone",
+			child->row.name);
+	else if (box_is_busy(child) || operation_is_on(child))
+		box_refuse_busy(child, &err);
+	if (err.kind || !parent) {
+		done(NULL, &err, arg);
+		return;
+	}
+	promotion = xnew(struct promotion);
+	*promotion = (struct promotion){ .yard = yard,
+		.child = xstrdup(child->row.id),
+		.parent = xstrdup(parent->row.id),
+		.spec = *spec,
+		.had = had_json(child),
+		.done = done,
+		.arg = arg };
+	if (yard->asker)
+		promotion->asker = *yard->asker;
+	box_snapshot(parent,
+		&(struct snapshot_spec){ .cause = "promote",
+			.detail = child->row.name,
+			.adopt = true,
+			.wait_safe = true },
+		on_snapshot, promotion);
+}
