@@ -101,7 +101,7 @@ static void make_line(struct audit *audit, json_t *event)
 				line, &before, at = clock_rfc3339(clock_wall_us(), now));
 		rest = put_rest(line + begin, AUDIT_LINE_MAX - begin, event);
 	}
-	audit_sha_of(audit->sha, line, begin + rest, audit->last.hash);
+	sha256_hex(line, begin + rest, audit->last.hash);
 	audit->last.seq++;
 	line[begin + rest] = '\n';
 	buf_grew(&audit->waiting, begin + rest + 1);
@@ -352,7 +352,6 @@ struct audit *audit_new(struct loop *loop, const char *folder, const struct audi
 	audit->file_bytes =
 		options && options->file_bytes ? options->file_bytes : FILE_BYTES_DEFAULT;
 	audit->files_kept = MAX(2, options && options->files ? options->files : FILES_DEFAULT);
-	audit->sha = audit_sha_new();
 	audit->told = json_array();
 	audit->oldest = audit->written = audit->last = audit_point_zero();
 	return audit;
@@ -375,7 +374,6 @@ void audit_close(struct audit *audit)
 		free(feed);
 	}
 	loop_timer_free(audit->timer);
-	audit_sha_free(audit->sha);
 	audit_files_done(&audit->files);
 	buf_done(&audit->waiting);
 	json_decref(audit->told);

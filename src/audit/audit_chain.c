@@ -14,7 +14,7 @@
 enum {
 	FILES_MAX = 65536, /* more are not ours */
 	SEQ_DIGITS = 20,
-	MARK_LEN = SEQ_DIGITS + 1 + AUDIT_HASH_HEX + 1, /* "00000000000000000042 9f86…\n" */
+	MARK_LEN = SEQ_DIGITS + 1 + SHA256_HEX + 1, /* "00000000000000000042 9f86…\n" */
 	MARK_TRIES = 100,
 };
 
@@ -29,7 +29,7 @@ struct audit_point audit_point_zero(void)
 {
 	struct audit_point point = { 0 };
 
-	memset(point.hash, '0', AUDIT_HASH_HEX);
+	memset(point.hash, '0', SHA256_HEX);
 	return point;
 }
 
@@ -65,36 +65,36 @@ static const char *read_number(const char *at, const char *end, uint64_t *ret)
 
 static bool is_hash(const char *text)
 {
-	for (size_t i = 0; i < AUDIT_HASH_HEX; i++)
+	for (size_t i = 0; i < SHA256_HEX; i++)
 		if (!((text[i] >= '0' && text[i] <= '9') || (text[i] >= 'a' && text[i] <= 'f')))
 			return false;
 	return true;
 }
 
 bool audit_begin_parse(
-	const char *line, size_t len, uint64_t *ret_seq, char ret_prev[AUDIT_HASH_HEX + 1])
+	const char *line, size_t len, uint64_t *ret_seq, char ret_prev[SHA256_HEX + 1])
 {
 	const char *at = line + strlen(LINE_SEQ), *end = line + len;
 
 	if (len < strlen(LINE_SEQ) || memcmp(line, LINE_SEQ, strlen(LINE_SEQ)))
 		return false;
 	at = read_number(at, end, ret_seq);
-	if (!at || *ret_seq == 0 || (size_t)(end - at) < strlen(LINE_PREV) + AUDIT_HASH_HEX + 2)
+	if (!at || *ret_seq == 0 || (size_t)(end - at) < strlen(LINE_PREV) + SHA256_HEX + 2)
 		return false;
 	if (memcmp(at, LINE_PREV, strlen(LINE_PREV)))
 		return false;
 	at += strlen(LINE_PREV);
-	if (!is_hash(at) || memcmp(at + AUDIT_HASH_HEX, "\",", 2))
+	if (!is_hash(at) || memcmp(at + SHA256_HEX, "\",", 2))
 		return false;
 	if (ret_prev) {
-		memcpy(ret_prev, at, AUDIT_HASH_HEX);
-		ret_prev[AUDIT_HASH_HEX] = '\0';
+		memcpy(ret_prev, at, SHA256_HEX);
+		ret_prev[SHA256_HEX] = '\0';
 	}
 	return true;
 }
 
 bool audit_line_parse(
-	const char *line, size_t len, uint64_t *ret_seq, char ret_prev[AUDIT_HASH_HEX + 1])
+	const char *line, size_t len, uint64_t *ret_seq, char ret_prev[SHA256_HEX + 1])
 {
 	return len && line[len - 1] == '}' && audit_begin_parse(line, len, ret_seq, ret_prev);
 }
@@ -125,8 +125,8 @@ static bool mark_parse(const char *text, ssize_t len, struct audit_point *ret)
 			__builtin_add_overflow(seq, (uint64_t)(text[i] - '0'), &seq))
 			return false;
 	ret->seq = seq;
-	memcpy(ret->hash, text + SEQ_DIGITS + 1, AUDIT_HASH_HEX);
-	ret->hash[AUDIT_HASH_HEX] = '\0';
+	memcpy(ret->hash, text + SEQ_DIGITS + 1, SHA256_HEX);
+	ret->hash[SHA256_HEX] = '\0';
 	return true;
 }
 
@@ -202,7 +202,7 @@ static int by_number(const void *a, const void *b)
 	return x->number < y->number ? -1 : x->number > y->number;
 }
 
-bool audit_first_line(int fd, uint64_t *ret_seq, char ret_prev[AUDIT_HASH_HEX + 1])
+bool audit_first_line(int fd, uint64_t *ret_seq, char ret_prev[SHA256_HEX + 1])
 {
 	char text[AUDIT_BEGIN_MAX];
 	ssize_t len = audit_pread(fd, text, sizeof text, 0);

@@ -2,9 +2,9 @@
  * files */
 #pragma once
 #include "audit/audit.h"
-#include "audit/audit_hash.h"
 #include "base/alloc.h"
 #include "base/buf.h"
+#include "base/sha256.h"
 #include <sys/types.h>
 
 enum {
@@ -18,7 +18,7 @@ enum {
  * zeros. */
 struct audit_point {
 	uint64_t seq;
-	char hash[AUDIT_HASH_HEX + 1];
+	char hash[SHA256_HEX + 1];
 };
 struct audit_point audit_point_zero(void);
 bool audit_point_equal(const struct audit_point *a, const struct audit_point *b);
@@ -30,10 +30,10 @@ size_t audit_line_begin(char *out, const struct audit_point *before, const char 
 /* Reads exactly what audit_line_begin writes, of a line that may not be whole; ret_prev may be
  * NULL. */
 bool audit_begin_parse(
-	const char *line, size_t len, uint64_t *ret_seq, char ret_prev[AUDIT_HASH_HEX + 1]);
+	const char *line, size_t len, uint64_t *ret_seq, char ret_prev[SHA256_HEX + 1]);
 /* The same of a whole line. */
 bool audit_line_parse(
-	const char *line, size_t len, uint64_t *ret_seq, char ret_prev[AUDIT_HASH_HEX + 1]);
+	const char *line, size_t len, uint64_t *ret_seq, char ret_prev[SHA256_HEX + 1]);
 
 /* Marks: the files head and tail, overwritten in place: a full disk does not hinder that, and one
  * sector is whole or old after a power cut. */
@@ -55,7 +55,7 @@ char *audit_file_name(uint64_t number, char out[AUDIT_NAME_MAX]); /* returns out
 int audit_files_list(int dir, struct audit_files *ret, struct err *err);
 void audit_files_done(struct audit_files *files);
 /* The first line of a file, as far as it is there: its number and what it follows. */
-bool audit_first_line(int fd, uint64_t *ret_seq, char ret_prev[AUDIT_HASH_HEX + 1]);
+bool audit_first_line(int fd, uint64_t *ret_seq, char ret_prev[SHA256_HEX + 1]);
 ssize_t audit_pread(
 	int fd, void *data, size_t len, uint64_t offset); /* all there is; -1 with errno */
 
@@ -77,8 +77,7 @@ struct audit {
 	int fd; /* the newest file */
 	uint64_t file_bytes;
 	unsigned files_kept;
-	struct audit_files files; /* the last one is the newest */
-	struct audit_sha *sha;
+	struct audit_files files;   /* the last one is the newest */
 	struct audit_point oldest;  /* before the oldest line kept: what tail holds */
 	struct audit_point written; /* the last line in a file: what head holds */
 	struct audit_point last;    /* the last line made */

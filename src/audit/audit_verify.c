@@ -28,7 +28,6 @@ enum {
 
 struct verify {
 	int dir;
-	struct audit_sha *sha;
 	struct audit_files files;
 	int *fds;
 	struct audit_point tail, head;
@@ -118,13 +117,11 @@ static int open_files(struct verify *verify, bool *ret_all, struct err *err)
 static int open_all(struct verify *verify, struct err *err)
 {
 	int dir = verify->dir;
-	struct audit_sha *sha = verify->sha;
 	bool all = false;
 
 	for (int i = 0; i < OPEN_TRIES && !all; i++) {
 		verify_done(verify);
 		*verify = (struct verify){ .dir = dir,
-			.sha = sha,
 			.notes = json_array(),
 			.tail = audit_point_zero(),
 			.head = audit_point_zero() };
@@ -174,7 +171,7 @@ static bool check_head(struct verify *verify)
 static bool check_line(
 	struct verify *verify, size_t file, uint64_t number, const char *line, size_t len)
 {
-	char prev[AUDIT_HASH_HEX + 1], name[AUDIT_NAME_MAX];
+	char prev[SHA256_HEX + 1], name[AUDIT_NAME_MAX];
 	uint64_t seq, wanted = verify->at.seq + 1;
 
 	name_of(verify, file, name);
@@ -195,7 +192,7 @@ static bool check_line(
 			"number %" PRIu64 " was changed, or what the next one says of it",
 			verify->at.seq);
 	}
-	audit_sha_of(verify->sha, line, len, verify->at.hash);
+	sha256_hex(line, len, verify->at.hash);
 	verify->at.seq = seq;
 	verify->at_file = file;
 	verify->at_line = number;
@@ -300,7 +297,7 @@ static json_t *result_json(const struct verify *verify)
 json_t *audit_verify(const char *folder, struct err *err)
 {
 	_cleanup_close_ int dir = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	struct verify verify = { .dir = dir, .sha = audit_sha_new() };
+	struct verify verify = { .dir = dir };
 	struct err why = ERR_INIT;
 	json_t *result = NULL;
 	bool again = dir >= 0;
@@ -318,6 +315,5 @@ json_t *audit_verify(const char *folder, struct err *err)
 	else
 		result = result_json(&verify);
 	verify_done(&verify);
-	audit_sha_free(verify.sha);
 	return result;
 }

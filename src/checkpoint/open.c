@@ -6,8 +6,8 @@
 #include "checkpoint/checkpoints_internal.h"
 #include "base/file.h"
 #include "base/log.h"
+#include "base/sha256.h"
 #include "base/text.h"
-#include "image/sha256.h"
 #include "sys/mountfd.h"
 #include "sys/procstat.h"
 #include <dirent.h>

@@ -6,7 +6,7 @@
  * which tells the file; one that zstd passes over (there are some in the heads of frames) by the
  * SHA-256 at the end. */
 #include "checkpoint/checkpoints_internal.h"
-#include "image/sha256.h"
+#include "base/sha256.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <zstd.h>

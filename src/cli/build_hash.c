@@ -5,9 +5,9 @@
  * files. Times are left out: a fresh checkout of the same files is the same. Every piece is told
  * with its length, so that no two lists of pieces look alike. */
 #include "base/alloc.h"
+#include "base/sha256.h"
 #include "base/strv.h"
 #include "cli/build_internal.h"
-#include "image/sha256.h"
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>

@@ -11,8 +11,8 @@
  *   export_layer.c  a layer as a blob
  *   scratch.c     folders for the moment */
 #pragma once
+#include "base/sha256.h"
 #include "image/image_internal.h"
-#include "image/sha256.h"
 #include <dirent.h>
 #include <limits.h>
 #include <sys/stat.h>

@@ -12,6 +12,7 @@
 #pragma once
 #include "base/alloc.h"
 #include "base/buf.h"
+#include "base/sha256.h"
 #include "http/pass.h"
 #include <sys/uio.h>
 #include "http/server.h"
@@ -19,7 +20,6 @@
 #include "ingress/headers.h"
 #include "ingress/host.h"
 #include "ingress/ingress.h"
-#include "ingress/sign.h"
 
 struct backend;
 struct http_tls;
@@ -59,7 +59,7 @@ struct ingress {
 	void (*free_arg)(void *arg);
 	char *domain;
 	struct ingress_limits limits;
-	uint8_t key[SIGN_KEY_LEN];
+	uint8_t key[SHA256_SIZE];
 	struct http_tls *tls;
 	struct http_server *server; /* TLS */
 	uint16_t tls_port;

@@ -47,15 +47,15 @@ int login_open(struct ingress *ingress, const char *home, struct err *err)
 
 	if (dir < 0)
 		return err_sys(err, errno, "open '%s'", home);
-	if (file_read(dir, KEY_FILE, SIGN_KEY_LEN, &text, &len, err) == 0 && len == SIGN_KEY_LEN) {
-		memcpy(ingress->key, text, SIGN_KEY_LEN);
+	if (file_read(dir, KEY_FILE, SHA256_SIZE, &text, &len, err) == 0 && len == SHA256_SIZE) {
+		memcpy(ingress->key, text, SHA256_SIZE);
 		return 0;
 	}
 	if (err->kind && err->errno_value != ENOENT)
 		return err_wrap(err, "the key of logins");
 	err_clear(err);
-	random_bytes(ingress->key, SIGN_KEY_LEN);
-	return file_write_atomic(dir, KEY_FILE, ingress->key, SIGN_KEY_LEN, 0600, err);
+	random_bytes(ingress->key, SHA256_SIZE);
+	return file_write_atomic(dir, KEY_FILE, ingress->key, SHA256_SIZE, 0600, err);
 }
 
 /* ---- cookies -------------------------------------------------------------------------------- */
@@ -66,14 +66,16 @@ static bool is_tls(const struct http_request *request)
 }
 
 static bool sign(const struct ingress *ingress, const struct aim *aim, const char *expiry,
-	const char *token, char mac[SIGN_HEX_LEN + 1])
+	const char *token, char mac[SHA256_HEX + 1])
 {
 	char text[HOST_MAX + 160];
 	int len = snprintf(text, sizeof text, "login\n%s\n%s\n%s\n%s", aim->host.name, aim->box.id,
 		expiry, token);
 
-	return len > 0 && (size_t)len < sizeof text &&
-	       sign_text(ingress->key, text, (size_t)len, mac);
+	if (len <= 0 || (size_t)len >= sizeof text)
+		return false;
+	sha256_sign(ingress->key, text, (size_t)len, mac);
+	return true;
 }
 
 struct cookie_check {
@@ -85,7 +87,7 @@ struct cookie_check {
 static bool cookie_is_good(const char *value, size_t len, void *arg)
 {
 	const struct cookie_check *check = arg;
-	char text[160], mac[SIGN_HEX_LEN + 1];
+	char text[160], mac[SHA256_HEX + 1];
 	char *expiry = text, *token, *given;
 
 	if (len >= sizeof text)
@@ -94,11 +96,11 @@ static bool cookie_is_good(const char *value, size_t len, void *arg)
 	text[len] = '\0';
 	token = strchr(expiry, '.');
 	given = token ? strchr(token + 1, '.') : NULL;
-	if (!given || strlen(given + 1) != SIGN_HEX_LEN)
+	if (!given || strlen(given + 1) != SHA256_HEX)
 		return false;
 	*token++ = *given++ = '\0';
 	if (!sign(check->ingress, check->aim, expiry, token, mac) ||
-		!sign_equal(given, mac, SIGN_HEX_LEN))
+		!sha256_equal(given, mac, SHA256_HEX))
 		return false;
 	/* It is ours: what it says is what we wrote. */
 	snprintf(check->token, INGRESS_TOKEN_ID_MAX, "%s", token);
@@ -109,7 +111,7 @@ static bool cookie_is_good(const char *value, size_t len, void *arg)
 static void set_cookie(const struct ingress *ingress, struct http_request *request,
 	const struct aim *aim, const char *token)
 {
-	char expiry[24], mac[SIGN_HEX_LEN + 1], text[320];
+	char expiry[24], mac[SHA256_HEX + 1], text[320];
 
 	snprintf(expiry, sizeof expiry, "%lld",
 		(long long)clock_wall_us() / 1000000 + LOGIN_SECONDS);

@@ -1,6 +1,6 @@
 /* store_internal.h - what the files of the store share: one connection, its statements, its lock */
 #pragma once
-#include "store/hash.h"
+#include "base/sha256.h"
 #include "store/store.h"
 #include <sqlite3.h>
 
@@ -51,7 +51,7 @@ enum { TOKENS_MAX = 1000 };
 /* Tokens are few and asked for at every request of the TCP door, so they are kept here as well. */
 struct token {
 	struct token_row row; /* first; its strings are owned here */
-	uint8_t hash[HASH_LEN];
+	uint8_t hash[SHA256_SIZE];
 };
 
 struct store {

@@ -8,8 +8,8 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/sha256.h"
 #include "base/text.h"
-#include "store/hash.h"
 
 #define SECRET_PREFIX "box_"
 enum {
@@ -136,8 +136,8 @@ int store_tokens_load(struct store *store, struct err *err)
 
 		row->id = xstrdup((const char *)sqlite3_column_text(stmt, 0));
 		row->name = xstrdup((const char *)sqlite3_column_text(stmt, 1));
-		if (sqlite3_column_bytes(stmt, 2) == HASH_LEN)
-			memcpy(token->hash, sqlite3_column_blob(stmt, 2), HASH_LEN);
+		if (sqlite3_column_bytes(stmt, 2) == SHA256_SIZE)
+			memcpy(token->hash, sqlite3_column_blob(stmt, 2), SHA256_SIZE);
 		else
 			row->expires_us = 1; /* damaged: expired long ago */
 		row->scopes = (unsigned)sqlite3_column_int(stmt, 3) & SCOPE_ALL;
@@ -152,13 +152,6 @@ int store_tokens_load(struct store *store, struct err *err)
 }
 
 /* ---- making and revoking --------------------------------------------------------------------- */
-
-static int hash_secret(const char *secret, uint8_t *ret, struct err *err)
-{
-	if (!hash_sha256(secret, strlen(secret), ret))
-		return err_set(err, ERR_SYSTEM, "SHA-256 failed");
-	return 0;
-}
 
 static char *secret_new(void)
 {
@@ -220,8 +213,7 @@ int store_token_create(struct store *store, const struct token_row *spec, char *
 		return -1;
 	random_id(id, ID_LEN);
 	secret = secret_new();
-	if (hash_secret(secret, token.hash, err) < 0)
-		return -1;
+	sha256_of(secret, strlen(secret), token.hash);
 	token.row.id = id;
 	token.row.scopes = spec->scopes & SCOPE_ALL;
 	token.row.owner = spec->owner ? spec->owner : (char *)OWNER_LOCAL;
@@ -303,21 +295,19 @@ static void note_use(struct store *store, struct token_row *token, int64_t now)
 			kv_err(&err));
 }
 
-/* All are looked at, so that the time tells nothing. *ret is NULL when there is none. */
-static int find_secret(
-	const struct store *store, const char *secret, struct token **ret, struct err *err)
+/* All are looked at, so that the time tells nothing. NULL when there is none. */
+static struct token *find_secret(const struct store *store, const char *secret)
 {
-	uint8_t hash[HASH_LEN];
+	struct token *found = NULL;
+	uint8_t hash[SHA256_SIZE];
 
-	*ret = NULL;
 	if (strnlen(secret, SECRET_MAX + 1) > SECRET_MAX)
-		return 0;
-	if (hash_secret(secret, hash, err) < 0)
-		return -1;
+		return NULL;
+	sha256_of(secret, strlen(secret), hash);
 	for (size_t i = 0; i < store->token_count; i++)
-		if (hash_equal(hash, store->tokens[i].hash))
-			*ret = &store->tokens[i];
-	return 0;
+		if (sha256_equal(hash, store->tokens[i].hash, SHA256_SIZE))
+			found = &store->tokens[i];
+	return found;
 }
 
 static bool is_over(const struct token_row *token)
@@ -328,10 +318,8 @@ static bool is_over(const struct token_row *token)
 int store_token_check(
 	struct store *store, const char *secret, const struct token_row **ret, struct err *err)
 {
-	struct token *found = NULL;
+	struct token *found = find_secret(store, secret);
 
-	if (find_secret(store, secret, &found, err) < 0)
-		return -1;
 	if (!found)
 		return err_set(err, ERR_UNAUTHORIZED, "unknown token");
 	if (is_over(&found->row))

@@ -8,7 +8,7 @@
 #include "checkpoint/checkpoints_internal.h"
 #include "base/buf.h"
 #include "base/file.h"
-#include "image/sha256.h"
+#include "base/sha256.h"
 #include <dirent.h>
 #include <fcntl.h>
 #include <stdio.h>

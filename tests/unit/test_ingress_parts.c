@@ -3,7 +3,6 @@
 #include "ingress/answer.h"
 #include "ingress/headers.h"
 #include "ingress/host.h"
-#include "ingress/sign.h"
 #include <stdio.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -402,20 +401,6 @@ static void test_headers_to_the_client(void **state)
 	}
 }
 
-static void test_signatures_differ_by_key_and_text(void **state)
-{
-	uint8_t key[SIGN_KEY_LEN] = { 1 }, other[SIGN_KEY_LEN] = { 2 };
-	char a[SIGN_HEX_LEN + 1], b[SIGN_HEX_LEN + 1];
-
-	(void)state;
-	assert_true(sign_text(key, "x", 1, a) && sign_text(key, "x", 1, b));
-	assert_true(sign_equal(a, b, SIGN_HEX_LEN));
-	assert_true(sign_text(other, "x", 1, b));
-	assert_false(sign_equal(a, b, SIGN_HEX_LEN));
-	assert_true(sign_text(key, "y", 1, b));
-	assert_false(sign_equal(a, b, SIGN_HEX_LEN));
-}
-
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -426,7 +411,6 @@ int main(void)
 		cmocka_unit_test(test_headers_to_the_box),
 		cmocka_unit_test(test_headers_pass_an_upgrade_on),
 		cmocka_unit_test(test_headers_to_the_client),
-		cmocka_unit_test(test_signatures_differ_by_key_and_text),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
