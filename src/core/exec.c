@@ -12,7 +12,7 @@
 #include "loop/loop.h"
 #include <stdio.h>
 
-enum { LATE_MS = 1000 }; /* a running box tells the end of a time limit well within */
+enum { TIME_LOOK_MS = 250 }; /* between looks at a box whose program has reached its limit */
 
 struct exec {
 	struct yard *yard;
@@ -274,8 +274,9 @@ static const struct chan_ops chan_ops = {
 /* ---- the time limit ------------------------------------------------------------------------- */
 
 /* The limit is kept inside the box, by box-init, which ends the program. No time passes there while
- * the box is suspended, so whoever waits for the program would wait for as long: he is told. The
- * program is ended when its box goes on. */
+ * the box is suspended, so whoever waits for the program would wait for as long: he is told, at
+ * once. A box that runs tells by itself, later if the program ignores TERM; it may be suspended
+ * meanwhile, so it is looked at again. The program is ended when its box goes on. */
 static void on_timer(void *arg)
 {
 	struct exec *exec = arg;
@@ -284,8 +285,8 @@ static void on_timer(void *arg)
 
 	if (!box) /* who waits hears that otherwise */
 		return;
-	if (box->state == BOX_RUNNING) {
-		loop_timer_start(exec->timer, LATE_MS);
+	if (box->state != BOX_SUSPENDED) {
+		loop_timer_start(exec->timer, TIME_LOOK_MS);
 		return;
 	}
 	err_set(&err, ERR_TIMEOUT, "the program reached its time limit; box '%s' is %s",
@@ -300,7 +301,7 @@ static void watch_time(struct exec *exec, uint64_t timeout_ms)
 	if (!timeout_ms || !exec->ops || exec->detach)
 		return;
 	exec->timer = loop_timer_new(exec->yard->loop, on_timer, exec);
-	loop_timer_start(exec->timer, timeout_ms + LATE_MS);
+	loop_timer_start(exec->timer, timeout_ms);
 }
 
 /* ---- start ---------------------------------------------------------------------------------- */
