@@ -340,6 +340,17 @@ static bool disk_is_limited(const struct box *box)
 					      budget_get_first(box)->row.disk_bytes);
 }
 
+/* What on_oom does not tell: system calls that failed for want of memory. */
+static void look_at_memory(struct box *box)
+{
+	if (box->let_kill_us && clock_mono_us() - box->let_kill_us > LET_KILL_US) {
+		box->let_kill_us = 0;
+		limit_arm(box);
+	} else if (box->holds && instance_memory_full(box->instance)) {
+		limit_memory(box, 0);
+	}
+}
+
 /* By the kernel's figures of this moment: what is on its way to the disk counts, and what was
  * removed a moment ago, too. */
 static void look_closely(struct box *box, int64_t now)
@@ -360,6 +371,8 @@ static void look_closely(struct box *box, int64_t now)
 	box->look_us = now + (int64_t)again_ms * 1000;
 	if (pauses)
 		limit_processes(box);
+	if (pauses && box->state == BOX_RUNNING)
+		look_at_memory(box);
 	if (limit && box->state == BOX_RUNNING)
 		judge_disk(box, used, limit, pauses ? pause_from(limit) : full_from(limit), of_all);
 }
@@ -394,17 +407,6 @@ static void look_at_disks(struct yard *yard)
 	if (pool_usage_each(yard->pool, look_at_disk, &all, &err) < 0)
 		log_warn("cannot read the quotas", kv_err(&err));
 	free(all.list);
-}
-
-/* What on_oom does not tell: system calls that failed for want of memory. */
-static void look_at_memory(struct box *box)
-{
-	if (box->let_kill_us && clock_mono_us() - box->let_kill_us > LET_KILL_US) {
-		box->let_kill_us = 0;
-		limit_arm(box);
-	} else if (box->holds && instance_memory_full(box->instance)) {
-		limit_memory(box, 0);
-	}
 }
 
 static void look(void *arg)

@@ -132,6 +132,9 @@ bool cgroup_memory_waits(struct cgroup_tree *tree, const char *id);
 /* Whether next to nothing is left of the limit but what the kernel cannot take back. Reads a large
  * file. */
 bool cgroup_memory_is_tight(struct cgroup_tree *tree, const char *id, uint64_t limit);
+/* The same, and so near that the next system call which needs memory fails; v1 only: on v2 the
+ * group is slowed down well below. */
+bool cgroup_memory_is_at_brim(struct cgroup_tree *tree, const char *id, uint64_t limit);
 /* How often the limit was run into, ever; also for what the kernel could make room for. */
 uint64_t cgroup_memory_refused(struct cgroup_tree *tree, const char *id);
 /* To be told of forks the limit of processes refused: a watch on the inotify fd, -1 when that

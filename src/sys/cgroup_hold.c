@@ -18,8 +18,9 @@
 #include <sys/inotify.h>
 
 enum {
-	HIGH_PART = 32,	 /* memory.high is so much of the limit below it */
-	TIGHT_PART = 64, /* with less than this part of it left, a group is full */
+	HIGH_PART = 32,	   /* memory.high is so much of the limit below it */
+	TIGHT_PART = 64,   /* with less than this part of it left, a group is full */
+	BRIM = 256 * 1024, /* memory is counted in steps of this size (MEMCG_CHARGE_BATCH) */
 	STAT_MAX = 8192,
 };
 
@@ -70,6 +71,15 @@ static uint64_t held_v2(const struct cgroup_hierarchy *memory, const char *id)
 	return used - MIN(used, spare);
 }
 
+/* Reads the long file only when it may matter. */
+static bool holds(const struct cgroup_hierarchy *memory, const char *id, uint64_t least)
+{
+	const char *usage = memory->v2 ? "memory.current" : "memory.usage_in_bytes";
+
+	return cgroup_read_number(memory, id, usage) >= least &&
+	       (memory->v2 ? held_v2(memory, id) : held_v1(memory, id)) >= least;
+}
+
 uint64_t cgroup_memory_refused(struct cgroup_tree *tree, const char *id)
 {
 	const struct cgroup_hierarchy *memory = cgroup_find(tree, CGROUP_MEMORY);
@@ -101,9 +111,14 @@ bool cgroup_memory_is_tight(struct cgroup_tree *tree, const char *id, uint64_t l
 
 	if (!memory || !limit)
 		return false;
-	if (!memory->v2)
-		return held_v1(memory, id) >= limit - limit / TIGHT_PART;
-	return held_v2(memory, id) >= high_of(limit) - limit / TIGHT_PART;
+	return holds(memory, id, (memory->v2 ? high_of(limit) : limit) - limit / TIGHT_PART);
+}
+
+bool cgroup_memory_is_at_brim(struct cgroup_tree *tree, const char *id, uint64_t limit)
+{
+	const struct cgroup_hierarchy *memory = cgroup_find(tree, CGROUP_MEMORY);
+
+	return memory && !memory->v2 && limit > BRIM && holds(memory, id, limit - BRIM);
 }
 
 int cgroup_pids_watch(struct cgroup_tree *tree, const char *id, int inotify_fd)

@@ -261,6 +261,7 @@ struct ns_instance {
 	int pids_wd;
 	bool holds;		 /* at its limit of memory, see engine_ops.hold */
 	uint64_t memory_refused; /* as far as looked at */
+	bool brim_told;		 /* that nothing was left, and there has not been more since */
 	struct loop_fd *oom_watch;
 	struct loop_timer *oom_timer;
 	uint64_t oom_seen; /* kills told so far */

@@ -270,14 +270,20 @@ bool ns_memory_full(struct instance *base)
 	struct ns_instance *instance = ns_instance_of(base);
 	struct cgroup_tree *cgroups = ns_engine_of(base->engine)->cgroups;
 	uint64_t refused;
+	bool tight, full;
 
 	if (!instance->holds)
 		return false;
 	if (cgroup_memory_waits(cgroups, instance->group))
 		return true;
 	refused = cgroup_memory_refused(cgroups, instance->group);
-	if (refused == instance->memory_refused)
-		return false;
+	tight = cgroup_memory_is_tight(cgroups, instance->group, instance->memory_limit);
+	full = tight && refused != instance->memory_refused;
 	instance->memory_refused = refused;
-	return cgroup_memory_is_tight(cgroups, instance->group, instance->memory_limit);
+	/* Not every call that fails is counted as refused. */
+	full = full ||
+	       (tight && !instance->brim_told &&
+		       cgroup_memory_is_at_brim(cgroups, instance->group, instance->memory_limit));
+	instance->brim_told = tight && (full || instance->brim_told);
+	return full;
 }
