@@ -13,6 +13,7 @@
 #include <sched.h>
 #include <signal.h>
 #include <sys/prctl.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 
@@ -51,14 +52,24 @@ static int open_namespace(pid_t pid, const char *name)
 	return open(path, O_RDONLY | O_CLOEXEC);
 }
 
+/* One's own user namespace cannot be entered. */
+static int join(int fd, const char *own, int kind)
+{
+	struct stat there, here;
+
+	if (fstat(fd, &there) == 0 && stat(own, &here) == 0 && there.st_ino == here.st_ino)
+		return 0;
+	return setns(fd, kind);
+}
+
 /* Both are opened first: in the user namespace of a box that was restored nobody may look at its
  * processes from outside any more. */
 static int enter(pid_t pid)
 {
 	int user = open_namespace(pid, "user"), numbers = open_namespace(pid, "pid");
 
-	return user < 0 || numbers < 0 || setns(user, CLONE_NEWUSER) < 0 ||
-	       setns(numbers, CLONE_NEWPID) < 0;
+	return user < 0 || numbers < 0 || join(user, "/proc/self/ns/user", CLONE_NEWUSER) < 0 ||
+	       join(numbers, "/proc/self/ns/pid", CLONE_NEWPID) < 0;
 }
 
 static bool tell(int to, int which, int number)
