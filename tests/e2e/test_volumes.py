@@ -90,6 +90,24 @@ def rooted(image, tmp_path):
         yield yard, root, outside
 
 
+@pytest.mark.parametrize("profile", ["standard", "nested"])
+def test_of_the_host_only_what_was_given_is_told(rooted, profile):
+    """A folder's path stands in the line of its own mount, and nowhere else: see docs/isolation.md."""
+    yard, root, _ = rooted
+    yard.box("volume", "create", "v")
+    box = yard.new(profile=profile, mounts=[{"source": str(root), "path": "/mnt/given"}],
+                   volumes=[{"volume": "v", "path": "/mnt/volume"}])
+    for when in ("new", "woken"):
+        lines = box.out("cat /proc/self/mountinfo /proc/mounts /proc/self/cgroup").splitlines()
+        words = (str(yard.base), root.parent.name, "/volumes/")
+        telling = [line for line in lines if any(word in line for word in words)]
+        given = {"/mnt/given", "/mnt/volume"}
+        assert telling and all(given & set(line.split()) for line in telling), (when, telling)
+        yard.box("hibernate", box.name)
+    # A nested box cannot have it covered, for the sake of containers inside.
+    assert (box.out("cat /proc/cmdline") == "") is (profile == "standard")
+
+
 def test_a_folder_of_the_host(rooted):
     yard, root, _ = rooted
     (root / "in").write_text("hello\n")
