@@ -11,6 +11,7 @@
 #include "base/alloc.h"
 #include "bench/net_internal.h"
 #include "net/doors.h"
+#include "sys/fdpass.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <sched.h>
@@ -47,23 +48,14 @@ static double now_ms(void)
  * that is closed. */
 static int hand_over(const int pair[2], const int doors[DOOR_COUNT], struct err *err)
 {
-	char words[512] = "{", control[CMSG_SPACE(sizeof(int) * DOOR_COUNT)] = { 0 };
-	struct iovec part = { words, sizeof words };
-	struct msghdr message = { .msg_iov = &part, .msg_iovlen = 1, .msg_control = control };
+	char words[512] = "{";
 	int fds[DOOR_COUNT];
-	struct cmsghdr *head;
 	size_t count = 0;
 
 	for (int i = 0; i < DOOR_COUNT; i++)
 		if (doors[i] >= 0)
 			fds[count++] = doors[i];
-	message.msg_controllen = CMSG_SPACE(sizeof(int) * count);
-	head = CMSG_FIRSTHDR(&message);
-	head->cmsg_level = SOL_SOCKET;
-	head->cmsg_type = SCM_RIGHTS;
-	head->cmsg_len = CMSG_LEN(sizeof(int) * count);
-	memcpy(CMSG_DATA(head), fds, sizeof(int) * count);
-	return sendmsg(pair[0], &message, MSG_NOSIGNAL) < 0
+	return fdpass_send(pair[0], words, sizeof words, fds, count, 0) < 0
 		       ? err_sys(err, errno, "hand sockets over")
 		       : 0;
 }

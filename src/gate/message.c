@@ -7,6 +7,7 @@
 #include "base/clock.h"
 #include "gate/gate_internal.h"
 #include "loop/loop.h"
+#include "sys/fdpass.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -36,11 +37,6 @@ struct channel {
 	bool stopped, broken;
 	struct err why;
 	char room[CHANNEL_TEXT_MAX + 1];
-};
-
-union fd_space {
-	char bytes[CMSG_SPACE(sizeof(int) * (CHANNEL_FDS_MAX + 1))];
-	struct cmsghdr align;
 };
 
 static void close_all(const int *fds, size_t count)
@@ -139,21 +135,8 @@ static int fill(struct packet *packet, const char *text, size_t len, struct err 
 /* 1: gone; 0: not now. */
 static int send_packet(struct channel *channel, const struct packet *packet, struct err *err)
 {
-	union fd_space space = { 0 };
-	struct iovec part = { packet->bytes, packet->len };
-	struct msghdr message = { .msg_iov = &part, .msg_iovlen = 1 };
-
-	if (packet->fd_count) {
-		struct cmsghdr *header = &space.align;
-
-		message.msg_control = &space;
-		message.msg_controllen = CMSG_SPACE(sizeof(int) * packet->fd_count);
-		header->cmsg_level = SOL_SOCKET;
-		header->cmsg_type = SCM_RIGHTS;
-		header->cmsg_len = CMSG_LEN(sizeof(int) * packet->fd_count);
-		memcpy(CMSG_DATA(header), packet->fds, sizeof(int) * packet->fd_count);
-	}
-	if (sendmsg(channel->fd, &message, MSG_DONTWAIT | MSG_NOSIGNAL) >= 0)
+	if (fdpass_send(channel->fd, packet->bytes, packet->len, packet->fds, packet->fd_count,
+		    MSG_DONTWAIT) >= 0)
 		return 1;
 	if (errno == EAGAIN || errno == EINTR || errno == ENOBUFS)
 		return 0;
@@ -259,50 +242,32 @@ static json_t *decode(struct channel *channel, size_t len, int *fds, size_t *cou
 	return message;
 }
 
-static size_t take_fds(struct msghdr *header, int *fds)
-{
-	struct cmsghdr *note = CMSG_FIRSTHDR(header);
-	size_t len;
-
-	if (!note || note->cmsg_level != SOL_SOCKET || note->cmsg_type != SCM_RIGHTS)
-		return 0;
-	len = MIN(note->cmsg_len - CMSG_LEN(0), sizeof(int) * (CHANNEL_FDS_MAX + 1));
-	memcpy(fds, CMSG_DATA(note), len);
-	return len / sizeof(int);
-}
-
 /* One packet. False: none is there, or no more will be. */
 static bool receive(struct channel *channel)
 {
-	union fd_space space;
-	struct iovec part = { channel->room, sizeof channel->room };
-	struct msghdr header = { .msg_iov = &part,
-		.msg_iovlen = 1,
-		.msg_control = &space,
-		.msg_controllen = sizeof space };
-	ssize_t got = recvmsg(channel->fd, &header, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
 	_cleanup_json_ json_t *message = NULL;
 	int fds[CHANNEL_FDS_MAX + 1];
 	struct err err = ERR_INIT;
-	size_t count;
+	struct fdpass came;
+	ssize_t got = fdpass_receive(channel->fd, channel->room, sizeof channel->room, fds,
+		ARRAY_LEN(fds), MSG_DONTWAIT, &came);
 
-	if (got < 0 && (errno == EAGAIN || errno == EINTR))
+	if (got < 0 && errno == EAGAIN)
 		return false;
 	if (got <= 0) {
 		err_set(&err, ERR_UNAVAILABLE, "the other side has ended");
 		fail(channel, &err);
 		return false;
 	}
-	count = take_fds(&header, fds);
-	if (header.msg_flags & MSG_TRUNC)
+	if (came.cut)
 		err_set(&err, ERR_PROTOCOL, "a packet that is too long");
 	else
-		message = decode(channel, (size_t)got, fds, &count, &err);
+		message = decode(channel, (size_t)got, fds, &came.count, &err);
 	if (message)
-		channel->ops->message(channel->arg, message, fds, count);
+		channel->ops->message(channel->arg, message, fds, came.count);
 	else
 		fail(channel, &err);
-	close_all(fds, count);
+	fdpass_close(fds, came.count);
 	return !channel->broken && !channel->stopped;
 }
 

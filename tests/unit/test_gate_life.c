@@ -1,5 +1,6 @@
 /* test_gate_life.c - changes under way: policies, budgets, the watch; and the end of the gate */
 #include "gate_fixture.h"
+#include "sys/fdpass.h"
 
 /* ---- change --------------------------------------------------------------------------------- */
 
@@ -445,19 +446,8 @@ static int speak_nonsense(void)
 static int send_fd_and_wait(void)
 {
 	int fd = 0;
-	char space[CMSG_SPACE(sizeof fd)] __attribute__((aligned(8))) = { 0 };
-	struct iovec part = { (char *)"F", 1 };
-	struct msghdr message = { .msg_iov = &part,
-		.msg_iovlen = 1,
-		.msg_control = space,
-		.msg_controllen = sizeof space };
-	struct cmsghdr *header = CMSG_FIRSTHDR(&message);
 
-	header->cmsg_level = SOL_SOCKET;
-	header->cmsg_type = SCM_RIGHTS;
-	header->cmsg_len = CMSG_LEN(sizeof fd);
-	memcpy(CMSG_DATA(header), &fd, sizeof fd);
-	(void)!sendmsg(3, &message, MSG_NOSIGNAL);
+	(void)!fdpass_send(3, "F", 1, &fd, 1, 0);
 	pause();
 	return 0;
 }

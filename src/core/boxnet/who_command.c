@@ -12,6 +12,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/text.h"
+#include "sys/fdpass.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -35,24 +36,12 @@ static struct reader {
 
 static int receive_fd(int sock)
 {
-	union {
-		char space[CMSG_SPACE(sizeof(int))];
-		struct cmsghdr align;
-	} control = { 0 };
-	char byte;
-	struct iovec part = { &byte, 1 };
-	struct msghdr message = { .msg_iov = &part,
-		.msg_iovlen = 1,
-		.msg_control = &control,
-		.msg_controllen = sizeof control };
-	struct cmsghdr *head;
+	struct fdpass came;
 	int fd = -1;
+	char byte;
 
-	if (recvmsg(sock, &message, MSG_CMSG_CLOEXEC) <= 0)
+	if (fdpass_receive(sock, &byte, 1, &fd, 1, 0, &came) <= 0)
 		_exit(0); /* the daemon is gone */
-	head = CMSG_FIRSTHDR(&message);
-	if (head && head->cmsg_type == SCM_RIGHTS)
-		memcpy(&fd, CMSG_DATA(head), sizeof fd);
 	return fd;
 }
 
@@ -135,22 +124,7 @@ static bool reader_start(void)
 
 static bool send_fd(int fd)
 {
-	union {
-		char space[CMSG_SPACE(sizeof(int))];
-		struct cmsghdr align;
-	} control = { 0 };
-	struct iovec part = { "", 1 };
-	struct msghdr message = { .msg_iov = &part,
-		.msg_iovlen = 1,
-		.msg_control = &control,
-		.msg_controllen = sizeof control };
-	struct cmsghdr *head = CMSG_FIRSTHDR(&message);
-
-	head->cmsg_level = SOL_SOCKET;
-	head->cmsg_type = SCM_RIGHTS;
-	head->cmsg_len = CMSG_LEN(sizeof fd);
-	memcpy(CMSG_DATA(head), &fd, sizeof fd);
-	return sendmsg(reader.sock, &message, MSG_NOSIGNAL | MSG_DONTWAIT) == 1;
+	return fdpass_send(reader.sock, "", 1, &fd, 1, MSG_DONTWAIT) == 1;
 }
 
 /* The answer that is owed, if it comes till then; -1 when not. */

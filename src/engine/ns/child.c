@@ -13,6 +13,7 @@
 #include "sys/beneath.h"
 #include "sys/caps.h"
 #include "sys/clone.h"
+#include "sys/fdpass.h"
 #include "sys/mountfd.h"
 #include "sys/seccomp.h"
 #include "wire/wire.h"
@@ -98,36 +99,20 @@ static int make_network(struct child *child, struct err *err)
 static int receive(
 	struct child *child, enum ns_word want, size_t *ret_len, size_t *ret_count, struct err *err)
 {
-	struct iovec part = { child->targets, sizeof child->targets };
-	union {
-		char bytes[CMSG_SPACE(sizeof(int) * NS_FDS_MAX)];
-		struct cmsghdr align;
-	} space;
-	struct msghdr message = { .msg_iov = &part,
-		.msg_iovlen = 1,
-		.msg_control = &space,
-		.msg_controllen = sizeof space };
-	struct cmsghdr *header;
-	size_t len = 0;
+	struct fdpass came;
 	ssize_t got;
 
-	do
-		got = recvmsg(child->plan->control, &message, MSG_CMSG_CLOEXEC);
-	while (got < 0 && errno == EINTR);
+	memset(child->gifts, 0xff, sizeof child->gifts);
+	got = fdpass_receive(child->plan->control, child->targets, sizeof child->targets,
+		child->gifts, NS_FDS_MAX, 0, &came);
 	if (got < 0)
 		return err_sys(err, errno, "hear from the daemon");
 	if (got < 1 || child->targets[0] != (char)want)
 		return err_set(err, ERR_CANCELLED, "the daemon gave up");
-	if (message.msg_flags & MSG_CTRUNC)
+	if (came.lost)
 		return err_set(err, ERR_LIMIT, "the new box has no file descriptors left");
-	header = CMSG_FIRSTHDR(&message);
-	if (header && header->cmsg_type == SCM_RIGHTS)
-		len = MIN(header->cmsg_len - CMSG_LEN(0), sizeof child->gifts);
-	memset(child->gifts, 0xff, sizeof child->gifts);
-	if (len)
-		memcpy(child->gifts, CMSG_DATA(header), len);
 	*ret_len = (size_t)got;
-	*ret_count = len / sizeof(int);
+	*ret_count = came.count;
 	return 0;
 }
 

@@ -24,6 +24,7 @@
 #include "engine/ns/ns_internal.h"
 #include "base/log.h"
 #include "sys/clone.h"
+#include "sys/fdpass.h"
 #include "sys/idmap.h"
 #include "sys/procfd.h"
 #include <errno.h>
@@ -39,7 +40,7 @@
 #include <time.h>
 
 enum { FDS_MAX = LAYERS_FDS_MAX, ANSWER_MS = 5000, KEEP_US = 200 };
-_Static_assert((int)FDS_MAX <= 253, "a packet carries no more (SCM_MAX_FD)");
+_Static_assert((int)FDS_MAX <= (int)FDPASS_MAX, "a packet carries no more");
 
 enum request_kind { REQUEST_SPAWN = 1, REQUEST_STACK, REQUEST_IDMAP, REQUEST_LOCK, REQUEST_CLOSE };
 
@@ -63,56 +64,20 @@ struct answer {
 	struct err err;
 };
 
-union fd_space {
-	char bytes[CMSG_SPACE(sizeof(int) * FDS_MAX)];
-	struct cmsghdr align;
-};
-
 static ssize_t send_packet(int socket, const void *data, size_t size, const int *fds, size_t count)
 {
-	union fd_space space;
-	struct iovec part = { (void *)data, size };
-	struct msghdr message = { .msg_iov = &part, .msg_iovlen = 1 };
-
-	if (count) {
-		struct cmsghdr *header;
-
-		memset(&space, 0, sizeof space);
-		message.msg_control = &space;
-		message.msg_controllen = CMSG_SPACE(sizeof(int) * count);
-		header = CMSG_FIRSTHDR(&message);
-		header->cmsg_level = SOL_SOCKET;
-		header->cmsg_type = SCM_RIGHTS;
-		header->cmsg_len = CMSG_LEN(sizeof(int) * count);
-		memcpy(CMSG_DATA(header), fds, sizeof(int) * count);
-	}
-	return sendmsg(socket, &message, MSG_NOSIGNAL);
+	return fdpass_send(socket, data, size, fds, count, 0);
 }
 
 /* Number of fds received, FDS_MAX at most; -1: the other side is gone. */
 static int receive_packet(int socket, void *data, size_t size, int flags, int *fds)
 {
-	union fd_space space;
-	struct iovec part = { data, size };
-	struct msghdr message = { .msg_iov = &part,
-		.msg_iovlen = 1,
-		.msg_control = &space,
-		.msg_controllen = sizeof space };
-	struct cmsghdr *header;
-	size_t len;
-	ssize_t got;
+	struct fdpass came;
 
-	do
-		got = recvmsg(socket, &message, MSG_CMSG_CLOEXEC | flags);
-	while (got < 0 && errno == EINTR);
-	if (got != (ssize_t)size)
-		return -1;
-	header = CMSG_FIRSTHDR(&message);
-	if (!header || header->cmsg_type != SCM_RIGHTS)
-		return 0;
-	len = MIN(header->cmsg_len - CMSG_LEN(0), sizeof(int) * FDS_MAX);
-	memcpy(fds, CMSG_DATA(header), len);
-	return (int)(len / sizeof(int));
+	if (fdpass_receive(socket, data, size, fds, FDS_MAX, flags, &came) == (ssize_t)size)
+		return (int)came.count;
+	fdpass_close(fds, came.count);
+	return -1;
 }
 
 /* ---- in the spawner ------------------------------------------------------------------------- */

@@ -8,6 +8,7 @@
 #include "engine/ns/ns_internal.h"
 #include "base/file.h"
 #include "loop/loop.h"
+#include "sys/fdpass.h"
 #include "sys/idmap.h"
 #include "sys/mountfd.h"
 #include "sys/procfd.h"
@@ -110,26 +111,7 @@ static int ask_for_child(struct start *start, struct err *err)
 static int tell(struct start *start, const void *words, size_t len, const int *fds, size_t count,
 	struct err *err)
 {
-	struct iovec part = { (void *)words, len };
-	union {
-		char bytes[CMSG_SPACE(sizeof(int) * NS_FDS_MAX)];
-		struct cmsghdr align;
-	} space;
-	struct msghdr message = { .msg_iov = &part, .msg_iovlen = 1 };
-
-	if (count) {
-		struct cmsghdr *header;
-
-		memset(&space, 0, sizeof space);
-		message.msg_control = &space;
-		message.msg_controllen = CMSG_SPACE(sizeof(int) * count);
-		header = CMSG_FIRSTHDR(&message);
-		header->cmsg_level = SOL_SOCKET;
-		header->cmsg_type = SCM_RIGHTS;
-		header->cmsg_len = CMSG_LEN(sizeof(int) * count);
-		memcpy(CMSG_DATA(header), fds, sizeof(int) * count);
-	}
-	if (sendmsg(start->control, &message, MSG_NOSIGNAL) < 0 && errno != EPIPE &&
+	if (fdpass_send(start->control, words, len, fds, count, 0) < 0 && errno != EPIPE &&
 		errno != ECONNRESET)
 		return err_sys(err, errno, "speak to the new box");
 	return 0;
