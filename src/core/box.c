@@ -89,9 +89,9 @@ static void end_states(struct box *box)
 	struct err err = ERR_INIT;
 
 	err_set(&err, ERR_STATE, "box '%s' was removed meanwhile", box->row.name);
-	take_cancel(box, &err);
+	box_capture_cancel(box, &err);
 	operation_cancel(box, &err);
-	begin_done(box);
+	restore_done(box);
 }
 
 void box_free(struct box *box)

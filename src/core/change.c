@@ -10,18 +10,18 @@
 
 /* ---- suspend, resume ------------------------------------------------------------------------ */
 
-/* What CRIU has put into a process must run: while it is at work nobody but take.c freezes or
+/* What CRIU has put into a process must run: while it is at work nobody but capture.c freezes or
  * thaws. It does what the state says when it is through. */
 static int freeze(struct box *box, bool frozen, struct err *err)
 {
-	return box->taking ? 0 : instance_freeze(box->instance, frozen, err);
+	return box->capturing ? 0 : instance_freeze(box->instance, frozen, err);
 }
 
 /* At a limit nobody waits for a program that is deep in the kernel: it may be there because of the
  * limit. */
 static int freeze_for(struct box *box, const char *reason, struct err *err)
 {
-	if (!text_has_prefix(reason, "limit.") || box->taking)
+	if (!text_has_prefix(reason, "limit.") || box->capturing)
 		return freeze(box, true, err);
 	return instance_pause(box->instance, err);
 }

@@ -83,14 +83,19 @@ struct box {
 	struct keeping *keeping;     /* its workspace is being kept; see workspace.c */
 	struct operation *operation; /* what it is busy with; NULL: nothing */
 	struct operation *queue;     /* and what comes after that; see operation.h */
-	struct taking *taking;	     /* its state is being written; see take.c */
+	struct capturing *capturing; /* its state is being written; see capture.c */
 	struct saving *saving;	     /* its output is being kept while it stops; see output.c */
 	struct trial *trial; /* what was captured of it is restored beside it; see trial.c */
-	struct beginning {   /* how it comes to life, when from a state; see begin.c */
+	struct box_restore { /* how it comes to life, when from a state; see restore.c */
 		char *state; /* id, held; NULL: it starts anew */
 		int dir;     /* its plain form; -1: not there yet */
-		enum begin_kind { BEGIN_ANEW, BEGIN_WAKE, BEGIN_ROLLBACK, BEGIN_FORK } kind;
-		char *parent;	/* BEGIN_FORK: name of the box it is a fork of */
+		enum restore_kind {
+			RESTORE_NONE,
+			RESTORE_WAKE,
+			RESTORE_ROLLBACK,
+			RESTORE_FORK
+		} kind;
+		char *parent;	/* RESTORE_FORK: name of the box it is a fork of */
 		unsigned index; /* and the how manieth */
 		bool waits;	/* for the plain form */
 		bool in_call, held;
@@ -98,7 +103,7 @@ struct box {
 		/* that had addresses when it was captured; NULL: not known, or taken */
 		json_t *names;
 		struct err problem;
-	} beginning;
+	} restore;
 	struct inside *inside; /* what it asked for from inside; NULL: nothing yet. See inside.c */
 	json_t *exec_who;      /* of its programs, by id; or NULL; see asker.h */
 	char asked_by[ASKER_WHO_SIZE]; /* what it is busy with, see asker.h; "": nobody */
@@ -211,15 +216,15 @@ void text_replace(char **slot, const char *text);
 /* waiters.c */
 void box_wait_removal(struct box *box, box_done done, void *arg);
 /* Answers and frees them. */
-void waiters_tell(struct waiter *waiters, struct box *box, const struct err *err);
+void waiters_notify(struct waiter *waiters, struct box *box, const struct err *err);
 
 /* life.c */
 int box_refuse_busy(struct box *box, struct err *err); /* -1 */
 void box_wait(struct box *box, box_done done, void *arg);
-void box_tell(struct box *box, const struct err *err); /* answers all waiters */
-void box_tell_without(
+void box_notify(struct box *box, const struct err *err); /* answers all waiters */
+void box_notify_without(
 	struct box *box, const struct err *err); /* the same, as if there were no box */
-void box_tell_everybody(struct box *box, const struct err *err); /* removers too */
+void box_notify_everybody(struct box *box, const struct err *err); /* removers too */
 void box_finish_removal(struct box *box);
 void box_keeping_ended(
 	struct box *box, const struct err *why); /* why NULL: its workspace is safe */
@@ -391,10 +396,10 @@ int workspace_keep(struct box *box, struct err *err);
 void workspaces_close(struct yard *yard);
 void workspaces_sweep(struct yard *yard); /* what a dead daemon had not kept to the end */
 
-/* take.c - the state of a box as it is now, written down */
-#define TAKE_NAMES_FILE "names.json" /* of a state: see network_names_json */
-enum { TAKE_NAMES_MAX = 16 * 1024 * 1024 };
-struct take_spec {
+/* capture.c - the state of a box as it is now, written down */
+#define CAPTURE_NAMES_FILE "names.json" /* of a state: see network_names_json */
+enum { CAPTURE_NAMES_MAX = 16 * 1024 * 1024 };
+struct box_capture_spec {
 	const char *state;	/* id of the state its processes go into; NULL: the disk alone */
 	const char *disk_place; /* and where a copy of its disk goes; NULL: nowhere */
 	const char *disk;
@@ -404,27 +409,28 @@ struct take_spec {
 	bool frozen;	  /* it is frozen already, whatever its state says */
 	bool stay_frozen; /* afterwards, when it worked */
 };
-struct take_result {
+struct box_capture_result {
 	uint64_t paused_us, processes;
-	bool cancelled; /* by take_cancel: nothing is to be tried instead */
+	bool cancelled; /* by box_capture_cancel: nothing is to be tried instead */
 };
-struct take_ops {
+struct box_capture_ops {
 	/* It is written, and the box goes on; may be used from now on. May be NULL. */
-	void (*on_taken)(struct box *box, const struct take_result *result, void *arg);
+	void (*on_taken)(struct box *box, const struct box_capture_result *result, void *arg);
 	/* Exactly once, unless the box goes before (then with an error as well). Nothing is left
 	 * when it failed. */
-	void (*on_done)(struct box *box, const struct take_result *result, const struct err *err,
-		void *arg);
+	void (*on_done)(struct box *box, const struct box_capture_result *result,
+		const struct err *err, void *arg);
 };
 /* The caller has the turn. A box that does not run has no processes: its disk alone is copied, and
  * a state is refused. */
-void box_take(struct box *box, const struct take_spec *spec, const struct take_ops *ops, void *arg);
+void box_capture(struct box *box, const struct box_capture_spec *spec,
+	const struct box_capture_ops *ops, void *arg);
 /* Bytes a state of it would take: its memory, and some more for what describes it. */
 uint64_t box_capture_need(struct box *box);
 /* Of a capture that was refused: what it hints at besides stays, and instead of the disk's snapshot
  * it hints at this. */
-void take_hint_instead(struct err *err, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
-void take_cancel(
+void box_capture_hint(struct err *err, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+void box_capture_cancel(
 	struct box *box, const struct err *why); /* on_done follows at once; accepts one without */
 
 /* budget.c - what a tree of boxes keeps, against the limit of its first one */
@@ -450,15 +456,15 @@ struct box *budget_get_first(const struct box *box);
 json_t *box_disk_json(struct box *box);
 uint64_t box_states_bytes(struct box *box); /* captured memory kept of it */
 
-/* begin.c - a box from a state */
+/* restore.c - a box from a state */
 /* Box begins from a state (id; it is held from now on) the next time it is launched. */
-void box_begin_from(struct box *box, const char *state, enum begin_kind kind);
+void box_restore_from(struct box *box, const char *state, enum restore_kind kind);
 /* Its plain form is needed first: *ret_wait: it is on its way, and box_launch is called again. */
-int begin_prepare(struct box *box, bool *ret_wait, struct err *err);
-void begin_done(struct box *box); /* it runs, or never will: lets go */
+int restore_prepare(struct box *box, bool *ret_wait, struct err *err);
+void restore_done(struct box *box); /* it runs, or never will: lets go */
 /* Right after box-init has said hello: who it is now. The box is up when that is answered
  * (box_came_up). */
-void begin_greet(struct box *box);
+void restore_greet(struct box *box);
 void box_came_up(struct box *box); /* work.c */
 
 /* snapshot.c */
@@ -481,9 +487,10 @@ struct snapshot *snapshot_new(
 	struct box *box, const char *cause, const char *detail, const char *kind);
 int snapshot_record(
 	struct yard *yard, struct snapshot *snapshot, enum store_grade grade, struct err *err);
-void snapshot_ready(struct box *box, struct snapshot *snapshot, const struct take_result *result);
+void snapshot_ready(
+	struct box *box, struct snapshot *snapshot, const struct box_capture_result *result);
 void snapshot_ready_of(
-	struct yard *yard, struct snapshot *snapshot, const struct take_result *result);
+	struct yard *yard, struct snapshot *snapshot, const struct box_capture_result *result);
 void snapshot_pack(struct yard *yard, struct snapshot *snapshot); /* in the background */
 typedef void (*safe_done)(const struct err *err, void *arg);
 /* Of one that is neither safe nor on its way; done when it would survive a power cut. */

@@ -372,8 +372,8 @@ void box_create(struct yard *yard, const struct box_spec *spec, box_done done, v
 	ports_box_added(box);
 	box_wait(box, done, arg);
 	if (*box->row.origin_snapshot) {
-		box_begin_from(box, box->row.origin_snapshot, BEGIN_FORK);
-		box->beginning.parent = xstrdup(box->row.image_name);
+		box_restore_from(box, box->row.origin_snapshot, RESTORE_FORK);
+		box->restore.parent = xstrdup(box->row.image_name);
 	}
 	if (box_launch(box, &err) < 0)
 		box_launch_failed(box, &err);

@@ -19,14 +19,14 @@ static void on_ended(
 
 	(void)instance;
 	err_set(&gone, ERR_STATE, "box '%s' ended meanwhile: %s", box->row.name, detail);
-	take_cancel(box, &gone);
+	box_capture_cancel(box, &gone);
 	if (operation_ended(box))
 		return;
 	if (box->state == BOX_CREATING || box->state == BOX_STARTING) {
 		struct err err = ERR_INIT;
 
-		if (box->beginning.problem.kind)
-			err = box->beginning.problem;
+		if (box->restore.problem.kind)
+			err = box->restore.problem;
 		else if (box->net && box->net->problem.kind)
 			err = box->net->problem;
 		else
@@ -105,7 +105,7 @@ static void on_going(struct instance *instance, void *arg)
 	struct box *box = arg;
 
 	(void)instance;
-	if (box->beginning.kind != BEGIN_WAKE)
+	if (box->restore.kind != RESTORE_WAKE)
 		return;
 	box_set_state(box, BOX_STARTING, INTENT_WOKEN);
 	box_save(box, STORE_SAFE);

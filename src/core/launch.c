@@ -60,11 +60,10 @@ static int need_disk(struct box *box, const struct image *image, bool *ret_wait,
 		err_set(err, ERR_NOT_FOUND, "the disk of box '%s' is gone", box->row.name);
 		return err_hint(err, "'box rm %s' removes what is left of it", box->row.name);
 	}
-	if (box->beginning.state) {
+	if (box->restore.state) {
 		*ret_wait = true;
-		return pool_check_room(pool, 0, err) < 0
-			       ? -1
-			       : seed_copy(box, box->beginning.state, err);
+		return pool_check_room(pool, 0, err) < 0 ? -1
+							 : seed_copy(box, box->restore.state, err);
 	}
 	if (pool_check_room(pool, 0, err) < 0 || seed_start(box, image, ret_wait, err) < 0)
 		return -1;
@@ -121,8 +120,8 @@ static int start_instance(struct box *box, const struct image *image, struct err
 	const char *ahead = operation_disk(box);
 	const struct box_beside own = {
 		.disk = ahead ? ahead : box->row.id,
-		.state = { .dir = box->beginning.state ? box->beginning.dir : -1,
-			.time_passes = box->beginning.kind == BEGIN_WAKE },
+		.state = { .dir = box->restore.state ? box->restore.dir : -1,
+			.time_passes = box->restore.kind == RESTORE_WAKE },
 		.ops = &box_instance_ops,
 		.arg = box,
 	};
@@ -151,18 +150,18 @@ int box_launch(struct box *box, struct err *err)
 
 	if (box->net)
 		err_clear(&box->net->problem);
-	err_clear(&box->beginning.problem);
+	err_clear(&box->restore.problem);
 	if (!image || check_fds(err) < 0 || need_disk(box, image, &wait, err) < 0)
 		return err_wrap(err, "start box '%s'", box->row.name);
 	if (wait)
 		return 0;
-	if (begin_prepare(box, &wait, err) < 0)
+	if (restore_prepare(box, &wait, err) < 0)
 		return -1;
 	if (wait)
 		return 0;
 	if (start_instance(box, image, err) < 0)
 		return err_wrap(err, "start box '%s'", box->row.name);
-	if (box->beginning.state || operation_disk(box))
+	if (box->restore.state || operation_disk(box))
 		return 0; /* on_marked follows, or operation_commit */
 	box_keep_mark(box);
 	/* The child sets itself up on another core during this fsync. */
@@ -230,7 +229,7 @@ void box_launch_failed(struct box *box, const struct err *why)
 	if (operation_launch_failed(box, why) || wake_launch_failed(box, why))
 		return;
 	waiters = steal_ptr(&box->waiters);
-	begin_done(box);
+	restore_done(box);
 	box_let_go(box);
 	yard_event(yard, "box.failed", box, json_pack("{s:s}", "message", err.message));
 	if (box->state == BOX_CREATING || box->remove_wanted) {
@@ -238,7 +237,7 @@ void box_launch_failed(struct box *box, const struct err *why)
 			box_set_state(box, BOX_REMOVING, box_removal_intent(box));
 			box_save(box, STORE_KEPT);
 		}
-		waiters_tell(waiters, NULL, &err);
+		waiters_notify(waiters, NULL, &err);
 		box_finish_removal(box);
 		return;
 	}
@@ -247,5 +246,5 @@ void box_launch_failed(struct box *box, const struct err *why)
 	text_replace(&box->row.end_detail, err.message);
 	box_save(box, STORE_KEPT);
 	box_forget_asker(box);
-	waiters_tell(waiters, box, &err);
+	waiters_notify(waiters, box, &err);
 }

@@ -36,8 +36,8 @@ static void tell_late(struct box *box)
 	err_hint(&err, "something in it is stuck in the kernel; it is tried again until it ends");
 	log_error("a box does not end", kv_str("box", box->row.id));
 	operation_late(box, &err);
-	box_tell(box, &err);
-	waiters_tell(removers, box, &err);
+	box_notify(box, &err);
+	waiters_notify(removers, box, &err);
 }
 
 void box_kill(struct box *box)
@@ -54,8 +54,8 @@ static void on_timer(void *arg)
 	struct box *box = arg;
 
 	if ((box->state == BOX_CREATING || box->state == BOX_STARTING) && box->link &&
-		!box->link_ready && !box->beginning.problem.kind)
-		err_set(&box->beginning.problem, ERR_TIMEOUT, "box-init of '%s' does not answer",
+		!box->link_ready && !box->restore.problem.kind)
+		err_set(&box->restore.problem, ERR_TIMEOUT, "box-init of '%s' does not answer",
 			box->row.name);
 	if (box->state == BOX_RUNNING) {
 		box_reconnect(box);
@@ -100,7 +100,7 @@ void box_ended(struct box *box, const char *reason, const char *detail)
 	text_replace(&box->row.sleep_failure, "");
 	err_set(&gone, ERR_STATE, "box '%s' ended meanwhile: %s", box->row.name,
 		box->row.end_detail);
-	take_cancel(box, &gone);
+	box_capture_cancel(box, &gone);
 	output_write(box);
 	inside_forget(box);
 	box_let_go(box);
@@ -109,7 +109,7 @@ void box_ended(struct box *box, const char *reason, const char *detail)
 	if (box->remove_wanted || box->row.remove_on_exit) {
 		/* Whoever stopped it has what he wanted. */
 		if (box->state == BOX_STOPPING)
-			box_tell(box, NULL);
+			box_notify(box, NULL);
 		if (box->state != BOX_REMOVING) {
 			box_set_state(box, BOX_REMOVING, box_removal_intent(box));
 			box_save(box, STORE_KEPT);
@@ -122,7 +122,7 @@ void box_ended(struct box *box, const char *reason, const char *detail)
 	yard_event(box->yard, "box.stopped", box,
 		json_pack(
 			"{s:s,s:s}", "reason", box->row.end_reason, "detail", box->row.end_detail));
-	box_tell(box, NULL);
+	box_notify(box, NULL);
 	box_forget_asker(box);
 	box_forget_exec(box, NULL);
 }
@@ -202,7 +202,7 @@ void box_start(struct box *box, box_done done, void *arg)
 		box_save(box, STORE_KEPT);
 		box_wait(box, done, arg);
 		if (!box_run_command(box))
-			box_tell(box, NULL);
+			box_notify(box, NULL);
 		return;
 	}
 	if (box->state == BOX_RUNNING) {

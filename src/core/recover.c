@@ -128,7 +128,7 @@ static void finish_start(struct box *box)
 
 	/* Told once more that it woke: twice does no harm. */
 	if (box->intent == INTENT_WOKEN)
-		box_begin_from(box, box->row.state_id, BEGIN_WAKE);
+		box_restore_from(box, box->row.state_id, RESTORE_WAKE);
 	box_timer_start(box, HELLO_MS);
 	box->state = box->intent == INTENT_CREATE ? BOX_CREATING : BOX_STARTING;
 	if (box_connect(box, &err) < 0)

@@ -26,8 +26,8 @@ static void removal_failed(struct box *box, enum intent intent, const struct err
 	box->remove_wanted = box->keep_wanted = false;
 	box_set_state(box, BOX_STOPPED, intent);
 	box_save(box, STORE_KEPT);
-	waiters_tell(waiters, box, why);
-	waiters_tell(removers, box, why);
+	waiters_notify(waiters, box, why);
+	waiters_notify(removers, box, why);
 }
 
 void box_keeping_ended(struct box *box, const struct err *why)
@@ -83,8 +83,8 @@ void box_finish_removal(struct box *box)
 	}
 	err_set(&err, ERR_STATE, "box '%s' was removed meanwhile", box->row.name);
 	box_free(box);
-	waiters_tell(waiters, NULL, &err);
-	waiters_tell(removers, NULL, NULL);
+	waiters_notify(waiters, NULL, &err);
+	waiters_notify(removers, NULL, NULL);
 	yard_purge_step(yard);
 }
 
@@ -113,8 +113,8 @@ static void vanish(struct box *box)
 	network_detach(box);
 	waiters = steal_ptr(&box->waiters);
 	removers = steal_ptr(&box->removers);
-	waiters_tell(waiters, NULL, &err);
-	waiters_tell(removers, NULL, NULL);
+	waiters_notify(waiters, NULL, &err);
+	waiters_notify(removers, NULL, NULL);
 }
 
 /* ---- the wish ------------------------------------------------------------------------------- */

@@ -18,7 +18,7 @@ void box_wait(struct box *box, box_done done, void *arg)
 	wait_in(&box->waiters, done, arg);
 }
 
-void waiters_tell(struct waiter *waiters, struct box *box, const struct err *err)
+void waiters_notify(struct waiter *waiters, struct box *box, const struct err *err)
 {
 	while (waiters) {
 		struct waiter *next = waiters->next;
@@ -34,18 +34,18 @@ void box_wait_removal(struct box *box, box_done done, void *arg)
 	wait_in(&box->removers, done, arg);
 }
 
-void box_tell(struct box *box, const struct err *err)
+void box_notify(struct box *box, const struct err *err)
 {
-	waiters_tell(steal_ptr(&box->waiters), box, err);
+	waiters_notify(steal_ptr(&box->waiters), box, err);
 }
 
-void box_tell_without(struct box *box, const struct err *err)
+void box_notify_without(struct box *box, const struct err *err)
 {
-	waiters_tell(steal_ptr(&box->waiters), NULL, err);
+	waiters_notify(steal_ptr(&box->waiters), NULL, err);
 }
 
-void box_tell_everybody(struct box *box, const struct err *err)
+void box_notify_everybody(struct box *box, const struct err *err)
 {
-	box_tell_without(box, err);
-	waiters_tell(steal_ptr(&box->removers), NULL, err);
+	box_notify_without(box, err);
+	waiters_notify(steal_ptr(&box->removers), NULL, err);
 }

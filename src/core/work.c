@@ -194,7 +194,7 @@ void box_is_up(struct box *box, bool created)
 	/* With a command, whoever waits hears when it is known to have started. */
 	box->command_is_new = created;
 	if (box->row.held || !box_run_command(box))
-		box_tell(box, NULL);
+		box_notify(box, NULL);
 	/* After the answer: nobody waits for the log. */
 	if (created)
 		yard_event(box->yard, "box.created", box, NULL);
@@ -218,8 +218,8 @@ static void on_link_ready(struct link *link, void *arg)
 		catch_up(box);
 	if (box->state != BOX_CREATING && box->state != BOX_STARTING)
 		return;
-	if (box->beginning.state)
-		begin_greet(box);
+	if (box->restore.state)
+		restore_greet(box);
 	else
 		box_came_up(box);
 }
@@ -248,7 +248,7 @@ static void came_back(struct box *box, bool created)
 	if (created)
 		box->row.started_us = clock_wall_us();
 	box_save(box, STORE_KEPT);
-	begin_done(box);
+	restore_done(box);
 	if (*slept_in)
 		checkpoints_discard(box->yard->checkpoints, slept_in, NULL);
 	if (created)
@@ -257,7 +257,7 @@ static void came_back(struct box *box, bool created)
 	yard_event(box->yard, created ? "box.forked" : "box.resumed", box, NULL);
 	operation_came_up(box);
 	box_forget_asker(box);
-	box_tell(box, NULL);
+	box_notify(box, NULL);
 }
 
 void box_came_up(struct box *box)
@@ -269,7 +269,7 @@ void box_came_up(struct box *box)
 	box_set_state(box, BOX_RUNNING, INTENT_NONE);
 	output_remove(box); /* of its life before */
 	limit_arm(box);
-	if (box->beginning.state) {
+	if (box->restore.state) {
 		came_back(box, created);
 		return;
 	}
@@ -362,7 +362,7 @@ int box_chan_open(struct box *box, enum wire_op op, const struct buf *request,
 static void command_known(struct box *box)
 {
 	if (!box_is_busy(box))
-		box_tell(box, NULL);
+		box_notify(box, NULL);
 }
 
 static void on_command_started(struct exec *exec, const struct exec_info *info, void *arg)
@@ -395,7 +395,7 @@ static void on_command_done(
 			json_pack("{s:s,s:o}", "exec", "main", "message", text_json(err->message)));
 	if (err->kind != ERR_UNAVAILABLE && box->command_is_new && *box->row.command &&
 		box->waiters && !box_is_busy(box)) {
-		box_tell_without(box, err);
+		box_notify_without(box, err);
 		box_remove(box, true, NULL, NULL);
 	} else {
 		command_known(box);

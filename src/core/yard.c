@@ -227,7 +227,7 @@ void yard_close(struct yard *yard)
 		struct err err = ERR_INIT;
 
 		err_set(&err, ERR_UNAVAILABLE, "the daemon is going down");
-		box_tell_everybody(yard->boxes[yard->box_count - 1], &err);
+		box_notify_everybody(yard->boxes[yard->box_count - 1], &err);
 		box_free(yard->boxes[yard->box_count - 1]);
 	}
 	free(yard->boxes);

@@ -27,7 +27,7 @@ struct shared {
 	volatile bool started;
 };
 
-struct taking {
+struct capturing {
 	struct loop *loop;
 	struct shared *shared;
 	struct flow *flow;
@@ -41,7 +41,7 @@ struct taking {
 
 static int set_up(void **state)
 {
-	struct taking *t = xnew(struct taking);
+	struct capturing *t = xnew(struct capturing);
 
 	t->loop = loop_new();
 	t->shared = mmap(
@@ -53,7 +53,7 @@ static int set_up(void **state)
 
 static int tear_down(void **state)
 {
-	struct taking *t = *state;
+	struct capturing *t = *state;
 
 	flow_free(t->flow);
 	loop_free(t->loop);
@@ -66,7 +66,7 @@ static int tear_down(void **state)
 
 static void on_readable(struct flow *flow, void *arg)
 {
-	struct taking *t = arg;
+	struct capturing *t = arg;
 	size_t len;
 
 	t->readable++;
@@ -80,7 +80,7 @@ static void on_readable(struct flow *flow, void *arg)
 
 static void on_done(struct flow *flow, const struct err *err, void *arg)
 {
-	struct taking *t = arg;
+	struct capturing *t = arg;
 	char byte;
 
 	assert_int_equal(flow_read(flow, &byte, 1), 0);
@@ -92,7 +92,7 @@ static void on_done(struct flow *flow, const struct err *err, void *arg)
 	loop_stop(t->loop);
 }
 
-static void start(struct taking *t, const struct flow_ops *ops)
+static void start(struct capturing *t, const struct flow_ops *ops)
 {
 	struct err err = ERR_INIT;
 
@@ -105,7 +105,7 @@ static void on_timer(void *arg)
 	loop_stop(arg);
 }
 
-static void run_for(struct taking *t, uint64_t ms)
+static void run_for(struct capturing *t, uint64_t ms)
 {
 	struct loop_timer *timer = loop_timer_new(t->loop, on_timer, t->loop);
 
@@ -118,7 +118,7 @@ static void run_for(struct taking *t, uint64_t ms)
 
 static int write_big(int out, void *arg, struct err *err)
 {
-	struct taking *t = arg;
+	struct capturing *t = arg;
 	char block[4096];
 
 	for (size_t at = 0; at < BIG; at += sizeof block) {
@@ -132,7 +132,7 @@ static int write_big(int out, void *arg, struct err *err)
 
 static const struct flow_ops big_ops = { write_big, on_readable, on_done };
 
-static void expect_big(struct taking *t)
+static void expect_big(struct capturing *t)
 {
 	assert_int_equal(t->done, 1);
 	assert_false(t->failed);
@@ -143,7 +143,7 @@ static void expect_big(struct taking *t)
 
 static void test_flow_gives_all_bytes_then_done(void **state)
 {
-	struct taking *t = *state;
+	struct capturing *t = *state;
 
 	start(t, &big_ops);
 	loop_run(t->loop);
@@ -161,7 +161,7 @@ static int write_nothing(int out, void *arg, struct err *err)
 static void test_flow_of_nothing_is_done_without_bytes(void **state)
 {
 	static const struct flow_ops ops = { write_nothing, on_readable, on_done };
-	struct taking *t = *state;
+	struct capturing *t = *state;
 
 	start(t, &ops);
 	loop_run(t->loop);
@@ -172,7 +172,7 @@ static void test_flow_of_nothing_is_done_without_bytes(void **state)
 
 static int copy_file(int out, void *arg, struct err *err)
 {
-	struct taking *t = arg;
+	struct capturing *t = arg;
 	char text[64];
 	ssize_t len = pread(t->file, text, sizeof text, 0);
 
@@ -182,7 +182,7 @@ static int copy_file(int out, void *arg, struct err *err)
 static void test_flow_helper_keeps_what_it_was_given(void **state)
 {
 	static const struct flow_ops ops = { copy_file, on_readable, on_done };
-	struct taking *t = *state;
+	struct capturing *t = *state;
 
 	t->file = memfd_create("kept", MFD_CLOEXEC);
 	assert_int_equal(pwrite(t->file, "kept", 4, 0), 4);
@@ -197,7 +197,7 @@ static void test_flow_helper_keeps_what_it_was_given(void **state)
 
 static void test_flow_makes_the_helper_wait_while_paused(void **state)
 {
-	struct taking *t = *state;
+	struct capturing *t = *state;
 	size_t before;
 
 	start(t, &big_ops);
@@ -224,7 +224,7 @@ static int write_little(int out, void *arg, struct err *err)
 static void test_flow_is_not_done_before_its_last_byte_was_read(void **state)
 {
 	static const struct flow_ops ops = { write_little, on_readable, on_done };
-	struct taking *t = *state;
+	struct capturing *t = *state;
 
 	start(t, &ops);
 	flow_pause(t->flow, true);
@@ -250,7 +250,7 @@ static int write_and_fail(int out, void *arg, struct err *err)
 static void test_flow_tells_why_run_failed_after_the_bytes(void **state)
 {
 	static const struct flow_ops ops = { write_and_fail, on_readable, on_done };
-	struct taking *t = *state;
+	struct capturing *t = *state;
 
 	start(t, &ops);
 	loop_run(t->loop);
@@ -273,7 +273,7 @@ static int write_and_exit(int out, void *arg, struct err *err)
 static void test_flow_of_a_helper_that_exits_halfway_is_not_whole(void **state)
 {
 	static const struct flow_ops ops = { write_and_exit, on_readable, on_done };
-	struct taking *t = *state;
+	struct capturing *t = *state;
 
 	start(t, &ops);
 	loop_run(t->loop);
@@ -284,7 +284,7 @@ static void test_flow_of_a_helper_that_exits_halfway_is_not_whole(void **state)
 
 static int write_and_wait(int out, void *arg, struct err *err)
 {
-	struct taking *t = arg;
+	struct capturing *t = arg;
 
 	if (fd_write_all(out, "some", 4, err) < 0)
 		return -1;
@@ -311,7 +311,7 @@ static pid_t find_child(void)
 static void test_flow_of_a_killed_helper_is_not_whole(void **state)
 {
 	static const struct flow_ops ops = { write_and_wait, on_readable, on_done };
-	struct taking *t = *state;
+	struct capturing *t = *state;
 
 	start(t, &ops);
 	while (!t->shared->started)
@@ -327,7 +327,7 @@ static void test_flow_of_a_killed_helper_is_not_whole(void **state)
 
 static void test_flow_freed_while_it_runs_says_nothing_more(void **state)
 {
-	struct taking *t = *state;
+	struct capturing *t = *state;
 
 	t->free_early = true;
 	start(t, &big_ops);

@@ -5,7 +5,7 @@
 enum { ENDLESS = 192 * 1024 * 1024, MEMORY_MAX = 64 * 1024 * 1024 };
 
 /* A request has come to the box and its head is there; the connection is the result. */
-static int box_take(const char *part)
+static int box_capture(const char *part)
 {
 	int box = box_accept();
 	_cleanup_free_ char *head = heard(box, "\r\n\r\n");
@@ -47,7 +47,7 @@ static void test_ingress_waits_for_a_box_that_wakes(void **state)
 	}
 	close(clients[0]); /* it does not wait */
 	for (size_t i = 1; i < ARRAY_LEN(clients); i++) {
-		box = box_take("nap.localhost");
+		box = box_capture("nap.localhost");
 		say(box, "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi");
 		close(box);
 	}
@@ -78,7 +78,7 @@ static void test_ingress_uses_connections_again(void **state)
 
 	(void)state;
 	say(client, GET("/1"));
-	box = box_take("GET /1 ");
+	box = box_capture("GET /1 ");
 	say(box, OK(1) "a");
 	hear(client, "\r\n\r\na");
 	for (int i = 0; i < 3; i++) {
@@ -108,7 +108,7 @@ static void test_ingress_does_not_keep_what_it_cannot_trust(void **state)
 		int box;
 
 		say(client, GET("/"));
-		box = box_take(NULL);
+		box = box_capture(NULL);
 		say(box, answers[i]);
 		hear(client, "\r\n\r\na");
 		expect_end(box);
@@ -125,13 +125,13 @@ static void test_ingress_drops_connections_that_speak_unasked(void **state)
 
 	(void)state;
 	say(client, GET("/"));
-	box = box_take(NULL);
+	box = box_capture(NULL);
 	say(box, OK(1) "a");
 	hear(client, "\r\n\r\na");
 	say(box, OK(4) "evil");
 	expect_end(box);
 	say(client, GET("/"));
-	second = box_take(NULL);
+	second = box_capture(NULL);
 	say(second, OK(4) "good");
 	answer = heard(client, "\r\n\r\n");
 	assert_null(strstr(answer, "evil"));
@@ -146,13 +146,13 @@ static void test_ingress_tries_again_when_the_box_closed(void **state)
 
 	(void)state;
 	say(client, GET("/"));
-	box = box_take(NULL);
+	box = box_capture(NULL);
 	say(box, OK(1) "a");
 	hear(client, "\r\n\r\na");
 	say(client, GET("/again")); /* it is sent, and the box closes without a word */
 	hear(box, "\r\n\r\n");
 	close(box);
-	second = box_take("GET /again ");
+	second = box_capture("GET /again ");
 	say(second, OK(1) "b");
 	hear(client, "\r\n\r\nb");
 	/* what may not be done twice is not */
@@ -173,7 +173,7 @@ static void test_ingress_streams_answers_as_they_come(void **state)
 
 	(void)state;
 	say(client, GET("/events"));
-	box = box_take(NULL);
+	box = box_capture(NULL);
 	say(box, "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: "
 		 "chunked\r\n\r\n");
 	expect(client, &in, "Transfer-Encoding: chunked\r\n\r\n");
@@ -218,7 +218,7 @@ static void test_ingress_gives_bodies_their_frames(void **state)
 		int client = client_connect(), box;
 
 		say(client, cases[i].request);
-		box = box_take(NULL);
+		box = box_capture(NULL);
 		say(box, cases[i].answer);
 		if (cases[i].close)
 			close(box);
@@ -330,7 +330,7 @@ static void test_ingress_holds_back_boxes_that_send_too_fast(void **state)
 	(void)state;
 	bound_buffers(client);
 	say(client, GET("/down"));
-	box = box_take(NULL);
+	box = box_capture(NULL);
 	bound_buffers(box);
 	snprintf(head, sizeof head, "HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n", ENDLESS);
 	say(box, head);
@@ -391,7 +391,7 @@ static void test_ingress_answers_for_boxes_that_talk_nonsense(void **state)
 		int box;
 
 		say(client, "GET / HTTP/1.1\r\n" WEB "Accept: application/json\r\n\r\n");
-		box = box_take(NULL);
+		box = box_capture(NULL);
 		say(box, answers[i]);
 		shutdown(box, SHUT_WR);
 		hear(client, "no proper answer"); /* and the client's connection goes on */
@@ -416,7 +416,7 @@ static void test_ingress_cuts_what_breaks_off(void **state)
 		_cleanup_free_ char *answer = NULL;
 
 		say(client, GET("/"));
-		box = box_take(NULL);
+		box = box_capture(NULL);
 		say(box, answers[i]);
 		close(box);
 		answer = heard(client, NULL);
@@ -433,7 +433,7 @@ static void test_ingress_ends_the_boxes_side_with_the_clients(void **state)
 
 	(void)state;
 	say(client, GET("/slow"));
-	box = box_take(NULL);
+	box = box_capture(NULL);
 	setsockopt(client, SOL_SOCKET, SO_LINGER, &(struct linger){ .l_onoff = 1 },
 		sizeof(struct linger));
 	close(client);
@@ -453,7 +453,7 @@ static void test_ingress_passes_upgrades_through(void **state)
 
 	(void)state;
 	say(client, UPGRADE(WEB, "Sec-X: 1\r\n") "early");
-	box = box_take("Sec-X: 1\r\n");
+	box = box_capture("Sec-X: 1\r\n");
 	say(box,
 		"HTTP/1.1 101 Go\r\nConnection: upgrade\r\nUpgrade: echo\r\nSec-Y: 2\r\n\r\nfirst");
 	answer = heard(client, "first");
@@ -482,7 +482,7 @@ static void test_ingress_holds_back_tunnels(void **state)
 	bound_buffers(client);
 	setsockopt(fixture.listener, SOL_SOCKET, SO_RCVBUF, &(int){ 65536 }, sizeof(int));
 	say(client, UPGRADE(WEB, ""));
-	box = box_take(NULL);
+	box = box_capture(NULL);
 	say(box, "HTTP/1.1 101 Go\r\nUpgrade: echo\r\n\r\n");
 	hear(client, "\r\n\r\n");
 	sent = push(client, ENDLESS);
@@ -506,7 +506,7 @@ static void test_ingress_lets_a_box_refuse_an_upgrade(void **state)
 
 	(void)state;
 	say(client, UPGRADE(WEB, ""));
-	box = box_take("Upgrade: echo\r\n");
+	box = box_capture("Upgrade: echo\r\n");
 	say(box, "HTTP/1.1 403 Forbidden\r\nContent-Length: 2\r\n\r\nno");
 	hear(client, "\r\n\r\nno");
 	say(client, GET("/"));

@@ -6,7 +6,7 @@
 enum { SLOW_CLIENTS = 300, DOWN_MEMORY_MAX = 110 * 1000000, UP_MEMORY_MAX = 70 * 1000000 };
 
 /* A request has come to the box, whose connection is the result. */
-static int box_take(void)
+static int box_capture(void)
 {
 	int box = box_accept();
 
@@ -33,7 +33,7 @@ static void test_unasked_bytes_answer_nobody(void **state)
 
 	(void)state;
 	say(client, "HEAD / HTTP/1.1\r\n" WEB "\r\n");
-	box = box_take();
+	box = box_capture();
 	say(box, OK(4));
 	hear(client, "\r\n\r\n");
 	usleep(50000); /* until it waits again */
@@ -42,7 +42,7 @@ static void test_unasked_bytes_answer_nobody(void **state)
 	say(client, GET("/"));
 	say(box, OK(4) "evil");
 	kill(fixture.pid, SIGCONT);
-	second = box_take();
+	second = box_capture();
 	say(second, OK(4) "good");
 	answer = heard(client, "\r\n\r\ngood");
 	assert_null(strstr(answer, "evil"));
@@ -124,7 +124,7 @@ static void test_many_slow_clients_cost_little(void **state)
 		clients[i] = client_connect();
 		with_small_buffers(clients[i]);
 		say(clients[i], GET("/down"));
-		boxes[i] = box_take();
+		boxes[i] = box_capture();
 		with_small_buffers(boxes[i]);
 		say(boxes[i], "HTTP/1.1 200 OK\r\nContent-Length: 99999999\r\n\r\n");
 	}
@@ -149,7 +149,7 @@ static void test_many_stuck_uploads_cost_little(void **state)
 		clients[i] = client_connect();
 		with_small_buffers(clients[i]);
 		say(clients[i], "POST /up HTTP/1.1\r\n" WEB "Content-Length: 99999999\r\n\r\n");
-		boxes[i] = box_take();
+		boxes[i] = box_capture();
 	}
 	fill_all(clients);
 	print_message("%zu stuck uploads: %zu MB\n", (size_t)SLOW_CLIENTS,
@@ -170,7 +170,7 @@ static int open_tunnel(const char *request, int *ret_box)
 	int client = client_connect();
 
 	say(client, request);
-	*ret_box = box_take();
+	*ret_box = box_capture();
 	say(*ret_box, "HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\n\r\n");
 	hear(client, "\r\n\r\n");
 	say(*ret_box, "hello");

@@ -20,8 +20,8 @@ static void check_nobody_waits(const struct box *box, const char *context)
 {
 	CHECK(!box->waiters && !box->removers && !operation_is_on(box),
 		"somebody waits for box '%s'", box->row.name);
-	CHECK(!box->taking && !box->saving && !box->trial && !box->seeding && !box->keeping &&
-			!box->beginning.state && !box->waiting,
+	CHECK(!box->capturing && !box->saving && !box->trial && !box->seeding && !box->keeping &&
+			!box->restore.state && !box->waiting,
 		"something is still being done to box '%s'", box->row.name);
 	CHECK(!box->wake_wanted && !box->remove_wanted, "box '%s' has wishes left", box->row.name);
 }

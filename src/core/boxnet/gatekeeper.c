@@ -10,7 +10,7 @@
 #include "core/boxnet/meters.h"
 #include "core/boxnet/network_internal.h"
 #include "core/tree.h"
-#include "core/boxnet/who.h"
+#include "core/boxnet/socket_owner.h"
 #include "audit/audit.h"
 #include "audit/audit_shares.h"
 #include "base/clock.h"
@@ -133,7 +133,7 @@ static void add_process(struct networks *networks, struct box *box, json_t *even
 		!may_look(networks))
 		return;
 	count = instance_pids(box->instance, pids, PIDS_MAX);
-	process = who_made(box->net->netns, event, pids, count);
+	process = socket_owner_of_event(box->net->netns, event, pids, count);
 	if (process)
 		json_object_set_new(event, "process", process);
 }
@@ -628,7 +628,7 @@ void networks_close(struct yard *yard)
 
 	if (!networks)
 		return;
-	who_close();
+	socket_owner_close();
 	loop_undefer(yard->loop, close_dead, networks);
 	gate_close(networks->dead);
 	gate_close(steal_ptr(&networks->gate));

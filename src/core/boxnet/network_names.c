@@ -4,8 +4,8 @@
  * stand for another name:
  *
  *   a capture     asks the gate, while the box stands still, which names have addresses; the answer
- *                 is a file of the state (take.c) and comes back with it: to a fork, a box of an
- *                 image with processes, a rollback, a wake (begin.c)
+ *                 is a file of the state (capture.c) and comes back with it: to a fork, a box of an
+ *                 image with processes, a rollback, a wake (restore.c)
  *   gate killed   the last names it told are seconds old. Addresses are given out in an order, and
  *                 not beyond what the store has as reserved: all of these may be in use, so the
  *                 next gate goes on behind them. What nobody knows stands for nothing
@@ -85,15 +85,15 @@ void network_names_left(struct network *net)
 static void take_from_state(struct box *box)
 {
 	struct network *net = box->net;
-	_cleanup_json_ json_t *kept = steal_ptr(&box->beginning.names);
+	_cleanup_json_ json_t *kept = steal_ptr(&box->restore.names);
 	json_t *saved = json_object_get(kept, "saved");
 
 	if (!kept) {
-		if (box->beginning.state && !net->names)
+		if (box->restore.state && !net->names)
 			net->given = MAX(net->given, (uint64_t)OLD_GIVEN);
 		return;
 	}
-	if (box->beginning.kind == BEGIN_FORK)
+	if (box->restore.kind == RESTORE_FORK)
 		net->given = 0;
 	net->given =
 		MAX(net->given, (uint64_t)json_integer_value(json_object_get(kept, "reserved")));

@@ -55,7 +55,7 @@ struct forking {
 	struct helper *helper; /* copies disks */
 	const char *from_place;
 	char *from_disk; /* what is copied */
-	struct take_result result;
+	struct box_capture_result result;
 	int64_t started_us;
 	json_done done;
 	void *arg;
@@ -258,7 +258,7 @@ static int make_child(
 	child->box = box_new(yard, &row);
 	child->box->net = net;
 	memcpy(child->box->asked_by, parent->asked_by, sizeof parent->asked_by);
-	child->box->beginning.dir = -1;
+	child->box->restore.dir = -1;
 	ports_box_added(child->box);
 	return 0;
 }
@@ -291,9 +291,9 @@ static void launch(struct child *child)
 	child->launched = true;
 	box_wait(box, on_child, child);
 	if (forking->state) {
-		box_begin_from(box, forking->state, BEGIN_FORK);
-		box->beginning.parent = xstrdup(forking->parent_name);
-		box->beginning.index = (unsigned)(child - forking->children);
+		box_restore_from(box, forking->state, RESTORE_FORK);
+		box->restore.parent = xstrdup(forking->parent_name);
+		box->restore.index = (unsigned)(child - forking->children);
 	}
 	if (box_limit_disk(box, box->row.disk_bytes, &err) < 0 || box_launch(box, &err) < 0)
 		box_launch_failed(box, &err);
@@ -429,7 +429,7 @@ static void step(struct forking *forking)
 		answer(forking);
 }
 
-static void on_taken(struct box *box, const struct take_result *result, void *arg)
+static void on_taken(struct box *box, const struct box_capture_result *result, void *arg)
 {
 	struct forking *forking = arg;
 
@@ -439,7 +439,7 @@ static void on_taken(struct box *box, const struct take_result *result, void *ar
 }
 
 static void on_take_done(
-	struct box *box, const struct take_result *result, const struct err *err, void *arg)
+	struct box *box, const struct box_capture_result *result, const struct err *err, void *arg)
 {
 	struct forking *forking = arg;
 	struct err why = ERR_INIT;
@@ -449,7 +449,7 @@ static void on_take_done(
 	if (err) {
 		why = *err;
 		if (!forking->from_inside)
-			take_hint_instead(&why, "'box fork --disk-only %s' copies its disk alone",
+			box_capture_hint(&why, "'box fork --disk-only %s' copies its disk alone",
 				box->row.name);
 		fail_all(forking, &why);
 	}
@@ -459,7 +459,7 @@ static void on_take_done(
 
 static void take(struct forking *forking, struct box *box)
 {
-	static const struct take_ops ops = { .on_taken = on_taken, .on_done = on_take_done };
+	static const struct box_capture_ops ops = { .on_taken = on_taken, .on_done = on_take_done };
 	struct child *last = last_child(forking);
 
 	if (!last) {
@@ -474,8 +474,8 @@ static void take(struct forking *forking, struct box *box)
 		forking->state = state_id_new(forking->yard);
 		forking->own_state = true;
 	}
-	box_take(box,
-		&(struct take_spec){ .state = forking->own_state ? forking->state : NULL,
+	box_capture(box,
+		&(struct box_capture_spec){ .state = forking->own_state ? forking->state : NULL,
 			.disk_place = BOX_DISKS,
 			.disk = last->id,
 			.disk_apart = !forking->from_inside,

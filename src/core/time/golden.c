@@ -97,7 +97,7 @@ static void on_safe(const struct err *err, void *arg)
 }
 
 static void on_taken(
-	struct box *box, const struct take_result *result, const struct err *err, void *arg)
+	struct box *box, const struct box_capture_result *result, const struct err *err, void *arg)
 {
 	struct saving *saving = arg;
 	struct snapshot *snapshot = snapshot_by_id(saving->yard, saving->snapshot);
@@ -120,7 +120,7 @@ static void refuse_asleep(const struct box *box, struct err *err)
 
 static void begin(struct operation *op, struct box *box, const struct err *gone)
 {
-	static const struct take_ops ops = { .on_done = on_taken };
+	static const struct box_capture_ops ops = { .on_done = on_taken };
 	struct saving *saving = (struct saving *)op;
 	struct snapshot *snapshot;
 	struct err err = ERR_INIT;
@@ -151,8 +151,8 @@ static void begin(struct operation *op, struct box *box, const struct err *gone)
 		fail(saving, &err);
 		return;
 	}
-	box_take(box,
-		&(struct take_spec){ .state = saving->snapshot,
+	box_capture(box,
+		&(struct box_capture_spec){ .state = saving->snapshot,
 			.disk_place = SNAPSHOT_DISKS,
 			.disk_apart = true,
 			.disk = saving->snapshot,

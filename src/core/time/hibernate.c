@@ -93,7 +93,7 @@ void hibernate_recovered(struct yard *yard)
 
 static void hint_at_others(const struct box *box, struct err *err)
 {
-	take_hint_instead(err,
+	box_capture_hint(err,
 		"'box stop %s' ends its processes, 'box snapshot --disk-only %s' keeps its disk",
 		box->row.name, box->row.name);
 }
@@ -118,7 +118,7 @@ static void give_up(struct sleeping *sleeping, const struct err *why)
 	operation_end(box);
 	tell(sleeping, box, &err);
 	sleeping_free(sleeping);
-	box_tell(box, NULL);
+	box_notify(box, NULL);
 }
 
 static void on_packed(const struct err *err, void *arg)
@@ -159,7 +159,7 @@ static void on_tried(struct box *box, const struct err *err, void *arg)
 }
 
 static void on_taken(
-	struct box *box, const struct take_result *result, const struct err *err, void *arg)
+	struct box *box, const struct box_capture_result *result, const struct err *err, void *arg)
 {
 	struct sleeping *sleeping = arg;
 
@@ -217,7 +217,7 @@ static bool ended(struct operation *op, struct box *box)
 	operation_end(box);
 	tell(sleeping, box, NULL);
 	sleeping_free(sleeping);
-	box_tell(box, NULL); /* who came meanwhile wakes it */
+	box_notify(box, NULL); /* who came meanwhile wakes it */
 	return true;
 }
 
@@ -228,7 +228,7 @@ static void late(struct operation *op, struct box *box, const struct err *err)
 
 static void begin(struct operation *op, struct box *box, const struct err *gone)
 {
-	static const struct take_ops ops = { .on_done = on_taken };
+	static const struct box_capture_ops ops = { .on_done = on_taken };
 	struct sleeping *sleeping = (struct sleeping *)op;
 	struct err err = ERR_INIT;
 
@@ -259,8 +259,8 @@ static void begin(struct operation *op, struct box *box, const struct err *gone)
 	sleeping->state = state_id_new(box->yard);
 	box_set_state(box, BOX_HIBERNATING, INTENT_HIBERNATE);
 	box_save(box, STORE_KEPT);
-	box_take(box,
-		&(struct take_spec){ .state = sleeping->state,
+	box_capture(box,
+		&(struct box_capture_spec){ .state = sleeping->state,
 			.quick = true,
 			.to_end = true,
 			.frozen = sleeping->was_suspended,
@@ -316,7 +316,7 @@ static void wake(struct box *box)
 	box_set_state(box, BOX_STARTING, INTENT_WAKE);
 	text_replace(&box->row.boot, box->yard->boot);
 	box_save(box, STORE_KEPT);
-	box_begin_from(box, box->row.state_id, BEGIN_WAKE);
+	box_restore_from(box, box->row.state_id, RESTORE_WAKE);
 	if (box_launch(box, &err) < 0)
 		box_launch_failed(box, &err);
 }
@@ -326,14 +326,14 @@ bool wake_launch_failed(struct box *box, const struct err *why)
 {
 	struct err err = *why;
 
-	if (box->beginning.kind != BEGIN_WAKE || !box->beginning.state || box->remove_wanted)
+	if (box->restore.kind != RESTORE_WAKE || !box->restore.state || box->remove_wanted)
 		return false;
 	if (box->intent == INTENT_WOKEN) {
-		begin_done(box);
+		restore_done(box);
 		wake_forget_state(box);
 		return false;
 	}
-	begin_done(box);
+	restore_done(box);
 	box_let_go(box);
 	box_set_state(box, BOX_HIBERNATED, INTENT_NONE);
 	box_save(box, STORE_KEPT);
@@ -347,7 +347,7 @@ bool wake_launch_failed(struct box *box, const struct err *why)
 			"its processes up, and 'box start %s' then starts it from its disk",
 			box->row.name, box->row.name, box->row.name);
 	yard_event(box->yard, "box.failed", box, json_pack("{s:s}", "message", err.message));
-	box_tell(box, &err);
+	box_notify(box, &err);
 	return true;
 }
 

@@ -114,7 +114,7 @@ void rolling_give_up(struct rolling *rolling, const struct err *why)
 	err_wrap(&err, "roll back '%s'", box ? box->row.name : "");
 	rolling_finish(rolling, &err);
 	if (box)
-		box_tell(box, NULL); /* who came meanwhile */
+		box_notify(box, NULL); /* who came meanwhile */
 }
 
 /* ---- the change ----------------------------------------------------------------------------- */
@@ -152,9 +152,9 @@ static void go(struct rolling *rolling)
 		box->row.pid = 0;
 		box_save(box, STORE_KEPT);
 		if (!strcmp(snapshot->row.kind, "full") && !rolling->disk_only)
-			box_begin_from(box, target, BEGIN_ROLLBACK);
+			box_restore_from(box, target, RESTORE_ROLLBACK);
 		else
-			begin_done(box);
+			restore_done(box);
 		if (box_launch(box, &err) == 0)
 			return;
 	}
@@ -284,7 +284,7 @@ static void on_exit_copy(int code, void *arg)
 		return;
 	}
 	/* A capture is never cut short while the box lives: it could be left frozen. */
-	if (err.kind && box && box->taking) {
+	if (err.kind && box && box->capturing) {
 		rolling->failure = err; /* on_taken gives up */
 		return;
 	}
@@ -327,7 +327,7 @@ static bool launch_failed(struct operation *op, struct box *box, const struct er
 
 	if (rolling->ahead)
 		return ahead_failed(rolling, why);
-	begin_done(box);
+	restore_done(box);
 	box_let_go(box);
 	if (!rolling->returning && rolling->from && !box->remove_wanted) {
 		log_warn("a rollback failed; the box goes back to where it was",
@@ -346,10 +346,10 @@ static bool launch_failed(struct operation *op, struct box *box, const struct er
 
 /* ---- the way there -------------------------------------------------------------------------- */
 
-static void take_present(struct rolling *rolling, bool full);
+static void capture_present(struct rolling *rolling, bool full);
 
 static void on_taken(
-	struct box *box, const struct take_result *result, const struct err *err, void *arg)
+	struct box *box, const struct box_capture_result *result, const struct err *err, void *arg)
 {
 	struct rolling *rolling = arg;
 	struct snapshot *snapshot = snapshot_by_id(rolling->yard, rolling->from);
@@ -366,7 +366,7 @@ static void on_taken(
 			box->state == BOX_ROLLING_BACK && box->instance) {
 			log_info("the present of a box is kept without its processes",
 				kv_str("box", box->row.id), kv_err(&why));
-			take_present(rolling, false);
+			capture_present(rolling, false);
 			return;
 		}
 		rolling_give_up(rolling, &why);
@@ -382,9 +382,9 @@ static void on_taken(
 	change_over(rolling);
 }
 
-static void take_present(struct rolling *rolling, bool full)
+static void capture_present(struct rolling *rolling, bool full)
 {
-	static const struct take_ops ops = { .on_done = on_taken };
+	static const struct box_capture_ops ops = { .on_done = on_taken };
 	struct box *box = rolling->box;
 	_cleanup_free_ char *detail = NULL;
 	struct snapshot *target = snapshot_by_id(rolling->yard, rolling->wanted), *snapshot;
@@ -403,8 +403,8 @@ static void take_present(struct rolling *rolling, bool full)
 		rolling_give_up(rolling, &err);
 		return;
 	}
-	box_take(box,
-		&(struct take_spec){ .state = full ? rolling->from : NULL,
+	box_capture(box,
+		&(struct box_capture_spec){ .state = full ? rolling->from : NULL,
 			.disk_place = SNAPSHOT_DISKS,
 			.disk = rolling->from,
 			.quick = true,
@@ -478,7 +478,7 @@ static void begin(struct operation *op, struct box *box, const struct err *gone)
 	if (copy_disk(rolling, &err) < 0)
 		rolling_give_up(rolling, &err);
 	else if (!rolling->captured)
-		take_present(rolling, full);
+		capture_present(rolling, full);
 }
 
 static void late(struct operation *op, struct box *box, const struct err *err)

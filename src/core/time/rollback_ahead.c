@@ -165,7 +165,7 @@ static void put_back(struct rolling *rolling)
 {
 	struct box *box = rolling->box;
 
-	begin_done(box);
+	restore_done(box);
 	box_disconnect(box);
 	if (rolling->switched)
 		network_detach(box);
@@ -207,9 +207,9 @@ static int launch(struct rolling *rolling, struct err *err)
 		pool_disk_limit(pool, BOX_DISKS, rolling->disk, box->row.disk_bytes, err) < 0)
 		return -1;
 	if (!strcmp(target->row.kind, "full") && !rolling->disk_only)
-		box_begin_from(box, rolling->wanted, BEGIN_ROLLBACK);
+		box_restore_from(box, rolling->wanted, RESTORE_ROLLBACK);
 	else
-		begin_done(box);
+		restore_done(box);
 	return box_launch(box, err);
 }
 
@@ -317,7 +317,7 @@ bool ahead_commit(struct operation *op, struct box *box)
 		box->row.start_time = before.start_time;
 		box_set_state(box, BOX_STARTING, INTENT_ROLLBACK);
 		box_save(box, STORE_SAFE);
-		box->beginning.problem = err;
+		box->restore.problem = err;
 		box_kill(box); /* ahead_failed follows */
 		return false;
 	}

@@ -132,7 +132,7 @@ static void record(struct yard *yard, struct snapshot *snapshot, enum store_grad
 }
 
 void snapshot_ready_of(
-	struct yard *yard, struct snapshot *snapshot, const struct take_result *result)
+	struct yard *yard, struct snapshot *snapshot, const struct box_capture_result *result)
 {
 	if (!strcmp(snapshot->row.kind, "full"))
 		checkpoints_sizes(yard->checkpoints, snapshot->row.id, &snapshot->row.plain_bytes,
@@ -145,7 +145,8 @@ void snapshot_ready_of(
 	budget_states_changed(yard, snapshot->row.box);
 }
 
-void snapshot_ready(struct box *box, struct snapshot *snapshot, const struct take_result *result)
+void snapshot_ready(
+	struct box *box, struct snapshot *snapshot, const struct box_capture_result *result)
 {
 	snapshot_ready_of(box->yard, snapshot, result);
 	text_replace(&box->row.position, snapshot->row.id);
@@ -478,7 +479,7 @@ struct wish {
 	bool adopted; /* the state is the box's own */
 	char *id;     /* of the snapshot, when there is one */
 	int64_t started_us;
-	struct take_result result;
+	struct box_capture_result result;
 	json_done done;
 	void *arg;
 	struct wish *next; /* in yard->snapshot_wishes: waits until it is safe */
@@ -528,7 +529,7 @@ void snapshot_waiters_tell(struct yard *yard, const char *id, const struct err *
 }
 
 static void on_taken(
-	struct box *box, const struct take_result *result, const struct err *err, void *arg)
+	struct box *box, const struct box_capture_result *result, const struct err *err, void *arg)
 {
 	struct wish *wish = arg;
 	struct yard *yard = wish->yard;
@@ -603,7 +604,7 @@ static int check(struct box *box, const struct wish *wish, struct err *err)
 
 static void begin(struct operation *op, struct box *box, const struct err *gone)
 {
-	static const struct take_ops ops = { .on_done = on_taken };
+	static const struct box_capture_ops ops = { .on_done = on_taken };
 	struct wish *wish = (struct wish *)op;
 	struct err err = ERR_INIT;
 	struct snapshot *snapshot;
@@ -632,8 +633,8 @@ static void begin(struct operation *op, struct box *box, const struct err *gone)
 		return;
 	}
 	wish->id = xstrdup(snapshot->row.id);
-	box_take(box,
-		&(struct take_spec){ .state = full && !wish->adopted ? wish->id : NULL,
+	box_capture(box,
+		&(struct box_capture_spec){ .state = full && !wish->adopted ? wish->id : NULL,
 			.disk_place = SNAPSHOT_DISKS,
 			.disk = wish->id,
 			.quick = true },

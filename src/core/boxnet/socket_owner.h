@@ -1,4 +1,4 @@
-/* who.h - the process in a box that made a connection, where the kernel lets us know
+/* socket_owner.h - the process in a box that made a connection, where the kernel lets us know
  *
  * The socket is asked for in the box's network namespace (NETLINK_SOCK_DIAG), its owner looked for
  * in /proc/PID/fd of the box's processes. Both take a part of a millisecond; the work is bounded,
@@ -12,27 +12,28 @@
 #include <sys/types.h>
 
 enum {
-	WHO_PIDS_MAX = 512,
-	WHO_FDS_MAX = 4096,
-	WHO_MS_MAX = 3,
-	WHO_COMMAND_MAX = 200,
+	SOCKET_OWNER_PIDS_MAX = 512,
+	SOCKET_OWNER_FDS_MAX = 4096,
+	SOCKET_OWNER_MS_MAX = 3,
+	SOCKET_OWNER_COMMAND_MAX = 200,
 };
 
 /* The box's socket with its own end at from. to is the other end as the box sees it; without an
  * address (family 0) any that has to's port is meant, which takes a walk through all sockets.
  * protocol is IPPROTO_TCP or IPPROTO_UDP. *ret_uid is the uid outside of who made the socket.
  * ERR_NOT_FOUND when there is none. */
-int who_socket(int netns, uint8_t protocol, const struct doors_endpoint *from,
+int socket_owner_find(int netns, uint8_t protocol, const struct doors_endpoint *from,
 	const struct doors_endpoint *to, ino_t *ret_inode, uid_t *ret_uid, struct err *err);
 /* {"pid" as in the box,"uid" as the process itself sees it,"command"} of who holds a socket; new
  * reference, NULL: not found within bounds. */
-json_t *who_holds(ino_t inode, const pid_t *pids, size_t count);
+json_t *socket_owner_holds(ino_t inode, const pid_t *pids, size_t count);
 /* Both, for an event of the gate: {"from":"ADDRESS:PORT","protocol","port"} and "to":"ADDRESS:PORT"
  * (what the box sees) or, when there is no "name", "address". */
-json_t *who_made(int netns, const json_t *event, const pid_t *pids, size_t count);
+json_t *socket_owner_of_event(int netns, const json_t *event, const pid_t *pids, size_t count);
 
-/* who_command.c: a command line as one line of at most WHO_COMMAND_MAX bytes of UTF-8, from the
- * process whose folder in /proc proc is; its name in brackets when that cannot be had in time
- * (till: clock_mono_us). */
-void who_command(int proc, int64_t till, char ret[WHO_COMMAND_MAX + 1]);
-void who_close(void); /* ends the process that reads command lines; the next look starts another */
+/* socket_owner_command.c: a command line as one line of at most SOCKET_OWNER_COMMAND_MAX bytes of
+ * UTF-8, from the process whose folder in /proc proc is; its name in brackets when that cannot be
+ * had in time (till: clock_mono_us). */
+void socket_owner_command(int proc, int64_t till, char ret[SOCKET_OWNER_COMMAND_MAX + 1]);
+/* ends the process that reads command lines; the next look starts another */
+void socket_owner_close(void);

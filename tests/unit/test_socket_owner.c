@@ -2,7 +2,7 @@
  *
  * A stand-in for a box: a child in new network, pid and user namespaces that connects to itself
  * over loopback and tells its ends. Needs root. */
-#include "core/boxnet/who.h"
+#include "core/boxnet/socket_owner.h"
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/file.h"
@@ -163,7 +163,7 @@ static int tear_down(void **state)
 {
 	struct fixture *f = *state;
 
-	who_close();
+	socket_owner_close();
 	if (f->netns >= 0)
 		close(f->netns);
 	if (f->child > 0) {
@@ -192,7 +192,7 @@ static int find_socket(const struct fixture *f, uint8_t protocol, const struct d
 	const struct doors_endpoint *to, ino_t *ret_inode, uid_t *ret_uid)
 {
 	for (int i = 0; i < TRIES; i++)
-		if (who_socket(f->netns, protocol, from, to, ret_inode, ret_uid, NULL) == 0)
+		if (socket_owner_find(f->netns, protocol, from, to, ret_inode, ret_uid, NULL) == 0)
 			return 0;
 	return -1;
 }
@@ -206,7 +206,7 @@ static json_t *find_process(
 		if (i)
 			/* its time is bounded, and the machine may be busy elsewhere */
 			usleep(i * 1000);
-		process = who_made(f->netns, event, pids, count);
+		process = socket_owner_of_event(f->netns, event, pids, count);
 		if (process && json_string_value(json_object_get(process, "command"))[0] == '[') {
 			json_decref(process);
 			process = NULL;
@@ -269,14 +269,18 @@ static void test_socket_that_is_not_there(void **state)
 	uid_t uid;
 
 	from.port = 1;
-	assert_int_equal(who_socket(f->netns, IPPROTO_TCP, &from, &to, &inode, &uid, &err), -1);
+	assert_int_equal(
+		socket_owner_find(f->netns, IPPROTO_TCP, &from, &to, &inode, &uid, &err), -1);
 	assert_int_equal(err.kind, ERR_NOT_FOUND);
-	assert_int_equal(who_socket(f->netns, IPPROTO_TCP, &from, &none, &inode, &uid, NULL), -1);
+	assert_int_equal(
+		socket_owner_find(f->netns, IPPROTO_TCP, &from, &none, &inode, &uid, NULL), -1);
 	/* A listener is nobody's connection: the far end's own port, asked for as if it were a
 	 * client's. */
 	from = f->ends.to[TCP4];
-	assert_int_equal(who_socket(f->netns, IPPROTO_TCP, &from, &none, &inode, &uid, NULL), -1);
-	assert_int_equal(who_socket(f->netns, IPPROTO_ICMP, &from, &to, &inode, &uid, NULL), -1);
+	assert_int_equal(
+		socket_owner_find(f->netns, IPPROTO_TCP, &from, &none, &inode, &uid, NULL), -1);
+	assert_int_equal(
+		socket_owner_find(f->netns, IPPROTO_ICMP, &from, &to, &inode, &uid, NULL), -1);
 }
 
 static void check_process(json_t *process, const char *command)
@@ -312,7 +316,7 @@ static void test_process_is_told_for_an_event(void **state)
 
 		check_process(find_process(f, event, pids, ARRAY_LEN(pids)), "test_who");
 		check_process(find_process(f, named, pids, ARRAY_LEN(pids)), "test_who");
-		assert_null(who_made(f->netns, event, pids, 1));
+		assert_null(socket_owner_of_event(f->netns, event, pids, 1));
 	}
 }
 
@@ -326,12 +330,12 @@ static void test_nonsense_in_events_finds_nobody(void **state)
 		_cleanup_json_ json_t *event =
 			json_pack("{s:s,s:s,s:i}", "from", froms[i], "protocol", "tcp", "port", 80);
 
-		assert_null(who_made(f->netns, event, &f->child, 1));
+		assert_null(socket_owner_of_event(f->netns, event, &f->child, 1));
 	}
 	{
 		_cleanup_json_ json_t *event = json_object();
 
-		assert_null(who_made(f->netns, event, &f->child, 1));
+		assert_null(socket_owner_of_event(f->netns, event, &f->child, 1));
 	}
 }
 
@@ -357,7 +361,7 @@ static pid_t start_with(char *const argv[])
 	return pid;
 }
 
-static int64_t command_of(pid_t pid, char command[WHO_COMMAND_MAX + 1])
+static int64_t command_of(pid_t pid, char command[SOCKET_OWNER_COMMAND_MAX + 1])
 {
 	int64_t start = clock_mono_us();
 	char path[32];
@@ -365,7 +369,7 @@ static int64_t command_of(pid_t pid, char command[WHO_COMMAND_MAX + 1])
 
 	snprintf(path, sizeof path, "/proc/%d", (int)pid);
 	proc = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	who_command(proc, start + 200000, command);
+	socket_owner_command(proc, start + 200000, command);
 	close(proc);
 	return clock_mono_us() - start;
 }
@@ -373,7 +377,7 @@ static int64_t command_of(pid_t pid, char command[WHO_COMMAND_MAX + 1])
 static void check_command(char *first, const char *wanted)
 {
 	char *argv[] = { first, "1000", NULL };
-	char command[WHO_COMMAND_MAX + 1];
+	char command[SOCKET_OWNER_COMMAND_MAX + 1];
 	pid_t pid = start_with(argv);
 
 	command_of(pid, command);
@@ -384,7 +388,7 @@ static void check_command(char *first, const char *wanted)
 
 static void test_command_line_is_one_clean_line(void **state)
 {
-	char longest[400], wanted[WHO_COMMAND_MAX + 1];
+	char longest[400], wanted[SOCKET_OWNER_COMMAND_MAX + 1];
 
 	(void)state;
 	check_command("sleep", "sleep 1000");
@@ -397,7 +401,7 @@ static void test_command_line_is_one_clean_line(void **state)
 	wanted[199] = '\0';
 	check_command(longest, wanted);
 	check_command("", " 1000");
-	who_close();
+	socket_owner_close();
 }
 
 /* The one child besides those of the test: the reader. */
@@ -419,7 +423,7 @@ static pid_t reader_pid(pid_t other)
 static void test_command_line_that_cannot_be_read_holds_nobody_up(void **state)
 {
 	char *argv[] = { "sleep", "1000", NULL };
-	char command[WHO_COMMAND_MAX + 1];
+	char command[SOCKET_OWNER_COMMAND_MAX + 1];
 	pid_t pid = start_with(argv), reader;
 	int64_t start;
 
@@ -456,7 +460,7 @@ static void test_command_line_that_cannot_be_read_holds_nobody_up(void **state)
 	assert_string_equal(command, "sleep 1000");
 	kill(pid, SIGKILL);
 	waitpid(pid, NULL, 0);
-	who_close();
+	socket_owner_close();
 }
 
 static void test_search_is_bounded(void **state)
@@ -471,7 +475,7 @@ static void test_search_is_bounded(void **state)
 	for (int i = 0; i < MANY; i++)
 		fds[i] = open("/dev/null", O_RDONLY | O_CLOEXEC);
 	start = clock_mono_us();
-	assert_null(who_holds(f->ends.inode[TCP4], pids, ARRAY_LEN(pids)));
+	assert_null(socket_owner_holds(f->ends.inode[TCP4], pids, ARRAY_LEN(pids)));
 	took = clock_mono_us() - start;
 	print_message("    not found: %.1f ms\n", (double)took / 1000);
 	assert_in_range(took, 0, 100000);
@@ -491,7 +495,8 @@ static void test_figures(void **state)
 		int found = 0;
 
 		for (int i = 0; i < ROUNDS; i++) {
-			_cleanup_json_ json_t *process = who_made(f->netns, event, &f->child, 1);
+			_cleanup_json_ json_t *process =
+				socket_owner_of_event(f->netns, event, &f->child, 1);
 
 			found += process != NULL;
 		}

@@ -1,4 +1,4 @@
-/* who_command.c - the command line of a process, read where nothing can be held up
+/* socket_owner_command.c - the command line of a process, read where nothing can be held up
  *
  * A command line lies in the memory of its process, and reading it takes a lock of that memory. A
  * box can hold this lock for as long as it likes (a page fault in a file system of its own making,
@@ -7,7 +7,7 @@
  * that does not come in time is done without: the name of the process, which needs no lock, has to
  * do. As long as an answer is owed nothing else is asked, and after a second of that the reader is
  * killed and another takes its place. */
-#include "core/boxnet/who.h"
+#include "core/boxnet/socket_owner.h"
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/log.h"
@@ -47,7 +47,7 @@ static int receive_fd(int sock)
 
 static _Noreturn void reader_main(int sock)
 {
-	char text[WHO_COMMAND_MAX];
+	char text[SOCKET_OWNER_COMMAND_MAX];
 	sigset_t none;
 
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
@@ -92,7 +92,7 @@ static void reader_kill(void)
 	reader_has_ended();
 }
 
-void who_close(void)
+void socket_owner_close(void)
 {
 	reader_kill();
 	while (reader.ending && waitpid(reader.ending, NULL, 0) < 0 && errno == EINTR)
@@ -136,7 +136,7 @@ static ssize_t answer(int64_t till, char *text)
 	ssize_t len = -1;
 
 	if (ppoll(&ready, 1, &wait, NULL) > 0) {
-		len = recv(reader.sock, text, WHO_COMMAND_MAX, MSG_DONTWAIT);
+		len = recv(reader.sock, text, SOCKET_OWNER_COMMAND_MAX, MSG_DONTWAIT);
 		reader.owes = false;
 		if (ready.revents & (POLLHUP | POLLERR))
 			reader_kill();
@@ -149,14 +149,14 @@ static ssize_t answer(int64_t till, char *text)
 /* Whether a question can be asked: there is a reader, and it owes nothing. */
 static bool reader_is_free(void)
 {
-	char old[WHO_COMMAND_MAX];
+	char old[SOCKET_OWNER_COMMAND_MAX];
 
 	if (reader.pid && reader.owes)
 		answer(0, old);
 	return reader.pid ? !reader.owes : reader_start();
 }
 
-static size_t ask(int cmdline, int64_t till, char text[WHO_COMMAND_MAX])
+static size_t ask(int cmdline, int64_t till, char text[SOCKET_OWNER_COMMAND_MAX])
 {
 	ssize_t len;
 
@@ -216,13 +216,13 @@ static void name_in_brackets(int proc, char *out)
 
 	if (len > 0)
 		make_line(name, (size_t)len - (name[len - 1] == '\n'), line);
-	snprintf(out, WHO_COMMAND_MAX, "[%s]", line);
+	snprintf(out, SOCKET_OWNER_COMMAND_MAX, "[%s]", line);
 }
 
-void who_command(int proc, int64_t till, char ret[WHO_COMMAND_MAX + 1])
+void socket_owner_command(int proc, int64_t till, char ret[SOCKET_OWNER_COMMAND_MAX + 1])
 {
 	_cleanup_close_ int cmdline = openat(proc, "cmdline", O_RDONLY | O_CLOEXEC);
-	char text[WHO_COMMAND_MAX];
+	char text[SOCKET_OWNER_COMMAND_MAX];
 	size_t len = cmdline < 0 ? 0 : ask(cmdline, till, text);
 
 	if (len)

@@ -1,10 +1,10 @@
-/* who.c - see who.h
+/* socket_owner.c - see socket_owner.h
  *
  * One question to the kernel by all four numbers of a connection is answered from its hash table.
  * Without the far address it has to be a dump filtered by port. TCP wants the socket's own end as
  * source; UDP, for historical reasons, the other way round. Only the netlink socket is made in the
  * box's namespace; it stays there when we are back. */
-#include "core/boxnet/who.h"
+#include "core/boxnet/socket_owner.h"
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/log.h"
@@ -158,7 +158,7 @@ static int ask_for(int netns, struct question *question, bool dump, struct err *
 {
 	_cleanup_close_ int fd = open_diag(netns, err);
 	_cleanup_free_ char *data = xcalloc(1, ANSWER_MAX);
-	int64_t till = clock_mono_us() + WHO_MS_MAX * 1000;
+	int64_t till = clock_mono_us() + SOCKET_OWNER_MS_MAX * 1000;
 	bool more = true;
 
 	if (fd < 0 || send_question(fd, question, dump, err) < 0)
@@ -171,7 +171,7 @@ static int ask_for(int netns, struct question *question, bool dump, struct err *
 	return 0;
 }
 
-int who_socket(int netns, uint8_t protocol, const struct doors_endpoint *from,
+int socket_owner_find(int netns, uint8_t protocol, const struct doors_endpoint *from,
 	const struct doors_endpoint *to, ino_t *ret_inode, uid_t *ret_uid, struct err *err)
 {
 	struct question question = { .protocol = protocol,
@@ -216,7 +216,7 @@ static bool holds(struct search *search, int proc)
 		cleanup_closep(&copy);
 		return false;
 	}
-	while (!found && search->fds < WHO_FDS_MAX && clock_mono_us() < search->till &&
+	while (!found && search->fds < SOCKET_OWNER_FDS_MAX && clock_mono_us() < search->till &&
 		(entry = readdir(dir))) {
 		char link[sizeof search->link];
 		ssize_t len;
@@ -265,7 +265,7 @@ static long uid_inside(const char *map, long outside)
 
 static json_t *about(int proc, int64_t till)
 {
-	char text[STATUS_MAX], command[WHO_COMMAND_MAX + 1];
+	char text[STATUS_MAX], command[SOCKET_OWNER_COMMAND_MAX + 1];
 	long pid, uid;
 
 	/* NSpid: as we see it, as the box does, as boxes in it do. Uid: real, effective. */
@@ -274,17 +274,17 @@ static json_t *about(int proc, int64_t till)
 		return NULL;
 	if (read_proc(proc, "uid_map", text))
 		uid = uid_inside(text, uid);
-	who_command(proc, till, command);
+	socket_owner_command(proc, till, command);
 	return json_pack("{s:I,s:I,s:s}", "pid", (json_int_t)pid, "uid", (json_int_t)uid, "command",
 		command);
 }
 
-json_t *who_holds(ino_t inode, const pid_t *pids, size_t count)
+json_t *socket_owner_holds(ino_t inode, const pid_t *pids, size_t count)
 {
-	struct search search = { .till = clock_mono_us() + WHO_MS_MAX * 1000 };
+	struct search search = { .till = clock_mono_us() + SOCKET_OWNER_MS_MAX * 1000 };
 
 	snprintf(search.link, sizeof search.link, "socket:[%llu]", (unsigned long long)inode);
-	count = MIN(count, WHO_PIDS_MAX);
+	count = MIN(count, SOCKET_OWNER_PIDS_MAX);
 	/* The last first: who connects was often started lately. */
 	for (size_t i = count; i-- && clock_mono_us() < search.till;) {
 		char path[32];
@@ -332,7 +332,7 @@ static bool read_far_end(const json_t *event, struct doors_endpoint *ret)
 	return port > 0 && port <= UINT16_MAX;
 }
 
-json_t *who_made(int netns, const json_t *event, const pid_t *pids, size_t count)
+json_t *socket_owner_of_event(int netns, const json_t *event, const pid_t *pids, size_t count)
 {
 	const char *protocol = json_string_value(json_object_get(event, "protocol"));
 	struct doors_endpoint from, to;
@@ -347,7 +347,7 @@ json_t *who_made(int netns, const json_t *event, const pid_t *pids, size_t count
 	if (!number || !read_endpoint(json_string_value(json_object_get(event, "from")), &from) ||
 		!read_far_end(event, &to))
 		return NULL;
-	if (who_socket(netns, number, &from, &to, &inode, &uid, NULL) < 0)
+	if (socket_owner_find(netns, number, &from, &to, &inode, &uid, NULL) < 0)
 		return NULL;
-	return who_holds(inode, pids, count);
+	return socket_owner_holds(inode, pids, count);
 }

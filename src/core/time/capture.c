@@ -1,4 +1,4 @@
-/* take.c - the state of a box as it is now, written down
+/* capture.c - the state of a box as it is now, written down
  *
  *   helper started, it waits ─► driver captures ─► everything stands still ─► helper: disk, memory
  *   file systems
@@ -29,15 +29,15 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-struct taking {
+struct capturing {
 	struct box *box;
-	const struct take_ops *ops;
+	const struct box_capture_ops *ops;
 	void *arg;
 	char *state, *disk_place, *disk; /* as in the spec */
 	int dir;			 /* of the state; -1 */
 	struct helper *helper;
 	struct capture *capture;
-	struct take_result result;
+	struct box_capture_result result;
 	struct err err;
 	int64_t frozen_at;
 	bool at_rest; /* the driver waits for us */
@@ -52,7 +52,7 @@ struct taking {
 
 /* Which names have addresses? The taking may end before the gate answers. */
 struct question {
-	struct taking *taking; /* NULL: nobody waits any more */
+	struct capturing *capturing; /* NULL: nobody waits any more */
 	struct loop_timer *patience;
 };
 
@@ -60,16 +60,16 @@ enum { GATE_PATIENCE_MS = 1000 };
 
 /* ---- in the helper -------------------------------------------------------------------------- */
 
-static int copy(const struct taking *taking, struct err *err)
+static int copy(const struct capturing *capturing, struct err *err)
 {
-	struct box *box = taking->box;
+	struct box *box = capturing->box;
 
-	if (taking->disk &&
-		pool_disk_copy(box->yard->pool, BOX_DISKS, box->row.id, taking->disk_place,
-			taking->disk, NULL, taking->disk_apart ? POOL_BUDGET_OWN : POOL_BUDGET_SAME,
-			err) < 0)
+	if (capturing->disk &&
+		pool_disk_copy(box->yard->pool, BOX_DISKS, box->row.id, capturing->disk_place,
+			capturing->disk, NULL,
+			capturing->disk_apart ? POOL_BUDGET_OWN : POOL_BUDGET_SAME, err) < 0)
 		return err_wrap(err, "copy the disk");
-	return taking->state ? instance_capture_rest(box->instance, taking->dir, err) : 0;
+	return capturing->state ? instance_capture_rest(box->instance, capturing->dir, err) : 0;
 }
 
 static int run(int sock, void *arg)
@@ -87,18 +87,18 @@ static int run(int sock, void *arg)
 
 /* ---- the end -------------------------------------------------------------------------------- */
 
-static void thaw(struct taking *taking)
+static void thaw(struct capturing *capturing)
 {
-	struct box *box = taking->box;
+	struct box *box = capturing->box;
 	struct err err = ERR_INIT;
 
-	if (!taking->frozen)
+	if (!capturing->frozen)
 		return;
-	taking->frozen = false;
-	if (box->instance && (taking->err.kind || !taking->stay_frozen) &&
+	capturing->frozen = false;
+	if (box->instance && (capturing->err.kind || !capturing->stay_frozen) &&
 		box->state != BOX_SUSPENDED && instance_freeze(box->instance, false, &err) < 0)
 		log_error("a box stays frozen", kv_str("box", box->row.id), kv_err(&err));
-	taking->result.paused_us = (uint64_t)(clock_mono_us() - taking->frozen_at);
+	capturing->result.paused_us = (uint64_t)(clock_mono_us() - capturing->frozen_at);
 }
 
 /* Somebody may have asked for it to go on, or to stand still, while it was taken; it was left as it
@@ -121,14 +121,14 @@ static void settle_freezer(struct box *box, bool was_frozen)
 	}
 }
 
-static void discard(struct taking *taking)
+static void discard(struct capturing *capturing)
 {
-	struct yard *yard = taking->box->yard;
+	struct yard *yard = capturing->box->yard;
 
-	if (taking->state)
-		checkpoints_discard(yard->checkpoints, taking->state, NULL);
-	if (taking->disk && !taking->given)
-		pool_disk_discard(yard->pool, taking->disk_place, taking->disk, NULL);
+	if (capturing->state)
+		checkpoints_discard(yard->checkpoints, capturing->state, NULL);
+	if (capturing->disk && !capturing->given)
+		pool_disk_discard(yard->pool, capturing->disk_place, capturing->disk, NULL);
 }
 
 static void question_forget(struct question *question)
@@ -136,54 +136,54 @@ static void question_forget(struct question *question)
 	if (!question)
 		return;
 	loop_timer_free(steal_ptr(&question->patience));
-	question->taking->question = NULL;
-	question->taking = NULL;
+	question->capturing->question = NULL;
+	question->capturing = NULL;
 }
 
-static void finish(struct taking *taking)
+static void finish(struct capturing *capturing)
 {
-	struct box *box = taking->box;
-	const struct take_ops *ops = taking->ops;
-	struct take_result result;
-	struct err err = taking->err;
-	bool was_frozen = taking->was_frozen;
-	void *arg = taking->arg;
+	struct box *box = capturing->box;
+	const struct box_capture_ops *ops = capturing->ops;
+	struct box_capture_result result;
+	struct err err = capturing->err;
+	bool was_frozen = capturing->was_frozen;
+	void *arg = capturing->arg;
 
-	thaw(taking);
-	if (taking->question && !err.kind) {
-		taking->finish_waits = true;
+	thaw(capturing);
+	if (capturing->question && !err.kind) {
+		capturing->finish_waits = true;
 		return;
 	}
-	question_forget(taking->question);
-	result = taking->result;
-	capture_free(taking->capture);
-	helper_free(taking->helper);
+	question_forget(capturing->question);
+	result = capturing->result;
+	capture_free(capturing->capture);
+	helper_free(capturing->helper);
 	if (err.kind)
-		discard(taking);
-	if (taking->dir >= 0)
-		close(taking->dir);
-	free(taking->state);
-	free(taking->disk_place);
-	free(taking->disk);
-	free(taking);
-	box->taking = NULL;
+		discard(capturing);
+	if (capturing->dir >= 0)
+		close(capturing->dir);
+	free(capturing->state);
+	free(capturing->disk_place);
+	free(capturing->disk);
+	free(capturing);
+	box->capturing = NULL;
 	settle_freezer(box, was_frozen);
 	ops->on_done(box, &result, err.kind ? &err : NULL, arg);
 }
 
-void take_cancel(struct box *box, const struct err *why)
+void box_capture_cancel(struct box *box, const struct err *why)
 {
-	struct taking *taking = box->taking;
+	struct capturing *capturing = box->capturing;
 
-	if (!taking)
+	if (!capturing)
 		return;
-	if (!taking->err.kind)
-		taking->err = *why;
-	taking->result.cancelled = true;
-	finish(taking);
+	if (!capturing->err.kind)
+		capturing->err = *why;
+	capturing->result.cancelled = true;
+	finish(capturing);
 }
 
-void take_hint_instead(struct err *err, const char *fmt, ...)
+void box_capture_hint(struct err *err, const char *fmt, ...)
 {
 	const char *last = strrchr(err->hint, ';');
 	_cleanup_free_ char *kept = NULL;
@@ -202,103 +202,104 @@ void take_hint_instead(struct err *err, const char *fmt, ...)
 /* ---- the helper's answer -------------------------------------------------------------------- */
 
 /* A child may be launched from it at once, though the capture can still fail in its last steps. */
-static void tell_taken(struct taking *taking)
+static void tell_taken(struct capturing *capturing)
 {
-	if (taking->err.kind || !taking->ops->on_taken)
+	if (capturing->err.kind || !capturing->ops->on_taken)
 		return;
-	if (taking->question) {
-		taking->taken_waits = true;
+	if (capturing->question) {
+		capturing->taken_waits = true;
 		return;
 	}
-	taking->given = true;
-	taking->ops->on_taken(taking->box, &taking->result, taking->arg);
+	capturing->given = true;
+	capturing->ops->on_taken(capturing->box, &capturing->result, capturing->arg);
 }
 
-static void on_copied(struct taking *taking)
+static void on_copied(struct capturing *capturing)
 {
-	taking->copied = true;
-	if (!taking->capture) {
-		thaw(taking);
-		tell_taken(taking);
-		finish(taking);
-	} else if (taking->at_rest) {
-		taking->at_rest = false;
-		capture_go_on(taking->capture, taking->err.kind ? &taking->err : NULL);
+	capturing->copied = true;
+	if (!capturing->capture) {
+		thaw(capturing);
+		tell_taken(capturing);
+		finish(capturing);
+	} else if (capturing->at_rest) {
+		capturing->at_rest = false;
+		capture_go_on(capturing->capture, capturing->err.kind ? &capturing->err : NULL);
 	}
 }
 
 static void on_message(const void *message, size_t len, void *arg)
 {
-	struct taking *taking = arg;
+	struct capturing *capturing = arg;
 
-	if (len != sizeof taking->err || taking->copied)
+	if (len != sizeof capturing->err || capturing->copied)
 		return;
-	if (!taking->err.kind)
-		memcpy(&taking->err, message, len);
-	taking->told = true;
+	if (!capturing->err.kind)
+		memcpy(&capturing->err, message, len);
+	capturing->told = true;
 	/* With a capture there is more to come; without one its end is waited for. */
-	if (taking->capture)
-		on_copied(taking);
+	if (capturing->capture)
+		on_copied(capturing);
 }
 
 static void on_exit_copy(int code, void *arg)
 {
-	struct taking *taking = arg;
+	struct capturing *capturing = arg;
 
-	taking->helper = NULL;
-	if (!taking->told && !taking->err.kind)
-		err_set(&taking->err, ERR_SYSTEM, "the helper that copies ended with code %d",
+	capturing->helper = NULL;
+	if (!capturing->told && !capturing->err.kind)
+		err_set(&capturing->err, ERR_SYSTEM, "the helper that copies ended with code %d",
 			code);
-	if (!taking->copied)
-		on_copied(taking);
+	if (!capturing->copied)
+		on_copied(capturing);
 }
 
-static void go(struct taking *taking)
+static void go(struct capturing *capturing)
 {
-	if (!taking->helper || !helper_send(taking->helper, "g", 1))
-		err_set(&taking->err, ERR_SYSTEM, "the helper that copies has gone");
+	if (!capturing->helper || !helper_send(capturing->helper, "g", 1))
+		err_set(&capturing->err, ERR_SYSTEM, "the helper that copies has gone");
 }
 
 /* ---- names ---------------------------------------------------------------------------------- */
 
 /* Beside the processes, see network_names.c. Without the gate's answer it says which addresses may
  * be in use. */
-static void keep_names(struct taking *taking, json_t *exact)
+static void keep_names(struct capturing *capturing, json_t *exact)
 {
-	_cleanup_json_ json_t *names = network_names_json(taking->box->net, exact);
+	_cleanup_json_ json_t *names = network_names_json(capturing->box->net, exact);
 	_cleanup_free_ char *text = json_text(names);
 	int fd;
 
-	if (taking->err.kind)
+	if (capturing->err.kind)
 		return;
-	fd = openat(taking->dir, TAKE_NAMES_FILE, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+	fd = openat(
+		capturing->dir, CAPTURE_NAMES_FILE, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
 	if (fd < 0)
-		err_sys(&taking->err, errno, "make '%s'", TAKE_NAMES_FILE);
+		err_sys(&capturing->err, errno, "make '%s'", CAPTURE_NAMES_FILE);
 	else
-		(void)fd_write_all(fd, text, strlen(text), &taking->err);
+		(void)fd_write_all(fd, text, strlen(text), &capturing->err);
 	if (fd >= 0)
 		close(fd);
-	if (taking->err.kind)
-		err_wrap(&taking->err, "keep the addresses of names");
+	if (capturing->err.kind)
+		err_wrap(&capturing->err, "keep the addresses of names");
 }
 
-static void go_on(struct taking *taking)
+static void go_on(struct capturing *capturing)
 {
-	if (taking->taken_waits)
-		tell_taken(taking);
-	if (taking->finish_waits)
-		finish(taking);
+	if (capturing->taken_waits)
+		tell_taken(capturing);
+	if (capturing->finish_waits)
+		finish(capturing);
 }
 
 static void on_names(void *arg, json_t *saved, const struct err *err)
 {
 	struct question *question = arg;
-	struct taking *taking = question->taking;
+	struct capturing *capturing = question->capturing;
 
-	if (taking) {
+	if (capturing) {
 		question_forget(question);
-		keep_names(taking, err || json_is_null(saved) ? NULL : saved);
-		go_on(taking);
+		keep_names(capturing, err || json_is_null(saved) ? NULL : saved);
+		go_on(capturing);
 	}
 	free(question); /* answered once */
 }
@@ -307,32 +308,32 @@ static void on_names(void *arg, json_t *saved, const struct err *err)
 static void on_patience_over(void *arg)
 {
 	struct question *question = arg;
-	struct taking *taking = question->taking;
+	struct capturing *capturing = question->capturing;
 
 	log_warn("the gate does not say which names a box knows",
-		kv_str("box", taking->box->row.id));
+		kv_str("box", capturing->box->row.id));
 	question_forget(question);
-	keep_names(taking, NULL);
-	go_on(taking);
+	keep_names(capturing, NULL);
+	go_on(capturing);
 }
 
 /* The box stands still: what it was answered, the gate knows. */
-static void ask_names(struct taking *taking)
+static void ask_names(struct capturing *capturing)
 {
-	struct box *box = taking->box;
+	struct box *box = capturing->box;
 	struct question *question;
 
 	if (!box->net)
 		return;
 	if (!box->net->served) {
-		keep_names(taking, NULL);
+		keep_names(capturing, NULL);
 		return;
 	}
 	question = xnew(struct question);
-	question->taking = taking;
+	question->capturing = capturing;
 	question->patience = loop_timer_new(box->yard->loop, on_patience_over, question);
 	loop_timer_start(question->patience, GATE_PATIENCE_MS);
-	taking->question = question;
+	capturing->question = question;
 	gate_names(yard_gate(box->yard), box->row.id, on_names, question);
 }
 
@@ -340,25 +341,25 @@ static void ask_names(struct taking *taking)
 
 static void on_rest(struct capture *capture, void *arg)
 {
-	struct taking *taking = arg;
+	struct capturing *capturing = arg;
 
-	taking->at_rest = true;
-	ask_names(taking);
-	go(taking);
-	if (taking->err.kind) {
-		taking->at_rest = false;
-		capture_go_on(capture, &taking->err);
+	capturing->at_rest = true;
+	ask_names(capturing);
+	go(capturing);
+	if (capturing->err.kind) {
+		capturing->at_rest = false;
+		capture_go_on(capture, &capturing->err);
 	}
 }
 
 static void on_taken(struct capture *capture, const struct capture_result *result, void *arg)
 {
-	struct taking *taking = arg;
+	struct capturing *capturing = arg;
 
 	(void)capture;
-	taking->result.paused_us = result->paused_us;
-	taking->result.processes = result->processes;
-	tell_taken(taking);
+	capturing->result.paused_us = result->paused_us;
+	capturing->result.processes = result->processes;
+	tell_taken(capturing);
 }
 
 /* What the tool said is kept with the failure. */
@@ -374,15 +375,15 @@ static void keep_log(struct box *box, const char *log, struct err *err)
 static void on_done(struct capture *capture, const struct capture_result *result,
 	const struct err *err, void *arg)
 {
-	struct taking *taking = arg;
+	struct capturing *capturing = arg;
 
 	(void)capture;
-	taking->result.paused_us = result->paused_us;
-	if (err && !taking->err.kind) {
-		taking->err = *err;
-		keep_log(taking->box, result->log, &taking->err);
+	capturing->result.paused_us = result->paused_us;
+	if (err && !capturing->err.kind) {
+		capturing->err = *err;
+		keep_log(capturing->box, result->log, &capturing->err);
 	}
-	finish(taking);
+	finish(capturing);
 }
 
 /* ---- the start ------------------------------------------------------------------------------ */
@@ -414,43 +415,44 @@ static char **mount_targets(const struct box *box)
 	return targets;
 }
 
-static int start_capture(struct taking *taking, struct err *err)
+static int start_capture(struct capturing *capturing, struct err *err)
 {
 	static const struct capture_ops ops = {
 		.on_rest = on_rest, .on_taken = on_taken, .on_done = on_done
 	};
-	_cleanup_strv_ char **targets = mount_targets(taking->box);
-	struct capture_spec spec = { .dir = taking->dir,
-		.frozen = taking->was_frozen,
-		.stay_frozen = taking->stay_frozen,
-		.to_end = taking->to_end,
+	_cleanup_strv_ char **targets = mount_targets(capturing->box);
+	struct capture_spec spec = { .dir = capturing->dir,
+		.frozen = capturing->was_frozen,
+		.stay_frozen = capturing->stay_frozen,
+		.to_end = capturing->to_end,
 		.targets = (const char *const *)targets };
 
-	return instance_capture(taking->box->instance, &spec, &ops, taking, &taking->capture, err);
+	return instance_capture(
+		capturing->box->instance, &spec, &ops, capturing, &capturing->capture, err);
 }
 
-static int start_copy_alone(struct taking *taking, struct err *err)
+static int start_copy_alone(struct capturing *capturing, struct err *err)
 {
-	struct box *box = taking->box;
+	struct box *box = capturing->box;
 
-	if (box->instance && !taking->was_frozen) {
-		taking->frozen_at = clock_mono_us();
+	if (box->instance && !capturing->was_frozen) {
+		capturing->frozen_at = clock_mono_us();
 		if (instance_freeze(box->instance, true, err) < 0)
 			return -1;
-		taking->frozen = true;
+		capturing->frozen = true;
 	}
-	go(taking);
-	if (taking->err.kind && err)
-		*err = taking->err;
-	return taking->err.kind ? -1 : 0;
+	go(capturing);
+	if (capturing->err.kind && err)
+		*err = capturing->err;
+	return capturing->err.kind ? -1 : 0;
 }
 
-static int start(struct taking *taking, const struct take_spec *spec, struct err *err)
+static int start(struct capturing *capturing, const struct box_capture_spec *spec, struct err *err)
 {
 	static const struct helper_ops ops = {
 		.run = run, .on_message = on_message, .on_exit = on_exit_copy, .light = true
 	};
-	struct box *box = taking->box;
+	struct box *box = capturing->box;
 	struct yard *yard = box->yard;
 
 	if (spec->state && !box->instance)
@@ -476,20 +478,21 @@ static int start(struct taking *taking, const struct take_spec *spec, struct err
 	if (spec->disk && pool_check_room(yard->pool, 0, err) < 0)
 		return -1;
 	if (spec->state && checkpoints_make(yard->checkpoints, spec->state, box_capture_need(box),
-				   spec->quick, &taking->dir, err) < 0)
+				   spec->quick, &capturing->dir, err) < 0)
 		return -1;
 	/* The driver's look at the box may refuse: before the helper is made. */
-	if (helper_start(yard->loop, &ops, taking, &taking->dir, taking->dir >= 0 ? 1 : 0,
-		    &taking->helper, err) < 0)
+	if (helper_start(yard->loop, &ops, capturing, &capturing->dir, capturing->dir >= 0 ? 1 : 0,
+		    &capturing->helper, err) < 0)
 		return -1;
-	return spec->state ? start_capture(taking, err) : start_copy_alone(taking, err);
+	return spec->state ? start_capture(capturing, err) : start_copy_alone(capturing, err);
 }
 
-void box_take(struct box *box, const struct take_spec *spec, const struct take_ops *ops, void *arg)
+void box_capture(struct box *box, const struct box_capture_spec *spec,
+	const struct box_capture_ops *ops, void *arg)
 {
-	struct taking *taking = xnew(struct taking);
+	struct capturing *capturing = xnew(struct capturing);
 
-	*taking = (struct taking){ .box = box,
+	*capturing = (struct capturing){ .box = box,
 		.ops = ops,
 		.arg = arg,
 		.state = xstrdup(spec->state),
@@ -500,9 +503,9 @@ void box_take(struct box *box, const struct take_spec *spec, const struct take_o
 		.stay_frozen = spec->stay_frozen,
 		.disk_apart = spec->disk_apart,
 		.dir = -1 };
-	box->taking = taking;
-	if (start(taking, spec, &taking->err) < 0) {
-		err_wrap(&taking->err, "box '%s'", box->row.name);
-		finish(taking);
+	box->capturing = capturing;
+	if (start(capturing, spec, &capturing->err) < 0) {
+		err_wrap(&capturing->err, "box '%s'", box->row.name);
+		finish(capturing);
 	}
 }
