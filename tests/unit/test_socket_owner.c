@@ -1,4 +1,4 @@
-/* test_who.c - which process of a box made a connection
+/* test_socket_owner.c - which process of a box made a connection
  *
  * A stand-in for a box: a child in new network, pid and user namespaces that connects to itself
  * over loopback and tells its ends. Needs root. */
@@ -314,8 +314,8 @@ static void test_process_is_told_for_an_event(void **state)
 		_cleanup_json_ json_t *event = event_of(f, kind, NULL);
 		_cleanup_json_ json_t *named = event_of(f, kind, "example.com");
 
-		check_process(find_process(f, event, pids, ARRAY_LEN(pids)), "test_who");
-		check_process(find_process(f, named, pids, ARRAY_LEN(pids)), "test_who");
+		check_process(find_process(f, event, pids, ARRAY_LEN(pids)), "test_socket_o");
+		check_process(find_process(f, named, pids, ARRAY_LEN(pids)), "test_socket_o");
 		assert_null(socket_owner_of_event(f->netns, event, pids, 1));
 	}
 }
@@ -451,7 +451,7 @@ static void test_command_line_that_cannot_be_read_holds_nobody_up(void **state)
 	kill(reader_pid(pid), SIGCONT);
 	usleep(20000);
 	command_of(getpid(), command);
-	assert_non_null(strstr(command, "test_who"));
+	assert_non_null(strstr(command, "test_socket_o"));
 	/* One that was killed is replaced. */
 	kill(reader_pid(pid), SIGKILL);
 	usleep(20000);
