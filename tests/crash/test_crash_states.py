@@ -217,7 +217,7 @@ def kill_criu(yard, over):
 @pytest.mark.slow
 @pytest.mark.parametrize("verb", ["snapshot", "fork", "rollback", "hibernate", "wake"])
 def test_criu_killed(scene, verb):
-    """It says so, and the box is as before. (A process into which CRIU was just writing code may end with it: src/criu/criu.h.
+    """It says so, and the box is as before. (A process into which CRIU was just writing code may end with it: src/engine/ns/criu/criu.h.
     Then the box says what happened; it is not lost silently.)"""
     prepare(scene, verb)
     over, client, killed = threading.Event(), act(scene, verb), []

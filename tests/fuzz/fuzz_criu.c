@@ -2,8 +2,8 @@
  *
  * A message that is taken keeps to its bounds and says all that its type must; what is printed of
  * it is one printable line. */
-#include "criu/criu_internal.h"
-#include "criu/criu_rpc.h"
+#include "engine/ns/criu/criu_internal.h"
+#include "engine/ns/criu/criu_rpc.h"
 #include <assert.h>
 #include <sys/mman.h>
 

@@ -101,7 +101,7 @@ class Soak:
 
     def kill_criu(self):
         """CRIU, while it restores: the verb may fail with a word, and the box has what it had before. (One that is killed
-        while it captures may take a process along: src/criu/criu.h, and crash/test_crash_states.py.)"""
+        while it captures may take a process along: src/engine/ns/criu/criu.h, and crash/test_crash_states.py.)"""
         verb = self.dice.choice(["fork", "rollback", "wake"])
         then, words = None, [verb, self.box.name]
         if verb == "rollback":

@@ -2,7 +2,7 @@
  *
  * In a mount namespace of the test's own. Needs root. */
 #pragma once
-#include "criu/criu.h"
+#include "engine/ns/criu/criu.h"
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/file.h"

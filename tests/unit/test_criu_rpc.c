@@ -1,9 +1,9 @@
 /* test_criu_rpc.c - the messages to and from CRIU, byte by byte, its logs, and changes of its
  * images */
 #include "base/file.h"
-#include "criu/criu_image.h"
-#include "criu/criu_internal.h"
-#include "criu/criu_rpc.h"
+#include "engine/ns/criu/criu_image.h"
+#include "engine/ns/criu/criu_internal.h"
+#include "engine/ns/criu/criu_rpc.h"
 #include <fcntl.h>
 #include <sched.h>
 #include <setjmp.h>

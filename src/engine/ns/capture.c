@@ -12,7 +12,7 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/strv.h"
-#include "criu/criu.h"
+#include "engine/ns/criu/criu.h"
 #include "loop/loop.h"
 #include "sys/beneath.h"
 #include "sys/mountfd.h"

@@ -9,7 +9,7 @@
 #include "base/text.h"
 #include "base/json.h"
 #include "base/strv.h"
-#include "criu/criu.h"
+#include "engine/ns/criu/criu.h"
 #include "sys/beneath.h"
 #include "sys/procstat.h"
 #include "sys/procfd.h"

@@ -1,6 +1,6 @@
 /* criu_internal.h - what the files of this folder share */
 #pragma once
-#include "criu/criu_rpc.h"
+#include "engine/ns/criu/criu_rpc.h"
 
 /* ---- criu_process.c: the process ------------------------------------------------------------ */
 

@@ -1,5 +1,5 @@
 /* protobuf.c - see protobuf.h */
-#include "criu/protobuf.h"
+#include "engine/ns/criu/protobuf.h"
 
 static void put_varint(struct buf *out, uint64_t value)
 {

@@ -4,7 +4,7 @@
  * Pure: bytes from a request, an answer from bytes. Field numbers are those of CRIU's rpc.proto. */
 #pragma once
 #include "base/buf.h"
-#include "criu/criu.h"
+#include "engine/ns/criu/criu.h"
 
 enum criu_type {
 	CRIU_TYPE_EMPTY = 0, /* an answer to nothing that was asked: an error */

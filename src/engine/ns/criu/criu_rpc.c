@@ -2,8 +2,8 @@
  *
  * Reading is strict where we know a field: the right wire type, once, in range. Fields that we do
  * not know are passed over, as long as they are whole: a newer CRIU may say more. */
-#include "criu/criu_rpc.h"
-#include "criu/protobuf.h"
+#include "engine/ns/criu/criu_rpc.h"
+#include "engine/ns/criu/protobuf.h"
 #include <errno.h>
 
 /* ---- writing -------------------------------------------------------------------------------- */

@@ -3,7 +3,7 @@
  * Its lines look like "(00.012345)     17: Error (criu/files-reg.c:1815): Can't lookup mount=..."
  *                                      and carry names of
  * files and programs of hostile processes: all but printable ASCII is replaced. */
-#include "criu/criu_internal.h"
+#include "engine/ns/criu/criu_internal.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>

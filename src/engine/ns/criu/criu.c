@@ -9,8 +9,8 @@
  * none, is remembered as the failure, and then the process ends: by itself when an event can be
  * refused, which lets CRIU undo what it did, else by a kill. on_done is called only when nothing of
  * the run is left. */
-#include "criu/criu.h"
-#include "criu/criu_internal.h"
+#include "engine/ns/criu/criu.h"
+#include "engine/ns/criu/criu_internal.h"
 #include "base/log.h"
 #include "loop/loop.h"
 #include "sys/procfd.h"

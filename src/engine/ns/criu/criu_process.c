@@ -10,7 +10,7 @@
  * process. With the socket closed it fails at its next event, and undoes what it did. A restore
  * without us is killed: it has nothing to undo, and would wait for ever for the end of what it
  * made, which is not its child. */
-#include "criu/criu_internal.h"
+#include "engine/ns/criu/criu_internal.h"
 #include "sys/clone.h"
 #include "sys/mountfd.h"
 #include "sys/procfd.h"

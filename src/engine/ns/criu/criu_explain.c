@@ -4,7 +4,7 @@
  * here is translated; the order of its lines counts, since one failure draws others behind it. A
  * message is matched from its start: names of files and programs of hostile processes stand behind
  * that. A forged line costs no more than a wrong sentence. */
-#include "criu/criu_internal.h"
+#include "engine/ns/criu/criu_internal.h"
 #include "base/alloc.h"
 #include <stdio.h>
 

@@ -1,5 +1,5 @@
 /* criu_request.c - a request that cannot be run is refused before anything is started */
-#include "criu/criu_internal.h"
+#include "engine/ns/criu/criu_internal.h"
 
 static int check_strings(const char *what, const char *const *strings, struct err *err)
 {

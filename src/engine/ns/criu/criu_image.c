@@ -3,10 +3,10 @@
  * An image file is two numbers that say what it is, then messages, each behind its length; all
  * little-endian. These have one message. Files are called KIND-N.img, where N is CRIU's own number
  * of the namespace. */
-#include "criu/criu_image.h"
+#include "engine/ns/criu/criu_image.h"
 #include "base/alloc.h"
 #include "base/file.h"
-#include "criu/protobuf.h"
+#include "engine/ns/criu/protobuf.h"
 #include <dirent.h>
 #include <endian.h>
 #include <errno.h>
