@@ -19,4 +19,4 @@ struct descriptors_ops {
  * copy of a socket last may wait for it: not for the daemon. */
 bool descriptors_each(
 	const pid_t *pids, size_t count, const struct descriptors_ops *ops, void *arg);
-enum { DESCRIPTORS_MAX = 1 << 18 }; /* of all processes together; about a second */
+enum { DESCRIPTORS_MAX = 1 << 18 }; /* of all processes together; up to two seconds */

@@ -199,10 +199,16 @@ struct ns_engine {
 	int inotify;	      /* memory events of v2 groups */
 	struct loop_fd *inotify_watch;
 	struct ns_instance *first;
-	struct loop_timer *sockets_timer, *guard_timer; /* see sockets.c, guard.c */
-	unsigned sockets_looks;
-	struct walker *walker;	       /* see socket_walker.c */
-	struct loop_timer *thaw_timer; /* see life.c */
+	struct {
+		struct loop_timer *timer;
+		int64_t last; /* look that was not in between */
+		unsigned looks;
+		bool in_between;
+		unsigned few;		/* sockets that cannot hold much */
+	} sockets;			/* see sockets.c */
+	struct loop_timer *guard_timer; /* see guard.c */
+	struct walker *walker;		/* see socket_walker.c */
+	struct loop_timer *thaw_timer;	/* see life.c */
 	unsigned thaw_count;
 	struct spawner spawner;
 	char *criu;  /* the program; NULL: none */

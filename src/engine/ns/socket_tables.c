@@ -9,7 +9,6 @@
 #include <string.h>
 
 enum {
-	FEW = 16, /* sockets of a box with not much in it, the gate's included */
 	TABLE_MAX = 16 * 1024 * 1024, /* bytes read of one table */
 	SMALL_MAX = 16 * 1024,
 };
@@ -89,12 +88,12 @@ static char *read_of(pid_t pid, const char *file, size_t max, struct err *err)
 	return file_read(AT_FDCWD, path, max, &text, NULL, err) < 0 ? NULL : text;
 }
 
-unsigned socket_tables_add(pid_t pid, struct held *held)
+unsigned socket_tables_add(pid_t pid, unsigned few, struct held *held)
 {
 	_cleanup_free_ char *stat = read_of(pid, "sockstat", SMALL_MAX, NULL), *protocols = NULL;
 	unsigned used;
 
-	if (!stat || sscanf(stat, "sockets: used %u", &used) != 1 || used <= FEW)
+	if (!stat || sscanf(stat, "sockets: used %u", &used) != 1 || used <= few)
 		return 0;
 	protocols = read_of(pid, "protocols", SMALL_MAX, NULL);
 	if (!protocols)

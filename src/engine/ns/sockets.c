@@ -12,20 +12,32 @@
  * That one may be a decoy, or one of many that hold the same sockets: a box that holds as much some
  * looks later loses all its processes, and at last box-init too.
  *
- * A box with few sockets costs one small file a look; one that is frozen costs nothing. In a nested
- * box every namespace is looked at in which a process stands, and every socket is asked. */
+ * A fifth of a second is long: raw queues take gigabytes a second. So tables are looked at more
+ * often while that costs little, some fifty times a second where few boxes run.
+ *
+ * A box with few sockets costs one small file a look; one that is frozen costs nothing. In a
+ * nested box every namespace is looked at in which a process stands, and every socket is asked. */
 #include "engine/ns/neighbours.h"
 #include "engine/ns/ns_internal.h"
 #include "engine/ns/sockets.h"
+#include "base/clock.h"
+#include "base/file.h"
 #include "base/log.h"
 #include "loop/loop.h"
 #include "sys/cgroup.h"
+#include <fcntl.h>
 #include <stdio.h>
 #include <sys/stat.h>
 
 enum {
 	LOOK_MS = 200,
-	UNTOLD_FEW = 8, /* sockets that are not asked */
+	SOONEST_MS = 20, /* the next look, when this one cost little: */
+	REST = 50,	 /* times as long as it took */
+	IN_ANY = 13,	 /* sockets of the gate and of box-init in a network that is not used */
+	FEW = 3,	 /* more, at most, that are not looked at */
+	UNTOLD_ANY = 4,	 /* of IN_ANY */
+	UNTOLD_FEW = 8,	 /* are asked at some looks only */
+	UNTOLD_LOOKS = 10,
 	PIDS_LOOKED_AT = WALK_PIDS_MAX,
 	NAMESPACES_MAX = 512, /* of a nested box */
 	PART = 8,	      /* of the box's memory */
@@ -35,11 +47,26 @@ enum {
 	LOOKS_TO_END = 15,
 };
 
+/* So many sockets of a box's network hold no more than the smallest share: those that are there
+ * anyway, and a few with the largest buffers that the machine allows (SO_RCVBUF takes them
+ * twice). */
+static unsigned few_sockets(void)
+{
+	_cleanup_free_ char *text = NULL;
+	uint64_t largest;
+
+	if (file_read(AT_FDCWD, "/proc/sys/net/core/rmem_max", 64, &text, NULL, NULL) < 0)
+		return 0;
+	largest = 2 * strtoull(text, NULL, 10);
+	return IN_ANY + (largest ? (unsigned)MIN((uint64_t)LEAST / largest, (uint64_t)FEW) : FEW);
+}
+
 /* Each namespace once, by its number. Too many of them, or too many processes, are too much,
  * whatever they hold. */
-static void add_all_tables(
+static unsigned add_all_tables(
 	struct ns_engine *engine, struct ns_instance *instance, struct held *held)
 {
+	unsigned untold = 0;
 	pid_t *pids = xcalloc(PIDS_LOOKED_AT, sizeof *pids);
 	size_t count = cgroup_pids_below(engine->cgroups, instance->group, pids, PIDS_LOOKED_AT),
 	       known = 0;
@@ -61,11 +88,12 @@ static void add_all_tables(
 		full = known == NAMESPACES_MAX;
 		if (!full)
 			seen[known++] = st.st_ino;
-		socket_tables_add(pids[i], held);
+		untold += socket_tables_add(pids[i], engine->sockets.few, held);
 	}
 	if (full)
 		held->uncounted = HELD_TOO_MUCH;
 	free(pids);
+	return untold;
 }
 
 static bool take_back(struct ns_engine *engine, struct ns_instance *instance)
@@ -102,49 +130,78 @@ static void on_walked(struct ns_engine *engine, struct ns_instance *instance, st
 		instance->sockets_over = 0;
 }
 
+/* Whether tables do not tell enough. In between only where there is much that they do not tell. */
+static bool is_to_be_asked(
+	const struct ns_engine *engine, const struct ns_instance *instance, unsigned untold)
+{
+	if (untold > UNTOLD_FEW)
+		return true;
+	if (engine->sockets.in_between)
+		return false;
+	return instance->profile == PROFILE_NESTED ||
+	       (untold > UNTOLD_ANY &&
+		       (instance->sockets_over || engine->sockets.looks % UNTOLD_LOOKS == 0));
+}
+
 static void look_at(struct ns_engine *engine, struct ns_instance *instance)
 {
-	bool nested = instance->profile == PROFILE_NESTED;
 	struct held held = { 0 };
-	unsigned untold = 0;
+	unsigned untold;
 
-	if (nested)
-		add_all_tables(engine, instance, &held);
+	if (instance->profile == PROFILE_NESTED)
+		untold = add_all_tables(engine, instance, &held);
 	else
-		untold = socket_tables_add(instance->base.mark.pid, &held);
+		untold = socket_tables_add(instance->base.mark.pid, engine->sockets.few, &held);
 	held.counted = MAX(held.counted, cgroup_socket_bytes(engine->cgroups, instance->group));
 	if (judge(engine, instance, held))
 		return;
-	if (nested || untold > UNTOLD_FEW)
+	if (is_to_be_asked(engine, instance, untold))
 		walker_ask(engine, instance, 0);
 	else
 		instance->sockets_over = 0;
 }
 
+/* In between, boxes that just lost a process have until the next look to be rid of what it held. */
+static bool is_looked_at(const struct ns_engine *engine, const struct ns_instance *instance)
+{
+	return instance->state == NS_RUNNING && instance->memory_limit && !instance->frozen &&
+	       !(engine->sockets.in_between && instance->sockets_over);
+}
+
 static void look(void *arg)
 {
 	struct ns_engine *engine = arg;
+	int64_t since = clock_mono_us(), next_ms;
 
-	/* Not each time: one question a box, and its sockets have their turn too. */
-	if (engine->sockets_looks++ % 2 == 0)
-		neighbours_look(engine);
+	engine->sockets.in_between = since < engine->sockets.last + LOOK_MS * INT64_C(1000);
+	engine->sockets.few = few_sockets();
+	if (!engine->sockets.in_between) {
+		engine->sockets.last = since;
+		/* Not each time: one question a box, and its sockets have their turn too. */
+		if (engine->sockets.looks++ % 2 == 0)
+			neighbours_look(engine);
+	}
+	next_ms = LOOK_MS;
 	for (struct ns_instance *instance = engine->first, *next; instance; instance = next) {
 		next = instance->next; /* it may end by what is told */
-		if (instance->state == NS_RUNNING && instance->memory_limit && !instance->frozen)
-			look_at(engine, instance);
+		if (!is_looked_at(engine, instance))
+			continue;
+		next_ms = SOONEST_MS;
+		look_at(engine, instance);
 	}
-	loop_timer_start(engine->sockets_timer, LOOK_MS);
+	next_ms = MAX(next_ms, REST * (clock_mono_us() - since) / 1000);
+	loop_timer_start(engine->sockets.timer, (uint64_t)MIN(next_ms, (int64_t)LOOK_MS));
 }
 
 void sockets_open(struct ns_engine *engine)
 {
 	walker_open(engine, on_walked);
-	engine->sockets_timer = loop_timer_new(engine->loop, look, engine);
-	loop_timer_start(engine->sockets_timer, LOOK_MS);
+	engine->sockets.timer = loop_timer_new(engine->loop, look, engine);
+	loop_timer_start(engine->sockets.timer, LOOK_MS);
 }
 
 void sockets_close(struct ns_engine *engine)
 {
-	loop_timer_free(engine->sockets_timer);
+	loop_timer_free(engine->sockets.timer);
 	walker_close(engine);
 }

@@ -22,10 +22,10 @@ struct held {
 
 /* ---- socket_tables.c ------------------------------------------------------------------------ */
 
-/* Adds what the sockets hold in the network namespace that pid is in, as far as tables tell it.
- * Returns how many more there are that no table tells enough of: those of TCP, and those that have
- * left their table. */
-unsigned socket_tables_add(pid_t pid, struct held *held);
+/* Adds what the sockets hold in the network namespace that pid is in, as far as tables tell it; few
+ * of them, which cannot hold much, are not looked at. Returns how many more there are that no table
+ * tells enough of: those of TCP, and those that have left their table. */
+unsigned socket_tables_add(pid_t pid, unsigned few, struct held *held);
 /* Pure: the sum of a column (from 0) of one of the kernel's tables of sockets; hexadecimal ones are
  * two numbers with ':'. */
 uint64_t socket_tables_sum(const char *table, unsigned column, bool hexadecimal);
