@@ -13,7 +13,8 @@
  *   self.c      the box's own addresses, routes, devices and rules changed first
  *   flood.c     too much of everything
  *   disk.c      more room than was given
- *   hoard.c     more of the kernel than was given; hoard_sockets.c: in sockets
+ *   hoard.c     more of the kernel than was given; hoard_sockets.c: in sockets,
+ *               hoard_networks.c: in networks of its own
  *   stay.c      what goes on for a while: listening, holding a connection, being a neighbour
  *   load.c      no attack: what `box bench` measures */
 #pragma once
@@ -73,6 +74,9 @@ bool send_all(int fd, const void *data, size_t len);
 enum { DNS_A = 1, DNS_AAAA = 28 };
 /* The first address of name; false with the outcome filled in. */
 bool dns_resolve(const char *name, int type, struct endpoint *ret, struct outcome *out);
+
+/* self.c: a device of that kind (on eth0, where it needs one below it). The errno, or 0. */
+int self_new_link(const char *kind, const char *name);
 
 typedef void attack_fn(int argc, char **argv, struct outcome *out);
 attack_fn attack_ask, attack_ask_odd;				     /* dns.c */

@@ -153,6 +153,7 @@ static const struct {
 	{ "signals", hoard_signal, 0 },
 	{ "queues", hoard_mqueue, 0 },
 	{ "terminals", hoard_terminal, 0 },
+	{ "neighbours", hoard_neighbours, 0 },
 	{ "processes", hoard_process, 0 },
 };
 

@@ -10,5 +10,6 @@ enum { HOARD_CHUNK = 60000 };
 typedef int64_t hoard_fn(void);
 /* hoard_sockets.c */
 hoard_fn hoard_ring, hoard_netlink, hoard_usersock, hoard_udp, hoard_returned, hoard_first,
-	hoard_returned_tcp, hoard_unaccepted, hoard_unlisted, hoard_raw, hoard_elsewhere, hoard_tcp,
-	hoard_unix;
+	hoard_returned_tcp, hoard_unaccepted, hoard_unlisted, hoard_raw, hoard_tcp, hoard_unix;
+/* hoard_networks.c */
+hoard_fn hoard_elsewhere, hoard_neighbours;

@@ -1,17 +1,13 @@
 /* hoard_sockets.c - memory behind sockets, one attempt of each kind (see hoard.h) */
 #include "attack/hoard.h"
 #include <arpa/inet.h>
-#include <fcntl.h>
 #include <linux/if_ether.h>
 #include <linux/if_packet.h>
 #include <linux/net_tstamp.h>
 #include <linux/netlink.h>
 #include <linux/rtnetlink.h>
-#include <net/if.h>
 #include <netinet/in.h>
-#include <sched.h>
 #include <stddef.h>
-#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -243,26 +239,6 @@ int64_t hoard_unlisted(void)
 int64_t hoard_raw(void)
 {
 	return hoard_datagrams(SOCK_RAW, IPPROTO_UDP);
-}
-
-/* Sockets of a network that no process is in. */
-int64_t hoard_elsewhere(void)
-{
-	static int here = -1;
-	struct ifreq lo = { .ifr_name = "lo", .ifr_flags = IFF_UP };
-	int64_t got = 0;
-	int control;
-
-	if (here < 0)
-		here = open("/proc/self/ns/net", O_RDONLY | O_CLOEXEC);
-	if (here < 0 || unshare(CLONE_NEWNET) < 0)
-		return 0;
-	control = socket(AF_INET, SOCK_DGRAM, 0);
-	ioctl(control, SIOCSIFFLAGS, &lo);
-	close(control);
-	for (int i = 0; i < 8; i++)
-		got += hoard_raw();
-	return setns(here, CLONE_NEWNET) < 0 ? 0 : got;
 }
 
 int64_t hoard_tcp(void)

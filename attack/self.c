@@ -89,7 +89,7 @@ static int deliver(int protocol, const struct message *m)
 	return error;
 }
 
-static int new_link(const char *kind, const char *name)
+int self_new_link(const char *kind, const char *name)
 {
 	struct ifinfomsg info = { .ifi_family = AF_UNSPEC };
 	struct message m = { .len = 0 };
@@ -204,17 +204,17 @@ static int make_tun(int *fd, const char *to)
 
 static int make_veth(int *fd, const char *to)
 {
-	return new_link("veth", "veth66");
+	return self_new_link("veth", "veth66");
 }
 
 static int make_macvlan(int *fd, const char *to)
 {
-	return new_link("macvlan", "mac66");
+	return self_new_link("macvlan", "mac66");
 }
 
 static int make_ipvlan(int *fd, const char *to)
 {
-	return new_link("ipvlan", "ipv66");
+	return self_new_link("ipvlan", "ipv66");
 }
 
 static int drop_rules(int *fd, const char *to)

@@ -13,6 +13,7 @@
 
 #define SMALL "kernel-small"
 #define OTHER "kernel-other"
+#define NEXT  "kernel-next"
 #define MIB   "400" /* of a box with 64 */
 enum { PROOF = 100 };
 
@@ -46,6 +47,7 @@ static const struct {
 	{ "pending-signals", "signals", "200000", "100", false },
 	{ "message-queues", "queues", "1000", "5", false },
 	{ "terminals", "terminals", "4000", "2", true },
+	{ "neighbours", "neighbours", "4000", "30", true },
 };
 
 static void hoard_memory(struct suite *suite, const struct group *group)
@@ -90,7 +92,7 @@ static void take_counted(struct suite *suite, const struct group *group)
 			line = stay_line(&stay, 4000);
 		/* The machine's own are looked at once a second. */
 		for (int tries = 0; line && tries < 25; tries++) {
-			outcome = suite_attack(suite, OTHER, few);
+			outcome = suite_attack(suite, counted[i].nested_only ? NEXT : OTHER, few);
 			if (!counted[i].nested_only || !outcome.refused)
 				break;
 			usleep(100 * 1000);
@@ -122,19 +124,24 @@ static void scene_kernel(struct suite *suite, const struct group *group, const c
 	const char *const small[] = { "new", SMALL, "--image", RIG_IMAGE, "--profile",
 		suite->profile, "--memory", "64M", NULL };
 	const char *const other[] = { "new", OTHER, "--image", RIG_IMAGE, NULL };
+	const char *const next[] = { "new", NEXT, "--image", RIG_IMAGE, "--profile", suite->profile,
+		NULL };
 
 	(void)box;
-	if (suite_box(suite, group, small) && suite_box(suite, group, other)) {
+	if (suite_box(suite, group, small) && suite_box(suite, group, other) &&
+		suite_box(suite, group, next)) {
 		hoard_memory(suite, group);
 		take_counted(suite, group);
 		look_around(suite, group);
 	}
 	suite_remove_box(suite, SMALL);
 	suite_remove_box(suite, OTHER);
+	suite_remove_box(suite, NEXT);
 }
 
 const struct group kernel_groups[] = {
-	{ "kernel", "memory behind sockets, counters of users, terminals, what is told of the host",
+	{ "kernel",
+		"memory behind sockets, counters of users, terminals, neighbours, what is told of the host",
 		"{\"version\":1,\"preset\":\"none\"}", "", .scene = scene_kernel },
 	{ .name = NULL },
 };

@@ -16,6 +16,7 @@
 #include <stdio.h>
 
 enum {
+	USUAL_MOST = 1024,
 	FULL_PART = 2,
 	FAIR_PART = 4,
 	LOOKS_TO_ALL = 3, /* with too many */
@@ -23,11 +24,13 @@ enum {
 	FORGET_US = 10 * 1000 * 1000,
 };
 
+/* The machine's first network alone has these files, and the daemon may be in another: then that of
+ * PID 1 tells how full a table is, and its size is taken to be the usual one. */
 static const struct {
 	const char *entries, *most;
 } tables[] = {
-	{ "/proc/net/stat/arp_cache", "/proc/sys/net/ipv4/neigh/default/gc_thresh3" },
-	{ "/proc/net/stat/ndisc_cache", "/proc/sys/net/ipv6/neigh/default/gc_thresh3" },
+	{ "/proc/1/net/stat/arp_cache", "/proc/sys/net/ipv4/neigh/default/gc_thresh3" },
+	{ "/proc/1/net/stat/ndisc_cache", "/proc/sys/net/ipv6/neigh/default/gc_thresh3" },
 };
 
 /* The second line begins with the number, in hexadecimal. */
@@ -47,7 +50,7 @@ static unsigned number_in(const char *path)
 	_cleanup_free_ char *text = NULL;
 
 	return file_read(AT_FDCWD, path, 64, &text, NULL, NULL) < 0
-		       ? 0
+		       ? USUAL_MOST
 		       : (unsigned)strtoul(text, NULL, 10);
 }
 
