@@ -10,7 +10,7 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "gate/gate_internal.h"
-#include "net/udp_relay.h"
+#include "gate/relay/udp.h"
 #include <stdio.h>
 
 static const char *protocol_of(const struct flow *flow)

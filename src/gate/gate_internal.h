@@ -20,13 +20,13 @@
 #include "base/err.h"
 #include "base/json.h"
 #include "gate/gate.h"
-#include "net/dial.h"
-#include "net/dns_server.h"
+#include "gate/relay/dial.h"
+#include "gate/dns/server.h"
 #include "net/name_table.h"
-#include "net/quota.h"
-#include "net/relay.h"
+#include "gate/relay/quota.h"
+#include "gate/relay/relay.h"
 #include "net/synthetic.h"
-#include "net/upstream.h"
+#include "gate/dns/upstream.h"
 #include "policy/policy.h"
 
 struct loop;

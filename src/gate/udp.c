@@ -7,7 +7,7 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "gate/gate_internal.h"
-#include "net/udp_relay.h"
+#include "gate/relay/udp.h"
 #include <errno.h>
 #include <netinet/in.h>
 #include <stdio.h>

@@ -2,7 +2,6 @@
 #include "net/dns_name.h"
 #include "base/alloc.h"
 #include "base/text.h"
-#include "net/dns_message.h"
 
 static bool is_letter(uint8_t c)
 {

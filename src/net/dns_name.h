@@ -9,6 +9,7 @@
 #include <stdint.h>
 
 enum {
+	DNS_HEADER = 12, /* bytes of a message before its first name */
 	DNS_LABEL_MAX = 63,
 	DNS_NAME_MAX = 255,  /* bytes as it travels, with the empty label at the end */
 	DNS_HOST_MAX = 254,  /* bytes of a host name as text, with NUL */

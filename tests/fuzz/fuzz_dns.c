@@ -4,7 +4,7 @@
  * read again as a reply to that question, with the addresses that were put in. A reply is read as
  * an answer to a fixed question, which the seeds match. */
 #include "base/alloc.h"
-#include "net/dns_message.h"
+#include "gate/dns/message.h"
 #include "net/resolv_conf.h"
 #include <assert.h>
 

@@ -5,8 +5,8 @@
  * requests, up to a line of the server's ("\nS:"), which is its answer. In pieces the outcome must
  * be the one of the whole, what passes must be the client's own bytes in their order, and what is
  * asked for must be clean. */
-#include "net/http_guard.h"
-#include "net/tls_hello.h"
+#include "gate/relay/http_guard.h"
+#include "gate/relay/tls_hello.h"
 #include <assert.h>
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);

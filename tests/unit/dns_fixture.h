@@ -4,8 +4,8 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "loop/loop.h"
-#include "net/dns_message.h"
-#include "net/upstream.h"
+#include "gate/dns/message.h"
+#include "gate/dns/upstream.h"
 #include <arpa/inet.h>
 #include <errno.h>
 #include <netinet/in.h>

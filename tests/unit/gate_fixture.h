@@ -10,7 +10,7 @@
 #include "base/json.h"
 #include "gate/gate_internal.h"
 #include "loop/loop.h"
-#include "net/dns_message.h"
+#include "gate/dns/message.h"
 #include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>

@@ -2,7 +2,7 @@
  * owner */
 #pragma once
 #include "relay_fixture.h"
-#include "net/relay_internal.h"
+#include "gate/relay/relay_internal.h"
 
 struct scene {
 	struct names names;

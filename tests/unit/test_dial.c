@@ -1,6 +1,6 @@
 /* test_dial.c - connecting to names: dead addresses, refusals, time, and proxies of all sorts */
 #include "relay_fixture.h"
-#include "net/dial.h"
+#include "gate/relay/dial.h"
 
 static struct names names;
 static struct dial_proxy proxy;

@@ -3,7 +3,7 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/text.h"
-#include "net/dns_message.h"
+#include "gate/dns/message.h"
 #include "net/resolv_conf.h"
 #include <setjmp.h>
 #include <stdarg.h>

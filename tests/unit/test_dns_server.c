@@ -2,7 +2,7 @@
  * speed */
 #include "dns_fixture.h"
 #include "base/text.h"
-#include "net/dns_server.h"
+#include "gate/dns/server.h"
 #include "net/synthetic.h"
 #include <sys/wait.h>
 #include <time.h>

@@ -2,7 +2,7 @@
  * back
  *
  * Everything is fed whole, byte by byte and in odd pieces: the outcome must be the same. */
-#include "net/http_guard.h"
+#include "gate/relay/http_guard.h"
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>

@@ -1,6 +1,6 @@
 /* test_quota.c - a rate, a budget, connections at once */
 #include "base/alloc.h"
-#include "net/quota.h"
+#include "gate/relay/quota.h"
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>

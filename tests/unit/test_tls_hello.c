@@ -1,7 +1,7 @@
 /* test_tls_hello.c - the name in a ClientHello: of a real client, in any pieces, and of those who
  * cheat */
 #include "base/buf.h"
-#include "net/tls_hello.h"
+#include "gate/relay/tls_hello.h"
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>

@@ -1,7 +1,7 @@
 /* test_udp_relay.c - datagrams carried on: whole, within their limits, until silence */
 #include "relay_fixture.h"
-#include "net/quota.h"
-#include "net/udp_relay.h"
+#include "gate/relay/quota.h"
+#include "gate/relay/udp.h"
 
 static struct udp_relay *relay;
 static struct quota quota;

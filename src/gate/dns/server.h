@@ -1,0 +1,93 @@
+/* server.h - answers the questions of boxes, by UDP and TCP
+ *
+ * Each box has sockets of its own, made by somebody else where the box can reach them and nobody
+ * else can: which socket a question came by says which box asks. Only names that decide() lets
+ * through are ever known further up; a name that is denied leaves this program in the log and
+ * nowhere else.
+ *
+ * A box over its rate is not answered more slowly but read more slowly: its questions wait in the
+ * kernel's buffer, which drops what is too much, and cost us nothing. */
+#pragma once
+#include "base/alloc.h"
+#include "base/err.h"
+#include <stdbool.h>
+#include <stdint.h>
+
+struct loop;
+struct upstream;
+struct synthetic;
+struct dns_server;
+struct dns_box; /* a box as the server knows it */
+
+enum dns_verdict {
+	DNS_DENY_NXDOMAIN,    /* there is no such name */
+	DNS_DENY_REFUSED,     /* there may be, but not for you */
+	DNS_SYNTHETIC,	      /* an address that stands for the name */
+	DNS_UPSTREAM,	      /* the real addresses; not those in private ranges */
+	DNS_UPSTREAM_PRIVATE, /* the real addresses, whatever they are */
+	DNS_MALFORMED, /* not asked of decide: no question, or not a name that a host can have */
+	/* not asked either: the box is over its rate; logged once each time, without a name */
+	DNS_LIMITED,
+	DNS_VERDICT_COUNT
+};
+
+const char *dns_verdict_name(enum dns_verdict verdict); /* "nxdomain" */
+
+struct dns_event {
+	const char *name; /* as text, see dns_name.h; "" for what was no question */
+	uint16_t type;
+	enum dns_verdict verdict;
+	int rcode; /* as answered; -1 when not answered at all */
+	bool tcp;
+	unsigned addresses;	  /* told */
+	unsigned private_refused; /* addresses left out because they are private */
+	int64_t took_us;	  /* from reading the question to writing the answer */
+};
+
+/* Called from the loop with the box's arg. They must not free the box or the server. */
+struct dns_server_ops {
+	/* name is a host name, lower-case, without a dot at its end. */
+	enum dns_verdict (*decide)(void *arg, const char *name, uint16_t type);
+	void (*log)(void *arg, const struct dns_event *event); /* may be NULL */
+};
+
+struct dns_server_options {
+	const struct dns_server_ops *ops; /* borrowed */
+	struct upstream *upstream; /* borrowed; NULL: what should go there is answered SERVFAIL */
+	unsigned ttl;		   /* seconds of a synthetic address; 0: 60 */
+	unsigned pending_max;	   /* questions of a box that wait for upstream; 0: 64 */
+	unsigned conns_max;	   /* TCP connections of a box; 0: 16 */
+	unsigned idle_ms;	   /* a connection without a whole question is closed; 0: 10000 */
+};
+
+/* A rate that boxes have together. Zeroed by whoever owns it; it outlives them. */
+struct dns_rate {
+	int64_t saved_us, filled_at;
+};
+
+struct dns_box_options {
+	const int *udp; /* bound, non-blocking sockets; the box owns and closes them */
+	size_t udp_count;
+	const int *tcp; /* listening, the same way */
+	size_t tcp_count;
+	void *arg; /* for ops */
+	struct synthetic
+		*synthetic; /* borrowed; NULL: what should be synthetic is answered SERVFAIL */
+	bool ipv6;	    /* answer AAAA with addresses; else names have none of that type */
+	unsigned rate;	    /* questions a second; 0: 1000 */
+	unsigned burst;	    /* and at once; 0: as many as rate */
+	struct dns_rate
+		*together; /* borrowed: of boxes with the same rate and burst; NULL: its own */
+};
+
+enum { DNS_BOX_SOCKETS_MAX = 4 }; /* of each kind */
+
+struct dns_server *dns_server_new(struct loop *loop, const struct dns_server_options *options);
+void dns_server_free(struct dns_server *server); /* with its boxes; accepts NULL */
+/* Begins to answer. Ends with dns_box_free, or with the server. The sockets are taken over only
+ * when this succeeds. ERR_INVALID for too many sockets. */
+int dns_server_add(struct dns_server *server, const struct dns_box_options *options,
+	struct dns_box **ret, struct err *err);
+void dns_box_free(struct dns_box *box); /* closes its sockets; accepts NULL */
+
+DEFINE_CLEANUP(dns_server_free, struct dns_server)

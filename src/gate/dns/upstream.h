@@ -1,0 +1,91 @@
+/* upstream.h - asks the host's resolvers for the addresses of a name
+ *
+ * Equal questions asked at once become one; answers are kept for as long as they say, within
+ * bounds. A server that fails is asked later and later again. Each question has a socket of its
+ * own, and so a port of its own, a random id and mixed case, all of which a forged answer would
+ * have to guess. */
+#pragma once
+#include "base/alloc.h"
+#include "base/err.h"
+#include "net/address.h"
+#include "gate/dns/message.h"
+#include "net/resolv_conf.h"
+#include <sys/socket.h>
+
+struct loop;
+struct upstream;
+struct upstream_ask; /* one caller's wish; gone when its fn was called or it was cancelled */
+
+struct upstream_server {
+	struct sockaddr_storage address;
+	socklen_t len;
+};
+
+struct upstream_options {
+	const struct upstream_server *servers; /* copied; RESOLV_SERVERS_MAX at most; may be none */
+	size_t server_count;
+	unsigned timeout_ms;	   /* for each try; 0: 2000 */
+	unsigned attempts;	   /* rounds over the servers; 0: 2 */
+	unsigned questions_max;	   /* in flight; 0: 256 */
+	unsigned asks_max;	   /* waiting for those; 0: 4096 */
+	unsigned cache_max;	   /* answers kept; 0: 4096 */
+	unsigned ttl_min;	   /* seconds an answer is kept at least; 0: 5 */
+	unsigned ttl_max;	   /* and at most; 0: 3600 */
+	unsigned negative_ttl_max; /* for "there is none"; 0: 60 */
+};
+
+enum upstream_status {
+	UPSTREAM_FOUND,
+	UPSTREAM_EMPTY,	  /* the name exists, without addresses of that type */
+	UPSTREAM_NO_NAME, /* the name does not exist */
+	UPSTREAM_PRIVATE, /* it leads into private ranges only, and that is not allowed */
+	UPSTREAM_FAILED,  /* no server gave a usable answer */
+};
+
+struct upstream_result {
+	enum upstream_status status;
+	uint32_t ttl; /* seconds, as clamped; what is left of it for a kept answer */
+	size_t count;
+	struct net_address addresses[DNS_ADDRESSES_MAX];
+	unsigned private_count; /* addresses left out because they are not public */
+};
+
+enum upstream_flags {
+	UPSTREAM_ALLOW_PRIVATE = 1, /* answers may lead into private ranges */
+};
+
+typedef void (*upstream_fn)(void *arg, const struct upstream_result *result);
+
+/* Somebody who asks, for whom questions in flight are counted: when there are too many of them, the
+ * one who has most gives up his oldest for one who has fewer. So names that nobody answers,
+ * thousands of them, keep no one else from asking. The caller's, zeroed at first; lives longer than
+ * its asks. */
+struct upstream_share {
+	unsigned questions;
+};
+
+struct upstream *upstream_new(struct loop *loop, const struct upstream_options *options);
+/* Forgets all asks without calling them. Not from within a callback. Accepts NULL. */
+void upstream_free(struct upstream *upstream);
+/* Other servers from now on, as when the host's resolv.conf changed; questions in flight begin
+ * again with them. What is kept stays. */
+void upstream_set_servers(
+	struct upstream *upstream, const struct upstream_server *servers, size_t count);
+/* The servers of a resolv.conf, as sockets want them; ret has room for RESOLV_SERVERS_MAX. A server
+ * on an interface that does not exist is left out. Returns how many. */
+size_t upstream_servers_from_conf(const struct resolv_conf *conf, struct upstream_server *ret);
+
+/* Asks for type (DNS_TYPE_A or DNS_TYPE_AAAA) of name. fn is called once, from the loop, never from
+ * within this call; before that, *ret can be cancelled. Fails with ERR_INVALID for what is no host
+ * name, ERR_LIMIT when too much is in flight. share: may be NULL. */
+int upstream_ask_as(struct upstream *upstream, struct upstream_share *share, const char *name,
+	uint16_t type, unsigned flags, upstream_fn fn, void *arg, struct upstream_ask **ret,
+	struct err *err);
+int upstream_ask(struct upstream *upstream, const char *name, uint16_t type, unsigned flags,
+	upstream_fn fn, void *arg, struct upstream_ask **ret, struct err *err);
+void upstream_cancel(struct upstream_ask *ask); /* accepts NULL */
+/* What is kept, without asking; false when nothing is. name as text, lower-case. */
+bool upstream_recall(struct upstream *upstream, const char *name, uint16_t type, unsigned flags,
+	struct upstream_result *ret);
+
+DEFINE_CLEANUP(upstream_free, struct upstream)
