@@ -226,6 +226,7 @@ void box_notify_without(
 	struct box *box, const struct err *err); /* the same, as if there were no box */
 void box_notify_everybody(struct box *box, const struct err *err); /* removers too */
 void box_finish_removal(struct box *box);
+void box_remove_now(struct box *box); /* one that has no instance, and never had or lost it */
 void box_keeping_ended(
 	struct box *box, const struct err *why); /* why NULL: its workspace is safe */
 /* Its instance is gone, or goes: nothing of it is held any more. */

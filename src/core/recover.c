@@ -107,8 +107,7 @@ static bool end_half(struct box *box)
 	} else if (fate == FATE_GOES_BACK) {
 		rollback_recover(box);
 	} else {
-		box_set_state(box, BOX_REMOVING, INTENT_REMOVE);
-		box_finish_removal(box);
+		box_remove_now(box);
 	}
 	return true;
 }

@@ -117,6 +117,12 @@ static void vanish(struct box *box)
 	waiters_notify(removers, NULL, NULL);
 }
 
+void box_remove_now(struct box *box)
+{
+	box_set_state(box, BOX_REMOVING, INTENT_REMOVE);
+	box_finish_removal(box);
+}
+
 /* ---- the wish ------------------------------------------------------------------------------- */
 
 static void remove_with(struct box *box, bool force, enum intent intent, box_done done, void *arg)

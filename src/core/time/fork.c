@@ -165,8 +165,7 @@ static void fail_all(struct forking *forking, const struct err *why)
 		if (child->box) {
 			struct box *box = steal_ptr(&child->box);
 
-			box_set_state(box, BOX_REMOVING, INTENT_REMOVE);
-			box_finish_removal(box);
+			box_remove_now(box);
 		}
 	}
 }
@@ -340,8 +339,7 @@ static void on_copied(const void *message, size_t len, void *arg)
 	child = &forking->children[word.index];
 	if (word.err.kind) {
 		child_over(child, &word.err);
-		box_set_state(child->box, BOX_REMOVING, INTENT_REMOVE);
-		box_finish_removal(steal_ptr(&child->box));
+		box_remove_now(steal_ptr(&child->box));
 	} else {
 		child->has_disk = true;
 	}
@@ -368,8 +366,7 @@ static void on_copies_done(int code, void *arg)
 		}
 		err_set(&err, ERR_SYSTEM, "the helper that copies disks ended with code %d", code);
 		child_over(child, &err);
-		box_set_state(child->box, BOX_REMOVING, INTENT_REMOVE);
-		box_finish_removal(steal_ptr(&child->box));
+		box_remove_now(steal_ptr(&child->box));
 	}
 	step(forking);
 }
