@@ -20,6 +20,7 @@
 #include <signal.h>
 #include <stdio.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 enum { CHUNK = 64 * 1024, HANDSHAKE_S = 15 };
 
@@ -209,11 +210,35 @@ static void pump_all(struct pump *pump)
 	SSL_shutdown(pump->ssl);
 }
 
+/* Leaves the child the three and stdin, stdout and stderr. With the other end of somebody's pipe or
+ * connection it would keep that open: whoever reads there would wait for our end. */
+static void close_others(int net, int plain, int news)
+{
+	unsigned from = STDERR_FILENO + 1;
+
+	for (;;) {
+		unsigned keep = ~0U;
+
+		if ((unsigned)net >= from)
+			keep = MIN(keep, (unsigned)net);
+		if ((unsigned)plain >= from)
+			keep = MIN(keep, (unsigned)plain);
+		if ((unsigned)news >= from)
+			keep = MIN(keep, (unsigned)news);
+		if (keep > from)
+			close_range(from, keep == ~0U ? keep : keep - 1, 0);
+		if (keep == ~0U)
+			return;
+		from = keep + 1;
+	}
+}
+
 static void run(int net, int plain, int news, const char *host, const char *cacert)
 {
 	struct pump *pump = xnew(struct pump);
 	struct err err = ERR_INIT;
 
+	close_others(net, plain, news);
 	setsid(); /* Ctrl-C is for the program in the box */
 	signal(SIGPIPE, SIG_IGN);
 	pump->net = net;

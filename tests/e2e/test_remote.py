@@ -215,6 +215,28 @@ def test_a_program_runs_in_several_forks_far_away(yard, box, far):
         yard.box("rm", "-f", *kids, check=False)
 
 
+def test_what_is_removed_at_its_end_is_from_afar_too(yard, box, far, tmp_path):
+    """A process beside the command sees that it ends: no connection may keep the pipe between them open."""
+    folder, name = tmp_path / "folder", random_name("far")
+    folder.mkdir()
+    (folder / "file").write_text("x")
+    before = {one["id"] for one in yard.boxes()}
+    assert run("new", "--rm", "--copy", folder, "--", "ls", "/workspace", env=far, timeout=15).stdout == "file\n"
+    run("fork", "--rm", box.name, "--", "true", env=far, timeout=15)
+    eventually(lambda: {one["id"] for one in yard.boxes()} == before, 10)
+    run("new", "--copy", folder, name, env=far, timeout=15)
+    yard.box("rm", "-f", name)
+    with open(folder / "endless", "wb") as sparse:
+        sparse.truncate(1 << 40)
+    one = subprocess.Popen([BOX_BIN, "new", "--copy", folder, name], env=far, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+                           stderr=subprocess.DEVNULL)
+    # Some of the files are there: the command knows of the box.
+    eventually(lambda: yard.box("exec", name, "--", "ls", "-A", "/workspace", check=False).stdout, 10)
+    one.kill()
+    one.wait(20)
+    eventually(lambda: name not in {one["name"] for one in yard.boxes()}, 20, "the box of a killed command is removed")
+
+
 def test_a_killed_build_far_away_leaves_no_box(yard, by_ssh, tmp_path):
     def builds():
         return [b for b in yard.boxes() if b["name"].startswith("build")]
