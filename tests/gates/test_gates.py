@@ -152,13 +152,13 @@ def test_a_build_that_nobody_watches_is_one_line():
 
 
 def test_an_edit_of_criu_that_does_not_apply_fails_and_is_named(tmp_path):
-    for name in ("engine/ns/criu/include", "criu/pie", "images", "compel/arch/x86/src/lib"):
+    for name in ("criu/include", "criu/pie", "images", "compel/arch/x86/src/lib"):
         (tmp_path / name).mkdir(parents=True)
-    (tmp_path / "engine/ns/criu/seize.c").write_text("static int other(void)\n{\n}\n")
+    (tmp_path / "criu/seize.c").write_text("static int other(void)\n{\n}\n")
     code, output = run("sh", "-euc", f"here={ROOT}/scripts; . $here/criu-changes; check_edits", cwd=tmp_path)
     assert code == 2, output
-    assert "engine/ns/criu/seize.c: an edit finds nothing to change" in output and "criu/seize.c: dumps are slower" in output
-    assert "engine/ns/criu/timens.c: there is no such file" in output
+    assert "criu/seize.c: an edit finds nothing to change" in output and "criu/seize.c: dumps are slower" in output
+    assert "criu/timens.c: there is no such file" in output
     assert "give_up" not in (ROOT / "scripts/criu-changes").read_text(), "missed, so that all are named at once"
 
 

@@ -10,7 +10,7 @@ import pytest
 import initclient as ic
 from test_box_init import BINARY
 
-CRIU = os.environ.get("BOX_TEST_CRIU") or os.path.join(os.path.dirname(BINARY), "engine/ns/criu/criu")
+CRIU = os.environ.get("BOX_TEST_CRIU") or os.path.join(os.path.dirname(BINARY), "criu/criu")
 
 
 def criu(folder, *words):

@@ -442,7 +442,7 @@ static bool act_vfork(void)
 	}
 	while (!*there)
 		usleep(1000);
-	usleep(50000);
+	usleep(400000); /* the one that waits for it has got there, on a busy machine too */
 	return true;
 }
 
