@@ -234,7 +234,7 @@ static json_t *question_json(struct cli *cli, const struct question *question)
 	} flags[] = { { "method", "method" }, { "path", "path" }, { "seen", "seen" },
 		{ "address", "address" } };
 	json_t *body = json_object();
-	struct policy_addr addr;
+	struct address addr;
 	bool is_addr = policy_addr_parse(question->host, &addr, NULL) == 0;
 
 	json_object_set_new(body, is_addr ? "address" : "name", json_string(question->host));

@@ -20,10 +20,10 @@ static const char *protocol_of(const struct flow *flow)
 
 static char *endpoint_text(const struct doors_endpoint *endpoint, char out[64])
 {
-	char address[NET_ADDRESS_TEXT_MAX];
+	char address[ADDRESS_TEXT_MAX];
 
 	snprintf(out, 64, endpoint->address.family == 6 ? "[%s]:%u" : "%s:%u",
-		net_address_format(&endpoint->address, address), endpoint->port);
+		address_format(&endpoint->address, address), endpoint->port);
 	return out;
 }
 
@@ -37,7 +37,7 @@ static json_t *line(const struct flow *flow, const char *type, const char *verdi
 		endpoint_text(&flow->from, text));
 	const struct doors_endpoint to = { flow->aim, flow->port };
 	/* A synthetic address says nothing, where the name is known. */
-	const struct net_address *address =
+	const struct address *address =
 		flow->address.family || *flow->name ? &flow->address : &flow->aim;
 
 	/* For whoever looks for the socket. */
@@ -45,8 +45,7 @@ static json_t *line(const struct flow *flow, const char *type, const char *verdi
 	if (*flow->name)
 		json_object_set_new(event, "name", json_string(flow->name));
 	if (address->family)
-		json_object_set_new(
-			event, "address", json_string(net_address_format(address, text)));
+		json_object_set_new(event, "address", json_string(address_format(address, text)));
 	if (flow->rule)
 		json_object_set_new(event, "rule", json_string(flow->rule));
 	if (flow->place)
@@ -59,14 +58,14 @@ static void tell_refused(struct flow *flow)
 	struct guest *guest = flow->guest;
 	struct tally_row *row = tally_get(
 		&guest->destinations, flow->name, &flow->aim, flow->port, protocol_of(flow));
-	char key[EVENT_KEY_MAX], aim[NET_ADDRESS_TEXT_MAX];
+	char key[EVENT_KEY_MAX], aim[ADDRESS_TEXT_MAX];
 	json_t *event;
 
 	row->refused++;
 	guest->refused++;
 	guest->changed = true;
 	/* Datagrams come again and again, nothing tells their sender that they are refused. */
-	snprintf(key, sizeof key, "udp %s %u %s", net_address_format(&flow->aim, aim), flow->port,
+	snprintf(key, sizeof key, "udp %s %u %s", address_format(&flow->aim, aim), flow->port,
 		flow->reason);
 	if (flow->udp && event_is_repeated(guest, key))
 		return;
@@ -95,26 +94,24 @@ void flow_refuse(struct flow *flow, const char *reason)
 
 struct policy_flow flow_question(const struct flow *flow)
 {
-	const struct net_address *address = *flow->name ? &flow->address : &flow->aim;
+	const struct address *address = *flow->name ? &flow->address : &flow->aim;
 	struct policy_flow question = { .kind = flow->udp ? POLICY_FLOW_UDP : POLICY_FLOW_TCP,
 		.name = flow->name,
 		.port = flow->port };
 
-	question.addr.family = address->family;
-	memcpy(question.addr.bytes, address->bytes, sizeof question.addr.bytes);
+	question.addr = *address;
 	return question;
 }
 
-bool flow_may(struct flow *flow, const struct net_address *address)
+bool flow_may(struct flow *flow, const struct address *address)
 {
 	struct guest *guest = flow->guest;
 	struct policy_flow question = flow_question(flow);
 	struct policy_verdict verdict;
 	char reason[EVENT_TEXT_MAX] = "";
-	const char *special = *flow->name ? net_address_special(address) : NULL;
+	const char *special = *flow->name ? policy_addr_special(address) : NULL;
 
-	question.addr.family = address->family;
-	memcpy(question.addr.bytes, address->bytes, sizeof question.addr.bytes);
+	question.addr = *address;
 	verdict = policy_match(guest->matcher, &question);
 	if (!verdict.allowed)
 		event_reason(&verdict, "", reason);
@@ -137,7 +134,7 @@ static bool find_name(struct flow *flow)
 	const char *name;
 	size_t len;
 
-	if (!net_address_is_synthetic(&flow->aim))
+	if (!address_is_synthetic(&flow->aim))
 		return true;
 	name = synthetic_name(flow->guest->names, &flow->aim);
 	if (!name)
@@ -162,14 +159,14 @@ static bool process_has_room(const struct guest *guest)
 static bool enter(struct flow *flow, const struct policy_rule *rule)
 {
 	struct guest *guest = flow->guest;
-	char address[NET_ADDRESS_TEXT_MAX];
+	char address[ADDRESS_TEXT_MAX];
 	struct allotment *allotment;
 	const char *reason = NULL;
 
 	if (!process_has_room(guest) || guest->tree->new_count >= FLOWS_NEW_MAX)
 		return flow_refuse(flow, "too many connections are on their way"), false;
 	allotment = allot_take(
-		guest, rule, *flow->name ? flow->name : net_address_format(&flow->aim, address));
+		guest, rule, *flow->name ? flow->name : address_format(&flow->aim, address));
 	if (!allotment)
 		return flow_refuse(flow, "too many destinations with budgets"), false;
 	if (quota_is_spent(&guest->quota)) {
@@ -242,7 +239,7 @@ static enum relay_check check_of(const struct flow *flow, bool needs_http)
 
 static bool is_admitted(struct flow *flow)
 {
-	static const struct net_address none;
+	static const struct address none;
 	struct policy_verdict verdict;
 	struct policy_flow question;
 	char reason[EVENT_TEXT_MAX];
@@ -285,9 +282,9 @@ struct flow *flow_admit(struct guest *guest, bool udp, const struct doors_endpoi
 	return flow;
 }
 
-void flow_connected(struct flow *flow, const struct net_address *address)
+void flow_connected(struct flow *flow, const struct address *address)
 {
-	static const struct net_address none;
+	static const struct address none;
 
 	flow->address = address ? *address : none;
 	flow->reason[0] = '\0'; /* of addresses that were passed over */
@@ -451,7 +448,7 @@ void flow_break(struct flow *flow, const char *why)
 json_t *flow_json(struct flow *flow)
 {
 	char text[64], since[CLOCK_RFC3339_MAX];
-	const struct net_address *address =
+	const struct address *address =
 		flow->address.family || *flow->name ? &flow->address : &flow->aim;
 	json_t *value;
 
@@ -463,8 +460,7 @@ json_t *flow_json(struct flow *flow)
 	if (*flow->name)
 		json_object_set_new(value, "name", json_string(flow->name));
 	if (address->family)
-		json_object_set_new(
-			value, "address", json_string(net_address_format(address, text)));
+		json_object_set_new(value, "address", json_string(address_format(address, text)));
 	if (flow->rule)
 		json_object_set_new(value, "rule", json_string(flow->rule));
 	return value;

@@ -86,7 +86,7 @@ static struct doors_endpoint endpoint_of(json_t *value)
 {
 	struct doors_endpoint endpoint = { 0 };
 
-	net_address_parse(json_string_value(json_object_get(value, "address")), &endpoint.address);
+	address_parse(json_string_value(json_object_get(value, "address")), &endpoint.address);
 	endpoint.port = (uint16_t)json_integer_value(json_object_get(value, "port"));
 	return endpoint;
 }

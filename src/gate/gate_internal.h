@@ -149,7 +149,7 @@ struct tally_row {
 	struct named node; /* the key is made of what follows */
 	char *key;
 	char name[DNS_HOST_MAX];
-	struct net_address address; /* of a named destination the last one it led to */
+	struct address address; /* of a named destination the last one it led to */
 	uint16_t port;
 	const char *protocol; /* a literal */
 	const char *reason;   /* a literal, or NULL */
@@ -169,8 +169,8 @@ void tally_done(struct tally *tally);
 /* The row of a destination: by name, or by address when name is "". Borrowed; valid until the next
  * call, longer when its `now` is raised by tally_enter. Never NULL: the row `other` when there is
  * no room. */
-struct tally_row *tally_get(struct tally *tally, const char *name,
-	const struct net_address *address, uint16_t port, const char *protocol);
+struct tally_row *tally_get(struct tally *tally, const char *name, const struct address *address,
+	uint16_t port, const char *protocol);
 void tally_enter(struct tally *tally,
 	struct tally_row *row); /* a connection begins: counted, and the row stays */
 void tally_leave(struct tally *tally, struct tally_row *row);
@@ -320,8 +320,8 @@ struct flow {
 	struct guest *guest;
 	struct flow *next, **at;
 	bool udp, is_box, held, told;
-	char name[DNS_HOST_MAX];	 /* "": an address was dialled */
-	struct net_address aim, address; /* as the box sees it; as it is, family 0: not known */
+	char name[DNS_HOST_MAX];     /* "": an address was dialled */
+	struct address aim, address; /* as the box sees it; as it is, family 0: not known */
 	uint16_t port;
 	struct doors_endpoint from;
 	enum relay_check check;
@@ -344,10 +344,10 @@ struct flow *flow_admit(struct guest *guest, bool udp, const struct doors_endpoi
 	const struct doors_endpoint *from);
 struct policy_flow flow_question(const struct flow *flow);
 /* Whether it may go to that address; if not, the flow knows why. */
-bool flow_may(struct flow *flow, const struct net_address *address);
+bool flow_may(struct flow *flow, const struct address *address);
 void flow_refuse(struct flow *flow, const char *reason);
 /* It leads there: written down as allowed. */
-void flow_connected(struct flow *flow, const struct net_address *address);
+void flow_connected(struct flow *flow, const struct address *address);
 void flow_count(struct flow *flow, uint64_t out, uint64_t in); /* so far */
 /* Written down, counted, forgotten. */
 void flow_end(struct flow *flow, const struct relay_report *report);
@@ -383,6 +383,6 @@ void record_start(struct guest *guest);
 void record_free(struct guest *guest);
 void record_question(struct guest *guest, const char *name);
 struct tally_row *record_connection(struct flow *flow);
-void record_closed(struct guest *guest, const char *name, const struct net_address *address,
+void record_closed(struct guest *guest, const char *name, const struct address *address,
 	uint16_t port, const char *protocol);
 json_t *record_json(const struct guest *guest);

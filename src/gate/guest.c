@@ -100,7 +100,7 @@ static bool is_still_allowed(struct flow *flow)
 
 	if (!verdict.allowed || (verdict.needs_http && flow->check != RELAY_HTTP))
 		return false;
-	if (flow->address.family && *flow->name && net_address_special(&flow->address) &&
+	if (flow->address.family && *flow->name && policy_addr_special(&flow->address) &&
 		!names_may_be_private(flow->guest, flow->name))
 		return false;
 	if (flow->method) {

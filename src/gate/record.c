@@ -28,7 +28,7 @@ void record_start(struct guest *guest)
 
 void record_question(struct guest *guest, const char *name)
 {
-	static const struct net_address none;
+	static const struct address none;
 
 	if (guest->recording)
 		tally_get(&guest->record->seen, name, &none, 0, "dns")->questions++;
@@ -48,7 +48,7 @@ struct tally_row *record_connection(struct flow *flow)
 	return row;
 }
 
-void record_closed(struct guest *guest, const char *name, const struct net_address *address,
+void record_closed(struct guest *guest, const char *name, const struct address *address,
 	uint16_t port, const char *protocol)
 {
 	struct tally_row *row;
@@ -59,7 +59,7 @@ void record_closed(struct guest *guest, const char *name, const struct net_addre
 	row->refused++;
 	if (row != &guest->record->closed.other && address->family) {
 		row->address = *address;
-		row->reason = net_address_special(address);
+		row->reason = policy_addr_special(address);
 	}
 }
 

@@ -29,16 +29,16 @@ static const char *protocol_text(uint8_t protocol, char out[16])
 
 static void tell(struct guest *guest, const struct doors_refused *packet)
 {
-	char key[EVENT_KEY_MAX], protocol[16], from[NET_ADDRESS_TEXT_MAX], to[NET_ADDRESS_TEXT_MAX],
+	char key[EVENT_KEY_MAX], protocol[16], from[ADDRESS_TEXT_MAX], to[ADDRESS_TEXT_MAX],
 		whole_from[EVENT_TEXT_MAX];
 	const char *text = protocol_text(packet->protocol, protocol), *closed;
 	json_t *event;
 
 	guest->refused++;
 	guest->changed = true;
-	net_address_format(&packet->from.address, from);
-	net_address_format(&packet->to.address, to);
-	closed = net_address_special(&packet->to.address);
+	address_format(&packet->from.address, from);
+	address_format(&packet->to.address, to);
+	closed = policy_addr_special(&packet->to.address);
 	record_closed(guest, "", &packet->to.address, packet->to.port,
 		packet->protocol == IPPROTO_UDP	  ? "udp"
 		: packet->protocol == IPPROTO_TCP ? "tcp"

@@ -170,9 +170,9 @@ static int check_list(json_t *list, size_t max, const struct shape *shape, struc
 
 static bool is_address(json_t *value)
 {
-	struct net_address address;
+	struct address address;
 
-	return json_is_string(value) && net_address_parse(json_string_value(value), &address);
+	return json_is_string(value) && address_parse(json_string_value(value), &address);
 }
 
 static int check_value(json_t *value, const struct key *key, struct err *err)

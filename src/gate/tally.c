@@ -46,14 +46,14 @@ static bool make_room(struct tally *tally)
 	return true;
 }
 
-struct tally_row *tally_get(struct tally *tally, const char *name,
-	const struct net_address *address, uint16_t port, const char *protocol)
+struct tally_row *tally_get(struct tally *tally, const char *name, const struct address *address,
+	uint16_t port, const char *protocol)
 {
-	char key[DNS_HOST_MAX + NET_ADDRESS_TEXT_MAX + 32], text[NET_ADDRESS_TEXT_MAX];
+	char key[DNS_HOST_MAX + ADDRESS_TEXT_MAX + 32], text[ADDRESS_TEXT_MAX];
 	struct tally_row *row;
 
-	snprintf(key, sizeof key, "%s %s %u/%s", name,
-		*name ? "" : net_address_format(address, text), port, protocol);
+	snprintf(key, sizeof key, "%s %s %u/%s", name, *name ? "" : address_format(address, text),
+		port, protocol);
 	row = (struct tally_row *)name_table_find(&tally->rows, key, 0);
 	if (!row) {
 		if (!make_room(tally)) {
@@ -90,7 +90,7 @@ void tally_leave(struct tally *tally, struct tally_row *row)
 
 static json_t *row_json(const struct tally_row *row)
 {
-	char at[CLOCK_RFC3339_MAX], address[NET_ADDRESS_TEXT_MAX];
+	char at[CLOCK_RFC3339_MAX], address[ADDRESS_TEXT_MAX];
 	json_t *value = json_pack("{s:i, s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:s}", "port",
 		(int)row->port, "protocol", row->protocol, "bytes_out", (json_int_t)row->bytes_out,
 		"bytes_in", (json_int_t)row->bytes_in, "connections", (json_int_t)row->connections,
@@ -102,7 +102,7 @@ static json_t *row_json(const struct tally_row *row)
 		json_object_set_new(value, "name", json_string(row->name));
 	if (row->address.family)
 		json_object_set_new(
-			value, "address", json_string(net_address_format(&row->address, address)));
+			value, "address", json_string(address_format(&row->address, address)));
 	if (row->reason)
 		json_object_set_new(value, "reason", json_string(row->reason));
 	return value;

@@ -17,12 +17,12 @@ static struct doors_endpoint endpoint_of(const struct sockaddr_storage *from)
 	struct doors_endpoint endpoint = { 0 };
 
 	if (from->ss_family == AF_INET) {
-		endpoint.address = net_address_v4((const uint8_t *)&four->sin_addr);
+		endpoint.address = address_v4((const uint8_t *)&four->sin_addr);
 		endpoint.port = ntohs(four->sin_port);
 	} else if (from->ss_family == AF_INET6) {
 		endpoint.address = IN6_IS_ADDR_V4MAPPED(&six->sin6_addr)
-					   ? net_address_v4(six->sin6_addr.s6_addr + 12)
-					   : net_address_v6(six->sin6_addr.s6_addr);
+					   ? address_v4(six->sin6_addr.s6_addr + 12)
+					   : address_v6(six->sin6_addr.s6_addr);
 		endpoint.port = ntohs(six->sin6_port);
 	}
 	return endpoint;
@@ -88,12 +88,12 @@ static bool on_seen(void *arg, const struct relay_seen *seen)
 	return false;
 }
 
-static bool on_may(void *arg, const struct net_address *address)
+static bool on_may(void *arg, const struct address *address)
 {
 	return flow_may(arg, address);
 }
 
-static void on_dialled(void *arg, const struct net_address *address)
+static void on_dialled(void *arg, const struct address *address)
 {
 	flow_connected(arg, address);
 }
@@ -132,7 +132,7 @@ static void ask_for_box(struct flow *flow)
 
 void tcp_answered(struct flow *flow, int fd, const struct err *err)
 {
-	static const struct net_address none;
+	static const struct address none;
 
 	if (fd < 0 && err->kind == ERR_FORBIDDEN)
 		flow_refuse(flow, err->message);

@@ -108,7 +108,7 @@ static void go_if_ready(struct flow *flow)
 	udp_pending_free(flow);
 }
 
-static int open_server(const struct net_address *address, uint16_t port)
+static int open_server(const struct address *address, uint16_t port)
 {
 	struct sockaddr_in6 six = { .sin6_family = AF_INET6, .sin6_port = htons(port) };
 	struct sockaddr_in four = { .sin_family = AF_INET, .sin_port = htons(port) };
@@ -124,7 +124,7 @@ static int open_server(const struct net_address *address, uint16_t port)
 }
 
 /* False: not there. The flow lives in any case. */
-static bool try_address(struct flow *flow, const struct net_address *address)
+static bool try_address(struct flow *flow, const struct address *address)
 {
 	struct udp_pending *pending = flow->pending;
 
@@ -180,10 +180,10 @@ void udp_answered(struct flow *flow, int fd, const struct err *err)
 
 static json_t *endpoint_json(const struct doors_endpoint *endpoint)
 {
-	char text[NET_ADDRESS_TEXT_MAX];
+	char text[ADDRESS_TEXT_MAX];
 
-	return json_pack("{s:s, s:i}", "address", net_address_format(&endpoint->address, text),
-		"port", (int)endpoint->port);
+	return json_pack("{s:s, s:i}", "address", address_format(&endpoint->address, text), "port",
+		(int)endpoint->port);
 }
 
 static void ask_for_socket(struct flow *flow, const struct doors_endpoint *aim)
@@ -221,8 +221,8 @@ static struct flow *find(const struct guest *guest, const struct doors_endpoint 
 {
 	for (struct flow *flow = guest->flows; flow; flow = flow->next)
 		if (flow->udp && flow->from.port == from->port && flow->port == aim->port &&
-			net_address_equal(&flow->aim, &aim->address) &&
-			net_address_equal(&flow->from.address, &from->address))
+			address_equal(&flow->aim, &aim->address) &&
+			address_equal(&flow->from.address, &from->address))
 			return flow;
 	return NULL;
 }
@@ -249,11 +249,11 @@ static void put_sockaddr(struct doors_endpoint *endpoint, const void *data, size
 	if (len >= sizeof *six && six->sin6_family == AF_INET6) {
 		endpoint->port = ntohs(six->sin6_port);
 		endpoint->address = IN6_IS_ADDR_V4MAPPED(&six->sin6_addr)
-					    ? net_address_v4(six->sin6_addr.s6_addr + 12)
-					    : net_address_v6(six->sin6_addr.s6_addr);
+					    ? address_v4(six->sin6_addr.s6_addr + 12)
+					    : address_v6(six->sin6_addr.s6_addr);
 	} else if (len >= sizeof *four && four->sin_family == AF_INET) {
 		endpoint->port = ntohs(four->sin_port);
-		endpoint->address = net_address_v4((const uint8_t *)&four->sin_addr);
+		endpoint->address = address_v4((const uint8_t *)&four->sin_addr);
 	}
 }
 

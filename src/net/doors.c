@@ -32,26 +32,26 @@ struct doors_plan {
 	bool has_v6;
 };
 
-static struct net_address numbered(unsigned family, uint8_t number)
+static struct address numbered(unsigned family, uint8_t number)
 {
-	struct net_address address = { .family = (uint8_t)family };
+	struct address address = { .family = (uint8_t)family };
 
 	if (family == 4) {
 		const uint8_t bytes[4] = { 198, 18, 0, number };
 
-		return net_address_v4(bytes);
+		return address_v4(bytes);
 	}
 	memcpy(address.bytes, synthetic_v6_prefix, sizeof synthetic_v6_prefix);
 	address.bytes[15] = number;
 	return address;
 }
 
-struct net_address doors_resolver(unsigned family)
+struct address doors_resolver(unsigned family)
 {
 	return numbered(family, 1);
 }
 
-struct net_address doors_box(unsigned family)
+struct address doors_box(unsigned family)
 {
 	return numbered(family, 2);
 }
@@ -100,7 +100,7 @@ static void raise_link(struct netlink_batch *batch, int index)
 
 static void add_address(struct netlink_batch *batch, unsigned family)
 {
-	struct net_address address = doors_box(family);
+	struct address address = doors_box(family);
 	size_t len = family == 4 ? 4 : 16;
 	struct ifaddrmsg head = { .ifa_family = family == 4 ? AF_INET : AF_INET6,
 		.ifa_prefixlen = (uint8_t)(len * 8),
@@ -117,7 +117,7 @@ static void add_address(struct netlink_batch *batch, unsigned family)
  * look for it. */
 static void add_route(struct netlink_batch *batch, unsigned family, bool local)
 {
-	struct net_address source = doors_box(family);
+	struct address source = doors_box(family);
 	struct rtmsg head = { .rtm_family = family == 4 ? AF_INET : AF_INET6,
 		.rtm_table = local ? RT_TABLE_LOCAL : RT_TABLE_MAIN,
 		.rtm_protocol = RTPROT_BOOT,
@@ -221,7 +221,7 @@ int doors_prepare(struct doors_plan **ret, struct err *err)
 /* ---- sockets -------------------------------------------------------------------------------- */
 
 static socklen_t socket_address(
-	const struct net_address *address, uint16_t port, struct sockaddr_storage *ret)
+	const struct address *address, uint16_t port, struct sockaddr_storage *ret)
 {
 	memset(ret, 0, sizeof *ret);
 	if (address->family == 4) {
@@ -263,7 +263,7 @@ static int open_transparent(int family, int type, int *ret, struct err *err)
 	return 0;
 }
 
-static int bind_to(int fd, const struct net_address *address, uint16_t port, struct err *err)
+static int bind_to(int fd, const struct address *address, uint16_t port, struct err *err)
 {
 	struct sockaddr_storage to;
 	socklen_t len = socket_address(address, port, &to);
@@ -276,7 +276,7 @@ static int bind_to(int fd, const struct net_address *address, uint16_t port, str
 /* The resolver's, one family. */
 static int open_questions(unsigned family, int type, int *ret, struct err *err)
 {
-	struct net_address address = doors_resolver(family);
+	struct address address = doors_resolver(family);
 	int domain = family == 4 ? AF_INET : AF_INET6;
 
 	if (open_transparent(domain, type, ret, err) < 0)
@@ -299,7 +299,7 @@ static int open_questions(unsigned family, int type, int *ret, struct err *err)
 /* Both families by one socket, where there is IPv6. */
 static int open_any(int type, int *ret, struct err *err)
 {
-	struct net_address any = { .family = 6 };
+	struct address any = { .family = 6 };
 
 	if (open_transparent(AF_INET6, type, ret, err) < 0) {
 		any.family = 4;
@@ -454,14 +454,14 @@ int doors_open_udp(int netns, const struct doors_endpoint *aim, const struct doo
 	return run_errand(netns, open_flow, &errand, ret, err);
 }
 
-static struct net_address side_address(enum doors_side side)
+static struct address side_address(enum doors_side side)
 {
-	struct net_address address = { .family = 4, .bytes = { 127, 0, 0, 1 } };
+	struct address address = { .family = 4, .bytes = { 127, 0, 0, 1 } };
 
 	if (side == DOORS_OUTSIDE)
 		return doors_box(4);
 	if (side == DOORS_LOOPBACK_V6) {
-		address = (struct net_address){ .family = 6 };
+		address = (struct address){ .family = 6 };
 		address.bytes[15] = 1;
 	}
 	return address;
@@ -470,7 +470,7 @@ static struct net_address side_address(enum doors_side side)
 static int open_connection(void *arg, struct err *err)
 {
 	struct errand *errand = arg;
-	struct net_address address = side_address(errand->side);
+	struct address address = side_address(errand->side);
 	struct sockaddr_storage to;
 	socklen_t len = socket_address(&address, errand->port, &to);
 

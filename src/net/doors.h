@@ -14,8 +14,8 @@
  *         TPROXY leads to
  *   (PREFIX is synthetic_v6_prefix) */
 #pragma once
+#include "base/address.h"
 #include "base/err.h"
-#include "net/address.h"
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -66,7 +66,7 @@ int doors_open(int netns, int ret[DOOR_COUNT], struct err *err);
 void doors_close(int doors[DOOR_COUNT]); /* those that are not -1 */
 
 struct doors_range {
-	struct net_address base;
+	struct address base;
 	uint8_t bits;
 };
 /* What the gate wants to see besides TCP to synthetic addresses, because the policy has rules for
@@ -77,7 +77,7 @@ int doors_set_aims(
 	int netns, const struct doors_range *ranges, size_t count, bool udp, struct err *err);
 
 struct doors_endpoint {
-	struct net_address address;
+	struct address address;
 	uint16_t port;
 };
 /* A UDP socket in the namespace, bound to what the box believes to talk to, connected to the box's

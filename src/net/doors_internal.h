@@ -16,8 +16,8 @@ enum {
 };
 
 /* The addresses in the box's namespace, v6 under synthetic_v6_prefix. */
-struct net_address doors_resolver(unsigned family);
-struct net_address doors_box(unsigned family);
+struct address doors_resolver(unsigned family);
+struct address doors_box(unsigned family);
 
 /* ---- doors_rules.c -------------------------------------------------------------------------- */
 

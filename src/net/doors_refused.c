@@ -93,13 +93,13 @@ static bool read_packet(const uint8_t *data, size_t len, struct doors_refused *r
 	if (len >= 20 && data[0] >> 4 == 4) {
 		head = (size_t)(data[0] & 15) * 4;
 		ret->protocol = data[9];
-		ret->from.address = net_address_v4(data + 12);
-		ret->to.address = net_address_v4(data + 16);
+		ret->from.address = address_v4(data + 12);
+		ret->to.address = address_v4(data + 16);
 	} else if (len >= 40 && data[0] >> 4 == 6) {
 		head = 40;
 		ret->protocol = data[6];
-		ret->from.address = net_address_v6(data + 8);
-		ret->to.address = net_address_v6(data + 24);
+		ret->from.address = address_v6(data + 8);
+		ret->to.address = address_v6(data + 24);
 	} else {
 		return false;
 	}

@@ -236,7 +236,7 @@ static void accept_it(struct rule *rule)
  * here, and the packet meets the refusal at the end. */
 static void lead_to_door(struct rule *rule, unsigned family, uint16_t port)
 {
-	struct net_address door = doors_resolver(family);
+	struct address door = doors_resolver(family);
 	uint16_t wire_port = htons(port);
 	uint32_t mark = DOORS_MARK;
 
@@ -286,12 +286,12 @@ static struct doors_range range(const char *base, uint8_t bits)
 {
 	struct doors_range ret = { .bits = bits };
 
-	if (!net_address_parse(base, &ret.base))
+	if (!address_parse(base, &ret.base))
 		abort(); /* a typo in this file */
 	return ret;
 }
 
-static struct doors_range alone(struct net_address address)
+static struct doors_range alone(struct address address)
 {
 	return (struct doors_range){ address, address.family == 4 ? 32 : 128 };
 }

@@ -3,12 +3,12 @@
  * The kernel tells of addresses that come and go; resolv.conf is looked at every few seconds,
  * because it may be a link, a file replaced by rename, or both. */
 #include "net/host_watch.h"
+#include "base/address.h"
 #include "base/alloc.h"
 #include "base/buf.h"
 #include "base/file.h"
 #include "base/strv.h"
 #include "loop/loop.h"
-#include "net/address.h"
 #include "net/doors.h"
 #include "net/resolv_conf.h"
 #include <fcntl.h>
@@ -39,10 +39,10 @@ struct host_watch {
 
 /* A host that forwards answers to the first address of each IPv6 network it is in, too: as its
  * router. */
-static struct net_address router_of(const struct net_address *address, const struct sockaddr *mask)
+static struct address router_of(const struct address *address, const struct sockaddr *mask)
 {
 	const uint8_t *bits = (const uint8_t *)&((const struct sockaddr_in6 *)mask)->sin6_addr;
-	struct net_address router = *address;
+	struct address router = *address;
 
 	for (size_t i = 0; i < 16; i++)
 		router.bytes[i] &= bits[i];
@@ -57,29 +57,28 @@ static const struct {
 } widths[] = { { 32, 128 }, { 28, 120 }, { 24, 112 }, { 20, 64 }, { 16, 56 }, { 12, 48 }, { 8, 32 },
 	{ 0, 0 } };
 
-static void add_range(char ***list, const struct net_address *address, unsigned bits)
+static void add_range(char ***list, const struct address *address, unsigned bits)
 {
 	unsigned whole = address->family == 4 ? 32 : 128;
-	char text[NET_ADDRESS_TEXT_MAX], range[NET_ADDRESS_TEXT_MAX + 8];
-	struct net_address base = *address;
+	char text[ADDRESS_TEXT_MAX], range[ADDRESS_TEXT_MAX + 8];
+	struct address base = *address;
 
 	for (unsigned bit = bits; bit < whole; bit++)
 		base.bytes[bit / 8] &= (uint8_t) ~(0x80 >> bit % 8);
-	net_address_format(&base, text);
+	address_format(&base, text);
 	snprintf(range, sizeof range, bits == whole ? "%s" : "%s/%u", text, bits);
 	if (!strv_has((const char *const *)*list, range))
 		strv_add(list, range);
 }
 
-static struct net_address address_of(const struct ifaddrs *at)
+static struct address address_of(const struct ifaddrs *at)
 {
 	if (at->ifa_addr && at->ifa_addr->sa_family == AF_INET)
-		return net_address_v4(
-			(const uint8_t *)&((struct sockaddr_in *)at->ifa_addr)->sin_addr);
+		return address_v4((const uint8_t *)&((struct sockaddr_in *)at->ifa_addr)->sin_addr);
 	if (at->ifa_addr && at->ifa_addr->sa_family == AF_INET6)
-		return net_address_v6(
+		return address_v6(
 			(const uint8_t *)&((struct sockaddr_in6 *)at->ifa_addr)->sin6_addr);
-	return (struct net_address){ 0 };
+	return (struct address){ 0 };
 }
 
 /* NULL: the kernel does not tell now, as without a descriptor left. That is not the same as
@@ -97,7 +96,7 @@ static char **read_addresses(void)
 		strv_free(ret);
 		ret = NULL;
 		for (struct ifaddrs *at = list; at && count <= ADDRESSES_MAX; at = at->ifa_next) {
-			struct net_address address = address_of(at), router;
+			struct address address = address_of(at), router;
 			unsigned bits = address.family == 4 ? widths[i].v4 : widths[i].v6;
 
 			if (!address.family)

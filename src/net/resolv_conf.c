@@ -26,7 +26,7 @@ static void add_server(struct resolv_conf *conf, char *word)
 
 	if (scope)
 		*scope++ = '\0';
-	if (conf->server_count == RESOLV_SERVERS_MAX || !net_address_parse(word, &server.address))
+	if (conf->server_count == RESOLV_SERVERS_MAX || !address_parse(word, &server.address))
 		return;
 	if (scope && (!*scope || strlen(scope) >= sizeof server.scope))
 		return;
@@ -110,5 +110,5 @@ void resolv_conf_parse(const char *text, size_t len, struct resolv_conf *ret)
 	}
 	if (!ret->server_count)
 		ret->servers[ret->server_count++].address =
-			net_address_v4((const uint8_t[]){ 127, 0, 0, 1 });
+			address_v4((const uint8_t[]){ 127, 0, 0, 1 });
 }

@@ -1,6 +1,6 @@
 /* resolv_conf.h - the host's resolver settings, as resolv.conf(5) writes them */
 #pragma once
-#include "net/address.h"
+#include "base/address.h"
 #include "net/dns_name.h"
 #include <net/if.h>
 #include <stddef.h>
@@ -12,7 +12,7 @@ enum {
 };
 
 struct resolv_server {
-	struct net_address address;
+	struct address address;
 	char scope[IF_NAMESIZE]; /* interface of a link-local IPv6 address; else "" */
 };
 

@@ -37,20 +37,20 @@ static_assert(SYNTHETIC_NAMES_MAX < SYNTHETIC_COUNT - SYNTHETIC_FIRST,
 
 /* ---- numbers and addresses ------------------------------------------------------------------ */
 
-static void addresses_of(uint32_t number, struct net_address *v4, struct net_address *v6)
+static void addresses_of(uint32_t number, struct address *v4, struct address *v6)
 {
 	uint32_t value = 198u << 24 | 18u << 16 | number;
 	uint8_t bytes[16] = { 0 };
 
-	*v4 = net_address_v4((uint8_t[]){ value >> 24, value >> 16, value >> 8, value });
+	*v4 = address_v4((uint8_t[]){ value >> 24, value >> 16, value >> 8, value });
 	memcpy(bytes, synthetic_v6_prefix, sizeof synthetic_v6_prefix);
 	bytes[13] = number >> 16;
 	bytes[14] = number >> 8;
 	bytes[15] = number;
-	*v6 = net_address_v6(bytes);
+	*v6 = address_v6(bytes);
 }
 
-bool net_address_is_synthetic(const struct net_address *address)
+bool address_is_synthetic(const struct address *address)
 {
 	if (address->family == 4)
 		return address->bytes[0] == 198 && (address->bytes[1] & 0xfe) == 18;
@@ -58,13 +58,13 @@ bool net_address_is_synthetic(const struct net_address *address)
 	       !memcmp(address->bytes, synthetic_v6_prefix, sizeof synthetic_v6_prefix);
 }
 
-static struct slot *slot_of(const struct synthetic *map, const struct net_address *address)
+static struct slot *slot_of(const struct synthetic *map, const struct address *address)
 {
 	static const uint8_t middle[5];
 	const uint8_t *end = address->bytes + (address->family == 4 ? 1 : 13);
 	uint32_t number;
 
-	if (!net_address_is_synthetic(address))
+	if (!address_is_synthetic(address))
 		return NULL;
 	if (address->family == 6 && memcmp(address->bytes + 8, middle, sizeof middle))
 		return NULL;
@@ -168,8 +168,8 @@ void synthetic_free(struct synthetic *map)
 	free(map);
 }
 
-int synthetic_assign(struct synthetic *map, const char *name, struct net_address *ret_v4,
-	struct net_address *ret_v6, struct err *err)
+int synthetic_assign(struct synthetic *map, const char *name, struct address *ret_v4,
+	struct address *ret_v6, struct err *err)
 {
 	char text[DNS_TEXT_MAX];
 	struct slot *slot;
@@ -188,14 +188,14 @@ int synthetic_assign(struct synthetic *map, const char *name, struct net_address
 	return 0;
 }
 
-const char *synthetic_name(const struct synthetic *map, const struct net_address *address)
+const char *synthetic_name(const struct synthetic *map, const struct address *address)
 {
 	const struct slot *slot = slot_of(map, address);
 
 	return slot ? slot->name : NULL;
 }
 
-bool synthetic_hold(struct synthetic *map, const struct net_address *address)
+bool synthetic_hold(struct synthetic *map, const struct address *address)
 {
 	struct slot *slot = slot_of(map, address);
 
@@ -206,7 +206,7 @@ bool synthetic_hold(struct synthetic *map, const struct net_address *address)
 	return true;
 }
 
-void synthetic_release(struct synthetic *map, const struct net_address *address)
+void synthetic_release(struct synthetic *map, const struct address *address)
 {
 	struct slot *slot = slot_of(map, address);
 

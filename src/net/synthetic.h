@@ -10,10 +10,10 @@
  * first: when a map is lost, the next one goes on behind what was reserved (synthetic_skip), and an
  * address that somebody may still remember is nobody's instead of another name's. */
 #pragma once
+#include "base/address.h"
 #include "base/alloc.h"
 #include "base/err.h"
 #include "base/json.h"
-#include "net/address.h"
 
 struct synthetic;
 
@@ -34,15 +34,15 @@ void synthetic_free(struct synthetic *map);	   /* accepts NULL */
  * full, the name that was not asked for longest goes, and its address rests until all others have
  * been used; names with live connections stay. ERR_LIMIT when all have some or nothing more is
  * reserved, ERR_INVALID for what is no host name. */
-int synthetic_assign(struct synthetic *map, const char *name, struct net_address *ret_v4,
-	struct net_address *ret_v6, struct err *err);
+int synthetic_assign(struct synthetic *map, const char *name, struct address *ret_v4,
+	struct address *ret_v6, struct err *err);
 /* The name behind an address of either family; NULL when it stands for none. Borrowed, valid until
  * the next synthetic_assign or as long as the address is held. */
-const char *synthetic_name(const struct synthetic *map, const struct net_address *address);
+const char *synthetic_name(const struct synthetic *map, const struct address *address);
 /* A connection to address began or ended; false when it stands for no name. Each hold has one
  * release. */
-bool synthetic_hold(struct synthetic *map, const struct net_address *address);
-void synthetic_release(struct synthetic *map, const struct net_address *address);
+bool synthetic_hold(struct synthetic *map, const struct address *address);
+void synthetic_release(struct synthetic *map, const struct address *address);
 size_t synthetic_count(const struct synthetic *map);
 
 /* How many addresses were given out so far, those given out again included. */
@@ -62,6 +62,6 @@ json_t *synthetic_save(const struct synthetic *map);
 int synthetic_load(json_t *saved, size_t names_max, struct synthetic **ret, struct err *err);
 
 /* Whether an address is in the ranges at all, given out or not. */
-bool net_address_is_synthetic(const struct net_address *address);
+bool address_is_synthetic(const struct address *address);
 
 DEFINE_CLEANUP(synthetic_free, struct synthetic)

@@ -5,36 +5,20 @@
  * what is closed as 10.0.0.1 is closed as ::ffff:10.0.0.1, 64:ff9b::a00:1 and 2002:a00:1:: too. */
 #include "policy/policy_internal.h"
 #include "base/text.h"
-#include <arpa/inet.h>
 
 static unsigned family_bits(unsigned family)
 {
 	return family == 4 ? 32 : 128;
 }
 
-int policy_addr_parse(const char *text, struct policy_addr *ret, struct err *err)
+int policy_addr_parse(const char *text, struct address *ret, struct err *err)
 {
-	struct policy_addr addr = { 0 };
-
-	if (inet_pton(AF_INET, text, addr.bytes) == 1)
-		addr.family = 4;
-	else if (inet_pton(AF_INET6, text, addr.bytes) == 1)
-		addr.family = 6;
-	else
+	if (!address_parse(text, ret))
 		return err_set(err, ERR_INVALID, "'%.80s' is not an address", text);
-	*ret = addr;
 	return 0;
 }
 
-char *policy_addr_text(const struct policy_addr *addr, char *out)
-{
-	if (!addr->family || !inet_ntop(addr->family == 4 ? AF_INET : AF_INET6, addr->bytes, out,
-				     POLICY_ADDR_SIZE))
-		strcpy(out, "?");
-	return out;
-}
-
-static void mask(struct policy_addr *addr, unsigned bits)
+static void mask(struct address *addr, unsigned bits)
 {
 	for (unsigned i = 0; i < 16; i++) {
 		unsigned keep = bits > 8 * i ? MIN(bits - 8 * i, 8u) : 0;
@@ -55,7 +39,7 @@ static const struct {
 	{ { 0 }, 96, 12 },			  /* ::/96 compatible; not :: and ::1 */
 };
 
-static int carrier_of(const struct policy_addr *addr)
+static int carrier_of(const struct address *addr)
 {
 	static const uint8_t zero[15];
 
@@ -67,10 +51,10 @@ static int carrier_of(const struct policy_addr *addr)
 	return -1;
 }
 
-struct policy_addr policy_addr_normalise(const struct policy_addr *addr)
+struct address policy_addr_normalise(const struct address *addr)
 {
 	int carrier = carrier_of(addr);
-	struct policy_addr inner = { .family = 4 };
+	struct address inner = { .family = 4 };
 
 	if (carrier < 0)
 		return *addr;
@@ -119,12 +103,12 @@ int policy_cidr_parse(const char *text, struct policy_cidr *ret, struct err *err
 	if (memcmp(&cidr, ret, sizeof cidr)) {
 		err_set(err, ERR_INVALID, "'%.80s' has bits set behind its prefix", text);
 		return err_hint(err, "write %s/%u, or the address alone",
-			policy_addr_text(&cidr.base, fixed), cidr.bits);
+			address_format(&cidr.base, fixed), cidr.bits);
 	}
 	return 0;
 }
 
-bool policy_cidr_has(const struct policy_cidr *cidr, const struct policy_addr *addr)
+bool policy_cidr_has(const struct policy_cidr *cidr, const struct address *addr)
 {
 	unsigned whole = cidr->bits / 8, rest = cidr->bits % 8;
 
@@ -191,7 +175,7 @@ static const struct {
 	V6(1, "reserved", POLICY_NEVER, 0x80),
 };
 
-enum policy_closed policy_addr_closed(const struct policy_addr *addr, const char **ret_what)
+enum policy_closed policy_addr_closed(const struct address *addr, const char **ret_what)
 {
 	for (size_t i = 0; i < ARRAY_LEN(ranges); i++)
 		if (policy_cidr_has(&ranges[i].cidr, addr)) {
@@ -200,6 +184,17 @@ enum policy_closed policy_addr_closed(const struct policy_addr *addr, const char
 		}
 	*ret_what = NULL;
 	return POLICY_PUBLIC;
+}
+
+const char *policy_addr_special(const struct address *addr)
+{
+	struct address real = policy_addr_normalise(addr);
+	const char *what;
+
+	if (!real.family)
+		return "none";
+	policy_addr_closed(&real, &what);
+	return what;
 }
 
 bool cidr_is_private(const struct policy_cidr *cidr)

@@ -41,7 +41,7 @@ static void tell_flow(const struct policy_flow *flow, struct buf *out)
 	char text[SHOWN_MAX + 1], addr[POLICY_ADDR_SIZE];
 	bool named = flow->name && *flow->name, six = flow->addr.family == 6;
 
-	policy_addr_text(&flow->addr, addr);
+	address_format(&flow->addr, addr);
 	if (flow->kind == POLICY_FLOW_DNS) {
 		buf_addf(out, "the name %s", shown(flow->name, text));
 		if (flow->addr.family)
@@ -144,7 +144,7 @@ json_t *policy_explain_json(const struct policy_flow *flow, const struct policy_
 		json_object_set_new(object, "name", json_string(shown(flow->name, text)));
 	if (flow->addr.family)
 		json_object_set_new(
-			object, "address", json_string(policy_addr_text(&flow->addr, addr)));
+			object, "address", json_string(address_format(&flow->addr, addr)));
 	if (flow->kind != POLICY_FLOW_DNS)
 		json_object_set_new(object, "port", json_integer(flow->port));
 	if (verdict->what)

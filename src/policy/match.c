@@ -53,7 +53,7 @@ static inline uint64_t hash_end(uint64_t hash, uint8_t kind)
 	return hash ^ hash >> 32;
 }
 
-static uint64_t hash_cidr(const struct policy_addr *addr, unsigned bits)
+static uint64_t hash_cidr(const struct address *addr, unsigned bits)
 {
 	uint64_t hash = hash_byte(HASH_START, (uint8_t)(bits + (addr->family == 4 ? 0 : 64)));
 
@@ -162,7 +162,7 @@ struct asked {
 	const struct policy_flow *flow;
 	const char *name; /* normalised, or "" */
 	size_t name_len;
-	struct policy_addr addr; /* normalised */
+	struct address addr; /* normalised */
 	enum policy_closed closed;
 	const char *closed_what;
 	bool private_name; /* this name may lead to private addresses */
@@ -388,7 +388,7 @@ static struct policy_verdict decide(struct asked *asked)
 static enum policy_reason look_at_seen(struct asked *asked, char *normal, const char **ret_what)
 {
 	const char *seen = asked->flow->seen;
-	struct policy_addr addr;
+	struct address addr;
 
 	if (!seen || !*seen)
 		return POLICY_BY_RULE;

@@ -19,6 +19,7 @@
  *      does not lead to private addresses, unless dns.allow_private says so for that name
  *   6. denied */
 #pragma once
+#include "base/address.h"
 #include "base/buf.h"
 #include "base/err.h"
 #include <jansson.h>
@@ -39,13 +40,8 @@ enum {
 
 /* ---- names and addresses -------------------------------------------------------------------- */
 
-struct policy_addr {
-	uint8_t family; /* 4, 6; 0: none */
-	uint8_t bytes[16];
-};
-
 struct policy_cidr {
-	struct policy_addr base; /* bits behind the prefix are 0 */
+	struct address base; /* bits behind the prefix are 0 */
 	uint8_t bits;
 };
 
@@ -54,15 +50,13 @@ struct policy_cidr {
  * they are. */
 const char *policy_name_normalise(const char *text, char *out);
 
-int policy_addr_parse(const char *text, struct policy_addr *ret, struct err *err);
+int policy_addr_parse(const char *text, struct address *ret, struct err *err);
 /* "10.0.0.0/8", "2001:db8::/32" or an address alone. Bits behind the prefix must be 0. */
 int policy_cidr_parse(const char *text, struct policy_cidr *ret, struct err *err);
 /* The IPv4 address that hides in an IPv6 one (mapped, compatible, NAT64, 6to4); others as they
  * are. */
-struct policy_addr policy_addr_normalise(const struct policy_addr *addr);
-/* out needs POLICY_ADDR_SIZE bytes. Returns out. */
-char *policy_addr_text(const struct policy_addr *addr, char *out);
-bool policy_cidr_has(const struct policy_cidr *cidr, const struct policy_addr *addr);
+struct address policy_addr_normalise(const struct address *addr);
+bool policy_cidr_has(const struct policy_cidr *cidr, const struct address *addr);
 
 /* How far an address is closed by itself, whatever rules say. */
 enum policy_closed {
@@ -72,7 +66,10 @@ enum policy_closed {
 };
 
 /* addr must be normalised. *ret_what is "loopback", "private", ...; NULL for a public address. */
-enum policy_closed policy_addr_closed(const struct policy_addr *addr, const char **ret_what);
+enum policy_closed policy_addr_closed(const struct address *addr, const char **ret_what);
+/* Why a name of the public internet must not lead there: "private", "loopback", "link-local", ...;
+ * NULL for a public address. Need not be normalised. */
+const char *policy_addr_special(const struct address *addr);
 
 /* ---- rules ---------------------------------------------------------------------------------- */
 
@@ -245,7 +242,7 @@ enum policy_flow_kind {
 struct policy_flow {
 	enum policy_flow_kind kind;
 	const char *name; /* the name that was resolved; "": an address was dialled */
-	struct policy_addr
+	struct address
 		addr; /* where it leads; family 0: not known yet, ask again before dialling */
 	uint16_t port;
 	const char *method;

@@ -69,8 +69,8 @@ static json_t *rule_json(const struct policy_rule *rule)
 
 	if (rule->target == POLICY_CIDR)
 		json_object_set_new(object, "cidr",
-			json_sprintf("%s/%u", policy_addr_text(&rule->cidr.base, addr),
-				rule->cidr.bits));
+			json_sprintf(
+				"%s/%u", address_format(&rule->cidr.base, addr), rule->cidr.bits));
 	else
 		json_object_set_new(object, "name", name_json(rule));
 	put_ports(object, rule);

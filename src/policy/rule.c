@@ -235,7 +235,7 @@ static void print_target(const struct policy_rule *rule, struct buf *out)
 		break;
 	case POLICY_CIDR:
 		buf_addf(out, "%s%s/%u%s", bracket ? "[" : "",
-			policy_addr_text(&rule->cidr.base, addr), rule->cidr.bits,
+			address_format(&rule->cidr.base, addr), rule->cidr.bits,
 			bracket ? "]" : "");
 		break;
 	default:

@@ -189,7 +189,7 @@ static bool is_bare_v6(const char *text)
 {
 	size_t len = strcspn(text, "/");
 	char host[POLICY_ADDR_SIZE];
-	struct policy_addr addr;
+	struct address addr;
 
 	if (len >= sizeof host || strchr(text + len, ':'))
 		return false;

@@ -84,7 +84,7 @@ static void check_reply(const struct dns_query *query, const struct dns_reply *r
 
 static void read_query(const uint8_t *data, size_t size)
 {
-	struct net_address addresses[DNS_ADDRESSES_MAX + 1];
+	struct address addresses[DNS_ADDRESSES_MAX + 1];
 	struct dns_reply reply = {
 		.addresses = addresses, .count = ARRAY_LEN(addresses), .ttl = 1
 	};
@@ -95,7 +95,7 @@ static void read_query(const uint8_t *data, size_t size)
 		return;
 	check_text(&query);
 	for (size_t i = 0; i < ARRAY_LEN(addresses); i++)
-		addresses[i] = (struct net_address){ .family = i % 3 ? 6 : 4 };
+		addresses[i] = (struct address){ .family = i % 3 ? 6 : 4 };
 	reply.rcode = rcode;
 	check_reply(&query, &reply, DNS_UDP_MIN);
 	check_reply(&query, &reply, dns_reply_udp_max(&query));

@@ -56,7 +56,7 @@ static void ask(const struct policy *policy, const char *text)
 		flow.kind = i % POLICY_FLOW_KIND_COUNT;
 		flow.name = i & 4 ? "a.example" : text;
 		flow.seen = i & 8 ? text : NULL;
-		flow.addr = (struct policy_addr){ i & 4 ? 4 : 6, { (uint8_t)text[0] } };
+		flow.addr = (struct address){ i & 4 ? 4 : 6, { (uint8_t)text[0] } };
 		verdict = policy_match(matcher, &flow);
 		told = policy_explain_json(&flow, &verdict);
 		if (!json_is_string(json_object_get(told, "why")))

@@ -146,7 +146,7 @@ static const struct above_name {
 static inline size_t above_reply(
 	struct above *above, const uint8_t *message, size_t len, bool tcp, bool lie, uint8_t *out)
 {
-	struct net_address addresses[3];
+	struct address addresses[3];
 	struct dns_query query;
 	struct dns_reply reply = {
 		.rcode = DNS_NXDOMAIN, .ttl = above->ttl, .addresses = addresses
@@ -160,7 +160,7 @@ static inline size_t above_reply(
 			continue;
 		reply.rcode = DNS_NOERROR;
 		while (reply.count < 3 && above_names[i].addresses[reply.count]) {
-			assert_true(net_address_parse(
+			assert_true(address_parse(
 				above_names[i].addresses[reply.count], &addresses[reply.count]));
 			reply.count++;
 		}

@@ -306,7 +306,7 @@ static inline void resolver_on_question(void *arg, unsigned ready)
 	socklen_t from_len = sizeof from;
 	ssize_t len =
 		recvfrom(resolver, message, sizeof message, 0, (struct sockaddr *)&from, &from_len);
-	struct net_address address;
+	struct address address;
 	struct dns_query query;
 	struct dns_reply reply = { .rcode = DNS_NOERROR, .ttl = 60, .addresses = &address };
 	size_t reply_len;
@@ -317,7 +317,7 @@ static inline void resolver_on_question(void *arg, unsigned ready)
 		return;
 	resolver_questions++;
 	assert_int_equal(dns_query_parse(message, (size_t)len, &query), DNS_NOERROR);
-	net_address_parse(strncmp(query.text, "private", 7) ? SERVER : "10.0.0.1", &address);
+	address_parse(strncmp(query.text, "private", 7) ? SERVER : "10.0.0.1", &address);
 	reply.count = query.type == DNS_TYPE_A;
 	reply_len = dns_reply_build(&query, &reply, DNS_REPLY_MAX, out);
 	(void)!sendto(resolver, out, reply_len, 0, (struct sockaddr *)&from, from_len);
@@ -414,7 +414,7 @@ static inline int ask(const char *name, char *address)
 	assert_int_equal(dns_result_parse(message, (size_t)got, &question, &result), DNS_MATCH);
 	address[0] = '\0';
 	if (result.count)
-		net_address_format(&result.addresses[0], address);
+		address_format(&result.addresses[0], address);
 	close(fd);
 	return result.rcode;
 }
@@ -422,7 +422,7 @@ static inline int ask(const char *name, char *address)
 /* A connection to a name, as programs make it. */
 static inline int box_dial(const char *name, uint16_t port)
 {
-	char address[NET_ADDRESS_TEXT_MAX];
+	char address[ADDRESS_TEXT_MAX];
 
 	assert_int_equal(ask(name, address), DNS_NOERROR);
 	assert_true(!strncmp(address, "198.18.", 7));

@@ -36,7 +36,7 @@ static inline void names_on_question(void *arg, unsigned ready)
 {
 	struct names *names = arg;
 	uint8_t message[1500], out[DNS_REPLY_MAX];
-	struct net_address addresses[4];
+	struct address addresses[4];
 	struct dns_reply reply = { .rcode = DNS_NXDOMAIN, .ttl = 60, .addresses = addresses };
 	struct dns_query query;
 	struct sockaddr_in from;
@@ -54,7 +54,7 @@ static inline void names_on_question(void *arg, unsigned ready)
 			continue;
 		reply.rcode = DNS_NOERROR;
 		for (; reply.count < 4 && names_rows[i].addresses[reply.count]; reply.count++)
-			assert_true(net_address_parse(
+			assert_true(address_parse(
 				names_rows[i].addresses[reply.count], &addresses[reply.count]));
 	}
 	len = (ssize_t)dns_reply_build(&query, &reply, DNS_REPLY_MAX, out);

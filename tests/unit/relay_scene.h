@@ -15,7 +15,7 @@ struct scene {
 
 	unsigned ended, dialled, seen;
 	struct relay_report report;
-	struct net_address address;
+	struct address address;
 	char last[512]; /* what was seen last: "sni good.test", "GET good.test /path" */
 	bool refuse_addresses, cut_when_seen;
 	unsigned fds;
@@ -37,14 +37,14 @@ static inline bool scene_seen(void *arg, const struct relay_seen *seen)
 	return !strcmp(seen->name, "good.test") && !(seen->path && strstr(seen->path, "secret"));
 }
 
-static inline bool scene_may(void *arg, const struct net_address *address)
+static inline bool scene_may(void *arg, const struct address *address)
 {
 	(void)arg;
 	(void)address;
 	return !scene.refuse_addresses;
 }
 
-static inline void scene_dialled(void *arg, const struct net_address *address)
+static inline void scene_dialled(void *arg, const struct address *address)
 {
 	(void)arg;
 	scene.dialled++;

@@ -7,21 +7,21 @@ static struct dial_proxy proxy;
 static struct dial_settings settings;
 static unsigned told, asked, before_fds;
 static int dialled;
-static struct net_address dialled_address;
+static struct address dialled_address;
 static struct err told_err;
 static const char *refused; /* the address that may() refuses; "*": all */
 
-static bool on_may(void *arg, const struct net_address *address)
+static bool on_may(void *arg, const struct address *address)
 {
-	char text[NET_ADDRESS_TEXT_MAX];
+	char text[ADDRESS_TEXT_MAX];
 
 	(void)arg;
 	asked++;
-	net_address_format(address, text);
+	address_format(address, text);
 	return !refused || (strcmp(refused, "*") != 0 && strcmp(refused, text) != 0);
 }
 
-static void on_done(void *arg, int fd, const struct net_address *address, const struct err *err)
+static void on_done(void *arg, int fd, const struct address *address, const struct err *err)
 {
 	(void)arg;
 	told++;
@@ -86,11 +86,11 @@ static void assert_failed(enum err_kind kind)
 
 static void assert_reached(const char *text)
 {
-	char got[NET_ADDRESS_TEXT_MAX];
+	char got[ADDRESS_TEXT_MAX];
 
 	if (dialled < 0)
 		fail_msg("%s", told_err.message);
-	assert_string_equal(net_address_format(&dialled_address, got), text);
+	assert_string_equal(address_format(&dialled_address, got), text);
 }
 
 static uint16_t free_port(void)
@@ -126,7 +126,7 @@ static void test_address_is_connected_without_a_question(void **state)
 	int listener = listen_on("127.0.0.1", 0, 8, &target.port);
 
 	(void)state;
-	assert_true(net_address_parse("127.0.0.1", &target.address));
+	assert_true(address_parse("127.0.0.1", &target.address));
 	dial_start(&settings, &target, &ops, NULL);
 	run_until(&told, 1);
 	assert_reached("127.0.0.1");
@@ -379,7 +379,7 @@ static void test_proxy_by_address_for_an_address(void **state)
 	struct dial_target target = { .name = "", .port = 5432 };
 
 	(void)state;
-	assert_true(net_address_parse("2001:db8::7", &target.address));
+	assert_true(address_parse("2001:db8::7", &target.address));
 	dial_start(&settings, &target, &ops, NULL);
 	fd = proxy_get(listener,
 		"CONNECT [2001:db8::7]:5432 HTTP/1.1\r\nHost: [2001:db8::7]:5432\r\n\r\n");
@@ -399,7 +399,7 @@ static void test_proxy_is_not_asked_for_what_is_refused(void **state)
 
 	(void)state;
 	refused = "*";
-	assert_true(net_address_parse("203.0.113.1", &target.address));
+	assert_true(address_parse("203.0.113.1", &target.address));
 	dial_start(&settings, &target, &ops, NULL);
 	run_until(&told, 1);
 	assert_failed(ERR_FORBIDDEN);
@@ -511,11 +511,11 @@ static void test_no_proxy_forms(void **state)
 
 	(void)state;
 	for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
-		struct net_address address = { 0 };
+		struct address address = { 0 };
 
 		use_proxy("http://proxy.test:3128", rows[i].exempt);
 		if (rows[i].address)
-			assert_true(net_address_parse(rows[i].address, &address));
+			assert_true(address_parse(rows[i].address, &address));
 		if (dial_proxy_is_exempt(&proxy, rows[i].name, &address) != rows[i].is_exempt)
 			fail_msg("row %zu", i);
 	}

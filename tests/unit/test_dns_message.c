@@ -5,6 +5,7 @@
 #include "base/text.h"
 #include "gate/dns/message.h"
 #include "net/resolv_conf.h"
+#include "policy/policy.h"
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -247,8 +248,8 @@ static void test_names_from_text(void **state)
 
 static void test_reply_has_the_addresses_of_its_family(void **state)
 {
-	const struct net_address addresses[] = { net_address_v4(BYTES(198, 18, 1, 2)),
-		net_address_v6(BYTES(0xfd, [15] = 7)), net_address_v4(BYTES(198, 18, 1, 3)) };
+	const struct address addresses[] = { address_v4(BYTES(198, 18, 1, 2)),
+		address_v6(BYTES(0xfd, [15] = 7)), address_v4(BYTES(198, 18, 1, 3)) };
 	struct dns_reply reply = { DNS_NOERROR, 60, addresses, 3 };
 	uint8_t out[DNS_REPLY_MAX];
 	struct dns_query query;
@@ -283,14 +284,14 @@ static void test_reply_has_the_addresses_of_its_family(void **state)
 
 static void test_reply_too_long_for_udp_is_truncated(void **state)
 {
-	struct net_address addresses[DNS_ADDRESSES_MAX + 5];
+	struct address addresses[DNS_ADDRESSES_MAX + 5];
 	struct dns_reply reply = { DNS_NOERROR, 60, addresses, ARRAY_LEN(addresses) };
 	uint8_t out[DNS_REPLY_MAX];
 	struct dns_query query;
 
 	(void)state;
 	for (size_t i = 0; i < ARRAY_LEN(addresses); i++)
-		addresses[i] = net_address_v6(BYTES(0x20, 1, [15] = 1));
+		addresses[i] = address_v6(BYTES(0x20, 1, [15] = 1));
 	assert_int_equal(PARSE(&query, HEAD NAME "\0\x1c\0\1"), DNS_NOERROR);
 	dns_reply_build(&query, &reply, dns_reply_udp_max(&query), out);
 	assert_int_equal(get16(out + 2) & 0x200, 0x200);
@@ -493,23 +494,23 @@ static void test_special_addresses_are_known(void **state)
 		"172.15.0.1", "172.32.0.1", "192.167.1.1", "198.17.0.1", "198.20.0.1",
 		"203.0.113.7", "2001:db8::1", "2606:4700::1", "::ffff:1.1.1.1", "64:ff9b::101:101",
 		"2002:101:101::1" };
-	struct net_address address;
-	char text[NET_ADDRESS_TEXT_MAX];
+	struct address address;
+	char text[ADDRESS_TEXT_MAX];
 
 	(void)state;
 	for (size_t i = 0; i < ARRAY_LEN(special); i++) {
-		assert_true(net_address_parse(special[i], &address));
-		if (!net_address_special(&address))
+		assert_true(address_parse(special[i], &address));
+		if (!policy_addr_special(&address))
 			fail_msg("%s counts as public", special[i]);
 	}
 	for (size_t i = 0; i < ARRAY_LEN(public); i++) {
-		assert_true(net_address_parse(public[i], &address));
-		if (net_address_special(&address))
-			fail_msg("%s counts as %s", public[i], net_address_special(&address));
-		assert_string_equal(net_address_format(&address, text), public[i]);
+		assert_true(address_parse(public[i], &address));
+		if (policy_addr_special(&address))
+			fail_msg("%s counts as %s", public[i], policy_addr_special(&address));
+		assert_string_equal(address_format(&address, text), public[i]);
 	}
-	assert_false(net_address_parse("010.0.0.1", &address));
-	assert_false(net_address_parse("fe80::1%lo", &address));
+	assert_false(address_parse("010.0.0.1", &address));
+	assert_false(address_parse("fe80::1%lo", &address));
 }
 
 static void test_resolv_conf_is_read_as_the_c_library_does(void **state)
@@ -568,7 +569,7 @@ static void test_figure_parse_and_build(void **state)
 {
 	enum { ROUNDS = 200000 };
 	static const char good[] = HEAD_OPT NAME A_IN OPT4096;
-	struct net_address address = net_address_v4(BYTES(198, 18, 1, 2));
+	struct address address = address_v4(BYTES(198, 18, 1, 2));
 	struct dns_reply reply = { DNS_NOERROR, 60, &address, 1 };
 	uint8_t out[DNS_REPLY_MAX];
 	struct dns_query query;

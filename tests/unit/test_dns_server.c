@@ -196,7 +196,7 @@ static void ask(const char *name, uint16_t type, struct answer *ret)
 }
 
 /* The data of the first record; replies point at their question, so it stands at a known place. */
-static struct net_address address_of(const struct answer *answer)
+static struct address address_of(const struct answer *answer)
 {
 	size_t at = DNS_HEADER;
 
@@ -204,8 +204,8 @@ static struct net_address address_of(const struct answer *answer)
 	while (answer->bytes[at])
 		at += 1 + answer->bytes[at];
 	at += 1 + 4 + 12;
-	return answer->bytes[at - 1] == 4 ? net_address_v4(answer->bytes + at)
-					  : net_address_v6(answer->bytes + at);
+	return answer->bytes[at - 1] == 4 ? address_v4(answer->bytes + at)
+					  : address_v6(answer->bytes + at);
 }
 
 /* ---- verdicts ------------------------------------------------------------------------------- */
@@ -214,7 +214,7 @@ static struct answer answer;
 
 static void test_synthetic_names_get_an_address_of_their_own(void **state)
 {
-	struct net_address address;
+	struct address address;
 
 	(void)state;
 	start(&(struct dns_box_options){ .ipv6 = true });
@@ -267,8 +267,8 @@ static void test_denied_names_are_never_asked_above(void **state)
 
 static void test_upstream_names_get_real_addresses(void **state)
 {
-	struct net_address address;
-	char text[NET_ADDRESS_TEXT_MAX];
+	struct address address;
+	char text[ADDRESS_TEXT_MAX];
 
 	(void)state;
 	start(&(struct dns_box_options){ .ipv6 = true });
@@ -276,12 +276,12 @@ static void test_upstream_names_get_real_addresses(void **state)
 		ask("two.test", DNS_TYPE_A, &answer);
 		assert_int_equal(answer.answers, 2);
 		address = address_of(&answer);
-		assert_string_equal(net_address_format(&address, text), "203.0.113.1");
+		assert_string_equal(address_format(&address, text), "203.0.113.1");
 	}
 	assert_int_equal(above->udp_count, 1);
 	ask("one.test", DNS_TYPE_AAAA, &answer);
 	address = address_of(&answer);
-	assert_string_equal(net_address_format(&address, text), "2001:db8::1");
+	assert_string_equal(address_format(&address, text), "2001:db8::1");
 	ask("none.test", DNS_TYPE_A, &answer);
 	assert_int_equal(answer.rcode, DNS_NXDOMAIN);
 	ask("empty.test", DNS_TYPE_A, &answer);

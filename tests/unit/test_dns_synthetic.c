@@ -6,9 +6,9 @@
 #include <stdio.h>
 #include <cmocka.h>
 
-static struct net_address assign(struct synthetic *map, const char *name)
+static struct address assign(struct synthetic *map, const char *name)
 {
-	struct net_address v4, v6;
+	struct address v4, v6;
 	struct err err = ERR_INIT;
 
 	if (synthetic_assign(map, name, &v4, &v6, &err) < 0)
@@ -16,7 +16,7 @@ static struct net_address assign(struct synthetic *map, const char *name)
 	return v4;
 }
 
-static struct net_address assign_number(struct synthetic *map, unsigned number)
+static struct address assign_number(struct synthetic *map, unsigned number)
 {
 	char name[32];
 
@@ -27,20 +27,20 @@ static struct net_address assign_number(struct synthetic *map, unsigned number)
 static void test_name_has_one_address_of_each_family(void **state)
 {
 	struct synthetic *map = synthetic_new(0);
-	struct net_address v4, v6, again4, again6;
-	char text[NET_ADDRESS_TEXT_MAX];
+	struct address v4, v6, again4, again6;
+	char text[ADDRESS_TEXT_MAX];
 
 	(void)state;
 	assert_int_equal(synthetic_assign(map, "a.test", &v4, &v6, NULL), 0);
 	assert_int_equal(synthetic_assign(map, "A.Test.", &again4, &again6, NULL), 0);
-	assert_true(net_address_equal(&v4, &again4) && net_address_equal(&v6, &again6));
-	assert_string_equal(net_address_format(&v4, text), "198.18.1.0");
-	assert_string_equal(net_address_format(&v6, text), "fd62:6f78:7961:7264::100");
+	assert_true(address_equal(&v4, &again4) && address_equal(&v6, &again6));
+	assert_string_equal(address_format(&v4, text), "198.18.1.0");
+	assert_string_equal(address_format(&v6, text), "fd62:6f78:7961:7264::100");
 	assert_string_equal(synthetic_name(map, &v4), "a.test");
 	assert_string_equal(synthetic_name(map, &v6), "a.test");
-	assert_true(net_address_is_synthetic(&v4) && net_address_is_synthetic(&v6));
+	assert_true(address_is_synthetic(&v4) && address_is_synthetic(&v6));
 	again4 = assign(map, "b.test");
-	assert_false(net_address_equal(&v4, &again4));
+	assert_false(address_equal(&v4, &again4));
 	assert_int_equal(synthetic_count(map), 2);
 	synthetic_free(map);
 }
@@ -53,17 +53,17 @@ static void test_other_addresses_stand_for_nothing(void **state)
 		"fd62:6f78:7961:7265::100", "fd62:6f78:7961:7264::1:0:100",
 		"fd62:6f78:7961:7264::100:0", "::ffff:198.18.1.0" };
 	struct synthetic *map = synthetic_new(0);
-	struct net_address address;
+	struct address address;
 
 	(void)state;
 	assign(map, "a.test");
 	for (size_t i = 0; i < ARRAY_LEN(others); i++) {
-		assert_true(net_address_parse(others[i], &address));
+		assert_true(address_parse(others[i], &address));
 		if (synthetic_name(map, &address))
 			fail_msg("%s stands for a name", others[i]);
 		assert_false(synthetic_hold(map, &address));
 	}
-	address = (struct net_address){ 0 };
+	address = (struct address){ 0 };
 	assert_null(synthetic_name(map, &address));
 	synthetic_free(map);
 }
@@ -71,7 +71,7 @@ static void test_other_addresses_stand_for_nothing(void **state)
 static void test_what_is_no_host_name_is_refused(void **state)
 {
 	struct synthetic *map = synthetic_new(0);
-	struct net_address v4, v6;
+	struct address v4, v6;
 	struct err err = ERR_INIT;
 
 	(void)state;
@@ -85,8 +85,8 @@ static void test_what_is_no_host_name_is_refused(void **state)
 static void test_longest_unused_name_goes_and_held_ones_stay(void **state)
 {
 	struct synthetic *map = synthetic_new(3);
-	struct net_address a = assign(map, "a.test"), b = assign(map, "b.test"), v4, v6;
-	struct net_address c = assign(map, "c.test"), d;
+	struct address a = assign(map, "a.test"), b = assign(map, "b.test"), v4, v6;
+	struct address c = assign(map, "c.test"), d;
 	struct err err = ERR_INIT;
 
 	(void)state;
@@ -97,7 +97,7 @@ static void test_longest_unused_name_goes_and_held_ones_stay(void **state)
 	assert_null(synthetic_name(map, &c));
 	assert_string_equal(synthetic_name(map, &a), "a.test");
 	assert_string_equal(synthetic_name(map, &b), "b.test");
-	assert_false(net_address_equal(&c, &d)); /* the address rests */
+	assert_false(address_equal(&c, &d)); /* the address rests */
 	assert_true(synthetic_hold(map, &b) && synthetic_hold(map, &d));
 	assert_int_equal(synthetic_assign(map, "e.test", &v4, &v6, &err), -1);
 	assert_int_equal(err.kind, ERR_LIMIT);
@@ -114,13 +114,13 @@ static void test_longest_unused_name_goes_and_held_ones_stay(void **state)
 static void test_addresses_go_round_without_clashes(void **state)
 {
 	struct synthetic *map = synthetic_new(1000);
-	struct net_address held = assign(map, "held.test"), last = { 0 };
+	struct address held = assign(map, "held.test"), last = { 0 };
 
 	(void)state;
 	assert_true(synthetic_hold(map, &held));
 	for (unsigned i = 0; i < 3 * SYNTHETIC_COUNT; i++) {
 		last = assign_number(map, i);
-		assert_false(net_address_equal(&held, &last));
+		assert_false(address_equal(&held, &last));
 	}
 	assert_int_equal(synthetic_count(map), 1000);
 	assert_string_equal(synthetic_name(map, &held), "held.test");
@@ -137,7 +137,7 @@ static void test_addresses_go_round_without_clashes(void **state)
 static void test_map_survives_being_stored(void **state)
 {
 	struct synthetic *map = synthetic_new(4), *again = NULL;
-	struct net_address held = assign(map, "held.test"), address, other;
+	struct address held = assign(map, "held.test"), address, other;
 	_cleanup_free_ char *text = NULL;
 	_cleanup_free_ char *text_again = NULL;
 	struct err err = ERR_INIT;
@@ -163,7 +163,7 @@ static void test_map_survives_being_stored(void **state)
 		address = assign_number(map, i);
 		other = assign_number(again, i);
 		if (i < 9)
-			assert_true(net_address_equal(&address, &other));
+			assert_true(address_equal(&address, &other));
 	}
 	json_decref(saved);
 	json_decref(saved_again);
@@ -181,7 +181,7 @@ static void test_lost_addresses_are_nobodys(void **state)
 	(void)state;
 	for (size_t k = 0; k < ARRAY_LEN(before); k++) {
 		struct synthetic *map = synthetic_new(100), *again = NULL;
-		struct net_address lost[20], known;
+		struct address lost[20], known;
 		_cleanup_json_ json_t *saved = NULL;
 		struct err err = ERR_INIT;
 		uint64_t reserved;
@@ -204,10 +204,10 @@ static void test_lost_addresses_are_nobodys(void **state)
 		assert_int_equal(synthetic_given(again), reserved);
 		assert_string_equal(synthetic_name(again, &known), "known.test");
 		for (unsigned i = 0; i < 1000; i++) {
-			struct net_address next = assign_number(again, 2000000 + i);
+			struct address next = assign_number(again, 2000000 + i);
 
 			for (unsigned j = 0; j < 20; j++)
-				assert_false(net_address_equal(&next, &lost[j]));
+				assert_false(address_equal(&next, &lost[j]));
 		}
 		json_decref(saved);
 		saved = synthetic_save(again);
@@ -297,7 +297,7 @@ static void test_figure_full_map(void **state)
 {
 	struct synthetic *map = synthetic_new(0);
 	int64_t start = clock_mono_us();
-	struct net_address address;
+	struct address address;
 	size_t found = 0;
 	json_t *saved;
 

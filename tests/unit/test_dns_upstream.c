@@ -79,10 +79,10 @@ static const struct upstream_result *resolve(const char *name, uint16_t type, un
 
 static void assert_address(const struct upstream_result *result, const char *text)
 {
-	char buf[NET_ADDRESS_TEXT_MAX];
+	char buf[ADDRESS_TEXT_MAX];
 
 	assert_int_equal(result->status, UPSTREAM_FOUND);
-	assert_string_equal(net_address_format(&result->addresses[0], buf), text);
+	assert_string_equal(address_format(&result->addresses[0], buf), text);
 }
 
 static void test_names_are_resolved(void **state)

@@ -122,11 +122,11 @@ static void assert_accepted(const char *address, uint16_t port)
 static void assert_reported(const char *address, uint16_t port, uint8_t protocol)
 {
 	struct doors_refused refused;
-	char text[NET_ADDRESS_TEXT_MAX];
+	char text[ADDRESS_TEXT_MAX];
 
 	wait_readable(doors[DOOR_REFUSED]);
 	assert_int_equal(doors_refused_read(doors[DOOR_REFUSED], &refused, 1, NULL), 1);
-	assert_string_equal(net_address_format(&refused.to.address, text), address);
+	assert_string_equal(address_format(&refused.to.address, text), address);
 	assert_int_equal(refused.to.port, port);
 	assert_int_equal(refused.protocol, protocol);
 	assert_int_equal(refused.from.address.bytes[refused.from.address.family == 4 ? 3 : 15], 2);
@@ -329,8 +329,8 @@ static void datagrams_get_an_answer_in_the_right_name(void **state)
 	assert_int_equal(recv(doors[DOOR_UDP], bytes, sizeof bytes, 0), 4);
 	assert_int_equal(getsockname(fd, (struct sockaddr *)&own, &own_len), 0);
 	near.port = ntohs(own.sin_port);
-	assert_true(net_address_parse(DOORS_BOX_V4, &near.address));
-	assert_true(net_address_parse(SYNTHETIC, &far.address));
+	assert_true(address_parse(DOORS_BOX_V4, &near.address));
+	assert_true(address_parse(SYNTHETIC, &far.address));
 	assert_int_equal(doors_open_udp(netns, &far, &near, &back, &err), 0);
 	assert_int_equal(send(back, "tock", 4, 0), 4);
 	assert_int_equal(recv(fd, bytes, sizeof bytes, 0), 4);
@@ -367,8 +367,8 @@ static void a_datagram_is_refused_after_it_came(void **state)
 		assert_int_equal(recv(doors[DOOR_UDP], &byte, 1, 0), 1);
 		assert_int_equal(getsockname(fd, (struct sockaddr *)&own, &own_len), 0);
 		near.port = ntohs(((struct sockaddr_in *)&own)->sin_port);
-		assert_true(net_address_parse(rows[i].box, &near.address));
-		assert_true(net_address_parse(rows[i].aim, &far.address));
+		assert_true(address_parse(rows[i].box, &near.address));
+		assert_true(address_parse(rows[i].aim, &far.address));
 		doors_refuse_udp(doors[rows[i].raw], &far, &near);
 		assert_int_equal(recv(fd, &byte, 1, 0), -1);
 		assert_true(errno == EHOSTUNREACH || errno == EACCES);

@@ -44,7 +44,7 @@ static void test_gate_leads_to_an_allowed_name(void **state)
 
 static void test_gate_denied_names_do_not_exist(void **state)
 {
-	char address[NET_ADDRESS_TEXT_MAX];
+	char address[ADDRESS_TEXT_MAX];
 	json_t *event;
 
 	(void)state;
@@ -225,7 +225,7 @@ static void test_gate_leads_to_ranges_that_rules_name(void **state)
 
 	(void)state;
 	server_new(SERVER, 7000);
-	assert_true(net_address_parse("203.0.113.0", &range.base));
+	assert_true(address_parse("203.0.113.0", &range.base));
 	assert_int_equal(doors_set_aims(netns, &range, 1, true, &err), 0);
 	add_box("{\"allow\":[\"203.0.113.0/28:7000\"]}");
 	fd = box_connect(SERVER, 7000, SOCK_STREAM);
@@ -242,7 +242,7 @@ static void test_gate_carries_datagrams(void **state)
 {
 	struct sockaddr_in own = { .sin_family = AF_INET, .sin_port = htons(7002) }, from;
 	int server = socket(AF_INET, SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0), fd;
-	char address[NET_ADDRESS_TEXT_MAX], data[64] = "";
+	char address[ADDRESS_TEXT_MAX], data[64] = "";
 	socklen_t len = sizeof from;
 
 	(void)state;
@@ -271,7 +271,7 @@ static void test_gate_carries_datagrams(void **state)
 
 static void test_gate_asks_the_daemon_for_other_boxes(void **state)
 {
-	char address[NET_ADDRESS_TEXT_MAX], data[16];
+	char address[ADDRESS_TEXT_MAX], data[16];
 	int fd;
 
 	(void)state;

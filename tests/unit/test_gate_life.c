@@ -120,7 +120,7 @@ static void test_gate_bounds_connections(void **state)
 
 static void test_gate_keeps_addresses_of_names(void **state)
 {
-	char before[NET_ADDRESS_TEXT_MAX], other[NET_ADDRESS_TEXT_MAX], after[NET_ADDRESS_TEXT_MAX];
+	char before[ADDRESS_TEXT_MAX], other[ADDRESS_TEXT_MAX], after[ADDRESS_TEXT_MAX];
 
 	(void)state;
 	add_box(POLICY_PLAIN);
@@ -147,7 +147,7 @@ static void on_names_answer(void *arg, json_t *saved, const struct err *err)
 /* A capture asks: what was answered before is in it, however lately. */
 static void test_gate_tells_names_when_asked(void **state)
 {
-	char address[NET_ADDRESS_TEXT_MAX];
+	char address[ADDRESS_TEXT_MAX];
 	json_t *names;
 
 	(void)state;
@@ -172,7 +172,7 @@ static void test_gate_tells_names_when_asked(void **state)
 /* No address goes out that is not reserved; the gate asks in time, so no question fails. */
 static void test_gate_reserves_addresses_before_it_uses_them(void **state)
 {
-	char address[NET_ADDRESS_TEXT_MAX];
+	char address[ADDRESS_TEXT_MAX];
 
 	(void)state;
 	box_reserved = 1027;
@@ -279,7 +279,7 @@ static void test_gate_lists_connections(void **state)
 
 static void test_gate_records_what_a_box_needs(void **state)
 {
-	char data[16], address[NET_ADDRESS_TEXT_MAX];
+	char data[16], address[ADDRESS_TEXT_MAX];
 	json_t *row;
 	int fd;
 
@@ -316,7 +316,7 @@ static void test_gate_records_what_a_box_needs(void **state)
 
 static void test_gate_box_cannot_flood_the_log(void **state)
 {
-	char address[NET_ADDRESS_TEXT_MAX], name[64];
+	char address[ADDRESS_TEXT_MAX], name[64];
 	json_int_t dropped = 0;
 	size_t written;
 
@@ -359,7 +359,7 @@ static void read_status(pid_t pid, char *text, size_t size)
 
 static void test_gate_has_no_privileges(void **state)
 {
-	char status[4096], address[NET_ADDRESS_TEXT_MAX];
+	char status[4096], address[ADDRESS_TEXT_MAX];
 
 	(void)state;
 	add_box(POLICY_PLAIN);
@@ -489,7 +489,7 @@ static void test_gate_refuses_a_bad_policy_here(void **state)
 static void test_gate_large_texts_pass(void **state)
 {
 	struct buf text = BUF_INIT;
-	char address[NET_ADDRESS_TEXT_MAX];
+	char address[ADDRESS_TEXT_MAX];
 
 	(void)state;
 	buf_add_str(&text, "{\"allow\":[\"good.test:7000\"");

@@ -205,7 +205,7 @@ struct plain {
 };
 
 static bool plain_reaches(const struct policy *policy, const struct policy_rule *rule,
-	const struct policy_flow *flow, const struct policy_addr *addr)
+	const struct policy_flow *flow, const struct address *addr)
 {
 	const char *what;
 	bool closed = addr->family && policy_addr_closed(addr, &what) == POLICY_PRIVATE;
@@ -228,7 +228,7 @@ static bool plain_reaches(const struct policy *policy, const struct policy_rule 
 
 static struct plain plain_match(const struct policy *policy, const struct policy_flow *flow)
 {
-	struct policy_addr addr = policy_addr_normalise(&flow->addr);
+	struct address addr = policy_addr_normalise(&flow->addr);
 	const struct policy_rule *deny = NULL, *yes = NULL, *perhaps = NULL;
 	bool deny_http = false, never, host;
 	const char *what;
@@ -369,7 +369,7 @@ static void test_policy_match_takes(void **state)
 	static char long_name[254], labels[254];
 	_cleanup_(policy_freep) struct policy *policy = policy_new();
 	_cleanup_(policy_matcher_freep) struct policy_matcher *matcher = NULL;
-	struct policy_addr v4, v6;
+	struct address v4, v6;
 	char text[100];
 
 	(void)state;

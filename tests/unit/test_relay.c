@@ -14,7 +14,7 @@ static void test_tls_with_the_right_name_passes(void **state)
 	uint8_t hello[512], got[512];
 	size_t len = hello_to("good.test", hello);
 	int client = scene_start(RELAY_TLS), server;
-	char text[NET_ADDRESS_TEXT_MAX];
+	char text[ADDRESS_TEXT_MAX];
 
 	(void)state;
 	run_for(20);
@@ -33,7 +33,7 @@ static void test_tls_with_the_right_name_passes(void **state)
 	say(client, "more, which nobody looks at");
 	hear(server, "more, which nobody looks at");
 	assert_int_equal(scene.dialled, 1);
-	assert_string_equal(net_address_format(&scene.address, text), "127.0.0.1");
+	assert_string_equal(address_format(&scene.address, text), "127.0.0.1");
 	expect_done(client, server);
 	assert_int_equal(scene.report.bytes_out, len + 27);
 	assert_int_equal(scene.report.bytes_in, 6);

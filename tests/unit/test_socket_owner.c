@@ -57,12 +57,12 @@ static struct doors_endpoint endpoint_of(const struct sockaddr_in6 *address)
 	struct doors_endpoint endpoint = { .port = ntohs(address->sin6_port) };
 
 	if (address->sin6_family == AF_INET)
-		endpoint.address = net_address_v4(
+		endpoint.address = address_v4(
 			(const uint8_t *)&((const struct sockaddr_in *)address)->sin_addr);
 	else if (IN6_IS_ADDR_V4MAPPED(&address->sin6_addr))
-		endpoint.address = net_address_v4(address->sin6_addr.s6_addr + 12);
+		endpoint.address = address_v4(address->sin6_addr.s6_addr + 12);
 	else
-		endpoint.address = net_address_v6(address->sin6_addr.s6_addr);
+		endpoint.address = address_v6(address->sin6_addr.s6_addr);
 	return endpoint;
 }
 
@@ -297,9 +297,9 @@ static json_t *event_of(const struct fixture *f, enum kind kind, const char *nam
 	char from[64], to[64];
 	const char *form = f->ends.from[kind].address.family == 6 ? "[%s]:%u" : "%s:%u";
 
-	snprintf(from, sizeof from, form, net_address_format(&f->ends.from[kind].address, to),
+	snprintf(from, sizeof from, form, address_format(&f->ends.from[kind].address, to),
 		f->ends.from[kind].port);
-	net_address_format(&f->ends.to[kind].address, to);
+	address_format(&f->ends.to[kind].address, to);
 	return json_pack("{s:s,s:s,s:s,s:i,s:s*}", "from", from, "protocol",
 		protocols[kind] == IPPROTO_TCP ? "tcp" : "udp", "address", name ? "192.0.2.7" : to,
 		"port", f->ends.to[kind].port, "name", name);

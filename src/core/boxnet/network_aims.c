@@ -90,13 +90,8 @@ static const struct {
 
 static void add_range(struct doors_range **list, size_t *count, const struct policy_cidr *cidr)
 {
-	struct doors_range *range;
-
 	xgrow(*list, *count + 1);
-	range = &(*list)[(*count)++];
-	*range = (struct doors_range){ .bits = cidr->bits };
-	range->base.family = cidr->base.family;
-	memcpy(range->base.bytes, cidr->base.bytes, sizeof range->base.bytes);
+	(*list)[(*count)++] = (struct doors_range){ .base = cidr->base, .bits = cidr->bits };
 }
 
 static bool sees_everything(const struct network *net)

@@ -53,14 +53,14 @@ static const char *text_of(const json_t *object, const char *key)
 static bool read_target(const json_t *seen, char *out, bool *ret_is_name)
 {
 	const char *name = text_of(seen, "name");
-	struct policy_addr addr;
+	struct address addr;
 
 	*ret_is_name = *name != '\0';
 	if (*name)
 		return policy_name_normalise(name, out) == NULL;
 	if (policy_addr_parse(text_of(seen, "address"), &addr, NULL) < 0)
 		return false;
-	policy_addr_text(&addr, out);
+	address_format(&addr, out);
 	return true;
 }
 
@@ -237,11 +237,11 @@ static void write_refused(const json_t *seen, struct buf *out)
 			buf_add_str(out, "# Refused while watching, and not in this list:\n");
 		buf_addf(out, "#   %s", name);
 		if (is_name && *text_of(one, "address")) {
-			struct policy_addr addr;
+			struct address addr;
 			char text[POLICY_ADDR_SIZE];
 
 			if (policy_addr_parse(text_of(one, "address"), &addr, NULL) == 0)
-				buf_addf(out, " (%s)", policy_addr_text(&addr, text));
+				buf_addf(out, " (%s)", address_format(&addr, text));
 		}
 		buf_addf(out, " port %u/%s\n", (unsigned)(number_of(one, "port") & 0xffff),
 			!strcmp(text_of(one, "protocol"), "udp") ? "udp" : "tcp");

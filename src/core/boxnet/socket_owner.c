@@ -60,7 +60,7 @@ static int open_diag(int netns, struct err *err)
 	return fd;
 }
 
-static void put_address(__be32 out[4], const struct net_address *address)
+static void put_address(__be32 out[4], const struct address *address)
 {
 	memcpy(out, address->bytes, address->family == 4 ? 4 : 16);
 }
@@ -98,7 +98,7 @@ static int send_question(int fd, const struct question *question, bool dump, str
 	return 0;
 }
 
-static bool is_any(const struct net_address *address)
+static bool is_any(const struct address *address)
 {
 	static const uint8_t zero[16];
 
@@ -106,31 +106,31 @@ static bool is_any(const struct net_address *address)
 }
 
 /* A dual-stack socket shows IPv4 as ::ffff:a.b.c.d. */
-static struct net_address address_of(const struct inet_diag_msg *found)
+static struct address address_of(const struct inet_diag_msg *found)
 {
 	const uint8_t *bytes = (const uint8_t *)found->id.idiag_src;
 	static const uint8_t mapped[12] = { [10] = 0xff, [11] = 0xff };
 
 	if (found->idiag_family == AF_INET)
-		return net_address_v4(bytes);
+		return address_v4(bytes);
 	if (!memcmp(bytes, mapped, sizeof mapped))
-		return net_address_v4(bytes + 12);
-	return net_address_v6(bytes);
+		return address_v4(bytes + 12);
+	return address_v6(bytes);
 }
 
 /* A dump tells of every socket with the port; an exact answer needs no less. */
 static bool is_asked_for(const struct question *question, const struct inet_diag_msg *found)
 {
-	struct net_address own = address_of(found);
+	struct address own = address_of(found);
 	uint16_t far = ntohs(found->id.idiag_dport);
 
 	if (!found->idiag_inode || ntohs(found->id.idiag_sport) != question->from->port)
 		return false;
 	if (question->protocol == IPPROTO_UDP)
-		return (is_any(&own) || net_address_equal(&own, &question->from->address)) &&
+		return (is_any(&own) || address_equal(&own, &question->from->address)) &&
 		       (!far || far == question->to->port);
 	return found->idiag_state != LISTEN && found->idiag_state != TIME_WAIT &&
-	       far == question->to->port && net_address_equal(&own, &question->from->address);
+	       far == question->to->port && address_equal(&own, &question->from->address);
 }
 
 /* False: there is nothing more to come. */
@@ -303,7 +303,7 @@ json_t *socket_owner_holds(ino_t inode, const pid_t *pids, size_t count)
 /* "192.0.2.1:80" or "[2001:db8::1]:80". */
 static bool read_endpoint(const char *text, struct doors_endpoint *ret)
 {
-	char address[NET_ADDRESS_TEXT_MAX + 2];
+	char address[ADDRESS_TEXT_MAX + 2];
 	const char *colon = text ? strrchr(text, ':') : NULL;
 	size_t len = colon ? (size_t)(colon - text) : 0;
 	bool brackets = len > 2 && text[0] == '[' && text[len - 1] == ']';
@@ -314,7 +314,7 @@ static bool read_endpoint(const char *text, struct doors_endpoint *ret)
 		return false;
 	snprintf(address, sizeof address, "%.*s", (int)(len - (brackets ? 2 : 0)), text + brackets);
 	ret->port = (uint16_t)port;
-	return net_address_parse(address, &ret->address);
+	return address_parse(address, &ret->address);
 }
 
 static bool read_far_end(const json_t *event, struct doors_endpoint *ret)
@@ -328,7 +328,7 @@ static bool read_far_end(const json_t *event, struct doors_endpoint *ret)
 	*ret = (struct doors_endpoint){ .port = (uint16_t)port };
 	/* With a name the address is where it led, not what the box sees. */
 	if (address && !json_object_get(event, "name"))
-		net_address_parse(address, &ret->address);
+		address_parse(address, &ret->address);
 	return port > 0 && port <= UINT16_MAX;
 }
 

@@ -138,7 +138,7 @@ static bool wants_addresses(const struct dns_box *box, const struct dns_query *q
 }
 
 static struct dns_reply synthetic_reply(
-	struct dns_box *box, const struct dns_query *query, struct net_address both[2])
+	struct dns_box *box, const struct dns_query *query, struct address both[2])
 {
 	/* Both families at once: the reply takes the one that was asked for. */
 	if (!box->options.synthetic ||
@@ -155,7 +155,7 @@ size_t dns_box_answer(struct dns_box *box, const struct dns_origin *origin, cons
 	struct dns_query query;
 	struct dns_reply reply = { .rcode = dns_query_parse(message, len, &query) };
 	enum dns_verdict verdict = DNS_MALFORMED;
-	struct net_address both[2];
+	struct address both[2];
 	struct upstream_result result;
 
 	result.private_count = 0;

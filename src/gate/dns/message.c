@@ -102,7 +102,7 @@ size_t dns_reply_udp_max(const struct dns_query *query)
 	return MIN(query->udp_size, DNS_UDP_SIZE);
 }
 
-static size_t address_size(const struct dns_query *query, const struct net_address *address)
+static size_t address_size(const struct dns_query *query, const struct address *address)
 {
 	if (query->type == DNS_TYPE_A && address->family == 4)
 		return 4;

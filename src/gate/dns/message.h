@@ -6,7 +6,7 @@
  * followed here, and types beside A and AAAA have no data (HTTPS and SVCB records would carry
  * address hints and keys past whoever watches the names). */
 #pragma once
-#include "net/address.h"
+#include "base/address.h"
 #include "net/dns_name.h"
 
 enum {
@@ -64,8 +64,8 @@ enum dns_rcode dns_query_parse(const uint8_t *message, size_t len, struct dns_qu
 
 struct dns_reply {
 	enum dns_rcode rcode;
-	uint32_t ttl;			     /* of each address, seconds */
-	const struct net_address *addresses; /* those of the other family are skipped */
+	uint32_t ttl;			 /* of each address, seconds */
+	const struct address *addresses; /* those of the other family are skipped */
 	size_t count;
 };
 
@@ -101,7 +101,7 @@ struct dns_result {
 	uint32_t
 		ttl; /* the lowest on the way; of a negative answer what its SOA says; 0: unknown */
 	size_t count;
-	struct net_address addresses[DNS_ADDRESSES_MAX];
+	struct address addresses[DNS_ADDRESSES_MAX];
 };
 
 /* Reads a reply to question. Aliases are followed within the message, 16 at most; addresses of

@@ -94,7 +94,7 @@ static bool take_address(const struct walk *walk, const struct record *record, u
 	if (result->count == DNS_ADDRESSES_MAX)
 		return true;
 	result->addresses[result->count++] =
-		record->type == DNS_TYPE_A ? net_address_v4(data) : net_address_v6(data);
+		record->type == DNS_TYPE_A ? address_v4(data) : address_v6(data);
 	result->ttl = MIN(result->ttl, ttl);
 	return true;
 }

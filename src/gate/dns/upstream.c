@@ -13,6 +13,7 @@
 #include "base/clock.h"
 #include "base/text.h"
 #include "loop/loop.h"
+#include "policy/policy.h"
 #include "gate/dns/wire_internal.h"
 #include "gate/dns/upstream_internal.h"
 #include <errno.h>
@@ -74,7 +75,7 @@ static void judge(const struct dns_result *from, unsigned flags, struct upstream
 {
 	*ret = (struct upstream_result){ .ttl = from->ttl };
 	for (size_t i = 0; i < from->count; i++) {
-		if (flags & UPSTREAM_ALLOW_PRIVATE || !net_address_special(&from->addresses[i]))
+		if (flags & UPSTREAM_ALLOW_PRIVATE || !policy_addr_special(&from->addresses[i]))
 			ret->addresses[ret->count++] = from->addresses[i];
 		else
 			ret->private_count++;

@@ -5,9 +5,9 @@
  * own, and so a port of its own, a random id and mixed case, all of which a forged answer would
  * have to guess. */
 #pragma once
+#include "base/address.h"
 #include "base/alloc.h"
 #include "base/err.h"
-#include "net/address.h"
 #include "gate/dns/message.h"
 #include "net/resolv_conf.h"
 #include <sys/socket.h>
@@ -46,7 +46,7 @@ struct upstream_result {
 	enum upstream_status status;
 	uint32_t ttl; /* seconds, as clamped; what is left of it for a kept answer */
 	size_t count;
-	struct net_address addresses[DNS_ADDRESSES_MAX];
+	struct address addresses[DNS_ADDRESSES_MAX];
 	unsigned private_count; /* addresses left out because they are not public */
 };
 

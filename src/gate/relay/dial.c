@@ -27,7 +27,7 @@ enum {
 
 struct attempt {
 	struct dial *dial;
-	struct net_address address;
+	struct address address;
 	int fd;
 	struct loop_fd *watch; /* NULL: failed or not begun */
 };
@@ -37,7 +37,7 @@ struct family {
 	struct dial *dial;
 	struct upstream_ask *ask; /* NULL: answered */
 	enum upstream_status status;
-	struct net_address addresses[DIAL_ADDRESSES_MAX];
+	struct address addresses[DIAL_ADDRESSES_MAX];
 	size_t count, used;
 };
 
@@ -46,7 +46,7 @@ struct dial {
 	const struct dial_ops *ops;
 	void *arg;
 	char name[DNS_HOST_MAX + 2]; /* one that is too long stays too long when it is cut */
-	struct net_address address;  /* family 0: by name */
+	struct address address;	     /* family 0: by name */
 	uint16_t port;
 	unsigned flags; /* of the questions */
 	bool by_proxy;
@@ -99,7 +99,7 @@ void dial_cancel(struct dial *dial)
 static void finish(struct dial *dial, int fd, const struct err *err)
 {
 	const struct dial_ops *ops = dial->ops;
-	struct net_address address = { 0 };
+	struct address address = { 0 };
 	void *arg = dial->arg;
 	struct err copy = ERR_INIT;
 
@@ -114,9 +114,8 @@ static void finish(struct dial *dial, int fd, const struct err *err)
 static void finish_failed(struct dial *dial)
 {
 	struct err *err = &dial->last;
-	char text[NET_ADDRESS_TEXT_MAX];
-	const char *name =
-		dial->address.family ? net_address_format(&dial->address, text) : dial->name;
+	char text[ADDRESS_TEXT_MAX];
+	const char *name = dial->address.family ? address_format(&dial->address, text) : dial->name;
 	bool failed = false, is_private = false;
 
 	for (size_t i = 0; i < FAMILIES; i++) {
@@ -162,11 +161,11 @@ static void on_talked(void *arg, const struct err *err)
 static void win(struct attempt *attempt)
 {
 	struct dial *dial = attempt->dial;
-	char text[NET_ADDRESS_TEXT_MAX];
+	char text[ADDRESS_TEXT_MAX];
 	const char *host = dial->name;
 
 	if (dial->address.family)
-		host = net_address_format(&dial->address, text);
+		host = address_format(&dial->address, text);
 	dial->winner = attempt;
 	loop_timer_stop(dial->next);
 	for (size_t i = 0; i < FAMILIES; i++)
@@ -184,12 +183,11 @@ static void win(struct attempt *attempt)
 }
 
 /* Of an address whose connect failed with errno_value. */
-static void note_failure(struct dial *dial, const struct net_address *address, int errno_value)
+static void note_failure(struct dial *dial, const struct address *address, int errno_value)
 {
-	char text[NET_ADDRESS_TEXT_MAX];
+	char text[ADDRESS_TEXT_MAX];
 
-	err_sys(&dial->last, errno_value, "connect to %s port %u",
-		net_address_format(address, text),
+	err_sys(&dial->last, errno_value, "connect to %s port %u", address_format(address, text),
 		dial->by_proxy ? dial->settings.proxy->port : dial->port);
 	/* ENETUNREACH, EHOSTUNREACH and the like, or what a firewall here says. */
 	if (dial->last.kind == ERR_SYSTEM || dial->last.kind == ERR_FORBIDDEN)
@@ -216,7 +214,7 @@ static void on_attempt(void *arg, unsigned ready)
 }
 
 static socklen_t fill_address(
-	const struct net_address *address, uint16_t port, struct sockaddr_storage *ret)
+	const struct address *address, uint16_t port, struct sockaddr_storage *ret)
 {
 	struct sockaddr_in *v4 = (struct sockaddr_in *)ret;
 	struct sockaddr_in6 *v6 = (struct sockaddr_in6 *)ret;
@@ -235,7 +233,7 @@ static socklen_t fill_address(
 }
 
 /* False: it failed at once. */
-static bool try_address(struct dial *dial, const struct net_address *address)
+static bool try_address(struct dial *dial, const struct address *address)
 {
 	struct attempt *attempt = &dial->attempts[dial->attempt_count];
 	uint16_t port = dial->by_proxy ? dial->settings.proxy->port : dial->port;
@@ -264,7 +262,7 @@ static bool try_address(struct dial *dial, const struct net_address *address)
 /* ---- which one next ------------------------------------------------------------------------- */
 
 /* The next address, families taking turns; NULL: none is known now. */
-static const struct net_address *pick(struct dial *dial)
+static const struct address *pick(struct dial *dial)
 {
 	for (unsigned i = 0; i < FAMILIES; i++) {
 		struct family *family = &dial->families[(dial->turn + i) % FAMILIES];
@@ -277,7 +275,7 @@ static const struct net_address *pick(struct dial *dial)
 	return NULL;
 }
 
-static bool may_try(struct dial *dial, const struct net_address *address)
+static bool may_try(struct dial *dial, const struct address *address)
 {
 	if (dial->by_proxy || dial->ops->may(dial->arg, address))
 		return true;
@@ -299,7 +297,7 @@ static void pace(struct dial *dial, unsigned ms)
 /* One more address, now. Ends the dial when nothing is left to hope for. */
 static void go_on(struct dial *dial)
 {
-	const struct net_address *address;
+	const struct address *address;
 
 	while (dial->attempt_count < DIAL_ADDRESSES_MAX && (address = pick(dial)))
 		if (may_try(dial, address) && try_address(dial, address)) {
@@ -355,7 +353,7 @@ static void ask(struct dial *dial, const char *name)
 		finish_failed(dial);
 }
 
-static void try_one(struct dial *dial, const struct net_address *address)
+static void try_one(struct dial *dial, const struct address *address)
 {
 	struct family *family = &dial->families[address->family == 4];
 
@@ -376,7 +374,7 @@ static void begin(void *arg)
 {
 	struct dial *dial = arg;
 	const struct dial_proxy *proxy = dial->settings.proxy;
-	struct net_address address;
+	struct address address;
 
 	if (!is_target(dial)) {
 		err_set(&dial->last, ERR_INVALID, "'%.64s' cannot be dialled", dial->name);
@@ -385,7 +383,7 @@ static void begin(void *arg)
 		   !dial->ops->may(dial->arg, &dial->address)) {
 		dial->refused_count++;
 		finish_failed(dial);
-	} else if (dial->by_proxy && net_address_parse(proxy->host, &address)) {
+	} else if (dial->by_proxy && address_parse(proxy->host, &address)) {
 		try_one(dial, &address);
 	} else if (dial->by_proxy) {
 		dial->flags = UPSTREAM_ALLOW_PRIVATE;

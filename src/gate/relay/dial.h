@@ -5,8 +5,8 @@
  * first that answers wins. With a proxy (the host reaches the world only that way) the name is
  * handed to it by CONNECT and nothing is resolved here. */
 #pragma once
+#include "base/address.h"
 #include "base/err.h"
-#include "net/address.h"
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -35,11 +35,11 @@ int dial_proxy_parse(
 void dial_proxy_done(struct dial_proxy *proxy);
 /* Whether name or address is to be reached without it; true when there is none. */
 bool dial_proxy_is_exempt(
-	const struct dial_proxy *proxy, const char *name, const struct net_address *address);
+	const struct dial_proxy *proxy, const char *name, const struct address *address);
 
 struct dial_target {
-	const char *name;	    /* "": address alone */
-	struct net_address address; /* family 0: by name */
+	const char *name;	/* "": address alone */
+	struct address address; /* family 0: by name */
 	uint16_t port;
 	bool allow_private; /* upstream may answer with private addresses */
 };
@@ -48,13 +48,13 @@ struct dial_ops {
 	/* May this address be connected to? Called before anything is sent there, for each; also
 	 * when target.address is to be reached by a proxy, never for the proxy's own. Must not
 	 * cancel the dial. */
-	bool (*may)(void *arg, const struct net_address *address);
+	bool (*may)(void *arg, const struct address *address);
 	/* Exactly once, from the loop, never from within dial_start: fd connected and non-blocking,
 	 * yours; -1 with err (ERR_FORBIDDEN when no address was allowed or the proxy refused,
 	 * ERR_NOT_FOUND for no such name, ERR_TIMEOUT, ERR_LIMIT without descriptors,
 	 * ERR_UNAVAILABLE or the like for the rest). The dial is freed. address: family 0 by a
 	 * proxy. */
-	void (*done)(void *arg, int fd, const struct net_address *address, const struct err *err);
+	void (*done)(void *arg, int fd, const struct address *address, const struct err *err);
 };
 
 struct dial_settings {

@@ -85,7 +85,7 @@ static int take_place(const char *text, struct dial_proxy *ret, struct err *err)
 	size_t len = strcspn(text, "/");
 	_cleanup_free_ char *place = xstrndup(text, len);
 	char *host = place, *port = NULL;
-	struct net_address address;
+	struct address address;
 	struct dns_name name;
 	uint64_t number = PORT_HTTP;
 
@@ -102,7 +102,7 @@ static int take_place(const char *text, struct dial_proxy *ret, struct err *err)
 	} else if ((port = strchr(place, ':'))) {
 		*port++ = '\0';
 	}
-	if (!net_address_parse(host, &address) && (*place == '[' || !dns_name_parse(host, &name)))
+	if (!address_parse(host, &address) && (*place == '[' || !dns_name_parse(host, &name)))
 		return err_set(err, ERR_INVALID, "proxy: '%.64s' is no host", host);
 	if (port && parse_u64("the proxy's port", port, 1, 65535, &number, err) < 0)
 		return -1;
@@ -146,10 +146,10 @@ static void parse_exempt(const char *text, struct dial_proxy *ret)
 	}
 }
 
-static bool in_range(const struct net_address *address, const char *entry)
+static bool in_range(const struct address *address, const char *entry)
 {
 	char text[DNS_HOST_MAX];
-	struct net_address base;
+	struct address base;
 	uint64_t bits;
 	char *slash;
 
@@ -157,7 +157,7 @@ static bool in_range(const struct net_address *address, const char *entry)
 	slash = strchr(text, '/');
 	if (slash)
 		*slash = '\0';
-	if (!net_address_parse(text, &base) || base.family != address->family)
+	if (!address_parse(text, &base) || base.family != address->family)
 		return false;
 	bits = base.family == 4 ? 32 : 128;
 	if (slash && parse_u64("bits", slash + 1, 0, bits, &bits, NULL) < 0)
@@ -183,7 +183,7 @@ static bool covers_name(const char *entry, const char *name)
 }
 
 bool dial_proxy_is_exempt(
-	const struct dial_proxy *proxy, const char *name, const struct net_address *address)
+	const struct dial_proxy *proxy, const char *name, const struct address *address)
 {
 	if (!proxy || !*proxy->host)
 		return true;

@@ -6,7 +6,7 @@
  * request line, the shape of each header; then those headers that say where the request goes and
  * where it ends. */
 #include "gate/relay/http_guard_internal.h"
-#include "net/address.h"
+#include "base/address.h"
 #include "policy/policy.h"
 #include <ctype.h>
 #include <strings.h>
@@ -273,14 +273,14 @@ static bool read_port(struct slice text, uint16_t *ret)
 static bool read_host(struct slice text, bool is_v6, char *out)
 {
 	char copy[POLICY_NAME_SIZE], name[POLICY_NAME_SIZE];
-	struct net_address address;
+	struct address address;
 
 	if (!text.len || text.len >= sizeof copy)
 		return false;
 	memcpy(copy, text.at, text.len);
 	copy[text.len] = '\0';
-	if (net_address_parse(copy, &address)) {
-		net_address_format(&address, out);
+	if (address_parse(copy, &address)) {
+		address_format(&address, out);
 		return is_v6 == (address.family == 6);
 	}
 	if (is_v6 || policy_name_normalise(copy, name))

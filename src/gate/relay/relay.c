@@ -303,7 +303,7 @@ static void server_is_there(struct relay *relay)
 	relay_flow_move(relay, &relay->in);
 }
 
-static void on_dialled(void *arg, int fd, const struct net_address *address, const struct err *err)
+static void on_dialled(void *arg, int fd, const struct address *address, const struct err *err)
 {
 	struct relay *relay = arg;
 
@@ -323,7 +323,7 @@ static void on_dialled(void *arg, int fd, const struct net_address *address, con
 	server_is_there(relay);
 }
 
-static bool on_may(void *arg, const struct net_address *address)
+static bool on_may(void *arg, const struct address *address)
 {
 	struct relay *relay = arg;
 

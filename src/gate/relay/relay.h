@@ -11,8 +11,8 @@
  * not read stops the server's sending and the other way round. Half-closed connections stay until
  * the other half ends, too. A refused connection ends with RST. */
 #pragma once
+#include "base/address.h"
 #include "base/err.h"
-#include "net/address.h"
 #include "net/dns_name.h"
 #include <stdbool.h>
 #include <stdint.h>
@@ -70,16 +70,16 @@ struct relay_report {
 	char why[128];		      /* for people; "" when there is nothing to say */
 	uint64_t bytes_out, bytes_in; /* of the box, into the box */
 	int64_t duration_us;
-	struct net_address address; /* where it led; family 0: not known */
+	struct address address; /* where it led; family 0: not known */
 };
 
 /* Called from the loop, never from within a call to this file. They may cut relays, this one too,
  * but free none. */
 struct relay_ops {
-	bool (*seen)(void *arg, const struct relay_seen *seen);	   /* false: refused */
-	bool (*may)(void *arg, const struct net_address *address); /* as in dial.h */
+	bool (*seen)(void *arg, const struct relay_seen *seen); /* false: refused */
+	bool (*may)(void *arg, const struct address *address);	/* as in dial.h */
 	void (*dialled)(
-		void *arg, const struct net_address *address); /* it is connected; may be NULL */
+		void *arg, const struct address *address); /* it is connected; may be NULL */
 	/* Bytes were given to the server (out) or to the client, right now; must not free the
 	 * relay. May be NULL. */
 	void (*moved)(void *arg, bool out);

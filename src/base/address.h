@@ -1,0 +1,19 @@
+/* address.h - an IPv4 or IPv6 address as a value; which of them are special, the policy knows */
+#pragma once
+#include <stdbool.h>
+#include <stdint.h>
+
+struct address {
+	uint8_t family;	   /* 4 or 6; 0 is none */
+	uint8_t bytes[16]; /* network order; IPv4 uses the first four, the rest is zero */
+};
+
+enum { ADDRESS_TEXT_MAX = 46 };
+
+struct address address_v4(const uint8_t bytes[4]);
+struct address address_v6(const uint8_t bytes[16]);
+/* "192.0.2.1" or "2001:db8::1", nothing else: no port, no scope, no octal. */
+bool address_parse(const char *text, struct address *ret);
+/* out needs ADDRESS_TEXT_MAX bytes. Returns out; "none" when there is none. */
+char *address_format(const struct address *address, char *out);
+bool address_equal(const struct address *a, const struct address *b);
