@@ -35,6 +35,24 @@ static void add_row(struct table *table, json_t *image, const char *branch)
 	table_add(table, json_str(image, "origin"));
 }
 
+/* Its names but the first, each with the id; the rest stands with the first. */
+static void add_other_names(struct table *table, json_t *image)
+{
+	enum { OTHERS = 6 };
+	json_t *name;
+	size_t i;
+
+	json_array_foreach (json_object_get(image, "names"), i, name) {
+		if (!strcmp(json_string_value(name), json_str(image, "name")))
+			continue;
+		table_add(table, json_string_value(name));
+		table_add(table, json_str(image, "owner"));
+		table_add(table, json_str(image, "id"));
+		for (int other = 0; other < OTHERS; other++)
+			table_add(table, "");
+	}
+}
+
 static bool has_id(json_t *images, const char *id)
 {
 	json_t *image;
@@ -126,8 +144,10 @@ int cmd_image_ls(struct cli *cli, int argc, char **argv)
 	if (tree)
 		add_below(table, images, "", "", 0);
 	else
-		json_array_foreach (images, i, image)
+		json_array_foreach (images, i, image) {
 			add_row(table, image, "");
+			add_other_names(table, image);
+		}
 	return table_print(table);
 }
 
@@ -216,7 +236,7 @@ int cmd_image_tag(struct cli *cli, int argc, char **argv)
 	if (cli->json)
 		return cli_print_json(steal_ptr(&image));
 	if (!cli->quiet)
-		puts(json_str(image, "name"));
+		puts(argv[1]);
 	return 0;
 }
 

@@ -171,6 +171,16 @@ def test_an_image_for_many_machines(puller, registry, layout, small):
 # ---- import, export ------------------------------------------------------------------------------------------
 
 
+def test_every_name_of_an_image_is_listed(yard, small, tmp_path):
+    first, second = random_name("root"), f"{random_name('root')}:v2"
+    (tmp_path / "root.tar").write_bytes(ocitools.tar(small))
+    yard.box("image", "import", str(tmp_path / "root.tar"), first)
+    assert yard.box("image", "tag", first, second).stdout == f"{second}\n"
+    names = {line.split()[0]: line.split()[1] for line in yard.box("image", "ls").stdout.splitlines()}
+    assert names[first] == names[second] == yard.json("image", "show", first)["id"]
+    yard.box("image", "rm", first)
+
+
 @asan
 @pytest.mark.parametrize("compression", sorted(ocitools.STREAMS))
 def test_import_a_root_file_system(yard, make_box, small, tmp_path, compression):
