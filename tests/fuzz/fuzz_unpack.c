@@ -137,7 +137,7 @@ static void take_json(const uint8_t *data, size_t size)
 
 		if (!config.count || image_config_check(config.config, NULL) < 0)
 			__builtin_trap();
-		back = oci_config_export(config.config);
+		back = oci_config_export(config.config, NULL);
 		json_decref(back);
 		oci_config_done(&config);
 	}
