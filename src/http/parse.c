@@ -146,7 +146,7 @@ static unsigned count_header(const struct http_head *head, const char *name)
 	return count;
 }
 
-static bool parse_length(const char *text, uint64_t *ret)
+bool http_parse_length(const char *text, uint64_t *ret)
 {
 	size_t digits = strspn(text, "0123456789");
 	uint64_t value = 0;
@@ -170,7 +170,7 @@ static void check_framing(struct http_head *head, struct http_piece *piece)
 	if (count_header(head, "Content-Length") > 1 || count_header(head, "Transfer-Encoding") > 1)
 		return refuse(
 			piece, 400, ERR_INVALID, "repeated Content-Length or Transfer-Encoding");
-	if (length && !parse_length(length, &head->length))
+	if (length && !http_parse_length(length, &head->length))
 		return refuse(piece, 400, ERR_INVALID, "Content-Length is not a number");
 	if (coding && (strcasecmp(coding, "chunked") || !head->minor))
 		return refuse(piece, 501, ERR_UNSUPPORTED,

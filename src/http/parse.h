@@ -79,3 +79,6 @@ bool http_head_has_token(const struct http_head *head, const char *name, const c
 bool http_head_has_body(const struct http_head *head);
 
 const char *http_status_text(int status); /* "Not Found" */
+
+/* The value of a Content-Length: digits alone, 18 at most. False: it is none. */
+bool http_parse_length(const char *text, uint64_t *ret);

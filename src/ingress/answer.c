@@ -4,6 +4,7 @@
  * line without CR, a folded line, a space before the colon, a control byte, two lengths, a length
  * and a coding are each the end. */
 #include "ingress/answer.h"
+#include "http/parse.h"
 #include <ctype.h>
 #include <stdio.h>
 #include <strings.h>
@@ -123,19 +124,6 @@ static const char *read_lines(struct answer *answer)
 	return first ? "no status line" : why;
 }
 
-static bool read_length(const char *text, uint64_t *ret)
-{
-	size_t digits = strspn(text, "0123456789");
-	uint64_t value = 0;
-
-	if (!digits || digits > 18 || text[digits])
-		return false;
-	for (; *text; text++)
-		value = value * 10 + (unsigned)(*text - '0');
-	*ret = value;
-	return true;
-}
-
 static bool has_token(const struct answer *answer, const char *name, const char *token)
 {
 	size_t len = strlen(token);
@@ -181,7 +169,7 @@ static const char *read_framing(struct answer *answer)
 		return "a transfer coding other than chunked";
 	answer->has_length = length != NULL;
 	answer->length = 0;
-	if (length && !read_length(length, &answer->length))
+	if (length && !http_parse_length(length, &answer->length))
 		return "Content-Length is not a number";
 	answer->keep = answer->minor && !has_token(answer, "Connection", "close");
 	answer->left = 0;
