@@ -81,8 +81,8 @@ static int map_name(struct untar *untar, const char *name, char *ret, struct err
 		if (!len)
 			continue;
 		if (at + len + 2 > PATH_MAX)
-			return err_set(err, ERR_TOO_LARGE, "the archive holds a name over %d bytes",
-				PATH_MAX);
+			return err_set(err, ERR_TOO_LARGE,
+				"it is nested deeper than a path may be long (%d bytes)", PATH_MAX);
 		if (at)
 			ret[at++] = '/';
 		memcpy(ret + at, part, len);
