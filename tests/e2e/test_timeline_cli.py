@@ -360,5 +360,6 @@ def test_threads_are_not_called_processes(yard, make_box):
     box.start("python3", "-c", "import threading, time\n"
               "for _ in range(20): threading.Thread(target=time.sleep, args=(1000,)).start()")
     eventually(lambda: figures(box)["threads"] >= 21, 10, lambda: figures(box))
-    assert figures(box)["processes"] == 2
+    # Whatever was run before in the box may still be on its way out.
+    eventually(lambda: figures(box)["processes"] == 2, 5, lambda: figures(box))
     assert yard.json("snapshot", box.name)["processes"] == 2
