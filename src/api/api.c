@@ -109,12 +109,16 @@ static int check_query(const struct call *call, struct err *err)
 	return 0;
 }
 
-/* The handler works for whoever asks: core finds what he may see, and events name him. */
+/* The handler works for whoever asks: core finds what he may see, and events name him. A copy: the
+ * request goes with its answer, which may be given before core is through. */
 static void run_handler(struct call *call)
 {
-	const struct asker *before = auth_enter(call->api->auth, call->principal);
+	const struct principal principal = *call->principal;
+	const struct asker *before = auth_enter(call->api->auth, &principal);
 
+	call->principal = &principal;
 	call->route->handler(call);
+	call->principal = NULL;
 	auth_leave(call->api->auth, before);
 }
 

@@ -171,13 +171,15 @@ out:
 	return done;
 }
 
-/* In the name of whoever opened the connection. */
+/* In the name of whoever opened the connection; the session may go meanwhile. */
 static int start(struct session *session, json_t *message, struct err *err)
 {
-	const struct asker *before = auth_enter(session->x.api->auth, &session->principal);
+	struct auth *auth = session->x.api->auth;
+	const struct principal principal = session->principal;
+	const struct asker *before = auth_enter(auth, &principal);
 	int done = start_program(session, message, err);
 
-	auth_leave(session->x.api->auth, before);
+	auth_leave(auth, before);
 	return done;
 }
 
