@@ -199,6 +199,23 @@ int checkpoint_open_plain(
 	return fd < 0 ? err_sys(err, errno, "open the files of state '%s'", checkpoint->id) : fd;
 }
 
+int checkpoints_open_shared(
+	struct checkpoints *checkpoints, const char *id, int *ret, struct err *err)
+{
+	const struct checkpoint *checkpoint = checkpoint_find(checkpoints, id);
+	char path[CHECKPOINT_ID_MAX + sizeof "/" SHARED_NAME];
+
+	if (!checkpoint || checkpoint->plain != PLAIN_DISK)
+		return err_set(err, ERR_NOT_FOUND, "there is no state '%s' on the disk", id);
+	snprintf(path, sizeof path, "%s/%s", id, SHARED_NAME);
+	if (mkdirat(checkpoints->top, path, 0700) < 0 && errno != EEXIST)
+		return err_sys(err, errno, "make the shared folder of state '%s'", id);
+	*ret = openat(checkpoints->top, path, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
+	if (*ret < 0)
+		return err_sys(err, errno, "open the shared folder of state '%s'", id);
+	return 0;
+}
+
 /* ---- packing and unpacking ------------------------------------------------------------------ */
 
 static struct answer *answer_new(checkpoints_done done, checkpoints_opened opened, void *arg)
@@ -445,7 +462,7 @@ bool checkpoints_is_quick(const struct checkpoints *checkpoints, const char *id)
 }
 
 /* Of whatever is there: a capture may still be writing. */
-static uint64_t folder_bytes(int fd)
+static uint64_t folder_bytes(int fd, bool sparse)
 {
 	DIR *dir = fdopendir(fd);
 	struct dirent *entry;
@@ -459,7 +476,7 @@ static uint64_t folder_bytes(int fd)
 	while ((entry = readdir(dir)))
 		if (fstatat(dirfd(dir), entry->d_name, &st, AT_SYMLINK_NOFOLLOW) == 0 &&
 			S_ISREG(st.st_mode))
-			bytes += (uint64_t)st.st_size;
+			bytes += sparse ? (uint64_t)st.st_blocks * 512 : (uint64_t)st.st_size;
 	closedir(dir);
 	return bytes;
 }
@@ -478,11 +495,16 @@ void checkpoints_sizes(const struct checkpoints *checkpoints, const char *id, ui
 	if (checkpoint->plain != PLAIN_NONE) {
 		fd = checkpoint_open_plain(checkpoints, checkpoint, NULL);
 		if (fd >= 0)
-			*ret_plain = folder_bytes(fd);
+			*ret_plain = folder_bytes(fd, false);
 	}
 	snprintf(path, sizeof path, "%s/%s", id, PACKED_NAME);
 	if (checkpoint->packed && fstatat(checkpoints->top, path, &st, AT_SYMLINK_NOFOLLOW) == 0)
 		*ret_packed = (uint64_t)st.st_size;
+	snprintf(path, sizeof path, "%s/%s", id, SHARED_NAME);
+	fd = openat(checkpoints->top, path, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
+	if (fd >= 0)
+		*(checkpoint->plain != PLAIN_NONE ? ret_plain : ret_packed) +=
+			folder_bytes(fd, true);
 }
 
 void checkpoints_each(

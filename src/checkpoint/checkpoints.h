@@ -3,6 +3,9 @@
  *   BOX_HOME/states/ID/plain/…      as the driver wrote it, ready to be restored from
  *   BOX_HOME/states/ID/packed.zst   the same files, compressed, with a checksum of each; its end
  *                                   holds its own SHA-256
+ *   BOX_HOME/states/ID/shared/…     hard links to files that several checkpoints have together
+ *                                   (layers of memory); a driver reads them where they lie, and
+ *                                   as long as one checkpoint has a link the file is needed
  *   BOX_RUN/states/ID/plain/…       on a tmpfs of the daemon's own, which ends with it: for forks
  *                                   that are made at once
  *
@@ -38,6 +41,11 @@ void checkpoints_close(struct checkpoints *checkpoints);
  * a full tmpfs: discard, and make one that is not quick. */
 int checkpoints_make(struct checkpoints *checkpoints, const char *id, uint64_t need, bool quick,
 	int *ret_dir, struct err *err);
+
+/* The folder of a checkpoint's shared files, made if it is missing; yours to close. The checkpoint
+ * must not be quick. Packing makes these files safe too, but neither copies nor checks them. */
+int checkpoints_open_shared(
+	struct checkpoints *checkpoints, const char *id, int *ret, struct err *err);
 
 typedef void (*checkpoints_done)(
 	const struct err *err, void *arg); /* err NULL: it worked; always from the loop */
@@ -77,7 +85,8 @@ bool checkpoints_exists(const struct checkpoints *checkpoints, const char *id);
 bool checkpoints_is_packed(const struct checkpoints *checkpoints, const char *id);
 bool checkpoints_is_quick(
 	const struct checkpoints *checkpoints, const char *id); /* its plain form is in memory */
-/* Bytes of each form; 0: none. Looks at the files. */
+/* Bytes of each form; 0: none. Looks at the files. What shared files take counts for the plain
+ * form, or for the packed one where there is no other. */
 void checkpoints_sizes(const struct checkpoints *checkpoints, const char *id, uint64_t *ret_plain,
 	uint64_t *ret_packed);
 /* Reads all of the packed form and compares; for doctors and tests. ERR_NOT_FOUND when it is not

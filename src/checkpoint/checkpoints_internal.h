@@ -21,6 +21,7 @@ enum {
 
 #define PLAIN_NAME	"plain"
 #define PLAIN_TMP_NAME	"plain.tmp"
+#define SHARED_NAME	"shared"
 #define PACKED_NAME	"packed.zst"
 #define PACKED_TMP_NAME "packed.zst.tmp"
 

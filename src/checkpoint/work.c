@@ -9,6 +9,7 @@
 #include "helper/helper.h"
 #include "loop/loop.h"
 #include <assert.h>
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -147,6 +148,32 @@ static void remove_halves(struct job *job)
 		unlinkat(job->checkpoints->quick, job->checkpoint->id, AT_REMOVEDIR);
 }
 
+static int sync_shared(const struct job *job, struct err *err)
+{
+	int copy = openat(job->dir, SHARED_NAME, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
+	DIR *folder = copy < 0 ? NULL : fdopendir(copy);
+	struct dirent *entry;
+	int status = 0;
+
+	if (copy < 0 && errno == ENOENT)
+		return 0;
+	if (!folder) {
+		cleanup_closep(&copy);
+		return err_sys(err, errno, "open '%s'", SHARED_NAME);
+	}
+	while (status == 0 && (entry = readdir(folder))) {
+		_cleanup_close_ int fd = openat(copy, entry->d_name,
+			O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY);
+
+		if (fd < 0 || fsync(fd) < 0)
+			status = err_sys(err, errno, "sync '%s'", entry->d_name);
+	}
+	if (status == 0 && fsync(copy) < 0)
+		status = err_sys(err, errno, "sync '%s'", SHARED_NAME);
+	closedir(folder);
+	return status;
+}
+
 /* The file first, then its name, then the name of its folder: in this order they must reach the
  * disk. */
 static int make_safe(struct job *job, int fd, struct err *err)
@@ -173,7 +200,7 @@ static int run_pack(struct job *job, struct err *err)
 	if (fd < 0)
 		return err_sys(err, errno, "make '%s'", PACKED_TMP_NAME);
 	if (checkpoint_pack(job->plain, job->checkpoint->id, fd, &bytes, err) == 0 &&
-		make_safe(job, fd, err) == 0)
+		sync_shared(job, err) == 0 && make_safe(job, fd, err) == 0)
 		return 0;
 	remove_halves(job);
 	return -1;

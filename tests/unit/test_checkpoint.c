@@ -101,6 +101,52 @@ static void test_checkpoints_are_made_once_and_found_by_id(void **state)
 	assert_int_equal(test.count, 1);
 }
 
+static nlink_t count_links(const char *path)
+{
+	struct stat st;
+
+	return stat(path, &st) < 0 ? 0 : st.st_nlink;
+}
+
+/* A file that two checkpoints share is needed until the second is discarded. */
+static void test_checkpoints_share_files_by_links(void **state)
+{
+	_cleanup_free_ char *layer = xasprintf("%s/layer", test.home);
+	uint64_t plain, packed, alone;
+	int dir, fd;
+
+	(void)state;
+	fd = open(layer, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+	assert_int_equal(write(fd, layer, strlen(layer)), strlen(layer));
+	close(fd);
+	FAILS(ERR_NOT_FOUND, checkpoints_open_shared(test.checkpoints, "s1", &dir, &err));
+	for (int i = 1; i < 3; i++) {
+		char id[8];
+
+		snprintf(id, sizeof id, "s%d", i);
+		make_checkpoint(id, false);
+		checkpoints_sizes(test.checkpoints, id, &alone, &packed);
+		OK(checkpoints_open_shared(test.checkpoints, id, &dir, &err));
+		assert_int_equal(linkat(AT_FDCWD, layer, dir, "layer", 0), 0);
+		close(dir);
+		checkpoints_sizes(test.checkpoints, id, &plain, &packed);
+		assert_true(plain > alone);
+	}
+	pack("s1");
+	assert_int_equal(count_links(layer), 3);
+	OK(checkpoints_discard(test.checkpoints, "s2", &err));
+	wait_swept();
+	assert_int_equal(count_links(layer), 2);
+	/* A daemon that comes later finds it with the packed form. */
+	checkpoints_drop_plain(test.checkpoints, "s1");
+	close_checkpoints();
+	open_checkpoints();
+	assert_int_equal(count_links(layer), 2);
+	OK(checkpoints_discard(test.checkpoints, "s1", &err));
+	wait_swept();
+	assert_int_equal(count_links(layer), 1);
+}
+
 /* ---- holds ---------------------------------------------------------------------------------- */
 
 static void test_checkpoints_held_ones_are_not_trimmed(void **state)
@@ -439,6 +485,7 @@ int main(void)
 		PROMISE(test_checkpoints_are_made_once_and_found_by_id),
 		PROMISE(test_checkpoints_held_ones_are_not_trimmed),
 		PROMISE(test_checkpoints_many_who_wait_share_one_unpacking),
+		PROMISE(test_checkpoints_share_files_by_links),
 		PROMISE(test_checkpoints_discarded_files_stay_while_held),
 		PROMISE(test_checkpoints_discard_ends_what_is_under_way),
 		PROMISE(test_checkpoints_more_than_may_run_at_once_wait_their_turn),
