@@ -61,6 +61,15 @@ static void on_pids(struct instance *instance, void *arg)
 		limit_processes(box);
 }
 
+static void on_waiting(struct instance *instance, const char *what, void *arg)
+{
+	struct box *box = arg;
+
+	(void)instance;
+	if (!box->spare)
+		yard_event(box->yard, "box.waiting", box, json_pack("{s:s}", "what", what));
+}
+
 static void on_failed(struct instance *instance, const struct err *err, void *arg)
 {
 	(void)instance;
@@ -125,6 +134,7 @@ static void on_held(struct instance *instance, void *arg)
 
 const struct instance_ops box_instance_ops = {
 	.on_ready = on_ready,
+	.on_waiting = on_waiting,
 	.on_failed = on_failed,
 	.on_ended = on_ended,
 	.on_oom = on_oom,

@@ -32,6 +32,7 @@ static const char *const can_names[] = {
 	[ENGINE_CAN_HOLD] = "hold",
 	[ENGINE_CAN_HIBERNATE] = "hibernate",
 	[ENGINE_CAN_NEST] = "nest",
+	[ENGINE_OWN_KERNEL] = "own kernel",
 };
 _Static_assert(ARRAY_LEN(can_names) == ENGINE_CAN_COUNT, "every capability has a name");
 

@@ -61,6 +61,13 @@ struct instance_ns {
 	enum profile profile;
 };
 
+/* What only instances of the vm driver have. */
+struct instance_vm {
+	const char *image; /* the image as one file, an erofs; see image/file.h */
+	/* Names what is in that file: templates are kept by it. [A-Za-z0-9._-]+ */
+	const char *image_key;
+};
+
 struct instance_spec {
 	const char *id; /* box id: [a-z0-9]+, names cgroups and files */
 	/* Instances of one tree (an id, as above) use no more than its limits together; see
@@ -73,6 +80,7 @@ struct instance_spec {
 	size_t mount_count;
 	struct limits limits;
 	struct instance_ns ns; /* for that driver; others do not look at it */
+	struct instance_vm vm; /* likewise */
 	/* A state that was captured: its processes go on where they were instead of a new box-init.
 	 * NULL: none. The limit of processes is a little higher then, until set_limits says what it
 	 * is to be: one that is at its limit must be able to come back. */
@@ -154,6 +162,9 @@ struct instance_ops {
 	/* box-init is up and listening. Exactly one of on_ready and on_failed follows instance
 	 * start. */
 	void (*on_ready)(struct instance *instance, void *arg);
+	/* Before one of those: it takes longer than usual, for that reason (a sentence for people).
+	 * May be NULL. */
+	void (*on_waiting)(struct instance *instance, const char *what, void *arg);
 	/* It never came up; everything it had is removed already, free it. */
 	void (*on_failed)(struct instance *instance, const struct err *err, void *arg);
 	/* All its processes are gone; cgroup and mounts are removed. detail is a sentence for
@@ -209,6 +220,9 @@ struct capture_spec {
 	bool to_end;
 	uint64_t limit_ms;	    /* given up after so long; 0: as the driver thinks fit */
 	const char *const *targets; /* of its mounts (instance_spec), NULL at the end; or NULL */
+	/* A folder for hard links to files of the driver's that the state needs; -1: it has none,
+	 * which is for drivers that share nothing. Borrowed until the call returns. */
+	int shared;
 };
 
 /* What a driver can do on this machine; said when it is opened, so that nobody finds out by trying.
@@ -219,6 +233,10 @@ enum engine_can {
 	ENGINE_CAN_HOLD,      /* hold, memory_full: a box waits at its limit of memory */
 	ENGINE_CAN_HIBERNATE, /* capture, and start from a state: hibernate, fork, roll back */
 	ENGINE_CAN_NEST,      /* profile nested */
+	/* Its instances have a kernel of their own: files and sockets are not the host's, an image
+	 * is one file, states share layers of memory, and every new instance is a copy of one that
+	 * was started before. */
+	ENGINE_OWN_KERNEL,
 	ENGINE_CAN_COUNT
 };
 const char *engine_can_name(enum engine_can can);

@@ -421,12 +421,20 @@ static int start_capture(struct capturing *capturing, struct err *err)
 		.on_rest = on_rest, .on_taken = on_taken, .on_done = on_done
 	};
 	_cleanup_strv_ char **targets = mount_targets(capturing->box);
+	_cleanup_close_ int shared = -1;
 	struct capture_spec spec = { .dir = capturing->dir,
 		.frozen = capturing->was_frozen,
 		.stay_frozen = capturing->stay_frozen,
 		.to_end = capturing->to_end,
-		.targets = (const char *const *)targets };
+		.targets = (const char *const *)targets,
+		.shared = -1 };
 
+	if (instance_can(capturing->box->instance, ENGINE_OWN_KERNEL)) {
+		if (checkpoints_open_shared(
+			    capturing->box->yard->checkpoints, capturing->state, &shared, err) < 0)
+			return -1;
+		spec.shared = shared;
+	}
 	return instance_capture(
 		capturing->box->instance, &spec, &ops, capturing, &capturing->capture, err);
 }
@@ -478,7 +486,8 @@ static int start(struct capturing *capturing, const struct box_capture_spec *spe
 	if (spec->disk && pool_check_room(yard->pool, 0, err) < 0)
 		return -1;
 	if (spec->state && checkpoints_make(yard->checkpoints, spec->state, box_capture_need(box),
-				   spec->quick, &capturing->dir, err) < 0)
+				   spec->quick && !instance_can(box->instance, ENGINE_OWN_KERNEL),
+				   &capturing->dir, err) < 0)
 		return -1;
 	/* The driver's look at the box may refuse: before the helper is made. */
 	if (helper_start(yard->loop, &ops, capturing, &capturing->dir, capturing->dir >= 0 ? 1 : 0,
