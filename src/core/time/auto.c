@@ -1,8 +1,8 @@
 /* auto.c - see auto.h
  *
- * One attempt at a time a box; programs that come meanwhile wait for the same one. It is first
- * tried whole and then, where that cannot be done, with the disk alone. The box may be removed
- * meanwhile, so an attempt knows it by its id. */
+ * A box has at most one attempt at a time; programs that come meanwhile wait for it. A full
+ * snapshot is tried first, then one of the disk alone. The box may be removed meanwhile, so an
+ * attempt keeps its id, not a pointer. */
 #include "core/time/auto.h"
 #include "core/exec_internal.h"
 #include "core/time/timeline.h"
@@ -13,8 +13,8 @@
 
 enum {
 	DETAIL_MAX = 200,
-	/* What box-init needs for being stopped and let go on is no work of the box: an idle one
-	 * would be captured for ever. */
+	/* CPU time that box-init uses for being frozen and thawed does not count as work: otherwise
+	 * an idle box would be captured again and again. */
 	IDLE_CPU_US = 500,
 };
 
@@ -71,7 +71,7 @@ int box_set_auto_snapshot(struct box *box, const char *text, struct err *err)
 	return 0;
 }
 
-/* Rows hold what was parsed before. */
+/* The text in a row was checked when it was stored. */
 static struct auto_snapshot when_of(const struct box *box)
 {
 	struct auto_snapshot when = { AUTO_OFF, 0 };
@@ -88,7 +88,7 @@ struct attempt {
 	const char *cause; /* a literal */
 	char *detail;	   /* or NULL */
 	bool disk_only;
-	struct err err; /* why it was not whole */
+	struct err err; /* why it is not a full snapshot */
 	struct starter *starters;
 };
 
@@ -106,7 +106,8 @@ static uint64_t cpu_of(struct box *box)
 	return box->instance && instance_stats(box->instance, &stats, NULL) == 0 ? stats.cpu_us : 0;
 }
 
-/* The box may be removed by what one of them does. why: it cannot be woken; NULL: they start. */
+/* Calls the starters, any of which may remove the box. why: the box cannot be woken; NULL: the
+ * programs start. */
 static void tell(struct yard *yard, const char *id, struct starter *starter, const struct err *why)
 {
 	while (starter) {
@@ -190,13 +191,13 @@ static void look_at(struct box *box)
 		return;
 	if (!box->auto_due_us) {
 		box->auto_due_us = now + interval_us;
-		box->auto_cpu_us = 0; /* whatever it has done so far is worth keeping */
+		box->auto_cpu_us = 0; /* all work done so far is worth a snapshot */
 		return;
 	}
 	if (now < box->auto_due_us)
 		return;
 	box->auto_due_us = now + interval_us;
-	/* The count begins anew with each start. */
+	/* The counter starts from zero with each instance. */
 	if (cpu_of(box) < box->auto_cpu_us)
 		box->auto_cpu_us = 0;
 	if (cpu_of(box) > box->auto_cpu_us + IDLE_CPU_US)
@@ -205,7 +206,7 @@ static void look_at(struct box *box)
 
 void auto_look(struct yard *yard)
 {
-	/* One that ends at once may change the list: its place is looked at again a second
+	/* An attempt that ends at once may change the list; skipped boxes are checked a second
 	 * later. */
 	for (size_t i = 0; i < yard->box_count; i++) {
 		struct box *box = yard->boxes[i];
@@ -218,7 +219,7 @@ void auto_look(struct yard *yard)
 
 /* ---- before a program ----------------------------------------------------------------------- */
 
-/* Cut at a whole character. */
+/* Joins argv with spaces; a long text is cut at a whole character. */
 static char *words_of(const char *const *argv)
 {
 	struct buf text = BUF_INIT;
@@ -235,7 +236,7 @@ static char *words_of(const char *const *argv)
 	return words;
 }
 
-/* In the order they came. */
+/* Keeps the order of arrival. */
 static void add_starter(struct attempt *attempt, exec_ready ready, void *arg)
 {
 	struct starter **last = &attempt->starters;
@@ -246,7 +247,7 @@ static void add_starter(struct attempt *attempt, exec_ready ready, void *arg)
 	**last = (struct starter){ ready, arg, NULL };
 }
 
-/* What the box does from now on is the program's doing: it is captured awake. */
+/* The box is captured awake: what it does from now on is done by the program. */
 static void on_awake(struct box *box, const struct err *err, void *arg)
 {
 	struct attempt *attempt = arg;

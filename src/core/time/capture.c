@@ -34,23 +34,24 @@ struct capturing {
 	const struct box_capture_ops *ops;
 	void *arg;
 	char *state, *disk_place, *disk; /* as in the spec */
-	int dir;			 /* of the state; -1 */
+	int dir;			 /* folder of the state; -1 */
 	struct helper *helper;
 	struct capture *capture;
 	struct box_capture_result result;
 	struct err err;
 	int64_t frozen_at;
-	bool at_rest; /* the driver waits for us */
-	bool told;    /* the helper has answered */
-	bool copied;  /* the helper has done its part */
-	bool frozen;  /* by us */
+	bool at_rest; /* the box is frozen, and the driver waits for us */
+	bool told;    /* the helper has reported */
+	bool copied;  /* the helper has succeeded */
+	bool frozen;  /* frozen by this file, not by the driver */
 	bool to_end, was_frozen, stay_frozen, disk_apart;
-	bool given;			/* the caller knows that it is there: the disk is his */
-	struct question *question;	/* to the gate, not answered yet; or NULL */
-	bool taken_waits, finish_waits; /* for its answer */
+	bool given;			/* on_taken was called: the disk belongs to the caller */
+	struct question *question;	/* a request to the gate without an answer yet; or NULL */
+	bool taken_waits, finish_waits; /* for the gate's answer */
 };
 
-/* Which names have addresses? The taking may end before the gate answers. */
+/* A request to the gate: which names have addresses? The capture may end before the answer
+ * comes. */
 struct question {
 	struct capturing *capturing; /* NULL: nobody waits any more */
 	struct loop_timer *patience;
@@ -78,8 +79,8 @@ static int run(int sock, void *arg)
 	char go;
 
 	if (recv(sock, &go, 1, 0) != 1)
-		return 1; /* given up */
-	/* By a message, which is quicker than its end. */
+		return 1; /* cancelled */
+	/* Reports by a message, which is faster than the end of the process. */
 	(void)copy(arg, &err);
 	send(sock, &err, sizeof err, MSG_NOSIGNAL);
 	return err.kind != ERR_NONE;
@@ -101,8 +102,8 @@ static void thaw(struct capturing *capturing)
 	capturing->result.paused_us = (uint64_t)(clock_mono_us() - capturing->frozen_at);
 }
 
-/* Somebody may have asked for it to go on, or to stand still, while it was taken; it was left as it
- * was found. */
+/* Applies a suspend or resume that was asked for during the capture; the capture itself left the
+ * box as it was before. */
 static void settle_freezer(struct box *box, bool was_frozen)
 {
 	bool frozen = box->state == BOX_SUSPENDED;
@@ -201,7 +202,8 @@ void box_capture_hint(struct err *err, const char *fmt, ...)
 
 /* ---- the helper's answer -------------------------------------------------------------------- */
 
-/* A child may be launched from it at once, though the capture can still fail in its last steps. */
+/* A fork may be launched from the state at once, although the last steps of the capture can still
+ * fail. */
 static void tell_taken(struct capturing *capturing)
 {
 	if (capturing->err.kind || !capturing->ops->on_taken)
@@ -236,7 +238,8 @@ static void on_message(const void *message, size_t len, void *arg)
 	if (!capturing->err.kind)
 		memcpy(&capturing->err, message, len);
 	capturing->told = true;
-	/* With a capture there is more to come; without one its end is waited for. */
+	/* With a driver's capture more steps follow; without one, wait for the end of the
+	 * helper. */
 	if (capturing->capture)
 		on_copied(capturing);
 }
@@ -261,8 +264,8 @@ static void go(struct capturing *capturing)
 
 /* ---- names ---------------------------------------------------------------------------------- */
 
-/* Beside the processes, see network_names.c. Without the gate's answer it says which addresses may
- * be in use. */
+/* Stores the names with the processes, see network_names.c. Without the gate's answer the file says
+ * which addresses may be in use. */
 static void keep_names(struct capturing *capturing, json_t *exact)
 {
 	_cleanup_json_ json_t *names = network_names_json(capturing->box->net, exact);
@@ -301,10 +304,10 @@ static void on_names(void *arg, json_t *saved, const struct err *err)
 		keep_names(capturing, err || json_is_null(saved) ? NULL : saved);
 		go_on(capturing);
 	}
-	free(question); /* answered once */
+	free(question); /* exactly one answer comes */
 }
 
-/* A gate that does not answer is asked no further; its answer finds nobody. */
+/* Goes on without the gate's answer; a late answer is ignored. */
 static void on_patience_over(void *arg)
 {
 	struct question *question = arg;
@@ -317,7 +320,7 @@ static void on_patience_over(void *arg)
 	go_on(capturing);
 }
 
-/* The box stands still: what it was answered, the gate knows. */
+/* The box is frozen, so the gate knows every address that the box was given. */
 static void ask_names(struct capturing *capturing)
 {
 	struct box *box = capturing->box;
@@ -337,7 +340,7 @@ static void ask_names(struct capturing *capturing)
 	gate_names(yard_gate(box->yard), box->row.id, on_names, question);
 }
 
-/* ---- the driver's words --------------------------------------------------------------------- */
+/* ---- reports of the driver ------------------------------------------------------------------ */
 
 static void on_rest(struct capture *capture, void *arg)
 {
@@ -362,7 +365,7 @@ static void on_taken(struct capture *capture, const struct capture_result *resul
 	tell_taken(capturing);
 }
 
-/* What the tool said is kept with the failure. */
+/* Stores the log of CRIU with the failure. */
 static void keep_log(struct box *box, const char *log, struct err *err)
 {
 	yard_event(box->yard, "capture.failed", box,
@@ -388,8 +391,8 @@ static void on_done(struct capture *capture, const struct capture_result *result
 
 /* ---- the start ------------------------------------------------------------------------------ */
 
-/* Memory of the box, and some more for what describes it. Copies of files are not captured: they
- * are on the disk. */
+/* The memory of the box, and some more for the description. The page cache is not captured: those
+ * files are on the disk. */
 uint64_t box_capture_need(struct box *box)
 {
 	struct instance_stats stats = { 0 };
@@ -398,7 +401,7 @@ uint64_t box_capture_need(struct box *box)
 	return stats.memory_held_bytes + (8u << 20);
 }
 
-/* Where volumes and folders of the host are seen; yours. */
+/* Paths inside the box of volumes and folders of the host; yours. */
 static char **mount_targets(const struct box *box)
 {
 	char **targets = strv_copy(NULL);
@@ -489,7 +492,7 @@ static int start(struct capturing *capturing, const struct box_capture_spec *spe
 				   spec->quick && !instance_can(box->instance, ENGINE_OWN_KERNEL),
 				   &capturing->dir, err) < 0)
 		return -1;
-	/* The driver's look at the box may refuse: before the helper is made. */
+	/* Before the helper is started, because the driver may refuse the capture. */
 	if (helper_start(yard->loop, &ops, capturing, &capturing->dir, capturing->dir >= 0 ? 1 : 0,
 		    &capturing->helper, err) < 0)
 		return -1;

@@ -30,7 +30,7 @@ enum { AT_ONCE = 4 };
 
 struct child {
 	struct forking *forking;
-	struct box *box; /* NULL: it failed, or is not there yet */
+	struct box *box; /* NULL: failed, or not launched yet */
 	char *id, *name;
 	bool has_disk, launched, over;
 	struct err err;
@@ -41,12 +41,14 @@ struct forking {
 	struct yard *yard;
 	struct forking *next;
 	char *parent, *parent_name; /* id and name */
-	struct box *box;	    /* the parent, while it is captured; NULL: not, or gone */
-	char *snapshot;		    /* id, or NULL: from now */
-	char *state;		    /* what they begin from; NULL: from the disk alone */
-	bool own_state;		    /* made for this, and thrown away */
-	bool pinned;		    /* the parent's own: it may wake up meanwhile */
-	bool used;		    /* the snapshot does not go meanwhile */
+	struct box *box;	    /* the parent, while it is captured; else NULL */
+	char *snapshot;		    /* id, or NULL: the present */
+	/* the state they are restored from; NULL: a fresh start from the disk */
+	char *state;
+	bool own_state; /* made for this fork, and discarded afterwards */
+	/* the state of a hibernated parent, held because it may wake meanwhile */
+	bool pinned;
+	bool used; /* the snapshot is held meanwhile */
 	json_t *names, *env, *labels, *policy;
 	bool disk_only, remove_on_exit, from_inside;
 	unsigned count;
@@ -54,7 +56,7 @@ struct forking {
 	char *image, *image_name;
 	struct helper *helper; /* copies disks */
 	const char *from_place;
-	char *from_disk; /* what is copied */
+	char *from_disk; /* the disk that is copied */
 	struct box_capture_result result;
 	int64_t started_us;
 	json_done done;
@@ -152,10 +154,10 @@ static void on_child(struct box *box, const struct err *err, void *arg)
 	step(child->forking);
 }
 
-/* All of them for one reason, but for those on their way, which come to an end of their own. */
+/* Fails all children with one reason, except those already launched, which end by themselves. */
 static void fail_all(struct forking *forking, const struct err *why)
 {
-	helper_free(steal_ptr(&forking->helper)); /* it would make disks that nobody has */
+	helper_free(steal_ptr(&forking->helper)); /* it would make disks for nobody */
 	for (unsigned i = 0; i < forking->count; i++) {
 		struct child *child = &forking->children[i];
 
@@ -300,7 +302,7 @@ static void launch(struct child *child)
 
 /* ---- disks ---------------------------------------------------------------------------------- */
 
-/* In the helper: one copy for each child that has none, told as they are made. */
+/* Runs in the helper: makes one copy for each child without a disk and reports each. */
 static int run_copies(int sock, void *arg)
 {
 	struct forking *forking = arg;
@@ -358,7 +360,7 @@ static void on_copies_done(int code, void *arg)
 
 		if (child->over || child->has_disk || child->launched)
 			continue;
-		/* The copy made while the parent stood still is the disk of the last. */
+		/* The copy made while the parent was frozen is the disk of the last child. */
 		if (child == last && !strcmp(forking->from_place, BOX_DISKS) &&
 			!strcmp(forking->from_disk, child->id)) {
 			child->has_disk = true;
@@ -382,7 +384,8 @@ static void copy_disks(struct forking *forking)
 
 	if (last && !strcmp(forking->from_place, BOX_DISKS) &&
 		!strcmp(forking->from_disk, last->id))
-		last->has_disk = true; /* not copied; launched when the copies are made */
+		/* no copy needed; launched after the others' copies are made */
+		last->has_disk = true;
 	for (unsigned i = 0; i < forking->count; i++)
 		wanted += !forking->children[i].over && !forking->children[i].has_disk;
 	if (!wanted) {
@@ -397,14 +400,14 @@ static void copy_disks(struct forking *forking)
 
 /* ---- going on ------------------------------------------------------------------------------- */
 
-/* Launches what can be launched; answers when all are over. May free. */
+/* Launches the children that are ready; answers when all have ended. May free forking. */
 static void step(struct forking *forking)
 {
 	unsigned running = 0, over = 0;
 
 	if (forking->stepping)
 		return;
-	forking->stepping = true; /* what launches may fail at once, and come here */
+	forking->stepping = true; /* a launch may fail at once and call step again */
 	for (unsigned i = 0; i < forking->count; i++)
 		running += forking->children[i].launched && !forking->children[i].over;
 	for (unsigned i = 0; i < forking->count && running < AT_ONCE; i++) {
@@ -480,7 +483,7 @@ static void take(struct forking *forking, struct box *box)
 		&ops, forking);
 }
 
-/* What is on disk already needs no capture. */
+/* A snapshot or a hibernated state needs no capture. */
 static void use_snapshot(struct forking *forking, const struct snapshot *snapshot)
 {
 	forking->from_place = SNAPSHOT_DISKS;
@@ -494,7 +497,8 @@ static int check(struct box *box, struct forking *forking, struct err *err)
 {
 	struct snapshot *snapshot = NULL;
 
-	/* Many may have asked at once, and each was told that there is room. */
+	/* Checked again: several requests may have been accepted at once, each with the room that
+	 * was left. */
 	if (forking->from_inside && inside_check_fork(box, forking->count, err) < 0)
 		return -1;
 
@@ -530,8 +534,8 @@ static int check(struct box *box, struct forking *forking, struct err *err)
 	return 0;
 }
 
-/* Whether the policy of another tree names a box that is not there: it means one that somebody
- * makes from outside. A fork that took such a name by itself would be reached, and let in, in its
+/* Whether the policy of another tree names a box that does not exist. It means a box that somebody
+ * makes from outside: a fork from inside that took the name would be reached, and let in, in its
  * place. */
 static bool is_meant(const struct forking *forking, const char *name)
 {
@@ -607,7 +611,7 @@ static void begin(struct operation *op, struct box *box, const struct err *gone)
 		use_snapshot(forking, snapshot);
 		return;
 	}
-	/* Hibernated, its processes are written down already. */
+	/* The processes of a hibernated box are already captured. */
 	if (box->state == BOX_HIBERNATED && !forking->disk_only) {
 		forking->state = xstrdup(box->row.state_id);
 		forking->pinned = checkpoints_pin(forking->yard->checkpoints, forking->state);
@@ -654,9 +658,9 @@ void box_fork(struct box *box, const struct fork_spec *spec, json_done done, voi
 	operation_queue(box, &forking->op);
 }
 
-/* Their boxes are still there: what was launched, is captured or waits for its turn is told when
- * they go, and comes back to us. The others end here. What is not launched has the intent "fork" in
- * its row, and the next daemon removes it. */
+/* The boxes still exist: children that are launched, captured or queued end when the boxes are
+ * closed, and call back here. The others end now. A child that was not launched has the intent
+ * "fork" in its row, and the next daemon removes it. */
 void forks_close(struct yard *yard)
 {
 	struct err err = ERR_INIT;

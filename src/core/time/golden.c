@@ -1,9 +1,9 @@
-/* golden.c - images with processes: a box of one starts with everything up
+/* golden.c - golden images: images with processes, so that a box starts with everything running
  *
- * Such an image is an ordinary one of the disk, made of the copy that was taken while the box stood
- * still. A snapshot that belongs to no box, state and disk, names it in its detail. A box of it is
- * made like a fork of that snapshot, upon the image the saved box stood on. When the image goes,
- * the snapshot does. */
+ * A golden image is an ordinary image of the disk, made from the copy taken while the box was
+ * frozen, plus a snapshot (state and disk) that belongs to no box and names the image in its
+ * detail. A box from it is made like a fork of that snapshot, upon the image that the saved box
+ * used. The snapshot is deleted with the image. */
 #include "core/core_internal.h"
 #include "core/time/timeline.h"
 #include "base/alloc.h"
@@ -85,7 +85,7 @@ static void save_disk(struct saving *saving)
 		fail(saving, &err);
 }
 
-/* There is no image before its processes would survive a power cut. */
+/* The image is created only after its processes would survive a power cut. */
 static void on_safe(const struct err *err, void *arg)
 {
 	struct saving *saving = arg;
@@ -141,7 +141,7 @@ static void begin(struct operation *op, struct box *box, const struct err *gone)
 		return;
 	}
 	snapshot =
-		snapshot_new(box, "image", "", "full"); /* named by its image when that is there */
+		snapshot_new(box, "image", "", "full"); /* gets the image's name when that exists */
 	text_replace(&snapshot->row.box, "");
 	text_replace(&snapshot->row.parent, "");
 	saving->snapshot = xstrdup(snapshot->row.id);

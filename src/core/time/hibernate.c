@@ -23,7 +23,7 @@ struct sleeping {
 	char *state;
 	char *reason;
 	bool was_suspended;
-	bool committed; /* the row says where its state is */
+	bool committed; /* the row names the state */
 	int64_t started_us;
 	struct sleep_waiter {
 		box_done done;
@@ -59,7 +59,7 @@ static void ask(struct sleeping *sleeping, box_done done, void *arg)
 	sleeping->askers = asker;
 }
 
-/* As it was before. */
+/* Returns to the state before the hibernation. */
 static void go_on(const struct sleeping *sleeping, struct box *box)
 {
 	struct err err = ERR_INIT;
@@ -71,8 +71,8 @@ static void go_on(const struct sleeping *sleeping, struct box *box)
 	box_save(box, STORE_KEPT);
 }
 
-/* If the machine goes down with the daemon, the next one finds it stopped, and says why
- * (box_ended). */
+/* If the machine goes down with the daemon, the next daemon finds the box stopped and reports this
+ * reason (box_ended). */
 static void note_failure(struct box *box, const struct err *why)
 {
 	text_replace(&box->row.sleep_failure, why->message);
@@ -127,7 +127,7 @@ static void on_packed(const struct err *err, void *arg)
 	struct box *box = sleeping->box;
 	struct err why = ERR_INIT;
 
-	/* It is being removed. */
+	/* The box is being removed. */
 	if (!err && box->state != BOX_HIBERNATING) {
 		err_set(&why, ERR_STATE, "box '%s' is %s", box->row.name,
 			box_state_name(box->state));
@@ -179,20 +179,20 @@ static void cancel(struct operation *op, struct box *box, const struct err *why)
 	checkpoints_forget(box->yard->checkpoints, sleeping);
 	if (!sleeping->committed)
 		checkpoints_discard(box->yard->checkpoints, sleeping->state, NULL);
-	/* Nobody would let it go on before the next daemon comes. */
+	/* Resume it now: otherwise it would stay frozen until the next daemon starts. */
 	if (!sleeping->committed && box->yard->closing && box->state == BOX_HIBERNATING)
 		go_on(sleeping, box);
 	tell(sleeping, NULL, why);
 	sleeping_free(sleeping);
 }
 
-/* Its instance has ended: as wanted, or by itself while it was captured. */
+/* The instance has ended: as wanted, or by itself during the capture. */
 static bool ended(struct operation *op, struct box *box)
 {
 	struct sleeping *sleeping = (struct sleeping *)op;
 	uint64_t plain, packed;
 
-	/* By itself, or it is being removed. */
+	/* It ended by itself, or the box is being removed. */
 	if (!sleeping->committed || box->state != BOX_HIBERNATING) {
 		struct err err = ERR_INIT;
 
@@ -203,7 +203,7 @@ static bool ended(struct operation *op, struct box *box)
 	}
 	box_let_go(box);
 	box_set_state(box, BOX_HIBERNATED, INTENT_NONE);
-	/* The pause of one that reached a limit outlasts whoever puts it deeper. */
+	/* A box paused at a limit stays paused, whoever hibernates it. */
 	if (!box_is_paused(box))
 		text_replace(&box->row.asleep_for, sleeping->reason);
 	box_save(box, STORE_KEPT);
@@ -217,7 +217,7 @@ static bool ended(struct operation *op, struct box *box)
 	operation_end(box);
 	tell(sleeping, box, NULL);
 	sleeping_free(sleeping);
-	box_notify(box, NULL); /* who came meanwhile wakes it */
+	box_notify(box, NULL); /* those who came meanwhile wake it */
 	return true;
 }
 
@@ -321,7 +321,7 @@ static void wake(struct box *box)
 		box_launch_failed(box, &err);
 }
 
-/* It sleeps on, its state is as good as it was; unless its programs had begun to run. */
+/* The box stays hibernated, as its state is still valid; unless its programs had begun to run. */
 bool wake_launch_failed(struct box *box, const struct err *why)
 {
 	struct err err = *why;
@@ -360,7 +360,7 @@ struct waking {
 
 static void wake_as(struct box *box, bool paused_too, box_done done, void *arg);
 
-/* paused_too: also one that reached a limit. */
+/* paused_too: also accept a box that was paused at a limit. */
 static int check_wakes(const struct box *box, bool paused_too, struct err *err)
 {
 	bool asleep = box->state == BOX_SUSPENDED || box->state == BOX_HIBERNATED;
@@ -414,7 +414,7 @@ static void wake_as(struct box *box, bool paused_too, box_done done, void *arg)
 		return;
 	}
 	switch (box->state) {
-	case BOX_HIBERNATED: /* its disk is being copied */
+	case BOX_HIBERNATED: /* the disk is being copied */
 	case BOX_HIBERNATING:
 	case BOX_ROLLING_BACK: {
 		struct waking *waking = xnew(struct waking);
@@ -483,7 +483,7 @@ static void on_asleep(struct box *box, const struct err *err, void *arg)
 {
 	struct bedtime *bedtime = arg;
 
-	/* One that ended or is gone meanwhile needs no bed. */
+	/* A box that has ended or was removed meanwhile needs no hibernation. */
 	if (err && box && is_awake(box)) {
 		log_warn("a box does not hibernate and runs on", kv_str("box", box->row.id),
 			kv_err(err));
@@ -501,7 +501,8 @@ static void on_started(struct box *box, const struct err *err, void *arg)
 		one_is_done(arg);
 }
 
-/* True: it was, and is heard of. Those on their way into another state are waited for. */
+/* Hibernates one box. True: it was asked for, and a callback follows. A box between two states is
+ * waited for. */
 static bool put_to_bed(struct bedtime *bedtime, struct box *box)
 {
 	bool starting = box->state == BOX_STARTING || box->state == BOX_CREATING;
@@ -534,8 +535,8 @@ static bool put_all_to_bed(struct bedtime *bedtime)
 	return any;
 }
 
-/* Again and again: what was asked for before may make boxes still, a fork that waits for its turn
- * for one. */
+/* Repeats until no box is awake: earlier requests, such as a queued fork, may still create
+ * boxes. */
 static void bedtime_go_on(struct bedtime *bedtime)
 {
 	if (bedtime->left || bedtime->counting)

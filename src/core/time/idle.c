@@ -21,11 +21,13 @@
 
 enum {
 	LOOK_MS = 1000,
-	BUSY_PERCENT = 1,	       /* of one CPU */
-	WAKE_EARLY_MS = 15,	       /* a timer is told to a tick of the kernel's clock */
-	REFUSED_US = 60 * 1000 * 1000, /* it could not be frozen: not again before */
-	SPENT_MAX_US = 20 * 1000,      /* looking for timers, in all boxes together, each second */
-	SPENT_PART = 200,	       /* and of the time, for each box */
+	BUSY_PERCENT = 1,   /* of one CPU */
+	WAKE_EARLY_MS = 15, /* timers are known only to a tick of the kernel's clock */
+	/* the box could not be frozen: wait this long before the next attempt */
+	REFUSED_US = 60 * 1000 * 1000,
+	/* time for reading timers, of all boxes together, per second */
+	SPENT_MAX_US = 20 * 1000,
+	SPENT_PART = 200, /* and 1/200 of the time for each box */
 	AGAIN_MIN_US = 1000 * 1000,
 	AGAIN_MAX_US = 5 * 1000 * 1000,
 };
@@ -75,7 +77,7 @@ static void wake_by_timer(void *arg)
 	struct box *box = arg;
 	struct err err = ERR_INIT;
 
-	/* The next daemon waits for it anew. */
+	/* The next daemon starts this timer again. */
 	if (strcmp(box->row.asleep_for, "idle") || box->yard->going_down)
 		return;
 	if (box->state == BOX_SUSPENDED && box_resume_for(box, "timer", &err) < 0) {
@@ -87,7 +89,7 @@ static void wake_by_timer(void *arg)
 	}
 }
 
-/* Also after a start of the daemon. */
+/* Also called after a start of the daemon. */
 static void wait_for_timer(struct box *box)
 {
 	struct box_idle *idle = &box->idle;
@@ -106,7 +108,7 @@ static void wait_for_timer(struct box *box)
 void idle_asleep(struct box *box)
 {
 	box->idle.asleep_us = clock_mono_us();
-	/* Whoever asked for it wants it to sleep. */
+	/* A box that was suspended on request does not wake by a timer. */
 	if (strcmp(box->row.asleep_for, "idle"))
 		box->row.wake_us = 0;
 	wait_for_timer(box);
@@ -131,9 +133,9 @@ void idle_network(struct box *box, bool inbound)
 	}
 }
 
-/* ---- looking -------------------------------------------------------------------------------- */
+/* ---- looking at boxes ----------------------------------------------------------------------- */
 
-/* "node (pid 17)"; the process may be nobody in particular. */
+/* "node (pid 17)"; or a text without a name when the process is not known. */
 static void name_process(const struct instance_timer *timer, char *out, size_t size)
 {
 	if (timer->pid)
@@ -142,7 +144,7 @@ static void name_process(const struct instance_timer *timer, char *out, size_t s
 		snprintf(out, size, "it");
 }
 
-/* What it does now, as text; false: nothing. */
+/* Whether the box does something now; idle.busy gets the reason. */
 static bool is_busy(struct box *box, const struct instance_activity *now, int64_t passed_us)
 {
 	struct box_idle *idle = &box->idle;
@@ -169,7 +171,7 @@ static bool is_busy(struct box *box, const struct instance_activity *now, int64_
 	return busy;
 }
 
-/* Whether something inside keeps it awake: busy, or runs by itself soon. */
+/* Whether something inside keeps the box awake: it is busy, or a timer is due soon. */
 static bool timers_keep_awake(struct box *box, int64_t now)
 {
 	struct box_idle *idle = &box->idle;
@@ -234,7 +236,7 @@ static void look_at_running(struct box *box)
 	if (!idle->settings_known)
 		idle_settings_changed(box);
 	if (idle->pid != box->row.pid) {
-		/* Another instance than the one known: it counts from here. */
+		/* A new instance: counting starts here. */
 		idle->pid = box->row.pid;
 		idle->active_us = idle->cpu_us_at = now;
 		idle->timer = (struct instance_timer){ 0 };
@@ -272,7 +274,7 @@ static void on_hibernated(struct box *box, const struct err *err, void *arg)
 		if (err->kind != ERR_UNSUPPORTED)
 			log_warn("an idle box cannot be hibernated", kv_str("box", box->row.id),
 				kv_err(err));
-		/* It stays suspended, and it is tried again after the same time. */
+		/* The box stays suspended; hibernation is tried again after the same time. */
 		box->idle.asleep_us = clock_mono_us();
 	}
 }
@@ -287,12 +289,13 @@ static void look_at_suspended(struct box *box)
 	if (strcmp(box->row.asleep_for, "idle") || !idle->hibernate_ms)
 		return;
 	if (!idle->asleep_us) {
-		/* Of an earlier daemon's time. */
+		/* It was suspended by an earlier daemon. */
 		idle->asleep_us = now;
 		wait_for_timer(box);
 	}
-	/* What sleeps for a span inside would be late; of an earlier daemon's time nobody knows. It
-	 * stays in memory until then. */
+	/* A relative sleep would be late after a hibernation, and for a box suspended by an earlier
+	 * daemon the kind of timer is unknown. Such a box stays in memory until the timer is
+	 * due. */
 	if (box->row.wake_us && (idle->timer.span || idle->timer.kind == INSTANCE_TIMER_NONE))
 		return;
 	if (now - idle->asleep_us >= (int64_t)idle->hibernate_ms * 1000 && !operation_is_on(box))
@@ -304,7 +307,7 @@ static void look(void *arg)
 	struct yard *yard = arg;
 
 	yard->look_spent_us = 0;
-	/* Each time another one is first: what may be spent is not always spent on the same. */
+	/* Start with another box each time, so that the time budget is shared. */
 	yard->look_first++;
 	for (size_t i = 0; i < yard->box_count; i++) {
 		struct box *box = yard->boxes[(yard->look_first + i) % yard->box_count];
@@ -323,7 +326,7 @@ void idle_open(struct yard *yard)
 {
 	yard->look_timer = loop_timer_new(yard->loop, look, yard);
 	loop_timer_start(yard->look_timer, LOOK_MS);
-	/* Their timers go on counting. */
+	/* Keep the timers of sleeping boxes running. */
 	for (size_t i = 0; i < yard->box_count; i++)
 		if (yard->boxes[i]->state == BOX_SUSPENDED ||
 			yard->boxes[i]->state == BOX_HIBERNATED)
@@ -336,7 +339,7 @@ void idle_close(struct yard *yard)
 	yard->look_timer = NULL;
 }
 
-/* ---- telling -------------------------------------------------------------------------------- */
+/* ---- information ---------------------------------------------------------------------------- */
 
 static json_t *moment_json(int64_t wall_us)
 {

@@ -1,26 +1,27 @@
-/* idle.h - boxes that do nothing are put to sleep, and wake when somebody wants something of them
+/* idle.h - puts idle boxes to sleep, and wakes them on access
  *
- *   idle.c   once a second: what does each running box do? Those that do nothing for long enough
+ *   idle.c   checks once a second what each running box does. Boxes that are idle for long enough
  *            are suspended, later hibernated. A timer inside that falls due wakes them.
- *   wake.c   touching: exec, files, requests to ports; whoever wants something of a sleeping box
- *            waits while it wakes. */
+ *   wake.c   access: exec, files, requests to ports; whoever uses a sleeping box waits while it
+ *            wakes. */
 #pragma once
 #include "core/box.h"
 
 struct loop_timer;
 
-/* What is known of a box's doings; of this daemon's time. Times are clock_mono_us. */
+/* What this daemon knows of a box's activity. Times are clock_mono_us. */
 struct box_idle {
-	int64_t active_us; /* last seen doing something */
-	int64_t cpu_us_at; /* its CPU time was last seen to rise */
+	int64_t active_us; /* last activity */
+	int64_t cpu_us_at; /* last rise of the CPU time */
 	int64_t looked_us; /* last look */
-	int64_t again_us;  /* no need to look at its timers before */
+	int64_t again_us;  /* timers need not be read before this time */
 	int64_t asleep_us; /* suspended since */
-	int64_t pid;	   /* of the instance all this is about */
+	int64_t pid;	   /* pid of the instance that all this is about */
 	uint64_t cpu_us, io_bytes, traffic;
-	char busy[112];			   /* why it is not idle, for people; "": it is */
-	struct instance_timer timer;	   /* of the last look at them */
-	struct loop_timer *wake;	   /* when a timer inside is due; NULL: never was one */
+	char busy[112];		     /* why the box is not idle, for people; "": it is idle */
+	struct instance_timer timer; /* as of the last time they were read */
+	/* fires when a timer inside is due; NULL: there never was one */
+	struct loop_timer *wake;
 	uint64_t suspend_ms, hibernate_ms; /* 0: never */
 	bool settings_known;
 };
@@ -29,31 +30,32 @@ struct box_idle {
 
 void idle_open(struct yard *yard);
 void idle_close(struct yard *yard);
-void idle_done(struct box *box); /* it goes */
-/* It was resumed, woken, or went to sleep: counts from here. */
+void idle_done(struct box *box); /* the box is being freed */
+/* The box was resumed, woken or put to sleep: idle time counts from here. */
 void idle_awake(struct box *box);
 void idle_asleep(struct box *box);
-/* Set anew in the row. */
+/* The setting in the row has changed. */
 void idle_settings_changed(struct box *box);
 json_t *idle_json(const struct box *box); /* for box_json; new reference */
-/* The gate told figures of its network: it did something. inbound: bytes came for it. */
+/* The gate reported traffic of the box, which counts as activity. inbound: bytes came for it. */
 void idle_network(struct box *box, bool inbound);
 
 /* ---- wake.c --------------------------------------------------------------------------------- */
 
-/* Somebody wants something of it, which counts as activity. 0: it runs. 1: it is being woken, see
- * box_woken. -1: it does not run and is not woken by this: stopped, paused because of a limit, or
- * the daemon is going down. */
+/* Tells that somebody uses the box, which counts as activity. 0: it runs. 1: it is being woken, see
+ * box_woken. -1: it does not run and is not woken by this: stopped, paused at a limit, or the
+ * daemon is shutting down. */
 int box_touch(struct box *box, struct err *err);
-/* Whether a touch makes it run, if it does not. */
+/* Whether box_touch would wake the box. */
 bool box_wakes(const struct box *box);
-int box_refuse_touch(const struct box *box, struct err *err); /* why not; -1 */
-/* It reached a limit and sleeps because of that, however deep: it is nobody's to wake but by 'box
- * resume'. */
+/* why box_touch does not wake it; returns -1 */
+int box_refuse_touch(const struct box *box, struct err *err);
+/* Whether the box sleeps because it reached a limit, suspended or hibernated: only 'box resume'
+ * wakes it. */
 bool box_is_paused(const struct box *box);
-/* For channels opened before there is a link: waits for it. */
+/* The link for channels opened before box-init is connected; they wait on it. */
 struct link *box_waiting_link(struct box *box);
 void wake_open(struct yard *yard);
 void wake_close(struct yard *yard);
-/* Nobody waits for it any more: it goes. */
+/* Nobody waits for the box any more: it is being freed. */
 void wake_done(struct box *box);

@@ -1,10 +1,10 @@
 /* promote.c - a fork takes the place of the box it was forked from
  *
- * What the parent is becomes a snapshot on its own time line; the time line, the name, the ports,
- * the URL, labels, limits and the other forks of the parent go to the child; the parent is removed.
- * Labels and limits of a fork are those of an attempt ("try=1", a tight limit): whoever removes all
- * attempts by their label does not mean the one that was chosen. Going back to that snapshot undoes
- * it. The child's own policy, budgets and figures stay its own.
+ * The parent becomes a snapshot on its own time line; the time line, the name, ports, URL, labels,
+ * limits and the other forks of the parent go to the child; then the parent is removed. A fork's
+ * own labels and limits belong to the attempt ("try=1", a tight limit): whoever removes all
+ * attempts by their label does not mean the chosen one. A rollback to that snapshot undoes the
+ * promotion. The child keeps its own policy, budgets and figures.
  *
  *   parent's snapshot ─► time line, name and ports change hands in one transaction ─► the parent is
  *   removed */
@@ -18,11 +18,11 @@
 struct promotion {
 	struct yard *yard;
 	char *child, *parent; /* ids */
-	json_t *was;	      /* the snapshot */
-	bool adopted;	      /* it has the state that the parent slept in */
+	json_t *was;	      /* the snapshot of the parent */
+	bool adopted;	      /* the snapshot has taken over the state that the parent slept in */
 	struct promote_spec spec;
-	json_t *had;	    /* labels and limits of the child before */
-	struct asker asker; /* who asked; without a name: the daemon */
+	json_t *had;	    /* the child's own labels and limits */
+	struct asker asker; /* who asked; an empty name: the daemon */
 	json_done done;
 	void *arg;
 };
@@ -44,11 +44,11 @@ static void finish(struct promotion *promotion, const struct err *err)
 	free(promotion);
 }
 
-/* Of the time line: what stood on nothing in the child's own stands on the parent's snapshot the
- * child came from. */
+/* Moves the time line. Snapshots of the child without a parent are attached to the parent's
+ * snapshot that the child was forked from. */
 static int move_time_line(struct yard *yard, struct box *parent, struct box *child, struct err *err)
 {
-	/* Before forks followed snapshots that are forgotten, it may have been left behind. */
+	/* That snapshot may have been deleted by a version that did not update the forks. */
 	const char *base =
 		snapshot_by_id(yard, child->row.origin_position) ? child->row.origin_position : "";
 
@@ -69,7 +69,7 @@ static int move_time_line(struct yard *yard, struct box *parent, struct box *chi
 	return 0;
 }
 
-/* What a hibernated parent slept in is its own again. */
+/* Gives a hibernated parent its state back. */
 static void give_back(struct promotion *promotion, struct box *parent)
 {
 	const char *id = json_get_text(promotion->was, "id");
@@ -94,12 +94,13 @@ static int change_hands(
 
 	if (move_time_line(yard, parent, child, err) < 0)
 		return -1;
-	/* Without its state it sleeps no more, should a daemon find it; stored with its name. */
+	/* Without its state the parent is no longer hibernated, should a daemon find it; stored
+	 * together with its name. */
 	if (promotion->adopted) {
 		text_replace(&parent->row.state_id, "");
 		box_set_state(parent, BOX_STOPPED, INTENT_NONE);
 	}
-	/* Names are unique: the parent steps aside first. */
+	/* Names are unique, so the parent gives its name up first. */
 	ports_box_removed(parent);
 	ports_box_removed(child);
 	parent->net->ports = child->net->ports;
@@ -115,14 +116,14 @@ static int change_hands(
 	text_replace(&child->row.origin_position, parent->row.origin_position);
 	if (!promotion->spec.keep_labels)
 		text_replace(&child->row.labels, parent->row.labels);
-	/* A fork made to vanish is no longer one. */
+	/* A promoted fork is removed on exit only if the parent was. */
 	child->row.remove_on_exit = parent->row.remove_on_exit;
 	if (network_store(child, STORE_KEPT, err) < 0 || network_store(parent, STORE_KEPT, err) < 0)
 		return -1;
 	return store_box_update(yard->store, &child->row, STORE_KEPT, err);
 }
 
-/* All or nothing, whenever the daemon dies. */
+/* One transaction, so that a crash leaves all or nothing. */
 static int hand_over(
 	struct promotion *promotion, struct box *parent, struct box *child, struct err *err)
 {
@@ -137,7 +138,7 @@ static int hand_over(
 	return store_commit(yard->store, STORE_SAFE, err);
 }
 
-/* Each by itself: one that the child is beyond already stays as it is. */
+/* Each limit by itself: one that the child already exceeds stays as it is. */
 static void take_limits(struct box *parent, struct box *child)
 {
 	const uint64_t keep = BOX_LIMIT_DEFAULT;
@@ -173,7 +174,7 @@ static void go_on(struct promotion *promotion, json_t *snapshot, const struct er
 	parent = box_find(yard, promotion->parent, &why);
 	child = parent ? box_find(yard, promotion->child, &why) : NULL;
 	promotion->adopted = parent && !strcmp(parent->row.state_id, json_get_text(snapshot, "id"));
-	/* Before anything changes hands: one that is busy keeps its name. */
+	/* Checked before anything changes hands. */
 	if (child && box_is_busy(child))
 		box_refuse_busy(child, &why);
 	else if (child && box_is_busy(parent))
@@ -192,7 +193,7 @@ static void go_on(struct promotion *promotion, json_t *snapshot, const struct er
 	finish(promotion, NULL);
 }
 
-/* In the name of whoever asked. */
+/* Continues in the name of who asked. */
 static void on_snapshot(json_t *snapshot, const struct err *err, void *arg)
 {
 	struct promotion *promotion = arg;

@@ -1,8 +1,7 @@
-/* restore.c - a box from a state: woken, taken back, or a fork
+/* restore.c - starts a box from a state: a wake, a rollback or a fork
  *
- * The state's plain form is needed first, which may have to be unpacked; it is held until the box
- * runs. When box-init has said hello it is told what happened to it (guest/self.c): a fork gets its
- * new identity before anybody can talk to it. */
+ * The state must be unpacked first, and is held until the box runs. After box-init's hello it is
+ * told what happened (guest/self.c): a fork gets its new identity before anybody can talk to it. */
 #include "core/core_internal.h"
 #include "core/inside.h"
 #include "base/alloc.h"
@@ -21,7 +20,7 @@ void box_restore_from(struct box *box, const char *state, enum restore_kind kind
 	box->restore.used = snapshot_use(box->yard, state);
 }
 
-/* A state of before captures kept them has none. */
+/* A state from an older version has no names. */
 static json_t *read_names(const struct box *box, int dir)
 {
 	_cleanup_free_ char *text = NULL;
@@ -102,7 +101,7 @@ void restore_done(struct box *box)
 	*restore = (struct box_restore){ .dir = -1 };
 }
 
-/* ---- who it is now -------------------------------------------------------------------------- */
+/* ---- the new identity ----------------------------------------------------------------------- */
 
 static void on_greeted(struct box *box, const struct err *err, void *arg)
 {
@@ -114,7 +113,7 @@ static void on_greeted(struct box *box, const struct err *err, void *arg)
 		box_came_up(box);
 		return;
 	}
-	/* One that does not know who it is, is not served. */
+	/* A box without its identity must not be used. */
 	log_error("a restored box was not told who it is", kv_str("box", box->row.id), kv_err(err));
 	box->restore.problem = *err;
 	box_kill(box);

@@ -1,17 +1,17 @@
-/* rollback.c - the same box at an earlier moment
+/* rollback.c - takes a box back to an earlier moment
  *
- *   present captured as a snapshot of its own, a copy of the target's disk made beside ─► the
- *   target comes up while the present stands still (rollback_ahead.c) ─► the present is killed
+ *   capture the present as a snapshot, copy the target's disk meanwhile ─► the target comes up
+ *   while the present is frozen (rollback_ahead.c) ─► the present is killed
  *
- * Until then, whatever fails leaves the box as it was, processes and all. Where two of it do not
+ * Until then every failure leaves the box as it was, with its processes. Where two instances do not
  * fit beside each other (ahead_is_possible) the present is killed first:
  *
- *   ─► instance killed ─► disks changed over ─► launched from the target's state ─► running
+ *   ─► instance killed ─► disks swapped ─► launched from the target's state ─► running
  *
- * The row then has the intent "rollback-to" and the target: a daemon that dies goes on from there
- * (recover.c). When the target does not come up, the present that was captured is put back; what
- * cannot be captured with its processes is kept as a disk, unless there is no other way back: then
- * the rollback is refused.
+ * The row then has the intent "rollback-to" and the target: after a crash the next daemon continues
+ * from there (recover.c). When the target does not come up, the captured present is put back. A
+ * present whose processes cannot be captured is kept as a disk, unless there is no other way back:
+ * then the rollback is refused.
  *
  * Id, name, addresses, URL, policy, budgets and the ids of execs are not part of a state and
  * stay. */
@@ -46,7 +46,7 @@ static json_t *told(struct yard *yard, const char *id)
 	return snapshot ? snapshot_json(yard, snapshot) : json_null();
 }
 
-/* The turn is given back; the caller hears. */
+/* Gives the turn back and answers the caller. */
 void rolling_finish(struct rolling *rolling, const struct err *err)
 {
 	struct box *box = rolling->box;
@@ -72,7 +72,7 @@ void rolling_finish(struct rolling *rolling, const struct err *err)
 	rolling_free(rolling);
 }
 
-/* The snapshot of the present is not needed: nothing comes of it. */
+/* Deletes the snapshot of the present after a failure. */
 static void drop_from(struct rolling *rolling)
 {
 	struct snapshot *snapshot =
@@ -89,7 +89,7 @@ static void drop_from(struct rolling *rolling)
 	}
 }
 
-/* Before anything was changed. */
+/* Gives up before anything was changed. */
 void rolling_give_up(struct rolling *rolling, const struct err *why)
 {
 	struct box *box = rolling->box;
@@ -114,17 +114,17 @@ void rolling_give_up(struct rolling *rolling, const struct err *why)
 	err_wrap(&err, "roll back '%s'", box ? box->row.name : "");
 	rolling_finish(rolling, &err);
 	if (box)
-		box_notify(box, NULL); /* who came meanwhile */
+		box_notify(box, NULL); /* those who came meanwhile */
 }
 
-/* ---- the change ----------------------------------------------------------------------------- */
+/* ---- the switch ----------------------------------------------------------------------------- */
 
 static int change_disks(struct rolling *rolling, struct err *err)
 {
 	struct box *box = rolling->box;
 	struct pool *pool = rolling->yard->pool;
 
-	/* What it has goes only when there is something to take its place. */
+	/* The old disk is replaced only if the new one exists. */
 	if (!pool_disk_exists(pool, BOX_DISKS, rolling->disk))
 		return err_set(err, ERR_NOT_FOUND, "the copy of the snapshot's disk is gone");
 	if (pool_disk_discard(pool, BOX_DISKS, box->row.id, err) < 0 ||
@@ -133,7 +133,7 @@ static int change_disks(struct rolling *rolling, struct err *err)
 	return box_limit_disk(box, box->row.disk_bytes, err);
 }
 
-/* No instance is there, and the disk of where it goes is ready. */
+/* Launches the target: no instance exists, and the target's disk is ready. */
 static void go(struct rolling *rolling)
 {
 	struct box *box = rolling->box;
@@ -161,7 +161,7 @@ static void go(struct rolling *rolling)
 	box_launch_failed(box, &err);
 }
 
-/* What ended, ended for this; or by itself, before anything was changed. */
+/* The instance has ended: for this rollback, or by itself before anything was changed. */
 static bool ended(struct operation *op, struct box *box)
 {
 	struct rolling *rolling = (struct rolling *)op;
@@ -222,7 +222,7 @@ static bool is_full(const struct rolling *rolling, const char *id)
 	return snapshot && !strcmp(snapshot->row.kind, "full");
 }
 
-/* The target's disk is ready and the present is captured: it ends. */
+/* Ends the present: the target's disk is ready and the present is captured. */
 static void change_over(struct rolling *rolling)
 {
 	struct box *box = rolling->box;
@@ -230,7 +230,7 @@ static void change_over(struct rolling *rolling)
 
 	if (!rolling->copied || !rolling->captured)
 		return;
-	/* It is being removed. */
+	/* The box is being removed. */
 	if (box->state != BOX_ROLLING_BACK) {
 		err_set(&err, ERR_STATE, "box '%s' is %s", box->row.name,
 			box_state_name(box->state));
@@ -241,7 +241,7 @@ static void change_over(struct rolling *rolling)
 		ahead_begin(rolling);
 		return;
 	}
-	/* There is no way back for processes that could not be captured. */
+	/* Processes that could not be captured could not be brought back. */
 	if (box->instance && rolling->from && !rolling->disk_only &&
 		!is_full(rolling, rolling->from)) {
 		err_set(&err, ERR_STATE,
@@ -251,7 +251,7 @@ static void change_over(struct rolling *rolling)
 		return;
 	}
 	box_set_target(box, BOX_ROLLING_BACK, rolling->wanted);
-	/* What it slept in is the snapshot's from here on. */
+	/* The hibernated state belongs to the snapshot from here on. */
 	if (rolling->adopted)
 		text_replace(&box->row.state_id, "");
 	box_save(box, STORE_SAFE);
@@ -283,7 +283,7 @@ static void on_exit_copy(int code, void *arg)
 			go(rolling);
 		return;
 	}
-	/* A capture is never cut short while the box lives: it could be left frozen. */
+	/* A capture of a living box is never cancelled: the box could be left frozen. */
 	if (err.kind && box && box->capturing) {
 		rolling->failure = err; /* on_taken gives up */
 		return;
@@ -313,13 +313,13 @@ static void came_up(struct operation *op, struct box *box)
 		json_pack("{s:s,s:s,s:I}", "to", rolling->wanted, "from",
 			rolling->from ? rolling->from : "", "took_us",
 			(json_int_t)(clock_mono_us() - rolling->started_us)));
-	/* Its ids are free for the next rollback when it has gone. */
+	/* The instance ids are free for the next rollback once the old instance has ended. */
 	rolling->came_up = true;
 	if (!rolling->present)
 		rolling_finish(rolling, NULL);
 }
 
-/* Back to the present that was captured; if that fails as well the box is stopped, on that disk. */
+/* Goes back to the captured present; if that fails too the box is stopped, with that disk. */
 static bool launch_failed(struct operation *op, struct box *box, const struct err *why)
 {
 	struct rolling *rolling = (struct rolling *)op;
@@ -357,7 +357,7 @@ static void on_taken(
 	char *position;
 
 	if (err || rolling->failure.kind) {
-		/* Its time line may have gone already. */
+		/* The time line may already be gone. */
 		bool was_full = snapshot && !strcmp(snapshot->row.kind, "full");
 
 		why = rolling->failure.kind ? rolling->failure : *err;
@@ -372,7 +372,7 @@ static void on_taken(
 		rolling_give_up(rolling, &why);
 		return;
 	}
-	/* The present is a branch; the box itself is on its way elsewhere. */
+	/* The present becomes a branch; the box itself goes elsewhere. */
 	position = xstrdup(box->row.position);
 	snapshot_ready(box, snapshot, result);
 	text_replace(&box->row.position, position);
@@ -395,7 +395,7 @@ static void capture_present(struct rolling *rolling, bool full)
 	rolling->adopted = box->state == BOX_ROLLING_BACK && *box->row.state_id;
 	snapshot = snapshot_new(box, rolling->from_inside ? "inside" : "rollback", detail,
 		full || rolling->adopted ? "full" : "disk");
-	/* Hibernated, its processes are written down already. */
+	/* The processes of a hibernated box are already captured. */
 	if (rolling->adopted)
 		text_replace(&snapshot->row.id, box->row.state_id);
 	rolling->from = xstrdup(snapshot->row.id);
@@ -413,7 +413,7 @@ static void capture_present(struct rolling *rolling, bool full)
 		&ops, rolling);
 }
 
-/* The newest on the way back from now. */
+/* The newest snapshot on the way back from the present. */
 static struct snapshot *newest(struct box *box, struct err *err)
 {
 	struct snapshot *snapshot = snapshot_by_id(box->yard, box->row.position);
@@ -466,13 +466,13 @@ static void begin(struct operation *op, struct box *box, const struct err *gone)
 	}
 	rolling->box = box;
 	rolling->disk = xasprintf(ROLL_DISK_PREFIX "%s", box->row.id);
-	/* A box that has no room for what it would keep of its processes goes back all the same. */
+	/* A box without room for a capture of its processes is still rolled back. */
 	full = box->instance &&
 	       !(rolling->from_inside && budget_make_room(box, box_capture_need(box), NULL) < 0);
 	box_set_state(box, BOX_ROLLING_BACK, INTENT_ROLLBACK);
 	box_save(box, STORE_KEPT);
 	pool_disk_discard(rolling->yard->pool, BOX_DISKS, rolling->disk, NULL);
-	/* One that lost its disk has no present to keep. */
+	/* A box that lost its disk has no present to keep. */
 	rolling->captured =
 		(rolling->forget && rolling->disk_only) || (!box->instance && !box_has_disk(box));
 	if (copy_disk(rolling, &err) < 0)
@@ -500,7 +500,7 @@ static void cancel(struct operation *op, struct box *box, const struct err *why)
 		ahead_cancel(rolling, why);
 		return;
 	}
-	/* The daemon ends and the box does not: it goes on, unless its present is gone already. */
+	/* The daemon ends: the box goes on, unless its present has already ended. */
 	if (box->state == BOX_ROLLING_BACK && box->intent == INTENT_ROLLBACK) {
 		rolling_give_up(rolling, why);
 		return;
@@ -554,7 +554,7 @@ void rollback_recover(struct box *box)
 	operation_resume(box, &rolling->op);
 	box_set_target(box, BOX_ROLLING_BACK, rolling->wanted);
 	rolling->captured = true;
-	/* Whatever is there may be half of it. */
+	/* The disk may be half copied. */
 	pool_disk_discard(rolling->yard->pool, BOX_DISKS, rolling->disk, NULL);
 	if (copy_disk(rolling, &err) < 0)
 		box_launch_failed(box, &err);

@@ -1,15 +1,15 @@
-/* rollback_ahead.c - the target of a rollback comes up beside the present, which stands still
+/* rollback_ahead.c - starts the target of a rollback beside the frozen present
  *
- *   present frozen ─► target made in groups and on a disk of its own ─► it runs, on the network of
- *   the box ─► it was told who it is: committed ─► disks change names, the present is killed
+ *   present frozen ─► target started with its own cgroups and disk ─► it runs, on the network of
+ *   the box ─► it has its identity: committed ─► disks swap names, the present is killed
  *
- * Until it is committed the row is that of the present, with the intent "rollback": a daemon that
- * dies finds it and lets it go on (recover.c), and what there is of the target is swept. When the
- * target does not come up, the present goes on with its processes, links and, if the network had
- * not been handed over yet, its connections.
+ * Until the commit the row describes the present, with the intent "rollback": after a crash the
+ * next daemon lets the present go on (recover.c) and removes what there is of the target. When the
+ * target does not come up, the present goes on with its processes, links and, unless the network
+ * had been handed over, its connections.
  *
- * The groups of the two need two names: instances of a box have its id, or that with a "b" behind
- * it, in turn. */
+ * The cgroups of both need different names: instances of a box use its id and its id with "b"
+ * appended, in turn. */
 #include "core/time/rollback_internal.h"
 #include "core/boxnet/network_internal.h"
 #include "base/file.h"
@@ -23,7 +23,7 @@
 #include <unistd.h>
 
 enum {
-	ROOM_LEFT = 64 << 20, /* of the machine's memory, for everybody else */
+	ROOM_LEFT = 64 << 20, /* memory of the machine left for everybody else */
 	KILL_AGAIN_MS = 5000,
 	KILLS_MAX = 3,
 };
@@ -50,7 +50,7 @@ static void on_plain(int dir, const struct err *err, void *arg)
 	close(dir);
 }
 
-/* Whether its processes hold locks on files; unknown is yes. */
+/* Whether the processes hold file locks; if that is unknown, yes. */
 static bool has_locks(struct rolling *rolling)
 {
 	struct checkpoints *checkpoints = rolling->yard->checkpoints;
@@ -59,7 +59,7 @@ static bool has_locks(struct rolling *rolling)
 	if (!rolling->from || !checkpoints_exists(checkpoints, rolling->from) ||
 		box_engine(rolling->box, &look.engine, NULL) < 0)
 		return true;
-	/* Just written, it is there at once. */
+	/* The state was just written, so the callback comes at once. */
 	checkpoints_plain(checkpoints, rolling->from, on_plain, &look);
 	checkpoints_forget(checkpoints, &look);
 	if (look.held)
@@ -67,7 +67,7 @@ static bool has_locks(struct rolling *rolling)
 	return look.locks;
 }
 
-/* Those of its tree may have limits together, in which both must fit. */
+/* The limits of the tree apply to both instances together. */
 static bool fits_tree(struct box *box, uint64_t bytes, uint64_t processes)
 {
 	struct instance_spec spec;
@@ -88,8 +88,8 @@ bool box_fits_twice(struct box *box, uint64_t bytes, uint64_t processes)
 	       bytes + ROOM_LEFT < checkpoints_memory_available();
 }
 
-/* Both are in memory for a moment. And what both see, volumes and folders of the host, may have
- * locks on it that only one can hold. */
+/* Both instances are in memory for a moment. And both see volumes and folders of the host, where
+ * only one can hold a lock. */
 bool ahead_is_possible(struct rolling *rolling)
 {
 	const struct snapshot *target = snapshot_by_id(rolling->yard, rolling->wanted);
@@ -129,7 +129,8 @@ static void present_is_gone(struct rolling *rolling)
 		rolling_finish(rolling, NULL);
 }
 
-/* Killed by us; or by somebody else before, which the target does not mind. */
+/* The present has ended: killed by us, or by somebody else before, which does not affect the
+ * target. */
 static void on_present_ended(
 	struct instance *instance, enum instance_end end, const char *detail, void *arg)
 {
@@ -139,7 +140,7 @@ static void on_present_ended(
 	present_is_gone(arg);
 }
 
-/* The id that the target does not have. */
+/* The instance id that the target does not use. */
 static char *other_id(const struct box *box)
 {
 	return xasprintf("%s%s", box->row.id, box->second ? "" : SECOND_SUFFIX);
@@ -234,7 +235,7 @@ void ahead_ready(struct operation *op, struct box *box)
 	network_detach(box);
 }
 
-/* ---- it works ------------------------------------------------------------------------------- */
+/* ---- success -------------------------------------------------------------------------------- */
 
 static int change_disks(struct rolling *rolling, struct err *err)
 {
@@ -253,7 +254,7 @@ static int change_disks(struct rolling *rolling, struct err *err)
 	return -1;
 }
 
-/* The box is the target already: nobody waits for ever for the end of what it was. */
+/* The box is the target already, so the wait for the end of the present is limited. */
 static void kill_present(void *arg)
 {
 	struct rolling *rolling = arg;
@@ -293,7 +294,7 @@ static void end_present(struct rolling *rolling)
 	kill_present(rolling);
 }
 
-/* The row first: a daemon that dies from here on goes to the target once more. */
+/* Stores the row first: after a crash from here on the next daemon goes to the target again. */
 bool ahead_commit(struct operation *op, struct box *box)
 {
 	struct rolling *rolling = (struct rolling *)op;
@@ -326,16 +327,16 @@ bool ahead_commit(struct operation *op, struct box *box)
 			"the disk of a box has no limit", kv_str("box", box->row.id), kv_err(&err));
 	rolling->ahead = false;
 	rolling->committed = true;
-	/* Else it is the snapshot's. */
+	/* Otherwise the state belongs to the snapshot. */
 	if (*slept_in && !rolling->adopted)
 		checkpoints_discard(rolling->yard->checkpoints, slept_in, NULL);
 	end_present(rolling);
 	return true;
 }
 
-/* ---- it does not ---------------------------------------------------------------------------- */
+/* ---- failure -------------------------------------------------------------------------------- */
 
-/* The network that was handed over is its own again. */
+/* Gives the network back to the present. */
 static void take_network_back(struct box *box)
 {
 	if (!box->instance || !box->net)
@@ -347,7 +348,7 @@ static void take_network_back(struct box *box)
 		box_open_up(box);
 }
 
-/* Its removal was asked for meanwhile. */
+/* The removal of the box was asked for meanwhile. */
 static bool remove_present(struct rolling *rolling, const struct err *why)
 {
 	struct box *box = rolling->box;
@@ -359,7 +360,7 @@ static bool remove_present(struct rolling *rolling, const struct err *why)
 	box_set_state(box, BOX_REMOVING, box_removal_intent(box));
 	box_save(box, STORE_KEPT);
 	rolling_finish(rolling, why);
-	box_kill(box); /* box_ended goes on with it */
+	box_kill(box); /* box_ended continues the removal */
 	return true;
 }
 

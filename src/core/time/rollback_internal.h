@@ -10,35 +10,34 @@ struct rolling {
 	char *wanted; /* id of the target */
 	char *from;   /* id of the snapshot of the present, or NULL */
 	char *disk;   /* ".roll-ID": the target's disk, ready to be put in place */
-	bool used;    /* the target does not go meanwhile */
+	bool used;    /* the target is held meanwhile */
 	bool disk_only, forget, from_inside;
 	bool was_suspended;
-	bool adopted;	       /* the state it slept in became the snapshot of the present */
-	bool returning;	       /* the target did not come up: back to where it was */
+	bool adopted;	       /* the hibernated state became the snapshot of the present */
+	bool returning;	       /* the target did not come up: going back to the present */
 	struct helper *helper; /* copies the target's disk, beside the capture */
 	bool copied, captured;
 	struct err err;
-	struct err failure; /* why it is returning */
+	struct err failure; /* why it goes back */
 	int64_t started_us;
 	json_done done;
 	void *arg;
 
 	/* rollback_ahead.c */
-	bool ahead; /* box->instance is the target, being made */
-	struct instance
-		*present;  /* stands still meanwhile; NULL: it does not run, or not any more */
-	struct link *link; /* to it */
+	bool ahead;		  /* box->instance is the target, being made */
+	struct instance *present; /* frozen meanwhile; NULL: it does not run, or no longer */
+	struct link *link;	  /* to the present */
 	bool link_ready;
-	bool switched;		     /* the network of the box is the target's */
+	bool switched;		     /* the target has the network of the box */
 	bool committed;		     /* the present is being killed; its disk is ".past-ID" */
-	bool came_up;		     /* all is done but for its end */
-	struct loop_timer *patience; /* with that end */
+	bool came_up;		     /* everything is done except the end of the present */
+	struct loop_timer *patience; /* for the end of the present */
 	unsigned kills;
 };
 
 /* ---- rollback.c */
 void rolling_finish(struct rolling *rolling, const struct err *err); /* frees it */
-/* The box is as it was, in state BOX_ROLLING_BACK: it goes on. Frees it. */
+/* The box is as it was, in state BOX_ROLLING_BACK: it goes on. Frees rolling. */
 void rolling_give_up(struct rolling *rolling, const struct err *why);
 
 /* ---- rollback_ahead.c: functions of its table too */

@@ -1,9 +1,9 @@
-/* snapshot.c - the time line of a box: snapshots as they are made, kept, told and let go
+/* snapshot.c - the time line of a box: making, keeping, listing and deleting snapshots
  *
  * A snapshot is a row, a copy of the disk in the pool (snapshots/ID), and for a full one a state
- * (states/ID). The row is there first, as "making"; what a dead daemon left at that is removed.
- * Once it is captured it is "ready" and can be used; packing it, which takes the state off the
- * machine's memory of dirty files and makes it safe, follows in the background. */
+ * (states/ID). The row comes first, as "making"; after a crash such snapshots are removed. Once
+ * captured it is "ready" and can be used. Packing follows in the background: it makes the state
+ * safe and takes it out of the machine's dirty memory. */
 #include "core/core_internal.h"
 #include "core/time/thin.h"
 #include "core/time/timeline.h"
@@ -15,10 +15,9 @@
 #include <dirent.h>
 
 enum {
-	SNAPSHOTS_MAX = 1000, /* of a box */
-	INSIDE_MAX =
-		100, /* of them made from inside; with names so many, and without names so many */
-	PLAIN_KEPT = 4, /* plain forms kept beside packed ones, for going back quickly */
+	SNAPSHOTS_MAX = 1000, /* per box */
+	INSIDE_MAX = 100, /* made from inside: at most so many with a name, and so many without */
+	PLAIN_KEPT = 4,	  /* unpacked states kept beside the packed ones, for fast rollbacks */
 };
 
 /* ---- the list ------------------------------------------------------------------------------- */
@@ -83,9 +82,9 @@ char *state_id_new(struct yard *yard)
 	return xstrdup(id);
 }
 
-/* ---- made ----------------------------------------------------------------------------------- */
+/* ---- making --------------------------------------------------------------------------------- */
 
-/* What a box is made from again: all but what belongs to one box alone. */
+/* The settings for making a box from the snapshot: all except what belongs to one box alone. */
 static char *config_of(const struct box *box)
 {
 	_cleanup_json_ json_t *config = json_pack("{s:s,s:s,s:s,s:s}", "profile", box->row.profile,
@@ -158,7 +157,7 @@ void snapshot_ready(
 			"state_bytes", (json_int_t)snapshot->row.plain_bytes));
 }
 
-/* ---- packed --------------------------------------------------------------------------------- */
+/* ---- packing -------------------------------------------------------------------------------- */
 
 struct packing {
 	struct yard *yard;
@@ -231,9 +230,10 @@ void snapshot_make_safe(struct yard *yard, struct snapshot *snapshot, safe_done 
 	checkpoints_pack(yard->checkpoints, snapshot->row.id, on_packed, packing);
 }
 
-/* ---- let go --------------------------------------------------------------------------------- */
+/* ---- deleting ------------------------------------------------------------------------------- */
 
-/* A box that was going back from its sleep has it still, when a daemon died over that. */
+/* Whether a box is hibernated in this state: after a crash during a rollback from hibernation, both
+ * have it. */
 static bool is_slept_in(const struct yard *yard, const char *state)
 {
 	for (size_t i = 0; i < yard->box_count; i++)
@@ -247,7 +247,7 @@ static void drop(struct yard *yard, struct snapshot *snapshot, bool with_state)
 	_cleanup_free_ char *box = xstrdup(snapshot->row.box);
 	struct err err = ERR_INIT;
 
-	/* What stands upon it, and what was forked from it, goes back to what it stood upon. */
+	/* Snapshots and forks made from this one are attached to its parent. */
 	for (size_t i = 0; i < yard->snapshot_count; i++)
 		if (!strcmp(yard->snapshots[i]->row.parent, snapshot->row.id)) {
 			text_replace(&yard->snapshots[i]->row.parent, snapshot->row.parent);
@@ -263,7 +263,7 @@ static void drop(struct yard *yard, struct snapshot *snapshot, bool with_state)
 
 		bool stood = !strcmp(row->origin_position, snapshot->row.id);
 
-		/* A box of an image has no other box to go back to. */
+		/* A box made from an image has no other box as its origin. */
 		if (!*row->origin_box || (!stood && strcmp(row->origin_snapshot, snapshot->row.id)))
 			continue;
 		if (!strcmp(row->origin_snapshot, snapshot->row.id))
@@ -273,7 +273,7 @@ static void drop(struct yard *yard, struct snapshot *snapshot, bool with_state)
 		box_save(yard->boxes[i], STORE_KEPT);
 	}
 	if (snapshot->users) {
-		/* For a daemon that finds it, it is half made. */
+		/* To a new daemon it looks unfinished, and is removed. */
 		snapshot->doomed = true;
 		snapshot->borrowed = !with_state;
 		text_replace(&snapshot->row.box, "");
@@ -348,7 +348,7 @@ static bool is_from_inside(const struct snapshot *snapshot, bool named)
 	return snapshot_is_from_inside(snapshot) && !*snapshot->row.name != named;
 }
 
-/* A box that never stops asking for snapshots keeps the last of those it gave no names. */
+/* Of the unnamed snapshots made from inside, only the last ones are kept. */
 static void thin_inside(struct box *box)
 {
 	struct yard *yard = box->yard;
@@ -412,7 +412,7 @@ int box_snapshot_remove(struct box *box, const char *which, struct err *err)
 	return 0;
 }
 
-/* ---- told ----------------------------------------------------------------------------------- */
+/* ---- information ---------------------------------------------------------------------------- */
 
 static json_t *text_or_null(const char *text)
 {
@@ -476,13 +476,13 @@ struct wish {
 	char *name, *detail;
 	const char *cause;
 	bool disk_only, adopt, wait_safe;
-	bool adopted; /* the state is the box's own */
-	char *id;     /* of the snapshot, when there is one */
+	bool adopted; /* the state is the hibernated box's own */
+	char *id;     /* of the snapshot, once it exists */
 	int64_t started_us;
 	struct box_capture_result result;
 	json_done done;
 	void *arg;
-	struct wish *next; /* in yard->snapshot_wishes: waits until it is safe */
+	struct wish *next; /* in yard->snapshot_wishes while waiting until it is safe */
 	struct yard *yard;
 };
 
@@ -510,7 +510,7 @@ static void answer(struct wish *wish, const struct err *err)
 	wish_free(wish);
 }
 
-/* A snapshot that could not be made safe is there all the same. */
+/* Answers those who wait until a snapshot is safe. One that could not be made safe still exists. */
 void snapshot_waiters_tell(struct yard *yard, const char *id, const struct err *err)
 {
 	struct wish **at = &yard->snapshot_wishes;
@@ -524,7 +524,8 @@ void snapshot_waiters_tell(struct yard *yard, const char *id, const struct err *
 		}
 		*at = wish->next;
 		answer(wish, err);
-		at = &yard->snapshot_wishes; /* the answer may have changed the list */
+		/* start over: the callback may have changed the list */
+		at = &yard->snapshot_wishes;
 	}
 }
 
@@ -545,7 +546,7 @@ static void on_taken(
 		return;
 	}
 	wish->result = *result;
-	/* It was packed before the box fell asleep. */
+	/* The state was packed when the box was hibernated. */
 	if (wish->adopted)
 		snapshot->safe = checkpoints_is_packed(yard->checkpoints, wish->id);
 	snapshot_ready(box, snapshot, result);
@@ -557,7 +558,7 @@ static void on_taken(
 	snapshot_pack(yard, snapshot);
 	snapshots_thin(box);
 	operation_end(box);
-	/* Last: it may be the end of the box. */
+	/* Last, because the callback may remove the box. */
 	if (wish)
 		answer(wish, NULL);
 }
@@ -692,14 +693,14 @@ static int load(const struct snapshot_row *row, void *arg, struct err *err)
 static bool owner_is_there(const struct yard *yard, const char *box)
 {
 	if (!*box)
-		return true; /* of an image */
+		return true; /* belongs to an image */
 	for (size_t i = 0; i < yard->box_count; i++)
 		if (!strcmp(yard->boxes[i]->row.id, box))
 			return true;
 	return false;
 }
 
-/* Half made ones go; of those that are ready what is not packed is packed. */
+/* Removes unfinished snapshots, and packs ready ones that are not packed. */
 static void put_in_order(struct yard *yard)
 {
 	for (size_t i = yard->snapshot_count; i-- > 0;) {
@@ -716,7 +717,7 @@ static void put_in_order(struct yard *yard)
 			drop(yard, snapshot, !is_slept_in(yard, snapshot->row.id));
 			continue;
 		}
-		/* It was in memory alone when the daemon died. */
+		/* The state was only in memory when the daemon died. */
 		if (full && !checkpoints_exists(yard->checkpoints, snapshot->row.id)) {
 			log_warn("of a snapshot the disk alone is left",
 				kv_str("snapshot", snapshot->row.id));

@@ -12,7 +12,7 @@ enum { NEWEST = 10 };
 #define DAY_US	  (24 * HOUR_US)
 
 static const struct {
-	int64_t until_us; /* age */
+	int64_t until_us; /* up to this age */
 	int64_t step_us;
 } tiers[] = {
 	{ HOUR_US, 10 * MINUTE_US },
@@ -22,7 +22,7 @@ static const struct {
 
 struct place {
 	int64_t created_us;
-	size_t at; /* in the caller's array */
+	size_t at; /* index in the caller's array */
 };
 
 static int compare_places(const void *a, const void *b)
@@ -34,7 +34,7 @@ static int compare_places(const void *a, const void *b)
 	return x->at < y->at ? -1 : x->at > y->at;
 }
 
-/* Of an item that old; 0: none is kept. */
+/* The interval for an item of that age; 0: none is kept. */
 static int64_t step_at(int64_t age_us)
 {
 	for (size_t i = 0; i < ARRAY_LEN(tiers); i++)
@@ -51,7 +51,7 @@ static bool has_room(const struct place *place, const struct place *last, int64_
 	return step && (!last || last->created_us / step != place->created_us / step);
 }
 
-/* Oldest first. */
+/* places are sorted, oldest first. */
 static void thin_sorted(const struct place *places, size_t count, int64_t now_us,
 	const struct thin_policy *policy, bool *drop)
 {

@@ -1,9 +1,8 @@
-/* thin.h - which automatic snapshots of a time line are let go; pure
+/* thin.h - which automatic snapshots of a time line are deleted; a pure function
  *
- * The newest ten stay as they are. Older ones get thinner with age: one in ten minutes for an hour,
- * one an hour for a day, one a day for thirty days, none after that. The policy may allow fewer. Of
- * each stretch of time its oldest stays, so that asking often and asking seldom end with the same
- * ones. */
+ * The newest ten stay. Of older ones one per ten minutes stays for an hour, one per hour for a day,
+ * one per day for thirty days, none after that. The policy may allow fewer. Of each interval the
+ * oldest stays, so that the result does not depend on how often this runs. */
 #pragma once
 #include <stdbool.h>
 #include <stddef.h>
@@ -11,7 +10,8 @@
 
 struct thin_item {
 	int64_t created_us;
-	/* never dropped: has a name, the box stands on it, somebody uses it. Not counted either */
+	/* Never dropped and not counted: it has a name, is the position of the box, or is in
+	 * use. */
 	bool keep;
 };
 
@@ -20,6 +20,6 @@ struct thin_policy {
 	int64_t keep_age_us; /* none older, but the newest stays at any age; 0: no such limit */
 };
 
-/* Writes drop[i] for each item, in any order, and gives how many are true. */
+/* Writes drop[i] for each item, which may be in any order, and returns how many are true. */
 size_t thin_choose(const struct thin_item *items, size_t count, int64_t now_us,
 	const struct thin_policy *policy, bool *drop);

@@ -1,17 +1,16 @@
-/* trial.c - a state that is unusual is restored once before the processes it was taken of end
+/* trial.c - test-restores an unusual state before the captured processes are ended
  *
- *   captured, the box stands still ─► a copy of its disk ─► restored beside it, up to where it
- *   would run ─► killed
+ *   captured, the box is frozen ─► copy its disk ─► restore beside it, up to where it would run ─►
+ *   kill the copy
  *
- * A capture that cannot be restored is the loss of a box's memory. What is known not to come back
- * is refused by the capture itself; whether something new is among it, only a restore tells. It
- * takes as long as a wake and needs the memory twice, so it is done where CRIU has met something
- * rare (file "unusual" of the state; see scripts/criu-changes), and where there is room. Not with
- * volumes and folders of the host: names that the capture left there for removed files would be
- * used up.
+ * A capture that cannot be restored loses a box's memory. What is known to fail is refused by the
+ * capture itself; only a restore finds what is not known. It takes as long as a wake and needs the
+ * memory twice, so it is done only where CRIU has met something rare (file "unusual" of the state;
+ * see scripts/criu-changes) and where there is room. It is not done with volumes and folders of the
+ * host: the links that the capture made there for deleted files would be used up.
  *
- * The disk is ".roll-ID" and the groups have the other id of the box, as of a rollback: what a
- * daemon that dies leaves of it is swept by the next. */
+ * The disk is ".roll-ID" and the cgroups use the other instance id of the box, as in a rollback:
+ * after a crash the next daemon removes both. */
 #include "core/core_internal.h"
 #include "core/time/rollback_internal.h"
 #include "base/alloc.h"
@@ -31,12 +30,12 @@ enum { KILL_AGAIN_MS = 5000, KILLS_MAX = 3 };
 struct trial {
 	struct box *box;
 	char *state, *disk, *id;
-	int dir; /* of the state, held; -1 */
+	int dir; /* folder of the state, held; -1 */
 	struct helper *helper;
 	struct instance *instance;
 	struct err err;
-	bool came;		     /* it was about to run */
-	struct loop_timer *patience; /* with its end */
+	bool came;		     /* the restore came as far as it should */
+	struct loop_timer *patience; /* for the end of the copy */
 	unsigned kills;
 	int64_t started_us;
 	box_done done;
@@ -83,7 +82,7 @@ static void finish(struct trial *trial)
 
 /* ---- the processes -------------------------------------------------------------------------- */
 
-/* The box stands still meanwhile: nobody waits for ever for the end of its double. */
+/* The box is frozen meanwhile, so the wait for the end of the copy is limited. */
 static void end(void *arg)
 {
 	struct trial *trial = arg;
@@ -101,7 +100,7 @@ static void end(void *arg)
 	finish(trial);
 }
 
-/* All is there, and nothing has run: that is what was to be known. */
+/* Everything was restored and nothing has run yet: the test has succeeded. */
 static void on_going(struct instance *instance, void *arg)
 {
 	struct trial *trial = arg;
@@ -122,7 +121,7 @@ static void on_failed(struct instance *instance, const struct err *why, void *ar
 	finish(trial);
 }
 
-/* The kill came too late for the restore to fail by it. */
+/* The kill came after the end of the restore. */
 static void on_ended(
 	struct instance *instance, enum instance_end end, const char *detail, void *arg)
 {
@@ -230,7 +229,7 @@ bool trial_start(struct box *box, const char *state, uint64_t processes, box_don
 		.done = done,
 		.arg = arg };
 	box->trial = trial;
-	/* Just written, it is there at once. */
+	/* The state was just written, so the callback comes at once. */
 	checkpoints_plain(box->yard->checkpoints, state, on_plain, trial);
 	checkpoints_forget(box->yard->checkpoints, trial);
 	if (!is_unusual(trial)) {

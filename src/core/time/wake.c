@@ -1,15 +1,15 @@
-/* wake.c - whoever wants something of a sleeping box waits while it wakes
+/* wake.c - callers of a sleeping box wait while it wakes
  *
- * A suspended box is resumed at once, within the call. A hibernated one takes its time, so those
- * who come meanwhile wait: channels on a link that has no connection yet (box->waiting; box_connect
+ * A suspended box is resumed at once, within the call. Waking a hibernated box takes time, so
+ * callers wait meanwhile: channels on a link without a connection (box->waiting; box_connect
  * attaches it), connections to its ports in their pipes and backends. All are told together, by
- * box_woken. The waking itself is begun by a timer of no time: its failure may come at once, and
- * must not reach somebody who is still asking.
+ * box_woken. The wake begins from a timer with no delay: it may fail at once, and must not call
+ * back into a caller that is still asking.
  *
- * When the daemon puts all boxes to bed before it ends, those that sleep stay asleep.
+ * While the daemon hibernates all boxes before its end, sleeping boxes stay asleep.
  *
- * A box that was stopped stays so, and one that was paused because it reached a limit is nobody's
- * to wake but by 'box resume': its limit would otherwise be none. */
+ * A stopped box stays stopped. A box paused at a limit is woken only by 'box resume': otherwise the
+ * limit would have no effect. */
 #include "core/core_internal.h"
 #include "core/time/idle.h"
 #include "core/limit.h"
@@ -24,7 +24,7 @@ enum { TRIES_MAX = 3 };
 
 bool box_is_paused(const struct box *box)
 {
-	/* Daemons before this one wrote no more than "limit". */
+	/* Earlier versions stored just "limit". */
 	return text_has_prefix(box->row.asleep_for, "limit");
 }
 
@@ -35,7 +35,7 @@ json_t *box_asleep_for_json(const struct box *box)
 	return *box->row.asleep_for ? json_string(box->row.asleep_for) : json_null();
 }
 
-/* On its way into or out of hibernation; the end of it is waited for. */
+/* Whether the box is entering or leaving hibernation; callers wait for the end of that. */
 static bool is_between(const struct box *box)
 {
 	return box->state == BOX_HIBERNATING || box->state == BOX_ROLLING_BACK ||
@@ -102,8 +102,8 @@ void box_is_used(struct box *box)
 
 struct link *box_waiting_link(struct box *box)
 {
-	/* Connected, and about to be marked as running: no other connection will be made for those
-	 * who come now. */
+	/* Connected and about to be marked as running: callers that come now use this connection,
+	 * because no other will be made. */
 	if (box->state == BOX_STARTING && box->link)
 		return box->link;
 	if (!box->waiting)
@@ -118,7 +118,7 @@ struct woken_watch {
 	woken_fn fn;
 	void *arg;
 	struct woken_watch *next;
-	bool dead; /* freed while watches were told */
+	bool dead; /* freed while watches were being called */
 };
 
 struct woken_watch *woken_watch_new(struct yard *yard, woken_fn fn, void *arg)
@@ -169,14 +169,14 @@ static void tell_watches(struct box *box, const struct err *err)
 
 /* ---- waking --------------------------------------------------------------------------------- */
 
-/* All who waited hear of it. err NULL: it runs. */
+/* Answers all who waited. err NULL: the box runs. */
 static void told(struct box *box, const struct err *err)
 {
 	struct err why = ERR_INIT;
 
 	box->wake_wanted = box->wake_begun = false;
 	box->wake_tries = 0;
-	/* It runs, but not by a connection made since they came. */
+	/* The box runs, but no new connection was made since they came. */
 	if (!err && box->waiting) {
 		err_set(&why, ERR_UNAVAILABLE, "box-init of '%s' does not answer", box->row.name);
 		link_fail(box->waiting, &why);
@@ -194,7 +194,7 @@ static void on_settled(struct box *box, const struct err *err, void *arg)
 
 	(void)arg;
 	if (!box)
-		return; /* wake_done has told them */
+		return; /* wake_done has answered them */
 	if (box->state == BOX_RUNNING) {
 		told(box, NULL);
 	} else if (box_wakes(box) && ++box->wake_tries < TRIES_MAX) {
@@ -239,8 +239,8 @@ static void begin(struct box *box)
 	}
 }
 
-/* Whoever is told may make or remove boxes: the list is gone through from its start until nothing
- * is left. */
+/* A callback may create or remove boxes, so the list is searched from its start until nothing is
+ * left. */
 static void on_timer(void *arg)
 {
 	struct yard *yard = arg;
