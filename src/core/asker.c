@@ -60,7 +60,8 @@ void box_forget_asker(struct box *box)
 	box->asked_by[0] = '\0';
 }
 
-/* One that does not start is not told of again; nor is one whose end was not heard. */
+/* Upper bound on the programs remembered per box: a program that never starts, or whose end was not
+ * heard, stays in the list. */
 enum { EXECS_MAX = 4096 };
 
 void box_note_exec(struct box *box, const char *exec, const char *who)

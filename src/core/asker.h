@@ -19,32 +19,34 @@ struct yard;
 enum { ASKER_WHO_SIZE = 96, OWNER_SIZE = 64 };
 
 struct asker {
-	char who[ASKER_WHO_SIZE]; /* for events and the audit log: "token ci" */
+	char who[ASKER_WHO_SIZE]; /* name used in events and in the audit log: "token ci" */
 	char owner[OWNER_SIZE];
-	bool sees_all; /* the things of all owners */
+	bool sees_all; /* sees what all owners have */
 };
 
-/* The box asks for itself: "box ada", its owner. */
+/* Fills asker for a box that asks for itself: who is "box NAME", the owner is the box's owner. */
 void asker_of_box(struct asker *asker, const struct box *box);
 
-/* Returns the asker before, to be put back. asker is borrowed until then; NULL: the daemon. */
+/* Sets the asker and returns the previous one, which the caller puts back. asker is borrowed until
+ * then; NULL means the daemon itself. */
 const struct asker *yard_set_asker(struct yard *yard, const struct asker *asker);
 const struct asker *yard_get_asker(const struct yard *yard); /* or NULL */
-/* Whether what belongs to owner exists for the asker. */
+/* Whether the asker may see things that belong to owner. */
 bool yard_may_see(const struct yard *yard, const char *owner);
-/* Whose the things are that are made now. */
+/* The owner of things that are created now. */
 const char *yard_get_owner(const struct yard *yard);
-/* NULL unless the asker sees one owner's things alone: then that owner. */
+/* The only owner whose things the asker sees; NULL when the asker sees everything. */
 const char *yard_only_owner(const struct yard *yard);
-/* Its words for events: "daemon" without an asker. */
+/* The asker's name for events; "daemon" without an asker. */
 const char *yard_get_who(const struct yard *yard);
 
-/* The asker, if there is one, began something with the box that ends later: events of the box name
- * it until box_forget_asker. */
+/* Remembers the asker, if there is one, while an operation of the box goes on: events of the box
+ * name the asker until box_forget_asker. */
 void box_note_asker(struct box *box);
 void box_forget_asker(struct box *box);
-/* Who started a program of the box, for the events of its start and its end: box-init, which tells
- * of them, does not know. NULL: not known, such as after a restart of the daemon. */
+/* Remembers who started a program of the box, for the events of its start and end: box-init reports
+ * both but does not know who asked. box_exec_who returns NULL when that is not known, for example
+ * after a restart of the daemon. */
 void box_note_exec(struct box *box, const char *exec, const char *who);
 const char *box_exec_who(const struct box *box, const char *exec);
 void box_forget_exec(struct box *box, const char *exec); /* NULL: all */

@@ -83,7 +83,7 @@ void box_list(struct box *box)
 	box_join_tree(box);
 }
 
-/* Nobody waits for what can no longer be. */
+/* Cancels everything that waits for the box to reach a state it can no longer reach. */
 static void end_states(struct box *box)
 {
 	struct err err = ERR_INIT;
@@ -124,7 +124,7 @@ void box_free(struct box *box)
 
 void box_set_state(struct box *box, enum box_state state, enum intent intent)
 {
-	/* Its timer was to reconnect it; in another state it would end it. */
+	/* The timer of a running box reconnects it; in another state it would end the box. */
 	if (box->state == BOX_RUNNING && state != BOX_RUNNING && box->timer)
 		loop_timer_stop(box->timer);
 	box->state = state;
@@ -244,7 +244,7 @@ struct yard *box_get_yard(const struct box *box)
 	return box->yard;
 }
 
-/* Most boxes have none of most things: nothing is parsed for that. */
+/* Most boxes have none of most settings: an empty text is not parsed. */
 static json_t *stored_json(const char *text, json_t *otherwise)
 {
 	bool empty = !*text || !strcmp(text, "[]") || !strcmp(text, "{}");
@@ -283,7 +283,7 @@ static json_t *limits_json(const struct box_row *row)
 		"disk", (json_int_t)row->disk_bytes, "pids", (json_int_t)row->pids);
 }
 
-/* What the box was promised and does not get; never silent. */
+/* Settings that the box was promised and does not get; they are always shown. */
 static json_t *warnings_json(const struct box *box)
 {
 	json_t *warnings = json_array();
@@ -303,7 +303,7 @@ static json_t *ports_json(const struct box *box)
 	return ports ? json_incref(ports) : json_array();
 }
 
-/* Where it was forked from, or null. */
+/* The snapshot or box that the box was forked from, or null. */
 static json_t *origin_json(const struct box_row *row)
 {
 	if (!*row->origin_box)
@@ -372,7 +372,7 @@ void box_refresh(struct box *box)
 		box->tree_used = used;
 }
 
-/* Of all boxes of its tree together; NULL for one that is alone. */
+/* Figures of all boxes of the box's tree together; NULL when the box is alone in it. */
 static json_t *tree_stats_json(const struct box *box)
 {
 	struct limits limits = tree_limits(box->tree);

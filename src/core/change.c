@@ -1,4 +1,4 @@
-/* change.c - what changes while a box lives on: suspended or not, its limits, its name */
+/* change.c - changes of a living box: suspend and resume, limits, name */
 #include "core/core_internal.h"
 #include "core/limit.h"
 #include "core/boxnet/network_internal.h"
@@ -10,15 +10,15 @@
 
 /* ---- suspend, resume ------------------------------------------------------------------------ */
 
-/* What CRIU has put into a process must run: while it is at work nobody but capture.c freezes or
- * thaws. It does what the state says when it is through. */
+/* While CRIU works, its code inside the processes must run: only capture.c freezes or thaws then,
+ * and applies the state of the box when it is done. */
 static int freeze(struct box *box, bool frozen, struct err *err)
 {
 	return box->capturing ? 0 : instance_freeze(box->instance, frozen, err);
 }
 
-/* At a limit nobody waits for a program that is deep in the kernel: it may be there because of the
- * limit. */
+/* A box at a limit is frozen without waiting for programs that are inside a system call: they may
+ * be stuck there because of the limit. */
 static int freeze_for(struct box *box, const char *reason, struct err *err)
 {
 	if (!text_has_prefix(reason, "limit.") || box->capturing)
@@ -26,7 +26,7 @@ static int freeze_for(struct box *box, const char *reason, struct err *err)
 	return instance_pause(box->instance, err);
 }
 
-/* wanted: what it would have to be. */
+/* wanted: the state the box would have to be in. */
 static int refuse_state(const struct box *box, const char *wanted, struct err *err)
 {
 	bool paused = box_is_paused(box);
@@ -86,7 +86,7 @@ int box_resume(struct box *box, struct err *err)
 	return box_resume_for(box, "request", err);
 }
 
-/* ---- when it is put to sleep ---------------------------------------------------------------- */
+/* ---- sleep settings ------------------------------------------------------------------------- */
 
 static void keep_or_set(json_t *kept, const char *key, int64_t ms)
 {
@@ -164,8 +164,8 @@ static void keep_limits(struct box_row *row, const struct limits *limits)
 	row->pids = limits->pids;
 }
 
-/* The tree of its head has its limits. Of CPU time the tree never has less than a box in it, not
- * even in between. */
+/* A tree follows the limits of its head. The CPU limit of a tree must never be below that of a box
+ * in it, not even between two steps. */
 static int apply_with_tree(
 	struct box *box, const struct limits *limits, const struct limits *wanted, struct err *err)
 {

@@ -21,7 +21,7 @@ enum {
 	DISK_LEAST = 1024 * 1024,
 };
 
-/* Rows of earlier versions may have higher ones. */
+/* Rows of earlier versions may have higher slots. */
 static void take_slot(uint8_t *taken, uint32_t slot)
 {
 	if (slot < UID_SLOTS)
@@ -90,7 +90,7 @@ int box_refuse_taken(struct yard *yard, const char *name, struct err *err)
 	return err_hint(err, "choose another name, or 'box rm -f %s'", name);
 }
 
-/* Only who sees the things of all owners makes something for another one. */
+/* Only an asker who sees all owners may create things for another owner. */
 static int pick_owner(struct yard *yard, const char *wanted, char **ret, struct err *err)
 {
 	if (wanted && name_check("owner", wanted, err) < 0)
@@ -124,9 +124,8 @@ static uint64_t limit_or(uint64_t given, uint64_t otherwise)
 	return given == BOX_LIMIT_DEFAULT ? otherwise : given;
 }
 
-/* As people know it from containers: the entrypoint, followed by what was asked for or else by the
- * image's own command. An entrypoint given by hand drops the image's command. "" when there is
- * nothing to run. */
+/* The main command as in Docker: the entrypoint, followed by the given command or else the image's
+ * own. An entrypoint given by hand drops the image's command. "" when there is nothing to run. */
 static char *main_of(const struct image *image, const struct box_spec *spec)
 {
 	json_t *entrypoint =
@@ -145,7 +144,7 @@ static char *main_of(const struct image *image, const struct box_spec *spec)
 	return json_array_size(whole) ? json_text(whole) : xstrdup("");
 }
 
-/* Processes of an image go on only with the driver that captured them. */
+/* The processes of a golden image can be restored only by the driver that captured them. */
 static int choose_driver(struct yard *yard, const struct box_spec *spec,
 	const struct snapshot *golden, struct engine **ret, struct err *err)
 {
@@ -194,7 +193,7 @@ static int fill_row(
 		pick_name(yard, spec->name, &row->name, err) < 0 ||
 		pool_check_room(yard->pool, 0, err) < 0)
 		return -1;
-	/* Last: a volume that was not there is made. */
+	/* Checked last, because this creates missing volumes. */
 	if (box_mounts_check(yard, spec, row->owner, &row->volumes, &row->mounts, err) < 0)
 		return -1;
 	row->cpu_milli = limits.cpu_milli;
@@ -207,7 +206,7 @@ static int fill_row(
 	row->id = xstrdup(id);
 	row->state = xstrdup("creating");
 	row->intent = xstrdup(intent_name(INTENT_CREATE));
-	/* With processes, it stands upon what the saved box stood on. */
+	/* A box with processes uses the image that the saved box used. */
 	row->image = xstrdup(golden ? golden->row.image : image->id);
 	row->image_name = xstrdup(image->name);
 	row->driver = xstrdup(engine_get_name(engine));
@@ -245,7 +244,7 @@ static int fill_row(
 	return 0;
 }
 
-/* The same key of another owner is another key. */
+/* Idempotency keys are separate for each owner. */
 static struct box *find_by_key(struct yard *yard, const char *key, const char *owner)
 {
 	for (size_t i = 0; key && *key && i < yard->box_count; i++)
@@ -302,7 +301,7 @@ static void give_tree(struct box *box, const struct limits *tree)
 			kv_err(&err));
 }
 
-/* The quick way: something that runs already. False: there is nothing that fits. */
+/* The fast path: takes a box that already runs. False: no spare fits. */
 static bool create_from_spare(struct yard *yard, struct box_row *row, struct network *net,
 	const struct box_spec *spec, box_done done, void *arg)
 {

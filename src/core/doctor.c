@@ -1,7 +1,8 @@
-/* doctor.c - what this machine can and cannot do, asked of a daemon or without one
+/* doctor.c - what this machine can and cannot do, with or without a daemon
  *
- * Without one the driver is opened for a moment in a folder of its own beside the home, so that the
- * same file system is tried, with cgroups of its own; nothing of it stays. */
+ * Without a daemon the drivers are opened for a moment, with their own cgroups and in a temporary
+ * folder beside the home, so that the same file system is tested. Everything is removed
+ * afterwards. */
 #include "core/core_internal.h"
 #include "core/boxnet/network_internal.h"
 #include "base/file.h"
@@ -42,7 +43,7 @@ json_t *yard_doctor_json(struct yard *yard)
 
 /* ---- without a daemon ----------------------------------------------------------------------- */
 
-/* A new folder in the home, or in the deepest folder there is on the way to it. */
+/* Makes a new folder in the home, or in the deepest existing folder on the way to it. */
 static int make_trial_folder(const char *home, char **ret, struct err *err)
 {
 	_cleanup_free_ char *above = xstrdup(home), *path = NULL;
@@ -87,7 +88,7 @@ int yard_doctor_alone(const struct conf *conf, json_t **ret, struct err *err)
 	     groups_open(&limits, &config.groups, &why) == 0 &&
 	     drivers_open(engine_drivers(), &config, conf->driver, &drivers, &why) == 0 &&
 	     drivers_probe(drivers, checks);
-	/* None of them opened: that is what there is to say. */
+	/* No driver opened: report that. */
 	if (!drivers)
 		json_array_append_new(
 			checks, json_pack("{s:s,s:b,s:s,s:s,s:b}", "name", "drivers", "ok", 0,

@@ -9,7 +9,7 @@ enum { DRIVERS_MAX = 8 };
 struct driver {
 	const struct engine_ops *ops;
 	struct engine *engine; /* NULL: it does not work here */
-	struct err why;	       /* then */
+	struct err why;	       /* why engine is NULL */
 };
 
 struct drivers {
@@ -23,7 +23,7 @@ static bool is_allowed(const struct drivers *drivers, const struct driver *drive
 	return !*drivers->demanded || !strcmp(drivers->demanded, driver->ops->name);
 }
 
-/* The first that works and may be used. */
+/* The first driver that works and may be used. */
 static const struct driver *find_default(const struct drivers *drivers)
 {
 	for (size_t i = 0; i < drivers->count; i++)
@@ -194,7 +194,7 @@ const char *drivers_capture_problem(const struct drivers *drivers)
 	return NULL;
 }
 
-/* A driver that does not open has nothing else to say than why. */
+/* Of a driver that does not open, only the reason is reported. */
 bool drivers_probe(const struct drivers *drivers, json_t *checks)
 {
 	bool usable = false;

@@ -9,29 +9,32 @@
 
 struct drivers;
 
-/* list: of what there is, NULL at the end; the first that opened is the default. demanded: the
- * only one that boxes may have, "" any. ERR_UNSUPPORTED when none opens, or not the demanded. */
+/* Opens the drivers of list, which ends with NULL; the first that opens is the default. demanded:
+ * the only driver that boxes may have, "" any. Fails with ERR_UNSUPPORTED when none opens, or the
+ * demanded one does not. */
 int drivers_open(const struct engine_ops *const *list, const struct engine_config *config,
 	const char *demanded, struct drivers **ret, struct err *err);
 void drivers_close(struct drivers *drivers); /* accepts NULL */
 
-/* The driver of a new box; asked may be NULL. ERR_INVALID for one that does not exist or may not be
- * used, ERR_UNSUPPORTED with the reason for one that does not work here. */
+/* Chooses the driver of a new box; asked may be NULL. Fails with ERR_INVALID for a driver that does
+ * not exist or may not be used, and with ERR_UNSUPPORTED and the reason for one that does not work
+ * here. */
 int drivers_choose(
 	const struct drivers *drivers, const char *asked, struct engine **ret, struct err *err);
-/* Of a box that has it: also one that new boxes may not have any more. ERR_UNSUPPORTED. */
+/* Finds the driver of an existing box, even if new boxes may no longer have it. Fails with
+ * ERR_UNSUPPORTED. */
 int drivers_find(
 	const struct drivers *drivers, const char *name, struct engine **ret, struct err *err);
 
-/* Removes whatever an instance left, by all drivers: of an orphan nobody knows which one it had. */
+/* Removes whatever an instance left, with all drivers: the driver of an orphan is not known. */
 int drivers_sweep(const struct drivers *drivers, const char *id, struct err *err);
 
 /* {"ns":{"available":true,"default":true,"can":["suspend",…],…}}: what each can do here, or why it
  * cannot. New reference. */
 json_t *drivers_json(const struct drivers *drivers);
-/* Open files that a running box takes, of the driver that takes the most. */
+/* File descriptors that a running box needs, with the driver that needs the most. */
 unsigned drivers_fds(const struct drivers *drivers);
 /* What is wrong with captures, a literal; NULL: nothing. */
 const char *drivers_capture_problem(const struct drivers *drivers);
-/* Adds the checks of all. False: boxes cannot run. */
+/* Adds the checks of all drivers. False: boxes cannot run. */
 bool drivers_probe(const struct drivers *drivers, json_t *checks);

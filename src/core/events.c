@@ -74,7 +74,7 @@ json_t *yard_events_json(struct yard *yard, uint64_t since, const char *box_id, 
 		json_decref(events);
 		return NULL;
 	}
-	/* A full page: go on behind its last event, not at the end. */
+	/* A full page: continue after its last event, not at the end. */
 	if (json_array_size(events) == limit) {
 		json_t *last = json_array_get(events, limit - 1);
 

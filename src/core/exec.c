@@ -20,20 +20,20 @@ struct exec {
 	char asked_by[ASKER_WHO_SIZE];
 	const struct exec_ops *ops;
 	void *arg;
-	struct sender in;      /* with the channel */
-	struct exec_spec spec; /* until it is asked for; a copy while waiting is set */
-	bool waiting;	       /* for the box to be ready */
+	struct sender in;      /* holds the channel */
+	struct exec_spec spec; /* until the request is sent; a copy while waiting is set */
+	bool waiting;	       /* for the snapshot and the wake before the start */
 	bool detach, follow;
 	bool started;
-	struct err *failed; /* where exec_start wants to hear of it; NULL: it has returned */
-	uint32_t signal;    /* asked for before the program was there; 0: none */
+	struct err *failed; /* set while exec_start runs: where to put the error; else NULL */
+	uint32_t signal;    /* to be sent once the program runs; 0: none */
 	uint64_t timeout_ms;
 	struct loop_timer *timer;
-	uint64_t time_us; /* of the output that comes now */
-	size_t owed;	  /* bytes given to the caller, not yet to the box's window */
-	unsigned depth;	  /* callbacks that use it afterwards */
+	uint64_t time_us; /* of the output that follows */
+	size_t owed;	  /* bytes given to the caller, not yet returned to the window */
+	unsigned depth;	  /* callbacks in progress that still use it */
 	bool over;	  /* free it when depth is 0 */
-	char *kept;	  /* id, and where from: the output of a box that has stopped is played */
+	char *kept;	  /* id of the program whose kept output is played, for a stopped box */
 	uint64_t kept_from;
 };
 
@@ -85,7 +85,7 @@ static bool leave(struct exec *exec) /* false: it is gone */
 	return false;
 }
 
-/* The caller hears the end, if he has not heard it before. */
+/* Calls on_done, unless it was called before. */
 static void tell(struct exec *exec, const struct exec_end *end, const struct err *err)
 {
 	const struct exec_ops *ops = steal_ptr(&exec->ops);
@@ -111,7 +111,7 @@ void exec_close(struct exec *exec)
 		return; /* begin() goes on */
 	if (!exec->in.chan || (!exec->in.eof && !exec->in.left.len))
 		return exec_free(exec);
-	/* The channel is what the rest of the input goes in by. */
+	/* The channel stays open only for the rest of the input. */
 	chan_set_background(exec->in.chan);
 	exec_consumed(exec, exec->owed);
 }
@@ -151,7 +151,7 @@ static void on_writable(struct chan *chan, void *arg)
 	if (!sender_flush(&exec->in))
 		return;
 	if (!exec->ops && !exec->in.eof)
-		exec_free(exec); /* nobody cares, and all input is on its way */
+		exec_free(exec); /* nobody listens, and all input has been sent */
 	else if (exec->ops && exec->ops->on_writable)
 		exec->ops->on_writable(exec, exec->arg);
 }
@@ -242,7 +242,7 @@ static void on_error(struct chan *chan, const struct err *err, void *arg)
 	fail(exec, err);
 }
 
-/* Without following, this is how the end of what is kept is told. */
+/* Without follow, the channel closes after all kept output was sent. */
 static void on_closed(struct chan *chan, void *arg)
 {
 	struct exec *exec = arg;
@@ -273,17 +273,17 @@ static const struct chan_ops chan_ops = {
 
 /* ---- the time limit ------------------------------------------------------------------------- */
 
-/* The limit is kept inside the box, by box-init, which ends the program. No time passes there while
- * the box is suspended, so whoever waits for the program would wait for as long: he is told, at
- * once. A box that runs tells by itself, later if the program ignores TERM; it may be suspended
- * meanwhile, so it is looked at again. The program is ended when its box goes on. */
+/* box-init keeps the time limit and ends the program. No time passes in a suspended box, so a
+ * caller would wait for as long: he is told at once here, and the program ends when its box is
+ * resumed. A running box reports by itself, later if the program ignores TERM; as it may be
+ * suspended meanwhile, it is checked again. */
 static void on_timer(void *arg)
 {
 	struct exec *exec = arg;
 	struct box *box = box_find(exec->yard, exec->box, NULL);
 	struct err err = ERR_INIT;
 
-	if (!box) /* who waits hears that otherwise */
+	if (!box) /* the caller is told of the removal elsewhere */
 		return;
 	if (box->state != BOX_SUSPENDED) {
 		loop_timer_start(exec->timer, TIME_LOOK_MS);
@@ -315,11 +315,11 @@ static struct exec *exec_new(struct box *box, const struct exec_ops *ops, void *
 	snprintf(exec->asked_by, sizeof exec->asked_by, "%s", yard_get_who(box->yard));
 	exec->ops = ops;
 	exec->arg = arg;
-	exec->in.hold = true; /* until the program is there */
+	exec->in.hold = true; /* until the program runs */
 	return exec;
 }
 
-/* The box is ready for it. A caller who has let go meanwhile only does not hear of it. */
+/* The box is ready. A caller who has closed the exec meanwhile is not told. */
 static void begin(struct box *box, const struct err *why, void *arg)
 {
 	struct exec *exec = arg;
@@ -379,7 +379,7 @@ int exec_start(struct box *box, const struct exec_spec *spec, const struct exec_
 
 /* ---- attach --------------------------------------------------------------------------------- */
 
-/* What was kept of a box that has stopped, as if its box-init sent it. */
+/* Plays the kept output of a stopped box as if box-init sent it. */
 static void play(void *arg)
 {
 	struct exec *exec = arg;
@@ -427,7 +427,7 @@ int exec_attach(struct box *box, const struct exec_attach_spec *spec, const stru
 
 /* ---- to the box ----------------------------------------------------------------------------- */
 
-/* Somebody speaks to the program: a box that was suspended meanwhile goes on. */
+/* The client sends something: a suspended box is resumed. */
 static void touch(struct exec *exec)
 {
 	struct box *box = exec->in.chan ? box_find(exec->yard, exec->box, NULL) : NULL;
@@ -460,7 +460,7 @@ void exec_resize(struct exec *exec, uint16_t rows, uint16_t cols)
 {
 	if (exec->in.chan)
 		chan_resize(exec->in.chan, rows, cols);
-	exec->spec.rows = rows; /* for one that is yet to start */
+	exec->spec.rows = rows; /* used if the program has not started yet */
 	exec->spec.cols = cols;
 }
 

@@ -30,27 +30,27 @@ enum exec_reason {
 	EXEC_EXITED,   /* code */
 	EXEC_SIGNALED, /* signal */
 	EXEC_TIMEOUT,  /* its time limit; code or signal as it ended */
-	EXEC_UNKNOWN,  /* its box has stopped, and nobody heard how it ended */
+	EXEC_UNKNOWN,  /* its box has stopped, and its end was not reported */
 	EXEC_REASON_COUNT
 };
 const char *exec_reason_name(enum exec_reason reason); /* "running" "exited" … */
 
-/* What is known of a program; borrowed for the call it is told in. All of it comes from inside the
- * box: text may be any bytes. */
+/* What is known of a program; borrowed for the call. All of it comes from inside the box: texts may
+ * hold any bytes. */
 struct exec_info {
 	const char *id;
 	uint32_t pid; /* inside the box */
 	bool tty;
 	enum exec_reason reason;
-	uint32_t exit_code; /* as shells count: 128 and the signal's number; 0 while it runs */
+	uint32_t exit_code; /* as in shells: 128 plus the signal's number; 0 while it runs */
 	uint32_t signal;    /* 0: none */
-	uint64_t started_us, ended_us; /* wall clock; 0: it runs, or is not known */
+	uint64_t started_us, ended_us; /* wall clock; 0: still running, or not known */
 	uint64_t cpu_us;	       /* 0 while it runs */
 	uint64_t oldest, newest;       /* offsets of the output that is kept */
 	const char *const *argv;       /* NULL-terminated; cut to 4096 bytes in all */
 };
 
-/* How it ended. */
+/* How a program ended. */
 struct exec_end {
 	enum exec_reason reason;
 	uint32_t exit_code, signal; /* as above */
@@ -59,26 +59,26 @@ struct exec_end {
 };
 
 struct exec_ops {
-	/* The program is there. Comes first, once. */
+	/* The program runs. Comes first, once. */
 	void (*on_started)(struct exec *exec, const struct exec_info *info, void *arg);
-	/* time_us: when it was written, by the box's wall clock; 0: not known (lossless readers
-	 * are told none). Give the bytes back with exec_consumed(). */
+	/* time_us: when it was written, by the box's wall clock; 0: not known (lossless readers get
+	 * no times). Return the bytes with exec_consumed(). */
 	void (*on_output)(struct exec *exec, enum exec_stream stream, uint64_t offset,
 		uint64_t time_us, const void *data, size_t len, void *arg);
-	/* Output that is kept no longer. NULL: not wanted. */
+	/* Output that is no longer kept. NULL: not wanted. */
 	void (*on_gap)(struct exec *exec, uint64_t offset, uint64_t lost, void *arg);
 	/* exec_write() takes more again. NULL: the caller does not write much. */
 	void (*on_writable)(struct exec *exec, void *arg);
-	/* The last one: the exec is gone afterwards. end: the program is over and all output was
-	 * told. err: why nothing more comes. Both NULL: all that was asked for was told, and the
-	 * program runs on (detached, not followed). */
+	/* The last callback: the exec is freed afterwards. end: the program has ended and all its
+	 * output was delivered. err: why nothing more comes. Both NULL: all that was asked for was
+	 * delivered, and the program runs on (detached, or not followed). */
 	void (*on_done)(
 		struct exec *exec, const struct exec_end *end, const struct err *err, void *arg);
 };
 
-/* A program to be started; all of it is borrowed for the call. */
+/* A program to start; everything is borrowed for the call. */
 struct exec_spec {
-	const char *id; /* NULL: one is made up */
+	const char *id; /* NULL: a generated id */
 	/* argv[0] is looked up in PATH, inside, unless it has a '/' */
 	const char *const *argv;
 	const char *const *env; /* KEY=VALUE, after the image's and the box's; NULL: none */
@@ -86,47 +86,48 @@ struct exec_spec {
 	const char *user; /* NULL or "": the image's, else root; name or uid, optionally :group */
 	bool tty;
 	uint16_t rows, cols; /* 0: 24 x 80 */
-	bool input;	     /* it can be written to; else its stdin is /dev/null */
-	bool detach;	     /* the hold is over when the program is there */
-	uint64_t timeout_ms; /* 0: none. Then TERM, and KILL after 5 s */
-	/* Automatic snapshots are for what comes from outside: not for a box's own main program,
-	 * nor for what a box starts in its forks. */
+	bool input;	     /* stdin can be written to; else it is /dev/null */
+	bool detach;	     /* on_done is called as soon as the program runs */
+	uint64_t timeout_ms; /* 0: none. At the limit: TERM, and KILL after 5 s */
+	/* No automatic snapshot before this program. Set for a box's own main program and for
+	 * programs that a box starts in its forks. */
 	bool no_snapshot;
 };
 
-/* Starts a program. ERR_STATE when the box neither runs nor wakes, ERR_INVALID for a spec that
- * cannot be. What is found out later (argv[0], user or cwd are not there: ERR_NOT_FOUND) is told
- * by on_done. */
+/* Starts a program. Fails with ERR_STATE when the box neither runs nor can be woken, and with
+ * ERR_INVALID for an invalid spec. Later failures (argv[0], user or cwd do not exist:
+ * ERR_NOT_FOUND) come by on_done. */
 int exec_start(struct box *box, const struct exec_spec *spec, const struct exec_ops *ops, void *arg,
 	struct exec **ret, struct err *err);
 
 struct exec_attach_spec {
 	const char *id; /* borrowed for the call */
 	uint64_t offset;
-	bool follow;   /* else: what is there now */
-	bool lossless; /* the program waits for this reader when no more can be kept */
-	bool input;    /* this reader writes, and sends signals and sizes */
+	bool follow;   /* else: only what is kept now */
+	bool lossless; /* the program waits for this reader when the journal is full */
+	bool input;    /* this reader also sends input, signals and window sizes */
 };
 
-/* A program that was started before; ERR_NOT_FOUND comes by on_done. Of a box that has stopped,
- * what was kept of it is told, unless there is to be input. Whoever follows without input does not
- * keep the box from falling asleep. */
+/* Attaches to a running or ended program; ERR_NOT_FOUND comes by on_done. For a stopped box the
+ * kept output is delivered, unless input is wanted. A follower without input does not keep the box
+ * awake. */
 int exec_attach(struct box *box, const struct exec_attach_spec *spec, const struct exec_ops *ops,
 	void *arg, struct exec **ret, struct err *err);
 
-/* Bytes for its stdin or terminal; all are taken. False: they wait, write no more until
- * on_writable. A box that was suspended goes on. */
+/* Writes to stdin or the terminal; all bytes are taken. False: they are buffered, write no more
+ * until on_writable. A suspended box is resumed. */
 bool exec_write(struct exec *exec, const void *data, size_t len);
 void exec_write_end(struct exec *exec);
-/* To its process group, on a terminal to the foreground's; before it has started too. */
+/* Sends a signal to the program's process group, on a terminal to the foreground group. May be
+ * called before the program has started. */
 void exec_signal(struct exec *exec, uint32_t signal);
 void exec_resize(struct exec *exec, uint16_t rows, uint16_t cols);
-/* So many bytes of on_output were passed on. Until then they count against a window of 512 KiB,
- * beyond which the box has to wait: a slow client slows the program, not the daemon. */
+/* Returns so many bytes of on_output to the window of 512 KiB. When it is used up the box has to
+ * wait: a slow client slows the program, not the daemon. */
 void exec_consumed(struct exec *exec, size_t len);
-/* Lets go: no callback comes after this. A program that is yet to be started is started, and what
- * was written goes in: to the last byte if its end was written too, else as far as the program
- * takes it at once. Accepts NULL. */
+/* Closes the exec: no callback comes after this. A program not started yet is still started, and
+ * written bytes are still sent: all of them if the end of input was written too, else as much as
+ * the program takes at once. Accepts NULL. */
 void exec_close(struct exec *exec);
 
 /* ---- by name -------------------------------------------------------------------------------- */
@@ -135,10 +136,10 @@ struct exec_list_ops {
 	void (*on_exec)(const struct exec_info *info, void *arg); /* each, oldest first */
 	task_done on_done;
 };
-/* The programs of a box, those that are over too as long as they are kept; of a box that has
- * stopped, those whose output was kept. */
+/* Lists the programs of a box: running ones, and ended ones as long as they are kept; for a stopped
+ * box, those whose output was kept. */
 int exec_list(struct box *box, const struct exec_list_ops *ops, void *arg, struct task **ret,
 	struct err *err);
-/* For callers that hold no exec. */
+/* For callers without an exec. */
 int exec_signal_by_id(struct box *box, const char *id, uint32_t signal, task_done done, void *arg,
 	struct task **ret, struct err *err);

@@ -1,4 +1,4 @@
-/* exec_open.c - what box-init is told of a program: the image's words, the box's, and its own */
+/* exec_open.c - builds the start request from the settings of image, box and exec */
 #include "core/exec_internal.h"
 #include "core/files.h"
 #include "base/strv.h"
@@ -65,7 +65,7 @@ void exec_spec_free(struct exec_spec *spec)
 	*spec = (struct exec_spec){ 0 };
 }
 
-/* A later variable of the same name takes the place of an earlier one. */
+/* Adds KEY=VALUE; it replaces an earlier variable of the same name. */
 static void env_put(char ***env, const char *pair)
 {
 	size_t name = strcspn(pair, "=") + 1;
@@ -78,7 +78,7 @@ static void env_put(char ***env, const char *pair)
 	strv_add(env, pair);
 }
 
-/* The image's, then the box's, then the program's own. */
+/* Merges the environments of image, box and exec, in this order. */
 static char **whole_env(const struct box *box, json_t *config, const char *const *more)
 {
 	_cleanup_json_ json_t *own = *box->row.env ? json_loads(box->row.env, 0, NULL) : NULL;

@@ -10,7 +10,7 @@
 
 enum {
 	READ_SIZE = 128 * 1024,
-	PENDING_MAX = 256 * 1024, /* bytes not given back, beyond which a helper has to wait */
+	PENDING_MAX = 256 * 1024, /* bytes not yet returned; above this the helper has to wait */
 	RECORD_MAX = 64 * 1024,
 };
 static_assert((int)FILE_PATH_MAX == (int)WIRE_PATH_MAX, "the bound of files.h is box-init's");
@@ -20,10 +20,10 @@ struct file_task {
 	enum file_verb verb;
 	const struct file_ops *ops;
 	void *arg;
-	struct disk_stream *stream; /* or NULL: box-init is asked */
-	struct buf gathered;	    /* from the helper */
+	struct disk_stream *stream; /* NULL: box-init is asked */
+	struct buf gathered;	    /* received from the helper, not parsed yet */
 	bool paused;
-	bool headed; /* FILE_READ: its record has come */
+	bool headed; /* FILE_READ: the record before the bytes has come */
 };
 
 /* ---- what comes ----------------------------------------------------------------------------- */
@@ -72,7 +72,7 @@ static int on_bytes(struct task *task, const void *data, size_t len, struct err 
 	return 0;
 }
 
-/* Whole records of wire_stat. */
+/* Parses whole records of wire_stat. */
 static int on_entries(struct task *task, const void *data, size_t len, struct err *err)
 {
 	struct file_task *file = (struct file_task *)task;
@@ -159,7 +159,7 @@ static void put_request(struct buf *out, const struct file_spec *spec)
 
 /* ---- from the disk of a box that is stopped ------------------------------------------------- */
 
-/* The next whole record of what was gathered: 1. 0: there is none yet. */
+/* Parses the next whole record of what was gathered: 1, or 0 when it is not complete yet. */
 static int next_record(struct file_task *file, struct err *err)
 {
 	const uint8_t *at = buf_head(&file->gathered);
@@ -204,7 +204,7 @@ static int take_gathered(struct file_task *file, struct err *err)
 	return 0;
 }
 
-/* One read a round: others have their turn between. */
+/* Reads once per round of the loop, so that others have their turn. */
 static void on_readable(struct disk_stream *stream, void *arg)
 {
 	struct file_task *file = arg;

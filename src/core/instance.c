@@ -86,7 +86,7 @@ static void on_ready(struct instance *instance, void *arg)
 		return;
 	}
 	operation_ready(box);
-	/* It was stopped a moment ago, and what it spent until then is not told yet. */
+	/* The box was stopped a moment ago, and its last traffic figures have not arrived yet. */
 	if (box->net && box->net->leaving) {
 		box->net->waited_for = true;
 		err_set(&box->net->problem, ERR_UNAVAILABLE, "the network gate does not answer");
@@ -101,14 +101,14 @@ static void on_marked(struct instance *instance, void *arg)
 	struct box *box = arg;
 
 	(void)instance;
-	/* Until it has proved to work the row is of the present. */
+	/* Until the new instance has proved to work, the row describes the old one. */
 	if (operation_disk(box))
 		return;
 	box_keep_mark(box);
 	box_save(box, STORE_KEPT);
 }
 
-/* From here on its disk changes. Memory of before must never go on upon it, whatever happens. */
+/* From here on the disk changes: the hibernated memory must never be restored upon it again. */
 static void on_going(struct instance *instance, void *arg)
 {
 	struct box *box = arg;
@@ -120,7 +120,7 @@ static void on_going(struct instance *instance, void *arg)
 	box_save(box, STORE_SAFE);
 }
 
-/* Its memory is as good as before. */
+/* The restore was held back before anything ran: the hibernated memory is still valid. */
 static void on_held(struct instance *instance, void *arg)
 {
 	struct box *box = arg;

@@ -19,8 +19,8 @@ static const char *const names[] = {
 };
 _Static_assert(ARRAY_LEN(names) == INTENT_COUNT, "every intent has a name");
 
-/* What a restore had half made cannot be told from a box that runs: it is ended, and made again
- * from its state. Whether a copy knows already who it is, nobody can tell: it goes. */
+/* A half-made restore looks like a running box, so it is ended and restored again. For a fork it is
+ * unknown whether it already has its identity, so it is removed. */
 static const struct recovery recoveries[] = {
 	[INTENT_NONE] = { FATE_ADOPTED, FATE_LOST, FATE_LOST },
 	[INTENT_CREATE] = { FATE_FINISHED, FATE_REMOVED, FATE_KEPT, .as_copy = FATE_REMOVED },
@@ -59,7 +59,7 @@ const char *intent_name(enum intent intent)
 	return names[intent];
 }
 
-/* A newer version's that is not known here guards something all the same: the box is ended. */
+/* An intent of a newer version, unknown here, still guards something: the box is ended. */
 enum intent intent_from_name(const char *name)
 {
 	for (unsigned i = 0; i < INTENT_COUNT; i++)

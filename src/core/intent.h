@@ -13,44 +13,45 @@ enum intent {
 	INTENT_START,
 	INTENT_STOP,
 	INTENT_REMOVE,
-	INTENT_REMOVE_KEEP, /* and its workspace is kept */
-	INTENT_GONE,	    /* removed, for everybody but us: what is left of it is cleaned up */
+	INTENT_REMOVE_KEEP, /* as INTENT_REMOVE, but its workspace is kept */
+	INTENT_GONE,	    /* removed for everybody but us: remains are cleaned up */
 	INTENT_FORK,
 	INTENT_WAKE,
-	INTENT_WOKEN, /* its programs run, or are about to: the state it slept in is old */
+	INTENT_WOKEN, /* programs run or are about to: the hibernated state is outdated */
 	INTENT_HIBERNATE,
-	INTENT_ROLLBACK,    /* its present has not been touched */
-	INTENT_ROLLBACK_TO, /* its present ends: it goes on to the snapshot that the row names */
+	INTENT_ROLLBACK, /* the present has not been touched */
+	/* the present is being ended: the box goes to the snapshot named in the row */
+	INTENT_ROLLBACK_TO,
 	INTENT_COUNT
 };
 
-const char *intent_name(enum intent intent); /* as in the row: "" "create" … */
+const char *intent_name(enum intent intent); /* as stored in the row: "" "create" … */
 enum intent intent_from_name(const char *name);
 bool intent_is_removal(enum intent intent);
 
-/* What becomes of a box. */
+/* What a new daemon does with a box. */
 enum fate {
 	FATE_NONE,
-	FATE_ADOPTED,	 /* it goes on as its row says */
-	FATE_UNTOUCHED,	 /* it goes on as it was before */
-	FATE_FINISHED,	 /* it comes up when box-init answers, and ends when it does not */
-	FATE_KILLED,	 /* it is killed; its end goes on with what was wanted */
-	FATE_STOPPED,	 /* it is stopped, as was wanted */
-	FATE_LOST,	 /* it is stopped, and says how that came */
-	FATE_KEPT,	 /* the same if it has a disk; else it leaves no trace */
-	FATE_REMOVED,	 /* it leaves no trace */
-	FATE_HIBERNATED, /* what runs of it is ended; it sleeps in its state */
-	FATE_GOES_BACK,	 /* what runs of it is ended; it goes on to its target */
+	FATE_ADOPTED,	 /* goes on as its row says */
+	FATE_UNTOUCHED,	 /* goes on as before the operation */
+	FATE_FINISHED,	 /* comes up when box-init answers, else is ended */
+	FATE_KILLED,	 /* is killed; then the wanted change continues */
+	FATE_STOPPED,	 /* becomes stopped, as was wanted */
+	FATE_LOST,	 /* becomes stopped, with the reason */
+	FATE_KEPT,	 /* the same if it has a disk; else it is removed */
+	FATE_REMOVED,	 /* is removed without a trace */
+	FATE_HIBERNATED, /* its processes are ended; it stays hibernated */
+	FATE_GOES_BACK,	 /* its processes are ended; the rollback continues */
 	FATE_COUNT
 };
 
 struct recovery {
-	enum fate runs;	     /* it still runs */
-	enum fate ended;     /* it does not, though the machine was not restarted */
-	enum fate restarted; /* the machine was */
-	/* Instead of all three, without a look at what runs; FATE_NONE: they hold. */
-	enum fate with_state; /* its row names a state that it sleeps in */
-	enum fate as_copy;    /* it came from processes of another, and the machine still runs */
+	enum fate runs;	     /* the instance still runs */
+	enum fate ended;     /* it has ended, without a restart of the machine */
+	enum fate restarted; /* the machine was restarted */
+	/* Used instead of all three, whatever runs; FATE_NONE: not used. */
+	enum fate with_state; /* the row names a hibernated state */
+	enum fate as_copy;    /* it is a fork being restored, and the machine was not restarted */
 	enum fate always;
 };
 const struct recovery *intent_recovery(enum intent intent);

@@ -11,7 +11,7 @@
 #include <fcntl.h>
 #include <stdio.h>
 
-enum { HELLO_MS = 60 * 1000 }; /* box-init of one that starts answers by then, or never */
+enum { HELLO_MS = 60 * 1000 }; /* box-init of a starting box answers within this time, or never */
 
 /* ---- what the driver is told ---------------------------------------------------------------- */
 
@@ -35,8 +35,8 @@ void box_instance_spec(struct box *box, const struct image *image, struct instan
 	profile_from_name(box->row.profile, &ret->ns.profile, NULL);
 }
 
-/* A box needs some fds for as long as it runs. The last eighth is not for more of them: without it
- * nobody could connect to remove one. */
+/* A running box needs some file descriptors. The last eighth is reserved: without it nobody could
+ * connect to remove a box. */
 static int check_fds(struct err *err)
 {
 	_cleanup_close_ int lowest = open("/", O_PATH | O_CLOEXEC);
@@ -47,8 +47,8 @@ static int check_fds(struct err *err)
 	return err_hint(err, "raise its LimitNOFILE (ulimit -n) and restart it; boxes run on");
 }
 
-/* A disk that was there once is never replaced by an empty one without a word. *ret_wait: it is
- * being made. */
+/* An existing disk is never silently replaced by an empty one. *ret_wait: the disk is being
+ * made. */
 static int need_disk(struct box *box, const struct image *image, bool *ret_wait, struct err *err)
 {
 	struct pool *pool = box->yard->pool;
@@ -73,8 +73,8 @@ static int need_disk(struct box *box, const struct image *image, bool *ret_wait,
 		pool, BOX_DISKS, box->row.id, pool_has_quota(pool) ? box->row.disk_bytes : 0, err);
 }
 
-/* Layers that are no snapshots of disks. On a native pool they are on the file system of the disks
- * all the same. */
+/* Counts the layers that are not snapshots of disks. On a native pool those are on the same file
+ * system too. */
 static size_t count_apart(const struct pool *pool, const struct image *image)
 {
 	_cleanup_free_ char *saved = xasprintf("%s/layers/", pool_get_path(pool));
@@ -87,7 +87,7 @@ static size_t count_apart(const struct pool *pool, const struct image *image)
 	return count;
 }
 
-/* beside->id NULL: as box_instance_spec says; state.dir -1: from its disk. */
+/* beside->id NULL: as box_instance_spec says; state.dir -1: a fresh start from the disk. */
 static int make_instance(struct box *box, const struct image *image,
 	const struct box_beside *beside, struct instance **ret, struct err *err)
 {
@@ -126,7 +126,7 @@ static int start_instance(struct box *box, const struct image *image, struct err
 		.arg = box,
 	};
 
-	/* That of the instance before it. */
+	/* The count belonged to the previous instance. */
 	box->kills = 0;
 	if (box->timer)
 		loop_timer_stop(box->timer);
@@ -181,7 +181,7 @@ void box_keep_mark(struct box *box)
 	text_replace(&box->row.boot, mark->boot);
 }
 
-/* It runs already: what cannot be done for it now is no reason to end it. */
+/* The instance already runs: a failure here is no reason to end it. */
 static void open_running(struct box *box)
 {
 	struct err err = ERR_INIT;
@@ -215,7 +215,6 @@ void box_open_up(struct box *box)
 	box_timer_start(box, HELLO_MS);
 }
 
-/* A box that never ran leaves nothing; one that ran before is stopped again, with the reason. */
 void box_launch_failed(struct box *box, const struct err *why)
 {
 	struct err err = *why;

@@ -21,12 +21,12 @@
 
 enum {
 	KILL_AGAIN_MS = 5000,
-	KILLS_LATE = 4, /* after so many, whoever waits is told */
+	KILLS_LATE = 4, /* after this many kills, those who wait are told */
 };
 
 /* ---- the end of an instance ----------------------------------------------------------------- */
 
-/* Everybody who waits for its end; it is tried further. */
+/* Tells everybody who waits for the end of the instance; the killing goes on. */
 static void tell_late(struct box *box)
 {
 	struct waiter *removers = steal_ptr(&box->removers);
@@ -94,7 +94,7 @@ void box_ended(struct box *box, const char *reason, const char *detail)
 			 : xstrdup(detail);
 	struct err gone = ERR_INIT;
 
-	/* First of all: detail may belong to the instance. */
+	/* Copied first: detail may belong to the instance. */
 	text_replace(&box->row.end_reason, reason);
 	text_replace(&box->row.end_detail, whole);
 	text_replace(&box->row.sleep_failure, "");
@@ -107,7 +107,7 @@ void box_ended(struct box *box, const char *reason, const char *detail)
 	box->stopped_for = NULL;
 	box->row.ended_us = clock_wall_us();
 	if (box->remove_wanted || box->row.remove_on_exit) {
-		/* Whoever stopped it has what he wanted. */
+		/* The stop has succeeded. */
 		if (box->state == BOX_STOPPING)
 			box_notify(box, NULL);
 		if (box->state != BOX_REMOVING) {
@@ -135,7 +135,7 @@ int box_refuse_busy(struct box *box, struct err *err)
 	return err_hint(err, "wait for it, then try again");
 }
 
-/* Somebody who waits for his turn with a box. */
+/* Somebody who waits for the turn with a box. */
 struct caller {
 	struct operation op;
 	uint64_t grace_ms;
@@ -222,7 +222,7 @@ void box_start(struct box *box, box_done done, void *arg)
 		done(box, &err, arg);
 		return;
 	}
-	/* Its disk is being copied, and that is to be of one moment. */
+	/* The disk is being copied, which needs a moment without writes. */
 	if (operation_is_on(box))
 		queue_caller(box, &start_ops, 0, done, arg);
 	else
@@ -237,7 +237,7 @@ void box_ask_shutdown(struct box *box, uint64_t grace_ms)
 	struct buf request = BUF_INIT;
 
 	wire_put_u32(&request, (uint32_t)grace_ms);
-	/* The box may be beyond asking; then the timer's kill ends it. */
+	/* box-init may not answer; then the timer kills the box. */
 	if (!grace_ms || !box->link ||
 		!chan_open(box->link, WIRE_OP_SHUTDOWN, &request, &ops, NULL, NULL))
 		box_kill(box);
@@ -246,7 +246,7 @@ void box_ask_shutdown(struct box *box, uint64_t grace_ms)
 	buf_done(&request);
 }
 
-/* A hibernated box has nothing that could be asked to end. */
+/* Ends a hibernated box: there are no processes to ask. */
 static void give_processes_up(struct box *box)
 {
 	_cleanup_free_ char *state = xstrdup(box->row.state_id);
@@ -266,7 +266,7 @@ static void give_processes_up(struct box *box)
 static void stop_now(struct box *box, uint64_t grace_ms, box_done done, void *arg)
 {
 	struct err err = ERR_INIT;
-	bool asks = grace_ms || box->state == BOX_RUNNING; /* one that stands still says nothing */
+	bool asks = grace_ms || box->state == BOX_RUNNING; /* a suspended box cannot be asked */
 
 	if (box->state == BOX_STOPPED) {
 		done(box, NULL, arg);
@@ -283,7 +283,7 @@ static void stop_now(struct box *box, uint64_t grace_ms, box_done done, void *ar
 		done(box, NULL, arg);
 		return;
 	}
-	/* Its programs are asked to end, so they must run. */
+	/* The programs must run to react to TERM. */
 	if (box->state == BOX_SUSPENDED && grace_ms && box_resume(box, &err) < 0) {
 		done(box, &err, arg);
 		return;
@@ -314,8 +314,8 @@ static void begin_stop(struct operation *op, struct box *box, const struct err *
 
 static const struct operation_ops stop_ops = { .name = "stop", .begin = begin_stop };
 
-/* Programs that stand still, being written down, cannot be asked to end; they can be killed. What
- * is between two states is waited for in any case. */
+/* Whether a stop must wait for the current operation: captured programs are frozen and cannot be
+ * asked to end, but they can be killed. A box between two states is always waited for. */
 static bool stop_waits(const struct box *box, uint64_t grace_ms)
 {
 	switch (box->state) {

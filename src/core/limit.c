@@ -28,18 +28,18 @@
 enum {
 	LOOK_MS = 1000,
 	FULL_WITHIN = 256 * 1024, /* a limit is hardly ever reached to the byte */
-	/* Between close looks at a box that is to be paused: while its disk is written to, else. At
-	 * others seldom. */
+	/* Milliseconds between close looks at a box that pauses at its limit: while its disk is
+	 * written to, and otherwise. Other boxes are checked less often. */
 	NEAR_MS = 15,
 	FAR_MS = 50,
 	PAUSE_PART = 16, /* with less than this part of a disk left its box is paused */
 	PAUSE_WITHIN_MAX = 64 * 1024 * 1024,
-	LOOK_AGAIN_US = 1000 * 1000, /* after a disk has last changed */
+	LOOK_AGAIN_US = 1000 * 1000, /* how long after the last change of a disk */
 	LET_KILL_US = 1000 * 1000,
 };
 
 static const struct limit_kind {
-	const char *type; /* of its event, and why a box is asleep */
+	const char *type; /* event type, also stored in asleep_for */
 	const char *name;
 	const char *word;    /* "its … limit" */
 	const char *flag;    /* of 'box set' */
@@ -51,7 +51,7 @@ static const struct limit_kind {
 	{ "limit.network", "network", "network", NULL, NULL },
 };
 
-/* Whose limit it was, behind the type in asleep_for; the box's own: nothing. */
+/* Suffix of the type in asleep_for that says whose limit it was; none for the box's own. */
 static const char of_tree[] = ".tree", of_yard[] = ".yard";
 
 static const struct limit_kind *kind_of(const char *asleep_for, const char **ret_whose)
@@ -84,7 +84,7 @@ static int refuse_of_tree(const struct box *box, const struct limit_kind *kind, 
 		"box '%s' is paused: all boxes that came out of '%s' together reached their %s "
 		"limit",
 		name, whose, kind->word);
-	/* The tree's disk is that of its first box. */
+	/* The tree's disk limit is that of its first box. */
 	if (disk)
 		return err_hint(err, "'box set %s --disk SIZE; box resume %s'", whose, name);
 	return err_hint(err, "'box set %s --tree %s; box resume %s'", whose, kind->of_tree, name);
@@ -140,7 +140,7 @@ void limit_resumed(struct box *box)
 {
 	if (!box->instance)
 		return;
-	/* What was refused before is told. */
+	/* Earlier refusals have been reported. */
 	box->pids_refused = instance_pids_refused(box->instance);
 	if (box->holds && instance_memory_full(box->instance)) {
 		box->let_kill_us = clock_mono_us();
@@ -162,14 +162,14 @@ static void carry_out(struct box *box, const char *type, const char *whose, enum
 {
 	struct err err = ERR_INIT;
 
-	/* One that sleeps does not wake by itself any more. */
+	/* The box sleeps already; from now on it does not wake by itself. */
 	if (policy == ON_LIMIT_PAUSE && box->state == BOX_SUSPENDED && !box_is_paused(box)) {
 		save_paused(box, type, whose);
 		idle_asleep(box);
 	}
 	if (policy == ON_LIMIT_NOTIFY || box->state != BOX_RUNNING)
 		return;
-	/* Told already, it waits for its turn. */
+	/* The stop is already queued. */
 	if (policy == ON_LIMIT_STOP && box->stopped_for && operation_is_on(box))
 		return;
 	if (policy == ON_LIMIT_STOP) {
@@ -209,8 +209,8 @@ void limit_memory(struct box *box, uint64_t kills)
 	enum on_limit policy = policy_of(box);
 	json_t *data;
 
-	/* Nothing was lost, so there is nothing to tell of one that is not about to be paused, or
-	 * is already. */
+	/* Nothing was killed, so there is nothing to report unless the box is about to be
+	 * paused. */
 	if (!kills && (policy != ON_LIMIT_PAUSE || box->state != BOX_RUNNING || box->let_kill_us))
 		return;
 	if (box->let_kill_us)
@@ -222,7 +222,7 @@ void limit_memory(struct box *box, uint64_t kills)
 	box_limit_hit_as(box, "limit.memory", data, policy);
 }
 
-/* All boxes by id: each disk of the pool is looked for among them, every second. */
+/* All boxes sorted by id: each disk of the pool is looked up among them, every second. */
 struct boxes_by_id {
 	struct box **list;
 	size_t count;
@@ -299,7 +299,7 @@ void limit_processes(struct box *box)
 	uint64_t refused = instance_pids_refused(box->instance);
 	uint64_t more = refused - box->pids_refused;
 
-	/* It starts from zero again with each instance. */
+	/* The kernel's counter starts from zero with each instance. */
 	if (refused < box->pids_refused)
 		more = refused;
 	box->pids_refused = refused;
@@ -311,8 +311,8 @@ void limit_processes(struct box *box)
 	}
 }
 
-/* cgroup v2 counts where the limit is, not where the process was to be: of a tree's it is known
- * which, not by whom. */
+/* cgroup v2 counts a refused fork where the limit is, not where the process is: for a tree's limit
+ * only the tree is known, not the box. */
 static void look_at_trees(struct yard *yard)
 {
 	for (struct tree *tree = yard->trees; tree; tree = tree->next) {
@@ -333,14 +333,14 @@ static void look_at_trees(struct yard *yard)
 	}
 }
 
-/* A box of a tree may have no limit of its own and share that of its first. */
+/* A box of a tree may have no disk limit of its own but share that of the tree's first box. */
 static bool disk_is_limited(const struct box *box)
 {
 	return box->row.disk_bytes || (strcmp(box_get_tree(box), box->row.id) != 0 &&
 					      budget_get_first(box)->row.disk_bytes);
 }
 
-/* What on_oom does not tell: system calls that failed for want of memory. */
+/* Finds what on_oom does not report: system calls that failed for lack of memory. */
 static void look_at_memory(struct box *box)
 {
 	if (box->let_kill_us && clock_mono_us() - box->let_kill_us > LET_KILL_US) {
@@ -351,8 +351,8 @@ static void look_at_memory(struct box *box)
 	}
 }
 
-/* By the kernel's figures of this moment: what is on its way to the disk counts, and what was
- * removed a moment ago, too. */
+/* Uses the kernel's current figures: they include data not yet written to the disk, and data
+ * deleted a moment ago. */
 static void look_closely(struct box *box, int64_t now)
 {
 	bool pauses = policy_of(box) == ON_LIMIT_PAUSE;
@@ -382,7 +382,7 @@ static void look_at_all_closely(void *arg)
 	struct yard *yard = arg;
 	int64_t now = clock_mono_us(), next = now + LOOK_MS * 1000;
 
-	/* Stopping a box may take others out of the list; they are looked at next time. */
+	/* Stopping a box may remove others from the list; they are checked next time. */
 	for (size_t i = 0; i < yard->box_count; i++) {
 		struct box *box = yard->boxes[i];
 

@@ -5,16 +5,17 @@
 
 struct box;
 
-/* "memory" "disk" "pids" "network" of one that is paused for it, else NULL. */
+/* "memory" "disk" "pids" "network" if the box is paused at that limit, else NULL. */
 const char *box_limit_reached(const struct box *box);
-/* ERR_LIMIT: what it reached and how it goes on; -1. */
+/* Fails with ERR_LIMIT, the limit and how to resume; returns -1. */
 int box_refuse_paused(const struct box *box, struct err *err);
 
-/* Its instance, its limits or its policy is another: it holds at its limit of memory, or not. */
+/* Updates whether processes wait at the memory limit; call it after the instance, the limits or the
+ * policy changed. */
 void limit_arm(struct box *box);
-/* It goes on after a pause. What it had run into before is over. */
+/* Resets what was noticed before a pause; call it when the box is resumed. */
 void limit_resumed(struct box *box);
-/* kills 0: it is about to lose a process; see instance_ops.on_oom. */
+/* kills 0: a process is about to be killed; see instance_ops.on_oom. */
 void limit_memory(struct box *box, uint64_t kills);
 /* Looks whether forks were refused since the last look. */
 void limit_processes(struct box *box);

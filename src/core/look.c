@@ -32,7 +32,7 @@ static void put_record(struct buf *out, const char *name, const struct stat *st,
 	buf_done(&record);
 }
 
-/* Of the symlink name in dir, or of dir itself when name is "". */
+/* Reads the target of the symlink name in dir, or of dir itself when name is "". */
 static const char *read_target(int dir, const char *name, const struct stat *st, char out[PATH_MAX])
 {
 	ssize_t len = S_ISLNK(st->st_mode) ? readlinkat(dir, name, out, PATH_MAX - 1) : 0;
@@ -120,7 +120,7 @@ static int read_file(
 	_cleanup_close_ int fd = -1;
 	struct stat st;
 
-	/* What it is is looked at before it is opened for reading: a pipe would wait. */
+	/* The type is checked before opening for reading: opening a pipe would block. */
 	if (view_open_path(root, stream->file, O_PATH, &fd, err) < 0)
 		return -1;
 	if (fstat(fd, &st) < 0)
@@ -142,8 +142,7 @@ static int read_file(
 		stream, fd, out, stream->look.length ? stream->look.length : UINT64_MAX, err);
 }
 
-/* The last component is the top of the archive; with a slash at its end a link means what it leads
- * to. */
+/* The last component is the top of the archive; with a slash at the end, a symlink is followed. */
 static int pack_path(const struct disk_stream *stream, int root, int out, struct err *err)
 {
 	_cleanup_free_ char *path = xstrdup(stream->file);

@@ -55,8 +55,8 @@ static void begin_next(void *arg)
 	begin(box, op);
 }
 
-/* The next begins from the loop: whoever ends his turn is often in the middle of a change of the
- * box. */
+/* The next operation begins from the loop: operation_end is often called in the middle of a change
+ * of the box. */
 void operation_end(struct box *box)
 {
 	box_forget_asker(box);

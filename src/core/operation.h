@@ -1,9 +1,9 @@
-/* operation.h - what a box is busy with, one at a time
+/* operation.h - what a box is busy with, one operation at a time
  *
- * A snapshot, a fork, a rollback, a hibernation: each has the box to itself. Who comes meanwhile
- * waits in the box's queue. An operation is an object of its file with this as its first member;
- * what happens to the box in the meantime is told to the one that has its turn, by its table. A
- * function that is NULL has nothing to say: the box goes its ordinary way. */
+ * Snapshot, fork, rollback, hibernation: each has the box to itself, and others wait in the box's
+ * queue. An operation is a struct of its own file with struct operation as its first member. What
+ * happens to the box meanwhile is passed to the current operation through its table; where a
+ * function is NULL, the box does what it does without an operation. */
 #pragma once
 #include "base/err.h"
 #include <stdbool.h>
@@ -14,26 +14,26 @@ struct operation;
 
 struct operation_ops {
 	const char *name; /* for people: "rollback" */
-	/* It is its turn, perhaps at once; operation_end must follow. Or box NULL: that will never
-	 * be, for that reason. */
+	/* The operation has the turn; operation_end must follow. With box NULL it never gets the
+	 * turn, for the reason gone. */
 	void (*begin)(struct operation *op, struct box *box, const struct err *gone);
-	/* The instance of the box has ended, or did not come up. True: the operation sees to it. */
+	/* The instance has ended, or did not come up. True: the operation has handled it. */
 	bool (*ended)(struct operation *op, struct box *box);
 	bool (*launch_failed)(struct operation *op, struct box *box, const struct err *why);
-	/* What the instance is made upon while another one of the box still stands; NULL: upon the
+	/* Name of the disk for the new instance while the old instance still exists; NULL: the
 	 * box's own disk. */
 	const char *(*disk)(struct operation *op);
-	/* The instance runs, and the network of the box is to be its own. */
+	/* The instance runs and now gets the network of the box. */
 	void (*ready)(struct operation *op, struct box *box);
-	/* box-init has been told who it is. False: that is not the end of it, and the box's is on
-	 * its way. */
+	/* box-init has its identity. False: the operation is not finished, and will finish the
+	 * start of the box. */
 	bool (*commit)(struct operation *op, struct box *box);
 	void (*came_up)(struct operation *op, struct box *box); /* the box runs */
-	/* True: it was a link of the operation's own. */
+	/* True: the link belonged to the operation. */
 	bool (*lost_link)(struct operation *op, struct link *link);
-	/* The instance was killed and does not end: whoever waits hears it. */
+	/* The instance was killed but does not end: the operation tells those who wait. */
 	void (*late)(struct operation *op, struct box *box, const struct err *err);
-	/* The box goes, or the daemon does. */
+	/* The box is being removed, or the daemon ends. */
 	void (*cancel)(struct operation *op, struct box *box, const struct err *why);
 };
 
@@ -42,17 +42,17 @@ struct operation {
 	struct operation *next; /* in the queue */
 };
 
-/* begin is called when it is its turn, or will never be. */
+/* Puts the operation into the queue; begin is called when it has the turn, or never gets it. */
 void operation_queue(struct box *box, struct operation *op);
 void operation_end(struct box *box);
-/* A new daemon goes on with one. */
+/* Continues an operation after a restart of the daemon. */
 void operation_resume(struct box *box, struct operation *op);
-/* Whether somebody has the box, or is about to. */
+/* Whether an operation is running or waiting. */
 bool operation_is_on(const struct box *box);
-/* The operation of the box if it is one of these, or NULL. */
+/* The current operation if it has this table, else NULL. */
 struct operation *operation_find(const struct box *box, const struct operation_ops *ops);
 
-/* What the one that has its turn says; all accept a box without. */
+/* These call the current operation's function; all accept a box without an operation. */
 bool operation_ended(struct box *box);
 bool operation_launch_failed(struct box *box, const struct err *why);
 const char *operation_disk(const struct box *box);
@@ -61,4 +61,4 @@ bool operation_commit(struct box *box);
 void operation_came_up(struct box *box);
 bool operation_lost_link(struct box *box, struct link *link);
 void operation_late(struct box *box, const struct err *err);
-void operation_cancel(struct box *box, const struct err *why); /* and all that wait */
+void operation_cancel(struct box *box, const struct err *why); /* also those in the queue */

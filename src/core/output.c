@@ -21,33 +21,33 @@
 enum {
 	EXEC_MAX = 256 * 1024, /* bytes of frames of one program */
 	PIECE_MAX = 8 * 1024,
-	BOX_MAX = 1024 * 1024,	     /* and of all */
-	YARD_MAX = 64 * 1024 * 1024, /* in memory, of all boxes that are being stopped */
+	BOX_MAX = 1024 * 1024,	     /* and of all programs of a box */
+	YARD_MAX = 64 * 1024 * 1024, /* in memory, for all boxes being stopped */
 	KILL_WAIT_MS = 500,	     /* how long a kill may wait for output */
 };
 
 struct kept {
 	struct saving *saving;
-	struct chan *chan; /* NULL: it is over, or was never opened */
+	struct chan *chan; /* NULL: closed, or never opened */
 	struct buf info;   /* wire_exec_info as it was when asked for */
 	struct buf frames; /* GAP, TIME and DATA */
 	struct buf time;   /* the last TIME that was dropped */
 	struct wire_exit exit;
 	bool has_exit;
-	/* Of info. */
+	/* Copied from info. */
 	char id[WIRE_EXEC_ID_MAX + 1];
 	bool running;
 	uint64_t oldest, newest;
-	unsigned index; /* in the order they were started */
+	unsigned index; /* in the order of their starts */
 };
 
 struct saving {
 	struct box *box;
 	struct chan *list;
-	bool kill; /* when all has come; else box-init is asked to shut down at once */
+	bool kill; /* kill when all output has come; else box-init is asked to shut down at once */
 	uint64_t grace_ms;
-	bool listed;	   /* it has said which programs it has */
-	struct kept *kept; /* the ones that matter most first */
+	bool listed;	   /* box-init has listed its programs */
+	struct kept *kept; /* most important first */
 	size_t count;
 	size_t bytes; /* of all frames */
 	unsigned open;
@@ -73,7 +73,7 @@ static void drop_first(struct kept *kept)
 	struct wire_frame frame = { 0 };
 	size_t len = kept->frames.len;
 
-	/* We wrote them. */
+	/* We wrote these frames ourselves. */
 	if (wire_frame_parse(&kept->frames, &frame, NULL) > 0)
 		len = WIRE_HEADER + frame.len;
 	if (frame.type == WIRE_TIME) {
@@ -84,7 +84,7 @@ static void drop_first(struct kept *kept)
 	buf_eat(&kept->frames, len);
 }
 
-/* Of the program that matters least. */
+/* Drops frames of the least important program. */
 static bool drop_of_box(struct saving *saving)
 {
 	for (size_t i = saving->count; i-- > 0;)
@@ -122,7 +122,7 @@ static void on_data(struct chan *chan, enum wire_stream stream, uint64_t offset,
 	struct kept *kept = arg;
 	size_t before = kept->frames.len;
 
-	/* In small ones: they are dropped whole. */
+	/* Split into small frames, because frames are dropped whole. */
 	for (size_t at = 0; at < len; at += PIECE_MAX)
 		wire_add_data(&kept->frames, 1, stream, offset + at, (const char *)data + at,
 			MIN(len - at, (size_t)PIECE_MAX));
@@ -212,7 +212,7 @@ static void take_info(struct saving *saving, const struct wire_exec_info *info)
 	saving->count++;
 }
 
-/* A program that is over sends what it has; what runs is followed to its end. */
+/* An ended program sends what is kept; a running one is followed to its end. */
 static void follow(struct kept *kept, size_t *room)
 {
 	static const struct chan_ops ops = {
@@ -338,7 +338,7 @@ void output_forget(struct box *box)
 
 /* ---- the file ------------------------------------------------------------------------------- */
 
-/* Where the first byte is that is still there; newest when there is none. */
+/* Offset of the first byte still kept; newest when there is none. */
 static uint64_t first_offset(const struct kept *kept, uint64_t newest)
 {
 	struct buf rest = kept->frames;
@@ -417,7 +417,7 @@ void output_write(struct box *box)
 	struct err err = ERR_INIT;
 	size_t mark;
 
-	/* What the box still said lies in the socket: its end may be known before that is read. */
+	/* The end of the instance may be known before the last output is read from the socket. */
 	if (saving && box->link)
 		link_drain(box->link);
 	if (!saving || !saving->listed || box->remove_wanted) {

@@ -27,7 +27,7 @@ static int load(const struct box *box, struct buf *ret, struct err *err)
 	return 0;
 }
 
-/* The next frame; 0 at the end. */
+/* Reads the next frame; 0 at the end. */
 static int next(struct buf *in, size_t *eat, struct wire_frame *ret, struct err *err)
 {
 	int got;
@@ -83,7 +83,7 @@ static int play(const struct wire_frame *frame, uint64_t from, const struct chan
 	struct wire_exit exit;
 	uint64_t offset, lost;
 
-	/* Nothing here is believed more than a frame of a connection. */
+	/* Frames from the file are checked as strictly as those of a connection. */
 	switch (frame->type) {
 	case WIRE_DATA:
 		return play_data(frame, from, ops, arg, err);
@@ -110,8 +110,7 @@ static int play(const struct wire_frame *frame, uint64_t from, const struct chan
 	}
 }
 
-/* Whether frame begins the program that is looked for; what was lost before its first byte is
- * told. */
+/* Whether frame begins the wanted program; reports output lost before its first kept byte. */
 static bool begins(const struct wire_frame *frame, const struct wire_attach_spec *spec,
 	const struct chan_ops *ops, void *arg)
 {

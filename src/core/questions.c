@@ -1,4 +1,4 @@
-/* questions.c - what box-init is asked: its programs, processes, figures; and a signal to one */
+/* questions.c - requests to box-init: programs, processes, figures, signals */
 #include "core/exec_internal.h"
 #include "core/output_internal.h"
 #include "core/task_internal.h"
@@ -7,10 +7,10 @@ struct listing {
 	struct task task;
 	const struct exec_list_ops *ops;
 	void *arg;
-	struct buf kept; /* of a box that has stopped */
+	struct buf kept; /* for a stopped box */
 };
 
-/* As WIRE_OP_EXEC_LIST answers. */
+/* Parses an answer in the format of WIRE_OP_EXEC_LIST. */
 static int tell_execs(
 	struct listing *listing, struct wire_reader *reply, bool stopped, struct err *err)
 {
@@ -179,7 +179,7 @@ int box_stats(struct box *box, json_done done, void *arg, struct task **ret, str
 	question = question_new(&kind, done, arg);
 	json_object_update(question->answer, figures);
 	json_decref(figures);
-	if (box->state == BOX_SUSPENDED) /* its box-init says nothing */
+	if (box->state == BOX_SUSPENDED) /* its box-init is frozen */
 		task_defer(&question->task, box, tell_figures);
 	else if (task_open(&question->task, box, NULL, err) < 0)
 		return -1;

@@ -14,9 +14,9 @@
 #include <dirent.h>
 #include <sys/resource.h>
 
-/* The link and the network namespace of a box, besides what its driver holds. */
+/* File descriptors for the link and the network namespace of a box, besides those of its driver. */
 enum { FDS_PER_BOX = 2, FDS_OF_DAEMON = 64 };
-enum { HELLO_MS = 10 * 1000 }; /* one that was half made answers by then, or never */
+enum { HELLO_MS = 10 * 1000 }; /* a half-started box answers within this time, or never */
 
 static int load_row(const struct box_row *row, void *arg, struct err *err)
 {
@@ -28,8 +28,8 @@ static int load_row(const struct box_row *row, void *arg, struct err *err)
 	return 0;
 }
 
-/* 1: it runs and is ours again; 0: it does not; -1: we cannot tell for want of something, so hands
- * off. */
+/* 1: the box runs and was adopted; 0: it does not run; -1: it cannot be determined for lack of
+ * resources, so leave it alone. */
 static int adopt(struct box *box, struct err *err)
 {
 	struct instance_mark mark = { .pid = (pid_t)box->row.pid,
@@ -42,7 +42,7 @@ static int adopt(struct box *box, struct err *err)
 	if (box_engine(box, &engine, err) < 0)
 		return err_wrap(err, "take over box '%s'", box->row.name);
 	memcpy(mark.boot, box->row.boot, strnlen(box->row.boot, sizeof mark.boot - 1));
-	/* It has one of two ids, by how often it went back. */
+	/* The instance has one of two ids, depending on the number of rollbacks. */
 	for (int i = 0; i < 2; i++) {
 		box->second = i == 1;
 		box_instance_spec(box, NULL, &spec);
@@ -61,7 +61,7 @@ static int adopt(struct box *box, struct err *err)
 	return 0;
 }
 
-/* Under both of its ids. */
+/* Removes remains of both instance ids. */
 static void sweep(struct box *box)
 {
 	_cleanup_free_ char *second = xasprintf("%s" SECOND_SUFFIX, box->row.id);
@@ -78,7 +78,7 @@ static bool is_same_boot(const struct box *box)
 	return !strcmp(box->row.boot, box->yard->boot);
 }
 
-/* What its intent says without a look at what runs; FATE_NONE: that must be looked at. */
+/* The fate by the intent alone; FATE_NONE: it depends on what runs. */
 static enum fate find_fate(const struct box *box)
 {
 	const struct recovery *recovery = intent_recovery(box->intent);
@@ -92,7 +92,7 @@ static enum fate find_fate(const struct box *box)
 	return FATE_NONE;
 }
 
-/* Half restored, or no longer needed: its processes end. True: nothing is to be adopted. */
+/* Ends processes that are half restored or no longer needed. True: there is nothing to adopt. */
 static bool end_half(struct box *box)
 {
 	enum fate fate = find_fate(box);
@@ -112,7 +112,7 @@ static bool end_half(struct box *box)
 	return true;
 }
 
-/* It is killed, and what was wanted goes on with its end. */
+/* Kills the instance; the wanted change continues with its end. */
 static void kill_adopted(struct box *box)
 {
 	box->remove_wanted = intent_is_removal(box->intent);
@@ -120,12 +120,12 @@ static void kill_adopted(struct box *box)
 	box_kill(box);
 }
 
-/* The daemon may have died half-way through its set-up; only box-init's answer tells. */
+/* The daemon may have died halfway through the start; only box-init's answer tells. */
 static void finish_start(struct box *box)
 {
 	struct err err = ERR_INIT;
 
-	/* Told once more that it woke: twice does no harm. */
+	/* The box may be told twice that it woke; that does no harm. */
 	if (box->intent == INTENT_WOKEN)
 		box_restore_from(box, box->row.state_id, RESTORE_WAKE);
 	box_timer_start(box, HELLO_MS);
@@ -141,7 +141,7 @@ static int freeze_as_recorded(struct box *box, struct err *err)
 	return instance_freeze(box->instance, box->state == BOX_SUSPENDED, err);
 }
 
-/* The daemon may have died between freezing it and writing that down. */
+/* The daemon may have died between freezing the box and storing the state. */
 static void go_on_as_recorded(struct box *box)
 {
 	struct err err = ERR_INIT;
@@ -150,7 +150,7 @@ static void go_on_as_recorded(struct box *box)
 		log_warn("a box may be frozen, or not, against its state",
 			kv_str("box", box->row.id), kv_err(&err));
 	err_clear(&err);
-	/* Frozen, it answers nobody. */
+	/* A frozen box-init does not answer. */
 	if (box->state == BOX_SUSPENDED)
 		return;
 	box_set_state(box, BOX_RUNNING, INTENT_NONE);
@@ -158,14 +158,14 @@ static void go_on_as_recorded(struct box *box)
 		box_timer_start(box, 20);
 }
 
-/* It runs, and is ours again. */
+/* Continues a box whose instance runs and was adopted. */
 static void go_on(struct box *box)
 {
 	enum fate fate = intent_recovery(box->intent)->runs;
 	struct err err = ERR_INIT;
 
 	box->catch_up = box->adopted = true;
-	box->pids_refused = instance_pids_refused(box->instance); /* told when it happened */
+	box->pids_refused = instance_pids_refused(box->instance); /* already reported */
 	limit_arm(box);
 	if (fate == FATE_KILLED) {
 		kill_adopted(box);
@@ -226,7 +226,7 @@ static bool id_is_known(const struct yard *yard, const char *id)
 	return false;
 }
 
-/* The id of an instance: of the two that a box's may have, the one it has. */
+/* Whether id is the current one of a box's two instance ids. */
 static bool instance_is_known(const struct yard *yard, const char *id)
 {
 	for (size_t i = 0; i < yard->box_count; i++) {
@@ -239,7 +239,7 @@ static bool instance_is_known(const struct yard *yard, const char *id)
 	return false;
 }
 
-/* One that goes back has the disk it goes to beside its own. */
+/* A box being rolled back has the target's disk beside its own. */
 static bool disk_is_known(const struct yard *yard, const char *name)
 {
 	if (!text_has_prefix(name, ROLL_DISK_PREFIX))
@@ -284,7 +284,7 @@ static void sweep_orphans(struct yard *yard)
 	disk_sweep_views(yard);
 }
 
-/* A box that cannot be adopted for want of fds would be taken for gone, and ended. */
+/* Without enough file descriptors, running boxes would be taken for ended, and killed. */
 static int check_fds(const struct yard *yard, struct err *err)
 {
 	struct rlimit files;
@@ -300,7 +300,7 @@ static int check_fds(const struct yard *yard, struct err *err)
 	return err_hint(err, "raise LimitNOFILE (ulimit -n); the boxes run on meanwhile");
 }
 
-/* Earlier versions gave boxes ranges of ids that are shared now. One that runs keeps its own until
+/* Earlier versions gave boxes uid ranges that are shared now. A running box keeps its range until
  * it ends. */
 static void move_slots(struct yard *yard)
 {
@@ -330,7 +330,7 @@ int yard_recover(struct yard *yard, struct err *err)
 	trees_loaded(yard);
 	if (check_fds(yard, err) < 0)
 		return -1;
-	workspaces_sweep(yard); /* before any is kept */
+	workspaces_sweep(yard); /* before any workspace is kept */
 	count = yard->box_count;
 	boxes = xmemdup(yard->boxes, count * sizeof *boxes);
 	for (size_t i = 0; i < count && ret >= 0; i++) {

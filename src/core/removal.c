@@ -13,13 +13,13 @@ enum { REMOVAL_TRIES = 10, REMOVAL_PAUSE_MS = 500 };
 
 /* ---- the end of it -------------------------------------------------------------------------- */
 
-/* Nothing is thrown away that was to be kept: the box stays, stopped. */
+/* The workspace could not be kept: the box stays, stopped, and nothing is deleted. */
 static void removal_failed(struct box *box, enum intent intent, const struct err *why)
 {
 	struct waiter *waiters = steal_ptr(&box->waiters), *removers = steal_ptr(&box->removers);
 
 	log_error("cannot remove a box", kv_str("box", box->row.id), kv_err(why));
-	/* Nobody waits; the next start of the daemon tries again. */
+	/* Nobody waits; the next daemon tries again. */
 	if (box_is_gone(box))
 		return;
 	box->removal_tries = 0;
@@ -63,15 +63,15 @@ void box_finish_removal(struct box *box)
 	gone = pool_disk_discard(yard->pool, BOX_DISKS, box->row.id, &err) == 0 &&
 	       store_box_delete(yard->store, box->row.id, STORE_SAFE, &err) == 0;
 
-	/* On a full host the row cannot be deleted; the disk, now in the trash, soon makes room for
-	 * that. */
+	/* On a full host the row cannot be deleted; the disk, now in the trash, will soon make
+	 * room. */
 	if (!gone && ++box->removal_tries < REMOVAL_TRIES) {
 		box_set_state(box, BOX_REMOVING, box_is_gone(box) ? INTENT_GONE : INTENT_REMOVE);
 		box_timer_start(box, REMOVAL_PAUSE_MS);
 		return;
 	}
 	if (!gone) {
-		/* The row still says "remove": the next start of the daemon tries again. */
+		/* The row still says "remove": the next daemon tries again. */
 		removal_failed(box, INTENT_REMOVE, &err);
 		return;
 	}
@@ -88,9 +88,9 @@ void box_finish_removal(struct box *box)
 	yard_purge_step(yard);
 }
 
-/* While the last process of a box goes, the kernel writes out what it has not written yet, for as
- * long as that takes. Whoever removes the box does not wait for it: once it is killed and its row
- * says so, safely, it is gone for everybody, its name is free, and the rest happens behind. */
+/* When the last process of a box ends, the kernel writes out its dirty pages, which may take long.
+ * The caller does not wait for that: once the box is killed and its row says so, safely, the box is
+ * removed for everybody, its name is free, and the rest happens in the background. */
 static void vanish(struct box *box)
 {
 	struct waiter *waiters, *removers;
@@ -98,7 +98,7 @@ static void vanish(struct box *box)
 	struct box_row hidden = box->row;
 	_cleanup_free_ char *name = xasprintf(".%s", box->row.id);
 
-	hidden.name = name; /* its own is free for others */
+	hidden.name = name; /* frees the name for others */
 	hidden.idempotency = "";
 	hidden.intent = (char *)intent_name(INTENT_GONE);
 	inside_box_removed(box);
@@ -141,7 +141,7 @@ static void remove_with(struct box *box, bool force, enum intent intent, box_don
 	if (box->state == BOX_REMOVING)
 		return;
 	if (box->state == BOX_CREATING || box->state == BOX_STARTING) {
-		/* The start's own end carries on with the removal. */
+		/* The end of the start continues with the removal. */
 		box->remove_wanted = true;
 		box->keep_wanted |= intent == INTENT_REMOVE_KEEP;
 		if (box->instance)

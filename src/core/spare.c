@@ -18,7 +18,7 @@
 #include "pool/pool.h"
 
 enum {
-	REFILL_MS = 10, /* whoever has just got a box will use it; not in his way */
+	REFILL_MS = 10, /* a new box is probably used at once; do not compete with it */
 	RETRY_MS = 10000,
 };
 
@@ -76,7 +76,8 @@ static void make_one(struct yard *yard, const struct image *image, const struct 
 	char id[BOX_ID_LEN + 1];
 	struct err err = ERR_INIT;
 
-	strv_free(package_hosts_of(yard, image->id)); /* found now, nobody waits for it later */
+	/* fills the cache now, so that nobody waits for it later */
+	strv_free(package_hosts_of(yard, image->id));
 	random_id(id, BOX_ID_LEN);
 	box->yard = yard;
 	box->spare = true;
@@ -170,7 +171,7 @@ static void drop(struct box *box)
 	if (box->remove_wanted)
 		return;
 	box->remove_wanted = true;
-	/* One whose disk is still being made ends after that. */
+	/* A spare whose disk is still being made ends after that. */
 	if (box->instance)
 		box_kill(box);
 }
@@ -220,8 +221,7 @@ size_t spares_ready(const struct yard *yard)
 	return ready;
 }
 
-/* The loop turns no more: kill and wait here, so that a daemon that went down orderly leaves
- * nothing. */
+/* The loop no longer runs: kill and wait here, so that an orderly shutdown leaves nothing. */
 void spares_end(struct yard *yard)
 {
 	while (yard->spare_count) {

@@ -13,16 +13,16 @@ enum { STREAM_FLUSH = 64 * 1024 };
 struct stream_side {
 	char **layers; /* topmost first */
 	char *box;     /* id, or NULL for an image */
-	char *view;    /* the snapshot to be made of it; NULL: none is needed */
+	char *view;    /* the snapshot to make of it; NULL: not needed */
 };
 
-/* In the helper: writes everything to out. */
+/* Runs in the helper and writes everything to out. */
 typedef int (*stream_make)(struct disk_stream *stream, int out, struct err *err);
 
 struct disk_stream {
 	struct disk_stream *next;
 	struct yard *yard;
-	const struct disk_stream_ops *ops; /* NULL: nobody wants it any more */
+	const struct disk_stream_ops *ops; /* NULL: nobody reads it any more */
 	void *arg;
 	struct flow *flow;
 	stream_make make;
@@ -30,13 +30,13 @@ struct disk_stream {
 	bool tar;
 	const struct image *image;
 	enum image_format format;
-	char *file; /* of a workspace; a path in a box */
-	struct {    /* look_internal.h */
+	char *file; /* path in a box or workspace */
+	struct {    /* for look_internal.h */
 		enum wire_op op;
 		bool follow;
 		uint64_t offset, length;
 	} look;
-	/* Of a comparison: the boxes, their names, how many paths are told. */
+	/* For a comparison: both sides, their names, and the maximum number of paths. */
 	struct stream_side *sides;
 	size_t side_count;
 	char **names;
@@ -45,15 +45,15 @@ struct disk_stream {
 
 struct disk_stream *disk_stream_new(
 	struct yard *yard, const struct disk_stream_ops *ops, void *arg, stream_make make);
-/* Takes the stream, also when it fails. */
+/* Takes ownership of the stream, also when it fails. */
 int disk_stream_start(struct disk_stream *stream, struct disk_stream **ret, struct err *err);
 int stream_side_of_box(const struct box *box, struct stream_side *ret, struct err *err);
-/* In the helper, before the layers are read. */
+/* Runs in the helper, before the layers are read. */
 int stream_side_open(const struct yard *yard, const struct stream_side *side, struct err *err);
 
-/* One line of NDJSON; takes the reference. text gathers lines and is written out from flush_at
- * bytes on. */
+/* Appends one line of NDJSON to text and writes text out from flush_at bytes on; takes the
+ * reference. */
 int stream_line(int out, struct buf *text, json_t *line, size_t flush_at, struct err *err);
 const char *stream_type_name(mode_t mode); /* "file", "dir", … */
-/* "path", with a slash before it; "path_b64" as well where it is not UTF-8. */
+/* Sets "path", with a leading slash, and also "path_b64" where the path is not UTF-8. */
 void json_set_path(json_t *object, const char *path);

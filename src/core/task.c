@@ -108,7 +108,7 @@ static void on_error(struct chan *chan, const struct err *err, void *arg)
 	task_finish(task, err);
 }
 
-/* Says nothing when all was told. */
+/* Nothing is reported when all was told before. */
 static void on_closed(struct chan *chan, void *arg)
 {
 	const struct task *task = arg;

@@ -12,15 +12,15 @@ struct task; /* opaque: fields live in task_internal.h */
 
 typedef void (*task_done)(const struct err *err, void *arg); /* err NULL: it worked */
 
-/* Nothing is called after this. Work on files is cancelled: a file that was being written is as it
- * was before. Accepts NULL. */
+/* Cancels the task: no callback comes after this. A file being written stays as it was before.
+ * Accepts NULL. */
 void task_cancel(struct task *task);
 
 /* ---- work on files that takes or gives bytes (files.h) -------------------------------------- */
 
-/* All bytes are taken. False: they wait, write no more until on_writable. */
+/* Writes; all bytes are taken. False: they are buffered, write no more until on_writable. */
 bool task_write(struct task *task, const void *data, size_t len);
 void task_write_end(struct task *task);
-/* So many bytes of on_data were passed on: until then they count against a window, beyond which the
- * box has to wait. */
+/* Returns so many bytes of on_data to the window; when the window is used up, the box has to
+ * wait. */
 void task_consumed(struct task *task, size_t len);

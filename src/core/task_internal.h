@@ -6,10 +6,10 @@
 
 struct task_kind {
 	enum wire_op op;
-	/* box-init's reply; -1: it makes no sense. NULL: it says nothing. */
+	/* Parses box-init's reply; -1: it is malformed. NULL: the reply has no content. */
 	int (*reply)(struct task *task, struct wire_reader *reply, struct err *err);
-	/* Bytes from the box, at most until its END, which is the end of the task then. NULL: none
-	 * are expected, and the reply is the end. */
+	/* Takes bytes from the box, until END at most, which ends the task. NULL: no bytes are
+	 * expected, and the reply ends the task. */
 	int (*data)(struct task *task, const void *data, size_t len, struct err *err);
 	void (*writable)(struct task *task); /* or NULL */
 	void (*done)(struct task *task, const struct err *err);
@@ -18,25 +18,26 @@ struct task_kind {
 struct task {
 	const struct task_kind *kind;
 	struct loop *loop;
-	struct sender out; /* with the channel */
-	size_t owed;	   /* bytes given to the caller, not yet back */
-	bool finished;	   /* done was called, or nobody wants to hear it */
+	struct sender out; /* holds the channel */
+	size_t owed;	   /* bytes given to the caller, not yet returned */
+	bool finished;	   /* done was called, or the caller has cancelled */
 	bool replied;
-	unsigned depth; /* callbacks that use it afterwards */
+	unsigned depth; /* callbacks in progress that still use it */
 	bool over;	/* free it when depth is 0 */
-	/* Some was given back; or NULL. */
+	/* Called when the caller returned bytes; or NULL. */
 	void (*consumed)(struct task *task);
-	/* Instead of a channel: what is known without asking the box. */
+	/* Used instead of a channel when the answer is known without the box. */
 	void (*later)(void *arg);
-	void (*release)(struct task *task); /* what is around it, but not itself; or NULL */
+	/* frees the enclosing object's fields, but not the object; or NULL */
+	void (*release)(struct task *task);
 };
 
 /* Opens the channel; -1: the task is freed, done is not called. */
 int task_open(struct task *task, struct box *box, const struct buf *request, struct err *err);
-/* Calls later(task) from the loop instead. */
+/* Calls later(task) from the loop instead of opening a channel. */
 void task_defer(struct task *task, struct box *box, void (*later)(void *arg));
 void task_enter(struct task *task);
-bool task_leave(struct task *task); /* false: it is gone */
-/* The caller hears the end, if he has not; without a channel the task is freed. */
+bool task_leave(struct task *task); /* false: it was freed */
+/* Calls done, unless it was called; without a channel the task is freed. */
 void task_finish(struct task *task, const struct err *err);
 void task_free(struct task *task);

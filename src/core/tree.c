@@ -15,7 +15,7 @@
 
 /* ---- figures -------------------------------------------------------------------------------- */
 
-/* 0: as much as there is. */
+/* 0 means unlimited. */
 static bool is_more(uint64_t a, uint64_t b)
 {
 	return b && (!a || a > b);
@@ -109,7 +109,7 @@ void box_leave_tree(struct box *box)
 
 	if (!tree || --tree->users)
 		return;
-	/* While the daemon ends, boxes are let go of, not removed. */
+	/* While the daemon ends, boxes are released, not removed. */
 	if (tree->recorded && !box->yard->closing &&
 		store_tree_delete(box->yard->store, tree->row.id, &err) < 0)
 		log_warn("the row of a tree stays", kv_str("tree", tree->row.id), kv_err(&err));
@@ -191,7 +191,7 @@ size_t tree_count(const struct tree *tree, const struct yard *yard)
 json_t *box_tree_json(const struct box *box)
 {
 	const struct tree *tree = box->tree;
-	bool alone = tree->users == 1; /* as most are: nobody is looked for */
+	bool alone = tree->users == 1; /* the usual case: no search is needed */
 	const struct box *head = alone && tree_is_head(box) ? box : tree_get_head(tree, box->yard);
 	struct limits limits = tree->recorded ? tree_limits(tree) : own_limits(box);
 	json_t *cpu = limits.cpu_milli % 1000 ? json_real((double)limits.cpu_milli / 1000.0)
@@ -215,7 +215,8 @@ static void tell_boxes(struct yard *yard, const struct tree *tree)
 		if (box->tree != tree || !box->instance || box_is_gone(box))
 			continue;
 		bound = tree_bound(box, &own);
-		/* It may be about to begin or to end; then its start tells it, or nobody. */
+		/* A box that is starting or ending may refuse; a starting one gets the limits
+		 * later. */
 		if (instance_set_limits(box->instance, &bound, &err) < 0)
 			log_debug("a box was not told the limits of its tree",
 				kv_str("box", box->row.id), kv_err(&err));
@@ -435,7 +436,7 @@ void trees_loaded(struct yard *yard)
 			drop(yard, tree);
 			continue;
 		}
-		/* A home from before trees had limits. */
+		/* The home is from a version in which trees had no limits. */
 		if (!tree->recorded && !is_alone(yard, tree, &first) && first &&
 			tree_begin(first, &err) < 0)
 			log_warn(

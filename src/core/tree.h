@@ -21,10 +21,11 @@ struct limits;
 /* The id of the tree a box belongs to: that of its first box. Borrowed; it stays the same while the
  * box lives. */
 const char *box_get_tree(const struct box *box);
-bool box_is_akin(const struct box *box, const struct box *other); /* of one tree */
+bool box_is_akin(const struct box *box, const struct box *other); /* both belong to one tree */
 
 /* {"id","head":name or null,"boxes":N,"limits":{"cpu","memory","pids"}}; new reference. */
 json_t *box_tree_json(const struct box *box);
-/* What the tree of a box may use, whatever its head may: BOX_LIMIT_DEFAULT in a field leaves it, 0
- * lifts it; the disk's is not looked at. given NULL: as its head again. ERR_STATE as box_set. */
+/* Sets the limits of the tree itself, independent of its head: BOX_LIMIT_DEFAULT in a field leaves
+ * it, 0 means unlimited; the disk limit is ignored. given NULL: follow the head again. Fails with
+ * ERR_STATE as box_set does. */
 int box_set_tree(struct box *box, const struct limits *given, struct err *err);

@@ -6,52 +6,53 @@
 struct tree {
 	struct tree *next;
 	struct tree_row row;
-	bool recorded; /* it has limits of its own, and a row; else those of its only box hold */
-	size_t users;  /* boxes, also those that are gone for everybody but us */
+	bool recorded; /* has limits of its own, and a row; else the limits of its only box apply */
+	size_t users;  /* boxes, including those removed for everybody but us */
 	int64_t event_tokens; /* see box_event_allowed */
 	int64_t event_refill_us;
-	uint64_t pids_refused; /* as far as told */
+	uint64_t pids_refused; /* the part that was already reported */
 };
 
-/* A box belongs to one from when it is listed until it is freed. */
+/* A box belongs to a tree from when it is listed until it is freed. */
 void box_join_tree(struct box *box);
-void box_leave_tree(struct box *box); /* accepts one of none */
+void box_leave_tree(struct box *box); /* accepts a box without a tree */
 bool tree_is_head(const struct box *box);
 const struct box *tree_get_head(const struct tree *tree, const struct yard *yard); /* or NULL */
-/* Its head if that runs, else any that does; NULL: none. */
+/* The head if it runs, else any running box of the tree; NULL: none. */
 struct box *tree_get_any(const struct tree *tree, const struct yard *yard);
-/* Adds to the data of an event whose limit of "memory" or "pids" a box has reached: scope, limit,
- * tree, detail. */
+/* Adds to an event's data whose "memory" or "pids" limit was reached: scope, limit, tree,
+ * detail. */
 void tree_scope_json(
 	const struct box *box, enum instance_scope scope, const char *what, json_t *data);
 size_t tree_count(const struct tree *tree, const struct yard *yard);
 
 struct limits tree_limits(const struct tree *tree); /* zeros when it has none of its own */
-/* What a box is given of its own limits, within its tree. */
+/* The effective limits of a box: its own, within those of its tree. */
 struct limits tree_bound(const struct box *box, const struct limits *own);
-/* What its tree has when a box gets these limits; BOX_LIMIT_DEFAULT in a field: it does not
- * change. */
+/* The limits of the tree after a box gets these; BOX_LIMIT_DEFAULT in a field: no change. */
 struct limits tree_followed(const struct box *box, const struct limits *wanted);
-/* ERR_INVALID when a box wants more than its tree has. BOX_LIMIT_DEFAULT in a field: it does
- * not. */
+/* Fails with ERR_INVALID when a box asks for more than its tree has. BOX_LIMIT_DEFAULT in a field:
+ * not asked for. */
 int tree_check_own(const struct box *box, const struct limits *wanted, struct err *err);
-/* In the kernel and in the row, which is not stored yet. */
+/* Applies the limits in the kernel and in the row in memory, which is not stored yet. */
 int tree_apply(struct yard *yard, struct tree *tree, const struct limits *limits, struct err *err);
 int tree_record(struct yard *yard, struct tree *tree, enum store_grade grade, struct err *err);
 
 struct limits yard_limits(const struct yard *yard); /* yard.c: of all boxes together */
 
-/* Before the first fork from inside: the tree has the limits of its only box from now on. */
+/* Call it before the first fork from inside: the tree takes over the limits of its only box. */
 int tree_begin(struct box *box, struct err *err);
-/* Would so many forks of a box as it is now find room? ERR_LIMIT: no. Without it the kernel would
- * make room by killing whoever is largest in the tree. */
+/* Whether the tree has room for so many forks of the box as it is now; else ERR_LIMIT. Without this
+ * check the kernel would make room by killing the largest process in the tree. */
 int tree_check_fork(struct box *box, unsigned count, struct err *err);
 int tree_check_memory(struct box *box, uint64_t more, struct err *err);
-int tree_check_state(struct box *box, int state, struct err *err); /* a plain one, as a folder */
+/* state: folder of an unpacked one */
+int tree_check_state(struct box *box, int state, struct err *err);
 
 void tree_box_removed(struct box *box);
 int tree_promoted(struct box *parent, struct box *child, struct err *err);
 
-int trees_load(struct yard *yard, struct err *err); /* before the boxes are */
-void trees_loaded(struct yard *yard);		    /* when they are, and before they are adopted */
+int trees_load(struct yard *yard, struct err *err); /* before the boxes are loaded */
+/* when boxes are loaded, before they are adopted */
+void trees_loaded(struct yard *yard);
 void trees_close(struct yard *yard);

@@ -1,8 +1,8 @@
-/* tree_room.c - does what is about to be made fit into its tree?
+/* tree_room.c - does a new box fit into its tree?
  *
- * The limits hold in any case. But the kernel makes room for one that comes by killing whoever is
- * largest in the tree, perhaps the box that asked. So forks from inside and boxes that come back
- * from a state are refused when what they are known to need is more than is left. */
+ * The limits hold in any case, but at a limit the kernel makes room by killing the largest process
+ * in the tree, perhaps in the box that asked. So forks from inside and restores are refused when
+ * what they are known to need is more than what is left. */
 #include "core/tree_internal.h"
 #include "base/text.h"
 #include <dirent.h>
@@ -10,7 +10,7 @@
 #include <stdio.h>
 #include <sys/stat.h>
 
-/* How the limits of a tree are raised, for a hint. */
+/* Tells in a hint how to raise the limits of a tree. */
 static const char *raise_hint(const struct box *box, char *out, size_t size)
 {
 	const struct box *head = tree_get_head(box->tree, box->yard);

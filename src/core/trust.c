@@ -15,12 +15,11 @@
 
 enum { FILE_MAX = 256 * 1024, ALL_MAX = 1024 * 1024, FILES_MAX = 200 };
 
-/* Where update-ca-certificates (Debian, Alpine) and update-ca-trust (Fedora) look for what the
- * machine's owner added. */
+/* The folders that update-ca-certificates (Debian, Alpine) and update-ca-trust (Fedora) read. */
 static const char *const places[] = { "/usr/local/share/ca-certificates",
 	"/etc/pki/ca-trust/source/anchors" };
 
-/* Certificates and nothing else: who keeps a key in the same file keeps it. */
+/* Takes only certificates: a private key in the same file is not copied. */
 static void take_certificates(const char *text, struct buf *out)
 {
 	static const char allowed[] =
@@ -56,7 +55,7 @@ static int by_name(const struct dirent **a, const struct dirent **b)
 	return strcmp((*a)->d_name, (*b)->d_name);
 }
 
-/* In the order of their names: the same files give the same text. */
+/* In the order of the names, so that the same files give the same text. */
 static void take_folder(const char *folder, struct buf *out)
 {
 	struct dirent **list = NULL;

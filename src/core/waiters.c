@@ -1,4 +1,4 @@
-/* waiters.c - who waits for a box to reach the end of what is being done to it */
+/* waiters.c - those who wait until the current change of a box has ended */
 #include "core/core_internal.h"
 
 static void wait_in(struct waiter **end, box_done done, void *arg)

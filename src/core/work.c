@@ -60,7 +60,7 @@ static void on_link_lost(struct link *link, const struct err *err, void *arg)
 	box->link_ready = false;
 	link_free(link);
 	if (box->state == BOX_CREATING || box->state == BOX_STARTING) {
-		/* It came up and hung up at once: the instance's end or the start's failure tells
+		/* The connection broke at once: the end of the instance or the failed start tells
 		 * why. */
 		box_kill(box);
 		return;
@@ -69,7 +69,7 @@ static void on_link_lost(struct link *link, const struct err *err, void *arg)
 		return;
 	if (err->kind == ERR_PROTOCOL)
 		log_warn("box-init broke the protocol", kv_str("box", box->row.id), kv_err(err));
-	/* One that speaks nonsense will do so again, as often as it is asked. */
+	/* A box-init that breaks the protocol will do so again, so it is retried slowly. */
 	box_timer_start(box, err->kind == ERR_PROTOCOL ? RECONNECT_MAX_MS : RECONNECT_MS);
 }
 
@@ -80,8 +80,8 @@ static const char *const reasons[] = {
 	[WIRE_EXIT_TIMEOUT] = "timeout",
 };
 
-/* A box may start programs as fast as it likes; the event log may not grow as fast, by however many
- * boxes of one tree. */
+/* A box may start programs as fast as it likes, but one tree of boxes may not fill the event log as
+ * fast. */
 bool box_event_allowed(struct box *box)
 {
 	struct tree *tree = box->tree;
@@ -160,8 +160,8 @@ static void on_link_request(struct link *link, const struct wire_request *reques
 	inside_request(arg, request);
 }
 
-/* Programs that ended while no daemon watched. Had one ended before the last event that is on
- * record, its own event would be on record too: an event is written after what it tells of. */
+/* Reports programs that ended while no daemon ran. An event is written after what it reports, so a
+ * program that ended before the last recorded event has its own event already. */
 static void on_missed(struct chan *chan, struct wire_reader *reply, void *arg)
 {
 	struct box *box = arg;
@@ -191,11 +191,11 @@ static void catch_up(struct box *box)
 
 void box_is_up(struct box *box, bool created)
 {
-	/* With a command, whoever waits hears when it is known to have started. */
+	/* With a command, those who wait are answered when it is known to have started. */
 	box->command_is_new = created;
 	if (box->row.held || !box_run_command(box))
 		box_notify(box, NULL);
-	/* After the answer: nobody waits for the log. */
+	/* Recorded after the answer: nobody waits for the log. */
 	if (created)
 		yard_event(box->yard, "box.created", box, NULL);
 	yard_event(box->yard, "box.started", box, NULL);
@@ -236,7 +236,7 @@ static void limit_restored(struct box *box)
 			kv_err(&err));
 }
 
-/* It goes on with its programs: nothing is run, and it has not been away. */
+/* Continues a restored box: its programs run, so no command is started. */
 static void came_back(struct box *box, bool created)
 {
 	_cleanup_free_ char *slept_in = xstrdup(box->row.state_id);
@@ -267,7 +267,7 @@ void box_came_up(struct box *box)
 	if (!operation_commit(box))
 		return;
 	box_set_state(box, BOX_RUNNING, INTENT_NONE);
-	output_remove(box); /* of its life before */
+	output_remove(box); /* the output of its previous run */
 	limit_arm(box);
 	if (box->restore.state) {
 		came_back(box, created);
@@ -277,7 +277,7 @@ void box_came_up(struct box *box)
 	box->row.ended_us = 0;
 	box->oom_kills = 0;
 	box_save(box, STORE_KEPT);
-	operation_came_up(box); /* to a disk alone */
+	operation_came_up(box); /* for a rollback to a disk snapshot */
 	box_is_up(box, created);
 }
 
@@ -294,7 +294,7 @@ int box_connect(struct box *box, struct err *err)
 
 	if (instance_connect(box->instance, &fd, err) < 0)
 		return -1;
-	/* Those who came while it woke go first. */
+	/* Requests that came during the wake go first. */
 	box->link = steal_ptr(&box->waiting);
 	if (box->link)
 		link_attach(box->link, fd);
@@ -317,8 +317,8 @@ void box_hang_up(struct box *box, const char *what, const char *hint)
 
 	if (!box->link)
 		return;
-	/* Not ERR_UNAVAILABLE: a client that tries again by itself would wake it, or ask for what
-	 * is not there any more. */
+	/* Not ERR_UNAVAILABLE: a client that retries by itself would wake the box, or ask for what
+	 * no longer exists. */
 	err_set(&err, ERR_STATE, "box '%s' %s meanwhile", box->row.name, what);
 	err_hint(&err, "%s", hint);
 	link_fail(box->link, &err);
@@ -349,7 +349,7 @@ int box_chan_open(struct box *box, enum wire_op op, const struct buf *request,
 	chan = chan_open(link, op, request, ops, arg, err);
 	if (!chan)
 		return err_wrap(err, "box '%s'", box->row.name);
-	/* Looking at it is nothing the box does. */
+	/* Statistics do not count as activity of the box. */
 	if (op == WIRE_OP_STATS)
 		chan_set_background(chan);
 	*ret = chan;
@@ -358,7 +358,7 @@ int box_chan_open(struct box *box, enum wire_op op, const struct buf *request,
 
 /* ---- main: the command given with `new`, or the image's ------------------------------------- */
 
-/* Who waits for the end of something else, a stop for one, is told by that. */
+/* Those who wait for something else, such as a stop, are answered by that. */
 static void command_known(struct box *box)
 {
 	if (!box_is_busy(box))
@@ -371,15 +371,15 @@ static void on_command_started(struct exec *exec, const struct exec_info *info, 
 
 	(void)exec;
 	(void)info;
-	/* It took too long, and whoever waits by now waits for something else. */
+	/* It took too long; those who wait now wait for something else. */
 	if (!box->command_timer)
 		return;
 	loop_timer_free(steal_ptr(&box->command_timer));
 	command_known(box);
 }
 
-/* A new box whose command cannot start was asked for in error: the caller hears why and nothing
- * stays. The exec ends with the box's link, which ends before the box does. */
+/* A new box whose command cannot start is removed, and the caller gets the reason. The exec ends
+ * with the link of the box, before the box does. */
 static void on_command_done(
 	struct exec *exec, const struct exec_end *end, const struct err *err, void *arg)
 {
@@ -402,7 +402,7 @@ static void on_command_done(
 	}
 }
 
-/* Its answer, should it come, finds nobody who waits. */
+/* A late answer finds nobody who waits. */
 static void on_command_late(void *arg)
 {
 	struct box *box = arg;

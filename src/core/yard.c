@@ -41,7 +41,7 @@ static int read_boot_id(char *ret, size_t size, struct err *err)
 	return 0;
 }
 
-/* The home holds other people's setuid files under their own ids: nobody but root looks inside. */
+/* The home holds setuid files of images: nobody but root may look inside. */
 static int make_home(const char *home, struct err *err)
 {
 	if (dir_make_all(home, 0700, err) < 0)
@@ -294,7 +294,7 @@ int yard_check_stays(const struct yard *yard, struct err *err)
 	return err_set(err, ERR_UNAVAILABLE, "the daemon is going down");
 }
 
-/* ---- words about it ------------------------------------------------------------------------- */
+/* ---- information ---------------------------------------------------------------------------- */
 
 struct images *yard_get_images(struct yard *yard)
 {
@@ -345,7 +345,7 @@ struct limits yard_limits(const struct yard *yard)
 	return groups_get_limits(yard->groups);
 }
 
-/* What all boxes may use together, and use. */
+/* The limits and the usage of all boxes together. */
 static json_t *whole_json(struct yard *yard)
 {
 	struct limits limits = groups_get_limits(yard->groups);

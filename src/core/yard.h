@@ -12,19 +12,20 @@ struct pool;
 struct store;
 struct yard;
 
-/* Opens the home and brings it in order: running boxes are adopted, half-done changes finished or
- * undone, orphans removed. conf is borrowed for the yard's life. */
+/* Opens the home: adopts running boxes, finishes or undoes half-done changes, removes orphans. conf
+ * is borrowed for the yard's life. */
 int yard_open(struct loop *loop, const struct conf *conf, struct yard **ret, struct err *err);
-/* The same with these drivers, NULL at the end, instead of those the program has. */
+/* The same with a given list of drivers, ending with NULL. */
 int yard_open_with(struct loop *loop, const struct conf *conf,
 	const struct engine_ops *const *drivers, struct yard **ret, struct err *err);
-/* Lets go of everything; boxes run on. Accepts NULL. */
+/* Releases everything; boxes run on. Accepts NULL. */
 void yard_close(struct yard *yard);
 
-/* Stops and removes all boxes, then calls done with what could not be removed (NULL: nothing). */
+/* Stops and removes all boxes, then calls done with what could not be removed (NULL: all was). */
 void yard_purge(struct yard *yard, void (*done)(const struct err *err, void *arg), void *arg);
 
-/* ERR_UNAVAILABLE when the daemon is going down: boxes are neither made nor woken any more. */
+/* Fails with ERR_UNAVAILABLE when the daemon is shutting down: boxes are neither created nor woken
+ * any more. */
 int yard_check_stays(const struct yard *yard, struct err *err);
 
 struct images *yard_get_images(struct yard *yard);
@@ -34,7 +35,7 @@ struct loop *yard_get_loop(struct yard *yard);
 const struct conf *yard_get_conf(struct yard *yard);
 
 json_t *yard_info_json(struct yard *yard); /* version, home, counts, drivers; new reference */
-/* The same as far as it can be told without a daemon; for root. May block for a second. */
+/* The same without a daemon, as far as possible; for root. May block for a second. */
 int yard_doctor_alone(const struct conf *conf, json_t **ret, struct err *err);
 json_t *yard_doctor_json(
 	struct yard *yard); /* {"ok":bool,"checks":[{"name","ok","detail","hint","required"}]} */
@@ -43,9 +44,9 @@ json_t *yard_stats_json(struct yard *yard); /* {"boxes":[box_stats_json...]} of 
 /* ---- events: what happened, with offsets ----------------------------------------------------- */
 
 struct box;
-/* Boxes that were waited for (box_port_connect gave no socket yet) have woken, or cannot be: err.
- * Any number of front doors watch; they are told in the order they came. A watch may be freed while
- * it, or another, is told. */
+/* Called when a box that box_port_connect was waiting for has woken, or cannot be: err. Any number
+ * of front doors watch; they are called in the order they registered. A watch may be freed during
+ * these calls. */
 typedef void (*woken_fn)(struct box *box, const struct err *err, void *arg);
 struct woken_watch;
 struct woken_watch *woken_watch_new(struct yard *yard, woken_fn fn, void *arg);
@@ -56,11 +57,12 @@ struct event_feed;
 /* Records an event and hands it to the feeds. box may be NULL; data may be NULL and is consumed. */
 void yard_event(struct yard *yard, const char *type, struct box *box, json_t *data);
 /* {"events":[...],"next":N,"oldest":N,"missing":N}: at most limit events from since on; box_id and
- * owner may be NULL: of all. None is missing from oldest on; before it some may be, and so many are
- * from since on. An event of no box belongs to who caused it, the daemon's own to OWNER_LOCAL. */
+ * owner may be NULL: all. From oldest on none is missing; "missing" counts those between since and
+ * oldest. An event without a box belongs to the owner of who caused it, the daemon's own events to
+ * OWNER_LOCAL. */
 json_t *yard_events_json(struct yard *yard, uint64_t since, const char *box_id, const char *owner,
 	unsigned limit, struct err *err);
-/* Called for each event from now on; event is borrowed. */
+/* Called for each event from now on; event is borrowed for the call. */
 typedef void (*event_fn)(json_t *event, void *arg);
 struct event_feed *event_feed_new(struct yard *yard, event_fn fn, void *arg);
 void event_feed_free(struct event_feed *feed); /* accepts NULL */
