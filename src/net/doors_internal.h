@@ -1,4 +1,4 @@
-/* doors_internal.h - what doors.c, doors_rules.c and doors_refused.c share */
+/* doors_internal.h - what the files of doors.h share */
 #pragma once
 #include "net/doors.h"
 #include "sys/netlink.h"
