@@ -12,7 +12,18 @@
  *   eth0  198.18.0.2/32, PREFIX::2/128   the box, the same in every box
  *   lo    everything else; 198.18.0.1 and PREFIX::1 are ours: port 53 the resolver, port 1 where
  *         TPROXY leads to
- *   (PREFIX is synthetic_v6_prefix) */
+ *   (PREFIX is synthetic_v6_prefix)
+ *
+ * A box with a kernel of its own is not in the namespace but at the other end of a tap, which is
+ * eth0 here:
+ *
+ *   eth0  198.18.0.1/32, PREFIX::1/128, DOORS_VM_MAC_NEAR; 198.18.0.2 and PREFIX::2 are behind it
+ *   lo    everything else, as above
+ *   in the box: eth0 with DOORS_VM_MAC, 198.18.0.2/32, PREFIX::2/128 without duplicate address
+ *         detection, default routes by our two addresses (onlink)
+ *
+ * Its packets meet the same rules and the same sockets. What does not come from its own address is
+ * dropped; nothing is forwarded, and no other device is there. */
 #pragma once
 #include "base/address.h"
 #include "base/err.h"
@@ -24,6 +35,9 @@
 #define DOORS_RESOLVER_V4 "198.18.0.1"
 #define DOORS_RESOLVER_V6 "fd62:6f78:7961:7264::1"
 #define DOORS_RESOLV_CONF "nameserver " DOORS_RESOLVER_V4 "\nnameserver " DOORS_RESOLVER_V6 "\n"
+#define DOORS_VM_MAC_NEAR "52:54:00:00:00:01"
+#define DOORS_VM_MAC	  "52:54:00:00:00:02"
+enum { DOORS_VM_HEADER = 12 }; /* bytes of struct virtio_net_hdr before each frame of a tap */
 enum { DOORS_PORT = 1, DOORS_DNS_PORT = 53 };
 
 /* What the gate gets of each box. All are non-blocking. */
@@ -56,6 +70,12 @@ void doors_plan_free(struct doors_plan *plan);
  * alone. */
 int doors_furnish(const struct doors_plan *plan, bool nested, struct err *err);
 
+/* In the daemon: a new namespace for a box with a kernel of its own. *ret_tap (non-blocking) is the
+ * other end of its eth0: frames with a header of DOORS_VM_HEADER bytes; the device is there as long
+ * as somebody has it open, and is never to be lowered. ERR_UNSUPPORTED when the machine has no
+ * taps. Takes about a millisecond. */
+int doors_make_vm(const struct doors_plan *plan, int *ret_netns, int *ret_tap, struct err *err);
+
 /* In the namespace: nothing goes out of sockets of the box until it is let go; ours go on. *ret_fd
  * is yours, also when it fails (-1: none): closing it may wait for the kernel for milliseconds, so
  * somebody else should. */
@@ -85,7 +105,8 @@ struct doors_endpoint {
 int doors_open_udp(int netns, const struct doors_endpoint *aim, const struct doors_endpoint *client,
 	int *ret, struct err *err);
 /* A TCP socket in the namespace, connecting (non-blocking) to a port of the box: by its loopback
- * (v6: ::1), or by DOORS_BOX_V4 as another box sees it. */
+ * (v6: ::1), or by DOORS_BOX_V4 as another box sees it. The latter alone reaches a box with a
+ * kernel of its own. */
 enum doors_side { DOORS_LOOPBACK, DOORS_LOOPBACK_V6, DOORS_OUTSIDE };
 int doors_connect(int netns, enum doors_side side, uint16_t port, int *ret, struct err *err);
 

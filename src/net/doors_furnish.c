@@ -6,6 +6,7 @@
 #include <errno.h>
 #include <linux/if_addr.h>
 #include <linux/if_link.h>
+#include <linux/neighbour.h>
 #include <linux/netlink.h>
 #include <linux/rtnetlink.h>
 #include <net/if.h>
@@ -19,11 +20,6 @@
 
 /* Kinds of devices that eth0 can be, best first. Any will do: nothing is ever sent by it. */
 static const char *const kinds[] = { "dummy", "ifb", "bridge" };
-
-struct doors_plan {
-	struct netlink_batch links, rules[2]; /* of a plain box, of a nested one */
-	bool has_v6;
-};
 
 static struct address numbered(unsigned family, uint8_t number)
 {
@@ -89,9 +85,9 @@ static void raise_link(struct netlink_batch *batch, int index)
 	netlink_end(batch);
 }
 
-static void add_address(struct netlink_batch *batch, unsigned family)
+static void add_address(struct netlink_batch *batch, struct address address)
 {
-	struct address address = doors_box(family);
+	unsigned family = address.family;
 	size_t len = family == 4 ? 4 : 16;
 	struct ifaddrmsg head = { .ifa_family = family == 4 ? AF_INET : AF_INET6,
 		.ifa_prefixlen = (uint8_t)(len * 8),
@@ -106,9 +102,9 @@ static void add_address(struct netlink_batch *batch, unsigned family)
 
 /* To everything: of type local by lo, which is the one that counts; and by eth0, where programs
  * look for it. */
-static void add_route(struct netlink_batch *batch, unsigned family, bool local)
+static void add_route(struct netlink_batch *batch, struct address source, bool local)
 {
-	struct address source = doors_box(family);
+	unsigned family = source.family;
 	struct rtmsg head = { .rtm_family = family == 4 ? AF_INET : AF_INET6,
 		.rtm_table = local ? RT_TABLE_LOCAL : RT_TABLE_MAIN,
 		.rtm_protocol = RTPROT_BOOT,
@@ -121,24 +117,90 @@ static void add_route(struct netlink_batch *batch, unsigned family, bool local)
 	netlink_end(batch);
 }
 
+static void write_links(struct netlink_batch *batch, const char *kind, bool has_v6)
+{
+	raise_link(batch, DOORS_LO);
+	add_link(batch, kind);
+	if (has_v6)
+		keep_link_quiet(batch);
+	raise_link(batch, DOORS_ETH);
+	for (unsigned family = 4; family <= (has_v6 ? 6 : 4); family += 2) {
+		add_address(batch, doors_box(family));
+		add_route(batch, doors_box(family), true);
+		add_route(batch, doors_box(family), false);
+	}
+}
+
+/* ---- of a box with a kernel of its own ------------------------------------------------------ */
+
+static void set_mac(struct netlink_batch *batch)
+{
+	struct ifinfomsg head = { .ifi_family = AF_UNSPEC, .ifi_index = DOORS_ETH };
+
+	netlink_begin(batch, RTM_NEWLINK, 0, &head, sizeof head);
+	netlink_attr(batch, IFLA_ADDRESS, doors_vm_mac_near, sizeof doors_vm_mac_near);
+	netlink_end(batch);
+}
+
+/* The one address that does not lead to us. It stands in the table where "everything is local"
+ * stands, for that table is asked first. */
+static void add_route_to_box(struct netlink_batch *batch, unsigned family)
+{
+	struct address box = doors_box(family), source = doors_resolver(family);
+	size_t len = family == 4 ? 4 : 16;
+	struct rtmsg head = { .rtm_family = family == 4 ? AF_INET : AF_INET6,
+		.rtm_dst_len = (uint8_t)(len * 8),
+		.rtm_table = RT_TABLE_LOCAL,
+		.rtm_protocol = RTPROT_BOOT,
+		.rtm_scope = RT_SCOPE_LINK,
+		.rtm_type = RTN_UNICAST };
+
+	netlink_begin(batch, RTM_NEWROUTE, NLM_F_CREATE | NLM_F_EXCL, &head, sizeof head);
+	netlink_attr(batch, RTA_DST, box.bytes, len);
+	netlink_attr_u32(batch, RTA_OIF, DOORS_ETH);
+	netlink_attr(batch, RTA_PREFSRC, source.bytes, len);
+	netlink_end(batch);
+}
+
+/* Where the box is on the cable is known, so nobody asks it. All namespaces share one table of
+ * neighbours with a limit (1024); permanent ones do not count there. */
+static void add_neighbour(struct netlink_batch *batch, unsigned family)
+{
+	struct address box = doors_box(family);
+	struct ndmsg head = { .ndm_family = family == 4 ? AF_INET : AF_INET6,
+		.ndm_ifindex = DOORS_ETH,
+		.ndm_state = NUD_PERMANENT };
+
+	netlink_begin(batch, RTM_NEWNEIGH, NLM_F_CREATE | NLM_F_EXCL, &head, sizeof head);
+	netlink_attr(batch, NDA_DST, box.bytes, family == 4 ? 4 : 16);
+	netlink_attr(batch, NDA_LLADDR, doors_vm_mac_box, sizeof doors_vm_mac_box);
+	netlink_end(batch);
+}
+
+/* The tap is there already. */
+static void write_vm_links(struct netlink_batch *batch, bool has_v6)
+{
+	raise_link(batch, DOORS_LO);
+	set_mac(batch);
+	if (has_v6)
+		keep_link_quiet(batch);
+	raise_link(batch, DOORS_ETH);
+	for (unsigned family = 4; family <= (has_v6 ? 6 : 4); family += 2) {
+		add_address(batch, doors_resolver(family));
+		add_route(batch, doors_resolver(family), true);
+		add_route_to_box(batch, family);
+		add_neighbour(batch, family);
+	}
+}
+
+/* ---- plans ---------------------------------------------------------------------------------- */
+
 static void plan_write(struct doors_plan *plan, const char *kind, bool has_v6)
 {
-	plan->has_v6 = has_v6;
-	raise_link(&plan->links, DOORS_LO);
-	add_link(&plan->links, kind);
-	if (has_v6)
-		keep_link_quiet(&plan->links);
-	raise_link(&plan->links, DOORS_ETH);
-	add_address(&plan->links, 4);
-	add_route(&plan->links, 4, true);
-	add_route(&plan->links, 4, false);
-	if (has_v6) {
-		add_address(&plan->links, 6);
-		add_route(&plan->links, 6, true);
-		add_route(&plan->links, 6, false);
-	}
-	doors_rules_write(&plan->rules[false], false);
-	doors_rules_write(&plan->rules[true], true);
+	write_links(&plan->links, kind, has_v6);
+	write_vm_links(&plan->vm_links, has_v6);
+	for (unsigned i = 0; i < DOORS_RULES_COUNT; i++)
+		doors_rules_write(&plan->rules[i], i);
 }
 
 void doors_plan_free(struct doors_plan *plan)
@@ -146,8 +208,9 @@ void doors_plan_free(struct doors_plan *plan)
 	if (!plan)
 		return;
 	netlink_batch_done(&plan->links);
-	netlink_batch_done(&plan->rules[false]);
-	netlink_batch_done(&plan->rules[true]);
+	netlink_batch_done(&plan->vm_links);
+	for (unsigned i = 0; i < DOORS_RULES_COUNT; i++)
+		netlink_batch_done(&plan->rules[i]);
 	free(plan);
 }
 
@@ -155,7 +218,8 @@ int doors_furnish(const struct doors_plan *plan, bool nested, struct err *err)
 {
 	if (netlink_send(NETLINK_ROUTE, &plan->links, err) < 0)
 		return err_wrap(err, "make the box's network");
-	if (netlink_send(NETLINK_NETFILTER, &plan->rules[nested], err) < 0)
+	if (netlink_send(NETLINK_NETFILTER,
+		    &plan->rules[nested ? DOORS_RULES_NESTED : DOORS_RULES_PLAIN], err) < 0)
 		return err_wrap(err, "set the rules of the box's network");
 	return 0;
 }

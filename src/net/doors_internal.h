@@ -15,6 +15,23 @@ enum {
 	DOORS_GROUP = 98, /* of NFLOG: what is refused */
 };
 
+/* Rules are written for one of these. */
+enum doors_rules {
+	DOORS_RULES_PLAIN,
+	DOORS_RULES_NESTED, /* the box may make networks of its own in the namespace */
+	DOORS_RULES_VM,	    /* the box is at the other end of eth0 */
+	DOORS_RULES_COUNT
+};
+
+struct doors_plan {
+	struct netlink_batch links;    /* of a namespace that is the box's own */
+	struct netlink_batch vm_links; /* of one with a tap in it */
+	struct netlink_batch rules[DOORS_RULES_COUNT];
+};
+
+/* Of both ends of a tap: ours, and the box's (DOORS_VM_MAC). */
+extern const uint8_t doors_vm_mac_near[6], doors_vm_mac_box[6];
+
 /* The addresses in the box's namespace, v6 under synthetic_v6_prefix. */
 struct address doors_resolver(unsigned family);
 struct address doors_box(unsigned family);
@@ -26,7 +43,7 @@ struct address doors_box(unsigned family);
 void nft_begin(struct netlink_batch *batch, unsigned type, unsigned flags, uint8_t family);
 void nft_mark_batch(struct netlink_batch *batch, uint16_t type);
 /* All rules of a new namespace. Without v6 those for IPv6 only refuse. */
-void doors_rules_write(struct netlink_batch *batch, bool nested);
+void doors_rules_write(struct netlink_batch *batch, enum doors_rules kind);
 /* Other ranges in the sets of direct addresses, other protocols in that of protocols. */
 void doors_aims_write(
 	struct netlink_batch *batch, const struct doors_range *ranges, size_t count, bool udp);

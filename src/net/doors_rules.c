@@ -5,7 +5,8 @@
  *   before   what leads to a door of ours is given to it (TPROXY) and marked
  *   in       marked packets and those for the box's own addresses come in; the rest is reported and
  *            refused
- *   out      what was bound to eth0 by force, which leads nowhere, is refused too
+ *   out      what was bound to eth0 by force, which leads nowhere, is refused too; not there when
+ *            the box has a kernel of its own
  *
  * A rule is a row of small expressions: load something into the register, compare it, act. They are
  * written here without a library because a child between clone and exec must send them, and because
@@ -13,10 +14,12 @@
 #include "net/doors_internal.h"
 #include "net/synthetic.h"
 #include <netinet/in.h> /* before the kernel's */
+#include <linux/if_packet.h>
 #include <linux/netfilter.h>
 #include <linux/netfilter/nf_tables.h>
 #include <linux/netfilter/nfnetlink.h>
 #include <linux/netlink.h>
+#include <netinet/icmp6.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -218,7 +221,7 @@ static void load_value(struct rule *rule, uint32_t reg, const void *value, size_
 	expr_end(rule);
 }
 
-static void accept_it(struct rule *rule)
+static void decide(struct rule *rule, uint32_t code)
 {
 	size_t data, verdict;
 
@@ -226,10 +229,15 @@ static void accept_it(struct rule *rule)
 	netlink_attr_be32(rule->batch, NFTA_IMMEDIATE_DREG, NFT_REG_VERDICT);
 	data = netlink_nest(rule->batch, NFTA_IMMEDIATE_DATA);
 	verdict = netlink_nest(rule->batch, NFTA_DATA_VERDICT);
-	netlink_attr_be32(rule->batch, NFTA_VERDICT_CODE, NF_ACCEPT);
+	netlink_attr_be32(rule->batch, NFTA_VERDICT_CODE, code);
 	netlink_unnest(rule->batch, verdict);
 	netlink_unnest(rule->batch, data);
 	expr_end(rule);
+}
+
+static void accept_it(struct rule *rule)
+{
+	decide(rule, NF_ACCEPT);
 }
 
 /* Finds no socket for what is neither TCP nor UDP, nor when nobody listens: the rule then ends
@@ -305,11 +313,13 @@ static void accept_range(struct netlink_batch *batch, const char *chain, struct 
 	rule_end(&rule);
 }
 
-/* What the box says to itself. */
-static void accept_own(struct netlink_batch *batch, const char *chain)
+/* What the box says to itself. A box with a kernel of its own does that there. */
+static void accept_own(struct netlink_batch *batch, const char *chain, enum doors_rules kind)
 {
 	accept_range(batch, chain, range("127.0.0.0", 8));
 	accept_range(batch, chain, range("::1", 128));
+	if (kind == DOORS_RULES_VM)
+		return;
 	accept_range(batch, chain, alone(doors_box(4)));
 	accept_range(batch, chain, alone(doors_box(6)));
 }
@@ -362,11 +372,32 @@ static const struct {
 } inner[] = { { "10.0.0.0", 8 }, { "172.16.0.0", 12 }, { "192.168.0.0", 16 }, { "fc00::", 7 },
 	{ "fe80::", 10 }, { "ff00::", 8 } };
 
-static void write_before(struct netlink_batch *batch, bool nested)
+/* Root of a box with a kernel of its own sends what it likes by its cable. Only its own address is
+ * answered; DHCP, reports of multicast groups and the like, which come from others, end here
+ * without a word. */
+static void drop_forged(struct netlink_batch *batch, unsigned family)
+{
+	struct address box = doors_box(family);
+	struct rule rule = rule_begin(batch, "before");
+
+	match_u32(&rule, NFT_META_IIF, NFT_CMP_EQ, DOORS_ETH);
+	match_byte(&rule, NFT_META_NFPROTO, family == 4 ? NFPROTO_IPV4 : NFPROTO_IPV6);
+	load_payload(&rule, NFT_PAYLOAD_NETWORK_HEADER, family == 4 ? 12 : 8, family == 4 ? 4 : 16);
+	compare(&rule, NFT_CMP_NEQ, box.bytes, family == 4 ? 4 : 16);
+	decide(&rule, NF_DROP);
+	rule_end(&rule);
+}
+
+static void write_before(struct netlink_batch *batch, enum doors_rules kind)
 {
 	struct doors_range v6 = { .base = { .family = 6 }, .bits = 64 };
+	bool nested = kind == DOORS_RULES_NESTED;
 
-	accept_own(batch, "before");
+	if (kind == DOORS_RULES_VM) {
+		drop_forged(batch, 4);
+		drop_forged(batch, 6);
+	}
+	accept_own(batch, "before", kind);
 	lead_set(batch, 4, DOORS_DIRECT4, SET_DIRECT4);
 	lead_set(batch, 6, DOORS_DIRECT6, SET_DIRECT6);
 	memcpy(v6.base.bytes, synthetic_v6_prefix, sizeof synthetic_v6_prefix);
@@ -401,14 +432,41 @@ static void refuse_rest(struct netlink_batch *batch, const char *chain, bool by_
 	}
 }
 
-static void write_in(struct netlink_batch *batch, bool nested)
+/* Who looks for our address on the cable gets an answer (ARP does not come by here). What was for
+ * everybody on it is nothing to report: every kernel says something of that kind. */
+static void write_in_cable(struct netlink_batch *batch)
+{
+	static const uint8_t neighbours[] = { ND_NEIGHBOR_SOLICIT, ND_NEIGHBOR_ADVERT };
+	static const uint8_t many[] = { PACKET_BROADCAST, PACKET_MULTICAST };
+	struct rule rule;
+
+	for (size_t i = 0; i < ARRAY_LEN(neighbours); i++) {
+		rule = rule_begin(batch, "in");
+		match_byte(&rule, NFT_META_L4PROTO, IPPROTO_ICMPV6);
+		load_payload(&rule, NFT_PAYLOAD_TRANSPORT_HEADER, 0, 1);
+		compare(&rule, NFT_CMP_EQ, &neighbours[i], 1);
+		accept_it(&rule);
+		rule_end(&rule);
+	}
+	for (size_t i = 0; i < ARRAY_LEN(many); i++) {
+		rule = rule_begin(batch, "in");
+		match_byte(&rule, NFT_META_PKTTYPE, many[i]);
+		decide(&rule, NF_DROP);
+		rule_end(&rule);
+	}
+}
+
+static void write_in(struct netlink_batch *batch, enum doors_rules kind)
 {
 	struct rule rule = rule_begin(batch, "in");
+	bool nested = kind == DOORS_RULES_NESTED;
 
 	match_u32(&rule, NFT_META_MARK, NFT_CMP_EQ, DOORS_MARK);
 	accept_it(&rule);
 	rule_end(&rule);
-	accept_own(batch, "in");
+	accept_own(batch, "in", kind);
+	if (kind == DOORS_RULES_VM)
+		write_in_cable(batch);
 	for (size_t i = 0; nested && i < ARRAY_LEN(inner); i++) {
 		struct doors_range to = range(inner[i].base, inner[i].bits);
 
@@ -540,7 +598,7 @@ void doors_aims_write(
 	nft_mark_batch(batch, NFNL_MSG_BATCH_END);
 }
 
-void doors_rules_write(struct netlink_batch *batch, bool nested)
+void doors_rules_write(struct netlink_batch *batch, enum doors_rules kind)
 {
 	nft_mark_batch(batch, NFNL_MSG_BATCH_BEGIN);
 	add_table(batch);
@@ -550,9 +608,11 @@ void doors_rules_write(struct netlink_batch *batch, bool nested)
 	write_carried(batch, false);
 	add_chain(batch, "before", NF_INET_PRE_ROUTING, PRIORITY_BEFORE);
 	add_chain(batch, "in", NF_INET_LOCAL_IN, 0);
-	add_chain(batch, "out", NF_INET_LOCAL_OUT, 0);
-	write_before(batch, nested);
-	write_in(batch, nested);
-	refuse_rest(batch, "out", true);
+	write_before(batch, kind);
+	write_in(batch, kind);
+	if (kind != DOORS_RULES_VM) { /* there eth0 leads to the box, and only we send by it */
+		add_chain(batch, "out", NF_INET_LOCAL_OUT, 0);
+		refuse_rest(batch, "out", true);
+	}
 	nft_mark_batch(batch, NFNL_MSG_BATCH_END);
 }
