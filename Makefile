@@ -10,6 +10,7 @@
 #   make clients    apt and npm, for real           make install to PREFIX (/usr/local)
 #   make restart    a machine in QEMU that restarts
 #   make criu       what hibernates and forks processes; part of run and test
+#   make vm-kernel  the kernel of boxes that have their own; part of run and test
 #   make clean      remove what was built
 #
 # BOX_HOME, BOX_RUN and BOX_LISTEN are passed on to whatever runs.
@@ -27,7 +28,7 @@ FISHDIR := $(PREFIX)/share/fish/vendor_completions.d
 MANDIR  := $(PREFIX)/share/man/man1
 DOCDIR  := $(PREFIX)/share/doc/boxyard
 
-.PHONY: all criu deps run test check asan lint fuzz bench e2e attack soak soak-real clients restart format install uninstall clean
+.PHONY: all criu vm-kernel deps run test check asan lint fuzz bench e2e attack soak soak-real clients restart format install uninstall clean
 .DEFAULT_GOAL := all
 
 all: deps build/build.ninja
@@ -41,6 +42,10 @@ deps:
 criu:
 	@scripts/deps criu && scripts/criu || [ $$? != 2 ]
 
+# As criu: without it, boxes share the machine's kernel.
+vm-kernel:
+	@scripts/deps vm && scripts/vm-kernel || :
+
 build/build.ninja: | deps
 	@meson setup build >build-setup.log 2>&1 || { cat build-setup.log; exit 1; }
 	@mv build-setup.log build/meson-setup.log
@@ -49,10 +54,11 @@ run:
 	@scripts/deps build image
 	@$(MAKE) --no-print-directory all
 	@scripts/deps criu && scripts/criu || :
+	@scripts/deps vm && scripts/vm-kernel || :
 	@scripts/run build/box
 
 # Prints as its last line how many passed and failed. One part: scripts/test e2e
-test: criu
+test: criu vm-kernel
 	@scripts/deps build image test lint
 	@scripts/test-registry
 	@scripts/test
@@ -61,12 +67,12 @@ check:
 	@scripts/deps build test
 	@scripts/test --werror build format includes unit
 
-asan: criu
+asan: criu vm-kernel
 	@scripts/deps build image test
 	@scripts/test-registry
 	@scripts/test asan
 
-e2e: criu
+e2e: criu vm-kernel
 	@scripts/deps build image test
 	@scripts/test-registry
 	@scripts/test build e2e
@@ -77,7 +83,7 @@ attack:
 	@$(MAKE) --no-print-directory all
 	@build/box attack
 
-soak: criu
+soak: criu vm-kernel
 	@scripts/deps build image test
 	@scripts/test-registry
 	@BOX_TEST_CYCLES=$${BOX_TEST_CYCLES:-3000} BOX_TEST_KILLS=$${BOX_TEST_KILLS:-300} \
@@ -88,7 +94,7 @@ soak: criu
 # Real programs (redis while it saves, PostgreSQL, MariaDB, a JVM, Go, Chromium, vite, three coding agents and others) through random forks,
 # rollbacks, hibernations and kills, 50 each; BOX_TEST_ALONE=redis,go takes some. Podman in a nested box. Builds images with them first, and fetches from npm; what
 # cannot be had is skipped, aloud. Hours; its short form is part of make test.
-soak-real: criu
+soak-real: criu vm-kernel
 	@scripts/deps build image test
 	@scripts/test build
 	@BOX_TEST_REAL=$${BOX_TEST_REAL:-50} /usr/bin/python3 -m pytest -q -rs -p no:cacheprovider tests/soak/test_soak_real.py tests/soak/test_nested.py
@@ -117,18 +123,21 @@ lint:
 # PEERS=1 installs the other sandboxes to compare with first.
 bench:
 	@scripts/deps build image $(if $(PEERS),peers)
-	@$(MAKE) --no-print-directory all criu
+	@$(MAKE) --no-print-directory all criu vm-kernel
 	@scripts/bench build/box
 
 format:
 	@scripts/deps lint
 	@scripts/format --write
 
-install: all criu
+install: all criu vm-kernel
 	install -D -m 0755 build/box $(DESTDIR)$(BINDIR)/box
 	@if [ -x build/criu/criu ]; then install -D -m 0755 build/criu/criu $(DESTDIR)$(PREFIX)/lib/boxyard/criu; \
 	  install -m 0644 build/criu/key $(DESTDIR)$(PREFIX)/lib/boxyard/criu.key; \
 	  else echo "without CRIU: boxes are not hibernated or forked with their processes; 'make criu' builds it"; fi
+	@if [ -r build/vm/vmlinuz ]; then rm -rf $(DESTDIR)$(PREFIX)/lib/boxyard/vm; mkdir -p $(DESTDIR)$(PREFIX)/lib/boxyard/vm; \
+	  cp -a build/vm/vmlinuz build/vm/lib build/vm/key $(DESTDIR)$(PREFIX)/lib/boxyard/vm; \
+	  else echo "without a kernel for VMs: all boxes share the machine's; 'make vm-kernel' gets it"; fi
 	mkdir -p $(DESTDIR)$(UNITDIR) $(DESTDIR)$(COMPDIR) $(DESTDIR)$(ZSHDIR) $(DESTDIR)$(FISHDIR) $(DESTDIR)$(MANDIR) $(DESTDIR)$(DOCDIR)/docs
 	sed -e 's|@BINDIR@|$(BINDIR)|g' -e 's|@DOCDIR@|$(DOCDIR)|g' dist/boxyard.service >$(DESTDIR)$(UNITDIR)/boxyard.service
 	build/box completion bash >$(DESTDIR)$(COMPDIR)/box

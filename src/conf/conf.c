@@ -408,6 +408,15 @@ static int set_driver(struct conf *conf, const char *value, struct err *err)
 	return 0;
 }
 
+static int set_vm_kernel(struct conf *conf, const char *value, struct err *err)
+{
+	if (*value && *value != '/')
+		return err_set(
+			err, ERR_INVALID, "vm_kernel '%.100s' must be an absolute path", value);
+	replace(&conf->vm_kernel, value);
+	return 0;
+}
+
 static int set_criu(struct conf *conf, const char *value, struct err *err)
 {
 	if (*value && *value != '/')
@@ -482,6 +491,7 @@ static const struct {
 	{ "resolv_conf", "BOX_RESOLV_CONF", set_resolv_conf },
 	{ "driver", "BOX_DRIVER", set_driver },
 	{ "criu", "BOX_CRIU", set_criu },
+	{ "vm_kernel", "BOX_VM_KERNEL", set_vm_kernel },
 	{ "inside_fork_depth", NULL, set_inside_depth },
 	{ "inside_fork_count", NULL, set_inside_count },
 	{ "inside_fork_rate", NULL, set_inside_rate },
@@ -619,6 +629,7 @@ int conf_load(struct conf *ret, struct err *err)
 	conf.resolv_conf = xstrdup("/etc/resolv.conf");
 	conf.driver = xstrdup("");
 	conf.criu = xstrdup("");
+	conf.vm_kernel = xstrdup("");
 	if (set_listen(&conf, DEFAULT_LISTEN, err) < 0 || read_file(&conf, err) < 0 ||
 		read_environment(&conf, err) < 0 || check_listen(&conf, err) < 0 ||
 		check_url(&conf, err) < 0) {
@@ -655,6 +666,7 @@ void conf_done(struct conf *conf)
 	free(conf->resolv_conf);
 	free(conf->driver);
 	free(conf->criu);
+	free(conf->vm_kernel);
 	strv_free(conf->mount_roots);
 	strv_free(conf->registries_insecure);
 	*conf = (struct conf){ 0 };

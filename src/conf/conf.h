@@ -66,6 +66,9 @@ struct conf {
 		snapshots_keep_age_ms; /* snapshots_keep_age = 7d: of automatic ones; 0: for ever */
 	char *driver;		       /* driver = ns: the only one boxes may have; "": any */
 	char *criu; /* criu = PATH: the program that captures processes; "": beside this one */
+	/* vm_kernel = PATH: folder of the kernel of VMs, see engine/vm/kernel.h; "": beside this
+	 * one */
+	char *vm_kernel;
 	char *resolv_conf; /* resolv_conf = /etc/resolv.conf: how the host resolves names */
 };
 

@@ -14,6 +14,7 @@
  * the name NAME_FILE. Kernels that cannot copy a mount that is nowhere attached (before 6.15) show
  * the folder. */
 #include "engine/ns/ns_internal.h"
+#include "engine/init_program.h"
 #include "base/file.h"
 #include "base/text.h"
 #include "sys/mountfd.h"
@@ -34,10 +35,6 @@
 #define GUEST_COMMAND "box" /* in GUEST_BIN, and in the PATH of every box: /usr/local/bin */
 
 enum { INIT_MAX = 64 * 1024 * 1024 };
-
-/* box-init as the build embeds it; absent in a program that was linked without it. */
-extern const unsigned char guest_init_start[] __attribute__((weak));
-extern const unsigned char guest_init_end[] __attribute__((weak));
 
 static const struct {
 	const char *path;
@@ -84,33 +81,11 @@ static const struct {
 	{ "stderr", "/proc/self/fd/2" },
 };
 
-struct init_bytes {
-	const void *data;
-	size_t len;
-	char *owned;
+struct guest_content {
+	struct init_program init;
 	const char *resolv_conf;
 	const char *certificates; /* "": none */
 };
-
-static int find_init(struct init_bytes *ret, struct err *err)
-{
-	const char *path = getenv("BOX_INIT");
-
-	*ret = (struct init_bytes){ 0 };
-	if (path) {
-		if (file_read(AT_FDCWD, path, INIT_MAX, &ret->owned, &ret->len, err) < 0)
-			return err_wrap(err, "BOX_INIT");
-		ret->data = ret->owned;
-		return 0;
-	}
-	if (!guest_init_start) {
-		err_set(err, ERR_UNSUPPORTED, "this program was built without box-init");
-		return err_hint(err, "set BOX_INIT to a box-init program");
-	}
-	ret->data = guest_init_start;
-	ret->len = (size_t)(guest_init_end - guest_init_start);
-	return 0;
-}
 
 /* FNV-1a: told apart are versions of our own file, not an attacker's. */
 uint64_t guest_hash_more(uint64_t hash, const void *data, size_t len)
@@ -191,7 +166,7 @@ static int make_certificates(int layer, const char *text, struct err *err)
 	return 0;
 }
 
-static int make_guest(int dir, const struct init_bytes *init, struct err *err)
+static int make_guest(int dir, const struct guest_content *content, struct err *err)
 {
 	_cleanup_close_ int layer = -1, bin = -1;
 
@@ -203,19 +178,22 @@ static int make_guest(int dir, const struct init_bytes *init, struct err *err)
 		return err_sys(err, errno, "open the guest layer");
 	if (make_dir(bin, "empty", 0555, err) < 0)
 		return -1;
-	if (file_write_atomic(bin, "box-init", init->data, init->len, 0755, err) < 0)
+	if (file_write_atomic(bin, "box-init", content->init.data, content->init.len, 0755, err) <
+		0)
 		return -1;
 	if (fchmodat(bin, "box-init", 0755, 0) < 0)
 		return err_sys(err, errno, "chmod box-init");
 	/* One program under two names. */
 	if (linkat(bin, "box-init", bin, GUEST_COMMAND, 0) < 0)
 		return err_sys(err, errno, "link box-init");
-	if (make_layer(layer, init->resolv_conf, err) < 0 || guest_make_containers(layer, err) < 0)
+	if (make_layer(layer, content->resolv_conf, err) < 0 ||
+		guest_make_containers(layer, err) < 0)
 		return -1;
-	return make_certificates(layer, init->certificates, err);
+	return make_certificates(layer, content->certificates, err);
 }
 
-static int make_named(int parent, const char *name, const struct init_bytes *init, struct err *err)
+static int make_named(
+	int parent, const char *name, const struct guest_content *content, struct err *err)
 {
 	char tmp[32] = ".tmp-";
 	_cleanup_close_ int dir = -1;
@@ -227,7 +205,7 @@ static int make_named(int parent, const char *name, const struct init_bytes *ini
 	dir = openat(parent, tmp, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	if (dir < 0)
 		return err_sys(err, errno, "open '%s'", tmp);
-	status = make_guest(dir, init, err);
+	status = make_guest(dir, content, err);
 	/* Somebody else may have been faster: theirs is the same. */
 	if (status == 0 && renameat(parent, tmp, parent, name) < 0 && errno != EEXIST &&
 		errno != ENOTEMPTY)
@@ -325,19 +303,19 @@ static int open_parts(int parent, const char *name, struct guest *ret, struct er
 }
 
 static int open_or_make(
-	int parent, const struct init_bytes *init, struct guest *ret, struct err *err)
+	int parent, const struct guest_content *content, struct guest *ret, struct err *err)
 {
 	uint64_t hash =
 		guest_hash_more(UINT64_C(0xcbf29ce484222325), GUEST_VERSION, strlen(GUEST_VERSION));
 	char name[GUEST_NAME_SIZE];
 
-	hash = guest_hash_more(hash, init->data, init->len);
-	hash = guest_hash_more(hash, init->resolv_conf, strlen(init->resolv_conf));
-	hash = guest_hash_more(hash, init->certificates, strlen(init->certificates));
+	hash = guest_hash_more(hash, content->init.data, content->init.len);
+	hash = guest_hash_more(hash, content->resolv_conf, strlen(content->resolv_conf));
+	hash = guest_hash_more(hash, content->certificates, strlen(content->certificates));
 	hash = guest_hash_containers(hash);
 	snprintf(name, sizeof name, "%016llx", (unsigned long long)hash);
 	memcpy(ret->name, name, sizeof ret->name);
-	if (faccessat(parent, name, F_OK, 0) < 0 && make_named(parent, name, init, err) < 0)
+	if (faccessat(parent, name, F_OK, 0) < 0 && make_named(parent, name, content, err) < 0)
 		return err_wrap(err, "make the guest layer");
 	return open_parts(parent, name, ret, err);
 }
@@ -403,7 +381,7 @@ int guest_open(const char *home, const char *resolv_conf, const char *certificat
 {
 	_cleanup_free_ char *path = xasprintf("%s/guest", home);
 	_cleanup_close_ int parent = -1;
-	struct init_bytes init;
+	struct guest_content content = { .resolv_conf = resolv_conf, .certificates = certificates };
 	int status;
 
 	if (dir_make_all(path, 0700, err) < 0)
@@ -411,12 +389,10 @@ int guest_open(const char *home, const char *resolv_conf, const char *certificat
 	parent = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	if (parent < 0)
 		return err_sys(err, errno, "open '%s'", path);
-	if (find_init(&init, err) < 0)
+	if (init_program_find(&content.init, err) < 0)
 		return -1;
-	init.resolv_conf = resolv_conf;
-	init.certificates = certificates;
-	status = open_or_make(parent, &init, ret, err);
-	free(init.owned);
+	status = open_or_make(parent, &content, ret, err);
+	free(content.init.owned);
 	return status;
 }
 
