@@ -1,4 +1,4 @@
-/* audit.c - the audit log checked by a helper: it may have a gigabyte */
+/* audit.c - checks the audit log in a helper: it may hold a gigabyte */
 #include "core/boxnet/audit.h"
 #include "audit/audit.h"
 #include "core/core_internal.h"
@@ -17,7 +17,7 @@ struct audit_check {
 	struct err err;
 };
 
-static unsigned checks; /* running now, in this process */
+static unsigned checks; /* checks running now, in this process */
 
 static void check_release(struct audit_check *check)
 {
@@ -27,7 +27,7 @@ static void check_release(struct audit_check *check)
 	free(check);
 }
 
-/* One message: the result as JSON, or the error as it is. */
+/* Sends one message: the result as JSON, or the error. */
 static int run(int sock, void *arg)
 {
 	const struct audit_check *check = arg;
@@ -77,7 +77,7 @@ int audit_check_start(struct yard *yard, const char *log,
 		return -1;
 	if (checks == CHECKS_MAX)
 		return err_set(err, ERR_LIMIT, "the audit log is being checked already");
-	/* What cannot be written now is no fault of the chain; audit_trouble tells it. */
+	/* A failed write does not break the chain; audit_trouble reports it. */
 	audit_flush(audit, NULL);
 	check = xnew(struct audit_check);
 	check->folder = xstrdup(audit_get_folder(audit));

@@ -7,11 +7,11 @@
 struct audit_check;
 struct yard;
 
-/* What audit_verify says of the log, read by a helper; done is called once from the loop with it
- * (borrowed) or with an error, and *ret is gone then. ERR_LIMIT while others are being made,
+/* Starts audit_verify in a helper. done is called once from the loop with the result (borrowed) or
+ * an error, and frees *ret. Fails with ERR_LIMIT while too many checks run, and with
  * ERR_UNAVAILABLE when there is no log. */
-/* log: of a tree, or NULL. */
+/* log: id of a tree, or NULL. */
 int audit_check_start(struct yard *yard, const char *log,
 	void (*done)(void *arg, json_t *result, const struct err *err), void *arg,
 	struct audit_check **ret, struct err *err);
-void audit_check_free(struct audit_check *check); /* ends it, calls nothing; accepts NULL */
+void audit_check_free(struct audit_check *check); /* ends it without a callback; accepts NULL */

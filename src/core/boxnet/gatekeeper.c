@@ -1,11 +1,10 @@
-/* gatekeeper.c - the gate's life, what it tells and what it asks for; how the host stands in its
- * own network
+/* gatekeeper.c - starts the gate, takes its reports and serves its requests; the host's own network
  *
  * There is one gate for all boxes. When it dies it is started again, and every running box is
- * handed to the new one with fresh sockets; in between their connections are refused. What it tells
- * of a box goes into the audit log, the box's meters, its kept names. What it cannot do itself, for
- * it has no rights at all, it asks for: a socket into another box, a socket that speaks to a box in
- * somebody's name. */
+ * handed to the new one with fresh sockets; in between their connections are refused. What it
+ * reports about a box goes into the audit log, the box's meters and its stored names. The gate has
+ * no privileges, so it asks the daemon for some sockets: one into another box, or one that speaks
+ * to a box in the name of a peer. */
 #include "core/core_internal.h"
 #include "core/boxnet/meters.h"
 #include "core/boxnet/network_internal.h"
@@ -23,17 +22,18 @@
 #include <unistd.h>
 
 enum {
-	AGAIN_FIRST_MS = 50, /* after the gate died; doubled each time up to the next */
+	AGAIN_FIRST_MS = 50, /* before the gate is restarted; doubled each time up to the next */
 	AGAIN_MOST_MS = 5000,
-	STEADY_US = 10 * 1000 * 1000, /* a gate that lived so long begins anew */
-	KEEP_MS = 1000,		      /* names and budgets are stored so often */
-	KEEP_ALL_TIMES = 10,	      /* and all figures every so many times */
+	/* after so long a life the delay starts from the first again */
+	STEADY_US = 10 * 1000 * 1000,
+	KEEP_MS = 1000,	     /* interval for storing names and budgets */
+	KEEP_ALL_TIMES = 10, /* and all figures every so many intervals */
 	PIDS_MAX = 512,
-	DIALS_MAX = 1024,     /* to boxes that are waking */
-	LOOKS_A_SECOND = 100, /* processes that are looked for, in all boxes together */
+	DIALS_MAX = 1024,     /* waiting for boxes that are waking */
+	LOOKS_A_SECOND = 100, /* process lookups per second, for all boxes together */
 };
 
-/* A box dials another that is still waking. */
+/* A connection from a box to another that is still waking. */
 struct dial {
 	struct dial *next;
 	char from[BOX_ID_LEN + 1];
@@ -49,12 +49,12 @@ struct networks {
 	unsigned dial_count;
 	struct host_watch *host;
 	struct gate *gate; /* NULL while there is none */
-	struct gate *dead; /* to be closed, outside its own callback */
+	struct gate *dead; /* to be closed outside its own callback */
 	int64_t gate_since_us;
 	unsigned again_ms;
 	struct loop_timer *again, *keep;
-	unsigned kept;	    /* times, since all figures were */
-	struct err problem; /* why there is none */
+	unsigned kept;	    /* intervals since all figures were stored */
+	struct err problem; /* why there is no gate */
 	int64_t looks_since_us;
 	unsigned looks;
 };
@@ -66,7 +66,8 @@ struct audit *yard_get_audit(struct yard *yard)
 	return yard->audit;
 }
 
-/* All boxes of a tree have one owner; of a tree without boxes it is not known any more. */
+/* Whether the asker may see a tree. All boxes of a tree have one owner; without boxes the owner is
+ * unknown. */
 static bool may_see_tree(const struct yard *yard, const char *tree)
 {
 	for (size_t i = 0; i < yard->box_count; i++)
@@ -108,10 +109,10 @@ static struct box *box_by_id(struct yard *yard, const char *id)
 	return NULL;
 }
 
-/* ---- what it tells -------------------------------------------------------------------------- */
+/* ---- reports of the gate -------------------------------------------------------------------- */
 
-/* Looking for a process costs up to some milliseconds: a box that connects all the time must not
- * keep the daemon busy with it. */
+/* A process lookup may take some milliseconds: a box that connects all the time must not keep the
+ * daemon busy. */
 static bool may_look(struct networks *networks)
 {
 	int64_t now = clock_mono_us();
@@ -157,7 +158,7 @@ static void on_event(void *arg, const char *id, json_t *event)
 	audit_shares_add(networks->yard->audit_shares, box_get_tree(box), line);
 }
 
-/* Before the meters take what was told. */
+/* Called before the meters take the new figures. */
 static void note_traffic(struct box *box, const json_t *told)
 {
 	json_t *before = meters_now(box->net->meters), *destination;
@@ -167,7 +168,7 @@ static void note_traffic(struct box *box, const json_t *told)
 
 	if (in || out || meters_figure(told, "connections") != meters_figure(before, "connections"))
 		idle_network(box, in > 0);
-	/* What it sends to another box is not counted there. */
+	/* Traffic to another box is not counted in the sums. */
 	json_array_foreach (
 		in || out ? json_object_get(told, "destinations") : NULL, i, destination) {
 		const char *name = json_get_text(destination, "name");
@@ -224,8 +225,8 @@ static void on_reserve(void *arg, const char *id)
 		network_names_reserve(box);
 }
 
-/* Of a box that sleeps. What another box sends to it is use, and wakes like any; what comes for
- * connections it made itself wakes it if it fell asleep by itself. */
+/* Data has come for a sleeping box. Data from another box always wakes it; data on connections it
+ * made itself wakes it only if it fell asleep when idle. */
 static void on_traffic(void *arg, const char *id, bool from_peer)
 {
 	struct networks *networks = arg;
@@ -248,7 +249,7 @@ static void on_limit(void *arg, const char *id, json_t *data)
 
 	if (!box)
 		return;
-	/* Going as fast as it may is nothing to stop a box for. */
+	/* Reaching the rate limit is no reason to stop a box. */
 	if (strcmp(json_get_text(data, "limit"), "rate"))
 		on_limit_from_name(json_get_text(data, "on_limit"), &what, NULL);
 	line = json_deep_copy(data);
@@ -282,9 +283,9 @@ static void on_left(void *arg, const char *id)
 	go_on_without(box);
 }
 
-/* ---- what it asks for ----------------------------------------------------------------------- */
+/* ---- requests of the gate ------------------------------------------------------------------- */
 
-/* Its own rules for boxes say so; ports are those of the one that calls. */
+/* Whether the rules of box let name in; ports are checked by the rules of the caller. */
 bool network_names_peer(const struct box *box, const char *name)
 {
 	_cleanup_free_ char *full = xasprintf("%s.box", name);
@@ -297,7 +298,7 @@ bool network_names_peer(const struct box *box, const char *name)
 	return false;
 }
 
-/* *ret is -1 when the other box, then in *ret_to, wakes first. */
+/* *ret is -1 while the other box, returned in *ret_to, wakes. */
 static int reach_box(struct yard *yard, const char *from_id, const char *name, uint16_t port,
 	int *ret, struct box **ret_to, struct err *err)
 {
@@ -308,8 +309,8 @@ static int reach_box(struct yard *yard, const char *from_id, const char *name, u
 	for (size_t i = 0; i < yard->box_count; i++)
 		if (!box_is_gone(yard->boxes[i]) && !strcmp(yard->boxes[i]->row.name, name))
 			to = yard->boxes[i];
-	/* One answer for what is not there and what does not want to be seen. A policy names boxes
-	 * of its own owner: another's is not meant, whatever it is called. */
+	/* A missing box and one that does not let the caller in give the same answer. A policy
+	 * names only boxes of its own owner. */
 	if (!from || !to || !to->net || strcmp(to->row.owner, from->row.owner) ||
 		!network_names_peer(to, from->row.name))
 		return err_set(err, ERR_FORBIDDEN,
@@ -424,7 +425,7 @@ static void on_open_udp(void *arg, const char *id, const struct doors_endpoint *
 	gate_dialled(networks->gate, ticket, fd, fd < 0 ? &err : NULL);
 }
 
-/* ---- its life ------------------------------------------------------------------------------- */
+/* ---- start and end -------------------------------------------------------------------------- */
 
 static void close_dead(void *arg)
 {
@@ -483,7 +484,7 @@ static const struct gate_ops gate_ops = {
 	.down = on_down,
 };
 
-/* Lower-case wins, as with curl; both are in use. */
+/* The lower-case name wins, as in curl; both are common. */
 static const char *variable(const char *lower, const char *upper)
 {
 	const char *value = getenv(lower);
@@ -501,14 +502,14 @@ static struct gate_settings settings(const struct networks *networks)
 	};
 }
 
-/* One that is on its way up may have been attached to the gate before this one. */
+/* A starting box may have been attached to the previous gate. */
 static bool is_up(const struct box *box)
 {
 	return box->instance && box->net &&
 	       (box->net->netns >= 0 || box->state == BOX_RUNNING || box->state == BOX_SUSPENDED);
 }
 
-/* What fails is tried again now and then, and told when it is news. */
+/* Failures are retried now and then, and logged when they are new. */
 static void attach_all(struct yard *yard)
 {
 	for (size_t i = 0; i < yard->box_count; i++) {
@@ -585,8 +586,7 @@ static void on_keep(void *arg)
 	loop_timer_start(networks->keep, KEEP_MS);
 }
 
-/* A file may be mended while the daemon runs; until then no box is made without a policy of its
- * own. */
+/* The file may be repaired while the daemon runs; until then boxes need a policy of their own. */
 static void check_default(struct yard *yard)
 {
 	struct err err = ERR_INIT;

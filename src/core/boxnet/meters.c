@@ -7,7 +7,7 @@
 
 enum { MINUTES = 60, HOURS = 168, DESTINATIONS = 1024 };
 
-/* What is counted; those of the first four are in the history too. */
+/* What is counted; the first four are in the history too. */
 static const char *const counted[] = { "bytes_out", "bytes_in", "connections", "refused",
 	"questions" };
 enum { HISTORIC = 4 };
@@ -18,8 +18,8 @@ struct slot {
 };
 
 struct meters {
-	json_t *before; /* of earlier lives, with "destinations" */
-	json_t *now;	/* of this one, as told last */
+	json_t *before; /* of earlier instances, with "destinations" */
+	json_t *now;	/* of this instance, as last reported */
 	struct slot minutes[MINUTES], hours[HOURS];
 	bool changed;
 };
@@ -52,7 +52,7 @@ json_t *meters_now(const struct meters *meters)
 	return meters->now;
 }
 
-/* Two sides of one sum, key by key. */
+/* Adds the values of more to those of to, key by key. */
 static void add_up(json_t *to, const json_t *more, const char *key)
 {
 	json_object_set_new(
@@ -159,7 +159,7 @@ static json_t *all_destinations(const struct meters *meters)
 	return ret;
 }
 
-/* ---- all of it ------------------------------------------------------------------------------ */
+/* ---- the whole ------------------------------------------------------------------------------ */
 
 json_t *meters_totals_json(const struct meters *meters)
 {
@@ -198,7 +198,7 @@ static int compare_slots(const void *a, const void *b)
 	return x->at < y->at ? -1 : x->at > y->at;
 }
 
-/* Those that are not older than the ring is long. */
+/* The slots that are not older than the ring is long. */
 static json_t *slots_json(const struct slot *slots, unsigned count, int64_t width)
 {
 	struct slot *sorted = xmemdup(slots, count * sizeof *slots);
@@ -233,7 +233,7 @@ json_t *meters_json(const struct meters *meters)
 	return ret;
 }
 
-/* ---- keeping -------------------------------------------------------------------------------- */
+/* ---- storing -------------------------------------------------------------------------------- */
 
 bool meters_have_changed(const struct meters *meters)
 {

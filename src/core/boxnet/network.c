@@ -1,8 +1,8 @@
-/* network.c - the network of one box: made, kept, attached to its instance, let go
+/* network.c - the network of one box: made, stored, attached to its instance, released
  *
- * A network belongs to a box for all its life. While the box runs it is attached: the sockets in
- * the box's namespace are opened and handed to the gate together with the policy. From the box's
- * side nothing leads anywhere before that, or without it. */
+ * A network belongs to a box for its whole life. While the box runs it is attached: sockets in the
+ * box's namespace are opened and handed to the gate together with the policy. Before that, and
+ * without it, the box can reach nothing. */
 #include "core/core_internal.h"
 #include "core/boxnet/meters.h"
 #include "core/boxnet/network_internal.h"
@@ -14,7 +14,7 @@
 #include <errno.h>
 #include <unistd.h>
 
-/* ---- made and kept -------------------------------------------------------------------------- */
+/* ---- making and storing --------------------------------------------------------------------- */
 
 static struct network *make(void)
 {
@@ -68,11 +68,11 @@ int network_fork(const struct box *parent, json_t *policy, struct network **ret,
 		   : policy_parse(text, strlen(text), &net->policy, NULL, err) < 0)
 		return -1;
 	net->package_hosts = strv_copy((const char *const *)old->package_hosts);
-	/* Those of the capture it begins from come later, see network_names_attach; its disk knows
-	 * no more than these. */
+	/* Names of the capture that the fork is restored from come later, see network_names_attach;
+	 * a copy of the disk alone knows no more than these. */
 	net->names = json_deep_copy(old->names);
 	net->given = net->reserved = old->reserved;
-	/* A budget is not filled up by dividing oneself. */
+	/* A fork inherits what was spent: forking must not refill a budget. */
 	net->spent = json_deep_copy(old->spent);
 	*ret = steal_ptr(&net);
 	return 0;
@@ -104,7 +104,7 @@ int network_load(struct box *box, struct err *err)
 	if (store_network_get(box->yard->store, box->row.id, &row, err) < 0) {
 		if (err->kind != ERR_NOT_FOUND)
 			return -1;
-		/* From before boxes had networks: as closed as it was. */
+		/* The box is from before boxes had networks: it stays closed. */
 		err_clear(err);
 		net->policy = policy_new();
 		return network_store(box, STORE_KEPT, err);
@@ -125,7 +125,7 @@ int network_load(struct box *box, struct err *err)
 	}
 	meters_load(net->meters, row.meters);
 	if (policy_parse(row.policy, strlen(row.policy), &net->policy, NULL, err) < 0) {
-		/* Closed, rather than not at all. */
+		/* Everything is denied, rather than nothing checked. */
 		log_error("the policy of a box cannot be read: everything is denied",
 			kv_str("box", box->row.id), kv_err(err));
 		err_clear(err);
@@ -177,7 +177,7 @@ int network_store(struct box *box, enum store_grade grade, struct err *err)
 	return network_store_as(box->yard, box->row.id, box->net, grade, err);
 }
 
-/* What could not be stored, or was not given, is new the next time too. */
+/* Parts that could not be stored, or are NULL, count as changed the next time too. */
 static void update(struct box *box, const char *names, const char *spent, const char *meters)
 {
 	struct network *net = box->net;
@@ -237,7 +237,7 @@ void network_keep_soon(struct box *box)
 		update(box, names, spent, NULL);
 }
 
-/* The budget of the rule that the gate means; 0: there is none. */
+/* The budget of the rule that the gate names; 0: none. */
 static uint64_t budget_of(const struct policy *policy, const char *rule)
 {
 	for (size_t i = 0; i < policy->count; i++) {
@@ -256,7 +256,7 @@ static void raise_to(json_t *object, const char *key, json_int_t least)
 		json_object_set_new(object, key, json_integer(least));
 }
 
-/* What was spent of a rule at a destination; made when there was nothing. Borrowed. */
+/* The entry for a rule and destination, added when missing. Borrowed. */
 static json_t *spent_of(json_t *list, const char *rule, const char *destination)
 {
 	json_t *item;
@@ -316,7 +316,7 @@ void network_spent_told(struct box *box)
 {
 	struct box *at = box, *origin;
 
-	/* Each of them is one generation older: it ends. */
+	/* Each origin is one generation older, so this ends. */
 	for (; at->row.generation > 0; at = origin) {
 		origin = *at->row.origin_box ? box_find(box->yard, at->row.origin_box, NULL) : NULL;
 		if (!origin || !origin->net || origin->row.generation >= at->row.generation)
@@ -344,9 +344,9 @@ void network_free(struct box *box)
 	network_discard(steal_ptr(&box->net));
 }
 
-/* ---- attached ------------------------------------------------------------------------------- */
+/* ---- attaching ------------------------------------------------------------------------------ */
 
-/* Paused at a limit, it is nobody's to wake. */
+/* How deep the box sleeps, for the gate. A box paused at a limit must not be woken. */
 static unsigned asleep(const struct box *box)
 {
 	if (box->state != BOX_SUSPENDED || box_is_paused(box))
@@ -380,9 +380,8 @@ static struct gate_box describe(const struct box *box, json_t *policy)
 	};
 }
 
-/* A box that a daemon of before boxes had networks started has a namespace where no packet comes as
- * far as our sockets. Nobody listens to port 1 now, it is ours; the question is whether there is a
- * way at all. */
+/* A box started by a version before boxes had networks has a namespace in which no packet reaches
+ * our sockets. Port 1 has no listener but is ours; this checks whether it can be reached at all. */
 static int check_furniture(const struct network *net, struct err *err)
 {
 	int fd = -1;
@@ -487,7 +486,7 @@ int network_apply_policy(struct box *box, struct err *err)
 		return 0;
 	policy = policy_json(net->policy);
 	described = describe(box, policy);
-	/* The gate first: what the namespace lets through meanwhile is decided there. */
+	/* The gate first: it decides about whatever the namespace lets through meanwhile. */
 	if (gate_set_policy(yard_gate(box->yard), &described, err) < 0)
 		return -1;
 	return network_set_aims(net, err);
@@ -522,7 +521,7 @@ json_t *box_net_json(struct box *box)
 	json_object_set_new(ret, "box", json_string(box->row.id));
 	json_object_set_new(ret, "name", json_string(box->row.name));
 	json_object_set_new(ret, "limits", limits_json(box->net->policy));
-	/* NULL unless it runs and has no network. */
+	/* NULL unless the box runs without a network. */
 	json_object_set_new(ret, "problem",
 		box->instance && box->net->problem.kind ? json_string(box->net->problem.message)
 							: json_null());

@@ -1,13 +1,12 @@
-/* network_aims.c - what of a box's traffic leads to the gate, as its policy has it
+/* network_aims.c - which traffic of a box is led to the gate, according to its policy
  *
- * Names always do, by their synthetic addresses. Real addresses and datagrams only where some rule
- * could allow them: the rest is refused by the box's own namespace at once, and costs the gate
- * nothing. */
+ * Names always are, by their synthetic addresses. Real addresses and datagrams only where some rule
+ * could allow them: the box's own namespace refuses the rest at once, at no cost for the gate. */
 #include "core/boxnet/network_internal.h"
 #include "base/alloc.h"
 #include <string.h>
 
-/* Everything public: what the ranges that are always closed leave over. */
+/* All public addresses: everything outside the ranges that are always closed. */
 static const struct {
 	const char *base;
 	uint8_t bits;
@@ -107,7 +106,7 @@ static bool carries_udp(const struct network *net)
 	return sees_everything(net);
 }
 
-/* Real addresses whose connections the gate has to see: all that some rule allows. */
+/* Leads to the gate all real addresses that some rule allows. */
 int network_set_aims(struct network *net, struct err *err)
 {
 	struct doors_range *ranges = NULL;
@@ -128,7 +127,7 @@ int network_set_aims(struct network *net, struct err *err)
 	return status;
 }
 
-/* Whether there is anything to set beside what a new namespace has. */
+/* Whether the policy needs more than what a new namespace has. */
 bool network_has_aims(const struct network *net)
 {
 	for (size_t i = 0; i < net->policy->count; i++)

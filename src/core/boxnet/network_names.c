@@ -1,14 +1,14 @@
-/* network_names.c - the addresses that stand for names, across captures and deaths
+/* network_names.c - the addresses that stand for names, across captures and crashes
  *
  * Programs in a box remember addresses, and so do captures of it. An address must never come to
  * stand for another name:
  *
- *   a capture     asks the gate, while the box stands still, which names have addresses; the answer
- *                 is a file of the state (capture.c) and comes back with it: to a fork, a box of an
- *                 image with processes, a rollback, a wake (restore.c)
- *   gate killed   the last names it told are seconds old. Addresses are given out in an order, and
+ *   a capture     asks the gate, while the box is frozen, which names have addresses; the answer is
+ *                 a file of the state (capture.c) and is used again by a fork, a box from a golden
+ *                 image, a rollback, a wake (restore.c)
+ *   gate killed   the last names it reported are seconds old. Addresses are given out in order, and
  *                 not beyond what the store has as reserved: all of these may be in use, so the
- *                 next gate goes on behind them. What nobody knows stands for nothing
+ *                 next gate starts after them. An address whose name is unknown stands for nothing
  *   daemon killed the same
  *
  * Asking the daemon about each new name would lose none of them, for a round trip and a write
@@ -22,13 +22,14 @@
 
 enum {
 	RESERVED_LEFT =
-		1025,	  /* so many at least when a box begins: the gate asks for more below it */
-	OLD_GIVEN = 8192, /* in states that say nothing of names: the most that a box had */
+		/* reserved at least when a box starts: the gate asks for more below this */
+	1025,
+	OLD_GIVEN = 8192, /* for states without names: the maximum that a box had */
 };
 
 static uint64_t given_of(const json_t *names)
 {
-	json_t *next = json_object_get(names, "next"); /* of version 1 */
+	json_t *next = json_object_get(names, "next"); /* version 1 */
 
 	if (next)
 		return (uint64_t)MAX(json_integer_value(next) - SYNTHETIC_FIRST, 0);
@@ -57,7 +58,7 @@ void network_names_load(struct network *net, const char *text)
 	if (reserved) {
 		net->names = json_incref(json_object_get(kept, "saved"));
 		net->reserved = (uint64_t)json_integer_value(reserved);
-	} else { /* of before there were reservations */
+	} else { /* before there were reservations */
 		net->names = json_incref(kept);
 		net->reserved = given_of(kept) + NAMES_RESERVED;
 	}
@@ -80,8 +81,9 @@ void network_names_left(struct network *net)
 	net->given = MAX(net->given, given_of(net->names));
 }
 
-/* What the box knew when it was captured is what it knows. A fork begins with that; one that went
- * back in time must not give out what it had given out since: folders it shares may remember it. */
+/* The box knows exactly the names of its capture. A fork starts with those. A box that was rolled
+ * back must in addition not give out again what it gave out since: shared folders may remember
+ * it. */
 static void take_from_state(struct box *box)
 {
 	struct network *net = box->net;

@@ -1,12 +1,11 @@
-/* policy.c - the policy of a box: where it comes from, how it is changed, asked and learnt
+/* policy.c - the policy of a box: where it comes from; changing, explaining and learning it
  *
- * A policy is kept in its normal form with a version that counts its changes. A change is written
- * down first and then told to the gate: if the daemon dies in between, the next one finds the new
- * policy and starts with it. If the gate refuses it, the old one is put back, so that what is
- * stored is what holds. Each change is a line of the audit log.
+ * A policy is stored in its normal form with a version that counts its changes. A change is stored
+ * first and then passed to the gate: after a crash in between, the next daemon starts with the new
+ * policy. If the gate refuses it, the old one is put back, so that what is stored is what applies.
+ * Each change is a line of the audit log.
  *
- * What package managers use is looked for once an image: images never change, so it is remembered
- * here for all. */
+ * The hosts of package managers are looked up once for each image, because images never change. */
 #include "core/core_internal.h"
 #include "audit/audit.h"
 #include "base/clock.h"
@@ -29,13 +28,13 @@ static struct {
 	char *image;
 	char **hosts;
 } cache[CACHE_SIZE];
-static unsigned cache_next; /* the place that is given away next */
+static unsigned cache_next; /* the slot that is reused next */
 
 static char **find_package_hosts(const struct image *image)
 {
 	int64_t start = clock_mono_us();
 	struct err err = ERR_INIT;
-	/* What a box wrote would else widen what boxes of its image may reach. */
+	/* Otherwise what a box wrote would widen what boxes of its image may reach. */
 	size_t skipped = strv_len((const char *const *)image->layers) - image->host_layers;
 	char **hosts = package_hosts_find((const char *const *)image->layers + skipped,
 		json_object_get(image->config, "env"), &err);
@@ -74,7 +73,7 @@ char **package_hosts_of(struct yard *yard, const char *image_name)
 
 /* ---- reading -------------------------------------------------------------------------------- */
 
-/* An object in the policy language, or a text of it. */
+/* given is an object in the policy language, or its text. */
 static int parse_given(json_t *given, struct policy **ret, struct err *err)
 {
 	_cleanup_free_ char *text = json_is_string(given) ? NULL : json_text(given);
@@ -220,7 +219,7 @@ static void audit_change(struct box *box, const char *who, const char *change, j
 	audit_add(box->yard->audit, line);
 }
 
-/* Stored and told to the gate; or neither, with err. Takes policy. */
+/* Stores policy and passes it to the gate; or neither, with err. Takes policy. */
 static int install(struct box *box, struct policy *policy, struct err *err)
 {
 	struct network *net = box->net;
@@ -239,8 +238,8 @@ static int install(struct box *box, struct policy *policy, struct err *err)
 	net->policy = old;
 	net->version--;
 	net->changed_us = old_changed_us;
-	/* The gate may have it already. If it does not take the old one either, it is gone, and all
-	 * is closed. */
+	/* The gate may have the new policy already. If it refuses the old one too, the network is
+	 * closed. */
 	if (network_apply_policy(box, &why) < 0)
 		log_error("the old policy does not hold again", kv_str("box", box->row.id),
 			kv_err(&why));
@@ -296,8 +295,7 @@ int box_policy_add(
 
 /* ---- watch mode ----------------------------------------------------------------------------- */
 
-/* The namespace follows as well: addresses that no rule names are let through to the gate while it
- * watches. */
+/* The namespace follows: in watch mode, addresses that no rule names are led to the gate. */
 static int apply_recording(struct box *box, bool on, struct err *err)
 {
 	box->net->recording = on;
@@ -326,7 +324,7 @@ int box_policy_record(struct box *box, bool on, const char *who, struct err *err
 	return 0;
 }
 
-/* Whoever turned it on may have died since: nothing is watched for ever. */
+/* Whoever turned it on may be gone: watch mode ends by itself. */
 void policy_record_check(struct box *box)
 {
 	struct err err = ERR_INIT;

@@ -1,8 +1,8 @@
-/* port.c - the ways into a box: what was set for its ports, and connections to them
+/* port.c - the ports of a box: their settings, and connections to them
  *
- * A box's row keeps an array, one object a port, sorted: {"port","access","host_port","default"}. A
- * port that is not in it is private and has no port on the host. The listeners on the host are
- * port_listen.c's. */
+ * The row of a box holds a sorted array, one object per port:
+ * {"port","access","host_port","default"}. A port that is not in it is private and has no port on
+ * the host. port_listen.c has the listeners on the host. */
 #include "core/core_internal.h"
 #include "core/boxnet/network_internal.h"
 #include "core/boxnet/port_internal.h"
@@ -67,7 +67,7 @@ enum port_access box_port_access(const struct box *box, uint16_t port)
 		       : PORT_PRIVATE;
 }
 
-/* The first TCP port that the image's author speaks of; 0: none. */
+/* The first exposed TCP port of the image; 0: none. */
 static uint16_t image_port(const struct box *box)
 {
 	const struct image *image = box_image(box);
@@ -114,7 +114,7 @@ char *box_port_url(const struct box *box, uint16_t port, uint16_t door)
 		snprintf(label, sizeof label, "%s", box->row.name);
 	else
 		snprintf(label, sizeof label, "%u-%s", port, box->row.name);
-	if (strlen(label) > 63) /* no name can be so long; its id leads there too */
+	if (strlen(label) > 63) /* too long for a DNS label; the box's id works too */
 		snprintf(label, sizeof label, "%u-%s", port, box->row.id);
 	if (outer != (tls ? 443 : 80))
 		snprintf(suffix, sizeof suffix, ":%u", outer);
@@ -124,7 +124,7 @@ char *box_port_url(const struct box *box, uint16_t port, uint16_t door)
 
 /* ---- changing ------------------------------------------------------------------------------- */
 
-/* Becomes what the box has, once it is kept; takes the array. */
+/* Stores the array as the ports of the box; takes it. */
 static int replace(struct box *box, json_t *ports, struct err *err)
 {
 	json_t *old = box->net->ports;
@@ -140,7 +140,7 @@ static int replace(struct box *box, json_t *ports, struct err *err)
 	return 0;
 }
 
-/* The entry of a copy of the box's ports, made when there is none; kept in order. */
+/* The entry for port in a copy of the box's ports, added in order when missing. */
 static json_t *edit(struct box *box, uint16_t port, json_t **ret_ports)
 {
 	json_t *ports = json_deep_copy(box->net->ports), *entry;
@@ -182,7 +182,7 @@ int box_port_set(struct box *box, uint16_t port, const enum port_access *access,
 	if (host_port > UINT16_MAX || (host_port > 0 && host_port < HOST_PORT_MIN))
 		return err_set(err, ERR_INVALID, "the host's port must be between %d and 65535",
 			HOST_PORT_MIN);
-	/* The one it has is kept, and with it what is connected. */
+	/* The existing listener is kept, and with it its connections. */
 	if (host_port >= 0 && port_listener_host_port(box, port) > 0 &&
 		(!host_port || port_listener_host_port(box, port) == host_port))
 		host_port = -1;

@@ -1,9 +1,9 @@
-/* port_listen.c - ports of the host's loopback that lead into boxes
+/* port_listen.c - ports on the host's loopback that lead into boxes
  *
- * A listener is there as long as its box and the daemon are, whether the box runs or not: a
- * connection to a stopped box is accepted and closed. Every program of this machine may connect;
- * that is what was asked for. A port that another program has when the daemon starts is tried again
- * until it is free. */
+ * A listener exists as long as its box and the daemon do, whether the box runs or not: a connection
+ * to a stopped box is accepted and closed. Every program of this machine may connect; that is what
+ * was asked for. A port that another program has when the daemon starts is retried until it is
+ * free. */
 #include "base/file.h"
 #include "base/log.h"
 #include "core/core_internal.h"
@@ -25,7 +25,7 @@ enum {
 
 struct port_listener {
 	struct yard *yard;
-	struct port_listener *next; /* of its box */
+	struct port_listener *next; /* of the same box */
 	char box[BOX_ID_LEN + 1];
 	uint16_t port, host_port;
 	int fd; /* -1: see problem */
@@ -232,7 +232,7 @@ void port_listeners_drop(struct box *box)
 		port_listener_drop(box, box->net->listeners->port);
 }
 
-/* From the last one down: those that end are taken out of the list on the way. */
+/* From the last one down: ended pipes are removed from the list on the way. */
 void port_listeners_woken(struct box *box, bool awake)
 {
 	struct port_listener *listener = box->net ? box->net->listeners : NULL;

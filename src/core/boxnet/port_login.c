@@ -1,9 +1,8 @@
 /* port_login.c - codes that log a browser in to a port of a box, once
  *
- * Made for who may come in anyway, for one host name and one box; good for five minutes and for one
- * use. They are kept in memory alone: those of a daemon that ended are worth nothing. A code that
- * is shown to another host than its own has been seen by somebody it was not meant for, and is used
- * up by that. */
+ * A code is made for a caller with access, for one host name and one box; it is valid for five
+ * minutes and one use. Codes are kept in memory only and end with the daemon. A code shown to
+ * another host than its own has leaked, and is used up by that. */
 #include "base/clock.h"
 #include "base/text.h"
 #include "core/core_internal.h"
@@ -11,7 +10,7 @@
 #include "core/boxnet/port_internal.h"
 #include <stdio.h>
 
-enum { LOGINS_MAX = 16 }; /* of a box; the oldest goes for another */
+enum { LOGINS_MAX = 16 }; /* per box; the oldest is dropped for a new one */
 
 struct port_login {
 	struct port_login *next; /* older ones */
@@ -36,7 +35,7 @@ void port_logins_drop(struct box *box)
 		login_free(steal_ptr(&box->net->logins));
 }
 
-/* Also forgets those whose time is over, which are the last. */
+/* Also drops expired ones, which are the last. */
 static void keep_newest(struct box *box, unsigned count)
 {
 	struct port_login **slot = &box->net->logins;
@@ -69,7 +68,7 @@ int box_login_new(struct box *box, const char *host, const char *token,
 	return 0;
 }
 
-/* In a time that does not tell how much of it is right. */
+/* Compares in constant time. */
 static bool is_code(const struct port_login *login, const char *code)
 {
 	unsigned differ = 0;

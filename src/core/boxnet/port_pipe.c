@@ -1,9 +1,9 @@
 /* port_pipe.c - bytes between a client on the host and a port in a box, both ways
  *
- * What one side does not take is kept, and the other not read until it is gone: at most one read's
- * worth a direction. Each direction ends on its own, by shutdown; the pipe ends when both have, or
- * when one side breaks: also one that is neither read nor written is watched for that, and asked
- * now and then whether it is still there. */
+ * What one side does not take yet is kept, and the other side is not read until it is gone: at most
+ * one read's worth per direction. Each direction ends by itself, by shutdown; the pipe ends when
+ * both have, or when one side breaks. A side that is neither read nor written is watched for that
+ * too, and probed by keepalive. */
 #include "base/alloc.h"
 #include "base/buf.h"
 #include "base/clock.h"
@@ -21,16 +21,16 @@ struct end {
 	int fd;
 	struct loop_fd *watch;
 	unsigned watched;
-	struct buf out; /* it did not take yet */
+	struct buf out; /* not taken yet */
 	bool eof;	/* it sends no more */
-	bool shut;	/* it was told that no more comes */
+	bool shut;	/* shut down for writing */
 };
 
 struct port_pipe {
 	struct loop *loop;
 	struct end client, box;
 	bool connecting, v6;
-	bool waking; /* the box's end is to be opened later */
+	bool waking; /* the box's end is opened later */
 	void (*used)(void *arg);
 	int64_t used_us;
 	port_open_fn open;
@@ -56,7 +56,8 @@ static void end_update(struct end *end)
 		if (end->out.len)
 			want |= LOOP_WRITE;
 	}
-	/* Before we shut it, a hang-up is a reset. What a box sent before its own is still read. */
+	/* Before our shutdown, a hang-up is a reset. What a box sent before its own is still
+	 * read. */
 	if (!want && !end->shut && (end->eof || end == &end->pipe->client))
 		want = LOOP_HANGUP;
 	if (want != end->watched && end->watch)
@@ -73,7 +74,7 @@ static void finish(struct port_pipe *pipe)
 	port_pipe_free(pipe);
 }
 
-/* False: it broke. */
+/* False: the connection broke. */
 static bool end_send(struct end *end)
 {
 	while (end->out.len) {
@@ -104,7 +105,7 @@ static void tell_used(struct port_pipe *pipe)
 	pipe->used(pipe->arg);
 }
 
-/* False: it broke. */
+/* False: the connection broke. */
 static bool end_read(struct end *end)
 {
 	static char scratch[READ_SIZE]; /* one thread runs the loop */
@@ -169,7 +170,7 @@ static void end_done(struct end *end)
 	end->fd = -1;
 }
 
-/* Also in the place of one by 127.0.0.1 that was refused. */
+/* Also replaces a refused connection to 127.0.0.1. */
 static int open_box(struct port_pipe *pipe, bool v6)
 {
 	struct err err = ERR_INIT;

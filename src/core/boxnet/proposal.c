@@ -1,9 +1,9 @@
 /* proposal.c - a proposed policy; see proposal.h
  *
- * What was connected to becomes a rule, one for each destination and protocol, with the ports that
- * were used, those most used first. Nothing is made wider than it was seen: that some names lie
- * below one domain is told in a comment, and so is what was only asked for, or was refused while
- * watching. The text is read again before it is given away. */
+ * Every destination and protocol that was connected to becomes a rule with the ports that were
+ * used, most used first. No rule is wider than what was seen: that some names share a domain is
+ * only a comment, and so are names that were only looked up, or refused while watching. The text is
+ * parsed again before it is returned. */
 #include "core/boxnet/proposal.h"
 #include "base/alloc.h"
 #include "base/buf.h"
@@ -13,13 +13,13 @@
 
 enum {
 	RULES_MAX = 1000,
-	PORTS_MAX = 16,	   /* in a rule; more of them are all */
-	SHARED_LEAST = 3,  /* names below a domain that are worth a word */
-	COMMENTS_MAX = 50, /* lines of a kind */
+	PORTS_MAX = 16,	   /* in a rule; more become all ports */
+	SHARED_LEAST = 3,  /* names below a domain before a comment says so */
+	COMMENTS_MAX = 50, /* lines of each kind */
 };
 
 struct target {
-	char name[POLICY_NAME_SIZE]; /* or an address */
+	char name[POLICY_NAME_SIZE]; /* a name or an address */
 	bool is_name, udp;
 	uint16_t ports[PORTS_MAX];
 	size_t port_count;
@@ -49,7 +49,7 @@ static const char *text_of(const json_t *object, const char *key)
 	return text ? text : "";
 }
 
-/* The name it was reached by, else the address; false: neither is one. */
+/* The name it was reached by, else the address; false: neither is valid. */
 static bool read_target(const json_t *seen, char *out, bool *ret_is_name)
 {
 	const char *name = text_of(seen, "name");
@@ -100,7 +100,7 @@ static void add_port(struct target *target, uint64_t port)
 	qsort(target->ports, target->port_count, sizeof *target->ports, compare_ports);
 }
 
-/* An attempt that was refused in the end: it is told among the refused ones, and nothing went
+/* Whether this attempt was refused in the end: it is listed with the refused ones, and nothing went
  * through. */
 static bool is_refused(const json_t *refused, const json_t *seen)
 {
@@ -157,7 +157,7 @@ static int compare_use(const void *a, const void *b)
 
 /* ---- writing -------------------------------------------------------------------------------- */
 
-/* A flow in brackets would begin with '[': IPv6 needs quotes. */
+/* A YAML value that begins with '[' would be a list, so IPv6 needs quotes. */
 static void write_rule(const struct target *target, struct buf *out)
 {
 	bool six = strchr(target->name, ':') != NULL;
@@ -171,7 +171,7 @@ static void write_rule(const struct target *target, struct buf *out)
 		format_size(target->bytes, size));
 }
 
-/* The domain above a name, when that is one of two labels at least. */
+/* The domain above a name, if it has at least two labels. */
 static const char *domain_of(const struct target *target)
 {
 	const char *dot = target->is_name ? strchr(target->name, '.') : NULL;

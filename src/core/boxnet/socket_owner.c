@@ -1,7 +1,7 @@
 /* socket_owner.c - see socket_owner.h
  *
- * One question to the kernel by all four numbers of a connection is answered from its hash table.
- * Without the far address it has to be a dump filtered by port. TCP wants the socket's own end as
+ * A request to the kernel with all four numbers of a connection is answered from its hash table.
+ * Without the far address it must be a dump filtered by port. TCP wants the socket's own end as
  * source; UDP, for historical reasons, the other way round. Only the netlink socket is made in the
  * box's namespace; it stays there when we are back. */
 #include "core/boxnet/socket_owner.h"
@@ -22,7 +22,7 @@
 
 enum {
 	ANSWER_MAX = 32 * 1024,
-	ANSWERS_MAX = 64, /* of a dump; more sockets with one port are nonsense */
+	ANSWERS_MAX = 64, /* of a dump; more sockets with one port make no sense */
 	LISTEN = 10,	  /* TCP_LISTEN, TCP_TIME_WAIT of the kernel */
 	TIME_WAIT = 6,
 	STATUS_MAX = 4096,
@@ -39,7 +39,7 @@ struct question {
 	uid_t uid;
 };
 
-/* A process that could not come back would do everything in the wrong place: it ends. */
+/* A process that cannot come back would do everything in the wrong namespace: it ends. */
 static int open_diag(int netns, struct err *err)
 {
 	_cleanup_close_ int home = open("/proc/self/ns/net", O_RDONLY | O_CLOEXEC);
@@ -86,7 +86,7 @@ static int send_question(int fd, const struct question *question, bool dump, str
 
 	id->idiag_cookie[0] = id->idiag_cookie[1] = INET_DIAG_NOCOOKIE;
 	id->idiag_sport = htons(swap ? to->port : from->port);
-	/* A datagram socket need not be connected, and has no far port then. */
+	/* An unconnected datagram socket has no far port. */
 	if (!dump || question->protocol == IPPROTO_TCP)
 		id->idiag_dport = htons(swap ? from->port : to->port);
 	if (!dump) {
@@ -118,7 +118,8 @@ static struct address address_of(const struct inet_diag_msg *found)
 	return address_v6(bytes);
 }
 
-/* A dump tells of every socket with the port; an exact answer needs no less. */
+/* Whether found is the wanted socket: a dump returns every socket with the port, and exact answers
+ * are checked too. */
 static bool is_asked_for(const struct question *question, const struct inet_diag_msg *found)
 {
 	struct address own = address_of(found);
@@ -133,7 +134,7 @@ static bool is_asked_for(const struct question *question, const struct inet_diag
 	       far == question->to->port && address_equal(&own, &question->from->address);
 }
 
-/* False: there is nothing more to come. */
+/* False: the answer is complete. */
 static bool take_answer(struct question *question, const char *data, size_t len)
 {
 	const struct nlmsghdr *head = (const struct nlmsghdr *)(const void *)data;
@@ -184,7 +185,8 @@ int socket_owner_find(int netns, uint8_t protocol, const struct doors_endpoint *
 		return err_set(err, ERR_UNSUPPORTED, "only TCP and UDP have sockets to ask for");
 	if (ask_for(netns, &question, dump, err) < 0)
 		return -1;
-	/* A dump knows sockets by how they were made: IPv4 may go through one of IPv6. */
+	/* A dump lists sockets by the family they were made with: IPv4 may go through an IPv6
+	 * socket. */
 	if (dump && !question.found && question.family == AF_INET) {
 		question.family = AF_INET6;
 		if (ask_for(netns, &question, dump, err) < 0)
@@ -241,7 +243,7 @@ static bool read_proc(int proc, const char *name, char text[STATUS_MAX])
 	return len > 0;
 }
 
-/* The second number behind a key of /proc/PID/status; the first when there is no other. */
+/* The second number after a key of /proc/PID/status; the first when there is no second. */
 static bool second_number(const char *status, const char *key, long *ret)
 {
 	const char *line = strstr(status, key);
@@ -251,7 +253,7 @@ static bool second_number(const char *status, const char *key, long *ret)
 	return sscanf(line + strlen(key), "%ld %ld", ret, ret) >= 1;
 }
 
-/* Of "inside outside count" lines. */
+/* map has "inside outside count" lines. */
 static long uid_inside(const char *map, long outside)
 {
 	long in, out, count;
@@ -268,7 +270,7 @@ static json_t *about(int proc, int64_t till)
 	char text[STATUS_MAX], command[SOCKET_OWNER_COMMAND_MAX + 1];
 	long pid, uid;
 
-	/* NSpid: as we see it, as the box does, as boxes in it do. Uid: real, effective. */
+	/* NSpid: as we see it, as the box does, as nested boxes do. Uid: real, effective. */
 	if (!read_proc(proc, "status", text) || !second_number(text, "\nNSpid:", &pid) ||
 		!second_number(text, "\nUid:", &uid))
 		return NULL;
@@ -285,7 +287,7 @@ json_t *socket_owner_holds(ino_t inode, const pid_t *pids, size_t count)
 
 	snprintf(search.link, sizeof search.link, "socket:[%llu]", (unsigned long long)inode);
 	count = MIN(count, SOCKET_OWNER_PIDS_MAX);
-	/* The last first: who connects was often started lately. */
+	/* Last first: a process that connects was often started lately. */
 	for (size_t i = count; i-- && clock_mono_us() < search.till;) {
 		char path[32];
 		_cleanup_close_ int proc = -1;
@@ -326,7 +328,7 @@ static bool read_far_end(const json_t *event, struct doors_endpoint *ret)
 	if (read_endpoint(json_string_value(json_object_get(event, "to")), ret))
 		return true;
 	*ret = (struct doors_endpoint){ .port = (uint16_t)port };
-	/* With a name the address is where it led, not what the box sees. */
+	/* With a name, the address is where the name led, not what the box sees. */
 	if (address && !json_object_get(event, "name"))
 		address_parse(address, &ret->address);
 	return port > 0 && port <= UINT16_MAX;

@@ -1,12 +1,12 @@
-/* socket_owner_command.c - the command line of a process, read where nothing can be held up
+/* socket_owner_command.c - reads the command line of a process without the risk of hanging
  *
  * A command line lies in the memory of its process, and reading it takes a lock of that memory. A
- * box can hold this lock for as long as it likes (a page fault in a file system of its own making,
- * and a thread that waits behind it), and who reads then waits as long: never the daemon. So it is
- * read by a small process of ours, which gets the opened file and answers with the text. An answer
- * that does not come in time is done without: the name of the process, which needs no lock, has to
- * do. As long as an answer is owed nothing else is asked, and after a second of that the reader is
- * killed and another takes its place. */
+ * box can hold this lock for as long as it likes (a page fault in a file system of its own, and a
+ * thread that waits behind it), and the reader waits as long: that must never be the daemon. So a
+ * small process of ours reads it: it gets the opened file and answers with the text. When the
+ * answer does not come in time, the name of the process, which needs no lock, is used instead.
+ * While an answer is outstanding nothing else is asked, and after a second the reader is killed and
+ * replaced. */
 #include "core/boxnet/socket_owner.h"
 #include "base/alloc.h"
 #include "base/clock.h"
@@ -26,7 +26,7 @@ enum { PATIENCE_US = 1000000 };
 
 static struct reader {
 	pid_t pid;    /* 0: none */
-	pid_t ending; /* killed, not yet reaped; 0: none */
+	pid_t ending; /* killed, not reaped yet; 0: none */
 	int sock;
 	bool owes;
 	int64_t asked_us;
@@ -41,7 +41,7 @@ static int receive_fd(int sock)
 	char byte;
 
 	if (fdpass_receive(sock, &byte, 1, &fd, 1, 0, &came) <= 0)
-		_exit(0); /* the daemon is gone */
+		_exit(0); /* the daemon has ended */
 	return fd;
 }
 
@@ -84,7 +84,7 @@ static void reader_kill(void)
 {
 	if (!reader.pid)
 		return;
-	kill(reader.pid, SIGKILL); /* our child, not reaped: the pid is its own */
+	kill(reader.pid, SIGKILL); /* our child, not reaped: the pid is still its own */
 	cleanup_closep(&reader.sock);
 	reader.ending = reader.pid;
 	reader.pid = 0;
@@ -104,7 +104,7 @@ static bool reader_start(void)
 {
 	int pair[2];
 
-	/* One that even SIGKILL does not reach yet: not another beside it. */
+	/* A reader that even SIGKILL has not ended yet is not replaced. */
 	if (!reader_has_ended() || socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) < 0)
 		return false;
 	reader.pid = fork();
@@ -127,7 +127,7 @@ static bool send_fd(int fd)
 	return fdpass_send(reader.sock, "", 1, &fd, 1, MSG_DONTWAIT) == 1;
 }
 
-/* The answer that is owed, if it comes till then; -1 when not. */
+/* The outstanding answer, if it comes before till; else -1. */
 static ssize_t answer(int64_t till, char *text)
 {
 	struct pollfd ready = { .fd = reader.sock, .events = POLLIN };
@@ -146,7 +146,7 @@ static ssize_t answer(int64_t till, char *text)
 	return len;
 }
 
-/* Whether a question can be asked: there is a reader, and it owes nothing. */
+/* Whether a request can be sent: a reader exists and has answered everything. */
 static bool reader_is_free(void)
 {
 	char old[SOCKET_OWNER_COMMAND_MAX];
@@ -179,8 +179,8 @@ static size_t rune_len(unsigned char first)
 	return first < 0x80 ? 1 : first < 0xe0 ? 2 : first < 0xf0 ? 3 : 4;
 }
 
-/* Words with spaces between them; what is not printable UTF-8 becomes '?'. A character that the end
- * cuts is left out. */
+/* Joins the arguments with spaces; anything but printable UTF-8 becomes '?'. A character cut by the
+ * end is left out. */
 static void make_line(const char *text, size_t len, char *out)
 {
 	while (len && !text[len - 1])
@@ -207,7 +207,7 @@ static void make_line(const char *text, size_t len, char *out)
 	*out = '\0';
 }
 
-/* "[name]": what the kernel calls it. */
+/* "[name]": the kernel's name of the process. */
 static void name_in_brackets(int proc, char *out)
 {
 	_cleanup_close_ int fd = openat(proc, "comm", O_RDONLY | O_CLOEXEC);
