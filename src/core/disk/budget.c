@@ -1,14 +1,14 @@
-/* budget.c - what a tree of boxes keeps on disk, against one limit
+/* budget.c - disk space that a tree of boxes uses, against one limit
  *
- * --disk of the first box of a tree (tree.h) is the limit of all that the tree keeps because its
- * boxes wrote it or asked for it themselves: their disks, the disks from before rollbacks,
- * snapshots, and the captured memory (states) of snapshots that were asked for from inside. The
- * kernel counts the first three (pool_budget_limit) and refuses writes. States lie outside of the
- * pool, where no quota counts; so what those from inside take is taken off the limit the kernel is
- * told, and one that does not fit is not made.
+ * --disk of the first box of a tree (tree.h) limits everything the tree keeps because its boxes
+ * wrote it or asked for it: their disks, the disks from before rollbacks, snapshots, and the
+ * captured memory (states) of snapshots asked for from inside. The kernel counts the first three
+ * (pool_budget_limit) and refuses writes. States lie outside the pool, where no quota counts; so
+ * their size is subtracted from the limit that the kernel gets, and a state that does not fit is
+ * not made.
  *
- * What somebody outside asked for (snapshots by hand, 'box auto', hibernation) is not a box's
- * doing: its states are told in `box df` and bounded by what the host keeps free. */
+ * What somebody outside asked for (snapshots by hand, 'box auto', hibernation) does not count: its
+ * states are shown in `box df` and bounded by what the host keeps free. */
 #include "core/core_internal.h"
 #include "core/tree.h"
 #include "base/log.h"
@@ -48,7 +48,7 @@ static bool is_of_tree(const struct snapshot *snapshot, const struct box *box)
 
 /* ---- states --------------------------------------------------------------------------------- */
 
-/* A plain form beside a packed one is a cache. */
+/* An unpacked state beside a packed one is a cache, and not counted. */
 static uint64_t state_bytes(const struct snapshot *snapshot)
 {
 	if (strcmp(snapshot->row.kind, "full"))
@@ -68,7 +68,7 @@ static uint64_t inside_states(const struct box *box)
 	return sum;
 }
 
-/* Of its time line, and the one it sleeps in. */
+/* States of its time line, and the one it is hibernated in. */
 uint64_t box_states_bytes(struct box *box)
 {
 	struct yard *yard = box->yard;
@@ -82,7 +82,7 @@ uint64_t box_states_bytes(struct box *box)
 	return sum + (packed ? packed : plain);
 }
 
-/* What is left of a limit; 0: there is none. */
+/* What is left of a limit; 0 means unlimited. */
 static uint64_t less(uint64_t limit, uint64_t used)
 {
 	return limit ? limit - MIN(limit, used) : UINT64_MAX;
@@ -90,7 +90,7 @@ static uint64_t less(uint64_t limit, uint64_t used)
 
 /* ---- limits --------------------------------------------------------------------------------- */
 
-/* 0 would mean none. */
+/* At least 1: 0 would mean unlimited. */
 static uint64_t left_for_disks(uint64_t limit, uint64_t states)
 {
 	return limit ? MAX(limit - MIN(limit, states), UINT64_C(1)) : 0;
@@ -162,7 +162,7 @@ static bool may_go(const struct yard *yard, const struct snapshot *snapshot)
 	       strcmp(owner->row.position, snapshot->row.id) != 0;
 }
 
-/* Snapshots are listed as they were made. */
+/* Snapshots are listed in the order they were made. */
 static struct snapshot *oldest_from_inside(const struct box *box)
 {
 	struct yard *yard = box->yard;
@@ -214,7 +214,7 @@ int budget_make_room(struct box *box, uint64_t need, struct err *err)
 	return 0;
 }
 
-/* The newest stays: it is the way back from what was done last. */
+/* The newest stays: it is the way back from the last change. */
 void budget_pressed(struct box *box)
 {
 	struct yard *yard = box->yard;
@@ -238,9 +238,9 @@ void budget_pressed(struct box *box)
 	snapshot_discard(yard, oldest);
 }
 
-/* ---- told ----------------------------------------------------------------------------------- */
+/* ---- information ---------------------------------------------------------------------------- */
 
-/* What it may still write, by its own limit and by its tree's; UINT64_MAX: neither has one. */
+/* What the box may still write by its own and its tree's limit; UINT64_MAX: neither has one. */
 static uint64_t left_of(const struct box *box, uint64_t states)
 {
 	return MIN(less(box->row.disk_bytes, box->disk_used),

@@ -1,8 +1,8 @@
 /* compare.c - see compare.h
  *
- * In the helper each box but the first is held against the first (view_diff), which gives the paths
- * where any of them differs. Then every path is looked up in the tree of every box: so a box in
- * which a whole folder is gone is seen as one without the file that another box has changed in that
+ * In the helper each box is compared with the first one (view_diff), which gives the paths where
+ * any of them differs. Then every path is looked up in the tree of every box: so a box in which a
+ * whole folder is gone is seen as one without the file that another box has changed in that
  * folder. */
 #include "core/disk/compare.h"
 #include "base/buf.h"
@@ -34,11 +34,11 @@ json_t *box_figures_json(struct box *box)
 
 /* ---- in the helper -------------------------------------------------------------------------- */
 
-/* paths: an object, path -> bits of the boxes where it is there as in the first box, but not the
- * same. Keys are bytes. */
+/* paths: an object, path -> bits of the boxes where the path exists as in the first box, but
+ * differs. Keys are bytes. */
 struct gather {
 	json_t *paths;
-	size_t limit; /* of paths, for now */
+	size_t limit; /* maximum number of paths, for now */
 	unsigned bit;
 	bool truncated;
 };
@@ -105,7 +105,7 @@ static json_t *path_json(
 		bool there = view_stat(roots[i], path, &now);
 
 		if (there && !before && !first.st_mode)
-			first = now; /* its type is told */
+			first = now; /* for its type */
 		json_object_set_new(change, stream->names[i],
 			json_string(change_name(before, there, bits >> i & 1)));
 		json_object_set_new(size, stream->names[i], size_of(&now, there));
@@ -144,7 +144,7 @@ static const char *const *layers_of(const struct stream_side *side)
 	return (const char *const *)side->layers;
 }
 
-/* Fds and memory go with the helper. */
+/* Fds and memory are freed by the end of the helper. */
 static int make_compare(struct disk_stream *stream, int out, struct err *err)
 {
 	struct gather gather = { .paths = json_object() };

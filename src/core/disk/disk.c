@@ -1,12 +1,12 @@
 /* disk.c - see disk.h: images of disks, and streams of what is on them
  *
  * A stream is a flow whose helper reads a stack of layers. The disk of a running box is not read
- * while it changes: the helper makes a snapshot of it first, in the pool's "views", which goes with
- * the stream. Where the pool cannot make snapshots the disk is read as it is.
+ * while it changes: the helper makes a snapshot of it first, in the pool's "views", which is
+ * deleted with the stream. Where the pool cannot make snapshots the disk is read as it is.
  *
- * A helper that is making a snapshot does not end before the kernel has written what is dirty. So a
- * stream that nobody wants any more is left to itself until its helper is gone; only a daemon that
- * goes down waits. */
+ * A helper that is making a snapshot does not end before the kernel has written its dirty pages. So
+ * a cancelled stream stays until its helper has ended; only a daemon that shuts down waits for
+ * it. */
 #include "core/disk/disk.h"
 #include "base/buf.h"
 #include "base/file.h"
@@ -22,7 +22,7 @@
 
 #define VIEWS "views"
 
-enum { STREAMS_MAX = 16 }; /* a process each, and perhaps a snapshot */
+enum { STREAMS_MAX = 16 }; /* each is a process, and perhaps a snapshot */
 
 /* ---- box save ------------------------------------------------------------------------------- */
 
@@ -200,7 +200,7 @@ void disk_sweep_views(struct yard *yard)
 		closedir(dir);
 }
 
-/* ---- one side of it: a box or an image ------------------------------------------------------ */
+/* ---- one side: a box or an image ------------------------------------------------------------ */
 
 static void side_of_image(const struct image *image, struct stream_side *ret)
 {
@@ -208,7 +208,7 @@ static void side_of_image(const struct image *image, struct stream_side *ret)
 		strv_add(&ret->layers, image->layers[i]);
 }
 
-/* The top layer is the disk itself, or the snapshot the helper will make of it. */
+/* The top layer is the disk itself, or the snapshot that the helper will make of it. */
 int stream_side_of_box(const struct box *box, struct stream_side *ret, struct err *err)
 {
 	struct yard *yard = box->yard;

@@ -1,4 +1,4 @@
-/* disk.h - what can be done with the disk of a box: image of it, differences, its workspace kept
+/* disk.h - work on the disk of a box: an image of it, differences, keeping its workspace
  *
  * Slow parts run in helpers; the daemon goes on. */
 #pragma once
@@ -16,13 +16,13 @@ struct yard;
 
 struct box_save_spec {
 	const char *name;      /* NULL or "": none */
-	const char *cache_key; /* of a step of a build; or NULL */
-	bool learn_hosts;      /* package hosts are learnt from what the box wrote, too */
-	/* keys that differ from the box's image ("cmd", "env", …); or NULL; borrowed */
+	const char *cache_key; /* of a build step; or NULL */
+	bool learn_hosts;      /* learn package hosts also from what the box wrote */
+	/* Keys that differ from the box's image ("cmd", "env", …); or NULL; borrowed. */
 	json_t *config;
 };
-/* An image of the box's disk as it is now; the box goes on, stopped or running. ERR_STATE while it
- * is made or removed. Cancel with image_job_cancel(). */
+/* Makes an image of the box's disk as it is now; the box, stopped or running, goes on. Fails with
+ * ERR_STATE while it is created or removed. Cancel with image_job_cancel(). */
 int box_save_image(struct box *box, const struct box_save_spec *spec,
 	const struct image_job_ops *ops, void *arg, struct image_job **ret, struct err *err);
 
@@ -32,20 +32,20 @@ int box_save_image(struct box *box, const struct box_save_spec *spec,
 struct disk_stream;
 struct disk_stream_ops {
 	void (*on_readable)(struct disk_stream *stream, void *arg);
-	/* Once, after the last byte was read. err NULL: it is whole. */
+	/* Called once, after the last byte was read. err NULL: the stream is complete. */
 	void (*on_done)(struct disk_stream *stream, const struct err *err, void *arg);
 };
 size_t disk_stream_read(struct disk_stream *stream, void *data, size_t len); /* 0: none now */
 void disk_stream_pause(struct disk_stream *stream, bool paused);
 void disk_stream_free(struct disk_stream *stream); /* accepts NULL; no callback afterwards */
 
-/* What changed between another state and the box's disk now. other: NULL: the box's image; else the
- * name or id of a box or an image. tar: an archive with .wh. entries; else NDJSON lines
+/* Lists what changed from another state to the box's disk now. other: NULL: the box's image; else
+ * the name or id of a box or an image. tar: an archive with .wh. entries; else NDJSON lines
  * {"change":"added|changed|removed", "path","type","size","mode"} ("path_b64" as well when it is
  * not UTF-8), last {"type":"end","changes":N}. */
 int box_diff_start(struct box *box, const char *other, bool tar, const struct disk_stream_ops *ops,
 	void *arg, struct disk_stream **ret, struct err *err);
-/* image.h's image_export as a stream. */
+/* image_export of image.h as a stream. */
 int image_export_start(struct yard *yard, const char *image, enum image_format format,
 	const struct disk_stream_ops *ops, void *arg, struct disk_stream **ret, struct err *err);
 
@@ -53,7 +53,7 @@ int image_export_start(struct yard *yard, const char *image, enum image_format f
 
 /* [{"id","box","box_id","kept_at","size_bytes","files"}], newest first; new reference. */
 json_t *workspaces_json(struct yard *yard);
-/* By id, or by the name of its box (the newest). The kept tar of /workspace. */
+/* The kept tar of /workspace, by id or by the name of its box (the newest). */
 int workspace_get_start(struct yard *yard, const char *id, const struct disk_stream_ops *ops,
 	void *arg, struct disk_stream **ret, struct err *err);
 /* NDJSON lines {"path","type","size","mode","mtime"}, last {"type":"end","entries":N}. */

@@ -1,17 +1,17 @@
 /* mount.c - what a box sees besides its disk: volumes, and folders of the host
  *
- * A folder of the host, with all links resolved, must be one that the asker may give away: below
- * one of conf's mount_roots anybody, else who asks through the socket his own (mount_own), and root
- * those of others too, but not what the machine itself is made of. A token is nobody's uid, so over
- * TCP only the roots count. Who asked is kept with the mount ("by") and holds at each start.
+ * A folder of the host, with all symlinks resolved, must be one that the asker may share: anybody
+ * those below the setting mount_roots; a caller over the Unix socket also his own (mount_own), and
+ * root those of others too, except the machine's own system folders. A token has no uid, so over
+ * TCP only the roots count. The asker is stored with the mount ("by") and checked at each start.
  *
- * The folder is seen through its owner's eyes: the one user it belongs to is uid:gid in the box,
- * everybody else is nobody. What box root writes is therefore owned by that user on the host,
- * set-user-id bits and all; a folder of root's, or of root's group, is for this reason given
- * read-only, unless root asks for it with that very word ("root"). What the daemon itself lives in
- * (the disks of all boxes, its socket) is given to nobody, and neither is a folder that holds it.
+ * The one user that owns the folder is uid:gid in the box; everybody else is nobody. What root of
+ * the box writes is therefore owned by that user on the host, with set-user-id bits; a folder of
+ * root, or of root's group, is for this reason mounted read-only, unless root asks for it with
+ * "root". The daemon's own folders (the disks of all boxes, its socket) are given to nobody, and
+ * neither is a folder that contains them.
  *
- * Both lists are checked when a box is made and again at each start: the host may have changed
+ * Both lists are checked when a box is created and again at each start: the host may have changed
  * meanwhile. */
 #include "core/core_internal.h"
 #include "base/text.h"
@@ -26,8 +26,8 @@ struct wish {
 	const char *path;
 	bool read_only;
 	json_int_t uid, gid; /* of a folder */
-	json_int_t by;	     /* the user who gave it; -1: nobody of this machine */
-	bool root;	     /* root knows that the box writes as root */
+	json_int_t by;	     /* uid of the user who gave it; -1: nobody of this machine */
+	bool root;	     /* root accepts that the box writes as root */
 };
 
 static int read_wish(json_t *item, const char *from_key, struct wish *ret, struct err *err)
@@ -74,8 +74,8 @@ static bool holds_or_lies_in(const char *path, const char *ours)
 	return real && (lies_below(path, real) || lies_below(real, path));
 }
 
-/* What root gives away only by naming it in the configuration: secrets, devices and sockets of the
- * machine. */
+/* Paths that root shares only by naming them in the configuration: secrets, devices and sockets of
+ * the machine. */
 static bool is_of_the_machine(const char *path)
 {
 	static const char *const folders[] = { "/boot", "/dev", "/etc", "/proc", "/run", "/sys" };
@@ -146,8 +146,8 @@ static int resolve_folder(const struct yard *yard, const struct wish *wish,
 
 	if (wish->from[0] != '/')
 		return err_set(err, ERR_INVALID, "'%.200s' is not an absolute path", wish->from);
-	/* What is not there and what is not allowed look the same to whoever asks. The engine looks
-	 * at the owner again when it has opened the folder. */
+	/* A missing and a forbidden folder give the same answer. The engine checks the owner again
+	 * when it has opened the folder. */
 	if (!real || stat(real, &st) < 0 || !is_allowed(yard, wish, real, &st))
 		return refuse_folder(yard, wish, err);
 	if (holds_or_lies_in(real, yard->conf->home) || holds_or_lies_in(real, yard->conf->run))
@@ -185,7 +185,7 @@ static bool writes_to(const struct box *box, const char *volume)
 	return false;
 }
 
-/* Before anything is said about who uses it. */
+/* Checked before anything is said about who uses the volume. */
 static int check_volume_owner(
 	struct yard *yard, const char *name, const char *owner, struct err *err)
 {
@@ -298,7 +298,7 @@ int box_mounts_check(struct yard *yard, const struct box_spec *spec, const char 
 	return 0;
 }
 
-/* What lies in another one comes after it, whatever it is: "/data" is less than "/data/cache". */
+/* A mount inside another comes after it: "/data" is less than "/data/cache". */
 static int outer_first(const void *a, const void *b)
 {
 	return strcmp(((const struct instance_mount *)a)->target,

@@ -1,17 +1,15 @@
 /* seed.c - the disk of a box whose image was saved from another box
  *
- * It could be empty like any other, with the saved layer below it, but for inode numbers: every
- * subvolume of a btrfs counts its own from the same start, and overlayfs passes them on as they
- * are. Two files of a box, one in the saved layer and one in its own, would look like one: `cat a >
- * b` refuses, tar finds hard links. btrfs gives a new file a number above all that are in the
- * subvolume. So the disk begins as a snapshot of the saved layer's whole subvolume, in which
- * `upper` is put aside as `below-ID`, and nobody looks there again; the driver makes a new `upper`
- * beside it. What else the layer has of the box it was saved from (containers of a nested one) is
- * put aside too: it is no part of the image. So is its size, which is not that of a layer saved
- * from this disk.
+ * An empty disk above the saved layer would do, but for inode numbers: every subvolume of a btrfs
+ * counts its own from the same start, and overlayfs passes them on as they are. Two files of a box,
+ * one in the saved layer and one in its own, would look like one: `cat a > b` refuses, tar finds
+ * hard links. btrfs gives a new file a number above all that are in the subvolume. So the disk
+ * begins as a snapshot of the saved layer's whole subvolume, in which `upper` is renamed to
+ * `below-ID` and not used again; the driver makes a new `upper` beside it. What else the layer has
+ * from the saved box (nested containers, its size) is not part of the image and is put aside too.
  *
- * A snapshot waits for a commit of the file system, so it is made in a helper, under a name with a
- * dot; renamed by the daemon it is there. */
+ * A snapshot waits for a commit of the file system, so a helper makes it under a name with a dot;
+ * the daemon then renames it. */
 #include "core/core_internal.h"
 #include "base/log.h"
 #include "helper/helper.h"
@@ -25,12 +23,12 @@ struct seeding {
 	struct box *box;
 	struct helper *helper;
 	char *layer;	/* id in the pool */
-	char *snapshot; /* or that of a snapshot, which is taken as it is */
-	char *disk;	/* the name with a dot */
+	char *snapshot; /* id of a snapshot, which is copied as it is, instead */
+	char *disk;	/* its temporary name with a dot */
 	struct err err;
 };
 
-/* The layer's id, yours, or NULL: an empty disk will do. */
+/* The layer's id, yours, or NULL: an empty disk is enough. */
 static char *seed_of(const struct yard *yard, const struct image *image)
 {
 	_cleanup_free_ char *place = xasprintf("%s/layers/", pool_get_path(yard->pool));

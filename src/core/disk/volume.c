@@ -1,5 +1,5 @@
-/* volume.c - see volume.h: nothing is kept about a volume but the volume itself and its limit in
- * the pool */
+/* volume.c - see volume.h; the only records of a volume are its folder, its owner's row and its
+ * limit in the pool */
 #include "core/disk/volume.h"
 #include "base/clock.h"
 #include "base/text.h"
@@ -68,7 +68,7 @@ int volume_create(
 		return -1;
 	if (pool_disk_exists(yard->pool, VOLUME_DISKS, name))
 		return refuse_taken(yard, name, err);
-	/* Its owner first: a volume that is there is never anybody else's. */
+	/* The owner is stored first: an existing volume never lacks its owner. */
 	if (pool_check_room(yard->pool, 0, err) < 0 ||
 		store_volume_put(yard->store, name, owner, err) < 0 ||
 		pool_disk_make(yard->pool, VOLUME_DISKS, name, limit, err) < 0)
@@ -85,7 +85,7 @@ int volume_create(
 	return 0;
 }
 
-/* Boxes that have it, as [{"name","path","read_only"}]. */
+/* The boxes that use it, as [{"name","path","read_only"}]. */
 static json_t *users_json(struct yard *yard, const char *name)
 {
 	json_t *users = json_array(), *item;

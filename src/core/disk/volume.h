@@ -9,13 +9,14 @@
 
 struct yard;
 
-/* ERR_EXISTS. limit 0: none; ERR_UNSUPPORTED for a limit where the pool has no quota. */
+/* Fails with ERR_EXISTS when it exists. limit 0: none; ERR_UNSUPPORTED for a limit where the pool
+ * has no quota. */
 int volume_create(
 	struct yard *yard, const char *name, const char *owner, uint64_t limit, struct err *err);
-/* For a box of that owner: makes it if there is none; ERR_EXISTS when it is another owner's, also
- * for who sees all: a volume is shared by boxes of its owner alone. */
+/* Finds or creates a volume for a box of that owner. Fails with ERR_EXISTS when it is another
+ * owner's, also for an asker who sees all: only boxes of one owner share a volume. */
 int volume_use(struct yard *yard, const char *name, const char *owner, struct err *err);
-/* ERR_STATE, naming them, while boxes have it (stopped ones too). */
+/* Fails with ERR_STATE, naming them, while boxes use it (stopped ones too). */
 int volume_remove(struct yard *yard, const char *name, struct err *err);
 int volume_set_limit(struct yard *yard, const char *name, uint64_t limit, struct err *err);
 /* [{"name","owner","created_at","limit_bytes","used_bytes","boxes":[{"name","path","read_only"}]}];

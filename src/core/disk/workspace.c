@@ -1,8 +1,8 @@
-/* workspace.c - /workspace of a box that is gone
+/* workspace.c - /workspace of a removed box
  *
- * Kept as pool/workspaces/ID.tar, ID being the box's, with ID.json beside it; the JSON is written
- * last and makes it visible. A box is removed only after that: `box rm --keep-workspace` that fails
- * leaves the box. */
+ * It is kept as pool/workspaces/ID.tar, ID being the box's, with ID.json beside it; the JSON is
+ * written last and makes it visible. The box is removed only after that: when `box rm
+ * --keep-workspace` fails, the box stays. */
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/log.h"
@@ -27,7 +27,7 @@ struct keeping {
 	struct box *box;
 	struct helper *helper;
 	struct stream_side side;
-	struct err err; /* what the helper told; kind 0: nothing */
+	struct err err; /* reported by the helper; kind 0: none */
 	bool told;
 };
 
@@ -50,7 +50,7 @@ static int pack(const struct keeping *keeping, int out, struct view_totals *ret,
 		return 0;
 	if (!err || err->kind != ERR_NOT_FOUND)
 		return -1;
-	/* Nobody ever put anything there. */
+	/* The box never had a /workspace. */
 	err_clear(err);
 	*ret = (struct view_totals){ 0 };
 	return fd_write_all(out, end, sizeof end, err);
@@ -84,7 +84,7 @@ static int write_tar(const struct keeping *keeping, int dir, const char *name,
 	return fsync(out) < 0 ? err_sys(err, errno, "write '%s'", name) : 0;
 }
 
-/* What fails leaves nothing: on a pool that is full it would only make things worse. */
+/* A failure leaves no file: on a full pool it would only make things worse. */
 static int keep(const struct keeping *keeping, struct err *err)
 {
 	_cleanup_free_ char *folder = folder_of(keeping->yard);
@@ -234,7 +234,7 @@ static json_t *read_one(const char *folder, const char *file)
 	if (file_read(AT_FDCWD, path, 65536, &text, &len, NULL) < 0)
 		return NULL;
 	one = json_parse(text, len, NULL);
-	/* Kept before there were owners. */
+	/* Kept by a version without owners. */
 	if (json_is_object(one) && !*json_get_text(one, "owner"))
 		json_object_set_new(one, "owner", json_string(OWNER_LOCAL));
 	return one;
@@ -275,7 +275,7 @@ json_t *workspaces_json(struct yard *yard)
 	return sorted;
 }
 
-/* By id, or by the name of its box; the newest comes first. */
+/* Finds a workspace by id or by the name of its box; the newest comes first. */
 static int find(struct yard *yard, const char *name, char **ret_id, struct err *err)
 {
 	_cleanup_json_ json_t *list = workspaces_json(yard);
