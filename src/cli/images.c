@@ -207,6 +207,8 @@ int cmd_image_show(struct cli *cli, int argc, char **argv)
 	show_size(image, "size", "size_bytes");
 	show_size(image, "own", "own_bytes");
 	show_size(image, "shared", "shared_bytes");
+	if (json_num(image, "file_bytes"))
+		show_size(image, "disk file", "file_bytes");
 	printf("%-12s %lld\n", "files", (long long)json_num(image, "files"));
 	printf("%-12s %lld\n", "users", (long long)json_num(image, "users"));
 	show_config(json_object_get(image, "config"));
@@ -258,10 +260,11 @@ int cmd_image_gc(struct cli *cli, int argc, char **argv)
 		return cli_print_json(steal_ptr(&answer));
 	json_array_foreach (json_object_get(answer, "images"), i, id)
 		puts(json_string_value(id) ? json_string_value(id) : "");
-	cli_note(cli, "%s %zu images, %lld layers and %lld downloads: %s",
+	cli_note(cli, "%s %zu images, %lld layers, %lld downloads and %lld disk files: %s",
 		dry ? "would remove" : "removed",
 		json_array_size(json_object_get(answer, "images")),
 		(long long)json_num(answer, "layers"), (long long)json_num(answer, "downloads"),
+		(long long)json_num(answer, "files"),
 		format_size((uint64_t)json_num(answer, "bytes"), size));
 	return 0;
 }

@@ -73,20 +73,6 @@ static int need_disk(struct box *box, const struct image *image, bool *ret_wait,
 		pool, BOX_DISKS, box->row.id, pool_has_quota(pool) ? box->row.disk_bytes : 0, err);
 }
 
-/* Counts the layers that are not snapshots of disks. On a native pool those are on the same file
- * system too. */
-static size_t count_apart(const struct pool *pool, const struct image *image)
-{
-	_cleanup_free_ char *saved = xasprintf("%s/layers/", pool_get_path(pool));
-	size_t count = 0;
-
-	if (pool_get_kind(pool) != POOL_NATIVE)
-		return 0;
-	for (char **layer = image->layers; *layer; layer++)
-		count = text_has_prefix(*layer, saved) ? 0 : count + 1;
-	return count;
-}
-
 /* beside->id NULL: as box_instance_spec says; state.dir -1: a fresh start from the disk. */
 static int make_instance(struct box *box, const struct image *image,
 	const struct box_beside *beside, struct instance **ret, struct err *err)
@@ -107,7 +93,7 @@ static int make_instance(struct box *box, const struct image *image,
 	if (box_engine(box, &engine, err) < 0 ||
 		box_mounts_resolve(box, &mounts, &spec.mount_count, err) < 0)
 		return -1;
-	spec.ns.apart = count_apart(box->yard->pool, image);
+	spec.ns.apart = image_layers_apart(box->yard->images, image);
 	spec.disk = disk;
 	spec.mounts = mounts;
 	status = engine_start(engine, &spec, beside->ops, beside->arg, ret, err);

@@ -1,9 +1,9 @@
 /* gc.c - what nobody needs any more
  *
  * Needed are images of ours that have a name or a user, all shared ones, and the images those were
- * made upon. Layers that no needed image has go with the rest, and finished downloads: they only
- * serve to not fetch again. While a job runs layers and downloads stay, because it may count on
- * them. */
+ * made upon. Layers that no needed image has go with the rest; so do finished downloads, which only
+ * serve to not fetch again, and disk files of images without a box, which can be made again. While
+ * a job runs layers and downloads stay, because it may count on them. */
 #include "image/image_internal.h"
 #include "base/file.h"
 #include "base/log.h"
@@ -18,7 +18,7 @@ struct survey {
 	bool *needed;
 	unsigned *holders;
 	uint64_t bytes;
-	unsigned layers, downloads;
+	unsigned layers, downloads, files;
 };
 
 static void survey_done(struct survey *survey)
@@ -146,6 +146,22 @@ static void collect_downloads(struct images *images, bool dry, struct survey *su
 		images_discard(images, path, name);
 }
 
+/* Of images that stay but that no box uses: the next box that wants one has it made again. */
+static void collect_files(struct images *images, bool dry, struct survey *survey)
+{
+	for (size_t i = 0; i < images->count; i++) {
+		struct image *image = images->list[i];
+
+		if (!entry_of(image)->file_bytes || images_check_own(images, image, NULL) < 0 ||
+			images_count_users(images, image, NULL) || files_are_made(images, image))
+			continue;
+		survey->files++;
+		survey->bytes += entry_of(image)->file_bytes;
+		if (!dry)
+			files_drop(images, image);
+	}
+}
+
 /* ---- all together --------------------------------------------------------------------------- */
 
 static int remove_unneeded(struct images *images, const json_t *ids, struct err *err)
@@ -174,10 +190,12 @@ json_t *images_gc(struct images *images, bool dry, struct err *err)
 			json_array_append_new(ids, json_string(images->list[i]->id));
 	for (size_t kind = 0; kind < LAYER_KIND_COUNT && rest; kind++)
 		collect_layers(images, (enum layer_kind)kind, dry, &survey);
+	collect_files(images, dry, &survey);
 	if (!dry && remove_unneeded(images, ids, err) < 0)
 		return NULL;
 	if (rest)
 		collect_downloads(images, dry, &survey);
-	return json_pack("{s:O, s:i, s:i, s:I}", "images", ids, "layers", (int)survey.layers,
-		"downloads", (int)survey.downloads, "bytes", (json_int_t)survey.bytes);
+	return json_pack("{s:O, s:i, s:i, s:i, s:I}", "images", ids, "layers", (int)survey.layers,
+		"downloads", (int)survey.downloads, "files", (int)survey.files, "bytes",
+		(json_int_t)survey.bytes);
 }

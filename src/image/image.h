@@ -9,6 +9,7 @@
  *                              id: shared by all images that have it), a root file system. For root
  *                              alone: there are set-user-id programs of images in it
  *   BOX_HOME/downloads         what is fetched or spooled, for the moment
+ *   BOX_HOME/image-files       images as one file each, see image_file_start
  *   pool/images/ID/image.json
  *   BOX_HOME/images/ID       image.json and `rootfs`: an image that several homes share by links;
  *                            read only
@@ -22,6 +23,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+struct image_file_wait;
 struct image_job;
 struct images;
 struct loop;
@@ -82,9 +84,10 @@ const struct image *images_find_cached(struct images *images, const char *cache_
 /* Newest first; new reference. all: those without a name too. */
 json_t *images_json(struct images *images, bool all);
 /* {"id","name","names":[…],"created_at","size_bytes","files","origin","parent","digest","cache_key","owner","packages","config",
- * "layers":[{"id","size_bytes","shared_by":N}],"own_bytes","shared_bytes","users":N}; new
- * reference. A layer is shared_by the other images that have it; own_bytes would come back if the
- * image went. users are boxes and images made upon it. names begins with name; the others came by
+ * "layers":[{"id","size_bytes","shared_by":N}],"own_bytes","shared_bytes","file_bytes","users":N};
+ * new reference. A layer is shared_by the other images that have it; own_bytes would come back if
+ * the image went, file_bytes are the part of it that image_file_start has made. users are boxes and
+ * images made upon it. names begins with name; the others came by
  * images_tag. */
 json_t *image_json(struct images *images, const struct image *image);
 /* ERR_STATE, naming them, while boxes or images made upon it use it. Removal returns at once;
@@ -92,8 +95,9 @@ json_t *image_json(struct images *images, const struct image *image);
 int images_remove(struct images *images, const char *id, struct err *err);
 /* Another name for it; whoever had that name loses it. */
 int images_tag(struct images *images, const char *id, const char *name, struct err *err);
-/* Images without a name that nobody uses, layers and downloads nobody needs. dry: only tells. New
- * reference: {"images":[id…],"layers":N,"downloads":N,"bytes":N}. */
+/* Images without a name that nobody uses, layers and downloads nobody needs, files (see
+ * image_file_start) of images that no box uses. dry: only tells. New
+ * reference: {"images":[id…],"layers":N,"downloads":N,"files":N,"bytes":N}. */
 json_t *images_gc(struct images *images, bool dry, struct err *err);
 
 /* ---- making them: in helper processes ------------------------------------------------------- */
@@ -161,6 +165,42 @@ struct image_save_spec {
 /* Returns before the copy is made: on btrfs a matter of milliseconds. */
 int image_save_start(struct images *images, const struct image_save_spec *spec,
 	const struct image_job_ops *ops, void *arg, struct image_job **ret, struct err *err);
+
+/* ---- an image as one file, for machines that have it as a disk ------------------------------ */
+
+/* What such a file holds besides the image. */
+struct image_extra {
+	/* Letters and digits, at most 64: it stands for all of the below. Another key is another
+	 * file. */
+	const char *key;
+	/* A folder of the host with the modules of a kernel, seen as /lib/modules/RELEASE; NULL:
+	 * none. */
+	const char *modules, *release;
+	/* Paths without a leading slash that are folders in it, whatever the image has there; NULL
+	 * at the end. May be NULL. */
+	const char *const *folders;
+};
+
+struct image_file_ops {
+	/* A sentence for people: "building the disk file of image 'debian': 120M". May be NULL. */
+	void (*on_progress)(const char *text, void *arg);
+	/* Once, from the loop. path is NULL on failure, err on success. */
+	void (*on_done)(const char *path, const struct err *err, void *arg);
+};
+/* The file when it is there and whole; NULL: it must be made. Yours. */
+char *image_file_find(
+	struct images *images, const struct image *image, const struct image_extra *extra);
+/* Makes it, a read-only erofs of all layers, in a helper; when it is being made already waits for
+ * that. The same image and extra give the same bytes. ERR_UNSUPPORTED without mkfs.erofs, ERR_LIMIT
+ * when there is too little room. */
+int image_file_start(struct images *images, const struct image *image,
+	const struct image_extra *extra, const struct image_file_ops *ops, void *arg,
+	struct image_file_wait **ret, struct err *err);
+/* No callback afterwards; the file is made all the same. */
+void image_file_cancel(struct image_file_wait *wait);
+/* So many of the lowest layers of an image lie on the file system of the disks of boxes but are no
+ * snapshots of such disks: their files may have the same numbers as files of a disk. */
+size_t image_layers_apart(const struct images *images, const struct image *image);
 
 /* ---- for helper processes: blocks ----------------------------------------------------------- */
 

@@ -13,6 +13,7 @@ struct loop;
 
 /* ---- images.c: the list --------------------------------------------------------------------- */
 
+struct file_build;
 struct image_tag;
 struct layer;
 struct measuring;
@@ -29,6 +30,7 @@ struct images {
 	char *files_path;     /* BOX_HOME/layers: those unpacked or built, "ID/files" */
 	char *downloads_path; /* BOX_HOME/downloads: for the moment */
 	char *shared;	      /* BOX_HOME/images, which need not be there: read only */
+	char *disks_path;     /* BOX_HOME/image-files: "ID-KEY.erofs" */
 	struct image **list;  /* newest first */
 	size_t count;
 	struct image **by_id; /* the same, sorted */
@@ -41,6 +43,7 @@ struct images {
 	void *users_arg;
 	struct image_job *jobs;
 	struct removal *removals;
+	struct file_build *builds; /* file.c */
 
 	struct image_tag **tags; /* names.c */
 	size_t tag_count;
@@ -75,9 +78,10 @@ unsigned images_count_users(struct images *images, const struct image *image, st
 /* What only this folder needs to know of an image. */
 struct image_entry {
 	struct image image;
-	char *given;	   /* the name it was made with; image.name is the one it has now */
-	bool shared;	   /* from BOX_HOME/images */
-	unsigned children; /* listed images made upon it */
+	char *given;	     /* the name it was made with; image.name is the one it has now */
+	bool shared;	     /* from BOX_HOME/images */
+	unsigned children;   /* listed images made upon it */
+	uint64_t file_bytes; /* of it as one file, see file.c */
 };
 static inline struct image_entry *entry_of(const struct image *image)
 {
@@ -239,6 +243,29 @@ int image_job_start(struct images *images, const char *name, const struct job_wo
 	struct err *err);
 void image_jobs_end(struct images *images); /* for images_close */
 
+/* ---- file.c, file_make.c: an image as one file ---------------------------------------------- */
+
+/* What the helper gets to know; the daemon's own until then. */
+struct file_work {
+	char **layers; /* absolute, topmost first */
+	size_t apart;  /* of them, from the lowest up; see image_layers_apart */
+	char *id, *key, *release, *modules;
+	char **folders;
+	char *program; /* mkfs.erofs */
+	char *path;    /* where the file is to be */
+};
+/* In the helper, which has a mount namespace of its own. tick is called some times a second with
+ * what has been written; -1 ends it. */
+int file_make(const struct images *images, const struct file_work *work,
+	int (*tick)(uint64_t bytes, void *arg, struct err *err), void *arg, struct err *err);
+/* Whether it is a whole erofs file, as far as its size and its superblock tell. */
+int file_verify(const char *path, uint64_t *ret_bytes, struct err *err);
+/* At open: those of images that are not there go; the sizes of others are read. */
+void files_sweep(struct images *images);
+void files_drop(struct images *images, struct image *image);		     /* with the image */
+bool files_are_made(const struct images *images, const struct image *image); /* just now */
+void files_end(struct images *images);					     /* for images_close */
+
 /* ---- unpack.c: a layer as tar becomes a folder; in the helper ------------------------------- */
 
 struct unpack_spec {
@@ -270,7 +297,7 @@ struct inflate *inflate_new(read_fn read, void *arg);
 void inflate_free(struct inflate *inflate);
 ssize_t inflate_read(void *inflate, void *data, size_t len, struct err *err); /* a read_fn itself */
 
-/* ---- recipe.c: the build itself, in the helper ----------------------------------------------- */
+/* ---- recipe.c: the build itself, in the helper ---------------------------------------------- */
 
 struct recipe {
 	char *suite;	 /* "bookworm" */
@@ -298,7 +325,7 @@ void folder_lock(const char *path);
 /* Looks a program up in PATH; NULL when it is not there. Yours. */
 char *program_find(const char *name);
 
-/* ---- sources.c: the machine's own package sources -------------------------------------------- */
+/* ---- sources.c: the machine's own package sources ------------------------------------------- */
 
 /* VERSION_CODENAME of os-release text. */
 int suite_from_os_release(const char *text, char **ret, struct err *err);
@@ -308,7 +335,7 @@ char *sources_clean_list(const char *text);
 /* Files mmdebstrap can be given: what etc_apt (normally /etc/apt) has, copied into dir. */
 int sources_collect(const char *etc_apt, const char *dir, char ***ret, struct err *err);
 
-/* ---- progress.c: what mmdebstrap, apt and dpkg say ------------------------------------------- */
+/* ---- progress.c: what mmdebstrap, apt and dpkg say ------------------------------------------ */
 
 struct progress {
 	enum build_stage stage;

@@ -325,14 +325,16 @@ json_t *image_json(struct images *images, const struct image *image)
 	}
 	return json_pack(
 		"{s:s, s:s, s:s, s:o, s:s, s:I, s:I, s:s, s:s, s:s, s:s, s:O, s:O, s:o, s:I, s:I, "
-		"s:i}",
+		"s:I, s:i}",
 		"id", image->id, "name", image->name, "owner", image->owner, "names",
 		names_of(images, image), "created_at", clock_rfc3339(image->created_us, created),
 		"size_bytes", (json_int_t)image->size_bytes, "files", (json_int_t)image->files,
 		"origin", image->origin, "parent", image->parent, "digest", image->digest,
 		"cache_key", image->cache_key, "packages", image->packages, "config", image->config,
-		"layers", layers, "own_bytes", (json_int_t)sizes.own, "shared_bytes",
-		(json_int_t)sizes.shared, "users", (int)users_seen(images, image));
+		"layers", layers, "own_bytes",
+		(json_int_t)(sizes.own + entry_of(image)->file_bytes), "shared_bytes",
+		(json_int_t)sizes.shared, "file_bytes", (json_int_t)entry_of(image)->file_bytes,
+		"users", (int)users_seen(images, image));
 }
 
 json_t *images_json(struct images *images, bool all)
@@ -416,6 +418,7 @@ int images_unlist(struct images *images, struct image *image, struct err *err)
 {
 	if ((entry_of(image)->shared ? unlist_shared : unlist_own)(images, image, err) < 0)
 		return err_wrap(err, "remove image '%s'", *image->name ? image->name : image->id);
+	files_drop(images, image);
 	drop(images, image, true);
 	settle(images);
 	log_info("image removed", kv_str("image", image->id), kv_str("name", image->name));

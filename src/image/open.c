@@ -8,6 +8,7 @@
  *   pool/layers/.…, BOX_HOME/layers/.…   a layer being filled, which nobody fills any more, or
  *                                        being removed
  *   …/.trash-…             being removed, in pool/images, BOX_HOME/downloads and BOX_HOME/images
+ *   BOX_HOME/image-files/ID-KEY.erofs   of an image that is not there any more: goes
  *   BOX_HOME/images/.build-ID   a build of an older version; swept when nobody holds its lock
  *
  * Layers that no image has stay: a pull that died finds them when it is tried again. */
@@ -105,7 +106,7 @@ static void sweep_shared(struct images *images)
 static int make_places(const struct images *images, struct err *err)
 {
 	const char *const places[] = { images->path, images->layers_path, images->files_path,
-		images->downloads_path };
+		images->downloads_path, images->disks_path };
 
 	for (size_t i = 0; i < ARRAY_LEN(places); i++) {
 		if (dir_make_all(places[i], 0700, err) < 0)
@@ -149,6 +150,7 @@ int images_open(struct loop *loop, struct pool *pool, const char *home, struct i
 	images->files_path = xasprintf("%s/layers", real_home);
 	images->downloads_path = xasprintf("%s/downloads", real_home);
 	images->shared = xasprintf("%s/images", real_home);
+	images->disks_path = xasprintf("%s/image-files", real_home);
 	if (make_places(images, err) < 0) {
 		images_close(images);
 		return -1;
@@ -159,6 +161,7 @@ int images_open(struct loop *loop, struct pool *pool, const char *home, struct i
 	images_refresh(images);
 	sweep_own(images);
 	sweep_shared(images);
+	files_sweep(images);
 	take_up_trash(images, images->downloads_path);
 	*ret = images;
 	return 0;
@@ -175,6 +178,7 @@ void images_close(struct images *images)
 	if (!images)
 		return;
 	image_jobs_end(images);
+	files_end(images);
 	removals_end(images);
 	layers_free(images);
 	for (size_t i = 0; i < images->count; i++)
@@ -191,5 +195,6 @@ void images_close(struct images *images)
 	free(images->files_path);
 	free(images->downloads_path);
 	free(images->shared);
+	free(images->disks_path);
 	free(images);
 }
