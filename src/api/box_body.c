@@ -5,7 +5,7 @@
 #include "api/api_internal.h"
 #include "base/text.h"
 #include "core/time/auto.h"
-#include "core/inside.h"
+#include "core/lineage.h"
 
 enum {
 	MEMORY_MIN = 4 * 1024 * 1024,

@@ -3,7 +3,7 @@
 #include "base/clock.h"
 #include "base/text.h"
 #include "core/time/auto.h"
-#include "core/inside.h"
+#include "core/lineage.h"
 #include "core/tree.h"
 
 enum {

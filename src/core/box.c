@@ -1,7 +1,7 @@
 /* box.c - a box as the daemon holds it: its row, its place in the list, its JSON */
 #include "core/core_internal.h"
 #include "core/limit.h"
-#include "core/inside.h"
+#include "core/lineage.h"
 #include "core/boxnet/meters.h"
 #include "core/boxnet/network_internal.h"
 #include "core/output_internal.h"

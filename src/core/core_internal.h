@@ -335,7 +335,7 @@ void inside_pump(struct box *box);   /* sends answers that are waiting */
 void inside_forget(struct box *box); /* drops all requests: box-init was replaced or has ended */
 void inside_free(struct box *box);
 
-/* inside_tell.c - telling a restored box who it is */
+/* identity.c - telling a restored box who it is */
 /* Whether box-init of this box can be told who it is. False before version 2 of the protocol: such
  * a box cannot be forked with its processes nor rolled back until it was stopped and started. The
  * box must have a link. */
@@ -354,13 +354,13 @@ int box_tell_identity(struct box *child, const char *parent_name, unsigned index
 int box_tell_restored(
 	struct box *box, enum wire_restored kind, box_done done, void *arg, struct err *err);
 
-/* inside_limits.c - limits of a tree outlive its members */
+/* lineage.c - limits of a tree outlive its members */
 /* child takes the place of parent, with its forks and at most its limits. The caller stores child's
  * row. */
-int inside_promoted(struct box *parent, struct box *child, struct err *err);
+int lineage_promoted(struct box *parent, struct box *child, struct err *err);
 /* Hands the forks of a removed box to the box it was forked from; they may do no more than before.
  * Call it once, while the box can still be found. */
-void inside_box_removed(struct box *box);
+void lineage_box_removed(struct box *box);
 
 /* life.c: sends TERM to all programs and KILL after grace_ms; kills the box when box-init cannot be
  * asked. */

@@ -6,7 +6,7 @@
 #include "core/time/auto.h"
 #include "core/core_internal.h"
 #include "core/limit.h"
-#include "core/inside.h"
+#include "core/lineage.h"
 #include "core/tree.h"
 #include "core/boxnet/network_internal.h"
 #include "base/log.h"

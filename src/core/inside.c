@@ -90,7 +90,7 @@ void inside_free(struct box *box)
 {
 	if (!box->inside)
 		return;
-	inside_telling_drop(box);
+	identity_drop(box);
 	inside_forget(box);
 	loop_timer_free(box->inside->retry);
 	free(box->inside);

@@ -1,9 +1,9 @@
 /* inside_internal.h - a request from inside a box; shared by inside.c (its life), inside_verbs.c
- * (what is done), inside_limits.c (how much) and inside_tell.c (who the box is) */
+ * (what is done), lineage.c (how much) and identity.c (who the box is) */
 #pragma once
 #include "core/core_internal.h"
 #include "core/exec.h"
-#include "core/inside.h"
+#include "core/lineage.h"
 
 struct ask;
 struct piece;
@@ -14,7 +14,7 @@ struct inside {
 	unsigned count;
 	uint64_t seen;	/* the highest number of a request */
 	unsigned links; /* connections to its box-init this daemon had */
-	int64_t tokens; /* thousandths of what may be done; see inside_limits.c */
+	int64_t tokens; /* thousandths of what may be done; see lineage.c */
 	int64_t refill_us;
 	struct telling *telling;
 	struct loop_timer *retry;
@@ -64,15 +64,16 @@ enum { ASK_WORDS_MAX = WIRE_WORDS_MAX };
 /* Does what was asked, or answers why not. */
 void inside_do(struct ask *ask, bool again);
 
-/* inside_limits.c */
-bool inside_is_below(const struct box *box, const struct box *ancestor);
-json_t *inside_below(const struct box *box); /* an object whose keys are their ids; new reference */
+/* lineage.c */
+bool lineage_is_below(const struct box *box, const struct box *ancestor);
+json_t *lineage_below(
+	const struct box *box); /* an object whose keys are their ids; new reference */
 /* The box itself, or one it descends from, that may ask for nothing; NULL: it may. */
-const struct box *inside_forbidden_by(const struct box *box);
+const struct box *lineage_forbidden_by(const struct box *box);
 /* May so much more be done, and for fork, with so many new boxes? The first takes it from the rate
  * if so. */
-int inside_charge(struct box *box, unsigned count, struct err *err);
-int inside_check_fork(struct box *box, unsigned count, struct err *err);
+int lineage_charge(struct box *box, unsigned count, struct err *err);
+int lineage_check_fork(struct box *box, unsigned count, struct err *err);
 
-/* inside_tell.c */
-void inside_telling_drop(struct box *box); /* without a word */
+/* identity.c */
+void identity_drop(struct box *box); /* without a word */

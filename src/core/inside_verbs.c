@@ -102,7 +102,7 @@ static struct box *find_child(struct ask *ask, const char *name, struct err *err
 
 		child = box_find(ask->box->yard, whole, NULL);
 	}
-	if (child && inside_is_below(child, ask->box))
+	if (child && lineage_is_below(child, ask->box))
 		return child;
 	err_set(err, ERR_NOT_FOUND, "this box has no fork '%.80s'", name);
 	err_hint(err, "'box ls' lists them");
@@ -119,7 +119,7 @@ static json_t *text_or_null(const char *text)
 static json_t *children_json(const struct box *box)
 {
 	struct yard *yard = box->yard;
-	_cleanup_json_ json_t *below = inside_below(box);
+	_cleanup_json_ json_t *below = lineage_below(box);
 	json_t *list = json_array();
 
 	for (size_t i = 0; i < yard->box_count; i++) {
@@ -280,8 +280,8 @@ static void do_fork(struct ask *ask, const struct args *args)
 	struct errand *errand;
 
 	if (yard_check_stays(ask->box->yard, &err) < 0 || child_names(ask, args, names, &err) < 0 ||
-		inside_check_fork(ask->box, count, &err) < 0 ||
-		inside_charge(ask->box, count, &err) < 0) {
+		lineage_check_fork(ask->box, count, &err) < 0 ||
+		lineage_charge(ask->box, count, &err) < 0) {
 		ask_fail(ask, &err);
 		return;
 	}
@@ -320,7 +320,7 @@ static void do_snapshot(struct ask *ask, const struct args *args)
 
 	if (args->rest_count && snapshot_name_check(args->rest[0], &err) < 0)
 		return ask_fail(ask, &err);
-	if (inside_charge(ask->box, 1, &err) < 0)
+	if (lineage_charge(ask->box, 1, &err) < 0)
 		return ask_fail(ask, &err);
 	errand = errand_new(ask);
 	errand->json = args->json;
@@ -347,7 +347,7 @@ static void do_rollback(struct ask *ask, const struct args *args)
 {
 	struct err err = ERR_INIT;
 
-	if (yard_check_stays(ask->box->yard, &err) < 0 || inside_charge(ask->box, 1, &err) < 0)
+	if (yard_check_stays(ask->box->yard, &err) < 0 || lineage_charge(ask->box, 1, &err) < 0)
 		return ask_fail(ask, &err);
 	box_rollback(ask->box,
 		&(struct rollback_spec){ .snapshot = args->rest[0],
@@ -431,7 +431,7 @@ static void one_removed(struct box *box, const struct err *err, void *arg)
 
 static void add_tree(json_t *ids, const struct box *top)
 {
-	_cleanup_json_ json_t *below = inside_below(top);
+	_cleanup_json_ json_t *below = lineage_below(top);
 
 	json_object_set_new(ids, top->row.id, json_true());
 	json_object_update(ids, below);
@@ -505,7 +505,7 @@ static int check(const struct ask *ask, const struct verb *verb, bool again, str
 			text_is_utf8(ask->words[0], strlen(ask->words[0])) ? ask->words[0] : "?");
 		return err_hint(err, "see 'box help'");
 	}
-	forbidding = inside_forbidden_by(ask->box);
+	forbidding = lineage_forbidden_by(ask->box);
 	if (forbidding) {
 		err_set(err, ERR_FORBIDDEN, "this box may ask for nothing");
 		return err_hint(err, "from outside, 'box set %s --inside on' allows it",

@@ -78,7 +78,7 @@ void box_finish_removal(struct box *box)
 	waiters = steal_ptr(&box->waiters);
 	removers = steal_ptr(&box->removers);
 	if (!box_is_gone(box)) {
-		inside_box_removed(box);
+		lineage_box_removed(box);
 		yard_event(yard, "box.removed", box, NULL);
 	}
 	err_set(&err, ERR_STATE, "box '%s' was removed meanwhile", box->row.name);
@@ -101,7 +101,7 @@ static void vanish(struct box *box)
 	hidden.name = name; /* frees the name for others */
 	hidden.idempotency = "";
 	hidden.intent = (char *)intent_name(INTENT_GONE);
-	inside_box_removed(box);
+	lineage_box_removed(box);
 	if (store_box_update(box->yard->store, &hidden, STORE_SAFE, &err) < 0)
 		return;
 	yard_event(box->yard, "box.removed", box, NULL);

@@ -499,7 +499,7 @@ static int check(struct box *box, struct forking *forking, struct err *err)
 
 	/* Checked again: several requests may have been accepted at once, each with the room that
 	 * was left. */
-	if (forking->from_inside && inside_check_fork(box, forking->count, err) < 0)
+	if (forking->from_inside && lineage_check_fork(box, forking->count, err) < 0)
 		return -1;
 
 	if (forking->snapshot) {

@@ -108,7 +108,7 @@ static int change_hands(
 	if (box_rename(parent, aside, err) < 0 || box_rename(child, name, err) < 0)
 		return -1;
 	ports_box_added(child);
-	if (inside_promoted(parent, child, err) < 0 || tree_promoted(parent, child, err) < 0)
+	if (lineage_promoted(parent, child, err) < 0 || tree_promoted(parent, child, err) < 0)
 		return -1;
 	network_promoted(parent, child);
 	text_replace(&child->row.origin_box, parent->row.origin_box);

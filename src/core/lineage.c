@@ -1,4 +1,4 @@
-/* inside_limits.c - how deep, how many, how often; see inside.h
+/* lineage.c - how deep, how many, how often; see lineage.h
  *
  * Whatever a box may do is asked of all boxes it descends from as well: the limits of the first one
  * bound the whole tree below it, however its members share the work. Where one of them goes, what
@@ -110,7 +110,7 @@ static struct box *origin_of(const struct box *box)
 	return *box->row.origin_box ? box_find(box->yard, box->row.origin_box, NULL) : NULL;
 }
 
-bool inside_is_below(const struct box *box, const struct box *ancestor)
+bool lineage_is_below(const struct box *box, const struct box *ancestor)
 {
 	for (int i = 0; i < DEPTH_MAX && box; i++) {
 		box = origin_of(box);
@@ -127,7 +127,7 @@ static bool is_child(const struct box *box, const struct box *parent)
 
 /* Boxes are listed oldest first, and a fork is younger than its origin; unless that was promoted,
  * and has older ones below it. So it is looked again until nothing is new. */
-json_t *inside_below(const struct box *box)
+json_t *lineage_below(const struct box *box)
 {
 	struct yard *yard = box->yard;
 	json_t *below = json_object();
@@ -149,7 +149,7 @@ json_t *inside_below(const struct box *box)
 
 static uint64_t count_below(const struct box *box)
 {
-	_cleanup_json_ json_t *below = inside_below(box);
+	_cleanup_json_ json_t *below = lineage_below(box);
 
 	return json_object_size(below);
 }
@@ -193,7 +193,7 @@ static void tighten(struct box *box, const struct inside_limits *most)
 	text_replace(&box->row.fork_limits, now);
 }
 
-int inside_promoted(struct box *parent, struct box *child, struct err *err)
+int lineage_promoted(struct box *parent, struct box *child, struct err *err)
 {
 	struct yard *yard = child->yard;
 	struct inside_limits most = box_inside_limits(parent);
@@ -230,7 +230,7 @@ static struct inside_limits inherited(
 	struct inside_limits of = box_inside_limits(parent), most = box_inside_limits(child);
 	uint64_t below = count_below(parent), shares = MAX(children, (size_t)1);
 
-	most.off = inside_forbidden_by(child) != NULL;
+	most.off = lineage_forbidden_by(child) != NULL;
 	if (child->row.generation > parent->row.generation) {
 		most.depth = depth_left(child);
 		most.count =
@@ -240,7 +240,7 @@ static struct inside_limits inherited(
 	return most;
 }
 
-void inside_box_removed(struct box *box)
+void lineage_box_removed(struct box *box)
 {
 	struct yard *yard = box->yard;
 	size_t children = count_children(box);
@@ -272,7 +272,7 @@ void inside_box_removed(struct box *box)
 
 /* ---- may it? -------------------------------------------------------------------------------- */
 
-const struct box *inside_forbidden_by(const struct box *box)
+const struct box *lineage_forbidden_by(const struct box *box)
 {
 	int depth = 0;
 
@@ -294,7 +294,7 @@ static int refuse(const struct box *asking, const struct box *limited, const cha
 		limited->row.name, key, key);
 }
 
-int inside_check_fork(struct box *box, unsigned count, struct err *err)
+int lineage_check_fork(struct box *box, unsigned count, struct err *err)
 {
 	uint64_t depth = 1;
 
@@ -323,7 +323,7 @@ static void refill(struct inside *inside, uint64_t rate)
 	inside->refill_us = now;
 }
 
-int inside_charge(struct box *box, unsigned count, struct err *err)
+int lineage_charge(struct box *box, unsigned count, struct err *err)
 {
 	int64_t price = (int64_t)count * 1000;
 	int depth = 0;

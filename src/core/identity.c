@@ -1,5 +1,4 @@
-/* inside_tell.c - a box made from a state learns who it is before anybody else speaks to it; see
- * inside.h */
+/* identity.c - a box made from a state learns who it is before anybody else speaks to it */
 #include "core/inside_internal.h"
 #include "base/log.h"
 #include "base/text.h"
@@ -28,7 +27,7 @@ static void telling_free(struct telling *telling)
 	free(telling);
 }
 
-void inside_telling_drop(struct box *box)
+void identity_drop(struct box *box)
 {
 	if (box->inside && box->inside->telling)
 		telling_free(steal_ptr(&box->inside->telling));
@@ -112,7 +111,7 @@ static int tell(struct box *box, enum wire_op op, const struct buf *request, boo
 	struct inside *inside = box_inside(box);
 	struct telling *telling;
 
-	inside_telling_drop(box);
+	identity_drop(box);
 	telling = xnew(struct telling);
 	telling->box = box;
 	telling->done = done;
