@@ -31,6 +31,14 @@ json_t *json_parse(const char *text, size_t len, struct err *err);
 int json_read(json_t *object, const struct json_key *keys, size_t count, struct err *err);
 /* One line, no spaces; yours to free. */
 char *json_text(const json_t *value);
+
+/* The string under key, borrowed; "" when there is none. */
+static inline const char *json_get_text(const json_t *object, const char *key)
+{
+	const char *text = json_string_value(json_object_get(object, key));
+
+	return text ? text : "";
+}
 /* Text from inside a box as JSON: bytes that are not UTF-8 become '?'. */
 json_t *json_from_box(const char *text);
 json_t *json_time_us(uint64_t us);     /* RFC 3339, or null for 0 */

@@ -1,7 +1,6 @@
 /* box.c - a box as the daemon holds it: its row, its place in the list, its JSON */
 #include "core/core_internal.h"
 #include "core/limit.h"
-#include "core/lineage.h"
 #include "core/boxnet/meters.h"
 #include "core/boxnet/network_internal.h"
 #include "core/output_internal.h"
@@ -108,7 +107,8 @@ void box_free(struct box *box)
 	seed_cancel(box);
 	end_states(box);
 	output_forget(box);
-	inside_free(box);
+	identity_drop(box);
+	asks_free(box);
 	wake_done(box);
 	idle_done(box);
 	box_disconnect(box);

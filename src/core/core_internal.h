@@ -7,6 +7,7 @@
 #include "core/drivers.h"
 #include "core/time/idle.h"
 #include "core/intent.h"
+#include "core/lineage.h"
 #include "core/operation.h"
 #include "core/yard.h"
 #include "engine/groups.h"
@@ -108,8 +109,10 @@ struct box {
 		json_t *names;
 		struct err problem;
 	} restore;
-	struct inside *inside; /* requests from inside the box; NULL: none yet. See inside.c */
-	json_t *exec_who;      /* exec id → who started it; or NULL; see asker.h */
+	struct asks *asks;	 /* requests from inside the box; NULL: none yet. See ask.c */
+	struct telling *telling; /* box-init is being told who it is; see identity.c */
+	struct fork_rate fork_rate;
+	json_t *exec_who; /* exec id → who started it; or NULL; see asker.h */
 	/* who asked for the current operation, see asker.h; "": nobody */
 	char asked_by[ASKER_WHO_SIZE];
 	struct waiter *waiters;
@@ -127,6 +130,13 @@ struct event_feed {
 	void *arg;
 	struct event_feed *next;
 	bool dead; /* freed while events were being delivered */
+};
+
+struct ask_ops;
+/* Who answers the asks of boxes; see ask.h. */
+struct ask_door {
+	const struct ask_ops *ops; /* NULL: nobody */
+	void *arg;
 };
 
 struct image;
@@ -157,6 +167,7 @@ struct yard {
 		char *profile;
 		unsigned times;	  /* how many times in a row it was asked for */
 	} spare_kind, other_kind; /* the kind that is kept, and the one asked for instead lately */
+	struct ask_door ask_door;
 	struct event_feed *feeds;
 	unsigned feeding;
 	struct loop_timer *idle;
@@ -185,13 +196,6 @@ struct yard {
 	void *purge_arg;
 	struct err purge_err;
 };
-
-static inline const char *json_get_text(const json_t *object, const char *key)
-{
-	const char *text = json_string_value(json_object_get(object, key));
-
-	return text ? text : "";
-}
 
 /* events.c: like yard_event, in the name of who; NULL: of the asker. */
 void yard_event_by(
@@ -328,14 +332,16 @@ bool box_run_command(struct box *box);
 /* rate limit: one tree of boxes cannot flood the event log */
 bool box_event_allowed(struct box *box);
 
-/* inside.c */
-void inside_link_ready(struct box *box);
-void inside_request(struct box *box, const struct wire_request *request);
-void inside_pump(struct box *box);   /* sends answers that are waiting */
-void inside_forget(struct box *box); /* drops all requests: box-init was replaced or has ended */
-void inside_free(struct box *box);
+/* ask.c */
+void asks_link_ready(struct box *box);
+void asks_request(struct box *box, const struct wire_request *request);
+void asks_pump(struct box *box);       /* sends answers that are waiting */
+void asks_forget(struct box *box);     /* drops all requests: box-init has ended */
+void asks_start_anew(struct box *box); /* the same: box-init counts from another number */
+void asks_free(struct box *box);
 
 /* identity.c - telling a restored box who it is */
+void identity_drop(struct box *box); /* without a word */
 /* Whether box-init of this box can be told who it is. False before version 2 of the protocol: such
  * a box cannot be forked with its processes nor rolled back until it was stopped and started. The
  * box must have a link. */

@@ -1,5 +1,5 @@
 /* identity.c - a box made from a state learns who it is before anybody else speaks to it */
-#include "core/inside_internal.h"
+#include "core/core_internal.h"
 #include "base/log.h"
 #include "base/text.h"
 #include "loop/loop.h"
@@ -29,8 +29,8 @@ static void telling_free(struct telling *telling)
 
 void identity_drop(struct box *box)
 {
-	if (box->inside && box->inside->telling)
-		telling_free(steal_ptr(&box->inside->telling));
+	if (box->telling)
+		telling_free(steal_ptr(&box->telling));
 }
 
 static void telling_over(struct telling *telling, const struct err *why)
@@ -40,12 +40,12 @@ static void telling_over(struct telling *telling, const struct err *why)
 	void *arg = telling->arg;
 	struct err err = why ? *why : (struct err)ERR_INIT;
 
-	box->inside->telling = NULL;
+	box->telling = NULL;
 	telling_free(telling);
 	if (why)
 		err_wrap(&err, "tell '%s' who it is", box->row.name);
 	else
-		inside_pump(box);
+		asks_pump(box);
 	if (done)
 		done(box, why ? &err : NULL, arg);
 }
@@ -108,7 +108,6 @@ static int tell(struct box *box, enum wire_op op, const struct buf *request, boo
 	static const struct chan_ops ops = {
 		.on_reply = on_told, .on_error = on_tell_error, .on_closed = on_tell_closed
 	};
-	struct inside *inside = box_inside(box);
 	struct telling *telling;
 
 	identity_drop(box);
@@ -123,11 +122,9 @@ static int tell(struct box *box, enum wire_op op, const struct buf *request, boo
 	}
 	telling->timer = loop_timer_new(box->yard->loop, on_tell_late, telling);
 	loop_timer_start(telling->timer, TELL_MS);
-	inside->telling = telling;
-	if (forget) {
-		inside_forget(box);
-		inside->seen = 0;
-	}
+	box->telling = telling;
+	if (forget)
+		asks_start_anew(box);
 	return 0;
 }
 

@@ -2,14 +2,103 @@
  *
  * A box sees itself and the boxes below it. To everything else the answer is the one for a box that
  * is not there, so that nobody learns names by asking. */
-#include "core/inside_internal.h"
-#include "core/tree_internal.h"
+#include "core/inside.h"
+#include "core/ask.h"
+#include "core/lineage.h"
 #include "core/time/timeline.h"
+#include "core/yard.h"
+#include "base/alloc.h"
+#include "base/buf.h"
 #include "base/strv.h"
 #include "base/text.h"
+#include <signal.h>
+#include <stdarg.h>
 #include <stdio.h>
 
 enum { EVENT_WORDS = 16, EVENT_WORD_BYTES = 200 };
+
+static struct yard *yard_of(const struct ask *ask)
+{
+	return box_get_yard(ask_get_box(ask));
+}
+
+/* ---- answers -------------------------------------------------------------------------------- */
+
+static void __attribute__((format(printf, 2, 3))) ask_outf(struct ask *ask, const char *fmt, ...)
+{
+	_cleanup_free_ char *text = NULL;
+	va_list args;
+
+	va_start(args, fmt);
+	if (vasprintf(&text, fmt, args) < 0)
+		text = NULL;
+	va_end(args);
+	if (text)
+		ask_out(ask, text, strlen(text));
+}
+
+static void ask_json(struct ask *ask, const json_t *value)
+{
+	_cleanup_free_ char *text = json_dumps(value, JSON_INDENT(2));
+
+	if (text)
+		ask_outf(ask, "%s\n", text);
+}
+
+/* A box does not name itself, and has few of the commands there are outside. */
+static void advise(const struct box *box, struct err *err)
+{
+	static const char *const own[] = { "timeline", "snapshot" };
+	_cleanup_free_ char *hint = xstrdup(err->hint);
+
+	if (!strstr(hint, "'box ") || strstr(hint, "from outside"))
+		return;
+	for (size_t i = 0; i < ARRAY_LEN(own); i++) {
+		_cleanup_free_ char *named = xasprintf("'box %s %s'", own[i], box_get_name(box));
+
+		if (text_has_prefix(hint, named)) {
+			err_hint(err, "'box %s'%s", own[i], hint + strlen(named));
+			return;
+		}
+	}
+	if (err->kind == ERR_EXISTS)
+		err_hint(err, "choose another name");
+	else
+		err_hint(err, "from outside: %s", hint);
+}
+
+/* For an error whose hint was meant for people outside. */
+static void ask_fail_outer(struct ask *ask, const struct err *err)
+{
+	struct err told = *err;
+
+	advise(ask_get_box(ask), &told);
+	ask_fail(ask, &told);
+}
+
+/* For a verb that goes on when its asker, or its box, is gone. */
+struct errand {
+	struct yard *yard;
+	uint64_t serial; /* of the ask */
+	bool json;
+	unsigned left;	/* parts that are not over */
+	struct err err; /* the first failure among them */
+};
+
+static struct errand *errand_new(struct ask *ask)
+{
+	struct errand *errand = xnew(struct errand);
+
+	errand->yard = yard_of(ask);
+	errand->serial = ask_get_serial(ask);
+	return errand;
+}
+
+/* NULL: nobody waits any more. */
+static struct ask *errand_find(const struct errand *errand)
+{
+	return ask_find(errand->yard, errand->serial);
+}
 
 /* ---- words ---------------------------------------------------------------------------------- */
 
@@ -94,72 +183,28 @@ static int args_read(char **words, unsigned allowed, size_t least, size_t most, 
 
 static struct box *find_child(struct ask *ask, const char *name, struct err *err)
 {
-	struct box *child = box_find(ask->box->yard, name, NULL);
+	struct box *child = box_find(yard_of(ask), name, NULL);
 
 	/* The name it was asked for by: forks get ours before theirs. */
 	if (!child) {
-		_cleanup_free_ char *whole = xasprintf("%s-%s", ask->box->row.name, name);
+		_cleanup_free_ char *whole =
+			xasprintf("%s-%s", box_get_name(ask_get_box(ask)), name);
 
-		child = box_find(ask->box->yard, whole, NULL);
+		child = box_find(yard_of(ask), whole, NULL);
 	}
-	if (child && lineage_is_below(child, ask->box))
+	if (child && lineage_is_below(child, ask_get_box(ask)))
 		return child;
 	err_set(err, ERR_NOT_FOUND, "this box has no fork '%.80s'", name);
 	err_hint(err, "'box ls' lists them");
 	return NULL;
 }
 
-static json_t *text_or_null(const char *text)
-{
-	return *text ? json_string(text) : json_null();
-}
-
 /* ---- info, ls, timeline --------------------------------------------------------------------- */
 
-static json_t *children_json(const struct box *box)
-{
-	struct yard *yard = box->yard;
-	_cleanup_json_ json_t *below = lineage_below(box);
-	json_t *list = json_array();
-
-	for (size_t i = 0; i < yard->box_count; i++) {
-		const struct box *child = yard->boxes[i];
-
-		if (!json_object_get(below, child->row.id))
-			continue;
-		json_array_append_new(
-			list, json_pack("{s:s,s:s,s:s,s:b}", "id", child->row.id, "name",
-				      child->row.name, "state", box_state_name(child->state),
-				      "direct", !strcmp(child->row.origin_box, box->row.id)));
-	}
-	return list;
-}
-
-/* What it may know of itself: nothing of the host, and nothing of other boxes but the name of its
- * origin. */
 static void do_info(struct ask *ask, const struct args *args)
 {
-	const struct box *box = ask->box;
-	const struct box_row *row = &box->row;
-	const struct box *parent = box_find(box->yard, row->origin_box, NULL);
-	struct limits all = tree_limits(box->tree);
-	_cleanup_json_ json_t *info = json_pack(
-		"{s:s,s:s,s:s,s:s,s:s,s:s,s:{s:I,s:I,s:I,s:I},s:o,s:I,s:o,s:o,s:o}", "id", row->id,
-		"name", row->name, "state", box_state_name(box->state), "image", row->image_name,
-		"driver", row->driver, "profile", row->profile, "limits", "cpu_milli",
-		(json_int_t)row->cpu_milli, "memory", (json_int_t)row->memory_bytes, "disk",
-		(json_int_t)row->disk_bytes, "pids", (json_int_t)row->pids, "parent",
-		text_or_null(parent ? parent->row.name : ""), "generation",
-		(json_int_t)row->generation, "position", text_or_null(row->position), "inside",
-		box_inside_json(box), "children", children_json(box));
+	_cleanup_json_ json_t *info = lineage_self_json(ask_get_box(ask));
 
-	/* What it and all that came out of one box with it may use together. */
-	if (box->tree->recorded)
-		json_object_set_new(info, "tree",
-			json_pack("{s:I,s:I,s:I,s:I}", "boxes",
-				(json_int_t)tree_count(box->tree, box->yard), "cpu_milli",
-				(json_int_t)all.cpu_milli, "memory", (json_int_t)all.memory_bytes,
-				"pids", (json_int_t)all.pids));
 	(void)args;
 	ask_json(ask, info);
 	ask_done(ask, 0);
@@ -167,7 +212,7 @@ static void do_info(struct ask *ask, const struct args *args)
 
 static void do_ls(struct ask *ask, const struct args *args)
 {
-	_cleanup_json_ json_t *children = children_json(ask->box);
+	_cleanup_json_ json_t *children = lineage_below_json(ask_get_box(ask));
 	struct buf out = BUF_INIT;
 	json_t *child;
 	size_t i;
@@ -189,7 +234,7 @@ static void do_ls(struct ask *ask, const struct args *args)
 
 static void do_timeline(struct ask *ask, const struct args *args)
 {
-	_cleanup_json_ json_t *line = box_timeline_json(ask->box);
+	_cleanup_json_ json_t *line = box_timeline_json(ask_get_box(ask));
 	struct buf out = BUF_INIT;
 	json_t *snapshot;
 	size_t i;
@@ -215,7 +260,7 @@ static void do_timeline(struct ask *ask, const struct args *args)
  * own. */
 static int child_names(struct ask *ask, const struct args *args, json_t *ret, struct err *err)
 {
-	const char *own = ask->box->row.name;
+	const char *own = box_get_name(ask_get_box(ask));
 	size_t len = strlen(own);
 
 	for (size_t i = 0; i < args->rest_count; i++) {
@@ -225,7 +270,7 @@ static int child_names(struct ask *ask, const struct args *args, json_t *ret, st
 
 		if (name_check("box name", name, err) < 0)
 			return -1;
-		if (box_lookup(ask->box->yard, name))
+		if (box_name_is_taken(yard_of(ask), name))
 			return err_set(err, ERR_EXISTS, "there is a box '%s' already", name);
 		json_array_append_new(ret, json_string(name));
 	}
@@ -279,15 +324,15 @@ static void do_fork(struct ask *ask, const struct args *args)
 	struct err err = ERR_INIT;
 	struct errand *errand;
 
-	if (yard_check_stays(ask->box->yard, &err) < 0 || child_names(ask, args, names, &err) < 0 ||
-		lineage_check_fork(ask->box, count, &err) < 0 ||
-		lineage_charge(ask->box, count, &err) < 0) {
+	if (yard_check_stays(yard_of(ask), &err) < 0 || child_names(ask, args, names, &err) < 0 ||
+		lineage_check_fork(ask_get_box(ask), count, &err) < 0 ||
+		lineage_charge(ask_get_box(ask), count, &err) < 0) {
 		ask_fail(ask, &err);
 		return;
 	}
 	errand = errand_new(ask);
 	errand->json = args->json;
-	box_fork(ask->box,
+	box_fork(ask_get_box(ask),
 		&(struct fork_spec){ .snapshot = args->from,
 			.names = names,
 			.count = count,
@@ -320,11 +365,11 @@ static void do_snapshot(struct ask *ask, const struct args *args)
 
 	if (args->rest_count && snapshot_name_check(args->rest[0], &err) < 0)
 		return ask_fail(ask, &err);
-	if (lineage_charge(ask->box, 1, &err) < 0)
+	if (lineage_charge(ask_get_box(ask), 1, &err) < 0)
 		return ask_fail(ask, &err);
 	errand = errand_new(ask);
 	errand->json = args->json;
-	box_snapshot(ask->box,
+	box_snapshot(ask_get_box(ask),
 		&(struct snapshot_spec){
 			.name = args->rest[0], .cause = "inside", .disk_only = args->disk_only },
 		snapshot_done, errand);
@@ -347,9 +392,10 @@ static void do_rollback(struct ask *ask, const struct args *args)
 {
 	struct err err = ERR_INIT;
 
-	if (yard_check_stays(ask->box->yard, &err) < 0 || lineage_charge(ask->box, 1, &err) < 0)
+	if (yard_check_stays(yard_of(ask), &err) < 0 ||
+		lineage_charge(ask_get_box(ask), 1, &err) < 0)
 		return ask_fail(ask, &err);
-	box_rollback(ask->box,
+	box_rollback(ask_get_box(ask),
 		&(struct rollback_spec){ .snapshot = args->rest[0],
 			.disk_only = args->disk_only,
 			.from_inside = true },
@@ -373,7 +419,7 @@ static void on_exec_done(
 	struct ask *ask = arg;
 
 	(void)exec;
-	ask->exec = NULL;
+	ask_set_data(ask, NULL);
 	if (end)
 		ask_done(ask, (int)end->exit_code);
 	else
@@ -383,17 +429,20 @@ static void on_exec_done(
 static void start_exec(struct ask *ask, struct box *child, const char *const *argv)
 {
 	static const struct exec_ops ops = { .on_output = on_exec_output, .on_done = on_exec_done };
+	struct exec *exec;
 	struct err err = ERR_INIT;
 
 	if (exec_start(child, &(struct exec_spec){ .argv = argv, .no_snapshot = true }, &ops, ask,
-		    &ask->exec, &err) < 0)
+		    &exec, &err) < 0)
 		ask_fail_outer(ask, &err);
+	else
+		ask_set_data(ask, exec);
 }
 
 /* The words of the program: behind the child's name, and a -- if there is one. */
 static const char *const *program_of(struct ask *ask)
 {
-	char **at = ask->words + 1;
+	char **at = ask_get_words(ask) + 1;
 
 	at += strcmp(*at, "--") ? 1 : 2;
 	return (const char *const *)(*at && !strcmp(*at, "--") ? at + 1 : at);
@@ -433,7 +482,7 @@ static void add_tree(json_t *ids, const struct box *top)
 {
 	_cleanup_json_ json_t *below = lineage_below(top);
 
-	json_object_set_new(ids, top->row.id, json_true());
+	json_object_set_new(ids, box_get_id(top), json_true());
 	json_object_update(ids, below);
 }
 
@@ -441,7 +490,7 @@ static void add_tree(json_t *ids, const struct box *top)
  * nobody. */
 static void do_rm(struct ask *ask, const struct args *args)
 {
-	struct yard *yard = ask->box->yard;
+	struct yard *yard = yard_of(ask);
 	_cleanup_json_ json_t *ids = json_object();
 	struct errand *errand;
 	struct err err = ERR_INIT;
@@ -483,7 +532,7 @@ static const struct verb {
 	{ "fork", do_fork, ARG_JSON | ARG_COUNT | ARG_FROM, 0, FORKS_MAX, false },
 	{ "snapshot", do_snapshot, ARG_JSON | ARG_DISK_ONLY, 0, 1, false },
 	{ "rollback", do_rollback, ARG_DISK_ONLY, 0, 1, false },
-	{ "exec", do_exec, ARG_PROGRAM, 2, ASK_WORDS_MAX, false },
+	{ "exec", do_exec, ARG_PROGRAM, 2, SIZE_MAX, false },
 	{ "rm", do_rm, 0, 1, FORKS_MAX, false },
 };
 
@@ -498,18 +547,19 @@ static const struct verb *verb_find(const char *name)
 static int check(const struct ask *ask, const struct verb *verb, bool again, struct args *args,
 	struct err *err)
 {
+	char **words = ask_get_words(ask);
 	const struct box *forbidding;
 
 	if (!verb) {
 		err_set(err, ERR_INVALID, "'%.40s' cannot be asked for from inside a box",
-			text_is_utf8(ask->words[0], strlen(ask->words[0])) ? ask->words[0] : "?");
+			text_is_utf8(words[0], strlen(words[0])) ? words[0] : "?");
 		return err_hint(err, "see 'box help'");
 	}
-	forbidding = lineage_forbidden_by(ask->box);
+	forbidding = lineage_forbidden_by(ask_get_box(ask));
 	if (forbidding) {
 		err_set(err, ERR_FORBIDDEN, "this box may ask for nothing");
 		return err_hint(err, "from outside, 'box set %s --inside on' allows it",
-			forbidding->row.name);
+			box_get_name(forbidding));
 	}
 	if (again && !verb->harmless) {
 		err_set(err, ERR_UNAVAILABLE,
@@ -518,17 +568,18 @@ static int check(const struct ask *ask, const struct verb *verb, bool again, str
 			"is not known");
 		return err_hint(err, "'box ls' and 'box timeline' tell");
 	}
-	return args_read(ask->words, verb->allowed, verb->least, verb->most, args, err);
+	return args_read(words, verb->allowed, verb->least, verb->most, args, err);
 }
 
 /* The words as they may be shown; those of a program are its own business. */
 static json_t *words_json(const struct ask *ask)
 {
+	char **words = ask_get_words(ask);
 	json_t *list = json_array();
-	size_t most = !strcmp(ask->words[0], "exec") ? 4 : EVENT_WORDS;
+	size_t most = !strcmp(words[0], "exec") ? 4 : EVENT_WORDS;
 
-	for (size_t i = 1; ask->words[i] && i < most; i++) {
-		const char *word = ask->words[i];
+	for (size_t i = 1; words[i] && i < most; i++) {
+		const char *word = words[i];
 		bool fits = strlen(word) <= EVENT_WORD_BYTES && text_is_utf8(word, strlen(word));
 
 		json_array_append_new(list, json_string(fits ? word : "(…)"));
@@ -539,22 +590,20 @@ static json_t *words_json(const struct ask *ask)
 static void tell_event(struct ask *ask, const struct verb *verb, const struct err *refused)
 {
 	_cleanup_free_ char *type = xasprintf("inside.%s", verb ? verb->name : "unknown");
-	json_t *data;
+	json_t *data = json_pack("{s:o}", "args", words_json(ask));
 
-	if (!box_event_allowed(ask->box))
-		return;
-	data = json_pack("{s:o}", "args", words_json(ask));
 	if (refused)
 		json_object_set_new(data, "refused", json_string(refused->message));
-	yard_event(ask->box->yard, type, ask->box, data);
+	ask_event(ask, type, data);
 }
 
-void inside_do(struct ask *ask, bool again)
+static void on_begin(struct ask *ask, bool again, void *arg)
 {
 	_cleanup_(args_done) struct args args = { 0 };
-	const struct verb *verb = verb_find(ask->words[0]);
+	const struct verb *verb = verb_find(ask_get_words(ask)[0]);
 	struct err err = ERR_INIT;
 
+	(void)arg;
 	if (check(ask, verb, again, &args, &err) < 0) {
 		tell_event(ask, verb, &err);
 		ask_fail(ask, &err);
@@ -562,4 +611,36 @@ void inside_do(struct ask *ask, bool again)
 	}
 	tell_event(ask, verb, NULL);
 	verb->run(ask, &args);
+}
+
+static void on_relayed(struct ask *ask, size_t len, void *arg)
+{
+	(void)arg;
+	if (ask_get_data(ask))
+		exec_consumed(ask_get_data(ask), len);
+}
+
+/* A program in a child that runs for whoever asked is ended with him, as by a closed terminal. */
+static void on_gone(struct ask *ask, enum ask_end end, void *arg)
+{
+	struct exec *exec = ask_get_data(ask);
+
+	(void)arg;
+	if (exec && end == ASK_CANCELLED)
+		exec_signal(exec, SIGTERM);
+	exec_close(exec);
+}
+
+void inside_open(struct yard *yard)
+{
+	static const struct ask_ops ops = {
+		.begin = on_begin, .relayed = on_relayed, .gone = on_gone
+	};
+
+	asks_serve(yard, &ops, NULL);
+}
+
+void inside_close(struct yard *yard)
+{
+	asks_serve(yard, NULL, NULL);
 }

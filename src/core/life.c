@@ -102,7 +102,7 @@ void box_ended(struct box *box, const char *reason, const char *detail)
 		box->row.end_detail);
 	box_capture_cancel(box, &gone);
 	output_write(box);
-	inside_forget(box);
+	asks_forget(box);
 	box_let_go(box);
 	box->stopped_for = NULL;
 	box->row.ended_us = clock_wall_us();

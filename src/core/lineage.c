@@ -4,7 +4,7 @@
  * bound the whole tree below it, however its members share the work. Where one of them goes, what
  * it bounded is not free: a promoted box takes its place, else its forks divide what it had
  * left. */
-#include "core/inside_internal.h"
+#include "core/lineage.h"
 #include "core/tree_internal.h"
 #include "base/clock.h"
 #include "base/log.h"
@@ -270,6 +270,57 @@ void lineage_box_removed(struct box *box)
 	tree_box_removed(box);
 }
 
+/* ---- what a box may know ------------------------------------------------------------------- */
+
+json_t *lineage_below_json(const struct box *box)
+{
+	struct yard *yard = box->yard;
+	_cleanup_json_ json_t *below = lineage_below(box);
+	json_t *list = json_array();
+
+	for (size_t i = 0; i < yard->box_count; i++) {
+		const struct box *child = yard->boxes[i];
+
+		if (!json_object_get(below, child->row.id))
+			continue;
+		json_array_append_new(
+			list, json_pack("{s:s,s:s,s:s,s:b}", "id", child->row.id, "name",
+				      child->row.name, "state", box_state_name(child->state),
+				      "direct", !strcmp(child->row.origin_box, box->row.id)));
+	}
+	return list;
+}
+
+static json_t *text_or_null(const char *text)
+{
+	return *text ? json_string(text) : json_null();
+}
+
+json_t *lineage_self_json(const struct box *box)
+{
+	const struct box_row *row = &box->row;
+	const struct box *parent = box_find(box->yard, row->origin_box, NULL);
+	struct limits all = tree_limits(box->tree);
+	json_t *info = json_pack(
+		"{s:s,s:s,s:s,s:s,s:s,s:s,s:{s:I,s:I,s:I,s:I},s:o,s:I,s:o,s:o,s:o}", "id", row->id,
+		"name", row->name, "state", box_state_name(box->state), "image", row->image_name,
+		"driver", row->driver, "profile", row->profile, "limits", "cpu_milli",
+		(json_int_t)row->cpu_milli, "memory", (json_int_t)row->memory_bytes, "disk",
+		(json_int_t)row->disk_bytes, "pids", (json_int_t)row->pids, "parent",
+		text_or_null(parent ? parent->row.name : ""), "generation",
+		(json_int_t)row->generation, "position", text_or_null(row->position), "inside",
+		box_inside_json(box), "children", lineage_below_json(box));
+
+	/* What it and all that came out of one box with it may use together. */
+	if (box->tree->recorded)
+		json_object_set_new(info, "tree",
+			json_pack("{s:I,s:I,s:I,s:I}", "boxes",
+				(json_int_t)tree_count(box->tree, box->yard), "cpu_milli",
+				(json_int_t)all.cpu_milli, "memory", (json_int_t)all.memory_bytes,
+				"pids", (json_int_t)all.pids));
+	return info;
+}
+
 /* ---- may it? -------------------------------------------------------------------------------- */
 
 const struct box *lineage_forbidden_by(const struct box *box)
@@ -312,15 +363,15 @@ int lineage_check_fork(struct box *box, unsigned count, struct err *err)
 	return 0;
 }
 
-static void refill(struct inside *inside, uint64_t rate)
+static void refill(struct fork_rate *of, uint64_t rate)
 {
 	int64_t now = clock_mono_us(), most = (int64_t)rate * 1000;
-	int64_t passed = MIN(now - inside->refill_us, (int64_t)MINUTE_US);
+	int64_t passed = MIN(now - of->refill_us, (int64_t)MINUTE_US);
 
-	inside->tokens += passed * most / MINUTE_US;
-	if (inside->tokens > most || !inside->refill_us)
-		inside->tokens = most;
-	inside->refill_us = now;
+	of->tokens += passed * most / MINUTE_US;
+	if (of->tokens > most || !of->refill_us)
+		of->tokens = most;
+	of->refill_us = now;
 }
 
 int lineage_charge(struct box *box, unsigned count, struct err *err)
@@ -331,13 +382,13 @@ int lineage_charge(struct box *box, unsigned count, struct err *err)
 	for (struct box *at = box; at && depth < DEPTH_MAX; at = origin_of(at), depth++) {
 		uint64_t rate = box_inside_limits(at).rate;
 
-		refill(box_inside(at), rate);
-		if (at->inside->tokens < price)
+		refill(&at->fork_rate, rate);
+		if (at->fork_rate.tokens < price)
 			return refuse(box, at, "rate", rate,
 				"too many forks, snapshots and rollbacks a minute", err);
 	}
 	depth = 0;
 	for (struct box *at = box; at && depth < DEPTH_MAX; at = origin_of(at), depth++)
-		at->inside->tokens -= price;
+		at->fork_rate.tokens -= price;
 	return 0;
 }

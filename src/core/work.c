@@ -157,7 +157,7 @@ static void on_link_event(
 static void on_link_request(struct link *link, const struct wire_request *request, void *arg)
 {
 	(void)link;
-	inside_request(arg, request);
+	asks_request(arg, request);
 }
 
 /* Reports programs that ended while no daemon ran. An event is written after what it reports, so a
@@ -211,7 +211,7 @@ static void on_link_ready(struct link *link, void *arg)
 	box->reconnects = 0;
 	if (box->timer && (box->state == BOX_CREATING || box->state == BOX_STARTING))
 		loop_timer_stop(box->timer);
-	inside_link_ready(box);
+	asks_link_ready(box);
 	if (box->spare)
 		return;
 	if (box->catch_up)

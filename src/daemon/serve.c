@@ -8,6 +8,7 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "conf/conf.h"
+#include "core/inside.h"
 #include "core/time/timeline.h"
 #include "core/yard.h"
 #include "http/server.h"
@@ -212,6 +213,18 @@ static void close_auth(void *arg)
 	auth_free(((struct daemon *)arg)->auth);
 }
 
+static int start_inside(void *arg, struct err *err)
+{
+	(void)err;
+	inside_open(((struct daemon *)arg)->yard);
+	return 0;
+}
+
+static void close_inside(void *arg)
+{
+	inside_close(((struct daemon *)arg)->yard);
+}
+
 static int start_ingress(void *arg, struct err *err)
 {
 	struct daemon *daemon = arg;
@@ -315,6 +328,7 @@ static const struct part parts[] = {
 	{ .name = "loop", .start = start_loop, .close = close_loop },
 	{ .name = "yard", .start = start_yard, .close = close_yard },
 	{ .name = "auth", .start = start_auth, .close = close_auth },
+	{ .name = "inside", .start = start_inside, .close = close_inside },
 	{ .name = "box URLs",
 		.start = start_ingress,
 		.attach = attach_ingress,

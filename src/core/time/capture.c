@@ -9,7 +9,6 @@
  * A box that does not run, or whose disk alone is wanted, has no capture: it is frozen while its
  * disk is copied. */
 #include "core/core_internal.h"
-#include "core/lineage.h"
 #include "core/boxnet/network_internal.h"
 #include "base/alloc.h"
 #include "base/clock.h"

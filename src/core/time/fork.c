@@ -12,7 +12,7 @@
  * A child is a box of its own from the first moment: nothing of it depends on the parent. What
  * fails takes one child with it, and is told with its name. */
 #include "core/core_internal.h"
-#include "core/inside_internal.h"
+#include "core/lineage.h"
 #include "core/boxnet/network_internal.h"
 #include "core/time/timeline.h"
 #include "core/tree_internal.h"

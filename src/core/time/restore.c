@@ -3,7 +3,6 @@
  * The state must be unpacked first, and is held until the box runs. After box-init's hello it is
  * told what happened (guest/self.c): a fork gets its new identity before anybody can talk to it. */
 #include "core/core_internal.h"
-#include "core/lineage.h"
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/file.h"
