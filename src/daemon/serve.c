@@ -8,11 +8,11 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "conf/conf.h"
-#include "core/inside.h"
 #include "core/time/timeline.h"
 #include "core/yard.h"
 #include "http/server.h"
 #include "ingress/ingress.h"
+#include "inside/inside.h"
 #include "loop/loop.h"
 #include <errno.h>
 #include <fcntl.h>

@@ -1,8 +1,8 @@
-/* inside_verbs.c - what can be asked from inside a box; see inside.h
+/* verbs.c - what can be asked from inside a box; see inside.h
  *
  * A box sees itself and the boxes below it. To everything else the answer is the one for a box that
  * is not there, so that nobody learns names by asking. */
-#include "core/inside.h"
+#include "inside/inside.h"
 #include "core/ask.h"
 #include "core/lineage.h"
 #include "core/time/timeline.h"

@@ -1,6 +1,6 @@
 /* inside.h - the front door for programs inside a box: what `box` there can ask for
  *
- * It calls the verbs of core for the box that asks (core/ask.h), within what lineage.h allows. Every
+ * It calls the verbs of core for the box that asks (core/ask.h), within what lineage.h allows. Each
  * request is an event, "inside.VERB". */
 #pragma once
 
