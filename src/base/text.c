@@ -413,14 +413,20 @@ void random_bytes(void *out, size_t len)
 void random_id(char *out, size_t len)
 {
 	static const char alphabet[] = "abcdefghijklmnopqrstuvwxyz0123456789";
+	uint8_t bytes[16];
+	size_t at = sizeof bytes;
 
 	for (size_t i = 0; i < len; i++) {
-		uint8_t byte;
 		unsigned count = i ? 36 : 26;
+		uint8_t byte;
 
-		do
-			random_bytes(&byte, 1);
-		while (byte >= 256 / count * count);
+		do {
+			if (at == sizeof bytes) {
+				random_bytes(bytes, sizeof bytes);
+				at = 0;
+			}
+			byte = bytes[at++];
+		} while (byte >= 256 / count * count);
 		out[i] = alphabet[byte % count];
 	}
 	out[len] = '\0';

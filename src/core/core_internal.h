@@ -200,6 +200,7 @@ struct yard {
 /* events.c: like yard_event, in the name of who; NULL: of the asker. */
 void yard_event_by(
 	struct yard *yard, const char *type, struct box *box, const char *who, json_t *data);
+void events_close(struct yard *yard);
 
 /* box.c */
 struct box *box_new(struct yard *yard, const struct box_row *row); /* takes the row's strings */

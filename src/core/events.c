@@ -4,6 +4,17 @@
 #include "core/tree.h"
 #include "base/clock.h"
 #include "base/log.h"
+#include "loop/loop.h"
+
+static void settle(void *arg)
+{
+	store_settle(arg);
+}
+
+void events_close(struct yard *yard)
+{
+	loop_undefer(yard->loop, settle, yard->store);
+}
 
 void yard_event(struct yard *yard, const char *type, struct box *box, json_t *data)
 {
@@ -19,7 +30,7 @@ void yard_event_by(
 	uint64_t offset = 0;
 	char when[CLOCK_RFC3339_MAX];
 	struct err err = ERR_INIT;
-
+	bool first = !store_is_gathering(yard->store);
 	struct event_row row = { .type = type, .data = data, .at_us = now };
 
 	if (box) {
@@ -35,6 +46,8 @@ void yard_event_by(
 		log_error("cannot record an event", kv_str("type", type), kv_err(&err));
 		return;
 	}
+	if (first)
+		loop_defer(yard->loop, settle, yard->store);
 	log_debug("event", kv_str("type", type), kv_str("box", box ? box->row.id : ""),
 		kv_str("who", row.who));
 	if (!yard->feeds)

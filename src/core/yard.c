@@ -242,6 +242,7 @@ void yard_close(struct yard *yard)
 	checkpoints_close(yard->checkpoints);
 	images_close(yard->images);
 	close_pool(yard);
+	events_close(yard);
 	store_close(yard->store);
 	free(yard);
 }

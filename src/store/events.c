@@ -16,7 +16,7 @@ int store_event_add(
 	_cleanup_free_ char *text = event->data ? json_text(event->data) : NULL;
 	sqlite3_stmt *stmt = store_stmt(store, SQL_EVENT_ADD, err);
 
-	if (!stmt)
+	if (!stmt || store_gather(store, err) < 0)
 		return -1;
 	sqlite3_bind_int64(stmt, 1, event->at_us);
 	store_bind_text(stmt, 2, event->type);

@@ -7,6 +7,10 @@
  * known at BEGIN; a second connection in FULL mode would need a second set of statements. The
  * effect is the same: pages, then one sync.
  *
+ * Events are gathered: those of one turn of the daemon's loop are one commit, which is made before
+ * the loop waits again, and before anything else is written. A program that is run is two events;
+ * each commit writes a page of the table and one of each of its indexes.
+ *
  * The log is copied into the database (two syncs) when the daemon has nothing else to do, by
  * store_idle(); only a log that has grown very large is copied in the middle of things.
  *
@@ -186,8 +190,11 @@ static int sync_log(struct store *store, struct err *err)
 
 int store_run(struct store *store, sqlite3_stmt *stmt, enum store_grade grade, struct err *err)
 {
-	int rc = sqlite3_step(stmt);
+	int rc;
 
+	if (stmt != store->stmts[SQL_EVENT_ADD])
+		store_settle(store);
+	rc = sqlite3_step(stmt);
 	if (rc != SQLITE_DONE)
 		store_fail(store, err, "write to the store");
 	sqlite3_reset(stmt);
@@ -239,6 +246,34 @@ void store_rollback(struct store *store)
 	store->in_transaction = false;
 }
 
+int store_gather(struct store *store, struct err *err)
+{
+	if (store->gathering || store->in_transaction)
+		return 0;
+	if (store_begin(store, err) < 0)
+		return -1;
+	store->in_transaction = false;
+	store->gathering = true;
+	return 0;
+}
+
+bool store_is_gathering(const struct store *store)
+{
+	return store->gathering;
+}
+
+void store_settle(struct store *store)
+{
+	struct err err = ERR_INIT;
+
+	if (!store->gathering)
+		return;
+	store->gathering = false;
+	store->in_transaction = true;
+	if (store_commit(store, STORE_KEPT, &err) < 0)
+		log_error("cannot record events", kv_err(&err));
+}
+
 /* ---- the write-ahead log --------------------------------------------------------------------- */
 
 static void checkpoint(struct store *store)
@@ -268,6 +303,7 @@ static int on_commit(void *arg, sqlite3 *db, const char *schema, int pages)
 
 void store_idle(struct store *store)
 {
+	store_settle(store);
 	if (store->wal_pages >= IDLE_PAGES && !store->in_transaction)
 		checkpoint(store);
 }
@@ -397,6 +433,7 @@ void store_close(struct store *store)
 {
 	if (!store)
 		return;
+	store_settle(store);
 	store_tokens_done(store);
 	for (size_t i = 0; i < SQL_COUNT; i++)
 		sqlite3_finalize(store->stmts[i]);

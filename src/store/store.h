@@ -162,9 +162,13 @@ struct event_filter {
 	const char *owner;
 };
 
-/* Appends; *ret_offset is its place (rising by one). Always STORE_KEPT. */
+/* Appends; *ret_offset is its place (rising by one). Seen by all reads at once, and STORE_KEPT from
+ * the next store_settle or other write on, whichever comes first: call store_settle before waiting
+ * for anything. */
 int store_event_add(
 	struct store *store, const struct event_row *event, uint64_t *ret_offset, struct err *err);
+bool store_is_gathering(const struct store *store); /* events that are not settled yet */
+void store_settle(struct store *store);
 /* At most limit events with offset >= since as
  * [{"offset","at","type","box","box_name","owner","who","data"}]. filter NULL: all. New
  * reference. */

@@ -60,6 +60,7 @@ struct store {
 	int lock_fd;
 	sqlite3_stmt *stmts[SQL_COUNT]; /* prepared when first used */
 	bool in_transaction;
+	bool gathering;		 /* events, in a transaction that store_settle commits */
 	uint64_t events_from;	 /* no event is missing from here on; 0: not known yet */
 	uint64_t events_trimmed; /* the highest offset when they were trimmed last */
 	int wal_pages;		 /* in the write-ahead log, not yet copied into the database */
@@ -72,6 +73,8 @@ sqlite3_stmt *store_stmt(struct store *store, enum store_sql which, struct err *
 /* Steps a statement that gives no rows, resets it and, outside a transaction, makes its commit as
  * durable as grade asks. */
 int store_run(struct store *store, sqlite3_stmt *stmt, enum store_grade grade, struct err *err);
+/* Opens the transaction events are gathered in, unless one is open. */
+int store_gather(struct store *store, struct err *err);
 /* err from the connection's last error: what was tried, then SQLite's words. A damaged file gets a
  * hint. */
 int store_fail(struct store *store, struct err *err, const char *what);

@@ -1,6 +1,8 @@
 /* test_store_events.c - the log of events: offsets rise, shares of trees, owners apart */
 #include "store_fixture.h"
+#include <signal.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 
 static void test_store_event_offsets_rise_by_one_for_ever(void **state)
 {
@@ -165,12 +167,94 @@ static void test_store_idle_moves_the_log_into_the_database(void **state)
 
 	(void)state;
 	store_idle(store);
-	for (int i = 0; i < 500; i++)
+	for (int i = 0; i < 500; i++) {
 		add_event(store, "box.created", "b1", "b1", NULL, i, NULL, &err);
+		store_settle(store);
+	}
 	assert_int_equal(stat(path, &before), 0);
 	store_idle(store);
 	assert_int_equal(stat(path, &after), 0);
 	assert_true(after.st_size > before.st_size);
+	store_close(store);
+}
+
+/* Bytes in the write-ahead log, once what was added is settled. */
+static off_t log_size(struct store *store)
+{
+	_cleanup_free_ char *path = xasprintf("%s/state.db-wal", home);
+	struct stat st;
+
+	store_settle(store);
+	assert_int_equal(stat(path, &st), 0);
+	return st.st_size;
+}
+
+static void test_store_events_of_one_turn_are_one_commit(void **state)
+{
+	struct store *store = open_store();
+	off_t empty, one, two;
+
+	(void)state;
+	add_events(store, "b1", "b1", 1);
+	empty = log_size(store);
+	add_events(store, "b1", "b1", 1);
+	one = log_size(store);
+	add_events(store, "b1", "b1", 2);
+	assert_true(store_is_gathering(store));
+	assert_int_equal(count_events(store, "b1"), 4); /* not settled, and seen */
+	two = log_size(store);
+	assert_false(store_is_gathering(store));
+	assert_int_equal(two - one, one - empty);
+	store_close(store);
+}
+
+static void child_dies(bool settled)
+{
+	struct err err = ERR_INIT;
+	struct store *store = open_store();
+	struct box_row row = sample("b1", "ada", 1);
+
+	add_events(store, "b1", "b1", 2);
+	if (settled)
+		store_settle(store);
+	else if (store_box_insert(store, &row, STORE_KEPT, &err) < 0)
+		_exit(2);
+	raise(SIGKILL);
+}
+
+static void test_store_settled_events_survive_sudden_death(void **state)
+{
+	(void)state;
+	for (unsigned round = 1; round <= 2; round++) {
+		struct store *store;
+		pid_t pid = fork();
+		int status = 0;
+
+		if (pid == 0)
+			child_dies(round == 1);
+		assert_int_equal(waitpid(pid, &status, 0), pid);
+		assert_true(WIFSIGNALED(status));
+		store = open_store();
+		assert_int_equal(count_events(store, "b1"), 2 * round);
+		store_close(store);
+	}
+}
+
+static void test_store_events_gathered_before_a_transaction_outlive_its_end(void **state)
+{
+	struct err err = ERR_INIT;
+	struct store *store = open_store();
+
+	(void)state;
+	add_events(store, "b1", "b1", 1);
+	assert_int_equal(store_begin(store, &err), 0);
+	add_events(store, "b1", "b1", 1);
+	store_rollback(store);
+	assert_int_equal(count_events(store, "b1"), 1);
+	add_events(store, "b1", "b1", 1);
+	store_close(store);
+	store = open_store();
+	assert_int_equal(count_events(store, "b1"), 2);
 	store_close(store);
 }
 
@@ -180,6 +264,9 @@ int main(void)
 		promise(test_store_event_offsets_rise_by_one_for_ever),
 		promise(test_store_events_of_one_tree_leave_those_of_others),
 		promise(test_store_owners_keep_their_events_and_keys_apart),
+		promise(test_store_events_of_one_turn_are_one_commit),
+		promise(test_store_settled_events_survive_sudden_death),
+		promise(test_store_events_gathered_before_a_transaction_outlive_its_end),
 		promise(test_store_idle_moves_the_log_into_the_database),
 	};
 
