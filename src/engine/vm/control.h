@@ -31,6 +31,9 @@ struct control_spec {
 	/* What it is told if its generation is another one; strings are copied. seed and wall_us
 	 * are filled in when it is sent. */
 	struct control_tell tell;
+	/* Of a template: on_ready comes when box-init answers the hello and waits for TELL, its
+	 * disks mounted; it is told nothing. */
+	bool greet_only;
 };
 
 struct control *control_new(struct loop *loop, const struct control_spec *spec,
