@@ -1,21 +1,16 @@
-/* verbs.c - what can be asked from inside a box; see inside.h
+/* verbs.c - what is done for a box that asks from inside; see inside.h
  *
  * A box sees itself and the boxes below it. To everything else the answer is the one for a box that
  * is not there, so that nobody learns names by asking. */
-#include "inside/inside.h"
-#include "core/ask.h"
+#include "inside/inside_internal.h"
 #include "core/lineage.h"
 #include "core/time/timeline.h"
 #include "core/yard.h"
 #include "base/alloc.h"
 #include "base/buf.h"
-#include "base/strv.h"
 #include "base/text.h"
-#include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
-
-enum { EVENT_WORDS = 16, EVENT_WORD_BYTES = 200 };
 
 static struct yard *yard_of(const struct ask *ask)
 {
@@ -100,87 +95,6 @@ static struct ask *errand_find(const struct errand *errand)
 	return ask_find(errand->yard, errand->serial);
 }
 
-/* ---- words ---------------------------------------------------------------------------------- */
-
-struct args {
-	bool json, disk_only, quiet;
-	uint64_t count;	  /* -n; 0: not given */
-	const char *from; /* --from; NULL: not given */
-	char **rest;	  /* borrowed from the words, in an array of our own */
-	size_t rest_count;
-};
-
-enum arg_flag {
-	ARG_JSON = 1,
-	ARG_DISK_ONLY = 2,
-	ARG_COUNT = 4,
-	ARG_FROM = 8,
-	ARG_QUIET = 16,
-	ARG_PROGRAM = 32, /* words from the second plain one on are not ours */
-};
-
-static void args_done(struct args *args)
-{
-	free(args->rest);
-}
-
-static int read_option(
-	char **words, size_t *at, unsigned allowed, struct args *ret, struct err *err)
-{
-	const char *word = words[*at], *value = words[*at + 1];
-
-	if ((allowed & ARG_JSON) && !strcmp(word, "--json")) {
-		ret->json = true;
-	} else if ((allowed & ARG_DISK_ONLY) && !strcmp(word, "--disk-only")) {
-		ret->disk_only = true;
-	} else if ((allowed & ARG_QUIET) && !strcmp(word, "-q")) {
-		ret->quiet = true;
-	} else if ((allowed & ARG_COUNT) && !strcmp(word, "-n") && value) {
-		(*at)++;
-		return parse_u64("-n", value, 1, FORKS_MAX, &ret->count, err);
-	} else if ((allowed & ARG_FROM) && !strcmp(word, "--from") && value) {
-		(*at)++;
-		ret->from = value;
-	} else {
-		bool needs = ((allowed & ARG_COUNT) && !strcmp(word, "-n")) ||
-			     ((allowed & ARG_FROM) && !strcmp(word, "--from"));
-
-		err_set(err, ERR_INVALID,
-			needs ? "'box %s' needs a value after '%.60s'"
-			      : "'box %s' does not take '%.60s'",
-			words[0], word);
-		return err_hint(err, "see 'box help %s'", words[0]);
-	}
-	return 0;
-}
-
-static int args_read(char **words, unsigned allowed, size_t least, size_t most, struct args *ret,
-	struct err *err)
-{
-	bool ours = true;
-
-	*ret = (struct args){ .rest = xnewn(char *, strv_len((const char *const *)words) + 1) };
-	for (size_t i = 1; words[i]; i++) {
-		if (ours && !strcmp(words[i], "--")) {
-			ours = false;
-			continue;
-		}
-		if (ours && words[i][0] == '-' && words[i][1]) {
-			if (read_option(words, &i, allowed, ret, err) < 0)
-				return -1;
-			continue;
-		}
-		ret->rest[ret->rest_count++] = words[i];
-		if ((allowed & ARG_PROGRAM) && ret->rest_count == 2)
-			ours = false;
-	}
-	if (ret->rest_count >= least && ret->rest_count <= most)
-		return 0;
-	err_set(err, ERR_INVALID, "'box %s' with too %s words", words[0],
-		ret->rest_count < least ? "few" : "many");
-	return err_hint(err, "see 'box help %s'", words[0]);
-}
-
 static struct box *find_child(struct ask *ask, const char *name, struct err *err)
 {
 	struct box *child = box_find(yard_of(ask), name, NULL);
@@ -201,7 +115,7 @@ static struct box *find_child(struct ask *ask, const char *name, struct err *err
 
 /* ---- info, ls, timeline --------------------------------------------------------------------- */
 
-static void do_info(struct ask *ask, const struct args *args)
+void inside_info(struct ask *ask, const struct args *args)
 {
 	_cleanup_json_ json_t *info = lineage_self_json(ask_get_box(ask));
 
@@ -210,7 +124,7 @@ static void do_info(struct ask *ask, const struct args *args)
 	ask_done(ask, 0);
 }
 
-static void do_ls(struct ask *ask, const struct args *args)
+void inside_ls(struct ask *ask, const struct args *args)
 {
 	_cleanup_json_ json_t *children = lineage_below_json(ask_get_box(ask));
 	struct buf out = BUF_INIT;
@@ -232,7 +146,7 @@ static void do_ls(struct ask *ask, const struct args *args)
 	ask_done(ask, 0);
 }
 
-static void do_timeline(struct ask *ask, const struct args *args)
+void inside_timeline(struct ask *ask, const struct args *args)
 {
 	_cleanup_json_ json_t *line = box_timeline_json(ask_get_box(ask));
 	struct buf out = BUF_INIT;
@@ -317,7 +231,7 @@ static void fork_done(json_t *result, const struct err *err, void *arg)
 	}
 }
 
-static void do_fork(struct ask *ask, const struct args *args)
+void inside_fork(struct ask *ask, const struct args *args)
 {
 	_cleanup_json_ json_t *names = json_array();
 	unsigned count = (unsigned)MAX(MAX(args->count, (uint64_t)args->rest_count), 1u);
@@ -358,7 +272,7 @@ static void snapshot_done(json_t *result, const struct err *err, void *arg)
 	ask_done(ask, 0);
 }
 
-static void do_snapshot(struct ask *ask, const struct args *args)
+void inside_snapshot(struct ask *ask, const struct args *args)
 {
 	struct err err = ERR_INIT;
 	struct errand *errand;
@@ -388,7 +302,7 @@ static void rollback_done(json_t *result, const struct err *err, void *arg)
 		ask_done(ask, 0);
 }
 
-static void do_rollback(struct ask *ask, const struct args *args)
+void inside_rollback(struct ask *ask, const struct args *args)
 {
 	struct err err = ERR_INIT;
 
@@ -448,7 +362,7 @@ static const char *const *program_of(struct ask *ask)
 	return (const char *const *)(*at && !strcmp(*at, "--") ? at + 1 : at);
 }
 
-static void do_exec(struct ask *ask, const struct args *args)
+void inside_exec(struct ask *ask, const struct args *args)
 {
 	struct err err = ERR_INIT;
 	struct box *child = find_child(ask, args->rest[0], &err);
@@ -488,7 +402,7 @@ static void add_tree(json_t *ids, const struct box *top)
 
 /* With all that was forked from them: a box that nobody's chain leads to any more would count for
  * nobody. */
-static void do_rm(struct ask *ask, const struct args *args)
+void inside_rm(struct ask *ask, const struct args *args)
 {
 	struct yard *yard = yard_of(ask);
 	_cleanup_json_ json_t *ids = json_object();
@@ -515,132 +429,4 @@ static void do_rm(struct ask *ask, const struct args *args)
 		box_remove(box, true, one_removed, errand);
 	}
 	one_removed(NULL, NULL, errand);
-}
-
-/* ---- the table ------------------------------------------------------------------------------ */
-
-static const struct verb {
-	const char *name;
-	void (*run)(struct ask *ask, const struct args *args);
-	unsigned allowed; /* enum arg_flag */
-	size_t least, most;
-	bool harmless; /* may be done twice */
-} verbs[] = {
-	{ "info", do_info, ARG_JSON, 0, 0, true },
-	{ "ls", do_ls, ARG_JSON | ARG_QUIET, 0, 0, true },
-	{ "timeline", do_timeline, ARG_JSON, 0, 0, true },
-	{ "fork", do_fork, ARG_JSON | ARG_COUNT | ARG_FROM, 0, FORKS_MAX, false },
-	{ "snapshot", do_snapshot, ARG_JSON | ARG_DISK_ONLY, 0, 1, false },
-	{ "rollback", do_rollback, ARG_DISK_ONLY, 0, 1, false },
-	{ "exec", do_exec, ARG_PROGRAM, 2, SIZE_MAX, false },
-	{ "rm", do_rm, 0, 1, FORKS_MAX, false },
-};
-
-static const struct verb *verb_find(const char *name)
-{
-	for (size_t i = 0; i < ARRAY_LEN(verbs); i++)
-		if (!strcmp(verbs[i].name, name))
-			return &verbs[i];
-	return NULL;
-}
-
-static int check(const struct ask *ask, const struct verb *verb, bool again, struct args *args,
-	struct err *err)
-{
-	char **words = ask_get_words(ask);
-	const struct box *forbidding;
-
-	if (!verb) {
-		err_set(err, ERR_INVALID, "'%.40s' cannot be asked for from inside a box",
-			text_is_utf8(words[0], strlen(words[0])) ? words[0] : "?");
-		return err_hint(err, "see 'box help'");
-	}
-	forbidding = lineage_forbidden_by(ask_get_box(ask));
-	if (forbidding) {
-		err_set(err, ERR_FORBIDDEN, "this box may ask for nothing");
-		return err_hint(err, "from outside, 'box set %s --inside on' allows it",
-			box_get_name(forbidding));
-	}
-	if (again && !verb->harmless) {
-		err_set(err, ERR_UNAVAILABLE,
-			"the daemon was restarted before it answered; whether it did what was "
-			"asked "
-			"is not known");
-		return err_hint(err, "'box ls' and 'box timeline' tell");
-	}
-	return args_read(words, verb->allowed, verb->least, verb->most, args, err);
-}
-
-/* The words as they may be shown; those of a program are its own business. */
-static json_t *words_json(const struct ask *ask)
-{
-	char **words = ask_get_words(ask);
-	json_t *list = json_array();
-	size_t most = !strcmp(words[0], "exec") ? 4 : EVENT_WORDS;
-
-	for (size_t i = 1; words[i] && i < most; i++) {
-		const char *word = words[i];
-		bool fits = strlen(word) <= EVENT_WORD_BYTES && text_is_utf8(word, strlen(word));
-
-		json_array_append_new(list, json_string(fits ? word : "(…)"));
-	}
-	return list;
-}
-
-static void tell_event(struct ask *ask, const struct verb *verb, const struct err *refused)
-{
-	_cleanup_free_ char *type = xasprintf("inside.%s", verb ? verb->name : "unknown");
-	json_t *data = json_pack("{s:o}", "args", words_json(ask));
-
-	if (refused)
-		json_object_set_new(data, "refused", json_string(refused->message));
-	ask_event(ask, type, data);
-}
-
-static void on_begin(struct ask *ask, bool again, void *arg)
-{
-	_cleanup_(args_done) struct args args = { 0 };
-	const struct verb *verb = verb_find(ask_get_words(ask)[0]);
-	struct err err = ERR_INIT;
-
-	(void)arg;
-	if (check(ask, verb, again, &args, &err) < 0) {
-		tell_event(ask, verb, &err);
-		ask_fail(ask, &err);
-		return;
-	}
-	tell_event(ask, verb, NULL);
-	verb->run(ask, &args);
-}
-
-static void on_relayed(struct ask *ask, size_t len, void *arg)
-{
-	(void)arg;
-	if (ask_get_data(ask))
-		exec_consumed(ask_get_data(ask), len);
-}
-
-/* A program in a child that runs for whoever asked is ended with him, as by a closed terminal. */
-static void on_gone(struct ask *ask, enum ask_end end, void *arg)
-{
-	struct exec *exec = ask_get_data(ask);
-
-	(void)arg;
-	if (exec && end == ASK_CANCELLED)
-		exec_signal(exec, SIGTERM);
-	exec_close(exec);
-}
-
-void inside_open(struct yard *yard)
-{
-	static const struct ask_ops ops = {
-		.begin = on_begin, .relayed = on_relayed, .gone = on_gone
-	};
-
-	asks_serve(yard, &ops, NULL);
-}
-
-void inside_close(struct yard *yard)
-{
-	asks_serve(yard, NULL, NULL);
 }
