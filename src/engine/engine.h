@@ -1,7 +1,7 @@
-/* engine.h - how a box is isolated: one table of functions a driver
+/* engine.h - how a box is isolated: one table of functions per driver
  *
  * An instance is a running box as the driver sees it: processes, namespaces, cgroup, disk mount. It
- * outlives the daemon; `instance_free` only lets go of it. Drivers know nothing of each other and
+ * outlives the daemon; `instance_free` only releases it. Drivers know nothing of each other and
  * nothing of names, rows or front doors. */
 #pragma once
 #include "base/err.h"
@@ -16,7 +16,7 @@ struct loop;
 struct engine;	 /* a driver opened for one home */
 struct instance; /* drivers embed this as their first member; see engine_internal.h */
 
-#define ENGINE_LIMIT_AUTO UINT64_MAX /* what leaves the machine enough for itself */
+#define ENGINE_LIMIT_AUTO UINT64_MAX /* a value that leaves the machine enough for itself */
 
 struct limits {
 	uint64_t cpu_milli;    /* thousandths of a CPU; 0: unlimited */
@@ -49,11 +49,11 @@ struct instance_mount {
 };
 enum { INSTANCE_MOUNTS_MAX = 32, INSTANCE_LAYERS_MAX = 128 };
 
-/* What only instances of the ns driver have. */
+/* Settings that only the ns driver uses. */
 struct instance_ns {
 	/* Read-only folders of the image, topmost first, NULL at the end. */
 	const char *const *layers;
-	/* So many of the lowest layers lie on the file system of the disk, in another subvolume.
+	/* How many of the lowest layers lie on the file system of the disk, in another subvolume.
 	 * Two subvolumes number their files alike, so these layers are put into an overlay of their
 	 * own. 0: none. */
 	size_t apart;
@@ -61,48 +61,50 @@ struct instance_ns {
 	enum profile profile;
 };
 
-/* What only instances of the vm driver have. */
+/* Settings that only the vm driver uses. */
 struct instance_vm {
 	const char *image; /* the image as one file, an erofs; see image/file.h */
-	/* Names what is in that file: templates are kept by it. [A-Za-z0-9._-]+ */
+	/* Identifies the content of that file: templates are kept by it. [A-Za-z0-9._-]+ */
 	const char *image_key;
 };
 
 struct instance_spec {
 	const char *id; /* box id: [a-z0-9]+, names cgroups and files */
-	/* Instances of one tree (an id, as above) use no more than its limits together; see
-	 * groups_set_tree_limits. NULL: of none. */
+	/* The instances of one tree (an id, as above) together use no more than its limits; see
+	 * groups_set_tree_limits. NULL: no tree. */
 	const char *tree;
-	struct limits tree_limits; /* not the disk's; 0: none */
+	struct limits tree_limits; /* the disk limit is not used; 0: none */
 	const char *hostname;	   /* the box's name */
 	const char *disk; /* directory of the box's own; the driver keeps upper and work in it */
 	const struct instance_mount *mounts;
 	size_t mount_count;
 	struct limits limits;
-	struct instance_ns ns; /* for that driver; others do not look at it */
+	struct instance_ns ns; /* for the ns driver */
 	struct instance_vm vm; /* likewise */
-	/* A state that was captured: its processes go on where they were instead of a new box-init.
-	 * NULL: none. The limit of processes is a little higher then, until set_limits says what it
-	 * is to be: one that is at its limit must be able to come back. */
+	/* A captured state to restore, instead of starting a new box-init. NULL: none. The process
+	 * limit is a little higher then, until set_limits sets it: a box at its limit must be
+	 * restorable. */
 	const struct instance_state *state;
 };
 
-/* Where a state lies, as instance_capture left it. Borrowed during the call; what is made there is
+/* Where a state lies, as instance_capture left it. Borrowed during the call; temporary files are
  * removed again. */
 struct instance_state {
 	int dir;
-	/* its clocks go on as if it had been awake; else they stood still since the capture */
+	/* The clocks continue as if the box had been awake; else they stood still since the
+	 * capture. */
 	bool time_passes;
 };
 
-/* What a state will want of who makes an instance of it. */
+/* What the caller must know about a state before making an instance from it. */
 struct instance_state_facts {
 	uint64_t memory_bytes;
-	bool locks;   /* its processes hold locks on files */
-	bool unusual; /* something in it is rare: worth a trial before its processes are ended */
+	bool locks; /* its processes hold locks on files */
+	/* something rare is in it: worth a test restore before its processes are ended */
+	bool unusual;
 };
 
-/* What identifies a running instance across daemon restarts; stored with the box. */
+/* Identifies a running instance across daemon restarts; stored with the box. */
 struct instance_mark {
 	pid_t pid;	     /* PID 1 of the box as the host sees it */
 	uint64_t start_time; /* field 22 of /proc/PID/stat */
@@ -113,76 +115,76 @@ struct instance_stats {
 	uint64_t cpu_us;
 	uint64_t memory_bytes;
 	uint64_t memory_peak_bytes;
-	/* without copies of files, which the kernel drops when it needs room */
+	/* Without the page cache, which the kernel drops when it needs room. */
 	uint64_t memory_held_bytes;
 	uint64_t processes;
-	uint64_t threads; /* of all of them; what the limit of processes counts */
+	uint64_t threads; /* of all processes; the process limit counts these */
 	uint64_t oom_kills;
 	uint64_t throttled_us;
-	uint64_t pids_refused; /* forks that failed for the limit of processes, ever */
+	uint64_t pids_refused; /* forks that failed because of the process limit, in total */
 };
 
-/* Rising figures; 0 where the machine cannot tell. */
+/* Counters that only rise; 0 where the machine does not tell. */
 struct instance_activity {
 	uint64_t cpu_us;
 	uint64_t io_bytes;
 };
 
 enum instance_timer_kind {
-	INSTANCE_TIMER_NONE,	/* it sleeps until somebody comes */
+	INSTANCE_TIMER_NONE,	/* nothing inside will run by itself */
 	INSTANCE_TIMER_AT,	/* something inside runs by itself at that moment */
-	INSTANCE_TIMER_UNKNOWN, /* perhaps something does; call says why nobody knows */
-	INSTANCE_TIMER_BUSY,	/* it does not sleep; call says what it does instead */
+	INSTANCE_TIMER_UNKNOWN, /* something may; call says why that is unknown */
+	INSTANCE_TIMER_BUSY,	/* the instance does not sleep; call says what it does */
 };
-#define INSTANCE_TIMER_FURTHEST_US (INT64_C(366) * 86400 * 1000000) /* later is never */
+#define INSTANCE_TIMER_FURTHEST_US (INT64_C(366) * 86400 * 1000000) /* later counts as never */
 
 struct instance_timer {
 	enum instance_timer_kind kind;
 	int64_t at_us; /* CLOCK_MONOTONIC of the host */
-	pid_t pid;     /* as the box sees it; 0: nobody in particular */
-	char comm[16]; /* printable; the box's own word */
+	pid_t pid;     /* as the box sees it; 0: no particular process */
+	char comm[16]; /* printable; chosen by the box */
 	char call[48];
-	/* Something in it sleeps for a span that begins anew, or is late, once it was captured and
-	 * made again. */
+	/* Something sleeps for a relative time that would begin anew, or be late, after a capture
+	 * and restore. */
 	bool span;
 };
 
-/* Whose limit it is that an instance has reached. */
+/* Whose limit an instance has reached: its own, its tree's, or that of all instances. */
 enum instance_scope { INSTANCE_SCOPE_OWN, INSTANCE_SCOPE_TREE, INSTANCE_SCOPE_ALL };
 
 enum instance_end {
 	INSTANCE_END_EXITED,  /* PID 1 exited by itself or after a shutdown request */
 	INSTANCE_END_KILLED,  /* by a signal */
-	INSTANCE_END_MEMORY,  /* PID 1 fell to its memory limit */
-	INSTANCE_END_UNKNOWN, /* it ended while nobody could look */
+	INSTANCE_END_MEMORY,  /* PID 1 was killed at the memory limit */
+	INSTANCE_END_UNKNOWN, /* it ended while no daemon watched */
 };
 
-/* Called from the loop, never from inside start, adopt or kill. Each may free the instance. */
+/* Called from the loop, never from inside start, adopt or kill. Each callback may free the
+ * instance. */
 struct instance_ops {
-	/* box-init is up and listening. Exactly one of on_ready and on_failed follows instance
-	 * start. */
+	/* box-init is up and listening. Exactly one of on_ready and on_failed follows a start. */
 	void (*on_ready)(struct instance *instance, void *arg);
-	/* Before one of those: it takes longer than usual, for that reason (a sentence for people).
-	 * May be NULL. */
+	/* Comes before one of those: the start takes longer than usual, and why (a sentence for
+	 * people). May be NULL. */
 	void (*on_waiting)(struct instance *instance, const char *what, void *arg);
-	/* It never came up; everything it had is removed already, free it. */
+	/* The instance never came up; everything it had is already removed. Free it. */
 	void (*on_failed)(struct instance *instance, const struct err *err, void *arg);
-	/* All its processes are gone; cgroup and mounts are removed. detail is a sentence for
+	/* All processes have ended; cgroup and mounts are removed. detail is a sentence for
 	 * people. */
 	void (*on_ended)(
 		struct instance *instance, enum instance_end end, const char *detail, void *arg);
-	/* The kernel killed something inside for memory (count since the last call); 0: it would
+	/* The kernel killed processes inside for memory (count since the last call); 0: it would
 	 * have, see hold. */
 	void (*on_oom)(struct instance *instance, uint64_t kills, void *arg);
-	/* Forks were refused for the limit of processes. May be NULL; not every machine tells. */
+	/* Forks were refused at the process limit. May be NULL; not every machine tells. */
 	void (*on_pids)(struct instance *instance, void *arg);
-	/* Of one made from a state, before on_ready: its mark is known, and nothing in it has run
-	 * yet. May be NULL. */
-	void (*on_marked)(struct instance *instance, void *arg);
-	/* Of such a one, between the two: it is whole, and goes on when this returns. May be
+	/* For a restore, before on_ready: the mark is known, and no process has run yet. May be
 	 * NULL. */
+	void (*on_marked)(struct instance *instance, void *arg);
+	/* For a restore, between on_marked and on_ready: everything is restored, and the processes
+	 * run when this returns. May be NULL. */
 	void (*on_going)(struct instance *instance, void *arg);
-	/* After on_going, before on_failed: none of its processes has run after all. May be
+	/* For a restore, after on_going and before on_failed: no process has run after all. May be
 	 * NULL. */
 	void (*on_held)(struct instance *instance, void *arg);
 };
@@ -192,50 +194,49 @@ struct instance_ops {
 struct capture; /* one being made; drivers embed it as their first member */
 
 struct capture_result {
-	uint64_t paused_us; /* its processes stood still for so long */
+	uint64_t paused_us; /* how long the processes stood still */
 	uint64_t processes;
-	const char *log; /* of one that failed: what the tool said last; "" . Borrowed */
+	const char *log; /* for a failed capture: the last lines of the tool; "". Borrowed */
 };
 
 /* Called from the loop, never from inside capture. on_rest may free the capture, on_done must. */
 struct capture_ops {
-	/* Everything in it stands still. What must fit the state is copied now: the disk, and by
-	 * instance_capture_rest what the driver copies itself. Then capture_go_on. */
+	/* All processes are frozen. The caller now copies what must match the state: the disk, and
+	 * with instance_capture_rest what the driver copies itself. Then it calls capture_go_on. */
 	void (*on_rest)(struct capture *capture, void *arg);
-	/* The files are complete and the processes go on; what is left is bookkeeping. May be
-	 * NULL. */
+	/* The files are complete and the processes run again; only cleanup is left. May be NULL. */
 	void (*on_taken)(struct capture *capture, const struct capture_result *result, void *arg);
-	/* Exactly once, unless freed before. The instance is as it was, frozen or not, whether it
-	 * worked or not. */
+	/* Called exactly once, unless freed before. The instance is as it was, frozen or not,
+	 * whether the capture worked or not. */
 	void (*on_done)(struct capture *capture, const struct capture_result *result,
 		const struct err *err, void *arg);
 };
 
 struct capture_spec {
 	int dir;	  /* empty; borrowed until the call returns */
-	bool frozen;	  /* it is frozen already */
-	bool stay_frozen; /* afterwards, when it worked */
-	/* It is killed afterwards, and its disk is that of the state: what the driver keeps there
-	 * for files that were removed and are open is not taken away. */
+	bool frozen;	  /* the instance is frozen already */
+	bool stay_frozen; /* keep it frozen after a successful capture */
+	/* The instance is killed afterwards, and its disk belongs to the state: the links that the
+	 * driver made there for deleted open files stay. */
 	bool to_end;
-	uint64_t limit_ms;	    /* given up after so long; 0: as the driver thinks fit */
+	uint64_t limit_ms;	    /* time limit; 0: the driver's default */
 	const char *const *targets; /* of its mounts (instance_spec), NULL at the end; or NULL */
-	/* A folder for hard links to files of the driver's that the state needs; -1: it has none,
-	 * which is for drivers that share nothing. Borrowed until the call returns. */
+	/* A folder for hard links to files of the driver that the state needs; -1: none, for
+	 * drivers that share nothing. Borrowed until the call returns. */
 	int shared;
 };
 
-/* What a driver can do on this machine; said when it is opened, so that nobody finds out by trying.
- * Everything else in the table every driver has. */
+/* What a driver can do on this machine, known when it is opened. Every driver has all the other
+ * functions of the table. */
 enum engine_can {
 	ENGINE_CAN_SUSPEND,   /* freeze, pause */
 	ENGINE_CAN_SLEEP,     /* activity, next_timer: a box may be suspended when it is idle */
-	ENGINE_CAN_HOLD,      /* hold, memory_full: a box waits at its limit of memory */
-	ENGINE_CAN_HIBERNATE, /* capture, and start from a state: hibernate, fork, roll back */
+	ENGINE_CAN_HOLD,      /* hold, memory_full: a box waits at its memory limit */
+	ENGINE_CAN_HIBERNATE, /* capture, and start from a state: hibernate, fork, rollback */
 	ENGINE_CAN_NEST,      /* profile nested */
-	/* Its instances have a kernel of their own: files and sockets are not the host's, an image
-	 * is one file, states share layers of memory, and every new instance is a copy of one that
-	 * was started before. */
+	/* Instances have their own kernel: files and sockets are not the host's, an image is one
+	 * file, states share layers of memory, and every new instance is a copy of one started
+	 * before. */
 	ENGINE_OWN_KERNEL,
 	ENGINE_CAN_COUNT
 };
@@ -243,13 +244,15 @@ const char *engine_can_name(enum engine_can can);
 
 struct engine_config {
 	struct loop *loop;
-	const char *home;      /* BOX_HOME */
-	const char *run;       /* BOX_RUN */
-	struct groups *groups; /* of all instances, see groups.h; borrowed for the engine's life */
+	const char *home; /* BOX_HOME */
+	const char *run;  /* BOX_RUN */
+	/* cgroups of all instances, see groups.h; borrowed for the engine's life */
+	struct groups *groups;
 	const char
-		*resolv_conf; /* text of /etc/resolv.conf in every box; NULL: the resolver alone */
+		*resolv_conf; /* text of /etc/resolv.conf in every box; NULL: only the resolver */
 	const char
-		*certificates; /* PEM, trusted in every box beside its image's; NULL or "": none */
+		/* PEM, trusted in every box in addition to its image's; NULL or "": none */
+		*certificates;
 	const char *criu; /* path of the program; NULL or "": where it was built or installed */
 };
 
@@ -262,65 +265,68 @@ struct engine_ops {
 	int (*probe)(struct engine *engine, json_t *checks, struct err *err);
 	/* Facts for `box info`: e.g. {"cgroup":"v1+v2"}. New reference. */
 	json_t *(*describe)(struct engine *engine);
-	/* Returns once the first process exists: *mark is known, nothing outlives a crash
-	 * unrecorded for longer than the call. The rest happens in the background, see
+	/* Returns once the first process exists and *mark is known; nothing that is not recorded
+	 * outlives a crash for longer than this call. The rest happens in the background, see
 	 * instance_ops. */
 	int (*start)(struct engine *engine, const struct instance_spec *spec,
 		const struct instance_ops *ops, void *arg, struct instance **ret, struct err *err);
-	/* Take over an instance that an earlier daemon started. ERR_NOT_FOUND when it no longer
-	 * runs. */
+	/* Takes over an instance that an earlier daemon started. Fails with ERR_NOT_FOUND when it
+	 * no longer runs. */
 	int (*adopt)(struct engine *engine, const struct instance_spec *spec,
 		const struct instance_mark *mark, const struct instance_ops *ops, void *arg,
 		struct instance **ret, struct err *err);
-	/* Remove whatever is left of an instance that does not run: processes, cgroups, mounts. Not
-	 * its disk. */
+	/* Removes the remains of an instance that does not run: processes, cgroups, mounts. Not its
+	 * disk. */
 	int (*sweep)(struct engine *engine, const char *id, struct err *err);
 
-	/* A fresh connection to box-init, non-blocking. */
+	/* Makes a new non-blocking connection to box-init. */
 	int (*connect)(struct instance *instance, int *ret_fd, struct err *err);
 	int (*kill)(
-		struct instance *instance, struct err *err); /* everything, now; on_ended follows */
+		/* kills everything now; on_ended follows */
+		struct instance *instance, struct err *err);
 	int (*stats)(struct instance *instance, struct instance_stats *ret, struct err *err);
 	int (*set_hostname)(struct instance *instance, const char *hostname, struct err *err);
-	/* Forks refused for the limit of processes, ever; cheap, for asking every second. 0 when
+	/* Forks refused at the process limit, in total; cheap enough for every second. 0 where
 	 * nobody can tell. */
 	uint64_t (*pids_refused)(struct instance *instance);
-	/* Cheap, for asking every second. */
+	/* Cheap enough for every second. */
 	int (*activity)(struct instance *instance, struct instance_activity *ret, struct err *err);
-	/* The earliest moment at which something inside runs by itself. Takes some microseconds a
-	 * thread. quiet_since_us (CLOCK_MONOTONIC): it used no CPU after that. Before freezing;
-	 * frozen, nobody can tell. */
+	/* The earliest moment at which something inside runs by itself. Takes some microseconds per
+	 * thread. quiet_since_us (CLOCK_MONOTONIC): no CPU was used after that. Call it before
+	 * freezing; a frozen instance cannot be examined. */
 	int (*next_timer)(struct instance *instance, int64_t quiet_since_us,
 		struct instance_timer *ret, struct err *err);
-	/* All processes stop where they are, or go on. Returns when the kernel says so; ERR_TIMEOUT
-	 * after a second. A frozen instance can be killed. */
+	/* Freezes or thaws all processes. Returns when the kernel confirms; ERR_TIMEOUT after a
+	 * second. A frozen instance can be killed. */
 	int (*freeze)(struct instance *instance, bool frozen, struct err *err);
-	/* As freeze, but what is deep in the kernel (in a long write, waiting for memory) is not
-	 * waited for: it stops as soon as it comes out. */
+	/* Like freeze, but does not wait for processes inside a system call (a long write, waiting
+	 * for memory): they stop when they leave it. */
 	int (*pause)(struct instance *instance, struct err *err);
-	/* hold: where the machine can, what reaches the limit of memory waits there instead of
-	 * being killed, until hold is taken back or the limit raised; on_oom tells. To be called
-	 * again after set_limits. */
+	/* With hold, a process that reaches the memory limit waits instead of being killed, where
+	 * the machine can do that, until hold is turned off or the limit raised; on_oom reports it.
+	 * Call it again after set_limits. */
 	int (*hold)(struct instance *instance, bool hold, struct err *err);
-	/* Of one that holds: whether it has run into its limit of memory since the last call and
-	 * cannot get on. */
+	/* For an instance with hold: whether it has reached its memory limit since the last call
+	 * and cannot continue. */
 	bool (*memory_full)(struct instance *instance);
-	/* Of a running instance; 0 lifts a limit. ERR_STATE, and nothing has changed, when more
-	 * memory is in use than it would be allowed. */
+	/* Changes the limits of a running instance; 0 means unlimited. Fails with ERR_STATE,
+	 * without a change, when more memory is in use than the new limit. */
 	int (*set_limits)(struct instance *instance, const struct limits *limits, struct err *err);
-	/* Right after a process of the instance was killed for memory, or could not be made: whose
-	 * limit was it? */
+	/* Whose memory limit it was; call it right after a process was killed, or could not be
+	 * made. */
 	enum instance_scope (*memory_scope)(struct instance *instance);
 	enum instance_scope (*pids_scope)(struct instance *instance);
-	/* Its network namespace, furnished as net/doors.h says; yours to close. */
+	/* The network namespace, set up as net/doors.h says; yours to close. */
 	int (*netns)(struct instance *instance, int *ret, struct err *err);
-	/* Its processes as the host sees them, at most max. */
+	/* The processes as the host sees them, at most max. */
 	size_t (*pids)(struct instance *instance, pid_t *ret, size_t max);
 	void (*free)(
-		struct instance *instance); /* lets go; the box runs on; no callback after this */
+		/* releases it; the box runs on; no callback after this */
+		struct instance *instance);
 
-	/* Its processes into files; it goes on afterwards as it was. ERR_UNSUPPORTED, ERR_STATE
-	 * with the process and the reason when something in it cannot be captured. */
+	/* Writes the processes into files; the instance goes on as it was. Fails with
+	 * ERR_UNSUPPORTED, or with ERR_STATE, the process and the reason when something cannot be
+	 * captured. */
 	int (*capture)(struct instance *instance, const struct capture_spec *spec,
 		const struct capture_ops *ops, void *arg, struct capture **ret, struct err *err);
 	void (*look_at_state)(struct engine *engine, int dir, struct instance_state_facts *ret);
@@ -332,7 +338,7 @@ struct engine_ops {
 
 extern const struct engine_ops engine_ns;
 
-/* Called through the table; a function a driver lacks answers ERR_UNSUPPORTED here, in one
+/* These call the driver's table; a missing function is answered with ERR_UNSUPPORTED here, in one
  * place. */
 const struct engine_ops *const *engine_drivers(void); /* of this program; NULL at the end */
 int engine_open(const struct engine_ops *ops, const struct engine_config *config,
@@ -340,7 +346,7 @@ int engine_open(const struct engine_ops *ops, const struct engine_config *config
 void engine_close(struct engine *engine); /* accepts NULL */
 const char *engine_get_name(const struct engine *engine);
 bool engine_can(const struct engine *engine, enum engine_can can);
-/* Open files of the daemon that an instance takes as long as it runs. */
+/* File descriptors of the daemon that an instance needs while it runs. */
 unsigned engine_get_fds(const struct engine *engine);
 /* What is wrong with its captures, a literal for people; NULL: nothing. */
 const char *engine_capture_problem(const struct engine *engine);
@@ -375,12 +381,12 @@ int instance_hold(struct instance *instance, bool hold, struct err *err);
 bool instance_memory_full(struct instance *instance);
 int instance_netns(struct instance *instance, int *ret, struct err *err);
 size_t instance_pids(struct instance *instance, pid_t *ret, size_t max);
-/* Its callbacks go elsewhere from now on. */
+/* Redirects the callbacks of an instance. */
 void instance_hand_over(struct instance *instance, const struct instance_ops *ops, void *arg);
 void instance_free(struct instance *instance); /* accepts NULL */
 int instance_capture(struct instance *instance, const struct capture_spec *spec,
 	const struct capture_ops *ops, void *arg, struct capture **ret, struct err *err);
 int instance_capture_rest(struct instance *instance, int dir, struct err *err);
-/* Once for each on_rest; failed not NULL: the capture is given up for that reason. */
+/* Call it once for each on_rest; failed not NULL: the capture is cancelled for that reason. */
 void capture_go_on(struct capture *capture, const struct err *failed);
-void capture_free(struct capture *capture); /* gives it up if it is not done; accepts NULL */
+void capture_free(struct capture *capture); /* cancels it if it is not done; accepts NULL */

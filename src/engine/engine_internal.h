@@ -6,7 +6,7 @@ struct engine {
 	const struct engine_ops *ops;
 	unsigned can;		     /* bits of enum engine_can */
 	const char *capture_problem; /* a literal, or NULL */
-	unsigned fds;		     /* open files an instance takes as long as it runs */
+	unsigned fds;		     /* file descriptors that an instance needs while it runs */
 };
 
 struct instance {

@@ -12,8 +12,8 @@ struct groups {
 	struct limits limits; /* of all instances together */
 };
 
-/* A limit that cannot be set, because boxes of an earlier daemon use more already, is tried again
- * by the next daemon. */
+/* A limit that cannot be set, because boxes of an earlier daemon already use more, is set by the
+ * next daemon. */
 static void bound_all(struct groups *groups, const struct groups_config *config)
 {
 	struct cgroup_limits limits = cgroup_machine_limits(groups->cgroups);
@@ -144,8 +144,8 @@ char *groups_id(const struct instance_spec *spec)
 			  : xstrdup(spec->id);
 }
 
-/* The limits of the tree come first: a quota of CPU time of v1 may not exceed the one above it, and
- * nothing runs before its limits hold. */
+/* The limits of the tree come first: on v1 a CPU quota may not exceed the one above it, and nothing
+ * may run before its limits apply. */
 int groups_make(struct groups *groups, const struct instance_spec *spec, struct err *err)
 {
 	_cleanup_free_ char *group = groups_id(spec);
@@ -159,8 +159,8 @@ int groups_make(struct groups *groups, const struct instance_spec *spec, struct 
 	return cgroup_create(groups->cgroups, group, &limits, err);
 }
 
-/* What is used falls in all groups above a process alike when it ends, so the limit that was
- * reached is still the one with the least room below it. */
+/* When a process ends, the usage of all groups above it falls alike, so the limit that was reached
+ * is still the one with the least room. */
 enum instance_scope groups_scope(
 	struct groups *groups, const char *group, enum cgroup_controller controller)
 {

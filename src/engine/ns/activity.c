@@ -1,4 +1,4 @@
-/* activity.c - does an instance do anything, and when will it? */
+/* activity.c - whether an instance does anything, and when it will */
 #include "engine/ns/ns_internal.h"
 #include "engine/ns/timers.h"
 #include "base/alloc.h"
@@ -19,10 +19,10 @@ int ns_activity(struct instance *base, struct instance_activity *ret, struct err
 	return 0;
 }
 
-enum { FRESH_US = 100 * 1000 }; /* a look is about what is frozen right after it */
+enum { FRESH_US = 100 * 1000 }; /* how long the result of a look may be used for a freeze */
 
-/* Without a look, a box that is frozen has its timers stand still: whoever asked for that gets
- * it. */
+/* Without a look before it, the timers of a frozen box stand still, as for any freeze on
+ * request. */
 void ns_timers_freeze(struct ns_instance *instance, bool frozen)
 {
 	if (!instance->timers)
@@ -44,7 +44,7 @@ int ns_next_timer(
 	if (!instance->timers)
 		instance->timers = xnew(struct timers_memory);
 	timers_look(base->mark.pid, quiet_since_us, instance->timers, ret);
-	/* Alive after the look: then the pid was the box's all the time. */
+	/* It is alive after the look, so the pid belonged to the box all the time. */
 	if (!procfd_is_alive(instance->pidfd))
 		return err_set(err, ERR_UNAVAILABLE, "the box has ended");
 	return 0;

@@ -1,13 +1,13 @@
-/* attributes.c - what threads have set for themselves that CRIU does not keep
+/* attributes.c - settings of threads that CRIU does not keep
  *
- * The CPUs a thread is bound to, the priority of its I/O, the slack of its timers and what goes
- * into a core dump are read, and set, from outside while everything stands still: a line for each
- * thread that differs from box-init, by the number it has in the box.
+ * CPU affinity, I/O priority, timer slack and the core dump filter are read and set from outside
+ * while everything is frozen: one line for each thread that differs from box-init, by the number it
+ * has in the box.
  *
  *   NUMBER CPUS IO-PRIORITY SLACK CORE
  *
- * None of it is worth a box: what cannot be set again, as a CPU this machine does not have, is left
- * out. */
+ * None of it is worth losing a box: a setting that cannot be restored, such as a CPU that this
+ * machine does not have, is left out. */
 #include "engine/ns/ns_internal.h"
 #include "base/buf.h"
 #include "base/file.h"
@@ -50,7 +50,7 @@ static bool read_number(pid_t tid, const char *name, int base, uint64_t *ret)
 	return true;
 }
 
-/* False when it is gone. */
+/* False when the thread has ended. */
 static bool attributes_get(pid_t tid, struct attributes *ret)
 {
 	*ret = (struct attributes){ 0 };
@@ -92,7 +92,7 @@ static void attributes_set(pid_t tid, const struct attributes *to)
 		write_number(tid, "coredump_filter", to->core);
 }
 
-/* The number it has in the box; 0: it is gone. */
+/* The thread's number in the box; 0: it has ended. */
 static long number_inside(pid_t tid)
 {
 	_cleanup_free_ char *status = NULL;
@@ -115,7 +115,7 @@ static long number_inside(pid_t tid)
 typedef void (*visit_fn)(pid_t tid, void *arg);
 
 struct walk {
-	pid_t *pids; /* found so far; the first are done */
+	pid_t *pids; /* found so far; the first ones are done */
 	size_t count, threads;
 	visit_fn visit;
 	void *arg;
@@ -171,7 +171,7 @@ static void each_thread(pid_t init, visit_fn visit, void *arg)
 	free(walk.pids);
 }
 
-/* ---- kept ----------------------------------------------------------------------------------- */
+/* ---- saving --------------------------------------------------------------------------------- */
 
 struct keeping {
 	struct attributes usual;
@@ -225,7 +225,7 @@ int attributes_save(pid_t init, int dir, struct err *err)
 	return status;
 }
 
-/* ---- set again ------------------------------------------------------------------------------ */
+/* ---- restoring ------------------------------------------------------------------------------ */
 
 struct setting {
 	struct {

@@ -1,12 +1,12 @@
-/* capture.c - the processes of an instance into files
+/* capture.c - writes the processes of an instance into files
  *
- * The instance's cgroup is frozen by us, at a moment when nobody is in a vfork (preflight.c). CRIU
- * takes hold of every process, reads it by way of code it puts into it, and lets it go, still
- * frozen; then it is thawed, unless it was frozen before. In between, when everything is written,
- * the caller copies the disk, and ns_capture_rest, in a helper, what is on the memory file systems.
+ * We freeze the instance's cgroup at a moment when no process is in a vfork (preflight.c). CRIU
+ * seizes every process, reads it through code that it injects, and releases it, still frozen; then
+ * we thaw it, unless it was frozen before. In between, when everything is written, the caller
+ * copies the disk, and ns_capture_rest, in a helper, the memory file systems.
  *
- * The daemon's connection to box-init is not in the way: our CRIU writes it down as one that has
- * been hung up. In the instance it lives on; whoever is made from the files finds its end. */
+ * The daemon's connection to box-init is no obstacle: our CRIU records it as hung up. In the
+ * instance it lives on; an instance restored from the files finds it closed. */
 #include "engine/ns/ns_internal.h"
 #include "base/clock.h"
 #include "base/file.h"
@@ -29,15 +29,16 @@
 #include <sys/vfs.h>
 
 enum {
-	/* a hundred GB at a GB a second; CRIU's own patience with stubborn processes is less */
+	/* A hundred GB at a GB a second; CRIU's own time limit for processes that do not stop is
+	 * shorter. */
 	LIMIT_MS = 120 * 1000,
 	SEIZE_SECONDS = 5,
-	SPARE_FIRST_MS = 10, /* the daemon comes up first */
-	SPARE_MS = 30,	     /* whoever has captured a box goes on with that first */
+	SPARE_FIRST_MS = 10, /* the daemon starts up first */
+	SPARE_MS = 30,	     /* the caller of a capture has work to do first */
 	PIDS_MOST = 65536,
 	WORK_CPU_MILLI = 500,
-	FREEZE_US = 1000 * 1000, /* for all processes to come out of the kernel */
-	LOOK_US = 5 * 1000,	 /* of which the loop waits so long at a time */
+	FREEZE_US = 1000 * 1000, /* for all processes to leave their system calls */
+	LOOK_US = 5 * 1000,	 /* the loop blocks this long at a time for it */
 	LOOK_AGAIN_MS = 5,
 };
 
@@ -48,14 +49,14 @@ struct ns_capture {
 	bool was_frozen, stay_frozen, held, thawed;
 	struct loop_timer *hold_timer;
 	int64_t hold_until;
-	bool freezing;	    /* asked for, and not held yet */
-	struct err refusal; /* what in it cannot be captured */
-	bool written;	    /* all files are */
+	bool freezing;	    /* requested, not complete yet */
+	struct err refusal; /* what cannot be captured */
+	bool written;	    /* all files are written */
 	bool net_held;
 	bool told;
 	int64_t stopped_at, went_on_at;
 	uint64_t processes;
-	char *work; /* the group CRIU is in, or NULL */
+	char *work; /* the cgroup that CRIU is in, or NULL */
 };
 
 static struct ns_capture *capture_of(struct capture *base)
@@ -79,7 +80,7 @@ static int make_places(int scratch, struct err *err)
 	return 0;
 }
 
-/* One CRIU waits for the next capture. */
+/* Starts a CRIU that waits for the next capture. */
 static void start_spare(void *arg)
 {
 	struct ns_engine *engine = arg;
@@ -91,7 +92,7 @@ static void start_spare(void *arg)
 		log_warn("no CRIU is started ahead", kv_err(&err));
 }
 
-/* In the daemon's own mount namespace; it ends with it. */
+/* Mounted in the daemon's own mount namespace; it ends with the daemon. */
 int criu_open_scratch(struct ns_engine *engine, const char *run, struct err *err)
 {
 	static const struct mount_option options[] = { { "mode", "0755" }, { "size", "64m" },
@@ -126,7 +127,7 @@ void criu_close_scratch(struct ns_engine *engine)
 	free(engine->scratch_path);
 }
 
-/* ---- its way -------------------------------------------------------------------------------- */
+/* ---- the steps ------------------------------------------------------------------------------ */
 
 static struct capture_result result_of(const struct ns_capture *capture, const char *log)
 {
@@ -158,7 +159,7 @@ static void thaw(struct ns_capture *capture, bool failed)
 	struct ns_instance *instance = capture->instance;
 	struct err err = ERR_INIT;
 
-	/* CRIU, undoing what it did, lets them run. */
+	/* When CRIU undoes its work, it continues stopped processes; stop them again. */
 	for (size_t i = 0;
 		failed && capture->held && !capture->thawed && i < instance->stopped_count; i++)
 		if (cgroup_holds(ns_engine_of(capture->base.engine)->cgroups, instance->group,
@@ -190,7 +191,7 @@ static void note_stopped(struct ns_instance *instance)
 	}
 }
 
-/* Given up before it stood still. */
+/* Cancelled before the box was frozen. */
 static void stop_holding(struct ns_capture *capture)
 {
 	if (capture->hold_timer)
@@ -203,7 +204,8 @@ static void stop_holding(struct ns_capture *capture)
 			false, NULL);
 }
 
-/* A process may be long in one system call, and the box chooses which: nobody waits for it here. */
+/* A process may stay long in one system call, and the box chooses which: nobody blocks on it
+ * here. */
 static void hold_step(void *arg)
 {
 	struct ns_capture *capture = arg;
@@ -227,7 +229,7 @@ static void hold_step(void *arg)
 	criu_answer(capture->criu, capture->held, &capture->refusal);
 }
 
-/* CRIU is up and takes hold of the processes next: frozen only now. */
+/* Freezes the box only now, when CRIU is ready to seize the processes. */
 static void hold(struct ns_capture *capture)
 {
 	note_stopped(capture->instance);
@@ -238,7 +240,7 @@ static void hold(struct ns_capture *capture)
 	hold_step(capture);
 }
 
-/* Everything stands still but the kernel, which would go on moving data between sockets. */
+/* Everything is frozen except the kernel, which would continue to move data between sockets. */
 static void lock_network(struct ns_capture *capture)
 {
 	struct ns_instance *instance = capture->instance;
@@ -267,7 +269,7 @@ static void on_event(struct criu *criu, const struct criu_event *event, void *ar
 		criu_answer(criu, true, NULL);
 }
 
-/* It has let go of all processes. */
+/* CRIU has released all processes. */
 static void on_replied(struct criu *criu, void *arg)
 {
 	struct ns_capture *capture = arg;
@@ -303,12 +305,12 @@ static void on_done(
 		capture->base.arg);
 }
 
-/* ---- its CPU time --------------------------------------------------------------------------- */
+/* ---- CRIU's CPU time ------------------------------------------------------------------------ */
 
-/* A box with a limit of CPU does not get more by having itself captured again and again. Half a CPU
- * is for everybody: within a tenth of a second, the kernel's period, that is fifty milliseconds
- * without a stop, more than most captures take. One that was started ahead is in no group, and
- * moving it takes longer than starting one. */
+/* Charges CRIU's CPU time: a box with a CPU limit must not get more by having itself captured again
+ * and again. Half a CPU is always allowed: in the kernel's period of a tenth of a second that is
+ * fifty milliseconds without a stop, more than most captures take. A CRIU started ahead is in no
+ * group, and moving it takes longer than starting one. */
 static int bound_work(
 	struct ns_capture *capture, struct cgroup_join *ret, int *ret_v2, struct err *err)
 {
@@ -324,7 +326,7 @@ static int enter_work(void *arg, struct err *err)
 	return cgroup_join_enter(arg, err);
 }
 
-/* Where CRIU is left to itself the group stays, and goes after the next capture or with the
+/* If CRIU is left to itself the group stays, and is removed after the next capture or with the
  * daemon. */
 static void unbound_work(struct ns_capture *capture)
 {
@@ -411,7 +413,7 @@ int ns_capture(struct instance *base, const struct capture_spec *spec,
 	return 0;
 }
 
-/* ---- what is copied while it stands still --------------------------------------------------- */
+/* ---- copied while the box is frozen --------------------------------------------------------- */
 
 static int save_tree(
 	struct ns_instance *instance, const char *at, int dir, const char *name, struct err *err)
@@ -421,8 +423,8 @@ static int save_tree(
 
 	if (state_open_inside(instance, at, &tree, err) < 0)
 		return err_wrap(err, "'%s' of the box", at);
-	/* Root of a nested box may have mounted something else there, of which we could read more
-	 * than it can. */
+	/* Root of a nested box may have mounted something else there, which we could read and the
+	 * box could not. */
 	if (fstatfs(tree, &fs) < 0 || fs.f_type != TMPFS_MAGIC)
 		return err_set(err, ERR_STATE, "the box has mounted something else on '%s'", at);
 	out = openat(dir, name, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
@@ -433,11 +435,11 @@ static int save_tree(
 	return 0;
 }
 
-/* Restored processes get the numbers they had, which moves no counter: without this the next one
- * would have a number that was somebody's before, and a child one below its parent's. */
+/* Restored processes get their old pids, which moves no counter: without this the next process
+ * could get a pid that was used before, and a child one below its parent's. */
 static int save_last_pid(struct ns_instance *instance, int dir, struct err *err)
 {
-	_cleanup_close_ int out = -1, init = -1; /* the instance's own is not the helper's */
+	_cleanup_close_ int out = -1, init = -1; /* the helper has its own, not the instance's */
 	char text[16];
 	pid_t last;
 
@@ -473,7 +475,7 @@ void ns_capture_free(struct capture *base)
 	struct ns_capture *capture = capture_of(base);
 
 	capture->instance->capture = NULL;
-	/* Not killed: that could be the end of a process it has its code in. It undoes what it did,
+	/* CRIU is not killed: that could end a process that has its code in it. It undoes its work,
 	 * and finds the group frozen. */
 	criu_abandon(capture->criu);
 	stop_holding(capture);

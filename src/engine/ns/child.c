@@ -31,7 +31,7 @@
 #include <sys/un.h>
 
 enum {
-	FD_LISTEN = 3, /* what box-init finds its socket at */
+	FD_LISTEN = 3, /* where box-init finds its socket */
 	FD_CONTROL = 4,
 	BACKLOG = 64,
 };
@@ -56,7 +56,7 @@ static const struct {
 	[FS_PTS] = { "devpts", "dev/pts", MOUNT_ATTR_NOSUID | MOUNT_ATTR_NOEXEC, false,
 		(const struct mount_option[]){ { "newinstance", NULL }, { "ptmxmode", "0666" },
 			{ "mode", "0620" }, { "gid", "5" },
-			{ "max", "256" }, /* the machine has some thousands for all */
+			{ "max", "256" }, /* the machine has only some thousands for all */
 			{ NULL, NULL } } },
 	[FS_SHM] = { "tmpfs", "dev/shm", MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV, false,
 		(const struct mount_option[]){
@@ -79,7 +79,7 @@ struct child {
 	int listener;
 	int gifts[NS_FDS_MAX]; /* from the daemon; -1: none */
 	size_t mount_count;    /* of the last gifts */
-	/* theirs, each ended by a NUL, as they came: behind a word */
+	/* Their targets, each ended by a NUL, in the order of the message. */
 	char targets[1 + MOUNT_TARGETS_MAX];
 	int root;
 };
@@ -95,7 +95,7 @@ static int make_network(struct child *child, struct err *err)
 	return doors_furnish(child->engine->doors, child->plan->profile == PROFILE_NESTED, err);
 }
 
-/* A word, what stands behind it, and the fds that come with it; those that do not come are -1. */
+/* Receives a word, the data after it and its fds; missing fds are -1. */
 static int receive(
 	struct child *child, enum ns_word want, size_t *ret_len, size_t *ret_count, struct err *err)
 {
@@ -138,12 +138,12 @@ static int become_root(struct child *child, struct err *err)
 	setsid();
 	if (sethostname(hostname, strlen(hostname)) < 0)
 		return err_sys(err, errno, "sethostname");
-	/* Only now: the group the child stands in becomes the root of what the box sees, and
-	 * message queues belong to who makes their namespace. */
+	/* Only now: the child's current cgroup becomes the root of what the box sees, and message
+	 * queues belong to the user who makes their namespace. */
 	if (unshare(CLONE_NEWCGROUP | CLONE_NEWIPC) < 0)
 		return err_sys(err, errno, "unshare");
-	/* Counts for the children of box-init; before Linux 6.3 not for itself. EINVAL: the kernel
-	 * has none. */
+	/* Applies to the children of box-init; before Linux 6.3 not to box-init itself. EINVAL: the
+	 * kernel has no time namespaces. */
 	if (child->plan->time_apart && unshare(CLONE_NEWTIME) < 0 && errno != EINVAL)
 		return err_sys(err, errno, "unshare the time");
 	return 0;
@@ -173,8 +173,8 @@ static int make_mounts(struct child *child, struct err *err)
 	return 0;
 }
 
-/* On a read-only file system of its own, so that the box cannot remove what the daemon connects
- * to. */
+/* The socket is on its own read-only file system, so that the box cannot remove what the daemon
+ * connects to. */
 static int make_socket(struct child *child, struct err *err)
 {
 	struct sockaddr_un address = { .sun_family = AF_UNIX };
@@ -196,8 +196,8 @@ static int make_socket(struct child *child, struct err *err)
 	return mount_freeze(mount, err);
 }
 
-/* A user namespace needs no capability: the filter refuses the calls, this refuses what the filter
- * would miss. It counts for the box's own user namespace alone. */
+/* Making a user namespace needs no capability: the filter refuses the calls, and this limit refuses
+ * what the filter would miss. It applies only to the box's own user namespace. */
 static int forbid_user_namespaces(struct child *child, struct err *err)
 {
 	int fd;
@@ -211,9 +211,9 @@ static int forbid_user_namespaces(struct child *child, struct err *err)
 	return 0;
 }
 
-/* A segment of System V may be longer than the machine has memory, with nothing in it; made again
- * after a capture it may not, and the state would be lost. Where the kernel does not let us, it
- * stays as it is. */
+/* A System V segment may be larger than the machine's memory while it is empty; after a capture it
+ * could not be made again, and the state would be lost. Where the kernel does not allow the limit,
+ * nothing changes. */
 static int bound_shared_memory(struct child *child, struct err *err)
 {
 	int fd = openat(child->mounts[FS_PROC], "sys/kernel/shmmax", O_WRONLY | O_CLOEXEC);
@@ -248,7 +248,7 @@ static int attach_at(struct child *child, int mount, const char *path, struct er
 	return 0;
 }
 
-/* On top of the daemon's root: a place that is always there. */
+/* Attached on top of the daemon's root: a place that always exists. */
 static int attach_root(struct child *child, struct err *err)
 {
 	size_t count, len, fixed = ns_fds_fixed(child->plan->profile);
@@ -268,8 +268,8 @@ static int attach_root(struct child *child, struct err *err)
 	return mount_attach(child->root, top, err);
 }
 
-/* Device nodes work in /dev alone, whatever an image or the box's disk holds. In the same file
- * system, as a mount of its own. */
+/* Makes /dev a mount of its own in the same file system, so that device nodes work only there,
+ * whatever an image or the disk holds. */
 static int keep_devices_apart(struct child *child, struct err *err)
 {
 	int target = -1, copy = -1, status = -1;
@@ -295,7 +295,8 @@ static int attach_mounts(struct child *child, struct err *err)
 	}
 	if (attach_at(child, child->gifts[NS_FD_BIN], GUEST_MOUNT, err) < 0)
 		return -1;
-	/* Containers in the box cannot stack their overlay on ours; these are plain directories. */
+	/* Containers in the box cannot put their overlay on ours, so these are plain
+	 * directories. */
 	if (child->plan->profile == PROFILE_NESTED) {
 		attach_at(child, child->gifts[NS_FD_CONTAINERS], "var/lib/containers", NULL);
 		attach_at(child, child->gifts[NS_FD_DOCKER], "var/lib/docker", NULL);
@@ -303,7 +304,7 @@ static int attach_mounts(struct child *child, struct err *err)
 	return 0;
 }
 
-/* A folder or a file of the host's, on one of the box's. */
+/* Attaches a folder or file of the host at a path of the box. */
 static int attach_gift(struct child *child, int mount, const char *path, struct err *err)
 {
 	struct stat st;
@@ -322,7 +323,7 @@ static int attach_gift(struct child *child, int mount, const char *path, struct 
 	return status;
 }
 
-/* In the order they were given: a later one may lie in an earlier one. */
+/* In the given order: a later mount may lie inside an earlier one. */
 static int attach_gifts(struct child *child, struct err *err)
 {
 	const int *mounts = child->gifts + ns_fds_fixed(child->plan->profile);
@@ -374,8 +375,8 @@ static int make_sysctls_read_only(struct child *child, struct err *err)
 	return mount_attach(copy, target, err);
 }
 
-/* Not in nested: where /proc is covered in places, the kernel refuses a fresh one further
- * inside. */
+/* Not in nested: where parts of /proc are covered, the kernel refuses a fresh /proc in
+ * containers. */
 static int hide_paths(struct child *child, struct err *err)
 {
 	int null = -1, empty = -1;
@@ -424,7 +425,7 @@ static int arrange_fds(struct child *child, struct err *err)
 	for (int i = 0; i < 3; i++)
 		if (dup2(fd, i) < 0)
 			return err_sys(err, errno, "dup2");
-	/* Out of the way first: any of these may sit at 3 or 4 itself. */
+	/* Move it away first: any of these may itself be fd 3 or 4. */
 	fd = fcntl(child->listener, F_DUPFD_CLOEXEC, 16);
 	null = fcntl(child->plan->control, F_DUPFD_CLOEXEC, 16);
 	if (fd < 0 || null < 0 || dup2(fd, FD_LISTEN) < 0 || dup3(null, FD_CONTROL, O_CLOEXEC) < 0)
@@ -444,8 +445,8 @@ static int drop_privileges(struct child *child, struct err *err)
 		return err_sys(err, errno, "set RLIMIT_NOFILE");
 	if (caps_bound(keep, err) < 0)
 		return -1;
-	/* Without no_new_privs, which would break sudo, a filter needs CAP_SYS_ADMIN: before it
-	 * goes. */
+	/* Without no_new_privs, which would break sudo, installing a filter needs CAP_SYS_ADMIN:
+	 * before it is dropped. */
 	if (seccomp_program_install(child->engine->filters[profile], err) < 0)
 		return -1;
 	return caps_keep(keep, err);

@@ -1,4 +1,4 @@
-/* containers.c - what podman in a box finds of ours
+/* containers.c - settings for podman in a box
  *
  * Settings, and a script in front of crun or runc, both in the layer above every image: with its
  * own settings podman warns or fails in a box. The box may change them. */

@@ -1,7 +1,7 @@
 /* criu_find.c - where CRIU is, and whether it is the one this program was made for
  *
- * CRIU is built from Debian's source with changes of ours (scripts/criu-changes), and this program
- * relies on them. What was built has a key beside it, made of those scripts; this program holds the
+ * CRIU is built from Debian's source with our changes (scripts/criu-changes), and this program
+ * relies on them. The build puts a key beside it, made from those scripts; this program holds the
  * key of the scripts it was built with. A CRIU without a key is the operator's own: nothing is
  * known of it. */
 #include "engine/ns/ns_internal.h"

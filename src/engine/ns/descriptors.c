@@ -18,7 +18,7 @@ struct walk {
 	const struct descriptors_ops *ops;
 	void *arg;
 	unsigned looked;
-	bool cut; /* there is more than was looked at */
+	bool cut; /* not everything was examined */
 };
 
 static void walk_table(struct walk *walk, const char *path, int pidfd)
@@ -51,7 +51,7 @@ static void walk_thread(struct walk *walk, pid_t pid, pid_t thread)
 	int pidfd = (int)syscall(SYS_pidfd_open, thread, thread == pid ? 0 : PIDFD_OF_THREAD);
 
 	if (pidfd < 0) {
-		/* Before Linux 6.9 nobody gets at a table that is a thread's alone. */
+		/* Before Linux 6.9 the fd table of a single thread cannot be read. */
 		walk->cut |= errno == EINVAL;
 		return;
 	}
@@ -65,7 +65,7 @@ static bool share_table(pid_t one, pid_t other)
 	return syscall(SYS_kcmp, one, other, KCMP_FILES, 0, 0) == 0;
 }
 
-/* The number of links of the folder is two more than that of the threads. */
+/* The link count of the folder is the number of threads plus two. */
 static void walk_process(struct walk *walk, pid_t pid)
 {
 	pid_t last = pid;

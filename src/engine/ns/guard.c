@@ -1,10 +1,10 @@
-/* guard.c - what all boxes and the machine have together: terminals and open files
+/* guard.c - resources that all boxes and the machine share: terminals and open files
  *
- * The kernel has one number of pseudo-terminals and one of open files for the whole machine. A
- * box's own /dev/pts has a limit, but root of a nested box can mount others without one; open files
- * are limited for a process, not for a box. So once a second two small files are read. When most of
- * one is used, the box that has the most of it, if that is more than any box needs, loses the
- * process with the most, and again until there is enough. */
+ * The kernel has one limit of pseudo-terminals and one of open files for the whole machine. A box's
+ * own /dev/pts has a limit, but root of a nested box can mount others without one; open files are
+ * limited per process, not per box. So once a second two small files are read. When most of a limit
+ * is used, the box with the most, if that is more than any box needs, loses its process with the
+ * most, and again until there is enough. */
 #include "engine/ns/ns_internal.h"
 #include "base/file.h"
 #include "base/log.h"
@@ -19,10 +19,10 @@
 
 enum {
 	LOOK_MS = 1000,
-	PIDS_LOOKED_AT = 4096, /* of a box */
-	FDS_LOOKED_AT = 20000, /* of a process */
-	TERMINALS_FAIR = 256,  /* of a box */
-	FILES_PART = 16,       /* a box that has less than this part is left alone */
+	PIDS_LOOKED_AT = 4096, /* per box */
+	FDS_LOOKED_AT = 20000, /* per process */
+	TERMINALS_FAIR = 256,  /* per box */
+	FILES_PART = 16,       /* a box with less than this part is left alone */
 };
 
 static uint64_t number_in(const char *path)
@@ -45,7 +45,7 @@ static uint64_t files_most(void)
 	return most;
 }
 
-/* Those in the first place of the machine's own /dev/pts are kept for it by the kernel. */
+/* Without those that the kernel reserves for the machine's own /dev/pts. */
 static uint64_t terminals_most(void)
 {
 	uint64_t most = number_in("/proc/sys/kernel/pty/max");
@@ -54,7 +54,8 @@ static uint64_t terminals_most(void)
 	return most > kept ? most - kept : 0;
 }
 
-/* The kernel says the number as the size of the folder, since 6.2; earlier ones are counted. */
+/* Since 6.2 the kernel reports the number as the size of the folder; before that they are
+ * counted. */
 uint64_t guard_count_fds(pid_t pid)
 {
 	uint64_t count = 0;
@@ -92,7 +93,7 @@ static uint64_t count_terminals(pid_t pid)
 	return count;
 }
 
-/* Never box-init, who is the box. */
+/* Never kills box-init, which would end the box. */
 bool guard_kill_largest(struct ns_instance *instance, uint64_t (*count_of)(pid_t pid))
 {
 	struct cgroup_tree *tree = ns_engine_of(instance->base.engine)->cgroups;
@@ -109,7 +110,7 @@ bool guard_kill_largest(struct ns_instance *instance, uint64_t (*count_of)(pid_t
 		}
 	}
 	free(pids);
-	/* A number that somebody outside has got since is not in the group. */
+	/* A pid that was reused outside the box is not in the group. */
 	return who && cgroup_holds(tree, instance->group, who) && kill(who, SIGKILL) == 0;
 }
 

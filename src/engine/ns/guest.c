@@ -26,7 +26,7 @@
 #include <sys/sysmacros.h>
 #include <sys/xattr.h>
 
-/* Part of the hash: to be raised when the tables below change. */
+/* Part of the hash: raise it when the tables below change. */
 #define GUEST_VERSION "5"
 
 #define NAME_FILE     "name" /* in the memory file system */
@@ -87,7 +87,7 @@ struct guest_content {
 	const char *certificates; /* "": none */
 };
 
-/* FNV-1a: told apart are versions of our own file, not an attacker's. */
+/* FNV-1a: distinguishes versions of our own files; no attacker chooses them. */
 uint64_t guest_hash_more(uint64_t hash, const void *data, size_t len)
 {
 	const uint8_t *bytes = data;
@@ -104,9 +104,8 @@ static int make_dir(int parent, const char *path, mode_t mode, struct err *err)
 	return 0;
 }
 
-/* Nothing of the same folder in the layers below is seen. An overlay keeps its marks to itself and
- * shows the second one (since Linux 6.7) as the first: for when the layer is itself seen through an
- * overlay. */
+/* Hides the same folder of the layers below. An overlay keeps its marks to itself and shows the
+ * second one (since Linux 6.7) as the first: that is for a layer seen through another overlay. */
 static int hide_below(int layer, const char *path, struct err *err)
 {
 	_cleanup_close_ int dir = openat(layer, path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -124,7 +123,7 @@ static int make_layer(int layer, const char *resolv_conf, struct err *err)
 	for (size_t i = 0; i < ARRAY_LEN(dirs); i++)
 		if (make_dir(layer, dirs[i].path, dirs[i].mode, err) < 0)
 			return -1;
-	/* Opaque: an image may bring nodes of its own, /dev/console among them, which is the
+	/* Opaque: an image may bring its own nodes, such as /dev/console, which is the
 	 * machine's. */
 	if (hide_below(layer, "dev", err) < 0)
 		return -1;
@@ -183,7 +182,7 @@ static int make_guest(int dir, const struct guest_content *content, struct err *
 		return -1;
 	if (fchmodat(bin, "box-init", 0755, 0) < 0)
 		return err_sys(err, errno, "chmod box-init");
-	/* One program under two names. */
+	/* One program with two names. */
 	if (linkat(bin, "box-init", bin, GUEST_COMMAND, 0) < 0)
 		return err_sys(err, errno, "link box-init");
 	if (make_layer(layer, content->resolv_conf, err) < 0 ||
@@ -206,7 +205,7 @@ static int make_named(
 	if (dir < 0)
 		return err_sys(err, errno, "open '%s'", tmp);
 	status = make_guest(dir, content, err);
-	/* Somebody else may have been faster: theirs is the same. */
+	/* Another daemon may have been faster; its folder is the same. */
 	if (status == 0 && renameat(parent, tmp, parent, name) < 0 && errno != EEXIST &&
 		errno != ENOTEMPTY)
 		status = err_sys(err, errno, "rename '%s' to '%s'", tmp, name);
@@ -262,7 +261,7 @@ int guest_show_from_memory(const char *name, struct guest *guest, struct err *er
 	return 0;
 }
 
-/* A box may show another folder: files of root's are not of its making. */
+/* A box may show another folder: only files of root are trusted. */
 static bool read_name(int parent, int bin, char ret[GUEST_NAME_SIZE])
 {
 	_cleanup_close_ int fd =
@@ -405,7 +404,7 @@ void guest_close(struct guest *guest)
 	guest->layer = guest->bin = -1;
 }
 
-/* In the box's layer a removed file is a device 0:0. What the box put in the place of its workspace
+/* In the box's layer a removed file is a device 0:0. Whatever the box put in place of its workspace
  * stays. */
 static int heal_workspace(int upper, struct err *err)
 {
@@ -418,8 +417,8 @@ static int heal_workspace(int upper, struct err *err)
 	return 0;
 }
 
-/* A replaced directory is marked opaque. What stands there under one of our names is taken away, so
- * that ours shows again. */
+/* A replaced directory is marked opaque. What has one of our names there is removed, so that ours
+ * shows again. */
 static int heal_dev(int upper, struct err *err)
 {
 	_cleanup_close_ int dev = -1;

@@ -44,7 +44,7 @@
 #include <stdio.h>
 #include <sys/stat.h>
 
-/* In the holder: one spot a mount, by number, and one an overlay. */
+/* Names in the holder: one spot per mount, by number, and one per overlay. */
 enum overlay_role { OVERLAY_GUEST, OVERLAY_APART, OVERLAY_ROOT };
 static const char *const overlay_spots[] = {
 	[OVERLAY_GUEST] = "guest",
@@ -65,7 +65,7 @@ static int new_scratch(int *ret, struct err *err)
 	return mount_new("tmpfs", options, MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV, ret, err);
 }
 
-/* A whole overlay of detached layers, for nothing but to see whether it comes up. */
+/* Makes a whole overlay of detached layers, only to see whether that works. */
 static int try_detached(struct err *err)
 {
 	_cleanup_close_ int first = -1, second = -1, disk = -1, root = -1;
@@ -84,7 +84,7 @@ static int try_detached(struct err *err)
 	return overlay_new(&overlay, &root, err);
 }
 
-/* BOX_NS_LAYERS is for tests: the way of older kernels works on newer ones too. */
+/* BOX_NS_LAYERS is for tests: the method of older kernels works on newer ones too. */
 int layers_choose(enum layers_way *ret, struct err *err)
 {
 	const char *wish = getenv("BOX_NS_LAYERS");
@@ -107,9 +107,9 @@ int layers_choose(enum layers_way *ret, struct err *err)
 	return 0;
 }
 
-/* ---- gathering them ------------------------------------------------------------------------- */
+/* ---- gathering layers ----------------------------------------------------------------------- */
 
-/* 0 when nobody can tell: whoever uses the path finds out why. */
+/* 0 when it is unknown: the error appears when the path is used. */
 static uint64_t mount_id(const char *path)
 {
 	struct statx st;
@@ -119,7 +119,7 @@ static uint64_t mount_id(const char *path)
 	return st.stx_mask & STATX_MNT_ID ? st.stx_mnt_id : 0;
 }
 
-/* How much of path is the deepest folder that holds it and other. */
+/* Length of the deepest folder that contains both path and other. */
 static size_t shared_folder(const char *path, size_t len, const char *other)
 {
 	size_t same = 0;
@@ -150,8 +150,8 @@ static int add_copy(
 	return 0;
 }
 
-/* The layers of the image that are on one mount with the first of them, as directories on one copy.
- * What cannot be had so (a link on the way) is left for a copy of its own. */
+/* Adds the image's layers that are on one mount with the first of them, as directories on one copy.
+ * A layer that cannot be opened that way (a symlink on the path) gets its own copy later. */
 static int add_group(struct layers *layers, const char *const *paths, size_t first,
 	const uint64_t *mounts, int userns, struct err *err)
 {
@@ -213,7 +213,8 @@ static int add_dir(struct layers *layers, size_t at, int copy, const char *path,
 	return 0;
 }
 
-/* With apart from a copy of the folder around it, where there is an empty one too. */
+/* With apart, the guest layer is opened from a copy of the folder around it, where the empty folder
+ * is too. */
 static int add_guest(struct layers *layers, int guest, int userns, struct err *err)
 {
 	size_t copy;
@@ -273,7 +274,7 @@ void layers_close(struct ns_engine *engine, struct layers *layers)
 	layers_init(layers);
 }
 
-/* ---- stacking them -------------------------------------------------------------------------- */
+/* ---- stacking layers ------------------------------------------------------------------------ */
 
 static void format_place(int holder, enum overlay_role role, char *out, size_t size)
 {
@@ -295,7 +296,7 @@ static int make_overlay(int holder, enum overlay_role role, const struct overlay
 	return *ret < 0 ? err_sys(err, errno, "open '%s'", place) : 0;
 }
 
-/* A read-only overlay of lowers is one more of the layers; gives its fd too. */
+/* Makes a read-only overlay of lowers, adds it to the layers and returns its fd. */
 static int add_overlay(int holder, enum overlay_role role, const struct overlay_spec *overlay,
 	struct layers *layers, int *ret, struct err *err)
 {
@@ -338,8 +339,7 @@ static int stack(int holder, struct layers *layers, uint32_t uid, int *ret, stru
 		.lowers = layers->fds + LAYER_GUEST,
 		.lower_count = layers->lower_count,
 		.disk = layers->fds[LAYER_DISK],
-		/* One device number for all files: CRIU finds what is watched by device and
-		 * number. */
+		/* One device number for all files: CRIU finds watched files by device and inode. */
 		.mixed = true,
 		.uid = uid,
 	};
@@ -375,7 +375,8 @@ static int make_spots(int holder, struct err *err)
 	return 0;
 }
 
-/* Over the driver's home, where nobody looks in this namespace: a place that is always there. */
+/* Mounted over the driver's home, which nobody uses in this namespace: a place that always
+ * exists. */
 int layers_open_holder(const struct ns_engine *engine, int *ret, struct err *err)
 {
 	_cleanup_close_ int holder = -1, place = -1;
@@ -421,7 +422,7 @@ int layers_stack_on(int holder, struct layers *layers, uint32_t uid, int *ret, s
 	return status < 0 ? -1 : mount_clone(root, "", ret, err);
 }
 
-/* The overlays first, those of others last. */
+/* The overlays first, then the mounts below them. */
 void layers_take_off(int holder, const struct layers *layers)
 {
 	char place[48];

@@ -5,9 +5,9 @@
  *       on_failed
  *
  * The control socket is close-on-exec: its end without a message means that box-init was executed.
- * Since PID 1 of a pid namespace becomes waitable only after all others in it are dead, the pidfd
- * alone tells that nothing runs any more. ENDING lasts until the cgroups are gone, which the kernel
- * may refuse for a moment; it is retried by timer. A callback is always the last thing a function
+ * PID 1 of a pid namespace can be waited for only after all others in it are dead, so its pidfd
+ * alone tells that nothing runs any more. ENDING lasts until the cgroups are removed, which the
+ * kernel may refuse for a moment; a timer retries. A callback is always the last thing a function
  * does, because it may free the instance. */
 #include "engine/ns/ns_internal.h"
 #include "base/clock.h"
@@ -26,10 +26,10 @@
 enum {
 	REMOVE_RETRY_MS = 5,
 	REMOVE_GIVE_UP_US = 5 * 1000 * 1000,
-	STATUS_WAIT_US = 50 * 1000, /* for a parent that is not us to reap */
+	STATUS_WAIT_US = 50 * 1000, /* for a parent other than us to reap */
 	ADOPT_TRIES = 250,
 	ADOPT_PAUSE_US = 2000,
-	OOM_RECHECK_MS = 50, /* the event comes before the kill is counted */
+	OOM_RECHECK_MS = 50, /* the event comes before the kernel counts the kill */
 	OOM_RECENT_US = 2 * 1000 * 1000,
 };
 
@@ -103,7 +103,7 @@ void ns_free(struct instance *base)
 
 /* ---- memory --------------------------------------------------------------------------------- */
 
-/* Kills nobody was told of yet. */
+/* Kills not reported yet. */
 static uint64_t take_oom_kills(struct ns_instance *instance)
 {
 	uint64_t now = cgroup_oom_kills(engine_of(instance)->cgroups, instance->group);
@@ -145,7 +145,7 @@ static void oom_event(void *arg, unsigned ready)
 
 	(void)ready;
 	if (read(instance->oom_fd, &count, sizeof count) < 0) {
-		/* Nothing to read: woken for nothing. */
+		/* A spurious wakeup. */
 		return;
 	}
 	oom_noticed(instance);
@@ -219,7 +219,7 @@ static void clean_up(void *arg)
 
 	if (cgroup_remove(engine_of(instance)->cgroups, instance->group, &err) < 0) {
 		if (clock_mono_us() - instance->ended_at < REMOVE_GIVE_UP_US) {
-			/* Somebody of the host may have put a process in. */
+			/* A process of the host may have been put into the group. */
 			cgroup_kill(engine_of(instance)->cgroups, instance->group, NULL);
 			loop_timer_start(instance->timer, REMOVE_RETRY_MS);
 			return;
@@ -229,8 +229,7 @@ static void clean_up(void *arg)
 	finish(instance);
 }
 
-/* End by memory: PID 1 got SIGKILL, not from us, and the kernel has just counted a kill for
- * memory. */
+/* PID 1 got SIGKILL, not from us, and the kernel has just counted a kill for memory. */
 static bool fell_to_memory(struct ns_instance *instance, enum procfd_status status, int value)
 {
 	if (status == PROCFD_EXITED || (status == PROCFD_SIGNALED && value != SIGKILL) ||
@@ -271,8 +270,8 @@ static void describe_end(struct ns_instance *instance, enum procfd_status status
 	}
 }
 
-/* The start failed by the end of the process: the child's own word, ours, or what its death
- * tells. */
+/* Why the start failed when the process ended: the child's own message, ours, or its exit
+ * status. */
 static void describe_failure(struct ns_instance *instance)
 {
 	struct err *failure = &instance->failure;
@@ -332,7 +331,7 @@ static void process_event(void *arg, unsigned ready)
 	if (status == PROCFD_GONE && !instance->ended_at)
 		instance->ended_at = clock_mono_us();
 	if (status == PROCFD_GONE && clock_mono_us() - instance->ended_at < STATUS_WAIT_US) {
-		/* Its parent, who is not us, has not reaped it yet; the status can be had after
+		/* Its parent, which is not us, has not reaped it yet; the status is available after
 		 * that. */
 		loop_fd_set(instance->pidfd_watch, 0);
 		loop_timer_free(instance->timer);
@@ -384,13 +383,12 @@ static void control_event(void *arg, unsigned ready)
 		give_up_start(instance);
 		return;
 	}
-	/* Too late to be ready: whoever asked for the kill hears that the start failed, by
-	 * process_event. */
+	/* Killed before it was ready: process_event reports that the start failed. */
 	if (instance->kill_asked)
 		return;
-	/* A process closes its files some time before its pidfd tells of its end. */
+	/* A process closes its files a moment before its pidfd reports its end. */
 	if (procstat_has_execed(instance->base.mark.pid, &executed, NULL) < 0 || !executed)
-		return; /* closed by its death, not by its exec; process_event tells the rest */
+		return; /* closed by its end, not by its exec; process_event handles that */
 	instance->state = NS_RUNNING;
 	loop_timer_free(instance->timer);
 	instance->timer = NULL;
@@ -432,7 +430,7 @@ void ns_instance_fail(struct ns_instance *instance, const struct err *why)
 	loop_timer_start(instance->timer, 0);
 }
 
-/* ---- the daemon's own wishes ---------------------------------------------------------------- */
+/* ---- requests of the daemon ----------------------------------------------------------------- */
 
 int ns_kill(struct instance *base, struct err *err)
 {
@@ -441,14 +439,13 @@ int ns_kill(struct instance *base, struct err *err)
 	if (instance->state == NS_ENDING)
 		return 0;
 	instance->kill_asked = true;
-	/* The group first: should PID 1 be slow to die, nothing else in the box goes on
-	 * meanwhile. */
+	/* The group first: should PID 1 be slow to die, nothing else in the box runs meanwhile. */
 	if (cgroup_kill(engine_of(instance)->cgroups, instance->group, err) < 0)
 		return -1;
 	return instance->pidfd < 0 ? 0 : procfd_kill(instance->pidfd, SIGKILL, err);
 }
 
-/* One that CRIU made never executed anything, and its program is ours all the same. */
+/* A process restored by CRIU never called exec, but runs our program all the same. */
 static bool runs_init(pid_t pid)
 {
 	char path[32], exe[sizeof GUEST_INIT + 16] = "";
@@ -457,8 +454,7 @@ static bool runs_init(pid_t pid)
 	return readlink(path, exe, sizeof exe - 1) > 0 && text_has_prefix(exe, GUEST_INIT);
 }
 
-/* A daemon may have died while a start went on without it; what is not box-init yet soon is, or
- * ends. */
+/* A daemon may have died during a start: a process that is not box-init yet soon is, or ends. */
 static bool becomes_init(pid_t pid, int pidfd)
 {
 	bool executed = false;
@@ -474,8 +470,8 @@ static bool becomes_init(pid_t pid, int pidfd)
 	return executed && procfd_is_alive(pidfd);
 }
 
-/* That the process at this pid is the box that was started: same boot, same start time, checked
- * while a pidfd holds it; in this box's group, with this box's ids. */
+/* Checks that the process at this pid is the box that was started: same boot, same start time,
+ * checked while a pidfd holds it; in this box's group, with this box's ids. */
 static int check_mark(struct ns_engine *engine, const struct instance_spec *spec,
 	const struct instance_mark *mark, const char *group, int *ret_pidfd, struct err *err)
 {
@@ -507,9 +503,9 @@ static int check_mark(struct ns_engine *engine, const struct instance_spec *spec
 
 enum { THAW_SOON_MS = 20, THAWS_SOON = 100, THAW_LATER_MS = 500, THAWS_LATER = 240 };
 
-/* A CRIU that a dead daemon left in the middle of a capture undoes what it did and ends, and leaves
- * the box frozen as it found it. When that is nobody tells; boxes that should run are let go again
- * and again for a while. */
+/* A CRIU that a dead daemon left in the middle of a capture undoes its work, ends and leaves the
+ * box frozen as it found it. Nobody reports when; boxes that should run are thawed repeatedly for a
+ * while. */
 static void thaw_adopted(void *arg)
 {
 	struct ns_engine *engine = arg;
@@ -532,7 +528,7 @@ int ns_adopt(struct engine *base, const struct instance_spec *spec,
 	struct ns_instance *instance;
 	int pidfd = -1;
 
-	/* One that was started before there were trees has no group above its own. */
+	/* An instance from before there were trees has no group above its own. */
 	if (!cgroup_holds(engine->cgroups, group, mark->pid)) {
 		free(group);
 		group = xstrdup(spec->id);
@@ -546,8 +542,8 @@ int ns_adopt(struct engine *base, const struct instance_spec *spec,
 	instance->group = steal_ptr(&group);
 	instance->oom_seen = cgroup_oom_kills(engine->cgroups, instance->group);
 	ns_instance_watch(instance);
-	/* A daemon that died while it was captured may have left it shut; mostly there is nothing
-	 * to open. */
+	/* A daemon that died during a capture may have left the network held; usually there is
+	 * nothing to release. */
 	(void)ns_net_hold(engine, mark->pid, false, NULL);
 	instance->adopted = true;
 	if (!engine->thaw_timer) {

@@ -1,17 +1,17 @@
 /* mounts.c - folders of the host and volumes, as the box sees them
  *
- * Each is a detached copy of one mount, nothing that is mounted below it included, on which neither
- * device nodes nor set-user-id programs work. A volume holds the box's own ids and is seen through
- * the box's user namespace like its disk; a folder of the host's is seen through one made for it,
- * in which its owner is one user of the box and everybody else is nobody. The targets are the box's
- * to prepare: child.c attaches without following a link. Places that the box's own working depends
- * on are not to be covered.
+ * Each is a detached copy of one mount, without anything mounted below it, on which neither device
+ * nodes nor set-user-id programs work. A volume holds the box's own ids and is seen through the
+ * box's user namespace like its disk; a folder of the host is seen through one made for it, in
+ * which its owner is one user of the box and everybody else is nobody. The box may have prepared
+ * the targets: child.c attaches without following symlinks. Places that the box itself depends on
+ * cannot be covered.
  *
  * Root of a nested box may remount what was attached in its mount namespace, and so make a
  * read-only folder writable. The kernel locks the flags of a mount only when a mount namespace is
  * copied into another user namespace. So for nested boxes a process attaches the mounts in a
- * namespace of its own, goes over into a new user and mount namespace, and takes copies there:
- * their flags are locked wherever they go. */
+ * namespace of its own, enters a new user and mount namespace, and takes copies there: their flags
+ * are locked everywhere. */
 #include "engine/ns/ns_internal.h"
 #include "base/file.h"
 #include "base/text.h"
@@ -27,7 +27,7 @@
 
 enum { MOUNTINFO_MAX = 4 * 1024 * 1024 };
 
-/* Nothing on these, below them, or above them. */
+/* Nothing may be mounted on these, below them, or above them. */
 static const char *const kept[] = { "/proc", "/sys", "/dev", WIRE_SOCKET_DIR, ("/" GUEST_MOUNT) };
 
 /* ---- targets -------------------------------------------------------------------------------- */
@@ -39,7 +39,7 @@ static bool is_in(const char *path, const char *folder)
 	return !strncmp(path, folder, len) && (path[len] == '/' || path[len] == '\0');
 }
 
-/* Absolute, and every component a name. */
+/* Whether path is absolute and every component a name. */
 static bool is_plain(const char *path)
 {
 	if (*path != '/')
@@ -90,8 +90,8 @@ int mounts_check(const struct instance_spec *spec, struct err *err)
 
 /* ---- sources -------------------------------------------------------------------------------- */
 
-/* A folder of the host's was looked at before, and whoever owns one on the way may put a link there
- * since: none is followed. Where volumes lie is the daemon's own affair. */
+/* A folder of the host was checked before, but the owner of a parent folder may have put a symlink
+ * there since: none is followed. Volumes are in the daemon's own folder. */
 static int open_path(const struct instance_mount *mount, int *ret, struct err *err)
 {
 	_cleanup_close_ int top = -1;
@@ -147,8 +147,7 @@ static void describe_fs(int fd, char *out, size_t size)
 	}
 }
 
-/* Those of the pool may be executed in a box, see make_containers; a folder of the host's stays as
- * the host has it. */
+/* Volumes may hold programs, see make_containers; a folder of the host keeps the host's flags. */
 static int copy_source(const struct instance_mount *mount, int userns, int *ret, struct err *err)
 {
 	const struct idmap_view view = {
@@ -199,7 +198,7 @@ static int make_userns(struct ns_engine *engine, const struct instance_spec *spe
 int mounts_open(struct ns_engine *engine, const struct instance_spec *spec, int userns, int *ret,
 	struct err *err)
 {
-	const struct instance_mount *last = NULL; /* whose namespace we have */
+	const struct instance_mount *last = NULL; /* whose user namespace we have */
 	_cleanup_close_ int owners = -1;
 
 	for (size_t i = 0; i < spec->mount_count; i++) {
@@ -259,7 +258,7 @@ int mounts_lock(const char *place, const int *fds, size_t count, int *ret, struc
 			return -1;
 	if (fchdir(holder) < 0 || unshare(CLONE_NEWUSER | CLONE_NEWNS) < 0)
 		return err_sys(err, errno, "unshare");
-	/* The working directory has gone over to the copy. */
+	/* The working directory has moved to the copy. */
 	for (unsigned i = 0; i < count; i++) {
 		snprintf(name, sizeof name, "%u", i);
 		if (mount_clone(AT_FDCWD, name, &ret[i], err) < 0)

@@ -1,11 +1,11 @@
-/* neighbours.c - a box must not fill the machine's table of neighbours
+/* neighbours.c - a box must not fill the machine's neighbour tables
  *
- * The kernel has one table of ARP and one of NDP for all networks, of 1024 entries by default
- * (gc_thresh3). A nested box makes network devices of its own, and what it asks for on them stands
- * in these tables, as long as it likes: then nobody on the machine finds a new neighbour. So two
- * small files are read at every second look of sockets.c. When a table is half full, the networks
- * of nested boxes are counted (neighbours_walk.c); from one that has over a quarter of a table all
- * of them are taken away. */
+ * The kernel has one ARP and one NDP table for all networks, of 1024 entries by default
+ * (gc_thresh3). A nested box makes network devices of its own, and its entries stay in these tables
+ * as long as it likes: then nobody on the machine finds a new neighbour. So at every second look of
+ * sockets.c two small files are read. When a table is half full, the entries of nested boxes are
+ * counted (neighbours_walk.c); a box that has over a quarter of a table loses all of its
+ * entries. */
 #include "engine/ns/neighbours.h"
 #include "engine/ns/ns_internal.h"
 #include "engine/ns/sockets.h"
@@ -19,13 +19,13 @@ enum {
 	USUAL_MOST = 1024,
 	FULL_PART = 2,
 	FAIR_PART = 4,
-	LOOKS_TO_ALL = 3, /* with too many */
+	LOOKS_TO_ALL = 3, /* looks with too many, before processes are killed */
 	LOOKS_TO_END = 15,
 	FORGET_US = 10 * 1000 * 1000,
 };
 
-/* The machine's first network alone has these files, and the daemon may be in another: then that of
- * PID 1 tells how full a table is, and its size is taken to be the usual one. */
+/* Only the machine's first network namespace has these files, and the daemon may be in another:
+ * then the files of PID 1 tell how full a table is, and the default size is assumed. */
 static const struct {
 	const char *entries, *most;
 } tables[] = {
@@ -54,7 +54,7 @@ static unsigned number_in(const char *path)
 		       : (unsigned)strtoul(text, NULL, 10);
 }
 
-/* What a box may have; 0: any number, as no table is half full, unless always. */
+/* How many entries a box may have; 0: any number, because no table is half full, unless always. */
 static unsigned fair_share(bool always)
 {
 	unsigned fair = 0;
@@ -88,7 +88,7 @@ void neighbours_judge(struct ns_engine *engine, struct ns_instance *instance, un
 {
 	int64_t now = clock_mono_us();
 
-	/* By now they are removed, and the table is not full any more. */
+	/* They are removed by now, and the table is not full any more. */
 	if (number <= fair_share(true))
 		return;
 	if (now - instance->neighbours_at > FORGET_US)

@@ -1,5 +1,4 @@
-/* neighbours.h - addresses on a link (ARP, NDP), of which the machine has one table for all
- * networks */
+/* neighbours.h - ARP and NDP entries, of which the machine has one table for all networks */
 #pragma once
 #include <stdbool.h>
 #include <sys/types.h>
@@ -7,17 +6,18 @@
 struct ns_engine;
 struct ns_instance;
 
-/* Counts those in every network that these processes are in, have a socket or a descriptor of, or
- * have mounted (`ip netns add`); only in networks that belong to a box. When there are more than
- * most, all are removed: who needs one asks for it again. UINT_MAX: too many to look at. For a
- * process that may wait, and that may be left in another network. */
+/* Counts the entries in every network that these processes are in, have a socket or a descriptor
+ * of, or have mounted (`ip netns add`); only in networks that belong to a box. When there are more
+ * than most, all are removed: a process that needs one asks for it again. UINT_MAX: too many to
+ * examine. For a process that may block, and that may be left in another network. */
 unsigned neighbours_walk(const pid_t *pids, size_t count, unsigned most);
-/* Whether networks were emptied and are kept, to be emptied again by neighbours_finish: what was
- * asked for until their processes were killed. */
+/* Whether emptied networks are kept, to be emptied again by neighbours_finish: entries may be added
+ * until their processes were killed. */
 bool neighbours_has_kept(void);
 void neighbours_finish(void);
 
-/* In the daemon, some times a second: when the table is half full, asks who has most of it. */
+/* Called in the daemon, some times a second: when a table is half full, asks which box has the
+ * most. */
 void neighbours_look(struct ns_engine *engine);
-/* The answer. A box that has too many again and again loses its processes, at last box-init. */
+/* Handles the answer. A box that has too many repeatedly loses its processes, at last box-init. */
 void neighbours_judge(struct ns_engine *engine, struct ns_instance *instance, unsigned number);

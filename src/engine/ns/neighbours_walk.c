@@ -1,7 +1,7 @@
-/* neighbours_walk.c - how many neighbours the networks of a box have, and taking them away
+/* neighbours_walk.c - counts and removes the neighbour entries of a box's networks
  *
- * Only networks that belong to another user namespace than ours are entered: a box may hold
- * sockets of the machine's own. */
+ * Only networks that belong to another user namespace than ours are entered: a box may hold sockets
+ * of the machine's own. */
 #include "engine/ns/descriptors.h"
 #include "engine/ns/neighbours.h"
 #include "base/alloc.h"
@@ -26,7 +26,7 @@ enum {
 	NETWORKS_MAX = 512,
 	MOUNTS_MAX = 64, /* mount namespaces */
 	MOUNTINFO_MAX = 1024 * 1024,
-	REMOVED_MAX = 1 << 16, /* of one network, a look */
+	REMOVED_MAX = 1 << 16, /* per network and look */
 	ANSWER_SIZE = 32 * 1024,
 	ADDRESS_MAX = 16,
 };
@@ -58,7 +58,7 @@ static bool is_a_boxs(const struct networks *networks, int fd)
 	return owner >= 0 && number_of(owner) != networks->ours;
 }
 
-/* The descriptor is the callee's. */
+/* Takes the descriptor. */
 static void add_network(struct networks *networks, int fd)
 {
 	ino_t number = number_of(fd);
@@ -108,7 +108,7 @@ static void add_threads(struct networks *networks, pid_t pid)
 		closedir(dir);
 }
 
-/* "\040" in a path of mountinfo is a blank. Ends it at the first blank. */
+/* "\040" in a path of mountinfo is a blank. The path ends at the first blank. */
 static void unescape(char *path)
 {
 	char *to = path;
@@ -233,7 +233,7 @@ static void read_list(int fd, struct list *list)
 	}
 }
 
-/* Without asking for an answer: what fails is there at the next look. */
+/* Asks for no answer: an entry that remains is found at the next look. */
 static void remove_one(int fd, const struct neighbour *one)
 {
 	struct {
@@ -252,7 +252,7 @@ static void remove_one(int fd, const struct neighbour *one)
 	send(fd, &order, order.head.nlmsg_len, MSG_DONTWAIT);
 }
 
-/* Each network is read, and when all have too many together, read again and emptied. */
+/* Reads each network; when all together have too many, reads them again and empties them. */
 static unsigned count_in(const struct networks *networks, bool empty)
 {
 	struct list list = { .all = xnewn(struct neighbour, REMOVED_MAX) };
@@ -282,8 +282,8 @@ static void networks_free(struct networks *networks)
 	free(networks);
 }
 
-/* A network whose processes are killed for it lives on without them, as long as packets wait there
- * for a neighbour, and nobody finds it any more. */
+/* A network whose processes were killed lives on while packets wait there for a neighbour, and can
+ * no longer be found: so it is kept here. */
 static struct networks *kept;
 
 bool neighbours_has_kept(void)

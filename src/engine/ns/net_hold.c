@@ -1,4 +1,4 @@
-/* net_hold.c - no packets between sockets of a box while they are written down or put back; see
+/* net_hold.c - stops packets between sockets of a box during a capture and a restore; see
  * net/doors_hold.c */
 #include "engine/ns/ns_internal.h"
 #include "net/doors.h"
@@ -37,7 +37,7 @@ int ns_net_hold(struct ns_engine *engine, pid_t pid, bool hold, struct err *err)
 	struct change wanted = { hold, -1 };
 	int status = ns_in_network(pid, change, &wanted, err);
 
-	/* After a table was taken away, a close waits for the kernel. */
+	/* After a table was removed, a close blocks on the kernel. */
 	if (wanted.fd >= 0)
 		spawner_dispose(engine, &wanted.fd, 1);
 	return status;

@@ -12,7 +12,7 @@
 #include <stdio.h>
 #include <sys/inotify.h>
 
-/* Each running box takes a few file descriptors of the daemon's. */
+/* Each running box needs a few file descriptors of the daemon. */
 static void raise_nofile(struct ns_engine *engine)
 {
 	struct rlimit more;
@@ -78,7 +78,7 @@ static int open_events(struct ns_engine *engine, struct err *err)
 	return 0;
 }
 
-/* Without CRIU boxes run all the same. */
+/* Boxes run without CRIU too. */
 static void open_criu(struct ns_engine *engine, const struct engine_config *config)
 {
 	struct err err = ERR_INIT;
@@ -108,7 +108,7 @@ static int ns_open(const struct engine_config *config, struct engine **ret, stru
 	engine->spawner.socket = engine->spawner.pidfd = engine->scratch = -1;
 	engine->groups = config->groups;
 	engine->cgroups = groups_get_cgroups(config->groups);
-	engine->base.fds = 3; /* a pidfd, box-init's socket and, in cgroup v1, a watch of memory */
+	engine->base.fds = 3; /* a pidfd, box-init's socket and, in cgroup v1, a memory watch */
 	engine->base.can = 1U << ENGINE_CAN_SUSPEND | 1U << ENGINE_CAN_SLEEP |
 			   1U << ENGINE_CAN_HOLD | 1U << ENGINE_CAN_NEST;
 	if (procstat_boot_id(engine->boot, err) < 0 || open_events(engine, err) < 0)
@@ -125,8 +125,7 @@ static int ns_open(const struct engine_config *config, struct engine **ret, stru
 		if (profile_filter_new(i, &engine->filters[i], err) < 0)
 			return -1;
 	find_hidden(engine);
-	/* Without it the daemon comes up all the same, to say what is missing; boxes do not
-	 * start. */
+	/* Without it the daemon still starts, to report what is missing; boxes do not start. */
 	(void)doors_prepare(&engine->doors, &engine->doors_problem);
 	read_oom_score(engine);
 	raise_nofile(engine);

@@ -36,17 +36,17 @@ struct seccomp_program;
 struct walker;
 
 enum {
-	/* user ids of a box alone: its own 65536 and as many for users nested in it */
+	/* User ids that belong to one box: its own 65536 and as many for users nested in it. */
 	NS_IDS = 131072,
 	NS_START_MS = 10000, /* a start that takes longer has failed */
 	NS_SWEEP_MS = 2000,
 	NS_RANGES_KEPT = 32,
 };
 
-/* Ids above those, up to 2^31 - 1, are the same outside for all boxes: files of archives have such
- * owners (of Windows, of company directories), and tar and npm give files to them. What keeps boxes
- * apart is not the ids but that each sees its own processes and files alone; what the kernel counts
- * for one of these users it counts for all boxes together. */
+/* Ids above those, up to 2^31 - 1, map to the same host ids for all boxes: files in archives have
+ * such owners (from Windows or company directories), and tar and npm give files to them. Boxes are
+ * kept apart not by these ids but because each sees only its own processes and files; what the
+ * kernel counts per user it counts for all boxes together here. */
 #define NS_SHARED_FIRST 0x80000000u
 #define NS_SHARED_COUNT (0x80000000u - NS_IDS)
 #define NS_EXTENTS(base)                                         \
@@ -63,27 +63,27 @@ enum { NS_EXTENT_COUNT = 2 };
 enum { GUEST_NAME_SIZE = 32 };
 struct guest {
 	int layer; /* directory: the lower layer above every image */
-	/* directory beside it, or a mount of the same files: becomes GUEST_MOUNT in the box */
+	/* Directory beside it, or a mount of the same files: becomes GUEST_MOUNT in the box. */
 	int bin;
 	char name[GUEST_NAME_SIZE]; /* of guest_open */
 };
-#define GUEST_LAYER "layer" /* what they are called */
+#define GUEST_LAYER "layer" /* names of the two folders */
 #define GUEST_BIN   "bin"
 #define GUEST_MOUNT ".boxyard"
 #define GUEST_INIT  "/" GUEST_MOUNT "/box-init"
-#define GUEST_EMPTY GUEST_MOUNT "/empty" /* an empty directory, to hide others with */
+#define GUEST_EMPTY GUEST_MOUNT "/empty" /* an empty directory, used to hide others */
 
-/* Beside it: what was open when a state was captured, by the name it has in BOX_HOME/guest; and
- * that name. */
+/* The same for the version that was in use when a state was captured, by its name in
+ * BOX_HOME/guest; and that name. */
 int guest_open_named(const char *home, const char *name, struct guest *ret, struct err *err);
 int guest_find_name(const char *home, int bin, char ret[GUEST_NAME_SIZE], struct err *err);
 int guest_open(const char *home, const char *resolv_conf, const char *certificates,
 	struct guest *ret, struct err *err);
 void guest_close(struct guest *guest);
-/* bin becomes a memory file system with its files, which tells boxes nothing of where they lie. */
+/* Makes bin a memory file system with its files, which does not tell boxes where the files lie. */
 int guest_show_from_memory(const char *name, struct guest *guest, struct err *err);
 /* Undoes what a box did to /dev in its own layer before it stopped, since nodes cannot be made
- * inside; and a removed /workspace. */
+ * inside; also restores a removed /workspace. */
 int guest_heal(int upper, struct err *err);
 uint64_t guest_hash_more(uint64_t hash, const void *data, size_t len);
 
@@ -98,8 +98,8 @@ uint64_t guest_hash_containers(uint64_t hash);
 enum layers_way { LAYERS_DETACHED, LAYERS_ATTACHED };
 
 /* What an overlay is stacked from: detached mounts, and directories on them. All lowers are in a
- * row: the guest layer, then the image's from the top down; copies that several of them share
- * follow, and what the apart ones need. */
+ * row: the guest layer, then the image's from the top down; then copies that several of them share,
+ * and what the apart ones need. */
 enum layer { LAYER_DISK, LAYER_GUEST, LAYER_IMAGE };
 enum { LAYERS_FDS_MAX = LAYER_IMAGE + INSTANCE_LAYERS_MAX + INSTANCE_LAYERS_MAX / 2 + 4 };
 struct layers {
@@ -107,8 +107,8 @@ struct layers {
 	bool is_mount[LAYERS_FDS_MAX];
 	size_t count;
 	size_t lower_count;
-	size_t apart; /* so many of the last lowers */
-	size_t empty; /* with apart: where an empty folder is */
+	size_t apart; /* how many of the last lowers */
+	size_t empty; /* with apart: index of an empty folder */
 	bool mixed;   /* they are on several mounts, so perhaps on several file systems */
 };
 
@@ -121,20 +121,20 @@ struct layers_spec {
 };
 
 struct ns_engine;
-/* Finds out what the kernel takes. */
+/* Finds out which method the kernel supports. */
 int layers_choose(enum layers_way *ret, struct err *err);
 void layers_init(struct layers *layers);
-/* ret is initialised before and closed afterwards, also when it fails. */
+/* ret is initialised before and closed afterwards by the caller, also when this fails. */
 int layers_open(struct ns_engine *engine, const struct layers_spec *spec, struct layers *ret,
 	struct err *err);
 void layers_close(struct ns_engine *engine, struct layers *layers);
-/* The overlay, detached. The layers are good for nothing else after it. uid: the box's root
- * outside. */
+/* Makes the overlay, detached. The layers cannot be used for anything else afterwards. uid: the
+ * box's root on the host. */
 int layers_stack(
 	struct ns_engine *engine, struct layers *layers, uint32_t uid, int *ret, struct err *err);
 
-/* The spawner's part of the attached way. It enters a mount namespace of its own, once; then each
- * overlay is made, and the layers are taken off, whether it came up or not. None of these
+/* The spawner's part of the attached method. It enters its own mount namespace once; then each
+ * overlay is made, and its layers are detached, whether it worked or not. None of these
  * allocates. */
 int layers_open_holder(const struct ns_engine *engine, int *ret, struct err *err);
 int layers_stack_on(int holder, struct layers *layers, uint32_t uid, int *ret, struct err *err);
@@ -147,14 +147,14 @@ enum {
 	MOUNT_TARGETS_MAX = INSTANCE_MOUNTS_MAX * MOUNT_TARGET_MAX,
 };
 
-/* That every target is a place where something may be mounted; before anything is made. */
+/* Checks that every target is a place where something may be mounted, before anything is made. */
 int mounts_check(const struct instance_spec *spec, struct err *err);
-/* Detached mounts as the box sees them, spec->mount_count of them; what is there when it fails is
- * the caller's to close (the others stay as they were). userns: the box's. */
+/* Opens spec->mount_count detached mounts as the box sees them. On failure the caller closes those
+ * already opened (the others stay as they were). userns: the box's. */
 int mounts_open(struct ns_engine *engine, const struct instance_spec *spec, int userns, int *ret,
 	struct err *err);
-/* In a process with a mount namespace of its own, which is left changed: copies of detached mounts
- * that no other user namespace can make writable or free of nodev and nosuid. */
+/* Makes copies of detached mounts that no other user namespace can make writable or free of nodev
+ * and nosuid. Runs in a process with its own mount namespace, which it changes. */
 int mounts_lock(const char *place, const int *fds, size_t count, int *ret, struct err *err);
 
 /* ---- profile.c ------------------------------------------------------------------------------ */
@@ -190,21 +190,21 @@ struct ns_engine {
 	enum layers_way layers;
 	struct guest guest;
 	struct seccomp_program *filters[PROFILE_COUNT];
-	struct doors_plan *doors; /* how a box's network is furnished; NULL: it cannot be */
-	struct err doors_problem; /* why */
+	struct doors_plan *doors; /* how a box's network is set up; NULL: it cannot be */
+	struct err doors_problem; /* why doors is NULL */
 	uint64_t hidden;	  /* bits: which of hidden_paths exist on this machine */
 	char boot[40];
 	int oom_score_adj;    /* of the daemon */
-	struct rlimit nofile; /* as the daemon was started with; boxes get this */
+	struct rlimit nofile; /* as the daemon was started with; boxes get these */
 	int inotify;	      /* memory events of v2 groups */
 	struct loop_fd *inotify_watch;
 	struct ns_instance *first;
 	struct {
 		struct loop_timer *timer;
-		int64_t last; /* look that was not in between */
+		int64_t last; /* last full look */
 		unsigned looks;
 		bool in_between;
-		unsigned few;		/* sockets that cannot hold much */
+		unsigned few;		/* number of sockets that cannot hold much */
 	} sockets;			/* see sockets.c */
 	struct loop_timer *guard_timer; /* see guard.c */
 	struct walker *walker;		/* see socket_walker.c */
@@ -215,12 +215,12 @@ struct ns_engine {
 	int scratch; /* a tmpfs that becomes CRIU's /run and /tmp; -1: none */
 	char *scratch_path;
 	struct restoring *restorings;  /* see restore.c */
-	struct criu_spare *criu_spare; /* for the next capture; NULL: none */
+	struct criu_spare *criu_spare; /* started ahead for the next capture; NULL: none */
 	struct loop_timer *criu_timer;
 	struct ns_range {
 		uint32_t base;
 		int userns;
-		/* user namespaces by which layers are seen, used lately; see restore.c */
+		/* Recently used user namespaces through which layers are seen; see restore.c. */
 	} ranges[NS_RANGES_KEPT];
 	unsigned range_next;
 };
@@ -241,18 +241,20 @@ struct ns_instance {
 	uint64_t memory_limit;
 	unsigned sockets_over; /* looks in a row that found too much in its sockets */
 	struct {
-		uint64_t asked; /* the question that is not answered yet; 0: none */
+		uint64_t asked; /* the request without an answer yet; 0: none */
 		int64_t asked_at, not_before;
-	} walk;			  /* see socket_walker.c */
-	unsigned neighbours_over; /* looks that found too many, the last at; see neighbours.c */
+	} walk; /* see socket_walker.c */
+	/* looks that found too many entries, and when the last was; see neighbours.c */
+	unsigned neighbours_over;
 	int64_t neighbours_at;
 	uint64_t cpu_limit; /* thousandths; 0: none */
 	bool frozen;
 	bool adopted;		    /* from an earlier daemon */
-	struct ns_capture *capture; /* the one being made; NULL: none */
+	struct ns_capture *capture; /* the capture in progress; NULL: none */
 	enum ns_state state;
-	struct restoring *restoring; /* it is being made from a state; NULL: no */
-	pid_t *stopped;		     /* by a signal, when a capture began; see capture.c */
+	struct restoring *restoring; /* the restore in progress; NULL: none */
+	/* processes stopped by a signal when a capture began; see capture.c */
+	pid_t *stopped;
 	size_t stopped_count;
 
 	int pidfd;
@@ -260,18 +262,18 @@ struct ns_instance {
 	int control; /* the child reports a failed start here; closed by a successful exec */
 	struct loop_fd *control_watch;
 	int socket;		  /* box-init's, O_PATH; opened by the first connect */
-	struct loop_timer *timer; /* limits the start, later paces the clean-up */
+	struct loop_timer *timer; /* limits the start, later retries the cleanup */
 
 	int oom_fd; /* v1 */
 	int oom_wd; /* v2 */
 	int pids_wd;
-	bool holds;		 /* at its limit of memory, see engine_ops.hold */
-	uint64_t memory_refused; /* as far as looked at */
-	bool brim_told;		 /* that nothing was left, and there has not been more since */
+	bool holds;		 /* processes wait at the memory limit, see engine_ops.hold */
+	uint64_t memory_refused; /* as of the last look */
+	bool brim_told;		 /* the lack of memory was reported, and there was no more since */
 	struct loop_fd *oom_watch;
 	struct loop_timer *oom_timer;
-	uint64_t oom_seen; /* kills told so far */
-	int64_t oom_at;	   /* when the last one was noticed; 0: never */
+	uint64_t oom_seen; /* kills reported so far */
+	int64_t oom_at;	   /* when the last kill was noticed; 0: never */
 
 	struct timers_memory *timers; /* NULL until asked for; see timers.h */
 
@@ -295,7 +297,7 @@ static inline struct ns_instance *ns_instance_of(struct instance *instance)
 /* life.c */
 struct ns_instance *ns_instance_new(struct ns_engine *engine, const struct instance_spec *spec,
 	const struct instance_ops *ops, void *arg);
-/* Starts watching a process that exists; pidfd, mark and (when starting) control are set. */
+/* Starts watching an existing process; pidfd, mark and (when starting) control are set. */
 void ns_instance_watch(struct ns_instance *instance);
 int ns_adopt(struct engine *engine, const struct instance_spec *spec,
 	const struct instance_mark *mark, const struct instance_ops *ops, void *arg,
@@ -304,7 +306,7 @@ int ns_kill(struct instance *instance, struct err *err);
 void ns_free(struct instance *instance);
 void ns_inotify_ready(void *engine, unsigned ready);
 
-/* The start failed, and nothing of it runs: on_failed follows. */
+/* The start failed, and no process of it runs: on_failed follows. */
 void ns_instance_fail(struct ns_instance *instance, const struct err *why);
 
 /* ---- state.c: what a capture and a restore agree upon --------------------------------------- */
@@ -314,20 +316,20 @@ enum external_kind {
 	EXTERNAL_SOCKET,
 	EXTERNAL_SHM,
 	EXTERNAL_BIN,
-	EXTERNAL_HIDDEN, /* an empty folder over one of /proc or /sys */
+	EXTERNAL_HIDDEN, /* an empty folder over a path of /proc or /sys */
 	EXTERNAL_CGROUP,
 	EXTERNAL_CONTAINERS,
 	EXTERNAL_DOCKER,
-	EXTERNAL_MOUNT, /* of the host, or a volume */
+	EXTERNAL_MOUNT, /* a folder of the host, or a volume */
 	EXTERNAL_KIND_COUNT
 };
 enum { EXTERNALS_MAX = 24 + INSTANCE_MOUNTS_MAX };
 /* A mount that CRIU leaves to us. */
 struct external {
 	enum external_kind kind;
-	bool is_file;		   /* EXTERNAL_MOUNT, of a restore */
+	bool is_file;		   /* EXTERNAL_MOUNT, in a restore */
 	bool read_only;		   /* EXTERNAL_CGROUP */
-	char at[MOUNT_TARGET_MAX]; /* in the box */
+	char at[MOUNT_TARGET_MAX]; /* path in the box */
 };
 struct state {
 	char guest[GUEST_NAME_SIZE];
@@ -339,11 +341,11 @@ struct state {
 };
 #define STATE_FILE	 "box.json"
 #define STATE_RUN	 "run.tree"
-#define STATE_LAST	 "last-pid"   /* the number after which its processes are counted on */
-#define STATE_ATTRIBUTES "attributes" /* what threads have set for themselves; attributes.c */
+#define STATE_LAST	 "last-pid"   /* the last pid that was given out */
+#define STATE_ATTRIBUTES "attributes" /* settings of threads; attributes.c */
 #define STATE_SHM	 "shm.tree"
 
-/* Of a running instance. targets: of the mounts it was given. */
+/* Describes a running instance. targets: of the mounts it was given. */
 int state_look(struct ns_instance *instance, const char *const *targets, struct state *ret,
 	struct err *err);
 int state_write(const struct state *state, int dir, struct err *err);
@@ -354,21 +356,21 @@ void state_options(struct ns_engine *engine, struct criu_request *request);
 /* "mnt[/run]:e0" for a capture, "mnt[e0]:PLACE/0" for a restore; a list as CRIU wants it, yours
  * (strv_free). */
 char **state_externals(const struct state *state, const char *place);
-/* The folder of the box's as O_PATH, wherever the box may have put links. */
+/* Opens a folder of the box as O_PATH, safe against symlinks of the box. */
 int state_open_inside(struct ns_instance *instance, const char *path, int *ret, struct err *err);
 
-/* attributes.c: of all threads of the box with this PID 1, while they stand still. */
+/* attributes.c: for all threads of the box with this PID 1, while they are frozen. */
 int attributes_save(pid_t init, int dir, struct err *err);
-void attributes_load(pid_t init, int dir); /* tells the log what fails */
+void attributes_load(pid_t init, int dir); /* failures are only logged */
 
 /* net_hold.c */
 int ns_in_network(pid_t pid, int (*fn)(void *arg, struct err *err), void *arg, struct err *err);
-/* Packets of the box's sockets are dropped, or no longer. */
+/* Drops all packets of the box's sockets, or stops dropping them. */
 int ns_net_hold(struct ns_engine *engine, pid_t pid, bool hold, struct err *err);
 bool ns_has_connections(pid_t pid);
 
-/* tree.c: what a directory on a memory file system holds, owned by ids from base on, into a file;
- * and back. */
+/* tree.c: saves the content of a directory on a memory file system, owned by ids from base on, into
+ * a file; and back. */
 int tree_save(int dir, uint32_t base, int out, struct err *err);
 int tree_load(int dir, uint32_t base, int in, struct err *err);
 
@@ -384,11 +386,12 @@ void criu_close_scratch(struct ns_engine *engine);
 /* restore.c */
 int ns_restore(struct ns_engine *engine, const struct instance_spec *spec,
 	const struct instance_ops *ops, void *arg, struct instance **ret, struct err *err);
-void restoring_forget(struct ns_instance *instance); /* the instance goes before it is there */
-void restorings_close(struct ns_engine *engine);     /* and the ranges */
+/* the instance is freed before the restore has finished */
+void restoring_forget(struct ns_instance *instance);
+void restorings_close(struct ns_engine *engine); /* also the cached user namespaces */
 
 /* start.c */
-/* Cgroups of a new instance with its limits, and how to enter them. */
+/* Makes the cgroups of a new instance with its limits, and tells how to join them. */
 int ns_make_cgroups(struct ns_engine *engine, const struct instance_spec *spec, bool delegate,
 	struct cgroup_join *ret, struct err *err);
 int ns_open_disk(const struct instance_spec *spec, int *ret, struct err *err);
@@ -402,7 +405,7 @@ int ns_start(struct engine *engine, const struct instance_spec *spec,
 /* reach.c */
 int ns_connect(struct instance *instance, int *ret_fd, struct err *err);
 int ns_stats(struct instance *instance, struct instance_stats *ret, struct err *err);
-/* The host name; and no user namespace is made in it any more. */
+/* Sets the host name; forbid_users: no more user namespaces can be made in it. */
 int ns_arrange(
 	struct ns_instance *instance, const char *hostname, bool forbid_users, struct err *err);
 int ns_set_hostname(struct instance *instance, const char *hostname, struct err *err);
@@ -421,45 +424,46 @@ size_t ns_pids(struct instance *instance, pid_t *ret, size_t max);
 void ns_look_at_state(struct engine *engine, int dir, struct instance_state_facts *ret);
 
 /* criu_find.c */
-/* Where CRIU is: as wanted, or where it was built or installed. Yours, or NULL. */
+/* The path of CRIU: as wanted, or where it was built or installed. Yours, or NULL. */
 char *criu_find(const char *wanted);
 /* What is wrong with the CRIU at that path (NULL: none was found), a literal; NULL: nothing. */
 const char *criu_problem(const char *criu);
 
 /* preflight.c */
-/* Is there anything in the box that CRIU is known to refuse, or to leave out without a word?
- * ERR_STATE with the process, as the box numbers it, and the reason. errno_value EAGAIN: it will be
- * over in a moment, try again. Box ended meanwhile: 0. A tenth of a millisecond for a small box; of
- * a very large one only a part is looked at. Exact when the box is frozen. init: PID 1 of the box,
- * as we see it; id: its group. */
+/* Whether the box has anything that CRIU is known to refuse or to lose silently: ERR_STATE with the
+ * process, as the box numbers it, and the reason. errno_value EAGAIN: it will be over in a moment,
+ * try again. 0 also when the box has ended meanwhile. Takes a tenth of a millisecond for a small
+ * box; of a very large box only a part is examined. Exact when the box is frozen. init: PID 1 of
+ * the box, as we see it; id: its group. */
 int ns_preflight(struct ns_engine *engine, pid_t init, const char *id, struct err *err);
 /* activity.c */
 int ns_activity(struct instance *instance, struct instance_activity *ret, struct err *err);
 int ns_next_timer(struct instance *instance, int64_t quiet_since_us, struct instance_timer *ret,
 	struct err *err);
 
-/* Before it is frozen, or goes on: calls with time-outs that would not notice. */
+/* Call it before a freeze or a thaw: it adjusts calls with time-outs that would not notice the
+ * pause. */
 void ns_timers_freeze(struct ns_instance *instance, bool frozen);
 
-/* Freezes the box at a moment when it can be captured: with CRIU's freeze_cgroup on a group that is
- * not frozen yet, a process that waits in vfork for its frozen child hangs CRIU until its time is
- * over, and a box that starts programs all the time is in that state most of the time. 0: it is
+/* Freezes the box at a moment when it can be captured. With CRIU's freeze_cgroup on a group that is
+ * not frozen yet, a process that waits in vfork for its frozen child makes CRIU hang until its time
+ * limit, and a box that starts programs all the time is nearly always in that state. 0: the box is
  * frozen, and CRIU may start. -1: as ns_preflight, and frozen only if it was (frozen); ERR_TIMEOUT:
- * a process is long in the kernel, try again. Takes some milliseconds for a busy box, a tenth of a
- * second at most. */
+ * a process is in a long system call, try again. Takes some milliseconds for a busy box, a tenth of
+ * a second at most. */
 int ns_hold(struct ns_engine *engine, pid_t init, const char *id, bool frozen, struct err *err);
 
 /* guard.c */
 void guard_open(struct ns_engine *engine);
 uint64_t guard_count_fds(pid_t pid);
-/* The process of the box that has the most by count_of. False: there is none but box-init. */
-/* Every process but box-init, as far as they are looked at. */
+/* Kills the process of the box that has the most by count_of. False: there is none but box-init. */
+/* Kills every process but box-init, as far as they are examined. */
 bool guard_kill_all(struct ns_instance *instance);
 bool guard_kill_largest(struct ns_instance *instance, uint64_t (*count_of)(pid_t pid));
-/* The same in the box that has the most, when that is more than fair. */
+/* The same in the box that has the most, if that is more than fair. */
 void guard_take_back(
 	struct ns_engine *engine, const char *what, uint64_t fair, uint64_t (*count_of)(pid_t pid));
-bool guard_is_scarce(uint64_t used, uint64_t most); /* most 0: not known, so never */
+bool guard_is_scarce(uint64_t used, uint64_t most); /* most 0: unknown, so never */
 
 /* sockets.c */
 void sockets_open(struct ns_engine *engine);
@@ -470,30 +474,31 @@ int ns_probe(struct engine *engine, json_t *checks, struct err *err);
 
 /* ---- child.c: between clone and exec -------------------------------------------------------- */
 
-/* Namespaces the child is born in, with CLONE_NEWTIME where clone3 takes it. The others it makes
- * itself, beside the daemon's work: a network namespace alone takes half a millisecond. */
+/* Namespaces that the clone makes, with CLONE_NEWTIME where clone3 accepts it. The child makes the
+ * others itself, in parallel to the daemon: a network namespace alone takes half a millisecond. */
 #define NS_CLONE_FLAGS (CLONE_NEWUSER | CLONE_NEWPID | CLONE_NEWNS | CLONE_NEWUTS)
 
-/* What a child is told at its birth; the rest it sees in the driver it was copied from. */
+/* What a child gets at its start; it sees the rest in the driver it was copied from. */
 struct ns_plan {
 	char hostname[65];
-	uint32_t owner; /* who makes the user namespace: the box's root, as seen from outside */
+	uint32_t owner; /* uid that makes the user namespace: the box's root on the host */
 	enum profile profile;
 	enum cgroup_view cgroup_view;
-	bool time_apart; /* the clone could not make the time namespace: the child tries itself */
-	int control;	 /* the child's end */
-	int cgroup;	 /* the v2 group; -1: none */
+	/* the clone could not make the time namespace: the child tries it itself */
+	bool time_apart;
+	int control; /* the child's end */
+	int cgroup;  /* the v2 group; -1: none */
 };
 
-/* What the daemon sends over the control socket, a word first: MAPPED with the cgroups to join;
- * then ROOT with the fds below, CONTAINERS and DOCKER for a nested box alone, and after them one
- * for each of the box's mounts. Behind the word ROOT stand their targets, each ended by a NUL. */
+/* Messages of the daemon over the control socket: MAPPED with the cgroups to join; then ROOT with
+ * the fds below, CONTAINERS and DOCKER only for a nested box, and one for each of the box's mounts.
+ * The data after ROOT are the targets, each ended by a NUL. */
 enum ns_word { NS_WORD_MAPPED = 1, NS_WORD_ROOT };
 enum ns_fd { NS_FD_ROOT, NS_FD_BIN, NS_FD_CONTAINERS, NS_FD_DOCKER, NS_FD_COUNT };
 enum { NS_FDS_MAX = (int)NS_FD_COUNT + (int)INSTANCE_MOUNTS_MAX };
 _Static_assert((int)NS_FDS_MAX >= (int)CGROUP_JOIN_MAX, "one size fits both");
 
-/* How many of them come before the mounts. */
+/* How many fds come before the mounts. */
 static inline size_t ns_fds_fixed(enum profile profile)
 {
 	return profile == PROFILE_NESTED ? NS_FD_COUNT : NS_FD_CONTAINERS;
@@ -504,22 +509,20 @@ _Noreturn void ns_child(const struct ns_engine *engine, struct ns_plan *plan);
 
 /* ---- spawner.c: the process that clones ----------------------------------------------------- */
 
-/* Everything in engine that a child needs must be there by now. */
+/* Everything in engine that a child needs must be set by now. */
 int spawner_open(struct ns_engine *engine, struct err *err);
 void spawner_close(struct spawner *spawner); /* accepts one that is not open */
-/* Asks for a child as planned; spawner_answer waits for it. Work of the caller's fits between
- * them. */
+/* Asks for a child as planned; spawner_answer waits for it. The caller can work between them. */
 int spawner_ask(struct ns_engine *engine, const struct ns_plan *plan, struct err *err);
 int spawner_answer(struct ns_engine *engine, pid_t *ret_pid, struct err *err);
-/* Makes an overlay in the spawner's own mount namespace; for kernels that want their layers
- * attached. */
+/* Makes an overlay in the spawner's own mount namespace; for kernels that need attached layers. */
 int spawner_stack(struct ns_engine *engine, const struct layers *layers, uint32_t uid, int *ret,
 	struct err *err);
-/* idmap_new, by a process that is cheaper to copy. */
+/* idmap_new, in a process that is cheaper to copy. */
 int spawner_idmap(
 	struct ns_engine *engine, const struct idmap_pair *pair, int *ret, struct err *err);
-/* mounts_lock, by a process made for it; fds are replaced. */
+/* mounts_lock, in a process made for it; fds are replaced. */
 int spawner_lock(struct ns_engine *engine, int *fds, size_t count, struct err *err);
-/* Closes fds in the spawner: letting go of a detached mount waits for the kernel. They are yours no
- * more. */
+/* Closes fds in the spawner, because closing a detached mount blocks on the kernel. The caller must
+ * not use them any more. */
 void spawner_dispose(struct ns_engine *engine, const int *fds, size_t count);

@@ -26,18 +26,18 @@
 #include <sys/xattr.h>
 
 enum {
-	PROCESSES_MAX = 4096, /* beyond these bounds CRIU tells */
+	PROCESSES_MAX = 4096, /* beyond these bounds CRIU reports */
 	THREADS_MAX = 4096,
 	FILES_MAX = 65536,
-	LINK_MAX_LEN = 64, /* of what a file is; the rest of a path does not matter */
-	STATUS_MAX = 2048, /* up to the lines we want; a list of 65536 groups comes after them */
+	LINK_MAX_LEN = 64, /* for the type of a file; the rest of a path does not matter */
+	STATUS_MAX = 2048, /* up to the lines we need; a list of 65536 groups comes after them */
 	STATUS_WHOLE_MAX = 1024 * 1024,
-	SPARSE_MOST = 64,	     /* memory files that are counted, */
+	SPARSE_MOST = 64,	     /* memory files that are counted */
 	MAPS_MAX = 32 * 1024 * 1024, /* a list of mappings; 65530 with long names are less */
 	MAPPED_MOST = 8192,	     /* pieces of shared memory; CRIU takes 0.25 ms for each */
-	HOLD_US = 100 * 1000,	     /* tries to find a good moment */
-	HOLD_FREEZE_US = 10 * 1000,  /* the loop waits meanwhile */
-	/* the box goes on for so long between the first two, twice as long each time */
+	HOLD_US = 100 * 1000,	     /* for finding a good moment */
+	HOLD_FREEZE_US = 10 * 1000,  /* how long the loop may block */
+	/* The box runs this long between the first two attempts, twice as long each time. */
 	HOLD_PAUSE_US = 100,
 	HOLD_PAUSE_MAX_US = 1000,
 };
@@ -46,17 +46,16 @@ enum {
 
 #define MEMORY_FILE "a memory file (memfd)"
 
-/* CRIU walks a memory file page by page, holes too, while the box stands still: half a second a
+/* CRIU walks a memory file page by page, holes too, while the box is frozen: half a second per
  * terabyte. */
-#define SPARSE_FROM (UINT64_C(1) << 30) /* smaller ones are not counted */
-#define SPARSE_BYTES \
-	(UINT64_C(1) << 38) /* 256 GiB, more memory than a box is ever given without need */
+#define SPARSE_FROM  (UINT64_C(1) << 30) /* smaller ones are not counted */
+#define SPARSE_BYTES (UINT64_C(1) << 38) /* 256 GiB, more memory than a box normally has */
 
 static const struct {
 	const char *file;
-	const char *link; /* how an open one begins */
+	const char *link; /* the start of an open one's link */
 	const char *words;
-	bool of_threads; /* a thread may have another than its process */
+	bool of_threads; /* a thread may have another one than its process */
 } namespaces[] = {
 	{ "ns/user", "user:[", "user", false }, /* the first, see check_spaces */
 	{ "ns/pid", "pid:[", "pid", false },
@@ -76,12 +75,12 @@ struct look {
 	pid_t *pids; /* sorted */
 	size_t count;
 	char spaces[NAMESPACES][LINK_MAX_LEN]; /* of PID 1; "": the kernel has none */
-	bool may_unshare;	   /* its processes can have others without a user namespace */
-	size_t threads, files;	   /* looked at so far */
+	bool may_unshare;	   /* processes can have others without a user namespace */
+	size_t threads, files;	   /* examined so far */
 	ino_t sparse[SPARSE_MOST]; /* large memory files, each counted once */
 	size_t sparse_count;
 	size_t mapped;	       /* pieces of shared memory without a file */
-	uint64_t sparse_bytes; /* together, as long as they are */
+	uint64_t sparse_bytes; /* their total size */
 };
 
 struct task {
@@ -102,7 +101,7 @@ static bool is_listed(const struct look *look, pid_t pid)
 	return bsearch(&pid, look->pids, look->count, sizeof pid, compare_pids) != NULL;
 }
 
-/* False when it is gone. */
+/* False when the process has ended. */
 static bool read_some(int dir, const char *path, char *out, size_t size)
 {
 	_cleanup_close_ int fd = openat(dir, path, O_RDONLY | O_CLOEXEC);
@@ -127,7 +126,7 @@ static bool task_open(pid_t pid, struct task *task)
 	return false;
 }
 
-/* key with a newline before it and a tab behind. The name of a process cannot hold a newline
+/* key has a newline before it and a tab after it. The name of a process cannot contain a newline
  * there. */
 static const char *status_find(const char *status, const char *key)
 {
@@ -151,7 +150,7 @@ static void task_name(const struct task *task, char *out, size_t size)
 	out[n] = '\0';
 }
 
-/* The number the box knows it by: the second, where the first is ours. */
+/* The pid inside the box: the second number, where the first is ours. */
 static long task_number(const struct task *task)
 {
 	_cleanup_free_ char *status = NULL;
@@ -216,7 +215,7 @@ static int check_tracer(
 	return refuse(task, why, err);
 }
 
-/* False: there is none, or the process is gone. */
+/* False: there is none, or the process has ended. */
 static bool read_space(int dir, size_t which, char out[LINK_MAX_LEN])
 {
 	ssize_t len = readlinkat(dir, namespaces[which].file, out, LINK_MAX_LEN - 1);
@@ -225,14 +224,14 @@ static bool read_space(int dir, size_t which, char out[LINK_MAX_LEN])
 	return len > 0;
 }
 
-/* What podman without root keeps for its user, also when no container runs. */
+/* Rootless podman keeps a process for its user, also when no container runs. */
 #define PAUSE_HINT                                                                                \
 	"'podman system migrate' first, as the user of podman: it stops the containers and ends " \
 	"this process; " HINT
 
-/* Programs that put themselves into namespaces, and how they are told not to. */
+/* Programs that make namespaces for themselves, and how to turn that off. */
 static const struct {
-	const char *word; /* in the path of the program, or its name */
+	const char *word; /* in the program's path or name */
 	const char *hint;
 } sandboxes[] = {
 	{ "chrom", "start it with --no-sandbox: the box is the sandbox; " HINT },
@@ -248,8 +247,8 @@ static const struct {
 	{ "podman", "'podman stop -a' first: containers have namespaces of their own; " HINT },
 };
 
-/* Electron programs have names of their own, and the word --type= among their words as Chromium's
- * have. NULL: it is none. */
+/* Electron programs have their own names, but --type= among their arguments as Chromium has. NULL:
+ * it is none of these. */
 static const char *sandbox_hint(const struct task *task)
 {
 	char program[256] = "", words[1024] = "", name[24];
@@ -268,7 +267,7 @@ static const char *sandbox_hint(const struct task *task)
 	return NULL;
 }
 
-/* Who made the namespace may be another process: of a container it is podman's, not the program in
+/* Another process may have made the namespace: for a container it is podman's, not the program in
  * it. */
 static int hint_at_sandbox(const struct look *look, const struct task *task, struct err *err)
 {
@@ -285,8 +284,8 @@ static int hint_at_sandbox(const struct look *look, const struct task *task, str
 	return hint ? err_hint(err, "%s", hint) : -1;
 }
 
-/* Where no process can have CAP_SYS_ADMIN, one that is in the box's user namespace is in the others
- * as well: seven questions less, a third of the time. */
+/* Where no process can have CAP_SYS_ADMIN, a process in the box's user namespace is in all the
+ * others too: seven lookups less, a third of the time. */
 static int check_spaces(
 	const struct look *look, const struct task *task, int dir, bool thread, struct err *err)
 {
@@ -305,8 +304,8 @@ static int check_spaces(
 	return 0;
 }
 
-/* One that waits in vfork for its child to execute something cannot be stopped before the child
- * has, and the child is stopped. It is a matter of a millisecond. */
+/* A process that waits in vfork cannot be frozen before its child has called exec, and the child is
+ * frozen. That lasts about a millisecond. */
 static int check_vfork(const struct task *task, struct err *err)
 {
 	char text[64];
@@ -336,7 +335,7 @@ static int check_vfork(const struct task *task, struct err *err)
 static const char *const anon_known[] = { "[eventfd]", "[eventpoll]", "inotify", "[fanotify]",
 	"[signalfd]", "[timerfd]", "[pidfd]", "bpf-map", NULL };
 
-/* How the others begin, in words. */
+/* The others by their start, in words. */
 static const struct {
 	const char *kind;
 	const char *why;
@@ -397,7 +396,7 @@ static int check_anon(const struct file *file, struct err *err)
 	return refuse(file->task, why, err);
 }
 
-/* By path: a socket's xattrs are reached through the link alone, and *xattrat came with Linux
+/* By path: a socket's xattrs can be reached only through the link, and *xattrat came with Linux
  * 6.13. */
 static int check_socket(const struct file *file, struct err *err)
 {
@@ -418,11 +417,11 @@ static int check_socket(const struct file *file, struct err *err)
 	return -1;
 }
 
-/* Every program has these; a box that gives other devices their names fools nobody but itself. */
+/* Every program has these; a box that gives other devices their names fools only itself. */
 static const char *const devices_known[] = { "/dev/null", "/dev/zero", "/dev/tty", "/dev/urandom",
 	"/dev/ptmx", NULL };
 
-/* Terminals and memory devices; the others have a driver's state behind them. */
+/* Terminals and memory devices can be captured; the others have a driver's state behind them. */
 static int check_device(const struct file *file, struct err *err)
 {
 	enum {
@@ -496,7 +495,7 @@ static int refuse_pieces(const struct task *task, struct err *err)
 	return err_hint(err, "the box would stand still for seconds; " HINT);
 }
 
-/* Of one whose file was closed: "7f00-7f01 rw-s 00000000 00:01 17 /memfd:name (deleted)";
+/* A mapping whose file was closed: "7f00-7f01 rw-s 00000000 00:01 17 /memfd:name (deleted)";
  * "/dev/zero" is shared memory without a name. */
 static int look_at_mapped(struct look *look, const struct task *task, char *maps, const char *name,
 	const char *what, struct err *err)
@@ -564,7 +563,7 @@ struct folder {
 };
 typedef int (*entry_fn)(const struct folder *folder, const char *name, struct err *err);
 
-/* Without opendir: it allocates, and this runs for every process. */
+/* Without opendir, which allocates: this runs for every process. */
 static int each_entry(
 	struct look *look, const struct task *task, const char *name, entry_fn fn, struct err *err)
 {
@@ -584,7 +583,7 @@ static int each_entry(
 	return 0;
 }
 
-/* A terminal of its tty's name may be cut; nothing that decides is so long. */
+/* A long link may be cut; nothing that matters is so long. */
 static int look_at_file(const struct folder *folder, const char *name, struct err *err)
 {
 	char link[LINK_MAX_LEN];
@@ -632,7 +631,7 @@ static int look_at(struct look *look, const struct task *task, struct err *err)
 		check_parent(look, task, err) < 0 || check_vfork(task, err) < 0 ||
 		look_at_maps(look, task, err) < 0)
 		return -1;
-	threads = status_find(task->status, "\nThreads:\t"); /* "": behind too many groups */
+	threads = status_find(task->status, "\nThreads:\t"); /* "": after too many groups */
 	if (look->threads < THREADS_MAX && (!*threads || strtol(threads, NULL, 10) > 1) &&
 		each_entry(look, task, "task", look_at_thread, err) < 0)
 		return -1;
@@ -646,7 +645,7 @@ static bool read_init(struct look *look)
 
 	if (!task_open(look->init, &init))
 		return false;
-	/* Unless it is known for sure that they cannot. */
+	/* Assume they can, unless it is certain that they cannot. */
 	look->may_unshare =
 		file_read(init.dir, "status", STATUS_WHOLE_MAX, &status, NULL, NULL) < 0 ||
 		!*status_find(status, "\nCapBnd:\t") ||
@@ -697,7 +696,7 @@ int ns_hold(struct ns_engine *engine, pid_t init, const char *id, bool frozen, s
 			return -1;
 		usleep(pause);
 	}
-	/* As it was; the last try may have been cut short. */
+	/* As it was before; the last attempt may have been interrupted. */
 	cgroup_freeze(engine->cgroups, id, frozen, NULL);
 	if (err)
 		*err = why;

@@ -27,7 +27,7 @@
 enum { PROBE_UID = 1 << 30, CHECK_MS = 3000 };
 static const struct idmap_extent probe_ids[] = NS_EXTENTS(PROBE_UID);
 
-/* A process in new namespaces that waits until it is let go. */
+/* A process in new namespaces that waits until it is released. */
 struct dummy {
 	pid_t pid;
 	int pidfd;
@@ -68,7 +68,7 @@ static void dummy_close(struct dummy *dummy)
 	close(dummy->pidfd);
 }
 
-/* fn in a child of its own; its error comes back. */
+/* Runs fn in a child and returns its error. */
 static int in_child(struct ns_engine *engine, int (*fn)(struct ns_engine *engine, struct err *err),
 	struct err *err)
 {
@@ -196,8 +196,8 @@ static int check_idmap(struct ns_engine *engine, struct finding *ret, struct err
 	return status;
 }
 
-/* The overlay a box would get, with box-init's folder in the image's place; written to, since one
- * that comes up read-only does so without an error. */
+/* Makes the overlay a box would get, with box-init's folder as the image, and writes to it, since
+ * an overlay may come up read-only without an error. */
 static int try_layers(struct ns_engine *engine, const struct dummy *dummy, int disk,
 	struct layers *layers, struct err *err)
 {
@@ -347,7 +347,7 @@ static int check_kvm(struct ns_engine *engine, struct finding *ret, struct err *
 	return 0;
 }
 
-/* It says itself whether the kernel has what it needs. */
+/* CRIU itself reports whether the kernel has what it needs. */
 static int check_criu(struct ns_engine *engine, struct finding *ret, struct err *err)
 {
 	char *argv[] = { "criu", "--no-default-config", "check", NULL };
@@ -385,7 +385,7 @@ static const struct {
 	const char *name;
 	bool required;
 	int (*check)(struct ns_engine *engine, struct finding *ret, struct err *err);
-	const char *hint; /* when the error has none of its own */
+	const char *hint; /* used when the error has none of its own */
 } list[] = {
 	{ "root", true, check_root, "run the daemon as root" },
 	{ "namespaces", true, check_namespaces,

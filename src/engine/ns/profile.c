@@ -29,7 +29,7 @@ const struct hidden_path hidden_paths[] = {
 	{ "proc/timer_list", false },
 	{ "proc/sched_debug", false },
 	{ "proc/interrupts", false },
-	{ "proc/cmdline", false }, /* of the machine's kernel: it may hold addresses and keys */
+	{ "proc/cmdline", false }, /* of the machine's kernel: it may contain addresses and keys */
 	{ "proc/latency_stats", false },
 	{ "proc/acpi", true },
 	{ "proc/scsi", true },
@@ -71,8 +71,8 @@ static const struct {
 	{ SCMP_SYS(finit_module), EPERM },
 	{ SCMP_SYS(delete_module), EPERM },
 	{ SCMP_SYS(open_by_handle_at), EPERM },
-	/* Keyrings are shared with the host; container runtimes go on without them on ENOSYS
-	 * only. */
+	/* Keyrings are shared with the host; container runtimes continue without them only on
+	 * ENOSYS. */
 	{ SCMP_SYS(add_key), ENOSYS },
 	{ SCMP_SYS(request_key), ENOSYS },
 	{ SCMP_SYS(keyctl), ENOSYS },
@@ -96,7 +96,7 @@ static const struct {
 	{ SCMP_SYS(vhangup), EPERM },
 };
 
-/* adjtimex only reads when its modes are 0, but those lie in memory; ntp tools live with EPERM. */
+/* adjtimex only reads when its modes are 0, but those are in memory; ntp tools cope with EPERM. */
 static const int denied_time[] = { SCMP_SYS(adjtimex), SCMP_SYS(clock_adjtime) };
 
 /* Refused in standard: the mount API and everything that enters or makes a namespace. */
@@ -125,14 +125,13 @@ static const uint64_t namespace_flags[] = {
 	CLONE_NEWNET,
 };
 
-/* Both push characters into a terminal as if they were typed. */
+/* Both insert characters into a terminal as if they were typed. */
 static const uint64_t denied_ioctls[] = { TIOCSTI, TIOCLINUX };
 
-/* Orders to btrfs, which disks, volumes and the storage of nested containers lie on where the
- * kernel has it: a subvolume made in them is out of every quota, and nobody removes it. Numbers are
- * a type and a number in it, as in _IOC; those of btrfs are refused as on any other file system
- * ("no such ioctl"), but for what it shares with them: copies without copying (FICLONE,
- * FICLONERANGE, FIDEDUPERANGE). */
+/* Commands of btrfs, where disks, volumes and the storage of nested containers lie: a subvolume
+ * made there escapes every quota, and nobody removes it. Numbers are a type and a number in it, as
+ * in _IOC; those of btrfs are refused as on any other file system ("no such ioctl"), except the
+ * ones it shares with others: reflinks (FICLONE, FICLONERANGE, FIDEDUPERANGE). */
 enum {
 	BTRFS_TYPE = 0x94,
 	IOCTL_TYPE_SHIFT = 8,
@@ -140,15 +139,14 @@ enum {
 };
 static const unsigned allowed_btrfs[] = { 9, 13, 54 };
 
-/* A network namespace does not hold the other families (vsock reaches the machine's host), and
- * asking for one may load a module of the machine's. Not packet: its rings and queues are memory
- * that no cgroup counts, gigabytes of it, and there is nothing in a box's network that IP does not
- * reach. */
+/* A network namespace does not confine the other families (vsock reaches the machine's host), and
+ * asking for one may load a kernel module. AF_PACKET is missing because its rings and queues are
+ * gigabytes of memory that no cgroup counts, and IP reaches everything in a box's network. */
 static const int allowed_families[] = { AF_UNIX, AF_INET, AF_INET6, AF_NETLINK };
 
-/* Addresses and routes, sockets (ss), devices that come and go (udev), and by their names those
- * that have no number. Others speak to parts of the kernel that a box has no part in, or, as
- * usersock, only hold memory that no cgroup counts. */
+/* Addresses and routes, sockets (ss), device events (udev), and generic netlink. The others talk to
+ * parts of the kernel that a box has nothing to do with or, like usersock, only hold memory that no
+ * cgroup counts. */
 static const int allowed_netlinks[] = { NETLINK_ROUTE, NETLINK_SOCK_DIAG, NETLINK_KOBJECT_UEVENT,
 	NETLINK_GENERIC };
 
@@ -191,8 +189,8 @@ static bool has_allowed(unsigned first, unsigned count)
 	return false;
 }
 
-/* Numbers from first on, count of them, a power of two: one rule where none of them is allowed,
- * else each half apart. Two dozen comparisons instead of 253. */
+/* Covers count numbers from first on, a power of two: one rule where none of them is allowed, else
+ * each half by itself. Two dozen comparisons instead of 253. */
 static void add_btrfs(struct rules *rules, unsigned first, unsigned count)
 {
 	if (!has_allowed(first, count)) {
@@ -214,7 +212,7 @@ static bool is_allowed_netlink(enum profile profile, int protocol)
 	for (size_t i = 0; i < ARRAY_LEN(allowed_netlinks); i++)
 		if (allowed_netlinks[i] == protocol)
 			return true;
-	/* Containers in the box have rules of their own. */
+	/* Containers in the box have their own rules. */
 	return profile == PROFILE_NESTED && protocol == NETLINK_NETFILTER;
 }
 
@@ -274,7 +272,7 @@ static void add_standard(struct rules *rules)
 			   .masked = true,
 			   .mask = CLONE_NEWTIME,
 			   .value = CLONE_NEWTIME });
-	/* The flags of clone3 lie in memory, out of the filter's sight: libc falls back to
+	/* The flags of clone3 are in memory, where the filter cannot see them: libc falls back to
 	 * clone. */
 	add(rules, (struct seccomp_rule){ .call = SCMP_SYS(clone3), .answer = ENOSYS });
 }

@@ -22,7 +22,7 @@
 
 enum { PAUSE_WAIT_US = 5000 };
 
-/* Kept open: it stays the same socket whatever the box mounts over it, and whatever becomes of the
+/* Kept open: it stays the same socket whatever the box mounts over it, and whatever happens to the
  * pid. */
 static int open_socket(struct ns_instance *instance, struct err *err)
 {
@@ -32,7 +32,7 @@ static int open_socket(struct ns_instance *instance, struct err *err)
 
 	snprintf(path, sizeof path, "/proc/%d/root", (int)instance->base.mark.pid);
 	root = open(path, O_PATH | O_DIRECTORY | O_CLOEXEC);
-	/* Alive after the open: then the pid was ours at the open as well. */
+	/* It is alive after the open, so the pid was ours at the open as well. */
 	if (root < 0 || !procfd_is_alive(instance->pidfd))
 		return err_set(err, ERR_UNAVAILABLE, "the box has ended");
 	if (beneath_open(root, &WIRE_SOCKET_PATH[1], O_PATH, &fd, err) < 0)
@@ -52,8 +52,8 @@ static int make_socket(void *arg, struct err *err)
 	return *fd < 0 ? err_sys(err, errno, "socket") : 0;
 }
 
-/* In the box's own network namespace: box-init's end of a connection belongs to the namespace of
- * who connects, and CRIU knows only what belongs to the box's. */
+/* Made in the box's own network namespace: box-init's end of a connection belongs to the namespace
+ * of the connecting socket, and CRIU knows only what belongs to the box's. */
 static int make_socket_inside(struct instance *instance, int *ret, struct err *err)
 {
 	_cleanup_close_ int netns = -1;
@@ -95,7 +95,7 @@ int ns_stats(struct instance *base, struct instance_stats *ret, struct err *err)
 		ns_engine_of(base->engine)->groups, ns_instance_of(base)->group, ret, err);
 }
 
-/* Between vfork and _exit: system calls only. Gives an errno. */
+/* Runs between vfork and _exit: system calls only. Returns an errno. */
 static int arrange(int pidfd, const char *hostname, bool forbid_users)
 {
 	int fd;
@@ -110,8 +110,8 @@ static int arrange(int pidfd, const char *hostname, bool forbid_users)
 	return fd < 0 || write(fd, "0", 1) < 0 ? errno : 0;
 }
 
-/* In a short-lived process of its own: the daemon itself never enters a box's namespace. vfork,
- * since copying the daemon's memory would take longer than the work. */
+/* Runs in a short-lived process: the daemon itself never enters a box's namespace. vfork, since
+ * copying the daemon's memory would take longer than the work. */
 int ns_arrange(
 	struct ns_instance *instance, const char *hostname, bool forbid_users, struct err *err)
 {
@@ -160,7 +160,8 @@ enum instance_scope ns_pids_scope(struct instance *base)
 		ns_engine_of(base->engine)->groups, ns_instance_of(base)->group, CGROUP_PIDS);
 }
 
-/* By path, a few microseconds: a file held open would be one more for each of hundreds of boxes. */
+/* Opened by path each time, a few microseconds: an open file would be one more fd for each of
+ * hundreds of boxes. */
 uint64_t ns_pids_refused(struct instance *base)
 {
 	return cgroup_pids_refused(
@@ -175,7 +176,7 @@ int ns_netns(struct instance *base, int *ret, struct err *err)
 
 	snprintf(path, sizeof path, "/proc/%d/ns/net", (int)base->mark.pid);
 	fd = open(path, O_RDONLY | O_CLOEXEC);
-	/* Alive after the open, as in open_socket. */
+	/* It is alive after the open, as in open_socket. */
 	if (fd < 0 || !procfd_is_alive(instance->pidfd))
 		return err_set(err, ERR_UNAVAILABLE, "the box has ended");
 	*ret = steal_fd(&fd);
@@ -231,8 +232,8 @@ static bool same_tree(const struct ns_instance *a, const struct ns_instance *b)
 	return !strncmp(a->group, b->group, len + 1);
 }
 
-/* A tree holds as long as one of its instances does. But what waits at the tree's limit is let go
- * when one is: it may be that one. */
+/* A tree holds while one of its instances does. But when one instance is released, whatever waits
+ * at the tree's limit is released too: it may be that instance. */
 static void hold_tree(struct ns_instance *instance)
 {
 	struct ns_engine *engine = ns_engine_of(instance->base.engine);
@@ -280,7 +281,7 @@ bool ns_memory_full(struct instance *base)
 	tight = cgroup_memory_is_tight(cgroups, instance->group, instance->memory_limit);
 	full = tight && refused != instance->memory_refused;
 	instance->memory_refused = refused;
-	/* Not every call that fails is counted as refused. */
+	/* Not every failing call is counted as refused. */
 	full = full ||
 	       (tight && !instance->brim_told &&
 		       cgroup_memory_is_at_brim(cgroups, instance->group, instance->memory_limit));

@@ -1,23 +1,23 @@
-/* restore.c - an instance from a state: its processes go on where they were
+/* restore.c - makes an instance from a state: its processes continue where they were
  *
- * The daemon makes what needs its privileges: cgroups, the layers seen through the range of users
- * the instance has, mounts of the host. A process that is to become CRIU joins the cgroups, gets a
- * cgroup namespace there, attaches everything in a mount namespace of its own, fills the memory
- * file systems, and becomes CRIU; what it restores is born in the groups.
+ * The daemon makes what needs its privileges: cgroups, the layers seen through the instance's range
+ * of users, mounts of the host. A process that is to become CRIU joins the cgroups, gets a cgroup
+ * namespace there, attaches everything in a mount namespace of its own, fills the memory file
+ * systems, and executes CRIU; the restored processes are born in the groups.
  *
- *   setup-namespaces   PID 1 exists; its network is furnished, and nothing is sent in it until all
+ *   setup-namespaces   PID 1 exists; its network is set up, and nothing is sent in it until all
  *                      connections are there
- *   post-restore       everything is there and stands still: connections to the outside are ended,
+ *   post-restore       everything is restored and frozen: connections to the outside are closed,
  *                      the host name is set, user namespaces are forbidden again (CRIU does not
- *                      keep that), the kernel's random numbers begin anew, so that no two copies of
- *                      a process have the same ones in store; numbers of processes are counted on
- *                      from where they were; threads get back what they had set for themselves
- *                      (attributes.c); box-init's socket becomes unchangeable
- *   pre-resume         all is as it will be, and nothing has run: on_going
- *   post-resume        it runs: on_ready. CRIU ends by itself a little later
+ *                      keep that), the kernel's random numbers are renewed, so that no two copies
+ *                      of a process have the same ones in store; the pid counter continues from
+ *                      where it was; threads get back their settings (attributes.c); box-init's
+ *                      socket becomes unchangeable
+ *   pre-resume         everything is final, and nothing has run: on_going
+ *   post-resume        the processes run: on_ready. CRIU ends by itself a little later
  *
- * The images say which users outside a box's are. For another range than that of the capture one
- * small file is replaced, in a folder of links beside the state. Whatever fails ends everything in
+ * The images contain the host's user ids of the box. For another range than that of the capture one
+ * small file is replaced, in a folder of links beside the state. Every failure kills everything in
  * the cgroup, CRIU too. */
 #include "engine/ns/ns_internal.h"
 #include "base/file.h"
@@ -48,23 +48,23 @@ enum { LIMIT_MS = 120 * 1000 };
 
 struct restoring {
 	struct ns_engine *engine;
-	struct ns_instance *instance; /* NULL: it is there, or nobody wants it any more */
+	struct ns_instance *instance; /* NULL: it is complete, or nobody wants it any more */
 	struct restoring *next;
 	struct criu *criu;
 	struct state state;
 	char *hostname;
-	int images; /* where CRIU reads; the state's, or the folder of links */
-	int parent; /* of the folder of links; -1: there is none */
+	int images; /* folder that CRIU reads: the state's, or the folder of links */
+	int parent; /* of the folder of links; -1: none */
 	char links[64];
-	int work;   /* where CRIU writes its log; in the scratch place, as links */
+	int work;   /* folder for CRIU's log, in the scratch place like the links */
 	int socket; /* the mount box-init's socket is bound on */
-	bool going; /* CRIU was told to let the processes go on */
+	bool going; /* CRIU was told to let the processes run */
 	bool runs;
-	bool has_connections; /* TCP, in the images */
-	pid_t last_pid;	      /* processes are counted on from there */
+	bool has_connections; /* TCP connections, in the images */
+	pid_t last_pid;	      /* the pid counter continues from there */
 	bool time_passes;
 
-	/* What the new process attaches; only until it exists. */
+	/* What the new process attaches; valid until it exists. */
 	uint32_t uid_base;
 	int root, bin, containers, docker, run_tree, shm_tree;
 	int mounts[INSTANCE_MOUNTS_MAX];
@@ -100,7 +100,7 @@ static int attach_file(int mount, size_t place, struct err *err)
 	char path[sizeof PLACE + 16];
 	int target, status;
 
-	/* The scratch place is shared with others' CRIU, what is mounted in it is not. */
+	/* The scratch place is shared with other CRIUs, mounts in it are not. */
 	snprintf(path, sizeof path, PLACE "/f%zu", place);
 	target = open(path, O_RDONLY | O_CREAT | O_CLOEXEC, 0600);
 	if (target < 0)
@@ -172,7 +172,7 @@ static int prepare(void *arg, struct err *err)
 
 	if (cgroup_join_enter(&restoring->join, err) < 0)
 		return -1;
-	/* As for a new box, see start.c: else the box could make itself as safe from the memory
+	/* As for a new box, see start.c: otherwise the box could make itself as safe from the OOM
 	 * killer as the daemon is. */
 	if (restoring->engine->oom_score_adj)
 		file_poke(AT_FDCWD, "/proc/self/oom_score_adj", "0", NULL);
@@ -191,7 +191,7 @@ static int prepare(void *arg, struct err *err)
 	return 0;
 }
 
-/* ---- ready for it --------------------------------------------------------------------------- */
+/* ---- preparation ---------------------------------------------------------------------------- */
 
 static int link_all(int from, int to, struct err *err)
 {
@@ -211,7 +211,7 @@ static int link_all(int from, int to, struct err *err)
 	return status;
 }
 
-/* The state for another range of users, or for more of them. */
+/* Links the state for another range of users, or for a larger one. */
 static int make_links(struct restoring *restoring, int dir, struct err *err)
 {
 	const struct idmap_extent extents[] = NS_EXTENTS(restoring->uid_base);
@@ -219,7 +219,7 @@ static int make_links(struct restoring *restoring, int dir, struct err *err)
 	restoring->parent = openat(dir, "..", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	if (restoring->parent < 0)
 		return err_sys(err, errno, "open the folder of the state");
-	/* A daemon that died may have left it. */
+	/* A dead daemon may have left it. */
 	tree_remove(restoring->parent, restoring->links, NULL);
 	if (mkdirat(restoring->parent, restoring->links, 0700) < 0)
 		return err_sys(err, errno, "make '%s'", restoring->links);
@@ -232,7 +232,7 @@ static int make_links(struct restoring *restoring, int dir, struct err *err)
 	return criu_image_set_users(restoring->images, extents, NS_EXTENT_COUNT, err);
 }
 
-/* Several may be restored from one state: each has a log of its own. */
+/* Several instances may be restored from one state: each has its own log. */
 static int make_work(struct restoring *restoring, struct err *err)
 {
 	int scratch = restoring->engine->scratch;
@@ -244,8 +244,8 @@ static int make_work(struct restoring *restoring, struct err *err)
 	return restoring->work < 0 ? err_sys(err, errno, "open the folder for CRIU's log") : 0;
 }
 
-/* What the names of the images tell. A thread has a file by its number: of a state that does not
- * say how far its processes were counted, the highest in use. */
+/* Reads facts from the names of the images. Each thread has a file by its pid: for a state that
+ * does not store the pid counter, the highest in use. */
 static void read_names(struct restoring *restoring, int dir)
 {
 	int copy = openat(dir, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -305,7 +305,7 @@ static int open_images(struct restoring *restoring, int dir, struct err *err)
 	return restoring->images < 0 ? err_sys(err, errno, "dup") : 0;
 }
 
-/* Without room for its own folders overlayfs comes up read-only, and says nothing. */
+/* Without room for its own folders overlayfs comes up read-only, silently. */
 static int check_writable(int root, struct err *err)
 {
 	struct statvfs st;
@@ -351,8 +351,8 @@ static int make_socket_mount(struct restoring *restoring, struct err *err)
 		&restoring->socket, err);
 }
 
-/* Making one takes a process; boxes are woken and rolled back in the range they had, and forks
- * often get one that was free a moment ago. Borrowed. */
+/* Making a user namespace takes a process, so recent ones are kept: boxes are woken and rolled back
+ * in their own range, and forks often get one that was just freed. Borrowed. */
 static int open_range(struct ns_engine *engine, uint32_t base, int *ret, struct err *err)
 {
 	const struct idmap_pair range = { .uid = base,
@@ -377,7 +377,7 @@ static int open_range(struct ns_engine *engine, uint32_t base, int *ret, struct 
 	return 0;
 }
 
-/* Mostly it is the one that new boxes get, too. */
+/* Usually the same version as for new boxes. */
 static int open_guest(const struct restoring *restoring, struct guest *ret, struct err *err)
 {
 	const struct ns_engine *engine = restoring->engine;
@@ -423,7 +423,7 @@ static int make_mounts(struct restoring *restoring, struct err *err)
 	return status;
 }
 
-/* ---- on its way ----------------------------------------------------------------------------- */
+/* ---- the restore ---------------------------------------------------------------------------- */
 
 struct furnishing {
 	const struct doors_plan *doors;
@@ -451,7 +451,7 @@ static int on_born(struct restoring *restoring, const struct criu_event *event, 
 					  : 0;
 }
 
-/* All connections are there: those within the box go on. */
+/* All connections are restored: those within the box continue. */
 static int open_network(struct restoring *restoring, pid_t pid, struct err *err)
 {
 	if (!restoring->has_connections)
@@ -461,7 +461,7 @@ static int open_network(struct restoring *restoring, pid_t pid, struct err *err)
 	return ns_net_hold(restoring->engine, pid, false, err);
 }
 
-/* Random numbers that a process has in store by way of the vdso are thrown away everywhere. */
+/* Makes every process drop random numbers that it has in store through the vdso. */
 static int renew_random(struct err *err)
 {
 	_cleanup_close_ int fd = open("/dev/urandom", O_RDONLY | O_CLOEXEC);
@@ -482,7 +482,7 @@ static int mark(struct ns_instance *instance, const struct criu_event *event, st
 	return procstat_start_time(event->pid, &instance->base.mark.start_time, err);
 }
 
-/* Not worth a box: on a machine that counts less far they begin where it does. */
+/* A failure is not worth losing a box: on a machine with a lower maximum the pids start over. */
 static void count_on(const struct restoring *restoring)
 {
 	struct err err = ERR_INIT;
@@ -540,7 +540,7 @@ static void on_event(struct criu *criu, const struct criu_event *event, void *ar
 		instance->base.events->on_marked(&instance->base, instance->base.arg);
 	if (event->kind == CRIU_PRE_RESUME && instance->base.events->on_going)
 		instance->base.events->on_going(&instance->base, instance->base.arg);
-	/* Whoever only wanted to know whether it comes back kills it here. */
+	/* A test restore is killed here. */
 	criu_answer(criu, status == 0 && (!instance->kill_asked || event->kind == CRIU_POST_RESUME),
 		status < 0 ? &err : NULL);
 	if (event->kind == CRIU_PRE_RESUME)
@@ -595,7 +595,7 @@ static void on_done(
 
 	if (result->pidfd >= 0)
 		close(result->pidfd);
-	/* It was killed when the processes went on already. */
+	/* The kill came when the processes already ran. */
 	if (!err->kind && instance && restoring->going && !instance->kill_asked) {
 		let_go(restoring);
 		instance = NULL;
@@ -618,8 +618,7 @@ static void on_done(
 	ns_instance_fail(instance, &why);
 }
 
-/* The instance is let go of while it is being made: what is made is ended by its successor's
- * sweep. */
+/* The instance is released during the restore: the next daemon's sweep ends what was made. */
 void restoring_forget(struct ns_instance *instance)
 {
 	struct restoring *restoring = instance->restoring;
@@ -667,7 +666,7 @@ static int run(struct restoring *restoring, int cgroup, struct err *err)
 		restoring->engine->loop, &request, &ops, restoring, &restoring->criu, err);
 }
 
-/* A file cannot be mounted on a folder: it gets a place of its own kind. */
+/* A file cannot be mounted on a folder: its mount point is a file. */
 static int note_files(struct restoring *restoring, struct err *err)
 {
 	for (size_t i = 0; i < restoring->state.external_count; i++) {
@@ -700,8 +699,8 @@ static int begin(struct restoring *restoring, struct err *err)
 		return err_set(err, ERR_UNSUPPORTED, "%s", engine->base.capture_problem);
 	if (open_images(restoring, spec->state->dir, err) < 0)
 		return -1;
-	/* The images are read by root of the box, who has nothing to say outside; the folder above
-	 * keeps others out. */
+	/* Root of the box, who has no rights outside, reads the images; the parent folder keeps
+	 * others out. */
 	if (fchmod(restoring->images, 0711) < 0)
 		return err_sys(err, errno, "chmod the state");
 	if (restoring->state.profile != spec->ns.profile)

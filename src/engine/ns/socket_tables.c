@@ -17,8 +17,8 @@ static const struct {
 	const char *file;
 	unsigned column; /* from 0; "SENT:RECEIVED" in hexadecimal, or one decimal number */
 	bool hexadecimal;
-	bool counted;	      /* what is in them should be on an account */
-	const char *protocol; /* as /proc/net/protocols names it */
+	bool counted;	      /* the kernel should charge their content to the box */
+	const char *protocol; /* as in /proc/net/protocols */
 } tables[] = {
 	{ "netlink", 4, false, false, "NETLINK" },
 	{ "raw", 4, true, false, "RAW" },
@@ -41,7 +41,7 @@ static uint64_t value_of(const char *line, unsigned column, bool hexadecimal)
 		at += strcspn(at, " \n");
 		at += strspn(at, " ");
 	}
-	if (*at == '\n') /* it would be looked for in the next line */
+	if (*at == '\n') /* the value would be taken from the next line */
 		return 0;
 	if (!hexadecimal)
 		return strtoull(at, NULL, 10);
@@ -53,7 +53,7 @@ uint64_t socket_tables_sum(const char *table, unsigned column, bool hexadecimal)
 {
 	uint64_t sum = 0;
 
-	/* The first line has the names. */
+	/* The first line has the names of the columns. */
 	for (const char *line = strchr(table, '\n'); line && *++line; line = strchr(line, '\n'))
 		sum += value_of(line, column, hexadecimal);
 	return sum;
@@ -109,7 +109,7 @@ unsigned socket_tables_add(pid_t pid, unsigned few, struct held *held)
 		if (text)
 			*sum += socket_tables_sum(text, tables[i].column, tables[i].hexadecimal);
 		else if (err.kind == ERR_TOO_LARGE)
-			/* a hundred thousand sockets are too much, whatever they hold */
+			/* A hundred thousand sockets are too many, whatever they hold. */
 			*sum = HELD_TOO_MUCH;
 	}
 	return socket_tables_untold(protocols, used);

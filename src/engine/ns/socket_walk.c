@@ -1,10 +1,9 @@
-/* socket_walk.c - what the sockets hold that processes have open, by asking each of them
+/* socket_walk.c - how much data the sockets of processes hold, by asking each socket
  *
- * Tables of the kernel do not tell everything: packets that come back to their sender wait beside
- * a TCP socket's queue; a socket that was disconnected leaves its table and keeps what waits in it;
- * and a network namespace without processes has no tables that could be read. But whoever holds a
- * socket has a descriptor of it, and a copy of that (pidfd_getfd) answers for the socket.
- */
+ * The kernel's tables do not show everything: packets that return to their sender wait beside a TCP
+ * socket's queue; a disconnected socket leaves its table and keeps its data; and the tables of a
+ * network namespace without processes cannot be read. But every open socket has a descriptor, and a
+ * copy of that (pidfd_getfd) answers for the socket. */
 #include "engine/ns/descriptors.h"
 #include "engine/ns/sockets.h"
 #include "base/alloc.h"
@@ -25,10 +24,10 @@ enum { SEEN_SLOTS = DESCRIPTORS_MAX * 2 };
 
 struct walk {
 	struct held held;
-	ino_t *seen; /* sockets by their numbers, hashed; 0: free */
+	ino_t *seen; /* hash table of socket inodes; 0: free */
 };
 
-/* False: it was there. */
+/* False: it was there already. */
 static bool remember(struct walk *walk, ino_t number)
 {
 	size_t at = (size_t)(number * UINT64_C(0x9e3779b97f4a7c15) >> 40) % SEEN_SLOTS;
@@ -61,8 +60,8 @@ static bool is_counted(int fd)
 	}
 }
 
-/* What waits to be read, returned packets among it; what waits to be sent is counted for TCP, and
- * little elsewhere. */
+/* Counts data waiting to be read, with returned packets; data waiting to be sent is counted for
+ * TCP, and hardly elsewhere. */
 static void add_socket(int fd, void *arg)
 {
 	struct walk *walk = arg;

@@ -1,10 +1,10 @@
-/* socket_walker.c - the process that asks the sockets of boxes what they hold, and counts their
+/* socket_walker.c - the process that asks the sockets of boxes what they hold, and counts
  * neighbours
  *
- * The daemon does not do it itself: whoever closes a socket last may wait for it as long as a box
- * likes (SO_LINGER), and a box with very many descriptors takes a second. One question, one packet;
- * answers come in the order of the questions. When one does not come, the walker is killed, and the
- * box that it was busy with is answered as if it held too much.
+ * The daemon does not do it itself: closing the last copy of a socket may block for as long as a
+ * box likes (SO_LINGER), and a box with very many descriptors takes a second. One request is one
+ * packet; answers come in the order of the requests. When one does not come, the walker is killed,
+ * and the box that it was busy with is answered as if it held too much.
  *
  * After a long walk the box has some time without one, so that no box takes more than a part of a
  * processor. The walker ends when the daemon does. */
@@ -26,13 +26,13 @@
 
 enum {
 	PATIENCE_US = 5 * 1000 * 1000,
-	REST = 8,      /* times as long as the walk took */
-	KEPT_MS = 100, /* until networks are emptied again */
+	REST = 8,      /* times the duration of the walk */
+	KEPT_MS = 100, /* until kept networks are emptied again */
 };
 
 struct question {
 	uint64_t serial;
-	unsigned neighbours; /* 0: it is about sockets */
+	unsigned neighbours; /* 0: a request about sockets */
 	size_t count;
 	pid_t pids[WALK_PIDS_MAX];
 };
@@ -121,7 +121,7 @@ static void stop(struct walker *walker)
 	walker->socket = walker->pidfd = -1;
 }
 
-/* Nobody waits for an answer of it any more. */
+/* Kills the walker; its requests stay unanswered. */
 static void lose(struct ns_engine *engine)
 {
 	stop(engine->walker);
@@ -175,7 +175,7 @@ static int start(struct ns_engine *engine, struct err *err)
 	return 0;
 }
 
-/* Answers come in order: it is the oldest question that the walker is busy with. */
+/* Answers come in order, so the walker is busy with the oldest request. */
 static bool keeps_waiting(struct ns_engine *engine, struct ns_instance *instance)
 {
 	for (struct ns_instance *one = engine->first; one; one = one->next)
@@ -212,7 +212,7 @@ static void send_question(
 	}
 	size = offsetof(struct question, pids) + question->count * sizeof *question->pids;
 	if (send(walker->socket, question, size, MSG_DONTWAIT | MSG_NOSIGNAL) < 0) {
-		if (errno != EAGAIN) /* else there are enough questions for now */
+		if (errno != EAGAIN) /* else there are enough requests for now */
 			lose(engine);
 		return;
 	}
@@ -245,7 +245,7 @@ void walker_open(struct ns_engine *engine, walker_fn fn)
 	engine->walker = xnew(struct walker);
 	engine->walker->fn = fn;
 	engine->walker->socket = engine->walker->pidfd = -1;
-	/* Now, while the daemon is small. */
+	/* Started now, while the daemon is small. */
 	if (start(engine, &err) < 0)
 		log_warn("sockets of boxes cannot be looked at", kv_err(&err));
 }

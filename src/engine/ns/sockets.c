@@ -1,22 +1,22 @@
-/* sockets.c - what sockets hold and no cgroup counts
+/* sockets.c - limits the memory that sockets hold and no cgroup counts
  *
- * Messages that wait in netlink, raw and ping sockets are on no account of the kernel's, on v1 and
- * v2 alike: each socket may hold some hundred kilobytes, and a box can have tens of thousands. TCP
- * and UDP are counted (see cgroup_limit.c), unix sockets too; packet sockets are refused. But v1
- * lets TCP grow over its limit, by the first message of each of many connections, and packets that
- * come back with their time of sending (SO_TIMESTAMPING) wait in TCP and UDP sockets on no account.
- * So a few times a second the tables of those kinds are added up in the network namespaces of each
- * box that runs and has a limit of memory, and where there are sockets that tables do not tell
- * enough of, the sockets themselves are asked (see socket_walk.c). A box that holds more than its
- * share loses the process with the most descriptors, as it would to the kernel's own memory killer.
- * That one may be a decoy, or one of many that hold the same sockets: a box that holds as much some
- * looks later loses all its processes, and at last box-init too.
+ * Messages waiting in netlink, raw and ping sockets are charged to nobody, on v1 and v2 alike: each
+ * socket may hold some hundred kilobytes, and a box can have tens of thousands. TCP and UDP are
+ * charged (see cgroup_limit.c), Unix sockets too; packet sockets are refused. But v1 lets TCP
+ * exceed its limit, by the first message of each of many connections, and packets that return with
+ * their time of sending (SO_TIMESTAMPING) wait in TCP and UDP sockets uncharged. So a few times a
+ * second the tables of those kinds are added up in the network namespaces of each running box with
+ * a memory limit, and where tables do not tell enough, the sockets themselves are asked (see
+ * socket_walk.c). A box that holds more than its share loses the process with the most descriptors,
+ * as it would to the OOM killer. That process may be a decoy, or one of many that hold the same
+ * sockets: a box that holds as much some looks later loses all its processes, and at last box-init
+ * too.
  *
- * A fifth of a second is long: raw queues take gigabytes a second. So tables are looked at more
- * often while that costs little, some fifty times a second where few boxes run.
+ * A fifth of a second is long: raw queues take gigabytes a second. So tables are read more often
+ * while that costs little, some fifty times a second where few boxes run.
  *
- * A box with few sockets costs one small file a look; one that is frozen costs nothing. In a
- * nested box every namespace is looked at in which a process stands, and every socket is asked. */
+ * A box with few sockets costs one small file per look; a frozen box costs nothing. In a nested box
+ * every namespace with a process is examined, and every socket is asked. */
 #include "engine/ns/neighbours.h"
 #include "engine/ns/ns_internal.h"
 #include "engine/ns/sockets.h"
@@ -31,24 +31,24 @@
 
 enum {
 	LOOK_MS = 200,
-	SOONEST_MS = 20, /* the next look, when this one cost little: */
-	REST = 50,	 /* times as long as it took */
-	IN_ANY = 13,	 /* sockets of the gate and of box-init in a network that is not used */
-	FEW = 3,	 /* more, at most, that are not looked at */
-	UNTOLD_ANY = 4,	 /* of IN_ANY */
-	UNTOLD_FEW = 8,	 /* are asked at some looks only */
+	SOONEST_MS = 20, /* until the next look, when this one cost little */
+	REST = 50,	 /* times the duration of the look */
+	IN_ANY = 13,	 /* sockets of the gate and of box-init in an unused network */
+	FEW = 3,	 /* further sockets that are not examined */
+	UNTOLD_ANY = 4,	 /* part of IN_ANY */
+	UNTOLD_FEW = 8,	 /* are asked only at some looks */
 	UNTOLD_LOOKS = 10,
 	PIDS_LOOKED_AT = WALK_PIDS_MAX,
-	NAMESPACES_MAX = 512, /* of a nested box */
-	PART = 8,	      /* of the box's memory */
+	NAMESPACES_MAX = 512, /* per nested box */
+	PART = 8,	      /* share of the box's memory */
 	LEAST = 16 * 1024 * 1024,
-	COUNTED_SHARES = 2, /* of what the kernel should have refused itself */
-	LOOKS_TO_ALL = 3,   /* in a row with too much */
+	COUNTED_SHARES = 2, /* for what the kernel should have refused itself */
+	LOOKS_TO_ALL = 3,   /* looks in a row with too much */
 	LOOKS_TO_END = 15,
 };
 
-/* So many sockets of a box's network hold no more than the smallest share: those that are there
- * anyway, and a few with the largest buffers that the machine allows (SO_RCVBUF takes them
+/* How many sockets of a box's network hold no more than the smallest share: those that always
+ * exist, and a few with the largest buffers that the machine allows (SO_RCVBUF takes them
  * twice). */
 static unsigned few_sockets(void)
 {
@@ -61,7 +61,7 @@ static unsigned few_sockets(void)
 	return IN_ANY + (largest ? (unsigned)MIN((uint64_t)LEAST / largest, (uint64_t)FEW) : FEW);
 }
 
-/* Each namespace once, by its number. Too many of them, or too many processes, are too much,
+/* Examines each namespace once, by its inode. Too many namespaces or processes count as too much,
  * whatever they hold. */
 static unsigned add_all_tables(
 	struct ns_engine *engine, struct ns_instance *instance, struct held *held)
@@ -105,7 +105,7 @@ static bool take_back(struct ns_engine *engine, struct ns_instance *instance)
 	return guard_kill_largest(instance, guard_count_fds);
 }
 
-/* 1: it holds too much, and was told so. */
+/* True: the box holds too much, and was punished. */
 static bool judge(struct ns_engine *engine, struct ns_instance *instance, struct held held)
 {
 	uint64_t allowed = MAX(instance->memory_limit / PART, (uint64_t)LEAST);
@@ -130,7 +130,8 @@ static void on_walked(struct ns_engine *engine, struct ns_instance *instance, st
 		instance->sockets_over = 0;
 }
 
-/* Whether tables do not tell enough. In between only where there is much that they do not tell. */
+/* Whether the tables do not tell enough. Between full looks, only where much is missing from
+ * them. */
 static bool is_to_be_asked(
 	const struct ns_engine *engine, const struct ns_instance *instance, unsigned untold)
 {
@@ -161,7 +162,7 @@ static void look_at(struct ns_engine *engine, struct ns_instance *instance)
 		instance->sockets_over = 0;
 }
 
-/* In between, boxes that just lost a process have until the next look to be rid of what it held. */
+/* Between full looks, a box that just lost a process has time to release what it held. */
 static bool is_looked_at(const struct ns_engine *engine, const struct ns_instance *instance)
 {
 	return instance->state == NS_RUNNING && instance->memory_limit && !instance->frozen &&
@@ -177,13 +178,14 @@ static void look(void *arg)
 	engine->sockets.few = few_sockets();
 	if (!engine->sockets.in_between) {
 		engine->sockets.last = since;
-		/* Not each time: one question a box, and its sockets have their turn too. */
+		/* Every second look: there is one request per box, and sockets need their turn
+		 * too. */
 		if (engine->sockets.looks++ % 2 == 0)
 			neighbours_look(engine);
 	}
 	next_ms = LOOK_MS;
 	for (struct ns_instance *instance = engine->first, *next; instance; instance = next) {
-		next = instance->next; /* it may end by what is told */
+		next = instance->next; /* it may end by the following call */
 		if (!is_looked_at(engine, instance))
 			continue;
 		next_ms = SOONEST_MS;

@@ -13,8 +13,8 @@
 struct ns_engine;
 struct ns_instance;
 
-/* Bytes. counted: in sockets of TCP and UDP, which the kernel should have on an account and bound
- * itself; uncounted: in those of netlink, raw and ping. */
+/* Bytes. counted: in TCP and UDP sockets, which the kernel should charge and limit itself;
+ * uncounted: in netlink, raw and ping sockets. */
 struct held {
 	uint64_t uncounted, counted;
 };
@@ -22,11 +22,11 @@ struct held {
 
 /* ---- socket_tables.c ------------------------------------------------------------------------ */
 
-/* Adds what the sockets hold in the network namespace that pid is in, as far as tables tell it; few
- * of them, which cannot hold much, are not looked at. Returns how many more there are that no table
- * tells enough of: those of TCP, and those that have left their table. */
+/* Adds what the sockets in pid's network namespace hold, as far as tables tell; a number up to few,
+ * which cannot hold much, is not examined. Returns how many more there are that no table tells
+ * enough of: TCP sockets, and those that have left their table. */
 unsigned socket_tables_add(pid_t pid, unsigned few, struct held *held);
-/* Pure: the sum of a column (from 0) of one of the kernel's tables of sockets; hexadecimal ones are
+/* Pure: the sum of a column (from 0) of one of the kernel's socket tables; hexadecimal columns are
  * two numbers with ':'. */
 uint64_t socket_tables_sum(const char *table, unsigned column, bool hexadecimal);
 /* Pure: how many of used sockets are neither unix sockets nor in the tables that
@@ -37,21 +37,21 @@ unsigned socket_tables_untold(const char *protocols, unsigned used);
 
 enum { WALK_PIDS_MAX = 8192 };
 
-/* What the sockets hold that these processes and their threads have open, each socket once, in
- * whatever network they are. Too many descriptors count as HELD_TOO_MUCH. It may wait where the
- * last one closes a socket: not for the daemon. */
+/* What the sockets hold that these processes and their threads have open, each socket once, in any
+ * network. Too many descriptors count as HELD_TOO_MUCH. It may block when it closes the last copy
+ * of a socket: not for the daemon. */
 struct held socket_walk(const pid_t *pids, size_t count);
 
 /* ---- socket_walker.c ------------------------------------------------------------------------ */
 
-/* neighbours: NULL when it was sockets that were asked for. */
+/* neighbours: NULL when the request was about sockets. */
 typedef void (*walker_fn)(struct ns_engine *engine, struct ns_instance *instance, struct held held,
 	const unsigned *neighbours);
-/* fn is called with each answer. Without the process nothing is answered; the next question starts
+/* fn is called with each answer. Without the process nothing is answered; the next request starts
  * it. */
 void walker_open(struct ns_engine *engine, walker_fn fn);
 void walker_close(struct ns_engine *engine);
-/* Asks for the sockets of the instance's processes, unless something was asked already; or, with
- * neighbours, for those, of which it may have so many (see neighbours_walk). One that keeps the
+/* Asks for the sockets of the instance's processes, unless a request is outstanding; or, with
+ * neighbours, for those, of which it may have so many (see neighbours_walk). A box that keeps the
  * walker waiting is answered HELD_TOO_MUCH. */
 void walker_ask(struct ns_engine *engine, struct ns_instance *instance, unsigned neighbours);

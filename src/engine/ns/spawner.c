@@ -60,7 +60,7 @@ struct request {
 };
 
 struct answer {
-	pid_t pid; /* -1: see err; 0 where no process was asked for: the fds come beside it */
+	pid_t pid; /* -1: see err; 0 where no process was asked for: the fds follow */
 	struct err err;
 };
 
@@ -69,7 +69,7 @@ static ssize_t send_packet(int socket, const void *data, size_t size, const int 
 	return fdpass_send(socket, data, size, fds, count, 0);
 }
 
-/* Number of fds received, FDS_MAX at most; -1: the other side is gone. */
+/* Returns the number of fds received, FDS_MAX at most; -1: the other side is gone. */
 static int receive_packet(int socket, void *data, size_t size, int flags, int *fds)
 {
 	struct fdpass came;
@@ -94,17 +94,17 @@ static void close_all(const int *fds, int count)
 		close(fds[i]);
 }
 
-/* The kernel counts what users of a box have (inotify instances, pending signals, message queues,
- * namespaces) once more for who made its user namespace. Were that root, one box would use up what
- * all boxes and the machine have together. */
+/* The kernel charges what users of a box have (inotify instances, pending signals, message queues,
+ * namespaces) also to the user who made its user namespace. If that were root, one box would use up
+ * what all boxes and the machine share. */
 static void act_as(uint32_t uid)
 {
 	if (syscall(SYS_setresuid, -1, uid, -1) < 0)
 		_exit(1); /* the daemon starts another */
 }
 
-/* Before Linux 6.3 clone3 takes CLONE_NEWTIME for something else, unless the fix was carried back;
- * and a kernel may have no time namespaces. Both say EINVAL, and both is remembered. */
+/* Before Linux 6.3 clone3 takes CLONE_NEWTIME for something else, unless the fix was backported;
+ * and a kernel may have no time namespaces. Both give EINVAL, and both are remembered. */
 static pid_t clone_child(struct clone_spec *how, struct ns_plan *plan, struct err *err)
 {
 	static bool no_time;
@@ -134,7 +134,7 @@ static void spawn(const struct ns_engine *engine, int socket, struct request *re
 	struct answer answer = { .pid = -1, .err = ERR_INIT };
 	struct clone_spec how = { .sibling = true, .cgroup = -1 };
 
-	/* Fewer arrive than were sent when there is no room for them here. */
+	/* Fewer fds arrive than were sent when there is no room for them here. */
 	if (count < 1 + has_cgroup) {
 		err_set(&answer.err, ERR_LIMIT, "the spawner has no file descriptors left");
 	} else {
@@ -160,8 +160,8 @@ static void answer_fd(int socket, struct answer *answer, int fd)
 		close(fd);
 }
 
-/* Layers stay attached until the answer is out, and are off again before the next request is looked
- * at. */
+/* Layers stay attached until the answer is sent, and are detached before the next request is
+ * read. */
 static void stack(struct spot *spot, int socket, struct request *request, const int *fds, int count)
 {
 	struct answer answer = { .pid = -1, .err = spot->trouble };
@@ -228,7 +228,7 @@ static void lock(const struct ns_engine *engine, int socket, const int *fds, int
 	}
 }
 
-/* A moment for the daemon to close its own, unless it asks for something else. */
+/* Gives the daemon a moment to close its own, unless another request comes. */
 static void close_last(int socket, const int *fds, int count)
 {
 	const struct timespec moment = { .tv_nsec = KEEP_US * 1000 };
@@ -243,7 +243,7 @@ static int arrange_spawner(int socket)
 	int null = open("/dev/null", O_RDWR | O_CLOEXEC);
 
 	prctl(PR_SET_NAME, "box-spawner");
-	/* What it may do stays with it when it acts as somebody else. */
+	/* Keeps its capabilities when it acts as another user. */
 	if (prctl(PR_SET_SECUREBITS, SECBIT_NO_SETUID_FIXUP) < 0)
 		_exit(1);
 	for (int i = 0; i < 3; i++)
@@ -260,7 +260,7 @@ static _Noreturn void serve(const struct ns_engine *engine, int inherited)
 	struct request request;
 	int fds[FDS_MAX], count, socket = arrange_spawner(inherited);
 
-	/* Should it fail, whoever asks for a stack is told why. */
+	/* If this fails, every stack request is answered with the reason. */
 	if (engine->layers == LAYERS_ATTACHED)
 		layers_open_holder(engine, &spot.holder, &spot.trouble);
 	while ((count = receive_packet(socket, &request, sizeof request, 0, fds)) >= 0) {
@@ -346,8 +346,7 @@ static int send_request(struct ns_engine *engine, const struct request *request,
 	return 0;
 }
 
-/* After a lost answer the spawner is not trusted with another question: its late answer would be
- * taken for the next one's. */
+/* After a lost answer the spawner is replaced: a late answer would be taken for the next one's. */
 static int receive_answer(struct ns_engine *engine, struct answer *ret, int *ret_fds,
 	size_t *ret_count, struct err *err)
 {
@@ -462,7 +461,7 @@ void spawner_dispose(struct ns_engine *engine, const int *fds, size_t count)
 			open_fds[open_count++] = fds[i];
 	if (!open_count)
 		return;
-	/* Should it fail, the closing below does the work, only slower. */
+	/* If this fails, the close below does the work, only slower. */
 	if (engine->spawner.socket >= 0)
 		send_packet(engine->spawner.socket, &request, sizeof request, open_fds, open_count);
 	for (size_t i = 0; i < open_count; i++)

@@ -60,7 +60,7 @@ int ns_open_disk(const struct instance_spec *spec, int *ret, struct err *err)
 	upper = openat(disk, "upper", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	if (upper < 0)
 		return err_sys(err, errno, "open the box's layer");
-	/* What processes go on with is left as they know it. */
+	/* A restored box's files stay as its processes know them. */
 	if (!spec->state && guest_heal(upper, err) < 0)
 		return -1;
 	*ret = steal_fd(&disk);
@@ -85,7 +85,7 @@ enum cgroup_view ns_cgroup_view(const struct ns_engine *engine, enum profile pro
 
 	if (profile == PROFILE_NESTED && cgroup_tree_has_v2(tree))
 		return CGROUP_VIEW_OWN;
-	/* Programs size themselves by the limits they find there. */
+	/* Programs adapt themselves to the limits they find there. */
 	return strcmp(cgroup_tree_layout(tree), "v2") ? CGROUP_VIEW_NONE : CGROUP_VIEW_READ_ONLY;
 }
 
@@ -102,11 +102,11 @@ static int ask_for_child(struct start *start, struct err *err)
 	start->control = pair[0];
 	plan->control = pair[1];
 	status = spawner_ask(start->engine, plan, err);
-	close(pair[1]); /* the child's copy must be the only one: its end tells of the exec */
+	close(pair[1]); /* the child's copy must be the only one: its end reports the exec */
 	return status;
 }
 
-/* A child that has died already has left its reason in the socket: that is not an error of
+/* A child that has already died has left its reason in the socket: that is not an error of
  * sending. */
 static int tell(struct start *start, const void *words, size_t len, const int *fds, size_t count,
 	struct err *err)
@@ -154,8 +154,8 @@ static int make_root(struct start *start, int userns, struct err *err)
 		&start->gifts[NS_FD_ROOT], err);
 }
 
-/* Not id-mapped: to the box its files are nobody's, so that root of a nested box, who may make the
- * mount writable, still cannot write to what all boxes share. */
+/* Not id-mapped: in the box the files belong to nobody, so that root of a nested box, who may make
+ * the mount writable, still cannot write to what all boxes share. */
 int ns_make_bin(int bin, int *ret, struct err *err)
 {
 	if (mount_clone(bin, "", ret, err) < 0)
@@ -163,8 +163,8 @@ int ns_make_bin(int bin, int *ret, struct err *err)
 	return mount_set(*ret, MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV, err);
 }
 
-/* Disks lie where nothing may be executed and no identity is taken on, for the host's sake; in a
- * box both is the box's own affair. Device nodes are nobody's. */
+/* On the host, disks lie on a mount with noexec and nosuid; in a box both are the box's own affair.
+ * Device nodes never work. */
 int ns_make_containers(const struct instance_spec *spec, int disk, int userns, int *ret_containers,
 	int *ret_docker, struct err *err)
 {
@@ -198,9 +198,9 @@ static int make_gifts(struct start *start, struct err *err)
 		start->gifts + ns_fds_fixed(start->spec->ns.profile), err);
 }
 
-/* A daemon that is protected from the memory killer does not pass that on. Written by us, not by
- * the child, so that the box cannot go back below it. Best effort: what fails leaves the box as
- * protected as we are. */
+/* A daemon that is protected from the OOM killer does not pass that on. We write it, not the child,
+ * so that the box cannot go back below it. Best effort: on failure the box is as protected as we
+ * are. */
 static void reset_oom_score(pid_t pid)
 {
 	char path[64];
@@ -224,7 +224,7 @@ static int guide_child(struct start *start, struct err *err)
 	return tell_root(start, err);
 }
 
-/* What failed on our side may only be the echo of what failed on the child's. */
+/* Our own failure may only be a consequence of the child's, which is then reported instead. */
 static void prefer_childs_story(struct start *start, struct err *err)
 {
 	struct err story;
@@ -292,8 +292,8 @@ static void let_go(struct start *start)
 	free(start->group);
 }
 
-/* Between the question and the answer the cgroups and the disk are made ready: the child, who is
- * born in the v2 group at once, is busy with its network for longer than that. */
+/* Between the request and the answer the cgroups and the disk are prepared: the child, born
+ * directly in the v2 group, is busy with its network for longer than that. */
 static int prepare(struct start *start, struct err *err)
 {
 	if (ns_make_cgroups(start->engine, start->spec, start->plan.cgroup_view == CGROUP_VIEW_OWN,
@@ -310,7 +310,7 @@ static int run(struct start *start, struct err *err)
 		return -1;
 	prepared = prepare(start, err);
 	if (prepared < 0)
-		err = NULL; /* the child is fetched only to be ended; the first story counts */
+		err = NULL; /* the child is fetched only to be ended; the first error counts */
 	if (spawner_answer(start->engine, &start->pid, err) < 0 ||
 		procfd_open(start->pid, &start->pidfd, err) < 0)
 		return -1;

@@ -1,9 +1,9 @@
 /* state.c - what a capture and a restore of an instance agree upon
  *
- * The root, the memory file systems, box-init's folder and what the box was given of the host are
- * ours to make again, for another range of users if need be: CRIU is told to leave them to us
- * ("external"). Which of them there are is looked up in the running box and kept beside CRIU's own
- * files, with the version of box-init it runs and the range it had. */
+ * The root, the memory file systems, box-init's folder and the mounts of the host are made again by
+ * us, for another range of users if need be: CRIU is told to leave them to us ("external"). Which
+ * of them exist is read from the running box and kept beside CRIU's own files, with the version of
+ * box-init that it runs and its range. */
 #include "engine/ns/ns_internal.h"
 #include "base/file.h"
 #include "base/text.h"
@@ -237,15 +237,15 @@ int state_read(int dir, struct state *ret, struct err *err)
 
 static bool is_watched(const char *name)
 {
-	/* Not of the disk, or come last. */
+	/* Not on the disk, or searched last. */
 	static const char *const others[] = { "proc", "sys", "dev", "run", GUEST_MOUNT, "usr",
 		NULL };
 
 	return strcmp(name, ".") && strcmp(name, "..") && !strv_has(others, name);
 }
 
-/* Folders in which files are looked for by number that somebody watches by inotify: all below "/",
- * which itself does not work. The largest comes last. */
+/* Folders in which CRIU searches files watched by inotify by their inode: all below "/", which
+ * itself does not work. The largest comes last. */
 char **state_watched(struct ns_instance *instance)
 {
 	char **list = strv_copy(NULL);
@@ -301,7 +301,7 @@ char **state_externals(const struct state *state, const char *place)
 
 enum { MAGIC_SIZE = 8 }; /* of an image of CRIU's with nothing in it */
 
-/* The files of memory; all others are small. */
+/* Counts the memory files; all others are small. */
 static uint64_t count_pages(int dir)
 {
 	int fd = openat(dir, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);

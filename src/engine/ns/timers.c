@@ -24,23 +24,22 @@
 #include <unistd.h>
 
 enum {
-	THREADS_MAX = 2048, /* of a box; looking at more would hold up the daemon */
+	THREADS_MAX = 2048, /* per box; examining more would delay the daemon */
 	FILES_MAX = 8192,
 	PENDING_MAX = 2048,
-	CLOCK_FRESH_US =
-		1000 * 1000, /* how long what is known of a processor's clock is good for */
+	CLOCK_FRESH_US = 1000 * 1000, /* how long a measurement of a processor's clock is valid */
 };
 
 struct look {
 	pid_t root;
 	int64_t now_us, quiet_since_us;
-	int64_t monotonic_offset_us, boottime_offset_us; /* of the box's clocks to ours */
-	pid_t pending[PENDING_MAX];			 /* processes still to be looked at */
+	int64_t monotonic_offset_us, boottime_offset_us; /* from the box's clocks to ours */
+	pid_t pending[PENDING_MAX];			 /* processes still to be examined */
 	unsigned pending_count;
 	unsigned threads, files;
 	struct timers_memory *before, after;
 	struct instance_timer *ret;
-	bool done; /* what was found cannot be topped */
+	bool done; /* nothing found later can matter more */
 };
 
 struct thread {
@@ -65,7 +64,7 @@ static ssize_t read_at(int dir, const char *name, char *out, size_t size)
 	return got;
 }
 
-/* "se.exec_start   :    995821.413912"; 0: not there. */
+/* "se.exec_start   :    995821.413912"; 0: missing. */
 static double exec_start_ms(int dir, const char *name)
 {
 	char text[1024];
@@ -78,8 +77,8 @@ static double exec_start_ms(int dir, const char *name)
 	return at ? strtod(at + 1, NULL) : 0;
 }
 
-/* The processor a thread is on, or was on last; -1: not told. Field 39, counted from behind the
- * name in parentheses, which may hold any characters itself. */
+/* The processor a thread is on, or was on last; -1: unknown. Field 39, counted from after the name
+ * in parentheses, which may contain any characters. */
 static int processor_of(int dir)
 {
 	char text[1024];
@@ -92,8 +91,8 @@ static int processor_of(int dir)
 	return at ? atoi(at) : -1;
 }
 
-/* How far the clock of se.exec_start is ahead of CLOCK_MONOTONIC on a processor. False: it cannot
- * be told, as where we may not run there. */
+/* How far the clock of se.exec_start is ahead of CLOCK_MONOTONIC on a processor. False: unknown,
+ * for example where we may not run there. */
 static bool processor_clock(int processor, int64_t *ret)
 {
 	static struct known {
@@ -159,7 +158,8 @@ static void tell_process(struct look *look, int dir, pid_t pid)
 				*at = '?';
 		snprintf(look->ret->comm, sizeof look->ret->comm, "%.15s", text);
 	}
-	/* Its number inside is the second; of a namespace in the box, a further one. */
+	/* The second number is the pid inside the box; a nested pid namespace adds a further
+	 * one. */
 	if (read_at(dir, "status", text, sizeof text) > 0 && (at = strstr(text, "\nNSpid:"))) {
 		long outside, inside;
 
@@ -188,7 +188,7 @@ static void found_at(
 	look->ret->span |= span && at_us <= look->now_us + INSTANCE_TIMER_FURTHEST_US;
 	if (look->ret->kind != INSTANCE_TIMER_NONE && look->ret->kind != INSTANCE_TIMER_AT)
 		return;
-	/* What is further away than that is never. */
+	/* What is further away counts as never. */
 	if (at_us > look->now_us + INSTANCE_TIMER_FURTHEST_US ||
 		(look->ret->kind == INSTANCE_TIMER_AT && look->ret->at_us <= at_us))
 		return;
@@ -211,11 +211,11 @@ static void too_many(struct look *look, const char *what)
 
 enum form { MILLISECONDS, TIMESPEC, TIMEVAL, CLOCK_SLEEP, FUTEX, FUTEX_V, UNTIL_REALTIME, URING };
 
-/* How an interrupted call goes on: not at all, as restart_syscall, or anew with what is left in its
- * memory. */
+/* How an interrupted call continues: not at all, as restart_syscall, or again with the remaining
+ * time in its memory. */
 enum again { ENDS, RENAMED, ANEW };
 
-/* arg: which argument the time-out is. */
+/* arg: which argument is the time-out. */
 static const struct call {
 	long number;
 	const char *name;
@@ -277,7 +277,7 @@ static int64_t clock_us(clockid_t clock)
 	return (int64_t)now.tv_sec * 1000000 + now.tv_nsec / 1000;
 }
 
-/* In microseconds. False: it cannot be read, or is no time. */
+/* In microseconds. False: it cannot be read, or is not a valid time. */
 static bool read_time(const struct thread *thread, uint64_t address, bool timeval, int64_t *ret)
 {
 	int64_t pair[2];
@@ -291,7 +291,7 @@ static bool read_time(const struct thread *thread, uint64_t address, bool timeva
 	return true;
 }
 
-/* A moment on one of the box's clocks, on our CLOCK_MONOTONIC. */
+/* Converts a moment on one of the box's clocks to our CLOCK_MONOTONIC. */
 static int64_t moment_of(const struct look *look, clockid_t clock, int64_t at_us)
 {
 	switch (clock) {
@@ -413,7 +413,7 @@ static void remember(
 	};
 }
 
-/* Its arguments are still those of the call it was, but not its number. */
+/* The arguments are still those of the original call, but its number is lost. */
 static void look_at_restarted(struct look *look, const struct thread *thread)
 {
 	char where[64];
@@ -434,9 +434,9 @@ static void look_at_restarted(struct look *look, const struct thread *thread)
 		"sleeps in a call that was interrupted");
 }
 
-/* After a capture poll and its kin return to programs that look at the clock. A sleep often is
- * begun again by who asked for it, with all of its time, and what begins anew by itself has what
- * was left then. */
+/* After a restore, poll and similar calls return to programs that read the clock. A sleep is often
+ * begun again by its program, with its full time, and a call that restarts by itself has what was
+ * left then. */
 static bool is_span(const struct thread *thread, const struct call *call)
 {
 	return call->again == ANEW || (call->form == TIMESPEC && call->again == RENAMED) ||
@@ -469,7 +469,7 @@ static void look_at_call(struct look *look, const struct thread *thread)
 
 /* ---- threads, files, processes -------------------------------------------------------------- */
 
-/* The letter behind the name in parentheses, which may hold any characters itself. */
+/* The letter after the name in parentheses, which may contain any characters. */
 static char state_of(int dir)
 {
 	char text[256];
@@ -496,7 +496,7 @@ static bool call_of(struct thread *thread)
 	return true;
 }
 
-/* The kernel tells a page at a time. */
+/* The kernel returns a page at a time. */
 static size_t read_children(int dir, char *out, size_t size)
 {
 	int fd = openat(dir, "children", O_RDONLY | O_CLOEXEC | O_NOFOLLOW);

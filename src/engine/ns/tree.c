@@ -1,17 +1,17 @@
-/* tree.c - what a box has in its memory file systems, as one file and back
+/* tree.c - saves a box's memory file systems as one file, and restores them
  *
- * /run and /dev/shm of a box are mounts that CRIU is told nothing about: it would start a tar for
- * each. While the box stands still their contents are written into one file, and read back into a
- * new mount when it is restored.
+ * CRIU is told nothing about /run and /dev/shm of a box: it would start a tar for each. While the
+ * box is frozen their content is written into one file, and read back into a new mount by a
+ * restore.
  *
- * The file is a row of entries as the tree is walked: a head, a name (one component), and what the
- * type has: extents of a file, the target of a link, the path of the first name of a hard link. A
- * folder's entries follow it up to an END. Owners are the box's own ids, so that another range can
- * be given. Sockets are left out: CRIU binds them again.
+ * The file is a sequence of entries as the tree is walked: a header, a name (one component), and
+ * what the type needs: extents of a file, the target of a symlink, the path of the first name of a
+ * hard link. A folder's entries follow it up to an END. Owners are the box's own ids, so that
+ * another range can be used. Sockets are left out: CRIU binds them again.
  *
- * The walk opens nothing it did not find as what it is, and follows no link: the tree is the box's
- * own making, though it stands still. What is read back we wrote ourselves, into a mount nobody
- * else sees yet; it is bounded all the same. */
+ * The walk checks the type of everything before it opens it, and follows no symlink: the box made
+ * the tree, even if it is frozen now. We wrote the file ourselves, and read it back into a mount
+ * that nobody else sees yet; it is bounded all the same. */
 #include "engine/ns/ns_internal.h"
 #include "base/file.h"
 #include <dirent.h>
@@ -42,7 +42,7 @@ struct head {
 };
 
 struct extent {
-	uint64_t at, len; /* len 0: the last */
+	uint64_t at, len; /* len 0: the last one */
 };
 
 struct first_name {
@@ -54,7 +54,7 @@ struct first_name {
 struct walk {
 	uint32_t base;
 	int root;
-	uint64_t mount; /* that is walked; others on it are not */
+	uint64_t mount; /* the mount that is walked; others on it are not */
 	FILE *file;
 	char *chunk;
 	char path[LINK_MAX];
@@ -205,7 +205,7 @@ static int put_link(
 	return put_text(walk, KIND_LINK, st, name, target, err);
 }
 
-/* 1: it is another name of a file that was written before, and was written as that. */
+/* 1: it is another name of an earlier file, and was written as such. */
 static int put_hard_link(
 	struct walk *walk, const char *name, const struct stat *st, struct err *err)
 {
@@ -235,9 +235,9 @@ static int mount_of(int dir, const char *name, uint64_t *ret, struct err *err)
 	return 0;
 }
 
-/* What another mount lies on is kept empty. Whatever is mounted there is no part of this file
- * system and CRIU's affair; we could read more of it than the box can: a file of /proc or /sys, for
- * one. */
+/* A mount point is saved as an empty folder. What is mounted there is not part of this file system
+ * but CRIU's affair; and we could read more of it than the box can, for example a file of /proc or
+ * /sys. */
 static int put_mount_point(
 	struct walk *walk, const struct stat *st, const char *name, struct err *err)
 {
@@ -476,7 +476,7 @@ static int make_entry(
 	return status < 0 ? -1 : dress(walk, dir, name, head, err);
 }
 
-/* A folder gets its owner, mode and time when all is in it. */
+/* A folder gets its owner, mode and time after its content. */
 static int make_dir(
 	struct walk *walk, int dir, const struct head *own, unsigned depth, struct err *err)
 {

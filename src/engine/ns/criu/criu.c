@@ -5,10 +5,10 @@
  *                ▼
  *             process ended ──► (failed: what it was restoring is killed and reaped) ──► on_done
  *
- * Whatever is to end a run early, the time limit, criu_cancel, a refused event or a message that is
- * none, is remembered as the failure, and then the process ends: by itself when an event can be
- * refused, which lets CRIU undo what it did, else by a kill. on_done is called only when nothing of
- * the run is left. */
+ * Whatever ends a run early (the time limit, criu_cancel, a refused event, an invalid message) is
+ * remembered as the failure, and then the process ends: by itself when an event can be refused,
+ * which lets CRIU undo its work, else by a kill. on_done is called only when nothing of the run is
+ * left. */
 #include "engine/ns/criu/criu.h"
 #include "engine/ns/criu/criu_internal.h"
 #include "base/log.h"
@@ -24,7 +24,7 @@
 #include <sys/wait.h>
 
 enum {
-	KILL_MS = 200,	 /* a killed process is gone */
+	KILL_MS = 200,	 /* for a killed process to end */
 	GRACE_MS = 2000, /* from a refused event to the kill */
 	SWEEP_MS = 2,
 	SWEEPS_MAX = 2500,
@@ -43,16 +43,16 @@ struct criu {
 	struct loop_timer *limit, *sweep;
 	unsigned sweeps;
 
-	bool heard;	   /* CRIU itself has spoken */
+	bool heard;	   /* CRIU itself has sent something */
 	bool asked;	   /* an event waits for its answer */
-	bool deaf;	   /* it lets what it restored run, whatever we answer */
-	bool resuming;	   /* CRIU_PRE_RESUME was told */
-	bool agreed;	   /* to what is restored going on */
-	bool goes_on;	   /* it does, though CRIU ended before it said so */
+	bool deaf;	   /* CRIU ignores our answers: the restored processes will run */
+	bool resuming;	   /* CRIU_PRE_RESUME was sent */
+	bool agreed;	   /* the caller agreed that the restored processes run */
+	bool goes_on;	   /* they run, though CRIU ended before it said so */
 	bool to_fail;	   /* every event is refused from now on */
-	bool replied;	   /* reply is its last word */
-	bool reaped;	   /* the process */
-	bool over;	   /* nothing of it is left */
+	bool replied;	   /* reply is its final answer */
+	bool reaped;	   /* the process was */
+	bool over;	   /* nothing of the run is left */
 	const char *doing; /* what its last event began, for people */
 	struct criu_reply reply;
 	pid_t restored;
@@ -83,7 +83,7 @@ static void kill_all(struct criu *criu)
 		procfd_kill(criu->restored_fd, SIGKILL, NULL);
 }
 
-/* It has room for far more than the one message. If it is dead its end is seen elsewhere. */
+/* The socket has room for more than one message. If CRIU is dead, its end is noticed elsewhere. */
 static void tell(struct criu *criu, bool ok)
 {
 	struct buf out = BUF_INIT;
@@ -102,7 +102,7 @@ void criu_answer(struct criu *criu, bool ok, const struct err *reason)
 {
 	struct err refused = ERR_INIT;
 
-	if (!criu->asked) { /* the time was over before */
+	if (!criu->asked) { /* the time limit came first */
 		assert(criu->to_fail);
 		return;
 	}
@@ -127,7 +127,7 @@ void criu_cancel(struct criu *criu)
 		tell(criu, false);
 }
 
-/* The pid of the topmost restored process; only a child of ours is believed to be one. */
+/* The pid of the topmost restored process; accepted only if it is a child of ours. */
 static int adopt(struct criu *criu, pid_t pid, struct err *err)
 {
 	siginfo_t info = { 0 };
@@ -147,7 +147,7 @@ static int adopt(struct criu *criu, pid_t pid, struct err *err)
 		err, ERR_PROTOCOL, "criu restored process %d, which is no child of ours", (int)pid);
 }
 
-/* Ends with the caller's function, which may free the run. Events that only newer ones have are
+/* Calls the caller's function last, which may free the run. Unknown events of newer versions are
  * agreed to. */
 static void on_notify(struct criu *criu, const struct criu_reply *reply)
 {
@@ -218,7 +218,7 @@ static void on_message(struct criu *criu, const void *message, size_t len)
 		on_reply(criu, &reply);
 }
 
-/* One message; false when there is none now. Descriptors that come with it are closed by the
+/* Reads one message; false when there is none now. Descriptors sent with it are closed by the
  * kernel. */
 static bool receive(struct criu *criu)
 {
@@ -227,7 +227,7 @@ static bool receive(struct criu *criu)
 
 	if (len <= 0) {
 		if (len == 0 || (errno != EAGAIN && errno != EINTR))
-			loop_fd_set(criu->message_watch, 0); /* only its end is to come */
+			loop_fd_set(criu->message_watch, 0); /* only its end is still to come */
 		return false;
 	}
 	on_message(criu, message, (size_t)len);
@@ -242,8 +242,8 @@ static void on_readable(void *arg, unsigned ready)
 
 /* ---- the end -------------------------------------------------------------------------------- */
 
-/* CRIU goes on where it thinks that it is too late to fail. A dump that is done cannot be taken
- * back; what was restored can. */
+/* CRIU continues where it considers it too late to fail. A finished dump cannot be undone; a
+ * restore can. */
 static bool succeeded(const struct criu *criu)
 {
 	if (criu->goes_on)
@@ -264,7 +264,7 @@ static void read_log(struct criu *criu, char *log)
 		criu_log_tail(criu->process.output, NULL, log);
 }
 
-/* How it ended, of a run that is about no box. */
+/* How a run without a box ended. */
 static void explain_other(struct criu *criu, const char *log, bool by_signal, int value)
 {
 	char line[CRIU_TEXT_MAX];
@@ -280,9 +280,8 @@ static void explain_other(struct criu *criu, const char *log, bool by_signal, in
 			by_signal ? "signal" : "code", value, line[0] ? ": " : "", line);
 }
 
-/* What the caller refused it for, else what its log tells, else how it ended. CRIU's own words are
- * in the log, for those who know them: they speak of its options and of numbers that nobody in a
- * box knows. */
+/* The error: what the caller refused, else what the log tells, else how the process ended. CRIU's
+ * own words stay in the log: they mention its options and numbers that nobody in a box knows. */
 static void explain(struct criu *criu, const char *log, bool by_signal, int value)
 {
 	struct err *failure = &criu->failure;
@@ -338,8 +337,8 @@ static void finish(struct criu *criu, bool by_signal, int value)
 	criu->ops->on_done(criu, &result, &err, criu->arg);
 }
 
-/* What a failed restore made: known by its pid, or only as a member of the group. True when it is
- * gone. */
+/* Kills what a failed restore made: known by its pid, or only as a member of the group. True when
+ * it is gone. */
 static bool sweep_restored(struct criu *criu)
 {
 	int value;
@@ -362,7 +361,7 @@ static void on_sweep(void *arg)
 		loop_timer_start(criu->sweep, SWEEP_MS);
 }
 
-/* One that is killed after all agreed that the processes go on has let them all go, or none: then
+/* A CRIU that is killed after the caller agreed has released all processes or none: in that case
  * they were killed with it, PID 1 among them (scripts/criu-changes). That takes a moment. */
 static bool went_on(const struct criu *criu)
 {
@@ -379,7 +378,7 @@ static void on_ended(void *arg, unsigned ready)
 	int value = 0;
 
 	(void)ready;
-	/* What it said last may still be there. An event nobody waits for any more is not told. */
+	/* Its last message may still be there. An event that nobody waits for is not passed on. */
 	criu->to_fail |= !criu->agreed;
 	while (receive(criu))
 		;
@@ -388,7 +387,8 @@ static void on_ended(void *arg, unsigned ready)
 	loop_fd_set(criu->exit_watch, 0);
 	criu->asked = false;
 	criu->goes_on = went_on(criu);
-	if (!succeeded(criu)) /* before it is reaped: then its group has its number for sure */
+	/* before it is reaped: until then its group has its number for sure */
+	if (!succeeded(criu))
 		kill_all(criu);
 	criu_process_reap(&criu->process, &by_signal, &value);
 	criu->reaped = true;
@@ -398,7 +398,7 @@ static void on_ended(void *arg, unsigned ready)
 		loop_timer_start(criu->sweep, SWEEP_MS);
 }
 
-/* Refusing an event lets it undo what it did; without one there is only the kill. */
+/* Refusing an event lets CRIU undo its work; otherwise there is only the kill. */
 static void on_limit(void *arg)
 {
 	struct criu *criu = arg;
@@ -578,8 +578,8 @@ int criu_ask_version(struct loop *loop, const struct criu_request *request,
 	return start(loop, CRIU_TYPE_VERSION, request, ops, arg, ret, err);
 }
 
-/* Until nothing is left, at most some seconds: a process that the kernel does not let die is left
- * to it. */
+/* Waits until nothing is left, at most some seconds: a process that the kernel does not let die is
+ * left behind. */
 static void end_now(struct criu *criu)
 {
 	bool by_signal;

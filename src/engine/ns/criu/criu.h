@@ -46,29 +46,29 @@ enum criu_event_kind {
 	CRIU_EVENT_COUNT
 };
 const char *criu_event_name(enum criu_event_kind kind); /* "setup-namespaces" */
-/* For people: what is under way from it on, "memory was read". */
+/* For people: what happens after the event, "memory was read". */
 const char *criu_event_work(enum criu_event_kind kind);
 
 enum { CRIU_LOG_MAX = 8192, CRIU_INHERIT_MAX = 16, CRIU_STRINGS_MAX = 256 };
 
-/* A file descriptor of the caller's that a restored process finds in the place of the one that had
- * this key: "pipe:[1234]", "socket:[1234]", "/path" or what a dump's external named. */
+/* A file descriptor of the caller that replaces a restored process's descriptor with this key:
+ * "pipe:[1234]", "socket:[1234]", "/path" or the name given to a dump's external. */
 struct criu_inherit {
 	const char *key;
 	int fd;
 };
 
-/* A process of criu's that waits for a dump, started ahead: that takes milliseconds. It ends with
- * its caller. */
+/* A criu process started ahead for a dump, because a start takes milliseconds. It ends with its
+ * caller. */
 struct criu_spare;
 struct criu_request;
 int criu_spare_start(const struct criu_request *request, struct criu_spare **ret,
-	struct err *err);			/* program and scratch are what counts */
+	struct err *err);			/* only program and scratch are used */
 void criu_spare_free(struct criu_spare *spare); /* accepts NULL */
 
 struct criu_request {
-	/* One started ahead with the same program and scratch, for a dump; it is used up by the
-	 * call, also when that fails. NULL: one is started now. */
+	/* A spare with the same program and scratch, for a dump; used up by the call, also when it
+	 * fails. NULL: start one now. */
 	struct criu_spare *spare;
 	const char *program; /* path of criu */
 	/* Directories; borrowed until the call returns. work: where logs go (dump.log,
@@ -77,60 +77,63 @@ struct criu_request {
 	int work;
 	pid_t pid; /* dump: the topmost process, as the caller sees it */
 
-	/* What a dump is to take, and a restore to give back; both want the same. */
-	bool leave_running;   /* dump: they go on afterwards */
-	bool ext_unix_sk;     /* unix sockets whose other end is outside */
+	/* What a dump saves and a restore brings back; both need the same values. */
+	bool leave_running;   /* dump: the processes continue afterwards */
+	bool ext_unix_sk;     /* Unix sockets whose other end is outside */
 	bool tcp_established; /* connections, within the tree and to the outside */
-	/* those that nobody has accepted yet are left out, not a reason to fail */
+	/* Connections not accepted yet are left out instead of failing the dump. */
 	bool tcp_skip_in_flight;
-	bool tcp_close; /* restore: connections are there, but closed */
+	bool tcp_close; /* restore: connections exist, but are closed */
 	bool file_locks;
-	bool link_remap;  /* files that were removed under one of their names */
+	bool link_remap;  /* deleted files that still have another name */
 	bool force_irmap; /* inotify: look files up in irmap_paths */
 	bool orphan_pts_master;
 	bool lazy_pages; /* restore: memory comes from a lazy-pages process */
 	bool skip_file_rwx_check;
-	/* restore: punch holes into the images as they are read. dump, with our CRIU: what
-	 * link_remap made on the disk stays there */
+	/* restore: punch holes into the images as they are read. dump, with our CRIU: the links
+	 * that link_remap made on the disk stay */
 	bool auto_dedup;
 	bool weak_sysctls;
 	bool mntns_compat_mode;
-	uint32_t ghost_limit;	/* bytes of a removed file that is still open; 0: CRIU's own */
-	uint32_t empty_ns;	/* CLONE_NEWNET: the caller furnishes it in setup-namespaces */
-	uint32_t seize_seconds; /* dump: stopping everything may take so long; 0: CRIU's own (10) */
+	/* maximum size of a deleted file that is still open; 0: CRIU's default */
+	uint32_t ghost_limit;
+	uint32_t empty_ns; /* CLONE_NEWNET: the caller sets it up in setup-namespaces */
+	/* dump: time limit for stopping everything; 0: CRIU's default (10) */
+	uint32_t seize_seconds;
 	const char *const *external; /* "mnt[/run]:run"; NULL: none. A restore: "mnt[run]:/path" */
 	const char *const *irmap_paths; /* NULL: none */
 	const char *const *skip_mounts; /* NULL: none */
 	const char *const *enable_fs;	/* NULL: none */
-	/* dump: path of the group it is frozen by; one frozen before is frozen afterwards. NULL:
-	 * process by process */
+	/* dump: path of the cgroup that freezes the processes; one that was frozen stays frozen.
+	 * NULL: process by process */
 	const char *freeze_cgroup;
 	const char *root; /* restore: a mount that becomes the new root */
-	/* restore, with our CRIU: the clocks of the box go on as if it had been awake since the
+	/* restore, with our CRIU: the clocks of the box continue as if it had been awake since the
 	 * dump */
 	bool time_passes;
-	/* restore, with our CRIU: who makes the user namespace, and so has what is used in it on
-	 * his account; 0: root */
+	/* restore, with our CRIU: the uid that makes the user namespace, and is charged for what is
+	 * used in it; 0: root */
 	uint32_t owner;
 	const char *lsm_profile;	    /* restore; NULL: as it was */
 	const struct criu_inherit *inherit; /* restore */
 	size_t inherit_count;
 
 	/* The process itself. */
-	/* Killed when it takes longer, what the caller takes in events included; 0 is refused. */
+	/* Time limit, including the caller's time in events; the process is killed then. 0 is
+	 * refused. */
 	uint64_t limit_ms;
 	int log_level; /* 0: errors only; to 4 */
 	/* Directory of a v2 group it runs in: restored processes are born there. -1: the
 	 * caller's. */
 	int cgroup;
-	/* A directory on a tmpfs that becomes its /run and /tmp, in a mount namespace of its own:
-	 * CRIU keeps there what it found out about the kernel, else each run takes twice as long.
-	 * What `root` and `external` name is looked up there. -1: it stays in the caller's mount
-	 * namespace, with the machine's /run. */
+	/* A directory on a tmpfs that becomes its /run and /tmp, in its own mount namespace: CRIU
+	 * caches there what it learns about the kernel, otherwise each run takes twice as long.
+	 * `root` and `external` are resolved there. -1: it stays in the caller's mount namespace,
+	 * with the machine's /run. */
 	int scratch;
-	/* In the new process right before the exec; may be NULL. Allocates nothing, logs nothing.
-	 * It may join cgroups, enter namespaces, attach mounts: with `scratch` only detached ones,
-	 * for the process has left the caller's mount namespace. */
+	/* Runs in the new process right before the exec; may be NULL. Must not allocate or log. It
+	 * may join cgroups, enter namespaces, attach mounts: with `scratch` only detached ones,
+	 * because the process has left the caller's mount namespace. */
 	int (*prepare)(void *arg, struct err *err);
 	void *prepare_arg;
 };
@@ -165,16 +168,16 @@ struct criu_result {
 
 /* Called from the loop, never from inside the calls below. Each may free the run. */
 struct criu_ops {
-	/* It waits for criu_answer, which may come later. NULL: all is agreed to. */
+	/* The run waits for criu_answer, which may come later. NULL: all events are agreed to. */
 	void (*on_event)(struct criu *criu, const struct criu_event *event, void *arg);
-	/* Its work is done, and well; the process ends in a moment. May be NULL; must not free the
+	/* The work has succeeded; the process ends in a moment. May be NULL; must not free the
 	 * run. */
 	void (*on_replied)(struct criu *criu, void *arg);
-	/* Exactly once, unless freed before: the process is gone. err->kind is ERR_NONE when it
-	 * succeeded; ERR_TIMEOUT when it was killed for its limit, ERR_CANCELLED after criu_cancel,
-	 * ERR_NOT_FOUND when the process to dump is not there, ERR_EXISTS when a pid to restore is
-	 * taken, ERR_UNAVAILABLE when it died. A failed dump has let go of its processes; a failed
-	 * restore has left none. Free the run. */
+	/* Called exactly once, unless freed before: the process has ended. err->kind is ERR_NONE on
+	 * success; ERR_TIMEOUT when it was killed at its limit, ERR_CANCELLED after criu_cancel,
+	 * ERR_NOT_FOUND when the process to dump does not exist, ERR_EXISTS when a pid to restore
+	 * is taken, ERR_UNAVAILABLE when criu died. A failed dump has released its processes; a
+	 * failed restore has left none. Free the run. */
 	void (*on_done)(struct criu *criu, const struct criu_result *result, const struct err *err,
 		void *arg);
 };
@@ -183,28 +186,28 @@ int criu_dump(struct loop *loop, const struct criu_request *request, const struc
 	void *arg, struct criu **ret, struct err *err);
 int criu_restore(struct loop *loop, const struct criu_request *request, const struct criu_ops *ops,
 	void *arg, struct criu **ret, struct err *err);
-/* Does this kernel have what CRIU needs? Needs no images. */
+/* Whether this kernel has what CRIU needs. Needs no images. */
 int criu_check(struct loop *loop, const struct criu_request *request, const struct criu_ops *ops,
 	void *arg, struct criu **ret, struct err *err);
 int criu_ask_version(struct loop *loop, const struct criu_request *request,
 	const struct criu_ops *ops, void *arg, struct criu **ret, struct err *err);
 
-/* To the last event; once for each. With ok false the operation fails: processes of a dump go on,
- * those of a restore end without having run (but for post-resume). reason (may be NULL) becomes the
- * error. */
+/* Answers the last event; once for each. With ok false the operation fails: processes of a dump
+ * continue, those of a restore end without having run (except at post-resume). reason (may be NULL)
+ * becomes the error. */
 void criu_answer(struct criu *criu, bool ok, const struct err *reason);
-/* The operation is to fail: at once if an event is open, else at the next one. It may have
+/* Makes the operation fail: at once if an event is open, else at the next one. It may have
  * succeeded before. */
 void criu_cancel(struct criu *criu);
-/* Kills it if it still runs, and what it was restoring; waits for that; calls nothing. Accepts
- * NULL. A killed dump without freeze_cgroup leaves its processes running; with it, thawing the
- * group is the caller's. */
+/* Kills a running criu and what it was restoring, and waits for that; no callback. Accepts NULL. A
+ * killed dump without freeze_cgroup leaves its processes running; with it, the caller thaws the
+ * group. */
 void criu_free(struct criu *criu);
-/* Lets go of it without a kill, calls nothing: a dump fails at its next event and undoes what it
- * did, a restore that has let its processes go ends by itself. Accepts NULL. */
+/* Releases it without a kill or callback: a dump fails at its next event and undoes its work, a
+ * restore that has released its processes ends by itself. Accepts NULL. */
 void criu_abandon(struct criu *criu);
 
-/* Why a run failed, in words for people: the first of a log's errors that is known ("process 17
- * (node) uses io_uring"), with the process as the box numbers it where the log says it, one
- * printable line. False and "" when none is. What on_done is given says it already. */
+/* Why a run failed, in words for people: the first known error of a log ("process 17 (node) uses
+ * io_uring"), with the process as the box numbers it where the log says so, one printable line.
+ * False and "" when none is known. on_done's error says it already. */
 bool criu_explain(const char *log, char *out, size_t size);

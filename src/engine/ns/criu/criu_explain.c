@@ -1,17 +1,17 @@
-/* criu_explain.c - why CRIU failed, in words of the box
+/* criu_explain.c - translates CRIU's errors into words for users of a box
  *
- * Its messages speak of its own options and inner matters. The first of its errors that is known
- * here is translated; the order of its lines counts, since one failure draws others behind it. A
- * message is matched from its start: names of files and programs of hostile processes stand behind
- * that. A forged line costs no more than a wrong sentence. */
+ * CRIU's messages mention its own options and internals. The first of its errors that is known here
+ * is translated; the order of lines counts, since one failure causes others after it. A message is
+ * matched from its start, because names of files and programs of hostile processes come after that.
+ * A forged line does no more harm than a wrong sentence. */
 #include "engine/ns/criu/criu_internal.h"
 #include "base/alloc.h"
 #include <stdio.h>
 
-/* words may hold one %s: what stands between from and until in the line (until "": to its end). */
+/* words may contain one %s: the text between from and until in the line (until "": to its end). */
 static const struct {
 	const char *start;
-	const char *has; /* somewhere in the message; NULL: no matter */
+	const char *has; /* somewhere in the message; NULL: anything */
 	const char *words;
 	const char *from, *until;
 } known[] = {
@@ -153,7 +153,7 @@ static const struct {
 	{ "Can't open file ", "No such file", "the file %s is gone", "Can't open file ", " on" },
 };
 
-/* Between the first from and the next until. */
+/* The text between the first from and the next until. */
 static size_t part(
 	const char *line, size_t len, const char *from, const char *until, const char **ret)
 {
@@ -185,8 +185,7 @@ static void say(char *out, size_t size, size_t which, const char *line, size_t l
 		mark + 2);
 }
 
-/* Some of its files begin their messages with a word of their own ("unix: "), and some indent
- * them. */
+/* Some of CRIU's files begin their messages with a prefix ("unix: "), and some indent them. */
 static void skip_prefix(const char **text, size_t *len)
 {
 	const char *at = *text, *end = *text + *len;
@@ -215,8 +214,8 @@ static bool explain_message(const char *text, size_t len, char *out, size_t size
 	return false;
 }
 
-/* "a process uses io_uring" becomes "process 17 (node) uses io_uring", and what is no sentence
- * about one gets it before it. */
+/* "a process uses io_uring" becomes "process 17 (node) uses io_uring"; another sentence gets the
+ * process in front of it. */
 static void name_process(const char *log, char *out, size_t size)
 {
 	static const char some[] = "a process ";

@@ -59,9 +59,8 @@ static void put_word(struct buf *out, uint32_t word)
 	buf_add(out, &word, sizeof word);
 }
 
-/* Not synced: a restore follows at once, or the dump is synced as a whole. Readable by all, as
- * CRIU's own are: a restore reads them as root of the box. What keeps them from others is the
- * directory. */
+/* Not synced: a restore follows at once, or the dump is synced as a whole. World-readable, like
+ * CRIU's own: a restore reads them as root of the box. The directory keeps others out. */
 static int replace(
 	int images, const char *kind, uint32_t magic, const struct buf *message, struct err *err)
 {

@@ -11,17 +11,17 @@ struct criu_process {
 	int output; /* memfd: what it printed */
 };
 
-/* Starts `criu swrk`. When we are gone it is killed, or it ends by itself at its next event. */
+/* Starts `criu swrk`. When we die it is killed, or it ends by itself at its next event. */
 int criu_process_start(const struct criu_request *request, bool dies_with_us,
 	struct criu_process *ret, struct err *err);
-/* With all it started that has not got a session of its own. */
+/* Kills it with all its children that have no session of their own. */
 void criu_process_kill(const struct criu_process *process);
 bool criu_process_reap(struct criu_process *process, bool *ret_by_signal, int *ret_value);
-/* After it was killed and reaped: what is left of its group and is a child of ours. False while one
- * of them is alive. */
+/* Call it after the kill and the reaping: reaps members of its group that are our children. False
+ * while one of them is alive. */
 bool criu_process_reap_group(const struct criu_process *process);
 void criu_process_close(struct criu_process *process);
-/* A message of the new process's own, before CRIU runs, that says why it does not. */
+/* Parses a message of the new process itself, sent before CRIU runs, that says why it does not. */
 bool criu_process_failed(const void *message, size_t len, struct err *ret);
 
 /* ---- criu_request.c ------------------------------------------------------------------------- */
@@ -30,16 +30,16 @@ int criu_request_check(enum criu_type type, const struct criu_request *request, 
 
 /* ---- criu_log.c ----------------------------------------------------------------------------- */
 
-/* The end of a file, at most CRIU_LOG_MAX - 1 bytes from the start of a line on, printable, into
- * log (CRIU_LOG_MAX bytes); "" when there is none. The file may be a directory's (fd, name) or fd
+/* Copies the end of a file, at most CRIU_LOG_MAX - 1 bytes from the start of a line on, printable,
+ * into log (CRIU_LOG_MAX bytes); "" when there is none. The file is name in the directory fd, or fd
  * itself (name NULL). */
 void criu_log_tail(int fd, const char *name, char *log);
-/* Text of the next line in log that tells an error, without its time and place, and where to look
- * for the one after it; NULL: none. ret is borrowed from log. */
+/* The text of the next error line in log, without its time and place; returns where to continue,
+ * NULL: none. ret is borrowed from log. */
 const char *criu_log_next_error(const char *log, const char **ret, size_t *ret_len);
-/* In which process of the box an error happened, as our CRIU says it: "process 17 (node)". False
- * and "": it is not said. */
+/* The process of the box in which an error happened, as our CRIU reports it: "process 17 (node)".
+ * False and "": unknown. */
 enum { CRIU_WHO_MAX = 64 };
 bool criu_log_process(const char *log, char *out, size_t size);
-/* The first line in log that tells an error, without its time and place; "" when there is none. */
+/* The first error line in log, without its time and place; "" when there is none. */
 void criu_log_error(const char *log, char *out, size_t size);

@@ -59,7 +59,7 @@ void criu_log_tail(int fd, const char *name, char *log)
 	log[n] = '\0';
 }
 
-/* Every run without CAP_SYS_RESOURCE complains of this, and goes on. */
+/* Every run without CAP_SYS_RESOURCE logs this, and continues. */
 static bool is_harmless(const char *line, size_t len)
 {
 	static const char word[] = "RLIMIT_NOFILE";
@@ -97,8 +97,8 @@ void criu_log_error(const char *log, char *out, size_t size)
 		criu_text_clean(out, size, text, len);
 }
 
-/* "In process 17 (node)", the first of them; else the number before the first error, which is the
- * process's of a restore. */
+/* The first "In process 17 (node)"; else the number before the first error, which in a restore is
+ * the pid. */
 bool criu_log_process(const char *log, char *out, size_t size)
 {
 	static const char mark[] = "In process ";
@@ -118,7 +118,7 @@ bool criu_log_process(const char *log, char *out, size_t size)
 		}
 		while (line > log && line[-1] != '\n')
 			line--;
-		if (*line == '(') /* when */
+		if (*line == '(') /* the time */
 			line += strcspn(line, ")\n");
 		line += strspn(line, ") ");
 		if (!number && *line >= '1' && *line <= '9')

@@ -1,15 +1,15 @@
-/* criu_process.c - the process that is to become criu, and its end
+/* criu_process.c - starts and ends the process that becomes criu
  *
- * It gets a socket, hardly an environment and none of our file descriptors but those to be
- * inherited. It leads a session of its own, so that its group is what it started: a restore that is
- * killed before we were told the pid of the new PID 1, which is our child, is still found and
- * ended. What fails before the exec is told over the same socket, as a packet that starts with a
+ * It gets a socket, a minimal environment and none of our file descriptors except those to be
+ * inherited. It leads its own session, so that its group is what it started: when a restore is
+ * killed before we know the pid of the new PID 1, which is our child, that is still found and
+ * ended. A failure before the exec is sent over the same socket, as a packet that starts with a
  * zero byte, which no protobuf message does.
  *
- * A dump is not tied to our life by a signal: killed at a bad moment it could be the end of a
- * process. With the socket closed it fails at its next event, and undoes what it did. A restore
- * without us is killed: it has nothing to undo, and would wait for ever for the end of what it
- * made, which is not its child. */
+ * A dump is not tied to our life by a signal: a kill at a bad moment could end a process of the
+ * box. When the socket closes it fails at its next event, and undoes its work. A restore without us
+ * is killed: it has nothing to undo, and would wait for ever for the end of what it made, which is
+ * not its child. */
 #include "engine/ns/criu/criu_internal.h"
 #include "sys/clone.h"
 #include "sys/mountfd.h"
@@ -37,13 +37,13 @@ struct failure {
 
 /* ---- the child ------------------------------------------------------------------------------ */
 
-/* stdin is empty, what it prints goes to output, its socket is FD_SOCK; all others that are not
- * inherited are closed by the exec. */
+/* stdin is empty, output goes to output, the socket is FD_SOCK; all others that are not inherited
+ * are closed by the exec. */
 static int arrange_fds(
 	const struct criu_request *request, int *sock, int *program, int output, struct err *err)
 {
 	int null = open("/dev/null", O_RDONLY | O_CLOEXEC);
-	/* Out of the way first: any of them may sit at a number below. */
+	/* Move it away first: any of them may have one of the numbers below. */
 	int moved = fcntl(*sock, F_DUPFD_CLOEXEC, FD_FREE);
 	int printed = fcntl(output, F_DUPFD_CLOEXEC, FD_FREE);
 
@@ -79,7 +79,7 @@ static int attach(int mount, const char *path, struct err *err)
 	return 0;
 }
 
-/* What is mounted there, with all below it, again on top as it was before. */
+/* Mounts what is at path, with everything below it, again on top as it was. */
 static int keep(const char *path, int tree, struct err *err)
 {
 	int status;
@@ -91,9 +91,9 @@ static int keep(const char *path, int tree, struct err *err)
 	return status;
 }
 
-/* A box chooses the names of its files, and may have put a link where a folder of such a name was.
- * However CRIU comes to the machine's own files by one, it changes none of them. /proc and the
- * groups in /sys are what it works with. */
+/* A box chooses the names of its files, and may put a symlink in place of a folder. However CRIU
+ * reaches the machine's own files that way, it must not change them. It needs /proc and the cgroups
+ * in /sys. */
 static int protect_machine(struct err *err)
 {
 	const unsigned flags = OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC | AT_RECURSIVE;
@@ -105,7 +105,7 @@ static int protect_machine(struct err *err)
 	return keep("/proc", proc, err) < 0 ? -1 : keep("/sys", sys, err);
 }
 
-/* Copied while the mount it lies on is still in our namespace. */
+/* Copied while its mount is still in our namespace. */
 static int cover_scratch(int scratch, struct err *err)
 {
 	int run = -1, tmp = -1;
@@ -123,7 +123,7 @@ static int cover_scratch(int scratch, struct err *err)
 	return attach(tmp, "/tmp", err);
 }
 
-/* The program is opened before /run and /tmp are covered: it may lie there. */
+/* The program is opened before /run and /tmp are covered: it may be there. */
 static int prepare(const struct criu_request *request, int *ret_program, struct err *err)
 {
 	*ret_program = open(request->program, O_PATH | O_CLOEXEC);
@@ -134,8 +134,8 @@ static int prepare(const struct criu_request *request, int *ret_program, struct 
 	return request->prepare ? request->prepare(request->prepare_arg, err) : 0;
 }
 
-/* The caller may be dead already, and then no signal comes; but nobody holds the other end any
- * more. */
+/* The caller may already be dead, and then no signal comes; but the other end of the socket is
+ * closed. */
 static int die_with_caller(int sock)
 {
 	struct pollfd p = { .fd = sock };
@@ -148,7 +148,7 @@ static int die_with_caller(int sock)
 static _Noreturn void run(
 	const struct criu_request *request, bool dies_with_us, int sock, int output)
 {
-	/* A configuration file of the machine's could change anything. */
+	/* A configuration file of the machine could change anything. */
 	char *const argv[] = { "criu", "--no-default-config", "swrk", "3", NULL };
 	char owner[32], *envp[4] = { "PATH=/usr/sbin:/usr/bin:/sbin:/bin" };
 	size_t count = 1;
@@ -163,7 +163,7 @@ static _Noreturn void run(
 	if (dies_with_us && die_with_caller(sock) < 0)
 		_exit(127);
 	setsid();
-	/* a restore reads the images as root of the box; the directory keeps others out */
+	/* A restore reads the images as root of the box; the directory keeps others out. */
 	umask(022);
 	if (prepare(request, &program, &failure.err) == 0 &&
 		arrange_fds(request, &sock, &program, output, &failure.err) == 0) {
@@ -195,7 +195,7 @@ int criu_process_start(const struct criu_request *request, bool dies_with_us,
 		return err_sys(err, errno, "socketpair for criu");
 	ours = pair[0];
 	theirs = pair[1];
-	/* Ours alone: CRIU expects its own end to block. */
+	/* Only our end: CRIU expects its own end to block. */
 	if (fcntl(ours, F_SETFL, O_NONBLOCK) < 0)
 		return err_sys(err, errno, "fcntl");
 	pid = clone_process(&spec, &pidfd, err);
@@ -224,7 +224,7 @@ bool criu_process_failed(const void *message, size_t len, struct err *ret)
 	return true;
 }
 
-/* Until it is reaped the number of its group is its own. */
+/* Until it is reaped its process group id is not reused. */
 void criu_process_kill(const struct criu_process *process)
 {
 	procfd_kill(process->pidfd, SIGKILL, NULL);

@@ -1,4 +1,4 @@
-/* criu_request.c - a request that cannot be run is refused before anything is started */
+/* criu_request.c - refuses an invalid request before anything is started */
 #include "engine/ns/criu/criu_internal.h"
 
 static int check_strings(const char *what, const char *const *strings, struct err *err)

@@ -1,15 +1,14 @@
 /* criu_rpc.c - see criu_rpc.h
  *
- * Reading is strict where we know a field: the right wire type, once, in range. Fields that we do
- * not know are passed over, as long as they are whole: a newer CRIU may say more. */
+ * Known fields are read strictly: the right wire type, once, in range. Unknown fields are skipped
+ * if they are complete: a newer CRIU may say more. */
 #include "engine/ns/criu/criu_rpc.h"
 #include "engine/ns/criu/protobuf.h"
 #include <errno.h>
 
 /* ---- writing -------------------------------------------------------------------------------- */
 
-/* Options that are the field as it stands; those that are false, 0 or NULL are left to CRIU's
- * default. */
+/* Options that are passed on as they are; false, 0 or NULL means CRIU's default. */
 enum option_kind { OPTION_FLAG, OPTION_NUMBER, OPTION_STRING, OPTION_STRINGS };
 static const struct {
 	unsigned field;
@@ -81,8 +80,7 @@ static void put_inherit(struct buf *out, const struct criu_request *request)
 	}
 }
 
-/* cgroups are the caller's own affair, and a box's network is cut off by other means than rules of
- * CRIU's. */
+/* The caller handles cgroups, and cuts off a box's network by other means than CRIU's rules. */
 enum { CGROUPS_IGNORE = 0, NETWORK_LOCK_SKIP = 3 };
 
 static void put_work(struct buf *out, enum criu_type type, const struct criu_request *request)
@@ -94,11 +92,11 @@ static void put_work(struct buf *out, enum criu_type type, const struct criu_req
 		pb_put_int(out, 2, request->pid);
 	pb_put_int(out, 9, request->log_level);
 	pb_put_string(out, 10, type == CRIU_TYPE_DUMP ? "dump.log" : "restore.log");
-	pb_put_number(out, 12, true); /* events */
+	pb_put_number(out, 12, true); /* send events */
 	if (request->work >= 0)
 		pb_put_int(out, 17, request->work);
 	if (type == CRIU_TYPE_RESTORE)
-		pb_put_number(out, 26, true); /* a child of ours, not of CRIU's */
+		pb_put_number(out, 26, true); /* restored processes are our children, not CRIU's */
 	put_inherit(out, request);
 	pb_put_int(out, 34, CGROUPS_IGNORE);
 	pb_put_int(out, 64, NETWORK_LOCK_SKIP);
@@ -165,7 +163,7 @@ static void get_bytes(struct reader *in, uint64_t len, struct field *ret)
 	in->at += len;
 }
 
-/* False at the end, and when it is bad. */
+/* False at the end, and when it is malformed. */
 static bool get_field(struct reader *in, struct field *ret)
 {
 	uint64_t key;
@@ -191,7 +189,7 @@ static bool get_field(struct reader *in, struct field *ret)
 	case PB_FIXED32:
 		get_bytes(in, 4, ret);
 		break;
-	default: /* groups are gone since long */
+	default: /* groups are obsolete */
 		in->bad = true;
 	}
 	return !in->bad;
@@ -211,7 +209,7 @@ void criu_text_clean(char *out, size_t size, const char *text, size_t len)
 	out[n] = '\0';
 }
 
-/* Fields of all the messages we read, in the one struct they end up in. */
+/* Fields of all the messages we read, in one struct. */
 enum get_kind { GET_INT, GET_FLAG, GET_SCRIPT, GET_TEXT, GET_MESSAGE };
 struct known {
 	unsigned field;
@@ -302,7 +300,7 @@ static bool get_message(struct reader *in, const struct known *table, struct cri
 	return !in->bad;
 }
 
-/* What each type must say besides; a failure says nothing more. */
+/* What each type must contain; a failure contains nothing more. */
 static bool is_whole(const struct criu_reply *reply)
 {
 	switch (reply->type) {
@@ -355,7 +353,7 @@ const char *criu_event_name(enum criu_event_kind kind)
 	return event_names[kind];
 }
 
-/* What is under way from an event on until the next one. */
+/* What happens after an event until the next one. */
 static const char *const event_works[] = {
 	[CRIU_PRE_DUMP] = "the box was about to be stopped",
 	[CRIU_NETWORK_LOCK] = "memory was written",

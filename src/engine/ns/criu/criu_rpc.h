@@ -21,7 +21,7 @@ enum {
 	CRIU_TEXT_MAX = 400,
 };
 
-/* images and work are numbers of fds of the process that made the socket. */
+/* images and work are fd numbers of the process that made the socket. */
 void criu_rpc_put_request(struct buf *out, enum criu_type type, const struct criu_request *request);
 void criu_rpc_put_notified(struct buf *out, bool ok);
 
@@ -35,15 +35,14 @@ struct criu_reply {
 	struct criu_version version;
 };
 
-/* ERR_PROTOCOL unless data is one whole message of a known type with all it needs. */
+/* Fails with ERR_PROTOCOL unless data is one whole message of a known type with all it needs. */
 int criu_rpc_get_reply(const void *data, size_t len, struct criu_reply *ret, struct err *err);
 
-/* What kind of error a failure was. */
+/* The error kind of a failure. */
 enum err_kind criu_reply_kind(const struct criu_reply *reply);
-/* The name as a constant; NULL: an event that only newer ones have. */
+/* The name as a constant; NULL: an event of a newer version. */
 const char *criu_rpc_find_event(const char *script, enum criu_event_kind *ret);
 const char *criu_type_name(enum criu_type type); /* of a request: "dump" */
 
-/* Anything as one line: what is not printable becomes '?', ends of lines become spaces; cut to
- * size. */
+/* Makes text one line: unprintable characters become '?', line ends become spaces; cut to size. */
 void criu_text_clean(char *out, size_t size, const char *text, size_t len);
