@@ -11,7 +11,7 @@
 #include <grp.h>
 #include <stdio.h>
 
-/* ---- what handlers use ---------------------------------------------------------------------- */
+/* ---- helpers for handlers ------------------------------------------------------------------- */
 
 void call_error(struct call *call, const struct err *err)
 {
@@ -109,8 +109,8 @@ static int check_query(const struct call *call, struct err *err)
 	return 0;
 }
 
-/* The handler works for whoever asks: core finds what he may see, and events name him. A copy: the
- * request goes with its answer, which may be given before core is through. */
+/* The handler works for the principal: core finds what it may see, and events name it. The
+ * principal is copied: the request is freed with its answer, which may come before core is done. */
 static void run_handler(struct call *call)
 {
 	const struct principal principal = *call->principal;
@@ -158,7 +158,7 @@ static void refuse_route(struct http_request *request, const char *allow)
 			"this path has no such method", "hint", allow));
 }
 
-/* A command may say which daemon it means: by the home, since that is what people set. */
+/* A command may name the daemon it means, by its home, since that is what people set. */
 static int check_home(struct api *api, struct http_request *request, struct err *err)
 {
 	const char *home = http_request_header(request, "Box-Home");
@@ -199,7 +199,7 @@ static void handle(struct http_request *request, void *arg)
 
 /* ---- opening and closing -------------------------------------------------------------------- */
 
-/* The group may not exist on this machine; then root alone has the socket. */
+/* The group may not exist on this machine; then only root can use the socket. */
 static int listen_unix(struct api *api, const struct conf *conf, struct err *err)
 {
 	struct group *group = conf->group && *conf->group ? getgrnam(conf->group) : NULL;
@@ -208,8 +208,8 @@ static int listen_unix(struct api *api, const struct conf *conf, struct err *err
 		group ? 0660 : 0600, err);
 }
 
-/* With a certificate the door speaks TLS, wherever it is; conf has seen to it that it has one where
- * others could listen. */
+/* With a certificate the listener speaks TLS on any address; conf demands one for addresses other
+ * than loopback. */
 static int listen_tcp(struct api *api, const struct conf *conf, struct err *err)
 {
 	if (!conf->listen_tcp)
@@ -254,9 +254,8 @@ void api_stop(struct api *api, uint64_t grace_ms, void (*done)(void *arg), void 
 	err_set(&err, ERR_UNAVAILABLE,
 		"the daemon was told to end before all boxes were hibernated");
 	shutdown_askers_fail(api, &err);
-	api->hibernate = false; /* who asks from now on does not wait */
-	/* Streams without an end would use up the grace for nothing. Each stop takes itself off the
-	 * ring. */
+	api->hibernate = false; /* later requests do not wait */
+	/* Endless streams would use up the grace period. Each stop removes itself from the ring. */
 	while (api->lives.next != &api->lives) {
 		struct live *live = api->lives.next;
 

@@ -37,7 +37,7 @@
 enum {
 	API_BODY_MAX = 1024 * 1024,
 	API_PENDING_MAX =
-		256 * 1024, /* bytes a client has not taken yet, over which the box has to wait */
+		256 * 1024, /* bytes a client has not read yet; above this the box has to wait */
 	API_PARAM_MAX = IMAGE_NAME_MAX + 1, /* a name in a path, decoded */
 	API_PARAMS = 2,
 };
@@ -45,7 +45,7 @@ enum {
 /* ---- calls ----------------------------------------------------------------------------------- */
 
 enum route_flag {
-	/* the body is a JSON object (nothing counts as {}), read before the handler runs */
+	/* The body is a JSON object (an empty one counts as {}), read before the handler runs. */
 	ROUTE_BODY = 1,
 	ROUTE_UPLOAD = 2,    /* the handler streams the body */
 	ROUTE_STREAM = 4,    /* the answer is streamed; no HEAD */
@@ -80,11 +80,11 @@ struct call {
 	struct http_request *request;
 	const struct route *route;
 	const struct principal *principal;	/* who asks */
-	char params[API_PARAMS][API_PARAM_MAX]; /* what the pattern's {…} stand for */
+	char params[API_PARAMS][API_PARAM_MAX]; /* values of the pattern's {…} */
 	json_t *body;				/* ROUTE_BODY: an object, borrowed */
 };
 
-/* Something to be told when the daemon stops. */
+/* Something to stop when the daemon stops. */
 struct live {
 	struct live *prev, *next;
 	void (*stop)(struct live *live);
@@ -92,73 +92,73 @@ struct live {
 
 /* follow.c: a client that follows a log of numbered entries. */
 struct follow_ops {
-	/* A page of what is kept from *next on, as lines into out; *next goes behind it. */
+	/* Writes a page of kept entries from *next on into out; *next moves past it. */
 	int (*page)(void *arg, uint64_t *next, struct buf *out, bool *ret_more, struct err *err);
-	void (*ended)(void *arg); /* the follow is gone, and arg is of no use any more */
+	void (*ended)(void *arg); /* the follow is freed, and arg is no longer used */
 };
 struct follow;
-/* The answer begins; the rest comes from the loop. ops is borrowed. */
+/* Starts the answer; the rest comes from the loop. ops is borrowed. */
 struct follow *follow_new(
 	struct call *call, uint64_t since, const struct follow_ops *ops, void *arg);
-/* An entry as it comes; one that is not wanted only counts. */
+/* Passes a new entry on; one that is not wanted only moves the number. */
 void follow_entry(struct follow *follow, uint64_t number, const json_t *entry, bool wanted);
 
 struct api {
 	struct yard *yard;
 	struct auth *auth; /* borrowed */
 	struct http_server *server;
-	struct http_tls *tls; /* of the TCP door; NULL: it is plain */
-	char *home;	      /* without links in it */
-	uint16_t port;	      /* of the TCP door, 0: closed */
+	struct http_tls *tls; /* of the TCP listener; NULL: plain HTTP */
+	char *home;	      /* without symlinks */
+	uint16_t port;	      /* of the TCP listener, 0: closed */
 	api_shutdown_fn shutdown;
 	void *shutdown_arg;
 	bool purge;
 	bool hibernate;
 	bool ending;	       /* a shutdown was asked for */
-	struct later **askers; /* those who wait until boxes are hibernated for it */
+	struct later **askers; /* those who wait until boxes are hibernated for the shutdown */
 	size_t asker_count;
 	struct live lives;  /* head of a ring */
-	struct buf scratch; /* one line of output being made */
+	struct buf scratch; /* buffer for one line of output */
 };
 
 void live_add(struct api *api, struct live *live, void (*stop)(struct live *live));
 void live_remove(struct live *live); /* accepts one that was not added */
 
-/* system.c: nobody waits any more for boxes to be hibernated. */
+/* system.c: fails those who wait for boxes to be hibernated. */
 void shutdown_askers_fail(struct api *api, const struct err *err);
 
 void call_error(struct call *call, const struct err *err);
 void call_json(struct call *call, int status, json_t *value); /* takes the reference */
 void call_none(struct call *call);			      /* 204 */
 const char *call_query(struct call *call, const char *key);
-/* The box the path names; NULL after answering 404. */
+/* The box named by the path; NULL after answering 404. */
 struct box *call_box(struct call *call);
-/* The same, for questions that would wake a box that sleeps: 409 to those who may only look. */
+/* The same, for requests that would wake a sleeping box: answers 409 to principals that may only
+ * look. */
 struct box *call_box_awake(struct call *call);
-/* Whether whoever asks has one of these scopes (enum scope). */
+/* Whether the principal has one of these scopes (enum scope). */
 bool call_may(const struct call *call, unsigned scopes);
-/* Whether something may be made for that owner: ERR_FORBIDDEN. */
+/* Fails with ERR_FORBIDDEN unless the principal may create things for that owner. */
 int call_check_owner(const struct call *call, const char *owner, struct err *err);
-/* Who asks, for the audit log: "uid 0 by the socket", "token ci". Borrowed. */
+/* The principal for the audit log: "uid 0 by the socket", "token ci". Borrowed. */
 const char *call_who(const struct call *call);
 
-/* An answer that comes later, from a callback that is called once; the client may go away before.
+/* An answer that comes later, from a callback called once; the client may disconnect before.
  * policy.c */
 struct later {
-	struct http_request *request; /* NULL: it has gone */
-	json_t *value;		      /* owned or NULL; what is known already */
+	struct http_request *request; /* NULL: it has disconnected */
+	json_t *value;		      /* owned or NULL; what is already known */
 };
 struct later *later_new(struct call *call);
-/* Frees it; the request to answer, or NULL. */
+/* Frees later and returns the request to answer, or NULL. */
 struct http_request *later_end(struct later *later);
-/* execs.c: whether the path's {exec} can be the id of one ([a-z0-9]+); false after answering
- * 404. */
+/* execs.c: whether the path's {exec} is a valid id ([a-z0-9]+); false after answering 404. */
 bool call_exec_id(struct call *call);
 
 /* ---- routes.c, openapi.c -------------------------------------------------------------------- */
 
 const struct route *route_table(size_t *ret_count);
-/* NULL when there is none; *ret_allow then says which methods the path has ("" if it is unknown; 64
+/* NULL when there is none; *ret_allow then lists the methods of the path ("" if it is unknown; 64
  * bytes). */
 const struct route *route_match(const char *method, const char *path,
 	char params[API_PARAMS][API_PARAM_MAX], char *ret_allow);
@@ -166,10 +166,11 @@ json_t *schemas_json(void); /* new reference: name -> JSON schema */
 
 /* ---- auth.c --------------------------------------------------------------------------------- */
 
-/* Host and Origin of the TCP door. host and origin may be NULL; address is the one we listen on. */
+/* Check Host and Origin of the TCP listener. host and origin may be NULL; address is the one we
+ * listen on. */
 int auth_check_host(const char *host, const char *address, uint16_t port, struct err *err);
 int auth_check_origin(const char *origin, const char *host, struct err *err);
-/* All of it: the door, then the token where the route has a scope. *ret is who asks. */
+/* Checks Host and Origin, then the token where the route has a scope. *ret is the principal. */
 int auth_check(struct api *api, struct http_request *request, const struct route *route,
 	struct principal *ret, struct err *err);
 
@@ -186,20 +187,20 @@ int input_query_u64(struct call *call, const char *key, uint64_t lowest, uint64_
 int input_query_time(struct call *call, const char *key, uint64_t *ret, struct err *err);
 int input_query_offset(
 	struct call *call, uint64_t *ret, struct err *err); /* offset=N or offset=end */
-/* A size as integer or text; 0 or at least lowest. NULL and null leave *ret alone. */
+/* A size as integer or text; 0 or at least lowest. NULL and null leave *ret unchanged. */
 int input_size(const char *what, json_t *value, uint64_t lowest, uint64_t *ret, struct err *err);
 int input_cpu(json_t *value, uint64_t *ret_milli, struct err *err); /* likewise */
 /* At least one word, at most EXEC_ARGV_MAX and 128 KiB in all. */
 int input_argv(const char *what, json_t *argv, struct err *err);
 int input_env(json_t *env, struct err *err);
 int input_labels(json_t *labels, struct err *err);
-/* What of the outside a box sees: types, names, paths and how many. NULL and null are fine. */
+/* Check volumes and mounts: types, names, paths and their number. NULL and null are valid. */
 int input_volumes(json_t *volumes, struct err *err);
 int input_mounts(json_t *mounts, struct err *err);
-/* An object in the policy language or a text; what it says is for core. */
+/* An object in the policy language or a text; core checks the content. */
 int input_policy(json_t *policy, struct err *err);
-int input_cache_key(const char *key, struct err *err); /* of a step of a build */
-/* Takes a key out of an object, for values json_read does not know; new reference or NULL. */
+int input_cache_key(const char *key, struct err *err); /* of a build step */
+/* Removes a key from an object, for values json_read does not know; new reference or NULL. */
 json_t *input_take(json_t *object, const char *key);
 
 /* ---- exec_body.c ---------------------------------------------------------------------------- */
@@ -230,19 +231,19 @@ int box_body_read(json_t *body, struct box_body *ret, struct err *err);
 void box_body_done(struct box_body *body);
 
 struct box_change {
-	const char *name;     /* NULL: stays; borrowed from the JSON */
-	struct limits limits; /* BOX_LIMIT_DEFAULT in a field: stays */
+	const char *name;     /* NULL: unchanged; borrowed from the JSON */
+	struct limits limits; /* BOX_LIMIT_DEFAULT in a field: unchanged */
 	bool has_limits;
 	enum on_limit on_limit;
 	bool has_on_limit;
-	struct limits tree;	     /* BOX_LIMIT_DEFAULT in a field: stays */
-	bool has_tree, tree_as_head; /* the latter: as its first box has it */
-	json_t *inside;		     /* NULL: stays; owned */
-	const char *auto_snapshot;   /* NULL: stays; borrowed from the JSON */
-	struct box_sleep sleep;	     /* BOX_SLEEP_LEAVE in a field: stays */
+	struct limits tree;	     /* BOX_LIMIT_DEFAULT in a field: unchanged */
+	bool has_tree, tree_as_head; /* tree_as_head: follow the first box again */
+	json_t *inside;		     /* NULL: unchanged; owned */
+	const char *auto_snapshot;   /* NULL: unchanged; borrowed from the JSON */
+	struct box_sleep sleep;	     /* BOX_SLEEP_LEAVE in a field: unchanged */
 	bool has_sleep;
 };
-/* At least one key. */
+/* Fails without at least one key. */
 int box_change_read(json_t *body, struct box_change *ret, struct err *err);
 void box_change_done(struct box_change *change);
 
@@ -257,7 +258,7 @@ struct fork_body {
 };
 int fork_body_read(json_t *body, struct fork_body *ret, struct err *err);
 void fork_body_done(struct fork_body *body);
-/* "full": true of a save; its callback answers with the image. */
+/* A save with "full": true; its callback answers with the image. */
 void api_box_save_full(struct call *call, struct box *box, const char *name);
 
 /* ---- ndjson.c ------------------------------------------------------------------------------- */
@@ -265,7 +266,7 @@ void api_box_save_full(struct call *call, struct box *box, const char *name);
 /* Appends one line each. */
 void ndjson_output(
 	struct buf *out, enum exec_stream stream, uint64_t offset, const void *data, size_t len);
-/* time_us 0: it is not known. */
+/* time_us 0: unknown. */
 void ndjson_output_at(struct buf *out, enum exec_stream stream, uint64_t offset, uint64_t time_us,
 	const void *data, size_t len);
 void ndjson_gap(struct buf *out, uint64_t offset, uint64_t lost);
@@ -276,52 +277,55 @@ void ndjson_add(struct buf *out, const json_t *value); /* any value and a newlin
 
 /* ---- exchange.c ----------------------------------------------------------------------------- */
 
-/* A client (an HTTP request or a WebSocket) and work in a box; either may end first. It is
- * freed when both are over: every callback ends with exchange_settle(). Others embed it as their
- * first member. */
+/* A client (an HTTP request or a WebSocket) and work in a box; either may end first. It is freed
+ * when both have ended: every callback ends with exchange_settle(). Others embed it as their first
+ * member. */
 struct exchange {
 	struct api *api;
-	struct http_request *request; /* NULL: answered, or the client went away */
+	struct http_request *request; /* NULL: answered, or the client has disconnected */
 	struct websocket *ws;	      /* NULL: likewise */
 	struct exec *exec;	      /* a program, or */
-	struct task *task;	      /* anything else in the box; NULL: over */
-	size_t owed;		      /* bytes given to the client, not yet to the box's window */
-	void (*done)(struct exchange *x); /* frees; the exchange's own parts are released already */
+	struct task *task;	      /* anything else in the box; NULL: ended */
+	/* bytes given to the client, not yet returned to the box's window */
+	size_t owed;
+	void (*done)(struct exchange *x); /* frees; the exchange's own parts are already released */
 };
 
-/* Takes the request; a client that goes away lets go of the box's side. */
+/* Takes the request; when the client disconnects, the box's side is closed. */
 void exchange_init(struct exchange *x, struct call *call, void (*done)(struct exchange *x));
 void exchange_settle(struct exchange *x);
 void exchange_close(struct exchange *x); /* the box's side */
-/* Client's side. Each of these four ends the request. */
+/* The client's side. Each of these four ends the request. */
 void exchange_json(struct exchange *x, int status, json_t *value);
 void exchange_none(struct exchange *x); /* 204 */
 void exchange_error(struct exchange *x, const struct err *err);
 void exchange_end(struct exchange *x);
 void exchange_write(struct exchange *x, const void *data, size_t len);
-/* len bytes from the box went to the client: the box gets its window back once the client has
- * room. */
+/* len bytes from the box went to the client: they are returned to the box's window once the client
+ * has room. */
 void exchange_passed(struct exchange *x, size_t len);
 void exchange_drained(struct exchange *x);
 
 /* ---- ask.c ---------------------------------------------------------------------------------- */
 
-/* A question about the box the path names. started: what the call that filled x->task or x->exec
- * has returned; ask_answer is its callback (json_done), and a NULL result without err is 204. */
+/* A question about the box named by the path. started: the return value of the call that filled
+ * x->task or x->exec; ask_answer is its callback (json_done), and a NULL result without err is
+ * 204. */
 struct exchange *ask_new(struct call *call);
 void ask_started(struct exchange *x, int started, const struct err *err);
 void ask_answer(json_t *result, const struct err *err, void *arg);
 
 /* ---- transfer.c, files.c -------------------------------------------------------------------- */
 
-/* Does it, and answers the call with what comes of it. */
+/* Does the work and answers the call with its result. */
 void transfer(struct call *call, const struct file_spec *spec);
 json_t *file_json(const struct file_info *info); /* new reference */
 
 /* ---- pump.c --------------------------------------------------------------------------------- */
 
-/* Bytes a helper makes become the answer, as fast as the client takes them. An error before the
- * first byte is a plain one, later it cuts the connection; a client that goes away ends the helper.
+/* Streams bytes from a helper as the answer, as fast as the client reads. An error before the first
+ * byte is an ordinary error answer, a later one closes the connection; a client that disconnects
+ * ends the helper.
  *
  *   struct pump *pump = pump_new(call, "application/x-tar");
  *   pump_started(pump, workspace_get_start(…, &pump_ops, pump, &pump->stream, &err), &err); */
@@ -338,23 +342,23 @@ void pump_started(struct pump *pump, int started, const struct err *err);
 
 /* ---- job.c ---------------------------------------------------------------------------------- */
 
-/* An image in the making and the client that asked for it; belongs to the client: when it goes away
- * the work is cancelled and nothing of it stays. Others embed it as their first member. */
+/* An image being made, and the client that asked for it: when the client disconnects the work is
+ * cancelled and leaves nothing. Others embed it as their first member. */
 struct job {
 	struct api *api;
 	struct http_request *request;
 	struct image_job *run;
-	struct principal principal; /* who asked */
-	const char *event;	    /* raised when it worked */
-	bool lines;		    /* progress is streamed; else one answer, 201 and the image */
-	char *box;		    /* id of the box it is made of, or NULL; owned */
-	void (*done)(struct job *job); /* frees what is around it; job_done() was called */
+	struct principal principal;    /* who asked */
+	const char *event;	       /* raised on success */
+	bool lines;		       /* stream progress; else one answer, 201 and the image */
+	char *box;		       /* id of the box it is made from, or NULL; owned */
+	void (*done)(struct job *job); /* frees the enclosing struct; job_done() was called */
 };
 extern const struct image_job_ops job_ops;
 void job_init(struct job *job, struct call *call, const char *event, bool lines,
 	void (*done)(struct job *job));
-/* started: what the …_start call that filled job->run has returned; a failure is answered and
- * false. */
+/* started: the return value of the …_start call that filled job->run; a failure is answered, and
+ * false returned. */
 bool job_started(struct job *job, int started, const struct err *err);
 
 /* ---- the calls ------------------------------------------------------------------------------ */

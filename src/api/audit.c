@@ -16,9 +16,9 @@ enum {
 };
 
 struct wanted {
-	char *box;	     /* id, or a name of one that is gone; NULL: all */
+	char *box;	     /* id, or the name of a removed box; NULL: all */
 	const char *verdict; /* a literal, or NULL: both */
-	char *owner;	     /* whose alone; or NULL: all */
+	char *owner;	     /* only this owner's; NULL: all */
 };
 
 static struct audit_filter filter_of(const struct wanted *wanted)
@@ -124,8 +124,8 @@ static void answer_page(struct call *call, struct audit *audit, uint64_t since, 
 			next < audit_get_next(audit), "logs", yard_audit_logs(call->yard)));
 }
 
-/* Not a box any more, but one that left lines or events. Where a reader asks for old lines of a
- * long log, it has to be read to know. */
+/* Checks that a removed box has left lines or events. For old lines of a long log, the log must be
+ * read to find out. */
 static int check_known(
 	struct call *call, struct audit *audit, const char *box, bool old, struct err *err)
 {
@@ -149,7 +149,7 @@ void api_audit(struct call *call)
 	struct err err = ERR_INIT;
 	struct audit *audit = yard_find_audit(call->yard, call_query(call, "log"), &err);
 	const char *name = call_query(call, "box");
-	/* A box that is gone is found by its id, or by the name it had. */
+	/* A removed box is found by its id, or by the name it had. */
 	struct box *box = name ? box_find(call->yard, name, NULL) : NULL;
 	struct wanted wanted = { .box = xstrdup(box ? box_get_id(box) : name),
 		.owner = xstrdup(yard_only_owner(call->yard)) };
@@ -180,7 +180,7 @@ void api_audit(struct call *call)
 
 /* ---- checking ------------------------------------------------------------------------------- */
 
-/* Belongs to its client: nobody else would see what it finds. */
+/* Ends with its client: nobody else would see the result. */
 struct checking {
 	struct http_request *request;
 	struct audit_check *check;

@@ -1,12 +1,12 @@
 /* auth.c - who may come in
  *
- * The unix door is guarded by the socket's owner and mode: whoever can connect may do everything.
- * The TCP door is open to every program and every web page on this machine, so there
+ * The owner and mode of the Unix socket guard it: whoever can connect may do everything. Every
+ * program and every web page on this machine can reach the TCP listener, so there
  *   - Host must be one of our own loopback names with our port: a page whose name was made to point
- *     here (DNS rebinding) sends its own name. With TLS any name the certificate has will do;
+ *     here (DNS rebinding) sends its own name. With TLS, any name of the certificate is accepted;
  *   - Origin, which browsers send, must be the same place: no other site's page may call us;
- *   - a bearer token must carry the scope of the route.
- * Wrong tokens are answered 429 when there are many of them; a right one is let in at any time. */
+ *   - a bearer token must have the scope of the route.
+ * Many wrong tokens are answered 429; a right one is always accepted. */
 #include "api/api_internal.h"
 #include "base/log.h"
 #include "base/text.h"
@@ -22,7 +22,7 @@ static bool host_is(const char *host, const char *name, uint16_t port)
 	snprintf(text, sizeof text, strchr(name, ':') ? "[%s]:%u" : "%s:%u", name, port);
 	if (!strcasecmp(host, text))
 		return true;
-	/* Clients leave the port out when it is the one of the scheme. */
+	/* Clients leave the port out when it is the scheme's default. */
 	return port == 80 && !strncasecmp(host, text, strlen(text) - 3) &&
 	       strlen(host) == strlen(text) - 3;
 }
@@ -85,7 +85,7 @@ static int check_token(
 	return err->kind == ERR_UNAUTHORIZED ? hint_token(request, err) : -1;
 }
 
-/* Variables hold passwords. Whoever may not make tokens sees their names alone. */
+/* Variables may contain passwords: a principal that cannot make tokens sees only their names. */
 static void hide_env(json_t *value)
 {
 	const char *key;
@@ -138,7 +138,7 @@ int auth_check(struct api *api, struct http_request *request, const struct route
 		return 0;
 	}
 	http_request_filter_json(request, hide_env);
-	/* Behind TLS a page whose name was made to point here has no certificate for it. */
+	/* With TLS, a page whose name was made to point here has no certificate for that name. */
 	if ((http_request_door(request) == HTTP_DOOR_TCP &&
 		    auth_check_host(host, yard_get_conf(api->yard)->address, api->port, err) < 0) ||
 		auth_check_origin(http_request_header(request, "Origin"), host, err) < 0)

@@ -16,8 +16,7 @@ enum {
 static const struct limits limits_unset = { BOX_LIMIT_DEFAULT, BOX_LIMIT_DEFAULT, BOX_LIMIT_DEFAULT,
 	BOX_LIMIT_DEFAULT };
 
-/* Figures come as numbers or as text, which json_read does not know; they are taken out before it
- * looks. */
+/* Takes out figures, which may be numbers or text: json_read does not know that. */
 static int take_figures(json_t *body, struct limits *ret, struct err *err)
 {
 	_cleanup_json_ json_t *cpu = input_take(body, "cpu");
@@ -106,7 +105,7 @@ static int take_sleep(
 	return read_sleep("idle.hibernate", hibernate, otherwise, &ret->hibernate_ms, err);
 }
 
-/* An empty list is an entrypoint too: none. */
+/* An empty list is an entrypoint too: it means none. */
 static int check_programs(const struct box_spec *spec, struct err *err)
 {
 	if (spec->command && input_argv("command", spec->command, err) < 0)
@@ -195,7 +194,7 @@ void box_body_done(struct box_body *body)
 	*body = (struct box_body){ 0 };
 }
 
-/* Before anything is changed. */
+/* Checked before anything is changed. */
 static int inside_check(json_t *inside, struct err *err)
 {
 	_cleanup_json_ json_t *copy = json_deep_copy(inside);

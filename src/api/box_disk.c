@@ -5,7 +5,7 @@ enum { CONFIG_BYTES_MAX = 256 * 1024 };
 
 /* ---- save ----------------------------------------------------------------------------------- */
 
-/* null is as good as absent, and nothing to keep. */
+/* null means the same as absent. */
 static void drop_nulls(json_t *object)
 {
 	void *next = json_object_iter(object);
@@ -19,7 +19,7 @@ static void drop_nulls(json_t *object)
 	}
 }
 
-/* Types and the size here; what the words mean is checked where the image is made. */
+/* Checks types and size; the meaning is checked where the image is made. */
 static int check_config(json_t *config, struct err *err)
 {
 	const char *text;

@@ -8,7 +8,7 @@
 
 enum {
 	LIST_MAX = 1000,
-	LIST_BYTES = 4 << 20, /* a page ends here too: one box may take 300 KiB */
+	LIST_BYTES = 4 << 20, /* end of a page: one box may take 300 KiB */
 	STOP_MS = 10000,
 	STOP_MS_MAX = 3600000,
 	KEY_MAX = 128,
@@ -16,11 +16,11 @@ enum {
 
 /* ---- verbs that take time ------------------------------------------------------------------- */
 
-/* The verb goes on when its client has gone; only the answer falls away. */
+/* The verb continues when its client disconnects; only the answer is dropped. */
 struct verb {
 	struct http_request *request;
 	int status;
-	char asked_at[CLOCK_RFC3339_MAX]; /* of a creation with a key */
+	char asked_at[CLOCK_RFC3339_MAX]; /* for a creation with a key */
 };
 
 static void verb_gone(struct http_request *request, void *arg)
@@ -58,8 +58,7 @@ static void verb_done(struct box *box, const struct err *err, void *arg)
 		http_reply(request, 204, NULL, NULL, 0);
 	} else {
 		value = box_json(box);
-		/* A box that is older than the request was made by an earlier one with the same
-		 * key. */
+		/* A box older than the request was made by an earlier request with the same key. */
 		if (*verb->asked_at &&
 			strcmp(json_string_value(json_object_get(value, "created_at")),
 				verb->asked_at) < 0)
@@ -107,13 +106,13 @@ void api_boxes_create(struct call *call)
 struct listing {
 	struct call *call;
 	const char *state;
-	const char *after; /* skip up to this one */
+	const char *after; /* skip up to this box */
 	uint64_t limit;
 	struct buf out;
 	uint64_t count;
 	const char *last;
 	bool more;
-	struct box *box; /* being looked at */
+	struct box *box; /* the current one */
 	bool wanted;
 };
 
@@ -151,7 +150,7 @@ static bool list_one(struct box *box, void *arg)
 	if (listing->count++)
 		buf_add(&listing->out, ",", 1);
 	ndjson_add(&listing->out, value);
-	listing->out.len--; /* its newline */
+	listing->out.len--; /* without its newline */
 	listing->last = box_get_id(box);
 	return true;
 }
@@ -171,7 +170,7 @@ static int check_state(const char *state, struct err *err)
 		     : 0;
 }
 
-/* Written box by box: a tree of all of them first would double the time. */
+/* Written box by box: building a tree of all of them first would double the time. */
 void api_boxes_list(struct call *call)
 {
 	struct listing listing = {
@@ -213,8 +212,7 @@ void api_box_show(struct call *call)
 	call_json(call, 200, box_json(box));
 }
 
-/* What can be told beforehand is looked at before anything is changed: half a change is worse than
- * none. */
+/* Checks what can be checked before anything is changed: half a change is worse than none. */
 static int check_name_is_free(
 	struct yard *yard, const struct box *box, const char *name, struct err *err)
 {
@@ -228,7 +226,7 @@ static int apply(
 {
 	if (change->name && check_name_is_free(call->yard, box, change->name, err) < 0)
 		return -1;
-	/* Before those of the box, which may not be more. */
+	/* Before the limits of the box, which may not exceed them. */
 	if ((change->has_tree || change->tree_as_head) &&
 		box_set_tree(box, change->has_tree ? &change->tree : NULL, err) < 0)
 		return -1;
@@ -344,7 +342,7 @@ void api_box_stats(struct call *call)
 	struct box *box = call_box(call);
 	struct exchange *x;
 
-	/* Of a suspended box they are the host's alone, and nobody is woken. */
+	/* For a suspended box only the host's figures are used, so it is not woken. */
 	if (box && box_get_state(box) != BOX_SUSPENDED)
 		box = call_box_awake(call);
 	if (!box)

@@ -1,11 +1,11 @@
-/* compare.c - what differs between boxes: their figures, their programs, their files
+/* compare.c - differences between boxes: their figures, their programs, their files
  *
  *   each running box  -- list of its programs --.
  *                                                 > one answer
  *   a helper  ------------- files --------------'
  *
- * A box that sleeps is not woken for this, and one that does not answer in time is told without its
- * programs. The helper's bytes are the second half of the answer as they are. */
+ * A sleeping box is not woken for this, and a box that does not answer in time is listed without
+ * its programs. The helper's bytes are the second half of the answer as they are. */
 #include "api/api_internal.h"
 #include "core/disk/compare.h"
 #include "loop/loop.h"
@@ -84,7 +84,7 @@ static void on_exec(const struct exec_info *info, void *arg)
 			json_object_get(exec, "reason")));
 }
 
-/* What it did not tell stays unknown. */
+/* Without an answer the programs stay unknown. */
 static void on_execs(const struct err *err, void *arg)
 {
 	struct asked *asked = arg;

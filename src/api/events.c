@@ -13,7 +13,7 @@ struct follower {
 	struct follow *follow;
 	struct event_feed *feed;
 	char *box;   /* id, or NULL: all */
-	char *owner; /* whose alone; or NULL: all */
+	char *owner; /* only this owner's; NULL: all */
 	bool gap_told;
 };
 
@@ -37,7 +37,7 @@ static int put_page(void *arg, uint64_t *next, struct buf *out, bool *ret_more, 
 		*next = (uint64_t)json_integer_value(json_object_get(event, "offset")) + 1;
 	}
 	*ret_more = json_array_size(events) == PAGE;
-	/* Also past the events of other boxes, so that they are not looked at again. */
+	/* Also skips the events of other boxes, so that they are not read again. */
 	*next = MAX(*next, (uint64_t)json_integer_value(json_object_get(page, "next")));
 	return 0;
 }
@@ -77,7 +77,7 @@ static void follow(struct call *call, uint64_t since, const char *box_id)
 	follower->follow = follow_new(call, since, &follow_ops, follower);
 }
 
-/* Not a box any more, but one that left events. */
+/* Checks that a removed box has left events. */
 static int check_known(struct call *call, const char *id, struct err *err)
 {
 	uint64_t count = 0, first;
@@ -113,7 +113,7 @@ void api_events(struct call *call)
 	bool following = false;
 	struct err err = ERR_INIT;
 	const char *wanted = call_query(call, "box");
-	/* A box that is gone is found by its id alone. */
+	/* A removed box is found only by its id. */
 	struct box *box = wanted ? box_find(call->yard, wanted, NULL) : NULL;
 	const char *box_id = box ? box_get_id(box) : wanted;
 	json_t *page;

@@ -1,6 +1,6 @@
 /* exchange.c - a client on one side, a program or a task in a box on the other; see api_internal.h
  *
- * Bytes from the box are written to the client at once and given back to the box's window when few
+ * Bytes from the box are written to the client at once and returned to the box's window when few
  * enough of them wait there: a client that does not read makes the box wait, and the daemon holds
  * at most the window and API_PENDING_MAX. */
 #include "api/api_internal.h"

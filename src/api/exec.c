@@ -1,14 +1,14 @@
 /* exec.c - POST exec: a program's output as lines of JSON, until it ends
  *
- * Nothing is answered before the program has started, so that one that cannot start is a plain
- * error. A client that goes away only stops listening: the program runs on, and what the request
- * carried as its input goes in. */
+ * The answer begins when the program has started, so a program that cannot start gets an ordinary
+ * error answer. When the client disconnects the program runs on, and still gets the input of the
+ * request. */
 #include "api/api_internal.h"
 
 struct exec_run {
 	struct exchange x;
 	bool detach;
-	bool begun; /* lines are being written */
+	bool begun; /* lines have been written */
 };
 
 static void run_done(struct exchange *x)

@@ -69,7 +69,7 @@ int exec_body_read(json_t *body, struct exec_body *ret, struct err *err)
 	ret->env = env_of(env);
 	ret->spec.argv = ret->argv;
 	ret->spec.env = (const char *const *)ret->env;
-	/* How much is too much is for core to say. */
+	/* Core checks the maximum. */
 	ret->spec.rows = (uint16_t)MIN(rows, (json_int_t)UINT16_MAX);
 	ret->spec.cols = (uint16_t)MIN(cols, (json_int_t)UINT16_MAX);
 	ret->spec.timeout_ms = (uint64_t)timeout_ms;

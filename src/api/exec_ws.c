@@ -1,9 +1,9 @@
-/* exec_ws.c - a program over WebSocket: started here (exec) or running already (attach)
+/* exec_ws.c - a program over WebSocket: started here (exec) or already running (attach)
  *
- * The client's binary messages are stdin and the server's are output, behind one byte that says
- * which. Text messages are JSON. The order on the server's side is start, output and gaps, exit;
- * then the connection is closed. It may end from any side at any time: the client leaving only
- * detaches it. */
+ * The client's binary messages are stdin and the server's are output, after one byte that says
+ * which. Text messages are JSON. The server sends start, then output and gaps, then exit, and
+ * closes the connection. Either side may close it at any time: a client that leaves only
+ * detaches. */
 #include "api/api_internal.h"
 
 enum { MESSAGE_MAX = API_BODY_MAX, CELLS_MAX = 10000 };
@@ -14,7 +14,7 @@ struct session {
 	struct live live;
 	char box[API_PARAM_MAX]; /* id */
 	struct principal principal;
-	bool awaiting; /* the description of a program that is started here */
+	bool awaiting; /* for the client's description of the program */
 	bool input;    /* the client's bytes go to the program */
 	bool closing;  /* ws_close was called; nothing more is sent */
 };
@@ -46,7 +46,7 @@ static void close_ws(struct session *session, uint16_t code, const char *reason)
 {
 	if (session->x.ws && !session->closing) {
 		session->closing = true;
-		ws_resume(session->x.ws); /* its own close has to be read */
+		ws_resume(session->x.ws); /* to read the client's close */
 		ws_close(session->x.ws, code, reason);
 	}
 }
@@ -171,7 +171,8 @@ out:
 	return done;
 }
 
-/* In the name of whoever opened the connection; the session may go meanwhile. */
+/* Works in the name of the principal that opened the connection; the session may be freed
+ * meanwhile. */
 static int start(struct session *session, json_t *message, struct err *err)
 {
 	struct auth *auth = session->x.api->auth;
@@ -291,7 +292,7 @@ static const struct websocket_ops ws_ops = {
 	.on_message = on_message, .on_drain = on_drain, .on_close = on_close
 };
 
-/* NULL when the request was not a WebSocket handshake; it has been answered then. */
+/* NULL when the request was not a WebSocket handshake; it has been answered. */
 static struct session *session_accept(struct call *call)
 {
 	struct session *session = xnew(struct session);
@@ -317,7 +318,7 @@ void api_exec_ws(struct call *call)
 
 	if (!box)
 		return;
-	/* Before the handshake: after it, there would be no status to tell. */
+	/* Before the handshake: after it there is no HTTP status to send. */
 	if (box_check_there(box, &err) < 0)
 		return call_error(call, &err);
 	session = session_accept(call);
@@ -327,8 +328,8 @@ void api_exec_ws(struct call *call)
 	snprintf(session->box, sizeof session->box, "%s", box_get_id(box));
 }
 
-/* The attach is opened after the handshake, because only then is there anyone to hand the output
- * to; a failure comes as an error message. */
+/* The attach is opened after the handshake, because only then is there a connection for the output;
+ * a failure comes as an error message. */
 void api_exec_attach(struct call *call)
 {
 	struct exec_attach_spec spec = {

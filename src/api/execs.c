@@ -72,7 +72,7 @@ static void on_done(struct exec *exec, const struct exec_end *end, const struct 
 	ask_answer(NULL, err, arg);
 }
 
-/* Attaching without wanting any output is how one exec is asked about. */
+/* One exec is looked up by attaching to it without output. */
 void api_exec_show(struct call *call)
 {
 	static const struct exec_ops ops = { .on_started = on_started, .on_done = on_done };

@@ -26,7 +26,7 @@ static const char *type_name(uint32_t mode)
 	}
 }
 
-/* A name need not be text; the bytes themselves are told then, too. */
+/* A name need not be text; its bytes are then sent too. */
 static void set_name(json_t *value, const char *key, const char *key_b64, const char *name)
 {
 	json_object_set_new(value, key, json_from_box(name));

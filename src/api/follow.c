@@ -1,24 +1,24 @@
 /* follow.c - a client that follows a log of numbered entries
  *
- * It first gets what is kept from its number on, in pages as it takes them, and then each entry as
- * it comes. A slow one falls back to what is kept until it has caught up again: what waits in
- * memory is bounded and no entry is left out. Between two pages the loop gets its turn. If what it
- * should get next is no longer kept, a line says how much is lost (the page's business). */
+ * It first gets the kept entries from its number on, in pages as it reads them, and then each new
+ * entry. A slow client falls back to kept entries until it has caught up: memory is bounded and no
+ * entry is left out. Between two pages the loop gets its turn. If the next entry is no longer kept,
+ * a line says how many are lost (the page function writes it). */
 #include "api/api_internal.h"
 #include "loop/loop.h"
 
 enum {
 	BEHIND_AT = 1024 * 1024
-}; /* bytes waiting, from which on entries are left to what is kept */
+}; /* bytes waiting, above which entries are read from the log later */
 
 struct follow {
 	struct api *api;
 	struct http_request *request;
 	const struct follow_ops *ops;
 	void *arg;
-	struct loop_timer *timer; /* goes on with catching up */
+	struct loop_timer *timer; /* continues catching up */
 	struct live live;
-	uint64_t next; /* number of the next entry it should get */
+	uint64_t next; /* number of the next entry to send */
 	bool behind;
 };
 
@@ -41,8 +41,8 @@ static void end(struct follow *follow, const struct err *err)
 	follow_free(follow);
 }
 
-/* A page; the rest when the client has taken it, or after others had their turn. The follow may be
- * gone afterwards. */
+/* Sends a page; the rest when the client has read it, or after others had their turn. May free the
+ * follow. */
 static void catch_up(struct follow *follow)
 {
 	struct buf *out = &follow->api->scratch;

@@ -1,12 +1,12 @@
-/* image_import.c - an archive in a request's body becomes an image
+/* image_import.c - makes an image from an archive in a request's body
  *
  *   client -> http -> left -> pipe -> the helper that unpacks
  *
- * What the pipe does not take stays in left (one read's worth) and the client is paused until it
- * does. The helper need not read to the end: it may fail early, and then its error is the answer at
- * once, while the client is still sending; or it has seen the end of the archive, and the padding
- * behind is thrown away. A client that goes away in the middle must not look like the end of the
- * archive: the job is cancelled first, the pipe closed after. */
+ * What the pipe does not take stays in left (one read's worth) and the client is paused meanwhile.
+ * The helper may fail early, and then its error is the answer at once, while the client is still
+ * sending; or it has seen the end of the archive, and the padding after it is dropped. A client
+ * that disconnects in the middle must not look like the end of the archive: the job is cancelled
+ * first, and the pipe closed after. */
 #include "api/api_internal.h"
 #include "base/text.h"
 #include "image/image.h"
@@ -18,10 +18,10 @@ enum { PIPE_BYTES = 1024 * 1024 };
 
 struct import {
 	struct job job;
-	int pipe; /* -1: closed, all that still comes is thrown away */
+	int pipe; /* -1: closed, further bytes are dropped */
 	struct loop_fd *watch;
 	struct buf left;
-	bool ended; /* the whole body is here */
+	bool ended; /* the whole body has come */
 };
 
 static void close_pipe(struct import *import)
@@ -40,7 +40,7 @@ static void import_done(struct job *job)
 	free(import);
 }
 
-/* How much of it the pipe took. When nobody reads any more it is closed, and everything counts as
+/* Returns how much the pipe took. When nobody reads any more it is closed, and everything counts as
  * taken. */
 static size_t put(struct import *import, const uint8_t *data, size_t len)
 {
@@ -115,13 +115,13 @@ static int read_spec(struct call *call, struct image_import_spec *ret, struct er
 	ret->fallback = call_query(call, "fallback");
 	if (ret->fallback && image_name_check(ret->fallback, err) < 0)
 		return -1;
-	/* For the progress alone, so that one that cannot be read is none. */
+	/* Only for the progress: an invalid value counts as none. */
 	if (length && parse_u64("Content-Length", length, 0, INT64_MAX, &ret->size, NULL) < 0)
 		ret->size = 0;
 	return input_query_u64(call, "size", 0, INT64_MAX, &ret->size, err);
 }
 
-/* The helper reads blocking; only our end must not. */
+/* The helper reads blocking; our end must not block. */
 static int open_pipe(int *ret_read, int *ret_write, struct err *err)
 {
 	int ends[2];
@@ -134,7 +134,8 @@ static int open_pipe(int *ret_read, int *ret_write, struct err *err)
 		close(ends[1]);
 		return -1;
 	}
-	(void)fcntl(ends[1], F_SETPIPE_SZ, PIPE_BYTES); /* the usual size does too, slower */
+	/* works with the default size too, slower */
+	(void)fcntl(ends[1], F_SETPIPE_SZ, PIPE_BYTES);
 	*ret_read = ends[0];
 	*ret_write = ends[1];
 	return 0;

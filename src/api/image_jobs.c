@@ -24,7 +24,7 @@ static int check_packages(json_t *packages, struct err *err)
 		const char *name = json_string_value(item);
 		size_t len = strlen(name);
 
-		/* As Debian names them, with an optional :architecture; never an option of the
+		/* Names as in Debian, with an optional :architecture; never an option of the
 		 * builder. */
 		if (len < 2 || len > PACKAGE_LEN_MAX ||
 			strspn(name, "abcdefghijklmnopqrstuvwxyz0123456789+-.:") != len ||
@@ -75,7 +75,7 @@ void api_image_build(struct call *call)
 
 /* ---- pulling -------------------------------------------------------------------------------- */
 
-/* "host:5000" of "host:5000/team/tool:v2": what comes before the first slash, if it looks like a
+/* "host:5000" of "host:5000/team/tool:v2": the part before the first slash, if it looks like a
  * host. */
 static char *host_of(const char *reference)
 {

@@ -102,7 +102,7 @@ void api_image_remove(struct call *call)
 		return;
 	if (images_remove(yard_get_images(call->yard), image->id, &err) < 0)
 		return call_error(call, &err);
-	tell_removed(call->yard, image->id, image->name); /* valid even now, see image.h */
+	tell_removed(call->yard, image->id, image->name); /* still valid here, see image.h */
 	call_none(call);
 }
 

@@ -11,7 +11,7 @@ enum {
 	ENV_BYTES_MAX = 64 * 1024, /* argv, env and the box's own env fit one wire payload */
 	ENV_COUNT_MAX = 1024,
 	LABELS_MAX = 64,
-	ATTACHED_MAX = 32, /* volumes, and folders of the host, of a box */
+	ATTACHED_MAX = 32, /* volumes, and folders of the host, per box */
 	CACHE_KEY_MAX = 128,
 };
 
@@ -169,7 +169,7 @@ int input_cpu(json_t *value, uint64_t *ret_milli, struct err *err)
 	if (json_is_number(value)) {
 		double cpus = json_number_value(value);
 
-		/* What would be rounded to 0 does not mean "no limit". */
+		/* A value that would be rounded to 0 must not mean "no limit". */
 		if (cpus < 0 || cpus > 1e6 || (cpus > 0 && cpus < 0.01))
 			return err_set(err, ERR_INVALID,
 				"'cpu' must be a number of CPUs from 0.01 to 1024, or 0 for none");
@@ -217,7 +217,7 @@ int input_env(json_t *env, struct err *err)
 		_cleanup_free_ char *pair = xasprintf("%s=%s", key, json_string_value(value));
 
 		bytes += strlen(pair) + 1;
-		/* A key that holds '=' would become another variable. */
+		/* A key with '=' would become another variable. */
 		if (strchr(key, '='))
 			return err_set(err, ERR_INVALID, "env '%.80s' must not hold '='", key);
 		if (env_check("env", pair, err) < 0)
@@ -248,7 +248,7 @@ int input_labels(json_t *labels, struct err *err)
 	return 0;
 }
 
-/* ---- what a box sees of the outside --------------------------------------------------------- */
+/* ---- volumes and mounts --------------------------------------------------------------------- */
 
 static int check_list(const char *what, json_t *list, struct err *err)
 {
@@ -260,7 +260,7 @@ static int check_list(const char *what, json_t *list, struct err *err)
 	return 0;
 }
 
-/* Where it appears in the box: anywhere but in place of all of it. */
+/* The target in the box may be anything but "/". */
 static int check_target(const char *path, struct err *err)
 {
 	if (file_path_check("path", path, err) < 0)

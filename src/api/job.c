@@ -1,8 +1,8 @@
-/* job.c - an image in the making and the client that asked for it
+/* job.c - an image being made, and the client that asked for it
  *
- * The work is over in one of two ways: the job says how it ended, which is the answer, or the
- * client goes away, which cancels the job. Each of them ends the other, so whichever comes first
- * frees everything. */
+ * The work ends in one of two ways: the job reports its end, which is the answer, or the client
+ * disconnects, which cancels the job. Each of them ends the other, so whichever comes first frees
+ * everything. */
 #include "api/api_internal.h"
 #include "image/image.h"
 
@@ -27,7 +27,7 @@ static void on_progress(
 	struct job *job = arg;
 	_cleanup_json_ json_t *line = NULL;
 
-	/* A client that does not read misses some progress; it never misses the end. */
+	/* A client that does not read misses some progress, but never the end. */
 	if (!job->lines || http_reply_pending(job->request) > API_PENDING_MAX)
 		return;
 	line = json_pack("{s:s,s:s,s:o,s:o,s:o}", "type", "progress", "stage", stage, "done",
@@ -60,7 +60,7 @@ static void answer_error(struct job *job, const struct err *err)
 	http_reply_end(job->request);
 }
 
-/* In the name of whoever asked. */
+/* Raises the event in the name of the principal that asked. */
 static void tell_made(const struct job *job, const struct image *image)
 {
 	struct yard *yard = job->api->yard;
@@ -68,7 +68,7 @@ static void tell_made(const struct job *job, const struct image *image)
 
 	yard_event(yard, job->event, NULL,
 		json_pack("{s:s,s:s}", "id", image->id, "name", image->name));
-	if (job->box) /* it may have gone meanwhile */
+	if (job->box) /* it may have been removed meanwhile */
 		yard_event(yard, "box.saved", box_find(yard, job->box, NULL),
 			json_pack("{s:s,s:s}", "image", image->id, "name", image->name));
 	auth_leave(job->api->auth, before);

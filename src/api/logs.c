@@ -1,12 +1,12 @@
 /* logs.c - output of a program from an offset on, as lines or as plain bytes
  *
- * A reader of logs never makes the program wait: box-init keeps its journal going and tells a slow
+ * A reader of logs never makes the program wait: box-init goes on with its journal and tells a slow
  * reader what it missed. */
 #include "api/api_internal.h"
 
 enum { TAIL_MAX = 1000000, PIECES_MAX = EXEC_KEPT_MAX / 64 };
 
-/* A piece of output that is held back until it is known whether it is among the last lines. */
+/* A piece of output held back until it is known whether it belongs to the last lines. */
 struct piece {
 	enum exec_stream which;
 	uint64_t offset, time_us;
@@ -18,10 +18,10 @@ struct log_stream {
 	struct live live;
 	bool raw;
 	bool begun;
-	bool holding;	   /* what is of the past, for tail */
+	bool holding;	   /* keeping past output, for tail */
 	uint64_t tail;	   /* lines */
-	uint64_t since_us; /* what came before is left out; 0: nothing */
-	uint64_t past_end; /* the past ends at this offset */
+	uint64_t since_us; /* earlier output is left out; 0: none is */
+	uint64_t past_end; /* offset where the past ends */
 	struct buf held;   /* at most as much as the journal holds */
 	struct piece *pieces;
 	size_t piece_count;
@@ -49,8 +49,8 @@ static void send_line(struct log_stream *stream, const struct buf *line)
 		exchange_write(&stream->x, buf_head(line), line->len);
 }
 
-/* Plain bytes have no place for an error: the connection is cut, so that nobody takes them for
- * whole. */
+/* Plain bytes cannot carry an error: the connection is closed, so that nobody takes them for
+ * complete. */
 static void fail(struct log_stream *stream, const struct err *err)
 {
 	if (stream->begun && !stream->raw && stream->x.request) {
@@ -109,7 +109,7 @@ static void send_output(struct log_stream *stream, enum exec_stream which, uint6
 
 /* ---- the last lines ------------------------------------------------------------------------- */
 
-/* Where they begin in held. A last line without its end counts as one. */
+/* Where the last lines begin in held. A last line without its newline counts as one. */
 static size_t tail_start(const struct log_stream *stream)
 {
 	const char *data = (const char *)buf_head(&stream->held);
@@ -154,12 +154,12 @@ static void hold(struct log_stream *stream, enum exec_stream which, uint64_t off
 
 static bool holds_all(const struct log_stream *stream, uint64_t end)
 {
-	/* No journal holds more; a box-init that says otherwise gets no memory for it. */
+	/* No journal holds more; a box-init that claims otherwise gets no memory for it. */
 	return end >= stream->past_end || stream->held.len > EXEC_KEPT_MAX ||
 	       stream->piece_count >= PIECES_MAX;
 }
 
-/* ---- what comes ----------------------------------------------------------------------------- */
+/* ---- callbacks ------------------------------------------------------------------------------ */
 
 static void refuse_since(struct log_stream *stream)
 {
@@ -198,7 +198,7 @@ static void on_gap(struct exec *exec, uint64_t offset, uint64_t lost, void *arg)
 	struct buf *line = scratch(stream);
 
 	(void)exec;
-	/* Whoever wants the last lines, or the latest, knows that there are others. */
+	/* A client that asks for the last lines, or the latest, knows that there are others. */
 	if (stream->holding || stream->since_us)
 		return;
 	ndjson_gap(line, offset, lost);

@@ -1,9 +1,9 @@
 /* ndjson.c - lines of a streamed answer
  *
- * Output of programs is most of what passes here, so its lines are written by hand: one pass over
- * the bytes checks that they are UTF-8 and escapes them. Bytes that are not go as base64. A frame
- * may begin or end in the middle of a character that is fine as a whole; only those few bytes
- * become lines of base64, and the rest of the frame stays readable. */
+ * Output of programs is most of the traffic here, so its lines are written by hand: one pass over
+ * the bytes checks that they are UTF-8 and escapes them. Other bytes are sent as base64. A frame
+ * may begin or end in the middle of a valid character; only those few bytes become lines of base64,
+ * and the rest of the frame stays readable. */
 #include "api/api_internal.h"
 #include "base/clock.h"
 #include "base/text.h"
@@ -12,7 +12,7 @@
 enum { ESCAPE_MAX = 6 }; /* a byte becomes at most \u00XX */
 
 /* 0: as it is; 1: escaped; 2: begins or continues a longer character, or is NUL (which JSON readers
- * refuse) */
+ * refuse). */
 static const uint8_t byte_class[256] = {
 	[0] = 2,
 	[1 ... 0x1f] = 1,
@@ -42,7 +42,7 @@ static char *escape_byte(char *to, uint8_t c)
 	return to;
 }
 
-/* How many bytes the well-formed character at p has; 0: none. */
+/* Length of the well-formed character at p; 0: none. */
 static size_t rune_len(const uint8_t *p, const uint8_t *end)
 {
 	size_t len = *p >= 0xc2 && *p <= 0xdf	? 2
@@ -107,13 +107,13 @@ static char *encode_base64(char *to, const uint8_t *p, size_t len)
 	return to;
 }
 
-/* Figures come from inside the box; JSON readers take no integers past 63 bits. */
+/* Figures come from inside the box; JSON readers accept no integers above 63 bits. */
 static uint64_t cut(uint64_t value)
 {
 	return MIN(value, (uint64_t)INT64_MAX);
 }
 
-/* The end of the year 9999: there is no place for a longer one. */
+/* The end of the year 9999: a longer year does not fit. */
 #define TIME_MAX UINT64_C(253402300799999999)
 
 static void output_head(struct buf *out, enum exec_stream stream, uint64_t offset, uint64_t time_us,
@@ -171,7 +171,7 @@ static size_t count_continuation(const uint8_t *p, size_t len)
 	return count;
 }
 
-/* Bytes at the end that begin a character but do not complete it. */
+/* Counts the bytes at the end that begin a character but do not complete it. */
 static size_t count_unfinished(const uint8_t *p, size_t len)
 {
 	for (size_t back = 1; back <= 3 && back <= len; back++) {
@@ -237,8 +237,8 @@ void ndjson_exit(struct buf *out, const struct exec_end *end)
 
 /* ---- any value ------------------------------------------------------------------------------ */
 
-/* jansson's own writer looks for loops and formats each number with printf: 500 boxes take it 5 ms.
- * Values made here have no loops. */
+/* jansson's own writer checks for loops and formats each number with printf: 500 boxes take it 5
+ * ms. Values made here have no loops. */
 
 static void add_text(struct buf *out, const char *text, size_t len)
 {
@@ -247,7 +247,7 @@ static void add_text(struct buf *out, const char *text, size_t len)
 
 	*start = '"';
 	end = escape(start + 1, (const uint8_t *)text, (const uint8_t *)text + len);
-	/* jansson holds nothing but UTF-8; only a NUL inside could stop it. */
+	/* jansson strings are always UTF-8; only a NUL inside could stop it. */
 	if (!end)
 		end = start + 1;
 	*end++ = '"';
@@ -268,7 +268,7 @@ static void add_integer(struct buf *out, json_int_t value)
 	buf_add(out, at, (size_t)(digits + sizeof digits - at));
 }
 
-/* With a point, so that it stays a real number for its reader. */
+/* With a decimal point, so that readers see a real number. */
 static void add_real(struct buf *out, double value)
 {
 	char text[40];

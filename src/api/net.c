@@ -8,7 +8,7 @@ static void on_connections(void *arg, json_t *list, const struct err *err)
 	json_t *value = json_incref(later->value);
 	struct http_request *request = later_end(later);
 
-	/* A box that is not served has no connections. */
+	/* A box that the gate does not serve has no connections. */
 	json_object_set_new(value, "connections_list", err ? json_array() : json_incref(list));
 	if (request)
 		http_reply_json(request, 200, value);

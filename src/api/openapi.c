@@ -3,7 +3,7 @@
 #include <ctype.h>
 #include <stdio.h>
 
-/* A shape by name, bytes, or (the answer of a stream) lines of a shape. */
+/* A schema by name, bytes, or (for a stream) lines of a schema. */
 static json_t *content_json(const char *name, bool lines)
 {
 	json_t *schema;
@@ -44,7 +44,7 @@ static json_t *parameters_json(const struct route *route)
 	return list;
 }
 
-/* What any request can be told. The codes of errors are those of the table in docs/api.md. */
+/* Errors that any request can get. The codes are in the table of docs/api.md. */
 static const struct refusal {
 	const char *status, *name, *about;
 } refusals[] = {
@@ -107,8 +107,7 @@ static json_t *answers_json(const struct route *route)
 	return answers;
 }
 
-/* "GET /v1/boxes/{box}/files/stat" becomes getBoxFilesStat: readable and without a second list of
- * names. */
+/* "GET /v1/boxes/{box}/files/stat" becomes getBoxFilesStat, without a second list of names. */
 static json_t *operation_id(const struct route *route)
 {
 	char id[96];

@@ -1,9 +1,9 @@
-/* policy.c - what a box may reach: shown, replaced, asked, watched */
+/* policy.c - the policy of a box: shown, replaced, explained, watched */
 #include "api/api_internal.h"
 #include "conf/conf.h"
 #include "core/boxnet/network.h"
 
-/* ---- asking the gate ------------------------------------------------------------------------ */
+/* ---- requests to the gate ------------------------------------------------------------------- */
 
 static void later_gone(struct http_request *request, void *arg)
 {
@@ -83,8 +83,8 @@ static const struct {
 	{ "http", POLICY_FLOW_HTTP },
 };
 
-/* What was not said follows from what was: a method or a path is HTTP, no port is a question for
- * the name. */
+/* Missing parts follow from the others: a method or a path means HTTP, no port means a DNS
+ * lookup. */
 static int read_kind(const char *text, struct policy_flow *flow, struct err *err)
 {
 	if (!text) {

@@ -11,7 +11,7 @@ void api_pool_show(struct call *call)
 
 /* ---- growing -------------------------------------------------------------------------------- */
 
-/* It goes on when its client has gone; only the answer falls away. */
+/* It continues when its client disconnects; only the answer is dropped. */
 struct growth {
 	struct api *api;
 	struct http_request *request;
@@ -59,7 +59,7 @@ void api_pool_grow(struct call *call)
 
 /* ---- verifying ------------------------------------------------------------------------------ */
 
-/* Belongs to its client: nobody else would see what it finds. */
+/* Ends with its client: nobody else would see the result. */
 struct scrub {
 	struct api *api;
 	struct http_request *request;

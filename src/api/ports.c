@@ -1,4 +1,4 @@
-/* ports.c - the ways into a box: URLs and ports of the host */
+/* ports.c - connections into a box: URLs and ports of the host */
 #include "api/api_internal.h"
 #include "base/clock.h"
 #include "base/text.h"
@@ -140,7 +140,7 @@ void api_box_login(struct call *call)
 		return call_error(call, &err);
 	}
 	host = host_of(url);
-	/* The login ends with the credential that asks for it. */
+	/* The login ends with the credential that asked for it. */
 	if (box_login_new(box, host, call->principal->id, code, &err) < 0)
 		return call_error(call, &err);
 	link = xasprintf("%s.boxyard/login?code=%s", url, code);

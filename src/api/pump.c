@@ -1,11 +1,11 @@
-/* pump.c - bytes a helper makes become a streamed answer
+/* pump.c - streams bytes from a helper as an answer
  *
  *   helper -> pipe -> disk_stream -> http -> client
  *
- * Each place on the way is bounded: over API_PENDING_MAX bytes the client has not taken, the stream
- * is paused, the pipe runs full and the helper waits. The answer begins with the first byte, so
- * that what fails before is a plain error; after that bytes have no place for one, and the
- * connection is cut. */
+ * Each step is bounded: above API_PENDING_MAX bytes that the client has not read, the stream is
+ * paused, the pipe fills up and the helper waits. The answer begins with the first byte, so that an
+ * earlier failure is an ordinary error answer; after that bytes cannot carry an error, and the
+ * connection is closed. */
 #include "api/api_internal.h"
 #include "base/log.h"
 
@@ -25,7 +25,7 @@ static void begin(struct pump *pump)
 	http_reply_begin(pump->request, 200, pump->content_type);
 }
 
-/* One read a round: other clients have their turn between. */
+/* Reads once per round of the loop, so that other clients have their turn. */
 static void on_readable(struct disk_stream *stream, void *arg)
 {
 	struct pump *pump = arg;

@@ -123,8 +123,9 @@ static const struct query_key query_audit[] = {
 	END,
 };
 
-#define B	   "/v1/boxes/{box}"
-#define SCOPE_LOOK (SCOPE_FILES | SCOPE_EXEC) /* into boxes: who may run programs there may look */
+#define B "/v1/boxes/{box}"
+/* a principal that may run programs in boxes may look into them */
+#define SCOPE_LOOK (SCOPE_FILES | SCOPE_EXEC)
 
 static const struct route routes[] = {
 	{ "POST", "/v1/boxes", SCOPE_CREATE, api_boxes_create, "make a box and wait until it runs",
@@ -269,7 +270,7 @@ static const struct route routes[] = {
 	{ "POST", "/v1/images/gc", SCOPE_CREATE, api_images_gc,
 		"remove nameless images, layers and downloads nobody needs", "ImageGc",
 		"ImageGcResult", 200, ROUTE_BODY, NULL },
-	/* An {image} takes slashes too: these two before the ones it would end. */
+	/* An {image} also matches slashes: these two before the ones it would shadow. */
 	{ "GET", "/v1/images/{image}/export", SCOPE_LOOK, api_image_export, "an archive of it",
 		NULL, TAR, 200, ROUTE_STREAM, query_export },
 	{ "POST", "/v1/images/{image}/tag", SCOPE_CREATE, api_image_tag, "give it another name",
@@ -329,10 +330,9 @@ const struct route *route_table(size_t *ret_count)
 	return routes;
 }
 
-/* How much of path the {…} at the start of pattern stands for; 0: it does not fit. One part; but
- * the names of images hold slashes, so an {image} goes as far as what follows it in the pattern
- * leaves. (The path is decoded as a whole before it comes here: a slash is a slash, however it was
- * written.) */
+/* How much of path the {…} at the start of pattern matches; 0: no match. One component; but names
+ * of images contain slashes, so an {image} extends as far as the rest of the pattern allows. (The
+ * path is decoded as a whole before: a slash is a slash, however it was written.) */
 static size_t param_len(const char *pattern, const char *path)
 {
 	const char *rest = strchr(pattern, '}') + 1;
@@ -346,7 +346,7 @@ static size_t param_len(const char *pattern, const char *path)
 	return path[0] == '/' || path[len - 1] == '/' ? 0 : len;
 }
 
-/* Compares part by part; a {…} takes what is not empty. */
+/* Compares component by component; a {…} matches anything but an empty one. */
 static bool path_matches(
 	const char *pattern, const char *path, char params[API_PARAMS][API_PARAM_MAX])
 {

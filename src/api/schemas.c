@@ -1,8 +1,8 @@
-/* schemas.c - the shapes of bodies and answers, for the OpenAPI file
+/* schemas.c - the schemas of bodies and answers, for the OpenAPI file
  *
- * A type is a word of JSON schema or the name of another shape; in brackets it is a list of them,
- * in braces an object whose values are of it, with '?' it may be null. A '!' before the name: the
- * key is required. */
+ * A type is a word of JSON schema or the name of another schema; in brackets it is a list of them,
+ * in braces an object with such values, with '?' it may be null. A '!' before the name: the key is
+ * required. */
 #include "api/api_internal.h"
 #include <assert.h>
 
@@ -676,7 +676,7 @@ static void add_field(json_t *schema, const struct field *field)
 	json_t *type = type_json(field->type);
 	json_t *list = json_object_get(schema, "required");
 
-	/* A row that stands twice: the unit tests print this table, too. */
+	/* No row may appear twice: the unit tests print this table, too. */
 	assert(!json_object_get(json_object_get(schema, "properties"), name));
 	json_object_set_new(type, "description", json_string(field->about));
 	json_object_set_new(json_object_get(schema, "properties"), name, type);

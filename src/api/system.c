@@ -9,7 +9,7 @@ void api_stats(struct call *call)
 	call_json(call, 200, yard_stats_json(call->yard));
 }
 
-/* Core knows nothing of doors; the address is added here. */
+/* Core knows nothing of listeners; the address is added here. */
 void api_info(struct call *call)
 {
 	const struct conf *conf = yard_get_conf(call->yard);
@@ -47,7 +47,7 @@ void api_openapi_json(struct call *call)
 
 /* ---- the end -------------------------------------------------------------------------------- */
 
-/* All who wait for boxes to be hibernated; failed or err. */
+/* Answers all who wait for boxes to be hibernated, with failed or err. */
 static void answer_askers(struct api *api, json_t *failed, const struct err *err)
 {
 	for (size_t i = 0; i < api->asker_count; i++) {
@@ -80,8 +80,8 @@ static void shut_down(void *arg)
 	api->shutdown(api->purge, api->hibernate, api->shutdown_arg);
 }
 
-/* The end begins after the answer, outside this call. Where boxes are hibernated first, the answer
- * tells which were not. */
+/* The shutdown begins after the answer, outside this call. Where boxes are hibernated first, the
+ * answer lists those that were not. */
 void api_shutdown(struct call *call)
 {
 	struct api *api = call->api;

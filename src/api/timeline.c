@@ -1,7 +1,7 @@
-/* timeline.c - a box in time: put to sleep and woken, kept, taken back, copied
+/* timeline.c - a box in time: sleep and wake, snapshots, rollback, forks
  *
- * Bodies are checked whole before core hears of them. What core does goes on when its client has
- * gone; only the answer falls away. */
+ * Bodies are checked whole before core is called. The work continues when its client disconnects;
+ * only the answer is dropped. */
 #include "api/api_internal.h"
 #include "base/text.h"
 
@@ -70,7 +70,7 @@ void api_box_wake(struct call *call)
 
 /* ---- snapshots ------------------------------------------------------------------------------ */
 
-/* An id or a name: whether there is one is core's to say. */
+/* An id or a name; core checks whether it exists. */
 static int check_reference(const char *text, struct err *err)
 {
 	size_t len = strlen(text);
@@ -271,7 +271,7 @@ void api_box_promote(struct call *call)
 	box_promote(box, &spec, on_done, later_new(call));
 }
 
-/* ---- an image with its processes ------------------------------------------------------------ */
+/* ---- golden images -------------------------------------------------------------------------- */
 
 void api_box_save_full(struct call *call, struct box *box, const char *name)
 {

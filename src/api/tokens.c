@@ -1,4 +1,4 @@
-/* tokens.c - tokens of the TCP door */
+/* tokens.c - tokens of the TCP listener */
 #include "api/api_internal.h"
 #include "base/clock.h"
 #include "base/text.h"

@@ -1,9 +1,9 @@
 /* transfer.c - work on files of a box as an answer: bytes and archives both ways, lists, one file
  *
- * Downloads: nothing is answered before the first byte, so that a missing file is a plain error; an
- * error after that cuts the connection, since bytes have no place for it. Uploads: the body goes
- * into the box as fast as it takes it, and the answer comes when all of it is safely there. A
- * client that goes away cancels the work. */
+ * Downloads: the answer begins with the first byte, so that a missing file is an ordinary error
+ * answer; a later error closes the connection, since bytes cannot carry it. Uploads: the body goes
+ * into the box as fast as it takes it, and the answer comes when all of it is safely written. A
+ * client that disconnects cancels the work. */
 #include "api/api_internal.h"
 #include <stdio.h>
 
@@ -113,7 +113,7 @@ static void on_done(const struct err *err, void *arg)
 			exchange_write(&transfer->x, "]}", 2);
 		exchange_end(&transfer->x);
 	} else {
-		exchange_none(&transfer->x); /* says nothing when all was told */
+		exchange_none(&transfer->x); /* does nothing when all was sent */
 	}
 	exchange_settle(&transfer->x);
 }

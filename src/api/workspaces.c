@@ -1,4 +1,4 @@
-/* workspaces.c - what was kept of boxes that are gone */
+/* workspaces.c - kept workspaces of removed boxes */
 #include "api/api_internal.h"
 
 void api_workspaces_list(struct call *call)

@@ -34,7 +34,7 @@ void auth_by_socket(struct auth *auth, uid_t uid, struct principal *ret)
 	ret->asker.sees_all = true;
 }
 
-/* Whoever may make tokens may do everything: he could make himself one for it. */
+/* A token that can make tokens may do everything: it could make itself any token. */
 static void from_token(const struct token_row *token, struct principal *ret)
 {
 	bool admin = token->scopes & SCOPE_ADMIN;
