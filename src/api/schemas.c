@@ -119,6 +119,8 @@ static const struct field fields[] = {
 	{ "Box", "!state", "string",
 		"creating starting running suspended hibernating hibernated rolling-back stopping "
 		"stopped removing" },
+	{ "Box", "waits_for", "string?",
+		"why its start takes long, for people; null: it does not" },
 	{ "Box", "image", "string", "name the image had" },
 	{ "Box", "image_id", "string", "id of the image" },
 	{ "Box", "driver", "string", "how it is isolated" },

@@ -105,6 +105,8 @@ void box_free(struct box *box)
 			break;
 		}
 	seed_cancel(box);
+	image_file_leave(box);
+	free(box->waits_for);
 	end_states(box);
 	output_forget(box);
 	identity_drop(box);
@@ -322,6 +324,8 @@ json_t *box_json(const struct box *box)
 	json_object_set_new(json, "name", json_string(row->name));
 	json_object_set_new(json, "owner", json_string(row->owner));
 	json_object_set_new(json, "state", json_string(state_names[box->state]));
+	json_object_set_new(
+		json, "waits_for", box->waits_for ? json_string(box->waits_for) : json_null());
 	json_object_set_new(json, "image", json_string(row->image_name));
 	json_object_set_new(json, "image_id", json_string(row->image));
 	json_object_set_new(json, "driver", json_string(row->driver));

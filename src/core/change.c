@@ -146,6 +146,8 @@ static int apply_limits(struct box *box, const struct limits *limits, struct err
 {
 	struct limits bound = tree_bound(box, limits);
 
+	if (box_check_shrink(box, limits->disk_bytes, err) < 0)
+		return -1;
 	if (limits->disk_bytes != box->row.disk_bytes &&
 		box_limit_disk(box, limits->disk_bytes, err) < 0)
 		return err_wrap(err, "set the disk limit");

@@ -23,12 +23,13 @@ enum {
 	EVENTS_KEPT = 100000,
 };
 
-#define BOX_DISKS	 "boxes"  /* folder of the boxes' disks in the pool */
-#define ROLL_DISK_PREFIX ".roll-" /* before the id of a box: the disk of a rollback's target */
-#define PAST_DISK_PREFIX ".past-" /* before the id of a box: the disk that a rollback has left */
-#define SECOND_SUFFIX	 "b"	  /* after the id of a box: the second of its two instance ids */
-#define VOLUME_DISKS	 "volumes"
-#define VOLUME_DATA	 "data"
+#define BOX_DISKS	   "boxes"  /* folder of the boxes' disks in the pool */
+#define ROLL_DISK_PREFIX   ".roll-" /* before the id of a box: the disk of a rollback's target */
+#define PAST_DISK_PREFIX   ".past-" /* before the id of a box: the disk that a rollback has left */
+#define IMAGE_DRIVER_LABEL "boxyard.driver" /* label of an image: its boxes have that driver */
+#define SECOND_SUFFIX	   "b" /* after the id of a box: the second of its two instance ids */
+#define VOLUME_DISKS	   "volumes"
+#define VOLUME_DATA	   "data"
 
 #define SNAPSHOT_DISKS "snapshots"
 
@@ -81,10 +82,14 @@ struct box {
 	/* when the box was resumed at its memory limit, so that the kernel may kill once; 0:
 	 * never */
 	int64_t let_kill_us;
-	uint64_t disk_seen;	     /* usage at the last close look */
-	int64_t disk_changed_us;     /* when disk_seen last changed */
-	int64_t look_us;	     /* when the next close look is due */
-	struct seeding *seeding;     /* the disk is being made; see seed.c */
+	uint64_t disk_seen;	 /* usage at the last close look */
+	int64_t disk_changed_us; /* when disk_seen last changed */
+	int64_t look_us;	 /* when the next close look is due */
+	struct seeding *seeding; /* the disk is being made; see seed.c */
+	/* waits for its image as one file, see image_file.c; and for how long it is told */
+	struct image_file_wait *image_wait;
+	int64_t image_told_us;
+	char *waits_for; /* a sentence for people: why its start takes long; NULL: it does not */
 	struct keeping *keeping;     /* the workspace is being kept; see workspace.c */
 	struct operation *operation; /* what the box is busy with; NULL: nothing */
 	struct operation *queue;     /* operations that wait for their turn; see operation.h */
@@ -409,6 +414,18 @@ int seed_start(struct box *box, const struct image *image, bool *ret, struct err
 int seed_copy(struct box *box, const char *snapshot, struct err *err);
 void seed_cancel(struct box *box); /* removes what was made; accepts a box without a seeding */
 
+/* image_file.c */
+/* The image of the box as one file, for a driver that wants one. *ret_wait: it is being made, and
+ * the launch continues afterwards. */
+int image_file_need(struct box *box, const struct image *image, bool *ret_wait, struct err *err);
+/* What the driver is told of that file; nothing for other drivers. Free with image_file_done. */
+int image_file_spec(
+	struct box *box, const struct image *image, struct instance_vm *ret, struct err *err);
+void image_file_done(struct instance_vm *vm);
+void image_file_leave(struct box *box); /* does not wait for it any more; accepts any box */
+/* Why the start of the box takes long, as an event and in its JSON; NULL: it does not any more. */
+void box_tell_wait(struct box *box, const char *what);
+
 /* disk.c */
 void disk_streams_close(struct yard *yard); /* streams that nobody reads any more */
 void disk_sweep_views(struct yard *yard);   /* removes snapshots held by streams of a dead daemon */
@@ -461,6 +478,12 @@ void box_capture_cancel(
 /* Limits the disk of a box and, when it is the tree's first, all disks of the tree. bytes 0: no
  * limit. */
 int box_limit_disk(struct box *box, uint64_t bytes, struct err *err);
+/* The limit of its subvolume for that limit of the box; 0: none. */
+uint64_t box_disk_guard(struct box *box, uint64_t bytes);
+/* After a copy was made of its disk, which keeps what the box overwrites. */
+void budget_disk_copied(struct box *box);
+/* ERR_INVALID with the reason when its disk cannot become that small. */
+int box_check_shrink(struct box *box, uint64_t bytes, struct err *err);
 /* Makes room before a box keeps need bytes more at its own request: deletes unnamed snapshots of
  * its tree, oldest first. Fails with ERR_LIMIT, figures and a hint when that is not enough. */
 int budget_make_room(struct box *box, uint64_t need, struct err *err);

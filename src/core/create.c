@@ -144,16 +144,34 @@ static char *main_of(const struct image *image, const struct box_spec *spec)
 	return json_array_size(whole) ? json_text(whole) : xstrdup("");
 }
 
-/* The processes of a golden image can be restored only by the driver that captured them. */
-static int choose_driver(struct yard *yard, const struct box_spec *spec,
+/* The driver that the image's maker or owner demands, or NULL. */
+static const char *driver_demanded(const struct image *image)
+{
+	const json_t *labels = json_object_get(image->config, "labels");
+	const char *driver = json_string_value(json_object_get(labels, IMAGE_DRIVER_LABEL));
+
+	return driver && *driver ? driver : NULL;
+}
+
+/* The processes of a golden image can be restored only by the driver that captured them. Nobody's
+ * driver is changed without a word: demands that contradict each other are an error. */
+static int choose_driver(struct yard *yard, const struct box_spec *spec, const struct image *image,
 	const struct snapshot *golden, struct engine **ret, struct err *err)
 {
 	_cleanup_free_ char *captured = golden ? golden_driver(golden) : NULL;
+	const char *demanded = driver_demanded(image), *asked = spec->driver;
 
-	if (captured && spec->driver && strcmp(spec->driver, captured))
+	if (captured && asked && strcmp(asked, captured))
 		return err_set(
 			err, ERR_INVALID, "the image has processes of driver '%s'", captured);
-	return drivers_choose(yard->drivers, captured ? captured : spec->driver, ret, err);
+	if (captured)
+		asked = captured;
+	if (demanded && asked && strcmp(asked, demanded)) {
+		err_set(err, ERR_INVALID, "image '%s' demands the driver '%.40s', not '%s'",
+			*image->name ? image->name : image->id, demanded, asked);
+		return err_hint(err, "its label " IMAGE_DRIVER_LABEL " says so");
+	}
+	return drivers_choose(yard->drivers, asked ? asked : demanded, ret, err);
 }
 
 static int fill_row(
@@ -171,7 +189,7 @@ static int fill_row(
 	if (!image || pick_owner(yard, spec->owner, &row->owner, err) < 0)
 		return -1;
 	golden = golden_of(yard, image);
-	if (choose_driver(yard, spec, golden, &engine, err) < 0)
+	if (choose_driver(yard, spec, image, golden, &engine, err) < 0)
 		return -1;
 	limits.cpu_milli = limit_or(spec->limits.cpu_milli, yard->conf->default_cpu_milli);
 	limits.memory_bytes = limit_or(spec->limits.memory_bytes, yard->conf->default_memory);

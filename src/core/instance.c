@@ -66,13 +66,13 @@ static void on_waiting(struct instance *instance, const char *what, void *arg)
 	struct box *box = arg;
 
 	(void)instance;
-	if (!box->spare)
-		yard_event(box->yard, "box.waiting", box, json_pack("{s:s}", "what", what));
+	box_tell_wait(box, what);
 }
 
 static void on_failed(struct instance *instance, const struct err *err, void *arg)
 {
 	(void)instance;
+	box_tell_wait(arg, NULL);
 	box_launch_failed(arg, err);
 }
 
@@ -81,6 +81,7 @@ static void on_ready(struct instance *instance, void *arg)
 	struct box *box = arg;
 
 	(void)instance;
+	box_tell_wait(box, NULL);
 	if (box->remove_wanted) {
 		box_kill(box);
 		return;

@@ -52,6 +52,7 @@ static int check_fds(struct err *err)
 static int need_disk(struct box *box, const struct image *image, bool *ret_wait, struct err *err)
 {
 	struct pool *pool = box->yard->pool;
+	struct engine *engine;
 
 	*ret_wait = false;
 	if (operation_disk(box) || box_has_disk(box))
@@ -65,12 +66,16 @@ static int need_disk(struct box *box, const struct image *image, bool *ret_wait,
 		return pool_check_room(pool, 0, err) < 0 ? -1
 							 : seed_copy(box, box->restore.state, err);
 	}
-	if (pool_check_room(pool, 0, err) < 0 || seed_start(box, image, ret_wait, err) < 0)
+	if (pool_check_room(pool, 0, err) < 0 || box_engine(box, &engine, err) < 0)
+		return -1;
+	/* With a kernel of its own a box has its files in one file there, and nothing of the
+	 * image. */
+	if (!engine_can(engine, ENGINE_OWN_KERNEL) && seed_start(box, image, ret_wait, err) < 0)
 		return -1;
 	if (*ret_wait)
 		return 0;
-	return pool_disk_make(
-		pool, BOX_DISKS, box->row.id, pool_has_quota(pool) ? box->row.disk_bytes : 0, err);
+	return pool_disk_make(pool, BOX_DISKS, box->row.id,
+		pool_has_quota(pool) ? box_disk_guard(box, box->row.disk_bytes) : 0, err);
 }
 
 /* beside->id NULL: as box_instance_spec says; state.dir -1: a fresh start from the disk. */
@@ -93,10 +98,15 @@ static int make_instance(struct box *box, const struct image *image,
 	if (box_engine(box, &engine, err) < 0 ||
 		box_mounts_resolve(box, &mounts, &spec.mount_count, err) < 0)
 		return -1;
+	if (image_file_spec(box, image, &spec.vm, err) < 0) {
+		box_mounts_done(mounts, spec.mount_count);
+		return -1;
+	}
 	spec.ns.apart = image_layers_apart(box->yard->images, image);
 	spec.disk = disk;
 	spec.mounts = mounts;
 	status = engine_start(engine, &spec, beside->ops, beside->arg, ret, err);
+	image_file_done(&spec.vm);
 	box_mounts_done(mounts, spec.mount_count);
 	return status;
 }
@@ -137,7 +147,8 @@ int box_launch(struct box *box, struct err *err)
 	if (box->net)
 		err_clear(&box->net->problem);
 	err_clear(&box->restore.problem);
-	if (!image || check_fds(err) < 0 || need_disk(box, image, &wait, err) < 0)
+	if (!image || check_fds(err) < 0 || image_file_need(box, image, &wait, err) < 0 ||
+		(!wait && need_disk(box, image, &wait, err) < 0))
 		return err_wrap(err, "start box '%s'", box->row.name);
 	if (wait)
 		return 0;

@@ -75,6 +75,11 @@ bool engine_can(const struct engine *engine, enum engine_can can)
 	return engine->can & (1U << can);
 }
 
+const struct engine_extra *engine_get_extra(const struct engine *engine)
+{
+	return &engine->extra;
+}
+
 unsigned engine_get_fds(const struct engine *engine)
 {
 	return engine->fds;

@@ -16,7 +16,10 @@ struct loop;
 struct engine;	 /* a driver opened for one home */
 struct instance; /* drivers embed this as their first member; see engine_internal.h */
 
-#define ENGINE_LIMIT_AUTO UINT64_MAX /* a value that leaves the machine enough for itself */
+/* What the disk of an instance with a kernel of its own holds when it has no limit: it must be as
+ * large as something. Sparse. */
+#define ENGINE_DISK_DEFAULT (UINT64_C(10) << 30)
+#define ENGINE_LIMIT_AUTO   UINT64_MAX /* a value that leaves the machine enough for itself */
 
 struct limits {
 	uint64_t cpu_milli;    /* thousandths of a CPU; 0: unlimited */
@@ -63,9 +66,17 @@ struct instance_ns {
 
 /* Settings that only the vm driver uses. */
 struct instance_vm {
-	const char *image; /* the image as one file, an erofs; see image/file.h */
+	const char *image; /* the image as one file, an erofs; see image_file_start in image.h */
 	/* Identifies the content of that file: templates are kept by it. [A-Za-z0-9._-]+ */
 	const char *image_key;
+};
+
+/* What the image file of its instances holds besides the image. Strings live as long as the
+ * engine. */
+struct engine_extra {
+	const char *key;	       /* letters and digits: stands for all of the below */
+	const char *modules, *release; /* folder of a kernel's modules, and that kernel; or NULL */
+	const char *const *folders;    /* that are there in every image; NULL at the end; or NULL */
 };
 
 struct instance_spec {
@@ -348,6 +359,8 @@ const char *engine_get_name(const struct engine *engine);
 bool engine_can(const struct engine *engine, enum engine_can can);
 /* File descriptors of the daemon that an instance needs while it runs. */
 unsigned engine_get_fds(const struct engine *engine);
+/* With ENGINE_OWN_KERNEL. */
+const struct engine_extra *engine_get_extra(const struct engine *engine);
 /* What is wrong with its captures, a literal for people; NULL: nothing. */
 const char *engine_capture_problem(const struct engine *engine);
 int engine_probe(struct engine *engine, json_t *checks, struct err *err);

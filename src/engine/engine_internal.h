@@ -7,6 +7,7 @@ struct engine {
 	unsigned can;		     /* bits of enum engine_can */
 	const char *capture_problem; /* a literal, or NULL */
 	unsigned fds;		     /* file descriptors that an instance needs while it runs */
+	struct engine_extra extra;   /* with ENGINE_OWN_KERNEL; key NULL: nothing is added */
 };
 
 struct instance {

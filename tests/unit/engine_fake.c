@@ -16,6 +16,8 @@
 #include <unistd.h>
 
 bool fake_states_unusual;
+bool fake_own_kernel;
+char fake_image[256], fake_image_key[64];
 
 struct fake_instance *fake_instance_of(struct instance *instance)
 {
@@ -151,6 +153,9 @@ static int check_spec(const struct instance_spec *spec, struct err *err)
 	_cleanup_free_ char *upper = xasprintf("%s/upper", spec->disk);
 	struct stat st;
 
+	snprintf(fake_image, sizeof fake_image, "%s", spec->vm.image ? spec->vm.image : "");
+	snprintf(fake_image_key, sizeof fake_image_key, "%s",
+		spec->vm.image_key ? spec->vm.image_key : "");
 	if (fake_find(spec->id))
 		return err_set(err, ERR_EXISTS, "the fake has an instance '%s' already", spec->id);
 	if (mkdir(upper, 0755) < 0 && errno != EEXIST)
@@ -309,6 +314,8 @@ static int fake_open(const struct engine_config *config, struct engine **ret, st
 	snprintf(engine->boot, sizeof engine->boot, "%.*s", (int)strcspn(boot, "\n"), boot);
 	engine->base.ops = &engine_fake;
 	engine->base.can = 1U << ENGINE_CAN_SUSPEND | 1U << ENGINE_CAN_HIBERNATE;
+	if (fake_own_kernel)
+		engine->base.can |= 1U << ENGINE_OWN_KERNEL;
 	engine->loop = config->loop;
 	engine->groups = config->groups;
 	*ret = &engine->base;

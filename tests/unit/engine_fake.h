@@ -58,7 +58,9 @@ size_t fake_trace(const enum fake_step **ret);
 /* Called when a step is reached, before it goes as it was told to; NULL: nobody. */
 void fake_on_step(void (*fn)(size_t index, void *arg), void *arg);
 
-extern bool fake_states_unusual; /* what is captured from now on is worth a trial */
+extern bool fake_own_kernel; /* drivers that are opened from now on have ENGINE_OWN_KERNEL */
+extern char fake_image[256], fake_image_key[64]; /* instance_vm of the last start */
+extern bool fake_states_unusual;		 /* what is captured from now on is worth a trial */
 
 /* ---- what a kernel would know --------------------------------------------------------------- */
 

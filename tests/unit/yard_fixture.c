@@ -393,6 +393,7 @@ static void abandon(void)
 	abandoned = false;
 	fake_world_set(NULL);
 	fake_states_unusual = false;
+	fake_own_kernel = false;
 	fake_tell_nothing();
 	fake_on_step(NULL, NULL);
 	if (test.loop)
@@ -428,6 +429,7 @@ int yard_teardown(void **state)
 	fake_tell_nothing();
 	fake_on_step(NULL, NULL);
 	fake_states_unusual = false;
+	fake_own_kernel = false;
 	check_empty("at the end");
 	if (!run_until(trash_holds, NULL, true))
 		fail_msg("what was thrown away stays");

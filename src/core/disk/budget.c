@@ -16,6 +16,8 @@
 #include "pool/pool.h"
 #include "checkpoint/checkpoints.h"
 
+#define GUARD_SLACK (UINT64_C(64) << 20)
+
 /* ---- the tree ------------------------------------------------------------------------------- */
 
 struct box *budget_get_first(const struct box *box)
@@ -96,8 +98,61 @@ static uint64_t left_for_disks(uint64_t limit, uint64_t states)
 	return limit ? MAX(limit - MIN(limit, states), UINT64_C(1)) : 0;
 }
 
+/* ---- disks of boxes with a kernel of their own ---------------------------------------------- */
+
+/* Such a box sees a disk of its limit's size, and its own kernel says when that is full. The limit
+ * of the subvolume is a guard that should never be met: meeting it pauses the box. Copies of the
+ * disk keep what the box overwrites, and that stays charged to the box: so after each copy the
+ * guard is set anew, as if the box were to write its whole disk once more. For the same reason the
+ * tree has no limit in the kernel; what is asked for from inside is checked in budget_make_room. */
+
+static bool has_own_kernel(const struct box *box)
+{
+	struct engine *engine;
+
+	return box_engine(box, &engine, NULL) == 0 && engine_can(engine, ENGINE_OWN_KERNEL);
+}
+
+static uint64_t size_seen(uint64_t limit)
+{
+	return limit ? limit : ENGINE_DISK_DEFAULT;
+}
+
+uint64_t box_disk_guard(struct box *box, uint64_t bytes)
+{
+	uint64_t size = size_seen(bytes), used = 0, limit;
+
+	if (!has_own_kernel(box))
+		return bytes;
+	pool_usage(box->yard->pool, BOX_DISKS, box->row.id, &used, &limit, NULL);
+	return used + size + size / 20 + GUARD_SLACK;
+}
+
+void budget_disk_copied(struct box *box)
+{
+	struct err err = ERR_INIT;
+
+	if (has_own_kernel(box) && box_limit_disk(box, box->row.disk_bytes, &err) < 0)
+		log_warn("the limit of a disk is not raised", kv_str("box", box->row.id),
+			kv_err(&err));
+}
+
+int box_check_shrink(struct box *box, uint64_t bytes, struct err *err)
+{
+	char now[16];
+
+	if (!has_own_kernel(box) || size_seen(bytes) >= size_seen(box->row.disk_bytes))
+		return 0;
+	err_set(err, ERR_INVALID,
+		"the disk of box '%s' has %s and can only grow: its file system is the box's own",
+		box->row.name, format_size(size_seen(box->row.disk_bytes), now));
+	return err_hint(err, "'box save' and 'box new --disk SIZE' make a box with a smaller one");
+}
+
 static int limit_tree(struct box *box, uint64_t bytes, struct err *err)
 {
+	if (has_own_kernel(box))
+		return pool_budget_limit(box->yard->pool, BOX_DISKS, box->row.id, 0, err);
 	return pool_budget_limit(box->yard->pool, BOX_DISKS, box->row.id,
 		left_for_disks(bytes, inside_states(box)), err);
 }
@@ -108,7 +163,7 @@ int box_limit_disk(struct box *box, uint64_t bytes, struct err *err)
 
 	if (!pool_has_quota(pool))
 		return 0;
-	if (pool_disk_limit(pool, BOX_DISKS, box->row.id, bytes, err) < 0)
+	if (pool_disk_limit(pool, BOX_DISKS, box->row.id, box_disk_guard(box, bytes), err) < 0)
 		return -1;
 	return budget_get_first(box) == box ? limit_tree(box, bytes, err) : 0;
 }

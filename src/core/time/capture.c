@@ -218,6 +218,8 @@ static void tell_taken(struct capturing *capturing)
 static void on_copied(struct capturing *capturing)
 {
 	capturing->copied = true;
+	if (capturing->disk && !capturing->err.kind)
+		budget_disk_copied(capturing->box);
 	if (!capturing->capture) {
 		thaw(capturing);
 		tell_taken(capturing);
