@@ -51,7 +51,7 @@ static int read_option(const char *word, bool with_owner, json_t *ret, struct er
 	return 0;
 }
 
-/* What follows SOURCE: the path in the box, then options, with commas or colons between them. */
+/* Parses what follows SOURCE: the path in the box, then options, separated by commas or colons. */
 static int read_target(char *const *parts, bool with_owner, json_t *ret, struct err *err)
 {
 	if (!*parts || (*parts)[0] != '/')
@@ -94,7 +94,7 @@ int mount_parse(const char *text, json_t **ret, struct err *err)
 		err_wrap(err, "--mount '%.100s'", text);
 		return err_hint(err, "it is HOST:/path, with :ro,uid=N,gid=N after it if wanted");
 	}
-	/* The daemon works elsewhere: a name that is relative to us means nothing to it. */
+	/* The daemon has another working directory, so a relative name is resolved here. */
 	source = parts[0][0] == '/' ? xstrdup(parts[0]) : realpath(parts[0], NULL);
 	if (!source)
 		return err_sys(err, errno, "--mount '%s'", parts[0]);

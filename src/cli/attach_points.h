@@ -7,12 +7,12 @@ struct cli;
 
 /* NAME:/path[:ro] */
 int volume_parse(const char *text, json_t **ret, struct err *err);
-/* HOST:/path[:ro][:uid=N[,gid=N]]; a relative HOST is taken from here. */
+/* HOST:/path[:ro][:uid=N[,gid=N]]; a relative HOST is resolved here. */
 int mount_parse(const char *text, json_t **ret, struct err *err);
 
-/* All that were given, into body. */
+/* Puts all that were given into body. */
 int volumes_read(struct cli *cli, json_t *body, struct err *err);
 int mounts_read(struct cli *cli, json_t *body, struct err *err);
-/* The daemon tells nobody but root whether a folder that it refuses is there. Who asks can look
- * himself: changes err if that is the reason. */
+/* The daemon tells only root whether a refused folder exists. The caller can look: changes err if
+ * that is the reason. */
 void mounts_explain(struct cli *cli, json_t *body, struct err *err);

@@ -1,6 +1,6 @@
-/* audit.c - what boxes tried, allowed or refused, and whether the log of it is whole
+/* audit.c - what boxes tried, allowed or refused, and whether the log is intact
  *
- * A table for what is there already; lines for what comes, with the same columns. */
+ * Existing lines are a table; new lines are printed one by one with the same columns. */
 #include "base/alloc.h"
 #include "base/text.h"
 #include "audit/audit.h"
@@ -30,7 +30,7 @@ static const char *const heads[] = {
 	[COLUMNS] = NULL,
 };
 
-/* Of lines that come one by one; the last one ends with the text. */
+/* For lines that come one by one; the last column is not padded. */
 static const int widths[COLUMNS] = {
 	[TIME] = 24,
 	[BOX] = 12,
@@ -45,7 +45,7 @@ static const int widths[COLUMNS] = {
 
 static void put_what(struct buf *out, json_t *line)
 {
-	/* The word that tells most, by type. */
+	/* The most telling field, by type. */
 	static const char *const details[] = { "qtype", "method", "protocol", "state", "limit" };
 
 	buf_add_str(out, json_str(line, "type"));
@@ -79,7 +79,7 @@ static void put_why(struct buf *out, json_t *line)
 	static const char *const keys[] = { "reason", "rule", "end", "change", "who" };
 
 	for (size_t i = 0; i < ARRAY_LEN(keys); i++)
-		/* Most lines are a box's own; only what somebody else asked for is told. */
+		/* Most lines are the box's own; only other askers are shown. */
 		if (*json_str(line, keys[i]) && !text_has_prefix(json_str(line, keys[i]), "box "))
 			buf_addf(out, "%s%s", out->len ? ", " : "", json_str(line, keys[i]));
 	if (json_num(line, "lost"))
@@ -107,7 +107,7 @@ static void put_process(struct buf *out, json_t *line)
 			json_str(process, "command"));
 }
 
-/* One cell; safe for a terminal once text_printable has had it. */
+/* Appends one cell; text_printable makes it safe for a terminal. */
 static void put_cell(struct buf *out, json_t *line, enum column column)
 {
 	const char *box = json_str(line, "box_name");
@@ -172,7 +172,7 @@ struct reading {
 	const char *box, *verdict, *log;
 	bool has_since;
 	uint64_t since; /* the first line not seen yet, when has_since */
-	uint64_t count; /* of lines still wanted */
+	uint64_t count; /* lines still wanted */
 };
 
 static char *audit_path(const struct reading *reading, bool follow)
@@ -213,8 +213,8 @@ static int on_line(json_t *line, const char *text, size_t len, void *arg, struct
 	return 0;
 }
 
-/* Goes on where it was when the daemon is restarted; one that does not run at all is told at
- * once. */
+/* Continues where it was when the daemon is restarted; a daemon that does not run at all is
+ * reported at once. */
 static int follow(struct reading *reading)
 {
 	struct cli *cli = reading->cli;
@@ -253,7 +253,7 @@ static void show_page(const struct cli *cli, json_t *lines)
 		table_free(table);
 }
 
-/* Nothing was found in all of the log. */
+/* Nothing was found in the whole log: checks that the box exists. */
 static int check_box(struct reading *reading)
 {
 	_cleanup_free_ char *path = client_path("/v1/boxes/%s", reading->box);
@@ -360,7 +360,7 @@ static int check_one(struct cli *cli, const char *log)
 	return 0;
 }
 
-/* The common log, and those of trees. */
+/* Checks the common log, and those of trees. */
 static int check(struct cli *cli)
 {
 	_cleanup_json_ json_t *answer = NULL;

@@ -29,7 +29,7 @@ static void show_progress(const char *what, size_t done, size_t total, void *arg
 	progress_steps(progress, done, total, NULL);
 }
 
-/* --flag as a number from 1 to most; left alone when it is not given. */
+/* Reads --flag as a number from 1 to most; unchanged when it is not given. */
 static int read_number(
 	struct cli *cli, const char *flag, uint64_t most, size_t *ret, struct err *err)
 {

@@ -214,7 +214,7 @@ static void show_inside(json_t *inside)
 		"from inside", json_is_true(json_object_get(inside, "enabled")) ? text : "nothing");
 }
 
-/* Of one that is alone it says nothing new. */
+/* Not shown for a box that is alone in its tree. */
 static void show_tree(json_t *tree)
 {
 	json_t *limits = json_object_get(tree, "limits");
@@ -258,7 +258,7 @@ static void show_json(const char *key, json_t *list)
 		show_line(key, text);
 }
 
-/* Where it is in time, and where it comes from. */
+/* Shows its position on the time line, and its origin. */
 static void show_place(json_t *box)
 {
 	json_t *origin = json_object_get(box, "origin");
@@ -462,7 +462,7 @@ int cmd_rm(struct cli *cli, int argc, char **argv)
 		return cli_usage(cli, some ? "either names, --label or --all"
 					   : "which box? give names, --label or --all");
 	}
-	/* A variable of a script that is not set must not mean more boxes than one that is. */
+	/* An unset variable of a script must not select more boxes than a set one. */
 	for (size_t i = 0; cli_nth(cli, "label", i); i++)
 		if (!*cli_nth(cli, "label", i) || *cli_nth(cli, "label", i) == '=') {
 			json_decref(removed);

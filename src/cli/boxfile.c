@@ -31,7 +31,7 @@ static bool is_name_char(char c, bool first)
 	return c == '_' || isalpha((unsigned char)c) || (!first && isdigit((unsigned char)c));
 }
 
-/* At a dollar: its value goes into the word. One that begins no name stays as it is. */
+/* At a dollar: puts the variable's value into the word. A dollar without a name stays. */
 static int take_variable(struct splitter *splitter, struct err *err)
 {
 	const char *name = splitter->at + 1, *end;
@@ -86,7 +86,7 @@ static int take_double_quoted(struct splitter *splitter, struct err *err)
 	return 0;
 }
 
-/* One character, or one quoted part. */
+/* Takes one character, or one quoted part. */
 static int take_part(struct splitter *splitter, struct err *err)
 {
 	splitter->in_word = true;
@@ -162,7 +162,7 @@ static int read_json_words(const char *text, char ***ret, struct err *err)
 	return 0;
 }
 
-/* ---- what the words of each keyword must be ------------------------------------------------- */
+/* ---- checks of the words of each keyword ---------------------------------------------------- */
 
 static int check_env(const char *word, struct err *err)
 {
@@ -178,7 +178,7 @@ static int check_label(const char *word, struct err *err)
 	return 0;
 }
 
-/* What apt-get takes for a package: "git", "gcc-12", "git=1:2.39", "libc6:arm64", "jq/bookworm". */
+/* A package as apt-get takes it: "git", "gcc-12", "git=1:2.39", "libc6:arm64", "jq/bookworm". */
 static int check_package(const char *word, struct err *err)
 {
 	bool good = isalnum((unsigned char)word[0]);
@@ -209,7 +209,7 @@ static int check_path(const char *word, struct err *err)
 
 enum form {
 	FORM_WORDS,
-	FORM_TEXT, /* the rest is one word, as it is */
+	FORM_TEXT, /* the rest is one word, unchanged */
 	FORM_ARGV, /* words or a JSON list */
 };
 

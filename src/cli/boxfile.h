@@ -1,7 +1,8 @@
-/* boxfile.h - a recipe for an image, read into steps; docs/boxfile.md describes the language
+/* boxfile.h - parses a Boxfile, the recipe of an image, into steps; docs/boxfile.md has the
+ * language
  *
- * Pure: the runner (build.c) does the work. All text is UTF-8, bounded, and has been checked as far
- * as it can be without a box: a wrong line is found before anything is built. */
+ * Pure: build.c runs the steps. All text is UTF-8, bounded, and checked as far as possible without
+ * a box: a wrong line is found before anything is built. */
 #pragma once
 #include "base/err.h"
 #include <stdbool.h>
@@ -26,12 +27,12 @@ struct boxfile_step {
 	enum boxfile_kind kind;
 	unsigned line; /* where it begins, from 1 */
 	char *rest;    /* what follows the keyword, continued lines joined */
-	/* rest as words, NULL-terminated; of run: rest itself, alone. Of copy at least two. */
+	/* rest as words, NULL-terminated; for run only rest itself. For copy at least two. */
 	char **words;
 };
 
 struct boxfile {
-	struct boxfile_step *steps; /* the first one is from, and the only one */
+	struct boxfile_step *steps; /* the first one is FROM, and the only one */
 	size_t count;
 };
 
@@ -47,7 +48,7 @@ bool boxfile_changes_disk(enum boxfile_kind kind);
 
 /* The value of a variable, borrowed; NULL: it has none. */
 typedef const char *(*boxfile_lookup)(const char *name, void *arg);
-/* Words as a shell splits them: blanks, '…', "…", backslash. With lookup, $NAME and ${NAME} outside
+/* Splits words as a shell does: blanks, '…', "…", backslash. With lookup, $NAME and ${NAME} outside
  * of '…' become their value, or nothing; without, a dollar is a dollar. *ret is a strv, never
  * NULL. */
 int boxfile_words(const char *text, boxfile_lookup lookup, void *arg, char ***ret, struct err *err);

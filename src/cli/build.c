@@ -1,16 +1,16 @@
-/* build.c - `box image build -f Boxfile`: a recipe run step by step in a box, each step kept as an
- * image
+/* build.c - `box image build -f Boxfile`: runs a recipe step by step in a box and keeps each step
+ * as an image
  *
- * Steps that change the disk have a key (build_hash.c). The daemon is asked for an image with that
- * key; if there is one the step is done. Else it runs in the build box, made from the last image
- * when the first such step comes and used by all that follow, and the box's disk is saved under the
- * key. Saving is a snapshot and costs next to nothing. Steps that only describe the image change
- * the configuration, which goes along with each save; it includes what the steps right behind say,
- * so that the last save usually is the image that was asked for, and only gets its name.
+ * Steps that change the disk have a key (build_hash.c). If the daemon has an image with that key,
+ * the step is done. Otherwise it runs in the build box, which is made from the last image at the
+ * first such step and used by all that follow, and the box's disk is saved under the key. Saving is
+ * a snapshot and costs next to nothing. Steps that only describe the image change the
+ * configuration, which goes along with each save; it includes the description steps that follow
+ * directly, so that the last save usually is the wanted image, and only gets its name.
  *
- * A step that fails leaves the box: somebody will want to look. Ctrl-C removes it, and so does the
- * guard when we are killed (guard.c). Either way the steps before are images already, and the
- * next build begins there. */
+ * A failed step leaves the box, so that somebody can look. Ctrl-C removes it, and so does the guard
+ * when we are killed (guard.c). Either way the earlier steps are images already, and the next build
+ * begins there. */
 #include "cli/build.h"
 #include "base/alloc.h"
 #include "base/file.h"
@@ -30,7 +30,7 @@ static const struct boxfile_step *this_step(const struct build *build)
 	return &build->boxfile.steps[build->step];
 }
 
-/* ---- what is told --------------------------------------------------------------------------- */
+/* ---- messages ------------------------------------------------------------------------------- */
 
 /* "[2/5] run make  (cached)" */
 static void tell_step(struct build *build, bool cached)
@@ -121,7 +121,7 @@ static void drop_box(struct build *build)
 		cli_note(build->cli,
 			"box '%s' is removed when the daemon answers again, or by: box rm -f %s",
 			build->box, build->box);
-		return; /* the guard tries on */
+		return; /* the guard retries */
 	}
 	guard_tell_nothing(&build->guard);
 	build->box[0] = '\0';
@@ -143,7 +143,7 @@ static int save(struct build *build, const char *key, json_t *config, struct err
 
 /* ---- the cache ------------------------------------------------------------------------------ */
 
-/* 1: the image is build->image now; 0: there is none. */
+/* 1: build->image is the cached image; 0: there is none. */
 static int find_cached(struct build *build, const char *key, struct err *err)
 {
 	_cleanup_free_ char *path = client_path("/v1/images?cache_key=%s", key);
@@ -158,14 +158,14 @@ static int find_cached(struct build *build, const char *key, struct err *err)
 	if (!image)
 		return 0;
 	take_image(build, json_incref(image));
-	/* The box is behind now. */
+	/* The box is older than the cached image. */
 	drop_box(build);
 	return 1;
 }
 
 /* ---- steps ---------------------------------------------------------------------------------- */
 
-/* The configuration with what follows up to the next step that changes the disk. */
+/* The configuration with the steps up to the next one that changes the disk. */
 static int config_ahead(const struct build *build, json_t **ret, struct err *err)
 {
 	_cleanup_json_ json_t *config = json_deep_copy(build->config);
@@ -238,7 +238,7 @@ static int begin(struct build *build, struct err *err)
 	return 0;
 }
 
-/* The last image may have been made when the Boxfile said something else about it. */
+/* The last image may have been made with another configuration in the Boxfile. */
 static int finish_config(struct build *build, struct err *err)
 {
 	char key[BUILD_KEY_LEN + 1];
@@ -314,7 +314,7 @@ static void on_signal(int number)
 	client_interrupted = true;
 }
 
-/* Without SA_RESTART: the request under way ends. */
+/* Without SA_RESTART, so that the current request ends. */
 static void catch_signals(void)
 {
 	static const int numbers[] = { SIGINT, SIGTERM, SIGHUP };
@@ -334,7 +334,7 @@ static int run_build(struct build *build, struct err *err)
 		return tell_image(build);
 	}
 	code = client_interrupted ? 128 + SIGINT : 0;
-	client_interrupted = false; /* what follows is wanted */
+	client_interrupted = false; /* the following requests must not be cancelled */
 	if (!build->step_failed)
 		drop_box(build);
 	else

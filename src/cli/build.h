@@ -3,6 +3,6 @@
 
 struct cli;
 
-/* With the options of the command line; dir is the context, NULL: the Boxfile's folder. Returns the
+/* Uses the options of the command line; dir is the context, NULL: the Boxfile's folder. Returns the
  * exit code. */
 int build_boxfile(struct cli *cli, const char *dir);

@@ -1,4 +1,4 @@
-/* build_config.c - what an image tells besides its files; see build_internal.h
+/* build_config.c - the configuration of an image; see build_internal.h
  *
  * The configuration is that of image.h:
  * {"entrypoint":[],"cmd":[],"env":["K=V"],"user":"","workdir":"", "ports":["80/tcp"],"labels":{}}.
@@ -30,7 +30,7 @@ static json_t *need(json_t *config, const char *key, json_t *empty)
 
 /* ---- environment ---------------------------------------------------------------------------- */
 
-/* What programs get where nobody has said anything, see box-init; "$PATH" must not lose it. */
+/* The default PATH of programs, see box-init; "$PATH" must not lose it. */
 #define DEFAULT_PATH "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 static const char *env_get(const char *name, void *arg)
@@ -60,7 +60,7 @@ static void env_set(json_t *config, const char *pair)
 	json_array_append_new(env, json_string(pair));
 }
 
-/* Words are read again, now that variables have values: "env PATH=/opt/bin:$PATH". */
+/* Words are parsed again, now that variables have values: "env PATH=/opt/bin:$PATH". */
 static int apply_env(json_t *config, const struct boxfile_step *step, struct err *err)
 {
 	_cleanup_json_ json_t *before = json_deep_copy(config);
@@ -95,7 +95,7 @@ json_t *build_config_env(json_t *config)
 char *build_config_path(json_t *config, const char *path)
 {
 	const char *own = json_str(config, "workdir");
-	/* As programs that are given no folder: see box-init. */
+	/* The default folder of programs: see box-init. */
 	const char *workdir = *path == '/' ? "" : *own ? own : "/workspace";
 	_cleanup_free_ char *whole = xasprintf("%s/%s", workdir, path);
 	char *out = xnewn(char, strlen(whole) + 2), *to = out;

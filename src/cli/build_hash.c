@@ -1,8 +1,8 @@
 /* build_hash.c - keys of the cache; see build_internal.h
  *
- * A key is the SHA-256 of all that a step's result depends on: the key before it, its text, the
+ * A key is the SHA-256 of all that a step's result depends on: the previous key, its text, the
  * environment, user and folder it runs with, and for copy the names, modes and contents of the
- * files. Times are left out: a fresh checkout of the same files is the same. Every piece is told
+ * files. Times are left out: a fresh checkout of the same files is the same. Every piece is hashed
  * with its length, so that no two lists of pieces look alike. */
 #include "base/alloc.h"
 #include "base/sha256.h"
@@ -65,7 +65,7 @@ static int by_name(const void *a, const void *b)
 	return strcmp(*(char *const *)a, *(char *const *)b);
 }
 
-/* Sorted: the order of a folder is the file system's own. */
+/* Sorted, because the order in a folder depends on the file system. */
 static int read_names(int dir, const char *path, char ***ret, struct err *err)
 {
 	_cleanup_strv_ char **names = xnewn(char *, 1);
@@ -122,7 +122,7 @@ static int hash_entry(struct sha256 *hash, int dir, const char *name, const char
 	return hash_open(hash, fd, path, depth, err);
 }
 
-/* A file or folder and all it holds. path is its name as the hash sees it. */
+/* Hashes a file or folder with its content. path is its name in the hash. */
 static int hash_open(struct sha256 *hash, int fd, const char *path, unsigned depth, struct err *err)
 {
 	_cleanup_strv_ char **names = NULL;

@@ -17,41 +17,42 @@ struct build {
 	struct cli *cli;
 	struct boxfile boxfile;
 	int context;	/* folder that copy copies from */
-	json_t *config; /* as the image will have it, after the steps so far */
-	json_t *image;	/* what the steps so far have made */
+	json_t *config; /* of the image after the steps so far */
+	json_t *image;	/* the result of the steps so far */
 	char key[BUILD_KEY_LEN + 1];
-	/* name of the box that steps run in; "" before the first that is not cached */
+	/* Name of the build box; "" before the first step that is not cached. */
 	char box[24];
-	size_t step;	    /* the one being worked on, from 0 */
-	bool learn_hosts;   /* package hosts that steps configure count */
+	size_t step;	    /* the current one, from 0 */
+	bool learn_hosts;   /* also learn package hosts that steps configure */
 	bool midline;	    /* the last output did not end its line */
-	bool step_failed;   /* in the box, which is worth a look then */
-	struct guard guard; /* removes the box when whoever builds is killed */
+	bool step_failed;   /* in the box, which is kept then */
+	struct guard guard; /* removes the box when this process is killed */
 };
 
 /* ---- build_step.c --------------------------------------------------------------------------- */
 
-/* Does the step in the box; only those that change the disk. ERR_STATE when a program ends with
- * another code than 0. */
+/* Runs a step that changes the disk. Fails with ERR_STATE when a program exits with another code
+ * than 0. */
 int build_step_run(struct build *build, const struct boxfile_step *step, struct err *err);
-/* A file or folder of the context; never one outside of it. */
+/* Opens a file or folder of the context; never one outside of it. */
 int build_context_open(const struct build *build, const char *path, int *ret, struct err *err);
 
 /* ---- build_config.c ------------------------------------------------------------------------- */
 
-/* The steps that change no file, and workdir, whose folder build_step_run() makes. */
+/* Applies the steps that change no file, and workdir, whose folder build_step_run() makes. */
 int build_config_apply(json_t *config, const struct boxfile_step *step, struct err *err);
-/* A missing key is as good as an empty one. */
+/* A missing key equals an empty one. */
 bool build_config_equal(json_t *a, json_t *b);
-/* As an exec takes it: an object. New reference. */
+/* The environment as an exec takes it: an object. New reference. */
 json_t *build_config_env(json_t *config);
-/* An absolute path: relative ones are below the workdir; "." and double slashes go. Yours. */
+/* Makes path absolute: relative ones are below the workdir; "." and double slashes are removed.
+ * Yours. */
 char *build_config_path(json_t *config, const char *path);
 
 /* ---- build_hash.c --------------------------------------------------------------------------- */
 
-/* Of a step that follows what had the key before. out needs BUILD_KEY_LEN + 1 bytes and may be
- * before. */
+/* The key of a step after the key build->key. out needs BUILD_KEY_LEN + 1 bytes and may be that
+ * key. */
 int build_key_of_step(
 	struct build *build, const struct boxfile_step *step, char *out, struct err *err);
 void build_key_of_base(const char *image_id, char *out);

@@ -19,8 +19,7 @@ struct program {
 	char reason[16];
 };
 
-/* What the program says is not ours to change, but it goes where remarks go: stdout is for the
- * image. */
+/* The program's output goes to stderr unchanged: stdout is for the image. */
 static void show_output(struct build *build, json_t *line)
 {
 	const char *text = json_string_value(json_object_get(line, "data"));
@@ -58,7 +57,7 @@ static int on_line(json_t *line, const char *text, size_t len, void *arg, struct
 	return 0;
 }
 
-/* user NULL: the one of the image. */
+/* user NULL: the image's. */
 static int run_program(struct build *build, const char *command, const char *user, struct err *err)
 {
 	_cleanup_free_ char *path = client_path("/v1/boxes/%s/exec", build->box);
@@ -84,7 +83,7 @@ static int run_program(struct build *build, const char *command, const char *use
 	return 0;
 }
 
-/* Names have been checked: nothing in them means anything to a shell. */
+/* The names were checked: they contain nothing special to a shell. */
 static int run_packages(struct build *build, char *const *names, struct err *err)
 {
 	struct buf command = BUF_INIT;
@@ -155,7 +154,7 @@ static int64_t read_tar(void *buf, size_t len, void *arg, struct err *err)
 	return mktar_read(arg, buf, len, err);
 }
 
-/* What fd is goes into the folder: under the name top, or with top "" what it holds. */
+/* Sends what fd is into the folder: under the name top, or with top "" only its content. */
 static int send(struct build *build, int fd, const char *folder, const char *top, struct err *err)
 {
 	_cleanup_free_ char *target =
@@ -172,7 +171,7 @@ static int send(struct build *build, int fd, const char *folder, const char *top
 	struct mktar *tar = NULL;
 	int result;
 
-	/* By its number: what was opened is sent, whatever has the name now. */
+	/* By fd: what was opened is sent, whatever has the name now. */
 	snprintf(source, sizeof source, "/proc/self/fd/%d", fd);
 	if (make_folder(build, folder, err) < 0 || mktar_open(&spec, &tar, err) < 0)
 		return -1;
@@ -197,8 +196,8 @@ static char *last_part(const char *path)
 	return xstrndup(path + begin, end - begin);
 }
 
-/* A folder gives what it holds; a file goes into a target that is, or must be, a folder, or is
- * named like it. */
+/* A folder is copied as its content; a file goes into a target that is, or must be, a folder, or is
+ * renamed to it. */
 static int copy_one(
 	struct build *build, const char *source, const char *target, bool into, struct err *err)
 {
@@ -223,7 +222,7 @@ static int run_copy(struct build *build, char *const *words, struct err *err)
 	size_t count = strv_len((const char *const *)words);
 	const char *given = words[count - 1];
 	_cleanup_free_ char *target = build_config_path(build->config, given);
-	/* The last part of "." and "x/." is no name for a file. */
+	/* The last component of "." and "x/." is no name for a file. */
 	_cleanup_free_ char *tail = last_part(given);
 	bool into = count > 2 || given[strlen(given) - 1] == '/' || !strcmp(tail, ".");
 

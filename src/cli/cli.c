@@ -23,14 +23,14 @@ const char *cli_nth(const struct cli *cli, const char *flag, size_t index)
 	return flags_nth(&cli->flags, flag, index);
 }
 
-/* What was printed before must not come after the line that says why there is no more. */
+/* Flushes stdout first, so that the message comes after earlier output. */
 static void say(const char *message, const char *hint)
 {
 	_cleanup_free_ char *safe = text_printable(message), *safe_hint = text_printable(hint);
 	bool colour = terminal_has_colour(STDERR_FILENO), raw = terminal_is_raw();
 
 	fflush(stdout);
-	/* In a raw terminal a line neither begins nor ends by itself where it should. */
+	/* In a raw terminal, lines need an explicit carriage return. */
 	fprintf(stderr, "%s%sbox:%s %s%s%s%s%s\n", raw ? "\r\n" : "", colour ? "\033[1m" : "",
 		colour ? "\033[0m" : "", safe, *safe_hint ? " (" : "", safe_hint,
 		*safe_hint ? ")" : "", raw ? "\r" : "");
@@ -43,7 +43,7 @@ void cli_want_json(bool wanted)
 	json_wanted = wanted;
 }
 
-/* One object a line, on stderr as everything that is not the answer itself. */
+/* Prints one object per line, on stderr like everything that is not the answer itself. */
 static void say_json(json_t *line)
 {
 	_cleanup_free_ char *text = json_text(line);
@@ -60,7 +60,7 @@ static json_t *safe_text(const char *text)
 	return json_string(safe);
 }
 
-/* As the API tells errors. */
+/* In the format of the API's errors. */
 static void say_error(enum err_kind kind, const char *message, const char *hint)
 {
 	if (json_wanted)

@@ -21,10 +21,10 @@ struct cli;
 
 enum command_flag {
 	CMD_STOP_AT_PROGRAM = 1, /* options end where the program to run begins */
-	CMD_GROUP = 2,		 /* only a heading for "image build" and the like */
+	CMD_GROUP = 2,		 /* only a heading, such as "image" of "image build" */
 	CMD_HIDDEN = 4,
 	CMD_NO_CONF = 8, /* works without configuration and daemon */
-	/* is about this machine, whatever BOX_HOST says; refused where it names another */
+	/* is about this machine, whatever BOX_HOST says; refused when it names another */
 	CMD_HERE = 16,
 };
 
@@ -63,11 +63,10 @@ const char *cli_nth(const struct cli *cli, const char *flag, size_t index);
 void cli_want_json(bool wanted);
 /* `box: message (hint)` on stderr; returns the exit code of the error's kind. */
 int cli_fail(const struct cli *cli, const struct err *err);
-/* Of each of the errors that an answer of the API has in an array ({"error", "name"}), with "VERB
- * 'NAME': " before it if verb is not NULL; returns the exit code of the last one, 0 when there is
- * none. */
+/* Reports each error of an array of the API ({"error", "name"}), with "VERB 'NAME': " before it if
+ * verb is not NULL; returns the exit code of the last one, 0 when there is none. */
 int cli_fail_each(const struct cli *cli, json_t *errors, const char *verb);
-/* Same line without ending anything; nothing with --quiet. */
+/* The same line without ending anything; silent with --quiet. */
 void cli_note(const struct cli *cli, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 /* A wrong command line: message and `box help VERB`; returns 64. */
 int cli_usage(const struct cli *cli, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
@@ -78,20 +77,20 @@ int64_t json_num(json_t *object, const char *key); /* 0 when there is none */
 
 /* Prints value as one line of JSON and takes the reference; returns 0. */
 int cli_print_json(json_t *value);
-/* The array under key ("boxes") alone, as --json prints lists; takes the reference of answer;
+/* Prints only the array under key ("boxes"), as --json prints lists; takes the reference of answer;
  * returns 0. */
 int cli_print_json_list(json_t *answer, const char *key);
 
 /* All pages of GET /v1/boxes with --label and --state of the command line: an array, a new
  * reference. */
 int cli_list_boxes(struct cli *cli, json_t **ret, struct err *err);
-/* Whether its objects are of more than one "owner": then a table names them. */
+/* Whether its objects have more than one "owner": then a table shows them. */
 bool cli_has_owners(json_t *list);
-/* DELETE of /v1/WHAT/NAME for each name; prints those that went; goes on after a failure and
- * returns the last one's code. */
+/* DELETEs /v1/WHAT/NAME for each name and prints those that worked; continues after a failure and
+ * returns the last failure's code. */
 int cli_delete_each(struct cli *cli, const char *what, int argc, char **argv);
 
-/* POSTs body (consumed, may be NULL) to each box's verb and prints those it worked for; goes on
+/* POSTs body (consumed, may be NULL) to each box's verb and prints those it worked for; continues
  * after a failure and returns the last failure's code. */
 int cli_post_each(struct cli *cli, int argc, char **argv, const char *verb, json_t *body);
 
@@ -100,18 +99,18 @@ int cli_post_each(struct cli *cli, int argc, char **argv, const char *verb, json
 /* Each ends with a row whose name is NULL. */
 extern const struct command boxes_commands[], timeline_commands[], disks_commands[],
 	network_commands[], system_commands[];
-/* All of them in order: the one behind command, the first for NULL, NULL behind the last. */
+/* All commands in order: the next one after command, the first for NULL, NULL after the last. */
 const struct command *command_next(const struct command *command);
 extern const struct flag common_flags[];
 /* The command named by the first one or two words; *ret_words tells how many they are. NULL:
  * none. */
 const struct command *command_find(int argc, char **argv, int *ret_words);
 
-/* What a word of other tools is called here, as a sentence; NULL: nothing known. habits.c */
+/* What a command of another tool is called here, as a sentence; NULL: nothing known. habits.c */
 const char *habit_hint(const char *word);
-/* The word of another tool that is one letter from word; NULL: none. */
+/* A command of another tool that is one letter from word; NULL: none. */
 const char *habit_near(const char *word);
-/* Says that there is no such command, and which one may be meant; returns 64. */
+/* Reports an unknown command, and which one may be meant; returns 64. */
 int command_unknown(const char *word);
 
 int cmd_attach(struct cli *cli, int argc, char **argv);
@@ -200,13 +199,12 @@ int cmd_workspace_get(struct cli *cli, int argc, char **argv);
 int cmd_workspace_ls(struct cli *cli, int argc, char **argv);
 int cmd_workspace_rm(struct cli *cli, int argc, char **argv);
 
-/* ports.c: the ports of --publish, [HOST:]PORT each: whether they can be meant, and set for a
- * box. */
+/* ports.c: checks the ports of --publish, [HOST:]PORT each, and sets them for a box. */
 int ports_check_publish(struct cli *cli, struct err *err);
 int ports_publish(struct cli *cli, const char *box, struct err *err);
 
-/* context.c: the target and the credentials of the context name, NULL: of the one in use.
- * *ret_target NULL: this machine's daemon. All yours. */
+/* context.c: target and credentials of the context name; NULL: of the current one. *ret_target
+ * NULL: this machine's daemon. All are yours. */
 int context_find(const char *name, char **ret_target, char **ret_token, char **ret_cacert,
 	char **ret_name, struct err *err);
 

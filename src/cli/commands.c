@@ -38,8 +38,8 @@ const struct command *command_next(const struct command *command)
 	return NULL;
 }
 
-/* What they take away does not come back by itself. They are offered for long words with one wrong
- * letter alone: somebody who types 'tpo' or 'rn' may mean anything, and repeats what is offered. */
+/* Destructive commands are offered only for long words with one wrong letter: somebody who types
+ * 'tpo' or 'rn' may mean anything, and repeats what is offered. */
 static bool may_offer(const char *word, const char *command)
 {
 	static const char *const careful[] = { "down", "forget", "promote", "rm", "rollback",

@@ -156,7 +156,7 @@ static void print_ended(json_t *boxes)
 
 /* ---- files ---------------------------------------------------------------------------------- */
 
-/* "M 14K" for what is not as in the first box, "3K" for what is, "-" for what is in neither. */
+/* "M 14K" for what differs from the first box, "3K" for what does not, "-" for what is missing. */
 static void add_change(struct table *table, json_t *file, const char *box)
 {
 	const char *change = json_str(json_object_get(file, "change"), box), *letter = "? ";

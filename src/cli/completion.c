@@ -151,7 +151,7 @@ static void print_case(const struct command *command)
 	} else if (command->words) {
 		printf(" names=%s", command->words);
 	}
-	/* Of several different words (BOX EXEC, BOX NAME) only the first is a name. */
+	/* Of several different words (BOX EXEC, BOX NAME) only the first is completed. */
 	if (!(command->options & CMD_GROUP) && (command->most >= 0 || command->stop_after))
 		printf(" most=%d", MIN(command->most < 0 ? 1 : command->most, 1));
 	printf(" options='");

@@ -34,7 +34,7 @@ static char *folder_path(struct err *err)
 	return NULL;
 }
 
-/* An object with an object "contexts", whatever there was. */
+/* An object with an object "contexts", even when the file does not exist. */
 static int load(json_t **ret, struct err *err)
 {
 	_cleanup_free_ char *folder = folder_path(err), *path = NULL, *text = NULL;
@@ -90,7 +90,7 @@ int context_find(const char *name, char **ret_target, char **ret_token, char **r
 	json_t *found;
 
 	*ret_target = *ret_token = *ret_cacert = *ret_name = NULL;
-	/* No home, no contexts: that is only wrong where one was asked for. */
+	/* Without a home there are no contexts, which is an error only where one was asked for. */
 	if (load(&all, err) < 0) {
 		if (name || getenv("HOME"))
 			return -1;
@@ -114,7 +114,7 @@ int context_find(const char *name, char **ret_target, char **ret_token, char **r
 
 /* ---- the commands --------------------------------------------------------------------------- */
 
-/* "-": a line of stdin, which no list of processes shows. */
+/* "-": reads a line of stdin, so that the token does not appear in the process list. */
 static int read_token(struct cli *cli, char **ret, struct err *err)
 {
 	const char *given = cli_get(cli, "token");
@@ -264,7 +264,7 @@ static void copy_all(int from, int to)
 			return;
 }
 
-/* A process each way: neither waits for the other. */
+/* One process per direction: neither waits for the other. */
 int cmd_dial_stdio(struct cli *cli, int argc, char **argv)
 {
 	const char *path = argc ? argv[0] : cli->conf.socket;
@@ -284,7 +284,7 @@ int cmd_dial_stdio(struct cli *cli, int argc, char **argv)
 	}
 	if (child == 0) {
 		copy_all(STDIN_FILENO, daemon);
-		/* Whoever asked has gone: the daemon hears that at once, and the other process
+		/* The caller has disconnected: the daemon notices at once, and the other process
 		 * ends. */
 		shutdown(daemon, SHUT_RDWR);
 		_exit(0);

@@ -46,7 +46,7 @@ static void cut_tail(struct place *place)
 		place->contents = place->slash = true;
 }
 
-/* BOX:/path, or a local name: one that has a / before its first colon, or no colon. */
+/* BOX:/path, or a local name: one with a / before its first colon, or without a colon. */
 static int parse_place(const char *word, struct place *ret, struct err *err)
 {
 	const char *colon = strchr(word, ':'), *slash = strchr(word, '/');
@@ -113,7 +113,7 @@ int copy_box_type(
 
 	ret[0] = '\0';
 	if (client_get(copy->cli->client, path, &answer, err) < 0) {
-		/* Not found may be the path, or the box, which is an error. */
+		/* Not found may mean the path, or the box, which is an error. */
 		return err->kind == ERR_NOT_FOUND
 			       ? client_get(copy->cli->client, box_path, NULL, err)
 			       : -1;
@@ -215,7 +215,7 @@ int copy_target_in_box(const struct place *from, const struct place *to, const c
 	const char **ret_top, char **ret_folder, struct err *err)
 {
 	if (!strcmp(type, "dir")) {
-		/* ".." and "." have no name of their own to appear under. */
+		/* ".." and "." have no name of their own. */
 		*ret_top = from->contents ? "" : place_name(from);
 		*ret_folder = xstrdup(to->path);
 		return 0;

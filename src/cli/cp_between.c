@@ -1,9 +1,9 @@
-/* cp_between.c - from one box into another
+/* cp_between.c - copies from one box into another
  *
- * A child of ours reads from the one box into a pipe, we write what comes out of it to the other:
- * two requests at the same time, each on a connection of its own, and nothing of it on this
- * machine's disk. The end of the pipe means the end of the file only when the child ended well;
- * else its error is ours, and the upload is broken off. */
+ * A child process reads from one box into a pipe, and we write what comes out of it to the other:
+ * two requests at the same time, each on its own connection, and nothing on this machine's disk.
+ * The end of the pipe means the end of the file only when the child succeeded; otherwise its error
+ * is ours, and the upload is cancelled. */
 #include "cli/cp_internal.h"
 #include "base/alloc.h"
 #include "base/file.h"
@@ -17,7 +17,7 @@ struct stream {
 	pid_t child;
 	int data, why; /* pipes from the child: bytes, and its struct err if it failed */
 	struct err problem;
-	struct retar *retar; /* of a folder */
+	struct retar *retar; /* for a folder */
 };
 
 static int write_pipe(const void *data, size_t len, void *arg, struct err *err)
@@ -84,7 +84,7 @@ static int reap(struct stream *stream)
 
 static void stream_close(struct stream *stream)
 {
-	/* Whoever still writes is told so by the pipe. */
+	/* A child that still writes gets SIGPIPE. */
 	close(stream->data);
 	reap(stream);
 	close(stream->why);
@@ -127,7 +127,7 @@ static int run(struct stream *stream, const char *source, const struct client_re
 	if (stream_open(stream, source, err) < 0)
 		return -1;
 	result = client_do(stream->copy->cli->client, request, NULL, err);
-	/* The cause, where the damage it did was noticed first. */
+	/* The child's error is the cause, even if the upload failed first. */
 	if (result < 0 && stream->problem.kind)
 		*err = stream->problem;
 	stream_close(stream);

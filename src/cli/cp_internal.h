@@ -28,19 +28,19 @@ struct copy {
 };
 
 bool place_is_stream(const struct place *place);
-/* The last component of a path; "" when it has no name of its own, as "/" and "..". */
+/* The last component of a path; "" when it has no name of its own, as in "/" and "..". */
 const char *place_name(const struct place *place);
 char *place_folder(const char *path);			/* what path lies in; yours to free */
 char *place_join(const char *folder, const char *name); /* yours to free */
 bool copy_preserves(const struct copy *copy);
 void copy_count(struct copy *copy, size_t len);
 
-/* "file", "dir" ... of a path in a box, symlinks followed; "" when there is none. Fills copy's mode
- * and total. */
+/* The type ("file", "dir" ...) of a path in a box, symlinks followed; "" when it does not exist.
+ * Fills copy's mode and total. */
 int copy_box_type(
 	struct copy *copy, const struct place *place, char *ret, size_t size, struct err *err);
-/* The name a folder gets below the target in a box, which is of that type; "" when only what it
- * holds goes there. *ret_folder is where the archive is unpacked; yours to free. */
+/* The name of a folder below the target in a box, which has that type; "" when only its content
+ * goes there. *ret_folder is where the archive is unpacked; yours to free. */
 int copy_target_in_box(const struct place *from, const struct place *to, const char *type,
 	const char **ret_top, char **ret_folder, struct err *err);
 /* Fails unless to is a folder where it has to be one. */

@@ -1,7 +1,7 @@
-/* cp_out.c - out of a box: the box is an attacker, this machine's files are written by outfile.c
- * and untar.c alone
+/* cp_out.c - copies out of a box: the box is hostile, and only outfile.c and untar.c write files of
+ * this machine
  *
- * What the box says of a path (its type and size) is only used to choose what to ask for. */
+ * What the box says of a path (its type and size) is only used to choose the request. */
 #include "cli/cp_internal.h"
 #include "base/alloc.h"
 #include "base/file.h"
@@ -35,7 +35,7 @@ static int write_tar(const void *data, size_t len, void *arg, struct err *err)
 	return untar_feed(copy->untar, data, len, err);
 }
 
-/* The local file is made when the answer is known to be good, so that an error leaves none. */
+/* The local file is made when the answer is good, so that an error leaves none. */
 static int make_file(int64_t length, void *arg, struct err *err)
 {
 	struct copy *copy = arg;
@@ -77,7 +77,7 @@ static int fetch_file(
 	return outfile_finish(&copy->file, keep ? copy->mode : masked(copy->mode), keep, err);
 }
 
-/* With a slash at its end a link to a folder means the folder. */
+/* With a slash at the end, a symlink to a folder means the folder. */
 static char *archive_path(const struct place *from)
 {
 	_cleanup_free_ char *folder = place_join(from->path, "");
@@ -113,7 +113,7 @@ static int fetch_folder(
 	return result;
 }
 
-/* The folder is not there yet. */
+/* The folder does not exist yet. */
 static int fetch_new_folder(
 	struct copy *copy, const struct place *from, int dir, const char *name, struct err *err)
 {
@@ -122,7 +122,7 @@ static int fetch_new_folder(
 	int result = 0;
 
 	outtree_begin(&tree, dir, name);
-	/* The contents of a folder need one to go into. */
+	/* The content of a folder needs a folder to go into. */
 	if (from->contents) {
 		if (mkdirat(dir, tree.temp, 0755) < 0)
 			result = err_sys(err, errno, "mkdir '%s'", name);
@@ -151,7 +151,7 @@ static int fetch_folder_to(struct copy *copy, const struct place *from, const st
 		return fetch_new_folder(copy, from, fd, top, err);
 	if (fetch_folder(copy, from, fd, from->contents ? "" : top, err) == 0)
 		return 0;
-	/* What was there before and what came cannot be told apart any more. */
+	/* Earlier and new files cannot be told apart any more. */
 	if (copy->files && !err->hint[0])
 		err_hint(err, "the folder was there already; what came before that is in it");
 	return -1;
@@ -197,7 +197,7 @@ int copy_out(struct copy *copy, const struct place *from, const struct place *to
 			       ? err_set(err, ERR_INVALID, "'%s:%s' is a folder, '%s' is none",
 					 from->box, from->path, to->path)
 			       : fetch_folder_to(copy, from, to, is_dir, err);
-	/* With the name of a folder a file goes into it, also where a link only pretends to be one:
+	/* A file goes into a folder of that name, also where a symlink only pretends to be one:
 	 * that is refused. */
 	if (is_dir)
 		into = place_join(to->path, place_name(from));

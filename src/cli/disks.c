@@ -131,7 +131,7 @@ static void add_size(struct table *table, json_t *bytes)
 				 : "-");
 }
 
-/* Nine tenths and more is worth a look. */
+/* Nine tenths and more is highlighted. */
 static void paint_full(struct table *table, uint64_t taken, uint64_t of)
 {
 	if (of && taken >= of - of / 10)
@@ -154,7 +154,7 @@ static void add_df_box(struct table *table, json_t *box, json_t *pool)
 		paint_full(table, limit - MIN(limit, (uint64_t)json_integer_value(left)), limit);
 }
 
-/* What belongs to no box: used, and of how much. */
+/* Usage that belongs to no box, and of how much. */
 static void add_df_other(struct table *table, const char *name, uint64_t used, json_t *pool)
 {
 	char text[16];
@@ -179,7 +179,7 @@ static uint64_t sum_workspaces(json_t *workspaces)
 	return sum;
 }
 
-/* The boxes named, or all. */
+/* The named boxes, or all. */
 static int find_boxes(struct cli *cli, int argc, char **argv, json_t **ret, struct err *err)
 {
 	_cleanup_json_ json_t *boxes = json_array();

@@ -1,7 +1,7 @@
 /* download.c - see download.h
  *
- * The file gets its name when it is whole (outfile.c). The answer of a stream that broke in the
- * daemon ends too early for HTTP, so a cut archive is never taken for a whole one. */
+ * The file gets its name when it is complete (outfile.c). A stream that broke in the daemon ends
+ * too early for HTTP, so a truncated archive is never taken for a complete one. */
 #include "cli/download.h"
 #include "base/alloc.h"
 #include "base/file.h"
@@ -22,7 +22,7 @@ struct sink {
 	uint64_t done, total; /* total 0: not known */
 };
 
-/* The file is made when the answer is known to be good, so that an error leaves none. */
+/* The file is made when the answer is good, so that an error leaves none. */
 static int on_head(int64_t length, void *arg, struct err *err)
 {
 	struct sink *sink = arg;

@@ -5,7 +5,7 @@
 
 struct cli;
 
-/* GETs path into target: a file, which appears under its name only when it is whole, or "-":
+/* GETs path into target: a file, which appears under its name only when it is complete, or "-":
  * stdout, unless that is a terminal (ERR_INVALID). what names it in messages and on the bar.
  * *ret_bytes may be NULL. */
 int download(struct cli *cli, const char *what, const char *path, const char *target,

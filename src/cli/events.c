@@ -69,8 +69,8 @@ static char *events_path(const struct cli *cli, uint64_t since, bool follow)
 	return xasprintf("%s%s%s", start, of_box, of_tail);
 }
 
-/* Goes on where it was when the daemon is restarted; one that does not run at all is told at
- * once. */
+/* Continues where it was when the daemon is restarted; a daemon that does not run at all is
+ * reported at once. */
 static int follow_events(struct cli *cli, struct feed *feed)
 {
 	struct err err = ERR_INIT;

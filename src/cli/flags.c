@@ -52,8 +52,8 @@ static void add_word(struct flags *flags, char *word)
 	flags->words[flags->word_count] = NULL;
 }
 
-/* One `--name` argument. *next is the argument after it, which is used up (returns 1) when it is
- * the value. */
+/* Parses one `--name` argument. next is the argument after it; returns 1 when that was the
+ * value. */
 static int parse_long(struct parser *parser, const char *arg, const char *next, struct err *err)
 {
 	const char *name = arg + 2, *equals = strchr(name, '=');
@@ -83,7 +83,7 @@ static int parse_long(struct parser *parser, const char *arg, const char *next, 
 	return equals ? 0 : 1;
 }
 
-/* One `-abc` argument: switches until one that takes a value, which is the rest or the next
+/* Parses one `-abc` argument: switches until one that takes a value, which is the rest or the next
  * argument. */
 static int parse_short(struct parser *parser, const char *arg, const char *next, struct err *err)
 {

@@ -32,8 +32,9 @@ struct flags {
 enum flags_mode {
 	FLAGS_ANYWHERE = 0,
 	FLAGS_STOP =
-		1, /* options end at the first word after `stop_after` words, so that the options of
-			 * a program to run are left to it: `box exec BOX ls -l` */
+		/* Options end at the first word after `stop_after` words, so that a program's own
+		 * options are left to it: `box exec BOX ls -l` */
+	1,
 };
 
 /* table and common are searched in this order; common may be NULL. */

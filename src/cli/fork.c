@@ -62,7 +62,7 @@ static bool is_failed(json_t *failed, int64_t index)
 	return false;
 }
 
-/* What programs inside know of themselves in a fork; see docs/inside.md. */
+/* The variables that tell a program its identity in a fork; see docs/inside.md. */
 static void add_identity(json_t *body, json_t *child, const char *parent, int64_t index)
 {
 	json_t *env = json_object_get(body, "env");
@@ -79,7 +79,7 @@ static void add_identity(json_t *body, json_t *child, const char *parent, int64_
 	json_object_set_new(env, "BOX_PARENT", json_string(parent));
 }
 
-/* The exit code of the first one that fails; those that are not there have failed. */
+/* Returns the exit code of the first program that fails; forks that were not made have failed. */
 static int run_in(struct cli *cli, const char *parent, json_t *result, json_t *body, int failed,
 	struct guard *guard)
 {
@@ -111,7 +111,7 @@ static int run_in(struct cli *cli, const char *parent, json_t *result, json_t *b
 	return failed ? failed : code;
 }
 
-/* Nobody would remove what we make when we are killed: the guard does. */
+/* The guard removes the forks when we are killed. */
 static int make_forks(struct cli *cli, const char *parent, json_t *body, bool runs,
 	struct guard *guard, json_t **ret, struct err *err)
 {
@@ -121,7 +121,7 @@ static int make_forks(struct cli *cli, const char *parent, json_t *body, bool ru
 		return -1;
 	if (timeline_post(cli, path, json_incref(body), parent, ret, err) == 0)
 		return 0;
-	if (err->kind != ERR_UNAVAILABLE) /* then nobody knows what has been made */
+	if (err->kind != ERR_UNAVAILABLE) /* then it is unknown what has been made */
 		guard_tell_nothing(guard);
 	return -1;
 }

@@ -1,9 +1,9 @@
 /* fork_run.c - see fork_run.h
  *
- * One program is a session, as with exec. Of several each has a process of its own with a session
- * in it; its output comes here by pipes and is printed line by line, with the name of the box
- * before it (with --json: in it). Signals go to all of them: the processes are in groups of their
- * own, so that a terminal sends Ctrl-C to nobody but us. */
+ * One program is a session, as with exec. Of several, each has its own process with a session in
+ * it; its output comes here by pipes and is printed line by line, with the name of the box before
+ * it (with --json: in it). Signals go to all of them: the processes are in their own groups, so
+ * that a terminal sends Ctrl-C only to us. */
 #include "cli/fork_run.h"
 #include "base/alloc.h"
 #include "base/buf.h"
@@ -44,7 +44,7 @@ static int become(struct cli *cli, struct guard *guard, const struct fork_progra
 	prctl(PR_SET_PDEATHSIG, SIGTERM);
 	if (dup2(out, STDOUT_FILENO) < 0 || dup2(err_fd, STDERR_FILENO) < 0)
 		return EXIT_SOFTWARE;
-	/* The connection of the one we come from is not ours. */
+	/* The parent process's connection must not be used here. */
 	cli->client = client_new(cli->target);
 	return session_run(cli, &spec);
 }
@@ -87,7 +87,7 @@ static void print_line(const struct cli *cli, const struct runner *runner, int w
 	fflush(to);
 }
 
-/* Whole ones; at the end what is left too. */
+/* Prints whole lines; with all also an unfinished one. */
 static void print_lines(
 	const struct cli *cli, struct runner *runner, int which, int width, bool all)
 {
@@ -169,7 +169,7 @@ static void pump(const struct cli *cli, struct runner *runners, size_t count, in
 	free(watch);
 }
 
-/* Blocked but while we wait, so that none is lost in between. */
+/* Blocked except while we wait, so that none is lost in between. */
 static void catch_signals(sigset_t *ret_before)
 {
 	static const int passed[] = { SIGINT, SIGTERM, SIGHUP, SIGQUIT };

@@ -12,10 +12,10 @@ struct fork_program {
 	json_t *body; /* of the exec */
 };
 
-/* Runs all beside each other until the last has ended. The exit code is that of the first in the
- * list that failed. named: each line of output begins with the name of its box, and what failed is
- * told; else there is one at most. guard: of the boxes; processes that are started leave it. */
+/* Runs all in parallel until the last has ended. Returns the exit code of the first in the list
+ * that failed. named: each line of output begins with the name of its box, and failures are
+ * reported; else there is at most one program. guard: of the boxes; started processes leave it. */
 int fork_run(struct cli *cli, const struct fork_program *programs, size_t count, bool named,
 	struct guard *guard);
-/* Whatever runs in it. Returns whether it has gone; if not, the reason is told. */
+/* Removes a box whatever runs in it. Returns whether it is gone; if not, the reason is reported. */
 bool fork_remove(struct cli *cli, const char *box);

@@ -13,7 +13,7 @@
 #include <unistd.h>
 
 enum {
-	TRIES = 60, /* a box that was being made when its maker died is not there yet */
+	TRIES = 60, /* a box that was being made when its maker died does not exist yet */
 	TRY_US = 500 * 1000,
 	PIPE_FD = 3,
 };
@@ -35,7 +35,7 @@ static int remove_box(struct client *client, const char *box)
 	return client_call(client, "DELETE", path, NULL, NULL, &err);
 }
 
-/* Returns whether there was one. More may come while a fork of several is under way. */
+/* Returns whether there was one. More may come while a fork of several is in progress. */
 static bool remove_run(struct client *client, const char *id)
 {
 	_cleanup_free_ char *path = client_path("/v1/boxes?label=%s=%s", GUARD_LABEL, id);
@@ -83,7 +83,7 @@ static _Noreturn void watch(int pipe, const char *target)
 	signal(SIGHUP, SIG_IGN);
 	signal(SIGPIPE, SIG_IGN);
 	client_interrupted = false;
-	/* Who reads our output, or serves our connections, would wait for us. */
+	/* Whoever reads our output would wait for us. */
 	for (int fd = 0; fd < 3 && null >= 0; fd++)
 		dup2(null, fd);
 	if (pipe != PIPE_FD)

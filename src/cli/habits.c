@@ -1,7 +1,7 @@
-/* habits.c - words of other tools, and what they are called here
+/* habits.c - commands of other tools, and what they are called here
  *
- * People type what docker, git and systemd taught them. A near guess by letters would be wrong for
- * most of these, and for one it would be dangerous: 'top' is one letter from 'stop'. */
+ * People type what docker, git and systemd taught them. Guessing by similar letters would be wrong
+ * for most of these, and dangerous for one: 'top' is one letter from 'stop'. */
 #include "base/alloc.h"
 #include "base/near.h"
 #include "cli/cli.h"

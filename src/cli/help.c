@@ -124,7 +124,7 @@ void help_print(const struct command *command, FILE *out)
 	}
 }
 
-/* A cell of a Markdown table: a bar in it would begin the next one. */
+/* A cell of a Markdown table: a bar in it would begin the next cell. */
 static void print_cell(const char *text, FILE *out)
 {
 	for (; *text; text++)

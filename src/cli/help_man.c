@@ -5,7 +5,7 @@
 #include <errno.h>
 #include <sys/stat.h>
 
-/* Text of ours: troff reads a backslash, and a dot or quote that begins a line. */
+/* Escapes for troff: a backslash, and a dot or quote at the start of a line. */
 static void put_text(const char *text, FILE *out)
 {
 	for (bool begins = true; *text; text++) {
@@ -52,7 +52,7 @@ static void put_flags(const struct flag *flag, FILE *out)
 	}
 }
 
-/* Lines as they are. */
+/* Prints lines unchanged. */
 static void put_lines(const char *heading, const char *text, FILE *out)
 {
 	fprintf(out, ".SH %s\n.nf\n", heading);

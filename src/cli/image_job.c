@@ -15,13 +15,13 @@ struct job {
 	json_t *image; /* set at the end */
 };
 
-/* Stages that count bytes; the others count pieces. */
+/* Some stages count bytes; the others count pieces. */
 static bool counts_bytes(json_t *line)
 {
 	return json_num(line, "total") > 1024 * 1024;
 }
 
-/* On a terminal a bar; else a line for each stage, so that logs stay short. */
+/* A bar on a terminal; else a line for each stage, so that logs stay short. */
 static void show_progress(struct job *job, json_t *line)
 {
 	const char *stage = json_str(line, "stage"), *detail = json_str(line, "detail");
@@ -84,7 +84,7 @@ int image_job_run(struct cli *cli, const char *what, const char *path, json_t *b
 	return result;
 }
 
-/* ---- an image somebody wants ---------------------------------------------------------------- */
+/* ---- making sure of an image ---------------------------------------------------------------- */
 
 int image_pull_from_name(const char *name, enum image_pull *ret, struct err *err)
 {

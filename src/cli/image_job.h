@@ -1,5 +1,5 @@
-/* image_job.h - the daemon makes an image while we watch: build, pull, and what needs an image
- * first */
+/* image_job.h - follows the daemon while it makes an image: build, pull, and commands that need
+ * one */
 #pragma once
 #include "base/err.h"
 #include "base/json.h"
@@ -8,17 +8,17 @@
 struct cli;
 
 /* POSTs body (consumed) to path and follows the stream: a bar on a terminal, else a line for each
- * stage. With echo each line of the stream goes to stdout as it is, for --json. *ret is the image,
- * a new reference. */
+ * stage. With echo each line of the stream is printed to stdout unchanged, for --json. *ret is the
+ * image, a new reference. */
 int image_job_run(struct cli *cli, const char *what, const char *path, json_t *body, bool echo,
 	json_t **ret, struct err *err);
 
-/* When an image that is wanted is not here: "missing" pulls it, "never" does not, "always" asks the
+/* What to do about a missing image: "missing" pulls it, "never" does not, "always" asks the
  * registry in any case. */
 enum image_pull { IMAGE_PULL_MISSING, IMAGE_PULL_NEVER, IMAGE_PULL_ALWAYS };
 /* By the value of --pull; NULL is "missing". */
 int image_pull_from_name(const char *name, enum image_pull *ret, struct err *err);
-/* The image of that name or id, pulled if need be; a new reference. */
+/* The image with that name or id, pulled if necessary; a new reference. */
 int image_ensure(
 	struct cli *cli, const char *name, enum image_pull policy, json_t **ret, struct err *err);
 /* name  id  size */

@@ -117,7 +117,7 @@ static int on_answer(const void *data, size_t len, void *arg, struct err *err)
 	return 0;
 }
 
-/* "/x/Python_3.tar.gz" is "python_3"; yours. Letters no name may have become dashes. */
+/* "/x/Python_3.tar.gz" becomes "python_3"; yours. Characters not allowed in names become dashes. */
 static char *name_from_path(const char *path)
 {
 	static const char *const endings[] = { ".gz", ".zst", ".xz", ".tgz", ".tzst", ".txz",
@@ -196,7 +196,7 @@ int cmd_image_import(struct cli *cli, int argc, char **argv)
 	json_t *image = NULL;
 	int result;
 
-	/* What the archive says goes before the file's name; from a pipe it alone can tell. */
+	/* A name in the archive wins over the file's name; for a pipe there is no other. */
 	name = strcmp(argv[0], "-") ? name_from_path(argv[0]) : NULL;
 	path = argc > 1 ? client_path("/v1/images/import?name=%s", argv[1])
 	       : name	? client_path("/v1/images/import?fallback=%s", name)

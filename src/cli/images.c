@@ -10,7 +10,7 @@ static void add_size(struct table *table, json_t *image, const char *key)
 {
 	char size[16];
 
-	/* A shared image of another home tells no own bytes; one not measured yet has no size. */
+	/* A shared image of another home has no own bytes; one not measured yet has no size. */
 	if (json_is_integer(json_object_get(image, key)))
 		table_add(table, format_size((uint64_t)json_num(image, key), size));
 	else
@@ -35,7 +35,7 @@ static void add_row(struct table *table, json_t *image, const char *branch)
 	table_add(table, json_str(image, "origin"));
 }
 
-/* Its names but the first, each with the id; the rest stands with the first. */
+/* Adds its further names, each with the id; the other columns are only in the first row. */
 static void add_other_names(struct table *table, json_t *image)
 {
 	enum { OTHERS = 6 };
@@ -82,7 +82,8 @@ static size_t last_upon(json_t *images, const char *parent)
 	return last;
 }
 
-/* Those made upon parent, each followed by its own. What stands upon nothing has no branch. */
+/* Adds the images made from parent, each followed by its own. An image without a parent has no
+ * branch. */
 static void add_below(
 	struct table *table, json_t *images, const char *parent, const char *prefix, unsigned depth)
 {

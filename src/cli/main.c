@@ -6,8 +6,8 @@
 #include <errno.h>
 #include <signal.h>
 
-/* What the word at index stands for: "BOX" of the usage "BOX [NAME...]". The last one goes on for
- * ever if it may. Returns whether usage has one. */
+/* The placeholder of the word at index: "BOX" of the usage "BOX [NAME...]"; the last one may
+ * repeat. Returns whether usage has one. */
 static bool word_of_usage(const char *usage, int index, char *out, size_t size)
 {
 	bool again = false;
@@ -26,7 +26,7 @@ static bool word_of_usage(const char *usage, int index, char *out, size_t size)
 	return again;
 }
 
-/* Paths of the API are made of such words, and one with a slash would be another path. */
+/* Names become parts of API paths, and one with a slash would be another path. */
 static const char *find_name_with_slash(const struct cli *cli)
 {
 	static const char *const names[] = { "BOX", "CHILD", "OTHER", "EXEC", "SNAPSHOT", "VOLUME",
@@ -43,7 +43,7 @@ static const char *find_name_with_slash(const struct cli *cli)
 	return NULL;
 }
 
-/* An unset variable in a script. A path of the API cannot be made of it. */
+/* An empty name, such as an unset variable in a script, cannot be part of an API path. */
 static bool has_empty_name(const struct cli *cli)
 {
 	static const char *const names[] = { "box", "image", "volume", "workspace", "token" };
@@ -142,7 +142,7 @@ static int run(struct cli *cli, int argc, char **argv)
 	struct err err = ERR_INIT;
 	int words = 0, wrong;
 
-	/* A wrong command line is told in JSON, too; what is right is parsed below. */
+	/* Errors of the command line are printed as JSON, too; the options are parsed below. */
 	for (int i = 0; i < argc && strcmp(argv[i], "--"); i++)
 		if (!strcmp(argv[i], "--json"))
 			cli_want_json(true);
@@ -175,7 +175,7 @@ static int run(struct cli *cli, int argc, char **argv)
 	return cli->command->run(cli, cli->flags.word_count, cli->flags.words);
 }
 
-/* A full disk or a reader that has gone shows only when the last bytes are written. */
+/* A full disk or a closed pipe shows only when the last bytes are written. */
 static int flush_output(const struct cli *cli, int code)
 {
 	struct err err = ERR_INIT;

@@ -1,8 +1,8 @@
 /* mktar.c - see mktar.h
  *
  * fts walks the tree; each step puts an entry's header into a small buffer, and a file's bytes are
- * read straight into the caller's. A file that shrinks while it is read is filled up with zeros,
- * one that grows is cut: the header has told its size already. */
+ * read directly into the caller's. A file that shrinks while it is read is filled with zeros, one
+ * that grows is cut: the header has already told its size. */
 #include "cli/mktar.h"
 #include "base/alloc.h"
 #include "base/buf.h"
@@ -16,7 +16,7 @@
 struct mktar {
 	const struct mktar_spec *spec;
 	FTS *walk;
-	size_t root_len; /* of the part of fts_path that top stands for */
+	size_t root_len; /* length of the part of fts_path that top replaces */
 	struct buf out;
 	int fd; /* the file being read */
 	uint64_t left;
@@ -69,7 +69,7 @@ static void put_zeros(struct buf *out, size_t len)
 	buf_grew(out, len);
 }
 
-/* Owners that are not kept are root's. */
+/* Without preserve, everything is owned by root. */
 static void put_entry(struct mktar *tar, enum tar_type type, const char *name, const char *link,
 	const struct stat *status)
 {
@@ -90,7 +90,7 @@ static void put_entry(struct mktar *tar, enum tar_type type, const char *name, c
 
 /* ---- the walk -------------------------------------------------------------------------------- */
 
-/* The archive's name for what fts stands at; "" for the top of a contents-only archive. */
+/* The name in the archive of the current entry; "" for the top of a contents-only archive. */
 static char *entry_name(const struct mktar *tar, const FTSENT *at)
 {
 	const char *rest = at->fts_path + tar->root_len;

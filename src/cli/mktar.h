@@ -8,10 +8,10 @@
 struct mktar;
 
 struct mktar_spec {
-	/* what to pack; a symlink named here is followed, those below are kept as they are */
+	/* What to pack; a symlink given here is followed, those below are kept as they are. */
 	const char *path;
 	const char *top; /* its name in the archive; "": only what it holds */
-	bool preserve;	 /* owners and set-user-id bits go along; else all belongs to root */
+	bool preserve;	 /* keep owners and set-user-id bits; else everything is owned by root */
 };
 
 /* spec and its strings are borrowed until mktar_close(). */

@@ -65,7 +65,7 @@ static uint64_t bytes_of(json_t *period)
 	return (uint64_t)json_num(period, "bytes_out") + (uint64_t)json_num(period, "bytes_in");
 }
 
-/* One character a period, as high as the busiest of them is full. */
+/* One character per period, scaled to the busiest one. */
 static void print_chart(const char *title, json_t *periods)
 {
 	static const char *const bars[] = { "▁", "▂", "▃", "▄", "▅", "▆", "▇", "█" };

@@ -1,4 +1,4 @@
-/* new.c - new: a box from an image, which is pulled first when it is not here
+/* new.c - new: a box from an image, which is pulled first when it is missing
  *
  * A program after -- runs attached to us, so it is started by an exec and not as the box's own: the
  * image's entrypoint is put before it here, as the daemon does with -d. */
@@ -179,7 +179,7 @@ int limits_read(struct cli *cli, json_t *body, struct err *err)
 		json_object_set_new(body, "pids", json_integer((json_int_t)value));
 	if (read_inside(cli, body, err) < 0 || read_tree(cli, body, err) < 0)
 		return -1;
-	/* What may stand there is the daemon's to say. */
+	/* The daemon checks the value. */
 	if (cli_get(cli, "auto-snapshot"))
 		json_object_set_new(
 			body, "auto_snapshot", json_string(cli_get(cli, "auto-snapshot")));
@@ -236,7 +236,7 @@ static int post_box(struct cli *cli, json_t *body, json_t **ret, struct err *err
 	return client_call(cli->client, "POST", "/v1/boxes", json_incref(body), ret, err);
 }
 
-/* The usual way is one request; only an image that turns out not to be here costs more. */
+/* Usually one request is enough; only a missing image costs more. */
 static int make_box(struct cli *cli, json_t *body, json_t **ret, struct err *err)
 {
 	_cleanup_json_ json_t *image = NULL;
@@ -252,7 +252,7 @@ static int make_box(struct cli *cli, json_t *body, json_t **ret, struct err *err
 	if (policy != IMAGE_PULL_ALWAYS) {
 		if (post_box(cli, body, ret, err) == 0)
 			return 0;
-		/* Not found may be the image, or something else that was named. */
+		/* Not found may mean the image, or something else that was named. */
 		if (!name || policy == IMAGE_PULL_NEVER || err->kind != ERR_NOT_FOUND ||
 			client_get(cli->client, path, NULL, &missing) == 0 ||
 			missing.kind != ERR_NOT_FOUND)
@@ -264,7 +264,7 @@ static int make_box(struct cli *cli, json_t *body, json_t **ret, struct err *err
 	return post_box(cli, body, ret, err);
 }
 
-/* The image's entrypoint, or that of --entrypoint, before the words of the program. */
+/* Puts the image's entrypoint, or that of --entrypoint, before the words of the program. */
 static int add_entrypoint(struct cli *cli, json_t *box, json_t *exec, struct err *err)
 {
 	_cleanup_free_ char *path = client_path("/v1/images/%s", json_str(box, "image_id"));
@@ -284,7 +284,7 @@ static int add_entrypoint(struct cli *cli, json_t *box, json_t *exec, struct err
 	return 0;
 }
 
-/* The program runs attached to us in the box just made; with --rm nothing is left of either. */
+/* Runs the program attached in the new box; with --rm nothing is left of either. */
 static int run_in_new(struct cli *cli, json_t *box, int argc, char **argv, struct guard *guard)
 {
 	const char *name = json_str(box, "name");
@@ -304,7 +304,7 @@ static int run_in_new(struct cli *cli, json_t *box, int argc, char **argv, struc
 		add_entrypoint(cli, box, body, &err) < 0) {
 		code = cli_fail(cli, &err);
 	} else {
-		json_object_del(body, "env"); /* it is the box's already */
+		json_object_del(body, "env"); /* the box already has it */
 		if (spec.tty && getenv("TERM"))
 			json_object_set_new(
 				body, "env", json_pack("{s:s}", "TERM", getenv("TERM")));
@@ -315,15 +315,15 @@ static int run_in_new(struct cli *cli, json_t *box, int argc, char **argv, struc
 	if (cli_has(cli, "rm") && !detached &&
 		client_call(cli->client, "DELETE", path, NULL, NULL, &err) < 0 &&
 		err.kind != ERR_NOT_FOUND)
-		cli_fail(cli, &err); /* the guard tries on */
+		cli_fail(cli, &err); /* the guard retries */
 	else
 		guard_tell_nothing(guard);
 	return code;
 }
 
-/* ---- files that go along -------------------------------------------------------------------- */
+/* ---- files to copy -------------------------------------------------------------------------- */
 
-/* If it fails the guard tries on. */
+/* If this fails the guard retries. */
 static void drop_box(struct cli *cli, const char *name, struct guard *guard)
 {
 	_cleanup_free_ char *path = client_path("/v1/boxes/%s?force=true", name);
@@ -334,7 +334,7 @@ static void drop_box(struct cli *cli, const char *name, struct guard *guard)
 		guard_tell_nothing(guard);
 }
 
-/* 0, or the exit code; then there is no box any more. */
+/* 0, or the exit code; then the box has been removed. */
 static int copy_all(struct cli *cli, json_t **box, struct guard *guard)
 {
 	const char *name = json_str(*box, "name"), *word;
@@ -345,7 +345,7 @@ static int copy_all(struct cli *cli, json_t **box, struct guard *guard)
 
 	for (size_t i = 0; status == 0 && (word = cli_nth(cli, "copy", i)); i++)
 		status = copy_into_new(cli, name, word, &err);
-	/* Its command has waited for the files; until then it counts as not whole. */
+	/* Its command has waited for the files. */
 	if (status == 0)
 		status = client_call(cli->client, "POST", start, NULL, &started, &err);
 	if (status < 0)
@@ -375,7 +375,7 @@ static int check_copies(struct cli *cli, struct err *err)
 
 /* ---- the command ---------------------------------------------------------------------------- */
 
-/* 0, or the exit code of a wrong command line. before: words before --. */
+/* 0, or the exit code of a usage error. before: words before --. */
 static int check_words(struct cli *cli, int before, int argc, char **argv)
 {
 	bool detach = cli_has(cli, "detach");
@@ -397,8 +397,8 @@ static int check_words(struct cli *cli, int before, int argc, char **argv)
 	return 0;
 }
 
-/* The box with its files and ports. Killed before it is whole, or before a program of --rm has
- * ended, nobody else would remove it. 0, or the exit code. */
+/* Makes the box with its files and ports. The guard removes it when we are killed before it is
+ * complete, or before a program of --rm has ended. 0, or the exit code. */
 static int make_whole(
 	struct cli *cli, json_t *body, bool attached, struct guard *guard, json_t **ret)
 {
@@ -411,7 +411,7 @@ static int make_whole(
 		(copies && !runs && guard_start(guard, cli->target, &err) < 0))
 		return cli_fail(cli, &err);
 	if (make_box(cli, body, &box, &err) < 0) {
-		if (err.kind != ERR_UNAVAILABLE) /* then nobody knows what has been made */
+		if (err.kind != ERR_UNAVAILABLE) /* then it is unknown what has been made */
 			guard_tell_nothing(guard);
 		mounts_explain(cli, body, &err);
 		return cli_fail(cli, &err);

@@ -1,9 +1,9 @@
 /* outfile.c - see outfile.h
  *
- * A path the user typed is opened with RESOLVE_NO_SYMLINKS. Only when that meets a link the path is
- * walked by hand, to tell links of the machine (root's, in a folder only root can write) from
- * others, and to say which one is meant. For root itself every link may have been planted by an
- * earlier copy, so of those only the ones right below / count as the machine's. */
+ * A path typed by the user is opened with RESOLVE_NO_SYMLINKS. Only when that meets a symlink the
+ * path is walked by hand, to tell symlinks of the machine (root's, in a folder that only root can
+ * write) from others, and to say which one is meant. For root itself every symlink may have been
+ * planted by an earlier copy, so only those right below / count as the machine's. */
 #include "cli/outfile.h"
 #include "base/alloc.h"
 #include <errno.h>
@@ -66,14 +66,14 @@ static int refuse_link(
 		*rest ? "/" : "", rest);
 }
 
-/* path without its first components, which are done, behind the target of a link. */
+/* The target of a symlink, followed by the components of path that are not resolved yet. */
 static char *join_link(const char *target, const char *rest)
 {
 	return *rest ? xasprintf("%s/%s", target, rest) : xstrdup(target);
 }
 
-/* One component after the other; *dir is the folder so far. Only called when a link is in the
- * way. */
+/* Resolves one component after the other; *dir is the folder so far. Only called when a symlink is
+ * in the way. */
 static int walk(const char *typed, int *dir, struct err *err)
 {
 	_cleanup_free_ char *path = xstrdup(typed);
@@ -135,13 +135,13 @@ int outdir_open(const char *path, int flags, int *ret, struct err *err)
 
 /* ---- Ctrl-C --------------------------------------------------------------------------------- */
 
-/* For the handler: the file that is being written. At most one is at a time. */
+/* For the signal handler: the file being written. There is at most one at a time. */
 static struct {
 	volatile int dir;
 	char temp[OUTFILE_TEMP_SIZE];
 } unfinished = { .dir = -1 };
 
-/* Leaves nothing in the middle; who sent the signal sees that it worked. */
+/* Removes the unfinished file; then the signal ends the program as usual. */
 static void on_stop(int number)
 {
 	if (unfinished.dir >= 0)
@@ -157,7 +157,7 @@ static void remove_when_stopped(int dir, const char *temp)
 	struct sigaction action = { .sa_handler = on_stop }, old;
 
 	for (size_t i = 0; i < ARRAY_LEN(numbers) && !ready; i++)
-		/* nohup stays what it is, and a command with a handler of its own keeps it. */
+		/* Ignored signals (nohup) stay ignored, and a command's own handler stays. */
 		if (sigaction(numbers[i], NULL, &old) == 0 && old.sa_handler == SIG_DFL)
 			sigaction(numbers[i], &action, NULL);
 	ready = true;
@@ -202,7 +202,7 @@ int outfile_create(int dir, const char *name, struct outfile *ret, struct err *e
 	return 0;
 }
 
-/* "/dev/stdout" and its like are links, and mean an fd we have. -1: it is none of them. */
+/* "/dev/stdout" and the like are symlinks that mean an open fd. -1: path is none of them. */
 static int named_fd(const char *path)
 {
 	int fd = -1, end = 0;
@@ -254,7 +254,7 @@ int outfile_create_at(const char *path, struct outfile *ret, struct err *err)
 	return outfile_create(dir, name, ret, err);
 }
 
-/* As when a file is written over: its mode and, as root, its owner stay. */
+/* As when a file is overwritten: its mode and, as root, its owner stay. */
 static mode_t keep_old(const struct outfile *file, mode_t mode)
 {
 	struct stat st;
@@ -270,7 +270,7 @@ int outfile_rename(int dir, const char *temp, const char *name, struct err *err)
 {
 	int why = renameat(dir, temp, dir, name) < 0 ? errno : 0;
 
-	/* Two names of one file: the kernel then leaves both. */
+	/* Both are names of one file: rename then does nothing. */
 	unlinkat(dir, temp, 0);
 	if (why == EISDIR || why == ENOTEMPTY || why == EEXIST)
 		return err_set(err, ERR_EXISTS, "'%.200s' is there and is a folder", name);
@@ -282,7 +282,7 @@ int outfile_finish(struct outfile *file, mode_t mode, bool replace_mode, struct 
 	int ret = 0;
 
 	if (!file->name) {
-		/* A full device tells it now. */
+		/* A full device reports it now. */
 		if (close(steal_fd(&file->fd)) < 0)
 			ret = err_sys(err, errno, "write");
 		return ret;

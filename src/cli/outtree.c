@@ -26,7 +26,7 @@ void outtree_begin(struct outtree *tree, int dir, const char *name)
 	signals_catch(numbers, ARRAY_LEN(numbers), on_stop, NULL);
 }
 
-/* Not all file systems can refuse to replace; an empty folder is all that plain rename replaces. */
+/* Not all file systems can refuse to replace; plain rename replaces at most an empty folder. */
 static int give_name(const struct outtree *tree, struct err *err)
 {
 	if (renameat2(tree->dir, tree->temp, tree->dir, tree->name, RENAME_NOREPLACE) == 0)

@@ -1,8 +1,8 @@
 /* policy.c - policy show, set, check, explain, presets, propose: what boxes may reach
  *
- * The policy language is read here too, before anything is sent: all that is wrong with a file is
- * told with its lines, and `check` needs no daemon. A policy is changed with the version it was
- * read with, so that nobody's change is lost. */
+ * The policy language is parsed here too, before anything is sent: all errors of a file are
+ * reported with their lines, and `check` needs no daemon. A policy is replaced only if its version
+ * is still the one that was read, so that nobody's change is lost. */
 #include "base/alloc.h"
 #include "base/text.h"
 #include "cli/cli.h"
@@ -73,8 +73,8 @@ static int read_present(struct cli *cli, const char *path, struct policy **ret,
 	return policy_parse(text, strlen(text), ret, NULL, err);
 }
 
-/* The policy to set: the file, or with --add the present one and the file, or nothing; and the
- * flags on top. */
+/* The policy to set: the file, or with --add the present one merged with the file, or an empty one;
+ * and the flags on top. */
 static int compose(struct cli *cli, const char *path, const char *file, struct policy **ret,
 	json_int_t *ret_version, struct err *err)
 {
@@ -167,7 +167,7 @@ int cmd_policy_check(struct cli *cli, int argc, char **argv)
 struct question {
 	char *host;
 	uint64_t port;
-	const char *kind; /* NULL: follows from the rest */
+	const char *kind; /* NULL: derived from the rest */
 	char *path;
 };
 

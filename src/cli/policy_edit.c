@@ -1,9 +1,9 @@
-/* policy_edit.c - policy edit, record: what takes a while and a person
+/* policy_edit.c - policy edit, record: interactive commands
  *
- * edit    the policy as text in $EDITOR; what is wrong with it is told with lines and may be put
- *         right at once. It is set with the version it was read with; whatever goes wrong, the text
- *         is not lost.
- * record  watch mode while a program runs in the box, or until Enter; then the proposal. */
+ * edit    opens the policy as text in $EDITOR; errors are shown with their lines and can be
+ *         corrected at once. It replaces only the version that was read; the text is never lost.
+ * record  turns on watch mode while a program runs in the box, or until Enter; then prints the
+ *         proposal. */
 #include "base/alloc.h"
 #include "base/file.h"
 #include "base/text.h"
@@ -38,7 +38,7 @@ static char *make_file(const char *text, struct err *err)
 	return steal_ptr(&path);
 }
 
-/* EDITOR may have options in it, so a shell takes it apart. */
+/* EDITOR may contain options, so a shell splits it. */
 static int run_editor(const char *path, struct err *err)
 {
 	const char *visual = getenv("VISUAL"), *given = getenv("EDITOR");
@@ -71,7 +71,8 @@ static bool ask_again(void)
 	return fgets(line, sizeof line, stdin) && line[0] != 'n' && line[0] != 'N';
 }
 
-/* Until there is a policy, or nobody wants to go on. *ret is NULL when the text was not changed. */
+/* Repeats until the policy is valid or the user gives up. *ret is NULL when the text was not
+ * changed. */
 static int edit_text(
 	struct cli *cli, const char *path, const char *before, struct policy **ret, struct err *err)
 {
@@ -145,7 +146,7 @@ static void on_signal(int signal)
 	(void)signal;
 }
 
-/* From before watch mode is on until it is off again: Ctrl-C ends the waiting, not us, or
+/* From before watch mode is on until it is off again, Ctrl-C ends only the waiting: otherwise
  * everything public would stay allowed. */
 static void hold_signals(sigset_t *ret_outside)
 {
@@ -201,7 +202,7 @@ static int print_proposal(struct cli *cli, const char *text, struct err *err)
 	return 0;
 }
 
-/* The proposal is asked for before watch mode ends: what was seen may go with it. */
+/* The proposal is fetched before watch mode ends, which may drop what was seen. */
 static int finish_recording(struct cli *cli, const char *box, struct err *err)
 {
 	_cleanup_free_ char *proposal = client_path("/v1/boxes/%s/policy/proposal", box);
@@ -223,7 +224,7 @@ static int finish_recording(struct cli *cli, const char *box, struct err *err)
 		return -1;
 	if (!cli_has(cli, "apply") && !cli_has(cli, "add"))
 		return 0;
-	/* Added, what was seen changes nothing else: the preset stays. */
+	/* Only rules are added; the preset stays. */
 	seen = json_deep_copy(json_object_get(answer, "policy"));
 	if (cli_has(cli, "add"))
 		json_object_del(seen, "preset");
@@ -253,7 +254,7 @@ int cmd_policy_record(struct cli *cli, int argc, char **argv)
 	if (switch_recording(cli, argv[0], true, &err) < 0)
 		return cli_fail(cli, &err);
 	if (argc > 1) {
-		/* Signals are the program's; the session sees to that. */
+		/* The session passes signals to the program. */
 		sigprocmask(SIG_SETMASK, &outside, NULL);
 		code = run_program(cli, argv[0], argc - 1, argv + 1);
 		hold_signals(&outside);

@@ -41,7 +41,7 @@ static void write_text(struct buf *out, const char *text, const char *also)
 	buf_add_str(out, quoted ? quoted : "\"\"");
 }
 
-/* Figures in the largest unit that divides them. */
+/* Numbers in the largest unit that divides them. */
 static void write_number(struct buf *out, json_int_t number)
 {
 	static const char units[] = "TGMK";
@@ -77,7 +77,7 @@ static void write_inline(struct buf *out, json_t *value)
 	buf_add_str(out, "]");
 }
 
-/* The rule as one text; false when it has more to say. */
+/* The rule as one line; false when it has more fields. */
 static bool rule_line(json_t *rule, bool deny, struct buf *out)
 {
 	json_t *ports = json_object_get(rule, "ports"),
@@ -284,7 +284,7 @@ int policy_read_flags(
 	return policy_merge(base ? base : nothing, more, ret, err);
 }
 
-/* --allow alone is meant on top of what the box would have got without it. */
+/* --allow alone adds to the default policy. */
 static int read_default(struct cli *cli, struct policy **ret, struct err *err)
 {
 	_cleanup_json_ json_t *answer = NULL;
@@ -326,7 +326,7 @@ static int read_parent(struct cli *cli, const char *box, struct policy **ret, st
 	return policy_parse(text, strlen(text), ret, NULL, err);
 }
 
-/* A file of that name goes before the preset. */
+/* A file of that name wins over a preset. */
 static int read_file_or_preset(
 	struct cli *cli, const char *given, struct policy **ret, struct err *err)
 {

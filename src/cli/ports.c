@@ -9,7 +9,7 @@ static int read_port(const char *what, const char *text, uint64_t *ret, struct e
 	return parse_u64(what, text, 1, 65535, ret, err);
 }
 
-/* PUT of what body says about a port; *ret is all the box has. */
+/* PUTs body for a port; *ret is the whole list of ports. */
 static int set_port(struct cli *cli, const char *box, const char *port, json_t *body, json_t **ret,
 	struct err *err)
 {

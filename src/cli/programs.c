@@ -46,7 +46,7 @@ static int print_processes(json_t *answer)
 	return table_print(table);
 }
 
-/* argv as one would type it, without quoting: for people only. */
+/* argv joined with spaces, without quoting: for people only. */
 static void add_command(struct table *table, json_t *argv)
 {
 	struct buf text = BUF_INIT;
@@ -108,8 +108,8 @@ int cmd_ps(struct cli *cli, int argc, char **argv)
 
 /* ---- finding an exec ------------------------------------------------------------------------- */
 
-/* How much a program is what people mean by the logs of a box: its main one, then what runs without
- * a terminal (a server), then what runs, then what ran. */
+/* Ranks programs for the logs of a box: its main one, then those running without a terminal
+ * (servers), then other running ones, then ended ones. */
 static int log_rank(json_t *exec)
 {
 	bool running = !strcmp(json_str(exec, "state"), "running");
@@ -119,7 +119,7 @@ static int log_rank(json_t *exec)
 	return running ? 1 + !json_is_true(json_object_get(exec, "tty")) : 0;
 }
 
-/* running: for attach, the last one that runs; else the one whose logs are meant. */
+/* running: for attach, the last running program; else the one with the highest log rank. */
 static int find_last(struct cli *cli, const char *box, bool running, json_t **ret, struct err *err)
 {
 	_cleanup_free_ char *path = client_path("/v1/boxes/%s/execs", box);
@@ -187,10 +187,10 @@ int cmd_attach(struct cli *cli, int argc, char **argv)
 
 struct logs {
 	struct cli *cli;
-	uint64_t offset; /* of the next byte, for going on after a lost connection */
+	uint64_t offset; /* of the next byte, for reconnecting */
 	bool ended;
 	bool times;
-	bool within[STDERR_FILENO + 1]; /* a line, on this fd */
+	bool within[STDERR_FILENO + 1]; /* in the middle of a line, on this fd */
 };
 
 static int write_stream(int fd, const void *data, size_t len, struct err *err)
@@ -213,7 +213,7 @@ static size_t output_len(json_t *line)
 	return text ? json_string_length(text) : len / 4 * 3 - padding;
 }
 
-/* With the time before each line that begins here. */
+/* Puts the time before each line that begins here. */
 static int write_timed(
 	struct logs *logs, int fd, const char *time, const char *data, size_t len, struct err *err)
 {
@@ -322,13 +322,13 @@ int cmd_logs(struct cli *cli, int argc, char **argv)
 			client_path("/v1/boxes/%s/execs/%s/logs?offset=%llu&follow=%s", argv[0],
 				json_str(exec, "id"), (unsigned long long)logs.offset,
 				follow ? "true" : "false");
-		/* What comes after a lost connection is wanted whole. */
+		/* After a lost connection everything that follows is wanted. */
 		_cleanup_free_ char *path = tries ? xstrdup(whole) : add_bounds(cli, whole, tail);
 
 		if (tries)
 			nanosleep(&(struct timespec){ .tv_nsec = LOGS_PAUSE_MS * 1000000 }, NULL);
 		result = client_lines(cli->client, "GET", path, NULL, on_logs_line, &logs, &err);
-		/* A daemon that is restarted cuts us off; the log goes on where it was. */
+		/* A restart of the daemon cuts the connection; the log continues where it was. */
 	} while (follow && result < 0 && !logs.ended && err.kind == ERR_UNAVAILABLE &&
 		 tries++ < LOGS_RETRIES);
 	return result < 0 ? cli_fail(cli, &err) : 0;

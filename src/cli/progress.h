@@ -13,7 +13,7 @@ struct progress {
 };
 
 void progress_init(struct progress *progress, const char *what, bool enabled, unsigned delay_ms);
-/* total 0: not known. Draws at most ten times a second. text follows the bar and may be NULL. */
+/* total 0: unknown. Draws at most ten times a second. text follows the bar and may be NULL. */
 void progress_bytes(struct progress *progress, uint64_t done, uint64_t total);
 void progress_steps(struct progress *progress, uint64_t done, uint64_t total, const char *text);
 /* Wipes the bar. */

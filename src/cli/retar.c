@@ -10,10 +10,10 @@ struct retar {
 	struct retar_spec spec;
 	struct tar_reader reader;
 	struct buf out;
-	char *asked; /* the first component of all names; NULL: none has come */
+	char *asked; /* the first component of all names; NULL: no entry yet */
 	bool in_file;
-	uint64_t at;   /* bytes of the present file that were written */
-	uint64_t size; /* of it */
+	uint64_t at;   /* bytes of the current file written so far */
+	uint64_t size; /* of the current file */
 	bool ended;
 };
 
@@ -44,7 +44,7 @@ void retar_free(struct retar *retar)
 	free(retar);
 }
 
-/* The new name, yours to free; "" for the folder itself when only what it holds goes along. */
+/* The new name, yours to free; "" for the folder itself when only its content is copied. */
 static int rename_entry(struct retar *retar, const char *name, char **ret, struct err *err)
 {
 	size_t len = strcspn(name, "/");
@@ -109,7 +109,7 @@ static int next_entry(struct retar *retar, struct err *err)
 	return put_entry(retar, entry, err);
 }
 
-/* The next piece of the present file; holes are filled. */
+/* The next piece of the current file; holes are filled. */
 static int next_content(struct retar *retar, struct err *err)
 {
 	uint64_t from = tar_offset(&retar->reader);

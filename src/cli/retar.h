@@ -1,9 +1,9 @@
-/* retar.h - an archive out of one box becomes one for another: parsed strictly, the folder it holds
+/* retar.h - turns an archive from one box into one for another: parsed strictly, the folder
  * renamed, written anew
  *
- * The bytes of one box never reach another as they came. Names must all lie below the first one,
- * which is a folder; owners and set-user-id bits go along only if they are preserved. Sparse files
- * become whole ones. */
+ * Bytes of one box never reach another unchecked. All names must lie below the first one, which is
+ * a folder; owners and set-user-id bits are kept only if preserved. Sparse files become plain
+ * ones. */
 #pragma once
 #include "base/err.h"
 #include <stdbool.h>
@@ -16,7 +16,7 @@ struct retar_spec {
 	/* Up to len bytes of the old archive; 0 at its end, -1 with err. */
 	int64_t (*read)(void *buf, size_t len, void *arg, struct err *err);
 	void *arg;
-	const char *top; /* the new name of the folder; "": only what it holds */
+	const char *top; /* the new name of the folder; "": only its content */
 	bool preserve;
 };
 

@@ -26,9 +26,9 @@
 enum {
 	RECONNECT_US = 10 * 1000000,
 	RECONNECT_PAUSE_MS = 100,
-	REPLY_US = 300000, /* a terminal answers within */
+	REPLY_US = 300000, /* time for a terminal to answer */
 	EXIT_TIMEOUT = 124,
-	LATE_US = 1000000, /* a running box tells the end of a time limit well within */
+	LATE_US = 1000000, /* a running box reports a reached time limit within this time */
 };
 
 /* ---- output ---------------------------------------------------------------------------------- */
@@ -84,7 +84,7 @@ static void write_json_output(struct session *session, uint8_t tag, const void *
 				    plain ? json_stringn(data, len) : json_string(encoded)));
 }
 
-/* Whether text holds a question to the terminal: for its kind, its colours, where the cursor is. */
+/* Whether text contains a query to the terminal: its type, its colours, the cursor position. */
 static bool asks_terminal(const char *text, size_t len)
 {
 	for (size_t i = 0; i + 2 < len; i++) {
@@ -108,9 +108,9 @@ static bool asks_terminal(const char *text, size_t len)
 	return false;
 }
 
-/* Output of the past that asks something makes our terminal answer again, to a program that does
- * not wait for it any more: a shell would take the answer for a command. So input is thrown away
- * until such a replay has been shown and answered. */
+/* Replayed output that contains such a query makes our terminal answer again, to a program that no
+ * longer waits for it: a shell would take the answer for a command. So input is dropped until the
+ * replay has been shown and answered. */
 static void watch_replay(struct session *session, const void *data, size_t len)
 {
 	if (session->offset >= session->replay_end || !session->raw)
@@ -137,7 +137,7 @@ static void on_data(uint8_t tag, const void *data, size_t len, void *arg)
 	session->offset += len;
 }
 
-/* ---- what the daemon says ------------------------------------------------------------------- */
+/* ---- messages of the daemon ----------------------------------------------------------------- */
 
 static const char *text_of(json_t *object, const char *key)
 {
@@ -152,7 +152,7 @@ static void take_start(struct session *session, json_t *message)
 
 	if (strlen(id) < sizeof session->exec)
 		strcpy(session->exec, id);
-	/* What comes after a lost connection is new: its questions want their answers. */
+	/* Output after a lost connection is new: its queries need their answers. */
 	if (session->spec->body || session->started)
 		return;
 	session->started = true;
@@ -167,7 +167,8 @@ static void take_gap(struct session *session, json_t *message)
 	json_int_t lost = json_integer_value(json_object_get(message, "lost"));
 	json_int_t offset = json_integer_value(json_object_get(message, "offset"));
 
-	/* The gap names where it begins; an attach from an offset that is gone begins with one. */
+	/* The message says where the gap begins; an attach at an offset that is no longer kept
+	 * begins with one. */
 	session->offset = (uint64_t)offset + (uint64_t)lost;
 	if (!session->cli->json)
 		cli_note(session->cli, "%lld bytes of output were lost", (long long)lost);
@@ -189,7 +190,7 @@ static void take_exit(struct session *session, json_t *message)
 static void take_error(struct session *session, const char *text, size_t len)
 {
 	client_api_error(500, text, len, &session->err);
-	/* It says so a little earlier than check_time would find out. */
+	/* The daemon reports this a little earlier than check_time would. */
 	if (session->err.kind == ERR_TIMEOUT && session->deadline_us) {
 		session->exit_code = EXIT_TIMEOUT;
 		session->end = END_TIMEOUT;
@@ -268,7 +269,7 @@ static void read_input(struct session *session)
 	} else {
 		session->input = false;
 		if (session->raw) {
-			/* The terminal is gone (closed window): as a lost line is for ssh. */
+			/* The terminal was closed: as when ssh loses its line. */
 			session->end = END_SIGNAL;
 			session->exit_code = 128 + SIGHUP;
 			if (session->spec->body)
@@ -285,7 +286,7 @@ static char *attach_path(const struct session *session, bool from_end)
 {
 	const char *box = session->spec->box, *input = session->spec->input ? "true" : "false";
 
-	/* What was started here keeps its signals even without input. */
+	/* A program started here still gets signals, even without input. */
 	if (session->spec->body)
 		input = "true";
 	if (from_end)
@@ -318,7 +319,7 @@ static int begin(struct session *session, struct err *err)
 	return 0;
 }
 
-/* The program runs on without us; find our way back to where we were. */
+/* The program runs on: reconnects at the offset that was reached. */
 static void reconnect(struct session *session)
 {
 	_cleanup_free_ char *path = attach_path(session, false);
@@ -361,8 +362,8 @@ static void receive(struct session *session)
 	session->end = got < 0 ? END_ERROR : END_LOST;
 }
 
-/* The time limit of a program is kept inside its box, where no time passes while that is suspended:
- * then it ends the client alone. */
+/* box-init keeps the time limit of a program, and no time passes in a suspended box: then only the
+ * client ends. */
 static const struct timespec *patience(const struct session *session, struct timespec *ret)
 {
 	int64_t left_us = session->deadline_us - clock_mono_us();
@@ -400,13 +401,13 @@ static void pump(struct session *session)
 			{ .fd = -1, .events = POLLIN } };
 		struct timespec wait;
 
-		/* One may have come while output was written; ppoll would not be woken by it
+		/* A signal may have come while output was written; ppoll would not be woken by it
 		 * again. */
 		session_take_signals(session);
 		if (session->end)
 			break;
 		if (wsclient_flush(session->ws) < 0)
-			watch[0].events = POLLIN; /* what it still said is read first */
+			watch[0].events = POLLIN; /* read its last messages first */
 		else if (wsclient_pending(session->ws))
 			watch[0].events = POLLIN | POLLOUT;
 		else if (session->input)
@@ -423,10 +424,10 @@ static void pump(struct session *session)
 		wsclient_flush(session->ws);
 }
 
-/* Our reader is gone or its disk is full, so the program is told as over a lost line. Hanging up at
- * once could overtake the word: the daemon would fail to write to us before it reads. So what still
- * comes is thrown away (the session has its end, nothing is written) until the daemon says goodbye;
- * a program that does not care about HUP is left behind after a second. */
+/* Our output cannot be written any more, so the program gets HUP as over a lost line. Closing at
+ * once could overtake that message: the daemon would fail to write to us before it reads. So
+ * further output is dropped until the daemon closes; a program that ignores HUP is left behind
+ * after a second. */
 static void hang_up(struct session *session)
 {
 	struct pollfd watch = { .fd = wsclient_get_fd(session->ws), .events = POLLIN };
@@ -438,7 +439,7 @@ static void hang_up(struct session *session)
 			break;
 }
 
-/* A bare 137 leaves people guessing; the usual reason is memory. */
+/* A bare exit code 137 says little; the usual reason is memory. */
 static void explain_kill(struct session *session)
 {
 	_cleanup_free_ char *path = client_path("/v1/boxes/%s/stats", session->spec->box);
@@ -468,7 +469,7 @@ static int finish(struct session *session)
 		if (session->spec->ret_detached)
 			*session->spec->ret_detached = true;
 		if (!session->cli->quiet)
-			fputc('\n', stderr); /* the line we are in is the program's */
+			fputc('\n', stderr); /* end the program's current line */
 		cli_note(session->cli, "detached; 'box attach %s %s' comes back", box,
 			session->exec);
 		return 0;

@@ -12,9 +12,9 @@ enum session_end {
 	END_EXIT,     /* the program ended: exit_code */
 	END_ERROR,    /* err says why */
 	END_DETACHED, /* by the detach keys */
-	END_PIPE,     /* nobody reads our output any more */
-	END_TIMEOUT,  /* the time limit is over, and the program cannot end: exit_code */
-	END_SIGNAL,   /* we were told to go: exit_code */
+	END_PIPE,     /* our output cannot be written */
+	END_TIMEOUT,  /* the time limit has passed, and the program cannot end: exit_code */
+	END_SIGNAL,   /* we got a signal to end: exit_code */
 	END_LOST,     /* the connection broke; try again */
 };
 
@@ -22,31 +22,32 @@ struct session {
 	struct cli *cli;
 	const struct session_spec *spec;
 	struct wsclient *ws;
-	char exec[64];	 /* id; "" until we know it */
+	char exec[64];	 /* id; "" until it is known */
 	uint64_t offset; /* of the next byte of output */
 	enum session_end end;
 	int exit_code;
 	struct err err;
 	bool keys;    /* stdin is a terminal */
-	bool raw;     /* and every byte of it goes to the program */
+	bool raw;     /* every byte of it goes to the program */
 	bool input;   /* stdin is still to be forwarded */
 	bool is_mute; /* output cannot be written */
 	bool killed;  /* by SIGKILL */
 	bool sent_eof;
 	bool held_ctrl_p;
-	uint64_t replay_end;	/* attach: output up to here is of the past */
-	int64_t replayed_at;	/* when the last of it was shown */
-	bool asked;		/* it asks the terminal something; see watch_replay() */
-	bool started;		/* attach: the first start message has come */
-	int64_t deadline_us;	/* when its end would have been told at the latest; 0: no limit */
+	uint64_t replay_end; /* attach: output up to here is a replay */
+	int64_t replayed_at; /* when the last of the replay was shown */
+	bool asked;	     /* the replay queries the terminal; see watch_replay() */
+	bool started;	     /* attach: the first start message has come */
+	/* when the time limit should have been reported at the latest; 0: no limit */
+	int64_t deadline_us;
 	int64_t interrupted_at; /* when INT was forwarded last */
 	sigset_t outside;	/* signal mask while waiting */
 	uint8_t in[INPUT_SIZE];
 };
 
-/* From here on signals are blocked, but for the time the session waits or writes. */
+/* From here on signals are blocked, except while the session waits or writes. */
 void session_catch_signals(struct session *session);
-/* Acts on those that have arrived; may end the session. */
+/* Handles arrived signals; may end the session. */
 void session_take_signals(struct session *session);
 void session_send_signal(struct session *session, const char *name); /* "HUP" */
 void session_send_resize(struct session *session);

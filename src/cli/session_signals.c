@@ -1,4 +1,4 @@
-/* session_signals.c - what a signal means to a session; see session.c */
+/* session_signals.c - how a session handles signals; see session.c */
 #include "cli/session_internal.h"
 #include "base/alloc.h"
 #include "base/clock.h"
@@ -34,8 +34,8 @@ void session_catch_signals(struct session *session)
 	for (size_t i = 0; i < ARRAY_LEN(caught); i++) {
 		struct sigaction old;
 
-		/* ^Z stops us as it stops any program, unless the terminal must be put right first.
-		 * What nohup and shells have set to be ignored stays ignored. */
+		/* ^Z stops us like any program, unless the terminal must be restored first. Signals
+		 * that nohup or a shell ignores stay ignored. */
 		if (caught[i].number == SIGTSTP && !session->raw)
 			continue;
 		sigaction(caught[i].number, NULL, &old);
@@ -78,8 +78,8 @@ static void stop_ourselves(struct session *session)
 	session_send_resize(session);
 }
 
-/* INT, TERM, HUP, QUIT. In a raw terminal they do not come from keys: someone wants this client
- * gone. */
+/* INT, TERM, HUP, QUIT. In a raw terminal they do not come from keys: somebody wants this client to
+ * end. */
 static void take_ending_signal(struct session *session, int number, const char *name)
 {
 	bool watching = !session->spec->body && (number == SIGHUP || !session->spec->input);

@@ -3,10 +3,9 @@
 #include <signal.h>
 #include <stddef.h>
 
-/* Has handler called, without SA_RESTART, for those of numbers that are not ignored: what nohup
- * and shells have set to be ignored stays ignored. Adds those that are caught to *ret_caught, if
- * that is not NULL. */
+/* Installs handler, without SA_RESTART, for those of numbers that are not ignored: what nohup or a
+ * shell ignores stays ignored. Adds the caught ones to *ret_caught, if that is not NULL. */
 void signals_catch(
 	const int *numbers, size_t count, void (*handler)(int number), sigset_t *ret_caught);
-/* Makes the caught ones of numbers end the program again. */
+/* Restores the default action for the caught ones of numbers. */
 void signals_release(const int *numbers, size_t count);

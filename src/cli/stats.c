@@ -35,7 +35,7 @@ static int take_sample(struct cli *cli, int argc, char **argv, struct sample *re
 	return 0;
 }
 
-/* A name that is not among the running boxes gets the daemon's own answer: no such box, or not
+/* A name that is not among the running boxes gets the daemon's own error: no such box, or not
  * running. */
 static int check_names(struct cli *cli, int argc, char **argv, struct err *err)
 {
@@ -87,7 +87,7 @@ static void add_row(struct table *table, json_t *box, json_t *before, int64_t el
 	table_add(table, format_age((uint64_t)json_num(box, "uptime_us") / 1000, age));
 }
 
-/* One row for each tree of more boxes than one, named by its first. */
+/* One row for each tree with several boxes, named by its first. */
 static void add_tree(struct table *table, json_t *tree, json_t *before, int64_t elapsed_us)
 {
 	const char *head = json_str(tree, "head");
@@ -143,7 +143,7 @@ static void pause_ms(unsigned ms)
 	nanosleep(&(struct timespec){ .tv_sec = ms / 1000, .tv_nsec = ms % 1000 * 1000000 }, NULL);
 }
 
-/* Draws over the last table: each line is wiped to its end, then the rest of the screen. */
+/* Draws over the last table: each line is cleared to its end, then the rest of the screen. */
 static void redraw(struct table *table)
 {
 	struct buf text = BUF_INIT;
@@ -151,7 +151,7 @@ static void redraw(struct table *table)
 
 	terminal_size(STDOUT_FILENO, &rows, &cols);
 	table_render(table, cols, terminal_has_colour(STDOUT_FILENO), &text);
-	fputs("\033[H\033[?7l", stdout); /* what is wider than the terminal is cut, not wrapped */
+	fputs("\033[H\033[?7l", stdout); /* lines wider than the terminal are cut, not wrapped */
 	for (const char *p = buf_str(&text); *p && rows > 1; rows--) {
 		int len = (int)strcspn(p, "\n");
 

@@ -62,7 +62,7 @@ int cmd_info(struct cli *cli, int argc, char **argv)
 	return 0;
 }
 
-/* Not a table: nothing of what is missing may be cut off by a narrow terminal. */
+/* Not a table: a narrow terminal must not cut off what is missing. */
 static void print_check(json_t *check)
 {
 	static const char *const paints[] = { "\033[32m", "\033[31m", "\033[33m" };

@@ -89,8 +89,7 @@ static size_t rune_len(const char *p)
 	return c < 0x80 ? 1 : c < 0xe0 ? 2 : c < 0xf0 ? 3 : 4;
 }
 
-/* Characters that are not seen, but turn the order of those around them or hide them: a name could
- * read as another one. */
+/* Invisible characters that reorder or hide others: a name could look like another one. */
 static bool is_hidden(const char *text, size_t len)
 {
 	static const char *const ranges[][2] = {
@@ -194,7 +193,7 @@ static void add_spaces(struct buf *out, size_t count)
 		buf_add(out, " ", 1);
 }
 
-/* At most width columns of text; the last one is an ellipsis when it was cut. */
+/* At most width columns of text; a cut text ends with an ellipsis. */
 static void add_cut(struct buf *out, const char *text, size_t columns, size_t width)
 {
 	size_t keep = columns > width ? width - 1 : columns;

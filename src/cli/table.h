@@ -15,18 +15,18 @@ enum paint { PAINT_NONE, PAINT_GOOD, PAINT_WARN, PAINT_BAD, PAINT_DIM };
  * right. */
 struct table *table_new(const char *const *heads);
 void table_free(struct table *table); /* accepts NULL */
-/* It is not printed; neither the first nor the last one. -1: all are. */
+/* Hides a column, neither the first nor the last one. -1: none. */
 void table_hide(struct table *table, int column);
 void table_add(struct table *table, const char *text);
 void table_addf(struct table *table, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 void table_paint(struct table *table, enum paint paint); /* the cell added last */
 /* width 0: nothing is cut. */
 void table_render(const struct table *table, unsigned width, bool colour, struct buf *out);
-/* On stdout, as its terminal allows. Frees the table; returns 0. */
+/* Prints to stdout as its terminal allows. Frees the table; returns 0. */
 int table_print(struct table *table);
 
-/* Control characters, escape sequences, bad UTF-8 and what turns the direction of text become '?'.
- * Yours to free. */
+/* Replaces control characters, escape sequences, invalid UTF-8 and direction marks by '?'. Yours to
+ * free. */
 char *text_printable(const char *text);
 /* Columns text takes: one per character. */
 size_t text_columns(const char *text);

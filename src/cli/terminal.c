@@ -73,7 +73,7 @@ void terminal_lines(void)
 {
 	struct termios lines;
 
-	/* Who is in the background would be stopped for touching the terminal. */
+	/* A background process would be stopped for changing the terminal. */
 	if (tcgetpgrp(STDIN_FILENO) != getpgrp() || keep_settings(NULL) < 0)
 		return;
 	lines = cooked;

@@ -4,7 +4,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-enum { KEY_CTRL_P = 0x10, KEY_CTRL_Q = 0x11 }; /* one after the other: let go */
+enum { KEY_CTRL_P = 0x10, KEY_CTRL_Q = 0x11 }; /* pressed one after the other: detach */
 
 bool terminal_size(int fd, uint16_t *ret_rows, uint16_t *ret_cols); /* false: fd is no terminal */
 /* Columns a table on stdout may use; 0: no terminal, do not cut. COLUMNS is respected. */
@@ -12,11 +12,11 @@ unsigned terminal_width(void);
 /* Colours on fd: a terminal, NO_COLOR unset, TERM not dumb. */
 bool terminal_has_colour(int fd);
 
-/* stdin becomes raw: every byte goes to the box. Undone by terminal_restore(), which is also called
+/* Makes stdin raw: every byte goes to the box. Undone by terminal_restore(), which is also called
  * at exit and may be called from a signal handler. */
 int terminal_raw(struct err *err);
-/* stdin goes on by lines, with echo and signals, but Ctrl-Q ends a line and arrives, so that Ctrl-P
- * Ctrl-Q is seen at once. Undone by terminal_restore(), too. Nothing happens in the background. */
+/* Keeps line mode with echo and signals, but lets Ctrl-Q end a line, so that Ctrl-P Ctrl-Q is seen
+ * at once. Undone by terminal_restore(), too. Does nothing in the background. */
 void terminal_lines(void);
 bool terminal_is_raw(void);
 void terminal_restore(void);

@@ -10,7 +10,7 @@
 #include <stdio.h>
 #include <unistd.h>
 
-/* ---- what goes on without us ---------------------------------------------------------------- */
+/* ---- requests that continue without us ------------------------------------------------------ */
 
 static char going_on[256];
 
@@ -181,7 +181,7 @@ static char *labels_text(json_t *labels)
 	return text;
 }
 
-/* "memory=300M pids=100", of those that differ; yours. */
+/* "memory=300M pids=100": the limits that differ; yours. */
 static char *limits_text(json_t *limits, json_t *others)
 {
 	char *text = xstrdup("");
@@ -207,7 +207,7 @@ static char *limits_text(json_t *limits, json_t *others)
 	return text;
 }
 
-/* What it had as a fork and has no more. */
+/* Prints the labels and limits it had as a fork and has no more. */
 static void tell_had(struct cli *cli, json_t *result)
 {
 	json_t *had = json_object_get(result, "had"), *box = json_object_get(result, "box");

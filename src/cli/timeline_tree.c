@@ -1,16 +1,16 @@
 /* timeline_tree.c - see timeline_tree.h
  *
- * A chain is a run of snapshots each of which goes back to the one before; at each of them one
- * child goes on with the chain (the one that leads to now, else the newest), and the others begin
- * branches of their own, one level deeper, with the boxes that were forked there. A branch that is
- * alone on its level is a chain; where there are several, each is its first snapshot with the rest
- * one level deeper, so that the last thing on a level, and nothing else, has a └─. */
+ * A chain is a run of snapshots, each the parent of the next; at each of them one child continues
+ * the chain (the one that leads to now, else the newest), and the others begin branches, one level
+ * deeper, with the boxes that were forked there. A branch that is alone on its level is a chain;
+ * where there are several, each is its first snapshot with the rest one level deeper, so that the
+ * last thing on a level, and nothing else, has a └─. */
 #include "cli/timeline_tree.h"
 #include "base/alloc.h"
 #include "base/text.h"
 #include "cli/cli.h"
 
-enum { DEPTH_MAX = 40 }; /* branches of branches that are drawn; the rest stands flat */
+enum { DEPTH_MAX = 40 }; /* depth of branches that are drawn; deeper ones are drawn flat */
 
 struct tree {
 	json_t *snapshots; /* oldest first */
@@ -18,7 +18,7 @@ struct tree {
 	const char *box, *position;
 	size_t count;
 	size_t *parent; /* index, or count: none */
-	bool *to_now;	/* lies between a root and the position */
+	bool *to_now;	/* on the way from a root to the position */
 	struct table *table;
 };
 
@@ -35,7 +35,7 @@ static size_t index_of(const struct tree *tree, const char *id)
 	return tree->count;
 }
 
-/* A parent that is not older would make a circle; it is none. */
+/* A parent that is not older would make a circle, so it is ignored. */
 static void link_up(struct tree *tree)
 {
 	size_t at;
@@ -112,7 +112,7 @@ static void add_snapshot(struct tree *tree, const char *prefix, bool last, size_
 
 /* ---- chains --------------------------------------------------------------------------------- */
 
-/* Which child of index (count: of nothing) goes on with the chain; count: none, or now does. */
+/* Which child of index (count: of nothing) continues the chain; count: none, or now does. */
 static size_t next_of(const struct tree *tree, size_t index)
 {
 	size_t newest = tree->count;
@@ -126,13 +126,13 @@ static size_t next_of(const struct tree *tree, size_t index)
 			return i;
 		newest = i;
 	}
-	/* Without a position now comes from nothing. */
+	/* Without a position, now has no parent. */
 	return index == tree->count && index_of(tree, tree->position) == tree->count ? tree->count
 										     : newest;
 }
 
-/* A box that was forked, from that snapshot or from what its box was after it. index count: from
- * before all that is kept. */
+/* Whether box was forked from that snapshot or from the state after it. index count: from before
+ * all that is kept. */
 static bool is_fork_of(const struct tree *tree, json_t *box, size_t index)
 {
 	json_t *origin = json_object_get(box, "origin");
@@ -158,7 +158,7 @@ static size_t count_below(const struct tree *tree, size_t index, size_t next)
 	return count;
 }
 
-/* What begins at index and is not its chain: other snapshots, each a branch, then boxes. more:
+/* Draws what begins at index besides its chain: other snapshots, each a branch, then boxes. more:
  * something follows on this level. */
 static void draw_below(
 	struct tree *tree, size_t index, size_t next, const char *prefix, bool more, unsigned depth)
@@ -236,7 +236,7 @@ struct table *timeline_tree(json_t *timeline, json_t *boxes)
 	tree.to_now = xcalloc(tree.count + 1, sizeof *tree.to_now);
 	link_up(&tree);
 	next = next_of(&tree, tree.count);
-	/* Time lines that begin apart from the one of now (its first snapshots were forgotten), and
+	/* Draws time lines separate from the present's (its first snapshots were deleted), and
 	 * boxes forked before all that is kept. */
 	draw_below(&tree, tree.count, next, "", true, 0);
 	if (next < tree.count)

@@ -19,10 +19,8 @@ struct cli;
  * is yours. */
 struct table *timeline_tree(json_t *timeline, json_t *boxes);
 
-/* POST. The daemon does what it was asked for also when nobody waits any more: Ctrl-C says so. body
- * is consumed. */
+/* POSTs body (consumed). The daemon finishes the work even when nobody waits: Ctrl-C says so. */
 int timeline_post(struct cli *cli, const char *path, json_t *body, const char *box, json_t **ret,
 	struct err *err);
-/* What follows a command that goes to that snapshot: " (its disk alone)", or "" when it has
- * processes. */
+/* A suffix for messages about a snapshot: " (its disk alone)", or "" when it has processes. */
 const char *snapshot_extent(json_t *snapshot);

@@ -28,7 +28,7 @@ int cmd_token_create(struct cli *cli, int argc, char **argv)
 	json_t *body;
 
 	(void)argc;
-	/* Checked here, so that a wrong one is reported with the name of the option. */
+	/* Checked here, so that an error names the option. */
 	if (expires &&
 		parse_duration("--expires", expires, 1000, LONGEST_MS, &expires_ms, &err) < 0)
 		return cli_fail(cli, &err);

@@ -1,9 +1,9 @@
-/* try.c - try: a snapshot, a program, and back if it did not work
+/* try.c - try: a snapshot, a program, and a rollback if it fails
  *
- * All of it is done here, with the public API. Once the snapshot is there nothing ends this command
- * before it is decided: a signal goes to the program, and one that ends the session (a second
- * Ctrl-C) takes the box back. Before, a signal waits until the snapshot is made, which the daemon
- * does in any case: else nobody would know its id, to remove it. */
+ * Everything uses the public API. Once the snapshot exists, nothing ends this command before the
+ * decision: a signal goes to the program, and one that ends the session (a second Ctrl-C) rolls the
+ * box back. Before that, a signal waits until the snapshot is made, which the daemon does in any
+ * case: otherwise nobody would know its id, to remove it. */
 #include "base/alloc.h"
 #include "base/text.h"
 #include "cli/cli.h"
@@ -60,7 +60,7 @@ static int take_snapshot(struct trial *trial, struct err *err)
 	return client_call(trial->cli->client, "POST", path, body, &trial->snapshot, err);
 }
 
-/* It was made for nothing. */
+/* Removes a snapshot that is not needed. */
 static int drop_snapshot(struct trial *trial)
 {
 	const char *id = json_str(trial->snapshot, "id");
@@ -77,7 +77,7 @@ static int drop_snapshot(struct trial *trial)
 	return 128 + stopped_by;
 }
 
-/* The snapshot, without which nothing is run. 0, or the exit code. */
+/* Makes the snapshot; without it nothing is run. 0, or the exit code. */
 static int prepare(struct trial *trial)
 {
 	static const int ending[] = { SIGINT, SIGTERM, SIGHUP };
@@ -105,7 +105,7 @@ static int prepare(struct trial *trial)
 
 /* ---- the program, and what judges it -------------------------------------------------------- */
 
-/* A session leaves its signals blocked; the next one must hear them again. Those that come in
+/* A session leaves its signals blocked; the next one must get them again. Those that come in
  * between wait for it. */
 static int run(struct trial *trial, json_t *body, bool input, bool tty)
 {
@@ -138,7 +138,7 @@ static int run_check(struct trial *trial, const char *command)
 	return run(trial, body, false, false);
 }
 
-/* Ended by what a person or a system sends to have something over with. */
+/* Whether the program was ended by a signal that people or systems send to stop something. */
 static bool is_interrupted(int code)
 {
 	return code == 128 + SIGINT || code == 128 + SIGTERM || code == 128 + SIGHUP ||
@@ -177,7 +177,7 @@ static int roll_back(struct trial *trial, int code)
 	sigset_t ending, before;
 	int failed;
 
-	/* Half a rollback is the daemon's to finish, but then nobody would say what came of it. */
+	/* The daemon finishes a rollback anyway, but then nobody would report the result. */
 	sigemptyset(&ending);
 	sigaddset(&ending, SIGINT);
 	sigaddset(&ending, SIGTERM);
@@ -230,7 +230,7 @@ int cmd_try(struct cli *cli, int argc, char **argv)
 	struct err err = ERR_INIT;
 	int code;
 
-	/* A variable that is not set, in a script: nothing would be checked. */
+	/* An unset variable in a script: nothing would be checked. */
 	if (check && !check[strspn(check, " \t\n")])
 		return cli_usage(cli, "--check is empty; it is a command that decides");
 	if (check && !text_is_utf8(check, strlen(check)))

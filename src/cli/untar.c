@@ -1,7 +1,7 @@
 /* untar.c - see untar.h
  *
- * Bytes come in pieces of any size. The tar reader takes them as it needs them and says TAR_WAIT
- * when they are used up; then we return for more, and the next piece goes on where it stopped. */
+ * Bytes come in pieces of any size. The tar reader takes them as needed and returns TAR_WAIT when
+ * they are used up; then we return for more, and the next piece continues there. */
 #include "cli/untar_internal.h"
 #include "base/alloc.h"
 #include "base/file.h"
@@ -58,7 +58,7 @@ uint64_t untar_skipped(const struct untar *untar)
 	return untar->skipped;
 }
 
-/* What does not follow the format is the box's fault, not that of whoever typed the command. */
+/* A malformed archive is the box's fault, not the user's. */
 static int damaged(struct err *err)
 {
 	if (err && err->kind == ERR_TOO_LARGE)
@@ -82,7 +82,7 @@ static int write_content(
 	return 0;
 }
 
-/* 1: go on. */
+/* 1: continue. */
 static int take_content(struct untar *untar, struct err *err)
 {
 	uint8_t chunk[64 * 1024];
@@ -120,7 +120,7 @@ int untar_feed(struct untar *untar, const void *data, size_t len, struct err *er
 
 	untar->data = data;
 	untar->len = len;
-	/* tar pads its archives; what follows the end says nothing. */
+	/* tar pads its archives; what follows the end has no meaning. */
 	while (status == 1 && !untar->ended)
 		status = untar->entry ? take_content(untar, err) : take_entry(untar, err);
 	return status == -1 ? -1 : 0;

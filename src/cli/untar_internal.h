@@ -17,11 +17,11 @@ struct untar {
 	struct tar_reader reader;
 	const uint8_t *data; /* bytes that were fed and not yet read */
 	size_t len;
-	const struct tar_entry *entry; /* whose content comes; NULL: a header does */
+	const struct tar_entry *entry; /* whose content follows; NULL: a header follows */
 	bool ended;
 	struct outfile file; /* being written; without fd: the bytes are dropped */
 	char *asked;	     /* the first component of all names; NULL: none has come */
-	struct made *made;   /* a table of the files that were made; see untar_make.c */
+	struct made *made;   /* a table of the files made so far; see untar_make.c */
 	size_t made_count, made_room;
 	struct folder *folders;
 	size_t folder_count, folder_bytes;

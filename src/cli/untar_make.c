@@ -1,9 +1,9 @@
-/* untar_make.c - one member of an archive becomes a file, folder or link below the target
+/* untar_make.c - makes a file, folder or link below the target from one entry of an archive
  *
- * The target folder is the user's choice; every name below it is an attacker's. Each is opened
- * relative to the target with openat2, which refuses to leave it and to follow any symlink. Folders
- * get their final mode and time at the end, since what comes into them would change the one and may
- * be kept out by the other. */
+ * The user chose the target folder; every name below it is hostile. Each is opened relative to the
+ * target with openat2, which refuses to leave it and to follow any symlink. Folders get their final
+ * mode and time at the end, since new entries would change the time and the mode may forbid
+ * them. */
 #include "cli/untar_internal.h"
 #include "base/alloc.h"
 #include <errno.h>
@@ -39,7 +39,7 @@ static int check_top(struct untar *untar, const char *name, struct err *err)
 	if (strlen(untar->asked) != len || memcmp(name, untar->asked, len) != 0)
 		return err_set(err, ERR_FORBIDDEN,
 			"the box sent '%.200s', which was not asked for; it is not taken", name);
-	/* Itself a second time, as something else. */
+	/* The folder itself a second time, as something else. */
 	if (!name[len] && untar->entry->type != TAR_DIR)
 		return err_set(err, ERR_PROTOCOL,
 			"a folder was asked for, and the box sent '%.200s' as something else",
@@ -47,7 +47,7 @@ static int check_top(struct untar *untar, const char *name, struct err *err)
 	return 0;
 }
 
-/* The archive's name as a path below the target: without empty and "." components, its first one
+/* The archive's name as a path below the target: without empty and "." components, the first one
  * replaced as the spec says. "" is the target itself. */
 static int map_name(struct untar *untar, const char *name, char *ret, struct err *err)
 {
@@ -92,7 +92,7 @@ static int map_name(struct untar *untar, const char *name, char *ret, struct err
 	return 0;
 }
 
-/* An O_PATH fd of the folder that path lies in, made if missing; *ret_last is path's last
+/* Opens (O_PATH) the folder that contains path, made if missing; *ret_last is path's last
  * component. */
 static int open_parent(
 	const struct untar *untar, char *path, const char **ret_last, int *ret, struct err *err)
@@ -173,8 +173,8 @@ static int make_folder(struct untar *untar, char *path, struct err *err)
 
 /* ---- what was made -------------------------------------------------------------------------- */
 
-/* A file of the archive. A hard link to anything else in the target would give the box's name to a
- * file of the user's. */
+/* A file from the archive. A hard link to anything else in the target would give a file of the user
+ * to the box's archive. */
 struct made {
 	dev_t dev;
 	ino_t ino;
@@ -305,7 +305,7 @@ int untar_end_file(struct untar *untar, struct err *err)
 
 void untar_end_folders(struct untar *untar)
 {
-	/* Backwards: what lies deeper comes later, and must still be reachable. */
+	/* Backwards: deeper folders come later, and must still be reachable. */
 	for (size_t i = untar->folder_count; i-- > 0;) {
 		const struct folder *folder = &untar->folders[i];
 		struct timespec times[2] = { { .tv_nsec = UTIME_OMIT },

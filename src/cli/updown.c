@@ -23,9 +23,9 @@
 
 enum {
 	UP_WAIT_US = 120 * 1000000,
-	DIED_WAIT_US =
-		2 *
-		1000000, /* another one may be starting: the loser of two `box up` waits for it */
+	DIED_WAIT_US = 2 *
+		       /* another daemon may be starting: the loser of two `box up` waits for it */
+		       1000000,
 	POLL_MS = 10,
 	DOWN_WAIT_MS = 30 * 1000,
 	PURGE_WAIT_MS = 10 * 60 * 1000,
@@ -91,7 +91,7 @@ static void become_daemon(int log_fd)
 	dup2(nothing, STDIN_FILENO);
 	dup2(log_fd, STDOUT_FILENO);
 	dup2(log_fd, STDERR_FILENO);
-	/* What the caller has open (pipes of make, of tests) is not the daemon's to keep open. */
+	/* The caller's open files (pipes of make, of tests) must not stay open in the daemon. */
 	close_range(3, ~0U, 0);
 	if (chdir("/") == 0 && len > 0) {
 		path[len] = '\0';
@@ -101,7 +101,7 @@ static void become_daemon(int log_fd)
 	_exit(127);
 }
 
-/* The last line the daemon wrote, as the reason for its end. */
+/* The last line of the daemon's log, as the reason for its end. */
 static int died(int log_fd, off_t from, struct err *err)
 {
 	char text[4096], *line = text;
@@ -145,7 +145,7 @@ static int wait_until_up(struct cli *cli, pid_t pid, int log_fd, off_t from, str
 	return 0;
 }
 
-/* A home that did not come to be leaves nothing but what was said of it, which was told. */
+/* A failed start leaves no home, and its log was shown. */
 static void undo_log(const struct conf *conf)
 {
 	_cleanup_free_ char *dir = xasprintf("%s/log", conf->home),
@@ -244,7 +244,7 @@ static bool is_gone(const char *home)
 	return entries <= 2; /* . and .. */
 }
 
-/* 0 when it may be done. */
+/* 0: confirmed. */
 static int confirm(struct cli *cli, json_t *info, struct err *err)
 {
 	char answer[16] = "";
@@ -263,8 +263,7 @@ static int confirm(struct cli *cli, json_t *info, struct err *err)
 	return err_set(err, ERR_CANCELLED, "nothing was removed");
 }
 
-/* The daemon as a process, so that we can see it end; -1 where it cannot be had (another
- * user's). */
+/* A pidfd of the daemon, to see it end; -1 where that is not possible (another user's). */
 static int daemon_pidfd(json_t *info)
 {
 	pid_t pid = (pid_t)json_num(info, "pid");
@@ -272,7 +271,7 @@ static int daemon_pidfd(json_t *info)
 	return pid > 1 ? pidfd_open(pid, 0) : -1;
 }
 
-/* How the daemon ends: what it does to its boxes first. */
+/* What the daemon does to its boxes before it ends. */
 enum down { DOWN_PLAIN, DOWN_HIBERNATE, DOWN_PURGE };
 
 static const struct {
@@ -304,7 +303,7 @@ static int wait_until_down(struct cli *cli, int pidfd, enum down how, struct err
 	return 0;
 }
 
-/* The answer comes when boxes are hibernated, if they are to be. */
+/* With DOWN_HIBERNATE the answer comes when the boxes are hibernated. */
 static int ask_shutdown(struct cli *cli, enum down how, json_t **ret, struct err *err)
 {
 	struct progress bar;
@@ -344,7 +343,7 @@ static int print_down(struct cli *cli, json_t *info, enum down how, json_t *awak
 	return 0;
 }
 
-/* The exit code, or -1. */
+/* Returns the exit code, or -1. */
 static int shut_down(struct cli *cli, enum down how, struct err *err)
 {
 	_cleanup_json_ json_t *info = NULL, *answer = NULL;
@@ -393,8 +392,8 @@ int cmd_down(struct cli *cli, int argc, char **argv)
 				purge ? "; there is nothing to remove" : "");
 			return 0;
 		}
-		/* Only a daemon knows its boxes, mounts and cgroups; let it have a last turn.
-		 * Nobody else needs to reach it, so that a port that is taken does not matter. */
+		/* Only a daemon knows its boxes, mounts and cgroups, so one is started for the
+		 * purge. Nobody else needs to reach it, so a taken port does not matter. */
 		setenv("BOX_LISTEN", "off", 1);
 		setenv("BOX_URL_LISTEN", "off", 1);
 		if (start_daemon(cli, &err) < 0)

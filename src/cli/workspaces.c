@@ -176,7 +176,7 @@ static int fetch_over(
 	return -1;
 }
 
-/* Into a folder of its own, which is whole or not there, or one that is there. */
+/* Unpacks into a new folder, which is complete or not there, or into an existing one. */
 static int unpack(struct cli *cli, const char *path, const char *target, struct err *err)
 {
 	uint64_t files = 0;
