@@ -6,15 +6,11 @@
 const struct command boxes_commands[] = {
 	{ .name = "new",
 		.usage = "[NAME] [-- PROGRAM [ARG...]]",
-		.summary = "make a box",
-		.text = "Makes a box, waits until it runs and prints its name; one is made up when "
-			"none is given.\n"
-			"With a program after -- that is run in the new box at once, with its "
-			"output here and its\n"
-			"exit code as ours; with -d it is started and left to itself. Without one "
-			"the "
-			"image's own\n"
-			"command runs, if it has one. An image that is not here is pulled first.",
+		.summary = "create a box",
+		.text = "Creates a box, waits until it runs and prints its name; without NAME a name is generated.\n"
+			"A program after -- runs in the new box, with its output and exit code here; with -d it\n"
+			"runs in the background. Without a program the image's own command runs, if it has one.\n"
+			"A missing image is pulled first.",
 		.examples =
 			"box new ada\ta box called ada\n"
 			"box new web --image nginx:1.27\tfrom a registry, with what it runs\n"
@@ -39,7 +35,7 @@ const struct command boxes_commands[] = {
 		.run = cmd_ls },
 	{ .name = "show",
 		.usage = "BOX...",
-		.summary = "show all about a box",
+		.summary = "show everything about a box",
 		.examples = "box show ada\teverything\nbox show ada --json\tfor programs\n",
 		.run = cmd_show,
 		.least = 1,
@@ -48,15 +44,11 @@ const struct command boxes_commands[] = {
 	{ .name = "exec",
 		.usage = "BOX [--] PROGRAM [ARG...]",
 		.summary = "run a program in a box",
-		.text = "The exit code is the program's, or 128 + the signal that ended it. stdin "
-			"is forwarded only\n"
-			"with -i. Without -t, INT, TERM, HUP and QUIT are passed to the program; a "
-			"second Ctrl-C\n"
-			"within a second ends only this command. With -it every key goes to the "
-			"program. With -i\n"
-			"at a terminal Ctrl-P Ctrl-Q lets go of it and leaves it running. When the "
-			"daemon is restarted\n"
-			"meanwhile, the output goes on where it was.",
+		.text = "The exit code is the program's, or 128 + the signal that ended it. stdin is forwarded only\n"
+			"with -i. Without -t, INT, TERM, HUP and QUIT are passed to the program; a second Ctrl-C\n"
+			"within a second ends only this command. With -it every key goes to the program. With -i\n"
+			"at a terminal, Ctrl-P Ctrl-Q detaches and leaves it running. When the daemon is restarted,\n"
+			"the output continues where it was.",
 		.examples = "box exec ada -- make -j4\trun and wait\n"
 			    "box exec -it ada -- vi notes\twith a terminal\n"
 			    "tar c src | box exec -i ada -- tar x -C /srv\tinto its stdin\n"
@@ -72,8 +64,7 @@ const struct command boxes_commands[] = {
 	{ .name = "shell",
 		.usage = "BOX",
 		.summary = "open a shell in a box",
-		.text = "A login shell with a terminal: exec -it with the user's shell. Ctrl-P "
-			"Ctrl-Q leaves it running.",
+		.text = "A login shell with a terminal: exec -it with the user's shell. Ctrl-P Ctrl-Q detaches and leaves it running.",
 		.examples = "box shell ada\tas root\nbox shell -u nobody ada\tas somebody else\n",
 		.flags = shell_flags,
 		.run = cmd_shell,
@@ -82,7 +73,7 @@ const struct command boxes_commands[] = {
 		.words = "box" },
 	{ .name = "ps",
 		.usage = "BOX",
-		.summary = "list what runs in a box",
+		.summary = "list the processes of a box",
 		.examples = "box ps ada\tprocesses\nbox ps ada --execs\tprograms started by exec, "
 			    "also ended ones\n",
 		.flags = ps_flags,
@@ -92,14 +83,10 @@ const struct command boxes_commands[] = {
 		.words = "box" },
 	{ .name = "attach",
 		.usage = "BOX [EXEC]",
-		.summary = "join a running program",
-		.text = "Output from its beginning (as far as it is kept, 1 MiB) and from now on; "
-			"keys and\n"
-			"signals go to it when stdin is a terminal: Ctrl-P Ctrl-Q leaves it "
-			"running, "
-			"Ctrl-C does not.\n"
-			"Without EXEC: the one that was started last and still runs. The exit code "
-			"is the program's.",
+		.summary = "attach to a running program",
+		.text = "Shows the kept output (up to 1 MiB), then new output. When stdin is a terminal, keys and\n"
+			"signals go to the program: Ctrl-P Ctrl-Q detaches and leaves it running, Ctrl-C does not.\n"
+			"Without EXEC: the last started program that still runs. The exit code is the program's.",
 		.examples = "box attach ada\tthe last one\nbox attach ada x7k2m --new\tskip what "
 			    "it said before\n",
 		.flags = attach_flags,
@@ -109,13 +96,11 @@ const struct command boxes_commands[] = {
 		.words = "box" },
 	{ .name = "logs",
 		.usage = "BOX [EXEC]",
-		.summary = "print what a program has said",
-		.text = "Unless EXEC names one: of the box's main program; else of the one that "
-			"runs without a terminal and was\n"
-			"started last, such as a server; else of the last one. At most 1 MiB is "
-			"kept; what had to be dropped is\n"
-			"told on stderr. Of a box that was stopped the end is kept, 256 KiB of a "
-			"program, until it starts again.",
+		.summary = "print the output of a program",
+		.text = "Without EXEC: the box's main program; else the last started one that runs without a terminal,\n"
+			"such as a server; else the last started one. At most 1 MiB is kept; a note on stderr says when\n"
+			"older output was dropped. Of a stopped box the last 256 KiB of each program are kept until it\n"
+			"starts again.",
 		.examples = "box logs -f --tail 20 ada\tthe last lines, and go on with it\n"
 			    "box logs -t --since 10m ada\tthe last ten minutes, with times\n"
 			    "box logs ada main --since-offset 4096\tonly the rest\n",
@@ -127,19 +112,13 @@ const struct command boxes_commands[] = {
 	{ .name = "cp",
 		.usage = "SOURCE... TARGET",
 		.summary = "copy files into and out of boxes",
-		.text = "Names in a box are BOX:/path; - is stdin or stdout (one file). Folders "
-			"are copied with all\n"
-			"they hold. A target that is a folder, or ends in /, is copied into; else "
-			"it is the new name.\n"
-			"A folder that ends in /. gives what it holds. Both sides may be in "
-			"boxes.\n"
-			"A stopped box gives what is on its disk, without being started; a "
-			"hibernated one wakes.\n"
+		.text = "Paths in a box are BOX:/path; - is stdin or stdout (one file). Folders are copied with their\n"
+			"contents. If the target is a folder, or ends in /, sources are copied into it; else it is the\n"
+			"new name. FOLDER/. copies only the contents. Both sides may be in boxes. Files of a stopped\n"
+			"box are read from its disk, without starting it; a hibernated box is woken.\n"
 			"\n"
-			"What comes out of a box is written to the name you gave and nowhere else: "
-			"never through a\n"
-			"symlink, never half (a failure or Ctrl-C leaves what was there), never "
-			"with set-user-id bits.",
+			"Files from a box are written only to the target you gave: never through a symlink, never\n"
+			"half (after a failure or Ctrl-C the old file is still there), never with set-user-id bits.",
 		.examples = "box cp report.pdf ada:/root/\tinto a box\n"
 			    "box cp ada:/var/log ./logs\ta folder out of it\n"
 			    "box cp ada:/etc/hosts -\tto stdout\n"
@@ -170,10 +149,8 @@ const struct command boxes_commands[] = {
 		.words = "box" },
 	{ .name = "suspend",
 		.usage = "BOX...",
-		.summary = "freeze boxes where they are",
-		.text = "They keep their memory and use no CPU. Any use wakes them: a program, a "
-			"file, a request "
-			"to a URL; or 'box resume'.",
+		.summary = "freeze boxes in memory",
+		.text = "They keep their memory and use no CPU. Any access wakes them: exec, cp, a request to a URL, or 'box resume'.",
 		.examples = "box suspend ada\tat once\n",
 		.run = cmd_suspend,
 		.least = 1,
@@ -181,10 +158,8 @@ const struct command boxes_commands[] = {
 		.words = "box" },
 	{ .name = "resume",
 		.usage = "BOX...",
-		.summary = "let suspended boxes go on",
-		.text = "Also those that were paused because they reached a limit, hibernated "
-			"since "
-			"or not; nothing else wakes them.",
+		.summary = "resume suspended boxes",
+		.text = "Also resumes boxes that were paused at a limit, even if they were hibernated since; nothing else wakes those.",
 		.examples = "box resume ada\twhere it was\n",
 		.run = cmd_resume,
 		.least = 1,
@@ -193,9 +168,7 @@ const struct command boxes_commands[] = {
 	{ .name = "set",
 		.usage = "BOX",
 		.summary = "change the limits of a box",
-		.text = "While it runs, too. Less disk than it uses is fine: it can write again "
-			"when it "
-			"is below.",
+		.text = "Works on a running box. A disk limit below the current usage is allowed: the box cannot write until it is below the limit.",
 		.examples = "box set ada --disk 20G\tmore room\n"
 			    "box set ada --memory 1G --on-limit pause\tpaused when it reaches it\n",
 		.flags = set_flags,
@@ -206,9 +179,7 @@ const struct command boxes_commands[] = {
 	{ .name = "save",
 		.usage = "BOX IMAGE",
 		.summary = "make an image of a box's disk",
-		.text = "As it is now; the box goes on. The image can be used at once and shares "
-			"its data "
-			"with the box.",
+		.text = "Saves the disk as it is now; the box keeps running. The image can be used at once and shares its data with the box.",
 		.examples =
 			"box save ada golden\ta snapshot\nbox new bob --image golden\tand a box "
 			"from it\n"
@@ -221,9 +192,7 @@ const struct command boxes_commands[] = {
 	{ .name = "diff",
 		.usage = "BOX [OTHER]",
 		.summary = "show what changed on a box's disk",
-		.text = "Against its image, or against OTHER, a box or an image: A is added, C "
-			"changed, D "
-			"removed.",
+		.text = "Compares with its image, or with OTHER, a box or an image: A is added, C changed, D removed.",
 		.examples = "box diff ada\tsince it was made\nbox diff ada golden\tagainst an "
 			    "image\n"
 			    "box diff ada --tar changes.tar\twith contents, .wh. files for what is "
@@ -236,9 +205,7 @@ const struct command boxes_commands[] = {
 	{ .name = "compare",
 		.usage = "BOX BOX...",
 		.summary = "show what differs between boxes",
-		.text = "Figures of each, programs that ended and how, and the files where one of "
-			"them differs from the first: A is added, M modified, D removed; the sizes "
-			"beside them. Boxes may run, sleep or be stopped; none is woken.",
+		.text = "Shows figures of each box, ended programs with their exit codes, and the files that differ from the first box: A is added, M modified, D removed, with sizes. Boxes may run, sleep or be stopped; none is woken.",
 		.examples = "box compare ada bob\ta box and a copy of it that went another way\n"
 			    "box compare ada try-1 try-2 --files\tthe files alone, of several\n",
 		.flags = compare_flags,
@@ -248,18 +215,15 @@ const struct command boxes_commands[] = {
 		.words = "box" },
 	{ .name = "df",
 		.usage = "[BOX...]",
-		.summary = "show how full disks are",
-		.text = "USED is what the disk of a box wrote and still keeps; TREE the same of "
-			"all disks of the box and the forks it made from inside, earlier ones and "
-			"snapshots included; MEMORY what captured memory of it takes; FREE what it "
-			"may still write. Last, the pool all of them live in.",
+		.summary = "show disk usage",
+		.text = "USED is the space on the box's own disk; TREE that of the box and all forks made from inside it, including snapshots and earlier disks; MEMORY the space of its captured memory; FREE what it may still write. The last row is the pool that holds all of them.",
 		.examples = "box df\tall\nbox df ada --json\tone, for programs\n",
 		.run = cmd_df,
 		.most = -1,
 		.words = "box" },
 	{ .name = "rename",
 		.usage = "BOX NAME",
-		.summary = "give a box another name",
+		.summary = "rename a box",
 		.examples = "box rename ada bob\twhile it runs, too\n",
 		.run = cmd_rename,
 		.least = 2,
@@ -286,9 +250,8 @@ const struct command boxes_commands[] = {
 		.words = "box" },
 	{ .name = "events",
 		.usage = "[BOX]",
-		.summary = "show what happened",
-		.text = "Each event has an offset; --since goes on from one, also after the daemon "
-			"was restarted.",
+		.summary = "show events",
+		.text = "Each event has an offset; --since starts at one, also after a restart of the daemon.",
 		.examples = "box events -f -n 10\tthe last ten, and as it happens\n"
 			    "box events --since 120 ada\tpart of it\n",
 		.flags = events_flags,
@@ -298,11 +261,9 @@ const struct command boxes_commands[] = {
 	{ .name = "audit",
 		.usage = "[BOX]",
 		.summary = "show what boxes tried to reach",
-		.text = "Each connection and name, allowed or refused, with the rule that decided "
-			"and the process that asked;\n"
-			"changes of policies too (docs/audit.md). Every line holds the hash of the "
-			"one before: --verify finds\n"
-			"what was changed afterwards, and ends with exit code 1 then.",
+		.text = "Lists each connection and DNS lookup, allowed or refused, with the rule that decided and the process\n"
+			"that asked; also changes of policies (docs/audit.md). Every line holds the hash of the one before:\n"
+			"--verify finds later changes, and then exits with code 1.",
 		.examples = "box audit\tthe newest lines\n"
 			    "box audit ada -f --verdict refused\twhat a box is refused, as it "
 			    "happens\n"

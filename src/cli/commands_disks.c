@@ -6,11 +6,11 @@
 const struct command disks_commands[] = {
 	{ .name = "workspace",
 		.usage = "ls|get|rm",
-		.summary = "what was kept of removed boxes",
+		.summary = "kept workspaces of removed boxes",
 		.options = CMD_GROUP },
 	{ .name = "workspace ls",
 		.usage = "[WORKSPACE]",
-		.summary = "list kept workspaces, or what one holds",
+		.summary = "list kept workspaces, or the files of one",
 		.text = "A workspace is named by its id or by the name of its box.",
 		.examples =
 			"box workspace ls\tall of them\nbox workspace ls ada\tfiles of the newest "
@@ -43,7 +43,7 @@ const struct command disks_commands[] = {
 		.options = CMD_GROUP },
 	{ .name = "volume create",
 		.usage = "NAME",
-		.summary = "make a volume",
+		.summary = "create a volume",
 		.examples = "box volume create cache --size 10G\twith a limit\n"
 			    "box new ada -v cache:/root/.cache\tand a box that uses it\n",
 		.flags = volume_create_flags,
@@ -73,7 +73,7 @@ const struct command disks_commands[] = {
 		.words = "volume" },
 	{ .name = "volume rm",
 		.usage = "VOLUME...",
-		.summary = "remove volumes no box has",
+		.summary = "remove volumes that no box uses",
 		.run = cmd_volume_rm,
 		.least = 1,
 		.most = -1,
@@ -85,18 +85,11 @@ const struct command disks_commands[] = {
 	{ .name = "image build",
 		.usage = "[NAME] | -f BOXFILE [-t NAME] [DIR]",
 		.summary = "build an image from Debian packages or a Boxfile",
-		.text = "Without -f: a Debian with git, python3, nodejs, compilers and other "
-			"tools; without "
-			"NAME it is the\n"
-			"default image, debian. Boxes that exist keep the image they were made "
-			"from.\n"
-			"With -f: the steps of the Boxfile run in a box, with files from DIR (the "
-			"Boxfile's "
-			"folder).\n"
-			"Each step is kept, so that the next build begins where something changed. "
-			"A step "
-			"that fails\n"
-			"leaves the box to look into.",
+		.text = "Without -f: a Debian with git, python3, nodejs, compilers and other tools; without NAME it is the\n"
+			"default image, debian. Existing boxes keep the image they were made from.\n"
+			"With -f: the steps of the Boxfile run in a box, with files from DIR (the Boxfile's folder).\n"
+			"Each step is cached, so that the next build starts where something changed. After a failed step\n"
+			"the build box is kept for inspection.",
 		.examples = "box image build\tthe default image\n"
 			    "box image build golang --package golang\twith more\n"
 			    "box image build tiny --minimal\tas small as it gets\n"
@@ -107,10 +100,8 @@ const struct command disks_commands[] = {
 	{ .name = "image pull",
 		.usage = "REFERENCE",
 		.summary = "fetch an image from a registry",
-		.text = "Layers that are here already are not fetched again; 'skopeo login' or "
-			"'podman "
-			"login' gives access\n"
-			"to private ones.",
+		.text = "Layers that are already here are not fetched again; 'skopeo login' or 'podman login' gives access\n"
+			"to private images.",
 		.examples = "box image pull python:3.11\tas it is known everywhere\n"
 			    "box image pull registry.example.com/team/tool:v2 --name tool\tunder a "
 			    "short name\n",
@@ -120,13 +111,9 @@ const struct command disks_commands[] = {
 		.most = 1 },
 	{ .name = "image import",
 		.usage = "FILE|DIR|- [NAME]",
-		.summary = "make an image of an archive or a folder",
-		.text = "A docker-archive, an OCI layout or a root file system; plain, gzip, zstd "
-			"or xz. "
-			"Without NAME it\n"
-			"is called as the archive says, else as the file; what comes from a pipe "
-			"must "
-			"tell its own, or be given one.",
+		.summary = "make an image from an archive or a folder",
+		.text = "A docker-archive, an OCI layout or a root file system; plain, gzip, zstd or xz. Without NAME the\n"
+			"name in the archive is used, else the file's; an archive from a pipe without a name needs NAME.",
 		.examples = "box image import rootfs.tar.zst alpine:3.20\ta root file system\n"
 			    "docker save tool | box image import -\twhat docker has\n"
 			    "box image import ./rootfs\ta folder, with its owners\n",
@@ -148,9 +135,7 @@ const struct command disks_commands[] = {
 	{ .name = "image ls",
 		.usage = "",
 		.summary = "list images",
-		.text = "SIZE is all an image holds, OWN what would come back if it went, SHARED "
-			"what others "
-			"hold as well.",
+		.text = "SIZE is the total, OWN the space that its removal would free, SHARED the part that other images have too.",
 		.examples =
 			"box image ls\tthose with a name\nbox image ls --tree\twho was made upon "
 			"whom\n",
@@ -165,7 +150,7 @@ const struct command disks_commands[] = {
 		.words = "image" },
 	{ .name = "image tag",
 		.usage = "IMAGE NAME",
-		.summary = "give an image another name",
+		.summary = "give an image an additional name",
 		.examples = "box image tag golden golden:old\tone more\n",
 		.run = cmd_image_tag,
 		.least = 2,
@@ -173,15 +158,14 @@ const struct command disks_commands[] = {
 		.words = "image" },
 	{ .name = "image gc",
 		.usage = "",
-		.summary = "remove what no box and no named image needs",
-		.text = "Steps of builds, images that lost their name, layers and downloads nobody "
-			"uses.",
+		.summary = "remove what no box or named image needs",
+		.text = "Removes build steps, images that lost their name, unused layers and downloads.",
 		.examples = "box image gc --dry-run\tonly look\nbox image gc\tdo it\n",
 		.flags = image_gc_flags,
 		.run = cmd_image_gc },
 	{ .name = "image rm",
 		.usage = "IMAGE...",
-		.summary = "remove images nobody uses",
+		.summary = "remove unused images",
 		.run = cmd_image_rm,
 		.least = 1,
 		.most = -1,

@@ -15,15 +15,14 @@ const struct command system_commands[] = {
 	{ .name = "pool grow",
 		.usage = "[SIZE]",
 		.summary = "make the pool larger",
-		.text = "By SIZE, or by a step; it grows by itself, too, before it is full.",
+		.text = "By SIZE, or by a default step. The pool also grows by itself before it is full.",
 		.examples = "box pool grow 50G\twhile boxes run\n",
 		.run = cmd_pool_grow,
 		.most = 1 },
 	{ .name = "pool scrub",
 		.usage = "",
 		.summary = "verify all checksums of the pool",
-		.text = "Reads everything; boxes go on meanwhile. Exit code 71 when a checksum is "
-			"wrong.",
+		.text = "Reads all data; boxes keep running. Exit code 71 when a checksum is wrong.",
 		.run = cmd_pool_scrub },
 	{ .name = "token",
 		.usage = "create|ls|revoke",
@@ -31,7 +30,7 @@ const struct command system_commands[] = {
 		.options = CMD_GROUP },
 	{ .name = "token create",
 		.usage = "NAME",
-		.summary = "make a token and print it, once",
+		.summary = "create a token and print it, once",
 		.examples = "box token create ci --scope read --scope exec --expires 30d\ta narrow "
 			    "one\n"
 			    "box token create ann --owner ann\tsees and makes only what is ann's\n",
@@ -46,7 +45,7 @@ const struct command system_commands[] = {
 		.run = cmd_token_ls },
 	{ .name = "token revoke",
 		.usage = "TOKEN...",
-		.summary = "make tokens useless at once",
+		.summary = "revoke tokens",
 		.run = cmd_token_revoke,
 		.least = 1,
 		.most = -1,
@@ -57,12 +56,9 @@ const struct command system_commands[] = {
 		.options = CMD_GROUP },
 	{ .name = "context add",
 		.usage = "NAME HOST",
-		.summary = "remember a daemon",
-		.text = "HOST is ssh://USER@HOST (the ssh client runs 'box dial-stdio' there), "
-			"https://HOST:PORT with a token,\n"
-			"or unix:///SOCKET. Kept in ~/.config/boxyard/contexts.json, readable by "
-			"you "
-			"alone.",
+		.summary = "add a daemon of another machine",
+		.text = "HOST is ssh://USER@HOST (the ssh client runs 'box dial-stdio' there), https://HOST:PORT with a token,\n"
+			"or unix:///SOCKET. Stored in ~/.config/boxyard/contexts.json, readable only by you.",
 		.examples = "box context add build ssh://ada@build\tby ssh, no token needed\n"
 			    "box context add lab https://lab:8443 --token -\tthe token comes from "
 			    "stdin\n",
@@ -73,15 +69,14 @@ const struct command system_commands[] = {
 		.most = 2 },
 	{ .name = "context ls",
 		.usage = "",
-		.summary = "list them",
+		.summary = "list contexts",
 		.run = cmd_context_ls,
 		.options = CMD_NO_CONF },
 	{ .name = "context use",
 		.usage = "NAME",
-		.summary = "commands talk to it from now on",
-		.text = "'default' is the daemon of this machine. BOX_HOST and BOX_CONTEXT come "
-			"before it; so do BOX_HOME and\n"
-			"BOX_RUN, which mean a daemon of this machine.",
+		.summary = "use this daemon from now on",
+		.text = "'default' is the daemon of this machine. BOX_HOST and BOX_CONTEXT take precedence, and so do BOX_HOME\n"
+			"and BOX_RUN, which mean a daemon of this machine.",
 		.examples = "box context use build\tand back: box context use default\n"
 			    "BOX_CONTEXT=build box ls\tonce\n",
 		.run = cmd_context_use,
@@ -90,18 +85,20 @@ const struct command system_commands[] = {
 		.most = 1 },
 	{ .name = "context rm",
 		.usage = "NAME...",
-		.summary = "forget contexts",
+		.summary = "remove contexts",
 		.run = cmd_context_rm,
 		.options = CMD_NO_CONF,
 		.least = 1,
 		.most = -1 },
-	{ .name = "info", .usage = "", .summary = "what this daemon is and has", .run = cmd_info },
+	{ .name = "info",
+		.usage = "",
+		.summary = "show information about the daemon",
+		.run = cmd_info },
 	{ .name = "doctor",
 		.usage = "",
-		.summary = "what this machine can and cannot do",
-		.text = "Exit code 0 when boxes can run here, 69 when a required piece is missing. "
-			"Without a daemon root is told\n"
-			"what can be seen without it.",
+		.summary = "check what this machine can and cannot do",
+		.text = "Exit code 0 when boxes can run here, 69 when something required is missing. Without a daemon, root gets\n"
+			"the checks that need none.",
 		.run = cmd_doctor },
 	{ .name = "bench",
 		.usage = "[NAME...]",
@@ -114,14 +111,11 @@ const struct command system_commands[] = {
 		.most = -1 },
 	{ .name = "attack",
 		.usage = "[--group GROUP] | --rig -- COMMAND...",
-		.summary = "try to get out of a box, by every way there is",
-		.text = "Starts a daemon of its own in a network of its own, with an internet made "
-			"for the test, and lets\n"
-			"root of a box try to reach what it may not. Nothing leaves the machine, "
-			"and nothing of this\n"
-			"installation is touched. Each attempt must be refused, be seen by nobody, "
-			"stand in the audit log\n"
-			"and not disturb other boxes. Exit code 1 if one is not. Needs root.",
+		.summary = "attack the isolation of boxes",
+		.text = "Starts a separate daemon in a separate network with a simulated internet, and lets root of a box\n"
+			"try to reach what it may not. Nothing leaves the machine, and this installation is not touched.\n"
+			"Each attempt must be refused, must reach nobody, must be in the audit log and must not disturb\n"
+			"other boxes. Exit code 1 if one fails. Needs root.",
 		.examples = "box attack\teverything, in both profiles\n"
 			    "box attack --group tls --profile standard\tsome of it\n"
 			    "box attack --json\tfor programs\n",
@@ -132,19 +126,15 @@ const struct command system_commands[] = {
 	{ .name = "up",
 		.usage = "",
 		.summary = "start the daemon in the background",
-		.text = "Nothing happens when it runs already. Its log is BOX_HOME/log/daemon.log.",
+		.text = "Does nothing when it already runs. Its log is BOX_HOME/log/daemon.log.",
 		.run = cmd_up,
 		.options = CMD_HERE },
 	{ .name = "down",
 		.usage = "",
 		.summary = "stop the daemon; boxes run on",
-		.text = "With --hibernate, or hibernate_on_shutdown = yes in boxyard.conf, all "
-			"boxes are "
-			"hibernated first.\n"
-			"One that cannot be runs on: a line says which and why, and the exit code "
-			"is that of the last reason (65 when\n"
-			"a process stands against it) instead of 0. The daemon is down all the "
-			"same.",
+		.text = "With --hibernate, or hibernate_on_shutdown = yes in boxyard.conf, all boxes are hibernated first.\n"
+			"A box that cannot be hibernated runs on: a line says which and why, and the exit code is that of the last\n"
+			"reason (65 when a process prevents it) instead of 0. The daemon stops in any case.",
 		.examples = "box down\tboxes run on and are found again by 'box up'\n"
 			    "box down --hibernate\tbefore the machine is switched off\n"
 			    "box down --purge\tremove everything it ever made\n",
@@ -160,7 +150,7 @@ const struct command system_commands[] = {
 		.options = CMD_HERE },
 	{ .name = "gate",
 		.usage = "",
-		.summary = "the process between boxes and the world; started by the daemon",
+		.summary = "the network gate of boxes; started by the daemon",
 		.run = cmd_gate,
 		.options = CMD_HIDDEN | CMD_NO_CONF },
 	{ .name = "dial-stdio",
