@@ -114,7 +114,8 @@ struct qemu_ops {
 int qemu_spawn(struct loop *loop, const struct qemu_spec *spec, const struct qemu_ops *ops,
 	void *arg, struct qemu **ret, struct err *err);
 /* Connects to one that runs, started by an earlier daemon. ERR_NOT_FOUND: the process is not there
- * any more. */
+ * any more. on_ready follows; or on_ended, if its guest ended meanwhile, with QEMU_END_SHUTDOWN for
+ * a restart too. */
 struct qemu_mark {
 	pid_t pid;
 	uint64_t start_time; /* field 22 of /proc/PID/stat */
@@ -136,8 +137,10 @@ void qemu_kill(struct qemu *qemu); /* on_ended follows */
 /* Removes its folder, which must not be in use any more. */
 void qemu_remove_dir(const char *dir);
 
-/* Version, size and time of the program, and whether KVM: what states are only good for. Yours;
- * NULL: there is no such program. */
+/* What QEMU needs besides the RAM, at most: for the limit of its group. */
+uint64_t qemu_overhead_bytes(const struct qemu_machine *machine);
+/* The accelerator, and a sum of the program's build and its command line: states are good for that
+ * and nothing else. Yours; NULL: there is no such program. */
 char *qemu_key(const struct qemu_machine *machine, struct err *err);
 
 /* ---- verbs (qemu_verbs.c) ------------------------------------------------------------------- */
@@ -151,8 +154,8 @@ typedef void (*qemu_done)(struct qemu *qemu, const struct err *err, void *arg);
  * RAM is mapped before, disks are attached afterwards. It is paused then. ERR_PROTOCOL when the
  * state does not fit; such a QEMU is of no use any more. */
 void qemu_load(struct qemu *qemu, int fd, qemu_done done, void *arg);
-/* Puts files in place of what the two disks have: image O_RDONLY, disk O_RDWR | O_DIRECT; -1: stays
- * as it is. Of one that is paused. The placeholder's size does not matter. */
+/* Puts files in place of placeholders, each once: image O_RDONLY, disk O_RDWR | O_DIRECT; -1: stays
+ * as it is. Of one that has loaded its state and is paused. */
 void qemu_attach(struct qemu *qemu, int image, int disk, qemu_done done, void *arg);
 void qemu_cont(struct qemu *qemu, qemu_done done, void *arg);
 /* When done is called no guest instruction runs and all writes to the disk are with the kernel. */

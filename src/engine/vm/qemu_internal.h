@@ -1,0 +1,106 @@
+/* qemu_internal.h - how the qemu files see a QEMU process */
+#pragma once
+#include "base/alloc.h"
+#include "engine/vm/qemu.h"
+#include "engine/vm/qmp.h"
+
+/* Where a QEMU finds what it is given; the socket for errors before the exec comes after them. */
+enum qemu_fd {
+	QEMU_FD_QMP = 3,
+	QEMU_FD_LINK,
+	QEMU_FD_CONTROL,
+	QEMU_FD_RAM,
+	QEMU_FD_TAP,
+	QEMU_FD_IMAGE,
+	QEMU_FD_DISK,
+	QEMU_FD_END
+};
+
+/* Paths in its root, as long as it starts. */
+#define QEMU_IN_KERNEL	"/kernel"
+#define QEMU_IN_INITRD	"/initrd"
+#define QEMU_IN_PRELOAD "/box-ram.so"
+
+enum { QEMU_SAID_BYTES = 2048 };
+
+/* What the child between clone and exec needs, ready made. */
+struct qemu_plan {
+	const struct qemu_spec *spec;
+	char **argv;
+	char **envp;
+	char *prefix;	      /* where the program lies if that is not /usr; NULL: there */
+	int fds[QEMU_FD_END]; /* by their number there; -1: none */
+	int output;	      /* what it prints goes there */
+	int report;	      /* a struct err, when it cannot be executed */
+};
+
+/* qemu_args.c: NULL-terminated, yours (strv_free). */
+char **qemu_argv(const struct qemu_spec *spec);
+/* Sets of file descriptors, as QEMU numbers them. */
+enum { QEMU_SET_IMAGE = 1, QEMU_SET_DISK, QEMU_SET_STATE };
+/* The file of a disk, from such a set ("ro-file", "rw-file"), and the node above it that the device
+ * has ("ro", "rw"); new references. */
+json_t *qemu_node_file(bool image, int set);
+json_t *qemu_node_raw(bool image, bool placeholder);
+
+/* qemu_child.c */
+_Noreturn void qemu_child(struct qemu_plan *plan);
+/* In a child of the daemon's: takes everything out of the root of the QEMU behind pidfd. */
+_Noreturn void qemu_empty_root(int pidfd, const char *prefix);
+
+/* A verb that is being carried out. */
+struct qemu_verb {
+	struct qemu_verb *next;
+	struct qemu *qemu;
+	void *arg;
+	union {
+		qemu_done done;
+		qemu_status_done status;
+		qemu_io_done io;
+		qemu_console_done console;
+	};
+};
+
+struct qemu {
+	struct loop *loop;
+	const struct qemu_ops *ops;
+	void *arg;
+	char *dir, *prefix;
+	struct qemu_mark mark;
+	int pidfd;
+	struct loop_fd *exit_watch;
+	struct qmp *qmp;
+	struct loop_timer *timer; /* kills it when it does not do `late` */
+	const char *late;
+	int report; /* -1: executed, or adopted */
+	int output;
+	struct loop_fd *output_watch;
+	char said[QEMU_SAID_BYTES];
+	size_t said_len;
+	int cleaner; /* pidfd of who empties its root */
+	struct loop_fd *cleaner_watch;
+	bool ready, killed;
+	bool guest_ended;
+	enum qemu_why guest_why;
+	char *console;
+	struct err err; /* why it was ended from here */
+	struct qemu_verb *verbs;
+	struct qemu_verb *loading; /* QEMU is busy with it; it is asked whether it is done */
+	bool asking, ask_again;
+};
+
+/* qemu.c: one without a process yet; watched from then on, by its monitor (taken). */
+struct qemu *qemu_new(struct loop *loop, const char *dir, const struct qemu_ops *ops, void *arg);
+void qemu_watch(struct qemu *qemu, int monitor);
+/* It does that within ms, or is killed; what NULL: it does not have to any more. */
+void qemu_expect(struct qemu *qemu, const char *what, uint64_t ms);
+
+/* qemu_verbs.c */
+void qemu_verbs_forget(struct qemu *qemu);
+/* A load may be done; it never will. */
+void qemu_load_event(struct qemu *qemu, const char *name);
+void qemu_load_lost(struct qemu *qemu);
+/* The guest has ended by itself, as the monitor said: reads its console, then ends the process. */
+void qemu_guest_ended(struct qemu *qemu, enum qemu_why why);
+/* What a guest or QEMU printed, made printable in place. */
+void qemu_make_printable(char *text);
