@@ -1,0 +1,370 @@
+/* qemu_verbs.c - what a QEMU is asked to do
+ *
+ * Each verb is a row of commands to the monitor, which carries out one after the other. */
+#include "engine/vm/qemu_internal.h"
+#include "sys/procfd.h"
+#include <signal.h>
+
+enum { LOAD_MS = 20000 };
+
+static const struct {
+	const char *name; /* QEMU's */
+	enum qemu_status status;
+} statuses[] = {
+	{ "running", QEMU_RUNNING },
+	{ "inmigrate", QEMU_WAITS },
+	{ "prelaunch", QEMU_PAUSED },
+	{ "paused", QEMU_PAUSED },
+	{ "save-vm", QEMU_PAUSED },
+	{ "suspended", QEMU_PAUSED },
+	{ "finish-migrate", QEMU_PAUSED },
+	{ "postmigrate", QEMU_PAUSED },
+	{ "restore-vm", QEMU_PAUSED },
+	{ "debug", QEMU_PAUSED },
+	{ "io-error", QEMU_IO_ERROR },
+	{ "shutdown", QEMU_SHUT_DOWN },
+	{ "guest-panicked", QEMU_PANICKED },
+	{ "internal-error", QEMU_PANICKED },
+};
+
+const char *qemu_status_name(enum qemu_status status)
+{
+	static const char *const names[] = {
+		[QEMU_WAITS] = "waits for a state",
+		[QEMU_RUNNING] = "running",
+		[QEMU_PAUSED] = "paused",
+		[QEMU_IO_ERROR] = "stopped by a disk error",
+		[QEMU_SHUT_DOWN] = "shut down",
+		[QEMU_PANICKED] = "panicked",
+	};
+	_Static_assert(ARRAY_LEN(names) == QEMU_STATUS_COUNT, "every status has a name");
+
+	return names[status];
+}
+
+/* A word that is not known is QEMU's own affair: it does not run. */
+static enum qemu_status status_of(json_t *result)
+{
+	const char *name = json_string_value(json_object_get(result, "status"));
+
+	for (size_t i = 0; name && i < ARRAY_LEN(statuses); i++)
+		if (strcmp(name, statuses[i].name) == 0)
+			return statuses[i].status;
+	return QEMU_PAUSED;
+}
+
+/* ---- one that is being carried out ---------------------------------------------------------- */
+
+static struct qemu_verb *verb_new(struct qemu *qemu, void *arg)
+{
+	struct qemu_verb *verb = xnew(struct qemu_verb);
+
+	*verb = (struct qemu_verb){ .qemu = qemu, .arg = arg, .next = qemu->verbs };
+	qemu->verbs = verb;
+	return verb;
+}
+
+static struct qemu_verb verb_take(struct qemu_verb *verb)
+{
+	struct qemu_verb copy = *verb, **at = &verb->qemu->verbs;
+
+	while (*at != verb)
+		at = &(*at)->next;
+	*at = verb->next;
+	if (verb->qemu->loading == verb)
+		verb->qemu->loading = NULL;
+	free(verb);
+	return copy;
+}
+
+void qemu_verbs_forget(struct qemu *qemu)
+{
+	while (qemu->verbs)
+		verb_take(qemu->verbs);
+}
+
+static void finish(struct qemu_verb *verb, const struct err *err)
+{
+	struct qemu_verb taken = verb_take(verb);
+
+	if (taken.done)
+		taken.done(taken.qemu, err, taken.arg);
+}
+
+static void on_done(json_t *result, const struct err *err, void *arg)
+{
+	(void)result;
+	finish(arg, err);
+}
+
+static void run(
+	struct qemu *qemu, const struct qmp_step *steps, size_t count, qemu_done done, void *arg)
+{
+	struct qemu_verb *verb = verb_new(qemu, arg);
+
+	verb->done = done;
+	qmp_run(qemu->qmp, steps, count, on_done, verb);
+}
+
+/* ---- states --------------------------------------------------------------------------------- */
+
+static void load_ask(struct qemu *qemu);
+
+static void load_finish(struct qemu *qemu, const struct err *err)
+{
+	struct qemu_verb *verb = qemu->loading;
+
+	qemu_expect(qemu, NULL, 0);
+	finish(verb, err);
+}
+
+static void on_load_status(json_t *result, const struct err *err, void *arg)
+{
+	struct qemu *qemu = arg;
+	struct err refused = ERR_INIT;
+
+	qemu->asking = false;
+	if (!qemu->loading)
+		return;
+	if (!err && status_of(result) == QEMU_WAITS) {
+		if (qemu->ask_again)
+			load_ask(qemu);
+		return;
+	}
+	if (err && err->kind == ERR_UNAVAILABLE) { /* one that cannot load a state ends */
+		err_set(&refused, ERR_PROTOCOL, "QEMU cannot load the state");
+		err = &refused;
+	} else if (!err && status_of(result) != QEMU_PAUSED) {
+		err_set(&refused, ERR_PROTOCOL, "QEMU is %s after loading a state",
+			qemu_status_name(status_of(result)));
+		err = &refused;
+	}
+	load_finish(qemu, err);
+}
+
+static void load_ask(struct qemu *qemu)
+{
+	qemu->asking = true;
+	qemu->ask_again = false;
+	qmp_call(qemu->qmp, "query-status", NULL, -1, on_load_status, qemu);
+}
+
+static void on_migrating(json_t *result, const struct err *err, void *arg)
+{
+	struct qemu_verb *verb = arg;
+
+	(void)result;
+	if (err) {
+		finish(verb, err);
+		return;
+	}
+	verb->qemu->loading = verb;
+	qemu_expect(verb->qemu, "load its state", LOAD_MS);
+	load_ask(verb->qemu);
+}
+
+/* QEMU reads the state while it answers other commands. It is asked whether it is done at once, and
+ * at each event MIGRATION; the event alone would not say what the machine is now. */
+void qemu_load(struct qemu *qemu, int fd, qemu_done done, void *arg)
+{
+	struct qemu_verb *verb = verb_new(qemu, arg);
+	struct qmp_step steps[] = {
+		{ "migrate-set-capabilities",
+			json_pack("{s:[{s:s, s:b}]}", "capabilities", "capability", "events",
+				"state", 1),
+			-1 },
+		{ "getfd", json_pack("{s:s}", "fdname", "state"), fd },
+		{ "migrate-incoming", json_pack("{s:s}", "uri", "fd:state"), -1 },
+	};
+
+	verb->done = done;
+	qmp_run(qemu->qmp, steps, ARRAY_LEN(steps), on_migrating, verb);
+}
+
+void qemu_load_event(struct qemu *qemu, const char *name)
+{
+	if (!qemu->loading || strcmp(name, "MIGRATION") != 0)
+		return;
+	if (qemu->asking)
+		qemu->ask_again = true;
+	else
+		load_ask(qemu);
+}
+
+/* A QEMU that cannot load a state ends. */
+void qemu_load_lost(struct qemu *qemu)
+{
+	struct err err = ERR_INIT;
+
+	if (!qemu->loading)
+		return;
+	err_set(&err, ERR_PROTOCOL, "QEMU cannot load the state");
+	finish(qemu->loading, &err);
+}
+
+void qemu_save(struct qemu *qemu, int fd, qemu_done done, void *arg)
+{
+	_cleanup_free_ char *path = xasprintf("/dev/fdset/%d", QEMU_SET_STATE);
+	struct qmp_step steps[] = {
+		{ "add-fd", json_pack("{s:i}", "fdset-id", QEMU_SET_STATE), fd },
+		{ "xen-save-devices-state", json_pack("{s:s, s:b}", "filename", path, "live", 0),
+			-1 },
+		{ "remove-fd", json_pack("{s:i}", "fdset-id", QEMU_SET_STATE), -1 },
+	};
+
+	run(qemu, steps, ARRAY_LEN(steps), done, arg);
+}
+
+/* ---- disks ---------------------------------------------------------------------------------- */
+
+static size_t add_attach(struct qmp_step *steps, bool image, int fd)
+{
+	int set = image ? QEMU_SET_IMAGE : QEMU_SET_DISK;
+	json_t *raw = qemu_node_raw(image, false);
+	const struct qmp_step mine[] = {
+		{ "add-fd", json_pack("{s:i}", "fdset-id", set), fd },
+		{ "blockdev-add", qemu_node_file(image, set), -1 },
+		{ "blockdev-reopen", json_pack("{s:[o]}", "options", raw), -1 },
+		{ "blockdev-del", json_pack("{s:s}", "node-name", image ? "ro-none" : "rw-none"),
+			-1 },
+	};
+
+	if (fd < 0) {
+		for (size_t i = 0; i < ARRAY_LEN(mine); i++)
+			json_decref(mine[i].arguments);
+		return 0;
+	}
+	memcpy(steps, mine, sizeof mine);
+	return ARRAY_LEN(mine);
+}
+
+void qemu_attach(struct qemu *qemu, int image, int disk, qemu_done done, void *arg)
+{
+	struct qmp_step steps[QMP_STEPS_MAX];
+	size_t count = add_attach(steps, true, image);
+
+	count += add_attach(steps + count, false, disk);
+	if (count == 0)
+		steps[count++] = (struct qmp_step){ "query-status", NULL, -1 };
+	run(qemu, steps, count, done, arg);
+}
+
+void qemu_resize(struct qemu *qemu, uint64_t bytes, qemu_done done, void *arg)
+{
+	struct qmp_step step = { "block_resize",
+		json_pack("{s:s, s:I}", "node-name", "rw", "size", (json_int_t)bytes), -1 };
+
+	run(qemu, &step, 1, done, arg);
+}
+
+/* ---- running -------------------------------------------------------------------------------- */
+
+void qemu_cont(struct qemu *qemu, qemu_done done, void *arg)
+{
+	struct qmp_step step = { "cont", NULL, -1 };
+
+	run(qemu, &step, 1, done, arg);
+}
+
+void qemu_stop(struct qemu *qemu, qemu_done done, void *arg)
+{
+	struct qmp_step step = { "stop", NULL, -1 };
+
+	run(qemu, &step, 1, done, arg);
+}
+
+/* ---- questions ------------------------------------------------------------------------------ */
+
+static void on_status(json_t *result, const struct err *err, void *arg)
+{
+	struct qemu_verb verb = verb_take(arg);
+
+	verb.status(verb.qemu, err ? QEMU_PAUSED : status_of(result), err, verb.arg);
+}
+
+void qemu_query_status(struct qemu *qemu, qemu_status_done done, void *arg)
+{
+	struct qemu_verb *verb = verb_new(qemu, arg);
+
+	verb->status = done;
+	qmp_call(qemu->qmp, "query-status", NULL, -1, on_status, verb);
+}
+
+static uint64_t figure(json_t *stats, const char *name)
+{
+	json_int_t value = json_integer_value(json_object_get(stats, name));
+
+	return value > 0 ? (uint64_t)value : 0;
+}
+
+static void on_io(json_t *result, const struct err *err, void *arg)
+{
+	struct qemu_verb verb = verb_take(arg);
+	struct qemu_io io = { 0 };
+	json_t *device;
+	size_t i;
+
+	json_array_foreach (result, i, device) {
+		json_t *stats = json_object_get(device, "stats");
+
+		io.read_bytes += figure(stats, "rd_bytes");
+		io.written_bytes += figure(stats, "wr_bytes");
+	}
+	verb.io(verb.qemu, err ? NULL : &io, err, verb.arg);
+}
+
+void qemu_query_io(struct qemu *qemu, qemu_io_done done, void *arg)
+{
+	struct qemu_verb *verb = verb_new(qemu, arg);
+
+	verb->io = done;
+	qmp_call(qemu->qmp, "query-blockstats", NULL, -1, on_io, verb);
+}
+
+static void on_console(json_t *result, const struct err *err, void *arg)
+{
+	struct qemu_verb verb = verb_take(arg);
+	_cleanup_free_ char *text = NULL;
+
+	if (json_is_string(result)) {
+		text = xstrdup(json_string_value(result));
+		qemu_make_printable(text);
+	}
+	verb.console(verb.qemu, err ? NULL : text ? text : "", err, verb.arg);
+}
+
+void qemu_read_console(struct qemu *qemu, qemu_console_done done, void *arg)
+{
+	struct qemu_verb *verb = verb_new(qemu, arg);
+
+	verb->console = done;
+	qmp_call(qemu->qmp, "ringbuf-read",
+		json_pack("{s:s, s:i}", "device", "console", "size", QEMU_CONSOLE_BYTES), -1,
+		on_console, verb);
+}
+
+/* ---- a guest that has ended ----------------------------------------------------------------- */
+
+/* A kernel that panics resets the machine, as it was told to: its last words tell it apart. They
+ * are the guest's own, and for people only. */
+static void on_last_words(struct qemu *qemu, const char *text, const struct err *err, void *arg)
+{
+	(void)err;
+	(void)arg;
+	if (text && *text) {
+		free(qemu->console);
+		qemu->console = xstrdup(text);
+		if (qemu->guest_why == QEMU_END_RESET && strstr(text, "Kernel panic"))
+			qemu->guest_why = QEMU_END_PANIC;
+	}
+	procfd_kill(qemu->pidfd, SIGKILL, NULL);
+}
+
+void qemu_guest_ended(struct qemu *qemu, enum qemu_why why)
+{
+	if (qemu->guest_ended)
+		return;
+	qemu->guest_ended = true;
+	qemu->guest_why = why;
+	qemu_read_console(qemu, on_last_words, NULL);
+}
