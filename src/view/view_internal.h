@@ -2,6 +2,7 @@
 #pragma once
 #include "base/buf.h"
 #include "tar/tar.h"
+#include "tar/xattrs.h"
 #include "view/view.h"
 
 /* ---- view.c --------------------------------------------------------------------------------- */
@@ -102,14 +103,3 @@ struct side {
 };
 /* 1: mode, owner, content and attributes are. 0: not. Both are of the same type. */
 int same_entry(const struct side *old, const struct side *new, const char *path, struct err *err);
-
-/* ---- xattrs.c ------------------------------------------------------------------------------- */
-
-/* Those that are packed and compared (security.capability, user.*), sorted by name. */
-struct xattrs {
-	struct buf text;
-	struct tar_xattr list[TAR_XATTRS_MAX];
-	size_t count;
-};
-int xattrs_read(int fd, const char *path, struct xattrs *ret, struct err *err);
-void xattrs_done(struct xattrs *xattrs);

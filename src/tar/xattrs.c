@@ -1,5 +1,5 @@
-/* xattrs.c - the extended attributes of a file that travel with it; see view_internal.h */
-#include "view/view_internal.h"
+/* xattrs.c - see xattrs.h */
+#include "tar/xattrs.h"
 #include "base/text.h"
 #include <errno.h>
 #include <sys/xattr.h>
