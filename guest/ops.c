@@ -35,6 +35,7 @@ static const open_fn openers[WIRE_OP_COUNT] = {
 	[WIRE_OP_ANSWER] = self_open_answer,
 	[WIRE_OP_IDENTITY] = identity_open,
 	[WIRE_OP_RESTORED] = identity_open_restored,
+	[WIRE_OP_TAR_UPPER] = worker_open,
 };
 
 int ops_open(struct channel *channel, const struct wire_frame *frame, struct err *err)

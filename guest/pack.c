@@ -1,4 +1,4 @@
-/* pack.c - a tree of files becomes a tar stream (archive_out)
+/* pack.c - a tree of files becomes a tar stream (archive_out, archive_upper)
  *
  * Folders before what is in them, files before folders. There is no recursion and one open folder:
  * names of folders that wait are kept a level, and ".." leads back up; if it does not lead where we
@@ -7,10 +7,15 @@
  * folders nested without end cost neither memory nor the square of their number, and the one who
  * asked hears of it. Mount points are named, but not entered: /proc, /sys and /dev are not part of
  * a box's files. A file that changes while it is read keeps the size its header told: cut, or
- * filled with zeros. Hard links are told by the inode; there are only so many that we remember. */
+ * filled with zeros. Hard links are told by the inode; there are only so many that we remember.
+ *
+ * The upper folder of an overlay is packed as a layer of a container image: a character device 0/0
+ * is the whiteout ".wh.NAME", an opaque folder holds ".wh..wh..opq", and attributes come along. A
+ * file whose own name begins so would mean something else there and is refused. */
 #include "guest/archive.h"
 #include "guest/path.h"
 #include "tar/tar.h"
+#include "tar/xattrs.h"
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -18,6 +23,10 @@
 #include <stdio.h>
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
+#include <sys/xattr.h>
+
+#define WHITEOUT ".wh."
+#define OPAQUE	 WHITEOUT WHITEOUT ".opq"
 
 enum {
 	LINKS_MAX = 1 << 18,
@@ -42,6 +51,8 @@ struct level {
 
 struct pack {
 	struct job *job;
+	bool layer; /* see above */
+	struct xattrs xattrs;
 	struct buf out; /* never more than one DATA frame for long */
 	struct tar_entry entry;
 	char name[WIRE_PATH_MAX + NAME_MAX + 2]; /* of the member we are at */
@@ -151,6 +162,22 @@ static void describe(struct pack *pack, const struct stat *st)
 	entry->mtime = st->st_mtim.tv_sec;
 	entry->major = major(st->st_rdev);
 	entry->minor = minor(st->st_rdev);
+	entry->xattrs = NULL;
+	entry->xattr_count = 0;
+}
+
+/* Attributes of the present member, of a layer alone. */
+static int add_xattrs(struct pack *pack, int fd, struct err *err)
+{
+	if (!pack->layer)
+		return 0;
+	xattrs_done(&pack->xattrs);
+	pack->xattrs = (struct xattrs){ .count = 0 };
+	if (xattrs_read(fd, pack->name, &pack->xattrs, err) < 0)
+		return -1;
+	pack->entry.xattrs = pack->xattrs.list;
+	pack->entry.xattr_count = pack->xattrs.count;
+	return 0;
 }
 
 static int pack_file(struct pack *pack, int dir, const char *name, struct err *err)
@@ -172,6 +199,8 @@ static int pack_file(struct pack *pack, int dir, const char *name, struct err *e
 		pack->entry.type = TAR_LINK;
 		pack->entry.size = 0;
 		pack->entry.link = first;
+	} else if (add_xattrs(pack, fd, err) < 0) {
+		return -1;
 	}
 	tar_put_header(&pack->out, &pack->entry);
 	if (flush(pack, WIRE_DATA_MAX, err) < 0)
@@ -179,18 +208,71 @@ static int pack_file(struct pack *pack, int dir, const char *name, struct err *e
 	return first ? 0 : put_content(pack, fd, pack->entry.size, err);
 }
 
+/* An empty file of that name beside the present member, or in it: what a layer says with it. */
+static int put_mark(struct pack *pack, size_t folder_len, const char *name, struct err *err)
+{
+	_cleanup_free_ char *whole = xasprintf("%.*s/%s", (int)folder_len, pack->name, name);
+	const struct tar_entry entry = { .type = TAR_FILE, .name = whole, .mode = 0600 };
+
+	tar_put_header(&pack->out, &entry);
+	return flush(pack, WIRE_DATA_MAX, err);
+}
+
+static size_t parent_len(const struct pack *pack, const char *name)
+{
+	return pack->name_len - strlen(name) - 1;
+}
+
+/* 1: the member is done with. */
+static int pack_as_layer(
+	struct pack *pack, const char *name, const struct stat *st, struct err *err)
+{
+	_cleanup_free_ char *mark = NULL;
+
+	if (!strncmp(name, WHITEOUT, strlen(WHITEOUT)))
+		return err_set(err, ERR_UNSUPPORTED,
+			"'%.300s' begins with '" WHITEOUT
+			"', which means a removed file in a layer",
+			pack->name);
+	if (!S_ISCHR(st->st_mode) || st->st_rdev)
+		return 0;
+	mark = xasprintf(WHITEOUT "%s", name);
+	return put_mark(pack, parent_len(pack, name), mark, err) < 0 ? -1 : 1;
+}
+
+/* A folder of a layer: its attributes, and whether it hides what lies below. */
+static int look_at_folder(
+	struct pack *pack, int dir, const char *name, bool *ret_opaque, struct err *err)
+{
+	_cleanup_close_ int fd = openat(dir, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	char value = 0;
+
+	*ret_opaque = false;
+	if (fd < 0)
+		return errno == ENOENT || errno == ENOTDIR || errno == ELOOP
+			       ? 0
+			       : err_sys(err, errno, "open '%.300s'", pack->name);
+	*ret_opaque = fgetxattr(fd, "trusted.overlay.opaque", &value, 1) == 1 && value == 'y';
+	return add_xattrs(pack, fd, err);
+}
+
 /* Everything but what a folder holds. *ret_folder: it is one, and to be entered. */
 static int pack_member(
 	struct pack *pack, int dir, const char *name, bool *ret_folder, struct err *err)
 {
+	bool opaque = false;
 	struct stat st;
 	ssize_t len;
+	int done;
 
 	*ret_folder = false;
 	if (fstatat(dir, name, &st, AT_SYMLINK_NOFOLLOW) < 0)
 		return errno == ENOENT ? 0 : err_sys(err, errno, "'%.300s'", pack->name);
 	if (S_ISSOCK(st.st_mode))
 		return 0;
+	done = pack->layer ? pack_as_layer(pack, name, &st, err) : 0;
+	if (done)
+		return done < 0 ? -1 : 0;
 	if (S_ISREG(st.st_mode))
 		return pack_file(pack, dir, name, err);
 	describe(pack, &st);
@@ -201,9 +283,13 @@ static int pack_member(
 		pack->link[len] = '\0';
 		pack->entry.link = pack->link;
 	}
+	if (pack->layer && S_ISDIR(st.st_mode) && look_at_folder(pack, dir, name, &opaque, err) < 0)
+		return -1;
 	*ret_folder =
 		S_ISDIR(st.st_mode) && st.st_dev == pack->dev && pack->name_len <= WIRE_PATH_MAX;
 	tar_put_header(&pack->out, &pack->entry);
+	if (opaque && put_mark(pack, pack->name_len, OPAQUE, err) < 0)
+		return -1;
 	return flush(pack, WIRE_DATA_MAX, err);
 }
 
@@ -335,6 +421,14 @@ static int pack_tree(struct pack *pack, int dir, const char *name, struct err *e
 	return status;
 }
 
+static int send_tree(struct pack *pack, int dir, const char *name, struct err *err)
+{
+	if (job_reply(pack->job, NULL, err) < 0 || pack_tree(pack, dir, name, err) < 0 ||
+		put_zeros(pack, TAR_END_SIZE, err) < 0 || flush(pack, 0, err) < 0)
+		return -1;
+	return job_end(pack->job, err);
+}
+
 int archive_out(struct job *job, struct err *err)
 {
 	static struct pack pack;
@@ -352,8 +446,38 @@ int archive_out(struct job *job, struct err *err)
 	pack.dev = st.st_dev;
 	strcpy(pack.name, place.name);
 	pack.name_len = strlen(pack.name);
-	if (job_reply(job, NULL, err) < 0 || pack_tree(&pack, place.dir, place.name, err) < 0 ||
-		put_zeros(&pack, TAR_END_SIZE, err) < 0 || flush(&pack, 0, err) < 0)
-		return -1;
-	return job_end(job, err);
+	return send_tree(&pack, place.dir, place.name, err);
+}
+
+/* ---- the upper folder of an overlay --------------------------------------------------------- */
+
+static int disk = -1;
+
+void archive_set_disk(int dir)
+{
+	disk = dir;
+}
+
+int archive_get_disk(void)
+{
+	return disk;
+}
+
+int archive_upper(struct job *job, struct err *err)
+{
+	static struct pack pack;
+	_cleanup_close_ int upper = -1;
+	struct stat st;
+
+	if (disk < 0)
+		return err_set(err, ERR_UNSUPPORTED, "the files of this box are on the host");
+	upper = openat(disk, "upper", O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	if (upper < 0 || fstat(upper, &st) < 0)
+		return err_sys(err, errno, "open the box's own files");
+	pack.job = job;
+	pack.layer = true;
+	pack.dev = st.st_dev;
+	strcpy(pack.name, ".");
+	pack.name_len = 1;
+	return send_tree(&pack, upper, ".", err);
 }

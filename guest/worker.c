@@ -26,6 +26,7 @@ enum {
 	WORKERS_MAX = 128,
 	KILL_MS = 2000,
 	LINE_FD = 3,
+	DISK_FD = 4,
 	READ_CHUNK = 128 * 1024,
 };
 
@@ -119,16 +120,29 @@ static const struct {
 	[WIRE_OP_TAR_OUT] = { get_path, archive_out, true },
 	[WIRE_OP_TAR_IN] = { get_path, archive_in, false },
 	[WIRE_OP_STATS] = { get_nothing, run_stats, false },
+	[WIRE_OP_TAR_UPPER] = { get_nothing, archive_upper, true },
 };
+
+/* A worker has its line and the disk of a machine of its own; all else is box-init's. */
+static void take_fds(struct job *job)
+{
+	int disk = archive_get_disk();
+
+	disk = disk < 0 ? -1 : fcntl(disk, F_DUPFD_CLOEXEC, DISK_FD + 1);
+	dup3(job->fd, LINE_FD, O_CLOEXEC);
+	job->fd = LINE_FD;
+	if (disk >= 0)
+		dup3(disk, DISK_FD, O_CLOEXEC);
+	archive_set_disk(disk < 0 ? -1 : DISK_FD);
+	close_range(disk < 0 ? LINE_FD + 1 : DISK_FD + 1, ~0u, 0);
+}
 
 static _Noreturn void worker_main(struct job *job)
 {
 	struct err err = ERR_INIT;
 	sigset_t none;
 
-	dup3(job->fd, LINE_FD, O_CLOEXEC);
-	close_range(LINE_FD + 1, ~0u, 0);
-	job->fd = LINE_FD;
+	take_fds(job);
 	sigemptyset(&none);
 	sigprocmask(SIG_SETMASK, &none, NULL);
 	prctl(PR_SET_PDEATHSIG, SIGKILL);

@@ -126,6 +126,9 @@ enum wire_op {
 	/* u8 wire_restored, seed -> wire_told; it is the same box, but time was lost or taken
 	 * back */
 	WIRE_OP_RESTORED,
+	/* - -> -; DATA: a tar of what the box's own disk has over its image, as a layer of an OCI
+	 * image; END. For boxes with a kernel of their own: ERR_UNSUPPORTED in others */
+	WIRE_OP_TAR_UPPER,
 	WIRE_OP_COUNT
 };
 
