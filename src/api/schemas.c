@@ -446,6 +446,7 @@ static const struct field fields[] = {
 	{ "AuditProcess", "pid", "integer", "inside the box" },
 	{ "AuditProcess", "uid", "integer", "inside the box" },
 	{ "AuditProcess", "command", "string", "its command line, cut" },
+	{ "AuditProcess", "told_by", "string", "'box': only the box says so, see docs/audit.md" },
 	{ "AuditList", "!lines", "[AuditLine]", "oldest first" },
 	{ "AuditList", "!next", "integer", "for since= of the next page" },
 	{ "AuditList", "!oldest", "integer", "first one still kept" },

@@ -103,8 +103,9 @@ static void put_process(struct buf *out, json_t *line)
 	json_t *process = json_object_get(line, "process");
 
 	if (process)
-		buf_addf(out, "%lld %s", (long long)json_num(process, "pid"),
-			json_str(process, "command"));
+		buf_addf(out, "%lld %s%s", (long long)json_num(process, "pid"),
+			json_str(process, "command"),
+			*json_str(process, "told_by") ? " (says the box)" : "");
 }
 
 /* Appends one cell; text_printable makes it safe for a terminal. */

@@ -245,10 +245,60 @@ void instance_hand_over(struct instance *instance, const struct instance_ops *op
 	instance->arg = arg;
 }
 
+/* Somebody waits for an answer from inside. */
+struct instance_question {
+	struct instance_question *next;
+	struct instance *instance;
+	instance_owner_fn done;
+	void *arg;
+};
+
+static void question_answered(const struct instance_owner *owner, const struct err *err, void *arg)
+{
+	struct instance_question *question = arg, **slot = &question->instance->questions;
+
+	while (*slot != question)
+		slot = &(*slot)->next;
+	*slot = question->next;
+	question->done(owner, err, question->arg);
+	free(question);
+}
+
+int instance_ask_owner(struct instance *instance, const struct instance_flow *flow,
+	instance_owner_fn done, void *arg, struct err *err)
+{
+	struct instance_question *question;
+
+	if (!instance->engine->ops->ask_owner)
+		return unsupported(instance->engine, "ask a box for its processes", err);
+	question = xnew(struct instance_question);
+	question->instance = instance;
+	question->done = done;
+	question->arg = arg;
+	question->next = instance->questions;
+	instance->questions = question;
+	if (instance->engine->ops->ask_owner(instance, flow, question_answered, question, err) == 0)
+		return 0;
+	instance->questions = question->next;
+	free(question);
+	return -1;
+}
+
 void instance_free(struct instance *instance)
 {
-	if (instance)
-		instance->engine->ops->free(instance);
+	struct instance_question *open, *next;
+	struct err err = ERR_INIT;
+
+	if (!instance)
+		return;
+	open = steal_ptr(&instance->questions);
+	instance->engine->ops->free(instance);
+	err_set(&err, ERR_UNAVAILABLE, "the box has ended");
+	for (; open; open = next) {
+		next = open->next;
+		open->done(NULL, &err, open->arg);
+		free(open);
+	}
 }
 
 int instance_capture(struct instance *instance, const struct capture_spec *spec,

@@ -4,6 +4,7 @@
  * outlives the daemon; `instance_free` only releases it. Drivers know nothing of each other and
  * nothing of names, rows or front doors. */
 #pragma once
+#include "base/address.h"
 #include "base/err.h"
 #include "base/json.h"
 #include <stdbool.h>
@@ -159,6 +160,22 @@ struct instance_timer {
 	 * and restore. */
 	bool span;
 };
+
+/* A connection of an instance with a kernel of its own, as that kernel knows it. */
+struct instance_flow {
+	uint8_t protocol; /* IPPROTO_TCP or IPPROTO_UDP */
+	struct address from;
+	struct address to; /* family 0: not known */
+	uint16_t from_port, to_port;
+};
+
+/* Who made it, by the box's own word. */
+struct instance_owner {
+	uint32_t pid, uid;
+	const char *command; /* any bytes; borrowed */
+};
+typedef void (*instance_owner_fn)(
+	const struct instance_owner *owner, const struct err *err, void *arg);
 
 /* Whose limit an instance has reached: its own, its tree's, or that of all instances. */
 enum instance_scope { INSTANCE_SCOPE_OWN, INSTANCE_SCOPE_TREE, INSTANCE_SCOPE_ALL };
@@ -331,6 +348,10 @@ struct engine_ops {
 	int (*netns)(struct instance *instance, int *ret, struct err *err);
 	/* The processes as the host sees them, at most max. */
 	size_t (*pids)(struct instance *instance, pid_t *ret, size_t max);
+	/* With ENGINE_OWN_KERNEL: asks the box who made a connection. done is called once, from the
+	 * loop, unless the instance is freed before. */
+	int (*ask_owner)(struct instance *instance, const struct instance_flow *flow,
+		instance_owner_fn done, void *arg, struct err *err);
 	void (*free)(
 		/* releases it; the box runs on; no callback after this */
 		struct instance *instance);
@@ -394,6 +415,10 @@ int instance_hold(struct instance *instance, bool hold, struct err *err);
 bool instance_memory_full(struct instance *instance);
 int instance_netns(struct instance *instance, int *ret, struct err *err);
 size_t instance_pids(struct instance *instance, pid_t *ret, size_t max);
+/* Asks a box with a kernel of its own who made a connection. done is called once, from the loop or
+ * by instance_free, unless this fails. */
+int instance_ask_owner(struct instance *instance, const struct instance_flow *flow,
+	instance_owner_fn done, void *arg, struct err *err);
 /* Redirects the callbacks of an instance. */
 void instance_hand_over(struct instance *instance, const struct instance_ops *ops, void *arg);
 void instance_free(struct instance *instance); /* accepts NULL */

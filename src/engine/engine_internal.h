@@ -15,6 +15,7 @@ struct instance {
 	const struct instance_ops *events;
 	void *arg;
 	struct instance_mark mark;
+	struct instance_question *questions; /* engine.c's: not answered yet */
 };
 
 struct capture {

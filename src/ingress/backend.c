@@ -6,7 +6,8 @@
  * asked for, or its end, closes it. So what a box says unasked is never the answer to another
  * request.
  *
- * Connecting tries 127.0.0.1, then ::1. One tick a second looks at those that wait or connect. */
+ * Connecting tries two places, see box_port_connect. One tick a second looks at those that wait or
+ * connect. */
 #include "ingress/ingress_internal.h"
 #include "base/clock.h"
 #include "base/file.h"
@@ -30,7 +31,7 @@ struct backend {
 	int fd;
 	struct loop_fd *watch;
 	unsigned watched;
-	bool v6, connecting, reused, waiting;
+	bool second, connecting, reused, waiting;
 	bool waking;	    /* connecting, and the box must wake first: there is no socket yet */
 	struct err problem; /* why it did not */
 	unsigned round;	    /* of ingress_box_woken: it was asked already, or came later */
@@ -163,14 +164,14 @@ static void end(struct backend *backend, int failed)
 	backend->ops->on_end(backend, failed, backend->owner);
 }
 
-static int connect_by(struct backend *backend, bool v6, struct err *err);
+static int connect_by(struct backend *backend, bool second, struct err *err);
 
 static void on_connecting(struct backend *backend)
 {
 	int why = 0;
 
 	getsockopt(backend->fd, SOL_SOCKET, SO_ERROR, &why, &(socklen_t){ sizeof why });
-	if (why && !backend->v6 && connect_by(backend, true, NULL) == 0)
+	if (why && !backend->second && connect_by(backend, true, NULL) == 0)
 		return;
 	if (why)
 		return end(backend, why);
@@ -208,13 +209,13 @@ static void on_ready(void *arg, unsigned ready)
 /* ---- opening -------------------------------------------------------------------------------- */
 
 /* Also in the place of one by 127.0.0.1 that was refused. */
-static int connect_by(struct backend *backend, bool v6, struct err *err)
+static int connect_by(struct backend *backend, bool second, struct err *err)
 {
 	struct ingress *ingress = backend->ingress;
 	int fd = -1;
 
-	if (ingress->ops.connect(
-		    backend->target->box, backend->target->port, v6, &fd, err, ingress->arg) < 0)
+	if (ingress->ops.connect(backend->target->box, backend->target->port, second, &fd, err,
+		    ingress->arg) < 0)
 		return -1;
 	if (fd >= 0 && fd_is_scarce(fd)) {
 		close(fd);
@@ -224,7 +225,7 @@ static int connect_by(struct backend *backend, bool v6, struct err *err)
 	if (backend->fd >= 0)
 		close(backend->fd);
 	backend->fd = fd;
-	backend->v6 = v6;
+	backend->second = second;
 	backend->connecting = true;
 	backend->waking = fd < 0;
 	if (fd < 0)

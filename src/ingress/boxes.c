@@ -50,12 +50,12 @@ static bool is_public(const char *id, uint16_t port, void *arg)
 }
 
 static int connect_to(
-	const char *id, uint16_t port, bool v6, int *ret_fd, struct err *err, void *arg)
+	const char *id, uint16_t port, bool second, int *ret_fd, struct err *err, void *arg)
 {
 	struct boxes *boxes = arg;
 	struct box *box = box_find(boxes->yard, id, err);
 
-	return box ? box_port_connect(box, port, v6, ret_fd, err) : -1;
+	return box ? box_port_connect(box, port, second, ret_fd, err) : -1;
 }
 
 static void used(const char *id, void *arg)

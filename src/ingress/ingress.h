@@ -40,10 +40,10 @@ struct ingress_ops {
 	/* By name or id; false: there is none. */
 	bool (*find)(const char *name, struct ingress_box *ret, void *arg);
 	bool (*is_public)(const char *box, uint16_t port, void *arg);
-	/* A socket connecting to a port of the box: by 127.0.0.1, or by ::1. *ret_fd -1: the box is
+	/* A socket connecting to a port of the box, see box_port_connect. *ret_fd -1: the box is
 	 * waking; asked again after ingress_box_woken. */
-	int (*connect)(
-		const char *box, uint16_t port, bool v6, int *ret_fd, struct err *err, void *arg);
+	int (*connect)(const char *box, uint16_t port, bool second, int *ret_fd, struct err *err,
+		void *arg);
 	/* Bytes go into the box by a connection that is there already. May be NULL. */
 	void (*used)(const char *box, void *arg);
 	/* Whether a token opens private ports of the box; ret_id (INGRESS_TOKEN_ID_MAX) is what a

@@ -14,6 +14,7 @@
 extern const struct engine_ops engine_fake; /* its name is "fake" */
 
 enum { FAKE_LIMIT_MS = 120 * 1000 };
+enum { FAKE_CLOSED_PORT = 9 }; /* of the loopback that box-init dials; others send back */
 
 enum fake_step {
 	/* calls of the driver */

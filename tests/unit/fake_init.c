@@ -116,6 +116,43 @@ static void on_list(struct conn *conn, const struct wire_frame *frame)
 	buf_done(&body);
 }
 
+/* A server that sends back what it gets; nobody listens on FAKE_CLOSED_PORT. */
+static void on_dial(struct conn *conn, const struct wire_frame *frame, struct wire_reader *in)
+{
+	struct buf out = BUF_INIT;
+
+	if (wire_get_u16(in) == FAKE_CLOSED_PORT) {
+		answer(conn, frame, FAKE_FAIL, NULL);
+		return;
+	}
+	wire_end(&out, wire_begin(&out, WIRE_REPLY, frame->channel));
+	send_all(conn, &out);
+}
+
+static void on_dialled_data(struct conn *conn, const struct wire_frame *frame)
+{
+	struct wire_reader in = WIRE_READER(frame);
+	struct buf out = BUF_INIT;
+	size_t mark;
+
+	(void)wire_get_u8(&in);
+	(void)wire_get_u64(&in);
+	wire_add_data(&out, frame->channel, WIRE_STREAM_MAIN, 0, in.at, (size_t)(in.end - in.at));
+	mark = wire_begin(&out, WIRE_WINDOW_ADD, frame->channel);
+	wire_put_u32(&out, (uint32_t)(in.end - in.at));
+	wire_end(&out, mark);
+	send_all(conn, &out);
+}
+
+static void on_dialled_end(struct conn *conn, const struct wire_frame *frame)
+{
+	struct buf out = BUF_INIT;
+
+	wire_end(&out, wire_begin(&out, WIRE_END, frame->channel));
+	wire_end(&out, wire_begin(&out, WIRE_CLOSE, frame->channel));
+	send_all(conn, &out);
+}
+
 static void on_open(struct conn *conn, const struct wire_frame *frame)
 {
 	struct wire_reader in = WIRE_READER(frame);
@@ -138,6 +175,9 @@ static void on_open(struct conn *conn, const struct wire_frame *frame)
 		answer(conn, frame, how, NULL);
 		if (how == FAKE_OK)
 			fake_shut_down(conn->process);
+		return;
+	case WIRE_OP_DIAL:
+		on_dial(conn, frame, &in);
 		return;
 	case WIRE_OP_NAME:
 	case WIRE_OP_ANSWER:
@@ -169,6 +209,10 @@ static void on_ready(void *arg, unsigned ready)
 			on_hello(conn);
 		else if (frame.type == WIRE_OPEN)
 			on_open(conn, &frame);
+		else if (frame.type == WIRE_DATA)
+			on_dialled_data(conn, &frame);
+		else if (frame.type == WIRE_END)
+			on_dialled_end(conn, &frame);
 		buf_eat(&conn->in, WIRE_HEADER + frame.len);
 	}
 }

@@ -9,7 +9,6 @@
 #include "core/boxnet/meters.h"
 #include "core/boxnet/network_internal.h"
 #include "core/tree.h"
-#include "core/boxnet/socket_owner.h"
 #include "audit/audit.h"
 #include "audit/audit_shares.h"
 #include "base/clock.h"
@@ -28,9 +27,7 @@ enum {
 	STEADY_US = 10 * 1000 * 1000,
 	KEEP_MS = 1000,	     /* interval for storing names and budgets */
 	KEEP_ALL_TIMES = 10, /* and all figures every so many intervals */
-	PIDS_MAX = 512,
-	DIALS_MAX = 1024,     /* waiting for boxes that are waking */
-	LOOKS_A_SECOND = 100, /* process lookups per second, for all boxes together */
+	DIALS_MAX = 1024,    /* waiting for boxes that are waking */
 };
 
 /* A connection from a box to another that is still waking. */
@@ -55,8 +52,7 @@ struct networks {
 	struct loop_timer *again, *keep;
 	unsigned kept;	    /* intervals since all figures were stored */
 	struct err problem; /* why there is no gate */
-	int64_t looks_since_us;
-	unsigned looks;
+	struct owners *owners;
 };
 
 static void open_gate(struct networks *networks);
@@ -111,34 +107,6 @@ static struct box *box_by_id(struct yard *yard, const char *id)
 
 /* ---- reports of the gate -------------------------------------------------------------------- */
 
-/* A process lookup may take some milliseconds: a box that connects all the time must not keep the
- * daemon busy. */
-static bool may_look(struct networks *networks)
-{
-	int64_t now = clock_mono_us();
-
-	if (now - networks->looks_since_us > 1000000) {
-		networks->looks_since_us = now;
-		networks->looks = 0;
-	}
-	return networks->looks++ < LOOKS_A_SECOND;
-}
-
-static void add_process(struct networks *networks, struct box *box, json_t *event)
-{
-	static pid_t pids[PIDS_MAX];
-	json_t *process;
-	size_t count;
-
-	if (!json_get_text(event, "from")[0] || !box->instance || box->net->netns < 0 ||
-		!may_look(networks))
-		return;
-	count = instance_pids(box->instance, pids, PIDS_MAX);
-	process = socket_owner_of_event(box->net->netns, event, pids, count);
-	if (process)
-		json_object_set_new(event, "process", process);
-}
-
 static void on_event(void *arg, const char *id, json_t *event)
 {
 	struct networks *networks = arg;
@@ -154,8 +122,9 @@ static void on_event(void *arg, const char *id, json_t *event)
 	json_object_set_new(line, "owner", json_string(box->row.owner));
 	json_object_set_new(line, "who", json_sprintf("box %s", box->row.name));
 	if (!strcmp(type, "connect") || !strcmp(type, "packet"))
-		add_process(networks, box, line);
-	audit_shares_add(networks->yard->audit_shares, box_get_tree(box), line);
+		owners_tell(networks->owners, box, line);
+	else
+		audit_shares_add(networks->yard->audit_shares, box_get_tree(box), line);
 }
 
 /* Called before the meters take the new figures. */
@@ -606,6 +575,7 @@ int networks_open(struct yard *yard, struct err *err)
 	if (audit_open(yard->loop, folder, NULL, &yard->audit, err) < 0)
 		return err_wrap(err, "audit log");
 	yard->audit_shares = audit_shares_new(yard->loop, yard->audit);
+	networks->owners = owners_new(yard);
 	networks->host =
 		host_watch_new(yard->loop, yard->conf->resolv_conf, on_host_changed, networks);
 	networks->again = loop_timer_new(yard->loop, on_again, networks);
@@ -618,8 +588,10 @@ int networks_open(struct yard *yard, struct err *err)
 
 void networks_stop(struct yard *yard)
 {
-	if (yard->networks)
-		gate_close(steal_ptr(&yard->networks->gate));
+	if (!yard->networks)
+		return;
+	gate_close(steal_ptr(&yard->networks->gate));
+	owners_settle(yard->networks->owners);
 }
 
 void networks_close(struct yard *yard)
@@ -628,7 +600,7 @@ void networks_close(struct yard *yard)
 
 	if (!networks)
 		return;
-	socket_owner_close();
+	owners_free(networks->owners);
 	loop_undefer(yard->loop, close_dead, networks);
 	gate_close(networks->dead);
 	gate_close(steal_ptr(&networks->gate));

@@ -409,7 +409,8 @@ static int attach(struct box *box, struct err *err)
 		return err_set(err, ERR_UNAVAILABLE, "the network gate does not run");
 	if (net->netns < 0 && instance_netns(box->instance, &net->netns, err) < 0)
 		return -1;
-	if (net->adopted && check_furniture(net, err) < 0)
+	if (net->adopted && !instance_can(box->instance, ENGINE_OWN_KERNEL) &&
+		check_furniture(net, err) < 0)
 		return -1;
 	if (network_has_aims(net) && network_set_aims(net, err) < 0)
 		return -1;

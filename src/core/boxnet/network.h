@@ -90,7 +90,9 @@ int box_login_new(struct box *box, const char *host, const char *token,
 /* Checks a code and returns its token; a code is used up by this. */
 bool box_login_take(
 	struct box *box, const char *host, const char *code, char ret_token[PORT_LOGIN_TOKEN_MAX]);
-/* Opens a connecting socket to a port on the box's loopback; v6: on ::1. A sleeping box is woken;
- * while that takes time *ret_fd is -1: ask again when a woken_watch is called. Fails with ERR_STATE
- * when the box does not run, or is paused at a limit. */
-int box_port_connect(struct box *box, uint16_t port, bool v6, int *ret_fd, struct err *err);
+/* Opens a connecting socket to a port of the box. A server may be in one of two places, so there
+ * are two tries: 127.0.0.1 and then (second) ::1. In a box with a kernel of its own: its address,
+ * and then, through box-init, its loopback. A sleeping box is woken; while that takes time *ret_fd
+ * is -1: ask again when a woken_watch is called. Fails with ERR_STATE when the box does not run, or
+ * is paused at a limit. */
+int box_port_connect(struct box *box, uint16_t port, bool second, int *ret_fd, struct err *err);

@@ -4,6 +4,7 @@
  *   gatekeeper.c     the gate's process, its reports and requests; the host's own network
  *   network_names.c  addresses of names, across captures and crashes of the gate and the daemon
  *   network_aims.c   which traffic is led to the gate
+ *   network_owners.c audit lines of connections, with the process that made them
  *   meters.c         figures over time
  *   policy.c         the policy of a box: read, changed, explained, watched
  *   port.c           connections into a box */
@@ -38,8 +39,10 @@ struct network {
 	json_t *ports;			 /* array, owned; see port.c */
 	struct port_listener *listeners; /* owned by port.c */
 	struct port_login *logins;	 /* owned by port_login.c */
-	int netns;			 /* of the running instance; -1: none */
-	bool served;			 /* the gate serves it */
+	struct port_dial *dials;	 /* port_dial.c's */
+	unsigned dial_count;
+	int netns;   /* of the running instance; -1: none */
+	bool served; /* the gate serves it */
 	/* The gate has released it, and its last figures are still to come: see network_left. */
 	bool leaving;
 	bool adopted; /* the instance was started by an earlier daemon */
@@ -121,6 +124,17 @@ void network_names_reserve(struct box *box);
 
 int network_set_aims(struct network *net, struct err *err);
 bool network_has_aims(const struct network *net); /* needs more than a new namespace has */
+
+/* ---- network_owners.c ----------------------------------------------------------------------- */
+
+struct owners;
+struct owners *owners_new(struct yard *yard);
+void owners_free(struct owners *owners); /* after all boxes are; accepts NULL */
+/* Writes the line of a connection into the log of the box; takes line. With the process that made
+ * the connection, where that is known. The line of a box with a kernel of its own is written a
+ * little later: the box is asked. */
+void owners_tell(struct owners *owners, struct box *box, json_t *line);
+void owners_settle(struct owners *owners); /* writes the lines that wait; accepts NULL */
 
 /* ---- gatekeeper.c --------------------------------------------------------------------------- */
 

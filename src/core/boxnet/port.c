@@ -237,7 +237,7 @@ int box_port_set_default(struct box *box, uint16_t port, struct err *err)
 
 /* ---- connecting ----------------------------------------------------------------------------- */
 
-int box_port_connect(struct box *box, uint16_t port, bool v6, int *ret_fd, struct err *err)
+int box_port_connect(struct box *box, uint16_t port, bool second, int *ret_fd, struct err *err)
 {
 	int later = box_touch(box, err);
 
@@ -246,12 +246,15 @@ int box_port_connect(struct box *box, uint16_t port, bool v6, int *ret_fd, struc
 	*ret_fd = -1;
 	if (later)
 		return 0;
-	if (!box->net || box->net->netns < 0) {
+	if (!box->net || box->net->netns < 0 || !box->instance) {
 		err_set(err, ERR_STATE, "box '%s' has no network", box->row.name);
 		return err_hint(err, "box start %s", box->row.name);
 	}
-	return doors_connect(
-		box->net->netns, v6 ? DOORS_LOOPBACK_V6 : DOORS_LOOPBACK, port, ret_fd, err);
+	if (!instance_can(box->instance, ENGINE_OWN_KERNEL))
+		return doors_connect(box->net->netns, second ? DOORS_LOOPBACK_V6 : DOORS_LOOPBACK,
+			port, ret_fd, err);
+	return second ? port_dial(box, port, ret_fd, err)
+		      : doors_connect(box->net->netns, DOORS_OUTSIDE, port, ret_fd, err);
 }
 
 /* ---- boxes come and go ---------------------------------------------------------------------- */
@@ -274,4 +277,5 @@ void ports_box_removed(struct box *box)
 {
 	port_listeners_drop(box);
 	port_logins_drop(box);
+	port_dials_free(box->net);
 }

@@ -7,6 +7,7 @@
 
 struct box;
 struct loop;
+struct network;
 struct port_listener;
 struct port_pipe;
 struct yard;
@@ -35,10 +36,19 @@ int port_listener_host_port(const struct box *box, uint16_t port); /* -1: does n
 
 void port_logins_drop(struct box *box);
 
+/* ---- port_dial.c ---------------------------------------------------------------------------- */
+
+/* Opens a connection to a server on the loopback of a box through box-init. *ret_fd behaves like a
+ * connecting socket: it becomes writable when the connection is through, with an error when it is
+ * refused. It is cut with the link to box-init. ERR_LIMIT when the box has too many. */
+int port_dial(struct box *box, uint16_t port, int *ret_fd, struct err *err);
+void port_dials_free(struct network *net); /* cuts all of them */
+
 /* ---- port_pipe.c ---------------------------------------------------------------------------- */
 
-/* Opens the box's end: 127.0.0.1, then ::1. *ret_fd -1: not yet, see port_pipe_retry. */
-typedef int (*port_open_fn)(bool v6, int *ret_fd, struct err *err, void *arg);
+/* Opens the box's end, in two tries: see box_port_connect. *ret_fd -1: not yet, see
+ * port_pipe_retry. */
+typedef int (*port_open_fn)(bool second, int *ret_fd, struct err *err, void *arg);
 typedef void (*port_gone_fn)(struct port_pipe *pipe, void *arg);
 
 /* Takes the client's socket. gone is called once when both directions have ended or one broke, not

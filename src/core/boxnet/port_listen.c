@@ -36,12 +36,12 @@ struct port_listener {
 	char *problem;
 };
 
-static int open_box(bool v6, int *ret_fd, struct err *err, void *arg)
+static int open_box(bool second, int *ret_fd, struct err *err, void *arg)
 {
 	struct port_listener *listener = arg;
 	struct box *box = box_find(listener->yard, listener->box, err);
 
-	return box ? box_port_connect(box, listener->port, v6, ret_fd, err) : -1;
+	return box ? box_port_connect(box, listener->port, second, ret_fd, err) : -1;
 }
 
 static void on_used(void *arg)

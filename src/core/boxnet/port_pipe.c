@@ -29,7 +29,7 @@ struct end {
 struct port_pipe {
 	struct loop *loop;
 	struct end client, box;
-	bool connecting, v6;
+	bool connecting, second;
 	bool waking; /* the box's end is opened later */
 	void (*used)(void *arg);
 	int64_t used_us;
@@ -119,14 +119,14 @@ static bool end_read(struct end *end)
 	return end_send(other(end));
 }
 
-static int open_box(struct port_pipe *pipe, bool v6);
+static int open_box(struct port_pipe *pipe, bool second);
 
 static void on_connecting(struct port_pipe *pipe)
 {
 	int why = 0;
 
 	getsockopt(pipe->box.fd, SOL_SOCKET, SO_ERROR, &why, &(socklen_t){ sizeof why });
-	if (why && !pipe->v6 && open_box(pipe, true) == 0)
+	if (why && !pipe->second && open_box(pipe, true) == 0)
 		return;
 	if (why)
 		return finish(pipe);
@@ -170,20 +170,20 @@ static void end_done(struct end *end)
 	end->fd = -1;
 }
 
-/* Also replaces a refused connection to 127.0.0.1. */
-static int open_box(struct port_pipe *pipe, bool v6)
+/* The second try replaces the first, which was refused. */
+static int open_box(struct port_pipe *pipe, bool second)
 {
 	struct err err = ERR_INIT;
 	int fd;
 
-	if (pipe->open(v6, &fd, &err, pipe->arg) < 0)
+	if (pipe->open(second, &fd, &err, pipe->arg) < 0)
 		return -1;
 	end_done(&pipe->box);
 	pipe->box.pipe = pipe;
 	pipe->waking = fd < 0;
 	if (fd >= 0)
 		end_init(pipe, &pipe->box, fd, LOOP_WRITE);
-	pipe->v6 = v6;
+	pipe->second = second;
 	pipe->connecting = true;
 	return 0;
 }

@@ -334,20 +334,29 @@ static bool read_far_end(const json_t *event, struct doors_endpoint *ret)
 	return port > 0 && port <= UINT16_MAX;
 }
 
-json_t *socket_owner_of_event(int netns, const json_t *event, const pid_t *pids, size_t count)
+bool socket_owner_read_event(const json_t *event, uint8_t *ret_protocol,
+	struct doors_endpoint *ret_from, struct doors_endpoint *ret_to)
 {
 	const char *protocol = json_string_value(json_object_get(event, "protocol"));
+
+	if (protocol && !strcmp(protocol, "tcp"))
+		*ret_protocol = IPPROTO_TCP;
+	else if (protocol && !strcmp(protocol, "udp"))
+		*ret_protocol = IPPROTO_UDP;
+	else
+		return false;
+	return read_endpoint(json_string_value(json_object_get(event, "from")), ret_from) &&
+	       read_far_end(event, ret_to);
+}
+
+json_t *socket_owner_of_event(int netns, const json_t *event, const pid_t *pids, size_t count)
+{
 	struct doors_endpoint from, to;
-	uint8_t number = 0;
+	uint8_t number;
 	ino_t inode;
 	uid_t uid;
 
-	if (protocol && !strcmp(protocol, "tcp"))
-		number = IPPROTO_TCP;
-	else if (protocol && !strcmp(protocol, "udp"))
-		number = IPPROTO_UDP;
-	if (!number || !read_endpoint(json_string_value(json_object_get(event, "from")), &from) ||
-		!read_far_end(event, &to))
+	if (!socket_owner_read_event(event, &number, &from, &to))
 		return NULL;
 	if (socket_owner_find(netns, number, &from, &to, &inode, &uid, NULL) < 0)
 		return NULL;

@@ -30,10 +30,16 @@ json_t *socket_owner_holds(ino_t inode, const pid_t *pids, size_t count);
 /* Both, for an event of the gate: {"from":"ADDRESS:PORT","protocol","port"} and "to":"ADDRESS:PORT"
  * (what the box sees) or, when there is no "name", "address". */
 json_t *socket_owner_of_event(int netns, const json_t *event, const pid_t *pids, size_t count);
+/* The connection alone. False: the event does not tell. */
+bool socket_owner_read_event(const json_t *event, uint8_t *ret_protocol,
+	struct doors_endpoint *ret_from, struct doors_endpoint *ret_to);
 
 /* socket_owner_command.c: the command line as one line of at most SOCKET_OWNER_COMMAND_MAX bytes of
  * UTF-8. proc: the process's folder in /proc. Gives the process name in brackets when the command
  * line cannot be read in time (till: clock_mono_us). */
 void socket_owner_command(int proc, int64_t till, char ret[SOCKET_OWNER_COMMAND_MAX + 1]);
+/* Joins arguments (NUL between them) with spaces; anything but printable UTF-8 becomes '?'. A
+ * character cut by the end is left out. out holds len + 1 bytes. */
+void socket_owner_line(const char *text, size_t len, char *out);
 /* Ends the process that reads command lines; the next lookup starts another. */
 void socket_owner_close(void);

@@ -179,9 +179,7 @@ static size_t rune_len(unsigned char first)
 	return first < 0x80 ? 1 : first < 0xe0 ? 2 : first < 0xf0 ? 3 : 4;
 }
 
-/* Joins the arguments with spaces; anything but printable UTF-8 becomes '?'. A character cut by the
- * end is left out. */
-static void make_line(const char *text, size_t len, char *out)
+void socket_owner_line(const char *text, size_t len, char *out)
 {
 	while (len && !text[len - 1])
 		len--;
@@ -215,7 +213,7 @@ static void name_in_brackets(int proc, char *out)
 	ssize_t len = fd < 0 ? 0 : read(fd, name, sizeof name);
 
 	if (len > 0)
-		make_line(name, (size_t)len - (name[len - 1] == '\n'), line);
+		socket_owner_line(name, (size_t)len - (name[len - 1] == '\n'), line);
 	snprintf(out, SOCKET_OWNER_COMMAND_MAX, "[%s]", line);
 }
 
@@ -226,7 +224,7 @@ void socket_owner_command(int proc, int64_t till, char ret[SOCKET_OWNER_COMMAND_
 	size_t len = cmdline < 0 ? 0 : ask(cmdline, till, text);
 
 	if (len)
-		make_line(text, len, ret);
+		socket_owner_line(text, len, ret);
 	if (!len || !*ret)
 		name_in_brackets(proc, ret);
 }
