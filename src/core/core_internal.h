@@ -582,7 +582,8 @@ void hibernate_recovered(struct yard *yard);
  * the loop, unless cancelled. */
 bool trial_start(struct box *box, const char *state, uint64_t processes, box_done done, void *arg);
 void trial_cancel(struct box *box); /* accepts a box without a trial */
-bool wake_launch_failed(struct box *box, const struct err *why);
+/* waking.c: the instance runs and the row says "woken": the wake of a dead daemon continues. */
+void wake_recover(struct box *box);
 void wake_forget_state(struct box *box); /* drops the state: its programs have run since */
 void forks_close(struct yard *yard);
 

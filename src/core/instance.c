@@ -109,28 +109,16 @@ static void on_marked(struct instance *instance, void *arg)
 	box_save(box, STORE_KEPT);
 }
 
-/* From here on the disk changes: the hibernated memory must never be restored upon it again. */
 static void on_going(struct instance *instance, void *arg)
 {
-	struct box *box = arg;
-
 	(void)instance;
-	if (box->restore.kind != RESTORE_WAKE)
-		return;
-	box_set_state(box, BOX_STARTING, INTENT_WOKEN);
-	box_save(box, STORE_SAFE);
+	operation_going(arg);
 }
 
-/* The restore was held back before anything ran: the hibernated memory is still valid. */
 static void on_held(struct instance *instance, void *arg)
 {
-	struct box *box = arg;
-
 	(void)instance;
-	if (box->intent != INTENT_WOKEN)
-		return;
-	box_set_state(box, BOX_STARTING, INTENT_WAKE);
-	box_save(box, STORE_SAFE);
+	operation_held(arg);
 }
 
 const struct instance_ops box_instance_ops = {

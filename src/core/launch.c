@@ -222,7 +222,7 @@ void box_launch_failed(struct box *box, const struct err *why)
 		spare_ended(box, &err);
 		return;
 	}
-	if (operation_launch_failed(box, why) || wake_launch_failed(box, why))
+	if (operation_launch_failed(box, why))
 		return;
 	waiters = steal_ptr(&box->waiters);
 	restore_done(box);

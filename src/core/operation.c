@@ -70,17 +70,14 @@ void operation_resume(struct box *box, struct operation *op)
 	box->operation = op;
 }
 
-static void drop_queue(struct box *box)
+static void drop_queue(struct box *box, const struct err *why)
 {
-	struct err err = ERR_INIT;
-
 	loop_undefer(box->yard->loop, begin_next, box);
-	err_set(&err, ERR_STATE, "box '%s' was removed meanwhile", box->row.name);
 	while (box->queue) {
 		struct operation *op = box->queue;
 
 		box->queue = op->next;
-		op->ops->begin(op, NULL, &err);
+		op->ops->begin(op, NULL, why);
 	}
 }
 
@@ -105,6 +102,22 @@ const char *operation_disk(const struct box *box)
 	struct operation *op = box->operation;
 
 	return op && op->ops->disk ? op->ops->disk(op) : NULL;
+}
+
+void operation_going(struct box *box)
+{
+	struct operation *op = box->operation;
+
+	if (op && op->ops->going)
+		op->ops->going(op, box);
+}
+
+void operation_held(struct box *box)
+{
+	struct operation *op = box->operation;
+
+	if (op && op->ops->held)
+		op->ops->held(op, box);
 }
 
 void operation_ready(struct box *box)
@@ -143,14 +156,17 @@ void operation_late(struct box *box, const struct err *err)
 
 	if (op && op->ops->late)
 		op->ops->late(op, box, err);
+	drop_queue(box, err);
 }
 
 void operation_cancel(struct box *box, const struct err *why)
 {
 	struct operation *op = box->operation;
+	struct err gone = ERR_INIT;
 
 	if (op && op->ops->cancel)
 		op->ops->cancel(op, box, why);
 	box->operation = NULL;
-	drop_queue(box);
+	err_set(&gone, ERR_STATE, "box '%s' was removed meanwhile", box->row.name);
+	drop_queue(box, &gone);
 }

@@ -23,6 +23,10 @@ struct operation_ops {
 	/* Name of the disk for the new instance while the old instance still exists; NULL: the
 	 * box's own disk. */
 	const char *(*disk)(struct operation *op);
+	/* Of an instance from a state: its programs go on when this returns. Then held: none of
+	 * them has run after all, and launch_failed follows. */
+	void (*going)(struct operation *op, struct box *box);
+	void (*held)(struct operation *op, struct box *box);
 	/* The instance runs and now gets the network of the box. */
 	void (*ready)(struct operation *op, struct box *box);
 	/* box-init has its identity. False: the operation is not finished, and will finish the
@@ -56,9 +60,11 @@ struct operation *operation_find(const struct box *box, const struct operation_o
 bool operation_ended(struct box *box);
 bool operation_launch_failed(struct box *box, const struct err *why);
 const char *operation_disk(const struct box *box);
+void operation_going(struct box *box);
+void operation_held(struct box *box);
 void operation_ready(struct box *box);
 bool operation_commit(struct box *box);
 void operation_came_up(struct box *box);
 bool operation_lost_link(struct box *box, struct link *link);
-void operation_late(struct box *box, const struct err *err);
+void operation_late(struct box *box, const struct err *err);   /* those in the queue hear it too */
 void operation_cancel(struct box *box, const struct err *why); /* also those in the queue */

@@ -127,7 +127,7 @@ static void finish_start(struct box *box)
 
 	/* The box may be told twice that it woke; that does no harm. */
 	if (box->intent == INTENT_WOKEN)
-		box_restore_from(box, box->row.state_id, RESTORE_WAKE);
+		wake_recover(box);
 	box_timer_start(box, HELLO_MS);
 	box->state = box->intent == INTENT_CREATE ? BOX_CREATING : BOX_STARTING;
 	if (box_connect(box, &err) < 0)

@@ -146,6 +146,19 @@ static void wake(struct answer *answer)
 	box_wake(box_named("ada"), on_box, answer);
 }
 
+/* Of a box that has just begun to wake: what is asked for follows the wake. */
+static void stop_waking(struct answer *answer)
+{
+	box_wake(box_named("ada"), NULL, NULL);
+	stop(answer);
+}
+
+static void hibernate_waking(struct answer *answer)
+{
+	box_wake(box_named("ada"), NULL, NULL);
+	hibernate_box(answer);
+}
+
 static void snapshot(struct answer *answer)
 {
 	const struct snapshot_spec spec = { .cause = "request", .wait_safe = true };
@@ -217,6 +230,9 @@ const struct trial_of operations[] = {
 	{ "hibernate that is tried first", running, hibernate_tried, HIBERNATED, RUNS },
 	/* Once its programs ran, its state is no longer that of its disk. */
 	{ "wake", hibernated, wake, RUNS, HIBERNATED | STOPPED },
+	{ "stop of a waking box", hibernated, stop_waking, STOPPED, RUNS | HIBERNATED | STOPPED },
+	{ "hibernate of a waking box", hibernated, hibernate_waking, HIBERNATED,
+		RUNS | HIBERNATED | STOPPED },
 	{ "snapshot", running, snapshot, RUNS, RUNS },
 	{ "snapshot of the disk", running, snapshot_disk, RUNS, RUNS },
 	{ "rollback", with_snapshot, rollback, RUNS, RUNS },

@@ -1,8 +1,7 @@
-/* hibernate.c - asleep on disk, and awake again
+/* hibernate.c - asleep on disk; waking.c brings it back
  *
- *   hibernate  frozen ─► captured (─► tried; trial.c) ─► packed, safe ─► the row says where its
- *              state is (safe) ─► killed ─► hibernated
- *   wake       row with intent "wake" ─► restored ─► running ─► the state is thrown away
+ *   frozen ─► captured (─► tried; trial.c) ─► packed, safe ─► the row says where its state is
+ *   (safe) ─► killed ─► hibernated
  *
  * Until the row says where its state is, whatever fails thaws the box: it goes on as if nothing had
  * been. After that the state is the box; what still runs of it is frozen and is killed, by the next
@@ -299,155 +298,6 @@ void box_hibernate(struct box *box, const char *reason, box_done done, void *arg
 	operation_queue(box, &sleeping->op);
 }
 
-/* ---- awake ---------------------------------------------------------------------------------- */
-
-void wake_forget_state(struct box *box)
-{
-	if (*box->row.state_id)
-		checkpoints_discard(box->yard->checkpoints, box->row.state_id, NULL);
-	text_replace(&box->row.state_id, "");
-	text_replace(&box->row.asleep_for, "");
-}
-
-static void wake(struct box *box)
-{
-	struct err err = ERR_INIT;
-
-	box_set_state(box, BOX_STARTING, INTENT_WAKE);
-	text_replace(&box->row.boot, box->yard->boot);
-	box_save(box, STORE_KEPT);
-	box_restore_from(box, box->row.state_id, RESTORE_WAKE);
-	if (box_launch(box, &err) < 0)
-		box_launch_failed(box, &err);
-}
-
-/* The box stays hibernated, as its state is still valid; unless its programs had begun to run. */
-bool wake_launch_failed(struct box *box, const struct err *why)
-{
-	struct err err = *why;
-
-	if (box->restore.kind != RESTORE_WAKE || !box->restore.state || box->remove_wanted)
-		return false;
-	if (box->intent == INTENT_WOKEN) {
-		restore_done(box);
-		wake_forget_state(box);
-		return false;
-	}
-	restore_done(box);
-	box_let_go(box);
-	box_set_state(box, BOX_HIBERNATED, INTENT_NONE);
-	box_save(box, STORE_KEPT);
-	err_wrap(&err, "wake '%s'", box->row.name);
-	if (drivers_capture_problem(box->yard->drivers) && err.kind != ERR_LIMIT)
-		err_hint(&err, "%s; 'make criu' builds the one that belongs to it",
-			drivers_capture_problem(box->yard->drivers));
-	else if (!*err.hint)
-		err_hint(&err,
-			"if a limit is too low for it, 'box set %s' raises it; 'box stop %s' gives "
-			"its processes up, and 'box start %s' then starts it from its disk",
-			box->row.name, box->row.name, box->row.name);
-	yard_event(box->yard, "box.failed", box, json_pack("{s:s}", "message", err.message));
-	box_notify(box, &err);
-	return true;
-}
-
-struct waking {
-	struct operation op;
-	bool paused_too;
-	box_done done;
-	void *arg;
-};
-
-static void wake_as(struct box *box, bool paused_too, box_done done, void *arg);
-
-/* paused_too: also accept a box that was paused at a limit. */
-static int check_wakes(const struct box *box, bool paused_too, struct err *err)
-{
-	bool asleep = box->state == BOX_SUSPENDED || box->state == BOX_HIBERNATED;
-
-	if (yard_check_stays(box->yard, err) < 0)
-		return -1;
-	return asleep && box_is_paused(box) && !paused_too ? box_refuse_touch(box, err) : 0;
-}
-
-static void begin_wake(struct operation *op, struct box *box, const struct err *gone)
-{
-	struct waking *waking = (struct waking *)op;
-	struct err err = ERR_INIT;
-
-	if (!box) {
-		waking->done(NULL, gone, waking->arg);
-	} else if (box->state == BOX_HIBERNATED &&
-		   check_wakes(box, waking->paused_too, &err) == 0) {
-		operation_end(box);
-		box_wait(box, waking->done, waking->arg);
-		wake(box);
-	} else {
-		operation_end(box);
-		wake_as(box, waking->paused_too, waking->done, waking->arg);
-	}
-	free(waking);
-}
-
-static const struct operation_ops waking_ops = { .name = "wake", .begin = begin_wake };
-
-static void nobody(struct box *box, const struct err *err, void *arg)
-{
-	(void)box;
-	(void)err;
-	(void)arg;
-}
-
-static void wake_as(struct box *box, bool paused_too, box_done done, void *arg)
-{
-	struct err err = ERR_INIT;
-
-	if (!done)
-		done = nobody;
-	if (box->state != BOX_RUNNING && check_wakes(box, paused_too, &err) < 0) {
-		done(box, &err, arg);
-		return;
-	}
-	if (box->state == BOX_HIBERNATED && !operation_is_on(box)) {
-		box_wait(box, done, arg);
-		wake(box);
-		return;
-	}
-	switch (box->state) {
-	case BOX_HIBERNATED: /* the disk is being copied */
-	case BOX_HIBERNATING:
-	case BOX_ROLLING_BACK: {
-		struct waking *waking = xnew(struct waking);
-
-		*waking = (struct waking){ { .ops = &waking_ops }, paused_too, done, arg };
-		operation_queue(box, &waking->op);
-		return;
-	}
-	case BOX_SUSPENDED:
-		done(box, box_resume(box, &err) < 0 ? &err : NULL, arg);
-		return;
-	default:
-		box_start(box, done, arg);
-	}
-}
-
-void box_wake(struct box *box, box_done done, void *arg)
-{
-	wake_as(box, false, done, arg);
-}
-
-void box_resume_deep(struct box *box, box_done done, void *arg)
-{
-	struct err err = ERR_INIT;
-
-	if (box_is_paused(box) && (box->state == BOX_HIBERNATED || box->state == BOX_HIBERNATING))
-		wake_as(box, true, done, arg);
-	else if (box->state == BOX_SUSPENDED && yard_check_stays(box->yard, &err) < 0)
-		done(box, &err, arg);
-	else
-		done(box, box_resume(box, &err) < 0 ? &err : NULL, arg);
-}
-
 /* ---- all of them ---------------------------------------------------------------------------- */
 
 struct bedtime {
@@ -514,7 +364,7 @@ static bool put_to_bed(struct bedtime *bedtime, struct box *box)
 		return false;
 	box->put_to_bed = true;
 	bedtime->left++;
-	/* A rollback has the turn until the box runs. */
+	/* A wake or a rollback has the turn until the box runs. */
 	if (starting && !operation_is_on(box))
 		box_wait(box, on_started, bedtime);
 	else

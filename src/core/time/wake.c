@@ -39,7 +39,7 @@ json_t *box_asleep_for_json(const struct box *box)
 static bool is_between(const struct box *box)
 {
 	return box->state == BOX_HIBERNATING || box->state == BOX_ROLLING_BACK ||
-	       (box->state == BOX_STARTING && (box->restore.state || operation_is_on(box)));
+	       (box->state == BOX_STARTING && operation_is_on(box));
 }
 
 bool box_wakes(const struct box *box)
