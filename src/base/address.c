@@ -45,3 +45,18 @@ bool address_equal(const struct address *a, const struct address *b)
 {
 	return a->family == b->family && !memcmp(a->bytes, b->bytes, sizeof a->bytes);
 }
+
+bool address_range_has(const struct address_range *range, const struct address *address)
+{
+	unsigned whole = range->bits / 8, rest = range->bits % 8;
+
+	if (range->base.family != address->family ||
+		memcmp(range->base.bytes, address->bytes, whole) != 0)
+		return false;
+	return !rest || !((range->base.bytes[whole] ^ address->bytes[whole]) >> (8 - rest));
+}
+
+bool address_range_covers(const struct address_range *wide, const struct address_range *narrow)
+{
+	return wide->bits <= narrow->bits && address_range_has(wide, &narrow->base);
+}

@@ -1,4 +1,5 @@
-/* address.h - an IPv4 or IPv6 address as a value; which of them are special, the policy knows */
+/* address.h - an IPv4 or IPv6 address as a value, and ranges of them; which are special is in
+ * special.h */
 #pragma once
 #include <stdbool.h>
 #include <stdint.h>
@@ -17,3 +18,10 @@ bool address_parse(const char *text, struct address *ret);
 /* out needs ADDRESS_TEXT_MAX bytes. Returns out; "none" when there is none. */
 char *address_format(const struct address *address, char *out);
 bool address_equal(const struct address *a, const struct address *b);
+
+struct address_range {
+	struct address base; /* bits behind the prefix are 0 */
+	uint8_t bits;
+};
+bool address_range_has(const struct address_range *range, const struct address *address);
+bool address_range_covers(const struct address_range *wide, const struct address_range *narrow);

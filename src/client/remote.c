@@ -2,6 +2,7 @@
 #include "client/remote.h"
 #include "base/alloc.h"
 #include "base/buf.h"
+#include "base/special.h"
 #include "base/text.h"
 #include <arpa/inet.h>
 #include <errno.h>
@@ -66,14 +67,6 @@ static bool is_plain(const char *text, size_t len, const char *more)
 			!strchr(more, text[i]))
 			return false;
 	return len && text[0] != '-';
-}
-
-static bool is_loopback(const char *host)
-{
-	struct in_addr v4;
-
-	return !strcmp(host, "localhost") || !strcmp(host, "::1") ||
-	       (inet_pton(AF_INET, host, &v4) == 1 && (ntohl(v4.s_addr) >> 24) == 127);
 }
 
 /* HOST, HOST:PORT, [V6]:PORT */
@@ -144,7 +137,7 @@ static int parse(const char *text, struct target *ret, struct err *err)
 	}
 	if (read_host(text, at, (size_t)(slash - at), ret, err) < 0)
 		return -1;
-	if (ret->scheme == SCHEME_HTTP && !is_loopback(ret->host)) {
+	if (ret->scheme == SCHEME_HTTP && !host_is_loopback(ret->host)) {
 		err_set(err, ERR_INVALID,
 			"http:// is for this machine alone: a token would go over the network for "
 			"all to read");

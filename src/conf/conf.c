@@ -3,6 +3,7 @@
 #include "base/alloc.h"
 #include "base/file.h"
 #include "base/log.h"
+#include "base/special.h"
 #include "base/strv.h"
 #include "base/text.h"
 #include <arpa/inet.h>
@@ -160,8 +161,7 @@ static int set_listen_key(struct conf *conf, const char *value, struct err *err)
 /* Without TLS tokens travel in the clear: only this machine may hear them. */
 static int check_listen(const struct conf *conf, struct err *err)
 {
-	bool loopback = !conf->listen_tcp || text_has_prefix(conf->address, "127.") ||
-			!strcmp(conf->address, "::1");
+	bool loopback = !conf->listen_tcp || host_is_loopback(conf->address);
 
 	if (!*conf->listen_certificate != !*conf->listen_key)
 		return err_set(err, ERR_INVALID,

@@ -131,7 +131,7 @@ struct process {
 	struct relay_hub *hub;
 	struct dial_proxy proxy;
 	struct dial_settings dial;
-	char **host_ranges;	  /* with the synthetic ones */
+	char **host_ranges;
 	struct name_table guests; /* by key */
 	struct name_table trees;  /* by id */
 	struct loop_timer *second;

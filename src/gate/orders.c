@@ -52,7 +52,7 @@ int gate_check_settings(const struct gate_settings *settings, struct err *err)
 	size_t count = 0;
 
 	for (; settings->host_ranges && settings->host_ranges[count]; count++) {
-		struct policy_cidr cidr;
+		struct address_range cidr;
 
 		if (policy_cidr_parse(settings->host_ranges[count], &cidr, err) < 0)
 			return err_wrap(err, "range of the host");

@@ -17,8 +17,6 @@
 
 enum { DAEMON_FD = 3, TICK_MS = 1000, END_MS = 500, QUESTIONS_MAX = 2048 };
 
-static const char *const synthetic_ranges[] = { "198.18.0.0/15", "fd62:6f78:7961:7264::/64" };
-
 /* ---- settings ------------------------------------------------------------------------------- */
 
 static struct upstream_server read_server(json_t *value)
@@ -72,8 +70,6 @@ static void set_host_ranges(struct process *process, json_t *list)
 	json_t *item;
 	size_t i;
 
-	for (i = 0; i < ARRAY_LEN(synthetic_ranges); i++)
-		strv_add(&ranges, synthetic_ranges[i]);
 	json_array_foreach (list, i, item)
 		strv_add(&ranges, json_string_value(item));
 	strv_free(process->host_ranges);

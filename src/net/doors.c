@@ -189,7 +189,7 @@ static int send_rules(void *arg, struct err *err)
 }
 
 int doors_set_aims(
-	int netns, const struct doors_range *ranges, size_t count, bool udp, struct err *err)
+	int netns, const struct address_range *ranges, size_t count, bool udp, struct err *err)
 {
 	struct netlink_batch batch = NETLINK_BATCH_INIT;
 	struct errand errand = { .batch = &batch };

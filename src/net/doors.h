@@ -12,7 +12,7 @@
  *   eth0  198.18.0.2/32, PREFIX::2/128   the box, the same in every box
  *   lo    everything else; 198.18.0.1 and PREFIX::1 are ours: port 53 the resolver, port 1 where
  *         TPROXY leads to
- *   (PREFIX is synthetic_v6_prefix)
+ *   (PREFIX is fd62:6f78:7961:7264:, see synthetic_numbered)
  *
  * A box with a kernel of its own is not in the namespace but at the other end of a tap, which is
  * eth0 here:
@@ -85,16 +85,12 @@ int doors_hold(bool hold, int *ret_fd, struct err *err);
 int doors_open(int netns, int ret[DOOR_COUNT], struct err *err);
 void doors_close(int doors[DOOR_COUNT]); /* those that are not -1 */
 
-struct doors_range {
-	struct address base;
-	uint8_t bits;
-};
 /* What the gate wants to see besides TCP to synthetic addresses, because the policy has rules for
  * it: real addresses in ranges, and UDP at all. Replaces what was set before, at once. At first:
  * neither. A refusal of the kernel is told in the log and no error: it can be the box's doing, and
  * the gate decides in any case. */
 int doors_set_aims(
-	int netns, const struct doors_range *ranges, size_t count, bool udp, struct err *err);
+	int netns, const struct address_range *ranges, size_t count, bool udp, struct err *err);
 
 struct doors_endpoint {
 	struct address address;

@@ -21,28 +21,14 @@
 /* Kinds of devices that eth0 can be, best first. Any will do: nothing is ever sent by it. */
 static const char *const kinds[] = { "dummy", "ifb", "bridge" };
 
-static struct address numbered(unsigned family, uint8_t number)
-{
-	struct address address = { .family = (uint8_t)family };
-
-	if (family == 4) {
-		const uint8_t bytes[4] = { 198, 18, 0, number };
-
-		return address_v4(bytes);
-	}
-	memcpy(address.bytes, synthetic_v6_prefix, sizeof synthetic_v6_prefix);
-	address.bytes[15] = number;
-	return address;
-}
-
 struct address doors_resolver(unsigned family)
 {
-	return numbered(family, 1);
+	return synthetic_numbered(family, 1);
 }
 
 struct address doors_box(unsigned family)
 {
-	return numbered(family, 2);
+	return synthetic_numbered(family, 2);
 }
 
 static void add_link(struct netlink_batch *batch, const char *kind)

@@ -32,7 +32,7 @@ struct doors_plan {
 /* Of both ends of a tap: ours, and the box's (DOORS_VM_MAC). */
 extern const uint8_t doors_vm_mac_near[6], doors_vm_mac_box[6];
 
-/* The addresses in the box's namespace, v6 under synthetic_v6_prefix. */
+/* The addresses in the box's namespace, see synthetic_numbered. */
 struct address doors_resolver(unsigned family);
 struct address doors_box(unsigned family);
 
@@ -46,7 +46,7 @@ void nft_mark_batch(struct netlink_batch *batch, uint16_t type);
 void doors_rules_write(struct netlink_batch *batch, enum doors_rules kind);
 /* Other ranges in the sets of direct addresses, other protocols in that of protocols. */
 void doors_aims_write(
-	struct netlink_batch *batch, const struct doors_range *ranges, size_t count, bool udp);
+	struct netlink_batch *batch, const struct address_range *ranges, size_t count, bool udp);
 
 /* ---- doors_refused.c ------------------------------------------------------------------------ */
 

@@ -12,6 +12,7 @@
  * written here without a library because a child between clone and exec must send them, and because
  * there is no text to parse: a box costs one send() of some kilobytes. */
 #include "net/doors_internal.h"
+#include "base/special.h"
 #include "net/synthetic.h"
 #include <netinet/in.h> /* before the kernel's */
 #include <linux/if_packet.h>
@@ -182,7 +183,7 @@ static void load_destination(struct rule *rule, unsigned family)
 }
 
 /* The bits of a prefix alone stay; whole bytes are compared without that. */
-static void match_destination(struct rule *rule, const struct doors_range *range)
+static void match_destination(struct rule *rule, const struct address_range *range)
 {
 	uint8_t mask[16] = { 0 };
 	static const uint8_t zeros[16];
@@ -290,25 +291,17 @@ static void refuse_it(struct rule *rule, uint32_t type, uint8_t code)
 
 /* ---- the rules ------------------------------------------------------------------------------ */
 
-static struct doors_range range(const char *base, uint8_t bits)
+static struct address_range alone(struct address address)
 {
-	struct doors_range ret = { .bits = bits };
-
-	if (!address_parse(base, &ret.base))
-		abort(); /* a typo in this file */
-	return ret;
+	return (struct address_range){ address, address.family == 4 ? 32 : 128 };
 }
 
-static struct doors_range alone(struct address address)
-{
-	return (struct doors_range){ address, address.family == 4 ? 32 : 128 };
-}
-
-static void accept_range(struct netlink_batch *batch, const char *chain, struct doors_range to)
+static void accept_range(
+	struct netlink_batch *batch, const char *chain, const struct address_range *to)
 {
 	struct rule rule = rule_begin(batch, chain);
 
-	match_destination(&rule, &to);
+	match_destination(&rule, to);
 	accept_it(&rule);
 	rule_end(&rule);
 }
@@ -316,12 +309,15 @@ static void accept_range(struct netlink_batch *batch, const char *chain, struct 
 /* What the box says to itself. A box with a kernel of its own does that there. */
 static void accept_own(struct netlink_batch *batch, const char *chain, enum doors_rules kind)
 {
-	accept_range(batch, chain, range("127.0.0.0", 8));
-	accept_range(batch, chain, range("::1", 128));
-	if (kind == DOORS_RULES_VM)
-		return;
-	accept_range(batch, chain, alone(doors_box(4)));
-	accept_range(batch, chain, alone(doors_box(6)));
+	static const unsigned families[] = { 4, 6 };
+
+	for (size_t i = 0; i < ARRAY_LEN(families); i++) {
+		struct address_range box = alone(doors_box(families[i]));
+
+		accept_range(batch, chain, special_range_of(SPECIAL_LOOPBACK, families[i]));
+		if (kind != DOORS_RULES_VM)
+			accept_range(batch, chain, &box);
+	}
 }
 
 /* No policy carries datagrams unless it says so: QUIC is refused at once then, and its clients try
@@ -343,13 +339,13 @@ static void lead_set(struct netlink_batch *batch, unsigned family, const char *s
 	rule_end(&rule);
 }
 
-static void lead_range(struct netlink_batch *batch, struct doors_range to)
+static void lead_range(struct netlink_batch *batch, const struct address_range *to)
 {
 	struct rule rule = rule_begin(batch, "before");
 
-	match_destination(&rule, &to);
+	match_destination(&rule, to);
 	match_carried(&rule);
-	lead_to_door(&rule, to.base.family, DOORS_PORT);
+	lead_to_door(&rule, to->base.family, DOORS_PORT);
 	rule_end(&rule);
 }
 
@@ -366,11 +362,12 @@ static void lead_questions(struct netlink_batch *batch, unsigned family)
 }
 
 /* Networks that a nested box makes for its containers. */
-static const struct {
-	const char *base;
-	uint8_t bits;
-} inner[] = { { "10.0.0.0", 8 }, { "172.16.0.0", 12 }, { "192.168.0.0", 16 }, { "fc00::", 7 },
-	{ "fe80::", 10 }, { "ff00::", 8 } };
+static bool is_inner(const struct special_range *special)
+{
+	return special->kind == SPECIAL_PRIVATE ||
+	       (special->range.base.family == 6 &&
+		       (special->kind == SPECIAL_LINK_LOCAL || special->kind == SPECIAL_MULTICAST));
+}
 
 /* Root of a box with a kernel of its own sends what it likes by its cable. Only its own address is
  * answered; DHCP, reports of multicast groups and the like, which come from others, end here
@@ -390,7 +387,8 @@ static void drop_forged(struct netlink_batch *batch, unsigned family)
 
 static void write_before(struct netlink_batch *batch, enum doors_rules kind)
 {
-	struct doors_range v6 = { .base = { .family = 6 }, .bits = 64 };
+	const struct address_range *v4 = special_range_of(SPECIAL_SYNTHETIC, 4);
+	const struct address_range *v6 = special_range_of(SPECIAL_SYNTHETIC, 6);
 	bool nested = kind == DOORS_RULES_NESTED;
 
 	if (kind == DOORS_RULES_VM) {
@@ -400,14 +398,16 @@ static void write_before(struct netlink_batch *batch, enum doors_rules kind)
 	accept_own(batch, "before", kind);
 	lead_set(batch, 4, DOORS_DIRECT4, SET_DIRECT4);
 	lead_set(batch, 6, DOORS_DIRECT6, SET_DIRECT6);
-	memcpy(v6.base.bytes, synthetic_v6_prefix, sizeof synthetic_v6_prefix);
 	/* Questions to a server in a network of the box's own are its own business. */
-	for (size_t i = 0; nested && i < ARRAY_LEN(inner); i++)
-		if (strcmp(inner[i].base, "fc00::")) /* ours is in it */
-			accept_range(batch, "before", range(inner[i].base, inner[i].bits));
+	for (size_t i = 0; nested && i < special_range_count; i++) {
+		const struct special_range *special = &special_ranges[i];
+
+		if (is_inner(special) && !address_range_covers(&special->range, v6))
+			accept_range(batch, "before", &special->range);
+	}
 	lead_questions(batch, 4);
 	lead_questions(batch, 6);
-	lead_range(batch, range("198.18.0.0", 15));
+	lead_range(batch, v4);
 	lead_range(batch, v6);
 }
 
@@ -467,12 +467,12 @@ static void write_in(struct netlink_batch *batch, enum doors_rules kind)
 	accept_own(batch, "in", kind);
 	if (kind == DOORS_RULES_VM)
 		write_in_cable(batch);
-	for (size_t i = 0; nested && i < ARRAY_LEN(inner); i++) {
-		struct doors_range to = range(inner[i].base, inner[i].bits);
-
+	for (size_t i = 0; nested && i < special_range_count; i++) {
+		if (!is_inner(&special_ranges[i]))
+			continue;
 		rule = rule_begin(batch, "in");
 		match_u32(&rule, NFT_META_IIF, NFT_CMP_NEQ, DOORS_LO);
-		match_destination(&rule, &to);
+		match_destination(&rule, &special_ranges[i].range);
 		accept_it(&rule);
 		rule_end(&rule);
 	}
@@ -481,21 +481,11 @@ static void write_in(struct netlink_batch *batch, enum doors_rules kind)
 
 /* ---- what is in the sets -------------------------------------------------------------------- */
 
-static bool range_has(const struct doors_range *a, const struct doors_range *b)
-{
-	unsigned whole = a->bits / 8, rest = a->bits % 8;
-
-	if (a->base.family != b->base.family || a->bits > b->bits ||
-		memcmp(a->base.bytes, b->base.bytes, whole))
-		return false;
-	return !rest || !((a->base.bytes[whole] ^ b->base.bytes[whole]) >> (8 - rest));
-}
-
 /* Another one says the same already; of two equal ones the first counts. */
-static bool is_covered(const struct doors_range *ranges, size_t count, size_t which)
+static bool is_covered(const struct address_range *ranges, size_t count, size_t which)
 {
 	for (size_t i = 0; i < count; i++)
-		if (i != which && range_has(&ranges[i], &ranges[which]) &&
+		if (i != which && address_range_covers(&ranges[i], &ranges[which]) &&
 			(i < which || ranges[i].bits < ranges[which].bits))
 			return true;
 	return false;
@@ -514,7 +504,7 @@ static void add_element(struct netlink_batch *batch, const uint8_t *key, size_t 
 }
 
 /* The first address behind a range; false when there is none. */
-static bool range_end(const struct doors_range *range, uint8_t *ret, size_t len)
+static bool range_end(const struct address_range *range, uint8_t *ret, size_t len)
 {
 	memcpy(ret, range->base.bytes, len);
 	for (unsigned bit = range->bits; bit-- > 0;) {
@@ -555,7 +545,7 @@ static void write_carried(struct netlink_batch *batch, bool udp)
 }
 
 /* An attribute holds 64 KiB, so many ranges come in several messages. */
-static void write_family(struct netlink_batch *batch, const struct doors_range *ranges,
+static void write_family(struct netlink_batch *batch, const struct address_range *ranges,
 	size_t count, unsigned family)
 {
 	enum { PER_MESSAGE = 256 };
@@ -588,7 +578,7 @@ static void write_family(struct netlink_batch *batch, const struct doors_range *
 }
 
 void doors_aims_write(
-	struct netlink_batch *batch, const struct doors_range *ranges, size_t count, bool udp)
+	struct netlink_batch *batch, const struct address_range *ranges, size_t count, bool udp)
 {
 	nft_mark_batch(batch, NFNL_MSG_BATCH_BEGIN);
 	empty_set(batch, DOORS_CARRIED);

@@ -6,6 +6,7 @@
  * another name. */
 #include "net/synthetic.h"
 #include "base/buf.h"
+#include "base/special.h"
 #include "net/dns_name.h"
 #include "net/name_table.h"
 
@@ -28,8 +29,6 @@ struct synthetic {
 	uint64_t version;
 };
 
-const uint8_t synthetic_v6_prefix[8] = { 0xfd, 'b', 'o', 'x', 'y', 'a', 'r', 'd' };
-
 static const json_int_t GIVEN_MAX = (json_int_t)1 << 48; /* nobody gets there */
 
 static_assert(SYNTHETIC_NAMES_MAX < SYNTHETIC_COUNT - SYNTHETIC_FIRST,
@@ -37,25 +36,26 @@ static_assert(SYNTHETIC_NAMES_MAX < SYNTHETIC_COUNT - SYNTHETIC_FIRST,
 
 /* ---- numbers and addresses ------------------------------------------------------------------ */
 
+struct address synthetic_numbered(unsigned family, uint32_t number)
+{
+	struct address address = special_range_of(SPECIAL_SYNTHETIC, family)->base;
+	uint8_t *end = address.bytes + (family == 4 ? 1 : 13);
+
+	end[0] |= (uint8_t)(number >> 16);
+	end[1] |= (uint8_t)(number >> 8);
+	end[2] |= (uint8_t)number;
+	return address;
+}
+
 static void addresses_of(uint32_t number, struct address *v4, struct address *v6)
 {
-	uint32_t value = 198u << 24 | 18u << 16 | number;
-	uint8_t bytes[16] = { 0 };
-
-	*v4 = address_v4((uint8_t[]){ value >> 24, value >> 16, value >> 8, value });
-	memcpy(bytes, synthetic_v6_prefix, sizeof synthetic_v6_prefix);
-	bytes[13] = number >> 16;
-	bytes[14] = number >> 8;
-	bytes[15] = number;
-	*v6 = address_v6(bytes);
+	*v4 = synthetic_numbered(4, number);
+	*v6 = synthetic_numbered(6, number);
 }
 
 bool address_is_synthetic(const struct address *address)
 {
-	if (address->family == 4)
-		return address->bytes[0] == 198 && (address->bytes[1] & 0xfe) == 18;
-	return address->family == 6 &&
-	       !memcmp(address->bytes, synthetic_v6_prefix, sizeof synthetic_v6_prefix);
+	return special_kind_of(address) == SPECIAL_SYNTHETIC;
 }
 
 static struct slot *slot_of(const struct synthetic *map, const struct address *address)

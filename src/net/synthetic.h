@@ -23,9 +23,9 @@ enum {
 	SYNTHETIC_COUNT = 131072,
 };
 
-/* fd62:6f78:7961:7264::/64, which spells "boxyard". The same in every box, as all inner addresses
- * are. */
-extern const uint8_t synthetic_v6_prefix[8];
+/* The address with that number in 198.18.0.0/15 or fd62:6f78:7961:7264::/64, which spells
+ * "boxyard". The same in every box, as all inner addresses are. */
+struct address synthetic_numbered(unsigned family, uint32_t number);
 
 struct synthetic *synthetic_new(size_t names_max); /* 0: SYNTHETIC_NAMES_MAX */
 void synthetic_free(struct synthetic *map);	   /* accepts NULL */

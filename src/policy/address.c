@@ -4,6 +4,7 @@
  * packet to the IPv4 address. So each is brought to the IPv4 address before anything is compared:
  * what is closed as 10.0.0.1 is closed as ::ffff:10.0.0.1, 64:ff9b::a00:1 and 2002:a00:1:: too. */
 #include "policy/policy_internal.h"
+#include "base/special.h"
 #include "base/text.h"
 
 static unsigned family_bits(unsigned family)
@@ -76,10 +77,10 @@ static int cidr_split(
 	return 0;
 }
 
-int policy_cidr_parse(const char *text, struct policy_cidr *ret, struct err *err)
+int policy_cidr_parse(const char *text, struct address_range *ret, struct err *err)
 {
 	char host[POLICY_ADDR_SIZE], fixed[POLICY_ADDR_SIZE];
-	struct policy_cidr cidr = { 0 };
+	struct address_range cidr = { 0 };
 	const char *bits_text;
 	uint64_t bits;
 
@@ -108,82 +109,28 @@ int policy_cidr_parse(const char *text, struct policy_cidr *ret, struct err *err
 	return 0;
 }
 
-bool policy_cidr_has(const struct policy_cidr *cidr, const struct address *addr)
-{
-	unsigned whole = cidr->bits / 8, rest = cidr->bits % 8;
-
-	if (cidr->base.family != addr->family || memcmp(cidr->base.bytes, addr->bytes, whole) != 0)
-		return false;
-	return !rest || !((cidr->base.bytes[whole] ^ addr->bytes[whole]) >> (8 - rest));
-}
-
-bool cidr_covers(const struct policy_cidr *wide, const struct policy_cidr *narrow)
-{
-	return wide->bits <= narrow->bits && policy_cidr_has(wide, &narrow->base);
-}
-
 /* ---- what is closed by itself --------------------------------------------------------------- */
 
-#define V4(bits, what, closed, ...)                            \
-	{                                                      \
-		{ { 4, { __VA_ARGS__ } }, bits }, what, closed \
+static enum policy_closed closed_of(enum special_kind kind)
+{
+	switch (kind) {
+	case SPECIAL_NONE:
+		return POLICY_PUBLIC;
+	case SPECIAL_PRIVATE:
+	case SPECIAL_CGNAT:
+	case SPECIAL_ASSIGNMENTS:
+		return POLICY_PRIVATE;
+	default:
+		return POLICY_NEVER;
 	}
-#define V6(bits, what, closed, ...)                            \
-	{                                                      \
-		{ { 6, { __VA_ARGS__ } }, bits }, what, closed \
-	}
-
-/* The first that holds an address counts. Metadata services of clouds come first: some are in
- * ranges that a rule may open, one is a public address. The ranges kept for documentation are not
- * here: nothing answers there on a real network, so an address there harms nobody, and tests can
- * play the internet with them. */
-static const struct {
-	struct policy_cidr cidr;
-	const char *what;
-	enum policy_closed closed;
-} ranges[] = {
-	V4(32, "metadata", POLICY_NEVER, 169, 254, 169, 254),
-	V4(32, "metadata", POLICY_NEVER, 100, 100, 100, 200),
-	V4(32, "metadata", POLICY_NEVER, 192, 0, 0, 192),
-	V4(32, "metadata", POLICY_NEVER, 168, 63, 129, 16),
-	V6(128, "metadata", POLICY_NEVER, 0xfd, 0x00, 0x0e, 0xc2, [14] = 0x02, [15] = 0x54),
-	V6(128, "metadata", POLICY_NEVER, 0xfd, 0x20, 0x00, 0xce, [14] = 0x02, [15] = 0x54),
-	V4(8, "loopback", POLICY_NEVER, 127),
-	V4(8, "unspecified", POLICY_NEVER, 0),
-	V4(16, "link-local", POLICY_NEVER, 169, 254),
-	V4(4, "multicast", POLICY_NEVER, 224),
-	V4(4, "reserved", POLICY_NEVER, 240),
-	V4(24, "6to4 relays", POLICY_NEVER, 192, 88, 99),
-	V4(15, "synthetic", POLICY_NEVER, 198, 18), /* the names of a box stand for these */
-	V6(128, "loopback", POLICY_NEVER, [15] = 1),
-	V6(128, "unspecified", POLICY_NEVER, 0),
-	V6(10, "link-local", POLICY_NEVER, 0xfe, 0x80),
-	V6(10, "site-local", POLICY_NEVER, 0xfe, 0xc0),
-	V6(8, "multicast", POLICY_NEVER, 0xff),
-	V6(48, "local NAT64", POLICY_NEVER, 0x00, 0x64, 0xff, 0x9b, 0x00, 0x01),
-	V6(32, "Teredo", POLICY_NEVER, 0x20, 0x01),
-	V6(64, "discard", POLICY_NEVER, 0x01),
-	V4(8, "private", POLICY_PRIVATE, 10),
-	V4(12, "private", POLICY_PRIVATE, 172, 16),
-	V4(16, "private", POLICY_PRIVATE, 192, 168),
-	V4(10, "shared (CGNAT)", POLICY_PRIVATE, 100, 64),
-	V4(24, "protocol assignments", POLICY_PRIVATE, 192, 0, 0),
-	V6(7, "private", POLICY_PRIVATE, 0xfc),
-	/* Of IPv6, only 2000::/3 is given out to the public: these are all the rest. */
-	V6(3, "reserved", POLICY_NEVER, 0),
-	V6(2, "reserved", POLICY_NEVER, 0x40),
-	V6(1, "reserved", POLICY_NEVER, 0x80),
-};
+}
 
 enum policy_closed policy_addr_closed(const struct address *addr, const char **ret_what)
 {
-	for (size_t i = 0; i < ARRAY_LEN(ranges); i++)
-		if (policy_cidr_has(&ranges[i].cidr, addr)) {
-			*ret_what = ranges[i].what;
-			return ranges[i].closed;
-		}
-	*ret_what = NULL;
-	return POLICY_PUBLIC;
+	enum special_kind kind = special_kind_of(addr);
+
+	*ret_what = special_kind_name(kind);
+	return closed_of(kind);
 }
 
 const char *policy_addr_special(const struct address *addr)
@@ -197,26 +144,31 @@ const char *policy_addr_special(const struct address *addr)
 	return what;
 }
 
-bool cidr_is_private(const struct policy_cidr *cidr)
+bool cidr_is_private(const struct address_range *cidr)
 {
-	for (size_t i = 0; i < ARRAY_LEN(ranges); i++)
-		if (ranges[i].closed == POLICY_PRIVATE && cidr_covers(&ranges[i].cidr, cidr))
+	for (size_t i = 0; i < special_range_count; i++)
+		if (closed_of(special_ranges[i].kind) == POLICY_PRIVATE &&
+			address_range_covers(&special_ranges[i].range, cidr))
 			return true;
 	return false;
 }
 
-const char *cidr_never(const struct policy_cidr *cidr)
+const char *cidr_never(const struct address_range *cidr)
 {
-	for (size_t i = 0; i < ARRAY_LEN(ranges); i++)
-		if (cidr_covers(&ranges[i].cidr, cidr))
-			return ranges[i].closed == POLICY_NEVER ? ranges[i].what : NULL;
+	for (size_t i = 0; i < special_range_count; i++) {
+		enum special_kind kind = special_ranges[i].kind;
+
+		if (address_range_covers(&special_ranges[i].range, cidr))
+			return closed_of(kind) == POLICY_NEVER ? special_kind_name(kind) : NULL;
+	}
 	return NULL;
 }
 
-bool cidr_has_closed(const struct policy_cidr *cidr)
+bool cidr_has_closed(const struct address_range *cidr)
 {
-	for (size_t i = 0; i < ARRAY_LEN(ranges); i++)
-		if (cidr_covers(cidr, &ranges[i].cidr) && cidr->bits < ranges[i].cidr.bits)
+	for (size_t i = 0; i < special_range_count; i++)
+		if (address_range_covers(cidr, &special_ranges[i].range) &&
+			cidr->bits < special_ranges[i].range.bits)
 			return true;
 	return false;
 }

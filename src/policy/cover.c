@@ -18,7 +18,8 @@ static bool target_covers(const struct policy_rule *wide, const struct policy_ru
 			       name_is_below(narrow->name, wide->name));
 	case POLICY_CIDR:
 		/* A wide range does not open the private ones in it; a private range does. */
-		return narrow->target == POLICY_CIDR && cidr_covers(&wide->cidr, &narrow->cidr) &&
+		return narrow->target == POLICY_CIDR &&
+		       address_range_covers(&wide->cidr, &narrow->cidr) &&
 		       (wide->deny || !cidr_is_private(&narrow->cidr) ||
 			       cidr_is_private(&wide->cidr));
 	default:
@@ -76,7 +77,8 @@ static bool targets_meet(const struct policy_rule *a, const struct policy_rule *
 	if (a_cidr != b_cidr || a->target == POLICY_ANY || b->target == POLICY_ANY)
 		return true;
 	if (a_cidr)
-		return cidr_covers(&a->cidr, &b->cidr) || cidr_covers(&b->cidr, &a->cidr);
+		return address_range_covers(&a->cidr, &b->cidr) ||
+		       address_range_covers(&b->cidr, &a->cidr);
 	if (a_box != b_box)
 		return false;
 	return target_covers(a, b) || target_covers(b, a);

@@ -38,7 +38,7 @@ static bool is_range(const struct policy_rule *rule)
 	return rule->target == POLICY_CIDR && rule->cidr.base.family == 4;
 }
 
-static uint32_t base_of(const struct policy_cidr *cidr, unsigned bits)
+static uint32_t base_of(const struct address_range *cidr, unsigned bits)
 {
 	const uint8_t *b = cidr->base.bytes;
 	uint32_t base = (uint32_t)b[0] << 24 | (uint32_t)b[1] << 16 | (uint32_t)b[2] << 8 | b[3];

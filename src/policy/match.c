@@ -33,7 +33,7 @@ struct policy_matcher {
 	size_t bits_count[2];
 	unsigned wild_labels; /* of the longest wildcard: domains below that are not looked up */
 	const struct policy_rule *any; /* preset open */
-	struct policy_cidr *host;
+	struct address_range *host;
 	size_t host_count;
 };
 
@@ -90,7 +90,7 @@ static bool same_target(const struct policy_rule *a, const struct policy_rule *b
 					: !strcmp(a->name, b->name);
 }
 
-static void use_bits(struct policy_matcher *matcher, const struct policy_cidr *cidr)
+static void use_bits(struct policy_matcher *matcher, const struct address_range *cidr)
 {
 	unsigned family = cidr->base.family == 6;
 
@@ -307,7 +307,7 @@ static void weigh_addr(struct asked *asked)
 
 			if (matcher->slots[at].hash == hash && rule->target == POLICY_CIDR &&
 				rule->cidr.bits == matcher->bits[family][i] &&
-				policy_cidr_has(&rule->cidr, &asked->addr)) {
+				address_range_has(&rule->cidr, &asked->addr)) {
 				weigh_chain(asked, matcher->slots[at].first, only_deny);
 				break;
 			}
@@ -337,7 +337,7 @@ static void look_at_addr(struct asked *asked)
 	asked->closed = policy_addr_closed(&asked->addr, &asked->closed_what);
 	for (size_t i = 0; i < matcher->host_count; i++)
 		if (asked->closed != POLICY_NEVER &&
-			policy_cidr_has(&matcher->host[i], &asked->addr)) {
+			address_range_has(&matcher->host[i], &asked->addr)) {
 			asked->closed = POLICY_NEVER;
 			asked->closed_what = "this host";
 		}
@@ -451,7 +451,7 @@ struct policy_verdict policy_match(
 static int read_host(struct policy_matcher *matcher, const char *const *ranges, struct err *err)
 {
 	for (size_t i = 0; ranges && ranges[i]; i++) {
-		struct policy_cidr cidr;
+		struct address_range cidr;
 
 		if (i == POLICY_HOSTS_MAX)
 			return err_set(err, ERR_TOO_LARGE, "more than %d ranges of the host",

@@ -40,11 +40,6 @@ enum {
 
 /* ---- names and addresses -------------------------------------------------------------------- */
 
-struct policy_cidr {
-	struct address base; /* bits behind the prefix are 0 */
-	uint8_t bits;
-};
-
 /* Lower case, one trailing dot taken off, into out (POLICY_NAME_SIZE bytes). NULL when it is a host
  * name as DNS has them; else what is wrong with it: "has an empty label". A-labels (xn--) stay as
  * they are. */
@@ -52,11 +47,10 @@ const char *policy_name_normalise(const char *text, char *out);
 
 int policy_addr_parse(const char *text, struct address *ret, struct err *err);
 /* "10.0.0.0/8", "2001:db8::/32" or an address alone. Bits behind the prefix must be 0. */
-int policy_cidr_parse(const char *text, struct policy_cidr *ret, struct err *err);
+int policy_cidr_parse(const char *text, struct address_range *ret, struct err *err);
 /* The IPv4 address that hides in an IPv6 one (mapped, compatible, NAT64, 6to4); others as they
  * are. */
 struct address policy_addr_normalise(const struct address *addr);
-bool policy_cidr_has(const struct policy_cidr *cidr, const struct address *addr);
 
 /* How far an address is closed by itself, whatever rules say. */
 enum policy_closed {
@@ -111,7 +105,7 @@ struct policy_rule {
 	bool deny;
 	unsigned protocols; /* enum policy_protocol, never 0 */
 	char *name;	    /* owned; normalised, without "*."; NULL for cidr and any */
-	struct policy_cidr cidr;
+	struct address_range cidr;
 	struct policy_ports *ports; /* owned; sorted, apart from each other; none: every port */
 	size_t port_count;
 	char **methods; /* owned strv, upper case, sorted; NULL: all */

@@ -85,13 +85,12 @@ bool rule_overlaps(const struct policy_rule *a, const struct policy_rule *b);
 bool rule_is_mirror(const struct policy_rule *allow, const struct policy_rule *deny);
 /* ERR_INVALID when a rule of policy says the opposite. */
 int rule_find_mirror(const struct policy *policy, const struct policy_rule *rule, struct err *err);
-bool cidr_covers(const struct policy_cidr *wide, const struct policy_cidr *narrow);
 /* The range lies in a private one as a whole, and so opens it. */
-bool cidr_is_private(const struct policy_cidr *cidr);
+bool cidr_is_private(const struct address_range *cidr);
 /* What is never reachable about the whole range; NULL: nothing. */
-const char *cidr_never(const struct policy_cidr *cidr);
+const char *cidr_never(const struct address_range *cidr);
 /* Some private or never reachable addresses are in it. */
-bool cidr_has_closed(const struct policy_cidr *cidr);
+bool cidr_has_closed(const struct address_range *cidr);
 bool name_is_below(const char *name, const char *parent); /* a.b below b; not b below b */
 
 /* ---- preset.c ------------------------------------------------------------------------------- */

@@ -92,10 +92,10 @@ static void the_box_reaches_itself(void **state)
 
 static void ranges_open_and_close(void **state)
 {
-	const struct doors_range some[] = { { { 4, { 10, 1, 0, 0 } }, 16 },
+	const struct address_range some[] = { { { 4, { 10, 1, 0, 0 } }, 16 },
 		{ { 4, { 10, 1, 2, 0 } }, 24 }, { { 4, { 10, 1, 0, 0 } }, 16 },
 		{ { 6, { 0x20, 1, 0xd, 0xb8 } }, 32 } };
-	const struct doors_range all[] = { { { 4, { 0 } }, 0 } };
+	const struct address_range all[] = { { { 4, { 0 } }, 0 } };
 	struct doors_refused left[8];
 	struct err err = ERR_INIT;
 	int fd = -1;

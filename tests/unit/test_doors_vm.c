@@ -92,7 +92,7 @@ static void questions_for_anybody_end_here(void **state)
 
 static void ranges_open_and_close(void **state)
 {
-	const struct doors_range some[] = { { { 4, { 10, 1, 0, 0 } }, 16 },
+	const struct address_range some[] = { { { 4, { 10, 1, 0, 0 } }, 16 },
 		{ { 6, { 0x20, 1, 0xd, 0xb8 } }, 32 } };
 	struct err err = ERR_INIT;
 	int fd = -1;

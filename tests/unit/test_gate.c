@@ -218,7 +218,7 @@ static void test_gate_asks_for_each_request(void **state)
 
 static void test_gate_leads_to_ranges_that_rules_name(void **state)
 {
-	struct doors_range range = { .bits = 24 };
+	struct address_range range = { .bits = 24 };
 	struct err err = ERR_INIT;
 	char data[16];
 	int fd;

@@ -209,7 +209,8 @@ static bool plain_reaches(const struct policy *policy, const struct policy_rule 
 {
 	const char *what;
 	bool closed = addr->family && policy_addr_closed(addr, &what) == POLICY_PRIVATE;
-	bool in = rule->target == POLICY_CIDR && addr->family && policy_cidr_has(&rule->cidr, addr);
+	bool in =
+		rule->target == POLICY_CIDR && addr->family && address_range_has(&rule->cidr, addr);
 	bool excused = rule->target == POLICY_BOX,
 	     box = flow->name && plain_below(flow->name, "box");
 
