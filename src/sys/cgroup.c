@@ -375,17 +375,17 @@ int cgroup_open_v2(struct cgroup_tree *tree, const char *id, int *ret, struct er
 	return 0;
 }
 
-int cgroup_join_open(
-	struct cgroup_tree *tree, const char *id, struct cgroup_join *ret, struct err *err)
+static int open_each(struct cgroup_tree *tree, const char *id, const char *file, bool also_v2,
+	struct cgroup_join *ret, struct err *err)
 {
 	char path[256];
 
 	ret->count = 0;
-	snprintf(path, sizeof path, "%s/tasks", id);
+	snprintf(path, sizeof path, "%s/%s", id, file);
 	for (size_t i = 0; i < tree->count; i++) {
 		int fd;
 
-		if (tree->list[i].v2)
+		if (tree->list[i].v2 && !also_v2)
 			continue;
 		fd = openat(tree->list[i].dir, path, O_WRONLY | O_CLOEXEC);
 		if (fd < 0) {
@@ -396,6 +396,12 @@ int cgroup_join_open(
 		ret->fds[ret->count++] = fd;
 	}
 	return 0;
+}
+
+int cgroup_join_open(
+	struct cgroup_tree *tree, const char *id, struct cgroup_join *ret, struct err *err)
+{
+	return open_each(tree, id, "tasks", false, ret, err);
 }
 
 int cgroup_join_enter(const struct cgroup_join *join, struct err *err)
@@ -411,6 +417,27 @@ void cgroup_join_done(struct cgroup_join *join)
 	for (size_t i = 0; i < join->count; i++)
 		close(join->fds[i]);
 	join->count = 0;
+}
+
+int cgroup_move_open(
+	struct cgroup_tree *tree, const char *id, struct cgroup_join *ret, struct err *err)
+{
+	return open_each(tree, id, "cgroup.procs", true, ret, err);
+}
+
+int cgroup_move(const struct cgroup_join *join, pid_t pid, struct err *err)
+{
+	char text[16];
+	int len = snprintf(text, sizeof text, "%d", (int)pid);
+
+	for (size_t i = 0; i < join->count; i++)
+		if (write(join->fds[i], text, (size_t)len) < 0) {
+			err_sys(err, errno, "move process %d into its cgroup", (int)pid);
+			if (err && err->errno_value == ESRCH)
+				err->kind = ERR_NOT_FOUND;
+			return -1;
+		}
+	return 0;
 }
 
 /* ---- its end -------------------------------------------------------------------------------- */

@@ -96,6 +96,12 @@ int cgroup_join_open(
 int cgroup_join_enter(
 	const struct cgroup_join *join, struct err *err); /* in the child; allocates nothing */
 void cgroup_join_done(struct cgroup_join *join);
+/* The same for another process with all its threads. The kernel stops all forks of the machine for
+ * it, which takes it milliseconds: the files are opened by the daemon, cgroup_move is for a helper.
+ * What memory it has already stays charged where it was. ERR_NOT_FOUND when it does not run. */
+int cgroup_move_open(
+	struct cgroup_tree *tree, const char *id, struct cgroup_join *ret, struct err *err);
+int cgroup_move(const struct cgroup_join *join, pid_t pid, struct err *err);
 
 /* A group with a limit of CPU and nothing else, for work that is done for a box outside it
  * (cgroup_work.c). Entered by *ret, or *ret_v2, which is yours, at a clone; where there is no CPU
