@@ -191,6 +191,18 @@ static inline const char *console_of(struct seen *seen)
 	return seen->text;
 }
 
+/* Until the guest has written that. */
+static inline void await_console(struct seen *seen, const char *text)
+{
+	int64_t until = clock_mono_us() + PATIENCE_MS * INT64_C(1000);
+
+	while (!strstr(console_of(seen), text)) {
+		if (clock_mono_us() > until)
+			fail_msg("'%s' never came on the console", text);
+		pause_ms(10);
+	}
+}
+
 /* ---- starting and ending -------------------------------------------------------------------- */
 
 static const struct qemu_machine small_machine = {

@@ -26,6 +26,7 @@
 #include <sys/types.h>
 
 struct cgroup_join;
+struct cgroup_tree;
 struct loop;
 struct qemu;
 
@@ -134,6 +135,8 @@ int qemu_rename(struct qemu *qemu, const char *dir, struct err *err);
 /* A connection to one of its sockets, non-blocking; yours. */
 int qemu_connect(const char *dir, const char *name, int *ret, struct err *err);
 void qemu_kill(struct qemu *qemu); /* on_ended follows */
+/* Kills it and waits, for three seconds at most; on_ended does not come. Free it then. */
+void qemu_wait_end(struct qemu *qemu);
 /* Removes its folder, which must not be in use any more. */
 void qemu_remove_dir(const char *dir);
 
@@ -166,6 +169,11 @@ void qemu_save(struct qemu *qemu, int fd, qemu_done done, void *arg);
 void qemu_resize(struct qemu *qemu, uint64_t bytes, qemu_done done, void *arg);
 /* Ends it by its own word; a stuck one is killed after a second. on_ended follows. */
 void qemu_quit(struct qemu *qemu);
+
+/* Moves the process into another group. Done in a helper, beside the other verbs: the kernel takes
+ * milliseconds for it. */
+void qemu_move(
+	struct qemu *qemu, struct cgroup_tree *tree, const char *group, qemu_done done, void *arg);
 
 typedef void (*qemu_status_done)(
 	struct qemu *qemu, enum qemu_status status, const struct err *err, void *arg);

@@ -53,6 +53,7 @@ struct qemu_verb {
 	struct qemu_verb *next;
 	struct qemu *qemu;
 	void *arg;
+	struct move *move; /* of qemu_move: its helper */
 	union {
 		qemu_done done;
 		qemu_status_done status;
@@ -96,6 +97,10 @@ void qemu_watch(struct qemu *qemu, int monitor);
 void qemu_expect(struct qemu *qemu, const char *what, uint64_t ms);
 
 /* qemu_verbs.c */
+struct qemu_verb *qemu_verb_new(struct qemu *qemu, void *arg);
+/* Frees the verb, then calls its done. */
+void qemu_verb_finish(struct qemu_verb *verb, const struct err *err);
+void qemu_move_cancel(struct move *move); /* qemu_move.c; accepts NULL */
 void qemu_verbs_forget(struct qemu *qemu);
 /* A load may be done; it never will. */
 void qemu_load_event(struct qemu *qemu, const char *name);

@@ -18,7 +18,7 @@
 #include <sys/stat.h>
 #include <sys/un.h>
 
-enum { BACKLOG = 8 };
+enum { BACKLOG = 8, END_MS = 3000 };
 
 /* ---- sockets -------------------------------------------------------------------------------- */
 
@@ -175,7 +175,7 @@ static int start(struct qemu *qemu, struct qemu_plan *plan, int *ret_monitor, st
 	return procstat_start_time(pid, &qemu->mark.start_time, err);
 }
 
-static void end_now(struct qemu *qemu)
+void qemu_wait_end(struct qemu *qemu)
 {
 	struct pollfd p = { .fd = qemu->pidfd, .events = POLLIN };
 	int ignored;
@@ -183,7 +183,7 @@ static void end_now(struct qemu *qemu)
 	if (qemu->pidfd < 0)
 		return;
 	procfd_kill(qemu->pidfd, SIGKILL, NULL);
-	poll(&p, 1, 2000);
+	poll(&p, 1, END_MS);
 	procfd_reap(qemu->pidfd, &ignored);
 }
 
@@ -201,7 +201,7 @@ int qemu_spawn(struct loop *loop, const struct qemu_spec *spec, const struct qem
 	status = start(qemu, &plan, &monitor, err);
 	plan_done(&plan);
 	if (status < 0) {
-		end_now(qemu);
+		qemu_wait_end(qemu);
 		qemu_remove_dir(spec->dir);
 		qemu_free(qemu);
 		return err_wrap(err, "start QEMU");

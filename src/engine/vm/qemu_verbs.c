@@ -55,7 +55,7 @@ static enum qemu_status status_of(json_t *result)
 
 /* ---- one that is being carried out ---------------------------------------------------------- */
 
-static struct qemu_verb *verb_new(struct qemu *qemu, void *arg)
+struct qemu_verb *qemu_verb_new(struct qemu *qemu, void *arg)
 {
 	struct qemu_verb *verb = xnew(struct qemu_verb);
 
@@ -79,11 +79,13 @@ static struct qemu_verb verb_take(struct qemu_verb *verb)
 
 void qemu_verbs_forget(struct qemu *qemu)
 {
-	while (qemu->verbs)
+	while (qemu->verbs) {
+		qemu_move_cancel(qemu->verbs->move);
 		verb_take(qemu->verbs);
+	}
 }
 
-static void finish(struct qemu_verb *verb, const struct err *err)
+void qemu_verb_finish(struct qemu_verb *verb, const struct err *err)
 {
 	struct qemu_verb taken = verb_take(verb);
 
@@ -94,13 +96,13 @@ static void finish(struct qemu_verb *verb, const struct err *err)
 static void on_done(json_t *result, const struct err *err, void *arg)
 {
 	(void)result;
-	finish(arg, err);
+	qemu_verb_finish(arg, err);
 }
 
 static void run(
 	struct qemu *qemu, const struct qmp_step *steps, size_t count, qemu_done done, void *arg)
 {
-	struct qemu_verb *verb = verb_new(qemu, arg);
+	struct qemu_verb *verb = qemu_verb_new(qemu, arg);
 
 	verb->done = done;
 	qmp_run(qemu->qmp, steps, count, on_done, verb);
@@ -115,7 +117,7 @@ static void load_finish(struct qemu *qemu, const struct err *err)
 	struct qemu_verb *verb = qemu->loading;
 
 	qemu_expect(qemu, NULL, 0);
-	finish(verb, err);
+	qemu_verb_finish(verb, err);
 }
 
 static void on_load_status(json_t *result, const struct err *err, void *arg)
@@ -155,7 +157,7 @@ static void on_migrating(json_t *result, const struct err *err, void *arg)
 
 	(void)result;
 	if (err) {
-		finish(verb, err);
+		qemu_verb_finish(verb, err);
 		return;
 	}
 	verb->qemu->loading = verb;
@@ -167,7 +169,7 @@ static void on_migrating(json_t *result, const struct err *err, void *arg)
  * at each event MIGRATION; the event alone would not say what the machine is now. */
 void qemu_load(struct qemu *qemu, int fd, qemu_done done, void *arg)
 {
-	struct qemu_verb *verb = verb_new(qemu, arg);
+	struct qemu_verb *verb = qemu_verb_new(qemu, arg);
 	struct qmp_step steps[] = {
 		{ "migrate-set-capabilities",
 			json_pack("{s:[{s:s, s:b}]}", "capabilities", "capability", "events",
@@ -199,7 +201,7 @@ void qemu_load_lost(struct qemu *qemu)
 	if (!qemu->loading)
 		return;
 	err_set(&err, ERR_PROTOCOL, "QEMU cannot load the state");
-	finish(qemu->loading, &err);
+	qemu_verb_finish(qemu->loading, &err);
 }
 
 void qemu_save(struct qemu *qemu, int fd, qemu_done done, void *arg)
@@ -284,7 +286,7 @@ static void on_status(json_t *result, const struct err *err, void *arg)
 
 void qemu_query_status(struct qemu *qemu, qemu_status_done done, void *arg)
 {
-	struct qemu_verb *verb = verb_new(qemu, arg);
+	struct qemu_verb *verb = qemu_verb_new(qemu, arg);
 
 	verb->status = done;
 	qmp_call(qemu->qmp, "query-status", NULL, -1, on_status, verb);
@@ -315,7 +317,7 @@ static void on_io(json_t *result, const struct err *err, void *arg)
 
 void qemu_query_io(struct qemu *qemu, qemu_io_done done, void *arg)
 {
-	struct qemu_verb *verb = verb_new(qemu, arg);
+	struct qemu_verb *verb = qemu_verb_new(qemu, arg);
 
 	verb->io = done;
 	qmp_call(qemu->qmp, "query-blockstats", NULL, -1, on_io, verb);
@@ -335,7 +337,7 @@ static void on_console(json_t *result, const struct err *err, void *arg)
 
 void qemu_read_console(struct qemu *qemu, qemu_console_done done, void *arg)
 {
-	struct qemu_verb *verb = verb_new(qemu, arg);
+	struct qemu_verb *verb = qemu_verb_new(qemu, arg);
 
 	verb->console = done;
 	qmp_call(qemu->qmp, "ringbuf-read",
