@@ -12,7 +12,7 @@
 #include <sys/ioctl.h>
 #include <termios.h>
 
-/* Takes the reader off its exec; the channel is the caller's business. */
+/* Removes the reader from its exec; the caller handles the channel. */
 static void reader_free(struct reader *reader)
 {
 	for (struct reader **at = &reader->exec->readers; *at; at = &(*at)->next)
@@ -64,7 +64,8 @@ static void send_exit(struct reader *reader)
 	channel_end(reader->channel);
 }
 
-/* Sends what it can; at the end of everything it says so, closes the channel and is gone. */
+/* Sends as much as it can; after the end of everything it sends EXIT, closes the channel and frees
+ * the reader. */
 static void reader_send(struct reader *reader)
 {
 	const struct journal *journal = &reader->exec->journal;
@@ -124,8 +125,8 @@ uint64_t attach_need(const struct exec *exec)
 
 /* ---- input ---------------------------------------------------------------------------------- */
 
-/* A pipe is closed. A terminal has no end of file; its user would type the end-of-file character,
- * twice if the line is not empty. */
+/* Ends the input. A pipe is closed. A terminal has no end of file; its user would type the
+ * end-of-file character, twice if the line is not empty. */
 static void input_end(struct exec *exec, struct reader *reader)
 {
 	struct termios settings;
@@ -142,7 +143,7 @@ static void input_end(struct exec *exec, struct reader *reader)
 		return;
 	memset(keys, settings.c_cc[VEOF], sizeof keys);
 	if (write(exec->in.fd, keys, count) < 0) {
-		/* Its line buffer is full: it will not take an end of file either. */
+		/* Its line buffer is full: it does not take an end of file either. */
 	}
 }
 
@@ -157,7 +158,7 @@ void attach_input_gone(struct exec *exec)
 	}
 }
 
-/* How much the program took; everything if it takes nothing any more. */
+/* Returns how much the program took; everything if it no longer takes input. */
 static size_t give(struct exec *exec, const uint8_t *data, size_t len)
 {
 	ssize_t put;
@@ -285,7 +286,7 @@ void attach_reader(struct exec *exec, struct channel *channel, const struct wire
 
 	reader->exec = exec;
 	reader->channel = channel;
-	/* Beyond the end there is nothing to skip; this covers WIRE_OFFSET_END too. */
+	/* An offset beyond the end starts at the end; this covers WIRE_OFFSET_END too. */
 	reader->at = MIN(spec->offset, exec->journal.newest);
 	reader->until = spec->follow ? UINT64_MAX : exec->journal.newest;
 	reader->lossless = spec->lossless;

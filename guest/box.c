@@ -1,8 +1,8 @@
 /* box.c - see box.h
  *
- * It knows little: words go out, output and an exit code come back (self.h). What it does know is
- * what to do when it is found in a copy of the box it had asked in: `box fork` and `box snapshot`
- * then print nothing, or run the command after --, as a child of fork(2) goes its own way. */
+ * The command only sends its words and prints the answer (self.h). It also knows what to do when it
+ * finds itself in a copy of the box in which it asked: `box fork` and `box snapshot` then print
+ * nothing, or run the command after --, like the child of fork(2). */
 #include "guest/box.h"
 #include "guest/self.h"
 #include "base/file.h"
@@ -19,11 +19,11 @@ enum {
 	EXIT_RETURNED = 3, /* a rollback was asked for, and this is the state before it */
 };
 
-/* What src/core/inside_verbs.c takes. */
+/* The verbs of the daemon's inside front door. */
 static const struct verb {
 	const char *name, *words;
 	const char *does;
-	const char *more; /* each word by itself; "" : nothing to say */
+	const char *more; /* explanation of each word; "": none */
 } verbs[] = {
 	{ "info", "[--json]",
 		"this box, its limits, its position on the time line, its forks; JSON", "" },
@@ -68,7 +68,7 @@ static const struct verb {
 struct request {
 	const char **words;
 	const char *verb;
-	char **child; /* what the copy is to run; NULL: nothing */
+	char **child; /* what the copy runs; NULL: nothing */
 	bool json;
 };
 
@@ -126,7 +126,7 @@ static int ask(int fd, const struct request *request)
 	}
 	put = send(fd, buf_head(&packet), packet.len, MSG_NOSIGNAL);
 	buf_done(&packet);
-	/* Refused at the door: its reason lies there to be read. */
+	/* The connection was refused: its reason can still be read. */
 	return put < 0 && errno != EPIPE && errno != ECONNRESET ? -1 : 0;
 }
 
@@ -166,7 +166,7 @@ static bool is_help(const char *word)
 	return !strcmp(word, "--help") || !strcmp(word, "-h");
 }
 
-/* Among the words that are ours: not those of a program. */
+/* Searches only our own words, not those of a program. */
 static bool asks_for_help(int argc, char **argv)
 {
 	int plain = 0;
@@ -181,7 +181,7 @@ static bool asks_for_help(int argc, char **argv)
 	return false;
 }
 
-/* The exit code; -1: nothing of that was asked for. */
+/* Returns the exit code; -1: no help was asked for. */
 static int help(int argc, char **argv)
 {
 	bool asked = argc > 1 && (!strcmp(argv[1], "help") || is_help(argv[1]));
@@ -223,7 +223,7 @@ static bool has_input(void)
 	       ioctl(STDIN_FILENO, FIONREAD, &waiting) == 0 && waiting > 0;
 }
 
-/* Once: before, and for what is written more slowly, after. */
+/* Warns once: before the start, or after it for input that comes later. */
 static void warn_of_input(const struct request *request)
 {
 	static bool warned;
@@ -249,7 +249,7 @@ static int run_child(char **command)
 	return errno == ENOENT ? 127 : 126;
 }
 
-/* Names and ids are made of letters, digits and dashes: nothing in them needs escaping. */
+/* Names and ids consist of letters, digits and dashes, so nothing needs escaping. */
 static int in_child(const struct request *request, struct wire_reader *in)
 {
 	const char *name = wire_get_str(in, 63), *id = wire_get_str(in, 63);
@@ -300,7 +300,7 @@ static int listen_to(int fd, const struct request *request)
 
 		if (got < 0 && errno == EINTR)
 			continue;
-		/* Closed with our request unread; the reason lies behind this error. */
+		/* Closed with our request unread; the reason follows this error. */
 		if (got < 0 && errno == ECONNRESET && !reset) {
 			reset = true;
 			continue;

@@ -1,8 +1,8 @@
-/* channel.c - channels: windows both ways, and the frames that come on them; see conn.h
+/* channel.c - channels: windows both ways, and the frames on them; see conn.h
  *
- * The window of what we send is counted down here and given back by the daemon; that of what it
- * sends is given back as the owner of the channel says channel_consumed(). A daemon that sends
- * beyond its window, gives back more than it got or uses a number twice breaks the protocol. */
+ * The window of what we send is counted down here and given back by the daemon; the window of what
+ * the daemon sends is given back by channel_consumed(). A daemon that sends beyond its window,
+ * gives back more than it got or uses an id twice breaks the protocol. */
 #include "guest/conn_internal.h"
 #include "guest/ops.h"
 #include <endian.h>
@@ -98,7 +98,7 @@ bool channel_forward(struct channel *channel, const struct wire_frame *frame)
 void channel_consumed(struct channel *channel, size_t len)
 {
 	channel->owed += len;
-	/* Giving back in large portions is enough: what is owed never holds the sender up. */
+	/* Credit is given back in large portions; the sender never waits for the rest. */
 	if (channel->owed < GIVE_BACK)
 		return;
 	wire_put_u32(channel_begin(channel, WIRE_WINDOW_ADD), (uint32_t)channel->owed);
@@ -153,7 +153,7 @@ static int take_data(struct channel *channel, const struct wire_frame *frame, st
 		return err_set(err, ERR_PROTOCOL, "data beyond the window or the end");
 	channel->recv_room -= frame->len;
 	if (channel->ops && channel->ops->data) {
-		/* The header is ours to give back; after the call the channel may be gone. */
+		/* The header is given back here; after the call the channel may be freed. */
 		channel_consumed(channel, WIRE_DATA_HEADER);
 		channel->ops->data(channel, frame, frame->payload + WIRE_DATA_HEADER,
 			frame->len - WIRE_DATA_HEADER);
@@ -226,8 +226,8 @@ static int take_close(struct channel *channel, const struct wire_frame *frame, s
 
 typedef int (*take_fn)(struct channel *channel, const struct wire_frame *frame, struct err *err);
 
-/* Frames on a channel; OPEN and HELLO come before there is one, the rest is not the daemon's to
- * send. */
+/* Frames on a channel; OPEN and HELLO come before there is one, the others may not come from the
+ * daemon. */
 static const take_fn takers[WIRE_TYPE_COUNT] = {
 	[WIRE_DATA] = take_data,
 	[WIRE_END] = take_end,
@@ -247,6 +247,6 @@ int channel_take(struct conn *conn, const struct wire_frame *frame, struct err *
 		return err_set(err, ERR_PROTOCOL, "frame of type %d on channel %u", frame->type,
 			frame->channel);
 	channel = channel_find(conn, frame->channel);
-	/* The daemon may not have seen our CLOSE yet. */
+	/* Unknown channel: the daemon may not have seen our CLOSE yet. */
 	return channel ? takers[frame->type](channel, frame, err) : 0;
 }

@@ -95,7 +95,7 @@ static void conn_flush(struct conn *conn)
 	update_watch(conn);
 }
 
-/* Whole, or not at all and wait for room. */
+/* Sends everything, or nothing and waits for room. */
 bool conn_send(struct conn *conn, struct iovec *iov, size_t count)
 {
 	size_t put;
@@ -289,7 +289,7 @@ static void conn_free(struct conn *conn)
 
 void conn_settle(void)
 {
-	/* Burying one may free memory of an exec's journal, never another connection. */
+	/* Freeing one may free an exec's journal, never another connection. */
 	for (struct conn **at = &conns; *at;) {
 		struct conn *conn = *at;
 
@@ -338,7 +338,7 @@ static bool make_place(void)
 	unsigned count = 0;
 
 	for (struct conn *conn = conns; conn; conn = conn->next) {
-		/* Its hello may lie there unread. */
+		/* Its hello may be there unread. */
 		if (!conn->hello && !conn->dead)
 			conn_read(conn);
 		if (conn->dead)
@@ -354,8 +354,8 @@ static bool make_place(void)
 	return silent != NULL;
 }
 
-/* The daemon lives outside and has no pid in here. Programs of the box have nothing to ask of their
- * own init, and could otherwise keep the daemon out by taking all places. */
+/* The daemon is outside and has no pid in here. Programs of the box may not use this socket: they
+ * could keep the daemon out by taking all places. */
 static bool comes_from_inside(int fd)
 {
 	struct ucred peer;
@@ -377,8 +377,8 @@ static void on_accept(struct watch *watch, uint32_t ready)
 
 	(void)ready;
 	if (fd < 0) {
-		/* Out of descriptors: the waiting connection stays readable, and must not become a
-		 * busy loop. */
+		/* Out of descriptors: the waiting connection stays readable, which must not become
+		 * a busy loop. */
 		if (errno == EMFILE || errno == ENFILE || errno == ENOMEM || errno == ENOBUFS) {
 			watch_set(&listener, 0);
 			timer_arm(&accept_timer, ACCEPT_PAUSE_MS, on_accept_again);

@@ -12,16 +12,16 @@ struct conn {
 	size_t mark; /* of the frame being written */
 	uint32_t last_id;
 	unsigned version;    /* that both sides speak */
-	unsigned next_first; /* who gets room first the next time */
+	unsigned next_first; /* which channel gets room first the next time */
 	struct channel *channels[WIRE_CHANNELS_MAX];
 	struct conn *next;
 };
 
 /* conn.c */
-/* Whole, or not at all: then wait for room. */
+/* Sends everything, or nothing: then wait for room. */
 bool conn_send(struct conn *conn, struct iovec *iov, size_t count);
 
 /* channel.c */
-/* Any frame after the hello. -1: it breaks the protocol. */
+/* Handles any frame after the hello. -1: it breaks the protocol. */
 int channel_take(struct conn *conn, const struct wire_frame *frame, struct err *err);
-void channel_free(struct channel *channel); /* without a word */
+void channel_free(struct channel *channel); /* without a frame */

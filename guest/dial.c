@@ -21,7 +21,7 @@ struct dial {
 	bool tried_v6, connected;
 	bool they_ended; /* end of file from the server */
 	bool we_ended;	 /* END from the daemon */
-	bool we_shut;	 /* and told to the server */
+	bool we_shut;	 /* passed on to the server */
 	struct buf to;	 /* for the server; bounded by the window */
 };
 
@@ -55,7 +55,7 @@ static void dial_update(struct dial *dial)
 	watch_set(&dial->watch, events);
 }
 
-/* Closes when both directions are over. False: it is gone. */
+/* Closes the dial when both directions have ended. False: it was freed. */
 static bool dial_goes_on(struct dial *dial)
 {
 	if (dial->we_ended && !dial->to.len && !dial->we_shut && dial->connected) {
@@ -76,7 +76,7 @@ static void write_more(struct dial *dial)
 	ssize_t put = send(
 		dial->watch.fd, buf_head(&dial->to), dial->to.len, MSG_DONTWAIT | MSG_NOSIGNAL);
 
-	/* A server that is gone is noticed when reading, after its last bytes. */
+	/* A broken connection is noticed when reading, after the last bytes. */
 	if (put < 0 && errno != EAGAIN && errno != EINTR)
 		put = (ssize_t)dial->to.len;
 	if (put <= 0)
@@ -85,7 +85,7 @@ static void write_more(struct dial *dial)
 	channel_consumed(dial->channel, (size_t)put);
 }
 
-/* False: the connection broke, and the dial is gone. */
+/* False: the connection broke, and the dial was freed. */
 static bool read_more(struct dial *dial)
 {
 	size_t room = channel_room(dial->channel);
@@ -94,7 +94,7 @@ static bool read_more(struct dial *dial)
 
 	if (!room || dial->they_ended)
 		return true;
-	/* Looked at first, and taken only when it could be sent: there is nowhere to keep it. */
+	/* Peeked first, and taken only when it could be sent: there is no buffer to keep it. */
 	got = recv(dial->watch.fd, scratch, room, MSG_DONTWAIT | MSG_PEEK);
 	if (got < 0 && (errno == EAGAIN || errno == EINTR))
 		return true;
@@ -125,7 +125,7 @@ static void on_dial(struct watch *watch, uint32_t ready)
 		write_more(dial);
 	if (ready & (EPOLLIN | EPOLLHUP | EPOLLERR) && !read_more(dial))
 		return;
-	/* A hang-up is told again and again; without room to read on it has to wait. */
+	/* A hang-up is reported repeatedly; without room to read it has to wait. */
 	if (ready & (EPOLLHUP | EPOLLERR) && !channel_room(dial->channel))
 		buf_done(&dial->to);
 	dial_goes_on(dial);

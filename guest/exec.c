@@ -53,7 +53,7 @@ void exec_free(struct exec *exec)
 			*at = exec->next;
 			break;
 		}
-	/* Forgotten before its time to kill came: what is left of it goes now. */
+	/* Dropped before its kill timer fired: kill the rest now. */
 	if (exec->limit.armed && exec->timed_out)
 		proc_signal_session(exec->pid, !exec->reaped, SIGKILL);
 	timer_disarm(&exec->limit);
@@ -172,7 +172,7 @@ void exec_evict(void)
 				continue;
 			count++;
 			bytes += journal_memory(&exec->journal);
-			/* One that is being read stays until the reader has it all. */
+			/* An exec that is still being read stays. */
 			if (!exec->readers &&
 				(!oldest || exec->ended_mono_us < oldest->ended_mono_us))
 				oldest = exec;
@@ -239,7 +239,7 @@ bool exec_reaped(pid_t pid, int status, const struct rusage *usage)
 		exec->cpu_us =
 			(uint64_t)(usage->ru_utime.tv_sec + usage->ru_stime.tv_sec) * 1000000 +
 			(uint64_t)(usage->ru_utime.tv_usec + usage->ru_stime.tv_usec);
-		/* Whether it ever was the program, the report pipe tells. */
+		/* The report pipe tells whether it ever was the program. */
 		if (exec->state == EXEC_RUNNING)
 			program_ended(exec);
 		return true;
@@ -269,7 +269,7 @@ static void on_look_again(struct timer *timer)
 /* End of file, or EIO of a terminal that nobody has open. */
 static void output_ended(struct exec *exec, struct watch *watch)
 {
-	/* The program itself may open its terminal again; while it lives the terminal stays. */
+	/* The program may open its terminal again, so the terminal stays while it lives. */
 	if (exec->tty && exec->state == EXEC_RUNNING) {
 		watch_set(watch, 0);
 		timer_arm(&exec->hung_up, HUNG_UP_MS, on_look_again);
@@ -300,7 +300,8 @@ static void take_output(
 		output_ended(exec, watch);
 		return;
 	}
-	/* A full pipe: this program writes much. Most write little, and pipe memory is counted. */
+	/* A full pipe: this program writes much. Most write little, and pipe memory is charged to
+	 * the box. */
 	if ((size_t)got == sizeof scratch && !exec->tty)
 		fcntl(watch->fd, F_SETPIPE_SZ, PIPE_LARGE);
 	journal_add(
@@ -347,7 +348,7 @@ void exec_signal_group(struct exec *exec, int number)
 	if (exec->tty && ioctl(exec->out.fd, TIOCGPGRP, &group) == 0 && group > 1 &&
 		kill(-group, number) == 0)
 		return;
-	/* Just forked it has no group of its own yet. */
+	/* A process just forked has no group of its own yet. */
 	if (kill(-exec->pid, number) < 0)
 		kill(exec->pid, number);
 }
@@ -387,7 +388,7 @@ void exec_program_started(struct exec *exec)
 	if (exec->timeout_ms)
 		timer_arm(&exec->limit, exec->timeout_ms, on_limit);
 	exec_update_reading(exec);
-	/* It may be over before we knew it had begun. */
+	/* It may have ended before its start was known. */
 	if (exec->reaped)
 		program_ended(exec);
 }

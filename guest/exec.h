@@ -22,15 +22,14 @@ int exec_open_signal(
 
 /* A child ended; true if it was the program of an exec. */
 bool exec_reaped(pid_t pid, int status, const struct rusage *usage);
-/* A signal to everything that descends from an exec; for shutting down without being PID 1. */
+/* Signals everything that descends from an exec; for shutting down when we are not PID 1. */
 void exec_signal_all(int number);
-/* No program may be started any more. */
+/* Refuses to start programs from now on. */
 void exec_refuse_more(void);
 
 unsigned exec_count_running(void);
-/* Whether there is output or an exit that one of its readers has not been sent yet, or that was not
- * read. */
+/* Whether a reader has not been sent all output and the exit yet, or output was not read. */
 bool exec_has_news(void);
 uint64_t exec_journal_memory(void);
-/* The id of the exec whose session or program this is, or NULL. */
+/* The id of the exec whose session or program this process is, or NULL. */
 const char *exec_id_of(pid_t pid, pid_t session);

@@ -19,7 +19,7 @@ struct reader {
 	uint64_t at;	/* journal offset to be sent next */
 	uint64_t until; /* stop there; UINT64_MAX: follow */
 	bool lossless;
-	uint64_t time_us; /* that was told last */
+	uint64_t time_us; /* the time sent last */
 	bool input;
 	bool input_end;	  /* END came; takes effect when typed is empty */
 	struct buf typed; /* input that the program has not taken yet; bounded by the window */
@@ -31,7 +31,7 @@ struct exec {
 	char **argv; /* cut, for information */
 	pid_t pid;
 	bool tty;
-	bool reaped; /* pid is no longer ours */
+	bool reaped; /* pid may have been reused */
 	bool timed_out;
 	enum exec_state state;
 	int wait_status;
@@ -43,14 +43,15 @@ struct exec {
 	struct watch
 		report; /* readable with an error, or at its end when the program was executed */
 	struct watch out, err, in;
-	size_t out_left, err_left; /* after the grace: what may still be read */
+	size_t out_left, err_left; /* after the grace: how much may still be read */
 	bool grace_over;
 	char last_typed;      /* last byte that went to the program */
 	struct timer limit;   /* the time limit, then the kill after it */
 	struct timer grace;   /* how long output is awaited after the end */
 	struct timer hung_up; /* a terminal nobody has open; look again later */
 	struct channel
-		*starter; /* awaits the outcome of the start; NULL when it is known or gone */
+		/* waits for the outcome of the start; NULL when that is known, or it was closed */
+		*starter;
 	struct reader *readers;
 	struct exec *next;
 };
@@ -62,10 +63,10 @@ void exec_free(struct exec *exec);
 void exec_tell(const struct exec *exec, enum wire_event event);
 /* Takes the descriptors of the program; they are not read before exec_program_started(). */
 void exec_take_fds(struct exec *exec, int out, int err, int in);
-void exec_program_started(struct exec *exec); /* its time runs */
+void exec_program_started(struct exec *exec); /* starts its time limit */
 void exec_fill_info(const struct exec *exec, struct wire_exec_info *ret);
 void exec_signal_group(struct exec *exec, int number);
-/* Reads the program's output if the journal may take it, else pauses. After any reader moved or
+/* Reads the program's output if the journal has room, else pauses. Call it after a reader moved or
  * left. */
 void exec_update_reading(struct exec *exec);
 void exec_evict(void);
@@ -75,5 +76,5 @@ void attach_reader(struct exec *exec, struct channel *channel, const struct wire
 void attach_pump(struct exec *exec); /* new output or the end: every reader sends what it can */
 uint64_t attach_need(const struct exec *exec); /* first offset a lossless reader still needs */
 void attach_feed(struct exec *exec);	       /* typed bytes into the program's input */
-void attach_forget_readers(struct exec *exec); /* their channels stay */
-void attach_input_gone(struct exec *exec);     /* nobody takes input any more */
+void attach_forget_readers(struct exec *exec); /* without their channels */
+void attach_input_gone(struct exec *exec);     /* the program takes no more input */

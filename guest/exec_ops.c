@@ -1,7 +1,7 @@
-/* exec_ops.c - how execs begin, and what can be asked about them; see exec.c for their life
+/* exec_ops.c - starts execs, and answers requests about them; see exec.c for their life
  *
- * A start is answered when the report pipe of the child says how it went. Until then the exec
- * exists for the channel that asked alone: its input is taken already, but nobody else sees it. */
+ * A start is answered when the child's report pipe tells the outcome. Until then the exec exists
+ * only for the channel that asked: its input is already taken, but nobody else sees it. */
 #include "guest/exec_internal.h"
 #include "guest/spawn.h"
 #include "base/clock.h"
@@ -31,7 +31,7 @@ static char **argv_cut(const char *const *argv, size_t max)
 		size_t len = strnlen(argv[kept], max);
 
 		cut[kept] = xstrndup(argv[kept], len);
-		/* Length and NUL travel with each string and count too. */
+		/* The length and NUL of each string are sent too and count. */
 		max -= MIN(max, len + 5);
 	}
 	return cut;
@@ -142,7 +142,7 @@ static int exec_start(struct channel *channel, const struct wire_exec_spec *spec
 	exec->starter = channel;
 	channel->ops = &starter_ops;
 	channel->owner = exec;
-	/* At once, because input may come before the outcome is known. */
+	/* Attached at once, because input may come before the outcome is known. */
 	if (spec->attach)
 		attach_reader(exec, channel,
 			&(struct wire_attach_spec){
@@ -168,7 +168,7 @@ int exec_open_start(
 	return ret;
 }
 
-/* An exec whose start is not decided does not exist for others yet. */
+/* An exec whose start is undecided does not exist for others yet. */
 static struct exec *exec_find_started(const char *id, struct err *err)
 {
 	struct exec *exec = exec_find(id);
@@ -213,7 +213,7 @@ int exec_open_list(
 		return -1;
 	for (struct exec *exec = execs; exec; exec = exec->next)
 		count += exec->state != EXEC_STARTING;
-	/* All must fit one frame: with very many execs the command lines are cut shorter. */
+	/* Everything must fit one frame: with very many execs the command lines are cut shorter. */
 	count = MIN(count, (uint32_t)(WIRE_PAYLOAD_MAX / FIXED - 1));
 	argv_max = WIRE_PAYLOAD_MAX / (count + 1) - FIXED;
 	left = count;

@@ -23,7 +23,7 @@ static void put_stat(struct buf *out, const char *name, const struct stat *st, c
 	wire_put_stat(out, &stat);
 }
 
-/* Of the symlink name in dir, or of dir itself when name is "". */
+/* Reads the target of the symlink name in dir, or of dir itself when name is "". */
 static const char *read_target(int dir, const char *name, const struct stat *st, char out[PATH_MAX])
 {
 	ssize_t len = S_ISLNK(st->st_mode) ? readlinkat(dir, name, out, PATH_MAX - 1) : 0;
@@ -70,7 +70,7 @@ static int list_entries(struct job *job, DIR *dir, struct buf *out, struct err *
 
 		if (!strcmp(entry->d_name, ".") || !strcmp(entry->d_name, ".."))
 			continue;
-		/* It may be gone by now; then it is not there. */
+		/* It may have been removed meanwhile. */
 		if (fstatat(dirfd(dir), entry->d_name, &st, AT_SYMLINK_NOFOLLOW) < 0)
 			continue;
 		put_stat(out, entry->d_name, &st,
@@ -123,7 +123,7 @@ int files_read(struct job *job, struct err *err)
 
 	if (path_check(job->path, err) < 0)
 		return -1;
-	/* Opening a fifo or a device must neither wait nor become our terminal. */
+	/* Opening a fifo or a device must neither block nor become our terminal. */
 	fd = path_open(AT_FDCWD, job->path, O_RDONLY | O_NONBLOCK | O_NOCTTY, 0, err);
 	if (fd < 0 && (err->errno_value == ENXIO || err->errno_value == ENODEV))
 		return err_set(err, ERR_INVALID, "'%.300s' is not a regular file", job->path);
@@ -165,7 +165,7 @@ static int receive(struct job *job, int fd, struct err *err)
 	return (int)len;
 }
 
-/* Owner and mode of what was there are kept, unless a mode is asked for. */
+/* Keeps the owner and mode of the old file, unless a mode is given. */
 static int dress(struct job *job, int fd, const struct stat *old, struct err *err)
 {
 	mode_t mode = job->mode & MODE_BITS;
@@ -231,7 +231,7 @@ int files_mkdir(struct job *job, struct err *err)
 		return job_reply(job, NULL, err);
 	if (errno != EEXIST || !job->flag)
 		return err_sys(err, errno, "make folder '%.300s'", job->path);
-	/* With parents a folder that is there already is as good. */
+	/* With parents, an existing folder is accepted. */
 	dir = path_open(place.dir, place.name, O_PATH | O_DIRECTORY, 0, err);
 	if (dir < 0)
 		return err_wrap(err, "make folder");

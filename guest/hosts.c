@@ -1,8 +1,8 @@
 /* hosts.c - see hosts.h
  *
- * The driver has set the host name; programs look for it in files (sudo complains without). What
- * others wrote into /etc/hosts stays; a line is added when the name stands nowhere in it.
- * /etc/hostname tells the name there was before, and so the line that we had written for that. */
+ * The driver has set the host name; programs look for it in files (sudo complains without). Other
+ * lines of /etc/hosts stay; a line is added when the name is missing. /etc/hostname has the
+ * previous name, and so tells which line we wrote for it. */
 #include "guest/hosts.h"
 #include "base/buf.h"
 #include "base/file.h"
@@ -18,8 +18,7 @@ enum { HOSTS_MAX = 1024 * 1024, HOSTNAME_BYTES = 256, RENAMES_FOLLOWED = 10 };
 static const char localhost_lines[] =
 	"127.0.0.1\tlocalhost\n::1\tlocalhost ip6-localhost ip6-loopback\n";
 
-/* "" when it is not there or not a text we can read. *ret_writable: nothing is lost when we write
- * it. */
+/* "" when the file is missing or not readable text. *ret_writable: writing it loses nothing. */
 static char *read_text(const char *path, bool *ret_writable)
 {
 	struct stat st;
@@ -34,8 +33,8 @@ static char *read_text(const char *path, bool *ret_writable)
 	return text ? text : xstrdup("");
 }
 
-/* In place: the file may be bound or linked from elsewhere, and its owner and mode stay. Whoever
- * reads it meanwhile does not find it empty. */
+/* Written in place: the file may be a mount or a link, and its owner and mode stay. A reader never
+ * finds it empty. */
 static void write_text(const char *path, const char *text)
 {
 	_cleanup_close_ int fd =
@@ -107,8 +106,8 @@ void hosts_follow_name(void)
 {
 	char name[HOSTNAME_BYTES] = "", now[HOSTNAME_BYTES] = "";
 
-	/* Another of us may do the same for a name given meanwhile: whoever is last must have the
-	 * last one. */
+	/* Another process of ours may do the same for a newer name: the last writer must write the
+	 * last name. */
 	for (int i = 0; i < RENAMES_FOLLOWED; i++) {
 		if (gethostname(now, sizeof now - 1) < 0 || !*now || !strcmp(now, name))
 			return;

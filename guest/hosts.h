@@ -4,12 +4,11 @@
 
 struct channel;
 
-/* Best effort, in a process of its own: file systems may be slow, and the first exec should not
- * wait. */
+/* Best effort, in its own process: file systems may be slow, and the first exec should not wait. */
 void hosts_write_name(void);
-void hosts_follow_name(void); /* in this process, which may block */
-/* /etc/hosts as it should be: the line for the old name is that for the new one, or goes when the
- * new name has another; all others stay. old "": there was none. Yours. */
+void hosts_follow_name(void); /* in the calling process, which may block */
+/* /etc/hosts with the new name: the line of the old name is changed, or removed when the new name
+ * has a line already; all others stay. old "": there was none. Yours. */
 char *hosts_with_name(const char *hosts, const char *old, const char *name);
 /* The same on request. */
 int hosts_open(struct channel *channel, enum wire_op op, struct wire_reader *in, struct err *err);

@@ -1,6 +1,6 @@
-/* identity.c - see identity.h: box-init's side of it
+/* identity.c - see identity.h: box-init's side
  *
- * One at a time. A second request takes the place of the first: the daemon that made that is
+ * There is one job at a time. A second request replaces the first: the daemon that made that one is
  * gone. */
 #include "guest/identity.h"
 #include "guest/conn.h"
@@ -19,12 +19,12 @@ enum {
 };
 
 static struct {
-	struct channel *channel; /* NULL: whoever asked is gone */
-	struct watch watch;	 /* the result comes here */
+	struct channel *channel; /* NULL: the asker is gone */
+	struct watch watch;	 /* readable when the result is there */
 	struct timer timer;
 	pid_t pid;
 	struct identity_job job;
-	bool copy; /* the box is not what it was when its programs asked for something */
+	bool copy; /* the box is a copy of, or older than, the one in which its programs asked */
 } telling = { .watch = WATCH_INIT };
 
 static void telling_cancel(struct channel *channel)
@@ -41,7 +41,7 @@ static void telling_stop(void)
 		return;
 	watch_close(&telling.watch);
 	timer_disarm(&telling.timer);
-	/* Not reaped yet, or its end would have been read. Its hooks end with their own bound. */
+	/* It was not reaped yet, so the pid is its own. Hooks have their own time limit. */
 	kill(telling.pid, SIGKILL);
 }
 
@@ -65,7 +65,7 @@ static void telling_done(const struct identity_result *result)
 	struct channel *channel = steal_ptr(&telling.channel);
 
 	telling_stop();
-	/* A fork without an identity is not served, and nobody in it hears that it were. */
+	/* A fork without its identity must not be used, so its programs are told nothing. */
 	if (result->err.kind) {
 		if (channel)
 			channel_error(channel, &result->err);
@@ -130,7 +130,7 @@ static int telling_start(struct channel *channel, struct err *err)
 	pid_t pid;
 
 	static_assert(sizeof(struct identity_result) <= PIPE_BUF, "written at once or not at all");
-	/* Under test, what is on disk is the machine's. */
+	/* Under test, the files belong to the machine. */
 	snprintf(telling.job.root, sizeof telling.job.root, "%s",
 		getpid() == 1 ? ""
 		: root	      ? root

@@ -1,12 +1,12 @@
-/* identity.h - a box that was restored learns who it is now
+/* identity.h - gives a restored box its identity
  *
- * A fork gets a machine id, host name and randomness of its own, and its programs a chance to make
- * theirs: what is executable in /etc/boxyard/fork.d runs, in the order of names, with
- * BOX_EVENT=fork BOX_NAME BOX_ID BOX_PARENT and BOX_FORK_INDEX. A box that was woken or taken back
- * gets randomness, and /etc/boxyard/restore.d runs with BOX_EVENT=wake or rollback. Each program
- * has HOOK_MS, all of them HOOKS_MS; the daemon serves the box after that.
+ * A fork gets its own machine id, host name and randomness, and its programs a chance to renew
+ * theirs: executables in /etc/boxyard/fork.d run, in the order of their names, with BOX_EVENT=fork
+ * BOX_NAME BOX_ID BOX_PARENT and BOX_FORK_INDEX. A box that was woken or rolled back gets
+ * randomness, and /etc/boxyard/restore.d runs with BOX_EVENT=wake or rollback. Each program has
+ * HOOK_MS, all of them HOOKS_MS; only then does the daemon serve the box.
  *
- * Those who wait in self.h are answered when it is done. */
+ * Askers that wait in self.h are answered when it is done. */
 #pragma once
 #include "wire/wire.h"
 
@@ -31,7 +31,7 @@ struct identity_job {
 	char name[64], id[64], parent[64];
 	uint32_t index;
 	uint8_t seed[WIRE_SEED];
-	char root[256]; /* before all paths; for tests. "-": nothing on disk is touched */
+	char root[256]; /* prefix of all paths, for tests. "-": no file is touched */
 };
 
 struct identity_result {

@@ -23,7 +23,7 @@ enum { PATH_BYTES = 768 };
 
 /* ---- files ---------------------------------------------------------------------------------- */
 
-/* In place: its owner and mode stay, and it may be a mount. An empty one is meant to be empty. */
+/* Written in place: owner and mode stay, and it may be a mount. An empty file stays empty. */
 static int replace_machine_id(const struct identity_job *job, const char *path, const char *text,
 	bool follow, struct err *err)
 {
@@ -62,8 +62,8 @@ static void stir_randomness(const struct identity_job *job)
 {
 	_cleanup_close_ int fd = open("/dev/urandom", O_WRONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
 
-	/* The kernel's pool is the machine's and was never copied; this is for a box in a machine
-	 * of its own. */
+	/* The kernel's pool belongs to the machine and was not copied; this is for a box with its
+	 * own kernel. */
 	if (fd >= 0)
 		(void)!write(fd, job->seed, sizeof job->seed);
 }
@@ -204,7 +204,7 @@ void identity_run(const struct identity_job *job, struct identity_result *ret)
 	umask(022);
 	if (job->fork && new_machine_id(job, &ret->err) < 0)
 		return;
-	/* It may have been renamed in its sleep, or since that moment. */
+	/* It may have been renamed while it slept, or since that snapshot. */
 	if (!*job->root)
 		hosts_follow_name();
 	run_hooks(job, ret);

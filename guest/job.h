@@ -1,7 +1,8 @@
-/* job.h - one file operation, as the worker process sees it: a request, and a line to the daemon
+/* job.h - one file operation as the worker process sees it: a request, and a connection to the
+ * daemon
  *
- * The worker may block as it likes: box-init forwards its frames as the window allows, and closes
- * the line to cancel. Then reading gives ERR_CANCELLED, and so does writing; the job cleans up and
+ * The worker may block: box-init forwards its frames as the window allows, and closes the
+ * connection to cancel. Then reading and writing fail with ERR_CANCELLED; the job cleans up and
  * ends. */
 #pragma once
 #include "base/buf.h"
@@ -17,11 +18,11 @@ struct job {
 	uint64_t offset, length;
 	bool flag; /* follow, parents or recursive */
 
-	/* the line */
+	/* the connection */
 	int fd;
 	uint32_t channel;
 	struct buf in;
-	size_t held; /* bytes of in that the last job_take handed out */
+	size_t held; /* bytes of in that the last job_take returned */
 };
 
 /* reply may be NULL: empty. */
@@ -30,6 +31,6 @@ int job_data(
 	struct job *job, const void *data, size_t len, struct err *err); /* at most WIRE_DATA_MAX */
 int job_end(struct job *job, struct err *err);
 int job_error(struct job *job, const struct err *why);
-/* The next bytes the daemon sent, borrowed until the next call. Their number; 0 at the END; or
- * -1. */
+/* Returns the next bytes from the daemon, borrowed until the next call: their number; 0 at the END;
+ * or -1. */
 ssize_t job_take(struct job *job, const uint8_t **ret, struct err *err);

@@ -1,14 +1,14 @@
 /* journal.c - see journal.h
  *
- * Two rings. One holds the bytes of both streams as they came, so that a frame can be sent straight
+ * Two rings. One holds the bytes of both streams in order, so that a frame can be sent directly
  * from it; the other holds the runs: where the stream or the time changes. Only a program that
  * alternates its streams byte by byte fills the second before the first, and then whole runs are
  * dropped like old bytes. A change of time alone never costs bytes: when runs become few, it starts
  * one less often.
  *
- * The bytes live in a mapping of their own that forks do not copy: starting a program must not
- * become slower because others have written much. A mapping that cannot be had is no error: the
- * journal stays as small as it is. */
+ * The bytes are in a mapping of their own that forks do not copy: starting a program must not
+ * become slower because others have written much. If the mapping cannot be made, the journal just
+ * stays as small as it is. */
 #include "guest/journal.h"
 #include "base/alloc.h"
 #include <sys/mman.h>
@@ -17,7 +17,7 @@ enum {
 	CAP_FIRST = 16 * 1024,
 	RUNS_FIRST = 8,
 	RUNS_LEAST = 256,
-	BYTES_PER_RUN = 64, /* the memory of runs stays at a quarter of that of bytes */
+	BYTES_PER_RUN = 64, /* runs take at most a quarter of the memory of bytes */
 	BYTES_PER_TIME = 2 * BYTES_PER_RUN,
 	TIME_STEP_US = 1000,
 	PAGE = 4096,
@@ -46,7 +46,7 @@ void journal_done(struct journal *journal)
 	*journal = (struct journal){ 0 };
 }
 
-/* Moves the bytes into a ring of another size; each has another place there. */
+/* Moves the bytes into a ring of another size, where each has another place. */
 static bool resize(struct journal *journal, size_t cap)
 {
 	uint8_t *data = mmap(NULL, cap, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -76,7 +76,8 @@ static void grow(struct journal *journal, size_t want)
 		return;
 	while (cap < want && cap < journal->max)
 		cap *= 2;
-	/* Without memory the bound is what there is, so that journal_room() stays true. */
+	/* Without memory the current size becomes the maximum, so that journal_room() stays
+	 * right. */
 	if (!resize(journal, MIN(cap, journal->max)) && journal->cap)
 		journal->max = journal->cap;
 }
@@ -173,7 +174,7 @@ size_t journal_room(const struct journal *journal, uint64_t need)
 
 	if (kept >= journal->max)
 		return 0;
-	/* The next byte may start a run, and the first run would have to go for it. */
+	/* The next byte may start a run, and the first run would be dropped for it. */
 	if (kept && journal->run_count >= runs_max(journal) && run_at(journal, 1)->start > from)
 		return 0;
 	return journal->max - (size_t)kept;

@@ -27,20 +27,20 @@ struct journal {
 
 void journal_init(struct journal *journal, size_t max); /* takes no memory until the first byte */
 void journal_done(struct journal *journal);
-/* Appends; the oldest bytes go when there is no room for more. */
+/* Appends; the oldest bytes are dropped when there is no more room. */
 void journal_add(
 	struct journal *journal, uint8_t stream, uint64_t time_us, const void *data, size_t len);
-/* How many bytes can be added, of whichever stream, without losing anything from offset need on. */
+/* How many bytes, of either stream, can be added without losing anything from offset need on. */
 size_t journal_room(const struct journal *journal, uint64_t need);
 /* The bytes from offset (not below oldest) on: at most max, of one stream, in one or two pieces
  * (the unused piece is empty). They are borrowed until the next change. Returns how many; 0 at
  * newest. */
 size_t journal_peek(const struct journal *journal, uint64_t offset, size_t max, uint8_t *ret_stream,
 	struct iovec ret[2]);
-/* When the byte at offset came, or a little earlier; 0: it is not there. What comes in one
- * millisecond has one time; a program that writes often and little gets one time for 128 bytes at
- * least. */
+/* When the byte at offset came, or a little earlier; 0: it is not kept. Bytes of one millisecond
+ * have one time; for a program that writes often and little one time covers at least 128 bytes. */
 uint64_t journal_time(const struct journal *journal, uint64_t offset);
-/* Gives back the memory its content does not need. Adding more is still allowed but not meant. */
+/* Frees the memory that its content does not need. Nothing should be added afterwards, though it
+ * can be. */
 void journal_shrink(struct journal *journal);
 size_t journal_memory(const struct journal *journal);

@@ -31,7 +31,7 @@
 
 enum {
 	LISTEN_FD = 3,
-	REAP_MAX = 256, /* in one turn; a fork bomb must not keep us from the daemon */
+	REAP_MAX = 256, /* per turn; a fork bomb must not keep us from the daemon */
 };
 
 static struct watch signals = WATCH_INIT;
@@ -48,7 +48,7 @@ static void reap(struct timer *timer)
 		pid = wait4(-1, &status, WNOHANG, &usage);
 		if (pid <= 0)
 			break;
-		/* Neither: an orphan of the box that became our child. */
+		/* Neither an exec nor a worker: an orphan of the box that became our child. */
 		if (!exec_reaped(pid, status, &usage))
 			worker_reaped(pid);
 	}
@@ -67,8 +67,7 @@ static void on_signals(struct watch *watch, uint32_t ready)
 	reap(NULL);
 }
 
-/* By the bare call: the library keeps two signals to itself and would leave them ignored, if they
- * are. */
+/* By the raw system call: the library reserves two signals and would leave them ignored. */
 static void make_default(int number)
 {
 	static const uint64_t zeros[8]; /* handler SIG_DFL, no flags, empty mask */
@@ -76,8 +75,8 @@ static void make_default(int number)
 	syscall(SYS_rt_sigaction, number, zeros, NULL, sizeof(uint64_t));
 }
 
-/* Everything is blocked, and nothing but SIGCHLD is looked at. Dispositions are made default once,
- * so that programs do not inherit what the daemon ignores. */
+/* Blocks all signals; only SIGCHLD is read. Dispositions are reset once, so that programs do not
+ * inherit what the daemon ignores. */
 static int take_signals(struct err *err)
 {
 	sigset_t all, children;
@@ -157,8 +156,8 @@ int main(int argc, char **argv)
 
 	if (argc > 0 && !strcmp(basename(argv[0]), "box"))
 		return box_main(argc, argv);
-	/* Root in the box has our user id, and by ptrace, /proc/1/mem or pidfd_getfd would speak to
-	 * the daemon in our name. What we fork inherits this until it executes a program. */
+	/* Root in the box has our user id, and could speak to the daemon in our name by ptrace,
+	 * /proc/1/mem or pidfd_getfd. Forked children inherit this until they execute a program. */
 	prctl(PR_SET_DUMPABLE, 0);
 	if (setup(argc, argv, &err) < 0) {
 		fprintf(stderr, "box-init: %s\n", err.message);

@@ -4,6 +4,6 @@
 
 struct channel;
 
-/* Takes up the request for channel: 0, and the channel has an owner or is gone already; or -1 and
- * the channel is still the caller's. ERR_PROTOCOL: the request was malformed. */
+/* Serves the request for channel: 0, and the channel has an owner or was freed; or -1, and the
+ * channel is still the caller's. ERR_PROTOCOL: the request was malformed. */
 int ops_open(struct channel *channel, const struct wire_frame *frame, struct err *err);

@@ -43,8 +43,8 @@ int open_how(int dir, const char *path, int flags, mode_t mode, unsigned long lo
 	return (int)syscall(SYS_openat2, dir, path, &how, sizeof how);
 }
 
-/* After an ELOOP: it means a magic link, or links in a circle. The second also stops one who
- * follows all. */
+/* After an ELOOP: it means a magic link, or a circle of symlinks. The second also stops a lookup
+ * that follows all. */
 static int fail_loop(int dir, const char *name, const char *path, struct err *err)
 {
 	_cleanup_close_ int any = openat(dir, name, O_PATH | O_CLOEXEC);
@@ -98,7 +98,7 @@ static int follow_once(struct place *place, const char *path, struct err *err)
 	if (len < 0)
 		return 0;
 	target[len] = '\0';
-	/* What a magic link says is not where it leads. */
+	/* The text of a magic link is not where it leads. */
 	here = open_how(place->dir, place->name, O_PATH, 0, RESOLVE_NO_MAGICLINKS);
 	if (here < 0 && errno == ELOOP)
 		return fail_loop(place->dir, place->name, path, err);

@@ -1,10 +1,10 @@
 /* proc.c - see proc.h
  *
- * /proc/PID/stat never waits for the process it tells about, so box-init itself may read it.
- * cmdline does (it reads the other's memory), hence listing is left to a worker.
+ * Reading /proc/PID/stat never waits for the process, so box-init itself may read it. cmdline may
+ * wait (it reads the process's memory), hence a worker does the listing.
  *
- * A nested box may mount over /proc, or over files in it, what nobody comes back from opening.
- * box-init therefore opens it once, before any program runs, and crosses no mount below. */
+ * A nested box may mount something over /proc, or over files in it, whose open never returns.
+ * box-init therefore opens /proc once, before any program runs, and crosses no mount below. */
 #include "guest/proc.h"
 #include "guest/exec.h"
 #include "guest/path.h"
@@ -56,8 +56,8 @@ static ssize_t read_small(int dir, const char *path, char *out, size_t size)
 	return got;
 }
 
-/* pid (name) state ppid pgrp session ...; the name may hold anything, ')' too, so its end is
- * searched from behind. */
+/* pid (name) state ppid pgrp session ...; the name may contain anything, ')' too, so its end is
+ * searched from the end. */
 static bool parse_stat(char *text, struct process *ret)
 {
 	char *open = strchr(text, '('), *close = strrchr(text, ')');
@@ -132,7 +132,7 @@ static struct process *find_process(const struct process_list *list, pid_t pid)
 	return NULL;
 }
 
-/* Marks children of marked ones until none is new. Depth of the tree bounds the rounds. */
+/* Marks children of marked ones until none is new. The depth of the tree bounds the rounds. */
 static void mark_descendants(struct process_list *list)
 {
 	bool again = true;
@@ -159,10 +159,10 @@ void proc_signal_session(pid_t session, bool leader_lives, int number)
 			kill(-session, number);
 		return;
 	}
-	/* Somebody has covered what tells about it; it is still ours to end. */
+	/* Its /proc entry is covered by a mount; it must be ended all the same. */
 	if (leader_lives && !find_process(&list, session))
 		kill(-session, number);
-	/* The leader was reaped and its number given to another process: the session is empty. */
+	/* The leader was reaped and its pid reused by another process: the session is empty. */
 	if (!leader_lives && find_process(&list, session))
 		list.count = 0;
 	for (size_t i = 0; i < list.count; i++)
@@ -221,7 +221,7 @@ static void read_command(const struct process *process, char *out)
 
 static const char *exec_of(const struct process_list *list, const struct process *process)
 {
-	/* A chain of parents is finite, but two lines of /proc are of two moments. */
+	/* A chain of parents is finite, but /proc is not read at one moment. */
 	for (int depth = 0; process && depth < 64; depth++) {
 		const char *id = exec_id_of(process->pid, process->session);
 
@@ -260,7 +260,7 @@ int proc_put_processes(struct buf *out, struct err *err)
 	if (proc_open(err) < 0 || list_processes(&list, err) < 0)
 		return -1;
 	for (size_t i = 0; i < list.count; i++) {
-		/* The worker that looks is not part of what it sees. */
+		/* The worker itself is left out. */
 		if (list.all[i].pid == getpid()) {
 			hidden++;
 			continue;

@@ -7,12 +7,11 @@
 
 /* Opens /proc; before any program of the box runs. */
 int proc_open(struct err *err);
-/* A signal to every process of the session, and to all that descends from those. leader_lives: the
- * session's first process was not reaped yet. Without /proc only its process group gets the
- * signal. */
+/* Signals every process of the session and all their descendants. leader_lives: the session's first
+ * process was not reaped yet. Without /proc only its process group gets the signal. */
 void proc_signal_session(pid_t session, bool leader_lives, int number);
 
-/* The results of the two ops. They read what may hang, so only a worker calls these; it opens /proc
- * anew. */
+/* The results of the two ops. Reading may hang, so only a worker calls these; it opens /proc
+ * again. */
 int proc_put_processes(struct buf *out, struct err *err);
 int proc_put_stats(struct buf *out, struct err *err);

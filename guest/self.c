@@ -1,11 +1,11 @@
 /* self.c - see self.h
  *
- * Whoever asks is hostile to us as the whole box is: so many at once, one packet of bounded size
- * each, a few seconds to send it. An asker costs a descriptor and its words; what the daemon
- * answers waits here one packet at a time, and the daemon sends the next when this one was taken.
+ * Askers are hostile, like the whole box: their number is bounded, each may send one packet of
+ * bounded size within a few seconds. An asker costs a descriptor and its words; answers of the
+ * daemon are kept here one packet at a time, and the daemon sends the next when it was taken.
  *
- * Requests survive connections. A daemon that comes is sent all that wait, with `again` where one
- * may have seen them before; it knows by the number whether it is at work on them. */
+ * Requests survive connections. A new daemon is sent all that wait, with `again` where an earlier
+ * one may have seen them; by the number it knows whether it is already working on them. */
 #include "guest/self.h"
 #include "guest/conn.h"
 #include "guest/watch.h"
@@ -16,10 +16,10 @@
 
 enum {
 	ASKERS_MAX = 32,
-	ASK_MS = 5000,	   /* to say what is wanted */
-	DAEMON_MS = 10000, /* for a daemon to be there */
-	/* For a daemon that was there to come back, and for an asker to take its answer. Long: a
-	 * box that is frozen for a large capture loses that time. */
+	ASK_MS = 5000,	   /* time for an asker to send its request */
+	DAEMON_MS = 10000, /* time to wait for a first daemon */
+	/* Time for a daemon to come back, and for an asker to take its answer. Long, because a box
+	 * that is frozen for a large capture loses that time. */
 	RETURN_MS = 600000,
 	TAKE_MS = 600000,
 	EXIT_UNAVAILABLE = 69,
@@ -32,13 +32,13 @@ struct asker {
 	struct watch watch;
 	struct timer timer;
 	uint64_t id;
-	const char **words; /* NULL: has not asked yet */
-	uint8_t *bytes;	    /* in which they lie */
+	const char **words; /* NULL: no request yet */
+	uint8_t *bytes;	    /* the memory of words */
 	bool sent;
 	uint64_t answered;	 /* answers taken */
-	struct buf answer;	 /* one that is not; empty: none */
-	bool last;		 /* and none follows */
-	struct channel *channel; /* on which that came; NULL: its connection is gone */
+	struct buf answer;	 /* one that was not taken yet; empty: none */
+	bool last;		 /* it is the last one */
+	struct channel *channel; /* the answer's channel; NULL: its connection is closed */
 	struct asker *next;
 };
 
@@ -68,7 +68,7 @@ static void asker_free(struct asker *asker)
 	free(asker);
 }
 
-/* It hung up, or is not worth more. */
+/* Frees an asker that hung up or misbehaved. */
 static void asker_gone(struct asker *asker)
 {
 	struct channel *channel = steal_ptr(&asker->channel);
@@ -83,7 +83,7 @@ static void asker_gone(struct asker *asker)
 	asker_free(asker);
 }
 
-/* The last word to somebody who has not been answered anything: it fits into any socket. */
+/* Sends the final packet to an asker that was answered nothing so far: it fits into any socket. */
 static void asker_end(struct asker *asker, enum self_kind kind, const struct buf *payload)
 {
 	struct buf packet = BUF_INIT;
@@ -173,7 +173,7 @@ static int take_words(struct asker *asker, const uint8_t *data, size_t len, stru
 	return 0;
 }
 
-/* One packet is all it may say; another, or its end, is the end. */
+/* One packet is allowed; another one, or the end of file, ends the asker. */
 static void asker_read(struct asker *asker)
 {
 	static uint8_t bytes[WIRE_WORDS_BYTES];
@@ -226,7 +226,7 @@ static void confirm(struct channel *channel)
 	channel_close(channel);
 }
 
-/* Gives the asker what waits, if it takes it; it is gone after the last. */
+/* Sends the asker its pending answer, if it takes it; frees the asker after the last. */
 static void answer_pass(struct asker *asker)
 {
 	struct buf *answer = &asker->answer;
@@ -312,7 +312,7 @@ int self_open_answer(
 	channel->ops = &answer_ops;
 	channel->owner = asker;
 	asker->channel = channel;
-	/* One that came over a connection that is gone waits already. */
+	/* An answer from a closed connection is already pending. */
 	if (!asker->answer.len) {
 		put_packet(&asker->answer, &answer);
 		asker->last = answer.kind == WIRE_ANSWER_DONE;
@@ -358,7 +358,7 @@ void self_release_copy(const struct wire_identity *identity)
 		bool sent = asker->sent;
 
 		next = asker->next;
-		/* Nobody out there has heard of any of them. */
+		/* The daemon knows none of them. */
 		asker->sent = false;
 		if (!asker->words || !sent)
 			continue;
@@ -390,8 +390,7 @@ static unsigned count_askers(void)
 	return count;
 }
 
-/* As this user namespace sees it: somebody in a namespace of the box's own making is nobody
- * here. */
+/* As this user namespace sees it: root of a namespace that the box made is nobody here. */
 static bool is_root(int fd)
 {
 	struct ucred peer;

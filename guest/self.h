@@ -30,16 +30,16 @@ enum self_kind {
 /* test_path: where the daemon's socket is, beside which ours is then made; NULL: SELF_SOCKET. */
 int self_listen(const char *test_path, struct err *err);
 
-/* A daemon that answers requests has come; the last one has gone. */
+/* A daemon that answers requests has connected; the last one has disconnected. */
 void self_daemon_came(void);
 void self_daemon_left(void);
 
-/* While the box is told who it is nothing is asked. */
+/* Holds requests while the box is given its identity. */
 void self_hold(void);
-/* Asks again, as if nothing had happened. */
+/* Sends them again, as if nothing had happened. */
 void self_release(void);
-/* The same in a box that is a copy of the one that asked: forks and snapshots under way have
- * happened, here too. identity NULL: taken back in time. */
+/* The same in a copy of the box that asked: forks and snapshots in progress are answered as the
+ * copy. identity NULL: rolled back. */
 void self_release_copy(const struct wire_identity *identity);
 
 int self_open_answer(

@@ -1,7 +1,7 @@
 /* shutdown.c - see shutdown.h
  *
- * As PID 1 every process of the box is ours to end, and orphans become our children, so "no child
- * left" means the box is empty. As an ordinary process (under test) only the execs are ended. */
+ * As PID 1 we end every process of the box, and orphans become our children, so "no child left"
+ * means the box is empty. As an ordinary process (under test) only the execs are ended. */
 #include "guest/shutdown.h"
 #include "guest/conn.h"
 #include "guest/exec.h"
@@ -39,7 +39,7 @@ void shutdown_children(bool left)
 {
 	if (!under_way || left || empty)
 		return;
-	/* A moment for what waits to be read and sent: the last words and exits of the programs. */
+	/* Wait a moment for the last output and exits to be read and sent. */
 	empty = true;
 	timer_arm(&timer, LAST_WORDS_MS, on_enough);
 }
@@ -60,7 +60,7 @@ int shutdown_open(struct channel *channel, enum wire_op op, struct wire_reader *
 	channel_begin(channel, WIRE_REPLY);
 	channel_end(channel);
 	channel_close(channel);
-	/* Asking again may only shorten the grace. */
+	/* Asking again may only shorten the grace period. */
 	if (under_way && timer.armed && !grace_ms)
 		on_grace_over(&timer);
 	if (under_way)
@@ -68,7 +68,7 @@ int shutdown_open(struct channel *channel, enum wire_op op, struct wire_reader *
 	under_way = true;
 	exec_refuse_more();
 	signal_all(SIGTERM);
-	/* One that is stopped sees the TERM only when it goes on. */
+	/* A stopped process sees the TERM only after a CONT. */
 	signal_all(SIGCONT);
 	timer_arm(&timer, MIN(grace_ms, (uint32_t)GRACE_MAX_MS), on_grace_over);
 	if (waitid(P_ALL, 0, &child, WEXITED | WNOHANG | WNOWAIT) < 0)

@@ -6,7 +6,7 @@ struct channel;
 
 int shutdown_open(
 	struct channel *channel, enum wire_op op, struct wire_reader *in, struct err *err);
-/* After children were reaped. left: there are more. */
+/* Call it after children were reaped. left: there are more. */
 void shutdown_children(bool left);
-/* The loop may end. */
+/* Whether the loop may end. */
 bool shutdown_is_done(void);

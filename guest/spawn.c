@@ -26,11 +26,11 @@
 
 enum {
 	REPORT_FD = 3,
-	FILES_SOFT = 1024, /* what programs expect; they may raise it themselves */
+	FILES_SOFT = 1024, /* the usual limit; programs may raise it themselves */
 	ENV_ADDED = 10,
 };
 
-/* The descriptors of the child's side, and ours beside them. */
+/* The descriptors of the child's side and of ours. */
 struct ends {
 	int in, out, err, report;
 };
@@ -59,7 +59,7 @@ static const char *env_find(char **env, const char *key)
 	return NULL;
 }
 
-/* The spec's environment and what every program expects where it says nothing. */
+/* The spec's environment, with the usual variables where it has none. */
 static char **make_env(const struct wire_exec_spec *spec, const struct user *user)
 {
 	static char *env[WIRE_ARGV_MAX + ENV_ADDED + 1];
@@ -120,7 +120,7 @@ static int enter_folder(const char *cwd, const struct user *user, struct err *er
 				"folder '%.300s' does not exist in the box", cwd);
 		return err_sys(err, errno, "enter folder '%.300s'", cwd);
 	}
-	/* Where work is kept and copied to; a box whose owner removed it still has a home. */
+	/* The default folder of work; a box whose owner removed it still has a home. */
 	if (chdir(WORK_FOLDER) < 0 && chdir(user->home) < 0 && chdir("/") < 0)
 		return err_sys(err, errno, "enter '/'");
 	return 0;
@@ -157,7 +157,7 @@ static int take_terminal(const struct user *user, struct err *err)
 {
 	if (ioctl(0, TIOCSCTTY, 0) < 0)
 		return err_sys(err, errno, "take the terminal");
-	/* Programs open /dev/pts/N again under the user's name; those that do not, work without. */
+	/* Programs open /dev/pts/N again as the user; those that do not, work without this. */
 	if (user->uid && fchown(0, user->uid, (gid_t)-1) < 0)
 		errno = 0;
 	return 0;
@@ -211,7 +211,7 @@ static _Noreturn void child(const struct wire_exec_spec *spec, const struct ends
 	struct err err = ERR_INIT;
 
 	setsid();
-	/* 0 to 3 are always taken, so none of these overwrites another. Without stdin, 0 is
+	/* 0 to 3 are always open, so none of these overwrites another. Without stdin, 0 is
 	 * /dev/null. */
 	if (ends->in >= 0)
 		dup2(ends->in, 0);
@@ -240,8 +240,8 @@ static int make_pipe(int *ret_read, int *ret_write, bool ours_is_read, struct er
 
 static int open_master(struct err *err)
 {
-	/* The instance of this box first; /dev/ptmx is only a link to it, and the box may have lost
-	 * it. */
+	/* The instance of this box first; /dev/ptmx is only a symlink to it, which the box may have
+	 * removed. */
 	int fd = open("/dev/pts/ptmx", O_RDWR | O_NOCTTY | O_CLOEXEC | O_NONBLOCK);
 
 	if (fd < 0)

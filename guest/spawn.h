@@ -5,14 +5,14 @@
 
 struct spawned {
 	pid_t pid;
-	/* a struct err if the program could not be executed, else just the end of file */
+	/* A struct err if the program could not be executed, else just the end of file. */
 	int report;
 	int out; /* non-blocking, as all of these; the terminal's own end with tty */
 	int err; /* -1 with tty */
 	int in;	 /* -1 when stdin is /dev/null; a second descriptor of the terminal with tty */
 };
 
-/* Forks. The caller owns the descriptors of *ret and reaps the child. Only what happens before the
- * fork is an error here (ERR_LIMIT mostly); a missing program, user or folder comes through
+/* Forks. The caller owns the descriptors of *ret and reaps the child. Only failures before the fork
+ * are errors here (mostly ERR_LIMIT); a missing program, user or folder is reported through
  * report. */
 int spawn(const struct wire_exec_spec *spec, struct spawned *ret, struct err *err);

@@ -1,12 +1,11 @@
 /* trust.c - see trust.h
  *
- * Most programs read one file, and it differs from system to system; each that is there gets what
- * it lacks. Under the name the added ones have, update-ca-certificates finds them too, so that an
- * upgrade in the box keeps them. Programs with a list of their own are told by variables (spawn.c):
- * node takes more, Python's requests and OpenSSL another file.
+ * Most programs read one file, which differs between systems; each existing one gets the
+ * certificates that it lacks. update-ca-certificates finds the added file by its name, so that an
+ * upgrade in the box keeps them. Programs with their own list get variables (spawn.c): node takes
+ * additional certificates, Python's requests and OpenSSL another file.
  *
- * This runs in PID 1 before anything else does: nothing here may block, whatever the image
- * holds. */
+ * This runs in PID 1 before anything else: nothing here may block, whatever the image holds. */
 #include "guest/trust.h"
 #include "base/alloc.h"
 #include <fcntl.h>
@@ -26,7 +25,7 @@ static const char *const lists[] = {
 };
 static const char *list, *added;
 
-/* The whole of a regular file, with a 0 behind it; NULL: not to be had. Yours. */
+/* Reads a whole regular file, with a 0 after it; NULL: not possible. Yours. */
 static char *read_all(int fd, size_t max)
 {
 	struct stat st;
@@ -41,7 +40,7 @@ static char *read_all(int fd, size_t max)
 	return NULL;
 }
 
-/* In the words of its file, which is how we and update-ca-certificates copy it. */
+/* Compares PEM text, which is how we and update-ca-certificates copy it. */
 static void add_missing(int fd, const char *known, const char *more)
 {
 	const char *end;
@@ -79,7 +78,7 @@ static bool complete(const char *path, const char *more)
 		return false;
 	if (has_all(known, more))
 		return true;
-	/* Only now: to open for writing copies it out of the image. */
+	/* Only now, because opening it for writing copies it out of the image. */
 	out = open(path, O_WRONLY | O_APPEND | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
 	if (out >= 0)
 		add_missing(out, known, more);

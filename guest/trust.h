@@ -1,10 +1,9 @@
-/* trust.h - authorities of the machine that the box is in; see core/trust.h */
+/* trust.h - certificate authorities of the machine; see core/trust.h */
 #pragma once
 
-/* Once, at the start: what the layer above the image brings is added to the image's own list, where
- * it has one. */
+/* Called once at the start: adds the certificates of the layer above the image to the image's own
+ * list, where it has one. */
 void trust_open(void);
-/* Paths for the environment of programs; NULL: there is nothing to say. The whole list, and what
- * was added alone. */
+/* Paths for the environment of programs; NULL: none. The whole list, and only what was added. */
 const char *trust_get_list(void);
 const char *trust_get_added(void);

@@ -34,7 +34,7 @@ struct unpack {
 	bool end;
 	int top;
 	uint64_t resolve;
-	int parent; /* folder of the last member, kept open: the next is often beside it */
+	int parent; /* folder of the last member, kept open because the next is often beside it */
 	char parent_name[WIRE_PATH_MAX + 1];
 	struct later *later;
 	size_t later_bytes;
@@ -148,7 +148,7 @@ static void set_times(int dir, const char *name, const struct tar_entry *entry)
 	utimensat(dir, name, times, AT_SYMLINK_NOFOLLOW);
 }
 
-/* Owners are kept where the box has them; a file is not lost over its owner. */
+/* Sets the owner where possible; a failure does not fail the file. */
 static void set_owner(int dir, const char *name, const struct tar_entry *entry)
 {
 	if (fchownat(dir, name, entry->uid, entry->gid, AT_SYMLINK_NOFOLLOW) < 0)
@@ -190,7 +190,7 @@ static int make_file(
 		return fail(err, errno, entry->name);
 	if (write_content(unpack, fd, entry, err) < 0)
 		return -1;
-	/* The owner first: changing it takes setuid away. */
+	/* The owner first: changing it clears setuid. */
 	if (fchown(fd, entry->uid, entry->gid) < 0)
 		errno = 0;
 	if (fchmod(fd, entry->mode) < 0)
@@ -249,7 +249,7 @@ static void finish_dir(struct unpack *unpack, const struct later *later)
 		open_how(unpack->top, later->name, O_RDONLY | O_DIRECTORY, 0, unpack->resolve);
 	struct timespec times[2] = { { .tv_nsec = UTIME_OMIT }, later->mtime };
 
-	/* Gone or replaced by a later member: then there is nothing to finish. */
+	/* Removed or replaced by a later member: nothing to finish. */
 	if (fd < 0 || fchmod(fd, later->mode) < 0)
 		return;
 	futimens(fd, times);
@@ -281,7 +281,7 @@ static int make_dir(
 	return 0;
 }
 
-/* Removes what stands where a member that is no folder comes. */
+/* Removes what is in the way of a member that is not a folder. */
 static int clear_way(struct unpack *unpack, const char *last, const char *member, struct err *err)
 {
 	if (unlinkat(unpack->parent, last, 0) == 0 || errno == ENOENT)
@@ -321,7 +321,7 @@ static int make_member(struct unpack *unpack, const struct tar_entry *entry, str
 	}
 }
 
-/* The padding after the end of the archive. */
+/* Reads the padding after the end of the archive. */
 static int drain(struct unpack *unpack, struct err *err)
 {
 	uint8_t waste[4096];

@@ -141,7 +141,7 @@ int user_lookup(char *passwd, char *group, const char *spec, struct user *ret, s
 	return 0;
 }
 
-/* What the box made of the file is its own affair; it must not make us wait. */
+/* The box controls the file, so opening it must not block. */
 static char *read_text(const char *path, char *out, size_t size)
 {
 	_cleanup_close_ int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
@@ -155,7 +155,7 @@ static char *read_text(const char *path, char *out, size_t size)
 		len += (size_t)got;
 	}
 	out[len] = '\0';
-	/* strsep() and we stop at a NUL; so does everything else that reads these files. */
+	/* strsep() and we stop at a NUL, as everything else does that reads these files. */
 	return out;
 }
 

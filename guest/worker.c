@@ -178,7 +178,7 @@ static void on_kill(struct timer *timer)
 		kill(worker->pid, SIGKILL);
 }
 
-/* Hangs up. The worker is gone from the caller's sight afterwards. */
+/* Hangs up. The worker must not be used by the caller afterwards. */
 static void worker_leave(struct worker *worker)
 {
 	worker->channel = NULL;
@@ -187,7 +187,7 @@ static void worker_leave(struct worker *worker)
 	worker_free_if_done(worker);
 }
 
-/* The worker has said all it will say. */
+/* The worker has closed its end. */
 static void worker_hung_up(struct worker *worker)
 {
 	struct channel *channel = worker->channel;
@@ -227,8 +227,8 @@ static void worker_update(struct worker *worker, bool reading)
 	watch_set(&worker->watch, (reading ? EPOLLIN : 0) | (worker->to.len ? EPOLLOUT : 0));
 }
 
-/* Passes frames on as far as possible, and reads more only when all have passed. The worker may be
- * gone afterwards. */
+/* Forwards frames as far as possible, and reads more only when all have passed. May free the
+ * worker. */
 static void worker_pass(struct worker *worker)
 {
 	struct wire_frame frame;
@@ -252,7 +252,7 @@ static void worker_pass(struct worker *worker)
 		worker_update(worker, got == 0);
 		return;
 	}
-	/* Somebody in the box writes into its memory. What it says is not worth more. */
+	/* Somebody in the box wrote into its memory: its frames are no longer trusted. */
 	worker->failed = worker->replied = false;
 	worker_hung_up(worker);
 }
@@ -272,7 +272,7 @@ static void worker_read(struct worker *worker)
 	worker_pass(worker);
 }
 
-/* As much of data as the worker takes now; all of it when it is gone. */
+/* Returns as much of data as the worker takes now; all of it when it is gone. */
 static size_t worker_give(struct worker *worker, const uint8_t *data, size_t len)
 {
 	ssize_t put = send(worker->watch.fd, data, len, MSG_DONTWAIT | MSG_NOSIGNAL);
@@ -302,7 +302,7 @@ static void on_worker(struct watch *watch, uint32_t ready)
 		worker_update(worker, worker->watch.events & EPOLLIN);
 	}
 	if (ready & (EPOLLIN | EPOLLHUP | EPOLLERR)) {
-		/* A hang-up comes even while reading is paused; nothing is lost, it comes again. */
+		/* A hang-up comes even while reading is paused; it comes again later. */
 		if (!(worker->watch.events & EPOLLIN)) {
 			buf_done(&worker->to);
 			give_back(worker, 0);
