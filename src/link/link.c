@@ -1,12 +1,11 @@
 /* link.c - channels over one connection to a box-init; see link.h and wire/wire.h
  *
- * Everything read here was written by an attacker for all we know. A frame that breaks the rules
- * (unknown channel, more data than the window allows, a second reply) ends the link; it is never
- * worked around.
+ * Everything read here may come from an attacker. A frame that breaks the rules (unknown channel,
+ * more data than the window allows, a second reply) ends the link; it is never worked around.
  *
- * Lifetimes: callbacks may close channels and free the link. Channels are therefore taken out of
+ * Lifetimes: callbacks may close channels and free the link. Channels are therefore removed from
  * the table only by the reading code itself (on CLOSE from the box, or when the link ends), and a
- * link freed while it is dispatching is only marked and freed when the dispatch is over. */
+ * link freed while it is dispatching is only marked, and freed when the dispatch is over. */
 #include "link/link.h"
 #include "loop/loop.h"
 #include <assert.h>
@@ -15,24 +14,23 @@
 enum {
 	READ_CHUNK = 128 * 1024,
 	DRAIN_ROUNDS = 64,
-	READ_ROUNDS = 4, /* chunks a wake-up, so that one busy box does not starve the others */
+	READ_ROUNDS = 4, /* chunks per wake-up, so that one busy box does not starve the others */
 	OUT_HIGH = 1024 * 1024,	       /* a box that does not read: channels may not send more */
-	WINDOW_STEP = WIRE_WINDOW / 4, /* credit is given back in lumps of this */
+	WINDOW_STEP = WIRE_WINDOW / 4, /* credit is given back in portions of this size */
 };
 
 struct chan {
 	struct link *link;
 	uint32_t id;
-	bool background; /* see chan_set_background */
-	const struct chan_ops
-		*ops; /* NULL: our side stopped caring and waits for the box's CLOSE */
+	bool background;	    /* see chan_set_background */
+	const struct chan_ops *ops; /* NULL: our side has closed it and waits for the box's CLOSE */
 	void *arg;
 	uint32_t send_window;
 	uint32_t recv_window;
 	uint32_t credit; /* consumed, not yet given back */
 	bool replied;
 	bool ended;   /* the box has sent END */
-	bool starved; /* chan_send_room was 0: on_writable is owed */
+	bool starved; /* chan_send_room was 0: on_writable must be called later */
 };
 
 struct link {
@@ -81,7 +79,7 @@ static void dispatch_enter(struct link *link)
 	link->dispatching++;
 }
 
-/* Returns false when the link is gone. */
+/* Returns false when the link was freed. */
 static bool dispatch_leave(struct link *link)
 {
 	if (--link->dispatching == 0 && link->freed) {
@@ -91,7 +89,7 @@ static bool dispatch_leave(struct link *link)
 	return true;
 }
 
-/* Tells every channel that the box cannot be reached; none is left afterwards. */
+/* Fails every channel; none is left afterwards. */
 static void drop_chans(struct link *link, const struct err *err)
 {
 	dispatch_enter(link);
@@ -156,7 +154,7 @@ static void flush(struct link *link)
 		}
 		break;
 	}
-	/* A burst leaves a large buffer behind; with hundreds of boxes that adds up. */
+	/* A burst leaves a large buffer; with hundreds of boxes that adds up. */
 	if (!link->out.len && link->out.cap > 65536)
 		buf_done(&link->out);
 	if (!link->over)
@@ -309,7 +307,7 @@ static int on_error(struct chan *chan, const struct wire_frame *frame, struct er
 	wire_get_error(&in, &told);
 	if (wire_get_done(&in, err) < 0)
 		return -1;
-	chan->ops = NULL; /* CLOSE follows; the reader has heard the end already */
+	chan->ops = NULL; /* CLOSE follows; on_end was called already */
 	if (ops && ops->on_error)
 		ops->on_error(chan, &told, chan->arg);
 	return 0;
@@ -353,7 +351,7 @@ static void on_close(struct link *link, struct chan *chan, unsigned index)
 	free(chan);
 }
 
-/* Readers begin their own answer at the reply and rely on its coming first. */
+/* Readers begin their own answer at the reply and rely on it coming first. */
 static bool follows_reply(enum wire_type type)
 {
 	return type == WIRE_DATA || type == WIRE_END || type == WIRE_GAP || type == WIRE_EXIT ||
@@ -581,7 +579,7 @@ struct chan *chan_open(struct link *link, enum wire_op op, const struct buf *req
 	if (request)
 		buf_add(&link->out, buf_head(request), request->len);
 	wire_end(&link->out, mark);
-	/* Not flushed inside this call when it would report a loss: the caller has no chan yet. */
+	/* Not flushed inside this call if that would report a loss: the caller has no chan yet. */
 	dispatch_enter(link);
 	watch_for(link, LOOP_READ | LOOP_WRITE);
 	while (link->out.len && link->fd >= 0) {

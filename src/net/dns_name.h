@@ -21,9 +21,9 @@ struct dns_name {
 	uint8_t wire[DNS_NAME_MAX];
 };
 
-/* Reads the name at *pos of a message and moves *pos behind it. A pointer must aim behind the
- * header and before everything that was read of this name yet, so it cannot loop. False: malformed,
- * *pos unchanged. */
+/* Reads the name at *pos of a message and moves *pos past it. A pointer must point after the header
+ * and before everything read of this name so far, so it cannot loop. False: malformed, *pos
+ * unchanged. */
 bool dns_name_read(const uint8_t *message, size_t len, size_t *pos, struct dns_name *ret);
 /* Writes the name as text into out (DNS_TEXT_MAX bytes). True when it is a host name: at least one
  * label, no byte that had to be escaped; it then fits DNS_HOST_MAX. */

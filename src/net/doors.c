@@ -40,7 +40,7 @@ static int set_on(int fd, int level, int option)
 	return setsockopt(fd, level, option, &(int){ 1 }, sizeof(int));
 }
 
-/* A socket that may take any address as its own. */
+/* Opens a socket that may use any address as its own. */
 static int open_transparent(int family, int type, int *ret, struct err *err)
 {
 	int fd = socket(family, type | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
@@ -67,7 +67,7 @@ static int bind_to(int fd, const struct address *address, uint16_t port, struct 
 	return 0;
 }
 
-/* The resolver's, one family. */
+/* Opens the resolver's socket of one family. */
 static int open_questions(unsigned family, int type, int *ret, struct err *err)
 {
 	struct address address = doors_resolver(family);
@@ -81,8 +81,8 @@ static int open_questions(unsigned family, int type, int *ret, struct err *err)
 		return -1;
 	if (type == SOCK_STREAM && listen(*ret, BACKLOG) < 0)
 		return err_sys(err, errno, "listen in the box's network");
-	/* From the first question on it must be known whom it was for: the answer comes from
-	 * there. */
+	/* Needed from the first question on: the answer must come from the address that was
+	 * asked. */
 	if (type == SOCK_DGRAM &&
 		(domain == AF_INET ? set_on(*ret, SOL_IP, IP_PKTINFO)
 				   : set_on(*ret, SOL_IPV6, IPV6_RECVPKTINFO)) < 0)
@@ -90,7 +90,7 @@ static int open_questions(unsigned family, int type, int *ret, struct err *err)
 	return 0;
 }
 
-/* Both families by one socket, where there is IPv6. */
+/* One socket for both families, where there is IPv6. */
 static int open_any(int type, int *ret, struct err *err)
 {
 	struct address any = { .family = 6 };
@@ -140,7 +140,7 @@ static int open_all(void *arg, struct err *err)
 		open_raw(AF_INET, &doors[DOOR_RAW4], err) < 0 ||
 		doors_refused_open(&doors[DOOR_REFUSED], err) < 0)
 		return -1;
-	/* A machine without IPv6 has none of these, and no packet for them. */
+	/* A machine without IPv6 has none of these, and no packets for them. */
 	if (open_questions(6, SOCK_DGRAM, &doors[DOOR_DNS_UDP6], &ignored) < 0 ||
 		open_questions(6, SOCK_STREAM, &doors[DOOR_DNS_TCP6], &ignored) < 0 ||
 		open_raw(AF_INET6, &doors[DOOR_RAW6], &ignored) < 0) {
@@ -200,8 +200,8 @@ int doors_set_aims(
 	netlink_batch_done(&batch);
 	if (status < 0)
 		return err_wrap(err, "set what leads to the gate");
-	/* Root of a nested box may have deleted the rules, or hold them so that nobody else can
-	 * change them. That is its own loss and must not be its word against a policy. */
+	/* Root of a nested box may have deleted the rules, or may hold them so that nobody else can
+	 * change them. That harms only itself and must not make a policy fail. */
 	if (errand.refusal.kind != ERR_NONE)
 		log_warn("what leads to the gate cannot be set in a box; ranges of its policy stay "
 			 "closed",

@@ -1,10 +1,10 @@
-/* doors_hold.c - a network namespace in which nothing is sent for a while
+/* doors_hold.c - stops everything that is sent in a network namespace for a while
  *
- * While connections are put back into a namespace one by one, a packet of the first for one that is
- * not there yet would be answered by a reset. And while they are written down one by one, what
- * moves from a socket to one that was written before is in neither. A table of its own, whose one
- * chain drops what sockets of the box send; taken away, TCP sends again what was dropped. Our own
- * sockets in the namespace are let through: what they have to do with is not restored. */
+ * While connections are restored one by one, a packet of the first for one that does not exist yet
+ * would be answered by a reset. And while they are captured one by one, data that moves from a
+ * socket to one captured before is in neither. So a separate table with one chain drops what
+ * sockets of the box send; when it is removed, TCP retransmits what was dropped. Our own sockets in
+ * the namespace are let through: they are not captured or restored. */
 #include "net/doors_internal.h"
 #include <netinet/in.h> /* before the kernel's */
 #include <linux/netfilter.h>
@@ -18,10 +18,11 @@
 #define HOLD_TABLE "boxyard-hold"
 enum {
 	PRIORITY_FIRST = -1000,
-	/* Whose user the box does not know, seen from its user namespace: our own sockets. Those of
-	 * its own user of this number are let through as well. */
+	/* Sockets of a user that the box's user namespace does not know: our own. The box's own
+	 * user of this number is let through as well. */
 	STRANGER = 65534,
-	CRIU_MARK = 0xc114, /* its own packets, by which it brings half-closed connections about */
+	/* CRIU's own packets, with which it recreates half-closed connections */
+	CRIU_MARK = 0xc114,
 };
 
 static void add_chain(struct netlink_batch *batch)

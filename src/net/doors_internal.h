@@ -42,13 +42,13 @@ struct address doors_box(unsigned family);
  * takes effect at once, or not at all. */
 void nft_begin(struct netlink_batch *batch, unsigned type, unsigned flags, uint8_t family);
 void nft_mark_batch(struct netlink_batch *batch, uint16_t type);
-/* All rules of a new namespace. Without v6 those for IPv6 only refuse. */
+/* All rules of a new namespace. Without IPv6 the IPv6 rules only refuse. */
 void doors_rules_write(struct netlink_batch *batch, enum doors_rules kind);
-/* Other ranges in the sets of direct addresses, other protocols in that of protocols. */
+/* Replaces the ranges in the sets of direct addresses, and the protocols in their set. */
 void doors_aims_write(
 	struct netlink_batch *batch, const struct address_range *ranges, size_t count, bool udp);
 
 /* ---- doors_refused.c ------------------------------------------------------------------------ */
 
-/* A socket in the present namespace that tells of refused packets. */
+/* Opens a socket in the current namespace that reports refused packets. */
 int doors_refused_open(int *ret, struct err *err);

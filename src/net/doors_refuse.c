@@ -1,8 +1,8 @@
 /* doors_refuse.c - how the gate tells a box that a datagram is refused
  *
- * A datagram that came through a door was taken already, so the kernel says nothing more about it.
- * The ICMP error it would have sent is written here: for the kernel of the box to find the socket,
- * addresses and ports of the datagram are enough. */
+ * A datagram that came through a door was already accepted, so the kernel reports nothing more
+ * about it. The ICMP error it would have sent is written here: addresses and ports of the datagram
+ * are enough for the kernel of the box to find the socket. */
 #include "net/doors.h"
 #include <arpa/inet.h>
 #include <netinet/icmp6.h>

@@ -83,8 +83,8 @@ static void read_ports(const uint8_t *data, size_t len, struct doors_refused *re
 	}
 }
 
-/* The first bytes of a packet that the box wrote, so anything. Extension headers of IPv6 are not
- * looked behind. */
+/* The first bytes of a packet that the box wrote, so anything. IPv6 extension headers are not
+ * skipped. */
 static bool read_packet(const uint8_t *data, size_t len, struct doors_refused *ret)
 {
 	size_t head;
@@ -149,7 +149,7 @@ size_t doors_refused_read(int fd, struct doors_refused *ret, size_t max, uint64_
 	uint8_t data[RECEIVED];
 	size_t count = 0;
 
-	/* Root of a nested box can send here what it likes and as fast as it likes. */
+	/* Root of a nested box can send anything here, as fast as it likes. */
 	for (size_t i = 0; i < max && count < max; i++) {
 		ssize_t got = recv(fd, data, sizeof data, MSG_DONTWAIT);
 

@@ -1,7 +1,7 @@
 /* host_watch.c - see host_watch.h
  *
- * The kernel tells of addresses that come and go; resolv.conf is looked at every few seconds,
- * because it may be a link, a file replaced by rename, or both. */
+ * The kernel reports addresses that come and go; resolv.conf is read every few seconds, because it
+ * may be a symlink, a file replaced by rename, or both. */
 #include "net/host_watch.h"
 #include "base/address.h"
 #include "base/alloc.h"
@@ -30,15 +30,14 @@ struct host_watch {
 	char *path;
 	char *resolv_conf;
 	char **addresses;
-	int socket; /* -1: the kernel tells nothing, and the timer does it all */
+	int socket; /* -1: the kernel does not report, and only the timer is used */
 	struct loop_fd *ready;
 	struct loop_timer *timer;
 	void (*changed)(void *arg);
 	void *arg;
 };
 
-/* A host that forwards answers to the first address of each IPv6 network it is in, too: as its
- * router. */
+/* A host that forwards also answers to the first address of each IPv6 network, as its router. */
 static struct address router_of(const struct address *address, const struct sockaddr *mask)
 {
 	const uint8_t *bits = (const uint8_t *)&((const struct sockaddr_in6 *)mask)->sin6_addr;
@@ -49,9 +48,9 @@ static struct address router_of(const struct address *address, const struct sock
 	return router;
 }
 
-/* Hosts of clusters have thousands of addresses, and policies room for some hundreds. Then whole
- * ranges around them stand for them, the narrowest that fit: what is closed too much can be told
- * from the log, what is open too much cannot be taken back. */
+/* Hosts of clusters have thousands of addresses, and policies have room for some hundreds. Then
+ * whole ranges around them are used, the narrowest that fit: too much closed can be seen in the
+ * log, too much open cannot be undone. */
 static const struct {
 	unsigned v4, v6;
 } widths[] = { { 32, 128 }, { 28, 120 }, { 24, 112 }, { 20, 64 }, { 16, 56 }, { 12, 48 }, { 8, 32 },
@@ -81,8 +80,8 @@ static struct address address_of(const struct ifaddrs *at)
 	return (struct address){ 0 };
 }
 
-/* NULL: the kernel does not tell now, as without a descriptor left. That is not the same as
- * none. */
+/* NULL: the kernel cannot be asked now, for example without a free descriptor. That is not the same
+ * as none. */
 static char **read_addresses(void)
 {
 	struct ifaddrs *list = NULL;
@@ -127,7 +126,7 @@ static bool same_list(char **a, char **b)
 	return !a[i] && !b[i];
 }
 
-/* Whether anything is new. */
+/* Whether anything has changed. */
 static bool look(struct host_watch *watch)
 {
 	char **addresses = read_addresses();
@@ -135,8 +134,8 @@ static bool look(struct host_watch *watch)
 	char *text = NULL;
 	bool changed = false;
 
-	/* A file that is not there means this host, to every resolver; one that cannot be read now
-	 * means what it said before. */
+	/* A missing file means this host, as to every resolver; an unreadable one keeps the
+	 * previous content. */
 	if (file_read(AT_FDCWD, watch->path, RESOLV_CONF_MAX, &text, NULL, &err) < 0)
 		text = xstrdup(
 			err.kind == ERR_NOT_FOUND || !watch->resolv_conf ? "" : watch->resolv_conf);
@@ -202,7 +201,7 @@ struct host_watch *host_watch_new(
 	watch->path = xstrdup(resolv_conf);
 	watch->changed = changed;
 	watch->arg = arg;
-	/* First the socket: what changes while it is read is told again. */
+	/* The socket first: changes while reading are then reported again. */
 	open_socket(watch, loop);
 	look(watch);
 	watch->timer = loop_timer_new(loop, on_timer, watch);

@@ -5,7 +5,7 @@
 struct loop;
 struct host_watch;
 
-/* changed is called from the loop when either has become another. */
+/* changed is called from the loop when either has changed. */
 struct host_watch *host_watch_new(
 	struct loop *loop, const char *resolv_conf, void (*changed)(void *arg), void *arg);
 void host_watch_free(struct host_watch *watch); /* accepts NULL */
@@ -14,6 +14,6 @@ void host_watch_free(struct host_watch *watch); /* accepts NULL */
 const char *const *host_watch_addresses(const struct host_watch *watch);
 /* The text of resolv.conf; "" when it cannot be read. Borrowed likewise. */
 const char *host_watch_resolv_conf(const struct host_watch *watch);
-/* What /etc/resolv.conf in a box is to be: our resolver, the host's search domains and ndots. Yours
- * to free. */
+/* The /etc/resolv.conf for boxes: our resolver, the host's search domains and ndots. Yours to
+ * free. */
 char *host_watch_box_resolv_conf(const struct host_watch *watch);

@@ -27,12 +27,12 @@ struct name_table {
 void name_table_init(struct name_table *table);
 void name_table_done(struct name_table *table); /* frees no node */
 struct named *name_table_find(const struct name_table *table, const char *name, uint16_t number);
-/* As the newest. The name must not be in the table with that number. */
+/* Adds a node as the newest. The name must not be in the table with that number. */
 void name_table_add(
 	struct name_table *table, struct named *node, const char *name, uint16_t number);
 void name_table_remove(struct name_table *table, struct named *node);
 void name_table_touch(struct name_table *table, struct named *node); /* the newest now */
-/* A pinned node is found as before and is in the order of use no more; unpinned, it is the
+/* A pinned node can still be found but is not in the order of use; unpinned, it becomes the
  * newest. */
 void name_table_pin(struct name_table *table, struct named *node);
 void name_table_unpin(struct name_table *table, struct named *node);

@@ -4,8 +4,8 @@
 
 enum { LINE_MAX_LEN = 4096, WORD_MAX_LEN = 512 };
 
-/* The next word of *at, which moves behind it; NULL at the end of the line. Words too long for
- * anything we know are given cut off, and match nothing. */
+/* The next word of *at, which moves past it; NULL at the end of the line. Overlong words are cut,
+ * and match nothing. */
 static const char *next_word(const char **at, const char *end, char word[WORD_MAX_LEN])
 {
 	size_t len = 0;

@@ -27,7 +27,6 @@ struct resolv_conf {
 	bool rotate;
 };
 
-/* As the C library does: what is not understood is passed over, the last search or domain line
- * counts, and without any server the one on 127.0.0.1 is meant. Servers and domains over the bounds
- * are dropped. Cannot fail. */
+/* Like the C library: unknown lines are skipped, the last search or domain line counts, and without
+ * a server 127.0.0.1 is used. Servers and domains above the bounds are dropped. Cannot fail. */
 void resolv_conf_parse(const char *text, size_t len, struct resolv_conf *ret);

@@ -95,8 +95,8 @@ static int list(int fd, int family, struct found *found, struct err *err)
 	}
 }
 
-/* One end as the other would name it: all as IPv6, for a listener of both families accepts IPv4 as
- * mapped addresses. */
+/* One end as the other would name it: always as IPv6, because a listener of both families accepts
+ * IPv4 as mapped addresses. */
 struct end {
 	uint32_t here[4], there[4];
 	uint16_t here_port, there_port;

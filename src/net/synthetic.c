@@ -1,9 +1,9 @@
 /* synthetic.c - see synthetic.h
  *
  * A slot is a name with its number; the number is its place in 198.18.0.0/15 and the end of its
- * IPv6 address. Numbers are given out upwards; after that, those that went longest ago come first:
- * a program that kept an old address then meets "nothing there" for as long as possible, and not
- * another name. */
+ * IPv6 address. Numbers are given out upwards; after that, the number that was freed longest ago
+ * comes first: a program that kept an old address then finds nothing there for as long as possible,
+ * and not another name. */
 #include "net/synthetic.h"
 #include "base/buf.h"
 #include "base/special.h"
@@ -21,9 +21,9 @@ struct synthetic {
 	struct name_table names;
 	struct slot **slots; /* by number - SYNTHETIC_FIRST */
 	size_t slot_cap;
-	uint32_t next;	    /* never given out yet */
+	uint32_t next;	    /* the first number never given out */
 	uint64_t given;	    /* how often a number was given out */
-	uint64_t reserved;  /* and how often it may be */
+	uint64_t reserved;  /* how often it may be given out */
 	struct buf resting; /* numbers given out before, the longest free first */
 	size_t names_max;
 	uint64_t version;
@@ -234,7 +234,7 @@ void synthetic_skip(struct synthetic *map, uint64_t given)
 {
 	uint64_t count = given > map->given ? given - map->given : 0;
 
-	/* Once around is as good as many times. */
+	/* One round is as good as many. */
 	for (uint64_t i = 0; i < MIN(count, (uint64_t)SYNTHETIC_COUNT); i++) {
 		uint32_t number = take_number(map);
 
@@ -258,8 +258,7 @@ static void save_slot(json_t *names, const struct slot *slot)
 	json_array_append_new(names, json_pack("[s, i]", slot->name, (int)slot->number));
 }
 
-/* Numbers that follow each other are one entry, [first, count]: those of a lost map come by the
- * thousand. */
+/* Consecutive numbers are one entry, [first, count]: those of a lost map come by the thousand. */
 static json_t *save_resting(const struct synthetic *map)
 {
 	json_t *resting = json_array();
@@ -288,7 +287,7 @@ json_t *synthetic_save(const struct synthetic *map)
 {
 	json_t *names = json_array();
 
-	/* The longest unused first; what is held now is in use, so last. */
+	/* The longest unused first; held ones are in use, so last. */
 	for (const struct named *node = map->names.oldest; node; node = node->newer)
 		save_slot(names, (const struct slot *)node);
 	for (size_t i = 0; i < map->slot_cap; i++)
@@ -338,7 +337,7 @@ static int load_resting(struct synthetic *map, json_t *resting, uint8_t *seen, s
 	return 0;
 }
 
-/* Version 1 said which number was the next; none had been given out twice before all were. */
+/* Version 1 stored the next number; no number had been given out twice before all were. */
 static int load_given(json_t *saved, struct synthetic *map, struct err *err)
 {
 	json_int_t version = json_integer_value(json_object_get(saved, "version")), given;
@@ -372,7 +371,7 @@ int synthetic_load(json_t *saved, size_t names_max, struct synthetic **ret, stru
 		return err_set(err, ERR_INVALID, "map of synthetic addresses does not add up");
 	if (load_names(map, names, seen, err) < 0 || load_resting(map, resting, seen, err) < 0)
 		return -1;
-	/* Each number that was ever given out has a name or rests; none is lost or there twice. */
+	/* Each number ever given out has a name or rests; none is missing or there twice. */
 	if (map->names.count + map->resting.len / sizeof(uint32_t) != map->next - SYNTHETIC_FIRST)
 		return err_set(err, ERR_INVALID, "map of synthetic addresses does not add up");
 	*ret = steal_ptr(&map);

@@ -1,14 +1,14 @@
 /* synthetic.h - the addresses that stand for names inside one box
  *
- * A box that may reach a name is told an address that exists nowhere else: one of 198.18.0.0/15,
- * and one of a /64 of ours for IPv6, both with the same number. What connects to it is led to the
- * daemon, which finds the name here and dials that. The map belongs to one box and lives as long as
- * the box: it is stored with it, so that a resumed or forked box keeps valid addresses.
+ * A box that may reach a name gets an address that exists nowhere else: one of 198.18.0.0/15, and
+ * one of a /64 of ours for IPv6, both with the same number. A connection to it is led to the gate,
+ * which finds the name here and connects to that. The map belongs to one box and is stored with it,
+ * so that a resumed or forked box keeps valid addresses.
  *
- * Addresses are given out in an order of their own, counted from the box's beginning
- * (synthetic_given), and only as far as was reserved. Who keeps the map writes the reservation down
- * first: when a map is lost, the next one goes on behind what was reserved (synthetic_skip), and an
- * address that somebody may still remember is nobody's instead of another name's. */
+ * Addresses are given out in a fixed order, counted from the box's creation (synthetic_given), and
+ * only as far as was reserved. The reservation is stored first: when a map is lost, the next one
+ * starts after what was reserved (synthetic_skip), and an address that somebody may still remember
+ * stands for nothing instead of another name. */
 #pragma once
 #include "base/address.h"
 #include "base/alloc.h"
@@ -30,14 +30,14 @@ struct address synthetic_numbered(unsigned family, uint32_t number);
 struct synthetic *synthetic_new(size_t names_max); /* 0: SYNTHETIC_NAMES_MAX */
 void synthetic_free(struct synthetic *map);	   /* accepts NULL */
 
-/* The addresses of name (as text, see dns_name.h), given out now if it had none. When the map is
- * full, the name that was not asked for longest goes, and its address rests until all others have
- * been used; names with live connections stay. ERR_LIMIT when all have some or nothing more is
- * reserved, ERR_INVALID for what is no host name. */
+/* The addresses of name (as text, see dns_name.h), assigned now if it had none. When the map is
+ * full, the name that was not asked for longest is dropped, and its address rests until all others
+ * have been used; names with live connections stay. Fails with ERR_LIMIT when all have some or
+ * nothing more is reserved, ERR_INVALID for an invalid host name. */
 int synthetic_assign(struct synthetic *map, const char *name, struct address *ret_v4,
 	struct address *ret_v6, struct err *err);
-/* The name behind an address of either family; NULL when it stands for none. Borrowed, valid until
- * the next synthetic_assign or as long as the address is held. */
+/* The name of an address of either family; NULL when it stands for none. Borrowed, valid until the
+ * next synthetic_assign or as long as the address is held. */
 const char *synthetic_name(const struct synthetic *map, const struct address *address);
 /* A connection to address began or ended; false when it stands for no name. Each hold has one
  * release. */
@@ -45,19 +45,19 @@ bool synthetic_hold(struct synthetic *map, const struct address *address);
 void synthetic_release(struct synthetic *map, const struct address *address);
 size_t synthetic_count(const struct synthetic *map);
 
-/* How many addresses were given out so far, those given out again included. */
+/* How many addresses were given out so far, including reused ones. */
 uint64_t synthetic_given(const struct synthetic *map);
-/* No more than that many are given out in all: synthetic_assign then fails for new names, until
- * more are reserved. Without it there is no such end. */
+/* Limits the total number given out: synthetic_assign then fails for new names until more are
+ * reserved. Initially unlimited. */
 void synthetic_reserve(struct synthetic *map, uint64_t given);
-/* Up to that many may have been given out by a map that is lost: they stand for nothing, and rest
- * like those of names that went. */
+/* Up to this many may have been given out by a lost map: they stand for nothing, and rest like
+ * those of dropped names. */
 void synthetic_skip(struct synthetic *map, uint64_t given);
 
-/* Changes with each name that came or went, so that whoever stores the map knows when. */
+/* Changes with each added or dropped name, so that the map can be stored when necessary. */
 uint64_t synthetic_version(const struct synthetic *map);
-/* The map as JSON, a new reference; and back. Holds are not stored. ERR_INVALID for a map that
- * synthetic_save did not write. */
+/* The map as JSON, a new reference; and back. Holds are not stored. Fails with ERR_INVALID for a
+ * map that synthetic_save did not write. */
 json_t *synthetic_save(const struct synthetic *map);
 int synthetic_load(json_t *saved, size_t names_max, struct synthetic **ret, struct err *err);
 

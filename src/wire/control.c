@@ -144,8 +144,7 @@ void control_put_stats(struct buf *out, const struct control_stats *stats)
 	wire_put_u64(out, stats->net_bytes);
 }
 
-/* Figures of a box that says more than any machine has are bounded, so that sums of them are
- * right. */
+/* Bounds figures to what any machine can have, so that sums of them cannot overflow. */
 static uint64_t get_figure(struct wire_reader *in)
 {
 	return MIN(wire_get_u64(in), UINT64_C(1) << 56);

@@ -1,43 +1,42 @@
-/* wire.h - the words between the daemon and box-init
+/* wire.h - the protocol between the daemon and box-init
  *
  * One stream connection carries many channels. Every frame is a 12-byte header and a payload:
  *
  *     u32 length of payload | u8 type | u8 zero | u16 zero | u32 channel      (little endian)
  *
  * Channel 0 is the connection itself. The daemon opens channels with rising ids and OPEN; ids are
- * not used again on one connection. Both sides treat a frame that breaks these rules as the end of
- * the connection; nothing else on it is believed afterwards.
+ * not reused on one connection. A frame that breaks these rules ends the connection on both sides;
+ * nothing else on it is trusted afterwards.
  *
  *   HELLO   both, channel 0, first frame each way: wire_hello
  *   OPEN    daemon: u8 op, then the op's request
- *   REPLY   init: the op's result; at most one a channel, before any DATA, END, GAP or EXIT
+ *   REPLY   init: the op's result; at most one per channel, before any DATA, END, GAP or EXIT
  *   ERROR   init: wire_error; instead of REPLY or after it; CLOSE follows
  *   DATA    both: u8 stream, u64 offset, bytes (see enum wire_stream)
  *   END     both: no more DATA from this side
  *   WINDOW  both: u32 credit, bytes of DATA payload the other side may send in addition
  *   GAP     init: u64 offset, u64 lost: the journal dropped [offset, offset + lost)
- *   EXIT    init: wire_exit; the exec is over and all its output was sent
+ *   EXIT    init: wire_exit; the exec has ended and all its output was sent
  *   SIGNAL  daemon: u32 signal number, to the exec's process group (its foreground group on a tty)
  *   RESIZE  daemon: u16 rows, u16 cols
- *   CLOSE   both: the channel is over. init ends every channel with exactly one CLOSE, after REPLY
- *           and everything else. A CLOSE from the daemon means "stop caring": file work is
- *           cancelled, an exec only loses this reader; init still answers CLOSE.
+ *   CLOSE   both: the channel has ended. init ends every channel with exactly one CLOSE, after
+ *           REPLY and everything else. A CLOSE from the daemon cancels file work; an exec only
+ *           loses this reader. init still answers CLOSE.
  *   EVENT   init, channel 0: u8 wire_event, wire_exec_info: something happened to an exec
- *   REQUEST init, channel 0: wire_request: the box asks something of the daemon; ANSWER is the
- *   answer
- *   TIME    init: u64 wall clock, microseconds: when the DATA of this channel that follows was read
- *           from the program; to readers that are not lossless
+ *   REQUEST init, channel 0: wire_request: the box asks the daemon for something; ANSWER answers it
+ *   TIME    init: u64 wall clock, microseconds: when the following DATA of this channel was read
+ *           from the program; only to readers that are not lossless
  *
  * Flow control: a side may have at most WIRE_WINDOW bytes of DATA payload (the whole payload
- * counts, the 9 bytes of stream and offset too) on a channel that the other side has not given back
- * by WINDOW.
+ * counts, including the 9 bytes of stream and offset) on a channel that the other side has not
+ * given back by WINDOW.
  *
- * Versions: each side says in its hello the newest version it speaks and the oldest it puts up
- * with; the smaller of the two newest holds. Version 2 has REQUEST and the ops from ANSWER on;
- * neither is sent to a side that speaks 1. Version 3 has TIME.
+ * Versions: each side sends in its hello the newest version it speaks and the oldest it accepts;
+ * the smaller of the two newest is used. Version 2 has REQUEST and the ops from ANSWER on; neither
+ * is sent to a side that speaks 1. Version 3 has TIME.
  *
- * Strings travel as u32 length, bytes, NUL; they hold no other NUL and are valid only with all
- * three. Lists of strings are u32 count, strings. */
+ * Strings are sent as u32 length, bytes, NUL, and contain no other NUL. Lists of strings are u32
+ * count, strings. */
 #pragma once
 #include "base/buf.h"
 #include "base/err.h"
@@ -119,11 +118,11 @@ enum wire_op {
 	/* u32 grace_ms -> - at once; TERM to all, KILL after grace, then PID 1 exits */
 	WIRE_OP_SHUTDOWN,
 	WIRE_OP_NAME, /* - -> -; the host name has changed: /etc/hostname and /etc/hosts follow */
-	/* wire_answer -> - when whoever asked has taken it; ERR_NOT_FOUND: he is gone */
+	/* wire_answer -> - when the asker has taken it; ERR_NOT_FOUND: the asker is gone */
 	WIRE_OP_ANSWER,
-	/* wire_identity -> wire_told; the box was just made from another's state */
+	/* wire_identity -> wire_told; the box was just made from another box's state */
 	WIRE_OP_IDENTITY,
-	/* u8 wire_restored, seed -> wire_told; it is the same box, but time was lost or taken
+	/* u8 wire_restored, seed -> wire_told; the same box, but time has passed or was rolled
 	 * back */
 	WIRE_OP_RESTORED,
 	/* - -> -; DATA: a tar of what the box's own disk has over its image, as a layer of an OCI
@@ -177,7 +176,7 @@ void wire_put_u64(struct buf *out, uint64_t value);
 void wire_put_str(struct buf *out, const char *text); /* NULL travels as "" */
 void wire_put_strv(struct buf *out, const char *const *strv);
 
-/* Reads past the end or malformed give zeros and "" and set bad; check once with
+/* A read past the end, or a malformed one, returns zeros and "" and sets bad; check once with
  * wire_get_done(). */
 struct wire_reader {
 	const uint8_t *at;
@@ -308,17 +307,17 @@ struct wire_stats {
 	uint64_t journal_bytes; /* memory of all journals */
 };
 
-/* Something the box asks for. The number rises; it goes back with the box when that is taken back
- * in time. */
+/* A request of the box. The number rises; a rollback takes it back with the box. */
 struct wire_request {
 	uint64_t id;
 	bool again; /* sent before, perhaps to nobody: the connection broke before an answer came */
-	const char *const *words; /* what was asked, the verb first; none: whoever asked is gone */
+	const char *const *words; /* the request, the verb first; empty: the asker is gone */
 };
 
 struct wire_answer {
 	uint64_t id; /* of the request */
-	/* answers of one request count from 0; one that is there already is not given again */
+	/* Answers of one request count from 0; an answer that was already received is not delivered
+	 * again. */
 	uint64_t number;
 	enum wire_answer_kind kind;
 	uint32_t code;	     /* exit code, 0-255, with DONE */
@@ -326,7 +325,7 @@ struct wire_answer {
 	uint32_t len;
 };
 
-/* Who a box is that was just forked. */
+/* The identity of a new fork. */
 struct wire_identity {
 	const char *name;
 	const char *id;
@@ -335,10 +334,10 @@ struct wire_identity {
 	uint8_t seed[WIRE_SEED];
 };
 
-/* What came of the programs in /etc/boxyard/fork.d or restore.d. */
+/* The result of the programs in /etc/boxyard/fork.d or restore.d. */
 struct wire_told {
 	uint32_t ran, failed;
-	const char *failure; /* the first: who and how; at most 200 bytes */
+	const char *failure; /* the first failure: who and how; at most 200 bytes */
 };
 
 void wire_put_hello(struct buf *out, const struct wire_hello *hello);
@@ -374,6 +373,6 @@ void wire_get_identity(struct wire_reader *in, struct wire_identity *ret);
 void wire_put_told(struct buf *out, const struct wire_told *told);
 void wire_get_told(struct wire_reader *in, struct wire_told *ret);
 
-/* Where box-init listens, inside the box; the directory is a small read-only mount of its own. */
+/* Where box-init listens, inside the box; the directory is a small read-only mount. */
 #define WIRE_SOCKET_DIR	 "/run/boxyard"
 #define WIRE_SOCKET_PATH "/run/boxyard/init.sock"
