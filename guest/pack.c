@@ -256,7 +256,7 @@ static int look_at_folder(
 	return add_xattrs(pack, fd, err);
 }
 
-/* Everything but what a folder holds. *ret_folder: it is one, and to be entered. */
+/* Packs everything except the content of a folder. *ret_folder: it is a folder to enter. */
 static int pack_member(
 	struct pack *pack, int dir, const char *name, bool *ret_folder, struct err *err)
 {
@@ -304,7 +304,8 @@ static void set_name(struct pack *pack, size_t at, const char *name)
 	pack->name_len = at + 1 + len;
 }
 
-/* Packs what the folder fd holds, but its folders, whose names are kept for later. Takes fd. */
+/* Packs the content of the folder fd except its folders, whose names are kept for later. Takes
+ * fd. */
 static int pack_children(struct pack *pack, int fd, struct level *level, struct err *err)
 {
 	DIR *dir = fdopendir(fd);
@@ -332,7 +333,7 @@ static int pack_children(struct pack *pack, int fd, struct level *level, struct 
 	return ret;
 }
 
-/* Goes into the folder fd, which pack->name names. */
+/* Enters the folder fd, whose path is pack->name. */
 static int enter(struct pack *pack, int fd, struct err *err)
 {
 	int again = openat(fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -355,7 +356,7 @@ static int enter(struct pack *pack, int fd, struct err *err)
 	return pack_children(pack, again, level, err);
 }
 
-/* 1: *at is the folder above. */
+/* 1: *at is the parent folder. */
 static int leave(struct pack *pack, int *at, struct err *err)
 {
 	const struct level *level;
@@ -378,7 +379,7 @@ static int leave(struct pack *pack, int *at, struct err *err)
 	return 1;
 }
 
-/* The next folder of the present level, or back up. 0: all is done. */
+/* Goes to the next folder of the current level, or back up. 0: done. */
 static int go_on(struct pack *pack, int *at, struct err *err)
 {
 	struct level *level = &pack->levels[pack->depth - 1];
@@ -391,7 +392,7 @@ static int go_on(struct pack *pack, int *at, struct err *err)
 	buf_eat(&level->names, strlen(name) + 1);
 	set_name(pack, level->name_len, name);
 	next = openat(*at, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-	if (next < 0) /* gone or replaced since */
+	if (next < 0) /* removed or replaced since */
 		return errno == ENOENT || errno == ENOTDIR || errno == ELOOP
 			       ? 1
 			       : err_sys(err, errno, "open '%.300s'", pack->name);
@@ -437,7 +438,7 @@ int archive_out(struct job *job, struct err *err)
 	size_t len = strlen(job->path);
 	bool slash = len > 1 && job->path[len - 1] == '/';
 
-	/* With a slash at its end a symlink means what it points to. */
+	/* With a slash at the end, a symlink is followed. */
 	if (path_find(job->path, slash, false, &place, err) < 0)
 		return -1;
 	if (fstatat(place.dir, place.name, &st, AT_SYMLINK_NOFOLLOW) < 0)

@@ -40,34 +40,33 @@
 enum { DOORS_VM_HEADER = 12 }; /* bytes of struct virtio_net_hdr before each frame of a tap */
 enum { DOORS_PORT = 1, DOORS_DNS_PORT = 53 };
 
-/* What the gate gets of each box. All are non-blocking. */
+/* The sockets that the gate gets of each box. All are non-blocking. */
 enum door {
-	/* listens, both families (v4 as ::ffff:a.b.c.d). getsockname() of what is accepted is where
-	 * the box wanted to go */
+	/* Listens, both families (v4 as ::ffff:a.b.c.d). getsockname() of an accepted connection is
+	 * its original destination. */
 	DOOR_TCP,
-	/* both families; the first datagram of each flow, with IPV6_RECVORIGDSTADDR or
-	 * IP_RECVORIGDSTADDR (mapped) as control data */
+	/* Both families; the first datagram of each flow, with IPV6_RECVORIGDSTADDR or
+	 * IP_RECVORIGDSTADDR (mapped) as control data. */
 	DOOR_UDP,
-	/* bound to the resolver's address; questions for any server end here. For dns_server_add */
+	/* Bound to the resolver's address; questions to any server end here. For dns_server_add. */
 	DOOR_DNS_UDP4,
 	DOOR_DNS_UDP6,
 	DOOR_DNS_TCP4,
 	DOOR_DNS_TCP6,
-	DOOR_RAW4, /* by which a refused datagram is answered, see doors_refuse_udp */
+	DOOR_RAW4, /* for answering a refused datagram, see doors_refuse_udp */
 	DOOR_RAW6,
-	/* netlink: heads of packets that the namespace's rules refused (NFLOG); read with
-	 * doors_refused_read */
+	/* Netlink: headers of packets that the namespace's rules refused (NFLOG); read with
+	 * doors_refused_read. */
 	DOOR_REFUSED,
 	DOOR_COUNT
 };
 
-/* In the process that is to become a box, in its new, empty network namespace: interfaces,
- * addresses, routes, rules. Allocates nothing; everything was made ready by doors_prepare. */
+/* Sets up interfaces, addresses, routes and rules; called in the process that becomes a box, in its
+ * new, empty network namespace. Allocates nothing; doors_prepare made everything ready. */
 struct doors_plan;
 int doors_prepare(struct doors_plan **ret, struct err *err);
 void doors_plan_free(struct doors_plan *plan);
-/* nested: the box may make networks of its own (for its containers), which the rules then leave
- * alone. */
+/* nested: the box may make its own networks (for containers), which the rules leave alone. */
 int doors_furnish(const struct doors_plan *plan, bool nested, struct err *err);
 
 /* In the daemon: a new namespace for a box with a kernel of its own. *ret_tap (non-blocking) is the
@@ -76,19 +75,19 @@ int doors_furnish(const struct doors_plan *plan, bool nested, struct err *err);
  * taps. Takes about a millisecond. */
 int doors_make_vm(const struct doors_plan *plan, int *ret_netns, int *ret_tap, struct err *err);
 
-/* In the namespace: nothing goes out of sockets of the box until it is let go; ours go on. *ret_fd
- * is yours, also when it fails (-1: none): closing it may wait for the kernel for milliseconds, so
- * somebody else should. */
+/* Holds back everything that sockets of the box send, or stops that; ours are not affected. Called
+ * in the namespace. *ret_fd is yours, also on failure (-1: none): closing it may block for
+ * milliseconds, so another process should do it. */
 int doors_hold(bool hold, int *ret_fd, struct err *err);
 
-/* In the daemon: opens the sockets in the namespace behind netns. */
+/* Called in the daemon: opens the sockets in the namespace behind netns. */
 int doors_open(int netns, int ret[DOOR_COUNT], struct err *err);
 void doors_close(int doors[DOOR_COUNT]); /* those that are not -1 */
 
-/* What the gate wants to see besides TCP to synthetic addresses, because the policy has rules for
- * it: real addresses in ranges, and UDP at all. Replaces what was set before, at once. At first:
- * neither. A refusal of the kernel is told in the log and no error: it can be the box's doing, and
- * the gate decides in any case. */
+/* Sets what the gate sees besides TCP to synthetic addresses, because the policy has rules for it:
+ * real addresses in ranges, and UDP at all. Replaces the previous setting at once; initially
+ * neither. A refusal of the kernel is only logged: the box may have caused it, and the gate decides
+ * in any case. */
 int doors_set_aims(
 	int netns, const struct address_range *ranges, size_t count, bool udp, struct err *err);
 
@@ -96,7 +95,7 @@ struct doors_endpoint {
 	struct address address;
 	uint16_t port;
 };
-/* A UDP socket in the namespace, bound to what the box believes to talk to, connected to the box's
+/* A UDP socket in the namespace, bound to the address that the box talks to, connected to the box's
  * own socket. */
 int doors_open_udp(int netns, const struct doors_endpoint *aim, const struct doors_endpoint *client,
 	int *ret, struct err *err);
@@ -107,15 +106,15 @@ enum doors_side { DOORS_LOOPBACK, DOORS_LOOPBACK_V6, DOORS_OUTSIDE };
 int doors_connect(int netns, enum doors_side side, uint16_t port, int *ret, struct err *err);
 
 /* Tells a box that a datagram from client to aim is refused (ICMP, administratively prohibited), in
- * the name of aim. By the raw door of their family; no privilege is needed for it. */
+ * the name of aim. Uses the raw door of their family; needs no privilege. */
 void doors_refuse_udp(
 	int raw, const struct doors_endpoint *aim, const struct doors_endpoint *client);
 
-/* A packet that was refused. */
+/* A refused packet. */
 struct doors_refused {
 	uint8_t protocol;		/* IPPROTO_* */
 	struct doors_endpoint from, to; /* port 0: none */
 };
-/* Up to max of them; returns how many, 0 when there are none now. lost (may be NULL) is raised by
- * what was not told. */
+/* Reads up to max of them; returns how many, 0 when there are none now. lost (may be NULL) is
+ * increased by the number of unreported ones. */
 size_t doors_refused_read(int fd, struct doors_refused *ret, size_t max, uint64_t *lost);

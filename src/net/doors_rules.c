@@ -182,7 +182,7 @@ static void load_destination(struct rule *rule, unsigned family)
 	load_payload(rule, NFT_PAYLOAD_NETWORK_HEADER, family == 4 ? 16 : 24, family == 4 ? 4 : 16);
 }
 
-/* The bits of a prefix alone stay; whole bytes are compared without that. */
+/* Keeps only the bits of a prefix; whole bytes are compared without that. */
 static void match_destination(struct rule *rule, const struct address_range *range)
 {
 	uint8_t mask[16] = { 0 };
@@ -241,8 +241,8 @@ static void accept_it(struct rule *rule)
 	decide(rule, NF_ACCEPT);
 }
 
-/* Finds no socket for what is neither TCP nor UDP, nor when nobody listens: the rule then ends
- * here, and the packet meets the refusal at the end. */
+/* TPROXY finds no socket for protocols other than TCP and UDP, nor when nobody listens: the rule
+ * then ends here, and the packet reaches the refusal at the end. */
 static void lead_to_door(struct rule *rule, unsigned family, uint16_t port)
 {
 	struct address door = doors_resolver(family);
@@ -320,8 +320,8 @@ static void accept_own(struct netlink_batch *batch, const char *chain, enum door
 	}
 }
 
-/* No policy carries datagrams unless it says so: QUIC is refused at once then, and its clients try
- * something else. */
+/* Datagrams are carried only if the policy says so: otherwise QUIC is refused at once, and clients
+ * fall back. */
 static void match_carried(struct rule *rule)
 {
 	load_meta(rule, NFT_META_L4PROTO);
@@ -398,7 +398,7 @@ static void write_before(struct netlink_batch *batch, enum doors_rules kind)
 	accept_own(batch, "before", kind);
 	lead_set(batch, 4, DOORS_DIRECT4, SET_DIRECT4);
 	lead_set(batch, 6, DOORS_DIRECT6, SET_DIRECT6);
-	/* Questions to a server in a network of the box's own are its own business. */
+	/* Questions to a server in a network of the box's own are left alone. */
 	for (size_t i = 0; nested && i < special_range_count; i++) {
 		const struct special_range *special = &special_ranges[i];
 
@@ -481,7 +481,7 @@ static void write_in(struct netlink_batch *batch, enum doors_rules kind)
 
 /* ---- what is in the sets -------------------------------------------------------------------- */
 
-/* Another one says the same already; of two equal ones the first counts. */
+/* Another range already covers it; of two equal ones the first counts. */
 static bool is_covered(const struct address_range *ranges, size_t count, size_t which)
 {
 	for (size_t i = 0; i < count; i++)
@@ -503,7 +503,7 @@ static void add_element(struct netlink_batch *batch, const uint8_t *key, size_t 
 	netlink_unnest(batch, element);
 }
 
-/* The first address behind a range; false when there is none. */
+/* The first address after a range; false when there is none. */
 static bool range_end(const struct address_range *range, uint8_t *ret, size_t len)
 {
 	memcpy(ret, range->base.bytes, len);
