@@ -6,13 +6,14 @@
  * A running box is a private mapping of a *stack* of layers plus the pages it has written since
  * (anonymous memory of QEMU). A stack is a list of layer ids, bottom to top; of two layers that
  * hold a page, the upper one counts; a page that no layer holds is zero. The empty stack is a
- * machine before its first boot. Nobody ever writes to a layer again: create, fork, wake and
+ * machine without a bit of content. Nobody ever writes to a layer again: create, fork, wake and
  * rollback are the same operation, mapping a stack.
  *
  * Capture of a running box:   ram_pass_start .. on_ready, stop the guest, ram_pass_last .. on_done,
  *                             ram_link_add (its written pages lie in the new layer now, and their
  *                             memory is free again), continue the guest.
  * A box from a stack:         ram_link_map, before the device state is loaded.
+ * A template:                 booted in QEMU's own RAM, then captured with `whole`.
  *
  * QEMU maps and registers by a small library that is loaded into it (preload/), on a listening
  * socket that survives the daemon. What comes from that socket is an attacker's. All passes,
@@ -116,6 +117,9 @@ void ram_link_add(struct ram_link *link, struct ram_store *store, const char *co
 
 struct ram_pass_spec {
 	struct ram_link *link;
+	/* The machine was booted and no stack was ever mapped into it: its RAM is QEMU's own file,
+	 * all of which is copied by the last pass. stack is NULL then. */
+	bool whole;
 	int pidfd; /* of QEMU; borrowed until the end */
 	const char *const *stack;
 	int disk; /* the box's disk file: fdatasync and a commit of its file system before on_ready;

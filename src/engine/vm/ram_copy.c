@@ -230,6 +230,33 @@ static int scan_anonymous(struct copy *copy, struct err *err)
 	return flush(copy, err);
 }
 
+/* All of QEMU's own file that was ever written; holes are not touched, which would fill them. */
+static int scan_file(struct copy *copy, struct err *err)
+{
+	const struct ram_copy_job *job = copy->job;
+	_cleanup_close_ int file = -1;
+	char path[96];
+	off_t from = 0, to;
+
+	snprintf(path, sizeof path, "/proc/%d/map_files/%llx-%llx", job->pid,
+		(unsigned long long)job->base, (unsigned long long)(job->base + job->ram_bytes));
+	file = open(path, O_RDONLY | O_CLOEXEC);
+	if (file < 0)
+		return err_sys(err, errno, "open the RAM of QEMU");
+	while ((from = lseek(file, from, SEEK_DATA)) >= 0 && (uint64_t)from < job->ram_bytes) {
+		to = lseek(file, from, SEEK_HOLE);
+		from -= from % RAM_PAGE;
+		to = (off_t)MIN((uint64_t)to + (RAM_PAGE - 1), job->ram_bytes);
+		to -= to % RAM_PAGE;
+		if (to <= from)
+			break;
+		if (copy_range(copy, (uint64_t)from, (uint64_t)(to - from), err) < 0)
+			return -1;
+		from = to;
+	}
+	return flush(copy, err);
+}
+
 /* ---- gaps ------------------------------------------------------------------------------------ */
 
 static size_t count_runs(const struct copy *copy, size_t gap_max)
@@ -321,7 +348,7 @@ static int run_last(struct copy *copy, struct err *err)
 		if (got > 0) /* what earlier passes saw may be half of it */
 			copy->report.precopy = false;
 	}
-	if (got > 0 && scan_anonymous(copy, err) < 0)
+	if (got > 0 && (copy->job->whole ? scan_file : scan_anonymous)(copy, err) < 0)
 		return -1;
 	return join_runs(copy, LAST_EXTENTS, err);
 }

@@ -86,6 +86,8 @@ pid_t ram_link_pid(const struct ram_link *link);
 uint64_t ram_link_bytes(const struct ram_link *link);
 uint64_t ram_link_base(const struct ram_link *link); /* 0: not known yet */
 void ram_link_register(struct ram_link *link, ram_done done, void *arg);
+/* Done when ram_link_base is known; the next ram_link_add maps the whole stack. */
+void ram_link_locate(struct ram_link *link, ram_done done, void *arg);
 void ram_link_unregister(struct ram_link *link);
 void ram_link_forget(struct ram_link *link, const void *arg); /* done with arg: not called */
 
@@ -98,7 +100,7 @@ struct ram_copy_job {
 	pid_t pid;
 	int pidfd;
 	uint64_t base, ram_bytes;
-	bool precopy;
+	bool precopy, whole;
 	int disk;
 };
 

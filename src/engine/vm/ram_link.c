@@ -426,6 +426,12 @@ void ram_link_register(struct ram_link *link, ram_done done, void *arg)
 	push(link, RAM_REGISTER, done, arg);
 }
 
+void ram_link_locate(struct ram_link *link, ram_done done, void *arg)
+{
+	link->mappings = SIZE_MAX / 2; /* the rest of the RAM is QEMU's own file, too */
+	push(link, RAM_HELLO, done, arg);
+}
+
 void ram_link_unregister(struct ram_link *link)
 {
 	push(link, RAM_UNREGISTER, NULL, NULL);

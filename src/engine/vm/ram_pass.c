@@ -130,7 +130,7 @@ static void on_registered(const struct err *err, void *arg)
 	struct err why = ERR_INIT;
 
 	pass->job.base = ram_link_base(pass->link);
-	pass->job.precopy = !err;
+	pass->job.precopy = !err && !pass->job.whole;
 	if (!pass->job.base) /* the link was lost, err says how */
 		why = *err;
 	else if (start_helper(pass, &why) == 0)
@@ -161,6 +161,7 @@ int ram_pass_start(struct ram_store *store, const struct ram_pass_spec *spec,
 		.id = pass->id,
 		.pid = ram_link_pid(spec->link),
 		.ram_bytes = ram_link_bytes(spec->link),
+		.whole = spec->whole,
 		.pidfd = -1,
 		.disk = -1 };
 	ram_store_hold(store, spec->stack);
@@ -171,7 +172,10 @@ int ram_pass_start(struct ram_store *store, const struct ram_pass_spec *spec,
 		release(pass);
 		return -1;
 	}
-	ram_link_register(spec->link, on_registered, pass);
+	if (spec->whole)
+		ram_link_locate(spec->link, on_registered, pass);
+	else
+		ram_link_register(spec->link, on_registered, pass);
 	*ret = pass;
 	return 0;
 }
