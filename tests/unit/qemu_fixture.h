@@ -29,6 +29,7 @@ static struct {
 	struct loop *loop;
 	char dir[64];
 	const char *guest;
+	char *preload; /* loaded into each; NULL: nothing */
 	bool timed_out;
 } test;
 
@@ -224,6 +225,7 @@ static inline void spawn(struct seen *seen, const char *name, const char *letter
 		.disk = -1,
 		.kernel = letter ? test.guest : NULL,
 		.cmdline = letter,
+		.preload = test.preload,
 		.cgroup = -1,
 	};
 	struct err err = ERR_INIT;
