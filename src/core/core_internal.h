@@ -543,6 +543,9 @@ void snapshot_ready(
 void snapshot_ready_of(
 	struct yard *yard, struct snapshot *snapshot, const struct box_capture_result *result);
 void snapshot_pack(struct yard *yard, struct snapshot *snapshot); /* in the background */
+struct snapshot_spec;
+/* As box_snapshot, for a caller that has the turn and keeps it. The name is not checked. */
+void snapshot_in_turn(struct box *box, const struct snapshot_spec *spec, json_done done, void *arg);
 typedef void (*safe_done)(const struct err *err, void *arg);
 /* Makes a snapshot safe; done is called when it would survive a power cut. */
 void snapshot_make_safe(struct yard *yard, struct snapshot *snapshot, safe_done done, void *arg);

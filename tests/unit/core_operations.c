@@ -67,6 +67,12 @@ static void forked(void)
 	answer_done(&answer);
 }
 
+static void forked_and_hibernated(void)
+{
+	forked();
+	hibernate("ada");
+}
+
 static void golden(void)
 {
 	struct answer answer = ANSWER_INIT;
@@ -209,6 +215,16 @@ static void promote(struct answer *answer)
 	box_promote(box_named("eve"), &(struct promote_spec){ 0 }, on_json, answer);
 }
 
+/* Both boxes are busy: each turn is waited for. */
+static void promote_busy(struct answer *answer)
+{
+	const struct snapshot_spec spec = { .cause = "request" };
+
+	box_snapshot(box_named("eve"), &spec, NULL, NULL);
+	box_snapshot(box_named("ada"), &spec, NULL, NULL);
+	promote(answer);
+}
+
 static void save_golden(struct answer *answer)
 {
 	box_save_full(box_named("ada"), "warm", on_json, answer);
@@ -242,6 +258,8 @@ const struct trial_of operations[] = {
 	{ "fork of a snapshot", with_snapshot, fork_snapshot, RUNS, RUNS },
 	{ "fork of a hibernated box", hibernated, fork_one, HIBERNATED, HIBERNATED },
 	{ "promote", forked, promote, RUNS, RUNS },
+	{ "promote instead of a hibernated box", forked_and_hibernated, promote, RUNS, HIBERNATED },
+	{ "promote of a busy fork", forked, promote_busy, RUNS, RUNS },
 	{ "save with processes", running, save_golden, RUNS, RUNS },
 	{ "create with processes", golden, create_golden, RUNS, GONE },
 };

@@ -6,16 +6,24 @@
  * attempts by their label does not mean the chosen one. A rollback to that snapshot undoes the
  * promotion. The child keeps its own policy, budgets and figures.
  *
- *   parent's snapshot ─► time line, name and ports change hands in one transaction ─► the parent is
- *   removed */
+ *   turn of the child ─► turn of the parent ─► parent's snapshot ─► time line, name and ports
+ *   change hands in one transaction ─► the parent is removed
+ *
+ * Both turns are held to the end: nothing else begins with either box on the way. Promotions wait
+ * for each other in one direction only, from a fork to its origin. */
 #include "core/core_internal.h"
 #include "core/boxnet/network_internal.h"
 #include "core/time/timeline.h"
 #include "core/tree_internal.h"
 #include "base/alloc.h"
 #include "base/log.h"
+#include <stddef.h>
 
 struct promotion {
+	struct operation op;	    /* of the child */
+	struct operation parent_op; /* and of the box it replaces, begun when it has the child */
+	/* Whose turns it has; NULL: not yet, or not any more. */
+	struct box *child_turn, *parent_turn;
 	struct yard *yard;
 	char *child, *parent; /* ids */
 	json_t *was;	      /* the snapshot of the parent */
@@ -27,11 +35,21 @@ struct promotion {
 	void *arg;
 };
 
+static void end_turn(struct box **turn)
+{
+	struct box *box = steal_ptr(turn);
+
+	if (box)
+		operation_end(box);
+}
+
 static void finish(struct promotion *promotion, const struct err *err)
 {
-	struct box *child = box_find(promotion->yard, promotion->child, NULL);
+	struct box *child = box_lookup(promotion->yard, promotion->child);
 	_cleanup_json_ json_t *result = NULL;
 
+	end_turn(&promotion->parent_turn);
+	end_turn(&promotion->child_turn);
 	if (!err && child)
 		result = json_pack("{s:o,s:O,s:O}", "box", box_json(child), "was", promotion->was,
 			"had", promotion->had);
@@ -189,6 +207,7 @@ static void go_on(struct promotion *promotion, json_t *snapshot, const struct er
 	yard_event(yard, "box.promoted", child,
 		json_pack("{s:s,s:s}", "instead_of", promotion->parent, "was",
 			json_get_text(snapshot, "id")));
+	end_turn(&promotion->parent_turn);
 	box_remove(parent, true, NULL, NULL);
 	finish(promotion, NULL);
 }
@@ -213,39 +232,121 @@ static json_t *had_json(const struct box *child)
 		json_object_get(box, "limits"));
 }
 
-void box_promote(struct box *child, const struct promote_spec *spec, json_done done, void *arg)
+/* ---- the turns ------------------------------------------------------------------------------ */
+
+static struct promotion *of_parent(struct operation *op)
 {
-	struct yard *yard = child->yard;
-	struct box *parent =
-		*child->row.origin_box ? box_find(yard, child->row.origin_box, NULL) : NULL;
-	struct promotion *promotion;
+	return (struct promotion *)((char *)op - offsetof(struct promotion, parent_op));
+}
+
+static void begin_parent(struct operation *op, struct box *parent, const struct err *gone)
+{
+	struct promotion *promotion = of_parent(op);
+	const struct box *child = box_lookup(promotion->yard, promotion->child);
 	struct err err = ERR_INIT;
 
-	if (!*child->row.origin_box)
-		err_set(&err, ERR_STATE, "box '%s' is no fork", child->row.name);
-	else if (!parent)
-		err_set(&err, ERR_STATE, "the box that '%s' was forked from is gone",
-			child->row.name);
-	else if (box_is_busy(child) || operation_is_on(child))
-		box_refuse_busy(child, &err);
-	if (err.kind || !parent) {
-		done(NULL, &err, arg);
+	if (!parent) {
+		finish(promotion, gone);
 		return;
 	}
-	promotion = xnew(struct promotion);
-	*promotion = (struct promotion){ .yard = yard,
-		.child = xstrdup(child->row.id),
-		.parent = xstrdup(parent->row.id),
-		.spec = *spec,
-		.had = had_json(child),
-		.done = done,
-		.arg = arg };
-	if (yard->asker)
-		promotion->asker = *yard->asker;
-	box_snapshot(parent,
+	promotion->parent_turn = parent;
+	if (!child) {
+		err_set(&err, ERR_STATE, "the fork of '%s' was removed meanwhile",
+			parent->row.name);
+		finish(promotion, &err);
+		return;
+	}
+	snapshot_in_turn(parent,
 		&(struct snapshot_spec){ .cause = "promote",
 			.detail = child->row.name,
 			.adopt = true,
 			.wait_safe = true },
 		on_snapshot, promotion);
+}
+
+static int check(struct box *child, struct box **ret_parent, struct err *err)
+{
+	struct box *parent =
+		*child->row.origin_box ? box_find(child->yard, child->row.origin_box, NULL) : NULL;
+
+	if (!*child->row.origin_box)
+		return err_set(err, ERR_STATE, "box '%s' is no fork", child->row.name);
+	if (!parent)
+		return err_set(err, ERR_STATE, "the box that '%s' was forked from is gone",
+			child->row.name);
+	if (box_is_busy(child))
+		return box_refuse_busy(child, err);
+	*ret_parent = parent;
+	return 0;
+}
+
+static void begin_child(struct operation *op, struct box *child, const struct err *gone)
+{
+	struct promotion *promotion = (struct promotion *)op;
+	struct box *parent;
+	struct err err = ERR_INIT;
+
+	if (!child) {
+		finish(promotion, gone);
+		return;
+	}
+	promotion->child_turn = child;
+	if (check(child, &parent, &err) < 0) {
+		finish(promotion, &err);
+		return;
+	}
+	text_replace(&promotion->parent, parent->row.id);
+	promotion->had = had_json(child);
+	operation_queue(parent, &promotion->parent_op);
+}
+
+/* One of the boxes goes, or the daemon does. The snapshot fails then, or finds it gone. */
+static void cancel_child(struct operation *op, struct box *box, const struct err *why)
+{
+	(void)box;
+	(void)why;
+	((struct promotion *)op)->child_turn = NULL;
+}
+
+static void cancel_parent(struct operation *op, struct box *box, const struct err *why)
+{
+	(void)box;
+	(void)why;
+	of_parent(op)->parent_turn = NULL;
+}
+
+static const struct operation_ops promotion_ops = {
+	.name = "promotion",
+	.begin = begin_child,
+	.cancel = cancel_child,
+};
+static const struct operation_ops replaced_ops = {
+	.name = "replacement by a fork",
+	.begin = begin_parent,
+	.cancel = cancel_parent,
+};
+
+void box_promote(struct box *child, const struct promote_spec *spec, json_done done, void *arg)
+{
+	struct yard *yard = child->yard;
+	struct promotion *promotion;
+	struct box *parent;
+	struct err err = ERR_INIT;
+
+	if (check(child, &parent, &err) < 0) {
+		done(NULL, &err, arg);
+		return;
+	}
+	promotion = xnew(struct promotion);
+	*promotion = (struct promotion){ .op = { .ops = &promotion_ops },
+		.parent_op = { .ops = &replaced_ops },
+		.yard = yard,
+		.child = xstrdup(child->row.id),
+		.parent = xstrdup(parent->row.id),
+		.spec = *spec,
+		.done = done,
+		.arg = arg };
+	if (yard->asker)
+		promotion->asker = *yard->asker;
+	operation_queue(child, &promotion->op);
 }

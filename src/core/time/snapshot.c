@@ -476,6 +476,7 @@ struct wish {
 	char *name, *detail;
 	const char *cause;
 	bool disk_only, adopt, wait_safe;
+	bool in_turn; /* the turn is the caller's, and stays so */
 	bool adopted; /* the state is the hibernated box's own */
 	char *id;     /* of the snapshot, once it exists */
 	int64_t started_us;
@@ -492,6 +493,12 @@ static void wish_free(struct wish *wish)
 	free(wish->detail);
 	free(wish->id);
 	free(wish);
+}
+
+static void end_turn(const struct wish *wish, struct box *box)
+{
+	if (!wish->in_turn)
+		operation_end(box);
 }
 
 static void answer(struct wish *wish, const struct err *err)
@@ -535,13 +542,14 @@ static void on_taken(
 	struct wish *wish = arg;
 	struct yard *yard = wish->yard;
 	struct snapshot *snapshot = snapshot_by_id(yard, wish->id);
+	bool in_turn;
 
 	if (err) {
 		struct err why = *err;
 
 		if (snapshot)
 			drop(yard, snapshot, !wish->adopted);
-		operation_end(box);
+		end_turn(wish, box);
 		answer(wish, &why);
 		return;
 	}
@@ -550,6 +558,7 @@ static void on_taken(
 	if (wish->adopted)
 		snapshot->safe = checkpoints_is_packed(yard->checkpoints, wish->id);
 	snapshot_ready(box, snapshot, result);
+	in_turn = wish->in_turn;
 	if (wish->wait_safe && !snapshot->safe) {
 		wish->next = yard->snapshot_wishes;
 		yard->snapshot_wishes = wish;
@@ -557,7 +566,8 @@ static void on_taken(
 	}
 	snapshot_pack(yard, snapshot);
 	snapshots_thin(box);
-	operation_end(box);
+	if (!in_turn)
+		operation_end(box);
 	/* Last, because the callback may remove the box. */
 	if (wish)
 		answer(wish, NULL);
@@ -616,7 +626,7 @@ static void begin(struct operation *op, struct box *box, const struct err *gone)
 		return;
 	}
 	if (check(box, wish, &err) < 0) {
-		operation_end(box);
+		end_turn(wish, box);
 		answer(wish, &err);
 		return;
 	}
@@ -629,7 +639,7 @@ static void begin(struct operation *op, struct box *box, const struct err *gone)
 		text_replace(&snapshot->row.name, wish->name);
 	if (snapshot_record(box->yard, snapshot, STORE_KEPT, &err) < 0) {
 		unlist(box->yard, snapshot);
-		operation_end(box);
+		end_turn(wish, box);
 		answer(wish, &err);
 		return;
 	}
@@ -655,16 +665,11 @@ int snapshot_name_check(const char *name, struct err *err)
 		err, "on a time line that is what the box is at present; choose another name");
 }
 
-void box_snapshot(struct box *box, const struct snapshot_spec *spec, json_done done, void *arg)
+static struct wish *wish_new(
+	struct box *box, const struct snapshot_spec *spec, json_done done, void *arg)
 {
-	struct wish *wish;
-	struct err err = ERR_INIT;
+	struct wish *wish = xnew(struct wish);
 
-	if (spec->name && snapshot_name_check(spec->name, &err) < 0) {
-		done(NULL, &err, arg);
-		return;
-	}
-	wish = xnew(struct wish);
 	*wish = (struct wish){ .op = { .ops = &snapshot_ops },
 		.name = xstrdup(spec->name),
 		.detail = xstrdup(spec->detail),
@@ -676,7 +681,25 @@ void box_snapshot(struct box *box, const struct snapshot_spec *spec, json_done d
 		.done = done,
 		.arg = arg,
 		.yard = box->yard };
-	operation_queue(box, &wish->op);
+	return wish;
+}
+
+void box_snapshot(struct box *box, const struct snapshot_spec *spec, json_done done, void *arg)
+{
+	struct err err = ERR_INIT;
+
+	if (spec->name && snapshot_name_check(spec->name, &err) < 0)
+		done(NULL, &err, arg);
+	else
+		operation_queue(box, &wish_new(box, spec, done, arg)->op);
+}
+
+void snapshot_in_turn(struct box *box, const struct snapshot_spec *spec, json_done done, void *arg)
+{
+	struct wish *wish = wish_new(box, spec, done, arg);
+
+	wish->in_turn = true;
+	begin(&wish->op, box, NULL);
 }
 
 /* ---- the daemon starts and ends ------------------------------------------------------------- */
