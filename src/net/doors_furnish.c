@@ -119,12 +119,16 @@ static void write_links(struct netlink_batch *batch, const char *kind, bool has_
 
 /* ---- of a box with a kernel of its own ------------------------------------------------------ */
 
-static void set_mac(struct netlink_batch *batch)
+/* Frames that the box does not take wait in the host's memory, up to 64 KiB each. */
+enum { FRAMES_WAITING = 128 };
+
+static void set_up_tap(struct netlink_batch *batch)
 {
 	struct ifinfomsg head = { .ifi_family = AF_UNSPEC, .ifi_index = DOORS_ETH };
 
 	netlink_begin(batch, RTM_NEWLINK, 0, &head, sizeof head);
 	netlink_attr(batch, IFLA_ADDRESS, doors_vm_mac_near, sizeof doors_vm_mac_near);
+	netlink_attr_u32(batch, IFLA_TXQLEN, FRAMES_WAITING);
 	netlink_end(batch);
 }
 
@@ -167,7 +171,7 @@ static void add_neighbour(struct netlink_batch *batch, unsigned family)
 static void write_vm_links(struct netlink_batch *batch, bool has_v6)
 {
 	raise_link(batch, DOORS_LO);
-	set_mac(batch);
+	set_up_tap(batch);
 	if (has_v6)
 		keep_link_quiet(batch);
 	raise_link(batch, DOORS_ETH);

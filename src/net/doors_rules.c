@@ -27,6 +27,7 @@
 enum {
 	PRIORITY_BEFORE = -150, /* where TPROXY belongs */
 	REPORTS = 200,		/* packets a second that are reported */
+	ANSWERS = 200,		/* ICMP errors a second for a box with a kernel of its own */
 	TYPE_IPV4 = 7,		/* as nft calls what is in a set; for people who look */
 	TYPE_IPV6 = 8,
 	TYPE_PROTOCOL = 12,
@@ -265,16 +266,22 @@ static void lead_to_door(struct rule *rule, unsigned family, uint16_t port)
 	accept_it(rule);
 }
 
+/* The rule holds for so many packets a second. */
+static void limit_to(struct rule *rule, uint32_t rate)
+{
+	expr_begin(rule, "limit");
+	netlink_attr_be64(rule->batch, NFTA_LIMIT_RATE, rate);
+	netlink_attr_be64(rule->batch, NFTA_LIMIT_UNIT, 1);
+	netlink_attr_be32(rule->batch, NFTA_LIMIT_BURST, rate);
+	netlink_attr_be32(rule->batch, NFTA_LIMIT_TYPE, NFT_LIMIT_PKTS);
+	expr_end(rule);
+}
+
 static void report_it(struct rule *rule)
 {
 	uint16_t group = htons(DOORS_GROUP), threshold = htons(1);
 
-	expr_begin(rule, "limit");
-	netlink_attr_be64(rule->batch, NFTA_LIMIT_RATE, REPORTS);
-	netlink_attr_be64(rule->batch, NFTA_LIMIT_UNIT, 1);
-	netlink_attr_be32(rule->batch, NFTA_LIMIT_BURST, REPORTS);
-	netlink_attr_be32(rule->batch, NFTA_LIMIT_TYPE, NFT_LIMIT_PKTS);
-	expr_end(rule);
+	limit_to(rule, REPORTS);
 	expr_begin(rule, "log");
 	netlink_attr(rule->batch, NFTA_LOG_GROUP, &group, sizeof group);
 	netlink_attr(rule->batch, NFTA_LOG_QTHRESHOLD, &threshold, sizeof threshold);
@@ -411,7 +418,10 @@ static void write_before(struct netlink_batch *batch, enum doors_rules kind)
 	lead_range(batch, v6);
 }
 
-static void refuse_rest(struct netlink_batch *batch, const char *chain, bool by_device)
+/* cable: the box is at the end of one. Older kernels have one budget of ICMP errors for all
+ * namespaces (1,000 a second); it is not spent for what loops back, but for a box at the end of a
+ * cable. */
+static void refuse_rest(struct netlink_batch *batch, const char *chain, bool by_device, bool cable)
 {
 	struct rule rule;
 
@@ -425,9 +435,16 @@ static void refuse_rest(struct netlink_batch *batch, const char *chain, bool by_
 			match_byte(&rule, NFT_META_L4PROTO, IPPROTO_TCP);
 			refuse_it(&rule, NFT_REJECT_TCP_RST, 0);
 		} else {
+			if (cable)
+				limit_to(&rule, ANSWERS);
 			refuse_it(
 				&rule, NFT_REJECT_ICMPX_UNREACH, NFT_REJECT_ICMPX_ADMIN_PROHIBITED);
 		}
+		rule_end(&rule);
+	}
+	if (cable) {
+		rule = rule_begin(batch, chain);
+		decide(&rule, NF_DROP);
 		rule_end(&rule);
 	}
 }
@@ -476,7 +493,7 @@ static void write_in(struct netlink_batch *batch, enum doors_rules kind)
 		accept_it(&rule);
 		rule_end(&rule);
 	}
-	refuse_rest(batch, "in", false);
+	refuse_rest(batch, "in", false, kind == DOORS_RULES_VM);
 }
 
 /* ---- what is in the sets -------------------------------------------------------------------- */
@@ -602,7 +619,7 @@ void doors_rules_write(struct netlink_batch *batch, enum doors_rules kind)
 	write_in(batch, kind);
 	if (kind != DOORS_RULES_VM) { /* there eth0 leads to the box, and only we send by it */
 		add_chain(batch, "out", NF_INET_LOCAL_OUT, 0);
-		refuse_rest(batch, "out", true);
+		refuse_rest(batch, "out", true, false);
 	}
 	nft_mark_batch(batch, NFNL_MSG_BATCH_END);
 }

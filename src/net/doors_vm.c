@@ -49,6 +49,12 @@ static const struct {
 	{ "ipv6/conf/default/accept_ra", "0" },
 	{ "ipv6/conf/all/accept_redirects", "0" },
 	{ "ipv6/conf/default/accept_redirects", "0" },
+	/* The kernel sends six errors and then one a second to a neighbour, fifty at once to all:
+	 * a refusal would often be silence. The rules have a limit. */
+	{ "ipv4/icmp_ratelimit", "0" },
+	{ "ipv6/icmp/ratelimit", "0" },
+	{ "ipv4/icmp_msgs_per_sec", "10000" },
+	{ "ipv4/icmp_msgs_burst", "1000" },
 	/* fragments wait in the host's memory */
 	{ "ipv4/ipfrag_low_thresh", "196608" },
 	{ "ipv4/ipfrag_high_thresh", "262144" },

@@ -480,6 +480,50 @@ static void broken_packets_do_no_harm(void **state)
 	assert_nothing_came_of_it();
 }
 
+/* Nobody reads the other box's tap. */
+static void frames_that_nobody_takes_are_few(void **state)
+{
+	struct sockaddr_in to = { .sin_family = AF_INET, .sin_port = htons(7) };
+	int fd;
+
+	(void)state;
+	to.sin_addr.s_addr = htonl(0xc6120002);
+	assert_int_equal(setns(other.netns, CLONE_NEWNET), 0);
+	fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+	assert_int_equal(setns(home, CLONE_NEWNET), 0);
+	for (int i = 0; i < FLOOD; i++)
+		(void)!sendto(fd, "x", 1, MSG_DONTWAIT, (struct sockaddr *)&to, sizeof to);
+	close(fd);
+	assert_in_range(frames_to(other.tap), 1, 128);
+}
+
+/* ICMP errors are a budget of the whole machine. */
+static void refusals_are_limited(void **state)
+{
+	static const uint8_t datagram[8] = { 0x12, 0x34, 0, 80, 0, 8 };
+	const struct packet packet = { .from = DOORS_BOX_V4,
+		.to = "8.8.8.8",
+		.protocol = IPPROTO_UDP,
+		.data = datagram,
+		.len = sizeof datagram };
+	int64_t began = clock_mono_us(), took;
+	unsigned answers = 0;
+	struct frame frame;
+
+	(void)state;
+	begin(&frame, NULL, ETH_P_IP);
+	put_v4(&frame, &packet);
+	for (int i = 0; i < FLOOD; i++) {
+		assert_true(write(other.tap, frame.bytes, frame.len) > 0);
+		if (i % 64 == 0)
+			answers += frames_to(other.tap);
+	}
+	answers += frames_to(other.tap);
+	took = clock_mono_us() - began;
+	assert_in_range(answers, 50, 200 + 200 * (took / 1000000 + 1));
+	drain(others);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -489,6 +533,8 @@ int main(void)
 		cmocka_unit_test(fragments_without_an_end_take_little_memory),
 		cmocka_unit_test(lies_in_the_header_of_the_tap_are_refused),
 		cmocka_unit_test(broken_packets_do_no_harm),
+		cmocka_unit_test(frames_that_nobody_takes_are_few),
+		cmocka_unit_test(refusals_are_limited),
 	};
 
 	return cmocka_run_group_tests(tests, set_up, tear_down);

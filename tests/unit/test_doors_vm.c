@@ -60,6 +60,19 @@ static void all_else_is_refused_at_once_and_told(void **state)
 	}
 }
 
+/* The kernel sends one ICMP error a second to a neighbour, unless told otherwise. */
+static void refusals_do_not_run_out(void **state)
+{
+	int64_t began = clock_mono_us();
+
+	(void)state;
+	for (int i = 0; i < 40; i++) {
+		assert_int_not_equal(try_udp(i % 2 ? "8.8.8.8" : "2001:db8::1", 443), EAGAIN);
+		assert_reported(i % 2 ? "8.8.8.8" : "2001:db8::1", 443, IPPROTO_UDP);
+	}
+	assert_true(clock_mono_us() - began < 4000000);
+}
+
 static void questions_for_anybody_end_here(void **state)
 {
 	static const struct {
@@ -278,6 +291,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(names_lead_to_the_door),
 		cmocka_unit_test(all_else_is_refused_at_once_and_told),
+		cmocka_unit_test(refusals_do_not_run_out),
 		cmocka_unit_test(questions_for_anybody_end_here),
 		cmocka_unit_test(datagrams_get_an_answer_in_the_right_name),
 		cmocka_unit_test(a_datagram_is_refused_after_it_came),
