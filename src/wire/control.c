@@ -59,19 +59,29 @@ static bool is_hello(const uint8_t *at, const uint8_t *nonce)
 	       (!nonce || !memcmp(at + CONTROL_HEADER, nonce, CONTROL_NONCE));
 }
 
+/* Where the last one begins; -1: there is none. */
+static ssize_t last_hello(const struct buf *in, const uint8_t *nonce)
+{
+	for (ssize_t at = (ssize_t)in->len - CONTROL_HELLO_SIZE; at >= 0; at--)
+		if (is_hello(buf_head(in) + at, nonce))
+			return at;
+	return -1;
+}
+
 bool control_find_hello(struct buf *in, const uint8_t nonce[CONTROL_NONCE])
 {
-	for (size_t at = in->len; at-- >= CONTROL_HELLO_SIZE;) {
-		size_t start = at + 1 - CONTROL_HELLO_SIZE;
+	ssize_t at = last_hello(in, nonce);
 
-		if (is_hello(buf_head(in) + start, nonce)) {
-			buf_eat(in, start);
-			return true;
-		}
-	}
-	if (in->len >= CONTROL_HELLO_SIZE)
+	if (at >= 0)
+		buf_eat(in, (size_t)at);
+	else if (in->len >= CONTROL_HELLO_SIZE)
 		buf_eat(in, in->len - CONTROL_HELLO_SIZE + 1);
-	return false;
+	return at >= 0;
+}
+
+bool control_has_hello(const struct buf *in)
+{
+	return last_hello(in, NULL) >= 0;
 }
 
 /* ---- records -------------------------------------------------------------------------------- */
@@ -147,7 +157,9 @@ void control_put_stats(struct buf *out, const struct control_stats *stats)
 /* Bounds figures to what any machine can have, so that sums of them cannot overflow. */
 static uint64_t get_figure(struct wire_reader *in)
 {
-	return MIN(wire_get_u64(in), UINT64_C(1) << 56);
+	uint64_t value = wire_get_u64(in);
+
+	return MIN(value, UINT64_C(1) << 56);
 }
 
 void control_get_stats(struct wire_reader *in, struct control_stats *ret)

@@ -71,6 +71,7 @@ void control_end(struct buf *out, size_t mark);
 /* Drops what comes before the last whole hello in in, or, when there is none, what cannot be the
  * beginning of one; true: a hello is at its head. nonce NULL: any; else that one alone. */
 bool control_find_hello(struct buf *in, const uint8_t nonce[CONTROL_NONCE]);
+bool control_has_hello(const struct buf *in); /* a whole one, anywhere */
 
 struct control_hello {
 	uint8_t nonce[CONTROL_NONCE];
@@ -89,6 +90,7 @@ struct control_greeting {
 
 enum control_kind {
 	CONTROL_NEW = 1, /* a new box, from a template */
+	CONTROL_START,	 /* a box that was stopped, from a template: its disk is its own */
 	CONTROL_COPY,	 /* another box than the one that was captured: a fork */
 	CONTROL_SAME,	 /* the same, woken or taken back */
 };

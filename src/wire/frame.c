@@ -30,6 +30,23 @@ int wire_frame_parse(const struct buf *in, struct wire_frame *ret, struct err *e
 	return 1;
 }
 
+bool wire_find_hello(struct buf *in, uint64_t *skipped)
+{
+	static const uint8_t hello[] = { WIRE_HELLO_SIZE, 0, 0, 0, WIRE_HELLO, 0, 0, 0, 0, 0, 0, 0,
+		'B', 'O', 'X', 'Y' };
+	const uint8_t *found = memmem(buf_head(in), in->len, hello, sizeof hello);
+	size_t before;
+
+	if (found)
+		before = (size_t)(found - buf_head(in));
+	else
+		before = in->len - MIN(in->len, sizeof hello - 1);
+	buf_eat(in, before);
+	if (skipped)
+		*skipped += before;
+	return found && in->len >= WIRE_HEADER + WIRE_HELLO_SIZE;
+}
+
 size_t wire_begin(struct buf *out, enum wire_type type, uint32_t channel)
 {
 	size_t mark = out->len;

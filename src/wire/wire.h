@@ -50,6 +50,7 @@ enum {
 	WIRE_VERSION_INSIDE = 2, /* the first with REQUEST, ANSWER, IDENTITY, RESTORED */
 	WIRE_VERSION_TIMES = 3,	 /* the first with TIME */
 	WIRE_HEADER = 12,
+	WIRE_HELLO_SIZE = 16,	       /* payload of a HELLO */
 	WIRE_DATA_HEADER = 9,	       /* u8 stream, u64 offset */
 	WIRE_DATA_MAX = 64 * 1024,     /* bytes in one DATA frame, without its header */
 	WIRE_PAYLOAD_MAX = 256 * 1024, /* any payload; argv and env of a start fit here */
@@ -159,6 +160,11 @@ struct wire_frame {
 /* Looks at the head of in. 1: a frame is in *ret (drop it with buf_eat(in, WIRE_HEADER + ret->len)
  * when done); 0: more bytes are needed; -1: not our protocol (ERR_PROTOCOL). */
 int wire_frame_parse(const struct buf *in, struct wire_frame *ret, struct err *err);
+
+/* For a stream on which bytes of an older connection may come first: drops what is before the first
+ * whole hello in in, or, when there is none, what cannot be the beginning of one; true: a hello is
+ * at its head. *skipped (may be NULL) is raised by what was dropped. */
+bool wire_find_hello(struct buf *in, uint64_t *skipped);
 
 /* Starts a frame at the tail of out and ends it; write the payload with wire_put_* between them. */
 size_t wire_begin(struct buf *out, enum wire_type type, uint32_t channel);
