@@ -35,7 +35,7 @@ static struct watch listener = WATCH_INIT;
 static struct timer accept_timer;
 static uint64_t boot_id;
 
-static void conn_kill(struct conn *conn, const char *why)
+void conn_kill(struct conn *conn, const char *why)
 {
 	if (conn->dead)
 		return;
@@ -71,7 +71,8 @@ static ssize_t conn_write(struct conn *conn, struct iovec *iov, size_t count)
 	ssize_t put;
 
 	do
-		put = sendmsg(conn->watch.fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
+		put = conn->port ? writev(conn->fd, iov, (int)count)
+				 : sendmsg(conn->fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
 	while (put < 0 && errno == EINTR);
 	if (put >= 0)
 		return put;
@@ -210,8 +211,13 @@ static void conn_process(struct conn *conn)
 	while (!conn->dead && conn->out.len < OUT_PAUSE) {
 		struct wire_frame frame;
 		struct err err = ERR_INIT;
-		int got = wire_frame_parse(&conn->in, &frame, &err);
+		int got;
 
+		/* The daemon says nothing before it has our hello: what comes before its own was
+		 * said on an older connection. */
+		if (conn->port && !conn->hello && !wire_find_hello(&conn->in, NULL))
+			break;
+		got = wire_frame_parse(&conn->in, &frame, &err);
 		if (got == 0)
 			break;
 		if (got < 0 || take_frame(conn, &frame, &err) < 0) {
@@ -225,8 +231,11 @@ static void conn_process(struct conn *conn)
 static void conn_read(struct conn *conn)
 {
 	size_t want = conn->hurry ? READ_LARGE : READ_SMALL;
-	ssize_t got = recv(conn->watch.fd, buf_room(&conn->in, want), want, MSG_DONTWAIT);
+	uint8_t *room = buf_room(&conn->in, want);
+	ssize_t got =
+		conn->port ? read(conn->fd, room, want) : recv(conn->fd, room, want, MSG_DONTWAIT);
 
+	conn->more = got > 0 || errno == EINTR;
 	if (got < 0 && (errno == EAGAIN || errno == EINTR))
 		return;
 	if (got <= 0) {
@@ -252,10 +261,13 @@ static void share_room(struct conn *conn)
 	}
 }
 
-static void on_conn(struct watch *watch, uint32_t ready)
+bool conn_is_paused(const struct conn *conn)
 {
-	struct conn *conn = owner_of(watch, struct conn, watch);
+	return conn->out.len >= OUT_PAUSE;
+}
 
+void conn_ready(struct conn *conn, uint32_t ready)
+{
 	if (ready & EPOLLOUT) {
 		conn->blocked = false;
 		conn_flush(conn);
@@ -265,6 +277,11 @@ static void on_conn(struct watch *watch, uint32_t ready)
 	}
 	if (ready & (EPOLLIN | EPOLLHUP | EPOLLERR) && !conn->dead && conn->out.len < OUT_PAUSE)
 		conn_read(conn);
+}
+
+static void on_conn(struct watch *watch, uint32_t ready)
+{
+	conn_ready(owner_of(watch, struct conn, watch), ready);
 }
 
 /* ---- life ----------------------------------------------------------------------------------- */
@@ -281,7 +298,10 @@ static void conn_free(struct conn *conn)
 		channel_free(channel);
 	}
 	timer_disarm(&conn->hello_timer);
-	watch_close(&conn->watch);
+	if (conn->port)
+		port_conn_gone(conn);
+	else
+		watch_close(&conn->watch);
 	buf_done(&conn->in);
 	buf_done(&conn->out);
 	free(conn);
@@ -307,6 +327,7 @@ void conn_settle(void)
 		if (!conn_newest_daemon())
 			self_daemon_left();
 	}
+	port_settle();
 }
 
 static void on_no_hello(struct timer *timer)
@@ -314,21 +335,42 @@ static void on_no_hello(struct timer *timer)
 	conn_kill(owner_of(timer, struct conn, hello_timer), "no hello");
 }
 
-static void conn_new(int fd)
+static struct conn *conn_new(int fd)
 {
 	struct wire_hello hello = { WIRE_MAGIC, WIRE_VERSION, WIRE_VERSION_MIN, boot_id };
 	struct conn *conn = xnew(struct conn);
 	struct conn **at = &conns;
 	size_t mark;
 
-	watch_open(&conn->watch, fd, on_conn);
-	timer_arm(&conn->hello_timer, HELLO_MS, on_no_hello);
+	conn->fd = fd;
+	conn->watch = (struct watch)WATCH_INIT;
 	mark = wire_begin(&conn->out, WIRE_HELLO, 0);
 	wire_put_hello(&conn->out, &hello);
 	wire_end(&conn->out, mark);
 	while (*at)
 		at = &(*at)->next;
 	*at = conn;
+	return conn;
+}
+
+struct conn *conn_start_port(int fd)
+{
+	struct conn *conn;
+
+	if (!boot_id)
+		random_bytes(&boot_id, sizeof boot_id);
+	conn = conn_new(fd);
+	conn->port = true;
+	conn->more = true;
+	return conn;
+}
+
+static void conn_start_socket(int fd)
+{
+	struct conn *conn = conn_new(fd);
+
+	watch_open(&conn->watch, fd, on_conn);
+	timer_arm(&conn->hello_timer, HELLO_MS, on_no_hello);
 	update_watch(conn);
 }
 
@@ -389,7 +431,7 @@ static void on_accept(struct watch *watch, uint32_t ready)
 		close(fd);
 		return;
 	}
-	conn_new(fd);
+	conn_start_socket(fd);
 }
 
 int conn_listen(int fd, struct err *err)

@@ -5,7 +5,10 @@
 #include "guest/watch.h"
 
 struct conn {
-	struct watch watch;
+	struct watch watch; /* not of a port: that is watched by port.c for ever */
+	int fd;
+	bool port;
+	bool more; /* of a port: there may be more to read */
 	struct timer hello_timer;
 	bool hello, blocked, dead, hurry; /* hurry: the last read filled its buffer */
 	struct buf in, out;
@@ -20,6 +23,16 @@ struct conn {
 /* conn.c */
 /* Sends everything, or nothing: then wait for room. */
 bool conn_send(struct conn *conn, struct iovec *iov, size_t count);
+
+/* The connection over a port. It begins with our hello. */
+struct conn *conn_start_port(int fd);
+void conn_ready(struct conn *conn, uint32_t ready);
+void conn_kill(struct conn *conn, const char *why); /* it goes in conn_settle() */
+bool conn_is_paused(const struct conn *conn);	    /* it is not read: it does not read itself */
+
+/* port.c */
+void port_conn_gone(struct conn *conn);
+void port_settle(void);
 
 /* channel.c */
 /* Handles any frame after the hello. -1: it breaks the protocol. */

@@ -3,6 +3,7 @@
  * Runs in a process of its own with all signals blocked, and ends within HOOKS_MS unless a file
  * system hangs; then identity.c ends it. */
 #include "guest/identity.h"
+#include "guest/group.h"
 #include "guest/hosts.h"
 #include "base/clock.h"
 #include "base/file.h"
@@ -17,6 +18,7 @@
 
 #define MACHINE_ID	"/etc/machine-id"
 #define MACHINE_ID_DBUS "/var/lib/dbus/machine-id"
+#define SSH_FOLDER	"/etc/ssh"
 #define HOOK_PATH	"/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 enum { PATH_BYTES = 768 };
@@ -208,4 +210,62 @@ void identity_run(const struct identity_job *job, struct identity_result *ret)
 	if (!*job->root)
 		hosts_follow_name();
 	run_hooks(job, ret);
+}
+
+/* ---- a VM ----------------------------------------------------------------------------------- */
+
+static int is_host_key(const struct dirent *entry)
+{
+	return !strncmp(entry->d_name, "ssh_host_", 9);
+}
+
+/* True: there were some. */
+static bool remove_host_keys(void)
+{
+	struct dirent **entries = NULL;
+	int count = scandir(SSH_FOLDER, &entries, is_host_key, NULL);
+
+	for (int i = 0; i < count; i++) {
+		char path[PATH_BYTES];
+
+		snprintf(path, sizeof path, SSH_FOLDER "/%s", entries[i]->d_name);
+		unlink(path);
+		free(entries[i]);
+	}
+	free(entries);
+	return count > 0;
+}
+
+/* Not waited for: an RSA key takes seconds on a slow machine. */
+static void make_host_keys(void)
+{
+	static char *const argv[] = { "ssh-keygen", "-A", NULL };
+	static char *const env[] = { "PATH=" HOOK_PATH, "HOME=/root", NULL };
+	sigset_t none;
+
+	if (fork() != 0)
+		return;
+	close_range(3, ~0u, 0);
+	setsid();
+	sigemptyset(&none);
+	sigprocmask(SIG_SETMASK, &none, NULL);
+	signal(SIGPIPE, SIG_DFL);
+	group_join();
+	dup2(0, 1);
+	dup2(0, 2);
+	execve("/usr/bin/ssh-keygen", argv, env);
+	_exit(127);
+}
+
+int identity_settle(bool fresh, bool copy, struct err *err)
+{
+	struct identity_job job = { 0 };
+
+	umask(022);
+	if (fresh && new_machine_id(&job, err) < 0)
+		return -1;
+	hosts_follow_name();
+	if ((fresh || copy) && remove_host_keys())
+		make_host_keys();
+	return 0;
 }

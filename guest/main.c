@@ -10,12 +10,15 @@
  * (box.c). */
 #include "guest/box.h"
 #include "guest/conn.h"
+#include "guest/control.h"
 #include "guest/exec.h"
 #include "guest/hosts.h"
+#include "guest/port.h"
 #include "guest/proc.h"
 #include "guest/self.h"
 #include "guest/shutdown.h"
 #include "guest/trust.h"
+#include "guest/vm.h"
 #include "guest/watch.h"
 #include "guest/worker.h"
 #include <errno.h>
@@ -150,6 +153,46 @@ static int setup(int argc, char **argv, struct err *err)
 	return conn_listen(fd, err);
 }
 
+static void serve(void)
+{
+	while (!shutdown_is_done()) {
+		watch_loop_turn();
+		conn_settle();
+	}
+}
+
+/* The first process of a machine of its own. */
+static int vm_setup(struct err *err)
+{
+	int link, control;
+
+	if (vm_boot(err) < 0)
+		return -1;
+	raise_files_limit();
+	link = vm_open_port(1, err);
+	control = link < 0 ? -1 : vm_open_port(2, err);
+	if (control < 0)
+		return -1;
+	if (watch_loop_open(err) < 0 || take_signals(err) < 0 || proc_open(err) < 0 ||
+		self_listen(NULL, err) < 0)
+		return -1;
+	if (vm_has_root())
+		trust_open();
+	port_open(link);
+	control_open(control);
+	return 0;
+}
+
+static _Noreturn void vm_main(void)
+{
+	struct err err = ERR_INIT;
+
+	if (vm_setup(&err) < 0)
+		vm_end(&err);
+	serve();
+	vm_end(NULL);
+}
+
 int main(int argc, char **argv)
 {
 	struct err err = ERR_INIT;
@@ -159,6 +202,8 @@ int main(int argc, char **argv)
 	/* Root in the box has our user id, and could speak to the daemon in our name by ptrace,
 	 * /proc/1/mem or pidfd_getfd. Forked children inherit this until they execute a program. */
 	prctl(PR_SET_DUMPABLE, 0);
+	if (vm_is_here(argc, argv))
+		vm_main();
 	if (setup(argc, argv, &err) < 0) {
 		fprintf(stderr, "box-init: %s\n", err.message);
 		return 1;
@@ -167,9 +212,6 @@ int main(int argc, char **argv)
 		hosts_write_name();
 		trust_open();
 	}
-	while (!shutdown_is_done()) {
-		watch_loop_turn();
-		conn_settle();
-	}
+	serve();
 	return 0;
 }

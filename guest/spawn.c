@@ -8,6 +8,7 @@
  * The child reports its first error whole, as a struct err, down a pipe that closes itself when the
  * program is executed. */
 #include "guest/spawn.h"
+#include "guest/group.h"
 #include "guest/trust.h"
 #include "guest/user.h"
 #include "base/file.h"
@@ -211,6 +212,7 @@ static _Noreturn void child(const struct wire_exec_spec *spec, const struct ends
 	struct err err = ERR_INIT;
 
 	setsid();
+	group_join();
 	/* 0 to 3 are always open, so none of these overwrites another. Without stdin, 0 is
 	 * /dev/null. */
 	if (ends->in >= 0)

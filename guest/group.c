@@ -1,0 +1,155 @@
+/* group.c - see group.h */
+#include "guest/group.h"
+#include "base/alloc.h"
+#include "base/clock.h"
+#include "base/file.h"
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <sched.h>
+#include <stdio.h>
+#include <sys/mount.h>
+#include <sys/stat.h>
+
+#define TREE "/group" /* of the initramfs: nobody but box-init gets there */
+
+enum { TEXT_MAX = 1024 * 1024, FREEZE_MS = 1000, DEPTH_MAX = 16, LOOK_US = 200 };
+
+static int box = -1;	  /* folder of /box */
+static int programs = -1; /* cgroup.procs of /box/programs */
+
+/* ---- making --------------------------------------------------------------------------------- */
+
+/* Each by itself: a kernel may lack one. */
+static void enable_controllers(const char *folder)
+{
+	static const char *const controllers[] = { "+cpu", "+memory", "+pids", "+io", "+cpuset",
+		"+hugetlb", "+misc", "+rdma" };
+	_cleanup_free_ char *path = xasprintf("%s/cgroup.subtree_control", folder);
+
+	for (size_t i = 0; i < ARRAY_LEN(controllers); i++)
+		file_poke(AT_FDCWD, path, controllers[i], NULL);
+}
+
+int group_open(const char *path, struct err *err)
+{
+	if (mkdir(TREE, 0700) < 0 && errno != EEXIST)
+		return err_sys(err, errno, "make " TREE);
+	if (mount("cgroup2", TREE, "cgroup2", MS_NOSUID | MS_NODEV | MS_NOEXEC, NULL) < 0)
+		return err_sys(err, errno, "mount the control groups");
+	enable_controllers(TREE);
+	if (mkdir(TREE "/box", 0755) < 0)
+		return err_sys(err, errno, "make the box's control group");
+	/* A namespace of groups is rooted where its maker is: for a moment, that is /box. */
+	if (file_poke(AT_FDCWD, TREE "/box/cgroup.procs", "0", err) < 0)
+		return -1;
+	if (unshare(CLONE_NEWCGROUP) < 0)
+		return err_sys(err, errno, "make a namespace of control groups");
+	if (file_poke(AT_FDCWD, TREE "/cgroup.procs", "0", err) < 0)
+		return -1;
+	if (mkdir(TREE "/box/programs", 0755) < 0)
+		return err_sys(err, errno, "make the programs' control group");
+	enable_controllers(TREE "/box");
+	if (mount(TREE "/box", path, NULL, MS_BIND, NULL) < 0)
+		return err_sys(err, errno, "show the control groups");
+	box = open(TREE "/box", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	programs = open(TREE "/box/programs/cgroup.procs", O_WRONLY | O_CLOEXEC);
+	if (box < 0 || programs < 0)
+		return err_sys(err, errno, "open the control groups");
+	return 0;
+}
+
+void group_join(void)
+{
+	if (programs >= 0)
+		(void)!write(programs, "0", 1);
+}
+
+/* ---- limits --------------------------------------------------------------------------------- */
+
+int group_set_pids(uint64_t limit, struct err *err)
+{
+	char text[32] = "max";
+
+	if (limit)
+		snprintf(text, sizeof text, "%llu", (unsigned long long)limit);
+	return box < 0 ? 0 : file_poke(box, "pids.max", text, err);
+}
+
+/* The value behind key in a file of lines "key value"; 0 when there is none. */
+static uint64_t read_value(const char *file, const char *key)
+{
+	_cleanup_free_ char *text = NULL;
+	size_t len = strlen(key);
+
+	if (file_read(box, file, TEXT_MAX, &text, NULL, NULL) < 0)
+		return 0;
+	for (const char *line = text; line; line = strchr(line, '\n')) {
+		line += *line == '\n';
+		if (!strncmp(line, key, len) && line[len] == ' ')
+			return strtoull(line + len + 1, NULL, 10);
+		if (!*line)
+			break;
+	}
+	return 0;
+}
+
+int group_freeze(bool frozen, struct err *err)
+{
+	int64_t end = clock_mono_us() + (int64_t)FREEZE_MS * 1000;
+
+	if (box < 0)
+		return 0;
+	if (file_poke(box, "cgroup.freeze", frozen ? "1" : "0", err) < 0)
+		return -1;
+	while (frozen && !read_value("cgroup.events", "frozen")) {
+		if (clock_mono_us() > end)
+			return err_set(err, ERR_TIMEOUT, "programs of the box do not stand still");
+		usleep(LOOK_US);
+	}
+	return 0;
+}
+
+/* ---- figures -------------------------------------------------------------------------------- */
+
+/* Lines of cgroup.procs of dir and all below it. */
+static uint64_t count_processes(int dir, unsigned depth)
+{
+	_cleanup_free_ char *text = NULL;
+	uint64_t count = 0;
+	struct dirent *entry;
+	DIR *list = depth < DEPTH_MAX ? fdopendir(fcntl(dir, F_DUPFD_CLOEXEC, 0)) : NULL;
+
+	if (file_read(dir, "cgroup.procs", TEXT_MAX, &text, NULL, NULL) == 0)
+		for (const char *at = text; (at = strchr(at, '\n')); at++)
+			count++;
+	if (!list)
+		return count;
+	rewinddir(list);
+	while ((entry = readdir(list))) {
+		_cleanup_close_ int below = -1;
+
+		if (entry->d_type != DT_DIR || entry->d_name[0] == '.')
+			continue;
+		below = openat(dir, entry->d_name, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+		if (below >= 0)
+			count += count_processes(below, depth + 1);
+	}
+	closedir(list);
+	return count;
+}
+
+void group_get_stats(struct group_stats *ret)
+{
+	_cleanup_free_ char *pids = NULL;
+
+	*ret = (struct group_stats){ 0 };
+	if (box < 0)
+		return;
+	if (file_read(box, "pids.current", TEXT_MAX, &pids, NULL, NULL) == 0)
+		ret->threads = strtoull(pids, NULL, 10);
+	ret->processes = count_processes(box, 0);
+	ret->oom_kills = read_value("memory.events", "oom_kill");
+	ret->pids_refused = read_value("pids.events", "max");
+	ret->cpu_us = read_value("cpu.stat", "usage_usec");
+}

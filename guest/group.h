@@ -1,0 +1,24 @@
+/* group.h - the control group of all programs of a box in a VM
+ *
+ *     /                  box-init and its workers; not seen by programs
+ *     /box               as programs see it: the root of their namespace of groups
+ *     /box/programs      what box-init starts; podman and others make groups beside it
+ *
+ * Outside a VM there is none, and all of these do nothing. */
+#pragma once
+#include "base/err.h"
+#include <stdbool.h>
+#include <stdint.h>
+
+/* Makes them; programs see /box at path. */
+int group_open(const char *path, struct err *err);
+/* The calling process is a program from now on; in the child. */
+void group_join(void);
+int group_set_pids(uint64_t limit, struct err *err); /* 0: any number */
+/* All programs stand still (or go on) when it returns; ERR_TIMEOUT: not yet. */
+int group_freeze(bool frozen, struct err *err);
+
+struct group_stats {
+	uint64_t processes, threads, oom_kills, pids_refused, cpu_us;
+};
+void group_get_stats(struct group_stats *ret);
