@@ -17,6 +17,8 @@ enum {
 	READ_ROUNDS = 4, /* chunks per wake-up, so that one busy box does not starve the others */
 	OUT_HIGH = 1024 * 1024,	       /* a box that does not read: channels may not send more */
 	WINDOW_STEP = WIRE_WINDOW / 4, /* credit is given back in portions of this size */
+	PORT_HELLO_MS = 100,	       /* box-init of a VM that runs greets within this */
+	PORT_PAUSE_MS = 20,	       /* for it to see that one connection has ended */
 };
 
 struct chan {
@@ -46,10 +48,17 @@ struct link {
 	uint64_t traffic;
 	unsigned dispatching;
 	bool greeted;
+	link_connect_fn connect; /* of a port; NULL: none */
+	void *connect_arg;
+	struct loop_timer *port_timer;
+	uint64_t skipped; /* bytes before the hello */
 	unsigned version;
 	bool over;  /* no more frames in or out */
 	bool freed; /* link_free was called while dispatching */
 };
+
+/* QEMU keeps as much as a stopped guest has sent, and more comes when it goes on. */
+#define PORT_SKIP_MAX (UINT64_C(256) * 1024 * 1024)
 
 static const struct chan_ops no_ops;
 
@@ -57,6 +66,7 @@ static const struct chan_ops no_ops;
 
 static void link_destroy(struct link *link)
 {
+	loop_timer_free(link->port_timer);
 	loop_fd_free(link->watch);
 	if (link->fd >= 0)
 		close(link->fd);
@@ -133,8 +143,18 @@ static void tell_writable(struct link *link)
 	}
 }
 
+/* Over a port, what is sent too early is lost, or read as part of something older. */
+static bool may_send(const struct link *link)
+{
+	return link->fd >= 0 && (!link->connect || link->greeted);
+}
+
 static void flush(struct link *link)
 {
+	if (!may_send(link)) {
+		watch_for(link, LOOP_READ);
+		return;
+	}
 	while (link->out.len && !link->over) {
 		ssize_t put = write(link->fd, buf_head(&link->out), link->out.len);
 
@@ -180,6 +200,8 @@ static int on_hello(struct link *link, const struct wire_frame *frame, struct er
 	struct wire_hello hello;
 
 	wire_get_hello(&in, &hello);
+	if (link->greeted && link->connect)
+		return err_set(err, ERR_UNAVAILABLE, "box-init began anew");
 	if (wire_get_done(&in, err) < 0 || link->greeted)
 		return err_set(err, ERR_PROTOCOL, "malformed hello");
 	if (hello.magic != WIRE_MAGIC || hello.version_min > WIRE_VERSION ||
@@ -187,6 +209,8 @@ static int on_hello(struct link *link, const struct wire_frame *frame, struct er
 		return err_set(err, ERR_PROTOCOL, "box-init speaks version %u, this daemon %d",
 			hello.version, WIRE_VERSION);
 	link->greeted = true;
+	if (link->port_timer)
+		loop_timer_stop(link->port_timer);
 	link->version = MIN(hello.version, (unsigned)WIRE_VERSION);
 	if (link->ops->on_ready)
 		link->ops->on_ready(link, link->arg);
@@ -412,6 +436,10 @@ static int eat_frames(struct link *link, struct err *err)
 	struct wire_frame frame;
 	int got;
 
+	if (link->connect && !link->greeted && !wire_find_hello(&link->in, &link->skipped))
+		return link->skipped > PORT_SKIP_MAX
+			       ? err_set(err, ERR_PROTOCOL, "no hello of box-init")
+			       : 0;
 	while (!link->over && !link->freed &&
 		(got = wire_frame_parse(&link->in, &frame, err)) != 0) {
 		if (got < 0 || on_frame(link, &frame, err) < 0)
@@ -495,6 +523,36 @@ void link_attach(struct link *link, int fd)
 	assert(!link->watch);
 	link->fd = fd;
 	link->watch = loop_fd_new(link->loop, fd, LOOP_READ | LOOP_WRITE, on_fd, link);
+}
+
+static void on_port_timer(void *arg)
+{
+	struct link *link = arg;
+	struct err err = ERR_INIT;
+	int fd = -1;
+
+	if (link->over || link->greeted)
+		return;
+	if (link->fd >= 0) {
+		loop_fd_free(steal_ptr(&link->watch));
+		close(steal_fd(&link->fd));
+		buf_done(&link->in);
+		loop_timer_start(link->port_timer, PORT_PAUSE_MS);
+	} else if (link->connect(link->connect_arg, &fd, &err) == 0) {
+		link_attach(link, fd);
+		loop_timer_start(link->port_timer, PORT_HELLO_MS);
+	} else {
+		link_lost(link, &err);
+	}
+}
+
+void link_attach_port(struct link *link, int fd, link_connect_fn connect, void *arg)
+{
+	link->connect = connect;
+	link->connect_arg = arg;
+	link->port_timer = loop_timer_new(link->loop, on_port_timer, link);
+	link_attach(link, fd);
+	loop_timer_start(link->port_timer, PORT_HELLO_MS);
 }
 
 void link_drain(struct link *link)
@@ -582,7 +640,7 @@ struct chan *chan_open(struct link *link, enum wire_op op, const struct buf *req
 	/* Not flushed inside this call if that would report a loss: the caller has no chan yet. */
 	dispatch_enter(link);
 	watch_for(link, LOOP_READ | LOOP_WRITE);
-	while (link->out.len && link->fd >= 0) {
+	while (link->out.len && may_send(link)) {
 		ssize_t put = write(link->fd, buf_head(&link->out), link->out.len);
 
 		if (put <= 0)

@@ -29,6 +29,12 @@ struct link *link_new(struct loop *loop, int fd, const struct link_ops *ops, voi
 /* The version both sides speak; 0 before on_ready. Ops of a later version must not be sent. */
 unsigned link_version(const struct link *link);
 void link_attach(struct link *link, int fd); /* for a link without a connection; takes fd */
+/* The same over a port of a VM, where box-init cannot tell one connection from the next (see
+ * guest/port.h): nothing is sent before its hello was read, and what is before that is dropped.
+ * Without a hello the connection is made again by connect, as long as the link lives; when that
+ * fails, the link is lost. connect gives a new descriptor, non-blocking. */
+typedef int (*link_connect_fn)(void *arg, int *ret, struct err *err);
+void link_attach_port(struct link *link, int fd, link_connect_fn connect, void *arg);
 /* Reads what has already come, after the box has ended. May call on_lost. */
 void link_drain(struct link *link);
 /* No connection will come: all channels get err, then on_lost is called. */
