@@ -371,9 +371,9 @@ void box_refresh(struct box *box)
 	if (!pool_has_quota(box->yard->pool))
 		return;
 	if (pool_usage(box->yard->pool, BOX_DISKS, box->row.id, &used, &limit, NULL) == 0)
-		box->disk_used = used;
+		box->limits.disk_used = used;
 	if (pool_budget_usage(box->yard->pool, BOX_DISKS, box->row.id, &used, &limit, NULL) == 0)
-		box->tree_used = used;
+		box->limits.tree_used = used;
 }
 
 /* Figures of all boxes of the box's tree together; NULL when the box is alone in it. */
@@ -415,9 +415,10 @@ json_t *box_stats_json(struct box *box, struct err *err)
 		(json_int_t)stats.memory_peak_bytes, "memory_limit_bytes",
 		(json_int_t)box->row.memory_bytes, "processes", (json_int_t)stats.processes,
 		"threads", (json_int_t)stats.threads, "processes_limit", (json_int_t)box->row.pids,
-		"oom_kills", (json_int_t)MAX(stats.oom_kills, box->oom_kills), "pids_refused",
-		(json_int_t)stats.pids_refused, "disk_bytes", (json_int_t)box->disk_used,
-		"disk_limit_bytes", (json_int_t)box->row.disk_bytes, "uptime_us",
+		"oom_kills", (json_int_t)MAX(stats.oom_kills, box->limits.oom_kills),
+		"pids_refused", (json_int_t)stats.pids_refused, "disk_bytes",
+		(json_int_t)box->limits.disk_used, "disk_limit_bytes",
+		(json_int_t)box->row.disk_bytes, "uptime_us",
 		(json_int_t)(clock_wall_us() - box->row.started_us));
 	if (box->net)
 		json_object_set_new(json, "network", meters_totals_json(box->net->meters));

@@ -211,7 +211,7 @@ int box_set(struct box *box, const struct limits *limits, const enum on_limit *o
 	if (on_limit)
 		text_replace(&row->on_limit, on_limit_name(*on_limit));
 	if (limits->disk_bytes != BOX_LIMIT_DEFAULT)
-		box->disk_full = false;
+		box->limits.disk_full = false;
 	limit_arm(box);
 	if (store_box_update(box->yard->store, row, STORE_SAFE, err) < 0)
 		return err_wrap(err, "record the limits of '%s'", row->name);

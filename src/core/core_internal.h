@@ -5,7 +5,10 @@
 #include "core/asker.h"
 #include "core/box.h"
 #include "core/drivers.h"
+#include "core/limit.h"
+#include "core/time/auto.h"
 #include "core/time/idle.h"
+#include "core/time/restore.h"
 #include "core/intent.h"
 #include "core/lineage.h"
 #include "core/operation.h"
@@ -50,7 +53,6 @@ struct box {
 	bool second;
 	char instance_id[BOX_ID_LEN + 8];
 	struct link *link;	  /* NULL while box-init cannot be reached */
-	struct link *waiting;	  /* holds channels opened while the box wakes; see wake.c */
 	struct network *net;	  /* NULL for a spare; see network_internal.h */
 	struct tree *tree;	  /* NULL for a spare; see tree_internal.h */
 	struct loop_timer *timer; /* see box_timer_start */
@@ -58,9 +60,7 @@ struct box {
 	struct loop_timer *command_timer;
 	unsigned reconnects;
 	bool link_ready;
-	bool wake_wanted; /* somebody waits for the box to wake */
-	bool wake_begun;  /* the wake has begun; those who wait are told when it ends */
-	unsigned wake_tries;
+	struct box_wake wake;
 	struct box_idle idle;
 	bool spare;	     /* started ahead of need, without an owner; see spare.c */
 	bool command_is_new; /* its command runs for the first time */
@@ -70,21 +70,8 @@ struct box {
 	bool put_to_bed;     /* hibernated because the daemon ends; see yard_hibernate_all */
 	bool keep_wanted;    /* keep the workspace at the removal */
 	unsigned removal_tries;
-	unsigned kills;		 /* how often the timer has killed the instance */
-	uint64_t oom_kills;	 /* since this start */
-	uint64_t disk_used;	 /* as of the last look (every second); see limit.c */
-	uint64_t tree_used;	 /* all disks of the tree, likewise; see budget.c */
-	bool disk_full;		 /* the event was raised, and no room was made since */
-	uint64_t pids_refused;	 /* the part that was already reported */
-	const char *stopped_for; /* name of the limit that stops the box, or NULL; a literal */
-	/* processes wait at the memory limit instead of being killed; see limit.c */
-	bool holds;
-	/* when the box was resumed at its memory limit, so that the kernel may kill once; 0:
-	 * never */
-	int64_t let_kill_us;
-	uint64_t disk_seen;	 /* usage at the last close look */
-	int64_t disk_changed_us; /* when disk_seen last changed */
-	int64_t look_us;	 /* when the next close look is due */
+	unsigned kills; /* how often the timer has killed the instance */
+	struct box_limits limits;
 	struct seeding *seeding; /* the disk is being made; see seed.c */
 	/* waits for its image as one file, see image_file.c; and for how long it is told */
 	struct image_file_wait *image_wait;
@@ -96,24 +83,7 @@ struct box {
 	struct capturing *capturing; /* the box is being captured; see capture.c */
 	struct saving *saving;	     /* output is being kept while the box stops; see output.c */
 	struct trial *trial; /* a capture of the box is test-restored beside it; see trial.c */
-	struct box_restore { /* set while the box starts from a state; see restore.c */
-		char *state; /* id, held; NULL: a fresh start */
-		int dir;     /* folder of the unpacked state; -1: not there yet */
-		enum restore_kind {
-			RESTORE_NONE,
-			RESTORE_WAKE,
-			RESTORE_ROLLBACK,
-			RESTORE_FORK
-		} kind;
-		char *parent;	/* RESTORE_FORK: name of the box it was forked from */
-		unsigned index; /* RESTORE_FORK: among the children of one fork, from 0 */
-		bool waits;	/* for the state to be unpacked */
-		bool in_call, held;
-		bool used; /* the state belongs to a snapshot, which is held meanwhile */
-		/* Names that had addresses at the capture; NULL: not known, or already used. */
-		json_t *names;
-		struct err problem;
-	} restore;
+	struct box_restore restore;
 	struct asks *asks;	 /* requests from inside the box; NULL: none yet. See ask.c */
 	struct telling *telling; /* box-init is being told who it is; see identity.c */
 	struct fork_rate fork_rate;
@@ -123,10 +93,7 @@ struct box {
 	struct waiter *waiters;
 	struct waiter *removers; /* those who wait for the removal */
 	uint64_t events_dropped;
-	/* Monotonic time of the next automatic snapshot; 0: not known yet; see auto.c. */
-	int64_t auto_due_us;
-	uint64_t auto_cpu_us;	  /* CPU time at the last automatic snapshot */
-	struct attempt *auto_now; /* the automatic snapshot in progress, or NULL */
+	struct box_auto automatic;
 };
 
 struct event_feed {
@@ -135,6 +102,19 @@ struct event_feed {
 	void *arg;
 	struct event_feed *next;
 	bool dead; /* freed while events were being delivered */
+};
+
+/* Boxes that were started ahead of need; see spare.c. */
+struct spares {
+	struct box *boxes[CONF_SPARES_MAX];
+	size_t count;
+	struct loop_timer *timer;
+	struct spare_kind {
+		char *image; /* id */
+		char *driver;
+		char *profile;
+		unsigned times; /* how many times in a row it was asked for */
+	} kind, other;		/* the kind that is kept, and the one asked for instead lately */
 };
 
 struct ask_ops;
@@ -163,15 +143,7 @@ struct yard {
 	struct tree *trees;		   /* see tree.c */
 	struct box **boxes;		   /* oldest first */
 	size_t box_count;
-	struct box *spares[CONF_SPARES_MAX];
-	size_t spare_count;
-	struct loop_timer *spare_timer;
-	struct spare_kind {
-		char *image; /* id */
-		char *driver;
-		char *profile;
-		unsigned times;	  /* how many times in a row it was asked for */
-	} spare_kind, other_kind; /* the kind that is kept, and the one asked for instead lately */
+	struct spares spares;
 	struct ask_door ask_door;
 	struct event_feed *feeds;
 	unsigned feeding;

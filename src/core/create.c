@@ -34,8 +34,8 @@ int box_pick_slot(struct yard *yard, uint32_t *ret, struct err *err)
 
 	for (size_t i = 0; i < yard->box_count; i++)
 		take_slot(taken, yard->boxes[i]->row.uid_slot);
-	for (size_t i = 0; i < yard->spare_count; i++)
-		take_slot(taken, yard->spares[i]->row.uid_slot);
+	for (size_t i = 0; i < yard->spares.count; i++)
+		take_slot(taken, yard->spares.boxes[i]->row.uid_slot);
 	for (uint32_t slot = 0; slot < UID_SLOTS; slot++)
 		if (!(taken[slot / 8] & 1 << slot % 8)) {
 			*ret = slot;

@@ -33,8 +33,8 @@ static void on_ended(
 			err_set(&err, ERR_SYSTEM, "box '%s' ended while it was starting: %s",
 				box->row.name, detail);
 		box_instance_ops.on_failed(instance, &err, box);
-	} else if (box->state == BOX_STOPPING && box->stopped_for) {
-		box_ended(box, "limit", box->stopped_for);
+	} else if (box->state == BOX_STOPPING && box->limits.stops) {
+		box_ended(box, "limit", box->limits.stops);
 	} else if (box->state == BOX_STOPPING) {
 		box_ended(box, "stopped", "stopped on request");
 	} else {
@@ -47,7 +47,7 @@ static void on_oom(struct instance *instance, uint64_t kills, void *arg)
 	struct box *box = arg;
 
 	(void)instance;
-	box->oom_kills += kills;
+	box->limits.oom_kills += kills;
 	if (!box->spare)
 		limit_memory(box, kills);
 }

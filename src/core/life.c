@@ -104,7 +104,7 @@ void box_ended(struct box *box, const char *reason, const char *detail)
 	output_write(box);
 	asks_forget(box);
 	box_let_go(box);
-	box->stopped_for = NULL;
+	box->limits.stops = NULL;
 	box->row.ended_us = clock_wall_us();
 	if (box->remove_wanted || box->row.remove_on_exit) {
 		/* The stop has succeeded. */

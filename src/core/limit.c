@@ -125,15 +125,15 @@ static enum on_limit policy_of(const struct box *box)
 
 void limit_arm(struct box *box)
 {
-	bool hold = policy_of(box) == ON_LIMIT_PAUSE && !box->let_kill_us;
+	bool hold = policy_of(box) == ON_LIMIT_PAUSE && !box->limits.let_kill_us;
 	struct err err = ERR_INIT;
 
-	if (!box->instance || (!hold && !box->holds))
+	if (!box->instance || (!hold && !box->limits.holds))
 		return;
 	if (instance_hold(box->instance, hold, &err) < 0)
 		log_warn("a box at its limit of memory will lose a process",
 			kv_str("box", box->row.id), kv_err(&err));
-	box->holds = hold;
+	box->limits.holds = hold;
 }
 
 void limit_resumed(struct box *box)
@@ -141,9 +141,9 @@ void limit_resumed(struct box *box)
 	if (!box->instance)
 		return;
 	/* Earlier refusals have been reported. */
-	box->pids_refused = instance_pids_refused(box->instance);
-	if (box->holds && instance_memory_full(box->instance)) {
-		box->let_kill_us = clock_mono_us();
+	box->limits.pids_refused = instance_pids_refused(box->instance);
+	if (box->limits.holds && instance_memory_full(box->instance)) {
+		box->limits.let_kill_us = clock_mono_us();
 		limit_arm(box);
 	}
 }
@@ -170,10 +170,10 @@ static void carry_out(struct box *box, const char *type, const char *whose, enum
 	if (policy == ON_LIMIT_NOTIFY || box->state != BOX_RUNNING)
 		return;
 	/* The stop is already queued. */
-	if (policy == ON_LIMIT_STOP && box->stopped_for && operation_is_on(box))
+	if (policy == ON_LIMIT_STOP && box->limits.stops && operation_is_on(box))
 		return;
 	if (policy == ON_LIMIT_STOP) {
-		box->stopped_for = type;
+		box->limits.stops = type;
 		box_stop(box, STOP_GRACE_MS, NULL, NULL);
 	} else if (box_suspend(box, type, &err) < 0) {
 		log_warn("a box at its limit cannot be paused", kv_str("box", box->row.id),
@@ -211,9 +211,10 @@ void limit_memory(struct box *box, uint64_t kills)
 
 	/* Nothing was killed, so there is nothing to report unless the box is about to be
 	 * paused. */
-	if (!kills && (policy != ON_LIMIT_PAUSE || box->state != BOX_RUNNING || box->let_kill_us))
+	if (!kills &&
+		(policy != ON_LIMIT_PAUSE || box->state != BOX_RUNNING || box->limits.let_kill_us))
 		return;
-	if (box->let_kill_us)
+	if (box->limits.let_kill_us)
 		policy = ON_LIMIT_NOTIFY;
 	data = json_pack("{s:I}", "kills", (json_int_t)kills);
 	tree_scope_json(box,
@@ -264,10 +265,10 @@ static void judge_disk(struct box *box, uint64_t used, uint64_t limit, uint64_t 
 	bool others = of_all && box->tree->users > 1;
 
 	if (!limit || used < limit - limit / 10)
-		box->disk_full = false;
-	if (!limit || used < from || box->disk_full)
+		box->limits.disk_full = false;
+	if (!limit || used < from || box->limits.disk_full)
 		return;
-	box->disk_full = true;
+	box->limits.disk_full = true;
 	box_limit_hit(box, "limit.disk",
 		json_pack("{s:I,s:I,s:s,s:s,s:s}", "used_bytes", (json_int_t)used, "limit_bytes",
 			(json_int_t)limit, "scope", others ? "tree" : "box", "tree",
@@ -286,8 +287,8 @@ static void look_at_disk(
 
 	if (!box)
 		return;
-	box->disk_used = figures->used;
-	box->tree_used = figures->budget_used;
+	box->limits.disk_used = figures->used;
+	box->limits.tree_used = figures->budget_used;
 	of_all = budget_nearest(figures, &used, &limit);
 	if (limit && used > limit - limit / 10)
 		budget_pressed(box);
@@ -297,12 +298,12 @@ static void look_at_disk(
 void limit_processes(struct box *box)
 {
 	uint64_t refused = instance_pids_refused(box->instance);
-	uint64_t more = refused - box->pids_refused;
+	uint64_t more = refused - box->limits.pids_refused;
 
 	/* The kernel's counter starts from zero with each instance. */
-	if (refused < box->pids_refused)
+	if (refused < box->limits.pids_refused)
 		more = refused;
-	box->pids_refused = refused;
+	box->limits.pids_refused = refused;
 	if (more) {
 		json_t *data = json_pack("{s:I}", "refused", (json_int_t)more);
 
@@ -343,10 +344,10 @@ static bool disk_is_limited(const struct box *box)
 /* Finds what on_oom does not report: system calls that failed for lack of memory. */
 static void look_at_memory(struct box *box)
 {
-	if (box->let_kill_us && clock_mono_us() - box->let_kill_us > LET_KILL_US) {
-		box->let_kill_us = 0;
+	if (box->limits.let_kill_us && clock_mono_us() - box->limits.let_kill_us > LET_KILL_US) {
+		box->limits.let_kill_us = 0;
 		limit_arm(box);
-	} else if (box->holds && instance_memory_full(box->instance)) {
+	} else if (box->limits.holds && instance_memory_full(box->instance)) {
 		limit_memory(box, 0);
 	}
 }
@@ -361,14 +362,14 @@ static void look_closely(struct box *box, int64_t now)
 
 	if (!disk_is_limited(box) || box_disk_nearest(box, &used, &limit, &of_all) < 0)
 		used = limit = 0;
-	if (used != box->disk_seen)
-		box->disk_changed_us = now;
-	box->disk_seen = used;
-	if (now - box->disk_changed_us < LOOK_AGAIN_US)
+	if (used != box->limits.disk_seen)
+		box->limits.disk_changed_us = now;
+	box->limits.disk_seen = used;
+	if (now - box->limits.disk_changed_us < LOOK_AGAIN_US)
 		again_ms = pauses ? NEAR_MS : FAR_MS;
 	else
 		again_ms = pauses ? FAR_MS : LOOK_MS;
-	box->look_us = now + (int64_t)again_ms * 1000;
+	box->limits.look_us = now + (int64_t)again_ms * 1000;
 	if (pauses)
 		limit_processes(box);
 	if (pauses && box->state == BOX_RUNNING)
@@ -388,9 +389,9 @@ static void look_at_all_closely(void *arg)
 
 		if (box->state != BOX_RUNNING || !box->instance || box_is_gone(box))
 			continue;
-		if (now >= box->look_us)
+		if (now >= box->limits.look_us)
 			look_closely(box, now);
-		next = MIN(next, box->look_us);
+		next = MIN(next, box->limits.look_us);
 	}
 	loop_timer_start(yard->close_timer, (uint64_t)MAX((next - now) / 1000, 1));
 }

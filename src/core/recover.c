@@ -165,7 +165,7 @@ static void go_on(struct box *box)
 	struct err err = ERR_INIT;
 
 	box->catch_up = box->adopted = true;
-	box->pids_refused = instance_pids_refused(box->instance); /* already reported */
+	box->limits.pids_refused = instance_pids_refused(box->instance); /* already reported */
 	limit_arm(box);
 	if (fate == FATE_KILLED) {
 		kill_adopted(box);

@@ -55,9 +55,9 @@ static void unlist(struct box *box)
 {
 	struct yard *yard = box->yard;
 
-	for (size_t i = 0; i < yard->spare_count; i++)
-		if (yard->spares[i] == box) {
-			yard->spares[i] = yard->spares[--yard->spare_count];
+	for (size_t i = 0; i < yard->spares.count; i++)
+		if (yard->spares.boxes[i] == box) {
+			yard->spares.boxes[i] = yard->spares.boxes[--yard->spares.count];
 			return;
 		}
 }
@@ -66,8 +66,8 @@ static void unlist(struct box *box)
 
 static void refill_in(struct yard *yard, uint64_t ms)
 {
-	if (!yard->closing && yard->spare_timer && yard->spare_count < yard->conf->spares)
-		loop_timer_start(yard->spare_timer, ms);
+	if (!yard->closing && yard->spares.timer && yard->spares.count < yard->conf->spares)
+		loop_timer_start(yard->spares.timer, ms);
 }
 
 static void make_one(struct yard *yard, const struct image *image, const struct spare_kind *kind)
@@ -95,7 +95,7 @@ static void make_one(struct yard *yard, const struct image *image, const struct 
 		box_free(box);
 		return;
 	}
-	yard->spares[yard->spare_count++] = box;
+	yard->spares.boxes[yard->spares.count++] = box;
 	if (box_launch(box, &err) < 0)
 		spare_ended(box, &err);
 	else
@@ -108,23 +108,23 @@ static void refill(void *arg)
 	const struct image *image;
 	struct engine *engine;
 
-	if (yard->closing || yard->spare_count >= yard->conf->spares)
+	if (yard->closing || yard->spares.count >= yard->conf->spares)
 		return;
-	if (!yard->spare_kind.image) {
+	if (!yard->spares.kind.image) {
 		image = images_find(yard->images, "debian", NULL);
 		if (image && drivers_choose(yard->drivers, NULL, &engine, NULL) == 0)
-			kind_set(&yard->spare_kind, image->id, engine_get_name(engine),
+			kind_set(&yard->spares.kind, image->id, engine_get_name(engine),
 				profile_name(PROFILE_STANDARD));
 	} else {
-		image = images_get(yard->images, yard->spare_kind.image, NULL);
+		image = images_get(yard->images, yard->spares.kind.image, NULL);
 	}
 	if (image)
-		make_one(yard, image, &yard->spare_kind);
+		make_one(yard, image, &yard->spares.kind);
 }
 
 void spares_start(struct yard *yard)
 {
-	yard->spare_timer = loop_timer_new(yard->loop, refill, yard);
+	yard->spares.timer = loop_timer_new(yard->loop, refill, yard);
 	refill_in(yard, REFILL_MS);
 }
 
@@ -132,17 +132,17 @@ void spares_start(struct yard *yard)
 
 static void note_kind(struct yard *yard, const char *image, const char *driver, const char *profile)
 {
-	if (kind_is(&yard->spare_kind, image, driver, profile)) {
-		yard->other_kind.times = 0;
+	if (kind_is(&yard->spares.kind, image, driver, profile)) {
+		yard->spares.other.times = 0;
 		return;
 	}
-	if (!kind_is(&yard->other_kind, image, driver, profile))
-		kind_set(&yard->other_kind, image, driver, profile);
+	if (!kind_is(&yard->spares.other, image, driver, profile))
+		kind_set(&yard->spares.other, image, driver, profile);
 	else
-		yard->other_kind.times++;
-	if (yard->spare_kind.image && yard->other_kind.times < 2)
+		yard->spares.other.times++;
+	if (yard->spares.kind.image && yard->spares.other.times < 2)
 		return;
-	kind_set(&yard->spare_kind, image, driver, profile);
+	kind_set(&yard->spares.kind, image, driver, profile);
 	spares_drop(yard);
 }
 
@@ -150,8 +150,8 @@ struct box *spare_take(
 	struct yard *yard, const char *image, const char *driver, const char *profile)
 {
 	note_kind(yard, image, driver, profile);
-	for (size_t i = 0; i < yard->spare_count; i++) {
-		struct box *box = yard->spares[i];
+	for (size_t i = 0; i < yard->spares.count; i++) {
+		struct box *box = yard->spares.boxes[i];
 
 		if (is_ready(box) && !strcmp(box->row.image, image) &&
 			!strcmp(box->row.driver, driver) && !strcmp(box->row.profile, profile)) {
@@ -178,7 +178,7 @@ static void drop(struct box *box)
 
 void spare_discard(struct box *box)
 {
-	box->yard->spares[box->yard->spare_count++] = box;
+	box->yard->spares.boxes[box->yard->spares.count++] = box;
 	drop(box);
 }
 
@@ -200,15 +200,15 @@ void spare_ended(struct box *box, const struct err *why)
 
 void spares_drop(struct yard *yard)
 {
-	for (size_t i = 0; i < yard->spare_count; i++)
-		drop(yard->spares[i]);
+	for (size_t i = 0; i < yard->spares.count; i++)
+		drop(yard->spares.boxes[i]);
 }
 
 void spares_check(struct yard *yard)
 {
-	for (size_t i = 0; i < yard->spare_count; i++)
-		if (!images_get(yard->images, yard->spares[i]->row.image, NULL))
-			drop(yard->spares[i]);
+	for (size_t i = 0; i < yard->spares.count; i++)
+		if (!images_get(yard->images, yard->spares.boxes[i]->row.image, NULL))
+			drop(yard->spares.boxes[i]);
 	refill_in(yard, REFILL_MS);
 }
 
@@ -216,16 +216,16 @@ size_t spares_ready(const struct yard *yard)
 {
 	size_t ready = 0;
 
-	for (size_t i = 0; i < yard->spare_count; i++)
-		ready += is_ready(yard->spares[i]);
+	for (size_t i = 0; i < yard->spares.count; i++)
+		ready += is_ready(yard->spares.boxes[i]);
 	return ready;
 }
 
 /* The loop no longer runs: kill and wait here, so that an orderly shutdown leaves nothing. */
 void spares_end(struct yard *yard)
 {
-	while (yard->spare_count) {
-		struct box *box = yard->spares[--yard->spare_count];
+	while (yard->spares.count) {
+		struct box *box = yard->spares.boxes[--yard->spares.count];
 		_cleanup_free_ char *id = xstrdup(box->row.id);
 		struct err err = ERR_INIT;
 
@@ -234,8 +234,8 @@ void spares_end(struct yard *yard)
 			pool_disk_discard(yard->pool, BOX_DISKS, id, &err) < 0)
 			log_warn("something of a spare stays", kv_str("box", id), kv_err(&err));
 	}
-	loop_timer_free(yard->spare_timer);
-	yard->spare_timer = NULL;
-	kind_done(&yard->spare_kind);
-	kind_done(&yard->other_kind);
+	loop_timer_free(yard->spares.timer);
+	yard->spares.timer = NULL;
+	kind_done(&yard->spares.kind);
+	kind_done(&yard->spares.other);
 }

@@ -46,8 +46,8 @@ static void on_link_lost(struct link *link, const struct err *err, void *arg)
 {
 	struct box *box = arg;
 
-	if (box->waiting == link) {
-		box->waiting = NULL;
+	if (box->wake.link == link) {
+		box->wake.link = NULL;
 		link_free(link);
 		return;
 	}
@@ -124,7 +124,8 @@ static json_t *event_json(struct box *box, enum wire_event event, const struct w
 						  : (json_int_t)(info->code & 255)));
 		json_object_set_new(
 			data, "cpu_us", json_integer((json_int_t)(info->cpu_us & INT64_MAX)));
-		json_object_set_new(data, "oom_kills", json_integer((json_int_t)box->oom_kills));
+		json_object_set_new(
+			data, "oom_kills", json_integer((json_int_t)box->limits.oom_kills));
 	}
 	if (box->events_dropped) {
 		json_object_set_new(
@@ -275,7 +276,7 @@ void box_came_up(struct box *box)
 	}
 	box->row.started_us = clock_wall_us();
 	box->row.ended_us = 0;
-	box->oom_kills = 0;
+	box->limits.oom_kills = 0;
 	box_save(box, STORE_KEPT);
 	operation_came_up(box); /* for a rollback to a disk snapshot */
 	box_is_up(box, created);
@@ -295,7 +296,7 @@ int box_connect(struct box *box, struct err *err)
 	if (instance_connect(box->instance, &fd, err) < 0)
 		return -1;
 	/* Requests that came during the wake go first. */
-	box->link = steal_ptr(&box->waiting);
+	box->link = steal_ptr(&box->wake.link);
 	if (box->link)
 		link_attach(box->link, fd);
 	else

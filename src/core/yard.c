@@ -253,7 +253,7 @@ void yard_purge_step(struct yard *yard)
 {
 	void (*done)(const struct err *, void *) = yard->purge_done;
 
-	if (!done || yard->box_count || yard->spare_count)
+	if (!done || yard->box_count || yard->spares.count)
 		return;
 	yard->purge_done = NULL;
 	yard->purged = true;

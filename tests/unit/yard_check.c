@@ -21,9 +21,9 @@ static void check_nobody_waits(const struct box *box, const char *context)
 	CHECK(!box->waiters && !box->removers && !operation_is_on(box),
 		"somebody waits for box '%s'", box->row.name);
 	CHECK(!box->capturing && !box->saving && !box->trial && !box->seeding && !box->keeping &&
-			!box->restore.state && !box->waiting,
+			!box->restore.state && !box->wake.link,
 		"something is still being done to box '%s'", box->row.name);
-	CHECK(!box->wake_wanted && !box->remove_wanted, "box '%s' has wishes left", box->row.name);
+	CHECK(!box->wake.wanted && !box->remove_wanted, "box '%s' has wishes left", box->row.name);
 }
 
 static void check_instance(const struct box *box, const char *context)

@@ -298,8 +298,8 @@ void budget_pressed(struct box *box)
 /* What the box may still write by its own and its tree's limit; UINT64_MAX: neither has one. */
 static uint64_t left_of(const struct box *box, uint64_t states)
 {
-	return MIN(less(box->row.disk_bytes, box->disk_used),
-		less(budget_get_first(box)->row.disk_bytes, box->tree_used + states));
+	return MIN(less(box->row.disk_bytes, box->limits.disk_used),
+		less(budget_get_first(box)->row.disk_bytes, box->limits.tree_used + states));
 }
 
 json_t *box_disk_json(struct box *box)
@@ -308,10 +308,10 @@ json_t *box_disk_json(struct box *box)
 	uint64_t states = inside_states(box), left = left_of(box, states);
 
 	return json_pack("{s:o,s:I,s:o,s:I,s:I,s:o}", "used_bytes",
-		counted ? json_integer((json_int_t)box->disk_used) : json_null(), "limit_bytes",
-		(json_int_t)box->row.disk_bytes, "tree_bytes",
-		counted ? json_integer((json_int_t)box->tree_used) : json_null(), "states_bytes",
-		(json_int_t)box_states_bytes(box), "inside_states_bytes", (json_int_t)states,
-		"free_bytes",
+		counted ? json_integer((json_int_t)box->limits.disk_used) : json_null(),
+		"limit_bytes", (json_int_t)box->row.disk_bytes, "tree_bytes",
+		counted ? json_integer((json_int_t)box->limits.tree_used) : json_null(),
+		"states_bytes", (json_int_t)box_states_bytes(box), "inside_states_bytes",
+		(json_int_t)states, "free_bytes",
 		counted && left < UINT64_MAX ? json_integer((json_int_t)left) : json_null());
 }

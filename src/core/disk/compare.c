@@ -25,7 +25,7 @@ json_t *box_figures_json(struct box *box)
 	json_t *disk;
 
 	box_refresh(box);
-	disk = pool_has_quota(box->yard->pool) ? json_integer((json_int_t)box->disk_used)
+	disk = pool_has_quota(box->yard->pool) ? json_integer((json_int_t)box->limits.disk_used)
 					       : json_null();
 	return json_pack("{s:s,s:s,s:s,s:o,s:O?,s:O?,s:n}", "name", box->row.name, "id",
 		box->row.id, "state", box_state_name(box->state), "disk_bytes", disk,

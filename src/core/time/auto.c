@@ -66,7 +66,7 @@ int box_set_auto_snapshot(struct box *box, const char *text, struct err *err)
 		text_replace(&box->row.auto_snapshot, old);
 		return err_wrap(err, "record when '%s' is captured", box->row.name);
 	}
-	box->auto_due_us = 0;
+	box->automatic.due_us = 0;
 	yard_event(box->yard, "box.changed", box, json_pack("{s:s}", "auto_snapshot", kept));
 	return 0;
 }
@@ -127,9 +127,10 @@ static void tell(struct yard *yard, const char *id, struct starter *starter, con
 static void finish(struct attempt *attempt, struct box *box, const struct err *why)
 {
 	if (box) {
-		box->auto_now = NULL;
-		box->auto_cpu_us = cpu_of(box);
-		box->auto_due_us = clock_mono_us() + (int64_t)when_of(box).interval_s * 1000000;
+		box->automatic.now = NULL;
+		box->automatic.cpu_us = cpu_of(box);
+		box->automatic.due_us =
+			clock_mono_us() + (int64_t)when_of(box).interval_s * 1000000;
 	}
 	tell(attempt->yard, attempt->box, attempt->starters, why);
 	free(attempt->detail);
@@ -175,7 +176,7 @@ static struct attempt *attempt_new(struct box *box, const char *cause)
 
 	*attempt = (struct attempt){ .yard = box->yard, .cause = cause, .err = ERR_INIT };
 	snprintf(attempt->box, sizeof attempt->box, "%s", box->row.id);
-	box->auto_now = attempt;
+	box->automatic.now = attempt;
 	return attempt;
 }
 
@@ -187,20 +188,20 @@ static void look_at(struct box *box)
 	int64_t now = clock_mono_us();
 	int64_t interval_us = (int64_t)when.interval_s * 1000000;
 
-	if (when.kind != AUTO_INTERVAL || box->auto_now)
+	if (when.kind != AUTO_INTERVAL || box->automatic.now)
 		return;
-	if (!box->auto_due_us) {
-		box->auto_due_us = now + interval_us;
-		box->auto_cpu_us = 0; /* all work done so far is worth a snapshot */
+	if (!box->automatic.due_us) {
+		box->automatic.due_us = now + interval_us;
+		box->automatic.cpu_us = 0; /* all work done so far is worth a snapshot */
 		return;
 	}
-	if (now < box->auto_due_us)
+	if (now < box->automatic.due_us)
 		return;
-	box->auto_due_us = now + interval_us;
+	box->automatic.due_us = now + interval_us;
 	/* The counter starts from zero with each instance. */
-	if (cpu_of(box) < box->auto_cpu_us)
-		box->auto_cpu_us = 0;
-	if (cpu_of(box) > box->auto_cpu_us + IDLE_CPU_US)
+	if (cpu_of(box) < box->automatic.cpu_us)
+		box->automatic.cpu_us = 0;
+	if (cpu_of(box) > box->automatic.cpu_us + IDLE_CPU_US)
 		capture(attempt_new(box, "interval"), box);
 }
 
@@ -266,8 +267,8 @@ void box_before_exec(struct box *box, const char *const *argv, exec_ready ready,
 	struct attempt *attempt;
 	struct err err = ERR_INIT;
 
-	if (box->auto_now) {
-		add_starter(box->auto_now, ready, arg);
+	if (box->automatic.now) {
+		add_starter(box->automatic.now, ready, arg);
 		return;
 	}
 	if (when_of(box).kind != AUTO_EXEC || !box_wakes(box)) {

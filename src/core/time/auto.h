@@ -14,6 +14,13 @@ struct auto_snapshot {
 	uint64_t interval_s; /* AUTO_INTERVAL */
 };
 
+/* The automatic snapshots of a box, as far as this daemon knows. */
+struct box_auto {
+	int64_t due_us;	     /* monotonic, of the next one; 0: not known yet */
+	uint64_t cpu_us;     /* CPU time at the last one */
+	struct attempt *now; /* the one in progress, or NULL */
+};
+
 enum { AUTO_INTERVAL_MIN_S = 10, AUTO_INTERVAL_MAX_S = 30 * 86400 };
 
 /* Parses "off", "exec", "interval=300" or "interval=5m"; whole seconds from 10 s to 30 days. "" is

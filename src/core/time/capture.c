@@ -470,7 +470,7 @@ static int start(struct capturing *capturing, const struct box_capture_spec *spe
 	if (spec->state && !box->instance)
 		return err_set(err, ERR_STATE, "box '%s' is %s, not running", box->row.name,
 			box_state_name(box->state));
-	if (spec->state && box_is_paused(box) && box->holds &&
+	if (spec->state && box_is_paused(box) && box->limits.holds &&
 		instance_memory_full(box->instance)) {
 		err_set(err, ERR_LIMIT,
 			"box '%s' waits for memory at its limit, and what waits there cannot be "

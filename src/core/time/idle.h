@@ -7,6 +7,7 @@
 #pragma once
 #include "core/box.h"
 
+struct link;
 struct loop_timer;
 
 /* What this daemon knows of a box's activity. Times are clock_mono_us. */
@@ -24,6 +25,14 @@ struct box_idle {
 	struct loop_timer *wake;
 	uint64_t suspend_ms, hibernate_ms; /* 0: never */
 	bool settings_known;
+};
+
+/* Those who wait for a box to wake; see wake.c. */
+struct box_wake {
+	struct link *link; /* holds channels opened meanwhile; NULL: none */
+	bool wanted;	   /* somebody waits */
+	bool begun;	   /* those who wait are told when it ends */
+	unsigned tries;
 };
 
 /* ---- idle.c --------------------------------------------------------------------------------- */

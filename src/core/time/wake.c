@@ -1,7 +1,7 @@
 /* wake.c - callers of a sleeping box wait while it wakes
  *
  * A suspended box is resumed at once, within the call. Waking a hibernated box takes time, so
- * callers wait meanwhile: channels on a link without a connection (box->waiting; box_connect
+ * callers wait meanwhile: channels on a link without a connection (box->wake.link; box_connect
  * attaches it), connections to its ports in their pipes and backends. All are told together, by
  * box_woken. The wake begins from a timer with no delay: it may fail at once, and must not call
  * back into a caller that is still asking.
@@ -76,8 +76,8 @@ int box_touch(struct box *box, struct err *err)
 		idle_awake(box);
 		return 0;
 	}
-	if (!box->wake_wanted) {
-		box->wake_wanted = true;
+	if (!box->wake.wanted) {
+		box->wake.wanted = true;
 		loop_timer_start(box->yard->wake_timer, 0);
 	}
 	return 1;
@@ -106,9 +106,9 @@ struct link *box_waiting_link(struct box *box)
 	 * because no other will be made. */
 	if (box->state == BOX_STARTING && box->link)
 		return box->link;
-	if (!box->waiting)
-		box->waiting = link_new(box->yard->loop, -1, &box_link_ops, box);
-	return box->waiting;
+	if (!box->wake.link)
+		box->wake.link = link_new(box->yard->loop, -1, &box_link_ops, box);
+	return box->wake.link;
 }
 
 /* ---- front doors that watch ----------------------------------------------------------------- */
@@ -174,14 +174,14 @@ static void told(struct box *box, const struct err *err)
 {
 	struct err why = ERR_INIT;
 
-	box->wake_wanted = box->wake_begun = false;
-	box->wake_tries = 0;
+	box->wake.wanted = box->wake.begun = false;
+	box->wake.tries = 0;
 	/* The box runs, but no new connection was made since they came. */
-	if (!err && box->waiting) {
+	if (!err && box->wake.link) {
 		err_set(&why, ERR_UNAVAILABLE, "box-init of '%s' does not answer", box->row.name);
-		link_fail(box->waiting, &why);
-	} else if (box->waiting) {
-		link_fail(box->waiting, err);
+		link_fail(box->wake.link, &why);
+	} else if (box->wake.link) {
+		link_fail(box->wake.link, err);
 	}
 	port_listeners_woken(box, !err);
 	networks_box_woken(box, err);
@@ -197,8 +197,8 @@ static void on_settled(struct box *box, const struct err *err, void *arg)
 		return; /* wake_done has answered them */
 	if (box->state == BOX_RUNNING) {
 		told(box, NULL);
-	} else if (box_wakes(box) && ++box->wake_tries < TRIES_MAX) {
-		box->wake_begun = false;
+	} else if (box_wakes(box) && ++box->wake.tries < TRIES_MAX) {
+		box->wake.begun = false;
 		loop_timer_start(box->yard->wake_timer, 0);
 	} else if (err) {
 		why = *err;
@@ -248,9 +248,9 @@ static void on_timer(void *arg)
 	for (size_t i = 0; i < yard->box_count; i++) {
 		struct box *box = yard->boxes[i];
 
-		if (!box->wake_wanted || box->wake_begun)
+		if (!box->wake.wanted || box->wake.begun)
 			continue;
-		box->wake_begun = true;
+		box->wake.begun = true;
 		begin(box);
 		i = (size_t)-1;
 	}
@@ -271,13 +271,13 @@ void wake_done(struct box *box)
 {
 	struct err err = ERR_INIT;
 
-	if (box->waiting) {
+	if (box->wake.link) {
 		err_set(&err, ERR_STATE, "box '%s' was removed meanwhile", box->row.name);
-		link_fail(box->waiting, &err);
+		link_fail(box->wake.link, &err);
 	}
-	if (!box->wake_wanted)
+	if (!box->wake.wanted)
 		return;
-	box->wake_wanted = false;
+	box->wake.wanted = false;
 	err_set(&err, ERR_STATE, "box '%s' was removed meanwhile", box->row.name);
 	networks_box_woken(box, &err);
 	tell_watches(box, &err);
