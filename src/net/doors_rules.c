@@ -376,10 +376,8 @@ static bool is_inner(const struct special_range *special)
 		       (special->kind == SPECIAL_LINK_LOCAL || special->kind == SPECIAL_MULTICAST));
 }
 
-/* Root of a box with a kernel of its own sends what it likes by its cable. Only its own address is
- * answered; DHCP, reports of multicast groups and the like, which come from others, end here
- * without a word. */
-static void drop_forged(struct netlink_batch *batch, unsigned family)
+/* A rule for what does not come from the box's own address, though it came by its cable. */
+static struct rule forged_begin(struct netlink_batch *batch, unsigned family)
 {
 	struct address box = doors_box(family);
 	struct rule rule = rule_begin(batch, "before");
@@ -388,6 +386,29 @@ static void drop_forged(struct netlink_batch *batch, unsigned family)
 	match_byte(&rule, NFT_META_NFPROTO, family == 4 ? NFPROTO_IPV4 : NFPROTO_IPV6);
 	load_payload(&rule, NFT_PAYLOAD_NETWORK_HEADER, family == 4 ? 12 : 8, family == 4 ? 4 : 16);
 	compare(&rule, NFT_CMP_NEQ, box.bytes, family == 4 ? 4 : 16);
+	return rule;
+}
+
+/* Root of a box with a kernel of its own sends what it likes by its cable. Packets from other
+ * addresses are dropped, and reported unless any kernel sends them: to everybody on the cable
+ * (DHCP, multicast groups), or to look for a neighbour from an address of the link. */
+static void drop_forged(struct netlink_batch *batch, unsigned family)
+{
+	static const uint8_t of_link[2] = { 0xfe, 0x80 };
+	struct rule rule;
+
+	if (family == 6) {
+		rule = forged_begin(batch, family);
+		load_payload(&rule, NFT_PAYLOAD_NETWORK_HEADER, 8, sizeof of_link);
+		compare(&rule, NFT_CMP_EQ, of_link, sizeof of_link);
+		decide(&rule, NF_DROP);
+		rule_end(&rule);
+	}
+	rule = forged_begin(batch, family);
+	match_byte(&rule, NFT_META_PKTTYPE, PACKET_HOST);
+	report_it(&rule);
+	rule_end(&rule);
+	rule = forged_begin(batch, family);
 	decide(&rule, NF_DROP);
 	rule_end(&rule);
 }
