@@ -12,7 +12,7 @@ struct loop;
 
 enum {
 	HELPER_MESSAGE_MAX = 2048,
-	HELPER_KEEP_MAX = 8,
+	HELPER_KEEP_MAX = 24,
 };
 
 struct helper_ops {

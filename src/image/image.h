@@ -161,6 +161,11 @@ struct image_save_spec {
 	const char *cache_key; /* NULL: none */
 	bool learn_hosts;      /* package hosts are learnt from what the box wrote, too */
 	const char *owner;     /* NULL: as images_set_view says */
+	/* The top layer comes as an archive instead, see image_unpack_upper. Taken (closed) in any
+	 * case. */
+	bool from_archive;
+	int archive;
+	uint64_t archive_max; /* bytes */
 };
 /* Returns before the copy is made: on btrfs a matter of milliseconds. */
 int image_save_start(struct images *images, const struct image_save_spec *spec,
@@ -211,3 +216,13 @@ int image_format_from_name(
  * on the disk of BOX_HOME for the moment (not for a rootfs). */
 int image_export(struct images *images, const struct image *image, enum image_format format,
 	int out, struct err *err);
+/* A new disk in the pool with the folder `upper`: what a box has over its image, whose layers these
+ * are (topmost first). It comes from in, framed by image_feed_put, as a layer of an OCI image; from
+ * a box, so nothing of it is trusted. ERR_LIMIT over max bytes. */
+int image_unpack_upper(const struct pool *pool, const char *const *layers, int in, uint64_t max,
+	const char *place, const char *id, struct err *err);
+/* Frames of such an archive, for whoever sends it: bytes, then its end; or, in place of that, why
+ * there will be none. */
+enum { IMAGE_FEED_MAX = 128 * 1024 };
+void image_feed_put(struct buf *out, const void *data, size_t len); /* at most IMAGE_FEED_MAX */
+void image_feed_end(struct buf *out, const struct err *err);	    /* NULL: it was whole */

@@ -12,7 +12,7 @@
  * The snapshot holds everything the disk has. `work` is emptied; other folders (what a nested
  * profile keeps beside the upper) stay as they are and are neither seen nor counted, because to
  * delete many files would cost more than the save. A plain folder is copied instead, `upper`
- * alone. */
+ * alone. What a box with a kernel of its own has comes as an archive (upper.c). */
 #include "image/image_internal.h"
 #include "base/file.h"
 #include "base/text.h"
@@ -28,6 +28,9 @@ struct save {
 	char **lower; /* the layers of the parent */
 	size_t host_layers;
 	json_t *config;
+	int archive; /* -1: none */
+	uint64_t archive_max;
+	char **folders; /* those of the layers below, absolute; for an archive */
 };
 
 static void save_free(void *arg)
@@ -41,6 +44,8 @@ static void save_free(void *arg)
 	free(save->cache_key);
 	free(save->owner);
 	strv_free(save->lower);
+	strv_free(save->folders);
+	cleanup_closep(&save->archive);
 	json_decref(save->config);
 	free(save);
 }
@@ -77,13 +82,28 @@ static int copy_files(const struct images *images, const struct save *save,
 	return 0;
 }
 
+/* From a box whose files are not on the host. */
+static int unpack_archive(const struct images *images, const struct save *save,
+	struct job_sink *sink, const struct image_draft *draft, struct err *err)
+{
+	_cleanup_free_ char *tmp = xasprintf(IMAGE_DRAFT_PREFIX "%s-upper", draft->id);
+	_cleanup_free_ char *from = xasprintf("%s/%s", images->layers_path, tmp);
+	_cleanup_free_ char *to = xasprintf("%s/%s", images->layers_path, draft->id);
+
+	job_progress(sink, "copy", 0, 0, "");
+	if (image_unpack_upper(images->pool, (const char *const *)save->folders, save->archive,
+		    save->archive_max, "layers", tmp, err) < 0 ||
+		pool_sync(images->pool, err) < 0)
+		return -1;
+	return rename(from, to) < 0 ? err_sys(err, errno, "rename '%s' to '%s'", from, to) : 0;
+}
+
 static int save_run(const struct images *images, struct job_sink *sink, struct image_draft *draft,
 	void *arg, struct err *err)
 {
 	struct save *save = arg;
 	_cleanup_free_ char *top = xasprintf("%s/upper", draft->id);
 
-	(void)sink;
 	strv_add(&draft->layers, top);
 	for (size_t i = 0; save->lower[i]; i++)
 		strv_add(&draft->layers, save->lower[i]);
@@ -93,6 +113,8 @@ static int save_run(const struct images *images, struct job_sink *sink, struct i
 	draft->config = save->config;
 	draft->says_hosts = true;
 	draft->host_layers = save->host_layers;
+	if (save->archive >= 0)
+		return unpack_archive(images, save, sink, draft, err);
 	return pool_get_kind(images->pool) == POOL_FOLDER ? copy_files(images, save, draft, err)
 							  : copy_snapshot(images, save, draft, err);
 }
@@ -117,7 +139,7 @@ static int check_spec(struct images *images, const struct image_save_spec *spec,
 		return -1;
 	const char *place = spec->place ? spec->place : "boxes";
 
-	if (!pool_disk_exists(images->pool, place, spec->disk))
+	if (!spec->from_archive && !pool_disk_exists(images->pool, place, spec->disk))
 		return err_set(err, ERR_NOT_FOUND, "there is no disk '%s'", spec->disk);
 	return pool_check_room(images->pool, 0, err);
 }
@@ -130,22 +152,27 @@ int image_save_start(struct images *images, const struct image_save_spec *spec,
 		.owner = save_owner,
 		.light = true,
 		.verb = "save" };
+	_cleanup_close_ int archive = spec->from_archive ? spec->archive : -1;
 	struct save *save;
 
 	if (check_spec(images, spec, err) < 0)
 		return err_wrap(err, "save an image");
 	save = xnew(struct save);
+	save->archive = steal_fd(&archive);
+	save->archive_max = spec->archive_max;
+	for (size_t i = 0; spec->parent->layers[i]; i++)
+		strv_add(&save->folders, spec->parent->layers[i]);
 	for (size_t i = 0; spec->parent->layers[i]; i++)
 		strv_add(&save->lower, layer_short(images, spec->parent->layers[i]));
 	save->host_layers = spec->learn_hosts
 				    ? strv_len((const char *const *)spec->parent->layers) + 1
 				    : spec->parent->host_layers;
 	save->place = xstrdup(spec->place ? spec->place : "boxes");
-	save->disk = xstrdup(spec->disk);
+	save->disk = spec->disk ? xstrdup(spec->disk) : NULL;
 	save->origin = xstrdup(spec->origin);
 	save->parent = xstrdup(spec->parent->id);
 	save->cache_key = xstrdup(spec->cache_key);
 	save->owner = spec->owner ? xstrdup(spec->owner) : NULL;
 	save->config = json_deep_copy(spec->config ? spec->config : spec->parent->config);
-	return image_job_start(images, spec->name, &work, save, -1, ops, arg, ret, err);
+	return image_job_start(images, spec->name, &work, save, save->archive, ops, arg, ret, err);
 }
