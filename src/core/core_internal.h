@@ -157,6 +157,7 @@ struct yard {
 	unsigned waking_told; /* depth of calls to the woken watches */
 	struct keeping *keepings;
 	struct disk_stream *streams;
+	struct upper *uppers;		 /* see disk/upper.c */
 	struct checkpoints *checkpoints; /* NULL before it is open */
 	struct snapshot **snapshots;	 /* oldest first; see snapshot.c */
 	size_t snapshot_count;

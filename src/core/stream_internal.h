@@ -9,12 +9,21 @@ struct buf;
 
 enum { STREAM_FLUSH = 64 * 1024 };
 
+#define VIEWS "views" /* place of disks that are made for reading and thrown away */
+
 /* A stack of layers to read. */
 struct stream_side {
 	char **layers; /* topmost first */
 	char *box;     /* id, or NULL for an image */
 	char *view;    /* the snapshot to make of it; NULL: not needed */
+	/* The view is made from an archive of the box's instead, see upper.h. */
+	bool from_archive;
+	int archive;
+	uint64_t archive_max;
 };
+/* The fds that a helper which opens these sides must keep: adds them to ret, returns how many. */
+size_t stream_side_fds(const struct stream_side *sides, size_t count, int *ret);
+void stream_side_done(struct yard *yard, struct stream_side *side);
 
 /* Runs in the helper and writes everything to out. */
 typedef int (*stream_make)(struct disk_stream *stream, int out, struct err *err);

@@ -1,5 +1,6 @@
 /* yard.c - opening and closing the whole, and what can be said about it */
 #include "core/core_internal.h"
+#include "core/disk/upper.h"
 #include "core/trust.h"
 #include "core/boxnet/network_internal.h"
 #include "core/tree_internal.h"
@@ -221,6 +222,7 @@ void yard_close(struct yard *yard)
 	idle_close(yard);
 	workspaces_close(yard);
 	disk_streams_close(yard);
+	uppers_close(yard);
 	networks_stop(yard);
 	forks_close(yard);
 	while (yard->box_count) {

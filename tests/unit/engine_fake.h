@@ -9,6 +9,7 @@
  * that never answers fails with ERR_TIMEOUT after FAKE_LIMIT_MS; of box-init's answers and of the
  * end of a killed instance core has to think itself. */
 #pragma once
+#include "base/buf.h"
 #include "engine/engine.h"
 
 extern const struct engine_ops engine_fake; /* its name is "fake" */
@@ -59,7 +60,9 @@ size_t fake_trace(const enum fake_step **ret);
 /* Called when a step is reached, before it goes as it was told to; NULL: nobody. */
 void fake_on_step(void (*fn)(size_t index, void *arg), void *arg);
 
-extern bool fake_own_kernel; /* drivers that are opened from now on have ENGINE_OWN_KERNEL */
+extern bool fake_own_kernel;   /* drivers that are opened from now on have ENGINE_OWN_KERNEL */
+extern struct buf fake_upper;  /* what boxes answer to WIRE_OP_TAR_UPPER */
+extern bool fake_upper_breaks; /* with an error at its end */
 extern char fake_image[256], fake_image_key[64]; /* instance_vm of the last start */
 extern bool fake_states_unusual;		 /* what is captured from now on is worth a trial */
 

@@ -153,6 +153,29 @@ static void on_dialled_end(struct conn *conn, const struct wire_frame *frame)
 	send_all(conn, &out);
 }
 
+struct buf fake_upper = BUF_INIT;
+bool fake_upper_breaks;
+
+/* REPLY, DATA, and then END or, when it breaks, ERROR; then CLOSE. */
+static void on_upper(struct conn *conn, const struct wire_frame *frame)
+{
+	struct buf out = BUF_INIT;
+	struct err err = ERR_INIT;
+	size_t mark;
+
+	wire_end(&out, wire_begin(&out, WIRE_REPLY, frame->channel));
+	for (size_t at = 0; at < fake_upper.len; at += WIRE_DATA_MAX)
+		wire_add_data(&out, frame->channel, WIRE_STREAM_MAIN, 0, buf_head(&fake_upper) + at,
+			MIN(fake_upper.len - at, (size_t)WIRE_DATA_MAX));
+	mark = wire_begin(&out, fake_upper_breaks ? WIRE_ERROR : WIRE_END, frame->channel);
+	err_set(&err, ERR_UNSUPPORTED, "the fake box-init was told to break off");
+	if (fake_upper_breaks)
+		wire_put_error(&out, &err);
+	wire_end(&out, mark);
+	wire_end(&out, wire_begin(&out, WIRE_CLOSE, frame->channel));
+	send_all(conn, &out);
+}
+
 static void on_open(struct conn *conn, const struct wire_frame *frame)
 {
 	struct wire_reader in = WIRE_READER(frame);
@@ -178,6 +201,9 @@ static void on_open(struct conn *conn, const struct wire_frame *frame)
 		return;
 	case WIRE_OP_DIAL:
 		on_dial(conn, frame, &in);
+		return;
+	case WIRE_OP_TAR_UPPER:
+		on_upper(conn, frame);
 		return;
 	case WIRE_OP_NAME:
 	case WIRE_OP_ANSWER:

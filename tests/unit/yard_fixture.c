@@ -103,7 +103,8 @@ static bool is_settled(void)
 {
 	const struct yard *yard = test.yard;
 
-	if (count_children() > 1 || yard->packings || yard->forkings || yard->snapshot_wishes)
+	if (count_children() > 1 || yard->packings || yard->forkings || yard->snapshot_wishes ||
+		yard->uppers)
 		return false;
 	for (size_t i = 0; i < yard->box_count; i++) {
 		const struct box *box = yard->boxes[i];
@@ -394,6 +395,7 @@ static void abandon(void)
 	fake_world_set(NULL);
 	fake_states_unusual = false;
 	fake_own_kernel = false;
+	fake_upper_breaks = false;
 	fake_tell_nothing();
 	fake_on_step(NULL, NULL);
 	if (test.loop)
@@ -430,6 +432,7 @@ int yard_teardown(void **state)
 	fake_on_step(NULL, NULL);
 	fake_states_unusual = false;
 	fake_own_kernel = false;
+	fake_upper_breaks = false;
 	check_empty("at the end");
 	if (!run_until(trash_holds, NULL, true))
 		fail_msg("what was thrown away stays");

@@ -10,6 +10,7 @@
  * What somebody outside asked for (snapshots by hand, 'box auto', hibernation) does not count: its
  * states are shown in `box df` and bounded by what the host keeps free. */
 #include "core/core_internal.h"
+#include "core/disk/upper.h"
 #include "core/tree.h"
 #include "base/log.h"
 #include "base/text.h"
@@ -106,13 +107,6 @@ static uint64_t left_for_disks(uint64_t limit, uint64_t states)
  * guard is set anew, as if the box were to write its whole disk once more. For the same reason the
  * tree has no limit in the kernel; what is asked for from inside is checked in budget_make_room. */
 
-static bool has_own_kernel(const struct box *box)
-{
-	struct engine *engine;
-
-	return box_engine(box, &engine, NULL) == 0 && engine_can(engine, ENGINE_OWN_KERNEL);
-}
-
 static uint64_t size_seen(uint64_t limit)
 {
 	return limit ? limit : ENGINE_DISK_DEFAULT;
@@ -122,7 +116,7 @@ uint64_t box_disk_guard(struct box *box, uint64_t bytes)
 {
 	uint64_t size = size_seen(bytes), used = 0, limit;
 
-	if (!has_own_kernel(box))
+	if (!box_has_own_kernel(box))
 		return bytes;
 	pool_usage(box->yard->pool, BOX_DISKS, box->row.id, &used, &limit, NULL);
 	return used + size + size / 20 + GUARD_SLACK;
@@ -132,7 +126,7 @@ void budget_disk_copied(struct box *box)
 {
 	struct err err = ERR_INIT;
 
-	if (has_own_kernel(box) && box_limit_disk(box, box->row.disk_bytes, &err) < 0)
+	if (box_has_own_kernel(box) && box_limit_disk(box, box->row.disk_bytes, &err) < 0)
 		log_warn("the limit of a disk is not raised", kv_str("box", box->row.id),
 			kv_err(&err));
 }
@@ -141,7 +135,7 @@ int box_check_shrink(struct box *box, uint64_t bytes, struct err *err)
 {
 	char now[16];
 
-	if (!has_own_kernel(box) || size_seen(bytes) >= size_seen(box->row.disk_bytes))
+	if (!box_has_own_kernel(box) || size_seen(bytes) >= size_seen(box->row.disk_bytes))
 		return 0;
 	err_set(err, ERR_INVALID,
 		"the disk of box '%s' has %s and can only grow: its file system is the box's own",
@@ -151,7 +145,7 @@ int box_check_shrink(struct box *box, uint64_t bytes, struct err *err)
 
 static int limit_tree(struct box *box, uint64_t bytes, struct err *err)
 {
-	if (has_own_kernel(box))
+	if (box_has_own_kernel(box))
 		return pool_budget_limit(box->yard->pool, BOX_DISKS, box->row.id, 0, err);
 	return pool_budget_limit(box->yard->pool, BOX_DISKS, box->row.id,
 		left_for_disks(bytes, inside_states(box)), err);

@@ -14,13 +14,14 @@
 #include "base/strv.h"
 #include "base/text.h"
 #include "core/core_internal.h"
+#include "core/disk/upper.h"
 #include "core/stream_internal.h"
+#include "helper/helper.h"
+#include "image/image.h"
 #include "pool/pool.h"
 #include "view/view.h"
 #include <dirent.h>
 #include <sys/stat.h>
-
-#define VIEWS "views"
 
 enum { STREAMS_MAX = 16 }; /* each is a process, and perhaps a snapshot */
 
@@ -41,11 +42,15 @@ int box_save_image(struct box *box, const struct box_save_spec *spec,
 	const struct image *image = images_get(box->yard->images, box->row.image, err);
 	_cleanup_free_ char *origin = xasprintf("saved from %s", box->row.name);
 	_cleanup_json_ json_t *config = NULL;
+	bool own = box_has_own_kernel(box);
+	int archive = -1;
 
 	if (!image)
 		return -1;
 	if (box_is_busy(box))
 		return box_refuse_busy(box, err);
+	if (own && upper_open(box, NULL, NULL, &archive, err) < 0)
+		return -1;
 	config = merged_config(image, spec->config);
 	return image_save_start(box->yard->images,
 		&(struct image_save_spec){
@@ -57,6 +62,9 @@ int box_save_image(struct box *box, const struct box_save_spec *spec,
 			.cache_key = spec->cache_key,
 			.learn_hosts = spec->learn_hosts,
 			.owner = box->row.owner,
+			.from_archive = own,
+			.archive = archive,
+			.archive_max = upper_bytes_max(box),
 		},
 		ops, arg, ret, err);
 }
@@ -118,17 +126,44 @@ static int check_count(const struct yard *yard, struct err *err)
 	return err_hint(err, "try again when one of them is done");
 }
 
+size_t stream_side_fds(const struct stream_side *sides, size_t count, int *ret)
+{
+	size_t found = 0;
+
+	for (size_t i = 0; i < count; i++)
+		if (sides[i].from_archive && sides[i].archive >= 0)
+			ret[found++] = sides[i].archive;
+	return found;
+}
+
+static void close_archive(struct stream_side *side)
+{
+	if (side->from_archive && side->archive >= 0)
+		close(side->archive);
+	side->archive = -1;
+}
+
 int disk_stream_start(struct disk_stream *stream, struct disk_stream **ret, struct err *err)
 {
 	static const struct flow_ops ops = {
 		.run = run, .on_readable = on_readable, .on_done = on_done
 	};
 
+	int keep[HELPER_KEEP_MAX];
+	size_t kept = stream_side_fds(&stream->now, 1, keep);
+
+	kept += stream_side_fds(&stream->before, 1, keep + kept);
+	kept += stream_side_fds(stream->sides, stream->side_count, keep + kept);
 	if (check_count(stream->yard, err) < 0 ||
-		flow_start(stream->yard->loop, &ops, stream, NULL, 0, &stream->flow, err) < 0) {
+		flow_start(stream->yard->loop, &ops, stream, keep, kept, &stream->flow, err) < 0) {
 		disk_stream_free(stream);
 		return -1;
 	}
+	/* The helper has its own. */
+	close_archive(&stream->now);
+	close_archive(&stream->before);
+	for (size_t i = 0; i < stream->side_count; i++)
+		close_archive(&stream->sides[i]);
 	*ret = stream;
 	return 0;
 }
@@ -143,12 +178,14 @@ void disk_stream_pause(struct disk_stream *stream, bool paused)
 	flow_pause(stream->flow, paused);
 }
 
-static void side_done(struct yard *yard, struct stream_side *side)
+void stream_side_done(struct yard *yard, struct stream_side *side)
 {
 	struct err err = ERR_INIT;
 
 	if (side->view && pool_disk_discard(yard->pool, VIEWS, side->view, &err) < 0)
 		log_warn("a snapshot for reading stays", kv_str("view", side->view), kv_err(&err));
+	if (side->from_archive && side->archive >= 0)
+		close(side->archive);
 	free(side->view);
 	free(side->box);
 	strv_free(side->layers);
@@ -162,10 +199,10 @@ static void release(struct disk_stream *stream)
 		at = &(*at)->next;
 	*at = stream->next;
 	flow_free(stream->flow);
-	side_done(stream->yard, &stream->now);
-	side_done(stream->yard, &stream->before);
+	stream_side_done(stream->yard, &stream->now);
+	stream_side_done(stream->yard, &stream->before);
 	for (size_t i = 0; i < stream->side_count; i++)
-		side_done(stream->yard, &stream->sides[i]);
+		stream_side_done(stream->yard, &stream->sides[i]);
 	free(stream->sides);
 	strv_free(stream->names);
 	free(stream->file);
@@ -213,7 +250,8 @@ int stream_side_of_box(const struct box *box, struct stream_side *ret, struct er
 {
 	struct yard *yard = box->yard;
 	const struct image *image = images_get(yard->images, box->row.image, err);
-	bool live = box->instance && pool_get_kind(yard->pool) != POOL_FOLDER;
+	bool own = box_has_own_kernel(box);
+	bool live = own || (box->instance && pool_get_kind(yard->pool) != POOL_FOLDER);
 	_cleanup_free_ char *disk = NULL, *upper = NULL;
 	char id[17];
 
@@ -221,6 +259,10 @@ int stream_side_of_box(const struct box *box, struct stream_side *ret, struct er
 		return -1;
 	if (!box_has_disk(box))
 		return err_set(err, ERR_NOT_FOUND, "box '%s' has no disk", box->row.name);
+	if (own && upper_open((struct box *)box, NULL, NULL, &ret->archive, err) < 0)
+		return -1;
+	ret->from_archive = own;
+	ret->archive_max = upper_bytes_max(box);
 	random_id(id, 16);
 	ret->box = xstrdup(box->row.id);
 	ret->view = live ? xstrdup(id) : NULL;
@@ -236,6 +278,9 @@ int stream_side_open(const struct yard *yard, const struct stream_side *side, st
 {
 	if (!side->view)
 		return 0;
+	if (side->from_archive)
+		return image_unpack_upper(yard->pool, (const char *const *)side->layers + 1,
+			side->archive, side->archive_max, VIEWS, side->view, err);
 	return pool_disk_copy(yard->pool, BOX_DISKS, side->box, VIEWS, side->view, "upper",
 		POOL_BUDGET_NONE, err);
 }

@@ -43,7 +43,9 @@ static int pack(const struct keeping *keeping, int out, struct view_totals *ret,
 	_cleanup_close_ int root = -1;
 	static const char end[TAR_END_SIZE];
 
-	if (view_open((const char *const *)keeping->side.layers, &root, err) < 0)
+	if ((keeping->side.from_archive &&
+		    stream_side_open(keeping->yard, &keeping->side, err) < 0) ||
+		view_open((const char *const *)keeping->side.layers, &root, err) < 0)
 		return -1;
 	if (view_pack(&(struct view_pack_spec){ .root = root, .path = WORKSPACE, .out = out }, ret,
 		    err) == 0)
@@ -118,9 +120,7 @@ static int run_keep(int sock, void *arg)
 
 static void keeping_release(struct keeping *keeping)
 {
-	strv_free(keeping->side.layers);
-	free(keeping->side.box);
-	free(keeping->side.view);
+	stream_side_done(keeping->yard, &keeping->side);
 	free(keeping);
 }
 
@@ -177,7 +177,8 @@ int workspace_keep(struct box *box, struct err *err)
 	keeping->next = box->yard->keepings;
 	box->yard->keepings = keeping;
 	if (stream_side_of_box(box, &keeping->side, err) < 0 ||
-		helper_start(box->yard->loop, &ops, keeping, NULL, 0, &keeping->helper, err) < 0) {
+		helper_start(box->yard->loop, &ops, keeping, &keeping->side.archive,
+			keeping->side.from_archive ? 1 : 0, &keeping->helper, err) < 0) {
 		keeping_free(keeping);
 		return -1;
 	}

@@ -5,6 +5,7 @@
  * detail. A box from it is made like a fork of that snapshot, upon the image that the saved box
  * used. The snapshot is deleted with the image. */
 #include "core/core_internal.h"
+#include "core/disk/upper.h"
 #include "core/time/timeline.h"
 #include "base/alloc.h"
 #include "base/log.h"
@@ -67,10 +68,18 @@ static void save_disk(struct saving *saving)
 	const struct image *parent = images_get(saving->yard->images, saving->parent, NULL);
 	_cleanup_free_ char *origin =
 		xasprintf("saved from %s, with its processes", saving->box_name);
+	const struct snapshot *snapshot = snapshot_by_id(saving->yard, saving->snapshot);
+	struct box *box = snapshot ? box_lookup(saving->yard, snapshot->row.box) : NULL;
+	bool own = box && box_has_own_kernel(box);
 	struct err err = ERR_INIT;
+	int archive = -1;
 
 	if (!parent) {
 		err_set(&err, ERR_NOT_FOUND, "its image has gone meanwhile");
+		fail(saving, &err);
+		return;
+	}
+	if (own && upper_open(box, SNAPSHOT_DISKS, saving->snapshot, &archive, &err) < 0) {
 		fail(saving, &err);
 		return;
 	}
@@ -80,7 +89,10 @@ static void save_disk(struct saving *saving)
 			    .place = SNAPSHOT_DISKS,
 			    .disk = saving->snapshot,
 			    .origin = origin,
-			    .owner = saving->owner },
+			    .owner = saving->owner,
+			    .from_archive = own,
+			    .archive = archive,
+			    .archive_max = own ? upper_bytes_max(box) : 0 },
 		    &ops, saving, &saving->job, &err) < 0)
 		fail(saving, &err);
 }
