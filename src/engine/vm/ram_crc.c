@@ -42,13 +42,18 @@ __attribute__((target("sse4.2"))) static uint32_t by_instruction(
 }
 #endif
 
+uint32_t ram_crc_by_table(uint32_t crc, const void *data, size_t len)
+{
+	return ~by_table(~crc, data, len);
+}
+
 uint32_t ram_crc(uint32_t crc, const void *data, size_t len)
 {
 #ifdef __x86_64__
 	if (__builtin_cpu_supports("sse4.2"))
 		return ~by_instruction(~crc, data, len);
 #endif
-	return ~by_table(~crc, data, len);
+	return ram_crc_by_table(crc, data, len);
 }
 
 bool ram_page_is_zero(const void *page)

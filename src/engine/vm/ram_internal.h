@@ -13,6 +13,7 @@ enum {
 
 /* CRC-32C; begin with 0. */
 uint32_t ram_crc(uint32_t crc, const void *data, size_t len);
+uint32_t ram_crc_by_table(uint32_t crc, const void *data, size_t len); /* on any processor */
 bool ram_page_is_zero(const void *page);
 
 /* ---- one layer (ram_layer.c) ----------------------------------------------------------------- */
