@@ -13,8 +13,8 @@ struct kvm_verdict {
 	char reason[200]; /* a sentence for people, whichever it is */
 };
 
-/* Runs a small guest in ring 0 in a child for 100 ms at most. Blocks that long: see
- * kvm_verdict_get. */
+/* Runs a small guest in ring 0 in a child, for 100 ms of the processor's time and a second at most;
+ * blocks that long. */
 void kvm_probe(struct kvm_verdict *ret);
 /* The verdict of this boot of the machine: from the file `kvm` in the folder run, or probed and
  * written there. */
