@@ -51,7 +51,7 @@ static inline void need_qemu(void)
 {
 	if (access(QEMU_PROGRAM, X_OK) == 0 && test.guest && geteuid() == 0)
 		return;
-	print_message("SKIPPED: no " QEMU_PROGRAM " here, or not root; 'scripts/deps test' "
+	print_message("SKIPPED: no " QEMU_PROGRAM " here, or not root; 'scripts/deps vm' "
 		      "installs it\n");
 	skip();
 }

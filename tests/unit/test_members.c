@@ -1,12 +1,14 @@
 /* test_members.c - QEMU processes that wait: taken, made again, ended, swept */
 #include "qemu_fixture.h"
 #include "engine/vm/members.h"
+#include "engine/vm/ram.h"
 #include <dirent.h>
 
 static struct {
 	struct members *members;
 	struct groups *groups;
 	char run[96];
+	char *preload; /* NULL: without */
 } world;
 
 struct taker {
@@ -40,6 +42,7 @@ static void open_members(unsigned count)
 		.loop = test.loop,
 		.run = world.run,
 		.count = count,
+		.preload = world.preload,
 		.groups = world.groups,
 	};
 	struct err err = ERR_INIT;
@@ -111,6 +114,8 @@ static int tear_down(void **state)
 	world.members = NULL;
 	groups_close(world.groups);
 	world.groups = NULL;
+	free(world.preload);
+	world.preload = NULL;
 	return teardown(state);
 }
 
@@ -184,18 +189,15 @@ static void test_cancelled_take_is_not_called(void **state)
 	end(&other);
 }
 
-static void test_member_that_dies_is_replaced(void **state)
+/* Of the only member there is. */
+static pid_t pid_of_member(void)
 {
-	char path[256], *text = NULL;
+	DIR *dir = opendir(world.run);
+	_cleanup_free_ char *text = NULL;
 	struct dirent *entry;
-	DIR *dir;
+	char path[512];
 
-	(void)state;
-	need_qemu();
-	open_members(1);
-	members_prepare(world.members, &small_machine);
-	await_ready(1);
-	dir = opendir(world.run);
+	assert_non_null(dir);
 	while ((entry = readdir(dir)))
 		if (entry->d_name[0] != '.')
 			break;
@@ -203,22 +205,28 @@ static void test_member_that_dies_is_replaced(void **state)
 	snprintf(path, sizeof path, "%s/%s/mark", world.run, entry->d_name);
 	closedir(dir);
 	assert_int_equal(file_read(AT_FDCWD, path, 256, &text, NULL, NULL), 0);
-	assert_int_equal(kill(atoi(text), SIGKILL), 0);
-	free(text);
+	return atoi(text);
+}
+
+static void test_member_that_dies_is_replaced(void **state)
+{
+	(void)state;
+	need_qemu();
+	open_members(1);
+	members_prepare(world.members, &small_machine);
+	await_ready(1);
+	assert_int_equal(kill(pid_of_member(), SIGKILL), 0);
 	await_ready(0);
 	await_ready(1);
 	assert_int_equal(count_folders(), 1);
 }
 
-/* What a daemon that was killed leaves: folder, mark, process. */
-static void test_leavings_of_a_dead_daemon_are_swept(void **state)
+/* Leaves what a daemon that was killed leaves: folder, mark, process. */
+static pid_t leave_member(void)
 {
 	int status;
-	pid_t pid;
+	pid_t pid = fork();
 
-	(void)state;
-	need_qemu();
-	pid = fork();
 	if (pid == 0) {
 		test.loop = loop_new();
 		open_members(1);
@@ -229,8 +237,85 @@ static void test_leavings_of_a_dead_daemon_are_swept(void **state)
 	assert_int_equal(waitpid(pid, &status, 0), pid);
 	assert_int_equal(status, 0);
 	assert_int_equal(count_folders(), 1);
+	return pid_of_member();
+}
+
+/* We are PID 1 here: what lost its parent is our child. */
+static void expect_end_of(pid_t pid)
+{
+	int64_t until = clock_mono_us() + PATIENCE_MS * INT64_C(1000);
+	int status;
+
+	while (waitpid(pid, &status, WNOHANG) != pid) {
+		if (clock_mono_us() > until)
+			fail_msg("QEMU %d still runs", (int)pid);
+		usleep(5000);
+	}
+}
+
+static void test_leavings_of_a_dead_daemon_are_swept(void **state)
+{
+	pid_t pid;
+
+	(void)state;
+	need_qemu();
+	pid = leave_member();
+	assert_int_equal(kill(pid, 0), 0);
 	open_members(0);
 	assert_int_equal(count_folders(), 0);
+	expect_end_of(pid);
+}
+
+static void with_preload(void)
+{
+	struct err err = ERR_INIT;
+
+	if (ram_library_write(test.dir, &world.preload, &err) < 0)
+		fail_msg("%s", err.message);
+}
+
+static void test_member_with_the_library_ends_with_its_daemon(void **state)
+{
+	(void)state;
+	need_qemu();
+	with_preload();
+	expect_end_of(leave_member());
+}
+
+static void on_ram(const struct err *err, void *arg)
+{
+	on_verb(NULL, err, arg);
+}
+
+static void on_ram_lost(struct ram_link *link, const struct err *err, void *arg)
+{
+	(void)link;
+	on_verb(NULL, err, arg);
+}
+
+static void test_taken_one_is_kept_only_when_told(void **state)
+{
+	struct taker kept, left;
+	struct ram_link *link;
+
+	(void)state;
+	need_qemu();
+	with_preload();
+	open_members(0);
+	take(&kept, &small_machine);
+	take(&left, &small_machine);
+	expect_taken(&kept);
+	expect_taken(&left);
+	link = ram_link_new(test.loop, kept.member.ram, qemu_get_mark(kept.seen.qemu).pid,
+		small_machine.ram_bytes, on_ram_lost, &kept.seen);
+	expect_done(ram_link_keep(link, on_ram, &kept.seen), &kept.seen);
+	ram_link_free(link);
+	close(left.member.ram);
+	await(&left.seen.ended);
+	qemu_remove_dir(qemu_get_dir(left.seen.qemu));
+	qemu_free(left.seen.qemu);
+	assert_int_equal(status_of(&kept.seen), QEMU_WAITS);
+	end(&kept);
 }
 
 static void test_taken_one_is_moved_into_its_group(void **state)
@@ -269,6 +354,8 @@ static int run(void)
 		row(test_cancelled_take_is_not_called),
 		row(test_member_that_dies_is_replaced),
 		row(test_leavings_of_a_dead_daemon_are_swept),
+		row(test_member_with_the_library_ends_with_its_daemon),
+		row(test_taken_one_is_kept_only_when_told),
 		row(test_taken_one_is_moved_into_its_group),
 	};
 

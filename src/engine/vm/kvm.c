@@ -2,9 +2,9 @@
  *
  * A guest of fourteen bytes counts down from twenty million in long mode with paging on, in ring 0.
  * A processor that virtualises needs about 13 ms for it. Where ring 0 is emulated it comes to a
- * hundred thousand or so in the 100 ms of the processor's time that it has. Both matter: a short run ends in time there too, and
- * ring 3 runs natively even where ring 0 does not. It runs in a child, which an alarm and, failing
- * that, its parent ends. */
+ * hundred thousand or so in the 100 ms of processor time that it has. Both matter: a short run ends
+ * in time there too, and ring 3 runs natively even where ring 0 does not. It runs in a child, which
+ * an alarm and, failing that, its parent ends. */
 #include "engine/vm/kvm.h"
 #include "base/alloc.h"
 #include "base/clock.h"
