@@ -8,12 +8,12 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/file.h"
+#include "base/signals.h"
 #include "base/strv.h"
 #include "sys/netns.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
-#include <signal.h>
 #include <stdio.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
@@ -44,11 +44,9 @@ bool rig_is_stopping(void)
 
 static void catch_signals(void)
 {
-	const struct sigaction action = { .sa_handler = on_signal };
+	static const int numbers[] = { SIGINT, SIGTERM, SIGHUP };
 
-	sigaction(SIGINT, &action, NULL);
-	sigaction(SIGTERM, &action, NULL);
-	sigaction(SIGHUP, &action, NULL);
+	signals_catch(numbers, ARRAY_LEN(numbers), on_signal, NULL);
 	signal(SIGPIPE, SIG_IGN);
 }
 

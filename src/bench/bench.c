@@ -11,9 +11,9 @@
 #include "bench/bench.h"
 #include "base/clock.h"
 #include "base/near.h"
+#include "base/signals.h"
 #include "base/text.h"
 #include "bench/bench_internal.h"
-#include <signal.h>
 #include <stdio.h>
 #include <sys/random.h>
 
@@ -54,10 +54,8 @@ bool bench_is_stopping(void)
 static void catch_signals(void)
 {
 	static const int numbers[] = { SIGINT, SIGTERM, SIGHUP };
-	struct sigaction action = { .sa_handler = on_stop };
 
-	for (size_t i = 0; i < ARRAY_LEN(numbers); i++)
-		sigaction(numbers[i], &action, NULL);
+	signals_catch(numbers, ARRAY_LEN(numbers), on_stop, NULL);
 }
 
 /* --- which rows --- */

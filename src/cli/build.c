@@ -17,7 +17,7 @@
 #include "base/text.h"
 #include "cli/build_internal.h"
 #include "cli/image_job.h"
-#include "cli/signals.h"
+#include "base/signals.h"
 #include "cli/table.h"
 #include <errno.h>
 #include <fcntl.h>

@@ -11,7 +11,7 @@
 #include "base/alloc.h"
 #include "base/text.h"
 #include "cli/mktar.h"
-#include "cli/signals.h"
+#include "base/signals.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>

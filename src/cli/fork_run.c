@@ -12,7 +12,7 @@
 #include "cli/cli.h"
 #include "cli/guard.h"
 #include "cli/session.h"
-#include "cli/signals.h"
+#include "base/signals.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>

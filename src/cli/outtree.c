@@ -3,7 +3,7 @@
 #include "base/alloc.h"
 #include "base/file.h"
 #include "client/client.h"
-#include "cli/signals.h"
+#include "base/signals.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>

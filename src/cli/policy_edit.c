@@ -11,7 +11,7 @@
 #include "cli/exec_internal.h"
 #include "cli/policy_text.h"
 #include "cli/session.h"
-#include "cli/signals.h"
+#include "base/signals.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>

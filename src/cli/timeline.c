@@ -3,7 +3,7 @@
 #include "base/text.h"
 #include "cli/cli.h"
 #include "cli/exec_internal.h"
-#include "cli/signals.h"
+#include "base/signals.h"
 #include "cli/table.h"
 #include "cli/timeline_tree.h"
 #include <signal.h>

@@ -48,6 +48,14 @@ def test_a_copy(yard, tmp_path):
     survives(yard, "new", "--rm", "--copy", str(tmp_path), "--", "sleep", "2")
 
 
+def test_a_measurement(yard):
+    assert "exec_cli" in survives(yard, "bench", "-n", "400", "--no-peers", "exec_cli", after=0.5)
+
+
+def test_an_attack(yard):
+    survives(yard, "attack", "--group", "change", after=0.5)
+
+
 def test_programs_in_boxes_ignore_nothing(yard, box):
     """Whatever the daemon was started with."""
     line = yard.box("exec", box.name, "--", "grep", "SigIgn", "/proc/self/status").stdout

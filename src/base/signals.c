@@ -1,5 +1,5 @@
 /* signals.c - catches the signals that end a command; see signals.h */
-#include "cli/signals.h"
+#include "base/signals.h"
 #include <stdbool.h>
 
 static bool is_ignored(int number)
