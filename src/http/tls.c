@@ -16,6 +16,8 @@
 #include <openssl/err.h>
 #include <openssl/ssl.h>
 #undef ERR_STATE
+#include <stdio.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 
 enum { WATCH_MS = 10000 };
@@ -191,11 +193,32 @@ void tls_free(struct ssl_st *ssl)
 	ERR_clear_error();
 }
 
+/* A client that takes this for a port without TLS is told so in its own words. What it sent is
+ * taken off the socket: closing with bytes unread would throw the answer away. */
+static void answer_plainly(int fd)
+{
+	static const char body[] =
+		"{\"error\":{\"code\":\"invalid\",\"message\":\"this port speaks "
+		"TLS\",\"hint\":\"use https:// in the place of http://\"}}\n";
+	char text[512], sent[16384];
+	int len = snprintf(text, sizeof text,
+		"HTTP/1.1 400 Bad Request\r\nContent-Type: application/json\r\nContent-Length: %zu"
+		"\r\nConnection: close\r\n\r\n%s",
+		sizeof body - 1, body);
+
+	while (recv(fd, sent, sizeof sent, MSG_DONTWAIT) == (ssize_t)sizeof sent)
+		;
+	if (send(fd, text, (size_t)len, MSG_DONTWAIT | MSG_NOSIGNAL) == len)
+		shutdown(fd, SHUT_WR);
+}
+
 /* The end in the place of a result: 0 for the peer's end, or -1 with errno. */
 static ssize_t explain(struct http_conn *conn, int result)
 {
 	int why = SSL_get_error(conn->ssl, result);
 
+	if (why == SSL_ERROR_SSL && ERR_GET_REASON(ERR_peek_error()) == SSL_R_HTTP_REQUEST)
+		answer_plainly(SSL_get_fd(conn->ssl));
 	ERR_clear_error();
 	if (why == SSL_ERROR_ZERO_RETURN)
 		return 0;
