@@ -88,6 +88,18 @@ void api_image_tag(struct call *call)
 	call_json(call, 200, image_json(images, image));
 }
 
+/* One of several names goes alone, as with Docker. */
+static void untag(struct call *call, const struct image *image)
+{
+	struct err err = ERR_INIT;
+
+	if (images_untag(yard_get_images(call->yard), image, call->params[0], &err) < 0)
+		return call_error(call, &err);
+	yard_event(call->yard, "image.untagged", NULL,
+		json_pack("{s:s,s:s}", "id", image->id, "name", call->params[0]));
+	call_none(call);
+}
+
 static void tell_removed(struct yard *yard, const char *id, const char *name)
 {
 	yard_event(yard, "image.removed", NULL, json_pack("{s:s,s:s}", "id", id, "name", name));
@@ -100,6 +112,8 @@ void api_image_remove(struct call *call)
 
 	if (!image)
 		return;
+	if (images_can_untag(yard_get_images(call->yard), image, call->params[0]))
+		return untag(call, image);
 	if (images_remove(yard_get_images(call->yard), image->id, &err) < 0)
 		return call_error(call, &err);
 	tell_removed(call->yard, image->id, image->name); /* still valid here, see image.h */

@@ -166,6 +166,7 @@ const struct command disks_commands[] = {
 	{ .name = "image rm",
 		.usage = "IMAGE...",
 		.summary = "remove unused images",
+		.text = "An image with several names loses the one that is given; by its id it goes whole.",
 		.run = cmd_image_rm,
 		.least = 1,
 		.most = -1,

@@ -95,6 +95,11 @@ json_t *image_json(struct images *images, const struct image *image);
 int images_remove(struct images *images, const char *id, struct err *err);
 /* Another name for it; whoever had that name loses it. */
 int images_tag(struct images *images, const char *id, const char *name, struct err *err);
+/* Whether name is one of several that the image has. */
+bool images_can_untag(const struct images *images, const struct image *image, const char *name);
+/* Takes a name off it; it keeps the others, whoever uses it. */
+int images_untag(
+	struct images *images, const struct image *image, const char *name, struct err *err);
 /* Images without a name that nobody uses, layers and downloads nobody needs, files (see
  * image_file_start) of images that no box uses. dry: only tells. New
  * reference: {"images":[id…],"layers":N,"downloads":N,"files":N,"bytes":N}. */

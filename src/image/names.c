@@ -24,7 +24,7 @@ enum {
 struct image_tag {
 	char *name; /* normal */
 	char *owner;
-	char id[11];
+	char id[11]; /* "": nobody's, also not that of an older image that was made with it */
 	int64_t since_us;
 };
 
@@ -192,7 +192,7 @@ static int tags_parse(struct images *images, json_t *tags, struct err *err)
 		const char *id;
 
 		if (json_unpack(tag, "{s:s, s:I}", "image", &id, "since_us", &since) < 0 ||
-			!image_id_is_valid(id) || image_name_check(name, NULL) < 0)
+			(*id && !image_id_is_valid(id)) || image_name_check(name, NULL) < 0)
 			return err_set(err, ERR_INVALID, "name '%.80s'", name);
 		tag_put(images, owner, name, id, since);
 	}
@@ -216,6 +216,15 @@ void tags_load(struct images *images)
 		log_warn("names given to images are lost", kv_str("path", path), kv_err(&err));
 }
 
+static bool is_made_with(const struct images *images, const struct image_tag *tag)
+{
+	for (size_t i = 0; i < images->count; i++)
+		if (!strcmp(entry_of(images->list[i])->given, tag->name) &&
+			!strcmp(images->list[i]->owner, tag->owner))
+			return true;
+	return false;
+}
+
 /* Tags of images that are gone are left out, and so forgotten. */
 static int tags_save(const struct images *images, struct err *err)
 {
@@ -226,7 +235,7 @@ static int tags_save(const struct images *images, struct err *err)
 		const struct image_tag *tag = images->tags[i];
 		_cleanup_free_ char *key = tag_key(tag);
 
-		if (images_by_id(images, tag->id))
+		if (*tag->id ? images_by_id(images, tag->id) != NULL : is_made_with(images, tag))
 			json_object_set_new(tags, key,
 				json_pack("{s:s, s:I}", "image", tag->id, "since_us",
 					(json_int_t)tag->since_us));
@@ -275,6 +284,39 @@ int images_tag(struct images *images, const char *id, const char *name, struct e
 	return 0;
 }
 
+bool images_can_untag(const struct images *images, const struct image *image, const char *name)
+{
+	_cleanup_json_ json_t *names = names_of(images, image);
+	_cleanup_free_ char *normal = image_name_normal(name);
+	json_t *one;
+	size_t i;
+
+	json_array_foreach (names, i, one)
+		if (!strcmp(json_string_value(one), normal))
+			return json_array_size(names) > 1;
+	return false;
+}
+
+int images_untag(
+	struct images *images, const struct image *image, const char *name, struct err *err)
+{
+	static const struct image_tag nobody;
+	_cleanup_free_ char *normal = image_name_normal(name);
+	struct image_tag *old = tag_find(images, image->owner, normal);
+	struct image_tag before = old ? *old : (struct image_tag){ 0 };
+
+	if (images_check_own(images, image, err) < 0)
+		return -1;
+	tag_put(images, image->owner, normal, nobody.id, clock_wall_us());
+	if (tags_save(images, err) < 0) {
+		tag_put(images, image->owner, normal, before.id, before.since_us);
+		return err_wrap(err, "take the name off image '%s'", image->id);
+	}
+	names_settle(images);
+	log_info("image lost a name", kv_str("image", image->id), kv_str("name", normal));
+	return 0;
+}
+
 /* ---- who has which name --------------------------------------------------------------------- */
 
 /* Each owner has his own names. */
@@ -311,10 +353,12 @@ void names_settle(struct images *images)
 	xgrow(images->namings, images->count + images->tag_count + 1);
 	for (size_t i = 0; i < images->count; i++) {
 		struct image *image = images->list[i];
+		const char *given = entry_of(image)->given;
+		const struct image_tag *tag = *given ? tag_find(images, image->owner, given) : NULL;
 
 		image->name = (char *)"";
-		if (*entry_of(image)->given)
-			claim(images, entry_of(image)->given, image, image->created_us);
+		if (*given && !(tag && !*tag->id && tag->since_us > image->created_us))
+			claim(images, given, image, image->created_us);
 	}
 	for (size_t i = 0; i < images->tag_count; i++) {
 		struct image *image = images_by_id(images, images->tags[i]->id);

@@ -178,7 +178,24 @@ def test_every_name_of_an_image_is_listed(yard, small, tmp_path):
     assert yard.box("image", "tag", first, second).stdout == f"{second}\n"
     names = {line.split()[0]: line.split()[1] for line in yard.box("image", "ls").stdout.splitlines()}
     assert names[first] == names[second] == yard.json("image", "show", first)["id"]
+    yard.box("image", "rm", second)
     yard.box("image", "rm", first)
+
+
+def test_a_name_goes_alone_and_the_last_one_takes_the_image_along(yard, make_box, small, tmp_path):
+    first, second = random_name("root"), random_name("root")
+    (tmp_path / "root.tar").write_bytes(ocitools.tar(small))
+    yard.box("image", "import", str(tmp_path / "root.tar"), first)
+    yard.box("image", "tag", first, second)
+    box = make_box(image=first)
+    yard.box("image", "rm", first)  # also of one that is used
+    assert first not in yard.box("image", "ls").stdout
+    assert yard.json("image", "show", second)["names"] == [second]
+    assert yard.json("events", "-n", "1")[-1]["type"] == "image.untagged"
+    assert "is used by" in yard.box("image", "rm", second, check=False).stderr
+    box.remove()
+    yard.box("image", "rm", second)
+    assert second not in yard.box("image", "ls").stdout
 
 
 @asan

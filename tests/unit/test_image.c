@@ -107,6 +107,39 @@ static void test_a_tag_is_another_name_and_stays(void **state)
 	assert_string_equal(images_find(f->images, "other", &err)->id, "cccccccccc");
 }
 
+static void test_one_of_several_names_goes_alone(void **state)
+{
+	struct fixture *f = *state;
+	const struct image *image;
+	struct err err = ERR_INIT;
+
+	put_own(f, "aaaaaaaaaa", "tool", 1000000, "", LAYERS("l1"));
+	fixture_reopen(f);
+	image = images_find(f->images, "tool", &err);
+	assert_false(images_can_untag(f->images, image, "tool")); /* its only name */
+	assert_int_equal(images_tag(f->images, "aaaaaaaaaa", "second", &err), 0);
+	assert_int_equal(images_tag(f->images, "aaaaaaaaaa", "third:v1", &err), 0);
+	image = images_find(f->images, "tool", &err);
+	assert_false(images_can_untag(f->images, image, "aaaaaaaaaa"));
+	assert_true(images_can_untag(f->images, image, "tool:latest"));
+	/* The one it was made with, and a tag; both are gone for good. */
+	assert_int_equal(images_untag(f->images, image, "tool:latest", &err), 0);
+	assert_int_equal(images_untag(f->images, image, "third:v1", &err), 0);
+	for (int i = 0; i < 2; i++) {
+		assert_null(images_find(f->images, "tool", &err));
+		assert_null(images_find(f->images, "third:v1", &err));
+		image = images_find(f->images, "second", &err);
+		assert_string_equal(image->name, "second");
+		fixture_reopen(f);
+	}
+	/* Whoever is given the name, or made with it later, has it. */
+	assert_int_equal(images_tag(f->images, "aaaaaaaaaa", "third:v1", &err), 0);
+	assert_non_null(images_find(f->images, "third:v1", &err));
+	put_own(f, "bbbbbbbbbb", "tool", 4000000000000000, "", LAYERS("l2"));
+	fixture_reopen(f);
+	assert_string_equal(images_find(f->images, "tool", &err)->id, "bbbbbbbbbb");
+}
+
 static void test_a_digest_finds_its_image(void **state)
 {
 	struct fixture *f = *state;
@@ -439,6 +472,7 @@ int main(void)
 		cmocka_unit_test(test_config_has_known_keys_of_right_types),
 		WITH_STORE(test_a_name_belongs_to_the_newest),
 		WITH_STORE(test_a_tag_is_another_name_and_stays),
+		WITH_STORE(test_one_of_several_names_goes_alone),
 		WITH_STORE(test_a_digest_finds_its_image),
 		WITH_STORE(test_images_of_older_homes_are_listed),
 		WITH_STORE(test_a_folder_of_another_home_is_left_alone),
