@@ -120,6 +120,27 @@ static void remove_box(struct answer *answer)
 	box_remove(box_named("ada"), true, on_box, answer);
 }
 
+static void remove_keeping(struct answer *answer)
+{
+	box_remove_keeping(box_named("ada"), true, on_box, answer);
+}
+
+static void pause_at_limit(struct answer *answer)
+{
+	struct box *box = box_named("ada");
+
+	box_limit_hit_as(box, "limit.disk", json_object(), ON_LIMIT_PAUSE);
+	on_box(box, NULL, answer);
+}
+
+static void stop_at_limit(struct answer *answer)
+{
+	struct box *box = box_named("ada");
+
+	box_wait(box, on_box, answer);
+	box_limit_hit_as(box, "limit.disk", json_object(), ON_LIMIT_STOP);
+}
+
 static void suspend(struct answer *answer)
 {
 	struct box *box = box_named("ada");
@@ -186,6 +207,15 @@ static void rollback(struct answer *answer)
 	box_rollback(box_named("ada"), &spec, on_json, answer);
 }
 
+/* There is no room for both: the present is ended first. */
+static void rollback_alone(struct answer *answer)
+{
+	struct snapshot *one = snapshot_find(box_named("ada"), "one", NULL);
+
+	one->row.plain_bytes = INT64_MAX / 2;
+	rollback(answer);
+}
+
 static void rollback_disk_only(struct answer *answer)
 {
 	const struct rollback_spec spec = { .snapshot = "one", .disk_only = true };
@@ -239,6 +269,9 @@ const struct trial_of operations[] = {
 	{ "stop at once", running, stop_at_once, STOPPED, STOPPED },
 	{ "stop of a suspended box", suspended, stop, STOPPED, SUSPENDED },
 	{ "remove", running, remove_box, GONE, GONE },
+	{ "remove, its workspace kept", running, remove_keeping, GONE, STOPPED },
+	{ "pause at a limit", running, pause_at_limit, SUSPENDED | RUNS, RUNS },
+	{ "stop at a limit", running, stop_at_limit, STOPPED, STOPPED },
 	{ "suspend", running, suspend, SUSPENDED, RUNS },
 	{ "resume", suspended, resume, RUNS, SUSPENDED },
 	{ "hibernate", running, hibernate_box, HIBERNATED, RUNS },
@@ -252,6 +285,7 @@ const struct trial_of operations[] = {
 	{ "snapshot", running, snapshot, RUNS, RUNS },
 	{ "snapshot of the disk", running, snapshot_disk, RUNS, RUNS },
 	{ "rollback", with_snapshot, rollback, RUNS, RUNS },
+	{ "rollback without room for both", with_snapshot, rollback_alone, RUNS, RUNS | STOPPED },
 	{ "rollback of the disk", with_snapshot, rollback_disk_only, RUNS, RUNS },
 	{ "rollback of a hibernated box", hibernated_with_snapshot, rollback, RUNS, HIBERNATED },
 	{ "fork", running, fork_two, RUNS, RUNS },

@@ -2,7 +2,7 @@
 #pragma once
 #include "yard_fixture.h"
 
-enum { OPERATIONS_MAX = 32 };
+enum { OPERATIONS_MAX = 48 };
 
 struct trial_of {
 	const char *name;
