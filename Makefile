@@ -1,7 +1,7 @@
 # The targets people use; Meson and Ninja do the work behind them.
 #
 #   make            build/box                       make run     the first box, in one command
-#   make test       everything CI runs              make check   warnings fatal, units, includes, format
+#   make test       everything CI runs              make check   warnings, units, includes, format
 #   make e2e        end-to-end tests                make asan    the same with the sanitizers
 #   make attack     get out of a box, by every way
 #   make lint       clang-tidy, gcc's analyzer      make fuzz    fuzzers, FUZZ_SECONDS each
@@ -37,7 +37,8 @@ all: deps build/build.ninja
 deps:
 	@scripts/deps build
 
-# Where it cannot be had everything else works: it says so, and so does 'box doctor'. An edit of its source that does not
+# Where it cannot be had everything else works: it says so, and so does 'box doctor'. An edit of its
+# source that does not
 # apply (2) is a bug of ours, and fails.
 criu:
 	@scripts/deps criu && scripts/criu || [ $$? != 2 ]
@@ -91,21 +92,25 @@ soak: criu vm-kernel
 	  BOX_TEST_COPIES=$${BOX_TEST_COPIES:-100} BOX_TEST_STATE_KILLS=$${BOX_TEST_STATE_KILLS:-30} \
 	  BOX_TEST_DEPTH=$${BOX_TEST_DEPTH:-20} BOX_TEST_FORKS=$${BOX_TEST_FORKS:-100} BOX_TEST_SOAK=1 scripts/test build crash leaks chain
 
-# Real programs (redis while it saves, PostgreSQL, MariaDB, a JVM, Go, Chromium, vite, three coding agents and others) through random forks,
-# rollbacks, hibernations and kills, 50 each; BOX_TEST_ALONE=redis,go takes some. Podman in a nested box. Builds images with them first, and fetches from npm; what
+# Real programs (redis while it saves, PostgreSQL, MariaDB, a JVM, Go, Chromium, vite, three coding
+# agents and others) through random forks,
+# rollbacks, hibernations and kills, 50 each; BOX_TEST_ALONE=redis,go takes some. Podman in a nested
+# box. Builds images with them first, and fetches from npm; what
 # cannot be had is skipped, aloud. Hours; its short form is part of make test.
 soak-real: criu vm-kernel
 	@scripts/deps build image test
 	@scripts/test build
 	@BOX_TEST_REAL=$${BOX_TEST_REAL:-50} /usr/bin/python3 -m pytest -q -rs -p no:cacheprovider tests/soak/test_soak_real.py tests/soak/test_nested.py
 
-# Packages from the hosts this machine uses, from a box: the one target that leaves the machine, no part of make test.
+# Packages from the hosts this machine uses, from a box: the one target that leaves the machine, no
+# part of make test.
 clients:
 	@scripts/deps build image test
 	@$(MAKE) --no-print-directory all
 	@/usr/bin/python3 -m pytest -q -p no:cacheprovider tests/clients
 
-# Hibernated boxes go on after a restart of the machine: one with Debian's kernel and cgroup v2 alone. Some minutes; no part of make test.
+# Hibernated boxes go on after a restart of the machine: one with Debian's kernel and cgroup v2
+# alone. Some minutes; no part of make test.
 restart: criu
 	@scripts/deps build image test restart
 	@scripts/test build

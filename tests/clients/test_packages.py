@@ -1,6 +1,8 @@
-"""Packages from the hosts this machine itself uses, from a box of the plain test image with the preset `packages`.
+"""Packages from the hosts this machine itself uses, from a box of the plain test image with the
+preset `packages`.
 
-The one test that leaves the machine, and therefore no part of `make test`: `make clients`. Hosts are known from the
+The one test that leaves the machine, and therefore no part of `make test`: `make clients`. Hosts
+are known from the
 settings of the machine and of the image alone. The hermetic twin is tests/e2e/test_clients.py.
 """
 import os

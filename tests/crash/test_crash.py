@@ -1,4 +1,5 @@
-"""The daemon is killed at random moments of create/exec/rm loops; afterwards everything is in order.
+"""The daemon is killed at random moments of create/exec/rm loops; afterwards everything is in
+order.
 
 BOX_TEST_SEED repeats a run (as far as timing lets it), BOX_TEST_KILLS sets how often it is killed.
 """
@@ -18,7 +19,8 @@ WORKERS = 3
 
 
 class Worker(threading.Thread):
-    """Creates, runs, stops, renames and removes boxes until told to stop; a dead daemon is no failure."""
+    """Creates, runs, stops, renames and removes boxes until told to stop; a dead daemon is no
+    failure."""
 
     def __init__(self, yard, number):
         super().__init__(daemon=True)

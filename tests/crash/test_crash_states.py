@@ -1,7 +1,10 @@
-"""Daemons and CRIUs killed in the middle of snapshot, fork, rollback, hibernate and wake; full disks; two at once.
+"""Daemons and CRIUs killed in the middle of snapshot, fork, rollback, hibernate and wake; full
+disks; two at once.
 
-Whatever happens, the box is there afterwards with its processes, either before or after the operation, never in between,
-and nothing is left behind. BOX_TEST_STATE_KILLS sets how often the daemon is killed in each operation (2; more in the soak),
+Whatever happens, the box is there afterwards with its processes, either before or after the
+operation, never in between,
+and nothing is left behind. BOX_TEST_STATE_KILLS sets how often the daemon is killed in each
+operation (2; more in the soak),
 BOX_TEST_SEED repeats a run as far as timing lets it.
 """
 import contextlib
@@ -40,7 +43,8 @@ class Scene:
         self.now = self.checks.counts()
 
     def settle(self):
-        """Awake again; what it remembers is given. Its processes must not be lost, whatever happened."""
+        """Awake again; what it remembers is given. Its processes must not be lost, whatever
+        happened."""
         def calm():
             with contextlib.suppress(OSError, http.client.HTTPException):
                 return states.state(self.box) in SETTLED
@@ -106,7 +110,7 @@ def scene(fresh_yard):
     return Scene(fresh_yard)
 
 
-# ---- the daemon is killed ----------------------------------------------------------------------------------
+# ---- the daemon is killed --------------------------------------------------------------------
 
 
 @pytest.mark.slow
@@ -199,7 +203,7 @@ def test_daemon_that_goes_down_in_the_middle_loses_nothing(scene):
         scene.now = remembers
 
 
-# ---- CRIU is killed ----------------------------------------------------------------------------------------
+# ---- CRIU is killed --------------------------------------------------------------------------
 
 
 def kill_criu(yard, over):
@@ -217,7 +221,8 @@ def kill_criu(yard, over):
 @pytest.mark.slow
 @pytest.mark.parametrize("verb", ["snapshot", "fork", "rollback", "hibernate", "wake"])
 def test_criu_killed(scene, verb):
-    """It says so, and the box is as before. (A process into which CRIU was just writing code may end with it: src/engine/ns/criu/criu.h.
+    """It says so, and the box is as before. (A process into which CRIU was just writing code may
+    end with it: src/engine/ns/criu/criu.h.
     Then the box says what happened; it is not lost silently.)"""
     prepare(scene, verb)
     over, client, killed = threading.Event(), act(scene, verb), []
@@ -254,7 +259,8 @@ time.sleep(10000)
 
 @pytest.mark.slow
 def test_criu_killed_while_it_lets_the_processes_go(fresh_yard):
-    """The kernel lets go of processes whose tracer ends: they wrote to the disk of a box that counted as asleep, and its
+    """The kernel lets go of processes whose tracer ends: they wrote to the disk of a box that
+    counted as asleep, and its
     memory could never be used again."""
     box, daemon = fresh_yard.new(memory="512M"), fresh_yard.daemon_pid()
     assert box.put("/root/w.py", WRITER.encode()).status < 300
@@ -279,7 +285,7 @@ def test_criu_killed_while_it_lets_the_processes_go(fresh_yard):
     assert daemon == fresh_yard.daemon_pid()
 
 
-# ---- no room -----------------------------------------------------------------------------------------------
+# ---- no room ---------------------------------------------------------------------------------
 
 
 def room_for_states(yard, size):
@@ -288,7 +294,8 @@ def room_for_states(yard, size):
 
 @pytest.fixture
 def small_disk(image):
-    """A yard whose states lie on a file system of their own, as small as a test wants it. The pool is elsewhere: boxes whose disk
+    """A yard whose states lie on a file system of their own, as small as a test wants it. The pool
+    is elsewhere: boxes whose disk
     breaks are another story."""
     yard = Yard()
     (yard.home / "states").mkdir(mode=0o700)
@@ -365,7 +372,7 @@ def test_damaged_state_is_refused_and_the_disk_is_offered(fresh_yard):
     assert box.out("cat /root/f") == "kept"
 
 
-# ---- busy boxes, and two at once --------------------------------------------------------------------------------
+# ---- busy boxes, and two at once -------------------------------------------------------------
 
 FORKER = """import os, time
 n = 0
@@ -484,7 +491,7 @@ def test_parent_and_its_snapshots_go_while_children_live(fresh_yard):
     only_the_daemon_is_left(yard)
 
 
-# ---- what was promised is there afterwards -----------------------------------------------------------------------
+# ---- what was promised is there afterwards ---------------------------------------------------
 
 HOLDS_MEMORY = "import os, time; b = bytearray(os.urandom(1 << 20)) * {}; open('/up', 'w').close()\nwhile True: time.sleep(0.1)"
 

@@ -1,11 +1,15 @@
 """boxtest.py - a private daemon for tests, driven through the command line and the REST API only
 
-A Yard is one daemon with its own BOX_HOME and BOX_RUN in a temporary folder. Images are shared: the folder
-BOX_TEST_IMAGES (default build/test-images) stands in as BOX_HOME/images by a symlink, so that the base image
-is built once. A Yard always goes away whole: destroy() purges, looks for anything left on the machine that
+A Yard is one daemon with its own BOX_HOME and BOX_RUN in a temporary folder. Images are shared: the
+folder
+BOX_TEST_IMAGES (default build/test-images) stands in as BOX_HOME/images by a symlink, so that the
+base image
+is built once. A Yard always goes away whole: destroy() purges, looks for anything left on the
+machine that
 carries the instance's name or paths, removes that by force and tells it, so that the run fails.
 
-Yards that are still there when Python ends (Ctrl-C, a crash of the test runner) are destroyed by atexit.
+Yards that are still there when Python ends (Ctrl-C, a crash of the test runner) are destroyed by
+atexit.
 """
 import atexit
 import base64
@@ -35,13 +39,14 @@ BOX_BIN = Path(os.environ.get("BOX_BIN", ROOT / "build" / "box")).absolute()
 IMAGES = Path(os.environ.get("BOX_TEST_IMAGES", ROOT / "build" / "test-images")).absolute()
 IMAGE = os.environ.get("BOX_TEST_IMAGE", "debian")
 CRIU = ROOT / "build" / "criu" / "criu"  # scripts/criu makes it
-# The sanitizer build is several times slower; waits are stretched, promises about speed are not made.
+# The sanitizer build is several times slower; waits are stretched, promises about speed are not
+# made.
 SLOWNESS = 4 if "asan" in str(BOX_BIN) else 1
 
 EXIT_USAGE, EXIT_STATE, EXIT_NOT_FOUND, EXIT_UNAVAILABLE, EXIT_EXISTS, EXIT_LIMIT = 64, 65, 66, 69, 73, 75
 
 
-# ---- answers ---------------------------------------------------------------------------------------
+# ---- answers ---------------------------------------------------------------------------------
 
 
 @dataclass
@@ -89,7 +94,8 @@ def line_bytes(line):
 
 
 def ran(lines):
-    """Adds up NDJSON lines of an exec; the offsets must be without holes except where a gap is told."""
+    """Adds up NDJSON lines of an exec; the offsets must be without holes except where a gap is
+    told."""
     out = {"stdout": [], "stderr": []}
     at, end, started = None, None, {}
     for line in lines:
@@ -110,7 +116,7 @@ def ran(lines):
     return Ran(started.get("id", ""), b"".join(out["stdout"]), b"".join(out["stderr"]), end, lines)
 
 
-# ---- connections -----------------------------------------------------------------------------------
+# ---- connections -----------------------------------------------------------------------------
 
 
 class UnixConnection(http.client.HTTPConnection):
@@ -140,7 +146,7 @@ def random_name(prefix="t"):
     return prefix + "-" + "".join(random.choices(string.ascii_lowercase + string.digits, k=8))
 
 
-# ---- what is on the machine ------------------------------------------------------------------------
+# ---- what is on the machine ------------------------------------------------------------------
 
 
 def processes():
@@ -173,7 +179,8 @@ def cgroup_mounts():
 
 
 def instance_name(home):
-    """What the daemon of a home calls itself in cgroups: the home's FNV-1a hash. Known beforehand, so that
+    """What the daemon of a home calls itself in cgroups: the home's FNV-1a hash. Known beforehand,
+    so that
     leftovers of a daemon that never answered are found too."""
     hashed = 2166136261
     for byte in str(home).encode():
@@ -191,7 +198,8 @@ def instance_cgroups(name):
 
 
 def box_cgroups(name, box_id):
-    """The group of a box in every hierarchy; it lies in that of its tree, under one of two names (core/time/rollback_ahead.c)."""
+    """The group of a box in every hierarchy; it lies in that of its tree, under one of two names
+    (core/time/rollback_ahead.c)."""
     return [folder for mount in cgroup_mounts() for end in ("", "b") for folder in Path(mount, name).glob(f"tree-*/{box_id}{end}")]
 
 
@@ -245,7 +253,7 @@ def remove_by_force(name, base):
             os.rmdir(folder)
 
 
-# ---- one daemon ------------------------------------------------------------------------------------
+# ---- one daemon ------------------------------------------------------------------------------
 
 
 class Box:
@@ -608,7 +616,8 @@ def share_image(yard, images):
 
 
 def ensure_image(name=IMAGE, *flags, images=IMAGES):
-    """Builds an image, the base one unless told otherwise, into the shared folder unless it is there; one builder at a
+    """Builds an image, the base one unless told otherwise, into the shared folder unless it is
+    there; one builder at a
     time."""
     images.mkdir(parents=True, exist_ok=True)
     with open(images.parent / f"{images.name}.lock", "w") as lock:

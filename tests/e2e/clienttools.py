@@ -1,7 +1,10 @@
-"""clienttools.py - real servers for real clients, and a Debian archive and an npm registry of the test's own
+"""clienttools.py - real servers for real clients, and a Debian archive and an npm registry of the
+test's own
 
-Servers that Debian would start as a service when installed (sshd, postgres, nghttpd) are unpacked in build/tools and never
-installed; one that the machine has is used as it is. Packages are fetched by name, with the machine's own settings, once.
+Servers that Debian would start as a service when installed (sshd, postgres, nghttpd) are unpacked
+in build/tools and never
+installed; one that the machine has is used as it is. Packages are fetched by name, with the
+machine's own settings, once.
 
     find_program("sshd")                          where it is; skips aloud when it cannot be had
     packages_for_image("postgresql-client")       .deb files: the package and all that the test image lacks for it
@@ -32,7 +35,7 @@ TOOLS = ROOT / "build" / "tools"
 PACKAGES = {"sshd": "openssh-server", "nghttpd": "nghttp2-server", "postgres": "postgresql", "git": "git"}
 
 
-# ---- packages --------------------------------------------------------------------------------------
+# ---- packages --------------------------------------------------------------------------------
 
 
 def fetch(folder, packages, *options):
@@ -127,7 +130,7 @@ def npm_package(name, version, registry, files):
     return {f"/{name}": json.dumps(packument).encode(), path: data}
 
 
-# ---- HTTP servers (for serve_http(handler=...)) ----------------------------------------------------
+# ---- HTTP servers (for serve_http(handler=...)) ----------------------------------------------
 
 
 class Quiet(http.server.BaseHTTPRequestHandler):
@@ -211,7 +214,7 @@ def git_handler(the_world, folder):
     return Backend
 
 
-# ---- other servers (for serve_tcp) -----------------------------------------------------------------
+# ---- other servers (for serve_tcp) -----------------------------------------------------------
 
 
 def serve_websocket(conn, local):
@@ -255,7 +258,8 @@ def serve_mail(conn, local):
 
 
 def connect_proxy(the_world, addresses, credentials):
-    """An HTTP proxy for CONNECT alone: it knows names (addresses, {name: address}) and wants credentials
+    """An HTTP proxy for CONNECT alone: it knows names (addresses, {name: address}) and wants
+    credentials
     ("user:password"). What it is asked for is remembered as "connect NAME:PORT"."""
     wanted = b"basic " + base64.b64encode(credentials.encode())
 
@@ -294,7 +298,7 @@ def connect_proxy(the_world, addresses, credentials):
     return handler
 
 
-# ---- programs in the world -------------------------------------------------------------------------
+# ---- programs in the world -------------------------------------------------------------------
 
 
 def wait_for_port(world, address, port):
@@ -331,7 +335,8 @@ def start_git_daemon(world, address, folder):
 
 
 def start_sshd(world, address, public_key):
-    """sshd on port 22, where root logs in with that key; gives its host key as known_hosts has it. It runs over a passwd of
+    """sshd on port 22, where root logs in with that key; gives its host key as known_hosts has it.
+    It runs over a passwd of
     its own: the user that sshd wants may not be on this machine."""
     sshd, folder = find_program("sshd"), world.folder / "sshd"
     folder.mkdir()

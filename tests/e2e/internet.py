@@ -1,7 +1,9 @@
 """internet.py - an internet of the test's own, and a place for a daemon that can reach nothing else
 
-Two network namespaces. In the *world* every address there is, public, private, link-local or metadata, v4 and v6,
-is a local one: whatever is sent there arrives. The *site* is where a daemon runs; its only way out leads to the
+Two network namespaces. In the *world* every address there is, public, private, link-local or
+metadata, v4 and v6,
+is a local one: whatever is sent there arrives. The *site* is where a daemon runs; its only way out
+leads to the
 world, so nothing a test does can leave the machine.
 
     site  192.0.2.2, 2001:db8:77::2, 10.77.0.2 (a "LAN")  ----  world  everything else
@@ -14,11 +16,14 @@ world, so nothing a test does can leave the machine.
         ...
         world.seen("tcp 203.0.113.10:80")                  # what arrived, oldest first
 
-Servers are threads of the test with sockets that were made in the world: handlers can be any Python code. Programs
-(git daemon, sshd, postgres) are started there with world.run() or world.spawn(). The namespaces have no names and no
+Servers are threads of the test with sockets that were made in the world: handlers can be any Python
+code. Programs
+(git daemon, sshd, postgres) are started there with world.run() or world.spawn(). The namespaces
+have no names and no
 processes of their own: they go when their descriptors are closed.
 
-Fixtures, to be imported by the tests that use them: `world` (one for the whole run; names and servers stay until
+Fixtures, to be imported by the tests that use them: `world` (one for the whole run; names and
+servers stay until
 replaced), `world_yard` (a daemon in it), `world_box` (makes boxes of that daemon).
 
     from internet import world, world_box, world_yard  # noqa: F401
@@ -230,8 +235,10 @@ class World:
         return server
 
     def serve_tcp(self, address, port, handler):
-        """handler(conn, local) for each connection, in a thread; conn is closed afterwards. local is where the client
-        wanted to go: with "0.0.0.0" or "::" every address that has no server of its own. A server on the same
+        """handler(conn, local) for each connection, in a thread; conn is closed afterwards. local
+        is where the client
+        wanted to go: with "0.0.0.0" or "::" every address that has no server of its own. A server
+        on the same
         address and port is replaced."""
         sock = self._bound(address, port, socket.SOCK_STREAM)
         sock.listen(1024)
@@ -253,7 +260,8 @@ class World:
         return self._keep(("tcp", address, port), Server(sock, serve))
 
     def serve_udp(self, address, port, handler):
-        """handler(data, local) for each datagram gives the answer, or None; the answer comes from where it was sent."""
+        """handler(data, local) for each datagram gives the answer, or None; the answer comes from
+        where it was sent."""
         sock = self._bound(address, port, socket.SOCK_DGRAM)
         v6 = sock.family == socket.AF_INET6
         level, option, kind = ((socket.IPPROTO_IPV6, socket.IPV6_RECVPKTINFO, socket.IPV6_PKTINFO) if v6
@@ -296,8 +304,10 @@ class World:
         return self.serve_udp(address, port, lambda data, local: data)
 
     def serve_http(self, address, port, answer=b"ok\n", handler=None, context=None):
-        """HTTP/1.1 with keep-alive: GET, HEAD, POST, PUT and DELETE get 200 with answer (bytes, or a function
-        of the request handler that gives bytes). handler: a class of http.server's instead. context: TLS."""
+        """HTTP/1.1 with keep-alive: GET, HEAD, POST, PUT and DELETE get 200 with answer (bytes, or
+        a function
+        of the request handler that gives bytes). handler: a class of http.server's instead.
+        context: TLS."""
         world = self
 
         class Handler(http.server.BaseHTTPRequestHandler):
@@ -327,7 +337,8 @@ class World:
         return self.serve_tcp(address, port, serve)
 
     def serve_https(self, address, port=443, names=("web.test",), alpn=("http/1.1",), **more):
-        """HTTPS with a certificate of the world's own authority (world.ca_file) for names; what clients ask for is
+        """HTTPS with a certificate of the world's own authority (world.ca_file) for names; what
+        clients ask for is
         remembered as "sni NAME"."""
         return self.serve_http(address, port, context=self.tls_context(names, alpn), **more)
 
@@ -346,7 +357,8 @@ class World:
 
     @property
     def ca_file(self):
-        """The authority's certificate (PEM), to be put where clients look for it. It does not look like a root of the
+        """The authority's certificate (PEM), to be put where clients look for it. It does not look
+        like a root of the
         real world and is made anew each run."""
         path = self.folder / "ca.pem"
         if not path.exists():
@@ -372,8 +384,10 @@ class World:
     # -- names
 
     def dns(self, name, *addresses, cname=None, ttl=5, rcode=0):
-        """What the world's resolvers answer for name: addresses of both families; a list as the only address stands for
-        answers given in turn ([["203.0.113.1"], ["10.0.0.1"]]). cname: an alias. Unknown names are NXDOMAIN.
+        """What the world's resolvers answer for name: addresses of both families; a list as the
+        only address stands for
+        answers given in turn ([["203.0.113.1"], ["10.0.0.1"]]). cname: an alias. Unknown names are
+        NXDOMAIN.
         A name "*.x.test" stands for everything below x.test."""
         turns = addresses[0] if len(addresses) == 1 and isinstance(addresses[0], list) else [list(addresses)]
         self.names[name.lower()] = {"turns": turns, "at": 0, "cname": cname, "ttl": ttl, "rcode": rcode}
@@ -482,7 +496,7 @@ class World:
         return problems
 
 
-# ---- fixtures --------------------------------------------------------------------------------------
+# ---- fixtures --------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="session")

@@ -1,6 +1,7 @@
 """ocitools - images made by hand, and a registry on loopback to keep them in
 
-A layer is a list of members (see `member`); an image is a list of layers and a configuration. Everything can be
+A layer is a list of members (see `member`); an image is a list of layers and a configuration.
+Everything can be
 made wrong on purpose: `damage` changes a blob behind its digest's back.
 """
 import base64
@@ -33,7 +34,7 @@ def sha256(data):
     return "sha256:" + hashlib.sha256(data).hexdigest()
 
 
-# ---- layers ---------------------------------------------------------------------------------------------
+# ---- layers ----------------------------------------------------------------------------------
 
 
 def member(name, content=b"", type=tarfile.REGTYPE, mode=None, uid=0, gid=0, link="", mtime=1_600_000_000,
@@ -80,7 +81,7 @@ COMPRESSIONS = {
 STREAMS = {"gzip": gzip.compress, "zstd": zstd, "xz": lzma.compress, "plain": bytes}
 
 
-# ---- OCI layouts ------------------------------------------------------------------------------------------
+# ---- OCI layouts -----------------------------------------------------------------------------
 
 
 class Layout:
@@ -107,7 +108,8 @@ class Layout:
         return self.add_blob(json.dumps(value).encode(), media_type)
 
     def make_image(self, layers, config=None, architecture=HERE, compression="gzip", diff_ids=None):
-        """layers: lists of members, or bytes of a tar, lowest first. Gives the manifest's descriptor."""
+        """layers: lists of members, or bytes of a tar, lowest first. Gives the manifest's
+        descriptor."""
         compress, media_type = COMPRESSIONS[compression]
         tars = [layer if isinstance(layer, bytes) else tar(layer) for layer in layers]
         configuration = {
@@ -158,7 +160,8 @@ def damage(path):
 
 
 def docker_archive(out, layers, config=None, tags=("made:by-hand",), architecture=HERE, links=False):
-    """As older versions of `docker save` write it. links: layers that come twice are symbolic links."""
+    """As older versions of `docker save` write it. links: layers that come twice are symbolic
+    links."""
     tars = [tar(layer) for layer in layers]
     configuration = json.dumps({
         "architecture": architecture, "os": "linux", "config": config or {},
@@ -179,7 +182,7 @@ def docker_archive(out, layers, config=None, tags=("made:by-hand",), architectur
     return out
 
 
-# ---- a registry -------------------------------------------------------------------------------------------
+# ---- a registry ------------------------------------------------------------------------------
 
 
 def free_port():

@@ -1,7 +1,9 @@
 """software.py - real programs in a box, each with what it must still be able to do afterwards
 
-A Software starts itself once in a box and is asked there, or in a copy of that box, by check(). Jobs (Job) are started right before an
-operation and must end well after it, in every copy. The image has all packages; see ensure_states_image.
+A Software starts itself once in a box and is asked there, or in a copy of that box, by check().
+Jobs (Job) are started right before an
+operation and must end well after it, in every copy. The image has all packages; see
+ensure_states_image.
 """
 import json
 
@@ -74,7 +76,8 @@ class Bash(Software):
             term.expect("got-m4711-42-end", 20)
             term.expect(r"\n1\r\n", 20)
             term.expect(r"Running +sleep 10000", 20)
-            # It says when it runs: before that, ^C would be bash's, which may or may not show another prompt.
+            # It says when it runs: before that, ^C would be bash's, which may or may not show
+            # another prompt.
             term.type("sh -c 'echo began-$((40+2)); exec sleep 5000'\r")
             term.expect("began-42", 20)
             term.type(b"\x03")
@@ -241,7 +244,8 @@ class Redis(Software):
 
 
 class RedisSaving(Software):
-    """One that is always saving itself, in a child that has its epoll and lacks the connections that came later."""
+    """One that is always saving itself, in a child that has its epoll and lacks the connections
+    that came later."""
 
     name = "redis-saving"
     CLIENT = """import socket, time
@@ -308,7 +312,7 @@ class Postgres(Software):
         eventually(lambda: count() > before, WAIT, "the connection inserts", every=0.1)
 
 
-# ---- jobs ------------------------------------------------------------------------------------------
+# ---- jobs ------------------------------------------------------------------------------------
 
 
 class Job(Software):

@@ -1,6 +1,7 @@
 """states.py - boxes through suspend, hibernate, snapshot, rollback and fork; for tests
 
-Checks puts tests/states' program into a box, starts its kinds there and asks them. A kind's answer says how many it has
+Checks puts tests/states' program into a box, starts its kinds there and asks them. A kind's answer
+says how many it has
 given before: after going back in time it must be the number of then.
 """
 import contextlib
@@ -16,7 +17,7 @@ INSIDE = "/usr/local/bin/states-checks"
 FOLDER = "/tmp/checks"
 tokens = itertools.count(1)
 
-# ---- verbs, through the command line ---------------------------------------------------------------
+# ---- verbs, through the command line ---------------------------------------------------------
 
 
 def of(yard, shown):
@@ -82,7 +83,7 @@ def removed_afterwards(*boxes):
             one.remove()
 
 
-# ---- the programs ----------------------------------------------------------------------------------
+# ---- the programs ----------------------------------------------------------------------------
 
 
 def all_kinds():
@@ -132,7 +133,8 @@ def plus(counts, more):
 
 
 def criu_processes(yard, daemon=None):
-    """CRIU that restores boxes of the yard; with the number of its daemon also the one that captures, or waits to. Not its
+    """CRIU that restores boxes of the yard; with the number of its daemon also the one that
+    captures, or waits to. Not its
     helpers, nor the processes it makes, which are called so at first."""
     def is_criu(pid):
         return read_proc(pid, "comm").strip() == b"criu"
@@ -147,7 +149,7 @@ def criu_processes(yard, daemon=None):
             (above(pid) == daemon or f"/{yard.name}".encode() in read_proc(pid, "cgroup"))]
 
 
-# ---- what must not be left -------------------------------------------------------------------------
+# ---- what must not be left -------------------------------------------------------------------
 
 
 def folder_names(path):
@@ -164,7 +166,8 @@ def our_processes(yard):
 
 
 def residue(yard):
-    """Everything that belongs to boxes and snapshots, by kind; the same before and after when nothing leaked. State folders
+    """Everything that belongs to boxes and snapshots, by kind; the same before and after when
+    nothing leaked. State folders
     and disks are removed in the background: ask with eventually()."""
     pid = yard.daemon_pid()
     links = []

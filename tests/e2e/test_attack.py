@@ -1,4 +1,5 @@
-"""`box attack` itself: its rig, its report, what it leaves behind. The attacks are run whole by `make attack`."""
+"""`box attack` itself: its rig, its report, what it leaves behind. The attacks are run whole by
+`make attack`."""
 import json
 import os
 import signal

@@ -1,4 +1,5 @@
-"""`box bench` of the network: figures from a network and a daemon of its own, and nothing left of them."""
+"""`box bench` of the network: figures from a network and a daemon of its own, and nothing left of
+them."""
 import json
 import os
 import signal

@@ -269,7 +269,7 @@ def test_removing_twice_at_once_is_harmless(yard):
     assert made.id not in [b["id"] for b in yard.boxes()]
 
 
-# ---- limits ----------------------------------------------------------------------------------------
+# ---- limits ----------------------------------------------------------------------------------
 
 BURN = """
 import signal
@@ -323,7 +323,7 @@ def test_rest_takes_limits_as_numbers_and_texts(yard, make_box):
     assert made.show()["limits"] == {"cpu": 0.5, "memory": 128 << 20, "disk": 1 << 30, "pids": 50}
 
 
-# ---- figures ---------------------------------------------------------------------------------------
+# ---- figures ---------------------------------------------------------------------------------
 
 
 def test_ps_lists_the_processes_of_the_box_only(yard, box):
@@ -346,7 +346,8 @@ def test_stats_tell_what_a_box_uses(yard, box):
 
 
 def test_removal_during_other_verbs_leaves_no_one_waiting(yard):
-    """Whoever removes hears that it is gone; whoever stopped or created it hears that it was removed."""
+    """Whoever removes hears that it is gone; whoever stopped or created it hears that it was
+    removed."""
     for _ in range(12):
         made = yard.new()
         answers = {}

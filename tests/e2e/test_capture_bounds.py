@@ -1,4 +1,5 @@
-"""What a box can make of its captures: how long it stands still, whose CPU time they take, and what it is told to do instead."""
+"""What a box can make of its captures: how long it stands still, whose CPU time they take, and what
+it is told to do instead."""
 import contextlib
 import os
 import re

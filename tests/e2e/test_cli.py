@@ -15,7 +15,8 @@ VERBS = """new ls show exec shell ps attach logs cp stop start compare rename rm
 
 
 def refused(done, code):
-    """A refusal is one line on stderr that starts with the program's name, and nothing on stdout."""
+    """A refusal is one line on stderr that starts with the program's name, and nothing on
+    stdout."""
     assert done.returncode == code, (done.returncode, done.stdout, done.stderr)
     assert done.stdout == ""
     assert done.stderr.startswith("box: "), done.stderr
@@ -23,7 +24,7 @@ def refused(done, code):
     return done.stderr
 
 
-# ---- help ------------------------------------------------------------------------------------------
+# ---- help ------------------------------------------------------------------------------------
 
 
 def test_help_lists_every_verb(yard):
@@ -83,7 +84,7 @@ def test_flag_values_come_with_or_without_equals_sign(yard):
         yard.box("rm", "-f", name)
 
 
-# ---- completion ------------------------------------------------------------------------------------
+# ---- completion ------------------------------------------------------------------------------
 
 
 def complete(yard, *words):
@@ -120,7 +121,7 @@ def test_completion_knows_what_a_word_is(yard, box):
     assert complete(yard, "box", "help", "image", "") == []
 
 
-# ---- JSON ------------------------------------------------------------------------------------------
+# ---- JSON ------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("args", [["ls"], ["image", "ls"], ["token", "ls"], ["doctor"], ["events"], ["version"],
@@ -150,7 +151,7 @@ def test_tables_have_no_colours_when_piped(yard, box):
         assert "\x1b" not in yard.box(*args, env={"NO_COLOR": ""}).stdout
 
 
-# ---- bad input -------------------------------------------------------------------------------------
+# ---- bad input -------------------------------------------------------------------------------
 
 BAD = {
     "name": ["", "A", "a-", "1a", "a_b", "a.b", "a" * 64, "ü", "../x", "a b", "a\nb"],
@@ -252,7 +253,7 @@ def test_an_empty_name_is_refused_before_anybody_is_asked(words, tmp_path):
     assert "a name is empty" in refused(done, EXIT_USAGE)
 
 
-# ---- habits of other tools ---------------------------------------------------------------------------------
+# ---- habits of other tools -------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("word,here", [
@@ -297,7 +298,7 @@ def test_options_of_other_tools_work(yard):
         yard.box("rm", "-f", name)
 
 
-# ---- JSON ------------------------------------------------------------------------------------------------------
+# ---- JSON ------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("words,code,exit_code", [

@@ -1,7 +1,9 @@
 """Real clients, as they come, through the network of a box: what is allowed just works.
 
-Servers run in an internet of the test's own (internet.py, clienttools.py). Boxes are made from an image that was saved
-from another box, with the package hosts and the authority of that internet in its configuration, as a company's base
+Servers run in an internet of the test's own (internet.py, clienttools.py). Boxes are made from an
+image that was saved
+from another box, with the package hosts and the authority of that internet in its configuration, as
+a company's base
 image would have them; what the preset `packages` allows is found there.
 """
 import hashlib
@@ -24,7 +26,7 @@ BIG = 100 * 1000 * 1000
 TO_INSTALL = ("postgresql-client", "python3-websocket", "hello")
 
 
-# ---- the internet, a daemon, images ----------------------------------------------------------------
+# ---- the internet, a daemon, images ----------------------------------------------------------
 
 
 def all_of(problems):
@@ -95,12 +97,13 @@ def client(net, company_image):
         one.remove()
 
 
-# ---- packages --------------------------------------------------------------------------------------
+# ---- packages --------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
 def installed(net, company_image):
-    """apt-get in a box of the company's image with the preset `packages`; the outcome, saved as an image."""
+    """apt-get in a box of the company's image with the preset `packages`; the outcome, saved as an
+    image."""
     debs = packages_for_image(*TO_INSTALL)
     archive = debian_archive(debs)
     handler = files_handler(net.world, archive)
@@ -147,7 +150,7 @@ def test_npm_installs_from_the_registry_of_the_image(net, company_image):
         box.remove()
 
 
-# ---- curl ------------------------------------------------------------------------------------------
+# ---- curl ------------------------------------------------------------------------------------
 
 
 def digest(data):
@@ -200,7 +203,7 @@ def test_a_server_of_another_name_is_not_reached(net, web, client):
     assert not net.world.seen(f"tcp {WEB}")
 
 
-# ---- WebSocket, mail -------------------------------------------------------------------------------
+# ---- WebSocket, mail -------------------------------------------------------------------------
 
 WEBSOCKET_CLIENT = """
 import os, sys, time, websocket
@@ -237,7 +240,7 @@ with smtplib.SMTP("mail.test", 25, timeout=5) as server:
     assert done.stdout == "{}\n"
 
 
-# ---- git, ssh --------------------------------------------------------------------------------------
+# ---- git, ssh --------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
@@ -286,7 +289,7 @@ def test_ssh_scp_and_git_over_ssh(client, sshd, repositories):
     box.sh(f"git clone -q ssh://root@ssh.test{repositories}/thing.git /thing && test -f /thing/file299")
 
 
-# ---- PostgreSQL ------------------------------------------------------------------------------------
+# ---- PostgreSQL ------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
@@ -308,7 +311,7 @@ def test_postgresql(client, installed, postgres, mode):
     assert box.out("wc -l </tmp/t") == "20000"
 
 
-# ---- where the host reaches the world only by a proxy ----------------------------------------------
+# ---- where the host reaches the world only by a proxy ----------------------------------------
 
 
 @pytest.fixture

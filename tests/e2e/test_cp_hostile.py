@@ -1,7 +1,9 @@
-"""A box whose PID 1 belongs to an attacker sends what it likes to `box cp`: nothing of it may land beside the name that was
+"""A box whose PID 1 belongs to an attacker sends what it likes to `box cp`: nothing of it may land
+beside the name that was
 asked for, through a link, over what is not its own, or as an escape sequence on the terminal.
 
-The daemon passes a box's bytes on as they are, so a stand-in daemon on a socket of its own says them to the real command."""
+The daemon passes a box's bytes on as they are, so a stand-in daemon on a socket of its own says
+them to the real command."""
 import contextlib
 import io
 import json
@@ -44,7 +46,8 @@ FILE, DIR, LINK, HARD = tarfile.REGTYPE, tarfile.DIRTYPE, tarfile.SYMTYPE, tarfi
 
 
 class StandIn:
-    """Answers `box cp` as a daemon whose box lies: stat says whatever `kind` is, archive and files are given."""
+    """Answers `box cp` as a daemon whose box lies: stat says whatever `kind` is, archive and files
+    are given."""
 
     def __init__(self, run):
         self.kind, self.tar, self.file = "dir", b"", b""
@@ -227,14 +230,15 @@ def test_names_from_a_box_do_not_speak_to_the_terminal(liar, home):
 
 
 def test_a_name_that_is_no_name_is_refused(liar, home):
-    """`box cp b:/x/.. .` has no name for what it brings: what it holds comes, as with b:/x/../. ."""
+    """`box cp b:/x/.. .` has no name for what it brings: what it holds comes, as with b:/x/../.
+    ."""
     liar.tar = archive(("..", DIR, ""), ("../.bashrc", FILE, b"evil"))
     before = snapshot(home)
     liar.box("cp", "b:/x/..", "work", cwd=home, check=False)
     assert snapshot(home) == before
 
 
-# ---- whole or not at all ------------------------------------------------------------------------------
+# ---- whole or not at all ---------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -293,7 +297,7 @@ def test_ctrl_c_leaves_no_half_file(yard, box, tmp_path):
         assert [p.name for p in tmp_path.iterdir()] == ["f"] and (tmp_path / "f").read_text() == "old"
 
 
-# ---- from box to box ---------------------------------------------------------------------------------------
+# ---- from box to box -------------------------------------------------------------------------
 
 
 @pytest.fixture

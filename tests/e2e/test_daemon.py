@@ -20,7 +20,7 @@ def lines(count):
     return "".join(f"line {i}\n" for i in range(count))
 
 
-# ---- up and down -------------------------------------------------------------------------------------
+# ---- up and down -----------------------------------------------------------------------------
 
 
 def test_up_and_down(image):
@@ -141,7 +141,7 @@ def test_term_signal_is_a_graceful_end(fresh_yard):
     assert [e["type"] for e in fresh_yard.events()].count("daemon.stopped") == 1
 
 
-# ---- boxes outlive the daemon ------------------------------------------------------------------------
+# ---- boxes outlive the daemon ----------------------------------------------------------------
 
 
 @pytest.mark.parametrize("how", ["down", "kill"])
@@ -317,7 +317,7 @@ def test_follow_of_events_by_the_client_goes_on_or_says_so(fresh_yard):
     assert client.returncode != 0
 
 
-# ---- doctor, and the CRIU that was found --------------------------------------------------------------------
+# ---- doctor, and the CRIU that was found -----------------------------------------------------
 
 
 def test_doctor_works_without_a_daemon(image):
@@ -360,7 +360,7 @@ def test_up_warns_of_a_criu_that_is_not_ours(image, tmp_path, found):
     assert not problems, problems
 
 
-# ---- drivers -----------------------------------------------------------------------------------------
+# ---- drivers ---------------------------------------------------------------------------------
 
 
 def test_drivers_are_listed_and_one_can_be_demanded(image):

@@ -1,4 +1,5 @@
-"""Folders nested 20,000 deep, made in a box: whoever walks them neither crashes, nor runs out of anything, nor takes for ever."""
+"""Folders nested 20,000 deep, made in a box: whoever walks them neither crashes, nor runs out of
+anything, nor takes for ever."""
 import os
 import subprocess
 import time

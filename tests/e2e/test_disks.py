@@ -1,4 +1,5 @@
-"""The disk of a box: its limit, what happens there, images saved from it, differences, its workspace kept."""
+"""The disk of a box: its limit, what happens there, images saved from it, differences, its
+workspace kept."""
 import io
 import os
 import subprocess
@@ -27,7 +28,7 @@ def diff(yard, box, **query):
     return {line["path"]: line["change"] for line in lines[:-1]}
 
 
-# ---- the limit -----------------------------------------------------------------------------------------
+# ---- the limit -------------------------------------------------------------------------------
 
 
 @pytest.mark.asan
@@ -125,7 +126,7 @@ def test_a_suspended_box_is_adopted_stopped_and_removed(fresh_yard):
     assert two.remove().status == 204
 
 
-# ---- save -------------------------------------------------------------------------------------------------
+# ---- save ------------------------------------------------------------------------------------
 
 
 @pytest.mark.asan
@@ -155,7 +156,8 @@ def twins(box):
 
 
 def test_files_of_all_layers_are_told_apart(yard, make_box):
-    """Subvolumes of a btrfs count their inodes from the same start, and overlayfs passes the numbers on."""
+    """Subvolumes of a btrfs count their inodes from the same start, and overlayfs passes the
+    numbers on."""
     names, image = [random_name("l") for _ in range(3)], None
     for depth, name in enumerate(names):
         box = make_box(**({"image": image} if image else {}))
@@ -235,7 +237,7 @@ def test_save_of_a_box_that_writes_is_never_torn(yard, make_box):
     assert values == sorted(values) and values[0] > 0
 
 
-# ---- diff --------------------------------------------------------------------------------------------------
+# ---- diff ------------------------------------------------------------------------------------
 
 
 @pytest.mark.asan
@@ -276,7 +278,7 @@ def test_diff_as_tar(yard, make_box):
         assert tar.extractfile("d/f").read() == b"x\n"
 
 
-# ---- workspace -----------------------------------------------------------------------------------------------
+# ---- workspace -------------------------------------------------------------------------------
 
 
 @pytest.mark.asan
@@ -315,7 +317,7 @@ def test_an_empty_workspace_and_one_from_an_image_are_kept_too(yard, make_box, t
         yard.box("workspace", "rm", one["id"])
 
 
-# ---- the pool -----------------------------------------------------------------------------------------------
+# ---- the pool --------------------------------------------------------------------------------
 
 
 def test_pool_is_nobodys_business_on_the_host(yard, make_box):

@@ -1,4 +1,5 @@
-"""--disk holds for all that a tree of boxes keeps: disks, those from before rollbacks, snapshots, forks, captured memory."""
+"""--disk holds for all that a tree of boxes keeps: disks, those from before rollbacks, snapshots,
+forks, captured memory."""
 import pytest
 
 from boxtest import Box, eventually, random_name

@@ -1,4 +1,5 @@
-"""Disks, volumes and folders under hostile boxes, hasty clients and a daemon that dies at the wrong moment."""
+"""Disks, volumes and folders under hostile boxes, hasty clients and a daemon that dies at the wrong
+moment."""
 import contextlib
 import fcntl
 import os
@@ -44,7 +45,7 @@ def quota_or_skip(yard):
         pytest.skip("LOUD: the pool of this machine has no quota")
 
 
-# ---- folders of the host -------------------------------------------------------------------------------
+# ---- folders of the host ---------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -112,7 +113,7 @@ def test_a_volume_whose_place_the_box_took_away_is_told(yard, make_box):
     yard.box("volume", "rm", volume)
 
 
-# ---- disks made from saved images ----------------------------------------------------------------------
+# ---- disks made from saved images ------------------------------------------------------------
 
 
 def test_each_generation_has_its_own_size_and_nothing_else(yard, make_box):
@@ -147,7 +148,7 @@ def test_files_are_told_apart_after_a_layer_was_cleaned(yard, make_box):
     assert twins(box) == []
 
 
-# ---- keeping a workspace -------------------------------------------------------------------------------
+# ---- keeping a workspace ---------------------------------------------------------------------
 
 
 def test_a_workspace_is_kept_of_a_box_that_is_just_starting(fresh_yard):
@@ -200,7 +201,7 @@ def test_killed_while_keeping(fresh_yard):
     assert sorted(os.listdir(yard.pool / "workspaces")) == [f"{box.id}.json", f"{box.id}.tar"]
 
 
-# ---- streams -------------------------------------------------------------------------------------------
+# ---- streams ---------------------------------------------------------------------------------
 
 
 def test_a_stream_that_is_cut_off_holds_up_nobody(fresh_yard, quick):
@@ -238,7 +239,7 @@ def test_streams_are_bounded(fresh_yard):
     assert yard.api("GET", path).status == 200
 
 
-# ---- a daemon that dies --------------------------------------------------------------------------------
+# ---- a daemon that dies ----------------------------------------------------------------------
 
 
 def test_a_limit_that_was_told_is_not_told_again_by_the_next_daemon(fresh_yard):
@@ -265,7 +266,8 @@ FIFREEZE, FITHAW = 0xC0045877, 0xC0045878
 
 
 def test_a_box_whose_programs_hang_in_the_kernel_is_paused_all_the_same(image):
-    """The pool stands still, so that a program hangs in the kernel and cannot be frozen: it is when it comes out."""
+    """The pool stands still, so that a program hangs in the kernel and cannot be frozen: it is when
+    it comes out."""
     with running_yard_with(BOX_SPARE_DISKS="0") as yard:
         if yard.api("GET", "/v1/pool").json["kind"] != "loop":
             pytest.skip("LOUD: no file system here that a test may stop")

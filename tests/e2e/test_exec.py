@@ -19,7 +19,7 @@ pytestmark = pytest.mark.asan
 EVERY_BYTE = bytes(range(256)) * 37
 
 
-# ---- exit codes ------------------------------------------------------------------------------------
+# ---- exit codes ------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("code", [0, 1, 2, 64, 66, 124, 127, 255])
@@ -54,7 +54,7 @@ def test_missing_user_has_an_exit_code_of_its_own(box):
     assert box.exec("true", flags=["-u", "nosuchuser"], check=False).returncode == EXIT_NOT_FOUND
 
 
-# ---- streams ---------------------------------------------------------------------------------------
+# ---- streams ---------------------------------------------------------------------------------
 
 
 def test_stdout_and_stderr_stay_apart(box):
@@ -150,7 +150,7 @@ def test_output_of_a_background_child_does_not_hold_the_exec(box):
     assert time.monotonic() - began < 5
 
 
-# ---- surroundings ----------------------------------------------------------------------------------
+# ---- surroundings ----------------------------------------------------------------------------
 
 
 def test_environment_working_folder_and_user(box):
@@ -190,7 +190,7 @@ def test_box_env_can_be_overridden_per_program(yard, make_box):
     assert made.exec("sh", "-c", "echo $A $B", flags=["-e", "A=exec"]).stdout == "exec box\n"
 
 
-# ---- time limits and signals -----------------------------------------------------------------------
+# ---- time limits and signals -----------------------------------------------------------------
 
 
 def test_timeout_ends_the_program_with_124(box):
@@ -278,7 +278,7 @@ def test_client_killed_leaves_the_program_running(yard, box):
     assert any("sleep 500" in c for c in box.commands())
 
 
-# ---- many at once ----------------------------------------------------------------------------------
+# ---- many at once ----------------------------------------------------------------------------
 
 
 @pytest.mark.slow
@@ -336,7 +336,7 @@ def test_names_of_boxes_are_not_paths(yard):
         assert yard.api("POST", f"/v1/boxes/{name}/exec", {"argv": ["true"]}).status in (400, 404)
 
 
-# ---- input of those who leave ----------------------------------------------------------------------
+# ---- input of those who leave ----------------------------------------------------------------
 
 
 @pytest.mark.parametrize("tty", [False, True])

@@ -68,7 +68,7 @@ def folder(tmp_path):
     return top
 
 
-# ---- cp --------------------------------------------------------------------------------------------
+# ---- cp --------------------------------------------------------------------------------------
 
 
 def test_cp_a_file_in_and_out(yard, box, tmp_path):
@@ -168,7 +168,7 @@ def test_cp_out_of_devices_is_refused(yard, box, tmp_path):
     assert done.returncode and not (tmp_path / "x").exists()
 
 
-# ---- a hostile box: what it makes must not hurt our side ---------------------------------------------
+# ---- a hostile box: what it makes must not hurt our side -------------------------------------
 
 
 def test_folder_with_evil_links_stays_where_it_is_put(yard, box, tmp_path):
@@ -201,7 +201,7 @@ def test_target_that_is_a_link_on_our_side_is_not_replaced_by_box_content(yard, 
     assert (tmp_path / "victim").read_text() == "safe"
 
 
-# ---- single calls ------------------------------------------------------------------------------------
+# ---- single calls ----------------------------------------------------------------------------
 
 
 def test_put_get_stat_delete(yard, box):
@@ -339,7 +339,7 @@ def test_file_that_grows_while_read_ends(yard, box):
     yard.api("POST", f"{box.path}/execs/{started['id']}/signal", {"signal": "KILL"})
 
 
-# ---- archives ----------------------------------------------------------------------------------------
+# ---- archives --------------------------------------------------------------------------------
 
 
 def test_archive_out_is_a_tar_any_reader_takes(yard, box, folder, tmp_path):
@@ -411,7 +411,7 @@ def test_archive_of_the_whole_box_leaves_out_proc_and_sys(yard, box):
     assert not any(n.startswith(("proc/", "sys/")) for n in names)
 
 
-# ---- a box that does not run -----------------------------------------------------------------------------
+# ---- a box that does not run -----------------------------------------------------------------
 
 
 def test_files_come_out_of_a_stopped_box(yard, box, tmp_path):

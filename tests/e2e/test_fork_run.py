@@ -1,4 +1,5 @@
-"""`box fork BOX -- CMD` runs CMD in the forks; `box promote` makes one of them the box, with the box's labels and limits."""
+"""`box fork BOX -- CMD` runs CMD in the forks; `box promote` makes one of them the box, with the
+box's labels and limits."""
 import contextlib
 import json
 import signal

@@ -131,9 +131,10 @@ def test_cpu_hog_does_not_stop_the_others(yard, make_box, neighbour):
     assert time.monotonic() - began < 5
 
 
-# ---- a box-init in the hands of the box ---------------------------------------------------------------
+# ---- a box-init in the hands of the box ------------------------------------------------------
 
-# Stops box-init, takes its connection to the daemon and answers each request with one frame of its own. The
+# Stops box-init, takes its connection to the daemon and answers each request with one frame of its
+# own. The
 # nested profile has the capability for that.
 EVIL_INIT = """
 import ctypes, os, socket, struct, sys
@@ -192,7 +193,7 @@ def test_covering_proc_neither_hangs_box_init_nor_stops_time(yard, make_box):
     assert bad.out("echo hi") == "hi"
 
 
-# ---- the daemon at its limits ---------------------------------------------------------------------------
+# ---- the daemon at its limits ----------------------------------------------------------------
 
 
 def limit_files(yard, count):

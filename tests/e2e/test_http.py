@@ -1,4 +1,5 @@
-"""HTTP as strangers speak it: pipelining, half-closed sockets, wrong lengths, garbage; doors, hosts and tokens."""
+"""HTTP as strangers speak it: pipelining, half-closed sockets, wrong lengths, garbage; doors, hosts
+and tokens."""
 import concurrent.futures
 import contextlib
 import http.client
@@ -20,7 +21,7 @@ def status_of(answer):
     return int(answer.split()[1])
 
 
-# ---- connections -------------------------------------------------------------------------------------
+# ---- connections -----------------------------------------------------------------------------
 
 
 def test_keep_alive_serves_many_requests_on_one_connection(yard):
@@ -185,7 +186,7 @@ def test_fifty_clients_at_once(yard):
         assert set(sum(pool.map(many, range(50)), [])) == {200}
 
 
-# ---- the TCP door ------------------------------------------------------------------------------------
+# ---- the TCP door ----------------------------------------------------------------------------
 
 
 class Door:

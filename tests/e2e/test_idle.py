@@ -1,4 +1,5 @@
-"""Boxes that do nothing sleep, stay awake when there is a reason, and wake when somebody wants something of them."""
+"""Boxes that do nothing sleep, stay awake when there is a reason, and wake when somebody wants
+something of them."""
 import concurrent.futures
 import http.client
 import socket
@@ -75,7 +76,7 @@ def ask(box, path="/"):
         conn.close()
 
 
-# ---- falling asleep -------------------------------------------------------------------------------------
+# ---- falling asleep --------------------------------------------------------------------------
 
 
 def test_an_idle_box_is_suspended_and_says_why(yard, make_box):
@@ -160,7 +161,7 @@ def test_looking_at_figures_neither_keeps_awake_nor_wakes(yard, make_box):
     assert state(box) == "suspended"
 
 
-# ---- waking by a timer -----------------------------------------------------------------------------------
+# ---- waking by a timer -----------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("sleep", [
@@ -195,7 +196,7 @@ def test_a_timer_outlives_the_daemon(fresh_yard):
     eventually(lambda: box.sh("test -e /f", check=False).returncode == 0, 2)
 
 
-# ---- waking by touch -------------------------------------------------------------------------------------
+# ---- waking by touch -------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("how", ["idle", "request"])
@@ -405,7 +406,7 @@ def test_a_pause_at_a_limit_outlasts_the_daemons_end(fresh_yard):
     wakes_by_resume_alone(fresh_yard, box)
 
 
-# ---- figures -----------------------------------------------------------------------------------------------
+# ---- figures ---------------------------------------------------------------------------------
 
 
 def median(samples):

@@ -1,4 +1,5 @@
-"""Images of others: pulled from a real registry on loopback, imported from archives, exported, built by a Boxfile."""
+"""Images of others: pulled from a real registry on loopback, imported from archives, exported,
+built by a Boxfile."""
 import io
 import os
 import shutil
@@ -24,7 +25,8 @@ PROGRAMS = "dash cat ls id env stat pwd sleep true touch mkdir rm seq".split()
 
 
 def small_root():
-    """A few programs of the base image with their libraries: enough for `sh`. No image can be fetched from anywhere."""
+    """A few programs of the base image with their libraries: enough for `sh`. No image can be
+    fetched from anywhere."""
     [base] = IMAGES.glob("[a-z0-9]*/rootfs")
     wanted = {f"usr/bin/{name}" for name in PROGRAMS}
     for name in sorted(wanted):
@@ -69,7 +71,7 @@ def app_layer():
     return [folder("srv"), folder("srv/app", uid=1234, gid=1234), member("etc/late", b"late\n")]
 
 
-# ---- pull -----------------------------------------------------------------------------------------------------
+# ---- pull ------------------------------------------------------------------------------------
 
 
 @needs_registry
@@ -168,7 +170,7 @@ def test_an_image_for_many_machines(puller, registry, layout, small):
     assert puller.new(image="multi:1").out("ls /wrong 2>/dev/null; echo ok") == "ok"
 
 
-# ---- import, export ------------------------------------------------------------------------------------------
+# ---- import, export --------------------------------------------------------------------------
 
 
 def test_every_name_of_an_image_is_listed(yard, small, tmp_path):
@@ -370,7 +372,7 @@ def test_gc_removes_what_nobody_needs(fresh_yard, small, tmp_path):
     assert fresh_yard.json("image", "gc")["images"] == []
 
 
-# ---- faults -------------------------------------------------------------------------------------------------
+# ---- faults ----------------------------------------------------------------------------------
 
 
 @needs_registry
@@ -420,7 +422,8 @@ def test_killed_while_importing_and_saving(fresh_yard, tmp_path, small):
 
 @pytest.fixture
 def small_disk():
-    """A yard whose BOX_HOME is an ext4 of 400 MB, seen by nobody but its daemon; it goes with it."""
+    """A yard whose BOX_HOME is an ext4 of 400 MB, seen by nobody but its daemon; it goes with
+    it."""
     yard = Yard()
     disk = yard.base / "disk.img"
     with open(disk, "wb") as file:
@@ -458,7 +461,7 @@ def test_an_import_that_does_not_fit(small_disk, layout, tmp_path, small, how):
                "nothing else is left")
 
 
-# ---- Boxfile --------------------------------------------------------------------------------------------------
+# ---- Boxfile ---------------------------------------------------------------------------------
 
 
 @pytest.fixture

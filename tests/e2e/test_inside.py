@@ -232,7 +232,7 @@ def test_an_image_with_its_own_box_command_gets_ours(yard, make_box):
     assert box.run("/.boxyard/box", "info").code == 0
 
 
-# ---- a family, written into the books by hand: what it may do to its forks does not depend on how they were made ------
+# ---- a family, written into the books by hand: how its forks were made does not matter ----------
 
 
 def make_family(yard, names=("a", "b", "c"), **body):

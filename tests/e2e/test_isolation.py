@@ -22,7 +22,7 @@ def errno_of(box, *numbers):
     return int(box.python(SYSCALL, *map(str, numbers)).stdout)
 
 
-# ---- sight -------------------------------------------------------------------------------------------
+# ---- sight -----------------------------------------------------------------------------------
 
 
 def test_host_files_are_not_there(yard, box):
@@ -99,7 +99,7 @@ def test_devices_are_the_harmless_ones(box):
     assert box.sh("echo x > /dev/null && head -c 4 /dev/zero | wc -c && head -c 4 /dev/urandom | wc -c").stdout == "4\n4\n"
 
 
-# ---- standard profile --------------------------------------------------------------------------------
+# ---- standard profile ------------------------------------------------------------------------
 
 
 def test_standard_box_has_the_fourteen_capabilities(box):
@@ -209,7 +209,7 @@ def test_usual_work_is_possible(box):
     assert box.exec("node", "-e", "require('fs').readFileSync('/etc/passwd'); console.log(1+1)").stdout == "2\n"
 
 
-# ---- nested profile ----------------------------------------------------------------------------------
+# ---- nested profile --------------------------------------------------------------------------
 
 
 def test_nested_profile_lets_sandboxes_work(make_box):
@@ -226,7 +226,7 @@ def test_nested_profile_still_keeps_the_host_out(yard, make_box):
     assert errno_of(box, 425, 8, 0) == ENOSYS
 
 
-# ---- the daemon talks to a hostile file system -------------------------------------------------------
+# ---- the daemon talks to a hostile file system -----------------------------------------------
 
 
 @pytest.mark.parametrize("profile", ["standard", "nested"])

@@ -1,4 +1,5 @@
-"""What a box can use of the kernel: its counters are its own, its memory is bounded, its figures are sane."""
+"""What a box can use of the kernel: its counters are its own, its memory is bounded, its figures
+are sane."""
 import pytest
 
 from boxtest import eventually
@@ -31,7 +32,7 @@ def take(box, what, most, hold=0):
     return int(box.python(TAKE, what, str(most), str(hold)).stdout)
 
 
-# ---- counters of users ---------------------------------------------------------------------------------
+# ---- counters of users -----------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("what,most", [("inotify", 100000), ("signals", 200000), ("mqueue", 1000)])
@@ -57,7 +58,7 @@ def test_the_user_namespace_belongs_to_the_box(yard, make_box):
     assert box.python(script).stdout == "0\n"
 
 
-# ---- memory of the kernel ---------------------------------------------------------------------------------
+# ---- memory of the kernel --------------------------------------------------------------------
 
 # Fills sockets of one kind that nobody reads, up to so many megabytes; says how many it got rid of.
 FILL = """
@@ -103,7 +104,8 @@ print(filled >> 20)
 @pytest.mark.parametrize("profile", ["standard", "nested"])
 @pytest.mark.parametrize("what", ["tcp", "udp"])
 def test_buffers_of_connections_are_bounded(make_box, profile, what):
-    """An eighth of its memory on top of it, where the kernel counts them apart; else they are memory."""
+    """An eighth of its memory on top of it, where the kernel counts them apart; else they are
+    memory."""
     box = make_box(memory="128M", profile=profile)
     done = box.python(FILL, what, "200", check=False)
     assert done.returncode in (137, 1) or int(done.stdout) < 150, done
@@ -119,9 +121,12 @@ def test_queues_no_cgroup_counts_are_bounded(make_box, profile, what):
     assert box.out("echo alive") == "alive"
 
 
-# Says each 100 ms how many megabytes its sockets hold: raw ones, behind processes with more descriptors and others that have the
-# same; packets that come back to their sender with the time, by UDP and by TCP; the first message of each of many connections;
-# raw ones that left their table, in a thread with descriptors of its own, or in a network that no process is in.
+# Says each 100 ms how many megabytes its sockets hold: raw ones, behind processes with more
+# descriptors and others that have the
+# same; packets that come back to their sender with the time, by UDP and by TCP; the first message
+# of each of many connections;
+# raw ones that left their table, in a thread with descriptors of its own, or in a network that no
+# process is in.
 HIDE = """
 import ctypes, threading
 import os, resource, signal, socket, struct, sys, time
@@ -219,7 +224,8 @@ HIDDEN = [(what, profile) for what in ("decoys", "returned", "returned-tcp", "fi
 
 @pytest.mark.parametrize("what,profile", HIDDEN)
 def test_sockets_are_not_hidden(make_box, profile, what):
-    """Whoever of the box's processes has them, and where the kernel lets TCP and UDP pass their limit."""
+    """Whoever of the box's processes has them, and where the kernel lets TCP and UDP pass their
+    limit."""
     box = make_box(memory="256M", profile=profile)
     done = box.python(HIDE, what, check=False)
     assert done.returncode != 0 and "kept" not in done.stdout, done
@@ -264,7 +270,7 @@ def test_sockets_that_only_hold_memory_are_refused(make_box, profile):
     assert box.out("ip -br addr | wc -l || true") and box.out("getent hosts localhost")
 
 
-# ---- ids ---------------------------------------------------------------------------------------------------
+# ---- ids -------------------------------------------------------------------------------------
 
 
 def test_files_are_given_to_users_with_high_numbers(yard, make_box):
@@ -288,7 +294,7 @@ def test_files_are_given_to_users_with_high_numbers(yard, make_box):
     box.sh("chown 3000000 /tmp/f131071 && test $(stat -c %u /tmp/f131071) = 3000000")
 
 
-# ---- what all have together ------------------------------------------------------------------------------------
+# ---- what all have together ------------------------------------------------------------------
 
 TERMINALS = """
 import ctypes, os, resource, time
@@ -353,9 +359,10 @@ def test_devices_work_in_dev_alone(yard, make_box, profile):
     check(box.out(look))
 
 
-# ---- neighbours --------------------------------------------------------------------------------------------
+# ---- neighbours ------------------------------------------------------------------------------
 
-# Asks for so many neighbours that never answer, on a device of its own in a network of its own, as often as it is told; they are
+# Asks for so many neighbours that never answer, on a device of its own in a network of its own, as
+# often as it is told; they are
 # kept for a quarter of a minute. "mounted": the network has no process afterwards.
 NEIGHBOURS = """
 import ctypes, os, socket, sys, time
@@ -384,7 +391,8 @@ print(failed)
 """
 
 
-# Finds a new neighbour: a server in another network, at the other end of a link of its own. UDP would tell nothing: what is
+# Finds a new neighbour: a server in another network, at the other end of a link of its own. UDP
+# would tell nothing: what is
 # dropped because the table is full was sent, for its sender.
 RESOLVE = """
 import ctypes, os, socket, sys

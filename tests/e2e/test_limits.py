@@ -48,7 +48,7 @@ def has_quota(yard):
         pytest.skip("LOUD: no quotas here")
 
 
-# ---- memory --------------------------------------------------------------------------------------------
+# ---- memory ----------------------------------------------------------------------------------
 
 
 def test_memory_pauses_before_anything_is_killed(yard, make_box):
@@ -105,9 +105,11 @@ def test_notify_kills_as_ever(yard, make_box):
 
 
 def test_memory_that_fills_in_system_calls_pauses_too(yard, make_box):
-    """A file in memory: the call fails, since the kernel cannot let it wait, and the box is paused right after.
+    """A file in memory: the call fails, since the kernel cannot let it wait, and the box is paused
+    right after.
 
-    The program only sleeps then: whatever else it does, a line of output too, may fail for want of memory before the pause."""
+    The program only sleeps then: whatever else it does, a line of output too, may fail for want of
+    memory before the pause."""
     box = make_box(memory="64M", on_limit="pause")
     began = time.monotonic()
     ran = box.python(FILLER, check=False, timeout=25 * SLOWNESS)
@@ -136,7 +138,7 @@ def test_a_paused_box_survives_its_daemon_and_can_be_stopped(fresh_yard):
     assert box.show()["state"] == "stopped"
 
 
-# ---- processes and disk --------------------------------------------------------------------------------
+# ---- processes and disk ----------------------------------------------------------------------
 
 
 # The kernel lets no fork wait; bash tries a refused one again, as programs that mean to last do.
@@ -158,7 +160,8 @@ def test_processes_pause_at_once(yard, make_box):
 def test_a_disk_pauses_before_a_write_fails(yard, make_box):
     has_quota(yard)
     box = make_box(disk="512M", on_limit="pause")
-    # As fast as a download may be; who writes a gigabyte a second on a busy machine may be faster than the look.
+    # As fast as a download may be; who writes a gigabyte a second on a busy machine may be faster
+    # than the look.
     ran = box.sh("for i in $(seq 150); do dd if=/dev/zero bs=64k count=64 2>&1 >>/x || echo failed; sleep 0.02; done; echo end",
                  check=False, timeout=60 * SLOWNESS)
     shown_paused(ran, box, "disk")
@@ -198,7 +201,7 @@ def test_a_disk_that_was_full_for_a_moment_is_told(fresh_yard):
     eventually(lambda: "limit.disk" in types(yard, box), 5, "it is told")
 
 
-# ---- who hears of it -----------------------------------------------------------------------------------
+# ---- who hears of it -------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -231,7 +234,7 @@ def test_everybody_hears_of_a_pause(yard, paused):
     assert "--pids" in refused.json["error"]["hint"]
 
 
-# ---- a box that somebody suspended -----------------------------------------------------------------------
+# ---- a box that somebody suspended -----------------------------------------------------------
 
 
 def client(yard, *words):

@@ -1,4 +1,5 @@
-"""The TCP door with TLS: any address, a certificate of a real CA, and never without one elsewhere."""
+"""The TCP door with TLS: any address, a certificate of a real CA, and never without one
+elsewhere."""
 import http.client
 import os
 import signal

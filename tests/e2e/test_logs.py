@@ -58,7 +58,7 @@ def test_tail_goes_on_with_what_comes(yard, box):
     assert logs(yard, "--tail", "2", box.name, big) == "399999\n400000\n"
 
 
-# ---- of a box that has stopped ------------------------------------------------------------------------
+# ---- of a box that has stopped ---------------------------------------------------------------
 
 FAREWELL = "trap 'echo farewell; echo sorry >&2; exit 3' TERM; echo hello; while :; do sleep 0.05; done"
 
@@ -142,7 +142,7 @@ def test_a_damaged_file_of_output_is_not_believed(yard, make_box):
         assert "damaged" in yard.box("logs", box.name, check=False).stderr
 
 
-# ---- times ------------------------------------------------------------------------------------------------
+# ---- times -----------------------------------------------------------------------------------
 
 
 def at(text):

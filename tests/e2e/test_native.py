@@ -1,6 +1,7 @@
 """A BOX_HOME that lies on btrfs: the pool is a part of it, and so are the layers of images.
 
-The btrfs is a sparse file, mounted in the daemon's own mount namespace alone: nobody else sees it, and its loop device
+The btrfs is a sparse file, mounted in the daemon's own mount namespace alone: nobody else sees it,
+and its loop device
 lives as long as the daemon or a box does. A daemon that comes later finds the device by its file.
 """
 import os

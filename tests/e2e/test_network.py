@@ -1,4 +1,5 @@
-"""The network of a box in an internet of the test's own: what is allowed works, all else is refused and told."""
+"""The network of a box in an internet of the test's own: what is allowed works, all else is refused
+and told."""
 import json
 import os
 import signal
@@ -91,7 +92,7 @@ def net(box, **query):
     return box.yard.api("GET", f"{box.path}/net", query=query, expect=200).json
 
 
-# ---- names -------------------------------------------------------------------------------------------
+# ---- names -----------------------------------------------------------------------------------
 
 
 def test_an_allowed_name_works_and_is_told(world, world_box):
@@ -171,7 +172,7 @@ def test_an_image_may_bring_its_own_resolver_and_lands_with_ours(world, world_bo
     assert not [line for line in world.seen() if "8.8.8.8" in line]
 
 
-# ---- addresses and datagrams ---------------------------------------------------------------------------
+# ---- addresses and datagrams -----------------------------------------------------------------
 
 
 def test_ranges_of_the_policy(world, world_box):
@@ -189,7 +190,7 @@ def test_datagrams(world, world_box):
     told(box, type="packet", verdict="refused", address=DB4, protocol="udp")
 
 
-# ---- changes -------------------------------------------------------------------------------------------
+# ---- changes ---------------------------------------------------------------------------------
 
 
 def test_a_change_cuts_what_it_forbids(world_box):
@@ -229,7 +230,7 @@ def test_a_suspended_box_keeps_its_connections(world_box):
     assert box.get_exec(held["id"])["state"] == "running"
 
 
-# ---- learning, meters, limits ----------------------------------------------------------------------------
+# ---- learning, meters, limits ----------------------------------------------------------------
 
 
 def test_watch_mode_proposes_what_was_used(world, world_box):
@@ -297,7 +298,7 @@ def test_live_connections_are_listed(world_box):
     assert "db.test" in box.yard.box("net", box.name, "--connections").stdout
 
 
-# ---- between boxes -----------------------------------------------------------------------------------------
+# ---- between boxes ---------------------------------------------------------------------------
 
 
 SERVER = """
@@ -323,7 +324,7 @@ def test_boxes_reach_each_other_only_if_both_say_so(world_box):
     assert "from the other" not in connect(one, f"{two.name}.box", 7000)
 
 
-# ---- deaths ------------------------------------------------------------------------------------------------
+# ---- deaths ----------------------------------------------------------------------------------
 
 
 def gate_pid(yard):
@@ -369,7 +370,7 @@ def test_the_gate_has_no_privileges(world_yard):
     assert fields["NoNewPrivs"] == "1" and fields["Seccomp"] == "2"
 
 
-# ---- the host ----------------------------------------------------------------------------------------------
+# ---- the host --------------------------------------------------------------------------------
 
 
 def test_resolver_settings_follow_the_host(world, world_box, world_yard):

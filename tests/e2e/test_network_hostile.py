@@ -1,4 +1,5 @@
-"""Root in a box against the gate and against its neighbours: what one does to its own network is nobody else's loss."""
+"""Root in a box against the gate and against its neighbours: what one does to its own network is
+nobody else's loss."""
 import os
 import socket
 import time
@@ -295,7 +296,8 @@ def test_a_fork_takes_no_name_that_a_policy_means_for_another(world_yard, world_
         for name in ("db", kept):
             refused = box.run("box", "fork", name)
             assert refused.code != 0 and b"kept for another box" in refused.stderr, refused.stderr
-        # Made-up names leave it out, from inside and outside; what its own tree names is its own affair.
+        # Made-up names leave it out, from inside and outside; what its own tree names is its own
+        # affair.
         for words in (["box", "fork"], ["box", "fork", "own"]):
             done = box.run(*words)
             assert done.code == 0, done.stderr

@@ -1,4 +1,5 @@
-"""The network of a box over the deaths of daemon and gate: figures add up, budgets stay spent, addresses keep their names."""
+"""The network of a box over the deaths of daemon and gate: figures add up, budgets stay spent,
+addresses keep their names."""
 import os
 import shutil
 import signal

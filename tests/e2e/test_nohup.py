@@ -1,4 +1,5 @@
-"""Commands begun with `nohup`, or with & in a script: signals they were told to ignore do not end them."""
+"""Commands begun with `nohup`, or with & in a script: signals they were told to ignore do not end
+them."""
 import signal
 import subprocess
 import time

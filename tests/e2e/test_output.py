@@ -56,7 +56,7 @@ class Socket:
         self.ws.send_binary(data)
 
 
-# ---- detach, logs, attach --------------------------------------------------------------------------
+# ---- detach, logs, attach --------------------------------------------------------------------
 
 
 def test_detached_program_goes_on_and_keeps_its_output(yard, box):
@@ -144,7 +144,7 @@ def test_finished_execs_are_listed_with_their_figures(yard, box):
     assert one["started_at"] <= one["ended_at"] and one["pid"] > 1
 
 
-# ---- WebSocket -------------------------------------------------------------------------------------
+# ---- WebSocket -------------------------------------------------------------------------------
 
 
 def test_websocket_exec_is_interactive(yard, box):

@@ -1,6 +1,7 @@
 """Owners: a token sees and does what is its owner's, and nothing else, by any call there is.
 
-The table BODIES has a row for every call with a body, so that a new call cannot be forgotten: the walk over the
+The table BODIES has a row for every call with a body, so that a new call cannot be forgotten: the
+walk over the
 OpenAPI document fails until somebody has said what a stranger would send.
 """
 import http.client

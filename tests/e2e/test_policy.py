@@ -1,4 +1,5 @@
-"""The policy of a box: its language through the command line and the API, versions, editing, asking."""
+"""The policy of a box: its language through the command line and the API, versions, editing,
+asking."""
 import http.client
 import json
 import stat
@@ -30,7 +31,7 @@ def closed(make_box):
     return make_box(policy={"preset": "none"})
 
 
-# ---- making boxes ------------------------------------------------------------------------------------
+# ---- making boxes ----------------------------------------------------------------------------
 
 
 def test_the_shipped_default_is_dev(yard, box):
@@ -38,7 +39,8 @@ def test_the_shipped_default_is_dev(yard, box):
     assert shown["preset"] == "dev" and shown["version"] == 1 and not shown["recording"]
     rules = [r["rule"] for r in shown["effective"]]
     assert any(r.startswith("github.com") for r in rules)
-    # The image is a Debian: apt's own hosts are among the rules, and nobody wrote them into this program.
+    # The image is a Debian: apt's own hosts are among the rules, and nobody wrote them into this
+    # program.
     sources = box.out("grep -hv '^#' /etc/apt/sources.list /etc/apt/sources.list.d/* 2>/dev/null || true")
     for host in shown["package_hosts"]:
         name = host.rpartition(":")[0]
@@ -158,7 +160,7 @@ def test_the_default_comes_from_the_configuration(image, tmp_path):
         assert refused.status == 400 and "default_policy" in refused.json["error"]["message"]
 
 
-# ---- changing ----------------------------------------------------------------------------------------
+# ---- changing --------------------------------------------------------------------------------
 
 
 def test_every_change_is_a_version(yard, closed):
@@ -278,7 +280,7 @@ def test_show_gives_what_set_takes(yard, closed):
     assert "*.example.org:443" in rules and "deny" in rules
 
 
-# ---- editing -----------------------------------------------------------------------------------------
+# ---- editing ---------------------------------------------------------------------------------
 
 
 def editor(tmp_path, script):
@@ -354,7 +356,7 @@ def test_edit_with_a_failing_editor_changes_nothing(yard, closed, tmp_path):
     assert refused.returncode != 0 and policy_of(closed)["version"] == 1
 
 
-# ---- check, explain, presets -------------------------------------------------------------------------
+# ---- check, explain, presets -----------------------------------------------------------------
 
 
 def test_check_tells_lines_without_a_daemon(yard, tmp_path):
@@ -412,7 +414,7 @@ def test_presets(yard):
     assert answer["default"] == {"version": 1, "preset": "dev"}
 
 
-# ---- watch mode and figures --------------------------------------------------------------------------
+# ---- watch mode and figures ------------------------------------------------------------------
 
 
 def test_record_runs_a_program_and_proposes(yard, closed, tmp_path):
@@ -463,7 +465,7 @@ def test_net_tells_figures(yard, closed):
     assert yard.api("GET", "/v1/boxes/nobody/net").status == 404
 
 
-# ---- with something to reach -------------------------------------------------------------------------
+# ---- with something to reach -----------------------------------------------------------------
 
 FETCH = "import sys, urllib.request as u; [print(u.urlopen(url, timeout=5).read().decode().strip()) for url in sys.argv[1:]]"
 

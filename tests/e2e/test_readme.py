@@ -1,4 +1,5 @@
-"""The README as people read it: its tour pasted from top to bottom, its requests, its links, and where `make install` puts them."""
+"""The README as people read it: its tour pasted from top to bottom, its requests, its links, and
+where `make install` puts them."""
 import os
 import re
 import shutil

@@ -22,7 +22,7 @@ def run(*words, env, input=None, check=True, timeout=60):
     return done
 
 
-# ---- which daemon of this machine ---------------------------------------------------------------------
+# ---- which daemon of this machine ------------------------------------------------------------
 
 
 def test_a_home_that_is_not_the_daemons_is_refused(yard, box, tmp_path):
@@ -61,11 +61,12 @@ def test_up_and_down_with_a_home_alone(image, tmp_path):
     assert not problems, problems
 
 
-# ---- another machine ------------------------------------------------------------------------------------
+# ---- another machine -------------------------------------------------------------------------
 
 
 FAKE_SSH = """#!/bin/sh
-# Stands for the ssh client and the other machine: only the words of the command arrive there, and a clean environment.
+# Stands for the ssh client and the other machine: only the words of the command arrive there, and a
+# clean environment.
 while [ "$1" != -- ]; do echo "option $1" >> {log}; shift; done
 echo "host $2 command $3" >> {log}
 exec env -i PATH={bin}:/usr/bin:/bin BOX_HOME={home} BOX_RUN={run} BOX_CONF={conf} sh -c "$3"

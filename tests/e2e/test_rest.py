@@ -44,7 +44,8 @@ def test_the_tables_of_the_manual_are_those_of_the_program(yard):
 
 
 def test_openapi_has_what_its_linters_ask_for(yard):
-    """Servers, a licence, and for each operation an id of its own and at least one refusal: redocly finds nothing."""
+    """Servers, a licence, and for each operation an id of its own and at least one refusal: redocly
+    finds nothing."""
     doc = yard.api("GET", "/v1/openapi.json", expect=200).json
     assert doc["info"]["license"]["name"] and doc["info"]["license"]["url"].startswith("https://")
     assert all(server["url"].startswith("http://") and server["description"] for server in doc["servers"]) and doc["servers"]
@@ -194,7 +195,7 @@ def test_image_in_use_is_not_removed(yard, box):
     assert reply.status == 409 and box.name in reply.body.decode()
 
 
-# ---- strictness --------------------------------------------------------------------------------------
+# ---- strictness ------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("body", ["", "{", "[]", "null", "1", '"x"', '{"name":}', '{"a":1}x', '{"name":"a","name":"b"}',
@@ -244,7 +245,7 @@ def test_times_are_rfc_3339(yard, box):
     assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z", box.show()["created_at"])
 
 
-# ---- events ------------------------------------------------------------------------------------------
+# ---- events ----------------------------------------------------------------------------------
 
 
 def test_events_tell_the_life_of_a_box_in_order(yard):

@@ -1,4 +1,5 @@
-"""A rollback that fails costs nothing: the same processes go on, and so does everything connected to them.
+"""A rollback that fails costs nothing: the same processes go on, and so does everything connected
+to them.
 
 A state is made unrestorable in two places: its own files, and a file on the snapshot's disk
 that a process of it has open.
@@ -107,7 +108,8 @@ def test_connected_programs_do_not_notice(holder):
 
 
 def test_one_that_cannot_be_captured_goes_on_too(holder):
-    """Its processes are nowhere but in memory: killing them before the target is there would be their end."""
+    """Its processes are nowhere but in memory: killing them before the target is there would be
+    their end."""
     box = holder
     made = states.snapshot(box)
     traced = trace_a_process(box)

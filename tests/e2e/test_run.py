@@ -1,4 +1,5 @@
-"""`make run` ends by showing what boxes are for: a fork of a box that counts, a disaster in one, and the way back."""
+"""`make run` ends by showing what boxes are for: a fork of a box that counts, a disaster in one,
+and the way back."""
 import re
 import subprocess
 

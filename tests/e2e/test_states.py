@@ -1,6 +1,8 @@
-"""What programs hold survives every change of the box's state: tests/states has one program for each kind of thing.
+"""What programs hold survives every change of the box's state: tests/states has one program for
+each kind of thing.
 
-All kinds run in one box and each operation is tried once. When one fails, the same for each kind by itself names the
+All kinds run in one box and each operation is tried once. When one fails, the same for each kind by
+itself names the
 culprit: BOX_TEST_ALONE=1 (all kinds) or BOX_TEST_ALONE=pty,tcp.
 """
 import contextlib
@@ -19,7 +21,7 @@ KINDS = states.all_kinds()
 ALONE_KINDS = KINDS if ALONE == "1" else ALONE.split(",") if ALONE else []
 
 
-# ---- the operations: what is done, and what the programs must remember afterwards ------------------------
+# ---- the operations: what is done, and what the programs must remember afterwards ------------
 
 
 def through_suspend(box, checks, counts):
@@ -89,7 +91,8 @@ OPERATIONS = [through_suspend, through_suspend_and_wake, through_snapshot, throu
 
 
 class Keeper:
-    """One box with everything in it; each operation finds it as the one before has left it, as in life, but for one that failed."""
+    """One box with everything in it; each operation finds it as the one before has left it, as in
+    life, but for one that failed."""
 
     def __init__(self, yard):
         self.yard, self.box, self.checks, self.fine = yard, None, None, False
@@ -138,7 +141,7 @@ def test_kind_alone(make_box, kind, operation):
     assert checks.counts() == expected
 
 
-# ---- how deep a box sleeps ------------------------------------------------------------------------------
+# ---- how deep a box sleeps -------------------------------------------------------------------
 
 
 def test_three_depths_are_shown_and_wake_takes_each_back(yard, make_box):
@@ -210,7 +213,7 @@ def test_exec_of_a_child_goes_on_by_its_own(yard, make_box):
         assert counted == list(range(len(counted)))
 
 
-# ---- the time line ----------------------------------------------------------------------------------------
+# ---- the time line ---------------------------------------------------------------------------
 
 
 def test_timeline_is_a_tree_and_a_rollback_can_be_undone(yard, make_box):
@@ -269,7 +272,7 @@ def test_audit_does_not_go_back(yard, make_box):
     assert yard.next_offset() > events
 
 
-# ---- forks ----------------------------------------------------------------------------------------------------
+# ---- forks -----------------------------------------------------------------------------------
 
 
 def test_fork_has_an_identity_of_its_own(yard, make_box):
@@ -394,7 +397,7 @@ def test_name_that_is_taken_fails_alone(yard, make_box):
         assert [f["name"] for f in result["failed"]] == [other.name]
 
 
-# ---- try, golden images -----------------------------------------------------------------------------------------
+# ---- try, golden images ----------------------------------------------------------------------
 
 
 def test_try_keeps_what_succeeds_and_takes_back_what_fails(yard, make_box):
@@ -421,7 +424,7 @@ def test_golden_image_starts_with_everything_up(yard, make_box):
     yard.box("image", "rm", "golden-checks")
 
 
-# ---- what cannot be captured ---------------------------------------------------------------------------------------
+# ---- what cannot be captured -----------------------------------------------------------------
 
 TRACED = """import ctypes, os, time
 libc = ctypes.CDLL(None, use_errno=True)

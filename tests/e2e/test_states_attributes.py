@@ -1,10 +1,12 @@
-"""What a process has set for itself and the kernel tells nobody: it comes back, or the capture is refused by name."""
+"""What a process has set for itself and the kernel tells nobody: it comes back, or the capture is
+refused by name."""
 import pytest
 
 import states
 from boxtest import eventually
 
-# landlock_create_ruleset and landlock_restrict_self, where the first argument says: main, thread or user.
+# landlock_create_ruleset and landlock_restrict_self, where the first argument says: main, thread or
+# user.
 LANDLOCK = """
 import ctypes, os, sys, threading, time
 libc = ctypes.CDLL(None, use_errno=True)

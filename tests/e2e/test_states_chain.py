@@ -1,6 +1,7 @@
 """Forks of forks of rollbacks of hibernated boxes: at each level everything is as it must be.
 
-BOX_TEST_DEPTH sets how deep (4; 20 in the soak), BOX_TEST_FORKS how many forks at once (10; 100 in the soak).
+BOX_TEST_DEPTH sets how deep (4; 20 in the soak), BOX_TEST_FORKS how many forks at once (10; 100 in
+the soak).
 """
 import os
 
@@ -17,7 +18,8 @@ KINDS = ("files", "deleted", "pipes", "pty", "unix", "tcp", "timers", "epoll", "
 
 
 def level_up(box, checks, counts, number):
-    """One level: hibernated and woken, a moment taken and gone back to, then a fork of it. Gives the fork."""
+    """One level: hibernated and woken, a moment taken and gone back to, then a fork of it. Gives
+    the fork."""
     states.hibernate(box)
     states.wake(box)
     assert checks.counts(box) == plus(counts, 1)

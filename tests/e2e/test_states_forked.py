@@ -1,4 +1,5 @@
-"""Programs that fork without an exec and share what they wait by, as servers do that save themselves in a child; and the numbers of
+"""Programs that fork without an exec and share what they wait by, as servers do that save
+themselves in a child; and the numbers of
 processes, which decide what such a program looks like to a restore."""
 import json
 import os
@@ -24,7 +25,8 @@ def init_of(box):
 
 
 def count_from(box, last):
-    """The next process of the box gets the number after this one, as if all numbers had been used once."""
+    """The next process of the box gets the number after this one, as if all numbers had been used
+    once."""
     subprocess.run(["nsenter", "-t", init_of(box), "-p", "sh", "-c", f"echo {last} > /proc/sys/kernel/ns_last_pid"], check=True)
 
 
@@ -32,7 +34,7 @@ def number(box):
     return int(box.out("echo $$"))
 
 
-# ---- numbers ----------------------------------------------------------------------------------------------
+# ---- numbers ---------------------------------------------------------------------------------
 
 
 def test_numbers_of_processes_go_on_after_a_wake_a_fork_and_a_rollback(make_box):
@@ -69,10 +71,11 @@ def test_numbers_that_have_wrapped_go_on_low(make_box):
     assert box.get_exec(high["id"])["state"] == "running"
 
 
-# ---- shared epolls ----------------------------------------------------------------------------------------
+# ---- shared epolls ---------------------------------------------------------------------------
 
 
-# The parent serves; on "fork" it forks a child that shares its epoll and sleeps; connections that come later are the parent's alone.
+# The parent serves; on "fork" it forks a child that shares its epoll and sleeps; connections that
+# come later are the parent's alone.
 SERVER = """import asyncio, os, sys, time
 async def serve(reader, writer):
     while line := await reader.readline():
@@ -141,10 +144,11 @@ def test_server_that_forked_comes_back_from_everything(make_box, child_below):
     assert json.loads(box.out(f"python3 -c 'import os; print(os.path.exists(\"/proc/{child}\"))'").lower()), "the child lives"
 
 
-# ---- what is unusual is tried before anything ends -----------------------------------------------------------------
+# ---- what is unusual is tried before anything ends -------------------------------------------
 
 
-# Restores are done in the name of the box's root. Below the build folder: /tmp is another one for CRIU. No script: it is executed by a
+# Restores are done in the name of the box's root. Below the build folder: /tmp is another one for
+# CRIU. No script: it is executed by a
 # descriptor that is closed by that.
 CRIU_THAT_FAILS = """#include <stdlib.h>
 #include <unistd.h>
@@ -217,7 +221,7 @@ def test_daemon_killed_during_a_trial_leaves_the_box_running(yard, make_box):
         before = now
 
 
-# ---- what cannot come back is refused while the box runs, with its name -------------------------------------------
+# ---- what cannot come back is refused while the box runs, with its name ----------------------
 
 
 ONE_THREAD = """import fcntl, os, struct, threading, time

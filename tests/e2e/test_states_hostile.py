@@ -1,6 +1,8 @@
-"""Root in a box against what takes its state: a box made again is as closed as it was, and nothing of it reaches the machine.
+"""Root in a box against what takes its state: a box made again is as closed as it was, and nothing
+of it reaches the machine.
 
-Walls are looked at from both sides, by what the kernel says of the box's processes, mounts and groups, before and after each
+Walls are looked at from both sides, by what the kernel says of the box's processes, mounts and
+groups, before and after each
 operation; only what must differ (ids of users, numbers of mounts) is left out of the comparison.
 """
 import contextlib
@@ -23,7 +25,7 @@ from test_network import set_policy
 pytestmark = pytest.mark.skipif(os.uname().machine != "x86_64", reason="numbers of system calls are those of x86-64")
 
 
-# ---- the walls, as seen from inside and from outside ------------------------------------------------------
+# ---- the walls, as seen from inside and from outside -----------------------------------------
 
 INSIDE = r"""
 import ctypes, json, os, re, sys
@@ -166,7 +168,8 @@ def same(before, after, what):
 
 @pytest.fixture(scope="module")
 def walled_yard(image):
-    """A daemon that may give folders away, and has a place of its own in the eyes of the memory killer."""
+    """A daemon that may give folders away, and has a place of its own in the eyes of the memory
+    killer."""
     folder = Path(tempfile.mkdtemp(prefix="boxt-", dir="/var/tmp"))
     (folder / "f").write_text("theirs")
     yard = Yard()
@@ -221,11 +224,12 @@ def limits_hold(box):
     assert eaten.returncode and "all" not in eaten.stdout
 
 
-# ---- what the daemon and CRIU read and write for a box ------------------------------------------------------
+# ---- what the daemon and CRIU read and write for a box ---------------------------------------
 
 
 def test_what_is_mounted_in_run_is_not_read_for_the_box(yard, make_box):
-    """The daemon's eyes see more than the box's: files of /proc and /sys that only the machine's root may read."""
+    """The daemon's eyes see more than the box's: files of /proc and /sys that only the machine's
+    root may read."""
     box = make_box(profile="nested")
     box.sh("touch /run/a /dev/shm/b; mkdir /run/c /run/many; echo own > /run/own; mount --bind /proc/kcore /run/a; "
            "mount --bind /sys/kernel/btf/vmlinux /dev/shm/b; mount --bind /run/own /run/many; "
@@ -242,7 +246,8 @@ def test_what_is_mounted_in_run_is_not_read_for_the_box(yard, make_box):
 @pytest.mark.parametrize("command", [
     "mount --bind /sys/kernel /run", "mount --bind /proc /dev/shm", "mount -t tmpfs x /run", "mount --bind /given /run"])
 def test_what_is_mounted_on_run_is_not_read_for_the_box(walled_yard, command):
-    """Root of the machine owns a file in the folder that was given: nobody's, and unreadable in the box."""
+    """Root of the machine owns a file in the folder that was given: nobody's, and unreadable in the
+    box."""
     yard, folder = walled_yard
     secret = folder / "secret"
     secret.write_text("of the machine")
@@ -353,13 +358,14 @@ def test_a_tree_without_end_harms_nobody_else(yard, make_box):
     assert box.out("echo on") == "on" and other.out("echo on") == "on"
 
 
-# ---- asking from inside --------------------------------------------------------------------------------------
+# ---- asking from inside ----------------------------------------------------------------------
 
 
 @pytest.mark.slow
 def test_many_who_ask_at_once_get_no_more_than_one(fresh_yard):
     box = fresh_yard.new(inside={"count": 3, "rate": 1000})
-    # Those who ask when a snapshot has begun, and the box does not stand still yet, wait in line behind it.
+    # Those who ask when a snapshot has begun, and the box does not stand still yet, wait in line
+    # behind it.
     box.sh("for i in 1 2 3 4; do box snapshot > /dev/null 2>&1 & done; "
            "for i in 1 2 3 4 5 6 7 8; do box fork -n 3 > /tmp/out$i 2>&1 & done; wait", timeout=120)
     below = [one for one in fresh_yard.boxes() if one["name"] != box.name]
@@ -395,7 +401,8 @@ def test_questions_without_end_do_not_keep_the_daemon_busy(yard, make_box, quick
     yard.api("POST", f"{box.path}/execs/{running['id']}/signal", {"signal": "KILL"})
 
 
-# A child that never executes anything holds its parent in vfork; and calls that take long cannot be stopped in their middle.
+# A child that never executes anything holds its parent in vfork; and calls that take long cannot be
+# stopped in their middle.
 STUBBORN = r"""
 import ctypes, os, threading, mmap
 libc = ctypes.CDLL(None)
@@ -432,7 +439,7 @@ def test_a_box_that_does_not_stand_still_delays_nobody(yard, make_box, quick):
     assert worst[0] < 0.6 * SLOWNESS, worst
 
 
-# ---- policies --------------------------------------------------------------------------------------------------
+# ---- policies --------------------------------------------------------------------------------
 
 
 def policy_of(box):

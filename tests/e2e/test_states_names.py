@@ -1,4 +1,5 @@
-"""Addresses of names over forks, rollbacks, images with processes and deaths: each keeps its name, or is nobody's."""
+"""Addresses of names over forks, rollbacks, images with processes and deaths: each keeps its name,
+or is nobody's."""
 import os
 import signal
 
@@ -56,7 +57,8 @@ def dial(box, address):
 
 
 def check(box, known, fresh, exact=True):
-    """What was known stands for the same name or for nothing; what is new gets an address nobody has."""
+    """What was known stands for the same name or for nothing; what is new gets an address nobody
+    has."""
     new = ask(box, *fresh)
     assert not set(new.values()) & set(known.values()), (known, new)
     for name, address in known.items():

@@ -1,4 +1,5 @@
-"""The network of boxes that are made from states: closed from their first moment on, with nothing of the old one in it."""
+"""The network of boxes that are made from states: closed from their first moment on, with nothing
+of the old one in it."""
 import time
 
 import pytest

@@ -1,6 +1,8 @@
-"""Two things at once: boxes that end, are removed, stopped or woken in the middle of what is done to their state.
+"""Two things at once: boxes that end, are removed, stopped or woken in the middle of what is done
+to their state.
 
-Whatever meets whatever: every request is answered, the daemon lives, nothing is left, and no disk is lost.
+Whatever meets whatever: every request is answered, the daemon lives, nothing is left, and no disk
+is lost.
 """
 import contextlib
 import http.client
@@ -86,7 +88,7 @@ def box(yard):
                             or key == "disks" and count}, 20, lambda: states.residue(yard))
 
 
-# ---- removed ------------------------------------------------------------------------------------------------
+# ---- removed ---------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("pause", [0, 0.01, 0.05])
@@ -189,7 +191,7 @@ def test_removed_while_it_falls_asleep(box, pause, keep):
     only(box.yard)
 
 
-# ---- it ends by itself ---------------------------------------------------------------------------------------
+# ---- it ends by itself -----------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("pause", [0.05, 0.15, 0.3])
@@ -243,7 +245,7 @@ def test_box_that_dies_with_others_waiting(box, verb):
     states.snapshot(box)  # nobody has kept the turn
 
 
-# ---- stopped, started, woken, suspended -----------------------------------------------------------------------
+# ---- stopped, started, woken, suspended ------------------------------------------------------
 
 
 def test_stop_waits_for_a_capture(box):
@@ -312,7 +314,7 @@ def test_forgotten_snapshot_still_serves_who_came_before(box, pause):
             assert one.out(f"cat {FILE}").strip() == "first"
 
 
-# ---- the daemon goes down ----------------------------------------------------------------------------------------
+# ---- the daemon goes down --------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("verb", ["fork", "hibernate", "rollback", "snapshots"])
@@ -364,7 +366,7 @@ def test_programs_started_while_it_goes_back(box):
     assert all(status == 409 and "went back in time" in message for status, message in refused), refused
 
 
-# ---- the daemon ends ----------------------------------------------------------------------------------------------
+# ---- the daemon ends -------------------------------------------------------------------------
 
 
 def fill(box):

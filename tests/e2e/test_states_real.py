@@ -1,6 +1,8 @@
-"""Real programs go through every operation: each answers afterwards, has lost nothing, and what was in flight arrives.
+"""Real programs go through every operation: each answers afterwards, has lost nothing, and what was
+in flight arrives.
 
-All run in one box together, as in the box of somebody who works. BOX_TEST_ALONE=redis,bash takes some of them only.
+All run in one box together, as in the box of somebody who works. BOX_TEST_ALONE=redis,bash takes
+some of them only.
 """
 import os
 

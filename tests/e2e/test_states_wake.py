@@ -1,4 +1,5 @@
-"""What a box finds when it wakes from disk: its time-outs over, its limits kept, its odd files open."""
+"""What a box finds when it wakes from disk: its time-outs over, its limits kept, its odd files
+open."""
 import time
 
 import pytest
@@ -28,7 +29,7 @@ def took(box):
     return float(box.get("/took").body)
 
 
-# ---- time ---------------------------------------------------------------------------------------------------
+# ---- time ------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("wait", WAITS)
@@ -86,7 +87,7 @@ def test_one_that_sleeps_for_a_span_stays_in_memory_and_is_in_time(make_box, qui
     eventually(lambda: states.state(box) == "hibernated", 12 * SLOWNESS)
 
 
-# ---- odd files ----------------------------------------------------------------------------------------------
+# ---- odd files -------------------------------------------------------------------------------
 
 
 def alive(box, exec_id):
@@ -131,7 +132,7 @@ def test_poll_without_end_is_not_interrupted(make_box):
     child.remove()
 
 
-# ---- limits -------------------------------------------------------------------------------------------------
+# ---- limits ----------------------------------------------------------------------------------
 
 
 FILL = """import os, time
@@ -157,11 +158,12 @@ def test_a_box_at_its_limit_of_processes_wakes_and_is_copied(make_box):
     child.remove()
 
 
-# ---- terminals -----------------------------------------------------------------------------------------------
+# ---- terminals -------------------------------------------------------------------------------
 
 
 def job_control(box, exec_id):
-    """In the innermost shell: a program in the foreground, stopped and ended by keys; the terminal by its name."""
+    """In the innermost shell: a program in the foreground, stopped and ended by keys; the terminal
+    by its name."""
     with Terminal(box.yard, "attach", box.name, exec_id, cols=100) as term:
         term.type("sh -c 'echo began-$((40+2)); exec sleep 5000'\r")
         term.expect("began-42", 20)
@@ -212,7 +214,7 @@ def test_a_terminal_with_a_high_number_comes_back(make_box):
     eventually(lambda: box.stat("/said").status == 200, 5 * SLOWNESS)
 
 
-# ---- the snapshot before a program --------------------------------------------------------------------------
+# ---- the snapshot before a program -----------------------------------------------------------
 
 
 @pytest.mark.parametrize("how", ["idle", "suspended", "hibernated"])

@@ -120,7 +120,8 @@ def test_detach_keys_work_without_a_terminal_in_the_box(yard, box):
 
 
 def test_answers_to_replayed_questions_do_not_reach_the_program(yard, box):
-    """A terminal answers what old output asks once more; the program must not take that for keys."""
+    """A terminal answers what old output asks once more; the program must not take that for
+    keys."""
     script = r"stty -echo; printf '\033[cready'; while read x; do echo got $x; done"
     started = box.start("sh", "-c", script, tty=True)
     eventually(lambda: b"ready" in box.logs(started["id"], raw="true"))

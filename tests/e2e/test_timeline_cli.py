@@ -1,7 +1,10 @@
-"""What the command line says and does about a box in time, with a stand-in for the daemon's answers.
+"""What the command line says and does about a box in time, with a stand-in for the daemon's
+answers.
 
-The stand-in sits on a socket of its own before a real daemon: it answers snapshots, rollbacks, forks and promotions itself, as it is
-told to, and passes everything else on. So programs run in real boxes, and each answer can be had at will."""
+The stand-in sits on a socket of its own before a real daemon: it answers snapshots, rollbacks,
+forks and promotions itself, as it is
+told to, and passes everything else on. So programs run in real boxes, and each answer can be had at
+will."""
 import http.server
 import json
 import re
@@ -118,7 +121,7 @@ def stand(yard, box):
         one.server.server_close()
 
 
-# ---- try -----------------------------------------------------------------------------------------------
+# ---- try -------------------------------------------------------------------------------------
 
 
 def test_try_keeps_what_works(stand, box):
@@ -234,7 +237,7 @@ def test_try_tells_programs_what_happened(stand, box):
     assert last["type"] == "try" and last["kept"] is False and last["exit_code"] == 1 and last["snapshot"]["id"] == "k3v9"
 
 
-# ---- the others ------------------------------------------------------------------------------------------
+# ---- the others ------------------------------------------------------------------------------
 
 
 def test_snapshot_prints_its_name_or_id(stand, box):
@@ -321,7 +324,7 @@ def test_interrupted_forks_are_made_and_it_is_said(fresh_yard):
     eventually(lambda: [one["state"] for one in fresh_yard.boxes()] == ["running"] * 13, 30, "all are made")
 
 
-# ---- forks on the tree, and what is counted ----------------------------------------------------------------
+# ---- forks on the tree, and what is counted --------------------------------------------------
 
 
 @pytest.mark.slow

@@ -1,4 +1,5 @@
-"""What is said about a box in time: wrong words are refused before anything happens, by the API and the command line."""
+"""What is said about a box in time: wrong words are refused before anything happens, by the API and
+the command line."""
 import time
 
 import pytest
@@ -15,7 +16,7 @@ def timeline(box):
     return box.yard.api("GET", f"{box.path}/timeline", expect=200).json
 
 
-# ---- the API -----------------------------------------------------------------------------------------
+# ---- the API ---------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("verb", VERBS)
@@ -102,7 +103,7 @@ def test_purge_and_hibernate_exclude_each_other(yard):
     assert yard.api("GET", "/v1/health", expect=200)
 
 
-# ---- automatic snapshots -------------------------------------------------------------------------------
+# ---- automatic snapshots ---------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("text", ["on", "interval", "interval=1s", "interval=31d", "interval=x", "EXEC", "exec,off"])
@@ -171,7 +172,7 @@ def test_interval_snapshots_are_tried_while_the_box_works(yard, make_box):
     assert tried(idle) <= 1
 
 
-# ---- the command line ----------------------------------------------------------------------------------
+# ---- the command line ------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("words", [
@@ -226,7 +227,7 @@ def test_help_and_completion_know_the_commands(yard):
     assert "hibernated" in script
 
 
-# ---- the end of the daemon -----------------------------------------------------------------------------
+# ---- the end of the daemon -------------------------------------------------------------------
 
 
 def test_the_daemon_ends_by_itself_when_boxes_are_to_be_hibernated(image):

@@ -1,4 +1,5 @@
-"""What a box makes from inside shares the limits of the box that somebody made: memory, processes, CPU, lines of the log."""
+"""What a box makes from inside shares the limits of the box that somebody made: memory, processes,
+CPU, lines of the log."""
 import json
 import re
 from pathlib import Path
@@ -220,7 +221,8 @@ def test_a_promoted_fork_is_the_first_of_its_tree(fresh_yard):
 
 
 def test_members_sleep_and_go_back_alone(fresh_yard):
-    """Freezing, hibernating and rolling back one leaves the others alone, and it comes back under the same limits."""
+    """Freezing, hibernating and rolling back one leaves the others alone, and it comes back under
+    the same limits."""
     yard = fresh_yard
     box = yard.new(memory=256 * MB, pids=100)
     assert box.run("box", "fork", "a", "b").code == 0
@@ -277,7 +279,7 @@ def test_one_that_does_not_fit_is_not_woken(fresh_yard):
     assert lives(a, held)
 
 
-# ---- all boxes together ------------------------------------------------------------------------------------------------
+# ---- all boxes together ----------------------------------------------------------------------
 
 
 @pytest.fixture

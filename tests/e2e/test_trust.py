@@ -1,4 +1,5 @@
-"""Authorities of the machine are trusted in boxes: behind a proxy that looks into TLS nothing works without."""
+"""Authorities of the machine are trusted in boxes: behind a proxy that looks into TLS nothing works
+without."""
 import subprocess
 
 import pytest
@@ -26,7 +27,8 @@ CLIENTS = {
 
 @pytest.fixture(scope="module")
 def authority(tmp_path_factory):
-    """A folder with ca.crt (and a key in the same file, which is nobody's business), leaf.crt and leaf.key."""
+    """A folder with ca.crt (and a key in the same file, which is nobody's business), leaf.crt and
+    leaf.key."""
     folder = tmp_path_factory.mktemp("ca")
 
     def run(*words):

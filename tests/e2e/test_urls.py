@@ -1,4 +1,5 @@
-"""Ways into a box: URLs by HTTP, WebSocket, events, uploads; private and public; ports of the host."""
+"""Ways into a box: URLs by HTTP, WebSocket, events, uploads; private and public; ports of the
+host."""
 import contextlib
 import hashlib
 import http.client
@@ -15,7 +16,8 @@ import websocket
 from boxtest import SLOWNESS, eventually
 from fixtures import running_yard_with
 
-# One server for everything: what it was asked, a hash of what it was sent, events, a WebSocket that echoes; on port
+# One server for everything: what it was asked, a hash of what it was sent, events, a WebSocket that
+# echoes; on port
 # 9000 plain bytes, each line back in capitals; on port 8002 it listens on ::1 alone.
 APP = r'''
 import base64, hashlib, http.server, json, socket, socketserver, struct, threading, time
@@ -125,7 +127,7 @@ def ask(box, path="/", port=8000, method="GET", body=None, **headers):
         return got.status, got.headers, got.read()
 
 
-# ---- what passes -------------------------------------------------------------------------------------
+# ---- what passes -----------------------------------------------------------------------------
 
 
 def test_the_url_of_a_port_stays_the_same(yard, make_box):
@@ -229,7 +231,7 @@ def test_cookies_of_a_box_stay_with_its_host(site):
     assert headers["Set-Cookie"] == "a=b; Path=/"
 
 
-# ---- who may come in ----------------------------------------------------------------------------------
+# ---- who may come in -------------------------------------------------------------------------
 
 
 def test_private_port_wants_a_token_that_the_box_never_sees(site, token):
@@ -338,7 +340,7 @@ def test_api_is_not_reached_by_the_name_of_a_box(yard, site, token):
         assert conn.getresponse().status == 403
 
 
-# ---- no answer ----------------------------------------------------------------------------------------
+# ---- no answer -------------------------------------------------------------------------------
 
 
 def test_pages_say_what_is_wrong(yard, site):
@@ -370,7 +372,7 @@ def test_stopped_boxes_say_so_and_suspended_ones_wake(yard, make_box):
     assert status == 503 and "stopped" in json.loads(page)["error"]["message"]
 
 
-# ---- plain TCP ----------------------------------------------------------------------------------------
+# ---- plain TCP -------------------------------------------------------------------------------
 
 
 def talk(port, line):
@@ -431,7 +433,7 @@ def test_port_that_was_taken_comes_back(image):
         assert talk(port, b"again\n") == b"AGAIN\n"
 
 
-# ---- TLS ----------------------------------------------------------------------------------------------
+# ---- TLS -------------------------------------------------------------------------------------
 
 
 def test_domain_and_certificate(image, tmp_path):

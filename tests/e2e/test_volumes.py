@@ -92,7 +92,8 @@ def rooted(image, tmp_path):
 
 @pytest.mark.parametrize("profile", ["standard", "nested"])
 def test_of_the_host_only_what_was_given_is_told(rooted, profile):
-    """A folder's path stands in the line of its own mount, and nowhere else: see docs/isolation.md."""
+    """A folder's path stands in the line of its own mount, and nowhere else: see
+    docs/isolation.md."""
     yard, root, _ = rooted
     yard.box("volume", "create", "v")
     box = yard.new(profile=profile, mounts=[{"source": str(root), "path": "/mnt/given"}],
@@ -208,7 +209,8 @@ def test_who_asks_through_the_socket_gives_what_is_his(homes):
     assert status == 201 and box["mounts"][0]["by"] == 1234
     yard.box("exec", box["name"], "--", "sh", "-c", "cat /x/f; echo new > /x/g")
     assert os.stat(top / "mine" / "g").st_uid == 1234
-    # It holds when the box starts again, whoever starts it, and not when the folder is somebody else's by then.
+    # It holds when the box starts again, whoever starts it, and not when the folder is somebody
+    # else's by then.
     yard.box("stop", "-t", "0", box["name"])
     yard.box("start", box["name"])
     yard.box("stop", "-t", "0", box["name"])

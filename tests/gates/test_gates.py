@@ -25,7 +25,7 @@ def run(*command, cwd):
     return done.returncode, done.stdout + done.stderr
 
 
-# ---- include arrows --------------------------------------------------------------------------------
+# ---- include arrows --------------------------------------------------------------------------
 
 ROWS = """| folder | is | includes, besides base | libraries |
 | --- | --- | --- | --- |
@@ -91,7 +91,7 @@ def test_a_row_that_is_more_than_the_truth_is_refused(tmp_path):
     assert code == 1 and "there is no folder src/gone" in output and "src/low does not use top" in output
 
 
-# ---- lint ------------------------------------------------------------------------------------------
+# ---- lint ------------------------------------------------------------------------------------
 
 
 def test_lint_finds_a_bug_and_remembers_what_passed(tmp_path):
@@ -114,7 +114,7 @@ def test_lint_finds_a_bug_and_remembers_what_passed(tmp_path):
     assert set((tmp_path / "build/lint").iterdir()) == passed
 
 
-# ---- files nobody builds ----------------------------------------------------------------------------
+# ---- files nobody builds ---------------------------------------------------------------------
 
 
 def test_a_file_that_is_not_built_fails_the_build(tmp_path):
@@ -170,7 +170,7 @@ def test_every_fuzzer_begins_with_samples():
         assert len(sizes) >= 3 and max(sizes) <= 16384, f"{name}: a few small ones, at most 16 KiB each"
 
 
-# ---- documents -------------------------------------------------------------------------------------
+# ---- documents -------------------------------------------------------------------------------
 
 
 def test_the_readme_and_the_architecture_stay_short():

@@ -90,7 +90,7 @@ def test_zsh_offers_what_fits(tmp_path):
     assert "build an image" in offered("box image ")
 
 
-# ---- pages that people wrote -----------------------------------------------------------------------
+# ---- pages that people wrote -----------------------------------------------------------------
 
 PAGES = [path for path in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))) if path.name not in ("cli.md", "decisions.md")]
 INSIDE = {"self", "fork", "ls", "exec", "rm", "snapshot", "rollback", "snapshots", "help", "cp"}  # verbs of the `box` in boxes
@@ -99,7 +99,8 @@ HIDDEN = {"serve", "gate", "dial-stdio"}
 
 
 def command_lines(page):
-    """The words of each `box …` in the blocks and the code of a page, up to what belongs to a program."""
+    """The words of each `box …` in the blocks and the code of a page, up to what belongs to a
+    program."""
     text = page.read_text()
     blocks = [line.strip().removeprefix("$ ") for line in text.splitlines() if line.startswith("    ")]
     for line in (*blocks, *re.findall(r"`(box [^`]+)`", text)):

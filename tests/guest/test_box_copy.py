@@ -1,4 +1,5 @@
-"""box-init and the `box` command in a state that CRIU captured: the request is answered in both copies."""
+"""box-init and the `box` command in a state that CRIU captured: the request is answered in both
+copies."""
 
 import os
 import signal

@@ -41,7 +41,7 @@ def fails(kind, words, fn, *args, **options):
     assert words in caught.value.message, caught.value
 
 
-# ---- programs --------------------------------------------------------------------------------------
+# ---- programs --------------------------------------------------------------------------------
 
 
 def test_echo_gives_output_and_exit(conn):
@@ -203,7 +203,7 @@ def test_program_does_not_inherit_descriptors_or_signals(conn):
     assert lines[5] == "0" * 16 and int(lines[7], 16) == 0 and lines[8] == "1024"
 
 
-# ---- the journal ---------------------------------------------------------------------------------------
+# ---- the journal -----------------------------------------------------------------------------
 
 
 def test_output_is_kept_and_read_from_any_offset(init, conn):
@@ -305,7 +305,7 @@ def test_many_execs_at_once(conn):
         assert run.wait_closed(40).out == f"{i}\n".encode()
 
 
-# ---- files -----------------------------------------------------------------------------------------------
+# ---- files -----------------------------------------------------------------------------------
 
 
 def test_write_read_stat(conn, tmp_path):
@@ -518,7 +518,7 @@ def test_tar_of_the_root_stays_on_its_file_system(conn):
     channel.wait(lambda c: c.closed)
 
 
-# ---- ports, processes, figures -----------------------------------------------------------------------------
+# ---- ports, processes, figures ---------------------------------------------------------------
 
 
 def server(family, address, serve):
@@ -585,7 +585,7 @@ def test_shutdown_ends_programs_and_init(init):
     init.conn()
 
 
-# ---- hostile clients ------------------------------------------------------------------------------------------
+# ---- hostile clients -------------------------------------------------------------------------
 
 
 def frame(kind, channel, payload=b"", size=None):
@@ -680,7 +680,7 @@ def test_random_bytes_do_no_harm(init, conn):
     assert conn.run("a", "echo", "ok").out == b"ok\n"
 
 
-# ---- times, and the last words ------------------------------------------------------------------------------
+# ---- times, and the last words ---------------------------------------------------------------
 
 
 def test_readers_of_logs_hear_when_output_came(conn):

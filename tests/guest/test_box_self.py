@@ -1,4 +1,5 @@
-"""What a box asks for itself, and how it learns who it is: box-init between its programs and a daemon played by the test."""
+"""What a box asks for itself, and how it learns who it is: box-init between its programs and a
+daemon played by the test."""
 
 import os
 import re
@@ -52,7 +53,7 @@ def told(channel):
     return (*fields.get("II"), fields.text())
 
 
-# ---- asking ------------------------------------------------------------------------------------------
+# ---- asking ----------------------------------------------------------------------------------
 
 
 def test_words_go_to_the_daemon_and_output_and_code_come_back(init, conn):
@@ -197,7 +198,7 @@ def test_askers_leave_nothing_behind(init, conn):
     assert init.fds() == before
 
 
-# ---- who the box is ----------------------------------------------------------------------------------
+# ---- who the box is --------------------------------------------------------------------------
 
 
 def test_a_fork_answers_twice(rooted):

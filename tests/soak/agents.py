@@ -1,9 +1,13 @@
 """agents.py - coding agents for the soak: their real programs, with a model that recites
 
-The model is a server in the box that keeps nothing: what it answers follows from the request alone, [[count]] or
-[[job]] in the last prompt and how often the agent has spoken since. So it is the same after every fork, rollback and
-sleep. check() asks the agent that is there from the beginning, on a terminal of tmux, to count up a file by its own
-shell tool. stir() starts a second one on a job of several steps, which must end well in every copy, each step done once.
+The model is a server in the box that keeps nothing: what it answers follows from the request alone,
+[[count]] or
+[[job]] in the last prompt and how often the agent has spoken since. So it is the same after every
+fork, rollback and
+sleep. check() asks the agent that is there from the beginning, on a terminal of tmux, to count up a
+file by its own
+shell tool. stir() starts a second one on a job of several steps, which must end well in every copy,
+each step done once.
 """
 import itertools
 import json

@@ -1,8 +1,11 @@
 """real.py - real programs for the soak, each with data that it must never lose
 
-A program is started once in a box of its own and asked there, or in a copy of that box, by check(), which counts up something the program
-keeps and looks whether all it was given before is still there. stir() begins something that is in flight during the next operation.
-Those of LONG need packages that the image of the short form has not; who cannot be had here is skipped, aloud.
+A program is started once in a box of its own and asked there, or in a copy of that box, by check(),
+which counts up something the program
+keeps and looks whether all it was given before is still there. stir() begins something that is in
+flight during the next operation.
+Those of LONG need packages that the image of the short form has not; who cannot be had here is
+skipped, aloud.
 """
 import shutil
 import subprocess
@@ -53,7 +56,8 @@ class Real(Software):
 
 
 class RedisSaving(Real):
-    """A child that writes the data down shares the parent's epoll, and connections come while it does."""
+    """A child that writes the data down shares the parent's epoll, and connections come while it
+    does."""
 
     name = "redis"
     CLIENT = """import socket, time
@@ -100,7 +104,8 @@ class PostgresCounting(Real):
 
 
 class AsyncForking(Real):
-    """An asyncio server that forks without exec: parent and child share its epoll, and descriptors come and go in both."""
+    """An asyncio server that forks without exec: parent and child share its epoll, and descriptors
+    come and go in both."""
 
     name = "asyncio"
     SCRIPT = """import asyncio, os, signal, socket, time
@@ -154,7 +159,7 @@ class NodeCounting(Real):
         return self.server.check(box)
 
 
-# ---- the long form ---------------------------------------------------------------------------------------------
+# ---- the long form ---------------------------------------------------------------------------
 
 
 class Long(Real):

@@ -1,4 +1,5 @@
-"""Sandboxes in a nested box: podman with an image made there, and Chromium with its own sandbox, both Debian's.
+"""Sandboxes in a nested box: podman with an image made there, and Chromium with its own sandbox,
+both Debian's.
 
 Part of `make soak-real`: their packages are no part of make test.
 """

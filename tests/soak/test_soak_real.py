@@ -1,10 +1,15 @@
-"""Real programs through random forks, rollbacks, hibernations and kills, with their data looked at after each: nothing is lost.
+"""Real programs through random forks, rollbacks, hibernations and kills, with their data looked at
+after each: nothing is lost.
 
-Each has a box of its own. BOX_TEST_REAL operations each (4; 50 in `make soak-real`, which adds those of real.LONG and
-the coding agents of agents.py); BOX_TEST_SEED repeats a run, BOX_TEST_ALONE=redis,go takes some of them only. A failure
-tells the seed and what was done; a program that went through it tells its row: operations, refusals with their words.
+Each has a box of its own. BOX_TEST_REAL operations each (4; 50 in `make soak-real`, which adds
+those of real.LONG and
+the coding agents of agents.py); BOX_TEST_SEED repeats a run, BOX_TEST_ALONE=redis,go takes some of
+them only. A failure
+tells the seed and what was done; a program that went through it tells its row: operations, refusals
+with their words.
 
-A capture may be refused where the message names the process that stands in its way; then the box goes on as it was.
+A capture may be refused where the message names the process that stands in its way; then the box
+goes on as it was.
 """
 import collections
 import contextlib
@@ -87,7 +92,8 @@ class Soak:
         self.count = self.expect(self.box, self.count)
 
     def kill(self):
-        """The daemon, at rest or in the middle of something; what was not answered for may have been done or not."""
+        """The daemon, at rest or in the middle of something; what was not answered for may have
+        been done or not."""
         asked = None
         if self.dice.random() < 0.5:
             asked = self.yard.spawn(*self.dice.choice([("snapshot", self.box.name), ("hibernate", self.box.name)]))
@@ -100,8 +106,10 @@ class Soak:
         self.count = self.expect(self.box, self.count)
 
     def kill_criu(self):
-        """CRIU, while it restores: the verb may fail with a word, and the box has what it had before. (One that is killed
-        while it captures may take a process along: src/engine/ns/criu/criu.h, and crash/test_crash_states.py.)"""
+        """CRIU, while it restores: the verb may fail with a word, and the box has what it had
+        before. (One that is killed
+        while it captures may take a process along: src/engine/ns/criu/criu.h, and
+        crash/test_crash_states.py.)"""
         verb = self.dice.choice(["fork", "rollback", "wake"])
         then, words = None, [verb, self.box.name]
         if verb == "rollback":
