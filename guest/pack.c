@@ -459,11 +459,6 @@ void archive_set_disk(int dir)
 	disk = dir;
 }
 
-int archive_get_disk(void)
-{
-	return disk;
-}
-
 int archive_upper(struct job *job, struct err *err)
 {
 	static struct pack pack;

@@ -14,6 +14,7 @@
 #include "guest/files.h"
 #include "guest/job.h"
 #include "guest/proc.h"
+#include "guest/vm.h"
 #include "guest/watch.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -126,7 +127,7 @@ static const struct {
 /* A worker has its line and the disk of a machine of its own; all else is box-init's. */
 static void take_fds(struct job *job)
 {
-	int disk = archive_get_disk();
+	int disk = vm_get_disk();
 
 	disk = disk < 0 ? -1 : fcntl(disk, F_DUPFD_CLOEXEC, DISK_FD + 1);
 	dup3(job->fd, LINE_FD, O_CLOEXEC);

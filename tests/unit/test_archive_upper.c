@@ -18,6 +18,7 @@
 #include <sys/wait.h>
 #include <sys/xattr.h>
 
+static int disk = -1;
 static char place[] = "/tmp/test-upper-XXXXXX";
 
 static int setup(void **state)
@@ -27,15 +28,15 @@ static int setup(void **state)
 	if (!mkdtemp(place) || mount("test-upper", place, "tmpfs", 0, NULL) < 0 ||
 		chdir(place) < 0 || mkdir("upper", 0755) < 0)
 		return -1;
-	archive_set_disk(open(place, O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+	disk = open(place, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	archive_set_disk(disk);
 	return 0;
 }
 
 static int teardown(void **state)
 {
 	(void)state;
-	if (archive_get_disk() >= 0)
-		close(archive_get_disk());
+	close(disk);
 	archive_set_disk(-1);
 	return chdir("/") < 0 || umount2(place, MNT_DETACH) < 0 || rmdir(place) < 0 ? -1 : 0;
 }
@@ -218,7 +219,6 @@ static void test_a_box_without_a_disk_of_its_own_is_told_so(void **state)
 	struct sent sent;
 
 	(void)state;
-	close(archive_get_disk());
 	archive_set_disk(-1);
 	run(&sent);
 	assert_true(sent.failed);
