@@ -10,6 +10,7 @@
  *   talk.c      TCP and UDP as programs use them; HTTP as no program should
  *   tls.c       ClientHellos, whole and in pieces
  *   raw.c       packets written by hand
+ *   cable.c     floods of frames that no decent machine sends
  *   self.c      the box's own addresses, routes, devices and rules changed first
  *   flood.c     too much of everything
  *   disk.c      more room than was given
@@ -78,11 +79,15 @@ bool dns_resolve(const char *name, int type, struct endpoint *ret, struct outcom
 /* self.c: a device of that kind (on eth0, where it needs one below it). The errno, or 0. */
 int self_new_link(const char *kind, const char *name);
 
+/* raw.c: of the internet protocols; sum is what was added up before. */
+uint16_t packet_checksum(const uint8_t *data, size_t len, uint32_t sum);
+
 typedef void attack_fn(int argc, char **argv, struct outcome *out);
 attack_fn attack_ask, attack_ask_odd;				     /* dns.c */
 attack_fn attack_connect, attack_datagram, attack_send, attack_unix; /* talk.c */
 attack_fn attack_tls;						     /* tls.c */
 attack_fn attack_raw, attack_frame;				     /* raw.c */
+attack_fn attack_cable;						     /* cable.c */
 attack_fn attack_change;					     /* self.c */
 attack_fn attack_flood;						     /* flood.c */
 attack_fn attack_listen, attack_hold, attack_neighbour;		     /* stay.c */

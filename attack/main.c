@@ -23,6 +23,7 @@ static const struct {
 	{ "tls", "HOST PORT HOW NAME", 4, attack_tls },
 	{ "raw", "KIND ADDRESS", 2, attack_raw },
 	{ "frame", "INTERFACE KIND ADDRESS", 3, attack_frame },
+	{ "cable", "WHAT COUNT", 2, attack_cable },
 	{ "change", "WHAT ADDRESS PORT", 3, attack_change },
 	{ "flood", "WHAT HOST PORT COUNT", 4, attack_flood },
 	{ "listen", "PORT", 1, attack_listen },

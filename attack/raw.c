@@ -29,7 +29,7 @@ static const struct {
 	{ "ah", IPPROTO_AH }, { "icmp6", IPPROTO_ICMPV6 }, { "ospf", 89 }, { "l2tp", 115 },
 	{ "sctp", IPPROTO_SCTP }, { "udplite", 136 }, { "unknown", 253 } };
 
-static uint16_t checksum(const uint8_t *data, size_t len, uint32_t sum)
+uint16_t packet_checksum(const uint8_t *data, size_t len, uint32_t sum)
 {
 	for (size_t i = 0; i < len; i++)
 		sum += (uint32_t)(i % 2 ? data[i] : data[i] << 8);
@@ -51,7 +51,7 @@ static size_t fill_payload(int protocol, uint8_t *out)
 		out[5] = out[7] = 1;
 		memcpy(out + 8, "evilevil", 8);
 		if (protocol == IPPROTO_ICMP) {
-			uint16_t sum = checksum(out, 16, 0);
+			uint16_t sum = packet_checksum(out, 16, 0);
 
 			out[2] = (uint8_t)(sum >> 8);
 			out[3] = (uint8_t)sum;
@@ -148,7 +148,7 @@ static size_t forge(const char *kind, const char *from, const struct in_addr *to
 		memcpy(out + 20, "\x83\x07\x04", 3);
 		memcpy(out + 23, to, 4);
 	}
-	sum = checksum(out, head, 0);
+	sum = packet_checksum(out, head, 0);
 	out[10] = (uint8_t)(sum >> 8);
 	out[11] = (uint8_t)sum;
 	out[head] = 0x30;
@@ -165,7 +165,7 @@ static size_t forge(const char *kind, const char *from, const struct in_addr *to
 	out[head + 14] = 16;
 	for (size_t i = 12; i < 20; i += 2)
 		pseudo += (uint32_t)(out[i] << 8 | out[i + 1]);
-	sum = checksum(out + head, 20, pseudo + IPPROTO_TCP + 20);
+	sum = packet_checksum(out + head, 20, pseudo + IPPROTO_TCP + 20);
 	out[head + 16] = (uint8_t)(sum >> 8);
 	out[head + 17] = (uint8_t)sum;
 	return len;
@@ -188,7 +188,7 @@ static size_t forge6(const struct in6_addr *to, uint8_t *out)
 	memcpy(out + 40, udp, sizeof udp);
 	for (size_t i = 8; i < 40; i += 2)
 		pseudo += (uint32_t)(out[i] << 8 | out[i + 1]);
-	sum = checksum(out + 40, sizeof udp, pseudo);
+	sum = packet_checksum(out + 40, sizeof udp, pseudo);
 	out[46] = (uint8_t)(sum >> 8);
 	out[47] = (uint8_t)sum;
 	return 40 + sizeof udp;

@@ -11,6 +11,7 @@
 struct attack_options {
 	const char *group;   /* only these; NULL: all */
 	const char *profile; /* "standard" or "nested"; NULL: both */
+	const char *driver;  /* "ns" or "vm"; NULL: ns */
 	bool json;	     /* the report as JSON on stdout */
 	bool quiet;	     /* only what is wrong */
 	bool keep;	     /* leave the daemon's folder for those who want to look */

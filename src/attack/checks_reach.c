@@ -341,6 +341,31 @@ static const struct check own[] = {
 	CHANGE("loopback-down", "203.0.113.147"),
 };
 
+/* A box with a kernel of its own has one; eth0 of the others leads nowhere. */
+#define CABLE(what)                                                            \
+	{                                                                      \
+		.name = what, .flags = CHECK_SILENT | CHECK_NO_LOG, .words = { \
+			"cable",                                               \
+			what,                                                  \
+			"2000"                                                 \
+		}                                                              \
+	}
+
+static const struct check cable[] = {
+	CABLE("arp"),
+	CABLE("neighbours"),
+	CABLE("routers"),
+	CABLE("vlan"),
+	CABLE("fragments"),
+	CABLE("broken"),
+	CABLE("protocols"),
+	{ .name = "still-works",
+		.flags = CHECK_WORKS,
+		.words = { "send", "allowed.test", "80", "1", GET_ALLOWED },
+		.may = ALLOWED_HTTP,
+		.never = "nothing" },
+};
+
 static const struct check quic[] = {
 	{ .name = "to-an-allowed-name", .words = { "datagram", "allowed.test", "443" } },
 	{ .name = "to-an-allowed-name-v6",
@@ -366,6 +391,8 @@ const struct group reach_groups[] = {
 	{ "protocols", "everything that is neither TCP nor UDP", STRICT, "allowed.test",
 		ROWS(protocols) },
 	{ "forging", "packets with foreign senders, fragments, frames", STRICT, "", ROWS(forging) },
+	{ "cable", "floods of frames: neighbours, routers, tags, fragments, noise", STRICT,
+		"allowed.test", ROWS(cable), .no_proof = true },
 	{ "quic", "UDP where the policy has TCP", STRICT, "", ROWS(quic) },
 	{ "own", "the box's own addresses, routes, devices, rules and namespaces changed", STRICT,
 		"allowed.test", ROWS(own), .no_proof = true },

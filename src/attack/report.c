@@ -16,6 +16,11 @@ void report_group(const struct suite *suite, const struct group *group, size_t f
 	}
 	if (suite->json || (suite->quiet && !bad))
 		return;
+	if (suite->count - from == 1 && !strcmp(suite->results[from].check, "not-run")) {
+		printf("%-12s %-9s not run: %s\n", group->name, suite->profile,
+			suite->results[from].how);
+		return;
+	}
 	printf("%-12s %-9s %3zu good, %zu bad (%.1f s)%s%s\n", group->name, suite->profile, good,
 		bad, seconds, *neighbour ? "   neighbour: " : "", neighbour);
 	for (size_t i = from; i < suite->count; i++)

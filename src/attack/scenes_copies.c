@@ -111,7 +111,7 @@ static void try_hosts(struct suite *suite, const struct group *group, const char
 	_cleanup_free_ char *policy = suite_policy_file(suite, COPY, POLICY);
 	const char *put[] = { "cp", folder, to, NULL };
 	const char *save[] = { "save", box, WIDENED, NULL };
-	const char *make[] = { "new", COPY, "--image", WIDENED, "--profile", suite->profile,
+	const char *make[] = { "new", COPY, "--image", WIDENED, suite_flag(suite), suite->profile,
 		"--policy", policy, NULL };
 	const char *forget[] = { "image", "rm", WIDENED, NULL };
 	struct outcome found;

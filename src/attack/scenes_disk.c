@@ -122,8 +122,8 @@ static bool make_boxes(struct suite *suite, const struct group *group)
 {
 	const char *volume[] = { "volume", "create", HOARD, "--size", "32M", NULL };
 	_cleanup_free_ char *file = suite_policy_file(suite, HOARDER, group->policy);
-	const char *box[] = { "new", HOARDER, "--image", RIG_IMAGE, "--profile", suite->profile,
-		"--policy", file, "--disk", LIMIT, "--volume", HOARD ":/v", NULL };
+	const char *box[] = { "new", HOARDER, "--image", RIG_IMAGE, suite_flag(suite),
+		suite->profile, "--policy", file, "--disk", LIMIT, "--volume", HOARD ":/v", NULL };
 
 	return suite_box(suite, group, volume) && suite_box(suite, group, box);
 }
@@ -150,6 +150,7 @@ static void scene_disk(struct suite *suite, const struct group *group, const cha
 
 const struct group disk_groups[] = {
 	{ "disk", "more disk than was given: subvolumes, going back in time",
-		"{\"version\":1,\"preset\":\"none\"}", "", .scene = scene_disk },
+		"{\"version\":1,\"preset\":\"none\"}", "", .scene = scene_disk,
+		.not_vm = "its disk is one file; it has no subvolumes" },
 	{ .name = NULL },
 };

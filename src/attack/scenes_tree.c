@@ -157,7 +157,7 @@ bool suite_can_fork(struct suite *suite)
 
 static void scene_tree(struct suite *suite, const struct group *group, const char *box)
 {
-	const char *const new[] = { "new", BREEDER, "--image", RIG_IMAGE, "--profile",
+	const char *const new[] = { "new", BREEDER, "--image", RIG_IMAGE, suite_flag(suite),
 		suite->profile, "--memory", "96M", "--pids", "60", NULL };
 	static const char *const other[] = { "new", OTHER, "--image", RIG_IMAGE, NULL };
 	static const char *const fork[] = { "exec", BREEDER, "--", INSIDE, "fork", "-n", "3",

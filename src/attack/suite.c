@@ -21,7 +21,12 @@ enum { NEIGHBOUR_WORST_MS = 1500, NEIGHBOUR_MIDDLE_MS = 100, UNGUARDED_MAX = 655
 static const struct group *const group_lists[] = { reach_groups, speak_groups, http_groups,
 	scene_groups, disk_groups, file_groups, kernel_groups, tree_groups, share_groups,
 	copy_groups };
-static const char *const profiles[] = { "standard", "nested" };
+static const char *const profiles[] = { "standard", "nested", "vm" };
+
+static bool is_vm(const char *profile)
+{
+	return !strcmp(profile, "vm");
+}
 
 char *attack_groups(void)
 {
@@ -177,12 +182,17 @@ char *suite_policy_file(struct suite *suite, const char *name, const char *polic
 	return path;
 }
 
+const char *suite_flag(const struct suite *suite)
+{
+	return is_vm(suite->profile) ? "--driver" : "--profile";
+}
+
 bool suite_new_box(
 	struct suite *suite, const struct group *group, const char *name, const char *policy)
 {
 	_cleanup_free_ char *file = suite_policy_file(suite, name, policy);
-	const char *words[] = { "new", name, "--image", RIG_IMAGE, "--profile", suite->profile,
-		"--policy", file, NULL };
+	const char *words[] = { "new", name, "--image", RIG_IMAGE, suite_flag(suite),
+		suite->profile, "--policy", file, NULL };
 
 	return suite_box(suite, group, words);
 }
@@ -202,7 +212,7 @@ void suite_remove_box(struct suite *suite, const char *name)
 static bool is_wanted(const struct suite *suite, const struct check *check)
 {
 	if (check->flags & CHECK_STANDARD)
-		return !strcmp(suite->profile, "standard");
+		return strcmp(suite->profile, "nested") != 0;
 	return !(check->flags & CHECK_NESTED) || !strcmp(suite->profile, "nested");
 }
 
@@ -250,6 +260,11 @@ static void run_group(struct suite *suite, const struct group *group)
 	int64_t start = clock_mono_us();
 	size_t from = suite->count, checks_from;
 
+	if (is_vm(suite->profile) && group->not_vm) {
+		suite_add(suite, group, "not-run", true, group->not_vm);
+		report_group(suite, group, from, 0);
+		return;
+	}
 	free(witness_take(suite->rig.world));
 	free(witness_take(suite->rig.host));
 	if (suite_new_box(suite, group, box, group->policy)) {
@@ -317,6 +332,11 @@ static int check_options(const struct attack_options *options, struct err *err)
 		strcmp(options->profile, profiles[1]))
 		return err_set(err, ERR_INVALID, "profile '%.40s' must be standard or nested",
 			options->profile);
+	if (options->driver && !is_vm(options->driver) && strcmp(options->driver, "ns"))
+		return err_set(
+			err, ERR_INVALID, "driver '%.40s' must be ns or vm", options->driver);
+	if (options->profile && options->driver && is_vm(options->driver))
+		return err_set(err, ERR_INVALID, "boxes of driver vm have no profiles");
 	return 0;
 }
 
@@ -343,7 +363,8 @@ static int run_all(struct suite *suite, const struct attack_options *options, st
 	if (rig_start(&suite->rig, err) < 0)
 		return -1;
 	for (size_t i = 0; i < ARRAY_LEN(profiles); i++)
-		if (!options->profile || !strcmp(options->profile, profiles[i]))
+		if (is_vm(profiles[i]) == (options->driver && is_vm(options->driver)) &&
+			(!options->profile || !strcmp(options->profile, profiles[i])))
 			if (run_profile(suite, options, profiles[i], err) < 0)
 				return -1;
 	suite->profile = "";

@@ -30,7 +30,7 @@ enum check_flag {
 		8, /* never leaves the box's own kernel: there is nobody who could write it down */
 	CHECK_LOG_ANY = 16,  /* written down, whatever the verdict */
 	CHECK_NO_PROOF = 32, /* would not arrive from an unguarded place either */
-	CHECK_STANDARD = 64, /* only in this profile */
+	CHECK_STANDARD = 64, /* not in profile nested */
 	CHECK_NESTED = 128,
 };
 
@@ -55,8 +55,9 @@ struct group {
 	const char *names;  /* the world may be asked for these: "allowed.test *.wild.test" */
 	const struct check *checks;
 	size_t count;
-	bool no_proof; /* of none of them */
-	bool alone;    /* the neighbour is not there */
+	bool no_proof;	    /* of none of them */
+	bool alone;	    /* the neighbour is not there */
+	const char *not_vm; /* why it says nothing of boxes with their own kernel; NULL: it does */
 	/* Instead of, or after, the checks; the box is running. May be NULL. */
 	void (*scene)(struct suite *suite, const struct group *group, const char *box);
 };
@@ -84,7 +85,7 @@ struct result {
 struct neighbour;
 struct suite {
 	struct rig rig;
-	const char *profile; /* the one under way */
+	const char *profile; /* the one under way; "vm": that driver */
 	bool unproven;	     /* first profile: each attack is shown to arrive where nobody guards */
 	struct neighbour *neighbour;
 	struct result *results; /* owned */
@@ -92,6 +93,9 @@ struct suite {
 	bool quiet, json;
 };
 
+/* The name of the flag of `box new` that suite->profile is the value of: a box with a kernel of its
+ * own has no profiles, it is of another driver. */
+const char *suite_flag(const struct suite *suite);
 /* Runs box-attacker in a box. */
 struct outcome suite_attack(struct suite *suite, const char *box, const char *const *words);
 /* The same on its own, in the site, guarded by nobody. */

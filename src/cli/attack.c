@@ -23,6 +23,7 @@ int cmd_attack(struct cli *cli, int argc, char **argv)
 	const struct attack_options options = {
 		.group = cli_get(cli, "group"),
 		.profile = cli_get(cli, "profile"),
+		.driver = cli_get(cli, "driver"),
 		.json = cli->json,
 		.quiet = cli->quiet,
 		.keep = cli_has(cli, "keep"),

@@ -75,6 +75,7 @@ const struct completion_value completion_values[] = {
 	{ "policy", "file", NULL },
 	{ "net", NULL, "none packages dev open" },
 	{ "profile", NULL, "standard nested" },
+	{ "driver", NULL, "ns vm" },
 	{ "scope", NULL, "read files exec create admin" },
 	{ NULL },
 };

@@ -413,6 +413,7 @@ static const struct flag bench_flags[] = {
 static const struct flag attack_flags[] = {
 	{ "group", 0, "GROUP", "only this group; see --list" },
 	{ "profile", 0, "PROFILE", "only this profile: standard or nested (both)" },
+	{ "driver", 0, "DRIVER", "boxes of this driver: ns or vm (ns)" },
 	{ "list", 0, NULL, "list the groups" },
 	{ "keep", 0, NULL, "keep the attacked daemon and its folder" },
 	{ "rig", 0, NULL, "only the test network: run a command in it and show what arrived" },

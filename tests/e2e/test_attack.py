@@ -28,12 +28,14 @@ def place(tmp_path_factory):
 def test_groups_are_listed():
     names = [line.split()[0] for line in attack("--list").stdout.splitlines()]
     assert {"addresses", "host", "boxes", "forging", "protocols", "dns", "names", "rebinding", "tls", "http", "quic", "change",
-            "exhaustion", "closed", "disk", "files", "kernel", "forks", "shares"} <= set(names)
+            "exhaustion", "closed", "cable", "disk", "files", "kernel", "forks", "shares"} <= set(names)
 
 
 def test_wrong_words_are_refused():
     assert attack("--group", "nonsense").returncode == EXIT_USAGE
     assert attack("--profile", "nonsense").returncode == EXIT_USAGE
+    assert attack("--driver", "nonsense").returncode == EXIT_USAGE
+    assert attack("--driver", "vm", "--profile", "nested").returncode == EXIT_USAGE
     assert attack("stray").returncode == EXIT_USAGE
     assert attack("--rig").returncode == EXIT_USAGE
 
