@@ -1,9 +1,9 @@
-/* allot.c - what rules with limits have left
+/* allot.c - what is left of rules with limits
  *
- * The limits of a rule hold for each destination that it leads to: a name, or an address. Each flow
- * has the allotment of its rule and destination, also where the rule has no limits: it may get some
- * while the flow lives. Known by the rule's text, a budget that was spent stays spent when the
- * policy is written anew, and over restarts. What was not spent needs no memory. */
+ * The limits of a rule apply to each destination that it leads to: a name, or an address. Each flow
+ * has the allotment of its rule and destination, also where the rule has no limits yet: it may get
+ * some while the flow lives. Allotments are identified by the rule's text, so a spent budget stays
+ * spent when the policy is replaced, and over restarts. What was not spent needs no memory. */
 #include "base/alloc.h"
 #include "gate/gate_internal.h"
 
@@ -24,8 +24,8 @@ void allot_free_all(struct guest *guest)
 	name_table_done(&guest->allotments);
 }
 
-/* Takes rule. NULL when there is no room for one more: a box that spends at thousands of names
- * loses no budget by it. */
+/* Takes rule. NULL when there is no room for one more: a box with thousands of names loses no
+ * budget by that. */
 static struct allotment *get(struct guest *guest, char *rule, const char *destination)
 {
 	_cleanup_free_ char *own_rule = rule, *key = xasprintf("%s %s", destination, rule);
@@ -108,7 +108,7 @@ void allot_load(struct guest *guest, json_t *saved)
 	}
 }
 
-/* Nineteen twentieths of a rate in the last second: it is what slows the box down. */
+/* Whether 95 % of the rate was used in the last second: then the rate slows the box down. */
 static bool rate_was_reached(const struct quota *quota, uint64_t *ticked)
 {
 	uint64_t passed = quota->spent - *ticked;

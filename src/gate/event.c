@@ -1,9 +1,8 @@
-/* event.c - what is written down of a box, and how much of it
+/* event.c - which events of a box are reported, and how many
  *
  * A box can try something a hundred thousand times a second, and each try would be a line in a log
- * that must not be lost. So the same thing again within ten seconds is counted ("count"), and over
- * EVENTS_RATE events a second of a tree the rest is counted too ("dropped", in the next one that is
- * written). */
+ * that must not be lost. So the same thing again within ten seconds is counted ("count"), and above
+ * EVENTS_RATE events a second of a tree the rest is counted too ("dropped", in the next event). */
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "gate/gate_internal.h"
@@ -114,7 +113,7 @@ void event_tick(struct guest *guest, int64_t now)
 	while ((oldest = (struct repeat *)guest->repeats.oldest) &&
 		now - oldest->since >= REPEAT_US)
 		repeat_end(guest, oldest);
-	/* Otherwise those that were dropped would be told with the next event, whenever that is. */
+	/* Otherwise dropped events would be reported only with the next event, whenever that is. */
 	if (guest->events_dropped &&
 		guest->tree->events_saved_us >= EVENTS_RATE * EVENT_COST_US / 2)
 		event_send(guest, json_pack("{s:s}", "type", "dropped"));
@@ -129,8 +128,8 @@ void event_forget_all(struct guest *guest)
 
 /* ---- verdicts in words ---------------------------------------------------------------------- */
 
-/* Some rules are long: dozens of paths. What is cut off is told apart by its hash, for budgets are
- * known by this text. */
+/* Some rules are long, with dozens of paths. Long texts are cut and distinguished by a hash,
+ * because budgets are identified by this text. */
 char *gate_rule_text(const struct policy_rule *rule)
 {
 	_cleanup_free_ char *text = policy_rule_text(rule);

@@ -1,5 +1,4 @@
-/* flow.c - a connection of a box, or a flow of its datagrams: from the policy's word to the last
- * line about it
+/* flow.c - a connection or datagram flow of a box, from the policy check to its last log line
  *
  *   flow_admit   the policy by name or address, limits           refused: one line, RST
  *   (tcp.c and udp.c: what is seen, where it leads)              flow_may for each address
@@ -36,11 +35,11 @@ static json_t *line(const struct flow *flow, const char *type, const char *verdi
 		"port", (int)flow->port, "protocol", protocol_of(flow), "from",
 		endpoint_text(&flow->from, text));
 	const struct doors_endpoint to = { flow->aim, flow->port };
-	/* A synthetic address says nothing, where the name is known. */
+	/* A synthetic address says nothing where the name is known. */
 	const struct address *address =
 		flow->address.family || *flow->name ? &flow->address : &flow->aim;
 
-	/* For whoever looks for the socket. */
+	/* Needed for finding the socket. */
 	json_object_set_new(event, "to", json_string(endpoint_text(&to, text)));
 	if (*flow->name)
 		json_object_set_new(event, "name", json_string(flow->name));
@@ -64,7 +63,7 @@ static void tell_refused(struct flow *flow)
 	row->refused++;
 	guest->refused++;
 	guest->changed = true;
-	/* Datagrams come again and again, nothing tells their sender that they are refused. */
+	/* Refused datagrams are often repeated, because their sender may not notice the refusal. */
 	snprintf(key, sizeof key, "udp %s %u %s", address_format(&flow->aim, aim), flow->port,
 		flow->reason);
 	if (flow->udp && event_is_repeated(guest, key))
@@ -145,7 +144,7 @@ static bool find_name(struct flow *flow)
 	return true;
 }
 
-/* Half of what the others leave is the most that one tree gets. */
+/* One tree gets at most half of what the others leave. */
 static bool process_has_room(const struct guest *guest)
 {
 	const struct process *process = guest->process;
@@ -226,8 +225,8 @@ static void flow_free(struct flow *flow)
 	free(flow);
 }
 
-/* Named flows on 443 are TLS, on 80 HTTP; others are looked at if they are either. An address that
- * was dialled has no name to compare with. */
+/* Named flows on 443 must be TLS, on 80 HTTP; on other ports they are checked if they are either. A
+ * dialled address has no name to compare with. */
 static enum relay_check check_of(const struct flow *flow, bool needs_http)
 {
 	if (needs_http)
@@ -331,7 +330,7 @@ void flow_figures(struct flow *flow)
 	flow_count(flow, out, in);
 }
 
-/* Called for every few bytes of everybody: nothing is looked for while no box sleeps. */
+/* Called for every few bytes of all boxes: returns at once while no box sleeps. */
 void flow_moved(struct flow *flow, bool out)
 {
 	struct process *process = flow->guest->process;

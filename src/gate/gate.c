@@ -1,10 +1,9 @@
-/* gate.c - the daemon's end: the process is started, told what to do, and what it tells is passed
- * on
+/* gate.c - the daemon's end: starts the process, sends it orders, passes its reports on
  *
- * The gate reads what boxes send, so it may be in their hands: each message of it is checked whole
- * before anything is done with it (reports.c), and a single one that is not as it must be ends it.
- * What is told of a box that is not known here any more is passed over; a box that was dropped is
- * known until the gate says that it has let go of it, so that its last figures are not lost. */
+ * The gate reads what boxes send, so it may be under their control: each of its messages is checked
+ * completely before it is used (reports.c), and a single malformed one ends the gate. Reports about
+ * unknown boxes are ignored; a dropped box is known until the gate confirms it, so that its last
+ * figures are not lost. */
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/log.h"
@@ -25,7 +24,7 @@
 
 enum {
 	CLOSE_MS = 1000,
-	MESSAGES_MAX = 200000, /* a second: what a thousand boxes can cause */
+	MESSAGES_MAX = 200000, /* per second: what a thousand boxes can cause */
 };
 
 /* ---- the end -------------------------------------------------------------------------------- */
@@ -178,7 +177,7 @@ static void on_dropped(struct gate *gate, struct member *member, json_t *message
 		gate->ops->left(gate->arg, id);
 }
 
-/* At the end only what is to be kept is taken. */
+/* At the end only reports that are stored are accepted. */
 static const struct report {
 	const char *name;
 	void (*fn)(struct gate *gate, struct member *member, json_t *message);

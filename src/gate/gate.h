@@ -1,22 +1,21 @@
-/* gate.h - the process between the boxes and the world, as the daemon sees it
+/* gate.h - the process between the boxes and the outside, as the daemon sees it
  *
- * What boxes send is read by a process of its own, without any privilege: it answers their DNS
- * questions, accepts their connections, asks the policy, dials by name and relays (`box gate`,
- * gate_main). It is given sockets by the daemon and tells what happened. If it dies, everything is
- * closed until the daemon has started another; if the daemon dies, it ends.
+ * What boxes send is read by a separate process without any privilege: it answers their DNS
+ * questions, accepts their connections, applies the policy, connects by name and relays (`box
+ * gate`, gate_main). The daemon gives it sockets, and it reports what happened. If it dies,
+ * everything is closed until the daemon has started another; if the daemon dies, it ends.
  *
- *   gate.c      the daemon's end: start, messages, callbacks; orders.c what it tells the gate
- *   reports.c   what the gate tells, checked: it may be in the hands of a box
+ *   gate.c      the daemon's end: start, messages, callbacks; orders.c sends orders
+ *   reports.c   checks the gate's reports: it may be under the control of a box
  *   message.c   JSON with fds over a SEQPACKET socket; large texts go in a memfd
- *   process.c   the gate's main: privileges away (privileges.c), loop, messages in
+ *   process.c   the gate's main: drops privileges (privileges.c), loop, messages in
  *   guest.c     a box as the gate knows it: policy, doors, figures
  *   names.c     its questions (dns_server), tcp.c its connections, udp.c its datagrams, flow.c what
  *               both have in common, refused.c what its own rules refused
  *   allot.c     limits of rules and what is spent of them, tally.c figures by destination, event.c
  *               lines for the log
  *   tree.c      what boxes of one tree share: connections at once, lines, a rate
- *   record.c    watch mode: what it would need
- */
+ *   record.c    watch mode: what a box would need */
 #pragma once
 #include "base/err.h"
 #include "base/json.h"
@@ -30,7 +29,7 @@ struct policy_rule;
 
 /* Called from the loop; they must not free the gate. box is the id given with gate_add. */
 struct gate_ops {
-	/* Something to be written down; event is borrowed.
+	/* An event for the audit log; borrowed.
 	 * {"at","box","type","verdict","name","address","port","protocol","rule", "reason",…}, see
 	 * docs/audit.md. Connections of a box have "from":"ADDRESS:PORT", its own end, and "to",
 	 * the other as it sees it. */
@@ -45,15 +44,15 @@ struct gate_ops {
 	 * {"limit":"bytes|connections|rate","scope":"box|rule","rule","name","on_limit"}. At most
 	 * once a second for each box and limit. */
 	void (*limit)(void *arg, const char *box, json_t *data);
-	/* The names that got addresses changed; saved goes back in with gate_add. Not more often
-	 * than every two seconds. */
+	/* The names with addresses have changed; pass saved to gate_add again. At most every two
+	 * seconds. */
 	void (*names)(void *arg, const char *box, json_t *saved);
-	/* Few of the addresses reserved for names are left (gate_box.reserved). Write down a higher
-	 * number, then tell it with gate_reserve; until then new names may get no address. */
+	/* Few of the addresses reserved for names are left (gate_box.reserved). Store a higher
+	 * number, then pass it to gate_reserve; until then new names may get no address. */
 	void (*reserve)(void *arg, const char *box);
-	/* Data was given to a box that sleeps (gate_asleep), just now: for a connection of its own,
-	 * or (from_peer) by another box that is connected to it. Once for each of them; gate_asleep
-	 * asks for it again. */
+	/* Data was just given to a sleeping box (gate_asleep): on a connection of its own, or
+	 * (from_peer) by another box connected to it. Called once for each; gate_asleep enables it
+	 * again. */
 	void (*traffic)(void *arg, const char *box, bool from_peer);
 	/* A box wants to reach a port of another (its policy says so). Answer with gate_dialled. */
 	void (*dial_box)(
@@ -61,9 +60,9 @@ struct gate_ops {
 	/* A UDP flow needs its socket, see doors_open_udp. Answer with gate_dialled. */
 	void (*open_udp)(void *arg, const char *box, const struct doors_endpoint *aim,
 		const struct doors_endpoint *client, uint64_t ticket);
-	/* It has let go of a box that was dropped: nothing more comes of it. May be NULL. */
+	/* The gate has released a dropped box: nothing more comes for it. May be NULL. */
 	void (*left)(void *arg, const char *box);
-	/* The process has ended; the gate is of no use any more. */
+	/* The process has ended; the gate cannot be used any more. */
 	void (*down)(void *arg, const struct err *err);
 };
 
@@ -78,10 +77,10 @@ struct gate_settings {
 int gate_open(struct loop *loop, const struct gate_settings *settings, const struct gate_ops *ops,
 	void *arg, struct gate **ret, struct err *err);
 /* Ends the process and waits for it, a second at most; last events, meters and names still come to
- * ops, and what is asked is answered with ERR_CANCELLED. Accepts NULL. */
+ * ops, and pending requests get ERR_CANCELLED. Accepts NULL. */
 void gate_close(struct gate *gate);
 pid_t gate_get_pid(const struct gate *gate);
-/* From now on. */
+/* Replaces the settings. */
 void gate_set(struct gate *gate, const struct gate_settings *settings);
 
 struct gate_box {
@@ -102,18 +101,16 @@ struct gate_box {
 /* What is told by ops->traffic. */
 enum gate_asleep { GATE_TELL_OWN = 1, GATE_TELL_PEERS = 2 };
 
-/* The box is served. doors are handed over (closed here), also when it fails. Messages are sent at
- * once or queued, never lost: an error means that the gate is gone or the policy is refused here
- * already. */
+/* Serves the box. doors are handed over (closed here), also on failure. Messages are sent at once
+ * or queued, never lost: an error means that the gate is gone or the policy is invalid. */
 int gate_add(struct gate *gate, const struct gate_box *box, int doors[DOOR_COUNT], struct err *err);
-/* Its connections are cut. Events, meters and names of its last moments may still come after this;
- * its sockets are closed soon, not at once. */
+/* Closes its connections. Its last events, meters and names may still come after this; its sockets
+ * close soon, not at once. */
 void gate_drop(struct gate *gate, const char *id);
-/* Another policy from now on: connections that it forbids are cut; an event "policy" tells how
- * many. */
+/* Replaces the policy: connections that it forbids are closed; an event "policy" says how many. */
 int gate_set_policy(struct gate *gate, const struct gate_box *box, struct err *err);
 void gate_rename(struct gate *gate, const char *id, const char *name);
-/* The box sleeps, and these are to be told; 0: it is awake. */
+/* The box sleeps, and traffic of these kinds is to be reported; 0: it is awake. */
 void gate_asleep(struct gate *gate, const char *id, unsigned what);
 /* Watch mode: every name and public address is allowed and counted. */
 void gate_record(struct gate *gate, const char *id, bool on);
@@ -125,8 +122,8 @@ void gate_recorded(struct gate *gate, const char *id,
 	void (*done)(void *arg, json_t *seen, const struct err *err), void *arg);
 /* More addresses may be given to names. */
 void gate_reserve(struct gate *gate, const char *id, uint64_t reserved);
-/* The names that have addresses now, as ops->names tells them; what a box was answered before this
- * call is in it. NULL value: the box is not served. */
+/* The names that have addresses now, as in ops->names, including everything answered to the box
+ * before this call. NULL value: the box is not served. */
 void gate_names(struct gate *gate, const char *id,
 	void (*done)(void *arg, json_t *saved, const struct err *err), void *arg);
 /* Its connections now:
@@ -134,8 +131,8 @@ void gate_names(struct gate *gate, const char *id,
  * 1000. */
 void gate_connections(struct gate *gate, const char *id,
 	void (*done)(void *arg, json_t *list, const struct err *err), void *arg);
-/* A rule as it is called in what the gate tells, in "spent" too: its text, long ones cut and told
- * apart by a hash. To be freed. */
+/* The text by which reports name a rule, in "spent" too; long ones are cut and distinguished by a
+ * hash. To be freed. */
 char *gate_rule_text(const struct policy_rule *rule);
 /* fd is handed over; -1 with err. */
 void gate_dialled(struct gate *gate, uint64_t ticket, int fd, const struct err *err);

@@ -1,8 +1,7 @@
 /* gate_internal.h - messages between the daemon and the gate, and what the files of the gate share
  *
- * Messages are objects with "do". A box is named on the wire by a key of its own for each gate_add,
- * so that what is still told of a box that was dropped is never taken for the next one with the
- * same id.
+ * Messages are objects with "do". On the wire a box has a new key for each gate_add, so that a late
+ * report about a dropped box is never taken for the next one with the same id.
  *
  *   to the gate     settings {servers, proxy, no_proxy, host_ranges}
  *                   add {box, name, tree, policy, version, package_hosts, names, given, reserved,
@@ -42,23 +41,24 @@ enum {
 
 struct channel;
 struct channel_ops {
-	/* Fds that it takes it sets to -1; the others are closed after it. Fewer may arrive than
+	/* Sets the fds that it takes to -1; the others are closed afterwards. Fewer may arrive than
 	 * were sent when there is no room for them. */
 	void (*message)(void *arg, json_t *message, int *fds, size_t count);
-	/* The other side is gone, or spoke nonsense. Once, from the loop. */
+	/* The other side has closed, or sent a malformed message. Called once, from the loop. */
 	void (*ended)(void *arg, const struct err *err);
 };
-/* fd is owned. fds_max: messages with more are nonsense. */
+/* fd is owned. fds_max: messages with more are malformed. */
 struct channel *channel_new(
 	struct loop *loop, int fd, size_t fds_max, const struct channel_ops *ops, void *arg);
 void channel_free(struct channel *channel); /* not from within its callbacks; accepts NULL */
-/* Takes the reference and the fds. At once or later, in order; an end is told by ended. */
+/* Takes the reference and the fds. Sends at once or later, in order; a failure is reported by
+ * ended. */
 void channel_send(struct channel *channel, json_t *message, const int *fds, size_t count);
-/* No more callbacks, nothing more is sent. */
+/* No more callbacks, and nothing more is sent. */
 void channel_stop(struct channel *channel);
 size_t channel_queued(const struct channel *channel); /* bytes */
-/* Sends and receives until nothing is queued (or, with until_ended, the other side is gone), ms at
- * most. */
+/* Sends and receives until nothing is queued (or, with until_ended, the other side has closed), ms
+ * at most. */
 void channel_drain(struct channel *channel, bool until_ended, unsigned ms);
 
 /* ---- gate.c, orders.c, reports.c: the daemon's end ------------------------------------------- */
@@ -70,7 +70,7 @@ struct member {
 	bool dropped;
 };
 
-/* Something that was asked of the gate. */
+/* A pending request to the gate. */
 struct request {
 	struct request *next;
 	uint64_t number;
@@ -96,27 +96,27 @@ struct gate {
 	unsigned came;
 };
 
-/* It is of no use any more: killed, and told by ops->down, once, from the loop. */
+/* Kills the gate and reports it by ops->down, once, from the loop. */
 void gate_go_down(struct gate *gate, const struct err *err);
 int gate_check_settings(const struct gate_settings *settings, struct err *err);
 void gate_send_settings(struct gate *gate, const struct gate_settings *settings);
-/* What the child does in place of exec, for tests; NULL: exec. */
+/* run: what the child does instead of exec, for tests; NULL: exec. */
 int gate_open_as(struct loop *loop, const struct gate_settings *settings,
 	const struct gate_ops *ops, void *arg, int (*run)(void), struct gate **ret,
 	struct err *err);
-/* For each "do" of the gate: is it as it must be? ERR_PROTOCOL when not. */
+/* Checks a report of the gate; fails with ERR_PROTOCOL. */
 int report_check(json_t *message, struct err *err);
 
 /* ---- privileges.c --------------------------------------------------------------------------- */
 
-/* Gives up everything that is not needed for sockets that are there and new ones to the outside. */
+/* Gives up everything that is not needed for existing sockets and new ones to the outside. */
 int privileges_drop(struct err *err);
 
 /* ---- process.c ------------------------------------------------------------------------------ */
 
 enum {
 	FLOWS_MAX = 4096, /* of one tree, whatever its policies say */
-	/* of those, not connected yet: nobody else's names wait behind those of one tree */
+	/* Of those, not connected yet: names of other trees must not wait behind those of one. */
 	FLOWS_NEW_MAX = 512,
 	FLOW_FDS = 4,	  /* that one needs, reckoned generously */
 	FDS_APART = 64,	  /* for what is not a box's */
@@ -160,8 +160,8 @@ struct tally_row {
 struct tally {
 	struct name_table rows;
 	size_t max;
-	struct tally_row other; /* those that had to go; without a name */
-	bool full;		/* some had to go */
+	struct tally_row other; /* sum of the rows that were dropped; without a name */
+	bool full;		/* some rows were dropped */
 };
 
 void tally_init(struct tally *tally, size_t max);
@@ -202,20 +202,19 @@ void allot_tick(struct guest *guest); /* rates that were reached */
 
 /* ---- tree.c: boxes that were made from inside each other ------------------------------------ */
 
-/* Each of them has a place of its own in the world, but not a share of its own in the gate: forks
- * would multiply it. */
+/* Boxes of one tree share one part of the gate's capacity: otherwise forks would multiply it. */
 struct tree {
 	struct named node;
 	char *id;
 	unsigned guests;
 	size_t flow_count, new_count;
-	struct quota quota; /* its rate alone: the highest of its guests, when all have one */
+	struct quota quota; /* only its rate: the highest of its guests', when all have one */
 	struct upstream_share share;
 	struct dns_rate questions;
 	int64_t events_saved_us, events_filled_at;
 };
 
-/* One more guest of it; made when there was none. */
+/* Adds a guest; the tree is made if it does not exist. */
 struct tree *tree_join(struct process *process, const char *id);
 void tree_leave(struct process *process, struct tree *tree); /* freed with the last; accepts NULL */
 /* The rate of one of its guests has changed, or one has gone. */
@@ -231,7 +230,7 @@ struct guest {
 	struct tree *tree;
 	char *key, *name;
 	struct policy *policy;
-	/* of the policy; in watch mode of the same with everything public allowed */
+	/* Of the policy; in watch mode the same with everything public allowed. */
 	struct policy_matcher *matcher;
 	uint64_t version;
 	char **package_hosts;
@@ -277,16 +276,16 @@ void guest_set_recording(struct guest *guest, bool on);
 void guest_recompile(struct guest *guest);
 void guest_tick(struct guest *guest, int64_t now);
 void guest_reserve(struct guest *guest, uint64_t reserved);
-/* A name may have got an address: asks for more in time. */
+/* Asks for more addresses in time, after a name may have got one. */
 void guest_check_reserved(struct guest *guest);
 void guest_set_asleep(struct guest *guest, unsigned what);
-/* Data was given to it. */
+/* Data was given to the box. */
 void guest_data_came(struct guest *guest, enum gate_asleep how);
-/* {"do","box"}: add to it and send it. */
+/* {"do","box"}: a message to add to and send. */
 json_t *guest_message(const struct guest *guest, const char *what);
 void guest_limit_reached(
 	struct guest *guest, enum limit_kind kind, const struct allotment *allotment);
-/* Leaves the door alone for a moment. */
+/* Does not read the door for a moment. */
 void guest_pause_door(struct guest *guest, enum door door, unsigned ms);
 
 /* ---- event.c: what is written down ---------------------------------------------------------- */
@@ -300,11 +299,11 @@ enum {
 
 /* Untrusted text as an event may have it: printable ASCII, EVENT_TEXT_MAX bytes. New reference. */
 json_t *event_text(const char *text);
-/* Takes the reference. Over the rate it is dropped and counted. */
+/* Takes the reference. Above the rate the event is dropped and counted. */
 void event_send(struct guest *guest, json_t *event);
-/* The same thing again within ten seconds is counted, not written: true when that was done now. */
+/* Whether the same event was sent within ten seconds; it is then only counted. */
 bool event_is_repeated(struct guest *guest, const char *key);
-/* For the first time: sends it, and remembers it for event_is_repeated. */
+/* Sends a new event, and remembers it for event_is_repeated. */
 void event_send_first(struct guest *guest, const char *key, json_t *event);
 void event_tick(struct guest *guest, int64_t now);
 void event_forget_all(struct guest *guest); /* what was counted is sent */
@@ -339,21 +338,21 @@ struct flow {
 	struct flow *next_waiting, **at_waiting;
 };
 
-/* Asks the policy and the limits. NULL: refused, counted and written down. */
+/* Checks the policy and the limits. NULL: refused, counted and logged. */
 struct flow *flow_admit(struct guest *guest, bool udp, const struct doors_endpoint *aim,
 	const struct doors_endpoint *from);
 struct policy_flow flow_question(const struct flow *flow);
-/* Whether it may go to that address; if not, the flow knows why. */
+/* Whether the flow may go to that address; if not, the flow knows why. */
 bool flow_may(struct flow *flow, const struct address *address);
 void flow_refuse(struct flow *flow, const char *reason);
-/* It leads there: written down as allowed. */
+/* The flow is connected: logs it as allowed. */
 void flow_connected(struct flow *flow, const struct address *address);
 void flow_count(struct flow *flow, uint64_t out, uint64_t in); /* so far */
-/* Written down, counted, forgotten. */
+/* Logs, counts and frees the flow. */
 void flow_end(struct flow *flow, const struct relay_report *report);
-/* Both sides get RST; flow_end comes later. */
+/* Resets both sides; flow_end comes later. */
 void flow_cut(struct flow *flow, const char *why);
-/* At once, for boxes that go. */
+/* Ends the flow at once, for boxes that are dropped. */
 void flow_break(struct flow *flow, const char *why);
 void flow_figures(struct flow *flow);
 void flow_moved(struct flow *flow, bool out); /* some bytes, just now */

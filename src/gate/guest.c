@@ -1,8 +1,8 @@
 /* guest.c - a box as the gate knows it: its policy, its doors, its figures
  *
- * A policy is changed in one step: the new one is compiled, takes the place of the old, and every
- * live flow is asked about again. Whatever goes wrong with a policy ends the box's service: no
- * policy, no network. */
+ * A policy is replaced in one step: the new one is compiled, replaces the old, and every live flow
+ * is checked again. Any failure with a policy ends the service of the box: no policy, no
+ * network. */
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/log.h"
@@ -75,8 +75,8 @@ static int compile(struct guest *guest, struct err *err)
 		.host_ranges = (const char *const *)guest->process->host_ranges };
 	struct policy_matcher *matcher;
 
-	/* Rules behind which everything public is allowed: what a policy denies stays denied, what
-	 * it opens stays open. */
+	/* Everything public is allowed after the policy's own rules: what it denies stays
+	 * denied. */
 	if (guest->recording)
 		policy->preset = POLICY_OPEN;
 	if (policy_compile(policy, &world, &matcher, err) < 0)
@@ -92,7 +92,7 @@ static int compile(struct guest *guest, struct err *err)
 	return 0;
 }
 
-/* True when it may stay; its limits are those of the rule that allows it now. */
+/* True when the flow may stay; its limits become those of the rule that allows it now. */
 static bool is_still_allowed(struct flow *flow)
 {
 	struct policy_flow question = flow_question(flow);
@@ -134,7 +134,7 @@ static unsigned cut_forbidden(struct guest *guest)
 	return cut;
 }
 
-/* Does its policy name that box? The other half of what the daemon asks for when boxes connect. */
+/* Whether the policy names that box: the other half of the daemon's check when boxes connect. */
 static bool knows(const struct guest *guest, const char *name)
 {
 	size_t len = strlen(name);
@@ -156,8 +156,8 @@ static bool leads_to(const struct flow *flow, const char *name)
 	return flow->is_box && !strncmp(flow->name, name, len) && !strcmp(flow->name + len, ".box");
 }
 
-/* Connections of other boxes into this one, which was called name when they began: those that it
- * does not want any more. */
+/* Closes connections of other boxes into this one, which was called name when they began, that it
+ * no longer allows. */
 static unsigned cut_strangers(struct guest *guest, const char *name)
 {
 	bool is_renamed = strcmp(name, guest->name) != 0;
@@ -212,7 +212,7 @@ void guest_rename(struct guest *guest, const char *name)
 	if (!strcmp(old, name))
 		return;
 	cut_strangers(guest, old);
-	/* Those whom it visits know it by its old name. */
+	/* The boxes it is connected to know it by its old name. */
 	for (struct named *node = guest->process->guests.oldest; node; node = node->newer) {
 		struct guest *other = (struct guest *)node;
 
@@ -358,7 +358,7 @@ static void load_names(struct guest *guest, json_t *message)
 	json_t *saved = json_object_get(message, "names");
 	struct err err = ERR_INIT;
 
-	/* Of a box that never asked for a name nothing was kept. */
+	/* Nothing was stored for a box that never asked for a name. */
 	if (!json_object_size(saved) || synthetic_load(saved, NAMES_MAX, &guest->names, &err) < 0)
 		guest->names = synthetic_new(NAMES_MAX);
 	if (err.kind)
@@ -507,7 +507,7 @@ void guest_limit_reached(
 	struct guest *guest, enum limit_kind kind, const struct allotment *allotment)
 {
 	int64_t now = clock_mono_us(), *told = &guest->limit_told[kind][allotment != NULL];
-	/* The bound that every box has is nobody's wish. */
+	/* The built-in limit of every box is not part of its policy, so it is not reported. */
 	bool own = allotment || kind != LIMIT_CONNECTIONS || guest->policy->limits.connections;
 	json_t *data;
 

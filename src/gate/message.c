@@ -1,8 +1,8 @@
 /* message.c - JSON with fds over a SEQPACKET socket
  *
  * A packet begins with a byte: 'T', its text follows; 'F', its text is in the first fd, a sealed
- * memfd. Nobody waits for the other: what does not go at once is queued. What comes is read a few
- * packets at a time, so that the loop has its turn. */
+ * memfd. Neither side blocks: what cannot be sent at once is queued. A few packets are read at a
+ * time, so that the loop has its turn. */
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "gate/gate_internal.h"
@@ -197,7 +197,7 @@ static int read_sealed(int fd, char **ret, size_t *ret_len, struct err *err)
 	struct stat stat;
 	int seals = fcntl(fd, F_GET_SEALS);
 
-	/* Only a memfd has seals: reading from it never waits, and it does not change under us. */
+	/* Only a memfd has seals: reading from it never blocks, and it cannot change meanwhile. */
 	if (seals < 0 || (seals & SEALS) != SEALS || fstat(fd, &stat) < 0 || stat.st_size <= 0 ||
 		stat.st_size > CHANNEL_BLOB_MAX)
 		return err_set(err, ERR_PROTOCOL, "a long message that is none");

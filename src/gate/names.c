@@ -1,4 +1,4 @@
-/* names.c - the questions of a box: the policy's word, and a line for each
+/* names.c - the DNS questions of a box: the policy's verdict, and a log line for each
  *
  * A name that some rule allows gets a synthetic address, the others do not exist. No question
  * leaves the machine here: allowed names are resolved when something connects to them. */

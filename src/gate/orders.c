@@ -20,7 +20,7 @@ static json_t *strings(const char *const *list)
 	return array;
 }
 
-/* Interfaces are looked up here: the gate may not. */
+/* Interfaces are looked up here, because the gate may not. */
 static json_t *servers_json(const char *text)
 {
 	struct upstream_server servers[RESOLV_SERVERS_MAX];
@@ -63,7 +63,7 @@ int gate_check_settings(const struct gate_settings *settings, struct err *err)
 	return 0;
 }
 
-/* A proxy that cannot be used is told and left out: names may be reachable without it. */
+/* An unusable proxy is reported and left out: names may be reachable without it. */
 static bool proxy_is_usable(const struct gate_settings *settings)
 {
 	struct dial_proxy proxy = { 0 };
@@ -95,7 +95,7 @@ void gate_set(struct gate *gate, const struct gate_settings *settings)
 {
 	struct err err = ERR_INIT;
 
-	/* Closed rather than with addresses of the host left open. */
+	/* Better closed than with addresses of the host left open. */
 	if (gate_check_settings(settings, &err) < 0)
 		gate_go_down(gate, &err);
 	else

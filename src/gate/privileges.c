@@ -1,9 +1,9 @@
 /* privileges.c - the gate gives up what it does not need, before it reads anything
  *
- * What is left is a process that nobody owns, in an empty read-only root of its own, without
- * capabilities, that cannot open a file, start a program, make a process or a namespace, look into
- * others or be looked into. It has the sockets it was given, and may make new ones of IPv4 and
- * IPv6. Each step that fails fails the whole: a gate with privileges must not serve. */
+ * What is left is a process of an unused user, in its own empty read-only root, without
+ * capabilities, that cannot open a file, start a program, make a process or a namespace, or inspect
+ * others or be inspected. It has the sockets it was given, and may make new ones of IPv4 and IPv6.
+ * If any step fails, the gate fails: a gate with privileges must not serve. */
 #include "base/alloc.h"
 #include "gate/gate_internal.h"
 #include "sys/caps.h"

@@ -1,7 +1,7 @@
-/* process.c - main of `box gate`: privileges away, a loop, messages of the daemon in
+/* process.c - main of `box gate`: drops privileges, runs a loop, handles messages of the daemon
  *
- * It ends when the daemon's end of the socket does. The daemon is trusted: its messages are not
- * doubted. */
+ * It ends when the daemon's end of the socket closes. The daemon is trusted: its messages are not
+ * checked. */
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/log.h"

@@ -63,8 +63,8 @@ void record_closed(struct guest *guest, const char *name, const struct address *
 	}
 }
 
-/* Questions were counted for names; here they come to the rows of what was connected to, and names
- * that were asked for alone stay. */
+/* Questions were counted by name; here they are added to the rows of connected destinations, and
+ * names that were only asked for stay. */
 static json_t *seen_json(const struct record *record)
 {
 	json_t *rows = tally_json(&record->seen), *row;

@@ -1,7 +1,7 @@
-/* refused.c - packets that the rules inside the namespace refused: written down
+/* refused.c - logs packets that the rules inside the namespace refused
  *
- * The kernel tells of them faster than anybody wants to know: they are read a batch at a time with
- * a pause between, and what does not fit the socket's buffer meanwhile is lost and counted. */
+ * The kernel reports them faster than anybody needs: they are read in batches with pauses between,
+ * and what does not fit the socket's buffer meanwhile is lost and counted. */
 #include "base/alloc.h"
 #include "gate/gate_internal.h"
 #include <netinet/in.h>

@@ -1,8 +1,8 @@
-/* reports.c - is a message of the gate as it must be?
+/* reports.c - checks the messages of the gate
  *
  * A shape is a table: each key of an object with what it may hold. Unknown keys, wrong types,
- * numbers below zero and texts over their length are nonsense. What is left is safe to write down
- * and to give back. */
+ * negative numbers and overlong texts are malformed. What passes is safe to store and to give
+ * back. */
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/text.h"

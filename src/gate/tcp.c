@@ -46,7 +46,7 @@ static void tell_request(
 	event_send(flow->guest, event);
 }
 
-/* What it carries now, or has become: asked about again when the policy changes. */
+/* Remembers the current request, to be checked again when the policy changes. */
 static void keep_request(struct flow *flow, const struct relay_seen *seen)
 {
 	free(flow->host);
@@ -64,8 +64,8 @@ static bool on_seen(void *arg, const struct relay_seen *seen)
 	struct policy_verdict verdict;
 	char reason[EVENT_TEXT_MAX];
 
-	/* On other ports there are protocols whose clients do not say it; the name that is dialled
-	 * is the right one in any case. */
+	/* On other ports there are protocols whose clients send no SNI; the name that is dialled is
+	 * right in any case. */
 	if (seen->kind == RELAY_SEEN_NO_SNI && flow->check == RELAY_TLS)
 		return flow_refuse(flow, "TLS without the name of the server"), false;
 	question.seen = seen->name;
@@ -144,8 +144,8 @@ void tcp_answered(struct flow *flow, int fd, const struct err *err)
 static void start(struct flow *flow, int fd)
 {
 	struct process *process = flow->guest->process;
-	/* Private addresses are told too: flow_may knows which names may lead there, and the log
-	 * shall tell. */
+	/* Private addresses are included: flow_may knows which names may lead there, and the log
+	 * must show them. */
 	struct dial_target target = {
 		.name = flow->name, .port = flow->port, .allow_private = true
 	};

@@ -1,9 +1,9 @@
-/* udp.c - the datagrams of a box: the first of each flow comes by the door, the rest by a socket of
- * the flow's own
+/* udp.c - the datagrams of a box: the first of each flow comes by the door, the rest by the flow's
+ * own socket
  *
  * Two things are needed before datagrams can pass: the flow's socket inside the namespace, which
- * the daemon opens, and an address for its name. Both are asked for at once; a few datagrams are
- * kept meanwhile. Who sends a datagram that is refused is told so by ICMP. */
+ * the daemon opens, and an address for its name. Both are requested at once; a few datagrams are
+ * kept meanwhile. The sender of a refused datagram is told by ICMP. */
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "gate/gate_internal.h"
@@ -312,7 +312,7 @@ void udp_ready(void *arg, unsigned ready)
 	(void)ready;
 	while (count < BATCH && receive(guest))
 		count++;
-	/* New flows are dear, and nobody needs so many. */
+	/* New flows are expensive, and nobody needs so many. */
 	if (count == BATCH)
 		guest_pause_door(guest, DOOR_UDP, PAUSE_MS);
 }

@@ -1,4 +1,4 @@
-/* answer.c - what a box is told; see server.h
+/* answer.c - answers the questions of a box; see server.h
  *
  * Parse, decide, answer. Only an allowed name whose answer is not known yet takes longer: the
  * question is kept as a dns_pending until upstream has answered, and its box or its connection may

@@ -67,7 +67,7 @@ unsigned dns_box_allowance(struct dns_box *box, unsigned wanted)
 	rate->filled_at = now;
 	if (rate->saved_us >= box->cost_us)
 		return MIN((int64_t)wanted, rate->saved_us / box->cost_us);
-	/* Until an eighth of the bucket is full again: not a wake-up for each question. */
+	/* Until an eighth of the bucket is full again, to avoid a wake-up for each question. */
 	if (!box->paused)
 		log_limited(box);
 	dns_box_pause(box, MAX(1, (MAX(box->cost_us, box->full_us / 8) - rate->saved_us) / 1000));

@@ -1,12 +1,11 @@
 /* server.h - answers the questions of boxes, by UDP and TCP
  *
- * Each box has sockets of its own, made by somebody else where the box can reach them and nobody
- * else can: which socket a question came by says which box asks. Only names that decide() lets
- * through are ever known further up; a name that is denied leaves this program in the log and
- * nowhere else.
+ * Each box has its own sockets, made where only that box can reach them: the socket of a question
+ * identifies the box. Only names that decide() allows are ever looked up; a denied name appears in
+ * the log and nowhere else.
  *
- * A box over its rate is not answered more slowly but read more slowly: its questions wait in the
- * kernel's buffer, which drops what is too much, and cost us nothing. */
+ * A box above its rate is not answered more slowly but read more slowly: its questions wait in the
+ * kernel's buffer, which drops the excess at no cost for us. */
 #pragma once
 #include "base/alloc.h"
 #include "base/err.h"

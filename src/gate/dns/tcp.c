@@ -1,8 +1,8 @@
 /* tcp.c - questions by TCP: a length, then a message; many on one connection
  *
  * A connection is read only as far as its box's rate, its waiting questions and its unsent answers
- * allow; so it holds one question, a few answers and no more. The idle timer starts anew with each
- * whole question and with nothing else: bytes that trickle in do not keep a connection. */
+ * allow; so it holds one question and a few answers at most. The idle timer restarts only with each
+ * whole question: bytes that trickle in do not keep a connection open. */
 #include "base/file.h"
 #include "loop/loop.h"
 #include "gate/dns/server_internal.h"

@@ -49,8 +49,8 @@ static int receive(struct dns_batch *batch, int fd, unsigned most)
 	return recvmmsg(fd, batch->in, most, MSG_DONTWAIT, NULL);
 }
 
-/* What does not go out at once is lost: the client asks again, as after any lost packet. One that
- * is refused (its port is closed, its host unreachable) must not hold up the others. */
+/* What cannot be sent at once is lost: the client asks again, as after any lost packet. A refused
+ * one (port closed, host unreachable) must not hold up the others. */
 static void send_all(struct dns_batch *batch, int fd, unsigned count)
 {
 	unsigned at = 0;

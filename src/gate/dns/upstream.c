@@ -69,7 +69,7 @@ static void tell_recalled(void *arg);
 
 /* ---- telling -------------------------------------------------------------------------------- */
 
-/* What one asker may see of an answer: rebinding is refused here and not when it is kept, since
+/* What one asker may see of an answer: rebinding is refused here and not in the cache, because
  * another box may be allowed to see it. */
 static void judge(const struct dns_result *from, unsigned flags, struct upstream_result *ret)
 {
@@ -394,8 +394,8 @@ static void give_up(struct question *question)
 	loop_defer(question->upstream->loop, fail_later, question);
 }
 
-/* Whether one more question may be asked; somebody who has more of them than share may lose his
- * oldest by it. */
+/* Whether one more question may be asked; an asker with more of them than share may lose its oldest
+ * for it. */
 static bool has_room(struct upstream *upstream, const struct upstream_share *share)
 {
 	if (upstream->questions.count - upstream->given_up < upstream->options.questions_max)

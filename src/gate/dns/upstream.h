@@ -56,10 +56,9 @@ enum upstream_flags {
 
 typedef void (*upstream_fn)(void *arg, const struct upstream_result *result);
 
-/* Somebody who asks, for whom questions in flight are counted: when there are too many of them, the
- * one who has most gives up his oldest for one who has fewer. So names that nobody answers,
- * thousands of them, keep no one else from asking. The caller's, zeroed at first; lives longer than
- * its asks. */
+/* An asker, for whom questions in flight are counted: when there are too many, the one with the
+ * most loses its oldest for one with fewer. So thousands of names that nobody answers do not keep
+ * others from asking. Owned by the caller, zeroed at first; outlives its asks. */
 struct upstream_share {
 	unsigned questions;
 };
@@ -67,8 +66,8 @@ struct upstream_share {
 struct upstream *upstream_new(struct loop *loop, const struct upstream_options *options);
 /* Forgets all asks without calling them. Not from within a callback. Accepts NULL. */
 void upstream_free(struct upstream *upstream);
-/* Other servers from now on, as when the host's resolv.conf changed; questions in flight begin
- * again with them. What is kept stays. */
+/* Uses other servers from now on, as when the host's resolv.conf changed; questions in flight start
+ * again. The cache stays. */
 void upstream_set_servers(
 	struct upstream *upstream, const struct upstream_server *servers, size_t count);
 /* The servers of a resolv.conf, as sockets want them; ret has room for RESOLV_SERVERS_MAX. A server

@@ -1,9 +1,9 @@
-/* dial.h - connects to a name of the world outside, from where the daemon stands
+/* dial.h - connects to a name outside, from the host
  *
  * The name is resolved by upstream (A and AAAA at once), each address is shown to the caller, who
- * may refuse it, and those left are tried as RFC 8305 says: the next one 250 ms after the last, the
- * first that answers wins. With a proxy (the host reaches the world only that way) the name is
- * handed to it by CONNECT and nothing is resolved here. */
+ * may refuse it, and the rest are tried as in RFC 8305: the next one 250 ms after the last, the
+ * first that answers wins. With a proxy (the host has no other way out) the name is passed to it by
+ * CONNECT and nothing is resolved here. */
 #pragma once
 #include "base/address.h"
 #include "base/err.h"
@@ -45,8 +45,8 @@ struct dial_target {
 };
 
 struct dial_ops {
-	/* May this address be connected to? Called before anything is sent there, for each; also
-	 * when target.address is to be reached by a proxy, never for the proxy's own. Must not
+	/* Whether this address may be connected to. Called for each before anything is sent there;
+	 * also when target.address is reached by a proxy, never for the proxy's own. Must not
 	 * cancel the dial. */
 	bool (*may)(void *arg, const struct address *address);
 	/* Exactly once, from the loop, never from within dial_start: fd connected and non-blocking,

@@ -36,7 +36,7 @@ static void refuse(struct relay *relay, const char *why)
 	relay_end(relay, RELAY_END_REFUSED, why);
 }
 
-/* Whether the owner allows it; the relay may have been cut meanwhile. */
+/* Whether the owner allows it; the relay may have been closed meanwhile. */
 static bool is_allowed(struct relay *relay, const struct relay_seen *seen)
 {
 	return relay->ops->seen(relay->arg, seen) && !relay->ending;
@@ -91,7 +91,7 @@ static void begin_http(struct relay *relay)
 
 /* ---- TLS, or anything ----------------------------------------------------------------------- */
 
-/* What is not passed on yet of the first len bytes; they are still remembered. */
+/* Passes on what is not passed on yet of the first len bytes; they are still remembered. */
 static void give(struct relay *relay, size_t len)
 {
 	if (len <= relay->first_given)
@@ -102,7 +102,7 @@ static void give(struct relay *relay, size_t len)
 	relay_want_server(relay);
 }
 
-/* They are nothing. */
+/* They are neither TLS nor HTTP. */
 static void let_go(struct relay *relay, size_t len)
 {
 	give(relay, len);
@@ -178,8 +178,8 @@ static void scan(struct relay *relay)
 			tls_hello_parse(buf_head(&relay->first), relay->first.len, &hello);
 
 		if (result == TLS_HELLO_MORE) {
-			/* It has its own time; before, a few bytes that might begin one were waited
-			 * with. */
+			/* A hello has its own time limit; before, a few bytes that might begin one
+			 * were waited for. */
 			relay->first_by = relay->in_hello ? relay->first_by : 0;
 			relay->in_hello = true;
 			return;
@@ -266,7 +266,7 @@ void relay_first_begin(struct relay *relay)
 		relay->look = LOOK_FIRST;
 }
 
-/* Bytes that wait, and are passed on if nothing follows them. */
+/* Whether bytes wait that are passed on if nothing follows them. */
 static bool is_undecided(const struct relay *relay)
 {
 	if (relay->check != RELAY_FREE || relay->look != LOOK_FIRST || !relay->first.len)
@@ -315,8 +315,8 @@ void relay_first_late(struct relay *relay)
 
 void relay_first_ended(struct relay *relay)
 {
-	/* An unfinished hello or request leads nowhere, so nothing is lost by passing it on where
-	 * anything may pass. Where only those may, nothing was dialled yet. */
+	/* An unfinished hello or request leads nowhere, so passing it on is safe where anything may
+	 * pass. Where only those may, nothing was dialled yet. */
 	if (relay->look == LOOK_FIRST && relay->check == RELAY_FREE)
 		pass(relay);
 	else if (relay->look != LOOK_NOT && !relay->wants_server)

@@ -1,15 +1,15 @@
 /* flow.c - bytes of one direction, from socket to socket
  *
- *   take ──► inside: a lent pipe (splice), or held (copied: it must be looked at, or there is no
+ *   take ──► inside: a lent pipe (splice), or held (copied: it must be examined, or there is no
  *   pipe) ──► give
  *
  * A flow takes only when nothing is inside, so what it keeps is bounded by a pipe, or by what was
- * copied at once plus what the guard held back. While its target is full it is woken by the target
- * alone, while it waits for its rate by the hub alone; the source is not read, and so the sender is
- * slowed down by TCP itself.
+ * copied at once plus what the guard held back. While its target is full only the target wakes it,
+ * while it waits for its rate only the hub; the source is not read, and so TCP itself slows the
+ * sender down.
  *
- * Bytes are paid for when they are taken: connections that share a budget cannot spend the same
- * byte twice. They count as moved when they are given. */
+ * Bytes are charged when they are taken: connections that share a budget cannot spend the same byte
+ * twice. They count as moved when they are given. */
 #include "gate/relay/relay_internal.h"
 #include "base/clock.h"
 #include <errno.h>
@@ -216,9 +216,9 @@ bool relay_flow_wants(const struct relay *relay, const struct relay_flow *flow)
 	       !flow->in_pipe && !flow->held.len && choose_way(relay, flow, &limit) != WAY_NONE;
 }
 
-/* How much this turn may move. The more others had theirs since the last one, the shorter it is:
- * alone, a connection has the whole machine; among a hundred busy ones a new connection must not
- * wait for a hundred large turns. */
+/* How much this turn may move. The more turns others had since the last one, the less: alone, a
+ * connection has the whole machine; among a hundred busy ones a new connection must not wait for a
+ * hundred large turns. */
 static size_t begin_turn(struct relay *relay, struct relay_flow *flow)
 {
 	uint64_t others = relay->hub->turns - flow->last_turn;
@@ -255,7 +255,7 @@ void relay_flow_move(struct relay *relay, struct relay_flow *flow)
 		relay->ops->moved(relay->arg, flow == &relay->out);
 	if (flow->bytes != before && (relay->in.closed || relay->out.closed))
 		relay->active_at = clock_mono_us();
-	/* What the server said may have set free what the guard held back. */
+	/* The server's answer may have released what the guard held back. */
 	if (flow == &relay->in && relay->out.held.len && !relay->out.full)
 		relay_flow_move(relay, &relay->out);
 	relay_watch(relay);

@@ -1,14 +1,14 @@
-/* http_guard.h - watches the requests of a plain HTTP/1 connection that somebody else serves
+/* http_guard.h - checks the requests of a plain HTTP/1 connection to another server
  *
  * Pure. The relay feeds what the client sends; the guard tells how many of those bytes may go on to
- * the server. A head is held back until it is whole and allowed, so nothing of a refused request is
- * ever sent. Strict where servers differ: both length headers, repeated Host or Content-Length,
+ * the server. A head is held back until it is complete and allowed, so nothing of a refused request
+ * is ever sent. Strict where servers differ: both length headers, repeated Host or Content-Length,
  * codings other than chunked, bare CR or LF, obs-fold, NUL, spaces before a colon, absolute targets
  * whose host is not Host, chunk extensions and trailers, headers that change method or path,
- * CONNECT, the HTTP/2 preface: all refused; an offer of h2c passes, a server that takes it is cut
- * off. Pipelining is fine: each request is looked at. An upgrade (to websocket alone) is taken only
- * as the first request of its connection; until the server has answered, what the client sends
- * after it is held back, and after 101 the guard looks no more. */
+ * CONNECT, the HTTP/2 preface: all refused; an offer of h2c passes, but a server that accepts it is
+ * cut off. Pipelining is allowed: each request is checked. An upgrade (only to websocket) is
+ * accepted only as the first request of its connection; until the server has answered, what the
+ * client sends after it is held back, and after 101 the guard checks nothing more. */
 #pragma once
 #include "base/buf.h"
 #include "net/dns_name.h"
@@ -53,7 +53,7 @@ void http_guard_free(struct http_guard *guard);					/* accepts NULL */
  * Transfer-Encoding" (a literal); what was appended before may still be sent or dropped. */
 const char *http_guard_client(
 	struct http_guard *guard, const uint8_t *data, size_t len, struct buf *out);
-/* Whether more of the client's bytes are wanted now: not while an upgrade waits for its answer, not
+/* Whether more of the client's bytes are wanted now: not while an upgrade waits for its answer, nor
  * after a refusal. */
 bool http_guard_wants(const struct http_guard *guard);
 /* Sees the server's bytes, which go to the client in any case. Only needed while
@@ -62,7 +62,7 @@ bool http_guard_wants(const struct http_guard *guard);
 const char *http_guard_server(
 	struct http_guard *guard, const uint8_t *data, size_t len, struct buf *out);
 bool http_guard_watches_server(const struct http_guard *guard);
-/* The guard looks no more: everything may be passed as it is. */
+/* The guard checks nothing more: everything may be passed unchanged. */
 bool http_guard_is_open(const struct http_guard *guard);
 /* How many of the client's next bytes are plain body of known length, which may be passed without
  * http_guard_client(); tell with http_guard_skip() how many were. 0: none. */

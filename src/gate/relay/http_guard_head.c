@@ -1,6 +1,6 @@
-/* http_guard_head.c - the head of a request, read as the strictest server would
+/* http_guard_head.c - reads the head of a request as the strictest server would
  *
- * Whoever looks at requests that another one serves must read them as that one does, or he looks at
+ * Whoever checks requests for another server must read them as that server does, or he checks
  * something else ("request smuggling"). Servers differ, so a head that any two of them could read
  * differently is refused: there is one way to write each thing here. Checked are: the bytes, the
  * request line, the shape of each header; then those headers that say where the request goes and
@@ -93,7 +93,7 @@ static const struct known {
 	[HEADER_KEY] = { SLICE("sec-websocket-key"), "more than one Sec-WebSocket-Key", NULL },
 	[HEADER_VERSION] = { SLICE("sec-websocket-version"), "more than one Sec-WebSocket-Version",
 		NULL },
-	/* Some servers take another method or path from these than the policy was asked for. */
+	/* Some servers take another method or path from these than the policy has checked. */
 	[HEADER_METHOD_OVERRIDE] = { SLICE("x-http-method-override"), NULL,
 		"a header that changes the method" },
 	[HEADER_METHOD] = { SLICE("x-http-method"), NULL, "a header that changes the method" },
@@ -135,7 +135,7 @@ static enum header header_of(struct slice name)
 	return HEADER_COUNT;
 }
 
-/* A proxy behind us takes away the headers that Connection names. */
+/* A proxy after us removes the headers that Connection names. */
 static const char *read_connection(struct slice list, struct reading *reading)
 {
 	while (list.len) {
@@ -225,7 +225,7 @@ static const char *read_request_line(struct slice line, struct reading *reading)
 	return reading->is_1_0 || is_same(version, SLICE("HTTP/1.1")) ? NULL : "not HTTP/1";
 }
 
-/* The last line is the empty one; every line ends with CR LF, that much the caller has seen to. */
+/* Every line ends with CR LF, as the caller has checked; the last line is empty. */
 static const char *read_lines(struct slice head, struct reading *reading)
 {
 	const char *why;
@@ -400,12 +400,12 @@ static const char *read_body(const struct reading *reading, struct http_head *he
 
 /* ---- what it becomes ------------------------------------------------------------------------ */
 
-/* A handshake with any fault may be an upgrade to one server and a request to the next. */
+/* A faulty handshake may be an upgrade to one server and a request to the next. */
 static const char *read_upgrade(const struct reading *reading, struct http_head *head)
 {
 	if (!has(reading, HEADER_UPGRADE))
 		return NULL;
-	/* Some clients offer it with every first request, and most servers go on without. */
+	/* Some clients offer it with every first request, and most servers ignore it. */
 	if (is_same_any_case(reading->headers[HEADER_UPGRADE], SLICE("h2c")) &&
 		reading->wants_upgrade && !reading->is_1_0 && !head->is_chunked && !head->length) {
 		head->request.upgrade = head->offers_h2 = true;

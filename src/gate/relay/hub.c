@@ -1,13 +1,12 @@
-/* hub.c - what all relays of a process share: pipes, and the ring of those who wait for their
- * rate
+/* hub.c - what all relays of a process share: pipes, and the queue of those who wait for their rate
  *
- * A pipe is needed only while bytes are under way, so a handful serves thousands of connections;
+ * A pipe is needed only while bytes are in transit, so a handful serves thousands of connections;
  * only a peer that does not read keeps one. When too many do, or descriptors get scarce, none is
  * lent and bytes are copied: slower, but no connection is lost.
  *
- * Who has used up its rate waits in a queue, and one timer rings for all. The ring goes round in
- * order: who gets something goes behind those who got nothing this time, so connections that share
- * a rate take turns. */
+ * Relays that have used up their rate wait in a queue, and one timer serves all. The queue goes
+ * round: a relay that gets something goes behind those that got nothing this time, so connections
+ * that share a rate take turns. */
 #include "gate/relay/relay_internal.h"
 #include "base/clock.h"
 #include "base/file.h"

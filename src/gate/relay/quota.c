@@ -1,12 +1,11 @@
 /* quota.c - see quota.h
  *
- * The rate is a bucket that fills with time. What is in it is counted in millionths of a byte: a
- * microsecond at one byte a second is one of them, so nothing is lost by rounding however small the
- * steps are. It may go below zero: who spent more than was allowed (a datagram is not cut in two)
- * waits longer.
+ * The rate is a bucket that fills with time. Its content is counted in millionths of a byte: a
+ * microsecond at one byte a second is one of them, so nothing is lost by rounding. It may go below
+ * zero: after more than was allowed (a datagram is not cut in two) the wait is longer.
  *
- * Crumbs are not handed out: of a hundred connections that share a rate each would move a few bytes
- * at a time, and the machine would do nothing else. */
+ * Tiny amounts are not given out: of a hundred connections that share a rate each would move a few
+ * bytes at a time, and the machine would do nothing else. */
 #include "gate/relay/quota.h"
 #include "base/alloc.h"
 #include <assert.h>

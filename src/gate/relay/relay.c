@@ -43,8 +43,8 @@ const char *relay_end_name(enum relay_end end)
 
 /* ---- sockets -------------------------------------------------------------------------------- */
 
-/* Small messages go at once, and a peer that vanished without a word is noticed after some minutes.
- * Not worth failing for. */
+/* Sends small messages at once, and detects a vanished peer after some minutes. A failure is
+ * ignored. */
 static void tune(int fd)
 {
 	static const struct {
@@ -215,7 +215,7 @@ void relay_start_half(struct relay *relay)
 
 /* ---- a spent budget ------------------------------------------------------------------------- */
 
-/* A reset takes back what the peer's machine has not confirmed yet. */
+/* A reset discards what the peer has not acknowledged yet. */
 static bool has_unsent(const struct relay_side *side)
 {
 	int left = 0;
@@ -262,7 +262,7 @@ void relay_resume(struct relay *relay, int64_t now_us)
 
 /* ---- events --------------------------------------------------------------------------------- */
 
-/* Gone, or only ended in both directions? Then whatever it sent before is still to be read. */
+/* Broken, or only ended in both directions? Then what it sent before must still be read. */
 static void on_hangup(struct relay *relay, const struct relay_side *side)
 {
 	int error = side_error(side);
@@ -332,7 +332,7 @@ static bool on_may(void *arg, const struct address *address)
 
 static const struct dial_ops dial_ops = { .may = on_may, .done = on_dialled };
 
-/* Of a server that was given while it was still connecting. */
+/* For a server that was given while it was still connecting. */
 static void on_connected(void *arg, unsigned ready)
 {
 	struct relay *relay = arg;

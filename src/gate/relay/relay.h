@@ -1,15 +1,15 @@
-/* relay.h - one TCP connection of a box, carried on to where it may go
+/* relay.h - one TCP connection of a box, relayed to its destination
  *
- *   accepted -> (first bytes looked at) -> dialled -> both ways, until both have ended
+ *   accepted -> (first bytes checked) -> dialled -> both ways, until both have ended
  *
  * On port 443 nothing is dialled before the client's TLS hello named the right host; on port 80
  * (and where the policy has methods or paths) nothing before a whole allowed HTTP request. On other
- * ports the dial begins at once, for servers may speak first, and the first bytes are looked at as
- * they come: TLS and HTTP are checked there too if that is what they are. Bytes move by splice()
- * through pipes that are lent while something is in them; what must be looked at is copied. At most
- * RELAY_CHUNK bytes move for one connection before the others get their turn. A client that does
- * not read stops the server's sending and the other way round. Half-closed connections stay until
- * the other half ends, too. A refused connection ends with RST. */
+ * ports the dial begins at once, because servers may speak first, and the first bytes are checked
+ * as they come: TLS and HTTP are checked there too. Bytes move by splice() through pipes that are
+ * lent while something is in them; what must be examined is copied. At most RELAY_CHUNK bytes move
+ * for one connection before the others get their turn. A client that does not read stops the
+ * server's sending, and the other way round. Half-closed connections stay until the other half
+ * ends, too. A refused connection ends with RST. */
 #pragma once
 #include "base/address.h"
 #include "base/err.h"
@@ -99,12 +99,12 @@ struct relay_options {
 };
 
 struct relay *relay_new(const struct relay_options *options);
-/* The server of a relay without target, connected or connecting, owned from now on; -1: it cannot
- * be reached. */
+/* Gives the server to a relay without target, connected or connecting, owned from now on; -1: it
+ * cannot be reached. */
 void relay_connect(struct relay *relay, int server, const struct err *err);
-/* Both sides get RST; ended is called from the loop. why is copied. */
+/* Resets both sides; ended is called from the loop. why is copied. */
 void relay_cut(struct relay *relay, const char *why);
 /* So far. */
 void relay_figures(const struct relay *relay, uint64_t *ret_out, uint64_t *ret_in);
-/* Ends without a word; for the end of the process. Accepts NULL. */
+/* Ends without callbacks, when the process ends. Accepts NULL. */
 void relay_free(struct relay *relay);

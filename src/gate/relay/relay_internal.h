@@ -49,8 +49,8 @@ struct relay_hub {
 struct relay_pipe *relay_hub_lend(struct relay_hub *hub);
 /* Takes it back; one that has something in it is closed. */
 void relay_hub_return(struct relay_hub *hub, struct relay_pipe *pipe, bool is_empty);
-/* Calls relay_resume in about ms. served: it got something since it was called last, and goes
- * behind the others. */
+/* Calls relay_resume in about ms. served: it got something since the last call, and goes behind the
+ * others. */
 void relay_hub_wait(struct relay *relay, unsigned ms, bool served);
 void relay_hub_forget(struct relay *relay);
 /* For tests: other times than RELAY_FIRST_MS and RELAY_HALF_MS. */
@@ -120,19 +120,19 @@ struct relay {
 	struct relay_report report;
 };
 
-/* The first call counts. The relay goes from the loop a little later, so nobody who still works on
- * it loses it. why is cut to fit. */
+/* The first call counts. The relay is freed from the loop a little later, so that callers can still
+ * use it. why is cut to fit. */
 void relay_end(struct relay *relay, enum relay_end end, const char *why);
 /* One of its sides broke, with errno_value. */
 void relay_broke(struct relay *relay, const struct relay_side *side, int errno_value);
-/* The server is wanted now: dials, or takes the one that was given. */
+/* The server is needed now: dials, or uses the given one. */
 void relay_want_server(struct relay *relay);
 /* The first bytes must be whole in first_ms from now. */
 void relay_start_first(struct relay *relay, unsigned ms);
 /* One side has ended; the other may be silent for half_ms at most. */
 void relay_start_half(struct relay *relay);
-/* A budget is spent: nothing more is taken; the end comes when what was paid for has arrived, or
- * soon anyhow. */
+/* A budget is spent: nothing more is taken; the end comes when what was charged has arrived, or
+ * soon anyway. */
 void relay_settle(struct relay *relay);
 /* Watches for what can come next. */
 void relay_watch(struct relay *relay);

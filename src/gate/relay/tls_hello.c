@@ -4,12 +4,12 @@
  *                                                                       one message
  *   message  1, length | version, random, session, ciphers, compressions, extensions
  *
- * Each call walks the records from the start, for the state would cost more than the walk; the
- * message itself is read once, when it is whole. The first byte that breaks a rule decides, so it
- * does not matter in what pieces the bytes came.
+ * Each call walks the records from the start, because keeping state would cost more than the walk;
+ * the message itself is read once, when it is complete. The first byte that breaks a rule decides,
+ * so it does not matter in what pieces the bytes came.
  *
- * Servers are more forgiving than the standard: some do not look at the version of the record, some
- * skip empty records, some take the hello of SSL 2, which has no name. Whoever begins like this
+ * Servers are more tolerant than the standard: some ignore the version of the record, some skip
+ * empty records, some accept the hello of SSL 2, which has no name. A client that begins like this
  * means TLS, so it is broken and not something else. */
 #include "gate/relay/tls_hello.h"
 #include "base/alloc.h"
@@ -154,7 +154,7 @@ static bool begins_well(const uint8_t *data, size_t len)
 	return data[0] == RECORD_HANDSHAKE && (len < 2 || data[1] == 3);
 }
 
-/* What does not begin well: nothing of ours, or TLS as no standard has it? */
+/* What does not begin well: another protocol, or malformed TLS? */
 static enum tls_hello_result judge_odd(const uint8_t *data, size_t len)
 {
 	/* SSL 2: two bytes of length, client hello, 3.x */

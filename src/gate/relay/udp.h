@@ -1,7 +1,7 @@
-/* udp.h - one UDP flow of a box, carried on: datagrams between two connected sockets
+/* udp.h - relays one UDP flow of a box: datagrams between two connected sockets
  *
- * Dropped rather than queued when the other side takes none, or when the rate is used up. Ends
- * after UDP_RELAY_IDLE_MS of silence. */
+ * Datagrams are dropped rather than queued when the other side takes none, or when the rate is used
+ * up. The flow ends after UDP_RELAY_IDLE_MS of silence. */
 #pragma once
 #include "gate/relay/relay.h"
 
@@ -19,7 +19,7 @@ struct udp_relay_options {
 	void *arg;
 };
 struct udp_relay *udp_relay_new(const struct udp_relay_options *options);
-/* A datagram of the client's that came before its socket was there. */
+/* Sends a datagram of the client that came before its socket existed. */
 void udp_relay_send(struct udp_relay *relay, const void *data, size_t len);
 void udp_relay_cut(struct udp_relay *relay, const char *why);
 void udp_relay_figures(const struct udp_relay *relay, uint64_t *ret_out, uint64_t *ret_in);
