@@ -77,12 +77,12 @@ int group_set_pids(uint64_t limit, struct err *err)
 }
 
 /* The value behind key in a file of lines "key value"; 0 when there is none. */
-static uint64_t read_value(const char *file, const char *key)
+static uint64_t read_value(int dir, const char *file, const char *key)
 {
 	_cleanup_free_ char *text = NULL;
 	size_t len = strlen(key);
 
-	if (file_read(box, file, TEXT_MAX, &text, NULL, NULL) < 0)
+	if (file_read(dir, file, TEXT_MAX, &text, NULL, NULL) < 0)
 		return 0;
 	for (const char *line = text; line; line = strchr(line, '\n')) {
 		line += *line == '\n';
@@ -102,7 +102,7 @@ int group_freeze(bool frozen, struct err *err)
 		return 0;
 	if (file_poke(box, "cgroup.freeze", frozen ? "1" : "0", err) < 0)
 		return -1;
-	while (frozen && !read_value("cgroup.events", "frozen")) {
+	while (frozen && !read_value(box, "cgroup.events", "frozen")) {
 		if (clock_mono_us() > end)
 			return err_set(err, ERR_TIMEOUT, "programs of the box do not stand still");
 		usleep(LOOK_US);
@@ -112,19 +112,21 @@ int group_freeze(bool frozen, struct err *err)
 
 /* ---- figures -------------------------------------------------------------------------------- */
 
-/* Lines of cgroup.procs of dir and all below it. */
-static uint64_t count_processes(int dir, unsigned depth)
+/* Adds up dir and all below it. Refused forks are counted in the group of who forks, and by newer
+ * kernels in that of the limit as well. */
+static void count_all(int dir, unsigned depth, struct group_stats *ret)
 {
 	_cleanup_free_ char *text = NULL;
-	uint64_t count = 0;
 	struct dirent *entry;
 	DIR *list = depth < DEPTH_MAX ? fdopendir(fcntl(dir, F_DUPFD_CLOEXEC, 0)) : NULL;
 
 	if (file_read(dir, "cgroup.procs", TEXT_MAX, &text, NULL, NULL) == 0)
 		for (const char *at = text; (at = strchr(at, '\n')); at++)
-			count++;
+			ret->processes++;
+	if (depth)
+		ret->pids_refused += read_value(dir, "pids.events", "max");
 	if (!list)
-		return count;
+		return;
 	rewinddir(list);
 	while ((entry = readdir(list))) {
 		_cleanup_close_ int below = -1;
@@ -133,10 +135,9 @@ static uint64_t count_processes(int dir, unsigned depth)
 			continue;
 		below = openat(dir, entry->d_name, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 		if (below >= 0)
-			count += count_processes(below, depth + 1);
+			count_all(below, depth + 1, ret);
 	}
 	closedir(list);
-	return count;
 }
 
 void group_get_stats(struct group_stats *ret)
@@ -148,8 +149,8 @@ void group_get_stats(struct group_stats *ret)
 		return;
 	if (file_read(box, "pids.current", TEXT_MAX, &pids, NULL, NULL) == 0)
 		ret->threads = strtoull(pids, NULL, 10);
-	ret->processes = count_processes(box, 0);
-	ret->oom_kills = read_value("memory.events", "oom_kill");
-	ret->pids_refused = read_value("pids.events", "max");
-	ret->cpu_us = read_value("cpu.stat", "usage_usec");
+	count_all(box, 0, ret);
+	ret->oom_kills = read_value(box, "memory.events", "oom_kill");
+	ret->pids_refused = MAX(ret->pids_refused, read_value(box, "pids.events", "max"));
+	ret->cpu_us = read_value(box, "cpu.stat", "usage_usec");
 }

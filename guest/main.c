@@ -13,6 +13,7 @@
 #include "guest/control.h"
 #include "guest/exec.h"
 #include "guest/hosts.h"
+#include "guest/modprobe.h"
 #include "guest/port.h"
 #include "guest/proc.h"
 #include "guest/self.h"
@@ -199,6 +200,8 @@ int main(int argc, char **argv)
 
 	if (argc > 0 && !strcmp(basename(argv[0]), "box"))
 		return box_main(argc, argv);
+	if (argc > 0 && !strcmp(basename(argv[0]), "modprobe"))
+		return modprobe_main(argc, argv);
 	/* Root in the box has our user id, and could speak to the daemon in our name by ptrace,
 	 * /proc/1/mem or pidfd_getfd. Forked children inherit this until they execute a program. */
 	prctl(PR_SET_DUMPABLE, 0);

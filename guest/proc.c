@@ -22,6 +22,7 @@ enum {
 	COMMAND_MAX = 512,
 	RECORD_MAX = 700, /* more than one wire_process takes */
 	STAT_TEXT = 2048,
+	KERNEL_THREAD = 0x00200000, /* PF_KTHREAD: a box with a kernel of its own sees them */
 };
 
 struct process {
@@ -63,14 +64,16 @@ static bool parse_stat(char *text, struct process *ret)
 	char *open = strchr(text, '('), *close = strrchr(text, ')');
 	unsigned long user = 0, system = 0, pages = 0;
 	unsigned long long start = 0;
+	unsigned flags = 0;
 	int parent, session;
 
 	if (!open || !close || close < open)
 		return false;
 	if (sscanf(close + 1,
-		    " %c %d %*d %d %*d %*d %*u %*u %*u %*u %*u %lu %lu %*d %*d %*d %*d %*d %*d "
+		    " %c %d %*d %d %*d %*d %u %*u %*u %*u %*u %lu %lu %*d %*d %*d %*d %*d %*d "
 		    "%llu %*u %lu",
-		    &ret->state, &parent, &session, &user, &system, &start, &pages) != 7)
+		    &ret->state, &parent, &session, &flags, &user, &system, &start, &pages) != 8 ||
+		flags & KERNEL_THREAD)
 		return false;
 	*close = '\0';
 	snprintf(ret->name, sizeof ret->name, "%.16s", open + 1);

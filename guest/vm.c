@@ -199,15 +199,18 @@ int vm_boot(struct err *err)
 	return read_super(super) ? vm_make_root(err) : 0;
 }
 
+/* QEMU tells the two ways apart: what was asked for powers the machine off, everything else (and a
+ * panic) resets it, which ends it as well (-no-reboot). */
 _Noreturn void vm_end(const struct err *err)
 {
 	if (err)
 		dprintf(2, "box-init: %s\n", err->message);
 	sync();
-	/* There is nothing of ACPI's to power this machine off; a reset ends QEMU as well
-	 * (-no-reboot). */
+	/* Its journal is empty then. */
+	if (disk >= 0)
+		ioctl(disk, FIFREEZE, 0);
 	for (;;) {
-		reboot(RB_AUTOBOOT);
+		reboot(err ? RB_AUTOBOOT : RB_POWER_OFF);
 		pause();
 	}
 }

@@ -65,6 +65,37 @@ static void on_timer_asked(const struct control_timer *timer, const struct err *
 	asked->done++;
 }
 
+static void on_done(const struct err *err, void *arg)
+{
+	if (err)
+		fail_msg("%s", err->message);
+	(*(unsigned *)arg)++;
+}
+
+static void on_shutdown(struct chan *chan, void *arg)
+{
+	(void)chan;
+	(*(unsigned *)arg)++;
+}
+
+/* QEMU ends, and tells that it was asked for. */
+static void check_shutdown(struct vm *vm)
+{
+	static const struct chan_ops ops = { .on_closed = on_shutdown };
+	struct buf request = BUF_INIT;
+	unsigned closed = 0;
+
+	wire_put_u32(&request, 100);
+	assert_non_null(chan_open(vm->link, WIRE_OP_SHUTDOWN, &request, &ops, &closed, NULL));
+	buf_done(&request);
+	vm_wait(vm, &vm->link_lost, 1, 30);
+	vm_wait(vm, &vm->ended, 1, 10);
+	assert_string_equal(vm->shutdown, "guest-shutdown");
+	_cleanup_free_ char *command = xasprintf("e2fsck -fn %s/disk >/dev/null 2>&1", vm->dir);
+
+	assert_int_equal(system(command), 0);
+}
+
 static void test_a_vm_boots_and_runs_programs(void **state)
 {
 	struct asked asked = { 0 };
@@ -92,6 +123,120 @@ static void test_a_vm_boots_and_runs_programs(void **state)
 	vm_wait(vm, &asked.done, 2, 10);
 	assert_int_equal(asked.timer.kind, CONTROL_TIMER_NONE);
 	vm_free(vm);
+}
+
+/* The kernel asks for a module by its alias; the image has no modprobe. */
+static void check_modules(struct vm *vm)
+{
+	expect(vm, "ip link add d0 type dummy && ip link show d0 | grep -c d0", "1\n");
+	expect(vm, "lsmod | grep -c '^dummy '", "1\n");
+	expect(vm, "grep -c . /proc/sys/kernel/modprobe; ls /.boxyard",
+		"1\nbox\nbox-init\nmodprobe\n");
+}
+
+static void check_growth(struct vm *vm)
+{
+	struct asked asked = { 0 };
+
+	vm_qmp(vm, "block_resize", "{\"node-name\":\"rw\",\"size\":134217728}");
+	control_grow(vm->control, 134217728, on_done, &asked.done);
+	vm_wait(vm, &asked.done, 1, 30);
+	expect(vm, "test $(df -k / | tail -n 1 | { read a b c; echo $b; }) -gt 100000; echo $?",
+		"0\n");
+}
+
+static void check_limits(struct vm *vm)
+{
+	struct asked asked = { 0 };
+
+	control_limit(vm->control, 8, on_done, &asked.done);
+	vm_wait(vm, &asked.done, 1, 10);
+	expect(vm, "for i in 1 2 3 4 5 6 7 8 9 10; do sleep 0.1 & done 2>&1 | grep -c fork; wait",
+		"1\n");
+	control_stats(vm->control, on_stats_asked, &asked);
+	vm_wait(vm, &asked.done, 2, 10);
+	assert_true(asked.stats.pids_refused > 0);
+	control_limit(vm->control, 0, on_done, &asked.done);
+	vm_wait(vm, &asked.done, 3, 10);
+}
+
+static void check_timers(struct vm *vm)
+{
+	struct asked asked = { 0 };
+
+	free(vm_run(vm, "sleep 300 >/dev/null 2>&1 & sleep 0.2"));
+	control_timers(vm->control, on_timer_asked, &asked);
+	vm_wait(vm, &asked.done, 1, 10);
+	assert_int_equal(asked.timer.kind, CONTROL_TIMER_AT);
+	assert_in_range(asked.timer.in_ns, UINT64_C(200000000000), UINT64_C(300000000000));
+}
+
+/* All that is quick needs one boot. */
+static void test_what_a_vm_can_do(void **state)
+{
+	struct vm *vm;
+
+	(void)state;
+	if (!here)
+		skip();
+	vm = vm_start(loop, "can", NULL, true);
+	vm_tell(vm, CONTROL_NEW, "ada");
+	vm_connect(vm);
+	check_modules(vm);
+	check_growth(vm);
+	check_limits(vm);
+	check_timers(vm);
+	/* A connection that ends and comes again in the same moment is not seen inside. */
+	vm_connect(vm);
+	expect(vm, "echo again", "again\n");
+	check_shutdown(vm);
+	vm_free(vm);
+}
+
+/* A template without a disk gets one before it is told. */
+static void test_a_disk_may_come_later(void **state)
+{
+	struct vm *vm;
+
+	(void)state;
+	if (!here)
+		skip();
+	vm = vm_start(loop, "later", NULL, false);
+	usleep(4000000);
+	vm_make_disk(vm);
+	vm_tell(vm, CONTROL_START, "eve");
+	vm_connect(vm);
+	expect(vm, "hostname; cat /etc/machine-id", "eve\n00000000000000000000000000000000\n");
+	vm_free(vm);
+}
+
+/* Two copies of one moment: what each is told makes them differ, and they serve nobody before. */
+static void test_copies_differ_once_they_were_told(void **state)
+{
+	_cleanup_free_ char *moment = xasprintf("%s/moment", vm_world_dir());
+	_cleanup_free_ char *random[2] = { NULL, NULL };
+	struct vm *vm;
+
+	(void)state;
+	if (!here)
+		skip();
+	vm = vm_start(loop, "parent", NULL, true);
+	vm_tell(vm, CONTROL_NEW, "parent");
+	vm_connect(vm);
+	free(vm_run(vm, "echo kept >/tmp/file; sync"));
+	vm_capture(vm, moment);
+	vm_free(vm);
+	for (int i = 0; i < 2; i++) {
+		vm = vm_start(loop, i ? "second" : "first", moment, true);
+		vm_go_on(vm);
+		vm_tell(vm, CONTROL_COPY, i ? "second" : "first");
+		vm_connect(vm);
+		random[i] = vm_run(vm, "head -c 16 /dev/urandom | od -An -tx1");
+		expect(vm, "hostname; cat /tmp/file", i ? "second\nkept\n" : "first\nkept\n");
+		expect(vm, "test $(date +%s) -ge 1700000000; echo $?", "0\n");
+		vm_free(vm);
+	}
+	assert_string_not_equal(random[0], random[1]);
 }
 
 /* ---- what its disk has over its image ------------------------------------------------------- */
@@ -195,7 +340,10 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_a_vm_boots_and_runs_programs),
+		cmocka_unit_test(test_what_a_vm_can_do),
+		cmocka_unit_test(test_a_disk_may_come_later),
 		cmocka_unit_test(test_a_vm_sends_what_it_has_over_its_image),
+		cmocka_unit_test(test_copies_differ_once_they_were_told),
 	};
 
 	return cmocka_run_group_tests(tests, setup, teardown);

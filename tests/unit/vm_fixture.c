@@ -68,6 +68,13 @@ static void make_image(void)
 	    "echo old >%s/tree/etc/ssh/ssh_host_rsa_key; "
 	    "echo root:x:0:0:root:/:/bin/sh >%s/tree/etc/passwd",
 		world, world, world);
+	/* Some modules, and all that is known of modules. */
+	run("cd %s && mkdir -p %s/tree/lib/modules/%s/kernel/drivers && "
+	    "cp modules.dep modules.alias modules.builtin %s/tree/lib/modules/%s && "
+	    "cp --parents kernel/drivers/net/dummy.ko kernel/drivers/net/veth.ko "
+	    "kernel/lib/libcrc32c.ko %s/tree/lib/modules/%s",
+		vm_kernel_get_modules(kernel), world, vm_kernel_get_version(kernel), world,
+		vm_kernel_get_version(kernel), world, vm_kernel_get_version(kernel));
 	run("mkfs.erofs -zlz4 %s/image %s/tree >/dev/null 2>&1", world, world);
 }
 
@@ -133,6 +140,7 @@ static void on_qmp_lost(struct qmp *qmp, const struct err *err, void *arg)
 
 	(void)qmp;
 	(void)err;
+	vm->ended++;
 	qmp_free(steal_ptr(&vm->qmp));
 }
 
@@ -184,6 +192,11 @@ static void execute(const struct vm *vm, const char *state)
 	_exit(127);
 }
 
+void vm_make_disk(struct vm *vm)
+{
+	run("mke2fs -q -t ext4 -m0 -E lazy_itable_init=1,nodiscard %s/disk", vm->dir);
+}
+
 struct vm *vm_start(struct loop *loop, const char *name, const char *state, bool disk)
 {
 	static const struct qmp_ops ops = { .on_event = on_event, .on_lost = on_qmp_lost };
@@ -197,7 +210,7 @@ struct vm *vm_start(struct loop *loop, const char *name, const char *state, bool
 	else
 		run("truncate -s %dM %s/disk", DISK_MB, vm->dir);
 	if (disk && !state)
-		run("mke2fs -q -t ext4 -m0 -E lazy_itable_init=1,nodiscard %s/disk", vm->dir);
+		vm_make_disk(vm);
 	vm->pid = fork();
 	if (!vm->pid)
 		execute(vm, state);
@@ -416,4 +429,14 @@ void vm_capture(struct vm *vm, const char *state)
 		usleep(10000);
 	} while (strcmp(call.status, "completed") != 0);
 	run("cp --sparse=always %s/disk %s.disk", vm->dir, state);
+}
+
+void vm_go_on(struct vm *vm)
+{
+	struct call call;
+
+	do
+		ask_qmp(vm, "query-status", NULL, &call);
+	while (!strcmp(call.status, "inmigrate"));
+	vm_qmp(vm, "cont", NULL);
 }

@@ -18,7 +18,7 @@ struct vm {
 	struct qmp *qmp;
 	struct control *control;
 	struct link *link;
-	unsigned ready, failed, link_ready, link_lost;
+	unsigned ready, failed, link_ready, link_lost, ended;
 	struct err err;
 	char shutdown[32]; /* reason of QEMU's event */
 };
@@ -38,7 +38,9 @@ void vm_tell(struct vm *vm, enum control_kind kind, const char *hostname);
 void vm_connect(struct vm *vm); /* the link; waits for its hello */
 /* The output of a shell command in it, yours. */
 char *vm_run(struct vm *vm, const char *command);
+void vm_make_disk(struct vm *vm); /* a file system on the disk of one started without */
 /* A command of QEMU's monitor, waited for. */
 void vm_qmp(struct vm *vm, const char *command, const char *arguments);
+void vm_go_on(struct vm *vm); /* of one with a state, when that is loaded */
 /* It stands still, and its state is in a file. */
 void vm_capture(struct vm *vm, const char *state);
