@@ -180,6 +180,56 @@ static void ports_of_the_box_are_reached(void **state)
 	assert_nothing_reported();
 }
 
+static int64_t carry_much(int from, int to, size_t all)
+{
+	static char piece[65536], got[65536];
+	struct pollfd ends[2] = { { .fd = from, .events = POLLOUT },
+		{ .fd = to, .events = POLLIN } };
+	int64_t began = clock_mono_us();
+	size_t sent = 0, received = 0;
+
+	for (size_t i = 0; i < sizeof piece; i++)
+		piece[i] = (char)(i * 31 + i / 256);
+	while (received < all) {
+		ssize_t len;
+
+		ends[0].events = sent < all ? POLLOUT : 0;
+		assert_true(poll(ends, 2, 5000) > 0);
+		if (ends[0].revents & POLLOUT) {
+			size_t at = sent % sizeof piece;
+
+			len = send(
+				from, piece + at, MIN(sizeof piece - at, all - sent), MSG_DONTWAIT);
+			sent += len > 0 ? (size_t)len : 0;
+		}
+		if (!(ends[1].revents & POLLIN))
+			continue;
+		len = recv(to, got, sizeof got - received % sizeof got, MSG_DONTWAIT);
+		assert_true(len > 0);
+		assert_memory_equal(got, piece + received % sizeof piece, (size_t)len);
+		received += (size_t)len;
+	}
+	return clock_mono_us() - began;
+}
+
+static void much_is_carried_both_ways(void **state)
+{
+	enum { ALL = 32 << 20 };
+	int listener = listen_inside("0.0.0.0", 8080), fd = -1, peer;
+	int64_t down, up;
+
+	(void)state;
+	assert_int_equal(connect_outcome(netns, 8080, &fd), 0);
+	peer = accept(listener, NULL, NULL);
+	down = carry_much(fd, peer, ALL);
+	up = carry_much(peer, fd, ALL);
+	printf("into the box %lld MB/s, out of it %lld MB/s\n", (long long)ALL / down,
+		(long long)ALL / up);
+	close(fd);
+	close(peer);
+	close(listener);
+}
+
 static void two_boxes_with_the_same_addresses_live_beside_each_other(void **state)
 {
 	struct vm_guest other;
@@ -303,6 +353,7 @@ int main(void)
 		cmocka_unit_test(datagrams_get_an_answer_in_the_right_name),
 		cmocka_unit_test(a_datagram_is_refused_after_it_came),
 		cmocka_unit_test(ports_of_the_box_are_reached),
+		cmocka_unit_test(much_is_carried_both_ways),
 		cmocka_unit_test(two_boxes_with_the_same_addresses_live_beside_each_other),
 		cmocka_unit_test(forged_sources_get_no_answer_but_a_line),
 		cmocka_unit_test(what_is_for_everybody_is_not_reported),
