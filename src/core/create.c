@@ -174,6 +174,26 @@ static int choose_driver(struct yard *yard, const struct box_spec *spec, const s
 	return drivers_choose(yard->drivers, asked ? asked : demanded, ret, err);
 }
 
+/* What a kernel of its own cannot see is refused, not left out. */
+static int check_attached(const struct engine *engine, const struct box_spec *spec, struct err *err)
+{
+	bool volumes = json_array_size(spec->volumes) > 0;
+
+	if (!engine_can(engine, ENGINE_OWN_KERNEL) || (!volumes && !json_array_size(spec->mounts)))
+		return 0;
+	if (volumes)
+		err_set(err, ERR_UNSUPPORTED,
+			"driver '%s' has no volumes: a volume is a folder of the host, and the box "
+			"has a kernel and file systems of its own",
+			engine_get_name(engine));
+	else
+		err_set(err, ERR_UNSUPPORTED,
+			"driver '%s' shows no folders of the host: its machine runs without access "
+			"to the host's files",
+			engine_get_name(engine));
+	return err_hint(err, "'box cp' and 'new --copy' bring files in; or take --driver ns");
+}
+
 static int fill_row(
 	struct yard *yard, const struct box_spec *spec, struct box_row *row, struct err *err)
 {
@@ -189,7 +209,8 @@ static int fill_row(
 	if (!image || pick_owner(yard, spec->owner, &row->owner, err) < 0)
 		return -1;
 	golden = golden_of(yard, image);
-	if (choose_driver(yard, spec, image, golden, &engine, err) < 0)
+	if (choose_driver(yard, spec, image, golden, &engine, err) < 0 ||
+		check_attached(engine, spec, err) < 0)
 		return -1;
 	limits.cpu_milli = limit_or(spec->limits.cpu_milli, yard->conf->default_cpu_milli);
 	limits.memory_bytes = limit_or(spec->limits.memory_bytes, yard->conf->default_memory);

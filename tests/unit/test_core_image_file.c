@@ -133,6 +133,28 @@ static void test_disk_grows_and_does_not_shrink(void **state)
 	assert_int_equal(set_disk("ada", UINT64_C(20) << 30, &err), 0);
 }
 
+static void test_volumes_and_folders_of_the_host_are_refused(void **state)
+{
+	json_t *volumes = json_pack("[{s:s,s:s}]", "name", "data", "path", "/data");
+	json_t *mounts = json_pack("[{s:s,s:s}]", "source", "/tmp", "path", "/data");
+	struct box_spec spec = { .name = "ada", .driver = "fake", .volumes = volumes };
+	struct answer answer = ANSWER_INIT;
+
+	(void)state;
+	set_up();
+	box_create(test.yard, &spec, on_box, &answer);
+	wait_err(&answer, ERR_UNSUPPORTED);
+	assert_non_null(strstr(answer.err.message, "has no volumes"));
+	answer_done(&answer);
+	spec.volumes = NULL;
+	spec.mounts = mounts;
+	box_create(test.yard, &spec, on_box, &answer);
+	wait_err(&answer, ERR_UNSUPPORTED);
+	assert_non_null(strstr(answer.err.message, "no folders of the host"));
+	json_decref(volumes);
+	json_decref(mounts);
+}
+
 static void put_label(const char *driver)
 {
 	_cleanup_free_ char *path = xasprintf("%s/images/aaaaaaaaaa/image.json", test.home);
@@ -176,6 +198,7 @@ int main(int argc, char **argv)
 		YARD_TEST(test_a_file_that_cannot_be_made_fails_the_start),
 		YARD_TEST(test_a_file_that_was_damaged_is_made_again_at_a_start),
 		YARD_TEST(test_disk_grows_and_does_not_shrink),
+		YARD_TEST(test_volumes_and_folders_of_the_host_are_refused),
 		YARD_TEST(test_image_may_demand_a_driver),
 	};
 	int ret;
