@@ -3,6 +3,7 @@
 #include "base/text.h"
 #include "cli/cli.h"
 #include "cli/table.h"
+#include "cli/waiting.h"
 
 enum { STOP_TIMEOUT_MS = 10000, HOUR_MS = 3600000 };
 
@@ -399,7 +400,11 @@ int cmd_stop(struct cli *cli, int argc, char **argv)
 
 int cmd_start(struct cli *cli, int argc, char **argv)
 {
-	return cli_post_each(cli, argc, argv, "start", NULL);
+	pid_t waiting = waiting_begin(cli, argc == 1 ? argv[0] : NULL, false);
+	int code = cli_post_each(cli, argc, argv, "start", NULL);
+
+	waiting_end(waiting);
+	return code;
 }
 
 int cmd_suspend(struct cli *cli, int argc, char **argv)

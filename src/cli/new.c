@@ -12,6 +12,7 @@
 #include "cli/image_job.h"
 #include "cli/policy_text.h"
 #include "cli/session.h"
+#include "cli/waiting.h"
 #include <signal.h>
 
 enum { PIDS_MAX = 4194304, INSIDE_MAX = 1000000 };
@@ -233,7 +234,13 @@ static int new_body(struct cli *cli, const char *name, json_t **ret, struct err 
 
 static int post_box(struct cli *cli, json_t *body, json_t **ret, struct err *err)
 {
-	return client_call(cli->client, "POST", "/v1/boxes", json_incref(body), ret, err);
+	const char *driver = json_str(body, "driver");
+	pid_t waiting = waiting_begin(
+		cli, json_string_value(json_object_get(body, "name")), *driver != '\0');
+	int status = client_call(cli->client, "POST", "/v1/boxes", json_incref(body), ret, err);
+
+	waiting_end(waiting);
+	return status;
 }
 
 /* Usually one request is enough; only a missing image costs more. */
