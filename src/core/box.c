@@ -155,9 +155,17 @@ void box_save(struct box *box, enum store_grade grade)
 {
 	struct err err = ERR_INIT;
 
-	if (store_box_update(box->yard->store, &box->row, grade, &err) < 0)
-		log_error("cannot record the state of a box", kv_str("box", box->row.id),
-			kv_err(&err));
+	box->unsaved = store_box_update(box->yard->store, &box->row, grade, &err) < 0;
+	if (box->unsaved)
+		log_error("cannot record the state of a box; it is tried again",
+			kv_str("box", box->row.id), kv_err(&err));
+}
+
+void boxes_save_again(struct yard *yard)
+{
+	for (size_t i = 0; i < yard->box_count; i++)
+		if (yard->boxes[i]->unsaved)
+			box_save(yard->boxes[i], STORE_SAFE);
 }
 
 bool box_is_busy(const struct box *box)

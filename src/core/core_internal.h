@@ -48,6 +48,7 @@ struct box {
 	struct box_row row; /* what the store has, kept in step with it */
 	enum box_state state;
 	enum intent intent;
+	bool unsaved;		   /* the row could not be written; see boxes_save_again */
 	struct instance *instance; /* NULL unless it runs */
 	/* the instance uses the second of the box's two instance ids; see rollback_ahead.c */
 	bool second;
@@ -188,7 +189,8 @@ void box_free(struct box *box); /* removes it from the list and releases its han
 void box_set_state(struct box *box, enum box_state state, enum intent intent);
 /* Sets INTENT_ROLLBACK_TO and the snapshot to roll back to. */
 void box_set_target(struct box *box, enum box_state state, const char *target);
-void box_save(struct box *box, enum store_grade grade); /* logs a failure: the daemon goes on */
+void box_save(struct box *box, enum store_grade grade); /* a failure is logged, and tried again */
+void boxes_save_again(struct yard *yard);		/* rows that could not be written */
 bool box_is_busy(const struct box *box);
 /* Whether the box is removed for everybody but us: its remains are being cleaned up. */
 bool box_is_gone(const struct box *box);
@@ -492,7 +494,8 @@ void box_came_up(struct box *box); /* work.c */
 /* snapshot.c */
 struct snapshot {
 	struct snapshot_row row;
-	bool safe; /* packed, or there is nothing to pack */
+	bool unsaved; /* the row could not be written */
+	bool safe;    /* packed, or there is nothing to pack */
 	bool packing;
 	unsigned users; /* forks, rollbacks and starts from it in progress */
 	/* discarded: it can no longer be found, and is deleted with its last user */
@@ -509,6 +512,7 @@ struct snapshot *snapshot_by_id(struct yard *yard, const char *id); /* NULL: non
  * taken. */
 struct snapshot *snapshot_new(
 	struct box *box, const char *cause, const char *detail, const char *kind);
+void snapshots_save_again(struct yard *yard); /* rows that could not be written */
 int snapshot_record(
 	struct yard *yard, struct snapshot *snapshot, enum store_grade grade, struct err *err);
 void snapshot_ready(

@@ -24,6 +24,8 @@ static void on_idle(void *arg)
 	struct yard *yard = arg;
 	struct err err = ERR_INIT;
 
+	boxes_save_again(yard);
+	snapshots_save_again(yard);
 	store_idle(yard->store);
 	spares_check(yard);
 	golden_check(yard);

@@ -123,13 +123,19 @@ static int change_disks(struct rolling *rolling, struct err *err)
 {
 	struct box *box = rolling->box;
 	struct pool *pool = rolling->yard->pool;
+	_cleanup_free_ char *past = xasprintf(PAST_DISK_PREFIX "%s", box->row.id);
 
 	/* The old disk is replaced only if the new one exists. */
 	if (!pool_disk_exists(pool, BOX_DISKS, rolling->disk))
 		return err_set(err, ERR_NOT_FOUND, "the copy of the snapshot's disk is gone");
-	if (pool_disk_discard(pool, BOX_DISKS, box->row.id, err) < 0 ||
-		pool_disk_rename(pool, BOX_DISKS, rolling->disk, box->row.id, err) < 0)
+	/* A daemon that died between the two renames has moved it away already. */
+	if (box_has_disk(box) && pool_disk_rename(pool, BOX_DISKS, box->row.id, past, err) < 0)
 		return -1;
+	if (pool_disk_rename(pool, BOX_DISKS, rolling->disk, box->row.id, err) < 0) {
+		pool_disk_rename(pool, BOX_DISKS, past, box->row.id, NULL);
+		return -1;
+	}
+	pool_disk_discard(pool, BOX_DISKS, past, NULL);
 	return box_limit_disk(box, box->row.disk_bytes, err);
 }
 

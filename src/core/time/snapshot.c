@@ -125,9 +125,17 @@ static void record(struct yard *yard, struct snapshot *snapshot, enum store_grad
 {
 	struct err err = ERR_INIT;
 
-	if (snapshot_record(yard, snapshot, grade, &err) < 0)
-		log_error("a snapshot is not recorded", kv_str("snapshot", snapshot->row.id),
-			kv_err(&err));
+	snapshot->unsaved = snapshot_record(yard, snapshot, grade, &err) < 0;
+	if (snapshot->unsaved)
+		log_error("a snapshot is not recorded; it is tried again",
+			kv_str("snapshot", snapshot->row.id), kv_err(&err));
+}
+
+void snapshots_save_again(struct yard *yard)
+{
+	for (size_t i = 0; i < yard->snapshot_count; i++)
+		if (yard->snapshots[i]->unsaved)
+			record(yard, yard->snapshots[i], STORE_SAFE);
 }
 
 void snapshot_ready_of(
