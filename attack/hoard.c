@@ -169,7 +169,7 @@ static _Noreturn void work(size_t which, int64_t wanted, int hold_ms, struct sha
 	sigset_t blocked;
 	int score = open("/proc/self/oom_score_adj", O_WRONLY | O_CLOEXEC);
 
-	/* It is the one to be killed, not who reports. */
+	/* This process should be killed, not the one that reports. */
 	if (score >= 0 && write(score, "1000", 4) == 4)
 		close(score);
 	if (getrlimit(RLIMIT_NOFILE, &files) == 0) {

@@ -37,7 +37,7 @@ static bool is(json_t *object, const char *key, const char *text)
 	return value && !strcmp(value, text);
 }
 
-/* Of a command against the daemon; NULL when it fails. New reference. */
+/* Runs a command against the daemon; NULL when it fails. New reference. */
 static json_t *ask(struct suite *suite, const char *const *words)
 {
 	struct buf out = BUF_INIT;
@@ -80,7 +80,7 @@ static bool go_back(struct suite *suite, const struct group *group)
 
 	if (!suite_box(suite, group, snapshot))
 		return false;
-	/* Who asks is gone with the present, and hears nothing. */
+	/* The program that asks ends with the present, and gets no answer. */
 	rig_box(&suite->rig, rollback, &out, &code, NULL);
 	buf_done(&out);
 	for (int i = 0; i < PATIENCE && !up; i++) {

@@ -57,7 +57,7 @@ static long flood_in_all(struct suite *suite, const struct group *group,
 		json_decref(line);
 		stay_stop(&stays[i]);
 	}
-	/* That something allowed arrived is no news. */
+	/* Allowed arrivals are not reported. */
 	free(suite_look(suite, group, &anything));
 	return sum;
 }

@@ -44,7 +44,7 @@ static json_t *ask(struct suite *suite, const char *const *words)
 	return answer;
 }
 
-/* Of all four together; without their help, since they have nothing left to answer with. */
+/* The usage of all four together, read from outside because they have no memory left to answer. */
 static json_int_t used(struct suite *suite, const char *key)
 {
 	static const char *const words[] = { "stats", "--once", "--json", NULL };

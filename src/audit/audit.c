@@ -35,7 +35,7 @@ enum {
 
 /* ---- lines ---------------------------------------------------------------------------------- */
 
-/* Of an event that is too long: who, what and how it ended. New reference. */
+/* The main facts of an event that is too long: who, what and how it ended. New reference. */
 static json_t *first_facts(json_t *event)
 {
 	static const char *const kept[] = { "at", "box", "box_name", "type", "verdict", "name",
@@ -202,8 +202,8 @@ static bool newest_was_removed(const struct audit *audit)
 	return fstat(audit->fd, &st) == 0 && st.st_nlink == 0;
 }
 
-/* Somebody took the newest file away, perhaps with all others and the folder. What is written to it
- * now nobody would ever read. */
+/* Somebody removed the newest file, perhaps with all others and the folder. What is written to it
+ * now could never be read. */
 static int begin_anew(struct audit *audit, struct err *err)
 {
 	if (!audit->trouble[0])
@@ -245,8 +245,8 @@ static int write_waiting(struct audit *audit, struct err *err)
 		rotate(audit);
 	}
 	file = newest(audit);
-	/* What a failed write left behind must go first, or the next line would follow half of
-	 * another. */
+	/* The remains of a failed write must be removed first, or the next line would follow half
+	 * of another. */
 	if (audit->trouble[0] && ftruncate(audit->fd, (off_t)file->bytes) < 0)
 		return err_sys(err, errno, "cut off half a line");
 	if (fd_write_all(audit->fd, buf_head(&audit->waiting), audit->waiting.len, err) < 0) {

@@ -225,7 +225,7 @@ static void __attribute__((noreturn)) serve(int fd)
 	struct err err = ERR_INIT;
 	enum bench_net_what what;
 
-	/* Those who started us decide when to stop, and we clean up. */
+	/* The parent process decides when to stop, and we clean up. */
 	for (size_t i = 0; i < ARRAY_LEN(numbers); i++)
 		signal(numbers[i], SIG_IGN);
 	answer.status = net_rig_open(&rig, &answer.err);

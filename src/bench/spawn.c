@@ -69,8 +69,8 @@ static double since(int64_t start_us)
 	return (double)(clock_mono_us() - start_us) / 1000.0;
 }
 
-/* Those that came to us as a subreaper and have ended: a runtime may wait until they are really
- * gone. Not the program itself. */
+/* Reaps processes that became our children as a subreaper and have ended: a runtime may wait until
+ * they are really gone. Not the program itself. */
 static void reap_orphans(pid_t program)
 {
 	siginfo_t info = { 0 };

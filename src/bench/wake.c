@@ -345,7 +345,7 @@ static int processor_of(
 	return 0;
 }
 
-/* Of the daemon and its gate, in MiB. */
+/* Memory of the daemon and its gate, in MiB. */
 static int memory_of_daemon(struct bench_boxes *boxes, double *ret, struct err *err)
 {
 	_cleanup_json_ json_t *info = NULL;

@@ -461,7 +461,7 @@ bool checkpoints_is_quick(const struct checkpoints *checkpoints, const char *id)
 	return checkpoint && checkpoint->plain == PLAIN_QUICK;
 }
 
-/* Of whatever is there: a capture may still be writing. */
+/* Counts whatever exists: a capture may still be writing. */
 static uint64_t folder_bytes(int fd, bool sparse)
 {
 	DIR *dir = fdopendir(fd);

@@ -65,8 +65,8 @@ void checkpoints_pack(
 void checkpoints_plain(
 	struct checkpoints *checkpoints, const char *id, checkpoints_opened done, void *arg);
 void checkpoints_release(struct checkpoints *checkpoints, const char *id);
-/* Whoever asked with arg is not called any more; a hold he was to get is released. What he asked
- * for goes on. */
+/* Cancels the callbacks of arg; a hold that was to be given is released. The work itself goes
+ * on. */
 void checkpoints_forget(struct checkpoints *checkpoints, const void *arg);
 void checkpoints_hold(struct checkpoints *checkpoints, const char *id); /* one more */
 /* Will be asked for later, perhaps after its owner has discarded it: that happens with the last

@@ -54,7 +54,7 @@ enum {
 	CHECKPOINT_LIST_BYTES_MAX =
 		64 + CHECKPOINT_ID_MAX + CHECKPOINT_FILES_MAX * (CHECKPOINT_NAME_MAX + 9)
 };
-/* Of the checkpoint id; says what is wrong in *ret_why, a literal, and returns -1. */
+/* Parses the list of the checkpoint id; on failure sets *ret_why, a literal, and returns -1. */
 int checkpoint_list_get(const uint8_t *data, size_t len, const char *id,
 	struct checkpoint_list *ret, const char **ret_why);
 
@@ -99,7 +99,7 @@ struct checkpoint {
 	struct job *running; /* a helper works on it */
 };
 
-/* Somebody to be called from the loop, when all is decided. */
+/* A callback to call from the loop, when everything is decided. */
 struct answer {
 	struct answer *next;
 	checkpoints_done done;

@@ -85,7 +85,7 @@ void sweep(struct checkpoints *checkpoints)
 	const int keep[] = { checkpoints->top, checkpoints->quick };
 	struct err err = ERR_INIT;
 
-	/* It may have passed the place already. */
+	/* The sweeper may have passed this place already. */
 	checkpoints->sweep_again = checkpoints->sweeper != NULL;
 	if (checkpoints->sweeper)
 		return;

@@ -35,7 +35,7 @@ struct job {
 	struct err err;
 };
 
-/* What a helper says. */
+/* A helper's message. */
 struct outcome {
 	struct err err;
 	bool quick; /* it was unpacked into memory */
@@ -358,7 +358,7 @@ static void answer_all(struct job *job)
 	}
 }
 
-/* It failed: a quick checkpoint has no folder on disk then. */
+/* Removes the folder after a failure: a quick checkpoint has none on disk. */
 static void remove_empty(struct job *job)
 {
 	if (job->checkpoint->plain == PLAIN_QUICK && !job->checkpoint->gone)
@@ -519,7 +519,7 @@ void job_cancel(struct checkpoints *checkpoints, struct checkpoint *checkpoint)
 	}
 }
 
-/* What is in memory alone would be lost with us: it was promised to somebody. */
+/* Data only in memory would be lost with the daemon, although it was promised to somebody. */
 static void finish_packing(struct checkpoints *checkpoints)
 {
 	int64_t deadline = clock_mono_us() + FINISH_MS * 1000;

@@ -350,7 +350,7 @@ static int set_ca_certificates(struct conf *conf, const char *value, struct err 
 	return 0;
 }
 
-/* What a text says is the policy language's business; a file is read when it is needed. */
+/* The policy language checks a text; a file is read when it is needed. */
 static int set_default_policy(struct conf *conf, const char *value, struct err *err)
 {
 	if (!*value)
@@ -581,8 +581,8 @@ static char *instance_name(const char *home)
 	return xasprintf("boxyard-%08x", hash);
 }
 
-/* Whoever says where the home of a daemon is means that daemon, not the one whose sockets are in
- * the usual place. A home that the file names is the usual one of this machine. */
+/* BOX_HOME in the environment means that daemon, not the one whose sockets are in the default
+ * place. A home set in the file is the default one of this machine. */
 static void derive_run(struct conf *conf)
 {
 	const char *home = getenv("BOX_HOME");

@@ -349,7 +349,7 @@ int serve_doctor(const struct conf *conf, json_t **ret, struct err *err)
 {
 	signal(SIGPIPE, SIG_IGN);
 	log_open(2, LOG_LEVEL_ERROR);
-	/* Its mounts are nobody else's. */
+	/* The mounts of this process must not be visible to others. */
 	if (geteuid() == 0 && leave_mounts(err) < 0)
 		return -1;
 	return yard_doctor_alone(conf, ret, err);

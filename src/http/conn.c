@@ -343,8 +343,8 @@ static void take_input(struct http_conn *conn, const char *data, size_t len)
 		buf_add(&conn->in, data + used, len - used);
 }
 
-/* What is read may have to wait in memory for whom it is meant: many connections take small
- * bites. */
+/* Read data may have to wait in memory for its receiver, so with many connections less is read at
+ * once. */
 static size_t read_size(const struct http_server *server)
 {
 	size_t share = HTTP_READ_ALL / MAX(http_server_get_connections(server), 1u);

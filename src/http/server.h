@@ -69,7 +69,7 @@ uint64_t http_request_id(const struct http_request *request);	 /* for logs */
 bool http_request_wants_websocket(const struct http_request *request);
 void http_request_set_data(struct http_request *request, void *data); /* one slot for the handler */
 void *http_request_get_data(const struct http_request *request);
-/* Who asks, in the handler's own words: kept with the request, which frees it at its end. */
+/* The handler's note of who asks: kept with the request, which frees it at its end. */
 void http_request_set_asker(
 	struct http_request *request, void *asker, void (*free_asker)(void *asker));
 void *http_request_get_asker(const struct http_request *request); /* NULL until set */

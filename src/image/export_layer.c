@@ -56,7 +56,7 @@ static int pack_tree(const char *const *layers, bool as_layer, int out, struct e
 		&totals, err);
 }
 
-/* What the layer at index (topmost first) changes in those below it. */
+/* Packs what the layer at index (topmost first) changes in those below it. */
 static int pack_layer(const struct image *image, size_t index, int out, struct err *err)
 {
 	const char *const *layers = (const char *const *)image->layers + index;

@@ -199,7 +199,7 @@ int feed_start(int fd, struct feed **ret, struct err *err)
 	return 0;
 }
 
-/* What the end of the pipe means: 0 or -1. */
+/* The result at the end of the pipe: 0 or -1. */
 static int conclude(struct feed *feed, struct err *err)
 {
 	if (!feed->shared->finished)

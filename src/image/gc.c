@@ -177,7 +177,7 @@ static int remove_unneeded(struct images *images, const json_t *ids, struct err 
 
 json_t *images_gc(struct images *images, bool dry, struct err *err)
 {
-	/* What is nobody's is tidied up by who may change everybody's. */
+	/* Orphaned files are removed only by an asker who may change everybody's. */
 	bool rest = !images->jobs && !images->only_own;
 	_cleanup_json_ json_t *ids = json_array();
 	_cleanup_(survey_done) struct survey survey = { 0 };

@@ -40,8 +40,8 @@ struct image {
 	char *cache_key; /* of a step of a build, or "" */
 	char *owner;	 /* whose it is */
 	char **layers;	 /* absolute folders, topmost first; NULL at the end */
-	/* So many of them, from the lowest up, came from outside or were vouched for: package hosts
-	 * are learnt from these alone, never from what a box wrote. */
+	/* How many layers, from the lowest up, came from outside or were vouched for: package hosts
+	 * are learnt only from these, never from what a box wrote. */
 	size_t host_layers;
 	int64_t created_us;
 	/* of all files in all layers, as they lie on disk; 0: not measured yet */
@@ -87,8 +87,7 @@ json_t *images_json(struct images *images, bool all);
  * "layers":[{"id","size_bytes","shared_by":N}],"own_bytes","shared_bytes","file_bytes","users":N};
  * new reference. A layer is shared_by the other images that have it; own_bytes would come back if
  * the image went, file_bytes are the part of it that image_file_start has made. users are boxes and
- * images made upon it. names begins with name; the others came by
- * images_tag. */
+ * images made upon it. names begins with name; the others came by images_tag. */
 json_t *image_json(struct images *images, const struct image *image);
 /* ERR_STATE, naming them, while boxes or images made upon it use it. Removal returns at once;
  * layers nobody else has go in the background. */

@@ -75,7 +75,7 @@ unsigned images_count_users(struct images *images, const struct image *image, st
 
 /* ---- record.c: image.json ------------------------------------------------------------------- */
 
-/* What only this folder needs to know of an image. */
+/* Fields of an image that only this folder uses. */
 struct image_entry {
 	struct image image;
 	char *given;	     /* the name it was made with; image.name is the one it has now */
@@ -138,7 +138,7 @@ char *layer_resolve(const struct images *images, const char *text);
 /* Gone at once, its data in the background. One that is not there is no error. */
 int layer_discard(struct images *images, enum layer_kind kind, const char *id, struct err *err);
 void layers_add(struct images *images, const struct image *image);
-/* Those nobody has any more go from the disk. */
+/* Removes layers from the disk that no image has any more. */
 void layers_drop(struct images *images, const struct image *image, bool discard);
 struct layer *layers_find(const struct images *images, const char *path);
 bool layers_have(const struct images *images, enum layer_kind kind,
@@ -197,8 +197,8 @@ int image_config_check(json_t *config, struct err *err);
  * Work for the same id by somebody else at the same time does not disturb it. */
 int layer_begin(
 	const struct images *images, const char *id, char **ret_tmp, int *ret, struct err *err);
-/* It is whole: renamed to ID. If ID has come meanwhile that one is as good, and this one goes. size
- * is recorded beside it (layer.json: {"size_bytes","files"}). */
+/* Publishes a complete layer: renames it to ID. If ID exists meanwhile, that one is kept and this
+ * one removed. size is recorded beside it (layer.json: {"size_bytes","files"}). */
 int layer_publish(const struct images *images, const char *id, const char *tmp, uint64_t size_bytes,
 	uint64_t files, struct err *err);
 void layer_abandon(const struct images *images, const char *tmp);

@@ -79,7 +79,7 @@ static void add(struct images *images, struct image *image)
 	layers_add(images, image);
 }
 
-/* Somebody may still hold it. */
+/* The image may still be in use. */
 static void drop(struct images *images, struct image *image, bool discard_layers)
 {
 	size_t i = 0;

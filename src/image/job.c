@@ -16,7 +16,7 @@
 
 enum { PROGRESS_EVERY_US = 50 * 1000 };
 
-/* What the helper tells the daemon; a plain value. */
+/* A message from the helper to the daemon; a plain value. */
 struct job_message {
 	enum { JOB_PROGRESS, JOB_FINISHED, JOB_FAILED } type;
 	char stage[16];

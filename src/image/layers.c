@@ -180,8 +180,8 @@ static int prune(const char *layer_dir, struct err *err)
 
 	if (dir < 0)
 		return err_sys(err, errno, "open '%s'", layer_dir);
-	/* One that came with the disk has a lower number than what the box wrote; it stays until
-	 * the new one is there. */
+	/* A mark that came with the disk has a lower inode number than what the box wrote; it stays
+	 * until the new one exists. */
 	unlinkat(dir, LAYER_MARK ".new", 0);
 	mark = openat(dir, LAYER_MARK ".new", O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
 	if (mark < 0 || renameat(dir, LAYER_MARK ".new", dir, LAYER_MARK) < 0)
@@ -419,7 +419,7 @@ void layers_settle(struct images *images)
 	}
 }
 
-/* Of a job that was killed; may be large. */
+/* Removes the scratch folder of a killed job; it may be large. */
 static void sweep_scratch(struct images *images, const char *work_id)
 {
 	_cleanup_strv_ char **names = folder_list(images->downloads_path);

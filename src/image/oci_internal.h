@@ -41,8 +41,8 @@ struct layer_stack {
 	int *lowers; /* topmost first */
 	size_t lower_count;
 };
-/* What the layers below show at path: 1 with an O_PATH fd that is yours, 0: nothing. What the layer
- * being filled has there itself does not count, only what it hides. */
+/* Finds what the layers below show at path: 1 with an O_PATH fd that is yours, 0: nothing. Of the
+ * layer being filled only what it hides counts. */
 int layer_below_find(const struct layer_stack *stack, const char *path, int *ret,
 	struct stat *ret_st, struct err *err);
 bool layer_is_whiteout(const struct stat *st);
@@ -70,7 +70,7 @@ void layer_tree_changed(struct layer_tree *tree, bool removed);
 bool layer_tree_has_lowers(const struct layer_tree *tree);
 /* The root of a layer below, for reading: 1, it is yours; 0 when index is past the last. */
 int layer_tree_lower_root(const struct layer_tree *tree, size_t index, DIR **ret, struct err *err);
-/* What the layers below show there: 1 with an O_PATH fd that is yours, 0: nothing. */
+/* Finds what the layers below show there: 1 with an O_PATH fd that is yours, 0: nothing. */
 int layer_tree_below(struct layer_tree *tree, const struct place *place, int *ret,
 	struct stat *ret_st, struct err *err);
 /* When a folder was changed; kept until the end, since what is made in it changes that. */
@@ -147,7 +147,7 @@ struct exported {
 	struct oci_blob blob;
 	int fd; /* its bytes; yours, also when it fails; -1: none */
 };
-/* What the layer at index (topmost first) changes in those below it. */
+/* Exports what the layer at index (topmost first) changes in those below it. */
 int export_layer(const struct images *images, const struct image *image, size_t index,
 	bool compress, struct exported *ret, struct err *err);
 int export_rootfs(
@@ -168,7 +168,7 @@ struct scratch {
  * go. */
 int scratch_make(
 	const struct images *images, const char *kind, struct scratch *ret, struct err *err);
-/* That name, made or found; waits until nobody else works in it. */
+/* Makes or finds the scratch folder of that name; waits until nobody else works in it. */
 int scratch_open(
 	const struct images *images, const char *name, struct scratch *ret, struct err *err);
 void scratch_close(struct scratch *scratch);   /* what is in it stays */
@@ -186,5 +186,5 @@ struct skopeo_run {
 };
 /* Runs it to its end; *ret (may be NULL) is what it wrote, NUL-terminated and yours. */
 int skopeo_run(const struct skopeo_run *run, char **ret, size_t *ret_len, struct err *err);
-/* What went wrong, from what skopeo said. */
+/* Sets the error from skopeo's output. */
 void skopeo_explain(const char *said, struct err *err);

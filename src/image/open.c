@@ -111,7 +111,7 @@ static int make_places(const struct images *images, struct err *err)
 	for (size_t i = 0; i < ARRAY_LEN(places); i++) {
 		if (dir_make_all(places[i], 0700, err) < 0)
 			return err_wrap(err, "open the images");
-		/* What is in it may have set-user-id bits. */
+		/* The content may have set-user-id bits. */
 		if (chmod(places[i], 0700) < 0)
 			return err_sys(err, errno, "chmod '%s'", places[i]);
 	}

@@ -85,8 +85,8 @@ static int set_xattrs(
 		}
 		if (fsetxattr(fd, xattr->name, xattr->value, xattr->len, 0) == 0)
 			continue;
-		/* Of those of one file ext4 holds a block, btrfs some more, and this is how they
-		 * say so; a full disk is noticed elsewhere. */
+		/* ext4 has room for a block of attributes per file, btrfs for some more, and
+		 * reports the lack like this; a full disk is noticed elsewhere. */
 		if (errno != EOPNOTSUPP &&
 			!(errno == ENOSPC && text_has_prefix(xattr->name, "user.")))
 			return err_sys(err, errno, "set the attribute '%.100s'", xattr->name);
@@ -121,7 +121,7 @@ static void get_times(const struct tar_entry *entry, struct timespec ret[2])
 	ret[1] = (struct timespec){ .tv_sec = entry->mtime, .tv_nsec = entry->mtime_ns };
 }
 
-/* Of something that cannot be opened: a link, a pipe. */
+/* For entries that cannot be opened: symlinks and pipes. */
 static int set_meta_at(struct unpack *unpack, const struct tar_entry *entry, struct err *err)
 {
 	const struct place *place = &unpack->place;

@@ -367,7 +367,7 @@ size_t backend_pending(const struct backend *backend)
 	return backend->out.len;
 }
 
-/* One that waited for its next request may lead into a box that went to sleep. */
+/* A connection that waited for its next request may lead into a box that fell asleep. */
 void backend_used(struct backend *backend, bool anew)
 {
 	struct ingress *ingress = backend->ingress;

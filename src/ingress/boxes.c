@@ -104,7 +104,7 @@ static int check_token(const char *box, const char *peer, const char *secret, ch
 	return 0;
 }
 
-/* Of a login by the socket: until the login's own time is over. */
+/* Whether the token still exists; a login by the socket lasts for its own time. */
 static bool has_token(const char *box, const char *id, void *arg)
 {
 	struct boxes *boxes = arg;

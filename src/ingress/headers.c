@@ -19,7 +19,7 @@ static const char *const hop_names[] = { "connection", "keep-alive", "proxy-conn
 static const char *const request_names[] = { "expect", "forwarded", "x-forwarded-for",
 	"x-forwarded-proto", "x-forwarded-host", "x-forwarded-port", "x-forwarded-server",
 	"x-forwarded-scheme", "x-forwarded-ssl", "x-real-ip", "box-token" };
-/* Of use to other hosts of the domain alone, or to make browsers forget what those have. */
+/* Headers that serve only other hosts of the domain, or make browsers forget what those have. */
 static const char *const answer_names[] = { "alt-svc", "clear-site-data" };
 /* Trailers must not change what the head said (RFC 9110, 6.5.1). */
 static const char *const trailer_names[] = { "set-cookie", "host", "authorization",

@@ -25,7 +25,7 @@ void headers_put_request(
 	const struct http_head *head, const struct headers_from *from, struct buf *out);
 /* Lines for http_pass_begin, or with upgrade for http_tunnel_accept. */
 void headers_put_answer(const struct answer *answer, bool upgrade, struct buf *out);
-/* Of the trailers that came, those that may pass. */
+/* Appends the received trailers that may pass. */
 void headers_put_trailers(const struct answer *answer, struct buf *out);
 
 /* Calls fn for the value of each of our login cookies (of this name) in the request, until it

@@ -116,7 +116,8 @@ struct backend_ops {
 	/* The bytes are borrowed. */
 	void (*on_data)(struct backend *backend, const char *data, size_t len, void *owner);
 	void (*on_drain)(struct backend *backend, void *owner); /* all that was written is sent */
-	/* It closed its side (failed 0), or broke: an errno. The last call but on_drain. */
+	/* The box closed its side (failed 0), or it broke: an errno. The last call except
+	 * on_drain. */
 	void (*on_end)(struct backend *backend, int failed, void *owner);
 };
 
@@ -141,8 +142,8 @@ void backend_pause(struct backend *backend, bool paused); /* no on_data meanwhil
 void backend_keep(struct backend *backend, unsigned wait_ms);
 void backend_close(struct backend *backend); /* accepts NULL */
 void backends_open(struct ingress *ingress);
-/* Of the memory for what is on its way, as much as one connection may take: less when there are
- * many. It bounds what is read at once, and what may wait for a client before the box waits too. */
+/* How much memory one connection may use for data in transit: less when there are many. It bounds
+ * what is read at once, and what may wait for a client before the box waits too. */
 size_t backends_share(const struct ingress *ingress);
 void backends_tick(struct ingress *ingress); /* something has begun that the tick looks at */
 void backends_close(struct ingress *ingress);

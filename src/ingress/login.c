@@ -102,7 +102,7 @@ static bool cookie_is_good(const char *value, size_t len, void *arg)
 	if (!sign(check->ingress, check->aim, expiry, token, mac) ||
 		!sha256_equal(given, mac, SHA256_HEX))
 		return false;
-	/* It is ours: what it says is what we wrote. */
+	/* The cookie is ours, so its content is what we wrote. */
 	snprintf(check->token, INGRESS_TOKEN_ID_MAX, "%s", token);
 	return strtoll(expiry, NULL, 10) > clock_wall_us() / 1000000 &&
 	       check->ingress->ops.has_token(check->aim->box.id, token, check->ingress->arg);

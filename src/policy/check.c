@@ -8,7 +8,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 
-/* What was quoted may have been cut within a character, or move the cursor of a terminal. */
+/* Quoted text may have been cut within a character, or contain terminal control characters. */
 static void make_printable(char *text)
 {
 	bool whole = text_is_utf8(text, strlen(text));
@@ -56,7 +56,7 @@ static void tell(struct policy_report *report, bool is_error, const struct polic
 		other ? " " : "", place);
 }
 
-/* One that denies what rule allows, or that says it already. */
+/* Whether other denies what rule allows, or already says the same. */
 static bool makes_idle(const struct policy_rule *other, void *arg)
 {
 	const struct policy_rule *rule = arg;

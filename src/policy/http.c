@@ -104,7 +104,8 @@ bool http_path_normalise(const char *path, char *out)
 			if (low < 0)
 				return false;
 			c = (unsigned char)(high << 4 | low);
-			/* What was hidden means something else to a server that looks twice. */
+			/* A decoded separator means something else to a server that decodes
+			 * twice. */
 			if (c == '/' || c == '%' || c == '?')
 				return false;
 			path += 2;

@@ -383,8 +383,8 @@ static struct policy_verdict decide(struct asked *asked)
 	return verdict;
 }
 
-/* What SNI or Host says must be the name; where an address was dialled, it may be that address or
- * any name that is not denied. Returns the reason to refuse, or POLICY_BY_RULE. */
+/* The name in SNI or Host must be the resolved name; where an address was dialled, it may be that
+ * address or any name that is not denied. Returns the reason to refuse, or POLICY_BY_RULE. */
 static enum policy_reason look_at_seen(struct asked *asked, char *normal, const char **ret_what)
 {
 	const char *seen = asked->flow->seen;

@@ -17,8 +17,8 @@ static bool has_rule(const struct policy *policy, const struct policy_rule *rule
 	return false;
 }
 
-/* What is denied on top takes an allow rule below away. The other way round deny wins, as
- * everywhere, and what was asked for cannot be had: an error. */
+/* A deny rule on top removes the same allow rule below. The other way round deny wins, as
+ * everywhere, and the allow could never apply: an error. */
 static void drop_mirrors(struct policy *policy, const struct policy_rule *deny)
 {
 	size_t kept = 0;

@@ -13,7 +13,7 @@ static bool is_digit(char c)
 	return c >= '0' && c <= '9';
 }
 
-/* What programs take for an address ("10.1", "0x7f.1") is none of our names. */
+/* Programs take "10.1" and "0x7f.1" for addresses, so they are not valid names. */
 static bool is_number(const char *label, size_t len)
 {
 	bool hex = len >= 2 && label[0] == '0' && label[1] == 'x';
@@ -38,7 +38,7 @@ static const char *label_problem(const char *label, size_t len)
 #define SELF(c)	  [c] = (c)
 #define LETTER(c) [c] = (c), [(c)-32] = (c)
 
-/* What each byte becomes; 0: no host name has it. */
+/* What each byte becomes; 0: not valid in a host name. */
 static const char fold[256] = { SELF('.'), SELF('-'), SELF('_'), SELF('0'), SELF('1'), SELF('2'),
 	SELF('3'), SELF('4'), SELF('5'), SELF('6'), SELF('7'), SELF('8'), SELF('9'), LETTER('a'),
 	LETTER('b'), LETTER('c'), LETTER('d'), LETTER('e'), LETTER('f'), LETTER('g'), LETTER('h'),

@@ -196,9 +196,9 @@ int policy_add_box(struct policy *policy, const char *text, struct err *err);
  * the matcher's policy allows already. */
 struct policy_matcher;
 void policy_drop_allowed(struct policy *policy, const struct policy_matcher *matcher);
-/* What more says comes on top of base: its preset and its limits where they are written, all rules
- * of both. What more denies is no longer allowed by the same rule of base. A new policy.
- * ERR_INVALID when more allows what base denies, ERR_TOO_LARGE when there are too many rules. */
+/* Merges more into base: its preset and its limits where they are given, all rules of both. What
+ * more denies is no longer allowed by the same rule of base. A new policy. Fails with ERR_INVALID
+ * when more allows what base denies, ERR_TOO_LARGE when there are too many rules. */
 int policy_merge(
 	const struct policy *base, const struct policy *more, struct policy **ret, struct err *err);
 
@@ -215,7 +215,7 @@ char *policy_rule_place(const struct policy_rule *rule);
 
 /* ---- asking --------------------------------------------------------------------------------- */
 
-/* What the machine knows. Borrowed; NULL lists are empty. */
+/* Facts about the machine. Borrowed; NULL lists are empty. */
 struct policy_world {
 	/* NAME[:PORTS], found in an image: what is no plain name is left out. */
 	const char *const *package_hosts;
@@ -284,7 +284,7 @@ struct policy_verdict policy_match(
 
 /* One sentence: what was asked, what came of it, by which rule. Yours to free. */
 char *policy_explain(const struct policy_flow *flow, const struct policy_verdict *verdict);
-/* The same as data; new reference. */
+/* The same as JSON; new reference. */
 json_t *policy_explain_json(const struct policy_flow *flow, const struct policy_verdict *verdict);
 
 /* ---- comparing ------------------------------------------------------------------------------ */

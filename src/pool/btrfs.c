@@ -95,7 +95,7 @@ int btrfs_subvol_snapshot(
 
 /* ---- subvolumes in subvolumes --------------------------------------------------------------- */
 
-/* One that lies in another: where, and by which name. */
+/* A subvolume inside another: where, and by which name. */
 struct inner {
 	bool found;
 	uint64_t dir;

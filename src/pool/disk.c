@@ -152,7 +152,7 @@ static int limit_at(int dirfd, const char *name, uint64_t limit, struct err *err
 	return quota_limit_disk(dirfd, fd, limit, err);
 }
 
-/* Of a disk that is alone in its budget. */
+/* Sets both limits of a disk that is alone in its budget. */
 static int limit_both_at(
 	const struct pool *pool, int dirfd, const char *name, uint64_t limit, struct err *err)
 {
@@ -218,7 +218,7 @@ int pool_disk_discard(struct pool *pool, const char *place, const char *id, stru
 
 	if (id_check(place, id, err) < 0 || place_open(pool, place, &dirfd, err) < 0)
 		return -1;
-	/* Whoever copied it may have been killed over that. */
+	/* A killed copy may have left this. */
 	if (trash_take(pool, dirfd, half, err) < 0)
 		return -1;
 	return trash_take(pool, dirfd, id, err);
@@ -296,7 +296,7 @@ static void refill(void *arg)
 		loop_timer_start(pool->spare_timer, REFILL_MS);
 }
 
-/* One that an earlier daemon left may have got a limit already, and no name. */
+/* A spare of an earlier daemon may have got a limit already, but no name. */
 static bool adopt_spare(struct pool *pool, int spares, const char *name)
 {
 	if (pool->spare_count >= pool->spares_wanted || strlen(name) != POOL_NAME_LEN)

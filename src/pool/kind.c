@@ -102,7 +102,7 @@ static int make_dir(const struct pool *pool, struct err *err)
 	return 0;
 }
 
-/* The same folder over itself, with what nobody may do in it. */
+/* Mounts the folder on itself, with restrictive flags. */
 static int mount_on_itself(const struct pool *pool, struct err *err)
 {
 	_cleanup_close_ int target = open(pool->path, O_PATH | O_DIRECTORY | O_CLOEXEC);

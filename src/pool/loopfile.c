@@ -74,7 +74,7 @@ static int run_mkfs(const char *path, struct err *err)
 	posix_spawn_file_actions_init(&files);
 	posix_spawn_file_actions_addopen(&files, 0, "/dev/null", O_RDONLY, 0);
 	posix_spawn_file_actions_addopen(&files, 1, "/dev/null", O_WRONLY, 0);
-	/* It warns about changed defaults at every call; why it failed is told below. */
+	/* mkfs warns about changed defaults at every call; a failure is reported below. */
 	posix_spawn_file_actions_addopen(&files, 2, "/dev/null", O_WRONLY, 0);
 	failed = posix_spawn(&pid, program, &files, NULL, (char *const *)argv, env);
 	posix_spawn_file_actions_destroy(&files);

@@ -64,8 +64,8 @@ void pool_probe(struct pool *pool, json_t *checks);
 /* ERR_LIMIT, with figures and a hint, when there is no room for another disk (or for need bytes).
  * Starts to grow the pool when it is nearly full. Cheap: a statfs. */
 int pool_check_room(struct pool *pool, uint64_t need, struct err *err);
-/* What others may still write to the disk of BOX_HOME, beside the pool; what is kept back for the
- * pool is not in it, so boxes are not stopped by it. Cheap: a statfs. For helpers too. */
+/* Space on the disk of BOX_HOME that may still be used outside the pool, without the pool's
+ * reserve, so that boxes are not stopped by it. Cheap: a statfs. For helpers too. */
 int pool_host_left(const struct pool *pool, uint64_t *ret, struct err *err);
 
 /* ---- disks ----------------------------------------------------------------------------------- */

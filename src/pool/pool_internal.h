@@ -13,8 +13,8 @@ struct loop_fd;
 #define MIB		  (UINT64_C(1) << 20)
 #define GIB		  (UINT64_C(1) << 30)
 #define QUOTA_LEVEL_SHIFT 48 /* a quota group's number is level << 48 | id */
-/* Of budgets. Nobody else uses so high a level: on a file system that is not ours alone they are
- * known by it. */
+/* The level of budgets. Nobody else uses so high a level: on a shared file system they are
+ * recognised by it. */
 #define QUOTA_BUDGET_LEVEL 66
 
 enum pool_quota { POOL_QUOTA_NONE, POOL_QUOTA_SIMPLE, POOL_QUOTA_FULL, POOL_QUOTA_COUNT };
@@ -146,7 +146,7 @@ struct host_room {
 int host_room_read(const struct pool *pool, struct host_room *ret, struct err *err);
 /* The largest size pool.img may have. */
 uint64_t host_room_backs(const struct host_room *room);
-/* What may still be written before the host is full. */
+/* How much may still be written before the host is full. */
 uint64_t host_room_left(const struct pool *pool, const struct host_room *room);
 /* A file of blocks held back, so that btrfs can still write when the host has nothing left. */
 void host_reserve_make(const struct pool *pool);
@@ -172,9 +172,9 @@ void quota_sweep(const struct pool *pool);
 
 /* ---- budget.c: disks that are counted together ---------------------------------------------- */
 
-/* Of the subvolume fd is in; 0: it is in none, or there are no quotas. */
+/* The budget of the subvolume that fd is in; 0: it has none, or there are no quotas. */
 int budget_of(const struct pool *pool, int fd, uint64_t *ret, struct err *err);
-/* It gets one if it has none. outside: as for quota_limit_disk. */
+/* The same, and makes one if it has none. outside: as for quota_limit_disk. */
 int budget_need(const struct pool *pool, int outside, int fd, uint64_t *ret, struct err *err);
 int budget_need_at(const struct pool *pool, int dirfd, const char *name, struct err *err);
 

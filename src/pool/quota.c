@@ -94,7 +94,7 @@ static void make_group(struct pool *pool)
 		return;
 	}
 	pool->group = args.qgroupid;
-	/* What the last daemon had set may be a brake that nobody needs now. */
+	/* A limit set by the last daemon may no longer be needed. */
 	quota_limit_group(pool, 0, NULL);
 }
 
@@ -194,7 +194,7 @@ static int read_figure(
 	return parse_u64(name, text, 0, UINT64_MAX, ret, err);
 }
 
-/* What is written, and what waits to be: the kernel checks limits against both. */
+/* Reads what is written and what is waiting to be: the kernel checks limits against both. */
 static int read_used(const struct pool *pool, uint64_t group, uint64_t *ret, struct err *err)
 {
 	uint64_t written, waiting;

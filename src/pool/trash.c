@@ -53,7 +53,7 @@ static unsigned uncleaned(int fd)
 	return btrfs_search(fd, &range, count_one, &count, NULL) < 0 ? 0 : count;
 }
 
-/* It begins after a commit, and what it freed can be used after another one. */
+/* The cleaner begins after a commit, and what it freed can be used after another one. */
 static void wait_for_cleaner(int fd)
 {
 	btrfs_start_commit(fd);

@@ -73,8 +73,8 @@ static void limit_group(struct pool *pool, uint64_t limit)
 		log_warn("cannot limit what all disks may write", kv_err(&err));
 }
 
-/* What all disks may still write follows what the host has left; set again only when it is off by a
- * quarter, because each time is a write to the pool. */
+/* Adjusts what all disks may still write to what the host has left; only when it is off by a
+ * quarter, because each change is a write to the pool. */
 static void follow_host(struct pool *pool, const struct host_room *room, uint64_t left)
 {
 	uint64_t used, may;

@@ -182,7 +182,8 @@ int store_event_missing(struct store *store, uint64_t since, uint64_t *ret, stru
 
 /* ---- shares --------------------------------------------------------------------------------- */
 
-/* Of one tree the newest count stay, and none that is newer than border goes. */
+/* Deletes events of one tree: the newest count stay, and only those older than border are
+ * deleted. */
 static int trim_tree(
 	struct store *store, const char *tree, uint64_t border, uint64_t count, struct err *err)
 {
@@ -204,7 +205,7 @@ static int trim_tree(
 	return store_run(store, trim, STORE_KEPT, err);
 }
 
-/* Of those whose boxes are gone, all trees together. */
+/* Deletes events of removed boxes, all trees together. */
 static int trim_gone(struct store *store, uint64_t border, uint64_t count, struct err *err)
 {
 	sqlite3_stmt *cut = store_stmt(store, SQL_EVENT_CUT_GONE, err), *trim;

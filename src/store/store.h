@@ -174,7 +174,7 @@ void store_settle(struct store *store);
  * reference. */
 json_t *store_event_list(struct store *store, uint64_t since, const struct event_filter *filter,
 	unsigned limit, struct err *err);
-/* Of the newest ones, at most so many: how many there are, and where they begin. */
+/* Finds the newest events, at most wanted: how many there are, and where they begin. */
 int store_event_tail(struct store *store, const struct event_filter *filter, uint64_t wanted,
 	uint64_t *ret_count, uint64_t *ret_first, struct err *err);
 /* The offset from which on none is missing, and the one that the next event will get. */

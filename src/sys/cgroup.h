@@ -151,7 +151,7 @@ int cgroup_pids_watch(struct cgroup_tree *tree, const char *id, int inotify_fd);
 
 /* Pure: what of so much may be given away, so that the machine itself stays of use. */
 struct cgroup_limits cgroup_machine_share(uint64_t memory_bytes, uint64_t pids);
-/* That of this machine: limits for ".". CPU time has none: it is always shared. */
+/* The limits of this machine, for ".". CPU time has none: it is always shared. */
 struct cgroup_limits cgroup_machine_limits(const struct cgroup_tree *tree);
 
 /* ---- figures (cgroup_stats.c) --------------------------------------------------------------- */
@@ -189,8 +189,8 @@ uint64_t cgroup_pids_refused(struct cgroup_tree *tree, const char *id);
 
 /* Processes of the group itself, not of groups in it; at most max. */
 size_t cgroup_pids(struct cgroup_tree *tree, const char *id, pid_t *ret, size_t max);
-/* Those of groups in it, too. More than max is answered when there are more; ret then holds the
- * first max. */
+/* Includes the processes of groups in it. Returns more than max when there are more; ret then holds
+ * the first max. */
 size_t cgroup_pids_below(struct cgroup_tree *tree, const char *id, pid_t *ret, size_t max);
 
 /* To be told of kills for memory: v1 gives an eventfd of its own a group (*ret_fd, yours), v2 a

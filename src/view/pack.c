@@ -144,7 +144,7 @@ static int put_file(
 		return errno == ENOENT || errno == ELOOP
 			       ? 0
 			       : err_sys(err, errno, "open '/%.300s'", path);
-	/* It was a file; what it became since is nothing to wait for. */
+	/* It was a file; if it has become something else, there is nothing to wait for. */
 	if (fstat(fd, &st) < 0 || !S_ISREG(st.st_mode))
 		return 0;
 	entry = describe(path, &st);
