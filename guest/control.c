@@ -6,6 +6,7 @@
 #include "guest/control.h"
 #include "base/log.h"
 #include "guest/group.h"
+#include "guest/hosts.h"
 #include "guest/identity.h"
 #include "guest/port.h"
 #include "guest/self.h"
@@ -249,6 +250,31 @@ static int set_limit(const struct control_frame *frame, struct wire_reader *read
 	return 0;
 }
 
+static int set_name(const struct control_frame *frame, struct wire_reader *reader, struct err *err)
+{
+	const char *name = wire_get_str(reader, CONTROL_NAME_MAX);
+
+	if (wire_get_done(reader, err) < 0)
+		return -1;
+	if (sethostname(name, strlen(name)) < 0)
+		return err_sys(err, errno, "set the host name");
+	hosts_write_name();
+	answer(frame->type, frame->number, NULL, 0);
+	return 0;
+}
+
+static int correct_clock(
+	const struct control_frame *frame, struct wire_reader *reader, struct err *err)
+{
+	uint64_t wall_us = wire_get_u64(reader);
+
+	if (wire_get_done(reader, err) < 0)
+		return -1;
+	set_clock(wall_us);
+	answer(frame->type, frame->number, NULL, 0);
+	return 0;
+}
+
 static int take_question(const struct control_frame *frame, struct err *err)
 {
 	struct wire_reader reader = WIRE_READER(frame);
@@ -277,6 +303,10 @@ static int take_question(const struct control_frame *frame, struct err *err)
 		return start_job(frame, &reader, do_grow, &bytes, err);
 	case CONTROL_LIMIT:
 		return set_limit(frame, &reader, err);
+	case CONTROL_NAME:
+		return set_name(frame, &reader, err);
+	case CONTROL_CLOCK:
+		return correct_clock(frame, &reader, err);
 	default:
 		return err_set(err, ERR_PROTOCOL, "unknown question %d", frame->type);
 	}

@@ -103,8 +103,10 @@ int group_freeze(bool frozen, struct err *err)
 	if (file_poke(box, "cgroup.freeze", frozen ? "1" : "0", err) < 0)
 		return -1;
 	while (frozen && !read_value(box, "cgroup.events", "frozen")) {
-		if (clock_mono_us() > end)
+		if (clock_mono_us() > end) {
+			file_poke(box, "cgroup.freeze", "0", NULL);
 			return err_set(err, ERR_TIMEOUT, "programs of the box do not stand still");
+		}
 		usleep(LOOK_US);
 	}
 	return 0;

@@ -15,7 +15,8 @@ int group_open(const char *path, struct err *err);
 /* The calling process is a program from now on; in the child. */
 void group_join(void);
 int group_set_pids(uint64_t limit, struct err *err); /* 0: any number */
-/* All programs stand still (or go on) when it returns; ERR_TIMEOUT: not yet. */
+/* All programs stand still (or go on) when it returns. ERR_TIMEOUT: some could not, and all go
+ * on. */
 int group_freeze(bool frozen, struct err *err);
 
 struct group_stats {

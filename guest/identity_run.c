@@ -251,6 +251,7 @@ static void make_host_keys(void)
 	sigprocmask(SIG_SETMASK, &none, NULL);
 	signal(SIGPIPE, SIG_DFL);
 	group_join();
+	(void)file_poke(AT_FDCWD, "/proc/self/oom_score_adj", "200", NULL);
 	dup2(0, 1);
 	dup2(0, 2);
 	execve("/usr/bin/ssh-keygen", argv, env);

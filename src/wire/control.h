@@ -24,6 +24,8 @@
  *   HOLD     u8 hold -> - when all programs stand still, or go on; TELL lets them go on too
  *   GROW     u64 bytes of the disk -> -
  *   LIMIT    u64 processes at once; 0: any number -> -
+ *   NAME     str host name -> -; /etc/hostname and /etc/hosts follow
+ *   CLOCK    u64 wall clock, microseconds -> -; after it stood still
  *
  * An answer has the type and the number of its question; ERROR (wire_error) may be in its place. */
 #pragma once
@@ -54,6 +56,8 @@ enum control_type {
 	CONTROL_HOLD,
 	CONTROL_GROW,
 	CONTROL_LIMIT,
+	CONTROL_NAME,
+	CONTROL_CLOCK,
 	CONTROL_TYPE_COUNT
 };
 

@@ -171,6 +171,76 @@ static void check_timers(struct vm *vm)
 	assert_in_range(asked.timer.in_ns, UINT64_C(200000000000), UINT64_C(300000000000));
 }
 
+struct owner {
+	unsigned done;
+	uint32_t pid;
+	char comm[16], exe[64];
+};
+
+static void on_who(const struct control_who *who, const struct err *err, void *arg)
+{
+	struct owner *owner = arg;
+
+	if (err)
+		fail_msg("%s", err->message);
+	owner->pid = who->pid;
+	snprintf(owner->comm, sizeof owner->comm, "%s", who->comm);
+	snprintf(owner->exe, sizeof owner->exe, "%s", who->exe);
+	owner->done++;
+}
+
+/* A connection within the machine. */
+static void check_who(struct vm *vm)
+{
+	struct control_flow flow = { .protocol = 6, .family = 4, .to_port = 7000 };
+	struct owner owner = { 0 };
+	_cleanup_free_ char *row = NULL;
+	unsigned port = 0;
+
+	memcpy(flow.from, "\x7f\0\0\1", 4);
+	memcpy(flow.to, "\x7f\0\0\1", 4);
+	free(vm_run(vm, "{ (sleep 60 | nc -l -p 7000) & sleep 0.3; "
+			"(sleep 60 | nc 127.0.0.1 7000) & sleep 0.5; } >/dev/null 2>&1"));
+	row = vm_run(vm, "grep ' 0100007F:1B58 01 ' /proc/net/tcp");
+	assert_int_equal(sscanf(row, " %*d: %*x:%x", &port), 1);
+	flow.from_port = (uint16_t)port;
+	control_who(vm->control, &flow, on_who, &owner);
+	vm_wait(vm, &owner.done, 1, 10);
+	assert_true(owner.pid > 1);
+	assert_string_equal(owner.comm, "nc");
+	assert_string_equal(owner.exe, "/bin/busybox");
+	flow.from_port = 7002;
+	control_who(vm->control, &flow, on_who, &owner);
+	vm_wait(vm, &owner.done, 2, 10);
+	assert_int_equal(owner.pid, 0);
+}
+
+static void check_hold(struct vm *vm)
+{
+	unsigned done = 0;
+
+	free(vm_run(vm, "(while :; do echo x >>/tmp/beats; sleep 0.05; done) >/dev/null 2>&1 & "
+			"sleep 0.2"));
+	control_hold(vm->control, true, on_done, &done);
+	vm_wait(vm, &done, 1, 10);
+	control_hold(vm->control, false, on_done, &done);
+	vm_wait(vm, &done, 2, 10);
+	expect(vm, "a=$(wc -l </tmp/beats); sleep 0.5; test $(wc -l </tmp/beats) -gt $a; echo $?",
+		"0\n");
+}
+
+static void check_name_and_clock(struct vm *vm)
+{
+	unsigned done = 0;
+
+	control_set_hostname(vm->control, "bob", on_done, &done);
+	free(vm_run(vm, "date -s 2001-01-01"));
+	control_set_clock(vm->control, on_done, &done);
+	vm_wait(vm, &done, 2, 10);
+	expect(vm, "hostname; sleep 0.3; cat /etc/hostname; test $(date +%Y) -ge 2024; echo $?",
+		"bob\nbob\n0\n");
+}
+
 /* All that is quick needs one boot. */
 static void test_what_a_vm_can_do(void **state)
 {
@@ -186,6 +256,9 @@ static void test_what_a_vm_can_do(void **state)
 	check_growth(vm);
 	check_limits(vm);
 	check_timers(vm);
+	check_name_and_clock(vm);
+	check_who(vm);
+	check_hold(vm);
 	/* A connection that ends and comes again in the same moment is not seen inside. */
 	vm_connect(vm);
 	expect(vm, "echo again", "again\n");

@@ -105,7 +105,7 @@ static void tell_failure(struct question *question, const struct err *err)
 		question->timer(NULL, err, question->arg);
 	else if (question->type == CONTROL_WHO)
 		question->who(NULL, err, question->arg);
-	else
+	else if (question->done)
 		question->done(err, question->arg);
 }
 
@@ -176,6 +176,8 @@ static void send_question(struct control *control, const struct question *questi
 {
 	size_t mark = control_begin(&control->out, question->type, question->number);
 
+	if (question->type == CONTROL_CLOCK)
+		wire_put_u64(&control->out, (uint64_t)clock_wall_us());
 	buf_add(&control->out, buf_head(&question->payload), question->payload.len);
 	control_end(&control->out, mark);
 	flush(control);
@@ -322,7 +324,7 @@ static void give_answer(struct question *question, struct wire_reader *in)
 		who.comm = text[0];
 		who.exe = text[1];
 		question->who(&who, NULL, question->arg);
-	} else {
+	} else if (question->done) {
 		question->done(NULL, question->arg);
 	}
 }
@@ -530,12 +532,6 @@ void control_pause(struct control *control, bool paused)
 	control->paused = paused;
 }
 
-void control_set_hostname(struct control *control, const char *hostname)
-{
-	free(control->hostname);
-	control->hostname = xstrdup(hostname);
-}
-
 static struct question *ask(struct control *control, enum control_type type, void *arg)
 {
 	struct question *question = xnew(struct question), **end = &control->questions;
@@ -620,5 +616,25 @@ void control_limit(struct control *control, uint64_t pids, control_done done, vo
 
 	question->done = done;
 	wire_put_u64(&question->payload, pids);
+	put_question(control, question);
+}
+
+void control_set_hostname(
+	struct control *control, const char *hostname, control_done done, void *arg)
+{
+	struct question *question = ask(control, CONTROL_NAME, arg);
+
+	free(control->hostname);
+	control->hostname = xstrdup(hostname);
+	question->done = done;
+	wire_put_str(&question->payload, hostname);
+	put_question(control, question);
+}
+
+void control_set_clock(struct control *control, control_done done, void *arg)
+{
+	struct question *question = ask(control, CONTROL_CLOCK, arg);
+
+	question->done = done;
 	put_question(control, question);
 }

@@ -43,13 +43,10 @@ void control_free(struct control *control);
 bool control_is_ready(const struct control *control);
 /* The guest stands still (or goes on): no time passes for what was asked. */
 void control_pause(struct control *control, bool paused);
-/* What it is called or may do from now on, for a later generation; see the requests below for
- * now. */
-void control_set_hostname(struct control *control, const char *hostname);
 
 /* Each is answered once, from the loop, in order; err is NULL when it worked. ERR_TIMEOUT after
- * CONTROL_ASK_MS (SYNC: CONTROL_PATIENCE_MS) of a running guest. What is asked before on_ready
- * waits for it. */
+ * CONTROL_ASK_MS (sync, grow: CONTROL_PATIENCE_MS) of a running guest. What is asked before
+ * on_ready waits for it. A control_done may be NULL. */
 typedef void (*control_done)(const struct err *err, void *arg);
 typedef void (*control_stats_fn)(
 	const struct control_stats *stats, const struct err *err, void *arg);
@@ -68,3 +65,7 @@ void control_sync(struct control *control, control_done done, void *arg);
 void control_hold(struct control *control, bool hold, control_done done, void *arg);
 void control_grow(struct control *control, uint64_t disk_bytes, control_done done, void *arg);
 void control_limit(struct control *control, uint64_t pids, control_done done, void *arg);
+void control_set_hostname(
+	struct control *control, const char *hostname, control_done done, void *arg);
+/* After it stood still: the time is what it is when this is sent. */
+void control_set_clock(struct control *control, control_done done, void *arg);
