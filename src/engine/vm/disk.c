@@ -14,7 +14,7 @@
 
 extern char **environ;
 
-enum { COPY_STEP = 64 << 20 };
+enum { COPY_STEP = 64 << 20, BY_HAND = 1 << 20 };
 
 uint64_t vm_disk_bytes(const struct limits *limits)
 {
@@ -106,6 +106,25 @@ int vm_disk_format(const char *path, uint64_t bytes, struct err *err)
 	return -1;
 }
 
+/* Between file systems of different types the kernel does not copy. */
+static ssize_t copy_by_hand(int from, int to, off_t at, size_t len)
+{
+	_cleanup_free_ uint8_t *bytes = xcalloc(1, BY_HAND);
+	ssize_t got = pread(from, bytes, MIN(len, (size_t)BY_HAND), at);
+
+	return got <= 0 ? got : pwrite(to, bytes, (size_t)got, at);
+}
+
+static ssize_t copy_some(int from, int to, off_t at, size_t len)
+{
+	off_t in = at, out = at;
+	ssize_t done = copy_file_range(from, &in, to, &out, len, 0);
+
+	return done < 0 && (errno == EXDEV || errno == EOPNOTSUPP || errno == EINVAL)
+		       ? copy_by_hand(from, to, at, len)
+		       : done;
+}
+
 /* Pieces that hold data; the rest stays a hole. */
 static int copy_pieces(int from, int to, off_t size, struct err *err)
 {
@@ -120,9 +139,7 @@ static int copy_pieces(int from, int to, off_t size, struct err *err)
 		if (end < 0)
 			return err_sys(err, errno, "look for data in a disk");
 		for (at = begin; at < end;) {
-			off_t in = at, out = at;
-			ssize_t done = copy_file_range(
-				from, &in, to, &out, (size_t)MIN(end - at, COPY_STEP), 0);
+			ssize_t done = copy_some(from, to, at, (size_t)MIN(end - at, COPY_STEP));
 
 			if (done <= 0)
 				return err_sys(err, done ? errno : EIO, "copy a disk");

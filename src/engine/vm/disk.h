@@ -4,7 +4,7 @@
 #include "engine/engine.h"
 
 #define VM_DISK_FILE	"disk"
-#define VM_DISK_DEFAULT (UINT64_C(10) << 30) /* of a box without a limit of disk */
+#define VM_DISK_DEFAULT ENGINE_DISK_DEFAULT /* of a box without a limit of disk */
 
 /* How large its disk is. */
 uint64_t vm_disk_bytes(const struct limits *limits);
