@@ -273,6 +273,43 @@ static void test_saved_guest_goes_on_in_another_and_in_itself(void **state)
 	finish(&one);
 }
 
+static void expect_no_open_file(struct seen *seen, const char *path)
+{
+	_cleanup_free_ char *folder = xasprintf("/proc/%d/fd", (int)qemu_get_mark(seen->qemu).pid);
+	DIR *dir = opendir(folder);
+	struct dirent *entry;
+	char target[256];
+	ssize_t n;
+
+	assert_non_null(dir);
+	while ((entry = readdir(dir))) {
+		n = readlinkat(dirfd(dir), entry->d_name, target, sizeof target - 1);
+		target[n > 0 ? n : 0] = '\0';
+		if (strstr(target, path) || strstr(target, "memfd:state"))
+			fail_msg("QEMU has '%s' open", target);
+	}
+	closedir(dir);
+}
+
+/* A QEMU that was broken into afterwards cannot change what was saved before. */
+static void test_saved_state_is_out_of_its_reach(void **state)
+{
+	struct seen seen;
+
+	(void)state;
+	need_qemu();
+	spawn(&seen, "one", "c");
+	save_state(&seen);
+	expect_done(qemu_prepare_save(seen.qemu, on_verb, &seen), &seen);
+	save_state(&seen);
+	/* Of the file in memory QEMU lets go when the guest goes on. */
+	expect_done(qemu_cont(seen.qemu, on_verb, &seen), &seen);
+	status_of(&seen);
+	status_of(&seen);
+	expect_no_open_file(&seen, test.dir);
+	finish(&seen);
+}
+
 static void test_state_that_does_not_fit_is_an_error(void **state)
 {
 	struct seen seen;
@@ -489,6 +526,7 @@ static void test_figures(void **state)
 		_cleanup_free_ char *dir = xasprintf("%s/other", test.dir);
 
 		timed(us[START][i], spawn(&other, "other", NULL));
+		expect_done(qemu_prepare_save(one.qemu, on_verb, &one), &one);
 		timed(us[SAVE][i], save_state(&one));
 		copy_ram(&one, &other);
 		timed(us[LOAD][i], load_state(&other));
@@ -520,6 +558,7 @@ static int run(void)
 		row(test_quit_ends_it),
 		row(test_guest_runs_stops_and_goes_on),
 		row(test_saved_guest_goes_on_in_another_and_in_itself),
+		row(test_saved_state_is_out_of_its_reach),
 		row(test_state_that_does_not_fit_is_an_error),
 		row(test_placeholders_become_files),
 		row(test_grown_disk_is_seen),

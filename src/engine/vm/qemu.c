@@ -198,6 +198,7 @@ static void become_ready(struct qemu *qemu)
 		close(qemu->report);
 	qemu->report = -1;
 	qemu->ready = true;
+	qemu_load_prepare(qemu);
 	qemu->ops->on_ready(qemu, qemu->arg);
 }
 
@@ -316,7 +317,7 @@ struct qemu *qemu_new(struct loop *loop, const char *dir, const struct qemu_ops 
 
 	*qemu = (struct qemu){ .loop = loop, .ops = ops, .arg = arg };
 	qemu->dir = xstrdup(dir);
-	qemu->pidfd = qemu->report = qemu->output = qemu->cleaner = -1;
+	qemu->pidfd = qemu->report = qemu->output = qemu->cleaner = qemu->saved = -1;
 	return qemu;
 }
 
@@ -326,6 +327,7 @@ void qemu_free(struct qemu *qemu)
 		return;
 	qmp_free(qemu->qmp);
 	qemu_verbs_forget(qemu);
+	qemu_forget_saved(qemu);
 	drop_cleaner(qemu);
 	drop_output(qemu);
 	loop_fd_free(qemu->exit_watch);

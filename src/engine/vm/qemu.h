@@ -163,7 +163,12 @@ void qemu_attach(struct qemu *qemu, int image, int disk, qemu_done done, void *a
 void qemu_cont(struct qemu *qemu, qemu_done done, void *arg);
 /* When done is called no guest instruction runs and all writes to the disk are with the kernel. */
 void qemu_stop(struct qemu *qemu, qemu_done done, void *arg);
-/* Device state without RAM, of one that is stopped, into fd (O_WRONLY, empty); it can go on. */
+/* Device state without RAM, of one that is stopped, into fd (writable, empty); it can go on. QEMU
+ * itself never has that file: what it could write to later would be no record. ERR_TOO_LARGE over
+ * QEMU_STATE_MAX. */
+enum { QEMU_STATE_MAX = 16 << 20 };
+/* What the next qemu_save can do ahead, while the guest runs. Not needed. */
+void qemu_prepare_save(struct qemu *qemu, qemu_done done, void *arg);
 void qemu_save(struct qemu *qemu, int fd, qemu_done done, void *arg);
 /* The disk's file has grown to bytes already. */
 void qemu_resize(struct qemu *qemu, uint64_t bytes, qemu_done done, void *arg);

@@ -38,8 +38,8 @@ struct qemu_plan {
 char **qemu_argv(const struct qemu_spec *spec);
 /* Sets of file descriptors, as QEMU numbers them. */
 enum { QEMU_SET_IMAGE = 1, QEMU_SET_DISK, QEMU_SET_STATE };
-/* The file of a disk, from such a set ("ro-file", "rw-file"), and the node above it that the device
- * has ("ro", "rw"); new references. */
+/* The file of a disk, from such a set, and the node above it that the device has ("ro", "rw"); new
+ * references. */
 json_t *qemu_node_file(bool image, int set);
 json_t *qemu_node_raw(bool image, bool placeholder);
 
@@ -54,6 +54,7 @@ struct qemu_verb {
 	struct qemu *qemu;
 	void *arg;
 	struct move *move; /* of qemu_move: its helper */
+	int fd;		   /* of qemu_save: where the state goes */
 	union {
 		qemu_done done;
 		qemu_status_done status;
@@ -86,6 +87,8 @@ struct qemu {
 	char *console;
 	struct err err; /* why it was ended from here */
 	struct qemu_verb *verbs;
+	int saved;		   /* what QEMU saves its state into; -1: none was handed over */
+	bool set_left;		   /* QEMU still has the one before */
 	struct qemu_verb *loading; /* QEMU is busy with it; it is asked whether it is done */
 	bool asking, ask_again;
 };
@@ -97,11 +100,17 @@ void qemu_watch(struct qemu *qemu, int monitor);
 void qemu_expect(struct qemu *qemu, const char *what, uint64_t ms);
 
 /* qemu_verbs.c */
+enum qemu_status qemu_status_of(json_t *result); /* of query-status */
 struct qemu_verb *qemu_verb_new(struct qemu *qemu, void *arg);
 /* Frees the verb, then calls its done. */
 void qemu_verb_finish(struct qemu_verb *verb, const struct err *err);
 void qemu_move_cancel(struct move *move); /* qemu_move.c; accepts NULL */
 void qemu_verbs_forget(struct qemu *qemu);
+struct qemu_verb qemu_verb_take(struct qemu_verb *verb); /* out of the list, and freed */
+/* qemu_state.c */
+void qemu_forget_saved(struct qemu *qemu);
+/* Once, of one that waits for a state: so that it tells of the end of a load. */
+void qemu_load_prepare(struct qemu *qemu);
 /* A load may be done; it never will. */
 void qemu_load_event(struct qemu *qemu, const char *name);
 void qemu_load_lost(struct qemu *qemu);

@@ -5,8 +5,6 @@
 #include "sys/procfd.h"
 #include <signal.h>
 
-enum { LOAD_MS = 20000 };
-
 static const struct {
 	const char *name; /* QEMU's */
 	enum qemu_status status;
@@ -43,7 +41,7 @@ const char *qemu_status_name(enum qemu_status status)
 }
 
 /* A word that is not known is QEMU's own affair: it does not run. */
-static enum qemu_status status_of(json_t *result)
+enum qemu_status qemu_status_of(json_t *result)
 {
 	const char *name = json_string_value(json_object_get(result, "status"));
 
@@ -59,12 +57,12 @@ struct qemu_verb *qemu_verb_new(struct qemu *qemu, void *arg)
 {
 	struct qemu_verb *verb = xnew(struct qemu_verb);
 
-	*verb = (struct qemu_verb){ .qemu = qemu, .arg = arg, .next = qemu->verbs };
+	*verb = (struct qemu_verb){ .qemu = qemu, .arg = arg, .next = qemu->verbs, .fd = -1 };
 	qemu->verbs = verb;
 	return verb;
 }
 
-static struct qemu_verb verb_take(struct qemu_verb *verb)
+struct qemu_verb qemu_verb_take(struct qemu_verb *verb)
 {
 	struct qemu_verb copy = *verb, **at = &verb->qemu->verbs;
 
@@ -81,13 +79,15 @@ void qemu_verbs_forget(struct qemu *qemu)
 {
 	while (qemu->verbs) {
 		qemu_move_cancel(qemu->verbs->move);
-		verb_take(qemu->verbs);
+		if (qemu->verbs->fd >= 0)
+			close(qemu->verbs->fd);
+		qemu_verb_take(qemu->verbs);
 	}
 }
 
 void qemu_verb_finish(struct qemu_verb *verb, const struct err *err)
 {
-	struct qemu_verb taken = verb_take(verb);
+	struct qemu_verb taken = qemu_verb_take(verb);
 
 	if (taken.done)
 		taken.done(taken.qemu, err, taken.arg);
@@ -108,115 +108,6 @@ static void run(
 	qmp_run(qemu->qmp, steps, count, on_done, verb);
 }
 
-/* ---- states --------------------------------------------------------------------------------- */
-
-static void load_ask(struct qemu *qemu);
-
-static void load_finish(struct qemu *qemu, const struct err *err)
-{
-	struct qemu_verb *verb = qemu->loading;
-
-	qemu_expect(qemu, NULL, 0);
-	qemu_verb_finish(verb, err);
-}
-
-static void on_load_status(json_t *result, const struct err *err, void *arg)
-{
-	struct qemu *qemu = arg;
-	struct err refused = ERR_INIT;
-
-	qemu->asking = false;
-	if (!qemu->loading)
-		return;
-	if (!err && status_of(result) == QEMU_WAITS) {
-		if (qemu->ask_again)
-			load_ask(qemu);
-		return;
-	}
-	if (err && err->kind == ERR_UNAVAILABLE) { /* one that cannot load a state ends */
-		err_set(&refused, ERR_PROTOCOL, "QEMU cannot load the state");
-		err = &refused;
-	} else if (!err && status_of(result) != QEMU_PAUSED) {
-		err_set(&refused, ERR_PROTOCOL, "QEMU is %s after loading a state",
-			qemu_status_name(status_of(result)));
-		err = &refused;
-	}
-	load_finish(qemu, err);
-}
-
-static void load_ask(struct qemu *qemu)
-{
-	qemu->asking = true;
-	qemu->ask_again = false;
-	qmp_call(qemu->qmp, "query-status", NULL, -1, on_load_status, qemu);
-}
-
-static void on_migrating(json_t *result, const struct err *err, void *arg)
-{
-	struct qemu_verb *verb = arg;
-
-	(void)result;
-	if (err) {
-		qemu_verb_finish(verb, err);
-		return;
-	}
-	verb->qemu->loading = verb;
-	qemu_expect(verb->qemu, "load its state", LOAD_MS);
-	load_ask(verb->qemu);
-}
-
-/* QEMU reads the state while it answers other commands. It is asked whether it is done at once, and
- * at each event MIGRATION; the event alone would not say what the machine is now. */
-void qemu_load(struct qemu *qemu, int fd, qemu_done done, void *arg)
-{
-	struct qemu_verb *verb = qemu_verb_new(qemu, arg);
-	struct qmp_step steps[] = {
-		{ "migrate-set-capabilities",
-			json_pack("{s:[{s:s, s:b}]}", "capabilities", "capability", "events",
-				"state", 1),
-			-1 },
-		{ "getfd", json_pack("{s:s}", "fdname", "state"), fd },
-		{ "migrate-incoming", json_pack("{s:s}", "uri", "fd:state"), -1 },
-	};
-
-	verb->done = done;
-	qmp_run(qemu->qmp, steps, ARRAY_LEN(steps), on_migrating, verb);
-}
-
-void qemu_load_event(struct qemu *qemu, const char *name)
-{
-	if (!qemu->loading || strcmp(name, "MIGRATION") != 0)
-		return;
-	if (qemu->asking)
-		qemu->ask_again = true;
-	else
-		load_ask(qemu);
-}
-
-/* A QEMU that cannot load a state ends. */
-void qemu_load_lost(struct qemu *qemu)
-{
-	struct err err = ERR_INIT;
-
-	if (!qemu->loading)
-		return;
-	err_set(&err, ERR_PROTOCOL, "QEMU cannot load the state");
-	qemu_verb_finish(qemu->loading, &err);
-}
-
-void qemu_save(struct qemu *qemu, int fd, qemu_done done, void *arg)
-{
-	_cleanup_free_ char *path = xasprintf("/dev/fdset/%d", QEMU_SET_STATE);
-	struct qmp_step steps[] = {
-		{ "add-fd", json_pack("{s:i}", "fdset-id", QEMU_SET_STATE), fd },
-		{ "xen-save-devices-state", json_pack("{s:s, s:b}", "filename", path, "live", 0),
-			-1 },
-		{ "remove-fd", json_pack("{s:i}", "fdset-id", QEMU_SET_STATE), -1 },
-	};
-
-	run(qemu, steps, ARRAY_LEN(steps), done, arg);
-}
-
 /* ---- disks ---------------------------------------------------------------------------------- */
 
 static size_t add_attach(struct qmp_step *steps, bool image, int fd)
@@ -227,8 +118,6 @@ static size_t add_attach(struct qmp_step *steps, bool image, int fd)
 		{ "add-fd", json_pack("{s:i}", "fdset-id", set), fd },
 		{ "blockdev-add", qemu_node_file(image, set), -1 },
 		{ "blockdev-reopen", json_pack("{s:[o]}", "options", raw), -1 },
-		{ "blockdev-del", json_pack("{s:s}", "node-name", image ? "ro-none" : "rw-none"),
-			-1 },
 	};
 
 	if (fd < 0) {
@@ -279,9 +168,9 @@ void qemu_stop(struct qemu *qemu, qemu_done done, void *arg)
 
 static void on_status(json_t *result, const struct err *err, void *arg)
 {
-	struct qemu_verb verb = verb_take(arg);
+	struct qemu_verb verb = qemu_verb_take(arg);
 
-	verb.status(verb.qemu, err ? QEMU_PAUSED : status_of(result), err, verb.arg);
+	verb.status(verb.qemu, err ? QEMU_PAUSED : qemu_status_of(result), err, verb.arg);
 }
 
 void qemu_query_status(struct qemu *qemu, qemu_status_done done, void *arg)
@@ -301,7 +190,7 @@ static uint64_t figure(json_t *stats, const char *name)
 
 static void on_io(json_t *result, const struct err *err, void *arg)
 {
-	struct qemu_verb verb = verb_take(arg);
+	struct qemu_verb verb = qemu_verb_take(arg);
 	struct qemu_io io = { 0 };
 	json_t *device;
 	size_t i;
@@ -325,7 +214,7 @@ void qemu_query_io(struct qemu *qemu, qemu_io_done done, void *arg)
 
 static void on_console(json_t *result, const struct err *err, void *arg)
 {
-	struct qemu_verb verb = verb_take(arg);
+	struct qemu_verb verb = qemu_verb_take(arg);
 	_cleanup_free_ char *text = NULL;
 
 	if (json_is_string(result)) {
