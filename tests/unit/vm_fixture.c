@@ -29,6 +29,7 @@ enum { RAM_MB = 192, DISK_MB = 64, BOOT_SECONDS = 60 };
 
 static char world[] = "/tmp/test-vm-XXXXXX";
 static struct vm_kernel *kernel;
+int vm_tap = -1;
 
 /* ---- the world ------------------------------------------------------------------------------ */
 
@@ -168,6 +169,8 @@ static void execute(const struct vm *vm, const char *state)
 		state ? xasprintf("-incoming 'exec:cat %s'", state)
 		      : xasprintf("-kernel %s -initrd %s -append '%s'", vm_kernel_get_image(kernel),
 				vm_kernel_get_initrd(kernel), line);
+	_cleanup_free_ char *net = vm_tap < 0 ? xstrdup("user,id=n0")
+					      : xasprintf("tap,id=n0,fd=%d,vhost=off", dup(vm_tap));
 	_cleanup_free_ char *command = xasprintf(
 		"cd %s && exec " QEMU
 		" -M microvm,acpi=on,rtc=on,pit=on,pic=on,isa-serial=on -accel tcg,thread=multi "
@@ -182,9 +185,9 @@ static void execute(const struct vm *vm, const char *state)
 		"file.filename=%s/image -device virtio-blk-device,drive=ro "
 		"-blockdev driver=raw,node-name=rw,discard=unmap,file.driver=file,"
 		"file.filename=disk -device virtio-blk-device,drive=rw "
-		"-netdev user,id=n0 -device virtio-net-device,netdev=n0,mac=52:54:00:00:00:02 %s "
+		"-netdev %s -device virtio-net-device,netdev=n0,mac=52:54:00:00:00:02 %s "
 		"</dev/null >qemu.log 2>&1",
-		vm->dir, RAM_MB, world, boot);
+		vm->dir, RAM_MB, world, net, boot);
 
 	/* Whatever becomes of the test. */
 	prctl(PR_SET_PDEATHSIG, SIGKILL);

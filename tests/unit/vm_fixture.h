@@ -23,6 +23,10 @@ struct vm {
 	char shutdown[32]; /* reason of QEMU's event */
 };
 
+/* The network card of machines started from now on is at the end of this tap; -1: of a network of
+ * QEMU's own. */
+extern int vm_tap;
+
 /* What all machines of a test share. False: something is missing, and was told. */
 bool vm_world_open(void);
 void vm_world_close(void);
