@@ -432,18 +432,6 @@ void random_id(char *out, size_t len)
 	out[len] = '\0';
 }
 
-void hex_encode(const void *data, size_t len, char *out)
-{
-	static const char digits[] = "0123456789abcdef";
-	const uint8_t *p = data;
-
-	for (size_t i = 0; i < len; i++) {
-		out[2 * i] = digits[p[i] >> 4];
-		out[2 * i + 1] = digits[p[i] & 15];
-	}
-	out[2 * len] = '\0';
-}
-
 int text_hex_digit(char c)
 {
 	if (c >= '0' && c <= '9')

@@ -47,5 +47,3 @@ int base64_decode(const char *text, size_t len, uint8_t **ret, size_t *ret_len, 
 /* len random lower-case letters and digits, the first one a letter; out needs len + 1 bytes. */
 void random_id(char *out, size_t len);
 void random_bytes(void *out, size_t len);
-/* Lower-case hex; out needs 2 * len + 1 bytes. */
-void hex_encode(const void *data, size_t len, char *out);

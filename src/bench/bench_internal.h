@@ -256,7 +256,6 @@ struct bench_peers;
 /* A private mount namespace over rootfs (which stays untouched) for all peers; needs root. */
 int bench_peers_open(const char *rootfs, struct bench_peers **ret, struct err *err);
 void bench_peers_close(struct bench_peers *peers); /* accepts NULL */
-const char *bench_peer_name(enum bench_peer peer);
 /* Finds the options under which the peer works here; how is borrowed and says which. */
 int bench_peer_probe(
 	struct bench_peers *peers, enum bench_peer peer, const char **ret_how, struct err *err);

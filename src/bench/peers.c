@@ -287,11 +287,6 @@ void bench_peers_close(struct bench_peers *peers)
 
 /* --- running --- */
 
-const char *bench_peer_name(enum bench_peer peer)
-{
-	return peer_names[peer];
-}
-
 /* "FOLDER:", the one of the CRIU that lies beside our program; "" when there is none. */
 static char *own_criu(void)
 {

@@ -24,11 +24,6 @@ const struct asker *yard_set_asker(struct yard *yard, const struct asker *asker)
 	return before;
 }
 
-const struct asker *yard_get_asker(const struct yard *yard)
-{
-	return yard->asker;
-}
-
 bool yard_may_see(const struct yard *yard, const char *owner)
 {
 	return !yard->asker || yard->asker->sees_all || !strcmp(yard->asker->owner, owner);

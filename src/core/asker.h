@@ -30,7 +30,6 @@ void asker_of_box(struct asker *asker, const struct box *box);
 /* Sets the asker and returns the previous one, which the caller puts back. asker is borrowed until
  * then; NULL means the daemon itself. */
 const struct asker *yard_set_asker(struct yard *yard, const struct asker *asker);
-const struct asker *yard_get_asker(const struct yard *yard); /* or NULL */
 /* Whether the asker may see things that belong to owner. */
 bool yard_may_see(const struct yard *yard, const char *owner);
 /* The owner of things that are created now. */

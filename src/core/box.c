@@ -229,11 +229,6 @@ const char *box_get_id(const struct box *box)
 	return box->row.id;
 }
 
-const char *box_get_owner(const struct box *box)
-{
-	return box->row.owner;
-}
-
 bool box_name_is_taken(struct yard *yard, const char *name)
 {
 	return box_lookup(yard, name) != NULL;

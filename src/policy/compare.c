@@ -74,14 +74,3 @@ enum policy_change policy_compare(const struct policy_matcher *old_one,
 		return lost ? POLICY_TIGHTER : POLICY_SAME;
 	return lost ? POLICY_DIFFERENT : POLICY_WIDER;
 }
-
-size_t policy_forbids(const struct policy_matcher *matcher, const struct policy_flow *flows,
-	size_t count, size_t *ret)
-{
-	size_t forbidden = 0;
-
-	for (size_t i = 0; i < count; i++)
-		if (!policy_match(matcher, &flows[i]).allowed)
-			ret[forbidden++] = i;
-	return forbidden;
-}

@@ -25,8 +25,7 @@ struct link {
 
 struct policy_matcher {
 	struct policy *policy; /* with the rules of the preset */
-	size_t skipped;
-	struct slot *slots; /* a power of two, half of them free */
+	struct slot *slots;    /* a power of two, half of them free */
 	size_t mask;
 	struct link *links;
 	uint8_t bits[2][129]; /* lengths of prefixes in use, v4 and v6 */
@@ -473,7 +472,7 @@ int policy_compile(const struct policy *policy, const struct policy_world *world
 	matcher->policy = policy_copy(policy);
 	if (world && read_host(matcher, world->host_ranges, err) < 0)
 		return -1;
-	matcher->skipped = preset_expand(matcher->policy, world ? world->package_hosts : NULL);
+	preset_expand(matcher->policy, world ? world->package_hosts : NULL);
 	build_index(matcher);
 	*ret = steal_ptr(&matcher);
 	return 0;
@@ -493,9 +492,4 @@ void policy_matcher_free(struct policy_matcher *matcher)
 const struct policy *policy_matcher_policy(const struct policy_matcher *matcher)
 {
 	return matcher->policy;
-}
-
-size_t policy_matcher_skipped(const struct policy_matcher *matcher)
-{
-	return matcher->skipped;
 }

@@ -276,8 +276,6 @@ DEFINE_CLEANUP(policy_matcher_free, struct policy_matcher)
 
 /* The policy with the rules of its preset behind its own; borrowed. */
 const struct policy *policy_matcher_policy(const struct policy_matcher *matcher);
-/* How many package hosts were left out because they are no plain names. */
-size_t policy_matcher_skipped(const struct policy_matcher *matcher);
 
 struct policy_verdict policy_match(
 	const struct policy_matcher *matcher, const struct policy_flow *flow);
@@ -301,7 +299,3 @@ enum policy_change {
  * tighter. */
 enum policy_change policy_compare(const struct policy_matcher *old_one,
 	const struct policy_matcher *new_one, const struct policy_rule **ret_rule);
-/* Writes into ret (room for count) the indexes of the flows that the matcher denies; returns how
- * many. */
-size_t policy_forbids(const struct policy_matcher *matcher, const struct policy_flow *flows,
-	size_t count, size_t *ret);

@@ -95,8 +95,8 @@ bool name_is_below(const char *name, const char *parent); /* a.b below b; not b 
 
 /* ---- preset.c ------------------------------------------------------------------------------- */
 
-/* Adds the rules of policy's preset. Returns how many package hosts were left out. */
-size_t preset_expand(struct policy *policy, const char *const *package_hosts);
+/* Adds the rules of policy's preset. */
+void preset_expand(struct policy *policy, const char *const *package_hosts);
 
 /* ---- check.c -------------------------------------------------------------------------------- */
 

@@ -76,27 +76,23 @@ static void add(struct policy *policy, struct policy_rule *rule)
 }
 
 /* An image is hostile: it may name hosts, but no ranges and nothing that stands for many names. */
-static bool add_package_host(struct policy *policy, const char *text)
+static void add_package_host(struct policy *policy, const char *text)
 {
 	struct policy_rule rule = { 0 };
 
-	if (target_parse(text, &rule, NULL) == 0 && rule.target == POLICY_NAME && !rule.protocols) {
+	if (target_parse(text, &rule, NULL) == 0 && rule.target == POLICY_NAME && !rule.protocols)
 		add(policy, &rule);
-		return true;
-	}
-	rule_done(&rule);
-	return false;
+	else
+		rule_done(&rule);
 }
 
-size_t preset_expand(struct policy *policy, const char *const *package_hosts)
+void preset_expand(struct policy *policy, const char *const *package_hosts)
 {
 	struct policy_rule any = { .target = POLICY_ANY, .protocols = POLICY_TCP | POLICY_UDP };
-	size_t skipped = 0;
 
 	if (presets[policy->preset].packages)
-		for (size_t i = 0; package_hosts && package_hosts[i]; i++)
-			if (i >= POLICY_HOSTS_MAX || !add_package_host(policy, package_hosts[i]))
-				skipped++;
+		for (size_t i = 0; package_hosts && package_hosts[i] && i < POLICY_HOSTS_MAX; i++)
+			add_package_host(policy, package_hosts[i]);
 	for (size_t i = 0; presets[policy->preset].git && i < ARRAY_LEN(git_hosts); i++) {
 		struct policy_rule rule = { 0 };
 		int status = target_parse(git_hosts[i], &rule, NULL);
@@ -107,5 +103,4 @@ size_t preset_expand(struct policy *policy, const char *const *package_hosts)
 	}
 	if (presets[policy->preset].any)
 		add(policy, &any);
-	return skipped;
 }

@@ -5,22 +5,6 @@
 #include "loop/loop.h"
 #include "gate/dns/server_internal.h"
 
-static const char *const verdict_names[] = {
-	[DNS_DENY_NXDOMAIN] = "nxdomain",
-	[DNS_DENY_REFUSED] = "refused",
-	[DNS_SYNTHETIC] = "synthetic",
-	[DNS_UPSTREAM] = "upstream",
-	[DNS_UPSTREAM_PRIVATE] = "upstream-private",
-	[DNS_MALFORMED] = "malformed",
-	[DNS_LIMITED] = "limited",
-};
-static_assert(ARRAY_LEN(verdict_names) == DNS_VERDICT_COUNT, "every verdict has a name");
-
-const char *dns_verdict_name(enum dns_verdict verdict)
-{
-	return verdict_names[verdict];
-}
-
 /* ---- rate ----------------------------------------------------------------------------------- */
 
 static void watch_doors(struct dns_box *box, unsigned ready)

@@ -30,8 +30,6 @@ enum dns_verdict {
 	DNS_VERDICT_COUNT
 };
 
-const char *dns_verdict_name(enum dns_verdict verdict); /* "nxdomain" */
-
 struct dns_event {
 	const char *name; /* as text, see dns_name.h; "" for what was no question */
 	uint16_t type;
