@@ -30,6 +30,7 @@ struct op {
 	struct ram_stack stack;
 	struct ram_piece *pieces;
 	size_t count, sent;
+	bool later;
 };
 
 struct ram_link {
@@ -209,6 +210,7 @@ static int send_request(struct ram_link *link, struct op *op, struct err *err)
 	if (op->kind == RAM_MAP) {
 		size_t count = fill_pieces(op, request, fds, &fd_count);
 
+		request->later = op->later;
 		op->sent += count;
 		len += count * sizeof(struct ram_piece);
 	}
@@ -389,6 +391,7 @@ static void map(struct ram_link *link, struct ram_store *store, const char *cons
 {
 	struct op *op = push(link, RAM_MAP, done, arg);
 
+	op->later = only_top; /* of others nothing was written */
 	if (ram_stack_load(ram_store_dir(store), stack, link->ram_bytes, &op->stack, &op->err) == 0)
 		ram_stack_pieces(&op->stack, only_top, &op->pieces, &op->count, &op->err);
 }

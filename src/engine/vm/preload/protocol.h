@@ -37,7 +37,7 @@ struct ram_request {
 	uint32_t kind;
 	uint64_t base, size; /* RAM_ATTACH */
 	uint32_t count;	     /* RAM_MAP */
-	uint32_t unused;
+	uint32_t later;	     /* RAM_MAP, 1: what it replaces is freed after the answer */
 	struct ram_piece pieces[];
 };
 
