@@ -148,5 +148,6 @@ struct ram_pass_ops {
 int ram_pass_start(struct ram_store *store, const struct ram_pass_spec *spec,
 	const struct ram_pass_ops *ops, void *arg, struct ram_pass **ret, struct err *err);
 void ram_pass_last(struct ram_pass *pass); /* the guest stands still, and will until on_done */
-/* Cancels it if it has not ended; nothing is left. Calls nobody. Accepts NULL. */
+/* Cancels it if it has not ended; nothing is left. Calls nobody. Accepts NULL. Before its link
+ * goes, and best when the guest goes on: then the library ends the write-protection. */
 void ram_pass_free(struct ram_pass *pass);

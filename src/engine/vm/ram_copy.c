@@ -31,6 +31,7 @@ enum {
 	BATCH_BYTES = 1 << 20, /* read at once */
 	BATCH_RANGES = 256,
 	SCAN_REGIONS = 2048,
+	NEAR = 1 << 20,	     /* regions nearer to each other than that are looked at in one call */
 	LIVE_EXTENTS = 2000, /* with more, gaps are copied too */
 	LAST_EXTENTS = 6000,
 };
@@ -164,43 +165,89 @@ static int copy_range(struct copy *copy, uint64_t offset, uint64_t length, struc
 
 /* ---- finding --------------------------------------------------------------------------------- */
 
-/* 1: this kernel or this mapping cannot do it. */
-static int scan_written(struct copy *copy, bool protect, struct err *err)
+/* One call: regions from *at on, at most SCAN_REGIONS; *at is where the next one begins. -2: this
+ * kernel or this mapping cannot do it. */
+static int scan_once(struct copy *copy, struct scan scan, struct scan_region *regions, uint64_t *at,
+	uint64_t end, struct err *err)
+{
+	int count;
+
+	scan.size = sizeof scan;
+	scan.flags |= SCAN_CHECK_WPASYNC;
+	scan.start = *at;
+	scan.end = end;
+	scan.vec = (uint64_t)(uintptr_t)regions;
+	scan.vec_len = SCAN_REGIONS;
+	scan.return_mask = IS_WRITTEN;
+	do
+		count = ioctl(copy->pagemap, SCAN_IOCTL, &scan);
+	while (count < 0 && errno == EINTR);
+	if (count < 0)
+		return errno == ESRCH ? err_set(err, ERR_UNAVAILABLE, "QEMU has ended") : -2;
+	for (int i = 0; i < count; i++)
+		if (regions[i].start < *at || regions[i].end > end ||
+			regions[i].start >= regions[i].end)
+			return err_set(err, ERR_PROTOCOL, "a scan of pages went astray");
+	*at = scan.walk_end > *at ? scan.walk_end : end;
+	return count;
+}
+
+/* Anonymous pages that were written. -2 as above. */
+static int scan_written(
+	struct copy *copy, uint64_t from, uint64_t end, bool protect, struct err *err)
 {
 	static struct scan_region regions[SCAN_REGIONS];
-	const struct ram_copy_job *job = copy->job;
-	uint64_t at = job->base, end = job->base + job->ram_bytes;
+	const struct scan scan = { .flags = protect ? SCAN_WP_MATCHING : 0,
+		.category_inverted = IS_FILE | IS_PFNZERO,
+		.category_mask = IS_WRITTEN | IS_FILE | IS_PFNZERO,
+		.category_anyof_mask = IS_PRESENT | IS_SWAPPED };
 
-	while (at < end) {
-		struct scan scan = { .size = sizeof scan,
-			.flags = SCAN_CHECK_WPASYNC | (protect ? SCAN_WP_MATCHING : 0),
-			.start = at,
-			.end = end,
-			.vec = (uint64_t)(uintptr_t)regions,
-			.vec_len = SCAN_REGIONS,
-			.category_inverted = IS_FILE | IS_PFNZERO,
-			.category_mask = IS_WRITTEN | IS_FILE | IS_PFNZERO,
-			.category_anyof_mask = IS_PRESENT | IS_SWAPPED,
-			.return_mask = IS_WRITTEN };
-		int count = ioctl(copy->pagemap, SCAN_IOCTL, &scan);
+	while (from < end) {
+		int count = scan_once(copy, scan, regions, &from, end, err);
 
-		if (count < 0 && errno == EINTR)
-			continue;
 		if (count < 0)
-			return errno == ESRCH ? err_set(err, ERR_UNAVAILABLE, "QEMU has ended") : 1;
-		for (int i = 0; i < count; i++) {
-			if (regions[i].start < at || regions[i].end > end ||
-				regions[i].start >= regions[i].end)
-				return err_set(err, ERR_PROTOCOL, "a scan of pages went astray");
-			if (copy_range(copy, regions[i].start - job->base,
+			return count;
+		for (int i = 0; i < count; i++)
+			if (copy_range(copy, regions[i].start - copy->job->base,
 				    regions[i].end - regions[i].start, err) < 0)
 				return -1;
-		}
-		if (scan.walk_end <= at)
-			break;
-		at = scan.walk_end;
 	}
-	return flush(copy, err);
+	return 0;
+}
+
+/* The same for the pause. To tell files from written pages the kernel looks at each page, 10 ms and
+ * more for 500 MB. Most are protected by now; to skip these it looks at the page table alone. */
+static int scan_unprotected(struct copy *copy, struct err *err)
+{
+	static struct scan_region regions[SCAN_REGIONS];
+	const struct scan scan = { .category_mask = IS_WRITTEN };
+	uint64_t from = copy->job->base, end = from + copy->job->ram_bytes;
+
+	while (from < end) {
+		int count = scan_once(copy, scan, regions, &from, end, err), got = 0;
+
+		if (count < 0)
+			return count;
+		for (int i = 0, next; i < count && got == 0; i = next) {
+			for (next = i + 1;
+				next < count && regions[next].start - regions[next - 1].end < NEAR;)
+				next++;
+			got = scan_written(
+				copy, regions[i].start, regions[next - 1].end, false, err);
+		}
+		if (got < 0)
+			return got;
+	}
+	return 0;
+}
+
+static int scan_all(struct copy *copy, bool last, struct err *err)
+{
+	uint64_t base = copy->job->base;
+	int got = last ? scan_unprotected(copy, err)
+		       : scan_written(copy, base, base + copy->job->ram_bytes, true, err);
+
+	return got < 0 ? got : flush(copy, err);
 }
 
 /* Without PAGEMAP_SCAN: all anonymous pages, and pages of zeros that were only read. */
@@ -321,10 +368,10 @@ static int run_live(struct copy *copy, struct err *err)
 		int got;
 
 		copy->copied = 0;
-		got = scan_written(copy, true, err);
-		if (got < 0)
+		got = scan_all(copy, false, err);
+		if (got == -1)
 			return -1;
-		if (got > 0)
+		if (got < 0)
 			copy->report.precopy = false;
 		if (got == 0 && join_runs(copy, LIVE_EXTENTS, err) < 0)
 			return -1;
@@ -338,17 +385,16 @@ static int run_live(struct copy *copy, struct err *err)
 
 static int run_last(struct copy *copy, struct err *err)
 {
-	int got = 1;
-
 	copy->copied = 0;
 	if (copy->report.precopy) {
-		got = scan_written(copy, false, err);
-		if (got < 0)
+		int got = scan_all(copy, true, err);
+
+		if (got == -1)
 			return -1;
-		if (got > 0) /* what earlier passes saw may be half of it */
+		if (got < 0) /* what earlier passes saw may be half of it */
 			copy->report.precopy = false;
 	}
-	if (got > 0 && (copy->job->whole ? scan_file : scan_anonymous)(copy, err) < 0)
+	if (!copy->report.precopy && (copy->job->whole ? scan_file : scan_anonymous)(copy, err) < 0)
 		return -1;
 	return join_runs(copy, LAST_EXTENTS, err);
 }

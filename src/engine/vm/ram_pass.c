@@ -16,7 +16,7 @@
 
 struct ram_pass {
 	struct ram_store *store;
-	const struct ram_pass_ops *ops; /* NULL: nobody is called any more */
+	const struct ram_pass_ops *ops;
 	void *arg;
 	struct ram_link *link; /* NULL: no longer */
 	char id[RAM_ID_LEN + 1];
@@ -24,8 +24,8 @@ struct ram_pass {
 	struct ram_copy_job job;
 	struct helper *helper;
 	struct ram_copy_report report;
-	bool reported; /* the last one has come */
-	bool ended;    /* on_done was called */
+	bool ended; /* on_done was called, or would have been */
+	bool freed; /* by its owner */
 };
 
 static void release(struct ram_pass *pass)
@@ -63,17 +63,14 @@ static void end_well(struct ram_pass *pass)
 	pass->ops->on_done(pass, &result, NULL, pass->arg);
 }
 
+/* Its owner may free it in between. */
 static void end(struct ram_pass *pass, const struct err *err)
 {
 	pass->ended = true;
-	if (err)
+	if (err || pass->freed)
 		ram_layer_remove(ram_store_dir(pass->store), pass->id);
-	if (!pass->ops) {
-		if (!err && !pass->report.empty) /* nobody took it */
-			ram_layer_remove(ram_store_dir(pass->store), pass->id);
-		release(pass);
+	if (pass->freed)
 		return;
-	}
 	if (err)
 		pass->ops->on_done(pass, NULL, err, pass->arg);
 	else
@@ -96,20 +93,25 @@ static void on_message(const void *message, size_t len, void *arg)
 	if (len != sizeof pass->report)
 		return;
 	memcpy(&pass->report, message, len);
-	pass->reported = !pass->report.ready;
-	if (pass->report.ready && pass->ops)
+	if (!pass->report.ready) /* the guest does not wait for the helper to be buried */
+		end(pass, pass->report.err.kind ? &pass->report.err : NULL);
+	else if (!pass->freed)
 		pass->ops->on_ready(pass, pass->arg);
 }
 
 static void on_ended(int code, void *arg)
 {
 	struct ram_pass *pass = arg;
-	struct err err = pass->report.err;
+	struct err err = ERR_INIT;
+	bool freed = pass->freed;
 
 	pass->helper = NULL;
-	if (!pass->reported)
+	if (!pass->ended) {
 		err_set(&err, ERR_SYSTEM, "the helper for layers of memory ended with %d", code);
-	end(pass, err.kind ? &err : NULL);
+		end(pass, &err);
+	}
+	if (freed)
+		release(pass);
 }
 
 static const struct helper_ops helper_ops = {
@@ -201,11 +203,11 @@ void ram_pass_free(struct ram_pass *pass)
 	if (!pass)
 		return;
 	let_go(pass);
-	pass->ops = NULL;
-	if (pass->helper)
-		helper_kill(pass->helper); /* on_ended does the rest */
-	else
+	pass->freed = true;
+	if (!pass->helper)
 		release(pass);
+	else if (!pass->ended)
+		helper_kill(pass->helper); /* on_ended does the rest */
 }
 
 void ram_pass_end(struct ram_pass *pass)
@@ -213,7 +215,8 @@ void ram_pass_end(struct ram_pass *pass)
 	if (pass->helper) {
 		helper_free(pass->helper);
 		pass->helper = NULL;
-		ram_layer_remove(ram_store_dir(pass->store), pass->id);
+		if (!pass->ended)
+			ram_layer_remove(ram_store_dir(pass->store), pass->id);
 	}
 	release(pass);
 }
