@@ -2,13 +2,17 @@
 #include "qemu_fixture.h"
 #include "engine/vm/members.h"
 #include "engine/vm/ram.h"
+#include "net/doors.h"
+#include "sys/netns.h"
 #include <dirent.h>
+#include <net/if.h>
 
 static struct {
 	struct members *members;
 	struct groups *groups;
 	char run[96];
 	char *preload; /* NULL: without */
+	struct doors_plan *doors;
 } world;
 
 struct taker {
@@ -43,6 +47,7 @@ static void open_members(unsigned count)
 		.run = world.run,
 		.count = count,
 		.preload = world.preload,
+		.doors = world.doors,
 		.groups = world.groups,
 	};
 	struct err err = ERR_INIT;
@@ -114,6 +119,9 @@ static int tear_down(void **state)
 	world.members = NULL;
 	groups_close(world.groups);
 	world.groups = NULL;
+	if (world.doors)
+		doors_plan_free(world.doors);
+	world.doors = NULL;
 	free(world.preload);
 	world.preload = NULL;
 	return teardown(state);
@@ -318,6 +326,43 @@ static void test_taken_one_is_kept_only_when_told(void **state)
 	end(&kept);
 }
 
+static int has_card(void *arg, struct err *err)
+{
+	(void)err;
+	*(bool *)arg = if_nametoindex("eth0") != 0;
+	return 0;
+}
+
+static void test_taken_one_runs_in_its_own_network(void **state)
+{
+	_cleanup_free_ char *path = NULL;
+	struct stat ours, theirs;
+	struct taker taker;
+	struct err err = ERR_INIT;
+	bool card = false;
+
+	(void)state;
+	need_qemu();
+	if (doors_prepare(&world.doors, &err) < 0)
+		fail_msg("%s", err.message);
+	open_members(0);
+	take(&taker, &small_machine);
+	await(&taker.done);
+	if (taker.err.kind == ERR_UNSUPPORTED) {
+		print_message("SKIPPED: %s\n", taker.err.message);
+		skip();
+	}
+	expect_taken(&taker);
+	path = xasprintf("/proc/%d/ns/net", (int)qemu_get_mark(taker.seen.qemu).pid);
+	assert_int_equal(stat(path, &theirs), 0);
+	assert_int_equal(fstat(taker.member.netns, &ours), 0);
+	assert_int_equal(ours.st_ino, theirs.st_ino);
+	assert_int_equal(netns_call(taker.member.netns, has_card, &card, NULL), 0);
+	assert_true(card);
+	close(taker.member.netns);
+	end(&taker);
+}
+
 static void test_taken_one_is_moved_into_its_group(void **state)
 {
 	static const struct cgroup_limits limits = { .memory_bytes = UINT64_C(300) << 20 };
@@ -356,6 +401,7 @@ static int run(void)
 		row(test_leavings_of_a_dead_daemon_are_swept),
 		row(test_member_with_the_library_ends_with_its_daemon),
 		row(test_taken_one_is_kept_only_when_told),
+		row(test_taken_one_runs_in_its_own_network),
 		row(test_taken_one_is_moved_into_its_group),
 	};
 

@@ -271,6 +271,28 @@ static void test_too_many_commands_are_refused(void **state)
 	assert_false(test.lost);
 }
 
+static void test_late_answer_is_nobodys(void **state)
+{
+	(void)state;
+	greet();
+	qmp_set_limit(test.qmp, 60);
+	qmp_call(test.qmp, "slow", NULL, -1, on_answer, "slow");
+	qmp_call(test.qmp, "never-sent", NULL, -1, on_answer, "next");
+	expect_heard("slow");
+	turn(200);
+	settle();
+	assert_string_equal(
+		test.answers, "slow:QEMU did not answer in time next:QEMU did not answer in time ");
+	qmp_set_limit(test.qmp, 10000);
+	qmp_call(test.qmp, "after", NULL, -1, on_answer, "after");
+	expect_nothing_heard(); /* QEMU would not look at it before it has answered */
+	tell("{\"return\": {}, \"id\": 2}\n");
+	expect_heard("\"after\"");
+	tell("{\"return\": \"well\", \"id\": 4}\n");
+	assert_non_null(strstr(test.answers, "after:well"));
+	assert_false(test.lost);
+}
+
 static void test_nonsense_ends_the_connection(void **state)
 {
 	(void)state;
@@ -335,6 +357,7 @@ int main(void)
 		row(test_event_may_free_it),
 		row(test_lost_monitor_fails_what_waits_and_what_comes),
 		row(test_too_many_commands_are_refused),
+		row(test_late_answer_is_nobodys),
 		row(test_nonsense_ends_the_connection),
 		row(test_second_greeting_ends_it),
 		row(test_answer_nobody_asked_for_ends_it),

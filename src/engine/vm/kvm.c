@@ -17,7 +17,6 @@
 #include <linux/kvm.h>
 #include <poll.h>
 #include <signal.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
@@ -43,18 +42,11 @@ enum {
 	PORT = 0x10,
 };
 
-static void say(struct kvm_verdict *verdict, bool usable, const char *fmt, ...)
-	__attribute__((format(printf, 3, 4)));
-
-static void say(struct kvm_verdict *verdict, bool usable, const char *fmt, ...)
-{
-	va_list args;
-
-	verdict->usable = usable;
-	va_start(args, fmt);
-	vsnprintf(verdict->reason, sizeof verdict->reason, fmt, args);
-	va_end(args);
-}
+#define say(verdict, is_usable, ...)                                               \
+	do {                                                                       \
+		(verdict)->usable = (is_usable);                                   \
+		snprintf((verdict)->reason, sizeof(verdict)->reason, __VA_ARGS__); \
+	} while (0)
 
 #if defined(__x86_64__)
 

@@ -95,10 +95,9 @@ static void unlink_waiting(struct waiting *waiting)
 	*at = waiting->next;
 }
 
-/* Its process is gone, or another's. */
+/* Its process is gone, or another's; it is in no list any more. */
 static void waiting_free(struct waiting *waiting)
 {
-	unlink_waiting(waiting);
 	if (waiting->parts.qemu) {
 		qemu_remove_dir(qemu_get_dir(waiting->parts.qemu));
 		qemu_free(waiting->parts.qemu);
@@ -153,6 +152,7 @@ static void on_ended(struct qemu *qemu, const struct qemu_end *end, void *arg)
 	struct err err = end->err;
 
 	(void)qemu;
+	unlink_waiting(waiting);
 	waiting_free(waiting);
 	if (!err.kind)
 		err_set(&err, ERR_UNAVAILABLE, "QEMU ended while it waited");
@@ -225,14 +225,22 @@ static int start_one(struct members *members, const struct qemu_machine *machine
 	*at = waiting;
 	if (spawn(members, waiting, err) == 0)
 		return 0;
-	if (waiting->parts.qemu)
+	if (waiting->parts.qemu) {
 		qemu_kill(waiting->parts.qemu); /* freed by its end */
-	else
-		waiting_free(waiting);
+		return -1;
+	}
+	unlink_waiting(waiting);
+	waiting_free(waiting);
 	return -1;
 }
 
 /* ---- who waits for one ---------------------------------------------------------------------- */
+
+static void take_free(struct members_take *take)
+{
+	machine_done(&take->machine);
+	free(take);
+}
 
 static void take_unlink(struct members_take *take)
 {
@@ -249,8 +257,7 @@ static void take_end(struct members_take *take, const struct member *member, con
 	void *arg = take->arg;
 
 	take_unlink(take);
-	machine_done(&take->machine);
-	free(take);
+	take_free(take);
 	done(member, err, arg);
 }
 
@@ -262,6 +269,7 @@ static void hand_over(struct members_take *take, struct waiting *waiting)
 
 	unlink(mark);
 	waiting->parts = (struct member){ .netns = -1, .ram = -1 };
+	unlink_waiting(waiting);
 	waiting_free(waiting);
 	members->quiet_until = clock_mono_us() + QUIET_MS * INT64_C(1000);
 	settle_soon(members);
@@ -439,8 +447,7 @@ void members_cancel(struct members_take *take)
 	if (!take)
 		return;
 	take_unlink(take);
-	machine_done(&take->machine);
-	free(take);
+	take_free(take);
 }
 
 void members_prepare(struct members *members, const struct qemu_machine *machine)
@@ -487,12 +494,15 @@ void members_close(struct members *members)
 	loop_undefer(members->config.loop, settle, members);
 	for (struct waiting *waiting = members->first; waiting; waiting = waiting->next)
 		qemu_kill(waiting->parts.qemu);
-	while (members->first) {
-		qemu_wait_end(members->first->parts.qemu);
-		waiting_free(members->first);
+	for (struct waiting *waiting = members->first, *next; waiting; waiting = next) {
+		next = waiting->next;
+		qemu_wait_end(waiting->parts.qemu);
+		waiting_free(waiting);
 	}
-	while (members->takes)
-		members_cancel(members->takes);
+	for (struct members_take *take = members->takes, *next; take; take = next) {
+		next = take->next;
+		take_free(take);
+	}
 	for (size_t i = 0; i < MEMBERS_MACHINES_MAX; i++)
 		machine_done(&members->uses[i].machine);
 	loop_timer_free(members->refill);

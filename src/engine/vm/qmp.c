@@ -53,6 +53,7 @@ struct qmp {
 	struct call *queue, *refused;
 	size_t queued;
 	json_int_t last_id;
+	uint64_t limit_ms;
 	struct run *runs;
 	bool *freed; /* set by qmp_free, for who called back */
 };
@@ -65,6 +66,14 @@ static void call_free(struct call *call)
 		close(call->fd);
 	free(call->line);
 	free(call);
+}
+
+static void call_free_all(struct call *list)
+{
+	for (struct call *next; list; list = next) {
+		next = list->next;
+		call_free(list);
+	}
 }
 
 static void append(struct call **list, struct call *call)
@@ -81,7 +90,7 @@ static struct call *call_new(struct qmp *qmp, const char *command, json_t *argum
 
 	call->id = ++qmp->last_id;
 	call->fd = -1;
-	call->deadline = clock_mono_us() + QMP_LIMIT_MS * INT64_C(1000);
+	call->deadline = clock_mono_us() + (int64_t)qmp->limit_ms * 1000;
 	json_object_set_new(root, "execute", json_string(command));
 	if (arguments)
 		json_object_set_new(root, "arguments", arguments);
@@ -225,34 +234,39 @@ static void lose(struct qmp *qmp, const struct err *err)
 	qmp->ops->on_lost(qmp, &story, qmp->arg);
 }
 
-/* Those whose time is over. The head, if it was sent, stays for its answer. */
-static void on_late(void *arg)
+/* Takes the first whose time is over; false: nobody's is. One that was sent stays in the queue for
+ * its answer, with nobody to tell. The returned copy is all that is left of the others. */
+static bool take_late(struct qmp *qmp, struct call *ret)
 {
-	struct qmp *qmp = arg;
-	struct err err = ERR_INIT;
 	int64_t now = clock_mono_us();
-	struct call **at = &qmp->queue;
 
-	err_set(&err, ERR_TIMEOUT, "QEMU did not answer within %d s", QMP_LIMIT_MS / 1000);
-	while (*at) {
-		struct call *call = *at, told = *call;
+	for (struct call **at = &qmp->queue; *at; at = &(*at)->next) {
+		struct call *call = *at;
 
-		if (!call->done || call->deadline > now) {
-			at = &call->next;
+		if (!call->done || call->deadline > now)
 			continue;
-		}
+		*ret = *call;
 		call->done = NULL;
-		if (call->sent) {
-			at = &call->next;
-		} else {
+		if (!call->sent) {
 			*at = call->next;
 			qmp->queued--;
 			call_free(call);
 		}
-		if (!tell(qmp, &told, NULL, &err))
-			return;
-		at = &qmp->queue; /* the callback may have changed it */
+		return true;
 	}
+	return false;
+}
+
+static void on_late(void *arg)
+{
+	struct qmp *qmp = arg;
+	struct err err = ERR_INIT;
+	struct call late;
+
+	err_set(&err, ERR_TIMEOUT, "QEMU did not answer in time");
+	while (take_late(qmp, &late))
+		if (!tell(qmp, &late, NULL, &err))
+			return;
 	push(qmp);
 	arm(qmp);
 }
@@ -406,13 +420,17 @@ static void on_fd(void *arg, unsigned ready)
 
 /* ---- commands one after the other ----------------------------------------------------------- */
 
-static void run_free(struct run *run)
+static void run_unlink(struct run *run)
 {
 	struct run **at = &run->qmp->runs;
 
 	while (*at != run)
 		at = &(*at)->next;
 	*at = run->next;
+}
+
+static void run_free(struct run *run)
+{
 	for (size_t i = run->at; i < run->count; i++) {
 		json_decref(run->steps[i].arguments);
 		if (run->steps[i].fd >= 0)
@@ -448,6 +466,7 @@ static void on_step(json_t *result, const struct err *err, void *arg)
 		err_wrap(&story, "%s", run->steps[run->at - 1].command);
 		err = &story;
 	}
+	run_unlink(run);
 	run_free(run);
 	if (done)
 		done(result, err, user);
@@ -476,10 +495,16 @@ struct qmp *qmp_new(struct loop *loop, int fd, const struct qmp_ops *ops, void *
 	struct qmp *qmp = xnew(struct qmp);
 
 	*qmp = (struct qmp){ .loop = loop, .fd = fd, .ops = ops, .arg = arg };
+	qmp->limit_ms = QMP_LIMIT_MS;
 	qmp->watch = loop_fd_new(loop, fd, LOOP_READ, on_fd, qmp);
 	qmp->timer = loop_timer_new(loop, on_late, qmp);
 	qmp_call(qmp, "qmp_capabilities", NULL, -1, on_capabilities, qmp);
 	return qmp;
+}
+
+void qmp_set_limit(struct qmp *qmp, uint64_t ms)
+{
+	qmp->limit_ms = ms;
 }
 
 void qmp_free(struct qmp *qmp)
@@ -489,16 +514,12 @@ void qmp_free(struct qmp *qmp)
 	if (qmp->freed)
 		*qmp->freed = true;
 	loop_undefer(qmp->loop, on_refused, qmp);
-	while (qmp->runs)
-		run_free(qmp->runs);
-	while (qmp->queue)
-		call_free(take_head(qmp));
-	while (qmp->refused) {
-		struct call *call = qmp->refused;
-
-		qmp->refused = call->next;
-		call_free(call);
+	for (struct run *run = qmp->runs, *next; run; run = next) {
+		next = run->next;
+		run_free(run);
 	}
+	call_free_all(qmp->queue);
+	call_free_all(qmp->refused);
 	loop_fd_free(qmp->watch);
 	loop_timer_free(qmp->timer);
 	close(qmp->fd);

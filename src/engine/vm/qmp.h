@@ -18,7 +18,7 @@ enum {
 	QMP_LINE_MAX = 256 * 1024, /* of one answer or event */
 	QMP_DEPTH_MAX = 16,	   /* objects and lists inside each other */
 	QMP_QUEUE_MAX = 128,	   /* commands that wait; more fail with ERR_LIMIT */
-	QMP_LIMIT_MS = 10000,	   /* for an answer, counted from the call */
+	QMP_LIMIT_MS = 10000,	   /* for an answer, counted from the call; see qmp_set_limit */
 };
 
 /* All from the loop. Each may free the qmp. */
@@ -39,6 +39,8 @@ typedef void (*qmp_done)(json_t *result, const struct err *err, void *arg);
 /* Takes fd, a connected socket. Negotiates by itself; calls made before on_ready wait. */
 struct qmp *qmp_new(struct loop *loop, int fd, const struct qmp_ops *ops, void *arg);
 void qmp_free(struct qmp *qmp); /* accepts NULL; nobody is called any more */
+
+void qmp_set_limit(struct qmp *qmp, uint64_t ms); /* of calls from now on */
 
 /* arguments: taken; NULL: none. fd: goes beside the command (for getfd, add-fd); -1: none; the
  * caller keeps it and may close it at once. done may be NULL. */
