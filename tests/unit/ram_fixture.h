@@ -126,6 +126,8 @@ static inline void run_stand_in(
 	char *env[] = { preload, number, NULL };
 	char *argv[] = { program, bytes, (char *)option, NULL };
 
+	if (!program)
+		_exit(127);
 	/* High numbers first: 3 and 4 may be in use. */
 	listener = fcntl(listener, F_DUPFD, 20);
 	control = fcntl(control, F_DUPFD, 20);

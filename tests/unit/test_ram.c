@@ -55,13 +55,13 @@ static void test_ram_thirty_generations_while_it_is_written(void **state)
 	struct machine machine, child;
 
 	(void)state;
-	machine_new(&machine, 64, NULL);
+	machine_new(&machine, 32, NULL);
 	tell(&machine, "fill 1 0 8000 1");
 	tell(&machine, "write 4711");
 	for (int generation = 0; generation < 30; generation++) {
 		uint64_t hash = machine_capture(&machine);
 
-		machine_new(&child, 64, machine.stack);
+		machine_new(&child, 32, machine.stack);
 		assert_true(tell(&child, "hash") == hash);
 		machine_end(&machine);
 		machine = child;
@@ -76,11 +76,11 @@ static void test_ram_many_captures_of_one_machine(void **state)
 	struct machine machine;
 
 	(void)state;
-	machine_new(&machine, 64, NULL);
+	machine_new(&machine, 32, NULL);
 	tell(&machine, "write 99");
 	tell(&machine, "write 98");
 	for (int i = 0; i < 12; i++)
-		check_clone(machine.stack, 64, machine_capture(&machine));
+		check_clone(machine.stack, 32, machine_capture(&machine));
 	machine_end(&machine);
 }
 
@@ -139,7 +139,7 @@ static void test_ram_direct_reads_are_not_lost(void **state)
 	machine_start(&machine, 64, disk, NULL);
 	machine_map(&machine, NULL);
 	tell(&machine, "disk");
-	for (int i = 0; i < 40; i++)
+	for (int i = 0; i < 16; i++)
 		check_clone(machine.stack, 64, machine_capture(&machine));
 	machine_end(&machine);
 	close(disk);

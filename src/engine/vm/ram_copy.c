@@ -282,11 +282,11 @@ static int scan_file(struct copy *copy, struct err *err)
 {
 	const struct ram_copy_job *job = copy->job;
 	_cleanup_close_ int file = -1;
+	unsigned long long base = job->base, end = base + job->ram_bytes;
 	char path[96];
 	off_t from = 0, to;
 
-	snprintf(path, sizeof path, "/proc/%d/map_files/%llx-%llx", job->pid,
-		(unsigned long long)job->base, (unsigned long long)(job->base + job->ram_bytes));
+	snprintf(path, sizeof path, "/proc/%d/map_files/%llx-%llx", job->pid, base, end);
 	file = open(path, O_RDONLY | O_CLOEXEC);
 	if (file < 0)
 		return err_sys(err, errno, "open the RAM of QEMU");

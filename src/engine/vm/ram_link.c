@@ -327,12 +327,11 @@ static void on_readable(void *arg, unsigned ready)
 		err_set(&err, ERR_UNAVAILABLE, "QEMU has ended the connection of its library");
 	else if (!link->waiting)
 		err_set(&err, ERR_PROTOCOL, "QEMU's library answers unasked");
-	else
-		ram_answer_check(data, (size_t)got, link->first->kind, &answer, &err);
-	if (err.kind)
-		lose(link, &err);
-	else
+	else if (ram_answer_check(data, (size_t)got, link->first->kind, &answer, &err) == 0) {
 		on_answer(link, &answer);
+		return;
+	}
+	lose(link, &err);
 }
 
 static void on_timeout(void *arg)

@@ -133,10 +133,11 @@ static void on_registered(const struct err *err, void *arg)
 
 	pass->job.base = ram_link_base(pass->link);
 	pass->job.precopy = !err && !pass->job.whole;
-	if (!pass->job.base) /* the link was lost, err says how */
-		why = *err;
-	else if (start_helper(pass, &why) == 0)
+	if (pass->job.base && start_helper(pass, &why) == 0)
 		return;
+	if (!pass->job.base)
+		err_set(&why, ERR_UNAVAILABLE, "%s",
+			err ? err->message : "QEMU's library does not tell where its RAM is");
 	end(pass, &why);
 }
 

@@ -263,17 +263,24 @@ static void on_report(const void *message, size_t len, void *arg)
 	job->reported = len == sizeof job->report;
 }
 
-static void free_job(struct job *job)
+/* Of one that is in the list no longer. */
+static void dispose_job(struct job *job)
 {
-	struct job **place = &job->store->jobs;
-
-	while (*place != job)
-		place = &(*place)->next;
-	*place = job->next;
 	ram_store_release(job->store, (const char *const *)job->stack);
 	ram_store_release(job->store, (const char *const[]){ job->id, NULL });
 	strv_free(job->stack);
 	free(job);
+}
+
+static void free_job(struct job *job)
+{
+	struct job **place = &job->store->jobs;
+
+	while (*place && *place != job)
+		place = &(*place)->next;
+	if (*place)
+		*place = job->next;
+	dispose_job(job);
 }
 
 /* The layers that stayed, and the new one. */
@@ -453,10 +460,11 @@ void ram_store_close(struct ram_store *store)
 	while (store->jobs) {
 		struct job *job = store->jobs;
 
+		store->jobs = job->next;
 		helper_free(job->helper);
 		if (job->kind == JOB_MERGE)
 			ram_layer_remove(store->dir, job->id);
-		free_job(job);
+		dispose_job(job);
 	}
 	while (store->holds) {
 		struct hold *hold = store->holds;
