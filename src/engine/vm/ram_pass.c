@@ -28,12 +28,20 @@ struct ram_pass {
 	bool freed; /* by its owner */
 };
 
-static void release(struct ram_pass *pass)
+static void let_layers_go(struct ram_pass *pass)
 {
-	ram_store_remove_pass(pass->store, pass);
+	if (!pass->stack)
+		return;
 	ram_store_release(pass->store, (const char *const[]){ pass->id, NULL });
 	ram_store_release(pass->store, (const char *const *)pass->stack);
 	strv_free(pass->stack);
+	pass->stack = NULL;
+}
+
+static void release(struct ram_pass *pass)
+{
+	ram_store_remove_pass(pass->store, pass);
+	let_layers_go(pass);
 	if (pass->job.disk >= 0)
 		close(pass->job.disk);
 	if (pass->job.pidfd >= 0)
@@ -207,7 +215,9 @@ void ram_pass_free(struct ram_pass *pass)
 	pass->freed = true;
 	if (!pass->helper)
 		release(pass);
-	else if (!pass->ended)
+	else if (pass->ended)
+		let_layers_go(pass); /* not to wait for the end of the helper */
+	else
 		helper_kill(pass->helper); /* on_ended does the rest */
 }
 
