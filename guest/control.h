@@ -20,8 +20,8 @@ int control_job_start(
 
 void control_look_stats(struct control_stats *ret);
 void control_look_timer(struct control_timer *ret);
-/* text of /proc/timer_list; running: tasks that run now, us left out. For tests too. */
-void control_read_timers(const char *text, unsigned running, struct control_timer *ret);
+/* text of /proc/timer_list; running: a program runs now. For tests too. */
+void control_read_timers(const char *text, bool running, struct control_timer *ret);
 
 /* ---- control_socket.c ----------------------------------------------------------------------- */
 

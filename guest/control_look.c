@@ -94,7 +94,7 @@ static const char *call_of(const char *line)
  *   .offset:     N nsecs                      of the clock that follows, against CLOCK_MONOTONIC
  *  #0: <...>, FUNCTION, S:01
  *  # expires at FROM-TO nsecs [in ... nsecs] */
-void control_read_timers(const char *text, unsigned running, struct control_timer *ret)
+void control_read_timers(const char *text, bool running, struct control_timer *ret)
 {
 	_cleanup_free_ char *copy = xstrdup(text);
 	char *rest = copy, *line;
@@ -134,8 +134,8 @@ void control_look_timer(struct control_timer *ret)
 	_cleanup_free_ char *timers = read_text("/proc/timer_list");
 	unsigned running = 0;
 
-	/* We are one of those that run. */
-	if (sscanf(load, "%*f %*f %*f %u/", &running) != 1)
-		running = 1;
-	control_read_timers(timers, running ? running - 1 : 0, ret);
+	/* We are one of those that run; others may be threads of the kernel. */
+	if (sscanf(load, "%*f %*f %*f %u/", &running) == 1 && running <= 1)
+		running = 0;
+	control_read_timers(timers, running && group_is_running(), ret);
 }

@@ -180,16 +180,19 @@ int control_find_owner(
 
 /* ---- connections of the past ---------------------------------------------------------------- */
 
-static bool stays_inside(const struct inet_diag_msg *message)
+/* Connections by eth0 have its address on this side; one with that on both sides, or to a bridge of
+ * the box's containers, stays in the machine. */
+static bool leads_out(const struct inet_diag_msg *message)
 {
-	const struct in6_addr *to = (const struct in6_addr *)message->id.idiag_dst;
-	uint32_t v4 = ntohl(message->id.idiag_dst[0]);
+	static const uint8_t v4[4] = { 198, 18, 0, 2 };
+	static const uint8_t v6[16] = { 0xfd, 0x62, 0x6f, 0x78, 0x79, 0x61, 0x72, 0x64, [15] = 2 };
+	const struct in6_addr *from = (const struct in6_addr *)message->id.idiag_src;
+	bool mapped = message->idiag_family == AF_INET6 && IN6_IS_ADDR_V4MAPPED(from);
+	const uint8_t *own = message->idiag_family == AF_INET || mapped ? v4 : v6;
+	size_t at = mapped ? 12 : 0, len = own == v4 ? 4 : 16;
 
-	if (message->idiag_family == AF_INET)
-		return v4 >> 24 == 127;
-	if (IN6_IS_ADDR_V4MAPPED(to))
-		return to->s6_addr[12] == 127;
-	return IN6_IS_ADDR_LOOPBACK(to);
+	return !memcmp((const uint8_t *)message->id.idiag_src + at, own, len) &&
+	       memcmp((const uint8_t *)message->id.idiag_dst + at, own, len) != 0;
 }
 
 /* By a socket of its own: the other one is being read. */
@@ -204,7 +207,7 @@ static void end_connection(const struct inet_diag_msg *message, void *arg)
 			.id = message->id },
 	};
 
-	if (!stays_inside(message))
+	if (leads_out(message))
 		(void)!send(*(const int *)arg, &request, sizeof request, 0);
 }
 

@@ -13,7 +13,13 @@
 
 #define TREE "/group" /* of the initramfs: nobody but box-init gets there */
 
-enum { TEXT_MAX = 1024 * 1024, FREEZE_MS = 1000, DEPTH_MAX = 16, LOOK_US = 200 };
+enum {
+	TEXT_MAX = 1024 * 1024,
+	FREEZE_MS = 1000,
+	DEPTH_MAX = 16,
+	THREADS_MAX = 4096,
+	LOOK_US = 200
+};
 
 static int box = -1;	  /* folder of /box */
 static int programs = -1; /* cgroup.procs of /box/programs */
@@ -113,6 +119,61 @@ int group_freeze(bool frozen, struct err *err)
 }
 
 /* ---- figures -------------------------------------------------------------------------------- */
+
+/* Of the thread with this number. One that is gone does not run. */
+static bool thread_runs(const char *number)
+{
+	char path[64], text[512];
+	_cleanup_close_ int fd = -1;
+	const char *name_end;
+	ssize_t len;
+
+	snprintf(path, sizeof path, "/proc/%.20s/stat", number);
+	fd = open(path, O_RDONLY | O_CLOEXEC);
+	len = fd < 0 ? -1 : read(fd, text, sizeof text - 1);
+	if (len <= 0)
+		return false;
+	text[len] = '\0';
+	name_end = strrchr(text, ')');
+	return name_end && !strncmp(name_end, ") R", 3);
+}
+
+/* *left: threads that are still looked at; more than that do not sleep. */
+static bool any_runs(int dir, unsigned depth, unsigned *left)
+{
+	_cleanup_free_ char *text = NULL;
+	struct dirent *entry;
+	bool found = false;
+	DIR *list;
+
+	if (file_read(dir, "cgroup.threads", TEXT_MAX, &text, NULL, NULL) == 0) {
+		char *rest = text, *line;
+
+		while (!found && (line = strsep(&rest, "\n")))
+			found = *line && (*left ? (*left)--, thread_runs(line) : true);
+	}
+	list = found || depth == DEPTH_MAX ? NULL : fdopendir(fcntl(dir, F_DUPFD_CLOEXEC, 0));
+	if (list)
+		rewinddir(list);
+	while (list && !found && (entry = readdir(list))) {
+		_cleanup_close_ int below = -1;
+
+		if (entry->d_type != DT_DIR || entry->d_name[0] == '.')
+			continue;
+		below = openat(dir, entry->d_name, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+		found = below >= 0 && any_runs(below, depth + 1, left);
+	}
+	if (list)
+		closedir(list);
+	return found;
+}
+
+bool group_is_running(void)
+{
+	unsigned left = THREADS_MAX;
+
+	return box >= 0 && any_runs(box, 0, &left);
+}
 
 /* Adds up dir and all below it. Refused forks are counted in the group of who forks, and by newer
  * kernels in that of the limit as well. */

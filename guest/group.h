@@ -23,3 +23,4 @@ struct group_stats {
 	uint64_t processes, threads, oom_kills, pids_refused, cpu_us;
 };
 void group_get_stats(struct group_stats *ret);
+bool group_is_running(void); /* a thread of a program runs, or waits for a CPU, now */

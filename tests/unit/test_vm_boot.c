@@ -12,6 +12,10 @@
 #include <stdio.h>
 #include <sys/wait.h>
 
+/* Connections there are: one that is being made to 203.0.113.9:7000, one to 127.0.0.1:7001. */
+#define OUTSIDE "grep -c ' 097100CB:1B58 02 ' /proc/net/tcp"
+#define INSIDE	"grep -c ' 0100007F:1B59 01 ' /proc/net/tcp"
+
 static bool here;
 static struct loop *loop;
 
@@ -128,7 +132,7 @@ static void test_a_vm_boots_and_runs_programs(void **state)
 /* The kernel asks for a module by its alias; the image has no modprobe. */
 static void check_modules(struct vm *vm)
 {
-	expect(vm, "ip link add d0 type dummy && ip link show d0 | grep -c d0", "1\n");
+	expect(vm, "ip link add d0 type dummy && ip link show d0 | grep -c ' d0: '", "1\n");
 	expect(vm, "lsmod | grep -c '^dummy '", "1\n");
 	expect(vm, "grep -c . /proc/sys/kernel/modprobe; ls /.boxyard",
 		"1\nbox\nbox-init\nmodprobe\n");
@@ -164,9 +168,13 @@ static void check_timers(struct vm *vm)
 {
 	struct asked asked = { 0 };
 
-	free(vm_run(vm, "sleep 300 >/dev/null 2>&1 & sleep 0.2"));
+	free(vm_run(vm, "(while :; do :; done) >/dev/null 2>&1 & echo $! >/tmp/busy"));
 	control_timers(vm->control, on_timer_asked, &asked);
 	vm_wait(vm, &asked.done, 1, 10);
+	assert_int_equal(asked.timer.kind, CONTROL_TIMER_BUSY);
+	free(vm_run(vm, "kill -9 $(cat /tmp/busy); sleep 300 >/dev/null 2>&1 & sleep 0.2"));
+	control_timers(vm->control, on_timer_asked, &asked);
+	vm_wait(vm, &asked.done, 2, 10);
 	assert_int_equal(asked.timer.kind, CONTROL_TIMER_AT);
 	assert_in_range(asked.timer.in_ns, UINT64_C(200000000000), UINT64_C(300000000000));
 }
@@ -296,7 +304,12 @@ static void test_copies_differ_once_they_were_told(void **state)
 	vm = vm_start(loop, "parent", NULL, true);
 	vm_tell(vm, CONTROL_NEW, "parent");
 	vm_connect(vm);
-	free(vm_run(vm, "echo kept >/tmp/file; sync"));
+	/* A connection that leads out, where nobody answers, and one that stays inside. */
+	free(vm_run(vm,
+		"echo kept >/tmp/file; sync; arp -s 198.18.0.1 52:54:00:00:00:01; "
+		"{ (sleep 600 | nc -l -p 7001) & sleep 0.3; (sleep 600 | nc 127.0.0.1 7001) & "
+		"(sleep 600 | nc 203.0.113.9 7000) & sleep 0.5; } >/dev/null 2>&1"));
+	expect(vm, OUTSIDE "; " INSIDE, "1\n1\n");
 	vm_capture(vm, moment);
 	vm_free(vm);
 	for (int i = 0; i < 2; i++) {
@@ -305,6 +318,7 @@ static void test_copies_differ_once_they_were_told(void **state)
 		vm_tell(vm, CONTROL_COPY, i ? "second" : "first");
 		vm_connect(vm);
 		random[i] = vm_run(vm, "head -c 16 /dev/urandom | od -An -tx1");
+		expect(vm, OUTSIDE "; " INSIDE, "0\n1\n");
 		expect(vm, "hostname; cat /tmp/file", i ? "second\nkept\n" : "first\nkept\n");
 		expect(vm, "test $(date +%s) -ge 1700000000; echo $?", "0\n");
 		vm_free(vm);

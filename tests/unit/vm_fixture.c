@@ -58,7 +58,7 @@ static void make_image(void)
 {
 	static const char *const names[] = { "sh", "cat", "head", "od", "ip", "mount", "ps", "df",
 		"free", "sleep", "hostname", "date", "ls", "mkdir", "nc", "sync", "dd", "grep",
-		"wc", "lsmod", "stty", "id" };
+		"wc", "arp", "lsmod", "stty", "id" };
 
 	run("mkdir -p %s/tree/bin %s/tree/etc/ssh %s/tree/tmp && cp " BUSYBOX
 	    " %s/tree/bin/busybox",
