@@ -124,6 +124,8 @@ static const struct field fields[] = {
 	{ "Box", "image", "string", "name the image had" },
 	{ "Box", "image_id", "string", "id of the image" },
 	{ "Box", "driver", "string", "how it is isolated" },
+	{ "Box", "accelerator", "string?",
+		"what runs its own kernel: kvm, tcg; null: it has none" },
 	{ "Box", "profile", "string", "what it may do inside" },
 	{ "Box", "limits", "Limits", "0 is none" },
 	{ "Box", "env", "{string?}", "given to every program; null without the scope admin" },

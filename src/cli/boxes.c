@@ -49,6 +49,9 @@ static void add_box_row(struct table *table, json_t *box)
 {
 	_cleanup_free_ char *state =
 		xasprintf("%s%s", json_str(box, "state"), is_held(box) ? " (held)" : "");
+	const char *accelerator = json_str(box, "accelerator");
+	_cleanup_free_ char *driver = xasprintf("%s%s%s%s", json_str(box, "driver"),
+		*accelerator ? " (" : "", accelerator, *accelerator ? ")" : "");
 	struct buf labels = BUF_INIT;
 	char limits[64], age[16];
 
@@ -59,7 +62,7 @@ static void add_box_row(struct table *table, json_t *box)
 	table_add(table, state);
 	table_paint(table, is_held(box) ? PAINT_BAD : state_paint(json_str(box, "state")));
 	table_add(table, json_str(box, "image"));
-	table_add(table, json_str(box, "driver"));
+	table_add(table, driver);
 	table_add(table, limits);
 	table_add(table, age_since(json_str(box, "created_at"), age));
 	table_add(table, json_str(box, "id"));
@@ -309,7 +312,7 @@ static void show_idle(json_t *box)
 static void show_box(json_t *box)
 {
 	static const char *const keys[] = { "name", "id", "owner", "state", "image", "image_id",
-		"driver", "profile", "created_at", "started_at", "ended_at" };
+		"driver", "accelerator", "profile", "created_at", "started_at", "ended_at" };
 	json_t *limits = json_object_get(box, "limits"), *end = json_object_get(box, "end"), *item;
 	double cpu = json_number_value(json_object_get(limits, "cpu"));
 	size_t i;

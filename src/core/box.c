@@ -318,6 +318,17 @@ static json_t *origin_json(const struct box_row *row)
 		*row->origin_position ? json_string(row->origin_position) : json_null());
 }
 
+/* What runs the kernel of the box, or null: it has none of its own. */
+static json_t *accelerator_json(const struct box *box)
+{
+	struct engine *engine;
+	const char *name = NULL;
+
+	if (drivers_find(box->yard->drivers, box->row.driver, &engine, NULL) == 0)
+		name = engine_get_accelerator(engine);
+	return name ? json_string(name) : json_null();
+}
+
 json_t *box_json(const struct box *box)
 {
 	const struct box_row *row = &box->row;
@@ -332,6 +343,7 @@ json_t *box_json(const struct box *box)
 	json_object_set_new(json, "image", json_string(row->image_name));
 	json_object_set_new(json, "image_id", json_string(row->image));
 	json_object_set_new(json, "driver", json_string(row->driver));
+	json_object_set_new(json, "accelerator", accelerator_json(box));
 	json_object_set_new(json, "profile", json_string(row->profile));
 	json_object_set_new(json, "limits", limits_json(row));
 	json_object_set_new(json, "env", stored_json(row->env, json_object()));

@@ -294,8 +294,11 @@ int box_chan_open(struct box *box, enum wire_op op, const struct buf *request,
 /* the box runs: starts its command, answers waiters, raises events */
 void box_is_up(struct box *box, bool created);
 extern const struct link_ops box_link_ops;
-void box_tell_name(struct box *box);		   /* updates the host name in the box's files */
-int box_connect(struct box *box, struct err *err); /* starts to connect to box-init */
+void box_tell_name(struct box *box); /* updates the host name in the box's files */
+int box_connect(struct box *box, struct err *err);
+/* Connects a link to box-init of an instance, as its driver does. */
+int link_attach_instance(struct link *link, struct instance *instance,
+	struct err *err); /* starts to connect to box-init */
 void box_disconnect(struct box *box);
 /* Fails all open channels with "box NAME WHAT meanwhile" before the instance ends for a while, for
  * example before a hibernation, so that no caller waits for an answer that cannot come. */

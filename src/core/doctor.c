@@ -62,7 +62,7 @@ int yard_doctor_alone(const struct conf *conf, json_t **ret, struct err *err)
 {
 	_cleanup_free_ char *folder = NULL, *run = NULL, *name = NULL;
 	struct groups_config limits = { NULL, ENGINE_LIMIT_AUTO, ENGINE_LIMIT_AUTO };
-	struct engine_config config = { .criu = conf->criu };
+	struct engine_config config = { .criu = conf->criu, .vm_kernel = conf->vm_kernel };
 	struct drivers *drivers = NULL;
 	json_t *checks = json_array();
 	struct err why = ERR_INIT;
@@ -82,6 +82,7 @@ int yard_doctor_alone(const struct conf *conf, json_t **ret, struct err *err)
 	name = xasprintf("boxyard-doctor-%d", (int)getpid());
 	config.home = folder;
 	config.run = run;
+	config.pool = folder;
 	limits.name = name;
 	config.loop = loop_new();
 	ok = dir_make_all(run, 0700, &why) == 0 &&

@@ -106,7 +106,8 @@ static void on_marked(struct instance *instance, void *arg)
 	if (operation_disk(box))
 		return;
 	box_keep_mark(box);
-	box_save(box, STORE_KEPT);
+	if (!box->spare)
+		box_save(box, STORE_KEPT);
 }
 
 static void on_going(struct instance *instance, void *arg)

@@ -289,18 +289,38 @@ const struct link_ops box_link_ops = {
 	.on_lost = on_link_lost,
 };
 
-int box_connect(struct box *box, struct err *err)
+static int connect_again(void *arg, int *ret, struct err *err)
+{
+	return instance_connect(arg, ret, err);
+}
+
+int link_attach_instance(struct link *link, struct instance *instance, struct err *err)
 {
 	int fd;
 
-	if (instance_connect(box->instance, &fd, err) < 0)
+	if (instance_connect(instance, &fd, err) < 0)
 		return -1;
-	/* Requests that came during the wake go first. */
-	box->link = steal_ptr(&box->wake.link);
-	if (box->link)
-		link_attach(box->link, fd);
+	if (instance_can(instance, ENGINE_OWN_KERNEL))
+		link_attach_port(link, fd, connect_again, instance);
 	else
-		box->link = link_new(box->yard->loop, fd, &box_link_ops, box);
+		link_attach(link, fd);
+	return 0;
+}
+
+int box_connect(struct box *box, struct err *err)
+{
+	struct link *link = box->wake.link;
+
+	if (!link)
+		link = link_new(box->yard->loop, -1, &box_link_ops, box);
+	if (link_attach_instance(link, box->instance, err) < 0) {
+		if (link != box->wake.link)
+			link_free(link);
+		return -1;
+	}
+	/* Requests that came during the wake go first. */
+	box->wake.link = NULL;
+	box->link = link;
 	return 0;
 }
 

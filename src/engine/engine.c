@@ -3,7 +3,7 @@
 #include "base/alloc.h"
 #include <stdio.h>
 
-static const struct engine_ops *const engines[] = { &engine_ns, NULL };
+static const struct engine_ops *const engines[] = { &engine_ns, &engine_vm, NULL };
 
 static const char *const profile_names[] = {
 	[PROFILE_STANDARD] = "standard",
@@ -78,6 +78,11 @@ bool engine_can(const struct engine *engine, enum engine_can can)
 const struct engine_extra *engine_get_extra(const struct engine *engine)
 {
 	return &engine->extra;
+}
+
+const char *engine_get_accelerator(const struct engine *engine)
+{
+	return engine->accelerator;
 }
 
 unsigned engine_get_fds(const struct engine *engine)

@@ -281,6 +281,8 @@ struct engine_config {
 	const char
 		/* PEM, trusted in every box in addition to its image's; NULL or "": none */
 		*certificates;
+	const char *pool;      /* where disks lie: files are cloned within */
+	const char *vm_kernel; /* folder of the kernel of VMs; NULL or "": where it was put */
 	const char *criu; /* path of the program; NULL or "": where it was built or installed */
 };
 
@@ -369,6 +371,7 @@ struct engine_ops {
 };
 
 extern const struct engine_ops engine_ns;
+extern const struct engine_ops engine_vm;
 
 /* These call the driver's table; a missing function is answered with ERR_UNSUPPORTED here, in one
  * place. */
@@ -378,6 +381,8 @@ int engine_open(const struct engine_ops *ops, const struct engine_config *config
 void engine_close(struct engine *engine); /* accepts NULL */
 const char *engine_get_name(const struct engine *engine);
 bool engine_can(const struct engine *engine, enum engine_can can);
+/* What runs the kernel that instances have of their own: "kvm", "tcg"; NULL: they have none. */
+const char *engine_get_accelerator(const struct engine *engine);
 /* File descriptors of the daemon that an instance needs while it runs. */
 unsigned engine_get_fds(const struct engine *engine);
 /* With ENGINE_OWN_KERNEL. */

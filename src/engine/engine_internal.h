@@ -6,6 +6,7 @@ struct engine {
 	const struct engine_ops *ops;
 	unsigned can;		     /* bits of enum engine_can */
 	const char *capture_problem; /* a literal, or NULL */
+	const char *accelerator;     /* a literal: what runs the box's kernel; NULL: it has none */
 	unsigned fds;		     /* file descriptors that an instance needs while it runs */
 	struct engine_extra extra;   /* with ENGINE_OWN_KERNEL; key NULL: nothing is added */
 };

@@ -221,12 +221,10 @@ static void on_ready(struct instance *instance, void *arg)
 		.on_lost = on_link_lost };
 	struct upper *upper = arg;
 	struct err err = ERR_INIT;
-	int fd;
 
-	if (instance_connect(instance, &fd, &err) < 0)
+	upper->reader->link = link_new(upper->yard->loop, -1, &ops, upper);
+	if (link_attach_instance(upper->reader->link, instance, &err) < 0)
 		reader_failed(upper, &err);
-	else
-		upper->reader->link = link_new(upper->yard->loop, fd, &ops, upper);
 }
 
 static void on_failed(struct instance *instance, const struct err *err, void *arg)

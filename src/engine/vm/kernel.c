@@ -147,7 +147,7 @@ static int keep_initrd(const struct vm_kernel_config *config, const struct buf *
 	kernel->initrd = xasprintf("%s/initrd-%.*s", config->dir, NAME_HEX, hex);
 	if (stat(kernel->initrd, &st) == 0 && (size_t)st.st_size == cpio->len)
 		return 0;
-	return file_write_atomic(AT_FDCWD, kernel->initrd, buf_head(cpio), cpio->len, 0600, err);
+	return file_write_atomic(AT_FDCWD, kernel->initrd, buf_head(cpio), cpio->len, 0644, err);
 }
 
 static int make_key(const struct buf *cpio, struct vm_kernel *kernel, struct err *err)
