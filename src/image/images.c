@@ -332,7 +332,7 @@ json_t *image_json(struct images *images, const struct image *image)
 		"origin", image->origin, "parent", image->parent, "digest", image->digest,
 		"cache_key", image->cache_key, "packages", image->packages, "config", image->config,
 		"layers", layers, "own_bytes",
-		(json_int_t)(sizes.own + entry_of(image)->file_bytes), "shared_bytes",
+		(json_int_t)sizes.own + (json_int_t)entry_of(image)->file_bytes, "shared_bytes",
 		(json_int_t)sizes.shared, "file_bytes", (json_int_t)entry_of(image)->file_bytes,
 		"users", (int)users_seen(images, image));
 }

@@ -337,6 +337,7 @@ static int start_pass(struct vm_capture *capture, struct err *err)
 	if (instance->disk && vm_disk_open(instance->disk, &disk, err) < 0)
 		return -1;
 	spec.disk = disk;
+	qemu_prepare_save(instance->qemu, NULL, NULL);
 	return ram_pass_start(
 		vm_engine_by(instance)->ram, &spec, &ops, capture, &capture->pass, err);
 }

@@ -64,6 +64,7 @@ static void close_links(struct vm_instance *instance)
 {
 	vm_capture_ended(instance);
 	control_free(steal_ptr(&instance->control));
+	vm_forget_questions(instance);
 	ram_link_free(steal_ptr(&instance->ram));
 	qemu_free(steal_ptr(&instance->qemu));
 	if (instance->netns >= 0)

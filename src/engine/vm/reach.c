@@ -86,7 +86,14 @@ int vm_stats(struct instance *base, struct instance_stats *ret, struct err *err)
 	return 0;
 }
 
-/* box-init writes it by the word NAME of its link; here it is for a later generation. */
+static void on_named(const struct err *err, void *arg)
+{
+	struct vm_instance *instance = arg;
+
+	if (err)
+		log_warn("a VM did not take its name", kv_str("box", instance->id), kv_err(err));
+}
+
 int vm_set_hostname(struct instance *base, const char *hostname, struct err *err)
 {
 	struct vm_instance *instance = vm_instance_of(base);
@@ -96,7 +103,7 @@ int vm_set_hostname(struct instance *base, const char *hostname, struct err *err
 	free(instance->hostname);
 	instance->hostname = xstrdup(hostname);
 	if (instance->control)
-		control_set_hostname(instance->control, hostname);
+		control_set_hostname(instance->control, hostname, on_named, instance);
 	return 0;
 }
 
@@ -218,7 +225,8 @@ int vm_set_limits(struct instance *base, const struct limits *limits, struct err
 {
 	struct vm_instance *instance = vm_instance_of(base);
 	struct cgroup_limits wanted = { .cpu_milli = limits->cpu_milli,
-		.memory_bytes = instance->manifest.ram_bytes + VM_RAM_MORE,
+		.memory_bytes = vm_memory_of(vm_engine_by(instance), instance->manifest.ram_bytes,
+			instance->manifest.cpus),
 		.pids = VM_PIDS };
 
 	if (limits->memory_bytes != instance->limits.memory_bytes &&
@@ -260,6 +268,66 @@ int vm_netns(struct instance *base, int *ret, struct err *err)
 	if (fd < 0)
 		return err_set(err, ERR_UNAVAILABLE, "the box has ended");
 	*ret = steal_fd(&fd);
+	return 0;
+}
+
+/* ---- whose connection ----------------------------------------------------------------------- */
+
+struct owner_question {
+	struct owner_question *next;
+	struct vm_instance *instance;
+	instance_owner_fn done;
+	void *arg;
+};
+
+static void forget(struct owner_question *question)
+{
+	struct owner_question **at = &question->instance->questions;
+
+	while (*at != question)
+		at = &(*at)->next;
+	*at = question->next;
+	free(question);
+}
+
+void vm_forget_questions(struct vm_instance *instance)
+{
+	while (instance->questions)
+		forget(instance->questions);
+}
+
+static void on_who(const struct control_who *who, const struct err *err, void *arg)
+{
+	struct owner_question *question = arg;
+	instance_owner_fn done = question->done;
+	void *done_arg = question->arg;
+	struct instance_owner owner = { 0 };
+
+	forget(question);
+	if (!err)
+		owner = (struct instance_owner){ who->pid, who->uid,
+			*who->exe ? who->exe : who->comm };
+	done(err ? NULL : &owner, err, done_arg);
+}
+
+int vm_ask_owner(struct instance *base, const struct instance_flow *flow, instance_owner_fn done,
+	void *arg, struct err *err)
+{
+	struct vm_instance *instance = vm_instance_of(base);
+	struct control_flow wanted = { .protocol = flow->protocol,
+		.family = flow->from.family,
+		.from_port = flow->from_port,
+		.to_port = flow->to_port };
+	struct owner_question *question;
+
+	if (instance->state != VM_RUNNING || instance->frozen || !instance->control)
+		return err_set(err, ERR_STATE, "the box does not answer");
+	memcpy(wanted.from, flow->from.bytes, sizeof wanted.from);
+	memcpy(wanted.to, flow->to.bytes, sizeof wanted.to);
+	question = xnew(struct owner_question);
+	*question = (struct owner_question){ instance->questions, instance, done, arg };
+	instance->questions = question;
+	control_who(instance->control, &wanted, on_who, question);
 	return 0;
 }
 

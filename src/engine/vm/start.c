@@ -434,9 +434,10 @@ static int begin(struct vm_instance *instance, const struct instance_spec *spec,
 		if (open_template(instance, spec, err) < 0)
 			return -1;
 	}
-	grouped.limits.memory_bytes = vm_ram_of(&spec->limits) + VM_RAM_MORE;
-	if (instance->manifest.ram_bytes)
-		grouped.limits.memory_bytes = instance->manifest.ram_bytes + VM_RAM_MORE;
+	grouped.limits.memory_bytes = vm_memory_of(engine,
+		instance->manifest.ram_bytes ? instance->manifest.ram_bytes
+					     : vm_ram_of(&spec->limits),
+		vm_cpus_of(engine, &spec->limits));
 	grouped.limits.pids = VM_PIDS;
 	return groups_make(engine->groups, &grouped, err);
 }

@@ -47,6 +47,13 @@ struct qemu_machine vm_machine(const struct vm_engine *engine, uint64_t ram_byte
 	};
 }
 
+uint64_t vm_memory_of(const struct vm_engine *engine, uint64_t ram_bytes, unsigned cpus)
+{
+	const struct qemu_machine machine = vm_machine(engine, ram_bytes, cpus);
+
+	return ram_bytes + qemu_overhead_bytes(&machine);
+}
+
 uint64_t vm_ram_of(const struct limits *limits)
 {
 	uint64_t bytes = limits->memory_bytes ? limits->memory_bytes : VM_RAM_DEFAULT;
@@ -296,6 +303,7 @@ const struct engine_ops engine_vm = {
 	.pids_scope = vm_pids_scope,
 	.netns = vm_netns,
 	.pids = vm_pids,
+	.ask_owner = vm_ask_owner,
 	.free = vm_free,
 	.look_at_state = vm_look_at_state,
 	.capture = vm_capture,

@@ -33,8 +33,6 @@ struct vm_kernel;
 
 #define VM_RAM_DEFAULT (UINT64_C(512) << 20)
 #define VM_RAM_MIN     (UINT64_C(128) << 20)
-/* Of the group beside the guest's RAM: QEMU's own memory, translated code, buffers. */
-#define VM_RAM_MORE (UINT64_C(160) << 20)
 enum {
 	VM_CPUS_KVM = 4, /* of a box without a limit of CPUs, at most */
 	VM_PIDS = 96,	 /* threads of QEMU */
@@ -131,6 +129,7 @@ struct vm_instance {
 	enum instance_end end;
 	char detail[256];
 	struct vm_capture *capture;
+	struct owner_question *questions; /* to box-init, see reach.c */
 	/* What box-init said last, asked for when core asks. */
 	struct {
 		struct control_stats last;
@@ -161,6 +160,8 @@ static inline struct vm_engine *vm_engine_by(const struct vm_instance *instance)
 }
 
 struct qemu_machine vm_machine(const struct vm_engine *engine, uint64_t ram_bytes, unsigned cpus);
+/* What its group may use: the guest's RAM and QEMU's own memory. */
+uint64_t vm_memory_of(const struct vm_engine *engine, uint64_t ram_bytes, unsigned cpus);
 uint64_t vm_ram_of(const struct limits *limits);
 unsigned vm_cpus_of(const struct vm_engine *engine, const struct limits *limits);
 
@@ -235,6 +236,9 @@ enum instance_scope vm_memory_scope(struct instance *base);
 enum instance_scope vm_pids_scope(struct instance *base);
 int vm_netns(struct instance *base, int *ret, struct err *err);
 size_t vm_pids(struct instance *base, pid_t *ret, size_t max);
+int vm_ask_owner(struct instance *base, const struct instance_flow *flow, instance_owner_fn done,
+	void *arg, struct err *err);
+void vm_forget_questions(struct vm_instance *instance);
 
 int vm_capture(struct instance *base, const struct capture_spec *spec,
 	const struct capture_ops *ops, void *arg, struct capture **ret, struct err *err);
