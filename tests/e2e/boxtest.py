@@ -356,6 +356,8 @@ class Yard:
         }
         if CRIU.exists():
             self.env["BOX_CRIU"] = str(CRIU)
+        if os.environ.get("BOX_TEST_DRIVER"):  # the same tests with another driver
+            self.env["BOX_DRIVER"] = os.environ["BOX_TEST_DRIVER"]
         (self.base / "boxyard.conf").touch()
         if SLOWNESS > 1:
             log = f"log_path={self.base}/sanitizer"

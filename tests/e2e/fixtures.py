@@ -10,6 +10,7 @@ import signal
 
 import pytest
 
+import drivers
 from boxtest import BOX_BIN, SLOWNESS, Yard, ensure_image
 
 MARKERS = {
@@ -23,6 +24,17 @@ def pytest_configure(config):
         config.addinivalue_line("markers", f"{name}: {text}")
     # A terminated run cleans up like an interrupted one.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
+
+
+def pytest_collection_modifyitems(config, items):
+    """Tests that the driver under test cannot pass are left out, aloud, by the table of drivers.py."""
+    left_out = {item: drivers.reason(item.nodeid) for item in items}
+    if gone := [item for item in items if left_out[item]]:
+        items[:] = [item for item in items if not left_out[item]]
+        config.hook.pytest_deselected(items=gone)
+        for why in sorted({left_out[item] for item in gone}):
+            count = sum(left_out[item] == why for item in gone)
+            print(f"not for this driver: {count} tests: {why}")
 
 
 @pytest.hookimpl(trylast=True)
