@@ -42,7 +42,7 @@ struct identity_result {
 
 void identity_run(const struct identity_job *job, struct identity_result *ret);
 
-/* Of a VM that was just told who it is, after its host name was set: its files follow. fresh: it
- * gets a machine id of its own. fresh or copy: SSH keys of its own, which are made in the
- * background; the old ones are gone when this returns. May block. */
-int identity_settle(bool fresh, bool copy, struct err *err);
+/* Of a VM that is a new box: a machine id of its own, and SSH keys if its image has some, which are
+ * made in the background; the old ones are gone when this returns. A fork of a VM gets new keys
+ * too, by identity_run. May block. */
+int identity_make(struct err *err);

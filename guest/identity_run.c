@@ -5,6 +5,7 @@
 #include "guest/identity.h"
 #include "guest/group.h"
 #include "guest/hosts.h"
+#include "guest/vm.h"
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/text.h"
@@ -198,20 +199,6 @@ static void run_hooks(const struct identity_job *job, struct identity_result *re
 	free(entries);
 }
 
-void identity_run(const struct identity_job *job, struct identity_result *ret)
-{
-	stir_randomness(job);
-	if (!strcmp(job->root, "-"))
-		return;
-	umask(022);
-	if (job->fork && new_machine_id(job, &ret->err) < 0)
-		return;
-	/* It may have been renamed while it slept, or since that snapshot. */
-	if (!*job->root)
-		hosts_follow_name();
-	run_hooks(job, ret);
-}
-
 /* ---- a VM ----------------------------------------------------------------------------------- */
 
 static int is_host_key(const struct dirent *entry)
@@ -258,15 +245,37 @@ static void make_host_keys(void)
 	_exit(127);
 }
 
-int identity_settle(bool fresh, bool copy, struct err *err)
+static void new_host_keys(void)
+{
+	if (remove_host_keys())
+		make_host_keys();
+}
+
+int identity_make(struct err *err)
 {
 	struct identity_job job = { 0 };
 
 	umask(022);
-	if (fresh && new_machine_id(&job, err) < 0)
+	if (new_machine_id(&job, err) < 0)
 		return -1;
-	hosts_follow_name();
-	if ((fresh || copy) && remove_host_keys())
-		make_host_keys();
+	new_host_keys();
 	return 0;
+}
+
+/* ---- all of it ------------------------------------------------------------------------------ */
+
+void identity_run(const struct identity_job *job, struct identity_result *ret)
+{
+	stir_randomness(job);
+	if (!strcmp(job->root, "-"))
+		return;
+	umask(022);
+	if (job->fork && new_machine_id(job, &ret->err) < 0)
+		return;
+	/* It may have been renamed while it slept, or since that snapshot. */
+	if (!*job->root)
+		hosts_follow_name();
+	if (job->fork && vm_has_root())
+		new_host_keys();
+	run_hooks(job, ret);
 }

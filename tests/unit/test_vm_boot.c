@@ -112,7 +112,7 @@ static void test_a_vm_boots_and_runs_programs(void **state)
 	vm_tell(vm, CONTROL_NEW, "ada");
 	vm_connect(vm);
 	expect(vm, "echo $((6*7))", "42\n");
-	expect(vm, "hostname; cat /etc/hostname", "ada\nada\n");
+	expect(vm, "hostname; sleep 0.5; cat /etc/hostname", "ada\nada\n");
 	expect(vm, "cat /etc/resolv.conf", "nameserver 198.18.0.1\n");
 	expect(vm, "grep -c 0000000000 /etc/machine-id", "0\n");
 	expect(vm, "ls /etc/ssh", "");
