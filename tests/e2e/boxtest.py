@@ -39,9 +39,11 @@ BOX_BIN = Path(os.environ.get("BOX_BIN", ROOT / "build" / "box")).absolute()
 IMAGES = Path(os.environ.get("BOX_TEST_IMAGES", ROOT / "build" / "test-images")).absolute()
 IMAGE = os.environ.get("BOX_TEST_IMAGE", "debian")
 CRIU = ROOT / "build" / "criu" / "criu"  # scripts/criu makes it
+DRIVER = os.environ.get("BOX_TEST_DRIVER", "ns")  # of the boxes that tests make
 # The sanitizer build is several times slower; waits are stretched, promises about speed are not
-# made.
-SLOWNESS = 4 if "asan" in str(BOX_BIN) else 1
+# made. An emulated processor is slow too.
+SANITIZED = "asan" in str(BOX_BIN)
+SLOWNESS = 4 if SANITIZED else 3 if DRIVER == "vm" else 1
 
 EXIT_USAGE, EXIT_STATE, EXIT_NOT_FOUND, EXIT_UNAVAILABLE, EXIT_EXISTS, EXIT_LIMIT = 64, 65, 66, 69, 73, 75
 
@@ -356,14 +358,28 @@ class Yard:
         }
         if CRIU.exists():
             self.env["BOX_CRIU"] = str(CRIU)
-        if os.environ.get("BOX_TEST_DRIVER"):  # the same tests with another driver
-            self.env["BOX_DRIVER"] = os.environ["BOX_TEST_DRIVER"]
+        if DRIVER != "ns":  # the same tests with another driver
+            self.env["BOX_DRIVER"] = DRIVER
+        self.images = images
+        self.image_files = images.parent / f"{images.name}-files"
+        self.lend_image_files(self.image_files, self.home / "image-files")
         (self.base / "boxyard.conf").touch()
-        if SLOWNESS > 1:
+        if SANITIZED:
             log = f"log_path={self.base}/sanitizer"
             self.env.setdefault("ASAN_OPTIONS", f"{log}:detect_leaks=1:abort_on_error=0")
             self.env.setdefault("UBSAN_OPTIONS", f"{log}:print_stacktrace=1")
         Yard.alive.append(self)
+
+    def lend_image_files(self, source, target):
+        """Images as disks of VMs are made once for all homes: it takes longer than most tests."""
+        if DRIVER != "vm":
+            return
+        target.mkdir(mode=0o700, exist_ok=True)
+        for file in source.glob("*.erofs"):
+            if not (self.images / file.name.split("-")[0]).is_dir():
+                continue  # of an image that one test made
+            with contextlib.suppress(FileExistsError):
+                os.link(file, target / file.name)
 
     # -- daemon
 
@@ -555,6 +571,7 @@ class Yard:
             return []
         Yard.alive.remove(self)
         problems = []
+        self.lend_image_files(self.home / "image-files", self.image_files)
         with contextlib.suppress(OSError):
             (self.home / "images").unlink()
         try:

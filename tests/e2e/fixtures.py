@@ -11,7 +11,7 @@ import signal
 import pytest
 
 import drivers
-from boxtest import BOX_BIN, SLOWNESS, Yard, ensure_image
+from boxtest import BOX_BIN, SANITIZED, Yard, ensure_image
 
 MARKERS = {
     "asan": "also run against the sanitizer build",
@@ -98,5 +98,5 @@ def box(make_box):
 @pytest.fixture
 def quick():
     """Skips promises about time and memory under the sanitizers."""
-    if SLOWNESS > 1:
+    if SANITIZED:
         pytest.skip("figures mean nothing under the sanitizers")

@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from boxtest import EXIT_STATE, eventually, random_name
+from boxtest import DRIVER, EXIT_STATE, eventually, random_name
 
 pytestmark = pytest.mark.asan
 
@@ -17,7 +17,7 @@ def test_new_prints_the_name_and_the_box_runs(yard):
     assert yard.box("new", name).stdout.strip() == name
     shown = yard.json("show", name)
     assert shown["state"] == "running"
-    assert shown["driver"] == "ns" and shown["profile"] == "standard" and shown["image"] == "debian"
+    assert shown["driver"] == DRIVER and shown["profile"] == "standard" and shown["image"] == "debian"
     assert shown["id"].isalnum() and shown["id"] == shown["id"].lower()
     assert yard.box("exec", name, "--", "hostname").stdout.strip() == name
     yard.box("rm", "-f", name)
@@ -36,14 +36,14 @@ def test_box_is_found_by_id_and_by_name(yard, box):
 
 
 def test_flags_of_new_are_shown(yard):
-    name = random_name()
+    name, profile = random_name(), "standard" if DRIVER == "vm" else "nested"
     yard.box("new", name, "--cpu", "1.5", "--memory", "512M", "--disk", "1G", "--pids", "100", "--env", "A=1",
-             "-e", "B=two words", "--label", "team=x", "-l", "n=2", "--profile", "nested", "--driver", "ns")
+             "-e", "B=two words", "--label", "team=x", "-l", "n=2", "--profile", profile, "--driver", DRIVER)
     shown = yard.json("show", name)
     assert shown["limits"] == {"cpu": 1.5, "memory": 512 << 20, "disk": 1 << 30, "pids": 100}
     assert shown["env"] == {"A": "1", "B": "two words"}
     assert shown["labels"] == {"team": "x", "n": "2"}
-    assert shown["profile"] == "nested"
+    assert shown["profile"] == profile
     assert yard.box("exec", name, "--", "sh", "-c", "echo $A-$B").stdout == "1-two words\n"
     people = yard.box("show", name).stdout
     assert "512M" in people and "team" in people
