@@ -186,8 +186,10 @@ bool box_has_disk(const struct box *box)
 
 void text_replace(char **slot, const char *text)
 {
+	char *copy = xstrdup(text); /* the text may be the one in the slot */
+
 	free(*slot);
-	*slot = xstrdup(text);
+	*slot = copy;
 }
 
 const struct image *box_image(const struct box *box)

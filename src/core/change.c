@@ -223,6 +223,21 @@ int box_set(struct box *box, const struct limits *limits, const enum on_limit *o
 	return 0;
 }
 
+void box_renamed(struct box *box, const char *old)
+{
+	const char *name = box->row.name;
+	struct err err = ERR_INIT;
+
+	if (box->instance) {
+		if (instance_set_hostname(box->instance, name, &err) < 0)
+			log_warn("the hostname stays as it was", kv_str("box", box->row.id),
+				kv_err(&err));
+		box_tell_name(box);
+	}
+	network_renamed(box);
+	yard_event(box->yard, "box.renamed", box, json_pack("{s:s,s:s}", "from", old, "to", name));
+}
+
 int box_rename(struct box *box, const char *name, struct err *err)
 {
 	_cleanup_free_ char *old = xstrdup(box->row.name);
@@ -240,15 +255,6 @@ int box_rename(struct box *box, const char *name, struct err *err)
 		text_replace(&box->row.name, old);
 		return err_wrap(err, "rename '%s'", old);
 	}
-	if (box->instance) {
-		struct err why = ERR_INIT;
-
-		if (instance_set_hostname(box->instance, name, &why) < 0)
-			log_warn("the hostname stays as it was", kv_str("box", box->row.id),
-				kv_err(&why));
-		box_tell_name(box);
-	}
-	network_renamed(box);
-	yard_event(box->yard, "box.renamed", box, json_pack("{s:s,s:s}", "from", old, "to", name));
+	box_renamed(box, old);
 	return 0;
 }

@@ -263,6 +263,9 @@ int box_launch(struct box *box, struct err *err);
 char *box_sleep_text(const char *before, const struct box_sleep *sleep); /* for the row; yours */
 int box_resume_for(struct box *box, const char *reason, struct err *err);
 
+/* change.c: tells the box, the gate and the listeners of events about its new name in the row. */
+void box_renamed(struct box *box, const char *old);
+
 /* create.c */
 int limits_check(const struct limits *limits, struct err *err);
 /* Stores the rows of the box and of its network: both or none. */
@@ -345,9 +348,11 @@ int box_tell_restored(
 	struct box *box, enum wire_restored kind, box_done done, void *arg, struct err *err);
 
 /* lineage.c - limits of a tree outlive its members */
-/* child takes the place of parent, with its forks and at most its limits. The caller stores child's
- * row. */
-int lineage_promoted(struct box *parent, struct box *child, struct err *err);
+/* child takes the place of parent: the row's text of its limits, which are at most the parent's,
+ * yours; its other forks in the store; and, once that is committed, in memory. */
+char *lineage_promoted_limits(const struct box *parent, const struct box *child);
+int lineage_store_promotion(const struct box *parent, const struct box *child, struct err *err);
+void lineage_promoted(const struct box *parent, const struct box *child);
 /* Hands the forks of a removed box to the box it was forked from; they may do no more than before.
  * Call it once, while the box can still be found. */
 void lineage_box_removed(struct box *box);

@@ -169,16 +169,17 @@ static uint64_t depth_left(const struct box *box)
 	return left;
 }
 
-/* What it has that is stricter stays. */
-static void tighten(struct box *box, const struct inside_limits *most)
+/* The text of its limits within most: what it has that is stricter stays. Yours. */
+static char *tightened(const struct box *box, const struct inside_limits *most)
 {
 	struct inside_limits own = box_inside_limits(box);
 	const char *text = box->row.fork_limits;
 	_cleanup_json_ json_t *kept = *text ? json_loads(text, JSON_DECODE_ANY, NULL) : NULL;
-	_cleanup_free_ char *now = NULL;
 
 	if (own.off)
-		return;
+		return xstrdup(text);
+	if (most->off)
+		return xstrdup("false");
 	if (!json_is_object(kept)) {
 		json_decref(kept);
 		kept = json_object();
@@ -189,27 +190,46 @@ static void tighten(struct box *box, const struct inside_limits *most)
 		json_object_set_new(kept, "count", json_integer((json_int_t)most->count));
 	if (most->rate < own.rate)
 		json_object_set_new(kept, "rate", json_integer((json_int_t)most->rate));
-	now = most->off ? xstrdup("false") : json_object_size(kept) ? json_text(kept) : xstrdup("");
+	return json_object_size(kept) ? json_text(kept) : xstrdup("");
+}
+
+static void tighten(struct box *box, const struct inside_limits *most)
+{
+	_cleanup_free_ char *now = tightened(box, most);
+
 	text_replace(&box->row.fork_limits, now);
 }
 
-int lineage_promoted(struct box *parent, struct box *child, struct err *err)
+char *lineage_promoted_limits(const struct box *parent, const struct box *child)
 {
-	struct yard *yard = child->yard;
 	struct inside_limits most = box_inside_limits(parent);
 
-	for (size_t i = 0; i < yard->box_count; i++) {
-		struct box *other = yard->boxes[i];
+	return tightened(child, &most);
+}
 
-		if (other == child || !is_child(other, parent))
+int lineage_store_promotion(const struct box *parent, const struct box *child, struct err *err)
+{
+	struct yard *yard = child->yard;
+
+	for (size_t i = 0; i < yard->box_count; i++) {
+		struct box_row after = yard->boxes[i]->row;
+
+		if (yard->boxes[i] == child || !is_child(yard->boxes[i], parent))
 			continue;
-		text_replace(&other->row.origin_box, child->row.id);
-		if (store_box_update(yard->store, &other->row, STORE_KEPT, err) < 0)
+		after.origin_box = child->row.id;
+		if (store_box_update(yard->store, &after, STORE_KEPT, err) < 0)
 			return -1;
 	}
-	tighten(child, &most);
-	child->row.generation = parent->row.generation;
 	return 0;
+}
+
+void lineage_promoted(const struct box *parent, const struct box *child)
+{
+	struct yard *yard = child->yard;
+
+	for (size_t i = 0; i < yard->box_count; i++)
+		if (yard->boxes[i] != child && is_child(yard->boxes[i], parent))
+			text_replace(&yard->boxes[i]->row.origin_box, child->row.id);
 }
 
 static size_t count_children(const struct box *box)

@@ -378,14 +378,25 @@ void tree_box_removed(struct box *box)
 			kv_err(&err));
 }
 
-int tree_promoted(struct box *parent, struct box *child, struct err *err)
+static bool loses_head(const struct box *parent, const struct box *child)
 {
-	struct tree *tree = child->tree;
+	return child->tree == parent->tree && child->tree->recorded && tree_is_head(parent);
+}
 
-	if (tree != parent->tree || !tree->recorded || !tree_is_head(parent))
+int tree_store_promotion(const struct box *parent, const struct box *child, struct err *err)
+{
+	struct tree_row after = child->tree->row;
+
+	if (!loses_head(parent, child))
 		return 0;
-	text_replace(&tree->row.head, child->row.id);
-	return tree_record(child->yard, tree, STORE_KEPT, err);
+	after.head = child->row.id;
+	return store_tree_put(child->yard->store, &after, STORE_KEPT, err);
+}
+
+void tree_promoted(const struct box *parent, const struct box *child)
+{
+	if (loses_head(parent, child))
+		text_replace(&child->tree->row.head, child->row.id);
 }
 
 /* ---- the daemon starts and ends ------------------------------------------------------------- */

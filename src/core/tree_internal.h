@@ -50,7 +50,9 @@ int tree_check_memory(struct box *box, uint64_t more, struct err *err);
 int tree_check_state(struct box *box, int state, struct err *err);
 
 void tree_box_removed(struct box *box);
-int tree_promoted(struct box *parent, struct box *child, struct err *err);
+/* child becomes the head where parent was: in the store; and, once that is committed, in memory. */
+int tree_store_promotion(const struct box *parent, const struct box *child, struct err *err);
+void tree_promoted(const struct box *parent, const struct box *child);
 
 int trees_load(struct yard *yard, struct err *err); /* before the boxes are loaded */
 /* when boxes are loaded, before they are adopted */

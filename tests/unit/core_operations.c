@@ -1,5 +1,6 @@
 /* core_operations.c - see core_operations.h */
 #include "core_operations.h"
+#include "core/boxnet/network.h"
 #include <stdlib.h>
 
 enum {
@@ -56,15 +57,30 @@ static void hibernated_with_snapshot(void)
 	hibernate("ada");
 }
 
-static void forked(void)
+static void fork_named(const char *name)
 {
-	_cleanup_json_ json_t *names = json_pack("[s]", "eve");
+	_cleanup_json_ json_t *names = json_pack("[s]", name);
 	struct answer answer = ANSWER_INIT;
 
-	running();
 	box_fork(box_named("ada"), &(struct fork_spec){ .names = names }, on_json, &answer);
 	wait_ok(&answer);
 	answer_done(&answer);
+}
+
+static void forked(void)
+{
+	running();
+	fork_named("eve");
+}
+
+/* There is a time line, a port, and another fork that change hands. */
+static void forked_twice(void)
+{
+	with_snapshot();
+	assert_int_equal(box_port_set(box_named("ada"), 8080, NULL, -1, NULL), 0);
+	fork_named("eve");
+	fork_named("zoe");
+	take_snapshot("eve", "two");
 }
 
 static void forked_and_hibernated(void)
@@ -293,6 +309,7 @@ const struct trial_of operations[] = {
 	{ "fork of a hibernated box", hibernated, fork_one, HIBERNATED, HIBERNATED },
 	{ "promote", forked, promote, RUNS, RUNS },
 	{ "promote instead of a hibernated box", forked_and_hibernated, promote, RUNS, HIBERNATED },
+	{ "promote one of two forks", forked_twice, promote, RUNS, RUNS },
 	{ "promote of a busy fork", forked, promote_busy, RUNS, RUNS },
 	{ "save with processes", running, save_golden, RUNS, RUNS },
 	{ "create with processes", golden, create_golden, RUNS, GONE },

@@ -4,10 +4,7 @@
  * As on a disk that is full for a moment: one write fails, those after it work again. Each
  * operation runs once while its writes are counted, then again for each of them. Whoever waits gets
  * one answer, boxes are in states that last, the store says the same as the daemon, and nothing is
- * left over. The functions are replaced at link time (--wrap).
- *
- * Promotions are not walked: what one has changed in memory is not taken back yet when the
- * transaction that stores it fails. */
+ * left over. The functions are replaced at link time (--wrap). */
 #include "core_operations.h"
 #include "pool/pool.h"
 #include <sqlite3.h>
@@ -108,10 +105,6 @@ static void walk(void **state)
 	const struct trial_of *operation = *state;
 	size_t count = run(operation, 0);
 
-	if (!strncmp(operation->name, "promote", strlen("promote"))) {
-		print_message("%s: only run without failures\n", operation->name);
-		return;
-	}
 	assert_in_range(count, 1, WRITES_MAX);
 	for (size_t nth = 1; nth <= count; nth++)
 		run(operation, nth);

@@ -1,6 +1,7 @@
 /* yard_check.c - what must hold when a yard is at rest: nothing is half done, nothing leaks */
 #include "yard_fixture.h"
 #include "base/text.h"
+#include "core/boxnet/network_internal.h"
 #include "image/image.h"
 #include "pool/pool.h"
 #include "checkpoint/checkpoints.h"
@@ -67,19 +68,44 @@ static void check_box(const struct box *box, const char *context)
 
 /* ---- what is on disk ------------------------------------------------------------------------ */
 
+static void check_ports(struct box *box, const char *context)
+{
+	struct network_row row = { 0 };
+	_cleanup_json_ json_t *stored = NULL;
+
+	CHECK(store_network_get(test.yard->store, box->row.id, &row, NULL) == 0,
+		"the network of '%s' is not stored", box->row.name);
+	stored = json_loads(row.ports, 0, NULL);
+	CHECK(json_equal(stored, box->net->ports), "the store has other ports of '%s': %s",
+		box->row.name, row.ports);
+	network_row_done(&row);
+}
+
 static int match_row(const struct box_row *row, void *arg, struct err *err)
 {
 	const char *context = arg;
-	const struct box *box = box_find(test.yard, row->id, NULL);
+	struct box *box = box_find(test.yard, row->id, NULL);
 
 	(void)err;
 	CHECK(box, "the store has a box '%s' that nobody knows", row->name);
 	CHECK(!strcmp(row->state, box->row.state) && !strcmp(row->intent, box->row.intent) &&
 			!strcmp(row->name, box->row.name) && row->pid == box->row.pid &&
 			!strcmp(row->state_id, box->row.state_id) &&
+			!strcmp(row->asleep_for, box->row.asleep_for) &&
 			!strcmp(row->position, box->row.position),
 		"the store says other things of box '%s': %s, intent '%s'", row->name, row->state,
 		row->intent);
+	CHECK(!strcmp(row->origin_box, box->row.origin_box) &&
+			!strcmp(row->origin_snapshot, box->row.origin_snapshot) &&
+			!strcmp(row->origin_position, box->row.origin_position) &&
+			!strcmp(row->labels, box->row.labels) &&
+			!strcmp(row->fork_limits, box->row.fork_limits) &&
+			row->remove_on_exit == box->row.remove_on_exit &&
+			row->generation == box->row.generation,
+		"the store says that box '%s' comes from '%s', not '%s'", row->name,
+		row->origin_box, box->row.origin_box);
+	if (box->net && !box_is_gone(box))
+		check_ports(box, context);
 	return 0;
 }
 
@@ -99,6 +125,8 @@ static int match_snapshot(const struct snapshot_row *row, void *arg, struct err 
 	(void)err;
 	CHECK(snapshot && !strcmp(row->status, snapshot->row.status),
 		"the store has a snapshot '%s' that nobody knows", row->id);
+	CHECK(!strcmp(row->box, snapshot->row.box) && !strcmp(row->parent, snapshot->row.parent),
+		"the store has snapshot '%s' on another time line", row->id);
 	return 0;
 }
 

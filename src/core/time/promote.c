@@ -62,98 +62,187 @@ static void finish(struct promotion *promotion, const struct err *err)
 	free(promotion);
 }
 
-/* Moves the time line. Snapshots of the child without a parent are attached to the parent's
- * snapshot that the child was forked from. */
-static int move_time_line(struct yard *yard, struct box *parent, struct box *child, struct err *err)
+/* ---- what changes hands ---------------------------------------------------------------------- */
+
+/* Everything is stored in one transaction first, as rows that share their texts with those in
+ * memory; memory changes once they are committed. So a failure leaves both as they were. */
+struct handover {
+	struct box *parent, *child;
+	struct box_row parent_row, child_row; /* as they will be */
+	char *aside;			      /* the parent's name until it is removed */
+	char *fork_limits;		      /* of the child */
+	const char *base; /* the parent's snapshot that the child was forked from, or "" */
+};
+
+static void handover_init(struct handover *handover, const struct promotion *promotion,
+	struct box *parent, struct box *child)
 {
-	/* That snapshot may have been deleted by a version that did not update the forks. */
-	const char *base =
-		snapshot_by_id(yard, child->row.origin_position) ? child->row.origin_position : "";
+	struct box_row *after = &handover->child_row;
+	const struct box_row *row = &parent->row;
+	const char *position = child->row.origin_position;
 
-	for (size_t i = 0; i < yard->snapshot_count; i++) {
-		struct snapshot *snapshot = yard->snapshots[i];
-
-		if (!strcmp(snapshot->row.box, child->row.id) && !*snapshot->row.parent)
-			text_replace(&snapshot->row.parent, base);
-		else if (!strcmp(snapshot->row.box, parent->row.id))
-			text_replace(&snapshot->row.box, child->row.id);
-		else
-			continue;
-		if (snapshot_record(yard, snapshot, STORE_KEPT, err) < 0)
-			return -1;
+	*handover = (struct handover){
+		.parent = parent,
+		.child = child,
+		.parent_row = *row,
+		.child_row = child->row,
+		.aside = xasprintf("was-%s", row->id),
+		.fork_limits = lineage_promoted_limits(parent, child),
+		/* It may have been deleted by a version that did not update the forks. */
+		.base = snapshot_by_id(promotion->yard, position) ? position : "",
+	};
+	handover->parent_row.name = handover->aside;
+	/* Without its state the parent is no longer hibernated, should a daemon find it. */
+	if (promotion->adopted) {
+		handover->parent_row.state_id = handover->parent_row.asleep_for = "";
+		handover->parent_row.state = (char *)box_state_name(BOX_STOPPED);
+		handover->parent_row.wake_us = 0;
 	}
-	if (!*child->row.position)
-		text_replace(&child->row.position, base);
-	return 0;
+	after->name = row->name;
+	if (!*after->position)
+		after->position = (char *)handover->base;
+	after->origin_box = row->origin_box;
+	after->origin_snapshot = row->origin_snapshot;
+	after->origin_position = row->origin_position;
+	if (!promotion->spec.keep_labels)
+		after->labels = row->labels;
+	/* A promoted fork is removed on exit only if the parent was. */
+	after->remove_on_exit = row->remove_on_exit;
+	after->fork_limits = handover->fork_limits;
+	after->generation = row->generation;
 }
 
-/* Gives a hibernated parent its state back. */
-static void give_back(struct promotion *promotion, struct box *parent)
+static void handover_done(struct handover *handover)
 {
-	const char *id = json_get_text(promotion->was, "id");
-	struct snapshot *snapshot = snapshot_by_id(promotion->yard, id);
-
-	if (!promotion->adopted)
-		return;
-	text_replace(&parent->row.state_id, id);
-	if (parent->state == BOX_STOPPED)
-		box_set_state(parent, BOX_HIBERNATED, INTENT_NONE);
-	if (snapshot)
-		snapshot_forget_state(promotion->yard, snapshot);
+	free(handover->aside);
+	free(handover->fork_limits);
 }
 
-static int change_hands(
-	struct promotion *promotion, struct box *parent, struct box *child, struct err *err)
+/* The row of a snapshot on the joined time line. Those of the child without a parent are attached
+ * to the snapshot that the child was forked from. False: it stays as it is. */
+static bool moved(
+	const struct handover *handover, const struct snapshot *snapshot, struct snapshot_row *ret)
 {
-	struct yard *yard = promotion->yard;
-	_cleanup_free_ char *name = xstrdup(parent->row.name);
-	_cleanup_free_ char *aside = xasprintf("was-%s", parent->row.id);
+	*ret = snapshot->row;
+	if (!strcmp(ret->box, handover->child->row.id) && !*ret->parent)
+		ret->parent = (char *)handover->base;
+	else if (!strcmp(ret->box, handover->parent->row.id))
+		ret->box = handover->child->row.id;
+	else
+		return false;
+	return true;
+}
+
+/* Stores the network of a box with the ports of another. */
+static int store_ports(struct box *box, const struct box *from, struct err *err)
+{
+	struct network net = *box->net;
+
+	net.ports = from->net->ports;
+	return network_store_as(box->yard, box->row.id, &net, STORE_KEPT, err);
+}
+
+static int store_rows(const struct handover *handover, struct err *err)
+{
+	struct box *parent = handover->parent, *child = handover->child;
+	struct yard *yard = child->yard;
+	struct snapshot_row row;
+
+	for (size_t i = 0; i < yard->snapshot_count; i++)
+		if (moved(handover, yard->snapshots[i], &row) &&
+			store_snapshot_put(yard->store, &row, STORE_KEPT, err) < 0)
+			return -1;
+	if (store_ports(parent, child, err) < 0 || store_ports(child, parent, err) < 0 ||
+		lineage_store_promotion(parent, child, err) < 0 ||
+		tree_store_promotion(parent, child, err) < 0)
+		return -1;
+	/* Names are unique, so the parent gives its name up first. */
+	if (store_box_update(yard->store, &handover->parent_row, STORE_KEPT, err) < 0)
+		return -1;
+	return store_box_update(yard->store, &handover->child_row, STORE_KEPT, err);
+}
+
+static void swap_ports(struct box *parent, struct box *child)
+{
 	json_t *ports = parent->net->ports;
 
-	if (move_time_line(yard, parent, child, err) < 0)
-		return -1;
-	/* Without its state the parent is no longer hibernated, should a daemon find it; stored
-	 * together with its name. */
-	if (promotion->adopted) {
-		text_replace(&parent->row.state_id, "");
-		box_set_state(parent, BOX_STOPPED, INTENT_NONE);
-	}
-	/* Names are unique, so the parent gives its name up first. */
 	ports_box_removed(parent);
 	ports_box_removed(child);
 	parent->net->ports = child->net->ports;
 	child->net->ports = ports;
-	if (box_rename(parent, aside, err) < 0 || box_rename(child, name, err) < 0)
-		return -1;
-	ports_box_added(child);
-	if (lineage_promoted(parent, child, err) < 0 || tree_promoted(parent, child, err) < 0)
-		return -1;
+}
+
+static void change_hands(struct promotion *promotion, struct handover *handover)
+{
+	struct box *parent = handover->parent, *child = handover->child;
+	const struct box_row *after = &handover->child_row;
+	_cleanup_free_ char *name = xstrdup(after->name), *own_name = xstrdup(child->row.name);
+	struct yard *yard = promotion->yard;
+	struct snapshot_row row;
+
+	for (size_t i = 0; i < yard->snapshot_count; i++)
+		if (moved(handover, yard->snapshots[i], &row)) {
+			text_replace(&yard->snapshots[i]->row.box, row.box);
+			text_replace(&yard->snapshots[i]->row.parent, row.parent);
+		}
+	swap_ports(parent, child);
+	lineage_promoted(parent, child);
+	tree_promoted(parent, child);
 	network_promoted(parent, child);
-	text_replace(&child->row.origin_box, parent->row.origin_box);
-	text_replace(&child->row.origin_snapshot, parent->row.origin_snapshot);
-	text_replace(&child->row.origin_position, parent->row.origin_position);
-	if (!promotion->spec.keep_labels)
-		text_replace(&child->row.labels, parent->row.labels);
-	/* A promoted fork is removed on exit only if the parent was. */
-	child->row.remove_on_exit = parent->row.remove_on_exit;
-	if (network_store(child, STORE_KEPT, err) < 0 || network_store(parent, STORE_KEPT, err) < 0)
-		return -1;
-	return store_box_update(yard->store, &child->row, STORE_KEPT, err);
+	/* The texts are those of the parent and of the child itself, so the base, which is one of
+	 * the child's origins, comes first. */
+	text_replace(&child->row.position, after->position);
+	text_replace(&child->row.origin_box, after->origin_box);
+	text_replace(&child->row.origin_snapshot, after->origin_snapshot);
+	text_replace(&child->row.origin_position, after->origin_position);
+	text_replace(&child->row.labels, after->labels);
+	text_replace(&child->row.fork_limits, after->fork_limits);
+	child->row.remove_on_exit = after->remove_on_exit;
+	child->row.generation = after->generation;
+	if (promotion->adopted) {
+		text_replace(&parent->row.state_id, "");
+		box_set_state(parent, BOX_STOPPED, INTENT_NONE);
+	}
+	text_replace(&parent->row.name, handover->aside);
+	text_replace(&child->row.name, name);
+	box_renamed(parent, name);
+	box_renamed(child, own_name);
+	ports_box_added(child);
 }
 
 /* One transaction, so that a crash leaves all or nothing. */
 static int hand_over(
 	struct promotion *promotion, struct box *parent, struct box *child, struct err *err)
 {
-	struct yard *yard = promotion->yard;
+	struct store *store = promotion->yard->store;
+	struct handover handover;
+	int status = -1;
 
-	if (store_begin(yard->store, err) < 0)
+	if (store_begin(store, err) < 0)
 		return -1;
-	if (change_hands(promotion, parent, child, err) < 0) {
-		store_rollback(yard->store);
-		return -1;
+	handover_init(&handover, promotion, parent, child);
+	if (store_rows(&handover, err) < 0)
+		store_rollback(store);
+	else
+		status = store_commit(store, STORE_KEPT, err);
+	if (status == 0) {
+		change_hands(promotion, &handover);
+		/* It is on the disk before the parent is removed. Not by the commit: if the disk
+		 * failed there, the store would have what memory has not. */
+		box_save(child, STORE_SAFE);
 	}
-	return store_commit(yard->store, STORE_SAFE, err);
+	handover_done(&handover);
+	return status;
+}
+
+/* The snapshot leaves its state to the hibernated parent again. */
+static void give_back(struct promotion *promotion)
+{
+	struct snapshot *snapshot =
+		snapshot_by_id(promotion->yard, json_get_text(promotion->was, "id"));
+
+	if (promotion->adopted && snapshot)
+		snapshot_forget_state(promotion->yard, snapshot);
 }
 
 /* Each limit by itself: one that the child already exceeds stays as it is. */
@@ -198,7 +287,7 @@ static void go_on(struct promotion *promotion, json_t *snapshot, const struct er
 	else if (child && box_is_busy(parent))
 		box_refuse_busy(parent, &why);
 	if (!child || why.kind || hand_over(promotion, parent, child, &why) < 0) {
-		give_back(promotion, parent);
+		give_back(promotion);
 		finish(promotion, &why);
 		return;
 	}
