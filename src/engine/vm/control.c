@@ -17,7 +17,10 @@
 
 enum {
 	TICK_MS = 20,
-	HELLO_MS = 100, /* a running guest answers within this, or did not see us come */
+	/* A running guest answers within this, or did not see us come. On a busy machine it may
+	 * need longer: each further try gets twice as much. */
+	HELLO_MS = 100,
+	HELLO_MAX_MS = 800,
 	READ_BYTES = 8192,
 	SKIPPED_MAX = 1024 * 1024, /* of older connections, in one */
 	QUESTIONS_MAX = 256,
@@ -63,6 +66,8 @@ struct control {
 	uint32_t number, tell_number;
 	uint64_t skipped;
 	unsigned silent_ms;	    /* since the hello */
+	unsigned hello_ms;	    /* an answer to the hello may take so long */
+	unsigned patience_ms;	    /* until it is given up */
 	unsigned waiting_ms;	    /* since it was ready last */
 	struct question *questions; /* oldest first */
 	unsigned question_count;
@@ -249,6 +254,7 @@ static void become_ready(struct control *control)
 {
 	control->state = STATE_READY;
 	control->waiting_ms = 0;
+	control->hello_ms = HELLO_MS;
 	for (struct question *question = control->questions; question; question = question->next)
 		send_question(control, question);
 	control->ops->on_ready(control, control->arg);
@@ -465,11 +471,13 @@ static void on_tick(void *arg)
 		if (control->state == STATE_APART)
 			try_connect(control);
 		else if (control->state == STATE_HELLO &&
-			 (control->silent_ms += TICK_MS) >= HELLO_MS)
+			 (control->silent_ms += TICK_MS) >= control->hello_ms) {
+			control->hello_ms = MIN(control->hello_ms * 2, HELLO_MAX_MS);
 			hang_up(control);
-		if (control->waiting_ms >= CONTROL_PATIENCE_MS) {
-			err_set(&err, ERR_TIMEOUT, "box-init of the VM did not answer within %d s",
-				CONTROL_PATIENCE_MS / 1000);
+		}
+		if (control->waiting_ms >= control->patience_ms) {
+			err_set(&err, ERR_TIMEOUT, "box-init of the VM did not answer within %u s",
+				control->patience_ms / 1000);
 			fail(control, &err);
 		}
 	}
@@ -495,6 +503,8 @@ struct control *control_new(struct loop *loop, const struct control_spec *spec,
 		.path = xstrdup(spec->path),
 		.hostname = xstrdup(spec->tell.hostname),
 		.tell = spec->tell,
+		.hello_ms = HELLO_MS,
+		.patience_ms = spec->boots ? CONTROL_BOOT_MS : CONTROL_PATIENCE_MS,
 		.fd = -1,
 	};
 	control->ticks = loop_timer_new(loop, on_tick, control);

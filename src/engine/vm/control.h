@@ -23,7 +23,7 @@ struct control_ops {
 	void (*on_failed)(struct control *control, const struct err *err, void *arg);
 };
 
-enum { CONTROL_PATIENCE_MS = 30000, CONTROL_ASK_MS = 5000 };
+enum { CONTROL_PATIENCE_MS = 30000, CONTROL_BOOT_MS = 60000, CONTROL_ASK_MS = 5000 };
 
 struct control_spec {
 	/* Of the listening socket of the port, as qemu.h made it; any length. */
@@ -34,6 +34,7 @@ struct control_spec {
 	/* Of a template: on_ready comes when box-init answers the hello and waits for TELL, its
 	 * disks mounted; it is told nothing. */
 	bool greet_only;
+	bool boots; /* its kernel: it may be silent for CONTROL_BOOT_MS */
 };
 
 struct control *control_new(struct loop *loop, const struct control_spec *spec,

@@ -289,6 +289,7 @@ void vm_open_control(struct vm_instance *instance)
 	_cleanup_free_ char *path = xasprintf("%s/%s", instance->dir, QEMU_SOCKET_CONTROL);
 	struct control_spec spec = {
 		.path = path,
+		.boots = instance->boots && instance->state == VM_STARTING,
 		.tell = { .kind = instance->kind ? instance->kind : CONTROL_SAME,
 			.hostname = instance->hostname,
 			.disk_bytes = instance->manifest.disk_bytes,

@@ -285,7 +285,7 @@ static void on_continued(struct qemu *qemu, const struct err *err, void *arg)
 		.on_failed = on_control_failed };
 	struct template_build *build = arg;
 	_cleanup_free_ char *path = xasprintf("%s/%s", build->dir, QEMU_SOCKET_CONTROL);
-	struct control_spec spec = { .path = path, .greet_only = true };
+	struct control_spec spec = { .path = path, .greet_only = true, .boots = true };
 
 	(void)qemu;
 	if (failed(build, err, "boot it"))
