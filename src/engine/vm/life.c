@@ -129,6 +129,8 @@ static void begin_end(struct vm_instance *instance)
 	instance->state = VM_ENDING;
 	instance->ended_at = clock_mono_us();
 	vm_start_forget(instance);
+	if (instance->qemu)
+		qemu_kill(instance->qemu);
 	close_links(instance);
 	loop_timer_free(instance->timer);
 	instance->timer = loop_timer_new(engine->loop, clean_up, instance);

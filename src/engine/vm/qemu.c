@@ -158,6 +158,19 @@ static void on_process_end(void *arg, unsigned ready)
 	qemu->ops->on_ended(qemu, &end, qemu->arg);
 }
 
+/* Of one that nobody wants any more. */
+static void on_late_end(void *arg, unsigned ready)
+{
+	struct qemu *qemu = arg;
+	int ignored;
+
+	(void)ready;
+	procfd_reap(qemu->pidfd, &ignored);
+	loop_fd_free(qemu->exit_watch);
+	close(qemu->pidfd);
+	free(qemu);
+}
+
 void qemu_kill(struct qemu *qemu)
 {
 	qemu->killed = true;
@@ -330,15 +343,21 @@ void qemu_free(struct qemu *qemu)
 	qemu_forget_saved(qemu);
 	drop_cleaner(qemu);
 	drop_output(qemu);
-	loop_fd_free(qemu->exit_watch);
 	loop_timer_free(qemu->timer);
 	if (qemu->report >= 0)
 		close(qemu->report);
-	if (qemu->pidfd >= 0)
-		close(qemu->pidfd);
 	free(qemu->console);
 	free(qemu->prefix);
 	free(qemu->dir);
+	if (qemu->killed && qemu->exit_watch) { /* a zombie until it is reaped */
+		loop_fd_free(qemu->exit_watch);
+		qemu->exit_watch =
+			loop_fd_new(qemu->loop, qemu->pidfd, LOOP_READ, on_late_end, qemu);
+		return;
+	}
+	loop_fd_free(qemu->exit_watch);
+	if (qemu->pidfd >= 0)
+		close(qemu->pidfd);
 	free(qemu);
 }
 
