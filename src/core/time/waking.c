@@ -92,7 +92,10 @@ static void held(struct operation *op, struct box *box)
 
 static void hint_at_others(const struct box *box, struct err *err)
 {
-	const char *problem = drivers_capture_problem(box->yard->drivers);
+	struct engine *engine;
+	const char *problem = box_engine(box, &engine, &(struct err)ERR_INIT) < 0
+				      ? NULL
+				      : engine_capture_problem(engine);
 
 	if (problem && err->kind != ERR_LIMIT)
 		err_hint(err, "%s; 'make criu' builds the one that belongs to it", problem);
