@@ -221,6 +221,8 @@ static int write_files(struct vm_capture *capture, struct err *err)
 		return -1;
 	manifest.told = false;
 	manifest.captured_us = (uint64_t)clock_wall_us();
+	if (vm_devices_digest(capture->dir, manifest.devices, err) < 0)
+		return -1;
 	return vm_manifest_write(capture->dir, &manifest, err);
 }
 

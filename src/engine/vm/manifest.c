@@ -2,14 +2,18 @@
 #include "engine/vm/vm_internal.h"
 #include "base/file.h"
 #include "base/json.h"
+#include "base/sha256.h"
 #include "base/strv.h"
 #include "base/text.h"
 #include "engine/vm/ram.h"
+#include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
 
-enum { VERSION = 1, TEXT_MAX = 64 * 1024 };
+enum { VERSION = 1, TEXT_MAX = 64 * 1024, DEVICES_MAX = 16 << 20 };
+
+static_assert(DIGEST_SIZE <= VM_DIGEST, "a digest fits");
 
 void vm_manifest_done(struct vm_manifest *manifest)
 {
@@ -54,12 +58,12 @@ int vm_manifest_write(int dir, const struct vm_manifest *manifest, struct err *e
 	for (char **layer = manifest->stack; layer && *layer; layer++)
 		json_array_append_new(stack, json_string(*layer));
 	generation = base64_encode(manifest->generation, sizeof manifest->generation);
-	json = json_pack("{s:i, s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:s, s:b, s:o}", "version",
+	json = json_pack("{s:i, s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:s, s:b, s:s, s:o}", "version",
 		VERSION, "key", manifest->key, "image", manifest->image_key, "ram",
 		(json_int_t)manifest->ram_bytes, "cpus", (json_int_t)manifest->cpus, "disk",
 		(json_int_t)manifest->disk_bytes, "tsc_khz", (json_int_t)manifest->tsc_khz,
 		"captured_us", (json_int_t)manifest->captured_us, "generation", generation, "told",
-		manifest->told, "memory", stack);
+		manifest->told, "devices", manifest->devices, "memory", stack);
 	text = json_text(json);
 	return write_text(dir, text, err);
 }
@@ -95,12 +99,13 @@ static bool get_all(const json_t *json, struct vm_manifest *ret)
 	const char *key = json_string_value(json_object_get(json, "key"));
 	const char *image = json_string_value(json_object_get(json, "image"));
 	const char *generation = json_string_value(json_object_get(json, "generation"));
+	const char *devices = json_string_value(json_object_get(json, "devices"));
 	_cleanup_free_ uint8_t *bytes = NULL;
 	uint64_t version, cpus;
 	size_t len;
 
 	if (!get_number(json, "version", VERSION, &version) || version != VERSION || !key ||
-		!image || !generation)
+		!image || !generation || !devices || strlen(devices) >= sizeof ret->devices)
 		return false;
 	if (!get_number(json, "ram", RAM_BYTES_MAX, &ret->ram_bytes) ||
 		!get_number(json, "cpus", QEMU_CPUS_MAX, &cpus) ||
@@ -114,6 +119,7 @@ static bool get_all(const json_t *json, struct vm_manifest *ret)
 		len != sizeof ret->generation)
 		return false;
 	memcpy(ret->generation, bytes, len);
+	strcpy(ret->devices, devices);
 	ret->key = xstrdup(key);
 	ret->image_key = xstrdup(image);
 	ret->cpus = (unsigned)cpus;
@@ -138,5 +144,31 @@ int vm_manifest_read(int dir, struct vm_manifest *ret, struct err *err)
 		return err_set(err, ERR_PROTOCOL, "'" VM_MANIFEST "' makes no sense");
 	}
 	*ret = found;
+	return 0;
+}
+
+/* ---- the state of devices ------------------------------------------------------------------- */
+
+int vm_devices_digest(int dir, char ret[VM_DIGEST], struct err *err)
+{
+	_cleanup_free_ char *data = NULL;
+	char digest[DIGEST_SIZE];
+	size_t len;
+
+	if (file_read(dir, VM_DEVICES, DEVICES_MAX, &data, &len, err) < 0)
+		return -1;
+	digest_of(data, len, digest);
+	strcpy(ret, digest);
+	return 0;
+}
+
+int vm_devices_check(int dir, const struct vm_manifest *manifest, struct err *err)
+{
+	char found[VM_DIGEST];
+
+	if (vm_devices_digest(dir, found, err) < 0)
+		return -1;
+	if (strcmp(found, manifest->devices))
+		return err_set(err, ERR_PROTOCOL, "the state of its devices is damaged");
 	return 0;
 }

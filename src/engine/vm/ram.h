@@ -50,6 +50,8 @@ void ram_store_close(struct ram_store *store);
 
 bool ram_id_is_valid(const char *id);
 bool ram_store_has(const struct ram_store *store, const char *id);
+/* That all layers are there, of the right size and with good maps; their data is not read. */
+int ram_store_check(struct ram_store *store, const char *const *stack, struct err *err);
 /* What a layer takes on the disk; 0: there is none. */
 uint64_t ram_store_bytes(const struct ram_store *store, const char *id);
 /* Layers that are held are not removed: by running boxes, and by operations. Counted; every hold

@@ -78,6 +78,17 @@ bool ram_store_has(const struct ram_store *store, const char *id)
 	       file_is_there(store->dir, id, "");
 }
 
+int ram_store_check(struct ram_store *store, const char *const *ids, struct err *err)
+{
+	static const char *const none[] = { NULL };
+	struct ram_stack stack;
+
+	if (ram_stack_load(store->dir, ids ? ids : none, 0, &stack, err) < 0)
+		return -1;
+	ram_stack_done(&stack);
+	return 0;
+}
+
 uint64_t ram_store_bytes(const struct ram_store *store, const char *id)
 {
 	struct stat st;

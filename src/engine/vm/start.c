@@ -23,7 +23,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 /* A state as young as this was written by us a moment ago: it is not read once more to check it. */
@@ -232,6 +231,7 @@ static int copy_template(struct vm_instance *instance, struct err *err)
 
 	vm_manifest_copy(&instance->manifest, &template->manifest);
 	random_bytes(instance->manifest.generation, sizeof instance->manifest.generation);
+	*instance->manifest.devices = '\0';
 	ram_store_hold(vm_engine_by(instance)->ram, (const char *const *)instance->manifest.stack);
 	if (vm_template_open_devices(template, &instance->devices, err) < 0)
 		return -1;
@@ -371,7 +371,7 @@ static int open_state(
 	struct vm_instance *instance, const struct instance_spec *spec, struct err *err)
 {
 	int dir = spec->state->dir;
-	struct stat st;
+	int64_t age;
 
 	if (vm_manifest_read(dir, &instance->manifest, err) < 0)
 		return -1;
@@ -379,13 +379,17 @@ static int open_state(
 	if (check_state(instance, spec, err) < 0)
 		return -1;
 	instance->devices = openat(dir, VM_DEVICES, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
-	if (instance->devices < 0 || fstat(instance->devices, &st) < 0)
+	if (instance->devices < 0)
 		return err_sys(err, errno, "open '" VM_DEVICES "'");
+	if (vm_devices_check(dir, &instance->manifest, err) < 0)
+		return -1;
+	*instance->manifest.devices = '\0';
 	random_bytes(instance->manifest.generation, sizeof instance->manifest.generation);
 	instance->manifest.told = false;
+	age = clock_wall_us() - (int64_t)instance->manifest.captured_us;
 	if (spec->state->time_passes && let_time_pass(instance, err) < 0)
 		return -1;
-	if (clock_wall_us() - ((int64_t)st.st_mtim.tv_sec * 1000000) < FRESH_US)
+	if (age >= 0 && age < FRESH_US)
 		take(instance);
 	else
 		ram_store_verify(vm_engine_by(instance)->ram,
@@ -475,7 +479,7 @@ int vm_start(struct engine *base, const struct instance_spec *spec, const struct
 	loop_timer_start(instance->timer, instance->restored ? VM_START_MS : VM_BOOT_MS);
 	if (instance->waits_for_template && instance->template->ready)
 		loop_defer(engine->loop, use_ready_template, instance);
-	else if (instance->waits_for_template)
+	else if (instance->waits_for_template && instance->template->build)
 		loop_defer(engine->loop, tell_waiting, instance);
 	*ret = &instance->base;
 	return 0;

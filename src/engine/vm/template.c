@@ -6,7 +6,8 @@
  *
  * A template depends on the image, RAM, CPUs and on QEMU and the kernel (its key). It is made when
  * the first box needs it: the kernel boots, box-init mounts the disks and waits to be told who it
- * is; there it is stopped and written down. Nobody ever runs it again. */
+ * is; there it is stopped and written down. Nobody ever runs it again. A daemon checks what it
+ * finds before it is used; a damaged template is made again. */
 #include "engine/vm/vm_internal.h"
 #include "base/clock.h"
 #include "base/file.h"
@@ -172,6 +173,8 @@ static int keep(struct template_build *build, struct err *err)
 		return err_sys(err, errno, "keep the disk '%s'", disk);
 	strv_free(template->manifest.stack);
 	template->manifest.stack = strv_copy((const char *const *)build->stack);
+	if (vm_devices_digest(dir, template->manifest.devices, err) < 0)
+		return -1;
 	return vm_manifest_write(dir, &template->manifest, err);
 }
 
@@ -465,16 +468,63 @@ static struct template *add(struct vm_engine *engine, char *name)
 	return template;
 }
 
-static bool is_whole(const struct template *template)
+static int check_devices(const struct template *template, struct err *err)
+{
+	_cleanup_free_ char *folder = folder_of(template);
+	_cleanup_close_ int dir = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+
+	if (dir < 0)
+		return err_sys(err, errno, "open '%s'", folder);
+	return vm_devices_check(dir, &template->manifest, err);
+}
+
+/* All files are there and of the right size; the content of memory and disk is not read. */
+static int check_files(const struct template *template, struct err *err)
 {
 	_cleanup_free_ char *disk = vm_template_disk(template);
+	struct stat st;
 
-	if (access(disk, F_OK) < 0)
-		return false;
-	for (char **layer = template->manifest.stack; layer && *layer; layer++)
-		if (!ram_store_has(template->engine->ram, *layer))
-			return false;
-	return true;
+	if (stat(disk, &st) < 0)
+		return err_sys(err, errno, "its disk '%s'", disk);
+	if ((uint64_t)st.st_size != template->manifest.disk_bytes)
+		return err_set(err, ERR_PROTOCOL, "its disk '%s' has %lld bytes", disk,
+			(long long)st.st_size);
+	if (check_devices(template, err) < 0)
+		return -1;
+	return ram_store_check(
+		template->engine->ram, (const char *const *)template->manifest.stack, err);
+}
+
+static int make_again(struct template *template, const struct err *why, struct err *err)
+{
+	struct vm_engine *engine = template->engine;
+
+	if (why)
+		log_warn("a template of VMs is damaged and made again",
+			kv_str("template", template->name), kv_err(why));
+	template->ready = false;
+	ram_store_release(engine->ram, (const char *const *)template->manifest.stack);
+	strv_free(steal_ptr(&template->manifest.stack));
+	vm_keep_soon(engine);
+	if (template->image)
+		return begin(template, err);
+	remove_files(template); /* nobody waits for it */
+	return 0;
+}
+
+static void on_checked(const struct err *damage, void *arg)
+{
+	struct template *template = arg;
+	struct err err = ERR_INIT;
+
+	template->checking = false;
+	if (!damage) {
+		template->ready = true;
+		vm_template_settled(template);
+	} else if (make_again(template, damage, &err) < 0) {
+		template->problem = err;
+		vm_template_settled(template);
+	}
 }
 
 int vm_template_get(struct vm_engine *engine, const char *image, const char *image_key,
@@ -482,13 +532,16 @@ int vm_template_get(struct vm_engine *engine, const char *image, const char *ima
 {
 	_cleanup_free_ char *name = name_of(engine, image_key, ram_bytes, cpus);
 	struct template *template = engine->templates;
+	struct err damage = ERR_INIT;
 
 	while (template && strcmp(template->name, name))
 		template = template->next;
 	*ret = template;
-	if (template && template->ready && is_whole(template))
+	if (template && !template->image)
+		template->image = xstrdup(image);
+	if (template && (template->build || template->checking))
 		return 0;
-	if (template && template->build)
+	if (template && template->ready && check_files(template, &damage) == 0)
 		return 0;
 	if (!template) {
 		*ret = template = add(engine, steal_ptr(&name));
@@ -499,15 +552,13 @@ int vm_template_get(struct vm_engine *engine, const char *image, const char *ima
 			.disk_bytes = VM_DISK_DEFAULT,
 			.tsc_khz = engine->tsc_khz };
 	}
-	template->ready = false;
 	free(template->image);
 	template->image = xstrdup(image);
-	ram_store_release(engine->ram, (const char *const *)template->manifest.stack);
-	strv_free(steal_ptr(&template->manifest.stack));
-	return begin(template, err);
+	return make_again(template, damage.kind ? &damage : NULL, err);
 }
 
-/* Of another key: of a QEMU or kernel that is not there any more. */
+/* Its memory is read and compared in the background. What is of another key is of a QEMU or kernel
+ * that is not there any more. */
 static void load(struct vm_engine *engine, int folder, const char *name)
 {
 	_cleanup_close_ int dir =
@@ -516,11 +567,15 @@ static void load(struct vm_engine *engine, int folder, const char *name)
 	struct err err = ERR_INIT;
 
 	if (dir >= 0 && vm_manifest_read(dir, &template->manifest, &err) == 0 &&
-		!strcmp(template->manifest.key, engine->key) && is_whole(template)) {
-		template->ready = true;
+		!strcmp(template->manifest.key, engine->key) && check_files(template, &err) == 0) {
+		template->checking = true;
 		ram_store_hold(engine->ram, (const char *const *)template->manifest.stack);
+		ram_store_verify(engine->ram, (const char *const *)template->manifest.stack,
+			on_checked, template);
 		return;
 	}
+	if (err.kind)
+		log_warn("a template of VMs is damaged", kv_str("template", name), kv_err(&err));
 	remove_files(template);
 	engine->templates = template->next;
 	vm_manifest_done(&template->manifest);
@@ -549,6 +604,7 @@ void vm_templates_close(struct vm_engine *engine)
 		engine->templates = template->next;
 		if (template->build)
 			build_free(template->build);
+		ram_store_forget(engine->ram, template);
 		vm_manifest_done(&template->manifest);
 		free(template->name);
 		free(template->image);

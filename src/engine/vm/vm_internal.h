@@ -42,6 +42,7 @@ enum {
 
 /* ---- manifest.c ----------------------------------------------------------------------------- */
 
+#define VM_DIGEST 72
 struct vm_manifest {
 	char *key; /* of the engine: QEMU, accelerator, kernel, initramfs */
 	char *image_key;
@@ -51,6 +52,7 @@ struct vm_manifest {
 	uint64_t tsc_khz;			/* 0: the guest found out itself */
 	uint64_t captured_us;			/* by the wall clock; 0: it runs */
 	char **stack;				/* layers of memory, bottom to top */
+	char devices[VM_DIGEST];		/* of the file VM_DEVICES; empty: it runs */
 	uint8_t generation[CONTROL_GENERATION]; /* of a running instance */
 	bool told;
 };
@@ -63,6 +65,9 @@ void vm_manifest_copy(struct vm_manifest *to, const struct vm_manifest *from);
 int vm_manifest_write(int dir, const struct vm_manifest *manifest, struct err *err);
 /* ERR_PROTOCOL when it makes no sense. */
 int vm_manifest_read(int dir, struct vm_manifest *ret, struct err *err);
+/* Of the state of devices in dir; and that it is the one that was written. */
+int vm_devices_digest(int dir, char ret[VM_DIGEST], struct err *err);
+int vm_devices_check(int dir, const struct vm_manifest *manifest, struct err *err);
 
 /* ---- the driver and its instances ----------------------------------------------------------- */
 
@@ -202,8 +207,9 @@ struct template
 	struct vm_engine *engine;
 	struct vm_manifest manifest;
 	char *name;  /* of its folder and of its disk's file */
-	char *image; /* path; only while it is being made */
+	char *image; /* path; NULL: no box asked for it yet */
 	bool ready;
+	bool checking;		      /* its memory is compared with its checksums */
 	struct template_build *build; /* NULL: not being made */
 	struct err problem;	      /* of the last try */
 };
