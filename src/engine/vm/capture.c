@@ -286,6 +286,13 @@ static void when_all(struct vm_capture *capture)
 	if (!capture->devices_saved || !capture->passed || !capture->copied || capture->err.kind ||
 		capture->mapping)
 		return;
+	if (!capture->instance->ram) {
+		struct err err = ERR_INIT;
+
+		err_set(&err, ERR_UNAVAILABLE, "QEMU has gone");
+		give_up(capture, &err, "its memory");
+		return;
+	}
 	capture->mapping = true;
 	capture->pending++;
 	ram_link_add(capture->instance->ram, vm_engine_by(capture->instance)->ram,
@@ -336,6 +343,8 @@ static int start_pass(struct vm_capture *capture, struct err *err)
 		.pidfd = qemu_get_pidfd(instance->qemu),
 		.stack = (const char *const *)instance->manifest.stack };
 
+	if (!instance->ram)
+		return err_set(err, ERR_UNAVAILABLE, "QEMU has gone");
 	if (instance->disk && vm_disk_open(instance->disk, &disk, err) < 0)
 		return -1;
 	spec.disk = disk;
@@ -494,6 +503,18 @@ void vm_capture_free(struct capture *base)
 	capture->gone = true;
 	if (!capture->pending)
 		release(capture);
+}
+
+void vm_capture_ram_lost(struct vm_instance *instance, const struct err *err)
+{
+	struct vm_capture *capture = instance->capture;
+
+	if (!capture)
+		return;
+	if (capture->gone || capture->went_on_at || capture->done)
+		ram_pass_free(steal_ptr(&capture->pass));
+	else
+		give_up(capture, err, "its memory");
 }
 
 void vm_capture_ended(struct vm_instance *instance)

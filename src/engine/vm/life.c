@@ -262,6 +262,7 @@ static void on_ram_lost(struct ram_link *link, const struct err *err, void *arg)
 {
 	struct vm_instance *instance = arg;
 
+	vm_capture_ram_lost(instance, err);
 	ram_link_free(link);
 	instance->ram = NULL;
 	if (!instance->kill_asked)

@@ -309,6 +309,7 @@ static void on_ram_lost(struct ram_link *link, const struct err *err, void *arg)
 {
 	struct template_build *build = arg;
 
+	ram_pass_free(steal_ptr(&build->pass)); /* it uses the connection */
 	ram_link_free(link);
 	build->ram = NULL;
 	failed(build, err, "its memory");

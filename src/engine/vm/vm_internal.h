@@ -251,6 +251,8 @@ int vm_capture(struct instance *base, const struct capture_spec *spec,
 int vm_capture_rest(struct instance *base, int dir, struct err *err);
 void vm_capture_go_on(struct capture *base, const struct err *failed);
 void vm_capture_free(struct capture *base);
+/* The connection to the library in QEMU ends: no pass may use it any more. */
+void vm_capture_ram_lost(struct vm_instance *instance, const struct err *err);
 void vm_capture_ended(struct vm_instance *instance); /* QEMU is gone */
 /* What a capture left standing still goes on. */
 void vm_let_go(struct vm_instance *instance);
