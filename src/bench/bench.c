@@ -83,11 +83,13 @@ static bool is_family(const char *name, const struct bench_item *item)
 	for (size_t i = 0; i < ARRAY_LEN(families); i++)
 		if (!strcmp(name, families[i]))
 			return text_has_prefix(item->name, name);
+	if (!strcmp(name, "vm"))
+		return item->group == GROUP_VM;
 	return !strcmp(name, "states") && item->group >= GROUP_STATES_MEMORY &&
 	       item->group <= GROUP_STATES_MANY;
 }
 
-/* `idle_500`, `page_cache`, `net` and `states` stand for all of their rows. */
+/* `idle_500`, `page_cache`, `net`, `states` and `vm` stand for all of their rows. */
 static bool is_named(const char *name, const struct bench_item *item)
 {
 	return !strcmp(item->name, name) || is_family(name, item);
@@ -414,6 +416,8 @@ static void run_group(struct bench *bench, enum bench_group group)
 		note_memory(bench);
 	if (group == GROUP_MANY)
 		bench_boxes_drain(bench->boxes);
+	if (group == GROUP_VM)
+		bench_vm_done(bench->boxes);
 	if (group == GROUP_STATES || group == GROUP_STATES_MANY) {
 		bench_wake_done(bench->boxes);
 		bench_states_done(bench->boxes);

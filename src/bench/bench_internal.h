@@ -9,6 +9,7 @@
  *            net_load.c its own load
  * states.c   boxes asleep, kept, taken back and copied; wake.c sleeping ones that wake, and many
  *            of them
+ * vm.c       boxes with a kernel of their own
  * peers.c    the other sandboxes of this machine, each with options under which it works here
  * spawn.c    programs started and timed, the same way for everybody
  * memory.c   memory of the daemon and of the host
@@ -130,6 +131,9 @@ int bench_boxes_make(struct bench_boxes *boxes, char **ret, struct err *err);
 /* Likewise from this image; *ret_ms is how long it took. */
 int bench_boxes_make_from(
 	struct bench_boxes *boxes, const char *image, char **ret, double *ret_ms, struct err *err);
+/* Likewise with these members of the request's body, each after a comma; ret_ms may be NULL. */
+int bench_boxes_make_with(struct bench_boxes *boxes, const char *members, char **ret,
+	double *ret_ms, struct err *err);
 /* `echo hi` in the box, to its first byte. */
 int bench_boxes_echo(struct bench_boxes *boxes, const char *name, double *ret, struct err *err);
 /* ret may be NULL: ms until it was answered. Returns when all of it is gone. */
@@ -221,6 +225,9 @@ int bench_states_post(struct bench_boxes *boxes, const char *box, const char *ve
 	struct err *err);
 int bench_states_start(struct bench_boxes *boxes, const char *box, const char *const *argv,
 	bool tty, const char *up, struct err *err);
+/* ret_paused: as the daemon tells. The children are removed. */
+int bench_states_fork(struct bench_boxes *boxes, const char *box, unsigned count, double *ret,
+	double *ret_paused, struct err *err);
 bool bench_states_has(struct bench_boxes *boxes, const char *box, const char *program);
 
 /* --- sleeping boxes (wake.c) --- */
@@ -238,6 +245,23 @@ int bench_hibernated(struct bench_boxes *boxes, double *ret, struct err *err); /
 const char *bench_hibernated_about(void);
 void bench_wake_done(struct bench_boxes *boxes); /* removes the boxes */
 
+/* --- boxes with a kernel of their own (vm.c) --- */
+
+/* All of them: ERR_UNSUPPORTED where the daemon has no such driver. */
+int bench_vm_create_first_byte(struct bench_boxes *boxes, double *ret, struct err *err);
+int bench_vm_exec_first_byte(struct bench_boxes *boxes, double *ret, struct err *err);
+int bench_vm_suspend(struct bench_boxes *boxes, double *ret, double *ret_resume, struct err *err);
+int bench_vm_hibernate(struct bench_boxes *boxes, double *ret, double *ret_wake, struct err *err);
+int bench_vm_fork(struct bench_boxes *boxes, double *ret, double *ret_paused, struct err *err);
+int bench_vm_fork_10(struct bench_boxes *boxes, double *ret, double *ret_paused, struct err *err);
+int bench_vm_fork_dirty(
+	struct bench_boxes *boxes, double *ret, double *ret_paused, struct err *err);
+/* MiB that a new box has for itself, and what its processor does in two seconds of sleep. */
+int bench_vm_private(struct bench_boxes *boxes, double *ret, struct err *err);
+int bench_vm_cpu_suspended(struct bench_boxes *boxes, double *ret, struct err *err);
+const char *bench_vm_accelerator(void);	       /* "tcg" until the daemon has said otherwise */
+void bench_vm_done(struct bench_boxes *boxes); /* removes the boxes */
+
 /* --- the others (peers.c) --- */
 
 enum bench_peer {
@@ -248,6 +272,7 @@ enum bench_peer {
 	PEER_RUNSC,
 	PEER_PODMAN_STATE, /* these two: to disk and back */
 	PEER_RUNSC_STATE,
+	PEER_QEMU, /* boots the kernel of our VMs */
 	PEER_COUNT
 };
 
@@ -323,6 +348,7 @@ enum bench_group {
 	GROUP_STATES_MEMORY, /* first: memory that many boxes have left would hide it */
 	GROUP_STATES,
 	GROUP_STATES_MANY,
+	GROUP_VM,
 	GROUP_NET,
 	GROUP_NET_MANY,
 	GROUP_DERIVED,

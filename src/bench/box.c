@@ -181,20 +181,28 @@ const char *bench_boxes_get_socket(const struct bench_boxes *boxes)
 	return boxes->socket;
 }
 
-int bench_boxes_make_from(
-	struct bench_boxes *boxes, const char *image, char **ret, double *ret_ms, struct err *err)
+int bench_boxes_make_with(
+	struct bench_boxes *boxes, const char *members, char **ret, double *ret_ms, struct err *err)
 {
 	_cleanup_free_ char *name = next_name(boxes);
-	_cleanup_free_ char *body =
-		xasprintf("{\"name\":\"%s\",\"image\":\"%s\",\"labels\":{\"bench\":\"%s\"}}", name,
-			image, boxes->run);
+	_cleanup_free_ char *body = xasprintf(
+		"{\"name\":\"%s\",\"labels\":{\"bench\":\"%s\"}%s}", name, boxes->run, members);
 	int64_t start_us = clock_mono_us();
 
 	if (request(boxes, "POST", "/v1/boxes", body, err) < 0)
 		return -1;
-	*ret_ms = since(start_us);
+	if (ret_ms)
+		*ret_ms = since(start_us);
 	*ret = steal_ptr(&name);
 	return 0;
+}
+
+int bench_boxes_make_from(
+	struct bench_boxes *boxes, const char *image, char **ret, double *ret_ms, struct err *err)
+{
+	_cleanup_free_ char *members = xasprintf(",\"image\":\"%s\"", image);
+
+	return bench_boxes_make_with(boxes, members, ret, ret_ms, err);
 }
 
 int bench_boxes_make(struct bench_boxes *boxes, char **ret, struct err *err)

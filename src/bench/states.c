@@ -231,7 +231,7 @@ static int remove_children(struct bench_boxes *boxes, json_t *answer, struct err
 	return 0;
 }
 
-static int fork_box(struct bench_boxes *boxes, const char *box, unsigned count, double *ret,
+int bench_states_fork(struct bench_boxes *boxes, const char *box, unsigned count, double *ret,
 	double *ret_paused, struct err *err)
 {
 	_cleanup_json_ json_t *answer = NULL;
@@ -257,28 +257,28 @@ int bench_fork_small(struct bench_boxes *boxes, double *ret, double *ret_paused,
 {
 	return need(boxes, &states.small, err) < 0
 		       ? -1
-		       : fork_box(boxes, states.small.box, 1, ret, ret_paused, err);
+		       : bench_states_fork(boxes, states.small.box, 1, ret, ret_paused, err);
 }
 
 int bench_fork_work(struct bench_boxes *boxes, double *ret, double *ret_paused, struct err *err)
 {
 	return need(boxes, &states.work, err) < 0
 		       ? -1
-		       : fork_box(boxes, states.work.box, 1, ret, ret_paused, err);
+		       : bench_states_fork(boxes, states.work.box, 1, ret, ret_paused, err);
 }
 
 int bench_fork_ten(struct bench_boxes *boxes, double *ret, double *ret_paused, struct err *err)
 {
 	return need(boxes, &states.small, err) < 0
 		       ? -1
-		       : fork_box(boxes, states.small.box, TEN, ret, ret_paused, err);
+		       : bench_states_fork(boxes, states.small.box, TEN, ret, ret_paused, err);
 }
 
 int bench_fork_ten_work(struct bench_boxes *boxes, double *ret, double *ret_paused, struct err *err)
 {
 	return need(boxes, &states.work, err) < 0
 		       ? -1
-		       : fork_box(boxes, states.work.box, TEN, ret, ret_paused, err);
+		       : bench_states_fork(boxes, states.work.box, TEN, ret, ret_paused, err);
 }
 
 /* Bytes that nothing can compress or share. */
@@ -312,7 +312,9 @@ static int need_big(struct bench_boxes *boxes, struct err *err)
 
 int bench_fork_big(struct bench_boxes *boxes, double *ret, double *ret_paused, struct err *err)
 {
-	return need_big(boxes, err) < 0 ? -1 : fork_box(boxes, states.big, 1, ret, ret_paused, err);
+	return need_big(boxes, err) < 0
+		       ? -1
+		       : bench_states_fork(boxes, states.big, 1, ret, ret_paused, err);
 }
 
 /* ---- kept and taken back -------------------------------------------------------------------- */

@@ -67,3 +67,18 @@ def test_rows_of_states(yard):
         assert rows[name + "_paused"]["p50"] < rows[name]["p50"], name
     assert not yard.boxes()
     assert not [image["name"] for image in yard.api("GET", "/v1/images", expect=200).json["images"] if image["name"].startswith("golden-")]
+
+
+def test_rows_of_boxes_with_their_own_kernel(yard):
+    """Measured where the driver is; told aloud where it is not."""
+    driver = yard.api("GET", "/v1/info", expect=200).json["drivers"].get("vm", {})
+    rows = {row["name"]: row for row in json.loads(yard.box(
+        "bench", "vm_suspend", "vm_private_memory", "--runs", "1", "--no-peers", "--json", "--quiet", timeout=240).stdout)}
+    assert set(rows) == {"vm_suspend", "vm_resume", "vm_private_memory"}
+    for row in rows.values():
+        assert "failed" not in row, row
+        if driver.get("available"):
+            assert row["runs"] == 1 and row["p50"] > 0, row
+        else:
+            assert row["runs"] == 0 and "there is no driver vm" in row["note"], row
+    assert not yard.boxes()
