@@ -37,12 +37,19 @@ struct vm_instance *vm_instance_new(struct vm_engine *engine, const struct insta
 	instance->dir = xasprintf("%s/%s", engine->dir, spec->id);
 	instance->hostname = xstrdup(spec->hostname);
 	instance->limits = spec->limits;
+	instance->began_at = clock_mono_us();
 	instance->netns = instance->devices = -1;
 	instance->next = engine->first;
 	if (engine->first)
 		engine->first->prev = instance;
 	engine->first = instance;
 	return instance;
+}
+
+void vm_step(const struct vm_instance *instance, const char *step)
+{
+	log_debug("start of a VM", kv_str("box", instance->id), kv_str("step", step),
+		kv_int("us", clock_mono_us() - instance->began_at));
 }
 
 void vm_set_stack(struct vm_instance *instance, char **stack)
@@ -323,6 +330,7 @@ static void on_control_ready(struct control *control, void *arg)
 	(void)control;
 	if (instance->state != VM_STARTING)
 		return;
+	vm_step(instance, "told");
 	keep_told(instance);
 	instance->state = VM_RUNNING;
 	loop_timer_free(steal_ptr(&instance->timer));

@@ -282,6 +282,8 @@ static int drop_privileges(struct child *child, struct err *err)
 		return -1;
 	if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0)
 		return err_sys(err, errno, "set no_new_privs");
+	/* Half of what a copy has for itself would be the rest of huge pages. */
+	(void)prctl(PR_SET_THP_DISABLE, 1, 0, 0, 0);
 	return 0;
 }
 

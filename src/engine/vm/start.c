@@ -64,6 +64,7 @@ static void on_continued(struct qemu *qemu, const struct err *err, void *arg)
 	(void)qemu;
 	if (failed(instance, err, "let the VM run"))
 		return;
+	vm_step(instance, "runs");
 	if (instance->state == VM_STARTING)
 		vm_open_control(instance);
 }
@@ -115,6 +116,7 @@ static void on_attached(struct qemu *qemu, const struct err *err, void *arg)
 
 	if (failed(instance, err, "attach its disks"))
 		return;
+	vm_step(instance, "disks attached");
 	if (wanted > instance->manifest.disk_bytes) {
 		instance->manifest.disk_bytes = wanted;
 		qemu_resize(qemu, wanted, on_resized, instance);
@@ -132,6 +134,7 @@ static void on_loaded(struct qemu *qemu, const struct err *err, void *arg)
 
 	if (failed(instance, err, "load the state of its devices"))
 		return;
+	vm_step(instance, "devices loaded");
 	if (vm_disk_open(instance->disk, &disk, &why) < 0 ||
 		vm_image_open(instance->image, &image, &why) < 0) {
 		vm_fail(instance, &why);
@@ -151,6 +154,7 @@ static void on_mapped(const struct err *err, void *arg)
 
 	if (failed(instance, err, "its memory"))
 		return;
+	vm_step(instance, "memory mapped");
 	if (instance->devices >= 0) {
 		qemu_load(instance->qemu, instance->devices, on_loaded, instance);
 		return;
@@ -177,6 +181,7 @@ static void on_moved(struct qemu *qemu, const struct err *err, void *arg)
 	(void)qemu;
 	if (failed(instance, err, "its cgroup"))
 		return;
+	vm_step(instance, "in its groups");
 	instance->moved = true;
 	when_whole(instance);
 }
@@ -190,6 +195,7 @@ static void on_taken(const struct member *member, const struct err *err, void *a
 	instance->take = NULL;
 	if (failed(instance, err, "start QEMU"))
 		return;
+	vm_step(instance, "QEMU taken");
 	instance->qemu = member->qemu;
 	qemu_set_ops(member->qemu, &vm_qemu_ops, instance);
 	instance->base.mark.pid = qemu_get_mark(member->qemu).pid;

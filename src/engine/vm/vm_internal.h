@@ -125,7 +125,8 @@ struct vm_instance {
 	bool stopped;  /* QEMU was told to stop it; so it is left by a capture that ends it */
 	bool held;     /* its programs are, by box-init */
 	bool kill_asked, adopted;
-	bool merging; /* its layers, of which there were so many */
+	int64_t began_at; /* its start */
+	bool merging;	  /* its layers, of which there were so many */
 	size_t merge_of;
 	enum control_kind kind;
 	struct loop_timer *timer; /* of the start, then of the end */
@@ -174,6 +175,8 @@ unsigned vm_cpus_of(const struct vm_engine *engine, const struct limits *limits)
 
 struct vm_instance *vm_instance_new(struct vm_engine *engine, const struct instance_spec *spec,
 	const struct instance_ops *ops, void *arg);
+/* A step of its start is through: the log tells when, with log_level = debug. */
+void vm_step(const struct vm_instance *instance, const char *step);
 /* The start failed: everything it has is ended, on_failed follows. */
 void vm_fail(struct vm_instance *instance, const struct err *why);
 /* Layers of its memory are kept as long as it lives. Takes stack, which is held once already. */
