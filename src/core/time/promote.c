@@ -363,8 +363,10 @@ static int check(struct box *child, struct box **ret_parent, struct err *err)
 	if (!parent)
 		return err_set(err, ERR_STATE, "the box that '%s' was forked from is gone",
 			child->row.name);
-	if (box_is_busy(child))
-		return box_refuse_busy(child, err);
+	if (box_is_busy(child)) {
+		box_refuse_busy(child, err);
+		return -1;
+	}
 	*ret_parent = parent;
 	return 0;
 }
