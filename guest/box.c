@@ -31,38 +31,35 @@ static const struct verb {
 		"copy this box as it is now, with disk, memory and processes; prints the names of "
 		"the\n"
 		"copies, one a line; in a copy it prints nothing, or runs CMD",
-		"  -n N             so many copies, at most 100\n"
-		"  NAME...          their names; that of this box and a dash come before them\n"
-		"  --from SNAPSHOT  copy what the box was then\n"
+		"  -n N             number of copies, at most 100\n"
+		"  NAME...          their names; each gets the name of this box and a dash before it\n"
+		"  --from SNAPSHOT  copy the box as it was at that snapshot\n"
 		"  --json           "
 		"{\"child\":false,\"children\":[{\"name\",\"id\"}],\"failed\":[]}, and in a copy\n"
 		"                   {\"child\":true,\"name\",\"id\",\"parent\",\"index\"}\n"
 		"  -- CMD...        run this in the copies, with BOX_NAME, BOX_ID, BOX_PARENT and\n"
 		"                   BOX_FORK_INDEX set\n" },
 	{ "snapshot", "[NAME] [--disk-only] [--json]",
-		"keep this moment; prints its id, and nothing when the box has come back to it",
-		"  NAME         to go back to it by\n"
+		"take a snapshot; prints its id, or nothing after a rollback to it",
+		"  NAME         name of the snapshot, for 'box rollback NAME'\n"
 		"  --disk-only  without memory and processes\n"
-		"  --json       the snapshot; {\"restored\":true} when the box has come back to "
-		"it\n" },
+		"  --json       the snapshot; {\"restored\":true} after a rollback to it\n" },
 	{ "timeline", "[--json]",
-		"the moments kept: id, name, kind, time, and which of them this box stands upon",
-		"" },
+		"list snapshots: id, name, kind, time, and the one this box continues from", "" },
 	{ "rollback", "[SNAPSHOT] [--disk-only]",
-		"go back to a moment, by default the last; does not return when it works",
+		"go back to a snapshot, by default the last one; does not return on success",
 		"  SNAPSHOT     its id or name\n"
-		"  --disk-only  the disk alone; the box starts anew\n" },
-	{ "ls", "[-q] [--json]", "the boxes forked from this one, and those forked from them",
-		"  -q      names alone\n"
+		"  --disk-only  only the disk; the box starts again\n" },
+	{ "ls", "[-q] [--json]", "list the forks of this box, and their forks",
+		"  -q      only names\n"
 		"  --json  with id, state, and whether it was forked from this box itself\n" },
 	{ "exec", "FORK [--] CMD...",
-		"run a program in one of them, and end with its exit code; one that sleeps is "
-		"woken",
+		"run a program in a fork and exit with its exit code; wakes a fork that sleeps",
 		"Its output comes here; its standard input is empty: what is piped into this "
 		"command is\n"
 		"not passed on.\n" },
-	{ "rm", "FORK...", "remove them, with all that was forked from them", "" },
-	{ "help", "[COMMAND]", "this list, or more about one of them", "" },
+	{ "rm", "FORK...", "remove forks, with all boxes forked from them", "" },
+	{ "help", "[COMMAND]", "list the commands, or explain one", "" },
 };
 
 struct request {
