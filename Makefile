@@ -28,7 +28,7 @@ FISHDIR := $(PREFIX)/share/fish/vendor_completions.d
 MANDIR  := $(PREFIX)/share/man/man1
 DOCDIR  := $(PREFIX)/share/doc/boxyard
 
-.PHONY: all criu vm-kernel deps run test check asan lint fuzz bench e2e attack soak soak-real clients restart format install uninstall clean
+.PHONY: all criu vm-kernel deps run test test-vm check asan lint fuzz bench e2e attack soak soak-real clients restart format install uninstall clean
 .DEFAULT_GOAL := all
 
 all: deps build/build.ninja
@@ -77,6 +77,13 @@ e2e: criu vm-kernel
 	@scripts/deps build image test
 	@scripts/test-registry
 	@scripts/test build e2e
+
+# The end-to-end tests with boxes that have a kernel of their own. Hours without KVM; a short form
+# is part of make test.
+test-vm: criu vm-kernel
+	@scripts/deps build image test
+	@scripts/test-registry
+	@scripts/test build vm leftovers
 
 # Root in a box against a daemon and an internet made for it; needs no image and leaves nothing.
 attack:
