@@ -283,6 +283,9 @@ void spares_end(struct yard *yard);
 /* Takes a running spare of that kind; NULL when there is none. */
 struct box *spare_take(
 	struct yard *yard, const char *image, const char *driver, const char *profile);
+/* Whether a spare can become the box of that row. */
+bool spare_fits(const struct yard *yard, const struct box_row *row);
+void spare_ready(struct box *box);			  /* it is up: it waits from now on */
 void spare_discard(struct box *box);			  /* a taken spare that could not be used */
 void spare_ended(struct box *box, const struct err *why); /* why NULL: on request */
 void spares_drop(struct yard *yard);			  /* all of them; for a purge */

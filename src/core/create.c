@@ -340,22 +340,12 @@ static void give_tree(struct box *box, const struct limits *tree)
 			kv_err(&err));
 }
 
-/* Memory, processors and disk of such a box are those it was started with. */
-static bool has_own_kernel(const struct yard *yard, const struct box_row *row)
-{
-	struct engine *engine;
-
-	return drivers_find(yard->drivers, row->driver, &engine, NULL) == 0 &&
-	       engine_can(engine, ENGINE_OWN_KERNEL);
-}
-
 /* The fast path: takes a box that already runs. False: no spare fits. */
 static bool create_from_spare(struct yard *yard, struct box_row *row, struct network *net,
 	const struct box_spec *spec, box_done done, void *arg)
 {
-	bool plain = !strcmp(row->volumes, "[]") && !strcmp(row->mounts, "[]") &&
-		     !(has_own_kernel(yard, row) &&
-			     (row->memory_bytes || row->cpu_milli || row->disk_bytes));
+	bool plain =
+		!strcmp(row->volumes, "[]") && !strcmp(row->mounts, "[]") && spare_fits(yard, row);
 	struct box *box = plain ? spare_take(yard, row->image, row->driver, row->profile) : NULL;
 	struct err err = ERR_INIT;
 

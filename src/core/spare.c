@@ -6,6 +6,10 @@
  * owner; create.c takes one and gives it all three. The kind changes when another one was asked for
  * twice in a row.
  *
+ * A spare with a kernel of its own is frozen while it waits: that kernel has timers, and on an
+ * emulated processor even doing nothing takes the host's time. Its size cannot change later, so
+ * it has the default one.
+ *
  * Nobody misses a spare: what is left of the spares of a dead daemon is swept as an orphan
  * (recover.c). */
 #include "core/core_internal.h"
@@ -18,7 +22,8 @@
 #include "pool/pool.h"
 
 enum {
-	REFILL_MS = 10, /* a new box is probably used at once; do not compete with it */
+	REFILL_MS = 10,	     /* a new box is probably used at once; do not compete with it */
+	REFILL_VM_MS = 2000, /* a kernel more takes a processor for a while */
 	RETRY_MS = 10000,
 };
 
@@ -51,6 +56,35 @@ static bool is_ready(const struct box *box)
 	return box->link_ready && !box->remove_wanted;
 }
 
+static bool has_own_kernel(const struct yard *yard, const char *driver)
+{
+	struct engine *engine;
+
+	return drivers_find(yard->drivers, driver, &engine, NULL) == 0 &&
+	       engine_can(engine, ENGINE_OWN_KERNEL);
+}
+
+/* Memory, processors and disk of a box with its own kernel are those it was started with. */
+bool spare_fits(const struct yard *yard, const struct box_row *row)
+{
+	const struct conf *conf = yard->conf;
+
+	return !has_own_kernel(yard, row->driver) ||
+	       (row->memory_bytes == conf->default_memory &&
+		       row->cpu_milli == conf->default_cpu_milli &&
+		       row->disk_bytes == conf->default_disk);
+}
+
+static void drop(struct box *box)
+{
+	if (box->remove_wanted)
+		return;
+	box->remove_wanted = true;
+	/* A spare whose disk is still being made ends after that. */
+	if (box->instance)
+		box_kill(box);
+}
+
 static void unlist(struct box *box)
 {
 	struct yard *yard = box->yard;
@@ -68,6 +102,13 @@ static void refill_in(struct yard *yard, uint64_t ms)
 {
 	if (!yard->closing && yard->spares.timer && yard->spares.count < yard->conf->spares)
 		loop_timer_start(yard->spares.timer, ms);
+}
+
+static uint64_t refill_ms(const struct yard *yard)
+{
+	const struct spare_kind *kind = &yard->spares.kind;
+
+	return kind->driver && has_own_kernel(yard, kind->driver) ? REFILL_VM_MS : REFILL_MS;
 }
 
 static void make_one(struct yard *yard, const struct image *image, const struct spare_kind *kind)
@@ -91,6 +132,11 @@ static void make_one(struct yard *yard, const struct image *image, const struct 
 	box->row.mounts = xstrdup("[]");
 	box->row.state_id = xstrdup("");
 	box->row.sleep_failure = xstrdup("");
+	if (has_own_kernel(yard, kind->driver)) {
+		box->row.memory_bytes = yard->conf->default_memory;
+		box->row.cpu_milli = yard->conf->default_cpu_milli;
+		box->row.disk_bytes = yard->conf->default_disk;
+	}
 	if (box_pick_slot(yard, &box->row.uid_slot, &err) < 0) {
 		box_free(box);
 		return;
@@ -146,6 +192,29 @@ static void note_kind(struct yard *yard, const char *image, const char *driver, 
 	spares_drop(yard);
 }
 
+void spare_ready(struct box *box)
+{
+	struct err err = ERR_INIT;
+
+	if (has_own_kernel(box->yard, box->row.driver) &&
+		instance_freeze(box->instance, true, &err) < 0)
+		log_warn("a spare box does not stand still", kv_str("box", box->row.id),
+			kv_err(&err));
+}
+
+/* False: it cannot be used. */
+static bool wake(struct box *box)
+{
+	struct err err = ERR_INIT;
+
+	if (!has_own_kernel(box->yard, box->row.driver) ||
+		instance_freeze(box->instance, false, &err) == 0)
+		return true;
+	log_warn("a spare box cannot be used", kv_str("box", box->row.id), kv_err(&err));
+	drop(box);
+	return false;
+}
+
 struct box *spare_take(
 	struct yard *yard, const char *image, const char *driver, const char *profile)
 {
@@ -154,27 +223,18 @@ struct box *spare_take(
 		struct box *box = yard->spares.boxes[i];
 
 		if (is_ready(box) && !strcmp(box->row.image, image) &&
-			!strcmp(box->row.driver, driver) && !strcmp(box->row.profile, profile)) {
+			!strcmp(box->row.driver, driver) && !strcmp(box->row.profile, profile) &&
+			wake(box)) {
 			unlist(box);
-			refill_in(yard, REFILL_MS);
+			refill_in(yard, refill_ms(yard));
 			return box;
 		}
 	}
-	refill_in(yard, REFILL_MS);
+	refill_in(yard, refill_ms(yard));
 	return NULL;
 }
 
 /* ---- ending them ---------------------------------------------------------------------------- */
-
-static void drop(struct box *box)
-{
-	if (box->remove_wanted)
-		return;
-	box->remove_wanted = true;
-	/* A spare whose disk is still being made ends after that. */
-	if (box->instance)
-		box_kill(box);
-}
 
 void spare_discard(struct box *box)
 {

@@ -213,8 +213,10 @@ static void on_link_ready(struct link *link, void *arg)
 	if (box->timer && (box->state == BOX_CREATING || box->state == BOX_STARTING))
 		loop_timer_stop(box->timer);
 	asks_link_ready(box);
-	if (box->spare)
+	if (box->spare) {
+		spare_ready(box);
 		return;
+	}
 	if (box->catch_up)
 		catch_up(box);
 	if (box->state != BOX_CREATING && box->state != BOX_STARTING)

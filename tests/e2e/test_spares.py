@@ -1,7 +1,10 @@
 """Boxes started ahead of need: nobody should be able to tell, but by the clock."""
+import time
+from pathlib import Path
+
 import pytest
 
-from boxtest import eventually, instance_cgroups, instance_processes
+from boxtest import DRIVER, eventually, instance_cgroups, instance_processes
 
 pytestmark = pytest.mark.asan
 
@@ -16,7 +19,7 @@ def spare_yard(fresh_yard):
 
 
 def filled(yard):
-    eventually(lambda: yard.api("GET", "/v1/info").json["spares"] == 2, 10, "two spares are ready")
+    eventually(lambda: yard.api("GET", "/v1/info").json["spares"] == 2, 30, "two spares are ready")
 
 
 def test_a_spare_becomes_the_box_that_was_asked_for(spare_yard):
@@ -40,6 +43,31 @@ def test_spares_are_nobodys_boxes(spare_yard):
     assert spare_yard.boxes() == []
     assert spare_yard.api("GET", "/v1/stats").json["boxes"] == []
     assert [e for e in spare_yard.events() if e["type"].startswith("box.")] == []
+
+
+def used_ticks(yard):
+    """CPU time of everything that runs for the yard's boxes, by process."""
+    ticks = {}
+    for cgroup in instance_cgroups(yard.name):
+        procs = Path(cgroup) / "cgroup.procs"
+        for pid in procs.read_text().split() if procs.exists() else []:
+            fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+            ticks[pid] = int(fields[11]) + int(fields[12])
+    return ticks
+
+
+def test_a_waiting_spare_costs_no_time_and_is_taken(spare_yard):
+    time.sleep(0.5)
+    before = used_ticks(spare_yard)
+    time.sleep(1.5)
+    after = used_ticks(spare_yard)
+    assert before and before.keys() <= after.keys()
+    most = 0 if DRIVER == "vm" else 1  # a tick is a hundredth of a second
+    used = {pid: after[pid] - ticks for pid, ticks in before.items()}
+    assert all(ticks <= most for pid, ticks in used.items()), used
+    box = spare_yard.new(name="ada")
+    assert spare_yard.api("GET", "/v1/info").json["spares"] < 2, "one of them became the box"
+    assert box.out("hostname") == "ada"
 
 
 def test_more_boxes_than_spares_at_once(spare_yard):
