@@ -281,6 +281,9 @@ static const struct check forging[] = {
 		.flags = CHECK_SILENT,
 		.words = { "raw", "udp-forged", RIG_HOST_V4 },
 		.log = RIG_HOST_V4 },
+	/* An honest one first: a kernel of its own would look for its router from an address that
+	 * the router does not answer, and never send the forged one. */
+	RAW6("icmp6", "2001:db8::120"),
 	RAW6("udp-forged", "2001:db8::121"),
 	{ .name = "frame-eth0",
 		.flags = CHECK_SILENT | CHECK_NO_LOG | CHECK_NO_PROOF,

@@ -3,7 +3,9 @@
  *
  * A small box makes three more. All four ask for memory and processes at once, each within its own
  * limit. What they have is asked of the daemon while they hold it: together no more than the first
- * may have. */
+ * may have.
+ *
+ * A box with its own kernel needs more memory for itself, and its processes are that kernel's. */
 #include "attack/suite.h"
 #include "base/alloc.h"
 #include "base/buf.h"
@@ -14,17 +16,20 @@
 #include <string.h>
 #include <unistd.h>
 
-#define BREEDER "breeder"
-#define OTHER	"breeder-other"
-#define INSIDE	"/.boxyard/box"
-#define HOLD_MS "2500"
+#define BREEDER	   "breeder"
+#define OTHER	   "breeder-other"
+#define INSIDE	   "/.boxyard/box"
+#define HOLD_MS	   "2500"
+#define HOLD_VM_MS "8000"
+#define VM_TREE	   "memory=512M"
 
 enum {
 	BOXES = 4,
 	LIMIT_MIB = 96,
+	VM_TREE_MIB = 512,
 	LIMIT_PIDS = 60,
 	PIDS_MORE = 64, /* a tree has so many more, for boxes that come back */
-	LINE_MS = 5000,
+	LINE_MS = 15000,
 	RELEASE_US = 3000 * 1000,
 	EXIT_LIMIT = 75,
 };
@@ -64,7 +69,8 @@ static void hoard_in_all(struct suite *suite, const struct group *group, const c
 	const char *what, const char *each, const char *key, json_int_t most)
 {
 	static const char *const small[CHECK_WORDS] = { "hoard", "memfd", "30" };
-	const char *const words[CHECK_WORDS] = { "hoard", what, each, HOLD_MS };
+	const char *const words[CHECK_WORDS] = { "hoard", what, each,
+		suite_is_vm(suite) ? HOLD_VM_MS : HOLD_MS };
 	struct stay stays[BOXES];
 	struct outcome other;
 	json_int_t together;
@@ -99,7 +105,8 @@ static void hoard_in_all(struct suite *suite, const struct group *group, const c
 /* A copy of what fills more than half of it would have to kill somebody. */
 static void fork_what_does_not_fit(struct suite *suite, const struct group *group)
 {
-	static const char *const hold[CHECK_WORDS] = { "hoard", "memfd", "60", HOLD_MS };
+	const char *const hold[CHECK_WORDS] = { "hoard", "memfd", "60",
+		suite_is_vm(suite) ? HOLD_VM_MS : HOLD_MS };
 	static const char *const fork[] = { "exec", BREEDER, "--", INSIDE, "fork", "one-more",
 		NULL };
 	struct stay stay = { .fd = -1 };
@@ -155,22 +162,38 @@ bool suite_can_fork(struct suite *suite)
 	return false;
 }
 
+static const char *const fork_thrice[] = { "exec", BREEDER, "--", INSIDE, "fork", "-n", "3", NULL };
+
+static void breed_vms(struct suite *suite, const struct group *group)
+{
+	static const char *const more[] = { "set", BREEDER, "--tree", VM_TREE, NULL };
+
+	fork_what_does_not_fit(suite, group);
+	if (suite_box(suite, group, more) && suite_box(suite, group, fork_thrice))
+		hoard_in_all(suite, group, "memory-multiplied-by-forks", "memfd", "60",
+			"memory_bytes", (json_int_t)VM_TREE_MIB << 20);
+	suite_add(suite, group, "processes-multiplied-by-forks", true,
+		"not run: they are its own kernel's; QEMU has a fixed number of threads");
+}
+
 static void scene_tree(struct suite *suite, const struct group *group, const char *box)
 {
 	const char *const new[] = { "new", BREEDER, "--image", RIG_IMAGE, suite_flag(suite),
-		suite->profile, "--memory", "96M", "--pids", "60", NULL };
-	static const char *const other[] = { "new", OTHER, "--image", RIG_IMAGE, NULL };
-	static const char *const fork[] = { "exec", BREEDER, "--", INSIDE, "fork", "-n", "3",
+		suite->profile, "--memory", suite_is_vm(suite) ? "128M" : "96M", "--pids", "60",
 		NULL };
+	static const char *const other[] = { "new", OTHER, "--image", RIG_IMAGE, NULL };
 
 	(void)box;
 	look_at_reserve(suite, group);
-	if (!suite_can_fork(suite)) {
+	if (!suite_is_vm(suite) && !suite_can_fork(suite)) {
 		suite_add(suite, group, "forks", true, "skipped: this machine has no CRIU");
 		return;
 	}
-	if (suite_box(suite, group, new) && suite_box(suite, group, other) &&
-		suite_box(suite, group, fork)) {
+	if (!suite_box(suite, group, new) || !suite_box(suite, group, other)) {
+		/* told */
+	} else if (suite_is_vm(suite)) {
+		breed_vms(suite, group);
+	} else if (suite_box(suite, group, fork_thrice)) {
 		hoard_in_all(suite, group, "memory-multiplied-by-forks", "memfd", "60",
 			"memory_bytes", (json_int_t)LIMIT_MIB << 20);
 		hoard_in_all(suite, group, "processes-multiplied-by-forks", "processes", "50",

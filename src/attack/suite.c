@@ -182,6 +182,11 @@ char *suite_policy_file(struct suite *suite, const char *name, const char *polic
 	return path;
 }
 
+bool suite_is_vm(const struct suite *suite)
+{
+	return is_vm(suite->profile);
+}
+
 const char *suite_flag(const struct suite *suite)
 {
 	return is_vm(suite->profile) ? "--driver" : "--profile";

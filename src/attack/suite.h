@@ -96,6 +96,7 @@ struct suite {
 /* The name of the flag of `box new` that suite->profile is the value of: a box with a kernel of its
  * own has no profiles, it is of another driver. */
 const char *suite_flag(const struct suite *suite);
+bool suite_is_vm(const struct suite *suite); /* boxes of the profile under way have own kernels */
 /* Runs box-attacker in a box. */
 struct outcome suite_attack(struct suite *suite, const char *box, const char *const *words);
 /* The same on its own, in the site, guarded by nobody. */

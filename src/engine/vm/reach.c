@@ -79,8 +79,10 @@ int vm_stats(struct instance *base, struct instance_stats *ret, struct err *err)
 	ret->oom_kills = inside->oom_kills;
 	ret->pids_refused = inside->pids_refused;
 	ret->memory_bytes = inside->memory_total - MIN(inside->memory_total, inside->memory_free);
-	ret->memory_held_bytes =
-		inside->memory_total - MIN(inside->memory_total, inside->memory_available);
+	/* What QEMU holds is known at once, the guest's own figure is up to a second old: whoever
+	 * asks whether a copy fits must not believe the smaller one. */
+	ret->memory_held_bytes = MAX(ret->memory_held_bytes,
+		inside->memory_total - MIN(inside->memory_total, inside->memory_available));
 	ret->memory_peak_bytes = MAX(ret->memory_bytes, instance->stats.peak);
 	instance->stats.peak = ret->memory_peak_bytes;
 	return 0;
