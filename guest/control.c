@@ -4,6 +4,7 @@
  * port greets nobody. What is quick and cannot be stopped by the box (entropy, clock, name, limits)
  * is done here, at once; files, which the box may have put anything in the place of, by a job. */
 #include "guest/control.h"
+#include "base/clock.h"
 #include "base/log.h"
 #include "guest/group.h"
 #include "guest/hosts.h"
@@ -19,9 +20,10 @@
 #include <sys/ioctl.h>
 #include <sys/time.h>
 
-enum { READ_BYTES = 4096, OUT_MAX = 256 * 1024 };
+enum { READ_BYTES = 4096, OUT_MAX = 256 * 1024, LIMIT_US = 50 * 1000 };
 
 static struct watch port = WATCH_INIT;
+static struct watch limits = WATCH_INIT; /* a program was killed for memory, a fork refused */
 static struct buf in, out;
 static uint32_t connection; /* counted: answers of a job to a question of another one are dropped */
 static uint8_t told[CONTROL_GENERATION];
@@ -88,6 +90,44 @@ static void on_job(uint64_t tag, const struct err *err, const void *payload, siz
 		answer((enum control_type)(tag >> 32 & 0xff), (uint32_t)tag, payload, len);
 }
 
+/* ---- limits --------------------------------------------------------------------------------- */
+
+static void send_stats(enum control_type type, uint32_t number)
+{
+	struct buf payload = BUF_INIT;
+	struct control_stats stats;
+
+	control_look_stats(&stats);
+	control_put_stats(&payload, &stats);
+	answer(type, number, buf_head(&payload), payload.len);
+	buf_done(&payload);
+}
+
+/* Tells it unasked: a box may be paused at a limit, and its owner waits for the reason. Who runs
+ * into one without end is looked at by the driver's own questions. */
+static void on_limit(struct watch *watch, uint32_t ready)
+{
+	static int64_t last;
+	int64_t moment = clock_mono_us();
+	char events[READ_BYTES];
+
+	(void)ready;
+	while (read(watch->fd, events, sizeof events) > 0)
+		continue;
+	if (!is_told() || moment - last < LIMIT_US)
+		return;
+	last = moment;
+	send_stats(CONTROL_STATS, 0);
+}
+
+static void watch_limits(void)
+{
+	if (limits.fd >= 0 || group_get_limits_watch() < 0)
+		return;
+	watch_open(&limits, fcntl(group_get_limits_watch(), F_DUPFD_CLOEXEC, 3), on_limit);
+	watch_set(&limits, EPOLLIN);
+}
+
 /* ---- being told ----------------------------------------------------------------------------- */
 
 static void stir(const uint8_t seed[CONTROL_SEED])
@@ -132,6 +172,7 @@ static void told_done(uint64_t tag, const struct err *err, const void *payload, 
 	telling = false;
 	if (!err) {
 		memcpy(told, now.generation, sizeof told);
+		watch_limits();
 		group_freeze(false, NULL);
 		port_serve(true);
 	}
@@ -226,18 +267,16 @@ static int answer_stats(
 	const struct control_frame *frame, struct wire_reader *reader, struct err *err)
 {
 	struct buf payload = BUF_INIT;
-	struct control_stats stats;
 	struct control_timer timer;
 
 	if (wire_get_done(reader, err) < 0)
 		return -1;
 	if (frame->type == CONTROL_STATS) {
-		control_look_stats(&stats);
-		control_put_stats(&payload, &stats);
-	} else {
-		control_look_timer(&timer);
-		control_put_timer(&payload, &timer);
+		send_stats(frame->type, frame->number);
+		return 0;
 	}
+	control_look_timer(&timer);
+	control_put_timer(&payload, &timer);
 	answer(frame->type, frame->number, buf_head(&payload), payload.len);
 	buf_done(&payload);
 	return 0;

@@ -8,6 +8,7 @@
 #include <fcntl.h>
 #include <sched.h>
 #include <stdio.h>
+#include <sys/inotify.h>
 #include <sys/mount.h>
 #include <sys/stat.h>
 
@@ -23,6 +24,7 @@ enum {
 
 static int box = -1;	  /* folder of /box */
 static int programs = -1; /* cgroup.procs of /box/programs */
+static int limits = -1;	  /* inotify */
 
 /* ---- making --------------------------------------------------------------------------------- */
 
@@ -35,6 +37,17 @@ static void enable_controllers(const char *folder)
 
 	for (size_t i = 0; i < ARRAY_LEN(controllers); i++)
 		file_poke(AT_FDCWD, path, controllers[i], NULL);
+}
+
+static void watch_limits(void)
+{
+	/* Kernels differ in which group a refused fork is counted. */
+	static const char *const files[] = { TREE "/box/memory.events", TREE "/box/pids.events",
+		TREE "/box/programs/pids.events" };
+
+	limits = inotify_init1(IN_CLOEXEC | IN_NONBLOCK);
+	for (size_t i = 0; i < ARRAY_LEN(files); i++)
+		inotify_add_watch(limits, files[i], IN_MODIFY);
 }
 
 int group_open(const char *path, struct err *err)
@@ -62,6 +75,7 @@ int group_open(const char *path, struct err *err)
 	programs = open(TREE "/box/programs/cgroup.procs", O_WRONLY | O_CLOEXEC);
 	if (box < 0 || programs < 0)
 		return err_sys(err, errno, "open the control groups");
+	watch_limits();
 	return 0;
 }
 
@@ -80,6 +94,11 @@ int group_set_pids(uint64_t limit, struct err *err)
 	if (limit)
 		snprintf(text, sizeof text, "%llu", (unsigned long long)limit);
 	return box < 0 ? 0 : file_poke(box, "pids.max", text, err);
+}
+
+int group_get_limits_watch(void)
+{
+	return limits;
 }
 
 /* The value behind key in a file of lines "key value"; 0 when there is none. */

@@ -23,4 +23,7 @@ struct group_stats {
 	uint64_t processes, threads, oom_kills, pids_refused, cpu_us;
 };
 void group_get_stats(struct group_stats *ret);
+/* Has something to read when a program was killed for memory or a fork was refused; -1: there is
+ * none. Borrowed. */
+int group_get_limits_watch(void);
 bool group_is_running(void); /* a thread of a program runs, or waits for a CPU, now */

@@ -257,5 +257,7 @@ int vm_root_enter(struct err *err)
 	/* As programs expect it of a machine: what is mounted is seen in all namespaces below. */
 	mount(NULL, "/", NULL, MS_REC | MS_SHARED, NULL);
 	offer_modprobe();
+	/* As with boxes that share a kernel: a program may reserve more memory than its box has. */
+	file_poke(AT_FDCWD, "/proc/sys/vm/overcommit_memory", "1", NULL);
 	return 0;
 }

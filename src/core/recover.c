@@ -32,6 +32,7 @@ static int load_row(const struct box_row *row, void *arg, struct err *err)
  * resources, so leave it alone. */
 static int adopt(struct box *box, struct err *err)
 {
+	_cleanup_free_ char *disk = pool_disk_path(box->yard->pool, BOX_DISKS, box->row.id);
 	struct instance_mark mark = { .pid = (pid_t)box->row.pid,
 		.start_time = box->row.start_time };
 	struct instance_spec spec;
@@ -46,6 +47,7 @@ static int adopt(struct box *box, struct err *err)
 	for (int i = 0; i < 2; i++) {
 		box->second = i == 1;
 		box_instance_spec(box, NULL, &spec);
+		spec.disk = disk;
 		if (engine_adopt(
 			    engine, &spec, &mark, &box_instance_ops, box, &box->instance, err) == 0)
 			return 1;

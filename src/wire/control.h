@@ -17,7 +17,7 @@
  *
  *   HELLO    control_hello -> control_greeting
  *   TELL     control_tell -> -
- *   STATS    - -> control_stats
+ *   STATS    - -> control_stats; unasked, with the number 0, when the box ran into a limit
  *   TIMERS   - -> control_timer
  *   WHO      control_flow -> control_who
  *   SYNC     - -> - when everything written is on the disk

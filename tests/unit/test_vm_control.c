@@ -147,7 +147,7 @@ static void on_failed(struct control *control, const struct err *err, void *arg)
 
 static void rig_open(struct rig *rig)
 {
-	static const struct control_ops ops = { on_ready, on_failed };
+	static const struct control_ops ops = { on_ready, on_failed, NULL };
 	struct sockaddr_un address = { .sun_family = AF_UNIX };
 	struct control_spec spec = { .tell = { .kind = CONTROL_NEW, .hostname = "ada" } };
 

@@ -288,7 +288,7 @@ static void on_failed(struct control *control, const struct err *err, void *arg)
 
 void vm_tell(struct vm *vm, enum control_kind kind, const char *hostname)
 {
-	static const struct control_ops ops = { on_ready, on_failed };
+	static const struct control_ops ops = { on_ready, on_failed, NULL };
 	_cleanup_free_ char *path = xasprintf("%s/control", vm->dir);
 	struct control_spec spec = { .path = path, .tell = { .kind = kind, .hostname = hostname } };
 

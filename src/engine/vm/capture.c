@@ -338,16 +338,13 @@ static int start_pass(struct vm_capture *capture, struct err *err)
 {
 	static const struct ram_pass_ops ops = { .on_ready = on_pass_ready, .on_done = on_passed };
 	struct vm_instance *instance = capture->instance;
-	_cleanup_close_ int disk = -1;
 	struct ram_pass_spec spec = { .link = instance->ram,
 		.pidfd = qemu_get_pidfd(instance->qemu),
+		.disk = instance->disk_fd,
 		.stack = (const char *const *)instance->manifest.stack };
 
 	if (!instance->ram)
 		return err_set(err, ERR_UNAVAILABLE, "QEMU has gone");
-	if (instance->disk && vm_disk_open(instance->disk, &disk, err) < 0)
-		return -1;
-	spec.disk = disk;
 	qemu_prepare_save(instance->qemu, NULL, NULL);
 	return ram_pass_start(
 		vm_engine_by(instance)->ram, &spec, &ops, capture, &capture->pass, err);
@@ -461,11 +458,11 @@ int vm_capture(struct instance *base, const struct capture_spec *spec,
 		release(capture);
 		return -1;
 	}
-	*ret = &capture->base;
 	if (begin(capture, err) < 0) {
 		release(capture);
 		return -1;
 	}
+	*ret = &capture->base;
 	return 0;
 }
 

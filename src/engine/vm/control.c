@@ -335,6 +335,19 @@ static void give_answer(struct question *question, struct wire_reader *in)
 	}
 }
 
+/* It ran into a limit of its own. */
+static int on_limit(struct control *control, struct wire_reader *in, struct err *err)
+{
+	struct control_stats stats;
+
+	control_get_stats(in, &stats);
+	if (wire_get_done(in, err) < 0)
+		return -1;
+	if (control->ops->on_limit)
+		control->ops->on_limit(control, &stats, control->arg);
+	return 0;
+}
+
 static int on_answer(struct control *control, const struct control_frame *frame, struct err *err)
 {
 	struct wire_reader reader = WIRE_READER(frame);
@@ -357,6 +370,8 @@ static int on_answer(struct control *control, const struct control_frame *frame,
 		}
 		return 0;
 	}
+	if (frame->type == CONTROL_STATS && frame->number == 0 && control->state == STATE_READY)
+		return on_limit(control, &reader, err);
 	question = take_question(control, frame->number);
 	/* It was too late, and is forgotten. */
 	if (!question)

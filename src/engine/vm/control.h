@@ -21,6 +21,8 @@ struct control_ops {
 	/* It refused what it was told, or did not answer for CONTROL_PATIENCE_MS of running. Free
 	 * it; the VM is not to be served. */
 	void (*on_failed)(struct control *control, const struct err *err, void *arg);
+	/* A program was killed for memory, or a fork refused: its figures now. May be NULL. */
+	void (*on_limit)(struct control *control, const struct control_stats *stats, void *arg);
 };
 
 enum { CONTROL_PATIENCE_MS = 30000, CONTROL_BOOT_MS = 60000, CONTROL_ASK_MS = 5000 };

@@ -12,6 +12,7 @@
 #include "base/log.h"
 #include "base/strv.h"
 #include "base/text.h"
+#include "engine/vm/disk.h"
 #include "engine/vm/members.h"
 #include "engine/vm/ram.h"
 #include "loop/loop.h"
@@ -38,7 +39,7 @@ struct vm_instance *vm_instance_new(struct vm_engine *engine, const struct insta
 	instance->hostname = xstrdup(spec->hostname);
 	instance->limits = spec->limits;
 	instance->began_at = clock_mono_us();
-	instance->netns = instance->devices = -1;
+	instance->netns = instance->devices = instance->disk_fd = -1;
 	instance->next = engine->first;
 	if (engine->first)
 		engine->first->prev = instance;
@@ -78,7 +79,9 @@ static void close_links(struct vm_instance *instance)
 		close(instance->netns);
 	if (instance->devices >= 0)
 		close(instance->devices);
-	instance->netns = instance->devices = -1;
+	if (instance->disk_fd >= 0)
+		close(instance->disk_fd);
+	instance->netns = instance->devices = instance->disk_fd = -1;
 }
 
 void vm_free(struct instance *base)
@@ -328,6 +331,9 @@ static void on_control_ready(struct control *control, void *arg)
 	struct vm_instance *instance = arg;
 
 	(void)control;
+	/* What is counted from here on is new. */
+	if (instance->restored || instance->adopted)
+		vm_ask_stats(instance);
 	if (instance->state != VM_STARTING)
 		return;
 	vm_step(instance, "told");
@@ -352,8 +358,15 @@ static void on_control_failed(struct control *control, const struct err *why, vo
 			kv_err(&err));
 }
 
-const struct control_ops vm_control_ops = { .on_ready = on_control_ready,
-	.on_failed = on_control_failed };
+static void on_control_limit(struct control *control, const struct control_stats *stats, void *arg)
+{
+	(void)control;
+	vm_take_stats(arg, stats);
+}
+
+const struct control_ops vm_control_ops = {
+	.on_ready = on_control_ready, .on_failed = on_control_failed, .on_limit = on_control_limit
+};
 
 /* ---- the daemon's own wishes ---------------------------------------------------------------- */
 
@@ -427,6 +440,10 @@ int vm_adopt(struct engine *base, const struct instance_spec *spec,
 		vm_free(&instance->base);
 		return -1;
 	}
+	/* A daemon that died in a rollback may have left it under another name. Without it a
+	 * capture takes longer, no more. */
+	if (spec->disk && vm_disk_open(spec->disk, &instance->disk_fd, NULL) < 0)
+		log_info("the disk of a VM is not where it was", kv_str("box", instance->id));
 	*ret = &instance->base;
 	return 0;
 }

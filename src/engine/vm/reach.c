@@ -29,16 +29,13 @@ int vm_connect(struct instance *base, int *ret_fd, struct err *err)
 	return qemu_connect(instance->dir, QEMU_SOCKET_LINK, ret_fd, err);
 }
 
-static void on_stats(const struct control_stats *stats, const struct err *err, void *arg)
+void vm_take_stats(struct vm_instance *instance, const struct control_stats *stats)
 {
-	struct vm_instance *instance = arg;
 	const struct instance_ops *events = instance->base.events;
 	uint64_t kills = 0, refused = 0;
 
-	instance->stats.asked = false;
-	if (err)
-		return;
-	if (instance->stats.answered_at) {
+	/* The counts of a new box begin at 0, those of a restored one where they were. */
+	if (instance->stats.answered_at || !(instance->restored || instance->adopted)) {
 		kills = stats->oom_kills - MIN(stats->oom_kills, instance->stats.last.oom_kills);
 		refused = stats->pids_refused -
 			  MIN(stats->pids_refused, instance->stats.last.pids_refused);
@@ -51,7 +48,16 @@ static void on_stats(const struct control_stats *stats, const struct err *err, v
 		events->on_oom(&instance->base, kills, instance->base.arg);
 }
 
-static void ask_stats(struct vm_instance *instance)
+static void on_stats(const struct control_stats *stats, const struct err *err, void *arg)
+{
+	struct vm_instance *instance = arg;
+
+	instance->stats.asked = false;
+	if (!err)
+		vm_take_stats(instance, stats);
+}
+
+void vm_ask_stats(struct vm_instance *instance)
 {
 	int64_t now = clock_mono_us();
 
@@ -71,7 +77,7 @@ int vm_stats(struct instance *base, struct instance_stats *ret, struct err *err)
 
 	if (groups_instance_stats(vm_engine_by(instance)->groups, instance->group, ret, err) < 0)
 		return -1;
-	ask_stats(instance);
+	vm_ask_stats(instance);
 	if (!instance->stats.answered_at)
 		return 0;
 	ret->processes = inside->processes;
@@ -113,7 +119,7 @@ uint64_t vm_pids_refused(struct instance *base)
 {
 	struct vm_instance *instance = vm_instance_of(base);
 
-	ask_stats(instance);
+	vm_ask_stats(instance);
 	return instance->stats.last.pids_refused;
 }
 
@@ -122,7 +128,7 @@ int vm_activity(struct instance *base, struct instance_activity *ret, struct err
 	struct vm_instance *instance = vm_instance_of(base);
 
 	(void)err;
-	ask_stats(instance);
+	vm_ask_stats(instance);
 	ret->cpu_us = instance->stats.last.cpu_us;
 	ret->io_bytes = instance->stats.last.io_bytes;
 	return 0;

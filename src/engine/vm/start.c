@@ -23,6 +23,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 /* A state as young as this was written by us a moment ago: it is not read once more to check it. */
@@ -126,26 +127,40 @@ static void on_attached(struct qemu *qemu, const struct err *err, void *arg)
 	when_whole(instance);
 }
 
+/* A disk that lost its end would be read and written where there is nothing any more. */
+static int check_disk(int fd, uint64_t bytes, struct err *err)
+{
+	struct stat st;
+
+	if (fstat(fd, &st) < 0)
+		return err_sys(err, errno, "look at the disk");
+	if ((uint64_t)st.st_size >= bytes)
+		return 0;
+	return err_set(err, ERR_PROTOCOL, "its disk is damaged: it has %lld of %llu bytes",
+		(long long)st.st_size, (unsigned long long)bytes);
+}
+
 static void on_loaded(struct qemu *qemu, const struct err *err, void *arg)
 {
 	struct vm_instance *instance = arg;
-	_cleanup_close_ int image = -1, disk = -1;
+	_cleanup_close_ int image = -1;
 	struct err why = ERR_INIT;
 
 	if (failed(instance, err, "load the state of its devices"))
 		return;
 	vm_step(instance, "devices loaded");
-	if (vm_disk_open(instance->disk, &disk, &why) < 0 ||
+	if (vm_disk_open(instance->disk, &instance->disk_fd, &why) < 0 ||
+		check_disk(instance->disk_fd, instance->manifest.disk_bytes, &why) < 0 ||
 		vm_image_open(instance->image, &image, &why) < 0) {
 		vm_fail(instance, &why);
 		return;
 	}
 	if (vm_disk_bytes(&instance->limits) > instance->manifest.disk_bytes &&
-		vm_disk_grow(disk, vm_disk_bytes(&instance->limits), &why) < 0) {
+		vm_disk_grow(instance->disk_fd, vm_disk_bytes(&instance->limits), &why) < 0) {
 		vm_fail(instance, &why);
 		return;
 	}
-	qemu_attach(qemu, image, disk, on_attached, instance);
+	qemu_attach(qemu, image, instance->disk_fd, on_attached, instance);
 }
 
 static void on_mapped(const struct err *err, void *arg)
@@ -300,7 +315,7 @@ static int boot(struct vm_instance *instance, struct err *err)
 	struct vm_engine *engine = vm_engine_by(instance);
 	_cleanup_free_ char *cmdline =
 		vm_kernel_cmdline(engine->kernel, engine->kvm, engine->tsc_khz);
-	_cleanup_close_ int image = -1, disk = -1, netns = -1, tap = -1, v2 = -1;
+	_cleanup_close_ int image = -1, netns = -1, tap = -1, v2 = -1;
 	struct qemu_machine machine =
 		vm_machine(engine, instance->manifest.ram_bytes, instance->manifest.cpus);
 	struct cgroup_join join = { .count = 0 };
@@ -314,8 +329,8 @@ static int boot(struct vm_instance *instance, struct err *err)
 	int status;
 
 	if (vm_image_open(instance->image, &image, err) < 0 ||
-		vm_disk_open(instance->disk, &disk, err) < 0 ||
-		vm_disk_grow(disk, vm_disk_bytes(&instance->limits), err) < 0 ||
+		vm_disk_open(instance->disk, &instance->disk_fd, err) < 0 ||
+		vm_disk_grow(instance->disk_fd, vm_disk_bytes(&instance->limits), err) < 0 ||
 		doors_make_vm(engine->doors, &netns, &tap, err) < 0)
 		return -1;
 	if (cgroup_open_v2(engine->cgroups, instance->group, &v2, err) < 0 ||
@@ -323,7 +338,7 @@ static int boot(struct vm_instance *instance, struct err *err)
 		return -1;
 	instance->manifest.disk_bytes = vm_disk_bytes(&instance->limits);
 	spec.image = image;
-	spec.disk = disk;
+	spec.disk = instance->disk_fd;
 	spec.netns = netns;
 	spec.tap = tap;
 	spec.cgroup = v2;
@@ -432,7 +447,7 @@ static int begin(struct vm_instance *instance, const struct instance_spec *spec,
 			return -1;
 	} else if (vm_disk_exists(spec->disk)) {
 		instance->boots = true;
-		instance->kind = CONTROL_SAME;
+		instance->kind = CONTROL_START;
 		instance->manifest = (struct vm_manifest){ .key = xstrdup(engine->key),
 			.image_key = xstrdup(spec->vm.image_key),
 			.ram_bytes = vm_ram_of(&spec->limits),

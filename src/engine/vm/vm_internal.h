@@ -106,7 +106,8 @@ struct vm_instance {
 	struct vm_instance *prev, *next;
 	enum vm_state state;
 	char *id, *group, *dir, *hostname;
-	char *image, *disk; /* paths; NULL of one that was adopted */
+	char *image, *disk; /* paths at its start; a disk's changes when the box goes back */
+	int disk_fd;	    /* -1: not yet */
 	struct vm_manifest manifest;
 	struct limits limits;
 	struct qemu *qemu;
@@ -232,6 +233,8 @@ size_t vm_templates_count(const struct vm_engine *engine);
 /* ---- reach.c, capture.c --------------------------------------------------------------------- */
 
 int vm_connect(struct instance *base, int *ret_fd, struct err *err);
+void vm_ask_stats(struct vm_instance *instance); /* unless it was a moment ago */
+void vm_take_stats(struct vm_instance *instance, const struct control_stats *stats);
 int vm_stats(struct instance *base, struct instance_stats *ret, struct err *err);
 int vm_set_hostname(struct instance *base, const char *hostname, struct err *err);
 uint64_t vm_pids_refused(struct instance *base);
