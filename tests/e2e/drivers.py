@@ -7,8 +7,24 @@ docs/drivers.md gives to users; everything else must pass. A name is "file", "fi
 """
 import os
 
+CAPTURED_WHOLE = "vm captures a machine whole: there is no program that it has to refuse"
+MOUNTS = "vm has no folders of the host: QEMU is confined"
+MEMORY = "vm: memory runs out in the guest's kernel, not in the box's cgroup"
+
 CANNOT = {
     "vm": {
+        "test_states::test_what_cannot_be_captured": CAPTURED_WHOLE,
+        "test_states::test_down_names_the_boxes_it_could_not_hibernate": CAPTURED_WHOLE,
+        "test_states::test_why_a_box_was_not_hibernated": CAPTURED_WHOLE,
+        "test_states_forked::test_unusual_state_that_cannot_be_restored": CAPTURED_WHOLE,
+        "test_states_forked::test_what_cannot_come_back_is_refused": CAPTURED_WHOLE,
+        "test_states::test_a_file_and_a_folder_of_the_host": MOUNTS,
+        "test_limits::test_memory": MEMORY,
+        "test_limits::test_what_waits_for_memory": MEMORY,
+        "test_limits::test_a_box_resumed_without_more_memory": MEMORY,
+        "test_limits::test_notify_kills_as_ever": MEMORY,
+        "test_limits::test_a_paused_box_survives_its_daemon": MEMORY,
+        "test_limits::test_the_limit_of_a_tree_pauses": MEMORY,
     },
 }
 

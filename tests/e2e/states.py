@@ -10,7 +10,7 @@ import json
 import os
 from pathlib import Path
 
-from boxtest import ROOT, SLOWNESS, Box, box_cgroups, eventually, instance_cgroups, instance_processes, processes, read_proc, status_kb
+from boxtest import DRIVER, ROOT, SLOWNESS, Box, box_cgroups, eventually, instance_cgroups, instance_processes, processes, read_proc, status_kb
 
 PROGRAM = ROOT / "build" / "tests" / "states" / "states-checks"
 INSIDE = "/usr/local/bin/states-checks"
@@ -230,6 +230,20 @@ def box_processes(yard, box):
             with contextlib.suppress(OSError):
                 found |= set(Path(folder, "cgroup.procs").read_text().split())
     return found
+
+
+def main_process(box):
+    """The one whose end is the end of the box: its QEMU, or the process that is 1 inside."""
+    for pid in box_processes(box.yard, box):
+        numbers = read_proc(pid, "status").partition(b"NSpid:")[2].partition(b"\n")[0].split()
+        if DRIVER == "vm" or numbers and numbers[-1] == b"1":
+            return int(pid)
+    raise AssertionError("no main process")
+
+
+def count_inside(box):
+    """How many processes the limit of the box counts."""
+    return len(box.processes() if DRIVER == "vm" else box_processes(box.yard, box))
 
 
 def box_json(yard, name):

@@ -146,15 +146,15 @@ time.sleep(10000)
 def test_a_box_at_its_limit_of_processes_wakes_and_is_copied(make_box):
     box = make_box(idle=NEVER, pids=40)
     box.start("python3", "-c", FILL)
-    eventually(lambda: len(states.box_processes(box.yard, box)) == 40, 10 * SLOWNESS, "it has as many as it may")
+    eventually(lambda: states.count_inside(box) == 40, 10 * SLOWNESS, "it has as many as it may")
     states.hibernate(box)
     states.wake(box)
     [child] = states.fork(box)
     for one in (box, child):  # what CRIU and box-init did meanwhile takes a moment to go
-        eventually(lambda: len(states.box_processes(box.yard, one)) == 40, 5 * SLOWNESS)
+        eventually(lambda: states.count_inside(one) == 40, 5 * SLOWNESS)
     # And the limit is what it was.
     refused = child.yard.api("POST", f"{child.path}/exec", {"argv": ["true"]})
-    assert refused.status != 200 and len(states.box_processes(box.yard, child)) == 40, refused.body
+    assert refused.status != 200 and states.count_inside(child) == 40, refused.body
     child.remove()
 
 
