@@ -105,7 +105,7 @@ static void hoard_in_all(struct suite *suite, const struct group *group, const c
 /* A copy of what fills more than half of it would have to kill somebody. */
 static void fork_what_does_not_fit(struct suite *suite, const struct group *group)
 {
-	const char *const hold[CHECK_WORDS] = { "hoard", "memfd", "60",
+	const char *const hold[CHECK_WORDS] = { "hoard", "memfd", suite_is_vm(suite) ? "30" : "60",
 		suite_is_vm(suite) ? HOLD_VM_MS : HOLD_MS };
 	static const char *const fork[] = { "exec", BREEDER, "--", INSIDE, "fork", "one-more",
 		NULL };
