@@ -34,7 +34,8 @@ bool wire_find_hello(struct buf *in, uint64_t *skipped)
 {
 	static const uint8_t hello[] = { WIRE_HELLO_SIZE, 0, 0, 0, WIRE_HELLO, 0, 0, 0, 0, 0, 0, 0,
 		'B', 'O', 'X', 'Y' };
-	const uint8_t *found = in->len ? memmem(buf_head(in), in->len, hello, sizeof hello) : NULL;
+	const uint8_t *head = buf_head(in);
+	const uint8_t *found = head ? memmem(head, in->len, hello, sizeof hello) : NULL;
 	size_t before;
 
 	if (found)
