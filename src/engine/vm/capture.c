@@ -353,16 +353,21 @@ static int start_pass(struct vm_capture *capture, struct err *err)
 static void on_stopped(struct qemu *qemu, const struct err *err, void *arg)
 {
 	struct vm_capture *capture = arg;
+	struct vm_instance *instance = capture->instance;
 	_cleanup_close_ int fd = -1;
 	struct err why = ERR_INIT;
 
-	if (!answered(capture))
+	instance->stopped = !err;
+	/* Given up while it was being stopped: it goes on. */
+	if (!answered(capture) || capture->err.kind) {
+		vm_let_go(instance);
 		return;
+	}
 	if (err) {
 		give_up(capture, err, "stop it");
 		return;
 	}
-	capture->stopped = capture->instance->stopped = true;
+	capture->stopped = true;
 	fd = openat(capture->dir, VM_DEVICES, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
 	if (fd < 0)
 		err_sys(&why, errno, "make '" VM_DEVICES "'");
@@ -382,7 +387,7 @@ static void on_held(const struct err *err, void *arg)
 	struct vm_capture *capture = arg;
 	struct vm_instance *instance = capture->instance;
 
-	if (!answered(capture))
+	if (!answered(capture) || capture->err.kind)
 		return;
 	/* One that does not answer is captured all the same: a copy is not served before it was
 	 * told who it is. */

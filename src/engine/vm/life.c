@@ -24,7 +24,12 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { REMOVE_RETRY_MS = 5, REMOVE_GIVE_UP_US = 5 * 1000 * 1000, KEEP_MS = 2000 };
+enum {
+	REMOVE_RETRY_MS = 5,
+	REMOVE_GIVE_UP_US = 5 * 1000 * 1000,
+	KEEP_MS = 2000,
+	DISK_AGAIN_MS = 500
+};
 
 struct vm_instance *vm_instance_new(struct vm_engine *engine, const struct instance_spec *spec,
 	const struct instance_ops *ops, void *arg)
@@ -70,6 +75,7 @@ void vm_keep_soon(struct vm_engine *engine)
 
 static void close_links(struct vm_instance *instance)
 {
+	loop_timer_free(steal_ptr(&instance->disk_timer));
 	vm_capture_ended(instance);
 	control_free(steal_ptr(&instance->control));
 	vm_forget_questions(instance);
@@ -255,13 +261,29 @@ static void on_qemu_ready(struct qemu *qemu, void *arg)
 	control_hold(instance->control, false, on_let_go, instance);
 }
 
+static void try_disk_again(void *arg)
+{
+	struct vm_instance *instance = arg;
+
+	if (instance->qemu && !instance->capture && !instance->frozen)
+		qemu_cont(instance->qemu, NULL, NULL);
+	else
+		loop_timer_start(instance->disk_timer, DISK_AGAIN_MS);
+}
+
+/* QEMU has stopped the guest and keeps the write: once there is room the guest notices nothing. */
 static void on_disk_error(struct qemu *qemu, const char *reason, void *arg)
 {
 	struct vm_instance *instance = arg;
 
 	(void)qemu;
-	log_error("a VM stands still: its disk cannot be written", kv_str("box", instance->id),
-		kv_str("why", reason));
+	if (!instance->disk_timer) {
+		instance->disk_timer =
+			loop_timer_new(vm_engine_by(instance)->loop, try_disk_again, instance);
+		log_error("a VM stands still until its disk can be written",
+			kv_str("box", instance->id), kv_str("why", reason));
+	}
+	loop_timer_start(instance->disk_timer, DISK_AGAIN_MS);
 }
 
 const struct qemu_ops vm_qemu_ops = {

@@ -130,7 +130,8 @@ struct vm_instance {
 	bool merging;	  /* its layers, of which there were so many */
 	size_t merge_of;
 	enum control_kind kind;
-	struct loop_timer *timer; /* of the start, then of the end */
+	struct loop_timer *timer;      /* of the start, then of the end */
+	struct loop_timer *disk_timer; /* until its disk can be written again; NULL: it can */
 	int64_t ended_at;
 	struct err failure;
 	enum instance_end end;
