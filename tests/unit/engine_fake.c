@@ -242,7 +242,8 @@ static int fake_connect(struct instance *base, int *ret_fd, struct err *err)
 		return -1;
 	if (!instance->process || !instance->process->listens)
 		return err_set(err, ERR_UNAVAILABLE, "the fake box-init does not listen");
-	return fake_init_connect(fake_loop_of(instance), instance->process, ret_fd, err);
+	return fake_init_connect(fake_loop_of(instance), instance->process,
+		engine_can(base->engine, ENGINE_OWN_KERNEL), ret_fd, err);
 }
 
 /* Furnished as those of real boxes are. */

@@ -48,6 +48,6 @@ void fake_capture_free(struct capture *capture);
 
 /* ---- fake_init.c */
 int fake_init_connect(
-	struct loop *loop, struct fake_process *process, int *ret_fd, struct err *err);
+	struct loop *loop, struct fake_process *process, bool port, int *ret_fd, struct err *err);
 void fake_init_settle(struct fake_process *process); /* it was frozen, or not any more */
 void fake_shut_down(struct fake_process *process);   /* box-init was asked to end */

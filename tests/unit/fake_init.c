@@ -17,8 +17,12 @@ struct conn {
 	struct loop_fd *watch;
 	struct buf in;
 	bool over; /* nothing is answered any more */
+	struct loop *loop;
+	bool port;   /* of a VM: it speaks first */
+	bool greets; /* and has not yet */
 };
 static struct conn *conns;
+static void greet_soon(void *arg);
 
 static void conn_free(struct conn *conn)
 {
@@ -27,6 +31,7 @@ static void conn_free(struct conn *conn)
 	while (*at != conn)
 		at = &(*at)->next;
 	*at = conn->next;
+	loop_undefer(conn->loop, greet_soon, conn);
 	loop_fd_free(conn->watch);
 	close(conn->fd);
 	buf_done(&conn->in);
@@ -231,7 +236,7 @@ static void on_ready(void *arg, unsigned ready)
 	}
 	buf_add(&conn->in, data, (size_t)len);
 	while (!conn->over && wire_frame_parse(&conn->in, &frame, &err) > 0) {
-		if (frame.type == WIRE_HELLO)
+		if (frame.type == WIRE_HELLO && !conn->port)
 			on_hello(conn);
 		else if (frame.type == WIRE_OPEN)
 			on_open(conn, &frame);
@@ -243,7 +248,22 @@ static void on_ready(void *arg, unsigned ready)
 	}
 }
 
-int fake_init_connect(struct loop *loop, struct fake_process *process, int *ret_fd, struct err *err)
+/* Over a port of a VM box-init speaks first, as soon as it runs. */
+static void greet(struct conn *conn)
+{
+	if (!conn->greets || conn->process->frozen)
+		return;
+	conn->greets = false;
+	on_hello(conn);
+}
+
+static void greet_soon(void *arg)
+{
+	greet(arg);
+}
+
+int fake_init_connect(
+	struct loop *loop, struct fake_process *process, bool port, int *ret_fd, struct err *err)
 {
 	struct conn *conn;
 	int pair[2];
@@ -253,6 +273,10 @@ int fake_init_connect(struct loop *loop, struct fake_process *process, int *ret_
 	conn = xnew(struct conn);
 	*conn = (struct conn){ .next = conns, .process = process, .fd = pair[0] };
 	conn->in = (struct buf)BUF_INIT;
+	conn->loop = loop;
+	conn->port = conn->greets = port;
+	if (port)
+		loop_defer(loop, greet_soon, conn);
 	conn->watch = loop_fd_new(
 		loop, conn->fd, process->frozen ? 0 : (unsigned)LOOP_READ, on_ready, conn);
 	conns = conn;
@@ -263,8 +287,10 @@ int fake_init_connect(struct loop *loop, struct fake_process *process, int *ret_
 void fake_init_settle(struct fake_process *process)
 {
 	for (struct conn *conn = conns; conn; conn = conn->next)
-		if (conn->process == process)
+		if (conn->process == process) {
 			loop_fd_set(conn->watch, process->frozen ? 0 : (unsigned)LOOP_READ);
+			greet(conn);
+		}
 }
 
 void fake_init_hang_up(struct fake_process *process)
