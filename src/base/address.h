@@ -5,22 +5,22 @@
 #include <stdint.h>
 
 struct address {
-	uint8_t family;	   /* 4 or 6; 0 is none */
-	uint8_t bytes[16]; /* network order; IPv4 uses the first four, the rest is zero */
+	uint8_t family;	   /* 4 or 6; 0: no address */
+	uint8_t bytes[16]; /* network byte order; IPv4 uses the first four, the rest is zero */
 };
 
 enum { ADDRESS_TEXT_MAX = 46 };
 
 struct address address_v4(const uint8_t bytes[4]);
 struct address address_v6(const uint8_t bytes[16]);
-/* "192.0.2.1" or "2001:db8::1", nothing else: no port, no scope, no octal. */
+/* Reads "192.0.2.1" or "2001:db8::1" and nothing else: no port, no scope, no octal numbers. */
 bool address_parse(const char *text, struct address *ret);
-/* out needs ADDRESS_TEXT_MAX bytes. Returns out; "none" when there is none. */
+/* Writes the address as text, or "none", into out (ADDRESS_TEXT_MAX bytes). Returns out. */
 char *address_format(const struct address *address, char *out);
 bool address_equal(const struct address *a, const struct address *b);
 
 struct address_range {
-	struct address base; /* bits behind the prefix are 0 */
+	struct address base; /* the bits after the prefix are 0 */
 	uint8_t bits;
 };
 bool address_range_has(const struct address_range *range, const struct address *address);

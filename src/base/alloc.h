@@ -25,7 +25,7 @@ char *xasprintf(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 #define xnewn(type, n) ((type *)xcalloc((n), sizeof(type)))
 #define xgrow(ptr, n)  ((ptr) = xrealloc((ptr), (n) * sizeof *(ptr)))
 
-/* Take the value out of a self-releasing local, so that it survives the scope. */
+/* Takes the value out of a self-releasing local, so that it outlives the scope. */
 #define steal_ptr(p)                                        \
 	({                                                  \
 		__typeof__(p) _steal_p = (p);               \
@@ -53,7 +53,8 @@ void cleanup_closep(int *fd); /* keeps errno */
 #define _cleanup_free_	_cleanup_(cleanup_freep)
 #define _cleanup_close_ _cleanup_(cleanup_closep)
 
-/* DEFINE_CLEANUP(lease_free, struct lease) makes lease_freep for _cleanup_(lease_freep). */
+/* DEFINE_CLEANUP(lease_free, struct lease) defines lease_freep, for use as
+ * _cleanup_(lease_freep). */
 #define DEFINE_CLEANUP(fn, type)           \
 	static inline void fn##p(type **p) \
 	{                                  \

@@ -6,7 +6,8 @@
 #include <stdarg.h>
 #include <stdio.h>
 
-/* Exit codes stay clear of programs' own small codes and of 126-255, which exec passes through. */
+/* Exit codes differ from the small codes programs use, and from 126-255, which exec passes
+ * through. */
 static const struct {
 	const char *code;
 	int http_status;

@@ -20,7 +20,7 @@ enum err_kind {
 	ERR_TIMEOUT,
 	ERR_UNSUPPORTED, /* this machine, driver or image cannot do it */
 	ERR_UNAVAILABLE, /* daemon or box-init does not answer */
-	ERR_PROTOCOL,	 /* the other side spoke nonsense */
+	ERR_PROTOCOL,	 /* the other side broke the protocol */
 	ERR_CANCELLED,
 	ERR_KIND_COUNT
 };
@@ -28,7 +28,7 @@ enum err_kind {
 struct err {
 	enum err_kind kind;
 	int errno_value;
-	char message[512]; /* what failed, one line */
+	char message[512]; /* what failed, in one line */
 	char hint[256];	   /* what to do next; may be empty */
 };
 
@@ -37,15 +37,16 @@ struct err {
 		0 \
 	}
 
-/* All of these give -1, so that a failing function can end with `return err_set(...)`; macros, so
- * that compilers and analyzers see it too. err may be NULL when the caller does not care. */
+/* All of these return -1, so that a failing function can end with `return err_set(...)`. They are
+ * macros, so that compilers and analyzers see it too. err may be NULL when the caller does not
+ * care. */
 #define err_set(...) ERR_FAIL_(err_set_to(__VA_ARGS__))
 /* err_sys appends ": strerror(errno_value)"; the kind follows the errno (ENOENT is ERR_NOT_FOUND
  * ...). */
 #define err_sys(...) ERR_FAIL_(err_sys_to(__VA_ARGS__))
 /* err_wrap puts "text: " before the message already there. */
 #define err_wrap(...) ERR_FAIL_(err_wrap_to(__VA_ARGS__))
-/* err_hint says what to do next and leaves the message alone. */
+/* err_hint says what to do next; it leaves the message as it is. */
 #define err_hint(...) ERR_FAIL_(err_hint_to(__VA_ARGS__))
 
 #define ERR_FAIL_(call) \
@@ -66,4 +67,4 @@ void err_clear(struct err *err);
 const char *err_kind_code(enum err_kind kind);	    /* "not_found" */
 int err_kind_http_status(enum err_kind kind);	    /* 404 */
 int err_kind_exit_code(enum err_kind kind);	    /* CLI exit code, 64 to 79 */
-enum err_kind err_kind_from_code(const char *code); /* unknown gives ERR_SYSTEM */
+enum err_kind err_kind_from_code(const char *code); /* ERR_SYSTEM for an unknown code */

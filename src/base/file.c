@@ -123,15 +123,15 @@ int dir_make_all(const char *path, mode_t mode, struct err *err)
 
 /* ---- removing trees ---------------------------------------------------------------------------
  *
- * A tree may be deeper than there are descriptors or stack. What lies below DEPTH_MAX is moved up
- * to the top of the tree and removed from there in another round. */
+ * A tree may be deeper than the number of descriptors or the stack allows. Whatever lies below
+ * DEPTH_MAX is moved up to the top of the tree and removed from there in another round. */
 
 enum { DEPTH_MAX = 64 };
 
 struct removal {
-	int top;	/* the tree's own folder */
-	unsigned moved; /* folders moved up, for their names */
-	bool again;	/* some were moved in this round */
+	int top;	/* the top folder of the tree */
+	unsigned moved; /* how many folders were moved up; gives them their names */
+	bool again;	/* folders were moved in this round, so another one is needed */
 };
 
 static int remove_below(struct removal *removal, int fd, unsigned depth, struct err *err);

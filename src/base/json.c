@@ -128,7 +128,7 @@ json_t *json_time_us(uint64_t us)
 {
 	char text[CLOCK_RFC3339_MAX];
 
-	/* The year 9999 is where four digits end; a clock inside a box may claim anything. */
+	/* Four digits of a year end at 9999, and a clock inside a box may claim any year. */
 	return us && us < 253402300800000000 ? json_string_nocheck(clock_rfc3339((int64_t)us, text))
 					     : json_null();
 }

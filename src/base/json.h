@@ -1,7 +1,7 @@
-/* json.h - reading JSON objects from outside strictly, over jansson
+/* json.h - strict reading of JSON objects that come from outside, with jansson
  *
- * A spec table names each key with its type; unknown keys, wrong types and missing required keys
- * are ERR_INVALID with the key in the message. */
+ * A spec table names each key with its type. Unknown keys, wrong types and missing required keys
+ * fail with ERR_INVALID and a message that names the key. */
 #pragma once
 #include "base/err.h"
 #include <jansson.h>
@@ -25,24 +25,24 @@ struct json_key {
 	bool required;
 };
 
-/* Parses text strictly: duplicate keys and trailing bytes refused, nesting bounded. New
- * reference. */
+/* Parses text strictly: duplicate keys and trailing bytes are refused, nesting is bounded. Returns
+ * a new reference. */
 json_t *json_parse(const char *text, size_t len, struct err *err);
 int json_read(json_t *object, const struct json_key *keys, size_t count, struct err *err);
-/* One line, no spaces; yours to free. */
+/* As one line without spaces; yours to free. */
 char *json_text(const json_t *value);
 
-/* The string under key, borrowed; "" when there is none. */
+/* The string under key, borrowed; "" when the key is missing. */
 static inline const char *json_get_text(const json_t *object, const char *key)
 {
 	const char *text = json_string_value(json_object_get(object, key));
 
 	return text ? text : "";
 }
-/* Text from inside a box as JSON: bytes that are not UTF-8 become '?'. */
+/* Makes JSON from text that comes from inside a box: bytes that are not UTF-8 become '?'. */
 json_t *json_from_box(const char *text);
 json_t *json_time_us(uint64_t us);     /* RFC 3339, or null for 0 */
-json_t *json_from_u64(uint64_t value); /* cut to what JSON integers hold */
+json_t *json_from_u64(uint64_t value); /* cut to the largest integer JSON holds */
 
 static inline void json_unrefp(json_t **value)
 {

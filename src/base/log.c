@@ -1,4 +1,4 @@
-/* log.c - logfmt lines, each written with one write() so that lines of several processes do not
+/* log.c - logfmt lines, each written by one write(), so that lines of several processes do not
  * mix */
 #include "base/log.h"
 #include "base/alloc.h"
@@ -76,7 +76,7 @@ void log_write(enum log_level level, const char *msg, const struct log_field *fi
 	}
 	buf_add_str(&line, "\n");
 	if (write(log_fd, buf_head(&line), line.len) < 0) {
-		/* There is nowhere left to complain to. */
+		/* A failed write to the log cannot be reported anywhere. */
 	}
 	buf_done(&line);
 }

@@ -25,7 +25,7 @@ struct log_field {
 	((struct log_field){ LOG_FIELD_MS, (k), NULL, (int64_t)(us) }) /* microseconds */
 #define kv_err(e) ((struct log_field){ LOG_FIELD_STR, "error", (e)->message, 0 })
 
-void log_open(int fd, enum log_level lowest); /* default: stderr, info */
+void log_open(int fd, enum log_level lowest); /* the default: stderr, level info */
 int log_level_from_name(const char *name);    /* -1 when unknown */
 void log_write(enum log_level level, const char *msg, const struct log_field *fields);
 

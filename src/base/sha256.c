@@ -1,4 +1,5 @@
-/* sha256.c - see sha256.h. Without base/err.h: OpenSSL and that both define ERR_STATE. */
+/* sha256.c - see sha256.h. This file does not include base/err.h: OpenSSL and err.h both define
+ * ERR_STATE. */
 #include "base/sha256.h"
 #include "base/alloc.h"
 #include <openssl/crypto.h>
@@ -9,7 +10,7 @@ struct sha256 {
 	EVP_MD_CTX *context;
 };
 
-/* Fetched once: looking the algorithm up takes longer than the sum of a short line. */
+/* Fetched once: the lookup of the algorithm takes longer than hashing a short line. */
 static const EVP_MD *algorithm(void)
 {
 	static EVP_MD *fetched;

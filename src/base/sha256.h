@@ -1,7 +1,7 @@
-/* sha256.h - SHA-256 in the forms that are needed: bytes, hex, "sha256:…", keyed
+/* sha256.h - SHA-256 in the forms that are needed: bytes, hex, "sha256:…", HMAC
  *
- * A sum that could not be computed must never look right: the program ends. Not for threads: sums
- * in one call share a context. */
+ * When a hash cannot be computed the program ends, because a wrong one must never look right. Not
+ * thread-safe: all one-call functions share a context. */
 #pragma once
 #include <stdbool.h>
 #include <stddef.h>
@@ -10,27 +10,29 @@
 enum {
 	SHA256_SIZE = 32,
 	SHA256_HEX = 64,
-	DIGEST_SIZE = sizeof "sha256:" + SHA256_HEX, /* as images are named, with its end */
+	DIGEST_SIZE = sizeof "sha256:" + SHA256_HEX, /* "sha256:" and the hex digits, as images are
+						      * named, with the final NUL */
 };
 
-/* ---- of data that is there ------------------------------------------------------------------ */
+/* ---- one call for all data ------------------------------------------------------------------- */
 
 void sha256_of(const void *data, size_t len, uint8_t ret[SHA256_SIZE]);
 void sha256_hex(const void *data, size_t len, char ret[SHA256_HEX + 1]);
-/* HMAC-SHA256: nobody can make it who does not have the key. */
+/* HMAC-SHA256: only who has the key can compute it. */
 void sha256_sign(
 	const uint8_t key[SHA256_SIZE], const void *data, size_t len, char ret[SHA256_HEX + 1]);
-/* In a time that tells nothing about where they differ. */
+/* Compares in constant time, so that the time tells nothing about where they differ. */
 bool sha256_equal(const void *a, const void *b, size_t len);
 
 void digest_of(const void *data, size_t len, char ret[DIGEST_SIZE]);
 const char *digest_hex(const char *digest); /* without "sha256:"; borrowed */
 
-/* ---- of data that comes bit by bit ---------------------------------------------------------- */
+/* ---- data in pieces
+ * ---------------------------------------------------------------------------- */
 
 struct sha256; /* opaque */
 struct sha256 *sha256_new(void);
 void sha256_add(struct sha256 *sha, const void *data, size_t len);
-/* "sha256:…" of all that was added; frees sha. */
+/* Writes "sha256:…" of everything that was added, and frees sha. */
 void sha256_end(struct sha256 *sha, char ret[DIGEST_SIZE]);
 void sha256_free(struct sha256 *sha); /* accepts NULL */

@@ -14,9 +14,9 @@
 		{ { 6, { __VA_ARGS__ } }, bits }, SPECIAL_##kind \
 	}
 
-/* Metadata services of clouds come first: some are in ranges that a rule may open, one is a public
- * address. The ranges kept for documentation are not here: nothing answers there on a real network,
- * so an address there harms nobody, and tests can play the internet with them. */
+/* Metadata services of clouds come first: some lie in ranges that a rule may open, one is a public
+ * address. The documentation ranges are not in the table: nothing answers there on a real network,
+ * so they harm nobody, and tests use them as the internet. */
 const struct special_range special_ranges[] = {
 	V4(32, METADATA, 169, 254, 169, 254),
 	V4(32, METADATA, 100, 100, 100, 200),
@@ -46,7 +46,7 @@ const struct special_range special_ranges[] = {
 	V4(10, CGNAT, 100, 64),
 	V4(24, ASSIGNMENTS, 192, 0, 0),
 	V6(7, PRIVATE, 0xfc),
-	/* Of IPv6, only 2000::/3 is given out to the public: these are all the rest. */
+	/* Only 2000::/3 of IPv6 is assigned to the public; these rows are all the rest. */
 	V6(3, RESERVED, 0),
 	V6(2, RESERVED, 0x40),
 	V6(1, RESERVED, 0x80),

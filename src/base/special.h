@@ -1,7 +1,7 @@
-/* special.h - the ranges of addresses that are not the public internet, all in one table
+/* special.h - all address ranges that are not the public internet, in one table
  *
- * What is done about each is the business of those who ask: the policy closes them, the namespace
- * of a box lets some of them stay inside it. */
+ * The callers decide what to do about each range: the policy denies them, the network namespace of
+ * a box keeps some of them local. */
 #pragma once
 #include "base/address.h"
 #include <stddef.h>
@@ -16,7 +16,7 @@ enum special_kind {
 	SPECIAL_MULTICAST,
 	SPECIAL_RESERVED,
 	SPECIAL_RELAYS,
-	SPECIAL_SYNTHETIC, /* the names of a box stand for these */
+	SPECIAL_SYNTHETIC, /* addresses that stand for the names a box looks up */
 	SPECIAL_NAT64,
 	SPECIAL_TEREDO,
 	SPECIAL_DISCARD,
@@ -31,14 +31,15 @@ struct special_range {
 	enum special_kind kind;
 };
 
-/* The first that holds an address counts. */
+/* The first row that contains an address is the one that counts. */
 extern const struct special_range special_ranges[];
 extern const size_t special_range_count;
 
-const char *special_kind_name(enum special_kind kind); /* "link-local"; NULL of SPECIAL_NONE */
-/* Takes the address as it is: an IPv4 one in IPv6 clothes is not unpacked. */
+const char *special_kind_name(enum special_kind kind); /* such as "link-local"; NULL for
+						        * SPECIAL_NONE */
+/* Looks the address up as it is: an IPv4-mapped IPv6 address is not unpacked. */
 enum special_kind special_kind_of(const struct address *address);
-/* The first range of a kind; family is 4 or 6. Aborts when there is none. */
+/* The first range of a kind; family is 4 or 6. Aborts when the table has none. */
 const struct address_range *special_range_of(enum special_kind kind, unsigned family);
-/* "localhost", or a loopback address as text. */
+/* True for "localhost" and for a loopback address as text. */
 bool host_is_loopback(const char *host);

@@ -56,10 +56,11 @@ int parse_u64(const char *what, const char *text, uint64_t lowest, uint64_t high
 	return 0;
 }
 
-/* Decimal numbers are held as 1/SCALE parts: 64 bits before the point, twelve digits behind it. */
+/* Decimal numbers are kept in units of 1/SCALE: 64 bits before the point, twelve digits after
+ * it. */
 static const unsigned __int128 SCALE = 1000000000000;
 
-/* Stops at the first character that does not belong; NULL when there is no number. */
+/* Stops at the first character that is not part of the number; NULL when there is no number. */
 static const char *parse_decimal(const char *text, unsigned __int128 *ret)
 {
 	unsigned __int128 value = 0, part = SCALE;
@@ -111,7 +112,7 @@ int parse_size(const char *what, const char *text, uint64_t lowest, uint64_t hig
 			p++;
 		ok = ok && *p == '\0';
 	}
-	/* What is less than a byte is not 0, which often means "no limit". */
+	/* A value below one byte must not become 0, which often means "no limit". */
 	ok = ok && (!value || value >= SCALE);
 	value /= SCALE;
 	if (!ok && lowest == 0 && highest >= INT64_MAX)
@@ -125,7 +126,7 @@ int parse_size(const char *what, const char *text, uint64_t lowest, uint64_t hig
 	return 0;
 }
 
-/* 3600000 -> "1h": in the largest unit that keeps it whole. */
+/* Writes a duration in the largest unit that divides it: 3600000 becomes "1h". */
 static void format_bound(uint64_t ms, char *out, size_t size)
 {
 	static const struct {
@@ -201,7 +202,8 @@ int env_check(const char *what, const char *text, struct err *err)
 	return 0;
 }
 
-/* The rest of a time after its seconds: a fraction perhaps, then Z or the distance from it. */
+/* Reads the rest of a time after its seconds: an optional fraction, then Z or the offset from
+ * UTC. */
 static bool parse_zone(const char *text, int64_t *us)
 {
 	int hours, minutes, end = -1;
@@ -236,7 +238,7 @@ int parse_moment(const char *what, const char *text, uint64_t *ret_us, struct er
 		rest = strptime(text, "%Y-%m-%dT%H:%M:%S", &parts);
 		us = rest ? (int64_t)timegm(&parts) * 1000000 : 0;
 		if (!rest || !parse_zone(rest, &us)) {
-			err_set(err, ERR_INVALID, "%s: '%.40s' is no time", what, text);
+			err_set(err, ERR_INVALID, "%s: '%.40s' is not a time", what, text);
 			return err_hint(err, "like 2026-01-02T03:04:05Z, or how long ago: 10m");
 		}
 	}

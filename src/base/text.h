@@ -1,6 +1,6 @@
-/* text.h - the small languages people type: names, sizes, durations, numbers; strict and bounded
+/* text.h - parsers for what people type: names, sizes, durations, numbers; strict and bounded
  *
- * Each parser refuses with ERR_INVALID and a message that says what is allowed; `what` names the
+ * Each parser fails with ERR_INVALID and a message that says what is allowed; `what` names the
  * thing in that message ("--memory"). */
 #pragma once
 #include "base/err.h"
@@ -12,29 +12,29 @@ enum { NAME_MAX_LEN = 63 };
 
 /* A DNS label: 1 to 63 of a-z 0-9 and '-', starting with a letter, not ending with '-'. */
 int name_check(const char *what, const char *text, struct err *err);
-/* Whole decimal number between lowest and highest. */
+/* A whole decimal number from lowest to highest. */
 int parse_u64(const char *what, const char *text, uint64_t lowest, uint64_t highest, uint64_t *ret,
 	struct err *err);
-/* What a hexadecimal digit stands for; -1: it is none. */
+/* The value of a hexadecimal digit; -1 for any other character. */
 int text_hex_digit(char c);
 /* "512M", "1.5G", "4096", "64KiB": powers of 1024; suffixes K M G T with optional B or iB. */
 int parse_size(const char *what, const char *text, uint64_t lowest, uint64_t highest, uint64_t *ret,
 	struct err *err);
-/* "1500ms", "30s", "5m", "2h", "1d"; a bare number means seconds. In milliseconds. */
+/* "1500ms", "30s", "5m", "2h", "1d"; a bare number is in seconds. The result is in milliseconds. */
 int parse_duration(const char *what, const char *text, uint64_t lowest_ms, uint64_t highest_ms,
 	uint64_t *ret_ms, struct err *err);
-/* "2026-01-02T03:04:05Z", or how long ago: "10m". Microseconds since 1970. */
+/* "2026-01-02T03:04:05Z", or how long ago: "10m". The result is in microseconds since 1970. */
 int parse_moment(const char *what, const char *text, uint64_t *ret_us, struct err *err);
-/* CPUs as thousandths: "2", "0.5", "1.25". */
+/* A number of CPUs in thousandths: "2", "0.5", "1.25". */
 int parse_cpus(const char *what, const char *text, uint64_t *ret_milli, struct err *err);
 /* KEY=VALUE where KEY is [A-Za-z_][A-Za-z0-9_]*. */
 int env_check(const char *what, const char *text, struct err *err);
-/* key=value label: key 1-63 of [a-zA-Z0-9._/-], value up to 255 printable bytes. */
+/* A label key=value: key is 1 to 63 of [a-zA-Z0-9._/-], value up to 255 printable bytes. */
 int label_check(const char *what, const char *text, struct err *err);
 
-/* For people: "1.5G", "340M", "12K", "900". out needs 16 bytes. Returns out. */
+/* A size for people: "1.5G", "340M", "12K", "900". out needs 16 bytes. Returns out. */
 char *format_size(uint64_t bytes, char *out);
-/* For people: "12s", "5m", "3h", "2d". out needs 16 bytes. Returns out. */
+/* An age for people: "12s", "5m", "3h", "2d". out needs 16 bytes. Returns out. */
 char *format_age(uint64_t ms, char *out);
 
 bool text_is_utf8(const char *data, size_t len); /* valid UTF-8, no NUL */

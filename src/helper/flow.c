@@ -1,9 +1,9 @@
-/* flow.c - bytes out of a helper process, as fast as somebody takes them
+/* flow.c - bytes out of a helper process, as fast as the reader takes them
  *
- * A helper and a pipe. The pipe's bound is the backpressure: a reader that pauses stops the
- * helper's write(). Why it failed comes beside the bytes, as one message through the helper's own
- * socket. A flow is over when both have happened: the pipe was read to its end and the helper is
- * gone; either may be first. The helper has a pid namespace, so once it is gone nobody holds the
+ * A flow is a helper and a pipe. The bounded pipe gives the backpressure: a reader that pauses
+ * blocks the helper's write(). The error, if any, comes as one message through the helper's own
+ * socket. A flow has ended when both have happened, in either order: the pipe was read to its end
+ * and the helper is gone. The helper has its own pid namespace, so once it is gone nobody holds the
  * other end of the pipe, whatever it had started. */
 #include "helper/flow.h"
 #include "base/alloc.h"
@@ -20,11 +20,11 @@ enum { PIPE_BYTES = 256 * 1024 };
 struct flow {
 	const struct flow_ops *ops;
 	void *arg;
-	int out; /* the helper's end; open in the daemon only until the helper has started */
+	int out; /* the helper's end; the daemon keeps it open only until the helper has started */
 	int in;
 	struct helper *helper; /* NULL: gone */
 	struct loop_fd *watch;
-	bool ended; /* read to the end of the pipe */
+	bool ended; /* the pipe was read to its end */
 	struct err err;
 };
 
@@ -54,7 +54,7 @@ static void settle(struct flow *flow)
 	flow->ops->on_done(flow, flow->err.kind ? &flow->err : NULL, flow->arg);
 }
 
-/* A helper reads what strangers wrote: its word is taken as bytes, not as a struct. */
+/* A helper reads what strangers wrote, so its message is treated as bytes, not as a struct. */
 static void on_message(const void *message, size_t len, void *arg)
 {
 	struct flow *flow = arg;
@@ -81,8 +81,8 @@ static void on_exit_of_helper(int code, void *arg)
 	settle(flow);
 }
 
-/* Ready means bytes or the end. The end is looked for here, so that on_readable may free the flow;
- * and as what was ready may have been read since, neither is possible too. */
+/* Ready means bytes or the end of the pipe. The end is checked here, before on_readable, because
+ * that may free the flow. Neither may be there: the bytes may have been read since. */
 static void on_ready(void *arg, unsigned ready)
 {
 	struct flow *flow = arg;
@@ -114,10 +114,10 @@ static int open_pipe(struct flow *flow, struct err *err)
 		return err_sys(err, errno, "pipe for a helper");
 	flow->in = ends[0];
 	flow->out = ends[1];
-	/* Only this end: the flag belongs to an end, and the helper writes blocking. */
+	/* The flag is set on this end only: the helper's writes must block. */
 	if (fcntl(flow->in, F_SETFL, O_NONBLOCK) < 0)
 		return err_sys(err, errno, "pipe for a helper");
-	/* A larger one saves wake-ups; the usual size does too. */
+	/* A larger pipe saves wake-ups; the default size works too. */
 	(void)fcntl(flow->in, F_SETPIPE_SZ, PIPE_BYTES);
 	return 0;
 }

@@ -49,7 +49,7 @@ static int compare_fds(const void *a, const void *b)
 	return *(const int *)a - *(const int *)b;
 }
 
-/* The daemon may have died before PDEATHSIG was set; then nobody holds the other end any more. */
+/* The daemon may have died before PDEATHSIG was set; then the other end of the socket is closed. */
 static bool daemon_is_gone(int sock)
 {
 	struct pollfd p = { .fd = sock, .events = POLLIN };
@@ -57,7 +57,7 @@ static bool daemon_is_gone(int sock)
 	return poll(&p, 1, 0) > 0 && (p.revents & (POLLHUP | POLLERR));
 }
 
-/* A /proc of the new pid namespace: programs look themselves up there. */
+/* Mounts a /proc of the new pid namespace: programs look themselves up there. */
 static int set_apart(void)
 {
 	if (mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) < 0)
@@ -94,7 +94,7 @@ static void deliver(struct helper *helper)
 	while ((len = recv(helper->sock, message, sizeof message, MSG_DONTWAIT)) > 0)
 		if (helper->ops->on_message)
 			helper->ops->on_message(message, (size_t)len, helper->arg);
-	if (len == 0) /* it closed its end; only the exit matters now */
+	if (len == 0) /* the helper closed its end; now only its exit matters */
 		loop_fd_set(helper->message_watch, 0);
 }
 

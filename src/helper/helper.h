@@ -1,7 +1,7 @@
-/* helper.h - slow work in a process of its own, never in the loop
+/* helper.h - runs slow work in a process of its own, so that the loop never waits for it
  *
- * A helper is a copy of the daemon at this moment: it sees what arg points at, and nothing it
- * changes comes back but messages. */
+ * A helper is a copy of the daemon at this moment: it sees what arg points at, and only its
+ * messages come back. */
 #pragma once
 #include "base/err.h"
 #include <stdbool.h>
@@ -19,23 +19,26 @@ struct helper_ops {
 	/* Runs in the helper; what it returns is the exit code. Messages go to sock, one send()
 	 * each. */
 	int (*run)(int sock, void *arg);
-	/* In the daemon: one message, at most HELPER_MESSAGE_MAX bytes. May be NULL. */
+	/* Called in the daemon with one message of at most HELPER_MESSAGE_MAX bytes. May be
+	 * NULL. */
 	void (*on_message)(const void *message, size_t len, void *arg);
-	/* In the daemon: the helper and everything it started is gone, its messages are all
-	 * delivered; it has been freed. code is the exit code, -1 when it was killed. */
+	/* Called in the daemon when the helper and everything it started has ended and all its
+	 * messages were delivered; the helper has been freed. code is the exit code, -1 when it was
+	 * killed. */
 	void (*on_exit)(int code, void *arg);
-	/* Starts no programs and mounts nothing: no namespaces of its own, which saves a
+	/* The helper starts no programs and mounts nothing: it gets no namespaces, which saves a
 	 * millisecond. */
 	bool light;
 };
 
-/* keep: fds the helper keeps besides its socket, at their numbers, none below 3; all others are
- * closed in it. May be NULL when keep_count is 0. */
+/* keep lists fds the helper keeps at their numbers besides its socket, none below 3; all others are
+ * closed in it. keep may be NULL when keep_count is 0. */
 int helper_start(struct loop *loop, const struct helper_ops *ops, void *arg, const int *keep,
 	size_t keep_count, struct helper **ret, struct err *err);
-/* A message to the helper's socket, where run() may wait for it; false when it has gone. */
+/* Sends a message to the helper's socket, where run() may wait for it; false when the helper has
+ * ended. */
 bool helper_send(struct helper *helper, const void *message, size_t len);
 bool helper_wait(
-	struct helper *helper, int limit_ms); /* blocks until it has ended; calls nothing */
+	struct helper *helper, int limit_ms); /* blocks until the helper has ended; calls nothing */
 void helper_kill(struct helper *helper);      /* on_exit follows from the loop */
-void helper_free(struct helper *helper);      /* kills, waits, calls nothing; accepts NULL */
+void helper_free(struct helper *helper);      /* kills it and waits; calls nothing; accepts NULL */

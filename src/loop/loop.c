@@ -30,7 +30,7 @@ struct loop {
 	struct deferred *deferred;
 	size_t deferred_count;
 	size_t deferred_cap;
-	struct deferred *running; /* the calls being made now; those made before may be gone */
+	struct deferred *running; /* the calls of this round; those that already ran may be gone */
 	size_t running_count;
 };
 
@@ -77,8 +77,8 @@ static void run_deferred(evutil_socket_t fd, short what, void *arg)
 	free(loop->running);
 	loop->running = NULL;
 	loop->running_count = 0;
-	/* What these calls deferred waits for one look at the fds: a call that always defers itself
-	 * again must not starve them. */
+	/* Calls deferred by these calls wait until the fds were checked once: a call that always
+	 * defers itself again must not starve them. */
 	if (loop->deferred_count)
 		event_add(&loop->kick, &(struct timeval){ 0, 0 });
 }
@@ -194,9 +194,9 @@ void loop_fd_set(struct loop_fd *watch, unsigned ready)
 	unsigned on = ready & ~watch->watched;
 
 	assert(!(ready & LOOP_HANGUP) || ready == LOOP_HANGUP);
-	/* Coming from hang-up or going to it, the old must go first: libevent refuses edge- and
-	 * level-triggered events side by side. Otherwise the new comes first, which keeps the fd in
-	 * epoll. */
+	/* When the watch changes from or to hang-up, the old events are removed first: libevent
+	 * refuses edge- and level-triggered events on one fd. Otherwise the new ones are added
+	 * first, which keeps the fd in epoll. */
 	if (off && ((off | on) & LOOP_HANGUP)) {
 		event_del(&watch->hangup);
 		event_del(&watch->reading);

@@ -24,7 +24,8 @@ int beneath_open(int root, const char *path, int flags, int *ret, struct err *er
 {
 	int fd = -1;
 
-	/* EAGAIN: something was renamed while the kernel walked; a box may do that on purpose. */
+	/* EAGAIN: something was renamed while the kernel resolved the path; a box may do that on
+	 * purpose. */
 	for (int tries = 0; tries < 16; tries++) {
 		fd = open_once(root, path, flags);
 		if (fd >= 0 || errno != EAGAIN)
@@ -76,9 +77,9 @@ static int make_missing(int root, const char *path, mode_t mode, struct err *err
 			close(fd);
 			continue;
 		}
-		/* The parent was opened one round ago without any link on the way, and whoever
-		 * could swap it is the one who would be cheated: mkdirat makes no more than an
-		 * empty directory. */
+		/* The parent was opened one round ago without following a link. Only the box itself
+		 * could swap it, and would only cheat itself: mkdirat makes no more than an empty
+		 * directory. */
 		if (errno != ENOENT || mkdirat(root, part, mode) < 0)
 			return err_sys(err, errno, "make '/%s'", part);
 	}
@@ -95,7 +96,7 @@ int beneath_make_dir(int root, const char *path, mode_t mode, int *ret, struct e
 		fd = open_once(root, path, O_PATH | O_DIRECTORY);
 	}
 	if (fd < 0 && (errno == ELOOP || errno == ENOTDIR)) {
-		err_set(err, ERR_INVALID, "'/%s' is a symbolic link or no directory", path);
+		err_set(err, ERR_INVALID, "'/%s' is a symbolic link or not a directory", path);
 		return err_hint(err, "a directory is needed there; the box replaced it");
 	}
 	if (fd < 0)
@@ -136,7 +137,7 @@ int beneath_make_file(int root, const char *path, mode_t mode, int *ret, struct 
 	if (fd < 0 && errno != ELOOP && errno != ENOTDIR)
 		return err_sys(err, errno, "open '/%s'", path);
 	if (fd < 0 || fstat(fd, &st) < 0 || !S_ISREG(st.st_mode)) {
-		err_set(err, ERR_INVALID, "'/%s' is no regular file", path);
+		err_set(err, ERR_INVALID, "'/%s' is not a regular file", path);
 		return err_hint(err, "a file is needed there; the box replaced it");
 	}
 	*ret = steal_fd(&fd);

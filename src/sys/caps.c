@@ -1,4 +1,4 @@
-/* caps.c - see caps.h; by plain system calls, since a cloned child runs this */
+/* caps.c - see caps.h; uses plain system calls, because a cloned child runs this */
 #include "sys/caps.h"
 #include <errno.h>
 #include <linux/capability.h>
@@ -53,7 +53,7 @@ int caps_bound(uint64_t keep, struct err *err)
 			continue;
 		if (prctl(PR_CAPBSET_DROP, cap, 0, 0, 0) == 0)
 			continue;
-		if (errno == EINVAL) /* past the last one this kernel knows */
+		if (errno == EINVAL) /* past the last capability this kernel knows */
 			break;
 		return err_sys(err, errno, "drop capability %d", cap);
 	}

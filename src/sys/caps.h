@@ -7,7 +7,7 @@
 #define CAPS_ALL      UINT64_MAX
 #define CAPS_BIT(cap) (UINT64_C(1) << (cap))
 
-/* Everything permitted becomes effective. */
+/* Makes all permitted capabilities effective. */
 int caps_raise_effective(struct err *err);
 bool caps_have(int cap);
 /* Drops all but keep from the bounding set, for good, and clears the ambient set. */

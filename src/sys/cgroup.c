@@ -1,9 +1,9 @@
 /* cgroup.c - trees and groups
  *
- * Where a v2 tree exists it is used for birth (CLONE_INTO_CGROUP), for killing (cgroup.kill) and
- * for knowing whether anybody is left (cgroup.events), with or without controllers. On v1 alone,
- * the freezer holds a group still while its processes are killed one by one. Limits are in
- * cgroup_limit.c. */
+ * Where a v2 tree exists it is used to start processes in a group (CLONE_INTO_CGROUP), to kill them
+ * (cgroup.kill) and to know whether any are left (cgroup.events), with or without controllers. On
+ * v1 alone, the freezer holds a group still while its processes are killed one by one. Limits are
+ * in cgroup_limit.c. */
 #include "sys/cgroup_internal.h"
 #include "base/alloc.h"
 #include "base/file.h"
@@ -17,8 +17,8 @@
 
 enum {
 	PROCS_MAX = 4 * 1024 * 1024,
-	DEPTH_MAX = 16,	       /* groups in groups that a delegated owner may make */
-	DESCENDANTS_MAX = 512, /* and how many */
+	DEPTH_MAX = 16,	       /* how deep the owner of a delegated group may nest groups */
+	DESCENDANTS_MAX = 512, /* how many groups that owner may make */
 };
 
 /* ---- the tree ------------------------------------------------------------------------------- */
@@ -73,8 +73,8 @@ static int open_top(struct cgroup_tree *tree, const char *mount, bool v2, struct
 	return 0;
 }
 
-/* Controllers are handed down level by level. One that cannot be (processes sit in the parent, or
- * it is not delegated to us) is simply not ours. */
+/* Controllers are enabled level by level. A controller that cannot be enabled (processes are in the
+ * parent, or it is not delegated to us) is not used. */
 static bool hand_down(struct cgroup_hierarchy *hierarchy, enum cgroup_controller controller)
 {
 	_cleanup_free_ char *top = xasprintf("%s/cgroup.subtree_control", hierarchy->mount);
@@ -106,7 +106,7 @@ static int open_v2(struct cgroup_tree *tree, const struct cgroup_layout *layout,
 
 static int open_v1(struct cgroup_tree *tree, const struct cgroup_layout *layout, struct err *err)
 {
-	/* A v2 tree counts CPU time, kills and tells who is left by itself. */
+	/* On v2 every group counts CPU time and can be frozen without a controller. */
 	unsigned wanted = layout->v2 ? CGROUP_CPUACCT : CGROUP_CONTROLLER_COUNT;
 
 	for (unsigned i = 0; i < wanted; i++) {
@@ -114,7 +114,7 @@ static int open_v1(struct cgroup_tree *tree, const struct cgroup_layout *layout,
 
 		if (!layout->v1[i] || cgroup_find(tree, i))
 			continue;
-		/* cpu,cpuacct are often one mount. */
+		/* cpu and cpuacct are often one mount. */
 		for (size_t k = 0; k < tree->count; k++)
 			if (!strcmp(tree->list[k].mount, layout->v1[i]))
 				shared = &tree->list[k];
@@ -161,7 +161,7 @@ void cgroup_tree_close(struct cgroup_tree *tree)
 	for (size_t i = 0; i < tree->count; i++) {
 		_cleanup_free_ char *path = xasprintf("%s/%s", tree->list[i].mount, tree->name);
 
-		rmdir(path); /* stays while it holds groups */
+		rmdir(path); /* fails, and the folder stays, while it holds groups */
 		close(tree->list[i].dir);
 		free(tree->list[i].mount);
 	}
@@ -169,7 +169,7 @@ void cgroup_tree_close(struct cgroup_tree *tree)
 	free(tree);
 }
 
-/* Calls fn with the folders of one folder, by their whole path, until it returns true. */
+/* Calls fn for each folder in a folder, with its whole path, until fn returns true. */
 typedef bool (*folder_fn)(int top, const char *path, void *arg);
 static bool each_folder(int top, const char *parent, folder_fn fn, void *arg)
 {
@@ -191,7 +191,8 @@ static bool each_folder(int top, const char *parent, folder_fn fn, void *arg)
 	return over;
 }
 
-/* The same for groups, those in shared groups too, and not for these. */
+/* Calls fn for each group, also for those in shared groups, but not for the shared groups
+ * themselves. */
 struct each_group {
 	folder_fn fn;
 	void *arg;
@@ -230,7 +231,8 @@ static bool drop_empty(int top, const char *path, void *arg)
 {
 	(void)arg;
 	if (!strncmp(path, CGROUP_SHARED, strlen(CGROUP_SHARED)))
-		unlinkat(top, path, AT_REMOVEDIR); /* stays while it holds groups */
+		unlinkat(top, path, AT_REMOVEDIR); /* fails, and the folder stays, while it holds
+						    * groups */
 	return false;
 }
 
@@ -284,7 +286,8 @@ int cgroup_poke(const struct cgroup_hierarchy *hierarchy, const char *id, const 
 	return file_poke(hierarchy->dir, path, text, err);
 }
 
-/* A shared group of v2 has no processes of its own, so that it can hand its controllers down. */
+/* A shared group on v2 has no processes of its own, so that it can enable controllers for its
+ * groups. */
 static int make_shared(const struct cgroup_hierarchy *hierarchy, const char *id, struct err *err)
 {
 	const char *slash = strchr(id, '/');
@@ -466,7 +469,7 @@ static int kill_listed(
 	return 0;
 }
 
-/* Frozen processes cannot end, so the pids that were read stay theirs until the thaw. */
+/* Frozen processes cannot end, so the pids that were read stay valid until the thaw. */
 static int kill_v1(struct cgroup_tree *tree, const char *id, struct err *err)
 {
 	const struct cgroup_hierarchy *freezer = cgroup_find(tree, CGROUP_FREEZER);
@@ -498,7 +501,7 @@ int cgroup_kill(struct cgroup_tree *tree, const char *id, struct err *err)
 		return 0;
 	if (faccessat(v2->dir, id, F_OK, 0) < 0)
 		return 0;
-	if (why.errno_value == ENOENT) /* before Linux 5.14; children groups are not reached */
+	if (why.errno_value == ENOENT) /* before Linux 5.14; groups below it are not reached */
 		return kill_listed(v2, id, &any, err);
 	if (err)
 		*err = why;
@@ -526,8 +529,8 @@ bool cgroup_is_populated(struct cgroup_tree *tree, const char *id)
 	return false;
 }
 
-/* Depth first. The owner of a delegated group may have made some below it; their number and depth
- * are bounded by cgroup_delegate. */
+/* Removes depth first. The owner of a delegated group may have made groups below it;
+ * cgroup_delegate bounds their number and depth. */
 static int remove_groups(int parent, const char *name, int depth)
 {
 	int fd;
@@ -560,7 +563,8 @@ int cgroup_remove(struct cgroup_tree *tree, const char *id, struct err *err)
 		if (status < 0)
 			worst = -status;
 		else if (shared)
-			unlinkat(tree->list[i].dir, shared, AT_REMOVEDIR); /* with its last one */
+			/* the shared group goes with its last group */
+			unlinkat(tree->list[i].dir, shared, AT_REMOVEDIR);
 	}
 	if (worst == EBUSY)
 		return err_set(err, ERR_STATE, "cgroup '%s' still holds processes", id);
@@ -583,7 +587,7 @@ bool cgroup_holds(struct cgroup_tree *tree, const char *id, pid_t pid)
 		size_t len = strcspn(line, "\n");
 		char *at = memmem(line, len, tail, tail_len);
 
-		/* The group itself or one below it. */
+		/* Matches the group itself or one below it. */
 		if (at && (at + tail_len == line + len || at[tail_len] == '/'))
 			return true;
 	}

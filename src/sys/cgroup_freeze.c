@@ -1,9 +1,9 @@
-/* cgroup_freeze.c - holding the processes of a group still
+/* cgroup_freeze.c - freezes the processes of a group
  *
- * v2 says in cgroup.events when all have stopped, and wakes whoever polls that file; but not twice
- * within 10 ms, so one that was just thawed is asked in between. v1 has to be asked again and
- * again, and tries again by itself only when it is asked. A process deep in the kernel may take its
- * time; one that has not stopped within the bound is an error, and then all go on: nothing is left
+ * v2 reports in cgroup.events when all have stopped, and wakes whoever polls that file; but not
+ * twice within 10 ms, so a group that was just thawed is also read in between. v1 has to be read
+ * again and again, and retries only when it is read. A process deep in the kernel may take long;
+ * when one has not stopped in time, that is an error and all processes are thawed: nothing is left
  * half frozen. */
 #include "sys/cgroup_internal.h"
 #include "base/alloc.h"
@@ -21,7 +21,7 @@ static int too_long(const char *id, bool frozen, struct err *err)
 		frozen ? "stop" : "go on");
 }
 
-/* pread: a read from the start is what arms the next poll. */
+/* pread from the start: that is what arms the next poll. */
 static bool is_frozen_v2(int events)
 {
 	char text[128];

@@ -1,16 +1,16 @@
-/* cgroup_hold.c - a group that waits at its limit of memory instead of losing a process
+/* cgroup_hold.c - a group that waits at its memory limit instead of losing a process
  *
- * v1 can turn the killing off: a process that needs one page more waits in the kernel, where
- * nothing but a kill, more memory or the killing turned on again gets it out, and the eventfd of
- * kills tells. Only page faults wait; a system call that needs memory (a file in /dev/shm, a fork)
- * fails with ENOMEM and tells nobody, so the group is looked at now and then.
+ * v1 can turn the OOM killer off: a process that needs one page more waits in the kernel until it
+ * is killed, gets more memory, or the OOM killer is turned on again; an eventfd reports it. Only
+ * page faults wait. A system call that needs memory (a file in /dev/shm, a fork) fails with ENOMEM
+ * and reports nothing, so the group is checked from time to time.
  *
- * v2 has no such thing, but memory.high a little below the limit: whoever goes beyond is slowed
- * down more and more, and memory.events changes at once. There is time to freeze the group between
- * the two.
+ * v2 has no such switch, but memory.high a little below the limit: a process above it is slowed
+ * down more and more, and memory.events changes at once. Between the two there is time to freeze
+ * the group.
  *
- * Memory that the kernel can take back at once (file caches) fills every group that reads files; it
- * is not what makes a group full. */
+ * Memory that the kernel can reclaim at once (the page cache) fills every group that reads files;
+ * it does not make a group full. */
 #include "sys/cgroup_internal.h"
 #include "base/alloc.h"
 #include <errno.h>
@@ -18,8 +18,8 @@
 #include <sys/inotify.h>
 
 enum {
-	HIGH_PART = 32,	   /* memory.high is so much of the limit below it */
-	TIGHT_PART = 64,   /* with less than this part of it left, a group is full */
+	HIGH_PART = 32,	   /* memory.high is below the limit by this part of it */
+	TIGHT_PART = 64,   /* a group is full when less than this part of its limit is left */
 	BRIM = 256 * 1024, /* memory is counted in steps of this size (MEMCG_CHARGE_BATCH) */
 	STAT_MAX = 8192,
 };
@@ -47,7 +47,7 @@ int cgroup_hold(
 	return cgroup_poke(memory, id, "memory.high", hold ? text : "max", err);
 }
 
-/* What the kernel could not take back. */
+/* Memory that the kernel could not reclaim. */
 static uint64_t held_v1(const struct cgroup_hierarchy *memory, const char *id)
 {
 	uint64_t used = cgroup_read_number(memory, id, "memory.usage_in_bytes"), files = 0;
@@ -71,7 +71,7 @@ static uint64_t held_v2(const struct cgroup_hierarchy *memory, const char *id)
 	return used - MIN(used, spare);
 }
 
-/* Reads the long file only when it may matter. */
+/* Reads the long file only when it can matter. */
 static bool holds(const struct cgroup_hierarchy *memory, const char *id, uint64_t least)
 {
 	const char *usage = memory->v2 ? "memory.current" : "memory.usage_in_bytes";

@@ -72,7 +72,7 @@ struct field {
 	size_t len;
 };
 
-/* The number-th field (from 0) of a run of fields separated by single spaces. */
+/* Field `number` (from 0) of fields that are separated by single spaces. */
 static struct field field_at(const char *line, size_t len, unsigned number)
 {
 	struct field field = { line, 0 };

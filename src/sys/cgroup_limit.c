@@ -1,9 +1,9 @@
 /* cgroup_limit.c - what a group may use
  *
- * Limits go to wherever the controller is: one table says file and format for each version. Memory
- * comes first, since it alone can be refused while a group is in use, and then nothing has changed
- * yet: v1 tries to get memory back and says EBUSY when it cannot; v2 would kill instead, so it is
- * asked to get memory back before the limit is written. */
+ * Limits are written to the hierarchy that has the controller: one table has the file and format
+ * for each version. Memory comes first: it is the only limit that can be refused while a group is
+ * in use, and then nothing has changed yet. v1 tries to reclaim memory and answers EBUSY when it
+ * cannot. v2 would kill instead, so memory is reclaimed before the limit is written. */
 #include "sys/cgroup_internal.h"
 #include "base/alloc.h"
 #include "base/text.h"
@@ -13,23 +13,23 @@
 struct limit_file {
 	bool v2;
 	enum cgroup_controller controller;
-	size_t field; /* in struct cgroup_limits */
+	size_t field; /* offset in struct cgroup_limits */
 	const char *file;
 	const char *format;
 	const char *lifted;
 	uint64_t scale;
 	uint64_t lowest;
-	bool optional; /* the file is not there on every kernel */
-	bool attempt;  /* whatever comes of it */
-	uint64_t part; /* one of so many parts of it; 0: all of it */
+	bool optional; /* not every kernel has the file */
+	bool attempt;  /* a failure is ignored */
+	uint64_t part; /* the value is divided by this; 0: not divided */
 };
 
-/* CPU quotas are microseconds of a 100 ms period, which is what a new group has. New groups have
+/* CPU quotas are microseconds of a 100 ms period, the default of a new group. New groups have
  * memory.oom.group = 0: the kernel kills one process, not the box. memory.memsw may never be the
- * lower one of the two, so it is written before and after: the first works when limits rise, the
- * second when they fall. v1 counts what sockets of TCP and UDP hold apart, and only where it is
- * limited: boxes get an eighth of their memory on top (v2 counts it as memory). A group that holds
- * more than a lowered limit keeps the one it had. */
+ * lower one of the two, so it is written before and after: the first write works when limits rise,
+ * the second when they fall. v1 counts memory of TCP and UDP sockets separately, and only where it
+ * is limited: boxes get an eighth of their memory for it in addition (v2 counts it as memory). A
+ * group that holds more than a lowered limit keeps the one it had. */
 enum { SOCKETS_PART = 8, SOCKETS_LOWEST = 16 << 20 };
 #define FIELD(name) offsetof(struct cgroup_limits, name)
 static const struct limit_file limit_files[] = {
@@ -93,7 +93,7 @@ static int too_small(uint64_t used, uint64_t wanted, struct err *err)
 
 	err_set(err, ERR_STATE, "%s of memory are in use, more than the new limit of %s",
 		format_size(used, have), format_size(wanted, want));
-	return err_hint(err, "end something that uses memory first, or stop and start the box");
+	return err_hint(err, "end a program that uses memory first, or stop and start the box");
 }
 
 int cgroup_limits_check(
@@ -158,7 +158,7 @@ static int make_room(struct cgroup_tree *tree, const char *id, uint64_t wanted, 
 	if (used <= wanted)
 		return 0;
 	snprintf(text, sizeof text, "%llu", (unsigned long long)(used - wanted));
-	cgroup_poke(memory, id, "memory.reclaim", text, NULL); /* what counts is what is left */
+	cgroup_poke(memory, id, "memory.reclaim", text, NULL); /* only what is left then counts */
 	used = memory_used(memory, id);
 	return used <= wanted ? 0 : too_small(used, wanted, err);
 }

@@ -1,8 +1,7 @@
-/* cgroup_machine.c - what a machine can give to all groups of a tree together, and still be of use
- * itself
+/* cgroup_machine.c - what a machine can give to all groups of a tree and still be usable itself
  *
- * Memory is that of the machine, process numbers are pid_max and threads-max; where this is a
- * container, what its own group may have is less, and is what counts. */
+ * Memory is that of the machine, the number of processes is limited by pid_max and threads-max. In
+ * a container the limits of its own group are lower, and count. */
 #include "sys/cgroup_internal.h"
 #include "base/alloc.h"
 #include "base/file.h"
@@ -11,7 +10,7 @@
 
 #define MB (UINT64_C(1) << 20)
 
-/* An eighth, but a quarter of a small machine and no more than most of a large one. */
+/* Keeps back an eighth, but a quarter on a small machine and a bounded amount on a large one. */
 static uint64_t without_reserve(uint64_t all, uint64_t small, uint64_t most)
 {
 	return all - MIN(MAX(all / 8, MIN(small, all / 4)), most);
@@ -35,7 +34,7 @@ static uint64_t number_in(int dir, const char *path)
 	return strtoull(text, NULL, 10);
 }
 
-/* The root of a hierarchy has no such file, unless it is a container's. */
+/* The root of a hierarchy has no such file, unless it is the root of a container. */
 static uint64_t limit_above(const struct cgroup_tree *tree, enum cgroup_controller controller,
 	const char *v1, const char *v2)
 {

@@ -1,7 +1,8 @@
 /* cgroup_stats.c - what a group uses, and when the kernel kills in it
  *
- * v1 tells memory kills through an eventfd registered in cgroup.event_control; v2 by a change of
- * memory.events, which inotify sees. One inotify fd serves all groups, since users may have few. */
+ * v1 reports OOM kills through an eventfd registered in cgroup.event_control; v2 by a change of
+ * memory.events, which inotify sees. One inotify fd serves all groups, because a user may have only
+ * a few. */
 #include "sys/cgroup_internal.h"
 #include "base/alloc.h"
 #include <dirent.h>
@@ -11,9 +12,12 @@
 #include <sys/eventfd.h>
 #include <sys/inotify.h>
 
-enum { PIDS_DEPTH_MAX = 17 }; /* groups in groups, as many as a delegated owner may make */
+enum {
+	PIDS_DEPTH_MAX = 17
+}; /* how deep groups may be nested: as the owner of a delegated group
+			       * may */
 
-/* Small files, read without allocating: stats of hundreds of groups are asked for every second. */
+/* Reads small files without allocating: statistics of hundreds of groups are read every second. */
 bool cgroup_read(const struct cgroup_hierarchy *hierarchy, const char *id, const char *file,
 	char *out, size_t size)
 {
@@ -103,7 +107,7 @@ uint64_t cgroup_socket_bytes(struct cgroup_tree *tree, const char *id)
 	return cgroup_read_number(memory, id, "memory.kmem.tcp.usage_in_bytes");
 }
 
-/* "8:0 rbytes=1 wbytes=2 rios=…", a line a device. */
+/* A line for each device: "8:0 rbytes=1 wbytes=2 rios=…". */
 uint64_t cgroup_io_bytes(struct cgroup_tree *tree, const char *id)
 {
 	uint64_t sum = 0;
@@ -133,7 +137,7 @@ uint64_t cgroup_room(struct cgroup_tree *tree, const char *id, enum cgroup_contr
 		return UINT64_MAX;
 	if (!files)
 		files = memory[hierarchy->v2];
-	/* "max" is no number; v1 says no limit of memory by one larger than any machine. */
+	/* "max" is not a number; v1 reports no memory limit as a number larger than any machine. */
 	if (!cgroup_read(hierarchy, id, files[0], text, sizeof text) || *text < '0' || *text > '9')
 		return UINT64_MAX;
 	limit = strtoull(text, NULL, 10);
@@ -141,7 +145,7 @@ uint64_t cgroup_room(struct cgroup_tree *tree, const char *id, enum cgroup_contr
 	return limit - MIN(used, limit);
 }
 
-/* v2 counts for this limit apart from those of groups below it since Linux 6.11. */
+/* Since Linux 6.11, v2 counts refusals by this limit separately from those of groups below it. */
 uint64_t cgroup_pids_refused(struct cgroup_tree *tree, const char *id)
 {
 	const struct cgroup_hierarchy *pids = cgroup_find(tree, CGROUP_PIDS);
@@ -234,7 +238,7 @@ int cgroup_oom_watch(struct cgroup_tree *tree, const char *id, int inotify_fd, i
 
 size_t cgroup_pids(struct cgroup_tree *tree, const char *id, pid_t *ret, size_t max)
 {
-	static char text[16384]; /* of many processes the first */
+	static char text[16384]; /* the first part, when there are many processes */
 	size_t count = 0;
 	char *rest = text;
 
@@ -253,7 +257,7 @@ size_t cgroup_pids(struct cgroup_tree *tree, const char *id, pid_t *ret, size_t 
 	return count;
 }
 
-/* Adds the pids of one group; digits only, whatever the size of the reads. */
+/* Adds the pids of one group; parses digits only, so a read may end anywhere. */
 static void add_pids(int group, pid_t *ret, size_t max, size_t *count)
 {
 	_cleanup_close_ int fd = openat(group, "cgroup.procs", O_RDONLY | O_CLOEXEC);

@@ -1,8 +1,8 @@
 /* cgroup_work.c - a group for work that is done for a box outside it
  *
- * What captures a box cannot be in its group, which is frozen meanwhile. Its CPU time is bounded by
- * a group of its own beside it, in the hierarchy that has the CPU controller and in no other:
- * memory that it writes files with is not the box's. */
+ * The program that captures a box cannot be in the box's group, which is frozen meanwhile. A group
+ * beside it limits its CPU time, in the hierarchy that has the CPU controller and in no other: the
+ * memory it needs to write files is not the box's. */
 #include "sys/cgroup_internal.h"
 #include "base/file.h"
 #include <errno.h>
@@ -22,7 +22,7 @@ int cgroup_work_open(struct cgroup_tree *tree, const char *id, uint64_t cpu_mill
 	ret->count = 0;
 	*ret_v2 = -1;
 	if (!cpu)
-		return 0; /* then a box has no limit either */
+		return 0; /* then the box has no CPU limit either */
 	if (mkdirat(cpu->dir, id, 0755) < 0 && errno != EEXIST)
 		return err_sys(err, errno, "make cgroup '%s' in '%s'", id, cpu->mount);
 	if (cgroup_limits_write(tree, id, &limits, false, err) < 0)

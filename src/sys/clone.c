@@ -21,7 +21,7 @@ pid_t clone_process(const struct clone_spec *spec, int *ret_pidfd, struct err *e
 
 	if (spec->sibling) {
 		args.flags |= CLONE_PARENT;
-		args.exit_signal = 0; /* it gets the caller's */
+		args.exit_signal = 0; /* the child gets the caller's */
 	}
 	if (spec->cgroup >= 0) {
 		args.flags |= CLONE_INTO_CGROUP;

@@ -46,7 +46,8 @@ ssize_t fdpass_receive(
 	*ret = (struct fdpass){ 0 };
 	do {
 		message.msg_control = &space;
-		/* Not CMSG_SPACE: in what that rounds up by the kernel puts one more. */
+		/* CMSG_LEN, not CMSG_SPACE: into the padding that CMSG_SPACE adds, the kernel would
+		 * put one more fd. */
 		message.msg_controllen = CMSG_LEN(sizeof(int) * room);
 		got = recvmsg(socket, &message, flags | MSG_CMSG_CLOEXEC);
 	} while (got < 0 && errno == EINTR);

@@ -69,7 +69,7 @@ static int write_pair(pid_t pid, const struct idmap_pair *pair, struct err *err)
 	return write_maps(pid, users, groups, err);
 }
 
-/* The pipe is the child's leash: it ends when we let go of it, and if we die. */
+/* The pipe holds the child: it ends when we close the pipe, or die. */
 int idmap_new(const struct idmap_pair *pair, int *ret, struct err *err)
 {
 	struct clone_spec how = { .namespaces = CLONE_NEWUSER, .cgroup = -1 };

@@ -1,9 +1,9 @@
 /* mountfd.c - see mountfd.h
  *
- * Overlay keeps the credentials of whoever makes it and uses them for every access to its layers.
- * Host uid 0 has no place in an id-mapped upper: made by plain root, the mount comes up read-only
- * without a word. So the file system user is set to the box's root for the moment of creation, and
- * since that drops capabilities from the effective set, they are raised again. */
+ * Overlay keeps the credentials of the process that makes it and uses them for every access to its
+ * layers. Host uid 0 is not mapped in an id-mapped upper: an overlay made by plain root is silently
+ * read-only. So the file system user is set to the box's root while the mount is made; that drops
+ * capabilities from the effective set, so they are raised again. */
 #include "sys/mountfd.h"
 #include "base/alloc.h"
 #include "sys/caps.h"
@@ -12,7 +12,7 @@
 #include <stdio.h>
 #include <sys/fsuid.h>
 
-/* The kernel explains a refusal as "e overlay: text" lines on the fd of fsopen. */
+/* The kernel explains a refusal in lines "e overlay: text" on the fd of fsopen. */
 static int fail(struct err *err, int fs, int errno_value, const char *type, const char *what)
 {
 	char why[200];
@@ -78,7 +78,7 @@ void mount_take_off(int mount)
 {
 	char path[32];
 
-	/* The link leads to the top of the mount itself, however it was attached. */
+	/* The link leads to the root of the mount itself, wherever it is attached. */
 	snprintf(path, sizeof path, "/proc/self/fd/%d", mount);
 	umount2(path, MNT_DETACH);
 }
@@ -98,7 +98,7 @@ static int set_layer(int fs, const char *key, int fd, const char *below, struct 
 	return set_string(fs, key, path, err);
 }
 
-/* The file system user of the calling process; all capabilities stay. */
+/* Sets the file system user of the calling process; all capabilities stay. */
 static int act_as(uint32_t uid, struct err *err)
 {
 	setfsgid(uid);
@@ -159,7 +159,7 @@ int overlay_new(const struct overlay_spec *spec, int *ret, struct err *err)
 	return 0;
 }
 
-/* By fd the names are short and hold no character that would have to be escaped. */
+/* Names by fd are short and hold no character that must be escaped. */
 static int format_options(const struct overlay_spec *spec, char *out, size_t size, struct err *err)
 {
 	size_t len = (size_t)snprintf(out, size, "%s", spec->mixed ? "xino=on," : "");
@@ -177,8 +177,8 @@ static int format_options(const struct overlay_spec *spec, char *out, size_t siz
 	return 0;
 }
 
-/* By mount(2), which takes a page of options: fsconfig takes 255 bytes each, and before lowerdir+
- * (6.7) all lowers had to be in one of them. */
+/* Uses mount(2), which takes a page of options: fsconfig takes 255 bytes for each, and before
+ * lowerdir+ (6.7) all lower layers had to be in one of them. */
 int overlay_attach(const struct overlay_spec *spec, const char *place, struct err *err)
 {
 	char options[4096];

@@ -52,7 +52,7 @@ void netlink_end_quiet(struct netlink_batch *batch)
 	patch(batch, batch->at, (uint32_t)(batch->bytes.len - batch->at), false);
 }
 
-/* The last one so far, so the one before need not answer any more. */
+/* This message is the last one now, so the one before need not be answered any more. */
 void netlink_end(struct netlink_batch *batch)
 {
 	if (batch->last != batch->at)
@@ -109,7 +109,7 @@ void netlink_unnest(struct netlink_batch *batch, size_t nest)
 	memcpy(at, &header, sizeof header);
 }
 
-/* The errno of the first refusal; 0: all is done; -1: nothing of that yet. */
+/* The errno of the first refusal; 0: everything is done; -1: no answer to that yet. */
 static int read_answer(const uint8_t *data, size_t len)
 {
 	size_t at = 0;
@@ -156,7 +156,7 @@ int netlink_send_by(int fd, const struct netlink_batch *batch, struct err *err)
 			continue;
 		if (got <= 0)
 			return err_sys(err, errno, "hear from the kernel's network stack");
-		/* In a namespace that is a box's its root could send us something, too. */
+		/* In the network namespace of a box, its root could send us messages too. */
 		if (from.nl_pid == 0)
 			problem = read_answer(answer, (size_t)got);
 	}

@@ -1,8 +1,8 @@
-/* pidns.c - where a pid namespace has got to with its numbers
+/* pidns.c - reads and sets the last pid of a pid namespace
  *
- * A process that enters a pid namespace is not in it, its children are: the caller enters, has one
- * child by vfork, since copying its memory would take longer than the work, and leaves. A vfork
- * within a vfork is not possible: sanitizers keep the way back in one place. */
+ * A process that enters a pid namespace is not in it, only its children are: the caller enters,
+ * makes one child by vfork (copying its memory would take longer than the work) and leaves. A vfork
+ * within a vfork is not possible: sanitizers keep the return address in one place. */
 #include "sys/pidns.h"
 #include "base/alloc.h"
 #include <errno.h>
@@ -13,15 +13,15 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* of the namespace of who opens it, wherever it is mounted */
+/* of the pid namespace of the process that opens it, wherever it is mounted */
 #define LAST "/proc/sys/kernel/ns_last_pid"
 
-/* Between vfork and _exit: system calls only. */
+/* Used between vfork and _exit: system calls only. */
 struct inside {
 	int pidfd;
 	const char *text; /* what to write; "": nothing */
 	size_t len;
-	volatile pid_t number; /* of the process inside */
+	volatile pid_t number; /* the pid of the process inside */
 	volatile int failed;   /* an errno */
 };
 
@@ -60,7 +60,7 @@ static int visit(struct inside *inside, struct err *err)
 	}
 	failed = errno;
 	if (setns(own, CLONE_NEWPID) < 0)
-		abort(); /* children to come would be the box's */
+		abort(); /* else its children would be born in the box */
 	if (pid < 0)
 		return err_sys(err, failed, "vfork");
 	reap(pid);
@@ -88,6 +88,7 @@ int pidns_set_last(int pidfd, pid_t last, struct err *err)
 	if (visit(&inside, err) == 0)
 		return 0;
 	if (inside.failed == EINVAL)
-		err_set(err, ERR_INVALID, "processes are not numbered up to %d here", (int)last);
+		err_set(err, ERR_INVALID, "process ids of this machine do not go up to %d",
+			(int)last);
 	return -1;
 }

@@ -14,7 +14,7 @@
 #define P_PIDFD 3
 #endif
 
-/* Since Linux 6.15 a pidfd tells the status of a process that somebody else reaped. */
+/* Since Linux 6.15 a pidfd gives the exit status also of a process that another process reaped. */
 struct exit_info {
 	uint64_t mask;
 	uint64_t cgroup;

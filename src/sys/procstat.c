@@ -35,8 +35,8 @@ static int read_field(pid_t pid, int number, uint64_t *ret, struct err *err)
 	snprintf(path, sizeof path, "/proc/%d/stat", (int)pid);
 	if (read_small(path, text, sizeof text, err) < 0)
 		return -1;
-	/* The command name is the process's own choice and may hold spaces and brackets: count
-	 * fields from the last bracket. The next field is the third. */
+	/* The process chooses its command name, which may hold spaces and brackets: fields are
+	 * counted from the last bracket. The next field is the third. */
 	at = strrchr(text, ')');
 	for (int field = 2; at && field < number; field++)
 		at = strchr(at + 1, ' ');

@@ -65,7 +65,7 @@ int seccomp_program_new(const struct seccomp_rule *rules, size_t count,
 	if (!filter)
 		return err_set(err, ERR_SYSTEM, "seccomp_init failed");
 	seccomp_attr_set(filter, SCMP_FLTATR_ACT_BADARCH, SCMP_ACT_KILL_PROCESS);
-	/* A search tree over the numbers instead of one comparison after the other. */
+	/* Builds a binary search tree over the numbers instead of a chain of comparisons. */
 	seccomp_attr_set(filter, SCMP_FLTATR_CTL_OPTIMIZE, 2);
 	status = add_rules(filter, rules, count, err);
 	if (status == 0)

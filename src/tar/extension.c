@@ -30,8 +30,8 @@ typedef int (*take_fn)(
 static int take_path(
 	struct tar_reader *reader, const char *key, char *value, size_t len, struct err *err)
 {
-	/* Beside a sparse file's own name, its path is a stand-in for readers that know nothing of
-	 * those. */
+	/* A sparse file has its real name in another record; its path is a placeholder for readers
+	 * that do not know sparse files. */
 	if (reader->map.has_name)
 		return 0;
 	reader->has_name = len > 0;
@@ -110,8 +110,8 @@ static int take_foreign_sparse(
 }
 
 enum record_flags {
-	RECORD_PREFIX = 1, /* the key goes on; take gets the rest of it */
-	RECORD_BINARY = 2, /* the value may hold zero bytes, or take looks itself */
+	RECORD_PREFIX = 1, /* the key is a prefix; take gets the rest of it */
+	RECORD_BINARY = 2, /* the value may hold zero bytes, or take checks that itself */
 };
 
 static const struct record {
@@ -149,7 +149,7 @@ static int take_record(
 
 /* ---- the list ------------------------------------------------------------------------------- */
 
-/* Cuts the first record off; its key and value end with zero bytes then. */
+/* Cuts off the first record and ends its key and value with zero bytes. */
 static int next_record(char **text, size_t *size, char **ret_key, char **ret_value, size_t *ret_len,
 	struct err *err)
 {
@@ -188,8 +188,8 @@ int tar_take_pax(struct tar_reader *reader, char *text, size_t size, struct err 
 	return 0;
 }
 
-/* A global header counts for all entries that follow. git leaves a comment in one; anything that
- * would change an entry is refused rather than overlooked. */
+/* A global header applies to all entries that follow. git writes a comment in one; anything that
+ * would change an entry is refused rather than ignored. */
 int tar_take_global(char *text, size_t size, struct err *err)
 {
 	static const char *const harmless[] = { "comment", "charset", "hdrcharset", "atime",

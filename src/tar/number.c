@@ -20,8 +20,8 @@ uint32_t tar_sum(const struct tar_header *header)
 	return total;
 }
 
-/* With the highest bit set the rest is a large number, high byte first. Negative ones (times before
- * 1970) exist only like this. */
+/* With the highest bit set, the rest is a large binary number, high byte first. Negative numbers
+ * (times before 1970) exist only in this form. */
 static int get_binary(const uint8_t *p, const uint8_t *end, int64_t *ret, struct err *err)
 {
 	bool negative = *p & 0x40;
@@ -29,7 +29,7 @@ static int get_binary(const uint8_t *p, const uint8_t *end, int64_t *ret, struct
 
 	value = value << 6 | (*p++ & 0x3f);
 	for (; p < end; p++) {
-		/* Only copies of the sign may be shifted out. */
+		/* Only copies of the sign bit may be shifted out. */
 		if (value >> 55 != (negative ? 0x1ff : 0))
 			return err_set(err, ERR_INVALID, "a number in the archive is too large");
 		value = value << 8 | *p;

@@ -1,8 +1,8 @@
-/* reader.c - entries out of a stream of tar bytes; see tar.h
+/* reader.c - reads entries from a stream of tar bytes; see tar.h
  *
- * The reader always is at one step: it collects the bytes that step wants (a block, an extended
- * header) and then runs it, which says what comes next. Bytes may come in any pieces, and stay away
- * for a while in between: what was collected is kept, and the same call goes on. */
+ * The reader is always at one step: it collects the bytes that the step needs (a block, an extended
+ * header) and then runs it; the step says which one is next. Bytes may come in pieces of any size
+ * and with pauses: what was collected is kept, and the same call continues. */
 #include "tar/tar_internal.h"
 #include <stdio.h>
 
@@ -13,7 +13,7 @@ enum step {
 	AT_NAME,
 	AT_LINK,
 	AT_GNU_MAP,  /* a further block of a sparse file's map */
-	AT_TEXT_MAP, /* the same before the content, as pax 1.0 has it */
+	AT_TEXT_MAP, /* the map before the content, as pax 1.0 has it */
 	AT_CONTENT,
 	AT_END,
 };
@@ -34,7 +34,7 @@ static int ends_early(struct err *err)
 	return err_set(err, ERR_INVALID, "the archive ends too early");
 }
 
-/* GO_ON when len bytes have come, from the first call for them on. */
+/* GO_ON when all len bytes have come since the first call for them. */
 static int collect(struct tar_reader *reader, void *data, size_t len, struct err *err)
 {
 	while (reader->have < len) {
@@ -190,7 +190,7 @@ static void take_names(struct tar_reader *reader, const struct tar_header *heade
 	else
 		copy_field(reader->link, header->link, sizeof header->link);
 	len = strlen(reader->name);
-	/* Before there was a type for folders, a slash at the end made one. */
+	/* Before tar had a type for folders, a slash at the end of the name meant one. */
 	if (len && reader->name[len - 1] == '/' && reader->entry.type == TAR_FILE)
 		reader->entry.type = TAR_DIR;
 	while (len > 1 && reader->name[len - 1] == '/')
@@ -207,14 +207,14 @@ static int check_entry(const struct tar_reader *reader, struct err *err)
 		return err_set(err, ERR_INVALID,
 			"member '%.200s' is of a type that is not supported", entry->name);
 	if ((entry->type == TAR_LINK || entry->type == TAR_SYMLINK) && !*entry->link)
-		return err_set(err, ERR_INVALID, "link '%.200s' points nowhere", entry->name);
+		return err_set(err, ERR_INVALID, "link '%.200s' has no target", entry->name);
 	if (reader->map.is_sparse && entry->type != TAR_FILE)
-		return err_set(
-			err, ERR_INVALID, "member '%.200s' is sparse, but is no file", entry->name);
+		return err_set(err, ERR_INVALID, "member '%.200s' is sparse, but is not a file",
+			entry->name);
 	return 0;
 }
 
-/* All that comes before the content is known. */
+/* Everything before the content is known now. */
 static int finish_entry(struct tar_reader *reader, struct err *err)
 {
 	struct tar_entry *entry = &reader->entry;
@@ -252,7 +252,7 @@ static int take_entry(
 		return -1;
 	if (take_numbers(reader, header, err) < 0)
 		return err_wrap(err, "member '%.200s'", entry->name);
-	/* Some writers tell a hard link's or a folder's size; no bytes follow. */
+	/* Some writers give a hard link or a folder a size; no bytes follow. */
 	reader->left = entry->type == TAR_FILE ? size : 0;
 	reader->fill = tar_fill(reader->left);
 	if (more || tar_map_is_text(&reader->map)) {
@@ -267,7 +267,7 @@ static int step_map(struct tar_reader *reader, struct err *err)
 	bool more, is_text = reader->step == AT_TEXT_MAP;
 	int status;
 
-	/* As text the map is part of what the header calls content. */
+	/* A map as text is part of what the header counts as content. */
 	if (is_text && reader->left < TAR_BLOCK)
 		return err_set(err, ERR_INVALID, "member '%.200s' has no map of its pieces",
 			reader->entry.name);
@@ -285,7 +285,7 @@ static int step_map(struct tar_reader *reader, struct err *err)
 
 /* ---- headers -------------------------------------------------------------------------------- */
 
-/* Some old programs took the bytes as signed. */
+/* Some old programs summed the bytes as signed numbers. */
 static uint32_t signed_sum(const struct tar_header *header)
 {
 	const uint8_t *bytes = (const uint8_t *)header;
@@ -327,7 +327,7 @@ static int take_zeros(struct tar_reader *reader)
 	return 0;
 }
 
-/* Nothing has come of the next header, nor of what would belong to it. */
+/* True when no byte of the next header has come, nor of an extension that belongs to it. */
 static bool is_between(const struct tar_reader *reader)
 {
 	return !reader->have && !reader->pax && !reader->has_name && !reader->has_link;

@@ -21,7 +21,7 @@ void tar_map_clear(struct tar_map *map)
 	*map = (struct tar_map){ .pieces = map->pieces, .piece_room = map->piece_room };
 }
 
-/* Even a map without pieces has room: an entry whose pieces are NULL is not sparse. */
+/* Even a map without pieces gets memory: an entry whose pieces are NULL is not sparse. */
 static void make_room(struct tar_map *map)
 {
 	if (map->pieces && map->piece_count < map->piece_room)
@@ -53,7 +53,8 @@ int tar_map_check(const struct tar_map *map, uint64_t stored, struct err *err)
 
 	for (size_t i = 0; i < map->piece_count; i++) {
 		end = map->pieces[i].offset + map->pieces[i].len;
-		sum += map->pieces[i].len; /* apart from each other, so not more than the end */
+		sum += map->pieces[i].len; /* the pieces do not overlap, so the sum is at most the
+					    * end */
 	}
 	if (!map->has_real_size || map->has_offset || end > map->real_size || sum != stored ||
 		(map->has_count && map->count != map->told))
@@ -141,8 +142,7 @@ static int take_number(struct tar_map *map, struct err *err)
 
 int tar_map_take_text(struct tar_map *map, const uint8_t *block, bool *ret_more, struct err *err)
 {
-	/* numblocks has no place in this format: the count is what tells that the list has
-	 * begun. */
+	/* numblocks has no place in this format: the count shows that the list has begun. */
 	for (size_t i = 0; i < TAR_BLOCK && (!map->has_count || map->numbers_left); i++) {
 		if (block[i] == '\n' && map->digits) {
 			if (take_number(map, err) < 0)

@@ -40,13 +40,14 @@ struct tar_piece {
 	uint64_t offset, len;
 };
 
-/* A name or link that was read has at most WIRE_PATH_MAX bytes, and is not NULL. */
+/* name and link, when read, have at most WIRE_PATH_MAX bytes and are not NULL. */
 struct tar_entry {
 	enum tar_type type;
-	const char *name;   /* as it stands, without slashes at its end */
-	const char *link;   /* of links; NULL means "" to the writer */
+	const char *name;   /* as it is in the archive, without slashes at its end */
+	const char *link;   /* the target of a link; NULL means "" to the writer */
 	uint64_t size;	    /* bytes the archive holds of a file, else 0 */
-	uint64_t real_size; /* the file's own size: the same, but of a sparse one. Not written */
+	uint64_t real_size; /* the file's own size; differs from size for a sparse file only. Not
+			     * written */
 	uint32_t mode;	    /* permission bits, set-user-id, set-group-id and sticky too */
 	uint32_t uid, gid;
 	int64_t mtime;
@@ -54,7 +55,7 @@ struct tar_entry {
 	uint32_t major, minor;
 	const struct tar_xattr *xattrs;
 	size_t xattr_count;
-	/* NULL: not sparse. Rising, apart from each other, inside real_size; none is empty. Not
+	/* NULL: not sparse. Rising, not overlapping, inside real_size; none is empty. Not
 	 * written. */
 	const struct tar_piece *sparse;
 	size_t sparse_count;
@@ -62,27 +63,27 @@ struct tar_entry {
 
 /* ---- reading -------------------------------------------------------------------------------- */
 
-/* What read(), and then tar_next() and tar_read(), return when no more bytes have come yet: the
- * same call goes on later where it stopped. Only for those whose read() says so. */
+/* Returned by read(), and then by tar_next() and tar_read(), when no more bytes have come yet: call
+ * the same function later to continue. Only for a read() that returns it. */
 enum { TAR_WAIT = -2 };
 
 struct tar_reader {
-	/* Up to len bytes into data; 0 at the end, -1 on error, TAR_WAIT when there are none at
-	 * present. */
+	/* Reads up to len bytes into data; 0 at the end, -1 on error, TAR_WAIT when there are none
+	 * right now. */
 	ssize_t (*read)(void *arg, void *data, size_t len, struct err *err);
 	void *arg;
-	/* The archive may end after a member, without its two blocks, as some tools write layers.
-	 * Only where something else tells that nothing is missing. */
+	/* The archive may end after a member, without the two zero blocks, as some tools write
+	 * layers. Set it only where something else tells that nothing is missing. */
 	bool bare_end;
 
-	/* The rest is the reader's own, and zero at first. */
+	/* The rest belongs to the reader, and is zero at first. */
 	int step;
 	uint8_t block[TAR_BLOCK];
-	size_t have;	 /* of what is being collected */
+	size_t have;	 /* how much of the present step was collected */
 	uint64_t pass;	 /* bytes to drop before the next step */
-	bool zero_block; /* the first of the two at the end has come */
+	bool zero_block; /* the first of the two zero blocks has come */
 	uint64_t left;	 /* of the present file's stored bytes */
-	uint32_t fill;	 /* what fills its last block */
+	uint32_t fill;	 /* padding of its last block */
 	size_t piece;
 	uint64_t in_piece; /* or in the file, if it is not sparse */
 
@@ -106,21 +107,21 @@ struct tar_reader {
 	char name[WIRE_PATH_MAX + 2], link[WIRE_PATH_MAX + 2];
 };
 
-/* The next entry, borrowed until the next call, in *ret: 1. 0 at the end of the archive, -1 on
- * error (then nothing but tar_reader_done() may follow). What was not read of the last entry is
- * passed over. */
+/* Reads the next entry into *ret, borrowed until the next call, and returns 1. Returns 0 at the end
+ * of the archive, -1 on error (then only tar_reader_done() may follow). Skips content of the last
+ * entry that was not read. */
 int tar_next(struct tar_reader *reader, const struct tar_entry **ret, struct err *err);
-/* Stored content of the present file: up to len bytes, 0 at its end, -1 on error. What one call
- * gives lies in one run in the file, from tar_offset() as it was before the call. */
+/* Reads stored content of the present file: up to len bytes, 0 at its end, -1 on error. The bytes
+ * of one call are contiguous in the file; they begin at tar_offset() as it was before the call. */
 ssize_t tar_read(struct tar_reader *reader, void *data, size_t len, struct err *err);
 uint64_t tar_offset(const struct tar_reader *reader);
 void tar_reader_done(struct tar_reader *reader);
 
 /* ---- writing -------------------------------------------------------------------------------- */
 
-/* The blocks that announce entry; a file's size bytes and tar_fill() zeros follow. Names may be
- * longer than those the reader takes; together with links and xattrs less than TAR_PAX_MAX. The
- * name of an xattr has no '='. */
+/* Writes the header blocks of entry; the caller then writes the file's size bytes and tar_fill()
+ * zeros. Names may be longer than the reader accepts; together with links and xattrs they are less
+ * than TAR_PAX_MAX. The name of an xattr has no '='. */
 void tar_put_header(struct buf *out, const struct tar_entry *entry);
 uint32_t tar_fill(uint64_t size);
 enum { TAR_END_SIZE = 2 * TAR_BLOCK }; /* zeros at the end of an archive */

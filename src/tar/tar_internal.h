@@ -21,7 +21,7 @@ struct tar_header {
 static_assert(sizeof(struct tar_header) == TAR_BLOCK, "a header is one block");
 static_assert(offsetof(struct tar_header, real_size) == 483, "as GNU tar has it");
 
-/* Sum over a header, its checksum field counted as blanks. */
+/* The checksum of a header, with its checksum field counted as spaces. */
 uint32_t tar_sum(const struct tar_header *header);
 static inline bool tar_is_gnu(const struct tar_header *header)
 {
@@ -41,7 +41,7 @@ int tar_parse_time(char *text, int64_t *ret, uint32_t *ret_ns, struct err *err);
 
 /* ---- extension.c: records that say something about the next entry --------------------------- */
 
-/* text has size bytes and one more; it is cut up, and xattrs point into it. */
+/* text has size bytes and one more; it is cut into strings, and xattrs point into it. */
 int tar_take_pax(struct tar_reader *reader, char *text, size_t size, struct err *err);
 int tar_take_global(char *text, size_t size, struct err *err);
 /* A name that came as len bytes. */
@@ -50,16 +50,17 @@ int tar_take_name(char *out, const char *text, size_t len, struct err *err);
 /* ---- sparse.c: maps of sparse files --------------------------------------------------------- */
 
 void tar_map_clear(struct tar_map *map); /* keeps the room */
-/* A "GNU.sparse." record, key without that; has no zero bytes in it. The name is not for here. */
+/* A "GNU.sparse." record; key is without that prefix, value holds no zero bytes. The record with
+ * the name is handled elsewhere. */
 int tar_map_take_record(struct tar_map *map, const char *key, char *value, struct err *err);
-/* Pieces of a GNU header of type 'S', or of one of the blocks that follow it. *ret_more: another
- * follows. */
+/* Reads the pieces of a GNU header of type 'S', or of a block that follows it. *ret_more: another
+ * block follows. */
 int tar_map_take_header(
 	struct tar_map *map, const struct tar_header *header, bool *ret_more, struct err *err);
 int tar_map_take_more(struct tar_map *map, const uint8_t *block, bool *ret_more, struct err *err);
-/* Whether the map comes as text before the content; its blocks are then given until *ret_more is
- * false. */
+/* Whether the map comes as text before the content; the caller then gives its blocks until
+ * *ret_more is false. */
 bool tar_map_is_text(const struct tar_map *map);
 int tar_map_take_text(struct tar_map *map, const uint8_t *block, bool *ret_more, struct err *err);
-/* With all pieces there: do they fit the real size and the stored bytes? */
+/* Called with all pieces: checks that they fit the real size and the stored bytes. */
 int tar_map_check(const struct tar_map *map, uint64_t stored, struct err *err);

@@ -24,7 +24,7 @@ static void put_block(struct buf *out, struct tar_header *header)
 	buf_add(out, header, sizeof *header);
 }
 
-/* The length stands in the record and counts itself. */
+/* The length is part of the record and counts itself. */
 static void put_record(
 	struct buf *pax, const char *prefix, const char *key, const void *value, size_t value_len)
 {
@@ -50,7 +50,7 @@ static void put_number(struct buf *pax, const char *key, uint64_t number)
 	put_text(pax, key, text);
 }
 
-/* A time before 1970 counts its fraction down from zero: 1.5 s before is "-1.5". */
+/* The fraction of a time before 1970 counts down from zero: 1.5 s before is "-1.5". */
 static void put_time(struct buf *pax, int64_t seconds, uint32_t ns)
 {
 	bool negative = seconds < 0;

@@ -4,7 +4,7 @@
 #include <errno.h>
 #include <sys/xattr.h>
 
-enum { LIST_MAX = 64 * 1024 }; /* the kernel's own bound, of names and of a value */
+enum { LIST_MAX = 64 * 1024 }; /* the kernel's limit for the list of names and for a value */
 
 void xattrs_done(struct xattrs *xattrs)
 {
@@ -13,7 +13,7 @@ void xattrs_done(struct xattrs *xattrs)
 
 static bool is_ours(const char *name)
 {
-	/* The format ends a name with '='. */
+	/* In the format a name ends at '='. */
 	return (!strcmp(name, "security.capability") || text_has_prefix(name, "user.")) &&
 	       !strchr(name, '=');
 }
@@ -32,7 +32,7 @@ static int too_large(const char *path, struct err *err)
 		TAR_XATTRS_MAX, TAR_XATTR_BYTES_MAX / 1024);
 }
 
-/* Adds one; its value lies in the text, and is found by its offset until the text is complete. */
+/* Adds one attribute; its value is in the text, found by its offset until the text is complete. */
 static int read_one(
 	int fd, const char *name, const char *path, struct xattrs *xattrs, struct err *err)
 {
@@ -54,8 +54,8 @@ static int read_one(
 	return xattrs->text.len > TAR_XATTR_BYTES_MAX ? too_large(path, err) : 0;
 }
 
-/* Most files have one or none: the long list, which costs the kernel more, is for those that need
- * it. */
+/* Most files have one attribute or none: the large buffer, which costs the kernel more, is only for
+ * those that need it. */
 static ssize_t list_names(int fd, char *few, size_t size, char **ret_many)
 {
 	ssize_t len = flistxattr(fd, few, size);

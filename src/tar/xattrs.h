@@ -1,9 +1,9 @@
-/* xattrs.h - the extended attributes of a file that travel with it in an archive */
+/* xattrs.h - the extended attributes of a file that are kept in an archive */
 #pragma once
 #include "base/buf.h"
 #include "tar/tar.h"
 
-/* security.capability and user.*, sorted by name. */
+/* The attributes security.capability and user.*, sorted by name. */
 struct xattrs {
 	struct buf text;
 	struct tar_xattr list[TAR_XATTRS_MAX];
