@@ -53,7 +53,7 @@ struct box *call_box_awake(struct call *call)
 		return box;
 	err_set(&err, ERR_STATE, "box '%s' is %s, not running", box_get_name(box),
 		box_state_name(state));
-	err_hint(&err, "a token that may only read wakes no box");
+	err_hint(&err, "a token with the scope read alone cannot wake a box");
 	call_error(call, &err);
 	return NULL;
 }
@@ -147,9 +147,9 @@ static void refuse_route(struct http_request *request, const char *allow)
 	struct err err = ERR_INIT;
 
 	if (!*allow) {
-		err_set(&err, ERR_NOT_FOUND, "no call %s %.120s", http_request_method(request),
-			http_request_path(request));
-		err_hint(&err, "GET /v1/openapi.json lists them");
+		err_set(&err, ERR_NOT_FOUND, "no such API call: %s %.120s",
+			http_request_method(request), http_request_path(request));
+		err_hint(&err, "GET /v1/openapi.json lists all calls");
 		return http_reply_error(request, &err);
 	}
 	http_reply_header(request, "Allow", allow);
@@ -163,7 +163,7 @@ static int check_home(struct api *api, struct http_request *request, struct err 
 {
 	const char *home = http_request_header(request, "Box-Home");
 
-	if (!home || http_request_door(request) != HTTP_DOOR_UNIX ||
+	if (!home || http_request_transport(request) != HTTP_TRANSPORT_UNIX ||
 		!strcmp(home, yard_get_conf(api->yard)->home) || !strcmp(home, api->home))
 		return 0;
 	err_set(err, ERR_STATE, "the daemon here has the home '%s', not '%.200s' as BOX_HOME says",
@@ -251,8 +251,7 @@ void api_stop(struct api *api, uint64_t grace_ms, void (*done)(void *arg), void 
 {
 	struct err err = ERR_INIT;
 
-	err_set(&err, ERR_UNAVAILABLE,
-		"the daemon was told to end before all boxes were hibernated");
+	err_set(&err, ERR_UNAVAILABLE, "the daemon was stopped before all boxes were hibernated");
 	shutdown_askers_fail(api, &err);
 	api->hibernate = false; /* later requests do not wait */
 	/* Endless streams would use up the grace period. Each stop removes itself from the ring. */

@@ -25,7 +25,7 @@ void api_stop(struct api *api, uint64_t grace_ms, void (*done)(void *arg), void 
 void api_close(struct api *api); /* accepts NULL */
 /* Reads the certificate of the TCP listener again, if it has one. */
 void api_reload(struct api *api);
-uint16_t api_get_port(const struct api *api); /* of the TCP door; 0: closed */
+uint16_t api_get_port(const struct api *api); /* of the TCP listener; 0: closed */
 /* For other front doors that share its listeners. */
 struct http_server *api_get_server(struct api *api);
 /* The OpenAPI 3.1 document, from the route table. New reference. */

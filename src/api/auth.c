@@ -68,7 +68,7 @@ static int check_token(
 	const char *peer = http_request_peer(request);
 
 	if (!header) {
-		err_set(err, ERR_UNAUTHORIZED, "this door needs a token");
+		err_set(err, ERR_UNAUTHORIZED, "a token is needed here");
 		return hint_token(request, err);
 	}
 	if (strncasecmp(header, "Bearer ", 7)) {
@@ -114,7 +114,7 @@ int call_check_owner(const struct call *call, const char *owner, struct err *err
 		return -1;
 	if (yard_may_see(call->yard, owner))
 		return 0;
-	return err_set(err, ERR_FORBIDDEN, "'owner' is for tokens with the scope admin alone");
+	return err_set(err, ERR_FORBIDDEN, "'owner' needs a token with the scope admin");
 }
 
 const char *call_who(const struct call *call)
@@ -133,13 +133,13 @@ int auth_check(struct api *api, struct http_request *request, const struct route
 	const char *host = http_request_header(request, "Host");
 
 	*ret = (struct principal){ .kind = PRINCIPAL_NOBODY };
-	if (http_request_door(request) == HTTP_DOOR_UNIX) {
+	if (http_request_transport(request) == HTTP_TRANSPORT_UNIX) {
 		auth_by_socket(api->auth, http_request_peer_uid(request), ret);
 		return 0;
 	}
 	http_request_filter_json(request, hide_env);
 	/* With TLS, a page whose name was made to point here has no certificate for that name. */
-	if ((http_request_door(request) == HTTP_DOOR_TCP &&
+	if ((http_request_transport(request) == HTTP_TRANSPORT_TCP &&
 		    auth_check_host(host, yard_get_conf(api->yard)->address, api->port, err) < 0) ||
 		auth_check_origin(http_request_header(request, "Origin"), host, err) < 0)
 		return -1;

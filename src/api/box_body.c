@@ -33,7 +33,8 @@ static int take_figures(json_t *body, struct limits *ret, struct err *err)
 static int set_pids(json_int_t pids, struct limits *ret, struct err *err)
 {
 	if (pids > PIDS_MAX)
-		return err_set(err, ERR_INVALID, "'pids' is at most %d, or 0 for none", PIDS_MAX);
+		return err_set(
+			err, ERR_INVALID, "'pids' is at most %d, or 0 for no limit", PIDS_MAX);
 	if (pids >= 0)
 		ret->pids = (uint64_t)pids;
 	return 0;
@@ -56,7 +57,7 @@ static int take_tree(
 		return err_set(err, ERR_INVALID, "'tree' must be an object, or null");
 	if (json_object_get(tree, "disk"))
 		return err_set(
-			err, ERR_INVALID, "tree: no key 'disk': there are cpu, memory, pids");
+			err, ERR_INVALID, "tree: unknown key 'disk': use cpu, memory or pids");
 	if (take_figures(tree, ret, err) < 0 || json_read(tree, keys, ARRAY_LEN(keys), err) < 0 ||
 		set_pids(pids, ret, err) < 0)
 		return err_wrap(err, "tree");

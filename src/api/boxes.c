@@ -92,7 +92,7 @@ void api_boxes_create(struct call *call)
 		box_body_done(&body);
 		return call_error(call, &err);
 	}
-	body.spec.by_socket = http_request_door(call->request) == HTTP_DOOR_UNIX;
+	body.spec.by_socket = http_request_transport(call->request) == HTTP_TRANSPORT_UNIX;
 	body.spec.asked_by = http_request_peer_uid(call->request);
 	verb = verb_new(call, 201);
 	if (body.spec.idempotency)
@@ -187,7 +187,7 @@ void api_boxes_list(struct call *call)
 	buf_add_str(&listing.out, "{\"boxes\":[");
 	box_each(call->yard, list_one, &listing);
 	if (listing.after) {
-		err_set(&err, ERR_NOT_FOUND, "no box '%.80s' to go on after", listing.after);
+		err_set(&err, ERR_NOT_FOUND, "no box '%.80s' to continue after", listing.after);
 		err_hint(&err, "it was removed; list again from the start");
 		buf_done(&listing.out);
 		return call_error(call, &err);

@@ -193,7 +193,7 @@ void api_compare(struct call *call)
 	if (input_query_u64(call, "limit", 1, COMPARE_FILES_MAX, &limit, &wanted.err) == 0)
 		http_request_each_query(call->request, want_box, &wanted);
 	if (!wanted.err.kind && wanted.count < 2)
-		err_set(&wanted.err, ERR_INVALID, "two boxes at least are needed to compare");
+		err_set(&wanted.err, ERR_INVALID, "at least two boxes are needed to compare");
 	if (wanted.err.kind)
 		return call_error(call, &wanted.err);
 	comparing = xnew(struct comparing);

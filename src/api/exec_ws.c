@@ -157,7 +157,7 @@ static int start_program(struct session *session, json_t *message, struct err *e
 	if (!box || exec_body_read(message, &body, err) < 0)
 		goto out;
 	if (body.spec.detach) {
-		err_set(err, ERR_INVALID, "'detach' is for POST");
+		err_set(err, ERR_INVALID, "'detach' works with POST only");
 		goto out;
 	}
 	body.spec.input = true;

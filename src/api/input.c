@@ -154,8 +154,8 @@ int input_size(const char *what, json_t *value, uint64_t lowest, uint64_t *ret, 
 		    (uint64_t)1 << 50, &size, err) < 0)
 		return -1;
 	if (size && size < lowest)
-		return err_set(err, ERR_INVALID, "'%s' must be at least %s, or 0 for none", what,
-			format_size(lowest, low));
+		return err_set(err, ERR_INVALID, "'%s' must be at least %s, or 0 for no limit",
+			what, format_size(lowest, low));
 	*ret = size;
 	return 0;
 }
@@ -172,7 +172,7 @@ int input_cpu(json_t *value, uint64_t *ret_milli, struct err *err)
 		/* A value that would be rounded to 0 must not mean "no limit". */
 		if (cpus < 0 || cpus > 1e6 || (cpus > 0 && cpus < 0.01))
 			return err_set(err, ERR_INVALID,
-				"'cpu' must be a number of CPUs from 0.01 to 1024, or 0 for none");
+				"'cpu' must be a number of CPUs from 0.01 to 1024, or 0 for no limit");
 		snprintf(text, sizeof text, "%.3f", cpus);
 	} else if (!json_is_string(value)) {
 		return err_set(
@@ -266,7 +266,9 @@ static int check_target(const char *path, struct err *err)
 	if (file_path_check("path", path, err) < 0)
 		return -1;
 	if (strspn(path, "/.") == strlen(path))
-		return err_set(err, ERR_INVALID, "path '%.80s' is the box's root", path);
+		return err_set(err, ERR_INVALID,
+			"path '%.80s' is the root of the box; name a file or folder below it",
+			path);
 	return 0;
 }
 

@@ -173,14 +173,14 @@ static json_t *paths_json(void)
 json_t *api_openapi(void)
 {
 	json_t *token = json_pack("{s:s,s:s,s:s}", "type", "http", "scheme", "bearer",
-		"description", "the TCP door; none is needed on the unix socket");
+		"description", "for the TCP port; none is needed on the unix socket");
 
 	json_t *info = json_pack("{s:s,s:s,s:s,s:{s:s,s:s}}", "title", "Boxyard", "version", "1",
 		"description", "Boxes: isolated Linux machines that start in milliseconds",
 		"license", "name", "Apache 2.0", "url",
 		"https://www.apache.org/licenses/LICENSE-2.0");
 	json_t *servers = json_pack("[{s:s,s:s}]", "url", "http://127.0.0.1:30001", "description",
-		"the TCP door as shipped ('listen' in boxyard.conf); the same over the unix socket "
+		"the TCP port as shipped ('listen' in boxyard.conf); the same over the unix socket "
 		"/run/boxyard/box.sock");
 
 	return json_pack("{s:s,s:o,s:o,s:[{s:[]}],s:o,s:{s:o,s:o,s:{s:o}}}", "openapi", "3.1.0",

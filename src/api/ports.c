@@ -135,7 +135,7 @@ void api_box_login(struct call *call)
 	url = box_port_url(box, (uint16_t)port, call->api->port);
 	port = port ? port : box_port_default(box);
 	if (!url) {
-		err_set(&err, ERR_UNSUPPORTED, "the daemon listens nowhere for URLs");
+		err_set(&err, ERR_UNSUPPORTED, "the daemon does not listen for box URLs");
 		err_hint(&err, "set listen or url_listen in its configuration");
 		return call_error(call, &err);
 	}

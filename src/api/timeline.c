@@ -77,7 +77,7 @@ static int check_reference(const char *text, struct err *err)
 
 	if (!len || len > NAME_MAX_LEN ||
 		strspn(text, "abcdefghijklmnopqrstuvwxyz0123456789-") != len) {
-		err_set(err, ERR_INVALID, "'%.80s' is no id or name of a snapshot", text);
+		err_set(err, ERR_INVALID, "'%.80s' is not the id or name of a snapshot", text);
 		return err_hint(err, "'box timeline' lists them");
 	}
 	return 0;
@@ -185,7 +185,7 @@ static int check_names(json_t *names, struct err *err)
 		for (k = 0; k < i; k++)
 			if (!strcmp(text, json_string_value(json_array_get(names, k))))
 				return err_set(
-					err, ERR_INVALID, "'%s' is there twice in 'names'", text);
+					err, ERR_INVALID, "'%s' occurs twice in 'names'", text);
 	}
 	return 0;
 }

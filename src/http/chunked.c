@@ -1,8 +1,8 @@
 /* chunked.c - see chunked.h
  *
- * http_parser could do this, but the library as packaged is compiled lenient: it takes any two
- * bytes for the CRLF after a chunk. Two parties that disagree on where a body ends are how requests
- * get smuggled. */
+ * http_parser could do this, but the packaged library is compiled lenient: it accepts any two bytes
+ * as the CRLF after a chunk. Request smuggling begins where two parties disagree about the end of a
+ * body. */
 #include "http/chunked.h"
 #include "base/alloc.h"
 #include "base/text.h"
@@ -30,7 +30,7 @@ static enum chunked_state take_size(struct chunked *chunked, char c)
 	return c == '\r' ? CHUNKED_SIZE_LF : c == ';' ? CHUNKED_EXTENSION : CHUNKED_BAD;
 }
 
-/* A line we pass over: after is the state that wants its LF. */
+/* A line that is skipped: after is the state that expects its LF. */
 static enum chunked_state take_line(
 	struct chunked *chunked, char c, unsigned max, enum chunked_state after)
 {

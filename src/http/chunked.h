@@ -1,5 +1,4 @@
-/* chunked.h - the chunked transfer coding (RFC 9112, 7.1), strictly and without keeping data;
- * pure */
+/* chunked.h - the chunked transfer coding (RFC 9112, 7.1), strict, keeps no data; pure */
 #pragma once
 #include "base/buf.h"
 #include <stddef.h>
@@ -8,13 +7,13 @@
 enum chunked_state {
 	CHUNKED_SIZE,	   /* at the first hex digit of a size line */
 	CHUNKED_SIZE_MORE, /* after at least one digit */
-	CHUNKED_EXTENSION, /* from ';' to the end of the line; passed over */
+	CHUNKED_EXTENSION, /* from ';' to the end of the line; skipped */
 	CHUNKED_SIZE_LF,
 	CHUNKED_DATA,
 	CHUNKED_DATA_CR,
 	CHUNKED_DATA_LF,
 	CHUNKED_TRAILER,      /* at the start of a trailer line or the last, empty one */
-	CHUNKED_TRAILER_LINE, /* inside a trailer line; passed over */
+	CHUNKED_TRAILER_LINE, /* inside a trailer line; skipped */
 	CHUNKED_TRAILER_LF,
 	CHUNKED_END_LF,
 	CHUNKED_END,
@@ -23,10 +22,10 @@ enum chunked_state {
 
 struct chunked {
 	enum chunked_state state;
-	unsigned digits;   /* of the size line at hand */
+	unsigned digits;   /* digits of the present size line */
 	unsigned overhead; /* bytes of extension, or of all trailers */
-	uint64_t left;	   /* of the chunk at hand */
-	/* gets the trailers' lines, each with its CR LF; NULL: nobody wants them */
+	uint64_t left;	   /* bytes left of the present chunk */
+	/* gets the trailer lines, each with its CR LF; NULL: they are dropped */
 	struct buf *trailers;
 };
 
@@ -35,8 +34,8 @@ struct chunked {
 		0    \
 	}
 
-/* Takes bytes up to the end of a run of data, the end of the body or the end of the input, and
- * tells how many. A run of data is in *ret_data, *ret_len (0 when there is none). Look at state
+/* Consumes bytes up to the end of a run of data, of the body or of the input, and returns how many.
+ * A run of data is in *ret_data, *ret_len (0 when there is none). The caller checks state
  * afterwards. */
 size_t chunked_take(struct chunked *chunked, const char *data, size_t len, const char **ret_data,
 	size_t *ret_len);

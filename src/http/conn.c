@@ -170,7 +170,8 @@ void conn_refuse(struct http_conn *conn, int status, const struct err *why)
 	if (request && request->begun) {
 		conn->broken = true;
 	} else if (!request && conn->stage == CONN_BODY) {
-		/* it has its answer already; a second would be taken for another's */
+		/* it has its answer already; a second one would be taken for the answer to another
+		 * request */
 		conn->stage = CONN_FLUSH;
 	} else {
 		conn->keep = false;
@@ -191,7 +192,7 @@ static void begin_request(struct http_conn *conn)
 	conn->stage = CONN_BODY;
 	conn->request = request;
 	if (fronts_take(conn->server, request)) {
-		/* taken, target and all */
+		/* a front took the request, with its target as it was sent */
 	} else if (url_split(conn->parse.head.target, &request->url, &err) < 0) {
 		conn->stage = CONN_HEAD;
 		conn->request = NULL;
@@ -222,7 +223,7 @@ static void end_body(struct http_conn *conn)
 	request_check_body(conn->request);
 }
 
-/* Parses as far as the exchanges want it and tells how far that was. */
+/* Parses as far as the requests need it and returns how far that was. */
 static size_t parse(struct http_conn *conn, const char *data, size_t len)
 {
 	struct http_piece piece;
@@ -256,7 +257,7 @@ static size_t parse(struct http_conn *conn, const char *data, size_t len)
 
 /* ---- going on ------------------------------------------------------------------------------- */
 
-/* The client sends no more and what it sent is parsed as far as possible. */
+/* The client sends no more, and everything it sent was parsed as far as possible. */
 static void settle_eof(struct http_conn *conn)
 {
 	if (!may_parse(conn)) {
@@ -264,9 +265,9 @@ static void settle_eof(struct http_conn *conn)
 		return;
 	}
 	if (conn->tunnel)
-		tunnel_tell_eof(conn->tunnel); /* the other way may go on */
+		tunnel_tell_eof(conn->tunnel); /* the other direction may continue */
 	else if (conn->request || conn->ws)
-		conn->broken = true; /* in the middle of a body, or without a closing frame */
+		conn->broken = true; /* ended in the middle of a body, or without a closing frame */
 	else
 		conn->stage = CONN_FLUSH;
 }
@@ -286,8 +287,9 @@ static void shut(struct http_conn *conn)
 
 static void begin_linger(struct http_conn *conn)
 {
-	/* Until-close bodies have no end mark but the close: only a reset says that one was cut. */
-	if (conn->cut && conn->door != HTTP_DOOR_UNIX && !conn->parse.head.minor)
+	/* A body without a length ends with the connection: only a reset tells the client that it
+	 * was cut. */
+	if (conn->cut && conn->transport != HTTP_TRANSPORT_UNIX && !conn->parse.head.minor)
 		setsockopt(conn->fd, SOL_SOCKET, SO_LINGER, &(struct linger){ .l_onoff = 1 },
 			sizeof(struct linger));
 	if (conn->cut || conn->eof || is_between_requests(conn)) {
@@ -343,8 +345,8 @@ static void take_input(struct http_conn *conn, const char *data, size_t len)
 		buf_add(&conn->in, data + used, len - used);
 }
 
-/* Read data may have to wait in memory for its receiver, so with many connections less is read at
- * once. */
+/* Data that was read may have to wait in memory for its receiver, so with many connections less is
+ * read at once. */
 static size_t read_size(const struct http_server *server)
 {
 	size_t share = HTTP_READ_ALL / MAX(http_server_get_connections(server), 1u);
@@ -376,7 +378,7 @@ static void advance(struct http_conn *conn)
 	for (int round = 0; told && round < ADVANCE_ROUNDS; round++) {
 		if (conn->request && !conn->broken)
 			request_check_body(conn->request);
-		/* Also with nothing in: an empty body ends without a byte. */
+		/* Called also without input: an empty body ends without a byte. */
 		buf_eat(&conn->in,
 			parse(conn, conn->in.len ? (const char *)buf_head(&conn->in) : "",
 				conn->in.len));
@@ -499,19 +501,20 @@ static void set_tcp_options(int fd)
 			sizeof options[i].value);
 }
 
-void conn_new(struct http_server *server, int fd, enum http_door door, struct http_tls *tls)
+void conn_new(
+	struct http_server *server, int fd, enum http_transport transport, struct http_tls *tls)
 {
 	struct http_conn *conn = xnew(struct http_conn);
 	struct ucred peer = { .uid = (uid_t)-1 };
 
 	conn->server = server;
 	conn->fd = fd;
-	conn->door = door;
+	conn->transport = transport;
 	conn->fresh = true;
 	conn->head_since = conn->in_since = http_now_ms();
 	if (tls)
 		conn->ssl = tls_accept(tls, fd);
-	if (door != HTTP_DOOR_UNIX)
+	if (transport != HTTP_TRANSPORT_UNIX)
 		set_tcp_options(fd);
 	else
 		getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &(socklen_t){ sizeof peer });

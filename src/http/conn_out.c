@@ -21,7 +21,7 @@ static void add_rest(struct buf *out, const struct iovec *parts, unsigned count,
 	}
 }
 
-/* TLS takes one run of bytes at a time: what is new goes behind what waits. */
+/* TLS takes one run of bytes at a time: new bytes are appended to those that wait. */
 static void send_sealed(struct http_conn *conn, const struct iovec *parts, unsigned count)
 {
 	add_rest(&conn->out, parts, count, 0);
@@ -43,7 +43,7 @@ static void send_sealed(struct http_conn *conn, const struct iovec *parts, unsig
 		buf_done(&conn->out);
 }
 
-/* One system call for what waits and what is new. */
+/* Sends waiting and new bytes by one system call. */
 static void send_parts(struct http_conn *conn, const struct iovec *parts, unsigned count)
 {
 	struct iovec all[PARTS_MAX + 1] = { { conn->out.len ? buf_head(&conn->out) : NULL,

@@ -30,29 +30,32 @@ struct http_tls;
 struct ssl_st;
 
 enum {
-	HTTP_READ_SIZE = 256 * 1024,	       /* one read(), while connections are few */
-	HTTP_READ_MIN = 16 * 1024,	       /* and when they are many */
-	HTTP_READ_ALL = 32 * 1024 * 1024,      /* what they share */
-	HTTP_SEND_AT_ONCE = 16 * 1024,	       /* fewer bytes wait for the round's end */
+	HTTP_READ_SIZE = 256 * 1024,	       /* size of one read() with few connections */
+	HTTP_READ_MIN = 16 * 1024,	       /* size of one read() with many connections */
+	HTTP_READ_ALL = 32 * 1024 * 1024,      /* all connections share this */
+	HTTP_SEND_AT_ONCE = 16 * 1024,	       /* fewer bytes than this wait for the end of the
+					        * loop's round */
 	HTTP_BUFFER_KEPT = 16 * 1024,	       /* memory an idle connection keeps */
-	HTTP_OUT_MAX = 64 * 1024,	       /* waiting, over which no request is read */
-	HTTP_PIPELINE_MAX = HTTP_HEAD_MAX,     /* read ahead while an answer is made */
-	HTTP_UNWANTED_MAX = 1024 * 1024,       /* of a body nobody asked for */
-	HTTP_LINGER_MAX = 64 * 1024 * 1024,    /* thrown away after the last answer */
-	HTTP_SOCKET_OUT_MAX = 4 * 1024 * 1024, /* waiting, over which a WebSocket is not read */
-	HTTP_CONNECTIONS_MAX = 4096,	       /* through each door */
+	HTTP_OUT_MAX = 64 * 1024,	       /* with more bytes waiting, no request is read */
+	HTTP_PIPELINE_MAX = HTTP_HEAD_MAX,     /* how much is read ahead while an answer is made */
+	HTTP_UNWANTED_MAX = 1024 * 1024,       /* how much of a body is drained that the handler did
+					        * not ask for */
+	HTTP_LINGER_MAX = 64 * 1024 * 1024,    /* how much is discarded after the last answer */
+	HTTP_SOCKET_OUT_MAX = 4 * 1024 * 1024, /* with more bytes waiting, a WebSocket is not
+					        * read */
+	HTTP_CONNECTIONS_MAX = 4096,	       /* for each transport */
 };
 
 /* All in milliseconds; tests make them short. */
 struct http_limits {
-	unsigned head;	  /* for a head to arrive */
+	unsigned head;	  /* until the whole head has arrived */
 	unsigned body;	  /* without a byte of a body */
 	unsigned idle;	  /* between requests */
-	unsigned write;	  /* without the client taking a byte */
+	unsigned write;	  /* while the client takes no byte */
 	unsigned linger;  /* after the last answer */
-	unsigned ping;	  /* of silence on a WebSocket */
-	unsigned silence; /* on a WebSocket, then it ends */
-	unsigned tick;	  /* how often the others are looked at */
+	unsigned ping;	  /* silence on a WebSocket before a ping */
+	unsigned silence; /* silence on a WebSocket that ends it */
+	unsigned tick;	  /* interval of the check of all other limits */
 };
 
 struct http_server {
@@ -62,12 +65,12 @@ struct http_server {
 	struct {
 		const struct http_front *front;
 		void *arg;
-	} fronts[HTTP_FRONTS_MAX]; /* asked first, in this order */
+	} fronts[HTTP_FRONTS_MAX]; /* asked in this order, before the handler */
 	unsigned front_count;
 	struct http_limits limits;
 	struct http_listener *listeners;
 	struct http_conn *conns;
-	unsigned count[HTTP_DOOR_COUNT];
+	unsigned count[HTTP_TRANSPORT_COUNT];
 	uint64_t last_request;
 	struct http_conn *work; /* scheduled connections */
 	bool work_pending;
@@ -78,19 +81,20 @@ struct http_server {
 	void (*stopped)(void *arg);
 	void *stopped_arg;
 	unsigned depth; /* callbacks running */
-	bool freed;	/* as soon as none is */
-	char *scratch;	/* HTTP_READ_SIZE bytes that every read goes through */
+	bool freed;	/* freed as soon as depth is 0 */
+	char *scratch;	/* HTTP_READ_SIZE bytes, the buffer of every read */
 	time_t date_at;
 	char date[40]; /* of the Date header */
 };
 
 enum conn_stage {
-	CONN_HEAD, /* no request */
-	CONN_BODY, /* its body is not complete; request is NULL once it was answered nevertheless */
-	CONN_WAIT, /* the request is complete, its answer is not */
+	CONN_HEAD,   /* no request */
+	CONN_BODY,   /* the body is not complete; request is NULL if it was answered early */
+	CONN_WAIT,   /* the request is complete, its answer is not */
 	CONN_SOCKET, /* a WebSocket or a tunnel */
 	CONN_FLUSH,  /* the last answer is on its way */
-	CONN_LINGER, /* it is out; the client is given time to read it before the connection goes */
+	CONN_LINGER, /* the last answer is sent; the client gets time to read it before the
+		      * connection is closed */
 };
 
 struct http_conn {
@@ -101,31 +105,32 @@ struct http_conn {
 	int fd;
 	struct loop_fd *watch;
 	unsigned watched;
-	enum http_door door;
+	enum http_transport transport;
 	uid_t uid;
 	enum conn_stage stage;
 	struct http_parse parse;
 	struct http_request *request;
 	struct websocket *ws;
 	struct http_tunnel *tunnel;
-	struct ssl_st *ssl; /* NULL: the bytes are in the clear */
+	struct ssl_st *ssl; /* NULL: plain bytes, no TLS */
 	struct buf in;	    /* read but not parsed yet */
 	struct buf out;	    /* written but not sent yet */
 	unsigned depth;
-	bool dead;	    /* ended; memory goes when depth is 0 */
+	bool dead;	    /* ended; its memory is freed when depth is 0 */
 	bool broken;	    /* the socket failed, or the exchange cannot go on */
 	bool eof;	    /* the client sends no more */
-	bool blocked;	    /* the socket takes no more for now */
-	bool more;	    /* TLS holds bytes that the socket will not tell of */
-	bool stalled;	    /* TLS wants to write before it can read on */
-	bool keep;	    /* after this answer another request may come */
+	bool blocked;	    /* the socket accepts no more for now */
+	bool more;	    /* TLS holds bytes that the socket does not report */
+	bool stalled;	    /* TLS must write before it can read on */
+	bool keep;	    /* another request may follow this answer */
 	bool fresh;	    /* no request came yet */
-	bool cut;	    /* end without lingering: the answer is not whole */
-	size_t thrown;	    /* bytes thrown away */
+	bool cut;	    /* close without lingering: the answer is incomplete */
+	size_t thrown;	    /* bytes discarded */
 	char peer[48];	    /* its address, once asked for */
-	int64_t head_since; /* first byte of the present head, or when the wait for it began */
+	int64_t head_since; /* when the first byte of the present head came, or when waiting for it
+			     * began */
 	int64_t in_since;   /* last byte in */
-	int64_t out_since;  /* last byte out, or the first one to wait */
+	int64_t out_since;  /* when the last byte was sent, or the first one began to wait */
 };
 
 enum body_mode { BODY_UNWANTED, BODY_WHOLE, BODY_STREAM };
@@ -140,10 +145,10 @@ struct http_request {
 	void (*filter)(json_t *value); /* or NULL */
 	void (*gone)(struct http_request *request, void *arg);
 	void *gone_arg;
-	bool finished; /* calls are ignored from now on */
+	bool finished; /* further calls are ignored */
 	enum body_mode body_mode;
-	bool body_ended; /* all of it was read */
-	bool body_told;	 /* and the reader knows */
+	bool body_ended; /* the body was read completely */
+	bool body_told;	 /* and the reader was told */
 	bool paused;
 	bool continued; /* 100 Continue was sent */
 	size_t body_max;
@@ -173,22 +178,25 @@ void server_leave(struct http_server *server);	  /* the server may be gone after
 void server_schedule(struct http_server *server); /* runs the scheduled connections soon */
 
 /* conn.c */
-void conn_new(struct http_server *server, int fd, enum http_door door, struct http_tls *tls);
+void conn_new(
+	struct http_server *server, int fd, enum http_transport transport, struct http_tls *tls);
 void conn_schedule(struct http_conn *conn); /* conn_advance soon */
-/* Goes on as far as possible; conn may be gone afterwards. */
+/* Continues as far as possible; conn may be gone afterwards. */
 void conn_advance(struct http_conn *conn);
 void conn_run_scheduled(struct http_conn *conn);
 void conn_tick(struct http_conn *conn, int64_t now);
-void conn_end(struct http_conn *conn);		/* at once; request and WebSocket are told */
-void conn_update_watch(struct http_conn *conn); /* waits for what the stage asks for */
+void conn_end(struct http_conn *conn);		/* at once; the owner of the request or WebSocket is
+						 * told */
+void conn_update_watch(struct http_conn *conn); /* watches the fd for what the stage needs */
 void conn_answered(struct http_conn *conn);	/* the request is gone and its answer is in out */
-/* Answers in the request's place and ends the connection after it. */
+/* Answers instead of the handler and closes the connection afterwards. */
 void conn_refuse(struct http_conn *conn, int status, const struct err *why);
 
 /* conn_out.c */
 void conn_flush(struct http_conn *conn);
-/* Queues bytes. They are sent at once if they are many, or urgent and this is not inside a callback
- * (after which all is sent anyway), else at the end of the loop's round. Calls nobody back. */
+/* Queues bytes. They are sent at once if they are many, or if they are urgent and this is not
+ * inside a callback (after which everything is sent); otherwise at the end of the loop's round.
+ * Calls nothing back. */
 void conn_write(struct http_conn *conn, const struct iovec *parts, unsigned count, bool urgent);
 
 /* request.c */
@@ -197,7 +205,7 @@ void request_free(struct http_request *request);
 void request_gone(struct http_request *request); /* tells its owner and frees it */
 bool request_wants_body(const struct http_request *request);
 void request_take_body(struct http_request *request, const char *data, size_t len);
-/* Refuses a body known to be too large, tells the reader of the end of one that is complete. */
+/* Refuses a body that is known to be too large; tells the reader when a complete body has ended. */
 void request_check_body(struct http_request *request);
 
 /* tls.c */
@@ -206,15 +214,15 @@ struct ssl_st *tls_accept(struct http_tls *tls, int fd);
 void tls_free(struct ssl_st *ssl);
 ssize_t tls_read(struct http_conn *conn, void *data, size_t len);
 ssize_t tls_write(struct http_conn *conn, const void *data, size_t len);
-void tls_shut(struct http_conn *conn); /* says that we send no more */
+void tls_shut(struct http_conn *conn); /* tells the peer that we send no more */
 
 /* reply.c */
 bool reply_keeps(const struct http_conn *conn);
 void reply_put_error(struct http_conn *conn, int status, const struct err *why);
 void reply_error_as(struct http_request *request, int status, const struct err *err);
-/* Bytes were queued: notices crossing the mark. */
+/* Called when bytes were queued: notes when they exceed the mark. */
 void reply_note_drain(struct http_request *request);
-/* Bytes were sent: true if the owner was told. */
+/* Called when bytes were sent: true if the owner was told. */
 bool reply_tell_drain(struct http_request *request);
 
 /* websocket.c */
@@ -231,6 +239,7 @@ size_t tunnel_take(struct http_tunnel *tunnel, const char *data, size_t len);
 bool tunnel_wants_read(const struct http_tunnel *tunnel);
 bool tunnel_tell_drain(struct http_tunnel *tunnel);
 void tunnel_tell_eof(struct http_tunnel *tunnel);   /* the client sends no more */
-bool tunnel_wants_shut(struct http_tunnel *tunnel); /* once: all is sent, and no more comes */
+bool tunnel_wants_shut(struct http_tunnel *tunnel); /* true once: everything is sent, and no more
+						     * will come */
 bool tunnel_is_over(const struct http_tunnel *tunnel);
 void tunnel_gone(struct http_tunnel *tunnel); /* tells its owner and frees it */

@@ -14,7 +14,7 @@
 #include <http_parser.h>
 #include <strings.h>
 
-/* What http_parser's callbacks fill in: offsets into the text, since names must not be cut up while
+/* What http_parser's callbacks collect: offsets into the text, because names must not be cut while
  * it still reads them. */
 struct outline {
 	const char *base;
@@ -72,7 +72,7 @@ static int on_header_value(http_parser *parser, const char *at, size_t len)
 
 static int on_headers_complete(http_parser *parser)
 {
-	http_parser_pause(parser, 1); /* bodies are ours */
+	http_parser_pause(parser, 1); /* this file parses bodies */
 	return 0;
 }
 
@@ -110,7 +110,8 @@ static bool is_value(const char *text)
 	return true;
 }
 
-/* Cuts the text into strings. A NUL inside would end a string early: the caller checks lengths. */
+/* Cuts the text into strings. A NUL inside would end a string early, so the caller checks
+ * lengths. */
 static bool cut_headers(struct http_head *head, const struct outline *outline, char *text)
 {
 	head->count = outline->count;
@@ -219,7 +220,8 @@ static void parse_head(struct http_parse *parse, struct http_piece *piece)
 	used = http_parser_execute(&parser, &settings, outline.base, parse->text.len);
 	if (outline.overflow)
 		return refuse(piece, 431, ERR_TOO_LARGE, "more than 64 headers");
-	/* Paused at the head's last byte: anything else means it ended elsewhere than we think. */
+	/* http_parser must have paused at the last byte of the head; otherwise it ended elsewhere
+	 * than we think. */
 	if (HTTP_PARSER_ERRNO(&parser) != HPE_PAUSED || used != parse->text.len - 1) {
 		refuse(piece, 400, ERR_INVALID, http_errno_description(HTTP_PARSER_ERRNO(&parser)));
 		err_wrap(&piece->why, "malformed request");
@@ -236,8 +238,8 @@ static void parse_head(struct http_parse *parse, struct http_piece *piece)
 
 /* ---- collecting the head -------------------------------------------------------------------- */
 
-/* Looks at the lines not looked at yet. True when the head's empty line is among them, which then
- * is the end of the text. */
+/* Scans the lines that were not scanned yet. True when the empty line that ends the head is among
+ * them; the text then ends there. */
 static bool scan_lines(struct http_parse *parse, struct http_piece *piece)
 {
 	const char *text = (const char *)buf_head(&parse->text);
@@ -265,7 +267,7 @@ static bool scan_lines(struct http_parse *parse, struct http_piece *piece)
 
 enum { EMPTY_LINES_MAX = 4 }; /* bytes of CR and LF */
 
-/* Some clients send an empty line after a body; one or two are passed over. */
+/* Some clients send an empty line after a body; one or two are skipped. */
 static size_t skip_empty_lines(struct http_parse *parse, const char *data, size_t len)
 {
 	size_t used = 0;
@@ -284,7 +286,8 @@ static size_t take_head(
 
 	if (!parse->text.len) {
 		used = skip_empty_lines(parse, data, len);
-		/* Not waited for: a TLS hello or a stream of nothing has no line that ends. */
+		/* Refused without waiting: a TLS hello or a stream of garbage has no line that
+		 * ends. */
 		if (parse->skipped > EMPTY_LINES_MAX ||
 			(used < len && (data[used] < 'A' || data[used] > 'Z'))) {
 			refuse(piece, 400, ERR_INVALID, "this is not an HTTP request");
@@ -296,7 +299,7 @@ static size_t take_head(
 	buf_add(&parse->text, data + used, take);
 	if (parse->text.len && scan_lines(parse, piece)) {
 		used += parse->scanned - before;
-		parse->text.len = parse->scanned; /* the rest is body, and stays in the input */
+		parse->text.len = parse->scanned; /* the rest is body and stays in the input */
 		if (parse->scanned + parse->skipped <= HTTP_HEAD_MAX) {
 			parse_head(parse, piece);
 			return used;
@@ -316,7 +319,8 @@ static size_t end_request(struct http_parse *parse, struct http_piece *piece, si
 	piece->kind = HTTP_PIECE_END;
 	parse->state = HTTP_PARSE_HEAD;
 	buf_eat(&parse->text,
-		parse->text.len); /* keeps the memory: the head stays readable until the next */
+		parse->text.len); /* keeps the memory: the head stays readable until the next
+				   * request */
 	parse->scanned = parse->skipped = 0;
 	return used;
 }

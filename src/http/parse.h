@@ -2,8 +2,7 @@
  *
  *   HEAD  BODY*  END   and again
  *
- * The caller takes one piece at a time and so decides itself when to go on; there are no
- * callbacks. */
+ * The caller takes one piece at a time and so decides when to continue; there are no callbacks. */
 #pragma once
 #include "base/buf.h"
 #include "base/err.h"
@@ -15,11 +14,11 @@
 enum { HTTP_HEAD_MAX = 16384, HTTP_HEADERS_MAX = 64 };
 
 enum http_piece_kind {
-	HTTP_PIECE_MORE, /* the input is used up */
+	HTTP_PIECE_MORE, /* the input is consumed */
 	HTTP_PIECE_HEAD, /* head is complete; valid until the first call after END */
 	HTTP_PIECE_BODY, /* some bytes of the body, borrowed from the input */
-	HTTP_PIECE_END,	 /* the request is complete; the next byte belongs to another */
-	HTTP_PIECE_BAD,	 /* refused: status and why say how; nothing more can be read */
+	HTTP_PIECE_END,	 /* the request is complete; the next byte belongs to the next request */
+	HTTP_PIECE_BAD,	 /* refused: status and why tell the reason; nothing more can be read */
 };
 
 struct http_piece {
@@ -52,7 +51,7 @@ enum http_parse_state { HTTP_PARSE_HEAD, HTTP_PARSE_BODY, HTTP_PARSE_BAD };
 struct http_parse {
 	enum http_parse_state state;
 	struct buf text; /* the head's bytes; http_head points into it */
-	size_t scanned;	 /* of text: complete lines */
+	size_t scanned;	 /* how much of text was scanned, in complete lines */
 	size_t skipped;	 /* empty lines before the request line, in bytes */
 	struct http_head head;
 	uint64_t left; /* of a body that is not chunked */
@@ -65,11 +64,11 @@ struct http_parse {
 	}
 
 void http_parse_done(struct http_parse *parse);
-/* Takes bytes up to the end of the next piece and tells how many. len may be 0 after HEAD and
+/* Consumes bytes up to the end of the next piece and returns how many. len may be 0 after HEAD and
  * BODY. */
 size_t http_parse_next(
 	struct http_parse *parse, const char *data, size_t len, struct http_piece *ret);
-/* Some bytes of a head are here, but not all. */
+/* True when a part of a head is here, but not all of it. */
 bool http_parse_in_head(const struct http_parse *parse);
 
 const char *http_head_get(
@@ -80,5 +79,5 @@ bool http_head_has_body(const struct http_head *head);
 
 const char *http_status_text(int status); /* "Not Found" */
 
-/* The value of a Content-Length: digits alone, 18 at most. False: it is none. */
+/* The value of a Content-Length: digits only, at most 18. False: it is not one. */
 bool http_parse_length(const char *text, uint64_t *ret);

@@ -1,8 +1,8 @@
 /* pass.c - see pass.h
  *
- * A tunnel is a connection in the stage CONN_SOCKET without a WebSocket: what comes is handed on as
- * it is, and each way ends on its own. It goes when both have ended, or when the client breaks off;
- * its owner hears of it either way. */
+ * A tunnel is a connection in the stage CONN_SOCKET without a WebSocket: bytes are passed on
+ * unchanged, and each direction ends on its own. The tunnel ends when both directions have ended or
+ * when the client aborts; its owner is told in either case. */
 #include "http/pass.h"
 #include "http/http_internal.h"
 #include <arpa/inet.h>
@@ -19,7 +19,7 @@ struct http_tunnel {
 	void *arg;
 	bool paused;
 	bool above;
-	bool in_ended;	/* the client sends no more, and the owner knows */
+	bool in_ended;	/* the client sends no more, and the owner was told */
 	bool out_ended; /* the owner writes no more */
 	bool shut;	/* and the client was told */
 };
@@ -54,7 +54,7 @@ const char *http_request_peer(struct http_request *request)
 	struct sockaddr_storage address = { 0 };
 	socklen_t len = sizeof address;
 
-	if (*conn->peer || conn->door == HTTP_DOOR_UNIX || conn->fd < 0 ||
+	if (*conn->peer || conn->transport == HTTP_TRANSPORT_UNIX || conn->fd < 0 ||
 		getpeername(conn->fd, (struct sockaddr *)&address, &len) < 0)
 		return conn->peer;
 	if (address.ss_family == AF_INET)

@@ -1,7 +1,7 @@
 /* reply.c - answers: whole, streamed, errors
  *
- * A whole answer is head and body in one system call. A streamed one is chunked for HTTP/1.1 and
- * ends with the connection for 1.0. Bytes go through conn_write(), which calls nobody back. */
+ * A whole answer is head and body in one system call. A streamed answer is chunked for HTTP/1.1;
+ * for 1.0 it ends with the connection. Bytes go through conn_write(), which calls nothing back. */
 #include "http/http_internal.h"
 #include "base/log.h"
 #include "base/text.h"
@@ -39,8 +39,8 @@ bool reply_keeps(const struct http_conn *conn)
 		return false;
 	if (conn->stage != CONN_BODY || !http_head_has_body(head))
 		return true;
-	/* A client that waits for 100 Continue may send the body or not: where the next request
-	 * begins is anyone's guess. */
+	/* A client that waits for 100 Continue may send the body or not, so nobody knows where the
+	 * next request would begin. */
 	if (head->expects_continue && !(conn->request && conn->request->continued))
 		return false;
 	return head->chunked || conn->parse.left <= HTTP_UNWANTED_MAX;
@@ -149,7 +149,7 @@ void http_reply_json(struct http_request *request, int status, json_t *value)
 
 /* ---- errors --------------------------------------------------------------------------------- */
 
-/* Messages quote what clients sent, which need not be UTF-8; JSON must. */
+/* Messages quote what clients sent, which may not be UTF-8; JSON must be. */
 static json_t *text_value(const char *text)
 {
 	_cleanup_free_ char *clean = NULL;

@@ -69,9 +69,9 @@ void http_request_each_query(const struct http_request *request,
 			return;
 }
 
-enum http_door http_request_door(const struct http_request *request)
+enum http_transport http_request_transport(const struct http_request *request)
 {
-	return request->conn->door;
+	return request->conn->transport;
 }
 
 uid_t http_request_peer_uid(const struct http_request *request)
@@ -172,7 +172,7 @@ static void tell_end(struct http_request *request)
 			request->on_end(request, request->body_arg);
 		return;
 	}
-	request->body = (struct buf)BUF_INIT; /* the request may be gone after the call */
+	request->body = (struct buf)BUF_INIT; /* the request may be freed during the call */
 	request->on_whole(request, buf_str(&whole), whole.len, request->body_arg);
 	buf_done(&whole);
 }

@@ -1,7 +1,7 @@
-/* server.c - listeners, the list of connections, the clock of their limits
+/* server.c - listeners, the list of connections, their time limits
  *
- * Connections have no timers of their own: while there are any, one tick a second looks at all of
- * them. That costs nothing per request and lets limits strike at most a second late. */
+ * Connections have no timers: while there are any, one tick a second checks all of them. That costs
+ * nothing per request, and a limit takes effect at most a second late. */
 #include "http/http_internal.h"
 #include "base/file.h"
 #include "base/log.h"
@@ -21,12 +21,12 @@ struct http_listener {
 	struct http_server *server;
 	struct http_listener *next;
 	int fd;
-	enum http_door door;
+	enum http_transport transport;
 	struct http_tls *tls;
 	struct loop_fd *watch;
 	struct loop_timer *again; /* runs while out of fds */
-	bool out_of_fds;	  /* and said so */
-	char *path;		  /* of a unix socket: removed at the end, if it still is ours */
+	bool out_of_fds;	  /* and it was logged */
+	char *path;		  /* of a unix socket: removed at the end, if it is still ours */
 	dev_t dev;
 	ino_t ino;
 };
@@ -133,7 +133,7 @@ unsigned http_server_get_connections(const struct http_server *server)
 {
 	unsigned sum = 0;
 
-	for (unsigned i = 0; i < HTTP_DOOR_COUNT; i++)
+	for (unsigned i = 0; i < HTTP_TRANSPORT_COUNT; i++)
 		sum += server->count[i];
 	return sum;
 }
@@ -144,7 +144,7 @@ void server_add_conn(struct http_server *server, struct http_conn *conn)
 	if (conn->next)
 		conn->next->prev = conn;
 	server->conns = conn;
-	server->count[conn->door]++;
+	server->count[conn->transport]++;
 	if (!server->ticking) {
 		server->ticking = true;
 		loop_timer_start(server->tick, server->limits.tick);
@@ -163,7 +163,7 @@ static void on_stopped(void *arg)
 		stopped(server->stopped_arg);
 }
 
-/* Without anything left to wait for, `stopped` is called from the loop at once. */
+/* When nothing is left to wait for, `stopped` is called soon, from the loop. */
 static void check_stopped(struct http_server *server)
 {
 	if (server->stopping && !server->conns && server->grace)
@@ -178,7 +178,7 @@ void server_remove_conn(struct http_server *server, struct http_conn *conn)
 		server->conns = conn->next;
 	if (conn->next)
 		conn->next->prev = conn->prev;
-	server->count[conn->door]--;
+	server->count[conn->transport]--;
 	check_stopped(server);
 }
 
@@ -228,7 +228,7 @@ void http_server_stop(
 	loop_timer_start(server->grace, grace_ms);
 	close_listeners(server);
 	for (struct http_conn *conn = server->conns; conn; conn = conn->next)
-		conn_schedule(conn); /* idle ones end themselves */
+		conn_schedule(conn); /* idle connections end by themselves */
 	check_stopped(server);
 }
 
@@ -244,7 +244,7 @@ void http_server_free(struct http_server *server)
 	end_all(server);
 	if (server->work_pending) {
 		loop_undefer(server->loop, run_scheduled, server);
-		run_work(server); /* all of it is dead: only memory goes */
+		run_work(server); /* all connections are dead: only their memory is freed */
 	}
 	if (server->grace)
 		loop_timer_stop(server->grace);
@@ -261,13 +261,13 @@ static void on_accept_again(void *arg)
 	loop_fd_set(listener->watch, LOOP_READ);
 }
 
-/* Anybody on this machine may connect by TCP, before any token is looked at. The last eighth of our
- * fds is not for them, so that the unix door and the boxes go on. */
+/* Any user of this machine may connect by TCP, before a token is checked. The last eighth of our
+ * fds is not for them, so that the unix socket and the boxes keep working. */
 static bool is_refused(const struct http_listener *listener, int fd)
 {
-	if (listener->server->count[listener->door] >= HTTP_CONNECTIONS_MAX)
+	if (listener->server->count[listener->transport] >= HTTP_CONNECTIONS_MAX)
 		return true;
-	return listener->door != HTTP_DOOR_UNIX && fd_is_scarce(fd);
+	return listener->transport != HTTP_TRANSPORT_UNIX && fd_is_scarce(fd);
 }
 
 static void wait_for_fds(struct http_listener *listener)
@@ -275,7 +275,7 @@ static void wait_for_fds(struct http_listener *listener)
 	if (!listener->out_of_fds)
 		log_warn("cannot accept a connection, waiting", kv_str("error", strerror(errno)));
 	listener->out_of_fds = true;
-	loop_fd_set(listener->watch, 0); /* it stays readable: do not spin */
+	loop_fd_set(listener->watch, 0); /* the listener stays readable: stop watching it for now */
 	loop_timer_start(listener->again, ACCEPT_PAUSE_MS);
 }
 
@@ -299,17 +299,18 @@ static void on_accept(void *arg, unsigned ready)
 		if (is_refused(listener, fd))
 			close(fd);
 		else
-			conn_new(server, fd, listener->door, listener->tls);
+			conn_new(server, fd, listener->transport, listener->tls);
 	}
 }
 
-static struct http_listener *add_listener(struct http_server *server, int fd, enum http_door door)
+static struct http_listener *add_listener(
+	struct http_server *server, int fd, enum http_transport transport)
 {
 	struct http_listener *listener = xnew(struct http_listener);
 
 	listener->server = server;
 	listener->fd = fd;
-	listener->door = door;
+	listener->transport = transport;
 	listener->watch = loop_fd_new(server->loop, fd, LOOP_READ, on_accept, listener);
 	listener->again = loop_timer_new(server->loop, on_accept_again, listener);
 	listener->next = server->listeners;
@@ -326,8 +327,8 @@ static bool somebody_listens(const struct sockaddr_un *address)
 		       errno == EAGAIN);
 }
 
-/* A socket file without a listener behind it is left over from a daemon that was killed. A process
- * it had just started may hold the socket for a moment longer. */
+/* A socket file without a listener was left by a daemon that was killed. A process which that
+ * daemon had just started may hold the socket for a moment longer. */
 static int remove_stale(const struct sockaddr_un *address, struct err *err)
 {
 	struct stat st;
@@ -350,7 +351,7 @@ static int remove_stale(const struct sockaddr_un *address, struct err *err)
 
 static int bind_unix(int fd, const struct sockaddr_un *address)
 {
-	mode_t old = umask(0177); /* nobody else connects before group and mode are set */
+	mode_t old = umask(0177); /* nobody can connect before group and mode are set */
 	int ret = bind(fd, (const struct sockaddr *)address, sizeof *address);
 	int saved = errno;
 
@@ -384,7 +385,7 @@ int http_server_listen_unix(
 		unlink(address.sun_path);
 		return -1;
 	}
-	listener = add_listener(server, steal_fd(&fd), HTTP_DOOR_UNIX);
+	listener = add_listener(server, steal_fd(&fd), HTTP_TRANSPORT_UNIX);
 	listener->path = xstrdup(path);
 	listener->dev = st.st_dev;
 	listener->ino = st.st_ino;
@@ -463,7 +464,8 @@ static int listen_tcp(struct http_server *server, const char *address, uint16_t 
 		*ret_port = ntohs(storage.ss_family == AF_INET
 					  ? ((struct sockaddr_in *)&storage)->sin_port
 					  : ((struct sockaddr_in6 *)&storage)->sin6_port);
-	add_listener(server, steal_fd(&fd), tls ? HTTP_DOOR_TLS : HTTP_DOOR_TCP)->tls = tls;
+	add_listener(server, steal_fd(&fd), tls ? HTTP_TRANSPORT_TLS : HTTP_TRANSPORT_TCP)->tls =
+		tls;
 	return 0;
 }
 

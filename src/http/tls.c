@@ -1,9 +1,9 @@
-/* tls.c - TLS below a connection, over OpenSSL
+/* tls.c - TLS below a connection, by OpenSSL
  *
- * The connection keeps its own buffers and its own loop; here is only what stands in the place of
- * read() and sendmsg(). Two things differ from a socket. OpenSSL may hold bytes that it has read
- * already, of which epoll knows nothing: conn->more says so. And reading may need to write first (a
- * handshake into a full socket): conn->stalled. Writing never waits for reading: nothing is written
+ * The connection keeps its own buffers and its own loop; this file replaces read() and sendmsg().
+ * Two things differ from a socket. OpenSSL may hold bytes that it has read already, which epoll
+ * does not know: then conn->more is set. And reading may need to write first (a handshake into a
+ * full socket): then conn->stalled is set. Writing never waits for reading: nothing is written
  * before the handshake is done, and renegotiation is off. */
 #include "http/tls.h"
 #include "base/log.h"
@@ -11,7 +11,7 @@
 #include "http/http_internal.h"
 #include "loop/loop.h"
 #include <errno.h>
-/* OpenSSL has a type of the name of one of our error kinds. */
+/* OpenSSL has a type with the same name as one of our error kinds. */
 #define ERR_STATE OPENSSL_ERR_STATE
 #include <openssl/err.h>
 #include <openssl/ssl.h>
@@ -79,7 +79,7 @@ static int choose_protocol(SSL *ssl, const unsigned char **out, unsigned char *o
 	return SSL_TLSEXT_ERR_OK;
 }
 
-/* Else OpenSSL would ask the terminal, and everything would wait for it. */
+/* Without this callback OpenSSL would ask on the terminal, and everything would wait for it. */
 static int refuse_passphrase(char *text, int size, int writing, void *arg)
 {
 	return -1;
@@ -193,8 +193,8 @@ void tls_free(struct ssl_st *ssl)
 	ERR_clear_error();
 }
 
-/* A client that takes this for a port without TLS is told so in its own words. What it sent is
- * taken off the socket: closing with bytes unread would throw the answer away. */
+/* Tells a client that speaks plain HTTP to this port that it needs TLS, by an HTTP answer. Its
+ * request is read first: closing with unread bytes would throw the answer away. */
 static void answer_plainly(int fd)
 {
 	static const char body[] =
@@ -212,7 +212,7 @@ static void answer_plainly(int fd)
 		shutdown(fd, SHUT_WR);
 }
 
-/* The end in the place of a result: 0 for the peer's end, or -1 with errno. */
+/* The result of a failed call: 0 for the peer's end, or -1 with errno. */
 static ssize_t explain(struct http_conn *conn, int result)
 {
 	int why = SSL_get_error(conn->ssl, result);
@@ -227,7 +227,7 @@ static ssize_t explain(struct http_conn *conn, int result)
 	return -1;
 }
 
-/* Records are 16 KiB at most: goes on until there is nothing more or no room. */
+/* Records are at most 16 KiB: reads until there is nothing more or no room. */
 ssize_t tls_read(struct http_conn *conn, void *data, size_t len)
 {
 	size_t got = 0;
@@ -244,7 +244,7 @@ ssize_t tls_read(struct http_conn *conn, void *data, size_t len)
 		end = explain(conn, step);
 		if (!got)
 			return end;
-		conn->more = end == 0 || errno != EAGAIN; /* the next read tells it again */
+		conn->more = end == 0 || errno != EAGAIN; /* the next read reports it again */
 		return (ssize_t)got;
 	}
 	conn->more = SSL_has_pending(conn->ssl);
@@ -265,7 +265,7 @@ ssize_t tls_write(struct http_conn *conn, const void *data, size_t len)
 		return put;
 	if (explain(conn, put) == 0)
 		errno = EPIPE;
-	conn->stalled = stalled; /* of reading alone */
+	conn->stalled = stalled; /* stalled is about reading alone */
 	return -1;
 }
 

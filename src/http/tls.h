@@ -13,13 +13,13 @@ struct loop;
  * together. */
 int http_tls_new(const char *certificate, const char *key, struct http_tls **ret, struct err *err);
 void http_tls_free(struct http_tls *tls); /* accepts NULL; after the servers that use it */
-/* Reads the files again. What cannot be used leaves what was there; connections that are open keep
+/* Reads the files again. When they cannot be used, the old certificate stays; open connections keep
  * what they have. */
 int http_tls_reload(struct http_tls *tls, struct err *err);
 /* Reads them again whenever they have changed on disk; logs whether they could be used. */
 void http_tls_watch(struct http_tls *tls, struct loop *loop);
-/* The same now. Accepts NULL. */
+/* Checks for changed files now. Accepts NULL. */
 void http_tls_refresh(struct http_tls *tls);
-/* Whether the files have other contents on disk (by inode, size, time) than at the last reading,
- * good or bad. */
+/* Whether the files differ on disk (by inode, size, time) from the last reading, successful or
+ * not. */
 bool http_tls_is_stale(const struct http_tls *tls);

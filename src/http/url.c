@@ -3,7 +3,7 @@
 #include "base/alloc.h"
 #include "base/text.h"
 
-/* Text only shrinks, so it is written over itself. */
+/* Decoded text is never longer, so it is written over itself. */
 static int decode(char *text, bool plus_is_space, struct err *err)
 {
 	char *to = text;

@@ -1,6 +1,6 @@
-/* url.h - a request's target taken apart: decoded path and query pairs; pure
+/* url.h - splits the target of a request: decoded path and query pairs; pure
  *
- * Only the origin form ("/path?query") is taken. In the query '+' means a space, as browsers and
+ * Only the origin form ("/path?query") is accepted. In the query '+' means a space, as browsers and
  * HTTP libraries write it. */
 #pragma once
 #include "base/err.h"
@@ -24,8 +24,8 @@ struct url {
 		0 \
 	}
 
-/* Decodes target in place; path and pairs point into it. ERR_INVALID for anything but printable
- * ASCII, a bad percent sign or an encoded NUL. */
+/* Decodes target in place; path and pairs point into it. Fails with ERR_INVALID for anything but
+ * printable ASCII, for a bad percent sign and for an encoded NUL. */
 int url_split(char *target, struct url *ret, struct err *err);
 void url_done(struct url *url);
 const char *url_query(const struct url *url, const char *key); /* first value, NULL if absent */

@@ -24,9 +24,9 @@ struct websocket {
 	size_t input_len;
 	bool receiving;
 	bool paused;
-	bool closing; /* we closed, or the client did: no more messages */
+	bool closing; /* one side has closed: no more messages */
 	bool failed;
-	bool gone; /* while wslay was reading */
+	bool gone; /* freed while wslay was reading */
 	bool above;
 	int64_t closing_since;
 	int64_t pinged;
@@ -144,7 +144,7 @@ void ws_tick(struct websocket *ws, int64_t now)
 		return;
 	}
 	if (!ws_wants_read(ws))
-		return; /* the silence is ours */
+		return; /* the reader has paused, so the silence is not the client's */
 	if (now - conn->in_since > limits->silence) {
 		conn_end(conn);
 	} else if (now - MAX(conn->in_since, ws->pinged) > limits->ping) {
@@ -186,7 +186,7 @@ static bool is_key(const char *text)
 	       len == 16;
 }
 
-/* 0, or the status to answer with. */
+/* 0, or the HTTP status to answer. */
 static int check_handshake(struct http_request *request, struct err *err)
 {
 	const struct http_head *head = &request->conn->parse.head;
@@ -323,9 +323,9 @@ void ws_close(struct websocket *ws, uint16_t code, const char *reason)
 	if (ws->closing)
 		return;
 	for (len = MIN(len, REASON_MAX); len && ((uint8_t)reason[len] & 0xc0) == 0x80;)
-		len--; /* not in the middle of a character */
+		len--; /* cut at the beginning of a character */
 	ws->closing = true;
-	ws->paused = false; /* the client's own close must be seen */
+	ws->paused = false; /* so that the client's own close is seen */
 	ws->closing_since = http_now_ms();
 	wslay_event_queue_close(ws->wslay, code, (const uint8_t *)reason, len);
 	if (ws->receiving)

@@ -440,7 +440,8 @@ void exchange_start(struct ingress *ingress, struct http_request *request, const
 			    http_head_has_token(head, "Connection", "upgrade");
 	headers_put_request(head,
 		&(struct headers_from){ .peer = http_request_peer(request),
-			.proto = http_request_door(request) == HTTP_DOOR_TLS ? "https" : "http",
+			.proto = http_request_transport(request) == HTTP_TRANSPORT_TLS ? "https"
+										       : "http",
 			.upgrade = exchange->upgrade },
 		&exchange->head);
 	http_request_on_gone(request, on_client_gone, exchange);

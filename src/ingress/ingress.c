@@ -114,7 +114,7 @@ static bool is_box_host(const struct http_request *request, void *arg)
 	const struct ingress *ingress = arg;
 	struct host host;
 
-	return http_request_door(request) != HTTP_DOOR_UNIX &&
+	return http_request_transport(request) != HTTP_TRANSPORT_UNIX &&
 	       host_parse(http_request_header(request, "Host"), ingress->domain, &host);
 }
 

@@ -74,7 +74,7 @@ struct ingress_spec {
 int ingress_new(const struct ingress_spec *spec, struct ingress **ret, struct err *err);
 /* With the yard's configuration and boxes; auth is borrowed. */
 int ingress_open(struct yard *yard, struct auth *auth, struct ingress **ret, struct err *err);
-/* Becomes a front of this server: requests for boxes by its TCP doors are taken, all others
+/* Becomes a front of this server: requests for boxes by TCP are taken, all others
  * left. */
 void ingress_attach(struct ingress *ingress, struct http_server *server);
 /* A box that connections wait for is awake; err: it will not be. */

@@ -62,7 +62,7 @@ int login_open(struct ingress *ingress, const char *home, struct err *err)
 
 static bool is_tls(const struct http_request *request)
 {
-	return http_request_door(request) == HTTP_DOOR_TLS;
+	return http_request_transport(request) == HTTP_TRANSPORT_TLS;
 }
 
 static bool sign(const struct ingress *ingress, const struct aim *aim, const char *expiry,

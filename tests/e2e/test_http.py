@@ -186,7 +186,7 @@ def test_fifty_clients_at_once(yard):
         assert set(sum(pool.map(many, range(50)), [])) == {200}
 
 
-# ---- the TCP door ----------------------------------------------------------------------------
+# ---- the TCP port ----------------------------------------------------------------------------
 
 
 class Door:
@@ -301,7 +301,7 @@ def test_reading_wakes_no_box(yard, door, box, make_token):
         assert door.ask("GET", box.path + path, read).status in (200, 404, 409), path
         assert box.show()["state"] == "suspended", path
     refused = door.ask("GET", f"{box.path}/processes", read)
-    assert refused.code == "state" and "wakes no box" in refused.json["error"]["hint"]
+    assert refused.code == "state" and "cannot wake a box" in refused.json["error"]["hint"]
     assert door.ask("GET", f"{box.path}/processes", files).status == 200
     assert box.show()["state"] == "running"
 

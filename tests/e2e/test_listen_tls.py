@@ -1,4 +1,4 @@
-"""The TCP door with TLS: any address, a certificate of a real CA, and never without one
+"""The TCP port with TLS: any address, a certificate of a real CA, and never without one
 elsewhere."""
 import http.client
 import os
