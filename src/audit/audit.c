@@ -1,17 +1,17 @@
-/* audit.c - lines into files
+/* audit.c - writes lines into files
  *
- * A line is made and chained at once, then waits with others for the next write: one write() for
+ * A line is made and chained at once and then waits with others for the next write: one write() for
  * all of them, then the mark `head`. Nothing is synced; a power cut may cost the last seconds, and
- * the next start tells so by the marks.
+ * the next start sees and reports that by the marks.
  *
- * A write that fails leaves the file as it was before (what was written of it is cut off) and the
- * lines waiting: the chain has no hole, whatever the disk does. When too many wait, new events are
- * counted instead of made into lines, and a line tells how many as soon as lines can be written
- * again. Old files are not removed to make room: whoever fills the disk must not be able to erase
- * what he did before.
+ * After a failed write the file is as it was before (what was written is cut off) and the lines go
+ * on waiting: the chain has no gap, whatever the disk does. When too many lines wait, new events
+ * are only counted, and a line tells how many as soon as lines can be written again. Old files are
+ * not removed to make room: a box that fills the disk must not be able to erase its traces.
  *
- * When a file has its size another is begun. If there are too many, `tail` first moves past the
- * oldest, then the file goes: a crash in between leaves a file that the next start removes. */
+ * When a file reaches its size another is begun. If there are too many, `tail` first moves past the
+ * oldest file, then the file is removed: a crash in between leaves a file that the next start
+ * removes. */
 #include "audit/audit_internal.h"
 #include "base/clock.h"
 #include "base/file.h"
@@ -26,8 +26,8 @@
 enum {
 	WRITE_MS = 50,
 	RETRY_MS = 1000,
-	WRITE_AT = 64 * 1024,	   /* bytes waiting from which on they are written at once */
-	WAITING_MAX = 1024 * 1024, /* and from which on events are counted alone */
+	WRITE_AT = 64 * 1024,	   /* with this many bytes waiting, they are written at once */
+	WAITING_MAX = 1024 * 1024, /* with this many bytes waiting, events are only counted */
 	CUT_TEXT_MAX = 256,
 	FILES_DEFAULT = 16,
 	FILE_BYTES_DEFAULT = 64 * 1024 * 1024,
@@ -35,7 +35,7 @@ enum {
 
 /* ---- lines ---------------------------------------------------------------------------------- */
 
-/* The main facts of an event that is too long: who, what and how it ended. New reference. */
+/* The main facts of an event that is too long: who, what and the result. New reference. */
 static json_t *first_facts(json_t *event)
 {
 	static const char *const kept[] = { "at", "box", "box_name", "type", "verdict", "name",
@@ -53,8 +53,8 @@ static json_t *first_facts(json_t *event)
 	return facts;
 }
 
-/* The event behind a line's beginning, as ",key":…}"; returns the length, 0 when it does not
- * fit. */
+/* Writes the event after the beginning of a line, as ",key":…}"; returns the length, 0 when it does
+ * not fit. */
 static size_t put_rest(char *out, size_t room, const json_t *event)
 {
 	size_t len = json_dumpb(event, out, room, JSON_COMPACT);
@@ -69,7 +69,7 @@ static size_t put_rest(char *out, size_t room, const json_t *event)
 	return len;
 }
 
-/* What followers are given: the event as it is in the file. New reference. */
+/* The event as it is in the file, for followers. New reference. */
 static json_t *as_written(const struct audit_point *before, const char *at, json_t *event)
 {
 	json_t *line =
@@ -154,7 +154,7 @@ static struct audit_file *newest(const struct audit *audit)
 	return &audit->files.list[audit->files.count - 1];
 }
 
-/* What lies before the first line of the second file. */
+/* The point before the first line of the second file. */
 static bool point_before_second(const struct audit *audit, struct audit_point *ret)
 {
 	char name[AUDIT_NAME_MAX];
@@ -202,8 +202,8 @@ static bool newest_was_removed(const struct audit *audit)
 	return fstat(audit->fd, &st) == 0 && st.st_nlink == 0;
 }
 
-/* Somebody removed the newest file, perhaps with all others and the folder. What is written to it
- * now could never be read. */
+/* Somebody removed the newest file, perhaps with all others and the folder. Nobody could read what
+ * is written to it now, so a new one is begun. */
 static int begin_anew(struct audit *audit, struct err *err)
 {
 	if (!audit->trouble[0])
@@ -214,7 +214,7 @@ static int begin_anew(struct audit *audit, struct err *err)
 	return audit_mark_write(audit->tail, &audit->oldest, err);
 }
 
-/* Another file where it is due; while that fails, the old one goes on. */
+/* Begins another file when it is time; while that fails, the old one is used further. */
 static void rotate(struct audit *audit)
 {
 	struct err err = ERR_INIT;
@@ -245,8 +245,8 @@ static int write_waiting(struct audit *audit, struct err *err)
 		rotate(audit);
 	}
 	file = newest(audit);
-	/* The remains of a failed write must be removed first, or the next line would follow half
-	 * of another. */
+	/* What a failed write left must be removed first, or the next line would follow half of
+	 * another. */
 	if (audit->trouble[0] && ftruncate(audit->fd, (off_t)file->bytes) < 0)
 		return err_sys(err, errno, "cut off half a line");
 	if (fd_write_all(audit->fd, buf_head(&audit->waiting), audit->waiting.len, err) < 0) {
@@ -314,7 +314,7 @@ int audit_flush(struct audit *audit, struct err *err)
 {
 	struct err why = ERR_INIT;
 
-	/* In trouble there may be nothing but the mark left to write. */
+	/* While writing fails, there may be nothing but the mark left to write. */
 	if (!audit->waiting.len && !audit->trouble[0])
 		return 0;
 	loop_timer_stop(audit->timer);
@@ -418,8 +418,8 @@ struct audit_feed *audit_feed_new(
 {
 	struct audit_feed *feed = xnew(struct audit_feed);
 
-	/* Lines made while nobody followed are not kept for followers: they must be in the file by
-	 * now. */
+	/* Lines made while nobody followed are not kept for followers, so they must be in the file
+	 * by now. */
 	audit_flush(audit, NULL);
 	*feed = (struct audit_feed){ .audit = audit, .fn = fn, .arg = arg, .next = audit->feeds };
 	audit->feeds = feed;

@@ -2,7 +2,7 @@
  *
  * A line begins with {"seq":N,"prev":"64 hex digits", always in this order and without spaces, so
  * that its place in the chain is read without a JSON parser, and a file can be searched for a
- * number by halving. */
+ * number by bisection. */
 #include "audit/audit_internal.h"
 #include <dirent.h>
 #include <errno.h>
@@ -12,7 +12,7 @@
 #include <sys/stat.h>
 
 enum {
-	FILES_MAX = 65536, /* more are not ours */
+	FILES_MAX = 65536, /* more are not files of this log */
 	SEQ_DIGITS = 20,
 	MARK_LEN = SEQ_DIGITS + 1 + SHA256_HEX + 1, /* "00000000000000000042 9f86…\n" */
 	MARK_TRIES = 100,
@@ -47,7 +47,7 @@ size_t audit_line_begin(char *out, const struct audit_point *before, const char 
 	return (size_t)len;
 }
 
-/* Decimal, without leading zeros; returns behind it, NULL when there is none. */
+/* Reads a decimal number without leading zeros; returns the end of it, NULL when there is none. */
 static const char *read_number(const char *at, const char *end, uint64_t *ret)
 {
 	const char *start = at;
@@ -139,7 +139,8 @@ int audit_mark_read(
 
 	if (fd < 0 && errno != ENOENT)
 		return err_sys(err, errno, "open '%s'", name);
-	/* A read may meet a write of the daemon half-way: what is the same twice was whole. */
+	/* A read may happen in the middle of a write of the daemon: a mark that is the same twice
+	 * is complete. */
 	for (int i = 0; fd >= 0 && i < MARK_TRIES; i++) {
 		len = audit_pread(fd, text, sizeof text, 0);
 		if (len < 0)

@@ -1,13 +1,13 @@
-/* audit_open.c - going on where the last daemon ended
+/* audit_open.c - continues where the last daemon ended
  *
  *   the end        the last whole line; what follows it was torn by a crash and is cut off
  *   head           at the last line, or before it when the daemon was killed between the two
- *                  writes. Behind it: the newest lines are gone, by a power cut or by somebody
+ *                  writes. After it: the newest lines are gone, by a power cut or by somebody
  *   tail           right before the first line, or before a later file when the daemon was killed
  *                  while it removed the oldest
  *
- * Whatever is found, the log goes on from its last line: a daemon that does not start would be
- * worse. What is wrong is told in a line of type "audit", with what the mark said, and audit_verify
+ * Whatever is found, the log continues after its last line: a daemon that does not start would be
+ * worse. A line of type "audit" reports what is wrong, with what the mark said, and audit_verify
  * points at these lines. */
 #include "audit/audit_internal.h"
 #include "base/file.h"
@@ -49,7 +49,7 @@ int audit_begin_file(struct audit *audit, struct err *err)
 
 /* ---- the end -------------------------------------------------------------------------------- */
 
-/* Where the line that ends before `end` begins: behind a newline, or at 0. */
+/* Where the line that ends before `end` begins: after a newline, or at 0. */
 static int line_start(int fd, uint64_t end, uint64_t *ret, struct err *err)
 {
 	_cleanup_free_ char *block = xcalloc(1, BLOCK);
@@ -88,7 +88,7 @@ static int cut_torn(struct audit *audit, struct audit_file *file, json_t *notes,
 	return 0;
 }
 
-/* The last line of a file that ends with a newline; *ret_read false: it is none of ours. */
+/* The last line of a file that ends with a newline; *ret_read false: it is not a line of ours. */
 static int last_line(struct audit *audit, int fd, uint64_t bytes, struct audit_point *ret,
 	bool *ret_read, struct err *err)
 {
@@ -177,7 +177,8 @@ static void settle_head(struct audit *audit, bool found, json_t *notes)
 			tell_mark(notes, "all lines are missing", &head, 0);
 		audit->written = head;
 	} else if (found &&
-		   !audit->written.seq) { /* not readable: numbers go on above all that are known */
+		   !audit->written.seq) { /* not readable: numbers continue above all that are
+					   * known */
 		for (size_t i = 0; i < audit->files.count; i++)
 			head.seq = MAX(head.seq, audit->files.list[i].first);
 		audit->written.seq = head.seq;
@@ -189,7 +190,7 @@ static void settle_head(struct audit *audit, bool found, json_t *notes)
 	}
 }
 
-/* A removal of old files that was cut short is finished. */
+/* Finishes a removal of old files that was interrupted. */
 static bool finish_removal(struct audit *audit, const struct audit_point *tail)
 {
 	char name[AUDIT_NAME_MAX];

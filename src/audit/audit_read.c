@@ -1,10 +1,10 @@
 /* audit_read.c - lines for readers
  *
- * Files are searched for a number by halving; there is no index to keep. Lines that cannot fit are
- * passed over by looking for the wanted words in their bytes, and only the others are parsed. One
- * call looks at AUDIT_LOOK_MAX bytes at most, so that a reader with a narrow filter does not hold
- * up the loop: it asks again. Lines that somebody made unreadable are passed over here;
- * audit_verify is for finding them. */
+ * Files are searched for a number by bisection; there is no index. Lines that cannot match are
+ * skipped by searching the wanted words in their bytes, and only the others are parsed. One call
+ * reads at most AUDIT_LOOK_MAX bytes, so that a reader with a narrow filter does not block the
+ * loop: it calls again. Lines that somebody made unreadable are skipped here; audit_verify finds
+ * them. */
 #include "audit/audit_internal.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -12,11 +12,12 @@
 enum {
 	BLOCK = 256 * 1024,
 	BLOCK_MAX = AUDIT_LINE_MAX + 1, /* for lines that are longer */
-	NEAR = 64 * 1024,		/* so near to a line, reading on is cheaper than halving */
+	NEAR = 64 * 1024,		/* this close to a line, reading on is cheaper than
+					 * bisection */
 };
 static_assert(BLOCK_MAX + AUDIT_BEGIN_MAX < AUDIT_LOOK_MAX, "a call gets past the longest line");
 
-/* What to look for, and the words that its lines must hold. */
+/* What to search for, and the words that matching lines must contain. */
 struct filter {
 	struct audit_filter wanted;
 	char *box_word, *verdict_word, *owner_word;
@@ -29,7 +30,7 @@ static void filter_done(struct filter *filter)
 	free(filter->owner_word);
 }
 
-/* As it stands in a line, with quotes and escapes. */
+/* As it is written in a line, with quotes and escapes. */
 static char *word_of(const char *text)
 {
 	_cleanup_json_ json_t *value = text ? json_string(text) : NULL;
@@ -77,7 +78,7 @@ bool audit_fits(const json_t *line, const struct audit_filter *filter)
 	       (!filter->owner || has_owner(line, filter->owner));
 }
 
-/* New reference, or NULL: it does not fit. */
+/* New reference, or NULL: it does not match. */
 static json_t *parse_if_fits(const struct filter *filter, const char *line, size_t len)
 {
 	json_t *value;
@@ -111,8 +112,8 @@ static int open_file(const struct audit *audit, size_t at, struct err *err)
 
 struct reading {
 	const struct filter *filter;
-	uint64_t next; /* the first line not looked at yet */
-	size_t budget; /* bytes that may still be looked at */
+	uint64_t next; /* the first line not read yet */
+	size_t budget; /* bytes that may still be read */
 	size_t max;
 	json_t *lines;
 };
@@ -128,7 +129,7 @@ static size_t file_with(const struct audit *audit, uint64_t seq)
 	return at;
 }
 
-/* The next line that begins behind offset: where, and its number. */
+/* The next line that begins after offset: where it begins, and its number. */
 static bool next_line(int fd, uint64_t offset, char *block, uint64_t *ret_start, uint64_t *ret_seq)
 {
 	static const size_t sizes[] = { 8 * 1024, BLOCK_MAX };
@@ -146,7 +147,7 @@ static bool next_line(int fd, uint64_t offset, char *block, uint64_t *ret_start,
 	return false;
 }
 
-/* Where a line begins that is not behind line seq, and near to it. */
+/* Where a line begins that is not after line seq, and close to it. */
 static uint64_t search(int fd, uint64_t bytes, uint64_t seq, char *block)
 {
 	uint64_t low = 0, high = bytes;
@@ -194,7 +195,7 @@ static int read_file_lines(const struct audit *audit, size_t at, struct reading 
 	size_t size = BLOCK;
 
 	*ret_end = true;
-	if (fd < 0) /* one that somebody removed is passed over */
+	if (fd < 0) /* a file that somebody removed is skipped */
 		return errno == ENOENT ? 0 : -1;
 	offset = search(fd, bytes, reading->next, block);
 	while (offset < bytes && reading->budget &&
@@ -211,15 +212,15 @@ static int read_file_lines(const struct audit *audit, size_t at, struct reading 
 		}
 		size = BLOCK;
 		offset = taken ? offset + taken
-			       : bytes; /* no line is longer: somebody was at the file */
+			       : bytes; /* no line is longer: somebody changed the file */
 		reading->budget -= MIN(reading->budget, taken);
 	}
 	*ret_end = offset >= bytes;
 	return 0;
 }
 
-/* Behind the last line of a file: also past lines that are missing, or a reader would look for them
- * for ever. */
+/* The number after the last line of a file: also after missing lines, or a reader would search for
+ * them for ever. */
 static uint64_t behind(const struct audit *audit, size_t at, uint64_t next)
 {
 	while (++at < audit->files.count)

@@ -1,13 +1,13 @@
 /* audit_shares.c - see audit_shares.h
  *
- *   BOX_HOME/audit/audit-….jsonl               what everybody writes, as long as a tree has room in
+ *   BOX_HOME/audit/audit-….jsonl               lines of all trees, as long as a tree has room in
  *                                              the newest file
  *   BOX_HOME/audit/trees/TREE/audit-….jsonl    what a tree writes beyond its share of a file; a log
  *                                              like the other, with its own chain
  *
- * Counted is what a tree has written into the newest file of the common log. A daemon that starts
- * anew begins to count anew: no box can make it. Logs of trees stay when their boxes are gone; of
- * more than LOGS_MAX the one that was written to longest ago goes. */
+ * What a tree has written into the newest file of the common log is counted. A restarted daemon
+ * starts to count anew: no box can cause that. Logs of trees stay when their boxes are gone; of
+ * more than LOGS_MAX, the one that was written to longest ago is removed. */
 #include "audit/audit_shares.h"
 #include "audit/audit_internal.h"
 #include "base/file.h"
@@ -19,8 +19,8 @@
 #include <sys/stat.h>
 
 enum {
-	PART = 16,     /* of a file: the share of a tree */
-	OWN_FILES = 8, /* of that size, in a log of its own */
+	PART = 16,     /* the share of a tree is this part of a file */
+	OWN_FILES = 8, /* how many files of that size a tree's own log has */
 	LOGS_MAX = 32,
 	TREE_MAX = 32, /* letters of an id */
 };
@@ -29,7 +29,7 @@ struct share {
 	struct share *next;
 	char *tree;
 	uint64_t file, bytes; /* what it wrote into that file */
-	struct audit *own;    /* NULL: not open; else until the end */
+	struct audit *own;    /* NULL: not open; once open, it stays open */
 };
 
 struct audit_shares {
@@ -100,7 +100,8 @@ json_t *audit_shares_list(const struct audit_shares *shares)
 	return list;
 }
 
-/* Written to longest ago, and not open: somebody may read it. "" when there is none. */
+/* The log that was written to longest ago and is not open (somebody may read it). "" when there is
+ * none. */
 static void find_oldest(struct audit_shares *shares, json_t *list, char out[TREE_MAX + 1])
 {
 	struct timespec oldest = { 0 };
@@ -152,7 +153,7 @@ static int open_own(struct audit_shares *shares, struct share *share, struct err
 	return audit_open(shares->loop, path, &options, &share->own, err);
 }
 
-/* New ones are put in front; those of files that are full count for nothing any more. */
+/* New shares are put in front; those that count for an older file are dropped. */
 static struct share *get(struct audit_shares *shares, const char *tree)
 {
 	uint64_t file = audit_get_file(shares->common);
@@ -220,7 +221,7 @@ void audit_shares_add(struct audit_shares *shares, const char *tree, json_t *lin
 	} else if (open_own(shares, share, &err) == 0) {
 		audit_add(share->own, json_incref(line));
 	} else {
-		/* Rather here than nowhere. */
+		/* The line goes to the common log rather than being lost. */
 		log_error("the audit log of a tree cannot be opened", kv_str("tree", tree),
 			kv_err(&err));
 		audit_add(shares->common, json_incref(line));

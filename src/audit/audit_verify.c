@@ -1,15 +1,15 @@
-/* audit_verify.c - the whole chain, from outside
+/* audit_verify.c - checks the whole chain, from outside
  *
- * The daemon may be writing meanwhile. So the marks are read first, then all files are opened, and
- * if `tail` has moved by then it begins again: once a file is open, its removal does no harm. What
- * is in the files must reach `head` as it was at the beginning; it may go on behind it, and the
- * very last line may be half there. Behind head a file can even be cut and written again (a full
- * disk): a fault found there is believed when it is found again.
+ * The daemon may be writing meanwhile. So the marks are read first, then all files are opened; if
+ * `tail` has moved by then, it begins again: once a file is open, its removal does no harm. The
+ * files must reach `head` as it was at the beginning; they may continue after it, and the very last
+ * line may be incomplete. After head a file can even be cut and written again (a full disk): a
+ * fault found there counts only when it is found twice.
  *
  *   tail ── file ── file ── file ── (head as it was) ── what was written since
  *
- * A fault is told at the line where it shows. A changed line shows in the next one, whose "prev" is
- * not its hash: it is told at the changed one. */
+ * A fault is reported at the line where it shows. A changed line shows in the next one, whose
+ * "prev" is not its hash: then the changed line is reported. */
 #include "audit/audit_internal.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -33,7 +33,7 @@ struct verify {
 	struct audit_point tail, head;
 	bool has_head, has_tail;
 	struct audit_point at; /* the last line that was right */
-	size_t at_file;	       /* where it was */
+	size_t at_file;	       /* the file it was in */
 	uint64_t at_line;
 	bool head_seen;
 	uint64_t lines, first, bytes;
@@ -52,7 +52,7 @@ static void verify_done(struct verify *verify)
 	json_decref(verify->notes);
 }
 
-/* Keeps the first one; always false. */
+/* Keeps the first fault; returns false always. */
 static __attribute__((format(printf, 4, 5))) bool fault(
 	struct verify *verify, const char *file, uint64_t line, const char *fmt, ...)
 {
@@ -75,7 +75,7 @@ static const char *name_of(const struct verify *verify, size_t file, char name[A
 
 /* ---- opening -------------------------------------------------------------------------------- */
 
-/* A mark that holds nonsense is a fault, not an error. */
+/* A mark with invalid contents is a fault, not an error. */
 static int read_mark(struct verify *verify, const char *name, struct audit_point *ret,
 	bool *ret_there, struct err *err)
 {
@@ -231,7 +231,7 @@ static bool check_file(struct verify *verify, size_t file, char *block, struct e
 		if (got == 0 || kept > AUDIT_LINE_MAX)
 			break;
 	}
-	/* Half a line is fine where the daemon is writing, or was when it died. */
+	/* An incomplete line is allowed where the daemon is writing, or was when it died. */
 	if (kept && (!newest || kept > AUDIT_LINE_MAX))
 		return fault(
 			verify, name_of(verify, file, name), number + 1, "this line has no end");

@@ -56,7 +56,7 @@ static int set_group(struct conf *conf, const char *value, struct err *err)
 	return 0;
 }
 
-/* [ADDRESS]:PORT or ADDRESS:PORT, taken apart; *ret_address is yours. */
+/* Splits [ADDRESS]:PORT or ADDRESS:PORT; *ret_address is yours. */
 static int split_listen(const char *what, const char *value, char **ret_address, uint16_t *ret_port,
 	struct err *err)
 {
@@ -114,7 +114,7 @@ static int set_url_listen(struct conf *conf, const char *value, struct err *err)
 	return 0;
 }
 
-/* In lower case: it is compared with what browsers send. */
+/* Stored in lower case, because it is compared with what browsers send. */
 static int set_url_domain(struct conf *conf, const char *value, struct err *err)
 {
 	size_t len = strlen(value);
@@ -158,7 +158,7 @@ static int set_listen_key(struct conf *conf, const char *value, struct err *err)
 	return set_pem(&conf->listen_key, "listen_key", value, err);
 }
 
-/* Without TLS tokens travel in the clear: only this machine may hear them. */
+/* Without TLS, tokens travel in the clear, so the daemon may listen on loopback only. */
 static int check_listen(const struct conf *conf, struct err *err)
 {
 	bool loopback = !conf->listen_tcp || host_is_loopback(conf->address);
@@ -274,7 +274,7 @@ static int set_spare_disks(struct conf *conf, const char *value, struct err *err
 	return parse_u64("spare_disks", value, 0, 64, &conf->spare_disks, err);
 }
 
-/* Parts of a list; empty ones are passed over. */
+/* Splits a list; empty parts are skipped. */
 static void split(const char *value, const char *separator, char ***list)
 {
 	_cleanup_free_ char *text = xstrdup(value);
@@ -350,7 +350,7 @@ static int set_ca_certificates(struct conf *conf, const char *value, struct err 
 	return 0;
 }
 
-/* The policy language checks a text; a file is read when it is needed. */
+/* The policy parser checks a text here; a policy file is read when it is needed. */
 static int set_default_policy(struct conf *conf, const char *value, struct err *err)
 {
 	if (!*value)
@@ -374,7 +374,7 @@ static int set_inside_rate(struct conf *conf, const char *value, struct err *err
 	return parse_u64("inside_fork_rate", value, 0, 1000000, &conf->inside_fork_rate, err);
 }
 
-/* True: it is said by a word. */
+/* Reads the words auto and off; false: it is neither, so a number is expected. */
 static bool read_word(const char *value, uint64_t *ret)
 {
 	if (strcmp(value, "auto") != 0 && strcmp(value, "off") != 0)
@@ -568,8 +568,8 @@ static int read_environment(struct conf *conf, struct err *err)
 	return 0;
 }
 
-/* Two daemons with different homes must not share cgroups: all but the default home get a name of
- * theirs. */
+/* Two daemons with different homes must not share cgroups: every home but the default one gets its
+ * own name. */
 static char *instance_name(const char *home)
 {
 	uint32_t hash = 2166136261u;
@@ -581,8 +581,8 @@ static char *instance_name(const char *home)
 	return xasprintf("boxyard-%08x", hash);
 }
 
-/* BOX_HOME in the environment means that daemon, not the one whose sockets are in the default
- * place. A home set in the file is the default one of this machine. */
+/* BOX_HOME in the environment means the daemon of that home, not the one whose sockets are in the
+ * default place. A home set in the file is this machine's default home. */
 static void derive_run(struct conf *conf)
 {
 	const char *home = getenv("BOX_HOME");

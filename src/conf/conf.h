@@ -1,7 +1,7 @@
-/* conf.h - where things live and how the daemon listens: /etc/boxyard.conf, then the environment
+/* conf.h - where files are and how the daemon listens: /etc/boxyard.conf, then the environment
  *
- * The file (BOX_CONF moves it) has `key = value` lines and # comments; unknown keys are errors with
- * their line. Environment: BOX_HOME, BOX_RUN, BOX_LISTEN. */
+ * The file (BOX_CONF names another one) has `key = value` lines and # comments. An unknown key is
+ * an error that names its line. Environment: BOX_HOME, BOX_RUN, BOX_LISTEN. */
 #pragma once
 #include "base/err.h"
 #include <stdbool.h>
@@ -12,62 +12,66 @@ enum { CONF_SPARES_MAX = 16 };
 
 struct conf {
 	char *home; /* home = /var/lib/boxyard */
-	/* run = /run/boxyard; HOME/run where BOX_HOME alone says which daemon is meant */
+	/* run = /run/boxyard; HOME/run when BOX_HOME alone chooses the daemon */
 	char *run;
 	bool home_given; /* by BOX_HOME */
-	char *name;	 /* derived from home: "boxyard" or "boxyard-<8 hex>"; in cgroup names */
+	char *name;	 /* derived from home: "boxyard" or "boxyard-<8 hex>"; used in cgroup
+			  * names */
 	char *socket;	 /* run/box.sock */
-	char *group;	 /* group = boxyard: may use the socket */
+	char *group;	 /* group = boxyard: its members may use the socket */
 	bool listen_tcp; /* listen = 127.0.0.1:30001 | off */
 	char *address;
 	uint16_t port; /* 0: any */
-	/* PEM files: the TCP door speaks TLS, and may be on any address; "": plain, loopback */
+	/* PEM files: the TCP port speaks TLS and may be on any address; "": plain, loopback only */
 	char *listen_certificate, *listen_key;
 	int log_level;	    /* log_level = debug|info|warn|error */
 	uint64_t max_boxes; /* max_boxes = 4096 */
-	/* idle_suspend = 30s: a box that does nothing for so long is suspended; idle_hibernate =
-	 * 15m: and hibernated so long after that. 0: never (off). */
+	/* idle_suspend = 30s: an idle box is suspended after this time; idle_hibernate = 15m: a
+	 * suspended box is hibernated after this time. 0: never (off). */
 	uint64_t idle_suspend_ms, idle_hibernate_ms;
 	/* spares = 2: boxes started ahead of need, for `box new` to take; 0: none */
 	uint64_t spares;
 	uint64_t default_memory, default_pids,
 		default_cpu_milli; /* default_memory = 4G, ... 0: none */
 	uint64_t default_disk;	   /* default_disk = 20G; 0: none */
-	/* yard_memory, yard_pids = auto|off|20G, 8192: of all boxes together; CONF_AUTO: as fits
-	 * the machine, 0: none */
+	/* yard_memory, yard_pids = auto|off|20G, 8192: limits of all boxes together; CONF_AUTO:
+	 * derived from the machine, 0: none */
 	uint64_t yard_memory, yard_pids;
 	char *pool;	    /* pool = auto|native|loop|folder */
-	uint64_t pool_size; /* pool_size = 64G: of a new loop file; 0: as fits */
-	/* pool_max = 200G: it grows no further by itself; 0: as the host can back */
+	uint64_t pool_size; /* pool_size = 64G: size of a new loop file; 0: chosen by the free
+			     * space */
+	/* pool_max = 200G: the loop file grows up to this by itself; 0: as far as the host has
+	 * space */
 	uint64_t pool_max;
-	uint64_t spare_disks; /* spare_disks = 4: empty disks made ahead */
-	/* mount_roots = own:/srv/agents:/data: what can be given to a box. Below the paths: to
-	 * whoever asks. own, the default: through the socket, folders of the one who asks. none:
-	 * nothing. */
+	uint64_t spare_disks; /* spare_disks = 4: empty disks made in advance */
+	/* mount_roots = own:/srv/agents:/data: folders that may be mounted into boxes. Below the
+	 * paths: for every caller. own, the default: for callers on the socket, folders that belong
+	 * to them. none: no folder. */
 	char **mount_roots;
 	bool mount_own;
-	char *registry;	     /* registry = HOST: asked for image names that name none; "" */
-	char *registry_auth; /* registry_auth = FILE: credentials; "" : the usual places */
-	/* insecure_registries = HOST:PORT,…: plain HTTP is fine there */
+	char *registry;	     /* registry = HOST: used for image names without a host; "" */
+	char *registry_auth; /* registry_auth = FILE: credentials; "": the usual files */
+	/* insecure_registries = HOST:PORT,…: plain HTTP is allowed there */
 	char **registries_insecure;
-	char *ca_certificates; /* ca_certificates = machine|none|PATH: trusted in boxes too */
+	char *ca_certificates; /* ca_certificates = machine|none|PATH: also trusted inside boxes */
 	char *default_policy;  /* default_policy = dev: a preset, or the path of a file */
 	char *url_domain; /* url_domain = boxes.example.com: boxes are found below it too; "" */
 	char *url_listen; /* url_listen = ADDRESS:PORT: boxes, by TLS; the address, or NULL: off */
 	uint16_t url_port;
 	char *url_certificate, *url_key; /* PEM files; "" */
-	/* What boxes may do from inside, unless told otherwise: inside_fork_depth = 3 (forks of
-	 * forks), inside_fork_count = 10 (at once), inside_fork_rate = 30 (a minute). */
+	/* Defaults for what boxes may do from inside: inside_fork_depth = 3 (forks of forks),
+	 * inside_fork_count = 10 (at the same time), inside_fork_rate = 30 (a minute). */
 	uint64_t inside_fork_depth, inside_fork_count, inside_fork_rate;
-	/* hibernate_on_shutdown = yes|no: boxes, when the daemon ends */
+	/* hibernate_on_shutdown = yes|no: hibernate boxes when the daemon ends */
 	bool hibernate_on_shutdown;
-	uint64_t snapshots_keep; /* snapshots_keep = 20: automatic ones of a box; 0: any number */
-	uint64_t
-		snapshots_keep_age_ms; /* snapshots_keep_age = 7d: of automatic ones; 0: for ever */
-	char *driver;		       /* driver = ns: the only one boxes may have; "": any */
-	char *criu; /* criu = PATH: the program that captures processes; "": beside this one */
-	/* vm_kernel = PATH: folder of the kernel of VMs, see engine/vm/kernel.h; "": beside this
-	 * one */
+	uint64_t snapshots_keep; /* snapshots_keep = 20: automatic snapshots of a box that are kept;
+				  * 0: any number */
+	uint64_t snapshots_keep_age_ms; /* snapshots_keep_age = 7d: how long automatic snapshots are
+				        * kept; 0: for ever */
+	char *driver;			/* driver = ns: the only driver boxes may use; "": any */
+	char *criu; /* criu = PATH: the program that captures processes; "": next to this program */
+	/* vm_kernel = PATH: the folder with the kernel of VMs, see engine/vm/kernel.h; "": next to
+	 * this program */
 	char *vm_kernel;
 	char *resolv_conf; /* resolv_conf = /etc/resolv.conf: how the host resolves names */
 };

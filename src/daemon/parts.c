@@ -50,7 +50,8 @@ static void on_stopped(void *arg)
 		parts->stopped(parts->arg);
 }
 
-/* One more than there are doors: none that ends at once ends the rest. */
+/* stopping counts one more than there are front doors, so that one which ends at once does not end
+ * the rest. */
 void parts_stop(struct parts *parts, void (*stopped)(void *arg))
 {
 	parts->stopped = stopped;

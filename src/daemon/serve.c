@@ -1,4 +1,4 @@
-/* serve.c - the daemon from start to end: its parts are the rows of one table, at the end of this
+/* serve.c - the daemon from start to end. Its parts are the rows of one table, at the end of this
  * file. A new front door is a row before "api", whose listeners all HTTP fronts share. */
 #include "daemon/serve.h"
 #include "daemon/parts.h"
@@ -68,7 +68,7 @@ static void on_hibernated(json_t *failed, void *arg)
 	stop(daemon);
 }
 
-/* Told twice, it does not wait for boxes any longer. */
+/* A second request to leave does not wait for boxes any longer. */
 static void leave(struct daemon *daemon, bool hibernate)
 {
 	if (!hibernate || daemon->hibernating || daemon->purging || daemon->stopping) {
@@ -87,7 +87,7 @@ static void on_signal(void *arg)
 	leave(daemon, daemon->conf->hibernate_on_shutdown);
 }
 
-/* A certificate has changed; nothing else is read again. */
+/* SIGHUP: a certificate has changed. Nothing else is read again. */
 static void on_hangup(void *arg)
 {
 	struct daemon *daemon = arg;
@@ -130,7 +130,7 @@ static int start_run(void *arg, struct err *err)
 	return 0;
 }
 
-/* Everything the daemon ever made, itself last. The boxes are gone already. */
+/* Removes everything the daemon ever made, its home last. The boxes are gone already. */
 static void remove_home(const struct conf *conf)
 {
 	struct err err = ERR_INIT;
@@ -140,8 +140,8 @@ static void remove_home(const struct conf *conf)
 		log_error("not everything could be removed", kv_err(&err));
 }
 
-/* The pool is mounted where nobody else sees it; the host's mounts come and go here as they do
- * there. First of all: files opened before would lie on other mounts. */
+/* The pool is mounted where no other process sees it; mounts of the host still come and go here.
+ * This must happen first: files opened before would lie on other mounts. */
 static int leave_mounts(struct err *err)
 {
 	if (unshare(CLONE_NEWNS) < 0) {
@@ -153,8 +153,8 @@ static int leave_mounts(struct err *err)
 	return 0;
 }
 
-/* For a home that is to be made: nothing of it is, when the daemon could not be reached in the
- * end. */
+/* Checks the ports before a new home is made, so that nothing of it is left when the daemon could
+ * not listen. */
 static int check_ports(void *arg, struct err *err)
 {
 	const struct conf *conf = ((struct daemon *)arg)->conf;
@@ -320,7 +320,7 @@ static void close_signals(void *arg)
 	loop_signal_free(daemon->term);
 }
 
-/* The API's server is closed before the fronts that are asked by it. */
+/* The API's server is closed before the fronts, because it calls them. */
 static const struct part parts[] = {
 	{ .name = "mounts", .start = start_mounts },
 	{ .name = "run folder", .start = start_run },
@@ -349,7 +349,7 @@ int serve_doctor(const struct conf *conf, json_t **ret, struct err *err)
 {
 	signal(SIGPIPE, SIG_IGN);
 	log_open(2, LOG_LEVEL_ERROR);
-	/* The mounts of this process must not be visible to others. */
+	/* Mounts of this process must not be visible to other processes. */
 	if (geteuid() == 0 && leave_mounts(err) < 0)
 		return -1;
 	return yard_doctor_alone(conf, ret, err);

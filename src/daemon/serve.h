@@ -9,6 +9,6 @@ struct conf;
  * unless the request was to purge, or hibernation was asked for or configured. */
 int serve_run(const struct conf *conf, struct err *err);
 
-/* What this machine can and cannot do, without a daemon: as GET /v1/doctor answers. New
+/* What this machine can and cannot do, without a daemon, as GET /v1/doctor answers it. New
  * reference. */
 int serve_doctor(const struct conf *conf, json_t **ret, struct err *err);

@@ -1,8 +1,9 @@
-/* address.c - addresses and ranges, and those that are closed by themselves
+/* address.c - addresses and ranges, and which of them are closed by default
  *
- * An IPv6 address can carry an IPv4 one, and a router, a kernel or a NAT64 box then sends the
- * packet to the IPv4 address. So each is brought to the IPv4 address before anything is compared:
- * what is closed as 10.0.0.1 is closed as ::ffff:10.0.0.1, 64:ff9b::a00:1 and 2002:a00:1:: too. */
+ * An IPv6 address can carry an IPv4 address, and a router, a kernel or a NAT64 gateway then sends
+ * the packet to that IPv4 address. So every address is reduced to the IPv4 address before anything
+ * is compared: what is closed as 10.0.0.1 is closed as ::ffff:10.0.0.1, 64:ff9b::a00:1 and
+ * 2002:a00:1:: too. */
 #include "policy/policy_internal.h"
 #include "base/special.h"
 #include "base/text.h"
@@ -28,7 +29,7 @@ static void mask(struct address *addr, unsigned bits)
 	}
 }
 
-/* Where IPv6 keeps an IPv4 address: behind which prefix, and from which byte on. */
+/* How IPv6 carries an IPv4 address: after which prefix, and from which byte on. */
 static const struct {
 	uint8_t prefix[16];
 	uint8_t bits, from;
@@ -89,27 +90,28 @@ int policy_cidr_parse(const char *text, struct address_range *ret, struct err *e
 	if (policy_addr_parse(host, &cidr.base, NULL) < 0)
 		return err_set(err, ERR_INVALID, "'%.80s' is not an address range", text);
 	bits = family_bits(cidr.base.family);
-	/* Leading zeros, as in /08, would have two meanings for people. */
+	/* Leading zeros, as in /08, could be read in two ways. */
 	if (bits_text && ((bits_text[0] == '0' && bits_text[1]) ||
 				 parse_u64("prefix", bits_text, 0, bits, &bits, NULL) < 0))
 		return err_set(err, ERR_INVALID, "'%.80s': the prefix must be a number up to %u",
 			text, family_bits(cidr.base.family));
 	cidr.bits = (uint8_t)bits;
 	if (carrier_of(&cidr.base) >= 0) {
-		err_set(err, ERR_INVALID, "'%.80s' is an IPv4 address in IPv6 clothes", text);
-		return err_hint(err, "write the IPv4 address or range; it holds for all its forms");
+		err_set(err, ERR_INVALID, "'%.80s' is an IPv4 address inside an IPv6 address",
+			text);
+		return err_hint(err, "write the IPv4 address or range; it covers all IPv6 forms");
 	}
 	*ret = cidr;
 	mask(&cidr.base, cidr.bits);
 	if (memcmp(&cidr, ret, sizeof cidr)) {
-		err_set(err, ERR_INVALID, "'%.80s' has bits set behind its prefix", text);
+		err_set(err, ERR_INVALID, "'%.80s' has bits set after its prefix", text);
 		return err_hint(err, "write %s/%u, or the address alone",
 			address_format(&cidr.base, fixed), cidr.bits);
 	}
 	return 0;
 }
 
-/* ---- what is closed by itself --------------------------------------------------------------- */
+/* ---- what is closed by default -------------------------------------------------------------- */
 
 static enum policy_closed closed_of(enum special_kind kind)
 {

@@ -1,8 +1,7 @@
-/* check.c - what is odd about a policy that can be read: conflicts, rules that never decide,
- * surprises
+/* check.c - finds mistakes in a valid policy: conflicts, rules that never decide, surprises
  *
  * The same destination in allow and deny is an error: one of them is a mistake, and nobody can tell
- * which. All the rest is a warning, because it is safe: deny wins. */
+ * which. Everything else is a warning, because it is safe: deny wins. */
 #include "policy/policy_internal.h"
 #include "base/text.h"
 #include <stdarg.h>
@@ -66,7 +65,7 @@ static bool makes_idle(const struct policy_rule *other, void *arg)
 	return (denies || repeats) && rule_covers(other, rule);
 }
 
-/* The first thing that is odd about rule i; one is enough. */
+/* Reports the first problem of rule i; one is enough. */
 static void check_rule(const struct policy *policy, const struct cover_index *index, size_t i,
 	struct policy_report *report)
 {
@@ -100,7 +99,7 @@ static void check_width(const struct policy_rule *rule, struct policy_report *re
 			NULL);
 }
 
-/* A name that may be private, but that nobody may ask for. */
+/* A name in dns.allow_private that no rule allows to resolve. */
 static void check_private(
 	const struct policy *policy, const struct policy_rule *name, struct policy_report *report)
 {

@@ -1,9 +1,9 @@
-/* compare.c - two policies beside each other, and a policy beside what is going on
+/* compare.c - compares two policies, and a policy with open connections
  *
- * One leads nowhere the other does not, if each of its allow rules is covered by one of the
- * other's, and each deny rule of the other is covered by one of its own or meets none of its allow
- * rules. That can say no where a clever eye says yes (two rules that together cover a third), never
- * the other way round. */
+ * A policy allows nothing more than another if each of its allow rules is covered by an allow rule
+ * of the other, and each deny rule of the other is covered by one of its own deny rules or meets
+ * none of its allow rules. This may answer no where yes would be right (two rules that together
+ * cover a third), never the other way round. */
 #include "policy/policy_internal.h"
 
 static bool covers_alike(const struct policy_rule *other, void *arg)
@@ -41,7 +41,7 @@ static const struct policy_rule *wider_private(
 	return NULL;
 }
 
-/* A rule that lets narrow do what wide does not; NULL: there is none. */
+/* A rule that lets narrow reach something that wide does not; NULL: there is none. */
 static const struct policy_rule *find_beyond(const struct policy *wide, const struct policy *narrow)
 {
 	_cleanup_(cover_index_freep) struct cover_index *in_wide = cover_index_new(wide),

@@ -1,7 +1,8 @@
-/* cover.c - rules beside each other: does one include the other, can they meet?
+/* cover.c - compares two rules: does one include the other, can they meet?
  *
- * Both answers err to one side only. rule_covers says yes only when each part of the one includes
- * that part of the other; rule_overlaps says no only when some part shows that they cannot meet. */
+ * Both answers are wrong in one direction only. rule_covers says yes only when each part of one
+ * rule includes that part of the other; rule_overlaps says no only when some part shows that they
+ * cannot meet. */
 #include "policy/policy_internal.h"
 
 static bool target_covers(const struct policy_rule *wide, const struct policy_rule *narrow)
@@ -17,7 +18,8 @@ static bool target_covers(const struct policy_rule *wide, const struct policy_ru
 		       ((narrow->target == POLICY_WILDCARD && !strcmp(wide->name, narrow->name)) ||
 			       name_is_below(narrow->name, wide->name));
 	case POLICY_CIDR:
-		/* A wide range does not open the private ones in it; a private range does. */
+		/* A wide range does not open the private ranges in it; a rule for a private range
+		 * does. */
 		return narrow->target == POLICY_CIDR &&
 		       address_range_covers(&wide->cidr, &narrow->cidr) &&
 		       (wide->deny || !cidr_is_private(&narrow->cidr) ||
@@ -73,7 +75,7 @@ static bool targets_meet(const struct policy_rule *a, const struct policy_rule *
 	bool a_box = a->target == POLICY_BOX, b_box = b->target == POLICY_BOX;
 	bool a_cidr = a->target == POLICY_CIDR, b_cidr = b->target == POLICY_CIDR;
 
-	/* A name may lead into any range, and a box has an address too. */
+	/* A name may resolve into any range, and a box has an address too. */
 	if (a_cidr != b_cidr || a->target == POLICY_ANY || b->target == POLICY_ANY)
 		return true;
 	if (a_cidr)
@@ -103,9 +105,9 @@ bool rule_overlaps(const struct policy_rule *a, const struct policy_rule *b)
 
 bool rule_is_mirror(const struct policy_rule *allow, const struct policy_rule *deny)
 {
-	struct policy_rule twin = *deny; /* borrows, is not released */
+	struct policy_rule twin = *deny; /* borrowed from deny, not released */
 
-	/* Without a protocol, deny means both and allow means tcp: to people that is the same. */
+	/* Without a protocol, deny means both and allow means tcp: people read them as the same. */
 	twin.deny = false;
 	twin.protocols = allow->protocols;
 	twin.limits = allow->limits;

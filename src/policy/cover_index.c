@@ -1,9 +1,9 @@
-/* cover_index.c - which rules of a policy may cover one, without asking all of them
+/* cover_index.c - finds the rules of a policy that may cover a given one, without comparing all
  *
- * Each rule beside each other takes a tenth of a second in a policy of two thousand, and the daemon
- * does nothing else meanwhile. What covers a name has that name or one above it; what covers a
- * range of IPv4 has its beginning, as far as it goes. So rules are found by these. The others are
- * few, and asked one by one. */
+ * Comparing each rule with each other takes a tenth of a second in a policy of two thousand, during
+ * which the daemon does nothing else. A rule that covers a name has that name or a parent domain; a
+ * rule that covers an IPv4 range has a prefix of it. So rules are found by these. The other rules
+ * are few, and are compared one by one. */
 #include "policy/policy_internal.h"
 
 enum { BUCKETS = 4096, NONE = UINT32_MAX };
@@ -12,9 +12,9 @@ struct cover_index {
 	const struct policy *policy; /* borrowed */
 	uint32_t *heads;	     /* rules by the hash of their name or range */
 	uint32_t *next;
-	uint32_t *loose; /* rules that have neither */
+	uint32_t *loose; /* rules that have neither a name nor a range */
 	size_t loose_count;
-	uint64_t lengths; /* of the ranges there are; a bit for each */
+	uint64_t lengths; /* prefix lengths in use; a bit for each */
 };
 
 static size_t bucket_of_name(const char *name)
@@ -55,7 +55,7 @@ struct cover_index *cover_index_new(const struct policy *policy)
 	index->next = xnewn(uint32_t, policy->count + 1);
 	index->loose = xnewn(uint32_t, policy->count + 1);
 	memset(index->heads, 0xff, BUCKETS * sizeof *index->heads);
-	/* From the last on, so that each chain begins with the first. */
+	/* Backwards, so that each chain begins with the first rule. */
 	for (size_t i = policy->count; i--;) {
 		const struct policy_rule *rule = &policy->rules[i];
 		unsigned bits = rule->cidr.bits;
@@ -96,7 +96,7 @@ struct search {
 	size_t found;
 };
 
-/* What only shares the bucket is refused by wanted, which asks for more than this. */
+/* A rule that only shares the bucket is rejected by wanted, which compares everything. */
 static void look_in(struct search *search, size_t bucket)
 {
 	const struct policy_rule *rules = search->index->policy->rules;
@@ -113,7 +113,7 @@ size_t cover_index_first(const struct cover_index *index, const struct policy_ru
 	const struct policy *policy = index->policy;
 	struct search search = { index, wanted, arg, policy->count };
 
-	/* Itself, then all above it. */
+	/* The name itself, then all parent domains. */
 	for (const char *name = rule->name, *dot; name; name = dot ? dot + 1 : NULL) {
 		dot = strchr(name, '.');
 		look_in(&search, bucket_of_name(name));

@@ -1,4 +1,4 @@
-/* explain.c - a verdict told: one sentence for people, an object for programs
+/* explain.c - explains a verdict: one sentence for people, an object for programs
  *
  *   tcp to github.com:443 is allowed by allow #1 (line 3): github.com:22,443
  *   tcp to github.com:80 is denied: no rule allows it; allow #1 (line 3) is for github.com:22,443

@@ -63,8 +63,8 @@ int http_add_method(const char *text, struct policy_rule *rule, struct err *err)
 
 /* ---- paths ---------------------------------------------------------------------------------- */
 
-/* ".", "..", "" and those with a parameter ("..;x"), which some servers cut off before they climb;
- * and names that end with what some file systems leave out. */
+/* True for ".", "..", "", for those with a parameter ("..;x"), which some servers cut off before
+ * they resolve "..", and for names that end with what some file systems ignore. */
 static bool segment_is_odd(const char *segment, size_t len, bool last)
 {
 	const char *cut = memchr(segment, ';', len);
@@ -115,7 +115,7 @@ bool http_path_normalise(const char *path, char *out)
 		out[len++] = (char)c;
 	}
 	out[len] = '\0';
-	/* Bytes that are no UTF-8 may be a '/' or '.' in a longer form. */
+	/* Bytes that are not UTF-8 may be an overlong form of '/' or '.'. */
 	return text_is_utf8(out, len) && !has_odd_segment(out);
 }
 
@@ -139,8 +139,8 @@ int http_add_path(const char *text, struct policy_rule *rule, struct err *err)
 	return add_bounded(&rule->paths, text, "paths", err);
 }
 
-/* reach[i]: the pattern so far fits the first i bytes of text. One pass over text for each part of
- * the pattern, so that no pattern takes more than length times length steps. */
+/* reach[i]: the pattern so far matches the first i bytes of text. There is one pass over text for
+ * each part of the pattern, so no pattern takes more than length times length steps. */
 static bool glob(const char *pattern, const char *text)
 {
 	bool reach[HTTP_PATH_SIZE] = { true };
@@ -201,7 +201,7 @@ bool http_has_method(const struct policy_rule *rule, const char *method)
 	return false;
 }
 
-/* Without parameters: "/a;x=1/b" is "/a/b". */
+/* Removes parameters: "/a;x=1/b" becomes "/a/b". */
 static void leave_out_parameters(const char *path, char *out)
 {
 	for (bool in = false; *path; path++) {
@@ -219,7 +219,7 @@ static void to_lower(char *text)
 			*text = (char)(*text | 32);
 }
 
-/* A '/' more or less at the end. */
+/* Adds a '/' at the end, or removes it. */
 static void change_end(char *path)
 {
 	size_t len = strlen(path);

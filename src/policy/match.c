@@ -1,10 +1,10 @@
-/* match.c - a flow becomes a verdict
+/* match.c - decides on a flow
  *
  * One hash table holds all destinations: names, wildcards by what follows "*.", and ranges by their
- * prefix. Rules with the same destination hang together in the order of the file. A name is hashed
- * from its end, so that one walk over it passes the hash of every domain above it; an address is
- * looked up once for each length of prefix that some rule has. Everything found is weighed, and the
- * best of each sort is kept: see policy.h for the order. */
+ * prefix. Rules with the same destination are chained in the order of the file. A name is hashed
+ * from its end, so that one pass over it gives the hash of every parent domain; an address is
+ * looked up once for each prefix length that some rule has. All rules found are compared with the
+ * flow, and the first of each kind is kept: see policy.h for the order. */
 #include "policy/policy_internal.h"
 
 enum { NO_RULE = UINT32_MAX };
@@ -14,7 +14,7 @@ struct slot {
 	uint32_t first; /* rule, or NO_RULE: free */
 };
 
-/* For each rule, another one with its destination; and enough to pass over it without a look at the
+/* For each rule, the next one with its destination; and enough to skip it without reading the
  * rule. */
 struct link {
 	uint32_t next;
@@ -24,13 +24,14 @@ struct link {
 };
 
 struct policy_matcher {
-	struct policy *policy; /* with the rules of the preset */
+	struct policy *policy; /* with the rules of its preset */
 	struct slot *slots;    /* a power of two, half of them free */
 	size_t mask;
 	struct link *links;
 	uint8_t bits[2][129]; /* lengths of prefixes in use, v4 and v6 */
 	size_t bits_count[2];
-	unsigned wild_labels; /* of the longest wildcard: domains below that are not looked up */
+	unsigned wild_labels; /* labels of the longest wildcard: longer parent domains are not
+			       * looked up */
 	const struct policy_rule *any; /* preset open */
 	struct address_range *host;
 	size_t host_count;
@@ -45,7 +46,8 @@ static inline uint64_t hash_byte(uint64_t hash, uint8_t byte)
 	return (hash ^ byte) * HASH_PRIME;
 }
 
-/* The low bits choose the slot, and those of a product know only the low bits of what went in. */
+/* The low bits choose the slot, and the low bits of a product depend only on the low bits of its
+ * factors. */
 static inline uint64_t hash_end(uint64_t hash, uint8_t kind)
 {
 	hash = hash_byte(hash, kind);
@@ -149,12 +151,12 @@ static void build_index(struct policy_matcher *matcher)
 	matcher->links = xnewn(struct link, count + 1);
 	for (size_t i = 0; i < size; i++)
 		matcher->slots[i].first = NO_RULE;
-	/* Backwards: each goes to the head of its chain. */
+	/* Backwards, because each rule is put at the head of its chain. */
 	for (size_t i = count; i--;)
 		index_rule(matcher, (uint32_t)i);
 }
 
-/* ---- weighing ------------------------------------------------------------------------------- */
+/* ---- comparing rules with a flow ------------------------------------------------------------ */
 
 struct asked {
 	const struct policy_matcher *matcher;
@@ -167,12 +169,12 @@ struct asked {
 	bool private_name; /* this name may lead to private addresses */
 	unsigned protocol;
 	const char *path;			     /* normalised; NULL: can be read in two ways */
-	uint32_t deny, deny_http, allow, allow_http; /* the first rule of each sort */
+	uint32_t deny, deny_http, allow, allow_http; /* the first rule of each kind */
 	uint32_t near;
-	bool was_closed; /* an allow rule fits but for the address */
+	bool was_closed; /* an allow rule matches, except for the address */
 };
 
-enum fit { FIT_NO, FIT_YES, FIT_PERHAPS /* if the request, not seen yet, fits too */ };
+enum fit { FIT_NO, FIT_YES, FIT_PERHAPS /* if the request, not seen yet, matches too */ };
 
 static enum fit fit_http(const struct asked *asked, const struct policy_rule *rule)
 {
@@ -198,7 +200,7 @@ static enum fit fit_rule(const struct asked *asked, const struct policy_rule *ru
 	return fit_http(asked, rule);
 }
 
-/* Whether the way from this rule to the address is open. */
+/* Whether this rule may lead to the address. */
 static bool is_open(const struct asked *asked, const struct policy_rule *rule)
 {
 	if (asked->closed == POLICY_PUBLIC || rule->deny || rule->target == POLICY_BOX)
@@ -283,7 +285,8 @@ static void weigh_name(struct asked *asked, const char *name, size_t len, bool o
 	weigh_chain(asked, find_name(asked->matcher, hash, POLICY_NAME, name), only_deny);
 }
 
-/* Another box is reached by its name, and its address is ours: ranges neither close nor open it. */
+/* Another box is reached by its name, and the daemon chose its address: ranges neither close nor
+ * open it. */
 static bool is_box(const struct asked *asked)
 {
 	return asked->name_len && name_is_below(asked->name, "box");
@@ -293,7 +296,7 @@ static void weigh_addr(struct asked *asked)
 {
 	const struct policy_matcher *matcher = asked->matcher;
 	unsigned family = asked->addr.family == 6;
-	/* The answer to a question for a name is not allowed by a range alone. */
+	/* A DNS answer is not allowed by a rule for a range alone. */
 	bool only_deny = asked->flow->kind == POLICY_FLOW_DNS || is_box(asked);
 
 	for (size_t i = 0; i < matcher->bits_count[family]; i++) {

@@ -1,7 +1,7 @@
-/* merge.c - a policy with something on top: flags over a file, a file over a default */
+/* merge.c - puts one policy over another: flags over a file, a file over a default */
 #include "policy/policy_internal.h"
 
-enum { PORTS_ASKED = 64 }; /* of a range, one by one */
+enum { PORTS_ASKED = 64 }; /* ports of a range that are checked one by one */
 
 static void merge_limit(uint64_t *limit, uint64_t more)
 {
@@ -17,8 +17,8 @@ static bool has_rule(const struct policy *policy, const struct policy_rule *rule
 	return false;
 }
 
-/* A deny rule on top removes the same allow rule below. The other way round deny wins, as
- * everywhere, and the allow could never apply: an error. */
+/* A deny rule on top removes the same allow rule below. The other way round deny would win, as
+ * everywhere, and the allow rule could never apply: that is an error. */
 static void drop_mirrors(struct policy *policy, const struct policy_rule *deny)
 {
 	size_t kept = 0;

@@ -1,9 +1,9 @@
 /* name.c - host names as DNS has them
  *
- * One normal form is compared everywhere: lower case, no trailing dot. Only ASCII letters, digits,
- * '-' and '_' make a label ('_' is common in questions: _dmarc, _http._tcp); so there is no NUL, no
- * escape, and no letter of another alphabet that looks like one of ours. Names in other alphabets
- * are written in their xn-- form. */
+ * Names are compared in one normal form: lower case, no trailing dot. A label holds only ASCII
+ * letters, digits, '-' and '_' ('_' is common in queries: _dmarc, _http._tcp); so there is no NUL,
+ * no escape, and no letter of another alphabet that looks like an ASCII one. Names in other
+ * alphabets are written in their xn-- form. */
 #include "policy/policy_internal.h"
 
 enum { LABEL_MAX = 63, NAME_LEN_MAX = 253 };

@@ -26,21 +26,21 @@ DEFINE_CLEANUP(node_free, struct node)
 
 void rule_done(struct policy_rule *rule);
 struct policy_rule rule_copy(const struct policy_rule *rule);
-/* Both decide the same; where they were written, and with notes: what they are noted with, does not
+/* Both decide the same; where they were written does not count. with_notes: their notes do
  * count. */
 bool rule_is_same(const struct policy_rule *a, const struct policy_rule *b, bool with_notes);
 bool rule_has_http(const struct policy_rule *rule);
 bool rule_has_port(const struct policy_rule *rule, uint16_t port);
-/* A deny rule that leaves nothing: the name is not even resolved. */
+/* A deny rule without exceptions: the name is not even resolved. */
 bool rule_is_total(const struct policy_rule *rule);
 /* Moves rule, which is empty afterwards, to the end of the list. */
 void rules_add(struct policy_rule **rules, size_t *count, struct policy_rule *rule);
 void rules_free(struct policy_rule *rules, size_t count);
-/* Sets what was left open: the protocol, and port 80 for HTTP. */
+/* Sets the defaults that were left open: the protocol, and port 80 for HTTP. */
 void rule_finish(struct policy_rule *rule);
 /* Adds a rule to a policy, numbered in its list. Takes rule over, also when it fails. */
 int policy_add_rule(struct policy *policy, struct policy_rule *rule, struct err *err);
-/* ERR_TOO_LARGE when the normal form could not be read again. */
+/* Fails with ERR_TOO_LARGE when the normal form would be too long to be parsed again. */
 int policy_check_size(const struct policy *policy, struct err *err);
 
 /* ---- target.c: destinations as people write them -------------------------------------------- */
@@ -61,35 +61,35 @@ int http_add_path(const char *text, struct policy_rule *rule, struct err *err);
 void http_sort(struct policy_rule *rule);
 
 enum { HTTP_PATH_SIZE = 2048 };
-/* The path without query and with escapes undone, into out (HTTP_PATH_SIZE bytes). False when
- * servers could read it in more than one way. */
+/* Writes the path without query and with escapes decoded into out (HTTP_PATH_SIZE bytes). False
+ * when servers could read it in more than one way. */
 bool http_path_normalise(const char *path, char *out);
 bool http_has_method(const struct policy_rule *rule, const char *method);
 bool http_has_path(const struct policy_rule *rule, const char *normal);
 bool http_path_covers(const char *wide, const char *narrow); /* patterns */
 
-/* ---- cover.c: rules beside each other ------------------------------------------------------- */
+/* ---- cover.c: comparing rules --------------------------------------------------------------- */
 
-/* Every flow that fits narrow fits wide. Says no when in doubt. */
+/* Every flow that matches narrow matches wide. Says no when in doubt. */
 bool rule_covers(const struct policy_rule *wide, const struct policy_rule *narrow);
-/* The first rule (its place in policy->rules) that is wanted, of those that may cover rule;
- * policy->count: none is. The policy must stay. */
+/* The first rule (its index in policy->rules) that wanted accepts, of those that may cover rule;
+ * policy->count: none. The policy must outlive the index. */
 struct cover_index *cover_index_new(const struct policy *policy);
 void cover_index_free(struct cover_index *index);
 DEFINE_CLEANUP(cover_index_free, struct cover_index)
 size_t cover_index_first(const struct cover_index *index, const struct policy_rule *rule,
 	bool (*wanted)(const struct policy_rule *other, void *arg), void *arg);
-/* Some flow may fit both. Says yes when in doubt. */
+/* Some flow may match both. Says yes when in doubt. */
 bool rule_overlaps(const struct policy_rule *a, const struct policy_rule *b);
-/* The same destination, allowed and denied. */
+/* The same destination is allowed and denied. */
 bool rule_is_mirror(const struct policy_rule *allow, const struct policy_rule *deny);
-/* ERR_INVALID when a rule of policy says the opposite. */
+/* Fails with ERR_INVALID when a rule of policy says the opposite. */
 int rule_find_mirror(const struct policy *policy, const struct policy_rule *rule, struct err *err);
-/* The range lies in a private one as a whole, and so opens it. */
+/* The whole range is private, so a rule for it opens it. */
 bool cidr_is_private(const struct address_range *cidr);
-/* What is never reachable about the whole range; NULL: nothing. */
+/* Why no address of the range is ever reachable; NULL: some are. */
 const char *cidr_never(const struct address_range *cidr);
-/* Some private or never reachable addresses are in it. */
+/* Some addresses in it are private or never reachable. */
 bool cidr_has_closed(const struct address_range *cidr);
 bool name_is_below(const char *name, const char *parent); /* a.b below b; not b below b */
 

@@ -1,7 +1,7 @@
-/* preset.c - ready-made sets of rules
+/* preset.c - predefined sets of rules
  *
- * A preset's rules stand behind those of the policy, so that limits written there come first. The
- * hosts of package managers are whatever the image says; the git hosts are the only names in this
+ * A preset's rules come after those of the policy, so that limits written there take precedence.
+ * The image names the hosts of package managers; the git hosts are the only names in this
  * program. */
 #include "policy/policy_internal.h"
 
@@ -75,7 +75,7 @@ static void add(struct policy *policy, struct policy_rule *rule)
 	rules_add(&policy->rules, &policy->count, rule);
 }
 
-/* An image is hostile: it may name hosts, but no ranges and nothing that stands for many names. */
+/* An image is hostile: it may name hosts, but no ranges and no wildcards. */
 static void add_package_host(struct policy *policy, const char *text)
 {
 	struct policy_rule rule = { 0 };

@@ -1,9 +1,9 @@
-/* print.c - the normal form of a policy: JSON with a fixed order of keys, that parses to the same
+/* print.c - the normal form of a policy: JSON with a fixed order of keys, which parses to the same
  * policy
  *
- * What has a default is written out only where reading it again would give something else; the
- * protocol always is, because allow and deny differ in it. allowed_domains and flags are allow
- * rules like others here. */
+ * A value is written only where the default would be different; the protocol is always written,
+ * because its default differs between allow and deny. allowed_domains and flags become ordinary
+ * allow rules. */
 #include "policy/policy_internal.h"
 #include "base/json.h"
 
@@ -100,7 +100,7 @@ static void put_rules(
 	for (size_t i = 0; i < policy->count; i++) {
 		const struct policy_rule *rule = &policy->rules[i];
 
-		/* A preset's rules are in its name. */
+		/* The rules of a preset are implied by its name. */
 		if (rule->list != POLICY_LIST_PRESET && rule->deny == deny &&
 			(rule->target == POLICY_BOX) == box)
 			json_array_append_new(list, box ? box_json(rule) : rule_json(rule));

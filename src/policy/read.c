@@ -1,7 +1,7 @@
-/* read.c - the tree of a text becomes a policy
+/* read.c - makes a policy from the tree of a text
  *
  * Tables name the keys; each has a function that reads its value. An error is noted with its place
- * and reading goes on, so that one run tells all of them. */
+ * and reading continues, so that one run reports all errors. */
 #include "policy/policy_internal.h"
 #include "base/text.h"
 #include <stdio.h>
@@ -88,7 +88,7 @@ static void read_map(struct reader *reader, const struct node *map, const struct
 	}
 }
 
-/* One value, or a list of them, each through add. */
+/* Reads one value or a list of values, each through add. */
 static void read_texts(struct reader *reader, const struct node *node, const char *what,
 	int (*add)(const char *text, struct policy_rule *rule, struct err *err))
 {
@@ -218,9 +218,8 @@ static void read_paths(struct reader *reader, const struct node *node)
 	read_texts(reader, node, "paths", http_add_path);
 }
 
-/* Characters that would not come back from the normal form as they are, or that move a terminal's
- * cursor: controls of both sets, line separators, the byte order mark, the last two of the
- * plane. */
+/* Refuses characters that the normal form would change, or that move a terminal's cursor: C0 and C1
+ * controls, line separators, the byte order mark, the last two code points of the plane. */
 static bool note_is_plain(const char *text)
 {
 	const unsigned char *p = (const unsigned char *)text;
@@ -263,7 +262,7 @@ static const struct key rule_keys[] = {
 	{ "note", read_note, false },
 };
 
-/* What a rule as a whole must keep to. */
+/* Checks that the keys of a rule fit together. */
 static void check_rule(struct reader *reader, const struct node *node)
 {
 	const struct policy_rule *rule = reader->rule;
@@ -311,7 +310,7 @@ static void read_rules(
 		fail(reader, node, "%s must be a list", what);
 		return;
 	}
-	/* One complaint is enough when there are too many. */
+	/* One error is enough when there are too many rules. */
 	if (reader->policy->count + node->count > POLICY_RULES_MAX) {
 		fail(reader, node, "more than %d rules", POLICY_RULES_MAX);
 		return;
@@ -444,7 +443,7 @@ static void read_text(const char *text, size_t len, struct reader *reader)
 		complain(reader, &where, &why);
 	else
 		read_map(reader, root, top_keys, ARRAY_LEN(top_keys), "a policy");
-	/* The normal form can be longer than what was written, but not by more than this. */
+	/* The normal form can be longer than the text, but not by more than this factor. */
 	if (!reader->report->errors && len > POLICY_SIZE_MAX / 8 &&
 		policy_check_size(reader->policy, &why) < 0)
 		report_add(reader->report, true, 1, 1, "%s", why.message);

@@ -1,4 +1,4 @@
-/* rule.c - rules and the policy that holds them: making, copying, comparing, telling */
+/* rule.c - rules and the policy that holds them: making, copying, comparing, formatting */
 #include "policy/policy_internal.h"
 #include "base/text.h"
 
@@ -78,7 +78,7 @@ bool rule_is_total(const struct policy_rule *rule)
 
 void rule_finish(struct policy_rule *rule)
 {
-	/* Only plain HTTP can be read, and that is on port 80 unless somebody says otherwise. */
+	/* Only plain HTTP can be inspected, and its port is 80 by default. */
 	if (rule_has_http(rule) && !rule->port_count) {
 		rule->ports = xnew(struct policy_ports);
 		rule->ports[0] = (struct policy_ports){ 80, 80 };
@@ -90,7 +90,7 @@ void rule_finish(struct policy_rule *rule)
 	http_sort(rule);
 }
 
-/* The room doubles: it is full when the count is a power of two. */
+/* The array doubles: it is full when the count is a power of two. */
 void rules_add(struct policy_rule **rules, size_t *count, struct policy_rule *rule)
 {
 	if (!(*count & (*count - 1)))

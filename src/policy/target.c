@@ -42,7 +42,7 @@ static int parse_range(const char *text, size_t len, struct policy_ports *ret, s
 	return 0;
 }
 
-/* Keeps the list sorted, and joins what touches. */
+/* Keeps the list sorted and joins adjacent ranges. */
 static int add_range(struct policy_rule *rule, struct policy_ports range, struct err *err)
 {
 	size_t from = 0, to;
@@ -109,12 +109,11 @@ int target_parse_name(const char *text, struct policy_rule *rule, struct err *er
 	const char *problem;
 
 	if (!strcmp(text, "*") || !strcmp(text, "*.")) {
-		err_set(err, ERR_INVALID, "'*' would be everything");
-		return err_hint(err, "that is the preset open (--net open)");
+		err_set(err, ERR_INVALID, "'*' would match everything");
+		return err_hint(err, "use the preset open for that (--net open)");
 	}
 	if (strchr(name, '*')) {
-		err_set(err, ERR_INVALID, "'%.80s': '*' stands only before the first dot, alone",
-			text);
+		err_set(err, ERR_INVALID, "'%.80s': '*' must be the whole first label", text);
 		return err_hint(err, "*.example.com is every name below example.com");
 	}
 	problem = policy_name_normalise(name, normal);
@@ -143,7 +142,7 @@ static int cut_protocol(char *text, struct policy_rule *rule, struct err *err)
 {
 	char *slash = strrchr(text, '/');
 
-	/* A number behind the slash is a prefix. */
+	/* A number after the slash is a prefix length. */
 	if (!slash || (slash[1] >= '0' && slash[1] <= '9'))
 		return 0;
 	if (target_add_protocol(slash + 1, rule, NULL) < 0) {
@@ -247,7 +246,7 @@ int target_parse_box(const char *text, struct policy_rule *rule, struct err *err
 	return 0;
 }
 
-/* Takes rule over. */
+/* Takes ownership of rule. */
 static int add_written(struct policy *policy, struct policy_rule *rule, struct err *err)
 {
 	const char *never =

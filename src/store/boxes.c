@@ -106,7 +106,7 @@ int store_box_delete(struct store *store, const char *id, enum store_grade grade
 	return 0;
 }
 
-/* The rows are read before the first call: fn may write to the table it is being told about. */
+/* The rows are read before the first call, because fn may write to the same table. */
 int store_box_each(struct store *store,
 	int (*fn)(const struct box_row *row, void *arg, struct err *err), void *arg,
 	struct err *err)

@@ -1,4 +1,4 @@
-/* columns.h - a table's row as a struct: one list of its columns serves insert, update and read, so
+/* columns.h - a row of a table as a struct: one list of columns serves insert, update and read, so
  * that they agree */
 #pragma once
 #include <sqlite3.h>
@@ -11,10 +11,11 @@ struct column {
 	size_t at; /* offset of the field: char *, uint64_t, int64_t, uint32_t, bool */
 };
 
-/* In the table's order, from ?1 on. */
+/* Binds the columns in the table's order, from ?1 on. */
 void columns_bind(sqlite3_stmt *stmt, const struct column *columns, size_t count, const void *row);
 /* Strings are copied and belong to the row. */
 void columns_read(sqlite3_stmt *stmt, const struct column *columns, size_t count, void *row);
-/* Frees the strings of a row; replaces those of a row that was copied as it stands by copies. */
+/* columns_free frees the strings of a row; columns_copy replaces the strings of a row that was
+ * copied byte by byte with copies. */
 void columns_free(const struct column *columns, size_t count, void *row);
 void columns_copy(const struct column *columns, size_t count, void *row);

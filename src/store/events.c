@@ -1,14 +1,14 @@
-/* events.c - the log of what happened; see store.h
+/* events.c - the log of events; see store.h
  *
- * Offsets are the table's row numbers. They rise by one because the newest row is never deleted:
- * SQLite gives the next row the highest number there is plus one.
+ * Offsets are the table's row ids. They rise by one because the newest row is never deleted: SQLite
+ * gives the next row the highest id plus one.
  *
- * The log is trimmed by shares: a box that causes thousands of events pushes out its own, and those
- * of its tree, but not what is known of others. So there are holes below events_from. */
+ * The log is trimmed by shares: a box that causes thousands of events pushes out its own events and
+ * those of its tree, but not those of others. So there are gaps below events_from. */
 #include "store/store_internal.h"
 #include "base/clock.h"
 
-enum { TRIM_PART = 50 }; /* of what is kept, comes in between two looks */
+enum { TRIM_PART = 50 }; /* the log is trimmed again when this part of what is kept was added */
 
 int store_event_add(
 	struct store *store, const struct event_row *event, uint64_t *ret_offset, struct err *err)
@@ -59,7 +59,7 @@ static json_t *event_json(sqlite3_stmt *stmt)
 	return event;
 }
 
-/* The statement for a filter, its ?3 and ?4 bound. The box's index is the narrower one. */
+/* The statement for a filter, with ?3 and ?4 bound. The index by box is the narrower one. */
 static sqlite3_stmt *filtered(struct store *store, const struct event_filter *filter,
 	enum store_sql all, enum store_sql of_box, enum store_sql of_owner, struct err *err)
 {
@@ -268,7 +268,7 @@ int store_event_trim(struct store *store, uint64_t keep, struct err *err)
 	if (store_event_range(store, &oldest, &next, err) < 0)
 		return -1;
 	newest = next - 1;
-	/* All of it is what counts as new; or little has come since the last time. */
+	/* Everything is within the newest half, or little was added since the last time. */
 	if (newest <= keep / 2 || newest - store->events_trimmed < keep / TRIM_PART)
 		return 0;
 	if (store_begin(store, err) < 0)

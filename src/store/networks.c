@@ -1,7 +1,7 @@
 /* networks.c - the table of networks, a row for each box that has one; see store.h
  *
  * A row is written whole when a policy or a port changes. Names, budgets and meters change all the
- * time; they have a statement of their own, which leaves the rest alone. */
+ * time; another statement updates those columns alone. */
 #include "store/store_internal.h"
 #include "base/alloc.h"
 
@@ -92,7 +92,7 @@ int store_network_get(
 	return rc == SQLITE_ROW ? 0 : -1;
 }
 
-/* NULL stays NULL here, and the statement leaves that column. */
+/* NULL is bound as NULL, and the statement leaves that column unchanged. */
 static void bind_change(sqlite3_stmt *stmt, int at, const char *text)
 {
 	if (text)
@@ -113,7 +113,7 @@ int store_network_update(struct store *store, const char *box, const char *names
 	bind_change(stmt, 3, spent);
 	bind_change(stmt, 4, meters);
 	if (store_run(store, stmt, STORE_KEPT, err) < 0)
-		return err_wrap(err, "keep the figures of box '%s'", box);
+		return err_wrap(err, "save the network meters of box '%s'", box);
 	if (sqlite3_changes(store->db) == 0)
 		return err_set(err, ERR_NOT_FOUND, "box '%s' has no network yet", box);
 	return 0;

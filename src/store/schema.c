@@ -1,7 +1,7 @@
 /* schema.c - the tables, as steps from one version of the schema to the next
  *
- * PRAGMA user_version says how many steps a database has seen. A step is never changed once it has
- * been released; what is wrong with it is put right by the next one. */
+ * PRAGMA user_version holds how many steps a database has seen. A step is never changed once it has
+ * been released; the next step corrects what is wrong with it. */
 #include "store/schema.h"
 #include "base/alloc.h"
 
@@ -103,7 +103,7 @@ static const char *const steps[] = {
 	"CREATE INDEX snapshots_box ON snapshots (box, created_us);"
 	"CREATE UNIQUE INDEX snapshots_name ON snapshots (box, name) WHERE name <> '';",
 	/* 5: trees of boxes that were made from inside. A fork of a higher generation than its
-	 * origin is of its origin's tree; an event is of the tree of its box */
+	 * origin belongs to its origin's tree; an event belongs to the tree of its box */
 	"ALTER TABLE boxes ADD COLUMN tree TEXT NOT NULL DEFAULT '';"
 	"UPDATE boxes SET tree = ("
 	" WITH RECURSIVE up (id, origin, generation) AS ("
@@ -127,8 +127,8 @@ static const char *const steps[] = {
 	/* 6: where on its origin's time line a fork was made */
 	("ALTER TABLE boxes ADD COLUMN origin_position TEXT NOT NULL DEFAULT '';"
 	 "UPDATE boxes SET origin_position = origin_snapshot WHERE origin_box <> '';"),
-	/* 7: owners, and who asked for what happened. All that is older belongs to 'local'; a
-	 * volume without a row does so too. A key of one owner says nothing about another's */
+	/* 7: owners, and who asked for an event. Everything older belongs to 'local', and so does a
+	 * volume without a row. Idempotency keys are separate for each owner */
 	("ALTER TABLE boxes ADD COLUMN owner TEXT NOT NULL DEFAULT 'local';"
 	 "DROP INDEX boxes_idempotency;"
 	 "CREATE UNIQUE INDEX boxes_idempotency ON boxes (owner, idempotency)"
@@ -141,7 +141,7 @@ static const char *const steps[] = {
 	 " name TEXT PRIMARY KEY,"
 	 " owner TEXT NOT NULL"
 	 ") STRICT;"),
-	/* 8: what stood in the spelling of an intent, a name and an end reason */
+	/* 8: columns for what was hidden in the spelling of an intent, a name and an end reason */
 	("ALTER TABLE boxes ADD COLUMN target TEXT NOT NULL DEFAULT '';"
 	 "ALTER TABLE boxes ADD COLUMN sleep_failure TEXT NOT NULL DEFAULT '';"
 	 "UPDATE boxes SET target = substr(intent, 10), intent = 'rollback-to'"
@@ -149,7 +149,7 @@ static const char *const steps[] = {
 	 "UPDATE boxes SET intent = 'gone' WHERE name LIKE '.%' AND intent = 'remove';"
 	 "UPDATE boxes SET sleep_failure = end_detail, end_reason = '', end_detail = ''"
 	 " WHERE end_reason = 'not-hibernated';"),
-	/* 9: what was made to be filled first is known as such by the next daemon */
+	/* 9: the next daemon recognizes a box that was made to be filled before its first start */
 	"ALTER TABLE boxes ADD COLUMN held INTEGER NOT NULL DEFAULT 0;",
 };
 

@@ -67,7 +67,7 @@ int store_snapshot_delete(
 	return 0;
 }
 
-/* The rows are read before the first call: fn may write to the table it is being told about. */
+/* The rows are read before the first call, because fn may write to the same table. */
 int store_snapshot_each(struct store *store,
 	int (*fn)(const struct snapshot_row *row, void *arg, struct err *err), void *arg,
 	struct err *err)

@@ -27,8 +27,8 @@
 #include <stdio.h>
 
 enum {
-	BUSY_MS = 2000,	       /* somebody looks into the file with the sqlite3 program */
-	IDLE_PAGES = 64,       /* below this a checkpoint is not worth its syncs */
+	BUSY_MS = 2000,	       /* somebody may be reading the file with the sqlite3 program */
+	IDLE_PAGES = 64,       /* with fewer pages a checkpoint is not worth its fsyncs */
 	WAL_PAGES_MAX = 16384, /* 64 MiB: the log is copied whether idle or not */
 };
 
@@ -78,7 +78,7 @@ static const char *const sql_texts[] = {
 		"owner = ?4 ORDER BY position DESC LIMIT ?2)",
 	[SQL_EVENT_RANGE] =
 		"SELECT (SELECT min(position) FROM events), (SELECT max(position) FROM events)",
-	/* Mostly none is missing at all, and nothing has to be looked for. */
+	/* Usually no event is missing, and nothing has to be searched. */
 	[SQL_EVENT_FROM] =
 		"SELECT CASE WHEN count(*) = max(position) - min(position) + 1 THEN min(position) "
 		"ELSE (SELECT max(e.position) FROM events e WHERE NOT EXISTS "
@@ -173,8 +173,8 @@ void store_bind_text(sqlite3_stmt *stmt, int at, const char *text)
 	sqlite3_bind_text(stmt, at, text ? text : "", -1, SQLITE_STATIC);
 }
 
-/* Waits until the write-ahead log is on the disk. SQLite's own file object also knows that a new
- * log needs its directory synced. */
+/* Waits until the write-ahead log is on the disk. Uses SQLite's own file object, which also knows
+ * that a new log needs its directory synced. */
 static int sync_log(struct store *store, struct err *err)
 {
 	sqlite3_file *file = NULL;
@@ -198,7 +198,7 @@ int store_run(struct store *store, sqlite3_stmt *stmt, enum store_grade grade, s
 	if (rc != SQLITE_DONE)
 		store_fail(store, err, "write to the store");
 	sqlite3_reset(stmt);
-	/* Bound values are the caller's memory; none may be remembered. */
+	/* Bound values are the caller's memory, so the statement must not keep them. */
 	sqlite3_clear_bindings(stmt);
 	if (rc != SQLITE_DONE)
 		return -1;
@@ -239,8 +239,8 @@ void store_rollback(struct store *store)
 {
 	sqlite3_stmt *stmt = store_stmt(store, SQL_ROLLBACK, NULL);
 
-	/* SQLite has rolled back by itself after some failures; then this one fails, and that is
-	 * fine. */
+	/* After some failures SQLite has rolled back by itself; then this statement fails, which
+	 * does no harm. */
 	if (store->in_transaction && stmt)
 		store_run(store, stmt, STORE_KEPT, NULL);
 	store->in_transaction = false;
@@ -360,8 +360,8 @@ static int set_up(struct store *store, struct err *err)
 	return 0;
 }
 
-/* A look at the whole file once, while nothing depends on it yet: a damaged page found later would
- * be found in the middle of a change. */
+/* Checks the whole file once, before anything depends on it: a damaged page found later would be
+ * found in the middle of a change. */
 static int check_whole(struct store *store, struct err *err)
 {
 	sqlite3_stmt *stmt = NULL;
@@ -396,8 +396,9 @@ static int migrate(struct store *store, struct err *err)
 	return found < schema_version() ? sync_log(store, err) : 0;
 }
 
-/* Made here, so that nobody but root ever reads it; SQLite gives its other files the same mode.
- * Closed before SQLite opens it: closing a file drops all fcntl locks the process has on it. */
+/* Creates the file here, so that only root can ever read it; SQLite gives its other files the same
+ * mode. The file is closed before SQLite opens it: closing a file drops all fcntl locks the process
+ * has on it. */
 static int make_private(const char *path, struct err *err)
 {
 	int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);

@@ -48,7 +48,7 @@ enum store_sql {
 
 enum { TOKENS_MAX = 1000 };
 
-/* Tokens are few and asked for at every request of the TCP door, so they are kept here as well. */
+/* There are few tokens, and each request by TCP needs one, so they are also kept in memory. */
 struct token {
 	struct token_row row; /* first; its strings are owned here */
 	uint8_t hash[SHA256_SIZE];
@@ -60,7 +60,7 @@ struct store {
 	int lock_fd;
 	sqlite3_stmt *stmts[SQL_COUNT]; /* prepared when first used */
 	bool in_transaction;
-	bool gathering;		 /* events, in a transaction that store_settle commits */
+	bool gathering;		 /* a transaction with events is open; store_settle commits it */
 	uint64_t events_from;	 /* no event is missing from here on; 0: not known yet */
 	uint64_t events_trimmed; /* the highest offset when they were trimmed last */
 	int wal_pages;		 /* in the write-ahead log, not yet copied into the database */
@@ -73,15 +73,17 @@ sqlite3_stmt *store_stmt(struct store *store, enum store_sql which, struct err *
 /* Steps a statement that gives no rows, resets it and, outside a transaction, makes its commit as
  * durable as grade asks. */
 int store_run(struct store *store, sqlite3_stmt *stmt, enum store_grade grade, struct err *err);
-/* Opens the transaction events are gathered in, unless one is open. */
+/* Opens the transaction for events, unless one is open. */
 int store_gather(struct store *store, struct err *err);
-/* err from the connection's last error: what was tried, then SQLite's words. A damaged file gets a
- * hint. */
+/* Makes err from the connection's last error: what was tried, then SQLite's message. Adds a hint
+ * when the file is damaged. */
 int store_fail(struct store *store, struct err *err, const char *what);
 
 /* tokens.c: reads the table into store->tokens. */
 int store_tokens_load(struct store *store, struct err *err);
 void store_tokens_done(struct store *store);
 
-/* "" for NULL, so that NOT NULL columns take what callers leave unset. */
+json_t *store_time_json(int64_t us); /* RFC 3339; null for 0 */
+
+/* Binds "" for NULL, so that NOT NULL columns accept what callers leave unset. */
 void store_bind_text(sqlite3_stmt *stmt, int at, const char *text);

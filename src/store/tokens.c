@@ -1,9 +1,9 @@
-/* tokens.c - bearer tokens of the TCP door; see store.h
+/* tokens.c - bearer tokens for requests by TCP; see store.h
  *
- * A token is "box_" and 32 characters of base62 (190 bits); the database holds its SHA-256 alone.
- * No slow hash is needed: nobody guesses 190 bits, with or without the database. A check hashes
- * what was given and compares it with every stored hash in constant time, so that how long it takes
- * tells nothing. */
+ * A token is "box_" and 32 characters of base62 (190 bits); the database holds only its SHA-256. No
+ * slow hash is needed: nobody guesses 190 bits, with or without the database. A check hashes the
+ * given secret and compares it with every stored hash in constant time, so that the duration tells
+ * nothing. */
 #include "store/store_internal.h"
 #include "base/alloc.h"
 #include "base/clock.h"
@@ -14,9 +14,9 @@
 #define SECRET_PREFIX "box_"
 enum {
 	SECRET_RANDOM = 32,
-	SECRET_MAX = 128, /* longer than any token: not worth hashing */
+	SECRET_MAX = 128, /* longer than any token, so not hashed */
 	ID_LEN = 10,
-	USED_STEP_US = 60 * 1000 * 1000, /* last_used_at is as precise as this */
+	USED_STEP_US = 60 * 1000 * 1000, /* the precision of last_used_at */
 };
 
 static const struct {
@@ -79,7 +79,7 @@ static json_t *scopes_json(unsigned scopes)
 	return names;
 }
 
-static json_t *time_json(int64_t us)
+json_t *store_time_json(int64_t us)
 {
 	char text[CLOCK_RFC3339_MAX];
 
@@ -94,9 +94,9 @@ static json_t *token_json(const struct token_row *token)
 	json_object_set_new(row, "name", json_string(token->name));
 	json_object_set_new(row, "owner", json_string(token->owner));
 	json_object_set_new(row, "scopes", scopes_json(token->scopes));
-	json_object_set_new(row, "created_at", time_json(token->created_us));
-	json_object_set_new(row, "expires_at", time_json(token->expires_us));
-	json_object_set_new(row, "last_used_at", time_json(token->last_used_us));
+	json_object_set_new(row, "created_at", store_time_json(token->created_us));
+	json_object_set_new(row, "expires_at", store_time_json(token->expires_us));
+	json_object_set_new(row, "last_used_at", store_time_json(token->last_used_us));
 	return row;
 }
 
@@ -139,7 +139,7 @@ int store_tokens_load(struct store *store, struct err *err)
 		if (sqlite3_column_bytes(stmt, 2) == SHA256_SIZE)
 			memcpy(token->hash, sqlite3_column_blob(stmt, 2), SHA256_SIZE);
 		else
-			row->expires_us = 1; /* damaged: expired long ago */
+			row->expires_us = 1; /* a damaged time counts as expired */
 		row->scopes = (unsigned)sqlite3_column_int(stmt, 3) & SCOPE_ALL;
 		row->created_us = sqlite3_column_int64(stmt, 4);
 		if (!row->expires_us)
@@ -165,7 +165,7 @@ static char *secret_new(void)
 		uint8_t byte;
 
 		random_bytes(&byte, 1);
-		if (byte < 4 * 62) /* all characters equally likely */
+		if (byte < 4 * 62) /* so that all characters are equally likely */
 			secret[at++] = alphabet[byte % 62];
 	}
 	return secret;
@@ -240,7 +240,7 @@ json_t *store_token_list(struct store *store, struct err *err)
 	return list;
 }
 
-/* An id wins over a name: names are chosen by people, ids are not. */
+/* An id takes precedence over a name, because people choose names. */
 static struct token *token_find(struct store *store, const char *id_or_name)
 {
 	for (size_t i = 0; i < store->token_count; i++)
@@ -295,7 +295,7 @@ static void note_use(struct store *store, struct token_row *token, int64_t now)
 			kv_err(&err));
 }
 
-/* All are looked at, so that the time tells nothing. NULL when there is none. */
+/* Compares all tokens, so that the time tells nothing. NULL when none matches. */
 static struct token *find_secret(const struct store *store, const char *secret)
 {
 	struct token *found = NULL;

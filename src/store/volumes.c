@@ -1,4 +1,4 @@
-/* volumes.c - whose volumes are; see store.h */
+/* volumes.c - the owners of volumes; see store.h */
 #include "store/store_internal.h"
 #include "base/alloc.h"
 

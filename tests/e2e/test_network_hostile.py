@@ -295,7 +295,7 @@ def test_a_fork_takes_no_name_that_a_policy_means_for_another(world_yard, world_
     try:
         for name in ("db", kept):
             refused = box.run("box", "fork", name)
-            assert refused.code != 0 and b"kept for another box" in refused.stderr, refused.stderr
+            assert refused.code != 0 and b"reserved for another box" in refused.stderr, refused.stderr
         # Made-up names leave it out, from inside and outside; what its own tree names is its own
         # affair.
         for words in (["box", "fork"], ["box", "fork", "own"]):

@@ -28,13 +28,12 @@ static void test_policy_refuses_with_line_and_column(void **state)
 		{ "preset: all",
 			"line 1, column 9: preset 'all' must be none, packages, dev or open" },
 		{ "allow:\n  - a.example\n  - '*'",
-			"line 3, column 5: '*' would be everything; that is "
-			"the preset open (--net open)" },
-		{ "allow: ['a.*.example']",
-			"line 1, column 9: 'a.*.example': '*' stands only before "
-			"the first dot, alone; *.example.com is every name below "
-			"example.com" },
-		{ "allow: ['f*.example']", "line 1, column 9: 'f*.example': '*' stands only" },
+			"line 3, column 5: '*' would match everything; use "
+			"the preset open for that (--net open)" },
+		{ "allow: ['a.*.example']", "line 1, column 9: 'a.*.example': '*' must be the "
+					    "whole first label; *.example.com is every name below "
+					    "example.com" },
+		{ "allow: ['f*.example']", "line 1, column 9: 'f*.example': '*' must be" },
 		{ "allow: [a_b.example, -a.example]",
 			"line 1, column 22: name '-a.example' has a label that begins" },
 		{ "allow: ['b\xc3\xbc"
@@ -59,12 +58,12 @@ static void test_policy_refuses_with_line_and_column(void **state)
 			"line 1, column 9: ports 90-80: the first is higher" },
 		{ "allow: ['a.example:']", "line 1, column 9: '' is not a port" },
 		{ "allow: [10.0.0.1/8]",
-			"line 1, column 9: '10.0.0.1/8' has bits set behind its prefix; "
+			"line 1, column 9: '10.0.0.1/8' has bits set after its prefix; "
 			"write 10.0.0.0/8, or the address alone" },
 		{ "allow: [10.0.0.0/33]", "line 1, column 9: '10.0.0.0/33': the prefix must be" },
 		{ "allow: [10.0.0]", "line 1, column 9: '10.0.0' is not an address range" },
 		{ "allow: ['::ffff:10.0.0.0/104']", "line 1, column 9: '::ffff:10.0.0.0/104' is an "
-						    "IPv4 address in IPv6 clothes" },
+						    "IPv4 address inside an IPv6 address" },
 		{ "allow: ['2001:db8::/32:443']",
 			"line 1, column 9: '2001:db8::/32:443' is not a "
 			"destination; an IPv6 range with ports is written" },
