@@ -19,6 +19,8 @@
 enum {
 	RECONNECT_MS = 20,
 	RECONNECT_MAX_MS = 2000,
+	GREETINGS_MAX = 5, /* of a box that starts */
+	GREETING_MS = 60 * 1000,
 	EVENT_BURST = 2000, /* exec events a box may cause at once, and a second */
 	EVENT_RATE = 200,
 	COMMAND_MS = 60 * 1000, /* box-init says by then whether a command has started */
@@ -42,6 +44,21 @@ void box_reconnect(struct box *box)
 	}
 }
 
+/* box-init of a VM may see a connection come twice when it is slow (see link.h): a box that starts
+ * has done nothing yet, and is told once more who it is. */
+static bool greet_again(struct box *box, const struct err *why)
+{
+	struct err err = ERR_INIT;
+
+	if (why->kind != ERR_UNAVAILABLE || box->remove_wanted || box->restore.problem.kind ||
+		!instance_can(box->instance, ENGINE_OWN_KERNEL) ||
+		box->reconnects++ >= GREETINGS_MAX || box_connect(box, &err) < 0)
+		return false;
+	log_info("box-init began anew", kv_str("box", box->row.id), kv_err(why));
+	box_timer_start(box, GREETING_MS);
+	return true;
+}
+
 static void on_link_lost(struct link *link, const struct err *err, void *arg)
 {
 	struct box *box = arg;
@@ -62,6 +79,10 @@ static void on_link_lost(struct link *link, const struct err *err, void *arg)
 	if (box->state == BOX_CREATING || box->state == BOX_STARTING) {
 		/* The connection broke at once: the end of the instance or the failed start tells
 		 * why. */
+		if (greet_again(box, err))
+			return;
+		if (box->restore.state && !box->restore.problem.kind)
+			box->restore.problem = *err;
 		box_kill(box);
 		return;
 	}
@@ -209,7 +230,8 @@ static void on_link_ready(struct link *link, void *arg)
 
 	(void)link;
 	box->link_ready = true;
-	box->reconnects = 0;
+	if (box->state == BOX_RUNNING)
+		box->reconnects = 0;
 	if (box->timer && (box->state == BOX_CREATING || box->state == BOX_STARTING))
 		loop_timer_stop(box->timer);
 	asks_link_ready(box);
@@ -270,6 +292,7 @@ void box_came_up(struct box *box)
 	if (!operation_commit(box))
 		return;
 	box_set_state(box, BOX_RUNNING, INTENT_NONE);
+	box->reconnects = 0;
 	output_remove(box); /* the output of its previous run */
 	limit_arm(box);
 	if (box->restore.state) {

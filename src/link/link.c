@@ -17,8 +17,12 @@ enum {
 	READ_ROUNDS = 4, /* chunks per wake-up, so that one busy box does not starve the others */
 	OUT_HIGH = 1024 * 1024,	       /* a box that does not read: channels may not send more */
 	WINDOW_STEP = WIRE_WINDOW / 4, /* credit is given back in portions of this size */
-	PORT_HELLO_MS = 100,	       /* box-init of a VM that runs greets within this */
-	PORT_PAUSE_MS = 20,	       /* for it to see that one connection has ended */
+	/* box-init of a VM that runs greets within this, also on a busy machine: a greeting that
+	 * is late meets the next connection and is followed by another. Twice as long each
+	 * time. */
+	PORT_HELLO_MS = 400,
+	PORT_HELLO_MAX_MS = 3200,
+	PORT_PAUSE_MS = 20, /* for it to see that one connection has ended */
 };
 
 struct chan {
@@ -51,6 +55,7 @@ struct link {
 	link_connect_fn connect; /* of a port; NULL: none */
 	void *connect_arg;
 	struct loop_timer *port_timer;
+	unsigned port_hello_ms;
 	uint64_t skipped; /* bytes before the hello */
 	unsigned version;
 	bool over;  /* no more frames in or out */
@@ -513,6 +518,11 @@ struct link *link_new(struct loop *loop, int fd, const struct link_ops *ops, voi
 	return link;
 }
 
+bool link_is_lost(const struct link *link)
+{
+	return link->over;
+}
+
 unsigned link_version(const struct link *link)
 {
 	return link->version;
@@ -540,7 +550,8 @@ static void on_port_timer(void *arg)
 		loop_timer_start(link->port_timer, PORT_PAUSE_MS);
 	} else if (link->connect(link->connect_arg, &fd, &err) == 0) {
 		link_attach(link, fd);
-		loop_timer_start(link->port_timer, PORT_HELLO_MS);
+		link->port_hello_ms = MIN(link->port_hello_ms * 2, (unsigned)PORT_HELLO_MAX_MS);
+		loop_timer_start(link->port_timer, link->port_hello_ms);
 	} else {
 		link_lost(link, &err);
 	}
@@ -551,8 +562,9 @@ void link_attach_port(struct link *link, int fd, link_connect_fn connect, void *
 	link->connect = connect;
 	link->connect_arg = arg;
 	link->port_timer = loop_timer_new(link->loop, on_port_timer, link);
+	link->port_hello_ms = PORT_HELLO_MS;
 	link_attach(link, fd);
-	loop_timer_start(link->port_timer, PORT_HELLO_MS);
+	loop_timer_start(link->port_timer, link->port_hello_ms);
 }
 
 void link_drain(struct link *link)

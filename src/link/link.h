@@ -28,6 +28,8 @@ struct link_ops {
 struct link *link_new(struct loop *loop, int fd, const struct link_ops *ops, void *arg);
 /* The version both sides speak; 0 before on_ready. Ops of a later version must not be sent. */
 unsigned link_version(const struct link *link);
+/* Its connection has ended: on_lost follows, if it was not called yet. */
+bool link_is_lost(const struct link *link);
 void link_attach(struct link *link, int fd); /* for a link without a connection; takes fd */
 /* The same over a port of a VM, where box-init cannot tell one connection from the next (see
  * guest/port.h): nothing is sent before its hello was read, and what is before that is dropped.

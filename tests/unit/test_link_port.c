@@ -148,13 +148,15 @@ static void test_without_a_hello_it_comes_again(void **state)
 
 	(void)state;
 	rig_open(&rig);
-	run(&rig, 200);
+	run(&rig, 300);
+	assert_int_equal(rig.connects, 1);
+	run(&rig, 300);
 	assert_int_equal(rig.connects, 2);
 	assert_int_equal(rig.lost, 0);
 	send_hello(rig.guest);
 	run(&rig, 30);
 	assert_int_equal(rig.ready, 1);
-	run(&rig, 200);
+	run(&rig, 1000);
 	assert_int_equal(rig.connects, 2);
 	rig_close(&rig);
 }

@@ -112,6 +112,9 @@ static void on_greeted(struct box *box, const struct err *err, void *arg)
 		box_came_up(box);
 		return;
 	}
+	/* The end of the connection decides whether it is told once more. */
+	if (box->link && link_is_lost(box->link))
+		return;
 	/* A box without its identity must not be used. */
 	log_error("a restored box was not told who it is", kv_str("box", box->row.id), kv_err(err));
 	box->restore.problem = *err;

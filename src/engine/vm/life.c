@@ -186,7 +186,9 @@ static void describe_end(struct vm_instance *instance, const struct qemu_end *en
 		 cgroup_oom_kills(vm_engine_by(instance)->cgroups, instance->group)) {
 		instance->end = INSTANCE_END_MEMORY;
 		snprintf(out, size, "its QEMU was killed for memory");
-	} else if (end->why == QEMU_END_SIGNALED)
+	} else if (end->why == QEMU_END_SIGNALED && end->value == SIGBUS)
+		snprintf(out, size, "a file of its memory was cut or cannot be read");
+	else if (end->why == QEMU_END_SIGNALED)
 		snprintf(out, size, "its QEMU was killed by signal %d", end->value);
 	else if (end->why == QEMU_END_UNKNOWN) {
 		instance->end = INSTANCE_END_UNKNOWN;
