@@ -210,7 +210,7 @@ static void scene_share(struct suite *suite, const struct group *group, const ch
 			"{\"version\":1,\"preset\":\"none\",\"boxes\":[\"" FRIEND "\"]}") &&
 		suite_box(suite, group, fork)) {
 		check_refused(
-			suite, group, "name-that-a-policy-waits-for", take, "kept for another box");
+			suite, group, "name-that-a-policy-waits-for", take, "reserved for another box");
 		flood_log(suite, group); /* first: the others leave lines, too */
 		flood_gate(suite, group);
 		capture_holes(suite, group);

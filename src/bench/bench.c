@@ -123,9 +123,9 @@ int bench_check_name(const char *name, struct err *err)
 			return 0;
 	for (size_t i = 0; i < bench_items_count; i++)
 		if (text_is_near(name, bench_items[i].name))
-			return err_set(err, ERR_INVALID, "no measurement '%s', did you mean '%s'?",
+			return err_set(err, ERR_INVALID, "no benchmark '%s', did you mean '%s'?",
 				name, bench_items[i].name);
-	return err_set(err, ERR_INVALID, "no measurement '%s', box bench --list shows them", name);
+	return err_set(err, ERR_INVALID, "no benchmark '%s'; 'box bench --list' lists them", name);
 }
 
 json_t *bench_list(void)

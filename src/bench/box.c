@@ -418,7 +418,8 @@ int bench_boxes_image(struct bench_boxes *boxes, const char **ret, struct err *e
 			return -1;
 		id = json_string_value(json_object_get(box, "image_id"));
 		if (!id)
-			return err_set(err, ERR_PROTOCOL, "the box does not tell its image");
+			return err_set(
+				err, ERR_PROTOCOL, "the answer does not name the box's image");
 		boxes->image = xstrdup(id);
 	}
 	*ret = boxes->image;

@@ -121,7 +121,7 @@ int bench_stdout_stream(
 		    &times, err) < 0)
 		return -1;
 	if (times.bytes != (size_t)STREAM_MIB << 20)
-		return err_set(err, ERR_PROTOCOL, "%zu bytes came out of %zu", times.bytes,
+		return err_set(err, ERR_PROTOCOL, "%zu of %zu bytes came back", times.bytes,
 			(size_t)STREAM_MIB << 20);
 	*ret = STREAM_MIB / (times.end_of_file / 1000.0);
 	return 0;

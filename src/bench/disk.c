@@ -298,7 +298,7 @@ static int check_npm(struct err *err)
 
 		if (access(path, R_OK) < 0)
 			return err_set(
-				err, ERR_UNSUPPORTED, NPM_NEEDS "; there is no '%.80s'", path);
+				err, ERR_UNSUPPORTED, NPM_NEEDS "; '%.80s' does not exist", path);
 	}
 	return 0;
 }

@@ -215,7 +215,7 @@ static int read_figures(const char *text, struct net_figures *ret, struct err *e
 	const char *detail = json_string_value(json_object_get(json, "detail"));
 
 	if (!json || !how || !detail)
-		return err_set(err, ERR_PROTOCOL, "no figure but '%.200s'", text);
+		return err_set(err, ERR_PROTOCOL, "no number in '%.200s'", text);
 	if (json_is_true(json_object_get(json, "refused")) ||
 		sscanf(detail, "%lf %lf", &ret->first, &ret->second) < 1)
 		return err_set(err, ERR_STATE, "nothing measured: %.100s, %.200s", how, detail);

@@ -154,7 +154,7 @@ static int id_of(struct bench_boxes *boxes, const char *name, char **ret, struct
 	if (client_get(bench_boxes_get_client(boxes), path, &box, err) < 0)
 		return -1;
 	*ret = xstrdup(json_string_value(json_object_get(box, "id")) ?: "");
-	return **ret ? 0 : err_set(err, ERR_PROTOCOL, "the box does not tell its id");
+	return **ret ? 0 : err_set(err, ERR_PROTOCOL, "the answer does not hold the box's id");
 }
 
 static bool is_in_group(const char *process, const char *end)

@@ -223,13 +223,14 @@ static int find_door(struct bench_boxes *boxes, struct err *err)
 	listen = json_string_value(json_object_get(info, "listen"));
 	colon = listen ? strrchr(listen, ':') : NULL;
 	if (!colon)
-		return err_set(err, ERR_UNSUPPORTED, "the daemon has no TCP door (listen = off)");
+		return err_set(
+			err, ERR_UNSUPPORTED, "the daemon does not listen on TCP (listen = off)");
 	snprintf(address, sizeof address, "%.*s", (int)(colon - listen), listen);
 	wake.door.sin_family = AF_INET;
 	wake.door.sin_port = htons((uint16_t)strtoul(colon + 1, NULL, 10));
 	if (inet_pton(AF_INET, address, &wake.door.sin_addr) != 1)
-		return err_set(
-			err, ERR_UNSUPPORTED, "the daemon's door '%.80s' is not IPv4", listen);
+		return err_set(err, ERR_UNSUPPORTED, "the daemon's TCP address '%.80s' is not IPv4",
+			listen);
 	return 0;
 }
 
@@ -266,7 +267,7 @@ static int ask_web(double *ret, struct err *err)
 	ssize_t got;
 
 	if (fd < 0 || connect(fd, (const struct sockaddr *)&wake.door, sizeof wake.door) < 0)
-		return err_sys(err, errno, "connect to the daemon's door");
+		return err_sys(err, errno, "connect to the daemon's TCP port");
 	if (send_text(fd, request, err) < 0)
 		return -1;
 	got = receive(fd, ANSWER_MS, buf, sizeof buf, err);

@@ -140,9 +140,10 @@ int checkpoint_check_disk(const struct checkpoints *checkpoints, uint64_t need, 
 
 	if (need <= room)
 		return 0;
-	err_set(err, ERR_LIMIT, "the disk of BOX_HOME has %s free for states, %s are needed",
+	err_set(err, ERR_LIMIT, "the disk of BOX_HOME has %s free for checkpoints, %s are needed",
 		format_size(room, has), format_size(need, wants));
-	return err_hint(err, "make some space on the disk of BOX_HOME; removing snapshots does");
+	return err_hint(
+		err, "free some space on the disk of BOX_HOME, for example by removing snapshots");
 }
 
 /* ---- making --------------------------------------------------------------------------------- */
@@ -153,14 +154,14 @@ static int make_plain(int dir, const char *id, int *ret, struct err *err)
 	_cleanup_close_ int folder = -1;
 
 	if (mkdirat(dir, id, 0700) < 0)
-		return err_sys(err, errno, "make the folder of state '%s'", id);
+		return err_sys(err, errno, "make the folder of checkpoint '%s'", id);
 	folder = openat(dir, id, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
 	if (folder >= 0 && mkdirat(folder, PLAIN_NAME, 0700) == 0) {
 		*ret = openat(folder, PLAIN_NAME, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
 		if (*ret >= 0)
 			return 0;
 	}
-	err_sys(err, errno, "make the folder of state '%s'", id);
+	err_sys(err, errno, "make the folder of checkpoint '%s'", id);
 	tree_remove(dir, id, NULL);
 	return -1;
 }
@@ -171,9 +172,9 @@ int checkpoints_make(struct checkpoints *checkpoints, const char *id, uint64_t n
 	struct checkpoint *checkpoint;
 
 	if (!checkpoint_id_is_good(id))
-		return err_set(err, ERR_INVALID, "'%s' cannot be the id of a state", id);
+		return err_set(err, ERR_INVALID, "'%s' is not a valid id of a checkpoint", id);
 	if (checkpoint_find(checkpoints, id))
-		return err_set(err, ERR_EXISTS, "there is a state '%s' already", id);
+		return err_set(err, ERR_EXISTS, "there is a checkpoint '%s' already", id);
 	if (quick && checkpoint_fits_in_memory(checkpoints, need) &&
 		make_plain(checkpoints->quick, id, ret_dir, NULL) == 0) {
 		checkpoint = checkpoint_add(checkpoints, id);
@@ -196,7 +197,8 @@ int checkpoint_open_plain(
 
 	snprintf(path, sizeof path, "%s/%s", checkpoint->id, PLAIN_NAME);
 	fd = openat(dir, path, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
-	return fd < 0 ? err_sys(err, errno, "open the files of state '%s'", checkpoint->id) : fd;
+	return fd < 0 ? err_sys(err, errno, "open the files of checkpoint '%s'", checkpoint->id)
+		      : fd;
 }
 
 int checkpoints_open_shared(
@@ -206,13 +208,13 @@ int checkpoints_open_shared(
 	char path[CHECKPOINT_ID_MAX + sizeof "/" SHARED_NAME];
 
 	if (!checkpoint || checkpoint->plain != PLAIN_DISK)
-		return err_set(err, ERR_NOT_FOUND, "there is no state '%s' on the disk", id);
+		return err_set(err, ERR_NOT_FOUND, "there is no checkpoint '%s' on the disk", id);
 	snprintf(path, sizeof path, "%s/%s", id, SHARED_NAME);
 	if (mkdirat(checkpoints->top, path, 0700) < 0 && errno != EEXIST)
-		return err_sys(err, errno, "make the shared folder of state '%s'", id);
+		return err_sys(err, errno, "make the shared folder of checkpoint '%s'", id);
 	*ret = openat(checkpoints->top, path, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
 	if (*ret < 0)
-		return err_sys(err, errno, "open the shared folder of state '%s'", id);
+		return err_sys(err, errno, "open the shared folder of checkpoint '%s'", id);
 	return 0;
 }
 
@@ -228,7 +230,7 @@ static struct answer *answer_new(checkpoints_done done, checkpoints_opened opene
 
 static void answer_missing(struct checkpoints *checkpoints, struct answer *answer, const char *id)
 {
-	err_set(&answer->err, ERR_NOT_FOUND, "there is no state '%s'", id);
+	err_set(&answer->err, ERR_NOT_FOUND, "there is no checkpoint '%s'", id);
 	answer_send(checkpoints, answer, NULL);
 }
 
@@ -266,7 +268,7 @@ void checkpoints_plain(
 	int dir;
 
 	if (!checkpoint) {
-		err_set(&err, ERR_NOT_FOUND, "there is no state '%s'", id);
+		err_set(&err, ERR_NOT_FOUND, "there is no checkpoint '%s'", id);
 		done(-1, &err, arg);
 		return;
 	}
@@ -341,7 +343,7 @@ static void drop_plain(struct checkpoints *checkpoints, struct checkpoint *check
 	snprintf(path, sizeof path, "%s/%s", checkpoint->id, PLAIN_NAME);
 	if (sweep_take(quick ? checkpoints->quick : checkpoints->top, quick ? checkpoint->id : path,
 		    &err) < 0)
-		log_warn("cannot drop the plain form of a state", kv_err(&err));
+		log_warn("cannot drop the plain form of a checkpoint", kv_err(&err));
 	else
 		checkpoint->plain = PLAIN_NONE;
 }

@@ -53,10 +53,10 @@ static int add_file(
 	if (fstatat(dir, name, &st, AT_SYMLINK_NOFOLLOW) < 0)
 		return err_sys(err, errno, "look at '%s'", name);
 	if (!S_ISREG(st.st_mode) || !checkpoint_name_is_good(name, strlen(name)))
-		return err_set(err, ERR_INVALID, "'%s' is not a file a state may hold", name);
+		return err_set(err, ERR_INVALID, "'%s' is not a file of a checkpoint", name);
 	if (list->count == CHECKPOINT_FILES_MAX)
-		return err_set(
-			err, ERR_TOO_LARGE, "a state holds %d files at most", CHECKPOINT_FILES_MAX);
+		return err_set(err, ERR_TOO_LARGE, "a checkpoint has at most %d files",
+			CHECKPOINT_FILES_MAX);
 	if ((uint64_t)st.st_size > CHECKPOINT_FILE_MAX)
 		return err_set(err, ERR_TOO_LARGE, "'%s' is too large", name);
 	if (list->count == *room) {
@@ -78,7 +78,7 @@ int checkpoint_list_scan(int dir, struct checkpoint_list *ret, struct err *err)
 	size_t room = 0;
 
 	if (!folder) {
-		err_sys(err, errno, "read the folder of a state");
+		err_sys(err, errno, "read the folder of a checkpoint");
 		cleanup_closep(&copy);
 		return -1;
 	}
@@ -86,9 +86,9 @@ int checkpoint_list_scan(int dir, struct checkpoint_list *ret, struct err *err)
 		if (strcmp(entry->d_name, ".") && strcmp(entry->d_name, ".."))
 			failed = add_file(&list, &room, dir, entry->d_name, err);
 	if (!failed && errno)
-		failed = err_sys(err, errno, "read the folder of a state");
+		failed = err_sys(err, errno, "read the folder of a checkpoint");
 	if (!failed && list.total > CHECKPOINT_TOTAL_MAX)
-		failed = err_set(err, ERR_TOO_LARGE, "the state is too large");
+		failed = err_set(err, ERR_TOO_LARGE, "the checkpoint is too large");
 	closedir(folder);
 	if (failed) {
 		checkpoint_list_done(&list);

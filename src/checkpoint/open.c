@@ -62,7 +62,7 @@ static int read_folder(struct checkpoints *checkpoints, bool same_boot, struct e
 	struct dirent *entry;
 
 	if (!folder) {
-		err_sys(err, errno, "read the folder of states");
+		err_sys(err, errno, "read the folder of checkpoints");
 		cleanup_closep(&copy);
 		return -1;
 	}
@@ -147,7 +147,7 @@ int checkpoints_open(struct loop *loop, const char *home, const char *run, struc
 	if (find_checkpoints(checkpoints, err) < 0)
 		goto failed;
 	if (run && mount_quick(checkpoints, run, &why) < 0)
-		log_warn("no memory disk for states, they go to the disk", kv_err(&why));
+		log_warn("no tmpfs for checkpoints, they go to the disk", kv_err(&why));
 	sweep(checkpoints);
 	*ret = checkpoints;
 	return 0;

@@ -38,7 +38,8 @@ static int flush(struct packer *packer, struct err *err)
 	/* Boxes live on that disk too: they are not to find it full because a large one of them is
 	 * put away. */
 	if (packer->written >= SMALL && checkpoint_disk_room(packer->fd) < packer->held)
-		return err_set(err, ERR_LIMIT, "the disk of BOX_HOME has no room for the state");
+		return err_set(
+			err, ERR_LIMIT, "the disk of BOX_HOME has no room for the checkpoint");
 	if (fd_write_all(packer->fd, packer->out, packer->held, err) < 0)
 		return err_wrap(err, "'%s'", PACKED_NAME);
 	packer->written += packer->held;

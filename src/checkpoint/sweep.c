@@ -32,7 +32,7 @@ static int sweep_folder(int top, struct err *err)
 
 	if (!dir) {
 		cleanup_closep(&copy);
-		return err_sys(err, errno, "read the folder of states");
+		return err_sys(err, errno, "read the folder of checkpoints");
 	}
 	while ((entry = readdir(dir)))
 		if (text_has_prefix(entry->d_name, TRASH_PREFIX) &&
@@ -63,7 +63,7 @@ static void on_message(const void *message, size_t len, void *arg)
 	if (len != sizeof err)
 		return;
 	memcpy(&err, message, sizeof err);
-	log_warn("cannot remove files of a state, will try again", kv_err(&err));
+	log_warn("cannot remove files of a checkpoint, will try again", kv_err(&err));
 }
 
 static void on_swept(int code, void *arg)
@@ -91,7 +91,7 @@ void sweep(struct checkpoints *checkpoints)
 		return;
 	if (helper_start(checkpoints->loop, &ops, checkpoints, keep,
 		    checkpoints->quick >= 0 ? 2 : 1, &checkpoints->sweeper, &err) < 0)
-		log_warn("cannot remove files of a state, will try again", kv_err(&err));
+		log_warn("cannot remove files of a checkpoint, will try again", kv_err(&err));
 }
 
 void sweep_close(struct checkpoints *checkpoints)

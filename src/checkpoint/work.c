@@ -184,7 +184,7 @@ static int make_safe(struct job *job, int fd, struct err *err)
 		return err_sys(err, errno, "rename '%s'", PACKED_TMP_NAME);
 	if (fsync(job->dir) == 0 && fsync(job->checkpoints->top) == 0)
 		return 0;
-	err_sys(err, errno, "sync the folder of the state");
+	err_sys(err, errno, "sync the folder of the checkpoint");
 	unlinkat(job->dir, PACKED_NAME, 0);
 	return -1;
 }
@@ -296,7 +296,8 @@ static void explain(struct job *job, struct err *err)
 	if (*err->hint)
 		return;
 	if (err->kind == ERR_LIMIT)
-		err_hint(err, "make some space on the disk of BOX_HOME; removing snapshots does");
+		err_hint(err,
+			"free some space on the disk of BOX_HOME, for example by removing snapshots");
 	else if (err->kind == ERR_PROTOCOL)
 		err_hint(err,
 			"the processes in it are lost, the disk is not: start from the disk alone");

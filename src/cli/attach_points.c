@@ -37,14 +37,14 @@ static int read_option(const char *word, bool with_owner, json_t *ret, struct er
 		return 0;
 	}
 	if (!with_owner)
-		return err_set(err, ERR_INVALID, "'%.60s' is neither ro nor rw", word);
+		return err_set(err, ERR_INVALID, "'%.60s' must be ro or rw", word);
 	if (!strcmp(word, "root")) {
 		json_object_set_new(ret, "root", json_true());
 		return 0;
 	}
 	if (!key)
 		return err_set(
-			err, ERR_INVALID, "'%.60s' is none of ro, rw, uid=N, gid=N, root", word);
+			err, ERR_INVALID, "'%.60s' must be ro, rw, uid=N, gid=N or root", word);
 	if (parse_u64(key, word + 4, 0, ID_MAX, &id, err) < 0)
 		return -1;
 	json_object_set_new(ret, key, json_integer((json_int_t)id));
@@ -77,7 +77,7 @@ int volume_parse(const char *text, json_t **ret, struct err *err)
 	if (name_check("volume", parts[0], err) < 0 ||
 		read_target(parts + 1, false, volume, err) < 0) {
 		err_wrap(err, "--volume '%.100s'", text);
-		return err_hint(err, "it is NAME:/path or NAME:/path:ro");
+		return err_hint(err, "write NAME:/path or NAME:/path:ro");
 	}
 	json_object_set_new(volume, "volume", json_string(parts[0]));
 	*ret = steal_ptr(&volume);
@@ -92,7 +92,7 @@ int mount_parse(const char *text, json_t **ret, struct err *err)
 
 	if (read_target(parts + 1, true, mount, err) < 0) {
 		err_wrap(err, "--mount '%.100s'", text);
-		return err_hint(err, "it is HOST:/path, with :ro,uid=N,gid=N after it if wanted");
+		return err_hint(err, "write HOST:/path, optionally followed by :ro,uid=N,gid=N");
 	}
 	/* The daemon has another working directory, so a relative name is resolved here. */
 	source = parts[0][0] == '/' ? xstrdup(parts[0]) : realpath(parts[0], NULL);
@@ -144,7 +144,7 @@ void mounts_explain(struct cli *cli, json_t *body, struct err *err)
 	json_array_foreach (json_object_get(body, "mounts"), i, mount)
 		if (access(json_str(mount, "source"), F_OK) < 0 && errno == ENOENT) {
 			err_clear(err);
-			err_set(err, ERR_NOT_FOUND, "--mount: there is no '%.200s'",
+			err_set(err, ERR_NOT_FOUND, "--mount: '%.200s' does not exist",
 				json_str(mount, "source"));
 			return;
 		}

@@ -44,7 +44,7 @@ static int take_variable(struct splitter *splitter, struct err *err)
 	while (is_name_char(*end, end == name))
 		end++;
 	if (braces && (end == name || *end != '}'))
-		return err_set(err, ERR_INVALID, "'%.20s' is no ${NAME}", splitter->at);
+		return err_set(err, ERR_INVALID, "'%.20s' is not ${NAME}", splitter->at);
 	if (end == name) {
 		buf_add(&splitter->word, splitter->at++, 1);
 		return 0;
@@ -98,7 +98,7 @@ static int take_part(struct splitter *splitter, struct err *err)
 		return take_variable(splitter, err);
 	if (*splitter->at == '\\') {
 		if (!splitter->at[1])
-			return err_set(err, ERR_INVALID, "a backslash with nothing behind it");
+			return err_set(err, ERR_INVALID, "a backslash with nothing after it");
 		splitter->at++;
 	}
 	buf_add(&splitter->word, splitter->at++, 1);
@@ -155,7 +155,7 @@ static int read_json_words(const char *text, char ***ret, struct err *err)
 	json_array_foreach (list, i, item) {
 		if (!json_is_string(item))
 			return err_set(
-				err, ERR_INVALID, "item %zu of the list is no string", i + 1);
+				err, ERR_INVALID, "item %zu of the list is not a string", i + 1);
 		strv_add(&words, json_string_value(item));
 	}
 	*ret = steal_ptr(&words);
@@ -174,7 +174,7 @@ static int check_label(const char *word, struct err *err)
 	const char *equals = strchr(word, '=');
 
 	if (!equals || equals == word)
-		return err_set(err, ERR_INVALID, "'%.60s' is no KEY=VALUE", word);
+		return err_set(err, ERR_INVALID, "'%.60s' is not KEY=VALUE", word);
 	return 0;
 }
 
@@ -185,7 +185,7 @@ static int check_package(const char *word, struct err *err)
 
 	for (const char *p = word; *p; p++)
 		good = good && (isalnum((unsigned char)*p) || strchr("+.:~=/-", *p));
-	return good ? 0 : err_set(err, ERR_INVALID, "'%.60s' is no name of a package", word);
+	return good ? 0 : err_set(err, ERR_INVALID, "'%.60s' is not the name of a package", word);
 }
 
 static int check_port(const char *word, struct err *err)
@@ -195,7 +195,7 @@ static int check_port(const char *word, struct err *err)
 	uint64_t port;
 
 	if (*protocol && strcmp(protocol, "/tcp") && strcmp(protocol, "/udp"))
-		return err_set(err, ERR_INVALID, "'%.60s' is no PORT, PORT/tcp or PORT/udp", word);
+		return err_set(err, ERR_INVALID, "'%.60s' is not PORT, PORT/tcp or PORT/udp", word);
 	return parse_u64("port", number, 1, PORT_MAX, &port, err);
 }
 
@@ -296,9 +296,9 @@ static int unknown_keyword(const char *word, struct err *err)
 				text_distance(word, rules[i].keyword) < text_distance(word, best)))
 			best = rules[i].keyword;
 	if (best)
-		return err_set(err, ERR_INVALID, "no such step as '%.40s', did you mean '%s'?",
-			word, best);
-	return err_set(err, ERR_INVALID, "no such step as '%.40s'", word);
+		return err_set(
+			err, ERR_INVALID, "unknown step '%.40s', did you mean '%s'?", word, best);
+	return err_set(err, ERR_INVALID, "unknown step '%.40s'", word);
 }
 
 static int read_words(struct boxfile_step *step, const struct rule *rule, struct err *err)

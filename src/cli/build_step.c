@@ -112,9 +112,8 @@ int build_context_open(const struct build *build, const char *path, int *ret, st
 	struct stat status;
 
 	if (fd < 0 && errno == EXDEV) {
-		err_set(err, ERR_INVALID, "'%s' lies outside of the folder that is built from",
-			path);
-		return err_hint(err, "name another folder: box image build -f FILE DIR");
+		err_set(err, ERR_INVALID, "'%s' is outside the build folder", path);
+		return err_hint(err, "give the folder that holds it: box image build -f FILE DIR");
 	}
 	if (fd < 0 && errno == ENOENT && strpbrk(path, "*?["))
 		return err_set(err, ERR_NOT_FOUND, "no '%s'; patterns are not expanded", path);

@@ -52,7 +52,7 @@ static int load(json_t **ret, struct err *err)
 	}
 	all = json_loads(text, 0, NULL);
 	if (!json_is_object(json_object_get(all, "contexts"))) {
-		err_set(err, ERR_INVALID, "'%s' is not what 'box context' writes", path);
+		err_set(err, ERR_INVALID, "'%s' was not written by 'box context'", path);
 		return err_hint(err, "remove it and add the contexts again");
 	}
 	*ret = steal_ptr(&all);
@@ -131,7 +131,8 @@ static int read_token(struct cli *cli, char **ret, struct err *err)
 	*ret = given && *given ? xstrdup(given) : NULL;
 	for (const char *p = *ret ? *ret : ""; *p; p++)
 		if (*p <= ' ' || *p > '~')
-			return err_set(err, ERR_INVALID, "a token has no blanks and odd letters");
+			return err_set(err, ERR_INVALID,
+				"a token has no spaces and only printable ASCII characters");
 	return 0;
 }
 

@@ -140,7 +140,7 @@ static int64_t read_file(void *buf, size_t len, void *arg, struct err *err)
 	ssize_t got;
 
 	if (client_interrupted)
-		return err_set(err, ERR_CANCELLED, "copying was broken off");
+		return err_set(err, ERR_CANCELLED, "copying was interrupted");
 	do
 		got = read(copy->fd, buf, len);
 	while (got < 0 && errno == EINTR);
@@ -153,7 +153,7 @@ static int64_t read_file(void *buf, size_t len, void *arg, struct err *err)
 static int64_t read_tar(void *buf, size_t len, void *arg, struct err *err)
 {
 	struct copy *copy = arg;
-	int64_t got = client_interrupted ? err_set(err, ERR_CANCELLED, "copying was broken off")
+	int64_t got = client_interrupted ? err_set(err, ERR_CANCELLED, "copying was interrupted")
 					 : mktar_read(copy->mktar, buf, len, err);
 
 	if (got > 0)
@@ -221,7 +221,7 @@ int copy_target_in_box(const struct place *from, const struct place *to, const c
 		return 0;
 	}
 	if (*type)
-		return err_set(err, ERR_INVALID, "'%s' is a folder, '%s:%s' is none", from->path,
+		return err_set(err, ERR_INVALID, "'%s' is a folder, but '%s:%s' is not", from->path,
 			to->box, to->path);
 	*ret_top = place_name(to);
 	*ret_folder = place_folder(to->path);
@@ -233,7 +233,7 @@ int copy_check_target_in_box(
 {
 	if ((!several && !to->slash) || !strcmp(type, "dir") || (from_folder && !several && !*type))
 		return 0;
-	err_set(err, *type ? ERR_INVALID : ERR_NOT_FOUND, "'%s:%s' is no folder", to->box,
+	err_set(err, *type ? ERR_INVALID : ERR_NOT_FOUND, "'%s:%s' is not a folder", to->box,
 		to->path);
 	return err_hint(err, "make it with 'box exec %s -- mkdir -p %s'", to->box, to->path);
 }
@@ -365,7 +365,7 @@ static int split_word(
 
 	*ret_from = *ret_to = (struct place){ 0 };
 	if (!*word || colon == word)
-		return err_set(err, ERR_INVALID, "--copy '%.100s': no folder is named", word);
+		return err_set(err, ERR_INVALID, "--copy '%.100s': name a folder", word);
 	ret_from->path = colon ? xstrndup(word, (size_t)(colon - word)) : xstrdup(word);
 	cut_tail(ret_from);
 	ret_from->contents = true;
@@ -422,5 +422,5 @@ int copy_into_new(struct cli *cli, const char *box, const char *word, struct err
 	place_done(&from);
 	place_done(&to);
 	return result < 0 || !copy_signal ? result
-					  : err_set(err, ERR_CANCELLED, "copying was broken off");
+					  : err_set(err, ERR_CANCELLED, "copying was interrupted");
 }

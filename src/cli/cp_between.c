@@ -78,7 +78,7 @@ static int reap(struct stream *stream)
 	if (WIFEXITED(status) && WEXITSTATUS(status) == 0)
 		return 0;
 	if (read(stream->why, &stream->problem, sizeof stream->problem) != sizeof stream->problem)
-		err_set(&stream->problem, ERR_SYSTEM, "reading from the box was broken off");
+		err_set(&stream->problem, ERR_SYSTEM, "reading from the box was interrupted");
 	return -1;
 }
 

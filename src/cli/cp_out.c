@@ -30,7 +30,7 @@ static int write_tar(const void *data, size_t len, void *arg, struct err *err)
 	struct copy *copy = arg;
 
 	if (client_interrupted)
-		return err_set(err, ERR_CANCELLED, "copying was broken off");
+		return err_set(err, ERR_CANCELLED, "copying was interrupted");
 	copy_count(copy, len);
 	return untar_feed(copy->untar, data, len, err);
 }
@@ -153,7 +153,8 @@ static int fetch_folder_to(struct copy *copy, const struct place *from, const st
 		return 0;
 	/* Earlier and new files cannot be told apart any more. */
 	if (copy->files && !err->hint[0])
-		err_hint(err, "the folder was there already; what came before that is in it");
+		err_hint(err,
+			"the folder existed before; what was copied before the error is in it");
 	return -1;
 }
 
@@ -190,11 +191,11 @@ int copy_out(struct copy *copy, const struct place *from, const struct place *to
 	exists = stat(to->path, &status) == 0;
 	is_dir = exists && S_ISDIR(status.st_mode);
 	if ((several || (to->slash && strcmp(type, "dir"))) && !is_dir)
-		return err_set(
-			err, exists ? ERR_INVALID : ERR_NOT_FOUND, "'%s' is no folder", to->path);
+		return err_set(err, exists ? ERR_INVALID : ERR_NOT_FOUND, "'%s' is not a folder",
+			to->path);
 	if (!strcmp(type, "dir"))
 		return exists && !is_dir
-			       ? err_set(err, ERR_INVALID, "'%s:%s' is a folder, '%s' is none",
+			       ? err_set(err, ERR_INVALID, "'%s:%s' is a folder, but '%s' is not",
 					 from->box, from->path, to->path)
 			       : fetch_folder_to(copy, from, to, is_dir, err);
 	/* A file goes into a folder of that name, also where a symlink only pretends to be one:

@@ -91,7 +91,7 @@ int download(struct cli *cli, const char *what, const char *path, const char *ta
 	int result;
 
 	if (to_stdout && isatty(STDOUT_FILENO)) {
-		err_set(err, ERR_INVALID, "an archive is nothing for a terminal");
+		err_set(err, ERR_INVALID, "an archive is not written to a terminal");
 		return err_hint(err, "send it into a pipe, or name a file");
 	}
 	fflush(stdout);

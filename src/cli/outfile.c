@@ -62,7 +62,7 @@ static int refuse_link(
 	err_set(err, ERR_FORBIDDEN,
 		"'%.200s' is a symlink; what comes out of a box is not written through links",
 		path);
-	return err_hint(err, "it leads to '%.100s%s%.60s': name that place itself", target,
+	return err_hint(err, "it points to '%.100s%s%.60s': give that path", target,
 		*rest ? "/" : "", rest);
 }
 
@@ -273,7 +273,7 @@ int outfile_rename(int dir, const char *temp, const char *name, struct err *err)
 	/* Both are names of one file: rename then does nothing. */
 	unlinkat(dir, temp, 0);
 	if (why == EISDIR || why == ENOTEMPTY || why == EEXIST)
-		return err_set(err, ERR_EXISTS, "'%.200s' is there and is a folder", name);
+		return err_set(err, ERR_EXISTS, "'%.200s' exists and is a folder", name);
 	return why ? err_sys(err, why, "rename to '%.200s'", name) : 0;
 }
 

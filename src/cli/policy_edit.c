@@ -57,7 +57,7 @@ static int run_editor(const char *path, struct err *err)
 		if (errno != EINTR)
 			return err_sys(err, errno, "wait for the editor");
 	if (!WIFEXITED(status) || WEXITSTATUS(status))
-		return err_set(err, ERR_CANCELLED, "the editor '%.60s' did not end well", editor);
+		return err_set(err, ERR_CANCELLED, "the editor '%.60s' failed", editor);
 	return 0;
 }
 

@@ -207,7 +207,7 @@ int policy_read_text(const char *file, char **ret, struct err *err)
 	if (file_read(AT_FDCWD, file, POLICY_SIZE_MAX, &text, &len, err) < 0)
 		return -1;
 	if (strlen(text) != len)
-		return err_set(err, ERR_INVALID, "'%s' is no text", file);
+		return err_set(err, ERR_INVALID, "'%s' is not a text", file);
 	*ret = steal_ptr(&text);
 	return 0;
 }

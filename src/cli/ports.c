@@ -95,7 +95,7 @@ int cmd_url(struct cli *cli, int argc, char **argv)
 	if (cli->json)
 		return cli_print_json(steal_ptr(&url));
 	if (!*json_str(url, "url")) {
-		err_set(&err, ERR_UNSUPPORTED, "the daemon listens nowhere for URLs");
+		err_set(&err, ERR_UNSUPPORTED, "the daemon does not listen for box URLs");
 		err_hint(&err, "set listen or url_listen in its configuration");
 		return cli_fail(cli, &err);
 	}
@@ -182,9 +182,10 @@ static int read_publish(const char *text, uint64_t *ret_port, uint64_t *ret_host
 		text += strlen("127.0.0.1:");
 	host = xstrndup(text, (size_t)(port - text));
 	if (strchr(host, ':') || strchr(host, '.')) {
-		err_set(err, ERR_INVALID, "--publish '%.60s': ports are opened on 127.0.0.1 alone",
+		err_set(err, ERR_INVALID, "--publish '%.60s': ports are opened on 127.0.0.1 only",
 			text);
-		return err_hint(err, "'box url' and url_listen make a box known to others");
+		return err_hint(
+			err, "to reach a box from other machines, use 'box url' with url_listen");
 	}
 	return read_port("--publish", host, ret_host, err) < 0
 		       ? -1

@@ -54,7 +54,7 @@ static int rename_entry(struct retar *retar, const char *name, char **ret, struc
 		retar->asked = xstrndup(name, len);
 	if (!len || strlen(retar->asked) != len || memcmp(name, retar->asked, len) != 0)
 		return err_set(err, ERR_FORBIDDEN,
-			"the box sent '%.200s', which was not asked for; it is not taken", name);
+			"the box sent '%.200s', which was not asked for; it is ignored", name);
 	*ret = !*rest ? xstrdup(top) : *top ? xasprintf("%s/%s", top, rest) : xstrdup(rest);
 	return 0;
 }

@@ -38,7 +38,7 @@ static int check_top(struct untar *untar, const char *name, struct err *err)
 	}
 	if (strlen(untar->asked) != len || memcmp(name, untar->asked, len) != 0)
 		return err_set(err, ERR_FORBIDDEN,
-			"the box sent '%.200s', which was not asked for; it is not taken", name);
+			"the box sent '%.200s', which was not asked for; it is ignored", name);
 	/* The folder itself a second time, as something else. */
 	if (!name[len] && untar->entry->type != TAR_DIR)
 		return err_set(err, ERR_PROTOCOL,
@@ -167,7 +167,7 @@ static int make_folder(struct untar *untar, char *path, struct err *err)
 		return refuse(err, errno, path);
 	fd = outdir_open_beneath(parent, last, O_PATH | O_DIRECTORY);
 	if (fd < 0 && errno == ENOTDIR)
-		return err_set(err, ERR_EXISTS, "'%.200s' is there and is no folder", path);
+		return err_set(err, ERR_EXISTS, "'%.200s' exists and is not a folder", path);
 	return fd < 0 ? refuse(err, errno, path) : 0;
 }
 

@@ -252,7 +252,8 @@ static int confirm(struct cli *cli, json_t *info, struct err *err)
 	if (cli_has(cli, "yes"))
 		return 0;
 	if (!isatty(STDIN_FILENO) || !isatty(STDERR_FILENO)) {
-		err_set(err, ERR_INVALID, "--purge removes everything, and there is nobody to ask");
+		err_set(err, ERR_INVALID,
+			"--purge removes everything and needs a confirmation, but stdin is not a terminal");
 		return err_hint(err, "add --yes");
 	}
 	fprintf(stderr, "This removes %lld box%s, all images, tokens and logs in %s. Go on? [y/N] ",

@@ -107,7 +107,7 @@ static int on_data(const void *data, size_t len, void *arg, struct err *err)
 	struct fetch *fetch = arg;
 
 	if (client_interrupted)
-		return err_set(err, ERR_CANCELLED, "unpacking was broken off");
+		return err_set(err, ERR_CANCELLED, "unpacking was interrupted");
 	fetch->done += len;
 	progress_bytes(&fetch->bar, fetch->done, 0);
 	return untar_feed(fetch->untar, data, len, err);
@@ -172,7 +172,8 @@ static int fetch_over(
 	if (fetch_into(cli, path, dir, ret_files, err) == 0)
 		return 0;
 	if (*ret_files && !err->hint[0])
-		err_hint(err, "the folder was there already; what came before that is in it");
+		err_hint(err,
+			"the folder existed before; what was copied before the error is in it");
 	return -1;
 }
 

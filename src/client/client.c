@@ -131,7 +131,7 @@ int client_dial(const char *socket_path, int *ret_fd, struct err *err)
 		}
 		if (errno == EACCES || errno == EPERM) {
 			err_set(err, ERR_FORBIDDEN, "no permission to use '%s'", socket_path);
-			return err_hint(err, "be root or a member of the group boxyard");
+			return err_hint(err, "run as root or as a member of the group boxyard");
 		}
 		return err_sys(err, errno, "connect to '%s'", socket_path);
 	}

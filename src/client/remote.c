@@ -52,7 +52,7 @@ bool remote_is(const char *target)
 
 static int refuse(const char *text, const char *why, struct err *err)
 {
-	err_set(err, ERR_INVALID, "'%.120s' is no address of a daemon: %s", text, why);
+	err_set(err, ERR_INVALID, "'%.120s' is not the address of a daemon: %s", text, why);
 	return err_hint(
 		err, "ssh://USER@HOST, https://HOST:PORT, http://127.0.0.1:PORT or unix:///SOCKET");
 }
@@ -90,7 +90,7 @@ static int read_host(
 		host_len = (size_t)((colon ? colon : end) - at);
 	}
 	if (host_len > HOST_MAX_LEN || !is_plain(at, host_len, ":"))
-		return refuse(text, "its host is empty or holds odd letters", err);
+		return refuse(text, "its host is empty or has invalid characters", err);
 	snprintf(ret->host, sizeof ret->host, "%.*s", (int)host_len, at);
 	if (!colon)
 		return 0;
@@ -117,7 +117,7 @@ static int parse(const char *text, struct target *ret, struct err *err)
 			ret->scheme = i;
 		}
 	if (!at)
-		return refuse(text, "it begins with none of the ways there are", err);
+		return refuse(text, "its scheme is unknown", err);
 	slash = ret->scheme == SCHEME_UNIX ? at : at + strcspn(at, "/");
 	if (strlen(slash) >= sizeof ret->path)
 		return refuse(text, "its path is too long", err);
@@ -127,7 +127,7 @@ static int parse(const char *text, struct target *ret, struct err *err)
 	if (*ret->path && ret->scheme != SCHEME_SSH)
 		return refuse(text, "it has a path", err);
 	if (*ret->path && !is_plain(ret->path, strlen(ret->path), "/"))
-		return refuse(text, "its path holds odd letters", err);
+		return refuse(text, "its path has invalid characters", err);
 	user_end = memchr(at, '@', (size_t)(slash - at));
 	if (user_end && (ret->scheme != SCHEME_SSH || !is_plain(at, (size_t)(user_end - at), "")))
 		return refuse(text, "the user before the @ is not possible here", err);
@@ -139,8 +139,8 @@ static int parse(const char *text, struct target *ret, struct err *err)
 		return -1;
 	if (ret->scheme == SCHEME_HTTP && !host_is_loopback(ret->host)) {
 		err_set(err, ERR_INVALID,
-			"http:// is for this machine alone: a token would go over the network for "
-			"all to read");
+			"http:// works on this machine only: on a network everybody could read the "
+			"token");
 		return err_hint(err, "use https:// or ssh:// for '%s'", ret->host);
 	}
 	return 0;

@@ -289,7 +289,7 @@ int remote_tls_start(
 	}
 	close(ends[0]);
 	if (got != (ssize_t)sizeof answer)
-		return err_set(err, ERR_UNAVAILABLE, "TLS with '%s' broke off", host);
+		return err_set(err, ERR_UNAVAILABLE, "the TLS connection to '%s' broke", host);
 	if (err)
 		*err = answer;
 	return -1;

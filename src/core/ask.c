@@ -293,9 +293,11 @@ static struct ask *ask_new(struct box *box, const struct wire_request *request)
 static int check_room(const struct box *box, struct err *err)
 {
 	if (box->asks->count > ASKS_MAX)
-		return err_set(err, ERR_LIMIT, "this box asks for %d things already", ASKS_MAX);
+		return err_set(err, ERR_LIMIT,
+			"this box has %d requests open already, the most allowed", ASKS_MAX);
 	if (!box->yard->ask_door.ops)
-		return err_set(err, ERR_UNAVAILABLE, "the daemon answers no box just now");
+		return err_set(
+			err, ERR_UNAVAILABLE, "the daemon takes no requests from boxes right now");
 	return 0;
 }
 

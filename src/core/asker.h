@@ -11,6 +11,7 @@
  * everything. What was begun for an asker and goes on later keeps its name: box_note_asker. */
 #pragma once
 #include "base/err.h"
+#include "base/text.h"
 #include <stdbool.h>
 
 struct box;
@@ -30,7 +31,7 @@ void asker_of_box(struct asker *asker, const struct box *box);
 /* Sets the asker and returns the previous one, which the caller puts back. asker is borrowed until
  * then; NULL means the daemon itself. */
 const struct asker *yard_set_asker(struct yard *yard, const struct asker *asker);
-/* Whether the asker may see things that belong to owner. */
+/* Whether the asker may see things that belong to owner; not for boxes. */
 bool yard_may_see(const struct yard *yard, const char *owner);
 /* The owner of things that are created now. */
 const char *yard_get_owner(const struct yard *yard);

@@ -96,8 +96,7 @@ static int pick_owner(struct yard *yard, const char *wanted, char **ret, struct 
 	if (wanted && name_check("owner", wanted, err) < 0)
 		return -1;
 	if (wanted && !yard_may_see(yard, wanted))
-		return err_set(
-			err, ERR_FORBIDDEN, "'owner' is for tokens with the scope admin alone");
+		return err_set(err, ERR_FORBIDDEN, "'owner' needs a token with the scope admin");
 	*ret = xstrdup(wanted ? wanted : yard_get_owner(yard));
 	return 0;
 }
@@ -336,7 +335,7 @@ static void give_tree(struct box *box, const struct limits *tree)
 	struct err err = ERR_INIT;
 
 	if (tree && box_set_tree(box, tree, &err) < 0)
-		log_warn("a box has its own limits for its tree", kv_str("box", box->row.id),
+		log_warn("a tree has only the limits of its first box", kv_str("box", box->row.id),
 			kv_err(&err));
 }
 

@@ -112,7 +112,7 @@ int drivers_choose(
 	if (!driver)
 		return refuse_unknown(drivers, asked ? asked : "", err);
 	if (!is_allowed(drivers, driver)) {
-		err_set(err, ERR_INVALID, "boxes here have the driver '%s', not '%s'",
+		err_set(err, ERR_INVALID, "boxes must use the driver '%s', not '%s'",
 			drivers->demanded, driver->ops->name);
 		return err_hint(err, "'driver' in boxyard.conf demands it");
 	}

@@ -142,7 +142,7 @@ int box_tell_identity(struct box *child, const char *parent_name, unsigned index
 
 	if (!box_can_be_told(child)) {
 		err_set(err, ERR_UNSUPPORTED,
-			"box-init of '%s' is from before forks and cannot be told who it is",
+			"box '%s' was started by an older version, which does not support forks",
 			child->row.name);
 		return err_hint(err, "'box stop' and 'box start' the box it was forked from");
 	}

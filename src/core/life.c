@@ -32,8 +32,9 @@ static void tell_late(struct box *box)
 	struct waiter *removers = steal_ptr(&box->removers);
 	struct err err = ERR_INIT;
 
-	err_set(&err, ERR_TIMEOUT, "box '%s' was killed and does not end", box->row.name);
-	err_hint(&err, "something in it is stuck in the kernel; it is tried again until it ends");
+	err_set(&err, ERR_TIMEOUT, "box '%s' was killed but does not end", box->row.name);
+	err_hint(&err,
+		"a process in it is stuck in the kernel; the daemon tries again until it ends");
 	log_error("a box does not end", kv_str("box", box->row.id));
 	operation_late(box, &err);
 	box_notify(box, &err);

@@ -36,7 +36,7 @@ void operation_queue(struct box *box, struct operation *op)
 	for (; *end; end = &(*end)->next)
 		count++;
 	if (count >= QUEUE_MAX) {
-		err_set(&err, ERR_STATE, "box '%s' has %u snapshots, forks or the like to be done",
+		err_set(&err, ERR_STATE, "box '%s' has %u operations waiting already",
 			box->row.name, count);
 		err_hint(&err, "wait for them, then try again");
 		op->ops->begin(op, NULL, &err);

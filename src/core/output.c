@@ -434,7 +434,7 @@ void output_write(struct box *box)
 	mark = wire_begin(&out, WIRE_END, 0);
 	wire_end(&out, mark);
 	if (dir_make_all(dir, 0700, &err) < 0 || write_file(path, &out, &err) < 0)
-		log_warn("the output of a box is not kept", kv_str("box", box->row.id),
+		log_warn("the output of a box cannot be kept", kv_str("box", box->row.id),
 			kv_err(&err));
 	buf_done(&out);
 	output_forget(box);

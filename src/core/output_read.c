@@ -12,7 +12,7 @@ static int refuse(const struct box *box, struct err *err)
 {
 	err_set(err, ERR_STATE, "the output of box '%s' was not kept: %s", box->row.name,
 		*box->row.end_detail ? box->row.end_detail : "it was not running");
-	return err_hint(err, "'box start %s' starts it anew", box->row.name);
+	return err_hint(err, "'box start %s' starts it again", box->row.name);
 }
 
 static int load(const struct box *box, struct buf *ret, struct err *err)
@@ -153,7 +153,7 @@ int box_output_play(const struct box *box, const struct wire_attach_spec *spec,
 		ops->on_closed(NULL, arg);
 		return 0;
 	}
-	err_set(err, ERR_NOT_FOUND, "no output of an exec '%s' was kept when box '%s' stopped",
+	err_set(err, ERR_NOT_FOUND, "no output of exec '%s' was kept when box '%s' stopped",
 		spec->id, box->row.name);
 	return err_hint(err, "'box ps --execs %s' lists what was", box->row.name);
 }

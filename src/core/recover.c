@@ -71,7 +71,7 @@ static void sweep(struct box *box)
 
 	if (drivers_sweep(box->yard->drivers, box->row.id, &err) < 0 ||
 		drivers_sweep(box->yard->drivers, second, &err) < 0)
-		log_warn("something of a box is left behind", kv_str("box", box->row.id),
+		log_warn("parts of a box were not removed", kv_str("box", box->row.id),
 			kv_err(&err));
 }
 
@@ -149,7 +149,7 @@ static void go_on_as_recorded(struct box *box)
 	struct err err = ERR_INIT;
 
 	if (freeze_as_recorded(box, &err) < 0 && err.kind != ERR_UNSUPPORTED)
-		log_warn("a box may be frozen, or not, against its state",
+		log_warn("cannot freeze or thaw a box as its state says",
 			kv_str("box", box->row.id), kv_err(&err));
 	err_clear(&err);
 	/* A frozen box-init does not answer. */
@@ -263,8 +263,8 @@ static void sweep_disks(struct yard *yard)
 		if (strcmp(entry->d_name, ".") && strcmp(entry->d_name, "..") &&
 			!disk_is_known(yard, entry->d_name) &&
 			pool_disk_discard(yard->pool, BOX_DISKS, entry->d_name, &err) < 0)
-			log_warn("a disk nobody has stays", kv_str("box", entry->d_name),
-				kv_err(&err));
+			log_warn("a disk without a box was not removed",
+				kv_str("box", entry->d_name), kv_err(&err));
 	if (dir)
 		closedir(dir);
 }
@@ -279,8 +279,8 @@ static void sweep_orphans(struct yard *yard)
 	json_array_foreach (left, i, id)
 		if (!instance_is_known(yard, json_string_value(id)) &&
 			drivers_sweep(yard->drivers, json_string_value(id), &err) < 0)
-			log_warn("an orphan is left behind", kv_str("box", json_string_value(id)),
-				kv_err(&err));
+			log_warn("an instance without a box was not removed",
+				kv_str("box", json_string_value(id)), kv_err(&err));
 	sweep_disks(yard);
 	output_sweep(yard);
 	disk_sweep_views(yard);

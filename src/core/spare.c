@@ -198,7 +198,7 @@ void spare_ready(struct box *box)
 
 	if (has_own_kernel(box->yard, box->row.driver) &&
 		instance_freeze(box->instance, true, &err) < 0)
-		log_warn("a spare box does not stand still", kv_str("box", box->row.id),
+		log_warn("a spare box cannot be suspended", kv_str("box", box->row.id),
 			kv_err(&err));
 }
 
@@ -252,7 +252,8 @@ void spare_ended(struct box *box, const struct err *why)
 		log_warn("a spare box ended", kv_str("box", box->row.id), kv_err(why));
 	unlist(box);
 	if (pool_disk_discard(yard->pool, BOX_DISKS, box->row.id, &err) < 0)
-		log_warn("the disk of a spare stays", kv_str("box", box->row.id), kv_err(&err));
+		log_warn("the disk of a spare box was not removed", kv_str("box", box->row.id),
+			kv_err(&err));
 	box_free(box);
 	refill_in(yard, wanted ? REFILL_MS : RETRY_MS);
 	yard_purge_step(yard);
@@ -292,7 +293,8 @@ void spares_end(struct yard *yard)
 		box_free(box);
 		if (drivers_sweep(yard->drivers, id, &err) < 0 ||
 			pool_disk_discard(yard->pool, BOX_DISKS, id, &err) < 0)
-			log_warn("something of a spare stays", kv_str("box", id), kv_err(&err));
+			log_warn("parts of a spare box were not removed", kv_str("box", id),
+				kv_err(&err));
 	}
 	loop_timer_free(yard->spares.timer);
 	yard->spares.timer = NULL;

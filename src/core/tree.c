@@ -112,7 +112,8 @@ void box_leave_tree(struct box *box)
 	/* While the daemon ends, boxes are released, not removed. */
 	if (tree->recorded && !box->yard->closing &&
 		store_tree_delete(box->yard->store, tree->row.id, &err) < 0)
-		log_warn("the row of a tree stays", kv_str("tree", tree->row.id), kv_err(&err));
+		log_warn("the row of a tree was not removed", kv_str("tree", tree->row.id),
+			kv_err(&err));
 	drop(box->yard, tree);
 }
 

@@ -212,7 +212,7 @@ static void close_pool(struct yard *yard)
 	if (!yard->purged)
 		pool_close(yard->pool);
 	else if (pool_destroy(yard->pool, &err) < 0)
-		log_error("something of the pool stays", kv_err(&err));
+		log_error("parts of the pool were not removed", kv_err(&err));
 }
 
 void yard_close(struct yard *yard)
@@ -232,7 +232,7 @@ void yard_close(struct yard *yard)
 	while (yard->box_count) {
 		struct err err = ERR_INIT;
 
-		err_set(&err, ERR_UNAVAILABLE, "the daemon is going down");
+		err_set(&err, ERR_UNAVAILABLE, "the daemon is shutting down");
 		box_notify_everybody(yard->boxes[yard->box_count - 1], &err);
 		box_free(yard->boxes[yard->box_count - 1]);
 	}
@@ -298,7 +298,7 @@ int yard_check_stays(const struct yard *yard, struct err *err)
 {
 	if (!yard->closing && !yard->going_down)
 		return 0;
-	return err_set(err, ERR_UNAVAILABLE, "the daemon is going down");
+	return err_set(err, ERR_UNAVAILABLE, "the daemon is shutting down");
 }
 
 /* ---- information ---------------------------------------------------------------------------- */

@@ -24,7 +24,7 @@ static void bound_all(struct groups *groups, const struct groups_config *config)
 	if (config->pids != ENGINE_LIMIT_AUTO)
 		limits.pids = config->pids;
 	if (cgroup_limit(groups->cgroups, ".", &limits, &err) < 0) {
-		log_warn("all boxes together are not limited as they should be", kv_err(&err));
+		log_warn("cannot set the limits of all boxes together", kv_err(&err));
 		return;
 	}
 	groups->limits.memory_bytes = limits.memory_bytes;

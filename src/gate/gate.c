@@ -208,7 +208,7 @@ static int take_answer(struct gate *gate, json_t *message, struct err *err)
 		free(request);
 		return 0;
 	}
-	return err_set(err, ERR_PROTOCOL, "an answer that nobody waits for");
+	return err_set(err, ERR_PROTOCOL, "an answer without a request");
 }
 
 static bool is_flooded(struct gate *gate)
@@ -253,7 +253,7 @@ static void on_message(void *arg, json_t *message, int *fds, size_t count)
 	(void)count;
 	if (take_message(gate, message, &err) == 0)
 		return;
-	err_wrap(&err, "nonsense from the gate");
+	err_wrap(&err, "malformed message from the gate");
 	gate_go_down(gate, &err);
 }
 

@@ -362,7 +362,8 @@ static void load_names(struct guest *guest, json_t *message)
 	if (!json_object_size(saved) || synthetic_load(saved, NAMES_MAX, &guest->names, &err) < 0)
 		guest->names = synthetic_new(NAMES_MAX);
 	if (err.kind)
-		log_warn("addresses of names begin anew", kv_str("box", guest->key), kv_err(&err));
+		log_warn("the addresses of names of a box start again", kv_str("box", guest->key),
+			kv_err(&err));
 	synthetic_skip(
 		guest->names, (uint64_t)json_integer_value(json_object_get(message, "given")));
 	guest->names_told = synthetic_version(guest->names);

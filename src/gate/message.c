@@ -200,7 +200,7 @@ static int read_sealed(int fd, char **ret, size_t *ret_len, struct err *err)
 	/* Only a memfd has seals: reading from it never blocks, and it cannot change meanwhile. */
 	if (seals < 0 || (seals & SEALS) != SEALS || fstat(fd, &stat) < 0 || stat.st_size <= 0 ||
 		stat.st_size > CHANNEL_BLOB_MAX)
-		return err_set(err, ERR_PROTOCOL, "a long message that is none");
+		return err_set(err, ERR_PROTOCOL, "a malformed long message");
 	text = xcalloc(1, (size_t)stat.st_size);
 	for (off_t done = 0; done < stat.st_size;) {
 		ssize_t got = pread(fd, text + done, (size_t)(stat.st_size - done), done);
@@ -231,7 +231,7 @@ static json_t *decode(struct channel *channel, size_t len, int *fds, size_t *cou
 				  : json_parse(text, text_len, err);
 		close(memfd);
 	} else {
-		err_set(err, ERR_PROTOCOL, "a packet that is no message");
+		err_set(err, ERR_PROTOCOL, "a packet that is not a message");
 		return NULL;
 	}
 	if (message && *count > channel->fds_max) {

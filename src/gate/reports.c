@@ -161,7 +161,7 @@ static int check_list(json_t *list, size_t max, const struct shape *shape, struc
 	size_t i;
 
 	if (!json_is_array(list) || json_array_size(list) > max)
-		return err_set(err, ERR_PROTOCOL, "a list that is none, or too long");
+		return err_set(err, ERR_PROTOCOL, "a value is not a list, or the list is too long");
 	json_array_foreach (list, i, item)
 		if (check_object(item, shape, err) < 0)
 			return -1;
@@ -205,7 +205,7 @@ static int check_object(json_t *object, const struct shape *shape, struct err *e
 	json_t *value;
 
 	if (!json_is_object(object))
-		return err_set(err, ERR_PROTOCOL, "what must be an object is none");
+		return err_set(err, ERR_PROTOCOL, "a value is not an object");
 	json_object_foreach (object, name, value) {
 		const struct key *key = NULL;
 
@@ -230,7 +230,7 @@ static int check_saved(json_t *saved, struct err *err)
 	_cleanup_(synthetic_freep) struct synthetic *map = NULL;
 
 	if (synthetic_load(saved, 0, &map, err) < 0)
-		return err_set(err, ERR_PROTOCOL, "a map of names that is none");
+		return err_set(err, ERR_PROTOCOL, "a malformed map of names");
 	return 0;
 }
 
@@ -247,7 +247,7 @@ static int check_answer(json_t *value, struct err *err)
 static int check_name_of_box(json_t *name, struct err *err)
 {
 	if (!json_is_string(name) || name_check("name", json_string_value(name), NULL) < 0)
-		return err_set(err, ERR_PROTOCOL, "a name of a box that is none");
+		return err_set(err, ERR_PROTOCOL, "a malformed name of a box");
 	return 0;
 }
 

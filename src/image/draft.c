@@ -35,7 +35,7 @@ static int check_layer(const struct images *images, const char *text, struct err
 
 	if (*text == '/' || path)
 		return 0;
-	return err_set(err, ERR_INVALID, "'%.80s' is no layer", text);
+	return err_set(err, ERR_INVALID, "'%.80s' is not a layer", text);
 }
 
 /* Some of it comes from an archive or a registry. */
@@ -102,7 +102,7 @@ static int draft_prepare(const struct images *images, const struct image_draft *
 		return -1;
 	text = draft_text(draft);
 	if (!text)
-		return err_set(err, ERR_INVALID, "what is said about the image is not UTF-8");
+		return err_set(err, ERR_INVALID, "the description of the image is not UTF-8");
 	if (mkdir(dir, 0700) < 0 && errno != EEXIST)
 		return err_sys(err, errno, "mkdir '%s'", dir);
 	*ret_path = xasprintf("%s/image.json", dir);

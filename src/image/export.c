@@ -33,7 +33,7 @@ int image_format_from_name(const char *name, enum image_format *ret, struct err 
 			*ret = (enum image_format)i;
 			return 0;
 		}
-	return err_set(err, ERR_INVALID, "'%.40s' is no format: oci, docker or rootfs", name);
+	return err_set(err, ERR_INVALID, "unknown format '%.40s': oci, docker or rootfs", name);
 }
 
 /* ---- the archive ---------------------------------------------------------------------------- */

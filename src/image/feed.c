@@ -111,7 +111,7 @@ static int pump(struct inflate *inflate, struct sha256 *sha, struct shared *shar
 		total += (uint64_t)len;
 		if (total > RATIO_FREE && total / RATIO_MAX > shared->raw_bytes)
 			return err_set(err, ERR_LIMIT,
-				"the archive becomes more than %d times as large as it came",
+				"the archive becomes more than %d times as large when it is unpacked",
 				RATIO_MAX);
 		if (!inflate_is_plain(inflate)) /* else it is the sum of what came */
 			sha256_add(sha, shared->slots[slot], (size_t)len);

@@ -260,8 +260,8 @@ static int settle(struct file_build *build, int code, struct err *err)
 
 	*err = build->err;
 	if (!build->finished && err->kind == ERR_NONE)
-		err_set(err, ERR_SYSTEM, "the helper process ended without a word (exit code %d)",
-			code);
+		err_set(err, ERR_SYSTEM,
+			"the helper process failed without a message (exit code %d)", code);
 	if (image)
 		count_files(images, image);
 	if (!build->finished)

@@ -79,7 +79,7 @@ int file_verify(const char *path, uint64_t *ret_bytes, struct err *err)
 		crc32c(~UINT32_C(0), block + EROFS_OFFSET, BLOCK - EROFS_OFFSET) != told)
 		return err_set(err, ERR_PROTOCOL, "'%s' is damaged", path);
 	if ((uint64_t)st.st_size != (uint64_t)le32toh(sb.blocks) * BLOCK)
-		return err_set(err, ERR_PROTOCOL, "'%s' has not the size it should have", path);
+		return err_set(err, ERR_PROTOCOL, "'%s' has the wrong size", path);
 	*ret_bytes = (uint64_t)st.st_blocks * 512;
 	return 0;
 }
@@ -318,7 +318,7 @@ static int explain(int said, int status, struct err *err)
 		return err_set(
 			err, ERR_SYSTEM, "mkfs.erofs was ended by signal %d", WTERMSIG(status));
 	return err_set(
-		err, ERR_SYSTEM, "mkfs.erofs: %.300s", *line ? line : "failed without a word");
+		err, ERR_SYSTEM, "mkfs.erofs: %.300s", *line ? line : "failed without a message");
 }
 
 static int run_mkfs(const struct making *making, const char *out,

@@ -328,7 +328,7 @@ static int import_stream(const struct images *images, struct job_sink *sink, str
 		return import_archive(images, sink, peek, draft, err);
 	propose_name(draft, fallback);
 	if (!draft->name) {
-		err_set(err, ERR_INVALID, "a root file system brings no name");
+		err_set(err, ERR_INVALID, "an archive of a root file system has no name");
 		return err_hint(err, "name the image");
 	}
 	return stack_unpack_rootfs(images, sink, peek->feed, peek_read, peek, size, draft, err);
@@ -351,7 +351,7 @@ static int import_run(const struct images *images, struct job_sink *sink, struct
 	propose_name(draft, work->fallback);
 	if (draft->name)
 		return 0;
-	err_set(err, ERR_INVALID, "the archive tells no name for the image");
+	err_set(err, ERR_INVALID, "the archive has no name for the image");
 	return err_hint(err, "name the image");
 }
 

@@ -153,8 +153,8 @@ static const char *verb_of(const struct image_job *job)
 static void explain(struct image_job *job, int code, struct err *err)
 {
 	if (err->kind == ERR_NONE)
-		err_set(err, ERR_SYSTEM, "the helper process ended without a word (exit code %d)",
-			code);
+		err_set(err, ERR_SYSTEM,
+			"the helper process failed without a message (exit code %d)", code);
 	if (job->name)
 		err_wrap(err, "%s image '%s'", verb_of(job), job->name);
 	else

@@ -211,7 +211,7 @@ static int walk_below(struct walk *walk, const char *name, struct err *err)
 	if (there && S_ISLNK(st.st_mode))
 		return walk_link(walk, found, "", err);
 	if (there && !S_ISDIR(st.st_mode))
-		return err_set(err, ERR_INVALID, "'%s' is no folder", path);
+		return err_set(err, ERR_INVALID, "'%s' is not a folder", path);
 	return walk_make(walk, name, found, false, err);
 }
 
@@ -232,7 +232,7 @@ static int walk_step(struct walk *walk, const char *name, struct err *err)
 	if (S_ISLNK(st.st_mode))
 		return walk_link(walk, walk->fd, name, err);
 	if (!layer_is_whiteout(&st))
-		return err_set(err, ERR_INVALID, "'%s' is no folder", name);
+		return err_set(err, ERR_INVALID, "'%s' is not a folder", name);
 	if (unlinkat(walk->fd, name, 0) < 0)
 		return err_sys(err, errno, "remove '%s'", name);
 	return walk_make(walk, name, -1, true, err);

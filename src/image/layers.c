@@ -201,8 +201,7 @@ static int measure_run(int sock, void *arg)
 
 	/* First: a layer that has a size is not looked at again. */
 	if (measuring->saved && prune(layer_dir, &err) < 0)
-		log_warn(
-			"a layer keeps what nobody needs", kv_str("path", layer_dir), kv_err(&err));
+		log_warn("cannot clean up a layer", kv_str("path", layer_dir), kv_err(&err));
 	err_clear(&err);
 	if (tree_measure(AT_FDCWD, measuring->path, &result->bytes, &result->files, &err) < 0 ||
 		layer_write_size(layer_dir, result->bytes, result->files, &err) < 0) {

@@ -271,7 +271,7 @@ int images_tag(struct images *images, const char *id, const char *name, struct e
 	normal = image_name_normal(name);
 	old = tag_find(images, image->owner, normal);
 	if (images->tag_count >= TAGS_MAX && !old)
-		return err_set(err, ERR_LIMIT, "more than %d names given", TAGS_MAX);
+		return err_set(err, ERR_LIMIT, "more than %d names of images", TAGS_MAX);
 	before = old ? *old : (struct image_tag){ 0 };
 	tag_put(images, image->owner, normal, image->id, clock_wall_us());
 	if (tags_save(images, err) < 0) {
@@ -310,7 +310,7 @@ int images_untag(
 	tag_put(images, image->owner, normal, nobody.id, clock_wall_us());
 	if (tags_save(images, err) < 0) {
 		tag_put(images, image->owner, normal, before.id, before.since_us);
-		return err_wrap(err, "take the name off image '%s'", image->id);
+		return err_wrap(err, "remove the name of image '%s'", image->id);
 	}
 	names_settle(images);
 	log_info("image lost a name", kv_str("image", image->id), kv_str("name", normal));

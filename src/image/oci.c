@@ -58,7 +58,7 @@ static int read_blob(json_t *descriptor, struct oci_blob *ret, struct err *err)
 	const char *digest;
 
 	if (!json_is_object(descriptor))
-		return err_set(err, ERR_INVALID, "a descriptor is no object");
+		return err_set(err, ERR_INVALID, "a descriptor is not an object");
 	if (get_text(descriptor, "digest", &digest, err) < 0 || digest_check(digest, err) < 0 ||
 		need(descriptor, "size", JSON_INTEGER, &size, err) < 0)
 		return -1;
@@ -113,7 +113,7 @@ static int consider(json_t *entry, struct choice *choice, struct err *err)
 	json_t *platform;
 
 	if (!json_is_object(entry))
-		return err_set(err, ERR_INVALID, "an entry of the index is no object");
+		return err_set(err, ERR_INVALID, "an entry of the index is not an object");
 	if (get(entry, "platform", JSON_OBJECT, &platform, err) < 0)
 		return -1;
 	if (!platform) {

@@ -56,7 +56,8 @@ static int read_layers(const struct images *images, json_t *list, struct image *
 		_cleanup_free_ char *path = text ? resolve_layer(images, text, shared) : NULL;
 
 		if (!path)
-			return err_set(err, ERR_INVALID, "layer %zu is no folder of ours", i);
+			return err_set(
+				err, ERR_INVALID, "layer %zu is not a folder of this home", i);
 		strv_add(&image->layers, path);
 	}
 	return 0;
@@ -113,7 +114,7 @@ static int parse(const struct images *images, json_t *json, const char *folder_p
 	if (!image_id_is_valid(id) || !json_is_array(packages) || size < 0 || files < 0 ||
 		(*name && image_name_check(name, NULL) < 0) ||
 		(*parent && !image_id_is_valid(parent)))
-		return err_set(err, ERR_INVALID, "it describes no image");
+		return err_set(err, ERR_INVALID, "it does not describe an image");
 	if (config && image_config_check(config, err) < 0)
 		return -1;
 	image->id = xstrdup(id);

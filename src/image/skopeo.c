@@ -108,7 +108,7 @@ void skopeo_explain(const char *said, struct err *err)
 		return;
 	}
 	err_set(err, ERR_UNAVAILABLE, "skopeo: %.300s",
-		*message ? message : "failed without a word");
+		*message ? message : "failed without a message");
 }
 
 /* ---- running it ----------------------------------------------------------------------------- */

@@ -311,7 +311,7 @@ static int copy_up(struct unpack *unpack, int found, const struct stat *st, stru
 	_cleanup_close_ int from = -1, to = -1;
 
 	if (!S_ISREG(st->st_mode))
-		return err_set(err, ERR_INVALID, "it links to something that is no file");
+		return err_set(err, ERR_INVALID, "it links to something that is not a file");
 	snprintf(path, sizeof path, "/proc/self/fd/%d", found);
 	from = open(path, O_RDONLY | O_CLOEXEC);
 	to = openat(target->dir, target->leaf, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC,
@@ -338,10 +338,11 @@ static int find_target(
 	if (layer_tree_place(unpack->tree, entry->link, &unpack->target, err) < 0)
 		return -1;
 	if (!*target->leaf)
-		return err_set(err, ERR_INVALID, "it links to something that is no file");
+		return err_set(err, ERR_INVALID, "it links to something that is not a file");
 	if (fstatat(target->dir, target->leaf, ret, AT_SYMLINK_NOFOLLOW) == 0) {
 		if (S_ISDIR(ret->st_mode) || S_ISCHR(ret->st_mode))
-			return err_set(err, ERR_INVALID, "it links to something that is no file");
+			return err_set(
+				err, ERR_INVALID, "it links to something that is not a file");
 		return 0;
 	}
 	if (errno != ENOENT)
@@ -392,7 +393,7 @@ static int hide(struct unpack *unpack, const char *name, struct err *err)
 	int there;
 
 	if (!*name || !strcmp(name, ".") || !strcmp(name, ".."))
-		return err_set(err, ERR_INVALID, "it hides nothing that has a name");
+		return err_set(err, ERR_INVALID, "its whiteout names no file");
 	memmove(place->leaf, name, strlen(name) + 1);
 	there = layer_tree_below(unpack->tree, place, &found, &st, err);
 	if (there <= 0)

@@ -56,7 +56,7 @@ static int check(const struct ask *ask, const struct verb *verb, bool again, str
 			"the daemon was restarted before it answered; whether it did what was "
 			"asked "
 			"is not known");
-		return err_hint(err, "'box ls' and 'box timeline' tell");
+		return err_hint(err, "check with 'box ls' and 'box timeline'");
 	}
 	return args_read(words, verb->allowed, verb->least, verb->most, args, err);
 }

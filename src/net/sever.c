@@ -68,7 +68,7 @@ static int take(struct found *found, const struct nlmsghdr *head, struct err *er
 		return err_sys(err, -refusal->error, "list the connections of the box");
 	}
 	if (head->nlmsg_len < NLMSG_LENGTH(sizeof(struct inet_diag_msg)))
-		return err_set(err, ERR_PROTOCOL, "the kernel tells of half a socket");
+		return err_set(err, ERR_PROTOCOL, "the kernel described a socket incompletely");
 	return add(found, NLMSG_DATA(head), err);
 }
 

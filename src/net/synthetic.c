@@ -123,7 +123,7 @@ static void slot_remove(struct synthetic *map, struct slot *slot)
 static int make_room(struct synthetic *map, struct err *err)
 {
 	if (map->given >= map->reserved)
-		return err_set(err, ERR_LIMIT, "no address is reserved for another name");
+		return err_set(err, ERR_LIMIT, "no address is left for another name");
 	while (map->names.count >= map->names_max) {
 		struct slot *slot = (struct slot *)map->names.oldest;
 

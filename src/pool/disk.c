@@ -46,7 +46,7 @@ static int id_check(const char *place, const char *id, struct err *err)
 	if (!place_is_known(place))
 		return err_set(err, ERR_INVALID, "the pool has no place '%s'", place);
 	if (!*id || strlen(id) > 128 || strchr(id, '/') || !strcmp(id, ".") || !strcmp(id, ".."))
-		return err_set(err, ERR_INVALID, "'%.40s' is no name for a disk", id);
+		return err_set(err, ERR_INVALID, "'%.40s' is not a valid name for a disk", id);
 	return 0;
 }
 
@@ -288,7 +288,7 @@ static void refill(void *arg)
 	if (place_open(pool, "spares", &spares, &err) < 0 ||
 		make_at(pool, spares, name, &err) < 0 ||
 		budget_need_at(pool, spares, name, &err) < 0) {
-		log_warn("cannot make a disk ahead, continuing", kv_err(&err));
+		log_warn("cannot make a disk in advance, continuing", kv_err(&err));
 		loop_timer_start(pool->spare_timer, REFILL_RETRY_MS);
 		return;
 	}

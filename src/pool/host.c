@@ -86,8 +86,8 @@ void host_reserve_make(const struct pool *pool)
 		return;
 	fd = open(pool->reserve, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
 	if (fd < 0 || fallocate(fd, 0, 0, (off_t)size) < 0)
-		log_warn("cannot hold a reserve of disk blocks, continuing",
-			kv_str("path", pool->reserve), kv_str("error", strerror(errno)));
+		log_warn("cannot reserve disk blocks, continuing", kv_str("path", pool->reserve),
+			kv_str("error", strerror(errno)));
 }
 
 void host_reserve_give_up(const struct pool *pool)

@@ -62,7 +62,7 @@ static int find_wanted(const char *mode, int *ret, struct err *err)
 			return 0;
 		}
 	return err_set(
-		err, ERR_INVALID, "pool kind '%s' is none of auto, native, loop, folder", mode);
+		err, ERR_INVALID, "pool kind '%s' must be auto, native, loop or folder", mode);
 }
 
 static int find_best(struct pool *pool)

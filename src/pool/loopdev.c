@@ -131,7 +131,7 @@ int loopdev_attach(
 		if (errno != EBUSY)
 			direct_io = false;
 	}
-	return err_set(err, ERR_LIMIT, "no loop device to be had for '%s'", path);
+	return err_set(err, ERR_LIMIT, "no free loop device for '%s'", path);
 }
 
 bool loopdev_works(char *why, size_t size)

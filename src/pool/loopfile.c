@@ -143,7 +143,8 @@ static int mount_device(struct pool *pool, struct err *err)
 	if (error == EOPNOTSUPP && mount(device, pool->path, "btrfs", MOUNT_FLAGS, "") == 0)
 		return 0;
 	err_sys(err, error, "mount the file system in '%s'", pool->image);
-	return err_hint(err, "dmesg tells more; look with: btrfs check --readonly %s", pool->image);
+	return err_hint(
+		err, "dmesg says more; check it with: btrfs check --readonly %s", pool->image);
 }
 
 int loopfile_mount(struct pool *pool, struct err *err)

@@ -81,7 +81,7 @@ int pool_open(const struct pool_config *config, struct pool **ret, struct err *e
 	}
 	trash_open(pool);
 	if (places_sweep(pool, &why) < 0)
-		log_warn("half a copy of a disk stays", kv_err(&why));
+		log_warn("an incomplete copy of a disk was not removed", kv_err(&why));
 	spares_open(pool);
 	watch_open(pool);
 	if (pool->kind == POOL_FOLDER)

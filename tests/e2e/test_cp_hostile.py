@@ -178,7 +178,7 @@ def test_a_link_an_earlier_copy_planted_is_not_written_through(liar, home, kind)
         assert done.returncode != 0 and b"link" in done.stderr, (source, target, done.stderr)
         assert snapshot(home) == before
     if kind == "file":
-        assert b"name that place itself" in liar.box("cp", "b:/rc", "work/p/rc", cwd=home, check=False).stderr
+        assert b"give that path" in liar.box("cp", "b:/rc", "work/p/rc", cwd=home, check=False).stderr
 
 
 def test_other_ways_out_follow_no_link_either(liar, home):
@@ -266,7 +266,7 @@ def test_a_full_disk_leaves_the_old_file_and_no_half_one(liar, small):
         assert [p.name for p in small.iterdir()] == ["big"], "a new folder is whole or not there"
     (small / "d").mkdir()
     done = liar.box("cp", "b:/d", ".", cwd=small, check=False)
-    assert done.returncode != 0 and b"what came before that is in it" in done.stderr
+    assert done.returncode != 0 and b"what was copied before the error is in it" in done.stderr
     assert [p.name for p in (small / "d").iterdir()] == ["a"]
     done = liar.box("workspace", "get", "w", "kept", cwd=small, check=False)
     assert done.returncode != 0 and not (small / "kept").exists()

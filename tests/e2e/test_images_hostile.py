@@ -50,7 +50,7 @@ def test_nothing_takes_a_name_with_a_digest_but_by_pulling_it(yard, box, layout,
         assert yard.box("image", *words, check=False).returncode == 64, words
     for archive in ("docker.tar", "oci.tar"):
         reply = yard.api("POST", "/v1/images/import", (tmp_path / archive).read_bytes())
-        assert "tells no name" in reply.body.decode(), reply.body
+        assert "has no name for the image" in reply.body.decode(), reply.body
     assert yard.box("save", box.name, claimed, check=False).returncode == 64
     assert yard.api("GET", f"/v1/images/{claimed}").status == 404
 

@@ -375,7 +375,7 @@ def test_who_sleeps_for_the_end_of_the_daemon_is_not_woken(fresh_yard):
     assert large.show()["state"] == "hibernating", "this test needs a slower large one"
     for verb, body in (("wake", {}), ("start", {}), ("exec", {"argv": ["true"]}), ("fork", {}), ("rollback", {})):
         reply = fresh_yard.api("POST", f"{small.path}/{verb}", body)
-        assert reply.code == "unavailable" and "going down" in reply.json["error"]["message"], (verb, reply)
+        assert reply.code == "unavailable" and "shutting down" in reply.json["error"]["message"], (verb, reply)
     assert fresh_yard.api("POST", f"{stopped.path}/start", {}).code == "unavailable"
     assert fresh_yard.api("POST", "/v1/boxes", {}).code == "unavailable"
     assert large.show()["state"] == "hibernating", "this test needs a slower large one"

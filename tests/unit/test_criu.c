@@ -172,7 +172,7 @@ static void test_criu_cannot_name_a_stranger_as_restored(void **state)
 	request = pretend(script);
 	run(criu_restore, &request, &seen);
 	assert_int_equal(seen.err.kind, ERR_PROTOCOL);
-	assert_non_null(strstr(seen.err.message, "no child of ours"));
+	assert_non_null(strstr(seen.err.message, "not a child of ours"));
 	assert_int_equal(kill(stranger, 0), 0);
 	kill(stranger, SIGKILL);
 	kill(child, SIGKILL);

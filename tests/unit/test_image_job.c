@@ -123,7 +123,7 @@ static void test_a_job_makes_an_image(void **state)
 static void test_a_job_that_fails_leaves_nothing(void **state)
 {
 	static const enum ending endings[] = { END_BADLY, END_BY_KILL, END_WITHOUT_LAYER };
-	static const char *const words[] = { "cook image 'tool': spoilt", "without a word",
+	static const char *const words[] = { "cook image 'tool': spoilt", "without a message",
 		"is missing" };
 	struct fixture *f = *state;
 	struct image_job *job;

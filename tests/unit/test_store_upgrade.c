@@ -3,7 +3,7 @@
 #include "store_fixture.h"
 #include <sqlite3.h>
 
-/* What steps 8 and 9 of the schema have made, undone; and step 7: a home without owners. */
+/* What steps 8 to 10 of the schema have made, undone; and step 7: a home without owners. */
 #define DROP_SPELLING                         \
 	"ALTER TABLE boxes DROP COLUMN held;" \
 	"ALTER TABLE boxes DROP COLUMN target; ALTER TABLE boxes DROP COLUMN sleep_failure;"

@@ -430,7 +430,7 @@ static void on_down(void *arg, const struct err *err)
 		if (yard->boxes[i]->net)
 			network_lost(yard->boxes[i]);
 	if (together && store_commit(yard->store, STORE_KEPT, &why) < 0)
-		log_warn("figures of networks are not kept", kv_err(&why));
+		log_warn("cannot save the network meters", kv_err(&why));
 	for (size_t i = 0; i < yard->box_count; i++)
 		if (yard->boxes[i]->net)
 			go_on_without(yard->boxes[i]);
@@ -542,7 +542,7 @@ static void on_keep(void *arg)
 	for (size_t i = 0; i < yard->box_count; i++)
 		policy_record_check(yard->boxes[i]);
 	if (together && store_commit(yard->store, STORE_KEPT, &err) < 0) {
-		log_warn("figures of networks are not kept", kv_err(&err));
+		log_warn("cannot save the network meters", kv_err(&err));
 		for (size_t i = 0; i < yard->box_count; i++)
 			if (yard->boxes[i]->net)
 				yard->boxes[i]->net->names_changed =

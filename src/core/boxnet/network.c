@@ -184,7 +184,7 @@ static void update(struct box *box, const char *names, const char *spent, const 
 	struct err err = ERR_INIT;
 
 	if (store_network_update(box->yard->store, box->row.id, names, spent, meters, &err) < 0) {
-		log_warn("the figures of a box's network are not kept", kv_str("box", box->row.id),
+		log_warn("cannot save the network meters of a box", kv_str("box", box->row.id),
 			kv_err(&err));
 		return;
 	}

@@ -129,5 +129,6 @@ void network_names_reserve(struct box *box)
 		return;
 	}
 	net->reserved -= NAMES_RESERVED;
-	log_error("names of a box get no more addresses", kv_str("box", box->row.id), kv_err(&err));
+	log_error(
+		"a box has no more addresses for names", kv_str("box", box->row.id), kv_err(&err));
 }

@@ -241,10 +241,10 @@ static int install(struct box *box, struct policy *policy, struct err *err)
 	/* The gate may have the new policy already. If it refuses the old one too, the network is
 	 * closed. */
 	if (network_apply_policy(box, &why) < 0)
-		log_error("the old policy does not hold again", kv_str("box", box->row.id),
-			kv_err(&why));
+		log_error(
+			"cannot restore the old policy", kv_str("box", box->row.id), kv_err(&why));
 	if (network_store(box, STORE_SAFE, &why) < 0)
-		log_error("a policy that was refused cannot be taken out of the store",
+		log_error("cannot remove a refused policy from the store",
 			kv_str("box", box->row.id), kv_err(&why));
 	return err_wrap(err, "change the policy of '%s'", box->row.name);
 }
@@ -315,7 +315,7 @@ int box_policy_record(struct box *box, bool on, const char *who, struct err *err
 		return 0;
 	if (apply_recording(box, on, err) < 0) {
 		if (apply_recording(box, !on, &why) < 0)
-			log_error("watch mode is neither on nor off", kv_str("box", box->row.id),
+			log_error("watch mode cannot be set", kv_str("box", box->row.id),
 				kv_err(&why));
 		return err_wrap(err, "watch '%s'", box->row.name);
 	}
@@ -361,7 +361,7 @@ void box_policy_proposal(struct box *box,
 	struct asking *asking;
 
 	if (!gate || !box->net->served) {
-		err_set(&err, ERR_STATE, "box '%s' does not run", box->row.name);
+		err_set(&err, ERR_STATE, "box '%s' is not running", box->row.name);
 		err_hint(&err, "what was seen is kept while it runs; 'box policy record %s'",
 			box->row.name);
 		return done(arg, NULL, &err);

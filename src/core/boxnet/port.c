@@ -162,7 +162,7 @@ static json_t *edit(struct box *box, uint16_t port, json_t **ret_ports)
 static int check(struct box *box, uint16_t port, struct err *err)
 {
 	if (!box->net || box_is_gone(box))
-		return err_set(err, ERR_STATE, "box '%s' is going away", box->row.name);
+		return err_set(err, ERR_STATE, "box '%s' is being removed", box->row.name);
 	if (!port)
 		return err_set(err, ERR_INVALID, "a port is between 1 and 65535");
 	if (!find(box, port) && json_array_size(box->net->ports) >= PORTS_MAX)

@@ -121,7 +121,7 @@ static int listen_on(uint16_t *port, struct err *err)
 		if (errno != EADDRINUSE)
 			return err_sys(err, errno, "listen on port %u", *port);
 		err_set(err, ERR_EXISTS, "port %u of this machine is taken", *port);
-		return err_hint(err, "choose another, or leave --host-port out");
+		return err_hint(err, "choose another port, or omit --host-port");
 	}
 	if (getsockname(fd, (struct sockaddr *)&address, &(socklen_t){ sizeof address }) < 0)
 		return err_sys(err, errno, "getsockname");

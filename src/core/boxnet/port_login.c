@@ -53,7 +53,7 @@ int box_login_new(struct box *box, const char *host, const char *token,
 	struct port_login *login;
 
 	if (!box->net || box_is_gone(box))
-		return err_set(err, ERR_STATE, "box '%s' is going away", box->row.name);
+		return err_set(err, ERR_STATE, "box '%s' is being removed", box->row.name);
 	keep_newest(box, LOGINS_MAX - 1);
 	login = xnew(struct port_login);
 	random_bytes(bytes, sizeof bytes);

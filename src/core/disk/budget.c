@@ -282,7 +282,7 @@ void budget_pressed(struct box *box)
 	}
 	if (count < 2)
 		return;
-	log_info("an automatic snapshot is let go: the disk is nearly full",
+	log_info("removing an automatic snapshot: the disk is nearly full",
 		kv_str("box", oldest->row.box), kv_str("snapshot", oldest->row.id));
 	snapshot_discard(yard, oldest);
 }

@@ -183,7 +183,8 @@ void stream_side_done(struct yard *yard, struct stream_side *side)
 	struct err err = ERR_INIT;
 
 	if (side->view && pool_disk_discard(yard->pool, VIEWS, side->view, &err) < 0)
-		log_warn("a snapshot for reading stays", kv_str("view", side->view), kv_err(&err));
+		log_warn("a snapshot for reading was not removed", kv_str("view", side->view),
+			kv_err(&err));
 	if (side->from_archive && side->archive >= 0)
 		close(side->archive);
 	free(side->view);

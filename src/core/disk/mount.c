@@ -103,21 +103,21 @@ static int refuse_folder(const struct yard *yard, const struct wish *wish, struc
 
 	if (wish->by == 0 && access(wish->from, F_OK) < 0 && errno == ENOENT)
 		return err_set(
-			err, ERR_NOT_FOUND, "there is no '%.200s' on this machine", wish->from);
-	err_set(err, ERR_FORBIDDEN, "'%.200s' cannot be given to a box", wish->from);
+			err, ERR_NOT_FOUND, "'%.200s' does not exist on this machine", wish->from);
+	err_set(err, ERR_FORBIDDEN, "'%.200s' cannot be mounted into a box", wish->from);
 	if (!yard->conf->mount_own || wish->by < 0)
 		return err_hint(err,
-			"%sfolders that may be are named in /etc/boxyard.conf: mount_roots = "
+			"%sallow it in /etc/boxyard.conf: mount_roots = "
 			"%s%.100s",
 			yard->conf->mount_own ? "over TCP, " : "", own, wish->from);
 	if (wish->by == 0)
 		return err_hint(err,
-			"it holds what the machine is made of; /etc/boxyard.conf can allow it: "
+			"it holds files of the system; allow it in /etc/boxyard.conf: "
 			"mount_roots = %s%.100s",
 			own, wish->from);
 	return err_hint(err,
-		"only what is there and belongs to you (uid %lld) can; /etc/boxyard.conf can allow "
-		"more: mount_roots = %s%.100s",
+		"only a file or folder that exists and belongs to you (uid %lld) can be; "
+		"/etc/boxyard.conf can allow more: mount_roots = %s%.100s",
 		(long long)wish->by, own, wish->from);
 }
 
@@ -130,12 +130,11 @@ static int check_writable(
 		st->st_uid ? "root's group" : "root");
 	if (wish->by == 0)
 		return err_hint(err,
-			"give it read-only (:ro), copy it ('box new --copy %.60s'), or say that "
-			"the box "
-			"may write as root there (:rw,root)",
+			"mount it read-only (:ro), copy it ('box new --copy %.60s'), or let the "
+			"box write there as root (:rw,root)",
 			wish->from);
-	return err_hint(err,
-		"give it read-only (:ro), or chown it to the user whose it is and a group of his");
+	return err_hint(
+		err, "mount it read-only (:ro), or chown it to its user and that user's group");
 }
 
 static int resolve_folder(const struct yard *yard, const struct wish *wish,
@@ -152,7 +151,8 @@ static int resolve_folder(const struct yard *yard, const struct wish *wish,
 		return refuse_folder(yard, wish, err);
 	if (holds_or_lies_in(real, yard->conf->home) || holds_or_lies_in(real, yard->conf->run))
 		return err_set(err, ERR_FORBIDDEN,
-			"'%.200s' cannot be given to a box: the daemon itself lives there", real);
+			"'%.200s' cannot be mounted into a box: the daemon's own files are there",
+			real);
 	if (!S_ISDIR(st.st_mode) && !S_ISREG(st.st_mode))
 		return err_set(err, ERR_INVALID, "'%.200s' is neither a folder nor a file", real);
 	if (check_writable(wish, real, &st, err) < 0)
@@ -244,7 +244,7 @@ static int check_paths(json_t *volumes, json_t *mounts, struct err *err)
 			const char *path = json_get_text(item, "path");
 
 			if (json_object_get(seen, path))
-				return err_set(err, ERR_INVALID, "'%.100s' is given twice", path);
+				return err_set(err, ERR_INVALID, "'%.100s' is mounted twice", path);
 			json_object_set_new(seen, path, json_true());
 		}
 	if (json_array_size(volumes) + json_array_size(mounts) > INSTANCE_MOUNTS_MAX)

@@ -335,7 +335,7 @@ static void reader_free(struct upper *upper, struct reader *reader)
 	instance_free(reader->instance);
 	loop_timer_free(reader->timer);
 	if (drivers_sweep(upper->yard->drivers, reader->id, &err) < 0)
-		log_warn("something of a reader is left behind", kv_str("reader", reader->id),
+		log_warn("parts of a reader were not removed", kv_str("reader", reader->id),
 			kv_err(&err));
 	pool_disk_discard(upper->yard->pool, VIEWS, reader->id, NULL);
 	free(reader->box);

@@ -406,7 +406,7 @@ int workspace_remove(struct yard *yard, const char *name, struct err *err)
 	if (unlink(json) < 0 && errno != ENOENT)
 		return err_sys(err, errno, "remove workspace '%s'", id);
 	if (unlink(tar) < 0 && errno != ENOENT)
-		log_warn("the archive of a workspace stays", kv_str("path", tar),
+		log_warn("the archive of a workspace was not removed", kv_str("path", tar),
 			kv_int("errno", errno));
 	yard_event(yard, "workspace.removed", NULL, json_pack("{s:s}", "workspace", id));
 	return 0;

@@ -35,7 +35,7 @@ int auto_snapshot_parse(const char *text, struct auto_snapshot *ret, struct err 
 		when = (struct auto_snapshot){ AUTO_INTERVAL, ms / 1000 };
 	} else if (*text && strcmp(text, "off")) {
 		err_set(err, ERR_INVALID,
-			"auto_snapshot is off, exec or interval=TIME, not '%.40s'", text);
+			"auto_snapshot must be off, exec or interval=TIME, not '%.40s'", text);
 		return err_hint(err, "interval=5m takes one every five minutes");
 	}
 	*ret = when;

@@ -560,7 +560,7 @@ static int name_children(struct forking *forking, struct err *err)
 		if (name && name_check("box name", name, err) < 0)
 			return -1;
 		if (name && forking->from_inside && is_meant(forking, name)) {
-			err_set(err, ERR_EXISTS, "the name '%s' is kept for another box", name);
+			err_set(err, ERR_EXISTS, "the name '%s' is reserved for another box", name);
 			return err_hint(err, "choose another");
 		}
 		for (unsigned tries = i + 1; !name && !child->name; tries++) {
@@ -666,7 +666,7 @@ void forks_close(struct yard *yard)
 	struct err err = ERR_INIT;
 	struct forking *forking, *next;
 
-	err_set(&err, ERR_UNAVAILABLE, "the daemon is going down");
+	err_set(&err, ERR_UNAVAILABLE, "the daemon is shutting down");
 	for (forking = yard->forkings; forking; forking = next) {
 		unsigned left = 0;
 

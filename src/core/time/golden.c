@@ -50,13 +50,13 @@ static void on_image(const struct image *image, const struct err *err, void *arg
 	if (err || !snapshot) {
 		struct err gone = ERR_INIT;
 
-		err_set(&gone, ERR_NOT_FOUND, "its state has gone meanwhile");
+		err_set(&gone, ERR_NOT_FOUND, "its checkpoint was removed meanwhile");
 		fail(saving, err ? err : &gone);
 		return;
 	}
 	text_replace(&snapshot->row.detail, image->id);
 	if (snapshot_record(saving->yard, snapshot, STORE_SAFE, NULL) < 0)
-		log_error("the state of an image is not recorded", kv_str("image", image->id));
+		log_error("cannot record the checkpoint of an image", kv_str("image", image->id));
 	result = image_json(saving->yard->images, image);
 	saving->done(result, NULL, saving->arg);
 	saving_free(saving);
@@ -75,7 +75,7 @@ static void save_disk(struct saving *saving)
 	int archive = -1;
 
 	if (!parent) {
-		err_set(&err, ERR_NOT_FOUND, "its image has gone meanwhile");
+		err_set(&err, ERR_NOT_FOUND, "its image was removed meanwhile");
 		fail(saving, &err);
 		return;
 	}

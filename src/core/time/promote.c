@@ -359,7 +359,7 @@ static int check(struct box *child, struct box **ret_parent, struct err *err)
 		*child->row.origin_box ? box_find(child->yard, child->row.origin_box, NULL) : NULL;
 
 	if (!*child->row.origin_box)
-		return err_set(err, ERR_STATE, "box '%s' is no fork", child->row.name);
+		return err_set(err, ERR_STATE, "box '%s' is not a fork", child->row.name);
 	if (!parent)
 		return err_set(err, ERR_STATE, "the box that '%s' was forked from is gone",
 			child->row.name);

@@ -30,8 +30,8 @@ static json_t *read_names(const struct box *box, int dir)
 	if (file_read(dir, CAPTURE_NAMES_FILE, CAPTURE_NAMES_MAX, &text, &len, &err) == 0)
 		names = json_parse(text, len, &err);
 	if (err.kind && err.kind != ERR_NOT_FOUND)
-		log_warn("addresses of names in a state cannot be read", kv_str("box", box->row.id),
-			kv_err(&err));
+		log_warn("addresses of names in a checkpoint cannot be read",
+			kv_str("box", box->row.id), kv_err(&err));
 	return names;
 }
 
@@ -74,7 +74,7 @@ int restore_prepare(struct box *box, bool *ret_wait, struct err *err)
 	restore->in_call = false;
 	if (restore->problem.kind) {
 		*err = restore->problem;
-		return err_wrap(err, "state of box '%s'", box->row.name);
+		return err_wrap(err, "checkpoint of box '%s'", box->row.name);
 	}
 	*ret_wait = restore->dir < 0;
 	return 0;

@@ -148,7 +148,7 @@ static void go(struct rolling *rolling)
 	struct err err = ERR_INIT;
 
 	if (!snapshot)
-		err_set(&err, ERR_NOT_FOUND, "the snapshot has gone meanwhile");
+		err_set(&err, ERR_NOT_FOUND, "the snapshot was removed meanwhile");
 	if (snapshot && change_disks(rolling, &err) == 0) {
 		if (*box->row.state_id)
 			checkpoints_discard(rolling->yard->checkpoints, box->row.state_id, NULL);
@@ -251,7 +251,7 @@ static void change_over(struct rolling *rolling)
 	if (box->instance && rolling->from && !rolling->disk_only &&
 		!is_full(rolling, rolling->from)) {
 		err_set(&err, ERR_STATE,
-			"its processes cannot be captured, and there is no room for both");
+			"its processes cannot be captured, and there is not enough memory for both");
 		err_hint(&err, "'box rollback --disk-only' gives its processes up");
 		rolling_give_up(rolling, &err);
 		return;
@@ -441,7 +441,7 @@ static int check(struct box *box, struct rolling *rolling, struct err *err)
 	if (box_is_busy(box))
 		return box_refuse_busy(box, err);
 	if (strcmp(target->row.image, box->row.image))
-		return err_set(err, ERR_STATE, "the snapshot stands upon another image");
+		return err_set(err, ERR_STATE, "the snapshot belongs to another image");
 	if (pool_check_room(box->yard->pool, 0, err) < 0)
 		return -1;
 	free(rolling->wanted);

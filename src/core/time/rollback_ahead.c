@@ -201,7 +201,7 @@ static int launch(struct rolling *rolling, struct err *err)
 	const struct snapshot *target = snapshot_by_id(rolling->yard, rolling->wanted);
 
 	if (!target)
-		return err_set(err, ERR_NOT_FOUND, "the snapshot has gone meanwhile");
+		return err_set(err, ERR_NOT_FOUND, "the snapshot was removed meanwhile");
 	if (!pool_disk_exists(pool, BOX_DISKS, rolling->disk))
 		return err_set(err, ERR_NOT_FOUND, "the copy of the snapshot's disk is gone");
 	if (box->row.disk_bytes && pool_has_quota(pool) &&

@@ -333,7 +333,7 @@ static void put_in_order(struct yard *yard)
 		}
 		/* The state was only in memory when the daemon died. */
 		if (full && !checkpoints_exists(yard->checkpoints, snapshot->row.id)) {
-			log_warn("of a snapshot the disk alone is left",
+			log_warn("only the disk of a snapshot is left",
 				kv_str("snapshot", snapshot->row.id));
 			text_replace(&snapshot->row.kind, "disk");
 			snapshot->row.plain_bytes = 0;
@@ -388,7 +388,7 @@ void snapshots_close(struct yard *yard)
 {
 	struct err err = ERR_INIT;
 
-	err_set(&err, ERR_UNAVAILABLE, "the daemon is going down");
+	err_set(&err, ERR_UNAVAILABLE, "the daemon is shutting down");
 	snapshot_wishes_end(yard, &err);
 	for (struct packing *packing = yard->packings, *next; packing; packing = next) {
 		safe_done done = packing->done;

@@ -61,8 +61,8 @@ static void drop(struct yard *yard, struct snapshot *snapshot, bool with_state)
 		(with_state &&
 			checkpoints_discard(yard->checkpoints, snapshot->row.id, &err) < 0) ||
 		pool_disk_discard(yard->pool, SNAPSHOT_DISKS, snapshot->row.id, &err) < 0)
-		log_warn("something of a snapshot stays", kv_str("snapshot", snapshot->row.id),
-			kv_err(&err));
+		log_warn("parts of a snapshot were not removed",
+			kv_str("snapshot", snapshot->row.id), kv_err(&err));
 	snapshot_unlist(yard, snapshot);
 	budget_states_changed(yard, box);
 }
@@ -158,7 +158,7 @@ void snapshots_thin(struct box *box)
 	for (size_t i = 0; i < count; i++) {
 		if (!drop[i])
 			continue;
-		log_info("an automatic snapshot is let go", kv_str("box", box->row.id),
+		log_info("removing an automatic snapshot", kv_str("box", box->row.id),
 			kv_str("snapshot", ids[i]));
 		snapshot_discard(yard, snapshot_by_id(yard, ids[i]));
 	}

@@ -69,10 +69,10 @@ static void finish(struct trial *trial)
 	void *arg = trial->arg;
 
 	if (trial->came)
-		log_info("an unusual state can be restored", kv_str("box", box->row.id),
+		log_info("an unusual checkpoint can be restored", kv_str("box", box->row.id),
 			kv_ms("took", clock_mono_us() - trial->started_us));
 	else
-		log_warn("a state that was captured cannot be restored", kv_str("box", box->row.id),
+		log_warn("a new checkpoint cannot be restored", kv_str("box", box->row.id),
 			kv_err(&err));
 	if (!trial->came)
 		err_wrap(&err, "what was captured could not be restored, so nothing was changed");
@@ -237,15 +237,16 @@ bool trial_start(struct box *box, const char *state, uint64_t processes, box_don
 		return false;
 	}
 	if (!has_room(trial, processes)) {
-		log_info("an unusual state is not tried: there is no room for it twice, or it has "
-			 "mounts",
+		log_info(
+			"an unusual checkpoint is not tried: there is no room for it twice, or it has "
+			"mounts",
 			kv_str("box", box->row.id));
 		trial_free(trial);
 		return false;
 	}
 	if (helper_start(box->yard->loop, &ops, trial, NULL, 0, &trial->helper, &err) == 0)
 		return true;
-	log_warn("an unusual state is not tried", kv_str("box", box->row.id), kv_err(&err));
+	log_warn("an unusual checkpoint is not tried", kv_str("box", box->row.id), kv_err(&err));
 	trial_free(trial);
 	return false;
 }

@@ -89,7 +89,7 @@ static void start_spare(void *arg)
 
 	state_options(engine, &request);
 	if (!engine->criu_spare && criu_spare_start(&request, &engine->criu_spare, &err) < 0)
-		log_warn("no CRIU is started ahead", kv_err(&err));
+		log_warn("cannot start a CRIU in advance", kv_err(&err));
 }
 
 /* Mounted in the daemon's own mount namespace; it ends with the daemon. */
@@ -150,7 +150,7 @@ static void unlock_network(struct ns_capture *capture)
 	capture->net_held = false;
 	if (ns_net_hold(ns_engine_of(capture->base.engine), instance->base.mark.pid, false, &err) <
 		0)
-		log_error("the network of a box stays shut", kv_str("box", instance->id),
+		log_error("the network of a box stays blocked", kv_str("box", instance->id),
 			kv_err(&err));
 }
 

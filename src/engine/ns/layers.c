@@ -245,11 +245,11 @@ int layers_open(struct ns_engine *engine, const struct layers_spec *spec, struct
 			INSTANCE_LAYERS_MAX, count);
 	for (size_t i = 0; i < count; i++)
 		if (spec->image[i][0] != '/')
-			return err_set(err, ERR_INVALID, "layer '%.80s' is no absolute path",
+			return err_set(err, ERR_INVALID, "layer '%.80s' is not an absolute path",
 				spec->image[i]);
 	if (spec->apart > count)
-		return err_set(
-			err, ERR_INVALID, "of %zu layers %zu cannot be apart", count, spec->apart);
+		return err_set(err, ERR_INVALID, "%zu layers cannot have %zu separate ones", count,
+			spec->apart);
 	ret->lower_count = count + 1;
 	ret->count = LAYER_IMAGE + count;
 	ret->apart = spec->apart;

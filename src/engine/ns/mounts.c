@@ -61,7 +61,7 @@ static int check_target(const char *target, struct err *err)
 			target, MOUNT_TARGET_MAX - 1);
 	if (!is_plain(target))
 		return err_set(err, ERR_INVALID,
-			"target '%s' is no absolute path without '.', '..' and empty parts",
+			"target '%s' must be an absolute path without '.', '..' and empty parts",
 			target);
 	for (size_t i = 0; i < ARRAY_LEN(kept); i++)
 		if (is_in(target, kept[i]) || is_in(kept[i], target))
@@ -121,7 +121,8 @@ static int open_source(const struct instance_mount *mount, int *ret, struct err 
 		return err_set(
 			err, ERR_INVALID, "'%s' is neither a folder nor a file", mount->source);
 	if (mount->map_owner && (st.st_uid != mount->owner_uid || st.st_gid != mount->owner_gid))
-		return err_set(err, ERR_STATE, "'%s' got another owner meanwhile", mount->source);
+		return err_set(
+			err, ERR_STATE, "the owner of '%s' changed meanwhile", mount->source);
 	*ret = steal_fd(&fd);
 	return 0;
 }

@@ -89,8 +89,7 @@ static void open_criu(struct ns_engine *engine, const struct engine_config *conf
 		log_warn("processes of boxes cannot be captured", kv_err(&err));
 		engine->base.capture_problem = "there is no place for CRIU to work in";
 	} else if (engine->base.capture_problem) {
-		log_warn("captures are not what they should be",
-			kv_str("why", engine->base.capture_problem));
+		log_warn("captures may fail here", kv_str("why", engine->base.capture_problem));
 	}
 	if (engine->criu && engine->scratch >= 0)
 		engine->base.can |= 1U << ENGINE_CAN_HIBERNATE;

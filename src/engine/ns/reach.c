@@ -249,7 +249,7 @@ static void hold_tree(struct ns_instance *instance)
 		for (struct ns_instance *other = engine->first; other; other = other->next)
 			hold = hold || (other->holds && same_tree(instance, other));
 	if (cgroup_hold(engine->cgroups, tree, CGROUP_HOLD_ITS_LIMIT, hold, &err) < 0)
-		log_warn("what happens at the limit of a tree is not as it should be",
+		log_warn("cannot set what happens at the limit of a tree",
 			kv_str("box", instance->id), kv_err(&err));
 }
 
@@ -259,7 +259,7 @@ int ns_hold_limit(struct instance *base, bool hold, struct err *err)
 	struct cgroup_tree *cgroups = ns_engine_of(base->engine)->cgroups;
 
 	if (cgroup_hold(cgroups, instance->group, instance->memory_limit, hold, err) < 0)
-		return err_wrap(err, "what happens at the limit of memory");
+		return err_wrap(err, "set what happens at the memory limit");
 	instance->holds = hold && instance->memory_limit;
 	instance->memory_refused = cgroup_memory_refused(cgroups, instance->group);
 	hold_tree(instance);

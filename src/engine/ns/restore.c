@@ -128,7 +128,7 @@ static int find_mount(const struct restoring *restoring, const char *at, struct 
 	for (size_t i = 0; i < restoring->spec->mount_count; i++)
 		if (!strcmp(restoring->spec->mounts[i].target, at))
 			return restoring->mounts[i];
-	return err_set(err, ERR_STATE, "what was mounted on '%s' is no longer there", at);
+	return err_set(err, ERR_STATE, "the mount on '%s' no longer exists", at);
 }
 
 static int provide(const struct restoring *restoring, const struct external *external, int *ret,
@@ -162,7 +162,7 @@ static int provide(const struct restoring *restoring, const struct external *ext
 		*ret = find_mount(restoring, external->at, err);
 		return *ret < 0 ? -1 : 0;
 	default:
-		return err_set(err, ERR_PROTOCOL, "the state has a mount nobody knows");
+		return err_set(err, ERR_PROTOCOL, "the checkpoint has an unknown mount");
 	}
 }
 
@@ -218,7 +218,7 @@ static int make_links(struct restoring *restoring, int dir, struct err *err)
 
 	restoring->parent = openat(dir, "..", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	if (restoring->parent < 0)
-		return err_sys(err, errno, "open the folder of the state");
+		return err_sys(err, errno, "open the folder of the checkpoint");
 	/* A dead daemon may have left it. */
 	tree_remove(restoring->parent, restoring->links, NULL);
 	if (mkdirat(restoring->parent, restoring->links, 0700) < 0)
@@ -281,7 +281,7 @@ static int read_last_pid(struct restoring *restoring, int dir, struct err *err)
 	}
 	last = strtol(text, &end, 10);
 	if (last <= 0 || last > PIDNS_MOST || strcmp(end, "\n") != 0)
-		return err_set(err, ERR_PROTOCOL, "the state is damaged ('" STATE_LAST "')");
+		return err_set(err, ERR_PROTOCOL, "the checkpoint is damaged ('" STATE_LAST "')");
 	restoring->last_pid = (pid_t)last;
 	return 0;
 }
@@ -298,7 +298,7 @@ static int open_images(struct restoring *restoring, int dir, struct err *err)
 	restoring->run_tree = openat(dir, STATE_RUN, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
 	restoring->shm_tree = openat(dir, STATE_SHM, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
 	if (restoring->run_tree < 0 || restoring->shm_tree < 0)
-		return err_sys(err, errno, "open the memory file systems of the state");
+		return err_sys(err, errno, "open the tmpfs of the checkpoint");
 	if (restoring->state.uid_base != restoring->uid_base || !restoring->state.wide)
 		return make_links(restoring, dir, err);
 	restoring->images = fcntl(dir, F_DUPFD_CLOEXEC, 3);
@@ -315,7 +315,7 @@ static int check_writable(int root, struct err *err)
 	if (!(st.f_flag & ST_RDONLY))
 		return 0;
 	err_set(err, ERR_LIMIT, "there is no room on the box's disk, or in the pool, to go on");
-	return err_hint(err, "'box df' and 'box pool show' tell; make room, then try again");
+	return err_hint(err, "see 'box df' and 'box pool show'; free some space, then try again");
 }
 
 static int make_root(struct restoring *restoring, const struct guest *guest, int disk, int userns,
@@ -489,8 +489,8 @@ static void count_on(const struct restoring *restoring)
 
 	if (restoring->last_pid > 0 &&
 		pidns_set_last(restoring->instance->pidfd, restoring->last_pid, &err) < 0)
-		log_warn("processes of a box are numbered anew",
-			kv_str("box", restoring->instance->id), kv_err(&err));
+		log_warn("the pids of a box start again", kv_str("box", restoring->instance->id),
+			kv_err(&err));
 }
 
 static int on_restored(struct restoring *restoring, const struct criu_event *event, struct err *err)
@@ -612,7 +612,7 @@ static void on_done(
 		return;
 	instance->restoring = NULL;
 	if (!why.kind)
-		err_set(&why, ERR_PROTOCOL, "criu ended without a word");
+		err_set(&why, ERR_PROTOCOL, "criu ended without a message");
 	if (instance->kill_asked)
 		err_set(&why, ERR_CANCELLED, "killed while it was being restored");
 	ns_instance_fail(instance, &why);
@@ -704,7 +704,7 @@ static int begin(struct restoring *restoring, struct err *err)
 	if (fchmod(restoring->images, 0711) < 0)
 		return err_sys(err, errno, "chmod the state");
 	if (restoring->state.profile != spec->ns.profile)
-		return err_set(err, ERR_INVALID, "the state is of a box of another profile");
+		return err_set(err, ERR_INVALID, "the checkpoint is of a box with another profile");
 	if (roomy.limits.pids)
 		roomy.limits.pids += GROUPS_PIDS_MORE;
 	if (cgroup_open_v2(engine->cgroups, group, &cgroup, err) < 0 ||

@@ -140,7 +140,7 @@ static void on_answer(void *arg, unsigned ready)
 	if (got < 0 && (errno == EAGAIN || errno == EINTR))
 		return;
 	if (got != (ssize_t)sizeof answer) {
-		log_warn("the walker was lost; the next look starts another");
+		log_warn("the process that reads sockets was lost; the next check starts another");
 		lose(engine);
 		return;
 	}
@@ -188,7 +188,7 @@ static void end_wait(struct ns_engine *engine, struct ns_instance *instance)
 {
 	bool guilty = keeps_waiting(engine, instance);
 
-	log_warn("sockets of a box could not be looked at", kv_str("box", instance->id));
+	log_warn("sockets of a box could not be checked", kv_str("box", instance->id));
 	lose(engine);
 	if (guilty)
 		engine->walker->fn(
@@ -233,7 +233,7 @@ void walker_ask(struct ns_engine *engine, struct ns_instance *instance, unsigned
 	if (now < instance->walk.not_before)
 		return;
 	if (engine->walker->socket < 0 && start(engine, &err) < 0)
-		log_warn("sockets of boxes cannot be looked at", kv_err(&err));
+		log_warn("sockets of boxes cannot be checked", kv_err(&err));
 	else
 		send_question(engine, instance, neighbours);
 }
@@ -247,7 +247,7 @@ void walker_open(struct ns_engine *engine, walker_fn fn)
 	engine->walker->socket = engine->walker->pidfd = -1;
 	/* Started now, while the daemon is small. */
 	if (start(engine, &err) < 0)
-		log_warn("sockets of boxes cannot be looked at", kv_err(&err));
+		log_warn("sockets of boxes cannot be checked", kv_err(&err));
 }
 
 void walker_close(struct ns_engine *engine)

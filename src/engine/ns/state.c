@@ -96,7 +96,7 @@ static int add(struct state *state, enum external_kind kind, const char *at, boo
 	struct external *external = &state->externals[state->external_count];
 
 	if (state->external_count >= EXTERNALS_MAX || strlen(at) >= sizeof external->at)
-		return err_set(err, ERR_LIMIT, "more mounts than a state can have");
+		return err_set(err, ERR_LIMIT, "more mounts than a checkpoint can have");
 	external->kind = kind;
 	external->read_only = read_only;
 	strcpy(external->at, at);
@@ -186,7 +186,7 @@ int state_write(const struct state *state, int dir, struct err *err)
 
 static int damaged(struct err *err)
 {
-	err_set(err, ERR_PROTOCOL, "the state is damaged: '" STATE_FILE "'");
+	err_set(err, ERR_PROTOCOL, "the checkpoint is damaged: '" STATE_FILE "'");
 	return err_hint(err, "the disk alone can be used");
 }
 

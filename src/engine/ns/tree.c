@@ -363,7 +363,7 @@ int tree_save(int dir, uint32_t base, int out, struct err *err)
 
 static int damaged(struct err *err)
 {
-	return err_set(err, ERR_PROTOCOL, "a file system in the state is damaged");
+	return err_set(err, ERR_PROTOCOL, "a file system in the checkpoint is damaged");
 }
 
 static int get(struct walk *walk, void *data, size_t len, struct err *err)

@@ -546,10 +546,11 @@ int upstream_ask_as(struct upstream *upstream, struct upstream_share *share, con
 	struct question *question;
 
 	if ((type != DNS_TYPE_A && type != DNS_TYPE_AAAA) || !dns_name_parse(name, &wire))
-		return err_set(err, ERR_INVALID, "'%.64s' cannot be asked for", name);
-	if (upstream->ask_count >= upstream->options.asks_max)
 		return err_set(
-			err, ERR_LIMIT, "%zu questions wait for an answer", upstream->ask_count);
+			err, ERR_INVALID, "'%.64s' is not a name that DNS can look up", name);
+	if (upstream->ask_count >= upstream->options.asks_max)
+		return err_set(err, ERR_LIMIT, "%zu DNS queries are waiting, the most allowed",
+			upstream->ask_count);
 	dns_name_text(&wire, text);
 	if (upstream_cache_get(&upstream->cache, text, type, &known)) {
 		*ret = ask_recalled(upstream, &known, flags, fn, arg);
@@ -558,7 +559,8 @@ int upstream_ask_as(struct upstream *upstream, struct upstream_share *share, con
 	question = (struct question *)name_table_find(&upstream->questions, text, type);
 	if (!question) {
 		if (!has_room(upstream, share))
-			return err_set(err, ERR_LIMIT, "%zu names are being asked for",
+			return err_set(err, ERR_LIMIT,
+				"%zu names are being looked up, the most allowed",
 				upstream->questions.count);
 		question = question_new(upstream, &wire, text, type);
 		count_for(question, share);

@@ -127,7 +127,7 @@ static void finish_failed(struct dial *dial)
 	else if (dial->refused_count)
 		err_set(err, ERR_FORBIDDEN, "no address of '%s' is allowed", name);
 	else if (is_private)
-		err_set(err, ERR_FORBIDDEN, "'%s' leads into private ranges only", name);
+		err_set(err, ERR_FORBIDDEN, "'%s' has private addresses only", name);
 	else if (failed)
 		err_set(err, ERR_UNAVAILABLE, "'%s' cannot be resolved now", name);
 	else if (dial->by_proxy)

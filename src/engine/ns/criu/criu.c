@@ -143,8 +143,8 @@ static int adopt(struct criu *criu, pid_t pid, struct err *err)
 		waitid(P_PIDFD, (id_t)criu->restored_fd, &info, WEXITED | WNOHANG | WNOWAIT) == 0)
 		return 0;
 	close(steal_fd(&criu->restored_fd));
-	return err_set(
-		err, ERR_PROTOCOL, "criu restored process %d, which is no child of ours", (int)pid);
+	return err_set(err, ERR_PROTOCOL, "criu restored process %d, which is not a child of ours",
+		(int)pid);
 }
 
 /* Calls the caller's function last, which may free the run. Unknown events of newer versions are
@@ -157,7 +157,7 @@ static void on_notify(struct criu *criu, const struct criu_reply *reply)
 
 	if (criu->asked || criu->replied ||
 		(criu->type != CRIU_TYPE_DUMP && criu->type != CRIU_TYPE_RESTORE)) {
-		err_set(&err, ERR_PROTOCOL, "criu told an event out of turn");
+		err_set(&err, ERR_PROTOCOL, "criu sent an event out of order");
 		give_up(criu, &err);
 		return;
 	}
@@ -188,7 +188,7 @@ static void on_reply(struct criu *criu, const struct criu_reply *reply)
 	struct err err = ERR_INIT;
 
 	if (criu->replied || (reply->type != criu->type && reply->type != CRIU_TYPE_EMPTY)) {
-		err_set(&err, ERR_PROTOCOL, "criu answered something else");
+		err_set(&err, ERR_PROTOCOL, "criu sent an unexpected answer");
 		give_up(criu, &err);
 		return;
 	}
@@ -274,7 +274,7 @@ static void explain_other(struct criu *criu, const char *log, bool by_signal, in
 		err_set(&criu->failure, criu_reply_kind(&criu->reply), "%s",
 			line[0]		      ? line
 			: criu->reply.text[0] ? criu->reply.text
-					      : "it does not say why");
+					      : "without a reason");
 	else
 		err_set(&criu->failure, ERR_UNAVAILABLE, "criu ended with %s %d%s%s",
 			by_signal ? "signal" : "code", value, line[0] ? ": " : "", line);
