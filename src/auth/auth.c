@@ -1,14 +1,8 @@
 /* auth.c - see auth.h */
-#include "auth/auth.h"
-#include "auth/strikes.h"
+#include "auth/auth_internal.h"
 #include "base/clock.h"
 #include "core/yard.h"
 #include <stdio.h>
-
-struct auth {
-	struct yard *yard;
-	struct strikes strikes;
-};
 
 struct auth *auth_new(struct yard *yard)
 {
@@ -51,7 +45,7 @@ int auth_strike(struct auth *auth, const char *peer, struct err *err)
 {
 	if (!strikes_add(&auth->strikes, peer, clock_mono_us()))
 		return 0;
-	err_set(err, ERR_LIMIT, "too many requests with wrong tokens");
+	err_set(err, ERR_LIMIT, "too many requests with wrong credentials");
 	return err_hint(err, "wait a few seconds");
 }
 
@@ -69,6 +63,20 @@ int auth_by_token(struct auth *auth, const char *peer, const char *secret, struc
 	return 0;
 }
 
+static int key_by_id(struct auth *auth, const char *id, struct principal *ret, struct err *err)
+{
+	struct key_row key = { 0 };
+	int result;
+
+	if (store_key_get(yard_get_store(auth->yard), id, &key, NULL) < 0)
+		return err_set(err, ERR_UNAUTHORIZED, "the key is not valid any more");
+	result = key_check_expiry(&key, err);
+	if (result == 0)
+		key_principal(&key, ret);
+	key_row_done(&key);
+	return result;
+}
+
 int auth_by_id(struct auth *auth, const char *id, struct principal *ret, struct err *err)
 {
 	const struct token_row *token;
@@ -77,9 +85,13 @@ int auth_by_id(struct auth *auth, const char *id, struct principal *ret, struct 
 		auth_by_socket(auth, 0, ret);
 		return 0;
 	}
+	if (text_has_prefix(id, PRINCIPAL_ID_KEY))
+		return key_by_id(auth, id + strlen(PRINCIPAL_ID_KEY), ret, err);
+	if (!strcmp(id, PRINCIPAL_ID_CERTIFICATE))
+		return err_set(err, ERR_UNAUTHORIZED, "a login by certificate is for SSH alone");
 	token = store_token_get(yard_get_store(auth->yard), id);
 	if (!token)
-		return err_set(err, ERR_UNAUTHORIZED, "the token is not valid any more");
+		return err_set(err, ERR_UNAUTHORIZED, "the token is no longer valid");
 	from_token(token, ret);
 	return 0;
 }
@@ -88,6 +100,11 @@ int principal_check_scope(const struct principal *principal, unsigned scopes, st
 {
 	if (principal->scopes & scopes)
 		return 0;
+	if (principal->kind == PRINCIPAL_KEY || principal->kind == PRINCIPAL_CERTIFICATE) {
+		err_set(err, ERR_FORBIDDEN, "the role of the %s does not allow this",
+			principal->asker.who);
+		return err_hint(err, "it needs the role %s", scopes_text(scopes));
+	}
 	err_set(err, ERR_FORBIDDEN, "the token's scopes do not allow this");
 	return err_hint(err, "it needs the scope %s", scopes_text(scopes));
 }

@@ -21,6 +21,8 @@ enum principal_kind {
 	PRINCIPAL_NOBODY, /* without a credential: for routes that need no token */
 	PRINCIPAL_SOCKET, /* connected to the Unix socket: allowed by the file's mode */
 	PRINCIPAL_TOKEN,
+	PRINCIPAL_KEY,	       /* an SSH key of the store */
+	PRINCIPAL_CERTIFICATE, /* an SSH certificate of a CA that the settings name */
 };
 enum { PRINCIPAL_ID_SIZE = 32 };
 /* Used as the id where the socket is the credential; no token has this id. */
@@ -30,9 +32,10 @@ struct principal {
 	enum principal_kind kind;
 	/* of the credential: stored by a login that outlives the request */
 	char id[PRINCIPAL_ID_SIZE];
-	unsigned scopes;    /* enum scope; all of them with SCOPE_ADMIN */
-	uid_t uid;	    /* PRINCIPAL_SOCKET */
-	struct asker asker; /* name, owner, what it sees */
+	unsigned scopes;     /* enum scope; all of them with SCOPE_ADMIN */
+	uid_t uid;	     /* PRINCIPAL_SOCKET */
+	unsigned restricted; /* enum key_restriction: what an SSH login may not do */
+	struct asker asker;  /* name, owner, what it sees */
 };
 
 struct auth *auth_new(struct yard *yard); /* yard is borrowed */

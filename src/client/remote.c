@@ -130,7 +130,7 @@ static int parse(const char *text, struct target *ret, struct err *err)
 		return refuse(text, "its path has invalid characters", err);
 	user_end = memchr(at, '@', (size_t)(slash - at));
 	if (user_end && (ret->scheme != SCHEME_SSH || !is_plain(at, (size_t)(user_end - at), "")))
-		return refuse(text, "the user before the @ is not possible here", err);
+		return refuse(text, "a user before the @ works with ssh only", err);
 	if (user_end) {
 		snprintf(ret->user, sizeof ret->user, "%.*s", (int)(user_end - at), at);
 		at = user_end + 1;

@@ -148,6 +148,11 @@ static int set_url_key(struct conf *conf, const char *value, struct err *err)
 	return set_pem(&conf->url_key, "url_key", value, err);
 }
 
+static int set_ssh_ca(struct conf *conf, const char *value, struct err *err)
+{
+	return set_pem(&conf->ssh_ca, "ssh_ca", value, err);
+}
+
 static int set_listen_certificate(struct conf *conf, const char *value, struct err *err)
 {
 	return set_pem(&conf->listen_certificate, "listen_certificate", value, err);
@@ -499,6 +504,7 @@ static const struct {
 	{ "url_listen", "BOX_URL_LISTEN", set_url_listen },
 	{ "url_certificate", "BOX_URL_CERTIFICATE", set_url_certificate },
 	{ "url_key", "BOX_URL_KEY", set_url_key },
+	{ "ssh_ca", "BOX_SSH_CA", set_ssh_ca },
 	{ "hibernate_on_shutdown", "BOX_HIBERNATE_ON_SHUTDOWN", set_hibernate },
 	{ "snapshots_keep", "BOX_SNAPSHOTS_KEEP", set_snapshots_keep },
 	{ "snapshots_keep_age", "BOX_SNAPSHOTS_KEEP_AGE", set_snapshots_keep_age },
@@ -622,6 +628,7 @@ int conf_load(struct conf *ret, struct err *err)
 	conf.url_domain = xstrdup("");
 	conf.listen_certificate = xstrdup("");
 	conf.listen_key = xstrdup("");
+	conf.ssh_ca = xstrdup("");
 	conf.url_certificate = xstrdup("");
 	conf.url_key = xstrdup("");
 	conf.default_policy = xstrdup("dev");
@@ -659,6 +666,7 @@ void conf_done(struct conf *conf)
 	free(conf->url_listen);
 	free(conf->listen_certificate);
 	free(conf->listen_key);
+	free(conf->ssh_ca);
 	free(conf->url_certificate);
 	free(conf->url_key);
 	free(conf->default_policy);

@@ -55,8 +55,12 @@ struct conf {
 	char **registries_insecure;
 	char *ca_certificates; /* ca_certificates = machine|none|PATH: also trusted inside boxes */
 	char *default_policy;  /* default_policy = dev: a preset, or the path of a file */
-	char *url_domain; /* url_domain = boxes.example.com: boxes are found below it too; "" */
-	char *url_listen; /* url_listen = ADDRESS:PORT: boxes, by TLS; the address, or NULL: off */
+	char *url_domain;      /* url_domain = boxes.example.com: box URLs exist below it too; "" */
+	char *url_listen;      /* url_listen = ADDRESS:PORT: box URLs by TLS; the address, or NULL:
+			   * off */
+	/* ssh_ca = PATH: public keys of CAs whose SSH certificates are accepted, as lines of
+	 * authorized_keys; "": none */
+	char *ssh_ca;
 	uint16_t url_port;
 	char *url_certificate, *url_key; /* PEM files; "" */
 	/* Defaults for what boxes may do from inside: inside_fork_depth = 3 (forks of forks),

@@ -14,19 +14,35 @@ void asker_of_box(struct asker *asker, const struct box *box)
 	snprintf(asker->owner, sizeof asker->owner, "%s", box->row.owner);
 }
 
+static bool is_bound(const struct yard *yard)
+{
+	return yard->asker && *yard->asker->only_box;
+}
+
 const struct asker *yard_set_asker(struct yard *yard, const struct asker *asker)
 {
 	const struct asker *before = yard->asker;
 
 	yard->asker = asker;
 	if (yard->images)
-		images_set_view(yard->images, yard_get_owner(yard), !asker || asker->sees_all);
+		images_set_view(yard->images, is_bound(yard) ? "" : yard_get_owner(yard),
+			!asker || asker->sees_all);
 	return before;
 }
 
 bool yard_may_see(const struct yard *yard, const char *owner)
 {
+	if (is_bound(yard))
+		return false;
 	return !yard->asker || yard->asker->sees_all || !strcmp(yard->asker->owner, owner);
+}
+
+bool yard_may_see_box(const struct yard *yard, const struct box *box)
+{
+	if (is_bound(yard))
+		return !strcmp(yard->asker->owner, box->row.owner) &&
+		       !strcmp(yard->asker->only_box, box->row.name);
+	return yard_may_see(yard, box->row.owner);
 }
 
 const char *yard_get_owner(const struct yard *yard)

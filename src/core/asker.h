@@ -23,6 +23,9 @@ struct asker {
 	char who[ASKER_WHO_SIZE]; /* name used in events and in the audit log: "token ci" */
 	char owner[OWNER_SIZE];
 	bool sees_all; /* sees what all owners have */
+	/* Not "": bound to its owner's box of this name. That box is all there is for it: no other
+	 * box, no volume, workspace or image of its owner. */
+	char only_box[NAME_MAX_LEN + 1];
 };
 
 /* Fills asker for a box that asks for itself: who is "box NAME", the owner is the box's owner. */
@@ -33,6 +36,7 @@ void asker_of_box(struct asker *asker, const struct box *box);
 const struct asker *yard_set_asker(struct yard *yard, const struct asker *asker);
 /* Whether the asker may see things that belong to owner; not for boxes. */
 bool yard_may_see(const struct yard *yard, const char *owner);
+bool yard_may_see_box(const struct yard *yard, const struct box *box);
 /* The owner of things that are created now. */
 const char *yard_get_owner(const struct yard *yard);
 /* The only owner whose things the asker sees; NULL when the asker sees everything. */

@@ -211,7 +211,7 @@ struct box *box_find(struct yard *yard, const char *id_or_name, struct err *err)
 {
 	struct box *box = box_lookup(yard, id_or_name);
 
-	if (box && yard_may_see(yard, box->row.owner))
+	if (box && yard_may_see_box(yard, box))
 		return box;
 	err_set(err, ERR_NOT_FOUND, "no box '%.80s'", id_or_name);
 	err_hint(err, "'box ls' lists them");
@@ -221,7 +221,7 @@ struct box *box_find(struct yard *yard, const char *id_or_name, struct err *err)
 void box_each(struct yard *yard, bool (*fn)(struct box *box, void *arg), void *arg)
 {
 	for (size_t i = 0; i < yard->box_count; i++)
-		if (!box_is_gone(yard->boxes[i]) && yard_may_see(yard, yard->boxes[i]->row.owner) &&
+		if (!box_is_gone(yard->boxes[i]) && yard_may_see_box(yard, yard->boxes[i]) &&
 			!fn(yard->boxes[i], arg))
 			return;
 }
@@ -229,6 +229,11 @@ void box_each(struct yard *yard, bool (*fn)(struct box *box, void *arg), void *a
 const char *box_get_id(const struct box *box)
 {
 	return box->row.id;
+}
+
+const char *box_get_owner(const struct box *box)
+{
+	return box->row.owner;
 }
 
 bool box_name_is_taken(struct yard *yard, const char *name)

@@ -121,6 +121,7 @@ void box_each(struct yard *yard, bool (*fn)(struct box *box, void *arg), void *a
 
 const char *box_get_id(const struct box *box);
 const char *box_get_name(const struct box *box);
+const char *box_get_owner(const struct box *box);
 enum box_state box_get_state(const struct box *box);
 struct yard *box_get_yard(const struct box *box);
 bool box_has_label(const struct box *box, const char *key_value); /* "key=value" or "key" */

@@ -5,6 +5,7 @@
  * an instance made, as life.c tells. */
 #include "core/time/auto.h"
 #include "core/core_internal.h"
+#include "core/login_name.h"
 #include "core/limit.h"
 #include "core/lineage.h"
 #include "core/tree.h"
@@ -80,6 +81,11 @@ static int check_pairs(json_t *pairs, const char *what,
 
 int box_refuse_taken(struct yard *yard, const char *name, struct err *err)
 {
+	if (login_name_is_reserved(name)) {
+		err_set(err, ERR_INVALID,
+			"no box can be called '%s': it is a user name of SSH logins", name);
+		return err_hint(err, "choose another name");
+	}
 	if (!box_lookup(yard, name))
 		return 0;
 	if (!box_find(yard, name, NULL)) {

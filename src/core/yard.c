@@ -101,14 +101,13 @@ static unsigned name_image_users(const char *image, struct buf *names, void *arg
 		if (box_is_gone(yard->boxes[i]) || strcmp(yard->boxes[i]->row.image, image))
 			continue;
 		if (!names) {
-			count += yard_may_see(yard, yard->boxes[i]->row.owner);
+			count += yard_may_see_box(yard, yard->boxes[i]);
 			continue;
 		}
 		if (count++ < 5)
 			buf_addf(names, "%sbox '%s'", count > 1 ? ", " : "",
-				yard_may_see(yard, yard->boxes[i]->row.owner)
-					? yard->boxes[i]->row.name
-					: "of another owner");
+				yard_may_see_box(yard, yard->boxes[i]) ? yard->boxes[i]->row.name
+								       : "of another owner");
 	}
 	if (names && count > 5)
 		buf_addf(names, " and %u more", count - 5);
@@ -333,8 +332,7 @@ static size_t count_boxes(const struct yard *yard)
 	size_t count = 0;
 
 	for (size_t i = 0; i < yard->box_count; i++)
-		count += !box_is_gone(yard->boxes[i]) &&
-			 yard_may_see(yard, yard->boxes[i]->row.owner);
+		count += !box_is_gone(yard->boxes[i]) && yard_may_see_box(yard, yard->boxes[i]);
 	return count;
 }
 
@@ -376,7 +374,7 @@ json_t *yard_info_json(struct yard *yard)
 
 		for (size_t i = 0; i < yard->box_count; i++)
 			count += !box_is_gone(yard->boxes[i]) && yard->boxes[i]->state == state &&
-				 yard_may_see(yard, yard->boxes[i]->row.owner);
+				 yard_may_see_box(yard, yard->boxes[i]);
 		json_object_set_new(states, box_state_name(state), json_integer((json_int_t)count));
 	}
 	return json_pack("{s:s,s:s,s:s,s:s,s:s,s:s,s:I,s:s?,s:I,s:I,s:I,s:o,s:s,s:o,s:o,s:o}",
@@ -394,10 +392,9 @@ json_t *yard_stats_json(struct yard *yard)
 	json_t *list = json_array();
 
 	for (size_t i = 0; i < yard->box_count; i++) {
-		json_t *stats =
-			yard->boxes[i]->instance && yard_may_see(yard, yard->boxes[i]->row.owner)
-				? box_stats_json(yard->boxes[i], NULL)
-				: NULL;
+		json_t *stats = yard->boxes[i]->instance && yard_may_see_box(yard, yard->boxes[i])
+					? box_stats_json(yard->boxes[i], NULL)
+					: NULL;
 
 		if (stats)
 			json_array_append_new(list, stats);

@@ -151,6 +151,23 @@ static const char *const steps[] = {
 	 " WHERE end_reason = 'not-hibernated';"),
 	/* 9: the next daemon recognizes a box that was made to be filled before its first start */
 	"ALTER TABLE boxes ADD COLUMN held INTEGER NOT NULL DEFAULT 0;",
+	/* 10: keys of SSH logins. One key is one principal: the same key has no second row */
+	("CREATE TABLE ssh_keys ("
+	 " id TEXT PRIMARY KEY,"
+	 " name TEXT NOT NULL UNIQUE,"
+	 " owner TEXT NOT NULL,"
+	 " fingerprint TEXT NOT NULL UNIQUE,"
+	 " type TEXT NOT NULL,"
+	 " key TEXT NOT NULL,"
+	 " scopes INTEGER NOT NULL,"
+	 " box TEXT NOT NULL,"
+	 " sources TEXT NOT NULL,"
+	 " restricted INTEGER NOT NULL,"
+	 " comment TEXT NOT NULL,"
+	 " created_us INTEGER NOT NULL,"
+	 " expires_us INTEGER NOT NULL,"
+	 " last_used_us INTEGER NOT NULL"
+	 ") STRICT;"),
 };
 
 int schema_version(void)

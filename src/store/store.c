@@ -103,6 +103,16 @@ static const char *const sql_texts[] = {
 		"ORDER BY created_us, rowid",
 	[SQL_TOKEN_DELETE] = "DELETE FROM tokens WHERE id = ?1",
 	[SQL_TOKEN_USED] = "UPDATE tokens SET last_used_us = ?2 WHERE id = ?1",
+	[SQL_KEY_ADD] = "INSERT INTO ssh_keys VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, "
+			"?11, ?12, ?13, ?14)",
+	[SQL_KEY_LIST] = "SELECT * FROM ssh_keys ORDER BY created_us, rowid",
+	[SQL_KEY_FIND] = "SELECT * FROM ssh_keys WHERE fingerprint = ?1",
+	/* An id wins over a name: names are chosen by people, ids are not. */
+	[SQL_KEY_GET] = "SELECT * FROM ssh_keys WHERE id = ?1 OR name = ?1 "
+			"OR fingerprint = ?1 ORDER BY id = ?1 DESC LIMIT 1",
+	[SQL_KEY_COUNT] = "SELECT count(*) FROM ssh_keys",
+	[SQL_KEY_DELETE] = "DELETE FROM ssh_keys WHERE id = ?1",
+	[SQL_KEY_USED] = "UPDATE ssh_keys SET last_used_us = ?2 WHERE id = ?1",
 	[SQL_NETWORK_PUT] = "INSERT OR REPLACE INTO networks VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, "
 			    "?8, ?9, ?10)",
 	[SQL_NETWORK_GET] = "SELECT * FROM networks WHERE box = ?1",

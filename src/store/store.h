@@ -230,6 +230,57 @@ int store_token_check(
 const struct token_row *store_token_get(const struct store *store, const char *id);
 int scopes_from_names(json_t *names, unsigned *ret, struct err *err);
 
+/* ---- keys of SSH logins ---------------------------------------------------------------------- */
+
+/* What a key or a certificate may be kept from, beyond its scopes. */
+enum key_restriction {
+	KEY_NO_PTY = 1,
+	KEY_NO_FORWARDING = 2, /* -L, -D, -R */
+	KEY_NO_AGENT = 4,      /* -A */
+	KEY_NO_X11 = 8,
+	KEY_RESTRICT = 15
+};
+
+struct key_row {
+	char *id;
+	char *name;
+	char *owner;	     /* whose things it sees */
+	char *fingerprint;   /* "SHA256:…": of key */
+	char *type;	     /* "ssh-ed25519" */
+	char *key;	     /* the public key in SSH wire format, as base64: "AAAA…" */
+	uint32_t scopes;     /* enum scope */
+	char *box;	     /* name of the only box it may use; "": all of its owner */
+	char *sources;	     /* addresses it may come from, "192.0.2.0/24,!192.0.2.7"; "": any */
+	uint32_t restricted; /* enum key_restriction */
+	char *comment;
+	int64_t created_us, expires_us, last_used_us; /* wall clock; expires_us 0: never */
+};
+
+void key_row_done(struct key_row *row);
+/* Of spec, all but id, created_us and last_used_us is read; what is in it was checked before.
+ * ERR_EXISTS when the name or the key is there already, ERR_LIMIT when there are KEYS_MAX.
+ * *ret_row as store_key_list has it. */
+enum { KEYS_MAX = 10000 };
+int store_key_add(
+	struct store *store, const struct key_row *spec, json_t **ret_row, struct err *err);
+/* [{"id","name","owner","fingerprint","type","role","box","from","restricted":[…],"comment",
+ * "created_at","expires_at","last_used_at"}]; new reference. */
+json_t *store_key_list(struct store *store, struct err *err);
+/* By id, name or fingerprint. ERR_NOT_FOUND. *ret_row: what was removed. */
+int store_key_remove(
+	struct store *store, const char *id_or_name, json_t **ret_row, struct err *err);
+/* By fingerprint, or by id; ERR_NOT_FOUND: there is none. Expired ones are found. *ret is yours. */
+int store_key_find(
+	struct store *store, const char *fingerprint, struct key_row *ret, struct err *err);
+int store_key_get(struct store *store, const char *id, struct key_row *ret, struct err *err);
+/* Now; precise to a minute. */
+void store_key_used(struct store *store, const struct key_row *key);
+/* "read" "files" "exec" "create" "admin": each has the scopes of those before it. */
+int role_from_name(const char *name, unsigned *ret_scopes, struct err *err);
+const char *role_name(unsigned scopes);
+/* "pty" "port-forwarding" "agent-forwarding" "X11-forwarding"; 0: none of them. */
+unsigned key_restriction_from_name(const char *name);
+
 /* ---- owners of volumes ---------------------------------------------------------------------- */
 
 /* The volumes themselves are in the pool; a volume without a row belongs to OWNER_LOCAL.

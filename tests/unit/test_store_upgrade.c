@@ -5,6 +5,7 @@
 
 /* What steps 8 to 10 of the schema have made, undone; and step 7: a home without owners. */
 #define DROP_SPELLING                         \
+	"DROP TABLE ssh_keys;"                \
 	"ALTER TABLE boxes DROP COLUMN held;" \
 	"ALTER TABLE boxes DROP COLUMN target; ALTER TABLE boxes DROP COLUMN sleep_failure;"
 #define DROP_OWNERS                                                          \

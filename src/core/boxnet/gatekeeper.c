@@ -68,7 +68,7 @@ static bool may_see_tree(const struct yard *yard, const char *tree)
 {
 	for (size_t i = 0; i < yard->box_count; i++)
 		if (yard->boxes[i]->tree && !strcmp(box_get_tree(yard->boxes[i]), tree))
-			return yard_may_see(yard, yard->boxes[i]->row.owner);
+			return yard_may_see_box(yard, yard->boxes[i]);
 	return yard_may_see(yard, OWNER_LOCAL);
 }
 
