@@ -209,8 +209,8 @@ static void scene_share(struct suite *suite, const struct group *group, const ch
 		suite_new_box(suite, group, OTHER,
 			"{\"version\":1,\"preset\":\"none\",\"boxes\":[\"" FRIEND "\"]}") &&
 		suite_box(suite, group, fork)) {
-		check_refused(
-			suite, group, "name-that-a-policy-waits-for", take, "reserved for another box");
+		check_refused(suite, group, "name-that-a-policy-waits-for", take,
+			"reserved for another box");
 		flood_log(suite, group); /* first: the others leave lines, too */
 		flood_gate(suite, group);
 		capture_holes(suite, group);

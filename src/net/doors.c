@@ -282,6 +282,33 @@ static int open_connection(void *arg, struct err *err)
 	return 0;
 }
 
+static int open_listener(void *arg, struct err *err)
+{
+	struct errand *errand = arg;
+	struct address address = side_address(errand->side);
+	struct sockaddr_storage at;
+	socklen_t len = socket_address(&address, errand->port, &at);
+
+	errand->fd = socket(address.family == 4 ? AF_INET : AF_INET6,
+		SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	if (errand->fd < 0)
+		return err_sys(err, errno, "open a socket in the box's network");
+	(void)set_on(errand->fd, SOL_SOCKET, SO_REUSEADDR);
+	if (bind(errand->fd, (struct sockaddr *)&at, len) < 0 || listen(errand->fd, BACKLOG) < 0)
+		return errno == EADDRINUSE
+			       ? err_set(err, ERR_EXISTS, "port %u of the box is taken",
+					 errand->port)
+			       : err_sys(err, errno, "listen on port %u of the box", errand->port);
+	return 0;
+}
+
+int doors_listen(int netns, bool v6, uint16_t port, int *ret, struct err *err)
+{
+	struct errand errand = { .side = v6 ? DOORS_LOOPBACK_V6 : DOORS_LOOPBACK, .port = port };
+
+	return run_errand(netns, open_listener, &errand, ret, err);
+}
+
 int doors_connect(int netns, enum doors_side side, uint16_t port, int *ret, struct err *err)
 {
 	struct errand errand = { .side = side, .port = port };

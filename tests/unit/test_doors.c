@@ -90,6 +90,24 @@ static void the_box_reaches_itself(void **state)
 	close(listener);
 }
 
+static void the_daemon_listens_on_a_port_of_the_box(void **state)
+{
+	struct err err = ERR_INIT;
+	int listener = -1, taken = -1, fd;
+
+	(void)state;
+	assert_int_equal(doors_listen(netns, false, 9090, &listener, &err), 0);
+	assert_int_equal(try_tcp("127.0.0.1", 9090, NULL), 0);
+	fd = accept(listener, NULL, NULL);
+	assert_true(fd >= 0);
+	close(fd);
+	assert_int_equal(doors_listen(netns, false, 9090, &taken, &err), -1);
+	assert_int_equal(err.kind, ERR_EXISTS);
+	assert_int_equal(taken, -1);
+	close(listener);
+	assert_int_equal(try_tcp("127.0.0.1", 9090, NULL), ECONNREFUSED);
+}
+
 static void ranges_open_and_close(void **state)
 {
 	const struct address_range some[] = { { { 4, { 10, 1, 0, 0 } }, 16 },
@@ -161,6 +179,7 @@ int main(void)
 		cmocka_unit_test(all_else_is_refused_and_told),
 		cmocka_unit_test(a_device_bound_by_force_leads_nowhere),
 		cmocka_unit_test(the_box_reaches_itself),
+		cmocka_unit_test(the_daemon_listens_on_a_port_of_the_box),
 		cmocka_unit_test(ranges_open_and_close),
 		cmocka_unit_test(questions_for_anybody_end_here),
 		cmocka_unit_test(datagrams_get_an_answer_in_the_right_name),

@@ -465,6 +465,7 @@ void network_detach(struct box *box)
 	if (!net)
 		return;
 	net->waited_for = net->adopted = false;
+	inlets_lose(net);
 	if (net->served) {
 		net->served = false;
 		net->leaving = yard_gate(box->yard) != NULL;

@@ -7,7 +7,9 @@
  *   network_owners.c audit lines of connections, with the process that made them
  *   meters.c         figures over time
  *   policy.c         the policy of a box: read, changed, explained, watched
- *   port.c           connections into a box */
+ *   port.c           connections into a box
+ *   tunnel.c         connections of front doors into a box
+ *   inlet.c          ports of a box that front doors listen on */
 #pragma once
 #include "core/boxnet/network.h"
 #include "net/doors.h"
@@ -41,6 +43,7 @@ struct network {
 	struct port_login *logins;	 /* owned by port_login.c */
 	struct port_dial *dials;	 /* port_dial.c's */
 	unsigned dial_count;
+	struct inlet *inlets; /* inlet.c's */
 	int netns;   /* of the running instance; -1: none */
 	bool served; /* the gate serves it */
 	/* The gate has released it, and its last figures are still to come: see network_left. */
@@ -101,6 +104,10 @@ void network_renamed(struct box *box);
 void network_asleep(struct box *box);
 /* Addresses of this host as the gate has them; for policy_world. NULL-terminated, borrowed. */
 const char *const *networks_host_ranges(struct yard *yard);
+
+/* ---- inlet.c --------------------------------------------------------------------------------- */
+
+void inlets_lose(struct network *net); /* the instance has ended: closes all of them */
 
 /* ---- network_names.c ------------------------------------------------------------------------ */
 

@@ -32,6 +32,7 @@ struct port_pipe {
 	bool connecting, second;
 	bool waking; /* the box's end is opened later */
 	void (*used)(void *arg);
+	void (*connected)(void *arg);
 	int64_t used_us;
 	port_open_fn open;
 	port_gone_fn gone;
@@ -133,6 +134,8 @@ static void on_connecting(struct port_pipe *pipe)
 	pipe->connecting = false;
 	end_update(&pipe->box);
 	end_update(&pipe->client);
+	if (pipe->connected)
+		pipe->connected(pipe->arg);
 }
 
 static void on_ready(void *arg, unsigned ready)
@@ -213,6 +216,11 @@ struct port_pipe *port_pipe_new(
 void port_pipe_on_used(struct port_pipe *pipe, void (*used)(void *arg))
 {
 	pipe->used = used;
+}
+
+void port_pipe_on_connected(struct port_pipe *pipe, void (*connected)(void *arg))
+{
+	pipe->connected = connected;
 }
 
 void port_pipe_retry(struct port_pipe *pipe, bool awake)
