@@ -25,20 +25,20 @@ struct images {
 	struct pool *pool;
 	const char *owner; /* see images_set_view */
 	bool only_own;
-	char *path;	      /* pool/images: made here, removed here */
-	char *layers_path;    /* pool/layers: those saved, "ID/upper" */
-	char *files_path;     /* BOX_HOME/layers: those unpacked or built, "ID/files" */
-	char *downloads_path; /* BOX_HOME/downloads: for the moment */
-	char *shared;	      /* BOX_HOME/images, which need not be there: read only */
+	char *path;	      /* pool/images: images made here */
+	char *layers_path;    /* pool/layers: layers saved from boxes, "ID/upper" */
+	char *files_path;     /* BOX_HOME/layers: layers unpacked or built, "ID/files" */
+	char *downloads_path; /* BOX_HOME/downloads: temporary */
+	char *shared;	      /* BOX_HOME/images, which may be missing: read only */
 	char *disks_path;     /* BOX_HOME/image-files: "ID-KEY.erofs" */
 	struct image **list;  /* newest first */
 	size_t count;
-	struct image **by_id; /* the same, sorted */
-	struct image **gone;  /* not listed any more, but somebody may still hold them */
+	struct image **by_id; /* the same images, sorted by id */
+	struct image **gone;  /* no longer listed, but still referenced by somebody */
 	size_t gone_count;
-	int64_t scanned_us; /* the shared folder; wall clock; 0: never */
-	int64_t changed_ns; /* its mtime then */
-	char **complained;  /* ids of images left out, so that each is told once */
+	int64_t scanned_us; /* when the shared folder was last read, wall clock; 0: never */
+	int64_t changed_ns; /* mtime of the shared folder at that time */
+	char **complained;  /* ids of images left out, so that each is logged once */
 	image_users_fn users;
 	void *users_arg;
 	struct image_job *jobs;
@@ -50,26 +50,28 @@ struct images {
 	struct naming *namings; /* which image a name belongs to; sorted by name */
 	size_t naming_count;
 
-	struct layer **layers; /* layers.c: all that listed images have; sorted by path */
+	struct layer **layers; /* layers.c: all layers of listed images; sorted by path */
 	size_t layer_count;
 	struct measuring *measuring; /* at most one at a time */
-	char **unused;		     /* "ID/files", "ID/upper": to go when no job runs any more */
+	/* "ID/files", "ID/upper": deleted when the last job has ended */
+	char **unused;
 
 	char work_id[11]; /* in a helper: the id of its job, part of all temporary names */
 };
 
-/* A draft is images/.new-ID with image.json, written by a helper; published by a rename in the
- * daemon. */
+/* A draft is images/.new-ID with image.json, written by a helper; the daemon publishes it by a
+ * rename. */
 #define IMAGE_DRAFT_PREFIX ".new-"
 #define IMAGE_TRASH_PREFIX ".trash-"
 int images_publish(
 	struct images *images, const char *id, const struct image **ret, struct err *err);
 void images_read_place(struct images *images, const char *path, bool shared);
 void images_refresh(struct images *images);
-bool shared_is_ours(const struct images *images); /* no link to the folder of another home */
-/* Listed, with this id; or NULL. */
+/* it is no symbolic link to the folder of another home */
+bool shared_is_ours(const struct images *images);
+/* The listed image with this id, or NULL. */
 struct image *images_by_id(const struct images *images, const char *id);
-/* Out of the list and off the disk, whoever uses it; not its layers. */
+/* Removes an image from the list and from disk, even if it is in use; its layers stay. */
 int images_unlist(struct images *images, struct image *image, struct err *err);
 unsigned images_count_users(struct images *images, const struct image *image, struct buf *names);
 
@@ -80,40 +82,41 @@ struct image_entry {
 	struct image image;
 	char *given;	     /* the name it was made with; image.name is the one it has now */
 	bool shared;	     /* from BOX_HOME/images */
-	unsigned children;   /* listed images made upon it */
-	uint64_t file_bytes; /* of it as one file, see file.c */
+	unsigned children;   /* listed images built on it */
+	uint64_t file_bytes; /* size of the image as one file, see file.c */
 };
 static inline struct image_entry *entry_of(const struct image *image)
 {
 	return (struct image_entry *)image; /* image comes first */
 }
 bool image_id_is_valid(const char *id);
-/* dir/folder/image.json. ERR_INVALID for nonsense, ERR_NOT_FOUND when a layer is not there. */
+/* Reads dir/folder/image.json. ERR_INVALID when it cannot be parsed, ERR_NOT_FOUND when a layer
+ * is missing. */
 int record_read(const struct images *images, const char *dir, const char *folder, const char *id,
 	bool shared, struct image **ret, struct err *err);
 void image_free(struct image *image);
 
 /* ---- names.c -------------------------------------------------------------------------------- */
 
-/* As image_name_check, for a name that somebody gives: without a digest, which would be a claim
+/* As image_name_check, for a name that a user gives: without a digest, which would be a claim
  * nobody verifies. */
 int image_name_check_given(const char *name, struct err *err);
-/* Without ":latest": two names are one when these are equal. Yours. */
+/* The name without ":latest": two names are the same when these are equal. Yours. */
 char *image_name_normal(const char *name);
 void tags_load(struct images *images);
 void tags_free(struct images *images);
-/* After each change of the list: who has which name now. */
+/* Recomputes, after each change of the list, which image has which name. */
 void names_settle(struct images *images);
 const struct image *names_find(const struct images *images, const char *owner, const char *normal);
 bool images_may_see(const struct images *images, const struct image *image);
-/* ERR_FORBIDDEN unless it can be changed by whoever asks. */
+/* ERR_FORBIDDEN unless the caller may change the image. */
 int images_check_own(const struct images *images, const struct image *image, struct err *err);
 json_t *names_of(const struct images *images, const struct image *image); /* array; new reference */
 
-/* ---- layers.c: what layers there are, who has them, how large they are ---------------------- */
+/* ---- layers.c: which layers exist, which images have them, how large they are --------------- */
 
-/* Each in a place of its own: a file system numbers its files, and subvolumes of a pool number them
- * alike; those of another file system are told apart (see docs/images.md). */
+/* Each kind lies in a folder of its own, on a file system of its own: subvolumes of one pool use
+ * the same inode numbers, and overlayfs tells files apart by file system (see docs/images.md). */
 enum layer_kind {
 	LAYER_FILES, /* BOX_HOME/layers/ID/files */
 	LAYER_UPPER, /* pool/layers/ID/upper */
@@ -121,57 +124,59 @@ enum layer_kind {
 };
 struct layer {
 	char *path;	      /* absolute */
-	char *id;	      /* in its place, or of the shared image; never NULL */
-	bool ours;	      /* in one of our places */
+	char *id;	      /* its id, or that of the shared image; never NULL */
+	bool ours;	      /* in one of our folders */
 	enum layer_kind kind; /* if it is ours */
-	unsigned images;      /* that have it */
+	unsigned images;      /* number of images that have it */
 	uint64_t size_bytes, files;
 	enum { LAYER_UNREAD, LAYER_WANTED, LAYER_MEASURED, LAYER_FAILED } state;
 };
 bool layer_id_is_valid(const char *id);
-/* The folder layers of that kind lie in; borrowed. */
+/* The folder that holds layers of that kind; borrowed. */
 const char *layer_place(const struct images *images, enum layer_kind kind);
 /* "ID/files" or "ID/upper" of a layer of ours, else the path itself; borrowed from path. */
 const char *layer_short(const struct images *images, const char *path);
-/* The other way; NULL when text is nothing of that form. Yours. */
+/* The inverse of layer_short; NULL when text has no such form. Yours. */
 char *layer_resolve(const struct images *images, const char *text);
-/* Gone at once, its data in the background. One that is not there is no error. */
+/* Renames the layer away at once and deletes its data in the background. A missing layer is no
+ * error. */
 int layer_discard(struct images *images, enum layer_kind kind, const char *id, struct err *err);
 void layers_add(struct images *images, const struct image *image);
 /* Removes layers from the disk that no image has any more. */
 void layers_drop(struct images *images, const struct image *image, bool discard);
 struct layer *layers_find(const struct images *images, const char *path);
 bool layers_have(const struct images *images, enum layer_kind kind,
-	const char *id); /* is it of a listed image? */
-/* Reads layer.json when that was not done yet, and has the layer measured when it says nothing. */
+	const char *id); /* does a listed image have it? */
+/* Reads layer.json if that was not done yet, and starts to measure the layer if it has no size. */
 void layers_know(struct images *images, struct layer *layer);
-void layers_settle(struct images *images); /* no job runs: what had to wait goes now */
-/* Layers being filled that nobody fills any more, and what was spooled for them: of one job, or
- * ("") of all. */
+/* called when no job runs: deletes the layers in unused */
+void layers_settle(struct images *images);
+/* Removes unfinished layers that no job fills any more, and what was spooled for them: those of
+ * one job, or ("") of all. */
 void layers_sweep(struct images *images, const char *work_id);
 void layers_free(struct images *images);
 /* {"size_bytes","files"} of layer_dir/layer.json, true when it is known. */
 bool layer_read_size(const char *layer_dir, uint64_t *bytes, uint64_t *files);
 int layer_write_size(const char *layer_dir, uint64_t bytes, uint64_t files, struct err *err);
 
-/* measure.c: bytes as they lie on disk and entries of any type below name; blocks. A file with many
- * links counts once. */
+/* measure.c: bytes as stored on disk and number of entries below name; blocks. A file with
+ * several links counts once. */
 int tree_measure(
 	int dirfd, const char *name, uint64_t *ret_bytes, uint64_t *ret_files, struct err *err);
 
-/* ---- discard.c: files that go in the background --------------------------------------------- */
+/* ---- discard.c: deletion in the background -------------------------------------------------- */
 
-/* dir/name, which nobody uses any more; one after the other. */
+/* Deletes dir/name, which nobody uses any more; one after the other. */
 void images_discard(struct images *images, const char *dir, const char *name);
 void removals_end(struct images *images);
 /* Names in a folder, "." and ".." left out; NULL when there are none. Yours. */
 char **folder_list(const char *path);
 
-/* ---- draft.c: an image on its way, in the helper -------------------------------------------- */
+/* ---- draft.c: an unfinished image, in the helper -------------------------------------------- */
 
 struct image_draft {
 	char id[11]; /* set by image_job_start */
-	char *name;  /* may be set by the work, if the job had none */
+	char *name;  /* the work may set it if the job had none */
 	char *origin;
 	char *parent;	 /* or NULL */
 	char *digest;	 /* or NULL */
@@ -181,37 +186,40 @@ struct image_draft {
 	 * image */
 	char **layers;
 	json_t *packages, *config; /* or NULL */
-	bool says_hosts;	   /* else all layers count that are no disk of a box */
-	size_t host_layers;	   /* as in struct image */
+	/* host_layers is set; else all layers count that are no disk of a box */
+	bool says_hosts;
+	size_t host_layers; /* as in struct image */
 	uint64_t size_bytes, files;
 	bool written; /* draft_write_early was called */
 };
 int draft_write(const struct images *images, const struct image_draft *draft, struct err *err);
-/* Before the last layer is there, and without waiting for the disk: the commit of a snapshot takes
- * it along. */
+/* Writes the draft before the last layer exists and without a sync: the commit of the layer's
+ * snapshot takes it to disk. */
 int draft_write_early(const struct images *images, struct image_draft *draft, struct err *err);
-/* Only known keys, right types, bounded: at most 1024 strings of 32 KiB, 256 KiB in all. */
+/* Accepts only known keys of the right types, with at most 1024 strings of 32 KiB, 256 KiB in
+ * all. */
 int image_config_check(json_t *config, struct err *err);
 
-/* A layer being filled: BOX_HOME/layers/.new-JOB-… with the folder `files`; *ret is that folder.
- * Work for the same id by somebody else at the same time does not disturb it. */
+/* Starts a layer: BOX_HOME/layers/.new-JOB-… with the folder `files`, which is *ret. Another job
+ * may fill a layer of the same id at the same time. */
 int layer_begin(
 	const struct images *images, const char *id, char **ret_tmp, int *ret, struct err *err);
-/* Publishes a complete layer: renames it to ID. If ID exists meanwhile, that one is kept and this
+/* Publishes a complete layer: renames it to ID. If ID exists by now, that one is kept and this
  * one removed. size is recorded beside it (layer.json: {"size_bytes","files"}). */
 int layer_publish(const struct images *images, const char *id, const char *tmp, uint64_t size_bytes,
 	uint64_t files, struct err *err);
 void layer_abandon(const struct images *images, const char *tmp);
-bool layer_exists(const struct images *images, const char *id); /* of these */
+bool layer_exists(const struct images *images, const char *id); /* layers of the kind LAYER_FILES */
 
 /* ---- room.c: images must not fill the host's disk ------------------------------------------- */
 
-uint64_t room_left(const struct images *images); /* for images, on the disk of BOX_HOME */
-/* ERR_LIMIT, with figures and a hint, when there is less than need, or nothing at all. Cheap. */
+/* bytes images may still use on the disk of BOX_HOME */
+uint64_t room_left(const struct images *images);
+/* ERR_LIMIT, with figures and a hint, when less than need bytes are left, or none at all. Cheap. */
 int room_check(const struct images *images, uint64_t need, struct err *err);
-/* If it was for lack of room, says what to do; returns -1. */
+/* Adds a hint to err if the disk was full; returns -1. */
 int room_explain(struct err *err);
-/* Looks now and then while bytes are written. */
+/* Checks the room from time to time while bytes are written. */
 struct room {
 	const struct images *images;
 	uint64_t unchecked;
@@ -220,23 +228,23 @@ int room_take(struct room *room, uint64_t bytes, struct err *err);
 
 /* ---- job.c: a helper process that makes an image -------------------------------------------- */
 
-struct job_sink; /* the helper's way to tell of its progress */
+struct job_sink; /* the helper's channel for its progress */
 /* Sent at most 20 times a second, and when the stage changes. */
 void job_progress(struct job_sink *sink, const char *stage, uint64_t done, uint64_t total,
 	const char *detail);
 
 struct job_work {
-	/* In the helper: makes layers, fills draft (draft_write is called after it). */
+	/* Runs in the helper: makes layers and fills draft (draft_write is called after it). */
 	int (*run)(const struct images *images, struct job_sink *sink, struct image_draft *draft,
 		void *arg, struct err *err);
 	void (*free)(void *arg); /* in the daemon, when the job is over */
-	/* whose the image will be; NULL or answering NULL: of whoever asks */
+	/* the owner of the new image; NULL or returning NULL: whoever asks */
 	const char *(*owner)(const void *arg);
 	bool light;	  /* as in helper_ops */
 	const char *verb; /* for messages: "build", "pull"; NULL: "make" */
 };
 
-/* name: may be NULL (the work finds one, or there is none). keep: fds for the helper, -1: none.
+/* name may be NULL (the work finds one, or there is none). keep: fds for the helper, -1: none.
  * Takes arg (free is called also when this fails). ERR_STATE when a job of that name runs. */
 int image_job_start(struct images *images, const char *name, const struct job_work *work, void *arg,
 	int keep, const struct image_job_ops *ops, void *user, struct image_job **ret,
@@ -245,26 +253,29 @@ void image_jobs_end(struct images *images); /* for images_close */
 
 /* ---- file.c, file_make.c: an image as one file ---------------------------------------------- */
 
-/* What the helper gets to know; the daemon's own until then. */
+/* The input of the helper; owned by the daemon until then. */
 struct file_work {
 	char **layers; /* absolute, topmost first */
-	size_t apart;  /* of them, from the lowest up; see image_layers_apart */
+	size_t apart;  /* how many of the lowest ones; see image_layers_apart */
 	char *id, *key, *release, *modules;
 	char **folders;
 	char *program; /* mkfs.erofs */
 	char *path;    /* where the file is to be */
 };
-/* In the helper, which has a mount namespace of its own. tick is called some times a second with
- * what has been written; -1 ends it. */
+/* Runs in the helper, which has its own mount namespace. tick is called a few times a second
+ * with the number of bytes written; -1 cancels. */
 int file_make(const struct images *images, const struct file_work *work,
 	int (*tick)(uint64_t bytes, void *arg, struct err *err), void *arg, struct err *err);
-/* Whether it is a whole erofs file, as far as its size and its superblock tell. */
+/* Checks size and superblock of an erofs file. */
 int file_verify(const char *path, uint64_t *ret_bytes, struct err *err);
-/* At open: those of images that are not there go; the sizes of others are read. */
+/* When images are opened: removes files of images that no longer exist and reads the sizes of
+ * the others. */
 void files_sweep(struct images *images);
-void files_drop(struct images *images, struct image *image);		     /* with the image */
-bool files_are_made(const struct images *images, const struct image *image); /* just now */
-void files_end(struct images *images);					     /* for images_close */
+/* called when the image is removed */
+void files_drop(struct images *images, struct image *image);
+/* true while one is being made */
+bool files_are_made(const struct images *images, const struct image *image);
+void files_end(struct images *images); /* for images_close */
 
 /* ---- unpack.c: a layer as tar becomes a folder; in the helper ------------------------------- */
 
@@ -276,15 +287,16 @@ struct unpack_spec {
 	/* Up to len bytes of the (decompressed) tar; 0 at the end, -1 on error. Read to its end. */
 	ssize_t (*read)(void *arg, void *data, size_t len, struct err *err);
 	void *arg;
-	bool whiteouts;	    /* .wh. names become those of overlayfs; else they are ordinary names */
-	uint64_t bytes_max; /* of contents; and of files: a bomb ends here with ERR_LIMIT */
+	/* .wh. names become whiteouts of overlayfs; else they are ordinary names */
+	bool whiteouts;
+	uint64_t bytes_max; /* limits of contents and of files: a bomb ends here with ERR_LIMIT */
 	uint64_t files_max;
 };
 struct unpack_totals {
-	uint64_t bytes; /* as they lie on disk: whole blocks */
+	uint64_t bytes; /* as stored on disk: whole blocks */
 	uint64_t files;
 	uint64_t devices,
-		/* left out: boxes get their devices elsewhere, and few attributes are for images */
+		/* left out: boxes get their devices elsewhere, and only few attributes are kept */
 		xattrs;
 };
 int unpack_layer(const struct unpack_spec *spec, struct unpack_totals *ret, struct err *err);
@@ -318,8 +330,8 @@ enum build_stage {
 /* A job_work's run; arg is a struct recipe. */
 int recipe_run(const struct images *images, struct job_sink *sink, struct image_draft *draft,
 	void *arg, struct err *err);
-/* Programs can run in the folder, whatever the flags of the mount it lies on: a mount of its own,
- * in the helper's mount namespace. Give path back with folder_lock(). */
+/* Mounts the folder on itself in the helper's mount namespace so that programs in it can run,
+ * whatever the flags of the mount below. Undo with folder_lock(). */
 int folder_unlock(const char *path, struct err *err);
 void folder_lock(const char *path);
 /* Looks a program up in PATH; NULL when it is not there. Yours. */
@@ -329,27 +341,26 @@ char *program_find(const char *name);
 
 /* VERSION_CODENAME of os-release text. */
 int suite_from_os_release(const char *text, char **ret, struct err *err);
-/* Drops comments, deb-src and cdrom lines of a one-line style list; yours, "" when nothing is
- * left. */
+/* Drops comments, deb-src and cdrom lines from a sources.list; yours, "" when nothing is left. */
 char *sources_clean_list(const char *text);
-/* Files mmdebstrap can be given: what etc_apt (normally /etc/apt) has, copied into dir. */
+/* Copies the sources of etc_apt (normally /etc/apt) into dir, as files that mmdebstrap accepts. */
 int sources_collect(const char *etc_apt, const char *dir, char ***ret, struct err *err);
 
-/* ---- progress.c: what mmdebstrap, apt and dpkg say ------------------------------------------ */
+/* ---- progress.c: the output of mmdebstrap, apt and dpkg ------------------------------------- */
 
 struct progress {
 	enum build_stage stage;
 	unsigned done, total;
 	char detail[96];
-	unsigned round; /* packages of the present apt run; 0: not known */
+	unsigned round; /* number of packages in the current apt run; 0: not known */
 	unsigned fetched, unpacked, configured;
-	enum err_kind kind;  /* of the failure, as far as the words tell */
+	enum err_kind kind;  /* of the failure, as far as the output tells */
 	char blame[320];     /* last line that names a cause */
-	char last[320];	     /* last line at all */
+	char last[320];	     /* last line of the output */
 	bool package_failed; /* blame names the first package that cannot be configured */
 };
 
-/* Takes in one line without its newline; true when stage, done, total or detail changed. */
+/* Reads one line without its newline; true when stage, done, total or detail changed. */
 bool progress_feed(struct progress *progress, const char *line);
 /* Fills err from what was read, after mmdebstrap ended with that exit code (-1: killed). */
 void progress_explain(const struct progress *progress, int code, struct err *err);
