@@ -1,15 +1,15 @@
-/* build.c - what a base image is made of, settled before the work starts
+/* build.c - the contents of a base image, decided before the work starts
  *
- * The work itself is a job (job.c) that cooks a recipe (recipe.c). */
+ * The work itself is a job (job.c) that runs a recipe (recipe.c). */
 #include "image/image_internal.h"
 #include "base/file.h"
 #include <fcntl.h>
 #include <stdio.h>
 
-/* What an agent at work expects to find; then what makes these work in a box: iproute2 to see the
+/* What an agent expects to find, then what makes these work in a box: iproute2 to see the
  * network, iputils-ping because everybody tries it first, libnss-myhostname so that sudo and
- * friends can resolve the box's own name, netbase for /etc/services, xz-utils and unzip because
- * archives come in those. */
+ * others can resolve the box's own name, netbase for /etc/services, xz-utils and unzip for
+ * archives. */
 static const char *const standard_packages[] = { "git", "curl", "ca-certificates", "python3",
 	"python3-pip", "python3-venv", "nodejs", "npm", "build-essential", "sudo", "procps",
 	"strace", "openssh-client", "tmux", "less", "nano", "vim-tiny", "jq", "ripgrep", "iproute2",
@@ -39,7 +39,7 @@ static void recipe_freep(struct recipe **recipe)
 		recipe_free(*recipe);
 }
 
-/* ---- before it starts ----------------------------------------------------------------------- */
+/* ---- checks before the start ---------------------------------------------------------------- */
 
 char *program_find(const char *name)
 {

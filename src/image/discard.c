@@ -1,9 +1,9 @@
-/* discard.c - files that go in the background
+/* discard.c - deletion in the background
  *
- * Layers, folders of images that older homes have, and finished downloads: what is no disk of the
- * pool, and may be large. It has been renamed to .trash-… before, so it is gone for everybody; what
- * a dead daemon left of it is taken up at the next open. One after the other: an image may have a
- * hundred layers, and the disk is one. */
+ * Deletes what is no disk of the pool and may be large: layers, folders of images of older
+ * homes, finished downloads. The caller has renamed it to .trash-… before, so nobody sees it any
+ * more; what a dead daemon left is deleted after the next open. One after the other: an image
+ * may have a hundred layers, and there is only one disk. */
 #include "image/image_internal.h"
 #include "base/file.h"
 #include "base/log.h"
@@ -14,7 +14,7 @@
 
 struct removal {
 	struct images *images;
-	struct helper *helper; /* of the first in the list; the others wait */
+	struct helper *helper; /* of the first entry of the list; the others wait */
 	char *path;
 	struct removal *next;
 };
@@ -50,9 +50,9 @@ static void unescape_octal(char *text)
 	*out = '\0';
 }
 
-/* Whatever is mounted below must not be walked into. We are in a mount namespace of our own: what
- * is detached here stays where it is on the host, and the kernel detaches it there when its
- * directory goes. */
+/* Detaches everything mounted below path, so that the deletion does not walk into it. This
+ * process has its own mount namespace: the mounts stay on the host until the kernel detaches
+ * them when their directory is deleted. */
 static void unmount_below(const char *path)
 {
 	FILE *file = fopen("/proc/self/mountinfo", "re");
@@ -83,8 +83,8 @@ static int removal_run(int sock, void *arg)
 
 	(void)sock;
 	unmount_below(removal->path);
-	/* Another daemon on the same folder may be removing it too; then things vanish under our
-	 * hands. */
+	/* Another daemon on the same folder may be deleting it too; then entries disappear while
+	 * we work. */
 	for (int i = 0; i < 3; i++)
 		if (tree_remove(AT_FDCWD, removal->path, &err) == 0)
 			return 0;

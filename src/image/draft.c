@@ -1,9 +1,9 @@
-/* draft.c - images and layers on their way; all of it runs in the helper that makes them
+/* draft.c - unfinished images and layers; all of it runs in the helper that makes them
  *
- * A layer is filled under BOX_HOME/layers/.new-JOB-RANDOM, written to disk, and then renamed to its
- * id: a layer that has its name is whole even after a power cut, and a pull that is tried again may
- * trust it. A draft is written when all its layers are there, names and all: it lies on another
- * file system, which keeps no order between them. The daemon publishes it. */
+ * A layer is filled under BOX_HOME/layers/.new-JOB-RANDOM, synced, and then renamed to its id: a
+ * layer with its final name is complete even after a power failure, and a repeated pull may
+ * trust it. A draft is written when all its layers have their names: it lies on another file
+ * system, so the order of writes between the two is not kept. The daemon publishes the draft. */
 #include "image/image_internal.h"
 #include "base/clock.h"
 #include "base/file.h"
@@ -38,7 +38,7 @@ static int check_layer(const struct images *images, const char *text, struct err
 	return err_set(err, ERR_INVALID, "'%.80s' is not a layer", text);
 }
 
-/* Some of it comes from an archive or a registry. */
+/* Some of the values come from an archive or a registry. */
 static int draft_check(
 	const struct images *images, const struct image_draft *draft, struct err *err)
 {
@@ -90,7 +90,7 @@ static char *draft_text(const struct image_draft *draft)
 	return json ? json_text(json) : NULL;
 }
 
-/* The folder of the draft, and what goes into it. */
+/* Makes the folder of the draft and the text of its image.json. */
 static int draft_prepare(const struct images *images, const struct image_draft *draft,
 	char **ret_path, char **ret_text, struct err *err)
 {
@@ -130,9 +130,9 @@ int draft_write(const struct images *images, const struct image_draft *draft, st
 	return fsync_path(path, err) < 0 ? -1 : fsync_path(images->path, err);
 }
 
-/* Started, the write of a small file becomes part of the running transaction of btrfs, which the
- * snapshot commits. Should the power fail in between, the draft is cut short and swept at the next
- * open. */
+/* A small file whose write was started becomes part of the running transaction of btrfs, which
+ * the snapshot commits. If the power fails in between, the draft is incomplete and removed at
+ * the next open. */
 int draft_write_early(const struct images *images, struct image_draft *draft, struct err *err)
 {
 	_cleanup_free_ char *path = NULL, *text = NULL;

@@ -1,9 +1,9 @@
-/* export.c - an image as an archive others read
+/* export.c - writes an image as an archive
  *
- * Layers are kept apart; export_layer.c makes their blobs first, because the index, which holds the
- * digests, comes before them. gzip at its fastest: everybody reads it, and it costs the least. A
- * docker-archive has its layers plain, as `docker save` writes them. A root file system is the
- * merged tree, straight to the reader. */
+ * Layers stay separate. export_layer.c makes their blobs first, because the index, which holds
+ * the digests, comes before them. They use gzip at its fastest level: every program reads it,
+ * and it costs the least. In a docker-archive the layers are not compressed, as `docker save`
+ * writes them. A root file system is the merged tree, streamed to the reader. */
 #include "image/oci_internal.h"
 #include "base/clock.h"
 #include "base/file.h"
@@ -98,7 +98,7 @@ static int put_layer(struct exporter *exporter, const char *name, size_t index, 
 	return put_zeros(exporter->out, tar_fill(size), err);
 }
 
-/* Is the same blob in the archive already? Two layers may be alike. */
+/* True if the same blob is in the archive already; two layers may be equal. */
 static bool is_repeated(const struct exporter *exporter, size_t index)
 {
 	for (size_t i = 0; i < index; i++)
@@ -107,7 +107,7 @@ static bool is_repeated(const struct exporter *exporter, size_t index)
 	return false;
 }
 
-/* NULL: all layers count. */
+/* The value of OCI_HOSTS_LABEL; NULL: all layers count. */
 static const char *hosts_until(const struct exporter *exporter)
 {
 	size_t counted = exporter->image->host_layers;
@@ -134,7 +134,7 @@ static json_t *make_config(const struct exporter *exporter)
 		"layers", "diff_ids", diff_ids, "history", history);
 }
 
-/* With a tag, as others expect it; NULL when the image has no name. Yours. */
+/* The name with a tag, as others expect it; NULL when the image has no name. Yours. */
 static char *full_name(const struct image *image)
 {
 	const char *slash = strrchr(image->name, '/'), *last = slash ? slash : image->name;
@@ -252,7 +252,7 @@ static int put_docker(struct exporter *exporter, struct err *err)
 	return put_zeros(exporter->out, TAR_END_SIZE, err);
 }
 
-/* ---- all of them ---------------------------------------------------------------------------- */
+/* ---- all formats ---------------------------------------------------------------------------- */
 
 static int put_image(struct exporter *exporter, struct err *err)
 {
@@ -297,7 +297,7 @@ static int export_as(struct images *images, const struct image *image, enum imag
 	return code;
 }
 
-/* 0 when it is not there. */
+/* 0 when path does not exist. */
 static ino_t inode_of(const char *path)
 {
 	struct stat st;
@@ -305,8 +305,9 @@ static ino_t inode_of(const char *path)
 	return stat(path, &st) < 0 ? 0 : st.st_ino;
 }
 
-/* Nothing keeps the image from being removed meanwhile. Then its files vanish one by one, and the
- * archive would look whole; but before that, the layer's folder has lost its name. */
+/* The image may be removed during the export. Its files would then disappear one by one, and the
+ * archive would look complete; but the folder of the layer is renamed before that, so its path
+ * is compared at the end. */
 int image_export(struct images *images, const struct image *image, enum image_format format,
 	int out, struct err *err)
 {

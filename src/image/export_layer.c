@@ -1,8 +1,8 @@
 /* export_layer.c - a layer as a blob
  *
- * A layer on disk is in the format of overlayfs; src/view tells what it changes in the layers below
- * it as a tar with whiteouts, in a process of its own, while this one hashes, compresses and hashes
- * again:
+ * A layer on disk has the format of overlayfs. src/view writes its changes to the layers below
+ * as a tar with whiteouts, in a process of its own, while this process hashes, compresses and
+ * hashes again:
  *
  *   view (child) ──► pipe ──► [diff id] ──► gzip ──► [digest] ──► a file without a name in
  *   BOX_HOME/downloads */
@@ -21,8 +21,7 @@ enum { CHUNK = 256 * 1024 };
 
 /* ---- a layer as tar ------------------------------------------------------------------------- */
 
-/* The root is no name in the trees that src/view packs; its mode and owner belong to the image,
- * too. */
+/* src/view packs no entry for the root itself; its mode and owner belong to the image, too. */
 static int pack_root(const char *const *layers, int out, struct err *err)
 {
 	struct buf header = BUF_INIT;
@@ -68,7 +67,7 @@ static int pack_layer(const struct image *image, size_t index, int out, struct e
 			 : pack_tree(layers, true, out, err);
 }
 
-/* Why it failed comes through a pipe of its own; an error is a plain value. */
+/* An error of the packer comes through a pipe of its own: struct err is a plain value. */
 struct packer {
 	pid_t pid;
 	int tar, why;
@@ -81,7 +80,7 @@ static int packer_start(
 
 	if (pipe2(tar, O_CLOEXEC) < 0 || pipe2(why, O_CLOEXEC) < 0)
 		return err_sys(err, errno, "pipe");
-	fcntl(tar[1], F_SETPIPE_SZ, 1024 * 1024); /* only faster */
+	fcntl(tar[1], F_SETPIPE_SZ, 1024 * 1024); /* only for speed */
 	ret->pid = fork();
 	if (ret->pid == 0) {
 		struct err mine = ERR_INIT;
@@ -101,7 +100,7 @@ static int packer_start(
 	return ret->pid < 0 ? err_sys(err, errno, "fork") : 0;
 }
 
-/* The archive counts only if the packer ended well. */
+/* The archive is valid only if the packer ended without an error. */
 static int packer_end(struct packer *packer, struct err *err)
 {
 	struct err why;
@@ -121,7 +120,7 @@ static int packer_end(struct packer *packer, struct err *err)
 	return code;
 }
 
-/* ---- its blob ------------------------------------------------------------------------------- */
+/* ---- the blob ------------------------------------------------------------------------------- */
 
 struct blob_writer {
 	int fd;
@@ -215,7 +214,7 @@ int export_layer(const struct images *images, const struct image *image, size_t 
 	code = write_blob(images, packer.tar, compress, ret, &failed);
 	if (code < 0) {
 		kill(packer.pid, SIGKILL);
-		packer_end(&packer, NULL); /* that it was cut off is no news */
+		packer_end(&packer, NULL); /* the packer's own error does not matter here */
 		if (err)
 			*err = failed;
 		return -1;

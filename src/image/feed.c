@@ -1,17 +1,18 @@
 /* feed.c - a process that decompresses and hashes beside the one that unpacks
  *
- *   fd ──► [hash of what came] ──► inflate ──► [hash of what came out] ──► slots ──► feed_read
+ *   fd ──► [hash of the input] ──► inflate ──► [hash of the output] ──► slots ──► feed_read
  *          └──────────────────── child ───────────────────────────────┘
  *
- * Making files and decompressing cost about the same, so two processes on two cores halve the time.
- * Bytes go through slots in memory both see; that a slot is full, and with how much, goes through a
- * pipe, that it is free again through a socket (no signal when the child is gone). The end of the
- * pipe is the end of the bytes, but is trusted only if the child says so in the shared memory,
- * where the sums are, too, or why it failed. Bytes in a pipe would cost two copies more, and a
- * system call for each header of a tar.
+ * Making files and decompressing cost about the same, so two processes on two cores halve the
+ * time. The bytes go through slots in shared memory. The child reports a full slot and its
+ * length through a pipe; the parent returns a free slot through a socket (a write to it raises
+ * no signal when the child has ended). The end of the pipe is the end of the bytes, but it is
+ * trusted only if the child has set `finished` in the shared memory, where it also leaves the
+ * digests or its error. Sending the bytes through a pipe would cost two more copies, and a
+ * system call for each tar header.
  *
- * A bomb: few bytes that become endlessly many. Honest layers shrink to a fifth or a tenth; what is
- * large and claims more than a hundredth is refused here. */
+ * A decompression bomb is a few bytes that become endlessly many. Real layers shrink to a fifth
+ * or a tenth; a large output of more than a hundred times its input is refused here. */
 #include "image/oci_internal.h"
 #include "base/file.h"
 #include <errno.h>
@@ -31,7 +32,7 @@ struct shared {
 	_Atomic uint64_t raw_bytes;
 	struct feed_totals totals;
 	struct err err;
-	_Atomic bool finished; /* totals or err are there */
+	_Atomic bool finished; /* totals or err are set */
 	uint8_t slots[SLOT_COUNT][SLOT_SIZE];
 };
 
@@ -39,7 +40,7 @@ struct feed {
 	struct shared *shared;
 	int full, freed; /* to read from, to write to */
 	pid_t pid;
-	unsigned slot; /* being read */
+	unsigned slot; /* the one being read */
 	uint32_t len, pos;
 };
 
@@ -56,7 +57,7 @@ static ssize_t read_raw(void *arg, void *data, size_t len, struct err *err)
 	ssize_t got;
 
 	while ((got = read(source->fd, data, len)) < 0 && (errno == EINTR || errno == EAGAIN))
-		poll(&ready, 1, -1); /* whoever gave it may have made it non-blocking */
+		poll(&ready, 1, -1); /* the caller's fd may be non-blocking */
 	if (got < 0)
 		return err_sys(err, errno, "read the archive");
 	sha256_add(source->sha, data, (size_t)got);
@@ -64,7 +65,7 @@ static ssize_t read_raw(void *arg, void *data, size_t len, struct err *err)
 	return got;
 }
 
-/* Until the slot is full or there is no more. */
+/* Fills the slot until it is full or the input ends. */
 static ssize_t fill(struct inflate *inflate, uint8_t *slot, struct err *err)
 {
 	size_t len = 0;
@@ -81,7 +82,7 @@ static ssize_t fill(struct inflate *inflate, uint8_t *slot, struct err *err)
 	return (ssize_t)len;
 }
 
-/* Waits for a slot to be free; nobody reads any more when the socket has an end. */
+/* Waits for a free slot. End of file on the socket means that nobody reads any more. */
 static int wait_free(int freed, struct err *err)
 {
 	ssize_t got;
@@ -113,7 +114,7 @@ static int pump(struct inflate *inflate, struct sha256 *sha, struct shared *shar
 			return err_set(err, ERR_LIMIT,
 				"the archive becomes more than %d times as large when it is unpacked",
 				RATIO_MAX);
-		if (!inflate_is_plain(inflate)) /* else it is the sum of what came */
+		if (!inflate_is_plain(inflate)) /* else it equals the digest of the input */
 			sha256_add(sha, shared->slots[slot], (size_t)len);
 		announced = (uint32_t)len;
 		if (fd_write_all(full, &announced, sizeof announced, err) < 0)
@@ -211,8 +212,8 @@ static int conclude(struct feed *feed, struct err *err)
 	return -1;
 }
 
-/* The next slot: 1, or as conclude(). The child is ours: a length is never more than a slot, a
- * token never torn. */
+/* Takes the next slot: 1, or the result of conclude(). The child is our own code, so a length is
+ * never more than a slot and a token never split. */
 static int next_slot(struct feed *feed, struct err *err)
 {
 	ssize_t got;
@@ -246,7 +247,7 @@ ssize_t feed_read(void *arg, void *data, size_t len, struct err *err)
 	part = MIN(len, (size_t)(feed->len - feed->pos));
 	memcpy(data, feed->shared->slots[feed->slot] + feed->pos, part);
 	feed->pos += (uint32_t)part;
-	/* The child may be gone by now: that shows in the pipe. */
+	/* The child may have ended by now: the pipe will show it. */
 	if (feed->pos == feed->len)
 		send(feed->freed, "", 1, MSG_NOSIGNAL);
 	return (ssize_t)part;

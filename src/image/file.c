@@ -1,11 +1,11 @@
 /* file.c - an image as one file: found, made once, waited for by many
  *
- * BOX_HOME/image-files/ID-KEY.erofs is made by a helper (file_make.c) and appears whole, by a
- * rename. Whoever wants one that is being made waits for it with the others; whoever goes away does
- * not stop it, the next one will want it too. It can be made again from the image at any time, so
- * one that is damaged is simply made anew, and `gc` takes those of images that nobody uses. Files
- * of an older key stay as long as their image has users: a box that runs may have it open and be
- * forked. */
+ * BOX_HOME/image-files/ID-KEY.erofs is made by a helper (file_make.c) and becomes visible
+ * complete, by a rename. Several callers can wait for the same build; one that cancels does not
+ * stop it, because the next caller will want the file too. The file can be made again from the
+ * image at any time: a damaged one is replaced, and `gc` removes those of images that nobody
+ * uses. Files with an older key stay as long as their image has users, because a running box may
+ * have one open and be forked. */
 #include "image/image_internal.h"
 #include "base/clock.h"
 #include "base/log.h"
@@ -20,7 +20,7 @@
 #define FILE_SUFFIX ".erofs"
 enum { KEY_MAX = 64, PROGRESS_EVERY_US = 300 * 1000 };
 
-/* What the helper tells; a plain value. */
+/* A message of the helper; a plain value. */
 struct file_message {
 	enum { FILE_PROGRESS, FILE_FINISHED, FILE_FAILED } type;
 	uint64_t bytes;
@@ -39,7 +39,7 @@ struct file_build {
 	struct images *images;
 	struct helper *helper;
 	struct file_work work;
-	char *name; /* of the image, for people */
+	char *name; /* name of the image, for messages */
 	struct image_file_wait *waits;
 	bool finished;
 	struct err err;
@@ -57,7 +57,7 @@ static bool key_is_valid(const char *key)
 	       strspn(key, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789") == len;
 }
 
-/* The image's id of "ID-KEY.erofs"; NULL for another name. Yours. */
+/* The image id in "ID-KEY.erofs"; NULL for any other name. Yours. */
 static char *id_of_file(const char *name)
 {
 	const char *dash = strchr(name, '-');
@@ -73,7 +73,7 @@ static char *path_of(const struct images *images, const struct image *image, con
 	return xasprintf("%s/%s-%s" FILE_SUFFIX, images->disks_path, image->id, key);
 }
 
-/* Calls fn with each file of an image; id NULL: of all. */
+/* Calls fn with each file of an image; id NULL: of all images. */
 static void each_file(struct images *images, const char *id,
 	void (*fn)(struct images *images, const char *id, const char *path))
 {
@@ -252,7 +252,7 @@ static void build_message(const void *data, size_t len, void *arg)
 	}
 }
 
-/* Takes the image, if it is still there. */
+/* Counts the new file as part of the image, if that still exists. */
 static int settle(struct file_build *build, int code, struct err *err)
 {
 	struct images *images = build->images;
@@ -290,7 +290,7 @@ static void build_exited(int code, void *arg)
 		log_warn("cannot make the disk file of an image", kv_str("image", build->work.id),
 			kv_err(&err));
 	}
-	/* Nobody joins it any more; whoever is called may start another one. */
+	/* Removed from the list first: a callback may start another build. */
 	for (struct file_build **at = &build->images->builds; *at; at = &(*at)->next)
 		if (*at == build) {
 			*at = build->next;
@@ -328,7 +328,7 @@ static int build_start(struct images *images, const struct image *image,
 	work->program = program_find("mkfs.erofs");
 	if (!work->program)
 		return refuse_without_program(err);
-	/* Packed it is smaller than its files; by how much nobody knows before. */
+	/* The file is smaller than its contents; by how much is not known in advance. */
 	if (room_check(images, image->size_bytes / 2, err) < 0)
 		return -1;
 	for (size_t i = 0; image->layers[i]; i++)

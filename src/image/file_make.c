@@ -1,14 +1,14 @@
-/* file_make.c - an image becomes one file; in the helper
+/* file_make.c - writes an image into one file; in the helper
  *
- * mkfs.erofs is given the merged tree of the layers, attached on a folder for the moment: it wants
- * a path. Two small layers go with it: `bottom`, below all of the image, holds folders that the
- * image lacks; `top`, above it, only those in whose place the image has something else. Modules of
- * a kernel are mounted over a folder made so.
+ * mkfs.erofs needs a path, so the merged tree of the layers is mounted on a temporary folder.
+ * Two small layers are added: `bottom`, below all of the image, holds folders that the image
+ * lacks; `top`, above it, holds folders where the image has something else at their path.
+ * Modules of a kernel are mounted over a folder made in this way.
  *
- * The same tree gives the same bytes: the file's identity is made from its name, and
- * SOURCE_DATE_EPOCH replaces the time of the build. mkfs.erofs would cut times of files that are
- * later than that, so it lies far ahead. A machine that was captured with the file goes on with one
- * made anew. */
+ * The same tree gives the same bytes: the file's UUID is derived from its name, and
+ * SOURCE_DATE_EPOCH replaces the time of the build. mkfs.erofs would cut file times later than
+ * that, so it lies far in the future. A captured machine can therefore continue with a rebuilt
+ * file. */
 #include "image/image_internal.h"
 #include "image/oci_internal.h"
 #include "base/file.h"
@@ -109,11 +109,12 @@ static char *make_folder(const struct making *making, const char *name)
 {
 	char *path = xasprintf("%s/%s", making->scratch.path, name);
 
-	mkdir(path, 0755); /* what uses it says so */
+	mkdir(path, 0755); /* an error shows when it is used */
 	return path;
 }
 
-/* mkdir -p of path in layer. Folders that the image has look as they do there. */
+/* mkdir -p of path in layer. Folders that the image also has get their mode and owner from
+ * there. */
 static int add_folder(int view, const char *layer, const char *path, struct err *err)
 {
 	_cleanup_free_ char *part = xstrdup(path);
@@ -141,7 +142,7 @@ static int add_folder(int view, const char *layer, const char *path, struct err 
 	return 0;
 }
 
-/* Whether a folder of that path can come from below the image: nothing else is in its way. */
+/* True if nothing in the image is in the way of a folder of that path. */
 static bool way_is_free(int view, const char *path, bool *ret_there)
 {
 	_cleanup_free_ char *part = xstrdup(path);
@@ -173,7 +174,8 @@ static int want_folder(struct making *making, int view, const char *path, struct
 	return add_folder(view, below ? making->bottom : making->top, path, err);
 }
 
-/* The folder / of a tree is that of its topmost layer. */
+/* The root folder of a merged tree is that of its topmost layer, so `top` gets the attributes of
+ * the image's root. */
 static int dress_top(const struct making *making, int view, struct err *err)
 {
 	struct timespec times[2];
@@ -227,8 +229,9 @@ static int attach_view(const char *const *layers, const char *path, struct err *
 	return view_open(layers, &view, err) < 0 ? -1 : attach(view, path, err);
 }
 
-/* Layers whose files may have the numbers of others become a tree of their own first: two files
- * must not look like two names of one. *ret: the layers of the image with that in their place. */
+/* Merges the layers whose files may have the inode numbers of other files into a tree of their
+ * own first: two files must not look like two links to one. *ret: the layers of the image with
+ * that tree in their place. */
 static int set_apart(const struct making *making, char ***ret, struct err *err)
 {
 	const struct file_work *work = making->work;
@@ -239,7 +242,7 @@ static int set_apart(const struct making *making, char ***ret, struct err *err)
 		strv_add(i < count - work->apart ? ret : &apart, work->layers[i]);
 	if (!apart)
 		return 0;
-	strv_add(&apart, making->empty); /* one folder alone is no overlay */
+	strv_add(&apart, making->empty); /* an overlay needs two folders */
 	if (attach_view((const char *const *)apart, making->apart, err) < 0)
 		return -1;
 	strv_add(ret, making->apart);
@@ -324,7 +327,7 @@ static int explain(int said, int status, struct err *err)
 static int run_mkfs(const struct making *making, const char *out,
 	int (*tick)(uint64_t bytes, void *arg, struct err *err), void *arg, struct err *err)
 {
-	/* In memory: the disk may be full, and that is what it has to tell. */
+	/* In memory: the disk may be full, and that may be the error to report. */
 	_cleanup_close_ int said = memfd_create("mkfs.erofs", MFD_CLOEXEC);
 	int status = 0;
 	char uuid[37];
@@ -363,7 +366,7 @@ static int sync_path(const char *path, int flags, struct err *err)
 	return fd < 0 || fsync(fd) < 0 ? err_sys(err, errno, "write '%s' to disk", path) : 0;
 }
 
-/* Everybody may read it: the machines that have it as a disk run under ids of their own. */
+/* Readable for everybody: the machines that use it as a disk run under uids of their own. */
 static int publish(
 	const struct images *images, const char *out, const struct file_work *work, struct err *err)
 {
@@ -398,7 +401,8 @@ int file_make(const struct images *images, const struct file_work *work,
 	status = make_tree(&making, err);
 	if (status == 0)
 		status = run_mkfs(&making, out, tick, arg, err);
-	umount2(making.root, MNT_DETACH); /* with the modules in it: nothing there is removed */
+	/* with the modules mounted in it, so that nothing there is deleted */
+	umount2(making.root, MNT_DETACH);
 	umount2(making.apart, MNT_DETACH);
 	return status == 0 ? publish(images, out, work, err) : -1;
 }

@@ -1,9 +1,9 @@
-/* gc.c - what nobody needs any more
+/* gc.c - removes what nobody needs any more
  *
- * Needed are images of ours that have a name or a user, all shared ones, and the images those were
- * made upon. Layers that no needed image has go with the rest; so do finished downloads, which only
- * serve to not fetch again, and disk files of images without a box, which can be made again. While
- * a job runs layers and downloads stay, because it may count on them. */
+ * Needed are our images that have a name or a user, all shared ones, and the images they were
+ * built on. Layers that no needed image has are removed; so are finished downloads, which only
+ * save downloading again, and disk files of images without a box, which can be made again. While
+ * a job runs, layers and downloads stay, because it may rely on them. */
 #include "image/image_internal.h"
 #include "base/file.h"
 #include "base/log.h"
@@ -119,7 +119,8 @@ static uint64_t size_of(int dir, const char *name)
 	return bytes + (uint64_t)st.st_blocks * 512;
 }
 
-/* Gathered in one folder, which then goes in the background: a large file takes time to delete. */
+/* Moves the downloads into one folder, which is deleted in the background: a large file takes
+ * time to delete. */
 static void collect_downloads(struct images *images, bool dry, struct survey *survey)
 {
 	const char *path = images->downloads_path;
@@ -146,7 +147,7 @@ static void collect_downloads(struct images *images, bool dry, struct survey *su
 		images_discard(images, path, name);
 }
 
-/* Of images that stay but that no box uses: the next box that wants one has it made again. */
+/* Disk files of images that stay but that no box uses: they are made again for the next box. */
 static void collect_files(struct images *images, bool dry, struct survey *survey)
 {
 	for (size_t i = 0; i < images->count; i++) {
@@ -177,7 +178,7 @@ static int remove_unneeded(struct images *images, const json_t *ids, struct err 
 
 json_t *images_gc(struct images *images, bool dry, struct err *err)
 {
-	/* Orphaned files are removed only by an asker who may change everybody's. */
+	/* Only a caller who may change everybody's images removes what belongs to no image. */
 	bool rest = !images->jobs && !images->only_own;
 	_cleanup_json_ json_t *ids = json_array();
 	_cleanup_(survey_done) struct survey survey = { 0 };

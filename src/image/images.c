@@ -1,9 +1,9 @@
 /* images.c - the list of images, and their removal
  *
- * There are two places. pool/images is this daemon's alone: read once, at open; afterwards the list
- * in memory is right because every change comes from here. BOX_HOME/images may be shared with other
- * homes, so it is read again when its mtime has moved; images there are only listed, or taken out
- * of the folder when that is our own. */
+ * There are two folders. pool/images belongs to this daemon: it is read once, at open, and every
+ * later change comes from here. BOX_HOME/images may be shared with other homes, so it is read
+ * again when its mtime has changed; images there are only listed, or removed from the folder
+ * when it is our own. */
 #include "image/image_internal.h"
 #include "base/clock.h"
 #include "base/file.h"
@@ -59,7 +59,7 @@ static void count_all_children(struct images *images)
 	}
 }
 
-/* After a change: everything that is looked up by is right again. */
+/* After a change of the list: rebuilds everything that is used for lookups. */
 static void settle(struct images *images)
 {
 	if (images->count) {
@@ -79,7 +79,7 @@ static void add(struct images *images, struct image *image)
 	layers_add(images, image);
 }
 
-/* The image may still be in use. */
+/* Removes the image from the list; it may still be in use, so it is not freed. */
 static void drop(struct images *images, struct image *image, bool discard_layers)
 {
 	size_t i = 0;
@@ -145,7 +145,7 @@ void images_refresh(struct images *images)
 	int64_t changed_ns;
 
 	if (stat(images->shared, &st) < 0 && !images->scanned_us)
-		return; /* it is not there, and was not before */
+		return; /* the folder does not exist, and did not before */
 	changed_ns = st.st_mtim.tv_sec * INT64_C(1000000000) + st.st_mtim.tv_nsec;
 	if (images->scanned_us && changed_ns == images->changed_ns &&
 		images->scanned_us - changed_ns / 1000 > MTIME_SLACK_US)
@@ -156,7 +156,7 @@ void images_refresh(struct images *images)
 	images_read_place(images, images->shared, true);
 }
 
-/* ---- for whom ------------------------------------------------------------------------------- */
+/* ---- the owner ------------------------------------------------------------------------------ */
 
 void images_set_view(struct images *images, const char *owner, bool all)
 {
@@ -207,7 +207,7 @@ static const struct image *find_by_digest(const struct images *images, const cha
 const struct image *images_find(struct images *images, const char *name_or_id, struct err *err)
 {
 	_cleanup_free_ char *normal = NULL;
-	/* Asked for every box of a list: an id that is known needs no look at the folder. */
+	/* Called for every box of a list: a known id needs no look at the folder. */
 	const struct image *image = images_by_id(images, name_or_id);
 
 	if (image && images_may_see(images, image))
@@ -257,7 +257,7 @@ const struct image *images_find_cached(struct images *images, const char *cache_
 	return NULL;
 }
 
-/* ---- told ----------------------------------------------------------------------------------- */
+/* ---- as JSON -------------------------------------------------------------------------------- */
 
 struct sizes {
 	uint64_t own, shared, files;
@@ -297,7 +297,7 @@ unsigned images_count_users(struct images *images, const struct image *image, st
 	return count;
 }
 
-/* Boxes and images upon it, as far as whoever asks may see them. */
+/* Number of boxes, and of images built on it, that the caller may see. */
 static unsigned users_seen(struct images *images, const struct image *image)
 {
 	unsigned count;
@@ -348,7 +348,7 @@ json_t *images_json(struct images *images, bool all)
 	return list;
 }
 
-/* ---- coming and going ----------------------------------------------------------------------- */
+/* ---- adding and removing -------------------------------------------------------------------- */
 
 int images_publish(struct images *images, const char *id, const struct image **ret, struct err *err)
 {
@@ -376,7 +376,7 @@ bool shared_is_ours(const struct images *images)
 	return lstat(images->shared, &st) == 0 && S_ISDIR(st.st_mode);
 }
 
-/* A shared image goes from our folder; it stays where else it is. */
+/* Removes a shared image from our folder; other homes keep it. */
 static int unlist_shared(struct images *images, const struct image *image, struct err *err)
 {
 	_cleanup_free_ char *path = xasprintf("%s/%s", images->shared, image->id);

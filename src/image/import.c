@@ -25,7 +25,7 @@ struct import_work {
 	char *fallback; /* a name, or NULL */
 };
 
-/* ---- the first bytes ------------------------------------------------------------------------ */
+/* ---- the type of the archive ---------------------------------------------------------------- */
 
 struct peek {
 	struct feed *feed;
@@ -49,7 +49,7 @@ static int peek_fill(struct peek *peek, struct err *err)
 	return 0;
 }
 
-/* What was looked at, and nothing behind it. */
+/* Gives the bytes that were looked at again, and nothing after them. */
 static ssize_t peek_read_again(void *arg, void *data, size_t len, struct err *err)
 {
 	struct peek *peek = arg;
@@ -88,7 +88,7 @@ static bool is_of_image(const char *name)
 	return false;
 }
 
-/* A damaged archive is told by whoever reads it for good. */
+/* A damaged archive is reported by the code that reads all of it. */
 static bool begins_as_image(struct peek *peek)
 {
 	struct tar_reader *reader = xnew(struct tar_reader);
@@ -277,7 +277,7 @@ static int import_docker(const struct images *images, struct job_sink *sink,
 	return code;
 }
 
-/* ---- either --------------------------------------------------------------------------------- */
+/* ---- both formats --------------------------------------------------------------------------- */
 
 static int import_spooled(const struct images *images, struct job_sink *sink,
 	const struct spool *spool, struct image_draft *draft, struct err *err)

@@ -1,10 +1,10 @@
-/* inflate.c - gzip, zstd, xz or plain, told by the first bytes
+/* inflate.c - gzip, zstd, xz or plain, detected from the first bytes
  *
- * All three may come in several parts one after the other (members, frames, streams), as parallel
- * compressors and `cat` make them. A stream that stops inside a part is an error; zeros after the
- * last part of a gzip stream are what tapes leave, and are passed over. How much comes out is not
- * bounded here: feed.c looks at the ratio, and who takes the bytes counts them. Memory is bounded:
- * xz and zstd streams that want a larger window are refused. */
+ * All three may consist of several parts one after the other (members, frames, streams), as
+ * parallel compressors and `cat` make them. A stream that ends inside a part is an error; zeros
+ * after the last part of a gzip stream are padding from tapes and are skipped. The size of the
+ * output is not limited here: feed.c checks the ratio, and the reader counts the bytes. Memory
+ * is bounded: xz and zstd streams that need a larger window are refused. */
 #include "image/oci_internal.h"
 #include <lzma.h>
 #include <zlib.h>
@@ -18,7 +18,8 @@ struct coder {
 	uint8_t magic[MAGIC_MAX];
 	size_t magic_len;
 	int (*open)(struct inflate *inflate, struct err *err);
-	/* Turns bytes of the input into up to len of data. Gives how many; 0: wants more input. */
+	/* Decompresses input into up to len bytes of data. Returns how many; 0: more input is
+	 * needed. */
 	ssize_t (*step)(struct inflate *inflate, void *data, size_t len, struct err *err);
 	void (*close)(struct inflate *inflate);
 };
@@ -110,7 +111,7 @@ static ssize_t zstd_step(struct inflate *inflate, void *data, size_t len, struct
 	size_t code;
 
 	if (!inflate->in_part && in.pos == in.size)
-		return 0; /* asked now, it would speak of a frame that never comes */
+		return 0; /* between frames; asking zstd now would start a new frame */
 	code = ZSTD_decompressStream(inflate->zstd, &out, &in);
 	if (ZSTD_isError(code))
 		return err_set(err, ERR_INVALID, "damaged zstd data (%s)", ZSTD_getErrorName(code));
@@ -163,7 +164,7 @@ static void xz_close(struct inflate *inflate)
 	lzma_end(&inflate->xz);
 }
 
-/* bzip2 is only told apart, to be refused by name instead of as a damaged archive. */
+/* bzip2 is recognised only to be refused by name instead of as a damaged archive. */
 static const struct coder coders[] = {
 	{ "gzip", { 0x1f, 0x8b }, 2, gzip_open, gzip_step, gzip_close },
 	{ "zstd", { 0x28, 0xb5, 0x2f, 0xfd }, 4, zstd_open, zstd_step, zstd_close },
@@ -172,7 +173,7 @@ static const struct coder coders[] = {
 };
 static const struct coder plain = { .name = "plain", .step = plain_step };
 
-/* ---- all of them ---------------------------------------------------------------------------- */
+/* ---- all formats ---------------------------------------------------------------------------- */
 
 struct inflate *inflate_new(read_fn read, void *arg)
 {
@@ -199,7 +200,7 @@ bool inflate_is_plain(const struct inflate *inflate)
 	return inflate->coder == &plain;
 }
 
-/* More input behind what is there. */
+/* Reads more input after what is in the buffer. */
 static int refill(struct inflate *inflate, struct err *err)
 {
 	ssize_t got;

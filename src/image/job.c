@@ -1,9 +1,9 @@
 /* job.c - a helper process that makes an image
  *
- * The helper makes layers, writes the draft and says that it has finished, or why not. Only the
- * daemon publishes, and only after the helper and all it started are gone. So an image is whole or
- * not there, whichever side dies when: what a dead or cancelled helper left carries the id of its
- * job and is swept by that. */
+ * The helper makes layers, writes the draft and reports that it has finished, or why it failed.
+ * Only the daemon publishes, and only after the helper and its children have ended. So an image
+ * is complete or does not exist, whichever side dies when: what a dead or cancelled helper left
+ * carries the id of its job in its name and is removed by it. */
 #include "image/image_internal.h"
 #include "base/clock.h"
 #include "base/file.h"
@@ -130,8 +130,8 @@ static void on_message(const void *data, size_t len, void *arg)
 	}
 }
 
-/* Whole layers stay, so that the next try finds them; but not the one that is called as the image
- * is. */
+/* Removes what a failed job left. Complete layers stay for the next try, except the one that has
+ * the id of the image. */
 static void sweep(struct image_job *job)
 {
 	_cleanup_free_ char *draft =

@@ -1,7 +1,7 @@
 /* layer_below.c - what the layers below show, through whiteouts and opaque folders
  *
- * As overlayfs looks a name up: from the top down, until a layer has it, or hides it from those
- * further down. */
+ * A name is looked up as overlayfs does it: from the top down, until a layer has it or hides it
+ * from the layers further down. */
 #include "image/oci_internal.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -37,8 +37,8 @@ static int open_dir(int at, const char *name)
 
 enum sight { SIGHT_FOUND, SIGHT_MISSING, SIGHT_HIDDEN };
 
-/* Looks path up in one layer, whose leaf counts as missing when it is this layer itself. HIDDEN:
- * nothing of the layers further down shows there either. */
+/* Looks path up in one layer. is_top: this is the layer being filled, so its own leaf counts as
+ * missing. HIDDEN: the layers further down show nothing there either. */
 static int look_into(int layer, bool is_top, const char *path, enum sight *ret_sight, int *ret,
 	struct stat *ret_st, struct err *err)
 {

@@ -1,16 +1,16 @@
-/* layer_tree.c - where a name of an archive lies, in a layer that is being filled, over the layers
- * below
+/* layer_tree.c - where a name of an archive lies, in a layer that is being filled, over the
+ * layers below
  *
- * Archives of layers are made to be unpacked over the layers below, and names in them may lead
+ * Archives of layers are made to be unpacked over the layers below, and a name in them may lead
  * through links that only those have: one layer has `bin -> usr/bin`, the next one a member
- * `bin/tool`, which belongs to usr/bin. So a name is walked component by component in the merged
- * tree, and folders it passes are made in this layer as overlayfs would copy them up. A link is
- * followed here, by hand and from the root of the layer: the kernel is never given more than one
- * component, with O_NOFOLLOW, so nothing an archive holds leads out of the folder.
+ * `bin/tool`, which belongs into usr/bin. So a name is walked component by component in the
+ * merged tree, and the folders on its way are made in this layer as overlayfs would copy them
+ * up. Links are followed by this code, starting at the root of the layer: the kernel only ever
+ * gets one component, with O_NOFOLLOW, so nothing in an archive leads out of the folder.
  *
- * Nobody else writes in the folder meanwhile, so what was looked at stays as it was. The folders
- * last used are kept open under the names that led to them: archives come sorted, and hardly a name
- * has to be walked. */
+ * Nobody else writes in the folder meanwhile, so what was looked up stays valid. The folders
+ * used last are kept open under the names that led to them: archives are sorted, so most names
+ * need no walk. */
 #include "image/oci_internal.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -26,7 +26,7 @@ enum {
 	TODO_MAX = 2 * PATH_MAX,
 	XATTRS_SIZE = 64 * 1024,
 };
-#define TIME_BYTES_MAX (64u << 20) /* of paths of folders, all together */
+#define TIME_BYTES_MAX (64u << 20) /* paths of folders, all together */
 
 struct kept {
 	char *name; /* NULL: free */
@@ -43,7 +43,7 @@ struct folder_time {
 struct layer_tree {
 	struct layer_stack stack;
 	struct kept kept[KEPT_MAX];
-	size_t next, last; /* to be replaced, and used last */
+	size_t next, last; /* the one to replace, and the one used last */
 	struct folder_time *times;
 	size_t time_count, time_room, time_bytes;
 	uint64_t made;
@@ -127,7 +127,7 @@ static int walk_up(struct walk *walk, struct err *err)
 	return walk->fd < 0 ? err_sys(err, errno, "open '%s'", walk->path) : 0;
 }
 
-/* The link's target comes before what is left. */
+/* Puts the target of the link before the rest of the name. */
 static int walk_link(struct walk *walk, int dir, const char *name, struct err *err)
 {
 	char target[PATH_MAX], todo[TODO_MAX + 1];
@@ -166,7 +166,8 @@ static int copy_xattrs(int from, int to, struct err *err)
 	return 0;
 }
 
-/* The folder at path, dir, becomes like one of a layer below (which may be an O_PATH fd). */
+/* Gives the folder dir, at path, the attributes of a folder of a layer below (like, which may be
+ * an O_PATH fd). */
 static int make_alike(struct layer_tree *tree, int dir, const char *path, int like, struct err *err)
 {
 	_cleanup_close_ int model = open_dir(like, ".");
@@ -180,7 +181,7 @@ static int make_alike(struct layer_tree *tree, int dir, const char *path, int li
 	return layer_tree_set_time(tree, path, "", &st.st_mtim, err);
 }
 
-/* like: of a layer below; -1: there is none. opaque: something of this layer lay here. */
+/* like: the folder of a layer below, or -1. opaque: this layer had something else here. */
 static int walk_make(struct walk *walk, const char *name, int like, bool opaque, struct err *err)
 {
 	if (mkdirat(walk->fd, name, 0755) < 0)
@@ -195,7 +196,7 @@ static int walk_make(struct walk *walk, const char *name, int like, bool opaque,
 	return fchmod(walk->fd, 0755) < 0 ? err_sys(err, errno, "chmod '%s'", name) : 0;
 }
 
-/* name is not in this layer: what the layers below have decides. */
+/* name is not in this layer: the layers below decide. */
 static int walk_below(struct walk *walk, const char *name, struct err *err)
 {
 	_cleanup_close_ int found = -1;
@@ -270,8 +271,8 @@ static void forget(struct kept *kept)
 
 void layer_tree_changed(struct layer_tree *tree, bool removed)
 {
-	/* A name that led through a link may lead elsewhere now: what was made may lie before the
-	 * link. */
+	/* A name that led through a link may lead elsewhere now: the new entry may have replaced
+	 * the link. */
 	for (size_t i = 0; i < KEPT_MAX; i++)
 		if (removed || tree->kept[i].via_link)
 			forget(&tree->kept[i]);
@@ -304,7 +305,7 @@ static const struct kept *keep(struct layer_tree *tree, const char *name, struct
 	return kept;
 }
 
-/* Without "/", "./" and doubled slashes; ret has PATH_MAX bytes. */
+/* Removes "/", "./" and doubled slashes; ret has PATH_MAX bytes. */
 static int clean(const char *name, char *ret, struct err *err)
 {
 	size_t out = 0, depth = 0;
@@ -394,7 +395,7 @@ int layer_tree_set_time(struct layer_tree *tree, const char *path, const char *l
 	return 0;
 }
 
-/* A folder that was replaced since has nothing to be set. */
+/* A folder that was replaced meanwhile is skipped. */
 int layer_tree_end(struct layer_tree *tree, struct err *err)
 {
 	struct open_how how = { .flags = O_RDONLY | O_DIRECTORY | O_CLOEXEC,
@@ -427,8 +428,7 @@ int layer_tree_new(int root, const char *const *lowers, struct layer_tree **ret,
 			return err_sys(err, errno, "open the layer '%s'", lowers[i]);
 		tree->stack.lower_count++;
 	}
-	/* The root shows what the topmost layer has: without a member for it, what was there
-	 * before. */
+	/* Without a member for the root, it has the attributes it has in the layer below. */
 	if (count && make_alike(tree, root, "", tree->stack.lowers[0], err) < 0)
 		return -1;
 	*ret = steal_ptr(&tree);

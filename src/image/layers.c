@@ -1,18 +1,18 @@
-/* layers.c - what layers there are, who has them, how large they are
+/* layers.c - which layers exist, which images have them, how large they are
  *
  * The table holds every layer of a listed image with the number of images that have it: it tells
- * what an image has for itself, and which layers go with an image. While a job runs no layer goes:
- * the job may just have found that it is there already. Such layers wait until the last job is
- * over.
+ * how much an image has for itself, and which layers are removed with an image. While a job runs
+ * no layer is removed, because the job may have found it and rely on it. Such layers wait until
+ * the last job has ended.
  *
- * Sizes lie beside a layer in layer.json. A saved layer has none at first, because a walk through
- * it would take longer than the saving: a helper measures it afterwards, one layer at a time.
+ * Sizes lie beside a layer in layer.json. A saved layer has none at first, because measuring it
+ * would take longer than saving it: a helper measures it afterwards, one layer at a time.
  *
- * The same helper throws away what a saved layer has besides its `upper`: the layers further down,
- * which the disk it was saved from had put aside (core/disk/seed.c), and what the driver kept
- * there. Without that each generation would hold all before it. A disk made from the layer must
- * still number its files above all of them: `mark`, made before anything is deleted, has the
- * highest number of the subvolume and stays. */
+ * The same helper deletes what a saved layer has besides its `upper`: the lower layers that the
+ * disk it was saved from had put aside (core/disk/seed.c), and files of the driver. Without that
+ * each generation would contain all before it. A disk made from the layer must still give its
+ * files higher inode numbers than all of them: the file `mark`, made before anything is deleted,
+ * has the highest inode number of the subvolume and stays. */
 #include "image/image_internal.h"
 #include "base/file.h"
 #include "base/log.h"
@@ -52,7 +52,7 @@ bool layer_id_is_valid(const char *id)
 		       len;
 }
 
-/* ---- places --------------------------------------------------------------------------------- */
+/* ---- where layers lie ----------------------------------------------------------------------- */
 
 static const char *const leaves[] = { [LAYER_FILES] = "files", [LAYER_UPPER] = "upper" };
 static_assert(ARRAY_LEN(leaves) == LAYER_KIND_COUNT, "every kind has its folder");
@@ -199,7 +199,7 @@ static int measure_run(int sock, void *arg)
 	_cleanup_free_ char *layer_dir = folder_of(measuring->path);
 	struct err err = ERR_INIT;
 
-	/* First: a layer that has a size is not looked at again. */
+	/* Done first: a layer that has a size is not looked at again. */
 	if (measuring->saved && prune(layer_dir, &err) < 0)
 		log_warn("cannot clean up a layer", kv_str("path", layer_dir), kv_err(&err));
 	err_clear(&err);
@@ -288,7 +288,7 @@ void layers_know(struct images *images, struct layer *layer)
 
 /* ---- the table ------------------------------------------------------------------------------ */
 
-/* Where path is, or would be. */
+/* The index of path in the table, or where it would be inserted. */
 static size_t position(const struct images *images, const char *path, bool *found)
 {
 	size_t low = 0, high = images->layer_count;
@@ -318,7 +318,7 @@ struct layer *layers_find(const struct images *images, const char *path)
 	return found ? images->layers[at] : NULL;
 }
 
-/* A folder of a shared image is called as that image is. */
+/* A folder of a shared image has the id of that image. */
 static char *id_of(const struct images *images, struct layer *layer)
 {
 	const char *path = layer->path, *name = shorten(images, path, &layer->kind);
@@ -362,7 +362,7 @@ void layers_add(struct images *images, const struct image *image)
 			found ? images->layers[at] : insert(images, image->layers[i], at);
 
 		layer->images++;
-		/* The one layer of a shared image was measured when that was made. */
+		/* A shared image has one layer, which was measured when the image was made. */
 		if (!layer->ours && entry_of(image)->shared && !image->layers[1]) {
 			layer->size_bytes = image->size_bytes;
 			layer->files = image->files;

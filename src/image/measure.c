@@ -37,7 +37,7 @@ static void level_push(struct level *level, const char *name)
 	level->folders[level->count++] = xstrdup(name);
 }
 
-/* A file with many links is counted once, in parts. */
+/* A file with several links is counted once: each link counts for a part. */
 static uint64_t share_of(const struct stat *st)
 {
 	uint64_t bytes = (uint64_t)st->st_blocks * 512;
@@ -45,7 +45,7 @@ static uint64_t share_of(const struct stat *st)
 	return S_ISDIR(st->st_mode) ? bytes : bytes / MAX(st->st_nlink, 1);
 }
 
-/* Counts what fd holds and puts its folders on a new level. Takes fd. */
+/* Counts the entries of fd and puts its folders on a new level. Takes fd. */
 static int enter(struct walk *walk, int fd, struct err *err)
 {
 	DIR *dir = fdopendir(fd);

@@ -1,9 +1,9 @@
-/* names.c - what images are called
+/* names.c - the names of images
  *
- * An image is made with a name, and may be given others later (tags: pool/images/names.json, so
- * that an image itself never changes). When several claim a name, the latest claim holds: the image
- * made last, or the tag given after that. "python" and "python:latest" are one name, kept as
- * "python". */
+ * An image is made with a name, and may get others later (tags: pool/images/names.json, so that
+ * an image itself never changes). When several images claim a name, the latest claim wins: the
+ * image made last, or the tag given after that. "python" and "python:latest" are one name,
+ * stored as "python". */
 #include "image/image_internal.h"
 #include "base/clock.h"
 #include "base/file.h"
@@ -20,11 +20,11 @@ enum {
 };
 #define TAGS_FILE "names.json"
 
-/* Never freed before the end: image.name may point into it. */
+/* Never freed before images_close: image.name may point into it. */
 struct image_tag {
 	char *name; /* normal */
 	char *owner;
-	char id[11]; /* "": nobody's, also not that of an older image that was made with it */
+	char id[11]; /* "": the name belongs to no image, not even to an older one made with it */
 	int64_t since_us;
 };
 
@@ -34,7 +34,7 @@ struct naming {
 	int64_t since_us;
 };
 
-/* ---- the language of names ------------------------------------------------------------------ */
+/* ---- the syntax of names -------------------------------------------------------------------- */
 
 static bool is_lower_or_digit(char c)
 {
@@ -169,8 +169,8 @@ static void tag_put(struct images *images, const char *owner, const char *normal
 	tag->since_us = since_us;
 }
 
-/* In the file a tag of IMAGE_OWNER_SHARED is called by its name, as before there were owners, one
- * of another "OWNER NAME". Yours. */
+/* In the file, a tag of IMAGE_OWNER_SHARED has its plain name, as before there were owners; any
+ * other tag is "OWNER NAME". Yours. */
 static char *tag_key(const struct image_tag *tag)
 {
 	return strcmp(tag->owner, IMAGE_OWNER_SHARED) ? xasprintf("%s %s", tag->owner, tag->name)
@@ -225,7 +225,7 @@ static bool is_made_with(const struct images *images, const struct image_tag *ta
 	return false;
 }
 
-/* Tags of images that are gone are left out, and so forgotten. */
+/* Leaves out tags of removed images. */
 static int tags_save(const struct images *images, struct err *err)
 {
 	_cleanup_free_ char *path = xasprintf("%s/" TAGS_FILE, images->path), *text = NULL;
@@ -275,7 +275,7 @@ int images_tag(struct images *images, const char *id, const char *name, struct e
 	before = old ? *old : (struct image_tag){ 0 };
 	tag_put(images, image->owner, normal, image->id, clock_wall_us());
 	if (tags_save(images, err) < 0) {
-		/* an empty id names nobody */
+		/* an empty id means no image */
 		tag_put(images, image->owner, normal, before.id, before.since_us);
 		return err_wrap(err, "name image '%s'", image->id);
 	}
@@ -377,7 +377,7 @@ void names_settle(struct images *images)
 		if (kept && !compare_names(before->name, before->image->owner, naming->name,
 				    naming->image->owner))
 			continue;
-		/* Of several names the one it was made with is shown first. */
+		/* If an image has several names, the one it was made with is shown first. */
 		if (!*naming->image->name || naming->name == entry_of(naming->image)->given)
 			naming->image->name = (char *)naming->name;
 		images->namings[kept++] = *naming;

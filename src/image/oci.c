@@ -1,8 +1,8 @@
 /* oci.c - manifests, indexes, configurations: JSON in, checked values out
  *
- * Written by many programs, so keys nobody here knows are passed over; those that are known must
- * have the right type, and all lists are bounded. The words of OCI and of Docker (schema 2) are the
- * same but for media types. */
+ * Many programs write these, so unknown keys are ignored; known ones must have the right type,
+ * and all lists are bounded. OCI and Docker (schema 2) use the same keys, but different media
+ * types. */
 #include "image/oci_internal.h"
 #include "base/text.h"
 #include <stdio.h>
@@ -11,9 +11,9 @@
 enum { INDEX_MAX = 256, STRINGS_MAX = 1024 };
 #define BLOB_SIZE_MAX (1ll << 40)
 
-/* ---- reading loosely ------------------------------------------------------------------------ */
+/* ---- reading JSON --------------------------------------------------------------------------- */
 
-/* NULL when it is not there; a wrong type is an error. */
+/* NULL when the key is missing; a wrong type is an error. */
 static int get(json_t *object, const char *key, json_type type, json_t **ret, struct err *err)
 {
 	json_t *value = json_object_get(object, key);
@@ -103,7 +103,7 @@ bool oci_is_index(json_t *json)
 }
 
 struct choice {
-	json_t *fits, *unnamed; /* for this machine; without a word for which */
+	json_t *fits, *unnamed; /* an entry for this machine; one without a platform */
 	struct buf others;
 };
 
@@ -253,8 +253,7 @@ static int read_diff_ids(json_t *json, struct oci_config *ret, struct err *err)
 	return 0;
 }
 
-/* A line of the environment without a name, a port that is none: the image runs without them,
- * too. */
+/* An invalid line of the environment or an invalid port is left out: the image runs without it. */
 static bool is_variable(const char *text)
 {
 	const char *equals = strchr(text, '=');
@@ -349,7 +348,8 @@ static int copy_labels(json_t *from, json_t *to, struct err *err)
 	return 0;
 }
 
-/* A layer that is not there any more, e.g. merged with others, counts for nothing. */
+/* A label that names a layer that no longer exists (merged with others) means that no layer
+ * counts. */
 static void take_hosts_label(struct oci_config *config)
 {
 	json_t *labels = json_object_get(config->config, "labels");

@@ -1,17 +1,16 @@
-/* open.c - from the disk to a list and back: what is there at the start, what is left to sweep
+/* open.c - reads the images from disk at the start and removes leftovers
  *
- *   pool/images/.new-ID    a draft. One whose image.json is whole and whose layers are all there
- *                          was finished, only the daemon died before it could say so: it is
- *                          published now. That is why nobody has to wait for the disk to publish
- *                          one: the rename may get lost, the image does not. Other drafts are
- *                          swept.
- *   pool/layers/.…, BOX_HOME/layers/.…   a layer being filled, which nobody fills any more, or
+ *   pool/images/.new-ID    a draft. If its image.json is complete and all its layers exist, it was
+ *                          finished and the daemon died before publishing it: it is published now.
+ *                          That is why publishing needs no sync: the rename may get lost, the image
+ *                          does not. Other drafts are removed.
+ *   pool/layers/.…, BOX_HOME/layers/.…   an unfinished layer that no job fills any more, or a layer
  *                                        being removed
  *   …/.trash-…             being removed, in pool/images, BOX_HOME/downloads and BOX_HOME/images
- *   BOX_HOME/image-files/ID-KEY.erofs   of an image that is not there any more: goes
- *   BOX_HOME/images/.build-ID   a build of an older version; swept when nobody holds its lock
+ *   BOX_HOME/image-files/ID-KEY.erofs   removed if its image no longer exists
+ *   BOX_HOME/images/.build-ID   a build of an older version; removed if nobody holds its lock
  *
- * Layers that no image has stay: a pull that died finds them when it is tried again. */
+ * Layers that no image has stay: a pull that was killed finds them when it is repeated. */
 #include "image/image_internal.h"
 #include "base/file.h"
 #include "base/log.h"
@@ -74,7 +73,7 @@ static void take_up_trash(struct images *images, const char *dir)
 			images_discard(images, dir, names[i]);
 }
 
-/* A build that nobody holds the lock of has died. */
+/* A build whose lock nobody holds has died. */
 static void sweep_old_build(struct images *images, const char *name)
 {
 	_cleanup_free_ char *path = xasprintf("%s/%s", images->shared, name);
@@ -118,10 +117,10 @@ static int make_places(const struct images *images, struct err *err)
 	return 0;
 }
 
-/* ext4 does not give out the number of a deleted file again for minutes, and looks at each of them
- * for every new file: a layer unpacked where another one was removed took ten times as long. Below
- * a folder marked so, as below the root, each folder gets a region of the disk to itself. Other
- * file systems know no such mark. */
+/* ext4 does not reuse the inode number of a deleted file for minutes, and skips each of them for
+ * every new file: a layer unpacked where another one was removed took ten times as long. With
+ * this flag, each folder below gets its own region of the disk, as below the root. Other file
+ * systems have no such flag. */
 static void spread_out(const char *path)
 {
 	_cleanup_close_ int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -129,7 +128,7 @@ static void spread_out(const char *path)
 
 	if (fd >= 0 && ioctl(fd, FS_IOC_GETFLAGS, &flags) == 0 && !(flags & FS_TOPDIR_FL)) {
 		flags |= FS_TOPDIR_FL;
-		ioctl(fd, FS_IOC_SETFLAGS, &flags); /* only faster */
+		ioctl(fd, FS_IOC_SETFLAGS, &flags); /* only for speed */
 	}
 }
 

@@ -1,10 +1,10 @@
-/* package_hosts.c - where package managers keep what they use; see package_hosts.h
+/* package_hosts.c - where package managers keep their settings; see package_hosts.h
  *
- * The layers are looked at as one read-only tree (view.h), so that a file that a layer removed is
- * not there. Symbolic links are followed inside of that tree alone. For each manager the files of
- * its configuration are read; if none of them, nor the environment, replaces its default, the
- * default is looked for in the manager's own files: the line of program text that says it. A
- * manager that is not in the image therefore adds nothing. */
+ * The layers are read as one read-only tree (view.h), so that a file removed by a layer is not
+ * seen. Symbolic links are followed inside of that tree only. For each manager its configuration
+ * files are read; if neither these nor the environment replace its default, the default is
+ * searched in the manager's own files: the line of its program text that sets it. A manager that
+ * is not in the image therefore adds nothing. */
 #include "image/package_hosts_internal.h"
 #include "base/text.h"
 #include "view/view.h"
@@ -22,20 +22,20 @@ enum {
 	FILE_BYTES = 1024 * 1024,
 	CODE_BYTES = 8 * 1024 * 1024, /* programs in one file: yarn, composer */
 	CODE_CHUNK = 64 * 1024,
-	CODE_TAIL = 2048,  /* read behind a mark */
-	ENTRIES_MAX = 500, /* looked at in a folder */
+	CODE_TAIL = 2048,  /* bytes read behind a mark */
+	ENTRIES_MAX = 500, /* entries read of a folder */
 	ENTRIES_ALL = 5000,
 	PATH_LEN = 512,
 };
 
-/* Homes of other users count as well, but what they set there is no default for root. */
+/* Homes of other users are read as well, but settings there do not replace root's default. */
 #define HOME "home/*/"
 
 static const struct source {
 	const char *manager;
 	enum host_format format;
 	const char *keys;
-	const char *paths[12]; /* '*' stands in one component; NULL ends */
+	const char *paths[12]; /* '*' matches in one component; NULL ends */
 } sources[] = {
 	{ "apt", FORMAT_DEB, NULL, { "etc/apt/sources.list", "etc/apt/sources.list.d/*.list" } },
 	{ "apt", FORMAT_KEYS, "URIs", { "etc/apt/sources.list.d/*.sources" } },
@@ -76,7 +76,7 @@ static const struct source {
 			HOME ".config/composer/config.json" } },
 };
 
-/* Variables of the image that managers listen to. */
+/* Environment variables that package managers read. */
 static const struct {
 	const char *manager, *keys;
 } variables[] = {
@@ -88,10 +88,10 @@ static const struct {
 	{ "go", "!GOPROXY @GOSUMDB" },
 };
 
-/* Where a manager's own files say what it uses if nobody says otherwise. */
+/* Where the files of a manager contain its default. */
 static const struct default_source {
 	const char *manager;
-	const char *mark; /* what comes behind it is read */
+	const char *mark; /* the text behind it is read */
 	char until;	  /* see hosts_read_code */
 	const char *paths[10];
 } defaults[] = {
@@ -159,7 +159,7 @@ static int open_in(const struct search *search, const char *path, int flags)
 	return (int)syscall(SYS_openat2, search->root, path, &how, sizeof how);
 }
 
-/* -1 when it is no plain file, too large, or one too many. */
+/* -1 when it is no regular file, too large, or over the limit of files. */
 static int open_file(struct search *search, const char *path, off_t most)
 {
 	_cleanup_close_ int fd = -1;
@@ -179,8 +179,8 @@ static int compare_names(const void *a, const void *b)
 	return strcmp(*(char *const *)a, *(char *const *)b);
 }
 
-/* Names in folder that fit the pattern, sorted: what is taken when there are too many must not be
- * chance. */
+/* Names in folder that match the pattern, sorted, so that the choice is the same each time if
+ * there are too many. */
 static char **list_folder(struct search *search, const char *folder, const char *pattern)
 {
 	char **names = xnew(char *);
@@ -201,7 +201,7 @@ static char **list_folder(struct search *search, const char *folder, const char 
 	return names;
 }
 
-/* Calls fn with each path the pattern stands for, one star after the other. */
+/* Calls fn with each path that matches the pattern, one star after the other. */
 static void each_path(struct search *search, const char *pattern,
 	void (*fn)(struct search *, const char *path, const void *arg), const void *arg)
 {
@@ -220,7 +220,7 @@ static void each_path(struct search *search, const char *pattern,
 	for (size_t i = 0; names[i]; i++) {
 		char path[PATH_LEN];
 
-		/* A name with a star in it would be taken for a pattern. */
+		/* A name with a star in it would be used as a pattern. */
 		if (!strchr(names[i], '*') && snprintf(path, sizeof path, "%s%s%s", folder,
 						      names[i], pattern + end) < (int)sizeof path)
 			each_path(search, path, fn, arg);
@@ -248,8 +248,7 @@ static void read_config(struct search *search, const char *path, const void *arg
 		search->found->replaced = replaced;
 }
 
-/* Looks for the mark piece by piece: such files may be large, and what is wanted may stand
- * anywhere. */
+/* Searches the mark piece by piece: such files may be large, and the mark may be anywhere. */
 static void read_default(struct search *search, const char *path, const void *arg)
 {
 	const struct default_source *source = arg;
@@ -276,7 +275,7 @@ static void read_default(struct search *search, const char *path, const void *ar
 			return;
 		if (!at)
 			at = text + len - MIN(len, mark - 1);
-		/* What may be the beginning of the mark, or stands behind it, stays. */
+		/* Keeps what may be the beginning of the mark, or follows it. */
 		len = (size_t)(text + len - at);
 		memmove(text, at, len);
 	}

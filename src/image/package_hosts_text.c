@@ -1,9 +1,9 @@
-/* package_hosts_text.c - the hosts in a configuration file, whatever its format
+/* package_hosts_text.c - finds the hosts in a configuration file, whatever its format
  *
- * Package managers have a format each, and all of them are lines with keys and URLs. So there is
- * one reader of lines that knows what is a key, a comment, a section and a line that goes on, and
- * one of URLs. Neither refuses anything: what they do not understand leads nowhere, and what comes
- * of it are plain host names in any case. */
+ * Each package manager has its own format, but all of them are lines with keys and URLs. So
+ * there is one reader of lines, which knows keys, comments, sections and continuation lines, and
+ * one of URLs. Neither refuses anything: text they do not understand is skipped, and the results
+ * are plain host names in any case. */
 #include "image/package_hosts_internal.h"
 #include <assert.h>
 #include <ctype.h>
@@ -39,7 +39,7 @@ void found_add(struct found *found, const char *host)
 	found->count++;
 }
 
-/* A name with a dot in it, no address: its last label has a letter. */
+/* A name with a dot in it that is no address: its last label has a letter. */
 static bool is_host(const char *text, size_t len)
 {
 	const char *dot = memrchr(text, '.', len);
@@ -77,8 +77,8 @@ static bool ends_url(char c)
 	return !c || isspace((unsigned char)c) || strchr("\"'`,;|<>(){}[]\\", c);
 }
 
-/* The scheme may have others before it: sparse+https, mirror+http. 0: not one that leads to a
- * host. */
+/* The port of the scheme, which may have a prefix: sparse+https, mirror+http. 0: a scheme
+ * without a host. */
 static unsigned port_of_scheme(const char *start, const char *end)
 {
 	const char *plus = memrchr(start, '+', (size_t)(end - start));
@@ -92,7 +92,7 @@ static unsigned port_of_scheme(const char *start, const char *end)
 	return 0;
 }
 
-/* 0 when it is none. */
+/* 0 when it is no port. */
 static unsigned read_port(const char *text, const char *end)
 {
 	unsigned port = 0;
@@ -105,7 +105,7 @@ static unsigned read_port(const char *text, const char *end)
 	return port <= 65535 ? port : 0;
 }
 
-/* colon is where "://" stands in text. Returns where the URL ends. */
+/* colon points at "://" in text. Returns the end of the URL. */
 static const char *read_url(const char *text, const char *colon, struct found *found)
 {
 	const char *scheme = colon, *host = colon + 3, *end = host, *at, *port;
@@ -150,7 +150,7 @@ static void read_names(const char *text, struct found *found)
 
 /* ---- lines with keys ------------------------------------------------------------------------ */
 
-/* A section's hosts are held back until it is known that it is not switched off. */
+/* The hosts of a section are held back until it is known that the section is not disabled. */
 struct section {
 	struct found pending;
 	bool off;
@@ -160,9 +160,9 @@ struct key_reader {
 	const char *keys;
 	struct found *found;
 	struct section section;
-	const char *current; /* the key whose value goes on, in keys; NULL: none we want */
-	bool scoped;	     /* and it has a scope before it */
-	bool headers;	     /* sections have headers here, and may have empty lines in them */
+	const char *current; /* the key whose value continues, in keys; NULL: none we want */
+	bool scoped;	     /* the key has a scope before it */
+	bool headers;	     /* sections have headers in this file, and may contain empty lines */
 };
 
 static void end_section(struct key_reader *reader)
@@ -178,8 +178,8 @@ static void end_section(struct key_reader *reader)
 	reader->current = NULL;
 }
 
-/* Where name stands among the keys; a key of npm may have a scope before it: @team:registry. That
- * one replaces nothing. */
+/* Finds name among the keys. A key of npm may have a scope before it (@team:registry); with a
+ * scope it does not replace the default. */
 static const char *find_key(const char *keys, const char *name, size_t len, bool *ret_scoped)
 {
 	const char *scope = name[0] == '@' ? memchr(name, ':', len) : NULL;
@@ -226,7 +226,7 @@ static bool is_off(const char *name, size_t len, const char *value)
 	return false;
 }
 
-/* How long the key is that the line begins with; 0: it begins with none. *ret_value is what follows
+/* Length of the key at the beginning of the line; 0: there is none. *ret_value is what follows
  * it. */
 static size_t split_key(const char *line, const char **ret_value)
 {

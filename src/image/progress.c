@@ -1,20 +1,22 @@
-/* progress.c - from the words of mmdebstrap, apt and dpkg to a bar and to a cause
+/* progress.c - turns the output of mmdebstrap, apt and dpkg into a progress bar and into the
+ * cause of a failure
  *
- * mmdebstrap --verbose passes on what apt and dpkg print. It runs apt twice: once for the essential
- * packages and once for the rest. Each run says "N newly installed" and then shows each package
- * three times: Get, Unpacking, Setting up. dpkg configures some packages before it has unpacked
- * all; the bar stays with "unpack" until that is through, so that it does not jump to and fro.
+ * mmdebstrap --verbose passes on what apt and dpkg print. It runs apt twice: once for the
+ * essential packages and once for the rest. Each run says "N newly installed" and then shows
+ * each package three times: Get, Unpacking, Setting up. dpkg configures some packages before it
+ * has unpacked all; the bar stays at "unpack" until all are unpacked, so that it does not jump
+ * back and forth.
  *
- * When it fails, the last lines are mmdebstrap's own ("E: apt-get ... failed"), which say nothing;
- * the cause is the last line before them that complains about something. A package that cannot be
- * configured takes others with it: the cause is the first of them, and what its script said
- * last. */
+ * When a build fails, the last lines are mmdebstrap's own ("E: apt-get ... failed") and do not
+ * name the cause; the cause is the last error line before them. A package that cannot be
+ * configured makes others fail too: the cause is the first of them, with the last line of its
+ * script. */
 #include "image/image_internal.h"
 #include "base/text.h"
 #include <ctype.h>
 #include <stdio.h>
 
-/* Copies what is printable; the lines may hold whatever a maintainer script prints. */
+/* Copies the printable characters; maintainer scripts may print anything. */
 static void keep_text(char *out, size_t size, const char *text, size_t len)
 {
 	size_t n = 0;
@@ -90,7 +92,7 @@ static bool is_complaint(const char *line)
 	return false;
 }
 
-/* "dpkg: error processing package NAME (--configure):", after the words of its script. */
+/* "dpkg: error processing package NAME (--configure):", printed after the output of its script. */
 static bool note_package(struct progress *progress, const char *line)
 {
 	static const char start[] = "dpkg: error processing package ";
@@ -118,7 +120,7 @@ static void note_trouble(struct progress *progress, const char *line)
 		complaint = false;
 	for (size_t i = 0; i < ARRAY_LEN(causes); i++)
 		if (strstr(line, causes[i].words)) {
-			/* A full disk makes everything else fail too: it stays the cause. */
+			/* A full disk makes everything else fail too: it remains the cause. */
 			if (progress->kind == ERR_LIMIT)
 				return;
 			progress->kind = causes[i].kind;
@@ -201,7 +203,7 @@ bool progress_feed(struct progress *progress, const char *line)
 	if (!*line)
 		return false;
 	note_trouble(progress, line);
-	/* mmdebstrap's last words about its own end are not a cause. */
+	/* mmdebstrap's lines about its own end name no cause. */
 	if (!text_has_prefix(line, "I: "))
 		keep_text(progress->last, sizeof progress->last, line, strlen(line));
 	if (text_has_prefix(line, "Get:"))

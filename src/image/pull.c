@@ -1,18 +1,17 @@
-/* pull.c - an image out of a registry
+/* pull.c - pulls an image from a registry
  *
- *   1. the manifest, or an index first, then the manifest for this machine       a few kilobytes
- *                                                                                each,
- *   2. the configuration: it tells what the layers are called here               compared with
- *                                                                                their digests
- *   3. the blobs of those layers that are not here, with skopeo, into
+ *   1. the manifest, or an index and then the manifest for this machine
+ *   2. the configuration, which tells the ids of the layers here; 1 and 2 are a few kilobytes
+ *      each and are compared with their digests
+ *   3. the blobs of the layers that are missing here, with skopeo, into
  *      BOX_HOME/downloads/pull-DIGEST
- *   4. stack.c: verified and unpacked; then the folder goes
+ *   4. stack.c verifies and unpacks them; then the folder is removed
  *
- * An image that is here already costs steps 1 and 2. skopeo copies all layers of an image, but
- * leaves out a blob whose file is there, without looking into it: so for layers that are not needed
- * an empty file is put in its place. A pull that is cut off leaves its folder, with every blob that
- * had arrived whole (skopeo renames them into their place when the digest is right); the next one
- * of the same image finds it by the digest of the manifest. */
+ * An image that is present costs steps 1 and 2. skopeo copies all layers of an image, but skips
+ * a blob whose file exists, without reading it: so an empty file is created for each layer that
+ * is not needed. An interrupted pull leaves its folder with every complete blob (skopeo renames
+ * a blob into place when its digest is right); the next pull of the same image finds the folder
+ * by the digest of the manifest. */
 #include "image/oci_internal.h"
 #include "base/file.h"
 #include "base/text.h"
@@ -39,11 +38,11 @@ struct pull {
 	char digest[DIGEST_SIZE];
 	struct oci_manifest manifest;
 	struct oci_config config;
-	bool has[IMAGE_LAYERS_MAX]; /* the layer is here */
+	bool has[IMAGE_LAYERS_MAX]; /* the layer is present */
 	uint64_t want_bytes;
 };
 
-/* ---- asking --------------------------------------------------------------------------------- */
+/* ---- manifest and configuration ------------------------------------------------------------- */
 
 static bool has_policy(void)
 {
@@ -53,7 +52,7 @@ static bool has_policy(void)
 	return access(own, F_OK) == 0 || access("/etc/containers/policy.json", F_OK) == 0;
 }
 
-/* Ends with the options both commands have. */
+/* Ends with the options that both commands have. */
 static char **make_argv(const struct pull_work *work, const char *command, const char *tls)
 {
 	char **argv = NULL;
@@ -73,7 +72,7 @@ static char **make_argv(const struct pull_work *work, const char *command, const
 	return argv;
 }
 
-/* A manifest (of the reference), or the configuration. */
+/* Reads a manifest (of the reference), or the configuration. */
 static int inspect(struct pull *pull, const char *reference, bool config, char **ret,
 	size_t *ret_len, struct err *err)
 {
@@ -89,7 +88,7 @@ static int inspect(struct pull *pull, const char *reference, bool config, char *
 	return skopeo_run(&run, ret, ret_len, err);
 }
 
-/* "host:5000/a/b:tag" and a digest become "host:5000/a/b@sha256:…". */
+/* "host:5000/a/b:tag" with a digest becomes "host:5000/a/b@sha256:…". */
 static char *pin(const char *reference, const char *digest)
 {
 	const char *slash = strrchr(reference, '/'), *last = slash ? slash : reference;
@@ -160,7 +159,7 @@ static int read_config(struct pull *pull, struct err *err)
 	return oci_config_read(json, &pull->config, err);
 }
 
-/* ---- fetching ------------------------------------------------------------------------------- */
+/* ---- blobs ---------------------------------------------------------------------------------- */
 
 static char *blob_path(const struct pull *pull, size_t index)
 {
@@ -168,7 +167,7 @@ static char *blob_path(const struct pull *pull, size_t index)
 		digest_hex(pull->manifest.layers[index].digest));
 }
 
-/* The same blob may be several layers, of which one is needed: then it is no placeholder. */
+/* The same blob may be several layers of which one is needed: then it must be fetched. */
 static bool is_wanted(const struct pull *pull, size_t index)
 {
 	for (size_t i = 0; i < pull->manifest.layer_count; i++)
@@ -178,8 +177,8 @@ static bool is_wanted(const struct pull *pull, size_t index)
 	return false;
 }
 
-/* Blobs that came whole stay, what else an earlier pull left goes, and what is not needed gets its
- * placeholder. */
+/* Keeps complete blobs, removes other files of an earlier pull, and creates a placeholder for
+ * each blob that is not needed. */
 static int prepare(struct pull *pull, struct err *err)
 {
 	_cleanup_free_ char *blobs = xasprintf("%s/" BLOBS, pull->scratch.path);
@@ -212,7 +211,7 @@ static int prepare(struct pull *pull, struct err *err)
 	return 0;
 }
 
-/* How much of what is wanted has come: files in their place, and those on their way there. */
+/* How many of the wanted bytes have arrived: files in place, and those still being written. */
 static int tell_progress(void *arg, struct err *err)
 {
 	struct pull *pull = arg;
@@ -247,11 +246,11 @@ static int fetch(struct pull *pull, struct err *err)
 		.tick = tell_progress,
 		.arg = pull };
 
-	/* Blobs must come as the manifest names them. */
+	/* Blobs must have the bytes that the manifest names. */
 	strv_add(&argv, "--dest-oci-accept-uncompressed-layers");
 	strv_add(&argv, "--quiet");
 	strv_add(&argv, source);
-	strv_add(&argv, "oci:.:image"); /* a path might hold a colon */
+	strv_add(&argv, "oci:.:image"); /* relative: a path may contain a colon */
 	run.argv = argv;
 	return skopeo_run(&run, NULL, NULL, err);
 }
@@ -270,7 +269,7 @@ static int open_layer(void *arg, size_t index, int *ret, struct err *err)
 
 /* ---- the job -------------------------------------------------------------------------------- */
 
-/* Which layers are missing? */
+/* Finds out which layers are missing. */
 static int take_stock(struct pull *pull, bool *ret_missing, struct err *err)
 {
 	char ids[IMAGE_LAYERS_MAX][LAYER_ID_SIZE];
@@ -310,8 +309,7 @@ static int fetch_and_unpack(
 		scratch_close(&pull->scratch);
 		return -1;
 	}
-	/* Whatever comes of it, the blobs have done their work: damaged ones must not be met
-	 * again. */
+	/* The blobs are removed in any case: damaged ones must not be used again. */
 	if (stack_unpack(pull->images, pull->sink, &spec, draft, err) < 0) {
 		if (err->kind == ERR_INVALID)
 			scratch_discard(&pull->scratch);

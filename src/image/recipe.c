@@ -1,16 +1,16 @@
-/* recipe.c - the making of an image, inside the helper process
+/* recipe.c - builds a base image, inside the helper process
  *
  *   download, unpack, configure   mmdebstrap, its output read line by line
- *   clean                         what of the build machine got in goes out
- *   measure                       size and number of files, then everything to disk
+ *   clean                         removes what came from the build machine
+ *   measure                       size and number of files, then a sync
  *
- * An installation runs programs of the tree and makes devices in it, and whoever runs this machine
- * may have mounted the disk of BOX_HOME so that neither works: in the helper's own mount namespace
- * the layer gets a mount of its own that allows it.
+ * An installation runs programs of the tree and makes device nodes in it, but the disk of
+ * BOX_HOME may be mounted noexec or nodev: so the layer gets a mount of its own that allows
+ * both, in the helper's own mount namespace.
  *
- * Settings of the machine that only matter for downloading (proxies, credentials, certificates) are
- * given to apt by a file that the setup hook puts in and the customize hook takes out: none of it
- * stays in the image. */
+ * Settings of the machine that are only needed for downloading (proxies, credentials,
+ * certificates) are given to apt by a file that the setup hook adds and the customize hook
+ * removes: none of it stays in the image. */
 #include "image/image_internal.h"
 #include "base/buf.h"
 #include "base/file.h"
@@ -31,7 +31,7 @@ static const char *const stage_names[] = {
 };
 static_assert(ARRAY_LEN(stage_names) == STAGE_COUNT, "every stage has a name");
 
-/* Where it is cooked: the layer's own folder, with `files`, and `tmp` while it lasts. */
+/* Where the image is built: the layer's own folder, with `files`, and a temporary `tmp`. */
 struct kitchen {
 	const struct recipe *recipe;
 	struct job_sink *sink;
@@ -39,9 +39,9 @@ struct kitchen {
 	int dir;
 };
 
-/* mmdebstrap runs hooks as `sh -c HOOK exec ROOT` with the machine's own apt settings in force. The
- * folders of manuals are made empty before any package comes: openjdk and others make links in them
- * with update-alternatives and cannot be configured without. */
+/* mmdebstrap runs hooks as `sh -c HOOK exec ROOT` with the machine's own apt settings in force.
+ * Empty folders for manuals are made before any package comes: openjdk and others make links in
+ * them with update-alternatives and cannot be configured without. */
 static const char setup_hook[] =
 	"set -e\n"
 	"conf=\"$1/etc/apt/apt.conf.d/00boxyard-build\"\n"
@@ -53,10 +53,10 @@ static const char setup_hook[] =
 	"echo 'Acquire::IndexTargets::deb-src::Sources::DefaultEnabled \"false\";' >> \"$conf\"\n"
 	"for section in 1 2 3 4 5 6 7 8; do mkdir -p \"$1/usr/share/man/man$section\"; done\n";
 
-/* Ids of users in containers that begin at 65536: the range that Debian gives the first user, from
- * 100000, crosses 131072, and such a one cannot be mapped (see NS_EXTENTS in engine/ns). A user for
- * programs that refuse to run as root; names the box can resolve; the keys its package sources
- * name; a locale that speaks UTF-8. */
+/* The subordinate uids of users begin at 65536: Debian's first range, from 100000, crosses
+ * 131072, and such a range cannot be mapped (see NS_EXTENTS in engine/ns). The hook also adds a
+ * user for programs that refuse to run as root, names that the box can resolve, the keys of its
+ * package sources, and a UTF-8 locale. */
 static const char customize_hook[] =
 	"set -e\n"
 	"rm -f \"$1/etc/apt/apt.conf.d/00boxyard-build\"\n"
@@ -97,7 +97,7 @@ static const char *const options[] = {
 	NULL,
 };
 
-/* ---- a place where programs run ------------------------------------------------------------- */
+/* ---- a folder where programs run ------------------------------------------------------------ */
 
 int folder_unlock(const char *path, struct err *err)
 {
@@ -170,7 +170,7 @@ static _Noreturn void run_mmdebstrap(const struct kitchen *kitchen, char **argv,
 
 	dup2(out, STDOUT_FILENO);
 	dup2(out, STDERR_FILENO);
-	setenv("TMPDIR", tmp, 1); /* its scratch files go when ours go */
+	setenv("TMPDIR", tmp, 1); /* its temporary files are removed with ours */
 	setenv("LC_ALL", "C.UTF-8", 1);
 	setenv("DEBIAN_FRONTEND", "noninteractive", 1);
 	unsetenv("APT_CONFIG");
@@ -179,7 +179,7 @@ static _Noreturn void run_mmdebstrap(const struct kitchen *kitchen, char **argv,
 	_exit(127);
 }
 
-/* Reads until everybody has closed the pipe. The whole text is kept as build.log beside the
+/* Reads until all writers have closed the pipe. All output is kept as build.log beside the
  * files. */
 static void follow(struct job_sink *sink, FILE *in, FILE *log, struct progress *progress)
 {
@@ -239,9 +239,10 @@ static int install(const struct kitchen *kitchen, struct err *err)
 	return -1;
 }
 
-/* ---- afterwards ----------------------------------------------------------------------------- */
+/* ---- cleaning up ---------------------------------------------------------------------------- */
 
-/* mmdebstrap copies the build machine's name and resolver in; logs and caches tell of the build. */
+/* mmdebstrap copies the build machine's host name and resolver; logs and caches belong to the
+ * build. */
 static int clean(int files, struct err *err)
 {
 	static const char *const unwanted[] = { "etc/resolv.conf", "etc/hostname", "etc/machine-id",
@@ -260,7 +261,7 @@ static int clean(int files, struct err *err)
 	for (size_t i = 0; i < ARRAY_LEN(folders); i++)
 		if (mkdirat(files, folders[i], 0755) < 0)
 			return err_sys(err, errno, "mkdir '%s'", folders[i]);
-	/* Empty means "not set yet" to everyone who reads it; missing is an error to some. */
+	/* Empty means "not set yet" to every reader; some treat a missing file as an error. */
 	fd = openat(files, "etc/machine-id", O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0444);
 	if (fd < 0)
 		return err_sys(err, errno, "create 'etc/machine-id'");
@@ -298,7 +299,7 @@ static int cook_unlocked(
 	ret = kitchen.dir < 0 ? err_sys(err, errno, "open '%s'", path) : cook(&kitchen, err);
 	if (kitchen.dir >= 0)
 		close(kitchen.dir);
-	folder_lock(path); /* a mount point could not be renamed */
+	folder_lock(path); /* a mount point cannot be renamed */
 	return ret;
 }
 

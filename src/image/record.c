@@ -1,8 +1,8 @@
-/* record.c - image.json, as it is read
+/* record.c - reads image.json
  *
- * One an older home has made names no layers: its layer is `rootfs` beside it. Layers are
- * "ID/files" or "ID/upper" in the places of layers.c, or, as the lowest ones of an image saved upon
- * a shared one, folders by their absolute path. */
+ * The file of an older home names no layers: its layer is `rootfs` beside it. Layers are
+ * "ID/files" or "ID/upper" in the folders of layers.c, or, for the lowest ones of an image saved
+ * on top of a shared one, folders by their absolute path. */
 #include "image/image_internal.h"
 #include "base/file.h"
 #include "pool/pool.h"
@@ -36,7 +36,7 @@ void image_free(struct image *image)
 }
 DEFINE_CLEANUP(image_free, struct image)
 
-/* The folder a layer of image.json means; NULL for what no image of ours says. Yours. */
+/* The folder of a layer in image.json; NULL for a text that no image of ours has. Yours. */
 static char *resolve_layer(const struct images *images, const char *text, bool shared)
 {
 	if (*text == '/')
@@ -70,7 +70,7 @@ static bool is_disk_of_box(const char *layer)
 	return last && !strcmp(last, "/upper");
 }
 
-/* What does not say so: the lowest ones that are no disk of a box. */
+/* Without a value in the file, the lowest layers count that are no disk of a box. */
 static void count_host_layers(struct image *image, json_int_t said)
 {
 	size_t count = strv_len((const char *const *)image->layers);
@@ -99,7 +99,8 @@ static int parse(const struct images *images, json_t *json, const char *folder_p
 	struct image *image, struct err *err)
 {
 	const char *id, *name, *origin, *parent = "", *digest = "", *cache_key = "";
-	const char *owner = IMAGE_OWNER_SHARED; /* also of those from before there were owners */
+	/* also the owner of images made before there were owners */
+	const char *owner = IMAGE_OWNER_SHARED;
 	json_t *packages, *config = NULL, *layers = NULL;
 	json_int_t created, size, files, host_layers = -1;
 	json_error_t why;

@@ -1,8 +1,8 @@
 /* room.c - images must not fill the host's disk
  *
- * Layers that are unpacked and what is fetched lie on the disk of BOX_HOME, which boxes need too:
- * pool.img grows on it. So a job begins only if there is room, and looks again as it goes on:
- * archives do not tell what they become, and others write as well. */
+ * Unpacked layers and downloads lie on the disk of BOX_HOME, which boxes need too: pool.img
+ * grows on it. So a job starts only if there is room, and checks again while it runs: archives
+ * do not say how large they become, and others write as well. */
 #include "image/image_internal.h"
 #include "base/text.h"
 #include "pool/pool.h"

@@ -1,18 +1,18 @@
-/* save.c - an image of a box's disk, as it is at this moment
+/* save.c - makes an image of a box's disk, as it is at this moment
  *
- * The box's subvolume is snapshotted; `upper` of the snapshot is the new top layer, upon those of
- * the box's image. Whiteouts and opaque folders of an upper mean the same in a lower; what else
- * overlayfs has marked does no harm there.
+ * The box's subvolume is snapshotted; `upper` of the snapshot is the new top layer, above those
+ * of the box's image. Whiteouts and opaque folders of an upper mean the same in a lower; other
+ * marks of overlayfs do no harm there.
  *
- * On btrfs a snapshot is atomic and is committed to disk when the ioctl returns. So the draft is
- * written first, and the snapshot made right under the layer's own name, which is the image's id:
- * its commit takes both to disk, and nothing else has to wait. A draft without its layer is swept
- * at the next open; one with it is a whole image.
+ * On btrfs a snapshot is atomic, and on disk when the ioctl returns. So the draft is written
+ * first, and the snapshot is made under the layer's final name, which is the image's id: its
+ * commit takes both to disk, and no other sync is needed. A draft without its layer is removed
+ * at the next open; one with it is a complete image.
  *
- * The snapshot holds everything the disk has. `work` is emptied; other folders (what a nested
- * profile keeps beside the upper) stay as they are and are neither seen nor counted, because to
- * delete many files would cost more than the save. A plain folder is copied instead, `upper`
- * alone. What a box with a kernel of its own has comes as an archive (upper.c). */
+ * The snapshot holds everything the disk has. `work` is emptied; other folders (files of the
+ * nested profile beside the upper) stay as they are and are neither visible nor counted, because
+ * deleting many files would cost more than the save. A plain folder is copied instead, `upper`
+ * alone. The changes of a box with its own kernel come as an archive (upper.c). */
 #include "image/image_internal.h"
 #include "base/file.h"
 #include "base/text.h"
@@ -60,7 +60,7 @@ static int copy_snapshot(const struct images *images, const struct save *save,
 		pool_disk_copy(images->pool, save->place, save->disk, "layers", draft->id, "upper",
 			POOL_BUDGET_NONE, err) < 0)
 		return -1;
-	tree_remove(AT_FDCWD, work, NULL); /* what is left of it is not seen */
+	tree_remove(AT_FDCWD, work, NULL); /* a rest is invisible */
 	if (access(upper, F_OK) < 0)
 		return err_sys(err, errno, "look at the copy");
 	return 0;

@@ -1,8 +1,8 @@
-/* scratch.c - folders for the moment, in BOX_HOME/downloads
+/* scratch.c - temporary folders in BOX_HOME/downloads
  *
- * Whoever works in one holds a lock on it, and the kernel lets go of the lock when he is killed: so
- * what nobody works in any more can be told from what somebody does. A folder may be removed
- * between being opened and being locked; then it has no name any more, and another one is made. */
+ * Whoever works in one holds a lock on it, which the kernel releases when that process is
+ * killed: so an abandoned folder can be recognised. A folder may be removed between being opened
+ * and being locked; then it has no name any more, and another one is made. */
 #include "image/oci_internal.h"
 #include "base/file.h"
 #include "base/log.h"
@@ -13,7 +13,7 @@
 #include <stdio.h>
 #include <sys/file.h>
 
-/* 1 with the lock, 0 when somebody has it or the folder is gone. */
+/* 1 with the lock, 0 when somebody else has it or the folder was removed. */
 static int take(const char *path, int operation, int *ret, struct err *err)
 {
 	_cleanup_close_ int dir = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);

@@ -1,8 +1,8 @@
-/* skopeo.c - the program that talks to registries, and what its complaints mean
+/* skopeo.c - runs skopeo, which talks to registries, and explains its errors
  *
- * skopeo knows the protocols, credentials and certificates of registries; what it brings is
- * verified by us. It says why it failed in a line of its log (level=fatal msg="…"), whose words are
- * stable enough to tell the cases apart that people can do something about. */
+ * skopeo knows the protocols, credentials and certificates of registries; what it downloads is
+ * verified by us. It reports a failure in a line of its log (level=fatal msg="…"), whose words
+ * are stable enough to recognise the cases that a user can do something about. */
 #include "image/oci_internal.h"
 #include "base/buf.h"
 #include "base/clock.h"
@@ -17,9 +17,9 @@
 
 enum { OUT_MAX = OCI_JSON_MAX, ERR_TAIL = 8192, TICK_MS = 100, READ_SIZE = 64 * 1024 };
 
-/* ---- complaints ----------------------------------------------------------------------------- */
+/* ---- errors --------------------------------------------------------------------------------- */
 
-/* The first that fits counts; words are compared without regard to case. */
+/* The first match counts; case is ignored. */
 static const struct complaint {
 	const char *words;
 	enum err_kind kind;
@@ -68,7 +68,7 @@ static const struct complaint {
 	{ "not found", ERR_NOT_FOUND, "the registry has no such image", "check the name and tag" },
 };
 
-/* What stands in msg="…" of the last fatal line, or the last line. ret has 400 bytes. */
+/* The text in msg="…" of the last fatal line, or the last line. ret has 400 bytes. */
 static void find_message(const char *said, char *ret, size_t size)
 {
 	const char *fatal = NULL, *end = said + strlen(said), *start;
@@ -125,7 +125,7 @@ static _Noreturn void exec_skopeo(const struct skopeo_run *run, int out, int err
 	signal(SIGPIPE, SIG_DFL);
 	dup2(out, STDOUT_FILENO);
 	dup2(err, STDERR_FILENO);
-	setenv("TMPDIR", run->dir, 1); /* what it leaves goes when ours goes */
+	setenv("TMPDIR", run->dir, 1); /* its temporary files are removed with ours */
 	if (chdir(run->dir) < 0)
 		_exit(126);
 	execv(run->program, run->argv);
@@ -154,7 +154,7 @@ static int start(const struct skopeo_run *run, struct running *ret, struct err *
 	return ret->pid < 0 ? err_sys(err, errno, "fork") : 0;
 }
 
-/* keep_end: only the end is wanted, else more than max is an error. */
+/* keep_end: keeps only the last max bytes; else more than max is an error. */
 static int take(int *fd, struct buf *buf, size_t max, bool keep_end, struct err *err)
 {
 	ssize_t got = read(*fd, buf_room(buf, READ_SIZE), READ_SIZE);

@@ -1,8 +1,8 @@
-/* sources.c - where the machine itself gets its packages
+/* sources.c - the package sources of this machine
  *
- * The image is made from the same places: /etc/apt/sources.list and sources.list.d, in both styles.
- * deb822 files (.sources) go to mmdebstrap as they are; the one-line files (.list) are first rid of
- * what cannot serve (cdrom) or is not needed (deb-src). */
+ * The image is built from the same sources: /etc/apt/sources.list and sources.list.d, in both
+ * styles. deb822 files (.sources) go to mmdebstrap unchanged; from one-line files (.list) the
+ * lines are removed that do not work (cdrom) or are not needed (deb-src). */
 #include "image/image_internal.h"
 #include "base/buf.h"
 #include "base/file.h"
@@ -65,7 +65,7 @@ static bool has_suffix(const char *text, const char *suffix)
 	return a > b && !strcmp(text + a - b, suffix);
 }
 
-/* Adds the cleaned lines of a one-line file; one that is not there adds nothing. */
+/* Adds the cleaned lines of a one-line file; a missing file adds nothing. */
 static int add_list(int dir, const char *name, struct buf *out, struct err *err)
 {
 	_cleanup_free_ char *text = NULL, *clean = NULL;

@@ -1,9 +1,9 @@
-/* spool.c - the files of an image archive, laid down for reading in any order
+/* spool.c - the files of an image archive, written to disk to be read in any order
  *
- * An archive of an image has its index somewhere, often at its end, so its files are written into a
- * scratch folder first. They get numbers there: names of the archive are only words to be compared,
- * never paths. Links between members (older archives of Docker have them, for layers that come
- * twice) are followed in the list alone. */
+ * An image archive has its index anywhere, often at its end, so its files are written into a
+ * scratch folder first. There they are called by numbers: names of the archive are only
+ * compared, never used as paths. Links between members (older archives of Docker use them for
+ * layers that occur twice) are resolved in the list only. */
 #include "image/oci_internal.h"
 #include "image/spool.h"
 #include "base/file.h"
@@ -30,7 +30,7 @@ struct spool {
 	struct room room;
 };
 
-/* Joins what name says to the folder base lies in (NULL: none) and takes out ".", ".." and doubled
+/* Joins name to the folder that base lies in (NULL: none) and removes ".", ".." and doubled
  * slashes. NULL when it leads out of the archive. Yours. */
 static char *name_join(const char *base, const char *name)
 {
@@ -134,7 +134,7 @@ int spool_fill(struct spool *spool, read_fn read, void *arg, struct err *err)
 	return more;
 }
 
-/* The last one of a name counts, as when unpacking. */
+/* The last member of a name counts, as when unpacking. */
 static const struct member *find(const struct spool *spool, const char *name)
 {
 	for (size_t i = spool->count; i > 0; i--)

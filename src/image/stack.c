@@ -1,13 +1,13 @@
 /* stack.c - the layers of an image, from blobs to folders
  *
- * How a layer unpacks depends on the layers below it (see layer_tree.c), so it is called by its
- * chain id, which names the whole stack up to it: chain(1) = diff(1), chain(n) = sha256("chain(n-1)
- * diff(n)"). A layer that is there under that name already was verified then and is not read again.
- * Each layer is published as soon as it is whole, so work that is cut off goes on with the next
- * one.
+ * How a layer unpacks depends on the layers below it (see layer_tree.c), so it is named by its
+ * chain id, which identifies the whole stack up to it: chain(1) = diff(1), chain(n) =
+ * sha256("chain(n-1) diff(n)"). A layer that exists under that name was verified before and is
+ * not read again. Each layer is published as soon as it is complete, so interrupted work
+ * continues with the next one.
  *
- * A blob is believed only after its last byte: its size, its digest and the digest of what it
- * decompresses to are compared before the layer gets its name. */
+ * A blob is trusted only after its last byte: its size, its digest and the digest of its
+ * decompressed content are compared before the layer gets its name. */
 #include "image/oci_internal.h"
 #include "base/log.h"
 #include <fcntl.h>
@@ -33,13 +33,13 @@ void stack_ids(const struct oci_config *config, char (*ret)[LAYER_ID_SIZE])
 
 /* ---- one layer ------------------------------------------------------------------------------ */
 
-/* Passes bytes on and tells how far it is. */
+/* Passes bytes on and reports the progress. */
 struct meter {
 	struct job_sink *sink;
 	const struct feed *feed;
 	read_fn read;
 	void *arg;
-	uint64_t before, total; /* of all layers, as they come */
+	uint64_t before, total; /* bytes of all layers, compressed */
 	const char *detail;
 	struct room room;
 };
@@ -64,11 +64,11 @@ static void tell_left_out(const char *id, const struct unpack_totals *totals)
 }
 
 struct layer_work {
-	const char *id; /* NULL: after what it holds */
+	const char *id; /* NULL: derived from the content */
 	const char *const *lowers;
 	bool whiteouts;
 	struct meter *meter;
-	/* Is it what it should be? May be NULL. */
+	/* Verifies the digests. May be NULL. */
 	int (*verify)(const struct feed_totals *totals, void *arg, struct err *err);
 	void *arg;
 	char made[LAYER_ID_SIZE]; /* its id */
@@ -99,8 +99,8 @@ static int fill_layer(
 		snprintf(work->made, sizeof work->made, "%s", work->id);
 		return 0;
 	}
-	/* The same archive as a layer of an image would have its whiteouts turned: it must not meet
-	 * that one. */
+	/* As the layer of an image the same archive would have its whiteouts converted: the two
+	 * must not get the same id. */
 	snprintf(text, sizeof text, "rootfs %s", fed->digest);
 	digest_of(text, strlen(text), digest);
 	snprintf(work->made, sizeof work->made, "%s", digest_hex(digest));
@@ -126,7 +126,7 @@ static int make_layer(const struct images *images, struct layer_work *work, stru
 	return layer_publish(images, work->made, tmp, work->totals.bytes, work->totals.files, err);
 }
 
-/* ---- all of them ---------------------------------------------------------------------------- */
+/* ---- all layers ----------------------------------------------------------------------------- */
 
 struct expected {
 	const struct oci_blob *blob; /* or NULL */
@@ -155,7 +155,7 @@ struct stacking {
 	const struct stack_spec *spec;
 	struct job_sink *sink;
 	char ids[IMAGE_LAYERS_MAX][LAYER_ID_SIZE];
-	char **lowers; /* absolute, topmost first: those done */
+	char **lowers; /* absolute, topmost first: the finished layers */
 	uint64_t done, total;
 };
 
@@ -188,7 +188,7 @@ static int unpack_one(struct stacking *stacking, size_t index, struct err *err)
 	return make_layer(stacking->images, &work, err);
 }
 
-/* Puts text before all others. */
+/* Inserts text at the beginning. */
 static void strv_add_first(char ***strv, const char *text)
 {
 	size_t count = strv_len((const char *const *)*strv);

@@ -1,20 +1,20 @@
 /* unpack.c - a layer as tar becomes a folder in the format of overlayfs
  *
- * Runs as root, over an archive from anywhere. Where a name leads is layer_tree.c's business; here
- * only one component is ever given to the kernel, in a folder that is open. Later members replace
- * earlier ones.
+ * Runs as root, on archives of any origin. layer_tree.c decides where a name leads; here the
+ * kernel only ever gets one component, in a folder that is open. Later members replace earlier
+ * ones.
  *
  * What hides the layers below:
  *   .wh.NAME       a character device 0/0, if they have NAME; on a folder that this layer has as
  *                  well: opaque
- *   .wh..wh..opq   the folder becomes opaque; overlayfs takes no notice of that on a root, so there
- *                  all names are hidden
+ *   .wh..wh..opq   the folder becomes opaque; overlayfs ignores that on a root, so there all names
+ *                  are hidden
  * A whiteout concerns the layers below only, whether it comes before or after a member of that
- * name. So a folder made where something of this layer lay (a whiteout, a file) is opaque, and the
- * order makes no difference.
+ * name. So a folder made where this layer had something else (a whiteout, a file) is opaque, and
+ * the order makes no difference.
  *
- * Devices are left out (boxes get theirs elsewhere), and so are extended attributes but user.*
- * and security.capability: trusted.overlay.* would let an archive rearrange the layers. */
+ * Devices are left out (boxes get theirs elsewhere), and so are extended attributes except
+ * user.* and security.capability: trusted.overlay.* would let an archive rearrange the layers. */
 #include "image/oci_internal.h"
 #include "base/file.h"
 #include "base/text.h"
@@ -25,7 +25,7 @@
 #include <sys/xattr.h>
 
 enum { CHUNK = 1024 * 1024, BLOCK = 4096 };
-#define FILE_SIZE_MAX (1ull << 40) /* of one file, holes too */
+#define FILE_SIZE_MAX (1ull << 40) /* of one file, holes included */
 
 #define WHITEOUT	".wh."
 #define WHITEOUT_META	WHITEOUT WHITEOUT
@@ -35,11 +35,11 @@ struct unpack {
 	const struct unpack_spec *spec;
 	struct layer_tree *tree;
 	struct tar_reader reader;
-	const struct tar_entry *entry; /* the present member */
-	struct place place, target;    /* of the present member, and of what it links to */
+	const struct tar_entry *entry; /* the current member */
+	struct place place, target;    /* of the current member, and of its link target */
 	struct unpack_totals totals;
 	uint64_t content;
-	bool root_hidden; /* of the layers below nothing is seen any more */
+	bool root_hidden; /* nothing of the layers below is visible any more */
 	uint8_t *chunk;
 };
 
@@ -61,17 +61,17 @@ static int count_file(struct unpack *unpack, struct err *err)
 	return 0;
 }
 
-/* Something of this layer lies where the member goes, and is not kept. */
+/* Removes what this layer has where the member goes. */
 static int clear_place(struct unpack *unpack, struct err *err)
 {
 	if (tree_remove(unpack->place.dir, unpack->place.leaf, err) < 0)
 		return -1;
-	/* Forgetting closes the folder the place lies in: it is found again. */
+	/* This closes the folder of the place, so the place is looked up again. */
 	layer_tree_changed(unpack->tree, true);
 	return layer_tree_place(unpack->tree, unpack->entry->name, &unpack->place, err);
 }
 
-/* ---- what a member has besides its content -------------------------------------------------- */
+/* ---- attributes of a member ----------------------------------------------------------------- */
 
 static int set_xattrs(
 	struct unpack *unpack, int fd, mode_t type, const struct tar_entry *entry, struct err *err)
@@ -95,8 +95,8 @@ static int set_xattrs(
 	return 0;
 }
 
-/* Mostly all is right from birth, and to look costs less than to set. The owner first: the kernel
- * takes set-user-id and capabilities away when it changes. */
+/* Mostly everything is right when it is created, and checking costs less than setting. The owner
+ * comes first: the kernel clears set-user-id and capabilities when it changes. */
 static int set_meta(
 	struct unpack *unpack, int fd, mode_t type, const struct tar_entry *entry, struct err *err)
 {
@@ -107,7 +107,7 @@ static int set_meta(
 	if (st.st_uid != entry->uid || st.st_gid != entry->gid) {
 		if (fchown(fd, entry->uid, entry->gid) < 0)
 			return err_sys(err, errno, "set the owner");
-		if (S_ISREG(st.st_mode)) /* a folder may have its from the folder above */
+		if (S_ISREG(st.st_mode)) /* a folder may inherit them from its parent */
 			st.st_mode &= (mode_t)~06000;
 	}
 	if ((st.st_mode & 07777) != (entry->mode & 07777) && fchmod(fd, entry->mode & 07777) < 0)
@@ -302,7 +302,8 @@ static int copy_capability(int from, int to, struct err *err)
 	return 0;
 }
 
-/* A member links to a file that only a layer below has: it is copied up, as overlayfs would. */
+/* Copies up a file that only a layer below has, as overlayfs would, because a member links to
+ * it. */
 static int copy_up(struct unpack *unpack, int found, const struct stat *st, struct err *err)
 {
 	const struct timespec times[] = { { .tv_nsec = UTIME_OMIT }, st->st_mtim };
@@ -327,7 +328,7 @@ static int copy_up(struct unpack *unpack, int found, const struct stat *st, stru
 	return futimens(to, times) < 0 ? err_sys(err, errno, "set the time") : 0;
 }
 
-/* The file linked to is in this layer, or will be now. */
+/* Finds the target of a hard link in this layer, or copies it up. */
 static int find_target(
 	struct unpack *unpack, const struct tar_entry *entry, struct stat *ret, struct err *err)
 {
@@ -367,13 +368,13 @@ static int make_link(struct unpack *unpack, const struct tar_entry *entry, struc
 
 	if (find_target(unpack, entry, &there, err) < 0)
 		return -1;
-	/* Finding one folder may have let go of the other. */
+	/* Looking up one place may have closed the folder of the other. */
 	if (layer_tree_place(unpack->tree, entry->name, &unpack->place, err) < 0)
 		return -1;
 	if (fstatat(place->dir, place->leaf, &here, AT_SYMLINK_NOFOLLOW) == 0) {
 		if (here.st_ino == there.st_ino && here.st_dev == there.st_dev)
 			return 0;
-		/* The target may lie in the very folder that has to go. */
+		/* The target may lie in the folder that has to be removed. */
 		if (clear_place(unpack, err) < 0 ||
 			layer_tree_place(unpack->tree, entry->link, &unpack->target, err) < 0)
 			return -1;
@@ -400,7 +401,7 @@ static int hide(struct unpack *unpack, const char *name, struct err *err)
 		return there; /* nothing to hide */
 	if (fstatat(place->dir, place->leaf, &st, AT_SYMLINK_NOFOLLOW) == 0) {
 		if (!S_ISDIR(st.st_mode))
-			return 0; /* hides it already */
+			return 0; /* it is hidden already */
 		return enter_dir(unpack, &dir, err) < 0 ? -1 : layer_set_opaque(dir, err);
 	}
 	if (mknodat(place->dir, place->leaf, S_IFCHR, 0) < 0)
@@ -408,7 +409,7 @@ static int hide(struct unpack *unpack, const char *name, struct err *err)
 	return count_file(unpack, err);
 }
 
-/* Once is enough: what is made later over a whiteout is opaque anyway. */
+/* Done once: what is made later over a whiteout is opaque anyway. */
 static int hide_root(struct unpack *unpack, struct err *err)
 {
 	int code = 0;
@@ -439,7 +440,7 @@ static int take_whiteout(struct unpack *unpack, struct err *err)
 	if (!strcmp(place->leaf, WHITEOUT_OPAQUE))
 		return *place->path ? layer_set_opaque(place->dir, err) : hide_root(unpack, err);
 	if (text_has_prefix(place->leaf, WHITEOUT_META))
-		return 0; /* the books of aufs */
+		return 0; /* metadata of aufs */
 	return hide(unpack, place->leaf + strlen(WHITEOUT), err);
 }
 
@@ -482,7 +483,7 @@ static int take_member(struct unpack *unpack, const struct tar_entry *entry, str
 	return make_member(unpack, entry, err);
 }
 
-/* Blocks after the end of the archive are part of what was hashed. */
+/* The blocks after the end of the archive are part of the digest. */
 static int drain(struct unpack *unpack, struct err *err)
 {
 	ssize_t got;
@@ -512,7 +513,7 @@ static int take_all(struct unpack *unpack, struct err *err)
 
 int unpack_layer(const struct unpack_spec *spec, struct unpack_totals *ret, struct err *err)
 {
-	struct unpack *unpack = xnew(struct unpack); /* large: names and paths */
+	struct unpack *unpack = xnew(struct unpack); /* large: contains names and paths */
 	int code;
 
 	unpack->spec = spec;

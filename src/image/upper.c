@@ -1,12 +1,13 @@
-/* upper.c - what a box has over its image, as an archive from the box, becomes a disk of the pool
+/* upper.c - what a box has above its image, received as an archive from the box, becomes a disk
+ * of the pool
  *
- * The disk looks as that of a box whose files are on the host, so everything that reads those reads
- * it too. Its files must not have the numbers of files in the layers below: two files would look
- * like two names of one. So where a layer below is itself saved from a box the disk begins as a
- * snapshot of that, with its `upper` put aside, as core/disk/seed.c tells.
+ * The disk looks like that of a box whose files are on the host, so all code that reads those
+ * reads it too. Its files must not have inode numbers of files in the layers below: two files
+ * would look like two links to one. So if a layer below was itself saved from a box, the disk
+ * begins as a snapshot of that layer, with its `upper` put aside, as in core/disk/seed.c.
  *
- * The archive is framed, because a stream that breaks off says nothing about why: whoever sends it
- * says that it is whole, or what went wrong. */
+ * The archive is framed, because a stream that breaks off does not say why: the sender says that
+ * it is complete, or what went wrong. */
 #include "image/image_internal.h"
 #include "base/file.h"
 #include "base/text.h"
@@ -43,7 +44,7 @@ void image_feed_end(struct buf *out, const struct err *err)
 
 struct upper_feed {
 	int fd;
-	uint32_t left; /* of the present frame */
+	uint32_t left; /* rest of the current frame */
 	bool ended;
 };
 
@@ -100,7 +101,7 @@ static ssize_t read_feed(void *arg, void *data, size_t len, struct err *err)
 
 /* ---- the disk ------------------------------------------------------------------------------- */
 
-/* The id of the topmost layer that is saved from a box; NULL: none. Yours. */
+/* The id of the topmost layer that was saved from a box; NULL: none. Yours. */
 static char *saved_below(const struct pool *pool, const char *const *layers)
 {
 	_cleanup_free_ char *place = xasprintf("%s/layers/", pool_get_path(pool));
@@ -162,7 +163,7 @@ static int fill(const char *const *layers, int in, uint64_t max, int dir, struct
 
 	if (unpack_layer(&spec, &totals, err) < 0)
 		return -1;
-	/* Whoever sends it may yet say that it failed. */
+	/* The sender may still report a failure. */
 	while ((got = read_feed(&feed, rest, sizeof rest, err)) > 0)
 		continue;
 	return (int)got;
