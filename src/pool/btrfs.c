@@ -1,7 +1,7 @@
 /* btrfs.c - the ioctls of btrfs as typed functions
  *
- * Only what is in the kernel's interface, no btrfs-progs and no library: a subvolume is made in
- * less time than a program takes to start. */
+ * Uses only the kernel's interface, no btrfs-progs and no library: making a subvolume takes less
+ * time than starting a program. */
 #include "pool/pool_internal.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -135,7 +135,7 @@ static int find_inner(int fd, struct inner *ret, struct err *err)
 	return btrfs_search(fd, &range, take_inner, ret, err);
 }
 
-/* The folder in the subvolume of fd that has this number. Whoever made it chose its path, but no
+/* Opens the folder with this inode number in the subvolume of fd. A box chose its path, but no
  * link is followed. */
 static int open_folder(int fd, uint64_t number, int *ret, struct err *err)
 {
@@ -149,7 +149,7 @@ static int open_folder(int fd, uint64_t number, int *ret, struct err *err)
 	return *ret < 0 ? err_sys(err, errno, "open a folder of a subvolume") : 0;
 }
 
-/* Nothing can be taken out of one that can only be read. */
+/* Nothing can be deleted from a read-only subvolume. */
 static void make_writable(int fd)
 {
 	uint64_t flags;
@@ -168,8 +168,8 @@ static int destroy(int dirfd, const char *name)
 	return ioctl(dirfd, BTRFS_IOC_SNAP_DESTROY, &args);
 }
 
-/* Removes one that has none in it itself, and says whether there was one. Without recursion: how
- * deep they lie was chosen by whoever made them. */
+/* Destroys a subvolume that contains no other, and says whether there was one. Without
+ * recursion: a box chose how deep they are nested. */
 static int destroy_deepest(int top, bool *ret_found, struct err *err)
 {
 	_cleanup_close_ int fd = dup(top), dir = -1;
@@ -296,7 +296,7 @@ static void step_past(struct btrfs_ioctl_search_key *key, const struct btrfs_ite
 	}
 }
 
-/* Walks one answer; false when fn wants no more or the answer makes no sense. */
+/* Walks one result; false when fn wants no more or the result is malformed. */
 static bool walk_answer(const struct btrfs_ioctl_search_args_v2 *args, struct btrfs_item *last,
 	btrfs_item_fn fn, void *arg)
 {

@@ -1,16 +1,16 @@
 /* budget.c - disks that are counted together
  *
- * A limit on a disk alone can be multiplied: a box goes back to a snapshot of its own, and its new
- * disk begins at nothing, because simple quotas leave what it shares charged to the disk that wrote
- * it; it forks itself, and each copy has a limit of its own. So each disk is in a budget, a quota
- * group that has no disk itself, and a copy made for the same owner is in the same one. The kernel
- * adds up what all members wrote and still keep, those that are gone included: the group of a
- * removed subvolume stays a member until its last extent goes. It refuses a write when the disk's
- * limit or the budget's is reached.
+ * A limit on a disk alone can be multiplied. A box that rolls back to its own snapshot gets a
+ * new disk that starts at zero, because simple quotas charge shared data to the disk that wrote
+ * it; a box that forks itself gets a limit for each copy. So each disk is in a budget: a quota
+ * group without a disk of its own. A copy made for the same owner joins the same budget. The
+ * kernel adds up what all members have written and still refer to, deleted ones included: the
+ * group of a deleted subvolume stays a member until its last extent is freed. A write is refused
+ * when the limit of the disk or of the budget is reached.
  *
- * Which budget a disk is in stands in the quota tree and nowhere else, so nothing can disagree with
- * it. A budget is called after the first subvolume that was in it, and subvolumes' numbers are
- * never used again. */
+ * The quota tree is the only record of which budget a disk is in, so nothing can disagree with
+ * it. A budget has the number of the first subvolume that was in it; numbers of subvolumes are
+ * never reused. */
 #include "pool/pool_internal.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -20,7 +20,7 @@
 
 enum { TRIES = 5 };
 
-/* ---- which one ------------------------------------------------------------------------------ */
+/* ---- finding the budget of a disk ----------------------------------------------------------- */
 
 static bool take_budget(const struct btrfs_item *item, void *arg)
 {
@@ -48,16 +48,16 @@ int budget_of(const struct pool *pool, int fd, uint64_t *ret, struct err *err)
 	return btrfs_search(fd, &range, take_budget, ret, err);
 }
 
-/* ---- made ----------------------------------------------------------------------------------- */
+/* ---- making a budget ------------------------------------------------------------------------ */
 
-/* 0 or an errno. */
+/* Returns 0 or an errno. */
 static int assign(int outside, uint64_t id, uint64_t budget)
 {
 	struct btrfs_ioctl_qgroup_assign_args args = { .assign = 1, .src = id, .dst = budget };
 	struct btrfs_ioctl_quota_rescan_args rescan = { 0 };
 	int status = ioctl(outside, BTRFS_IOC_QGROUP_ASSIGN, &args);
 
-	/* Full quota groups have to look who shares what. */
+	/* Full quota groups have to be rescanned for shared extents. */
 	if (status > 0)
 		ioctl(outside, BTRFS_IOC_QUOTA_RESCAN, &rescan);
 	return status < 0 && errno != EEXIST ? errno : 0;
@@ -72,7 +72,7 @@ static int make(int outside, int fd, uint64_t *ret, struct err *err)
 	if (btrfs_subvol_id(fd, &id, err) < 0)
 		return -1;
 	args.qgroupid = (uint64_t)QUOTA_BUDGET_LEVEL << QUOTA_LEVEL_SHIFT | id;
-	/* Between the two calls somebody who sweeps may take it for one that nobody needs. */
+	/* Between the two calls a concurrent quota_sweep may remove the new group. */
 	for (int i = 0; i < TRIES && failed == EINVAL; i++) {
 		if (ioctl(outside, BTRFS_IOC_QGROUP_CREATE, &args) < 0 && errno != EEXIST)
 			return err_sys(err, errno, "make a budget");

@@ -1,9 +1,9 @@
 /* disk.c - disks: one subvolume each, made ahead, renamed into place
  *
- * To make a subvolume takes a transaction; to rename one that waits in spares/ takes next to
- * nothing. A spare gets its limit before it gets its name, so a disk in its place never lacks it,
- * whenever the daemon dies. Spares are refilled by a timer, one at a time, after the create that
- * took one has been answered. */
+ * Making a subvolume takes a transaction; renaming one that waits in spares/ takes almost no
+ * time. A spare gets its limit before its final name, so a disk in its place always has a limit,
+ * even if the daemon dies. A timer refills the spares, one at a time, after the create that took
+ * one has been answered. */
 #include "pool/pool_internal.h"
 #include "base/file.h"
 #include "base/log.h"
@@ -19,7 +19,7 @@ enum {
 	REFILL_RETRY_MS = 5000,
 };
 
-#define HALF_COPY_PREFIX ".copy-" /* before the name of a disk: its copy is not whole yet */
+#define HALF_COPY_PREFIX ".copy-" /* prefix of the name of a disk whose copy is not complete yet */
 
 static const char *const places[] = {
 	"boxes",
@@ -138,7 +138,7 @@ static int make_at(const struct pool *pool, int dirfd, const char *name, struct 
 	} else if (btrfs_subvol_create(dirfd, name, &(struct btrfs_groups){ pool->group, 0 }, err) <
 		   0)
 		return -1;
-	if (fchmodat(dirfd, name, 0755, 0) < 0) /* whatever the umask is */
+	if (fchmodat(dirfd, name, 0755, 0) < 0) /* independent of the umask */
 		return err_sys(err, errno, "chmod disk '%s'", name);
 	return 0;
 }
@@ -152,7 +152,7 @@ static int limit_at(int dirfd, const char *name, uint64_t limit, struct err *err
 	return quota_limit_disk(dirfd, fd, limit, err);
 }
 
-/* Sets both limits of a disk that is alone in its budget. */
+/* Sets the limits of a disk that is alone in its budget, and of the budget. */
 static int limit_both_at(
 	const struct pool *pool, int dirfd, const char *name, uint64_t limit, struct err *err)
 {
@@ -218,7 +218,7 @@ int pool_disk_discard(struct pool *pool, const char *place, const char *id, stru
 
 	if (id_check(place, id, err) < 0 || place_open(pool, place, &dirfd, err) < 0)
 		return -1;
-	/* A killed copy may have left this. */
+	/* A killed helper may have left an unfinished copy. */
 	if (trash_take(pool, dirfd, half, err) < 0)
 		return -1;
 	return trash_take(pool, dirfd, id, err);
@@ -226,7 +226,7 @@ int pool_disk_discard(struct pool *pool, const char *place, const char *id, stru
 
 /* ---- spares --------------------------------------------------------------------------------- */
 
-/* False: there is none to be had, and a disk must be made. */
+/* False: there is no spare, and a disk must be made. */
 static bool take_spare(
 	struct pool *pool, int dirfd, const char *id, uint64_t limit, int *ret, struct err *err)
 {
@@ -238,7 +238,7 @@ static bool take_spare(
 		loop_timer_start(pool->spare_timer, REFILL_MS);
 		if ((spares < 0 && place_open(pool, "spares", &spares, NULL) < 0) ||
 			(limit && limit_both_at(pool, spares, name, limit, NULL) < 0))
-			continue; /* somebody took it away: the next open looks what there is */
+			continue; /* somebody deleted it: the next open counts them again */
 		*ret = renameat2(spares, name, dirfd, id, RENAME_NOREPLACE);
 		if (*ret == 0)
 			return true;
@@ -296,7 +296,7 @@ static void refill(void *arg)
 		loop_timer_start(pool->spare_timer, REFILL_MS);
 }
 
-/* A spare of an earlier daemon may have got a limit already, but no name. */
+/* A spare of an earlier daemon may already have a limit, but no name. */
 static bool adopt_spare(struct pool *pool, int spares, const char *name)
 {
 	if (pool->spare_count >= pool->spares_wanted || strlen(name) != POOL_NAME_LEN)
@@ -352,7 +352,7 @@ static int snapshot(const struct pool *pool, int source, int dirfd, const char *
 	return budget == POOL_BUDGET_OWN ? budget_need_at(pool, dirfd, id, err) : 0;
 }
 
-/* Under another name until it is whole: a copy takes long, and helpers get killed. */
+/* Made under another name until it is complete: a copy takes long, and helpers may be killed. */
 static int copy_plain(const struct pool *pool, int source, int dirfd, const char *id,
 	const char *only, struct err *err)
 {

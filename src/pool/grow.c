@@ -1,7 +1,7 @@
-/* grow.c - a larger pool.img, while it is in use
+/* grow.c - grows pool.img while it is in use
  *
- * A helper makes the file longer, tells the loop device, and has btrfs take the new end: each step
- * can wait for the disk. If it dies on the way, the next open finishes (loopfile.c). */
+ * A helper makes the file longer, tells the loop device, and resizes btrfs: each step may wait
+ * for the disk. If the helper dies in between, the next open finishes the work (loopfile.c). */
 #include "pool/pool_internal.h"
 #include "base/clock.h"
 #include "base/log.h"
@@ -11,11 +11,11 @@
 #include <errno.h>
 #include <sys/socket.h>
 
-#define STEP_LEAST     (16 * MIB) /* less is not worth it */
+#define STEP_LEAST     (16 * MIB) /* a smaller step is not worth it */
 #define RETRY_US       (10 * 1000000)
 #define GROW_BYTES_MAX (UINT64_C(1) << 50)
 
-/* An answer that is known at once and told from the loop. */
+/* A result that is known at once but reported from the loop. */
 struct grow_answer {
 	struct pool *pool;
 	struct grow_answer *next;
@@ -119,7 +119,7 @@ static int refuse(const struct host_room *room, struct err *err)
 	return err_hint(err, "free some space on the host, or remove boxes and images");
 }
 
-/* bytes 0: as much of a step as there is room for. */
+/* bytes 0: a step, or as much of it as there is room for. */
 static int find_target(
 	const struct host_room *room, uint64_t bytes, uint64_t most, uint64_t *ret, struct err *err)
 {

@@ -1,10 +1,10 @@
-/* host.c - what the host's disk can give to pool.img
+/* host.c - how much space the host's disk can give to pool.img
  *
- * The file is sparse: btrfs believes in its whole length, the host gives blocks only as they are
- * written. So the length is never more than the host could back at that moment, some of the host's
- * disk is never promised at all (keep), and a file of real blocks, pool.reserve, is held back to be
- * given up in need: when the host is full to the last block, btrfs can still write down what it has
- * in memory, and stays healthy. */
+ * The file is sparse: btrfs sees its whole length, but the host allocates blocks only as they
+ * are written. So the length is never more than the host could back at that moment, and some of
+ * the host's disk is never given to the pool (keep). A file of allocated blocks, pool.reserve,
+ * is deleted in an emergency: when the host's disk is full, btrfs can still write what it has in
+ * memory, and stays healthy. */
 #include "pool/pool_internal.h"
 #include "base/log.h"
 #include <errno.h>
@@ -52,13 +52,13 @@ uint64_t host_room_backs(const struct host_room *room)
 uint64_t host_room_left(const struct pool *pool, const struct host_room *room)
 {
 	uint64_t held = file_held(pool->reserve, NULL), want = reserve_size(room->total);
-	/* A reserve given up made room that is not for boxes. */
+	/* The space of a deleted reserve is not for boxes. */
 	uint64_t keep = room->keep + (held < want ? want - held : 0);
 
 	return room->free > keep ? room->free - keep : 0;
 }
 
-/* Others end before the brake of watch.c comes on, and far enough from it that it can go off
+/* Images stop before watch.c limits the boxes, and early enough that this limit can be lifted
  * again. */
 int pool_host_left(const struct pool *pool, uint64_t *ret, struct err *err)
 {

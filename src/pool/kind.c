@@ -1,8 +1,9 @@
-/* kind.c - which kind of pool this home has or can have, and how each is brought to BOX_HOME/pool
+/* kind.c - which kind of pool this home has or can have, and how each is mounted at
+ * BOX_HOME/pool
  *
- * A pool keeps its kind for life: disks in it would be lost from sight if the next daemon chose
- * another. So what is there decides, the configuration may only agree, and only where nothing is
- * there the best kind that works is made. */
+ * A pool keeps its kind for life: disks in it would become invisible if the next daemon chose
+ * another. So an existing pool decides, and the configuration may only agree. Where there is no
+ * pool, the best kind that works is made. */
 #include "pool/pool_internal.h"
 #include "base/file.h"
 #include "base/log.h"
@@ -15,7 +16,7 @@
 
 #define SIZE_LEAST   (256 * MIB)
 #define SIZE_DEFAULT (64 * GIB)
-#define SIZE_TINY    (128 * MIB) /* what btrfs needs itself */
+#define SIZE_TINY    (128 * MIB) /* needed by btrfs itself */
 
 enum { KIND_NONE = -1 };
 
@@ -128,7 +129,7 @@ static int open_native(struct pool *pool, uint64_t size, struct err *err)
 	if (!btrfs_is(home))
 		return err_set(err, ERR_UNSUPPORTED, "'%s' is not on btrfs", pool->home);
 	if (find_present(pool) == KIND_NONE) {
-		rmdir(pool->path); /* an empty folder may be in the way */
+		rmdir(pool->path); /* removes an empty folder that is in the way */
 		if (btrfs_subvol_create(home, "pool", &(struct btrfs_groups){ 0 }, err) < 0)
 			return -1;
 	}
@@ -199,14 +200,16 @@ int kind_open(struct pool *pool, const char *mode, uint64_t size, struct err *er
 {
 	bool may_fall = !mode || !strcmp(mode, "auto");
 
-	/* An earlier daemon in this mount namespace; what uses its mount keeps it. */
+	/* Removes mounts of an earlier daemon in this mount namespace; processes that use them
+	 * keep them. */
 	while (is_mount_point(pool->path) && umount2(pool->path, MNT_DETACH) == 0)
 		;
 	if (choose(pool, mode, err) < 0)
 		return -1;
 	if (openers[pool->kind](pool, size, err) == 0)
 		return 0;
-	/* A home on btrfs where no subvolume can be made, with nothing in the pool yet. */
+	/* Falls back only if the home is on btrfs, no subvolume can be made there, and the pool
+	 * is empty. */
 	if (!may_fall || pool->kind != POOL_NATIVE || find_present(pool) != KIND_NONE)
 		return -1;
 	log_warn("no subvolume can be made in this home, trying a loop file", kv_err(err));
@@ -215,7 +218,7 @@ int kind_open(struct pool *pool, const char *mode, uint64_t size, struct err *er
 	return openers[pool->kind](pool, size, err);
 }
 
-/* ---- the end -------------------------------------------------------------------------------- */
+/* ---- removal -------------------------------------------------------------------------------- */
 
 enum { WAIT_US = 20 * 1000, WAITS = 500 };
 
@@ -226,12 +229,12 @@ static int unmount(const struct pool *pool, struct err *err)
 			return 0;
 		if (errno != EBUSY || i == WAITS)
 			return err_sys(err, errno, "unmount '%s'", pool->path);
-		usleep(WAIT_US); /* the last helper may be on its way out */
+		usleep(WAIT_US); /* the last helper may not have ended yet */
 	}
 	return 0;
 }
 
-/* Subvolumes first: the one they are in cannot go before them. */
+/* Destroys the inner subvolumes first: the outer one can only be removed when they are gone. */
 static int destroy_native(const struct pool *pool, int home, struct err *err)
 {
 	_cleanup_close_ int root = openat(home, "pool", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -250,7 +253,7 @@ static void wait_for_device(const struct pool *pool)
 	for (int i = 0; i < WAITS && loopdev_find(pool->image, &number, &fd, NULL) == 0; i++) {
 		if (fd < 0)
 			return;
-		close(fd); /* it was the last who had it open, perhaps */
+		close(fd); /* perhaps the last open descriptor of it */
 		usleep(WAIT_US);
 	}
 }

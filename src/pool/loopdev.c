@@ -1,9 +1,9 @@
 /* loopdev.c - loop devices: found by their file, or bound to it
  *
- * A device is bound with "autoclear": it lets go of the file when nobody has it open, and a mounted
- * file system has it open. So nothing must be undone, however the daemon ends, and a device that is
- * still there means that somebody still uses the file system on it: it must be found and used
- * again, for two devices on one file would be two file systems writing the same blocks. */
+ * A device is bound with "autoclear": it releases the file when nobody has it open, and a
+ * mounted file system has it open. So nothing must be undone, however the daemon ends. A device
+ * that still exists means that its file system is still in use: it must be found and used again,
+ * because two devices on one file would be two file systems writing the same blocks. */
 #include "pool/pool_internal.h"
 #include "base/file.h"
 #include "base/text.h"
@@ -17,7 +17,7 @@
 
 enum {
 	LOOP_BLOCK = 4096,
-	ATTACH_TRIES = 64, /* others take free devices too */
+	ATTACH_TRIES = 64, /* other programs take free devices too */
 };
 
 int loopdev_open(int number, int *ret, struct err *err)
@@ -33,7 +33,7 @@ int loopdev_open(int number, int *ret, struct err *err)
 	return 0;
 }
 
-/* A cheap look, so that other people's devices are not even opened. */
+/* A cheap check, so that devices of others are not even opened. */
 static bool may_be_of(int sys_block, const char *name, const char *path)
 {
 	_cleanup_free_ char *file = NULL, *text = xasprintf("%s/loop/backing_file", name);
@@ -124,8 +124,8 @@ int loopdev_attach(
 			*ret = steal_fd(&device);
 			return 0;
 		}
-		/* Busy: somebody else was faster. Anything else may be the host's file system that
-		 * cannot do direct I/O. */
+		/* EBUSY: another program took it first. Any other error may mean that the host's
+		 * file system cannot do direct I/O. */
 		if (errno != EBUSY && !direct_io)
 			return err_sys(err, errno, "bind '%s' to a loop device", path);
 		if (errno != EBUSY)

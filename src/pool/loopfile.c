@@ -1,9 +1,9 @@
 /* loopfile.c - pool.img: a btrfs in a sparse file
  *
- * Made under another name and renamed when it is whole, so a pool.img is always a file system. It
- * has three sizes: the file's, the loop device's and the file system's. Growing sets them in this
- * order, and whoever finds them different (the daemon died in between) goes on where it ended: the
- * file's size is the truth. */
+ * It is made under another name and renamed when it is complete, so a pool.img is always a file
+ * system. It has three sizes: those of the file, of the loop device and of the file system.
+ * Growing sets them in this order. If they differ (the daemon died in between), the size of the
+ * file is the right one, and the others are set to it. */
 #include "pool/pool_internal.h"
 #include "base/file.h"
 #include "base/log.h"
@@ -58,7 +58,7 @@ bool loopfile_can(char *why, size_t size)
 static int run_mkfs(const char *path, struct err *err)
 {
 	const char *program = find_mkfs();
-	/* One copy of metadata: a second one in the same file would save nothing from a broken
+	/* One copy of metadata: a second one in the same file would not help against a broken
 	 * disk. */
 	const char *argv[] = { "mkfs.btrfs", "-q", "-f", "-K", "-m", "single", "-L", "boxyard",
 		path, NULL };
@@ -139,7 +139,8 @@ static int mount_device(struct pool *pool, struct err *err)
 	if (mount(device, pool->path, "btrfs", MOUNT_FLAGS, "discard=async") == 0)
 		return 0;
 	error = errno;
-	/* A host that cannot punch holes: deleted data stays in the file, everything else works. */
+	/* A host that cannot punch holes: the space of deleted data is not returned to it,
+	 * everything else works. */
 	if (error == EOPNOTSUPP && mount(device, pool->path, "btrfs", MOUNT_FLAGS, "") == 0)
 		return 0;
 	err_sys(err, error, "mount the file system in '%s'", pool->image);
@@ -158,11 +159,11 @@ int loopfile_mount(struct pool *pool, struct err *err)
 	else if (loopdev_attach(pool->image, &pool->device, &device, &pool->direct_io, err) < 0)
 		return err_hint(err, "the pool is '%s' and needs a loop device: modprobe loop",
 			pool->image);
-	/* The open device keeps it bound until the mount does. */
+	/* The open device stays bound until the mount holds it. */
 	return mount_device(pool, err);
 }
 
-/* ---- one size for all three ----------------------------------------------------------------- */
+/* ---- one size for file, device and file system ---------------------------------------------- */
 
 static int spread_to_device(const struct pool *pool, uint64_t size, struct err *err)
 {
@@ -194,9 +195,9 @@ int loopfile_spread(const struct pool *pool, struct err *err)
 	return present < size ? btrfs_resize_to_device(root, err) : 0;
 }
 
-/* mkfs leaves 8 MiB. Data takes chunk after chunk, and a pool filled to its end by one big file
- * could then not even delete it: everything needs metadata, balancing too. Done once: afterwards
- * there is more. */
+/* mkfs leaves 8 MiB. Data takes chunk after chunk, and in a pool filled by one big file that
+ * file could not even be deleted: everything needs metadata, balancing too. Done once:
+ * afterwards there is more. */
 void loopfile_settle(const struct pool *pool)
 {
 	_cleanup_free_ char *path = NULL, *text = NULL;

@@ -1,11 +1,11 @@
-/* pool.c - the pool as a whole: opened, told about, closed
+/* pool.c - the pool as a whole: opening, status, closing
  *
- * The order of opening: the kind and its mount (kind.c), the size if growth was cut short, quotas,
- * the folders for the places, then what works in the background: trash, spares, the watch over what
- * is free.
+ * The order of opening: the kind and its mount (kind.c), the size if growth was interrupted,
+ * quotas, the folders for the places, then the background work: trash, spares, and the watch
+ * over free space.
  *
  * A new loop file is as large as half of what the host can back, at most 64 GiB: it is sparse,
- * takes only what is written, and grows by itself. */
+ * takes only what is written, and grows automatically. */
 #include "pool/pool_internal.h"
 #include "base/log.h"
 #include "base/text.h"
@@ -73,7 +73,7 @@ int pool_open(const struct pool_config *config, struct pool **ret, struct err *e
 	struct err why = ERR_INIT;
 
 	if (kind_open(pool, config->mode, config->size, &why) < 0 || open_mounted(pool, &why) < 0) {
-		umount2(pool->path, MNT_DETACH); /* of ours, if it came that far */
+		umount2(pool->path, MNT_DETACH); /* our mount, if opening got that far */
 		pool_free(pool);
 		if (err)
 			*err = why;
@@ -91,7 +91,7 @@ int pool_open(const struct pool_config *config, struct pool **ret, struct err *e
 	return 0;
 }
 
-/* Everything of the daemon's own; the mount is left. */
+/* Ends everything in the daemon; the mount stays. */
 static void stop_all(struct pool *pool)
 {
 	pool_scrub_cancel(pool);
@@ -107,8 +107,7 @@ void pool_close(struct pool *pool)
 {
 	if (!pool)
 		return;
-	/* A limit that the host's disk set on all disks stays: boxes go on writing while no daemon
-	 * runs. */
+	/* A limit that protects the host's disk stays: boxes go on writing while no daemon runs. */
 	stop_all(pool);
 	umount2(pool->path, MNT_DETACH);
 	pool_free(pool);
@@ -132,7 +131,7 @@ int pool_destroy(struct pool *pool, struct err *err)
 	return ret;
 }
 
-/* ---- told about ----------------------------------------------------------------------------- */
+/* ---- status --------------------------------------------------------------------------------- */
 
 const char *pool_get_path(const struct pool *pool)
 {
@@ -174,7 +173,7 @@ static void add_check(
 				detail, "hint", ok ? "" : hint, "required", 0));
 }
 
-/* The file system of a native pool is the host's: what is turned on there concerns others too. */
+/* The file system of a native pool is the host's: turning quotas on there affects others too. */
 static void add_quota_check(struct pool *pool, json_t *checks)
 {
 	_cleanup_free_ char *detail = xasprintf("%s%s", quota_name(pool->quota),

@@ -34,59 +34,60 @@ const char *pool_kind_name(enum pool_kind kind); /* "native" "loop" "folder" */
 struct pool_config {
 	struct loop *loop;
 	const char *home; /* BOX_HOME */
-	/* "auto" "native" "loop" "folder"; anything but auto fails rather than falls back */
+	/* "auto" "native" "loop" "folder"; anything but auto fails instead of falling back */
 	const char *mode;
 	uint64_t size;	   /* of a new loop file; 0: see pool.c */
-	uint64_t size_max; /* growth by itself ends here; 0: what the host can back */
+	uint64_t size_max; /* automatic growth ends here; 0: as much as the host can back */
 	unsigned spares;   /* empty disks kept ready */
-	/* Told from the loop when the pool or the host runs full ("pool", "host"), and when that is
-	 * over. May be NULL. */
+	/* Called from the loop when the pool or the host's disk becomes full ("pool", "host"),
+	 * and when that is over. May be NULL. */
 	void (*on_full)(const char *what, bool full, const char *detail, void *arg);
 	void *arg;
 };
 
-/* The caller is in a mount namespace of its own. What an earlier daemon left in spares and trash is
- * taken over. */
+/* The caller has a mount namespace of its own. Spares and trash of an earlier daemon are taken
+ * over. */
 int pool_open(const struct pool_config *config, struct pool **ret, struct err *err);
-void pool_close(struct pool *pool); /* what uses the pool goes on; accepts NULL */
-/* As pool_close, and everything is gone: nothing uses the pool any more. May block. */
+void pool_close(struct pool *pool); /* boxes that use the pool keep it; accepts NULL */
+/* As pool_close, and deletes the pool: nothing may use it any more. May block. */
 int pool_destroy(struct pool *pool, struct err *err);
 
 const char *pool_get_path(const struct pool *pool); /* absolute: BOX_HOME/pool */
 enum pool_kind pool_get_kind(const struct pool *pool);
 bool pool_has_quota(const struct pool *pool);
-/* {"kind","path","quota":"simple|full|none","total_bytes","used_bytes","free_bytes","file_bytes",
- * "host_free_bytes","size_max_bytes","spares","trash","full":bool,"why"}; new reference. file_bytes
- * is what the loop file really takes. */
+/*
+ * {"kind","path","quota":"simple|full|none","total_bytes","used_bytes","free_bytes","file_bytes","host_free_bytes","size_max_bytes","spares","trash","full":bool,"why"};
+ * new reference. file_bytes is the space that the loop file takes on the host. */
 json_t *pool_json(struct pool *pool);
 /* Adds checks for `doctor`: {"name","ok","detail","hint","required"}. */
 void pool_probe(struct pool *pool, json_t *checks);
-/* ERR_LIMIT, with figures and a hint, when there is no room for another disk (or for need bytes).
- * Starts to grow the pool when it is nearly full. Cheap: a statfs. */
+/* ERR_LIMIT, with figures and a hint, when there is no room for another disk (or for need
+ * bytes). Starts to grow the pool when it is nearly full. Cheap: a statfs. */
 int pool_check_room(struct pool *pool, uint64_t need, struct err *err);
-/* Space on the disk of BOX_HOME that may still be used outside the pool, without the pool's
- * reserve, so that boxes are not stopped by it. Cheap: a statfs. For helpers too. */
+/* Bytes on the disk of BOX_HOME that may still be used outside the pool. The pool's reserve is
+ * not included, so that images cannot stop boxes. Cheap: a statfs. For helpers too. */
 int pool_host_left(const struct pool *pool, uint64_t *ret, struct err *err);
 
 /* ---- disks ----------------------------------------------------------------------------------- */
 
 char *pool_disk_path(const struct pool *pool, const char *place, const char *id); /* yours */
 bool pool_disk_exists(const struct pool *pool, const char *place, const char *id);
-/* An empty one, mode 0755, owned by root, in a budget of its own with the same limit; a spare if
- * there is one. limit 0: none. ERR_EXISTS. */
+/* Makes an empty disk, mode 0755, owned by root, in a budget of its own with the same limit;
+ * uses a spare if there is one. limit 0: none. ERR_EXISTS. */
 int pool_disk_make(
 	struct pool *pool, const char *place, const char *id, uint64_t limit, struct err *err);
-/* 0: none. ERR_UNSUPPORTED without quota. */
+/* limit 0: none. ERR_UNSUPPORTED without quota. */
 int pool_disk_limit(
 	struct pool *pool, const char *place, const char *id, uint64_t limit, struct err *err);
-/* Gone from its place at once; its data goes in the background. A disk that is not there is no
+/* Renames the disk away at once; its data is deleted in the background. A missing disk is no
  * error. */
 int pool_disk_discard(struct pool *pool, const char *place, const char *id, struct err *err);
 int pool_disk_rename(
 	struct pool *pool, const char *place, const char *id, const char *new_id, struct err *err);
 
-/* Bytes written by the disk that are still in use, and its limit (0: none); the same of its budget.
- * Two searches of the quota tree for all. Without quota fn is never called. */
+/* Bytes that the disk has written and that are still in use, with its limit (0: none), and the
+ * same for its budget. Two searches of the quota tree give all disks. Without quota fn is never
+ * called. */
 struct pool_figures {
 	uint64_t used, limit;
 	uint64_t budget_used, budget_limit;
@@ -97,10 +98,10 @@ int pool_usage_each(struct pool *pool, pool_usage_fn fn, void *arg, struct err *
 int pool_usage(struct pool *pool, const char *place, const char *id, uint64_t *ret_used,
 	uint64_t *ret_limit, struct err *err); /* ERR_UNSUPPORTED without quota */
 
-/* Disks made for one owner are counted together, in a budget: see pool_disk_copy. Its limit holds
- * beside those of the disks; 0: none. What its disks, those that were removed included, have
- * written and somebody still keeps. Both are asked for by any disk in it. ERR_UNSUPPORTED without
- * quota. */
+/* Disks of one owner are counted together, in a budget: see pool_disk_copy. The limit of a
+ * budget applies in addition to those of its disks; 0: none. Its usage is what its disks,
+ * removed ones included, have written and something still refers to. A budget is named by any
+ * disk in it. ERR_UNSUPPORTED without quota. */
 int pool_budget_limit(
 	struct pool *pool, const char *place, const char *id, uint64_t limit, struct err *err);
 int pool_budget_usage(struct pool *pool, const char *place, const char *id, uint64_t *ret_used,
@@ -109,18 +110,18 @@ int pool_budget_usage(struct pool *pool, const char *place, const char *id, uint
 /* ---- for helper processes: these block ------------------------------------------------------ */
 
 enum pool_budget {
-	/* the copy is its source's owner's: a snapshot, the disk that replaces it */
+	/* the copy belongs to the owner of its source: a snapshot, or the disk that replaces it */
 	POOL_BUDGET_SAME,
-	POOL_BUDGET_OWN,  /* somebody else's: it begins at nothing, without a limit */
+	/* the copy belongs to somebody else: its budget starts at zero, without a limit */
+	POOL_BUDGET_OWN,
 	POOL_BUDGET_NONE, /* nobody writes to it */
 };
-/* The state from has now, writable, under a new name. A snapshot on btrfs (as long as it takes to
- * write what is dirty), else a copy (of only, when not NULL: the one folder of it that is
- * wanted). */
+/* Makes a writable copy of from under a new name. On btrfs this is a snapshot (takes as long as
+ * writing the dirty pages), else a copy (if only is not NULL, of that one folder). */
 int pool_disk_copy(const struct pool *pool, const char *place, const char *id, const char *to_place,
 	const char *to_id, const char *only, enum pool_budget budget, struct err *err);
-int pool_sync(const struct pool *pool, struct err *err); /* all that was written is safe */
-/* An empty disk without spares or counting, for helpers. */
+int pool_sync(const struct pool *pool, struct err *err); /* returns when all data is on disk */
+/* Makes an empty disk without spares and quota, for helpers. */
 int pool_disk_make_here(
 	const struct pool *pool, const char *place, const char *id, struct err *err);
 int pool_disk_destroy_here(
@@ -128,16 +129,17 @@ int pool_disk_destroy_here(
 
 /* ---- the pool as a whole -------------------------------------------------------------------- */
 
-/* bytes 0: a step. ERR_UNSUPPORTED but for a loop; ERR_LIMIT when the host cannot back it. Survives
- * a daemon killed in between: the next one goes on. done is called once, from the loop. */
+/* Grows the pool. bytes 0: one step. ERR_UNSUPPORTED unless it is a loop; ERR_LIMIT when the
+ * host cannot back it. If the daemon is killed meanwhile, the next one continues. done is called
+ * once, from the loop. */
 typedef void (*pool_done)(const struct err *err, void *arg);
 void pool_grow(struct pool *pool, uint64_t bytes, pool_done done, void *arg);
-/* Reads everything and verifies checksums. ERR_STATE when one runs; ERR_UNSUPPORTED for a
+/* Reads everything and verifies checksums. ERR_STATE when a scrub runs; ERR_UNSUPPORTED for a
  * folder. */
 struct pool_scrub_ops {
 	void (*on_progress)(uint64_t done, uint64_t total, uint64_t errors, void *arg);
 	void (*on_done)(
-		uint64_t errors, const struct err *err, void *arg); /* err NULL: it went through */
+		uint64_t errors, const struct err *err, void *arg); /* err NULL: it finished */
 };
 int pool_scrub_start(
 	struct pool *pool, const struct pool_scrub_ops *ops, void *arg, struct err *err);

@@ -31,7 +31,7 @@ struct pool {
 	int root;      /* the pool's own directory, for statfs and ioctls; helpers go by path */
 	int device;    /* N of /dev/loopN; -1: none */
 	bool direct_io;
-	uint64_t root_id; /* the subvolume the places lie in */
+	uint64_t root_id; /* id of the subvolume that holds the places */
 	uint64_t group;	  /* quota group of all disks, see watch.c; 0: none */
 	char fsid[37];
 	uint64_t size_max;
@@ -57,8 +57,8 @@ struct pool {
 	bool host_full, pool_full;
 	char full_detail[160];
 	uint64_t group_limit; /* as last set; 0: none */
-	uint64_t group_room;  /* what it left to write */
-	bool cannot_grow;     /* the last try by itself failed */
+	uint64_t group_room;  /* how much that limit left to write */
+	bool cannot_grow;     /* the last automatic growth failed */
 	struct helper *growing;
 	struct grow_answer *answers;
 	uint64_t grow_target;
@@ -73,8 +73,8 @@ struct pool {
 /* ---- btrfs.c: typed ioctls ------------------------------------------------------------------ */
 
 bool btrfs_is(int fd);	      /* on btrfs */
-bool btrfs_is_subvol(int fd); /* the top of one */
-/* Quota groups the new one belongs to; 0: none. */
+bool btrfs_is_subvol(int fd); /* fd is the root of a subvolume */
+/* Quota groups that a new subvolume joins; 0: none. */
 struct btrfs_groups {
 	uint64_t all, budget;
 };
@@ -82,15 +82,16 @@ int btrfs_subvol_create(
 	int dirfd, const char *name, const struct btrfs_groups *groups, struct err *err);
 int btrfs_subvol_snapshot(int dirfd, const char *name, int source,
 	const struct btrfs_groups *groups, struct err *err);
-/* With all subvolumes that lie in it, however deep. Blocks the longer the more there are. */
+/* Destroys the subvolume with all subvolumes in it, however deep. Blocks, the longer the more
+ * there are. */
 int btrfs_subvol_destroy(int dirfd, const char *name, struct err *err);
 int btrfs_subvol_id(int fd, uint64_t *ret, struct err *err);
 int btrfs_fsid(int fd, char ret[37], struct err *err);
-/* Bytes of the file system on its device 1. */
+/* Size of the file system on its device 1. */
 int btrfs_device_size(int fd, uint64_t *ret_size, struct err *err);
 int btrfs_resize_to_device(int fd, struct err *err); /* blocks */
 void btrfs_start_commit(int fd);
-/* All metadata into new chunks, which are of the size the file system is used to. Blocks. */
+/* Moves all metadata into new chunks of the usual size. Blocks. */
 void btrfs_renew_metadata(int fd);
 
 struct btrfs_item {
@@ -103,16 +104,17 @@ struct btrfs_range { /* keys from the first to the last, in tree order */
 	uint64_t tree, first_objectid, last_objectid, first_offset, last_offset;
 	uint32_t first_type, last_type;
 };
-/* fn returns false to end it. */
+/* fn returns false to end the search. */
 typedef bool (*btrfs_item_fn)(const struct btrfs_item *item, void *arg);
 int btrfs_search(
 	int fd, const struct btrfs_range *range, btrfs_item_fn fn, void *arg, struct err *err);
 
 /* ---- loopdev.c: loop devices ---------------------------------------------------------------- */
 
-/* The device bound to the whole of this file, opened; *ret_number -1 and *ret -1: there is none. */
+/* Finds and opens the device bound to the whole of this file; *ret_number -1 and *ret -1: there
+ * is none. */
 int loopdev_find(const char *path, int *ret_number, int *ret, struct err *err);
-/* Binds a free one to the file. It unbinds itself when nobody has it open any more. */
+/* Binds a free device to the file. The device unbinds itself when nobody has it open any more. */
 int loopdev_attach(
 	const char *path, int *ret_number, int *ret, bool *ret_direct_io, struct err *err);
 int loopdev_open(int number, int *ret, struct err *err);
@@ -123,41 +125,43 @@ bool loopdev_works(char *why, size_t size); /* can this machine have loop device
 
 int loopfile_make(struct pool *pool, uint64_t size, struct err *err);
 int loopfile_mount(struct pool *pool, struct err *err);
-/* File, device and file system of one size, that of the file. Blocks; in helpers too. */
+/* Gives device and file system the size of the file. Blocks; in helpers too. */
 int loopfile_spread(const struct pool *pool, struct err *err);
-/* A new file system has next to no room for metadata; it gets a proper chunk before data can take
- * all. */
+/* A new file system has next to no room for metadata; this gives it a normal chunk before data
+ * can take all space. */
 void loopfile_settle(const struct pool *pool);
-bool loopfile_can(char *why, size_t size); /* is everything there that a loop pool needs? */
+/* does this machine have everything a loop pool needs? */
+bool loopfile_can(char *why, size_t size);
 
 /* ---- kind.c: the kinds ---------------------------------------------------------------------- */
 
-/* The pool is at pool->path afterwards. size: of a new loop file, or 0. */
+/* Mounts the pool at pool->path. size: of a new loop file, or 0. */
 int kind_open(struct pool *pool, const char *mode, uint64_t size, struct err *err);
 int kind_destroy(const struct pool *pool, struct err *err); /* blocks */
 
-/* ---- host.c: what the host's disk can give -------------------------------------------------- */
+/* ---- host.c: space on the host's disk ------------------------------------------------------- */
 
 struct host_room {
 	uint64_t total, free;	       /* as for a user without privileges */
-	uint64_t keep;		       /* never promised to boxes */
-	uint64_t file_size, file_held; /* pool.img: its length, and what it takes */
+	uint64_t keep;		       /* never given to boxes */
+	uint64_t file_size, file_held; /* pool.img: its length, and the space it takes */
 };
 int host_room_read(const struct pool *pool, struct host_room *ret, struct err *err);
 /* The largest size pool.img may have. */
 uint64_t host_room_backs(const struct host_room *room);
-/* How much may still be written before the host is full. */
+/* How many bytes may still be written before the host's disk is full. */
 uint64_t host_room_left(const struct pool *pool, const struct host_room *room);
-/* A file of blocks held back, so that btrfs can still write when the host has nothing left. */
+/* A file of allocated blocks, deleted when the host's disk is full so that btrfs can still
+ * write. */
 void host_reserve_make(const struct pool *pool);
 void host_reserve_give_up(const struct pool *pool);
 
 /* ---- quota.c -------------------------------------------------------------------------------- */
 
-/* Finds what there is or turns quotas on. Not to have any is no error. */
+/* Uses existing quotas or turns them on. Having none is no error. */
 void quota_open(struct pool *pool);
 const char *quota_name(enum pool_quota quota);
-/* outside: a folder of the pool that is in no disk; fd: in the disk. 0: none. */
+/* outside: a folder of the pool that is in no disk; fd: in the disk. limit 0: none. */
 int quota_limit_disk(int outside, int fd, uint64_t limit, struct err *err);
 int quota_limit(int outside, uint64_t group, uint64_t limit, struct err *err);
 int quota_figures(const struct pool *pool, uint64_t group, uint64_t *ret_used, uint64_t *ret_limit,
@@ -167,26 +171,26 @@ int quota_open_disk(
 	const struct pool *pool, const char *place, const char *id, int *ret, struct err *err);
 int quota_limit_group(struct pool *pool, uint64_t limit, struct err *err);
 int quota_group_used(const struct pool *pool, uint64_t *ret, struct err *err);
-/* Quota groups of subvolumes that are gone. */
+/* Removes quota groups of subvolumes that no longer exist. */
 void quota_sweep(const struct pool *pool);
 
 /* ---- budget.c: disks that are counted together ---------------------------------------------- */
 
-/* The budget of the subvolume that fd is in; 0: it has none, or there are no quotas. */
+/* The budget of the subvolume that contains fd; 0: it has none, or there are no quotas. */
 int budget_of(const struct pool *pool, int fd, uint64_t *ret, struct err *err);
-/* The same, and makes one if it has none. outside: as for quota_limit_disk. */
+/* As budget_of, but makes a budget if there is none. outside: as for quota_limit_disk. */
 int budget_need(const struct pool *pool, int outside, int fd, uint64_t *ret, struct err *err);
 int budget_need_at(const struct pool *pool, int dirfd, const char *name, struct err *err);
 
 /* ---- disk.c, trash.c, watch.c, grow.c, scrub.c, treecopy.c ---------------------------------- */
 
 int places_make(struct pool *pool, struct err *err);
-int places_sweep(struct pool *pool, struct err *err); /* copies that a dead daemon left half made */
-/* Every disk in root, the places' own subvolumes too. */
+int places_sweep(struct pool *pool, struct err *err); /* unfinished copies of a dead daemon */
+/* Destroys every disk in root, and the places that are subvolumes. */
 int places_empty(const struct pool *pool, int root, struct err *err);
 int place_open(const struct pool *pool, const char *place, int *ret, struct err *err);
 void spares_open(struct pool *pool);
-/* A disk or a plain tree, at once. */
+/* Destroys a disk or a plain tree, synchronously. */
 int disk_destroy_at(const struct pool *pool, int dirfd, const char *name, struct err *err);
 
 void trash_open(struct pool *pool);
@@ -203,12 +207,12 @@ struct pool_space {
 int pool_space_read(const struct pool *pool, struct pool_space *ret, struct err *err);
 /* Free space below this makes the pool grow. */
 uint64_t pool_grow_below(const struct pool_space *space);
-/* A step if that is possible; no error told but in the log. */
+/* Grows by a step if that is possible; errors are only logged. */
 void grow_by_itself(struct pool *pool);
 void grow_close(struct pool *pool);
-/* Below this nothing new is begun. */
+/* With less free space than this, nothing new is started. */
 uint64_t pool_margin(const struct pool_space *space);
 void spares_refill(struct pool *pool);
 
-/* Everything in from (a directory) into to (an empty one), as true as can be. */
+/* Copies everything in the directory from into the empty directory to, with all attributes. */
 int tree_copy(int from, int to, struct err *err);

@@ -1,15 +1,15 @@
-/* quota.c - how much each disk may write, and how much it has
+/* quota.c - how much each disk may write, and how much it has written
  *
- * Simple quotas (Linux 6.7) charge an extent to the subvolume that wrote it, for good: a copy
- * starts at about nothing, and its limit means "own new data". Where there are none, full quota
- * groups do: dearer, and a copy is charged what it shares. Quotas that somebody else turned on (a
- * native pool) are used as they are.
+ * Simple quotas (Linux 6.7) charge an extent to the subvolume that wrote it, permanently: a copy
+ * starts near zero, and its limit means "own new data". Where they do not exist, full quota
+ * groups are used: they cost more, and a copy is charged for what it shares. Quotas that
+ * somebody else turned on (in a native pool) are used as they are.
  *
- * Figures of all disks come from two searches: the references from the pool's subvolume to those in
- * it, which tell place and name of each id, and the items of the quota tree. The tree is written at
- * each commit, twice a minute, and whenever a disk hits its limit (the kernel then looks twice), so
- * a disk that is full is never told too small. Figures of one disk come from sysfs, where they are
- * of this moment. */
+ * The figures of all disks come from two searches: the references from the pool's subvolume to
+ * those in it, which give place and name of each id, and the items of the quota tree. The tree
+ * is written at each commit, twice a minute, and whenever a disk reaches its limit (the kernel
+ * then checks twice), so the figure of a full disk is never too small. The figures of one disk
+ * come from sysfs, where they are current. */
 #include "pool/pool_internal.h"
 #include "base/file.h"
 #include "base/log.h"
@@ -27,7 +27,7 @@
 #ifndef BTRFS_QGROUP_STATUS_FLAG_SIMPLE_MODE
 #define BTRFS_QGROUP_STATUS_FLAG_SIMPLE_MODE (1ULL << 3)
 #endif
-#define LIMIT_CLEAR UINT64_MAX /* takes a limit away */
+#define LIMIT_CLEAR UINT64_MAX /* removes a limit */
 
 static const char *const quota_names[] = {
 	[POOL_QUOTA_NONE] = "none",
@@ -66,7 +66,7 @@ static enum pool_quota read_mode(int root)
 		.last_type = BTRFS_QGROUP_STATUS_KEY };
 	enum pool_quota quota = POOL_QUOTA_NONE;
 
-	btrfs_search(root, &range, take_status, &quota, NULL); /* no tree: no quota */
+	btrfs_search(root, &range, take_status, &quota, NULL); /* no quota tree: no quota */
 	return quota;
 }
 
@@ -82,7 +82,7 @@ static void turn_on(int root)
 		ioctl(root, BTRFS_IOC_QUOTA_RESCAN, &rescan);
 }
 
-/* The group all disks of a loop pool are in, see watch.c. */
+/* Makes the group that contains all disks of a loop pool, see watch.c. */
 static void make_group(struct pool *pool)
 {
 	struct btrfs_ioctl_qgroup_create_args args = { .create = 1,
@@ -133,7 +133,7 @@ int quota_limit(int fd, uint64_t group, uint64_t limit, struct err *err)
 	return 0;
 }
 
-/* By a descriptor outside of it: to write this down takes room, and a subvolume that is full has
+/* Uses a descriptor outside of the disk: setting the limit needs space, and a full subvolume has
  * none. */
 int quota_limit_disk(int outside, int fd, uint64_t limit, struct err *err)
 {
@@ -178,7 +178,7 @@ int pool_disk_limit(
 	return quota_limit_disk(pool->root, fd, limit, err);
 }
 
-/* ---- figures of one ------------------------------------------------------------------------- */
+/* ---- figures of one disk -------------------------------------------------------------------- */
 
 static int read_figure(
 	const struct pool *pool, uint64_t group, const char *name, uint64_t *ret, struct err *err)
@@ -194,7 +194,7 @@ static int read_figure(
 	return parse_u64(name, text, 0, UINT64_MAX, ret, err);
 }
 
-/* Reads what is written and what is waiting to be: the kernel checks limits against both. */
+/* Adds what is written and what is reserved: the kernel checks limits against both. */
 static int read_used(const struct pool *pool, uint64_t group, uint64_t *ret, struct err *err)
 {
 	uint64_t written, waiting;
@@ -237,11 +237,11 @@ int pool_usage(struct pool *pool, const char *place, const char *id, uint64_t *r
 	return quota_figures(pool, group, ret_used, ret_limit, err);
 }
 
-/* ---- figures of all ------------------------------------------------------------------------- */
+/* ---- figures of all disks ------------------------------------------------------------------- */
 
 struct group_figures {
 	uint64_t id, used, limit;
-	uint64_t budget; /* of a disk: the group it is in; 0: none */
+	uint64_t budget; /* of a disk: its budget; 0: none */
 };
 
 struct figures {
@@ -287,7 +287,7 @@ static bool take_figures(const struct btrfs_item *item, void *arg)
 	return true;
 }
 
-/* Each relation is there twice, once from either side. */
+/* Each relation occurs twice, once from either side. */
 static bool take_budgets(const struct btrfs_item *item, void *arg)
 {
 	struct group_figures *group;
@@ -383,19 +383,19 @@ int pool_usage_each(struct pool *pool, pool_usage_fn fn, void *arg, struct err *
 	return ret;
 }
 
-/* ---- groups nobody needs -------------------------------------------------------------------- */
+/* ---- unused groups -------------------------------------------------------------------------- */
 
 static bool strike_out(const struct btrfs_item *item, void *arg)
 {
 	struct group_figures *group = find_figures(arg, item->offset);
 
 	if (group)
-		group->used = UINT64_MAX; /* its subvolume lives */
+		group->used = UINT64_MAX; /* its subvolume exists */
 	return true;
 }
 
-/* On a native pool the groups of others look like those of disks that are gone; budgets are ours
- * everywhere. */
+/* In a native pool the groups of others look like those of deleted disks; budgets are always
+ * ours. */
 static bool may_go(const struct pool *pool, const struct group_figures *group)
 {
 	uint64_t level = group->id >> QUOTA_LEVEL_SHIFT;
@@ -413,14 +413,14 @@ void quota_sweep(const struct pool *pool)
 
 	if (!pool_has_quota(pool) || root < 0)
 		return;
-	/* Groups first: one that comes later is not in the list. */
+	/* Reads the groups first: a later one is not in the list. */
 	if (read_all(root, &all, NULL) == 0 &&
 		btrfs_search(root, &refs, strike_out, &all, NULL) == 0)
 		for (size_t i = 0; i < all.count; i++) {
 			struct btrfs_ioctl_qgroup_create_args args = { .qgroupid = all.list[i].id };
 
-			/* The kernel refuses where something still needs the group: a budget that
-			 * has members. They come before it in the list. */
+			/* The kernel refuses to remove a group that is still needed: a budget
+			 * with members. Members come before it in the list. */
 			if (may_go(pool, &all.list[i]))
 				ioctl(root, BTRFS_IOC_QGROUP_CREATE, &args);
 		}

@@ -1,7 +1,7 @@
-/* scrub.c - every block read, every checksum verified
+/* scrub.c - reads every block and verifies every checksum
  *
- * The ioctl returns when all is read, so a helper waits in it, device after device (a native pool
- * may have several); the daemon asks the kernel how far it is. */
+ * The ioctl returns when everything is read, so a helper waits in it, device after device (a
+ * native pool may have several); the daemon asks the kernel for the progress. */
 #include "pool/pool_internal.h"
 #include "helper/helper.h"
 #include "loop/loop.h"
@@ -58,7 +58,7 @@ static int run_scrub(int sock, void *arg)
 		struct btrfs_ioctl_scrub_args scrub = { .devid = id, .end = UINT64_MAX };
 
 		if (ioctl(root, BTRFS_IOC_DEV_INFO, &device) < 0)
-			continue; /* removed once: ids have holes */
+			continue; /* a removed device: ids have gaps */
 		report.device = id;
 		send(sock, &report, sizeof report, 0);
 		if (ioctl(root, BTRFS_IOC_SCRUB, &scrub) < 0) {
@@ -155,8 +155,8 @@ void pool_scrub_cancel(struct pool *pool)
 
 	if (!scrub)
 		return;
-	/* A helper killed in the ioctl would stay in it to the end; and it must not begin
-	 * another. */
+	/* A killed helper stays in the ioctl until it returns; it must not start the next
+	 * device. */
 	helper_kill(scrub->helper);
 	ioctl(pool->root, BTRFS_IOC_SCRUB_CANCEL, NULL);
 	helper_free(scrub->helper);

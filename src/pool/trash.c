@@ -1,12 +1,12 @@
-/* trash.c - disks on their way out
+/* trash.c - deletes disks
  *
  * A disk is renamed into trash/, which takes no time at any size, and deleted from there by a
- * forked helper, one at a time, which outlives the daemon on purpose: half-deleted disks are of no
- * use to anybody. What a dead daemon left there is deleted by the next one.
+ * forked helper, one at a time. The helper outlives the daemon on purpose: half-deleted disks
+ * are of no use. What a dead daemon left there is deleted by the next one.
  *
- * A deleted subvolume is only unlinked; the kernel's cleaner frees its blocks behind our back. The
- * helper waits for the cleaner after every few, so that the work it has before it stays bounded and
- * deleted data returns soon rather than all at once. */
+ * A deleted subvolume is only unlinked; the kernel's cleaner frees its blocks in the background.
+ * The helper waits for the cleaner after every few disks, so that the cleaner's backlog stays
+ * bounded and space returns steadily. */
 #include "pool/pool_internal.h"
 #include "base/file.h"
 #include "base/log.h"
@@ -38,8 +38,7 @@ static bool count_one(const struct btrfs_item *item, void *arg)
 	return true;
 }
 
-/* Subvolumes that are deleted and not yet cleaned up: each is noted in the root tree until it
- * is. */
+/* Counts subvolumes that are deleted and not yet cleaned up: each has an item in the root tree. */
 static unsigned uncleaned(int fd)
 {
 	struct btrfs_range range = { .tree = BTRFS_ROOT_TREE_OBJECTID,
@@ -53,7 +52,7 @@ static unsigned uncleaned(int fd)
 	return btrfs_search(fd, &range, count_one, &count, NULL) < 0 ? 0 : count;
 }
 
-/* The cleaner begins after a commit, and what it freed can be used after another one. */
+/* The cleaner starts after a commit, and the space it frees is usable after another one. */
 static void wait_for_cleaner(int fd)
 {
 	btrfs_start_commit(fd);
@@ -128,7 +127,7 @@ static void start_helper(void *arg)
 	struct err err = ERR_INIT;
 
 	if (pool->trash_helper)
-		return; /* its end starts the next one */
+		return; /* the next one is started when it ends */
 	pool->trash_more = false;
 	if (place_open(pool, "trash", &dirfd, &err) == 0)
 		pool->trash_helper = clone_process(&spec, &pool->trash_pidfd, &err);
@@ -164,8 +163,8 @@ int trash_take(struct pool *pool, int dirfd, const char *name, struct err *err)
 	if (renameat(dirfd, name, trash, random) < 0) {
 		if (errno == ENOENT)
 			return 0;
-		/* Out of a place that is a subvolume of its own; or a pool so full that no name can
-		 * be written any more, where deleting has blocks of its own set aside by btrfs. */
+		/* The place is a subvolume of its own; or the pool is too full for a rename,
+		 * while btrfs keeps blocks reserved for deleting. */
 		if (errno == EXDEV || errno == ENOSPC || errno == EDQUOT)
 			failed = disk_destroy_at(pool, dirfd, name, err);
 		else

@@ -1,14 +1,14 @@
-/* treecopy.c - a tree copied as true as can be, where there are no snapshots
+/* treecopy.c - copies a tree with all attributes, where there are no snapshots
  *
- * Owners, modes, times, extended attributes (trusted ones too: overlay's whiteouts and opaque
- * folders are such), hard links, device nodes, sockets and pipes. Data is shared where the file
- * system can (FICLONE), else copied in the kernel, holes left out. Nothing is followed: what a box
- * made may point anywhere.
+ * Copies owners, modes, times, extended attributes (trusted ones too: overlay's whiteouts and
+ * opaque folders use them), hard links, device nodes, sockets and pipes. Data is shared where
+ * the file system supports it (FICLONE), else copied in the kernel without holes. No link is
+ * followed: links made by a box may point anywhere.
  *
- * Trees are as deep as a box likes. There is no recursion, and only the deepest folders on the way
- * are open. One further up that is needed again is opened anew from the top, together with those
- * below it; if it is another one then, the tree was moved while it was copied. ("..", which would
- * be shorter, makes the kernel look at all folders above each time.) */
+ * A box can make trees of any depth. There is no recursion, and only the deepest folders of the
+ * path are open. A folder further up that is needed again is reopened from the top, together
+ * with those below it; if it is another folder then, the tree was moved during the copy. ("..",
+ * which would be shorter, makes the kernel check all folders above each time.) */
 #include "pool/pool_internal.h"
 #include "base/file.h"
 #include <dirent.h>
@@ -24,7 +24,8 @@
 enum {
 	OPEN_MAX = 128,	 /* levels with their folders open */
 	STEP_MAX = 2048, /* bytes of a path in one call */
-	/* of a file whose other names are made links; beyond that they are files of their own */
+	/* longest path of a file that gets hard links; with a longer one, each link becomes a
+	 * copy */
 	LINK_PATH_MAX = 4095,
 	NAMES_MAX = 65536,
 	VALUE_MAX = 65536,
@@ -38,7 +39,7 @@ struct hard_link {
 
 /* A folder on the way down. */
 struct level {
-	/* in the folder above; its owner and times are copied when all that is in it was */
+	/* name in the folder above; owner and times are copied after its contents */
 	char *name;
 	struct stat st; /* of the source */
 	int in, out;	/* the folder in both trees; -1: closed for now */
@@ -51,7 +52,7 @@ struct copy {
 	int from, top; /* of both trees */
 	struct level *levels;
 	size_t depth, room;
-	struct buf path; /* of what is being copied, from the top, with a zero byte at its end */
+	struct buf path;	 /* of the current entry, from the top, NUL-terminated */
 	struct hard_link *links; /* open addressing; path NULL: free */
 	size_t count, cap;	 /* cap is a power of two */
 	char *names, *value;	 /* for extended attributes */
@@ -81,7 +82,7 @@ static void links_grow(struct copy *copy)
 	free(old);
 }
 
-/* 1: it was made as another name of a file copied before. */
+/* 1: a hard link to a file copied before was made. */
 static int try_link(struct copy *copy, const struct stat *st, const char *path, int to,
 	const char *name, struct err *err)
 {
@@ -102,10 +103,9 @@ static int try_link(struct copy *copy, const struct stat *st, const char *path, 
 	return 0;
 }
 
-/* ---- what a file has besides its data ------------------------------------------------------- */
+/* ---- attributes ----------------------------------------------------------------------------- */
 
-/* By way of /proc: there is no *at call for attributes of links, and none for O_PATH
- * descriptors. */
+/* Uses /proc: there is no *at call for attributes of links, and none for O_PATH descriptors. */
 static char *proc_path(int dirfd, const char *name)
 {
 	return xasprintf("/proc/self/fd/%d/%s", dirfd, name);
@@ -131,7 +131,7 @@ static int copy_xattrs(struct copy *copy, int from, int to, const char *name, st
 	return 0;
 }
 
-/* Owner first: changing it takes setuid bits and file capabilities away. */
+/* Owner first: changing it clears setuid bits and file capabilities. */
 static int copy_owner_and_rest(struct copy *copy, int from, int to, const char *name,
 	const struct stat *st, struct err *err)
 {
@@ -160,7 +160,7 @@ static int copy_range(int in, int out, off_t from, off_t end, struct err *err)
 		if (n < 0 && errno != EINTR)
 			return err_sys(err, errno, "copy data");
 		if (n == 0)
-			break; /* it became shorter meanwhile */
+			break; /* it was truncated meanwhile */
 	}
 	return 0;
 }
@@ -224,7 +224,7 @@ static const char *set_path(struct copy *copy, size_t at, const char *name)
 	return (const char *)buf_head(&copy->path);
 }
 
-/* One entry; of a folder only itself. *ret_folder: it is one. */
+/* Copies one entry; of a folder only the folder itself. *ret_folder: it is one. */
 static int copy_entry(struct copy *copy, int from, int to, const char *name, size_t at,
 	bool *ret_folder, struct err *err)
 {
@@ -252,7 +252,7 @@ static int copy_entry(struct copy *copy, int from, int to, const char *name, siz
 	return made < 0 ? -1 : copy_owner_and_rest(copy, from, to, name, &st, err);
 }
 
-/* All entries of the folder from, but what its folders hold. */
+/* Copies all entries of the folder from, but not what its folders contain. */
 static int copy_entries(struct copy *copy, int from, int to, struct level *level, struct err *err)
 {
 	int again = openat(from, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -297,7 +297,8 @@ static int open_folder(int dir, const char *name, int *ret, struct err *err)
 	return *ret < 0 ? err_sys(err, errno, "open '%.300s'", name) : 0;
 }
 
-/* The folder at path from dir, in steps the kernel takes. path is cut for a while. */
+/* Opens the folder at path below dir, in steps that the kernel accepts. path is changed
+ * temporarily. */
 static int open_far(int dir, char *path, int *ret, struct err *err)
 {
 	_cleanup_close_ int at = -1;
@@ -358,8 +359,8 @@ static int reopen(struct copy *copy, struct err *err)
 	return 0;
 }
 
-/* Goes on with the folder name, which in and out are in both trees; its path is copy->path. Takes
- * both. */
+/* Descends into the folder name, which in and out are in both trees; its path is copy->path.
+ * Takes both. */
 static int enter(struct copy *copy, int in, int out, const char *name, struct err *err)
 {
 	struct level *level;
@@ -385,8 +386,8 @@ static int enter(struct copy *copy, int in, int out, const char *name, struct er
 	return copy_entries(copy, in, out, level, err);
 }
 
-/* The folder is whole: back up, and then its owner, mode, attributes and times, which its contents
- * would have changed. */
+/* The folder is complete: goes back up, then sets its owner, mode, attributes and times, which
+ * its contents would have changed. */
 static int leave(struct copy *copy, struct err *err)
 {
 	struct level done = copy->levels[--copy->depth];

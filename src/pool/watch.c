@@ -1,18 +1,19 @@
-/* watch.c - before anything runs full
+/* watch.c - acts before the pool or the host's disk is full
  *
- * Once a second, more often when it is tight, a timer looks at the pool and at the host's disk.
+ * Once a second, more often when space is short, a timer checks the pool and the host's disk.
  *
- * The pool's own end is harmless: btrfs says "no space left" and stays healthy. A little before, it
- * grows.
+ * A full pool is harmless: btrfs says "no space left" and stays healthy. A little before that,
+ * the pool grows.
  *
- * The host's end is not: btrfs has promised blocks that the sparse file cannot get, writes fail
- * below it and it turns read-only. So all disks are in one quota group, and while the host has less
- * left than the file could still take, the group may write no more than that: its limit is moved
- * along with what is free. A box cannot outrun it, however fast it writes into the page cache,
- * because the kernel checks when it accepts the bytes. Only others who fill the host can; for them
- * some of the host's disk is kept back. When that is touched nothing may be written at all ("Disk
- * quota exceeded" in the boxes) and the reserve is given up, so that what was accepted can still be
- * written. It all goes back by itself when there is room again. */
+ * A full host is not: btrfs has promised blocks that the sparse file cannot get, writes below it
+ * fail and it becomes read-only. So all disks are in one quota group. While the host has less
+ * space left than the file could still take, the group may write no more than that: its limit
+ * follows the host's free space. A box cannot outrun it, however fast it writes into the page
+ * cache, because the kernel checks the limit when it accepts the bytes. Only other programs can
+ * fill the host; against them some of the host's disk is kept free. When that is used up,
+ * nothing may be written at all ("Disk quota exceeded" in the boxes) and the reserve is deleted,
+ * so that accepted data can still be written. All of this is undone automatically when there is
+ * room again. */
 #include "pool/pool_internal.h"
 #include "base/log.h"
 #include "base/text.h"
@@ -73,7 +74,7 @@ static void limit_group(struct pool *pool, uint64_t limit)
 		log_warn("cannot limit what all disks may write", kv_err(&err));
 }
 
-/* Adjusts what all disks may still write to what the host has left; only when it is off by a
+/* Adjusts how much all disks may still write to the host's free space; only when it differs by a
  * quarter, because each change is a write to the pool. */
 static void follow_host(struct pool *pool, const struct host_room *room, uint64_t left)
 {
@@ -118,7 +119,7 @@ static void release_brake(struct pool *pool, const struct host_room *room, uint6
 	spares_refill(pool);
 }
 
-/* True when it is tight. */
+/* True when space is short. */
 static bool look_at_host(struct pool *pool)
 {
 	struct host_room room;

@@ -1,11 +1,11 @@
-/* diff.c - what leads from one stack of layers to another; see view.h
+/* diff.c - the changes between two stacks of layers; see view.h
  *
  * Where two stacks share their bottom, a difference can only lie at a path that one of the other
- * layers holds: as a file or folder, or as a mark that hides one. So these layers are walked
- * together for names, and each name is looked up in the two merged trees, which know what overlayfs
- * makes of it. Only where a layer hides all that is below a folder (it is opaque there, or
- * something else lies there in a layer under it) does a path matter that is in none of them: from
- * there on the merged trees themselves are walked.
+ * layers contains: as a file or folder, or as a mark that hides one. So these layers are walked
+ * together for names, and each name is looked up in the two merged trees, where overlayfs has
+ * resolved it. There is one exception: below a folder where a layer hides everything (it is
+ * opaque there, or a lower layer has something else there), paths matter that are in none of
+ * them; from there on the merged trees themselves are walked.
  *
  * Trees of the walk: the old one, the new one, then the layers that are not shared. */
 #include "view/view_internal.h"
@@ -29,7 +29,7 @@ struct diff {
 	tell_fn tell;
 	void *arg;
 	uint64_t too_deep; /* left out */
-	bool whole;	   /* nothing may be left out */
+	bool whole;	   /* leaving something out is an error */
 };
 
 const char *view_change_name(enum view_change change)
@@ -43,7 +43,7 @@ const char *view_change_name(enum view_change change)
 
 /* ---- looking things up ---------------------------------------------------------------------- */
 
-/* 1: there. What overlayfs refuses to look up are redirects and files without content, which no box
+/* 1: it exists. overlayfs refuses to look up redirects and files without content, which no box
  * makes. */
 static int look_up(int dir, const char *name, const char *path, struct stat *ret, struct err *err)
 {
@@ -66,7 +66,7 @@ static bool is_opaque(int fd)
 	return fgetxattr(fd, "trusted.overlay.opaque", &value, 1) == 1 && value == 'y';
 }
 
-/* The same folder in a layer. *whole becomes true if the layer hides something below it. */
+/* Opens the same folder in a layer. *whole becomes true if the layer hides something below it. */
 static int enter_layer(
 	int dir, const struct walk_item *item, int *ret, bool *whole, struct err *err)
 {
@@ -107,7 +107,7 @@ static int go_in(struct diff *diff, const struct walk_item *item, bool is_in_old
 	bool whole = item->whole || !is_in_old;
 	int status = open_next(diff, item, is_in_old, &whole, err);
 
-	/* A folder that is gone by now does not make all it held a removed file. */
+	/* If the folder was removed meanwhile, its contents are not reported as removed files. */
 	if (status < 0 || diff->next[NEW] < 0) {
 		for (size_t i = 0; i < diff->width; i++)
 			cleanup_closep(&diff->next[i]);
@@ -195,8 +195,8 @@ static size_t count_shared(const char *const *a, const char *const *b)
 	return shared;
 }
 
-/* What is removed loses its name first, and then file after file: what was told of it would look
- * whole. */
+/* A removed layer loses its name first and then file after file: a diff of it would look
+ * complete. */
 static int check_there(const char *const *layers, struct err *err)
 {
 	for (size_t i = 0; layers[i]; i++)
@@ -286,7 +286,7 @@ static int tell_pack(void *arg, enum view_change change, const char *path, const
 
 	if (packer_check_name(name, path, err) < 0)
 		return -1;
-	/* A socket is not packed; what it took the place of must go all the same. */
+	/* A socket is not packed, but what it replaced must be removed. */
 	if (change == VIEW_REMOVED || (change == VIEW_CHANGED && S_ISSOCK(st->st_mode)))
 		return put_whiteout(packer, path, name, err);
 	return packer_put(packer, dir, name, path, st, err);

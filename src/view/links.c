@@ -1,4 +1,4 @@
-/* links.c - which inodes were met before, and under which name; see view_internal.h */
+/* links.c - remembers inodes and the first name of each; see view_internal.h */
 #include "view/view_internal.h"
 
 struct link {

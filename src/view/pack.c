@@ -1,8 +1,8 @@
-/* pack.c - a tree becomes a tar stream; see view.h
+/* pack.c - writes a tree as a tar stream; see view.h
  *
- * Entries gather in one buffer, file contents are read straight into it, and it is written out
- * whenever it is full. A file that changes while it is read keeps the size its header told: cut, or
- * filled with zeros. */
+ * Entries are collected in one buffer, file contents are read straight into it, and it is
+ * written out whenever it is full. A file that changes while it is read keeps the size in its
+ * header: it is cut, or filled with zeros. */
 #include "view/view_internal.h"
 #include "base/file.h"
 #include "sys/beneath.h"
@@ -144,7 +144,7 @@ static int put_file(
 		return errno == ENOENT || errno == ELOOP
 			       ? 0
 			       : err_sys(err, errno, "open '/%.300s'", path);
-	/* It was a file; if it has become something else, there is nothing to wait for. */
+	/* It was a regular file; if it is something else now, opening must not wait. */
 	if (fstat(fd, &st) < 0 || !S_ISREG(st.st_mode))
 		return 0;
 	entry = describe(path, &st);
@@ -227,7 +227,7 @@ static int visit_item(
 	int dir = item->dirs[0], fd;
 	struct stat st;
 
-	/* Gone since its folder was read. */
+	/* Removed since its folder was read. */
 	if (dir < 0)
 		return 0;
 	if (fstatat(dir, item->name, &st, AT_SYMLINK_NOFOLLOW) < 0)

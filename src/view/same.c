@@ -1,7 +1,7 @@
-/* same.c - is an entry of two trees the same? see view_internal.h
+/* same.c - compares an entry of two trees; see view_internal.h
  *
- * Contents are read side by side. Where both files have a hole it is passed over, since a box may
- * make a file of any size for nothing. */
+ * Contents are read side by side. Where both files have a hole it is skipped, since a box can
+ * make a file of any size at no cost. */
 #include "view/view_internal.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -19,7 +19,7 @@ static int open_side(const struct side *side, const char *path, int *ret, struct
 	return 0;
 }
 
-/* Where the next byte that is no hole may be. */
+/* Offset of the next byte that may not be in a hole. */
 static off_t next_data(int fd, off_t at, off_t size)
 {
 	off_t data = lseek(fd, at, SEEK_DATA);
@@ -29,7 +29,7 @@ static off_t next_data(int fd, off_t at, off_t size)
 	return MIN(data, size);
 }
 
-/* len bytes from at; what lies past the end of a file that shrank is zero. */
+/* Reads len bytes from at; past the end of a file that was truncated there are zeros. */
 static int read_full(int fd, uint8_t *data, size_t len, off_t at, const char *path, struct err *err)
 {
 	while (len) {
@@ -88,7 +88,7 @@ static int compare_xattrs(int a, int b, const char *path, struct err *err)
 	return same_xattrs(&x, &y);
 }
 
-/* Files and folders: what an fd is needed for. */
+/* Compares what needs an open file: contents and attributes. */
 static int same_inside(
 	const struct side *old, const struct side *new, const char *path, struct err *err)
 {

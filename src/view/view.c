@@ -1,9 +1,9 @@
-/* view.c - a stack of layers becomes one tree; see view.h
+/* view.c - merges a stack of layers into one tree; see view.h
  *
- * Two layers or more are an overlay without an upper one, made detached. One layer is its folder,
- * cloned into a mount of its own: no other mount that may lie in it is seen, and like the overlay
- * it is read-only and opens no devices. Layers are handed over as fds, so that neither their names'
- * length nor a character in them matters. */
+ * Two or more layers become an overlay without an upper layer, mounted detached. A single layer
+ * is its folder, cloned into a mount of its own: mounts inside it are invisible, and like the
+ * overlay it is read-only and opens no devices. Layers are passed as fds, so that neither the
+ * length of their names nor special characters matter. */
 #include "view/view_internal.h"
 #include "base/strv.h"
 #include "sys/beneath.h"
@@ -12,7 +12,7 @@
 #include <fcntl.h>
 #include <stdio.h>
 
-enum { LAYERS_MAX = 500, FD_PATH_SIZE = 24 }; /* overlay has no more */
+enum { LAYERS_MAX = 500, FD_PATH_SIZE = 24 }; /* overlayfs accepts no more */
 #define VIEW_ATTR (MOUNT_ATTR_RDONLY | MOUNT_ATTR_NODEV | MOUNT_ATTR_NOSUID | MOUNT_ATTR_NOEXEC)
 
 struct lowers {
@@ -59,8 +59,7 @@ static int open_one(const char *layer, int *ret, struct err *err)
 	return 0;
 }
 
-/* Boxes make neither redirects nor files without their content; whatever looks like it is not
- * followed. */
+/* Boxes make neither redirects nor files without content; such marks are not followed. */
 static int open_overlay(const struct lowers *lowers, int *ret, struct err *err)
 {
 	_cleanup_free_ struct mount_option *options = xnewn(struct mount_option, lowers->count + 2);
@@ -71,8 +70,8 @@ static int open_overlay(const struct lowers *lowers, int *ret, struct err *err)
 	return mount_new("overlay", options, VIEW_ATTR, ret, err);
 }
 
-/* Made by mount(2), whose options may be as long as a page. It has to be attached for a moment, and
- * the topmost layer is a place that is there for sure. */
+/* Uses mount(2), whose options may be one page long. The overlay must be attached for a moment,
+ * and the topmost layer is a folder that always exists. */
 int view_open_by_mount(const char *const *layers, int *ret, struct err *err)
 {
 	_cleanup_(lowers_closep) struct lowers *lowers = NULL;

@@ -10,21 +10,21 @@
 #include <stdint.h>
 #include <sys/stat.h>
 
-/* What lies at a longer path than the kernel takes in one call is not packed or told by name: an
- * archive of it could not be unpacked, and since every name tells the whole way, folders nested
- * without end would take the square of their number. */
+/* A path longer than the kernel accepts in one call is neither packed nor reported by name: it
+ * could not be unpacked, and since every name contains its whole path, deeply nested folders
+ * would take space quadratic in their depth. */
 enum { VIEW_PATH_MAX = 4095 };
 
 /* A read-only tree of the layers (absolute paths, topmost first, NULL at the end); ids as they are
  * on disk. */
 int view_open(const char *const *layers, int *ret, struct err *err);
 
-/* What path (no leading slash) is in root, links not followed. False: it is not there, or cannot be
- * looked at. */
+/* Stats path (no leading slash) in root, links not followed. False: it does not exist or cannot
+ * be read. */
 bool view_stat(int root, const char *path, struct stat *ret);
 
-/* What path, absolute, is for a process whose root is root: links are followed inside it. flags as
- * for open. */
+/* Opens path, absolute, as a process with the root directory root would: links are followed
+ * inside it. flags as for open. */
 int view_open_path(int root, const char *path, int flags, int *ret, struct err *err);
 
 struct view_totals {
@@ -34,14 +34,14 @@ struct view_totals {
 /* Called now and then while something runs; may be NULL. */
 typedef void (*view_progress)(const struct view_totals *so_far, void *arg);
 
-/* A tar of what the folder path of root holds ("" is the whole), names relative to it and sorted:
- * modes, owners, times (whole seconds), xattrs (security.capability and user.*), hard links,
- * devices. Sockets are left out, holes are written as zeros. path may be a single file.
- * ERR_NOT_FOUND when it is not there, ERR_TOO_LARGE over VIEW_PATH_MAX. */
+/* Packs the folder path of root ("" is the whole tree) as a tar, names relative to it and
+ * sorted: modes, owners, times (whole seconds), xattrs (security.capability and user.*), hard
+ * links, devices. Sockets are left out, holes are written as zeros. path may be a single file.
+ * ERR_NOT_FOUND when it does not exist, ERR_TOO_LARGE over VIEW_PATH_MAX. */
 struct view_pack_spec {
 	int root;
 	const char *path;
-	/* not NULL: the folder itself comes too, under this name, before all that it holds */
+	/* not NULL: the folder itself is included, under this name, before its contents */
 	const char *top;
 	int out; /* written to in full, blocking */
 	/* ERR_UNSUPPORTED for a name that begins with ".wh.": it would mean something else */
@@ -57,21 +57,22 @@ int view_measure(int root, const char *path, struct view_totals *ret, struct err
 enum view_change { VIEW_ADDED, VIEW_CHANGED, VIEW_REMOVED };
 const char *view_change_name(enum view_change change); /* "added" "changed" "removed" */
 
-/* st is of the new side, or of the old for something removed. path has no leading slash; borrowed.
- * A folder that was removed is told once, not with all it held; one that was added with all it
- * holds. Returning -1 ends it. */
+/* st is of the new side, or of the old one for something removed. path has no leading slash;
+ * borrowed. A removed folder is reported once, without its contents; an added one with all its
+ * contents. Returning -1 ends the walk. */
 typedef int (*view_change_fn)(enum view_change change, const char *path, const struct stat *st,
 	void *arg, struct err *err);
-/* What leads from the tree of the old layers to that of the new ones; a folder comes before what it
- * holds, and in each folder names are sorted. Layers both stacks share at their bottom are not
- * read: a box against its image costs as much as the box has written. Contents are compared, so a
- * file touched but not changed is told only if its type, mode, owner or xattrs differ.
- * ERR_UNSUPPORTED where a layer uses redirects or metacopy. *ret_too_deep, which may be NULL: how
- * many files and folders were left out with all they hold, because of VIEW_PATH_MAX. */
+/* Reports the changes from the tree of the old layers to that of the new ones; a folder comes
+ * before its contents, and names are sorted in each folder. Layers that both stacks share at
+ * their bottom are not read: comparing a box with its image costs as much as the box has
+ * written. Contents are compared, so a file that was only touched is reported only if its type,
+ * mode, owner or xattrs differ. ERR_UNSUPPORTED where a layer uses redirects or metacopy.
+ * *ret_too_deep, which may be NULL: how many files and folders were left out with their
+ * contents, because of VIEW_PATH_MAX. */
 int view_diff(const char *const *old_layers, const char *const *new_layers, view_change_fn fn,
 	void *arg, uint64_t *ret_too_deep, struct err *err);
-/* The same as a tar that turns the old tree into the new one: ".wh.NAME" entries for what was
- * removed, as layers of container images have them. ERR_UNSUPPORTED when a changed file's own name
- * begins so, ERR_TOO_LARGE over VIEW_PATH_MAX. */
+/* The same changes as a tar that turns the old tree into the new one: ".wh.NAME" entries for
+ * what was removed, as in layers of container images. ERR_UNSUPPORTED when the name of a changed
+ * file begins with ".wh.", ERR_TOO_LARGE over VIEW_PATH_MAX. */
 int view_diff_pack(const char *const *old_layers, const char *const *new_layers, int out,
 	struct view_totals *ret, struct err *err);

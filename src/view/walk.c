@@ -1,11 +1,11 @@
-/* walk.c - several trees walked at once; see view_internal.h
+/* walk.c - walks several trees at once; see view_internal.h
  *
- * A stack of frames, one a folder between the top and the present place, each with the folder's fd
- * in every tree and the sorted names that are visited in it. Trees are as deep as a box likes:
- * there is no recursion, no path is given to the kernel whole, and only the deepest frames keep
- * their fds open. One that is needed again is opened anew from the top, together with those above
- * it, which will be needed next. Nothing on the way is followed, so whatever changed meanwhile, it
- * stays in the tree; what is gone counts as not there. */
+ * It keeps a stack of frames, one for each folder between the top and the current position, each
+ * with the folder's fd in every tree and the sorted names to visit. Trees may have any depth:
+ * there is no recursion, no whole path is given to the kernel, and only the deepest frames keep
+ * their fds open. A frame that is needed again is reopened from the top, together with those
+ * above it, which will be needed next. No link is followed, so the walk stays in the tree
+ * whatever changes meanwhile; what was removed counts as missing. */
 #include "view/view_internal.h"
 #include "sys/beneath.h"
 #include <dirent.h>
@@ -14,7 +14,7 @@
 #include <stdalign.h>
 
 enum {
-	FDS_OPEN = 256, /* about that many at a time */
+	FDS_OPEN = 256, /* open at a time, approximately */
 	WALK_CLOSED = -2,
 	NAMES_MAX = 1 << 30, /* bytes of names in one folder */
 	STEP_MAX = 2048,     /* bytes of a path in one call */
@@ -71,7 +71,7 @@ static int read_names(struct walk_frame *frame, int fd, const char *path, struct
 		if (frame->names.len > NAMES_MAX)
 			return err_set(err, ERR_LIMIT, "'/%.300s' holds too many files", path);
 	}
-	/* A folder removed while it is read. */
+	/* The folder was removed while it was read. */
 	if (got < 0 && errno != ENOENT)
 		return err_sys(err, errno, "read '/%.300s'", path);
 	return 0;
@@ -96,7 +96,7 @@ static void sort_names(struct walk_frame *frame)
 		at += (uint32_t)strlen(names + at) + 1;
 	}
 	qsort_r(frame->order, frame->count, sizeof *frame->order, compare, names);
-	/* The same name in several trees is visited once. */
+	/* A name that is in several trees is visited once. */
 	for (size_t i = 0; i < frame->count; i++)
 		if (!i || strcmp(names + frame->order[i], names + frame->order[kept - 1]) != 0)
 			frame->order[kept++] = frame->order[i];
@@ -115,7 +115,7 @@ int walk_enter(
 		walk->room = MAX(16, 2 * walk->room);
 		xgrow(walk->frames, walk->room);
 	}
-	/* The first stays open: all others can be reached from it. */
+	/* The first frame stays open: all others can be reached from it. */
 	if (walk->depth > keep)
 		frame_close(walk, &walk->frames[walk->depth - keep]);
 	frame = &walk->frames[walk->depth++];
@@ -130,7 +130,8 @@ int walk_enter(
 	return 0;
 }
 
-/* The folder path below dir, in pieces the kernel takes. Not there any more is no error: -1. */
+/* Opens the folder path below dir, in pieces that the kernel accepts. A missing folder is no
+ * error: -1. */
 static int open_steps(int dir, const char *path, int *ret, struct err *err)
 {
 	_cleanup_close_ int at = -1;
@@ -165,7 +166,7 @@ static int open_steps(int dir, const char *path, int *ret, struct err *err)
 	return 0;
 }
 
-/* What leads from one frame to a deeper one. */
+/* The path from one frame to a deeper one. */
 static char *path_between(
 	const struct walk *walk, const struct walk_frame *above, const struct walk_frame *below)
 {
