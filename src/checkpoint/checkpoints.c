@@ -1,9 +1,8 @@
-/* checkpoints.c - the table of checkpoints: which there are, in which form, who holds them; see
- * checkpoints.h
+/* checkpoints.c - the table of checkpoints: their forms and holds; see checkpoints.h
  *
- * The table is made from the folders at open and kept in memory; the folders are the truth. A
- * discarded checkpoint is called .gone-… until its last hold is released and its helper has ended,
- * then it is trash (sweep.c). */
+ * The table is read from the folders at open and kept in memory; the folders are the truth. A
+ * discarded checkpoint is called .gone-… until its last hold is released and its helper has
+ * ended; then it is trash (sweep.c). */
 #include "checkpoint/checkpoints_internal.h"
 #include "base/file.h"
 #include "base/log.h"
@@ -17,9 +16,9 @@
 
 enum {
 	MEMINFO_MAX = 16384,
-	KEPT_PART = 32, /* of the free memory, for plain forms that nobody needs now */
+	KEPT_PART = 32, /* of the free memory, for plain forms that nobody uses now */
 };
-#define RESERVE_MAX (UINT64_C(64) << 20) /* of the disk, not given to checkpoints */
+#define RESERVE_MAX (UINT64_C(64) << 20) /* disk space that checkpoints leave free */
 
 /* ---- finding -------------------------------------------------------------------------------- */
 
@@ -89,7 +88,7 @@ uint64_t checkpoint_disk_room(int fd)
 	uint64_t left, reserve;
 
 	if (fstatvfs(fd, &fs) < 0)
-		return UINT64_MAX; /* whoever writes will see */
+		return UINT64_MAX; /* unknown: the writer will get the error */
 	left = (uint64_t)fs.f_bavail * fs.f_frsize;
 	reserve = MIN((uint64_t)fs.f_blocks * fs.f_frsize / 16, RESERVE_MAX);
 	return left > reserve ? left - reserve : 0;
@@ -148,7 +147,7 @@ int checkpoint_check_disk(const struct checkpoints *checkpoints, uint64_t need, 
 
 /* ---- making --------------------------------------------------------------------------------- */
 
-/* ID/plain below dir, new. */
+/* Makes ID/plain below dir. */
 static int make_plain(int dir, const char *id, int *ret, struct err *err)
 {
 	_cleanup_close_ int folder = -1;
@@ -442,7 +441,7 @@ void checkpoint_settle(struct checkpoints *checkpoints, struct checkpoint *check
 	sweep(checkpoints);
 }
 
-/* ---- asking --------------------------------------------------------------------------------- */
+/* ---- queries -------------------------------------------------------------------------------- */
 
 bool checkpoints_exists(const struct checkpoints *checkpoints, const char *id)
 {
@@ -463,7 +462,7 @@ bool checkpoints_is_quick(const struct checkpoints *checkpoints, const char *id)
 	return checkpoint && checkpoint->plain == PLAIN_QUICK;
 }
 
-/* Counts whatever exists: a capture may still be writing. */
+/* Counts existing files: a capture may still be writing. */
 static uint64_t folder_bytes(int fd, bool sparse)
 {
 	DIR *dir = fdopendir(fd);

@@ -9,12 +9,12 @@ struct job;
 
 enum {
 	CHECKPOINT_ID_MAX = 64,
-	CHECKPOINT_FILES_MAX = 1 << 18, /* five or so a process */
+	CHECKPOINT_FILES_MAX = 1 << 18, /* about five per process */
 	CHECKPOINT_NAME_MAX = 100,
-	SUFFIX_LEN = 12, /* of what is being removed */
+	SUFFIX_LEN = 12, /* of the name of a checkpoint being removed */
 	BUCKETS = 256,
 	PACKERS_MAX = 2,   /* at a time */
-	UNPACKERS_MAX = 4, /* somebody waits for each */
+	UNPACKERS_MAX = 4, /* a caller waits for each */
 };
 #define CHECKPOINT_FILE_MAX  (UINT64_C(1) << 42)
 #define CHECKPOINT_TOTAL_MAX (UINT64_C(1) << 44)
@@ -38,14 +38,15 @@ struct checkpoint_file {
 };
 
 struct checkpoint_list {
-	struct checkpoint_file *files; /* names rising */
+	struct checkpoint_file *files; /* sorted by name */
 	size_t count;
 	uint64_t total; /* bytes */
 };
 
 bool checkpoint_name_is_good(const char *name, size_t len);
 void checkpoint_list_done(struct checkpoint_list *list);
-/* The regular files of a directory. ERR_INVALID, by name, when anything else is in it. */
+/* Lists the regular files of a directory. ERR_INVALID, with the name, when anything else is in
+ * it. */
 int checkpoint_list_scan(int dir, struct checkpoint_list *ret, struct err *err);
 
 struct buf;
@@ -63,21 +64,21 @@ enum { CHECKPOINT_TRAILER_SIZE = 8 + 8 + 71 };
 void checkpoint_trailer_put(
 	uint8_t out[CHECKPOINT_TRAILER_SIZE], uint64_t length, const char *digest);
 
-/* Writes what lies in the directory plain to fd; no sync. *ret_bytes: written. */
+/* Writes the files of the directory plain to fd, without a sync. *ret_bytes: written. */
 int checkpoint_pack(int plain, const char *id, int fd, uint64_t *ret_bytes, struct err *err);
 
 struct checkpoint_source {
-	/* Up to len bytes; 0 at the end, -1 on error. */
+	/* Reads up to len bytes; 0 at the end, -1 on error. */
 	ssize_t (*read)(void *arg, void *data, size_t len, struct err *err);
 	void *arg;
 };
 struct checkpoint_place {
-	/* An empty directory that has room for total bytes, borrowed; -1 on error. */
+	/* Returns an empty directory that has room for total bytes, borrowed; -1 on error. */
 	int (*open)(void *arg, uint64_t total, struct err *err);
 	void *arg;
 };
-/* Makes the files; place NULL: makes none, only looks. Everything is verified, at last the sum over
- * all of it: until this returns 0 nothing that was made may be used. */
+/* Makes the files; place NULL: only verifies. Everything is verified, the digest of the whole
+ * file last: until this returns 0, none of the files may be used. */
 int checkpoint_unpack(const struct checkpoint_source *source, const char *id,
 	const struct checkpoint_place *place, struct err *err);
 /* ---- the checkpoints: checkpoints.c ---------------------------------------------------------- */
@@ -89,21 +90,21 @@ struct checkpoint {
 	char id[CHECKPOINT_ID_MAX + 1];
 	enum plain_place plain;
 	bool packed;
-	bool gone; /* discarded; its files are called .gone-SUFFIX until nobody needs them */
+	bool gone; /* discarded; its files are called .gone-SUFFIX until nobody uses them */
 	char suffix[SUFFIX_LEN + 1];
-	uint64_t promised; /* a quick one: bytes its capture may write */
+	uint64_t promised; /* of a quick one: bytes its capture may write */
 	unsigned holds;
 	unsigned pins;
-	bool doomed;	     /* to be discarded with its last pin */
-	uint64_t used;	     /* when, by checkpoints->clock */
-	struct job *running; /* a helper works on it */
+	bool doomed;	     /* discarded with its last pin */
+	uint64_t used;	     /* time of the last use, by checkpoints->clock */
+	struct job *running; /* the helper that works on it */
 };
 
-/* A callback to call from the loop, when everything is decided. */
+/* A callback that waits to be called from the loop. */
 struct answer {
 	struct answer *next;
 	checkpoints_done done;
-	checkpoints_opened opened; /* one of the two, or none: he was forgotten */
+	checkpoints_opened opened; /* one of the two, or none: it was cancelled */
 	void *arg;
 	struct err err; /* kind ERR_NONE: it worked */
 	int dir;
@@ -114,52 +115,52 @@ struct checkpoints {
 	struct loop *loop;
 	int top;	 /* BOX_HOME/states */
 	int quick;	 /* the tmpfs; -1: none */
-	int quick_mount; /* and the mount itself */
+	int quick_mount; /* the mount of it */
 	char *run;	 /* where it is; NULL: none */
 	struct checkpoint *buckets[BUCKETS];
 	uint64_t clock;
-	struct job *jobs; /* in the order they were asked for */
+	struct job *jobs; /* in the order of the requests */
 	unsigned packing, unpacking;
-	struct answer *answers, **answers_end; /* decided, not told yet */
+	struct answer *answers, **answers_end; /* ready, not called yet */
 	struct helper *sweeper;
 	bool sweep_again;
 };
 
 bool checkpoint_id_is_good(const char *id);
 struct checkpoint *checkpoint_add(struct checkpoints *checkpoints, const char *id);
-/* Not those that are gone; NULL. */
+/* Finds a checkpoint that is not gone, or NULL. */
 struct checkpoint *checkpoint_find(const struct checkpoints *checkpoints, const char *id);
 int checkpoint_open_plain(const struct checkpoints *checkpoints,
 	const struct checkpoint *checkpoint, struct err *err);
 void checkpoint_touch(struct checkpoints *checkpoints, struct checkpoint *checkpoint);
-/* Forgets a gone checkpoint that nobody needs any more, and has its files removed. */
+/* Frees a gone checkpoint that nobody uses any more, and has its files removed. */
 void checkpoint_settle(struct checkpoints *checkpoints, struct checkpoint *checkpoint);
-/* With the quick checkpoints there are, and what they may still write, no more than a quarter of
- * the memory that would be free without them. */
+/* True if need bytes, together with the quick checkpoints and what they may still write, take no
+ * more than a quarter of the memory that would be free without them. */
 bool checkpoint_fits_in_memory(const struct checkpoints *checkpoints, uint64_t need);
-uint64_t checkpoint_disk_room(int fd); /* on the disk it lies on, less what is kept for others */
+uint64_t checkpoint_disk_room(int fd); /* bytes free on its disk, without the reserve for others */
 int checkpoint_check_disk(const struct checkpoints *checkpoints, uint64_t need, struct err *err);
 /* ---- helpers: work.c ------------------------------------------------------------------------ */
 
 enum job_kind { JOB_PACK, JOB_UNPACK, JOB_VERIFY };
 
-/* Takes answer. One that is under way already serves it too. */
+/* Starts a job, or joins one of the same kind that is running. Takes answer. */
 void job_ask(struct checkpoints *checkpoints, struct checkpoint *checkpoint, enum job_kind kind,
 	struct answer *answer);
-/* The checkpoint is gone: its jobs end, and their answers say so. */
+/* Cancels the jobs of a discarded checkpoint; their callers get ERR_CANCELLED. */
 void job_cancel(struct checkpoints *checkpoints, struct checkpoint *checkpoint);
 void job_close_all(struct checkpoints *checkpoints);
 
-/* err NULL: as it stands in the answer. Called from the loop, soon. */
+/* Calls the callback from the loop, soon. err NULL: with the error in answer. */
 void answer_send(struct checkpoints *checkpoints, struct answer *answer, const struct err *err);
 void answer_close_all(struct checkpoints *checkpoints);
 
-/* ---- what is to be removed: sweep.c --------------------------------------------------------- */
+/* ---- sweep.c: removal of files -------------------------------------------------------------- */
 
-/* Renames it out of the way, first. dir is checkpoints->top or checkpoints->quick. A missing one is
- * no error. */
+/* Renames it to a name that sweep() removes. dir is checkpoints->top or checkpoints->quick. A
+ * missing one is no error. */
 int sweep_take(int dir, const char *name, struct err *err);
-void sweep(struct checkpoints *checkpoints); /* removes what was taken, in a helper */
+void sweep(struct checkpoints *checkpoints); /* removes what was renamed, in a helper */
 void sweep_close(struct checkpoints *checkpoints);
 #define TRASH_PREFIX ".trash-"
 #define GONE_PREFIX  ".gone-"

@@ -1,10 +1,11 @@
-/* format.c - the list at the head of a packed checkpoint and the sum at its end
+/* format.c - the list at the head of a packed checkpoint and the digest at its end
  *
  *   list:     "boxstate" u32 version, u32 count, u64 total, u8 length of the id, id,
  *             then for each file: u8 length of the name, name, u64 size
  *   trailer:  u32 0x184d2a5b, u32 79, u64 length of all before it, "sha256:" and 64 hex digits
  *
- * Numbers are little-endian. There is one way only to write a list, and only that one is read. */
+ * Numbers are little-endian. There is only one way to write a list, and only that one is
+ * accepted. */
 #include "checkpoint/checkpoints_internal.h"
 #include "base/buf.h"
 #include <dirent.h>
@@ -166,7 +167,7 @@ static bool get_u64(struct cursor *cursor, uint64_t *ret)
 	return ok;
 }
 
-/* At most max bytes, into a text of one more. */
+/* Reads at most max bytes into a text of max + 1. */
 static bool get_text(struct cursor *cursor, char *ret, size_t max)
 {
 	uint8_t len;

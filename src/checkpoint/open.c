@@ -1,8 +1,9 @@
-/* open.c - finding the checkpoints at the start, and the tmpfs for quick ones
+/* open.c - finds the checkpoints at the start, and mounts the tmpfs for quick ones
  *
- * What a helper had not finished when the daemon died has a name ending in .tmp and goes. Plain
- * forms are not synced: they are whole as long as this kernel runs, and after another start of the
- * machine nobody can tell. The file .boot says under which kernel the plain forms were written. */
+ * What a helper had not finished when the daemon died has a name ending in .tmp and is removed.
+ * Plain forms are not synced: they are complete as long as this kernel runs, but not surely
+ * after a restart of the machine. The file .boot names the boot in which the plain forms were
+ * written. */
 #include "checkpoint/checkpoints_internal.h"
 #include "base/file.h"
 #include "base/log.h"
@@ -25,7 +26,7 @@ static bool has(int dir, const char *name, mode_t type)
 	return fstatat(dir, name, &st, AT_SYMLINK_NOFOLLOW) == 0 && (st.st_mode & S_IFMT) == type;
 }
 
-/* Takes in what is whole; moves away what is not. */
+/* Adds complete checkpoints to the table; renames the rest for removal. */
 static void take_in(struct checkpoints *checkpoints, const char *id, bool same_boot)
 {
 	_cleanup_close_ int dir =
@@ -66,8 +67,8 @@ static int read_folder(struct checkpoints *checkpoints, bool same_boot, struct e
 		cleanup_closep(&copy);
 		return -1;
 	}
-	/* A name may be told twice while others are renamed: the second look finds it taken in, or
-	 * gone. */
+	/* readdir may return a name twice while others are renamed: the second time it is known,
+	 * or gone. */
 	while ((entry = readdir(folder)))
 		if (text_has_prefix(entry->d_name, GONE_PREFIX))
 			sweep_take(checkpoints->top, entry->d_name, NULL);
@@ -91,7 +92,7 @@ static int find_checkpoints(struct checkpoints *checkpoints, struct err *err)
 		!strcmp(written, boot);
 	if (read_folder(checkpoints, same_boot, err) < 0)
 		return -1;
-	/* Last: until then the plain forms are those of another kernel. */
+	/* Written last: until then the plain forms count as those of another boot. */
 	if (!same_boot &&
 		file_write_atomic(checkpoints->top, BOOT_NAME, boot, strlen(boot), 0600, err) < 0)
 		return err_wrap(err, "folder of states");
@@ -135,7 +136,7 @@ int checkpoints_open(struct loop *loop, const char *home, const char *run, struc
 	*checkpoints =
 		(struct checkpoints){ .loop = loop, .top = -1, .quick = -1, .quick_mount = -1 };
 	checkpoints->answers_end = &checkpoints->answers;
-	/* OpenSSL sets itself up when it is first used: once here instead of in each helper. */
+	/* OpenSSL initialises itself at first use: once here instead of in each helper. */
 	digest_of("", 0, digest);
 	if (dir_make_all(path, 0700, err) < 0)
 		goto failed;

@@ -1,9 +1,9 @@
-/* pack.c - a plain form into one compressed stream; runs in a helper
+/* pack.c - writes a plain form into one compressed stream; runs in a helper
  *
- * Level 1: memory of programs shrinks to a third or less at half a gigabyte a second, and the next
- * levels win a few percent for twice the time. One thread: two checkpoints are packed beside each
- * other at most, and boxes want the other cores. Each file is a frame of its own, so that damage
- * can be told by the file's name. */
+ * Level 1: memory of programs shrinks to a third or less at half a gigabyte a second, and the
+ * next levels gain a few percent for twice the time. One thread: at most two checkpoints are
+ * packed at a time, and boxes need the other cores. Each file is a frame of its own, so that an
+ * error can name the damaged file. */
 #include "checkpoint/checkpoints_internal.h"
 #include "base/buf.h"
 #include "base/file.h"
@@ -17,9 +17,8 @@ enum {
 	IN_SIZE = 256 * 1024,
 	OUT_SIZE = 512 * 1024,
 	SMALL = 4 * 1024 * 1024,
-	WRITE_BACK =
-		8 * 1024 *
-		1024, /* so often the kernel is told to begin, or the sync at the end takes long */
+	WRITE_BACK = 8 * 1024 *
+		     1024, /* how often writeback is started, so that the final sync is short */
 };
 
 struct packer {
@@ -27,16 +26,15 @@ struct packer {
 	ZSTD_CCtx *zstd;
 	struct sha256 *sha;
 	uint8_t *in, *out;
-	size_t held;	  /* in out */
+	size_t held;	  /* bytes in out */
 	uint64_t written; /* to fd */
-	uint64_t pushed;  /* of that, on its way to the disk */
+	uint64_t pushed;  /* of these, bytes whose writeback was started */
 };
 
 static int flush(struct packer *packer, struct err *err)
 {
 	sha256_add(packer->sha, packer->out, packer->held);
-	/* Boxes live on that disk too: they are not to find it full because a large one of them is
-	 * put away. */
+	/* Boxes use that disk too: packing a large box must not fill it. */
 	if (packer->written >= SMALL && checkpoint_disk_room(packer->fd) < packer->held)
 		return err_set(
 			err, ERR_LIMIT, "the disk of BOX_HOME has no room for the checkpoint");
@@ -63,7 +61,7 @@ static int begin_frame(struct packer *packer, uint64_t size, struct err *err)
 	return 0;
 }
 
-/* Part of the present frame; last: and that is all of it. */
+/* Adds data to the current frame; last: ends the frame. */
 static int add(struct packer *packer, const void *data, size_t len, bool last, struct err *err)
 {
 	ZSTD_inBuffer in = { data, len, 0 };
@@ -97,7 +95,7 @@ static int add_list(
 	return ret;
 }
 
-/* As many bytes as the list says: what was added since is left out. */
+/* Adds as many bytes as the list says: what was appended since is left out. */
 static int add_file(
 	struct packer *packer, int plain, const struct checkpoint_file *file, struct err *err)
 {
@@ -160,7 +158,7 @@ int checkpoint_pack(int plain, const char *id, int fd, uint64_t *ret_bytes, stru
 	struct packer packer = { .fd = fd, .zstd = ZSTD_createCCtx(), .sha = sha256_new() };
 	int ret = -1;
 
-	packer.in = malloc(IN_SIZE); /* not cleared: most checkpoints fill little of it */
+	packer.in = malloc(IN_SIZE); /* not zeroed: most checkpoints fill little of it */
 	packer.out = malloc(OUT_SIZE);
 	if (!packer.zstd || !packer.in || !packer.out) {
 		err_set(err, ERR_LIMIT, "no memory for packing");

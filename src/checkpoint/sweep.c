@@ -1,7 +1,7 @@
-/* sweep.c - files of checkpoints that nobody needs any more
+/* sweep.c - removes files of checkpoints that nobody needs any more
  *
- * Removing gigabytes takes a while. So they are renamed out of the way, which takes no time, and
- * removed by a helper. What a dead daemon had renamed is removed by the next. */
+ * Removing gigabytes takes a while. So files are renamed first, which takes no time, and removed
+ * by a helper. What a dead daemon had renamed is removed by the next. */
 #include "checkpoint/checkpoints_internal.h"
 #include "base/file.h"
 #include "base/log.h"
@@ -37,7 +37,7 @@ static int sweep_folder(int top, struct err *err)
 	while ((entry = readdir(dir)))
 		if (text_has_prefix(entry->d_name, TRASH_PREFIX) &&
 			tree_remove(top, entry->d_name, err) < 0)
-			ret = -1; /* the others all the same */
+			ret = -1; /* continues with the others */
 	closedir(dir);
 	return ret;
 }
@@ -85,7 +85,7 @@ void sweep(struct checkpoints *checkpoints)
 	const int keep[] = { checkpoints->top, checkpoints->quick };
 	struct err err = ERR_INIT;
 
-	/* The sweeper may have passed this place already. */
+	/* The helper may have passed this folder already. */
 	checkpoints->sweep_again = checkpoints->sweeper != NULL;
 	if (checkpoints->sweeper)
 		return;

@@ -1,10 +1,9 @@
-/* unpack.c - a packed checkpoint back into files; runs in a helper
+/* unpack.c - unpacks a checkpoint into files; runs in a helper
  *
- * What is read may be damaged in any way, or made by somebody who wants harm: every size is known
- * before the bytes come, no frame gives one byte more or less than announced, and the window zstd
- * may ask for is bounded. A byte that changed is found by zstd's checksum of the frame it lies in,
- * which tells the file; one that zstd passes over (there are some in the heads of frames) by the
- * SHA-256 at the end. */
+ * The input may be damaged in any way, or made by an attacker: every size is known before the
+ * bytes come, no frame may give one byte more or less than announced, and zstd's window is
+ * limited. A changed byte is found by zstd's checksum of its frame, which tells the file; a byte
+ * that zstd ignores (there are some in frame headers) is found by the SHA-256 at the end. */
 #include "checkpoint/checkpoints_internal.h"
 #include "base/sha256.h"
 #include <errno.h>
@@ -14,18 +13,18 @@
 enum {
 	IN_SIZE = 256 * 1024,
 	OUT_SIZE = 128 * 1024,
-	WINDOW_LOG_MAX = 23, /* 8 MiB; the packer's level asks for half a MiB */
+	WINDOW_LOG_MAX = 23, /* 8 MiB; the packer's level needs half a MiB */
 };
 
 struct unpacker {
 	const struct checkpoint_source *source;
 	ZSTD_DCtx *zstd;
-	struct sha256 *sha; /* of what frames took */
+	struct sha256 *sha; /* of all bytes read */
 	uint8_t *in, *out;
 	size_t at, have; /* in in */
 	uint64_t taken;
 	bool at_end;	   /* of the source */
-	const char *where; /* file whose frame is being read; NULL: the list or the end */
+	const char *where; /* the file whose frame is being read; NULL: the list or the trailer */
 };
 
 static int damaged(const struct unpacker *unpacker, const char *why, struct err *err)
@@ -58,8 +57,7 @@ static void take(struct unpacker *unpacker, size_t len)
 	unpacker->taken += len;
 }
 
-/* Up to len bytes of the present frame; fewer only at its end, which *ret_end tells if it was
- * met. */
+/* Reads up to len bytes of the current frame; fewer only at its end, which *ret_end reports. */
 static ssize_t frame_read(
 	struct unpacker *unpacker, void *data, size_t len, bool *ret_end, struct err *err)
 {
@@ -88,7 +86,7 @@ static ssize_t frame_read(
 	}
 }
 
-/* All that was announced has come: the frame must end here. */
+/* All announced bytes have come: the frame must end here. */
 static int frame_end(struct unpacker *unpacker, bool ended, struct err *err)
 {
 	uint8_t more;
@@ -130,7 +128,7 @@ static bool is_zero(const uint8_t *data, size_t len)
 	return !data[0] && !memcmp(data, data + 1, len - 1);
 }
 
-/* Zeros are left out: memory has many, and a hole reads as them. */
+/* Leaves out zeros: memory has many, and a hole reads as zeros. */
 static int put(int fd, const uint8_t *data, size_t len, uint64_t at, struct err *err)
 {
 	while (len && !is_zero(data, len)) {

@@ -1,8 +1,10 @@
-/* work.c - packing, unpacking and verifying in helpers, and who is told when it is through
+/* work.c - packing, unpacking and verifying in helpers, and the callbacks when they have
+ * finished
  *
- * A job waits until no other works on its checkpoint and few enough run at all. Who asks for what
- * is under way joins it. Nobody is called from inside a call of his: answers go through the loop,
- * one at a time, so that whoever is called may do anything, close the whole thing too. */
+ * A job waits until no other job works on its checkpoint and fewer than the maximum run. A
+ * request for something that is already running joins that job. Callbacks never run inside a
+ * call of their owner: they go through the loop, one at a time, so that they may do anything,
+ * even close all checkpoints. */
 #include "checkpoint/checkpoints_internal.h"
 #include "base/clock.h"
 #include "base/file.h"
@@ -17,7 +19,7 @@
 #include <sys/resource.h>
 #include <sys/stat.h>
 
-enum { FINISH_MS = 60 * 1000 }; /* the daemon goes down so much later */
+enum { FINISH_MS = 60 * 1000 }; /* how long the daemon waits for it when it stops */
 
 struct job {
 	struct job *next;
@@ -27,10 +29,10 @@ struct job {
 	struct helper *helper; /* NULL: waits for its turn */
 	int dir;	       /* BOX_HOME/states/ID */
 	int plain;	       /* packing: what is read */
-	bool disk_only;	       /* in the helper: memory was tried */
+	bool disk_only;	       /* in the helper: the tmpfs was full */
 	int quick_dir;	       /* in the helper, unpacking into memory: ID on the tmpfs */
 	struct answer *answers;
-	bool told; /* the helper said how it went */
+	bool told; /* the helper has reported its result */
 	bool quick;
 	struct err err;
 };
@@ -58,7 +60,7 @@ static void send_next(void *arg)
 		loop_defer(checkpoints->loop, send_next, checkpoints);
 	else
 		checkpoints->answers_end = &checkpoints->answers;
-	/* checkpoints may be gone after this */
+	/* checkpoints may be freed after this */
 	if (answer->opened)
 		answer->opened(answer->dir, err, answer->arg);
 	else if (answer->done)
@@ -132,7 +134,7 @@ static ssize_t read_fd(void *arg, void *data, size_t len, struct err *err)
 	return got < 0 ? err_sys(err, errno, "read '%s'", PACKED_NAME) : got;
 }
 
-/* Where it is unpacked. */
+/* The folder to unpack into. */
 static int dir_of(const struct job *job)
 {
 	return job->quick_dir >= 0 ? job->quick_dir : job->dir;
@@ -174,8 +176,7 @@ static int sync_shared(const struct job *job, struct err *err)
 	return status;
 }
 
-/* The file first, then its name, then the name of its folder: in this order they must reach the
- * disk. */
+/* Syncs the file, renames it, then syncs its folder: they must reach the disk in this order. */
 static int make_safe(struct job *job, int fd, struct err *err)
 {
 	if (fsync(fd) < 0)
@@ -195,7 +196,7 @@ static int run_pack(struct job *job, struct err *err)
 		O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
 	uint64_t bytes;
 
-	/* Mostly nobody waits for it, and boxes have better things to do. */
+	/* Usually nobody waits for it, and boxes need the CPU. */
 	setpriority(PRIO_PROCESS, 0, 10);
 	if (fd < 0)
 		return err_sys(err, errno, "make '%s'", PACKED_TMP_NAME);
@@ -217,8 +218,8 @@ static int run_read(struct job *job, const struct checkpoint_place *place, struc
 	return checkpoint_unpack(&source, job->checkpoint->id, place, err);
 }
 
-/* In memory if there is enough: it is needed for a moment mostly, and what goes to the disk must
- * get there. */
+/* In memory if there is enough: mostly it is needed only for a moment, and disk writes cost
+ * time. */
 static int open_place(void *arg, uint64_t total, struct err *err)
 {
 	struct job *job = arg;
@@ -259,7 +260,7 @@ static int run_unpack(struct job *job, struct err *err)
 		return 0;
 	if (err->kind != ERR_LIMIT || job->quick_dir < 0)
 		return -1;
-	/* Memory is short after all. */
+	/* There was not enough memory after all. */
 	job->disk_only = true;
 	cleanup_closep(&job->quick_dir);
 	cleanup_closep(&job->plain);
@@ -312,7 +313,7 @@ static void unlink_job(struct job *job)
 	*at = job->next;
 }
 
-/* The helper was killed and could not remove them itself. A gone checkpoint's folder is removed
+/* Removes files of a helper that was killed. The folder of a gone checkpoint is removed as a
  * whole. */
 static void take_halves(struct job *job)
 {
@@ -321,7 +322,7 @@ static void take_halves(struct job *job)
 	char path[CHECKPOINT_ID_MAX + sizeof "/" PACKED_TMP_NAME];
 
 	if (now && now != job->checkpoint)
-		return; /* the id has been given anew */
+		return; /* the id is in use again */
 	snprintf(path, sizeof path, "%s/%s", job->checkpoint->id,
 		job->kind == JOB_PACK ? PACKED_TMP_NAME : PLAIN_TMP_NAME);
 	sweep_take(checkpoints->top, path, NULL);
@@ -337,7 +338,7 @@ static void free_job(struct job *job)
 	free(job);
 }
 
-/* Each of those who wait for the plain form gets a directory and a hold. */
+/* Gives each caller that waits for the plain form a directory and a hold. */
 static void open_for(struct job *job, struct answer *answer)
 {
 	answer->dir = checkpoint_open_plain(job->checkpoints, job->checkpoint, &answer->err);
@@ -509,7 +510,7 @@ void job_cancel(struct checkpoints *checkpoints, struct checkpoint *checkpoint)
 		if (job->checkpoint != checkpoint)
 			continue;
 		if (job->helper) {
-			helper_kill(job->helper); /* on_ended tells the rest */
+			helper_kill(job->helper); /* on_ended does the rest */
 			continue;
 		}
 		err_set(&job->err, ERR_CANCELLED, "it was discarded");
@@ -520,7 +521,8 @@ void job_cancel(struct checkpoints *checkpoints, struct checkpoint *checkpoint)
 	}
 }
 
-/* Data only in memory would be lost with the daemon, although it was promised to somebody. */
+/* Waits for running packers: data that is only in memory would be lost with the daemon, although
+ * its owner was promised a packed form. */
 static void finish_packing(struct checkpoints *checkpoints)
 {
 	int64_t deadline = clock_mono_us() + FINISH_MS * 1000;

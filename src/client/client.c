@@ -1,9 +1,9 @@
 /* client.c - see client.h
  *
- * One exchange at a time on one connection. The request head and a small body leave in one write.
- * An uploaded body is sent while the socket is watched for an early answer: a daemon that refuses
- * an upload says so at once and must not have to swallow gigabytes first. The answer's body is
- * handed on from the receive buffer, so that a download is copied once. */
+ * One exchange at a time on one connection. The request head and a small body are sent in one
+ * write. While an upload is sent, the socket is watched for an early response: a daemon that
+ * refuses an upload says so at once and must not have to read gigabytes first. The body of the
+ * response is passed on from the receive buffer, so that a download is copied once. */
 #include "client/client.h"
 #include "base/alloc.h"
 #include "base/buf.h"
@@ -139,7 +139,7 @@ int client_dial(const char *socket_path, int *ret_fd, struct err *err)
 	return 0;
 }
 
-/* Ready to carry a request: a kept connection that the daemon has closed meanwhile is replaced. */
+/* Replaces a kept connection that the daemon has closed meanwhile. */
 static int ensure_connected(struct client *client, struct err *err)
 {
 	if (client->fd >= 0) {
@@ -152,7 +152,7 @@ static int ensure_connected(struct client *client, struct err *err)
 	return client_dial(client->socket_path, &client->fd, err);
 }
 
-/* ---- the answer ----------------------------------------------------------------------------- */
+/* ---- the response --------------------------------------------------------------------------- */
 
 int client_api_error(int status, const char *body, size_t len, struct err *err)
 {
@@ -203,7 +203,7 @@ static int on_message_complete(http_parser *parser)
 {
 	struct exchange *exchange = parser->data;
 
-	if (parser->status_code < 200) /* 100 Continue: the real answer is still to come */
+	if (parser->status_code < 200) /* 100 Continue: the real response follows */
 		return 0;
 	exchange->complete = true;
 	exchange->keep_alive = http_should_keep_alive(parser);
@@ -245,7 +245,7 @@ static int receive_answer(struct client *client, struct exchange *exchange)
 		if (got < 0 && errno != ECONNRESET)
 			return err_sys(exchange->err, errno, "read from the daemon");
 		if (got <= 0) {
-			/* An answer without a length ends with the connection. */
+			/* A response without a length ends with the connection. */
 			if (exchange->begun &&
 				!http_parser_execute(&parser, &parser_settings, NULL, 0) &&
 				exchange->complete)
@@ -266,7 +266,7 @@ static int receive_answer(struct client *client, struct exchange *exchange)
 
 /* ---- the request ---------------------------------------------------------------------------- */
 
-/* 1: the daemon has something to say (or has gone), stop sending; 0: all sent; -1 with err. */
+/* 1: the daemon has sent something (or closed), stop sending; 0: all sent; -1 with err. */
 static int send_bytes(struct client *client, const void *data, size_t len, struct err *err)
 {
 	const uint8_t *p = data;
@@ -320,7 +320,7 @@ static int send_head(struct client *client, const struct client_request *request
 	return ret;
 }
 
-/* The uploaded body; a chunk's head and tail are put around the data in one buffer. */
+/* Sends the upload; head and tail of a chunk are put around the data in one buffer. */
 static int send_upload(struct client *client, const struct client_request *request, struct err *err)
 {
 	enum { CHUNK_HEAD = 10 };
@@ -368,7 +368,7 @@ static int exchange_once(struct client *client, struct exchange *exchange)
 		hang_up(client);
 		return -1;
 	}
-	/* After an upload that was cut short the rest of it would be taken for a request. */
+	/* After an incomplete upload the rest of it would be taken for a request. */
 	if (sent || !exchange->keep_alive)
 		hang_up(client);
 	else
@@ -384,8 +384,8 @@ int client_do(struct client *client, const struct client_request *request, int *
 	bool reused = client->fd >= 0 && client->reused;
 	int ret = exchange_once(client, &exchange);
 
-	/* The daemon may close a kept connection just as we write to it; reading again does no
-	 * harm. */
+	/* The daemon may close a kept connection just as we write to it; a GET can safely be
+	 * repeated. */
 	if (ret < 0 && reused && !exchange.begun && !strcmp(request->method, "GET") &&
 		exchange.err->kind == ERR_UNAVAILABLE) {
 		exchange = (struct exchange){ .request = request, .err = exchange.err };
@@ -400,7 +400,7 @@ int client_do(struct client *client, const struct client_request *request, int *
 	return ret;
 }
 
-/* ---- whole answers and lines ---------------------------------------------------------------- */
+/* ---- complete responses and lines ----------------------------------------------------------- */
 
 static int collect(const void *data, size_t len, void *arg, struct err *err)
 {

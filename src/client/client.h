@@ -1,8 +1,9 @@
-/* client.h - requests to the daemon over its unix socket, or to another machine's (remote.h); one
+/* client.h - requests to the daemon over its unix socket, or to another machine (remote.h); one
  * connection, kept alive
  *
- * Blocking. A path is given ready, made with client_path(). Errors of the API come back as the same
- * struct err the daemon had; a daemon that does not answer is ERR_UNAVAILABLE with a hint. */
+ * Blocking. A path is complete and made with client_path(). Errors of the API are returned as
+ * the same struct err the daemon had; a daemon that does not answer is ERR_UNAVAILABLE with a
+ * hint. */
 #pragma once
 #include "base/err.h"
 #include "base/json.h"
@@ -12,7 +13,7 @@
 
 struct client;
 
-/* Connects on first use. socket_path, or what remote_read gave, is borrowed for the client's
+/* Connects on first use. socket_path, or the result of remote_read, is borrowed for the client's
  * life. */
 struct client *client_new(const char *socket_path);
 void client_free(struct client *client); /* accepts NULL */
@@ -21,8 +22,8 @@ void client_free(struct client *client); /* accepts NULL */
  * Yours to free. */
 char *client_path(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 
-/* One small request and its whole answer. body is consumed and may be NULL. *ret (a new reference,
- * json null for an empty answer) may be unwanted: pass NULL. */
+/* Sends one small request and reads the whole response. body is consumed and may be NULL. *ret
+ * is a new reference, json null for an empty response; NULL if it is not wanted. */
 int client_call(struct client *client, const char *method, const char *path, json_t *body,
 	json_t **ret, struct err *err);
 int client_get(struct client *client, const char *path, json_t **ret, struct err *err);
@@ -35,20 +36,20 @@ struct client_request {
 	size_t body_len;
 	const char *body_type; /* NULL: application/json */
 
-	/* An uploaded body instead: returns how many bytes it put into buf, 0 at the end, -1 with
-	 * err. */
+	/* Uploads a body instead: returns the number of bytes it put into buf, 0 at the end, -1
+	 * with err. */
 	int64_t (*read)(void *buf, size_t len, void *arg, struct err *err);
 	int64_t read_size; /* known length, or -1: chunked */
 
-	/* The body of a good answer as it comes, straight from the receive buffer. A return of -1
-	 * with err set ends the exchange with that error. NULL: dropped. */
+	/* The body of a successful response as it comes, straight from the receive buffer.
+	 * Returning -1 with err set ends the exchange with that error. NULL: dropped. */
 	int (*data)(const void *data, size_t len, void *arg, struct err *err);
-	/* Head of a good answer: its length, or -1 when it is not told. May be NULL. */
+	/* Head of a successful response: its length, or -1 when it is not known. May be NULL. */
 	int (*head)(int64_t length, void *arg, struct err *err);
 	void *arg;
 };
 
-/* Any request. An answer of 400 and above fails with the API's error. *ret_status may be NULL. A
+/* Any request. A status of 400 or more fails with the API's error. *ret_status may be NULL. A
  * signal that interrupts it while *client_interrupted is true ends it with ERR_CANCELLED. */
 int client_do(struct client *client, const struct client_request *request, int *ret_status,
 	struct err *err);
@@ -64,5 +65,5 @@ int client_dial(const char *socket_path, int *ret_fd, struct err *err);
 /* The error in an API error body; falls back to the status. Always -1. */
 int client_api_error(int status, const char *body, size_t len, struct err *err);
 
-/* Set by a signal handler that wants the running request to end. */
+/* Set by a signal handler to end the running request. */
 extern volatile bool client_interrupted;

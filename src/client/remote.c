@@ -48,7 +48,7 @@ bool remote_is(const char *target)
 	return target[0] != '/';
 }
 
-/* ---- what was written ----------------------------------------------------------------------- */
+/* ---- parsing targets ------------------------------------------------------------------------ */
 
 static int refuse(const char *text, const char *why, struct err *err)
 {
@@ -57,8 +57,8 @@ static int refuse(const char *text, const char *why, struct err *err)
 		err, "ssh://USER@HOST, https://HOST:PORT, http://127.0.0.1:PORT or unix:///SOCKET");
 }
 
-/* Words of a command line on another machine, and names in a head: nothing that a shell or HTTP
- * would take apart. */
+/* For words of a remote command line and host names in a header: refuses what a shell or HTTP
+ * would interpret. */
 static bool is_plain(const char *text, size_t len, const char *more)
 {
 	for (size_t i = 0; i < len; i++)
@@ -156,7 +156,7 @@ int remote_read(const char *text, char **ret, struct err *err)
 	return 0;
 }
 
-/* ---- heads ---------------------------------------------------------------------------------- */
+/* ---- headers -------------------------------------------------------------------------------- */
 
 void remote_add_head(struct buf *out, const char *text)
 {
@@ -198,7 +198,7 @@ static int dial_tcp(const struct target *target, int *ret, struct err *err)
 		fd = socket(at->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
 		if (fd < 0)
 			continue;
-		/* Bounds connect() too. */
+		/* This limits connect() too. */
 		setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &wait, sizeof wait);
 		if (connect(fd, at->ai_addr, at->ai_addrlen) < 0) {
 			why = errno;
@@ -217,8 +217,8 @@ static int dial_tcp(const struct target *target, int *ret, struct err *err)
 	return 0;
 }
 
-/* In the child. Ctrl-C is for the program in the box, not for the connection to it: hence a session
- * of its own. It ends when we hang up, and not before what we said is sent. */
+/* Runs in the child, in a session of its own: Ctrl-C is for the program in the box, not for the
+ * connection to it. ssh ends when we close the socket, after it has sent everything. */
 static void run_ssh(const struct target *target, int end)
 {
 	char port[8], where[sizeof target->user + sizeof target->host + 2],

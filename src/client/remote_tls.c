@@ -1,10 +1,10 @@
 /* remote_tls.c - TLS to a daemon behind an https address
  *
- * A child of ours speaks TLS with the daemon and plain bytes with us over a socket pair, so that
- * everything else need not know: the command reads, writes and polls a socket as it does on this
- * machine. The handshake is over before the first byte, and its failure is told whole, as a struct
- * err down a pipe. The certificate must be valid for the host, by the machine's store or the file
- * given; there is no way around that. */
+ * A child process speaks TLS with the daemon and plain bytes with us over a socket pair, so that
+ * no other code needs to know: a command reads, writes and polls a socket as it does on this
+ * machine. The handshake is complete before the first byte, and a failure is sent as a struct
+ * err through a pipe. The certificate must be valid for the host, by the machine's store or the
+ * given file; this cannot be turned off. */
 #include "client/remote.h"
 #include "base/alloc.h"
 #include <arpa/inet.h>
@@ -27,7 +27,7 @@ enum { CHUNK = 64 * 1024, HANDSHAKE_S = 15 };
 struct half {
 	char data[CHUNK];
 	size_t start, end;
-	bool ended; /* nothing more comes from its source */
+	bool ended; /* no more bytes come from its source */
 };
 
 struct pump {
@@ -133,7 +133,7 @@ static void write_plain(struct pump *pump)
 		if (put < 0 && (errno == EAGAIN || errno == EINTR))
 			return;
 		if (put < 0)
-			_exit(0); /* the command is gone */
+			_exit(0); /* the command has ended */
 		half->start += (size_t)put;
 	}
 	if (half->ended && !pump->told_end) {
@@ -142,7 +142,7 @@ static void write_plain(struct pump *pump)
 	}
 }
 
-/* What OpenSSL waits for on the network: events for poll. */
+/* The poll events that OpenSSL waits for on the network. */
 static short wants(SSL *ssl, int result)
 {
 	int why = SSL_get_error(ssl, result);
@@ -204,14 +204,15 @@ static void pump_all(struct pump *pump)
 		if (!is_empty(&pump->in))
 			watch[1].events |= POLLOUT;
 		else if (!watch[0].events && !pump->in.ended)
-			continue; /* more of what is decrypted already */
+			continue; /* more decrypted bytes are available */
 		poll(watch, 2, -1);
 	}
 	SSL_shutdown(pump->ssl);
 }
 
-/* Leaves the child the three and stdin, stdout and stderr. With the other end of somebody's pipe or
- * connection it would keep that open: whoever reads there would wait for our end. */
+/* Closes everything in the child except the three given descriptors and stdin, stdout and
+ * stderr. An inherited pipe or connection would stay open, and its reader would wait for our
+ * end. */
 static void close_others(int net, int plain, int news)
 {
 	unsigned from = STDERR_FILENO + 1;

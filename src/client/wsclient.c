@@ -35,18 +35,18 @@ struct wsclient {
 	int fd;
 	const struct wsclient_ops *ops;
 	void *arg;
-	uint8_t *in; /* RECEIVE_SIZE; in[start..end) is not looked at yet */
+	uint8_t *in; /* RECEIVE_SIZE; in[start..end) is not parsed yet */
 	size_t start, end;
 	struct buf out;
 
-	enum opcode message; /* what the running message is, across its frames */
+	enum opcode message; /* type of the current message, across its frames */
 	enum opcode frame;
 	bool fin;
 	bool in_frame;
 	bool want_tag; /* the next payload byte of a binary message is its tag */
-	bool over;     /* a close frame came */
+	bool over;     /* a close frame was received */
 	uint8_t tag;
-	uint64_t left; /* payload bytes of the frame that are still to come */
+	uint64_t left; /* payload bytes of the frame still to come */
 	struct buf text;
 	uint8_t control[CONTROL_MAX];
 	size_t control_len;
@@ -249,7 +249,7 @@ int wsclient_flush(struct wsclient *ws)
 
 /* ---- receiving ------------------------------------------------------------------------------- */
 
-/* 1: a frame has begun; 0: its head is not complete; -1: not allowed. */
+/* 1: a frame has begun; 0: its head is incomplete; -1: a protocol error. */
 static int begin_frame(struct wsclient *ws, struct err *err)
 {
 	const uint8_t *p = ws->in + ws->start;
@@ -351,8 +351,8 @@ int wsclient_receive(struct wsclient *ws, struct err *err)
 	bool ended = false;
 	ssize_t got;
 
-	/* Payload is passed on at once, so only the beginning of a frame's head can be left here,
-	 * or what came along with the handshake. */
+	/* Payload is delivered at once, so only the beginning of a frame's head can be left
+	 * here, or bytes that came with the handshake. */
 	memmove(ws->in, ws->in + ws->start, ws->end - ws->start);
 	ws->end -= ws->start;
 	ws->start = 0;

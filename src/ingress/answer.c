@@ -1,8 +1,8 @@
 /* answer.c - see answer.h
  *
- * The head is collected up to its empty line, then cut into lines in place. Nothing is repaired: a
- * line without CR, a folded line, a space before the colon, a control byte, two lengths, a length
- * and a coding are each the end. */
+ * The head is collected up to its empty line, then cut into lines in place. Nothing is repaired:
+ * a line without CR, a folded line, a space before the colon, a control byte, two lengths, or a
+ * length together with a coding end the parsing. */
 #include "ingress/answer.h"
 #include "http/parse.h"
 #include <ctype.h>
@@ -66,7 +66,7 @@ const char *answer_get(const struct answer *answer, const char *name)
 
 /* ---- the head ------------------------------------------------------------------------------- */
 
-/* "HTTP/1.1 200 OK", without its line end. */
+/* Parses "HTTP/1.1 200 OK", without its line end. */
 static const char *read_status(struct answer *answer, char *line, size_t len)
 {
 	if (len < 12 || memcmp(line, "HTTP/1.", 7) || (line[7] != '0' && line[7] != '1') ||
@@ -155,7 +155,7 @@ static unsigned count_of(const struct answer *answer, const char *name)
 	return count;
 }
 
-/* Where the body ends (RFC 9112, 6.3), refusing what it lets recipients guess. */
+/* Determines where the body ends (RFC 9112, 6.3), and refuses what that lets recipients guess. */
 static const char *read_framing(struct answer *answer)
 {
 	const char *length = answer_get(answer, "Content-Length");
@@ -210,8 +210,7 @@ static void end_head(struct answer *answer, struct answer_piece *piece)
 	answer->state = answer->status == 101 ? ANSWER_IS_OVER : ANSWER_IN_BODY;
 }
 
-/* Looks at the lines not looked at yet; true when the empty one is among them, which then ends the
- * text. */
+/* Scans the new lines; true when the empty line is among them, which then ends the text. */
 static bool scan_lines(struct answer *answer, struct answer_piece *piece)
 {
 	const char *text = (const char *)buf_head(&answer->text);
@@ -243,7 +242,7 @@ static size_t take_head(
 	size_t before = answer->text.len;
 	size_t take = MIN(len, ANSWER_HEAD_MAX + 1 - before);
 
-	/* Not waited for: what is no HTTP at all may have no line that ends. */
+	/* Checked early: what is not HTTP may never send a line end. */
 	if (len && !before && *data != 'H') {
 		refuse(answer, piece, "this is not HTTP");
 		return 0;
@@ -323,7 +322,7 @@ size_t answer_next(struct answer *answer, const char *data, size_t len, struct a
 	*ret = (struct answer_piece){ .kind = ANSWER_MORE };
 	switch (answer->state) {
 	case ANSWER_IN_HEAD:
-		/* Interim answers are passed over here. */
+		/* Interim responses are skipped here. */
 		do
 			used += take_head(answer, data + used, len - used, ret);
 		while (used < len && ret->kind == ANSWER_MORE && !answer->text.len);

@@ -1,10 +1,11 @@
-/* answer.h - HTTP/1.1 answers from the bytes of a box, strictly; pure
+/* answer.h - parses HTTP/1.1 responses of a box, strictly; pure
  *
  *   HEAD  BODY*  END
  *
- * One piece at a time, as in http/parse.h. Whatever two readers could understand differently is
- * refused: the box is hostile, and what it says goes out again on a connection that carries other
- * answers too. Interim answers (1xx) are passed over, but for the 101 that was asked for. */
+ * It returns one piece at a time, as http/parse.h does. Anything that two readers could
+ * understand differently is refused: the box may be hostile, and its bytes are sent on a
+ * connection that carries other responses too. Interim responses (1xx) are skipped, except a 101
+ * that was asked for. */
 #pragma once
 #include "base/buf.h"
 #include "http/chunked.h"
@@ -37,8 +38,8 @@ enum answer_body { BODY_NONE_AT_ALL, BODY_COUNTED, BODY_CHUNKED, BODY_UNTIL_CLOS
 enum answer_state { ANSWER_IN_HEAD, ANSWER_IN_BODY, ANSWER_IS_OVER, ANSWER_IS_BAD };
 
 struct answer {
-	bool to_head; /* the request was HEAD */
-	bool upgrade; /* it asked for another protocol */
+	bool to_head; /* the request was a HEAD */
+	bool upgrade; /* the request asked for an upgrade */
 	enum answer_state state;
 	struct buf text; /* the head's bytes */
 	size_t scanned;
@@ -46,26 +47,26 @@ struct answer {
 	int status;
 	unsigned minor;
 	char *reason;
-	bool keep; /* the connection may be used again after the end */
+	bool keep; /* the connection can be used again after this response */
 	enum answer_body body;
-	bool has_length; /* the box told one (also to HEAD, with a 304) */
+	bool has_length; /* the box sent a length (possible with HEAD and 304 too) */
 	uint64_t length;
 	uint64_t left;
 	struct chunked chunked;
-	struct buf trailers; /* lines as they came, when chunked */
+	struct buf trailers; /* lines as received, when chunked */
 	unsigned count;
 	struct answer_header headers[ANSWER_HEADERS_MAX];
 };
 
-/* Ready for the answer to another request; keeps its memory. Also for a zeroed one. */
+/* Prepares for the response to another request; keeps its memory. Also for a zeroed struct. */
 void answer_reset(struct answer *answer, bool to_head, bool upgrade);
 void answer_done(struct answer *answer);
-/* Takes bytes up to the end of the next piece and tells how many. len may be 0 after HEAD and
- * BODY. */
+/* Consumes bytes up to the end of the next piece and returns how many. len may be 0 after HEAD
+ * and BODY. */
 size_t answer_next(struct answer *answer, const char *data, size_t len, struct answer_piece *ret);
-/* The box closed: true when that is how the body ends. */
+/* Called when the box has closed: true if the close is the end of the body. */
 bool answer_ends_by_close(const struct answer *answer);
-/* Not a byte of it has come. */
+/* True while no byte of the response has come. */
 bool answer_is_untouched(const struct answer *answer);
 const char *answer_get(const struct answer *answer, const char *name); /* first value or NULL */
 bool answer_name_is_good(const char *name, size_t len);

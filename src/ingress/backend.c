@@ -1,13 +1,13 @@
 /* backend.c - connections into boxes
  *
- * A connection belongs to one exchange at a time. After a whole answer it waits at its target, the
- * newest on top, for five seconds or as long as the box says (Keep-Alive: timeout=N, less one
- * second). While it waits it is watched, and once more looked at before it is used: a byte nobody
- * asked for, or its end, closes it. So what a box says unasked is never the answer to another
- * request.
+ * A connection belongs to one exchange at a time. After a complete response it is kept at its
+ * target, the newest on top, for five seconds or as long as the box says (Keep-Alive: timeout=N,
+ * less one second). While idle it is watched, and checked once more before it is used: an
+ * unexpected byte, or its end, closes it. So what a box sends without a request never becomes
+ * the response to another one.
  *
- * Connecting tries two places, see box_port_connect. One tick a second looks at those that wait or
- * connect. */
+ * Connecting tries two addresses, see box_port_connect. A timer checks idle and connecting ones
+ * once a second. */
 #include "ingress/ingress_internal.h"
 #include "base/clock.h"
 #include "base/file.h"
@@ -24,23 +24,24 @@ enum { PARTS_MAX = 4, BUFFER_KEPT = 16 * 1024, USED_MS = 100, WAKE_MS = 60 * 100
 struct backend {
 	struct ingress *ingress;
 	struct target *target;
-	struct backend *prev, *next;	       /* of all */
-	struct backend *idle_prev, *idle_next; /* of its target's */
+	struct backend *prev, *next;	       /* list of all backends */
+	struct backend *idle_prev, *idle_next; /* list of idle ones of its target */
 	const struct backend_ops *ops;
-	void *owner; /* NULL while it waits */
+	void *owner; /* NULL while idle */
 	int fd;
 	struct loop_fd *watch;
 	unsigned watched;
 	bool second, connecting, reused, waiting;
 	bool waking;	    /* connecting, and the box must wake first: there is no socket yet */
-	struct err problem; /* why it did not */
-	unsigned round;	    /* of ingress_box_woken: it was asked already, or came later */
+	struct err problem; /* why the box did not wake */
+	/* of ingress_box_woken: the last round that handled it, or in which it was made */
+	unsigned round;
 	int64_t used_ms;
 	bool paused, ended, shut, shut_done;
-	bool broken; /* it takes nothing more */
+	bool broken; /* it accepts no more bytes */
 	struct buf out;
 	struct answer answer;
-	int64_t since; /* it waits or connects */
+	int64_t since; /* when it became idle or began to connect */
 	unsigned patience;
 };
 
@@ -136,7 +137,8 @@ static void shut_if_due(struct backend *backend)
 	shutdown(backend->fd, SHUT_WR);
 }
 
-/* A failed send is not told: reading will tell, after what the box still had to say. */
+/* A failed send is not reported here: the read side will report it, after the last bytes of the
+ * box. */
 static void send_out(struct backend *backend)
 {
 	while (backend->out.len && !backend->connecting) {
@@ -193,10 +195,10 @@ static void on_ready(void *arg, unsigned ready)
 		update_watch(backend);
 		if (!backend->out.len && backend->owner)
 			backend->ops->on_drain(backend, backend->owner);
-		return; /* it may be gone; reading is told again */
+		return; /* it may be freed; the loop will report the readable socket again */
 	}
 	if (!backend->owner)
-		return backend_close(backend); /* nobody asked */
+		return backend_close(backend); /* nobody asked for these bytes */
 	backend_used(backend, false);
 	got = recv(backend->fd, scratch, backends_share(backend->ingress), MSG_DONTWAIT);
 	if (got > 0)
@@ -208,7 +210,7 @@ static void on_ready(void *arg, unsigned ready)
 
 /* ---- opening -------------------------------------------------------------------------------- */
 
-/* Also in the place of one by 127.0.0.1 that was refused. */
+/* Also replaces a connection to 127.0.0.1 that was refused. */
 static int connect_by(struct backend *backend, bool second, struct err *err)
 {
 	struct ingress *ingress = backend->ingress;
@@ -246,8 +248,8 @@ static struct backend *next_waking(struct ingress *ingress, const char *box)
 	return backend;
 }
 
-/* Owners close those that end, and may begin other exchanges then: each time the list is gone
- * through from its start. Those that come meanwhile are not of this round. */
+/* Owners close failed backends and may start other exchanges then: so the list is walked from
+ * its start each time. Backends added meanwhile do not belong to this round. */
 void ingress_box_woken(struct ingress *ingress, const char *box, const struct err *err)
 {
 	struct backend *backend;
@@ -283,7 +285,7 @@ static void list(struct ingress *ingress, struct backend *backend)
 	ingress->backend_count++;
 }
 
-/* Closed by the box since the loop looked last, or did it speak? */
+/* True if the box has closed the connection or sent something since the last event. */
 static bool is_stale(const struct backend *backend)
 {
 	char byte;
@@ -301,7 +303,7 @@ static struct backend *take_idle(struct target *target)
 		backend->reused = true;
 		if (!is_stale(backend))
 			return backend;
-		target->busy_count++; /* keeps the target */
+		target->busy_count++; /* keeps the target alive */
 		backend_close(backend);
 		target->busy_count--;
 	}
@@ -367,7 +369,7 @@ size_t backend_pending(const struct backend *backend)
 	return backend->out.len;
 }
 
-/* A connection that waited for its next request may lead into a box that fell asleep. */
+/* An idle connection may lead into a box that was suspended meanwhile. */
 void backend_used(struct backend *backend, bool anew)
 {
 	struct ingress *ingress = backend->ingress;
@@ -420,7 +422,7 @@ void backend_pause(struct backend *backend, bool paused)
 	update_watch(backend);
 }
 
-/* ---- afterwards ----------------------------------------------------------------------------- */
+/* ---- keeping and closing -------------------------------------------------------------------- */
 
 void backend_keep(struct backend *backend, unsigned wait_ms)
 {
@@ -488,7 +490,7 @@ static void on_tick(void *arg)
 		} else if (backend->connecting && !backend->ended &&
 			   now - backend->since >= (backend->waking ? (unsigned)WAKE_MS
 								    : ingress->limits.connect)) {
-			end(backend, ETIMEDOUT); /* its owner closes it, and no other */
+			end(backend, ETIMEDOUT); /* its owner closes it, and no other one */
 		} else {
 			any |= backend->waiting || backend->connecting;
 		}
@@ -516,7 +518,7 @@ void backends_open(struct ingress *ingress)
 	ingress->tick = loop_timer_new(ingress->loop, on_tick, ingress);
 }
 
-/* Exchanges are gone with their servers: what is left waits. */
+/* Exchanges ended with their servers: only idle backends are left. */
 void backends_close(struct ingress *ingress)
 {
 	for (struct backend *backend = ingress->backends, *next; backend; backend = next) {

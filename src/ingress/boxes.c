@@ -1,4 +1,4 @@
-/* boxes.c - the boxes and tokens of a yard, as ingress_ops wants them */
+/* boxes.c - implements ingress_ops with the boxes and tokens of a yard */
 #include "auth/auth.h"
 #include "conf/conf.h"
 #include "core/box.h"
@@ -74,7 +74,7 @@ static void on_woken(struct box *box, const struct err *err, void *arg)
 	ingress_box_woken(boxes->ingress, box_get_id(box), err);
 }
 
-/* ---- who may come in ------------------------------------------------------------------------ */
+/* ---- access --------------------------------------------------------------------------------- */
 
 static int check_principal(
 	struct boxes *boxes, const struct principal *principal, const char *id, struct err *err)
@@ -104,7 +104,7 @@ static int check_token(const char *box, const char *peer, const char *secret, ch
 	return 0;
 }
 
-/* Whether the token still exists; a login by the socket lasts for its own time. */
+/* Whether the token still exists; a login by the socket is valid until it expires. */
 static bool has_token(const char *box, const char *id, void *arg)
 {
 	struct boxes *boxes = arg;

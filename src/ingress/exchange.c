@@ -1,40 +1,40 @@
-/* exchange.c - one request on its way into a box, and the answer on its way out
+/* exchange.c - one request to a box, and its response
  *
- *   connect ──> head out, body out ──> answer's head in ──> body in ──> connection kept or closed
+ *   connect ──> head out, body out ──> response head in ──> body in ──> connection kept or closed
  *                                            └── 101 ──> tunnel: bytes both ways until both have
  *                                            ended
  *
- * Bodies go through in pieces as they come: a client that sends faster than the box reads is
- * paused, a box that sends faster than the client reads is not read. The answer may come before the
- * request's body is through; then both go on, and if the answer ends first the rest of the body is
- * not sent.
+ * Bodies are passed on in pieces as they come: a client that sends faster than the box reads is
+ * paused, a box that sends faster than the client reads is not read. The response may come
+ * before the request's body is complete; then both continue, and if the response ends first the
+ * rest of the body is not sent.
  *
- * A connection that waited may have been closed by the box just when the request was sent. Then,
- * without a byte of an answer, a request that may be done twice and has no body is sent again on a
- * new one; others fail.
+ * The box may close an idle connection at the moment a request is sent on it. If no byte of a
+ * response has come, an idempotent request without a body is sent again on a new connection;
+ * others fail.
  *
- * While an exchange lasts, the tick asks again whether it would be let in: a token that was revoked
- * and a port that was closed end what they let in. */
+ * During an exchange a timer checks again whether it would still be accepted: revoking a token
+ * or closing a port ends the exchanges that used it. */
 #include "base/text.h"
 #include "ingress/ingress_internal.h"
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
 
-enum { TUNNEL_PENDING_MAX = 64 * 1024 }; /* http_tunnel tells of no less when it drains */
+enum { TUNNEL_PENDING_MAX = 64 * 1024 }; /* http_tunnel reports a drain not below this */
 
 struct exchange {
 	struct ingress *ingress;
 	struct exchange *prev, *next; /* of all */
-	struct http_request *request; /* NULL once it was answered or is gone */
+	struct http_request *request; /* NULL once it was answered or aborted */
 	struct http_tunnel *tunnel;
 	struct backend *backend;
 	struct aim aim;
-	struct buf head; /* as the box gets it; kept while it may be sent again */
+	struct buf head; /* as sent to the box; kept while it may be sent again */
 	bool head_request, upgrade, has_body, chunked, safe;
-	bool sent; /* the head is */
+	bool sent; /* the head was */
 	bool body_done;
-	bool begun; /* the client has the answer's head */
+	bool begun; /* the client has received the response head */
 	bool retried;
 };
 
@@ -63,7 +63,7 @@ static void fail_with(struct exchange *exchange, int status, enum err_kind kind,
 	backend_close(exchange->backend);
 	if (exchange->begun) {
 		err_set(&err, kind, "%s", text);
-		http_reply_error(request, &err); /* cuts */
+		http_reply_error(request, &err); /* closes the connection */
 	} else {
 		page_reply(request, &(struct page){ .status = status,
 					    .kind = kind,
@@ -101,7 +101,7 @@ static void fail_connect(struct exchange *exchange, const struct err *err)
 	fail_with(exchange, 502, ERR_UNAVAILABLE, "Nothing listens there", text, hint);
 }
 
-/* ---- the request's way in ------------------------------------------------------------------- */
+/* ---- the request, to the box ---------------------------------------------------------------- */
 
 static void on_body_data(struct http_request *request, const void *data, size_t len, void *arg)
 {
@@ -168,9 +168,9 @@ static void on_backend_drain(struct backend *backend, void *owner)
 		http_request_body_resume(exchange->request);
 }
 
-/* ---- the answer's way out ------------------------------------------------------------------- */
+/* ---- the response, to the client ------------------------------------------------------------ */
 
-/* "timeout=5" of the box's Keep-Alive, less a second; 0: it says nothing. */
+/* "timeout=5" in the box's Keep-Alive, less a second; 0: there is none. */
 static unsigned keep_for(const struct answer *answer)
 {
 	const char *value = answer_get(answer, "Keep-Alive");
@@ -182,8 +182,8 @@ static unsigned keep_for(const struct answer *answer)
 	return seconds == 1 ? 500 : (unsigned)(seconds - 1) * 1000;
 }
 
-/* extra: the box sent more than its answer; nothing it says can be trusted to belong to the
- * next. */
+/* extra: the box sent more than its response, so its next bytes could be taken for another
+ * response. */
 static void finish(struct exchange *exchange, bool extra)
 {
 	const struct answer *answer = backend_answer(exchange->backend);
@@ -367,7 +367,7 @@ static const struct http_tunnel_ops tunnel_ops = {
 	.on_gone = on_tunnel_gone,
 };
 
-/* data: what the box said right after its 101. */
+/* data: the bytes that the box sent right after its 101. */
 static void begin_tunnel(struct exchange *exchange, const char *data, size_t len)
 {
 	struct buf lines = BUF_INIT;
@@ -380,7 +380,7 @@ static void begin_tunnel(struct exchange *exchange, const char *data, size_t len
 	buf_done(&lines);
 }
 
-/* ---- being let in still --------------------------------------------------------------------- */
+/* ---- checking access again ------------------------------------------------------------------ */
 
 static bool is_still_let_in(const struct exchange *exchange)
 {

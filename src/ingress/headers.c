@@ -1,8 +1,8 @@
 /* headers.c - see headers.h
  *
- * A header is looked up in a table of what never passes, then in the lists of the Connection
- * headers, which name what was meant for the next hop alone. '_' counts as '-' in the tables: many
- * servers make no difference, and a client could slip an X_Forwarded_For past one that does. */
+ * A header is looked up in a table of headers that never pass, then in the lists of the
+ * Connection headers, which name those meant for the next hop only. '_' counts as '-' in the
+ * tables: many servers treat them alike, and a client could otherwise pass an X_Forwarded_For. */
 #include "ingress/headers.h"
 #include "base/text.h"
 #include <ctype.h>
@@ -11,15 +11,15 @@
 
 enum { NAME_KNOWN_MAX = 32 };
 
-/* Both ways. */
+/* In both directions. */
 static const char *const hop_names[] = { "connection", "keep-alive", "proxy-connection",
 	"proxy-authenticate", "proxy-authorization", "te", "trailer", "transfer-encoding",
 	"upgrade", "content-length" };
-/* Ours to say, or ours alone. */
+/* Set by us, or for us only. */
 static const char *const request_names[] = { "expect", "forwarded", "x-forwarded-for",
 	"x-forwarded-proto", "x-forwarded-host", "x-forwarded-port", "x-forwarded-server",
 	"x-forwarded-scheme", "x-forwarded-ssl", "x-real-ip", "box-token" };
-/* Headers that serve only other hosts of the domain, or make browsers forget what those have. */
+/* Headers that serve only other hosts of the domain, or make browsers delete data of those. */
 static const char *const answer_names[] = { "alt-svc", "clear-site-data" };
 /* Trailers must not change what the head said (RFC 9110, 6.5.1). */
 static const char *const trailer_names[] = { "set-cookie", "host", "authorization",
@@ -83,8 +83,8 @@ static bool is_name(const char *text, size_t len, const char *name)
 	return len == strlen(name) && !strncasecmp(text, name, len);
 }
 
-/* The name of a cookie "name=value"; one without '=' has none, or is all name: either way it
- * counts. One with an empty name, "=name=value", comes back from browsers as "name=value". */
+/* Whether a cookie "name=value" has our name. One without '=' has no name, or is all name: it
+ * counts either way. Browsers send one with an empty name, "=name=value", back as "name=value". */
 static bool is_login_cookie(const char *pair, size_t len)
 {
 	size_t empty = strspn(pair, " \t="), name_len;
@@ -100,7 +100,7 @@ static bool is_login_cookie(const char *pair, size_t len)
 	       is_name(name, name_len, LOGIN_COOKIE_SECURE);
 }
 
-/* The cookies of a request without ours; nothing when no other is there. */
+/* Appends the cookies of a request without ours; nothing if there are no others. */
 static void put_cookies(const char *value, struct buf *out)
 {
 	bool any = false;
@@ -153,7 +153,7 @@ static const char *bearer_token(const char *value)
 	return strncmp(value, TOKEN_PREFIX, strlen(TOKEN_PREFIX)) ? NULL : value;
 }
 
-/* The bytes of base64 text, as far as they go and fit. */
+/* Decodes base64 text, as far as it is valid and fits. */
 static void decode_base64(const char *text, char *out, size_t size)
 {
 	static const char digits[] =
@@ -173,7 +173,7 @@ static void decode_base64(const char *text, char *out, size_t size)
 	*out = '\0';
 }
 
-/* One of our tokens is a word of it. */
+/* True if one of our tokens is a word of text. */
 static bool names_token(const char *text)
 {
 	for (; *text; text += strcspn(text, " \t,;:=\"'")) {
@@ -184,8 +184,8 @@ static bool names_token(const char *text)
 	return false;
 }
 
-/* Sent in a way that we do not take it (another scheme, as a password of Basic), a token still is
- * none of the box's business. */
+/* A token that was sent in a way we do not accept (another scheme, as a Basic password) must not
+ * reach the box either. */
 static bool holds_token(const char *value)
 {
 	char plain[512];
@@ -261,7 +261,7 @@ void headers_put_request(
 
 /* ---- to the client -------------------------------------------------------------------------- */
 
-/* Without its Domain, so that it belongs to the host that was asked alone. */
+/* Drops its Domain, so that the cookie belongs to the requested host only. */
 static void put_set_cookie(const char *value, struct buf *out)
 {
 	size_t len = strcspn(value, ";");

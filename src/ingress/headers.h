@@ -1,14 +1,14 @@
-/* headers.h - what passes between a client and a box, and what does not; pure
+/* headers.h - which headers pass between a client and a box; pure
  *
- * Towards the box: nothing about the connection (RFC 9110, 7.6.1), none of our tokens and login
- * cookies, and who asked as we know it, not as the client says. Towards the client: nothing about
- * the connection, no cookie for any host but the one that was asked, and none of ours. */
+ * Towards the box: no connection headers (RFC 9110, 7.6.1), none of our tokens and login
+ * cookies, and the forwarding headers are ours, not the client's. Towards the client: no
+ * connection headers, no cookie for any host but the requested one, and no cookie of our name. */
 #pragma once
 #include "base/buf.h"
 #include "http/parse.h"
 #include "ingress/answer.h"
 
-/* __Host- cookies are what no other host can set or overwrite; browsers take them by TLS alone. */
+/* No other host can set or overwrite a __Host- cookie; browsers accept it over TLS only. */
 #define LOGIN_COOKIE	    "boxyard_login"
 #define LOGIN_COOKIE_SECURE "__Host-" LOGIN_COOKIE
 #define TOKEN_HEADER	    "Box-Token"
@@ -17,10 +17,10 @@
 struct headers_from {
 	const char *peer;  /* the client's address */
 	const char *proto; /* "http" or "https" */
-	bool upgrade;	   /* pass the wish for another protocol on */
+	bool upgrade;	   /* pass the upgrade header on */
 };
 
-/* The whole head as the box gets it: request line, headers, framing, empty line. */
+/* The whole head that is sent to the box: request line, headers, framing, empty line. */
 void headers_put_request(
 	const struct http_head *head, const struct headers_from *from, struct buf *out);
 /* Lines for http_pass_begin, or with upgrade for http_tunnel_accept. */
@@ -28,8 +28,8 @@ void headers_put_answer(const struct answer *answer, bool upgrade, struct buf *o
 /* Appends the received trailers that may pass. */
 void headers_put_trailers(const struct answer *answer, struct buf *out);
 
-/* Calls fn for the value of each of our login cookies (of this name) in the request, until it
- * returns true; tells whether it did. */
+/* Calls fn with the value of each of our login cookies (of this name) in the request, until it
+ * returns true; returns whether it did. */
 bool headers_each_login(const struct http_head *head, const char *name,
 	bool (*fn)(const char *value, size_t len, void *arg), void *arg);
 /* One of our tokens in Authorization or Box-Token; NULL: none. Borrowed. */

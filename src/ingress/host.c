@@ -6,7 +6,7 @@
 
 #define LABEL_BYTES "abcdefghijklmnopqrstuvwxyz0123456789-"
 
-/* Lower case, no port, no trailing dot. False for what no name server would know. */
+/* Lower case, no port, no trailing dot. False for what is no host name. */
 static bool clean(const char *text, char *ret)
 {
 	size_t len = strcspn(text, ":");
@@ -24,7 +24,7 @@ static bool clean(const char *text, char *ret)
 	return true;
 }
 
-/* Length of what stands before ".domain"; 0: nothing does. */
+/* Length of the part before ".domain"; 0: there is none. */
 static size_t below(const char *name, const char *domain)
 {
 	size_t len = strlen(name), tail = strlen(domain);

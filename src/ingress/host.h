@@ -12,10 +12,10 @@ enum { HOST_MAX = 253, HOST_LABEL_MAX = 63 };
 struct host {
 	char name[HOST_MAX + 1]; /* in lower case, without port and trailing dot */
 	char label[HOST_LABEL_MAX +
-		   1]; /* what stands before the domain; "": nothing a box could be called */
+		   1]; /* what precedes the domain; "": not a possible name of a box */
 };
 
-/* False when it is neither below "localhost" nor below domain ("" : none). */
+/* False when the host is neither below "localhost" nor below domain ("": none). */
 bool host_parse(const char *text, const char *domain, struct host *ret);
 /* "8080-web" is port 8080 of "web"; false for a label without a port. *ret_name points into
  * label. */

@@ -2,7 +2,7 @@
  *
  *   Host -> box and port -> our own paths -> private or public -> does the box run -> exchange
  *
- * Whether a box runs is told to those alone who may come in. */
+ * Only a client that may access the box is told whether it runs. */
 #include "ingress/ingress.h"
 #include "base/log.h"
 #include "base/text.h"
@@ -17,8 +17,8 @@ static const struct ingress_limits default_limits = {
 
 /* ---- finding the box ------------------------------------------------------------------------ */
 
-/* A box that is called exactly so comes first; only then are leading digits a port. (Names of boxes
- * begin with a letter, so today there is never a choice.) */
+/* A box with exactly this name comes first; only then are leading digits a port. (Names of boxes
+ * begin with a letter, so today both never match.) */
 static bool find_box(struct ingress *ingress, struct aim *aim)
 {
 	const char *name;
@@ -76,7 +76,7 @@ static void refuse_state(struct http_request *request, const struct ingress_box 
 				    .hint = hint });
 }
 
-/* The origin form, or the asterisk of OPTIONS; printable ASCII alone. */
+/* Accepts the origin form, or the asterisk of OPTIONS; printable ASCII only. */
 static bool is_good_target(const struct http_head *head)
 {
 	const char *target = head->target;
@@ -148,7 +148,7 @@ void ingress_reload(struct ingress *ingress)
 	http_tls_refresh(ingress->tls);
 }
 
-/* Never called: the front takes everything that comes by this door. */
+/* Never called: the front takes every request of this listener. */
 static void handle_nothing(struct http_request *request, void *arg)
 {
 	http_reply(request, 404, NULL, NULL, 0);
@@ -156,7 +156,7 @@ static void handle_nothing(struct http_request *request, void *arg)
 
 static int open_tls(struct ingress *ingress, const struct ingress_spec *spec, struct err *err)
 {
-	/* There is nothing else behind this listener. */
+	/* This listener serves nothing else. */
 	static const struct http_front all = { .wants = is_any, .handle = handle };
 
 	if (http_tls_new(spec->certificate, spec->key, &ingress->tls, err) < 0)

@@ -1,21 +1,20 @@
-/* login.c - who may come in to a private port
+/* login.c - who may use a private port
  *
  * Programs send a token of scope exec (Authorization: Bearer, or Box-Token when the application
- * wants the former for itself). Browsers are shown a page that asks for one and get a cookie for
- * it:
+ * uses Authorization itself). Browsers get a page that asks for a token, and then a cookie:
  *
  * 	EXPIRY.TOKEN-ID.HMAC(key, host, box, EXPIRY, TOKEN-ID)
  *
- * Good for this host and this box alone (one made later under the same name has another id), for
- * twelve hours, and as long as the token is: a revoked one ends its logins. The cookie is HttpOnly
- * and belongs to the host; other sites cannot use it, for it is SameSite, nor can the pages of
- * other boxes below the same domain, which browsers take for the same site: an Origin that is not
- * this host is refused wherever something is changed, and for every upgrade.
+ * It is valid for this host and this box only (a later box of the same name has another id), for
+ * twelve hours, and as long as the token is: revoking a token ends its logins. The cookie is
+ * HttpOnly and belongs to the host. It is SameSite, so other sites cannot use it. Browsers treat
+ * other boxes below the same domain as the same site: therefore a request that changes
+ * something, and every upgrade, is refused if its Origin is not this host.
  *
- * The same cookie is got for a code, in a link that `box url --login` makes: good once, and for the
- * redirection away from it.
+ * A login code, in a link made by `box url --login`, gives the same cookie: it is valid once,
+ * and the browser is redirected away from the link.
  *
- * Neither cookie nor token nor code ever gets to the box: headers.c takes them out, and the paths
+ * Neither cookie nor token nor code ever reaches the box: headers.c removes them, and the paths
  * below /.boxyard/ are ours. */
 #include "base/clock.h"
 #include "base/file.h"
@@ -81,7 +80,7 @@ static bool sign(const struct ingress *ingress, const struct aim *aim, const cha
 struct cookie_check {
 	const struct ingress *ingress;
 	const struct aim *aim;
-	char *token; /* gets the id of the one behind it */
+	char *token; /* receives the id of its token */
 };
 
 static bool cookie_is_good(const char *value, size_t len, void *arg)
@@ -102,7 +101,7 @@ static bool cookie_is_good(const char *value, size_t len, void *arg)
 	if (!sign(check->ingress, check->aim, expiry, token, mac) ||
 		!sha256_equal(given, mac, SHA256_HEX))
 		return false;
-	/* The cookie is ours, so its content is what we wrote. */
+	/* The signature is ours, so the content is what we wrote. */
 	snprintf(check->token, INGRESS_TOKEN_ID_MAX, "%s", token);
 	return strtoll(expiry, NULL, 10) > clock_wall_us() / 1000000 &&
 	       check->ingress->ops.has_token(check->aim->box.id, token, check->ingress->arg);
@@ -135,7 +134,7 @@ static void reply_logged_in(struct ingress *ingress, struct http_request *reques
 
 /* ---- checks --------------------------------------------------------------------------------- */
 
-/* Browsers say where a page that sends something came from. */
+/* Browsers send the origin of the page that makes a request. */
 static bool origin_is_own(const struct http_request *request)
 {
 	const char *origin = http_request_header(request, "Origin");
@@ -144,7 +143,7 @@ static bool origin_is_own(const struct http_request *request)
 
 	if (!origin)
 		return true;
-	/* (Plain HTTP may be what a proxy in front of us, which ends TLS, speaks.) */
+	/* (A proxy in front of us that terminates TLS may use plain HTTP.) */
 	if (!strncasecmp(origin, "http://", 7) && !is_tls(request))
 		rest = origin + 7;
 	else if (!strncasecmp(origin, "https://", 8))
@@ -173,7 +172,7 @@ static void refuse_token(struct http_request *request, const struct err *err)
 
 /* ---- the page ------------------------------------------------------------------------------- */
 
-/* Only back to where it came from: a path of this host. */
+/* Allows a redirect back to a path of this host only. */
 static bool is_good_next(const char *next)
 {
 	size_t len = strlen(next);
@@ -343,7 +342,7 @@ static void on_form(struct http_request *request, const char *body, size_t len, 
 	reply_logged_in(ingress, request, &login->aim, id, back);
 }
 
-/* Browsers that only look ahead, for a page nobody may come to see, must not use it up. */
+/* A browser that only prefetches the link must not use the code up. */
 static bool looks_ahead(const struct http_request *request)
 {
 	const char *purpose = http_request_header(request, "Sec-Purpose");

@@ -1,5 +1,5 @@
-/* page.c - what is said in a box's place: a small page for browsers, the API's error form for
- * programs */
+/* page.c - our own responses in place of the box's: a small page for browsers, the API's error
+ * format for programs */
 #include "ingress/ingress_internal.h"
 #include "base/json.h"
 #include <strings.h>
@@ -34,7 +34,7 @@ void page_add_escaped(struct buf *out, const char *text)
 	}
 }
 
-/* Browsers ask for text/html when they go somewhere; programs do not. */
+/* Browsers ask for text/html when they load a page; programs do not. */
 bool page_wants_html(const struct http_request *request)
 {
 	const char *accept = http_request_header(request, "Accept");
@@ -51,7 +51,7 @@ void page_reply_html(struct http_request *request, int status, const char *title
 		"default-src 'none'; style-src 'unsafe-inline'; form-action 'self'; "
 		"frame-ancestors 'none'; base-uri 'none'");
 	http_reply_header(request, "X-Content-Type-Options", "nosniff");
-	/* Not no-referrer: with it a form's Origin would be "null". */
+	/* Not no-referrer: with it the Origin of a form would be "null". */
 	http_reply_header(request, "Referrer-Policy", "same-origin");
 	buf_add_str(&out, "<!doctype html><html lang=en><meta charset=utf-8>"
 			  "<meta name=viewport content=\"width=device-width\"><title>");
@@ -78,7 +78,8 @@ void page_reply(struct http_request *request, const struct page *page)
 {
 	struct buf body = BUF_INIT;
 
-	http_reply_header(request, "X-Boxyard", "true"); /* not the box's own 502 */
+	/* distinguishes it from a 502 of the box */
+	http_reply_header(request, "X-Boxyard", "true");
 	if (!page_wants_html(request))
 		return reply_json(request, page);
 	buf_add_str(&body, "<p>");
