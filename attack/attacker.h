@@ -1,22 +1,23 @@
-/* attacker.h - box-attacker: one attempt to get out, made by root inside a box
+/* attacker.h - box-attacker: one attempt to break out, made by root inside a box
  *
- * `box-attacker ATTACK ARGS` tries one thing and prints what it saw as one line of JSON. It knows
- * no verdicts: whether something came of it is found out by those outside. Static and without
+ * `box-attacker ATTACK ARGS` tries one thing and prints what it saw as one line of JSON. It
+ * makes no verdict: whether the attack succeeded is found out outside. It is static and needs no
  * libraries, so that it runs in an image with nothing else in it.
  *
  *   main.c      the table of attacks; the line that is printed
- *   endpoint.c  addresses and names; connecting with a clock in the hand
- *   dns.c       a DNS client that also sends what no client would
- *   talk.c      TCP and UDP as programs use them; HTTP as no program should
+ *   endpoint.c  addresses and names; connecting, with timing
+ *   dns.c       a DNS client that also sends malformed queries
+ *   talk.c      TCP and UDP as programs use them; malformed HTTP
  *   tls.c       ClientHellos, whole and in pieces
- *   raw.c       packets written by hand
- *   cable.c     floods of frames that no decent machine sends
- *   self.c      the box's own addresses, routes, devices and rules changed first
- *   flood.c     too much of everything
- *   disk.c      more room than was given
- *   hoard.c     more of the kernel than was given; hoard_sockets.c: in sockets,
- *               hoard_networks.c: in networks of its own
- *   stay.c      what goes on for a while: listening, holding a connection, being a neighbour
+ *   raw.c       hand-made packets
+ *   cable.c     floods of frames that no normal machine sends
+ *   self.c      changes to the box's own addresses, routes, devices and rules
+ *   flood.c     floods of queries, connections and datagrams
+ *   disk.c      more disk space than the limit
+ *   hoard.c     more kernel memory and kernel objects than the limit; hoard_sockets.c: in sockets,
+ *               hoard_networks.c: in network namespaces of its own
+ *   plant.c     files that harm a careless copy
+ *   stay.c      long-running: listening, holding a connection, being a neighbour
  *   load.c      no attack: what `box bench` measures */
 #pragma once
 #include <stdbool.h>
@@ -25,17 +26,17 @@
 #include <sys/socket.h>
 
 enum {
-	ANSWER_MS = 400, /* waited for an answer; whoever is reached answers in less than one */
+	/* timeout of an answer; a target that is reached answers in less than one */
+	ANSWER_MS = 400,
 	TEXT_MAX = 64 * 1024,
 };
 
-/* How long exchange() waits for an answer; ANSWER_MS unless somebody has reasons to be more
- * patient. */
+/* How long exchange() waits for an answer; ANSWER_MS by default. */
 extern int patience_ms;
 
 struct outcome {
 	bool refused;
-	bool silent;	  /* refused by no answer at all */
+	bool silent;	  /* refused by silence */
 	char how[160];	  /* "ECONNREFUSED after 0.2 ms" */
 	char detail[512]; /* what came back, or what was done before */
 };
@@ -58,15 +59,15 @@ void outcome_detail(struct outcome *out, const char *fmt, ...)
 /* "\r\n\x00\\" as C has them, into out; returns the length. */
 size_t unescape(const char *text, uint8_t *out, size_t max);
 
-/* endpoint.c. An address (with %interface where needed) or a name, which is asked for; false with
+/* endpoint.c. Finds an address (with %interface where needed) or resolves a name; false with
  * outcome filled in when there is none. */
 bool endpoint_find(const char *host, const char *port, struct endpoint *ret, struct outcome *out);
 /* A connected socket, or -1 with the outcome filled in. */
 int endpoint_connect(const struct endpoint *to, struct outcome *out);
 /* Sends, then waits for any byte back; fills in the outcome. */
 void exchange(int fd, const void *data, size_t len, struct outcome *out);
-/* What comes until the other side ends, is_enough says so, or it falls silent; returns the length,
- * *ret_error the errno of a reset, EAGAIN after silence. */
+/* Receives until the other side ends, is_enough returns true, or nothing more comes; returns the
+ * length, *ret_error is the errno of a reset, EAGAIN after silence. */
 size_t receive_all(int fd, uint8_t *buf, size_t max,
 	bool (*is_enough)(const uint8_t *data, size_t len, void *arg), void *arg, int *ret_error);
 bool send_all(int fd, const void *data, size_t len);
@@ -76,10 +77,11 @@ enum { DNS_A = 1, DNS_AAAA = 28 };
 /* The first address of name; false with the outcome filled in. */
 bool dns_resolve(const char *name, int type, struct endpoint *ret, struct outcome *out);
 
-/* self.c: a device of that kind (on eth0, where it needs one below it). The errno, or 0. */
+/* self.c: makes a device of that kind (on eth0, where it needs a lower device). Returns the
+ * errno, or 0. */
 int self_new_link(const char *kind, const char *name);
 
-/* raw.c: of the internet protocols; sum is what was added up before. */
+/* raw.c: the checksum of the internet protocols; sum is the sum so far. */
 uint16_t packet_checksum(const uint8_t *data, size_t len, uint32_t sum);
 
 typedef void attack_fn(int argc, char **argv, struct outcome *out);

@@ -1,8 +1,8 @@
-/* cable.c - frames that no network card of a decent machine sends, on eth0 as it is
+/* cable.c - frames that no normal machine sends, on the box's eth0
  *
- * A box with a kernel of its own has a cable to the host's side. These are floods of what the other
- * end of a cable may believe: who is where, who routes, what belongs together. What came of them is
- * seen outside. */
+ * A box with its own kernel has a cable to the host. These floods tell the other end false
+ * things: who has which address, who is a router, which fragments belong together. The effect is
+ * observed outside. */
 #include "attack/attacker.h"
 #include <arpa/inet.h>
 #include <errno.h>
@@ -46,7 +46,7 @@ static size_t begin(uint8_t *frame, uint16_t type)
 	return ETH_HLEN;
 }
 
-/* IPv4 from the box itself, with what follows its head of so many bytes. */
+/* Writes an IPv4 header from the box itself, for len bytes of content. */
 static size_t put_v4(uint8_t *at, uint8_t protocol, const char *to, size_t len)
 {
 	static const uint8_t own[4] = { 198, 18, 0, 2 };
@@ -66,7 +66,8 @@ static size_t put_v4(uint8_t *at, uint8_t protocol, const char *to, size_t len)
 	return 20 + len;
 }
 
-/* ICMPv6 to our side of the cable; its body is at + 40 already. */
+/* Writes the headers of an ICMPv6 packet to the host's end of the cable; its body is at + 40
+ * already. */
 static size_t put_icmp6(uint8_t *at, const uint8_t from[16], size_t len)
 {
 	uint32_t pseudo = IPPROTO_ICMPV6 + (uint32_t)len;
@@ -87,9 +88,9 @@ static size_t put_icmp6(uint8_t *at, const uint8_t from[16], size_t len)
 	return 40 + len;
 }
 
-/* ---- what is sent --------------------------------------------------------------------------- */
+/* ---- the frames ----------------------------------------------------------------------------- */
 
-/* Who has 198.18.0.1? Asked, or answered unasked, by somebody who does not exist. */
+/* Who has 198.18.0.1? An ARP query, or an unasked answer, from a sender that does not exist. */
 static size_t make_arp(uint8_t *frame)
 {
 	static const uint8_t head[] = { 0, 1, 8, 0, 6, 4, 0, 1, 0x52, 0x54, 0, 0, 0, 9, 198, 18 };
@@ -137,7 +138,7 @@ static size_t make_router(uint8_t *frame)
 	return at + put_icmp6(frame + at, from, 48);
 }
 
-/* A tag, or two, and a datagram with "evil" in it behind them. */
+/* One or two VLAN tags, and behind them a datagram with "evil" in it. */
 static size_t make_vlan(uint8_t *frame)
 {
 	size_t at = begin(frame, ETHERTYPE_VLAN);
@@ -156,7 +157,7 @@ static size_t make_vlan(uint8_t *frame)
 	return at + put_v4(frame + at, IPPROTO_UDP, "203.0.113.161", 12);
 }
 
-/* The first of two; the second never comes. */
+/* The first of two fragments; the second never comes. */
 static size_t make_fragment(uint8_t *frame)
 {
 	size_t at = begin(frame, ETHERTYPE_IP),
@@ -172,7 +173,7 @@ static size_t make_fragment(uint8_t *frame)
 	return at + len;
 }
 
-/* Half of it is noise. */
+/* Half of it is random bytes. */
 static size_t make_broken(uint8_t *frame)
 {
 	size_t at = begin(frame, dice() % 2 ? ETHERTYPE_IP : ETHERTYPE_IPV6);

@@ -1,5 +1,5 @@
-/* disk.c - more room than was given: subvolumes of btrfs, which no quota counts, and plain
- * writing */
+/* disk.c - more disk space than the limit: subvolumes of btrfs, which a quota might not count,
+ * and plain writing */
 #include "attack/attacker.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -46,7 +46,7 @@ static void order(const char *path, int (*make)(int dir), struct outcome *out)
 		close(dir);
 }
 
-/* No two blocks alike, and nothing that can be packed. */
+/* Fills blocks that are all different and cannot be compressed. */
 static void scramble(uint64_t *words, size_t count, uint64_t *seed)
 {
 	for (size_t i = 0; i < count; i++) {

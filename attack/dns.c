@@ -1,7 +1,7 @@
-/* dns.c - a DNS client that also sends what no client would
+/* dns.c - a DNS client that also sends malformed queries
  *
- * Names are written with escapes, so that a label may hold dots, NULs and whatever else:
- * "a\x00b.test". A dot parts labels, "\x2e" is one inside of a label. */
+ * Names are written with escapes, so that a label may contain dots, NULs and any other byte:
+ * "a\x00b.test". A dot separates labels, "\x2e" is a dot inside a label. */
 #include "attack/attacker.h"
 #include <arpa/inet.h>
 #include <errno.h>
@@ -28,8 +28,7 @@ static void put16(struct message *m, unsigned value)
 	}
 }
 
-/* Labels of any length are written as they are: a length over 63 is one of the things to be
- * tried. */
+/* Labels of any length are written as they are: a length over 63 is one of the attacks. */
 static void put_name(struct message *m, const char *name)
 {
 	while (*name) {
@@ -247,7 +246,7 @@ void attack_ask(int argc, char **argv, struct outcome *out)
 		judge(&m, type, since, out);
 }
 
-/* A good question made bad in one way. */
+/* Makes a valid query invalid in one way. */
 static bool spoil(struct message *m, const char *how, const char *name)
 {
 	if (!strcmp(how, "two-questions")) {

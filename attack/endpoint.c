@@ -1,7 +1,7 @@
-/* endpoint.c - where to, and a connection with a clock in the hand
+/* endpoint.c - addresses, and connections with timing
  *
- * In a box a connection may be taken and cut a moment later, when the gate has seen its first
- * bytes. So nobody counts as reached before something came back. */
+ * The gate may accept a connection of a box and close it a moment later, when it has seen the
+ * first bytes. So a target counts as reached only when something came back. */
 #include "attack/attacker.h"
 #include <arpa/inet.h>
 #include <errno.h>
@@ -41,7 +41,7 @@ static bool parse_address(const char *host, uint16_t port, struct endpoint *ret)
 	return false;
 }
 
-/* "6:NAME" asks for an IPv6 address. */
+/* "6:NAME" resolves to an IPv6 address. */
 bool endpoint_find(const char *host, const char *port, struct endpoint *ret, struct outcome *out)
 {
 	uint16_t number = (uint16_t)atoi(port);

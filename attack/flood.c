@@ -1,7 +1,7 @@
-/* flood.c - too much of everything: questions, connections, half-said hellos, datagrams
+/* flood.c - floods: queries, connections, incomplete hellos, datagrams
  *
  * Each goes on until COUNT is reached or its time is over, holds what it opened for a while, and
- * tells how much was answered. */
+ * reports how much was answered. */
 #include "attack/attacker.h"
 #include <arpa/inet.h>
 #include <errno.h>
@@ -43,7 +43,7 @@ static size_t build_question(uint8_t *out, unsigned number, const char *suffix)
 	return len + 5;
 }
 
-/* HOST is the server, PORT the names' suffix. */
+/* HOST is the server, PORT the suffix of the names. */
 static void flood_questions(
 	const struct endpoint *to, const char *suffix, unsigned count, struct outcome *out)
 {
@@ -107,7 +107,7 @@ static void open_many(const struct endpoint *to, unsigned count, const void *dat
 	outcome_refused(out, since, "%u opened, %u refused, %u answered", opened, failed, answered);
 }
 
-/* One after the other to addresses that are refused: each must be told, none may cost much. */
+/* Connects one after the other to refused addresses: each must be logged, none may cost much. */
 static void knock(const struct endpoint *to, unsigned count, int kind, struct outcome *out)
 {
 	int64_t since = now_us();

@@ -1,9 +1,8 @@
-/* hoard.c - more of the kernel than was given: memory behind sockets, and what it counts for users
- * and for the machine
+/* hoard.c - more kernel memory and kernel objects than the limit
  *
- * The work is done in a process of its own, which may be killed for it; what it got so far stands
- * in memory that both see. A hoard counts as refused when it did not get what it asked for.
- * Everything is given back at the end. */
+ * The work is done in a process of its own, which may be killed for it; what it got so far is in
+ * shared memory. An attack counts as refused when it did not get what it asked for. Everything
+ * is released at the end. */
 #include "attack/attacker.h"
 #include "attack/hoard.h"
 #include <errno.h>
@@ -32,7 +31,7 @@ enum {
 
 static char chunk[HOARD_CHUNK];
 
-/* ---- memory: each takes some more and says how many bytes; 0: no more ----------------------- */
+/* ---- memory: each call takes more and returns the bytes; 0: no more ------------------------- */
 
 static int64_t hoard_pipe(void)
 {
@@ -59,7 +58,7 @@ static int64_t hoard_memfd(void)
 	return written;
 }
 
-/* Terabytes without a byte in them. */
+/* Terabytes of sparse memory. */
 static int64_t hoard_sparse(void)
 {
 	int fd = memfd_create("sparse", 0);
@@ -74,7 +73,7 @@ static int64_t hoard_segment(void)
 		       : 0;
 }
 
-/* ---- what the kernel counts: one more each -------------------------------------------------- */
+/* ---- kernel objects: one more each ---------------------------------------------------------- */
 
 static int64_t hoard_inotify(void)
 {
@@ -98,7 +97,7 @@ static int64_t hoard_mqueue(void)
 	return queue >= 0;
 }
 
-/* On a mount of the box's own making, without a limit, where that is possible. */
+/* On a mount made by the box, without a limit, where that is possible. */
 static int64_t hoard_terminal(void)
 {
 	static const char *path;
@@ -113,7 +112,7 @@ static int64_t hoard_terminal(void)
 	return open(path, O_RDWR | O_NOCTTY) >= 0;
 }
 
-/* They end with who made them. */
+/* They end with their parent. */
 static int64_t hoard_process(void)
 {
 	pid_t pid = fork();
@@ -130,7 +129,7 @@ static int64_t hoard_process(void)
 static const struct {
 	const char *name;
 	int64_t (*more)(void);
-	int shift; /* what is asked for is in these units */
+	int shift; /* the unit of the wanted amount */
 } hoards[] = {
 	{ "ring", hoard_ring, 20 },
 	{ "netlink", hoard_netlink, 20 },
@@ -187,10 +186,10 @@ static _Noreturn void work(size_t which, int64_t wanted, int hold_ms, struct sha
 		shared->got += more;
 	}
 	shared->error = errno;
-	/* For others to be looked at meanwhile. */
+	/* Holds them while others look. */
 	if (hold_ms)
 		printf("{\"held\":%lld}\n", (long long)shared->got);
-	/* What counts is what can be kept: queues that no cgroup counts are looked at five times a
+	/* Only what can be kept counts: queues that no cgroup counts are checked five times a
 	 * second. */
 	if (shared->got >= wanted && hold_ms < KEPT_MS)
 		hold_ms = KEPT_MS;
@@ -229,7 +228,7 @@ void attack_hoard(int argc, char **argv, struct outcome *out)
 	outcome_detail(out, "%lld", (long long)(shared->got >> hoards[which].shift));
 }
 
-/* Whether any file that a box can read has WORD in it. */
+/* Searches WORD in all files that a box can read. */
 void attack_told(int argc, char **argv, struct outcome *out)
 {
 	static const char *const files[] = { "/proc/self/mountinfo", "/proc/self/mounts",

@@ -1,7 +1,7 @@
-/* hoard.h - the hoards that hoard.c has in its table
+/* hoard.h - the attacks in the table of hoard.c
  *
- * Each call takes some more and says how much, in bytes or in what the kernel counts; 0: no more.
- * What it took is not given back before its process ends. */
+ * Each call takes more and returns how much, in bytes or in kernel objects; 0: no more. It is
+ * released when the process ends. */
 #pragma once
 #include <stdint.h>
 

@@ -1,4 +1,4 @@
-/* hoard_networks.c - hoards in networks that a box makes itself (see hoard.h) */
+/* hoard_networks.c - attacks in network namespaces that a box makes itself (see hoard.h) */
 #include "attack/attacker.h"
 #include "attack/hoard.h"
 #include <arpa/inet.h>
@@ -35,7 +35,7 @@ static bool bring_up(const char *name, struct in_addr address)
 	return up;
 }
 
-/* Sockets of a network that no process is in. */
+/* Sockets of a network namespace that no process is in. */
 int64_t hoard_elsewhere(void)
 {
 	static int here = -1;
@@ -51,7 +51,7 @@ int64_t hoard_elsewhere(void)
 	return setns(here, CLONE_NEWNET) < 0 ? 0 : got;
 }
 
-/* A network of its own with a link to nobody; an address of class A has it all. */
+/* Makes a network namespace with a link to nobody, on which a /8 lies. */
 static bool make_link(void)
 {
 	return unshare(CLONE_NEWNET) == 0 && self_new_link("veth", "hoard") == 0 &&
@@ -71,7 +71,7 @@ int64_t hoard_neighbours(void)
 		return 0;
 	if (number % SOCKET_HOSTS == 0) {
 		fd = socket(AF_INET, SOCK_DGRAM | SOCK_NONBLOCK, 0);
-		/* Else nobody is told of packets that were dropped for want of a neighbour. */
+		/* Without this, dropped packets for unresolved neighbours are not reported. */
 		setsockopt(fd, IPPROTO_IP, IP_RECVERR, &tell, sizeof tell);
 	}
 	to.sin_addr.s_addr = htonl(0x0a0a0001 + (number / HOSTS << 8) + number % HOSTS);

@@ -15,7 +15,7 @@ enum {
 	RING_BLOCK = 1 << 20,
 	RING_BLOCKS = 16,
 	BUFFER = 4 << 20,
-	MEMINFO_WORDS = 9, /* what SO_MEMINFO gives; the first is what waits to be read */
+	MEMINFO_WORDS = 9, /* words in SO_MEMINFO; the first is the receive queue */
 	SENDS = 60,
 	DUMPS = 2000,
 	BACKLOG = 1024, /* of a listening socket */
@@ -89,7 +89,7 @@ int64_t hoard_usersock(void)
 	return waiting_in(to);
 }
 
-/* What nobody reads, to a port of our own. */
+/* Sends datagrams to a port of our own that nobody reads. */
 static int64_t hoard_datagrams(int type, int protocol)
 {
 	struct sockaddr_in self = { .sin_family = AF_INET,
@@ -117,7 +117,7 @@ int64_t hoard_udp(void)
 	return hoard_datagrams(SOCK_DGRAM, 0);
 }
 
-/* Packets that come back to their sender with the time they were sent at. */
+/* Packets that come back to their sender with the time they were sent. */
 int64_t hoard_returned(void)
 {
 	struct sockaddr_in nobody = { .sin_family = AF_INET,
@@ -149,7 +149,7 @@ static int listen_on(struct sockaddr_in *ret, int backlog)
 	return door;
 }
 
-/* The first message of a connection passes where the kernel would refuse the second. */
+/* The first message of a connection is accepted where the kernel would refuse the second. */
 int64_t hoard_first(void)
 {
 	static struct sockaddr_in self;
@@ -168,8 +168,8 @@ int64_t hoard_first(void)
 	return got > 0 ? got : 1;
 }
 
-/* The same as hoard_returned on a connection whose other end reads: what comes back is in no table
- * of the kernel's. */
+/* As hoard_returned, on a connection whose other end reads: what comes back is in no table of
+ * the kernel. */
 int64_t hoard_returned_tcp(void)
 {
 	static struct sockaddr_in self;
@@ -197,7 +197,7 @@ int64_t hoard_returned_tcp(void)
 	return waiting_in(from) + 1;
 }
 
-/* Connections that wait to be accepted are on nobody's account yet. */
+/* Connections that wait to be accepted are charged to nobody yet. */
 int64_t hoard_unaccepted(void)
 {
 	static struct sockaddr_in self;
@@ -216,7 +216,7 @@ int64_t hoard_unaccepted(void)
 	return sent + 1;
 }
 
-/* A socket that was disconnected keeps what waits in it and leaves its table. */
+/* A disconnected socket keeps its queue but leaves its table. */
 int64_t hoard_unlisted(void)
 {
 	struct sockaddr nobody = { .sa_family = AF_UNSPEC };

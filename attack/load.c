@@ -27,7 +27,7 @@
 #include <unistd.h>
 
 enum {
-	/* no byte that HTTP or TLS begins with: nobody on the way has reason to look closer */
+	/* not the first byte of HTTP or TLS, so that nothing on the path inspects the connection */
 	WANT_ECHO = 1,
 	WANT_SINK = 2,
 	WANT_SOURCE = 3,
@@ -46,8 +46,8 @@ static uint8_t chunk[CHUNK];
 /* ---- the server ----------------------------------------------------------------------------- */
 
 static struct {
-	uint8_t want; /* 0: has not said */
-	uint8_t tail; /* of "\r\n\r\n" */
+	uint8_t want; /* 0: not sent yet */
+	uint8_t tail; /* matched part of "\r\n\r\n" */
 } conns[FDS_MAX];
 
 static int watch(int poller, int op, int fd, uint32_t events)
@@ -75,7 +75,7 @@ static void answer_requests(int fd, size_t len)
 	}
 }
 
-/* False: the connection is over. */
+/* False: the connection has ended. */
 static bool serve_connection(int poller, int fd)
 {
 	ssize_t len;
@@ -154,7 +154,7 @@ static void serve(const char *port, struct outcome *out)
 	}
 }
 
-/* ---- there and back ------------------------------------------------------------------------- */
+/* ---- round trips ---------------------------------------------------------------------------- */
 
 static double values[COUNT_MAX];
 
@@ -180,7 +180,7 @@ static double passed_us(const struct timespec *since)
 	       (double)(now.tv_nsec - since->tv_nsec) / 1e3;
 }
 
-/* Blocking with a limit, and nothing waits for more to send. */
+/* Blocking with a timeout, and without delays (Nagle). */
 static void prepare(int fd)
 {
 	struct timeval limit = { .tv_sec = WAIT_MS / 1000 };
@@ -278,11 +278,11 @@ static void measure_ping(const struct endpoint *to, size_t count, struct outcome
 	outcome_detail(out, "%.4f", middle(count));
 }
 
-/* ---- as much as goes ------------------------------------------------------------------------ */
+/* ---- throughput ----------------------------------------------------------------------------- */
 
 static double moved[FDS_MAX]; /* bytes, by fd */
 
-/* For ms; returns what all of them moved. */
+/* Runs for ms; returns the bytes of all flows. */
 static double pump(int poller, bool sending, double ms)
 {
 	struct epoll_event events[EVENTS];
@@ -332,7 +332,7 @@ static void measure_stream(
 		if (fds[i] < 0)
 			return;
 	}
-	/* Non-blocking from now on, and not before: nobody begins early. */
+	/* Non-blocking only from now on: nobody starts early. */
 	for (size_t i = 0; i < flows; i++) {
 		int fd = dup3(fds[i], fds[i] + FLOWS_MAX, O_CLOEXEC);
 

@@ -1,4 +1,4 @@
-/* main.c - the table of attacks, and the one line each of them ends with */
+/* main.c - the table of attacks, and the line of JSON that each prints */
 #include "attack/attacker.h"
 #include <errno.h>
 #include <signal.h>

@@ -1,5 +1,5 @@
-/* plant.c - files that are a trap for whoever copies them out of the box: links that lead out,
- * set-user-id programs, pipes, names that speak to a terminal, folders without end */
+/* plant.c - files that harm a careless copy out of the box: links that lead out, set-user-id
+ * programs, pipes, names with terminal escapes, endless folders */
 #include "attack/attacker.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -9,7 +9,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { DEEP = 3000 }; /* more than a path can say */
+enum { DEEP = 3000 }; /* deeper than a path can name */
 
 static int write_text(const char *path, mode_t mode)
 {
@@ -22,7 +22,7 @@ static int write_text(const char *path, mode_t mode)
 	return status;
 }
 
-/* In the folder we are in. victim: a folder of the host. */
+/* Creates them in the current directory. victim: a folder of the host. */
 static int plant(const char *victim)
 {
 	char file[512];

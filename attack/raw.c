@@ -1,7 +1,7 @@
-/* raw.c - packets written by hand: other protocols, foreign senders, whole frames
+/* raw.c - hand-made packets: other protocols, forged senders, whole frames
  *
- * A packet that leaves without an error proves nothing by itself: whether it arrived anywhere is
- * known outside. An echo that comes back, or an answer to a forged packet, is told. */
+ * Sending a packet without an error proves nothing: whether it arrived is known outside. An echo
+ * that comes back, or an answer to a forged packet, is reported. */
 #include "attack/attacker.h"
 #include <arpa/inet.h>
 #include <errno.h>
@@ -38,7 +38,7 @@ uint16_t packet_checksum(const uint8_t *data, size_t len, uint32_t sum)
 	return (uint16_t)~sum;
 }
 
-/* What an honest packet of the protocol begins with; the rest is "evil". */
+/* Writes a valid beginning for the protocol; the rest is "evil". */
 static size_t fill_payload(int protocol, uint8_t *out)
 {
 	static const uint8_t inner[] = { 0x45, 0, 0, 24, 0, 0, 0, 0, 64, 17, 0, 0, 198, 51, 100, 66,
@@ -72,7 +72,7 @@ static size_t fill_payload(int protocol, uint8_t *out)
 	return len + 4;
 }
 
-/* Something else than our own packet, which a raw socket hears too when it loops back. */
+/* True unless it is our own packet, which a raw socket also receives when it loops back. */
 static bool is_answer(const uint8_t *packet, ssize_t len, int family, int protocol)
 {
 	size_t at = family == AF_INET && len > 0 ? (size_t)(packet[0] & 15) * 4 : 0;
@@ -125,7 +125,7 @@ static void send_protocol(int protocol, const struct endpoint *to, struct outcom
 	close(fd);
 }
 
-/* An IPv4 packet with any sender: UDP with four bytes, or a SYN; returns its length. */
+/* Makes an IPv4 packet with any sender: UDP with four bytes, or a SYN; returns its length. */
 static size_t forge(const char *kind, const char *from, const struct in_addr *to, uint8_t *out)
 {
 	bool tcp = strstr(kind, "tcp") != NULL, options = strstr(kind, "route") != NULL;
@@ -139,7 +139,7 @@ static size_t forge(const char *kind, const char *from, const struct in_addr *to
 	out[0] = (uint8_t)(0x40 | head / 4);
 	out[3] = (uint8_t)len;
 	out[5] = 7;
-	out[6] = strstr(kind, "fragment") ? 0x20 : 0; /* more of them to come; they never do */
+	out[6] = strstr(kind, "fragment") ? 0x20 : 0; /* more fragments follow; they never do */
 	out[8] = 64;
 	out[9] = tcp ? IPPROTO_TCP : IPPROTO_UDP;
 	memcpy(out + 12, &source, 4);
@@ -231,7 +231,7 @@ void attack_raw(int argc, char **argv, struct outcome *out)
 		close(fd);
 }
 
-/* The same packets as frames on an interface, past the routing of the box. */
+/* Sends the same packets as frames on an interface, bypassing the routing of the box. */
 void attack_frame(int argc, char **argv, struct outcome *out)
 {
 	struct sockaddr_ll link = { .sll_family = AF_PACKET, .sll_halen = 6 };

@@ -1,8 +1,8 @@
-/* self.c - the box's own network changed first: addresses, routes, devices, rules, and how a socket
- * is bound
+/* self.c - changes the box's own network first: addresses, routes, devices, rules, socket
+ * options
  *
- * Root of a box may or may not be let do these; both is fine. What counts is whether anything can
- * be reached afterwards that could not be reached before. */
+ * Root in a box may or may not be allowed to make these changes; both is fine. What counts is
+ * whether it can then reach anything that it could not reach before. */
 #include "attack/attacker.h"
 #include <arpa/inet.h>
 #include <errno.h>
@@ -26,7 +26,7 @@
 #define FOREIGN_V4 "203.0.113.77"
 #define FOREIGN_V6 "2001:db8:66::77"
 
-/* ---- netlink, as little as will do ---------------------------------------------------------- */
+/* ---- a minimal netlink client --------------------------------------------------------------- */
 
 struct message {
 	uint8_t bytes[1024];
@@ -65,7 +65,7 @@ static void close_nest(struct message *m, struct rtattr *nest)
 	nest->rta_len = (unsigned short)(m->bytes + m->len - (uint8_t *)nest);
 }
 
-/* The errno of the first refusal; 0: done. */
+/* Returns the errno of the first refusal; 0: done. */
 static int deliver(int protocol, const struct message *m)
 {
 	int fd = socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, protocol), error = 0;
@@ -106,7 +106,7 @@ int self_new_link(const char *kind, const char *name)
 	return deliver(NETLINK_ROUTE, &m);
 }
 
-/* The whole rule set of the namespace, whoever made it. */
+/* Removes the whole rule set of the namespace. */
 static int flush_rules(void)
 {
 	struct nfgenmsg any = { .nfgen_family = AF_UNSPEC },
@@ -138,7 +138,7 @@ static int change_route(const char *to, uint16_t type, uint16_t flags, uint8_t k
 	return deliver(NETLINK_ROUTE, &m);
 }
 
-/* ---- what may be changed -------------------------------------------------------------------- */
+/* ---- the changes ---------------------------------------------------------------------------- */
 
 static int by_ioctl(unsigned long request, struct ifreq *ifr)
 {
@@ -199,7 +199,8 @@ static int make_tun(int *fd, const char *to)
 	int tun = open("/dev/net/tun", O_RDWR | O_CLOEXEC);
 
 	return tun < 0 || ioctl(tun, TUNSETIFF, &ifr) < 0 ? errno
-							  : 0; /* stays open, so that it stays */
+							  /* stays open, so that the device stays */
+							  : 0;
 }
 
 static int make_veth(int *fd, const char *to)
@@ -234,7 +235,7 @@ static int set_mark(int *fd, const char *to)
 	return setsockopt(*fd, SOL_SOCKET, SO_MARK, &(int){ 1 }, sizeof(int)) < 0 ? errno : 0;
 }
 
-/* The mark by which the rules of a box know packets that they have given to a door. */
+/* Sets the mark that the rules of a box use for packets redirected to a door. */
 static int set_door_mark(int *fd, const char *to)
 {
 	return setsockopt(*fd, SOL_SOCKET, SO_MARK, &(int){ 98 }, sizeof(int)) < 0 ? errno : 0;

@@ -1,5 +1,4 @@
-/* stay.c - what goes on for a while: a victim that listens, a connection that is held, a neighbour
- * who minds its own business */
+/* stay.c - long-running programs: a victim that listens, a connection that is held, a neighbour */
 #include "attack/attacker.h"
 #include <errno.h>
 #include <netinet/in.h>
@@ -37,7 +36,7 @@ static int listen_unix(void)
 		       : fd;
 }
 
-/* Answers whoever comes, and says so: each line is somebody who came. */
+/* Answers every client and prints a line for each. */
 void attack_listen(int argc, char **argv, struct outcome *out)
 {
 	struct pollfd fds[2] = { { listen_tcp((uint16_t)atoi(argv[0])), POLLIN, 0 },
@@ -68,7 +67,7 @@ static const char *beat_text(const char *how)
 	return "beat\n";
 }
 
-/* A connection that is used all the time; ends when it is cut. */
+/* Keeps a connection busy; ends when it is closed. */
 void attack_hold(int argc, char **argv, struct outcome *out)
 {
 	bool udp = !strcmp(argv[2], "udp");
@@ -129,13 +128,13 @@ static bool visit(const char *host, const char *port, struct outcome *out)
 	return !out->refused;
 }
 
-/* Asks for a page again and again and tells how it went: a line each, with the time of day it began
+/* Requests a page again and again and prints a line for each, with the time of day at its start
  * in milliseconds. */
 void attack_neighbour(int argc, char **argv, struct outcome *out)
 {
 	int64_t since = now_us();
 
-	patience_ms = 2000; /* slow is told as a figure, not as a failure */
+	patience_ms = 2000; /* a slow page is reported as a figure, not as a failure */
 	while (now_us() - since < STAY_MS * 1000LL) {
 		struct outcome one = { 0 };
 		struct timespec wall;

@@ -1,4 +1,4 @@
-/* talk.c - TCP, UDP and local sockets as programs use them; HTTP as no program should */
+/* talk.c - TCP, UDP and local sockets as programs use them; malformed HTTP */
 #include "attack/attacker.h"
 #include <errno.h>
 #include <poll.h>
@@ -62,8 +62,8 @@ static bool has_answers(const uint8_t *text, size_t len, void *arg)
 	return count_answers(text, len) >= *(size_t *)arg;
 }
 
-/* Each text is a write of its own; an empty one is a pause, longer than the gate waits with a few
- * letters. Got through when so many answers came as ANSWERS says. */
+/* Each text is one write; an empty one is a pause, longer than the gate waits for incomplete
+ * input. Succeeds when ANSWERS responses came. */
 void attack_send(int argc, char **argv, struct outcome *out)
 {
 	static uint8_t buf[TEXT_MAX];
@@ -93,7 +93,7 @@ void attack_send(int argc, char **argv, struct outcome *out)
 	outcome_detail(out, "%zu answers", answers);
 }
 
-/* An abstract socket: these belong to a network namespace, not to a file system. */
+/* Abstract sockets belong to a network namespace, not to a file system. */
 void attack_unix(int argc, char **argv, struct outcome *out)
 {
 	struct sockaddr_un name = { .sun_family = AF_UNIX };

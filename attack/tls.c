@@ -1,7 +1,7 @@
-/* tls.c - ClientHellos: whole, in pieces, with names where none or others should be
+/* tls.c - ClientHellos: whole, in pieces, with missing or wrong names
  *
- * Nothing is encrypted here. Who gets a hello answers with something, and that is all there is to
- * know. */
+ * Nothing is encrypted here. A server that receives a hello answers with something; only that
+ * matters. */
 #include "attack/attacker.h"
 #include <errno.h>
 #include <stdio.h>
@@ -79,7 +79,7 @@ static void put_extensions(struct hello *h, const char *how, const char *name)
 	put16(h, 0);
 	put(h, versions, sizeof versions);
 	if (!strcmp(how, "late"))
-		for (int i = 0; i < 40; i++) { /* the name stands far behind */
+		for (int i = 0; i < 40; i++) { /* puts the name far from the beginning */
 			put16(h, 0x1a00 + (size_t)i);
 			put16(h, 200);
 			h->len += 200;
@@ -99,7 +99,7 @@ static void put_extensions(struct hello *h, const char *how, const char *name)
 	h->bytes[at + 1] = (uint8_t)(h->len - at - 2);
 }
 
-/* The handshake message, without records around it. */
+/* Makes the handshake message, without records around it. */
 static void make_hello(struct hello *h, const char *how, const char *name)
 {
 	*h = (struct hello){ .len = 0 };
@@ -127,7 +127,7 @@ static void wrap(const struct hello *h, size_t each, struct hello *ret)
 	}
 }
 
-/* Writes of `each` bytes with a pause between them, so that they are packets of their own. */
+/* Writes `each` bytes at a time with a pause between, so that each is a packet. */
 static bool send_in_pieces(int fd, const struct hello *h, size_t each)
 {
 	for (size_t at = 0; at < h->len; at += each) {
@@ -153,7 +153,7 @@ void attack_tls(int argc, char **argv, struct outcome *out)
 	if (!strcmp(how, "half"))
 		whole.len /= 2;
 	if (!strcmp(how, "behind") || !strcmp(how, "behind-pieces")) {
-		/* Some other protocol's first bytes, and a moment for them to be passed on. */
+		/* Sends the first bytes of another protocol, and waits until they are passed on. */
 		uint8_t answer[256];
 
 		(void)send_all(fd, "\x01", 1);

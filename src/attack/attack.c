@@ -1,4 +1,4 @@
-/* attack.c - see attack.h: the rig alone, for those who bring their own commands */
+/* attack.c - see attack.h: the rig alone, for other commands */
 #include "attack/attack.h"
 #include "attack/rig.h"
 #include "attack/witness.h"
@@ -13,7 +13,8 @@
 #include <sys/stat.h>
 #include <sys/wait.h>
 
-/* In the child: a resolv.conf that names the world's resolver, seen by nobody else. */
+/* In the child: mounts a resolv.conf that names the world's resolver, invisible to other
+ * processes. */
 static bool use_resolver(const char *path)
 {
 	return unshare(CLONE_NEWNS) == 0 &&

@@ -1,6 +1,7 @@
-/* audit_look.c - the audit log, read as an outsider would: from its files
+/* audit_look.c - the audit log, read from its files
  *
- * Lines reach the disk some 50 ms after they happened; readers wait for the file to stand still. */
+ * Lines reach the disk some 50 ms after the event; readers wait until the file no longer
+ * changes. */
 #include "attack/suite.h"
 #include "base/alloc.h"
 #include "base/file.h"

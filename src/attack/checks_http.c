@@ -10,13 +10,13 @@
 	"\"deny\":[{\"name\":\"allowed.test\",\"ports\":80,\"paths\":[\"/secret/\"]}]}"
 #define HTTP_80 "203.0.113.10:80 [2001:db8::10]:80"
 
-/* Nothing of it may arrive. */
+/* Nothing of the request may arrive. */
 #define HTTP(label, ...)                                                                    \
 	{                                                                                   \
 		.name = label, .words = { "send", "allowed.test", "80", "1", __VA_ARGS__ }, \
 		.log = "allowed.test"                                                       \
 	}
-/* The first request is good and may arrive; the second must not. */
+/* The first request is allowed and may arrive; the second must not. */
 #define SECOND(label, ...)                                                                  \
 	{                                                                                   \
 		.name = label, .words = { "send", "allowed.test", "80", "2", __VA_ARGS__ }, \
@@ -32,7 +32,7 @@
 			line "\\r\\nHost: api.test\\r\\n\\r\\n" \
 		}                                               \
 	}
-/* What a deny rule names, in other words. */
+/* Other spellings of what a deny rule names. */
 #define SECRET(label, target) \
 	HTTP("denied-" label, "GET " target " HTTP/1.1\\r\\nHost: allowed.test\\r\\n\\r\\n")
 #define PORT_8080 "203.0.113.10:8080 [2001:db8::10]:8080"
@@ -109,7 +109,7 @@ static const struct check http[] = {
 				      "Upgrade, HTTP2-Settings\\r\\nUpgrade: h2c, "
 				      "websocket\\r\\nHTTP2-Settings: "
 				      "AAMAAABkAAQAAP__\\r\\n\\r\\n"),
-	/* Could still become a whole request: it is waited for. */
+	/* It could still become a complete request, so the gate waits for the rest. */
 	{ .name = "http-0.9",
 		.flags = CHECK_SILENT,
 		.words = { "send", "allowed.test", "80", "1", "GET /evil\\r\\n" },

@@ -1,8 +1,8 @@
-/* checks_reach.c - addresses, ranges, hosts, protocols, packets: everything that aims at a place
- * instead of a name
+/* checks_reach.c - addresses, ranges, hosts, protocols, packets: everything that is addressed by
+ * a place instead of a name
  *
- * Checks are rows. An address that stands in two rows of a group would be told once in the audit
- * log, so each has its own. */
+ * Checks are rows. The audit log would mention an address of two rows of a group once, so each
+ * row has its own. */
 #include "attack/suite.h"
 #include "base/alloc.h"
 
@@ -25,7 +25,7 @@
 	{                                                                    \
 		.name = "udp-" label, .words = { "datagram", address, port } \
 	}
-/* Never leaves the box: its own loopback, or the kernel refuses to send it at all. */
+/* Never leaves the box: its own loopback, or the kernel refuses to send it. */
 #define INSIDE(label, how, address, port)                                                        \
 	{                                                                                        \
 		.name = label, .flags = CHECK_NO_LOG | CHECK_NO_PROOF | CHECK_SILENT, .words = { \
@@ -103,7 +103,7 @@ static const struct check addresses[] = {
 	INSIDE("tcp-v6-link-local", "connect", "fe80::1%eth0", "80"),
 };
 
-/* The widest policy there is: what is closed by itself stays closed. */
+/* The widest policy possible: what is closed by default stays closed. */
 static const struct check open_addresses[] = {
 	{ .name = "allowed-address",
 		.flags = CHECK_WORKS,
@@ -266,7 +266,7 @@ static const struct check forging[] = {
 	RAW("udp-forged", "203.0.113.121"),
 	RAW("tcp-forged", "203.0.113.122"),
 	RAW("udp-loopback", "203.0.113.123"),
-	/* A packet that waits for the rest of it is dropped before any rule sees it. */
+	/* A fragment without the rest of its packet is dropped before any rule sees it. */
 	{ .name = "udp-fragment",
 		.flags = CHECK_SILENT | CHECK_NO_LOG,
 		.words = { "raw", "udp-fragment", "203.0.113.124" } },
@@ -281,8 +281,8 @@ static const struct check forging[] = {
 		.flags = CHECK_SILENT,
 		.words = { "raw", "udp-forged", RIG_HOST_V4 },
 		.log = RIG_HOST_V4 },
-	/* An honest one first: a kernel of its own would look for its router from an address that
-	 * the router does not answer, and never send the forged one. */
+	/* A valid packet first: a box with its own kernel would look for its router from an
+	 * address that the router does not answer, and never send the forged one. */
 	RAW6("icmp6", "2001:db8::120"),
 	RAW6("udp-forged", "2001:db8::121"),
 	{ .name = "frame-eth0",
@@ -296,8 +296,9 @@ static const struct check forging[] = {
 		.words = { "frame", "eth0", "udp-forged", "2001:db8::126" } },
 };
 
-/* What was changed may be refused or not; nothing may be reached by it. Once its own rules are
- * gone, or its devices are down, a box is told nothing and tells nothing. */
+/* The change itself may succeed or be refused; nothing may be reached with it. When its own
+ * rules are removed, or its devices are down, a box gets no refusals and its attempts are not
+ * logged. */
 #define CHANGE(what, address)                                                  \
 	{                                                                      \
 		.name = what, .flags = CHECK_SILENT | CHECK_NO_LOG, .words = { \
@@ -344,7 +345,7 @@ static const struct check own[] = {
 	CHANGE("loopback-down", "203.0.113.147"),
 };
 
-/* A box with a kernel of its own has one; eth0 of the others leads nowhere. */
+/* Only a box with its own kernel has a cable; eth0 of the others leads nowhere. */
 #define CABLE(what)                                                            \
 	{                                                                      \
 		.name = what, .flags = CHECK_SILENT | CHECK_NO_LOG, .words = { \

@@ -1,5 +1,4 @@
-/* checks_speak.c - everything that goes by name: DNS, names that only look allowed, rebinding,
- * TLS */
+/* checks_speak.c - attacks by name: DNS, names that only look allowed, rebinding, TLS */
 #include "attack/suite.h"
 #include "base/alloc.h"
 
@@ -26,7 +25,7 @@
 	{                                                                                       \
 		.name = label, .words = { "ask", server, way, type, question }, .log = question \
 	}
-/* Questions of another kind for a name that is allowed: answered with nothing. */
+/* Queries of another type for an allowed name: the answer is empty. */
 #define ASK_TYPE(type, question)                                                      \
 	{                                                                             \
 		.name = "type-" type, .flags = CHECK_LOG_ANY,                         \
@@ -134,7 +133,7 @@ static const struct check dns[] = {
 	{                                                                                     \
 		.name = label, .words = { "ask", "-", "udp", "A", question }, .log = question \
 	}
-/* No host name at all: told as a broken question, or by its printable part. */
+/* Not a host name: logged as a malformed query, or by its printable part. */
 #define NO_NAME(label, question)                                                \
 	{                                                                       \
 		.name = label, .flags = CHECK_SILENT | CHECK_NO_PROOF,          \
@@ -336,8 +335,8 @@ static const struct check tls[] = {
 			"GET /evil HTTP/1.1\\r\\nHost: allowed.test\\r\\n\\r\\n" } },
 	{ .name = "plain-bytes-on-443", .words = { "connect", "allowed.test", "443" } },
 	{ .name = "tls-on-80", .words = { "tls", "allowed.test", "80", "plain", "allowed.test" } },
-	/* There the server may speak first, so it is dialled at once; but the hello must not
-	 * arrive. */
+	/* On this port the server may speak first, so the gate connects at once; but the hello
+	 * must not arrive. */
 	{ .name = "other-name-on-8443",
 		.words = { "tls", "allowed.test", "8443", "plain", "evil.test" },
 		.may = TLS_8443 },

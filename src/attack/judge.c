@@ -1,15 +1,16 @@
-/* judge.c - one check, and what came of it
+/* judge.c - runs one check and judges its result
  *
- * It passes when the attacker was told no and neither the world nor the host saw anything that the
- * check does not allow. In the first profile each attack is also run outside any box, where nobody
- * guards, and must arrive: one that would fail anyhow proves nothing. */
+ * A check passes when the attacker was refused and neither the world nor the host received
+ * anything that the check does not allow. In the first profile each attack is also run outside
+ * any box, where nothing blocks it, and must arrive: an attack that would fail anyway proves
+ * nothing. */
 #include "attack/suite.h"
 #include "attack/witness.h"
 #include "base/alloc.h"
 #include <stdio.h>
 #include <string.h>
 
-/* ---- what the witnesses saw ----------------------------------------------------------------- */
+/* ---- what the witnesses received ------------------------------------------------------------ */
 
 static bool word_in(const char *list, const char *word, size_t len)
 {
@@ -42,14 +43,14 @@ static bool is_fine(const struct group *group, const struct check *check, const 
 		return false;
 	what++;
 	len = strcspn(what, " ");
-	/* The neighbour's business. Letters of names come in any case: the daemon's guard against
+	/* Traffic of the neighbour. Names come in mixed case: the daemon's protection against
 	 * forged answers. */
 	if (!strncmp(what, "203.0.113.20:", 13) || strcasestr(line, "neighbour.test"))
 		return true;
 	if (!strncmp(line, "dns ", 4))
 		return what[len] && name_in(group->names, what + len + 1);
-	/* The daemon's questions, which are told by their names too; and its kernel's word on
-	 * answers that came too late. */
+	/* Queries of the daemon, which are also recorded by name; and ICMP errors of its kernel
+	 * for late answers. */
 	if (word_in(RIG_RESOLVER ":53", what, len) || !strcmp(line, "ip 1 " RIG_RESOLVER))
 		return true;
 	return word_in(check->may, what, len) && !strcasestr(line, never);
@@ -118,7 +119,7 @@ void suite_check(
 		suite_problem(result, "%s", seen);
 }
 
-/* Something else than a question to the own resolver arrived; for questions, any of them. */
+/* Something other than a query to its own resolver arrived; for checks of queries, any of them. */
 static bool arrived(const char *seen, const struct check *check)
 {
 	bool question = !strncmp(check->words[0], "ask", 3);

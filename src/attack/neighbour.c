@@ -1,8 +1,9 @@
-/* neighbour.c - the innocent box next door, and other programs that stay in a box for a while
+/* neighbour.c - the other box, which must not be disturbed, and programs that run in a box for a
+ * while
  *
- * All through the run it asks for one page of one host again and again: resolving, connecting,
- * reading. Whatever is done to the daemon from another box, its visits must go on, and none may
- * take long. */
+ * During the whole run it requests one page of one host again and again: resolving, connecting,
+ * reading. Whatever another box does to the daemon, its visits must continue, and none may take
+ * long. */
 #include "attack/suite.h"
 #include "base/alloc.h"
 #include "base/clock.h"
@@ -21,7 +22,7 @@ struct neighbour {
 	struct stay stay;
 };
 
-/* ---- programs that stay --------------------------------------------------------------------- */
+/* ---- programs that keep running ------------------------------------------------------------- */
 
 bool stay_start(struct rig *rig, const char *box, const char *const *words, struct stay *ret)
 {
@@ -137,8 +138,8 @@ struct neighbour_look neighbour_look(struct neighbour *neighbour)
 	int64_t now = clock_wall_us() / 1000;
 	json_t *line;
 
-	/* Until a visit that began after this moment: what was done to it before must not show
-	 * later. */
+	/* Until a visit that began after this moment, so that the effects of this group are not
+	 * counted for the next. */
 	while (look.visits < VISITS_MAX && (line = stay_line(&neighbour->stay, LINE_MS))) {
 		bool later = json_integer_value(json_object_get(line, "at")) >= now;
 

@@ -1,4 +1,4 @@
-/* report.c - a line for each group as it ends, what was wrong in full, and the sum; or all of it as
+/* report.c - a line for each group as it ends, all failures, and the totals; or all of it as
  * JSON */
 #include "attack/suite.h"
 #include "base/alloc.h"

@@ -1,7 +1,7 @@
 /* rig.c - see rig.h: the folder, the image, the daemon, and commands to it
  *
- * The daemon is this program again, with a home and a run folder of its own. Its image holds
- * box-attacker and nothing else, so no image of the installation is needed or touched. */
+ * The daemon is this program again, with a home and a run folder of its own. Its image contains
+ * only box-attacker, so no image of the installation is needed or changed. */
 #include "attack/rig.h"
 #include "attack/rig_links.h"
 #include "attack/witness.h"
@@ -21,10 +21,10 @@
 
 #define IMAGE_ID "attackimag"
 
-/* COMMAND_MS: a box on an emulated processor takes ten times as long as others. */
+/* COMMAND_MS: a box on an emulated processor takes ten times as long. */
 enum { START_MS = 20000, COMMAND_MS = 90000, OUTPUT_MAX = 4 * 1024 * 1024 };
 
-/* Embedded by the build; a program without it (a unit test) cannot attack. */
+/* Embedded by the build; a program without it (a unit test) cannot run attacks. */
 extern const unsigned char attacker_start[] __attribute__((weak));
 extern const unsigned char attacker_end[] __attribute__((weak));
 
@@ -112,7 +112,7 @@ static int make_image(const char *folder, struct err *err)
 		    (size_t)(attacker_end - attacker_start), err) < 0 ||
 		write_text(image, "image.json", 0644, record, sizeof record - 1, err) < 0)
 		return -1;
-	/* Behind a link: a folder that is shared with other homes is not tidied by this one. */
+	/* Behind a link: the daemon does not clean up a folder that is shared with other homes. */
 	return symlink("../images", link) < 0 ? err_sys(err, errno, "link the images") : 0;
 }
 
@@ -130,7 +130,7 @@ static int make_folder(struct rig *rig, struct err *err)
 	}
 	rig->audit = xasprintf("%s/home/audit", rig->folder);
 	home = xasprintf("%s/home", rig->folder);
-	/* Boxes are other users; they must be able to pass. */
+	/* Boxes run as other users and must be able to enter. */
 	if (chmod(rig->folder, 0755) < 0)
 		return err_sys(err, errno, "chmod '%s'", rig->folder);
 	if (dir_make_all(home, 0755, err) < 0 ||
@@ -142,7 +142,7 @@ static int make_folder(struct rig *rig, struct err *err)
 
 /* ---- processes ------------------------------------------------------------------------------ */
 
-/* Nothing of the user's own settings reaches the daemon under attack. */
+/* Removes the user's own settings from the environment of the daemon. */
 static void set_environment(const struct rig *rig)
 {
 	static const char *const foreign[] = { "HTTPS_PROXY", "https_proxy", "HTTP_PROXY",
@@ -172,7 +172,7 @@ static void set_environment(const struct rig *rig)
 	}
 }
 
-/* A `box` command as a child; out and err may be -1: nowhere. */
+/* Starts a `box` command as a child; out and err may be -1: discarded. */
 static pid_t start_box(const char *const *words, int out, int err_fd)
 {
 	pid_t pid = fork();
@@ -181,7 +181,7 @@ static pid_t start_box(const char *const *words, int out, int err_fd)
 		char **argv = NULL;
 		int null = open("/dev/null", O_RDWR | O_CLOEXEC);
 
-		/* A session of its own: ^C is for us, who end everything in order. */
+		/* A session of its own: ^C is for us, and we end everything in order. */
 		setsid();
 		dup2(null, 0);
 		dup2(out < 0 ? null : out, 1);
@@ -224,7 +224,7 @@ static int wait_for(pid_t pid)
 	return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
 }
 
-/* Reads until the end, or until the time is over and the child is killed. */
+/* Reads until the end, or kills the child at the timeout. */
 static int gather(int fd, pid_t pid, struct buf *out)
 {
 	int64_t deadline = clock_mono_us() + COMMAND_MS * 1000LL;
@@ -339,7 +339,7 @@ void rig_kill_daemon(struct rig *rig)
 	rig->daemon = 0;
 }
 
-/* The child of the daemon whose command line says so. */
+/* The child of the daemon with the gate's command line. */
 pid_t rig_gate_pid(const struct rig *rig)
 {
 	_cleanup_free_ char *path = xasprintf("/proc/%d/task/%d/children", (int)rig->daemon,
@@ -380,7 +380,7 @@ int rig_close(struct rig *rig, struct err *err)
 {
 	int status = 0;
 
-	stopping = 0; /* what must go goes, whatever was pressed */
+	stopping = 0; /* the clean-up must finish, even after ^C */
 	if (rig->folder && rig->daemon == 0)
 		status = rig_restart(rig, err);
 	if (rig->folder && !rig->keep && status == 0)

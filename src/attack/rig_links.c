@@ -1,8 +1,8 @@
 /* rig_links.c - see rig_links.h
  *
- * In the world a route of type local for everything makes every address its own; that route stands
- * in the table of local addresses, where the kernel also looks for the sender's. The links to the
- * site stand there too: the longer prefix wins. */
+ * In the world a route of type local for everything makes every address a local one. The route
+ * is in the table of local addresses, because the kernel also looks there for the sender's
+ * address. The links to the site are in the same table: the longer prefix wins. */
 #include "attack/rig_links.h"
 #include "attack/rig.h"
 #include "base/alloc.h"
@@ -38,7 +38,7 @@ static const struct address world_addresses[] = {
 	{ "lan1", "10.77.0.1", 30 },
 	{ "lan1", "fd77::1", 64 },
 };
-/* Beside the route to everything, in the world's table of local addresses. */
+/* Added to the route for everything, in the world's table of local addresses. */
 static const struct address world_ways[] = {
 	{ "up0", "192.0.2.0", 30 },
 	{ "up0", "2001:db8:77::", 64 },
@@ -196,14 +196,15 @@ static int new_namespace(int *ret, struct err *err)
 {
 	if (unshare(CLONE_NEWNET) < 0)
 		return err_sys(err, errno, "make a network namespace");
-	/* Link-local addresses are good at once; where this cannot be set, IPv6 begins a second
-	 * later. */
+	/* Makes link-local addresses usable at once; where this cannot be set, IPv6 starts a
+	 * second later. */
 	file_poke(AT_FDCWD, "/proc/sys/net/ipv6/conf/default/accept_dad", "0", NULL);
 	*ret = open("/proc/self/ns/net", O_RDONLY | O_CLOEXEC);
 	return *ret < 0 ? err_sys(err, errno, "open the network namespace") : 0;
 }
 
-/* One datagram of each family, so that both ends have found each other before anything counts. */
+/* Sends one datagram of each family, so that both ends know each other's link address before the
+ * first check. */
 static void say_hello(void)
 {
 	const struct sockaddr_in v4 = {
@@ -216,7 +217,7 @@ static void say_hello(void)
 	inet_pton(AF_INET6, "2001:db8::1", &v6.sin6_addr);
 	if (sendto(fd4, "", 1, 0, (const struct sockaddr *)&v4, sizeof v4) < 0 ||
 		sendto(fd6, "", 1, 0, (const struct sockaddr *)&v6, sizeof v6) < 0)
-		return; /* then the first attack finds them */
+		return; /* then the first attack resolves them */
 }
 
 int rig_links_make(int *ret_world, struct err *err)
@@ -230,7 +231,7 @@ int rig_links_make(int *ret_world, struct err *err)
 	add_veth(&batch, "lan0", "lan1", world);
 	if (deliver(&batch, err) < 0)
 		return err_wrap(err, "connect two network namespaces");
-	/* The other end must be up first: an address of a link without a carrier is not used. */
+	/* The other end must be up first: an address on a link without a carrier is not used. */
 	if (netns_call(world, furnish_world, NULL, err) < 0)
 		return err_wrap(err, "furnish the world");
 	if (furnish_site(err) < 0)

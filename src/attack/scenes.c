@@ -1,5 +1,5 @@
-/* scenes.c - what takes more than one step: other boxes, a policy that changes under a connection,
- * floods, a gate and a daemon that die */
+/* scenes.c - attacks of several steps: other boxes, a policy that changes during a connection,
+ * floods, a gate and a daemon that are killed */
 #include "attack/suite.h"
 #include "attack/witness.h"
 #include "base/alloc.h"
@@ -68,7 +68,7 @@ static const struct check other_boxes[] = {
 		.words = { "unix", "box-attack-victim" } },
 };
 
-/* The victim's names have addresses that mean nothing here, or something else. */
+/* The addresses of the victim's names mean nothing in this box, or something else. */
 static void try_its_names(struct suite *suite, const struct group *group, const char *box)
 {
 	const char *ask[CHECK_WORDS] = { "ask", "-", "udp", "A", "secret.test" };
@@ -98,7 +98,7 @@ static void nobody_came(struct suite *suite, const struct group *group, struct s
 	json_decref(line);
 }
 
-/* Both name each other: it works; then one of them no longer does. */
+/* Both policies name the other box: it works; then one of them no longer does. */
 static void try_both_sides(struct suite *suite, const struct group *group, const char *box)
 {
 	static const struct check works = { .name = "named-by-both-sides",
@@ -268,9 +268,9 @@ static void scene_floods(struct suite *suite, const struct group *group, const c
 		suite_add(suite, group, "gate-and-daemon-live", true, "");
 }
 
-/* ---- closed when nobody is there ------------------------------------------------------------ */
+/* ---- closed while gate or daemon are down --------------------------------------------------- */
 
-/* Visits that begin after this moment until ms later; how many of them went well. */
+/* Counts the successful visits that begin within the next ms milliseconds. */
 static unsigned count_good(struct stay *stay, int ms)
 {
 	int64_t now = clock_wall_us() / 1000, deadline = clock_mono_us() + ms * 1000LL;
@@ -302,7 +302,7 @@ static void with_dead_daemon(struct suite *suite, const struct group *group, str
 	char *seen;
 
 	rig_kill_daemon(&suite->rig);
-	usleep(100 * 1000); /* what was said before still arrives */
+	usleep(100 * 1000); /* lets earlier lines arrive */
 	free(suite_look(suite, group, &anything));
 	usleep(DEAD_MS * 1000);
 	seen = suite_look(suite, group, &nothing);

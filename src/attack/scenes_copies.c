@@ -1,9 +1,8 @@
-/* scenes_copies.c - what a box leaves to its copies: addresses of names, and hosts that it wrote
- * into files
+/* scenes_copies.c - what forks and saved images inherit: addresses of names, and hosts in files
  *
- * A fork remembers addresses. None of them may come to stand for another name, also when the gate
- * dies before it told of them. An image that is saved from a box must not open what the box wrote
- * into the files of package managers. */
+ * A fork keeps the addresses it knows. None of them may later stand for another name, even if
+ * the gate dies before it has reported them. An image saved from a box must not open hosts that
+ * the box wrote into files of package managers. */
 #include "attack/suite.h"
 #include "base/alloc.h"
 #include "base/buf.h"
@@ -20,7 +19,7 @@
 
 enum { NAMES = 8, BACK_MS = 10000 };
 
-/* The address of name in box; "" when it gets none. */
+/* The address of name in box; "" when there is none. */
 static void ask(struct suite *suite, const char *box, const char *name, char out[64])
 {
 	const char *words[CHECK_WORDS] = { "ask", "-", "udp", "A", name };
@@ -29,7 +28,7 @@ static void ask(struct suite *suite, const char *box, const char *name, char out
 	snprintf(out, 64, "%.63s", found.ran && !found.refused ? found.detail : "");
 }
 
-/* Names that were never asked for in box get addresses that are none of known. */
+/* Names that were never resolved in box must get addresses that are not in known. */
 static void check_fresh(struct suite *suite, const struct group *group, const char *check,
 	const char *box, const char *prefix, char known[NAMES][64])
 {
@@ -49,7 +48,7 @@ static void check_fresh(struct suite *suite, const struct group *group, const ch
 	}
 }
 
-/* With its processes, or where that cannot be done here, its disk alone. */
+/* Forks with processes, or where that is not possible, the disk only. */
 static bool fork_box(struct suite *suite, const struct group *group, const char *box)
 {
 	const char *live[] = { "fork", box, COPY, NULL };

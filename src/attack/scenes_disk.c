@@ -1,7 +1,7 @@
-/* scenes_disk.c - more disk than was given: subvolumes, going back in time, forks
+/* scenes_disk.c - more disk than the limit: subvolumes, rollbacks, forks
  *
- * A box of its own has a small disk and a small volume. What it keeps in the end is asked of the
- * daemon, whatever the box was told on the way. */
+ * A box of its own has a small disk and a small volume. The daemon is asked how much the box
+ * holds in the end, whatever the box was told meanwhile. */
 #include "attack/suite.h"
 #include "base/alloc.h"
 #include "base/buf.h"
@@ -66,7 +66,7 @@ static json_int_t kept(struct suite *suite)
 	return json_integer_value(json_object_get(json_object_get(box, "disk"), "tree_bytes"));
 }
 
-/* Snapshot and back: the box has a new disk, with all that was on the old one. */
+/* Snapshot and rollback: the box has a new disk, with all that was on the old one. */
 static bool go_back(struct suite *suite, const struct group *group)
 {
 	static const char *const snapshot[] = { "exec", HOARDER, "--", INSIDE, "snapshot",
@@ -80,7 +80,7 @@ static bool go_back(struct suite *suite, const struct group *group)
 
 	if (!suite_box(suite, group, snapshot))
 		return false;
-	/* The program that asks ends with the present, and gets no answer. */
+	/* The program that asks for the rollback ends with it, and gets no answer. */
 	rig_box(&suite->rig, rollback, &out, &code, NULL);
 	buf_done(&out);
 	for (int i = 0; i < PATIENCE && !up; i++) {

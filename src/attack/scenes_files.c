@@ -1,8 +1,8 @@
-/* scenes_files.c - files that are copied out of a box: nothing lands but where it was asked for
+/* scenes_files.c - files that are copied out of a box are written only to the requested folder
  *
- * A box plants links that lead to a folder of the host, and what else harms whoever copies it. The
- * folder is copied out, then more is copied onto what came: the links must be met and not followed.
- * The host's folder is looked at after each step. */
+ * A box creates links to a folder of the host, and other files that harm a careless copy. The
+ * folder is copied out, then more is copied onto the result: the links must not be followed. The
+ * host's folder is checked after each step. */
 #include "attack/suite.h"
 #include "base/alloc.h"
 #include "base/buf.h"
@@ -15,7 +15,7 @@
 
 #define PLANTER "planter"
 
-/* Copies of what the box planted, below the folder it was copied to; each must fail. */
+/* Copies onto what the box planted, below the folder it was copied to; each must fail. */
 static const struct {
 	const char *name, *source, *target;
 } tries[] = {
@@ -29,7 +29,7 @@ static const struct {
 	{ "folder-without-end", PLANTER ":/deep", "deep" },
 };
 
-/* NULL, or what is not as it was; borrowed. */
+/* NULL, or what was changed; borrowed. */
 static const char *look(const char *victim)
 {
 	_cleanup_free_ char *path = xasprintf("%s/mine", victim);
@@ -48,7 +48,7 @@ static const char *look(const char *victim)
 	return NULL;
 }
 
-/* What the copy of the folder holds: links as links, nothing that is more than a file. */
+/* Checks the copy of the folder: links are links, and there are only regular files and folders. */
 static const char *look_at_copy(const char *place)
 {
 	_cleanup_free_ char *tool = xasprintf("%s/evil/tool", place);

@@ -1,9 +1,9 @@
-/* scenes_kernel.c - more of the kernel than was given
+/* scenes_kernel.c - more kernel memory and kernel objects than the limit
  *
- * A small box fills what the kernel holds for it without anybody's account, and takes what it
- * counts for users or for the whole machine. Memory must end at the box's limit and a share above
- * it; what is counted must leave other boxes theirs. In the first profile each hoard of memory is
- * tried unguarded too, where it succeeds. */
+ * A small box fills kernel memory that no cgroup counts, and takes objects that the kernel
+ * counts per user or for the whole machine. Memory must end at the box's limit plus a share; of
+ * counted objects other boxes must still get theirs. In the first profile each memory attack is
+ * also run outside a box, where it succeeds. */
 #include "attack/suite.h"
 #include "base/alloc.h"
 #include <stdio.h>
@@ -14,10 +14,10 @@
 #define SMALL "kernel-small"
 #define OTHER "kernel-other"
 #define NEXT  "kernel-next"
-#define MIB   "400" /* of a box with 64 */
+#define MIB   "400" /* for a box with a limit of 64 */
 enum { PROOF = 100 };
 
-/* Names of the attacker's; each must not get MIB. */
+/* Names of attacks; none may get MIB. */
 static const struct {
 	const char *check, *what;
 	bool prove;
@@ -55,7 +55,7 @@ static void hoard_memory(struct suite *suite, const struct group *group)
 	for (size_t i = 0; i < ARRAY_LEN(memory) && !rig_is_stopping(); i++) {
 		const char *const words[CHECK_WORDS] = { "hoard", memory[i].what, MIB };
 		struct outcome outcome = suite_attack(suite, SMALL, words), bare;
-		/* Whom the kernel kills for memory is its own choice. */
+		/* The kernel chooses which process it kills for memory. */
 		bool killed = !outcome.ran && strstr(outcome.how, "memory limit");
 		struct result *result = suite_add(suite, group, memory[i].check,
 			killed || (outcome.ran && outcome.refused),
@@ -68,14 +68,14 @@ static void hoard_memory(struct suite *suite, const struct group *group)
 		if (!suite->unproven || !memory[i].prove)
 			continue;
 		bare = suite_unguarded(suite, words);
-		/* What it got in its time tells enough. */
+		/* What it got in its time is enough for a proof. */
 		if (bare.refused && atoi(bare.detail) < PROOF)
 			suite_problem(
 				result, "proves nothing: unguarded it fails too (%s)", bare.how);
 	}
 }
 
-/* One box holds all it gets while another asks for a few. */
+/* One box holds all it can get while another asks for a few. */
 static void take_counted(struct suite *suite, const struct group *group)
 {
 	for (size_t i = 0; i < ARRAY_LEN(counted) && !rig_is_stopping(); i++) {
@@ -90,7 +90,7 @@ static void take_counted(struct suite *suite, const struct group *group)
 			continue;
 		if (stay_start(&suite->rig, SMALL, greedy, &stay))
 			line = stay_line(&stay, 4000);
-		/* The machine's own are looked at once a second. */
+		/* The daemon checks the machine's own counts once a second. */
 		for (int tries = 0; line && tries < 25; tries++) {
 			outcome = suite_attack(suite, counted[i].nested_only ? NEXT : OTHER, few);
 			if (!counted[i].nested_only || !outcome.refused)

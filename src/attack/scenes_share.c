@@ -1,10 +1,10 @@
-/* scenes_share.c - what boxes that were made from inside share, beside memory and processes
+/* scenes_share.c - what forks made from inside share, besides memory and processes
  * (scenes_tree.c)
  *
- * A box forks itself twice. All three flood the gate at once: together they get what one box gets,
- * in connections, questions and lines of the log. Neither may a fork take a name that somebody
- * else's policy waits for, nor a box hold up the machine with captures of what has no end. The gate
- * and the daemon are the same in both profiles: the first is enough. */
+ * A box forks itself twice. All three flood the gate at once: together they get as much as one
+ * box, in connections, queries and lines of the log. A fork may not take a name that the policy
+ * of another box waits for, and a box may not block the machine with captures that never end.
+ * Gate and daemon are the same in both profiles, so the first is enough. */
 #include "attack/suite.h"
 #include "base/alloc.h"
 #include "base/buf.h"
@@ -23,8 +23,8 @@
 enum {
 	BOXES = 3,
 	CONNECTIONS = 100, /* as the policy has it */
-	/* A second's worth at once and what comes in two more; each box for itself would get as
-	 * much again. */
+	/* What one box gets: the burst of one second, then two seconds of its rate. Three
+	 * separate boxes would get three times that. */
 	ANSWERS = 3000,
 	LINES = 1000 + 3 * 200,
 	LINE_MS = 15000,
@@ -34,8 +34,7 @@ enum {
 static const char *const names[BOXES] = { SHARER, SHARER "-1", SHARER "-2" };
 static const struct check anything = { .name = "", .never = "nothing" };
 
-/* Sums up the figures that stand before word in what the attackers said; -1: one of them said
- * nothing. */
+/* Adds up the figures before word in the attackers' output; -1: one of them has no output. */
 static long flood_in_all(struct suite *suite, const struct group *group,
 	const char *const words[CHECK_WORDS], const char *word)
 {
@@ -99,7 +98,7 @@ static long count_lines(struct suite *suite, const char *box)
 	return count;
 }
 
-/* Many refusals, each another; the refusal of somebody else is written down all the same. */
+/* Many different refusals; the refusal of another box must be logged all the same. */
 static void flood_log(struct suite *suite, const struct group *group)
 {
 	static const char *const knock[CHECK_WORDS] = { "flood", "knock", "10.0.0.1", "80",
@@ -121,7 +120,7 @@ static void flood_log(struct suite *suite, const struct group *group)
 	free(suite_look(suite, group, &anything));
 }
 
-/* A `box` command that must be refused, soon, and with this said. */
+/* Runs a `box` command that must be refused, quickly, with this text. */
 static void check_refused(struct suite *suite, const struct group *group, const char *check,
 	const char *const *words, const char *said)
 {
@@ -144,7 +143,8 @@ static void check_refused(struct suite *suite, const struct group *group, const 
 	buf_done(&out);
 }
 
-/* A box with its own kernel is captured page by page, whatever its programs hold: soon, then. */
+/* A box with its own kernel is captured page by page, whatever its programs hold: that must be
+ * quick. */
 static void check_captured(struct suite *suite, const struct group *group, const char *check)
 {
 	static const char *const snapshot[] = { "snapshot", OTHER, NULL };
@@ -165,7 +165,7 @@ static void check_captured(struct suite *suite, const struct group *group, const
 	buf_done(&out);
 }
 
-/* Terabytes of nothing: whoever captures the box would walk through all of it. */
+/* Terabytes of sparse memory: a naive capture would walk through all of it. */
 static void capture_holes(struct suite *suite, const struct group *group)
 {
 	static const char *const sparse[CHECK_WORDS] = { "hoard", "sparse", "8", "8000" };
@@ -211,7 +211,7 @@ static void scene_share(struct suite *suite, const struct group *group, const ch
 		suite_box(suite, group, fork)) {
 		check_refused(suite, group, "name-that-a-policy-waits-for", take,
 			"reserved for another box");
-		flood_log(suite, group); /* first: the others leave lines, too */
+		flood_log(suite, group); /* first: the others write log lines, too */
 		flood_gate(suite, group);
 		capture_holes(suite, group);
 	}

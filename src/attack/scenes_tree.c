@@ -1,11 +1,12 @@
-/* scenes_tree.c - more boxes than were given: one that forks itself from inside, and fills all of
- * them
+/* scenes_tree.c - more boxes than the limit: one that forks itself from inside, and fills all
+ * forks
  *
- * A small box makes three more. All four ask for memory and processes at once, each within its own
- * limit. What they have is asked of the daemon while they hold it: together no more than the first
+ * A small box makes three forks. All four ask for memory and processes at once, each within its
+ * own limit. The daemon is asked how much they hold meanwhile: together no more than the first
  * may have.
  *
- * A box with its own kernel needs more memory for itself, and its processes are that kernel's. */
+ * A box with its own kernel needs more memory for itself, and its processes are counted by that
+ * kernel. */
 #include "attack/suite.h"
 #include "base/alloc.h"
 #include "base/buf.h"
@@ -28,7 +29,7 @@ enum {
 	LIMIT_MIB = 96,
 	VM_TREE_MIB = 512,
 	LIMIT_PIDS = 60,
-	PIDS_MORE = 64, /* a tree has so many more, for boxes that come back */
+	PIDS_MORE = 64, /* a tree has this many more, for boxes that are restored */
 	LINE_MS = 15000,
 	RELEASE_US = 3000 * 1000,
 	EXIT_LIMIT = 75,
@@ -36,12 +37,12 @@ enum {
 
 static const char *const names[BOXES] = { BREEDER, BREEDER "-1", BREEDER "-2", BREEDER "-3" };
 
-/* NULL: no answer. New reference. */
+/* NULL: it failed. New reference. */
 static json_t *ask(struct suite *suite, const char *const *words)
 {
 	struct buf out = BUF_INIT;
 	json_t *answer = NULL;
-	int ignored; /* doctor's answer is one also when something is missing */
+	int ignored; /* doctor prints its result also when something is missing */
 
 	if (rig_box(&suite->rig, words, &out, &ignored, NULL) == 0)
 		answer = json_loads(buf_str(&out), 0, NULL);
@@ -64,7 +65,7 @@ static json_int_t used(struct suite *suite, const char *key)
 	return 0;
 }
 
-/* All of them hold what they get while is looked. */
+/* All of them hold what they got while the usage is read. */
 static void hoard_in_all(struct suite *suite, const struct group *group, const char *check,
 	const char *what, const char *each, const char *key, json_int_t most)
 {
@@ -87,7 +88,7 @@ static void hoard_in_all(struct suite *suite, const struct group *group, const c
 	other = suite_attack(suite, OTHER, small);
 	for (size_t i = 0; i < BOXES; i++)
 		stay_stop(&stays[i]);
-	usleep(RELEASE_US); /* the next one begins with nothing held */
+	usleep(RELEASE_US); /* the next one starts with nothing held */
 	snprintf(how, sizeof how, "%lld of %lld in %d boxes", (long long)together, (long long)most,
 		BOXES);
 	if (begun == BOXES && together > 0 && together <= most && other.ran && !other.refused)
@@ -102,7 +103,7 @@ static void hoard_in_all(struct suite *suite, const struct group *group, const c
 			other.how);
 }
 
-/* A copy of what fills more than half of it would have to kill somebody. */
+/* A fork of a box that fills more than half of the limit would make the kernel kill something. */
 static void fork_what_does_not_fit(struct suite *suite, const struct group *group)
 {
 	const char *const hold[CHECK_WORDS] = { "hoard", "memfd", suite_is_vm(suite) ? "30" : "60",
@@ -190,7 +191,7 @@ static void scene_tree(struct suite *suite, const struct group *group, const cha
 		return;
 	}
 	if (!suite_box(suite, group, new) || !suite_box(suite, group, other)) {
-		/* told */
+		/* it was reported */
 	} else if (suite_is_vm(suite)) {
 		breed_vms(suite, group);
 	} else if (suite_box(suite, group, fork_thrice)) {

@@ -1,6 +1,6 @@
 /* suite.c - runs groups of checks: a new box with the group's policy for each profile and group
  *
- * After each group the audit log must tell of its attacks, and the neighbour must be as well as
+ * After each group the audit log must contain its attacks, and the neighbour must work as
  * before. */
 #include "attack/suite.h"
 #include "attack/attack.h"
@@ -74,7 +74,7 @@ void suite_problem(struct result *result, const char *fmt, ...)
 
 /* ---- running -------------------------------------------------------------------------------- */
 
-/* The line box-attacker ends with. */
+/* Parses the last line of box-attacker. */
 static struct outcome read_outcome(struct buf *out, int code)
 {
 	struct outcome outcome = { .refused = true };
@@ -345,7 +345,7 @@ static int check_options(const struct attack_options *options, struct err *err)
 	return 0;
 }
 
-/* After everything that was done to it: no line of the log was lost or changed. */
+/* At the end of the run: no line of the log was lost or changed. */
 static void check_chain(struct suite *suite)
 {
 	static const struct group group = { .name = "audit" };

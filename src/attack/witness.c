@@ -1,4 +1,4 @@
-/* witness.c - see witness.h: the process, and the end of it that others hold */
+/* witness.c - see witness.h: the process, and its handle */
 #include "attack/witness_internal.h"
 #include "base/file.h"
 #include <errno.h>
@@ -11,13 +11,13 @@ struct witness {
 	int control;
 };
 
-/* In the new process: tells by one struct err whether it listens. */
+/* In the new process: reports by one struct err whether it listens. */
 static void __attribute__((noreturn)) child_main(const struct witness_spec *spec, int control)
 {
 	struct err err = ERR_INIT;
 
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
-	signal(SIGINT, SIG_IGN); /* those who started us end us */
+	signal(SIGINT, SIG_IGN); /* the parent ends us */
 	signal(SIGPIPE, SIG_IGN);
 	serve_open(spec, control, &err);
 	if (fd_write_all(control, &err, sizeof err, NULL) == 0 && !err.kind)

@@ -1,7 +1,7 @@
-/* witness_dns.c - the names of the test internet, and the server that knows them
+/* witness_dns.c - the names of the test internet, and their server
  *
- * Everybody in the world answers DNS: a box that reached another server than its own would get what
- * it asks for. */
+ * Every address in the world answers DNS: a box that reached a server other than its own would
+ * get an answer. */
 #include "attack/witness_internal.h"
 #include <arpa/inet.h>
 #include <stdio.h>
@@ -51,7 +51,7 @@ static struct {
 	{ "flop.test", "10.0.0.1 | 203.0.113.12", 0 },
 };
 
-/* Everything that is not in the zone is somebody's who would like to hear from us. */
+/* Names outside the zone belong to an attacker who waits for data. */
 #define ANYBODY "203.0.113.66 2001:db8::66"
 
 static bool read_name(const uint8_t *message, size_t len, size_t *at, char *out, size_t size)
@@ -94,7 +94,7 @@ static void put_record(struct buf *out, unsigned type, const void *data, size_t 
 	const uint8_t head[] = { 0xc0, 12, 0, (uint8_t)type, 0, 1, 0, 0, 0, 0, (uint8_t)(len >> 8),
 		(uint8_t)len };
 
-	buf_add(out, head, sizeof head); /* lives for no time at all */
+	buf_add(out, head, sizeof head); /* TTL 0 */
 	buf_add(out, data, len);
 }
 

@@ -1,4 +1,4 @@
-/* witness_internal.h - what the files of the witness share
+/* witness_internal.h - shared by the files of the witness
  *
  * witness.c         start, stop, take; the process
  * witness_serve.c   its sockets and what it answers
@@ -25,13 +25,13 @@ void record_data(struct record *record, const char *where, const uint8_t *data, 
 /* "203.0.113.10:80", "[fd00::1]:80"; port 0: without. out needs WITNESS_TEXT bytes; returns out. */
 char *witness_address(const uint8_t *bytes, bool is_v6, unsigned port, char *out);
 
-/* A packet from its IP header on. */
+/* Records a packet that starts with its IP header. */
 void packet_note(struct record *record, unsigned ethertype, const uint8_t *packet, size_t len);
-/* The answer to a DNS message, into out; 0: none. */
+/* Writes the answer to a DNS message into out; 0: none. */
 size_t dns_answer(
 	struct record *record, const uint8_t *question, size_t len, uint8_t *out, size_t max);
 
-/* Opens the sockets (in the process that will serve them) and serves until the control socket is
+/* Opens the sockets in the process that will serve them, and serves until the control socket is
  * closed. */
 int serve_open(const struct witness_spec *spec, int control, struct err *err);
 void serve_forever(void);

@@ -1,7 +1,7 @@
-/* witness_packet.c - packets as they come from the wire, each told in one line
+/* witness_packet.c - records packets from the wire, one line each
  *
- * Here nothing can hide behind a closed port or an unknown protocol. What the kernels of both ends
- * say to each other to find their neighbours is left out. */
+ * Nothing can hide here behind a closed port or an unknown protocol. Neighbour discovery between
+ * the kernels of both ends is left out. */
 #include "attack/witness_internal.h"
 #include <arpa/inet.h>
 #include <net/ethernet.h>
@@ -36,7 +36,7 @@ static void note(struct record *record, unsigned protocol, const uint8_t *to, bo
 	char text[WITNESS_TEXT];
 
 	if (protocol == IPPROTO_TCP && len > TCP_FLAGS) {
-		/* Later packets belong to what was told already. */
+		/* Later packets belong to a connection that was recorded. */
 		if ((inner[TCP_FLAGS] & (TCP_SYN | TCP_ACK)) == TCP_SYN)
 			record_add(record, "syn %s", witness_address(to, is_v6, port, text));
 	} else if (protocol == IPPROTO_UDP && port) {

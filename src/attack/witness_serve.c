@@ -1,8 +1,8 @@
 /* witness_serve.c - the sockets of a witness, and what it answers
  *
- * One epoll loop. Each descriptor has a row that says what it is; connections are known by the port
- * they came to. The record is handed over when somebody asks and everything that was under way has
- * been read. */
+ * One epoll loop. Each descriptor has a row that says what it is; connections are identified by
+ * the port they came to. The record is returned on request, after everything in transit has been
+ * read. */
 #include "attack/witness_internal.h"
 #include "base/file.h"
 #include <arpa/inet.h>
@@ -21,7 +21,7 @@ enum {
 	FDS_MAX = 16384,
 	EVENTS = 64,
 	CHUNK = 16384,
-	QUIET_MS = 4, /* so long nothing came: what was sent before has arrived */
+	QUIET_MS = 4, /* after this time without input, everything sent before has arrived */
 };
 
 enum kind {
@@ -36,8 +36,8 @@ enum kind {
 
 static struct row {
 	uint8_t kind;
-	bool broken;  /* said no HTTP where HTTP is spoken */
-	uint8_t tail; /* how much of "\r\n\r\n" the last bytes were */
+	bool broken;  /* sent no HTTP on an HTTP port */
+	uint8_t tail; /* how much of "\r\n\r\n" the last bytes matched */
 	uint16_t port;
 	char where[WITNESS_TEXT];
 } rows[FDS_MAX];
@@ -217,10 +217,10 @@ static void on_listener(int fd)
 static void say(int fd, const void *data, size_t len)
 {
 	if (send(fd, data, len, MSG_NOSIGNAL | MSG_DONTWAIT) < 0)
-		return; /* whoever does not listen has missed it */
+		return; /* a client that does not read misses it */
 }
 
-/* As a careless server does: an answer for each empty line, whatever stood before it. */
+/* As a careless server does: a response for each empty line, whatever preceded it. */
 static void answer_http(int fd, const uint8_t *data, size_t len)
 {
 	static const char good[] = "HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nok\n";
