@@ -1,13 +1,12 @@
-/* bench.c - see bench.h: this machine measured, side by side with the other sandboxes on it
+/* bench.c - see bench.h: measures this machine, and other sandboxes on it for comparison
  *
- * The rows stand in one table. Those of a group are measured together, in rounds: each round runs
- * every row of the group once, in a new random order. A noisy moment of the machine hits all of
- * them alike, and nobody always comes after the heaviest one. A row leaves its group when it has
- * its runs or its time is used up, or when it failed three times; what remains of it is in the
- * report with the reason.
+ * All rows are in one table. Those of a group are measured together, in rounds: each round runs
+ * every row of the group once, in a new random order. So a noisy moment of the machine affects
+ * all of them, and no row always follows the heaviest one. A row leaves its group when it has
+ * its runs, its time is used up, or it failed three times; the report gives the reason.
  *
- * ^C ends the run after the measurement under way; boxes, files and namespaces go, what was
- * measured is printed. */
+ * ^C ends the run after the current measurement; boxes, files and namespaces are removed and the
+ * results so far are printed. */
 #include "bench/bench.h"
 #include "base/clock.h"
 #include "base/near.h"
@@ -28,11 +27,11 @@ struct bench {
 	const struct bench_options *options;
 	struct bench_row rows[BENCH_ITEMS_MAX];
 	bool chosen[BENCH_ITEMS_MAX];
-	bool counting;		    /* not warming up any more */
+	bool counting;		    /* the warm-up is over */
 	bool over[BENCH_ITEMS_MAX]; /* has its runs, its time or its failures */
 	int64_t spent_us[BENCH_ITEMS_MAX];
 	unsigned failures[BENCH_ITEMS_MAX];
-	int exit_code; /* of the first failure of a row of ours */
+	int exit_code; /* of our first row that failed */
 	struct bench_boxes *boxes;
 	struct bench_peers *peers;
 	struct bench_net *net;
@@ -99,7 +98,7 @@ static void choose_named(struct bench *bench, const char *name)
 {
 	for (size_t i = 0; i < bench_items_count; i++) {
 		const struct bench_item *item = &bench_items[i];
-		/* A peer that is asked for by its name is wanted, --no-peers or not. */
+		/* A peer that is named is measured, even with --no-peers. */
 		bool with_peers =
 			bench->options->with_peers || (item->is_peer && !strcmp(item->name, name));
 
@@ -157,7 +156,7 @@ static void row_failed(struct bench *bench, size_t index, const struct err *err)
 		row_failed(bench, bench_item_find(bench_items[index].second), err);
 }
 
-/* The second figure counts when the first does: not of the run that only warms up. */
+/* The second figure counts only if the first does: not in the warm-up. */
 static int run_two(struct bench *bench, const struct bench_item *item, double *ret, struct err *err)
 {
 	double second = 0;
@@ -218,7 +217,7 @@ static size_t random_below(size_t end)
 	return number % end;
 }
 
-/* The rows of the group that still want a run, in random order. */
+/* The rows of the group that still need a run, in random order. */
 static size_t next_round(
 	const struct bench *bench, enum bench_group group, size_t order[BENCH_ITEMS_MAX])
 {
@@ -248,7 +247,7 @@ static void run_rounds(struct bench *bench, enum bench_group group)
 	bench->options->progress(NULL, 0, 0, bench->options->arg);
 }
 
-/* --- what a group needs before its rounds --- */
+/* --- preparing a group --- */
 
 static void open_peers(struct bench *bench, struct err *err)
 {
@@ -271,7 +270,7 @@ static void prepare_peer(struct bench *bench, size_t index)
 	bench_row_note(&bench->rows[index], "%s", how);
 }
 
-/* The first run of anything pays for cold caches; nobody's first run is counted. */
+/* The first run of anything has cold caches, so no first run is counted. */
 static void prepare_ours(struct bench *bench, size_t index)
 {
 	struct err err = ERR_INIT;
@@ -329,7 +328,7 @@ static void prepare_many(struct bench *bench)
 			"the daemon listed %zu boxes", count);
 }
 
-/* Each look gives all rows of the group. */
+/* Each measurement gives all rows of the group. */
 static void prepare_cache(struct bench *bench)
 {
 	struct bench_page_cache seen;
@@ -395,7 +394,7 @@ static void note_memory(struct bench *bench)
 {
 	struct bench_row *row = &bench->rows[bench_item_find("daemon_rss")];
 
-	/* Before the samples are sorted: was it flat? */
+	/* Before the samples are sorted: was it constant over time? */
 	if (row->samples.count)
 		bench_row_note(row, "first %.1f, last %.1f", row->samples.values[0],
 			row->samples.values[row->samples.count - 1]);
@@ -471,7 +470,7 @@ static void init_rows(struct bench *bench)
 		};
 }
 
-/* The rows of the network bring their own. */
+/* The rows of the network start their own daemon. */
 static bool needs_daemon(const struct bench *bench)
 {
 	for (size_t i = 0; i < bench_items_count; i++)

@@ -1,17 +1,17 @@
-/* bench_internal.h - what the files of `box bench` share
+/* bench_internal.h - shared by the files of `box bench`
  *
- * bench.c    see bench.h: which rows, in what order, what is left behind (nothing)
+ * bench.c    see bench.h: chooses rows and their order, and cleans up
  * items.c    the table of rows
- * box.c      our boxes: the rows that go through the API
- * cli.c      the rows that start a program: the command line, and the floor
- * disk.c     disks and images, side by side with the host's file system
- * net.c      the network of a box: the process that measures it; net_rig.c where it does,
+ * box.c      our boxes: the rows that use the API
+ * cli.c      the rows that start a program: the command line, and the baseline
+ * disk.c     disks and images, compared with the host's file system
+ * net.c      the network of a box: the measuring process; net_rig.c its test network,
  *            net_load.c its own load
- * states.c   boxes asleep, kept, taken back and copied; wake.c sleeping ones that wake, and many
- *            of them
- * vm.c       boxes with a kernel of their own
- * peers.c    the other sandboxes of this machine, each with options under which it works here
- * spawn.c    programs started and timed, the same way for everybody
+ * states.c   suspend, hibernate, snapshot, rollback and fork; wake.c waking boxes, and many
+ *            sleeping ones
+ * vm.c       boxes with their own kernel
+ * peers.c    other sandboxes on this machine, each with options that work here
+ * spawn.c    starts and times programs, all in the same way
  * memory.c   memory of the daemon and of the host
  * report.c   percentiles, the table and the JSON
  *
@@ -35,7 +35,7 @@ struct bench_samples {
 enum bench_row_kind {
 	ROW_TIME, /* small is good */
 	ROW_RATE, /* large is good: p95 and p99 are the slow tail all the same */
-	ROW_FLOW, /* likewise, of small numbers */
+	ROW_FLOW, /* likewise, with small numbers */
 	ROW_SIZE,
 	ROW_RATIO,
 };
@@ -48,13 +48,13 @@ struct bench_row {
 	struct bench_samples samples;
 	char note[320]; /* why there are fewer runs or none; how a peer was run */
 	bool failed;
-	size_t runs; /* this and the next: after bench_row_finish() */
+	size_t runs; /* this and the next: set by bench_row_finish() */
 	double p50, p95, p99;
-	double ratio; /* a peer's p50 over ours; 0 when unknown */
+	double ratio; /* p50 of a peer divided by ours; 0 when unknown */
 };
 
 void bench_row_add(struct bench_row *row, double value);
-/* Appends to the note, after "; " when there is one already. */
+/* Appends to the note, separated by "; ". */
 void bench_row_note(struct bench_row *row, const char *fmt, ...)
 	__attribute__((format(printf, 2, 3)));
 void bench_row_finish(struct bench_row *row);
@@ -75,14 +75,14 @@ struct bench_program {
 struct bench_times {
 	double first_byte;  /* start to the first byte of stdout */
 	double end_of_file; /* start to the end of stdout */
-	double exit;	    /* start to the program reaped */
+	double exit;	    /* start until the program was reaped */
 	size_t bytes;	    /* of stdout */
 	char head[16];	    /* its beginning, NUL-terminated */
 };
 
-/* Runs the program to its end with stdout on a pipe to us, and waits for whatever it left behind,
- * so that the next measurement starts on a quiet machine. Fails with the last line of stderr when
- * the program does not exit with 0, and with ERR_TIMEOUT after limit_ms. */
+/* Runs the program to its end with stdout on a pipe, and waits for the processes it left behind,
+ * so that the next measurement starts on a quiet machine. Fails with the last line of stderr
+ * when the exit code is not 0, and with ERR_TIMEOUT after limit_ms. */
 int bench_program_run(const struct bench_program *program, unsigned limit_ms,
 	struct bench_times *ret, struct err *err);
 /* Path of an installed program, yours to free; NULL when PATH does not have it. */
@@ -92,9 +92,9 @@ char *bench_program_find(const char *name);
 
 int bench_memory_of(pid_t pid, double *ret, struct err *err); /* resident */
 int bench_memory_own(
-	pid_t pid, double *ret, struct err *err); /* resident and of no file; exact to the page */
-/* What the host could still give. Others use the machine too: the middle one of a few looks, spread
- * over a second. */
+	pid_t pid, double *ret, struct err *err); /* resident, without files; exact to the page */
+/* Memory that the host can still give. Other programs use the machine too, so this is the median
+ * of a few readings within a second. */
 int bench_memory_available(double *ret, struct err *err);
 int bench_memory_cached(double *ret, struct err *err); /* the page cache */
 
@@ -102,17 +102,17 @@ int bench_memory_cached(double *ret, struct err *err); /* the page cache */
 
 struct bench_boxes;
 
-/* Finds the daemon behind client (borrowed, like socket). Every box made here carries one label, by
- * which the last of them goes. */
+/* Finds the daemon behind client (borrowed, like socket). Every box made here has one label, by
+ * which bench_boxes_close finds it. */
 int bench_boxes_open(
 	struct client *client, const char *socket, struct bench_boxes **ret, struct err *err);
-/* Removes every box of this run. accepts NULL. */
+/* Removes every box of this run. Accepts NULL. */
 void bench_boxes_close(struct bench_boxes *boxes);
 /* Name of a running box to start programs in, made on first use; borrowed. */
 int bench_boxes_resident(struct bench_boxes *boxes, const char **ret, struct err *err);
 /* Id of the image that new boxes start from; borrowed. */
 int bench_boxes_image(struct bench_boxes *boxes, const char **ret, struct err *err);
-/* MiB the daemon holds now. */
+/* Resident memory of the daemon in MiB. */
 int bench_boxes_daemon_rss(struct bench_boxes *boxes, double *ret, struct err *err);
 
 int bench_create_first_byte(struct bench_boxes *boxes, double *ret, struct err *err);
@@ -122,23 +122,25 @@ int bench_exec_first_byte(struct bench_boxes *boxes, double *ret, struct err *er
 int bench_round_trip(struct bench_boxes *boxes, double *ret, struct err *err);
 int bench_list_boxes(struct bench_boxes *boxes, double *ret, struct err *err);
 
-/* Makes boxes until count of ours idle at once, calling on_made after each (a return of false stops
- * with ERR_CANCELLED). *ret_per_box is the host's memory for each, in MiB. */
+/* Makes boxes until count of ours are idle at once, and calls on_made after each (false stops
+ * with ERR_CANCELLED). *ret_per_box is the host's memory per box, in MiB. */
 int bench_boxes_fill(struct bench_boxes *boxes, size_t count,
 	bool (*on_made)(size_t made, void *arg), void *arg, double *ret_per_box, struct err *err);
-/* Another running box of this run; its name is yours. */
+/* Makes another running box; its name is yours. */
 int bench_boxes_make(struct bench_boxes *boxes, char **ret, struct err *err);
-/* Likewise from this image; *ret_ms is how long it took. */
+/* The same from this image; *ret_ms is how long it took. */
 int bench_boxes_make_from(
 	struct bench_boxes *boxes, const char *image, char **ret, double *ret_ms, struct err *err);
-/* Likewise with these members of the request's body, each after a comma; ret_ms may be NULL. */
+/* The same with additional members in the request's body, each after a comma; ret_ms may be
+ * NULL. */
 int bench_boxes_make_with(struct bench_boxes *boxes, const char *members, char **ret,
 	double *ret_ms, struct err *err);
-/* `echo hi` in the box, to its first byte. */
+/* Runs `echo hi` in the box, to its first byte. */
 int bench_boxes_echo(struct bench_boxes *boxes, const char *name, double *ret, struct err *err);
-/* ret may be NULL: ms until it was answered. Returns when all of it is gone. */
+/* *ret is the time until the response; ret may be NULL. Returns when the box is completely
+ * removed. */
 int bench_boxes_remove(struct bench_boxes *boxes, const char *name, double *ret, struct err *err);
-/* `sh -ec script` in the box, to its end; fails with its last words when it does not exit with
+/* Runs `sh -ec script` in the box to its end; fails with its last line when the exit code is not
  * 0. */
 int bench_boxes_run(struct bench_boxes *boxes, const char *name, const char *script, double *ret,
 	struct err *err);
@@ -153,7 +155,7 @@ void bench_boxes_drain(struct bench_boxes *boxes);
 
 int bench_floor_exec(struct bench_boxes *boxes, double *ret, struct err *err);
 int bench_exec_cli(struct bench_boxes *boxes, double *ret, struct err *err);
-/* The streams feed rss, when given, with the daemon's memory while they run. */
+/* While the streams run, rss (if given) records the daemon's memory. */
 int bench_stdout_stream(
 	struct bench_boxes *boxes, struct bench_row *rss, double *ret, struct err *err);
 int bench_cp_in(struct bench_boxes *boxes, struct bench_row *rss, double *ret, struct err *err);
@@ -170,10 +172,10 @@ struct bench_disk_options {
 void bench_disk_configure(const struct bench_disk_options *options); /* strings are borrowed */
 void bench_disk_done(void);					     /* removes the files */
 
-/* A folder with the files of the image that new boxes start from, for the peers; borrowed. */
+/* A folder with the files of the image of new boxes, for the peers; borrowed. */
 int bench_disk_rootfs(struct bench_boxes *boxes, const char **ret, struct err *err);
 
-/* ERR_UNSUPPORTED: there is nothing to measure with; the row is skipped. */
+/* ERR_UNSUPPORTED: a requirement is missing; the row is skipped. */
 int bench_image_save(struct bench_boxes *boxes, double *ret, struct err *err);
 int bench_remove_full(struct bench_boxes *boxes, double *ret, struct err *err);
 int bench_image_import(struct bench_boxes *boxes, double *ret, struct err *err);
@@ -185,13 +187,13 @@ int bench_npm_host(struct bench_boxes *boxes, double *ret, struct err *err);
 struct bench_page_cache {
 	double first_ms,
 		second_ms; /* reading the same files of the image in one box, then in another */
-	double first_grown, second_grown; /* what the host's page cache grew by meanwhile, in MiB */
+	double first_grown, second_grown; /* growth of the host's page cache meanwhile, in MiB */
 };
 int bench_page_cache(struct bench_boxes *boxes, struct bench_page_cache *ret, struct err *err);
 
 /* --- states (states.c) --- */
 
-/* Each gives two figures; what the second is says the table of rows. */
+/* Each gives two figures; the table of rows says what the second is. */
 typedef int (*bench_pair_fn)(
 	struct bench_boxes *boxes, double *ret, double *ret_second, struct err *err);
 int bench_suspend(struct bench_boxes *boxes, double *ret, double *ret_resume, struct err *err);
@@ -214,38 +216,39 @@ int bench_rollback_work(
 	struct bench_boxes *boxes, double *ret, double *ret_forget, struct err *err);
 int bench_new_golden(struct bench_boxes *boxes, double *ret, struct err *err);
 int bench_new_golden_work(struct bench_boxes *boxes, double *ret, struct err *err);
-const char *bench_states_parts(void); /* what the working box consists of; "" until it is there */
+const char *bench_states_parts(void); /* programs in the working box; "" until it exists */
 void bench_states_done(struct bench_boxes *boxes); /* removes boxes and images */
 
-/* For wake.c: the small box, awake, borrowed; a call without a body (ret_ms may be NULL); a
- * program that runs on, waited for until it has made the file up (NULL: not waited for); whether
- * the box has a program. */
+/* For wake.c: the small box, awake, borrowed; a call without a body (ret_ms may be NULL); starts
+ * a program that keeps running and waits until it has made the file up (NULL: does not wait);
+ * whether the box has a program. */
 int bench_states_small(struct bench_boxes *boxes, const char **ret, struct err *err);
 int bench_states_post(struct bench_boxes *boxes, const char *box, const char *verb, double *ret_ms,
 	struct err *err);
 int bench_states_start(struct bench_boxes *boxes, const char *box, const char *const *argv,
 	bool tty, const char *up, struct err *err);
-/* ret_paused: as the daemon tells. The children are removed. */
+/* ret_paused: as reported by the daemon. The children are removed. */
 int bench_states_fork(struct bench_boxes *boxes, const char *box, unsigned count, double *ret,
 	double *ret_paused, struct err *err);
 bool bench_states_has(struct bench_boxes *boxes, const char *box, const char *program);
 
 /* --- sleeping boxes (wake.c) --- */
 
-/* ERR_UNSUPPORTED where boxes do not wake by themselves. */
+/* ERR_UNSUPPORTED where boxes do not wake automatically. */
 int bench_resume(struct bench_boxes *boxes, double *ret, double *ret_answer, struct err *err);
 int bench_wake_exec(struct bench_boxes *boxes, double *ret, struct err *err);
 int bench_wake_exec_hibernated(struct bench_boxes *boxes, double *ret, struct err *err);
 int bench_url_awake(struct bench_boxes *boxes, double *ret, struct err *err);
 int bench_wake_url(struct bench_boxes *boxes, double *ret, struct err *err);
 int bench_wake_url_hibernated(struct bench_boxes *boxes, double *ret, struct err *err);
-/* 200 of them: ms of processor that they use in two seconds, and kB of the daemon for each. */
+/* 200 suspended boxes: CPU milliseconds they use in two seconds, and kB of the daemon per box. */
 int bench_suspended(struct bench_boxes *boxes, double *ret, double *ret_memory, struct err *err);
-int bench_hibernated(struct bench_boxes *boxes, double *ret, struct err *err); /* kB for each */
+/* kB of the daemon per box */
+int bench_hibernated(struct bench_boxes *boxes, double *ret, struct err *err);
 const char *bench_hibernated_about(void);
 void bench_wake_done(struct bench_boxes *boxes); /* removes the boxes */
 
-/* --- boxes with a kernel of their own (vm.c) --- */
+/* --- boxes with their own kernel (vm.c) --- */
 
 /* All of them: ERR_UNSUPPORTED where the daemon has no such driver. */
 int bench_vm_create_first_byte(struct bench_boxes *boxes, double *ret, struct err *err);
@@ -256,13 +259,13 @@ int bench_vm_fork(struct bench_boxes *boxes, double *ret, double *ret_paused, st
 int bench_vm_fork_10(struct bench_boxes *boxes, double *ret, double *ret_paused, struct err *err);
 int bench_vm_fork_dirty(
 	struct bench_boxes *boxes, double *ret, double *ret_paused, struct err *err);
-/* MiB that a new box has for itself, and what its processor does in two seconds of sleep. */
+/* MiB of private memory of a new box, and the CPU time of a sleeping one in two seconds. */
 int bench_vm_private(struct bench_boxes *boxes, double *ret, struct err *err);
 int bench_vm_cpu_suspended(struct bench_boxes *boxes, double *ret, struct err *err);
-const char *bench_vm_accelerator(void);	       /* "tcg" until the daemon has said otherwise */
+const char *bench_vm_accelerator(void);	       /* "tcg" until the daemon has reported another */
 void bench_vm_done(struct bench_boxes *boxes); /* removes the boxes */
 
-/* --- the others (peers.c) --- */
+/* --- other sandboxes (peers.c) --- */
 
 enum bench_peer {
 	PEER_BWRAP,
@@ -270,7 +273,7 @@ enum bench_peer {
 	PEER_RUNC,
 	PEER_PODMAN,
 	PEER_RUNSC,
-	PEER_PODMAN_STATE, /* these two: to disk and back */
+	PEER_PODMAN_STATE, /* these two: checkpoint and restore */
 	PEER_RUNSC_STATE,
 	PEER_QEMU, /* boots the kernel of our VMs */
 	PEER_COUNT
@@ -278,20 +281,20 @@ enum bench_peer {
 
 struct bench_peers;
 
-/* A private mount namespace over rootfs (which stays untouched) for all peers; needs root. */
+/* Makes a private mount namespace over rootfs (which is not changed) for all peers; needs root. */
 int bench_peers_open(const char *rootfs, struct bench_peers **ret, struct err *err);
 void bench_peers_close(struct bench_peers *peers); /* accepts NULL */
-/* Finds the options under which the peer works here; how is borrowed and says which. */
+/* Finds the options with which the peer works here; how is borrowed and names them. */
 int bench_peer_probe(
 	struct bench_peers *peers, enum bench_peer peer, const char **ret_how, struct err *err);
-/* A probed peer runs `echo hi` once: time to the first byte. Those of states: *ret is the
- * checkpoint, *ret_second the restore. */
+/* Runs `echo hi` once with a probed peer: time to the first byte. For the checkpoint peers: *ret
+ * is the checkpoint, *ret_second the restore. */
 int bench_peer_run(struct bench_peers *peers, enum bench_peer peer, double *ret, double *ret_second,
 	struct err *err);
 
 /* --- the network (net.c) --- */
 
-/* What is measured there; values are in the unit of the row. */
+/* What is measured; values are in the unit of the row. */
 enum bench_net_what {
 	NET_NOTHING,
 	NET_NETNS,
@@ -323,8 +326,8 @@ enum bench_net_what {
 
 struct bench_net;
 
-/* A process in a network of its own, with a daemon of its own: no packet leaves the machine, and
- * the running daemon is not asked. Needs root. */
+/* Starts a process in a network namespace of its own, with its own daemon: no packet leaves the
+ * machine, and the running daemon is not used. Needs root. */
 int bench_net_open(struct bench_net **ret, struct err *err);
 void bench_net_close(struct bench_net *net); /* with its boxes; accepts NULL */
 /* *ret_second is the figure of the row's `second`. */
@@ -345,7 +348,8 @@ enum bench_group {
 	GROUP_CACHE,
 	GROUP_IMPORT,
 	GROUP_MANY,
-	GROUP_STATES_MEMORY, /* first: memory that many boxes have left would hide it */
+	/* first: memory that is still being freed after many boxes would hide it */
+	GROUP_STATES_MEMORY,
 	GROUP_STATES,
 	GROUP_STATES_MANY,
 	GROUP_VM,
@@ -361,7 +365,7 @@ struct bench_item {
 	enum bench_row_kind kind;
 	enum bench_group group;
 	const char *summary;
-	/* At most one of these; without any the row is filled by its group. */
+	/* At most one of these; without one, the group fills the row. */
 	int (*run)(struct bench_boxes *boxes, double *ret, struct err *err);
 	int (*stream)(
 		struct bench_boxes *boxes, struct bench_row *rss, double *ret, struct err *err);
@@ -369,13 +373,14 @@ struct bench_item {
 	enum bench_net_what net;
 	enum bench_peer peer;
 	bool is_peer;
-	bool is_second;		    /* a peer's row that another one fills */
-	const char *versus;	    /* row that a peer is compared with; NULL: create_first_byte */
+	bool is_second; /* a row of a peer that another row fills */
+	/* the row that a peer is compared with; NULL: create_first_byte */
+	const char *versus;
 	const char *(*about)(void); /* a note for a row that was measured; may be NULL */
-	/* runs, whatever was asked for; 0: any number; 1: nothing is run to warm up either */
+	/* maximum of runs, even if more were asked for; 0: no maximum; 1: also no run to warm up */
 	size_t most;
-	const char *second; /* row that gets the second figure of each run; NULL: there is none */
-	const char *needs;  /* rows measured along with it, separated by blanks */
+	const char *second; /* the row for the second figure of each run; NULL: none */
+	const char *needs;  /* rows that are measured with it, separated by blanks */
 };
 
 extern const struct bench_item bench_items[];
@@ -383,10 +388,9 @@ extern const size_t bench_items_count;
 extern const char *const bench_group_titles[GROUP_COUNT];
 
 size_t bench_item_find(const char *name); /* bench_items_count: there is none */
-/* Fills the rows that follow from others, when those are finished; rows[i] belongs to
+/* Fills the rows that are computed from others, when those are finished; rows[i] belongs to
  * bench_items[i]. */
 void bench_items_derive(struct bench_row *rows);
 
-/* True once the person pressed ^C (or the terminal went away): finish what is under way, clean
- * up. */
+/* True after ^C (or a closed terminal): finish the running measurement and clean up. */
 bool bench_is_stopping(void);

@@ -1,11 +1,11 @@
-/* box.c - our boxes: the rows that go through the API
+/* box.c - our boxes: the rows that use the API
  *
- * API rows go over one kept connection with bodies made beforehand, so that the clock sees the
- * daemon and not our JSON. Names are ours too: the exec after a create needs nothing out of the
- * create's answer.
+ * They use one kept connection with bodies made in advance, so that the daemon is measured and
+ * not our JSON. We choose the names too: the exec after a create needs nothing from the create's
+ * response.
  *
- * Each box carries the label `bench=RUN`. A row removes its boxes outside the clock; whatever is
- * left when the run ends, for whatever reason, is found by that label. */
+ * Each box has the label `bench=RUN`. A row removes its boxes outside the measured time;
+ * whatever is left when the run ends, for whatever reason, is found by that label. */
 #include "bench/bench_internal.h"
 #include "base/clock.h"
 #include "base/json.h"
@@ -45,7 +45,7 @@ static double since(int64_t start_us)
 
 /* --- requests --- */
 
-/* Looks for a mark in a body as it comes and notes when it was there. */
+/* Searches a mark in a body as it comes and records the time. */
 struct watch {
 	const char *mark;
 	int64_t seen_us;
@@ -86,7 +86,7 @@ static int request(struct bench_boxes *boxes, const char *method, const char *pa
 	return client_do(boxes->client, &spec, NULL, err);
 }
 
-/* Runs echo in the box; *ret_us is when its first byte was here. */
+/* Runs echo in the box; *ret_us is when its first byte arrived. */
 static int request_echo(
 	struct bench_boxes *boxes, const char *path, int64_t *ret_us, struct err *err)
 {
@@ -126,8 +126,8 @@ static int create_box(struct bench_boxes *boxes, const char *name, struct err *e
 	return request(boxes, "POST", "/v1/boxes", body, err);
 }
 
-/* A removal is answered before all is cleaned up; whoever is measured next does not pay for
- * that. */
+/* A removal is answered before all is cleaned up; waits for that, so that the next measurement
+ * is not affected. */
 static int settle(struct bench_boxes *boxes, struct err *err)
 {
 	for (int tries = 0; tries < SETTLE_TRIES; tries++) {
@@ -223,7 +223,7 @@ int bench_boxes_remove(struct bench_boxes *boxes, const char *name, double *ret,
 struct script {
 	bool ended;
 	int code;
-	char last[160]; /* of what it said */
+	char last[160]; /* of its output */
 };
 
 static int on_script_line(json_t *line, const char *text, size_t len, void *arg, struct err *err)

@@ -1,7 +1,7 @@
-/* cli.c - the rows that start a program: the command line as people use it, and the floor
+/* cli.c - the rows that start a program: the command line as people use it, and the baseline
  *
- * /proc/self/exe is started like any other program, so process start and dynamic linking count. A
- * stream is 64 MiB; while it runs the daemon's memory is looked at every few milliseconds. */
+ * /proc/self/exe is started like any other program, so process start and dynamic linking count.
+ * A stream is 64 MiB; the daemon's memory is read every few milliseconds meanwhile. */
 #include "bench/bench_internal.h"
 #include "base/file.h"
 #include "base/text.h"
@@ -55,7 +55,7 @@ int bench_exec_cli(struct bench_boxes *boxes, double *ret, struct err *err)
 
 struct rss_watch {
 	struct bench_boxes *boxes;
-	struct bench_row *row; /* NULL: nobody wants to know */
+	struct bench_row *row; /* NULL: not recorded */
 };
 
 static void note_rss(void *arg)
@@ -81,8 +81,8 @@ static int run_stream(struct bench_boxes *boxes, struct bench_row *rss, const ch
 	return bench_program_run(&program, LIMIT_MS, ret, err);
 }
 
-/* A folder with a 64 MiB file, in memory where the machine has such a place: the copy is to be
- * measured, not our disk. Random bytes, so that nothing on the way can profit from zeros. */
+/* Makes a folder with a 64 MiB file, in memory where possible: the copy is to be measured, not
+ * our disk. Random bytes, so that nothing can profit from zeros. */
 static int need_work(struct err *err)
 {
 	_cleanup_close_ int fd = -1;
@@ -143,7 +143,7 @@ int bench_cp_in(struct bench_boxes *boxes, struct bench_row *rss, double *ret, s
 	return 0;
 }
 
-/* The file that is fetched is made inside the box, once: this row does not lean on cp_in. */
+/* Makes the file to fetch inside the box, once: this row does not depend on cp_in. */
 static int need_file_inside(const char *box, struct err *err)
 {
 	static bool made;

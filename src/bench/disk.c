@@ -1,9 +1,9 @@
-/* disk.c - disks and images, side by side with the host's file system
+/* disk.c - disks and images, compared with the host's file system
  *
- * What is compared does the same work with the same program and the same files, once in a box and
- * once in a folder on the host (--host-dir, which should lie where BOX_HOME does). Preparing and
- * removing is outside the clock; nobody syncs. The host's page cache is looked at as a whole, so
- * the machine should be quiet then. */
+ * Both sides do the same work with the same program and the same files, once in a box and once
+ * in a folder on the host (--host-dir, which should be on the disk of BOX_HOME). Preparing and
+ * removing are outside the measured time; there is no sync. The host's page cache is read as a
+ * whole, so the machine should be quiet then. */
 #include "bench/bench_internal.h"
 #include "base/clock.h"
 #include "base/file.h"
@@ -21,7 +21,7 @@ enum { LIMIT_MS = 300000, FOLDERS = 100, FILES_EACH = 100, FILE_MOST = 8192 };
 #define NPM_CI                                                                        \
 	"npm ci --offline --cache ./npm-cache --no-audit --no-fund --ignore-scripts " \
 	"--loglevel=error"
-/* Put aside, not deleted: see UNTAR_NEW. */
+/* Renamed, not deleted: see UNTAR_NEW. */
 #define NPM_ASIDE "if test -e node_modules; then mv node_modules $(mktemp -d ./gone-XXXXXX); fi"
 #define NPM_NEEDS "needs --npm-project DIR with package.json, package-lock.json and npm-cache"
 
@@ -161,7 +161,7 @@ static int need_export(struct bench_boxes *boxes, struct err *err)
 	return 0;
 }
 
-/* The pool is nothing others can look into, so they get a copy. */
+/* Other programs cannot read the pool, so they get a copy. */
 int bench_disk_rootfs(struct bench_boxes *boxes, const char **ret, struct err *err)
 {
 	_cleanup_free_ char *script = NULL;
@@ -320,7 +320,7 @@ int bench_npm_box(struct bench_boxes *boxes, double *ret, struct err *err)
 	return bench_boxes_run(boxes, work.box, "cd /root/npm; exec " NPM_CI " 2>&1", ret, err);
 }
 
-/* With the image's own programs, so that nothing but the place differs. */
+/* With the image's own programs, so that only the place differs. */
 int bench_npm_host(struct bench_boxes *boxes, double *ret, struct err *err)
 {
 	_cleanup_free_ char *before = NULL, *script = NULL, *target = NULL;
@@ -343,12 +343,12 @@ int bench_npm_host(struct bench_boxes *boxes, double *ret, struct err *err)
 
 /* --- the page cache --- */
 
-/* The same 200 MB of the image in every box. Larger files only: less of the time is the shell's. */
+/* The same 200 MB of the image in every box. Only larger files, so that the shell takes less of
+ * the time. */
 #define CHOOSE                                                                                    \
 	"find /usr -xdev -type f -size +64k ! -name '*[ \\\"]*' -printf '%s %p\\n' | sort -k2 | " \
 	"awk '{ if (sum > 200 * 1048576) exit; sum += $1; print $2 }' >/tmp/list; "
-/* Asks the kernel to forget one file at a time: dropping all caches would hit everybody on the
- * machine. */
+/* Drops one file at a time from the cache: dropping all caches would affect the whole machine. */
 #define FORGET "while read -r f; do dd if=\"$f\" iflag=nocache count=0 status=none; done </tmp/list"
 #define READ   "exec xargs -a /tmp/list cat >/dev/null"
 

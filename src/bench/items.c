@@ -1,4 +1,4 @@
-/* items.c - the table of what `box bench` measures, and rows that follow from others */
+/* items.c - the table of what `box bench` measures, and rows computed from others */
 #include "bench/bench_internal.h"
 #include "base/alloc.h"
 #include <string.h>
@@ -313,7 +313,7 @@ const char *const bench_group_titles[GROUP_COUNT] = {
 	[GROUP_REMOVAL] = "removal",
 	[GROUP_FILES] = "files",
 	[GROUP_CACHE] = "page cache",
-	[GROUP_IMPORT] = "import", /* last of these: what it writes goes to the disk for a while */
+	[GROUP_IMPORT] = "import", /* last: its writes keep the disk busy for a while */
 	[GROUP_MANY] = "many boxes",
 	[GROUP_STATES_MEMORY] = "hibernated boxes",
 	[GROUP_STATES] = "states",
@@ -335,7 +335,7 @@ size_t bench_item_find(const char *name)
 	return bench_items_count;
 }
 
-/* --- rows that follow from others --- */
+/* --- rows computed from others --- */
 
 enum relation { OVER, MINUS };
 

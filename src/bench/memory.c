@@ -1,4 +1,4 @@
-/* memory.c - memory of the daemon and of the host, as the kernel tells it */
+/* memory.c - memory of the daemon and of the host, as the kernel reports it */
 #include "bench/bench_internal.h"
 #include "base/file.h"
 #include "base/text.h"
@@ -7,7 +7,7 @@
 
 enum { LOOKS = 9, LOOKS_MS = 1000 };
 
-/* "Cached:" and not "SwapCached:". */
+/* Finds "Cached:" and not "SwapCached:". */
 static const char *find_line(const char *text, const char *key)
 {
 	_cleanup_free_ char *start = xasprintf("\n%s", key);

@@ -1,12 +1,13 @@
-/* net.c - the network of a box, measured in a network of its own
+/* net.c - the network of a box, measured in network namespaces of its own
  *
- * No packet may leave the machine, and the running daemon has other things to do. So a process of
- * its own moves into the two namespaces that `box attack` uses, starts a daemon, a server in the
- * "world" and boxes there, and measures what it is asked for, one figure at a time, over a socket
- * pair. It ends when the pair is closed, for whatever reason, and takes everything with it.
+ * No packet may leave the machine, and the running daemon must not be disturbed. So a separate
+ * process moves into the two namespaces that `box attack` uses, starts a daemon, a server in the
+ * "world" and boxes there, and measures what it is asked for, one figure at a time, over a
+ * socket pair. It ends when the pair is closed, for whatever reason, and removes everything.
  *
- * The network of a box is also made by hand, with the functions that the daemon uses: a namespace,
- * furnished, our sockets in it, and the sockets sent through a socket as the gate gets them. */
+ * The network of a box is also made by hand, with the functions that the daemon uses: a
+ * namespace, its devices and rules, our sockets in it, and the sockets sent to the gate's end of
+ * a socket. */
 #include "bench/bench_internal.h"
 #include "base/alloc.h"
 #include "bench/net_internal.h"
@@ -22,8 +23,8 @@
 #include <time.h>
 
 enum {
-	/* the kernel takes a namespace down behind our back: whoever comes next does not pay for
-	 * it */
+	/* the kernel removes a namespace in the background: the next measurement must not pay
+	 * for it */
 	SETTLE_US = 20000,
 	LOAD_MS = 500,
 	WEB_CONNS = 32,
@@ -44,8 +45,8 @@ static double now_ms(void)
 	return (double)now.tv_sec * 1e3 + (double)now.tv_nsec / 1e6;
 }
 
-/* As the gate gets them: one message with a few words. What arrives at pair[1] stays there until
- * that is closed. */
+/* Sends them as the gate gets them: one message with a few words. What arrives at pair[1] stays
+ * there until that is closed. */
 static int hand_over(const int pair[2], const int doors[DOOR_COUNT], struct err *err)
 {
 	char words[512] = "{";
@@ -66,7 +67,7 @@ static int open_netns(int *ret, struct err *err)
 	return *ret < 0 ? err_sys(err, errno, "open the network namespace") : 0;
 }
 
-/* In the new namespace: its inside. */
+/* Runs in the new namespace: sets it up. */
 static int furnish(const struct net_rig *rig, struct steps *steps, int *ret_netns, struct err *err)
 {
 	double start = now_ms();
@@ -91,7 +92,7 @@ static int make_network(const struct net_rig *rig, struct steps *ret, struct err
 		return -1;
 	status = furnish(rig, ret, &netns, err);
 	if (setns(home, CLONE_NEWNET) < 0)
-		abort(); /* everything that follows would happen in the wrong place */
+		abort(); /* everything that follows would happen in the wrong namespace */
 	if (status < 0)
 		return -1;
 	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) < 0)
@@ -101,7 +102,8 @@ static int make_network(const struct net_rig *rig, struct steps *ret, struct err
 	if (status == 0)
 		status = hand_over(pair, doors, err);
 	ret->setup += now_ms() - start;
-	/* Both ends first: so the last hand on every socket is ours, which is the dearest case. */
+	/* Closes both ends first, so that our close is the last one of every socket: the most
+	 * expensive case. */
 	close(pair[0]);
 	close(pair[1]);
 	start = now_ms();
@@ -147,7 +149,7 @@ static int add_idle_box(struct net_rig *rig, struct err *err)
 	return net_rig_add_box(rig, name, err);
 }
 
-/* ---- what is measured by programs ----------------------------------------------------------- */
+/* ---- measured by programs ------------------------------------------------------------------- */
 
 static const struct {
 	const char *what;
@@ -214,7 +216,7 @@ struct bench_net {
 static void send_answer(int fd, struct answer *answer)
 {
 	if (send(fd, answer, sizeof *answer, MSG_NOSIGNAL) < 0)
-		answer->status = -1; /* nobody listens: the next read tells */
+		answer->status = -1; /* the other end has closed: the next read will report it */
 }
 
 static void __attribute__((noreturn)) serve(int fd)

@@ -1,10 +1,10 @@
-/* net_load.c - load made by the measuring process itself: requests to a box's URL, questions
- * out of many boxes
+/* net_load.c - load made by the measuring process itself: HTTP requests to a box's URL, DNS
+ * queries out of many boxes
  *
- * Requests come from outside, where browsers are, or go straight into the box's port. Questions are
- * sent by sockets that were made in the boxes' networks: they take the same way as a program's, and
- * one process can ask for all boxes, so that the processors are left to the one who answers. All of
- * it is closed loop: whoever got an answer asks again. */
+ * Requests come from outside, like a browser's, or go straight to the box's port. Queries are
+ * sent by sockets made in the network namespaces of the boxes: they take the same path as a
+ * program's, and one process can ask for all boxes, which leaves the CPUs to the gate. All load
+ * is closed loop: a connection that got its answer asks again. */
 #include "base/alloc.h"
 #include "base/file.h"
 #include "bench/net_internal.h"
@@ -26,7 +26,7 @@ enum {
 	TIMES_MAX = 100000,
 	EVENTS = 64,
 	CONNECT_MS = 2000,
-	ASKED_AT_ONCE = 4, /* of each box */
+	ASKED_AT_ONCE = 4, /* queries in flight per box */
 	NAMES = 64,
 };
 
@@ -59,7 +59,7 @@ static int64_t now_ns(void)
 	return now.tv_sec * 1000000000LL + now.tv_nsec;
 }
 
-/* Seconds of processor that a process used so far. */
+/* CPU seconds that a process has used so far. */
 static double used_by(pid_t pid)
 {
 	_cleanup_free_ char *path = xasprintf("/proc/%d/schedstat", (int)pid), *text = NULL;
@@ -106,7 +106,7 @@ static void note_answer(struct load *load, struct conn *conn)
 	load->done++;
 }
 
-/* Calls on_answer for whoever has something to read; *ret are answers a second. */
+/* Calls on_answer for each readable connection; *ret is answers per second. */
 static int run(struct load *load, void (*on_answer)(struct load *load, struct conn *conn),
 	unsigned ms, double *ret, struct err *err)
 {
@@ -252,9 +252,9 @@ int net_load_requests(struct net_rig *rig, bool direct, size_t conns, unsigned m
 	return status;
 }
 
-/* ---- questions ------------------------------------------------------------------------------ */
+/* ---- DNS queries ---------------------------------------------------------------------------- */
 
-/* "NUMBER.server.bench.test", an address of it. */
+/* Asks for an address of "NUMBER.server.bench.test". */
 static void ask(struct load *load, struct conn *conn)
 {
 	static const uint8_t tail[] = "\6server\5bench\4test\0\0\1\0"; /* and \1 */
@@ -288,7 +288,7 @@ static void on_reply(struct load *load, struct conn *conn)
 	}
 }
 
-/* A socket in the box's network, and back. */
+/* Opens a socket in the box's network namespace, and returns to ours. */
 static int open_asker(int netns, int home, int *ret, struct err *err)
 {
 	struct sockaddr_in to = { .sin_family = AF_INET, .sin_port = htons(DOORS_DNS_PORT) };
@@ -299,7 +299,7 @@ static int open_asker(int netns, int home, int *ret, struct err *err)
 		return err_sys(err, errno, "go into a box's network");
 	fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
 	if (setns(home, CLONE_NEWNET) < 0)
-		abort(); /* everything that follows would happen in the wrong place */
+		abort(); /* everything that follows would happen in the wrong namespace */
 	if (fd < 0 || connect(fd, (struct sockaddr *)&to, sizeof to) < 0) {
 		err_sys(err, errno, "open a socket in a box's network");
 		if (fd >= 0)

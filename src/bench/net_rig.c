@@ -1,8 +1,8 @@
-/* net_rig.c - where the network is measured: two namespaces, servers, a daemon, boxes
+/* net_rig.c - the test network: two namespaces, servers, a daemon, boxes
  *
- * The namespaces, the daemon and its image are those of `box attack`, without the witnesses: nobody
- * looks at packets while they are counted. What runs in a box and what runs outside is the same
- * program, box-attacker, and so are the servers it talks to. */
+ * The namespaces, the daemon and its image are those of `box attack`, without the witnesses:
+ * nothing records packets while they are measured. The same program, box-attacker, runs in a box
+ * and outside, and so do the servers it talks to. */
 #include "attack/rig_links.h"
 #include "attack/witness.h"
 #include "base/alloc.h"
@@ -31,8 +31,8 @@ enum { READY_MS = 5000, OUTPUT_MAX = 64 * 1024 };
 
 /* ---- programs ------------------------------------------------------------------------------- */
 
-/* box-attacker outside of any box, in a network namespace (-1: ours), with the rig's resolver. Its
- * stdout is *ret_fd. */
+/* Starts box-attacker outside of any box, in a network namespace (-1: ours), with the rig's
+ * resolver. Its stdout is *ret_fd. */
 static int start_outside(struct net_rig *rig, int netns, const char *const *words, pid_t *ret_pid,
 	int *ret_fd, struct err *err)
 {
@@ -109,7 +109,7 @@ static int start_inside(struct net_rig *rig, struct err *err)
 
 /* ---- the places ----------------------------------------------------------------------------- */
 
-/* The names of the world are told by a process in it. */
+/* A process in the world answers DNS for its names. */
 static int open_world(struct net_rig *rig, struct err *err)
 {
 	static const uint16_t ports[] = { 53, 0 };
@@ -121,7 +121,7 @@ static int open_world(struct net_rig *rig, struct err *err)
 		return err_sys(err, errno, "go into the world");
 	status = witness_start(&spec, &rig->rig.world, err);
 	if (setns(home, CLONE_NEWNET) < 0)
-		abort(); /* everything that follows would happen in the wrong place */
+		abort(); /* everything that follows would happen in the wrong namespace */
 	return status;
 }
 
@@ -180,7 +180,7 @@ int net_rig_remove_box(struct net_rig *rig, const char *name, struct err *err)
 	return client_call(rig->client, "DELETE", path, NULL, NULL, err);
 }
 
-/* The daemon's children that have another network than it. */
+/* The daemon's children with another network namespace. */
 size_t net_rig_namespaces(const struct net_rig *rig, int *ret, size_t max)
 {
 	_cleanup_free_ char *path = xasprintf("/proc/%d/task/%d/children", (int)rig->rig.daemon,
@@ -206,7 +206,7 @@ size_t net_rig_namespaces(const struct net_rig *rig, int *ret, size_t max)
 
 /* ---- load ----------------------------------------------------------------------------------- */
 
-/* The line box-attacker ends with: {"refused","how","detail":"NUMBER [NUMBER]"}. */
+/* Parses the last line of box-attacker: {"refused","how","detail":"NUMBER [NUMBER]"}. */
 static int read_figures(const char *text, struct net_figures *ret, struct err *err)
 {
 	const char *line = strstr(text, "{\"attack\"");

@@ -1,22 +1,21 @@
-/* peers.c - the other sandboxes of this machine, each with options under which it works here
+/* peers.c - other sandboxes on this machine, each with options that work here
  *
  * All of them run in one mount namespace of their own, entered right before exec:
  *
  * 	DIR           tmpfs: bundle, states, upper layer; the host sees an empty folder
- * 	DIR/rootfs    the image our boxes start from, bound read-only, so nobody can touch it
+ * 	DIR/rootfs    the image our boxes start from, bound read-only
  * 	DIR/writable  an overlay of it for podman, which writes mount points into a given root
- * 	/run, /dev/shm   fresh tmpfs: what they leave there is gone with the namespace
+ * 	/run, /dev/shm   new tmpfs: what they leave there is removed with the namespace
  * 	/sys/fs/cgroup/unified   unmounted: crun refuses to work beside controllers on both versions
  *
- * Nothing but a descriptor of ours holds that namespace, so it goes with us even when we are
- * killed.
+ * Only a descriptor of ours holds that namespace, so it ends with us even when we are killed.
  *
- * A peer may have several ways to be run, best first; the first that prints `hi` is measured. The
- * choices lean to the peer's favour: state in memory, no network to set up, no log, cgroups off
- * where that is possible. Our own boxes get no such discount.
+ * There may be several ways to run a peer, best first; the first that prints `hi` is measured.
+ * The choices favour the peer: state in memory, no network to set up, no log, cgroups off where
+ * that is possible. Our own boxes get no such advantage.
  *
- * Those of states are scripts, since a container has to live between the calls: started, put to
- * disk, brought back, removed. The scripts clock themselves with `date`, which costs them a
+ * The checkpoint peers are scripts, since a container has to live between the calls: start,
+ * checkpoint, restore, remove. The scripts take the time with `date`, which costs them a
  * millisecond. A CRIU of the machine is tried first, then the one that was built with box. */
 #include "bench/bench_internal.h"
 #include "base/file.h"
@@ -36,8 +35,8 @@ enum { RUN_LIMIT_MS = 30000, WAY_WORDS = 32 };
 struct way {
 	enum bench_peer peer;
 	const char *how;
-	/* First the program; %D is the folder, %I a fresh container id, %C where our CRIU is, for a
-	 * PATH, %K the kernel of our VMs, %A what carries them. */
+	/* The program comes first; %D is the folder, %I a fresh container id, %C the folder of
+	 * our CRIU for a PATH, %K the kernel of our VMs, %A their accelerator. */
 	const char *words[WAY_WORDS];
 };
 
@@ -56,13 +55,13 @@ static_assert(ARRAY_LEN(peer_names) == PEER_COUNT, "every peer has a name");
 #define PODMAN                                                                     \
 	"podman", "--root", "%D/podman", "--runroot", "%D/podman-run", "--tmpdir", \
 		"%D/podman-tmp", "--events-backend", "none", "--cgroup-manager", "cgroupfs"
-/* Without them podman asks for more files and processes than a machine may allow itself. */
+/* Without these podman asks for higher limits of files and processes than some machines allow. */
 #define PODMAN_RUN                                                              \
 	"run", "--rm", "--network", "none", "--log-driver", "none", "--ulimit", \
 		"nofile=1024:1024", "--ulimit", "nproc=1024:1024"
 #define RUNSC "runsc", "--root", "%D/runsc", "--network", "none", "--ignore-cgroups"
 
-/* $1 folder, $2 id, $3 where our CRIU is. Output: microseconds of the one and of the other. */
+/* $1 folder, $2 id, $3 the folder of our CRIU. Output: microseconds of checkpoint and restore. */
 #define STATE_BEGIN                                                             \
 	"now() { echo $(($(date +%s%N) / 1000)); }; D=$1; I=$2; PATH=$3$PATH; " \
 	"export PATH; trap 'end >/dev/null 2>&1' EXIT\n"
@@ -118,13 +117,13 @@ static const struct way ways[] = {
 		{ "sh", "-ec", PODMAN_STATE, "sh", "%D", "%I", "%C" } },
 	{ PEER_RUNSC_STATE, "no network, cgroups off",
 		{ "sh", "-ec", RUNSC_STATE(""), "sh", "%D", "%I", "" } },
-	/* It has no root, so its last words are the first ones we see. */
+	/* It has no root file system, so its kernel's last message is the first output we see. */
 	{ PEER_QEMU, "-M microvm, 512 MB, the same kernel, until that looks for its root",
 		{ "qemu-system-x86_64", "-machine", "microvm,acpi=on,rtc=on,pit=on,pic=on", "-m",
 			"512", "-accel", "%A", "-cpu", "max", "-kernel", "%K", "-append",
 			QEMU_CMDLINE, "-nodefaults", "-no-user-config", "-display", "none",
 			"-serial", "stdio", "-no-reboot" } },
-	/* Versions whose restore makes no container. */
+	/* Versions whose restore does not create a container. */
 	{ PEER_RUNSC_STATE, "no network, cgroups off",
 		{ "sh", "-ec",
 			RUNSC_STATE("r create --bundle $D/sleeper again-$I >/dev/null </dev/null "
@@ -132,7 +131,8 @@ static const struct way ways[] = {
 			"sh", "%D", "%I", "" } },
 };
 
-/* What the OCI runtimes run: as much isolation as `runc spec` gives, with fewer mounts. */
+/* The configuration for the OCI runtimes: as much isolation as `runc spec` gives, with fewer
+ * mounts. */
 #define CAPABILITIES                                                                            \
 	"[\"CAP_CHOWN\",\"CAP_DAC_OVERRIDE\",\"CAP_FOWNER\",\"CAP_FSETID\",\"CAP_KILL\",\"CAP_" \
 	"SETGID\","                                                                             \
@@ -212,12 +212,12 @@ static int furnish(const char *dir, const char *rootfs, struct err *err)
 		mount_one("tmpfs", "/run", "tmpfs", MS_NOSUID | MS_NODEV, "mode=755", err) < 0 ||
 		mount_one("tmpfs", "/dev/shm", "tmpfs", MS_NOSUID | MS_NODEV, "mode=1777", err) < 0)
 		return -1;
-	/* Not there on machines with one cgroup version, which is just as good. */
+	/* Missing on machines with one cgroup version, which is fine. */
 	umount2("/sys/fs/cgroup/unified", MNT_DETACH);
 	return file_write_atomic(AT_FDCWD, config, bundle_config, strlen(bundle_config), 0644, err);
 }
 
-/* The child furnishes the namespace, says how it went and stays until we hold the namespace. */
+/* The child sets the namespace up, reports the result and stays until we hold the namespace. */
 static int open_namespace(const char *dir, const char *rootfs, int *ret_fd, struct err *err)
 {
 	_cleanup_close_ int ready = -1, stay = -1, fd = -1;
@@ -300,7 +300,7 @@ void bench_peers_close(struct bench_peers *peers)
 
 /* --- running --- */
 
-/* Where our program lies. */
+/* The folder of our program. */
 static char *own_folder(void)
 {
 	char program[512];
@@ -313,7 +313,7 @@ static char *own_folder(void)
 	return xstrdup(program);
 }
 
-/* "FOLDER:", the one of the CRIU that lies beside our program; "" when there is none. */
+/* "FOLDER:" of the CRIU beside our program; "" when there is none. */
 static char *own_criu(void)
 {
 	_cleanup_free_ char *folder = own_folder();
@@ -322,7 +322,7 @@ static char *own_criu(void)
 	return access(path, X_OK) == 0 ? xasprintf("%s/criu:", folder) : xstrdup("");
 }
 
-/* As built, or as installed. */
+/* From the build folder, or as installed. */
 static char *own_kernel(void)
 {
 	_cleanup_free_ char *folder = own_folder();
@@ -334,7 +334,7 @@ static char *own_kernel(void)
 	return xasprintf("%s/../lib/boxyard/vm/vmlinuz", folder);
 }
 
-/* A word of the table with %D and %I filled in; each stands at most once, at either end. */
+/* Adds a word of the table with %D and %I replaced; each occurs at most once, at either end. */
 static void add_word(char ***argv, const struct bench_peers *peers, const char *word)
 {
 	_cleanup_free_ char *text = NULL;
@@ -412,7 +412,7 @@ int bench_peer_probe(
 			*ret_how = ways[i].how;
 			return 0;
 		}
-		/* The preferred way's reason tells more than that of the last resort. */
+		/* The error of the preferred way is more useful than that of the last one. */
 		if (first.kind == ERR_NONE)
 			first = again;
 	}

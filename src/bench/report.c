@@ -1,7 +1,7 @@
 /* report.c - percentiles, the table for people and the JSON for programs
  *
- * Percentiles are by nearest rank: each is a value that was really measured. p95 and p99 are always
- * the bad end, so for a rate (MB/s) they are what all but 5 or 1 in 100 runs reached. */
+ * Percentiles are by nearest rank: each is a value that was really measured. p95 and p99 are
+ * always the bad end, so for a rate (MB/s) they are what all but 5 or 1 in 100 runs reached. */
 #include "bench/bench_internal.h"
 #include "base/json.h"
 #include <stdarg.h>
@@ -80,7 +80,7 @@ static json_t *row_json(const struct bench_row *row)
 	if (row->failed)
 		json_object_set_new(object, "failed", json_true());
 	if (row->note[0])
-		/* A peer's words may hold anything; JSON wants UTF-8. */
+		/* The output of a peer may contain anything; JSON needs UTF-8. */
 		json_object_set_new(
 			object, "note", json_string(row->note) ?: json_string("(not printable)"));
 	return object;
@@ -88,8 +88,7 @@ static json_t *row_json(const struct bench_row *row)
 
 void bench_report_json(const struct bench_row *const *rows, size_t count)
 {
-	/* A line a row: JSON for programs that people can read too. Six digits are more than we
-	 * know. */
+	/* One line per row: JSON that people can read too. Six digits are more than we know. */
 	for (size_t i = 0; i < count; i++) {
 		_cleanup_json_ json_t *object = row_json(rows[i]);
 		_cleanup_free_ char *text = json_dumps(

@@ -1,12 +1,12 @@
-/* spawn.c - programs started and timed, the same way for everybody
+/* spawn.c - starts and times programs, all in the same way
  *
- * The clock starts before clone(CLONE_VM | CLONE_VFORK), which is the cheapest start Linux has, and
- * the child does three things before exec: its own process group (so that ^C reaches us alone, and
- * we decide when to stop), stdio, and for the peers the prepared mount namespace.
+ * The time starts before clone(CLONE_VM | CLONE_VFORK), which is the cheapest start Linux has.
+ * The child does three things before exec: its own process group (so that ^C reaches only us,
+ * and we decide when to stop), stdio, and for peers the prepared mount namespace.
  *
- * We are a subreaper: conmon, gofers and clean-up processes that outlive the program come to us,
- * and a run is over only when they are gone. Otherwise one peer's tail would be measured as the
- * next one's start. */
+ * We are a subreaper: conmon, gofers and clean-up processes that outlive the program become our
+ * children, and a run is over only when they have ended. Otherwise the end of one peer would be
+ * measured as the start of the next. */
 #include "bench/bench_internal.h"
 #include "base/clock.h"
 #include "base/file.h"
@@ -31,7 +31,7 @@ enum {
 struct start {
 	const struct bench_program *program;
 	int in, out, err;
-	int failed; /* errno of the child, seen by us: memory is shared until exec */
+	int failed; /* errno of the child; memory is shared until exec */
 };
 
 static int start_child(void *arg)
@@ -69,8 +69,8 @@ static double since(int64_t start_us)
 	return (double)(clock_mono_us() - start_us) / 1000.0;
 }
 
-/* Reaps processes that became our children as a subreaper and have ended: a runtime may wait until
- * they are really gone. Not the program itself. */
+/* Reaps processes that became our children as a subreaper and have ended: a runtime may wait for
+ * that. Not the program itself. */
 static void reap_orphans(pid_t program)
 {
 	siginfo_t info = { 0 };
@@ -80,7 +80,7 @@ static void reap_orphans(pid_t program)
 		waitpid(info.si_pid, NULL, 0);
 }
 
-/* Waits for fd at most until the next tick, and ticks. 1: fd has something, 0: not yet, -1:
+/* Waits for fd at most until the next tick, and ticks. 1: fd is ready, 0: not yet, -1:
  * ERR_TIMEOUT. */
 static int wait_ticking(const struct bench_program *program, pid_t pid, int fd, int64_t start_us,
 	unsigned limit_ms, int64_t *tick_us, struct err *err)
@@ -88,7 +88,7 @@ static int wait_ticking(const struct bench_program *program, pid_t pid, int fd, 
 	struct pollfd poll_fd = { .fd = fd, .events = POLLIN };
 	int ready = poll(&poll_fd, 1, program->on_tick ? TICK_MS : IDLE_MS);
 
-	/* By the clock, not by poll's patience: a stream that never pauses ticks too. */
+	/* By the clock, not by poll's timeout: ticks come during an uninterrupted stream too. */
 	if (program->on_tick && since(*tick_us) >= TICK_MS) {
 		program->on_tick(program->arg);
 		*tick_us = clock_mono_us();
@@ -150,8 +150,7 @@ static int wait_program(const struct bench_program *program, pid_t pid, int64_t 
 	return 0;
 }
 
-/* Our children by the kernel's list: whoever is still there was left by a program that has
- * ended. */
+/* Kills our children by the kernel's list: those left by a program that has ended. */
 static void kill_children(void)
 {
 	_cleanup_free_ char *text = NULL;
@@ -169,7 +168,7 @@ static void kill_children(void)
 	}
 }
 
-/* Waits for everything that came to us as a subreaper, and loses patience in the end. */
+/* Waits for all children that came to us as a subreaper, with a timeout. */
 static void reap_leftovers(void)
 {
 	int64_t start_us = clock_mono_us();
@@ -193,7 +192,7 @@ static void reap_leftovers(void)
 	}
 }
 
-/* The last line of what the program said on stderr, control characters out. */
+/* The last line of the program's stderr, without control characters. */
 static void last_words(int fd, char *out, size_t size)
 {
 	char text[4096];
@@ -276,7 +275,7 @@ char *bench_program_find(const char *name)
 {
 	const char *path = getenv("PATH");
 
-	/* The usual places come after PATH: a peer in /usr/sbin counts as installed. */
+	/* The usual folders come after PATH: a peer in /usr/sbin counts as installed. */
 	for (int round = 0; round < 2; round++) {
 		const char *at =
 			round ? "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"

@@ -1,12 +1,12 @@
-/* states.c - boxes put to sleep, woken, kept, taken back and copied, through the API
+/* states.c - suspend, hibernate, wake, snapshot, rollback and fork, through the API
  *
- * Two boxes are measured. The small one has nothing in it but box-init. The working one has bash on
- * a terminal, python with threads, asyncio, a child and a connection to itself, a node server, and
+ * Two boxes are measured. The small one contains only box-init. The working one has bash on a
+ * terminal, python with threads, asyncio, a child and a connection to itself, a node server, and
  * 512 MB of files of its own; what the image does not have is left out, and the rows say so.
  *
- * A figure is the time until the call is answered; where the box stands still meanwhile the daemon
- * tells for how long, and that is the second one. Copies, snapshots and images are removed outside
- * the clock. */
+ * A figure is the time until the call is answered; where the box is paused meanwhile, the daemon
+ * reports for how long, and that is the second figure. Forks, snapshots and images are removed
+ * outside the measured time. */
 #include "bench/bench_internal.h"
 #include "base/clock.h"
 #include "base/json.h"
@@ -16,12 +16,12 @@
 
 enum { TEN = 10, BIG_MIB = 1024, BIG_NEEDS_MIB = 4 * BIG_MIB };
 
-#define KEPT "bench-kept" /* the snapshot that is rolled back to */
+#define KEPT "bench-kept" /* the snapshot for rollbacks */
 
-/* Everything a box of these rows is: made on first use, gone with bench_states_done(). */
+/* A box of these rows and what belongs to it: made on first use, removed by bench_states_done(). */
 struct subject {
 	char *box;
-	char *golden; /* image of it with its processes */
+	char *golden; /* its golden image */
 	bool kept;    /* has the snapshot */
 };
 
@@ -77,9 +77,9 @@ static int forget_snapshot(
 	return client_call(bench_boxes_get_client(boxes), "DELETE", path, NULL, NULL, err);
 }
 
-/* ---- what is measured ----------------------------------------------------------------------- */
+/* ---- the boxes ------------------------------------------------------------------------------ */
 
-/* Detached; up when it has made the file, or at once when there is none. */
+/* Starts a detached program; returns when it has made the file, or at once when there is none. */
 int bench_states_start(struct bench_boxes *boxes, const char *box, const char *const *argv,
 	bool tty, const char *up, struct err *err)
 {
@@ -164,8 +164,8 @@ static int fill_work(struct bench_boxes *boxes, const char *box, struct err *err
 		NULL, err);
 }
 
-/* Made when it is not there, awake when it is: between the runs of a row it may have fallen
- * asleep. */
+/* Makes the box if it does not exist, else wakes it: between the runs of a row it may have been
+ * suspended. */
 static int need(struct bench_boxes *boxes, struct subject *subject, struct err *err)
 {
 	_cleanup_free_ char *box = NULL;
@@ -188,7 +188,7 @@ int bench_states_small(struct bench_boxes *boxes, const char **ret, struct err *
 	return 0;
 }
 
-/* ---- asleep and awake ----------------------------------------------------------------------- */
+/* ---- suspend and hibernate ------------------------------------------------------------------ */
 
 int bench_suspend(struct bench_boxes *boxes, double *ret, double *ret_resume, struct err *err)
 {
@@ -217,7 +217,7 @@ int bench_hibernate_work(struct bench_boxes *boxes, double *ret, double *ret_wak
 	return hibernate(boxes, &states.work, ret, ret_wake, err);
 }
 
-/* ---- copies --------------------------------------------------------------------------------- */
+/* ---- forks ---------------------------------------------------------------------------------- */
 
 static int remove_children(struct bench_boxes *boxes, json_t *answer, struct err *err)
 {
@@ -317,7 +317,7 @@ int bench_fork_big(struct bench_boxes *boxes, double *ret, double *ret_paused, s
 		       : bench_states_fork(boxes, states.big, 1, ret, ret_paused, err);
 }
 
-/* ---- kept and taken back -------------------------------------------------------------------- */
+/* ---- snapshots and rollbacks ---------------------------------------------------------------- */
 
 static int snapshot(struct bench_boxes *boxes, struct subject *subject, double *ret,
 	double *ret_paused, struct err *err)
@@ -361,7 +361,7 @@ static int roll_back(struct bench_boxes *boxes, struct subject *subject, bool fo
 		      : forget_snapshot(boxes, subject->box, json_object_get(answer, "from"), err);
 }
 
-/* The second one without keeping the present. */
+/* The second rollback does not keep the present. */
 static int roll_back_twice(struct bench_boxes *boxes, struct subject *subject, double *ret,
 	double *ret_forget, struct err *err)
 {
@@ -381,7 +381,7 @@ int bench_rollback_work(struct bench_boxes *boxes, double *ret, double *ret_forg
 	return roll_back_twice(boxes, &states.work, ret, ret_forget, err);
 }
 
-/* ---- images with everything up -------------------------------------------------------------- */
+/* ---- golden images -------------------------------------------------------------------------- */
 
 static int new_golden(
 	struct bench_boxes *boxes, struct subject *subject, double *ret, struct err *err)
@@ -413,7 +413,7 @@ int bench_new_golden_work(struct bench_boxes *boxes, double *ret, struct err *er
 	return new_golden(boxes, &states.work, ret, err);
 }
 
-/* ---- the end -------------------------------------------------------------------------------- */
+/* ---- cleaning up ---------------------------------------------------------------------------- */
 
 static void subject_done(struct bench_boxes *boxes, struct subject *subject)
 {

@@ -1,9 +1,9 @@
-/* vm.c - boxes with a kernel of their own, through the API
+/* vm.c - boxes with their own kernel, through the API
  *
- * Three boxes are measured, each made on first use: a small one of the default size, one of 256 MB
- * that sleeps on disk, and one of 1 GB that has just written 500 MB when it is forked. The first
- * run of a row, which is not counted, waits for the template. What a box has for itself is read
- * from its processes, which are found by its control group. */
+ * Three boxes are measured, each made on first use: a small one of the default size, one of 256
+ * MB that hibernates, and one of 1 GB that has just written 500 MB when it is forked. The first
+ * run of a row, which is not counted, waits for the template. The private memory of a box is
+ * read from its processes, which are found by its cgroup. */
 #include "bench/bench_internal.h"
 #include "base/clock.h"
 #include "base/file.h"
@@ -23,7 +23,7 @@ enum { TEN = 10, LOOK_US = 2 * 1000 * 1000, DIRTY_NEEDS_MIB = 4 * 1024 };
 static struct {
 	char *small, *sleeper, *large;
 	char accelerator[8];
-	unsigned written; /* times the large one wrote */
+	unsigned written; /* how often the large one has written */
 } vm;
 
 const char *bench_vm_accelerator(void)
@@ -51,7 +51,7 @@ static int check_driver(struct bench_boxes *boxes, struct err *err)
 	return 0;
 }
 
-/* Made when it is not there, awake when it is. */
+/* Makes the box if it does not exist, else wakes it. */
 static int need(struct bench_boxes *boxes, char **box, const char *members, struct err *err)
 {
 	if (*box)
@@ -60,7 +60,7 @@ static int need(struct bench_boxes *boxes, char **box, const char *members, stru
 					    : bench_boxes_make_with(boxes, members, box, NULL, err);
 }
 
-/* ---- beginnings ----------------------------------------------------------------------------- */
+/* ---- creating ------------------------------------------------------------------------------- */
 
 int bench_vm_create_first_byte(struct bench_boxes *boxes, double *ret, struct err *err)
 {
@@ -84,7 +84,7 @@ int bench_vm_exec_first_byte(struct bench_boxes *boxes, double *ret, struct err 
 						      : bench_boxes_echo(boxes, vm.small, ret, err);
 }
 
-/* ---- asleep and awake ----------------------------------------------------------------------- */
+/* ---- suspend and hibernate ------------------------------------------------------------------ */
 
 int bench_vm_suspend(struct bench_boxes *boxes, double *ret, double *ret_resume, struct err *err)
 {
@@ -102,7 +102,7 @@ int bench_vm_hibernate(struct bench_boxes *boxes, double *ret, double *ret_wake,
 	return bench_states_post(boxes, vm.sleeper, "wake", ret_wake, err);
 }
 
-/* ---- copies --------------------------------------------------------------------------------- */
+/* ---- forks ---------------------------------------------------------------------------------- */
 
 int bench_vm_fork(struct bench_boxes *boxes, double *ret, double *ret_paused, struct err *err)
 {
@@ -118,7 +118,7 @@ int bench_vm_fork_10(struct bench_boxes *boxes, double *ret, double *ret_paused,
 		       : bench_states_fork(boxes, vm.small, TEN, ret, ret_paused, err);
 }
 
-/* Other bytes each time: what a capture has taken is not dirty any more. */
+/* Other bytes each time: captured pages are no longer dirty. */
 static int write_memory(struct bench_boxes *boxes, struct err *err)
 {
 	_cleanup_free_ char *script =
@@ -144,7 +144,7 @@ int bench_vm_fork_dirty(struct bench_boxes *boxes, double *ret, double *ret_paus
 	return bench_states_fork(boxes, vm.large, 1, ret, ret_paused, err);
 }
 
-/* ---- what they take ------------------------------------------------------------------------- */
+/* ---- memory and CPU ------------------------------------------------------------------------- */
 
 static int id_of(struct bench_boxes *boxes, const char *name, char **ret, struct err *err)
 {
@@ -164,7 +164,7 @@ static bool is_in_group(const char *process, const char *end)
 	return file_read(AT_FDCWD, path, 16 * 1024, &text, NULL, NULL) == 0 && strstr(text, end);
 }
 
-/* Of all processes in the group of the box. */
+/* Sums up all processes in the cgroup of the box. */
 static int private_of(const char *id, double *ret, struct err *err)
 {
 	_cleanup_free_ char *end = xasprintf("/%s\n", id);
@@ -226,7 +226,7 @@ int bench_vm_cpu_suspended(struct bench_boxes *boxes, double *ret, struct err *e
 	return bench_states_post(boxes, vm.small, "resume", NULL, err);
 }
 
-/* ---- the end -------------------------------------------------------------------------------- */
+/* ---- cleaning up ---------------------------------------------------------------------------- */
 
 void bench_vm_done(struct bench_boxes *boxes)
 {

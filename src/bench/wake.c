@@ -1,8 +1,8 @@
-/* wake.c - sleeping boxes: the first byte out of one that wakes, and what many of them cost
+/* wake.c - sleeping boxes: the first byte of one that wakes, and the cost of many
  *
- * First bytes are watched on a connection of their own, opened before: a program that wants to
- * write every few milliseconds is stopped in the middle, what it had written is read, and the clock
- * begins with the call that lets it go on. */
+ * First bytes are read on a connection opened in advance: a program that writes every few
+ * milliseconds is suspended, its output so far is read, and the time starts with the call that
+ * resumes it. */
 #include "bench/bench_internal.h"
 #include "base/alloc.h"
 #include "base/clock.h"
@@ -27,7 +27,7 @@ enum {
 
 static struct {
 	char *ticker; /* box of the program that writes */
-	int output;   /* the connection that carries what it writes */
+	int output;   /* the connection with its output */
 	int control;  /* and one for calls */
 	char *web;    /* box of a server */
 	struct sockaddr_in door;
@@ -45,7 +45,7 @@ static int send_text(int fd, const char *text, struct err *err)
 	return fd_write_all(fd, text, strlen(text), err);
 }
 
-/* Some bytes within the time, in buf with a NUL; 0 when none came. */
+/* Receives some bytes within the time, NUL-terminated in buf; 0 when none came. */
 static ssize_t receive(int fd, int limit_ms, char *buf, size_t size, struct err *err)
 {
 	struct pollfd one = { .fd = fd, .events = POLLIN };
@@ -113,7 +113,7 @@ static int need_ticker(struct bench_boxes *boxes, struct err *err)
 	return 0;
 }
 
-/* Notes when each of the two has something to read. */
+/* Records when each of the two becomes readable. */
 static int await_both(const int fds[2], int64_t start_us, double ret[2], struct err *err)
 {
 	struct pollfd both[2] = { { .fd = fds[0], .events = POLLIN },
@@ -165,9 +165,9 @@ int bench_resume(struct bench_boxes *boxes, double *ret, double *ret_answer, str
 	return drain(wake.control, err);
 }
 
-/* ---- whoever comes -------------------------------------------------------------------------- */
+/* ---- wake by a request ---------------------------------------------------------------------- */
 
-/* A box that does not wake by itself is no error of the row. */
+/* A box that does not wake automatically is no error of the row. */
 static int not_by_itself(struct err *err)
 {
 	struct err why = *err;
@@ -255,7 +255,7 @@ static int need_web(struct bench_boxes *boxes, struct err *err)
 	return 0;
 }
 
-/* Connected anew, to the first byte of the answer. */
+/* From a new connection to the first byte of the response. */
 static int ask_web(double *ret, struct err *err)
 {
 	_cleanup_close_ int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
@@ -306,9 +306,9 @@ int bench_wake_url_hibernated(struct bench_boxes *boxes, double *ret, struct err
 	return wake_url(boxes, "hibernate", ret, err);
 }
 
-/* ---- many ----------------------------------------------------------------------------------- */
+/* ---- many boxes ----------------------------------------------------------------------------- */
 
-/* Removed by the caller, with whatever was made before something failed. */
+/* The caller removes them, also those made before a failure. */
 static int make_asleep(
 	struct bench_boxes *boxes, char **names, size_t count, const char *verb, struct err *err)
 {
@@ -330,7 +330,7 @@ static void remove_all(struct bench_boxes *boxes, char **names, size_t count)
 	}
 }
 
-/* Milliseconds of processor that they have used since they were made. */
+/* CPU milliseconds that they have used since they were made. */
 static int processor_of(
 	struct bench_boxes *boxes, char *const *names, size_t count, double *ret, struct err *err)
 {
@@ -393,7 +393,7 @@ int bench_suspended(struct bench_boxes *boxes, double *ret, double *ret_memory, 
 
 static bool hibernated_hidden;
 
-/* What the second half of them adds: the first has made room that stays. */
+/* What the second half of them adds: the first half leaves freed memory in the daemon. */
 static int look_at_hibernated(struct bench_boxes *boxes, char **names, double *ret, struct err *err)
 {
 	double before, after;
@@ -423,7 +423,7 @@ int bench_hibernated(struct bench_boxes *boxes, double *ret, struct err *err)
 	return status;
 }
 
-/* ---- the end -------------------------------------------------------------------------------- */
+/* ---- cleaning up ---------------------------------------------------------------------------- */
 
 void bench_wake_done(struct bench_boxes *boxes)
 {
