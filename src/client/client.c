@@ -7,6 +7,7 @@
 #include "client/client.h"
 #include "base/alloc.h"
 #include "base/buf.h"
+#include "client/given.h"
 #include "client/remote.h"
 #include <errno.h>
 #include <http_parser.h>
@@ -114,6 +115,8 @@ int client_dial(const char *socket_path, int *ret_fd, struct err *err)
 	struct sockaddr_un address = { .sun_family = AF_UNIX };
 	_cleanup_close_ int fd = -1;
 
+	if (given_is(socket_path))
+		return given_dial(socket_path, ret_fd, err);
 	if (remote_is(socket_path))
 		return remote_dial(socket_path, ret_fd, err);
 	if (strlen(socket_path) >= sizeof address.sun_path)

@@ -1,5 +1,5 @@
-/* client.h - requests to the daemon over its unix socket, or to another machine (remote.h); one
- * connection, kept alive
+/* client.h - requests to the daemon over its unix socket, to another machine's (remote.h), or over
+ * connections the daemon gives out itself (given.h); one connection, kept alive
  *
  * Blocking. A path is complete and made with client_path(). Errors of the API are returned as
  * the same struct err the daemon had; a daemon that does not answer is ERR_UNAVAILABLE with a
@@ -13,8 +13,8 @@
 
 struct client;
 
-/* Connects on first use. socket_path, or the result of remote_read, is borrowed for the client's
- * life. */
+/* Connects on first use. socket_path, or the result of remote_read or given_read, is borrowed for the
+ * client's life. */
 struct client *client_new(const char *socket_path);
 void client_free(struct client *client); /* accepts NULL */
 
