@@ -4,6 +4,7 @@
  *
  * Each step refuses with one error; a handler sees only what passed them all. */
 #include "api/api_internal.h"
+#include "auth/inner.h"
 #include "base/log.h"
 #include "conf/conf.h"
 #include "http/tls.h"
@@ -224,6 +225,13 @@ static int listen_tcp(struct api *api, const struct conf *conf, struct err *err)
 		api->server, conf->address, conf->port, api->tls, &api->port, err);
 }
 
+static int on_inner(int fd, const struct principal *principal, void *arg, struct err *err)
+{
+	struct api *api = arg;
+
+	return http_server_add(api->server, fd, xmemdup(principal, sizeof *principal), free, err);
+}
+
 int api_open(struct yard *yard, struct auth *auth, api_shutdown_fn shutdown, void *arg,
 	struct api **ret, struct err *err)
 {
@@ -239,6 +247,7 @@ int api_open(struct yard *yard, struct auth *auth, api_shutdown_fn shutdown, voi
 	api->shutdown_arg = arg;
 	api->lives.next = api->lives.prev = &api->lives;
 	api->server = http_server_new(yard_get_loop(yard), handle, api);
+	auth_set_inner(auth, on_inner, api);
 	if (listen_unix(api, conf, err) < 0 || listen_tcp(api, conf, err) < 0) {
 		api_close(api);
 		return err_wrap(err, "listen");
@@ -268,6 +277,7 @@ void api_close(struct api *api)
 {
 	if (!api)
 		return;
+	auth_set_inner(api->auth, NULL, NULL);
 	http_server_free(api->server);
 	http_tls_free(api->tls);
 	buf_done(&api->scratch);

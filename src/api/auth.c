@@ -6,6 +6,7 @@
  *     here (DNS rebinding) sends its own name. With TLS, any name of the certificate is accepted;
  *   - Origin, which browsers send, must be the same place: no other site's page may call us;
  *   - a bearer token must have the scope of the route.
+ * Connections that another front door opened (auth/inner.h) have their principal with them.
  * Many wrong tokens are answered 429; a right one is always accepted. */
 #include "api/api_internal.h"
 #include "base/log.h"
@@ -127,6 +128,20 @@ bool call_may(const struct call *call, unsigned scopes)
 	return call->principal->scopes & scopes;
 }
 
+/* Another front door has let the principal in. It may wait for hours between two requests, so its
+ * credential is looked up each time. */
+static int check_inner(struct api *api, struct http_request *request, const struct route *route,
+	struct principal *ret, struct err *err)
+{
+	if (auth_again(api->auth, http_request_inner_who(request), ret, err) < 0)
+		return -1;
+	if (route && route->scope && principal_check_scope(ret, route->scope, err) < 0)
+		return -1;
+	if (principal_is_admin(ret))
+		http_request_filter_json(request, NULL);
+	return 0;
+}
+
 int auth_check(struct api *api, struct http_request *request, const struct route *route,
 	struct principal *ret, struct err *err)
 {
@@ -138,6 +153,8 @@ int auth_check(struct api *api, struct http_request *request, const struct route
 		return 0;
 	}
 	http_request_filter_json(request, hide_env);
+	if (http_request_transport(request) == HTTP_TRANSPORT_INNER)
+		return check_inner(api, request, route, ret, err);
 	/* With TLS, a page whose name was made to point here has no certificate for that name. */
 	if ((http_request_transport(request) == HTTP_TRANSPORT_TCP &&
 		    auth_check_host(host, yard_get_conf(api->yard)->address, api->port, err) < 0) ||

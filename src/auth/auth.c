@@ -96,6 +96,27 @@ int auth_by_id(struct auth *auth, const char *id, struct principal *ret, struct 
 	return 0;
 }
 
+int auth_again(
+	struct auth *auth, const struct principal *before, struct principal *ret, struct err *err)
+{
+	struct principal now;
+
+	*ret = *before;
+	if (before->kind == PRINCIPAL_SOCKET || before->kind == PRINCIPAL_CERTIFICATE)
+		return 0;
+	if (before->kind == PRINCIPAL_NOBODY)
+		return err_set(err, ERR_UNAUTHORIZED, "a login is needed here");
+	if (auth_by_id(auth, before->id, &now, err) < 0)
+		return -1;
+	if (strcmp(now.asker.owner, before->asker.owner) != 0 ||
+		strcmp(now.asker.only_box, before->asker.only_box) != 0)
+		return err_set(err, ERR_UNAUTHORIZED, "the credential was changed; log in again");
+	ret->scopes &= now.scopes;
+	ret->restricted |= now.restricted;
+	ret->asker.sees_all = before->asker.sees_all && now.asker.sees_all;
+	return 0;
+}
+
 int principal_check_scope(const struct principal *principal, unsigned scopes, struct err *err)
 {
 	if (principal->scopes & scopes)

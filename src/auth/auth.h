@@ -50,6 +50,11 @@ int auth_by_token(struct auth *auth, const char *peer, const char *secret, struc
 /* Looks up a credential that was accepted before, by its id; ERR_UNAUTHORIZED: it is no longer
  * valid. */
 int auth_by_id(struct auth *auth, const char *id, struct principal *ret, struct err *err);
+/* Fills *ret with what is left of a principal that came in earlier: its credential may have been
+ * removed since (ERR_UNAUTHORIZED), or may do less. A certificate is accepted as long as the login
+ * lasts that showed it. */
+int auth_again(
+	struct auth *auth, const struct principal *before, struct principal *ret, struct err *err);
 /* Counts a malformed credential: ERR_LIMIT when there are many. */
 int auth_strike(struct auth *auth, const char *peer, struct err *err);
 

@@ -1,11 +1,14 @@
 /* auth_internal.h - what the files of src/auth share */
 #pragma once
 #include "auth/auth.h"
+#include "auth/inner.h"
 #include "auth/strikes.h"
 
 struct auth {
 	struct yard *yard;
 	struct strikes strikes;
+	auth_inner_fn inner; /* NULL: there is no API */
+	void *inner_arg;
 };
 
 /* Ids of principals by keys of the store begin with it; ids of tokens have no colon. */

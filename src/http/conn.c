@@ -44,6 +44,8 @@ static void conn_free(struct http_conn *conn)
 	http_parse_done(&conn->parse);
 	buf_done(&conn->in);
 	buf_done(&conn->out);
+	if (conn->who)
+		conn->free_who(conn->who);
 	free(conn);
 }
 
@@ -285,11 +287,16 @@ static void shut(struct http_conn *conn)
 	shutdown(conn->fd, SHUT_WR);
 }
 
+static bool is_tcp(enum http_transport transport)
+{
+	return transport == HTTP_TRANSPORT_TCP || transport == HTTP_TRANSPORT_TLS;
+}
+
 static void begin_linger(struct http_conn *conn)
 {
 	/* A body without a length ends with the connection: only a reset tells the client that it
 	 * was cut. */
-	if (conn->cut && conn->transport != HTTP_TRANSPORT_UNIX && !conn->parse.head.minor)
+	if (conn->cut && is_tcp(conn->transport) && !conn->parse.head.minor)
 		setsockopt(conn->fd, SOL_SOCKET, SO_LINGER, &(struct linger){ .l_onoff = 1 },
 			sizeof(struct linger));
 	if (conn->cut || conn->eof || is_between_requests(conn)) {
@@ -501,7 +508,7 @@ static void set_tcp_options(int fd)
 			sizeof options[i].value);
 }
 
-void conn_new(
+struct http_conn *conn_new(
 	struct http_server *server, int fd, enum http_transport transport, struct http_tls *tls)
 {
 	struct http_conn *conn = xnew(struct http_conn);
@@ -514,7 +521,7 @@ void conn_new(
 	conn->head_since = conn->in_since = http_now_ms();
 	if (tls)
 		conn->ssl = tls_accept(tls, fd);
-	if (transport != HTTP_TRANSPORT_UNIX)
+	if (is_tcp(transport))
 		set_tcp_options(fd);
 	else
 		getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &(socklen_t){ sizeof peer });
@@ -522,4 +529,5 @@ void conn_new(
 	conn->watched = LOOP_READ;
 	conn->watch = loop_fd_new(server->loop, fd, LOOP_READ, on_ready, conn);
 	server_add_conn(server, conn);
+	return conn;
 }

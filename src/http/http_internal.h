@@ -107,6 +107,8 @@ struct http_conn {
 	unsigned watched;
 	enum http_transport transport;
 	uid_t uid;
+	void *who; /* of an inner connection */
+	void (*free_who)(void *who);
 	enum conn_stage stage;
 	struct http_parse parse;
 	struct http_request *request;
@@ -178,7 +180,7 @@ void server_leave(struct http_server *server);	  /* the server may be gone after
 void server_schedule(struct http_server *server); /* runs the scheduled connections soon */
 
 /* conn.c */
-void conn_new(
+struct http_conn *conn_new(
 	struct http_server *server, int fd, enum http_transport transport, struct http_tls *tls);
 void conn_schedule(struct http_conn *conn); /* conn_advance soon */
 /* Continues as far as possible; conn may be gone afterwards. */

@@ -74,6 +74,11 @@ enum http_transport http_request_transport(const struct http_request *request)
 	return request->conn->transport;
 }
 
+const void *http_request_inner_who(const struct http_request *request)
+{
+	return request->conn->who;
+}
+
 uid_t http_request_peer_uid(const struct http_request *request)
 {
 	return request->conn->uid;

@@ -252,6 +252,25 @@ void http_server_free(struct http_server *server)
 	server_leave(server);
 }
 
+/* ---- connections by another front door ------------------------------------------------------ */
+
+int http_server_add(
+	struct http_server *server, int fd, void *who, void (*free_who)(void *who), struct err *err)
+{
+	struct http_conn *conn;
+
+	if (server->stopping || server->count[HTTP_TRANSPORT_INNER] >= HTTP_CONNECTIONS_MAX) {
+		close(fd);
+		free_who(who);
+		return server->stopping ? err_set(err, ERR_UNAVAILABLE, "the daemon is stopping")
+					: err_set(err, ERR_LIMIT, "too many connections");
+	}
+	conn = conn_new(server, fd, HTTP_TRANSPORT_INNER, NULL);
+	conn->who = who;
+	conn->free_who = free_who;
+	return 0;
+}
+
 /* ---- listening ------------------------------------------------------------------------------ */
 
 static void on_accept_again(void *arg)

@@ -31,6 +31,7 @@ enum http_transport {
 	HTTP_TRANSPORT_UNIX,
 	HTTP_TRANSPORT_TCP,
 	HTTP_TRANSPORT_TLS,
+	HTTP_TRANSPORT_INNER, /* http_server_add */
 	HTTP_TRANSPORT_COUNT
 };
 
@@ -49,6 +50,12 @@ struct http_tls;
 /* As http_server_listen_tcp, with TLS (see tls.h); tls is borrowed for the server's life. */
 int http_server_listen_tls(struct http_server *server, const char *address, uint16_t port,
 	struct http_tls *tls, uint16_t *ret_port, struct err *err);
+/* A connection that no listener accepted: fd is one end of a socketpair that the daemon made for
+ * somebody whom another front door has let in. who is attached to each of its requests. Takes fd
+ * and who, which free_who frees with the connection. ERR_LIMIT: there are too many of them;
+ * ERR_UNAVAILABLE: the server stops. */
+int http_server_add(struct http_server *server, int fd, void *who, void (*free_who)(void *who),
+	struct err *err);
 /* Stops listening, ends idle connections, lets running requests finish for at most grace_ms, then
  * calls done. */
 void http_server_stop(
@@ -73,6 +80,8 @@ void http_request_each_query(const struct http_request *request,
 enum http_transport http_request_transport(const struct http_request *request);
 uid_t http_request_peer_uid(
 	const struct http_request *request); /* by the unix socket: who connected */
+/* What http_server_add was given, borrowed; NULL for other connections. */
+const void *http_request_inner_who(const struct http_request *request);
 uint64_t http_request_id(const struct http_request *request); /* for logs */
 bool http_request_wants_websocket(const struct http_request *request);
 void http_request_set_data(struct http_request *request, void *data); /* one slot for the handler */

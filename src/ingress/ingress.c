@@ -115,6 +115,7 @@ static bool is_box_host(const struct http_request *request, void *arg)
 	struct host host;
 
 	return http_request_transport(request) != HTTP_TRANSPORT_UNIX &&
+	       http_request_transport(request) != HTTP_TRANSPORT_INNER &&
 	       host_parse(http_request_header(request, "Host"), ingress->domain, &host);
 }
 
