@@ -55,6 +55,9 @@ struct cli {
 	char *token, *cacert, *home;
 };
 
+/* Runs the command that the words name, with all that belongs to it; returns the exit code. run.c */
+int cli_run(int argc, char **argv);
+
 bool cli_has(const struct cli *cli, const char *flag);
 const char *cli_get(const struct cli *cli, const char *flag); /* last one given; NULL: none */
 const char *cli_nth(const struct cli *cli, const char *flag, size_t index);
