@@ -16,6 +16,7 @@
 #define DEFAULT_RUN    "/run/boxyard"
 #define DEFAULT_LISTEN "127.0.0.1:30001"
 #define DEFAULT_FILE   "/etc/boxyard.conf"
+#define DEFAULT_SSH    "127.0.0.1:30022"
 #define DAY_MS	       86400000ULL
 
 static void replace(char **slot, const char *text)
@@ -151,6 +152,48 @@ static int set_url_key(struct conf *conf, const char *value, struct err *err)
 static int set_ssh_ca(struct conf *conf, const char *value, struct err *err)
 {
 	return set_pem(&conf->ssh_ca, "ssh_ca", value, err);
+}
+
+static int set_ssh_listen(struct conf *conf, const char *value, struct err *err)
+{
+	_cleanup_free_ char *address = NULL;
+	uint16_t port = 0;
+
+	if (strcmp(value, "off")) {
+		if (split_listen("ssh_listen", value, &address, &port, err) < 0)
+			return -1;
+		if (!is_address(address))
+			return err_set(err, ERR_INVALID,
+				"ssh_listen '%.80s' must begin with an IPv4 address or [IPv6 "
+				"address]",
+				value);
+	}
+	free(conf->ssh_listen);
+	conf->ssh_listen = steal_ptr(&address);
+	conf->ssh_port = port;
+	conf->ssh_given = true;
+	return 0;
+}
+
+static int set_ssh_linger(struct conf *conf, const char *value, struct err *err)
+{
+	if (!strcmp(value, "never")) {
+		conf->ssh_linger_ms = CONF_FOREVER;
+		return 0;
+	}
+	if (parse_duration("ssh_linger", value, 0, 366 * DAY_MS, &conf->ssh_linger_ms, err) < 0)
+		return err_hint(err, "a time like 1h, 0, or never");
+	return 0;
+}
+
+static int set_ssh_agent(struct conf *conf, const char *value, struct err *err)
+{
+	bool on = !strcmp(value, "on");
+
+	if (!on && strcmp(value, "off"))
+		return err_set(err, ERR_INVALID, "ssh_agent '%.40s' must be on or off", value);
+	conf->ssh_agent = on;
+	return 0;
 }
 
 static int set_listen_certificate(struct conf *conf, const char *value, struct err *err)
@@ -505,6 +548,9 @@ static const struct {
 	{ "url_certificate", "BOX_URL_CERTIFICATE", set_url_certificate },
 	{ "url_key", "BOX_URL_KEY", set_url_key },
 	{ "ssh_ca", "BOX_SSH_CA", set_ssh_ca },
+	{ "ssh_listen", "BOX_SSH_LISTEN", set_ssh_listen },
+	{ "ssh_linger", "BOX_SSH_LINGER", set_ssh_linger },
+	{ "ssh_agent", "BOX_SSH_AGENT", set_ssh_agent },
 	{ "hibernate_on_shutdown", "BOX_HIBERNATE_ON_SHUTDOWN", set_hibernate },
 	{ "snapshots_keep", "BOX_SNAPSHOTS_KEEP", set_snapshots_keep },
 	{ "snapshots_keep_age", "BOX_SNAPSHOTS_KEEP_AGE", set_snapshots_keep_age },
@@ -601,6 +647,24 @@ static void derive_run(struct conf *conf)
 	conf->run = xasprintf("%s/run", conf->home);
 }
 
+static int set_listeners(struct conf *conf, struct err *err)
+{
+	if (set_listen(conf, DEFAULT_LISTEN, err) < 0 ||
+		set_ssh_listen(conf, DEFAULT_SSH, err) < 0)
+		return -1;
+	conf->ssh_given = false;
+	return 0;
+}
+
+/* Several daemons on one machine: those that BOX_HOME chooses leave the well-known port to the one
+ * in the default home. */
+static void derive_ssh(struct conf *conf)
+{
+	if (!conf->ssh_given && conf->home_given && strcmp(conf->home, DEFAULT_HOME))
+		conf->ssh_port = 0;
+	conf->ssh_socket = xasprintf("%s/ssh.sock", conf->run);
+}
+
 int conf_load(struct conf *ret, struct err *err)
 {
 	struct conf conf = { .log_level = LOG_LEVEL_INFO,
@@ -617,7 +681,8 @@ int conf_load(struct conf *ret, struct err *err)
 		.mount_own = true,
 		.inside_fork_depth = 3,
 		.inside_fork_count = 10,
-		.inside_fork_rate = 30 };
+		.inside_fork_rate = 30,
+		.ssh_linger_ms = 3600 * 1000 };
 
 	conf.home = xstrdup(DEFAULT_HOME);
 	conf.run = xstrdup(DEFAULT_RUN);
@@ -637,7 +702,7 @@ int conf_load(struct conf *ret, struct err *err)
 	conf.driver = xstrdup("");
 	conf.criu = xstrdup("");
 	conf.vm_kernel = xstrdup("");
-	if (set_listen(&conf, DEFAULT_LISTEN, err) < 0 || read_file(&conf, err) < 0 ||
+	if (set_listeners(&conf, err) < 0 || read_file(&conf, err) < 0 ||
 		read_environment(&conf, err) < 0 || check_listen(&conf, err) < 0 ||
 		check_url(&conf, err) < 0) {
 		conf_done(&conf);
@@ -647,6 +712,7 @@ int conf_load(struct conf *ret, struct err *err)
 	derive_run(&conf);
 	conf.name = instance_name(conf.home);
 	conf.socket = xasprintf("%s/box.sock", conf.run);
+	derive_ssh(&conf);
 	*ret = conf;
 	return 0;
 }
@@ -657,6 +723,8 @@ void conf_done(struct conf *conf)
 	free(conf->run);
 	free(conf->name);
 	free(conf->socket);
+	free(conf->ssh_socket);
+	free(conf->ssh_listen);
 	free(conf->group);
 	free(conf->address);
 	free(conf->pool);

@@ -1,14 +1,16 @@
 /* conf.h - where files are and how the daemon listens: /etc/boxyard.conf, then the environment
  *
  * The file (BOX_CONF names another one) has `key = value` lines and # comments. An unknown key is
- * an error that names its line. Environment: BOX_HOME, BOX_RUN, BOX_LISTEN. */
+ * an error that names its line. Environment: BOX_HOME, BOX_RUN, BOX_LISTEN
+ * and others; docs/conf.md has them all. */
 #pragma once
 #include "base/err.h"
 #include <stdbool.h>
 #include <stdint.h>
 
 enum { CONF_SPARES_MAX = 16 };
-#define CONF_AUTO UINT64_MAX
+#define CONF_AUTO    UINT64_MAX
+#define CONF_FOREVER UINT64_MAX
 
 struct conf {
 	char *home; /* home = /var/lib/boxyard */
@@ -18,6 +20,7 @@ struct conf {
 	char *name;	 /* derived from home: "boxyard" or "boxyard-<8 hex>"; used in cgroup
 			  * names */
 	char *socket;	 /* run/box.sock */
+	char *ssh_socket; /* run/ssh.sock: SSH of this machine's users, see ssh/proxy.h */
 	char *group;	 /* group = boxyard: its members may use the socket */
 	bool listen_tcp; /* listen = 127.0.0.1:30001 | off */
 	char *address;
@@ -61,6 +64,15 @@ struct conf {
 	/* ssh_ca = PATH: public keys of CAs whose SSH certificates are accepted, as lines of
 	 * authorized_keys; "": none */
 	char *ssh_ca;
+	/* ssh_listen = 127.0.0.1:30022 | off: where SSH logins come in; the address, or NULL: off.
+	 * ssh_port 0: any free one, the default of a daemon that BOX_HOME chooses. */
+	char *ssh_listen;
+	uint16_t ssh_port;
+	bool ssh_given; /* by the file or the environment */
+	/* ssh_linger = 1h | never: how long a program runs on whose SSH client is gone; 0: it is
+	 * hung up at once. CONF_FOREVER: never */
+	uint64_t ssh_linger_ms;
+	bool ssh_agent; /* ssh_agent = on|off: clients may forward their agent (ssh -A) */
 	uint16_t url_port;
 	char *url_certificate, *url_key; /* PEM files; "" */
 	/* Defaults for what boxes may do from inside: inside_fork_depth = 3 (forks of forks),

@@ -36,6 +36,7 @@ static int clean_environment(void **state)
 	unsetenv("BOX_RUN");
 	unsetenv("BOX_LISTEN");
 	unsetenv("BOX_LOG_LEVEL");
+	unsetenv("BOX_SSH_LISTEN");
 	return 0;
 }
 
@@ -260,6 +261,58 @@ static void test_conf_reads_how_boxes_are_found(void **state)
 	}
 }
 
+static void test_conf_reads_how_ssh_comes_in(void **state)
+{
+	static const char *const bad[] = { "ssh_listen = 22\n", "ssh_listen = localhost:22\n",
+		"ssh_listen = 127.0.0.1:70000\n", "ssh_linger = long\n", "ssh_linger = -1s\n",
+		"ssh_agent = yes\n" };
+	struct conf conf;
+	struct err err = ERR_INIT;
+
+	(void)state;
+	assert_int_equal(load("", &conf, &err), 0);
+	assert_string_equal(conf.ssh_listen, "127.0.0.1");
+	assert_int_equal(conf.ssh_port, 30022);
+	assert_string_equal(conf.ssh_socket, "/run/boxyard/ssh.sock");
+	assert_int_equal(conf.ssh_linger_ms, 3600 * 1000);
+	assert_false(conf.ssh_agent);
+	conf_done(&conf);
+	assert_int_equal(load("ssh_listen = [::]:22\nssh_linger = never\nssh_agent = on\n", &conf,
+				 &err),
+		0);
+	assert_string_equal(conf.ssh_listen, "::");
+	assert_int_equal(conf.ssh_port, 22);
+	assert_true(conf.ssh_linger_ms == CONF_FOREVER && conf.ssh_agent);
+	conf_done(&conf);
+	assert_int_equal(load("ssh_listen = off\nssh_linger = 0\n", &conf, &err), 0);
+	assert_null(conf.ssh_listen);
+	assert_int_equal(conf.ssh_linger_ms, 0);
+	conf_done(&conf);
+	for (size_t i = 0; i < ARRAY_LEN(bad); i++) {
+		assert_int_equal(load(bad[i], &conf, &err), -1);
+		assert_int_equal(err.kind, ERR_INVALID);
+	}
+}
+
+/* The well-known port is that of the daemon in the default home. */
+static void test_conf_ssh_of_two_daemons_does_not_collide(void **state)
+{
+	struct conf conf;
+	struct err err = ERR_INIT;
+
+	(void)state;
+	setenv("BOX_HOME", "/tmp/h", 1);
+	assert_int_equal(load("", &conf, &err), 0);
+	assert_string_equal(conf.ssh_listen, "127.0.0.1");
+	assert_int_equal(conf.ssh_port, 0);
+	assert_string_equal(conf.ssh_socket, "/tmp/h/run/ssh.sock");
+	conf_done(&conf);
+	setenv("BOX_SSH_LISTEN", "127.0.0.1:30022", 1);
+	assert_int_equal(load("", &conf, &err), 0);
+	assert_int_equal(conf.ssh_port, 30022);
+	conf_done(&conf);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -273,6 +326,9 @@ int main(void)
 			test_conf_listens_elsewhere_with_a_certificate_alone, clean_environment),
 		cmocka_unit_test_setup(test_conf_named_file_must_exist, clean_environment),
 		cmocka_unit_test_setup(test_conf_reads_how_boxes_are_found, clean_environment),
+		cmocka_unit_test_setup(test_conf_reads_how_ssh_comes_in, clean_environment),
+		cmocka_unit_test_setup(
+			test_conf_ssh_of_two_daemons_does_not_collide, clean_environment),
 	};
 
 	return cmocka_run_group_tests(tests, set_up, tear_down);
