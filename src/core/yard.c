@@ -242,6 +242,7 @@ void yard_close(struct yard *yard)
 	snapshots_close(yard);
 	networks_close(yard);
 	loop_timer_free(yard->idle);
+	json_decref(yard->ssh_info);
 	drivers_close(yard->drivers);
 	groups_close(yard->groups);
 	checkpoints_close(yard->checkpoints);
@@ -362,6 +363,12 @@ static json_t *whole_json(struct yard *yard)
 		"processes_limit", (json_int_t)limits.pids);
 }
 
+void yard_set_ssh_info(struct yard *yard, json_t *info)
+{
+	json_decref(yard->ssh_info);
+	yard->ssh_info = info;
+}
+
 json_t *yard_info_json(struct yard *yard)
 {
 	const struct conf *conf = yard->conf;
@@ -377,14 +384,15 @@ json_t *yard_info_json(struct yard *yard)
 				 yard_may_see_box(yard, yard->boxes[i]);
 		json_object_set_new(states, box_state_name(state), json_integer((json_int_t)count));
 	}
-	return json_pack("{s:s,s:s,s:s,s:s,s:s,s:s,s:I,s:s?,s:I,s:I,s:I,s:o,s:s,s:o,s:o,s:o}",
+	return json_pack("{s:s,s:s,s:s,s:s,s:s,s:s,s:I,s:s?,s:I,s:I,s:I,s:o,s:s,s:o,s:o,s:o,s:O?}",
 		"version", BOX_VERSION, "home", conf->home, "run", conf->run, "name", conf->name,
 		"socket", conf->socket, "started_at", clock_rfc3339(yard->started_us, when), "pid",
 		(json_int_t)getpid(), "criu_problem", drivers_capture_problem(yard->drivers),
 		"boxes", (json_int_t)boxes, "leaving", (json_int_t)count_leaving(yard), "spares",
 		(json_int_t)spares_ready(yard), "states", states, "pool",
 		pool_kind_name(pool_get_kind(yard->pool)), "drivers", drivers_json(yard->drivers),
-		"network", networks_json(yard), "together", whole_json(yard));
+		"network", networks_json(yard), "together", whole_json(yard),
+		"ssh", yard->ssh_info);
 }
 
 json_t *yard_stats_json(struct yard *yard)

@@ -35,6 +35,8 @@ struct loop *yard_get_loop(struct yard *yard);
 const struct conf *yard_get_conf(struct yard *yard);
 
 json_t *yard_info_json(struct yard *yard); /* version, home, counts, drivers; new reference */
+/* What info says of SSH, which core knows nothing of; takes the reference. NULL: nothing. */
+void yard_set_ssh_info(struct yard *yard, json_t *info);
 /* The same without a daemon, as far as possible; for root. May block for a second. */
 int yard_doctor_alone(const struct conf *conf, json_t **ret, struct err *err);
 json_t *yard_doctor_json(

@@ -14,6 +14,7 @@
 #include "ingress/ingress.h"
 #include "inside/inside.h"
 #include "loop/loop.h"
+#include "ssh/hostkey.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <sched.h>
@@ -31,6 +32,7 @@ struct daemon {
 	struct auth *auth;
 	struct api *api;
 	struct ingress *ingress;
+	struct hostkeys *hostkeys;
 	struct parts parts;
 	struct loop_signal *term, *interrupt, *hangup;
 	bool stopping;
@@ -87,7 +89,7 @@ static void on_signal(void *arg)
 	leave(daemon, daemon->conf->hibernate_on_shutdown);
 }
 
-/* SIGHUP: a certificate has changed. Nothing else is read again. */
+/* SIGHUP: a certificate or a host key has changed. Nothing else is read again. */
 static void on_hangup(void *arg)
 {
 	struct daemon *daemon = arg;
@@ -264,6 +266,33 @@ static void close_ingress(void *arg)
 	ingress_free(((struct daemon *)arg)->ingress);
 }
 
+static int start_hostkeys(void *arg, struct err *err)
+{
+	struct daemon *daemon = arg;
+
+	if (hostkeys_open(daemon->conf->home, &daemon->hostkeys, err) < 0)
+		return -1;
+	yard_set_ssh_info(daemon->yard, hostkeys_info_json(daemon->hostkeys, NULL, 0, NULL));
+	return 0;
+}
+
+static void reload_hostkeys(void *arg)
+{
+	struct daemon *daemon = arg;
+	struct err err = ERR_INIT;
+
+	if (hostkeys_reload(daemon->hostkeys, &err) < 0) {
+		log_error("the SSH host keys cannot be read, the old ones stay", kv_err(&err));
+		return;
+	}
+	yard_set_ssh_info(daemon->yard, hostkeys_info_json(daemon->hostkeys, NULL, 0, NULL));
+}
+
+static void close_hostkeys(void *arg)
+{
+	hostkeys_close(((struct daemon *)arg)->hostkeys);
+}
+
 static int start_api(void *arg, struct err *err)
 {
 	struct daemon *daemon = arg;
@@ -336,6 +365,10 @@ static const struct part parts[] = {
 		.reload = reload_ingress,
 		.stop = stop_ingress,
 		.close = close_ingress },
+	{ .name = "SSH host keys",
+		.start = start_hostkeys,
+		.reload = reload_hostkeys,
+		.close = close_hostkeys },
 	{ .name = "api",
 		.start = start_api,
 		.listens = api_listens,
