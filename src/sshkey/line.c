@@ -6,6 +6,9 @@
 #include <stdio.h>
 #include <time.h>
 
+/* What looks like an option may be anything: no more of it is shown. */
+enum { OPTION_SHOWN = 32 };
+
 static bool is_blank(char c)
 {
 	return c == ' ' || c == '\t';
@@ -141,7 +144,7 @@ static int read_option(const struct option *option, struct keyline *line, struct
 			return copy_value(option, line->role, sizeof line->role, err);
 		if (option_is(option, "principals"))
 			return copy_value(option, line->principals, sizeof line->principals, err);
-		if (option_is(option, "expiry-time"))
+		if (option_is(option, "expiry-time") || option_is(option, "expires"))
 			return read_expiry(option->value, &line->expires_us, err);
 	} else if (option_is(option, "cert-authority")) {
 		line->is_ca = true;
@@ -149,8 +152,8 @@ static int read_option(const struct option *option, struct keyline *line, struct
 	} else if (read_restriction(option, line)) {
 		return 0;
 	}
-	err_set(err, ERR_INVALID, "the option '%.*s' is not supported", (int)option->name_len,
-		option->name);
+	err_set(err, ERR_INVALID, "the option '%.*s' is not supported",
+		(int)MIN(option->name_len, OPTION_SHOWN), option->name);
 	return err_hint(err, "the key is not taken: without its option it could do more than the "
 			     "line allows");
 }
@@ -179,6 +182,14 @@ static int read_options(const char **at, struct keyline *line, struct err *err)
 static bool is_type(const char *word)
 {
 	return !strncmp(word, "ssh-", 4) || !strncmp(word, "ecdsa-", 6) || !strncmp(word, "sk-", 3);
+}
+
+static bool has_type(const char *line)
+{
+	for (; *line; line++)
+		if (is_blank(line[0]) && is_type(line + 1))
+			return true;
+	return false;
 }
 
 static void skip_blanks(const char **at)
@@ -217,16 +228,38 @@ static int read_key(const char **at, struct keyline *line, struct err *err)
 	return 0;
 }
 
+int keyline_check_public(const char *text, struct err *err)
+{
+	/* PEM and OpenSSH; the second one without its first line; PuTTY. */
+	static const char *const private[] = { "PRIVATE KEY-----", "b3BlbnNzaC1rZXktdjE",
+		"PuTTY-User-Key-File-", "Private-Lines:" };
+
+	for (size_t i = 0; i < ARRAY_LEN(private); i++)
+		if (strstr(text, private[i])) {
+			err_set(err, ERR_INVALID, "this is a private key, and was not kept");
+			return err_hint(err, "give the public one, the file that ends in .pub");
+		}
+	if (strstr(text, "-cert-v01@openssh.com")) {
+		err_set(err, ERR_INVALID, "this is a certificate, not a key");
+		return err_hint(err, "give the key itself; certificates are accepted by their CA, "
+				     "see the setting ssh_ca");
+	}
+	return 0;
+}
+
 static int read_line(const char *at, struct keyline *line, struct err *err)
 {
 	if (strlen(at) > KEYLINE_MAX)
 		return err_set(err, ERR_INVALID, "the line is longer than %d bytes", KEYLINE_MAX);
-	if (strstr(at, "PRIVATE KEY-----")) {
-		err_set(err, ERR_INVALID, "this is a private key");
-		return err_hint(err, "give the public one, the file that ends in .pub");
-	}
+	if (keyline_check_public(at, err) < 0)
+		return -1;
 	skip_blanks(&at);
 	if (!is_type(at)) {
+		/* Whatever it is, it is not quoted as an option. */
+		if (!has_type(at)) {
+			err_set(err, ERR_INVALID, "this is not a line of a public key");
+			return err_hint(err, "like 'ssh-ed25519 AAAA… comment'");
+		}
 		if (read_options(&at, line, err) < 0)
 			return -1;
 		skip_blanks(&at);
