@@ -14,7 +14,7 @@
  *   job.c        a client on one side, an image being made on the other
  *   boxes.c box_disk.c exec.c exec_ws.c execs.c logs.c files.c images.c image_jobs.c
  *   image_import.c
- *   timeline.c policy.c net.c ports.c pool.c volumes.c workspaces.c tokens.c
+ *   timeline.c policy.c net.c ports.c pool.c volumes.c workspaces.c tokens.c keys.c
  *   events.c audit.c system.c                                                  the calls
  *
  * Neither http nor core's exec.h and task.h call back from inside a call made to them; each
@@ -440,6 +440,10 @@ void api_workspace_remove(struct call *call);
 void api_tokens_list(struct call *call);
 void api_token_create(struct call *call);
 void api_token_revoke(struct call *call);
+void api_keys_list(struct call *call);
+void api_key_add(struct call *call);
+void api_key_show(struct call *call);
+void api_key_remove(struct call *call);
 void api_events(struct call *call);
 void api_audit(struct call *call);
 void api_audit_verify(struct call *call);

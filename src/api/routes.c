@@ -319,6 +319,15 @@ static const struct route routes[] = {
 		ROUTE_BODY, NULL },
 	{ "DELETE", "/v1/tokens/{token}", SCOPE_ADMIN, api_token_revoke,
 		"revoke a token by id or name", NULL, NULL, 204, 0, NULL },
+	{ "GET", "/v1/keys", SCOPE_READ, api_keys_list, "list the keys of SSH logins", NULL,
+		"KeyList", 200, 0, NULL },
+	{ "POST", "/v1/keys", SCOPE_CREATE, api_key_add,
+		"add a key for SSH logins; 200 when the same is there already", "KeySpec", "Key",
+		201, ROUTE_BODY, NULL },
+	{ "GET", "/v1/keys/{key}", SCOPE_READ, api_key_show,
+		"show a key, by id, name or fingerprint", NULL, "Key", 200, 0, NULL },
+	{ "DELETE", "/v1/keys/{key}", SCOPE_CREATE, api_key_remove,
+		"remove a key, by id, name or fingerprint", NULL, NULL, 204, 0, NULL },
 	{ "GET", "/v1/info", SCOPE_READ, api_info,
 		"version, home, listening addresses, counts, drivers", NULL, "Info", 200, 0, NULL },
 	{ "GET", "/v1/doctor", SCOPE_READ, api_doctor, "check what this machine can and cannot do",
@@ -339,14 +348,15 @@ const struct route *route_table(size_t *ret_count)
 }
 
 /* How much of path the {…} at the start of pattern matches; 0: no match. One component; but names
- * of images contain slashes, so an {image} extends as far as the rest of the pattern allows. (The
+ * of images and fingerprints of keys contain slashes, so an {image} and a {key} extend as far as
+ * the rest of the pattern allows. (The
  * path is decoded as a whole before: a slash is a slash, however it was written.) */
 static size_t param_len(const char *pattern, const char *path)
 {
 	const char *rest = strchr(pattern, '}') + 1;
 	size_t len = strlen(path), tail = strlen(rest);
 
-	if (!text_has_prefix(pattern, "{image}"))
+	if (!text_has_prefix(pattern, "{image}") && !text_has_prefix(pattern, "{key}"))
 		return strcspn(path, "/");
 	if (len <= tail || strcmp(path + len - tail, rest))
 		return 0;

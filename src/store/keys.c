@@ -100,7 +100,7 @@ static json_t *text_or_null(const char *text)
 	return text && *text ? json_string(text) : json_null();
 }
 
-static json_t *key_json(const struct key_row *key)
+json_t *key_row_json(const struct key_row *key)
 {
 	return json_pack("{s:s,s:s,s:s,s:s,s:s,s:s,s:s,s:o,s:o,s:o,s:s,s:o,s:o,s:o}", "id", key->id,
 		"name", key->name, "owner", key->owner, "fingerprint", key->fingerprint, "type",
@@ -167,7 +167,7 @@ json_t *store_key_list(struct store *store, struct err *err)
 		struct key_row row = { 0 };
 
 		columns_read(stmt, columns, ARRAY_LEN(columns), &row);
-		json_array_append_new(list, key_json(&row));
+		json_array_append_new(list, key_row_json(&row));
 		key_row_done(&row);
 	}
 	sqlite3_reset(stmt);
@@ -236,7 +236,7 @@ int store_key_add(
 		return err_wrap(err, "add key '%s'", spec->name);
 	if (store_key_get(store, id, &row, err) < 0)
 		return -1;
-	*ret_row = key_json(&row);
+	*ret_row = key_row_json(&row);
 	key_row_done(&row);
 	return 0;
 }
@@ -257,7 +257,7 @@ int store_key_remove(struct store *store, const char *id_or_name, json_t **ret_r
 	if (ret < 0)
 		err_wrap(err, "remove key '%s'", row.name);
 	else
-		*ret_row = key_json(&row);
+		*ret_row = key_row_json(&row);
 	key_row_done(&row);
 	return ret;
 }

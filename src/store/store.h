@@ -257,13 +257,14 @@ struct key_row {
 };
 
 void key_row_done(struct key_row *row);
+json_t *key_row_json(const struct key_row *row); /* as store_key_list has it; new reference */
 /* Of spec, all but id, created_us and last_used_us is read; what is in it was checked before.
  * ERR_EXISTS when the name or the key is there already, ERR_LIMIT when there are KEYS_MAX.
  * *ret_row as store_key_list has it. */
 enum { KEYS_MAX = 10000 };
 int store_key_add(
 	struct store *store, const struct key_row *spec, json_t **ret_row, struct err *err);
-/* [{"id","name","owner","fingerprint","type","role","box","from","restricted":[…],"comment",
+/* [{"id","name","owner","fingerprint","type","key","role","box","from","restricted":[…],"comment",
  * "created_at","expires_at","last_used_at"}]; new reference. */
 json_t *store_key_list(struct store *store, struct err *err);
 /* By id, name or fingerprint. ERR_NOT_FOUND. *ret_row: what was removed. */

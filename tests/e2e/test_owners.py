@@ -13,6 +13,7 @@ import pytest
 
 from boxtest import CRIU, IMAGE, Reply, eventually, random_name
 
+KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIAABAgMEBQYHCAkKCwwNDg8QERITFBUWFxgZGhscHR4f ann"
 STRANGER_SCOPES = ["read", "files", "exec", "create"]  # all but admin
 
 # What a stranger sends; None: the call reads a body as it comes.
@@ -53,6 +54,7 @@ BODIES = {
     ("POST", "/v1/volumes"): {"name": "{volume}"},
     ("PATCH", "/v1/volumes/{volume}"): {"size": 0},
     ("POST", "/v1/tokens"): {"name": "{fresh}", "scopes": ["admin"]},
+    ("POST", "/v1/keys"): {"key": "no key"},
     ("POST", "/v1/shutdown"): {},
 }
 # What is sent for a key of the query, where the call has it.
@@ -66,7 +68,7 @@ ELSEWHERE = {
     ("POST", "/v1/images/pull"): 400, ("POST", "/v1/images/import"): 400, ("POST", "/v1/volumes"): 409,
     ("POST", "/v1/pool/grow"): 403, ("POST", "/v1/pool/scrub"): 403, ("GET", "/v1/tokens"): 403,
     ("POST", "/v1/tokens"): 403, ("DELETE", "/v1/tokens/{token}"): 403, ("POST", "/v1/shutdown"): 403,
-    ("GET", "/v1/audit"): 404, ("GET", "/v1/audit/verify"): 404,
+    ("POST", "/v1/keys"): 400, ("GET", "/v1/audit"): 404, ("GET", "/v1/audit/verify"): 404,
 }
 
 
@@ -109,6 +111,8 @@ def remove_all(yard):
         yard.api("DELETE", f"/v1/volumes/{volume['name']}")
     for workspace in yard.api("GET", "/v1/workspaces").json["workspaces"]:
         yard.api("DELETE", f"/v1/workspaces/{workspace['id']}")
+    for key in yard.api("GET", "/v1/keys").json["keys"]:
+        yard.api("DELETE", f"/v1/keys/{key['id']}")
     for image in yard.api("GET", "/v1/images").json["images"]:
         if image["owner"] != "local":
             yard.api("DELETE", f"/v1/images/{image['id']}")
@@ -136,11 +140,12 @@ def things(yard, ann):
     saved = ann.api("POST", at + "/save", {"name": image}, expect=201).json
     old = ann.new(name=kept)
     ann.api("DELETE", f"/v1/boxes/{kept}", query={"force": "true", "keep_workspace": "true"}, expect=204)
+    key = ann.api("POST", "/v1/keys", {"key": KEY, "name": random_name("annkey")}, expect=201).json["name"]
     snapshot = "none"
     if CRIU.exists():
         snapshot = ann.api("POST", at + "/snapshots", {"name": "annsnap"}, expect=201).json["id"]
     return {"box": box["name"], "box_id": box["id"], "volume": volume, "image": image, "image_id": saved["id"],
-            "workspace": old["id"], "kept": kept, "exec": job, "snapshot": snapshot, "port": "8000", "token": ann.id,
+            "workspace": old["id"], "kept": kept, "exec": job, "snapshot": snapshot, "port": "8000", "token": ann.id, "key": key,
             "label": "annlabel"}
 
 
@@ -194,7 +199,7 @@ def state_of(yard, things):
 
 
 def assert_says_nothing(reply, things, what):
-    for key in ("box", "box_id", "volume", "image", "image_id", "workspace", "kept", "label", "token"):
+    for key in ("box", "box_id", "volume", "image", "image_id", "workspace", "kept", "label", "token", "key"):
         assert things[key].encode() not in reply.body, (what, key, reply.body[:400])
 
 
@@ -205,17 +210,17 @@ def test_no_call_shows_a_stranger_anything(yard, things, bob):
         at = {**things, "fresh": random_name("bobs"), "box_name": things["box"]}
         if ids:
             at |= {"box": at["box_id"], "image": at["image_id"]}
-        nothing = {key: "x" * len(value) if key in ("box", "box_id", "image", "volume", "workspace") else value
+        nothing = {key: "x" * len(value) if key in ("box", "box_id", "image", "volume", "workspace", "key") else value
                    for key, value in at.items()}
         for method, path, about in routes(yard):
             what = (method, path, ids)
             reply = bob.api(method, *request_of(method, path, about, at))
             walked += 1
-            if any(f"{{{key}}}" in path for key in ("box", "image", "volume", "workspace")):
+            if any(f"{{{key}}}" in path for key in ("box", "image", "volume", "workspace", "key")):
                 assert reply.status == 404, (what, reply.status, reply.body[:300])
                 other = bob.api(method, *request_of(method, path, about, nothing))
                 named = reply.body
-                for key in ("box", "image", "volume", "workspace"):
+                for key in ("box", "image", "volume", "workspace", "key"):
                     named = named.replace(at[key].encode(), nothing[key].encode())
                 assert (other.status, other.body) == (404, named), what
                 continue

@@ -8,6 +8,7 @@ import pytest
 from boxtest import ROOT, eventually, random_name
 
 pytestmark = pytest.mark.asan
+KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIAABAgMEBQYHCAkKCwwNDg8QERITFBUWFxgZGhscHR4f rest"
 
 
 def documented_routes():
@@ -172,6 +173,10 @@ def test_every_route_answers(yard, make_box):
     token = call("POST", "/v1/tokens", {"name": random_name(), "scopes": ["read"]}, 201).json
     call("GET", "/v1/tokens")
     call("DELETE", "/v1/tokens/{token}", None, 204, token=token["id"])
+    key = call("POST", "/v1/keys", {"key": KEY, "role": "read"}, 201).json
+    call("GET", "/v1/keys")
+    call("GET", "/v1/keys/{key}", key=key["fingerprint"])
+    call("DELETE", "/v1/keys/{key}", None, 204, key=key["id"])
     call("GET", "/v1/info")
     call("GET", "/v1/doctor")
     call("GET", "/v1/openapi.json")
