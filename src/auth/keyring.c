@@ -18,8 +18,8 @@ struct bounds {
 	char sources[SOURCES_TEXT_MAX + 1]; /* "" : any */
 };
 
-static int bounds_of_key(struct store *store, const struct principal *principal,
-	struct bounds *ret, struct err *err)
+static int bounds_of_key(
+	struct store *store, const struct principal *principal, struct bounds *ret, struct err *err)
 {
 	struct key_row key = { 0 };
 

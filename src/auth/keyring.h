@@ -15,13 +15,13 @@ struct key_spec {
 	const char *line;
 	/* Each may be NULL: what the line says, else the default. Given in both places they must be
 	 * the same. */
-	const char *name;  /* a DNS label; made from the comment */
-	const char *owner; /* the principal's */
-	const char *role;  /* exec for a key of one box, else create, or the most the principal
+	const char *name;    /* a DNS label; made from the comment */
+	const char *owner;   /* the principal's */
+	const char *role;    /* exec for a key of one box, else create, or the most the principal
 			    * has */
-	const char *box;   /* the only box it may use, by name; it need not exist yet */
-	const char *from;  /* see sshkey/sources.h */
-	int64_t expires_us; /* 0: as the line says; if both say it the earlier time counts */
+	const char *box;     /* the only box it may use, by name; it need not exist yet */
+	const char *from;    /* see sshkey/sources.h */
+	int64_t expires_us;  /* 0: as the line says; if both say it the earlier time counts */
 	unsigned restricted; /* enum key_restriction; added to those of the line */
 };
 

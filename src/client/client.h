@@ -13,8 +13,8 @@
 
 struct client;
 
-/* Connects on first use. socket_path, or the result of remote_read or given_read, is borrowed for the
- * client's life. */
+/* Connects on first use. socket_path, or the result of remote_read or given_read, is borrowed for
+ * the client's life. */
 struct client *client_new(const char *socket_path);
 void client_free(struct client *client); /* accepts NULL */
 

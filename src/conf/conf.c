@@ -649,8 +649,7 @@ static void derive_run(struct conf *conf)
 
 static int set_listeners(struct conf *conf, struct err *err)
 {
-	if (set_listen(conf, DEFAULT_LISTEN, err) < 0 ||
-		set_ssh_listen(conf, DEFAULT_SSH, err) < 0)
+	if (set_listen(conf, DEFAULT_LISTEN, err) < 0 || set_ssh_listen(conf, DEFAULT_SSH, err) < 0)
 		return -1;
 	conf->ssh_given = false;
 	return 0;

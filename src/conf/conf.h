@@ -16,13 +16,13 @@ struct conf {
 	char *home; /* home = /var/lib/boxyard */
 	/* run = /run/boxyard; HOME/run when BOX_HOME alone chooses the daemon */
 	char *run;
-	bool home_given; /* by BOX_HOME */
-	char *name;	 /* derived from home: "boxyard" or "boxyard-<8 hex>"; used in cgroup
+	bool home_given;  /* by BOX_HOME */
+	char *name;	  /* derived from home: "boxyard" or "boxyard-<8 hex>"; used in cgroup
 			  * names */
-	char *socket;	 /* run/box.sock */
+	char *socket;	  /* run/box.sock */
 	char *ssh_socket; /* run/ssh.sock: SSH of this machine's users, see ssh/proxy.h */
-	char *group;	 /* group = boxyard: its members may use the socket */
-	bool listen_tcp; /* listen = 127.0.0.1:30001 | off */
+	char *group;	  /* group = boxyard: its members may use the socket */
+	bool listen_tcp;  /* listen = 127.0.0.1:30001 | off */
 	char *address;
 	uint16_t port; /* 0: any */
 	/* PEM files: the TCP port speaks TLS and may be on any address; "": plain, loopback only */

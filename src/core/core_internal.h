@@ -167,7 +167,7 @@ struct yard {
 	struct forking *forkings;     /* see fork.c */
 	char boot[40];
 	int64_t started_us;
-	json_t *ssh_info; /* see yard_set_ssh_info; NULL: nothing */
+	json_t *ssh_info;	/* see yard_set_ssh_info; NULL: nothing */
 	char last_event_at[32]; /* time of the last event of the previous daemon; see work.c */
 	bool closing;
 	bool going_down; /* all boxes are being hibernated: no box is woken or created any more */

@@ -391,8 +391,8 @@ json_t *yard_info_json(struct yard *yard)
 		"boxes", (json_int_t)boxes, "leaving", (json_int_t)count_leaving(yard), "spares",
 		(json_int_t)spares_ready(yard), "states", states, "pool",
 		pool_kind_name(pool_get_kind(yard->pool)), "drivers", drivers_json(yard->drivers),
-		"network", networks_json(yard), "together", whole_json(yard),
-		"ssh", yard->ssh_info);
+		"network", networks_json(yard), "together", whole_json(yard), "ssh",
+		yard->ssh_info);
 }
 
 json_t *yard_stats_json(struct yard *yard)

@@ -14,7 +14,7 @@
 #include "ingress/ingress.h"
 #include "inside/inside.h"
 #include "loop/loop.h"
-#include "ssh/hostkey.h"
+#include "ssh/sshd.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <sched.h>
@@ -32,7 +32,7 @@ struct daemon {
 	struct auth *auth;
 	struct api *api;
 	struct ingress *ingress;
-	struct hostkeys *hostkeys;
+	struct sshd *sshd;
 	struct parts parts;
 	struct loop_signal *term, *interrupt, *hangup;
 	bool stopping;
@@ -266,31 +266,31 @@ static void close_ingress(void *arg)
 	ingress_free(((struct daemon *)arg)->ingress);
 }
 
-static int start_hostkeys(void *arg, struct err *err)
+static int start_ssh(void *arg, struct err *err)
 {
 	struct daemon *daemon = arg;
 
-	if (hostkeys_open(daemon->conf->home, &daemon->hostkeys, err) < 0)
-		return -1;
-	yard_set_ssh_info(daemon->yard, hostkeys_info_json(daemon->hostkeys, NULL, 0, NULL));
-	return 0;
+	return sshd_open(daemon->yard, daemon->auth, &daemon->sshd, err);
 }
 
-static void reload_hostkeys(void *arg)
+static const char *ssh_listens(void *arg)
 {
-	struct daemon *daemon = arg;
-	struct err err = ERR_INIT;
-
-	if (hostkeys_reload(daemon->hostkeys, &err) < 0) {
-		log_error("the SSH host keys cannot be read, the old ones stay", kv_err(&err));
-		return;
-	}
-	yard_set_ssh_info(daemon->yard, hostkeys_info_json(daemon->hostkeys, NULL, 0, NULL));
+	return sshd_listens(((struct daemon *)arg)->sshd);
 }
 
-static void close_hostkeys(void *arg)
+static void reload_ssh(void *arg)
 {
-	hostkeys_close(((struct daemon *)arg)->hostkeys);
+	sshd_reload(((struct daemon *)arg)->sshd);
+}
+
+static void stop_ssh(void *arg, void (*done)(void *done_arg), void *done_arg)
+{
+	sshd_stop(((struct daemon *)arg)->sshd, STOP_GRACE_MS, done, done_arg);
+}
+
+static void close_ssh(void *arg)
+{
+	sshd_close(((struct daemon *)arg)->sshd);
 }
 
 static int start_api(void *arg, struct err *err)
@@ -365,10 +365,12 @@ static const struct part parts[] = {
 		.reload = reload_ingress,
 		.stop = stop_ingress,
 		.close = close_ingress },
-	{ .name = "SSH host keys",
-		.start = start_hostkeys,
-		.reload = reload_hostkeys,
-		.close = close_hostkeys },
+	{ .name = "ssh",
+		.start = start_ssh,
+		.listens = ssh_listens,
+		.reload = reload_ssh,
+		.stop = stop_ssh,
+		.close = close_ssh },
 	{ .name = "api",
 		.start = start_api,
 		.listens = api_listens,

@@ -82,7 +82,8 @@ static int check_mode(const char *path, struct err *err)
 		return err_set(err, ERR_INVALID, "'%s' is no file", path);
 	if (st.st_uid != geteuid() || st.st_mode & 077) {
 		err_set(err, ERR_INVALID, "others may read or change '%s'", path);
-		return err_hint(err, "'chown root' and 'chmod 600', or make a new key by moving it away");
+		return err_hint(
+			err, "'chown root' and 'chmod 600', or make a new key by moving it away");
 	}
 	return 0;
 }
@@ -262,8 +263,8 @@ static void add_line(json_t *object, const char *name, const char *line)
 		object, name, json_sprintf("%s%s%s", before, *before ? "\n" : "", line));
 }
 
-json_t *hostkeys_info_json(const struct hostkeys *keys, const char *address, uint16_t port,
-	const char *library)
+json_t *hostkeys_info_json(
+	const struct hostkeys *keys, const char *address, uint16_t port, const char *library)
 {
 	char fingerprint[SSHKEY_FINGERPRINT_SIZE], machine[HOST_NAME_SIZE] = "localhost";
 	bool all = !address || !strcmp(address, "0.0.0.0") || !strcmp(address, "::");

@@ -54,5 +54,5 @@ char *hostkey_sshfp(const struct hostkey *key, const char *host);
  *
  * address NULL: nobody listens. In the lines an address that means all of them is replaced by the
  * name of this machine. New reference. */
-json_t *hostkeys_info_json(const struct hostkeys *keys, const char *address, uint16_t port,
-	const char *library);
+json_t *hostkeys_info_json(
+	const struct hostkeys *keys, const char *address, uint16_t port, const char *library);

@@ -108,8 +108,8 @@ static int damaged(struct err *err)
 	return err_set(err, ERR_INVALID, "the file is damaged");
 }
 
-static int read_secret(struct bytes bytes, struct bytes public, struct hostkey_parts *ret,
-	struct err *err)
+static int read_secret(
+	struct bytes bytes, struct bytes public, struct hostkey_parts *ret, struct err *err)
 {
 	struct ssh_reader reader = ssh_reader_of(bytes);
 	uint32_t check = ssh_read_u32(&reader), again = ssh_read_u32(&reader);

@@ -27,10 +27,8 @@ struct hostkey_parts {
 char *hostkey_file_text(const struct hostkey_parts *parts, const char *comment);
 /* Reads one key without a passphrase. ERR_INVALID; that seed and point belong together is for the
  * caller to check. No message quotes the text. */
-int hostkey_file_read(
-	const char *text, size_t len, struct hostkey_parts *ret, struct err *err);
+int hostkey_file_read(const char *text, size_t len, struct hostkey_parts *ret, struct err *err);
 
-void hostkey_write_blob(
-	const uint8_t point[HOSTKEY_POINT_SIZE], uint8_t ret[HOSTKEY_BLOB_SIZE]);
+void hostkey_write_blob(const uint8_t point[HOSTKEY_POINT_SIZE], uint8_t ret[HOSTKEY_BLOB_SIZE]);
 /* Writes a string of SSH at out, its bytes too unless data is NULL; returns the place behind it. */
 uint8_t *hostkey_put_string(uint8_t *out, const void *data, size_t len);

@@ -277,9 +277,8 @@ static void test_conf_reads_how_ssh_comes_in(void **state)
 	assert_int_equal(conf.ssh_linger_ms, 3600 * 1000);
 	assert_false(conf.ssh_agent);
 	conf_done(&conf);
-	assert_int_equal(load("ssh_listen = [::]:22\nssh_linger = never\nssh_agent = on\n", &conf,
-				 &err),
-		0);
+	assert_int_equal(
+		load("ssh_listen = [::]:22\nssh_linger = never\nssh_agent = on\n", &conf, &err), 0);
 	assert_string_equal(conf.ssh_listen, "::");
 	assert_int_equal(conf.ssh_port, 22);
 	assert_true(conf.ssh_linger_ms == CONF_FOREVER && conf.ssh_agent);

@@ -60,8 +60,7 @@ static char *read_first(void)
 
 static void write_first(const char *text)
 {
-	assert_int_equal(
-		file_write_atomic(AT_FDCWD, first, text, strlen(text), 0600, NULL), 0);
+	assert_int_equal(file_write_atomic(AT_FDCWD, first, text, strlen(text), 0600, NULL), 0);
 }
 
 /* What a command prints, without its last end of line; NULL when it fails. Yours. */

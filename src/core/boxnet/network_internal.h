@@ -44,8 +44,8 @@ struct network {
 	struct port_dial *dials;	 /* port_dial.c's */
 	unsigned dial_count;
 	struct inlet *inlets; /* inlet.c's */
-	int netns;   /* of the running instance; -1: none */
-	bool served; /* the gate serves it */
+	int netns;	      /* of the running instance; -1: none */
+	bool served;	      /* the gate serves it */
 	/* The gate has released it, and its last figures are still to come: see network_left. */
 	bool leaving;
 	bool adopted; /* the instance was started by an earlier daemon */

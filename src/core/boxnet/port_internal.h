@@ -57,8 +57,8 @@ struct port_pipe *port_pipe_new(
 	struct loop *loop, int client, port_open_fn open, port_gone_fn gone, void *arg);
 /* used (may be NULL) is called for bytes from either end, at most ten times a second. */
 void port_pipe_on_used(struct port_pipe *pipe, void (*used)(void *arg));
-/* connected (may be NULL) is called once, when the box has accepted the connection; it must not free
- * the pipe. */
+/* connected (may be NULL) is called once, when the box has accepted the connection; it must not
+ * free the pipe. */
 void port_pipe_on_connected(struct port_pipe *pipe, void (*connected)(void *arg));
 /* The box is awake: opens its end; or it will not wake, and the client is closed. The pipe may be
  * freed by this. */
