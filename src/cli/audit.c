@@ -307,7 +307,7 @@ static int fetch_check(struct cli *cli, const char *log, json_t **ret, struct er
 	}
 	if (client_get(cli->client, path, ret, err) == 0)
 		return 0;
-	if (err->kind == ERR_UNAVAILABLE)
+	if (err->kind == ERR_UNAVAILABLE && cli->conf.home)
 		err_hint(err, "'box audit --verify --folder %.180s/audit' needs no daemon",
 			cli->conf.home);
 	return -1;

@@ -26,6 +26,8 @@ enum command_flag {
 	CMD_NO_CONF = 8, /* works without configuration and daemon */
 	/* is about this machine, whatever BOX_HOST says; refused when it names another */
 	CMD_HERE = 16,
+	/* needs files or programs of the caller's own machine; refused over ssh, as CMD_HERE is */
+	CMD_OWN_FILES = 32,
 };
 
 struct command {
@@ -125,6 +127,7 @@ int cmd_context_ls(struct cli *cli, int argc, char **argv);
 int cmd_context_rm(struct cli *cli, int argc, char **argv);
 int cmd_context_use(struct cli *cli, int argc, char **argv);
 int cmd_completion(struct cli *cli, int argc, char **argv);
+int cmd_control(struct cli *cli, int argc, char **argv);
 int cmd_cp(struct cli *cli, int argc, char **argv);
 int cmd_df(struct cli *cli, int argc, char **argv);
 int cmd_diff(struct cli *cli, int argc, char **argv);
@@ -132,6 +135,7 @@ int cmd_compare(struct cli *cli, int argc, char **argv);
 int cmd_dial_stdio(struct cli *cli, int argc, char **argv);
 int cmd_doctor(struct cli *cli, int argc, char **argv);
 int cmd_down(struct cli *cli, int argc, char **argv);
+int cmd_enter(struct cli *cli, int argc, char **argv);
 int cmd_events(struct cli *cli, int argc, char **argv);
 int cmd_exec(struct cli *cli, int argc, char **argv);
 int cmd_help(struct cli *cli, int argc, char **argv);

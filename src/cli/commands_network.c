@@ -106,6 +106,7 @@ const struct command network_commands[] = {
 		.text = "Uses VISUAL, EDITOR or vi. Errors are shown with their lines and can be corrected at once.",
 		.examples = "EDITOR=nano box policy edit ada\twith your editor\n",
 		.run = cmd_policy_edit,
+		.options = CMD_OWN_FILES,
 		.least = 1,
 		.most = 1,
 		.words = "box" },

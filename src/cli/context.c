@@ -10,6 +10,7 @@
 #include "base/file.h"
 #include "base/text.h"
 #include "cli/cli.h"
+#include "cli/over_ssh.h"
 #include "client/remote.h"
 #include "cli/table.h"
 #include <errno.h>
@@ -268,12 +269,12 @@ static void copy_all(int from, int to)
 /* One process per direction: neither waits for the other. */
 int cmd_dial_stdio(struct cli *cli, int argc, char **argv)
 {
-	const char *path = argc ? argv[0] : cli->conf.socket;
+	const char *path = argc ? argv[0] : cli->target;
 	struct err err = ERR_INIT;
 	int daemon;
 	pid_t child;
 
-	if (path[0] != '/')
+	if (argc && (path[0] != '/' || over_ssh()))
 		return cli_usage(cli, "'%s' is no absolute path", path);
 	if (client_dial(path, &daemon, &err) < 0)
 		return cli_fail(cli, &err);

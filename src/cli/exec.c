@@ -130,18 +130,25 @@ int cmd_exec(struct cli *cli, int argc, char **argv)
 	return session_run(cli, &spec);
 }
 
+/* SHELL comes from the box's passwd; an image may name one it does not have. */
+#define FIND_SHELL "[ -x \"$SHELL\" ] || SHELL=$(command -v bash || echo /bin/sh); exec \"$SHELL\" "
+
+int exec_shell_body(struct cli *cli, const char *command, bool tty, json_t **ret, struct err *err)
+{
+	const char *const program[] = { "/bin/sh", "-c",
+		command ? FIND_SHELL "-c \"$1\"" : FIND_SHELL "-l", "sh", command };
+
+	return exec_body(cli, command ? 5 : 3, (char **)program, tty, ret, err);
+}
+
 int cmd_shell(struct cli *cli, int argc, char **argv)
 {
-	/* SHELL comes from the box's passwd; an image may name one it does not have. */
-	static char *const program[] = { "/bin/sh", "-c",
-		"[ -x \"$SHELL\" ] || SHELL=$(command -v bash || echo /bin/sh); exec \"$SHELL\" -l",
-		NULL };
 	_cleanup_json_ json_t *body = NULL;
 	struct session_spec spec = { .box = argv[0], .input = true, .tty = isatty(STDIN_FILENO) };
 	struct err err = ERR_INIT;
 
 	(void)argc;
-	if (exec_body(cli, 3, (char **)program, spec.tty, &body, &err) < 0)
+	if (exec_shell_body(cli, NULL, spec.tty, &body, &err) < 0)
 		return cli_fail(cli, &err);
 	spec.body = body;
 	return session_run(cli, &spec);

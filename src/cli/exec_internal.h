@@ -14,6 +14,8 @@ int exec_read_env(struct cli *cli, json_t *env, struct err *err);
 json_t *exec_words(int count, char **words, struct err *err);
 /* The body of an exec, from the options and the words of the program. */
 int exec_body(struct cli *cli, int argc, char **argv, bool tty, json_t **ret, struct err *err);
+/* The body of a shell of the box's user, which runs command, or is a login shell for NULL. */
+int exec_shell_body(struct cli *cli, const char *command, bool tty, json_t **ret, struct err *err);
 /* A shell without input shows its prompt and looks as if it hung. */
 void exec_warn_without_input(struct cli *cli, const struct session_spec *spec);
 

@@ -3,6 +3,7 @@
 #include "base/alloc.h"
 #include "base/text.h"
 #include "client/client.h"
+#include "client/given.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -15,7 +16,6 @@
 enum {
 	TRIES = 60, /* a box that was being made when its maker died does not exist yet */
 	TRY_US = 500 * 1000,
-	PIPE_FD = 3,
 };
 
 enum subject { NOTHING, BOX, RUN };
@@ -70,6 +70,19 @@ static void remove_all(const char *target, const struct word *word)
 	}
 }
 
+/* other may be -1. */
+static void close_all_but(int one, int other)
+{
+	unsigned first = (unsigned)(other < 0 ? one : MIN(one, other));
+	unsigned last = (unsigned)MAX(one, other);
+
+	if (first > 3)
+		close_range(3, first - 1, 0);
+	if (last > first + 1)
+		close_range(first + 1, last - 1, 0);
+	close_range(last + 1, ~0U, 0);
+}
+
 static _Noreturn void watch(int pipe, const char *target)
 {
 	int null = open("/dev/null", O_RDWR | O_CLOEXEC);
@@ -84,13 +97,11 @@ static _Noreturn void watch(int pipe, const char *target)
 	signal(SIGPIPE, SIG_IGN);
 	client_interrupted = false;
 	/* Whoever reads our output would wait for us. */
-	for (int fd = 0; fd < 3 && null >= 0; fd++)
-		dup2(null, fd);
-	if (pipe != PIPE_FD)
-		dup2(pipe, PIPE_FD);
-	close_range(PIPE_FD + 1, ~0U, 0);
+	for (int fd = 0; fd < 3; fd++)
+		dup2(null >= 0 ? null : pipe, fd);
+	close_all_but(pipe, given_fd(target));
 	do {
-		got = read(PIPE_FD, &next, sizeof next);
+		got = read(pipe, &next, sizeof next);
 		if (got == sizeof next)
 			word = next;
 	} while (got == sizeof next || (got < 0 && errno == EINTR));

@@ -2,6 +2,7 @@
  * pages are in help_man.c. */
 #include "base/alloc.h"
 #include "cli/help_internal.h"
+#include "cli/over_ssh.h"
 #include "cli/terminal.h"
 
 enum { NAME_COLUMN = 16, FLAG_COLUMN = 27 };
@@ -89,7 +90,8 @@ static void print_overview(FILE *out)
 		"[WORD...]\n\n",
 		BOX_VERSION);
 	for (const struct command *command = NULL; (command = command_next(command));)
-		if (!strchr(command->name, ' ') && !(command->options & CMD_HIDDEN))
+		if (!strchr(command->name, ' ') && !(command->options & CMD_HIDDEN) &&
+			(!over_ssh() || over_ssh_has(command)))
 			fprintf(out, "  %-*s%s\n", NAME_COLUMN, command->name, command->summary);
 	fprintf(out, "\n'box help COMMAND' explains one; 'box help exit-codes' and 'box help "
 		     "environment' the rest.\n");

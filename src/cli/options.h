@@ -56,6 +56,11 @@
 			"another box it may reach, if that box allows it too (repeatable)" \
 	}
 
+static const struct flag control_flags[] = {
+	{ "uid", 0, "UID", "the user it becomes" },
+	FLAG_END,
+};
+
 static const struct flag new_flags[] = {
 	{ "name", 0, "NAME", "the same as the argument NAME" },
 	{ "image", 0, "IMAGE", "image to start from (debian)" },

@@ -2,6 +2,8 @@
 #include "base/alloc.h"
 #include "base/text.h"
 #include "cli/cli.h"
+#include "cli/over_ssh.h"
+#include "client/given.h"
 #include "client/remote.h"
 #include <errno.h>
 #include <signal.h>
@@ -163,10 +165,14 @@ static int run(struct cli *cli, int argc, char **argv)
 	wrong = check_words(cli);
 	if (wrong)
 		return wrong;
+	if (over_ssh() && over_ssh_check(cli, &err) < 0)
+		return cli_fail(cli, &err);
 	if (!(cli->command->options & CMD_NO_CONF)) {
-		if (conf_load(&cli->conf, &err) < 0)
+		if ((!over_ssh() && conf_load(&cli->conf, &err) < 0) ||
+			given_read(&cli->target, &err) < 0)
 			return cli_fail(cli, &err);
-		if (!(cli->command->options & CMD_HIDDEN) && choose_daemon(cli, &err) < 0)
+		if (!cli->target && !(cli->command->options & CMD_HIDDEN) &&
+			choose_daemon(cli, &err) < 0)
 			return cli_fail(cli, &err);
 		if (!cli->target)
 			cli->target = xstrdup(cli->conf.socket);

@@ -71,9 +71,14 @@ static int take_answer(int fd, int *ret_fd, struct err *err)
 	return 0;
 }
 
+int given_fd(const char *target)
+{
+	return given_is(target) ? atoi(target + strlen(PREFIX)) : -1;
+}
+
 int given_dial(const char *target, int *ret_fd, struct err *err)
 {
-	int fd = atoi(target + strlen(PREFIX)), result;
+	int fd = given_fd(target), result;
 
 	do {
 		const char ask = GIVEN_ASK;

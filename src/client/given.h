@@ -22,4 +22,5 @@ enum { GIVEN_ASK = '?', GIVEN_YES = '+', GIVEN_NO = '-', GIVEN_TEXT_MAX = 512 };
  * ERR_INVALID when the variable is set and the descriptor is none. */
 int given_read(char **ret, struct err *err);
 bool given_is(const char *target); /* whether given_read made it */
+int given_fd(const char *target);  /* the descriptor it asks on; -1 for other targets */
 int given_dial(const char *target, int *ret_fd, struct err *err);
