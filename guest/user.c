@@ -159,10 +159,62 @@ static char *read_text(const char *path, char *out, size_t size)
 	return out;
 }
 
+static char *read_passwd(void)
+{
+	static char passwd[FILE_MAX];
+
+	return read_text("/etc/passwd", passwd, sizeof passwd);
+}
+
+static char *read_group(void)
+{
+	static char group[FILE_MAX];
+
+	return read_text("/etc/group", group, sizeof group);
+}
+
 int user_find(const char *spec, struct user *ret, struct err *err)
 {
-	static char passwd[FILE_MAX], group[FILE_MAX];
+	return user_lookup(read_passwd(), read_group(), spec, ret, err);
+}
 
-	return user_lookup(read_text("/etc/passwd", passwd, sizeof passwd),
-		read_text("/etc/group", group, sizeof group), spec, ret, err);
+bool user_find_name(uid_t uid, char *ret, size_t size)
+{
+	char number[16];
+	struct user user;
+
+	snprintf(number, sizeof number, "%u", uid);
+	if (!find_passwd(read_passwd(), number, &user))
+		return false;
+	snprintf(ret, size, "%s", user.name);
+	return true;
+}
+
+bool user_find_group_name(gid_t gid, char *ret, size_t size)
+{
+	char *group = read_group(), *fields[FIELDS];
+	uint32_t number;
+	size_t count;
+
+	while ((count = next_line(&group, fields)))
+		if (count >= 3 && parse_id(fields[2], &number) && number == gid) {
+			snprintf(ret, size, "%s", fields[0]);
+			return true;
+		}
+	return false;
+}
+
+bool user_find_home(const char *name, char *ret, size_t size)
+{
+	char number[16];
+	struct user user;
+
+	if (!*name) {
+		snprintf(number, sizeof number, "%u", geteuid());
+		name = number;
+	}
+	if (!find_passwd(read_passwd(), name, &user))
+		return false;
+	snprintf(ret, size, "%s", user.home);
+	return true;
 }

@@ -4,6 +4,7 @@
  * none: it would load the box's libraries into box-init. */
 #pragma once
 #include "base/err.h"
+#include <stdbool.h>
 #include <sys/types.h>
 
 enum { USER_GROUPS_MAX = 128 };
@@ -23,3 +24,8 @@ struct user {
 int user_lookup(char *passwd, char *group, const char *spec, struct user *ret, struct err *err);
 /* The same with the files of the box; missing ones are empty. */
 int user_find(const char *spec, struct user *ret, struct err *err);
+/* Names of numbers, cut to size, and the home of a user ("": who runs this); false: not in the
+ * files. */
+bool user_find_name(uid_t uid, char *ret, size_t size);
+bool user_find_group_name(gid_t gid, char *ret, size_t size);
+bool user_find_home(const char *name, char *ret, size_t size);
