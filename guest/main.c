@@ -7,7 +7,7 @@
  *
  * `box-init --listen PATH` makes the socket itself and runs as an ordinary process, for tests.
  * Called `box`, the same program is the command by which programs in the box ask the daemon
- * (box.c). */
+ * (box.c); called `sftp-server`, or `box-init sftp-server`, it serves files (sftp.c). */
 #include "guest/box.h"
 #include "guest/conn.h"
 #include "guest/control.h"
@@ -17,6 +17,7 @@
 #include "guest/port.h"
 #include "guest/proc.h"
 #include "guest/self.h"
+#include "guest/sftp.h"
 #include "guest/shutdown.h"
 #include "guest/trust.h"
 #include "guest/vm.h"
@@ -194,6 +195,12 @@ static _Noreturn void vm_main(void)
 	vm_end(NULL);
 }
 
+static bool is_sftp(int argc, char **argv)
+{
+	return argc == 2 ? !strcmp(argv[1], SFTP_PROGRAM)
+			 : argc == 1 && !strcmp(argv[0], SFTP_PROGRAM);
+}
+
 int main(int argc, char **argv)
 {
 	struct err err = ERR_INIT;
@@ -202,6 +209,8 @@ int main(int argc, char **argv)
 		return box_main(argc, argv);
 	if (argc > 0 && !strcmp(basename(argv[0]), "modprobe"))
 		return modprobe_main(argc, argv);
+	if (is_sftp(argc, argv))
+		return sftp_main();
 	/* Root in the box has our user id, and could speak to the daemon in our name by ptrace,
 	 * /proc/1/mem or pidfd_getfd. Forked children inherit this until they execute a program. */
 	prctl(PR_SET_DUMPABLE, 0);
