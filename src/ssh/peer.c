@@ -26,7 +26,8 @@ static int take_signal(struct peer *peer, struct wire_reader *in, struct err *er
 
 	if (wire_get_done(in, err) < 0)
 		return -1;
-	program_signal(peer, channel, name);
+	if (!program_signal(peer, channel, name))
+		command_signal(peer, channel, name);
 	return 0;
 }
 
@@ -37,7 +38,8 @@ static int take_resize(struct peer *peer, struct wire_reader *in, struct err *er
 
 	if (wire_get_done(in, err) < 0)
 		return -1;
-	program_resize(peer, channel, rows, cols);
+	if (!program_resize(peer, channel, rows, cols))
+		command_resize(peer, channel, rows, cols);
 	return 0;
 }
 
@@ -47,7 +49,7 @@ static int take_closed(struct peer *peer, struct wire_reader *in, struct err *er
 
 	if (wire_get_done(in, err) < 0)
 		return -1;
-	if (!program_closed(peer, channel))
+	if (!program_closed(peer, channel) && !command_closed(peer, channel))
 		forward_closed(peer, channel);
 	return 0;
 }
@@ -165,6 +167,7 @@ void peer_start(struct peer *peer, int fd, int pidfd)
 void peer_end(struct peer *peer, const char *text)
 {
 	programs_detach(peer);
+	commands_end(peer);
 	forwards_end(peer);
 	if (text) {
 		wire_put_str(sshm_pipe_begin(peer->pipe, SSHM_END), text);

@@ -218,8 +218,10 @@ static void run_for(struct peer *peer, const struct run *run)
 	}
 	if (peer->login.kind == LOGIN_BOX)
 		in_box(peer, run);
-	else
-		tell(peer, run, "not yet", NULL);
+	else if (run->what == SSHM_RUN_SUBSYSTEM)
+		tell(peer, run, "files are in a box: log in to one", NULL);
+	else if (command_start(peer, run, &err) < 0)
+		tell_err(peer, run, &err);
 	auth_leave(peer->sshd->auth, before);
 }
 

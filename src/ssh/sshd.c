@@ -3,6 +3,7 @@
  * At most OUTSIDE_MAX connections are there without a login, of them OUTSIDE_PEER_MAX from one
  * address: those beyond wait in the kernel's queue, or are closed. */
 #include "ssh/sshd.h"
+#include "ssh/control.h"
 #include "ssh/hostkey.h"
 #include "ssh/sshd_internal.h"
 #include "base/alloc.h"
@@ -342,6 +343,7 @@ int sshd_open(struct yard *yard, struct auth *auth, struct sshd **ret, struct er
 	sshd->auth = auth;
 	sshd->loop = yard_get_loop(yard);
 	sshd->again = loop_timer_new(sshd->loop, listen_again, sshd);
+	sshd->controls = controls_new(sshd->loop, auth, NULL);
 	if (hostkeys_open(yard_get_conf(yard)->home, &sshd->hostkeys, err) < 0 ||
 		start_listening(sshd, err) < 0) {
 		sshd_close(sshd);
@@ -396,6 +398,7 @@ void sshd_close(struct sshd *sshd)
 		peer_done(peer);
 		free(peer);
 	}
+	controls_free(sshd->controls);
 	lingers_free(sshd);
 	loop_timer_free(sshd->stop_timer);
 	loop_timer_free(sshd->again);

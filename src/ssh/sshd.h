@@ -9,6 +9,7 @@
  *   peer.c      one connection: its messages
  *   login.c     who it is
  *   run.c       what a request for a shell, a command or a subsystem means
+ *   command.c   a command of the control plane (control.h)
  *   program.c   a program of a box and its sockets to the process
  *   linger.c    programs whose client has gone
  *   forward.c   ports of a box for the client */

@@ -14,7 +14,8 @@ struct hostkeys;
 struct program;
 struct forward;
 struct listening;
-struct control_run;
+struct command;
+struct controls;
 
 enum {
 	PEER_ADDRESS_SIZE = 64,
@@ -35,6 +36,7 @@ struct sshd {
 	struct auth *auth;
 	struct loop *loop;
 	struct hostkeys *hostkeys;
+	struct controls *controls;
 	struct sshd_listener tcp, local;
 	struct loop_timer *again; /* accepts again when there is room */
 	struct peer *peers;
@@ -78,7 +80,7 @@ struct peer {
 	struct program *programs;
 	struct forward *forwards;
 	struct listening *listenings;
-	struct control_run *controls;
+	struct command *commands;
 };
 
 /* ---- sshd.c --------------------------------------------------------------------------------- */
@@ -137,6 +139,15 @@ bool program_signal(struct peer *peer, uint32_t channel, const char *name);
 bool program_resize(struct peer *peer, uint32_t channel, uint16_t rows, uint16_t cols);
 bool program_closed(struct peer *peer, uint32_t channel); /* the client closed it */
 void programs_detach(struct peer *peer);		  /* all: the connection ends */
+
+/* ---- command.c ------------------------------------------------------------------------------ */
+
+/* Starts the command that the login and the request mean; core works for the peer's principal. */
+int command_start(struct peer *peer, const struct run *run, struct err *err);
+void command_signal(struct peer *peer, uint32_t channel, const char *name);
+void command_resize(struct peer *peer, uint32_t channel, uint16_t rows, uint16_t cols);
+bool command_closed(struct peer *peer, uint32_t channel);
+void commands_end(struct peer *peer);
 
 /* ---- linger.c ------------------------------------------------------------------------------- */
 
