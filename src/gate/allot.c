@@ -24,8 +24,7 @@ void allot_free_all(struct guest *guest)
 	name_table_done(&guest->allotments);
 }
 
-/* Takes rule. NULL when there is no room for one more: a box with thousands of names loses no
- * budget by that. */
+/* Takes rule. NULL when there is no room for one more: the box loses no budget by that. */
 static struct allotment *get(struct guest *guest, char *rule, const char *destination)
 {
 	_cleanup_free_ char *own_rule = rule, *key = xasprintf("%s %s", destination, rule);
@@ -103,12 +102,12 @@ void allot_load(struct guest *guest, json_t *saved)
 		allotment->quota.spent = allotment->ticked =
 			(uint64_t)json_integer_value(json_object_get(item, "bytes"));
 		allotment->quota.budget =
-			allotment->quota
-				.spent; /* of a rule that is used again, what it says then */
+			allotment->quota.spent; /* when the rule is used again, its value then */
 	}
 }
 
-/* Whether 95 % of the rate was used in the last second: then the rate slows the box down. */
+/* Whether at least 95 % of the rate was used in the last second: then the rate slows the box
+ * down. */
 static bool rate_was_reached(const struct quota *quota, uint64_t *ticked)
 {
 	uint64_t passed = quota->spent - *ticked;

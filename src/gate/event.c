@@ -67,7 +67,7 @@ void event_send(struct guest *guest, json_t *event)
 	channel_send(guest->process->channel, message, NULL, 0);
 }
 
-/* ---- the same again ------------------------------------------------------------------------- */
+/* ---- repeated events ------------------------------------------------------------------------ */
 
 static void repeat_end(struct guest *guest, struct repeat *repeat)
 {
@@ -126,7 +126,7 @@ void event_forget_all(struct guest *guest)
 	name_table_done(&guest->repeats);
 }
 
-/* ---- verdicts in words ---------------------------------------------------------------------- */
+/* ---- verdicts as text ----------------------------------------------------------------------- */
 
 /* Some rules are long, with dozens of paths. Long texts are cut and distinguished by a hash,
  * because budgets are identified by this text. */

@@ -26,7 +26,7 @@ static char *endpoint_text(const struct doors_endpoint *endpoint, char out[64])
 	return out;
 }
 
-/* ---- lines ---------------------------------------------------------------------------------- */
+/* ---- log lines ------------------------------------------------------------------------------ */
 
 static json_t *line(const struct flow *flow, const char *type, const char *verdict)
 {
@@ -35,7 +35,7 @@ static json_t *line(const struct flow *flow, const char *type, const char *verdi
 		"port", (int)flow->port, "protocol", protocol_of(flow), "from",
 		endpoint_text(&flow->from, text));
 	const struct doors_endpoint to = { flow->aim, flow->port };
-	/* A synthetic address says nothing where the name is known. */
+	/* A synthetic address is not logged when the name is known. */
 	const struct address *address =
 		flow->address.family || *flow->name ? &flow->address : &flow->aim;
 
@@ -89,7 +89,7 @@ void flow_refuse(struct flow *flow, const char *reason)
 	snprintf(flow->reason, sizeof flow->reason, "%s", reason);
 }
 
-/* ---- asking --------------------------------------------------------------------------------- */
+/* ---- policy --------------------------------------------------------------------------------- */
 
 struct policy_flow flow_question(const struct flow *flow)
 {
@@ -126,7 +126,7 @@ bool flow_may(struct flow *flow, const struct address *address)
 	return false;
 }
 
-/* ---- the beginning -------------------------------------------------------------------------- */
+/* ---- start ---------------------------------------------------------------------------------- */
 
 static bool find_name(struct flow *flow)
 {
@@ -144,7 +144,7 @@ static bool find_name(struct flow *flow)
 	return true;
 }
 
-/* One tree gets at most half of what the others leave. */
+/* One tree gets at most half of what the others leave free. */
 static bool process_has_room(const struct guest *guest)
 {
 	const struct process *process = guest->process;
@@ -286,7 +286,7 @@ void flow_connected(struct flow *flow, const struct address *address)
 	static const struct address none;
 
 	flow->address = address ? *address : none;
-	flow->reason[0] = '\0'; /* of addresses that were passed over */
+	flow->reason[0] = '\0'; /* set by addresses that were skipped */
 	if (*flow->name && flow->address.family)
 		flow->destination->address = flow->address;
 	if (flow->told)
@@ -296,7 +296,7 @@ void flow_connected(struct flow *flow, const struct address *address)
 	event_send(flow->guest, line(flow, "connect", "allowed"));
 }
 
-/* ---- the end -------------------------------------------------------------------------------- */
+/* ---- end ------------------------------------------------------------------------------------ */
 
 void flow_count(struct flow *flow, uint64_t out, uint64_t in)
 {
@@ -465,7 +465,7 @@ json_t *flow_json(struct flow *flow)
 	return value;
 }
 
-/* ---- questions to the daemon ---------------------------------------------------------------- */
+/* ---- requests to the daemon ----------------------------------------------------------------- */
 
 void flow_wait(struct flow *flow)
 {

@@ -79,7 +79,7 @@ static void on_channel_ended(void *arg, const struct err *err)
 	gate_go_down(arg, &why);
 }
 
-/* ---- what it tells -------------------------------------------------------------------------- */
+/* ---- reports -------------------------------------------------------------------------------- */
 
 static struct doors_endpoint endpoint_of(json_t *value)
 {

@@ -116,10 +116,10 @@ int privileges_drop(struct err *err);
 
 enum {
 	FLOWS_MAX = 4096, /* of one tree, whatever its policies say */
-	/* Of those, not connected yet: names of other trees must not wait behind those of one. */
+	/* Of those, not connected yet: names of one tree must not delay those of others. */
 	FLOWS_NEW_MAX = 512,
-	FLOW_FDS = 4,	  /* that one needs, reckoned generously */
-	FDS_APART = 64,	  /* for what is not a box's */
+	FLOW_FDS = 4,	  /* descriptors of one flow, at most */
+	FDS_APART = 64,	  /* for everything that does not belong to a box */
 	NAMES_MAX = 8192, /* synthetic addresses of one box */
 };
 
@@ -139,7 +139,7 @@ struct process {
 	uint64_t ticket;
 	size_t flow_count;
 	size_t fds_max;
-	unsigned asleep; /* guests of whose traffic something is to be told */
+	unsigned asleep; /* guests whose traffic must be reported */
 	int exit_code;
 };
 
@@ -217,7 +217,7 @@ struct tree {
 /* Adds a guest; the tree is made if it does not exist. */
 struct tree *tree_join(struct process *process, const char *id);
 void tree_leave(struct process *process, struct tree *tree); /* freed with the last; accepts NULL */
-/* The rate of one of its guests has changed, or one has gone. */
+/* The rate of one of its guests has changed, or one has left. */
 void tree_set_rate(struct process *process, struct tree *tree);
 
 /* ---- guest.c: a box ------------------------------------------------------------------------- */
@@ -235,16 +235,16 @@ struct guest {
 	uint64_t version;
 	char **package_hosts;
 	bool recording;
-	unsigned asleep; /* enum gate_asleep: to be told */
+	unsigned asleep; /* enum gate_asleep: to be reported */
 
 	int doors[DOOR_COUNT];
 	struct loop_fd *watches[DOOR_COUNT]; /* those that are not the resolver's */
 	struct loop_timer *pause;	     /* after it all doors are watched again */
 	struct dns_box *dns;
 	struct synthetic *names;
-	uint64_t names_told; /* version */
-	int64_t names_due;   /* 0: nothing to tell */
-	uint64_t reserved;   /* addresses for them */
+	uint64_t names_told; /* version that was reported last */
+	int64_t names_due;   /* when to report them; 0: nothing new */
+	uint64_t reserved;   /* addresses reserved for them */
 	bool reserve_asked;
 
 	struct dial_settings dial; /* the process's, with the tree's share */
@@ -256,7 +256,7 @@ struct guest {
 
 	struct tally destinations;
 	uint64_t bytes_out, bytes_in, connections, refused, questions;
-	bool changed; /* since the meters were told */
+	bool changed; /* since the last meters */
 	int64_t meters_due;
 
 	struct record *record; /* of the last watch, or NULL */
@@ -267,7 +267,7 @@ struct guest {
 };
 
 int guest_add(struct process *process, json_t *message, int *fds, size_t count, struct err *err);
-void guest_free(struct guest *guest, const char *why); /* its last figures are told */
+void guest_free(struct guest *guest, const char *why); /* sends its last figures */
 struct guest *guest_find(struct process *process, const char *key);
 int guest_set_policy(struct guest *guest, json_t *message, struct err *err);
 void guest_rename(struct guest *guest, const char *name);
@@ -285,10 +285,10 @@ void guest_data_came(struct guest *guest, enum gate_asleep how);
 json_t *guest_message(const struct guest *guest, const char *what);
 void guest_limit_reached(
 	struct guest *guest, enum limit_kind kind, const struct allotment *allotment);
-/* Does not read the door for a moment. */
+/* Stops reading the door for ms. */
 void guest_pause_door(struct guest *guest, enum door door, unsigned ms);
 
-/* ---- event.c: what is written down ---------------------------------------------------------- */
+/* ---- event.c: events for the log ------------------------------------------------------------ */
 
 enum {
 	EVENT_KEY_MAX = 512,
@@ -331,7 +331,7 @@ struct flow {
 	struct tally_row *destination, *recorded;
 	char *rule, *place;
 	char *host, *method, *path;  /* of the last HTTP request; or NULL */
-	char reason[EVENT_TEXT_MAX]; /* why it was refused on its way; "" */
+	char reason[EVENT_TEXT_MAX]; /* why it was refused later; "" */
 	int64_t since_us, since_wall;
 	uint64_t counted_out, counted_in;
 	uint64_t ticket; /* 0: none */
@@ -355,9 +355,9 @@ void flow_cut(struct flow *flow, const char *why);
 /* Ends the flow at once, for boxes that are dropped. */
 void flow_break(struct flow *flow, const char *why);
 void flow_figures(struct flow *flow);
-void flow_moved(struct flow *flow, bool out); /* some bytes, just now */
+void flow_moved(struct flow *flow, bool out); /* some bytes moved just now */
 json_t *flow_json(struct flow *flow);
-/* A question to the daemon; the answer comes to flow_answered. */
+/* Registers a request to the daemon; the answer comes to flow_answered. */
 void flow_wait(struct flow *flow);
 void flow_answered(struct process *process, uint64_t ticket, int fd, const struct err *err);
 

@@ -1,8 +1,8 @@
 /* guest.c - a box as the gate knows it: its policy, its doors, its figures
  *
- * A policy is replaced in one step: the new one is compiled, replaces the old, and every live flow
- * is checked again. Any failure with a policy ends the service of the box: no policy, no
- * network. */
+ * A policy is replaced in one step: the new one is compiled, replaces the old, and every live
+ * flow is checked again. Any failure with a policy ends the service of the box: without a policy
+ * there is no network. */
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/log.h"
@@ -13,12 +13,12 @@
 enum {
 	DESTINATIONS_MAX = 1024,
 	SECOND_US = 1000 * 1000,
-	NAMES_US = 2 * SECOND_US, /* from the first new name to telling it; longer for long lists */
+	NAMES_US = 2 * SECOND_US, /* from the first new name to its report; longer for long lists */
 	NAMES_PER_SECOND = 256,
 	ROWS_PER_SECOND = 256,
 	QUEUED_MAX = 16 * 1024 * 1024,
 	QUESTIONS_RATE = 1000,
-	RESERVED_LEAST = 1024, /* when so few are left, more are asked for */
+	RESERVED_LEAST = 1024, /* with fewer left, more are requested */
 };
 
 static const char *const limit_names[] = {
@@ -156,8 +156,8 @@ static bool leads_to(const struct flow *flow, const char *name)
 	return flow->is_box && !strncmp(flow->name, name, len) && !strcmp(flow->name + len, ".box");
 }
 
-/* Closes connections of other boxes into this one, which was called name when they began, that it
- * no longer allows. */
+/* Closes connections of other boxes into this one that it no longer allows. It was called name
+ * when they began. */
 static unsigned cut_strangers(struct guest *guest, const char *name)
 {
 	bool is_renamed = strcmp(name, guest->name) != 0;
@@ -310,7 +310,7 @@ static int open_doors(struct guest *guest, struct err *err)
 	if (dns_server_add(guest->process->dns, &options, &guest->dns, err) < 0)
 		return -1;
 	for (size_t i = 0; i < ARRAY_LEN(resolvers); i++)
-		guest->doors[resolvers[i]] = -1; /* the resolver's now */
+		guest->doors[resolvers[i]] = -1; /* owned by the resolver now */
 	guest->pause = loop_timer_new(guest->process->loop, on_pause_over, guest);
 	for (size_t i = 0; i < ARRAY_LEN(door_fns); i++) {
 		enum door door = door_fns[i].door;
@@ -333,7 +333,7 @@ static void close_doors(struct guest *guest)
 	loop_timer_free(guest->pause);
 }
 
-/* ---- coming and going ----------------------------------------------------------------------- */
+/* ---- adding and removing -------------------------------------------------------------------- */
 
 static struct guest *guest_new(struct process *process, const char *key, const char *tree)
 {
@@ -493,7 +493,7 @@ void guest_tick(struct guest *guest, int64_t now)
 	allot_tick(guest);
 	event_tick(guest, now);
 	if (channel_queued(guest->process->channel) > QUEUED_MAX)
-		return; /* the daemon is busy: figures wait, they are sums */
+		return; /* the daemon is busy: figures can wait, they are totals */
 	look_at_names(guest, now);
 	if (!guest->changed || now < guest->meters_due)
 		return;

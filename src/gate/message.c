@@ -1,8 +1,8 @@
 /* message.c - JSON with fds over a SEQPACKET socket
  *
- * A packet begins with a byte: 'T', its text follows; 'F', its text is in the first fd, a sealed
- * memfd. Neither side blocks: what cannot be sent at once is queued. A few packets are read at a
- * time, so that the loop has its turn. */
+ * The first byte of a packet is 'T' (the text follows) or 'F' (the text is in the first fd, a
+ * sealed memfd). Neither side blocks: what cannot be sent at once is queued. Only a few packets
+ * are read at a time, so that the loop can serve others. */
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "gate/gate_internal.h"
@@ -132,7 +132,7 @@ static int fill(struct packet *packet, const char *text, size_t len, struct err 
 	return 0;
 }
 
-/* 1: gone; 0: not now. */
+/* 1: sent; 0: the socket is full; -1: it failed. */
 static int send_packet(struct channel *channel, const struct packet *packet, struct err *err)
 {
 	if (fdpass_send(channel->fd, packet->bytes, packet->len, packet->fds, packet->fd_count,
@@ -242,7 +242,7 @@ static json_t *decode(struct channel *channel, size_t len, int *fds, size_t *cou
 	return message;
 }
 
-/* One packet. False: none is there, or no more will be. */
+/* Receives one packet. False: there is none, or there will be no more. */
 static bool receive(struct channel *channel)
 {
 	_cleanup_json_ json_t *message = NULL;
@@ -277,7 +277,7 @@ static void on_ready(void *arg, unsigned ready)
 
 	if (ready & LOOP_WRITE)
 		flush(channel);
-	/* A long one is enough for one turn. */
+	/* A large packet is enough for one turn. */
 	for (int i = 0;
 		(ready & LOOP_READ) && i < BATCH && receive(channel) && channel->room[0] != 'F';
 		i++)

@@ -1,4 +1,4 @@
-/* orders.c - what the daemon tells the gate: settings, boxes and their policies, questions */
+/* orders.c - messages from the daemon to the gate: settings, boxes and their policies, requests */
 #include "base/alloc.h"
 #include "base/log.h"
 #include "gate/gate_internal.h"
@@ -7,7 +7,7 @@
 #include <arpa/inet.h>
 #include <sys/socket.h>
 
-enum { HOST_RANGES_MAX = POLICY_HOSTS_MAX - 2 /* the synthetic ones come to them */ };
+enum { HOST_RANGES_MAX = POLICY_HOSTS_MAX - 2 /* the synthetic ranges are added */ };
 
 /* ---- settings ------------------------------------------------------------------------------- */
 
@@ -95,7 +95,7 @@ void gate_set(struct gate *gate, const struct gate_settings *settings)
 {
 	struct err err = ERR_INIT;
 
-	/* Better closed than with addresses of the host left open. */
+	/* Rather no network than with addresses of the host reachable. */
 	if (gate_check_settings(settings, &err) < 0)
 		gate_go_down(gate, &err);
 	else
@@ -264,7 +264,7 @@ void gate_reserve(struct gate *gate, const char *id, uint64_t reserved)
 	channel_send(gate->channel, message, NULL, 0);
 }
 
-/* ---- questions ------------------------------------------------------------------------------ */
+/* ---- requests ------------------------------------------------------------------------------- */
 
 struct refusal {
 	struct err err;

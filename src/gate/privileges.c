@@ -1,4 +1,4 @@
-/* privileges.c - the gate gives up what it does not need, before it reads anything
+/* privileges.c - the gate drops all privileges before it reads anything
  *
  * It keeps the sockets it was given, and may make new ones of IPv4 and IPv6. If any step fails, the
  * gate fails: a gate with privileges must not serve. */

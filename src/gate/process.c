@@ -237,7 +237,7 @@ static void on_message(void *arg, json_t *message, int *fds, size_t count)
 		}
 	if (guest || !key)
 		return;
-	/* A box that could not be served. */
+	/* The box could not be served. */
 	if (!strcmp(what, "drop"))
 		channel_send(process->channel, json_pack("{s:s, s:s}", "do", "dropped", "box", key),
 			NULL, 0);
@@ -282,7 +282,7 @@ static void start(struct process *process)
 	process->upstream = upstream_new(process->loop,
 		&(struct upstream_options){ .questions_max = (unsigned)MIN((size_t)QUESTIONS_MAX,
 						    process->fds_max / 16 + 16),
-			/* A flow has two of them and more descriptors than that. */
+			/* A flow has two requests and more descriptors than that. */
 			.asks_max = (unsigned)process->fds_max });
 	process->dns = dns_server_new(process->loop,
 		&(struct dns_server_options){ .ops = &names_ops, .upstream = process->upstream });
@@ -318,7 +318,7 @@ static void finish(struct process *process)
 int gate_main(void)
 {
 	static const int ignored[] = { SIGPIPE, SIGINT, SIGTERM,
-		SIGHUP }; /* it ends with the daemon */
+		SIGHUP }; /* it ends when the daemon does */
 	struct process process = { 0 };
 	struct err err = ERR_INIT;
 

@@ -1,4 +1,4 @@
-/* record.c - watch mode: what a box would need, and what it would not get in any case */
+/* record.c - watch mode: what a box would need, and what would be refused in any case */
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "gate/gate_internal.h"
@@ -43,7 +43,7 @@ struct tally_row *record_connection(struct flow *flow)
 		return NULL;
 	row = tally_get(&guest->record->seen, flow->name, &flow->aim, flow->port,
 		flow->udp ? "udp" : "tcp");
-	/* Rows stay for as long as flows point at them. */
+	/* A row stays as long as a flow points at it. */
 	tally_enter(&guest->record->seen, row);
 	return row;
 }
@@ -63,8 +63,8 @@ void record_closed(struct guest *guest, const char *name, const struct address *
 	}
 }
 
-/* Questions were counted by name; here they are added to the rows of connected destinations, and
- * names that were only asked for stay. */
+/* Queries were counted by name; here they are added to the rows of connected destinations, and
+ * names that were only resolved get rows of their own. */
 static json_t *seen_json(const struct record *record)
 {
 	json_t *rows = tally_json(&record->seen), *row;

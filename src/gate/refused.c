@@ -43,7 +43,7 @@ static void tell(struct guest *guest, const struct doors_refused *packet)
 		packet->protocol == IPPROTO_UDP	  ? "udp"
 		: packet->protocol == IPPROTO_TCP ? "tcp"
 						  : "other");
-	/* The box's own port differs with each try: without it they are the same. */
+	/* The box's own port differs with each try, so it is not part of the key. */
 	snprintf(key, sizeof key, "packet %s %s %s %u", text, from, to, packet->to.port);
 	if (event_is_repeated(guest, key))
 		return;

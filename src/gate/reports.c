@@ -14,8 +14,8 @@ struct shape;
 struct key {
 	const char *name;
 	enum kind kind;
-	size_t max; /* of a text: bytes; of a number: its highest, 0: any; of a list: how many */
-	const struct shape *shape; /* of an object, and of what is in a list */
+	size_t max; /* of a text: bytes; of a number: its maximum, 0: any; of a list: its length */
+	const struct shape *shape; /* of an object, and of the elements of a list */
 	bool required;
 };
 
@@ -234,7 +234,8 @@ static int check_saved(json_t *saved, struct err *err)
 	return 0;
 }
 
-/* A list of connections, a map of names, or what was recorded; null when the box has just gone. */
+/* A list of connections, a map of names, or the record of watch mode; null when the box was just
+ * removed. */
 static int check_answer(json_t *value, struct err *err)
 {
 	if (json_object_get(value, "resting"))

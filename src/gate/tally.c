@@ -1,7 +1,7 @@
 /* tally.c - figures for each destination, up to a maximum number
  *
- * The one that was unused longest makes room for a new one, and its figures go to the row `other`:
- * sums stay right. Those with live connections stay. */
+ * A new row replaces the one that was unused longest, and its figures are added to the row
+ * `other`, so that the sums stay right. Rows with live connections stay. */
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "gate/gate_internal.h"

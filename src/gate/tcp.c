@@ -1,4 +1,4 @@
-/* tcp.c - the connections of a box: accepted, asked about, handed to a relay */
+/* tcp.c - the connections of a box: accepted, checked, given to a relay */
 #include "base/alloc.h"
 #include "base/file.h"
 #include "base/text.h"
@@ -28,7 +28,7 @@ static struct doors_endpoint endpoint_of(const struct sockaddr_storage *from)
 	return endpoint;
 }
 
-/* ---- what the relay asks -------------------------------------------------------------------- */
+/* ---- callbacks of the relay ----------------------------------------------------------------- */
 
 static void tell_request(
 	struct flow *flow, const struct relay_seen *seen, const struct policy_verdict *verdict)
@@ -64,7 +64,7 @@ static bool on_seen(void *arg, const struct relay_seen *seen)
 	struct policy_verdict verdict;
 	char reason[EVENT_TEXT_MAX];
 
-	/* On other ports there are protocols whose clients send no SNI; the name that is dialled is
+	/* On other ports there are protocols whose clients send no SNI; the dialled name is
 	 * right in any case. */
 	if (seen->kind == RELAY_SEEN_NO_SNI && flow->check == RELAY_TLS)
 		return flow_refuse(flow, "TLS without the name of the server"), false;

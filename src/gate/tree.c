@@ -11,7 +11,7 @@ struct tree *tree_join(struct process *process, const char *id)
 		tree = xnew(struct tree);
 		tree->id = xstrdup(id);
 		tree->events_filled_at = clock_mono_us();
-		tree->events_saved_us = INT32_MAX; /* full; cut down to what it holds */
+		tree->events_saved_us = INT32_MAX; /* full; limited later to its size */
 		name_table_add(&process->trees, &tree->node, tree->id, 0);
 	}
 	tree->guests++;

@@ -123,7 +123,7 @@ static int open_server(const struct address *address, uint16_t port)
 	return steal_fd(&fd);
 }
 
-/* False: not there. The flow lives in any case. */
+/* False: not reachable. The flow stays in any case. */
 static bool try_address(struct flow *flow, const struct address *address)
 {
 	struct udp_pending *pending = flow->pending;
@@ -257,7 +257,7 @@ static void put_sockaddr(struct doors_endpoint *endpoint, const void *data, size
 	}
 }
 
-/* Where the box sent it. False when the kernel did not tell. */
+/* Where the box sent it. False when the kernel did not report it. */
 static bool read_aim(struct msghdr *header, struct doors_endpoint *ret)
 {
 	struct cmsghdr *note;
@@ -312,7 +312,7 @@ void udp_ready(void *arg, unsigned ready)
 	(void)ready;
 	while (count < BATCH && receive(guest))
 		count++;
-	/* New flows are expensive, and nobody needs so many. */
+	/* New flows are expensive, and no program needs so many. */
 	if (count == BATCH)
 		guest_pause_door(guest, DOOR_UDP, PAUSE_MS);
 }

@@ -1,14 +1,14 @@
-/* answer.c - answers the questions of a box; see server.h
+/* answer.c - answers the DNS queries of a box; see server.h
  *
  * Parse, decide, answer. Only an allowed name whose answer is not known yet takes longer: the
- * question is kept as a dns_pending until upstream has answered, and its box or its connection may
- * end before that. */
+ * query is kept as a dns_pending until upstream has answered; its box or its connection may end
+ * before that. */
 #include "base/clock.h"
 #include "loop/loop.h"
 #include "gate/dns/server_internal.h"
 #include "net/synthetic.h"
 
-/* Writes the reply, tells the log. */
+/* Writes the reply and logs it. */
 static size_t say(struct dns_box *box, const struct dns_query *query, enum dns_verdict verdict,
 	const struct dns_reply *reply, unsigned private_refused, bool tcp, int64_t start,
 	uint8_t *out)
@@ -101,7 +101,7 @@ static struct dns_pending *pending_new(struct dns_box *box, const struct dns_ori
 	return pending;
 }
 
-/* True when the reply is to come later; else *ret is the reply now, its addresses in *result. */
+/* True when the reply will be sent later; else *ret is the reply now, its addresses in *result. */
 static bool ask_upstream(struct dns_box *box, const struct dns_origin *origin,
 	const struct dns_query *query, enum dns_verdict verdict, int64_t start,
 	struct upstream_result *result, struct dns_reply *ret)
@@ -140,7 +140,7 @@ static bool wants_addresses(const struct dns_box *box, const struct dns_query *q
 static struct dns_reply synthetic_reply(
 	struct dns_box *box, const struct dns_query *query, struct address both[2])
 {
-	/* Both families at once: the reply takes the one that was asked for. */
+	/* Both families at once: the reply uses the requested one. */
 	if (!box->options.synthetic ||
 		synthetic_assign(box->options.synthetic, query->text, &both[0], &both[1], NULL) < 0)
 		return (struct dns_reply){ .rcode = DNS_SERVFAIL };

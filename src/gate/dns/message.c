@@ -1,7 +1,7 @@
-/* message.c - what boxes ask and what they are told; see message.h
+/* message.c - queries of boxes and our replies; see message.h
  *
- * A reply names the question once and points at it from each record, so its size is known before it
- * is written: header, question, 16 or 28 bytes an address, 11 bytes of OPT. */
+ * A reply contains the question once and points at it from each record, so its size is known
+ * before it is written: header, question, 16 or 28 bytes per address, 11 bytes of OPT. */
 #include "gate/dns/message.h"
 #include "base/alloc.h"
 #include "gate/dns/wire_internal.h"
@@ -11,16 +11,17 @@ enum {
 	OPT_SIZE = 11,
 	ADDRESS_HEAD = 12, /* pointer, type, class, ttl, length */
 	TYPE_META_FIRST =
-		128, /* transfers, keys, mail of old: questions about the server, not a name */
+		/* transfers, keys, obsolete mail types: queries about the server, not a name */
+	128,
 };
 
 static_assert(DNS_HEADER + DNS_NAME_MAX + 4 + DNS_ADDRESSES_MAX * (ADDRESS_HEAD + 16) + OPT_SIZE <=
 		      DNS_REPLY_MAX,
 	"a reply always fits");
 
-/* ---- questions ------------------------------------------------------------------------------ */
+/* ---- queries -------------------------------------------------------------------------------- */
 
-/* Options are not used, but a list that does not add up is no list. */
+/* Options are not used, but a malformed list is refused. */
 static bool options_are_whole(const uint8_t *at, size_t len)
 {
 	while (len >= 4) {
@@ -34,7 +35,7 @@ static bool options_are_whole(const uint8_t *at, size_t len)
 	return len == 0;
 }
 
-/* The one additional record that is understood. It must be the last thing in the message. */
+/* The only additional record that is accepted. It must be the last one in the message. */
 static enum dns_rcode parse_opt(const uint8_t *at, size_t len, struct dns_query *query)
 {
 	if (len < OPT_SIZE || at[0] != 0 || dns_get16(at + 1) != DNS_TYPE_OPT)
@@ -109,7 +110,7 @@ static size_t address_size(const struct dns_query *query, const struct address *
 	return query->type == DNS_TYPE_AAAA && address->family == 6 ? 16 : 0;
 }
 
-/* How many addresses the reply will hold, and their size as records. */
+/* How many addresses the reply will contain, and their size as records. */
 static size_t count_addresses(
 	const struct dns_query *query, const struct dns_reply *reply, size_t *ret_size)
 {

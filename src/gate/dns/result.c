@@ -1,7 +1,7 @@
-/* result.c - what we ask above and what comes back; see message.h
+/* result.c - our queries to upstream and their replies; see message.h
  *
- * A reply is walked once for each alias: the records of the name that is looked for now are taken,
- * all others ignored, wherever they stand in the section. Both numbers are bounded. */
+ * A reply is walked once for each alias: the records of the current name are used, all others
+ * ignored, wherever they are in the section. Both numbers are bounded. */
 #include "base/alloc.h"
 #include "base/text.h"
 #include "gate/dns/message.h"
@@ -17,7 +17,7 @@ struct record {
 	uint16_t type;
 	uint16_t class;
 	uint32_t ttl;
-	size_t data; /* where its data is in the message */
+	size_t data; /* offset of its data in the message */
 	size_t data_len;
 };
 
@@ -27,7 +27,7 @@ struct walk {
 	size_t pos;
 };
 
-/* ---- asking --------------------------------------------------------------------------------- */
+/* ---- queries -------------------------------------------------------------------------------- */
 
 size_t dns_question_build(struct dns_question *question, uint8_t *out)
 {
@@ -52,7 +52,7 @@ size_t dns_question_build(struct dns_question *question, uint8_t *out)
 	return at - out;
 }
 
-/* ---- reading -------------------------------------------------------------------------------- */
+/* ---- replies -------------------------------------------------------------------------------- */
 
 static bool read_record(struct walk *walk, struct record *ret)
 {
@@ -75,7 +75,7 @@ static bool read_record(struct walk *walk, struct record *ret)
 	return true;
 }
 
-/* The name that is all of a record's data. */
+/* Reads a name that fills a record's data. */
 static bool read_target(const struct walk *walk, const struct record *record, struct dns_name *ret)
 {
 	size_t pos = record->data;
@@ -127,7 +127,7 @@ static int walk_answers(struct walk walk, unsigned records, const struct dns_que
 	return 1;
 }
 
-/* How long "there is nothing" holds, as the SOA among the authorities says (RFC 2308). */
+/* How long a negative answer is valid, from the SOA in the authority section (RFC 2308). */
 static bool read_negative_ttl(struct walk *walk, unsigned records, struct dns_result *result)
 {
 	struct record record;
@@ -171,7 +171,7 @@ static bool read_sections(
 			return false;
 	}
 	if (more)
-		return false; /* aliases in a circle, or too many */
+		return false; /* a loop of aliases, or too many */
 	if (ret->count)
 		return true;
 	return skip_records(walk, answers) && read_negative_ttl(walk, authorities, ret);

@@ -1,6 +1,6 @@
 /* server.c - boxes, their sockets and their rate; see server.h
  *
- * udp.c and tcp.c carry messages, answer.c knows what to say to them. */
+ * udp.c and tcp.c carry messages, answer.c makes the answers. */
 #include "base/clock.h"
 #include "loop/loop.h"
 #include "gate/dns/server_internal.h"
@@ -51,7 +51,7 @@ unsigned dns_box_allowance(struct dns_box *box, unsigned wanted)
 	rate->filled_at = now;
 	if (rate->saved_us >= box->cost_us)
 		return MIN((int64_t)wanted, rate->saved_us / box->cost_us);
-	/* Until an eighth of the bucket is full again, to avoid a wake-up for each question. */
+	/* Until an eighth of the bucket is full again, to avoid a wake-up for each query. */
 	if (!box->paused)
 		log_limited(box);
 	dns_box_pause(box, MAX(1, (MAX(box->cost_us, box->full_us / 8) - rate->saved_us) / 1000));
@@ -107,7 +107,7 @@ int dns_server_add(struct dns_server *server, const struct dns_box_options *opti
 	box->cost_us = 1000000 / box->options.rate;
 	box->full_us = box->cost_us * box->options.burst;
 	box->rate = options->together ? options->together : &box->own;
-	/* It begins full, for the first of them. */
+	/* The bucket starts full. */
 	if (!box->rate->filled_at)
 		*box->rate = (struct dns_rate){ box->full_us, clock_mono_us() };
 	box->pause = loop_timer_new(server->loop, on_pause_over, box);

@@ -1,10 +1,10 @@
-/* server.h - answers the questions of boxes, by UDP and TCP
+/* server.h - answers the DNS queries of boxes, over UDP and TCP
  *
- * Each box has its own sockets, made where only that box can reach them: the socket of a question
- * identifies the box. Only names that decide() allows are ever looked up; a denied name appears in
- * the log and nowhere else.
+ * Each box has its own sockets, made where only that box can reach them: the socket of a query
+ * identifies the box. Only names that decide() allows are ever looked up; a denied name appears
+ * only in the log.
  *
- * A box above its rate is not answered more slowly but read more slowly: its questions wait in the
+ * A box above its rate is not answered more slowly but read more slowly: its queries wait in the
  * kernel's buffer, which drops the excess at no cost for us. */
 #pragma once
 #include "base/alloc.h"
@@ -19,26 +19,26 @@ struct dns_server;
 struct dns_box; /* a box as the server knows it */
 
 enum dns_verdict {
-	DNS_DENY_NXDOMAIN,    /* there is no such name */
-	DNS_DENY_REFUSED,     /* there may be, but not for you */
+	DNS_DENY_NXDOMAIN,    /* the name does not exist */
+	DNS_DENY_REFUSED,     /* the name may exist, but is refused */
 	DNS_SYNTHETIC,	      /* an address that stands for the name */
 	DNS_UPSTREAM,	      /* the real addresses; not those in private ranges */
 	DNS_UPSTREAM_PRIVATE, /* the real addresses, whatever they are */
-	DNS_MALFORMED, /* not asked of decide: no question, or not a name that a host can have */
-	/* not asked either: the box is over its rate; logged once each time, without a name */
+	DNS_MALFORMED,	      /* without a call of decide: no valid query, or not a host name */
+	/* also without it: the box is over its rate; logged once each time, without a name */
 	DNS_LIMITED,
 	DNS_VERDICT_COUNT
 };
 
 struct dns_event {
-	const char *name; /* as text, see dns_name.h; "" for what was no question */
+	const char *name; /* as text, see dns_name.h; "" for a malformed query */
 	uint16_t type;
 	enum dns_verdict verdict;
-	int rcode; /* as answered; -1 when not answered at all */
+	int rcode; /* as answered; -1 when there was no answer */
 	bool tcp;
-	unsigned addresses;	  /* told */
-	unsigned private_refused; /* addresses left out because they are private */
-	int64_t took_us;	  /* from reading the question to writing the answer */
+	unsigned addresses;	  /* in the answer */
+	unsigned private_refused; /* addresses removed because they are private */
+	int64_t took_us;	  /* from reading the query to writing the answer */
 };
 
 /* Called from the loop with the box's arg. They must not free the box or the server. */
@@ -50,14 +50,14 @@ struct dns_server_ops {
 
 struct dns_server_options {
 	const struct dns_server_ops *ops; /* borrowed */
-	struct upstream *upstream; /* borrowed; NULL: what should go there is answered SERVFAIL */
+	struct upstream *upstream; /* borrowed; NULL: queries that need it are answered SERVFAIL */
 	unsigned ttl;		   /* seconds of a synthetic address; 0: 60 */
-	unsigned pending_max;	   /* questions of a box that wait for upstream; 0: 64 */
+	unsigned pending_max;	   /* queries of a box that wait for upstream; 0: 64 */
 	unsigned conns_max;	   /* TCP connections of a box; 0: 16 */
-	unsigned idle_ms;	   /* a connection without a whole question is closed; 0: 10000 */
+	unsigned idle_ms;	   /* a connection without a complete query is closed; 0: 10000 */
 };
 
-/* A rate that boxes have together. Zeroed by whoever owns it; it outlives them. */
+/* A rate that several boxes share. Zeroed by its owner; it outlives them. */
 struct dns_rate {
 	int64_t saved_us, filled_at;
 };
@@ -65,24 +65,25 @@ struct dns_rate {
 struct dns_box_options {
 	const int *udp; /* bound, non-blocking sockets; the box owns and closes them */
 	size_t udp_count;
-	const int *tcp; /* listening, the same way */
+	const int *tcp; /* listening; owned in the same way */
 	size_t tcp_count;
 	void *arg; /* for ops */
 	struct synthetic
-		*synthetic; /* borrowed; NULL: what should be synthetic is answered SERVFAIL */
-	bool ipv6;	    /* answer AAAA with addresses; else names have none of that type */
-	unsigned rate;	    /* questions a second; 0: 1000 */
+		*synthetic; /* borrowed; NULL: queries that need one are answered SERVFAIL */
+	bool ipv6;	    /* answer AAAA with addresses; else with none */
+	unsigned rate;	    /* queries a second; 0: 1000 */
 	unsigned burst;	    /* and at once; 0: as many as rate */
 	struct dns_rate
-		*together; /* borrowed: of boxes with the same rate and burst; NULL: its own */
+		/* borrowed: shared by boxes with the same rate and burst; NULL: its own */
+		*together;
 };
 
 enum { DNS_BOX_SOCKETS_MAX = 4 }; /* of each kind */
 
 struct dns_server *dns_server_new(struct loop *loop, const struct dns_server_options *options);
 void dns_server_free(struct dns_server *server); /* with its boxes; accepts NULL */
-/* Begins to answer. Ends with dns_box_free, or with the server. The sockets are taken over only
- * when this succeeds. ERR_INVALID for too many sockets. */
+/* Starts to answer. Ended by dns_box_free, or with the server. The sockets are taken over only
+ * on success. ERR_INVALID for too many sockets. */
 int dns_server_add(struct dns_server *server, const struct dns_box_options *options,
 	struct dns_box **ret, struct err *err);
 void dns_box_free(struct dns_box *box); /* closes its sockets; accepts NULL */

@@ -1,5 +1,4 @@
-/* server_internal.h - what the UDP side, the TCP side and the answering of a dns_server
- * share */
+/* server_internal.h - shared by the UDP side, the TCP side and the answering of a dns_server */
 #pragma once
 #include "base/buf.h"
 #include "gate/dns/message.h"
@@ -9,14 +8,14 @@
 
 enum {
 	DNS_BATCH = 32,	       /* packets read and answered with one call each */
-	DNS_PACKET_MAX = 1500, /* a longer question is no question */
-	DNS_CONTROL_MAX = 64,  /* by which address and interface a packet came */
+	DNS_PACKET_MAX = 1500, /* a longer query is malformed */
+	DNS_CONTROL_MAX = 64,  /* the address and interface that a packet came by */
 	DNS_TCP_QUESTION_MAX = 4096,
 };
 
 struct dns_conn;
 
-/* Where a question came from and the answer goes to. */
+/* Where a query came from and its answer goes to. */
 struct dns_origin {
 	struct dns_conn *conn; /* by TCP */
 	int fd;		       /* by UDP, with the header it was received with */
@@ -29,7 +28,7 @@ struct dns_door {
 	struct loop_fd *watch;
 };
 
-/* A question that waits for upstream. */
+/* A query that waits for upstream. */
 struct dns_pending {
 	struct dns_box *box;
 	struct dns_pending *next, **at;
@@ -37,7 +36,7 @@ struct dns_pending {
 	struct dns_query query;
 	enum dns_verdict verdict;
 	int64_t start;
-	struct dns_conn *conn; /* NULL: by UDP, and what follows is filled in */
+	struct dns_conn *conn; /* NULL: over UDP, and the following is set */
 	int fd;
 	struct sockaddr_storage to;
 	socklen_t to_len;
@@ -45,7 +44,7 @@ struct dns_pending {
 	size_t control_len;
 };
 
-struct dns_batch; /* the buffers of one round by UDP */
+struct dns_batch; /* the buffers of one batch over UDP */
 
 struct dns_server {
 	struct loop *loop;
@@ -64,7 +63,7 @@ struct dns_box {
 	unsigned conn_count;
 	struct dns_pending *pendings;
 	unsigned pending_count;
-	/* The bucket holds time: a question costs 1 / rate seconds of it. */
+	/* A token bucket that holds time: a query costs 1 / rate seconds. */
 	int64_t cost_us, full_us;
 	struct dns_rate own, *rate;
 	struct loop_timer *pause;
@@ -73,8 +72,8 @@ struct dns_box {
 
 /* ---- server.c -------------------------------------------------------------------------------- */
 
-/* How many of wanted questions may be read now. When none, the box is paused and goes on by
- * itself. */
+/* How many of wanted queries may be read now. With 0 the box is paused and resumes
+ * automatically. */
 unsigned dns_box_allowance(struct dns_box *box, unsigned wanted);
 void dns_box_spend(struct dns_box *box, unsigned questions);
 void dns_box_pause(struct dns_box *box, unsigned ms);
@@ -98,7 +97,7 @@ void dns_udp_send(const struct dns_pending *pending, const uint8_t *reply, size_
 
 void dns_tcp_ready(void *door, unsigned ready); /* a loop_fd_fn: somebody connects */
 void dns_conn_free(struct dns_conn *conn);
-/* A question of conn that waited is over: its answer, or len 0 for none. */
+/* A pending query of conn has ended: its answer, or len 0 for none. */
 void dns_conn_answered(struct dns_conn *conn, const uint8_t *reply, size_t len);
 /* The box may be read again. */
 void dns_conns_resume(struct dns_box *box);

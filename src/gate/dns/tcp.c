@@ -1,8 +1,8 @@
-/* tcp.c - questions by TCP: a length, then a message; many on one connection
+/* tcp.c - DNS queries over TCP: a length, then a message; many on one connection
  *
- * A connection is read only as far as its box's rate, its waiting questions and its unsent answers
- * allow; so it holds one question and a few answers at most. The idle timer restarts only with each
- * whole question: bytes that trickle in do not keep a connection open. */
+ * A connection is read only as far as its box's rate, its pending queries and its unsent answers
+ * allow; so it holds one query and a few answers at most. The idle timer restarts only with each
+ * complete query: single bytes do not keep a connection open. */
 #include "base/file.h"
 #include "loop/loop.h"
 #include "gate/dns/server_internal.h"
@@ -10,10 +10,10 @@
 #include <errno.h>
 
 enum {
-	ACCEPTS_MAX = 8,       /* at one wake-up */
+	ACCEPTS_MAX = 8,       /* per wake-up */
 	OUT_HIGH = 16 * 1024,  /* unsent answers */
-	PENDING_MAX = 16,      /* questions of one connection that wait */
-	SCARCE_PAUSE_MS = 100, /* no descriptors left: look again then */
+	PENDING_MAX = 16,      /* pending queries of one connection */
+	SCARCE_PAUSE_MS = 100, /* no descriptors left: try again after this */
 };
 
 struct dns_conn {
@@ -24,7 +24,7 @@ struct dns_conn {
 	struct loop_timer *idle;
 	struct buf in, out;
 	unsigned pending_count;
-	bool ended; /* the client will send no more */
+	bool ended; /* the client has closed its sending side */
 };
 
 /* ---- life ----------------------------------------------------------------------------------- */
@@ -69,7 +69,7 @@ static void on_idle(void *arg)
 		dns_conn_free(conn);
 }
 
-/* ---- questions and answers ------------------------------------------------------------------ */
+/* ---- queries and answers -------------------------------------------------------------------- */
 
 static bool has_question(const struct dns_conn *conn)
 {
@@ -108,7 +108,7 @@ static void answer_one(struct dns_conn *conn)
 	restart_idle(conn);
 }
 
-/* False when the connection broke. */
+/* False when the connection failed. */
 static bool flush(struct dns_conn *conn)
 {
 	while (conn->out.len) {
@@ -124,7 +124,7 @@ static bool flush(struct dns_conn *conn)
 	return true;
 }
 
-/* Goes on as far as it goes now: answers what is there, sends what is ready, and watches for what
+/* Does what is possible now: answers what is there, sends what is ready, and watches for what
  * can come next. May end the connection. */
 static void conn_go_on(struct dns_conn *conn)
 {
@@ -202,7 +202,7 @@ static void conn_new(struct dns_box *box, int fd)
 	box->conn_count++;
 }
 
-/* A reset: nothing of a refused connection lingers in the kernel. */
+/* With a reset, so that nothing of a refused connection stays in the kernel. */
 static void refuse(int fd)
 {
 	setsockopt(
@@ -220,8 +220,8 @@ void dns_tcp_ready(void *arg, unsigned ready)
 		int fd = accept4(door->fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
 
 		if (fd < 0) {
-			/* No descriptors; or root of the box has broken the socket, which stays
-			 * ready for ever then. */
+			/* No descriptors left; or root of the box has broken the socket, which
+			 * then stays readable for ever. */
 			if (errno != EAGAIN && errno != EINTR && errno != ECONNABORTED)
 				dns_box_pause(box, SCARCE_PAUSE_MS);
 			return;

@@ -1,7 +1,7 @@
-/* udp.c - questions by UDP: read in batches, answered in batches
+/* udp.c - DNS queries over UDP: read and answered in batches
  *
- * The kernel says by which address and interface each packet came, and the same note sent back
- * makes the answer leave by them: a client that asked 198.18.0.1 takes no answer from another
+ * The kernel reports the address and interface each packet came by, and the same control message
+ * makes the answer leave by them: a client that asked 198.18.0.1 accepts no answer from another
  * address. */
 #include "gate/dns/server_internal.h"
 #include <errno.h>
@@ -49,8 +49,8 @@ static int receive(struct dns_batch *batch, int fd, unsigned most)
 	return recvmmsg(fd, batch->in, most, MSG_DONTWAIT, NULL);
 }
 
-/* What cannot be sent at once is lost: the client asks again, as after any lost packet. A refused
- * one (port closed, host unreachable) must not hold up the others. */
+/* What cannot be sent at once is lost: the client asks again, as after any lost packet. A failed
+ * one (port closed, host unreachable) must not delay the others. */
 static void send_all(struct dns_batch *batch, int fd, unsigned count)
 {
 	unsigned at = 0;
@@ -109,6 +109,6 @@ void dns_udp_send(const struct dns_pending *pending, const uint8_t *reply, size_
 		.msg_control = (void *)pending->control,
 		.msg_controllen = pending->control_len };
 
-	/* Lost like any packet when it cannot go. */
+	/* If it cannot be sent, it is lost like any packet. */
 	(void)!sendmsg(pending->fd, &header, MSG_DONTWAIT | MSG_NOSIGNAL);
 }

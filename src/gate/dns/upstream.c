@@ -1,13 +1,13 @@
 /* upstream.c - see upstream.h
  *
- * A question goes to one server after the other until one gives a usable answer: NOERROR or
- * NXDOMAIN. Each try is by UDP, and goes on by TCP with the same server when the answer was cut
- * off, when it did not keep the case of the name (then it proves too little), or when too many
- * packets came that answer something else: somebody may be guessing. By TCP nobody can put words in
- * between, so case does not matter there.
+ * A query goes to one server after the other until one gives a usable answer: NOERROR or
+ * NXDOMAIN. Each try uses UDP, and continues over TCP with the same server when the answer was
+ * truncated, when it changed the case of the name (then it proves too little), or when too many
+ * packets with other answers came: somebody may be guessing. Over TCP nobody can insert an
+ * answer, so case does not matter there.
  *
- *   try_next ──► udp ──usable──────────► finish: keep, tell all who ask
- *      ▲          │──cut off, strange──► tcp ──usable──► finish
+ *   try_next ──► udp ──usable──────────► finish: cache it, call all who asked
+ *      ▲          │──truncated, strange─► tcp ──usable──► finish
  *      └──timeout, error, SERVFAIL ...──┴──┘   no server left: finish as failed */
 #include "base/buf.h"
 #include "base/clock.h"
@@ -29,9 +29,9 @@ struct upstream {
 	struct servers servers;
 	struct cache cache;
 	struct name_table questions;
-	size_t given_up; /* of the questions: they fail in a moment */
+	size_t given_up; /* queries that were given up: they fail soon */
 	size_t ask_count;
-	struct upstream_ask *recalled; /* answered from what is kept, not told yet */
+	struct upstream_ask *recalled; /* answered from the cache, not called yet */
 };
 
 struct question {
@@ -45,7 +45,7 @@ struct question {
 	struct loop_fd *watch;
 	int fd;
 	int server;
-	unsigned tried; /* servers of this round, as bits */
+	unsigned tried; /* servers tried in this round, as bits */
 	unsigned rounds;
 	unsigned strangers;
 	bool tcp;
@@ -56,7 +56,7 @@ struct question {
 struct upstream_ask {
 	struct upstream *upstream;
 	struct upstream_share *share;
-	struct question *question; /* NULL: recalled */
+	struct question *question; /* NULL: from the cache */
 	struct upstream_ask *next, **at;
 	struct dns_result *known;
 	unsigned flags;
@@ -67,10 +67,10 @@ struct upstream_ask {
 static void try_next(struct question *question);
 static void tell_recalled(void *arg);
 
-/* ---- telling -------------------------------------------------------------------------------- */
+/* ---- calling back --------------------------------------------------------------------------- */
 
-/* What one asker may see of an answer: rebinding is refused here and not in the cache, because
- * another box may be allowed to see it. */
+/* What one asker may see of an answer: private addresses are removed here and not in the cache,
+ * because another box may be allowed to see them. */
 static void judge(const struct dns_result *from, unsigned flags, struct upstream_result *ret)
 {
 	*ret = (struct upstream_result){ .ttl = from->ttl };
@@ -128,7 +128,7 @@ static void ask_free(struct upstream_ask *ask)
 	free(ask);
 }
 
-/* Of an ask that is in no list any more. */
+/* Calls the callback of a request that is in no list any more. */
 static void ask_tell(struct upstream_ask *ask, const struct dns_result *known)
 {
 	struct upstream_result result;
@@ -149,7 +149,7 @@ static void tell_recalled(void *arg)
 	ask_tell(ask, known);
 }
 
-/* ---- questions ------------------------------------------------------------------------------ */
+/* ---- queries -------------------------------------------------------------------------------- */
 
 static void close_socket(struct question *question)
 {
@@ -181,7 +181,7 @@ static void question_free(struct question *question)
 	free(question);
 }
 
-/* Tells everybody and forgets the question. Askers may ask and cancel meanwhile. */
+/* Calls everybody and frees the query. Callbacks may ask and cancel meanwhile. */
 static void finish(struct question *question, const struct dns_result *result)
 {
 	struct upstream_ask *asks = question->asks;
@@ -224,8 +224,8 @@ static int socket_open(struct question *question, int type, loop_fd_fn fn, unsig
 	question->fd = socket(to->address.ss_family, type | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 	if (question->fd < 0)
 		return -1;
-	/* Connected, the kernel drops what comes from elsewhere and tells us of ports that are
-	 * closed. */
+	/* On a connected socket the kernel drops what comes from elsewhere and reports closed
+	 * ports. */
 	if (connect(question->fd, (const struct sockaddr *)&to->address, to->len) < 0 &&
 		errno != EINPROGRESS)
 		return -1;
@@ -251,7 +251,7 @@ static void try_tcp(struct question *question)
 	buf_add(&question->out, message, len);
 }
 
-/* A message that came for this question, or says so. */
+/* Handles a message that answers this query, or claims to. */
 static void take_message(struct question *question, const uint8_t *message, size_t len)
 {
 	struct upstream *upstream = question->upstream;
@@ -325,7 +325,7 @@ static void tcp_read(struct question *question)
 	}
 	buf_grew(in, (size_t)got);
 	if (in->len >= 2 && in->len - 2 >= dns_get16(buf_head(in))) {
-		struct buf whole = *in; /* the socket and its buffer may go meanwhile */
+		struct buf whole = *in; /* the socket and its buffer may be freed meanwhile */
 
 		*in = (struct buf)BUF_INIT;
 		take_message(question, buf_head(&whole) + 2, dns_get16(buf_head(&whole)));
@@ -375,10 +375,10 @@ static void try_next(struct question *question)
 		question->tried |= 1u << question->server;
 		if (try_udp(question))
 			return;
-		if (question->fd >= 0) /* else it is we who have no sockets left */
+		if (question->fd >= 0) /* else we have no sockets left */
 			upstream_servers_note(servers, question->server, false);
 	}
-	/* Never from within upstream_ask, which may have led here. */
+	/* Never from within upstream_ask, which may have called this. */
 	close_socket(question);
 	loop_timer_stop(question->timer);
 	loop_defer(question->upstream->loop, fail_later, question);
@@ -394,7 +394,7 @@ static void give_up(struct question *question)
 	loop_defer(question->upstream->loop, fail_later, question);
 }
 
-/* Whether one more question may be asked; an asker with more of them than share may lose its oldest
+/* Whether one more query may be sent; an asker with more of them than share may lose its oldest
  * for it. */
 static bool has_room(struct upstream *upstream, const struct upstream_share *share)
 {
@@ -490,13 +490,13 @@ void upstream_set_servers(
 	struct named *node, *next;
 
 	upstream_servers_set(&upstream->servers, servers, count);
-	/* Numbers of servers mean others now: questions under way begin again. */
+	/* The numbers now mean other servers: queries in flight start again. */
 	for (node = upstream->questions.oldest; node; node = next) {
 		struct question *question = (struct question *)node;
 
 		next = node->newer;
 		if (question->fd < 0)
-			continue; /* about to be told that it failed */
+			continue; /* it is about to fail */
 		question->tried = question->rounds = 0;
 		try_next(question);
 	}

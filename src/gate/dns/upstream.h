@@ -1,9 +1,9 @@
 /* upstream.h - asks the host's resolvers for the addresses of a name
  *
- * Equal questions asked at once become one; answers are kept for as long as they say, within
- * bounds. A server that fails is asked later and later again. Each question has a socket of its
- * own, and so a port of its own, a random id and mixed case, all of which a forged answer would
- * have to guess. */
+ * Equal queries at the same time become one; answers are cached for their TTL, within bounds. A
+ * server that fails is avoided for longer and longer times. Each query has a socket of its own,
+ * and so its own port, a random id and mixed case: a forged answer would have to guess all of
+ * them. */
 #pragma once
 #include "base/address.h"
 #include "base/alloc.h"
@@ -14,7 +14,7 @@
 
 struct loop;
 struct upstream;
-struct upstream_ask; /* one caller's wish; gone when its fn was called or it was cancelled */
+struct upstream_ask; /* one request of a caller; freed when its fn was called or it was cancelled */
 
 struct upstream_server {
 	struct sockaddr_storage address;
@@ -26,28 +26,28 @@ struct upstream_options {
 	size_t server_count;
 	unsigned timeout_ms;	   /* for each try; 0: 2000 */
 	unsigned attempts;	   /* rounds over the servers; 0: 2 */
-	unsigned questions_max;	   /* in flight; 0: 256 */
-	unsigned asks_max;	   /* waiting for those; 0: 4096 */
+	unsigned questions_max;	   /* queries in flight; 0: 256 */
+	unsigned asks_max;	   /* requests waiting for those; 0: 4096 */
 	unsigned cache_max;	   /* answers kept; 0: 4096 */
 	unsigned ttl_min;	   /* seconds an answer is kept at least; 0: 5 */
 	unsigned ttl_max;	   /* and at most; 0: 3600 */
-	unsigned negative_ttl_max; /* for "there is none"; 0: 60 */
+	unsigned negative_ttl_max; /* for negative answers; 0: 60 */
 };
 
 enum upstream_status {
 	UPSTREAM_FOUND,
 	UPSTREAM_EMPTY,	  /* the name exists, without addresses of that type */
 	UPSTREAM_NO_NAME, /* the name does not exist */
-	UPSTREAM_PRIVATE, /* it leads into private ranges only, and that is not allowed */
+	UPSTREAM_PRIVATE, /* it has only private addresses, and these are not allowed */
 	UPSTREAM_FAILED,  /* no server gave a usable answer */
 };
 
 struct upstream_result {
 	enum upstream_status status;
-	uint32_t ttl; /* seconds, as clamped; what is left of it for a kept answer */
+	uint32_t ttl; /* seconds, after clamping; for a cached answer the time left */
 	size_t count;
 	struct address addresses[DNS_ADDRESSES_MAX];
-	unsigned private_count; /* addresses left out because they are not public */
+	unsigned private_count; /* addresses removed because they are not public */
 };
 
 enum upstream_flags {
@@ -56,34 +56,34 @@ enum upstream_flags {
 
 typedef void (*upstream_fn)(void *arg, const struct upstream_result *result);
 
-/* An asker, for whom questions in flight are counted: when there are too many, the one with the
- * most loses its oldest for one with fewer. So thousands of names that nobody answers do not keep
- * others from asking. Owned by the caller, zeroed at first; outlives its asks. */
+/* Counts the queries in flight of one asker: when there are too many, the asker with the most
+ * loses its oldest to one with fewer. So thousands of names that nobody answers do not keep
+ * others from asking. Owned by the caller, zeroed at first; outlives its requests. */
 struct upstream_share {
 	unsigned questions;
 };
 
 struct upstream *upstream_new(struct loop *loop, const struct upstream_options *options);
-/* Forgets all asks without calling them. Not from within a callback. Accepts NULL. */
+/* Drops all requests without calling them. Not from within a callback. Accepts NULL. */
 void upstream_free(struct upstream *upstream);
-/* Uses other servers from now on, as when the host's resolv.conf changed; questions in flight start
- * again. The cache stays. */
+/* Replaces the servers, as when the host's resolv.conf changed; queries in flight start again.
+ * The cache stays. */
 void upstream_set_servers(
 	struct upstream *upstream, const struct upstream_server *servers, size_t count);
-/* The servers of a resolv.conf, as sockets want them; ret has room for RESOLV_SERVERS_MAX. A server
- * on an interface that does not exist is left out. Returns how many. */
+/* The servers of a resolv.conf as socket addresses; ret has room for RESOLV_SERVERS_MAX. A
+ * server on an interface that does not exist is left out. Returns how many. */
 size_t upstream_servers_from_conf(const struct resolv_conf *conf, struct upstream_server *ret);
 
-/* Asks for type (DNS_TYPE_A or DNS_TYPE_AAAA) of name. fn is called once, from the loop, never from
- * within this call; before that, *ret can be cancelled. Fails with ERR_INVALID for what is no host
- * name, ERR_LIMIT when too much is in flight. share: may be NULL. */
+/* Asks for type (DNS_TYPE_A or DNS_TYPE_AAAA) of name. fn is called once, from the loop, never
+ * from within this call; before that, *ret can be cancelled. Fails with ERR_INVALID for an
+ * invalid host name, ERR_LIMIT when too much is in flight. share may be NULL. */
 int upstream_ask_as(struct upstream *upstream, struct upstream_share *share, const char *name,
 	uint16_t type, unsigned flags, upstream_fn fn, void *arg, struct upstream_ask **ret,
 	struct err *err);
 int upstream_ask(struct upstream *upstream, const char *name, uint16_t type, unsigned flags,
 	upstream_fn fn, void *arg, struct upstream_ask **ret, struct err *err);
 void upstream_cancel(struct upstream_ask *ask); /* accepts NULL */
-/* What is kept, without asking; false when nothing is. name as text, lower-case. */
+/* Looks in the cache only; false when it has nothing. name as text, lower-case. */
 bool upstream_recall(struct upstream *upstream, const char *name, uint16_t type, unsigned flags,
 	struct upstream_result *ret);
 

@@ -1,4 +1,4 @@
-/* upstream_cache.c - answers kept for a while; when there are too many, the longest unused goes */
+/* upstream_cache.c - the cache of answers; when it is full, the least recently used is removed */
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "gate/dns/upstream_internal.h"

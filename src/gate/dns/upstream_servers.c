@@ -1,4 +1,4 @@
-/* upstream_servers.c - the servers above and how they do
+/* upstream_servers.c - the upstream servers and their health
  *
  * A server that fails is avoided for a second, then two, four ... up to a minute. Avoided means
  * asked last, not never: when all fail, all are still tried. */

@@ -21,7 +21,7 @@
 #include <sys/socket.h>
 
 enum {
-	PATIENCE_MS = 50, /* for IPv6 addresses, once those of IPv4 are known */
+	PATIENCE_MS = 50, /* wait for IPv6 addresses, once those of IPv4 are known */
 	FAMILIES = 2,
 };
 
@@ -32,7 +32,7 @@ struct attempt {
 	struct loop_fd *watch; /* NULL: failed or not begun */
 };
 
-/* What one question gave. */
+/* The result of one query. */
 struct family {
 	struct dial *dial;
 	struct upstream_ask *ask; /* NULL: answered */
@@ -45,10 +45,10 @@ struct dial {
 	struct dial_settings settings;
 	const struct dial_ops *ops;
 	void *arg;
-	char name[DNS_HOST_MAX + 2]; /* one that is too long stays too long when it is cut */
+	char name[DNS_HOST_MAX + 2]; /* a name that is too long stays too long when it is cut */
 	struct address address;	     /* family 0: by name */
 	uint16_t port;
-	unsigned flags; /* of the questions */
+	unsigned flags; /* of the queries */
 	bool by_proxy;
 
 	struct family families[FAMILIES]; /* IPv6, IPv4 */
@@ -58,7 +58,7 @@ struct dial {
 	struct err last; /* why the last one failed */
 
 	struct loop_timer *deadline, *next;
-	bool paced; /* next runs: no other address before it rings, unless one fails */
+	bool paced; /* the timer next runs: no other address before it fires, unless one fails */
 	struct attempt *winner;
 	struct dial_talk *talk;
 };
@@ -157,7 +157,7 @@ static void on_talked(void *arg, const struct err *err)
 	finish(dial, err ? -1 : steal_fd(&dial->winner->fd), err);
 }
 
-/* The first that answered: the others are not needed any more. */
+/* The first connected attempt wins: the others are closed. */
 static void win(struct attempt *attempt)
 {
 	struct dial *dial = attempt->dial;
@@ -182,14 +182,14 @@ static void win(struct attempt *attempt)
 		dial->port, on_talked, dial);
 }
 
-/* Of an address whose connect failed with errno_value. */
+/* Records why connecting to an address failed. */
 static void note_failure(struct dial *dial, const struct address *address, int errno_value)
 {
 	char text[ADDRESS_TEXT_MAX];
 
 	err_sys(&dial->last, errno_value, "connect to %s port %u", address_format(address, text),
 		dial->by_proxy ? dial->settings.proxy->port : dial->port);
-	/* ENETUNREACH, EHOSTUNREACH and the like, or what a firewall here says. */
+	/* ENETUNREACH, EHOSTUNREACH and similar, or the error of a local firewall. */
 	if (dial->last.kind == ERR_SYSTEM || dial->last.kind == ERR_FORBIDDEN)
 		dial->last.kind = ERR_UNAVAILABLE;
 }
@@ -261,7 +261,7 @@ static bool try_address(struct dial *dial, const struct address *address)
 
 /* ---- which one next ------------------------------------------------------------------------- */
 
-/* The next address, families taking turns; NULL: none is known now. */
+/* The next address, alternating between the families; NULL: none is known now. */
 static const struct address *pick(struct dial *dial)
 {
 	for (unsigned i = 0; i < FAMILIES; i++) {
@@ -294,7 +294,7 @@ static void pace(struct dial *dial, unsigned ms)
 	loop_timer_start(dial->next, ms);
 }
 
-/* One more address, now. Ends the dial when nothing is left to hope for. */
+/* Tries one more address now. Ends the dial when there is nothing left to wait for. */
 static void go_on(struct dial *dial)
 {
 	const struct address *address;
@@ -362,7 +362,7 @@ static void try_one(struct dial *dial, const struct address *address)
 	go_on(dial);
 }
 
-/* An address, or a name that cannot be taken for anything else by those it is handed to. */
+/* An address, or a name that no other program can misread. */
 static bool is_target(const struct dial *dial)
 {
 	struct dns_name wire;

@@ -20,25 +20,25 @@ enum {
 	DIAL_ADDRESSES_MAX = 8, /* tried of one name */
 };
 
-/* How the host reaches the world, from its environment: HTTPS_PROXY
+/* How the host connects outside, from its environment: HTTPS_PROXY
  * (http://[user:password@]host:port), NO_PROXY. */
 struct dial_proxy {
-	char host[256]; /* a name or an address; "": none */
+	char host[256]; /* a name or an address; "": no proxy */
 	uint16_t port;
 	char *authorization; /* value of Proxy-Authorization, or NULL; owned */
 	char **exempt;	     /* NO_PROXY: names, ".suffix", addresses, CIDRs, "*"; owned; or NULL */
 };
-/* Either text may be NULL or "": none. ERR_INVALID says what is wrong (https:// and socks proxies
- * are ERR_UNSUPPORTED). */
+/* Either text may be NULL or "": none. ERR_INVALID says what is wrong (https:// and socks
+ * proxies are ERR_UNSUPPORTED). */
 int dial_proxy_parse(
 	const char *proxy, const char *no_proxy, struct dial_proxy *ret, struct err *err);
 void dial_proxy_done(struct dial_proxy *proxy);
-/* Whether name or address is to be reached without it; true when there is none. */
+/* Whether name or address is reached without the proxy; true when there is none. */
 bool dial_proxy_is_exempt(
 	const struct dial_proxy *proxy, const char *name, const struct address *address);
 
 struct dial_target {
-	const char *name;	/* "": address alone */
+	const char *name;	/* "": only the address */
 	struct address address; /* family 0: by name */
 	uint16_t port;
 	bool allow_private; /* upstream may answer with private addresses */

@@ -1,8 +1,8 @@
-/* dial_proxy.c - a host that reaches the world by an HTTP proxy: its settings, and the talk with it
+/* dial_proxy.c - hosts behind an HTTP proxy: its settings, and the CONNECT to it
  *
- * The settings are those of HTTPS_PROXY and NO_PROXY as curl and most others read them. The talk is
- * one CONNECT and one answer. What comes behind the answer belongs to the connection, so bytes are
- * peeked at, and only those of the answer's head are taken. */
+ * The settings are HTTPS_PROXY and NO_PROXY, read as curl and most others do. The dialogue is
+ * one CONNECT and one answer. Bytes after the answer belong to the connection, so they are
+ * peeked at, and only those of the answer's head are consumed. */
 #include "base/buf.h"
 #include "base/strv.h"
 #include "base/text.h"
@@ -24,7 +24,7 @@ enum {
 
 /* ---- HTTPS_PROXY ---------------------------------------------------------------------------- */
 
-/* %XX of a user name or password. */
+/* Decodes %XX in a user name or password. */
 static int decode(const char *text, size_t len, struct buf *out, struct err *err)
 {
 	for (size_t i = 0; i < len; i++) {
@@ -68,7 +68,7 @@ static int take_scheme(const char **text, struct err *err)
 	const char *end = strstr(*text, "://");
 
 	if (!end)
-		return 0; /* "proxy.example:3128", as many write it */
+		return 0; /* "proxy.example:3128", without a scheme, is common */
 	if (end - *text == 4 && !strncasecmp(*text, "http", 4)) {
 		*text = end + 3;
 		return 0;
@@ -79,7 +79,7 @@ static int take_scheme(const char **text, struct err *err)
 	return err_set(err, ERR_INVALID, "proxy: it must be http://[user:password@]host:port");
 }
 
-/* "host", "host:port", "[v6]:port"; a slash at the end is fine. */
+/* "host", "host:port", "[v6]:port"; a slash at the end is allowed. */
 static int take_place(const char *text, struct dial_proxy *ret, struct err *err)
 {
 	size_t len = strcspn(text, "/");
@@ -119,7 +119,7 @@ static int parse_url(const char *text, struct dial_proxy *ret, struct err *err)
 		return err_set(err, ERR_INVALID, "proxy: longer than %d bytes", URL_MAX);
 	if (take_scheme(&text, err) < 0)
 		return -1;
-	at = strrchr(text, '@'); /* a password may have one that was not written %40 */
+	at = strrchr(text, '@'); /* a password may contain one that was not escaped as %40 */
 	if (at && take_credentials(text, (size_t)(at - text), &ret->authorization, err) < 0)
 		return -1;
 	return take_place(at ? at + 1 : text, ret, err);
@@ -168,7 +168,7 @@ static bool in_range(const struct address *address, const char *entry)
 	return true;
 }
 
-/* "example.com" is that name and all below it, ".example.com" those below it. */
+/* "example.com" is that name and all below it, ".example.com" only those below it. */
 static bool covers_name(const char *entry, const char *name)
 {
 	size_t entry_len, name_len = strlen(name);
@@ -216,7 +216,7 @@ void dial_proxy_done(struct dial_proxy *proxy)
 	*proxy = (struct dial_proxy){ 0 };
 }
 
-/* ---- the talk ------------------------------------------------------------------------------- */
+/* ---- CONNECT -------------------------------------------------------------------------------- */
 
 struct dial_talk {
 	int fd;
@@ -264,7 +264,7 @@ static void talk_failed(struct dial_talk *talk, enum err_kind kind, const char *
 	talk_end(talk, &err);
 }
 
-/* "HTTP/1.1 200 whatever"; 0: it is nothing like it. */
+/* The status of "HTTP/1.1 200 …"; 0: it is no status line. */
 static unsigned read_status(const char *head)
 {
 	if (strncmp(head, "HTTP/1.", 7) != 0 || !isdigit((unsigned char)head[7]) || head[8] != ' ')
@@ -298,7 +298,7 @@ static void judge_answer(struct dial_talk *talk)
 	talk_failed(talk, kind, text);
 }
 
-/* Takes the head's bytes, none behind it. */
+/* Consumes the bytes of the head and none after it. */
 static void talk_read(struct dial_talk *talk)
 {
 	struct buf *in = &talk->in;

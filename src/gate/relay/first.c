@@ -1,21 +1,21 @@
-/* first.c - the client's first bytes, and HTTP requests: may they go on?
+/* first.c - examines the client's first bytes, and HTTP requests
  *
  *   check    first bytes are                     otherwise
- *   TLS      a hello, whose name is asked for    refused
- *   HTTP     a request; each is asked for        refused
- *   FREE     either of them, treated likewise    passed on; a hello is looked for in its first
+ *   TLS      a hello, whose name is checked      refused
+ *   HTTP     a request; each is checked          refused
+ *   FREE     either of them, checked likewise    passed on; a hello is searched in its first
  *                                                SCAN_MAX bytes
  *
- * Bytes that might still become one of them are kept until it is known, but not for ever: who sends
- * the beginning of a hello and waits is cut off in the end, not let through. A few letters where
- * anything may be spoken are passed on if nothing follows them for UNDECIDED_MS: they may be some
- * other protocol's, whose client waits for an answer. They are remembered: when they turn out to be
- * the beginning of a request or a hello, the rest is kept until that was judged, so a pause wins
- * nothing. Letters that follow such ones wait for UNDECIDED_AGAIN_MS only: a conversation in short
- * words would take 150 ms a word.
+ * Bytes that may still become one of them are held back until it is known, but with a deadline:
+ * a client that sends the beginning of a hello and waits is disconnected, not let through. Where
+ * any protocol is allowed, a few letters are passed on if nothing follows them for UNDECIDED_MS:
+ * they may belong to another protocol, whose client waits for an answer. They are remembered: if
+ * they turn out to be the beginning of a request or a hello, the rest is held back until it was
+ * checked, so a pause gains nothing. Letters that follow such ones wait for UNDECIDED_AGAIN_MS
+ * only: otherwise a dialogue of short words would take 150 ms per word.
  *
- * Many protocols begin in plain and go on with TLS (PostgreSQL, SMTP, LDAP), and a byte before a
- * hello must not hide it. So what began as neither is searched for one. */
+ * Many protocols begin in plain text and continue with TLS (PostgreSQL, SMTP, LDAP), and a byte
+ * before a hello must not hide it. So bytes that began as neither are searched for a hello. */
 #include "gate/relay/relay_internal.h"
 #include "gate/relay/tls_hello.h"
 
@@ -24,8 +24,8 @@
 enum {
 	UNDECIDED_MS = 150,
 	UNDECIDED_AGAIN_MS = 5,
-	TLS_HANDSHAKE = 22, /* what a hello begins with */
-	HELLO_BEGIN = 11,   /* bytes that tell it from others: record, message, version */
+	TLS_HANDSHAKE = 22, /* first byte of a hello */
+	HELLO_BEGIN = 11,   /* bytes that identify it: record, message, version */
 	HELLO_TINY =
 		6, /* the same when its first record is so small that the rest is in the next */
 	SCAN_MAX = 64 * 1024,
@@ -91,7 +91,7 @@ static void begin_http(struct relay *relay)
 
 /* ---- TLS, or anything ----------------------------------------------------------------------- */
 
-/* Passes on what is not passed on yet of the first len bytes; they are still remembered. */
+/* Passes on the rest of the first len bytes; they stay remembered. */
 static void give(struct relay *relay, size_t len)
 {
 	if (len <= relay->first_given)
@@ -102,7 +102,7 @@ static void give(struct relay *relay, size_t len)
 	relay_want_server(relay);
 }
 
-/* They are neither TLS nor HTTP. */
+/* The first bytes are neither TLS nor HTTP. */
 static void let_go(struct relay *relay, size_t len)
 {
 	give(relay, len);
@@ -131,7 +131,7 @@ static void meet_hello(struct relay *relay, const struct tls_hello *hello, bool 
 		refuse(relay, named ? "TLS for another name" : "TLS without a name");
 }
 
-/* How many bytes tell a hello here, and whether those that are there fit. */
+/* How many bytes identify a hello here, and whether the available ones match. */
 static size_t hello_begin(const uint8_t *data, size_t len, bool *ret_fits)
 {
 	static const struct {
@@ -178,7 +178,7 @@ static void scan(struct relay *relay)
 			tls_hello_parse(buf_head(&relay->first), relay->first.len, &hello);
 
 		if (result == TLS_HELLO_MORE) {
-			/* A hello has its own time limit; before, a few bytes that might begin one
+			/* A hello has its own deadline; before, a few bytes that might begin one
 			 * were waited for. */
 			relay->first_by = relay->in_hello ? relay->first_by : 0;
 			relay->in_hello = true;
@@ -205,8 +205,8 @@ static void meet_other(struct relay *relay)
 		refuse(relay, "not TLS");
 		return;
 	}
-	/* HTTP/2 without TLS (gRPC): nothing to see but that. Where HTTP/1 alone may be spoken the
-	 * guard refuses it. */
+	/* HTTP/2 without TLS (gRPC): nothing more can be checked. Where only HTTP/1 is allowed
+	 * the guard refuses it. */
 	if (relay->first.len >= strlen(H2_PREFACE) && !memcmp(data, H2_PREFACE, strlen(H2_PREFACE)))
 		guess = HTTP_GUESS_NO;
 	else
@@ -219,7 +219,7 @@ static void meet_other(struct relay *relay)
 		struct buf first = relay->first;
 
 		relay->first = (struct buf)BUF_INIT;
-		relay->first_by = 0; /* a head has its own time */
+		relay->first_by = 0; /* a head has its own deadline */
 		begin_http(relay);
 		watch_requests(relay, buf_head(&first), first.len);
 		buf_done(&first);
@@ -252,7 +252,7 @@ static void judge_first(struct relay *relay)
 	}
 }
 
-/* ---- what the flows call -------------------------------------------------------------------- */
+/* ---- called by the flows -------------------------------------------------------------------- */
 
 void relay_first_begin(struct relay *relay)
 {
@@ -266,7 +266,7 @@ void relay_first_begin(struct relay *relay)
 		relay->look = LOOK_FIRST;
 }
 
-/* Whether bytes wait that are passed on if nothing follows them. */
+/* Whether bytes are held back that are passed on if nothing follows them. */
 static bool is_undecided(const struct relay *relay)
 {
 	if (relay->check != RELAY_FREE || relay->look != LOOK_FIRST || !relay->first.len)
@@ -279,7 +279,7 @@ static unsigned undecided_ms(const struct relay *relay)
 	return relay->first_given ? UNDECIDED_AGAIN_MS : UNDECIDED_MS;
 }
 
-/* Something is kept back. */
+/* Whether anything is held back. */
 static bool waits(const struct relay *relay)
 {
 	if (relay->look == LOOK_FIRST)
@@ -315,8 +315,8 @@ void relay_first_late(struct relay *relay)
 
 void relay_first_ended(struct relay *relay)
 {
-	/* An unfinished hello or request leads nowhere, so passing it on is safe where anything may
-	 * pass. Where only those may, nothing was dialled yet. */
+	/* An incomplete hello or request has no effect, so it may be passed on where any
+	 * protocol is allowed. Where only TLS or HTTP are, nothing was dialled yet. */
 	if (relay->look == LOOK_FIRST && relay->check == RELAY_FREE)
 		pass(relay);
 	else if (relay->look != LOOK_NOT && !relay->wants_server)

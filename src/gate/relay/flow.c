@@ -3,13 +3,13 @@
  *   take ──► inside: a lent pipe (splice), or held (copied: it must be examined, or there is no
  *   pipe) ──► give
  *
- * A flow takes only when nothing is inside, so what it keeps is bounded by a pipe, or by what was
- * copied at once plus what the guard held back. While its target is full only the target wakes it,
- * while it waits for its rate only the hub; the source is not read, and so TCP itself slows the
- * sender down.
+ * A flow reads only when nothing is inside, so what it keeps is bounded by a pipe, or by one
+ * copy plus what the guard held back. While its target is full, only the target wakes it; while
+ * it waits for its rate, only the hub does. The source is not read meanwhile, so TCP itself
+ * slows the sender down.
  *
- * Bytes are charged when they are taken: connections that share a budget cannot spend the same byte
- * twice. They count as moved when they are given. */
+ * Bytes are charged when they are read: connections that share a budget cannot spend the same
+ * byte twice. They count as moved when they are written. */
 #include "gate/relay/relay_internal.h"
 #include "base/clock.h"
 #include <errno.h>
@@ -18,9 +18,10 @@
 
 enum { TURN_MIN = 32 * 1024 };
 
-/* ---- giving --------------------------------------------------------------------------------- */
+/* ---- writing -------------------------------------------------------------------------------- */
 
-/* Of a call that moved n of want bytes to the target. False: it takes no more now, or broke. */
+/* Handles a call that moved n of want bytes to the target. False: it accepts no more now, or
+ * failed. */
 static bool was_given(struct relay *relay, struct relay_flow *flow, ssize_t n, size_t want)
 {
 	if (n < 0 && errno == EINTR)
@@ -67,7 +68,7 @@ static void give_end(struct relay *relay, struct relay_flow *flow)
 {
 	if (!flow->to->connected || flow->closed)
 		return;
-	/* Fails only when the other side is gone, which its next read or write tells. */
+	/* Fails only when the other side has gone, which its next read or write reports. */
 	shutdown(flow->to->fd, SHUT_WR);
 	flow->closed = true;
 	if (relay->in.closed && relay->out.closed)
@@ -76,12 +77,12 @@ static void give_end(struct relay *relay, struct relay_flow *flow)
 		relay_start_half(relay);
 }
 
-/* ---- taking --------------------------------------------------------------------------------- */
+/* ---- reading -------------------------------------------------------------------------------- */
 
 enum way {
 	WAY_NONE, /* not now */
-	WAY_LOOK, /* copied and looked at */
-	WAY_PASS, /* as it is, up to a limit */
+	WAY_LOOK, /* copied and examined */
+	WAY_PASS, /* unchanged, up to a limit */
 };
 
 static enum way choose_way(const struct relay *relay, const struct relay_flow *flow, size_t *limit)
@@ -136,7 +137,7 @@ static void take_end(struct relay *relay, struct relay_flow *flow)
 		relay_first_ended(relay);
 }
 
-/* The budget is spent: an end may still pass, bytes may not. */
+/* The budget is spent: the end of the stream may still pass, bytes may not. */
 static void take_nothing(struct relay *relay, struct relay_flow *flow)
 {
 	char byte;
@@ -150,7 +151,7 @@ static void take_nothing(struct relay *relay, struct relay_flow *flow)
 		relay_broke(relay, flow->from, errno);
 }
 
-/* How much was taken; 0: nothing now, or the end, or the relay's end. */
+/* Returns how much was read; 0: nothing now, or end of file, or the relay has ended. */
 static size_t take(struct relay *relay, struct relay_flow *flow, size_t most, bool served)
 {
 	size_t limit, want;
@@ -216,9 +217,9 @@ bool relay_flow_wants(const struct relay *relay, const struct relay_flow *flow)
 	       !flow->in_pipe && !flow->held.len && choose_way(relay, flow, &limit) != WAY_NONE;
 }
 
-/* How much this turn may move. The more turns others had since the last one, the less: alone, a
- * connection has the whole machine; among a hundred busy ones a new connection must not wait for a
- * hundred large turns. */
+/* How much this turn may move: the more turns others had since the last one, the less. Alone, a
+ * connection has the whole machine; among a hundred busy ones, a new connection must not wait
+ * for a hundred large turns. */
 static size_t begin_turn(struct relay *relay, struct relay_flow *flow)
 {
 	uint64_t others = relay->hub->turns - flow->last_turn;

@@ -36,7 +36,7 @@ enum state {
 struct answer {
 	char status[STATUS_LEN];
 	size_t status_len;
-	bool has_status; /* its first line is over */
+	bool has_status; /* its first line is complete */
 	size_t line;	 /* bytes of this line */
 	size_t len;	 /* of all heads */
 };
@@ -46,10 +46,10 @@ struct http_guard {
 	void *arg;
 	enum state state;
 	const char *why;      /* CUT */
-	struct buf held;      /* HEAD: what there is of it; ANSWER: what comes next */
-	size_t line;	      /* HEAD: bytes of the line that is not whole yet */
+	struct buf held;      /* HEAD: the part received so far; ANSWER: what follows */
+	size_t line;	      /* HEAD: bytes of the incomplete line */
 	bool is_cr;	      /* HEAD: the last byte was CR */
-	bool offers_h2;	      /* in the request whose answer is waited for */
+	bool offers_h2;	      /* in the request whose answer is pending */
 	bool is_later;	      /* not the first request */
 	unsigned digits;      /* SIZE */
 	uint64_t left;	      /* LENGTH, SIZE, DATA */
@@ -95,8 +95,8 @@ static void pass(struct input *input, size_t len, struct buf *out)
 
 /* ---- heads ---------------------------------------------------------------------------------- */
 
-/* How much of the input belongs to the head. Ends behind its empty line: *ret_whole, else all that
- * was looked at. */
+/* How much of the input belongs to the head. Stops after its empty line (*ret_whole), else all
+ * of it was scanned. */
 static const char *measure(
 	struct http_guard *guard, const struct input *input, size_t *ret_len, bool *ret_whole)
 {
@@ -211,7 +211,7 @@ static const char *take_digit(struct http_guard *guard, uint8_t c)
 	return NULL;
 }
 
-/* The bytes that must be what they are. */
+/* Bytes that are fixed by the syntax. */
 static const struct {
 	uint8_t byte;
 	enum state next;
@@ -317,8 +317,8 @@ static bool is_status(const char *line, size_t len)
 	       isdigit((uint8_t)line[11]);
 }
 
-/* One byte of an answer's head. True: the head is whole. It goes to the client in any case, so CR
- * means nothing here. */
+/* Handles one byte of an answer's head. True: the head is complete. It goes to the client in any
+ * case, so CR is ignored. */
 static bool answer_byte(struct answer *answer, char c)
 {
 	bool is_empty = !answer->line;
@@ -336,7 +336,7 @@ static bool answer_byte(struct answer *answer, char c)
 	return false;
 }
 
-/* The head of an answer is whole. Interim ones say nothing yet. */
+/* Handles a complete head of an answer. Interim ones decide nothing. */
 static const char *take_answer(struct http_guard *guard, struct buf *out)
 {
 	struct answer *answer = &guard->answer;

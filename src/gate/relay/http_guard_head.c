@@ -1,10 +1,10 @@
 /* http_guard_head.c - reads the head of a request as the strictest server would
  *
- * Whoever checks requests for another server must read them as that server does, or he checks
- * something else ("request smuggling"). Servers differ, so a head that any two of them could read
- * differently is refused: there is one way to write each thing here. Checked are: the bytes, the
- * request line, the shape of each header; then those headers that say where the request goes and
- * where it ends. */
+ * A program that checks requests for another server must read them as that server does, or it
+ * checks something else ("request smuggling"). Servers differ, so a head that any two of them
+ * could read differently is refused: there is only one way to write each thing. Checked are the
+ * bytes, the request line, and the form of each header; then those headers that say where the
+ * request goes and where it ends. */
 #include "gate/relay/http_guard_internal.h"
 #include "base/address.h"
 #include "policy/policy.h"
@@ -32,7 +32,7 @@ static bool is_same_any_case(struct slice a, struct slice b)
 	return a.len == b.len && !strncasecmp(a.at, b.at, a.len);
 }
 
-/* What is before the first c, which is dropped; all of it when there is none. */
+/* Returns the text before the first c, which is dropped; all of it when there is none. */
 static struct slice cut_at(struct slice *rest, char c)
 {
 	const char *found = memchr(rest->at, c, rest->len);
@@ -80,8 +80,8 @@ enum header {
 
 static const struct known {
 	struct slice name;
-	const char *again; /* why not twice; NULL: a list */
-	const char *never; /* why not at all */
+	const char *again; /* reason to refuse a second one; NULL: a list */
+	const char *never; /* reason to refuse it at all */
 } known[] = {
 	[HEADER_HOST] = { SLICE("host"), "smuggling: more than one Host", NULL },
 	[HEADER_LENGTH] = { SLICE("content-length"), "smuggling: more than one Content-Length",
@@ -93,7 +93,7 @@ static const struct known {
 	[HEADER_KEY] = { SLICE("sec-websocket-key"), "more than one Sec-WebSocket-Key", NULL },
 	[HEADER_VERSION] = { SLICE("sec-websocket-version"), "more than one Sec-WebSocket-Version",
 		NULL },
-	/* Some servers take another method or path from these than the policy has checked. */
+	/* Some servers use these instead of the method or path that the policy has checked. */
 	[HEADER_METHOD_OVERRIDE] = { SLICE("x-http-method-override"), NULL,
 		"a header that changes the method" },
 	[HEADER_METHOD] = { SLICE("x-http-method"), NULL, "a header that changes the method" },
@@ -108,7 +108,7 @@ struct reading {
 	struct slice method, target;
 	bool is_1_0;
 	bool wants_upgrade;		    /* Connection: upgrade */
-	struct slice headers[HEADER_COUNT]; /* .at is NULL: not there */
+	struct slice headers[HEADER_COUNT]; /* .at is NULL: missing */
 };
 
 static bool has(const struct reading *reading, enum header header)
@@ -116,8 +116,8 @@ static bool has(const struct reading *reading, enum header header)
 	return reading->headers[header].at;
 }
 
-/* Which one it is, HEADER_COUNT for all others. '_' counts as '-': gateways to programs make them
- * the same. */
+/* Which header it is, HEADER_COUNT for all others. '_' counts as '-': CGI and similar gateways
+ * treat them alike. */
 static enum header header_of(struct slice name)
 {
 	for (enum header i = 0; i < HEADER_COUNT; i++) {
@@ -247,7 +247,7 @@ static const char *read_lines(struct slice head, struct reading *reading)
 	}
 }
 
-/* ---- where it goes -------------------------------------------------------------------------- */
+/* ---- destination ---------------------------------------------------------------------------- */
 
 struct place {
 	char host[DNS_HOST_MAX];
@@ -269,7 +269,7 @@ static bool read_port(struct slice text, uint16_t *ret)
 	return port <= UINT16_MAX;
 }
 
-/* A name or an address; brackets are off. */
+/* A name or an address, without brackets. */
 static bool read_host(struct slice text, bool is_v6, char *out)
 {
 	char copy[POLICY_NAME_SIZE], name[POLICY_NAME_SIZE];
@@ -316,7 +316,7 @@ static bool is_same_place(const struct place *a, const struct place *b)
 	return !strcmp(a->host, b->host) && (a->port ? a->port : 80) == (b->port ? b->port : 80);
 }
 
-/* http://PLACE/path: the place must be Host's, the path is taken. */
+/* http://PLACE/path: the place must equal Host; the path is used. */
 static const char *read_absolute(
 	struct slice target, bool is_options, struct place *ret, struct slice *ret_path)
 {
@@ -365,7 +365,7 @@ static const char *read_where(const struct reading *reading, struct http_head *h
 	return NULL;
 }
 
-/* ---- where it ends -------------------------------------------------------------------------- */
+/* ---- length of the body --------------------------------------------------------------------- */
 
 static const char *read_length(struct slice text, uint64_t *ret)
 {
@@ -398,14 +398,14 @@ static const char *read_body(const struct reading *reading, struct http_head *he
 	return NULL;
 }
 
-/* ---- what it becomes ------------------------------------------------------------------------ */
+/* ---- upgrades ------------------------------------------------------------------------------- */
 
-/* A faulty handshake may be an upgrade to one server and a request to the next. */
+/* An invalid handshake may be an upgrade to one server and a normal request to another. */
 static const char *read_upgrade(const struct reading *reading, struct http_head *head)
 {
 	if (!has(reading, HEADER_UPGRADE))
 		return NULL;
-	/* Some clients offer it with every first request, and most servers ignore it. */
+	/* Some clients offer h2c with every first request, and most servers ignore it. */
 	if (is_same_any_case(reading->headers[HEADER_UPGRADE], SLICE("h2c")) &&
 		reading->wants_upgrade && !reading->is_1_0 && !head->is_chunked && !head->length) {
 		head->request.upgrade = head->offers_h2 = true;

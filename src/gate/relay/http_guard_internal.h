@@ -1,4 +1,4 @@
-/* http_guard_internal.h - one head of HTTP/1, read whole */
+/* http_guard_internal.h - one complete head of HTTP/1 */
 #pragma once
 #include "gate/relay/http_guard.h"
 
@@ -9,11 +9,12 @@ struct http_head {
 	char method[HTTP_METHOD_MAX];
 	char *path; /* owned */
 	bool is_chunked;
-	bool offers_h2;	 /* an upgrade that must not come about */
+	bool offers_h2;	 /* offers an upgrade to HTTP/2, which must not happen */
 	uint64_t length; /* of the body; 0: none, or chunked */
 };
 
-/* Reads a request's head: len bytes that end with the first empty line. NULL and *ret, to be ended
- * with http_head_done; or why it is refused (a literal), and *ret needs no end. */
+/* Reads the head of a request: len bytes that end with the first empty line. Returns NULL and
+ * *ret, to be freed with http_head_done; or the reason of a refusal (a literal), and *ret needs
+ * no free. */
 const char *http_head_read(const char *text, size_t len, struct http_head *ret);
 void http_head_done(struct http_head *head);

@@ -1,14 +1,14 @@
 /* http_guess.c - do these first bytes begin an HTTP request?
  *
- * Asked on ports where anything may be spoken, so it must not say yes to the first line of another
- * protocol (EHLO, NICK, get of memcached, CONNECT {...} of NATS), and must say yes to whatever a
- * forgiving server would take for a request: blank lines before it, methods nobody knows, tabs.
- * What is odd is then refused by the guard. */
+ * It is used on ports where any protocol is allowed, so it must not say yes to the first line of
+ * another protocol (EHLO, NICK, get of memcached, CONNECT {...} of NATS), and must say yes to
+ * whatever a tolerant server would accept as a request: blank lines before it, unknown methods,
+ * tabs. The guard then refuses what is unusual. */
 #include "gate/relay/http_guard.h"
 #include <ctype.h>
 #include <strings.h>
 
-/* Behind so many blanks a server may still find a request. A word this long is no method. */
+/* After this many blanks a server may still find a request. A longer word is no method. */
 enum { GUESS_MAX = 1024 };
 
 static bool is_space(uint8_t c)
@@ -21,14 +21,14 @@ static bool is_word(uint8_t c)
 	return isalnum(c) || (c && strchr("!#$%&'*+-.^_`|~", c));
 }
 
-/* Whether all there is of text begins with word, or word with all of text; any case. */
+/* Whether text begins with word, or word with text; ignores case. */
 static bool may_begin(const char *text, size_t len, const char *word)
 {
 	return !strncasecmp(text, word, MIN(len, strlen(word)));
 }
 
-/* The git protocol begins with four digits, a word, a path and a NUL; the path makes it look like a
- * request. */
+/* The git protocol begins with four digits, a word, a path and a NUL; the path makes it look
+ * like a request. */
 static bool is_git(const char *word, size_t len)
 {
 	return len > 8 && !strncmp(word + 4, "git-", 4) && isxdigit((uint8_t)word[0]) &&
@@ -44,7 +44,7 @@ static enum http_guess guess_git(const char *rest, size_t len)
 	return HTTP_GUESS_MORE;
 }
 
-/* What stands behind the first word decides. */
+/* The text after the first word decides. */
 static enum http_guess guess_target(const char *word, size_t word_len, const char *rest, size_t len)
 {
 	static const char *const schemes[] = { "http:", "https:" };

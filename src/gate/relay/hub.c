@@ -1,12 +1,12 @@
-/* hub.c - what all relays of a process share: pipes, and the queue of those who wait for their rate
+/* hub.c - shared by all relays of a process: pipes, and the queue of relays that wait for their
+ * rate
  *
- * A pipe is needed only while bytes are in transit, so a handful serves thousands of connections;
- * only a peer that does not read keeps one. When too many do, or descriptors get scarce, none is
- * lent and bytes are copied: slower, but no connection is lost.
+ * A pipe is needed only while bytes are in transit, so a few serve thousands of connections;
+ * only a peer that does not read keeps one. When too many are in use, or descriptors become
+ * scarce, none is lent and bytes are copied: slower, but no connection is lost.
  *
- * Relays that have used up their rate wait in a queue, and one timer serves all. The queue goes
- * round: a relay that gets something goes behind those that got nothing this time, so connections
- * that share a rate take turns. */
+ * Relays that have used up their rate wait in a queue, and one timer serves all. A relay that
+ * moves something goes behind those that did not, so connections that share a rate take turns. */
 #include "gate/relay/relay_internal.h"
 #include "base/clock.h"
 #include "base/file.h"
@@ -44,8 +44,8 @@ static struct relay_pipe *pipe_open(struct relay_hub *hub)
 		pipe_close(hub, pipe);
 		return NULL;
 	}
-	/* Without privileges there is a limit on the sum of all sizes; a small pipe is as good,
-	 * only slower. */
+	/* Without privileges the sum of all sizes is limited; a small pipe works too, only
+	 * slower. */
 	fcntl(pipe->in, F_SETPIPE_SZ, PIPE_SIZE);
 	return pipe;
 }
@@ -72,7 +72,7 @@ void relay_hub_return(struct relay_hub *hub, struct relay_pipe *pipe, bool is_em
 	hub->idle_count++;
 }
 
-/* ---- the ring ------------------------------------------------------------------------------- */
+/* ---- the queue ------------------------------------------------------------------------------ */
 
 static void queue_push(struct relay_queue *queue, struct relay *relay)
 {

@@ -1,21 +1,21 @@
 /* quota.c - see quota.h
  *
- * The rate is a bucket that fills with time. Its content is counted in millionths of a byte: a
- * microsecond at one byte a second is one of them, so nothing is lost by rounding. It may go below
- * zero: after more than was allowed (a datagram is not cut in two) the wait is longer.
+ * The rate is a token bucket. Its content is counted in millionths of a byte: that is one
+ * microsecond at one byte a second, so nothing is lost by rounding. It may become negative:
+ * after more than was allowed (a datagram is not cut in two) the wait is longer.
  *
- * Tiny amounts are not given out: of a hundred connections that share a rate each would move a few
- * bytes at a time, and the machine would do nothing else. */
+ * Tiny amounts are not given out: otherwise each of a hundred connections that share a rate
+ * would move a few bytes at a time, and the machine would do nothing else. */
 #include "gate/relay/quota.h"
 #include "base/alloc.h"
 #include <assert.h>
 
 enum {
-	BYTE = 1000000,	   /* of what the bucket counts */
+	BYTE = 1000000,	   /* one byte in units of the bucket */
 	SAVED_US = 250000, /* the bucket's size, in time */
-	GRAIN_SHARE = 64,  /* of a second's worth: what is no crumb any more */
+	GRAIN_SHARE = 64,  /* of a second's worth: the smallest amount that is given out */
 	GRAIN_MAX = 16 * 1024,
-	SPENT_WAIT_MS = 1000, /* somebody may raise the budget */
+	SPENT_WAIT_MS = 1000, /* the budget may be raised meanwhile */
 };
 
 static const uint64_t RATE_MAX = INT64_MAX / SAVED_US / 2;

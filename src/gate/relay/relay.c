@@ -1,14 +1,14 @@
 /* relay.c - see relay.h
  *
- * Life of a relay: which socket is watched for what, when the server is dialled, and how everything
+ * The life of a relay: which socket is watched for what, when the server is dialled, and how it
  * ends.
  *
- * Each direction (flow.c) moves when its source has something or its target takes something
- * again. A socket that is needed for neither right now is watched for its breaking alone, so that a
- * client that went away does not leave a relay behind it that waits for a server which never reads.
+ * Each direction (flow.c) moves when its source is readable or its target is writable again. A
+ * socket that is needed for neither now is watched for errors only, so that a relay ends when
+ * its client has gone, even if it waits for a server that never reads.
  *
- * An end is noted at once and carried out from the loop: whoever noted it may be deep in a call
- * that still uses the relay. */
+ * An end is recorded at once and carried out from the loop: the function that recorded it may be
+ * called by code that still uses the relay. */
 #include "gate/relay/relay_internal.h"
 #include "base/clock.h"
 #include <assert.h>
@@ -162,7 +162,7 @@ static bool is_half(const struct relay *relay)
 	return relay->in.closed || relay->out.closed;
 }
 
-/* When it is too late; 0: never. */
+/* The next deadline; 0: none. */
 static int64_t next_deadline(const struct relay *relay)
 {
 	int64_t half = is_half(relay) ? relay->active_at + relay->hub->half_ms * INT64_C(1000) : 0;
@@ -215,7 +215,7 @@ void relay_start_half(struct relay *relay)
 
 /* ---- a spent budget ------------------------------------------------------------------------- */
 
-/* A reset discards what the peer has not acknowledged yet. */
+/* A reset would discard what the peer has not acknowledged yet. */
 static bool has_unsent(const struct relay_side *side)
 {
 	int left = 0;
@@ -262,7 +262,8 @@ void relay_resume(struct relay *relay, int64_t now_us)
 
 /* ---- events --------------------------------------------------------------------------------- */
 
-/* Broken, or only ended in both directions? Then what it sent before must still be read. */
+/* An error, or only the end of both directions? In the second case the bytes sent before must
+ * still be read. */
 static void on_hangup(struct relay *relay, const struct relay_side *side)
 {
 	int error = side_error(side);

@@ -54,23 +54,23 @@ struct relay_seen {
 };
 
 enum relay_end {
-	RELAY_END_DONE,	     /* both sides ended in order */
-	RELAY_END_RESET,     /* one of them broke off */
-	RELAY_END_REFUSED,   /* by what was seen: why tells */
+	RELAY_END_DONE,	     /* both sides ended normally */
+	RELAY_END_RESET,     /* one side failed */
+	RELAY_END_REFUSED,   /* by the policy, because of what was seen: why says it */
 	RELAY_END_UNREACHED, /* the dial failed */
 	RELAY_END_BUDGET,    /* a quota's budget is spent */
 	RELAY_END_TIMEOUT,   /* nothing came within its time */
-	RELAY_END_CUT,	     /* relay_cut */
+	RELAY_END_CUT,	     /* by relay_cut */
 	RELAY_END_COUNT
 };
 const char *relay_end_name(enum relay_end end);
 
 struct relay_report {
 	enum relay_end end;
-	char why[128];		      /* for people; "" when there is nothing to say */
-	uint64_t bytes_out, bytes_in; /* of the box, into the box */
+	char why[128];		      /* for the user; "" when there is nothing to say */
+	uint64_t bytes_out, bytes_in; /* from the box, into the box */
 	int64_t duration_us;
-	struct address address; /* where it led; family 0: not known */
+	struct address address; /* destination; family 0: not known */
 };
 
 /* Called from the loop, never from within a call to this file. They may cut relays, this one too,
@@ -80,7 +80,7 @@ struct relay_ops {
 	bool (*may)(void *arg, const struct address *address);	/* as in dial.h */
 	void (*dialled)(
 		void *arg, const struct address *address); /* it is connected; may be NULL */
-	/* Bytes were given to the server (out) or to the client, right now; must not free the
+	/* Bytes were written to the server (out) or to the client just now; must not free the
 	 * relay. May be NULL. */
 	void (*moved)(void *arg, bool out);
 	void (*ended)(void *arg, const struct relay_report *report); /* once; the relay is freed */
@@ -92,7 +92,7 @@ struct relay_options {
 	enum relay_check check;
 	const struct dial_settings *dial; /* borrowed */
 	const struct dial_target *target; /* copied; NULL: a server is given by relay_connect */
-	/* borrowed; NULL: none. Bytes count for all of them; connections are the caller's */
+	/* borrowed; NULL: none. Bytes count for all of them; the caller counts connections */
 	struct quota *quotas[RELAY_QUOTAS];
 	const struct relay_ops *ops;
 	void *arg;
@@ -104,7 +104,7 @@ struct relay *relay_new(const struct relay_options *options);
 void relay_connect(struct relay *relay, int server, const struct err *err);
 /* Resets both sides; ended is called from the loop. why is copied. */
 void relay_cut(struct relay *relay, const char *why);
-/* So far. */
+/* The bytes so far. */
 void relay_figures(const struct relay *relay, uint64_t *ret_out, uint64_t *ret_in);
 /* Ends without callbacks, when the process ends. Accepts NULL. */
 void relay_free(struct relay *relay);

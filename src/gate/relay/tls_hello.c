@@ -26,8 +26,8 @@ enum {
 
 	EXTENSION_SERVER_NAME = 0,
 	EXTENSION_ECH = 0xfe0d,
-	EXTENSION_ECH_DRAFT = 0xfe08, /* from here to the one above */
-	EXTENSION_ESNI = 0xffce,      /* what came before it */
+	EXTENSION_ECH_DRAFT = 0xfe08, /* from this value to the one above */
+	EXTENSION_ESNI = 0xffce,      /* its predecessor */
 };
 
 /* ---- reading within bounds ------------------------------------------------------------------ */
@@ -37,7 +37,7 @@ struct cursor {
 	size_t left;
 };
 
-/* The next size bytes, or false when there are fewer. */
+/* Takes the next size bytes; false when there are fewer. */
 static bool take(struct cursor *cursor, size_t size, struct cursor *ret)
 {
 	if (size > cursor->left)
@@ -60,7 +60,7 @@ static bool take_number(struct cursor *cursor, unsigned bytes, size_t *ret)
 	return true;
 }
 
-/* A vector of the standard: its length in so many bytes, then itself. */
+/* A vector as in the standard: a length of so many bytes, then the content. */
 static bool take_vector(struct cursor *cursor, unsigned bytes, struct cursor *ret)
 {
 	size_t size;
@@ -68,7 +68,7 @@ static bool take_vector(struct cursor *cursor, unsigned bytes, struct cursor *re
 	return take_number(cursor, bytes, &size) && take(cursor, size, ret);
 }
 
-/* TLS 1.0 to 1.2; 1.3 calls itself 1.2 here. */
+/* TLS 1.0 to 1.2; 1.3 uses the number of 1.2 here. */
 static bool is_version(const uint8_t *at)
 {
 	return at[0] == 3 && at[1] >= 1 && at[1] <= 3;
@@ -76,7 +76,7 @@ static bool is_version(const uint8_t *at)
 
 /* ---- the message ---------------------------------------------------------------------------- */
 
-/* Exactly one name, and a proper one: the server might look at the other. */
+/* Exactly one valid name: with two, the server might use the other. */
 static bool read_server_name(struct cursor body, struct tls_hello *hello)
 {
 	char text[DNS_HOST_MAX + 1], name[POLICY_NAME_SIZE];
@@ -154,7 +154,7 @@ static bool begins_well(const uint8_t *data, size_t len)
 	return data[0] == RECORD_HANDSHAKE && (len < 2 || data[1] == 3);
 }
 
-/* What does not begin well: another protocol, or malformed TLS? */
+/* Decides about an unusual beginning: another protocol, or malformed TLS? */
 static enum tls_hello_result judge_odd(const uint8_t *data, size_t len)
 {
 	/* SSL 2: two bytes of length, client hello, 3.x */
@@ -165,7 +165,7 @@ static enum tls_hello_result judge_odd(const uint8_t *data, size_t len)
 	}
 	if (data[0] != RECORD_HANDSHAKE || data[1] >= 0x10)
 		return TLS_HELLO_OTHER;
-	/* A version that never was: meant as TLS only if a hello follows. */
+	/* An unknown version: meant as TLS only if a hello follows. */
 	if (len <= RECORD_HEADER)
 		return TLS_HELLO_MORE;
 	return data[RECORD_HEADER] == MESSAGE_CLIENT_HELLO || !(data[3] | data[4])
@@ -194,7 +194,7 @@ static bool learn_length(struct message *message)
 	return message->whole <= TLS_HELLO_MAX - RECORD_HEADER;
 }
 
-/* Takes one record, as far as it is there, and moves *pos behind it. False: broken. */
+/* Takes the available part of one record and moves *pos past it. False: malformed. */
 static bool gather(const uint8_t *data, size_t len, size_t *pos, struct message *message)
 {
 	const uint8_t *head = data + *pos;

@@ -1,8 +1,8 @@
 /* udp.c - see udp.h
  *
- * Datagrams are read in batches into memory that all flows share, and written from there; nothing
- * is kept. What an ICMP message says about the server (a closed port, no route) is not the end of a
- * flow, it may come back; but a client whose socket is gone will not. */
+ * Datagrams are read in batches into memory that all flows share, and written from there;
+ * nothing is kept. An ICMP error about the server (a closed port, no route) does not end a flow,
+ * because the server may come back; an error about the client does. */
 #include "gate/relay/udp.h"
 #include "base/clock.h"
 #include "loop/loop.h"
@@ -26,7 +26,7 @@ struct udp_relay {
 	struct relay_report report;
 };
 
-/* One thread runs the loop, and nothing stays in here between two calls. */
+/* One thread runs the loop, and the content is not needed between two calls. */
 static uint8_t room[UDP_RELAY_BATCH][DATAGRAM_ROOM];
 
 /* ---- endings -------------------------------------------------------------------------------- */
@@ -60,7 +60,7 @@ static void on_idle(void *arg)
 	struct udp_relay *relay = arg;
 	int64_t left = relay->active_at + relay->options.idle_ms * INT64_C(1000) - clock_mono_us();
 
-	/* Silence is how a flow of datagrams ends: in order. */
+	/* A flow of datagrams ends normally by silence. */
 	if (left <= 0)
 		relay_ends(relay, RELAY_END_DONE, "");
 	else
@@ -81,7 +81,7 @@ static bool has_budget(const struct udp_relay *relay, size_t len)
 	return true;
 }
 
-/* Whether a datagram may pass: whole, if its rate allows some of it (the next ones wait the
+/* Whether a datagram may pass: it passes whole if the rate allows a part of it (later ones wait
  * longer), and never beyond a budget. */
 static bool pay(struct udp_relay *relay, size_t len, int64_t now)
 {
