@@ -1,4 +1,4 @@
-/* members_internal.h - how the members files find each other's leavings */
+/* members_internal.h - names that the members files share */
 #pragma once
 #include "engine/vm/members.h"
 
@@ -6,5 +6,5 @@
 #define MEMBERS_MARK   "mark"	 /* a file in them: pid, start time, boot of the machine */
 
 void members_write_mark(const struct qemu *qemu);
-/* Ends what is left in the folder run, and removes it. */
+/* Ends the processes left in the folder run, and removes their folders. */
 void members_sweep(const char *run);

@@ -1,10 +1,11 @@
-/* qemu_internal.h - how the qemu files see a QEMU process */
+/* qemu_internal.h - shared by the qemu files */
 #pragma once
 #include "base/alloc.h"
 #include "engine/vm/qemu.h"
 #include "engine/vm/qmp.h"
 
-/* Where a QEMU finds what it is given; the socket for errors before the exec comes after them. */
+/* The numbers of the descriptors that a QEMU gets; the socket for errors before the exec comes
+ * after them. */
 enum qemu_fd {
 	QEMU_FD_QMP = 3,
 	QEMU_FD_LINK,
@@ -16,45 +17,45 @@ enum qemu_fd {
 	QEMU_FD_END
 };
 
-/* Paths in its root, as long as it starts. */
+/* Paths in its root during its start. */
 #define QEMU_IN_KERNEL	"/kernel"
 #define QEMU_IN_INITRD	"/initrd"
 #define QEMU_IN_PRELOAD "/box-ram.so"
 
 enum { QEMU_SAID_BYTES = 2048 };
 
-/* What the child between clone and exec needs, ready made. */
+/* Everything the child needs between clone and exec, prepared. */
 struct qemu_plan {
 	const struct qemu_spec *spec;
 	char **argv;
 	char **envp;
-	char *prefix;	      /* where the program lies if that is not /usr; NULL: there */
+	char *prefix;	      /* folder of the program if that is not /usr; NULL: /usr */
 	int fds[QEMU_FD_END]; /* by their number there; -1: none */
-	int output;	      /* what it prints goes there */
-	int report;	      /* a struct err, when it cannot be executed */
+	int output;	      /* receives its output */
+	int report;	      /* receives a struct err when the exec fails */
 };
 
 /* qemu_args.c: NULL-terminated, yours (strv_free). */
 char **qemu_argv(const struct qemu_spec *spec);
-/* Sets of file descriptors, as QEMU numbers them. */
+/* File descriptor sets, by QEMU's numbers. */
 enum { QEMU_SET_IMAGE = 1, QEMU_SET_DISK, QEMU_SET_STATE };
-/* The file of a disk, from such a set, and the node above it that the device has ("ro", "rw"); new
- * references. */
+/* The file of a disk from such a set, and the node above it that the device uses ("ro", "rw");
+ * new references. */
 json_t *qemu_node_file(bool image, int set);
 json_t *qemu_node_raw(bool image, bool placeholder);
 
 /* qemu_child.c */
 _Noreturn void qemu_child(struct qemu_plan *plan);
-/* In a child of the daemon's: takes everything out of the root of the QEMU behind pidfd. */
+/* In a child of the daemon: unmounts everything in the root of the QEMU behind pidfd. */
 _Noreturn void qemu_empty_root(int pidfd, const char *prefix);
 
-/* A verb that is being carried out. */
+/* A verb in progress. */
 struct qemu_verb {
 	struct qemu_verb *next;
 	struct qemu *qemu;
 	void *arg;
 	struct move *move; /* of qemu_move: its helper */
-	int fd;		   /* of qemu_save: where the state goes */
+	int fd;		   /* of qemu_save: where the state is written */
 	union {
 		qemu_done done;
 		qemu_status_done status;
@@ -72,14 +73,14 @@ struct qemu {
 	int pidfd;
 	struct loop_fd *exit_watch;
 	struct qmp *qmp;
-	struct loop_timer *timer; /* kills it when it does not do `late` */
+	struct loop_timer *timer; /* kills it when it has not done `late` in time */
 	const char *late;
 	int report; /* -1: executed, or adopted */
 	int output;
 	struct loop_fd *output_watch;
 	char said[QEMU_SAID_BYTES];
 	size_t said_len;
-	int cleaner; /* pidfd of who empties its root */
+	int cleaner; /* pidfd of the child that empties its root */
 	struct loop_fd *cleaner_watch;
 	bool ready, killed;
 	bool guest_ended;
@@ -87,16 +88,16 @@ struct qemu {
 	char *console;
 	struct err err; /* why it was ended from here */
 	struct qemu_verb *verbs;
-	int saved;		   /* what QEMU saves its state into; -1: none was handed over */
-	bool set_left;		   /* QEMU still has the one before */
-	struct qemu_verb *loading; /* QEMU is busy with it; it is asked whether it is done */
+	int saved;		   /* where QEMU saves its state; -1: not passed yet */
+	bool set_left;		   /* QEMU still has the previous one */
+	struct qemu_verb *loading; /* QEMU is loading; it is polled until it has finished */
 	bool asking, ask_again;
 };
 
-/* qemu.c: one without a process yet; watched from then on, by its monitor (taken). */
+/* qemu.c: makes one without a process yet, and watches it by its monitor (taken). */
 struct qemu *qemu_new(struct loop *loop, const char *dir, const struct qemu_ops *ops, void *arg);
 void qemu_watch(struct qemu *qemu, int monitor);
-/* It does that within ms, or is killed; what NULL: it does not have to any more. */
+/* Kills the QEMU unless it does this within ms; what NULL: no longer expected. */
 void qemu_expect(struct qemu *qemu, const char *what, uint64_t ms);
 
 /* qemu_verbs.c */
@@ -106,15 +107,16 @@ struct qemu_verb *qemu_verb_new(struct qemu *qemu, void *arg);
 void qemu_verb_finish(struct qemu_verb *verb, const struct err *err);
 void qemu_move_cancel(struct move *move); /* qemu_move.c; accepts NULL */
 void qemu_verbs_forget(struct qemu *qemu);
-struct qemu_verb qemu_verb_take(struct qemu_verb *verb); /* out of the list, and freed */
+/* removes it from the list, and frees it */
+struct qemu_verb qemu_verb_take(struct qemu_verb *verb);
 /* qemu_state.c */
 void qemu_forget_saved(struct qemu *qemu);
-/* Once, of one that waits for a state: so that it tells of the end of a load. */
+/* Called once for a QEMU that waits for a state, so that it sends an event at the end of a load. */
 void qemu_load_prepare(struct qemu *qemu);
-/* A load may be done; it never will. */
+/* A load may have ended; qemu_load_lost: it never will. */
 void qemu_load_event(struct qemu *qemu, const char *name);
 void qemu_load_lost(struct qemu *qemu);
-/* The guest has ended by itself, as the monitor said: reads its console, then ends the process. */
+/* The monitor reported the end of the guest: reads its console, then ends the process. */
 void qemu_guest_ended(struct qemu *qemu, enum qemu_why why);
-/* What a guest or QEMU printed, made printable in place. */
+/* Makes output of a guest or QEMU printable in place. */
 void qemu_make_printable(char *text);

@@ -34,10 +34,10 @@ struct vm_kernel;
 #define VM_RAM_DEFAULT (UINT64_C(512) << 20)
 #define VM_RAM_MIN     (UINT64_C(128) << 20)
 enum {
-	VM_CPUS_KVM = 4, /* of a box without a limit of CPUs, at most */
+	VM_CPUS_KVM = 4, /* maximum for a box without a CPU limit */
 	VM_PIDS = 96,	 /* threads of QEMU */
 	VM_BOOT_MS = 60 * 1000,
-	VM_START_MS = 30 * 1000, /* of one that does not boot */
+	VM_START_MS = 30 * 1000, /* for an instance that does not boot */
 };
 
 /* ---- manifest.c ----------------------------------------------------------------------------- */
@@ -48,11 +48,12 @@ struct vm_manifest {
 	char *image_key;
 	uint64_t ram_bytes;
 	unsigned cpus;
-	uint64_t disk_bytes;			/* that the guest's file system knows of */
-	uint64_t tsc_khz;			/* 0: the guest found out itself */
-	uint64_t captured_us;			/* by the wall clock; 0: it runs */
-	char **stack;				/* layers of memory, bottom to top */
-	char devices[VM_DIGEST];		/* of the file VM_DEVICES; empty: it runs */
+	uint64_t disk_bytes;  /* size known to the guest's file system */
+	uint64_t tsc_khz;     /* 0: measured by the guest */
+	uint64_t captured_us; /* wall clock; 0: it is running */
+	char **stack;	      /* layers of memory, bottom to top */
+	/* digest of the file VM_DEVICES; empty: it is running */
+	char devices[VM_DIGEST];
 	uint8_t generation[CONTROL_GENERATION]; /* of a running instance */
 	bool told;
 };
@@ -63,9 +64,9 @@ void vm_manifest_done(struct vm_manifest *manifest);
 void vm_manifest_copy(struct vm_manifest *to, const struct vm_manifest *from);
 /* Replaces the file in dir. */
 int vm_manifest_write(int dir, const struct vm_manifest *manifest, struct err *err);
-/* ERR_PROTOCOL when it makes no sense. */
+/* ERR_PROTOCOL when it is malformed. */
 int vm_manifest_read(int dir, struct vm_manifest *ret, struct err *err);
-/* Of the state of devices in dir; and that it is the one that was written. */
+/* The digest of the device state in dir; vm_devices_check compares it with the recorded one. */
 int vm_devices_digest(int dir, char ret[VM_DIGEST], struct err *err);
 int vm_devices_check(int dir, const struct vm_manifest *manifest, struct err *err);
 
@@ -75,7 +76,7 @@ struct vm_engine {
 	struct engine base;
 	struct loop *loop;
 	char *home, *run;
-	char *dir;  /* BOX_RUN/vm, where the folders of instances are */
+	char *dir;  /* BOX_RUN/vm, with the folders of instances */
 	char *pool; /* where disks lie */
 	struct groups *groups;
 	struct cgroup_tree *cgroups;
@@ -84,7 +85,7 @@ struct vm_engine {
 	struct ram_store *ram;
 	struct members *members;
 	char *program;	  /* QEMU */
-	char *preload;	  /* the library of layers */
+	char *preload;	  /* the library for RAM layers */
 	char *key;	  /* see vm_manifest */
 	char reason[200]; /* why KVM, or why not */
 	bool kvm;
@@ -92,13 +93,13 @@ struct vm_engine {
 	char boot[40];
 	struct template *templates;
 	struct vm_instance *first;
-	struct loop_timer *keep_timer; /* layers that nobody needs go */
+	struct loop_timer *keep_timer; /* removes layers that nobody needs */
 };
 
 enum vm_state {
 	VM_STARTING,
 	VM_RUNNING,
-	VM_ENDING, /* QEMU is gone; groups are being removed */
+	VM_ENDING, /* QEMU has ended; its cgroups are being removed */
 };
 
 struct vm_instance {
@@ -106,28 +107,29 @@ struct vm_instance {
 	struct vm_instance *prev, *next;
 	enum vm_state state;
 	char *id, *group, *dir, *hostname;
-	char *image, *disk; /* paths at its start; a disk's changes when the box goes back */
+	char *image, *disk; /* paths at its start; a rollback changes that of the disk */
 	int disk_fd;	    /* -1: not yet */
 	struct vm_manifest manifest;
 	struct limits limits;
 	struct qemu *qemu;
 	struct ram_link *ram;
 	struct control *control;
-	int netns;   /* until QEMU has it; -1 */
-	int devices; /* state to be loaded; -1 */
+	int netns;   /* until QEMU has entered it; -1 */
+	int devices; /* device state to load; -1 */
 	struct members_take *take;
-	struct template *template; /* that it waits for, or was made from */
+	struct template *template; /* it waits for this one, or was made from it */
 	bool waits_for_template;
 	bool restored; /* from a state */
-	bool boots;    /* its kernel, from the disk it has */
-	bool moved;    /* into its groups */
-	bool whole;    /* memory, devices and disks are there */
-	bool frozen;   /* its cgroup is */
-	bool stopped;  /* QEMU was told to stop it; so it is left by a capture that ends it */
-	bool held;     /* its programs are, by box-init */
+	bool boots;    /* its kernel boots from an existing disk */
+	bool moved;    /* into its cgroups */
+	bool whole;    /* memory, devices and disks are complete */
+	bool frozen;   /* its cgroup is frozen */
+	/* QEMU was told to stop it, and it stays stopped by a capture that ends it */
+	bool stopped;
+	bool held; /* box-init has stopped its programs */
 	bool kill_asked, adopted;
-	int64_t began_at; /* its start */
-	bool merging;	  /* its layers, of which there were so many */
+	int64_t began_at; /* when it was started */
+	bool merging;	  /* its layers, because there were too many */
 	size_t merge_of;
 	enum control_kind kind;
 	struct loop_timer *timer;      /* of the start, then of the end */
@@ -138,7 +140,7 @@ struct vm_instance {
 	char detail[256];
 	struct vm_capture *capture;
 	struct owner_question *questions; /* to box-init, see reach.c */
-	/* What box-init said last, asked for when core asks. */
+	/* The last answers of box-init, requested when core asks. */
 	struct {
 		struct control_stats last;
 		bool asked;
@@ -168,7 +170,7 @@ static inline struct vm_engine *vm_engine_by(const struct vm_instance *instance)
 }
 
 struct qemu_machine vm_machine(const struct vm_engine *engine, uint64_t ram_bytes, unsigned cpus);
-/* What its group may use: the guest's RAM and QEMU's own memory. */
+/* Memory limit of its cgroup: the guest's RAM and QEMU's own memory. */
 uint64_t vm_memory_of(const struct vm_engine *engine, uint64_t ram_bytes, unsigned cpus);
 uint64_t vm_ram_of(const struct limits *limits);
 unsigned vm_cpus_of(const struct vm_engine *engine, const struct limits *limits);
@@ -177,11 +179,12 @@ unsigned vm_cpus_of(const struct vm_engine *engine, const struct limits *limits)
 
 struct vm_instance *vm_instance_new(struct vm_engine *engine, const struct instance_spec *spec,
 	const struct instance_ops *ops, void *arg);
-/* A step of its start is through: the log tells when, with log_level = debug. */
+/* A step of its start has finished: logged with log_level = debug. */
 void vm_step(const struct vm_instance *instance, const char *step);
-/* The start failed: everything it has is ended, on_failed follows. */
+/* The start failed: everything is ended, then on_failed is called. */
 void vm_fail(struct vm_instance *instance, const struct err *why);
-/* Layers of its memory are kept as long as it lives. Takes stack, which is held once already. */
+/* Sets the layers of its memory, held as long as it lives. Takes stack, which is held once
+ * already. */
 void vm_set_stack(struct vm_instance *instance, char **stack);
 void vm_keep_soon(struct vm_engine *engine);
 extern const struct qemu_ops vm_qemu_ops;
@@ -200,32 +203,32 @@ void vm_open_control(struct vm_instance *instance);
 
 int vm_start(struct engine *base, const struct instance_spec *spec, const struct instance_ops *ops,
 	void *arg, struct instance **ret, struct err *err);
-void vm_start_forget(struct vm_instance *instance); /* it ends, or nobody wants it any more */
+void vm_start_forget(struct vm_instance *instance); /* it ends, or was cancelled */
 void vm_look_at_state(struct engine *base, int dir, struct instance_state_facts *ret);
 
 /* ---- template.c ----------------------------------------------------------------------------- */
 
-/* A machine that was booted once and stands still: its layers, its devices, its disk. */
+/* A machine that was booted once and then stopped: its layers, its devices, its disk. */
 struct template
 {
 	struct template *next;
 	struct vm_engine *engine;
 	struct vm_manifest manifest;
 	char *name;  /* of its folder and of its disk's file */
-	char *image; /* path; NULL: no box asked for it yet */
+	char *image; /* path; NULL: no box needed it yet */
 	bool ready;
-	bool checking;		      /* its memory is compared with its checksums */
+	bool checking;		      /* its memory is being compared with its checksums */
 	struct template_build *build; /* NULL: not being made */
-	struct err problem;	      /* of the last try */
+	struct err problem;	      /* of the last attempt */
 };
 
-/* The one for such an instance; begins to make it if it is not there. *ret->ready, or
- * vm_template_settled is called for all who wait. */
+/* The template for such an instance; starts to make it if it does not exist. If it is not
+ * *ret->ready, vm_template_settled is called later for all that wait. */
 int vm_template_get(struct vm_engine *engine, const char *image, const char *image_key,
 	uint64_t ram_bytes, unsigned cpus, struct template **ret, struct err *err);
 int vm_template_open_devices(const struct template *template, int *ret, struct err *err);
 char *vm_template_disk(const struct template *template); /* its path; yours */
-/* In start.c: it is ready, or has a problem. */
+/* Defined in start.c: the template is ready, or has a problem. */
 void vm_template_settled(struct template *template);
 void vm_templates_load(struct vm_engine *engine);
 void vm_templates_close(struct vm_engine *engine);
@@ -234,7 +237,7 @@ size_t vm_templates_count(const struct vm_engine *engine);
 /* ---- reach.c, capture.c --------------------------------------------------------------------- */
 
 int vm_connect(struct instance *base, int *ret_fd, struct err *err);
-void vm_ask_stats(struct vm_instance *instance); /* unless it was a moment ago */
+void vm_ask_stats(struct vm_instance *instance); /* unless that was done a moment ago */
 void vm_take_stats(struct vm_instance *instance, const struct control_stats *stats);
 int vm_stats(struct instance *base, struct instance_stats *ret, struct err *err);
 int vm_set_hostname(struct instance *base, const char *hostname, struct err *err);
@@ -258,8 +261,8 @@ int vm_capture(struct instance *base, const struct capture_spec *spec,
 int vm_capture_rest(struct instance *base, int dir, struct err *err);
 void vm_capture_go_on(struct capture *base, const struct err *failed);
 void vm_capture_free(struct capture *base);
-/* The connection to the library in QEMU ends: no pass may use it any more. */
+/* The connection to the library in QEMU has ended: no pass may use it any more. */
 void vm_capture_ram_lost(struct vm_instance *instance, const struct err *err);
-void vm_capture_ended(struct vm_instance *instance); /* QEMU is gone */
-/* What a capture left standing still goes on. */
+void vm_capture_ended(struct vm_instance *instance); /* QEMU has ended */
+/* Releases what a capture has left stopped. */
 void vm_let_go(struct vm_instance *instance);

@@ -1,4 +1,4 @@
-/* preload_internal.h - what the files of the library share */
+/* preload_internal.h - shared by the files of the library */
 #pragma once
 #include <stdint.h>
 

@@ -1,18 +1,20 @@
-/* protocol.h - the daemon and the library in QEMU: fixed messages, one answer to each request
+/* protocol.h - the protocol between the daemon and the library in QEMU: fixed messages, one
+ * answer to each request
  *
- * SOCK_SEQPACKET, native byte order (both are on one machine), fds beside RAM_MAP. Every request is
- * answered once, in order. A request that breaks a rule is answered EPROTO and changes nothing. */
+ * SOCK_SEQPACKET, native byte order (both are on one machine), fds sent with RAM_MAP. Every
+ * request is answered once, in order. A request that violates a rule is answered with EPROTO and
+ * changes nothing. */
 #pragma once
 #include <stdint.h>
 
 #define RAM_MAGIC UINT32_C(0x3152584b)
 
 enum ram_kind {
-	RAM_HELLO = 1,	/* answer: base and size, 0 when there was no attach yet */
-	RAM_ATTACH,	/* base, size: this is the guest's RAM; once */
+	RAM_HELLO = 1,	/* answer: base and size, 0 before an attach */
+	RAM_ATTACH,	/* base, size: sets the location of the guest's RAM; once */
 	RAM_MAP,	/* pieces; fds are numbered in the order they come */
-	RAM_REGISTER,	/* write-protect asynchronously, all pages as if written */
-	RAM_UNREGISTER, /* no longer */
+	RAM_REGISTER,	/* starts asynchronous write protection; all pages count as written */
+	RAM_UNREGISTER, /* ends it */
 	RAM_KEEP,	/* outlive the connection */
 	RAM_KIND_COUNT
 };
