@@ -1,13 +1,14 @@
-/* capture.c - an instance at one moment: its memory as a layer more, the state of its devices
+/* capture.c - captures an instance: its memory as one more layer, and the state of its devices
  *
- *   passes over what it wrote, beside it ─► programs hold ─► stop ─┬─► last pass
- *                                                                 ├─► device state
- *                                                                 └─► on_rest: its disk, by core
- *   ... all three ─► its memory is the layers' ─► it goes on, its programs go on ─► on_taken
+ *   passes over written pages, guest runs ─► programs stopped ─► stop ─┬─► last pass
+ *                                                                     ├─► device state
+ *                                                                     └─► on_rest: disk, by core
+ *   ... after all three ─► its memory is mapped from the layers ─► guest and programs continue
+ *                                                                              ─► on_taken
  *
- * Programs are held by box-init before the stop, so that in a copy none of them runs before that
- * has randomness of its own. A suspended VM is let go for that moment; then it is suspended again,
- * its programs held until it is woken. */
+ * box-init stops the programs before the guest is stopped, so that no program runs in a copy
+ * before the copy has randomness of its own. A suspended VM is resumed for that moment, and then
+ * suspended again with its programs stopped until it is woken. */
 #include "engine/vm/vm_internal.h"
 #include "base/clock.h"
 #include "base/file.h"
@@ -28,10 +29,10 @@ struct vm_capture {
 	bool was_frozen, stay_frozen;
 	struct ram_pass *pass;
 	char **stack; /* with the new layer; held */
-	/* Steps that are through. */
+	/* Finished steps. */
 	bool stopped, devices_saved, passed, copied, mapping, done;
-	unsigned pending; /* answers that will still come */
-	bool gone;	  /* nobody wants it any more; freed with the last answer */
+	unsigned pending; /* answers that are still expected */
+	bool gone;	  /* cancelled; freed with the last answer */
 	int64_t stopped_at, went_on_at;
 	struct err err;
 };
@@ -81,7 +82,7 @@ static bool answered(struct vm_capture *capture)
 	return false;
 }
 
-/* ---- going on ------------------------------------------------------------------------------- */
+/* ---- continuing the guest ------------------------------------------------------------------- */
 
 static void on_let_go(const struct err *err, void *arg)
 {
@@ -154,7 +155,7 @@ static void on_continued(struct qemu *qemu, const struct err *err, void *arg)
 	end(capture);
 }
 
-/* It goes on as it was, or stands still if that was asked for and all went well. */
+/* Continues the guest, or leaves it stopped if that was requested and all succeeded. */
 static void go_on(struct vm_capture *capture)
 {
 	struct vm_instance *instance = capture->instance;
@@ -190,7 +191,7 @@ static void give_up(struct vm_capture *capture, const struct err *err, const cha
 	go_on(capture);
 }
 
-/* ---- all is written ------------------------------------------------------------------------- */
+/* ---- everything is written ------------------------------------------------------------------ */
 
 static int link_layers(struct vm_capture *capture, struct err *err)
 {
@@ -236,7 +237,7 @@ static void on_merged(char **stack, const struct err *err, void *arg)
 			kv_err(err));
 		return;
 	}
-	/* Captured once more meanwhile: the layers are more than those. */
+	/* Captured again meanwhile: there are more layers now. */
 	if (instance->capture ||
 		strv_len((const char *const *)instance->manifest.stack) != instance->merge_of) {
 		ram_store_release(vm_engine_by(instance)->ram, (const char *const *)stack);
@@ -299,7 +300,7 @@ static void when_all(struct vm_capture *capture)
 		(const char *const *)capture->stack, on_mapped, capture);
 }
 
-/* ---- it stands still ------------------------------------------------------------------------ */
+/* ---- the guest is stopped ------------------------------------------------------------------- */
 
 static void on_saved(struct qemu *qemu, const struct err *err, void *arg)
 {
@@ -358,7 +359,7 @@ static void on_stopped(struct qemu *qemu, const struct err *err, void *arg)
 	struct err why = ERR_INIT;
 
 	instance->stopped = !err;
-	/* Given up while it was being stopped: it goes on. */
+	/* Cancelled while it was being stopped: it continues. */
 	if (!answered(capture) || capture->err.kind) {
 		vm_let_go(instance);
 		return;
@@ -389,8 +390,8 @@ static void on_held(const struct err *err, void *arg)
 
 	if (!answered(capture) || capture->err.kind)
 		return;
-	/* One that does not answer is captured all the same: a copy is not served before it was
-	 * told who it is. */
+	/* A guest that does not answer is captured too: a copy is not served before it was told
+	 * who it is. */
 	if (err)
 		log_warn("programs of a VM are not held for a capture", kv_str("box", instance->id),
 			kv_err(err));
@@ -525,7 +526,7 @@ void vm_capture_ended(struct vm_instance *instance)
 
 	if (!capture)
 		return;
-	capture->pending = 0; /* nobody answers any more */
+	capture->pending = 0; /* no more answers come */
 	ram_pass_free(steal_ptr(&capture->pass));
 	if (capture->gone)
 		release(capture);

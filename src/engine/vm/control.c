@@ -1,10 +1,10 @@
 /* control.c - see control.h
  *
- * Questions wait in a list in the order they were asked, and are sent when the VM was told; their
- * numbers find them when the answer comes. When the connection is lost and made again, those
- * without an answer are asked again: none of them does harm twice.
+ * Requests wait in a list in the order of the calls, and are sent when the VM was told; answers
+ * find them by their number. After a reconnection, requests without an answer are sent again:
+ * repeating them does no harm.
  *
- * Time counts in ticks of a running guest, so that a guest that stands still is not late. */
+ * Time is counted in ticks of a running guest, so that a stopped guest is never late. */
 #include "engine/vm/control.h"
 #include "base/clock.h"
 #include "base/text.h"
@@ -17,18 +17,18 @@
 
 enum {
 	TICK_MS = 20,
-	/* A running guest answers within this, or did not see us come. On a busy machine it may
-	 * need longer: each further try gets twice as much. */
+	/* A running guest answers within this time, or did not notice the connection. On a busy
+	 * machine it may need longer: each further try gets twice as much. */
 	HELLO_MS = 100,
 	HELLO_MAX_MS = 800,
 	READ_BYTES = 8192,
-	SKIPPED_MAX = 1024 * 1024, /* of older connections, in one */
+	SKIPPED_MAX = 1024 * 1024, /* leftovers of older connections, skipped in one */
 	QUESTIONS_MAX = 256,
 };
 
 enum state {
 	STATE_APART,   /* connects at the next tick */
-	STATE_HELLO,   /* said hello */
+	STATE_HELLO,   /* has sent a hello */
 	STATE_TELLING, /* was greeted, and tells */
 	STATE_READY,
 	STATE_OVER, /* failed; nothing more happens */
@@ -38,7 +38,7 @@ struct question {
 	enum control_type type;
 	uint32_t number;
 	struct buf payload;
-	unsigned waited_ms, limit_ms; /* of a running guest */
+	unsigned waited_ms, limit_ms; /* counted while the guest runs */
 	union {
 		control_done done;
 		control_stats_fn stats;
@@ -46,7 +46,7 @@ struct question {
 		control_who_fn who;
 	};
 	void *arg;
-	struct err failed; /* kind set: told from the loop */
+	struct err failed; /* kind set: reported from the loop */
 	struct question *next;
 };
 
@@ -66,8 +66,8 @@ struct control {
 	uint32_t number, tell_number;
 	uint64_t skipped;
 	unsigned silent_ms;	    /* since the hello */
-	unsigned hello_ms;	    /* an answer to the hello may take so long */
-	unsigned patience_ms;	    /* until it is given up */
+	unsigned hello_ms;	    /* time-out of an answer to the hello */
+	unsigned patience_ms;	    /* time until the guest is given up */
 	unsigned waiting_ms;	    /* since it was ready last */
 	struct question *questions; /* oldest first */
 	unsigned question_count;
@@ -78,7 +78,7 @@ struct control {
 
 static void on_fd(void *arg, unsigned ready);
 
-/* ---- lives of callbacks --------------------------------------------------------------------- */
+/* ---- callbacks that may free the control ---------------------------------------------------- */
 
 static void control_destroy(struct control *control);
 
@@ -87,7 +87,7 @@ static void enter(struct control *control)
 	control->busy++;
 }
 
-/* False: it is gone. */
+/* False: the control was freed. */
 static bool leave(struct control *control)
 {
 	if (--control->busy || !control->freed)
@@ -139,7 +139,7 @@ static void hang_up(struct control *control)
 		control->state = STATE_APART;
 }
 
-/* Everybody hears it, the owner last. */
+/* All pending requests get the error, the owner last. */
 static void fail(struct control *control, const struct err *why)
 {
 	if (control->state == STATE_OVER)
@@ -171,7 +171,7 @@ static void flush(struct control *control)
 		if (put < 0 && errno == EINTR)
 			continue;
 		if (put < 0)
-			break; /* a broken one is read as its end */
+			break; /* an error shows as end of file */
 		buf_eat(&control->out, (size_t)put);
 	}
 	loop_fd_set(control->watch, LOOP_READ | (control->out.len ? LOOP_WRITE : 0));
@@ -239,7 +239,7 @@ static int connect_to(const char *path, int *ret, struct err *err)
 	return 0;
 }
 
-/* QEMU may not be there yet, or never again: who owns this knows. */
+/* QEMU may not be ready yet, or have ended: the owner will know. */
 static void try_connect(struct control *control)
 {
 	if (connect_to(control->path, &control->fd, NULL) < 0)
@@ -281,7 +281,7 @@ static int on_greeting(struct control *control, const struct control_frame *fram
 	return 0;
 }
 
-/* What it says is for people: control characters are not passed on. */
+/* The text is for users: control characters are replaced. */
 static void make_printable(char *text)
 {
 	for (; *text; text++)
@@ -335,7 +335,7 @@ static void give_answer(struct question *question, struct wire_reader *in)
 	}
 }
 
-/* It ran into a limit of its own. */
+/* The box ran into one of its limits. */
 static int on_limit(struct control *control, struct wire_reader *in, struct err *err)
 {
 	struct control_stats stats;
@@ -373,7 +373,7 @@ static int on_answer(struct control *control, const struct control_frame *frame,
 	if (frame->type == CONTROL_STATS && frame->number == 0 && control->state == STATE_READY)
 		return on_limit(control, &reader, err);
 	question = take_question(control, frame->number);
-	/* It was too late, and is forgotten. */
+	/* Its time-out has passed. */
 	if (!question)
 		return 0;
 	if (told.kind) {
@@ -437,7 +437,7 @@ static void on_fd(void *arg, unsigned ready)
 		got = read(control->fd, buf_room(&control->in, READ_BYTES), READ_BYTES);
 		if (got > 0) {
 			buf_grew(&control->in, (size_t)got);
-			/* One that speaks nonsense is asked again, as long as there is patience. */
+			/* A guest that sends malformed data is asked again, until its time-out. */
 			if (take_frames(control, &err) < 0 && !control->freed)
 				hang_up(control);
 		} else if (got == 0 || (errno != EAGAIN && errno != EINTR)) {

@@ -12,8 +12,8 @@ static void pad(struct buf *out)
 void cpio_add(
 	struct buf *out, const char *path, mode_t mode, dev_t device, const void *data, size_t len)
 {
-	/* The kernel takes two files of one number for links of each other, unless they have one
-	 * link. */
+	/* The kernel treats two files with the same inode number as hard links, unless their
+	 * link count is one. */
 	const unsigned fields[] = { 0, mode, 0, 0, 1, 0, (unsigned)len, 0, 0, major(device),
 		minor(device), (unsigned)strlen(path) + 1, 0 };
 

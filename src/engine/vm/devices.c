@@ -4,7 +4,7 @@
  *   u8 4 (whole section), u32 number, u8 5 "timer", u32 0, u32 2 (its version),
  *   u64 ticks of the processor, u64 0, u64 nanoseconds of the machine's clock, u8 0x7e, ...
  *
- * Numbers are big-endian. QEMU counts both on from here when the machine runs. */
+ * Numbers are big-endian. QEMU continues both counters from these values. */
 #include "engine/vm/devices.h"
 #include "base/alloc.h"
 #include "base/file.h"

@@ -49,7 +49,7 @@ int vm_image_open(const char *path, int *ret, struct err *err)
 	return *ret < 0 ? err_sys(err, errno, "open the image '%s'", path) : 0;
 }
 
-/* Before the first byte; what the file system cannot do is done without. */
+/* Before the first byte; a file system without this flag is fine. */
 static void set_nocow(int fd)
 {
 	int flags = 0;
@@ -106,7 +106,7 @@ int vm_disk_format(const char *path, uint64_t bytes, struct err *err)
 	return -1;
 }
 
-/* Between file systems of different types the kernel does not copy. */
+/* The kernel does not copy between file systems of different types. */
 static ssize_t copy_by_hand(int from, int to, off_t at, size_t len)
 {
 	_cleanup_free_ uint8_t *bytes = xcalloc(1, BY_HAND);
@@ -125,7 +125,7 @@ static ssize_t copy_some(int from, int to, off_t at, size_t len)
 		       : done;
 }
 
-/* Pieces that hold data; the rest stays a hole. */
+/* Copies the extents with data; the rest stays a hole. */
 static int copy_pieces(int from, int to, off_t size, struct err *err)
 {
 	off_t at = 0;

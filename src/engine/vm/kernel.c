@@ -19,12 +19,13 @@ struct vm_kernel {
 	char key[SHA256_HEX + 1];
 };
 
-/* What box-init cannot do without: disks, ports, network, file systems; and by what it finds out
- * who owns a connection. Everything else is loaded when it is used, from the image. */
+/* Modules that box-init needs before the image is mounted: disks, ports, network, file systems,
+ * and those to find the owner of a connection. Everything else is loaded on demand, from the
+ * image. */
 static const char *const wanted[] = { "virtio_mmio", "virtio_blk", "virtio_console", "virtio_net",
 	"erofs", "ext4", "overlay", "inet_diag?", "tcp_diag?", "udp_diag?", NULL };
 
-/* ---- where it is ---------------------------------------------------------------------------- */
+/* ---- finding the kernel --------------------------------------------------------------------- */
 
 static char *find_folder(const char *path)
 {
@@ -119,7 +120,7 @@ static int pack_initrd(const struct vm_kernel_config *config, const struct vm_mo
 	for (size_t i = 0; i < ARRAY_LEN(dirs); i++)
 		cpio_add(out, dirs[i], S_IFDIR | 0755, 0, NULL, 0);
 	cpio_add(out, "dev/console", S_IFCHR | 0600, makedev(5, 1), NULL, 0);
-	/* In the order of their names. */
+	/* Loaded in the order of their file names. */
 	for (size_t i = 0; i < modules->count; i++) {
 		const struct vm_module *module = &modules->list[i];
 		_cleanup_free_ char *path = xasprintf("modules/%02zu-%s.ko", i, module->name);
@@ -134,7 +135,7 @@ static int pack_initrd(const struct vm_kernel_config *config, const struct vm_mo
 	return 0;
 }
 
-/* Under the name of its content: daemons of two versions do not take each other's away. */
+/* Named by its content, so that daemons of two versions do not remove each other's. */
 static int keep_initrd(const struct vm_kernel_config *config, const struct buf *cpio,
 	struct vm_kernel *kernel, struct err *err)
 {
@@ -244,9 +245,10 @@ const char *vm_kernel_get_modules(const struct vm_kernel *kernel)
 	return kernel->modules;
 }
 
-/* panic and reboot: a kernel that ends makes QEMU end. Without a watchdog nothing of the kernel's
- * own stands among the timers. TCG emulates what mitigations are against, and cannot calibrate the
- * TSC on a busy machine: given none, the kernel would hang. */
+/* panic and reboot: when the kernel ends, QEMU ends. The watchdog is off so that the kernel has
+ * no timers of its own. TCG emulates a processor without the flaws that mitigations work around,
+ * and cannot calibrate the TSC on a busy machine: without a given frequency the kernel would
+ * hang. */
 char *vm_kernel_cmdline(const struct vm_kernel *kernel, bool kvm, uint64_t tsc_khz)
 {
 	static const char common[] =

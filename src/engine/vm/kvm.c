@@ -1,10 +1,10 @@
 /* kvm.c - whether hardware virtualisation really works here
  *
- * A guest of fourteen bytes counts down from twenty million in long mode with paging on, in ring 0.
- * A processor that virtualises needs about 13 ms for it. Where ring 0 is emulated it comes to a
- * hundred thousand or so in the 100 ms of processor time that it has. Both matter: a short run ends
- * in time there too, and ring 3 runs natively even where ring 0 does not. It runs in a child, which
- * an alarm and, failing that, its parent ends. */
+ * A guest of fourteen bytes counts down from twenty million in long mode with paging on, in ring
+ * 0. With hardware virtualisation this takes about 13 ms. Where ring 0 is emulated it reaches
+ * about a hundred thousand in its 100 ms of CPU time. Both the length and ring 0 matter: a short
+ * run would end in time there too, and ring 3 runs natively even where ring 0 does not. It runs
+ * in a child, which is ended by an alarm or, failing that, by its parent. */
 #include "engine/vm/kvm.h"
 #include "base/alloc.h"
 #include "base/clock.h"
@@ -35,7 +35,7 @@ enum {
 	TSC_NS = 10 * 1000 * 1000,
 	MEMORY = 1 << 20,
 	LOOPS = 20 * 1000 * 1000,
-	/* where things lie in the guest's memory */
+	/* addresses in the guest's memory */
 	TABLES = 0x2000,
 	STACK = 0x7000,
 	CODE = 0x8000,
@@ -56,7 +56,7 @@ struct guest {
 	struct kvm_run *run;
 };
 
-/* The first mebibyte is mapped to itself by one large page. */
+/* Identity-maps the first megabytes by one large page. */
 static void write_memory(uint8_t *memory)
 {
 	static const uint8_t code[] = {
@@ -129,8 +129,8 @@ static void on_alarm(int number)
 	(void)number;
 }
 
-/* Its time is that of the processor: on a busy machine a guest may have to wait for it. Again and
- * again after the first: one that comes before the run interrupts nothing. */
+/* The timer counts CPU time: on a busy machine a guest may have to wait. It repeats, because a
+ * signal before the run interrupts nothing. */
 static void arm(void)
 {
 	const struct sigaction action = { .sa_handler = on_alarm };
@@ -235,7 +235,7 @@ void kvm_probe(struct kvm_verdict *ret)
 	close(pair[0]);
 }
 
-/* ---- once a boot ---------------------------------------------------------------------------- */
+/* ---- once per boot -------------------------------------------------------------------------- */
 
 static bool read_verdict(const char *path, const char *boot, struct kvm_verdict *ret)
 {
@@ -262,11 +262,11 @@ void kvm_verdict_get(const char *run, struct kvm_verdict *ret)
 		return;
 	kvm_probe(ret);
 	text = xasprintf("%s %s %s\n", boot, ret->usable ? "usable" : "unusable", ret->reason);
-	if (known) /* should it fail, it is probed again */
+	if (known) /* if it fails, the next call probes again */
 		(void)file_write_atomic(AT_FDCWD, path, text, strlen(text), 0644, NULL);
 }
 
-/* ---- the clock of the processor ------------------------------------------------------------- */
+/* ---- the TSC -------------------------------------------------------------------------------- */
 
 #if defined(__x86_64__)
 
@@ -285,8 +285,8 @@ static bool has_constant_tsc(void)
 	return __get_cpuid(0x80000007, &a, &b, &c, &d) && (d & (1u << 8));
 }
 
-/* Whoever is interrupted between the two clocks measures nonsense, so the pair that was read
- * quickest of a few counts, at both ends. */
+/* An interruption between reading the two clocks would falsify the result, so the fastest of a
+ * few pairs counts, at both ends. */
 static void read_both(uint64_t *ret_tsc, int64_t *ret_ns)
 {
 	uint64_t best = UINT64_MAX;

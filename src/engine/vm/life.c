@@ -1,11 +1,11 @@
-/* life.c - what happens to an instance
+/* life.c - the life of an instance
  *
- *   STARTING ── box-init was told who it is ──▶ RUNNING ── QEMU is gone ──▶ ENDING ──▶ on_ended
- *       └────── a step failed, QEMU is gone, or too long ───────────────▶ ENDING ──▶ on_failed
+ *   STARTING ── box-init was told who it is ──▶ RUNNING ── QEMU ended ──▶ ENDING ──▶ on_ended
+ *       └────── a step failed, QEMU ended, or time-out ────────────────▶ ENDING ──▶ on_failed
  *
- * An instance is its QEMU process. ENDING lasts until its groups are gone, which the kernel may
- * refuse for a moment. A callback is always the last thing a function does, because it may free the
- * instance. */
+ * An instance is its QEMU process. ENDING lasts until its cgroups are removed, which the kernel
+ * may refuse for a moment. A callback is always the last thing a function does, because it may
+ * free the instance. */
 #include "engine/vm/vm_internal.h"
 #include "base/clock.h"
 #include "base/file.h"
@@ -112,7 +112,7 @@ void vm_free(struct instance *base)
 	free(instance);
 }
 
-/* ---- the end -------------------------------------------------------------------------------- */
+/* ---- end ------------------------------------------------------------------------------------ */
 
 static void clean_up(void *arg)
 {
@@ -221,9 +221,9 @@ static void on_qemu_ended(struct qemu *qemu, const struct qemu_end *end, void *a
 	begin_end(instance);
 }
 
-/* ---- the beginning -------------------------------------------------------------------------- */
+/* ---- start ---------------------------------------------------------------------------------- */
 
-/* Started, or adopted and spoken to for the first time. */
+/* It was started, or adopted and connected to for the first time. */
 static void on_qemu_status(
 	struct qemu *qemu, enum qemu_status status, const struct err *err, void *arg)
 {
@@ -233,7 +233,7 @@ static void on_qemu_status(
 		log_warn("a VM does not say how it is", kv_str("box", instance->id), kv_err(err));
 		return;
 	}
-	/* A daemon that died in the pause of a capture left it so. */
+	/* A daemon that died during a capture left it paused. */
 	if (status == QEMU_PAUSED && !instance->capture)
 		qemu_cont(qemu, NULL, NULL);
 }
@@ -338,7 +338,7 @@ void vm_open_control(struct vm_instance *instance)
 		control_new(vm_engine_by(instance)->loop, &spec, &vm_control_ops, instance);
 }
 
-/* From here on a next daemon may adopt it. */
+/* From here on the next daemon may adopt it. */
 static void keep_told(struct vm_instance *instance)
 {
 	_cleanup_close_ int dir = open(instance->dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -355,7 +355,7 @@ static void on_control_ready(struct control *control, void *arg)
 	struct vm_instance *instance = arg;
 
 	(void)control;
-	/* What is counted from here on is new. */
+	/* Counts start from here. */
 	if (instance->restored || instance->adopted)
 		vm_ask_stats(instance);
 	if (instance->state != VM_STARTING)
@@ -392,7 +392,7 @@ const struct control_ops vm_control_ops = {
 	.on_ready = on_control_ready, .on_failed = on_control_failed, .on_limit = on_control_limit
 };
 
-/* ---- the daemon's own wishes ---------------------------------------------------------------- */
+/* ---- requests of the daemon ----------------------------------------------------------------- */
 
 int vm_kill(struct instance *base, struct err *err)
 {
@@ -407,13 +407,13 @@ int vm_kill(struct instance *base, struct err *err)
 		qemu_kill(instance->qemu);
 		return 0;
 	}
-	/* No process yet. */
+	/* There is no process yet. */
 	err_set(&instance->failure, ERR_CANCELLED, "killed while it was starting");
 	begin_end(instance);
 	return 0;
 }
 
-/* That the process is the QEMU of this box: same boot, same start time, in its group. */
+/* Checks that the process is the QEMU of this box: same boot, same start time, in its cgroup. */
 static int check_mark(struct vm_engine *engine, const struct instance_spec *spec,
 	const struct instance_mark *mark, const char *group, struct err *err)
 {
@@ -464,8 +464,8 @@ int vm_adopt(struct engine *base, const struct instance_spec *spec,
 		vm_free(&instance->base);
 		return -1;
 	}
-	/* A daemon that died in a rollback may have left it under another name. Without it a
-	 * capture takes longer, no more. */
+	/* A daemon that died during a rollback may have left the disk under another name.
+	 * Without it a capture only takes longer. */
 	if (spec->disk && vm_disk_open(spec->disk, &instance->disk_fd, NULL) < 0)
 		log_info("the disk of a VM is not where it was", kv_str("box", instance->id));
 	*ret = &instance->base;

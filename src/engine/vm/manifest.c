@@ -1,4 +1,4 @@
-/* manifest.c - what a state, a template and a running instance are made of, as a file */
+/* manifest.c - the description of a state, a template or a running instance, as a file */
 #include "engine/vm/vm_internal.h"
 #include "base/file.h"
 #include "base/json.h"
@@ -34,7 +34,7 @@ void vm_manifest_copy(struct vm_manifest *to, const struct vm_manifest *from)
 	*to = copy;
 }
 
-/* Not synced: a state that must outlast the machine is packed. */
+/* Not synced: a state that must survive a restart of the machine is packed. */
 static int write_text(int dir, const char *text, struct err *err)
 {
 	_cleanup_close_ int fd =

@@ -1,12 +1,12 @@
 /* members.c - QEMU processes started ahead of need
  *
- * One function, settle, looks at who waits and what is there: takers get members that are ready,
- * oldest first; as many are started as takers wait for; and when no taker waits and it has been
- * quiet for a moment, one after the other up to `count` of each machine in use. It runs by itself
- * after everything that happens, never inside a caller.
+ * One function, settle, compares requests with members: requests get ready members, oldest
+ * first; as many are started as requests wait for; and when no request waits and it has been
+ * quiet for a moment, members are started one after the other, up to `count` for each machine in
+ * use. It runs from the loop after every change, never inside a caller.
  *
- * Folders of members are called member-XXXXXXXX and hold a file `mark` with the process, so that
- * the next daemon finds what was left; one that is taken is renamed and no longer a member. */
+ * Folders of members are called member-XXXXXXXX and contain a file `mark` that identifies the
+ * process, so that the next daemon finds what was left; a taken member is renamed. */
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/file.h"
@@ -19,16 +19,16 @@
 #include <stdio.h>
 
 enum {
-	QUIET_MS = 150,	  /* after a take: the box that took has the processors */
-	RETRY_MS = 5000,  /* after a start that failed with nobody waiting */
+	QUIET_MS = 150,	  /* after a take: the new box needs the CPUs */
+	RETRY_MS = 5000,  /* after a failed start without a request */
 	SWEEP_MS = 60000, /* how often unused ones are looked for */
-	COUNT_MAX = 4,	  /* of each machine: takers need places too */
+	COUNT_MAX = 4,	  /* of each machine: requests need places too */
 };
 
 struct waiting {
 	struct waiting *next;
 	struct members *members;
-	struct qemu_machine machine; /* program is its own */
+	struct qemu_machine machine; /* its program is a copy */
 	struct member parts;
 	bool ready;
 };
@@ -95,7 +95,7 @@ static void unlink_waiting(struct waiting *waiting)
 	*at = waiting->next;
 }
 
-/* Its process is gone, or another's; it is in no list any more. */
+/* Its process has ended or belongs to the caller; it is in no list any more. */
 static void waiting_free(struct waiting *waiting)
 {
 	if (waiting->parts.qemu) {
@@ -226,7 +226,7 @@ static int start_one(struct members *members, const struct qemu_machine *machine
 	if (spawn(members, waiting, err) == 0)
 		return 0;
 	if (waiting->parts.qemu) {
-		qemu_kill(waiting->parts.qemu); /* freed by its end */
+		qemu_kill(waiting->parts.qemu); /* freed when it has ended */
 		return -1;
 	}
 	unlink_waiting(waiting);
@@ -234,7 +234,7 @@ static int start_one(struct members *members, const struct qemu_machine *machine
 	return -1;
 }
 
-/* ---- who waits for one ---------------------------------------------------------------------- */
+/* ---- requests ------------------------------------------------------------------------------- */
 
 static void take_free(struct members_take *take)
 {
@@ -304,7 +304,7 @@ static unsigned count_all(const struct members *members)
 	return count;
 }
 
-/* True: somebody was served, and everything may be different now. */
+/* True: a request was served, and everything may have changed. */
 static bool serve_one(struct members *members)
 {
 	for (struct waiting *waiting = members->first; waiting; waiting = waiting->next) {
@@ -319,7 +319,7 @@ static bool serve_one(struct members *members)
 	return false;
 }
 
-/* True: one was started, or a taker told that none can be. */
+/* True: a member was started, or a request failed because none can be. */
 static bool start_for_takers(struct members *members)
 {
 	struct err err = ERR_INIT;
@@ -394,7 +394,7 @@ static void forget_use(struct members *members, struct use *use)
 	machine_done(&machine);
 }
 
-/* A machine that is new takes the place of the one that was used longest ago. */
+/* A new machine replaces the one that was unused longest. */
 static void note_use(struct members *members, const struct qemu_machine *machine)
 {
 	struct use *place = &members->uses[0];

@@ -1,4 +1,4 @@
-/* members_sweep.c - waiting QEMU processes that a daemon before left */
+/* members_sweep.c - ends waiting QEMU processes of an earlier daemon */
 #include "base/alloc.h"
 #include "base/file.h"
 #include "base/log.h"
@@ -43,7 +43,8 @@ static bool read_mark(int dir, const char *name, struct qemu_mark *ret)
 	return pid > 1;
 }
 
-/* By a handle that was opened before the look at its start: never a successor of the same pid. */
+/* Uses a pidfd opened before its start time is checked, so that it is never another process with
+ * the same pid. */
 static void end_process(const struct qemu_mark *mark)
 {
 	_cleanup_close_ int pidfd = -1;

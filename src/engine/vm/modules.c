@@ -1,8 +1,7 @@
 /* modules.c - see modules.h
  *
- * Which module needs which changes from kernel to kernel (virtio.ko has come to need virtio_ring.ko
- * within 6.1), so that nothing of it is written down here: each module names what it needs in its
- * section .modinfo. */
+ * Dependencies change from kernel to kernel (virtio.ko came to need virtio_ring.ko within 6.1),
+ * so none are listed here: each module names them in its section .modinfo. */
 #include "engine/vm/modules.h"
 #include "base/file.h"
 #include <elf.h>
@@ -28,7 +27,7 @@ struct tree {
 	char *builtin; /* text of modules.builtin */
 };
 
-/* nftw has no argument for its caller. */
+/* nftw passes no argument to its callback. */
 static struct tree *walked;
 
 static void make_name(char *text)
@@ -159,7 +158,7 @@ static int read_module(const char *path, struct buf *ret, struct err *err)
 	return 0;
 }
 
-/* The bytes of the section called name; false: the file has none, or is damaged. */
+/* The bytes of the section called name; false: it is missing, or the file is damaged. */
 static bool find_section(
 	const uint8_t *data, size_t len, const char *name, const char **ret, size_t *ret_len)
 {
@@ -215,7 +214,7 @@ int vm_module_depends(const void *data, size_t len, char **ret, struct err *err)
 	return 0;
 }
 
-/* ---- all of them ---------------------------------------------------------------------------- */
+/* ---- all modules ---------------------------------------------------------------------------- */
 
 static bool has_module(const struct vm_modules *modules, const char *name)
 {

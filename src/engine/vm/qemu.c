@@ -1,12 +1,12 @@
 /* qemu.c - the life of a QEMU process
  *
- *   spawn ──exec──▶ (monitor greets) ──▶ root emptied ──▶ READY ──process gone──▶ on_ended
- *      └──────error reported, process gone, or 10 s: killed──────────────────────▶ on_ended
+ *   spawn ──exec──▶ (monitor greets) ──▶ root emptied ──▶ READY ──process ended──▶ on_ended
+ *      └──────error reported, process ended, or 10 s: killed───────────────────────▶ on_ended
  *
- * The monitor's socket is bound and listened to before QEMU exists, so the daemon connects at once
- * and the greeting is the sign that QEMU is there. A monitor that is lost cannot be had back from a
- * QEMU that still runs and obeys: after a moment for its exit, such a process is killed. A callback
- * is always the last thing a function does, because it may free the qemu. */
+ * The monitor's socket is bound and listened to before QEMU exists, so the daemon connects at
+ * once and the greeting is the sign that QEMU is ready. A running QEMU whose monitor connection
+ * is lost cannot be controlled any more: after a moment for its exit it is killed. A callback is
+ * always the last thing a function does, because it may free the qemu. */
 #include "engine/vm/qemu_internal.h"
 #include "loop/loop.h"
 #include "sys/clone.h"
@@ -19,7 +19,7 @@
 
 enum { LOST_MS = 500, QUIT_MS = 1000, OUTPUT_READ = 4096 };
 
-/* ---- the end -------------------------------------------------------------------------------- */
+/* ---- end ------------------------------------------------------------------------------------ */
 
 void qemu_make_printable(char *text)
 {
@@ -88,7 +88,7 @@ static void give_up(struct qemu *qemu, const struct err *err)
 	procfd_kill(qemu->pidfd, SIGKILL, NULL);
 }
 
-/* The child tells why it could not be executed. */
+/* Reads the child's error when the exec failed. */
 static bool read_report(struct qemu *qemu, struct err *ret)
 {
 	struct err story;
@@ -158,7 +158,7 @@ static void on_process_end(void *arg, unsigned ready)
 	qemu->ops->on_ended(qemu, &end, qemu->arg);
 }
 
-/* Of one that nobody wants any more. */
+/* For a QEMU whose owner has freed it. */
 static void on_late_end(void *arg, unsigned ready)
 {
 	struct qemu *qemu = arg;
@@ -234,7 +234,7 @@ static void on_cleaned(void *arg, unsigned ready)
 	become_ready(qemu);
 }
 
-/* Its guest may have ended while nobody looked; then it is only paused. */
+/* Its guest may have ended while no daemon was connected; then it is only paused. */
 static void on_adopted(struct qemu *qemu, enum qemu_status status, const struct err *err, void *arg)
 {
 	(void)arg;
@@ -276,7 +276,7 @@ static void on_lost(struct qmp *qmp, const struct err *err, void *arg)
 	(void)qmp;
 	if (err->kind == ERR_PROTOCOL)
 		give_up(qemu, err);
-	else /* it mostly is on its way out, and how it ends says more */
+	else /* it is usually about to end, and its exit code says more */
 		qemu_expect(qemu, "keep its monitor and did not end", LOST_MS);
 	qemu_load_lost(qemu);
 }

@@ -9,8 +9,8 @@
 
 enum { MIB = 1024 * 1024, TRANSLATION_MIN_MIB = 32, TRANSLATION_MAX_MIB = 256 };
 
-/* Translated code grows to this and then is thrown away. Left alone QEMU takes up to a GiB, more
- * than the whole box may have. */
+/* The cache of translated code grows to this size and is then emptied. By default QEMU uses up
+ * to a GiB, more than the whole box may have. */
 static uint64_t translation_mib(const struct qemu_machine *machine)
 {
 	uint64_t eighth = machine->ram_bytes / MIB / 8;
@@ -33,7 +33,7 @@ static void add(char ***argv, const char *option, char *value)
 
 #define addf(argv, option, ...) add((argv), (option), xasprintf(__VA_ARGS__))
 
-/* qboot, ACPI since Debian's kernels find virtio-mmio by it alone, one serial port. */
+/* qboot, ACPI because Debian's kernels find virtio-mmio only by it, one serial port. */
 static void add_machine(char ***argv, const struct qemu_machine *machine)
 {
 	const char *timers = machine->kvm ? "pit=off,pic=off" : "pit=on,pic=on";
@@ -55,7 +55,7 @@ static void add_machine(char ***argv, const struct qemu_machine *machine)
 	addf(argv, "-display", "none");
 	addf(argv, "-sandbox",
 		"on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=deny");
-	/* Paused, not ended: so that whoever looks, even a later daemon, learns why. */
+	/* Paused, not ended, so that a later daemon can still learn the reason. */
 	addf(argv, "-action", "reboot=shutdown,shutdown=pause,panic=pause");
 }
 
@@ -78,7 +78,7 @@ static void add_json(char ***argv, const char *option, json_t *value)
 	json_decref(value);
 }
 
-/* Short names throughout: QEMU reads its monitor byte by byte, three microseconds each. */
+/* Short names: QEMU reads its monitor byte by byte, three microseconds each. */
 static const struct {
 	const char *node, *file, *none;
 } names[] = { [false] = { "rw", "w", "x" }, [true] = { "ro", "r", "q" } };
@@ -109,7 +109,7 @@ json_t *qemu_node_raw(bool image, bool placeholder)
 	return node;
 }
 
-/* A raw node over a file, or over nothing: blockdev-reopen puts the file there later. */
+/* A raw node over a file, or over nothing: blockdev-reopen adds the file later. */
 static void add_disk(char ***argv, bool image, int fd, int number)
 {
 	int set = image ? QEMU_SET_IMAGE : QEMU_SET_DISK;
@@ -139,7 +139,7 @@ static void add_network(char ***argv, int tap)
 		tap >= 0 ? ",netdev=net" : "");
 }
 
-/* -S in any case: nothing of a guest runs before the root is empty. */
+/* Always -S: nothing of a guest runs before the root is empty. */
 static void add_beginning(char ***argv, const struct qemu_spec *spec)
 {
 	strv_add(argv, "-S");

@@ -1,12 +1,13 @@
-/* qemu_child.c - from clone to QEMU: its groups, network, root, user
+/* qemu_child.c - from clone to QEMU: its cgroups, network, root, user
  *
- * QEMU loads its libraries, its accelerator and its firmware by path, so it is started in a root
- * that has them read-only and nothing else, and when it answers a second child takes them out of
- * that root again (qemu_empty_root). QEMU's own -chroot does not fit: it wants a root's powers
- * during the whole start, is refused by -sandbox elevateprivileges=deny, and was removed in later
- * versions in favour of an option that 7.2 does not have.
+ * QEMU loads its libraries, its accelerator and its firmware by path, so it starts in a root
+ * that has them read-only and nothing else; when it answers, a second child unmounts them again
+ * (qemu_empty_root). QEMU's own -chroot does not fit: it needs root privileges during the whole
+ * start, is refused by -sandbox elevateprivileges=deny, and was removed in later versions in
+ * favour of an option that 7.2 does not have.
  *
- * A copy of the daemon: it allocates nothing, makes system calls and reports a struct err. */
+ * The child is a copy of the daemon: it allocates nothing, makes system calls and reports a
+ * struct err. */
 #include "base/file.h"
 #include "engine/vm/qemu_internal.h"
 #include "sys/caps.h"
@@ -39,20 +40,20 @@ struct child {
 	uid_t uid;
 };
 
-/* What is seen in the root during the start, where it is there. Directories; links are copied as
- * links (/lib on merged systems). */
+/* Directories visible in the root during the start, if they exist; links are copied as links
+ * (/lib on merged systems). */
 static const char *const folders[] = { "usr", "lib", "lib32", "lib64", "libx32" };
 
 static int enter_cgroups(struct child *child, struct err *err)
 {
 	const struct qemu_spec *spec = child->plan->spec;
 
-	/* A daemon that is protected from the memory killer does not pass that on. */
+	/* The daemon's protection from the OOM killer is not inherited. */
 	file_poke(AT_FDCWD, "/proc/self/oom_score_adj", "0", NULL);
 	return spec->join ? cgroup_join_enter(spec->join, err) : 0;
 }
 
-/* /proc still is the host's: there our number is the one outside. */
+/* /proc is still the host's: our pid there is the outer one. */
 static int choose_user(struct child *child, struct err *err)
 {
 	char text[16] = "";
@@ -161,7 +162,7 @@ static int show_file(struct child *child, const char *source, const char *target
 	return bind_at(child, source, target + 1, false, err);
 }
 
-/* A device of QEMU's own: the machine's belongs to root. */
+/* A device node of QEMU's own: the host's belongs to root. */
 static int make_kvm(struct child *child, struct err *err)
 {
 	static const struct mount_option options[] = { { "mode", "0755" }, { "nr_inodes", "4" },
@@ -214,7 +215,7 @@ static int change_root(struct child *child, struct err *err)
 	return 0;
 }
 
-/* As far as the mounts are there; which of them are is not remembered. */
+/* Unmounts what is mounted; which mounts were made is not recorded. */
 _Noreturn void qemu_empty_root(int pidfd, const char *prefix)
 {
 	static const char *const files[] = { "/etc/ld.so.cache", QEMU_IN_KERNEL, QEMU_IN_INITRD,
@@ -235,17 +236,17 @@ _Noreturn void qemu_empty_root(int pidfd, const char *prefix)
 	_exit(stat("/usr/bin", &st) == 0 ? 2 : 0);
 }
 
-/* ---- giving things up ----------------------------------------------------------------------- */
+/* ---- dropping privileges -------------------------------------------------------------------- */
 
 static int arrange_fds(struct child *child, struct err *err)
 {
 	struct qemu_plan *plan = child->plan;
 	int in[2];
 
-	/* An empty pipe instead of /dev/null, which is not there any more. */
+	/* An empty pipe instead of /dev/null, which no longer exists here. */
 	if (pipe2(in, O_CLOEXEC) < 0)
 		return err_sys(err, errno, "pipe");
-	/* Out of the way first: any of these may sit at the number of another. */
+	/* Moved away first: any of these may have the number of another. */
 	for (int i = QEMU_FD_QMP; i < QEMU_FD_END; i++)
 		if (plan->fds[i] >= 0 &&
 			(plan->fds[i] = fcntl(plan->fds[i], F_DUPFD_CLOEXEC, FD_FREE)) < 0)
@@ -282,7 +283,7 @@ static int drop_privileges(struct child *child, struct err *err)
 		return -1;
 	if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0)
 		return err_sys(err, errno, "set no_new_privs");
-	/* Half of what a copy has for itself would be the rest of huge pages. */
+	/* Otherwise half of the private memory of a copy would be unused parts of huge pages. */
 	(void)prctl(PR_SET_THP_DISABLE, 1, 0, 0, 0);
 	return 0;
 }

@@ -1,7 +1,7 @@
-/* qemu_move.c - a QEMU that waited is put into the groups of the box it becomes
+/* qemu_move.c - moves a waiting QEMU into the cgroups of its box
  *
- * The kernel waits for all forks of the machine to be through before it moves a process with
- * threads, so a helper does it, at the same time as the state is loaded. */
+ * The kernel waits for all forks on the machine to finish before it moves a process with
+ * threads, so a helper does it, while the state is loaded. */
 #include "engine/vm/qemu_internal.h"
 #include "helper/helper.h"
 #include "loop/loop.h"

@@ -1,4 +1,4 @@
-/* qemu_spawn.c - how a QEMU process comes to be, and how a later daemon finds it */
+/* qemu_spawn.c - starts a QEMU process, and finds it again in a later daemon */
 #include "base/buf.h"
 #include "base/file.h"
 #include "base/log.h"
@@ -22,14 +22,14 @@ enum { BACKLOG = 8, END_MS = 3000 };
 
 /* ---- sockets -------------------------------------------------------------------------------- */
 
-/* By the folder's fd: a path may be longer than the address of a socket. */
+/* Uses the folder's fd: the path may be longer than a socket address. */
 static void address_of(int dir, const char *name, struct sockaddr_un *ret)
 {
 	*ret = (struct sockaddr_un){ .sun_family = AF_UNIX };
 	snprintf(ret->sun_path, sizeof ret->sun_path, "/proc/self/fd/%d/%s", dir, name);
 }
 
-/* The library's has the bounds of packets. */
+/* The library's socket keeps message boundaries. */
 static int type_of(const char *name)
 {
 	return strcmp(name, QEMU_SOCKET_RAM) == 0 ? SOCK_SEQPACKET : SOCK_STREAM;
@@ -126,7 +126,7 @@ static int make_pipes(struct qemu *qemu, struct qemu_plan *plan, struct err *err
 		return err_sys(err, errno, "socketpair for QEMU");
 	qemu->report = report[0];
 	plan->report = report[1];
-	/* A QEMU that prints more than somebody reads loses it, and is not held up by it. */
+	/* Output of QEMU that nobody reads is dropped, and does not block it. */
 	if (pipe2(output, O_CLOEXEC | O_NONBLOCK) < 0)
 		return err_sys(err, errno, "pipe for QEMU");
 	qemu->output = output[0];
@@ -151,8 +151,8 @@ static void make_plan(const struct qemu_spec *spec, struct qemu_plan *plan)
 	plan->fds[QEMU_FD_DISK] = spec->disk;
 }
 
-/* Connected while the listening socket is ours too: a QEMU that ends at once takes its own
- * along. */
+/* Connects while the listening socket is also ours: a QEMU that ends at once would close its
+ * own. */
 static int start(struct qemu *qemu, struct qemu_plan *plan, int *ret_monitor, struct err *err)
 {
 	const struct qemu_spec *spec = plan->spec;
@@ -233,8 +233,8 @@ int qemu_adopt(struct loop *loop, const char *dir, const struct qemu_mark *mark,
 	return err_wrap(err, "find the QEMU of '%s'", dir);
 }
 
-/* Packages keep the time of the build, so the same one installed twice is the same. The command
- * line is part of it: a state fits no other. */
+/* Packages keep the build time, so the same package installed twice has the same key. The
+ * command line is part of it: a state fits no other. */
 char *qemu_key(const struct qemu_machine *machine, struct err *err)
 {
 	struct qemu_spec spec = { .machine = machine, .netns = -1, .image = -1, .disk = -1 };

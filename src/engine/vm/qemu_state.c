@@ -1,6 +1,6 @@
-/* qemu_state.c - device states: loaded by a QEMU that waits, saved by one that is stopped
+/* qemu_state.c - device states: loaded by a waiting QEMU, saved by a stopped one
  *
- * QEMU saves into a file in memory, and what it wrote is copied from there: a QEMU that its guest
+ * QEMU saves into a file in memory, and the daemon copies it from there: a QEMU that its guest
  * has broken into could keep the descriptor of a file and change an old state. */
 #include "base/file.h"
 #include "engine/vm/qemu_internal.h"
@@ -38,7 +38,7 @@ static void on_load_status(json_t *result, const struct err *err, void *arg)
 			load_ask(qemu);
 		return;
 	}
-	if (err && err->kind == ERR_UNAVAILABLE) { /* one that cannot load a state ends */
+	if (err && err->kind == ERR_UNAVAILABLE) { /* a QEMU that cannot load a state exits */
 		err_set(&refused, ERR_PROTOCOL, "QEMU cannot load the state");
 		err = &refused;
 	} else if (!err && qemu_status_of(result) != QEMU_PAUSED) {
@@ -70,8 +70,9 @@ static void on_migrating(json_t *result, const struct err *err, void *arg)
 	load_ask(verb->qemu);
 }
 
-/* QEMU reads the state while it answers other commands. It is asked whether it is done at once, and
- * at each event MIGRATION; the event alone would not say what the machine is now. */
+/* QEMU reads the state while it answers other commands. It is asked at once whether it has
+ * finished, and at each event MIGRATION; the event alone does not tell the status of the
+ * machine. */
 void qemu_load(struct qemu *qemu, int fd, qemu_done done, void *arg)
 {
 	struct qemu_verb *verb = qemu_verb_new(qemu, arg);
@@ -101,7 +102,7 @@ void qemu_load_event(struct qemu *qemu, const char *name)
 		load_ask(qemu);
 }
 
-/* A QEMU that cannot load a state ends. */
+/* A QEMU that cannot load a state exits. */
 void qemu_load_lost(struct qemu *qemu)
 {
 	struct err err = ERR_INIT;
@@ -114,7 +115,7 @@ void qemu_load_lost(struct qemu *qemu)
 
 /* ---- saving --------------------------------------------------------------------------------- */
 
-/* QEMU matches the descriptors of a set by what they are open for: it wants one to write to. */
+/* QEMU selects the descriptor of a set by its access mode: it needs a writable one. */
 static int open_to_write(int memory, int *ret, struct err *err)
 {
 	char path[32];
@@ -157,7 +158,7 @@ static int copy_state(int from, int to, struct err *err)
 	return fd_write_all(to, data, (size_t)st.st_size, err);
 }
 
-/* The set is removed behind what the caller asks for next: mostly that the guest goes on. */
+/* The set is removed after the caller's next command, which mostly continues the guest. */
 static void on_saved(json_t *result, const struct err *err, void *arg)
 {
 	struct qemu_verb *verb = arg;
@@ -185,7 +186,7 @@ static int hand_over(struct qemu *qemu, struct qmp_step *ret, struct err *err)
 		return err_sys(err, errno, "memfd_create");
 	if (open_to_write(memory, &fd, err) < 0)
 		return -1;
-	if (qemu->set_left) { /* the one before goes first */
+	if (qemu->set_left) { /* the previous one is removed first */
 		loop_undefer(qemu->loop, remove_set, qemu);
 		remove_set(qemu);
 	}

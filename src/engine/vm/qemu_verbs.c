@@ -1,6 +1,6 @@
-/* qemu_verbs.c - what a QEMU is asked to do
+/* qemu_verbs.c - the operations of a QEMU
  *
- * Each verb is a row of commands to the monitor, which carries out one after the other. */
+ * Each verb is a sequence of monitor commands, carried out one after the other. */
 #include "engine/vm/qemu_internal.h"
 #include "sys/procfd.h"
 #include <signal.h>
@@ -40,7 +40,7 @@ const char *qemu_status_name(enum qemu_status status)
 	return names[status];
 }
 
-/* A word that is not known is QEMU's own affair: it does not run. */
+/* An unknown status means that it does not run. */
 enum qemu_status qemu_status_of(json_t *result)
 {
 	const char *name = json_string_value(json_object_get(result, "status"));
@@ -51,7 +51,7 @@ enum qemu_status qemu_status_of(json_t *result)
 	return QEMU_PAUSED;
 }
 
-/* ---- one that is being carried out ---------------------------------------------------------- */
+/* ---- a verb in progress --------------------------------------------------------------------- */
 
 struct qemu_verb *qemu_verb_new(struct qemu *qemu, void *arg)
 {
@@ -164,7 +164,7 @@ void qemu_stop(struct qemu *qemu, qemu_done done, void *arg)
 	run(qemu, &step, 1, done, arg);
 }
 
-/* ---- questions ------------------------------------------------------------------------------ */
+/* ---- queries -------------------------------------------------------------------------------- */
 
 static void on_status(json_t *result, const struct err *err, void *arg)
 {
@@ -236,8 +236,8 @@ void qemu_read_console(struct qemu *qemu, qemu_console_done done, void *arg)
 
 /* ---- a guest that has ended ----------------------------------------------------------------- */
 
-/* A kernel that panics resets the machine, as it was told to: its last words tell it apart. They
- * are the guest's own, and for people only. */
+/* A kernel that panics resets the machine, as configured: its last console output distinguishes
+ * it. The text comes from the guest and is for users only. */
 static void on_last_words(struct qemu *qemu, const char *text, const struct err *err, void *arg)
 {
 	(void)err;

@@ -2,9 +2,9 @@
  *
  *   GREETING ──greeting──▶ (qmp_capabilities is the first call) ──▶ READY ──▶ LOST
  *
- * Calls wait in a queue; its head is the one QEMU works on. A head that was answered too late stays
- * there, with nobody to tell, until its answer comes: QEMU would not look at the next one before.
- * A callback may free the qmp, so each is followed by a look at `freed`. */
+ * Calls wait in a queue; QEMU works on its head. A head that has timed out stays there, without
+ * a callback, until its answer comes: QEMU would not read the next one before. A callback may
+ * free the qmp, so `freed` is checked after each. */
 #include "engine/vm/qmp.h"
 #include "base/buf.h"
 #include "base/clock.h"
@@ -21,12 +21,12 @@ enum { READ_BYTES = 64 * 1024 };
 struct call {
 	struct call *next;
 	json_int_t id;
-	const char *fault; /* why it is not sent at all; NULL: it is */
+	const char *fault; /* why it is not sent; NULL: it is */
 	enum err_kind fault_kind;
 	char *line;
 	size_t len, sent;
 	int fd;
-	qmp_done done; /* NULL: nobody waits any more */
+	qmp_done done; /* NULL: timed out */
 	void *arg;
 	int64_t deadline;
 };
@@ -49,13 +49,13 @@ struct qmp {
 	struct loop_timer *timer;
 	bool greeted, ready, lost;
 	struct buf in;
-	size_t looked; /* bytes of in without an end of line */
+	size_t looked; /* bytes of in that contain no end of line */
 	struct call *queue, *refused;
 	size_t queued;
 	json_int_t last_id;
 	uint64_t limit_ms;
 	struct run *runs;
-	bool *freed; /* set by qmp_free, for who called back */
+	bool *freed; /* set by qmp_free, for the caller of a callback */
 };
 
 /* ---- calls ---------------------------------------------------------------------------------- */
@@ -101,7 +101,7 @@ static struct call *call_new(struct qmp *qmp, const char *command, json_t *argum
 	return call;
 }
 
-/* False: the qmp is gone. */
+/* False: the qmp was freed. */
 static bool tell(struct qmp *qmp, struct call *call, json_t *result, const struct err *err)
 {
 	bool freed = false, *outer = qmp->freed;
@@ -119,7 +119,7 @@ static bool tell(struct qmp *qmp, struct call *call, json_t *result, const struc
 	return true;
 }
 
-/* Writes as much of the head as goes. An error shows at the next read. */
+/* Writes as much of the head as possible. An error shows at the next read. */
 static void push(struct qmp *qmp)
 {
 	struct call *head = qmp->queue;
@@ -234,8 +234,8 @@ static void lose(struct qmp *qmp, const struct err *err)
 	qmp->ops->on_lost(qmp, &story, qmp->arg);
 }
 
-/* Takes the first whose time is over; false: nobody's is. One that was sent stays in the queue for
- * its answer, with nobody to tell. The returned copy is all that is left of the others. */
+/* Takes the first call whose time is over; false: there is none. A call that was sent stays in
+ * the queue for its answer, without a callback. Of the others only the returned copy is left. */
 static bool take_late(struct qmp *qmp, struct call *ret)
 {
 	int64_t now = clock_mono_us();
@@ -271,7 +271,7 @@ static void on_late(void *arg)
 	arm(qmp);
 }
 
-/* ---- what QEMU says ------------------------------------------------------------------------- */
+/* ---- answers and events --------------------------------------------------------------------- */
 
 static bool answered(struct qmp *qmp, const struct qmp_line *line)
 {
@@ -303,7 +303,7 @@ static void on_capabilities(json_t *result, const struct err *err, void *arg)
 
 	(void)result;
 	if (err)
-		return; /* whoever waits for on_ready has a time-out of his own */
+		return; /* those that wait for on_ready have their own time-out */
 	qmp->ready = true;
 	if (qmp->ops->on_ready)
 		qmp->ops->on_ready(qmp, qmp->arg);
@@ -341,7 +341,7 @@ static bool happened(struct qmp *qmp, const struct qmp_line *line)
 	return true;
 }
 
-/* False: the qmp is lost or gone. */
+/* False: the qmp is lost or freed. */
 static bool take_line(struct qmp *qmp, const char *text, size_t len)
 {
 	struct qmp_line line;
@@ -366,7 +366,7 @@ static bool take_line(struct qmp *qmp, const char *text, size_t len)
 	return going;
 }
 
-/* The line is taken out of the buffer first: the callback may free it. */
+/* The line is removed from the buffer first: the callback may free it. */
 static void take_lines(struct qmp *qmp)
 {
 	struct err err = ERR_INIT;
@@ -418,7 +418,7 @@ static void on_fd(void *arg, unsigned ready)
 	}
 }
 
-/* ---- commands one after the other ----------------------------------------------------------- */
+/* ---- sequences of commands ------------------------------------------------------------------ */
 
 static void run_unlink(struct run *run)
 {
@@ -479,7 +479,7 @@ void qmp_run(struct qmp *qmp, const struct qmp_step *steps, size_t count, qmp_do
 	assert(count > 0 && count <= QMP_STEPS_MAX);
 	*run = (struct run){ .qmp = qmp, .count = count, .done = done, .arg = arg };
 	memcpy(run->steps, steps, count * sizeof *steps);
-	/* One that cannot be kept is missed by QEMU at its step. */
+	/* If a descriptor cannot be duplicated, QEMU will report it at its step. */
 	for (size_t i = 0; i < count; i++)
 		if (steps[i].fd >= 0)
 			run->steps[i].fd = fcntl(steps[i].fd, F_DUPFD_CLOEXEC, 3);

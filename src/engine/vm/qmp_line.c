@@ -57,7 +57,7 @@ static int read_event(json_t *root, json_t *name, struct qmp_line *ret, struct e
 	return 0;
 }
 
-/* What a line is, the one key that is always in it says. */
+/* The type of a line follows from the one key that is always in it. */
 static int classify(json_t *root, struct qmp_line *ret, struct err *err)
 {
 	json_t *value;

@@ -1,17 +1,18 @@
 /* ram_copy.c - the passes of a capture, in a helper process
  *
- * Written pages are the anonymous ones of QEMU's RAM: everything else is a layer's. With Linux 6.7
- * (userfaultfd asynchronous write-protection, PAGEMAP_SCAN) one call lists pages that were written
- * and protects them; they are copied beside the running guest, and the next pass finds those that
- * were written again. After two passes, four if there is still a lot, the guest may be stopped, and
- * the last pass copies the rest. Without that the last pass copies all.
+ * Written pages are the anonymous ones of QEMU's RAM: everything else belongs to a layer. With
+ * Linux 6.7 (userfaultfd asynchronous write protection, PAGEMAP_SCAN) one call lists the written
+ * pages and protects them; they are copied while the guest runs, and the next pass finds those
+ * that were written again. After two passes, or four if there is still a lot, the guest may be
+ * stopped, and the last pass copies the rest. On older kernels the last pass copies everything.
  *
- * The helper reads QEMU's memory from outside (process_vm_readv) and writes the layer itself: QEMU,
- * which is the attacker's, never holds a writable layer. What it can do is to spoil its own.
+ * The helper reads QEMU's memory from outside (process_vm_readv) and writes the layer itself:
+ * QEMU, which a guest may have taken over, never has a writable layer. It can only damage its
+ * own.
  *
- * Pages of zeros are not written (the file stays sparse); in long runs they become extents without
- * data, which are mapped as plain memory. When written pages are scattered, the pages between them
- * are copied too, so that a layer has some thousand extents at most. */
+ * Pages of zeros are not written (the file stays sparse); long runs become extents without data,
+ * which are mapped as plain memory. When written pages are scattered, the pages between them are
+ * copied too, so that a layer has some thousand extents at most. */
 #include "base/clock.h"
 #include "engine/vm/ram_internal.h"
 #include "sys/procfd.h"
@@ -26,12 +27,12 @@
 #include <sys/uio.h>
 
 enum {
-	PASSES_MAX = 4,	       /* beside the guest */
-	ENOUGH = 4 << 20,      /* a pass that copied less needs no other after it */
+	PASSES_MAX = 4,	       /* while the guest runs */
+	ENOUGH = 4 << 20,      /* after a pass that copied less, the guest may be stopped */
 	BATCH_BYTES = 1 << 20, /* read at once */
 	BATCH_RANGES = 256,
 	SCAN_REGIONS = 2048,
-	NEAR = 1 << 20,	     /* regions nearer to each other than that are looked at in one call */
+	NEAR = 1 << 20,	     /* regions closer than this are scanned in one call */
 	LIVE_EXTENTS = 2000, /* with more, gaps are copied too */
 	LAST_EXTENTS = 6000,
 };
@@ -63,7 +64,7 @@ struct copy {
 	const struct ram_copy_job *job;
 	int pagemap, file;
 	size_t pages;
-	uint8_t *state;	     /* a byte a page: what the new layer has of it */
+	uint8_t *state;	     /* one byte per page: its content in the new layer */
 	uint32_t *checksums; /* of the pages it has */
 	uint64_t copied;     /* bytes that this pass has read */
 	char *room;
@@ -92,7 +93,7 @@ static int write_run(
 	return 0;
 }
 
-/* Takes note of one page; true: it is to be written. Zeros over what an earlier pass wrote are. */
+/* Records one page; true: it must be written. Zeros over a page of an earlier pass must be. */
 static bool note_page(struct copy *copy, const char *data, size_t page)
 {
 	if (copy->state[page] != RAM_PAGE_DATA && ram_page_is_zero(data)) {
@@ -165,8 +166,8 @@ static int copy_range(struct copy *copy, uint64_t offset, uint64_t length, struc
 
 /* ---- finding --------------------------------------------------------------------------------- */
 
-/* One call: regions from *at on, at most SCAN_REGIONS; *at is where the next one begins. -2: this
- * kernel or this mapping cannot do it. */
+/* One call: regions from *at on, at most SCAN_REGIONS; *at is where the next call starts. -2:
+ * not supported by this kernel or this mapping. */
 static int scan_once(struct copy *copy, struct scan scan, struct scan_region *regions, uint64_t *at,
 	uint64_t end, struct err *err)
 {
@@ -215,8 +216,9 @@ static int scan_written(
 	return 0;
 }
 
-/* The same for the pause. To tell files from written pages the kernel looks at each page, 10 ms and
- * more for 500 MB. Most are protected by now; to skip these it looks at the page table alone. */
+/* The same during the pause. To distinguish files from written pages the kernel examines each
+ * page, 10 ms and more for 500 MB. Most are protected by now; to skip these it only needs the
+ * page table. */
 static int scan_unprotected(struct copy *copy, struct err *err)
 {
 	static struct scan_region regions[SCAN_REGIONS];
@@ -277,7 +279,7 @@ static int scan_anonymous(struct copy *copy, struct err *err)
 	return flush(copy, err);
 }
 
-/* All of QEMU's own file that was ever written; holes are not touched, which would fill them. */
+/* All of QEMU's own file that was ever written; holes are not read, which would fill them. */
 static int scan_file(struct copy *copy, struct err *err)
 {
 	const struct ram_copy_job *job = copy->job;
@@ -337,8 +339,8 @@ static int fill_gaps(struct copy *copy, size_t gap_max, struct err *err)
 	return flush(copy, err);
 }
 
-/* Pages of one gap are read after their neighbours, perhaps beside the guest: one that it writes
- * then counts as written, and the next pass has it. */
+/* Pages of a gap are read after their neighbours, perhaps while the guest runs: a page it writes
+ * then counts as written, and the next pass copies it. */
 static int join_runs(struct copy *copy, size_t wanted, struct err *err)
 {
 	size_t gap = 0;
@@ -348,17 +350,17 @@ static int join_runs(struct copy *copy, size_t wanted, struct err *err)
 	return gap ? fill_gaps(copy, gap, err) : 0;
 }
 
-/* ---- the order of it ------------------------------------------------------------------------- */
+/* ---- the sequence --------------------------------------------------------------------------- */
 
-/* Two milliseconds of commit in the pause instead of twenty: the disk's data and its file system's
- * are on their way before the guest stops. */
+/* Shortens the commit in the pause from twenty milliseconds to two: the disk's data and its file
+ * system's are written before the guest stops. */
 static int sync_disk(int disk, struct err *err)
 {
 	if (disk < 0)
 		return 0;
 	if (fdatasync(disk) < 0)
 		return err_sys(err, errno, "sync the disk of the box");
-	ioctl(disk, BTRFS_IOC_SYNC); /* of others there is none, and no need */
+	ioctl(disk, BTRFS_IOC_SYNC); /* other file systems need none */
 	return 0;
 }
 
@@ -391,7 +393,7 @@ static int run_last(struct copy *copy, struct err *err)
 
 		if (got == -1)
 			return -1;
-		if (got < 0) /* what earlier passes saw may be half of it */
+		if (got < 0) /* the result of earlier passes may be incomplete */
 			copy->report.precopy = false;
 	}
 	if (!copy->report.precopy && (copy->job->whole ? scan_file : scan_anonymous)(copy, err) < 0)
@@ -399,7 +401,7 @@ static int run_last(struct copy *copy, struct err *err)
 	return join_runs(copy, LAST_EXTENTS, err);
 }
 
-/* QEMU may have ended, and its pid been given to another, at any time before this. */
+/* QEMU may have ended, and its pid been reused, at any time before this. */
 static int check_alive(const struct copy *copy, struct err *err)
 {
 	if (!procfd_is_alive(copy->job->pidfd))

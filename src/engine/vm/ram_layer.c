@@ -1,11 +1,11 @@
-/* ram_layer.c - one layer of memory: a sparse file and the map of it
+/* ram_layer.c - one layer of memory: a sparse file and its map
  *
  *   ID.map    head (magic, version, number of extents, size of the RAM, bytes of data), the
  *             extents, CRC-32C of all of that
  *
- * Both files are written under names that end in .tmp. The data is renamed first: a layer whose map
- * is there is whole, as far as this machine has not gone down since. What has not reached the disk
- * then is found by the checksums. */
+ * Both files are written under names that end in .tmp. The data is renamed first: a layer whose
+ * map exists is complete, unless the machine went down since. The checksums find what did not
+ * reach the disk then. */
 #include "base/file.h"
 #include "engine/vm/ram_internal.h"
 #include <assert.h>
@@ -142,7 +142,7 @@ static void *format(const struct ram_layer *layer, size_t *ret_len)
 
 /* ---- files ----------------------------------------------------------------------------------- */
 
-/* Why a layer cannot be had, in words that name it. */
+/* Reports a damaged layer by its id. */
 static int damaged(const char *id, struct err *err)
 {
 	return err_wrap(err, "layer '%s' of memory is damaged", id);

@@ -1,9 +1,10 @@
 /* ram_link.c - the daemon's end of a connection to the library in QEMU
  *
- * One request at a time, in the order they were asked for. The first is a hello; if the library
- * does not know where the RAM is, it is found in /proc/PID/maps and told. Each step is started
- * from the loop, so no caller is called back from within its call. QEMU is the attacker's: an
- * answer that is not exactly one to the request, or that comes unasked, ends the connection. */
+ * One request at a time, in the order of the calls. The first is a hello; if the library does
+ * not know where the RAM is, it is found in /proc/PID/maps and sent to the library. Each step is
+ * started from the loop, so no callback comes from within a call. A guest may have taken QEMU
+ * over: an answer that does not fit the request exactly, or that nobody asked for, ends the
+ * connection. */
 #include "base/alloc.h"
 #include "base/file.h"
 #include "engine/vm/ram_internal.h"
@@ -43,15 +44,15 @@ struct ram_link {
 	struct loop_fd *watch;
 	struct loop_timer *timer;
 	struct op *first, **last;
-	bool waiting;	 /* for the answer to the first */
-	size_t mappings; /* of QEMU, as counted when the last pass began */
+	bool waiting;	 /* for the answer to the first op */
+	size_t mappings; /* of QEMU, counted when the last pass started */
 	struct err lost;
 	bool *gone; /* set when it is freed within a callback */
 };
 
 /* ---- what is read ---------------------------------------------------------------------------- */
 
-/* A line is "from-to rw-s ...". There has to be one of that size, and no other. */
+/* A line is "from-to rw-s ...". There must be exactly one of that size. */
 int ram_find_mapping(const char *text, uint64_t size, uint64_t *ret_base, struct err *err)
 {
 	unsigned found = 0;
@@ -118,7 +119,7 @@ static struct op *push(struct ram_link *link, uint32_t kind, ram_done done, void
 	return op;
 }
 
-/* The first op has ended; false: its caller has freed the link. */
+/* The first op has ended; false: its callback has freed the link. */
 static bool finish_first(struct ram_link *link, const struct err *err)
 {
 	struct op *op = link->first;
@@ -167,7 +168,7 @@ static void lose(struct ram_link *link, const struct err *err)
 
 /* ---- requests -------------------------------------------------------------------------------- */
 
-/* The next pieces of a map, and the fds they need, each once. */
+/* Takes the next pieces of a map, and the fds they need, each once. */
 static size_t fill_pieces(struct op *op, struct ram_request *request, int *fds, size_t *ret_fds)
 {
 	_cleanup_free_ uint32_t *places = xnewn(uint32_t, op->stack.count + 1);
@@ -260,7 +261,7 @@ static int find_ram(struct ram_link *link, struct err *err)
 	return ram_find_mapping(text, link->ram_bytes, &link->base, err);
 }
 
-/* Hello and attach are answered with where the RAM is. */
+/* The answer to hello and attach is the location of the RAM. */
 static int on_place(struct ram_link *link, const struct ram_answer *answer, struct err *err)
 {
 	struct op *attach;
@@ -279,7 +280,7 @@ static int on_place(struct ram_link *link, const struct ram_answer *answer, stru
 		return err_set(err, ERR_PROTOCOL, "QEMU's library has forgotten its RAM");
 	if (find_ram(link, err) < 0)
 		return -1;
-	attach = xnew(struct op); /* before all that waits */
+	attach = xnew(struct op); /* before all pending ones */
 	attach->kind = RAM_ATTACH;
 	attach->next = link->first->next;
 	link->first->next = attach;
@@ -390,7 +391,7 @@ static void map(struct ram_link *link, struct ram_store *store, const char *cons
 {
 	struct op *op = push(link, RAM_MAP, done, arg);
 
-	op->later = only_top; /* of others nothing was written */
+	op->later = only_top; /* in the other case nothing was written */
 	if (ram_stack_load(ram_store_dir(store), stack, link->ram_bytes, &op->stack, &op->err) == 0)
 		ram_stack_pieces(&op->stack, only_top, &op->pieces, &op->count, &op->err);
 }

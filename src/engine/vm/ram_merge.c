@@ -1,9 +1,9 @@
-/* ram_merge.c - many layers become fewer, with the same content
+/* ram_merge.c - merges layers into fewer, with the same content
  *
- * The upper layers of a stack are written into one new layer; a lower one that is larger than all
- * above it together stays: the template that a thousand boxes share is not copied for each of them,
- * and a page is copied a logarithmic number of times in its life. The old layers stay for whoever
- * names them. */
+ * The upper layers of a stack are written into one new layer. A lower one that is larger than
+ * all above it together stays: the template that a thousand boxes share is not copied for each
+ * of them, and a page is copied a logarithmic number of times in its life. The old layers stay
+ * for others that use them. */
 #include "base/strv.h"
 #include "engine/vm/ram_internal.h"
 #include <errno.h>
@@ -14,7 +14,7 @@ size_t ram_merge_floor(const struct ram_stack *stack)
 	uint64_t above = 0;
 	size_t floor = stack->count;
 
-	/* Two at least, and half of them: it would be to do again too soon. */
+	/* At least two layers, and half of them: otherwise the next merge would come too soon. */
 	while (floor > 0) {
 		uint64_t bytes = ram_layer_bytes(&stack->layers[floor - 1]);
 		size_t taken = stack->count - floor;
@@ -63,8 +63,8 @@ static int copy_pages(struct merge *merge, const struct ram_layer *layer, size_t
 	return 0;
 }
 
-/* Which page of the upper layers counts is what painting says; which of them there are, the layers
- * themselves: zeros over something are something. */
+/* Painting decides which layer's page counts; the layers themselves decide which pages exist:
+ * zeros over something are content. */
 static void note_pages(struct merge *merge)
 {
 	for (size_t i = merge->floor; i < merge->stack->count; i++) {
@@ -108,7 +108,7 @@ static int merge_stack(
 	struct merge merge = { stack, floor, -1, state, checksums, room, room_len };
 	int result;
 
-	/* A merge that carried damage on would give it a new, right checksum. */
+	/* A merge of damaged data would give it a new, valid checksum. */
 	for (size_t i = floor; i < stack->count; i++)
 		if (ram_layer_verify(&stack->layers[i], err) < 0)
 			return -1;

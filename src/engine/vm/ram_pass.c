@@ -1,11 +1,11 @@
 /* ram_pass.c - a capture of memory as the daemon sees it: registered, copied, ended
  *
- *   registering   the library write-protects; if it cannot, the last pass copies all
- *   copying       the helper's passes beside the guest
+ *   registering   the library write-protects; if it cannot, the last pass copies everything
+ *   copying       the helper's passes while the guest runs
  *   ready         the driver stops the guest and calls ram_pass_last
- *   last          the helper's last pass; then the layer is there
+ *   last          the helper's last pass; then the layer exists
  *
- * A pass that was freed early goes on as long as its helper needs to die; its files go then. */
+ * A pass that was freed early lives until its helper has ended; its files are removed then. */
 #include "base/strv.h"
 #include "base/text.h"
 #include "engine/vm/ram_internal.h"
@@ -101,7 +101,7 @@ static void on_message(const void *message, size_t len, void *arg)
 	if (len != sizeof pass->report)
 		return;
 	memcpy(&pass->report, message, len);
-	if (!pass->report.ready) /* the guest does not wait for the helper to be buried */
+	if (!pass->report.ready) /* the guest does not wait for the helper to end */
 		end(pass, pass->report.err.kind ? &pass->report.err : NULL);
 	else if (!pass->freed)
 		pass->ops->on_ready(pass, pass->arg);
@@ -176,7 +176,7 @@ int ram_pass_start(struct ram_store *store, const struct ram_pass_spec *spec,
 		.pidfd = -1,
 		.disk = -1 };
 	ram_store_hold(store, spec->stack);
-	ram_store_hold(store, (const char *const[]){ pass->id, NULL }); /* before it is there */
+	ram_store_hold(store, (const char *const[]){ pass->id, NULL }); /* before it exists */
 	ram_store_add_pass(store, pass);
 	if (dup_fd(spec->pidfd, &pass->job.pidfd, err) < 0 ||
 		dup_fd(spec->disk, &pass->job.disk, err) < 0) {
@@ -194,7 +194,7 @@ int ram_pass_start(struct ram_store *store, const struct ram_pass_spec *spec,
 void ram_pass_last(struct ram_pass *pass)
 {
 	if (pass->helper)
-		helper_send(pass->helper, "l", 1); /* gone: its end follows */
+		helper_send(pass->helper, "l", 1); /* on failure its end follows */
 }
 
 /* Pages stay write-protected, and mappings without fault-around, until they are unregistered. */

@@ -1,8 +1,8 @@
-/* ram_stack.c - layers over each other: what is to be mapped where
+/* ram_stack.c - which layer is mapped where
  *
- * Each page gets the number of its layer, painted bottom to top into an array of two bytes a
- * page (512 kB for 1 GiB); runs of the same number are the pieces. Simple, and bounded by the
- * size of the RAM whatever the maps say. */
+ * Each page gets the number of its layer, painted bottom to top into an array of two bytes per
+ * page (512 kB for 1 GiB); runs of the same number are the pieces. This is simple, and bounded
+ * by the size of the RAM whatever the maps say. */
 #include "base/strv.h"
 #include "engine/vm/ram_internal.h"
 

@@ -1,8 +1,8 @@
-/* ram_store.c - the layers of BOX_HOME/memory: who holds them, and work on them
+/* ram_store.c - the layers of BOX_HOME/memory: holds, and work on them
  *
- * The folder is the whole truth about which layers there are; holds are counted in memory. Checks,
- * syncs and merges each are a job in a helper of its own, at most JOBS_MAX at a time. A job holds
- * its layers until it ends. */
+ * The folder decides which layers exist; holds are counted in memory. Checks, syncs and merges
+ * each are a job in a helper of its own, at most JOBS_MAX at a time. A job holds its layers
+ * until it ends. */
 #include "base/file.h"
 #include "base/log.h"
 #include "base/strv.h"
@@ -40,7 +40,7 @@ struct job {
 	struct helper *helper; /* NULL: waits for its turn */
 	struct job_report {
 		struct err err;
-		uint32_t floor; /* so many layers stay below the new one */
+		uint32_t floor; /* this many layers stay below the new one */
 	} report;
 	bool reported;
 };
@@ -127,7 +127,7 @@ void ram_store_release(struct ram_store *store, const char *const *stack)
 	for (; stack && *stack; stack++) {
 		struct hold **place = find_hold(store, *stack), *hold = *place;
 
-		if (!hold || --hold->count) /* an id that is no layer's was not held */
+		if (!hold || --hold->count) /* an id of no layer was not held */
 			continue;
 		*place = hold->next;
 		free(hold);
@@ -163,7 +163,7 @@ static bool is_being_made(const struct ram_store *store, const char *id)
 	       !ram_store_has(store, id);
 }
 
-/* Half a layer is somebody's who makes it, or was removed when the store was opened. */
+/* An unfinished layer is being made; leftovers were removed when the store was opened. */
 static void drop_unused(struct ram_store *store, const char *id, void *arg)
 {
 	if (!strv_has(arg, id) && !*find_hold(store, id) && !is_being_made(store, id))
@@ -274,7 +274,7 @@ static void on_report(const void *message, size_t len, void *arg)
 	job->reported = len == sizeof job->report;
 }
 
-/* Of one that is in the list no longer. */
+/* For a job that is no longer in the list. */
 static void dispose_job(struct job *job)
 {
 	ram_store_release(job->store, (const char *const *)job->stack);
@@ -356,7 +356,7 @@ static void start_jobs(void *arg)
 		if (job->helper)
 			continue;
 		if (!job->done && !job->merged) {
-			free_job(job); /* forgotten */
+			free_job(job); /* cancelled */
 			continue;
 		}
 		if (helper_start(store->loop, &job_ops, job, &store->dir, 1, &job->helper,
@@ -404,7 +404,7 @@ void ram_store_merge(struct ram_store *store, const char *const *stack, ram_merg
 
 	job->merged = done;
 	random_id(job->id, RAM_ID_LEN);
-	ram_store_hold(store, (const char *const[]){ job->id, NULL }); /* before it is there */
+	ram_store_hold(store, (const char *const[]){ job->id, NULL }); /* before it exists */
 }
 
 bool ram_store_wants_merge(struct ram_store *store, const char *const *ids)
@@ -417,7 +417,8 @@ bool ram_store_wants_merge(struct ram_store *store, const char *const *ids)
 	if (strv_len(ids) < 3 ||
 		ram_stack_load(store->dir, ids, 0, &stack, &(struct err)ERR_INIT) < 0)
 		return false;
-	for (size_t i = 1; i < stack.count; i++) /* the bottom is not merged for its extents */
+	/* the bottom is not merged because of its extents */
+	for (size_t i = 1; i < stack.count; i++)
 		extents += stack.layers[i].count;
 	ram_stack_done(&stack);
 	return extents > RAM_PIECES_WANTED;

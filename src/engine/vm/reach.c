@@ -1,8 +1,8 @@
 /* reach.c - calls into a running instance
  *
- * A suspended VM is a QEMU whose cgroup is frozen: no instruction of it runs, and its clocks go on,
- * as with processes that share the kernel. What box-init alone knows (processes, memory, timers) it
- * is asked for when core asks; core gets the last answer. */
+ * A suspended VM is a QEMU whose cgroup is frozen: no instruction of it runs, but its clocks go
+ * on, as with processes that share the kernel. What only box-init knows (processes, memory,
+ * timers) is requested when core asks; core gets the last answer. */
 #include "engine/vm/vm_internal.h"
 #include "base/clock.h"
 #include "base/log.h"
@@ -15,8 +15,8 @@
 #include <unistd.h>
 
 enum {
-	ASK_US = 800 * 1000,	     /* figures older than this are asked for again */
-	TIMERS_US = 3 * 1000 * 1000, /* timers older than this are not believed */
+	ASK_US = 800 * 1000,	     /* older figures are requested again */
+	TIMERS_US = 3 * 1000 * 1000, /* older timers are not used */
 	PAUSE_WAIT_US = 5000,
 };
 
@@ -34,7 +34,7 @@ void vm_take_stats(struct vm_instance *instance, const struct control_stats *sta
 	const struct instance_ops *events = instance->base.events;
 	uint64_t kills = 0, refused = 0;
 
-	/* The counts of a new box begin at 0, those of a restored one where they were. */
+	/* The counters of a new box start at 0, those of a restored one at their old values. */
 	if (instance->stats.answered_at || !(instance->restored || instance->adopted)) {
 		kills = stats->oom_kills - MIN(stats->oom_kills, instance->stats.last.oom_kills);
 		refused = stats->pids_refused -
@@ -85,8 +85,8 @@ int vm_stats(struct instance *base, struct instance_stats *ret, struct err *err)
 	ret->oom_kills = inside->oom_kills;
 	ret->pids_refused = inside->pids_refused;
 	ret->memory_bytes = inside->memory_total - MIN(inside->memory_total, inside->memory_free);
-	/* What QEMU holds is known at once, the guest's own figure is up to a second old: whoever
-	 * asks whether a copy fits must not believe the smaller one. */
+	/* QEMU's memory is known at once, the guest's own figure is up to a second old: the
+	 * larger one decides whether a copy fits. */
 	ret->memory_held_bytes = MAX(ret->memory_held_bytes,
 		inside->memory_total - MIN(inside->memory_total, inside->memory_available));
 	ret->memory_peak_bytes = MAX(ret->memory_bytes, instance->stats.peak);
@@ -253,7 +253,7 @@ int vm_set_limits(struct instance *base, const struct limits *limits, struct err
 
 enum instance_scope vm_memory_scope(struct instance *base)
 {
-	(void)base; /* it was the guest's kernel that had no more */
+	(void)base; /* the guest's kernel had no more memory */
 	return INSTANCE_SCOPE_OWN;
 }
 
@@ -279,7 +279,7 @@ int vm_netns(struct instance *base, int *ret, struct err *err)
 	return 0;
 }
 
-/* ---- whose connection ----------------------------------------------------------------------- */
+/* ---- owners of connections ------------------------------------------------------------------ */
 
 struct owner_question {
 	struct owner_question *next;

@@ -1,12 +1,13 @@
-/* start.c - an instance: a copy of a template, a captured state, or a boot from its own disk
+/* start.c - starts an instance: from a template, from a captured state, or by a boot from its
+ * own disk
  *
- *   take a waiting QEMU ─► groups, mark ─► map layers ─► load devices ─► attach disks ─► continue
- *   start a QEMU ────────► groups, mark ─► empty memory ───────────────────────────────► continue
+ *   take a waiting QEMU ─► cgroups, mark ─► map layers ─► load devices ─► attach disks ─► continue
+ *   start a QEMU ────────► cgroups, mark ─► empty memory ───────────────────────────────► continue
  *
- * and then box-init is told who it is (life.c); before that nobody is served. A QEMU that was taken
- * ends with the daemon until its mark is kept, so nothing outlives a crash unrecorded. A new box is
- * a copy of a template, which is booted when the first box needs it; a box that has a disk already
- * boots from it, for a template's memory knows another disk. */
+ * Then box-init is told who it is (life.c); before that nobody is served. A taken QEMU ends with
+ * the daemon until its mark is written, so nothing outlives a crash unrecorded. A new box is a
+ * copy of a template, which is booted when the first box needs it; a box that already has a disk
+ * boots from it, because a template's memory belongs to another disk. */
 #include "engine/vm/vm_internal.h"
 #include "base/clock.h"
 #include "base/file.h"
@@ -26,10 +27,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* A state as young as this was written by us a moment ago: it is not read once more to check it. */
+/* A state younger than this was just written by us: it is not read again to check it. */
 enum { FRESH_US = 10 * 1000 * 1000 };
 
-/* Writes down the mark of a QEMU that is going to be this instance. */
+/* Writes the mark of a QEMU that becomes this instance. */
 static int keep_mark(struct vm_instance *instance, struct err *err)
 {
 	struct vm_engine *engine = vm_engine_by(instance);
@@ -82,7 +83,7 @@ static void on_kept(const struct err *err, void *arg)
 	qemu_cont(instance->qemu, on_continued, instance);
 }
 
-/* It is whole, and in its groups: from here on it outlives the daemon. */
+/* It is complete, and in its cgroups: from here on it outlives the daemon. */
 static void when_whole(struct vm_instance *instance)
 {
 	const struct instance_ops *events = instance->base.events;
@@ -127,7 +128,7 @@ static void on_attached(struct qemu *qemu, const struct err *err, void *arg)
 	when_whole(instance);
 }
 
-/* A disk that lost its end would be read and written where there is nothing any more. */
+/* A truncated disk would be read and written past its end. */
 static int check_disk(int fd, uint64_t bytes, struct err *err)
 {
 	struct stat st;
@@ -217,7 +218,7 @@ static void on_taken(const struct member *member, const struct err *err, void *a
 	if (member->netns >= 0)
 		close(member->netns); /* QEMU is in it */
 	vm_take_ram(instance, member->ram);
-	qemu_remove_dir(instance->dir); /* what a dead daemon left */
+	qemu_remove_dir(instance->dir); /* left by a dead daemon */
 	if (qemu_rename(instance->qemu, instance->dir, &why) < 0) {
 		vm_fail(instance, &why);
 		return;
@@ -290,7 +291,7 @@ static void on_booted_qemu(struct qemu *qemu, void *arg)
 	struct err err = ERR_INIT;
 
 	instance->base.mark.pid = qemu_get_mark(qemu).pid;
-	instance->moved = true; /* born in its groups */
+	instance->moved = true; /* started in its cgroups */
 	if (vm_open_links(instance, &err) < 0)
 		vm_fail(instance, &err);
 	else

@@ -1,13 +1,13 @@
 /* template.c - machines that were booted once: every new box is a copy of one
  *
- *   BOX_HOME/vm/templates/NAME/vm.json, devices   what it is, and the state of its devices
+ *   BOX_HOME/vm/templates/NAME/vm.json, devices   its description, and the state of its devices
  *   POOL/vm/NAME                                  its disk: mounted, and empty
  *   BOX_HOME/memory/…                             its RAM, one layer
  *
- * A template depends on the image, RAM, CPUs and on QEMU and the kernel (its key). It is made when
- * the first box needs it: the kernel boots, box-init mounts the disks and waits to be told who it
- * is; there it is stopped and written down. Nobody ever runs it again. A daemon checks what it
- * finds before it is used; a damaged template is made again. */
+ * A template depends on the image, RAM, CPUs and on QEMU and the kernel (its key). It is made
+ * when the first box needs it: the kernel boots, box-init mounts the disks and waits to be told
+ * who it is; then the machine is stopped and saved. It never runs again. A daemon checks a
+ * template before it uses it; a damaged one is made again. */
 #include "engine/vm/vm_internal.h"
 #include "base/clock.h"
 #include "base/file.h"
@@ -124,7 +124,7 @@ static void settle(struct template_build *build, const struct err *err)
 			kv_err(err));
 	} else {
 		strv_free(template->manifest.stack);
-		template->manifest.stack = steal_ptr(&build->stack); /* held for ever */
+		template->manifest.stack = steal_ptr(&build->stack); /* held permanently */
 		template->ready = true;
 		log_info("a template of VMs is ready", kv_str("template", template->name),
 			kv_int("ms", (clock_mono_us() - build->began_at) / 1000));
@@ -133,7 +133,7 @@ static void settle(struct template_build *build, const struct err *err)
 	vm_template_settled(template);
 }
 
-/* KVM is there but does not carry a kernel: everything is emulated from now on. */
+/* /dev/kvm exists but cannot run a kernel: everything is emulated from now on. */
 static bool give_up_kvm(struct template_build *build)
 {
 	(void)build;
@@ -158,7 +158,7 @@ static bool failed(struct template_build *build, const struct err *err, const ch
 	return true;
 }
 
-/* ---- written down --------------------------------------------------------------------------- */
+/* ---- saving --------------------------------------------------------------------------------- */
 
 static int keep(struct template_build *build, struct err *err)
 {
@@ -479,7 +479,8 @@ static int check_devices(const struct template *template, struct err *err)
 	return vm_devices_check(dir, &template->manifest, err);
 }
 
-/* All files are there and of the right size; the content of memory and disk is not read. */
+/* Checks that all files exist and have the right size; the content of memory and disk is not
+ * read. */
 static int check_files(const struct template *template, struct err *err)
 {
 	_cleanup_free_ char *disk = vm_template_disk(template);
@@ -558,8 +559,8 @@ int vm_template_get(struct vm_engine *engine, const char *image, const char *ima
 	return make_again(template, damage.kind ? &damage : NULL, err);
 }
 
-/* Its memory is read and compared in the background. What is of another key is of a QEMU or kernel
- * that is not there any more. */
+/* Its memory is checked in the background. One with another key belongs to a QEMU or kernel that
+ * no longer exists. */
 static void load(struct vm_engine *engine, int folder, const char *name)
 {
 	_cleanup_close_ int dir =

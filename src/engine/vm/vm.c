@@ -1,7 +1,7 @@
-/* vm.c - the vm driver: boxes with a kernel of their own, in QEMU
+/* vm.c - the vm driver: boxes with their own kernel, in QEMU
  *
- * Stock QEMU and Debian's cloud kernel. KVM where it carries a kernel, emulation where it does not;
- * which of the two is told, never changed without a word. */
+ * Uses stock QEMU and Debian's cloud kernel, with KVM where it can run a kernel, else with
+ * emulation; the choice is reported, never changed silently. */
 #include "engine/vm/vm_internal.h"
 #include "base/file.h"
 #include "base/log.h"
@@ -68,13 +68,13 @@ unsigned vm_cpus_of(const struct vm_engine *engine, const struct limits *limits)
 
 	if (limits->cpu_milli)
 		return MIN(MAX((unsigned)((limits->cpu_milli + 999) / 1000), 1), all);
-	/* An emulated processor takes a real one's time even when it is idle. */
+	/* An emulated CPU uses time of a real one even when it is idle. */
 	return engine->kvm ? MIN(all, VM_CPUS_KVM) : 1;
 }
 
-/* ---- layers that nobody needs --------------------------------------------------------------- */
+/* ---- unused layers -------------------------------------------------------------------------- */
 
-/* A layer that a checkpoint needs has a second link (checkpoint/checkpoints.h). */
+/* A layer that a checkpoint needs has a second hard link (checkpoint/checkpoints.h). */
 static void keep_layers(void *arg)
 {
 	struct vm_engine *engine = arg;
@@ -174,7 +174,7 @@ static int open_kernel(
 	return 0;
 }
 
-/* Of what a state depends on. */
+/* The key of everything that a state depends on. */
 static int make_key(struct vm_engine *engine, struct err *err)
 {
 	const struct qemu_machine machine = vm_machine(engine, 0, 0);
@@ -185,7 +185,8 @@ static int make_key(struct vm_engine *engine, struct err *err)
 
 	if (!qemu)
 		return -1;
-	/* The frequency of the TSC is measured anew each time: a tenth of a percent is the same. */
+	/* The TSC frequency is measured each time: a difference of a tenth of a percent is
+	 * ignored. */
 	text = xasprintf("%s %s %s %llu", qemu, vm_kernel_get_key(engine->kernel), cmdline,
 		(unsigned long long)(engine->tsc_khz + 5000) / 10000);
 	digest_of(text, strlen(text), digest);

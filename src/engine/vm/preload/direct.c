@@ -1,17 +1,18 @@
-/* direct.c - reads of QEMU that go past its page tables
+/* direct.c - QEMU's direct reads, which bypass its page tables
  *
- * A pass finds written pages by their page table entries: it write-protects them, copies them, and
- * the next pass takes those that were written again. A direct read (O_DIRECT) of the box's disk
- * into the guest's RAM does not fit into that: the kernel looks the pages up when the read begins,
- * and the device writes to them later, whatever the entry says then. A pass in between would copy a
- * page that is half read, and no later pass would look at it again.
+ * A pass finds written pages by their page table entries: it write-protects them, copies them,
+ * and the next pass takes those that were written again. A direct read (O_DIRECT) of the box's
+ * disk into the guest's RAM does not fit into that: the kernel looks the pages up when the read
+ * begins, and the device writes to them later, whatever the entry says then. A pass in between
+ * would copy a half-read page, and no later pass would look at it again.
  *
- * So QEMU's positioned reads (its thread pool uses no others) come through here, and each page of
- * the RAM that a read went to is touched after it: written with what it holds, through its entry. A
- * page that was write-protected meanwhile counts as written again. It costs nothing that can be
- * measured: the pages are there, and writable unless a pass has been over them.
+ * So QEMU's positioned reads (its thread pool uses no others) are intercepted here, and each
+ * page of the RAM that a read filled is touched after it: a byte of it is written back, through
+ * its page table entry. A page that was write-protected meanwhile then counts as written again.
+ * The cost cannot be measured: the pages are present, and writable unless a pass has protected
+ * them.
  *
- * aio=native and aio=io_uring do not come through here and are not to be used. */
+ * aio=native and aio=io_uring are not intercepted and must not be used. */
 #include "engine/vm/preload/preload_internal.h"
 #include "engine/vm/preload/protocol.h"
 #include <errno.h>
@@ -38,7 +39,7 @@ static void touch(const void *data, size_t len)
 		__atomic_fetch_or((unsigned char *)(uintptr_t)page, 0, __ATOMIC_RELAXED);
 }
 
-/* A read that failed may have written to any of its pages. */
+/* A failed read may have written to any of its pages. */
 static ssize_t read_at(int fd, void *data, size_t len, off_t offset)
 {
 	ssize_t got = syscall(SYS_pread64, fd, data, len, offset);
@@ -56,7 +57,7 @@ static ssize_t read_vector_at(int fd, const struct iovec *vector, int count, off
 	int error = errno;
 
 	if (got < 0 && error == EFAULT)
-		return got; /* the vector itself may be bad */
+		return got; /* the vector itself may be invalid */
 	for (int i = 0; i < count && left; i++) {
 		size_t len = vector[i].iov_len < left ? vector[i].iov_len : left;
 
@@ -67,8 +68,8 @@ static ssize_t read_vector_at(int fd, const struct iovec *vector, int count, off
 	return got;
 }
 
-/* Exported, in place of the C library's, under each name that a program may have been linked
- * with. */
+/* Exported in place of the C library's functions, under each name that a program may have been
+ * linked with. */
 #define EXPORTED __attribute__((visibility("default")))
 
 EXPORTED ssize_t preload_pread(int fd, void *data, size_t len, off_t offset) __asm__("pread");
@@ -93,7 +94,7 @@ ssize_t preload_pread64(int fd, void *data, size_t len, off_t offset)
 ssize_t preload_pread_chk(int fd, void *data, size_t len, off_t offset, size_t room)
 {
 	if (len > room)
-		__builtin_trap(); /* as the C library's would */
+		__builtin_trap(); /* as the C library's function would */
 	return read_at(fd, data, len, offset);
 }
 

@@ -1,16 +1,17 @@
-/* library.c - box-ram.so: what QEMU cannot do by itself, done by a thread inside it
+/* library.c - box-ram.so: a thread inside QEMU that does what QEMU cannot do itself
  *
- * QEMU is given RAM that is an empty shared file of its own. This library, loaded by LD_PRELOAD,
+ * QEMU gets RAM that is an empty shared file of its own. This library, loaded by LD_PRELOAD,
  * maps layers over it (MAP_FIXED|MAP_PRIVATE of read-only files, so the host addresses stay and
  * QEMU notices nothing) and registers the range with userfaultfd, so that the daemon can find
- * written pages from outside. It holds no layer: the fds are closed as soon as they are mapped,
- * and none of them is writable. When the guest gives memory back (balloon, free page reporting)
- * QEMU punches a hole into its own empty file and drops private pages; no layer changes.
+ * written pages from outside. It keeps no layer open: the fds are closed as soon as they are
+ * mapped, and none of them is writable. When the guest returns memory (balloon, free page
+ * reporting) QEMU punches a hole into its own empty file and drops private pages; no layer
+ * changes.
  *
- * The thread serves one connection after the other on a listening socket that was inherited; see
- * protocol.h. It allocates nothing, and every message is checked whole before anything is done. A
- * process that nobody keeps (RAM_KEEP) ends with its connection, or when nobody connects at all: it
- * was to wait for a box that will not come. */
+ * The thread serves one connection after the other on an inherited listening socket; see
+ * protocol.h. It allocates nothing, and checks every message completely before it does anything.
+ * A process that nobody keeps (RAM_KEEP) ends with its connection, or when nobody connects at
+ * all: it was waiting for a box that will not come. */
 #include "engine/vm/preload/preload_internal.h"
 #include "engine/vm/preload/protocol.h"
 #include <errno.h>
@@ -39,7 +40,7 @@ enum {
 	STACK_BYTES = 128 * 1024,
 	ASIDE_MIN = 1 << 20,
 	ASIDE_STEP = 8 << 20,
-	/* Of userfaultfd, as linux/userfaultfd.h of Linux 6.7 names them. */
+	/* Constants of userfaultfd, as in linux/userfaultfd.h of Linux 6.7. */
 	FEATURE_PAGEFAULT_FLAG_WP = 1 << 0,
 	FEATURE_WP_HUGETLBFS_SHMEM = 1 << 12,
 	FEATURE_WP_UNPOPULATED = 1 << 13,
@@ -67,7 +68,7 @@ static int attach(const struct ram_request *request)
 	if (!request->base || !request->size || (request->base | request->size) % RAM_PAGE ||
 		request->base + request->size < request->base)
 		return EPROTO;
-	/* Every page of it is mapped by now, or this fails: msync looks at nothing else. */
+	/* Fails unless every page is mapped: msync checks nothing else. */
 	if (msync((void *)(uintptr_t)request->base, request->size, MS_ASYNC) < 0)
 		return errno;
 	preload_base = request->base;
@@ -75,7 +76,7 @@ static int attach(const struct ram_request *request)
 	return 0;
 }
 
-/* A file that ends early would end QEMU by a signal when the guest reaches that page. */
+/* A truncated file would kill QEMU by a signal when the guest reaches that page. */
 static int check_piece(const struct ram_piece *piece, uint64_t from)
 {
 	struct stat st;
@@ -106,16 +107,16 @@ static int map_piece(const struct ram_piece *piece)
 	if (mmap(place, piece->length, PROT_READ | PROT_WRITE, zero ? flags | MAP_ANONYMOUS : flags,
 		    zero ? -1 : fds[piece->fd], zero ? 0 : (off_t)piece->offset) == MAP_FAILED)
 		return errno;
-	/* A written byte is to cost a page of a layer, not two megabytes. */
+	/* A written byte must cost one page of a layer, not two megabytes. */
 	if (zero)
 		madvise(place, piece->length, MADV_NOHUGEPAGE);
 	return 0;
 }
 
-/* Memory that was written is freed page by page, 40 ms for 500 MB, and the guest stands still while
- * a map is waited for. So the pages are moved to another place first, in pieces since one mremap
- * cannot span two mappings, and freed when the answer is out. Where that fails, mmap frees them. A
- * mapping stays where they were (MREMAP_DONTUNMAP): at no moment is there a hole in the RAM. */
+/* Freeing written memory takes long (page by page, 40 ms for 500 MB), and the guest is stopped
+ * while a map is in progress. So the pages are first moved elsewhere, in pieces because one
+ * mremap cannot span two mappings, and freed after the answer was sent. Where that fails, mmap
+ * frees them. The old mapping stays (MREMAP_DONTUNMAP): the RAM never has a hole. */
 static void put_aside(const struct ram_piece *piece)
 {
 	uint64_t end = piece->offset + piece->length;
@@ -181,8 +182,8 @@ static int unregister(void)
 	return 0;
 }
 
-/* A new userfaultfd each time: a pass that was cut off has left pages protected that its layer,
- * which nobody has, would have held. All are as if written then. */
+/* Uses a new userfaultfd each time: a pass that was cut off has left pages protected whose
+ * copies were in a layer that does not exist. Now all pages count as written. */
 static int reregister(void)
 {
 	struct uffdio_api api = { .api = UFFD_API,
@@ -259,7 +260,7 @@ static void take_fds(struct msghdr *packet)
 	}
 }
 
-/* One request and its answer; false: the connection has ended. */
+/* Serves one request; false: the connection has ended. */
 static bool serve_one(int sock)
 {
 	static char control[CMSG_SPACE(sizeof(int) * RAM_MESSAGE_FDS)];
@@ -303,7 +304,7 @@ static void *run(void *arg)
 			_exit(0);
 		sock = ready < 0 ? -1 : accept4(listener, NULL, NULL, SOCK_CLOEXEC);
 		if (sock < 0) {
-			poll(NULL, 0, 10); /* out of fds, or a signal: not in a circle */
+			poll(NULL, 0, 10); /* out of fds, or a signal: avoids a busy loop */
 			continue;
 		}
 		while (serve_one(sock))
@@ -312,7 +313,7 @@ static void *run(void *arg)
 			_exit(0);
 		close(sock);
 		if (atomic_load(&preload_size))
-			unregister(); /* whoever began a pass has gone */
+			unregister(); /* the process that started a pass has gone */
 	}
 	return NULL;
 }
@@ -325,8 +326,8 @@ static bool is_listener(int fd)
 	return !getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &listens, &len) && listens;
 }
 
-/* A program that was to have this library and has it not must not run: nobody could map its RAM,
- * and the daemon would wait. */
+/* A program that should have this library but cannot must not run: nobody could map its RAM, and
+ * the daemon would wait. */
 __attribute__((constructor)) static void begin(void)
 {
 	const char *text = getenv("BOX_RAM_FD");
@@ -343,7 +344,8 @@ __attribute__((constructor)) static void begin(void)
 	if (fd < 3 || !is_listener(fd) || fcntl(fd, F_SETFD, FD_CLOEXEC) < 0)
 		_exit(127);
 	sigfillset(&all);
-	pthread_sigmask(SIG_BLOCK, &all, &old); /* signals are QEMU's; the thread inherits this */
+	/* signals are for QEMU; the thread inherits this mask */
+	pthread_sigmask(SIG_BLOCK, &all, &old);
 	pthread_attr_init(&attr);
 	pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
 	pthread_attr_setstacksize(&attr, STACK_BYTES);
