@@ -2,17 +2,17 @@
 #pragma once
 #include "wire/control.h"
 
-/* Takes fd, non-blocking. Until it is told who it is, the box serves nobody. */
+/* Takes fd, non-blocking. The box serves nobody until it is told who it is. */
 void control_open(int fd);
 
-/* ---- control_job.c: answers that may take a while, in a process of their own ---------------- */
+/* ---- control_job.c: answers that may take a while, in processes of their own ---------------- */
 
 /* Writes the answer's payload into out, or fails. Runs in the child. */
 typedef int (*control_job_fn)(const void *arg, struct buf *out, struct err *err);
 /* payload is borrowed. */
 typedef void (*control_job_done)(
 	uint64_t tag, const struct err *err, const void *payload, size_t len);
-/* arg is what the child sees of ours. Fails when too many are at work. */
+/* arg is copied with the process. Fails when too many jobs run. */
 int control_job_start(
 	control_job_fn fn, const void *arg, uint64_t tag, control_job_done done, struct err *err);
 
@@ -32,5 +32,5 @@ struct control_socket_owner {
 };
 int control_find_owner(
 	const struct control_flow *flow, struct control_socket_owner *ret, struct err *err);
-/* Ends all connections of TCP that lead out of the machine. */
+/* Ends all TCP connections that lead out of the machine. */
 void control_end_connections(void);

@@ -65,7 +65,7 @@ void control_look_stats(struct control_stats *ret)
 
 /* ---- timers --------------------------------------------------------------------------------- */
 
-/* Functions that wake a program; all others are the kernel's own business. */
+/* Timer functions that wake a program; all others belong to the kernel. */
 static const struct {
 	const char *function, *call;
 } wakers[] = {
@@ -134,7 +134,7 @@ void control_look_timer(struct control_timer *ret)
 	_cleanup_free_ char *timers = read_text("/proc/timer_list");
 	unsigned running = 0;
 
-	/* We are one of those that run; others may be threads of the kernel. */
+	/* We are one of the running ones; others may be kernel threads. */
 	if (sscanf(load, "%*f %*f %*f %u/", &running) == 1 && running <= 1)
 		running = 0;
 	control_read_timers(timers, running && group_is_running(), ret);

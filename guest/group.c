@@ -12,7 +12,7 @@
 #include <sys/mount.h>
 #include <sys/stat.h>
 
-#define TREE "/group" /* of the initramfs: nobody but box-init gets there */
+#define TREE "/group" /* in the initramfs: only box-init gets there */
 
 enum {
 	TEXT_MAX = 1024 * 1024,
@@ -24,11 +24,11 @@ enum {
 
 static int box = -1;	  /* folder of /box */
 static int programs = -1; /* cgroup.procs of /box/programs */
-static int limits = -1;	  /* inotify */
+static int limits = -1;	  /* inotify on the files of events */
 
-/* ---- making --------------------------------------------------------------------------------- */
+/* ---- making the groups ---------------------------------------------------------------------- */
 
-/* Each by itself: a kernel may lack one. */
+/* One by one: a kernel may lack some of them. */
 static void enable_controllers(const char *folder)
 {
 	static const char *const controllers[] = { "+cpu", "+memory", "+pids", "+io", "+cpuset",
@@ -41,7 +41,7 @@ static void enable_controllers(const char *folder)
 
 static void watch_limits(void)
 {
-	/* Kernels differ in which group a refused fork is counted. */
+	/* Kernels differ in the group where a refused fork is counted. */
 	static const char *const files[] = { TREE "/box/memory.events", TREE "/box/pids.events",
 		TREE "/box/programs/pids.events" };
 
@@ -59,7 +59,7 @@ int group_open(const char *path, struct err *err)
 	enable_controllers(TREE);
 	if (mkdir(TREE "/box", 0755) < 0)
 		return err_sys(err, errno, "make the box's control group");
-	/* A namespace of groups is rooted where its maker is: for a moment, that is /box. */
+	/* A cgroup namespace is rooted where its maker is: for a moment, that is /box. */
 	if (file_poke(AT_FDCWD, TREE "/box/cgroup.procs", "0", err) < 0)
 		return -1;
 	if (unshare(CLONE_NEWCGROUP) < 0)
@@ -101,7 +101,7 @@ int group_get_limits_watch(void)
 	return limits;
 }
 
-/* The value behind key in a file of lines "key value"; 0 when there is none. */
+/* The value of key in a file of lines "key value"; 0 when it is missing. */
 static uint64_t read_value(int dir, const char *file, const char *key)
 {
 	_cleanup_free_ char *text = NULL;
@@ -139,7 +139,7 @@ int group_freeze(bool frozen, struct err *err)
 
 /* ---- figures -------------------------------------------------------------------------------- */
 
-/* Of the thread with this number. One that is gone does not run. */
+/* Whether the thread with this number runs. One that has ended does not. */
 static bool thread_runs(const char *number)
 {
 	char path[64], text[512];
@@ -157,7 +157,7 @@ static bool thread_runs(const char *number)
 	return name_end && !strncmp(name_end, ") R", 3);
 }
 
-/* *left: threads that are still looked at; more than that do not sleep. */
+/* *left: how many more threads are checked; with more threads the box counts as running. */
 static bool any_runs(int dir, unsigned depth, unsigned *left)
 {
 	_cleanup_free_ char *text = NULL;
@@ -194,8 +194,8 @@ bool group_is_running(void)
 	return box >= 0 && any_runs(box, 0, &left);
 }
 
-/* Adds up dir and all below it. Refused forks are counted in the group of who forks, and by newer
- * kernels in that of the limit as well. */
+/* Adds up dir and all below it. A refused fork is counted in the group of the process that
+ * forks, and in newer kernels also in that of the limit. */
 static void count_all(int dir, unsigned depth, struct group_stats *ret)
 {
 	_cleanup_free_ char *text = NULL;

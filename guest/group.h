@@ -1,29 +1,29 @@
-/* group.h - the control group of all programs of a box in a VM
+/* group.h - the cgroups of all programs of a box in a VM
  *
- *     /                  box-init and its workers; not seen by programs
- *     /box               as programs see it: the root of their namespace of groups
+ *     /                  box-init and its workers; invisible to programs
+ *     /box               the root that programs see in their cgroup namespace
  *     /box/programs      what box-init starts; podman and others make groups beside it
  *
- * Outside a VM there is none, and all of these do nothing. */
+ * Outside a VM there are none, and all of these do nothing. */
 #pragma once
 #include "base/err.h"
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Makes them; programs see /box at path. */
+/* Makes them; programs see /box mounted at path. */
 int group_open(const char *path, struct err *err);
-/* The calling process is a program from now on; in the child. */
+/* Moves the calling process among the programs; in the child. */
 void group_join(void);
 int group_set_pids(uint64_t limit, struct err *err); /* 0: any number */
-/* All programs stand still (or go on) when it returns. ERR_TIMEOUT: some could not, and all go
- * on. */
+/* All programs are stopped (or run again) when it returns. ERR_TIMEOUT: some could not be
+ * stopped, and all run again. */
 int group_freeze(bool frozen, struct err *err);
 
 struct group_stats {
 	uint64_t processes, threads, oom_kills, pids_refused, cpu_us;
 };
 void group_get_stats(struct group_stats *ret);
-/* Has something to read when a program was killed for memory or a fork was refused; -1: there is
+/* Readable when a program was killed for lack of memory or a fork was refused; -1: there is
  * none. Borrowed. */
 int group_get_limits_watch(void);
 bool group_is_running(void); /* a thread of a program runs, or waits for a CPU, now */

@@ -223,7 +223,7 @@ static bool remove_host_keys(void)
 	return count > 0;
 }
 
-/* Not waited for: an RSA key takes seconds on a slow machine. */
+/* Not waited for: making an RSA key takes seconds on a slow machine. */
 static void make_host_keys(void)
 {
 	static char *const argv[] = { "ssh-keygen", "-A", NULL };
@@ -262,7 +262,7 @@ int identity_make(struct err *err)
 	return 0;
 }
 
-/* ---- all of it ------------------------------------------------------------------------------ */
+/* ---- all steps ------------------------------------------------------------------------------ */
 
 void identity_run(const struct identity_job *job, struct identity_result *ret)
 {
@@ -272,7 +272,7 @@ void identity_run(const struct identity_job *job, struct identity_result *ret)
 	umask(022);
 	if (job->fork && new_machine_id(job, &ret->err) < 0)
 		return;
-	/* It may have been renamed while it slept, or since that snapshot. */
+	/* It may have been renamed while it was hibernated, or since that snapshot. */
 	if (!*job->root)
 		hosts_follow_name();
 	if (job->fork && vm_has_root())

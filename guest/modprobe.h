@@ -5,6 +5,6 @@
 #pragma once
 
 int modprobe_main(int argc, char **argv); /* the exit code */
-/* text of modules.dep; name is a module's. Its path first, then those it needs: to be loaded from
- * the last to the first. NULL at the end; yours, one block. NULL: it is not in there. */
+/* Searches modules.dep (text) for the module name. Returns its path, then those it needs: to be
+ * loaded from the last to the first. NULL at the end; yours, one block. NULL: it is not there. */
 char **modprobe_find(const char *text, const char *name);

@@ -12,7 +12,7 @@ static struct conn *current; /* NULL: none */
 static struct timer again;
 static bool serving, connected;
 
-/* What lies there was said on a connection that is gone. More than that is found by the hello. */
+/* Discards bytes of an earlier connection. Later ones are found by the hello. */
 static void drop_old(void)
 {
 	static uint8_t bytes[DROP_BYTES];

@@ -61,7 +61,7 @@ static int mount_first(void)
 	return 0;
 }
 
-/* As programs expect them of PID 1: 0 to 2 are taken, and 0 gives nothing. What is said goes to the
+/* Sets up descriptors 0 to 2 as programs expect them of PID 1: 0 is empty, output goes to the
  * console. */
 static void take_console(void)
 {
@@ -126,7 +126,7 @@ int vm_open_port(unsigned number, struct err *err)
 
 /* ---- disks ---------------------------------------------------------------------------------- */
 
-/* Its superblock as it is on the disk now, whatever was read of another disk in its place. */
+/* Reads the superblock from the disk now, not what was cached of another disk in its place. */
 static bool read_super(uint8_t ret[1024])
 {
 	_cleanup_close_ int fd = open(DISK_DEVICE, O_RDONLY | O_CLOEXEC);
@@ -171,14 +171,14 @@ int vm_grow(uint64_t bytes, struct err *err)
 	if (super[SUPER_BLOCK_AT] > 6)
 		return err_set(err, ERR_INVALID, "the file system of the box's disk is damaged");
 	blocks = MIN(bytes, device) >> (10 + super[SUPER_BLOCK_AT]);
-	/* EINVAL, EPERM: smaller than it is. */
+	/* EINVAL, EPERM: smaller than it is already. */
 	if (ioctl(disk, EXT4_IOC_RESIZE_FS, &blocks) < 0)
 		return err_sys(err, errno, "grow the file system to %llu bytes",
 			(unsigned long long)bytes);
 	return 0;
 }
 
-/* ---- all of it ------------------------------------------------------------------------------ */
+/* ---- start and end -------------------------------------------------------------------------- */
 
 int vm_boot(struct err *err)
 {
@@ -199,14 +199,14 @@ int vm_boot(struct err *err)
 	return read_super(super) ? vm_make_root(err) : 0;
 }
 
-/* QEMU tells the two ways apart: what was asked for powers the machine off, everything else (and a
+/* QEMU distinguishes two ways: a requested end powers the machine off; everything else (and a
  * panic) resets it, which ends it as well (-no-reboot). */
 _Noreturn void vm_end(const struct err *err)
 {
 	if (err)
 		dprintf(2, "box-init: %s\n", err->message);
 	sync();
-	/* Its journal is empty then. */
+	/* Its journal is empty afterwards. */
 	if (disk >= 0)
 		ioctl(disk, FIFREEZE, 0);
 	for (;;) {

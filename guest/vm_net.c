@@ -3,7 +3,7 @@
  *     lo    up
  *     eth0  198.18.0.2/32, default by 198.18.0.1; PREFIX::2/128, default by PREFIX::1
  *
- * The other end is the doors' (net/doors.h), which answers for every address. */
+ * At the other end are the doors (net/doors.h), which answer for every address. */
 #include "guest/vm.h"
 #include "base/alloc.h"
 #include "base/file.h"
@@ -116,7 +116,7 @@ static int add_default(int fd, unsigned index, uint8_t family, const char *text,
 	return ask(fd, &message, "route everything by eth0", err);
 }
 
-/* Nobody here advertises routers, and all addresses are known. */
+/* There are no router advertisements here, and all addresses are unique. */
 static void quiet_ipv6(void)
 {
 	static const char *const settings[][2] = {

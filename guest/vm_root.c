@@ -1,8 +1,9 @@
 /* vm_root.c - the root of a box in a VM: an overlay of its disk, our layer and the image
  *
- * Our layer is a small file system in memory with what every box gets beside its image, as the ns
- * driver has it (engine/ns/guest.c): mount points, resolv.conf, the machine's certificates, the
- * `box` command. It is made anew at each boot and does not count as a change of the box.
+ * Our layer is a small file system in memory with what every box gets in addition to its image,
+ * as in the ns driver (engine/ns/guest.c): mount points, resolv.conf, the machine's
+ * certificates, the `box` command. It is made at each boot and does not count as a change of the
+ * box.
  *
  * Containers in the box cannot stack their overlay on ours: their folders are plain ones of the
  * disk's file system, in outside/ beside upper. */
@@ -73,8 +74,8 @@ static const struct {
 
 /* ---- our layer ------------------------------------------------------------------------------ */
 
-/* As the image has it, where it has one: what is seen of a folder that two layers have is the upper
- * one's. */
+/* Has the attributes of the image's folder, if there is one: where two layers have a folder,
+ * those of the upper one are visible. */
 static int make_dir(const char *path, mode_t mode, struct err *err)
 {
 	_cleanup_free_ char *ours = xasprintf(LAYER "/%s", path);
@@ -82,7 +83,7 @@ static int make_dir(const char *path, mode_t mode, struct err *err)
 	struct stat st = { .st_mode = S_IFDIR | mode };
 
 	if (lstat(theirs, &st) == 0 && !S_ISDIR(st.st_mode))
-		return 0; /* a link of the image's: it stays */
+		return 0; /* a link of the image: it stays */
 	if (mkdir(ours, 0700) < 0)
 		return errno == ENOENT ? 0 : err_sys(err, errno, "make '/%s'", path);
 	if (chown(ours, st.st_uid, st.st_gid) < 0 || chmod(ours, st.st_mode & 07777) < 0)
@@ -93,7 +94,7 @@ static int make_dir(const char *path, mode_t mode, struct err *err)
 	return 0;
 }
 
-/* Where the image's folder is a link, the file is not made: nothing of ours goes elsewhere. */
+/* If the image's folder is a link, the file is not made: nothing of ours is written elsewhere. */
 static void copy_file(const char *name, const char *path)
 {
 	_cleanup_free_ char *from = xasprintf("/files/%s", name);
@@ -123,7 +124,7 @@ static int make_layer(struct err *err)
 		       : 0;
 }
 
-/* box-init under the names by which the box calls it. Read-only: `rm -rf /` leaves it. */
+/* box-init under the names that the box uses. Read-only: `rm -rf /` does not remove it. */
 static int make_program(struct err *err)
 {
 	static const char *const names[] = { "box", "modprobe" };
@@ -176,7 +177,7 @@ static bool is_empty(const char *path)
 	return count == 2;
 }
 
-/* One that the image or the box has filled stays what it is. */
+/* A folder that the image or the box has filled stays as it is. */
 static void bind_outside(const char *name)
 {
 	_cleanup_free_ char *own = xasprintf("/disk/outside/%s", name);
@@ -218,8 +219,8 @@ static void mount_others(void)
 	mkdir(ROOT "/run/lock", 01777);
 }
 
-/* What modules there are is the image's: its kernel's tree is part of it. A box without a modprobe
- * has ours. */
+/* The modules are those of the image, which contains the tree of its kernel. A box without a
+ * modprobe gets ours. */
 static void offer_modprobe(void)
 {
 	static const char *const places[] = { "/sbin/modprobe", "/usr/sbin/modprobe" };
@@ -230,7 +231,7 @@ static void offer_modprobe(void)
 	file_poke(AT_FDCWD, "/proc/sys/kernel/modprobe", "/" PROGRAM "/modprobe", NULL);
 }
 
-/* The memory of the initramfs is given back. What runs of it, we, stays as long as it runs. */
+/* Frees the memory of the initramfs, except our own program while it runs. */
 static void empty_initramfs(void)
 {
 	tree_remove(AT_FDCWD, "/modules", NULL);
@@ -250,14 +251,14 @@ int vm_root_enter(struct err *err)
 	if (group_open(ROOT "/sys/fs/cgroup", err) < 0)
 		return -1;
 	empty_initramfs();
-	/* The initramfs cannot be unmounted; the root goes over it. */
+	/* The initramfs cannot be unmounted; the root is moved over it. */
 	if (chdir(ROOT) < 0 || mount(".", "/", NULL, MS_MOVE, NULL) < 0 || chroot(".") < 0 ||
 		chdir("/") < 0)
 		return err_sys(err, errno, "enter the root");
-	/* As programs expect it of a machine: what is mounted is seen in all namespaces below. */
+	/* As programs expect: mounts propagate into all namespaces below. */
 	mount(NULL, "/", NULL, MS_REC | MS_SHARED, NULL);
 	offer_modprobe();
-	/* As with boxes that share a kernel: a program may reserve more memory than its box has. */
+	/* As in boxes that share a kernel: a program may reserve more memory than its box has. */
 	file_poke(AT_FDCWD, "/proc/sys/vm/overcommit_memory", "1", NULL);
 	return 0;
 }
