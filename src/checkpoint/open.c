@@ -95,7 +95,7 @@ static int find_checkpoints(struct checkpoints *checkpoints, struct err *err)
 	/* Written last: until then the plain forms count as those of another boot. */
 	if (!same_boot &&
 		file_write_atomic(checkpoints->top, BOOT_NAME, boot, strlen(boot), 0600, err) < 0)
-		return err_wrap(err, "folder of states");
+		return err_wrap(err, "folder of checkpoints");
 	return 0;
 }
 

@@ -293,7 +293,7 @@ static int run(int sock, void *arg)
 
 static void explain(struct job *job, struct err *err)
 {
-	err_wrap(err, "%s state '%s'", verbs[job->kind], job->checkpoint->id);
+	err_wrap(err, "%s checkpoint '%s'", verbs[job->kind], job->checkpoint->id);
 	if (*err->hint)
 		return;
 	if (err->kind == ERR_LIMIT)

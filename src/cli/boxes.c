@@ -447,7 +447,7 @@ static int remove_one(struct cli *cli, const char *name, bool force, json_t *rem
 		if (force && err.kind == ERR_NOT_FOUND)
 			return 0;
 		if (err.kind == ERR_STATE && !err.hint[0])
-			err_hint(&err, "'box rm -f' removes it all the same");
+			err_hint(&err, "'box rm -f' removes it anyway");
 		return cli_fail(cli, &err);
 	}
 	if (!cli->json && !cli->quiet)

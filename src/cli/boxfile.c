@@ -98,7 +98,7 @@ static int take_part(struct splitter *splitter, struct err *err)
 		return take_variable(splitter, err);
 	if (*splitter->at == '\\') {
 		if (!splitter->at[1])
-			return err_set(err, ERR_INVALID, "a backslash with nothing after it");
+			return err_set(err, ERR_INVALID, "there is nothing after a backslash");
 		splitter->at++;
 	}
 	buf_add(&splitter->word, splitter->at++, 1);
@@ -151,7 +151,7 @@ static int read_json_words(const char *text, char ***ret, struct err *err)
 
 	if (!json_is_array(list) || json_array_size(list) > WORDS_MAX)
 		return err_set(err, ERR_INVALID,
-			"what begins with [ must be a list of strings, like [\"a\",\"b\"]");
+			"a value that begins with [ must be a list of strings, like [\"a\",\"b\"]");
 	json_array_foreach (list, i, item) {
 		if (!json_is_string(item))
 			return err_set(

@@ -75,7 +75,7 @@ static int run_program(struct build *build, const char *command, const char *use
 	if (client_lines(build->cli->client, "POST", path, body, on_line, &program, err) < 0)
 		return -1;
 	if (!program.ended)
-		return err_set(err, ERR_UNAVAILABLE, "the box went away while the step ran");
+		return err_set(err, ERR_UNAVAILABLE, "the box ended while the step ran");
 	if (!strcmp(program.reason, "signaled"))
 		return err_set(err, ERR_STATE, "ended by signal %d", program.code - 128);
 	if (program.code)

@@ -127,7 +127,7 @@ int image_ensure(
 		return 0;
 	return err_wrap(err,
 		here ? "image '%s' cannot be pulled"
-		     : "image '%s' is not here and cannot be pulled",
+		     : "there is no image '%s', and it cannot be pulled",
 		name);
 }
 

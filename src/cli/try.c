@@ -68,7 +68,7 @@ static int drop_snapshot(struct trial *trial)
 	struct err err = ERR_INIT;
 
 	if (client_call(trial->cli->client, "DELETE", path, NULL, NULL, &err) < 0) {
-		err_wrap(&err, "nothing was run, but the snapshot '%.63s' is there",
+		err_wrap(&err, "nothing was run, but the snapshot '%.63s' was made",
 			snapshot_name(trial));
 		cli_fail(trial->cli, &err);
 	} else {
@@ -191,7 +191,7 @@ static int roll_back(struct trial *trial, int code)
 	if (failed < 0) {
 		err_wrap(&err, "the box is as the program left it");
 		if (!err.hint[0])
-			err_hint(&err, "'box rollback %s %s' takes it back", trial->box,
+			err_hint(&err, "'box rollback %s %s' undoes it", trial->box,
 				snapshot_name(trial));
 		return cli_fail(trial->cli, &err);
 	}
@@ -204,7 +204,7 @@ static int decide(struct trial *trial, int code)
 	int verdict = code;
 
 	if (trial->detached) {
-		cli_note(trial->cli, "nothing is decided; 'box rollback %s %s' takes it back",
+		cli_note(trial->cli, "nothing is decided; 'box rollback %s %s' undoes it",
 			trial->box, snapshot_name(trial));
 		return 0;
 	}

@@ -57,7 +57,7 @@ static int map_name(struct untar *untar, const char *name, char *ret, struct err
 
 	if (*name == '/')
 		return err_set(
-			err, ERR_INVALID, "the archive holds the absolute name '%.200s'", name);
+			err, ERR_INVALID, "the archive contains the absolute name '%.200s'", name);
 	if (check_top(untar, name, err) < 0)
 		return -1;
 	ret[0] = '\0';
@@ -70,7 +70,7 @@ static int map_name(struct untar *untar, const char *name, char *ret, struct err
 			continue;
 		if (len == 2 && part[0] == '.' && part[1] == '.')
 			return err_set(
-				err, ERR_INVALID, "the archive holds the name '%.200s'", name);
+				err, ERR_INVALID, "the archive contains the name '%.200s'", name);
 		if (first && top) {
 			part = top;
 			len = strlen(top);
@@ -241,7 +241,7 @@ static int make_link(struct untar *untar, int parent, const char *temp, struct e
 		return refuse(err, errno, link);
 	if (!is_made_here(untar, from, last))
 		return err_set(err, ERR_FORBIDDEN,
-			"the archive links to '%.200s', which is no file of its own", link);
+			"the archive links to '%.200s', which is not a file in it", link);
 	return linkat(from, last, parent, temp, 0) < 0 ? refuse(err, errno, link) : 0;
 }
 

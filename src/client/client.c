@@ -224,7 +224,7 @@ static int cut_off(const struct client *client, struct exchange *exchange)
 {
 	err_set(exchange->err, ERR_UNAVAILABLE, "the daemon closed the connection%s",
 		exchange->begun ? " in the middle of its answer" : "");
-	err_hint(exchange->err, "'box info' tells whether it runs");
+	err_hint(exchange->err, "'box info' shows whether it runs");
 	if (!exchange->begun)
 		remote_hint(client->socket_path, exchange->err);
 	return -1;
@@ -491,7 +491,7 @@ static int split_lines(const void *data, size_t len, void *arg, struct err *err)
 		p = newline + 1;
 	}
 	if (reader->rest.len + (size_t)(end - p) > LINE_MAX_LEN)
-		return err_set(err, ERR_PROTOCOL, "the daemon sent a line over 4 MiB");
+		return err_set(err, ERR_PROTOCOL, "the daemon sent a line of more than 4 MiB");
 	buf_add(&reader->rest, p, (size_t)(end - p));
 	return 0;
 }

@@ -52,7 +52,7 @@ static int trust(SSL_CTX *context, const char *cacert, struct err *err)
 	if (SSL_CTX_set_default_verify_paths(context) != 1)
 		return openssl_fail(err, "read the certificates this machine trusts");
 	if (cacert && SSL_CTX_load_verify_locations(context, cacert, NULL) != 1)
-		return err_set(err, ERR_INVALID, "'%s' holds no certificates to trust", cacert);
+		return err_set(err, ERR_INVALID, "'%s' contains no certificates", cacert);
 	SSL_CTX_set_verify(context, SSL_VERIFY_PEER, NULL);
 	SSL_CTX_set_min_proto_version(context, TLS1_2_VERSION);
 	return 0;

@@ -309,7 +309,8 @@ static int give_payload(struct wsclient *ws, const uint8_t *data, size_t len, st
 	}
 	if (ws->message == OP_TEXT) {
 		if (ws->text.len + len > TEXT_MAX)
-			return err_set(err, ERR_PROTOCOL, "the daemon sent a message over 1 MiB");
+			return err_set(
+				err, ERR_PROTOCOL, "the daemon sent a message of more than 1 MiB");
 		buf_add(&ws->text, data, len);
 		return 0;
 	}

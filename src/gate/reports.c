@@ -196,7 +196,7 @@ static int check_value(json_t *value, const struct key *key, struct err *err)
 	case OBJECT:
 		return check_object(value, key->shape, err);
 	}
-	return good ? 0 : err_set(err, ERR_PROTOCOL, "'%s' is not as it must be", key->name);
+	return good ? 0 : err_set(err, ERR_PROTOCOL, "'%s' has a wrong value", key->name);
 }
 
 static int check_object(json_t *object, const struct shape *shape, struct err *err)
@@ -281,7 +281,7 @@ int report_check(json_t *message, struct err *err)
 	size_t found = 0, values = 0;
 
 	if (!json_is_string(what) || (box && !json_is_string(box)))
-		return err_set(err, ERR_PROTOCOL, "a message that says nothing");
+		return err_set(err, ERR_PROTOCOL, "a message without 'do'");
 	for (size_t i = 0; i < ARRAY_LEN(parts); i++) {
 		const struct part *part = &parts[i];
 		json_t *value;
@@ -300,6 +300,6 @@ int report_check(json_t *message, struct err *err)
 			return err_wrap(err, "%s", part->what);
 	}
 	if (!found || json_object_size(message) != values + 1 + (box ? 1 : 0))
-		return err_set(err, ERR_PROTOCOL, "a message of no known kind");
+		return err_set(err, ERR_PROTOCOL, "a message of an unknown kind");
 	return 0;
 }

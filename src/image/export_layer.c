@@ -113,7 +113,7 @@ static int packer_end(struct packer *packer, struct err *err)
 		if (read(packer->why, &why, sizeof why) == sizeof why && err)
 			*err = why;
 		else
-			err_set(err, ERR_SYSTEM, "packing a layer was cut off");
+			err_set(err, ERR_SYSTEM, "packing a layer was interrupted");
 		code = -1;
 	}
 	close(packer->why);

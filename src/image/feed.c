@@ -82,7 +82,7 @@ static ssize_t fill(struct inflate *inflate, uint8_t *slot, struct err *err)
 	return (ssize_t)len;
 }
 
-/* Waits for a free slot. End of file on the socket means that nobody reads any more. */
+/* Waits for a free slot. End of file on the socket means that the reader has ended. */
 static int wait_free(int freed, struct err *err)
 {
 	ssize_t got;
@@ -91,7 +91,7 @@ static int wait_free(int freed, struct err *err)
 	do
 		got = read(freed, &token, 1);
 	while (got < 0 && errno == EINTR);
-	return got == 1 ? 0 : err_set(err, ERR_CANCELLED, "nobody reads any more");
+	return got == 1 ? 0 : err_set(err, ERR_CANCELLED, "the reader has ended");
 }
 
 static int pump(struct inflate *inflate, struct sha256 *sha, struct shared *shared, int full,

@@ -70,7 +70,7 @@ int file_verify(const char *path, uint64_t *ret_bytes, struct err *err)
 	if (fd < 0 || fstat(fd, &st) < 0)
 		return err_sys(err, errno, "open '%s'", path);
 	if (!S_ISREG(st.st_mode) || pread(fd, block, sizeof block, 0) != sizeof block)
-		return err_set(err, ERR_PROTOCOL, "'%s' is cut off", path);
+		return err_set(err, ERR_PROTOCOL, "'%s' is truncated", path);
 	memcpy(&sb, block + EROFS_OFFSET, sizeof sb);
 	told = le32toh(sb.checksum);
 	memset(block + EROFS_OFFSET + offsetof(struct superblock, checksum), 0, sizeof told);
@@ -373,7 +373,7 @@ static int publish(
 	uint64_t bytes;
 
 	if (file_verify(out, &bytes, err) < 0)
-		return err_wrap(err, "mkfs.erofs made no whole file");
+		return err_wrap(err, "mkfs.erofs made an incomplete file");
 	if (chmod(out, 0444) < 0)
 		return err_sys(err, errno, "chmod '%s'", out);
 	if (sync_path(out, 0, err) < 0)

@@ -161,7 +161,7 @@ static json_t *find_manifest(
 		json_t *entry, *next = NULL;
 
 		if (depth == INDEX_DEPTH_MAX) {
-			err_set(err, ERR_INVALID, "indexes name indexes more than %d times",
+			err_set(err, ERR_INVALID, "indexes are nested more than %d levels deep",
 				INDEX_DEPTH_MAX);
 		} else if (oci_index_pick(json, ret, &entry, err) == 0) {
 			propose_name(draft, name_in_index(entry));

@@ -137,9 +137,9 @@ static int walk_link(struct walk *walk, int dir, const char *name, struct err *e
 		return err_sys(err, errno, "read the link '%s'", name);
 	target[len] = '\0';
 	if (++walk->links > LINKS_MAX)
-		return err_set(err, ERR_INVALID, "too many links on the way");
+		return err_set(err, ERR_INVALID, "too many symbolic links in a path");
 	if ((size_t)snprintf(todo, sizeof todo, "%s/%s", target, walk->todo) >= sizeof todo)
-		return err_set(err, ERR_INVALID, "links on the way are too long");
+		return err_set(err, ERR_INVALID, "the symbolic links in a path are too long");
 	strcpy(walk->todo, todo);
 	if (*target == '/') {
 		walk_leave(walk);
@@ -314,7 +314,7 @@ static int clean(const char *name, char *ret, struct err *err)
 		size_t len = strcspn(name, "/");
 
 		if (len == 2 && !memcmp(name, "..", 2))
-			return err_set(err, ERR_INVALID, "a name in the archive holds '..'");
+			return err_set(err, ERR_INVALID, "a name in the archive contains '..'");
 		if (len > NAME_MAX || out + len + 2 > PATH_MAX || ++depth > DEPTH_MAX)
 			return err_set(
 				err, ERR_INVALID, "a name in the archive is too long or too deep");
@@ -385,7 +385,7 @@ int layer_tree_set_time(struct layer_tree *tree, const char *path, const char *l
 		return -1;
 	tree->time_bytes += strlen(whole) + sizeof *tree->times;
 	if (tree->time_bytes > TIME_BYTES_MAX)
-		return err_set(err, ERR_LIMIT, "the archive holds too many folders");
+		return err_set(err, ERR_LIMIT, "the archive contains too many folders");
 	if (tree->time_count == tree->time_room) {
 		tree->time_room = MAX(2 * tree->time_room, 64);
 		xgrow(tree->times, tree->time_room);

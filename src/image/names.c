@@ -127,7 +127,7 @@ int image_name_check_given(const char *name, struct err *err)
 		return -1;
 	if (strchr(name, '@'))
 		return err_set(err, ERR_INVALID,
-			"'%.80s' has a digest, and only what is pulled by it is called so", name);
+			"'%.80s' has a digest: only a pulled image can have such a name", name);
 	return 0;
 }
 

@@ -183,7 +183,7 @@ static int check_layer_type(json_t *layer, struct err *err)
 	for (size_t i = 0; i < ARRAY_LEN(starts); i++)
 		if (text_has_prefix(type, starts[i]) && !strstr(type, "encrypted"))
 			return 0;
-	return err_set(err, ERR_UNSUPPORTED, "a layer is of the type '%.100s'", type);
+	return err_set(err, ERR_UNSUPPORTED, "a layer has the unsupported type '%.100s'", type);
 }
 
 int oci_manifest_read(json_t *json, struct oci_manifest *ret, struct err *err)
@@ -194,7 +194,7 @@ int oci_manifest_read(json_t *json, struct oci_manifest *ret, struct err *err)
 	if (get(json, "schemaVersion", JSON_INTEGER, &version, err) < 0)
 		return -1;
 	if (version && json_integer_value(version) == 1)
-		return err_set(err, ERR_UNSUPPORTED, "the manifest is of the old kind (schema 1)");
+		return err_set(err, ERR_UNSUPPORTED, "the manifest has the old format (schema 1)");
 	if (need(json, "config", JSON_OBJECT, &config, err) < 0 ||
 		need(json, "layers", JSON_ARRAY, &layers, err) < 0 ||
 		read_blob(config, &ret->config, err) < 0)

@@ -168,7 +168,7 @@ static int take(int *fd, struct buf *buf, size_t max, bool keep_end, struct err 
 	}
 	buf_grew(buf, (size_t)got);
 	if (buf->len > max && !keep_end)
-		return err_set(err, ERR_TOO_LARGE, "skopeo says more than %zu bytes", max);
+		return err_set(err, ERR_TOO_LARGE, "skopeo printed more than %zu bytes", max);
 	if (buf->len > max)
 		buf_eat(buf, buf->len - max);
 	return 0;

@@ -100,7 +100,8 @@ static int take_member(struct spool *spool, struct tar_reader *reader,
 	if (entry->type != TAR_FILE && entry->type != TAR_SYMLINK && entry->type != TAR_LINK)
 		return 0;
 	if (entry->sparse)
-		return err_set(err, ERR_UNSUPPORTED, "a sparse file in an archive of an image");
+		return err_set(
+			err, ERR_UNSUPPORTED, "sparse files in image archives are not supported");
 	if (spool->count == MEMBERS_MAX)
 		return err_set(err, ERR_LIMIT, "the archive holds more than %d files", MEMBERS_MAX);
 	name = spool_clean_name(entry->name);

@@ -352,8 +352,8 @@ static int find_target(
 	if (there < 0)
 		return -1;
 	if (!there)
-		return err_set(
-			err, ERR_INVALID, "it links to '%.200s', which is not there", entry->link);
+		return err_set(err, ERR_INVALID, "it links to '%.200s', which does not exist",
+			entry->link);
 	if (count_file(unpack, err) < 0 || copy_up(unpack, found, ret, err) < 0)
 		return -1;
 	if (fstatat(target->dir, target->leaf, ret, AT_SYMLINK_NOFOLLOW) < 0)

@@ -58,7 +58,8 @@ static int read_all(int fd, void *data, size_t len, struct err *err)
 		if (got < 0)
 			return err_sys(err, errno, "read the files of the box");
 		if (!got)
-			return err_set(err, ERR_CANCELLED, "nobody sends the files of the box");
+			return err_set(
+				err, ERR_CANCELLED, "the sender of the box's files has ended");
 		done += (size_t)got;
 	}
 	return 0;
@@ -94,7 +95,7 @@ static ssize_t read_feed(void *arg, void *data, size_t len, struct err *err)
 	if (got < 0)
 		return err_sys(err, errno, "read the files of the box");
 	if (!got)
-		return err_set(err, ERR_CANCELLED, "nobody sends the files of the box");
+		return err_set(err, ERR_CANCELLED, "the sender of the box's files has ended");
 	feed->left -= (uint32_t)got;
 	return got;
 }
@@ -178,5 +179,5 @@ int image_unpack_upper(const struct pool *pool, const char *const *layers, int i
 		fill(layers, in, max, dir, err) == 0)
 		return 0;
 	pool_disk_destroy_here(pool, place, id, NULL);
-	return err_wrap(err, "take the files of the box");
+	return err_wrap(err, "receive the files of the box");
 }

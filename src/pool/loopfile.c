@@ -85,7 +85,7 @@ static int run_mkfs(const char *path, struct err *err)
 			return err_sys(err, errno, "wait for '%s'", program);
 	if (!WIFEXITED(status) || WEXITSTATUS(status)) {
 		err_set(err, ERR_SYSTEM, "'%s' failed on '%s'", program, path);
-		return err_hint(err, "see what this says: mkfs.btrfs -f -m single %s", path);
+		return err_hint(err, "run this to see the error: mkfs.btrfs -f -m single %s", path);
 	}
 	return 0;
 }

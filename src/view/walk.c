@@ -69,7 +69,7 @@ static int read_names(struct walk_frame *frame, int fd, const char *path, struct
 			frame->count++;
 		}
 		if (frame->names.len > NAMES_MAX)
-			return err_set(err, ERR_LIMIT, "'/%.300s' holds too many files", path);
+			return err_set(err, ERR_LIMIT, "'/%.300s' contains too many files", path);
 	}
 	/* The folder was removed while it was read. */
 	if (got < 0 && errno != ENOENT)

@@ -313,7 +313,7 @@ static void test_answer_nobody_asked_for_ends_it(void **state)
 	greet();
 	qmp_call(test.qmp, "one", NULL, -1, on_answer, "1");
 	expect_lost("{\"return\": {}, \"id\": 77}\n", "nobody asked");
-	assert_string_equal(test.answers, "1:QEMU answered what nobody asked ");
+	assert_string_equal(test.answers, "1:QEMU sent an unexpected answer ");
 }
 
 static void test_answer_before_the_question_ends_it(void **state)

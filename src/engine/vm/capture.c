@@ -290,7 +290,7 @@ static void when_all(struct vm_capture *capture)
 	if (!capture->instance->ram) {
 		struct err err = ERR_INIT;
 
-		err_set(&err, ERR_UNAVAILABLE, "QEMU has gone");
+		err_set(&err, ERR_UNAVAILABLE, "QEMU has ended");
 		give_up(capture, &err, "its memory");
 		return;
 	}
@@ -345,7 +345,7 @@ static int start_pass(struct vm_capture *capture, struct err *err)
 		.stack = (const char *const *)instance->manifest.stack };
 
 	if (!instance->ram)
-		return err_set(err, ERR_UNAVAILABLE, "QEMU has gone");
+		return err_set(err, ERR_UNAVAILABLE, "QEMU has ended");
 	qemu_prepare_save(instance->qemu, NULL, NULL);
 	return ram_pass_start(
 		vm_engine_by(instance)->ram, &spec, &ops, capture, &capture->pass, err);

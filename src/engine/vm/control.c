@@ -379,7 +379,7 @@ static int on_answer(struct control *control, const struct control_frame *frame,
 	if (told.kind) {
 		tell_failure(question, &told);
 	} else if (frame->type != question->type) {
-		err_set(err, ERR_PROTOCOL, "an answer to another question");
+		err_set(err, ERR_PROTOCOL, "an answer to another request");
 		tell_failure(question, err);
 		question_free(question);
 		return -1;
@@ -570,7 +570,7 @@ static struct question *ask(struct control *control, enum control_type type, voi
 		end = &(*end)->next;
 	*end = question;
 	if (control->question_count++ >= QUESTIONS_MAX)
-		err_set(&question->failed, ERR_LIMIT, "too many questions wait for the VM");
+		err_set(&question->failed, ERR_LIMIT, "too many requests wait for the VM");
 	if (control->state == STATE_OVER)
 		question->failed = control->why;
 	keep_time(control);

@@ -420,7 +420,7 @@ static int check_mark(struct vm_engine *engine, const struct instance_spec *spec
 	uint64_t start_time;
 
 	if (strcmp(mark->boot, engine->boot))
-		return err_set(err, ERR_NOT_FOUND, "box '%s' ran before the machine was started",
+		return err_set(err, ERR_NOT_FOUND, "box '%s' ran before the machine was restarted",
 			spec->id);
 	if (mark->pid <= 1 || procstat_start_time(mark->pid, &start_time, NULL) < 0 ||
 		start_time != mark->start_time)
@@ -436,9 +436,11 @@ static int read_manifest(struct vm_instance *instance, struct err *err)
 	_cleanup_close_ int dir = open(instance->dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 
 	if (dir < 0 || vm_manifest_read(dir, &instance->manifest, err) < 0)
-		return err_set(err, ERR_NOT_FOUND, "box '%s' never came up", instance->id);
+		return err_set(
+			err, ERR_NOT_FOUND, "box '%s' never finished its start", instance->id);
 	if (!instance->manifest.told)
-		return err_set(err, ERR_NOT_FOUND, "box '%s' never came up", instance->id);
+		return err_set(
+			err, ERR_NOT_FOUND, "box '%s' never finished its start", instance->id);
 	ram_store_hold(vm_engine_by(instance)->ram, (const char *const *)instance->manifest.stack);
 	return 0;
 }

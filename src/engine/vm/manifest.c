@@ -141,7 +141,7 @@ int vm_manifest_read(int dir, struct vm_manifest *ret, struct err *err)
 		return err_wrap(err, "'" VM_MANIFEST "'");
 	if (!get_all(json, &found)) {
 		vm_manifest_done(&found);
-		return err_set(err, ERR_PROTOCOL, "'" VM_MANIFEST "' makes no sense");
+		return err_set(err, ERR_PROTOCOL, "'" VM_MANIFEST "' is malformed");
 	}
 	*ret = found;
 	return 0;

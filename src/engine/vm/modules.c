@@ -198,7 +198,7 @@ int vm_module_depends(const void *data, size_t len, char **ret, struct err *err)
 	size_t left;
 
 	if (!find_section(data, len, ".modinfo", &info, &left))
-		return err_set(err, ERR_INVALID, "that is no kernel module");
+		return err_set(err, ERR_INVALID, "it is not a kernel module");
 	while (left) {
 		size_t text = strnlen(info, left);
 

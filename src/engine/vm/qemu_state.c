@@ -150,8 +150,8 @@ static int copy_state(int from, int to, struct err *err)
 	if (fstat(from, &st) < 0)
 		return err_sys(err, errno, "look at the state of QEMU");
 	if (st.st_size > QEMU_STATE_MAX)
-		return err_set(
-			err, ERR_TOO_LARGE, "QEMU wrote a state of over %d bytes", QEMU_STATE_MAX);
+		return err_set(err, ERR_TOO_LARGE, "QEMU wrote a state of more than %d bytes",
+			QEMU_STATE_MAX);
 	data = malloc((size_t)st.st_size + 1);
 	if (!data || pread(from, data, (size_t)st.st_size, 0) != (ssize_t)st.st_size)
 		return err_set(err, ERR_SYSTEM, "the state of QEMU cannot be read");

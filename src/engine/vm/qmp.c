@@ -280,7 +280,7 @@ static bool answered(struct qmp *qmp, const struct qmp_line *line)
 	bool there;
 
 	if (!call || call->sent < call->len || call->id != line->id) {
-		err_set(&err, ERR_PROTOCOL, "QEMU answered what nobody asked");
+		err_set(&err, ERR_PROTOCOL, "QEMU sent an unexpected answer");
 		lose(qmp, &err);
 		return false;
 	}
@@ -389,7 +389,7 @@ static void take_lines(struct qmp *qmp)
 	}
 	qmp->looked = qmp->in.len;
 	if (qmp->in.len > QMP_LINE_MAX) {
-		err_set(&err, ERR_PROTOCOL, "QEMU sent a line over %d bytes", QMP_LINE_MAX);
+		err_set(&err, ERR_PROTOCOL, "QEMU sent a line of more than %d bytes", QMP_LINE_MAX);
 		lose(qmp, &err);
 	}
 }

@@ -33,7 +33,7 @@ static int read_id(json_t *root, struct qmp_line *ret, struct err *err)
 	json_t *id = json_object_get(root, "id");
 
 	if (!json_is_integer(id))
-		return err_set(err, ERR_PROTOCOL, "QEMU answered without saying what");
+		return err_set(err, ERR_PROTOCOL, "an answer of QEMU has no id");
 	ret->id = json_integer_value(id);
 	return 0;
 }
@@ -53,7 +53,7 @@ static int read_event(json_t *root, json_t *name, struct qmp_line *ret, struct e
 	ret->text = json_string_value(name);
 	ret->data = json_object_get(root, "data");
 	if (!ret->text || (ret->data && !json_is_object(ret->data)))
-		return err_set(err, ERR_PROTOCOL, "QEMU sent an event that is none");
+		return err_set(err, ERR_PROTOCOL, "QEMU sent a malformed event");
 	return 0;
 }
 
@@ -75,7 +75,7 @@ static int classify(json_t *root, struct qmp_line *ret, struct err *err)
 		ret->kind = QMP_LINE_GREETING;
 		return 0;
 	}
-	return err_set(err, ERR_PROTOCOL, "QEMU sent a line of no known kind");
+	return err_set(err, ERR_PROTOCOL, "QEMU sent a line of an unknown kind");
 }
 
 int qmp_line_parse(const char *text, size_t len, struct qmp_line *ret, struct err *err)
@@ -83,10 +83,11 @@ int qmp_line_parse(const char *text, size_t len, struct qmp_line *ret, struct er
 	struct qmp_line line = { 0 };
 
 	if (len > QMP_LINE_MAX)
-		return err_set(err, ERR_PROTOCOL, "QEMU sent a line over %d bytes", QMP_LINE_MAX);
-	if (is_too_deep(text, len))
 		return err_set(
-			err, ERR_PROTOCOL, "QEMU sent JSON over %d levels deep", QMP_DEPTH_MAX);
+			err, ERR_PROTOCOL, "QEMU sent a line of more than %d bytes", QMP_LINE_MAX);
+	if (is_too_deep(text, len))
+		return err_set(err, ERR_PROTOCOL, "QEMU sent JSON nested more than %d levels deep",
+			QMP_DEPTH_MAX);
 	line.root = json_parse(text, len, err);
 	if (!line.root || classify(line.root, &line, err) < 0) {
 		if (!line.root && err)

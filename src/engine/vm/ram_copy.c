@@ -188,7 +188,8 @@ static int scan_once(struct copy *copy, struct scan scan, struct scan_region *re
 	for (int i = 0; i < count; i++)
 		if (regions[i].start < *at || regions[i].end > end ||
 			regions[i].start >= regions[i].end)
-			return err_set(err, ERR_PROTOCOL, "a scan of pages went astray");
+			return err_set(
+				err, ERR_PROTOCOL, "the kernel returned an invalid page range");
 	*at = scan.walk_end > *at ? scan.walk_end : end;
 	return count;
 }

@@ -70,10 +70,10 @@ static int check_head(const struct map_head *head, size_t len, struct err *err)
 		return err_set(err, ERR_PROTOCOL, "its map is of version %u, not %d", head->version,
 			VERSION);
 	if (!head->ram_bytes || head->ram_bytes % RAM_PAGE || head->ram_bytes > RAM_BYTES_MAX)
-		return err_set(err, ERR_PROTOCOL, "its map tells an impossible size");
+		return err_set(err, ERR_PROTOCOL, "its map has an impossible size");
 	if (head->count > RAM_EXTENTS_MAX ||
 		len != sizeof *head + head->count * sizeof(struct map_extent) + sizeof(uint32_t))
-		return err_set(err, ERR_PROTOCOL, "its map was cut or has grown");
+		return err_set(err, ERR_PROTOCOL, "its map has the wrong length");
 	return 0;
 }
 
@@ -85,7 +85,7 @@ int ram_layer_parse(const void *data, size_t len, struct ram_layer *ret, struct 
 	uint32_t sum;
 
 	if (len < sizeof head + sizeof sum)
-		return err_set(err, ERR_PROTOCOL, "its map was cut");
+		return err_set(err, ERR_PROTOCOL, "its map is truncated");
 	memcpy(&head, data, sizeof head);
 	memcpy(&sum, (const char *)data + len - sizeof sum, sizeof sum);
 	if (check_head(&head, len, err) < 0)
@@ -173,7 +173,7 @@ int ram_layer_load(
 	size_t len;
 
 	if (!ram_id_is_valid(id))
-		return err_set(err, ERR_INVALID, "'%s' is no layer of memory", id);
+		return err_set(err, ERR_INVALID, "'%s' is not a layer of memory", id);
 	snprintf(name, sizeof name, "%s.map", id);
 	if (file_read(dir, name, RAM_MAP_FILE_MAX, &data, &len, err) < 0)
 		return err->kind == ERR_TOO_LARGE
@@ -184,7 +184,8 @@ int ram_layer_load(
 		return damaged(id, err);
 	strcpy(layer.id, id);
 	if (ram_bytes && layer.ram_bytes != ram_bytes) {
-		err_set(err, ERR_PROTOCOL, "it is of a machine with %llu bytes instead of %llu",
+		err_set(err, ERR_PROTOCOL,
+			"it belongs to a machine with %llu bytes instead of %llu",
 			(unsigned long long)layer.ram_bytes, (unsigned long long)ram_bytes);
 		ram_layer_done(&layer);
 		return damaged(id, err);

@@ -84,12 +84,12 @@ int ram_answer_check(
 		return err_set(err, ERR_PROTOCOL, "an answer of QEMU's library has %zu bytes", len);
 	memcpy(&answer, data, sizeof answer);
 	if (answer.magic != RAM_MAGIC || answer.kind != kind || answer.unused)
-		return err_set(err, ERR_PROTOCOL, "QEMU's library answers another question");
+		return err_set(err, ERR_PROTOCOL, "QEMU's library answered another request");
 	if (answer.error > 4095)
-		return err_set(err, ERR_PROTOCOL, "QEMU's library tells an impossible error");
+		return err_set(err, ERR_PROTOCOL, "QEMU's library sent an impossible error");
 	if ((answer.base | answer.size) % RAM_PAGE || answer.size > RAM_BYTES_MAX ||
 		!answer.base != !answer.size || answer.base + answer.size < answer.base)
-		return err_set(err, ERR_PROTOCOL, "QEMU's library tells an impossible place");
+		return err_set(err, ERR_PROTOCOL, "QEMU's library sent an impossible address");
 	*ret = answer;
 	return 0;
 }
@@ -327,7 +327,7 @@ static void on_readable(void *arg, unsigned ready)
 	if (got <= 0)
 		err_set(&err, ERR_UNAVAILABLE, "QEMU has ended the connection of its library");
 	else if (!link->waiting)
-		err_set(&err, ERR_PROTOCOL, "QEMU's library answers unasked");
+		err_set(&err, ERR_PROTOCOL, "QEMU's library answered without a request");
 	else if (ram_answer_check(data, (size_t)got, link->first->kind, &answer, &err) == 0) {
 		on_answer(link, &answer);
 		return;

@@ -68,7 +68,7 @@ static int add_piece(
 	struct pieces *pieces, uint64_t offset, uint64_t length, uint32_t fd, struct err *err)
 {
 	if (pieces->count == RAM_PIECES_MAX)
-		return err_set(err, ERR_LIMIT, "memory of more than %d pieces wants to be merged",
+		return err_set(err, ERR_LIMIT, "memory of more than %d pieces must be merged",
 			RAM_PIECES_MAX);
 	if (pieces->count == pieces->room) {
 		pieces->room = pieces->room ? pieces->room * 2 : 64;

@@ -241,7 +241,8 @@ int vm_set_limits(struct instance *base, const struct limits *limits, struct err
 		vm_ram_of(limits) != instance->manifest.ram_bytes) {
 		err_set(err, ERR_UNSUPPORTED,
 			"a box with its own kernel has the memory it was started with");
-		return err_hint(err, "'box stop', 'box set --memory', 'box start'");
+		return err_hint(err,
+			"change it while the box is stopped: 'box stop', 'box set --memory', 'box start'");
 	}
 	if (cgroup_limit(vm_engine_by(instance)->cgroups, instance->group, &wanted, err) < 0)
 		return -1;

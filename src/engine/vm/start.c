@@ -356,7 +356,7 @@ static void start_too_long(void *arg)
 	struct vm_instance *instance = arg;
 	struct err err = ERR_INIT;
 
-	err_set(&err, ERR_TIMEOUT, "the box did not come up within %d s",
+	err_set(&err, ERR_TIMEOUT, "the box did not start within %d s",
 		(instance->boots ? VM_BOOT_MS : VM_START_MS) / 1000);
 	vm_fail(instance, &err);
 }
@@ -370,7 +370,7 @@ static int check_state(
 		!strcmp(instance->manifest.image_key, spec->vm.image_key))
 		return 0;
 	err_set(err, ERR_UNSUPPORTED,
-		"its memory was captured by another QEMU, kernel or image than there is now");
+		"its memory was captured with another version of QEMU, the kernel or the image");
 	return err_hint(err, "the processes in it are lost, the disk is not: start from the disk");
 }
 
@@ -485,7 +485,7 @@ int vm_start(struct engine *base, const struct instance_spec *spec, const struct
 
 	if (spec->mount_count) {
 		err_set(err, ERR_UNSUPPORTED, "boxes of the driver 'vm' have no mounts");
-		return err_hint(err, "'box cp' copies files; the driver 'ns' has mounts");
+		return err_hint(err, "copy files with 'box cp', or use '--driver ns'");
 	}
 	if (strlen(spec->hostname) > CONTROL_NAME_MAX)
 		return err_set(err, ERR_INVALID, "host name '%.80s' is too long", spec->hostname);

@@ -423,7 +423,7 @@ static void boot_too_long(void *arg)
 	struct template_build *build = arg;
 	struct err err = ERR_INIT;
 
-	err_set(&err, ERR_TIMEOUT, "its kernel did not come up in time");
+	err_set(&err, ERR_TIMEOUT, "its kernel did not boot in time");
 	fail(build, &err);
 }
 
