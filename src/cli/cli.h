@@ -41,7 +41,7 @@ struct command {
 	unsigned options; /* enum command_flag */
 	int least, most;  /* words; most -1: any number */
 	int stop_after;	  /* with CMD_STOP_AT_PROGRAM: words before the program */
-	/* what completion offers for words: "box", "image", "volume", "workspace", "token",
+	/* what completion offers for words: "box", "image", "volume", "workspace", "token", "key",
 	 * "command", "file" */
 	const char *words;
 };
@@ -150,6 +150,9 @@ int cmd_image_rm(struct cli *cli, int argc, char **argv);
 int cmd_image_show(struct cli *cli, int argc, char **argv);
 int cmd_image_tag(struct cli *cli, int argc, char **argv);
 int cmd_info(struct cli *cli, int argc, char **argv);
+int cmd_key_add(struct cli *cli, int argc, char **argv);
+int cmd_key_ls(struct cli *cli, int argc, char **argv);
+int cmd_key_rm(struct cli *cli, int argc, char **argv);
 int cmd_logs(struct cli *cli, int argc, char **argv);
 int cmd_ls(struct cli *cli, int argc, char **argv);
 int cmd_net(struct cli *cli, int argc, char **argv);

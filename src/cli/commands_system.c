@@ -1,4 +1,4 @@
-/* commands_system.c - commands about the installation: pool, tokens, checks, measurements, the
+/* commands_system.c - commands about the installation: pool, tokens, keys, checks, measurements, the
  * daemon; see commands.c */
 #include "cli/cli.h"
 #include "cli/options.h"
@@ -50,6 +50,35 @@ const struct command system_commands[] = {
 		.least = 1,
 		.most = -1,
 		.words = "token" },
+	{ .name = "key",
+		.usage = "add|ls|rm",
+		.summary = "who may log in by SSH",
+		.options = CMD_GROUP },
+	{ .name = "key add",
+		.usage = "[NAME]",
+		.summary = "add public keys for SSH logins",
+		.text = "From a file, from stdin, or from your own ~/.ssh, which is asked for on a terminal. Lines may have options\n"
+			"as in authorized_keys: box=NAME, role=ROLE, expires=YYYYMMDD, from=\"LIST\", restrict. A line with any\n"
+			"other option is refused. Without NAME it is made from the comment of the key.",
+		.examples = "box key add --mine\tyour own, ~/.ssh/id_*.pub\n"
+			    "box key add ci -f ci.pub --box ada --expires 30d\tone box, for a month\n"
+			    "ssh-add -L | box key add\tfrom stdin\n"
+			    "box key add --owner ann -f ann.pub\tsees and makes only what is ann's\n",
+		.flags = key_add_flags,
+		.run = cmd_key_add,
+		.most = 1 },
+	{ .name = "key ls",
+		.usage = "",
+		.summary = "list the keys of SSH logins",
+		.flags = names_flags,
+		.run = cmd_key_ls },
+	{ .name = "key rm",
+		.usage = "KEY...",
+		.summary = "remove keys, by name or fingerprint",
+		.run = cmd_key_rm,
+		.least = 1,
+		.most = -1,
+		.words = "key" },
 	{ .name = "context",
 		.usage = "add|ls|use|rm",
 		.summary = "daemons of other machines, by name",

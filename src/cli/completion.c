@@ -1,7 +1,7 @@
 /* completion.c - shell completion, printed from the table of commands: what is the same for all
  * shells, and bash
  *
- * The script knows commands and options; names of boxes, images, volumes and tokens are asked of
+ * The script knows commands and options; names of boxes, images, volumes, tokens and keys are asked of
  * the daemon when they are needed. In it, `options` are those of the command, `valued` the ones a
  * value follows, `names` is what its words are and `most` how many of them are such names (-1:
  * all). */
@@ -16,6 +16,7 @@ static const char script_head[] = "# bash completion for box: source <(box compl
 				  "\tvolume) box volume ls --names 2>/dev/null ;;\n"
 				  "\tworkspace) box workspace ls --names 2>/dev/null ;;\n"
 				  "\ttoken) box token ls --names 2>/dev/null ;;\n"
+				  "\tkey) box key ls --names 2>/dev/null ;;\n"
 				  "\tesac\n"
 				  "}\n"
 				  "_box() {\n"
@@ -77,6 +78,7 @@ const struct completion_value completion_values[] = {
 	{ "profile", NULL, "standard nested" },
 	{ "driver", NULL, "ns vm" },
 	{ "scope", NULL, "read files exec create admin" },
+	{ "role", NULL, "read files exec create admin" },
 	{ NULL },
 };
 

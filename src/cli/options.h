@@ -397,6 +397,21 @@ static const struct flag token_create_flags[] = {
 	FLAG_END,
 };
 
+static const struct flag key_add_flags[] = {
+	{ "file", 'f', "FILE", "public keys, one a line; - is stdin" },
+	{ "agent", 0, NULL, "the keys of your ssh-agent" },
+	{ "authorized-keys", 0, NULL, "every line of your ~/.ssh/authorized_keys" },
+	{ "mine", 0, NULL, "your ~/.ssh/id_*.pub, without asking" },
+	{ "box", 0, "BOX", "only for this box" },
+	{ "role", 0, "ROLE",
+		"read, files, exec, create or admin; at most yours (create, with --box exec)" },
+	{ "from", 0, "LIST", "only from these addresses, like 192.0.2.0/24,!192.0.2.7 (any)" },
+	{ "expires", 0, "TIME", "valid for this time, like 30d, or until 2027-01-02T03:04:05Z" },
+	{ "restrict", 0, NULL, "no terminal and no forwarding" },
+	{ "owner", 0, "OWNER", "the owner it belongs to (yours)" },
+	FLAG_END,
+};
+
 static const struct flag context_add_flags[] = {
 	{ "token", 0, "TOKEN", "for https and http (BOX_TOKEN); - reads it from stdin" },
 	{ "cacert", 0, "FILE", "trust these certificates too, PEM" },

@@ -228,7 +228,7 @@ static int read_key(const char **at, struct keyline *line, struct err *err)
 	return 0;
 }
 
-int keyline_check_public(const char *text, struct err *err)
+int keyline_check_private(const char *text, struct err *err)
 {
 	/* PEM and OpenSSH; the second one without its first line; PuTTY. */
 	static const char *const private[] = { "PRIVATE KEY-----", "b3BlbnNzaC1rZXktdjE",
@@ -239,6 +239,13 @@ int keyline_check_public(const char *text, struct err *err)
 			err_set(err, ERR_INVALID, "this is a private key, and was not kept");
 			return err_hint(err, "give the public one, the file that ends in .pub");
 		}
+	return 0;
+}
+
+int keyline_check_public(const char *text, struct err *err)
+{
+	if (keyline_check_private(text, err) < 0)
+		return -1;
 	if (strstr(text, "-cert-v01@openssh.com")) {
 		err_set(err, ERR_INVALID, "this is a certificate, not a key");
 		return err_hint(err, "give the key itself; certificates are accepted by their CA, "

@@ -32,8 +32,9 @@ struct keyline {
 	bool is_ca;
 };
 
-/* Fails with ERR_INVALID for a text with a private key, in any of the usual formats, or with a
- * certificate: each can be taken for a public key by mistake. keyline_read does it too. */
+/* Fails with ERR_INVALID for a text with a private key, in any of the usual formats; the second one
+ * for a certificate too. Each can be taken for a public key by mistake; keyline_read checks it. */
+int keyline_check_private(const char *text, struct err *err);
 int keyline_check_public(const char *text, struct err *err);
 /* Reads one line without its end. No message quotes more than the name of an option. ERR_INVALID. *ret is released with keyline_done. */
 int keyline_read(const char *line, struct keyline *ret, struct err *err);

@@ -267,3 +267,81 @@ def test_a_damaged_host_key_stops_the_daemon_and_stays(yard):
     finally:
         path.write_bytes(good)
         yard.start_daemon()
+
+
+# ---- the command line ------------------------------------------------------------------------
+
+
+def key_box(yard, *words, home=None, check=True, **more):
+    return yard.box("key", *words, check=check, env={"HOME": str(home)} if home else {}, **more)
+
+
+def test_key_add_takes_a_file_or_stdin(yard, tmp_path):
+    path, line = keygen(tmp_path)
+    assert key_box(yard, "add", "-f", f"{path}.pub").stdout == "ann-laptop\n"
+    assert key_box(yard, "add", "ci", "--box", "ada", "--from", "192.0.2.0/24", "--expires", "30d", "--restrict", "--owner", "ann",
+                   input=fresh_line()).stdout == "ci\n"
+    made = yard.json("key", "add", "until", "--role", "files", "--expires", "2099-01-02T03:04:05Z", "-f", "-", input=fresh_line())
+    assert made["role"] == "files" and made["expires_at"].startswith("2099-01-02T03:04:05")
+    listed = yard.json("key", "ls")
+    assert [key["name"] for key in listed] == ["ann-laptop", "ci", "until"]
+    assert (listed[1]["box"], listed[1]["owner"], listed[1]["role"], len(listed[1]["restricted"])) == ("ada", "ann", "exec", 4)
+    table = key_box(yard, "ls").stdout
+    assert table.split()[:8] == ["NAME", "OWNER", "ROLE", "BOX", "TYPE", "FINGERPRINT", "EXPIRES", "USED"]
+    assert fingerprint(path) in table and "never" in table and "2099-01-02" in table
+    assert key_box(yard, "ls", "--names").stdout.split() == ["ann-laptop", "ci", "until"]
+    done = key_box(yard, "rm", "ci", "nosuch", fingerprint(path), check=False)
+    assert done.returncode == 66 and done.stdout.split() == ["ci", fingerprint(path)] and "nosuch" in done.stderr
+    assert key_box(yard, "ls", "--names").stdout.split() == ["until"]
+
+
+def test_key_add_takes_ones_own_and_authorized_keys(yard, tmp_path):
+    (tmp_path / ".ssh").mkdir()
+    none = key_box(yard, "add", "--mine", home=tmp_path, check=False)
+    assert none.returncode == 66 and "ssh-keygen" in none.stderr
+    for kind in ("ed25519", "ecdsa"):
+        subprocess.run(["ssh-keygen", "-q", "-N", "", "-C", f"me {kind}", "-t", kind, "-f", tmp_path / ".ssh" / f"id_{kind}"], check=True)
+    assert key_box(yard, "add", "--mine", home=tmp_path).stdout.split() == ["me-ecdsa", "me-ed25519"]
+    again = key_box(yard, "add", "--mine", home=tmp_path)
+    assert again.stdout.split() == ["me-ecdsa", "me-ed25519"], "the same as before"
+    assert len(yard.json("key", "ls")) == 2
+    (tmp_path / ".ssh" / "authorized_keys").write_text(
+        f"# people\n\nbox=ada {fresh_line('one')}\ncommand=\"ls\" {fresh_line('two')}\nrole=exec {fresh_line('three')}\r\n"
+        + (tmp_path / ".ssh" / "id_ecdsa.pub").read_text().replace("ecdsa-", "role=read ecdsa-", 1))
+    done = key_box(yard, "add", "--authorized-keys", home=tmp_path, check=False)
+    assert done.stdout.split() == ["one", "three"] and done.returncode == 64, done
+    assert "key 2: the option 'command' is not supported" in done.stderr and "'me-ecdsa' of owner 'local'" in done.stderr
+    assert yard.api("GET", "/v1/keys/one").json["box"] == "ada"
+    assert key_box(yard, "add", "name", "--authorized-keys", home=tmp_path, check=False).returncode == 64
+    assert key_box(yard, "add", "--mine", "--agent", home=tmp_path, check=False).returncode == 64
+
+
+def test_key_add_takes_an_agents_keys(yard, tmp_path):
+    path, _ = keygen(tmp_path, comment="from the agent")
+    agent = subprocess.run(["ssh-agent", "-s"], capture_output=True, text=True, check=True).stdout
+    env = dict(re.findall(r"(SSH_\w+)=([^;]+);", agent))
+    try:
+        none = yard.box("key", "add", "--agent", env=env, check=False)
+        assert none.returncode and "agent" in none.stderr
+        subprocess.run(["ssh-add", "-q", path], env={**os.environ, **env}, check=True)
+        assert yard.box("key", "add", "--agent", env=env).stdout == "from-the-agent\n"
+        assert yard.json("key", "ls")[0]["fingerprint"] == fingerprint(path)
+    finally:
+        os.kill(int(env["SSH_AGENT_PID"]), 15)
+    assert "not installed" in yard.box("key", "add", "--agent", env={"PATH": str(tmp_path)}, check=False).stderr
+
+
+def test_key_add_refuses_a_private_key_before_it_is_sent(yard, tmp_path):
+    path, _ = keygen(tmp_path)
+    since = yard.log.stat().st_size
+    for how in (("-f", str(path)), ("-f", "-")):
+        done = key_box(yard, "add", *how, check=False, input=path.read_text() if how[1] == "-" else None)
+        assert done.returncode == 64 and "private key" in done.stderr and ".pub" in done.stderr
+        for line in path.read_text().splitlines()[1:-1]:
+            assert line not in done.stderr + done.stdout
+    assert b"/v1/keys" not in yard.log.read_bytes()[since:]
+    assert yard.json("key", "ls") == []
+    for words, why in ((("-f", str(tmp_path / "nosuch")), "nosuch"), (("-f", "/dev/null"), "no key"), (("Not-A-Name", "-f", f"{path}.pub"), "name"),
+                       (("--expires", "soon", "-f", f"{path}.pub"), "--expires")):
+        done = key_box(yard, "add", *words, check=False)
+        assert done.returncode and why in done.stderr, done.stderr
