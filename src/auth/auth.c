@@ -1,6 +1,7 @@
 /* auth.c - see auth.h */
 #include "auth/auth_internal.h"
 #include "base/clock.h"
+#include "core/box.h"
 #include "core/yard.h"
 #include <stdio.h>
 
@@ -96,13 +97,22 @@ int auth_by_id(struct auth *auth, const char *id, struct principal *ret, struct 
 	return 0;
 }
 
+void auth_by_box(const struct box *from, const struct box *to, struct principal *ret)
+{
+	*ret = (struct principal){ .kind = PRINCIPAL_BOX, .id = "box" };
+	asker_of_box(&ret->asker, from);
+	principal_set_role(ret, SCOPE_EXEC | SCOPE_FILES | SCOPE_READ, box_get_name(to));
+	ret->restricted = KEY_NO_AGENT | KEY_NO_X11;
+}
+
 int auth_again(
 	struct auth *auth, const struct principal *before, struct principal *ret, struct err *err)
 {
 	struct principal now;
 
 	*ret = *before;
-	if (before->kind == PRINCIPAL_SOCKET || before->kind == PRINCIPAL_CERTIFICATE)
+	if (before->kind == PRINCIPAL_SOCKET || before->kind == PRINCIPAL_CERTIFICATE ||
+		before->kind == PRINCIPAL_BOX)
 		return 0;
 	if (before->kind == PRINCIPAL_NOBODY)
 		return err_set(err, ERR_UNAUTHORIZED, "a login is needed here");

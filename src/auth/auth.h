@@ -23,6 +23,7 @@ enum principal_kind {
 	PRINCIPAL_TOKEN,
 	PRINCIPAL_KEY,	       /* an SSH key of the store */
 	PRINCIPAL_CERTIFICATE, /* an SSH certificate of a CA that the settings name */
+	PRINCIPAL_BOX,	       /* a box that logs in to another; both policies agreed */
 };
 enum { PRINCIPAL_ID_SIZE = 32 };
 /* Used as the id where the socket is the credential; no token has this id. */
@@ -47,6 +48,8 @@ void auth_by_socket(struct auth *auth, uid_t uid, struct principal *ret);
  * address) has recently shown many of those; a right one is always accepted. */
 int auth_by_token(struct auth *auth, const char *peer, const char *secret, struct principal *ret,
 	struct err *err);
+/* A box that logs in to box to: it may use that box and nothing else. */
+void auth_by_box(const struct box *from, const struct box *to, struct principal *ret);
 /* Looks up a credential that was accepted before, by its id; ERR_UNAUTHORIZED: it is no longer
  * valid. */
 int auth_by_id(struct auth *auth, const char *id, struct principal *ret, struct err *err);

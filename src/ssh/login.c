@@ -175,16 +175,24 @@ static struct auth_ssh_ask auth_ask(const struct peer *peer, const struct ask *a
 	};
 }
 
-/* The login stands: from here on the user name says what the connection is for. */
+/* What the connection is for: the user name says it, unless the connection itself does. */
+static void read_name(struct peer *peer, const char *user)
+{
+	char text[sizeof peer->named + sizeof peer->user + 1];
+	const char *name = user;
+
+	if (*peer->named) {
+		snprintf(text, sizeof text, peer->from_box ? "%s+%s" : "%s", peer->named, user);
+		name = text;
+	}
+	login_name_parse(name, strlen(name), &peer->login, &peer->login_problem);
+}
+
 static void enter(struct peer *peer, const char *user)
 {
-	struct err err = ERR_INIT;
-
 	snprintf(peer->user, sizeof peer->user, "%s", user);
 	peer->in = true;
-	if (login_name_parse(*peer->named ? peer->named : user,
-		    strlen(*peer->named ? peer->named : user), &peer->login, &err) < 0)
-		peer->login_problem = err;
+	read_name(peer, user);
 	sshd_peer_in(peer);
 	answer(peer, SSHM_VERDICT_IN);
 }
@@ -196,6 +204,7 @@ static void refuse(struct peer *peer, const struct ask *ask, const struct err *w
 	answer(peer, why->kind == ERR_LIMIT ? SSHM_VERDICT_CLOSE : SSHM_VERDICT_NO);
 }
 
+/* The connection is the credential: the unix socket, or one that a box made. */
 static void ask_by_socket(struct peer *peer, const struct ask *ask)
 {
 	struct err err = ERR_INIT;
@@ -205,7 +214,8 @@ static void ask_by_socket(struct peer *peer, const struct ask *ask)
 		refuse(peer, ask, &err);
 		return;
 	}
-	auth_by_socket(peer->sshd->auth, peer->uid, &peer->principal);
+	if (!peer->from_box)
+		auth_by_socket(peer->sshd->auth, peer->uid, &peer->principal);
 	enter(peer, ask->user);
 }
 

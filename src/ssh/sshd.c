@@ -10,6 +10,7 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "conf/conf.h"
+#include "core/boxnet/network.h"
 #include "sys/clone.h"
 #include "sys/procfd.h"
 #include <arpa/inet.h>
@@ -165,6 +166,24 @@ static void name_peer(struct peer *peer, const struct sockaddr_storage *from, in
 	}
 }
 
+/* Takes the peer; fd stays the caller's. */
+static int serve(struct peer *peer, int fd, struct err *err)
+{
+	struct sshd *sshd = peer->sshd;
+
+	peer->next = sshd->peers;
+	if (peer->next)
+		peer->next->prev = peer;
+	sshd->peers = peer;
+	sshd->peer_count++;
+	sshd->outside_count++;
+	if (start_process(peer, fd, err) == 0)
+		return 0;
+	peer_unlink(peer);
+	free(peer);
+	return -1;
+}
+
 static void take(struct sshd_listener *listener, int fd, const struct sockaddr_storage *from)
 {
 	struct sshd *sshd = listener->sshd;
@@ -180,17 +199,34 @@ static void take(struct sshd_listener *listener, int fd, const struct sockaddr_s
 	}
 	setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &(int){ 1 }, sizeof(int));
 	setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &(int){ 1 }, sizeof(int));
-	peer->next = sshd->peers;
-	if (peer->next)
-		peer->next->prev = peer;
-	sshd->peers = peer;
-	sshd->peer_count++;
-	sshd->outside_count++;
-	if (start_process(peer, fd, &err) == 0)
-		return;
-	log_error("an SSH connection was closed", kv_str("peer", peer_from(peer)), kv_err(&err));
-	peer_unlink(peer);
-	free(peer);
+	if (serve(peer, fd, &err) < 0)
+		log_error("an SSH connection was closed", kv_err(&err));
+}
+
+/* A box logs in to another: its network is its credential. */
+static int take_box(struct box *from, struct box *to, int *ret_fd, void *arg, struct err *err)
+{
+	struct sshd *sshd = arg;
+	struct peer *peer;
+	int pair[2], done;
+
+	if (sshd->stopping || sshd->outside_count >= OUTSIDE_MAX || sshd->peer_count >= PEERS_MAX)
+		return err_set(err, ERR_LIMIT, "too many SSH connections");
+	if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) < 0)
+		return err_sys(err, errno, "socketpair");
+	fcntl(pair[1], F_SETFL, O_NONBLOCK);
+	peer = xnew(struct peer);
+	peer->sshd = sshd;
+	peer->local = peer->from_box = true;
+	snprintf(peer->named, sizeof peer->named, "%s", box_get_name(to));
+	auth_by_box(from, to, &peer->principal);
+	done = serve(peer, pair[0], err);
+	close(pair[0]);
+	if (done < 0)
+		close(pair[1]);
+	else
+		*ret_fd = pair[1];
+	return done;
 }
 
 static void pause_listening(struct sshd *sshd, bool retry)
@@ -350,6 +386,7 @@ int sshd_open(struct yard *yard, struct auth *auth, struct sshd **ret, struct er
 		return -1;
 	}
 	tell_info(sshd);
+	yard_set_box_login(yard, take_box, sshd);
 	*ret = sshd;
 	return 0;
 }
@@ -387,6 +424,7 @@ void sshd_close(struct sshd *sshd)
 {
 	if (!sshd)
 		return;
+	yard_set_box_login(sshd->yard, NULL, NULL);
 	listener_stop(&sshd->tcp);
 	listener_stop(&sshd->local);
 	sshd->stopped = NULL;

@@ -65,6 +65,9 @@ struct peer {
 	bool local;
 	/* Not "": the box that a local client named before it spoke SSH, see proxy.h. */
 	char named[NAME_MAX_LEN + 1];
+	/* A box that logs in to another, which it named by its address: from_box is set, principal
+	 * is its own from the start, and the user name is one of the other box. */
+	bool from_box;
 
 	uint8_t session[SESSION_ID_MAX]; /* the hash of the first key exchange */
 	size_t session_len;

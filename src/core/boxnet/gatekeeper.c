@@ -16,11 +16,14 @@
 #include "gate/gate.h"
 #include "loop/loop.h"
 #include "net/host_watch.h"
+#include <errno.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 enum {
+	SSH_PORT = 22,
 	AGAIN_FIRST_MS = 50, /* before the gate is restarted; doubled each time up to the next */
 	AGAIN_MOST_MS = 5000,
 	/* after so long a life the delay starts from the first again */
@@ -53,6 +56,8 @@ struct networks {
 	unsigned kept;	    /* intervals since all figures were stored */
 	struct err problem; /* why there is no gate */
 	struct owners *owners;
+	box_login_fn login; /* NULL: none; see yard_set_box_login */
+	void *login_arg;
 };
 
 static void open_gate(struct networks *networks);
@@ -268,6 +273,37 @@ bool network_names_peer(const struct box *box, const char *name)
 }
 
 /* *ret is -1 while the other box, returned in *ret_to, wakes. */
+/* Within one kernel the answer of a port is there at once. A box with a kernel of its own answers
+ * later: its port 22 is its own. */
+static bool is_refused(int fd)
+{
+	int why = 0;
+
+	getsockopt(fd, SOL_SOCKET, SO_ERROR, &why, &(socklen_t){ sizeof why });
+	return why == ECONNREFUSED;
+}
+
+/* Nothing in the box serves SSH: a front door does, if there is one. */
+static int log_in(struct box *from, struct box *to, int *ret, struct err *err)
+{
+	const struct networks *networks = to->yard->networks;
+
+	close(*ret);
+	*ret = -1;
+	if (!networks->login)
+		return err_set(err, ERR_UNAVAILABLE, "nothing listens on port %d of box '%s'",
+			SSH_PORT, to->row.name);
+	return networks->login(from, to, ret, networks->login_arg, err);
+}
+
+void yard_set_box_login(struct yard *yard, box_login_fn fn, void *arg)
+{
+	if (!yard->networks)
+		return;
+	yard->networks->login = fn;
+	yard->networks->login_arg = arg;
+}
+
 static int reach_box(struct yard *yard, const char *from_id, const char *name, uint16_t port,
 	int *ret, struct box **ret_to, struct err *err)
 {
@@ -291,7 +327,9 @@ static int reach_box(struct yard *yard, const char *from_id, const char *name, u
 		return later < 0 ? -1 : 0;
 	if (to->net->netns < 0)
 		return err_set(err, ERR_STATE, "box '%s' has no network", name);
-	return doors_connect(to->net->netns, DOORS_OUTSIDE, port, ret, err);
+	if (doors_connect(to->net->netns, DOORS_OUTSIDE, port, ret, err) < 0)
+		return -1;
+	return port == SSH_PORT && is_refused(*ret) ? log_in(from, to, ret, err) : 0;
 }
 
 static void dial_free(struct dial *dial)

@@ -96,3 +96,11 @@ bool box_login_take(
  * is -1: ask again when a woken_watch is called. Fails with ERR_STATE when the box does not run, or
  * is paused at a limit. */
 int box_port_connect(struct box *box, uint16_t port, bool second, int *ret_fd, struct err *err);
+
+/* ---- from box to box (gatekeeper.c) ---------------------------------------------------------- */
+
+/* Called when box from connects to port 22 of box to, both policies agree, and nothing listens
+ * there: a front door answers in its place. *ret_fd is a stream socket. NULL: none does. */
+typedef int (*box_login_fn)(
+	struct box *from, struct box *to, int *ret_fd, void *arg, struct err *err);
+void yard_set_box_login(struct yard *yard, box_login_fn fn, void *arg);
