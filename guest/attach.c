@@ -266,6 +266,9 @@ static void reader_cancel(struct channel *channel)
 	if (exec->starter == channel)
 		exec->starter = NULL;
 	reader_free(reader);
+	/* Nobody can attach to it as its first client did: it hears the end and ends. */
+	if (exec->builtin && !exec->readers)
+		watch_close(&exec->in);
 	exec_update_reading(exec);
 	if (exec->state == EXEC_OVER)
 		exec_evict();

@@ -160,8 +160,18 @@ static void exec_over(struct exec *exec)
 	exec_evict();
 }
 
+static void forget_builtins(void)
+{
+	for (struct exec *exec = execs, *next; exec; exec = next) {
+		next = exec->next;
+		if (exec->builtin && exec->state == EXEC_OVER && !exec->readers)
+			exec_free(exec);
+	}
+}
+
 void exec_evict(void)
 {
+	forget_builtins();
 	for (;;) {
 		struct exec *oldest = NULL;
 		unsigned count = 0;
@@ -255,6 +265,8 @@ void exec_update_reading(struct exec *exec)
 
 	if (exec->state != EXEC_RUNNING && exec->state != EXEC_ENDING)
 		return;
+	if (exec->builtin)
+		journal_forget(&exec->journal, attach_need(exec));
 	may = journal_room(&exec->journal, attach_need(exec)) > 0;
 	if (!exec->hung_up.armed)
 		watch_set(&exec->out, may && (!exec->grace_over || exec->out_left) ? EPOLLIN : 0);

@@ -31,7 +31,8 @@ struct exec {
 	char **argv; /* cut, for information */
 	pid_t pid;
 	bool tty;
-	bool reaped; /* pid may have been reused */
+	bool builtin; /* nothing of it is kept */
+	bool reaped;  /* pid may have been reused */
 	bool timed_out;
 	enum exec_state state;
 	int wait_status;

@@ -11,6 +11,7 @@
 enum {
 	RUNNING_MAX = 512,
 	ARGV_KEPT = 4096,
+	BUILTIN_JOURNAL = 256 * 1024, /* what is on its way */
 };
 #define TIMEOUT_MAX_MS (10ull * 365 * 24 * 3600 * 1000)
 
@@ -94,6 +95,8 @@ static int check_spec(const struct wire_exec_spec *spec, struct err *err)
 {
 	if (!id_is_valid(spec->id))
 		return err_set(err, ERR_INVALID, "an exec id is 1 to 32 of a-z 0-9");
+	if (spec->builtin >= WIRE_BUILTIN_COUNT || (spec->builtin && spec->tty))
+		return err_set(err, ERR_UNSUPPORTED, "box-init has no such program of its own");
 	if (!spec->argv[0] || !*spec->argv[0])
 		return err_set(err, ERR_INVALID, "no program named");
 	for (size_t i = 0; spec->env[i]; i++)
@@ -116,6 +119,13 @@ static int check_spec(const struct wire_exec_spec *spec, struct err *err)
 	return 0;
 }
 
+static size_t journal_size(const struct wire_exec_spec *spec)
+{
+	if (spec->journal_max)
+		return spec->journal_max;
+	return spec->builtin ? BUILTIN_JOURNAL : WIRE_JOURNAL_DEFAULT;
+}
+
 static int exec_start(struct channel *channel, const struct wire_exec_spec *spec, struct err *err)
 {
 	struct spawned child;
@@ -126,13 +136,14 @@ static int exec_start(struct channel *channel, const struct wire_exec_spec *spec
 		return -1;
 	exec = xnew(struct exec);
 	strcpy(exec->id, spec->id);
-	exec->argv = argv_cut(spec->argv, ARGV_KEPT);
+	exec->argv = argv_cut(spec->builtin ? spawn_builtin_argv : spec->argv, ARGV_KEPT);
+	exec->builtin = spec->builtin;
 	exec->pid = child.pid;
 	exec->tty = spec->tty;
 	exec->started_us = clock_wall_us();
 	exec->started_mono_us = clock_mono_us();
 	exec->timeout_ms = MIN(spec->timeout_ms, TIMEOUT_MAX_MS);
-	journal_init(&exec->journal, spec->journal_max ? spec->journal_max : WIRE_JOURNAL_DEFAULT);
+	journal_init(&exec->journal, journal_size(spec));
 	watch_open(&exec->report, child.report, on_report);
 	exec_take_fds(exec, child.out, child.err, child.in);
 	watch_set(&exec->report, EPOLLIN);

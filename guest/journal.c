@@ -167,6 +167,13 @@ void journal_add(
 	}
 }
 
+void journal_forget(struct journal *journal, uint64_t offset)
+{
+	offset = MIN(offset, journal->newest);
+	if (offset > journal->oldest)
+		drop_to(journal, offset);
+}
+
 size_t journal_room(const struct journal *journal, uint64_t need)
 {
 	uint64_t from = MAX(need, journal->oldest);

@@ -30,6 +30,8 @@ void journal_done(struct journal *journal);
 /* Appends; the oldest bytes are dropped when there is no more room. */
 void journal_add(
 	struct journal *journal, uint8_t stream, uint64_t time_us, const void *data, size_t len);
+/* Drops the bytes before offset, which may be beyond newest. */
+void journal_forget(struct journal *journal, uint64_t offset);
 /* How many bytes, of either stream, can be added without losing anything from offset need on. */
 size_t journal_room(const struct journal *journal, uint64_t need);
 /* The bytes from offset (not below oldest) on: at most max, of one stream, in one or two pieces

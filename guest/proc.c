@@ -46,6 +46,17 @@ int proc_open(struct err *err)
 	return own_proc < 0 ? err_sys(err, errno, "open /proc") : 0;
 }
 
+void proc_keep(int fd)
+{
+	if (fd != own_proc)
+		dup3(own_proc, fd, O_CLOEXEC);
+}
+
+void proc_execute_self(int fd, const char *const *argv)
+{
+	execveat(fd, "self/exe", (char *const *)argv, environ, 0);
+}
+
 static ssize_t read_small(int dir, const char *path, char *out, size_t size)
 {
 	_cleanup_close_ int fd =

@@ -7,6 +7,10 @@
 
 /* Opens /proc; before any program of the box runs. */
 int proc_open(struct err *err);
+/* In a child: keeps /proc as descriptor fd, until a program is executed; and executes box-init's
+ * own program from there, wherever that lies. Returns only with an error in errno. */
+void proc_keep(int fd);
+void proc_execute_self(int fd, const char *const *argv);
 /* Signals every process of the session and all their descendants. leader_lives: the session's first
  * process was not reaped yet. Without /proc only its process group gets the signal. */
 void proc_signal_session(pid_t session, bool leader_lives, int number);

@@ -5,10 +5,16 @@
  * never box-init, as vfork would. The 0.1 ms it costs more is the price; journals are not copied
  * (journal.c).
  *
+ * A program that is box-init's own is executed like any other, from the file box-init runs from: a
+ * child that went on without would keep box-init's memory, and its secrets, in a process that the
+ * user may trace.
+ *
  * The child reports its first error whole, as a struct err, down a pipe that closes itself when the
  * program is executed. */
 #include "guest/spawn.h"
 #include "guest/group.h"
+#include "guest/proc.h"
+#include "guest/sftp.h"
 #include "guest/trust.h"
 #include "guest/user.h"
 #include "base/file.h"
@@ -27,9 +33,12 @@
 
 enum {
 	REPORT_FD = 3,
+	PROC_FD = 4,	   /* for a program of our own */
 	FILES_SOFT = 1024, /* the usual limit; programs may raise it themselves */
 	ENV_ADDED = 10,
 };
+
+const char *const spawn_builtin_argv[] = { SFTP_PROGRAM, NULL };
 
 /* The descriptors of the child's side and of ours. */
 struct ends {
@@ -111,6 +120,13 @@ static int become(const struct user *user, struct err *err)
 
 #define WORK_FOLDER "/workspace"
 
+static int enter_home(const struct user *user, struct err *err)
+{
+	if (chdir(user->home) < 0 && chdir("/") < 0)
+		return err_sys(err, errno, "enter '/'");
+	return 0;
+}
+
 static int enter_folder(const char *cwd, const struct user *user, struct err *err)
 {
 	if (*cwd) {
@@ -122,9 +138,7 @@ static int enter_folder(const char *cwd, const struct user *user, struct err *er
 		return err_sys(err, errno, "enter folder '%.300s'", cwd);
 	}
 	/* The default folder of work; a box whose owner removed it still has a home. */
-	if (chdir(WORK_FOLDER) < 0 && chdir(user->home) < 0 && chdir("/") < 0)
-		return err_sys(err, errno, "enter '/'");
-	return 0;
+	return chdir(WORK_FOLDER) < 0 ? enter_home(user, err) : 0;
 }
 
 static int execute(const struct wire_exec_spec *spec, struct err *err)
@@ -152,6 +166,12 @@ static int execute(const struct wire_exec_spec *spec, struct err *err)
 	default:
 		return err_sys(err, errno, "execute '%.300s'", program);
 	}
+}
+
+static int execute_builtin(struct err *err)
+{
+	proc_execute_self(PROC_FD, spawn_builtin_argv);
+	return err_sys(err, errno, "execute '%s'", spawn_builtin_argv[0]);
 }
 
 static int take_terminal(const struct user *user, struct err *err)
@@ -201,10 +221,13 @@ static int child_main(const struct wire_exec_spec *spec, struct err *err)
 		return -1;
 	if (spec->tty && take_terminal(&user, err) < 0)
 		return -1;
-	if (become(&user, err) < 0 || enter_folder(spec->cwd, &user, err) < 0)
+	if (become(&user, err) < 0)
+		return -1;
+	if (spec->builtin && !*spec->cwd ? enter_home(&user, err) < 0
+					 : enter_folder(spec->cwd, &user, err) < 0)
 		return -1;
 	environ = make_env(spec, &user);
-	return execute(spec, err);
+	return spec->builtin ? execute_builtin(err) : execute(spec, err);
 }
 
 static _Noreturn void child(const struct wire_exec_spec *spec, const struct ends *ends)
@@ -220,7 +243,9 @@ static _Noreturn void child(const struct wire_exec_spec *spec, const struct ends
 	dup2(ends->out, 1);
 	dup2(ends->err, 2);
 	dup3(ends->report, REPORT_FD, O_CLOEXEC);
-	close_range(REPORT_FD + 1, ~0u, 0);
+	if (spec->builtin)
+		proc_keep(PROC_FD);
+	close_range(spec->builtin ? PROC_FD + 1 : REPORT_FD + 1, ~0u, 0);
 	child_main(spec, &err);
 	if (write(REPORT_FD, &err, sizeof err) < 0)
 		_exit(126);

@@ -12,6 +12,9 @@ struct spawned {
 	int in;	 /* -1 when stdin is /dev/null; a second descriptor of the terminal with tty */
 };
 
+/* The command line of what spec->builtin asks for. */
+extern const char *const spawn_builtin_argv[];
+
 /* Forks. The caller owns the descriptors of *ret and reaps the child. Only failures before the fork
  * are errors here (mostly ERR_LIMIT); a missing program, user or folder is reported through
  * report. */

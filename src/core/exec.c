@@ -345,6 +345,14 @@ static void begin(struct box *box, const struct err *why, void *arg)
 		exec_close(exec);
 }
 
+/* What the automatic snapshot is told to come before. */
+static const char *const *words_of(const struct exec_spec *spec)
+{
+	static const char *const sftp[] = { "sftp", NULL };
+
+	return spec->builtin == EXEC_SFTP ? sftp : spec->argv;
+}
+
 int exec_start(struct box *box, const struct exec_spec *spec, const struct exec_ops *ops, void *arg,
 	struct exec **ret, struct err *err)
 {
@@ -361,7 +369,7 @@ int exec_start(struct box *box, const struct exec_spec *spec, const struct exec_
 	if (spec->no_snapshot)
 		begin(box, NULL, exec);
 	else
-		box_before_exec(box, spec->argv, begin, exec);
+		box_before_exec(box, words_of(spec), begin, exec);
 	exec->failed = NULL;
 	if (failed.kind) {
 		exec_free(exec);

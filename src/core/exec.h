@@ -76,9 +76,21 @@ struct exec_ops {
 		struct exec *exec, const struct exec_end *end, const struct err *err, void *arg);
 };
 
+/* Servers that box-init brings along: the image needs none. */
+enum exec_builtin {
+	EXEC_NO_BUILTIN,
+	EXEC_SFTP, /* SFTP, version 3 with OpenSSH's extensions, as user, from his home */
+};
+
 /* A program to start; everything is borrowed for the call. */
 struct exec_spec {
 	const char *id; /* NULL: a generated id */
+	/* Runs instead of argv, which is not looked at, with input and neither tty nor detach. It
+	 * speaks binary on stdin and stdout, and its output is not kept. It ends by itself when
+	 * its input ends or its caller is gone, exec_close() included. A box that still runs an
+	 * older box-init (restored, adopted) runs OpenSSH's server of its image instead, and is
+	 * told ERR_NOT_FOUND where there is none. */
+	enum exec_builtin builtin;
 	/* argv[0] is looked up in PATH, inside, unless it has a '/' */
 	const char *const *argv;
 	const char *const *env; /* KEY=VALUE, after the image's and the box's; NULL: none */

@@ -11,6 +11,11 @@ static_assert((int)EXEC_ARGV_MAX == (int)WIRE_ARGV_MAX &&
 		      (int)EXEC_KEPT_MAX == (int)WIRE_JOURNAL_MAX,
 	"the bounds of exec.h are those of box-init");
 
+static_assert((int)EXEC_SFTP == (int)WIRE_BUILTIN_SFTP, "builtins of exec.h are box-init's");
+
+/* For a box-init that has no such server. */
+static const char *const sftp_argv[] = { "/usr/lib/openssh/sftp-server", NULL };
+
 static int check_user(const char *user, struct err *err)
 {
 	bool ok = strlen(user) <= 64;
@@ -26,7 +31,9 @@ static int check_user(const char *user, struct err *err)
 
 int exec_spec_check(const struct exec_spec *spec, struct err *err)
 {
-	if (!strv_len(spec->argv))
+	if (spec->builtin && (!spec->input || spec->tty || spec->detach))
+		return err_set(err, ERR_INVALID, "a server needs its input, and no terminal");
+	if (!spec->builtin && !strv_len(spec->argv))
 		return err_set(err, ERR_INVALID, "a program has at least one word");
 	if (strv_len(spec->argv) > EXEC_ARGV_MAX || strv_len(spec->env) > EXEC_ARGV_MAX)
 		return err_set(err, ERR_INVALID,
@@ -117,19 +124,21 @@ int exec_open(struct box *box, const struct exec_spec *spec, const char *who,
 	int done;
 
 	random_id(id, sizeof id - 1);
-	wire_put_exec_spec(&request, &(struct wire_exec_spec){
-					     .id = spec->id && *spec->id ? spec->id : id,
-					     .argv = spec->argv,
-					     .env = (const char *const *)env,
-					     .cwd = config_or(config, "workdir", spec->cwd),
-					     .user = config_or(config, "user", spec->user),
-					     .tty = spec->tty,
-					     .stdin_open = spec->input,
-					     .attach = !spec->detach || spec->input,
-					     .rows = spec->rows,
-					     .cols = spec->cols,
-					     .timeout_ms = spec->timeout_ms,
-				     });
+	wire_put_exec_spec(&request,
+		&(struct wire_exec_spec){
+			.id = spec->id && *spec->id ? spec->id : id,
+			.argv = spec->builtin ? sftp_argv : spec->argv,
+			.env = (const char *const *)env,
+			.cwd = spec->builtin ? spec->cwd : config_or(config, "workdir", spec->cwd),
+			.user = config_or(config, "user", spec->user),
+			.tty = spec->tty,
+			.stdin_open = spec->input,
+			.builtin = (enum wire_builtin)spec->builtin,
+			.attach = !spec->detach || spec->input,
+			.rows = spec->rows,
+			.cols = spec->cols,
+			.timeout_ms = spec->timeout_ms,
+		});
 	box_note_exec(box, spec->id && *spec->id ? spec->id : id, who);
 	done = box_chan_open(box, WIRE_OP_EXEC_START, &request, ops, arg, ret, err);
 	buf_done(&request);

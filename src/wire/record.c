@@ -52,7 +52,7 @@ void wire_put_exec_spec(struct buf *out, const struct wire_exec_spec *spec)
 	wire_put_str(out, spec->cwd);
 	wire_put_str(out, spec->user);
 	wire_put_u8(out, spec->tty);
-	wire_put_u8(out, spec->stdin_open);
+	wire_put_u8(out, spec->stdin_open ? (uint8_t)(1 + spec->builtin) : 0);
 	wire_put_u8(out, spec->attach);
 	wire_put_u16(out, spec->rows);
 	wire_put_u16(out, spec->cols);
@@ -62,13 +62,17 @@ void wire_put_exec_spec(struct buf *out, const struct wire_exec_spec *spec)
 
 void wire_get_exec_spec(struct wire_reader *in, struct wire_exec_spec *ret)
 {
+	uint8_t input;
+
 	ret->id = wire_get_str(in, WIRE_EXEC_ID_MAX);
 	ret->argv = wire_get_strv(in, WIRE_ARGV_MAX);
 	ret->env = wire_get_strv(in, WIRE_ARGV_MAX);
 	ret->cwd = wire_get_str(in, WIRE_PATH_MAX);
 	ret->user = wire_get_str(in, 128);
 	ret->tty = wire_get_u8(in);
-	ret->stdin_open = wire_get_u8(in);
+	input = wire_get_u8(in);
+	ret->stdin_open = input;
+	ret->builtin = input ? input - 1 : WIRE_NO_BUILTIN;
 	ret->attach = wire_get_u8(in);
 	ret->rows = wire_get_u16(in);
 	ret->cols = wire_get_u16(in);

@@ -223,6 +223,13 @@ struct wire_error {
 	const char *message; /* at most 400 bytes */
 };
 
+/* Programs that box-init is itself; see wire_exec_spec. */
+enum wire_builtin {
+	WIRE_NO_BUILTIN,
+	WIRE_BUILTIN_SFTP, /* serves files over stdin and stdout; cwd "" means the user's home */
+	WIRE_BUILTIN_COUNT
+};
+
 struct wire_exec_spec {
 	const char *id; /* chosen by the daemon, [a-z0-9]{1,32} */
 	const char *const
@@ -232,7 +239,11 @@ struct wire_exec_spec {
 	const char *cwd;  /* "" means the user's home, or / */
 	const char *user; /* "" means root; name or uid, optionally :group */
 	bool tty;
-	bool stdin_open;      /* false: stdin is /dev/null (never for tty) */
+	bool stdin_open; /* false: stdin is /dev/null (never for tty) */
+	/* Runs instead of argv, which a box-init that knows of none runs. Only with stdin_open, in
+	 * whose byte it is sent: 0, 1, or 1 + builtin. Its output is not kept once it was read, and
+	 * its input ends with its last reader. */
+	enum wire_builtin builtin;
 	bool attach;	      /* attach this channel from offset 0, lossless, with stdin */
 	uint16_t rows, cols;  /* 0 means 24 x 80 */
 	uint64_t timeout_ms;  /* 0: none. Then TERM, and KILL after 5 s; reason "timeout" */

@@ -13,6 +13,7 @@ import time
  RENAME, CHMOD, TAR_OUT, TAR_IN, DIAL, STATS, SHUTDOWN, NAME, ANSWER, IDENTITY, RESTORED) = range(1, 23)
 OUT, ERR, DONE = 1, 2, 3  # of answers
 WOKEN, ROLLED_BACK = 1, 2
+SFTP = 2  # as stdin of a start: box-init's own server
 MAGIC = 0x59584F42
 WINDOW_SIZE = 512 * 1024
 DATA_MAX = 64 * 1024

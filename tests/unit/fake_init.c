@@ -88,13 +88,14 @@ static void on_hello(struct conn *conn)
 
 static void on_exec(struct conn *conn, const struct wire_frame *frame, struct wire_reader *in)
 {
+	static const char *const sftp[] = { "sftp-server", NULL };
 	struct wire_exec_spec spec;
 	struct wire_exec_info info = { .pid = 2, .started_us = 1 };
 	struct buf body = BUF_INIT;
 
 	wire_get_exec_spec(in, &spec);
 	info.id = spec.id;
-	info.argv = spec.argv;
+	info.argv = spec.builtin == WIRE_BUILTIN_SFTP ? sftp : spec.argv;
 	wire_put_exec_info(&body, &info);
 	answer(conn, frame, fake_reach(FAKE_EXEC), &body);
 	buf_done(&body);

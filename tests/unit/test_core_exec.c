@@ -93,11 +93,40 @@ static void test_exec_tells_a_channel_that_ends_without_its_exit(void **state)
 	assert_int_equal(started, 1);
 }
 
+static void on_server(struct exec *exec, const struct exec_info *info, void *arg)
+{
+	(void)exec;
+	(void)arg;
+	assert_string_equal(info->argv[0], "sftp-server");
+	assert_null(info->argv[1]);
+	started++;
+}
+
+static void test_exec_builtin_is_asked_for_without_a_program(void **state)
+{
+	static const struct exec_ops server = { .on_started = on_server, .on_done = on_done };
+	const struct exec_spec spec = { .builtin = EXEC_SFTP, .input = true, .user = "ada" };
+	struct answer answer = ANSWER_INIT;
+	struct err err = ERR_INIT;
+	struct exec *exec;
+
+	(void)state;
+	make_captured_box();
+	started = 0;
+	assert_int_equal(exec_start(box_named("ada"), &spec, &server, &answer, &exec, &err), 0);
+	wait_err(&answer, ERR_PROTOCOL); /* as all programs of the fake that are attached to */
+	assert_int_equal(started, 1);
+	assert_true(was_reached(FAKE_CAPTURE, FAKE_EXEC));
+}
+
 static void test_exec_spec_is_checked_before_anything_happens(void **state)
 {
 	static const char *const none[] = { NULL };
 	const struct exec_spec bad[] = {
 		{ .argv = none },
+		{ .builtin = EXEC_SFTP },
+		{ .builtin = EXEC_SFTP, .input = true, .tty = true },
+		{ .builtin = EXEC_SFTP, .input = true, .detach = true },
 		{ .argv = words, .cwd = "here" },
 		{ .argv = words, .cwd = "/a/../b" },
 		{ .argv = words, .user = "-u" },
@@ -284,6 +313,7 @@ int main(int argc, char **argv)
 	const struct CMUnitTest tests[] = {
 		YARD_TEST(test_exec_detached_is_over_when_it_is_there),
 		YARD_TEST(test_exec_tells_a_channel_that_ends_without_its_exit),
+		YARD_TEST(test_exec_builtin_is_asked_for_without_a_program),
 		YARD_TEST(test_exec_spec_is_checked_before_anything_happens),
 		YARD_TEST(test_exec_of_a_stopped_box_is_refused),
 		YARD_TEST(test_exec_takes_the_snapshot_first_whatever_the_box_does),

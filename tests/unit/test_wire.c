@@ -572,9 +572,39 @@ static void test_identity_travels_whole(void **state)
 	buf_done(&buf);
 }
 
+/* An older box-init reads the byte as a flag and runs argv; an older daemon sends 0 or 1. */
+static void test_builtin_is_in_the_byte_of_stdin(void **state)
+{
+	static const char *const argv[] = { "/none/sftp-server", NULL };
+	enum { AFTER_IT = 1 + 2 + 2 + 8 + 4 }; /* attach, rows, cols, timeout_ms, journal_max */
+
+	(void)state;
+	for (unsigned value = 0; value < 3; value++) {
+		struct wire_exec_spec got, spec = { .id = "e1",
+			.argv = argv,
+			.env = argv,
+			.stdin_open = value > 0,
+			.builtin = value > 1 ? WIRE_BUILTIN_SFTP : WIRE_NO_BUILTIN };
+		struct buf buf = BUF_INIT;
+		struct wire_reader in;
+
+		wire_put_exec_spec(&buf, &spec);
+		assert_int_equal(buf_head(&buf)[buf.len - AFTER_IT - 1], value);
+		in = reader_of(&buf);
+		wire_get_exec_spec(&in, &got);
+		assert_int_equal(wire_get_done(&in, NULL), 0);
+		assert_int_equal(got.stdin_open, value > 0);
+		assert_int_equal(got.builtin, spec.builtin);
+		free((void *)got.argv);
+		free((void *)got.env);
+		buf_done(&buf);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_builtin_is_in_the_byte_of_stdin),
 		cmocka_unit_test(test_requests_and_answers_come_out_as_they_went_in),
 		cmocka_unit_test(test_requests_and_answers_are_bounded),
 		cmocka_unit_test(test_identity_travels_whole),
