@@ -2,6 +2,7 @@
  *
  * A start is answered when the child's report pipe tells the outcome. Until then the exec exists
  * only for the channel that asked: its input is already taken, but nobody else sees it. */
+#include "guest/connect.h"
 #include "guest/exec_internal.h"
 #include "guest/spawn.h"
 #include "base/clock.h"
@@ -99,6 +100,8 @@ static int check_spec(const struct wire_exec_spec *spec, struct err *err)
 		return err_set(err, ERR_UNSUPPORTED, "box-init has no such program of its own");
 	if (!spec->argv[0] || !*spec->argv[0])
 		return err_set(err, ERR_INVALID, "no program named");
+	if (spec->builtin == WIRE_BUILTIN_CONNECT && strcmp(spec->argv[0], CONNECT_PROGRAM))
+		return err_set(err, ERR_INVALID, "this program is '%s'", CONNECT_PROGRAM);
 	for (size_t i = 0; spec->env[i]; i++)
 		if (*spec->env[i] == '=' || !strchr(spec->env[i], '='))
 			return err_set(err, ERR_INVALID,
@@ -136,7 +139,7 @@ static int exec_start(struct channel *channel, const struct wire_exec_spec *spec
 		return -1;
 	exec = xnew(struct exec);
 	strcpy(exec->id, spec->id);
-	exec->argv = argv_cut(spec->builtin ? spawn_builtin_argv : spec->argv, ARGV_KEPT);
+	exec->argv = argv_cut(spawn_argv(spec), ARGV_KEPT);
 	exec->builtin = spec->builtin;
 	exec->pid = child.pid;
 	exec->tty = spec->tty;

@@ -10,6 +10,7 @@
  * (box.c); called `sftp-server`, or `box-init sftp-server`, it serves files (sftp.c). */
 #include "guest/box.h"
 #include "guest/conn.h"
+#include "guest/connect.h"
 #include "guest/control.h"
 #include "guest/exec.h"
 #include "guest/hosts.h"
@@ -211,6 +212,8 @@ int main(int argc, char **argv)
 		return modprobe_main(argc, argv);
 	if (is_sftp(argc, argv))
 		return sftp_main();
+	if (argc > 1 && !strcmp(argv[0], CONNECT_PROGRAM))
+		return connect_main(argc, argv);
 	/* Root in the box has our user id, and could speak to the daemon in our name by ptrace,
 	 * /proc/1/mem or pidfd_getfd. Forked children inherit this until they execute a program. */
 	prctl(PR_SET_DUMPABLE, 0);

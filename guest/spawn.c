@@ -38,7 +38,12 @@ enum {
 	ENV_ADDED = 10,
 };
 
-const char *const spawn_builtin_argv[] = { SFTP_PROGRAM, NULL };
+const char *const *spawn_argv(const struct wire_exec_spec *spec)
+{
+	static const char *const sftp[] = { SFTP_PROGRAM, NULL };
+
+	return spec->builtin == WIRE_BUILTIN_SFTP ? sftp : spec->argv;
+}
 
 /* The descriptors of the child's side and of ours. */
 struct ends {
@@ -168,10 +173,12 @@ static int execute(const struct wire_exec_spec *spec, struct err *err)
 	}
 }
 
-static int execute_builtin(struct err *err)
+static int execute_builtin(const struct wire_exec_spec *spec, struct err *err)
 {
-	proc_execute_self(PROC_FD, spawn_builtin_argv);
-	return err_sys(err, errno, "execute '%s'", spawn_builtin_argv[0]);
+	const char *const *argv = spawn_argv(spec);
+
+	proc_execute_self(PROC_FD, argv);
+	return err_sys(err, errno, "execute '%s'", argv[0]);
 }
 
 static int take_terminal(const struct user *user, struct err *err)
@@ -227,7 +234,7 @@ static int child_main(const struct wire_exec_spec *spec, struct err *err)
 					 : enter_folder(spec->cwd, &user, err) < 0)
 		return -1;
 	environ = make_env(spec, &user);
-	return spec->builtin ? execute_builtin(err) : execute(spec, err);
+	return spec->builtin ? execute_builtin(spec, err) : execute(spec, err);
 }
 
 static _Noreturn void child(const struct wire_exec_spec *spec, const struct ends *ends)

@@ -12,8 +12,8 @@ struct spawned {
 	int in;	 /* -1 when stdin is /dev/null; a second descriptor of the terminal with tty */
 };
 
-/* The command line of what spec->builtin asks for. */
-extern const char *const spawn_builtin_argv[];
+/* The command line of a program: that of the builtin, if spec asks for one. */
+const char *const *spawn_argv(const struct wire_exec_spec *spec);
 
 /* Forks. The caller owns the descriptors of *ret and reaps the child. Only failures before the fork
  * are errors here (mostly ERR_LIMIT); a missing program, user or folder is reported through

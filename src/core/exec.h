@@ -80,12 +80,15 @@ struct exec_ops {
 enum exec_builtin {
 	EXEC_NO_BUILTIN,
 	EXEC_SFTP, /* SFTP, version 3 with OpenSSH's extensions, as user, from his home */
+	/* A connection made inside the box: argv is "connect", and host and port or the path of a
+	 * unix socket. Its first byte of output is '+': it stands; a line on stderr says why not */
+	EXEC_CONNECT,
 };
 
 /* A program to start; everything is borrowed for the call. */
 struct exec_spec {
 	const char *id; /* NULL: a generated id */
-	/* Runs instead of argv, which is not looked at, with input and neither tty nor detach. It
+	/* Runs instead of argv, which is looked at by EXEC_CONNECT alone, with input and neither tty nor detach. It
 	 * speaks binary on stdin and stdout, and its output is not kept. It ends by itself when
 	 * its input ends or its caller is gone, exec_close() included. A box that still runs an
 	 * older box-init (restored, adopted) runs OpenSSH's server of its image instead, and is

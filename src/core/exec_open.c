@@ -11,7 +11,9 @@ static_assert((int)EXEC_ARGV_MAX == (int)WIRE_ARGV_MAX &&
 		      (int)EXEC_KEPT_MAX == (int)WIRE_JOURNAL_MAX,
 	"the bounds of exec.h are those of box-init");
 
-static_assert((int)EXEC_SFTP == (int)WIRE_BUILTIN_SFTP, "builtins of exec.h are box-init's");
+static_assert(
+	(int)EXEC_SFTP == (int)WIRE_BUILTIN_SFTP && (int)EXEC_CONNECT == (int)WIRE_BUILTIN_CONNECT,
+	"builtins of exec.h are box-init's");
 
 /* For a box-init that has no such server. */
 static const char *const sftp_argv[] = { "/usr/lib/openssh/sftp-server", NULL };
@@ -33,7 +35,7 @@ int exec_spec_check(const struct exec_spec *spec, struct err *err)
 {
 	if (spec->builtin && (!spec->input || spec->tty || spec->detach))
 		return err_set(err, ERR_INVALID, "a server needs its input, and no terminal");
-	if (!spec->builtin && !strv_len(spec->argv))
+	if (spec->builtin != EXEC_SFTP && !strv_len(spec->argv))
 		return err_set(err, ERR_INVALID, "a program has at least one word");
 	if (strv_len(spec->argv) > EXEC_ARGV_MAX || strv_len(spec->env) > EXEC_ARGV_MAX)
 		return err_set(err, ERR_INVALID,
@@ -127,7 +129,7 @@ int exec_open(struct box *box, const struct exec_spec *spec, const char *who,
 	wire_put_exec_spec(&request,
 		&(struct wire_exec_spec){
 			.id = spec->id && *spec->id ? spec->id : id,
-			.argv = spec->builtin ? sftp_argv : spec->argv,
+			.argv = spec->builtin == EXEC_SFTP ? sftp_argv : spec->argv,
 			.env = (const char *const *)env,
 			.cwd = spec->builtin ? spec->cwd : config_or(config, "workdir", spec->cwd),
 			.user = config_or(config, "user", spec->user),

@@ -1,7 +1,8 @@
 /* forward.c - ports of the box for the client of an SSH connection (-L, -D, -W, -R)
  *
  * The name in the request is seen from the box: localhost, its own name and its address mean the
- * box itself. The bytes go through core's tunnel, which wakes the box and keeps it awake. */
+ * box itself. The bytes go through core's tunnel, which wakes the box and keeps it awake. Another
+ * name is reached by a program inside the box, so its policy decides; so is a unix socket of it. */
 #include "ssh/sshd_internal.h"
 #include "base/alloc.h"
 #include "base/log.h"
@@ -11,8 +12,6 @@
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
-
-enum { REASON_PROHIBITED = 1, REASON_CONNECT_FAILED = 2, REASON_SHORTAGE = 4 };
 
 struct forward {
 	struct peer *peer;
@@ -37,7 +36,7 @@ static void forward_free(struct forward *forward)
 	free(forward);
 }
 
-static void refuse(struct peer *peer, uint32_t channel, unsigned reason, const char *text)
+void forward_refuse(struct peer *peer, uint32_t channel, unsigned reason, const char *text)
 {
 	struct buf *out = sshm_pipe_begin(peer->pipe, SSHM_REFUSED);
 
@@ -65,7 +64,7 @@ static void on_gone(void *arg)
 	forward->tunnel = NULL; /* frees itself */
 	if (forward->theirs >= 0) {
 		snprintf(text, sizeof text, "nothing listens on port %u of the box", forward->port);
-		refuse(forward->peer, forward->channel, REASON_CONNECT_FAILED, text);
+		forward_refuse(forward->peer, forward->channel, REASON_CONNECT_FAILED, text);
 	}
 	forward_free(forward);
 }
@@ -110,11 +109,12 @@ static int dial(
 
 	if (!box)
 		return -1;
-	if (!port)
+	if (!port && *host != '/')
 		return err_set(err, ERR_INVALID, "there is no port 0");
-	if (!is_box_itself(peer, host))
-		return err_set(err, ERR_FORBIDDEN,
-			"only ports of the box itself are reached by ssh: use localhost");
+	if (!is_box_itself(peer, host)) {
+		program_connect(peer, box, channel, host, port);
+		return 0;
+	}
 	if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, pair) < 0)
 		return err_set(err, ERR_LIMIT, "the daemon has no more descriptors");
 	forward = xnew(struct forward);
@@ -149,7 +149,7 @@ int forward_dial(struct peer *peer, struct wire_reader *in, struct err *err)
 		auth_leave(peer->sshd->auth, before);
 	}
 	if (done < 0)
-		refuse(peer, channel,
+		forward_refuse(peer, channel,
 			why.kind == ERR_LIMIT	    ? REASON_SHORTAGE
 			: why.kind == ERR_FORBIDDEN ? REASON_PROHIBITED
 						    : REASON_CONNECT_FAILED,

@@ -35,8 +35,12 @@ struct program {
 	uint64_t offset;	    /* behind the last byte that was given to the process */
 	bool tty;
 	bool input_ended, input_full;
-	bool no_linger; /* a subsystem: nobody joins it */
-	bool over;	/* code and signal are known */
+	bool no_linger; /* a subsystem or a connection: nobody joins it */
+	bool is_dial;	/* a connection made inside the box */
+	bool dialling;	/* the process gets its socket when it stands */
+	int theirs;	/* -1: given, or there is none */
+	char refusal[256];
+	bool over; /* code and signal are known */
 	uint32_t code, signal;
 };
 
@@ -59,6 +63,8 @@ static void program_free(struct program *program)
 	exec_close(program->exec);
 	for (size_t i = 0; i < 2; i++)
 		outlet_done(&program->outlets[i]);
+	if (program->theirs >= 0)
+		close(program->theirs);
 	if (program->prev)
 		program->prev->next = program->next;
 	else
@@ -76,6 +82,12 @@ static void settle(struct program *program)
 
 	if (!program->over || program->outlets[0].out.len || program->outlets[1].out.len)
 		return;
+	if (program->dialling)
+		forward_refuse(peer, program->channel, REASON_CONNECT_FAILED, program->refusal);
+	if (program->is_dial) { /* the end of its socket is the end of the connection */
+		program_free(program);
+		return;
+	}
 	out = sshm_pipe_begin(peer->pipe, SSHM_EXIT);
 	wire_put_u32(out, program->channel);
 	wire_put_u32(out, program->code);
@@ -171,15 +183,44 @@ static void on_started(struct exec *exec, const struct exec_info *info, void *ar
 	snprintf(program->id, sizeof program->id, "%s", info->id);
 }
 
+/* The first byte of a connection says that it stands; a line on stderr why not. Returns how many
+ * bytes of data were for us. */
+static size_t dial_output(
+	struct program *program, enum exec_stream stream, const char *data, size_t len)
+{
+	size_t have = strlen(program->refusal);
+
+	if (stream == EXEC_STDERR) {
+		for (size_t i = 0; i < len && have + 1 < sizeof program->refusal; i++)
+			if (data[i] >= ' ' && data[i] <= '~')
+				program->refusal[have++] = data[i];
+		return len;
+	}
+	program->dialling = false;
+	wire_put_u32(sshm_pipe_begin(program->peer->pipe, SSHM_DIALLED), program->channel);
+	sshm_pipe_send(program->peer->pipe, &program->theirs, 1);
+	close(program->theirs);
+	program->theirs = -1;
+	outlet_watch(&program->outlets[0]);
+	return 1;
+}
+
 static void on_output(struct exec *exec, enum exec_stream stream, uint64_t offset, uint64_t time_us,
 	const void *data, size_t len, void *arg)
 {
 	struct program *program = arg;
 
-	(void)exec;
 	(void)time_us;
 	program->offset = offset + len;
-	outlet_put(outlet_of(program, stream), data, len);
+	if (program->dialling) {
+		size_t used = dial_output(program, stream, data, len);
+
+		exec_consumed(exec, used);
+		data = (const char *)data + used;
+		len -= used;
+	}
+	if (len)
+		outlet_put(outlet_of(program, stream), data, len);
 }
 
 static void say(struct program *program, const char *text)
@@ -218,9 +259,11 @@ static void fail(struct program *program, const struct err *err)
 	const char *end = program->tty ? "\r\n" : "\n";
 	char text[1024];
 
+	snprintf(program->refusal, sizeof program->refusal, "%.200s", err->message);
 	snprintf(text, sizeof text, "box: %s%s%s%s%s", err->message, *err->hint ? " (" : "",
 		err->hint, *err->hint ? ")" : "", end);
-	say(program, text);
+	if (!program->dialling)
+		say(program, text);
 	program->over = true;
 	program->code = err->kind == ERR_NOT_FOUND ? 127 : CODE_FAILED;
 }
@@ -296,22 +339,30 @@ static int open_outlet(struct program *program, size_t index, int *ret_theirs)
 	return 0;
 }
 
-/* Makes the sockets and gives their other ends to the process. NULL: no more descriptors; the
- * client hears that the channel has ended. */
-static struct program *program_new(struct peer *peer, const struct run *run, bool tty)
+static struct program *program_alloc(struct peer *peer, uint32_t channel)
 {
 	struct program *program = xnew(struct program);
-	int theirs[2] = { -1, -1 };
 
 	program->peer = peer;
-	program->channel = run->channel;
-	program->tty = tty;
+	program->channel = channel;
+	program->theirs = -1;
 	for (size_t i = 0; i < 2; i++)
 		program->outlets[i] = (struct outlet){ .program = program, .fd = -1 };
 	program->next = peer->programs;
 	if (program->next)
 		program->next->prev = program;
 	peer->programs = program;
+	return program;
+}
+
+/* Makes the sockets and gives their other ends to the process. Without descriptors the client hears
+ * nothing but that the channel has ended. */
+static struct program *program_new(struct peer *peer, const struct run *run, bool tty)
+{
+	struct program *program = program_alloc(peer, run->channel);
+	int theirs[2] = { -1, -1 };
+
+	program->tty = tty;
 	if (open_outlet(program, 0, &theirs[0]) == 0 &&
 		(tty || open_outlet(program, 1, &theirs[1]) == 0)) {
 		wire_put_u32(sshm_pipe_begin(peer->pipe, SSHM_RUNNING), run->channel);
@@ -327,7 +378,7 @@ static void begun(struct program *program, int started, const struct err *err)
 {
 	if (started < 0)
 		fail(program, err);
-	else
+	else if (!program->dialling)
 		outlet_watch(&program->outlets[0]);
 	settle(program);
 }
@@ -365,6 +416,30 @@ void program_attach(struct peer *peer, struct box *box, const struct run *run,
 	begun(program, exec_attach(box, spec, &exec_ops, program, &program->exec, &err), &err);
 	if (tty)
 		program_resize(peer, run->channel, run->rows, run->cols);
+}
+
+void program_connect(
+	struct peer *peer, struct box *box, uint32_t channel, const char *host, uint16_t port)
+{
+	struct program *program = program_alloc(peer, channel);
+	char number[8];
+	const char *const argv[] = { "connect", host, *host == '/' ? NULL : number, NULL };
+	const struct exec_spec spec = { .builtin = EXEC_CONNECT,
+		.argv = argv,
+		.user = peer->login.user,
+		.input = true,
+		.no_snapshot = true };
+	struct err err = ERR_INIT;
+	int started = -1;
+
+	snprintf(number, sizeof number, "%u", port);
+	snprintf(program->box, sizeof program->box, "%s", box_get_id(box));
+	program->no_linger = program->is_dial = program->dialling = true;
+	if (open_outlet(program, 0, &program->theirs) < 0)
+		err_set(&err, ERR_LIMIT, "the daemon has no more descriptors");
+	else
+		started = exec_start(box, &spec, &exec_ops, program, &program->exec, &err);
+	begun(program, started, &err);
 }
 
 /* ---- what else the client asks -------------------------------------------------------------- */

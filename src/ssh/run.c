@@ -115,6 +115,7 @@ static void start(struct peer *peer, struct box *box, const struct run *run)
 	char **env = environment(peer, run);
 	struct exec_spec spec = {
 		.id = id,
+		.builtin = run->what == SSHM_RUN_SUBSYSTEM ? EXEC_SFTP : EXEC_NO_BUILTIN,
 		.argv = run->what == SSHM_RUN_SHELL ? shell_argv : command_argv,
 		.env = (const char *const *)env,
 		.user = peer->login.user,

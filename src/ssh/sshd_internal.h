@@ -138,6 +138,10 @@ void program_start(
 	struct peer *peer, struct box *box, const struct run *run, const struct exec_spec *spec);
 void program_attach(struct peer *peer, struct box *box, const struct run *run,
 	const struct exec_attach_spec *spec, bool tty);
+/* Makes a connection inside the box, as the user of the login: DIALLED when it stands, REFUSED when
+ * not. host with a '/' at its start: the path of a unix socket. */
+void program_connect(
+	struct peer *peer, struct box *box, uint32_t channel, const char *host, uint16_t port);
 bool program_signal(struct peer *peer, uint32_t channel, const char *name);
 bool program_resize(struct peer *peer, uint32_t channel, uint16_t rows, uint16_t cols);
 bool program_closed(struct peer *peer, uint32_t channel); /* the client closed it */
@@ -168,5 +172,8 @@ void lingers_free(struct sshd *sshd);
 int forward_dial(struct peer *peer, struct wire_reader *in, struct err *err);
 int forward_listen(struct peer *peer, struct wire_reader *in, struct err *err);
 int forward_unlisten(struct peer *peer, struct wire_reader *in, struct err *err);
+/* Answers a DIAL; reason as in RFC 4254, 5.1. */
+enum { REASON_PROHIBITED = 1, REASON_CONNECT_FAILED = 2, REASON_SHORTAGE = 4 };
+void forward_refuse(struct peer *peer, uint32_t channel, unsigned reason, const char *text);
 bool forward_closed(struct peer *peer, uint32_t channel);
 void forwards_end(struct peer *peer);

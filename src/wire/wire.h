@@ -227,6 +227,9 @@ struct wire_error {
 enum wire_builtin {
 	WIRE_NO_BUILTIN,
 	WIRE_BUILTIN_SFTP, /* serves files over stdin and stdout; cwd "" means the user's home */
+	/* Carries a connection that it makes, over stdin and stdout: argv is "connect", host and
+	 * port, or the path of a unix socket */
+	WIRE_BUILTIN_CONNECT,
 	WIRE_BUILTIN_COUNT
 };
 
