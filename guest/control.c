@@ -29,6 +29,10 @@ static uint32_t connection; /* counted: answers of a job to a question of anothe
 static uint8_t told[CONTROL_GENERATION];
 static uint8_t asked[CONTROL_GENERATION]; /* by the last hello */
 static bool greeted, telling;
+/* Programs are held, for a capture; and whether there were connections then. A copy need not look
+ * again: there, each step into code that did not run yet takes time. */
+static bool held, connected = true;
+static int randomness = -1;
 
 static bool is_told(void)
 {
@@ -136,11 +140,10 @@ static void stir(const uint8_t seed[CONTROL_SEED])
 		int bits, bytes;
 		uint8_t data[CONTROL_SEED];
 	} entropy = { CONTROL_SEED * 8, CONTROL_SEED, { 0 } };
-	_cleanup_close_ int fd = open("/dev/urandom", O_RDWR | O_CLOEXEC | O_NOCTTY);
 
 	memcpy(entropy.data, seed, CONTROL_SEED);
-	ioctl(fd, RNDADDENTROPY, &entropy);
-	ioctl(fd, RNDRESEEDCRNG, 0);
+	ioctl(randomness, RNDADDENTROPY, &entropy);
+	ioctl(randomness, RNDRESEEDCRNG, 0);
 }
 
 static void set_clock(uint64_t wall_us)
@@ -173,7 +176,8 @@ static void told_done(uint64_t tag, const struct err *err, const void *payload, 
 	if (!err) {
 		memcpy(told, now.generation, sizeof told);
 		watch_limits();
-		group_freeze(false, NULL);
+		group_thaw(NULL);
+		held = false;
 		port_serve(true);
 	}
 	on_job(tag, err, payload, len);
@@ -206,7 +210,7 @@ static int take_tell(const struct control_frame *frame, struct wire_reader *read
 	now.disk_bytes = tell.disk_bytes;
 	memcpy(now.generation, tell.generation, sizeof now.generation);
 	telling = true;
-	if (tell.kind == CONTROL_COPY || tell.kind == CONTROL_SAME)
+	if ((tell.kind == CONTROL_COPY || tell.kind == CONTROL_SAME) && (!held || connected))
 		control_end_connections();
 	/* No program has run yet in one that comes from a template: nothing can be in our way.
 	 * Where no file is touched, nothing can either; a process more takes 60 ms in a copy. */
@@ -235,8 +239,9 @@ static int do_sync(const void *arg, struct buf *payload, struct err *err)
 
 static int do_freeze(const void *arg, struct buf *payload, struct err *err)
 {
+	(void)arg;
 	(void)payload;
-	return group_freeze(*(const bool *)arg, err);
+	return group_freeze(err);
 }
 
 static int do_grow(const void *arg, struct buf *payload, struct err *err)
@@ -261,6 +266,23 @@ static int start_job(const struct control_frame *frame, struct wire_reader *read
 	if (wire_get_done(reader, err) < 0)
 		return -1;
 	return control_job_start(fn, arg, tag_of(frame), on_job, err);
+}
+
+/* Most stand still at once; for those that take longer a process waits. */
+static int hold_programs(
+	const struct control_frame *frame, struct wire_reader *reader, struct err *err)
+{
+	bool hold = wire_get_u8(reader) != 0;
+
+	if (wire_get_done(reader, err) < 0)
+		return -1;
+	held = hold;
+	connected = true;
+	if (hold ? !group_freeze_soon() : group_thaw(err) < 0)
+		return hold ? start_job(frame, reader, do_freeze, NULL, err) : -1;
+	connected = hold && control_has_connections();
+	answer(frame->type, frame->number, NULL, 0);
+	return 0;
 }
 
 static int answer_stats(
@@ -322,7 +344,6 @@ static int take_question(const struct control_frame *frame, struct err *err)
 	struct wire_reader reader = WIRE_READER(frame);
 	struct control_flow flow;
 	uint64_t bytes;
-	bool hold;
 
 	if (frame->type == CONTROL_TELL)
 		return take_tell(frame, &reader, err);
@@ -338,8 +359,7 @@ static int take_question(const struct control_frame *frame, struct err *err)
 	case CONTROL_SYNC:
 		return start_job(frame, &reader, do_sync, NULL, err);
 	case CONTROL_HOLD:
-		hold = wire_get_u8(&reader) != 0;
-		return start_job(frame, &reader, do_freeze, &hold, err);
+		return hold_programs(frame, &reader, err);
 	case CONTROL_GROW:
 		bytes = wire_get_u64(&reader);
 		return start_job(frame, &reader, do_grow, &bytes, err);
@@ -418,6 +438,7 @@ static void on_port(struct watch *watch, uint32_t ready)
 
 void control_open(int fd)
 {
+	randomness = open("/dev/urandom", O_RDWR | O_CLOEXEC | O_NOCTTY);
 	watch_open(&port, fd, on_port);
 	watch_set(&port, EPOLLIN | EPOLLOUT | EPOLLET);
 }

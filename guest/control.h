@@ -32,5 +32,6 @@ struct control_socket_owner {
 };
 int control_find_owner(
 	const struct control_flow *flow, struct control_socket_owner *ret, struct err *err);
-/* Ends all TCP connections that lead out of the machine. */
+/* Connections of TCP that lead out of the machine: whether there are any; ends them all. */
+bool control_has_connections(void);
 void control_end_connections(void);

@@ -211,6 +211,23 @@ static void end_connection(const struct inet_diag_msg *message, void *arg)
 		(void)!send(*(const int *)arg, &request, sizeof request, 0);
 }
 
+static void note_connection(const struct inet_diag_msg *message, void *arg)
+{
+	*(bool *)arg |= leads_out(message);
+}
+
+bool control_has_connections(void)
+{
+	_cleanup_close_ int fd = open_diag(NULL);
+	bool found = false;
+
+	if (fd < 0)
+		return true;
+	dump(fd, AF_INET, IPPROTO_TCP, note_connection, &found);
+	dump(fd, AF_INET6, IPPROTO_TCP, note_connection, &found);
+	return found;
+}
+
 void control_end_connections(void)
 {
 	_cleanup_close_ int fd = open_diag(NULL), second = open_diag(NULL);

@@ -19,7 +19,8 @@ enum {
 	FREEZE_MS = 1000,
 	DEPTH_MAX = 16,
 	THREADS_MAX = 4096,
-	LOOK_US = 200
+	LOOK_US = 200,
+	SOON_US = 2000
 };
 
 static int box = -1;	  /* folder of /box */
@@ -119,22 +120,39 @@ static uint64_t read_value(int dir, const char *file, const char *key)
 	return 0;
 }
 
-int group_freeze(bool frozen, struct err *err)
+int group_thaw(struct err *err)
 {
-	int64_t end = clock_mono_us() + (int64_t)FREEZE_MS * 1000;
+	return box < 0 ? 0 : file_poke(box, "cgroup.freeze", "0", err);
+}
 
-	if (box < 0)
-		return 0;
-	if (file_poke(box, "cgroup.freeze", frozen ? "1" : "0", err) < 0)
-		return -1;
-	while (frozen && !read_value(box, "cgroup.events", "frozen")) {
-		if (clock_mono_us() > end) {
-			file_poke(box, "cgroup.freeze", "0", NULL);
-			return err_set(err, ERR_TIMEOUT, "programs of the box do not stand still");
-		}
+/* False: they do not stand still after this time. */
+static bool wait_frozen(int64_t us)
+{
+	int64_t end = clock_mono_us() + us;
+
+	while (!read_value(box, "cgroup.events", "frozen")) {
+		if (clock_mono_us() > end)
+			return false;
 		usleep(LOOK_US);
 	}
-	return 0;
+	return true;
+}
+
+bool group_freeze_soon(void)
+{
+	return box < 0 || (file_poke(box, "cgroup.freeze", "1", NULL) == 0 && wait_frozen(SOON_US));
+}
+
+int group_freeze(struct err *err)
+{
+	if (box < 0)
+		return 0;
+	if (file_poke(box, "cgroup.freeze", "1", err) < 0)
+		return -1;
+	if (wait_frozen((int64_t)FREEZE_MS * 1000))
+		return 0;
+	group_thaw(NULL);
+	return err_set(err, ERR_TIMEOUT, "programs of the box do not stand still");
 }
 
 /* ---- figures -------------------------------------------------------------------------------- */

@@ -15,9 +15,13 @@ int group_open(const char *path, struct err *err);
 /* Moves the calling process among the programs; in the child. */
 void group_join(void);
 int group_set_pids(uint64_t limit, struct err *err); /* 0: any number */
-/* All programs are stopped (or run again) when it returns. ERR_TIMEOUT: some could not be
- * stopped, and all run again. */
-int group_freeze(bool frozen, struct err *err);
+/* All programs stand still (or go on) when it returns. ERR_TIMEOUT: some could not, and all go
+ * on. */
+int group_freeze(struct err *err);
+/* As group_freeze, without waiting for those that take longer than a moment: false, they will stand
+ * still, or cannot. */
+bool group_freeze_soon(void);
+int group_thaw(struct err *err);
 
 struct group_stats {
 	uint64_t processes, threads, oom_kills, pids_refused, cpu_us;

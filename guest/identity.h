@@ -41,6 +41,11 @@ struct identity_result {
 };
 
 void identity_run(const struct identity_job *job, struct identity_result *ret);
+/* Of a VM: identity_run would touch plain files on the box's own disk alone and run no program, so
+ * box-init can do it itself. A process more is what takes longest in a copy whose processor is
+ * emulated: none of its code has run there yet. A box that puts something else there meanwhile
+ * delays itself. Does not block. */
+bool identity_is_quick(const struct identity_job *job);
 
 /* Of a VM that is a new box: a machine id of its own, and SSH keys if its image has some, which are
  * made in the background; the old ones are gone when this returns. A fork of a VM gets new keys

@@ -5,6 +5,7 @@
 #include "guest/identity.h"
 #include "guest/group.h"
 #include "guest/hosts.h"
+#include "guest/path.h"
 #include "guest/vm.h"
 #include "base/clock.h"
 #include "base/file.h"
@@ -12,6 +13,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/openat2.h>
 #include <signal.h>
 #include <stdio.h>
 #include <sys/stat.h>
@@ -20,6 +22,8 @@
 #define MACHINE_ID	"/etc/machine-id"
 #define MACHINE_ID_DBUS "/var/lib/dbus/machine-id"
 #define SSH_FOLDER	"/etc/ssh"
+#define FORK_HOOKS	"/etc/boxyard/fork.d"
+#define RESTORE_HOOKS	"/etc/boxyard/restore.d"
 #define HOOK_PATH	"/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 enum { PATH_BYTES = 768 };
@@ -65,8 +69,7 @@ static void stir_randomness(const struct identity_job *job)
 {
 	_cleanup_close_ int fd = open("/dev/urandom", O_WRONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
 
-	/* The kernel's pool belongs to the machine and was not copied; this is for a box with its
-	 * own kernel. */
+	/* The kernel's pool belongs to the machine and was not copied: this does no harm. */
 	if (fd >= 0)
 		(void)!write(fd, job->seed, sizeof job->seed);
 }
@@ -182,7 +185,7 @@ static void run_hooks(const struct identity_job *job, struct identity_result *re
 	char dir[PATH_BYTES];
 	int count;
 
-	snprintf(dir, sizeof dir, "%s/etc/boxyard/%s.d", job->root, job->fork ? "fork" : "restore");
+	snprintf(dir, sizeof dir, "%s%s", job->root, job->fork ? FORK_HOOKS : RESTORE_HOOKS);
 	count = scandir(dir, &entries, is_hook, by_name);
 	for (int i = 0; i < count; i++) {
 		const char *name = entries[i]->d_name;
@@ -262,11 +265,52 @@ int identity_make(struct err *err)
 	return 0;
 }
 
-/* ---- all steps ------------------------------------------------------------------------------ */
+/* On the root file system itself, with no link on the way; or not there. */
+static bool is_plain(const char *path, bool *ret_exists)
+{
+	_cleanup_close_ int fd = open_how(
+		AT_FDCWD, path, O_PATH | O_NOFOLLOW, 0, RESOLVE_NO_XDEV | RESOLVE_NO_SYMLINKS);
+
+	*ret_exists = fd >= 0;
+	return fd >= 0 || errno == ENOENT;
+}
+
+static bool has_host_keys(void)
+{
+	DIR *folder = opendir(SSH_FOLDER);
+	struct dirent *entry;
+	bool found = false;
+
+	while (folder && !found && (entry = readdir(folder)))
+		found = is_host_key(entry);
+	if (folder)
+		closedir(folder);
+	return found;
+}
+
+bool identity_is_quick(const struct identity_job *job)
+{
+	static const char *const files[] = { MACHINE_ID, MACHINE_ID_DBUS, "/etc/hostname",
+		"/etc/hosts" };
+	bool exists;
+
+	if (!vm_has_root() || *job->root)
+		return false;
+	if (!is_plain(job->fork ? FORK_HOOKS : RESTORE_HOOKS, &exists) || exists)
+		return false;
+	for (size_t i = 0; i < ARRAY_LEN(files); i++)
+		if (!is_plain(files[i], &exists))
+			return false;
+	return !job->fork || (is_plain(SSH_FOLDER, &exists) && !(exists && has_host_keys()));
+}
+
+/* ---- all of it ------------------------------------------------------------------------------ */
 
 void identity_run(const struct identity_job *job, struct identity_result *ret)
 {
-	stir_randomness(job);
+	/* A VM got it with TELL, and served nobody before. */
+	if (!vm_has_root())
+		stir_randomness(job);
 	if (!strcmp(job->root, "-"))
 		return;
 	umask(022);

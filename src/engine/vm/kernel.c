@@ -254,10 +254,14 @@ char *vm_kernel_cmdline(const struct vm_kernel *kernel, bool kvm, uint64_t tsc_k
 	static const char common[] =
 		"console=ttyS0 quiet panic=-1 reboot=t no_timer_check rcupdate.rcu_expedited=1 "
 		"cryptomgr.notests 8250.nr_uarts=1 pci=off nowatchdog random.trust_cpu=on";
+	/* Whatever the kernel does beside its work is translated in each box again. */
+	static const char emulated[] =
+		" tsc=reliable mitigations=off hardened_usercopy=off init_on_alloc=0 psi=0 "
+		"audit=0 lsm=landlock,yama";
 	_cleanup_free_ char *tsc =
 		tsc_khz ? xasprintf(" tsc_early_khz=%llu", (unsigned long long)tsc_khz)
 			: xstrdup("");
 
 	(void)kernel;
-	return xasprintf("%s%s%s", common, kvm ? "" : " tsc=reliable mitigations=off", tsc);
+	return xasprintf("%s%s%s", common, kvm ? "" : emulated, tsc);
 }

@@ -329,7 +329,7 @@ void vm_open_control(struct vm_instance *instance)
 		.boots = instance->boots && instance->state == VM_STARTING,
 		.tell = { .kind = instance->kind ? instance->kind : CONTROL_SAME,
 			.hostname = instance->hostname,
-			.disk_bytes = instance->manifest.disk_bytes,
+			.disk_bytes = instance->grown ? instance->manifest.disk_bytes : 0,
 			.pids = instance->limits.pids },
 	};
 

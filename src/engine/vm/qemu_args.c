@@ -135,7 +135,8 @@ static void add_network(char ***argv, int tap)
 {
 	if (tap >= 0)
 		addf(argv, "-netdev", "tap,id=net,fd=%d,vhost=off", QEMU_FD_TAP);
-	addf(argv, "-device", "virtio-net-device,id=card,mac=52:54:00:00:00:02%s",
+	addf(argv, "-device",
+		"virtio-net-device,id=card,guest_announce=off,mac=52:54:00:00:00:02%s",
 		tap >= 0 ? ",netdev=net" : "");
 }
 

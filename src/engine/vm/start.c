@@ -121,6 +121,7 @@ static void on_attached(struct qemu *qemu, const struct err *err, void *arg)
 	vm_step(instance, "disks attached");
 	if (wanted > instance->manifest.disk_bytes) {
 		instance->manifest.disk_bytes = wanted;
+		instance->grown = true;
 		qemu_resize(qemu, wanted, on_resized, instance);
 		return;
 	}
@@ -338,6 +339,7 @@ static int boot(struct vm_instance *instance, struct err *err)
 		cgroup_join_open(engine->cgroups, instance->group, &join, err) < 0)
 		return -1;
 	instance->manifest.disk_bytes = vm_disk_bytes(&instance->limits);
+	instance->grown = true; /* perhaps: the guest looks */
 	spec.image = image;
 	spec.disk = instance->disk_fd;
 	spec.netns = netns;

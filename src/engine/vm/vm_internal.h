@@ -120,13 +120,13 @@ struct vm_instance {
 	struct template *template; /* it waits for this one, or was made from it */
 	bool waits_for_template;
 	bool restored; /* from a state */
-	bool boots;    /* its kernel boots from an existing disk */
-	bool moved;    /* into its cgroups */
-	bool whole;    /* memory, devices and disks are complete */
-	bool frozen;   /* its cgroup is frozen */
-	/* QEMU was told to stop it, and it stays stopped by a capture that ends it */
-	bool stopped;
-	bool held; /* box-init has stopped its programs */
+	bool boots;    /* its kernel, from the disk it has */
+	bool moved;    /* into its groups */
+	bool whole;    /* memory, devices and disks are there */
+	bool grown;    /* its disk, since its file system was made or grown last */
+	bool frozen;   /* its cgroup is */
+	bool stopped;  /* QEMU was told to stop it; so it is left by a capture that ends it */
+	bool held;     /* its programs are, by box-init */
 	bool kill_asked, adopted;
 	int64_t began_at; /* when it was started */
 	bool merging;	  /* its layers, because there were too many */
