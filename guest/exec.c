@@ -107,6 +107,8 @@ void exec_tell(const struct exec *exec, enum wire_event event)
 {
 	struct wire_exec_info info;
 
+	if (exec->forgotten)
+		return;
 	exec_fill_info(exec, &info);
 	conn_event(event, &info);
 }
@@ -160,18 +162,18 @@ static void exec_over(struct exec *exec)
 	exec_evict();
 }
 
-static void forget_builtins(void)
+static void drop_forgotten(void)
 {
 	for (struct exec *exec = execs, *next; exec; exec = next) {
 		next = exec->next;
-		if (exec->builtin && exec->state == EXEC_OVER && !exec->readers)
+		if (exec->forgotten && exec->state == EXEC_OVER && !exec->readers)
 			exec_free(exec);
 	}
 }
 
 void exec_evict(void)
 {
-	forget_builtins();
+	drop_forgotten();
 	for (;;) {
 		struct exec *oldest = NULL;
 		unsigned count = 0;

@@ -13,6 +13,8 @@ struct exec;
 /* Ops; see ops.h. */
 int exec_open_start(
 	struct channel *channel, enum wire_op op, struct wire_reader *in, struct err *err);
+int exec_open_warm_up(
+	struct channel *channel, enum wire_op op, struct wire_reader *in, struct err *err);
 int exec_open_attach(
 	struct channel *channel, enum wire_op op, struct wire_reader *in, struct err *err);
 int exec_open_list(

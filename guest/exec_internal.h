@@ -34,6 +34,7 @@ struct exec {
 	bool builtin; /* nothing of it is kept */
 	bool reaped;  /* pid may have been reused */
 	bool timed_out;
+	bool forgotten; /* listed and told to nobody; freed at its end */
 	enum exec_state state;
 	int wait_status;
 	int64_t started_us, started_mono_us;

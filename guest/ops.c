@@ -36,6 +36,7 @@ static const open_fn openers[WIRE_OP_COUNT] = {
 	[WIRE_OP_IDENTITY] = identity_open,
 	[WIRE_OP_RESTORED] = identity_open_restored,
 	[WIRE_OP_TAR_UPPER] = worker_open,
+	[WIRE_OP_WARM_UP] = exec_open_warm_up,
 };
 
 int ops_open(struct channel *channel, const struct wire_frame *frame, struct err *err)

@@ -149,7 +149,8 @@ int vm_make_root(struct err *err)
 		return err_set(err, ERR_INVALID, "the box's disk has no file system");
 	/* Its inode tables are zeros: they lie in holes of a file. ext4 would write them all the
 	 * same, for minutes, in every box. */
-	if (mount(DISK_DEVICE, "/disk", "ext4", MS_NOATIME, "discard,noinit_itable") < 0)
+	if (mount(DISK_DEVICE, "/disk", "ext4", MS_NOATIME,
+		    "discard,noinit_itable,no_prefetch_block_bitmaps") < 0)
 		return err_sys(err, errno, "mount the box's disk");
 	fd = open("/disk", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	if (fd < 0)

@@ -14,7 +14,13 @@
 #include <fcntl.h>
 #include <stdio.h>
 
-enum { TEN = 10, LOOK_US = 2 * 1000 * 1000, DIRTY_NEEDS_MIB = 4 * 1024 };
+enum {
+	TEN = 10,
+	LOOK_US = 2 * 1000 * 1000,
+	SPARE_US = 10 * 1000 * 1000,
+	SPARE_LOOK_US = 50 * 1000,
+	DIRTY_NEEDS_MIB = 4 * 1024,
+};
 
 #define SMALL	",\"driver\":\"vm\""
 #define SLEEPER ",\"driver\":\"vm\",\"memory\":\"256M\""
@@ -62,13 +68,31 @@ static int need(struct bench_boxes *boxes, char **box, const char *members, stru
 
 /* ---- creating ------------------------------------------------------------------------------- */
 
+/* A spare waits, unless the daemon has none at all; a box that was taken is replaced some seconds
+ * later. */
+static int wait_for_spare(struct bench_boxes *boxes, struct err *err)
+{
+	int64_t end = clock_mono_us() + SPARE_US;
+
+	for (;;) {
+		_cleanup_json_ json_t *info = NULL;
+
+		if (client_get(bench_boxes_get_client(boxes), "/v1/info", &info, err) < 0)
+			return -1;
+		if (json_integer_value(json_object_get(info, "spares")) > 0 ||
+			clock_mono_us() > end)
+			return 0;
+		usleep(SPARE_LOOK_US);
+	}
+}
+
 int bench_vm_create_first_byte(struct bench_boxes *boxes, double *ret, struct err *err)
 {
 	_cleanup_free_ char *box = NULL;
 	double made, said;
 	int done;
 
-	if (check_driver(boxes, err) < 0 ||
+	if (check_driver(boxes, err) < 0 || wait_for_spare(boxes, err) < 0 ||
 		bench_boxes_make_with(boxes, SMALL, &box, &made, err) < 0)
 		return -1;
 	done = bench_boxes_echo(boxes, box, &said, err);

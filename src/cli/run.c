@@ -48,7 +48,8 @@ static const char *find_name_with_slash(const struct cli *cli)
 /* An empty name, such as an unset variable in a script, cannot be part of an API path. */
 static bool has_empty_name(const struct cli *cli)
 {
-	static const char *const names[] = { "box", "image", "volume", "workspace", "token", "key" };
+	static const char *const names[] = { "box", "image", "volume", "workspace", "token",
+		"key" };
 	const struct command *command = cli->command;
 	int count = cli->flags.word_count;
 	bool is_name = false;
@@ -119,7 +120,8 @@ static int choose_daemon(struct cli *cli, struct err *err)
 		context_find(context, &cli->target, &cli->token, &cli->cacert, &name, err) < 0)
 		return -1;
 	if (cli->target && remote_is(cli->target) && (cli->command->options & CMD_HERE)) {
-		err_set(err, ERR_INVALID, "'box %s' works on this machine only, but %s%s names another",
+		err_set(err, ERR_INVALID,
+			"'box %s' works on this machine only, but %s%s names another",
 			cli->command->name, name ? "context " : "BOX_HOST", name ? name : "");
 		return err_hint(err, "%s",
 			name ? "'box context use default', or BOX_CONTEXT=default" : "unset it");

@@ -64,6 +64,7 @@ struct box {
 	struct box_wake wake;
 	struct box_idle idle;
 	bool spare;	     /* started ahead of need, without an owner; see spare.c */
+	bool warming;	     /* a spare with its own kernel, whose first program runs */
 	bool command_is_new; /* its command runs for the first time */
 	bool adopted;	     /* the instance was started by an earlier daemon */
 	bool catch_up;	     /* adopted: programs may have ended while no daemon ran */

@@ -6,9 +6,10 @@
  * owner; create.c takes one and gives it all three. The kind changes when another one was asked for
  * twice in a row.
  *
- * A spare with a kernel of its own is frozen while it waits: that kernel has timers, and on an
- * emulated processor even doing nothing takes the host's time. Its size cannot change later, so
- * it has the default one.
+ * A spare with a kernel of its own runs a first program, which takes several times as long as the
+ * next one, and then is frozen while it waits: that kernel has timers, and on an emulated processor
+ * even doing nothing takes the host's time. Its size cannot change later, so it has the default
+ * one.
  *
  * Nobody misses a spare: what is left of the spares of a dead daemon is swept as an orphan
  * (recover.c). */
@@ -18,6 +19,7 @@
 #include "base/log.h"
 #include "base/text.h"
 #include "image/image.h"
+#include "link/link.h"
 #include "loop/loop.h"
 #include "pool/pool.h"
 
@@ -53,7 +55,7 @@ static void kind_set(
 
 static bool is_ready(const struct box *box)
 {
-	return box->link_ready && !box->remove_wanted;
+	return box->link_ready && !box->remove_wanted && !box->warming;
 }
 
 static bool has_own_kernel(const struct yard *yard, const char *driver)
@@ -192,14 +194,54 @@ static void note_kind(struct yard *yard, const char *image, const char *driver, 
 	spares_drop(yard);
 }
 
-void spare_ready(struct box *box)
+static void rest(struct box *box)
 {
 	struct err err = ERR_INIT;
 
-	if (has_own_kernel(box->yard, box->row.driver) &&
-		instance_freeze(box->instance, true, &err) < 0)
+	if (!box->warming)
+		return;
+	box->warming = false;
+	if (!box->remove_wanted && box->instance && instance_freeze(box->instance, true, &err) < 0)
 		log_warn("a spare box cannot be suspended", kv_str("box", box->row.id),
 			kv_err(&err));
+}
+
+static void on_warm_data(struct chan *chan, enum wire_stream stream, uint64_t offset,
+	const void *data, size_t len, void *arg)
+{
+	(void)stream;
+	(void)offset;
+	(void)data;
+	(void)arg;
+	chan_consumed(chan, len);
+}
+
+static void on_warm_closed(struct chan *chan, void *arg)
+{
+	(void)chan;
+	rest(arg);
+}
+
+/* Its image may have no shell: then it is as it is. */
+static void on_warm_error(struct chan *chan, const struct err *err, void *arg)
+{
+	(void)chan;
+	(void)err;
+	rest(arg);
+}
+
+void spare_ready(struct box *box)
+{
+	static const struct chan_ops ops = {
+		.on_data = on_warm_data, .on_closed = on_warm_closed, .on_error = on_warm_error
+	};
+	struct buf nothing = BUF_INIT;
+
+	if (!has_own_kernel(box->yard, box->row.driver))
+		return;
+	box->warming = true;
+	if (!chan_open(box->link, WIRE_OP_WARM_UP, &nothing, &ops, box, NULL))
+		rest(box);
 }
 
 /* False: it cannot be used. */
@@ -248,6 +290,7 @@ void spare_ended(struct box *box, const struct err *why)
 	bool wanted = box->remove_wanted;
 	struct err err = ERR_INIT;
 
+	box->warming = false;
 	if (!wanted && why)
 		log_warn("a spare box ended", kv_str("box", box->row.id), kv_err(why));
 	unlist(box);
@@ -290,6 +333,7 @@ void spares_end(struct yard *yard)
 		_cleanup_free_ char *id = xstrdup(box->row.id);
 		struct err err = ERR_INIT;
 
+		box->warming = false;
 		box_free(box);
 		if (drivers_sweep(yard->drivers, id, &err) < 0 ||
 			pool_disk_discard(yard->pool, BOX_DISKS, id, &err) < 0)

@@ -129,6 +129,9 @@ enum wire_op {
 	/* - -> -; DATA: a tar of what the box's own disk has over its image, as a layer of an OCI
 	 * image; END. For boxes with a kernel of their own: ERR_UNSUPPORTED in others */
 	WIRE_OP_TAR_UPPER,
+	/* - -> as EXEC_START with attach, of a program that does nothing and is then forgotten: the
+	 * first program in a VM takes longest, and in a spare nobody waits for it */
+	WIRE_OP_WARM_UP,
 	WIRE_OP_COUNT
 };
 

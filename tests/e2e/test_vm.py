@@ -248,3 +248,18 @@ def test_vm_qemu_is_confined(vm):
         assert left.is_symlink() or left.is_dir() or not left.stat().st_size, left
     for kind in ("mnt", "pid", "net", "ipc", "uts"):
         assert os.readlink(f"/proc/{pid}/ns/{kind}") != os.readlink(f"/proc/self/ns/{kind}")
+
+
+# ---- started ahead of need
+
+
+def test_vm_spare_ran_a_program_that_nobody_sees(image):
+    with running_yard_with(BOX_DRIVER="vm", BOX_SPARES="1") as yard:
+        require_vm(yard)
+        yard.box("new", "first", timeout=300)
+        eventually(lambda: yard.info()["spares"] == 1, 60, "a spare waits")
+        box = yard.new()
+        assert yard.info()["spares"] == 0  # it was taken
+        assert box.execs() == []
+        assert box.out("hostname; cat /etc/hostname") == f"{box.name}\n{box.name}"
+        assert box.out("grep -c '^127.0.1.1' /etc/hosts; grep 127.0.1.1 /etc/hosts") == f"1\n127.0.1.1\t{box.name}"

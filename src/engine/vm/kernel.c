@@ -257,7 +257,7 @@ char *vm_kernel_cmdline(const struct vm_kernel *kernel, bool kvm, uint64_t tsc_k
 	/* Whatever the kernel does beside its work is translated in each box again. */
 	static const char emulated[] =
 		" tsc=reliable mitigations=off hardened_usercopy=off init_on_alloc=0 psi=0 "
-		"audit=0 lsm=landlock,yama";
+		"audit=0 lsm=landlock,yama norandmaps";
 	_cleanup_free_ char *tsc =
 		tsc_khz ? xasprintf(" tsc_early_khz=%llu", (unsigned long long)tsc_khz)
 			: xstrdup("");

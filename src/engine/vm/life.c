@@ -41,7 +41,8 @@ struct vm_instance *vm_instance_new(struct vm_engine *engine, const struct insta
 	instance->id = xstrdup(spec->id);
 	instance->group = groups_id(spec);
 	instance->dir = xasprintf("%s/%s", engine->dir, spec->id);
-	instance->hostname = xstrdup(spec->hostname);
+	/* A spare has no name yet, but the files with names in them are written already. */
+	instance->hostname = xstrdup(*spec->hostname ? spec->hostname : spec->id);
 	instance->limits = spec->limits;
 	instance->began_at = clock_mono_us();
 	instance->netns = instance->devices = instance->disk_fd = -1;
