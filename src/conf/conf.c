@@ -456,6 +456,11 @@ static int set_driver(struct conf *conf, const char *value, struct err *err)
 	return 0;
 }
 
+static int set_vm_spares(struct conf *conf, const char *value, struct err *err)
+{
+	return parse_u64("vm_spares", value, 0, CONF_VM_SPARES_MAX, &conf->vm_spares, err);
+}
+
 static int set_vm_kernel(struct conf *conf, const char *value, struct err *err)
 {
 	if (*value && *value != '/')
@@ -540,6 +545,7 @@ static const struct {
 	{ "driver", "BOX_DRIVER", set_driver },
 	{ "criu", "BOX_CRIU", set_criu },
 	{ "vm_kernel", "BOX_VM_KERNEL", set_vm_kernel },
+	{ "vm_spares", "BOX_VM_SPARES", set_vm_spares },
 	{ "inside_fork_depth", NULL, set_inside_depth },
 	{ "inside_fork_count", NULL, set_inside_count },
 	{ "inside_fork_rate", NULL, set_inside_rate },
@@ -674,6 +680,7 @@ int conf_load(struct conf *ret, struct err *err)
 		.idle_suspend_ms = 30 * 1000,
 		.idle_hibernate_ms = 15 * 60 * 1000,
 		.spares = 2,
+		.vm_spares = 2,
 		.snapshots_keep = 20,
 		.snapshots_keep_age_ms = 7ULL * DAY_MS,
 		.spare_disks = 4,

@@ -8,7 +8,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-enum { CONF_SPARES_MAX = 16 };
+enum { CONF_SPARES_MAX = 16, CONF_VM_SPARES_MAX = 16 };
 #define CONF_AUTO    UINT64_MAX
 #define CONF_FOREVER UINT64_MAX
 
@@ -89,6 +89,8 @@ struct conf {
 	/* vm_kernel = PATH: the folder with the kernel of VMs, see engine/vm/kernel.h; "": next to
 	 * this program */
 	char *vm_kernel;
+	/* vm_spares = 2: QEMU processes that wait for a box, of each size used lately; 0: none */
+	uint64_t vm_spares;
 	char *resolv_conf; /* resolv_conf = /etc/resolv.conf: how the host resolves names */
 };
 

@@ -162,6 +162,7 @@ static int open_parts(struct yard *yard, const struct engine_ops *const *list, s
 	engine.groups = yard->groups;
 	engine.criu = conf->criu;
 	engine.vm_kernel = conf->vm_kernel;
+	engine.vm_spares = (unsigned)conf->vm_spares;
 	engine.pool = pool_get_path(yard->pool);
 	resolv_conf = yard_box_resolv_conf(yard);
 	engine.resolv_conf = resolv_conf;

@@ -283,6 +283,7 @@ struct engine_config {
 		*certificates;
 	const char *pool;      /* where disks lie: files are cloned within */
 	const char *vm_kernel; /* folder of the kernel of VMs; NULL or "": where it was put */
+	unsigned vm_spares;    /* QEMU processes that wait for a VM, of each size in use */
 	const char *criu; /* path of the program; NULL or "": where it was built or installed */
 };
 

@@ -175,9 +175,10 @@ static void test_conf_says_which_line_is_wrong(void **state)
 		"idle_suspend = never", "idle_suspend = 10ms", "idle_hibernate = -1s",
 		"default_memory = -1", "default_pids = 99999999", "default_cpu = fast",
 		"group = Box Yard", "pool = zfs", "pool_size = big", "pool_max = -1",
-		"spare_disks = 65", "mount_roots = /srv:data", "registry = http://x",
-		"registry = -x", "hibernate_on_shutdown = 1", "snapshots_keep = -1",
-		"snapshots_keep_age = long", "registry_auth = here", "default_disk = much",
+		"spare_disks = 65", "vm_spares = 17", "mount_roots = /srv:data",
+		"registry = http://x", "registry = -x", "hibernate_on_shutdown = 1",
+		"snapshots_keep = -1", "snapshots_keep_age = long", "registry_auth = here",
+		"default_disk = much",
 		"home = "
 		"/aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"
 		"aaaaaaaa" };

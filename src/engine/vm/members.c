@@ -22,7 +22,6 @@ enum {
 	QUIET_MS = 150,	  /* after a take: the new box needs the CPUs */
 	RETRY_MS = 5000,  /* after a failed start without a request */
 	SWEEP_MS = 60000, /* how often unused ones are looked for */
-	COUNT_MAX = 4,	  /* of each machine: requests need places too */
 };
 
 struct waiting {
@@ -477,7 +476,8 @@ int members_open(const struct members_config *config, struct members **ret, stru
 	members_sweep(config->run);
 	members = xnew(struct members);
 	members->config = *config;
-	members->config.count = MIN(config->count, COUNT_MAX);
+	/* Takers need places too. */
+	members->config.count = MIN(config->count, MEMBERS_MAX / 2);
 	members->run = xstrdup(config->run);
 	members->preload = xstrdup(config->preload);
 	members->refill = loop_timer_new(config->loop, on_refill, members);

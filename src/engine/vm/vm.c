@@ -22,8 +22,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { MEMBERS_DEFAULT = 1 };
-
 static const char *const places[] = { "/usr/local/bin", "/usr/bin", "/bin", "/usr/local/sbin",
 	"/usr/sbin", "/sbin" };
 
@@ -198,7 +196,7 @@ static int open_parts(struct vm_engine *engine, const struct engine_config *conf
 {
 	const struct members_config members = { .loop = engine->loop,
 		.run = engine->dir,
-		.count = MEMBERS_DEFAULT,
+		.count = config->vm_spares,
 		.groups = engine->groups };
 	struct members_config with = members;
 
