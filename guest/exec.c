@@ -166,7 +166,8 @@ static void drop_forgotten(void)
 {
 	for (struct exec *exec = execs, *next; exec; exec = next) {
 		next = exec->next;
-		if (exec->forgotten && exec->state == EXEC_OVER && !exec->readers)
+		if ((exec->forgotten || exec->builtin) && exec->state == EXEC_OVER &&
+			!exec->readers)
 			exec_free(exec);
 	}
 }

@@ -144,7 +144,7 @@ static int exec_start(
 	exec->builtin = spec->builtin;
 	exec->pid = child.pid;
 	exec->tty = spec->tty;
-	exec->forgotten = forgotten || spec->builtin;
+	exec->forgotten = forgotten;
 	exec->started_us = clock_wall_us();
 	exec->started_mono_us = clock_mono_us();
 	exec->timeout_ms = MIN(spec->timeout_ms, TIMEOUT_MAX_MS);
