@@ -11,15 +11,14 @@
 #include "base/text.h"
 #include "cli/cli.h"
 #include "cli/over_ssh.h"
+#include "cli/copy_stdio.h"
 #include "client/remote.h"
 #include "cli/table.h"
 #include <errno.h>
 #include <fcntl.h>
-#include <signal.h>
-#include <sys/socket.h>
 
 #define THIS_MACHINE "default"
-enum { FILE_MAX = 1024 * 1024, TOKEN_MAX = 4096, CHUNK = 64 * 1024 };
+enum { FILE_MAX = 1024 * 1024, TOKEN_MAX = 4096 };
 
 /* ---- the file ------------------------------------------------------------------------------- */
 
@@ -256,43 +255,15 @@ int cmd_context_rm(struct cli *cli, int argc, char **argv)
 
 /* ---- the other end of ssh:// ---------------------------------------------------------------- */
 
-static void copy_all(int from, int to)
-{
-	static char data[CHUNK];
-	ssize_t got;
-
-	while ((got = read(from, data, sizeof data)) > 0 || (got < 0 && errno == EINTR))
-		if (got > 0 && fd_write_all(to, data, (size_t)got, NULL) < 0)
-			return;
-}
-
-/* One process per direction: neither waits for the other. */
 int cmd_dial_stdio(struct cli *cli, int argc, char **argv)
 {
 	const char *path = argc ? argv[0] : cli->target;
 	struct err err = ERR_INIT;
 	int daemon;
-	pid_t child;
 
 	if (argc && (path[0] != '/' || over_ssh()))
 		return cli_usage(cli, "'%s' is no absolute path", path);
 	if (client_dial(path, &daemon, &err) < 0)
 		return cli_fail(cli, &err);
-	signal(SIGPIPE, SIG_IGN);
-	child = fork();
-	if (child < 0) {
-		err_sys(&err, errno, "fork");
-		return cli_fail(cli, &err);
-	}
-	if (child == 0) {
-		copy_all(STDIN_FILENO, daemon);
-		/* The caller has disconnected: the daemon notices at once, and the other process
-		 * ends. */
-		shutdown(daemon, SHUT_RDWR);
-		_exit(0);
-	}
-	copy_all(daemon, STDOUT_FILENO);
-	kill(child, SIGKILL);
-	close(daemon);
-	return 0;
+	return copy_stdio(cli, daemon);
 }
