@@ -1,5 +1,7 @@
 /* strv.c - see strv.h */
 #include "base/strv.h"
+#include <stdarg.h>
+#include <stdio.h>
 
 size_t strv_len(const char *const *strv)
 {
@@ -42,4 +44,16 @@ bool strv_has(const char *const *strv, const char *text)
 		if (!strcmp(strv[i], text))
 			return true;
 	return false;
+}
+
+void strv_addf(char ***strv, const char *fmt, ...)
+{
+	_cleanup_free_ char *text = NULL;
+	va_list args;
+
+	va_start(args, fmt);
+	if (vasprintf(&text, fmt, args) < 0)
+		abort();
+	va_end(args);
+	strv_add(strv, text);
 }

@@ -51,7 +51,6 @@ static const struct {
 		 "one that is there" },
 	{ "search", "registries are not searched; 'box image pull NAME' fetches an image" },
 	{ "sh", "'box shell BOX' gives a shell" },
-	{ "ssh", "'box shell BOX' gives a shell" },
 	{ "status", "'box ls' for boxes, 'box info' for the daemon" },
 	{ "system", "'box info', 'box df' and 'box image gc'" },
 	{ "tag", "'box image tag IMAGE NAME' gives another name" },

@@ -412,6 +412,13 @@ static const struct flag key_add_flags[] = {
 	FLAG_END,
 };
 
+static const struct flag ssh_config_flags[] = {
+	{ "print", 0, NULL, "print the block (the default)" },
+	{ "install", 0, NULL, "put it into ~/.ssh/boxyard.conf, which ~/.ssh/config then includes" },
+	{ "remove", 0, NULL, "take all of that away again" },
+	FLAG_END,
+};
+
 static const struct flag context_add_flags[] = {
 	{ "token", 0, "TOKEN", "for https and http (BOX_TOKEN); - reads it from stdin" },
 	{ "cacert", 0, "FILE", "trust these certificates too, PEM" },

@@ -156,7 +156,20 @@ int remote_read(const char *text, char **ret, struct err *err)
 	return 0;
 }
 
-/* ---- headers -------------------------------------------------------------------------------- */
+int remote_split(const char *text, struct remote_place *ret, struct err *err)
+{
+	struct target target;
+
+	if (parse(text, &target, err) < 0)
+		return -1;
+	*ret = (struct remote_place){ .is_ssh = target.scheme == SCHEME_SSH, .port = target.port };
+	snprintf(ret->user, sizeof ret->user, "%s", target.user);
+	snprintf(ret->host, sizeof ret->host, "%s", target.host);
+	snprintf(ret->path, sizeof ret->path, "%s", target.path);
+	return 0;
+}
+
+/* ---- heads ---------------------------------------------------------------------------------- */
 
 void remote_add_head(struct buf *out, const char *text)
 {

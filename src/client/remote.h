@@ -7,12 +7,22 @@
 #pragma once
 #include "base/err.h"
 #include <stdbool.h>
+#include <stdint.h>
 
 struct buf;
 
 /* ERR_INVALID when text is none of those. *ret is for client_new; yours. */
 int remote_read(const char *text, char **ret, struct err *err);
-/* True for another machine, or a listener that needs a token. */
+/* A target that is not a path, taken apart. */
+struct remote_place {
+	bool is_ssh;
+	char user[64];	/* "" : none */
+	char host[256];
+	uint16_t port;	/* 0: the scheme's own */
+	char path[108]; /* ssh: of the socket; "" : the usual one */
+};
+int remote_split(const char *target, struct remote_place *ret, struct err *err);
+/* Another machine's, or a door that wants a token. */
 bool remote_is(const char *target);
 
 /* Set for all following requests. Borrowed; each but target may be NULL. token: for http and
