@@ -261,6 +261,7 @@ int sftp_main(void)
 
 	prctl(PR_SET_NAME, SFTP_PROGRAM);
 	signal(SIGPIPE, SIG_IGN);
+	signal(SIGXFSZ, SIG_IGN); /* a file at its limit is an answer, not the end */
 	streams.is_socket = fstat(1, &st) == 0 && S_ISSOCK(st.st_mode);
 	if (!streams.is_socket)
 		fcntl(1, F_SETFL, fcntl(1, F_GETFL) | O_NONBLOCK);
