@@ -9,6 +9,7 @@ import os
 
 CAPTURED_WHOLE = "vm captures a machine whole: there is no program that it has to refuse"
 MOUNTS = "vm has no folders of the host: QEMU is confined"
+INIT_SOCKET = "vm: only the daemon reaches box-init"
 MEMORY = "vm: memory runs out in the guest's kernel, not in the box's cgroup"
 
 CANNOT = {
@@ -18,6 +19,7 @@ CANNOT = {
         "test_states::test_why_a_box_was_not_hibernated": CAPTURED_WHOLE,
         "test_states_forked::test_unusual_state_that_cannot_be_restored": CAPTURED_WHOLE,
         "test_states_forked::test_what_cannot_come_back_is_refused": CAPTURED_WHOLE,
+        "test_sftp": INIT_SOCKET,
         "test_states::test_a_file_and_a_folder_of_the_host": MOUNTS,
         "test_limits::test_memory": MEMORY,
         "test_limits::test_what_waits_for_memory": MEMORY,
