@@ -100,6 +100,19 @@ static void check_shutdown(struct vm *vm)
 	assert_int_equal(system(command), 0);
 }
 
+/* The greeting, and the real path of ".". */
+static void expect_sftp(struct vm *vm, const char *user, const char *home)
+{
+	static const uint8_t request[] = { 0, 0, 0, 5, 1, 0, 0, 0, 3, /* INIT */
+		0, 0, 0, 10, 16, 0, 0, 0, 9, 0, 0, 0, 1, '.' };
+	struct buf answer = vm_sftp(vm, user, request, sizeof request);
+
+	if (!memmem(buf_head(&answer), answer.len, "copy-data", 9) ||
+		!memmem(buf_head(&answer), answer.len, home, strlen(home)))
+		fail_msg("sftp of '%s' gave %zu bytes without '%s'", user, answer.len, home);
+	buf_done(&answer);
+}
+
 static void test_a_vm_boots_and_runs_programs(void **state)
 {
 	struct asked asked = { 0 };
@@ -116,6 +129,9 @@ static void test_a_vm_boots_and_runs_programs(void **state)
 	expect(vm, "cat /etc/resolv.conf", "nameserver 198.18.0.1\n");
 	expect(vm, "grep -c 0000000000 /etc/machine-id", "0\n");
 	expect(vm, "ls /etc/ssh", "");
+	expect_sftp(vm, "", "/");
+	expect(vm, "mkdir -p /home/bob; echo bob:x:7:7::/home/bob: >> /etc/passwd", "");
+	expect_sftp(vm, "bob", "/home/bob");
 	expect(vm, "cat /proc/self/cgroup", "0::/programs\n");
 	expect(vm, "ip -4 addr show eth0 | grep -o 198.18.0.2; ip route | head -n 1",
 		"198.18.0.2\ndefault via 198.18.0.1 dev eth0 onlink \n");

@@ -361,29 +361,57 @@ static void on_closed(struct chan *chan, void *arg)
 	((struct running *)arg)->done++;
 }
 
-char *vm_run(struct vm *vm, const char *command)
+/* Runs spec with input; its output, yours. */
+static struct buf run_spec(
+	struct vm *vm, struct wire_exec_spec *spec, const void *input, size_t len)
 {
 	static const struct chan_ops ops = {
 		.on_data = on_data, .on_error = on_error, .on_closed = on_closed
 	};
-	const char *const argv[] = { "sh", "-c", command, NULL }, *const env[] = { NULL };
-	struct wire_exec_spec spec = { .argv = argv, .env = env, .cwd = "/", .attach = true };
+	const char *const env[] = { NULL };
 	struct running running = { .output = BUF_INIT };
 	struct buf request = BUF_INIT;
-	char id[17], *text;
+	struct chan *chan;
+	char id[17];
 
 	random_id(id, 16);
-	spec.id = id;
-	wire_put_exec_spec(&request, &spec);
-	if (!chan_open(vm->link, WIRE_OP_EXEC_START, &request, &ops, &running, &vm->err))
+	spec->id = id;
+	spec->env = env;
+	spec->attach = true;
+	wire_put_exec_spec(&request, spec);
+	chan = chan_open(vm->link, WIRE_OP_EXEC_START, &request, &ops, &running, &vm->err);
+	if (!chan)
 		fail_msg("%s", vm->err.message);
 	buf_done(&request);
+	if (len) {
+		assert_int_equal(chan_send(chan, input, len), len);
+		chan_send_end(chan);
+	}
 	vm_wait(vm, &running.done, 1, BOOT_SECONDS);
 	if (running.err.kind)
-		fail_msg("%s: %s", command, running.err.message);
-	text = xstrdup(buf_str(&running.output));
-	buf_done(&running.output);
+		fail_msg("%s: %s", spec->argv[0], running.err.message);
+	return running.output;
+}
+
+char *vm_run(struct vm *vm, const char *command)
+{
+	const char *const argv[] = { "sh", "-c", command, NULL };
+	struct wire_exec_spec spec = { .argv = argv, .cwd = "/" };
+	struct buf output = run_spec(vm, &spec, NULL, 0);
+	char *text = xstrdup(buf_str(&output));
+
+	buf_done(&output);
 	return text;
+}
+
+struct buf vm_sftp(struct vm *vm, const char *user, const void *request, size_t len)
+{
+	const char *const argv[] = { "/none/sftp-server", NULL };
+	struct wire_exec_spec spec = {
+		.argv = argv, .user = user, .stdin_open = true, .builtin = WIRE_BUILTIN_SFTP
+	};
+
+	return run_spec(vm, &spec, request, len);
 }
 
 /* ---- captures ------------------------------------------------------------------------------- */

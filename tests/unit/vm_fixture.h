@@ -42,6 +42,8 @@ void vm_tell(struct vm *vm, enum control_kind kind, const char *hostname);
 void vm_connect(struct vm *vm); /* the link; waits for its hello */
 /* The output of a shell command in it, yours. */
 char *vm_run(struct vm *vm, const char *command);
+/* What box-init's SFTP server answers to the bytes of request. */
+struct buf vm_sftp(struct vm *vm, const char *user, const void *request, size_t len);
 void vm_make_disk(struct vm *vm); /* a file system on the disk of one started without */
 /* A command of QEMU's monitor, waited for. */
 void vm_qmp(struct vm *vm, const char *command, const char *arguments);
