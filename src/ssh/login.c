@@ -13,6 +13,7 @@
 #include "sshkey/reader.h"
 #include "sshkey/sshkey.h"
 #include <endian.h>
+#include <pwd.h>
 
 enum {
 	HASH_LEAST = 32,
@@ -178,11 +179,14 @@ static struct auth_ssh_ask auth_ask(const struct peer *peer, const struct ask *a
 /* What the connection is for: the user name says it, unless the connection itself does. */
 static void read_name(struct peer *peer, const char *user)
 {
-	char text[sizeof peer->named + sizeof peer->user + 1];
+	char text[PROXY_NAME_MAX + 1];
+	const struct passwd *local = peer->from_box ? NULL : getpwuid(peer->uid);
 	const char *name = user;
 
 	if (*peer->named) {
-		snprintf(text, sizeof text, peer->from_box ? "%s+%s" : "%s", peer->named, user);
+		if (proxy_login(peer->named, user, local ? local->pw_name : "", text,
+			    &peer->login_problem) < 0)
+			return;
 		name = text;
 	}
 	login_name_parse(name, strlen(name), &peer->login, &peer->login_problem);

@@ -34,6 +34,7 @@ enum {
 	PEERS_MAX = 2048,
 	OUTSIDE_MAX = 128,
 	OUTSIDE_PEER_MAX = 64,
+	LINE_MS = 1000, /* for a local client to name a box */
 };
 
 /* ---- connections ---------------------------------------------------------------------------- */
@@ -50,6 +51,17 @@ static void peer_unlink(struct peer *peer)
 		peer->next->prev = peer->prev;
 	sshd->peer_count--;
 	sshd->outside_count -= !peer->in;
+}
+
+static void early_unlink(struct peer *peer)
+{
+	if (peer->prev)
+		peer->prev->next = peer->next;
+	else
+		peer->sshd->early = peer->next;
+	if (peer->next)
+		peer->next->prev = peer->prev;
+	peer->prev = peer->next = NULL;
 }
 
 static void finish_stop(struct sshd *sshd)
@@ -184,6 +196,86 @@ static int serve(struct peer *peer, int fd, struct err *err)
 	return -1;
 }
 
+/* ---- local clients: the line before SSH ----------------------------------------------------- */
+
+static void early_done(struct peer *peer)
+{
+	loop_fd_free(peer->early_watch);
+	loop_timer_free(peer->login_timer);
+	peer->early_watch = NULL;
+	peer->login_timer = NULL;
+}
+
+/* The line was read, or there is none: the rest is SSH. */
+static void early_serve(struct peer *peer)
+{
+	struct err err = ERR_INIT;
+	int fd = peer->early_fd;
+
+	early_done(peer);
+	early_unlink(peer);
+	peer->early_fd = -1;
+	if (serve(peer, fd, &err) < 0)
+		log_error("an SSH connection was closed", kv_err(&err));
+	close(fd);
+}
+
+static void early_drop(struct peer *peer)
+{
+	early_done(peer);
+	early_unlink(peer);
+	close(peer->early_fd);
+	free(peer);
+}
+
+/* Looks without taking: what is behind the line belongs to SSH. */
+static void on_early(void *arg, unsigned ready)
+{
+	struct peer *peer = arg;
+	char data[PROXY_LINE_MAX];
+	ssize_t got = recv(peer->early_fd, data, sizeof data, MSG_PEEK | MSG_DONTWAIT);
+	struct err err = ERR_INIT;
+	bool none = false;
+	int line;
+
+	(void)ready;
+	if (got < 0 && (errno == EAGAIN || errno == EINTR))
+		return;
+	line = got > 0 ? proxy_read_line(data, (size_t)got, peer->named, &none, &err) : -1;
+	if (line < 0 || (line > 0 && recv(peer->early_fd, data, (size_t)line, 0) != line))
+		early_drop(peer);
+	else if (line > 0 || none)
+		early_serve(peer);
+	/* else the end of the line is still to come */
+}
+
+/* A client may wait for our greeting before it says anything. */
+static void on_early_late(void *arg)
+{
+	struct peer *peer = arg;
+
+	*peer->named = '\0';
+	early_serve(peer);
+}
+
+static void wait_for_line(struct peer *peer, int fd)
+{
+	struct sshd *sshd = peer->sshd;
+
+	peer->early_fd = fcntl(fd, F_DUPFD_CLOEXEC, 0);
+	if (peer->early_fd < 0) {
+		free(peer);
+		return;
+	}
+	peer->next = sshd->early;
+	if (peer->next)
+		peer->next->prev = peer;
+	sshd->early = peer;
+	peer->early_watch = loop_fd_new(sshd->loop, peer->early_fd, LOOP_READ, on_early, peer);
+	peer->login_timer = loop_timer_new(sshd->loop, on_early_late, peer);
+	loop_timer_start(peer->login_timer, LINE_MS);
+}
+
 static void take(struct sshd_listener *listener, int fd, const struct sockaddr_storage *from)
 {
 	struct sshd *sshd = listener->sshd;
@@ -199,7 +291,9 @@ static void take(struct sshd_listener *listener, int fd, const struct sockaddr_s
 	}
 	setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &(int){ 1 }, sizeof(int));
 	setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &(int){ 1 }, sizeof(int));
-	if (serve(peer, fd, &err) < 0)
+	if (peer->local)
+		wait_for_line(peer, fd);
+	else if (serve(peer, fd, &err) < 0)
 		log_error("an SSH connection was closed", kv_err(&err));
 }
 
@@ -425,6 +519,8 @@ void sshd_close(struct sshd *sshd)
 	if (!sshd)
 		return;
 	yard_set_box_login(sshd->yard, NULL, NULL);
+	while (sshd->early)
+		early_drop(sshd->early);
 	listener_stop(&sshd->tcp);
 	listener_stop(&sshd->local);
 	sshd->stopped = NULL;

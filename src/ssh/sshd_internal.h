@@ -8,6 +8,7 @@
 #include "core/yard.h"
 #include "loop/loop.h"
 #include "ssh/message.h"
+#include "ssh/proxy.h"
 #include "ssh/sshd.h"
 
 struct hostkeys;
@@ -40,6 +41,7 @@ struct sshd {
 	struct sshd_listener tcp, local;
 	struct loop_timer *again; /* accepts again when there is room */
 	struct peer *peers;
+	struct peer *early;		    /* local ones whose process is not started yet */
 	unsigned peer_count, outside_count; /* outside: not logged in yet */
 	struct linger *lingers;
 	struct loop_timer *linger_timer;
@@ -63,11 +65,12 @@ struct peer {
 	uint16_t port;
 	uid_t uid; /* of a local one */
 	bool local;
-	/* Not "": the box that a local client named before it spoke SSH, see proxy.h. */
-	char named[NAME_MAX_LEN + 1];
-	/* A box that logs in to another, which it named by its address: from_box is set, principal
-	 * is its own from the start, and the user name is one of the other box. */
-	bool from_box;
+	/* Not "": what the connection is for, said before SSH: by a local client (proxy.h), or by a
+	 * box that connected to another by its name. */
+	char named[PROXY_NAME_MAX + 1];
+	int early_fd; /* of a local client that has not said yet whether it names a box; or -1 */
+	struct loop_fd *early_watch;
+	bool from_box; /* a box logs in to another; principal is its own from the start */
 
 	uint8_t session[SESSION_ID_MAX]; /* the hash of the first key exchange */
 	size_t session_len;
