@@ -16,12 +16,12 @@
 #include "cli/cli.h"
 #include "cli/menu.h"
 #include "cli/over_ssh.h"
+#include "cli/terminal.h"
 #include "sys/sandbox.h"
 #include <errno.h>
 #include <limits.h>
 #include <poll.h>
 #include <signal.h>
-#include <stdlib.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
@@ -115,7 +115,10 @@ static int run_command(int argc, char **argv)
 	if (pid == 0) {
 		reset_signals();
 		sigprocmask(SIG_SETMASK, &before, NULL);
-		exit(cli_run(argc, argv));
+		status = cli_run(argc, argv);
+		terminal_restore();
+		/* Not exit(): what sanitizers do at the end needs what we have given up. */
+		_exit(status);
 	}
 	command = pid > 0 ? pid : 0;
 	sigprocmask(SIG_SETMASK, &before, NULL);

@@ -14,13 +14,13 @@ from boxtest import BOX_BIN, SLOWNESS
 
 
 class Terminal:
-    def __init__(self, yard, *args, rows=24, cols=80):
+    def __init__(self, yard, *args, rows=24, cols=80, program=(str(BOX_BIN),), env=None, pass_fds=()):
         self.master, self.slave = pty.openpty()
         self.resize(rows, cols)
         self.before = termios.tcgetattr(self.slave)
         self.seen = b""
-        self.client = subprocess.Popen([str(BOX_BIN), *args], env={**yard.env, "TERM": "xterm"}, stdin=self.slave,
-                                       stdout=self.slave, stderr=self.slave, start_new_session=True,
+        self.client = subprocess.Popen([*program, *args], env=env or {**yard.env, "TERM": "xterm"}, stdin=self.slave,
+                                       stdout=self.slave, stderr=self.slave, start_new_session=True, pass_fds=pass_fds,
                                        preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0))
 
     def __enter__(self):
