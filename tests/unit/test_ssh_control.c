@@ -489,7 +489,7 @@ static void test_a_terminal_gets_a_menu(void **state)
 	assert_int_equal(run.ends.errors, -1);
 	wait_for_text(&run, "box> ");
 	type(&run, "new ada\r");
-	wait_for_text(&run, "ada\r\nbox> ");
+	wait_for_text(&run, "ada\r\n\r\033[Kbox> ");
 	type(&run, "ls 'x\r");
 	wait_for_text(&run, "not closed");
 	type(&run, "\x03show 'ada' --json\r");
@@ -499,6 +499,57 @@ static void test_a_terminal_gets_a_menu(void **state)
 	type(&run, "exit\r");
 	wait_for_end(&run);
 	assert_int_equal(run.code, 66); /* of the last command */
+	run_done(&run);
+}
+
+static void forget(struct run *run)
+{
+	step(run);
+	run->out.len = 0;
+}
+
+static void test_the_menu_completes_and_edits(void **state)
+{
+	static const struct {
+		const char *keys, *line;
+	} cases[] = {
+		{ "snap\t", "snapshot " },
+		{ "wor\tl\t", "workspace ls " },
+		{ "policy ex\t", "policy explain " },
+		{ "show a\t", "show ada " },
+		{ "show ada --js\t", "show ada --json " },
+		{ "new --image de\t", "new --image debian " },
+		{ "new --pull m\t", "new --pull missing " },
+		{ "cp - a\t", "cp - ada:" },
+		{ "help time\t", "help timeline " },
+		{ "s\t", "stats  snapshot\r\n" }, /* several: all are shown */
+		{ "ser\tx", "serx" },		  /* not over ssh */
+		{ "exec ada -- l\tx", "exec ada -- lx" },
+		{ "a\xc3\xa4\x7f", "\033[Kbox> a" },
+		{ "show ada\x17", "\033[Kbox> show " },
+		{ "\x1b[A", "\033[Kbox> ls --names" },
+		{ "\x1b[A\x1b[A\x1b[B", "\033[Kbox> ls --names" },
+	};
+	struct principal ann = login("create", "");
+	struct run run;
+
+	(void)state;
+	expect(&ann, "new ada", NULL, 0, "ada");
+	start(&run, &ann, NULL, true);
+	wait_for_text(&run, "box> ");
+	type(&run, "version\rls --names\r");
+	wait_for_text(&run, "\r\nada\r\n");
+	for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+		forget(&run);
+		type(&run, cases[i].keys);
+		wait_for_text(&run, cases[i].line);
+		forget(&run);
+		type(&run, "\x15"); /* the line goes */
+		wait_for_text(&run, "box> ");
+	}
+	type(&run, "\x04");
+	wait_for_end(&run);
+	assert_int_equal(run.code, 0);
 	run_done(&run);
 }
 
@@ -542,6 +593,7 @@ int main(int argc, char **argv)
 		CONTROL_TEST(test_too_many_commands_are_refused),
 		cmocka_unit_test(test_nobody_else_starts_it),
 		CONTROL_TEST(test_a_terminal_gets_a_menu),
+		CONTROL_TEST(test_the_menu_completes_and_edits),
 		CONTROL_TEST(test_a_terminal_that_hangs_up_ends_all),
 	};
 	int code;
