@@ -108,7 +108,7 @@ void auth_by_box(const struct box *from, const struct box *to, struct principal 
 int auth_again(
 	struct auth *auth, const struct principal *before, struct principal *ret, struct err *err)
 {
-	struct principal now;
+	struct principal now = { 0 };
 
 	*ret = *before;
 	if (before->kind == PRINCIPAL_SOCKET || before->kind == PRINCIPAL_CERTIFICATE ||

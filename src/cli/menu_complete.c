@@ -78,7 +78,8 @@ static void offer_names(struct completion *completion, const char *kind, const c
 
 		if (strcmp(lists[i].kind, kind) != 0)
 			continue;
-		rest = text = read_names(lists[i].words);
+		text = read_names(lists[i].words);
+		rest = text;
 		while ((name = strsep(&rest, "\n"))) {
 			_cleanup_free_ char *word = xasprintf("%s%s", name, after);
 

@@ -471,7 +471,7 @@ int http_server_probe_tcp(const char *address, uint16_t port, struct err *err)
 static int listen_tcp(struct http_server *server, const char *address, uint16_t port,
 	struct http_tls *tls, uint16_t *ret_port, struct err *err)
 {
-	struct sockaddr_storage storage;
+	struct sockaddr_storage storage = { 0 };
 	socklen_t len = sizeof storage;
 	_cleanup_close_ int fd = -1;
 

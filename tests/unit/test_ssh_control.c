@@ -59,7 +59,7 @@ static struct principal login(const char *role, const char *box)
 	char fingerprint[SSHKEY_FINGERPRINT_SIZE];
 	_cleanup_free_ uint8_t *blob = NULL;
 	_cleanup_json_ json_t *added = NULL;
-	struct principal principal;
+	struct principal principal = { 0 };
 	struct auth_ssh_ask ask = { .user = "box", .peer = "", .proven = true };
 	struct key_row row = { .name = (char *)"laptop",
 		.owner = (char *)"ann",
@@ -382,9 +382,10 @@ static bool is_empty_root(pid_t pid)
 
 	if (!dir)
 		fail_msg("%s: %s", path, strerror(errno));
-	while (readdir(dir))
+	while (dir && readdir(dir))
 		count++;
-	closedir(dir);
+	if (dir)
+		closedir(dir);
 	return count == 2;
 }
 
