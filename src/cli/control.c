@@ -61,7 +61,7 @@ static int set_limits(struct err *err)
 /* ---- the command ---------------------------------------------------------------------------- */
 
 static volatile sig_atomic_t command; /* its pid; 0: none runs */
-static volatile sig_atomic_t is_over;
+static volatile sig_atomic_t is_over, is_hung_up;
 
 /* The terminal sends its signals to the command as well; HUP to the leader of the session alone. */
 static void on_signal(int number, siginfo_t *info, void *context)
@@ -69,8 +69,11 @@ static void on_signal(int number, siginfo_t *info, void *context)
 	(void)context;
 	if (number == SIGALRM)
 		is_over = 1;
-	if (number == SIGHUP)
-		alarm(HANG_UP_S);
+	if (number == SIGHUP) {
+		is_hung_up = 1;
+		if (command)
+			alarm(HANG_UP_S);
+	}
 	if (!command || (info->si_code == SI_KERNEL && number != SIGHUP && number != SIGALRM))
 		return;
 	kill(command, number == SIGALRM ? SIGKILL : number);
@@ -101,27 +104,36 @@ static int code_of(int status)
 	return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
 }
 
+/* The daemon starts us with signals blocked: one that comes before the command waits for it. */
+static void open_signals(bool open)
+{
+	sigset_t set;
+
+	if (open)
+		sigemptyset(&set);
+	else
+		sigfillset(&set);
+	sigprocmask(SIG_SETMASK, &set, NULL);
+}
+
 static int run_command(int argc, char **argv)
 {
-	sigset_t all, before;
 	int status = 0;
 	pid_t pid;
 
 	fflush(NULL);
-	/* No signal is lost between the fork and the note of its pid. */
-	sigfillset(&all);
-	sigprocmask(SIG_SETMASK, &all, &before);
+	open_signals(false);
 	pid = fork();
 	if (pid == 0) {
 		reset_signals();
-		sigprocmask(SIG_SETMASK, &before, NULL);
+		open_signals(true);
 		status = cli_run(argc, argv);
 		terminal_restore();
 		/* Not exit(): what sanitizers do at the end needs what we have given up. */
 		_exit(status);
 	}
 	command = pid > 0 ? pid : 0;
-	sigprocmask(SIG_SETMASK, &before, NULL);
+	open_signals(true);
 	if (pid < 0) {
 		struct err err = ERR_INIT;
 
@@ -190,10 +202,12 @@ int cmd_control(struct cli *cli, int argc, char **argv)
 		argc--;
 		argv++;
 	}
-	if (!argc && isatty(STDIN_FILENO) && isatty(STDOUT_FILENO))
-		code = menu_run(run_command);
-	else
+	if (!argc && isatty(STDIN_FILENO) && isatty(STDOUT_FILENO)) {
+		open_signals(true);
+		code = menu_run(run_command, &is_hung_up);
+	} else {
 		code = run_command(argc, argv);
+	}
 	wait_for_guards();
 	_exit(code);
 }

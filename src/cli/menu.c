@@ -44,7 +44,7 @@ static int run_line(const char *line, int (*run)(int argc, char **argv), bool *r
 	return run(count - skip, words + skip);
 }
 
-int menu_run(int (*run)(int argc, char **argv))
+int menu_run(int (*run)(int argc, char **argv), const volatile sig_atomic_t *over)
 {
 	struct termios settings;
 	bool leaving = false;
@@ -52,8 +52,8 @@ int menu_run(int (*run)(int argc, char **argv))
 
 	tcgetattr(STDIN_FILENO, &settings);
 	puts("'help' lists the commands, 'help COMMAND' explains one, 'exit' leaves.");
-	while (!leaving) {
-		_cleanup_free_ char *line = menu_line_read("box> ");
+	while (!leaving && !*over) {
+		_cleanup_free_ char *line = menu_line_read("box> ", over);
 
 		if (!line)
 			break;

@@ -197,7 +197,7 @@ static enum state take_key(struct editor *editor, char key)
 	return TYPING;
 }
 
-static enum state edit(struct editor *editor)
+static enum state edit(struct editor *editor, const volatile sig_atomic_t *over)
 {
 	enum state state = TYPING;
 
@@ -208,7 +208,7 @@ static enum state edit(struct editor *editor)
 
 		if (got > 0) {
 			state = take_key(editor, key);
-		} else if (got == 0) {
+		} else if (got == 0 || *over) {
 			state = ENDED;
 		} else { /* Ctrl-C */
 			putchar('\n');
@@ -222,7 +222,7 @@ static enum state edit(struct editor *editor)
 	return state;
 }
 
-char *menu_line_read(const char *prompt)
+char *menu_line_read(const char *prompt, const volatile sig_atomic_t *over)
 {
 	struct editor editor = { .prompt = prompt, .line = BUF_INIT, .shown = history_len };
 	struct termios before, keys;
@@ -235,7 +235,7 @@ char *menu_line_read(const char *prompt)
 	keys.c_cc[VMIN] = 1;
 	keys.c_cc[VTIME] = 0;
 	tcsetattr(STDIN_FILENO, TCSADRAIN, &keys);
-	if (edit(&editor) == DONE) {
+	if (edit(&editor, over) == DONE) {
 		text = xstrdup(buf_str(&editor.line));
 		remember(text);
 	}

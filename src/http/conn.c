@@ -523,7 +523,7 @@ struct http_conn *conn_new(
 		conn->ssl = tls_accept(tls, fd);
 	if (is_tcp(transport))
 		set_tcp_options(fd);
-	else
+	else if (transport == HTTP_TRANSPORT_UNIX)
 		getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &(socklen_t){ sizeof peer });
 	conn->uid = peer.uid;
 	conn->watched = LOOP_READ;

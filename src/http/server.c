@@ -259,7 +259,8 @@ int http_server_add(
 {
 	struct http_conn *conn;
 
-	if (server->stopping || server->count[HTTP_TRANSPORT_INNER] >= HTTP_CONNECTIONS_MAX) {
+	if (server->stopping || server->count[HTTP_TRANSPORT_INNER] >= HTTP_CONNECTIONS_MAX ||
+		fd_is_scarce(fd)) {
 		close(fd);
 		free_who(who);
 		return server->stopping ? err_set(err, ERR_UNAVAILABLE, "the daemon is stopping")

@@ -355,6 +355,8 @@ static int prepare(
  * (lift). */
 static _Noreturn void become_control(const struct start *start)
 {
+	sigset_t all;
+
 	setsid();
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
 	if (start->tty && ioctl(start->in, TIOCSCTTY, 0) < 0)
@@ -365,6 +367,10 @@ static _Noreturn void become_control(const struct start *start)
 		_exit(126);
 	close_range(API_FD + 1, ~0U, 0);
 	clone_reset_signals();
+	/* Those that control_signal sends wait until the program is ready for them: PID 1 would lose
+	 * them. */
+	sigfillset(&all);
+	sigprocmask(SIG_SETMASK, &all, NULL);
 	execve(start->program, start->argv, start->env);
 	_exit(127);
 }

@@ -435,14 +435,17 @@ static void test_signals_end_a_command(void **state)
 	struct run run;
 
 	(void)state;
-	start(&run, &ann, "events -f", false);
-	for (int i = 0; i < 40; i++)
-		step(&run);
-	control_signal(run.control, "WINCH"); /* of no use */
-	control_signal(run.control, "TERM");
-	wait_for_end(&run);
-	assert_int_equal(run.code, 128 + SIGTERM);
-	run_done(&run);
+	/* Also one that comes before the command has begun. */
+	for (int steps = 0; steps <= 40; steps += 40) {
+		start(&run, &ann, "events -f", false);
+		for (int i = 0; i < steps; i++)
+			step(&run);
+		control_signal(run.control, "WINCH"); /* of no use */
+		control_signal(run.control, "TERM");
+		wait_for_end(&run);
+		assert_int_equal(run.code, 128 + SIGTERM);
+		run_done(&run);
+	}
 }
 
 static void test_too_many_commands_are_refused(void **state)
@@ -554,6 +557,25 @@ static void test_the_menu_completes_and_edits(void **state)
 	run_done(&run);
 }
 
+static void test_the_menu_ends_with_its_connection(void **state)
+{
+	struct principal ann = login("create", "");
+	struct seen seen = { .count = 1 };
+	struct run run;
+
+	(void)state;
+	start(&run, &ann, NULL, true);
+	wait_for_text(&run, "box> ");
+	control_hang_up(run.control); /* the other copy of the terminal's master stays */
+	for (int i = 0; i < 400 && seen.count; i++) {
+		step(&run);
+		look(&seen);
+	}
+	assert_int_equal(seen.count, 0);
+	free(seen.status);
+	run_done(&run);
+}
+
 static void test_a_terminal_that_hangs_up_ends_all(void **state)
 {
 	struct principal ann = login("create", "");
@@ -595,6 +617,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(test_nobody_else_starts_it),
 		CONTROL_TEST(test_a_terminal_gets_a_menu),
 		CONTROL_TEST(test_the_menu_completes_and_edits),
+		CONTROL_TEST(test_the_menu_ends_with_its_connection),
 		CONTROL_TEST(test_a_terminal_that_hangs_up_ends_all),
 	};
 	int code;
