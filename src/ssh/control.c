@@ -355,8 +355,6 @@ static int prepare(
  * (lift). */
 static _Noreturn void become_control(const struct start *start)
 {
-	sigset_t all;
-
 	setsid();
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
 	if (start->tty && ioctl(start->in, TIOCSCTTY, 0) < 0)
@@ -366,11 +364,7 @@ static _Noreturn void become_control(const struct start *start)
 		dup2(start->api, API_FD) < 0)
 		_exit(126);
 	close_range(API_FD + 1, ~0U, 0);
-	clone_reset_signals();
-	/* Those that control_signal sends wait until the program is ready for them: PID 1 would lose
-	 * them. */
-	sigfillset(&all);
-	sigprocmask(SIG_SETMASK, &all, NULL);
+	clone_hold_signals(); /* cli/control.c unblocks them */
 	execve(start->program, start->argv, start->env);
 	_exit(127);
 }

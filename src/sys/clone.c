@@ -52,13 +52,18 @@ pid_t clone_process(const struct clone_spec *spec, int *ret_pidfd, struct err *e
 	return -1;
 }
 
+void clone_hold_signals(void)
+{
+	/* CLONE_CLEAR_SIGHAND leaves ignored signals ignored. */
+	for (int number = 1; number < 32; number++)
+		signal(number, SIG_DFL);
+}
+
 void clone_reset_signals(void)
 {
 	sigset_t none;
 
-	/* CLONE_CLEAR_SIGHAND leaves ignored signals ignored. */
-	for (int number = 1; number < 32; number++)
-		signal(number, SIG_DFL);
+	clone_hold_signals();
 	sigemptyset(&none);
 	sigprocmask(SIG_SETMASK, &none, NULL);
 }
