@@ -198,8 +198,8 @@ static _Noreturn void vm_main(void)
 
 static bool is_sftp(int argc, char **argv)
 {
-	return argc == 2 ? !strcmp(argv[1], SFTP_PROGRAM)
-			 : argc == 1 && !strcmp(argv[0], SFTP_PROGRAM);
+	return (argc > 0 && !strcmp(basename(argv[0]), SFTP_PROGRAM)) ||
+	       (argc == 2 && !strcmp(argv[1], SFTP_PROGRAM));
 }
 
 int main(int argc, char **argv)

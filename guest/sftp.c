@@ -174,11 +174,6 @@ struct streams {
 	bool is_large;	/* the pipe of requests was made larger */
 };
 
-static bool is_temporary(void)
-{
-	return errno == EAGAIN || errno == EINTR;
-}
-
 /* false: nobody takes answers any more. */
 static bool send_answers(struct streams *streams)
 {
@@ -201,14 +196,16 @@ static bool has_room(const struct streams *streams)
 	return !streams->over && streams->in.len < WAITING_MAX;
 }
 
-/* Blocks when there is nothing. */
+/* Waits when there is nothing. */
 static void read_requests(struct streams *streams)
 {
 	ssize_t got = read(0, buf_room(&streams->in, READ_MAX), READ_MAX);
 
 	if (got > 0)
 		buf_grew(&streams->in, (size_t)got);
-	else if (got == 0 || !is_temporary())
+	else if (got < 0 && errno == EAGAIN) /* who started us made it so */
+		poll(&(struct pollfd){ .fd = 0, .events = POLLIN }, 1, -1);
+	else if (got == 0 || errno != EINTR)
 		streams->over = true;
 	/* A full pipe: much is being written. */
 	if (got >= PIPE_USUAL && !streams->is_large) {

@@ -58,8 +58,8 @@ enum {
 	SFTP_ATTR_OWNER = 2,
 	SFTP_ATTR_MODE = 4,
 	SFTP_ATTR_TIMES = 8,
-	SFTP_ATTR_EXTENDED = -0x7fffffff - 1,
 };
+#define SFTP_ATTR_EXTENDED 0x80000000u
 
 struct sftp_attrs {
 	uint32_t flags; /* which of these there are */

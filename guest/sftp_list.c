@@ -11,6 +11,7 @@
 
 enum {
 	KEPT_MAX = 256,
+	IDS_MAX = 1500,	    /* users or groups of one request; their names fit an answer */
 	LIST_BYTES = 32000, /* of one answer; some clients take no more than 34,000 */
 	LONG_NAME_MAX = 512,
 	HALF_YEAR = 365 * 24 * 3600 / 2,
@@ -45,11 +46,8 @@ static void put_names(struct buf *out, struct kept_name *kept, const uint8_t *id
 	size_t mark = out->len;
 
 	sftp_put_u32(out, 0);
-	while (list.at < list.end && out->len - mark < SFTP_DATA_MAX / 2) {
-		uint32_t id = sftp_get_u32(&list);
-
-		sftp_put_text(out, list.bad ? "" : find_name(kept, id));
-	}
+	while (list.at < list.end)
+		sftp_put_text(out, find_name(kept, sftp_get_u32(&list)));
 	sftp_store_u32(buf_head(out) + mark, (uint32_t)(out->len - mark - 4));
 }
 
@@ -63,6 +61,10 @@ void sftp_users_groups(struct sftp *sftp, struct sftp_request *request)
 	request->bad |= uids_len % 4 || gids_len % 4;
 	if (request->bad)
 		return;
+	if (uids_len > IDS_MAX * 4 || gids_len > IDS_MAX * 4) {
+		sftp_answer_code(request, SFTP_FAILURE);
+		return;
+	}
 	mark = sftp_begin(request, SFTP_EXTENDED_REPLY);
 	put_names(request->out, users, uids, uids_len);
 	put_names(request->out, groups, gids, gids_len);
@@ -147,13 +149,36 @@ static void put_entry(struct buf *out, const char *name, const struct stat *st)
 	sftp_put_attrs(out, st);
 }
 
+/* The next entries, as many as fit one answer: their number; 0 at the end, or with an error in
+ * errno. */
+static uint32_t put_entries(struct buf *out, const struct sftp_handle *handle)
+{
+	size_t mark = out->len;
+	uint32_t count = 0;
+
+	while (out->len - mark < LIST_BYTES) {
+		struct dirent *entry;
+		struct stat st;
+
+		errno = 0;
+		entry = readdir(handle->dir);
+		if (!entry)
+			break;
+		/* Removed meanwhile. */
+		if (fstatat(handle->fd, entry->d_name, &st, AT_SYMLINK_NOFOLLOW) < 0)
+			continue;
+		put_entry(out, entry->d_name, &st);
+		count++;
+	}
+	return count;
+}
+
 void sftp_readdir(struct sftp *sftp, struct sftp_request *request)
 {
 	struct sftp_handle *handle = sftp_get_handle(sftp, request);
 	struct buf *out = request->out;
-	struct dirent *entry;
-	uint32_t count = 0;
 	size_t mark, count_at;
+	uint32_t count;
 
 	if (request->bad)
 		return;
@@ -164,20 +189,15 @@ void sftp_readdir(struct sftp *sftp, struct sftp_request *request)
 	mark = sftp_begin(request, SFTP_NAME);
 	count_at = out->len;
 	sftp_put_u32(out, 0);
-	while (out->len - mark < LIST_BYTES && (entry = readdir(handle->dir))) {
-		struct stat st;
-
-		/* Removed meanwhile. */
-		if (fstatat(handle->fd, entry->d_name, &st, AT_SYMLINK_NOFOLLOW) < 0)
-			continue;
-		put_entry(out, entry->d_name, &st);
-		count++;
-	}
+	count = put_entries(out, handle);
 	if (count) {
 		sftp_store_u32(buf_head(out) + count_at, count);
 		sftp_end(request, mark);
 		return;
 	}
 	out->len = mark;
-	sftp_answer_code(request, SFTP_EOF);
+	if (errno)
+		sftp_answer_errno(request, errno);
+	else
+		sftp_answer_code(request, SFTP_EOF);
 }

@@ -201,7 +201,7 @@ def test_unknown_servers_are_refused(init):
 
 
 class Line(socket.socket):
-    """What paramiko takes for a channel."""
+    """What paramiko takes for a channel, if it has these two."""
 
     def get_name(self):
         return "line"
@@ -306,3 +306,18 @@ def test_a_client_that_does_not_read_is_not_read_either(line):
             answers = answers[4 + int.from_bytes(answers[:4], "big"):]
             got += 1
     assert answers == b""
+
+
+def test_waits_when_its_input_does_not_block():
+    """Who starts it may have made it so; it must not spin."""
+    ours, theirs = socket.socketpair()
+    theirs.setblocking(False)
+    with subprocess.Popen(SERVER.split(), stdin=theirs, stdout=theirs) as server:
+        theirs.close()
+        ours.sendall(b"\0\0\0\5\1\0\0\0\3")
+        assert b"copy-data" in ours.recv(4096)
+        time.sleep(1)
+        with open(f"/proc/{server.pid}/stat") as file:
+            ticks = sum(map(int, file.read().split()[13:15]))
+        ours.close()
+        assert server.wait(10) == 0 and ticks < 20

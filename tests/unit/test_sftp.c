@@ -297,7 +297,7 @@ static void test_sftp_sets_attributes(void **state)
 	begin(rig, SFTP_SETSTAT);
 	put_path(rig, "file");
 	sftp_put_u32(&rig->in, SFTP_ATTR_SIZE | SFTP_ATTR_OWNER | SFTP_ATTR_MODE | SFTP_ATTR_TIMES |
-				       (uint32_t)SFTP_ATTR_EXTENDED);
+				       SFTP_ATTR_EXTENDED);
 	sftp_put_u64(&rig->in, 2);
 	sftp_put_u32(&rig->in, getuid());
 	sftp_put_u32(&rig->in, getgid());
@@ -469,6 +469,13 @@ static void test_sftp_tells_names_and_homes(void **state)
 	check_text(rig, "");
 	assert_int_equal(sftp_get_u32(&rig->answer), 8);
 	check_text(rig, "root");
+	/* More than fit an answer. */
+	begin_extended(rig, "users-groups-by-id@openssh.com");
+	sftp_put_u32(&rig->in, 8000);
+	for (unsigned i = 0; i < 2000; i++)
+		sftp_put_u32(&rig->in, i);
+	sftp_put_u32(&rig->in, 0);
+	assert_int_equal(ask_code(rig), SFTP_FAILURE);
 	begin_extended(rig, "home-directory");
 	put_path(rig, "root");
 	assert_int_equal(ask(rig), SFTP_NAME);
