@@ -9,7 +9,7 @@
 void api_keys_list(struct call *call)
 {
 	struct err err = ERR_INIT;
-	json_t *list = auth_key_list(call->api->auth, call->principal, &err);
+	json_t *list = auth_key_list(call->api->auth, &err);
 
 	if (!list)
 		return call_error(call, &err);
@@ -95,7 +95,7 @@ void api_key_show(struct call *call)
 	struct err err = ERR_INIT;
 	json_t *row = NULL;
 
-	if (auth_key_show(call->api->auth, call->principal, call->params[0], &row, &err) < 0)
+	if (auth_key_show(call->api->auth, call->params[0], &row, &err) < 0)
 		return call_error(call, &err);
 	call_json(call, 200, row);
 }
@@ -104,7 +104,7 @@ void api_key_remove(struct call *call)
 {
 	struct err err = ERR_INIT;
 
-	if (auth_key_remove(call->api->auth, call->principal, call->params[0], &err) < 0)
+	if (auth_key_remove(call->api->auth, call->params[0], &err) < 0)
 		return call_error(call, &err);
 	call_none(call);
 }

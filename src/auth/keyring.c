@@ -331,11 +331,10 @@ int auth_key_add(struct auth *auth, const struct principal *principal, const str
 
 /* ---- the others ------------------------------------------------------------------------------ */
 
-json_t *auth_key_list(struct auth *auth, const struct principal *principal, struct err *err)
+json_t *auth_key_list(struct auth *auth, struct err *err)
 {
 	json_t *all = store_key_list(yard_get_store(auth->yard), err);
 
-	(void)principal;
 	for (size_t i = all ? json_array_size(all) : 0; i-- > 0;)
 		if (!yard_may_see(auth->yard, json_get_text(json_array_get(all, i), "owner")))
 			json_array_remove(all, i);
@@ -357,12 +356,10 @@ static int find(struct auth *auth, const char *which, struct key_row *ret, struc
 	return err_hint(err, "'box key ls' lists them");
 }
 
-int auth_key_show(struct auth *auth, const struct principal *principal, const char *which,
-	json_t **ret_row, struct err *err)
+int auth_key_show(struct auth *auth, const char *which, json_t **ret_row, struct err *err)
 {
 	struct key_row row = { 0 };
 
-	(void)principal;
 	if (find(auth, which, &row, err) < 0)
 		return -1;
 	*ret_row = key_row_json(&row);
@@ -370,14 +367,12 @@ int auth_key_show(struct auth *auth, const struct principal *principal, const ch
 	return 0;
 }
 
-int auth_key_remove(
-	struct auth *auth, const struct principal *principal, const char *which, struct err *err)
+int auth_key_remove(struct auth *auth, const char *which, struct err *err)
 {
 	_cleanup_json_ json_t *removed = NULL;
 	struct key_row row = { 0 };
 	int result;
 
-	(void)principal;
 	if (find(auth, which, &row, err) < 0)
 		return -1;
 	result = store_key_remove(yard_get_store(auth->yard), row.id, &removed, err);

@@ -3,7 +3,9 @@
  * As things of an owner: a principal sees, makes and removes the keys of its owner, one with
  * SCOPE_ADMIN those of everybody; what it does not see is ERR_NOT_FOUND. A key never gets more than
  * the principal has who adds it: not more scopes, and where that one is a token or a key that
- * expires, is bound to addresses or restricted, the new key is so too. */
+ * expires, is bound to addresses or restricted, the new key is so too.
+ *
+ * All of these are called while core works for the principal (auth_enter … auth_leave). */
 #pragma once
 #include "auth/auth.h"
 
@@ -36,11 +38,9 @@ int auth_key_add(struct auth *auth, const struct principal *principal, const str
 	json_t **ret_row, bool *ret_made, struct err *err);
 
 /* Those the principal sees, oldest first; new reference, NULL with err. */
-json_t *auth_key_list(struct auth *auth, const struct principal *principal, struct err *err);
+json_t *auth_key_list(struct auth *auth, struct err *err);
 /* which: an id, a name or a fingerprint. */
-int auth_key_show(struct auth *auth, const struct principal *principal, const char *which,
-	json_t **ret_row, struct err *err);
-/* Removes it and writes the event key.removed. Logins by it that are there are ended by the door
- * (auth_by_id fails for them from now on). */
-int auth_key_remove(
-	struct auth *auth, const struct principal *principal, const char *which, struct err *err);
+int auth_key_show(struct auth *auth, const char *which, json_t **ret_row, struct err *err);
+/* Removes it and writes the event key.removed. For logins by it auth_by_id fails from now on: the
+ * door ends them. */
+int auth_key_remove(struct auth *auth, const char *which, struct err *err);

@@ -225,11 +225,12 @@ static int split_lines(struct cli *cli, const char *text, char ***ret, struct er
 	const char *at = text;
 	unsigned number = 0;
 	size_t count = 0;
-	char *line;
 
-	while ((line = keyline_next(&at, &number))) {
-		_cleanup_free_ char *owned = line;
+	for (;;) {
+		_cleanup_free_ char *line = keyline_next(&at, &number);
 
+		if (!line)
+			break;
 		/* An agent lists certificates beside their keys. */
 		if (cli_has(cli, "agent") && strstr(line, "-cert-v01@openssh.com"))
 			continue;

@@ -1,4 +1,5 @@
 /* test_auth_ssh.c - SSH keys and certificates become principals, or do not */
+#include "auth/keyring.h"
 #include "auth/keys.h"
 #include "base/clock.h"
 #include "base/file.h"
@@ -236,6 +237,72 @@ static void test_a_ca_names_the_owners_it_may(void **state)
 	assert_non_null(strstr(err.message, "line 2"));
 }
 
+/* ---- keys that add keys ---------------------------------------------------------------------- */
+
+static int add_as(const struct principal *principal, struct key_spec spec, json_t **ret,
+	struct err *err)
+{
+	const struct asker *before = auth_enter(auth, principal);
+	_cleanup_free_ char *line = xasprintf("ssh-ed25519 %s second", SAMPLE_CA_ED25519);
+	bool made = false;
+	int result;
+
+	err_clear(err);
+	spec.line = line;
+	result = auth_key_add(auth, principal, &spec, ret, &made, err);
+	auth_leave(auth, before);
+	return result;
+}
+
+static void test_a_key_passes_its_bounds_on(void **state)
+{
+	int64_t ends = clock_wall_us() + INT64_C(3600) * 1000000;
+	struct principal principal = { 0 };
+	_cleanup_json_ json_t *row = NULL;
+	struct err err = ERR_INIT;
+	struct key_row made = { 0 };
+
+	(void)state;
+	add_key(SAMPLE_USER, (struct key_row){ .name = "first",
+				     .owner = "ann",
+				     .sources = (char *)"192.0.2.0/24",
+				     .restricted = KEY_NO_AGENT,
+				     .expires_us = ends });
+	assert_int_equal(login_as(SAMPLE_USER, NULL, "box", ADDRESS, &principal, &err), 0);
+	assert_int_equal(add_as(&principal, (struct key_spec){ .role = "admin" }, &row, &err), -1);
+	assert_int_equal(err.kind, ERR_FORBIDDEN);
+	assert_int_equal(add_as(&principal, (struct key_spec){ .owner = "bob" }, &row, &err), -1);
+	assert_int_equal(err.kind, ERR_FORBIDDEN);
+	assert_int_equal(
+		add_as(&principal, (struct key_spec){ .from = "0.0.0.0/0" }, &row, &err), -1);
+	assert_int_equal(err.kind, ERR_FORBIDDEN);
+	assert_int_equal(
+		add_as(&principal, (struct key_spec){ .expires_us = ends + 1 }, &row, &err), -1);
+	assert_int_equal(err.kind, ERR_FORBIDDEN);
+	if (add_as(&principal, (struct key_spec){ .restricted = KEY_NO_PTY }, &row, &err) < 0)
+		fail_msg("%s", err.message);
+	assert_int_equal(
+		store_key_get(yard_get_store(test.yard), json_get_text(row, "id"), &made, &err), 0);
+	assert_string_equal(made.owner, "ann");
+	assert_string_equal(made.sources, "192.0.2.0/24");
+	assert_int_equal(made.restricted, KEY_NO_AGENT | KEY_NO_PTY);
+	assert_int_equal(made.expires_us, ends);
+	key_row_done(&made);
+}
+
+static void test_a_certificate_adds_no_keys(void **state)
+{
+	struct principal principal = { 0 };
+	json_t *row = NULL;
+	struct err err = ERR_INIT;
+
+	(void)state;
+	write_ca("", SAMPLE_CA_ED25519);
+	assert_int_equal(by_cert(SAMPLE_CERT_ED25519, "box", &principal, &err), 0);
+	assert_int_equal(add_as(&principal, (struct key_spec){ 0 }, &row, &err), -1);
+	assert_int_equal(err.kind, ERR_FORBIDDEN);
+}
+
 /* Wrong keys are counted; the right one always comes in. */
 static void test_many_wrong_keys_are_a_limit(void **state)
 {
@@ -274,6 +341,8 @@ int main(int argc, char **argv)
 		AUTH_TEST(test_a_bound_key_does_not_follow_the_name_to_another_owner),
 		AUTH_TEST(test_a_certificate_of_a_named_ca_is_a_principal),
 		AUTH_TEST(test_a_ca_names_the_owners_it_may),
+		AUTH_TEST(test_a_key_passes_its_bounds_on),
+		AUTH_TEST(test_a_certificate_adds_no_keys),
 		AUTH_TEST(test_many_wrong_keys_are_a_limit),
 		AUTH_TEST(test_odd_bytes_in_names_reach_no_event),
 	};
