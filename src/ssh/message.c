@@ -5,6 +5,7 @@
 #include "sys/fdpass.h"
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -213,6 +214,23 @@ void sshm_pipe_send(struct sshm_pipe *pipe, const int *fds, size_t count)
 size_t sshm_pipe_queued(const struct sshm_pipe *pipe)
 {
 	return pipe->queued;
+}
+
+int sshm_pipe_wait(struct sshm_pipe *pipe, int ms)
+{
+	struct pollfd ready = { .fd = pipe->fd, .events = POLLIN };
+
+	if (pipe->broken)
+		return -1;
+	if (pipe->first)
+		ready.events |= POLLOUT;
+	if (poll(&ready, 1, ms) <= 0)
+		return -1;
+	if (ready.revents & POLLOUT)
+		flush(pipe);
+	if (ready.revents & ~POLLOUT)
+		read_one(pipe);
+	return pipe->broken ? -1 : 0;
 }
 
 void sshm_put_blob(struct buf *out, const void *data, size_t len)

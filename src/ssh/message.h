@@ -123,6 +123,10 @@ void sshm_pipe_free(struct sshm_pipe *pipe); /* accepts NULL; not from within me
 struct buf *sshm_pipe_begin(struct sshm_pipe *pipe, enum sshm_kind kind);
 void sshm_pipe_send(struct sshm_pipe *pipe, const int *fds, size_t count);
 size_t sshm_pipe_queued(const struct sshm_pipe *pipe); /* bytes the other side has not taken */
+/* Blocks until something was read or written, without the loop; message is called as from the loop.
+ * For the process, which can do nothing else until the daemon has answered. -1: nothing happened
+ * within ms, or the pipe is broken (ended is called later, from the loop). */
+int sshm_pipe_wait(struct sshm_pipe *pipe, int ms);
 
 void sshm_put_blob(struct buf *out, const void *data, size_t len);
 /* Borrowed from the message; a blob longer than max is bad. */

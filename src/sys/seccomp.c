@@ -74,6 +74,43 @@ int seccomp_program_new(const struct seccomp_rule *rules, size_t count,
 	return status;
 }
 
+/* Memory that a program may have, but not run. */
+static bool makes_memory(int call)
+{
+	return call == SYS_mmap || call == SYS_mprotect;
+}
+
+static int allow(scmp_filter_ctx filter, const int *calls, size_t count, struct err *err)
+{
+	const struct scmp_arg_cmp no_exec[] = { SCMP_CMP(2, SCMP_CMP_MASKED_EQ, PROT_EXEC, 0) };
+
+	for (size_t i = 0; i < count; i++) {
+		int status = seccomp_rule_add_array(
+			filter, SCMP_ACT_ALLOW, calls[i], makes_memory(calls[i]) ? 1 : 0, no_exec);
+
+		if (status < 0)
+			return err_sys(err, -status, "seccomp rule for system call %d", calls[i]);
+	}
+	return 0;
+}
+
+int seccomp_program_new_only(
+	const int *calls, size_t count, struct seccomp_program **ret, struct err *err)
+{
+	scmp_filter_ctx filter = seccomp_init(SCMP_ACT_KILL_PROCESS);
+	int status;
+
+	if (!filter)
+		return err_set(err, ERR_SYSTEM, "seccomp_init failed");
+	seccomp_attr_set(filter, SCMP_FLTATR_ACT_BADARCH, SCMP_ACT_KILL_PROCESS);
+	seccomp_attr_set(filter, SCMP_FLTATR_CTL_OPTIMIZE, 2);
+	status = allow(filter, calls, count, err);
+	if (status == 0)
+		status = export_code(filter, ret, err);
+	seccomp_release(filter);
+	return status;
+}
+
 void seccomp_program_free(struct seccomp_program *program)
 {
 	if (!program)
