@@ -183,6 +183,7 @@ int cmd_serve(struct cli *cli, int argc, char **argv);
 int cmd_fork(struct cli *cli, int argc, char **argv);
 int cmd_forget(struct cli *cli, int argc, char **argv);
 int cmd_gate(struct cli *cli, int argc, char **argv);
+int cmd_ssh_connection(struct cli *cli, int argc, char **argv);
 int cmd_set(struct cli *cli, int argc, char **argv);
 int cmd_shell(struct cli *cli, int argc, char **argv);
 int cmd_show(struct cli *cli, int argc, char **argv);

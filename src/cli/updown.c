@@ -10,6 +10,7 @@
 #include "cli/progress.h"
 #include "daemon/serve.h"
 #include "gate/gate.h"
+#include "ssh/connection/connection.h"
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -50,6 +51,14 @@ int cmd_gate(struct cli *cli, int argc, char **argv)
 	(void)argc;
 	(void)argv;
 	return gate_main();
+}
+
+int cmd_ssh_connection(struct cli *cli, int argc, char **argv)
+{
+	(void)cli;
+	(void)argc;
+	(void)argv;
+	return sshc_main();
 }
 
 static bool is_up(struct cli *cli)
