@@ -25,10 +25,10 @@ void control_read_timers(const char *text, bool running, struct control_timer *r
 
 /* ---- control_socket.c ----------------------------------------------------------------------- */
 
-/* comm and exe lie in text. */
+/* comm and command of who lie here. */
 struct control_socket_owner {
 	struct control_who who;
-	char comm[CONTROL_COMM_MAX + 1], exe[CONTROL_PATH_MAX + 1];
+	char comm[CONTROL_COMM_MAX + 1], command[CONTROL_PATH_MAX + 1];
 };
 int control_find_owner(
 	const struct control_flow *flow, struct control_socket_owner *ret, struct err *err);

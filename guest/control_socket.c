@@ -124,6 +124,21 @@ static bool has_socket(int process, uint32_t inode)
 	return found;
 }
 
+/* Reading it takes a lock of the process, which may be held: we are a process of our own. */
+static void read_command(int process, char *ret, size_t size)
+{
+	_cleanup_close_ int fd = openat(process, "cmdline", O_RDONLY | O_CLOEXEC);
+	ssize_t len = fd < 0 ? 0 : read(fd, ret, size - 1);
+
+	len = MAX(len, 0);
+	while (len && !ret[len - 1])
+		len--;
+	ret[len] = '\0';
+	for (ssize_t i = 0; i < len; i++)
+		if (!ret[i])
+			ret[i] = ' ';
+}
+
 static void describe(int process, struct control_socket_owner *ret)
 {
 	_cleanup_close_ int fd = openat(process, "comm", O_RDONLY | O_CLOEXEC);
@@ -131,8 +146,7 @@ static void describe(int process, struct control_socket_owner *ret)
 
 	ret->comm[MAX(len, 0)] = '\0';
 	ret->comm[strcspn(ret->comm, "\n")] = '\0';
-	len = readlinkat(process, "exe", ret->exe, sizeof ret->exe - 1);
-	ret->exe[MAX(len, 0)] = '\0';
+	read_command(process, ret->command, sizeof ret->command);
 }
 
 static void find_process(uint32_t inode, struct control_socket_owner *ret)
@@ -166,7 +180,7 @@ int control_find_owner(
 		return -1;
 	*ret = (struct control_socket_owner){ 0 };
 	ret->who.comm = ret->comm;
-	ret->who.exe = ret->exe;
+	ret->who.command = ret->command;
 	if (flow->family == 4)
 		dump(fd, AF_INET, flow->protocol, is_wanted, &wanted);
 	if (!wanted.found)

@@ -225,7 +225,7 @@ void control_put_who(struct buf *out, const struct control_who *who)
 	wire_put_u32(out, who->pid);
 	wire_put_u32(out, who->uid);
 	wire_put_str(out, who->comm);
-	wire_put_str(out, who->exe);
+	wire_put_str(out, who->command);
 }
 
 void control_get_who(struct wire_reader *in, struct control_who *ret)
@@ -233,5 +233,5 @@ void control_get_who(struct wire_reader *in, struct control_who *ret)
 	ret->pid = wire_get_u32(in);
 	ret->uid = wire_get_u32(in);
 	ret->comm = wire_get_str(in, CONTROL_COMM_MAX);
-	ret->exe = wire_get_str(in, CONTROL_PATH_MAX);
+	ret->command = wire_get_str(in, CONTROL_PATH_MAX);
 }

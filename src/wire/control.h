@@ -148,8 +148,8 @@ struct control_flow {
 struct control_who {
 	uint32_t pid; /* 0: nobody's */
 	uint32_t uid;
-	const char *comm; /* at most CONTROL_COMM_MAX */
-	const char *exe;  /* at most CONTROL_PATH_MAX */
+	const char *comm;    /* at most CONTROL_COMM_MAX */
+	const char *command; /* its command line, words apart by spaces; at most CONTROL_PATH_MAX */
 };
 
 void control_put_hello(struct buf *out, const struct control_hello *hello);

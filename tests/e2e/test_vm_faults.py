@@ -19,7 +19,7 @@ from pathlib import Path
 import pytest
 
 import states
-from boxtest import SLOWNESS, Yard, eventually, instance_cgroups, instance_processes, processes, read_proc
+from boxtest import SLOWNESS, Box, Yard, eventually, instance_cgroups, instance_processes, processes, read_proc
 from fixtures import running_yard_with
 
 KILLS = int(os.environ.get("BOX_TEST_VM_KILLS", "1"))
@@ -494,3 +494,38 @@ def test_full_disk_refuses_the_capture_and_the_box_goes_on(small_home, verb):
     assert [one["id"] for one in yard.boxes()] == [box.id], "no half a child"
     fill.unlink()  # the pool looks at its disk every few seconds
     eventually(lambda: yard.box(verb, box.name, check=False).returncode == 0, 60, every=1)
+
+
+# ---- KVM that passes its trial and carries no kernel
+
+
+def test_vms_are_emulated_when_no_kernel_boots_with_kvm(image):
+    """A verdict as the trial would have written it, on a machine where KVM does not work."""
+    yard = Yard()
+    yard.env["BOX_DRIVER"] = "vm"
+    boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    yard.run_dir.mkdir(mode=0o755)
+    (yard.run_dir / "kvm").write_text(f"{boot} usable a verdict of this test\n")
+    try:
+        yard.start_daemon()
+        found = yard.info()["drivers"]["vm"]
+        if not found["available"]:
+            pytest.skip(f"LOUD: no VM boxes on this machine: {found.get('reason')}")
+        assert found["accelerator"] == "kvm"
+        yard.box("new", "--name", "first", "--memory", SMALL, timeout=240)
+        box = Box(yard, yard.json("show", "first"))
+        if yard.info()["drivers"]["vm"]["accelerator"] == "kvm":
+            pytest.skip("KVM WORKS ON THIS MACHINE: there is nothing to fall back from")
+        assert box.show()["accelerator"] == "tcg"
+        assert box.out("echo runs") == "runs"
+        assert "VMs are emulated until the machine is restarted" in yard.log.read_text()
+        told = yard.box("doctor", check=False).stdout
+        assert "no kernel boots with it" in told, told
+        yard.kill_daemon()  # the next one knows it
+        yard.start_daemon()
+        found = yard.info()["drivers"]["vm"]
+        assert found["accelerator"] == "tcg" and "no kernel boots with it" in found["accelerator_reason"]
+        assert box.out("echo runs") == "runs"
+    finally:
+        problems = yard.destroy()
+    assert not problems, "\n".join(problems)

@@ -44,7 +44,7 @@ static void read_answers(const struct control_frame *frame)
 	check_same(frame, &in, &again);
 	control_get_who(&in, &who);
 	check_text(who.comm, CONTROL_COMM_MAX);
-	check_text(who.exe, CONTROL_PATH_MAX);
+	check_text(who.command, CONTROL_PATH_MAX);
 	control_put_who(&again, &who);
 	check_same(frame, &in, &again);
 	control_get_stats(&in, &stats);

@@ -44,6 +44,15 @@ static void test_verdict_holds_for_this_boot_only(void **state)
 	kvm_verdict_get(run, &again);
 	assert_true(again.usable);
 	assert_string_equal(again.reason, "as it was written");
+	assert_false(again.proven);
+	/* ... also what was learnt later ... */
+	kvm_verdict_put(run, &(struct kvm_verdict){ true, true, "it boots" });
+	kvm_verdict_get(run, &again);
+	assert_true(again.usable && again.proven);
+	kvm_verdict_put(run, &(struct kvm_verdict){ false, false, "no kernel boots with it" });
+	kvm_verdict_get(run, &again);
+	assert_false(again.usable || again.proven);
+	assert_string_equal(again.reason, "no kernel boots with it");
 	/* ... and tried anew when it is of another, or no verdict at all. */
 	assert_int_equal(file_write_atomic(AT_FDCWD, path, "other usable x\n", 15, 0600, NULL), 0);
 	kvm_verdict_get(run, &again);

@@ -198,7 +198,7 @@ static void check_timers(struct vm *vm)
 struct owner {
 	unsigned done;
 	uint32_t pid;
-	char comm[16], exe[64];
+	char comm[16], command[64];
 };
 
 static void on_who(const struct control_who *who, const struct err *err, void *arg)
@@ -209,7 +209,7 @@ static void on_who(const struct control_who *who, const struct err *err, void *a
 		fail_msg("%s", err->message);
 	owner->pid = who->pid;
 	snprintf(owner->comm, sizeof owner->comm, "%s", who->comm);
-	snprintf(owner->exe, sizeof owner->exe, "%s", who->exe);
+	snprintf(owner->command, sizeof owner->command, "%s", who->command);
 	owner->done++;
 }
 
@@ -232,7 +232,7 @@ static void check_who(struct vm *vm)
 	vm_wait(vm, &owner.done, 1, 10);
 	assert_true(owner.pid > 1);
 	assert_string_equal(owner.comm, "nc");
-	assert_string_equal(owner.exe, "/bin/busybox");
+	assert_string_equal(owner.command, "nc 127.0.0.1 7000");
 	flow.from_port = 7002;
 	control_who(vm->control, &flow, on_who, &owner);
 	vm_wait(vm, &owner.done, 2, 10);

@@ -317,7 +317,7 @@ static void test_names_are_made_printable(void **state)
 
 	(void)state;
 	control_put_who(
-		&rig.stats, &(struct control_who){ .pid = 2, .comm = "a\033[2J\n", .exe = "" });
+		&rig.stats, &(struct control_who){ .pid = 2, .comm = "a\033[2J\n", .command = "" });
 	rig_open(&rig);
 	control_who(rig.control, &flow, on_who, &rig);
 	run(&rig, 100);

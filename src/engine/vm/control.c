@@ -324,11 +324,11 @@ static void give_answer(struct question *question, struct wire_reader *in)
 		question->timer(&timer, NULL, question->arg);
 	} else if (question->type == CONTROL_WHO) {
 		snprintf(text[0], sizeof text[0], "%s", who.comm);
-		snprintf(text[1], sizeof text[1], "%s", who.exe);
+		snprintf(text[1], sizeof text[1], "%s", who.command);
 		make_printable(text[0]);
 		make_printable(text[1]);
 		who.comm = text[0];
-		who.exe = text[1];
+		who.command = text[1];
 		question->who(&who, NULL, question->arg);
 	} else if (question->done) {
 		question->done(NULL, question->arg);

@@ -248,22 +248,34 @@ static bool read_verdict(const char *path, const char *boot, struct kvm_verdict 
 		strcmp(of, boot) != 0)
 		return false;
 	text[strcspn(text, "\n")] = '\0';
-	say(ret, strcmp(word, "usable") == 0, "%s", text + at);
+	say(ret, strcmp(word, "unusable") != 0, "%s", text + at);
+	ret->proven = strcmp(word, "proven") == 0;
 	return true;
 }
 
 void kvm_verdict_get(const char *run, struct kvm_verdict *ret)
 {
-	_cleanup_free_ char *path = xasprintf("%s/kvm", run), *text = NULL;
+	_cleanup_free_ char *path = xasprintf("%s/kvm", run);
 	char boot[BOOT_ID_SIZE] = "";
-	bool known = procstat_boot_id(boot, NULL) == 0;
 
-	if (known && read_verdict(path, boot, ret))
+	*ret = (struct kvm_verdict){ 0 };
+	if (procstat_boot_id(boot, NULL) == 0 && read_verdict(path, boot, ret))
 		return;
 	kvm_probe(ret);
-	text = xasprintf("%s %s %s\n", boot, ret->usable ? "usable" : "unusable", ret->reason);
-	if (known) /* if it fails, the next call probes again */
-		(void)file_write_atomic(AT_FDCWD, path, text, strlen(text), 0644, NULL);
+	kvm_verdict_put(run, ret);
+}
+
+void kvm_verdict_put(const char *run, const struct kvm_verdict *verdict)
+{
+	_cleanup_free_ char *path = xasprintf("%s/kvm", run), *text = NULL;
+	const char *word = !verdict->usable ? "unusable" : verdict->proven ? "proven" : "usable";
+	char boot[BOOT_ID_SIZE] = "";
+
+	if (procstat_boot_id(boot, NULL) < 0)
+		return;
+	text = xasprintf("%s %s %s\n", boot, word, verdict->reason);
+	/* Should it fail, it is probed again. */
+	(void)file_write_atomic(AT_FDCWD, path, text, strlen(text), 0644, NULL);
 }
 
 /* ---- the TSC -------------------------------------------------------------------------------- */

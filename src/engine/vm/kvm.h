@@ -10,7 +10,8 @@
 
 struct kvm_verdict {
 	bool usable;
-	char reason[200]; /* a sentence for the user, in either case */
+	bool proven;	  /* a guest's kernel was booted by it */
+	char reason[200]; /* a sentence for people, whichever it is */
 };
 
 /* Runs a small guest in ring 0 in a child, for 100 ms of CPU time and a second at most; blocks
@@ -19,6 +20,8 @@ void kvm_probe(struct kvm_verdict *ret);
 /* The verdict for this boot of the machine: read from the file `kvm` in the folder run, or
  * probed and written there. */
 void kvm_verdict_get(const char *run, struct kvm_verdict *ret);
+/* What was learnt since holds until the machine is restarted. */
+void kvm_verdict_put(const char *run, const struct kvm_verdict *verdict);
 
 /* Frequency of the TSC in kHz, measured over 10 ms; 0 if it is not constant. Emulated guests
  * cannot measure it themselves on a busy machine (kernel parameter tsc_early_khz). */

@@ -362,6 +362,8 @@ static void on_control_ready(struct control *control, void *arg)
 	if (instance->state != VM_STARTING)
 		return;
 	vm_step(instance, "told");
+	if (instance->boots)
+		vm_prove_kvm(vm_engine_by(instance));
 	keep_told(instance);
 	instance->state = VM_RUNNING;
 	loop_timer_free(steal_ptr(&instance->timer));

@@ -315,7 +315,7 @@ static void on_who(const struct control_who *who, const struct err *err, void *a
 	forget(question);
 	if (!err)
 		owner = (struct instance_owner){ who->pid, who->uid,
-			*who->exe ? who->exe : who->comm };
+			*who->command ? who->command : who->comm };
 	done(err ? NULL : &owner, err, done_arg);
 }
 

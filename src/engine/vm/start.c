@@ -356,10 +356,13 @@ static int boot(struct vm_instance *instance, struct err *err)
 static void start_too_long(void *arg)
 {
 	struct vm_instance *instance = arg;
-	struct err err = ERR_INIT;
+	struct vm_engine *engine = vm_engine_by(instance);
+	struct err err = ERR_INIT, why = ERR_INIT;
 
-	err_set(&err, ERR_TIMEOUT, "the box did not start within %d s",
-		(instance->boots ? VM_BOOT_MS : VM_START_MS) / 1000);
+	err_set(&err, ERR_TIMEOUT, "the box did not come up within %lld s",
+		(long long)(clock_mono_us() - instance->began_at) / 1000000);
+	if (instance->boots && engine->kvm && vm_give_up_kvm(engine, &err, &why) == 0)
+		err_hint(&err, "KVM does not work here: start the box again, it is emulated then");
 	vm_fail(instance, &err);
 }
 
@@ -500,7 +503,9 @@ int vm_start(struct engine *base, const struct instance_spec *spec, const struct
 		vm_free(&instance->base);
 		return err_wrap(err, "start box '%s'", spec->id);
 	}
-	loop_timer_start(instance->timer, instance->restored ? VM_START_MS : VM_BOOT_MS);
+	loop_timer_start(instance->timer, instance->restored ? VM_START_MS
+					  : instance->boots  ? (uint64_t)vm_boot_ms(engine)
+							     : VM_BOOT_MS);
 	if (instance->waits_for_template && instance->template->ready)
 		loop_defer(engine->loop, use_ready_template, instance);
 	else if (instance->waits_for_template && instance->template->build)

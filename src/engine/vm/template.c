@@ -29,7 +29,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { NAME_LEN = 20, KVM_BOOT_MS = 15 * 1000, AGAIN_US = 3 * 1000 * 1000 };
+enum { NAME_LEN = 20 };
 
 struct template_build {
 	struct template *template;
@@ -41,6 +41,8 @@ struct template_build {
 	struct loop_timer *timer;
 	char *dir;
 	char **stack; /* held; the result */
+	bool kvm;
+	int limit_ms; /* of the boot */
 	bool devices_saved, passed;
 	int64_t began_at;
 };
@@ -133,17 +135,9 @@ static void settle(struct template_build *build, const struct err *err)
 	vm_template_settled(template);
 }
 
-/* /dev/kvm exists but cannot run a kernel: everything is emulated from now on. */
-static bool give_up_kvm(struct template_build *build)
-{
-	(void)build;
-	return false;
-}
-
 static void fail(struct template_build *build, const struct err *err)
 {
-	if (!give_up_kvm(build))
-		settle(build, err);
+	settle(build, err);
 }
 
 static bool failed(struct template_build *build, const struct err *err, const char *what)
@@ -255,6 +249,63 @@ static void on_pass_ready(struct ram_pass *pass, void *arg)
 
 /* ---- the boot ------------------------------------------------------------------------------- */
 
+static int begin(struct template *template, struct err *err);
+
+static struct template *find(struct vm_engine *engine, const char *name)
+{
+	struct template *template = engine->templates;
+
+	while (template && strcmp(template->name, name))
+		template = template->next;
+	return template;
+}
+
+/* It becomes a template of the emulated machine; another one like that may be there by now. */
+static void build_emulated(struct template *template)
+{
+	struct vm_engine *engine = template->engine;
+	struct vm_manifest *manifest = &template->manifest;
+	char *name = name_of(engine, manifest->image_key, manifest->ram_bytes, manifest->cpus);
+	struct template *other = find(engine, name);
+	struct err err = ERR_INIT;
+
+	if (other) {
+		for (struct vm_instance *i = engine->first; i; i = i->next)
+			if (i->waits_for_template && i->template == template)
+				i->template = other;
+		free(name);
+		if (!other->build && !other->checking)
+			vm_template_settled(other);
+		return;
+	}
+	free(template->name);
+	template->name = name;
+	free(manifest->key);
+	manifest->key = xstrdup(engine->key);
+	manifest->tsc_khz = engine->tsc_khz;
+	if (begin(template, &err) < 0) {
+		template->problem = err;
+		vm_template_settled(template);
+	}
+}
+
+/* The kernel did not come up. The first time that KVM is to blame, it is given up. */
+static void fail_boot(struct template_build *build, const struct err *why)
+{
+	struct template *template = build->template;
+	struct err err = ERR_INIT;
+
+	if (!build->kvm ||
+		(template->engine->kvm && vm_give_up_kvm(template->engine, why, &err) < 0)) {
+		settle(build, why);
+		return;
+	}
+	remove_files(template);
+	template->build = NULL;
+	build_free(build);
+	build_emulated(template);
+}
+
 static void on_waits(struct control *control, void *arg)
 {
 	static const struct ram_pass_ops ops = { .on_ready = on_pass_ready, .on_done = on_passed };
@@ -266,6 +317,8 @@ static void on_waits(struct control *control, void *arg)
 
 	if (build->pass)
 		return;
+	if (build->kvm)
+		vm_prove_kvm(build->template->engine);
 	control_free(control);
 	build->control = NULL;
 	if (ram_pass_start(build->template->engine->ram, &spec, &ops, build, &build->pass, &err) <
@@ -279,7 +332,7 @@ static void on_control_failed(struct control *control, const struct err *err, vo
 
 	control_free(control);
 	build->control = NULL;
-	failed(build, err, "box-init of the template");
+	fail_boot(build, err);
 }
 
 static void on_continued(struct qemu *qemu, const struct err *err, void *arg)
@@ -345,7 +398,10 @@ static void on_qemu_ended(struct qemu *qemu, const struct qemu_end *end, void *a
 			*end->console ? "; its console: " : "",
 			end->console +
 				(strlen(end->console) > 300 ? strlen(end->console) - 300 : 0));
-	fail(build, &err);
+	if (build->pass)
+		fail(build, &err);
+	else
+		fail_boot(build, &err);
 }
 
 static const struct qemu_ops qemu_ops = { .on_ready = on_qemu_ready, .on_ended = on_qemu_ended };
@@ -423,8 +479,12 @@ static void boot_too_long(void *arg)
 	struct template_build *build = arg;
 	struct err err = ERR_INIT;
 
-	err_set(&err, ERR_TIMEOUT, "its kernel did not boot in time");
-	fail(build, &err);
+	err_set(&err, ERR_TIMEOUT, "its kernel did not come up within %d s",
+		build->limit_ms / 1000);
+	if (build->qemu && !build->pass)
+		fail_boot(build, &err);
+	else
+		fail(build, &err);
 }
 
 static int begin(struct template *template, struct err *err)
@@ -443,10 +503,12 @@ static int begin(struct template *template, struct err *err)
 	build = xnew(struct template_build);
 	build->template = template;
 	build->began_at = clock_mono_us();
+	build->kvm = engine->kvm;
 	build->dir = xasprintf("%s/template-%s", engine->dir, template->name);
 	qemu_remove_dir(build->dir);
 	build->timer = loop_timer_new(engine->loop, boot_too_long, build);
-	loop_timer_start(build->timer, engine->kvm ? KVM_BOOT_MS : VM_BOOT_MS);
+	build->limit_ms = vm_boot_ms(engine);
+	loop_timer_start(build->timer, (uint64_t)build->limit_ms);
 	err_clear(&template->problem);
 	if (helper_start(engine->loop, &ops, build, NULL, 0, &build->helper, err) < 0) {
 		build_free(build);
@@ -533,11 +595,9 @@ int vm_template_get(struct vm_engine *engine, const char *image, const char *ima
 	uint64_t ram_bytes, unsigned cpus, struct template **ret, struct err *err)
 {
 	_cleanup_free_ char *name = name_of(engine, image_key, ram_bytes, cpus);
-	struct template *template = engine->templates;
+	struct template *template = find(engine, name);
 	struct err damage = ERR_INIT;
 
-	while (template && strcmp(template->name, name))
-		template = template->next;
 	*ret = template;
 	if (template && !template->image)
 		template->image = xstrdup(image);

@@ -47,8 +47,10 @@ struct qemu_machine vm_machine(const struct vm_engine *engine, uint64_t ram_byte
 
 uint64_t vm_memory_of(const struct vm_engine *engine, uint64_t ram_bytes, unsigned cpus)
 {
-	const struct qemu_machine machine = vm_machine(engine, ram_bytes, cpus);
+	struct qemu_machine machine = vm_machine(engine, ram_bytes, cpus);
 
+	/* As long as it might be emulated after all. */
+	machine.kvm = engine->kvm_proven;
 	return ram_bytes + qemu_overhead_bytes(&machine);
 }
 
@@ -140,15 +142,21 @@ static int find_programs(struct vm_engine *engine, struct err *err)
 	return 0;
 }
 
+static void use_accelerator(struct vm_engine *engine, const struct kvm_verdict *verdict)
+{
+	engine->kvm = verdict->usable;
+	engine->kvm_proven = verdict->usable && verdict->proven;
+	snprintf(engine->reason, sizeof engine->reason, "%s", verdict->reason);
+	engine->base.accelerator = engine->kvm ? "kvm" : "tcg";
+	engine->tsc_khz = engine->kvm ? 0 : kvm_tsc_khz();
+}
+
 static void choose_accelerator(struct vm_engine *engine)
 {
 	struct kvm_verdict verdict;
 
 	kvm_verdict_get(engine->run, &verdict);
-	engine->kvm = verdict.usable;
-	snprintf(engine->reason, sizeof engine->reason, "%s", verdict.reason);
-	engine->base.accelerator = engine->kvm ? "kvm" : "tcg";
-	engine->tsc_khz = engine->kvm ? 0 : kvm_tsc_khz();
+	use_accelerator(engine, &verdict);
 }
 
 static int open_kernel(
@@ -188,8 +196,41 @@ static int make_key(struct vm_engine *engine, struct err *err)
 	text = xasprintf("%s %s %s %llu", qemu, vm_kernel_get_key(engine->kernel), cmdline,
 		(unsigned long long)(engine->tsc_khz + 5000) / 10000);
 	digest_of(text, strlen(text), digest);
+	free(engine->key);
 	engine->key = xstrndup(strchr(digest, ':') + 1, 32);
 	return 0;
+}
+
+/* ---- KVM that passes its probe and does not carry a kernel ---------------------------------- */
+
+int vm_boot_ms(const struct vm_engine *engine)
+{
+	return engine->kvm && !engine->kvm_proven ? VM_PROVE_MS : VM_BOOT_MS;
+}
+
+void vm_prove_kvm(struct vm_engine *engine)
+{
+	struct kvm_verdict verdict = { .usable = true, .proven = true };
+
+	if (!engine->kvm || engine->kvm_proven)
+		return;
+	engine->kvm_proven = true;
+	snprintf(verdict.reason, sizeof verdict.reason, "%s", engine->reason);
+	kvm_verdict_put(engine->run, &verdict);
+}
+
+int vm_give_up_kvm(struct vm_engine *engine, const struct err *why, struct err *err)
+{
+	struct kvm_verdict verdict = { .usable = false };
+
+	if (engine->kvm_proven)
+		return err_set(err, ERR_STATE, "kernels boot with KVM here");
+	snprintf(verdict.reason, sizeof verdict.reason,
+		"/dev/kvm passes its trial, but no kernel boots with it: %.110s", why->message);
+	log_error("VMs are emulated until the machine is restarted", kv_str("why", verdict.reason));
+	kvm_verdict_put(engine->run, &verdict);
+	use_accelerator(engine, &verdict);
+	return make_key(engine, err);
 }
 
 static int open_parts(struct vm_engine *engine, const struct engine_config *config, struct err *err)

@@ -37,7 +37,8 @@ enum {
 	VM_CPUS_KVM = 4, /* maximum for a box without a CPU limit */
 	VM_PIDS = 96,	 /* threads of QEMU */
 	VM_BOOT_MS = 60 * 1000,
-	VM_START_MS = 30 * 1000, /* for an instance that does not boot */
+	VM_PROVE_MS = 10 * 1000, /* the first boot by a KVM that was only tried */
+	VM_START_MS = 30 * 1000, /* of one that does not boot */
 };
 
 /* ---- manifest.c ----------------------------------------------------------------------------- */
@@ -89,6 +90,7 @@ struct vm_engine {
 	char *key;	  /* see vm_manifest */
 	char reason[200]; /* why KVM, or why not */
 	bool kvm;
+	bool kvm_proven; /* a kernel was booted by it */
 	uint64_t tsc_khz;
 	char boot[40];
 	struct template *templates;
@@ -170,7 +172,13 @@ static inline struct vm_engine *vm_engine_by(const struct vm_instance *instance)
 }
 
 struct qemu_machine vm_machine(const struct vm_engine *engine, uint64_t ram_bytes, unsigned cpus);
-/* Memory limit of its cgroup: the guest's RAM and QEMU's own memory. */
+int vm_boot_ms(const struct vm_engine *engine); /* how long a boot may take */
+/* A kernel was booted by KVM, if that is used: a later failure is not its fault. */
+void vm_prove_kvm(struct vm_engine *engine);
+/* No kernel boots with KVM, why says how that ended: all VMs that start from now on are emulated,
+ * until the machine is restarted. Fails when it is proven. */
+int vm_give_up_kvm(struct vm_engine *engine, const struct err *why, struct err *err);
+/* What its group may use: the guest's RAM and QEMU's own memory. */
 uint64_t vm_memory_of(const struct vm_engine *engine, uint64_t ram_bytes, unsigned cpus);
 uint64_t vm_ram_of(const struct limits *limits);
 unsigned vm_cpus_of(const struct vm_engine *engine, const struct limits *limits);
