@@ -167,7 +167,12 @@ static int settle_in(const void *arg, struct buf *payload, struct err *err)
 	(void)payload;
 	if (now.disk_bytes && vm_grow(now.disk_bytes, err) < 0)
 		return -1;
-	return now.kind == CONTROL_NEW ? identity_make(err) : 0;
+	if (now.kind == CONTROL_NEW && identity_make(err) < 0)
+		return -1;
+	/* Of a copy, and of one that was woken, the daemon asks it over the wire (identity.h). */
+	if (now.kind == CONTROL_NEW || now.kind == CONTROL_START)
+		hosts_follow_name();
+	return 0;
 }
 
 static void told_done(uint64_t tag, const struct err *err, const void *payload, size_t len)
@@ -181,9 +186,6 @@ static void told_done(uint64_t tag, const struct err *err, const void *payload, 
 		port_serve(true);
 	}
 	on_job(tag, err, payload, len);
-	/* Of a copy, and of one that was woken, the daemon asks it over the wire (identity.h). */
-	if (!err && (now.kind == CONTROL_NEW || now.kind == CONTROL_START))
-		hosts_write_name();
 }
 
 static int take_tell(const struct control_frame *frame, struct wire_reader *reader, struct err *err)

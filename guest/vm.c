@@ -183,6 +183,20 @@ int vm_grow(uint64_t bytes, struct err *err)
 
 /* ---- start and end -------------------------------------------------------------------------- */
 
+/* Files that are written when the box is told who it is. Opened for writing they are copied from
+ * the image to the disk, here in the template and not in every new box. */
+static void copy_names_up(void)
+{
+	static const char *const files[] = { "/etc/machine-id", "/etc/hostname", "/etc/hosts" };
+
+	for (size_t i = 0; i < ARRAY_LEN(files); i++) {
+		int fd = open(files[i], O_WRONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+
+		if (fd >= 0)
+			close(fd);
+	}
+}
+
 int vm_boot(struct err *err)
 {
 	uint8_t super[1024];
@@ -199,7 +213,12 @@ int vm_boot(struct err *err)
 		return err_sys(err, errno, "mount the image");
 	if (vm_net_open(err) < 0)
 		return -1;
-	return read_super(super) ? vm_make_root(err) : 0;
+	if (!read_super(super))
+		return 0;
+	if (vm_make_root(err) < 0)
+		return -1;
+	copy_names_up();
+	return 0;
 }
 
 /* QEMU distinguishes two ways: a requested end powers the machine off; everything else (and a

@@ -300,7 +300,7 @@ def test_slow_client_does_not_grow_the_daemon(yard, box):
         sock.sendall(b"POST %s/exec HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n%s"
                      % (box.path.encode(), len(body), body))
         assert sock.recv(100).startswith(b"HTTP/1.1 200")
-        time.sleep(0.7)
+        time.sleep(0.7 * SLOWNESS)
         first = box.execs()[-1]["newest_offset"]
         time.sleep(0.3)
         assert box.execs()[-1]["newest_offset"] == first, "the program waits for its reader"

@@ -208,17 +208,23 @@ static int link_layers(struct vm_capture *capture, struct err *err)
 	return 0;
 }
 
-static int write_files(struct vm_capture *capture, struct err *err)
+/* Before it goes on: a daemon that adopts it must know of all layers it has mapped, for what is in
+ * them is not written to any later one. */
+static int write_own(struct vm_capture *capture, struct err *err)
 {
 	struct vm_instance *instance = capture->instance;
-	struct vm_manifest manifest = instance->manifest;
 	_cleanup_close_ int own = open(instance->dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 
 	if (own < 0)
 		return err_sys(err, errno, "open '%s'", instance->dir);
+	return vm_manifest_write(own, &instance->manifest, err);
+}
+
+static int write_files(struct vm_capture *capture, struct err *err)
+{
+	struct vm_manifest manifest = capture->instance->manifest;
+
 	if (link_layers(capture, err) < 0)
-		return -1;
-	if (vm_manifest_write(own, &manifest, err) < 0)
 		return -1;
 	manifest.told = false;
 	manifest.captured_us = (uint64_t)clock_wall_us();
@@ -264,6 +270,7 @@ static void on_mapped(const struct err *err, void *arg)
 	struct vm_capture *capture = arg;
 	struct vm_instance *instance = capture->instance;
 	struct err why = ERR_INIT;
+	bool goes_on;
 
 	if (!answered(capture))
 		return;
@@ -274,11 +281,20 @@ static void on_mapped(const struct err *err, void *arg)
 	/* The instance has a hold of its own. */
 	ram_store_hold(vm_engine_by(instance)->ram, (const char *const *)capture->stack);
 	vm_set_stack(instance, strv_copy((const char *const *)capture->stack));
-	if (write_files(capture, &why) < 0) {
+	if (write_own(capture, &why) < 0) {
 		give_up(capture, &why, "write its state");
 		return;
 	}
-	go_on(capture);
+	/* One that goes on does so while the rest is written. */
+	goes_on = instance->qemu && instance->stopped && !capture->stay_frozen;
+	if (goes_on)
+		go_on(capture);
+	if (write_files(capture, &why) < 0) {
+		capture->err = why;
+		err_wrap(&capture->err, "write its state");
+	}
+	if (!goes_on)
+		go_on(capture);
 	merge(instance);
 }
 
