@@ -118,6 +118,7 @@ tokens = itertools.count(1)
 
 class Agent(Real):
     package, memory, job = "", "3G", None
+    patience = 1  # times as long as on a processor
     ready = ""  # on the screen when it waits for words
     env = {"HOME": "/root", "TERM": "xterm-256color", "PATH": "/opt/agent/node_modules/.bin:/usr/local/bin:/usr/bin:/bin"}
 
@@ -142,15 +143,22 @@ class Agent(Real):
         self.up(box, "python3 -c 'import urllib.request as u; u.urlopen(\"http://127.0.0.1:7016/v1/models\")'")
         words = shlex.join(["env", *(f"{name}={value}" for name, value in self.env.items()), *self.resident()])
         box.sh(f"cd /root/w && {TMUX} new-session -d -s s -x 100 -y 40 {shlex.quote(words)}")
-        eventually(lambda: self.ready in self.screen(box), 120, lambda: self.screen(box), every=0.5)
+        eventually(lambda: self.ready in self.screen(box), 120 * self.patience, lambda: self.screen(box), every=0.5)
 
     def screen(self, box):
         return box.sh(f"{TMUX} capture-pane -p -t s", check=False).stdout
 
-    def count_up(self, box):
+    def ask(self, box):
+        """To count up; gives what will be in the answer."""
         token = f"t{next(tokens)}"
         box.sh(f"{TMUX} send-keys -t s -l '[[count]] {token}'; sleep 0.5; {TMUX} send-keys -t s Enter")
-        eventually(lambda: f"all done {token}" in self.screen(box), 180, lambda: self.screen(box), every=0.2)
+        return f"all done {token}"
+
+    def answered(self, box, words):
+        eventually(lambda: words in self.screen(box), 180 * self.patience, lambda: self.screen(box), every=0.2)
+
+    def count_up(self, box):
+        self.answered(box, self.ask(box))
 
     def run(self, box, prompt):
         return box.start(*self.words(prompt), env=self.env, cwd="/root/w")
