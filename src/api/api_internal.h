@@ -352,7 +352,7 @@ struct job {
 	const char *event;	       /* raised on success */
 	bool lines;		       /* stream progress; else one answer, 201 and the image */
 	char *box;		       /* id of the box it is made from, or NULL; owned */
-	void (*done)(struct job *job); /* frees the enclosing struct; job_done() was called */
+	void (*done)(struct job *job); /* frees the enclosing struct, after the answer */
 };
 extern const struct image_job_ops job_ops;
 void job_init(struct job *job, struct call *call, const char *event, bool lines,

@@ -5,7 +5,7 @@
  *   page.c      our own error pages, when there is no response of a box
  *   exchange.c  one request to a box, and its response
  *   backend.c   a connection into a box; the pool of idle ones
- *   host.c headers.c answer.c sign.c   pure parts
+ *   host.c headers.c answer.c   pure parts
  *   boxes.c     the boxes of a yard, for ingress_ops
  *
  * Callbacks of a backend come from the loop only, never from inside a call to it. */

@@ -51,9 +51,9 @@ void idle_network(struct box *box, bool inbound);
 
 /* ---- wake.c --------------------------------------------------------------------------------- */
 
-/* Tells that somebody uses the box, which counts as activity. 0: it runs. 1: it is being woken, see
- * box_woken. -1: it does not run and is not woken by this: stopped, paused at a limit, or the
- * daemon is shutting down. */
+/* Tells that somebody uses the box, which counts as activity. 0: it runs. 1: it is being woken,
+ * and every woken_watch is called afterwards. -1: it does not run and is not woken by this:
+ * stopped, paused at a limit, or the daemon is shutting down. */
 int box_touch(struct box *box, struct err *err);
 /* Whether box_touch would wake the box. */
 bool box_wakes(const struct box *box);

@@ -3,13 +3,13 @@
  * A suspended box is resumed at once, within the call. Waking a hibernated box takes time, so
  * callers wait meanwhile: channels on a link without a connection (box->wake.link; box_connect
  * attaches it), connections to its ports in their pipes and backends. All are told together, by
- * box_woken. The wake begins from a timer with no delay: it may fail at once, and must not call
- * back into a caller that is still asking.
+ * the woken_watches. The wake begins from a timer with no delay: it may fail at once, and must
+ * not call back into a caller that is still asking.
  *
  * While the daemon hibernates all boxes before its end, sleeping boxes stay asleep.
  *
- * A stopped box stays stopped. A box paused at a limit is woken only by 'box resume': otherwise the
- * limit would have no effect. */
+ * A stopped box stays stopped. A box paused at a limit is woken only by 'box resume': otherwise
+ * the limit would have no effect. */
 #include "core/core_internal.h"
 #include "core/time/idle.h"
 #include "core/limit.h"

@@ -148,7 +148,8 @@ static void describe_fs(int fd, char *out, size_t size)
 	}
 }
 
-/* Volumes may hold programs, see make_containers; a folder of the host keeps the host's flags. */
+/* Volumes may contain programs, see ns_make_containers; a folder of the host keeps the host's
+ * flags. */
 static int copy_source(const struct instance_mount *mount, int userns, int *ret, struct err *err)
 {
 	const struct idmap_view view = {

@@ -19,7 +19,7 @@ struct members_config {
 	struct loop *loop;
 	const char *run;       /* BOX_RUN/vm; made if it is missing */
 	const char *preload;   /* as in qemu_spec */
-	unsigned count;	       /* conf vm_spares: members kept for each machine in use; 0: none */
+	unsigned count;	       /* members kept for each machine in use; 0: none */
 	struct groups *groups; /* they wait in MEMBERS_GROUP there; NULL: in the daemon's group */
 	/* The network of each: a namespace with a tap; NULL: an empty one. */
 	const struct doors_plan *doors;

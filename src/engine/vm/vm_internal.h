@@ -10,7 +10,7 @@
  *   disk.c       the disk of a box: a file with a file system in it
  *   kernel.c     the guest's kernel and initramfs
  *   qemu.c       one QEMU process; qmp.c its monitor, members.c those that wait
- *   ram.c        layers of memory
+ *   ram_*.c      layers of memory
  *   control.c    the driver's own words with box-init
  *   kvm.c        whether the hardware can be used */
 #pragma once
