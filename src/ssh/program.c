@@ -9,6 +9,7 @@
 #include "base/alloc.h"
 #include "base/file.h"
 #include <errno.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
@@ -96,16 +97,14 @@ static void settle(struct program *program)
 	program_free(program);
 }
 
+/* Lets go of the program. Without a terminal its input ends, as when a pipe breaks. */
 static void detach(struct program *program)
 {
 	struct peer *peer = program->peer;
-	struct err err = ERR_INIT;
-	struct box *box;
 
-	if (program->exec && *program->id && program->no_linger &&
-		(box = box_find(peer->sshd->yard, program->box, &err)))
+	if (program->exec && !program->tty)
 		exec_write_end(program->exec);
-	else if (program->exec && *program->id)
+	if (program->exec && *program->id && !program->no_linger)
 		linger_add(peer->sshd, program->box, program->id, peer->principal.asker.owner,
 			program->offset, program->tty);
 	program_free(program);
@@ -296,6 +295,15 @@ static const struct exec_ops exec_ops = {
 
 /* ---- input ---------------------------------------------------------------------------------- */
 
+/* The process has closed the whole socket, or has died: the line dropped, which is not the end of
+ * the client's input. */
+static bool has_hung_up(const struct program *program)
+{
+	struct pollfd ready = { .fd = program->outlets[0].fd };
+
+	return poll(&ready, 1, 0) > 0 && ready.revents & (POLLHUP | POLLERR);
+}
+
 static void read_input(struct program *program)
 {
 	ssize_t got = recv(program->outlets[0].fd, scratch, sizeof scratch, MSG_DONTWAIT);
@@ -304,7 +312,7 @@ static void read_input(struct program *program)
 		return;
 	if (got <= 0) {
 		program->input_ended = true;
-		if (program->exec)
+		if (program->exec && !has_hung_up(program))
 			exec_write_end(program->exec);
 	} else if (program->exec && !exec_write(program->exec, scratch, (size_t)got)) {
 		program->input_full = true;

@@ -104,11 +104,12 @@ static char **environment(const struct peer *peer, const struct run *run)
 
 static void start(struct peer *peer, struct box *box, const struct run *run)
 {
-	/* SHELL comes from the box's passwd; an image may name one it does not have. */
+	/* A login begins in the user's home, as everywhere; scp and rsync rely on it. SHELL comes
+	 * from the box's passwd; an image may name one it does not have. */
 	static const char shell[] =
-		"[ -x \"$SHELL\" ] || SHELL=$(command -v bash || echo /bin/sh); exec \"$SHELL\" -l";
+		"cd; [ -x \"$SHELL\" ] || SHELL=$(command -v bash || echo /bin/sh); exec \"$SHELL\" -l";
 	static const char command[] =
-		"[ -x \"$SHELL\" ] || SHELL=/bin/sh; exec \"$SHELL\" -c \"$1\"";
+		"cd; [ -x \"$SHELL\" ] || SHELL=/bin/sh; exec \"$SHELL\" -c \"$1\"";
 	const char *const shell_argv[] = { "/bin/sh", "-c", shell, NULL };
 	const char *const command_argv[] = { "/bin/sh", "-c", command, "sh", run->command, NULL };
 	char id[sizeof ID_PREFIX + ID_RANDOM] = ID_PREFIX;
