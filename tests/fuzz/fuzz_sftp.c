@@ -8,6 +8,7 @@
  * that was served, with its number; what needs more bytes stays as it is. */
 #include "guest/sftp_internal.h"
 #include <fcntl.h>
+#include <ftw.h>
 #include <signal.h>
 #include <stdio.h>
 #include <sys/resource.h>
@@ -15,6 +16,8 @@
 int LLVMFuzzerInitialize(int *argc, char ***argv);
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 void __asan_on_error(void);
+
+enum { ROUNDS = 256 }; /* after so many sessions what they left is removed */
 
 static char folder[] = "/dev/shm/fuzz-sftp-XXXXXX";
 static int root = -1, cwd = -1, jail = -1;
@@ -42,13 +45,25 @@ static void promise(bool kept)
 	}
 }
 
+static int remove_one(const char *path, const struct stat *st, int type, struct FTW *at)
+{
+	(void)st;
+	(void)type;
+	if (at->level)
+		remove(path);
+	return 0;
+}
+
+/* From outside, by its path. */
+static void empty_jail(void)
+{
+	nftw(folder, remove_one, 16, FTW_DEPTH | FTW_PHYS | FTW_MOUNT);
+}
+
 static void remove_jail(void)
 {
-	char command[100];
-
-	snprintf(command, sizeof command, "rm -rf '%s'", folder);
-	if (system(command))
-		fprintf(stderr, "%s stays\n", folder);
+	empty_jail();
+	rmdir(folder);
 }
 
 int LLVMFuzzerInitialize(int *argc, char ***argv)
@@ -135,8 +150,12 @@ static void serve(const uint8_t *data, size_t size)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
+	static unsigned runs;
+
 	if (jail < 0)
 		return 0;
+	if (++runs % ROUNDS == 0)
+		empty_jail();
 	enter();
 	serve(data, size);
 	leave();

@@ -130,6 +130,18 @@ def test_ten_thousand_small_files(tmp_path):
     assert len(sftp(SERVER, f"ls -1 {tmp_path}/there").splitlines()) == 10_000
 
 
+def test_scp(tmp_path):
+    (tmp_path / "sftp-server").symlink_to(BINARY)
+    copy = ["scp", "-q", "-r", "-p", "-D", tmp_path / "sftp-server"]
+    (tmp_path / "tree/sub").mkdir(parents=True)
+    fill(tmp_path / "tree/sub/large", 1_000_001)
+    (tmp_path / "tree/a b").write_text("x")
+    subprocess.run([*copy, tmp_path / "tree", f"box:{tmp_path}/there"], check=True, timeout=20)
+    subprocess.run([*copy, f"box:{tmp_path}/there", tmp_path / "back"], check=True, timeout=20)
+    for name in ("there", "back"):
+        subprocess.run(["diff", "-r", tmp_path / "tree", tmp_path / name], check=True)
+
+
 # ---- started by box-init ---------------------------------------------------------------------
 
 
