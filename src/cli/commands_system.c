@@ -1,5 +1,5 @@
-/* commands_system.c - commands about the installation: pool, tokens, keys, checks, measurements, the
- * daemon; see commands.c */
+/* commands_system.c - commands about the installation: pool, tokens, keys, checks, measurements,
+ * the daemon; see commands.c */
 #include "cli/cli.h"
 #include "cli/options.h"
 
@@ -60,10 +60,11 @@ const struct command system_commands[] = {
 		.text = "From a file, from stdin, or from your own ~/.ssh, which is asked for on a terminal. Lines may have options\n"
 			"as in authorized_keys: box=NAME, role=ROLE, expires=YYYYMMDD, from=\"LIST\", restrict. A line with any\n"
 			"other option is refused. Without NAME it is made from the comment of the key.",
-		.examples = "box key add --mine\tyour own, ~/.ssh/id_*.pub\n"
-			    "box key add ci -f ci.pub --box ada --expires 30d\tone box, for a month\n"
-			    "ssh-add -L | box key add\tfrom stdin\n"
-			    "box key add --owner ann -f ann.pub\tsees and makes only what is ann's\n",
+		.examples =
+			"box key add --mine\tyour own, ~/.ssh/id_*.pub\n"
+			"box key add ci -f ci.pub --box ada --expires 30d\tone box, for a month\n"
+			"ssh-add -L | box key add\tfrom stdin\n"
+			"box key add --owner ann -f ann.pub\tsees and makes only what is ann's\n",
 		.flags = key_add_flags,
 		.run = cmd_key_add,
 		.most = 1 },

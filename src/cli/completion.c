@@ -1,9 +1,9 @@
 /* completion.c - shell completion, printed from the table of commands: what is the same for all
  * shells, and bash
  *
- * The script knows commands and options; names of boxes, images, volumes, tokens and keys are asked of
- * the daemon when they are needed. In it, `options` are those of the command, `valued` the ones a
- * value follows, `names` is what its words are and `most` how many of them are such names (-1:
+ * The script knows commands and options; names of boxes, images, volumes, tokens and keys are asked
+ * of the daemon when they are needed. In it, `options` are those of the command, `valued` the ones
+ * a value follows, `names` is what its words are and `most` how many of them are such names (-1:
  * all). */
 #include "cli/completion_internal.h"
 #include "base/alloc.h"

@@ -93,7 +93,7 @@ static int read_file(const char *path, char **ret, struct err *err)
 	return file_read(AT_FDCWD, path, FILE_MAX, ret, NULL, err);
 }
 
-/* The user's own public keys, ~/.ssh/id_*.pub, one after the other. *ret_names: for the question. */
+/* The user's own public keys, ~/.ssh/id_*.pub, one after the other. *ret_names: to ask about. */
 static int read_own(char **ret, char **ret_names, struct err *err)
 {
 	_cleanup_free_ char *pattern = NULL;
@@ -109,8 +109,7 @@ static int read_own(char **ret, char **ret_names, struct err *err)
 
 			if (strstr(found.gl_pathv[i], "-cert.pub"))
 				continue;
-			result = file_read(
-				AT_FDCWD, found.gl_pathv[i], FILE_MAX, &one, NULL, err);
+			result = file_read(AT_FDCWD, found.gl_pathv[i], FILE_MAX, &one, NULL, err);
 			if (result == 0) {
 				buf_addf(&text, "%s\n", one);
 				buf_addf(&names, "%s%s", names.len ? ", " : "", found.gl_pathv[i]);
@@ -127,7 +126,7 @@ static int read_own(char **ret, char **ret_names, struct err *err)
 	}
 	buf_done(&text);
 	buf_done(&names);
-	return result;
+	return result == 0 ? 0 : -1;
 }
 
 static int ask_own(char **ret, struct err *err)
@@ -158,7 +157,7 @@ static int read_source(struct cli *cli, char **ret, struct err *err)
 		return read_own(ret, &names, err);
 	if (cli_has(cli, "authorized-keys"))
 		return home_path("authorized_keys", &path, err) < 0 ? -1
-								     : read_file(path, ret, err);
+								    : read_file(path, ret, err);
 	if (cli_has(cli, "file"))
 		return read_file(cli_get(cli, "file"), ret, err);
 	if (isatty(STDIN_FILENO) && isatty(STDERR_FILENO))
@@ -197,7 +196,8 @@ static json_t *body_of(const struct cli *cli, const char *line, const char *name
 }
 
 /* One of several lines that is there already is no failure: the command can be repeated. */
-static int add_one(struct cli *cli, char *const *lines, size_t index, const char *name, json_t *added)
+static int add_one(
+	struct cli *cli, char *const *lines, size_t index, const char *name, json_t *added)
 {
 	json_t *body = body_of(cli, lines[index], name), *key = NULL;
 	struct err err = ERR_INIT;

@@ -414,7 +414,8 @@ static const struct flag key_add_flags[] = {
 
 static const struct flag ssh_config_flags[] = {
 	{ "print", 0, NULL, "print the block (the default)" },
-	{ "install", 0, NULL, "put it into ~/.ssh/boxyard.conf, which ~/.ssh/config then includes" },
+	{ "install", 0, NULL,
+		"put it into ~/.ssh/boxyard.conf, which ~/.ssh/config then includes" },
 	{ "remove", 0, NULL, "take all of that away again" },
 	FLAG_END,
 };

@@ -27,8 +27,8 @@ static int ssh_folder(char **ret, struct err *err)
 }
 
 /* The file behind links, which stay; its text is "" when there is none. Both are yours. */
-static int read_config(const char *folder, char **ret_path, char **ret_text, mode_t *ret_mode,
-	struct err *err)
+static int read_config(
+	const char *folder, char **ret_path, char **ret_text, mode_t *ret_mode, struct err *err)
 {
 	_cleanup_free_ char *path = xasprintf("%s/config", folder);
 	char *real = realpath(path, NULL);
@@ -120,8 +120,8 @@ int cmd_ssh_config(struct cli *cli, int argc, char **argv)
 	if (cli_has(cli, "install"))
 		result = install(&way, folder, &err);
 	else if (cli->json)
-		cli_print_json(json_pack("{s:s,s:s,s:s}", "config", block, "known_hosts",
-			way.known, "known_hosts_file", way.known_path));
+		cli_print_json(json_pack("{s:s,s:s,s:s}", "config", block, "known_hosts", way.known,
+			"known_hosts_file", way.known_path));
 	else
 		/* What is printed works: the file of host keys it names is there. */
 		result = ssh_way_keep_keys(&way, &err);

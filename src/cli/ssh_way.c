@@ -165,9 +165,8 @@ int ssh_way_keep_keys(const struct ssh_way *way, struct err *err)
 		if (*line && (strncmp(line, way->alias, alias) || line[alias] != ' '))
 			buf_addf(&text, "%s\n", line);
 	buf_add_str(&text, way->known);
-	if (dir_make_all(folder, 0700, err) < 0 ||
-		file_write_atomic(
-			AT_FDCWD, way->known_path, buf_str(&text), text.len, 0600, err) < 0)
+	if (dir_make_all(folder, 0700, err) < 0 || file_write_atomic(AT_FDCWD, way->known_path,
+							   buf_str(&text), text.len, 0600, err) < 0)
 		result = -1;
 	buf_done(&text);
 	return result;
@@ -175,12 +174,11 @@ int ssh_way_keep_keys(const struct ssh_way *way, struct err *err)
 
 /* ---- as text --------------------------------------------------------------------------------- */
 
-/* The command that carries the connection; NULL: ssh connects itself. %n is quoted, for the shell of
- * the other machine too: it may come from the address of a git repository. */
+/* The command that carries the connection; NULL: ssh connects itself. %n is quoted, for the shell
+ * of the other machine too: it may come from the address of a git repository. */
 static char *proxy_command(const struct ssh_way *way)
 {
-	_cleanup_free_ char *socket =
-		way->socket ? xasprintf(" %s", way->socket) : xstrdup("");
+	_cleanup_free_ char *socket = way->socket ? xasprintf(" %s", way->socket) : xstrdup("");
 	_cleanup_free_ char *port = way->port ? xasprintf("-p %u ", way->port) : xstrdup("");
 
 	if (way->kind == SSH_WAY_SOCKET)
@@ -220,8 +218,9 @@ char *ssh_way_block(const struct ssh_way *way)
 	char *block;
 	size_t i;
 
-	buf_add_str(&text, "# Boxes of Boxyard, by 'box ssh-config'; 'box ssh-config --remove' takes "
-			   "it away again.\n");
+	buf_add_str(&text,
+		"# Boxes of Boxyard, by 'box ssh-config'; 'box ssh-config --remove' takes "
+		"it away again.\n");
 	/* The user is the box. It cannot be made from the name of the host before OpenSSH 10. */
 	json_array_foreach (way->boxes, i, box)
 		buf_addf(&text, "Host %s" PROXY_SUFFIX "\n\tUser %s\n", json_str(box, "name"),

@@ -16,7 +16,7 @@ int remote_read(const char *text, char **ret, struct err *err);
 /* A target that is not a path, taken apart. */
 struct remote_place {
 	bool is_ssh;
-	char user[64];	/* "" : none */
+	char user[64]; /* "" : none */
 	char host[256];
 	uint16_t port;	/* 0: the scheme's own */
 	char path[108]; /* ssh: of the socket; "" : the usual one */

@@ -35,8 +35,8 @@ int proxy_read_line(const char *data, size_t len, char name[PROXY_NAME_MAX + 1],
 	return (int)(word + name_len + 1);
 }
 
-int proxy_login(const char *name, const char *user, const char *local,
-	char ret[PROXY_NAME_MAX + 1], struct err *err)
+int proxy_login(const char *name, const char *user, const char *local, char ret[PROXY_NAME_MAX + 1],
+	struct err *err)
 {
 	int len;
 

@@ -3,6 +3,7 @@
  * At most OUTSIDE_MAX connections are there without a login, of them OUTSIDE_PEER_MAX from one
  * address: those beyond wait in the kernel's queue, or are closed. */
 #include "ssh/sshd.h"
+#include "ssh/connection/connection.h"
 #include "ssh/control.h"
 #include "ssh/hostkey.h"
 #include "ssh/sshd_internal.h"
@@ -428,8 +429,13 @@ static int start_listening(struct sshd *sshd, struct err *err)
 {
 	const struct conf *conf = yard_get_conf(sshd->yard);
 	uint16_t port = 0;
-	int fd = listen_local(conf, err);
+	int fd;
 
+	if (!ssh_library_version()) {
+		log_warn("this program was built without libssh: nobody can log in by SSH");
+		return 0;
+	}
+	fd = listen_local(conf, err);
 	if (fd < 0)
 		return -1;
 	listener_start(sshd, &sshd->local, fd, true);

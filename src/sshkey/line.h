@@ -1,8 +1,9 @@
 /* line.h - lines of authorized_keys: [options] type base64 [comment]
  *
  * Options of OpenSSH that are understood: from=, expiry-time=, restrict, cert-authority,
- * principals=, pty, no-pty and the like. Ours: box=, role=, expires= (as expiry-time=). Any other one is refused: leaving
- * out what a line demands would let the key do more than whoever wrote it meant. Pure. */
+ * principals=, pty, no-pty and the like. Ours: box=, role=, expires= (as expiry-time=). Any other
+ * one is refused: leaving out what a line demands would let the key do more than whoever wrote it
+ * meant. Pure. */
 #pragma once
 #include "sshkey/sources.h"
 #include "sshkey/sshkey.h"
@@ -36,7 +37,8 @@ struct keyline {
  * for a certificate too. Each can be taken for a public key by mistake; keyline_read checks it. */
 int keyline_check_private(const char *text, struct err *err);
 int keyline_check_public(const char *text, struct err *err);
-/* Reads one line without its end. No message quotes more than the name of an option. ERR_INVALID. *ret is released with keyline_done. */
+/* Reads one line without its end. ERR_INVALID; no message quotes more than the name of an option.
+ * *ret is released with keyline_done. */
 int keyline_read(const char *line, struct keyline *ret, struct err *err);
 void keyline_done(struct keyline *line); /* accepts a zeroed one */
 /* The next line of text that has a key: comments and empty lines are passed over. Returns it, as a

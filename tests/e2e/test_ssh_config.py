@@ -1,4 +1,4 @@
-"""box ssh-config, box ssh and box ssh-proxy: what the machine's SSH client is told, and that it can be undone."""
+"""box ssh-config, ssh and ssh-proxy: what the machine's SSH client is told, and that it is undone."""
 import os
 import re
 import shutil

@@ -173,6 +173,8 @@ static const struct {
 	{ "/v1/workspaces/{workspace}", SCOPE_FILES | SCOPE_EXEC },
 	{ "/v1/workspaces/{workspace}/archive", SCOPE_FILES | SCOPE_EXEC },
 	{ "/v1/tokens", SCOPE_ADMIN },
+	{ "/v1/keys", SCOPE_READ },
+	{ "/v1/keys/{key}", SCOPE_READ },
 	{ "/v1/info", SCOPE_READ },
 	{ "/v1/doctor", SCOPE_READ },
 	{ "/v1/openapi.json", 0 },

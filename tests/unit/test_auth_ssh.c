@@ -239,8 +239,8 @@ static void test_a_ca_names_the_owners_it_may(void **state)
 
 /* ---- keys that add keys ---------------------------------------------------------------------- */
 
-static int add_as(const struct principal *principal, struct key_spec spec, json_t **ret,
-	struct err *err)
+static int add_as(
+	const struct principal *principal, struct key_spec spec, json_t **ret, struct err *err)
 {
 	const struct asker *before = auth_enter(auth, principal);
 	_cleanup_free_ char *line = xasprintf("ssh-ed25519 %s second", SAMPLE_CA_ED25519);

@@ -23,7 +23,8 @@ static void test_proxy_line_is_made_and_read(void **state)
 
 		assert_int_equal(proxy_make_line(hosts[i][0], &line, &err), 0);
 		sent = xasprintf("%sSSH-2.0-x\r\n", line);
-		assert_int_equal(proxy_read_line(sent, strlen(sent), name, &none, &err), strlen(line));
+		assert_int_equal(
+			proxy_read_line(sent, strlen(sent), name, &none, &err), strlen(line));
 		assert_false(none);
 		assert_string_equal(name, hosts[i][1]);
 		/* Byte by byte. */
