@@ -127,7 +127,7 @@ static void print_values(void)
 static void print_names(void)
 {
 	for (const struct command *command = NULL; (command = command_next(command));)
-		if (!strchr(command->name, ' '))
+		if (!strchr(command->name, ' ') && !(command->options & CMD_HIDDEN))
 			printf(" %s", command->name);
 }
 

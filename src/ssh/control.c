@@ -30,7 +30,8 @@
 enum {
 	UID_FIRST = 0x3ffe0000, /* below those of boxes, above what /etc/subuid hands out */
 	API_FD = 3,
-	LINGER_MS = 45 * 1000, /* after the connection ended: cli/control.c takes less */
+	WORD_MAX = 128 * 1024 - 1, /* of the kernel: MAX_ARG_STRLEN */
+	LINGER_MS = 45 * 1000,	   /* after the connection ended: cli/control.c takes less */
 };
 
 struct controls {
@@ -340,6 +341,9 @@ static int make_terminal(const struct control_spec *spec, struct start *start, s
 static int prepare(
 	const struct control_spec *spec, unsigned slot, struct start *start, struct err *err)
 {
+	for (const char *const *word = spec->words; word && *word; word++)
+		if (strlen(*word) >= WORD_MAX)
+			return err_set(err, ERR_INVALID, "a word has more than %d bytes", WORD_MAX);
 	prepare_words(spec, slot, start);
 	start->tty = spec->tty;
 	if (make_pair(SOCK_SEQPACKET, &start->our_api, &start->api, err) < 0)

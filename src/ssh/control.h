@@ -60,7 +60,8 @@ struct control_ends {
 	int errors; /* a stream socket; -1 with tty */
 };
 
-/* Does not block. ERR_LIMIT: too many processes of this login, this owner, or of all. */
+/* Does not block. ERR_LIMIT: too many processes of this login, this owner, or of all. ERR_INVALID: a
+ * word is longer than the kernel passes on (128 KiB). */
 int control_start(struct controls *controls, const struct control_spec *spec, struct control **ret,
 	struct control_ends *ret_ends, struct err *err);
 void control_resize(struct control *control, uint16_t rows, uint16_t cols);
