@@ -10,6 +10,8 @@ import os
 CAPTURED_WHOLE = "vm captures a machine whole: there is no program that it has to refuse"
 MOUNTS = "vm has no folders of the host: QEMU is confined"
 INIT_SOCKET = "vm: only the daemon reaches box-init"
+SIZE = "vm: a machine has the RAM it was started with, so no spare becomes a box of another size"
+KERNEL = "vm: a box has its own kernel: its users are not the host's, and root may do all in every profile"
 MEMORY = "vm: memory runs out in the guest's kernel, not in the box's cgroup"
 
 CANNOT = {
@@ -21,6 +23,9 @@ CANNOT = {
         "test_states_forked::test_what_cannot_come_back_is_refused": CAPTURED_WHOLE,
         "test_sftp": INIT_SOCKET,
         "test_states::test_a_file_and_a_folder_of_the_host": MOUNTS,
+        "test_spares::test_a_spare_becomes_the_box_that_was_asked_for": SIZE,
+        "test_spares::test_more_boxes_than_spares_at_once": KERNEL,
+        "test_spares::test_another_profile_is_never_served_by_a_spare": KERNEL,
         "test_limits::test_memory": MEMORY,
         "test_limits::test_what_waits_for_memory": MEMORY,
         "test_limits::test_a_box_resumed_without_more_memory": MEMORY,
