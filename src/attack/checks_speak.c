@@ -361,11 +361,11 @@ static const struct check tls[] = {
 	"nat64.test host6.test alias.test mixed.test flip.test flop.test"
 
 const struct group speak_groups[] = {
-	{ "dns", "other servers, other types, tunnels, broken questions", STRICT, "allowed.test",
+	{ "dns", "other servers, other types, tunnels, malformed queries", STRICT, "allowed.test",
 		ROWS(dns) },
 	{ "names", "names that only look like allowed ones", STRICT, "allowed.test *.wild.test",
 		ROWS(names) },
-	{ "rebinding", "allowed names that lead to closed addresses", REBINDING, TEST_NAMES,
+	{ "rebinding", "allowed names that resolve to closed addresses", REBINDING, TEST_NAMES,
 		ROWS(rebinding) },
 	{ "tls", "hellos with other names, without one, in pieces", STRICT, "allowed.test",
 		ROWS(tls) },

@@ -369,9 +369,9 @@ const struct group scene_groups[] = {
 		.scene = scene_boxes },
 	{ "change", "connections across a change of policy", WIDE, "allowed.test",
 		.scene = scene_change },
-	{ "exhaustion", "floods of questions, connections, half-said hellos", LIMITED,
+	{ "exhaustion", "floods of queries, connections, incomplete hellos", LIMITED,
 		"allowed.test *.wild.test", .scene = scene_floods },
-	{ "closed", "a dead gate, a dead daemon: everything is closed", WIDE, "allowed.test",
+	{ "closed", "gate or daemon killed: everything is closed", WIDE, "allowed.test",
 		.alone = true, .scene = scene_closed },
 	{ .name = NULL },
 };

@@ -149,7 +149,7 @@ static void scene_disk(struct suite *suite, const struct group *group, const cha
 }
 
 const struct group disk_groups[] = {
-	{ "disk", "more disk than was given: subvolumes, going back in time",
+	{ "disk", "more disk than the limit: subvolumes, rollbacks",
 		"{\"version\":1,\"preset\":\"none\"}", "", .scene = scene_disk,
 		.not_vm = "its disk is one file; it has no subvolumes" },
 	{ .name = NULL },

@@ -130,7 +130,7 @@ static void scene_files(struct suite *suite, const struct group *group, const ch
 }
 
 const struct group file_groups[] = {
-	{ "files", "copied out of a box: links, set-user-id programs, folders without end",
+	{ "files", "files copied out of a box: links, set-user-id programs, endless folders",
 		"{\"version\":1,\"preset\":\"none\"}", "", .scene = scene_files },
 	{ .name = NULL },
 };

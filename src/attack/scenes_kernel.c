@@ -141,7 +141,7 @@ static void scene_kernel(struct suite *suite, const struct group *group, const c
 
 const struct group kernel_groups[] = {
 	{ "kernel",
-		"memory behind sockets, counters of users, terminals, neighbours, what is told of the host",
+		"kernel memory of sockets, per-user counters, terminals, neighbours, paths of the host",
 		"{\"version\":1,\"preset\":\"none\"}", "", .scene = scene_kernel,
 		.not_vm = "the kernel it hoards is its own; QEMU has the limits of the box" },
 	{ .name = NULL },

@@ -223,8 +223,7 @@ static void scene_share(struct suite *suite, const struct group *group, const ch
 
 const struct group share_groups[] = {
 	{ "shares",
-		"what forks from inside share: connections, questions, lines of the log, names; "
-		"captures without end",
+		"shares of forks from inside: connections, queries, lines of the log, names; endless captures",
 		"{\"version\":1,\"preset\":\"none\"}", "allowed.test", .scene = scene_share },
 	{ .name = NULL },
 };

@@ -207,9 +207,7 @@ static void scene_tree(struct suite *suite, const struct group *group, const cha
 }
 
 const struct group tree_groups[] = {
-	{ "forks",
-		"more boxes than were given: memory and processes of all that a box makes from "
-		"inside",
+	{ "forks", "more boxes than the limit: memory and processes of all forks from inside",
 		"{\"version\":1,\"preset\":\"none\"}", "", .scene = scene_tree },
 	{ .name = NULL },
 };
