@@ -176,7 +176,7 @@ static int want_folder(struct making *making, int view, const char *path, struct
 
 /* The root folder of a merged tree is that of its topmost layer, so `top` gets the attributes of
  * the image's root. */
-static int dress_top(const struct making *making, int view, struct err *err)
+static int copy_root_attributes(const struct making *making, int view, struct err *err)
 {
 	struct timespec times[2];
 	struct stat st;
@@ -211,7 +211,7 @@ static int add_folders(struct making *making, const char *const *layers, struct 
 		if (want_folder(making, view, making->modules_at, err) < 0)
 			return -1;
 	}
-	return making->has_top ? dress_top(making, view, err) : 0;
+	return making->has_top ? copy_root_attributes(making, view, err) : 0;
 }
 
 static int attach(int mount, const char *path, struct err *err)

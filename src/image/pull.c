@@ -270,7 +270,7 @@ static int open_layer(void *arg, size_t index, int *ret, struct err *err)
 /* ---- the job -------------------------------------------------------------------------------- */
 
 /* Finds out which layers are missing. */
-static int take_stock(struct pull *pull, bool *ret_missing, struct err *err)
+static int find_missing_layers(struct pull *pull, bool *ret_missing, struct err *err)
 {
 	char ids[IMAGE_LAYERS_MAX][LAYER_ID_SIZE];
 
@@ -327,7 +327,7 @@ static int pull_image(struct pull *pull, struct image_draft *draft, struct err *
 
 	job_progress(pull->sink, "download", 0, 0, pull->work->reference);
 	if (read_manifest(pull, err) < 0 || read_config(pull, err) < 0 ||
-		take_stock(pull, &missing, err) < 0)
+		find_missing_layers(pull, &missing, err) < 0)
 		return -1;
 	return fetch_and_unpack(pull, missing, draft, err);
 }

@@ -32,7 +32,7 @@ static const char *const stage_names[] = {
 static_assert(ARRAY_LEN(stage_names) == STAGE_COUNT, "every stage has a name");
 
 /* Where the image is built: the layer's own folder, with `files`, and a temporary `tmp`. */
-struct kitchen {
+struct build {
 	const struct recipe *recipe;
 	struct job_sink *sink;
 	const char *path; /* absolute */
@@ -136,14 +136,14 @@ static char *join(const char *first, char **strv)
 	return text;
 }
 
-static int make_argv(const struct kitchen *kitchen, char ***ret, struct err *err)
+static int make_argv(const struct build *build, char ***ret, struct err *err)
 {
-	const struct recipe *recipe = kitchen->recipe;
+	const struct recipe *recipe = build->recipe;
 	_cleanup_free_ char *include = join("--include=", recipe->packages);
 	_cleanup_free_ char *setup = xasprintf("--setup-hook=%s", setup_hook);
 	_cleanup_free_ char *customize = xasprintf("--customize-hook=%s", customize_hook);
-	_cleanup_free_ char *files = xasprintf("%s/files", kitchen->path);
-	_cleanup_free_ char *tmp = xasprintf("%s/tmp", kitchen->path);
+	_cleanup_free_ char *files = xasprintf("%s/files", build->path);
+	_cleanup_free_ char *tmp = xasprintf("%s/tmp", build->path);
 	_cleanup_strv_ char **argv = NULL, **sources = NULL;
 
 	if (sources_collect("/etc/apt", tmp, &sources, err) < 0)
@@ -163,10 +163,10 @@ static int make_argv(const struct kitchen *kitchen, char ***ret, struct err *err
 	return 0;
 }
 
-static _Noreturn void run_mmdebstrap(const struct kitchen *kitchen, char **argv, int out)
+static _Noreturn void run_mmdebstrap(const struct build *build, char **argv, int out)
 {
-	const char *program = kitchen->recipe->program;
-	_cleanup_free_ char *tmp = xasprintf("%s/tmp", kitchen->path);
+	const char *program = build->recipe->program;
+	_cleanup_free_ char *tmp = xasprintf("%s/tmp", build->path);
 
 	dup2(out, STDOUT_FILENO);
 	dup2(out, STDERR_FILENO);
@@ -206,7 +206,7 @@ static int wait_for(pid_t pid)
 	return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
 }
 
-static int install(const struct kitchen *kitchen, struct err *err)
+static int install(const struct build *build, struct err *err)
 {
 	_cleanup_strv_ char **argv = NULL;
 	struct progress progress = { 0 };
@@ -214,14 +214,14 @@ static int install(const struct kitchen *kitchen, struct err *err)
 	FILE *in, *log;
 	pid_t pid;
 
-	if (make_argv(kitchen, &argv, err) < 0)
+	if (make_argv(build, &argv, err) < 0)
 		return -1;
-	log_fd = openat(kitchen->dir, "build.log", O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+	log_fd = openat(build->dir, "build.log", O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
 	if (log_fd < 0 || pipe2(out, O_CLOEXEC) < 0)
-		return err_sys(err, errno, "prepare the build in '%s'", kitchen->path);
+		return err_sys(err, errno, "prepare the build in '%s'", build->path);
 	pid = fork();
 	if (pid == 0)
-		run_mmdebstrap(kitchen, argv, out[1]);
+		run_mmdebstrap(build, argv, out[1]);
 	close(out[1]);
 	if (pid < 0)
 		return err_sys(err, errno, "fork");
@@ -229,7 +229,7 @@ static int install(const struct kitchen *kitchen, struct err *err)
 	log = fdopen(log_fd, "w");
 	if (!in || !log)
 		return err_sys(err, errno, "read what mmdebstrap says");
-	follow(kitchen->sink, in, log, &progress);
+	follow(build->sink, in, log, &progress);
 	fclose(in);
 	fclose(log);
 	code = wait_for(pid);
@@ -269,36 +269,36 @@ static int clean(int files, struct err *err)
 	return 0;
 }
 
-static int cook(const struct kitchen *kitchen, struct err *err)
+static int run_build(const struct build *build, struct err *err)
 {
 	_cleanup_close_ int files = -1;
 
-	if (mkdirat(kitchen->dir, "tmp", 0700) < 0)
-		return err_sys(err, errno, "mkdir '%s/tmp'", kitchen->path);
-	job_progress(kitchen->sink, "download", 0, 0, "package lists");
-	if (install(kitchen, err) < 0)
+	if (mkdirat(build->dir, "tmp", 0700) < 0)
+		return err_sys(err, errno, "mkdir '%s/tmp'", build->path);
+	job_progress(build->sink, "download", 0, 0, "package lists");
+	if (install(build, err) < 0)
 		return -1;
-	job_progress(kitchen->sink, "clean", 0, 1, "");
-	files = openat(kitchen->dir, "files", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	job_progress(build->sink, "clean", 0, 1, "");
+	files = openat(build->dir, "files", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	if (files < 0)
 		return err_sys(err, errno, "open 'files'");
 	if (clean(files, err) < 0)
 		return -1;
-	return tree_remove(kitchen->dir, "tmp", err);
+	return tree_remove(build->dir, "tmp", err);
 }
 
 static int cook_unlocked(
 	const struct recipe *recipe, struct job_sink *sink, const char *path, struct err *err)
 {
-	struct kitchen kitchen = { .recipe = recipe, .sink = sink, .path = path };
+	struct build build = { .recipe = recipe, .sink = sink, .path = path };
 	int ret;
 
 	if (folder_unlock(path, err) < 0)
 		return -1;
-	kitchen.dir = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	ret = kitchen.dir < 0 ? err_sys(err, errno, "open '%s'", path) : cook(&kitchen, err);
-	if (kitchen.dir >= 0)
-		close(kitchen.dir);
+	build.dir = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	ret = build.dir < 0 ? err_sys(err, errno, "open '%s'", path) : run_build(&build, err);
+	if (build.dir >= 0)
+		close(build.dir);
 	folder_lock(path); /* a mount point cannot be renamed */
 	return ret;
 }
