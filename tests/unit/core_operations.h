@@ -1,4 +1,4 @@
-/* core_operations.h - the operations of core as a table, for tests that walk through them */
+/* core_operations.h - the operations of core as a table, for tests that run all of them */
 #pragma once
 #include "yard_fixture.h"
 
@@ -6,9 +6,9 @@ enum { OPERATIONS_MAX = 48 };
 
 struct trial_of {
 	const char *name;
-	void (*prepare)(void); /* makes the box "ada" as it is before */
+	void (*prepare)(void); /* makes the box "ada" as it must be before the operation */
 	void (*begin)(struct answer *answer);
-	/* What "ada" may be afterwards: bits 1 << enum box_state, and OPERATION_GONE. */
+	/* Allowed states of "ada" afterwards: bits 1 << enum box_state, and OPERATION_GONE. */
 	unsigned worked, failed;
 };
 #define OPERATION_GONE (1u << BOX_STATE_COUNT)
@@ -16,13 +16,14 @@ struct trial_of {
 extern const struct trial_of operations[];
 extern const size_t operation_count;
 
-/* A test for each operation, by walk; how many. With the arguments PART and PARTS it is so many
- * of them, for programs that run beside each other. */
+/* Makes one test per operation, run by walk; returns how many. The arguments PART and PARTS
+ * select a part of them, for programs that run in parallel. */
 size_t operation_tests(
 	int argc, char **argv, CMUnitTestFunction walk, struct CMUnitTest ret[OPERATIONS_MAX]);
 
-/* Is the box what it may be after that answer? Fails the test when not. */
+/* Fails the test unless the box is in an allowed state after that answer. */
 void operation_check(
 	const struct trial_of *operation, const struct answer *answer, const char *context);
-/* The same when nobody knows how far it came; before: what it was, as a bit. */
+/* The same when it is not known how far the operation got; before: the state before it, as a
+ * bit. */
 void operation_check_any(const struct trial_of *operation, unsigned before, const char *context);

@@ -15,7 +15,8 @@
 extern const struct engine_ops engine_fake; /* its name is "fake" */
 
 enum { FAKE_LIMIT_MS = 120 * 1000 };
-enum { FAKE_CLOSED_PORT = 9 }; /* of the loopback that box-init dials; others send back */
+/* a closed port of the loopback that box-init dials; all others echo */
+enum { FAKE_CLOSED_PORT = 9 };
 
 enum fake_step {
 	/* calls of the driver */
@@ -24,12 +25,12 @@ enum fake_step {
 	FAKE_SWEEP,
 	FAKE_CONNECT,
 	FAKE_NETNS,
-	FAKE_KILL, /* fails: the call does, and nothing ends; never: nothing ends */
+	FAKE_KILL, /* fails: the call fails and nothing ends; never: nothing ends */
 	FAKE_FREEZE,
 	FAKE_THAW,
 	FAKE_LIMITS,
 	FAKE_HOSTNAME,
-	/* what follows a start; the first two of a restore alone */
+	/* steps after a start; the first two also in a restore */
 	FAKE_MARKED,
 	FAKE_GOING,
 	FAKE_READY,
@@ -39,11 +40,11 @@ enum fake_step {
 	FAKE_COPY, /* capture_rest, in the helper */
 	FAKE_TAKEN,
 	FAKE_DONE,
-	/* answers of box-init; fails: it hangs up (hello), or answers with an error */
+	/* answers of box-init; fails: it closes the connection (hello), or answers with an error */
 	FAKE_HELLO,
-	FAKE_TOLD, /* who it is, or what happened to it */
+	FAKE_TOLD, /* the answer to its identity, or to a restore */
 	FAKE_EXEC,
-	FAKE_LIST, /* of its programs */
+	FAKE_LIST, /* the list of its programs */
 	FAKE_SHUTDOWN,
 	FAKE_STEP_COUNT
 };
@@ -52,39 +53,40 @@ const char *fake_step_name(enum fake_step step);
 enum fake_how { FAKE_OK, FAKE_FAIL, FAKE_NEVER, FAKE_HOW_COUNT };
 const char *fake_how_name(enum fake_how how);
 
-/* The nth time from now (1: the next) that the step is reached it goes like this; 0: every time. */
+/* Sets how the step goes the nth time from now that it is reached (1: the next); 0: every time. */
 void fake_tell(enum fake_step step, unsigned nth, enum fake_how how);
-void fake_tell_nothing(void); /* all steps succeed; counting and the trace begin anew */
-/* The steps that were reached since, in their order. */
+void fake_tell_nothing(void); /* all steps succeed; resets the counters and the trace */
+/* The steps reached since then, in order. */
 size_t fake_trace(const enum fake_step **ret);
-/* Called when a step is reached, before it goes as it was told to; NULL: nobody. */
+/* Sets a function that is called when a step is reached, before the step goes as set; NULL:
+ * none. */
 void fake_on_step(void (*fn)(size_t index, void *arg), void *arg);
 
-extern bool fake_own_kernel;   /* drivers that are opened from now on have ENGINE_OWN_KERNEL */
-extern struct buf fake_upper;  /* what boxes answer to WIRE_OP_TAR_UPPER */
-extern bool fake_upper_breaks; /* with an error at its end */
+extern bool fake_own_kernel;   /* drivers opened from now on have ENGINE_OWN_KERNEL */
+extern struct buf fake_upper;  /* answer of boxes to WIRE_OP_TAR_UPPER */
+extern bool fake_upper_breaks; /* that answer ends with an error */
 extern char fake_image[256], fake_image_key[64]; /* instance_vm of the last start */
-extern bool fake_states_unusual;		 /* what is captured from now on is worth a trial */
+extern bool fake_states_unusual;		 /* captures made from now on need a trial */
 
 /* ---- what a kernel would know --------------------------------------------------------------- */
 
 struct fake_process {
 	struct fake_process *next;
-	char id[32], tree[32]; /* of the instance; "": of none */
+	char id[32], tree[32]; /* of the instance; "": none */
 	struct instance_mark mark;
 	bool frozen;
 	bool listens; /* box-init is up */
 	int netns;
-	struct instance *instance; /* who holds it; NULL: no daemon */
+	struct instance *instance; /* the instance that holds it; NULL: no daemon does */
 };
 
 struct fake_process *fake_find(const char *id); /* NULL: none */
 size_t fake_count(void);			/* processes that run */
-/* One that nobody had asked for: the box ends by itself. */
+/* Ends a box from outside: nobody has asked for it. */
 void fake_end(struct fake_process *process, enum instance_end end);
-void fake_init_hang_up(struct fake_process *process); /* its box-init drops all connections */
+void fake_init_hang_up(struct fake_process *process); /* its box-init closes all connections */
 
-/* The moment a daemon dies: what runs goes on without it. */
+/* Copies what runs, as it is at the moment a daemon dies. */
 struct fake_process *fake_world_copy(void);
-void fake_world_set(struct fake_process *copy); /* instead of what runs now; takes copy */
+void fake_world_set(struct fake_process *copy); /* replaces what runs now; takes copy */
 void fake_world_free(struct fake_process *list);

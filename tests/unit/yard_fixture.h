@@ -21,36 +21,36 @@ extern struct yard_fixture {
 	struct conf conf;
 	struct loop *loop;
 	struct yard *yard;
-	size_t fds;	     /* open before the yard was */
-	const char *context; /* what is being tried, for messages; or NULL */
+	size_t fds;	     /* open descriptors before the yard was opened */
+	const char *context; /* what is being tested, for messages; or NULL */
 } test;
 
 int yard_group_setup(void **state);
 int yard_group_teardown(void **state);
-int yard_setup(void **state);	 /* a home, and the yard is open */
-int yard_teardown(void **state); /* all boxes are removed, and nothing may be left */
+int yard_setup(void **state);	 /* makes a home and opens the yard */
+int yard_teardown(void **state); /* removes all boxes; fails if anything is left */
 #define YARD_TEST(fn) cmocka_unit_test_setup_teardown(fn, yard_setup, yard_teardown)
-/* For main: true: this process was the gate, *ret is its exit code. */
+/* For main. True: this process is the gate, and *ret its exit code. */
 bool yard_is_gate(int argc, char **argv, int *ret);
 
-void yard_start(void); /* opens the yard of the home: what an earlier one left is recovered */
-void yard_end(void);   /* closes it; boxes run on */
+void yard_start(void); /* opens the yard of the home, and recovers what an earlier one left */
+void yard_end(void);   /* closes it; boxes keep running */
 
 /* ---- waiting -------------------------------------------------------------------------------- */
 
-void yard_run(unsigned ms);  /* the loop, for so long */
-void yard_skip(uint64_t ms); /* the clock jumps; timers that are due by then fire */
+void yard_run(unsigned ms);  /* runs the loop for that long */
+void yard_skip(uint64_t ms); /* moves the clock; timers that are due by then fire */
 /* Until no helper works, nothing is under way and nobody has to be waited for. Fails the test
  * after some seconds. */
 void yard_settle(void);
-void yard_settle_late(void); /* the same; time limits may act */
+void yard_settle_late(void); /* the same, but time limits may expire */
 
-/* What a verb answered. */
+/* The answer of a verb. */
 struct answer {
 	unsigned calls;
-	bool no_box; /* done was called without one */
+	bool no_box; /* done was called without a box */
 	struct err err;
-	json_t *result; /* of verbs that have one */
+	json_t *result; /* of verbs that return one */
 };
 #define ANSWER_INIT             \
 	{                       \
@@ -62,9 +62,11 @@ void answer_done(struct answer *answer);
 /* Runs the loop until it is there; then until all is settled. skip: when nothing moves any more,
  * time is moved on, up to ten minutes. */
 void wait_for(struct answer *answer, bool skip);
-void wait_for_answer(struct answer *answer); /* not for all to settle; time limits may act */
-void wait_until(struct answer *answer, const bool *over); /* or over, whichever comes first */
-/* As wait_for; fails the test unless it worked. */
+/* without waiting for all to settle; time limits may expire */
+void wait_for_answer(struct answer *answer);
+/* until the answer, or until over is true */
+void wait_until(struct answer *answer, const bool *over);
+/* As wait_for; fails the test if the answer is an error. */
 void wait_ok(struct answer *answer);
 void wait_err(struct answer *answer, enum err_kind kind);
 
@@ -78,12 +80,12 @@ void hibernate(const char *box);
 void assert_state(const char *box, enum box_state state);
 struct fake_process *process_of(const struct box *box); /* NULL: it does not run */
 
-/* ---- promises that hold whenever all is settled --------------------------------------------- */
+/* ---- conditions that hold whenever all is settled ------------------------------------------- */
 
-/* Every box is in a state that lasts and is what its row says, what runs is what boxes have, and
- * there are no disks, states, snapshots or rows of nobody, and no one waits. context: of whom it
- * is said when it is not so. */
+/* Checks that every box is in a stable state that matches its row, that what runs belongs to
+ * boxes, that there are no orphaned disks, states, snapshots or rows, and that nobody waits.
+ * context: for the message. */
 void check_yard(const char *context);
-/* Removes all boxes and images with processes; afterwards nothing may be left but the home. */
+/* Removes all boxes and golden images; fails if anything but the home is left. */
 void check_empty(const char *context);
 size_t count_fds(void);
