@@ -312,14 +312,14 @@ static void test_answer_nobody_asked_for_ends_it(void **state)
 	(void)state;
 	greet();
 	qmp_call(test.qmp, "one", NULL, -1, on_answer, "1");
-	expect_lost("{\"return\": {}, \"id\": 77}\n", "nobody asked");
+	expect_lost("{\"return\": {}, \"id\": 77}\n", "unexpected answer");
 	assert_string_equal(test.answers, "1:QEMU sent an unexpected answer ");
 }
 
 static void test_answer_before_the_question_ends_it(void **state)
 {
 	(void)state;
-	expect_lost("{\"return\": {}, \"id\": 1}\n", "nobody asked");
+	expect_lost("{\"return\": {}, \"id\": 1}\n", "unexpected answer");
 }
 
 static void test_deep_nesting_ends_it(void **state)

@@ -168,7 +168,7 @@ static void test_ram_damaged_map_is_refused_before_anything_is_mapped(void **sta
 	fd = open_layer(machine.stack[0], ".map", O_RDWR);
 	assert_int_equal(ftruncate(fd, len - 24), 0);
 	close(fd);
-	check_map_fails(&machine, ERR_PROTOCOL, "was cut");
+	check_map_fails(&machine, ERR_PROTOCOL, "wrong length");
 	machine_end(&machine);
 }
 
@@ -353,16 +353,16 @@ static void test_ram_answers_that_do_not_fit_end_the_link(void **state)
 	lose_by("x", 1, ERR_PROTOCOL, "1 bytes");
 	bad = good;
 	bad.magic++;
-	lose_by(&bad, sizeof bad, ERR_PROTOCOL, "another question");
+	lose_by(&bad, sizeof bad, ERR_PROTOCOL, "another request");
 	bad = good;
 	bad.kind = RAM_KEEP;
-	lose_by(&bad, sizeof bad, ERR_PROTOCOL, "another question");
+	lose_by(&bad, sizeof bad, ERR_PROTOCOL, "another request");
 	bad = good;
 	bad.size = 128 * MIB;
 	lose_by(&bad, sizeof bad, ERR_PROTOCOL, "134217728 bytes instead of 67108864");
 	bad = good;
 	bad.base = UINT64_MAX - RAM_PAGE + 1;
-	lose_by(&bad, sizeof bad, ERR_PROTOCOL, "impossible place");
+	lose_by(&bad, sizeof bad, ERR_PROTOCOL, "impossible address");
 	bad = good;
 	bad.error = 100000;
 	lose_by(&bad, sizeof bad, ERR_PROTOCOL, "impossible error");
