@@ -2,7 +2,8 @@
  *
  * The server is box-init's own program, executed again under the name SFTP_PROGRAM: the image needs
  * nothing for it. It runs as the user who logged in, from his home, and the kernel checks what he
- * may do; paths are not confined. Requests come on stdin, answers go to stdout, until stdin ends. */
+ * may do; paths are not confined. Requests come on stdin, answers go to stdout, until stdin
+ * ends. */
 #pragma once
 #include "base/buf.h"
 #include "base/err.h"

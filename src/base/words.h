@@ -8,6 +8,6 @@
 
 enum { WORDS_MAX = 4096 };
 
-/* *ret is NULL-terminated, yours (strv_free) and may be empty. ERR_INVALID: a quote is not closed, a
- * backslash is the last byte, or there are more than WORDS_MAX words. */
+/* *ret is NULL-terminated, yours (strv_free) and may be empty. ERR_INVALID: a quote is not closed,
+ * a backslash is the last byte, or there are more than WORDS_MAX words. */
 int words_split(const char *line, char ***ret, struct err *err);

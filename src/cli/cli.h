@@ -57,7 +57,8 @@ struct cli {
 	char *token, *cacert, *home;
 };
 
-/* Runs the command that the words name, with all that belongs to it; returns the exit code. run.c */
+/* Runs the command that the words name, with all that belongs to it; returns the exit code.
+ * run.c */
 int cli_run(int argc, char **argv);
 
 bool cli_has(const struct cli *cli, const char *flag);

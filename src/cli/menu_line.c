@@ -1,7 +1,7 @@
 /* menu_line.c - see menu_line.h
  *
- * The terminal gives us each key and shows none; signals stay keys of the terminal. Text is typed at
- * the end of the line: keys that move within it are ignored. */
+ * The terminal gives us each key and shows none; signals stay keys of the terminal. Text is typed
+ * at the end of the line: keys that move within it are ignored. */
 #include "cli/menu_line.h"
 #include "base/alloc.h"
 #include "base/buf.h"

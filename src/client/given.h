@@ -8,7 +8,8 @@
  *   daemon   GIVEN_YES and a descriptor     a connected stream socket
  *            GIVEN_NO and a text            why there is none
  *
- * Processes that share the descriptor may ask at the same time: any answer is as good as another. */
+ * Processes that share the descriptor may ask at the same time: any answer is as good as
+ * another. */
 #pragma once
 #include "base/err.h"
 #include <stdbool.h>

@@ -88,11 +88,11 @@ enum exec_builtin {
 /* A program to start; everything is borrowed for the call. */
 struct exec_spec {
 	const char *id; /* NULL: a generated id */
-	/* Runs instead of argv, which is looked at by EXEC_CONNECT alone, with input and neither tty nor detach. It
-	 * speaks binary on stdin and stdout, and its output is not kept. It ends by itself when
-	 * its input ends or its caller is gone, exec_close() included. A box that still runs an
-	 * older box-init (restored, adopted) runs OpenSSH's server of its image instead, and is
-	 * told ERR_NOT_FOUND where there is none. */
+	/* Runs instead of argv, which is looked at by EXEC_CONNECT alone, with input and neither
+	 * tty nor detach. It speaks binary on stdin and stdout, and its output is not kept. It ends
+	 * by itself when its input ends or its caller is gone, exec_close() included. A box that
+	 * still runs an older box-init (restored, adopted) runs OpenSSH's server of its image
+	 * instead, and is told ERR_NOT_FOUND where there is none. */
 	enum exec_builtin builtin;
 	/* argv[0] is looked up in PATH, inside, unless it has a '/' */
 	const char *const *argv;

@@ -104,9 +104,9 @@ int doors_open_udp(int netns, const struct doors_endpoint *aim, const struct doo
  * kernel of its own. */
 enum doors_side { DOORS_LOOPBACK, DOORS_LOOPBACK_V6, DOORS_OUTSIDE };
 int doors_connect(int netns, enum doors_side side, uint16_t port, int *ret, struct err *err);
-/* A TCP socket in the namespace that listens (non-blocking) on a port of the box's loopback; port 0:
- * any free one. Fails with ERR_EXISTS when a program of the box has it. No box with a kernel of its
- * own reaches it. */
+/* A TCP socket in the namespace that listens (non-blocking) on a port of the box's loopback; port
+ * 0: any free one. Fails with ERR_EXISTS when a program of the box has it. No box with a kernel of
+ * its own reaches it. */
 int doors_listen(int netns, bool v6, uint16_t port, int *ret, struct err *err);
 
 /* Tells a box that a datagram from client to aim is refused (ICMP, administratively prohibited), in

@@ -355,8 +355,8 @@ static int prepare(
 	return make_pair(SOCK_STREAM, &start->our_errors, &start->errors, err);
 }
 
-/* Between clone and exec: system calls only. None of the descriptors is one of those that are set here
- * (lift). */
+/* Between clone and exec: system calls only. None of the descriptors is one of those that are set
+ * here (lift). */
 static _Noreturn void become_control(const struct start *start)
 {
 	setsid();

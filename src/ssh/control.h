@@ -2,8 +2,8 @@
  *
  * `ssh box@HOST ls --json` runs the program `box` again, with its ordinary table of commands
  * (cli/control.c), as a process that can do nothing: a user of its own, an empty root, no network,
- * no capabilities, system calls refused, limits, a pid namespace. Its one way out is a descriptor on
- * which it asks for connections to the API (client/given.h), which are the principal's
+ * no capabilities, system calls refused, limits, a pid namespace. Its one way out is a descriptor
+ * on which it asks for connections to the API (client/given.h), which are the principal's
  * (auth/inner.h). So nothing is written twice, and words from a client decide nothing.
  *
  * The door calls
@@ -60,8 +60,8 @@ struct control_ends {
 	int errors; /* a stream socket; -1 with tty */
 };
 
-/* Does not block. ERR_LIMIT: too many processes of this login, this owner, or of all. ERR_INVALID: a
- * word is longer than the kernel passes on (128 KiB). */
+/* Does not block. ERR_LIMIT: too many processes of this login, this owner, or of all. ERR_INVALID:
+ * a word is longer than the kernel passes on (128 KiB). */
 int control_start(struct controls *controls, const struct control_spec *spec, struct control **ret,
 	struct control_ends *ret_ends, struct err *err);
 void control_resize(struct control *control, uint16_t rows, uint16_t cols);

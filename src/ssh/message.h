@@ -99,7 +99,8 @@ enum {
 	SSHM_QUEUE_MAX = 1024 * 1024 /* bytes of messages that the other side has not read */
 };
 
-/* ---- the pipe: one end of the socket, non-blocking, over the loop ----------------------------- */
+/* ---- the pipe: one end of the socket, non-blocking, over the loop
+ * ----------------------------- */
 
 struct sshm_pipe;
 
@@ -118,8 +119,8 @@ struct sshm_pipe *sshm_pipe_new(
 	struct loop *loop, int fd, const struct sshm_pipe_ops *ops, void *arg);
 void sshm_pipe_free(struct sshm_pipe *pipe); /* accepts NULL; not from within message */
 /* Starts a message: write its fields into the buffer with wire_put_*, then send it. The descriptors
- * are duplicated by the kernel: the caller keeps its own, and may close them at once (a message that
- * cannot be sent now keeps copies). */
+ * are duplicated by the kernel: the caller keeps its own, and may close them at once (a message
+ * that cannot be sent now keeps copies). */
 struct buf *sshm_pipe_begin(struct sshm_pipe *pipe, enum sshm_kind kind);
 void sshm_pipe_send(struct sshm_pipe *pipe, const int *fds, size_t count);
 size_t sshm_pipe_queued(const struct sshm_pipe *pipe); /* bytes the other side has not taken */

@@ -19,6 +19,6 @@ struct clone_spec {
  * must be single-threaded. Fails with ERR_UNSUPPORTED when the kernel lacks clone3 or a flag. */
 pid_t clone_process(const struct clone_spec *spec, int *ret_pidfd, struct err *err);
 void clone_reset_signals(void);
-/* Gives signals their default action and leaves them blocked, also for the program that follows: PID 1
- * of a namespace loses what comes before it has handlers. */
+/* Gives signals their default action and leaves them blocked, also for the program that follows:
+ * PID 1 of a namespace loses what comes before it has handlers. */
 void clone_hold_signals(void);

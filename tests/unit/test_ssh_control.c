@@ -1,4 +1,5 @@
-/* test_ssh_control.c - commands over SSH: our own command line, which asks the API as its principal */
+/* test_ssh_control.c - commands over SSH: our own command line, which asks the API as its
+ * principal */
 #include "ssh_control_fixture.h"
 
 /* ---- words ---------------------------------------------------------------------------------- */

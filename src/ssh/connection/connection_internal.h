@@ -1,8 +1,8 @@
 /* connection_internal.h - see connection.h
  *
- * libssh calls back from within nearly all of its functions, those that write included. So callbacks
- * change fields, write to descriptors and send messages, but free nothing and close no channel;
- * sshc_settle does that, from the loop. */
+ * libssh calls back from within nearly all of its functions, those that write included. So
+ * callbacks change fields, write to descriptors and send messages, but free nothing and close no
+ * channel; sshc_settle does that, from the loop. */
 #pragma once
 #include "base/buf.h"
 #include "base/err.h"

@@ -1,7 +1,7 @@
 /* daemon.c - messages of the daemon
  *
- * An answer that somebody waits for is taken at once; all others wait for the loop, because they may
- * come while libssh is in the middle of a key exchange. The daemon is trusted: what it says is
+ * An answer that somebody waits for is taken at once; all others wait for the loop, because they
+ * may come while libssh is in the middle of a key exchange. The daemon is trusted: what it says is
  * checked for its form alone. */
 #include "base/clock.h"
 #include "base/strv.h"

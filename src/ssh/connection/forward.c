@@ -1,7 +1,7 @@
 /* forward.c - channels that lead elsewhere
  *
- * -L, -D: the client asks for a channel, the daemon dials, and the channel is accepted or refused by
- * what it says. -R, -A: the daemon hands over a connection, and a channel is opened towards the
+ * -L, -D: the client asks for a channel, the daemon dials, and the channel is accepted or refused
+ * by what it says. -R, -A: the daemon hands over a connection, and a channel is opened towards the
  * client.
  *
  * Answers to requests for listeners have no number: SSH wants them in the order of the requests, so
