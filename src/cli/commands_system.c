@@ -89,7 +89,7 @@ const struct command system_commands[] = {
 			    "box ssh ada make test\ta program\n"
 			    "box ssh ada -N -L 8000:localhost:8000\ta port of the box, here\n",
 		.run = cmd_ssh,
-		.options = CMD_STOP_AT_PROGRAM,
+		.options = CMD_STOP_AT_PROGRAM | CMD_OWN_FILES,
 		.least = 1,
 		.most = -1,
 		.words = "box" },
@@ -101,7 +101,8 @@ const struct command system_commands[] = {
 		.examples = "box ssh-config --install\tthen: ssh ada.box, scp file ada.box:\n"
 			    "box ssh-config >> ~/.ssh/config\tby hand\n",
 		.flags = ssh_config_flags,
-		.run = cmd_ssh_config },
+		.run = cmd_ssh_config,
+		.options = CMD_OWN_FILES },
 	{ .name = "context",
 		.usage = "add|ls|use|rm",
 		.summary = "daemons of other machines, by name",
@@ -234,7 +235,7 @@ const struct command system_commands[] = {
 		.usage = "HOST [SOCKET]",
 		.summary = "connect stdin and stdout with SSH of a box; for 'box ssh-config'",
 		.run = cmd_ssh_proxy,
-		.options = CMD_HIDDEN,
+		.options = CMD_HIDDEN | CMD_OWN_FILES,
 		.least = 1,
 		.most = 2 },
 	{ .name = "completion",

@@ -25,6 +25,7 @@ bool over_ssh_has(const struct command *command)
 #define COPY_LATER "copy it afterwards: 'cp - BOX:/FILE < FILE', or scp FILE BOX@HOST:/FILE"
 #define BY_STDIN   "use - and send it to stdin: ssh box@HOST ... - < FILE"
 #define BY_STDOUT  "use - and take it from stdout: ssh box@HOST ... - > FILE"
+#define OWN_KEYS   "send the keys to stdin: ssh box@HOST key add NAME -f - < KEY.pub"
 #define OWN_BOX	   "use box on your own machine, with BOX_HOST=ssh://box@HOST:PORT"
 
 static const struct {
@@ -34,7 +35,10 @@ static const struct {
 } options[] = {
 	{ "copy", false, COPY_LATER },
 	{ "mount", false, "a volume works (-v NAME:/PATH); or " COPY_LATER },
-	{ "file", false, OWN_BOX },
+	{ "file", true, BY_STDIN },
+	{ "agent", false, OWN_KEYS },
+	{ "authorized-keys", false, OWN_KEYS },
+	{ "mine", false, OWN_KEYS },
 	{ "folder", false, "without it, the daemon verifies its own log" },
 	{ "man", false, "'help' and 'help --markdown' print to stdout" },
 	{ "policy", true, BY_STDIN },
@@ -57,6 +61,7 @@ static const struct {
 static const struct {
 	const char *command, *hint;
 } instead[] = {
+	{ "image build", OWN_BOX },
 	{ "policy edit", "'policy show BOX > FILE', edit it, 'policy set BOX - < FILE'" },
 	{ "workspace get", "'workspace get NAME -o - > FILE' gives it as an archive" },
 };
@@ -119,7 +124,9 @@ int over_ssh_check(const struct cli *cli, struct err *err)
 
 	if (!over_ssh_has(command))
 		return refuse_command(command, err);
-	if (!strcmp(command->name, "workspace get") && !cli_get(cli, "output"))
+	/* The folder of a Boxfile, the folder that is written without -o. */
+	if ((!strcmp(command->name, "image build") && cli_get(cli, "file")) ||
+		(!strcmp(command->name, "workspace get") && !cli_get(cli, "output")))
 		return refuse_command(command, err);
 	if (check_options(cli, err) < 0)
 		return -1;

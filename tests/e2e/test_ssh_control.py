@@ -52,16 +52,22 @@ class StandIn:
                         pass_fds=[self.theirs.fileno()], **kw)
 
 
+def listening_port(yard):
+    """None: the daemon does not listen."""
+    listen = (yard.info().get("ssh") or {}).get("listen")
+    return listen.rpartition(":")[2] if listen else None
+
+
 class Ssh:
     """A real client of a real door, with an admin's key."""
 
     def __init__(self, yard, folder, user="box"):
         self.yard, self.folder, self.user = yard, folder, user
-        self.port = yard.info()["ssh"]["port"]
+        self.port = listening_port(yard)
         key = folder / "id"
         if not key.exists():
             subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", key], check=True)
-            yard.box("key", "add", random_name("key"), "-", "--role", "admin", input=key.with_suffix(".pub").read_text())
+            yard.box("key", "add", random_name("key"), "-f", "-", "--role", "admin", input=key.with_suffix(".pub").read_text())
 
     def close(self):
         pass
@@ -72,7 +78,9 @@ class Ssh:
                 f"{self.user}@127.0.0.1"]
 
     def popen(self, *words, **kw):
-        return subprocess.Popen([*self.program("-T"), *([shlex.join(map(str, words))] if words else [])], **kw)
+        # The command of other logins is one text for the box's shell.
+        text = shlex.join(map(str, words)) if self.user == "box" else " ".join(words)
+        return subprocess.Popen([*self.program("-T"), *([text] if words else [])], **kw)
 
     def terminal(self, *words, **kw):
         return Terminal(self.yard, *([shlex.join(map(str, words))] if words else []), program=self.program("-tt"),
@@ -81,7 +89,7 @@ class Ssh:
 
 @pytest.fixture(params=["stand-in", "ssh"])
 def door(request, yard, tmp_path):
-    if request.param == "ssh" and not (yard.info().get("ssh") and shutil.which("ssh")):
+    if request.param == "ssh" and not (listening_port(yard) and shutil.which("ssh")):
         pytest.skip("the daemon has no SSH door")
     one = Ssh(yard, tmp_path) if request.param == "ssh" else StandIn(yard)
     yield one
