@@ -68,7 +68,7 @@ static int drop_snapshot(struct trial *trial)
 	struct err err = ERR_INIT;
 
 	if (client_call(trial->cli->client, "DELETE", path, NULL, NULL, &err) < 0) {
-		err_wrap(&err, "nothing was run, but the snapshot '%.63s' was made",
+		err_wrap(&err, "nothing was run, but the snapshot '%.63s' was not removed",
 			snapshot_name(trial));
 		cli_fail(trial->cli, &err);
 	} else {

@@ -215,7 +215,7 @@ def test_try_says_which_snapshot_is_left_when_it_cannot_be_removed(stand, box):
     eventually(lambda: len(stand.server.asked) == 2, 10, "its removal is asked for", every=0.001)
     stand.server.answers["snapshots"] = (409, {"error": {"code": "state", "message": "it is in use", "hint": ""}})
     _, said = run.communicate(timeout=20)
-    assert run.returncode == 130 and "snapshot 'k3v9' is there: it is in use" in said, said
+    assert run.returncode == 130 and "snapshot 'k3v9' was not removed: it is in use" in said, said
 
 
 @pytest.mark.parametrize("check", ["", " "])
