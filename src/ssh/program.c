@@ -311,8 +311,14 @@ static void read_input(struct program *program)
 	if (got < 0 && (errno == EAGAIN || errno == EINTR))
 		return;
 	if (got <= 0) {
+		bool dropped = has_hung_up(program);
+
+		if (dropped && program->is_dial) {
+			program_free(program); /* what it talks to is told by its end */
+			return;
+		}
 		program->input_ended = true;
-		if (program->exec && !has_hung_up(program))
+		if (program->exec && !dropped)
 			exec_write_end(program->exec);
 	} else if (program->exec && !exec_write(program->exec, scratch, (size_t)got)) {
 		program->input_full = true;

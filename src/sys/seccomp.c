@@ -13,8 +13,8 @@ struct seccomp_program {
 	struct sock_filter *code; /* owned */
 };
 
-static int add_rules(
-	scmp_filter_ctx filter, const struct seccomp_rule *rules, size_t count, struct err *err)
+static int add_rules(scmp_filter_ctx filter, bool allow, const struct seccomp_rule *rules,
+	size_t count, struct err *err)
 {
 	for (size_t i = 0; i < count; i++) {
 		const struct seccomp_rule *rule = &rules[i];
@@ -22,8 +22,9 @@ static int add_rules(
 			SCMP_CMP(rule->arg, SCMP_CMP_MASKED_EQ, rule->mask, rule->value),
 			SCMP_CMP(rule->also_arg, SCMP_CMP_MASKED_EQ, 0xffffffff, rule->also_value),
 		};
-		int status = seccomp_rule_add_array(filter, SCMP_ACT_ERRNO((unsigned)rule->answer),
-			rule->call, rule->masked ? 1 + rule->also : 0, cmp);
+		int status = seccomp_rule_add_array(filter,
+			allow ? SCMP_ACT_ALLOW : SCMP_ACT_ERRNO((unsigned)rule->answer), rule->call,
+			rule->masked ? 1 + rule->also : 0, cmp);
 
 		if (status < 0)
 			return err_sys(err, -status, "seccomp rule for system call %d", rule->call);
@@ -56,10 +57,10 @@ static int export_code(scmp_filter_ctx filter, struct seccomp_program **ret, str
 	return 0;
 }
 
-int seccomp_program_new(const struct seccomp_rule *rules, size_t count,
+static int program_new(uint32_t otherwise, const struct seccomp_rule *rules, size_t count,
 	struct seccomp_program **ret, struct err *err)
 {
-	scmp_filter_ctx filter = seccomp_init(SCMP_ACT_ALLOW);
+	scmp_filter_ctx filter = seccomp_init(otherwise);
 	int status;
 
 	if (!filter)
@@ -67,48 +68,23 @@ int seccomp_program_new(const struct seccomp_rule *rules, size_t count,
 	seccomp_attr_set(filter, SCMP_FLTATR_ACT_BADARCH, SCMP_ACT_KILL_PROCESS);
 	/* Builds a binary search tree over the numbers instead of a chain of comparisons. */
 	seccomp_attr_set(filter, SCMP_FLTATR_CTL_OPTIMIZE, 2);
-	status = add_rules(filter, rules, count, err);
+	status = add_rules(filter, otherwise != SCMP_ACT_ALLOW, rules, count, err);
 	if (status == 0)
 		status = export_code(filter, ret, err);
 	seccomp_release(filter);
 	return status;
 }
 
-/* Memory that a program may have, but not run. */
-static bool makes_memory(int call)
+int seccomp_program_new(const struct seccomp_rule *rules, size_t count,
+	struct seccomp_program **ret, struct err *err)
 {
-	return call == SYS_mmap || call == SYS_mprotect;
+	return program_new(SCMP_ACT_ALLOW, rules, count, ret, err);
 }
 
-static int allow(scmp_filter_ctx filter, const int *calls, size_t count, struct err *err)
+int seccomp_program_new_only(const struct seccomp_rule *rules, size_t count,
+	struct seccomp_program **ret, struct err *err)
 {
-	const struct scmp_arg_cmp no_exec[] = { SCMP_CMP(2, SCMP_CMP_MASKED_EQ, PROT_EXEC, 0) };
-
-	for (size_t i = 0; i < count; i++) {
-		int status = seccomp_rule_add_array(
-			filter, SCMP_ACT_ALLOW, calls[i], makes_memory(calls[i]) ? 1 : 0, no_exec);
-
-		if (status < 0)
-			return err_sys(err, -status, "seccomp rule for system call %d", calls[i]);
-	}
-	return 0;
-}
-
-int seccomp_program_new_only(
-	const int *calls, size_t count, struct seccomp_program **ret, struct err *err)
-{
-	scmp_filter_ctx filter = seccomp_init(SCMP_ACT_KILL_PROCESS);
-	int status;
-
-	if (!filter)
-		return err_set(err, ERR_SYSTEM, "seccomp_init failed");
-	seccomp_attr_set(filter, SCMP_FLTATR_ACT_BADARCH, SCMP_ACT_KILL_PROCESS);
-	seccomp_attr_set(filter, SCMP_FLTATR_CTL_OPTIMIZE, 2);
-	status = allow(filter, calls, count, err);
-	if (status == 0)
-		status = export_code(filter, ret, err);
-	seccomp_release(filter);
-	return status;
+	return program_new(SCMP_ACT_KILL_PROCESS, rules, count, ret, err);
 }
 
 void seccomp_program_free(struct seccomp_program *program)

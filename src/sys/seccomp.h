@@ -22,10 +22,10 @@ struct seccomp_program; /* opaque */
  * process. */
 int seccomp_program_new(const struct seccomp_rule *rules, size_t count,
 	struct seccomp_program **ret, struct err *err);
-/* The reverse: allows the calls and ends the process at any other. mmap and mprotect are allowed
- * for memory that is not executable. */
-int seccomp_program_new_only(
-	const int *calls, size_t count, struct seccomp_program **ret, struct err *err);
+/* The reverse: allows what the rules describe, whatever their answer, and ends the process at any
+ * other call. */
+int seccomp_program_new_only(const struct seccomp_rule *rules, size_t count,
+	struct seccomp_program **ret, struct err *err);
 void seccomp_program_free(struct seccomp_program *program); /* accepts NULL */
 /* Installs the filter for the calling process and what it starts. Needs CAP_SYS_ADMIN in its user
  * namespace. */

@@ -23,7 +23,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey,
 (START, SIGNED, VERDICT, RUNNING, EXIT, DIALLED, REFUSED, LISTENING, INCOMING, END) = range(64, 74)
 NO, WOULD_DO, IN, CLOSE = range(4)
 ALL_PERMITS = 7
-CLOSE_NUMBERS = (3, 4)
+FDS = (3, 4)  # of the client, of the daemon
 
 
 def string(data):
@@ -107,7 +107,7 @@ class Connection:
             self.socket.setsockopt(socket.SOL_SOCKET, number, 1 << 20)
             theirs.setsockopt(socket.SOL_SOCKET, number, 1 << 20)
         high = [fcntl.fcntl(end.fileno(), fcntl.F_DUPFD_CLOEXEC, 10) for end in (client, theirs)]
-        actions = [(os.POSIX_SPAWN_DUP2, fd, number) for fd, number in zip(high, CLOSE_NUMBERS)]
+        actions = [(os.POSIX_SPAWN_DUP2, fd, number) for fd, number in zip(high, FDS)]
         self.pid = os.posix_spawn(owner.box, ["box", "ssh-connection"], {**os.environ}, file_actions=actions)
         for fd in high:
             os.close(fd)
@@ -138,6 +138,8 @@ class Connection:
                 os.killpg(child.pid, signal.SIGHUP)
         for listener in self.listeners.values():
             listener.close()
+        if self.agent_path:
+            os.unlink(self.agent_path)
 
     def close(self):
         with contextlib.suppress(OSError):

@@ -101,7 +101,7 @@ def seen(client, kind):
 def test_exec_has_exit_code_and_separate_stderr(client):
     got = client.run("ada@127.0.0.1", "echo out; echo err >&2; exit 3")
     assert (got.returncode, got.stdout, got.stderr) == (3, b"out\n", b"err\n")
-    assert seen(client, sshdaemon.ENDED) == [[""]]
+    eventually(lambda: seen(client, sshdaemon.ENDED) == [[""]], timeout=5)
 
 
 def test_input_reaches_the_program_with_its_end(client):

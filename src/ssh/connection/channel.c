@@ -258,13 +258,14 @@ static void settle_closed(struct sshc_channel *channel)
 {
 	if (!channel->client_closed)
 		return;
-	if (has_input(channel) && channel->data >= 0 && !channel->closing)
-		return; /* what the client sent before it closed still has to arrive */
-	/* OpenSSH closes a channel as soon as both directions have ended, and still waits for the
-	 * exit code. */
-	if (channel->kind == SSHC_SESSION && channel->sent_eof && !channel->exited)
+	/* What the client sent through a tunnel before it closed it still has to arrive. */
+	if (channel->kind == SSHC_TUNNEL && has_input(channel) && !channel->closing)
 		return;
 	if (channel->kind == SSHC_SESSION && channel->asked && !channel->exited) {
+		/* OpenSSH closes a channel as soon as both directions have ended, and still waits
+		 * for the exit code. */
+		if (channel->sent_eof)
+			return;
 		wire_put_u32(sshm_pipe_begin(channel->conn->pipe, SSHM_CLOSED), channel->number);
 		sshm_pipe_send(channel->conn->pipe, NULL, 0);
 	}

@@ -9,22 +9,24 @@
 #include "sys/caps.h"
 #include "sys/seccomp.h"
 #include <errno.h>
+#include <fcntl.h>
 #include <grp.h>
 #include <sched.h>
+#include <sys/mman.h>
 #include <sys/mount.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
 
 #if defined(__SANITIZE_ADDRESS__)
-#define SANITIZED true
+#define SANITIZED 1
 #elif defined(__has_feature)
 #if __has_feature(address_sanitizer)
-#define SANITIZED true
+#define SANITIZED 1
 #endif
 #endif
 #ifndef SANITIZED
-#define SANITIZED false
+#define SANITIZED 0
 #endif
 
 enum {
@@ -88,25 +90,40 @@ static int become_user(struct err *err)
 	return 0;
 }
 
-static const int allowed[] = {
-	/* descriptors that are there, or come from the daemon */
-	SYS_read, SYS_write, SYS_readv, SYS_writev, SYS_recvfrom, SYS_sendto, SYS_recvmsg,
-	SYS_sendmsg, SYS_shutdown, SYS_close, SYS_fcntl, SYS_getsockopt,
-#ifdef SYS_poll
-	SYS_poll,
-#endif
-	SYS_ppoll,
+#define ALLOW(name)                \
+	{                          \
+		.call = SYS_##name \
+	}
+#define ALLOW_FCNTL(what)                                                                      \
+	{                                                                                      \
+		.call = SYS_fcntl, .masked = true, .arg = 1, .mask = UINT32_MAX, .value = what \
+	}
+#define ALLOW_DATA(name)                                                                    \
+	{                                                                                   \
+		.call = SYS_##name, .masked = true, .arg = 2, .mask = PROT_EXEC, .value = 0 \
+	}
+
+static const struct seccomp_rule allowed[] = {
+	/* descriptors that are there, or come from the daemon; not whom they send signals to */
+	ALLOW(read), ALLOW(write), ALLOW(readv), ALLOW(writev), ALLOW(recvfrom), ALLOW(sendto),
+	ALLOW(recvmsg), ALLOW(sendmsg), ALLOW(shutdown), ALLOW(close), ALLOW(getsockopt),
+	ALLOW_FCNTL(F_GETFL), ALLOW_FCNTL(F_SETFL), ALLOW_FCNTL(F_GETFD), ALLOW_FCNTL(F_SETFD),
+	ALLOW_FCNTL(F_DUPFD_CLOEXEC),
 /* the loop */
-#ifdef SYS_epoll_wait
-	SYS_epoll_wait,
+#ifdef SYS_poll
+	ALLOW(poll), ALLOW(epoll_wait),
 #endif
-	SYS_epoll_pwait, SYS_epoll_ctl, SYS_timerfd_settime,
-	/* memory, time, chance */
-	SYS_brk, SYS_mmap, SYS_munmap, SYS_mremap, SYS_madvise, SYS_mprotect, SYS_clock_gettime,
-	SYS_gettimeofday, SYS_getrandom, SYS_futex, SYS_restart_syscall,
+	ALLOW(ppoll), ALLOW(epoll_pwait), ALLOW(epoll_ctl), ALLOW(timerfd_settime),
+	/* memory that is not executable, time, chance */
+	ALLOW(brk), ALLOW_DATA(mmap), ALLOW_DATA(mprotect), ALLOW(munmap), ALLOW(mremap),
+	ALLOW(madvise), ALLOW(clock_gettime), ALLOW(gettimeofday), ALLOW(getrandom), ALLOW(futex),
+	ALLOW(restart_syscall),
+#if SANITIZED
+	ALLOW(sigaltstack), ALLOW(rt_sigaction), ALLOW(sched_yield), ALLOW(prlimit64),
+#endif
 	/* itself */
-	SYS_getpid, SYS_gettid, SYS_rt_sigreturn, SYS_rt_sigprocmask, SYS_tgkill, SYS_exit,
-	SYS_exit_group
+	ALLOW(getpid), ALLOW(gettid), ALLOW(rt_sigreturn), ALLOW(rt_sigprocmask), ALLOW(exit),
+	ALLOW(exit_group)
 };
 
 int sshc_drop_privileges(struct err *err)
