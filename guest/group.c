@@ -90,11 +90,17 @@ void group_join(void)
 
 int group_set_pids(uint64_t limit, struct err *err)
 {
+	static uint64_t now; /* as the group was made; a copy has its parent's */
 	char text[32] = "max";
 
+	if (box < 0 || limit == now)
+		return 0;
 	if (limit)
 		snprintf(text, sizeof text, "%llu", (unsigned long long)limit);
-	return box < 0 ? 0 : file_poke(box, "pids.max", text, err);
+	if (file_poke(box, "pids.max", text, err) < 0)
+		return -1;
+	now = limit;
+	return 0;
 }
 
 int group_get_limits_watch(void)

@@ -46,7 +46,7 @@ static int replace_machine_id(const struct identity_job *job, const char *path, 
 		return err_sys(err, errno, "open '%s'", path);
 	if (fd_write_all(fd, text, strlen(text), err) < 0)
 		return err_wrap(err, "write '%s'", path);
-	if (ftruncate(fd, (off_t)strlen(text)) < 0)
+	if (st.st_size != (off_t)strlen(text) && ftruncate(fd, (off_t)strlen(text)) < 0)
 		return err_sys(err, errno, "write '%s'", path);
 	return 0;
 }
