@@ -68,8 +68,8 @@ static int need(struct bench_boxes *boxes, char **box, const char *members, stru
 
 /* ---- creating ------------------------------------------------------------------------------- */
 
-/* A spare waits, unless the daemon has none at all; a box that was taken is replaced some seconds
- * later. */
+/* One that was taken is replaced some seconds later. Without spares (BOX_SPARES=0) it is waited for
+ * in vain, SPARE_US before each run. */
 static int wait_for_spare(struct bench_boxes *boxes, struct err *err)
 {
 	int64_t end = clock_mono_us() + SPARE_US;
