@@ -2,8 +2,8 @@
  *
  * One Ed25519 key, made at the first start, in HOME/ssh/host_ed25519_key (0600, the format of
  * OpenSSH without a passphrase: ssh-keygen -y and -l read it). A second one beside it,
- * host_ed25519_key.next, is shown by `box info` too, so that clients know it when the operator moves
- * it into the place of the first.
+ * host_ed25519_key.next, is shown by `box info` too, so that clients know it when the operator
+ * moves it into the place of the first.
  *
  * The keys stay in the daemon: the process of a connection gets the public part, and asks for
  * signatures of key exchanges. */
