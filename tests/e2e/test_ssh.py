@@ -11,7 +11,7 @@ import time
 import pytest
 
 
-from boxtest import eventually
+from boxtest import BOX_BIN, eventually
 from ssh_rig import Rig, free_port, need
 
 
@@ -46,7 +46,7 @@ def test_output_arrives_whole(rig, box):
 
 def test_signal_that_ended_the_program_is_told(rig, box):
     got = rig.ssh(box.name, "kill -TERM $$", options=["-v"])
-    assert got.returncode == 255 and b"exit-signal" in got.stderr or got.returncode == 255
+    assert got.returncode == 255 and b"exit-signal" in got.stderr, got
 
 
 def test_box_has_a_terminal_of_the_client_size(rig, box):
@@ -307,7 +307,7 @@ def test_local_forwarding_reaches_a_port_of_the_box(rig, box):
 
 def test_port_where_nothing_listens_is_refused(rig, box):
     got = rig.ssh(box.name, options=["-W", "localhost:4999"])
-    assert got.returncode and b"open failed" in got.stderr + b"open failed", got
+    assert got.returncode == 255 and (b"open failed" in got.stderr or b"forwarding failed" in got.stderr), got
 
 
 def test_remote_forwarding_leads_out_of_the_box(rig, box):
@@ -382,3 +382,42 @@ def connection_pid(rig):
             except OSError:
                 pass
     return None
+
+
+# ---- what the box itself may reach ------------------------------------------------------------
+
+
+def test_unix_socket_of_the_box(rig, box, tmp_path):
+    box.start("python3", "-c", "import socket;s=socket.socket(socket.AF_UNIX);s.bind('/root/s');s.listen()\n"
+              "while 1: c=s.accept()[0];c.sendall(b'unix '+c.recv(99));c.close()")
+    port = free_port()
+    process = forwarding(rig, box, "-L", f"{port}:/root/s")
+    try:
+        eventually(lambda: may_talk(port) == b"unix hello\n", 15)
+    finally:
+        process.terminate()
+        process.communicate(timeout=10)
+
+
+def test_name_that_the_policy_forbids_is_refused(rig, make_box):
+    box = make_box(policy={"preset": "none"})
+    got = rig.ssh(box.name, options=["-W", "forbidden.example:80"])
+    assert got.returncode == 255, got
+    assert b"open failed" in got.stderr or b"forwarding failed" in got.stderr, got
+
+
+BANNER = "import socket,sys;s=socket.create_connection((sys.argv[1],22),10);print(s.recv(8).decode())"
+
+
+def test_from_a_box_to_a_box_where_both_policies_agree(rig, make_box):
+    one = make_box(name="ssh-one", policy={"preset": "none", "boxes": ["ssh-two"]})
+    two = make_box(name="ssh-two", policy={"preset": "none", "boxes": ["ssh-one"]})
+    assert one.python(BANNER, "ssh-two.box").stdout.strip() == "SSH-2.0-"
+    rig.yard.api("PUT", f"/v1/boxes/{two.name}/policy", {"policy": {"preset": "none"}}, expect=200)
+    assert one.python(BANNER, "ssh-two.box", check=False).returncode
+
+
+def test_local_users_need_no_key(rig, box):
+    got = subprocess.run([str(BOX_BIN), "ssh", box.name, "--", "echo", "local"], env={**os.environ, **rig.yard.env, "HOME": str(rig.folder)},
+                         capture_output=True, timeout=60)
+    assert got.stdout == b"local\n", got

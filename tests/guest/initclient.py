@@ -14,6 +14,7 @@ import time
 OUT, ERR, DONE = 1, 2, 3  # of answers
 WOKEN, ROLLED_BACK = 1, 2
 SFTP = 2  # as stdin of a start: box-init's own server
+CONNECT = SFTP + 1  # a connection made inside the box
 MAGIC = 0x59584F42
 WINDOW_SIZE = 512 * 1024
 DATA_MAX = 64 * 1024

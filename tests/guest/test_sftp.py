@@ -203,7 +203,7 @@ def test_bytes_that_are_not_sftp_end_it(init):
 
 def test_unknown_servers_are_refused(init):
     with pytest.raises(ic.InitError) as caught:
-        init.conn().run("a", "true", stdin=ic.SFTP + 1)
+        init.conn().run("a", "true", stdin=ic.CONNECT + 1)
     assert caught.value.kind == "unsupported"
     with pytest.raises(ic.InitError):
         init.conn().run("a", "true", stdin=ic.SFTP, tty=True)
