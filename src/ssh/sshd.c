@@ -456,7 +456,7 @@ static void tell_info(struct sshd *sshd)
 	yard_set_ssh_info(
 		sshd->yard, hostkeys_info_json(sshd->hostkeys,
 				    sshd->port ? yard_get_conf(sshd->yard)->ssh_listen : NULL,
-				    sshd->port, NULL));
+				    sshd->port, ssh_library_version()));
 }
 
 void sshd_reload(struct sshd *sshd)

@@ -40,6 +40,11 @@ class Rig:
         subprocess.run(["ssh-keygen", "-q", "-t", kind, *options, "-N", "", "-C", name, "-f", path], check=True)
         return path
 
+    def remove_keys(self):
+        """All keys of the daemon, which other tests share."""
+        for key in self.yard.api("GET", "/v1/keys", expect=200).json["keys"]:
+            self.yard.box("key", "rm", key["id"])
+
     def write_config(self, key, path=None):
         (path or self.config).write_text(
             f"Host *\n  Hostname {self.host}\n  Port {self.port}\n  IdentityFile {key}\n"

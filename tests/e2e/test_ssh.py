@@ -17,7 +17,9 @@ from ssh_rig import Rig, free_port, need
 
 @pytest.fixture(scope="module")
 def rig(yard, tmp_path_factory):
-    return Rig(yard, tmp_path_factory.mktemp("ssh"))
+    rig = Rig(yard, tmp_path_factory.mktemp("ssh"))
+    yield rig
+    rig.remove_keys()
 
 
 @pytest.fixture

@@ -64,13 +64,16 @@ class Ssh:
     def __init__(self, yard, folder, user="box"):
         self.yard, self.folder, self.user = yard, folder, user
         self.port = listening_port(yard)
+        self.key = None  # only the first of a folder has one to remove
         key = folder / "id"
         if not key.exists():
+            self.key = random_name("key")
             subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", key], check=True)
-            yard.box("key", "add", random_name("key"), "-f", "-", "--role", "admin", input=key.with_suffix(".pub").read_text())
+            yard.box("key", "add", self.key, "-f", "-", "--role", "admin", input=key.with_suffix(".pub").read_text())
 
     def close(self):
-        pass
+        if self.key:
+            self.yard.box("key", "rm", self.key)
 
     def program(self, *options):
         return ["ssh", "-F", "none", "-i", str(self.folder / "id"), "-o", "IdentitiesOnly=yes", "-o", "BatchMode=yes", "-o",
