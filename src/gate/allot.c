@@ -7,37 +7,37 @@
 #include "base/alloc.h"
 #include "gate/gate_internal.h"
 
-static void allotment_free(struct guest *guest, struct allotment *allotment)
+static void allotment_free(struct tenant *tenant, struct allotment *allotment)
 {
-	name_table_remove(&guest->allotments, &allotment->node);
+	name_table_remove(&tenant->allotments, &allotment->node);
 	free(allotment->rule);
 	free(allotment->destination);
 	free(allotment->key);
 	free(allotment);
 }
 
-void allot_free_all(struct guest *guest)
+void allot_free_all(struct tenant *tenant)
 {
-	for (size_t i = 0; i < guest->allotments.bucket_count; i++)
-		while (guest->allotments.buckets[i])
-			allotment_free(guest, (struct allotment *)guest->allotments.buckets[i]);
-	name_table_done(&guest->allotments);
+	for (size_t i = 0; i < tenant->allotments.bucket_count; i++)
+		while (tenant->allotments.buckets[i])
+			allotment_free(tenant, (struct allotment *)tenant->allotments.buckets[i]);
+	name_table_done(&tenant->allotments);
 }
 
 /* Takes rule. NULL when there is no room for one more: the box loses no budget by that. */
-static struct allotment *get(struct guest *guest, char *rule, const char *destination)
+static struct allotment *get(struct tenant *tenant, char *rule, const char *destination)
 {
 	_cleanup_free_ char *own_rule = rule, *key = xasprintf("%s %s", destination, rule);
 	struct allotment *allotment =
-		(struct allotment *)name_table_find(&guest->allotments, key, 0);
+		(struct allotment *)name_table_find(&tenant->allotments, key, 0);
 
-	if (allotment || guest->allotments.count >= ALLOTMENTS_MAX)
+	if (allotment || tenant->allotments.count >= ALLOTMENTS_MAX)
 		return allotment;
 	allotment = xnew(struct allotment);
 	allotment->rule = steal_ptr(&own_rule);
 	allotment->destination = xstrdup(destination);
 	allotment->key = steal_ptr(&key);
-	name_table_add(&guest->allotments, &allotment->node, allotment->key, 0);
+	name_table_add(&tenant->allotments, &allotment->node, allotment->key, 0);
 	return allotment;
 }
 
@@ -49,9 +49,9 @@ void allot_limits(struct allotment *allotment, const struct policy_limits *limit
 }
 
 struct allotment *allot_take(
-	struct guest *guest, const struct policy_rule *rule, const char *destination)
+	struct tenant *tenant, const struct policy_rule *rule, const char *destination)
 {
-	struct allotment *allotment = get(guest, gate_rule_text(rule), destination);
+	struct allotment *allotment = get(tenant, gate_rule_text(rule), destination);
 
 	if (!allotment)
 		return NULL;
@@ -60,18 +60,18 @@ struct allotment *allot_take(
 	return allotment;
 }
 
-void allot_release(struct guest *guest, struct allotment *allotment)
+void allot_release(struct tenant *tenant, struct allotment *allotment)
 {
 	if (--allotment->users == 0 && !(allotment->quota.budget && allotment->quota.spent))
-		allotment_free(guest, allotment);
+		allotment_free(tenant, allotment);
 }
 
-json_t *allot_save(const struct guest *guest)
+json_t *allot_save(const struct tenant *tenant)
 {
 	json_t *rules = json_array();
 
-	for (size_t i = 0; i < guest->allotments.bucket_count; i++)
-		for (const struct named *node = guest->allotments.buckets[i]; node;
+	for (size_t i = 0; i < tenant->allotments.bucket_count; i++)
+		for (const struct named *node = tenant->allotments.buckets[i]; node;
 			node = node->chain) {
 			const struct allotment *allotment = (const struct allotment *)node;
 
@@ -81,21 +81,21 @@ json_t *allot_save(const struct guest *guest)
 						"destination", allotment->destination, "bytes",
 						(json_int_t)allotment->quota.spent));
 		}
-	return json_pack("{s:I, s:o}", "box", (json_int_t)guest->quota.spent, "rules", rules);
+	return json_pack("{s:I, s:o}", "box", (json_int_t)tenant->quota.spent, "rules", rules);
 }
 
-void allot_load(struct guest *guest, json_t *saved)
+void allot_load(struct tenant *tenant, json_t *saved)
 {
 	json_t *item;
 	size_t i;
 
-	guest->quota.spent = guest->ticked =
+	tenant->quota.spent = tenant->ticked =
 		(uint64_t)json_integer_value(json_object_get(saved, "box"));
 	json_array_foreach (json_object_get(saved, "rules"), i, item) {
 		const char *rule = json_string_value(json_object_get(item, "rule"));
 		const char *destination = json_string_value(json_object_get(item, "destination"));
 		struct allotment *allotment =
-			rule && destination ? get(guest, xstrdup(rule), destination) : NULL;
+			rule && destination ? get(tenant, xstrdup(rule), destination) : NULL;
 
 		if (!allotment)
 			continue;
@@ -116,15 +116,15 @@ static bool rate_was_reached(const struct quota *quota, uint64_t *ticked)
 	return quota->rate && passed >= quota->rate - quota->rate / 20;
 }
 
-void allot_tick(struct guest *guest)
+void allot_tick(struct tenant *tenant)
 {
-	if (rate_was_reached(&guest->quota, &guest->ticked))
-		guest_limit_reached(guest, LIMIT_RATE, NULL);
-	for (size_t i = 0; i < guest->allotments.bucket_count; i++)
-		for (struct named *node = guest->allotments.buckets[i]; node; node = node->chain) {
+	if (rate_was_reached(&tenant->quota, &tenant->ticked))
+		tenant_limit_reached(tenant, LIMIT_RATE, NULL);
+	for (size_t i = 0; i < tenant->allotments.bucket_count; i++)
+		for (struct named *node = tenant->allotments.buckets[i]; node; node = node->chain) {
 			struct allotment *allotment = (struct allotment *)node;
 
 			if (rate_was_reached(&allotment->quota, &allotment->ticked))
-				guest_limit_reached(guest, LIMIT_RATE, allotment);
+				tenant_limit_reached(tenant, LIMIT_RATE, allotment);
 		}
 }

@@ -34,48 +34,48 @@ json_t *event_text(const char *text)
 	return json_stringn(clean, len);
 }
 
-static bool may_send(struct guest *guest)
+static bool may_send(struct tenant *tenant)
 {
 	int64_t now = clock_mono_us();
-	struct tree *tree = guest->tree;
+	struct tree *tree = tenant->tree;
 
 	tree->events_saved_us = MIN((int64_t)EVENTS_BURST * EVENT_COST_US,
 		tree->events_saved_us + now - tree->events_filled_at);
 	tree->events_filled_at = now;
 	if (tree->events_saved_us < EVENT_COST_US ||
-		channel_queued(guest->process->channel) > QUEUED_MAX)
+		channel_queued(tenant->process->channel) > QUEUED_MAX)
 		return false;
 	tree->events_saved_us -= EVENT_COST_US;
 	return true;
 }
 
-void event_send(struct guest *guest, json_t *event)
+void event_send(struct tenant *tenant, json_t *event)
 {
 	json_t *message;
 
-	if (!may_send(guest)) {
-		guest->events_dropped++;
+	if (!may_send(tenant)) {
+		tenant->events_dropped++;
 		json_decref(event);
 		return;
 	}
-	if (guest->events_dropped)
+	if (tenant->events_dropped)
 		json_object_set_new(
-			event, "dropped", json_integer((json_int_t)guest->events_dropped));
-	guest->events_dropped = 0;
-	message = guest_message(guest, "event");
+			event, "dropped", json_integer((json_int_t)tenant->events_dropped));
+	tenant->events_dropped = 0;
+	message = tenant_message(tenant, "event");
 	json_object_set_new(message, "event", event);
-	channel_send(guest->process->channel, message, NULL, 0);
+	channel_send(tenant->process->channel, message, NULL, 0);
 }
 
 /* ---- repeated events ------------------------------------------------------------------------ */
 
-static void repeat_end(struct guest *guest, struct repeat *repeat)
+static void repeat_end(struct tenant *tenant, struct repeat *repeat)
 {
-	name_table_remove(&guest->repeats, &repeat->node);
+	name_table_remove(&tenant->repeats, &repeat->node);
 	if (repeat->count) {
 		json_object_set_new(
 			repeat->event, "count", json_integer((json_int_t)repeat->count));
-		event_send(guest, repeat->event);
+		event_send(tenant, repeat->event);
 	} else {
 		json_decref(repeat->event);
 	}
@@ -83,9 +83,9 @@ static void repeat_end(struct guest *guest, struct repeat *repeat)
 	free(repeat);
 }
 
-bool event_is_repeated(struct guest *guest, const char *key)
+bool event_is_repeated(struct tenant *tenant, const char *key)
 {
-	struct repeat *repeat = (struct repeat *)name_table_find(&guest->repeats, key, 0);
+	struct repeat *repeat = (struct repeat *)name_table_find(&tenant->repeats, key, 0);
 
 	if (!repeat)
 		return false;
@@ -93,37 +93,37 @@ bool event_is_repeated(struct guest *guest, const char *key)
 	return true;
 }
 
-void event_send_first(struct guest *guest, const char *key, json_t *event)
+void event_send_first(struct tenant *tenant, const char *key, json_t *event)
 {
 	struct repeat *repeat = xnew(struct repeat);
 
-	if (guest->repeats.count >= REPEATS_MAX)
-		repeat_end(guest, (struct repeat *)guest->repeats.oldest);
+	if (tenant->repeats.count >= REPEATS_MAX)
+		repeat_end(tenant, (struct repeat *)tenant->repeats.oldest);
 	repeat->key = xstrdup(key);
 	repeat->event = json_copy(event);
 	repeat->since = clock_mono_us();
-	name_table_add(&guest->repeats, &repeat->node, repeat->key, 0);
-	event_send(guest, event);
+	name_table_add(&tenant->repeats, &repeat->node, repeat->key, 0);
+	event_send(tenant, event);
 }
 
-void event_tick(struct guest *guest, int64_t now)
+void event_tick(struct tenant *tenant, int64_t now)
 {
 	struct repeat *oldest;
 
-	while ((oldest = (struct repeat *)guest->repeats.oldest) &&
+	while ((oldest = (struct repeat *)tenant->repeats.oldest) &&
 		now - oldest->since >= REPEAT_US)
-		repeat_end(guest, oldest);
+		repeat_end(tenant, oldest);
 	/* Otherwise dropped events would be reported only with the next event, whenever that is. */
-	if (guest->events_dropped &&
-		guest->tree->events_saved_us >= EVENTS_RATE * EVENT_COST_US / 2)
-		event_send(guest, json_pack("{s:s}", "type", "dropped"));
+	if (tenant->events_dropped &&
+		tenant->tree->events_saved_us >= EVENTS_RATE * EVENT_COST_US / 2)
+		event_send(tenant, json_pack("{s:s}", "type", "dropped"));
 }
 
-void event_forget_all(struct guest *guest)
+void event_forget_all(struct tenant *tenant)
 {
-	while (guest->repeats.oldest)
-		repeat_end(guest, (struct repeat *)guest->repeats.oldest);
-	name_table_done(&guest->repeats);
+	while (tenant->repeats.oldest)
+		repeat_end(tenant, (struct repeat *)tenant->repeats.oldest);
+	name_table_done(&tenant->repeats);
 }
 
 /* ---- verdicts as text ----------------------------------------------------------------------- */

@@ -54,26 +54,26 @@ static json_t *line(const struct flow *flow, const char *type, const char *verdi
 
 static void tell_refused(struct flow *flow)
 {
-	struct guest *guest = flow->guest;
+	struct tenant *tenant = flow->tenant;
 	struct tally_row *row = tally_get(
-		&guest->destinations, flow->name, &flow->aim, flow->port, protocol_of(flow));
+		&tenant->destinations, flow->name, &flow->aim, flow->port, protocol_of(flow));
 	char key[EVENT_KEY_MAX], aim[ADDRESS_TEXT_MAX];
 	json_t *event;
 
 	row->refused++;
-	guest->refused++;
-	guest->changed = true;
+	tenant->refused++;
+	tenant->changed = true;
 	/* Refused datagrams are often repeated, because their sender may not notice the refusal. */
 	snprintf(key, sizeof key, "udp %s %u %s", address_format(&flow->aim, aim), flow->port,
 		flow->reason);
-	if (flow->udp && event_is_repeated(guest, key))
+	if (flow->udp && event_is_repeated(tenant, key))
 		return;
 	event = line(flow, "connect", "refused");
 	json_object_set_new(event, "reason", event_text(flow->reason));
 	if (flow->udp)
-		event_send_first(guest, key, event);
+		event_send_first(tenant, key, event);
 	else
-		event_send(guest, event);
+		event_send(tenant, event);
 }
 
 static void set_rule(struct flow *flow, const struct policy_rule *rule)
@@ -104,17 +104,17 @@ struct policy_flow flow_question(const struct flow *flow)
 
 bool flow_may(struct flow *flow, const struct address *address)
 {
-	struct guest *guest = flow->guest;
+	struct tenant *tenant = flow->tenant;
 	struct policy_flow question = flow_question(flow);
 	struct policy_verdict verdict;
 	char reason[EVENT_TEXT_MAX] = "";
 	const char *special = *flow->name ? policy_addr_special(address) : NULL;
 
 	question.addr = *address;
-	verdict = policy_match(guest->matcher, &question);
+	verdict = policy_match(tenant->matcher, &question);
 	if (!verdict.allowed)
 		event_reason(&verdict, "", reason);
-	else if (special && !names_may_be_private(guest, flow->name))
+	else if (special && !names_may_be_private(tenant, flow->name))
 		snprintf(reason, sizeof reason, "the name leads to an address that is closed: %s",
 			special);
 	else if (verdict.needs_http && flow->check != RELAY_HTTP)
@@ -122,7 +122,7 @@ bool flow_may(struct flow *flow, const struct address *address)
 	else
 		return true;
 	flow_refuse(flow, reason);
-	record_closed(guest, flow->name, address, flow->port, protocol_of(flow));
+	record_closed(tenant, flow->name, address, flow->port, protocol_of(flow));
 	return false;
 }
 
@@ -135,7 +135,7 @@ static bool find_name(struct flow *flow)
 
 	if (!address_is_synthetic(&flow->aim))
 		return true;
-	name = synthetic_name(flow->guest->names, &flow->aim);
+	name = synthetic_name(flow->tenant->names, &flow->aim);
 	if (!name)
 		return false;
 	snprintf(flow->name, sizeof flow->name, "%s", name);
@@ -145,46 +145,47 @@ static bool find_name(struct flow *flow)
 }
 
 /* One tree gets at most half of what the others leave free. */
-static bool process_has_room(const struct guest *guest)
+static bool process_has_room(const struct tenant *tenant)
 {
-	const struct process *process = guest->process;
-	size_t apart = FDS_APART + process->fds_max / 8 + process->guests.count * (DOOR_COUNT + 1) +
-		       (process->flow_count - guest->tree->flow_count) * FLOW_FDS;
+	const struct process *process = tenant->process;
+	size_t apart = FDS_APART + process->fds_max / 8 +
+		       process->tenants.count * (DOOR_COUNT + 1) +
+		       (process->flow_count - tenant->tree->flow_count) * FLOW_FDS;
 
 	return process->fds_max > apart &&
-	       (guest->tree->flow_count + 1) * FLOW_FDS <= (process->fds_max - apart) / 2;
+	       (tenant->tree->flow_count + 1) * FLOW_FDS <= (process->fds_max - apart) / 2;
 }
 
 static bool enter(struct flow *flow, const struct policy_rule *rule)
 {
-	struct guest *guest = flow->guest;
+	struct tenant *tenant = flow->tenant;
 	char address[ADDRESS_TEXT_MAX];
 	struct allotment *allotment;
 	const char *reason = NULL;
 
-	if (!process_has_room(guest) || guest->tree->new_count >= FLOWS_NEW_MAX)
+	if (!process_has_room(tenant) || tenant->tree->new_count >= FLOWS_NEW_MAX)
 		return flow_refuse(flow, "too many connections are on their way"), false;
 	allotment = allot_take(
-		guest, rule, *flow->name ? flow->name : address_format(&flow->aim, address));
+		tenant, rule, *flow->name ? flow->name : address_format(&flow->aim, address));
 	if (!allotment)
 		return flow_refuse(flow, "too many destinations with budgets"), false;
-	if (quota_is_spent(&guest->quota)) {
-		guest_limit_reached(guest, LIMIT_BYTES, NULL);
+	if (quota_is_spent(&tenant->quota)) {
+		tenant_limit_reached(tenant, LIMIT_BYTES, NULL);
 		reason = "the budget of the box is spent";
 	} else if (quota_is_spent(&allotment->quota)) {
-		guest_limit_reached(guest, LIMIT_BYTES, allotment);
+		tenant_limit_reached(tenant, LIMIT_BYTES, allotment);
 		reason = "the budget of this destination is spent";
-	} else if (guest->tree->flow_count >= guest->quota.connections ||
-		   !quota_enter(&guest->quota)) {
-		guest_limit_reached(guest, LIMIT_CONNECTIONS, NULL);
+	} else if (tenant->tree->flow_count >= tenant->quota.connections ||
+		   !quota_enter(&tenant->quota)) {
+		tenant_limit_reached(tenant, LIMIT_CONNECTIONS, NULL);
 		reason = "the box has too many connections";
 	} else if (!quota_enter(&allotment->quota)) {
-		quota_leave(&guest->quota);
-		guest_limit_reached(guest, LIMIT_CONNECTIONS, allotment);
+		quota_leave(&tenant->quota);
+		tenant_limit_reached(tenant, LIMIT_CONNECTIONS, allotment);
 		reason = "too many connections to this destination";
 	}
 	if (reason) {
-		allot_release(guest, allotment);
+		allot_release(tenant, allotment);
 		return flow_refuse(flow, reason), false;
 	}
 	flow->allotment = allotment;
@@ -193,26 +194,26 @@ static bool enter(struct flow *flow, const struct policy_rule *rule)
 
 static void begin(struct flow *flow)
 {
-	struct guest *guest = flow->guest;
+	struct tenant *tenant = flow->tenant;
 
-	flow->held = synthetic_hold(guest->names, &flow->aim);
+	flow->held = synthetic_hold(tenant->names, &flow->aim);
 	flow->destination = tally_get(
-		&guest->destinations, flow->name, &flow->aim, flow->port, protocol_of(flow));
-	tally_enter(&guest->destinations, flow->destination);
+		&tenant->destinations, flow->name, &flow->aim, flow->port, protocol_of(flow));
+	tally_enter(&tenant->destinations, flow->destination);
 	flow->recorded = record_connection(flow);
 	flow->since_us = clock_mono_us();
 	flow->since_wall = clock_wall_us();
-	guest->connections++;
-	guest->changed = true;
-	guest->flow_count++;
-	guest->tree->flow_count++;
-	guest->tree->new_count++;
-	guest->process->flow_count++;
-	flow->next = guest->flows;
-	flow->at = &guest->flows;
+	tenant->connections++;
+	tenant->changed = true;
+	tenant->flow_count++;
+	tenant->tree->flow_count++;
+	tenant->tree->new_count++;
+	tenant->process->flow_count++;
+	flow->next = tenant->flows;
+	flow->at = &tenant->flows;
 	if (flow->next)
 		flow->next->at = &flow->next;
-	guest->flows = flow;
+	tenant->flows = flow;
 }
 
 static void flow_free(struct flow *flow)
@@ -246,12 +247,12 @@ static bool is_admitted(struct flow *flow)
 	if (!find_name(flow))
 		return flow_refuse(flow, "the address stands for no name"), false;
 	question = flow_question(flow);
-	verdict = policy_match(flow->guest->matcher, &question);
+	verdict = policy_match(flow->tenant->matcher, &question);
 	set_rule(flow, verdict.rule);
 	if (!verdict.allowed) {
 		flow_refuse(flow, event_reason(&verdict, "", reason));
-		record_closed(flow->guest, flow->name, *flow->name ? &none : &flow->aim, flow->port,
-			protocol_of(flow));
+		record_closed(flow->tenant, flow->name, *flow->name ? &none : &flow->aim,
+			flow->port, protocol_of(flow));
 		return false;
 	}
 	if (flow->udp && (flow->is_box || verdict.needs_http))
@@ -262,12 +263,12 @@ static bool is_admitted(struct flow *flow)
 	return enter(flow, verdict.rule);
 }
 
-struct flow *flow_admit(struct guest *guest, bool udp, const struct doors_endpoint *aim,
+struct flow *flow_admit(struct tenant *tenant, bool udp, const struct doors_endpoint *aim,
 	const struct doors_endpoint *from)
 {
 	struct flow *flow = xnew(struct flow);
 
-	flow->guest = guest;
+	flow->tenant = tenant;
 	flow->udp = udp;
 	flow->aim = aim->address;
 	flow->port = aim->port;
@@ -292,22 +293,22 @@ void flow_connected(struct flow *flow, const struct address *address)
 	if (flow->told)
 		return;
 	flow->told = true;
-	flow->guest->tree->new_count--;
-	event_send(flow->guest, line(flow, "connect", "allowed"));
+	flow->tenant->tree->new_count--;
+	event_send(flow->tenant, line(flow, "connect", "allowed"));
 }
 
 /* ---- end ------------------------------------------------------------------------------------ */
 
 void flow_count(struct flow *flow, uint64_t out, uint64_t in)
 {
-	struct guest *guest = flow->guest;
+	struct tenant *tenant = flow->tenant;
 	uint64_t more_out = out - flow->counted_out, more_in = in - flow->counted_in;
 
 	if (!more_out && !more_in)
 		return;
-	guest->changed = true;
-	guest->bytes_out += more_out;
-	guest->bytes_in += more_in;
+	tenant->changed = true;
+	tenant->bytes_out += more_out;
+	tenant->bytes_in += more_in;
 	flow->destination->bytes_out += more_out;
 	flow->destination->bytes_in += more_in;
 	flow->destination->last_us = clock_wall_us();
@@ -333,22 +334,22 @@ void flow_figures(struct flow *flow)
 /* Called for every few bytes of all boxes: returns at once while no box sleeps. */
 void flow_moved(struct flow *flow, bool out)
 {
-	struct process *process = flow->guest->process;
+	struct process *process = flow->tenant->process;
 	size_t len = strlen(flow->name);
 
 	if (!process->asleep)
 		return;
 	if (!out) {
-		guest_data_came(flow->guest, GATE_TELL_OWN);
+		tenant_data_came(flow->tenant, GATE_TELL_OWN);
 		return;
 	}
-	for (struct named *node = flow->is_box ? process->guests.oldest : NULL; node;
+	for (struct named *node = flow->is_box ? process->tenants.oldest : NULL; node;
 		node = node->newer) {
-		struct guest *other = (struct guest *)node;
+		struct tenant *other = (struct tenant *)node;
 
 		if (other->asleep && strlen(other->name) == len - strlen(".box") &&
 			!strncmp(other->name, flow->name, strlen(other->name)))
-			guest_data_came(other, GATE_TELL_PEERS);
+			tenant_data_came(other, GATE_TELL_PEERS);
 	}
 }
 
@@ -364,7 +365,7 @@ static void tell_end(struct flow *flow, const struct relay_report *report)
 		return;
 	}
 	if (!flow->told)
-		event_send(flow->guest, line(flow, "connect", "allowed"));
+		event_send(flow->tenant, line(flow, "connect", "allowed"));
 	event = line(flow, "close", refused ? "refused" : "allowed");
 	json_object_set_new(event, "bytes_out", json_integer((json_int_t)flow->counted_out));
 	json_object_set_new(event, "bytes_in", json_integer((json_int_t)flow->counted_in));
@@ -375,8 +376,8 @@ static void tell_end(struct flow *flow, const struct relay_report *report)
 	if (*flow->reason)
 		json_object_set_new(event, "reason", event_text(flow->reason));
 	if (refused)
-		flow->guest->refused++;
-	event_send(flow->guest, event);
+		flow->tenant->refused++;
+	event_send(flow->tenant, event);
 }
 
 static void stop_waiting(struct flow *flow)
@@ -391,28 +392,28 @@ static void stop_waiting(struct flow *flow)
 
 void flow_end(struct flow *flow, const struct relay_report *report)
 {
-	struct guest *guest = flow->guest;
+	struct tenant *tenant = flow->tenant;
 
 	flow_count(flow, report->bytes_out, report->bytes_in);
 	if (report->end == RELAY_END_BUDGET)
-		guest_limit_reached(
-			guest, LIMIT_BYTES, quota_is_spent(&guest->quota) ? NULL : flow->allotment);
+		tenant_limit_reached(tenant, LIMIT_BYTES,
+			quota_is_spent(&tenant->quota) ? NULL : flow->allotment);
 	tell_end(flow, report);
 	stop_waiting(flow);
 	udp_pending_free(flow);
-	quota_leave(&guest->quota);
+	quota_leave(&tenant->quota);
 	quota_leave(&flow->allotment->quota);
-	allot_release(guest, flow->allotment);
-	tally_leave(&guest->destinations, flow->destination);
+	allot_release(tenant, flow->allotment);
+	tally_leave(&tenant->destinations, flow->destination);
 	if (flow->recorded)
-		tally_leave(&guest->record->seen, flow->recorded);
+		tally_leave(&tenant->record->seen, flow->recorded);
 	if (flow->held)
-		synthetic_release(guest->names, &flow->aim);
-	guest->changed = true;
-	guest->flow_count--;
-	guest->tree->flow_count--;
-	guest->tree->new_count -= !flow->told;
-	guest->process->flow_count--;
+		synthetic_release(tenant->names, &flow->aim);
+	tenant->changed = true;
+	tenant->flow_count--;
+	tenant->tree->flow_count--;
+	tenant->tree->new_count -= !flow->told;
+	tenant->process->flow_count--;
 	*flow->at = flow->next;
 	if (flow->next)
 		flow->next->at = flow->at;
@@ -469,7 +470,7 @@ json_t *flow_json(struct flow *flow)
 
 void flow_wait(struct flow *flow)
 {
-	struct process *process = flow->guest->process;
+	struct process *process = flow->tenant->process;
 
 	flow->ticket = ++process->ticket;
 	flow->next_waiting = process->waiting;

@@ -9,7 +9,7 @@
  *   reports.c   checks the gate's reports: it may be under the control of a box
  *   message.c   JSON with fds over a SEQPACKET socket; large texts go in a memfd
  *   process.c   the gate's main: drops privileges (privileges.c), loop, messages in
- *   guest.c     a box as the gate knows it: policy, doors, figures
+ *   tenant.c    a box as the gate knows it: policy, doors, figures
  *   names.c     its questions (dns_server), tcp.c its connections, udp.c its datagrams, flow.c what
  *               both have in common, refused.c what its own rules refused
  *   allot.c     limits of rules and what is spent of them, tally.c figures by destination, event.c

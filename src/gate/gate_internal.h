@@ -132,14 +132,14 @@ struct process {
 	struct dial_proxy proxy;
 	struct dial_settings dial;
 	char **host_ranges;
-	struct name_table guests; /* by key */
-	struct name_table trees;  /* by id */
+	struct name_table tenants; /* by key */
+	struct name_table trees;   /* by id */
 	struct loop_timer *second;
 	struct flow *waiting; /* for an answer to a ticket */
 	uint64_t ticket;
 	size_t flow_count;
 	size_t fds_max;
-	unsigned asleep; /* guests whose traffic must be reported */
+	unsigned asleep; /* tenants whose traffic must be reported */
 	int exit_code;
 };
 
@@ -178,7 +178,7 @@ json_t *tally_json(const struct tally *tally); /* new array */
 
 /* ---- allot.c: what rules with limits have left ---------------------------------------------- */
 
-struct guest;
+struct tenant;
 struct allotment {
 	struct named node;
 	char *rule, *destination, *key; /* owned */
@@ -191,14 +191,14 @@ enum { ALLOTMENTS_MAX = 8192 };
 
 /* NULL when there is no room. Each has one allot_release. */
 struct allotment *allot_take(
-	struct guest *guest, const struct policy_rule *rule, const char *destination);
-void allot_release(struct guest *guest, struct allotment *allotment);
+	struct tenant *tenant, const struct policy_rule *rule, const char *destination);
+void allot_release(struct tenant *tenant, struct allotment *allotment);
 void allot_limits(struct allotment *allotment, const struct policy_limits *limits);
-void allot_free_all(struct guest *guest);
+void allot_free_all(struct tenant *tenant);
 json_t *allot_save(
-	const struct guest *guest); /* {"box","rules":[{"rule","destination","bytes"}]} */
-void allot_load(struct guest *guest, json_t *saved);
-void allot_tick(struct guest *guest); /* rates that were reached */
+	const struct tenant *tenant); /* {"box","rules":[{"rule","destination","bytes"}]} */
+void allot_load(struct tenant *tenant, json_t *saved);
+void allot_tick(struct tenant *tenant); /* rates that were reached */
 
 /* ---- tree.c: boxes that were made from inside each other ------------------------------------ */
 
@@ -206,25 +206,25 @@ void allot_tick(struct guest *guest); /* rates that were reached */
 struct tree {
 	struct named node;
 	char *id;
-	unsigned guests;
+	unsigned tenants;
 	size_t flow_count, new_count;
-	struct quota quota; /* only its rate: the highest of its guests', when all have one */
+	struct quota quota; /* only its rate: the highest of its tenants', when all have one */
 	struct upstream_share share;
 	struct dns_rate questions;
 	int64_t events_saved_us, events_filled_at;
 };
 
-/* Adds a guest; the tree is made if it does not exist. */
+/* Adds a tenant; the tree is made if it does not exist. */
 struct tree *tree_join(struct process *process, const char *id);
 void tree_leave(struct process *process, struct tree *tree); /* freed with the last; accepts NULL */
-/* The rate of one of its guests has changed, or one has left. */
+/* The rate of one of its tenants has changed, or one has left. */
 void tree_set_rate(struct process *process, struct tree *tree);
 
-/* ---- guest.c: a box ------------------------------------------------------------------------- */
+/* ---- tenant.c: a box ------------------------------------------------------------------------- */
 
 enum limit_kind { LIMIT_BYTES, LIMIT_CONNECTIONS, LIMIT_RATE, LIMIT_KIND_COUNT };
 
-struct guest {
+struct tenant {
 	struct named node; /* by key */
 	struct process *process;
 	struct tree *tree;
@@ -266,27 +266,27 @@ struct guest {
 	int64_t limit_told[LIMIT_KIND_COUNT][2];
 };
 
-int guest_add(struct process *process, json_t *message, int *fds, size_t count, struct err *err);
-void guest_free(struct guest *guest, const char *why); /* sends its last figures */
-struct guest *guest_find(struct process *process, const char *key);
-int guest_set_policy(struct guest *guest, json_t *message, struct err *err);
-void guest_rename(struct guest *guest, const char *name);
-void guest_set_recording(struct guest *guest, bool on);
+int tenant_add(struct process *process, json_t *message, int *fds, size_t count, struct err *err);
+void tenant_free(struct tenant *tenant, const char *why); /* sends its last figures */
+struct tenant *tenant_find(struct process *process, const char *key);
+int tenant_set_policy(struct tenant *tenant, json_t *message, struct err *err);
+void tenant_rename(struct tenant *tenant, const char *name);
+void tenant_set_recording(struct tenant *tenant, bool on);
 /* The host's addresses have changed. */
-void guest_recompile(struct guest *guest);
-void guest_tick(struct guest *guest, int64_t now);
-void guest_reserve(struct guest *guest, uint64_t reserved);
+void tenant_recompile(struct tenant *tenant);
+void tenant_tick(struct tenant *tenant, int64_t now);
+void tenant_reserve(struct tenant *tenant, uint64_t reserved);
 /* Asks for more addresses in time, after a name may have got one. */
-void guest_check_reserved(struct guest *guest);
-void guest_set_asleep(struct guest *guest, unsigned what);
+void tenant_check_reserved(struct tenant *tenant);
+void tenant_set_asleep(struct tenant *tenant, unsigned what);
 /* Data was given to the box. */
-void guest_data_came(struct guest *guest, enum gate_asleep how);
+void tenant_data_came(struct tenant *tenant, enum gate_asleep how);
 /* {"do","box"}: a message to add to and send. */
-json_t *guest_message(const struct guest *guest, const char *what);
-void guest_limit_reached(
-	struct guest *guest, enum limit_kind kind, const struct allotment *allotment);
+json_t *tenant_message(const struct tenant *tenant, const char *what);
+void tenant_limit_reached(
+	struct tenant *tenant, enum limit_kind kind, const struct allotment *allotment);
 /* Stops reading the door for ms. */
-void guest_pause_door(struct guest *guest, enum door door, unsigned ms);
+void tenant_pause_door(struct tenant *tenant, enum door door, unsigned ms);
 
 /* ---- event.c: events for the log ------------------------------------------------------------ */
 
@@ -300,13 +300,13 @@ enum {
 /* Untrusted text as an event may have it: printable ASCII, EVENT_TEXT_MAX bytes. New reference. */
 json_t *event_text(const char *text);
 /* Takes the reference. Above the rate the event is dropped and counted. */
-void event_send(struct guest *guest, json_t *event);
+void event_send(struct tenant *tenant, json_t *event);
 /* Whether the same event was sent within ten seconds; it is then only counted. */
-bool event_is_repeated(struct guest *guest, const char *key);
+bool event_is_repeated(struct tenant *tenant, const char *key);
 /* Sends a new event, and remembers it for event_is_repeated. */
-void event_send_first(struct guest *guest, const char *key, json_t *event);
-void event_tick(struct guest *guest, int64_t now);
-void event_forget_all(struct guest *guest); /* what was counted is sent */
+void event_send_first(struct tenant *tenant, const char *key, json_t *event);
+void event_tick(struct tenant *tenant, int64_t now);
+void event_forget_all(struct tenant *tenant); /* what was counted is sent */
 void event_put_rule(json_t *event, const struct policy_rule *rule);
 /* Why a flow is refused, one line; buffer of EVENT_TEXT_MAX. */
 const char *event_reason(const struct policy_verdict *verdict, const char *seen, char *out);
@@ -316,7 +316,7 @@ const char *event_reason(const struct policy_verdict *verdict, const char *seen,
 struct udp_pending;
 
 struct flow {
-	struct guest *guest;
+	struct tenant *tenant;
 	struct flow *next, **at;
 	bool udp, is_box, held, told;
 	char name[DNS_HOST_MAX];     /* "": an address was dialled */
@@ -339,7 +339,7 @@ struct flow {
 };
 
 /* Checks the policy and the limits. NULL: refused, counted and logged. */
-struct flow *flow_admit(struct guest *guest, bool udp, const struct doors_endpoint *aim,
+struct flow *flow_admit(struct tenant *tenant, bool udp, const struct doors_endpoint *aim,
 	const struct doors_endpoint *from);
 struct policy_flow flow_question(const struct flow *flow);
 /* Whether the flow may go to that address; if not, the flow knows why. */
@@ -364,24 +364,24 @@ void flow_answered(struct process *process, uint64_t ticket, int fd, const struc
 /* ---- names.c, tcp.c, udp.c, refused.c, record.c --------------------------------------------- */
 
 extern const struct dns_server_ops names_ops;
-bool names_may_be_private(const struct guest *guest, const char *name);
-void tcp_ready(void *guest, unsigned ready); /* loop_fd_fn */
+bool names_may_be_private(const struct tenant *tenant, const char *name);
+void tcp_ready(void *tenant, unsigned ready); /* loop_fd_fn */
 void tcp_answered(struct flow *flow, int fd, const struct err *err);
-void udp_ready(void *guest, unsigned ready);
+void udp_ready(void *tenant, unsigned ready);
 void udp_answered(struct flow *flow, int fd, const struct err *err);
 void udp_cut(struct flow *flow, const char *why);
 void udp_pending_free(struct flow *flow);
 void udp_tick(struct flow *flow, int64_t now);
-void refused_ready(void *guest, unsigned ready);
+void refused_ready(void *tenant, unsigned ready);
 
 struct record {
 	int64_t since;
 	struct tally seen, closed;
 };
-void record_start(struct guest *guest);
-void record_free(struct guest *guest);
-void record_question(struct guest *guest, const char *name);
+void record_start(struct tenant *tenant);
+void record_free(struct tenant *tenant);
+void record_question(struct tenant *tenant, const char *name);
 struct tally_row *record_connection(struct flow *flow);
-void record_closed(struct guest *guest, const char *name, const struct address *address,
+void record_closed(struct tenant *tenant, const char *name, const struct address *address,
 	uint16_t port, const char *protocol);
-json_t *record_json(const struct guest *guest);
+json_t *record_json(const struct tenant *tenant);

@@ -6,26 +6,26 @@
 #include "gate/gate_internal.h"
 #include <stdio.h>
 
-static struct policy_verdict judge(const struct guest *guest, const char *name)
+static struct policy_verdict judge(const struct tenant *tenant, const char *name)
 {
 	return policy_match(
-		guest->matcher, &(struct policy_flow){ .kind = POLICY_FLOW_DNS, .name = name });
+		tenant->matcher, &(struct policy_flow){ .kind = POLICY_FLOW_DNS, .name = name });
 }
 
 static enum dns_verdict decide(void *arg, const char *name, uint16_t type)
 {
-	struct guest *guest = arg;
+	struct tenant *tenant = arg;
 
 	(void)type;
-	return judge(guest, name).allowed ? DNS_SYNTHETIC : DNS_DENY_NXDOMAIN;
+	return judge(tenant, name).allowed ? DNS_SYNTHETIC : DNS_DENY_NXDOMAIN;
 }
 
-bool names_may_be_private(const struct guest *guest, const char *name)
+bool names_may_be_private(const struct tenant *tenant, const char *name)
 {
 	size_t len = strlen(name);
 
-	for (size_t i = 0; i < guest->policy->private_count; i++) {
-		const struct policy_rule *rule = &guest->policy->allow_private[i];
+	for (size_t i = 0; i < tenant->policy->private_count; i++) {
+		const struct policy_rule *rule = &tenant->policy->allow_private[i];
 		size_t rule_len = strlen(rule->name);
 
 		if (rule->target == POLICY_NAME
@@ -56,22 +56,22 @@ static const char *type_text(uint16_t type, char out[16])
 
 static void note(void *arg, const struct dns_event *question)
 {
-	struct guest *guest = arg;
+	struct tenant *tenant = arg;
 	bool allowed = question->verdict == DNS_SYNTHETIC;
 	char key[EVENT_KEY_MAX], type[16], reason[EVENT_TEXT_MAX];
 	struct policy_verdict verdict;
 	json_t *event;
 
-	guest->questions++;
-	guest->changed = true;
-	guest_check_reserved(guest);
+	tenant->questions++;
+	tenant->changed = true;
+	tenant_check_reserved(tenant);
 	if (allowed)
-		record_question(guest, question->name);
+		record_question(tenant, question->name);
 	else
-		guest->refused++;
+		tenant->refused++;
 	snprintf(key, sizeof key, "dns %d %u %.400s", question->verdict, question->type,
 		question->name);
-	if (event_is_repeated(guest, key))
+	if (event_is_repeated(tenant, key))
 		return;
 	event = json_pack("{s:s, s:s, s:s, s:s, s:i}", "type", "dns", "verdict",
 		allowed ? "allowed" : "refused", "qtype", type_text(question->type, type),
@@ -83,7 +83,7 @@ static void note(void *arg, const struct dns_event *question)
 	} else if (question->verdict == DNS_LIMITED) {
 		json_object_set_new(event, "reason", json_string("too many questions"));
 	} else {
-		verdict = judge(guest, question->name);
+		verdict = judge(tenant, question->name);
 		event_put_rule(event, verdict.rule);
 		if (!verdict.allowed)
 			json_object_set_new(
@@ -92,7 +92,7 @@ static void note(void *arg, const struct dns_event *question)
 			json_object_set_new(
 				event, "reason", json_string("no address is left for it"));
 	}
-	event_send_first(guest, key, event);
+	event_send_first(tenant, key, event);
 }
 
 const struct dns_server_ops names_ops = { .decide = decide, .log = note };

@@ -76,12 +76,12 @@ static void set_host_ranges(struct process *process, json_t *list)
 	process->host_ranges = ranges;
 }
 
-/* fn may end the guest. */
-static void each_guest(struct process *process, void (*fn)(struct guest *guest))
+/* fn may end the tenant. */
+static void each_tenant(struct process *process, void (*fn)(struct tenant *tenant))
 {
-	for (struct named *node = process->guests.oldest, *next; node; node = next) {
+	for (struct named *node = process->tenants.oldest, *next; node; node = next) {
 		next = node->newer;
-		fn((struct guest *)node);
+		fn((struct tenant *)node);
 	}
 }
 
@@ -90,36 +90,36 @@ static void on_settings(struct process *process, json_t *message)
 	set_servers(process, json_object_get(message, "servers"));
 	set_proxy(process, message);
 	set_host_ranges(process, json_object_get(message, "host_ranges"));
-	each_guest(process, guest_recompile);
+	each_tenant(process, tenant_recompile);
 }
 
 /* ---- boxes ---------------------------------------------------------------------------------- */
 
-static void on_drop(struct guest *guest, json_t *message)
+static void on_drop(struct tenant *tenant, json_t *message)
 {
 	(void)message;
-	guest_free(guest, "the box has stopped");
+	tenant_free(tenant, "the box has stopped");
 }
 
-static void on_policy(struct guest *guest, json_t *message)
+static void on_policy(struct tenant *tenant, json_t *message)
 {
 	struct err err = ERR_INIT;
 
-	if (guest_set_policy(guest, message, &err) == 0)
+	if (tenant_set_policy(tenant, message, &err) == 0)
 		return;
-	log_error("a box is closed: its policy cannot be read", kv_str("box", guest->key),
+	log_error("a box is closed: its policy cannot be read", kv_str("box", tenant->key),
 		kv_err(&err));
-	guest_free(guest, "its policy cannot be read");
+	tenant_free(tenant, "its policy cannot be read");
 }
 
-static void on_rename(struct guest *guest, json_t *message)
+static void on_rename(struct tenant *tenant, json_t *message)
 {
-	guest_rename(guest, json_string_value(json_object_get(message, "name")));
+	tenant_rename(tenant, json_string_value(json_object_get(message, "name")));
 }
 
-static void on_record(struct guest *guest, json_t *message)
+static void on_record(struct tenant *tenant, json_t *message)
 {
-	guest_set_recording(guest, json_is_true(json_object_get(message, "on")));
+	tenant_set_recording(tenant, json_is_true(json_object_get(message, "on")));
 }
 
 static void answer(struct process *process, json_t *message, json_t *value)
@@ -130,41 +130,41 @@ static void answer(struct process *process, json_t *message, json_t *value)
 	channel_send(process->channel, reply, NULL, 0);
 }
 
-static void on_recorded(struct guest *guest, json_t *message)
+static void on_recorded(struct tenant *tenant, json_t *message)
 {
-	for (struct flow *flow = guest->flows; flow; flow = flow->next)
+	for (struct flow *flow = tenant->flows; flow; flow = flow->next)
 		flow_figures(flow);
-	answer(guest->process, message, record_json(guest));
+	answer(tenant->process, message, record_json(tenant));
 }
 
-static void on_connections(struct guest *guest, json_t *message)
+static void on_connections(struct tenant *tenant, json_t *message)
 {
 	json_t *list = json_array();
 
-	for (struct flow *flow = guest->flows; flow && json_array_size(list) < 1000;
+	for (struct flow *flow = tenant->flows; flow && json_array_size(list) < 1000;
 		flow = flow->next)
 		json_array_append_new(list, flow_json(flow));
-	answer(guest->process, message, list);
+	answer(tenant->process, message, list);
 }
 
-static void on_names(struct guest *guest, json_t *message)
+static void on_names(struct tenant *tenant, json_t *message)
 {
-	answer(guest->process, message, synthetic_save(guest->names));
+	answer(tenant->process, message, synthetic_save(tenant->names));
 }
 
-static void on_reserve(struct guest *guest, json_t *message)
+static void on_reserve(struct tenant *tenant, json_t *message)
 {
-	guest_reserve(guest, (uint64_t)json_integer_value(json_object_get(message, "reserved")));
+	tenant_reserve(tenant, (uint64_t)json_integer_value(json_object_get(message, "reserved")));
 }
 
-static void on_asleep(struct guest *guest, json_t *message)
+static void on_asleep(struct tenant *tenant, json_t *message)
 {
-	guest_set_asleep(guest, (unsigned)json_integer_value(json_object_get(message, "what")));
+	tenant_set_asleep(tenant, (unsigned)json_integer_value(json_object_get(message, "what")));
 }
 
 static const struct {
 	const char *name;
-	void (*fn)(struct guest *guest, json_t *message);
+	void (*fn)(struct tenant *tenant, json_t *message);
 } box_messages[] = {
 	{ "drop", on_drop },
 	{ "policy", on_policy },
@@ -183,7 +183,7 @@ static void on_add(struct process *process, json_t *message, int *fds, size_t co
 {
 	struct err err = ERR_INIT;
 
-	if (guest_add(process, message, fds, count, &err) < 0)
+	if (tenant_add(process, message, fds, count, &err) < 0)
 		log_error("a box is not served",
 			kv_str("box", json_string_value(json_object_get(message, "box"))),
 			kv_err(&err));
@@ -201,14 +201,14 @@ static void on_dialled_message(struct process *process, json_t *message, int *fd
 		count ? steal_fd(&fds[0]) : -1, &err);
 }
 
-static void drop_for_end(struct guest *guest)
+static void drop_for_end(struct tenant *tenant)
 {
-	guest_free(guest, "the gate was closed");
+	tenant_free(tenant, "the gate was closed");
 }
 
 static void on_end(struct process *process)
 {
-	each_guest(process, drop_for_end);
+	each_tenant(process, drop_for_end);
 	channel_drain(process->channel, false, END_MS);
 	loop_stop(process->loop);
 }
@@ -218,7 +218,7 @@ static void on_message(void *arg, json_t *message, int *fds, size_t count)
 	struct process *process = arg;
 	const char *what = json_string_value(json_object_get(message, "do")),
 		   *key = json_string_value(json_object_get(message, "box"));
-	struct guest *guest = guest_find(process, key);
+	struct tenant *tenant = tenant_find(process, key);
 
 	if (!what)
 		return;
@@ -230,12 +230,12 @@ static void on_message(void *arg, json_t *message, int *fds, size_t count)
 		on_dialled_message(process, message, fds, count);
 	else if (!strcmp(what, "end"))
 		on_end(process);
-	for (size_t i = 0; guest && i < ARRAY_LEN(box_messages); i++)
+	for (size_t i = 0; tenant && i < ARRAY_LEN(box_messages); i++)
 		if (!strcmp(box_messages[i].name, what)) {
-			box_messages[i].fn(guest, message);
+			box_messages[i].fn(tenant, message);
 			return;
 		}
-	if (guest || !key)
+	if (tenant || !key)
 		return;
 	/* The box could not be served. */
 	if (!strcmp(what, "drop"))
@@ -256,9 +256,9 @@ static void on_ended(void *arg, const struct err *err)
 	loop_stop(process->loop);
 }
 
-static void tick_one(struct guest *guest)
+static void tick_one(struct tenant *tenant)
 {
-	guest_tick(guest, clock_mono_us());
+	tenant_tick(tenant, clock_mono_us());
 }
 
 static void on_second(void *arg)
@@ -266,7 +266,7 @@ static void on_second(void *arg)
 	struct process *process = arg;
 
 	loop_timer_start(process->second, TICK_MS);
-	each_guest(process, tick_one);
+	each_tenant(process, tick_one);
 }
 
 /* ---- life ----------------------------------------------------------------------------------- */
@@ -290,7 +290,7 @@ static void start(struct process *process)
 	process->dial = (struct dial_settings){
 		.loop = process->loop, .upstream = process->upstream, .proxy = &process->proxy
 	};
-	name_table_init(&process->guests);
+	name_table_init(&process->tenants);
 	name_table_init(&process->trees);
 	set_host_ranges(process, NULL);
 	process->channel =
@@ -302,7 +302,7 @@ static void start(struct process *process)
 static void finish(struct process *process)
 {
 	channel_stop(process->channel);
-	each_guest(process, drop_for_end);
+	each_tenant(process, drop_for_end);
 	loop_timer_free(process->second);
 	channel_free(process->channel);
 	relay_hub_free(process->hub);
@@ -310,7 +310,7 @@ static void finish(struct process *process)
 	upstream_free(process->upstream);
 	dial_proxy_done(&process->proxy);
 	strv_free(process->host_ranges);
-	name_table_done(&process->guests);
+	name_table_done(&process->tenants);
 	name_table_done(&process->trees);
 	loop_free(process->loop);
 }

@@ -5,59 +5,59 @@
 
 enum { SEEN_MAX = 2048, CLOSED_MAX = 256 };
 
-void record_free(struct guest *guest)
+void record_free(struct tenant *tenant)
 {
-	if (!guest->record)
+	if (!tenant->record)
 		return;
-	for (struct flow *flow = guest->flows; flow; flow = flow->next)
+	for (struct flow *flow = tenant->flows; flow; flow = flow->next)
 		flow->recorded = NULL;
-	tally_done(&guest->record->seen);
-	tally_done(&guest->record->closed);
-	free(guest->record);
-	guest->record = NULL;
+	tally_done(&tenant->record->seen);
+	tally_done(&tenant->record->closed);
+	free(tenant->record);
+	tenant->record = NULL;
 }
 
-void record_start(struct guest *guest)
+void record_start(struct tenant *tenant)
 {
-	record_free(guest);
-	guest->record = xnew(struct record);
-	guest->record->since = clock_wall_us();
-	tally_init(&guest->record->seen, SEEN_MAX);
-	tally_init(&guest->record->closed, CLOSED_MAX);
+	record_free(tenant);
+	tenant->record = xnew(struct record);
+	tenant->record->since = clock_wall_us();
+	tally_init(&tenant->record->seen, SEEN_MAX);
+	tally_init(&tenant->record->closed, CLOSED_MAX);
 }
 
-void record_question(struct guest *guest, const char *name)
+void record_question(struct tenant *tenant, const char *name)
 {
 	static const struct address none;
 
-	if (guest->recording)
-		tally_get(&guest->record->seen, name, &none, 0, "dns")->questions++;
+	if (tenant->recording)
+		tally_get(&tenant->record->seen, name, &none, 0, "dns")->questions++;
 }
 
 struct tally_row *record_connection(struct flow *flow)
 {
-	struct guest *guest = flow->guest;
+	struct tenant *tenant = flow->tenant;
 	struct tally_row *row;
 
-	if (!guest->recording)
+	if (!tenant->recording)
 		return NULL;
-	row = tally_get(&guest->record->seen, flow->name, &flow->aim, flow->port,
+	row = tally_get(&tenant->record->seen, flow->name, &flow->aim, flow->port,
 		flow->udp ? "udp" : "tcp");
 	/* A row stays as long as a flow points at it. */
-	tally_enter(&guest->record->seen, row);
+	tally_enter(&tenant->record->seen, row);
 	return row;
 }
 
-void record_closed(struct guest *guest, const char *name, const struct address *address,
+void record_closed(struct tenant *tenant, const char *name, const struct address *address,
 	uint16_t port, const char *protocol)
 {
 	struct tally_row *row;
 
-	if (!guest->recording)
+	if (!tenant->recording)
 		return;
-	row = tally_get(&guest->record->closed, name, address, port, protocol);
+	row = tally_get(&tenant->record->closed, name, address, port, protocol);
 	row->refused++;
-	if (row != &guest->record->closed.other && address->family) {
+	if (row != &tenant->record->closed.other && address->family) {
 		row->address = *address;
 		row->reason = policy_addr_special(address);
 	}
@@ -97,13 +97,13 @@ static json_t *seen_json(const struct record *record)
 	return rows;
 }
 
-json_t *record_json(const struct guest *guest)
+json_t *record_json(const struct tenant *tenant)
 {
 	char since[CLOCK_RFC3339_MAX];
 
-	if (!guest->record)
+	if (!tenant->record)
 		return json_pack("{s:[], s:[]}", "destinations", "private");
-	return json_pack("{s:s, s:o, s:o}", "since", clock_rfc3339(guest->record->since, since),
-		"destinations", seen_json(guest->record), "private",
-		tally_json(&guest->record->closed));
+	return json_pack("{s:s, s:o, s:o}", "since", clock_rfc3339(tenant->record->since, since),
+		"destinations", seen_json(tenant->record), "private",
+		tally_json(&tenant->record->closed));
 }

@@ -27,25 +27,25 @@ static const char *protocol_text(uint8_t protocol, char out[16])
 	return out;
 }
 
-static void tell(struct guest *guest, const struct doors_refused *packet)
+static void tell(struct tenant *tenant, const struct doors_refused *packet)
 {
 	char key[EVENT_KEY_MAX], protocol[16], from[ADDRESS_TEXT_MAX], to[ADDRESS_TEXT_MAX],
 		whole_from[EVENT_TEXT_MAX];
 	const char *text = protocol_text(packet->protocol, protocol), *closed;
 	json_t *event;
 
-	guest->refused++;
-	guest->changed = true;
+	tenant->refused++;
+	tenant->changed = true;
 	address_format(&packet->from.address, from);
 	address_format(&packet->to.address, to);
 	closed = policy_addr_special(&packet->to.address);
-	record_closed(guest, "", &packet->to.address, packet->to.port,
+	record_closed(tenant, "", &packet->to.address, packet->to.port,
 		packet->protocol == IPPROTO_UDP	  ? "udp"
 		: packet->protocol == IPPROTO_TCP ? "tcp"
 						  : "other");
 	/* The box's own port differs with each try, so it is not part of the key. */
 	snprintf(key, sizeof key, "packet %s %s %s %u", text, from, to, packet->to.port);
-	if (event_is_repeated(guest, key))
+	if (event_is_repeated(tenant, key))
 		return;
 	snprintf(whole_from, sizeof whole_from,
 		packet->from.address.family == 6 ? "[%s]:%u" : "%s:%u", from, packet->from.port);
@@ -58,21 +58,21 @@ static void tell(struct guest *guest, const struct doors_refused *packet)
 	json_object_set_new(event, "reason",
 		json_sprintf("no rule leads to this address%s%s", closed ? ": " : "",
 			closed ? closed : ""));
-	event_send_first(guest, key, event);
+	event_send_first(tenant, key, event);
 }
 
 void refused_ready(void *arg, unsigned ready)
 {
-	struct guest *guest = arg;
+	struct tenant *tenant = arg;
 	struct doors_refused packets[BATCH];
 	uint64_t lost = 0;
-	size_t count = doors_refused_read(guest->doors[DOOR_REFUSED], packets, BATCH, &lost);
+	size_t count = doors_refused_read(tenant->doors[DOOR_REFUSED], packets, BATCH, &lost);
 
 	(void)ready;
 	for (size_t i = 0; i < count; i++)
-		tell(guest, &packets[i]);
-	guest->events_dropped += lost;
-	guest->refused += lost;
+		tell(tenant, &packets[i]);
+	tenant->events_dropped += lost;
+	tenant->refused += lost;
 	if (count == BATCH || lost || !count)
-		guest_pause_door(guest, DOOR_REFUSED, PAUSE_MS);
+		tenant_pause_door(tenant, DOOR_REFUSED, PAUSE_MS);
 }

@@ -43,7 +43,7 @@ static void tell_request(
 	json_object_set_new(event, "path", event_text(seen->path));
 	json_object_set_new(event, "reason", event_text(flow->reason));
 	event_put_rule(event, verdict->rule);
-	event_send(flow->guest, event);
+	event_send(flow->tenant, event);
 }
 
 /* Remembers the current request, to be checked again when the policy changes. */
@@ -74,7 +74,7 @@ static bool on_seen(void *arg, const struct relay_seen *seen)
 		question.method = seen->method;
 		question.path = seen->path;
 	}
-	verdict = policy_match(flow->guest->matcher, &question);
+	verdict = policy_match(flow->tenant->matcher, &question);
 	if (verdict.allowed && !(verdict.needs_http && seen->kind != RELAY_SEEN_REQUEST)) {
 		if (seen->kind == RELAY_SEEN_REQUEST)
 			keep_request(flow, seen);
@@ -119,15 +119,15 @@ static const struct relay_ops relay_ops = {
 
 static void ask_for_box(struct flow *flow)
 {
-	struct guest *guest = flow->guest;
-	json_t *message = guest_message(guest, "dial_box");
+	struct tenant *tenant = flow->tenant;
+	json_t *message = tenant_message(tenant, "dial_box");
 
 	flow_wait(flow);
 	json_object_set_new(
 		message, "name", json_stringn(flow->name, strlen(flow->name) - strlen(".box")));
 	json_object_set_new(message, "port", json_integer(flow->port));
 	json_object_set_new(message, "ticket", json_integer((json_int_t)flow->ticket));
-	channel_send(guest->process->channel, message, NULL, 0);
+	channel_send(tenant->process->channel, message, NULL, 0);
 }
 
 void tcp_answered(struct flow *flow, int fd, const struct err *err)
@@ -143,7 +143,7 @@ void tcp_answered(struct flow *flow, int fd, const struct err *err)
 
 static void start(struct flow *flow, int fd)
 {
-	struct process *process = flow->guest->process;
+	struct process *process = flow->tenant->process;
 	/* Private addresses are included: flow_may knows which names may lead there, and the log
 	 * must show them. */
 	struct dial_target target = {
@@ -155,10 +155,10 @@ static void start(struct flow *flow, int fd)
 	flow->relay = relay_new(&(struct relay_options){ .hub = process->hub,
 		.client = fd,
 		.check = flow->check,
-		.dial = &flow->guest->dial,
+		.dial = &flow->tenant->dial,
 		.target = flow->is_box ? NULL : &target,
-		.quotas = { &flow->guest->quota, &flow->allotment->quota,
-			&flow->guest->tree->quota },
+		.quotas = { &flow->tenant->quota, &flow->allotment->quota,
+			&flow->tenant->tree->quota },
 		.ops = &relay_ops,
 		.arg = flow });
 	if (flow->is_box)
@@ -173,7 +173,7 @@ static void reset(int fd)
 	close(fd);
 }
 
-static void take(struct guest *guest, int fd, const struct sockaddr_storage *peer)
+static void take(struct tenant *tenant, int fd, const struct sockaddr_storage *peer)
 {
 	struct sockaddr_storage own = { 0 };
 	struct doors_endpoint aim, from = endpoint_of(peer);
@@ -185,7 +185,7 @@ static void take(struct guest *guest, int fd, const struct sockaddr_storage *pee
 		return;
 	}
 	aim = endpoint_of(&own);
-	flow = flow_admit(guest, false, &aim, &from);
+	flow = flow_admit(tenant, false, &aim, &from);
 	if (flow)
 		start(flow, fd);
 	else
@@ -194,21 +194,21 @@ static void take(struct guest *guest, int fd, const struct sockaddr_storage *pee
 
 void tcp_ready(void *arg, unsigned ready)
 {
-	struct guest *guest = arg;
+	struct tenant *tenant = arg;
 
 	(void)ready;
 	for (int i = 0; i < BATCH; i++) {
 		struct sockaddr_storage peer = { 0 };
 		socklen_t len = sizeof peer;
-		int fd = accept4(guest->doors[DOOR_TCP], (struct sockaddr *)&peer, &len,
+		int fd = accept4(tenant->doors[DOOR_TCP], (struct sockaddr *)&peer, &len,
 			SOCK_NONBLOCK | SOCK_CLOEXEC);
 
 		if (fd >= 0)
-			take(guest, fd, &peer);
+			take(tenant, fd, &peer);
 		else if (errno == EAGAIN)
 			return;
 		else if (errno != ECONNABORTED && errno != EINTR) {
-			guest_pause_door(guest, DOOR_TCP, PAUSE_MS); /* out of fds or memory */
+			tenant_pause_door(tenant, DOOR_TCP, PAUSE_MS); /* out of fds or memory */
 			return;
 		}
 	}

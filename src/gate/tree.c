@@ -14,7 +14,7 @@ struct tree *tree_join(struct process *process, const char *id)
 		tree->events_saved_us = INT32_MAX; /* full; limited later to its size */
 		name_table_add(&process->trees, &tree->node, tree->id, 0);
 	}
-	tree->guests++;
+	tree->tenants++;
 	return tree;
 }
 
@@ -22,7 +22,7 @@ void tree_leave(struct process *process, struct tree *tree)
 {
 	if (!tree)
 		return;
-	if (--tree->guests) {
+	if (--tree->tenants) {
 		tree_set_rate(process, tree);
 		return;
 	}
@@ -35,16 +35,16 @@ void tree_set_rate(struct process *process, struct tree *tree)
 {
 	uint64_t highest = 0;
 
-	for (struct named *node = process->guests.oldest; node; node = node->newer) {
-		const struct guest *guest = (const struct guest *)node;
+	for (struct named *node = process->tenants.oldest; node; node = node->newer) {
+		const struct tenant *tenant = (const struct tenant *)node;
 
-		if (guest->tree != tree)
+		if (tenant->tree != tree)
 			continue;
-		if (!guest->quota.rate) {
+		if (!tenant->quota.rate) {
 			highest = 0;
 			break;
 		}
-		highest = MAX(highest, guest->quota.rate);
+		highest = MAX(highest, tenant->quota.rate);
 	}
 	tree->quota.rate = highest;
 }

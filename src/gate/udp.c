@@ -43,10 +43,11 @@ void udp_pending_free(struct flow *flow)
 	flow->pending = NULL;
 }
 
-static void refuse(const struct guest *guest, const struct doors_endpoint *aim,
+static void refuse(const struct tenant *tenant, const struct doors_endpoint *aim,
 	const struct doors_endpoint *from)
 {
-	doors_refuse_udp(guest->doors[aim->address.family == 4 ? DOOR_RAW4 : DOOR_RAW6], aim, from);
+	doors_refuse_udp(
+		tenant->doors[aim->address.family == 4 ? DOOR_RAW4 : DOOR_RAW6], aim, from);
 }
 
 static void end_unreached(struct flow *flow, const char *why)
@@ -54,7 +55,7 @@ static void end_unreached(struct flow *flow, const char *why)
 	struct relay_report report = { .end = RELAY_END_UNREACHED };
 	const struct doors_endpoint aim = { flow->aim, flow->port };
 
-	refuse(flow->guest, &aim, &flow->from);
+	refuse(flow->tenant, &aim, &flow->from);
 	snprintf(report.why, sizeof report.why, "%s", why);
 	flow_end(flow, &report);
 }
@@ -91,14 +92,14 @@ static void on_moved(void *arg, bool out)
 static void go_if_ready(struct flow *flow)
 {
 	struct udp_pending *pending = flow->pending;
-	struct guest *guest = flow->guest;
+	struct tenant *tenant = flow->tenant;
 
 	if (pending->client < 0 || pending->server < 0)
 		return;
-	flow->udp_relay = udp_relay_new(&(struct udp_relay_options){ .loop = guest->process->loop,
+	flow->udp_relay = udp_relay_new(&(struct udp_relay_options){ .loop = tenant->process->loop,
 		.client = steal_fd(&pending->client),
 		.server = steal_fd(&pending->server),
-		.quotas = { &guest->quota, &flow->allotment->quota, &guest->tree->quota },
+		.quotas = { &tenant->quota, &flow->allotment->quota, &tenant->tree->quota },
 		.moved = on_moved,
 		.ended = on_ended,
 		.arg = flow });
@@ -141,9 +142,9 @@ static void on_resolved(void *arg, const struct upstream_result *result);
 
 static bool resolve(struct flow *flow, uint16_t type)
 {
-	struct upstream *upstream = flow->guest->process->upstream;
+	struct upstream *upstream = flow->tenant->process->upstream;
 
-	return upstream_ask_as(upstream, &flow->guest->tree->share, flow->name, type,
+	return upstream_ask_as(upstream, &flow->tenant->tree->share, flow->name, type,
 		       UPSTREAM_ALLOW_PRIVATE, on_resolved, flow, &flow->pending->ask, NULL) == 0;
 }
 
@@ -188,22 +189,22 @@ static json_t *endpoint_json(const struct doors_endpoint *endpoint)
 
 static void ask_for_socket(struct flow *flow, const struct doors_endpoint *aim)
 {
-	json_t *message = guest_message(flow->guest, "open_udp");
+	json_t *message = tenant_message(flow->tenant, "open_udp");
 
 	flow_wait(flow);
 	json_object_set_new(message, "aim", endpoint_json(aim));
 	json_object_set_new(message, "client", endpoint_json(&flow->from));
 	json_object_set_new(message, "ticket", json_integer((json_int_t)flow->ticket));
-	channel_send(flow->guest->process->channel, message, NULL, 0);
+	channel_send(flow->tenant->process->channel, message, NULL, 0);
 }
 
 static struct flow *start(
-	struct guest *guest, const struct doors_endpoint *aim, const struct doors_endpoint *from)
+	struct tenant *tenant, const struct doors_endpoint *aim, const struct doors_endpoint *from)
 {
-	struct flow *flow = flow_admit(guest, true, aim, from);
+	struct flow *flow = flow_admit(tenant, true, aim, from);
 
 	if (!flow) {
-		refuse(guest, aim, from);
+		refuse(tenant, aim, from);
 		return NULL;
 	}
 	flow->pending = xnew(struct udp_pending);
@@ -216,10 +217,10 @@ static struct flow *start(
 	return flow;
 }
 
-static struct flow *find(const struct guest *guest, const struct doors_endpoint *aim,
+static struct flow *find(const struct tenant *tenant, const struct doors_endpoint *aim,
 	const struct doors_endpoint *from)
 {
-	for (struct flow *flow = guest->flows; flow; flow = flow->next)
+	for (struct flow *flow = tenant->flows; flow; flow = flow->next)
 		if (flow->udp && flow->from.port == from->port && flow->port == aim->port &&
 			address_equal(&flow->aim, &aim->address) &&
 			address_equal(&flow->from.address, &from->address))
@@ -275,7 +276,7 @@ static bool read_aim(struct msghdr *header, struct doors_endpoint *ret)
 	return ret->address.family != 0;
 }
 
-static bool receive(struct guest *guest)
+static bool receive(struct tenant *tenant)
 {
 	static uint8_t data[UDP_DATAGRAM_MAX];
 	uint8_t control[256] __attribute__((aligned(8)));
@@ -287,7 +288,7 @@ static bool receive(struct guest *guest)
 		.msg_iovlen = 1,
 		.msg_control = control,
 		.msg_controllen = sizeof control };
-	ssize_t len = recvmsg(guest->doors[DOOR_UDP], &header, MSG_DONTWAIT);
+	ssize_t len = recvmsg(tenant->doors[DOOR_UDP], &header, MSG_DONTWAIT);
 	struct doors_endpoint aim, from = { 0 };
 	struct flow *flow;
 
@@ -296,9 +297,9 @@ static bool receive(struct guest *guest)
 	put_sockaddr(&from, &peer, header.msg_namelen);
 	if ((header.msg_flags & MSG_CTRUNC) || !from.address.family || !read_aim(&header, &aim))
 		return true;
-	flow = find(guest, &aim, &from);
+	flow = find(tenant, &aim, &from);
 	if (!flow)
-		flow = start(guest, &aim, &from);
+		flow = start(tenant, &aim, &from);
 	if (flow)
 		keep(flow, data, (size_t)len);
 	return true;
@@ -306,13 +307,13 @@ static bool receive(struct guest *guest)
 
 void udp_ready(void *arg, unsigned ready)
 {
-	struct guest *guest = arg;
+	struct tenant *tenant = arg;
 	int count = 0;
 
 	(void)ready;
-	while (count < BATCH && receive(guest))
+	while (count < BATCH && receive(tenant))
 		count++;
 	/* New flows are expensive, and no program needs so many. */
 	if (count == BATCH)
-		guest_pause_door(guest, DOOR_UDP, PAUSE_MS);
+		tenant_pause_door(tenant, DOOR_UDP, PAUSE_MS);
 }
