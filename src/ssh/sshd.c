@@ -35,6 +35,7 @@ enum {
 	PEERS_MAX = 2048,
 	OUTSIDE_MAX = 128,
 	OUTSIDE_PEER_MAX = 64,
+	PIPE_BUFFER = 2 * SSHM_MESSAGE_MAX,
 	LINE_MS = 1000, /* for a local client to name a box */
 };
 
@@ -144,6 +145,8 @@ static int start_process(struct peer *peer, int client, struct err *err)
 
 	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, pair) < 0)
 		return err_sys(err, errno, "socketpair for an SSH connection");
+	for (unsigned i = 0; i < 2; i++) /* a message fits whole */
+		setsockopt(pair[i], SOL_SOCKET, SO_SNDBUFFORCE, &(int){ PIPE_BUFFER }, sizeof(int));
 	pid = clone_process(&how, &pidfd, err);
 	if (pid == 0)
 		become_connection(client, pair[1]);

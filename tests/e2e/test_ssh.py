@@ -46,6 +46,11 @@ def test_output_arrives_whole(rig, box):
     assert got.stdout == b"x" * 20_000_000
 
 
+def test_long_command_arrives_whole(rig, box):
+    text = "x" * 100_000
+    assert rig.ssh(box.name, f"echo {text} | wc -c").stdout == b"100001\n"
+
+
 def test_signal_that_ended_the_program_is_told(rig, box):
     got = rig.ssh(box.name, "kill -TERM $$", options=["-v"])
     assert got.returncode == 255 and b"exit-signal" in got.stderr, got
