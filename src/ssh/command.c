@@ -125,6 +125,9 @@ bool command_closed(struct peer *peer, uint32_t channel)
 
 void commands_end(struct peer *peer)
 {
-	while (peer->commands)
-		command_closed(peer, peer->commands->channel);
+	for (struct command *command = peer->commands, *next; command; command = next) {
+		next = command->next;
+		control_hang_up(command->control);
+		command_free(command);
+	}
 }

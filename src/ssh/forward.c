@@ -322,8 +322,12 @@ bool forward_closed(struct peer *peer, uint32_t channel)
 
 void forwards_end(struct peer *peer)
 {
-	while (peer->forwards)
-		forward_free(peer->forwards);
-	while (peer->listenings)
-		listening_free(peer->listenings);
+	for (struct forward *forward = peer->forwards, *next; forward; forward = next) {
+		next = forward->next;
+		forward_free(forward);
+	}
+	for (struct listening *each = peer->listenings, *next; each; each = next) {
+		next = each->next;
+		listening_free(each);
+	}
 }

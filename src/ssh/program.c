@@ -497,6 +497,8 @@ bool program_closed(struct peer *peer, uint32_t channel)
 
 void programs_detach(struct peer *peer)
 {
-	while (peer->programs)
-		detach(peer->programs);
+	for (struct program *program = peer->programs, *next; program; program = next) {
+		next = program->next;
+		detach(program);
+	}
 }

@@ -528,14 +528,15 @@ void sshd_close(struct sshd *sshd)
 	if (!sshd)
 		return;
 	yard_set_box_login(sshd->yard, NULL, NULL);
-	while (sshd->early)
-		early_drop(sshd->early);
+	for (struct peer *peer = sshd->early, *next; peer; peer = next) {
+		next = peer->next;
+		early_drop(peer);
+	}
 	listener_stop(&sshd->tcp);
 	listener_stop(&sshd->local);
 	sshd->stopped = NULL;
-	while (sshd->peers) {
-		struct peer *peer = sshd->peers;
-
+	for (struct peer *peer = sshd->peers, *next; peer; peer = next) {
+		next = peer->next;
 		peer_end(peer, NULL);
 		peer_unlink(peer);
 		peer_done(peer);

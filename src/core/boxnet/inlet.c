@@ -5,8 +5,10 @@
 #include "base/file.h"
 #include "loop/loop.h"
 #include "net/doors.h"
+#include <assert.h>
 #include <errno.h>
 #include <netinet/in.h>
+#include <stddef.h>
 #include <sys/socket.h>
 
 enum { ACCEPT_AT_ONCE = 16 };
@@ -20,12 +22,8 @@ struct inlet {
 	void *arg;
 };
 
-static uint16_t port_of(const struct sockaddr_storage *address)
-{
-	return ntohs(address->ss_family == AF_INET
-			     ? ((const struct sockaddr_in *)address)->sin_port
-			     : ((const struct sockaddr_in6 *)address)->sin6_port);
-}
+static_assert(offsetof(struct sockaddr_in, sin_port) == offsetof(struct sockaddr_in6, sin6_port),
+	"the port is in one place for both families");
 
 /* Nobody waits for a socket that the daemon cannot open: the box's program is refused. */
 static void on_accept(void *arg, unsigned ready)
@@ -34,7 +32,7 @@ static void on_accept(void *arg, unsigned ready)
 
 	(void)ready;
 	for (unsigned i = 0; i < ACCEPT_AT_ONCE; i++) {
-		struct sockaddr_storage from = { 0 };
+		struct sockaddr_in6 from = { 0 };
 		int fd = accept4(inlet->fd, (struct sockaddr *)&from, &(socklen_t){ sizeof from },
 			SOCK_CLOEXEC | SOCK_NONBLOCK);
 
@@ -43,7 +41,7 @@ static void on_accept(void *arg, unsigned ready)
 		if (fd_is_scarce(fd))
 			close(fd);
 		else
-			inlet->ops->accepted(fd, port_of(&from), inlet->arg);
+			inlet->ops->accepted(fd, ntohs(from.sin6_port), inlet->arg);
 	}
 }
 
@@ -74,7 +72,7 @@ static int check(const struct box *box, struct err *err)
 int inlet_new(struct box *box, bool v6, uint16_t port, const struct inlet_ops *ops, void *arg,
 	struct inlet **ret, uint16_t *ret_port, struct err *err)
 {
-	struct sockaddr_storage at = { 0 };
+	struct sockaddr_in6 at = { 0 };
 	struct inlet *inlet;
 	int fd;
 
@@ -91,7 +89,7 @@ int inlet_new(struct box *box, bool v6, uint16_t port, const struct inlet_ops *o
 	if (inlet->next)
 		inlet->next->prev = inlet;
 	box->net->inlets = inlet;
-	*ret_port = port_of(&at);
+	*ret_port = ntohs(at.sin6_port);
 	*ret = inlet;
 	return 0;
 }
@@ -113,11 +111,11 @@ void inlet_free(struct inlet *inlet)
 
 void inlets_lose(struct network *net)
 {
-	while (net->inlets) {
-		struct inlet *inlet = net->inlets;
+	for (struct inlet *inlet = net->inlets, *next; inlet; inlet = next) {
 		const struct inlet_ops *ops = inlet->ops;
 		void *arg = inlet->arg;
 
+		next = inlet->next;
 		inlet_free(inlet);
 		ops->lost(arg);
 	}
