@@ -1,7 +1,8 @@
 /* sshd.c - listens for SSH connections and starts a process for each
  *
- * At most OUTSIDE_MAX connections are there without a login, of them OUTSIDE_PEER_MAX from one
- * address: those beyond wait in the kernel's queue, or are closed. */
+ * At most OUTSIDE_MAX connections are there without a login: those beyond wait in the kernel's
+ * queue. Of them OUTSIDE_PEER_MAX are from one address of another machine: those beyond are
+ * closed. */
 #include "ssh/sshd.h"
 #include "ssh/connection/connection.h"
 #include "ssh/control.h"
@@ -10,6 +11,7 @@
 #include "base/alloc.h"
 #include "base/file.h"
 #include "base/log.h"
+#include "base/special.h"
 #include "conf/conf.h"
 #include "core/boxnet/network.h"
 #include "sys/clone.h"
@@ -280,6 +282,12 @@ static void wait_for_line(struct peer *peer, int fd)
 	loop_timer_start(peer->login_timer, LINE_MS);
 }
 
+/* Programs of this machine may log in many times at once: they wait for their turn. */
+static bool is_far(const struct peer *peer)
+{
+	return !peer->local && !host_is_loopback(peer->address);
+}
+
 static void take(struct sshd_listener *listener, int fd, const struct sockaddr_storage *from)
 {
 	struct sshd *sshd = listener->sshd;
@@ -289,7 +297,7 @@ static void take(struct sshd_listener *listener, int fd, const struct sockaddr_s
 	peer->sshd = sshd;
 	peer->local = listener->local;
 	name_peer(peer, from, fd);
-	if (count_outside(sshd, peer->address) >= OUTSIDE_PEER_MAX && !peer->local) {
+	if (is_far(peer) && count_outside(sshd, peer->address) >= OUTSIDE_PEER_MAX) {
 		free(peer);
 		return;
 	}

@@ -428,3 +428,11 @@ def test_local_users_need_no_key(rig, box):
     got = subprocess.run([str(BOX_BIN), "ssh", box.name, "--", "echo", "local"], env={**os.environ, **rig.yard.env, "HOME": str(rig.folder)},
                          capture_output=True, timeout=60)
     assert got.stdout == b"local\n", got
+
+
+@pytest.mark.slow
+def test_more_logins_at_once_than_may_be_outside(rig, box):
+    """128 may be there without a login; those beyond wait. By hand 200 came in."""
+    running = [rig.spawn(box.name, "echo in; sleep 2") for _ in range(140)]
+    out = [process.communicate(timeout=120)[0] for process in running]
+    assert out == [b"in\n"] * 140, f"{out.count(b'in' + bytes([10]))} of 140"
