@@ -57,6 +57,7 @@ static int read_all(int fd, const char *what, char **ret, struct err *err)
 static int read_agent(char **ret, struct err *err)
 {
 	char *const words[] = { "ssh-add", "-L", NULL };
+	_cleanup_free_ char *text = NULL;
 	int ends[2], status = 0, result;
 	pid_t child;
 
@@ -73,13 +74,16 @@ static int read_agent(char **ret, struct err *err)
 		close(ends[0]);
 		return err_sys(err, errno, "fork");
 	}
-	result = read_all(ends[0], "the agent's list", ret, err);
+	result = read_all(ends[0], "the agent's list", &text, err);
 	close(ends[0]);
 	while (waitpid(child, &status, 0) < 0 && errno == EINTR)
 		;
-	if (result < 0 || (WIFEXITED(status) && WEXITSTATUS(status) == 0))
-		return result;
-	free(*ret);
+	if (result < 0)
+		return -1;
+	if (WIFEXITED(status) && WEXITSTATUS(status) == 0) {
+		*ret = steal_ptr(&text);
+		return 0;
+	}
 	if (WIFEXITED(status) && WEXITSTATUS(status) == 127)
 		return err_set(err, ERR_UNSUPPORTED, "ssh-add is not installed");
 	err_set(err, ERR_UNAVAILABLE, "the ssh-agent has no keys, or does not run");

@@ -165,7 +165,7 @@ static void tag_put(struct images *images, const char *owner, const char *normal
 		xgrow(images->tags, images->tag_count + 1);
 		images->tags[images->tag_count++] = tag;
 	}
-	memcpy(tag->id, id, sizeof tag->id);
+	snprintf(tag->id, sizeof tag->id, "%s", id); /* "" : the name was taken away */
 	tag->since_us = since_us;
 }
 
