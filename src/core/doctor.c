@@ -26,6 +26,20 @@ static json_t *gate_check(struct yard *yard)
 		"required", 1);
 }
 
+/* As the SSH front door told it, see yard_set_ssh_info. */
+static json_t *ssh_check(const struct yard *yard)
+{
+	const char *library = json_string_value(json_object_get(yard->ssh_info, "library"));
+	const char *listen = json_string_value(json_object_get(yard->ssh_info, "listen"));
+	char detail[128];
+
+	snprintf(detail, sizeof detail, "libssh %s, %s%s", library ? library : "is missing",
+		listen ? "listens on " : "listens on no port", listen ? listen : "");
+	return json_pack("{s:s,s:b,s:s,s:s,s:b}", "name", "ssh", "ok", library != NULL, "detail",
+		detail, "hint", library ? "" : "scripts/libssh builds it; then make", "required",
+		0);
+}
+
 json_t *yard_doctor_json(struct yard *yard)
 {
 	json_t *checks = json_array();
@@ -38,6 +52,7 @@ json_t *yard_doctor_json(struct yard *yard)
 				"hint", image ? "" : "box image build", "required", 1));
 	pool_probe(yard->pool, checks);
 	json_array_append_new(checks, gate_check(yard));
+	json_array_append_new(checks, ssh_check(yard));
 	return json_pack("{s:b,s:o}", "ok", ok && image, "checks", checks);
 }
 

@@ -253,6 +253,8 @@ def test_info_tells_the_host_key(yard, tmp_path):
     assert told["known_hosts"].endswith(" ".join(public)) and " IN SSHFP 4 2 " in told["sshfp"]
     assert told["fingerprint"] in yard.box("info").stdout
     assert told["library"], "libssh was not built: scripts/libssh tells why"
+    row = next(row for row in yard.json("doctor")["checks"] if row["name"] == "ssh")
+    assert row["ok"] and told["library"] in row["detail"] and told["listen"] in row["detail"]
 
 
 def test_a_damaged_host_key_stops_the_daemon_and_stays(yard):
